@@ -1,0 +1,21 @@
+// The only place that knows backends by name. Loads libonnxtrain_backend_NAME.so with RTLD_LOCAL from the folder of the
+// core library or $ORIGIN/../lib, once per process.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+
+namespace onnxtrain {
+
+std::vector<std::string> BackendNames();  // "cpu", "torch": those whose library is installed
+
+// `name` is one of BackendNames(), or "auto": torch where there is a usable CUDA device, else cpu.
+// Must be called after the environment (thread count, wait policy) has been set: the libraries read it when loaded.
+absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name, const BackendOptions& options);
+
+}  // namespace onnxtrain

@@ -1,0 +1,12 @@
+# A relocatable tree: bin/onnxtrain, lib/libonnxtrain.so, lib/libonnxtrain_backend_*.so, headers and a CMake package.
+include(CMakePackageConfigHelpers)
+install(TARGETS onnxtrain EXPORT onnxtrain LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY frontend backends optim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/onnxtrain
+        FILES_MATCHING PATTERN "*.h" PATTERN "backends/cpu" EXCLUDE PATTERN "backends/torch" EXCLUDE)
+install(EXPORT onnxtrain NAMESPACE onnxtrain:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/onnxtrain
+        FILE onnxtrain-targets.cmake)
+configure_package_config_file(cmake/onnxtrain-config.cmake.in ${CMAKE_BINARY_DIR}/onnxtrain-config.cmake
+                              INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/onnxtrain)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/onnxtrain-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/onnxtrain-config.cmake ${CMAKE_BINARY_DIR}/onnxtrain-config-version.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/onnxtrain)

@@ -1,0 +1,57 @@
+// Batches for the training loop: read, converted and normalized by worker threads ahead of time, delivered in order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/dataset.h"
+
+namespace onnxtrain {
+
+// How one column becomes one batch tensor.
+struct FeedSpec {
+  std::string feed;        // the graph input's name, or "label"
+  std::vector<int> columns;  // data set columns; several are concatenated along one new last axis
+  Type sample;             // element type and shape (without the batch axis) that the graph wants
+  // y = (x * scale - mean[c]) / std[c]; c is the channel axis of `sample` (or 0 for one value). Applied to image columns.
+  double scale = 1;
+  std::vector<double> mean, std;
+  int channel_axis = 0;
+};
+
+struct Batch {
+  int64_t epoch = 0;
+  std::vector<int64_t> samples;          // indices into the data set
+  std::vector<HostTensor> tensors;       // one per FeedSpec, [batch, sample…]
+};
+
+struct LoaderOptions {
+  int64_t batch_size = 1;
+  bool drop_last = false;
+  bool shuffle = false;
+  uint64_t seed = 42;
+  int num_workers = 1;       // threads; 0: read in Next()
+  int prefetch_factor = 2;   // batches ahead per worker
+  int64_t first_epoch = 0, first_sample = 0;  // where to begin: (epoch, samples already consumed in it)
+  int64_t epochs = 1;        // how many epochs to deliver; < 0: for ever
+};
+
+class Loader {
+ public:
+  // The data set's columns must fit the specs (same number of elements per sample; element types are converted).
+  static absl::StatusOr<std::unique_ptr<Loader>> Create(std::shared_ptr<const Dataset> data, std::vector<FeedSpec> specs,
+                                                        const LoaderOptions& options);
+  virtual ~Loader() = default;  // stops and joins the workers
+  // The next batch in order, or null after the last. Waits if none is ready. One consumer thread.
+  virtual absl::StatusOr<std::unique_ptr<Batch>> Next() = 0;
+  // Seconds that Next has waited so far.
+  virtual double waited_seconds() const = 0;
+};
+
+// Checks that all values of an integer label column lie in [0, classes) or equal ignore_index; the error names the row.
+absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64_t ignore_index);
+
+}  // namespace onnxtrain

@@ -1,0 +1,64 @@
+// The attributes of a node: a small sorted map from name to value.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "frontend/graph/host_tensor.h"
+
+namespace onnxtrain {
+
+using AttrValue = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, HostTensor>;
+
+bool SameAttr(const AttrValue& a, const AttrValue& b);  // tensors by bytes
+
+class Attrs {
+ public:
+  Attrs() = default;
+  Attrs(std::initializer_list<std::pair<const std::string, AttrValue>> list) : map_(list) {}
+
+  bool Has(std::string_view name) const { return map_.find(name) != map_.end(); }
+  // The attribute, or null where it is absent or of another kind.
+  template <typename T>
+  const T* Find(std::string_view name) const {
+    auto it = map_.find(name);
+    return it == map_.end() ? nullptr : std::get_if<T>(&it->second);
+  }
+  // Operator rows list their attributes with defaults and every node of a graph has been checked against its row,
+  // so these need no error: an absent attribute reads as the given default.
+  int64_t Int(std::string_view name, int64_t otherwise = 0) const { return Get<int64_t>(name, otherwise); }
+  double Float(std::string_view name, double otherwise = 0) const { return Get<double>(name, otherwise); }
+  std::string String(std::string_view name, std::string otherwise = "") const { return Get(name, std::move(otherwise)); }
+  std::vector<int64_t> Ints(std::string_view name, std::vector<int64_t> otherwise = {}) const {
+    return Get(name, std::move(otherwise));
+  }
+  std::vector<double> Floats(std::string_view name, std::vector<double> otherwise = {}) const {
+    return Get(name, std::move(otherwise));
+  }
+  const HostTensor* Tensor(std::string_view name) const { return Find<HostTensor>(name); }
+
+  void Set(std::string name, AttrValue value) { map_.insert_or_assign(std::move(name), std::move(value)); }
+  void Erase(std::string_view name) {
+    if (auto it = map_.find(name); it != map_.end()) map_.erase(it);
+  }
+
+  bool empty() const { return map_.empty(); }
+  auto begin() const { return map_.begin(); }
+  auto end() const { return map_.end(); }
+  bool operator==(const Attrs& other) const;
+
+ private:
+  template <typename T>
+  T Get(std::string_view name, T otherwise) const {
+    const T* value = Find<T>(name);
+    return value == nullptr ? std::move(otherwise) : *value;
+  }
+
+  std::map<std::string, AttrValue, std::less<>> map_;
+};
+
+}  // namespace onnxtrain

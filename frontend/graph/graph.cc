@@ -1,0 +1,71 @@
+#include "frontend/graph/graph.h"
+
+#include <array>
+
+#include "frontend/base/strings.h"
+#include "frontend/base/log.h"
+
+namespace onnxtrain {
+
+std::string_view NameOf(InputKind kind) {
+  constexpr std::array<std::string_view, 5> kNames = {"feed", "param", "frozen", "state", "derived"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+ValueId Graph::AddInput(InputKind kind, std::string name, Type type) {
+  CHECK(input_index_.emplace(name, inputs_.size()).second) << "two graph inputs named " << name;
+  const ValueId id = static_cast<ValueId>(values_.size());
+  values_.push_back({.type = std::move(type), .name = name, .node = -1, .index = static_cast<int32_t>(inputs_.size())});
+  inputs_.push_back({.value = id, .kind = kind, .name = std::move(name)});
+  return id;
+}
+
+const Node& Graph::AddNode(std::string op, std::vector<ValueId> inputs, Attrs attrs, std::vector<Type> output_types,
+                           std::string source) {
+  const auto index = static_cast<int32_t>(nodes_.size());
+  Node node{.op = std::move(op), .inputs = std::move(inputs), .attrs = std::move(attrs), .source = std::move(source)};
+  for (size_t i = 0; i < output_types.size(); ++i) {
+    node.outputs.push_back(static_cast<ValueId>(values_.size()));
+    values_.push_back({.type = std::move(output_types[i]), .node = index, .index = static_cast<int32_t>(i)});
+  }
+  nodes_.push_back(std::move(node));
+  return nodes_.back();
+}
+
+void Graph::AddOutput(std::string name, ValueId value, ValueId into) {
+  CHECK(output_index_.emplace(name, outputs_.size()).second) << "two graph outputs named " << name;
+  outputs_.push_back({.value = value, .name = std::move(name), .into = into});
+}
+
+const GraphInput* Graph::FindInput(std::string_view name) const {
+  auto it = input_index_.find(std::string(name));
+  return it == input_index_.end() ? nullptr : &inputs_[it->second];
+}
+
+const GraphOutput* Graph::FindOutput(std::string_view name) const {
+  auto it = output_index_.find(std::string(name));
+  return it == output_index_.end() ? nullptr : &outputs_[it->second];
+}
+
+const HostTensor* Graph::ConstantOf(ValueId id) const {
+  const Node* node = id == kNoValue ? nullptr : producer(id);
+  return node != nullptr && node->op == "Constant" ? node->attrs.Tensor("value") : nullptr;
+}
+
+std::string NodeTag(std::string_view op, std::string_view source) { return StrCat("[", op, " '", source, "'] "); }
+
+std::string NodeTag(const Node& node) { return NodeTag(node.op, node.source); }
+
+std::vector<std::vector<int32_t>> Readers(const Graph& graph) {
+  std::vector<std::vector<int32_t>> readers(graph.values().size());
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    for (ValueId v : graph.nodes()[n].inputs) {
+      if (v == kNoValue) continue;
+      auto& list = readers[v];
+      if (list.empty() || list.back() != static_cast<int32_t>(n)) list.push_back(static_cast<int32_t>(n));
+    }
+  }
+  return readers;
+}
+
+}  // namespace onnxtrain

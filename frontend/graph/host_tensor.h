@@ -1,0 +1,64 @@
+// A dense row-major tensor in host memory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "frontend/graph/type.h"
+
+namespace onnxtrain {
+
+// Copying a HostTensor shares its bytes; Clone() copies them. Writing through mutable_bytes() is visible to all sharers,
+// so only the code that made a tensor writes to it. Reading is safe from any thread.
+class HostTensor {
+ public:
+  HostTensor() = default;
+  explicit HostTensor(Type type);  // zeroed, 64-byte aligned
+  // Bytes that somebody else owns (a mapped file): `owner` keeps them alive. They must hold type.bytes() bytes.
+  HostTensor(Type type, std::shared_ptr<const void> owner, const void* data);
+
+  static HostTensor Scalar(DType dtype, double value);
+  static HostTensor Filled(Type type, double value);
+  static HostTensor FromInts(const std::vector<int64_t>& values);  // i64[n]
+  static HostTensor FromDoubles(Type type, std::span<const double> values);
+  static HostTensor FromInts(Type type, std::span<const int64_t> values);
+
+  const Type& type() const { return type_; }
+  const Shape& shape() const { return type_.shape; }
+  DType dtype() const { return type_.dtype; }
+  int64_t size() const { return type_.elements(); }
+
+  std::span<const std::byte> bytes() const;
+  std::span<std::byte> mutable_bytes();
+  // T must be of the element type's size.
+  template <typename T>
+  std::span<const T> data() const {
+    return {reinterpret_cast<const T*>(bytes().data()), static_cast<size_t>(size())};
+  }
+  template <typename T>
+  std::span<T> mutable_data() {
+    return {reinterpret_cast<T*>(mutable_bytes().data()), static_cast<size_t>(size())};
+  }
+
+  // One element, converted. Get of a NaN as integer is 0; floats saturate.
+  double At(int64_t i) const;
+  int64_t IntAt(int64_t i) const;
+  void Set(int64_t i, double value);
+  void SetInt(int64_t i, int64_t value);
+  std::vector<double> ToDoubles() const;
+  std::vector<int64_t> ToInts() const;
+
+  HostTensor Clone() const;
+  HostTensor Reshaped(Shape shape) const;  // shares the bytes; the number of elements must be the same
+  HostTensor CastTo(DType dtype) const;
+  bool SameBytes(const HostTensor& other) const;
+
+ private:
+  Type type_;
+  std::shared_ptr<const void> owner_;
+  const std::byte* data_ = nullptr;
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,84 @@
+#include "frontend/graph/type.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+struct DTypeInfo {
+  std::string_view name;
+  size_t size;
+};
+
+constexpr std::array<DTypeInfo, 13> kInfo = {{
+    {"f32", 4}, {"f64", 8}, {"f16", 2}, {"bf16", 2}, {"i8", 1}, {"i16", 2}, {"i32", 4}, {"i64", 8},
+    {"u8", 1}, {"u16", 2}, {"u32", 4}, {"u64", 8}, {"bool", 1},
+}};
+
+constexpr int64_t kMaxElements = int64_t{1} << 40;
+
+}  // namespace
+
+size_t SizeOf(DType dtype) { return kInfo[static_cast<size_t>(dtype)].size; }
+
+std::string_view NameOf(DType dtype) { return kInfo[static_cast<size_t>(dtype)].name; }
+
+std::optional<DType> DTypeOf(std::string_view name) {
+  for (size_t i = 0; i < kInfo.size(); ++i) {
+    if (kInfo[i].name == name) return static_cast<DType>(i);
+  }
+  return std::nullopt;
+}
+
+bool IsFloat(DType dtype) { return dtype <= DType::kBFloat16; }
+
+bool IsInteger(DType dtype) { return !IsFloat(dtype) && dtype != DType::kBool; }
+
+int64_t NumElements(const Shape& shape) {
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  return n;
+}
+
+absl::Status CheckShape(const Shape& shape) {
+  if (shape.size() > 32) return Invalid("a shape of rank ", shape.size(), " is above the limit of 32");
+  int64_t n = 1;
+  for (int64_t d : shape) {
+    if (d < 0) return Invalid("shape ", ToString(shape), " has a negative extent");
+    // Zero extents must not hide an overflow of the others.
+    if (d != 0 && n > kMaxElements / d) return Invalid("shape ", ToString(shape), " has more than 2^40 elements");
+    if (d != 0) n *= d;
+  }
+  return absl::OkStatus();
+}
+
+Shape Strides(const Shape& shape) {
+  Shape strides(shape.size());
+  int64_t step = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = step;
+    step *= shape[i];
+  }
+  return strides;
+}
+
+std::string ToString(const Shape& shape) { return StrCat("[", absl::StrJoin(shape, ","), "]"); }
+
+std::string ToString(const Type& type) { return StrCat(NameOf(type.dtype), ToString(type.shape)); }
+
+std::optional<Shape> BroadcastShapes(const Shape& a, const Shape& b) {
+  Shape out(std::max(a.size(), b.size()));
+  for (size_t i = 0; i < out.size(); ++i) {  // i counts from the innermost axis
+    const int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1;
+    const int64_t y = i < b.size() ? b[b.size() - 1 - i] : 1;
+    if (x != y && x != 1 && y != 1) return std::nullopt;
+    out[out.size() - 1 - i] = x == 1 ? y : x;
+  }
+  return out;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,52 @@
+// Element types and static shapes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace onnxtrain {
+
+enum class DType : uint8_t {
+  kFloat32, kFloat64, kFloat16, kBFloat16,
+  kInt8, kInt16, kInt32, kInt64,
+  kUInt8, kUInt16, kUInt32, kUInt64,
+  kBool,
+};
+
+size_t SizeOf(DType dtype);               // bytes of one element
+std::string_view NameOf(DType dtype);     // "f32", "i64", "bool", …: the text form's names
+std::optional<DType> DTypeOf(std::string_view name);
+bool IsFloat(DType dtype);
+bool IsInteger(DType dtype);              // signed or unsigned; not bool
+
+using Shape = std::vector<int64_t>;       // extents, outermost first; {} is a scalar
+
+// Product of the extents. The shape must have passed CheckShape.
+int64_t NumElements(const Shape& shape);
+// Fails on a negative extent or on more than 2^40 elements, so that products of extents cannot overflow.
+absl::Status CheckShape(const Shape& shape);
+// Elements between neighbours along each axis of a dense row-major tensor.
+Shape Strides(const Shape& shape);
+std::string ToString(const Shape& shape);  // "[2,3]"
+// Numpy broadcasting. Fails when the extents disagree.
+std::optional<Shape> BroadcastShapes(const Shape& a, const Shape& b);
+
+struct Type {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+
+  int rank() const { return static_cast<int>(shape.size()); }
+  int64_t elements() const { return NumElements(shape); }
+  size_t bytes() const { return static_cast<size_t>(elements()) * SizeOf(dtype); }
+  bool operator==(const Type&) const = default;
+};
+
+std::string ToString(const Type& type);    // "f32[2,3]"
+
+}  // namespace onnxtrain

@@ -1,0 +1,21 @@
+// The original model with a closed list of edits: initializer bytes (and what they need: Constant-node weights keep being
+// Constants with new bytes). Names, order, metadata, opset and the bytes of untouched initializers stay as they were.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/host_tensor.h"
+
+namespace onnxtrain {
+
+// Reads the model at `source` again (its SHA-256 must still be `sha256`), replaces the weights (cast back to the stored
+// element type and checked against the stored shape) and writes `target` atomically (temporary file, fsync, rename).
+// BatchNormalization and Dropout are left in inference mode. Returns one line per kind of edit, for people.
+absl::StatusOr<std::vector<std::string>> Export(const std::string& source, const std::string& sha256,
+                                                const std::map<std::string, HostTensor>& weights,
+                                                const std::string& target);
+
+}  // namespace onnxtrain

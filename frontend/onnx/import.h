@@ -1,0 +1,86 @@
+// ONNX file → canonical graph. Opset versions, dynamic dims, shape subgraphs and export quirks end here.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/graph.h"
+
+namespace onnxtrain {
+
+// A parsed, guarded model file: structure checked, tensors' bytes checked against their declared shapes, no protobuf in
+// the interface. Immutable; may be imported many times with different shapes, from any thread.
+class OnnxModel {
+ public:
+  // Reads and validates. Every error is one line that names the file and the node or tensor.
+  static absl::StatusOr<std::shared_ptr<const OnnxModel>> Load(const std::string& path);
+  ~OnnxModel();
+
+  struct Input {
+    std::string name;
+    DType dtype;
+    std::vector<int64_t> dims;            // -1 where free
+    std::vector<std::string> dim_names;   // "" where fixed or unnamed
+    bool has_shape = true;
+  };
+
+  const std::string& path() const;
+  const std::string& sha256() const;                       // of the file, hex
+  const std::vector<Input>& inputs() const;                // those that are no initializers
+  const std::vector<std::string>& outputs() const;
+  std::string producer() const;                            // "pytorch 1.13.0"
+  int64_t ir_version() const;
+  std::map<std::string, int64_t> opsets() const;           // by domain, "" for ai.onnx
+  std::map<std::string, int> op_histogram() const;         // "Conv" or "com.microsoft.Gelu" → count
+  const HostTensor* Initializer(const std::string& name) const;
+  std::vector<std::string> InitializerNames() const;
+
+  struct Parsed;  // frontend/onnx only
+  const Parsed& parsed() const { return *parsed_; }
+
+ private:
+  OnnxModel();
+  std::unique_ptr<Parsed> parsed_;
+};
+
+struct ImportOptions {
+  std::map<std::string, Shape> input_shapes;      // concrete; an input that is missing here uses its own dims
+  std::map<std::string, int64_t> dim_values;      // --dim NAME=N, by dim_param
+  int64_t batch = 0;                              // value of a free (or, where it is provable, fixed 1) leading dim; 0: 1
+  DType float_type = DType::kFloat32;             // kFloat64: all float32 weights, inputs and constants become float64
+  bool training = false;
+  bool batch_norm_frozen = false;
+  double dropout = -1;
+  bool conformance = false;                       // follow ONNX to the letter; initializers of rank 0 stay inputs' values
+  std::vector<std::string> outputs;               // internal value names to make outputs instead of the model's own
+};
+
+struct ImportedWeight {
+  std::string name;        // the graph input's name = the ONNX initializer's (or Constant node output's) name
+  HostTensor value;        // shares the model's bytes
+  std::string consumer;    // op_type and name of the first consuming node, for --train/--freeze and inspect
+};
+
+struct StateUpdate {
+  std::string state;       // graph input of kind kState
+  std::string output;      // graph output that replaces it in training mode
+};
+
+struct ImportedModel {
+  Graph graph;                            // inputs: feeds (model inputs), weights (kParameter candidates, kFrozen, kState)
+  std::vector<ImportedWeight> weights;    // one per non-feed input
+  std::vector<std::string> outputs;       // names of the graph outputs that are the model's, in the model's order
+  std::vector<StateUpdate> state_updates; // only with `training`
+  std::vector<std::string> notes;         // quirks met, for people: "final Softmax", "Dropout in inference mode: …"
+  std::string random_key;                 // name of the feed u32[4], "" if the graph draws no random numbers
+};
+
+// Float weights that reach an output and may be trained come out as kParameter, others as kFrozen, BatchNorm statistics
+// as kState; which kParameter is really trained is decided by optim/trainable.h. All unsupported operators are collected
+// into one error, with counts and node names, before anything else.
+absl::StatusOr<ImportedModel> Import(const OnnxModel& model, const ImportOptions& options);
+
+}  // namespace onnxtrain

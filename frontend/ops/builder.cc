@@ -1,0 +1,210 @@
+#include "frontend/ops/builder.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+#include "frontend/ops/row.h"
+
+namespace onnxtrain {
+
+const Type& Val::type() const {
+  static const Type kDummy;
+  return valid() ? b_->graph().type(id_) : kDummy;
+}
+
+int64_t Val::dim(int axis) const {
+  const Shape& s = shape();
+  if (axis < 0) axis += rank();
+  return axis >= 0 && axis < rank() ? s[axis] : 1;
+}
+
+const HostTensor* Val::constant() const { return valid() ? b_->graph().ConstantOf(id_) : nullptr; }
+
+Val Builder::Fail(absl::Status status) {
+  if (status_.ok()) status_ = std::move(status);
+  return Val();
+}
+
+absl::Status Builder::TakeStatus() {
+  absl::Status status = std::move(status_);
+  status_ = absl::OkStatus();
+  return status;
+}
+
+Val Builder::Input(InputKind kind, std::string name, Type type) {
+  return Val(this, graph_->AddInput(kind, std::move(name), std::move(type)));
+}
+
+Val Builder::Op(std::string_view op, std::vector<Val> inputs, Attrs attrs) {
+  return Ops(op, std::move(inputs), std::move(attrs)).front();
+}
+
+std::vector<Val> Builder::Ops(std::string_view op, std::vector<Val> inputs, Attrs attrs) {
+  const OpRow* row = FindOp(op);
+  CHECK(row != nullptr) << "no operator named " << op;
+  const std::vector<Val> failed(std::max(row->outputs == kOutputsFromAttr ? attrs.Int("num_outputs", 1) : row->outputs, int64_t{1}));
+  if (!status_.ok()) return failed;
+  while (!inputs.empty() && !inputs.back().valid()) inputs.pop_back();
+  // Pointers into the graph's values: nothing is appended before they are done with.
+  std::vector<const Type*> types;
+  std::vector<ValueId> ids;
+  for (Val v : inputs) {
+    types.push_back(v.valid() ? &v.type() : nullptr);
+    ids.push_back(v.valid() ? v.id() : kNoValue);
+  }
+  auto outputs = InferTypes(op, types, attrs);
+  if (!outputs.ok()) {
+    Fail(Annotate(outputs.status(), NodeTag(op, source_)));
+    return failed;
+  }
+  std::vector<Val> results;
+  if (Fold(op, inputs, attrs, *outputs, &results)) return results;
+  const Node& node = graph_->AddNode(std::string(op), std::move(ids), std::move(attrs), *std::move(outputs), source_);
+  for (ValueId id : node.outputs) results.emplace_back(this, id);
+  return results;
+}
+
+bool Builder::Fold(std::string_view op, const std::vector<Val>& inputs, const Attrs& attrs,
+                   const std::vector<Type>& types, std::vector<Val>* results) {
+  const OpRow* row = FindOp(op);
+  if (fold_limit_ == 0 || row->evaluate == nullptr || inputs.empty()) return false;
+  for (const Type& type : types) {
+    if (type.bytes() > fold_limit_) return false;
+  }
+  std::vector<const HostTensor*> known;
+  for (Val v : inputs) {
+    known.push_back(v.constant());
+    if (v.valid() && known.back() == nullptr) return false;
+  }
+  for (HostTensor& tensor : row->evaluate({attrs, known, types})) results->push_back(Constant(std::move(tensor)));
+  return true;
+}
+
+Val Builder::Constant(HostTensor tensor) {
+  if (!status_.ok()) return Val();
+  Type type = tensor.type();
+  Attrs attrs;
+  attrs.Set("value", std::move(tensor));
+  const Node& node = graph_->AddNode("Constant", {}, std::move(attrs), {std::move(type)}, source_);
+  return Val(this, node.outputs[0]);
+}
+
+namespace {
+
+Val Unary(std::string_view op, Val x) { return x.valid() ? x.b().Op(op, {x}) : Val(); }
+
+Val Binary(std::string_view op, Val a, Val b) {
+  if (!a.valid() || !b.valid()) return Val();
+  return a.b().Op(op, {a, b});
+}
+
+Val Like(Val x, double value) { return x.valid() ? x.b().Scalar(x.dtype(), value) : Val(); }
+
+Val Reduce(std::string_view op, Val x, std::vector<int64_t> axes, bool keepdims) {
+  if (!x.valid()) return Val();
+  return x.b().Op(op, {x}, {{"axes", std::move(axes)}, {"keepdims", int64_t{keepdims}}});
+}
+
+}  // namespace
+
+Val operator+(Val a, Val b) { return Binary("Add", a, b); }
+Val operator-(Val a, Val b) { return Binary("Sub", a, b); }
+Val operator*(Val a, Val b) { return Binary("Mul", a, b); }
+Val operator/(Val a, Val b) { return Binary("Div", a, b); }
+Val operator+(Val a, double b) { return a + Like(a, b); }
+Val operator-(Val a, double b) { return a - Like(a, b); }
+Val operator*(Val a, double b) { return a * Like(a, b); }
+Val operator/(Val a, double b) { return a / Like(a, b); }
+Val operator-(double a, Val b) { return Like(b, a) - b; }
+Val operator/(double a, Val b) { return Like(b, a) / b; }
+Val operator-(Val a) { return Unary("Neg", a); }
+
+Val Exp(Val x) { return Unary("Exp", x); }
+Val Log(Val x) { return Unary("Log", x); }
+Val Sqrt(Val x) { return Unary("Sqrt", x); }
+Val Rsqrt(Val x) { return Unary("Rsqrt", x); }
+Val Tanh(Val x) { return Unary("Tanh", x); }
+Val Sigmoid(Val x) { return Unary("Sigmoid", x); }
+Val Equal(Val a, Val b) { return Binary("Equal", a, b); }
+Val Greater(Val a, Val b) { return Binary("Greater", a, b); }
+Val Less(Val a, Val b) { return Binary("Less", a, b); }
+
+Val Where(Val condition, Val a, Val b) {
+  if (!condition.valid() || !a.valid() || !b.valid()) return Val();
+  return condition.b().Op("Where", {condition, a, b});
+}
+
+Val Cast(Val x, DType to) {
+  if (!x.valid() || x.dtype() == to) return x;
+  return x.b().Op("Cast", {x}, {{"to", std::string(NameOf(to))}});
+}
+
+Val ReduceSum(Val x, std::vector<int64_t> axes, bool keepdims) { return Reduce("ReduceSum", x, std::move(axes), keepdims); }
+Val ReduceMean(Val x, std::vector<int64_t> axes, bool keepdims) { return Reduce("ReduceMean", x, std::move(axes), keepdims); }
+Val ReduceMax(Val x, std::vector<int64_t> axes, bool keepdims) { return Reduce("ReduceMax", x, std::move(axes), keepdims); }
+
+Val SumTo(Val x, const Shape& shape) {
+  if (!x.valid() || x.shape() == shape) return x;
+  const int lead = x.rank() - static_cast<int>(shape.size());
+  std::vector<int64_t> axes;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i < lead || (shape[i - lead] == 1 && x.dim(i) != 1)) axes.push_back(i);
+  }
+  return Reshape(axes.empty() ? x : ReduceSum(x, std::move(axes)), shape);
+}
+
+Val MatMul(Val a, Val b, bool trans_a, bool trans_b) {
+  if (!a.valid() || !b.valid()) return Val();
+  return a.b().Op("MatMul", {a, b}, {{"trans_a", int64_t{trans_a}}, {"trans_b", int64_t{trans_b}}});
+}
+
+Val Reshape(Val x, Shape shape) {
+  if (!x.valid() || x.shape() == shape) return x;
+  return x.b().Op("Reshape", {x}, {{"shape", std::move(shape)}});
+}
+
+Val Transpose(Val x, std::vector<int64_t> perm) {
+  std::vector<int64_t> identity(perm.size());
+  std::iota(identity.begin(), identity.end(), 0);
+  if (!x.valid() || (perm == identity && x.rank() == static_cast<int>(perm.size()))) return x;
+  return x.b().Op("Transpose", {x}, {{"perm", std::move(perm)}});
+}
+
+Val Expand(Val x, Shape shape) {
+  if (!x.valid() || x.shape() == shape) return x;
+  return x.b().Op("Expand", {x}, {{"shape", std::move(shape)}});
+}
+
+Val Concat(std::vector<Val> parts, int64_t axis) {
+  for (Val part : parts) {
+    if (!part.valid()) return Val();
+  }
+  if (parts.size() == 1) return parts[0];
+  Builder& b = parts[0].b();
+  return b.Op("Concat", std::move(parts), {{"axis", axis}});
+}
+
+Val Slice(Val x, int64_t axis, int64_t start, int64_t length) {
+  if (!x.valid()) return Val();
+  if (axis < 0) axis += x.rank();
+  std::vector<int64_t> starts(x.rank(), 0), steps(x.rank(), 1);
+  Shape sizes = x.shape();
+  if (axis < 0 || axis >= x.rank()) return x.b().Fail(Invalid("slice along axis ", axis, " of ", ToString(x.type())));
+  starts[axis] = start;
+  sizes[axis] = length;
+  return x.b().Op("Slice", {x}, {{"starts", std::move(starts)}, {"sizes", std::move(sizes)}, {"steps", std::move(steps)}});
+}
+
+Val ZerosLike(Val x) {
+  if (!x.valid()) return Val();
+  return Expand(Like(x, 0), x.shape());
+}
+
+absl::StatusOr<int64_t> NormalizeAxis(int64_t axis, int64_t rank) {
+  if (axis < -rank || axis >= rank) return Invalid("axis ", axis, " is outside a tensor of rank ", rank);
+  return axis < 0 ? axis + rank : axis;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,129 @@
+// Builds graphs as expressions: Val a, b; Val y = Exp(a) * b + 1.0;
+//
+// Errors are sticky: once an operator cannot be typed, every later call gives an invalid Val and status() holds the first
+// error, so formulas need no error handling. Import code checks status() at the end; our own formulas may CHECK it.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/graph.h"
+
+namespace onnxtrain {
+
+class Builder;
+
+// A value being built. A plain handle; the Builder must outlive it.
+class Val {
+ public:
+  Val() = default;
+  Val(Builder* b, ValueId id) : b_(b), id_(id) {}
+
+  bool valid() const { return b_ != nullptr; }
+  explicit operator bool() const { return valid(); }
+  ValueId id() const { return id_; }
+  Builder& b() const { return *b_; }
+
+  // Of an invalid Val: f32 scalar.
+  const Type& type() const;
+  DType dtype() const { return type().dtype; }
+  const Shape& shape() const { return type().shape; }
+  int rank() const { return type().rank(); }
+  // Extent of an axis, which may be negative; 1 where there is no such axis.
+  int64_t dim(int axis) const;
+  // The tensor behind it if it is a Constant, else null.
+  const HostTensor* constant() const;
+
+ private:
+  Builder* b_ = nullptr;
+  ValueId id_ = kNoValue;
+};
+
+class Builder {
+ public:
+  // Appends to *graph, which must outlive the Builder.
+  explicit Builder(Graph* graph) : graph_(graph) {}
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
+
+  Graph& graph() { return *graph_; }
+  const absl::Status& status() const { return status_; }
+  // Records an error unless there is one already; returns an invalid Val.
+  Val Fail(absl::Status status);
+  // Gives the error so far and clears it, so that the Builder can go on (the importer collects several errors).
+  absl::Status TakeStatus();
+
+  // The source name that new nodes carry.
+  void set_source(std::string source) { source_ = std::move(source); }
+  const std::string& source() const { return source_; }
+  // Evaluate operators of constants at once where the row can and the result is at most this large. 0: never.
+  void set_fold_limit(size_t bytes) { fold_limit_ = bytes; }
+
+  Val Input(InputKind kind, std::string name, Type type);
+  Val Wrap(ValueId id) { return id == kNoValue ? Val() : Val(this, id); }
+  // Any operator of the table. Invalid Vals in `inputs` are absent optional inputs (trailing ones are dropped).
+  // Op returns output 0, Ops all outputs (as many invalid Vals as the row has outputs, at least one, on error).
+  Val Op(std::string_view op, std::vector<Val> inputs, Attrs attrs = {});
+  std::vector<Val> Ops(std::string_view op, std::vector<Val> inputs, Attrs attrs = {});
+
+  Val Constant(HostTensor tensor);
+  Val Scalar(DType dtype, double value) { return Constant(HostTensor::Scalar(dtype, value)); }
+  Val Ints(const std::vector<int64_t>& values) { return Constant(HostTensor::FromInts(values)); }
+
+ private:
+  bool Fold(std::string_view op, const std::vector<Val>& inputs, const Attrs& attrs, const std::vector<Type>& types,
+            std::vector<Val>* results);
+
+  Graph* graph_;
+  absl::Status status_;
+  std::string source_;
+  size_t fold_limit_ = 0;
+};
+
+// Arithmetic with broadcasting. A double operand becomes a scalar constant of the other operand's element type.
+Val operator+(Val a, Val b);
+Val operator-(Val a, Val b);
+Val operator*(Val a, Val b);
+Val operator/(Val a, Val b);
+Val operator+(Val a, double b);
+Val operator-(Val a, double b);
+Val operator*(Val a, double b);
+Val operator/(Val a, double b);
+Val operator-(double a, Val b);
+Val operator/(double a, Val b);
+Val operator-(Val a);
+
+Val Exp(Val x);
+Val Log(Val x);
+Val Sqrt(Val x);
+Val Rsqrt(Val x);  // 1/sqrt(x)
+Val Tanh(Val x);
+Val Sigmoid(Val x);
+Val Where(Val condition, Val a, Val b);
+Val Cast(Val x, DType to);                       // x itself if it already has the type
+Val Equal(Val a, Val b);
+Val Greater(Val a, Val b);
+Val Less(Val a, Val b);
+
+// Axes may be negative. Empty axes: all of them.
+Val ReduceSum(Val x, std::vector<int64_t> axes, bool keepdims = true);
+Val ReduceMean(Val x, std::vector<int64_t> axes, bool keepdims = true);
+Val ReduceMax(Val x, std::vector<int64_t> axes, bool keepdims = true);
+// Undoes broadcasting: sums x over the axes along which `shape` was broadcast to x's shape.
+Val SumTo(Val x, const Shape& shape);
+
+Val MatMul(Val a, Val b, bool trans_a = false, bool trans_b = false);
+Val Reshape(Val x, Shape shape);                 // static extents only; x itself if the shape is the same
+Val Transpose(Val x, std::vector<int64_t> perm);  // x itself if perm is the identity
+Val Expand(Val x, Shape shape);
+Val Concat(std::vector<Val> parts, int64_t axis);
+Val Slice(Val x, int64_t axis, int64_t start, int64_t length);  // [start, start + length) along one axis
+Val ZerosLike(Val x);                            // an Expand of a scalar, no memory of its own until run
+
+// `axis` in [0, rank), or an error. Used by type rules and importers on user input.
+absl::StatusOr<int64_t> NormalizeAxis(int64_t axis, int64_t rank);
+
+}  // namespace onnxtrain

@@ -1,0 +1,100 @@
+#include "frontend/passes/decompose.h"
+
+#include <map>
+#include <string>
+
+#include "frontend/base/status.h"
+#include "frontend/passes/differentiate.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain {
+
+absl::StatusOr<Graph> DecomposeNodes(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& lacks) {
+  Graph current = graph;
+  for (bool changed = true; changed;) {
+    changed = false;
+    auto rule = [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
+      const OpRow* row = FindOp(node.op);
+      if (row == nullptr || row->decompose == nullptr || !lacks(r.from(), node)) return std::nullopt;
+      DecomposeContext c{r.b(), node.attrs, {}, {}};
+      for (ValueId v : node.inputs) c.inputs.push_back(r.Map(v));
+      for (ValueId v : node.outputs) c.output_types.push_back(r.from().type(v));
+      return row->decompose(c);
+    };
+    ASSIGN_OR_RETURN(current, Rewrite(current, rule, &changed));
+  }
+  return current;
+}
+
+namespace {
+
+// Appends the nodes of `part` that outputs depend on to b's graph; part's inputs stand for `inputs`, in order. Gives the
+// values of part's outputs by name.
+std::map<std::string, Val> Inline(Builder& b, const Graph& part, const std::vector<Val>& inputs) {
+  std::vector<ValueId> map(part.values().size(), kNoValue);
+  for (size_t i = 0; i < inputs.size(); ++i) map[part.inputs()[i].value] = inputs[i].id();
+  for (const Node& node : part.nodes()) {
+    std::vector<ValueId> ids;
+    std::vector<Type> types;
+    for (ValueId v : node.inputs) ids.push_back(v == kNoValue ? kNoValue : map[v]);
+    for (ValueId v : node.outputs) types.push_back(part.type(v));
+    const Node& copy = b.graph().AddNode(node.op, std::move(ids), node.attrs, std::move(types), b.source());
+    for (size_t i = 0; i < node.outputs.size(); ++i) map[node.outputs[i]] = copy.outputs[i];
+  }
+  std::map<std::string, Val> results;
+  for (const GraphOutput& output : part.outputs()) results[output.name] = b.Wrap(map[output.value]);
+  return results;
+}
+
+}  // namespace
+
+// The decomposition is differentiated in a graph of its own, where its inputs are independent of each other: in the
+// whole graph, one input may be computed from another, and walking on through that would count it twice.
+std::vector<Val> GradientOfDecomposition(const OpRow& row, const GradContext& c) {
+  std::vector<Val> grads(c.inputs.size());
+  Graph part;
+  Builder b(&part);
+  std::vector<Val> outer;  // of part's inputs
+  DecomposeContext d{b, c.node.attrs, {}, {}};
+  auto stand_in = [&](Val v, std::string name) {
+    if (!v.valid()) return Val();
+    outer.push_back(v);
+    return b.Input(InputKind::kFeed, std::move(name), v.type());
+  };
+  for (size_t i = 0; i < c.inputs.size(); ++i) d.inputs.push_back(stand_in(c.inputs[i], StrCat("x", i)));
+  for (Val y : c.outputs) d.output_types.push_back(y.type());
+  const std::vector<Val> outputs = row.decompose(d);
+  std::vector<ValueId> wrt;
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    if (c.need(i)) wrt.push_back(d.inputs[i].id());
+  }
+  std::vector<Val> sums(c.inputs.size());
+  for (size_t o = 0; o < outputs.size() && b.status().ok(); ++o) {
+    if (!c.grads[o].valid()) continue;
+    const Val seed = stand_in(c.grads[o], StrCat("dy", o));
+    auto partial = Differentiate(&part, outputs[o].id(), wrt, seed.id());
+    if (!partial.ok()) {
+      c.b.Fail(partial.status());
+      return grads;
+    }
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      auto it = c.need(i) ? partial->find(d.inputs[i].id()) : partial->end();
+      if (it == partial->end()) continue;
+      sums[i] = sums[i].valid() ? sums[i] + b.Wrap(it->second) : b.Wrap(it->second);
+    }
+  }
+  if (!b.status().ok()) {
+    c.b.Fail(b.status());
+    return grads;
+  }
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i].valid()) part.AddOutput(StrCat("dx", i), sums[i].id());
+  }
+  const auto results = Inline(c.b, part, outer);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i].valid()) grads[i] = results.at(StrCat("dx", i));
+  }
+  return grads;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,64 @@
+#include "frontend/passes/rewrite.h"
+
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+
+Rewriter::Rewriter(const Graph& from, Graph* to) : from_(from), to_(to), builder_(to), map_(from.values().size(), kNoValue) {
+  for (const GraphInput& input : from.inputs()) {
+    map_[input.value] = to->AddInput(input.kind, input.name, from.type(input.value));
+    to->SetValueName(map_[input.value], from.value(input.value).name);
+  }
+}
+
+Val Rewriter::Map(ValueId old) {
+  if (old == kNoValue) return Val();
+  CHECK_NE(map_[old], kNoValue) << "value " << old << " has not been rewritten yet";
+  return builder_.Wrap(map_[old]);
+}
+
+void Rewriter::Copy(const Node& node) {
+  std::vector<ValueId> inputs;
+  for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? kNoValue : Map(v).id());
+  std::vector<Type> types;
+  for (ValueId v : node.outputs) types.push_back(from_.type(v));
+  const Node& copy = to_->AddNode(node.op, std::move(inputs), node.attrs, std::move(types), node.source);
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    map_[node.outputs[i]] = copy.outputs[i];
+    to_->SetValueName(copy.outputs[i], from_.value(node.outputs[i]).name);
+  }
+}
+
+void Rewriter::CopyOutputs() {
+  for (const GraphOutput& output : from_.outputs()) {
+    to_->AddOutput(output.name, Map(output.value).id(), output.into == kNoValue ? kNoValue : Map(output.into).id());
+  }
+}
+
+absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool* changed) {
+  Graph result;
+  Rewriter r(graph, &result);
+  for (const Node& node : graph.nodes()) {
+    r.b().set_source(node.source);
+    auto replacement = rule(r, node);
+    RETURN_IF_ERROR(r.b().status());
+    if (!replacement.has_value()) {
+      r.Copy(node);
+      continue;
+    }
+    if (changed != nullptr) *changed = true;
+    CHECK_EQ(replacement->size(), node.outputs.size()) << NodeTag(node);
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const Val now = (*replacement)[i];
+      if (!now.valid()) continue;  // an output that nobody reads
+      r.Set(node.outputs[i], now);
+      const std::string& name = graph.value(node.outputs[i]).name;
+      if (!name.empty() && result.value(now.id()).name.empty()) result.SetValueName(now.id(), name);
+    }
+  }
+  r.CopyOutputs();
+  return result;
+}
+
+}  // namespace onnxtrain

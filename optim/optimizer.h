@@ -1,0 +1,31 @@
+// What is done with the gradients: rule, learning rate and its schedule, decay, clipping.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace onnxtrain {
+
+struct OptimizerSpec {
+  std::string rule = "adamw";  // sgd, adam, adamw
+  double lr = 1e-3;
+  double momentum = 0;         // sgd
+  bool nesterov = false;       // sgd
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0;     // decoupled for adamw, L2 for the others
+  std::string no_decay = "auto";  // auto (rank ≤ 1 or a name ending in bias), none, or a glob
+  double max_grad_norm = 1.0;  // 0: no clipping
+};
+
+struct ScheduleSpec {
+  std::string name = "constant";  // constant, linear, cosine
+  double warmup = 0;              // steps, or a fraction of total_steps when < 1
+  double min_lr = 0;              // linear, cosine: the last rate, absolute
+  int64_t total_steps = 0;        // updates of the whole run
+};
+
+// The learning rate of update `step` (0-based) as a factor of OptimizerSpec::lr. Pure.
+double ScheduleFactor(const ScheduleSpec& schedule, double lr, int64_t step);
+
+}  // namespace onnxtrain

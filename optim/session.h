@@ -1,0 +1,99 @@
+// The C++ face for programs that train inside themselves: owns parameters, gradients, moments and statistics in flat
+// arenas, compiles programs for each input shape as needed, and runs steps.
+//
+//   auto model = OnnxModel::Load("x.onnx");
+//   auto backend = CreateBackend("cpu", {});
+//   auto session = Session::Create(*model, backend->get(), options);
+//   for (...) (*session)->Step({.feeds = {{"input", images}}, .labels = labels});
+//   auto metrics = (*session)->Report();
+//
+// Not thread-safe: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+#include "frontend/onnx/import.h"
+#include "optim/loss.h"
+#include "optim/optimizer.h"
+#include "optim/trainable.h"
+
+namespace onnxtrain {
+
+struct SessionOptions {
+  ImportOptions import;          // batch and training are set by the session
+  LossSpec loss;
+  LabelInfo labels;
+  TrainableSpec trainable;
+  OptimizerSpec optimizer;
+  ScheduleSpec schedule;
+  int64_t micro_batch = 32;      // samples per run of the micro programs
+  uint64_t seed = 42;
+};
+
+// One window of samples, all tensors with the same leading extent n. A window longer than micro_batch is accumulated.
+struct Window {
+  std::map<std::string, HostTensor> feeds;  // by model input name, [n, …]
+  HostTensor labels;                        // [n, …], empty type where the loss needs none
+};
+
+struct StepReport {             // of the updates since the last report
+  int64_t updates = 0;          // attempted
+  int64_t skipped = 0;          // of them, not applied because of a non-finite gradient
+  double loss = 0;              // mean over all targets
+  double grad_norm = 0;         // of the last update, before clipping
+  double learning_rate = 0;     // of the last update
+  double weight = 0;            // targets
+  double correct = 0;           // where the loss has classes
+};
+
+struct Evaluation {
+  double loss_sum = 0, weight = 0, correct = 0;
+  std::map<std::string, HostTensor> outputs;  // by model output name, [n, …]; only from Predict and Gradients
+};
+
+struct GradientResult {
+  double loss = 0;
+  std::map<std::string, HostTensor> outputs;
+  std::map<std::string, HostTensor> gradients;  // by parameter name
+};
+
+class Session {
+ public:
+  // `backend` must outlive the session. Fails with every unsupported operator named, on an ambiguous loss, on a glob
+  // that matches nothing.
+  static absl::StatusOr<std::unique_ptr<Session>> Create(std::shared_ptr<const OnnxModel> model, Backend* backend,
+                                                         SessionOptions options);
+  virtual ~Session() = default;
+
+  virtual const LossChoice& loss() const = 0;
+  virtual const std::vector<WeightDecision>& weights() const = 0;
+  virtual const std::vector<std::string>& notes() const = 0;
+  virtual int64_t steps() const = 0;                 // updates attempted so far
+  virtual int64_t planned_peak_bytes() const = 0;    // arenas, activations, feeds, packed copies of what is compiled
+
+  // One update. Returns as soon as it is queued on a device.
+  virtual absl::Status Step(const Window& window) = 0;
+  // Reads the device's counters; waits for the queue. Resets the sums.
+  virtual absl::StatusOr<StepReport> Report() = 0;
+
+  // In inference mode, any number of samples (run in micro-batches).
+  virtual absl::StatusOr<Evaluation> Evaluate(const Window& window) = 0;
+  virtual absl::StatusOr<Evaluation> Predict(const Window& window) = 0;  // outputs; labels are not needed
+  // Training mode without an update: the loss, outputs and every gradient of one window.
+  virtual absl::StatusOr<GradientResult> Gradients(const Window& window) = 0;
+
+  // Current parameters and state by initializer name, in the stored shapes: what Export takes.
+  virtual absl::StatusOr<std::map<std::string, HostTensor>> Weights() = 0;
+  virtual absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) = 0;
+};
+
+// Mean loss and accuracy style metrics of an evaluation.
+inline double MeanLoss(const Evaluation& e) { return e.weight > 0 ? e.loss_sum / e.weight : 0; }
+
+}  // namespace onnxtrain

@@ -1,0 +1,67 @@
+// The loop, and nothing but the loop.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/loader.h"
+#include "optim/session.h"
+
+namespace onnxtrain {
+
+// A batch tensor named after a model input becomes a feed; the one named kLabelFeed the labels.
+struct TrainData {
+  std::shared_ptr<const Dataset> dataset;
+  std::vector<FeedSpec> specs;
+};
+
+struct TrainOptions {
+  int64_t batch_size = 32;     // samples per update
+  int64_t epochs = 3;
+  int64_t max_steps = 0;       // 0: no limit
+  double max_seconds = 0;      // 0: no limit
+  int64_t log_every = 0;       // updates; 0: about 20 lines per epoch, at least every 50 updates
+  int64_t eval_every = 0;      // updates; 0: after each epoch
+  bool shuffle = true, drop_last = false;
+  int num_workers = 1, prefetch_factor = 2;
+  uint64_t seed = 42;
+  const std::atomic<bool>* stop = nullptr;  // set from a signal handler: ends after the running update
+};
+
+struct EvalMetrics {
+  double loss = 0;
+  double accuracy = -1;        // < 0: not meaningful for this loss
+  int64_t samples = 0;
+};
+
+// One line of metrics.jsonl.
+struct TrainEvent {
+  enum class Kind : uint8_t { kStep, kEval } kind = Kind::kStep;
+  int64_t step = 0;
+  double epoch = 0;            // fractional
+  StepReport report;           // kStep
+  double samples_per_second = 0;
+  EvalMetrics eval;            // kEval
+};
+
+struct TrainResult {
+  std::string stop_reason;     // "epochs", "max_steps", "max_time", "signal"
+  int64_t steps = 0, samples = 0, skipped_steps = 0;
+  double epochs = 0, seconds = 0;               // seconds: wall time of the loop, compile and eval included
+  double final_loss = 0;                        // mean of the last reported window of updates
+  EvalMetrics eval_before, eval;                // samples 0 where there is no eval data
+  double compile_seconds = 0, data_seconds = 0, compute_seconds = 0, eval_seconds = 0;
+};
+
+absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers);
+
+// `eval` may have no data set. `on_event` is called on this thread.
+absl::StatusOr<TrainResult> Train(Session& session, const TrainData& train, const TrainData& eval,
+                                  const TrainOptions& options, const std::function<void(const TrainEvent&)>& on_event);
+
+}  // namespace onnxtrain

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Installs what building and testing need, from Debian's packages. Runs as root or with sudo; again in a second.
+set -euo pipefail
+packages=(
+  g++ cmake ninja-build ccache mold git
+  libabsl-dev libgflags-dev libgoogle-glog-dev libgtest-dev libbenchmark-dev
+  libonnx-dev libonnx-testdata libprotobuf-dev protobuf-compiler
+  libdnnl-dev libtorch-dev libopenblas-dev libhwy-dev
+  zlib1g-dev libzip-dev nlohmann-json3-dev
+  python3 python3-numpy python3-torch
+)
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+sudo=""
+[ "$(id -u)" -eq 0 ] || sudo="sudo"
+export DEBIAN_FRONTEND=noninteractive
+$sudo apt-get update -q
+$sudo apt-get install -y -q --no-install-recommends "${missing[@]}"
