@@ -1,28 +1,14 @@
-// The random numbers of every random operator: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-// 2011), with the derivation of key and counter that README.md gives. A pure function of its arguments, so recomputing
-// gives the same numbers and any element can be had without those before it. No dependencies.
+// The random numbers of every random operator: Philox4x32-10 (frontend/base/philox.h) with the derivation of key and
+// counter that README.md gives. A pure function of its arguments, so recomputing gives the same numbers and any element
+// can be had without those before it.
 #pragma once
 
-#include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
+#include "frontend/base/philox.h"
+
 namespace onnxtrain {
-
-using PhiloxBlock = std::array<uint32_t, 4>;
-
-// The block function: ten rounds.
-constexpr PhiloxBlock Philox4x32(PhiloxBlock counter, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53} * counter[0];
-    const uint64_t p1 = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(p1),
-               static_cast<uint32_t>(p0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(p0)};
-    key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
-  }
-  return counter;
-}
 
 // What a random operator is fed: u32[4] in this order.
 struct PhiloxKey {
@@ -41,17 +27,6 @@ constexpr PhiloxBlock RandomBlock(const PhiloxKey& key, int64_t stream, uint64_t
 
 constexpr uint32_t RandomWord(const PhiloxKey& key, int64_t stream, uint64_t element) {
   return RandomBlock(key, stream, element / 4)[element % 4];
-}
-
-// In [0, 1), a multiple of 2^-24: exact in float.
-constexpr float UniformOf(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
-
-// Two independent standard normals of two words (Box and Muller). Element 2j of a block takes [0], element 2j+1 takes [1].
-inline std::array<double, 2> NormalsOf(uint32_t word1, uint32_t word2) {
-  constexpr double kTwoPi = 6.283185307179586476925286766559;
-  const double r = std::sqrt(-2.0 * std::log(1.0 - static_cast<double>(UniformOf(word1))));
-  const double angle = kTwoPi * static_cast<double>(UniformOf(word2));
-  return {r * std::cos(angle), r * std::sin(angle)};
 }
 
 }  // namespace onnxtrain
