@@ -1,10 +1,209 @@
-#include "frontend/ops/onnx_import.h"
+// Normalizations: y = (x − mean)·rstd·scale + bias, with statistics of the batch, of running averages, or of each sample.
+//
+// The outputs mean and rstd feed the backward rows; where a model reads them itself, their gradients are
+// ∂mean/∂x = 1/n and ∂rstd/∂x = −rstd³·(x − mean)/n.
+#include <numeric>
+
+#include "frontend/ops/nn_rules.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
+namespace {
 
-std::span<const OpRow> NormOps() { return {}; }
+// --- Shapes -----------------------------------------------------------------------------------------------------------
 
-std::span<const OnnxOp> NormImports() { return {}; }
+// All axes but that of the channels.
+std::vector<int64_t> ChannelStatAxes(const Shape& x) {
+  std::vector<int64_t> axes(x.size() - 1, 0);
+  std::iota(axes.begin() + 1, axes.end(), 2);
+  return axes;
+}
+
+// [C] → [1,C,1,…], to broadcast against x.
+Val PerChannel(Val v, int rank) {
+  Shape shape(rank, 1);
+  shape[1] = v.dim(0);
+  return Reshape(v, std::move(shape));
+}
+
+std::vector<int64_t> AxesFrom(int64_t axis, int rank) {
+  std::vector<int64_t> axes(rank - axis);
+  std::iota(axes.begin(), axes.end(), axis);
+  return axes;
+}
+
+int64_t CountOver(const Shape& x, const std::vector<int64_t>& axes) {
+  int64_t n = 1;
+  for (int64_t a : axes) n *= x[a];
+  return n;
+}
+
+// --- Type rules -------------------------------------------------------------------------------------------------------
+
+// Inputs `first`… are all [C] for x [N,C,…], which is input `x`.
+absl::Status CheckChannels(const TypeContext& c, size_t x, size_t first) {
+  RETURN_IF_ERROR(CheckFloats(c, c.inputs.size()));
+  const Shape& shape = c.in(x).shape;
+  if (shape.size() < 2) return Invalid("expected [N,C,…], got ", ToString(c.in(x)));
+  for (size_t i = first; i < c.inputs.size(); ++i) RETURN_IF_ERROR(CheckInputShape(c, i, {shape[1]}));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Type>> InferBatchNorm(const TypeContext& c) {
+  RETURN_IF_ERROR(CheckChannels(c, 0, 1));
+  const Type stat = {c.in(0).dtype, {c.in(0).shape[1]}};
+  return std::vector<Type>{c.in(0), stat, stat};
+}
+
+absl::StatusOr<std::vector<Type>> InferBatchNormGrad(const TypeContext& c) {
+  RETURN_IF_ERROR(CheckChannels(c, 1, 2));
+  RETURN_IF_ERROR(CheckInputShape(c, 0, c.in(1).shape));
+  return std::vector<Type>{c.in(1), c.in(2), c.in(2)};
+}
+
+absl::StatusOr<std::vector<Type>> InferBatchNormInference(const TypeContext& c) {
+  RETURN_IF_ERROR(CheckChannels(c, 0, 1));
+  return std::vector<Type>{c.in(0)};
+}
+
+Shape ScaleShape(const Shape& x, int64_t axis) { return Shape(x.begin() + axis, x.end()); }
+
+Shape StatShape(Shape x, int64_t axis) {
+  std::fill(x.begin() + axis, x.end(), 1);
+  return x;
+}
+
+absl::StatusOr<std::vector<Type>> InferLayerNorm(const TypeContext& c) {
+  RETURN_IF_ERROR(CheckFloats(c, 3));
+  RETURN_IF_ERROR(CheckAxis(c));
+  const Type& x = c.in(0);
+  const int64_t axis = c.attrs.Int("axis");
+  for (size_t i : {1, 2}) RETURN_IF_ERROR(CheckInputShape(c, i, ScaleShape(x.shape, axis)));
+  const Type stat = {x.dtype, StatShape(x.shape, axis)};
+  return std::vector<Type>{x, stat, stat};
+}
+
+absl::StatusOr<std::vector<Type>> InferLayerNormGrad(const TypeContext& c) {
+  RETURN_IF_ERROR(CheckFloats(c, 5));
+  RETURN_IF_ERROR(CheckAxis(c));
+  const Type& x = c.in(1);
+  RETURN_IF_ERROR(CheckInputShape(c, 0, x.shape));
+  const int64_t axis = c.attrs.Int("axis");
+  const Type scale = {x.dtype, ScaleShape(x.shape, axis)};
+  RETURN_IF_ERROR(CheckInputShape(c, 2, scale.shape));
+  for (size_t i : {3, 4}) RETURN_IF_ERROR(CheckInputShape(c, i, StatShape(x.shape, axis)));
+  return std::vector<Type>{x, scale, scale};
+}
+
+// --- Decompositions ---------------------------------------------------------------------------------------------------
+
+struct Normalized {
+  Val x, mean, rstd;  // x normalized; the statistics keep extents 1
+};
+
+Normalized Normalize(Val x, const std::vector<int64_t>& axes, double epsilon) {
+  const Val mean = ReduceMean(x, axes);
+  const Val centered = x - mean;
+  const Val rstd = Rsqrt(ReduceMean(centered * centered, axes) + epsilon);
+  return {centered * rstd, mean, rstd};
+}
+
+std::vector<Val> DecomposeBatchNorm(const DecomposeContext& c) {
+  const Val x = c.x(0);
+  const Normalized n = Normalize(x, ChannelStatAxes(x.shape()), c.attrs.Float("epsilon"));
+  const Val y = n.x * PerChannel(c.x(1), x.rank()) + PerChannel(c.x(2), x.rank());
+  return {y, Reshape(n.mean, {x.dim(1)}), Reshape(n.rstd, {x.dim(1)})};
+}
+
+std::vector<Val> DecomposeLayerNorm(const DecomposeContext& c) {
+  const Val x = c.x(0);
+  const Normalized n = Normalize(x, AxesFrom(c.attrs.Int("axis"), x.rank()), c.attrs.Float("epsilon"));
+  const Val y = n.x * c.x(1);
+  return {c.x(2) ? y + c.x(2) : y, n.mean, n.rstd};
+}
+
+// With x̂ = (x − mean)·rstd and g = dy·scale: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)).
+Val NormalizeGrad(Val g, Val normalized, Val rstd, const std::vector<int64_t>& axes) {
+  return rstd * (g - ReduceMean(g, axes) - normalized * ReduceMean(g * normalized, axes));
+}
+
+std::vector<Val> DecomposeBatchNormGrad(const DecomposeContext& c) {
+  const Val dy = c.x(0), x = c.x(1);
+  const int rank = x.rank();
+  const Val rstd = PerChannel(c.x(4), rank);
+  const Val normalized = (x - PerChannel(c.x(3), rank)) * rstd;
+  const std::vector<int64_t> axes = ChannelStatAxes(x.shape());
+  return {NormalizeGrad(dy * PerChannel(c.x(2), rank), normalized, rstd, axes),
+          ReduceSum(dy * normalized, axes, false), ReduceSum(dy, axes, false)};
+}
+
+std::vector<Val> DecomposeLayerNormGrad(const DecomposeContext& c) {
+  const Val dy = c.x(0), x = c.x(1), scale = c.x(2), rstd = c.x(4);
+  const Val normalized = (x - c.x(3)) * rstd;
+  return {NormalizeGrad(dy * scale, normalized, rstd, AxesFrom(c.attrs.Int("axis"), x.rank())),
+          SumTo(dy * normalized, scale.shape()), SumTo(dy, scale.shape())};
+}
+
+std::vector<Val> DecomposeBatchNormInference(const DecomposeContext& c) {
+  const int rank = c.x(0).rank();
+  const Val factor = c.x(1) * Rsqrt(c.x(4) + c.attrs.Float("epsilon"));
+  return {(c.x(0) - PerChannel(c.x(3), rank)) * PerChannel(factor, rank) + PerChannel(c.x(2), rank)};
+}
+
+// --- Gradients --------------------------------------------------------------------------------------------------------
+
+// What arrives at the outputs mean and rstd, added to dx. `mean`, `rstd` and their gradients broadcast against x.
+Val AddStatGrads(Val dx, Val x, Val mean, Val rstd, Val dmean, Val drstd, int64_t n) {
+  const double scale = 1.0 / static_cast<double>(n);
+  if (dmean) dx = dx + dmean * scale;
+  if (drstd) dx = dx - (x - mean) * (rstd * rstd * rstd * drstd * scale);
+  return dx;
+}
+
+std::vector<Val> BatchNormGradient(const GradContext& c) {
+  const Val x = c.x(0);
+  const int rank = x.rank();
+  const Val dy = c.dy() ? c.dy() : ZerosLike(c.y());
+  std::vector<Val> grads = c.b.Ops("BatchNormGrad", {dy, x, c.x(1), c.y(1), c.y(2)});
+  auto wide = [&](Val v) { return v ? PerChannel(v, rank) : Val(); };
+  if (c.dy(1) || c.dy(2)) {
+    grads[0] = AddStatGrads(grads[0], x, wide(c.y(1)), wide(c.y(2)), wide(c.dy(1)), wide(c.dy(2)),
+                            CountOver(x.shape(), ChannelStatAxes(x.shape())));
+  }
+  return grads;
+}
+
+std::vector<Val> LayerNormGradient(const GradContext& c) {
+  const int64_t axis = c.node.attrs.Int("axis");
+  const Val x = c.x(0);
+  const Val dy = c.dy() ? c.dy() : ZerosLike(c.y());
+  std::vector<Val> grads = c.b.Ops("LayerNormGrad", {dy, x, c.x(1), c.y(1), c.y(2)}, {{"axis", axis}});
+  grads[0] = AddStatGrads(grads[0], x, c.y(1), c.y(2), c.dy(1), c.dy(2), CountOver(x.shape(), AxesFrom(axis, x.rank())));
+  grads.resize(c.inputs.size());
+  return grads;
+}
+
+}  // namespace
+
+std::span<const OpRow> NormOps() {
+  const AttrSpec epsilon = {"epsilon", 1e-5};
+  const AttrSpec axis = {"axis", int64_t{0}, true};
+  static const std::vector<OpRow> rows = {
+      {.name = "BatchNorm", .inputs = {3, 3}, .outputs = 3, .attrs = {epsilon}, .infer = InferBatchNorm,
+       .grad_status = GradStatus::kFormula, .gradient = BatchNormGradient, .decompose = DecomposeBatchNorm,
+       .precision = Precision::kFloat32, .batch_coupled = true},
+      {.name = "BatchNormGrad", .inputs = {5, 5}, .outputs = 3, .infer = InferBatchNormGrad,
+       .decompose = DecomposeBatchNormGrad, .precision = Precision::kFloat32, .batch_coupled = true},
+      {.name = "BatchNormInference", .inputs = {5, 5}, .attrs = {epsilon}, .infer = InferBatchNormInference,
+       .grad_status = GradStatus::kDecomposition, .decompose = DecomposeBatchNormInference,
+       .precision = Precision::kFloat32},
+      {.name = "LayerNorm", .inputs = {2, 3}, .outputs = 3, .attrs = {axis, epsilon}, .infer = InferLayerNorm,
+       .grad_status = GradStatus::kFormula, .gradient = LayerNormGradient, .decompose = DecomposeLayerNorm,
+       .precision = Precision::kFloat32},
+      {.name = "LayerNormGrad", .inputs = {5, 5}, .outputs = 3, .attrs = {axis}, .infer = InferLayerNormGrad,
+       .decompose = DecomposeLayerNormGrad, .precision = Precision::kFloat32},
+  };
+  return rows;
+}
 
 }  // namespace onnxtrain
