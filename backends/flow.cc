@@ -1,0 +1,157 @@
+#include "backends/flow.h"
+
+#include <algorithm>
+
+#include "frontend/base/log.h"
+
+namespace onnxtrain {
+namespace {
+
+void MarkRunning(const Graph& graph, Flow* flow) {
+  const auto& nodes = graph.nodes();
+  std::vector<bool> wanted(graph.values().size(), false);
+  for (const GraphOutput& output : graph.outputs()) wanted[output.value] = true;
+  flow->rows.assign(nodes.size(), nullptr);
+  for (size_t n = nodes.size(); n-- > 0;) {
+    const Node& node = nodes[n];
+    const bool needed = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return wanted[v]; });
+    if (!needed || node.op == "Constant") continue;
+    flow->rows[n] = FindOp(node.op);
+    CHECK(flow->rows[n] != nullptr) << "no such operator: " << node.op;
+    for (ValueId v : node.inputs) {
+      if (v != kNoValue) wanted[v] = true;
+    }
+  }
+}
+
+bool IsView(const Flow& flow, size_t n, bool reuse) { return reuse && flow.rows[n] != nullptr && flow.rows[n]->view; }
+
+void MakeGroups(const Graph& graph, bool reuse, Flow* flow) {
+  flow->root.resize(graph.values().size());
+  for (size_t v = 0; v < flow->root.size(); ++v) flow->root[v] = static_cast<ValueId>(v);
+  flow->readers.resize(graph.values().size());
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (IsView(*flow, n, reuse)) {
+      flow->root[node.outputs[0]] = flow->root[node.inputs[0]];
+      continue;
+    }
+    if (flow->rows[n] == nullptr) continue;
+    for (ValueId v : node.inputs) {
+      if (v == kNoValue) continue;
+      auto& list = flow->readers[flow->root[v]];
+      if (list.empty() || list.back() != static_cast<int32_t>(n)) list.push_back(static_cast<int32_t>(n));
+    }
+  }
+  flow->is_output.assign(graph.values().size(), false);
+  for (const GraphOutput& output : graph.outputs()) flow->is_output[flow->root[output.value]] = true;
+}
+
+void AddEdge(Flow* flow, int32_t from, int32_t to) {
+  flow->after[from].push_back(to);
+  flow->before[to].push_back(from);
+}
+
+void DataEdges(const Graph& graph, Flow* flow) {
+  flow->before.resize(graph.nodes().size());
+  flow->after.resize(graph.nodes().size());
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    if (flow->rows[n] == nullptr) continue;
+    for (ValueId v : graph.nodes()[n].inputs) {
+      if (v == kNoValue) continue;
+      const int32_t producer = graph.value(v).node;
+      if (producer >= 0 && flow->runs(producer)) AddEdge(flow, producer, static_cast<int32_t>(n));
+    }
+  }
+}
+
+void BindInputsAndConstants(const Graph& graph, Flow* flow) {
+  flow->bound.resize(graph.values().size());
+  for (size_t i = 0; i < graph.inputs().size(); ++i) {
+    flow->bound[graph.inputs()[i].value] = {.where = Place::Where::kInput, .index = static_cast<int32_t>(i)};
+  }
+  for (const Node& node : graph.nodes()) {
+    if (node.op == "Constant") {
+      flow->bound[node.outputs[0]] = {.where = Place::Where::kConstant, .index = node.outputs[0]};
+    }
+  }
+}
+
+// Does a path lead from `from` to one of `to`?
+bool Reaches(const Flow& flow, int32_t from, const std::vector<int32_t>& to) {
+  std::vector<bool> seen(flow.rows.size(), false), target(flow.rows.size(), false);
+  for (int32_t n : to) target[n] = true;
+  std::vector<int32_t> stack = {from};
+  seen[from] = true;
+  while (!stack.empty()) {
+    const int32_t n = stack.back();
+    stack.pop_back();
+    for (int32_t next : flow.after[n]) {
+      if (target[next]) return true;
+      if (!seen[next]) stack.push_back(next);
+      seen[next] = true;
+    }
+  }
+  return false;
+}
+
+bool OverwritesInput(const Flow& flow, const GraphOutput& output, int32_t writer) {
+  const ValueId out = flow.root[output.value];
+  const ValueId old = output.into;
+  if (flow.is_output[old]) return false;
+  const auto& readers = flow.readers[old];
+  const bool reads = std::find(readers.begin(), readers.end(), writer) != readers.end();
+  if (reads && !flow.CanOverwrite(writer, out, old)) return false;
+  const auto& targets = flow.graph->outputs();
+  return std::count_if(targets.begin(), targets.end(), [&](const auto& o) { return o.into == old; }) == 1;
+}
+
+// Makes every reader of the old value run before the writer of the new one, if it is possible at all.
+bool PutLast(Flow* flow, int32_t writer, const std::vector<int32_t>& readers) {
+  std::vector<int32_t> later;  // those that come before in the list cannot close a circle on their own
+  for (int32_t n : readers) {
+    if (n != writer) later.push_back(n);
+  }
+  if (Reaches(*flow, writer, later)) return false;
+  for (int32_t n : later) AddEdge(flow, n, writer);
+  return true;
+}
+
+void BindOutputs(const Graph& graph, Flow* flow) {
+  for (size_t o = 0; o < graph.outputs().size(); ++o) {
+    const GraphOutput& output = graph.outputs()[o];
+    const ValueId out = flow->root[output.value];
+    if (!flow->in_arena(out)) continue;  // bound already
+    if (output.into == kNoValue) {
+      flow->bound[out] = {.where = Place::Where::kOutput, .index = static_cast<int32_t>(o)};
+      continue;
+    }
+    const int32_t writer = graph.value(out).node;
+    if (OverwritesInput(*flow, output, writer) && PutLast(flow, writer, flow->readers[output.into])) {
+      flow->bound[out] = flow->bound[output.into];
+    }
+  }
+}
+
+}  // namespace
+
+bool Flow::CanOverwrite(int32_t node, ValueId out, ValueId r) const {
+  if (!rows[node]->elementwise) return false;
+  const Type& type = graph->type(out);
+  for (ValueId v : graph->nodes()[node].inputs) {
+    if (v != kNoValue && root[v] == r && graph->type(v) != type) return false;
+  }
+  return true;
+}
+
+Flow MakeFlow(const Graph& graph, bool reuse) {
+  Flow flow{.graph = &graph};
+  MarkRunning(graph, &flow);
+  MakeGroups(graph, reuse, &flow);
+  DataEdges(graph, &flow);
+  BindInputsAndConstants(graph, &flow);
+  if (reuse) BindOutputs(graph, &flow);
+  return flow;
+}
+
+}  // namespace onnxtrain

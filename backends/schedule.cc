@@ -1,0 +1,140 @@
+#include "backends/schedule.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "frontend/base/log.h"
+
+namespace onnxtrain {
+namespace {
+
+using Cost = std::array<int64_t, 2>;
+
+// What running a node next would mean for the memory.
+struct Effect {
+  int64_t peak = 0;  // more bytes than now while it runs
+  int64_t net = 0;   // more bytes than now afterwards
+};
+
+using Rule = Cost (*)(const Effect&);
+
+constexpr Rule kRules[] = {
+    [](const Effect&) { return Cost{}; },
+    [](const Effect& e) { return Cost{e.net > 0, 0}; },
+    [](const Effect& e) { return Cost{e.peak, e.net}; },
+    [](const Effect& e) { return Cost{e.net, e.peak}; },
+};
+
+// Ready nodes beyond this many wait, the first in the list being looked at first, so that wide graphs stay cheap.
+constexpr int kWindow = 256;
+
+class Scheduler {
+ public:
+  Scheduler(const Flow& flow, const std::vector<size_t>& workspace) : flow_(flow), workspace_(workspace) {
+    const size_t nodes = flow.rows.size();
+    missing_.resize(nodes);
+    for (size_t n = 0; n < nodes; ++n) {
+      missing_[n] = static_cast<int32_t>(flow.before[n].size());
+      if (flow.rows[n] != nullptr && missing_[n] == 0) ready_.insert(static_cast<int32_t>(n));
+    }
+    unread_.resize(flow.root.size());
+    for (size_t v = 0; v < flow.root.size(); ++v) unread_[v] = static_cast<int32_t>(flow.readers[v].size());
+  }
+
+  std::vector<int32_t> Run(Rule rule) {
+    std::vector<int32_t> order;
+    while (!ready_.empty()) {
+      const int32_t node = Best(rule);
+      order.push_back(node);
+      Finish(node);
+    }
+    const size_t all = std::count_if(flow_.rows.begin(), flow_.rows.end(), [](const OpRow* row) { return row; });
+    CHECK_EQ(order.size(), all) << "the graph has a circle";
+    return order;
+  }
+
+ private:
+  int32_t Best(Rule rule) const {
+    int32_t best = *ready_.begin();
+    if (rule == kRules[0]) return best;
+    Cost least = rule(EffectOf(best));
+    int looked_at = 0;
+    for (int32_t node : ready_) {
+      if (++looked_at > kWindow) break;
+      if (const Cost cost = rule(EffectOf(node)); cost < least) {
+        least = cost;
+        best = node;
+      }
+    }
+    return best;
+  }
+
+  // The arena groups that node reads, each once.
+  template <typename F>
+  void ForReadGroups(int32_t node, F f) const {
+    const auto& inputs = flow_.graph->nodes()[node].inputs;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] == kNoValue || !flow_.in_arena(flow_.root[inputs[i]])) continue;
+      const ValueId r = flow_.root[inputs[i]];
+      const bool repeated = std::any_of(inputs.begin(), inputs.begin() + i,
+                                        [&](ValueId v) { return v != kNoValue && flow_.root[v] == r; });
+      if (!repeated) f(r);
+    }
+  }
+
+  bool IsAlias(int32_t node) const {
+    const Node& n = flow_.graph->nodes()[node];
+    return flow_.root[n.outputs[0]] != n.outputs[0];
+  }
+
+  Effect EffectOf(int32_t node) const {
+    if (IsAlias(node)) return {};
+    Effect e;
+    const Graph& graph = *flow_.graph;
+    const auto& outputs = graph.nodes()[node].outputs;
+    int64_t kept = 0;
+    for (ValueId v : outputs) {
+      if (!flow_.in_arena(v)) continue;
+      e.peak += graph.type(v).bytes();
+      if (unread_[v] > 0 || flow_.is_output[v]) kept += graph.type(v).bytes();
+    }
+    e.net = kept;
+    ForReadGroups(node, [&](ValueId r) {
+      if (unread_[r] != 1 || flow_.is_output[r]) return;
+      e.net -= graph.type(r).bytes();
+      const bool reused = flow_.in_arena(outputs[0]) && flow_.CanOverwrite(node, outputs[0], r) &&
+                          graph.type(r).bytes() == graph.type(outputs[0]).bytes();
+      if (reused) e.peak = 0;
+    });
+    if (!workspace_.empty()) e.peak += workspace_[node];
+    return e;
+  }
+
+  void Finish(int32_t node) {
+    ready_.erase(node);
+    if (!IsAlias(node)) ForReadGroups(node, [&](ValueId r) { --unread_[r]; });
+    for (int32_t next : flow_.after[node]) {
+      if (--missing_[next] == 0) ready_.insert(next);
+    }
+  }
+
+  const Flow& flow_;
+  const std::vector<size_t>& workspace_;
+  std::vector<int32_t> missing_;  // by node: predecessors that have not run
+  std::vector<int32_t> unread_;   // by root: readers that have not run
+  std::set<int32_t> ready_;
+};
+
+}  // namespace
+
+std::vector<std::vector<int32_t>> CandidateOrders(const Flow& flow, const std::vector<size_t>& workspace) {
+  std::vector<std::vector<int32_t>> orders;
+  for (Rule rule : kRules) {
+    auto order = Scheduler(flow, workspace).Run(rule);
+    if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(std::move(order));
+  }
+  return orders;
+}
+
+}  // namespace onnxtrain

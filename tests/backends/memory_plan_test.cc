@@ -1,0 +1,350 @@
+#include "backends/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "backends/place.h"
+#include "frontend/base/strings.h"
+#include "frontend/graph/verify.h"
+#include "frontend/ops/row.h"
+
+namespace onnxtrain {
+namespace {
+
+// Operators over i64 whose result tells exactly which inputs were read:
+// Map is elementwise (1..3 inputs, as many outputs as it says), Mix depends on every element of every input.
+void RegisterTestOps() {
+  static const OpRow rows[] = {
+      {.name = "test.Map", .inputs = {1, 3}, .outputs = kOutputsFromAttr, .elementwise = true},
+      {.name = "test.Mix", .inputs = {1, 3}, .outputs = kOutputsFromAttr},
+      {.name = "test.View", .view = true},
+  };
+  RegisterOps(rows);
+}
+
+using Words = std::vector<uint64_t>;
+
+uint64_t Hash(uint64_t a, uint64_t b) {
+  a ^= b + 0x9e3779b97f4a7c15 + (a << 6) + (a >> 2);
+  return a * 0xff51afd7ed558ccd ^ (a >> 33);
+}
+
+uint64_t MapElement(int32_t node, size_t output, size_t i, const std::vector<const uint64_t*>& in, const Words& sizes) {
+  uint64_t h = Hash(node, output);
+  for (size_t k = 0; k < in.size(); ++k) h = Hash(h, in[k][sizes[k] == 1 ? 0 : i]);
+  return h;
+}
+
+// Runs one node on memory. Where outputs must not overlap inputs they are spoiled first.
+void RunNode(const Graph& graph, int32_t n, const std::vector<const uint64_t*>& in, const std::vector<uint64_t*>& out) {
+  const Node& node = graph.nodes()[n];
+  Words sizes;
+  for (ValueId v : node.inputs) sizes.push_back(graph.type(v).elements());
+  const size_t size = graph.type(node.outputs[0]).elements();
+  if (node.op == "test.Map") {
+    for (size_t i = 0; i < size; ++i) {
+      Words results;
+      for (size_t o = 0; o < out.size(); ++o) results.push_back(MapElement(n, o, i, in, sizes));
+      for (size_t o = 0; o < out.size(); ++o) out[o][i] = results[o];
+    }
+  } else if (node.op == "test.Mix") {
+    for (uint64_t* o : out) std::fill_n(o, size, 0xdeadbeef);
+    uint64_t h = n;
+    for (size_t k = 0; k < in.size(); ++k) {
+      for (size_t i = 0; i < sizes[k]; ++i) h = Hash(h, in[k][i]);
+    }
+    for (size_t o = 0; o < out.size(); ++o) {
+      for (size_t i = 0; i < size; ++i) out[o][i] = Hash(h, o * 1000003 + i);
+    }
+  } else if (out[0] != in[0]) {
+    std::copy_n(in[0], size, out[0]);
+  }
+}
+
+Words InputContent(const Graph& graph, size_t i) {
+  Words words(graph.type(graph.inputs()[i].value).elements());
+  for (size_t k = 0; k < words.size(); ++k) words[k] = Hash(i + 77, k);
+  return words;
+}
+
+// What every value should be.
+std::vector<Words> Reference(const Graph& graph) {
+  std::vector<Words> values(graph.values().size());
+  for (size_t i = 0; i < graph.inputs().size(); ++i) values[graph.inputs()[i].value] = InputContent(graph, i);
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    std::vector<const uint64_t*> in;
+    std::vector<uint64_t*> out;
+    for (ValueId v : node.outputs) values[v].resize(graph.type(v).elements());
+    for (ValueId v : node.inputs) in.push_back(values[v].data());
+    for (ValueId v : node.outputs) out.push_back(values[v].data());
+    if (node.op == "Constant") {
+      const auto data = node.attrs.Tensor("value")->data<uint64_t>();
+      values[node.outputs[0]].assign(data.begin(), data.end());
+    } else {
+      RunNode(graph, static_cast<int32_t>(n), in, out);
+    }
+  }
+  return values;
+}
+
+// A machine that has only the memory of the plan.
+class Machine {
+ public:
+  Machine(const Graph& graph, const MemoryPlan& plan, const PlanOptions& options)
+      : graph_(graph), plan_(plan), options_(options), arena_(plan.arena_bytes / 8, 0xabad1dea) {
+    for (size_t i = 0; i < graph.inputs().size(); ++i) inputs_.push_back(InputContent(graph, i));
+    for (const auto& o : graph.outputs()) outputs_.push_back(Words(graph.type(o.value).elements(), 0xabad1dea));
+  }
+
+  void Run() {
+    for (int32_t n : plan_.order) {
+      std::vector<const uint64_t*> in;
+      std::vector<uint64_t*> out;
+      for (ValueId v : graph_.nodes()[n].inputs) in.push_back(At(plan_.places[v]));
+      for (ValueId v : graph_.nodes()[n].outputs) out.push_back(At(plan_.places[v]));
+      SpoilWorkspace(n);
+      RunNode(graph_, n, in, out);
+      SpoilWorkspace(n);
+    }
+    for (const Copy& copy : plan_.copies) std::memcpy(At(copy.to), At(copy.from), copy.bytes);
+  }
+
+  const uint64_t* At(const Place& place) const { return const_cast<Machine*>(this)->At(place); }
+  uint64_t* At(const Place& place) {
+    switch (place.where) {
+      case Place::Where::kArena: return arena_.data() + place.offset / 8;
+      case Place::Where::kInput: return inputs_[place.index].data();
+      case Place::Where::kOutput: return outputs_[place.index].data();
+      case Place::Where::kConstant:
+        return const_cast<uint64_t*>(graph_.ConstantOf(place.index)->data<uint64_t>().data());
+      case Place::Where::kNone: return nullptr;
+    }
+    return nullptr;
+  }
+  const Words& input(size_t i) const { return inputs_[i]; }
+  const Words& output(size_t o) const { return outputs_[o]; }
+
+ private:
+  void SpoilWorkspace(int32_t n) {
+    if (options_.workspace_bytes.empty()) return;
+    EXPECT_LE(plan_.workspace_offset[n] + options_.workspace_bytes[n], plan_.arena_bytes);
+    std::memset(arena_.data() + plan_.workspace_offset[n] / 8, 0x5a, options_.workspace_bytes[n]);
+  }
+
+  const Graph& graph_;
+  const MemoryPlan& plan_;
+  const PlanOptions& options_;
+  Words arena_;
+  std::vector<Words> inputs_, outputs_;
+};
+
+// Plans, runs in the planned memory and compares everything that must have survived.
+MemoryPlan CheckPlan(const Graph& graph, const PlanOptions& options = {}) {
+  EXPECT_TRUE(VerifyStructure(graph).ok()) << VerifyStructure(graph).message();
+  const MemoryPlan plan = PlanMemory(graph, options);
+  EXPECT_GE(plan.arena_bytes, plan.lower_bound);
+  Machine machine(graph, plan, options);
+  machine.Run();
+  const auto expected = Reference(graph);
+  std::vector<bool> overwritten(graph.inputs().size(), false);
+  for (size_t o = 0; o < graph.outputs().size(); ++o) {
+    const GraphOutput& output = graph.outputs()[o];
+    if (output.into == kNoValue) {
+      EXPECT_EQ(machine.output(o), expected[output.value]) << "output " << o;
+    } else {
+      const int32_t i = graph.value(output.into).index;
+      overwritten[i] = true;
+      EXPECT_EQ(machine.input(i), expected[output.value]) << "output " << o << " into " << i;
+    }
+  }
+  for (size_t i = 0; i < graph.inputs().size(); ++i) {
+    if (overwritten[i]) continue;
+    EXPECT_EQ(machine.input(i), InputContent(graph, i)) << "input " << i;
+  }
+  if (!options.reuse) {
+    for (int32_t n : plan.order) {
+      for (ValueId v : graph.nodes()[n].outputs) {
+        EXPECT_TRUE(std::equal(expected[v].begin(), expected[v].end(), machine.At(plan.places[v]))) << "value " << v;
+      }
+    }
+  }
+  return plan;
+}
+
+Type I64(Shape shape) { return {DType::kInt64, std::move(shape)}; }
+
+ValueId Add(Graph* graph, std::string op, std::vector<ValueId> inputs, Shape shape, int outputs = 1) {
+  return graph->AddNode(std::move(op), std::move(inputs), {}, std::vector<Type>(outputs, I64(std::move(shape)))).outputs[0];
+}
+
+Graph RandomGraph(std::mt19937& random) {
+  const auto pick = [&](size_t n) { return static_cast<size_t>(random() % n); };
+  const Shape shapes[] = {{16}, {4, 4}, {64}, {8, 8}, {1}, {256}};
+  Graph graph;
+  std::vector<ValueId> values;
+  for (size_t i = 0, n = 1 + pick(5); i < n; ++i) {
+    values.push_back(graph.AddInput(InputKind::kState, StrCat("in", i), I64(shapes[pick(6)])));
+  }
+  if (pick(2) == 0) {
+    values.push_back(graph.AddNode("Constant", {}, {{"value", HostTensor::Filled(I64({16}), 5)}}, {I64({16})}).outputs[0]);
+  }
+  for (size_t i = 0, n = 1 + pick(40); i < n; ++i) {
+    // Mostly recent values, so that others die.
+    const auto any = [&] { return values[pick(3) == 0 ? pick(values.size()) : values.size() - 1 - pick(std::min<size_t>(values.size(), 4))]; };
+    const ValueId x = any();
+    const Shape shape = graph.type(x).shape;
+    const int64_t size = graph.type(x).elements();
+    const size_t kind = pick(4);
+    if (kind == 0) {
+      values.push_back(Add(&graph, "test.View", {x}, shape.size() == 1 ? Shape{1, size} : Shape{size}));
+      continue;
+    }
+    const bool map = kind < 3;
+    std::vector<ValueId> inputs = {x};
+    for (size_t k = pick(3); k > 0; --k) {
+      const ValueId y = any();
+      if (!map || graph.type(y).shape == shape || graph.type(y).elements() == 1) inputs.push_back(y);
+    }
+    const int outputs = pick(4) == 0 ? 2 : 1;
+    const ValueId y = Add(&graph, map ? "test.Map" : "test.Mix", inputs, map ? shape : shapes[pick(6)], outputs);
+    for (int o = 0; o < outputs; ++o) values.push_back(y + o);
+  }
+  std::vector<bool> used(graph.inputs().size(), false);
+  for (size_t o = 0, n = 1 + pick(6); o < n; ++o) {
+    const ValueId value = pick(3) == 0 ? values[pick(values.size())] : values.back() - static_cast<ValueId>(pick(3) % values.size());
+    ValueId into = kNoValue;
+    for (size_t i = 0; i < used.size() && pick(3) != 0; ++i) {
+      if (used[i] || graph.type(graph.inputs()[i].value) != graph.type(value)) continue;
+      used[i] = true;
+      into = graph.inputs()[i].value;
+      break;
+    }
+    graph.AddOutput(StrCat("out", o), value, into);
+  }
+  return graph;
+}
+
+class MemoryPlanTest : public testing::Test {
+ protected:
+  void SetUp() override { RegisterTestOps(); }
+};
+
+TEST_F(MemoryPlanTest, RandomGraphsComputeTheRightThing) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 3000 && !HasFailure(); ++i) {
+    const Graph graph = RandomGraph(random);
+    PlanOptions options;
+    if (i % 3 == 0) {
+      for (size_t n = 0; n < graph.nodes().size(); ++n) options.workspace_bytes.push_back(random() % 3 * 100);
+    }
+    options.reuse = i % 5 != 0;
+    CheckPlan(graph, options);
+    if (HasFailure()) ADD_FAILURE() << "graph " << i;
+  }
+}
+
+TEST_F(MemoryPlanTest, IsDeterministic) {
+  std::mt19937 random(9);
+  for (int i = 0; i < 50; ++i) {
+    const Graph graph = RandomGraph(random);
+    const MemoryPlan a = PlanMemory(graph, {}), b = PlanMemory(graph, {});
+    EXPECT_EQ(a.order, b.order);
+    EXPECT_EQ(a.places, b.places);
+    EXPECT_EQ(a.arena_bytes, b.arena_bytes);
+  }
+}
+
+TEST_F(MemoryPlanTest, ElementwiseChainNeedsNoArenaWhenItsEndIsAnOutput) {
+  Graph g;
+  ValueId x = g.AddInput(InputKind::kFeed, "x", I64({64}));
+  for (int i = 0; i < 5; ++i) x = Add(&g, "test.Map", {x}, {64});
+  g.AddOutput("y", x);
+  EXPECT_EQ(CheckPlan(g).arena_bytes, 0);
+}
+
+TEST_F(MemoryPlanTest, UpdateWritesInPlaceAndRunsAfterOtherReaders) {
+  Graph g;
+  const ValueId p = g.AddInput(InputKind::kParameter, "p", I64({64}));
+  const ValueId updated = Add(&g, "test.Map", {p}, {64});  // listed before the other reader
+  const ValueId other = Add(&g, "test.Mix", {p}, {64});
+  g.AddOutput("p_new", updated, p);
+  g.AddOutput("other", other);
+  const MemoryPlan plan = CheckPlan(g);
+  EXPECT_EQ(plan.order, (std::vector<int32_t>{1, 0}));
+  EXPECT_TRUE(plan.copies.empty());
+  EXPECT_EQ(plan.arena_bytes, 0);
+}
+
+TEST_F(MemoryPlanTest, ReaderOfOldAndNewValueForcesACopy) {
+  Graph g;
+  const ValueId p = g.AddInput(InputKind::kParameter, "p", I64({64}));
+  const ValueId updated = Add(&g, "test.Map", {p}, {64});
+  g.AddOutput("difference", Add(&g, "test.Map", {p, updated}, {64}));
+  g.AddOutput("p_new", updated, p);
+  EXPECT_EQ(CheckPlan(g).copies.size(), 1);
+}
+
+TEST_F(MemoryPlanTest, InputsCanBeExchanged) {
+  Graph g;
+  const ValueId a = g.AddInput(InputKind::kState, "a", I64({64}));
+  const ValueId b = g.AddInput(InputKind::kState, "b", I64({64}));
+  g.AddOutput("a_new", b, a);
+  g.AddOutput("b_new", a, b);
+  CheckPlan(g);
+}
+
+TEST_F(MemoryPlanTest, UpdatesRunAsSoonAsTheyCan) {
+  // Ten gradients, each consumed by an update: the list computes all gradients first, the plan does not.
+  Graph g;
+  std::vector<ValueId> params, grads;
+  const ValueId x = g.AddInput(InputKind::kFeed, "x", I64({1024}));
+  for (int i = 0; i < 10; ++i) params.push_back(g.AddInput(InputKind::kParameter, StrCat("p", i), I64({1024})));
+  for (int i = 0; i < 10; ++i) grads.push_back(Add(&g, "test.Mix", {i == 0 ? x : grads.back()}, {1024}));
+  for (int i = 0; i < 10; ++i) {
+    g.AddOutput(StrCat("new", i), Add(&g, "test.Map", {params[i], grads[i]}, {1024}), params[i]);
+  }
+  EXPECT_EQ(CheckPlan(g).arena_bytes, 2 * 1024 * 8);
+}
+
+TEST_F(MemoryPlanTest, BigGraphIsPlannedCloseToItsBound) {
+  std::mt19937 random(3);
+  Graph g;
+  std::vector<ValueId> forward = {g.AddInput(InputKind::kFeed, "x", I64({64}))};
+  for (int i = 0; i < 1500; ++i) {
+    const auto size = static_cast<int64_t>(8 << (random() % 8));
+    forward.push_back(Add(&g, "test.Mix", {forward.back(), forward[random() % forward.size()]}, {size}));
+  }
+  ValueId dy = forward.back();
+  for (int i = 1499; i > 0; --i) dy = Add(&g, "test.Mix", {dy, forward[i]}, {g.type(forward[i]).elements()});
+  g.AddOutput("dx", dy);
+  const MemoryPlan plan = CheckPlan(g);
+  EXPECT_LE(plan.arena_bytes, 1.02 * plan.lower_bound);
+}
+
+TEST(PackTest, BlocksAliveTogetherDoNotOverlap) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 200; ++i) {
+    std::vector<Block> blocks;
+    for (int k = 0; k < 60; ++k) {
+      const auto first = static_cast<int32_t>(random() % 50);
+      blocks.push_back({.bytes = 64 * (random() % 20), .first = first, .last = first + static_cast<int32_t>(random() % 20)});
+    }
+    const Packing packing = Pack(blocks);
+    for (size_t a = 0; a < blocks.size(); ++a) {
+      EXPECT_LE(packing.offsets[a] + blocks[a].bytes, packing.total);
+      for (size_t b = 0; b < a; ++b) {
+        const bool together = blocks[a].first <= blocks[b].last && blocks[b].first <= blocks[a].last;
+        const bool overlap = packing.offsets[a] < packing.offsets[b] + blocks[b].bytes &&
+                             packing.offsets[b] < packing.offsets[a] + blocks[a].bytes;
+        EXPECT_FALSE(together && overlap && blocks[a].bytes > 0 && blocks[b].bytes > 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain
