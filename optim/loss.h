@@ -29,27 +29,33 @@ enum class LossKind : uint8_t { kCrossEntropy, kNll, kBce, kMse, kL1, kHuber, kO
 struct LossChoice {
   LossKind kind = LossKind::kMse;
   std::string name;                // "cross_entropy"
-  std::string value;               // name of the graph output (see AddLoss) or value it is computed on
+  std::string output;              // the model output that it trains
+  ValueId value = kNoValue;        // what it is computed on, in the graph that was asked: logits, or the prediction
   std::string explanation;         // one line for people: "cross_entropy on the logits behind Softmax 'probs'"
   Type label;                      // type of one sample's label as the graph wants it
   bool classes = false;            // is accuracy meaningful?
-  int64_t num_classes = 0;
+  int64_t num_classes = 0;         // of integer labels, else 0
 };
 
-// Names of the extra graph outputs and feeds that a loss adds.
+// Names of the feeds that training adds.
 inline constexpr char kLabelFeed[] = "$label";          // [micro_batch, label…]
 inline constexpr char kInvWeightFeed[] = "$inv_weight";  // scalar: 1/W of the whole window
-inline constexpr char kLossOutput[] = "$loss_sum";      // scalar: sum of the losses of this micro-batch
-inline constexpr char kCorrectOutput[] = "$correct";    // scalar: correct predictions (only when `classes`)
 
 // Decides by the rules of the command-line contract; anything ambiguous is an error that lists the choices.
 absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels);
 
-// Appends the loss to the graph: label feed, sum of losses, correct predictions. Returns the scalar loss sum.
-absl::StatusOr<ValueId> AttachLoss(Graph* graph, const LossChoice& choice, const LossSpec& spec, int64_t batch);
+// What AttachLoss appended; all scalars of the logits' element type.
+struct LossValues {
+  ValueId loss_sum = kNoValue;  // over all targets of the micro-batch
+  ValueId correct = kNoValue;   // predictions that hit; zero where the loss has no classes
+};
+
+// Appends the loss to the graph that `choice` was made on: a feed kLabelFeed [batch, label…], the sum of the losses and
+// the number of correct predictions.
+absl::StatusOr<LossValues> AttachLoss(Graph* graph, const LossChoice& choice, const LossSpec& spec, int64_t batch);
 
 // How many targets of a window count: the W of 1/W. Samples for dense losses, labels other than ignore_index for
 // cross_entropy and nll. `labels` is the whole window's label tensor.
-double WindowWeight(const LossChoice& choice, const LossSpec& spec, const HostTensor& labels);
+double WindowWeight(const LossChoice& choice, const LossSpec& spec, const HostTensor& labels, int64_t samples);
 
 }  // namespace onnxtrain

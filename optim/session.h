@@ -74,8 +74,11 @@ class Session {
   virtual const LossChoice& loss() const = 0;
   virtual const std::vector<WeightDecision>& weights() const = 0;
   virtual const std::vector<std::string>& notes() const = 0;
+  virtual int64_t micro_batch() const = 0;           // samples
   virtual int64_t steps() const = 0;                 // updates attempted so far
   virtual int64_t planned_peak_bytes() const = 0;    // arenas, activations, feeds, packed copies of what is compiled
+
+  virtual double compile_seconds() const = 0;        // spent on building programs so far
 
   // One update. Returns as soon as it is queued on a device.
   virtual absl::Status Step(const Window& window) = 0;

@@ -25,7 +25,7 @@ struct TrainOptions {
   int64_t epochs = 3;
   int64_t max_steps = 0;       // 0: no limit
   double max_seconds = 0;      // 0: no limit
-  int64_t log_every = 0;       // updates; 0: about 20 lines per epoch, at least every 50 updates
+  int64_t log_every = 0;       // updates; 0: about 20 reports per epoch
   int64_t eval_every = 0;      // updates; 0: after each epoch
   bool shuffle = true, drop_last = false;
   int num_workers = 1, prefetch_factor = 2;

@@ -1,0 +1,32 @@
+// From a model file to a forward graph that training can start from: import, recognize, choose loss and weights.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/onnx/import.h"
+#include "optim/loss.h"
+#include "optim/trainable.h"
+
+namespace onnxtrain {
+
+struct PrepareOptions {
+  ImportOptions import;   // batch and training are overridden
+  LossSpec loss;
+  LabelInfo labels;
+  TrainableSpec trainable;
+};
+
+struct PreparedModel {
+  ImportedModel model;
+  LossChoice loss;
+  std::vector<WeightDecision> weights;
+};
+
+// Simplified and with composites recognized; without loss and choice of weights.
+absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
+
+absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
+
+}  // namespace onnxtrain

@@ -1,0 +1,102 @@
+#include "optim/programs.h"
+
+#include <chrono>
+
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+const Region* Lookup(const std::string& name, const Bindings& overrides, const Bindings& state) {
+  if (auto it = overrides.find(name); it != overrides.end()) return &it->second;
+  auto it = state.find(name);
+  return it == state.end() ? nullptr : &it->second;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& graph, const Bindings& overrides,
+                                                                   const Bindings& state) {
+  const auto start = std::chrono::steady_clock::now();
+  ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(graph));
+  ASSIGN_OR_RETURN(legal, Hoist(std::move(legal), overrides, state));
+  auto compiled = std::make_unique<CompiledProgram>();
+  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, {}));
+  RETURN_IF_ERROR(Bind(*compiled, overrides, state));
+  all_.push_back(compiled.get());
+  compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return compiled;
+}
+
+absl::Status Programs::Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {
+  const Graph& graph = program.program->graph();
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind == InputKind::kFeed) program.own.Add("feed:" + input.name, graph.type(input.value));
+  }
+  for (const GraphOutput& output : graph.outputs()) {
+    if (output.into == kNoValue && Lookup(output.name, overrides, state) == nullptr) {
+      program.own.Add("output:" + output.name, graph.type(output.value));
+    }
+  }
+  RETURN_IF_ERROR(program.own.Allocate(backend_));
+  own_bytes_ += program.own.size();
+  RETURN_IF_ERROR(BindInputs(program, overrides, state));
+  RETURN_IF_ERROR(BindOutputs(program, overrides, state));
+  return BindArena(program);
+}
+
+absl::Status Programs::BindInputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {
+  const Graph& graph = program.program->graph();
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind == InputKind::kFeed) {
+      const Region region = program.own.At("feed:" + input.name);
+      program.feeds[input.name] = region;
+      RETURN_IF_ERROR(program.program->BindInput(input.name, region.view));
+      continue;
+    }
+    const Region* region = input.kind == InputKind::kDerived ? &derived_.at(input.name) : Lookup(input.name, overrides, state);
+    CHECK(region != nullptr) << "nothing to bind the input " << input.name << " to";
+    CHECK(region->type == graph.type(input.value)) << input.name << ": " << ToString(region->type) << " against " << ToString(graph.type(input.value));
+    RETURN_IF_ERROR(program.program->BindInput(input.name, region->view));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Programs::BindOutputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {
+  const Graph& graph = program.program->graph();
+  for (const GraphOutput& output : graph.outputs()) {
+    if (output.into != kNoValue) continue;
+    const Region* found = Lookup(output.name, overrides, state);
+    if (found == nullptr) program.outputs[output.name] = program.own.At("output:" + output.name);
+    RETURN_IF_ERROR(program.program->BindOutput(output.name, found == nullptr ? program.outputs[output.name].view : found->view));
+  }
+  return absl::OkStatus();
+}
+
+// The arena is as large as the largest program needs; when it grows, every program moves to the new one.
+absl::Status Programs::BindArena(CompiledProgram& program) {
+  const size_t needed = program.program->memory().arena;
+  if (needed <= arena_size_) return program.program->BindArena({arena_.get(), 0});
+  RETURN_IF_ERROR(backend_.Synchronize());
+  arena_.reset();
+  ASSIGN_OR_RETURN(arena_, backend_.Allocate(needed));
+  arena_size_ = needed;
+  for (CompiledProgram* other : all_) RETURN_IF_ERROR(other->program->BindArena({arena_.get(), 0}));
+  return program.program->BindArena({arena_.get(), 0});
+}
+
+absl::StatusOr<Graph> Programs::Hoist(Graph legal, const Bindings& overrides, const Bindings& state) { return legal; }
+
+absl::Status Programs::Derive() {
+  for (auto& program : derive_) RETURN_IF_ERROR(program->program->Run());
+  return absl::OkStatus();
+}
+
+size_t Programs::bytes() const {
+  size_t total = arena_size_ + own_bytes_;
+  for (const auto& memory : derived_memory_) total += memory->size();
+  return total;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,436 @@
+#include "optim/session.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+#include "optim/prepare.h"
+#include "optim/programs.h"
+#include "optim/rules/rule.h"
+#include "optim/training_graph.h"
+
+namespace onnxtrain {
+namespace {
+
+enum class ProgramKind : uint8_t { kMicroFirst, kMicroNext, kMicroOutputsFirst, kMicroOutputsNext, kEval, kPredict };
+
+bool IsMicro(ProgramKind kind) { return kind <= ProgramKind::kMicroOutputsNext; }
+bool IsFirst(ProgramKind kind) { return kind == ProgramKind::kMicroFirst || kind == ProgramKind::kMicroOutputsFirst; }
+bool HasOutputs(ProgramKind kind) { return kind == ProgramKind::kMicroOutputsFirst || kind == ProgramKind::kMicroOutputsNext; }
+
+// Puts the outputs of samples [begin, begin + count) of `total` in their place in *all, which the first call makes. An
+// output without a batch axis is the same for every micro-batch: the last one stays.
+void PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t count, int64_t total) {
+  const bool batched = part.type().rank() > 0 && part.shape()[0] == count;
+  if (!batched) {
+    *all = part;
+    return;
+  }
+  if (begin == 0) {
+    Shape shape = part.shape();
+    shape[0] = total;
+    *all = HostTensor({part.dtype(), shape});
+  }
+  const size_t row = part.bytes().size() / count;
+  if (part.size() > 0) std::memcpy(all->mutable_bytes().data() + begin * row, part.bytes().data(), count * row);
+}
+
+bool Decays(const OptimizerSpec& spec, const WeightDecision& w) {
+  if (spec.weight_decay == 0) return false;
+  if (spec.no_decay == "none") return true;
+  if (spec.no_decay == "auto") return w.type.rank() > 1 && !w.name.ends_with("bias");
+  return fnmatch(spec.no_decay.c_str(), w.name.c_str(), 0) != 0;
+}
+
+class SessionImpl : public Session {
+ public:
+  SessionImpl(std::shared_ptr<const OnnxModel> model, Backend* backend, SessionOptions options)
+      : model_(std::move(model)), backend_(*backend), options_(std::move(options)), programs_(backend),
+        dtype_(options_.import.float_type) {
+    prepare_ = {options_.import, options_.loss, options_.labels, options_.trainable};
+  }
+
+  absl::Status Init();
+
+  const LossChoice& loss() const override { return prepared_.loss; }
+  const std::vector<WeightDecision>& weights() const override { return prepared_.weights; }
+  const std::vector<std::string>& notes() const override { return prepared_.model.notes; }
+  int64_t micro_batch() const override { return options_.micro_batch; }
+  int64_t steps() const override { return attempted_; }
+  int64_t planned_peak_bytes() const override;
+  double compile_seconds() const override { return programs_.compile_seconds(); }
+
+  absl::Status Step(const Window& window) override;
+  absl::StatusOr<StepReport> Report() override;
+  absl::StatusOr<Evaluation> Evaluate(const Window& window) override;
+  absl::StatusOr<Evaluation> Predict(const Window& window) override;
+  absl::StatusOr<GradientResult> Gradients(const Window& window) override;
+  absl::StatusOr<std::map<std::string, HostTensor>> Weights() override;
+  absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
+
+ private:
+  absl::Status LayOut();
+  void LayOutParameters();
+  void LayOutSlots();
+  absl::Status AddFrozen(const ImportedModel& model);
+  absl::Status CompileApply();
+  absl::StatusOr<CompiledProgram*> Get(ProgramKind kind, int64_t batch);
+  absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
+  Bindings StatisticsBindings(ProgramKind kind) const;
+  absl::Status CheckWindow(const Window& window, int64_t* samples) const;
+  absl::Status Feed(CompiledProgram& program, const Window& window, int64_t begin, int64_t count, int64_t micro);
+  absl::Status FeedTensor(const Region& feed, const std::string& name, const HostTensor& tensor, int64_t begin, int64_t count);
+  absl::Status RunMicros(const Window& window, bool outputs, std::map<std::string, HostTensor>* fetched);
+  absl::StatusOr<double> ReadScalar(const char* name) const;
+  absl::Status WriteScalar(const char* name, double value);
+  void Expose(const Arena& arena);
+
+  std::shared_ptr<const OnnxModel> model_;
+  Backend& backend_;
+  SessionOptions options_;
+  PrepareOptions prepare_;
+  PreparedModel prepared_;                    // for training, at the micro-batch
+  Programs programs_;
+  DType dtype_;
+  std::vector<FlatGroup> groups_;
+  // Parameters, gradients and each moment have the same layout: the groups one after the other.
+  Arena params_, grads_, statistics_, pending_, slots_;
+  std::vector<std::unique_ptr<Arena>> moments_, frozen_;
+  Bindings state_;                            // everything above by name
+  std::map<std::string, HostTensor> stored_;  // weights as imported, by name
+  std::map<std::pair<ProgramKind, int64_t>, std::unique_ptr<CompiledProgram>> cache_;
+  std::unique_ptr<CompiledProgram> apply_;
+  int64_t attempted_ = 0, reported_attempts_ = 0, reported_skips_ = 0;
+};
+
+absl::Status SessionImpl::Init() {
+  if (FindRule(options_.optimizer) == nullptr) return Invalid("--optimizer ", options_.optimizer.rule, ": unknown");
+  ASSIGN_OR_RETURN(prepared_, Prepare(*model_, prepare_, options_.micro_batch, true));
+  RETURN_IF_ERROR(LayOut());
+  RETURN_IF_ERROR(AddFrozen(prepared_.model));
+  RETURN_IF_ERROR(SetWeights(stored_));
+  return CompileApply();
+}
+
+// A group's flat tensor spans its parameters with the padding between them, so each is laid out as a block of its own and
+// the parameters are slices of it.
+void SessionImpl::LayOutParameters() {
+  for (bool decay : {true, false}) {
+    Arena layout;  // offsets only
+    std::vector<const WeightDecision*> members;
+    for (const WeightDecision& w : prepared_.weights) {
+      if (!w.trained || Decays(options_.optimizer, w) != decay) continue;
+      layout.Add(w.name, {dtype_, w.type.shape});
+      members.push_back(&w);
+    }
+    if (members.empty()) continue;
+    FlatGroup group{.name = decay ? "decay" : "plain", .elements = static_cast<int64_t>(layout.size() / SizeOf(dtype_)),
+                    .weight_decay = decay ? options_.optimizer.weight_decay : 0};
+    const Type flat{dtype_, {group.elements}};
+    params_.Add("param:" + group.name, flat);
+    grads_.Add(GradName(group.name), flat);
+    groups_.push_back(std::move(group));
+  }
+}
+
+void SessionImpl::LayOutSlots() {
+  for (const char* name : {slot::kWindowLoss, slot::kWindowCorrect, slot::kWindowWeight, slot::kSumLoss, slot::kSumCorrect,
+                           slot::kSumWeight, slot::kNorm, slot::kRate}) {
+    slots_.Add(name, {dtype_, {}});
+  }
+  slots_.Add(slot::kApplied, {DType::kInt64, {}});
+  slots_.Add(slot::kSkipped, {DType::kInt64, {}});
+}
+
+void SessionImpl::Expose(const Arena& arena) {
+  for (const std::string& name : arena.names()) state_[name] = arena.At(name);
+}
+
+absl::Status SessionImpl::LayOut() {
+  LayOutParameters();
+  LayOutSlots();
+  for (const StateUpdate& update : prepared_.model.state_updates) {
+    const Graph& graph = prepared_.model.graph;
+    const Type& type = graph.type(graph.FindInput(update.state)->value);
+    statistics_.Add(update.state, type);
+    pending_.Add(update.state, type);
+  }
+  for (Arena* arena : {&params_, &grads_, &statistics_, &pending_, &slots_}) RETURN_IF_ERROR(arena->Allocate(backend_));
+  for (std::string_view name : FindRule(options_.optimizer)->state) {
+    auto arena = std::make_unique<Arena>();
+    for (const FlatGroup& g : groups_) arena->Add(StrCat(name, ":", g.name), {dtype_, {g.elements}});
+    RETURN_IF_ERROR(arena->Allocate(backend_));
+    Expose(*arena);
+    moments_.push_back(std::move(arena));
+  }
+  Expose(params_);
+  Expose(grads_);
+  Expose(statistics_);
+  Expose(slots_);
+  // Each parameter and its gradient, as slices of their group.
+  for (const FlatGroup& g : groups_) {
+    size_t offset = params_.At("param:" + g.name).view.offset;
+    size_t grad_offset = grads_.At(GradName(g.name)).view.offset;
+    for (const WeightDecision& w : prepared_.weights) {
+      if (!w.trained || Decays(options_.optimizer, w) != (g.name == "decay")) continue;
+      const Type type{dtype_, w.type.shape};
+      state_[w.name] = {{params_.buffer(), offset}, type};
+      state_[GradName(w.name)] = {{grads_.buffer(), grad_offset}, type};
+      const size_t bytes = (type.bytes() + 63) / 64 * 64;
+      offset += bytes;
+      grad_offset += bytes;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Memory for weights that are neither trained nor updated statistics. Inference graphs may have some that the training
+// graph has not.
+absl::Status SessionImpl::AddFrozen(const ImportedModel& model) {
+  auto arena = std::make_unique<Arena>();
+  std::vector<const ImportedWeight*> added;
+  for (const ImportedWeight& w : model.weights) {
+    stored_.emplace(w.name, w.value);
+    if (state_.contains(w.name)) continue;
+    arena->Add(w.name, w.value.type());
+    added.push_back(&w);
+  }
+  RETURN_IF_ERROR(arena->Allocate(backend_));
+  Expose(*arena);
+  for (const ImportedWeight* w : added) RETURN_IF_ERROR(WriteRegion(state_.at(w->name), w->value));
+  frozen_.push_back(std::move(arena));
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::CompileApply() {
+  if (groups_.empty()) return absl::OkStatus();
+  ApplySpec spec{.dtype = dtype_, .groups = groups_, .state_elements = static_cast<int64_t>(statistics_.size() / SizeOf(dtype_)),
+                 .optimizer = options_.optimizer, .schedule = options_.schedule};
+  ASSIGN_OR_RETURN(const Graph graph, BuildApply(spec));
+  Bindings whole;
+  const Type flat{dtype_, {spec.state_elements}};
+  if (spec.state_elements > 0) {
+    whole["state"] = {{statistics_.buffer(), 0}, flat};
+    whole["pending"] = {{pending_.buffer(), 0}, flat};
+  }
+  ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, whole, state_));
+  return absl::OkStatus();
+}
+
+// Where a micro program finds and leaves running statistics: see training_graph.h.
+Bindings SessionImpl::StatisticsBindings(ProgramKind kind) const {
+  Bindings bindings;
+  if (!IsMicro(kind)) return bindings;
+  for (const StateUpdate& update : prepared_.model.state_updates) {
+    bindings[update.output] = pending_.At(update.state);
+    if (!IsFirst(kind)) bindings[update.state] = pending_.At(update.state);
+  }
+  return bindings;
+}
+
+absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss) {
+  if (kind == ProgramKind::kPredict) return BuildPredict(model);
+  if (kind == ProgramKind::kEval) return BuildEval(model, loss, options_.loss, batch);
+  return BuildMicro(model, loss, options_.loss, batch, {.first = IsFirst(kind), .outputs = HasOutputs(kind)});
+}
+
+absl::StatusOr<CompiledProgram*> SessionImpl::Get(ProgramKind kind, int64_t batch) {
+  auto& entry = cache_[{kind, batch}];
+  if (entry != nullptr) return entry.get();
+  ASSIGN_OR_RETURN(PreparedModel prepared, Prepare(*model_, prepare_, batch, IsMicro(kind)));
+  RETURN_IF_ERROR(AddFrozen(prepared.model));
+  ASSIGN_OR_RETURN(const Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
+  ASSIGN_OR_RETURN(entry, programs_.Compile(graph, StatisticsBindings(kind), state_));
+  return entry.get();
+}
+
+absl::Status SessionImpl::FeedTensor(const Region& feed, const std::string& name, const HostTensor& tensor, int64_t begin,
+                                     int64_t count) {
+  const bool batched = tensor.type().rank() > 0 && feed.type.rank() > 0 && feed.type.shape[0] == count;
+  const size_t row = batched && tensor.shape()[0] > 0 ? tensor.bytes().size() / tensor.shape()[0] : 0;
+  const auto bytes = batched ? tensor.bytes().subspan(begin * row, count * row) : tensor.bytes();
+  if (tensor.dtype() != feed.type.dtype || bytes.size() != feed.type.bytes()) {
+    return Invalid("'", name, "' is fed ", ToString(tensor.type()), " but the model wants ", ToString(feed.type));
+  }
+  return bytes.empty() ? absl::OkStatus() : feed.view.buffer->Write(feed.view.offset, bytes);
+}
+
+absl::Status SessionImpl::Feed(CompiledProgram& program, const Window& window, int64_t begin, int64_t count, int64_t micro) {
+  for (const auto& [name, region] : program.feeds) {
+    if (name == kLabelFeed) {
+      RETURN_IF_ERROR(FeedTensor(region, "label", window.labels, begin, count));
+    } else if (name == prepared_.model.random_key && !name.empty()) {
+      const std::vector<int64_t> key = {static_cast<int64_t>(options_.seed & 0xffffffff), attempted_, micro, 0};
+      RETURN_IF_ERROR(WriteRegion(region, HostTensor::FromInts(region.type, key)));
+    } else if (name != kInvWeightFeed) {
+      auto it = window.feeds.find(name);
+      if (it == window.feeds.end()) return Invalid("model input '", name, "' is not fed");
+      RETURN_IF_ERROR(FeedTensor(region, name, it->second, begin, count));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::CheckWindow(const Window& window, int64_t* samples) const {
+  *samples = -1;
+  for (const auto& [name, tensor] : window.feeds) {
+    if (tensor.type().rank() > 0) *samples = std::max(*samples, tensor.shape()[0]);
+  }
+  if (*samples <= 0) return Invalid("a window without samples");
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map<std::string, HostTensor>* fetched) {
+  int64_t samples;
+  RETURN_IF_ERROR(CheckWindow(window, &samples));
+  const double weight = WindowWeight(prepared_.loss, options_.loss, window.labels, samples);
+  RETURN_IF_ERROR(WriteScalar(slot::kWindowWeight, weight));
+  int64_t micro = 0;
+  for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
+    const int64_t count = std::min(options_.micro_batch, samples - begin);
+    const ProgramKind kind = outputs ? (micro == 0 ? ProgramKind::kMicroOutputsFirst : ProgramKind::kMicroOutputsNext)
+                                     : (micro == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext);
+    ASSIGN_OR_RETURN(CompiledProgram * program, Get(kind, count));
+    RETURN_IF_ERROR(Feed(*program, window, begin, count, micro));
+    // A window whose targets are all ignored has no loss and no gradient.
+    const Region& inv = program->feeds.at(kInvWeightFeed);
+    RETURN_IF_ERROR(WriteRegion(inv, HostTensor::Scalar(dtype_, weight > 0 ? 1 / weight : 0)));
+    RETURN_IF_ERROR(program->program->Run());
+    for (const auto& [name, region] : program->outputs) {
+      ASSIGN_OR_RETURN(const HostTensor part, ReadRegion(region));
+      PlaceRows(&(*fetched)[name], part, begin, count, samples);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::Step(const Window& window) {
+  if (apply_ == nullptr) return Invalid("nothing to train: no weight is trainable");
+  RETURN_IF_ERROR(RunMicros(window, false, nullptr));
+  RETURN_IF_ERROR(apply_->program->Run());
+  ++attempted_;
+  return programs_.Derive();
+}
+
+absl::StatusOr<double> SessionImpl::ReadScalar(const char* name) const {
+  ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(state_.at(name)));
+  return value.At(0);
+}
+
+absl::Status SessionImpl::WriteScalar(const char* name, double value) {
+  const Region& region = state_.at(name);
+  return WriteRegion(region, HostTensor::Scalar(region.type.dtype, value));
+}
+
+absl::StatusOr<StepReport> SessionImpl::Report() {
+  RETURN_IF_ERROR(backend_.Synchronize());
+  StepReport report;
+  ASSIGN_OR_RETURN(const double loss, ReadScalar(slot::kSumLoss));
+  ASSIGN_OR_RETURN(report.weight, ReadScalar(slot::kSumWeight));
+  ASSIGN_OR_RETURN(report.correct, ReadScalar(slot::kSumCorrect));
+  ASSIGN_OR_RETURN(report.grad_norm, ReadScalar(slot::kNorm));
+  ASSIGN_OR_RETURN(report.learning_rate, ReadScalar(slot::kRate));
+  ASSIGN_OR_RETURN(const double skipped, ReadScalar(slot::kSkipped));
+  report.loss = report.weight > 0 ? loss / report.weight : 0;
+  report.updates = attempted_ - reported_attempts_;
+  report.skipped = static_cast<int64_t>(skipped) - reported_skips_;
+  reported_attempts_ = attempted_;
+  reported_skips_ = static_cast<int64_t>(skipped);
+  for (const char* name : {slot::kSumLoss, slot::kSumWeight, slot::kSumCorrect}) RETURN_IF_ERROR(WriteScalar(name, 0));
+  return report;
+}
+
+absl::StatusOr<Evaluation> SessionImpl::Evaluate(const Window& window) {
+  int64_t samples;
+  RETURN_IF_ERROR(CheckWindow(window, &samples));
+  RETURN_IF_ERROR(WriteScalar(slot::kWindowLoss, 0));
+  RETURN_IF_ERROR(WriteScalar(slot::kWindowCorrect, 0));
+  for (int64_t begin = 0; begin < samples; begin += options_.micro_batch) {
+    const int64_t count = std::min(options_.micro_batch, samples - begin);
+    ASSIGN_OR_RETURN(CompiledProgram * program, Get(ProgramKind::kEval, count));
+    RETURN_IF_ERROR(Feed(*program, window, begin, count, 0));
+    RETURN_IF_ERROR(program->program->Run());
+  }
+  RETURN_IF_ERROR(backend_.Synchronize());
+  Evaluation e;
+  ASSIGN_OR_RETURN(e.loss_sum, ReadScalar(slot::kWindowLoss));
+  ASSIGN_OR_RETURN(e.correct, ReadScalar(slot::kWindowCorrect));
+  e.weight = WindowWeight(prepared_.loss, options_.loss, window.labels, samples);
+  return e;
+}
+
+absl::StatusOr<Evaluation> SessionImpl::Predict(const Window& window) {
+  int64_t samples;
+  RETURN_IF_ERROR(CheckWindow(window, &samples));
+  Evaluation e;
+  for (int64_t begin = 0; begin < samples; begin += options_.micro_batch) {
+    const int64_t count = std::min(options_.micro_batch, samples - begin);
+    ASSIGN_OR_RETURN(CompiledProgram * program, Get(ProgramKind::kPredict, count));
+    RETURN_IF_ERROR(Feed(*program, window, begin, count, 0));
+    RETURN_IF_ERROR(program->program->Run());
+    for (const auto& [name, region] : program->outputs) {
+      ASSIGN_OR_RETURN(const HostTensor part, ReadRegion(region));
+      PlaceRows(&e.outputs[name], part, begin, count, samples);
+    }
+  }
+  return e;
+}
+
+absl::StatusOr<GradientResult> SessionImpl::Gradients(const Window& window) {
+  GradientResult result;
+  RETURN_IF_ERROR(RunMicros(window, true, &result.outputs));
+  RETURN_IF_ERROR(backend_.Synchronize());
+  ASSIGN_OR_RETURN(const double loss, ReadScalar(slot::kWindowLoss));
+  ASSIGN_OR_RETURN(const double weight, ReadScalar(slot::kWindowWeight));
+  result.loss = weight > 0 ? loss / weight : 0;
+  for (const WeightDecision& w : prepared_.weights) {
+    if (!w.trained) continue;
+    ASSIGN_OR_RETURN(result.gradients[w.name], ReadRegion(state_.at(GradName(w.name))));
+  }
+  return result;
+}
+
+absl::StatusOr<std::map<std::string, HostTensor>> SessionImpl::Weights() {
+  RETURN_IF_ERROR(backend_.Synchronize());
+  std::map<std::string, HostTensor> weights;
+  for (const WeightDecision& w : prepared_.weights) {
+    if (w.trained || statistics_.Has(w.name)) {
+      ASSIGN_OR_RETURN(weights[w.name], ReadRegion(state_.at(w.name)));
+    }
+  }
+  return weights;
+}
+
+absl::Status SessionImpl::SetWeights(const std::map<std::string, HostTensor>& weights) {
+  for (const auto& [name, value] : weights) {
+    auto it = state_.find(name);
+    if (it == state_.end()) return Invalid("the model has no weight named '", name, "'");
+    if (!(it->second.type == value.type())) {
+      return Invalid("weight '", name, "' has type ", ToString(it->second.type), ", got ", ToString(value.type()));
+    }
+    RETURN_IF_ERROR(WriteRegion(it->second, value));
+  }
+  return programs_.Derive();
+}
+
+int64_t SessionImpl::planned_peak_bytes() const {
+  size_t total = programs_.bytes();
+  for (const Arena* arena : {&params_, &grads_, &statistics_, &pending_, &slots_}) total += arena->size();
+  for (const auto& arena : moments_) total += arena->size();
+  for (const auto& arena : frozen_) total += arena->size();
+  return static_cast<int64_t>(total);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(std::shared_ptr<const OnnxModel> model, Backend* backend,
+                                                         SessionOptions options) {
+  auto session = std::make_unique<SessionImpl>(std::move(model), backend, std::move(options));
+  RETURN_IF_ERROR(session->Init());
+  return session;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,167 @@
+#include "optim/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+Window ToWindow(const TrainData& data, const Batch& batch) {
+  Window window;
+  for (size_t i = 0; i < data.specs.size(); ++i) {
+    if (data.specs[i].feed == kLabelFeed) {
+      window.labels = batch.tensors[i];
+    } else {
+      window.feeds[data.specs[i].feed] = batch.tensors[i];
+    }
+  }
+  return window;
+}
+
+int64_t StepsPerEpoch(int64_t samples, int64_t batch, bool drop_last) {
+  return std::max<int64_t>(1, drop_last ? samples / batch : (samples + batch - 1) / batch);
+}
+
+class Loop {
+ public:
+  Loop(Session& session, const TrainData& train, const TrainData& eval, const TrainOptions& options,
+       const std::function<void(const TrainEvent&)>& on_event)
+      : session_(session), train_(train), eval_(eval), options_(options), on_event_(on_event),
+        per_epoch_(StepsPerEpoch(train.dataset->size(), options.batch_size, options.drop_last)),
+        log_every_(options.log_every > 0 ? options.log_every : std::clamp<int64_t>(per_epoch_ / 20, 1, 500)) {}
+
+  absl::StatusOr<TrainResult> Run();
+
+ private:
+  absl::Status Update(const Batch& batch);
+  absl::Status Log();
+  absl::Status EvaluateNow(EvalMetrics* metrics);
+  bool EvalIsDue() const;
+  std::string StopReason() const;  // "" to go on
+  double Epochs() const { return static_cast<double>(result_.steps) / static_cast<double>(per_epoch_); }
+
+  Session& session_;
+  const TrainData& train_;
+  const TrainData& eval_;
+  const TrainOptions& options_;
+  const std::function<void(const TrainEvent&)>& on_event_;
+  const int64_t per_epoch_, log_every_;
+  const Clock::time_point start_ = Clock::now();
+  TrainResult result_;
+  int64_t logged_step_ = 0, logged_samples_ = 0, evaluated_step_ = -1;
+  double logged_compute_ = 0;
+};
+
+absl::Status Loop::Update(const Batch& batch) {
+  const double compiled = session_.compile_seconds();
+  const auto start = Clock::now();
+  RETURN_IF_ERROR(session_.Step(ToWindow(train_, batch)));
+  result_.compute_seconds += Since(start) - (session_.compile_seconds() - compiled);
+  ++result_.steps;
+  result_.samples += static_cast<int64_t>(batch.samples.size());
+  return absl::OkStatus();
+}
+
+absl::Status Loop::Log() {
+  if (logged_step_ == result_.steps) return absl::OkStatus();
+  const auto start = Clock::now();
+  ASSIGN_OR_RETURN(const StepReport report, session_.Report());
+  result_.compute_seconds += Since(start);  // the wait for what was queued
+  result_.skipped_steps += report.skipped;
+  if (report.weight > 0) result_.final_loss = report.loss;
+  TrainEvent event{.kind = TrainEvent::Kind::kStep, .step = result_.steps, .epoch = Epochs(), .report = report};
+  const double seconds = result_.compute_seconds + result_.data_seconds - logged_compute_;
+  event.samples_per_second = seconds > 0 ? static_cast<double>(result_.samples - logged_samples_) / seconds : 0;
+  logged_step_ = result_.steps;
+  logged_samples_ = result_.samples;
+  logged_compute_ = result_.compute_seconds + result_.data_seconds;
+  on_event_(event);
+  return absl::OkStatus();
+}
+
+absl::Status Loop::EvaluateNow(EvalMetrics* metrics) {
+  if (eval_.dataset == nullptr || evaluated_step_ == result_.steps) return absl::OkStatus();
+  const auto start = Clock::now();
+  ASSIGN_OR_RETURN(*metrics, EvaluateAll(session_, eval_, options_.num_workers));
+  result_.eval_seconds += Since(start);
+  evaluated_step_ = result_.steps;
+  on_event_({.kind = TrainEvent::Kind::kEval, .step = result_.steps, .epoch = Epochs(), .eval = *metrics});
+  return absl::OkStatus();
+}
+
+bool Loop::EvalIsDue() const {
+  const int64_t every = options_.eval_every > 0 ? options_.eval_every : per_epoch_;
+  return result_.steps % every == 0;
+}
+
+std::string Loop::StopReason() const {
+  if (options_.stop != nullptr && options_.stop->load()) return "signal";
+  if (options_.max_steps > 0 && result_.steps >= options_.max_steps) return "max_steps";
+  if (options_.max_seconds > 0 && Since(start_) >= options_.max_seconds) return "max_time";
+  return "";
+}
+
+absl::StatusOr<TrainResult> Loop::Run() {
+  RETURN_IF_ERROR(EvaluateNow(&result_.eval_before));
+  result_.eval = result_.eval_before;
+  LoaderOptions load{.batch_size = options_.batch_size, .drop_last = options_.drop_last, .shuffle = options_.shuffle,
+                     .seed = options_.seed, .num_workers = options_.num_workers,
+                     .prefetch_factor = options_.prefetch_factor, .epochs = options_.epochs};
+  ASSIGN_OR_RETURN(auto loader, Loader::Create(train_.dataset, train_.specs, load));
+  while ((result_.stop_reason = StopReason()).empty()) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Batch> batch, loader->Next());
+    result_.data_seconds = loader->waited_seconds();
+    if (batch == nullptr) {
+      result_.stop_reason = "epochs";
+      break;
+    }
+    RETURN_IF_ERROR(Update(*batch));
+    if (result_.steps % log_every_ == 0) RETURN_IF_ERROR(Log());
+    if (EvalIsDue()) {
+      RETURN_IF_ERROR(Log());
+      RETURN_IF_ERROR(EvaluateNow(&result_.eval));
+    }
+  }
+  RETURN_IF_ERROR(Log());
+  // A signal asks for an end soon, so only a finished run is evaluated at the end.
+  if (result_.stop_reason != "signal") RETURN_IF_ERROR(EvaluateNow(&result_.eval));
+  result_.epochs = Epochs();
+  result_.compile_seconds = session_.compile_seconds();
+  result_.seconds = Since(start_);
+  return result_;
+}
+
+}  // namespace
+
+absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers) {
+  LoaderOptions load{.batch_size = session.micro_batch(), .num_workers = num_workers, .epochs = 1};
+  ASSIGN_OR_RETURN(auto loader, Loader::Create(data.dataset, data.specs, load));
+  Evaluation total;
+  EvalMetrics metrics;
+  while (true) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Batch> batch, loader->Next());
+    if (batch == nullptr) break;
+    ASSIGN_OR_RETURN(const Evaluation e, session.Evaluate(ToWindow(data, *batch)));
+    total.loss_sum += e.loss_sum;
+    total.weight += e.weight;
+    total.correct += e.correct;
+    metrics.samples += static_cast<int64_t>(batch->samples.size());
+  }
+  metrics.loss = MeanLoss(total);
+  if (session.loss().classes && total.weight > 0) metrics.accuracy = total.correct / total.weight;
+  return metrics;
+}
+
+absl::StatusOr<TrainResult> Train(Session& session, const TrainData& train, const TrainData& eval,
+                                  const TrainOptions& options, const std::function<void(const TrainEvent&)>& on_event) {
+  return Loop(session, train, eval, options, on_event).Run();
+}
+
+}  // namespace onnxtrain

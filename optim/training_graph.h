@@ -1,0 +1,72 @@
+// Model + loss + backward + update → the graphs of a session's programs. Pure graph building: no memory, no device.
+//
+//   micro   forward, loss, backward of one micro-batch. The first of a window writes pending gradients, losses and
+//           statistics, the next ones add to them.
+//   apply   finite check, global norm, clipping, schedule, update; commits pending statistics. When a gradient is not
+//           finite, parameters, moments and counters stay as they are and `skipped` is counted.
+//   eval    inference mode: losses are added to the evaluation's sums, or the model's outputs are given.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/onnx/import.h"
+#include "optim/loss.h"
+#include "optim/optimizer.h"
+
+namespace onnxtrain {
+
+// Scalar slots that the device keeps for the host. Pending ones belong to the running window.
+namespace slot {
+inline constexpr char kWindowLoss[] = "$window_loss";        // pending: sum of losses
+inline constexpr char kWindowCorrect[] = "$window_correct";  // pending
+inline constexpr char kWindowWeight[] = "$window_weight";    // W of the window, written by the host
+inline constexpr char kSumLoss[] = "$sum_loss";              // since the last report, applied updates only
+inline constexpr char kSumCorrect[] = "$sum_correct";
+inline constexpr char kSumWeight[] = "$sum_weight";
+inline constexpr char kNorm[] = "$norm";                     // of the last update's gradient, before clipping
+inline constexpr char kRate[] = "$rate";                     // learning rate of the last update
+inline constexpr char kApplied[] = "$applied";               // i64: updates applied since the session began
+inline constexpr char kSkipped[] = "$skipped";               // i64: updates skipped since the session began
+}  // namespace slot
+
+// "grad:NAME": the gradient of a parameter, as graph input (to add to) and output.
+std::string GradName(const std::string& parameter);
+
+struct MicroOptions {
+  bool first = true;           // write; else add to what is pending
+  bool outputs = false;        // the model's outputs are graph outputs as well
+};
+
+// `model` has been imported for training with its trained weights marked kParameter. Besides the gradients, the graph has
+// outputs kWindowLoss, kWindowCorrect and one per state update (the names of model.state_updates). With !first these
+// stand `into` inputs of the same names.
+absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
+                                 const MicroOptions& options);
+
+// `model` has been imported for inference. Adds the loss to kWindowLoss and kWindowCorrect.
+absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch);
+
+// The model's outputs in inference mode.
+Graph BuildPredict(const ImportedModel& model);
+
+// One contiguous arena of parameters that are updated alike: "param:NAME", "grad:NAME", "STATE:NAME".
+struct FlatGroup {
+  std::string name;
+  int64_t elements = 0;
+  double weight_decay = 0;
+};
+
+struct ApplySpec {
+  DType dtype = DType::kFloat32;
+  std::vector<FlatGroup> groups;
+  int64_t state_elements = 0;    // of the flat arenas "state" and "pending"; 0: the model has no statistics
+  OptimizerSpec optimizer;
+  ScheduleSpec schedule;
+};
+
+absl::StatusOr<Graph> BuildApply(const ApplySpec& spec);
+
+}  // namespace onnxtrain
