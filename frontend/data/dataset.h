@@ -18,6 +18,9 @@ struct Column {
   Type sample;                       // shape of one sample, without the batch axis
   std::vector<std::string> classes;  // of a label column whose values were names; "" column of numbers: empty
   bool image = false;                // u8 pixels that --normalize applies to
+  // Why the column cannot be read ("t.csv: row 7, column 'age': missing value"), "" if it can. The file may still be
+  // used without it; Read, Loader::Create and CheckLabels fail with this message.
+  std::string problem = {};
 };
 
 // Immutable after opening; Read may be called from any number of threads at once.
@@ -37,15 +40,26 @@ enum class Header { kAuto, kYes, kNo };
 struct DatasetOptions {
   Header header = Header::kAuto;          // CSV
   std::vector<std::string> label;         // CSV: columns by name or 0-based index that are the label; default: the last
-  std::vector<std::string> class_names;   // fixed class order, from training; empty: sorted as found
+  std::vector<std::string> class_names;   // CSV: fixed class order, from training; empty: sorted as found
   bool eval_split = false;                // an MNIST folder: the t10k files instead of train
+  int64_t max_bytes = 0;                  // most memory to hold samples in; 0: half of what the process may use
 };
 
-// By what the path is: .npz, .npy, .csv/.tsv, an idx images file or a folder with MNIST's files (.gz or plain).
+// By what the path is: .npz, .npy, .csv/.tsv (also with .gz), an idx file or a folder with MNIST's files (.gz or plain).
 // Every error names the file, and the row or column.
+//   npz  columns are the arrays, in the file's order; all of one leading extent
+//   npy  one column, named after the file
+//   idx  columns "image" [28,28] and, where the labels lie beside the images, "label" []
+//   csv  one scalar column per column: i64 where all values are integers, else f64; a label column of names: i64 indices
+//        into its classes. Without a header the columns are named "0", "1", …
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenDataset(const std::string& path, const DatasetOptions& options);
 
-// Rows [begin, end) of a data set, as a data set.
+// Samples that are in memory already: tensors[c] is column c, [n, …] of any one n > 0. Sample shapes, element types and
+// the image flag (u8 of rank ≥ 2) are taken from the tensors. `name` begins the messages.
+absl::StatusOr<std::shared_ptr<const Dataset>> InMemoryDataset(std::string name, std::vector<std::string> columns,
+                                                               std::vector<HostTensor> tensors);
+
+// Rows [begin, end) of a data set, as a data set. 0 ≤ begin ≤ end ≤ source->size().
 std::shared_ptr<const Dataset> SliceDataset(std::shared_ptr<const Dataset> source, int64_t begin, int64_t end);
 
 }  // namespace onnxtrain

@@ -6,7 +6,9 @@
 
 namespace onnxtrain {
 
-// A permutation of 0…n-1 (Fisher–Yates driven by Philox4x32-10 with key (seed, epoch)); the identity without shuffle.
+// A permutation of 0…n-1; the identity without shuffle. Fisher–Yates from the last place down, driven by Philox4x32-10
+// with key (seed low, seed high ⊕ 0x53485546) and counter (block low, block high, epoch low, epoch high). A block gives
+// two 64-bit words, low half first; bounded draws are Lemire's unbiased multiply-and-reject (arXiv:1805.10941).
 std::vector<int64_t> EpochOrder(int64_t n, uint64_t seed, int64_t epoch, bool shuffle);
 
 }  // namespace onnxtrain
