@@ -1,16 +1,29 @@
 #include "frontend/graph/attrs.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 
 namespace onnxtrain {
+namespace {
+
+// Numbers by their bits: a NaN is the same as itself, and -0 is not 0.
+bool SameBits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+
+bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::ranges::equal(a, b, [](double x, double y) { return SameBits(x, y); });
+}
+
+}  // namespace
 
 bool SameAttr(const AttrValue& a, const AttrValue& b) {
   if (a.index() != b.index()) return false;
-  if (const HostTensor* t = std::get_if<HostTensor>(&a)) return t->SameBytes(std::get<HostTensor>(b));
   return std::visit(
       [&]<typename T>(const T& value) {
         if constexpr (std::is_same_v<T, HostTensor>) {
-          return false;  // handled above
+          return value.SameBytes(std::get<T>(b));
+        } else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, std::vector<double>>) {
+          return SameBits(value, std::get<T>(b));
         } else {
           return value == std::get<T>(b);
         }

@@ -14,7 +14,7 @@ namespace onnxtrain {
 
 using AttrValue = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, HostTensor>;
 
-bool SameAttr(const AttrValue& a, const AttrValue& b);  // tensors by bytes
+bool SameAttr(const AttrValue& a, const AttrValue& b);  // tensors and numbers by their bytes
 
 class Attrs {
  public:

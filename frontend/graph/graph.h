@@ -22,6 +22,8 @@ struct Value {
   std::string name;   // the source's name for it; may be empty, need not be unique
   int32_t node = -1;  // index of the producing node, -1 for a graph input
   int32_t index = 0;  // which output of that node, or which graph input
+
+  bool operator==(const Value&) const = default;
 };
 
 struct Node {
@@ -30,6 +32,8 @@ struct Node {
   std::vector<ValueId> outputs;  // always all outputs of the row
   Attrs attrs;
   std::string source;            // the ONNX node it came from, for messages: "layer1/conv"
+
+  bool operator==(const Node&) const = default;
 };
 
 // Who owns a graph input's bytes and what happens to them.
@@ -47,6 +51,8 @@ struct GraphInput {
   ValueId value = kNoValue;
   InputKind kind = InputKind::kFeed;
   std::string name;  // unique among the inputs
+
+  bool operator==(const GraphInput&) const = default;
 };
 
 struct GraphOutput {
@@ -55,6 +61,8 @@ struct GraphOutput {
   // An input of the same type whose storage receives the value when the program runs (an update), or kNoValue.
   // Every other reader of that input still sees the old value.
   ValueId into = kNoValue;
+
+  bool operator==(const GraphOutput&) const = default;
 };
 
 class Graph {
@@ -80,6 +88,11 @@ class Graph {
   const GraphOutput* FindOutput(std::string_view name) const;
   // The tensor of a Constant node, or null.
   const HostTensor* ConstantOf(ValueId id) const;
+
+  // Same ids, names and bytes throughout.
+  bool operator==(const Graph& other) const {
+    return inputs_ == other.inputs_ && outputs_ == other.outputs_ && nodes_ == other.nodes_ && values_ == other.values_;
+  }
 
   void SetValueName(ValueId id, std::string name) { values_[id].name = std::move(name); }
   void SetInputKind(size_t input, InputKind kind) { inputs_[input].kind = kind; }

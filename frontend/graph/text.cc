@@ -1,0 +1,204 @@
+#include "frontend/graph/text.h"
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "frontend/base/half.h"
+#include "frontend/base/strings.h"
+
+namespace onnxtrain::text {
+namespace {
+
+constexpr char kHexDigits[] = "0123456789abcdef";
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
+
+template <typename T>
+std::string Format(T value) {
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  return std::string(buffer, end);
+}
+
+// The whole token must be the number.
+template <typename T>
+bool Scan(std::string_view token, T* value) {
+  const char* end = token.data() + token.size();
+  const auto [ptr, error] = std::from_chars(token.data(), end, *value);
+  return error == std::errc() && ptr == end && !token.empty();
+}
+
+template <typename Bits>
+std::string FormatHexBits(Bits bits) {
+  std::string out;
+  for (int shift = sizeof(Bits) * 8 - 4; shift >= 0; shift -= 4) out += kHexDigits[(bits >> shift) & 15];
+  return out;
+}
+
+template <typename Bits>
+bool ScanHexBits(std::string_view hex, Bits* bits) {
+  if (hex.size() != sizeof(Bits) * 2) return false;
+  uint64_t all = 0;
+  for (char c : hex) {
+    if (HexDigit(c) < 0) return false;
+    all = all << 4 | static_cast<uint64_t>(HexDigit(c));
+  }
+  *bits = static_cast<Bits>(all);
+  return true;
+}
+
+// How the float types are stored (Bits) and what they are read and written as (Number).
+struct F32 {
+  using Bits = uint32_t;
+  using Number = float;
+  static Number ToNumber(Bits b) { return std::bit_cast<float>(b); }
+  static Bits ToBits(Number v) { return std::bit_cast<Bits>(v); }
+};
+struct F64 {
+  using Bits = uint64_t;
+  using Number = double;
+  static Number ToNumber(Bits b) { return std::bit_cast<double>(b); }
+  static Bits ToBits(Number v) { return std::bit_cast<Bits>(v); }
+};
+struct F16 {
+  using Bits = uint16_t;
+  using Number = float;
+  static Number ToNumber(Bits b) { return HalfToFloat(b); }
+  static Bits ToBits(Number v) { return FloatToHalf(v); }
+};
+struct BF16 {
+  using Bits = uint16_t;
+  using Number = float;
+  static Number ToNumber(Bits b) { return BFloat16ToFloat(b); }
+  static Bits ToBits(Number v) { return FloatToBFloat16(v); }
+};
+
+template <typename F>
+std::string FormatFloat(const std::byte* element) {
+  typename F::Bits bits;
+  std::memcpy(&bits, element, sizeof bits);
+  const auto value = F::ToNumber(bits);
+  if (!std::isnan(value)) return Format(value);
+  if (bits == F::ToBits(std::numeric_limits<typename F::Number>::quiet_NaN())) return "nan";
+  return StrCat("nan(", FormatHexBits(bits), ")");
+}
+
+template <typename F>
+bool ScanFloat(std::string_view token, std::byte* element) {
+  typename F::Bits bits{};
+  typename F::Number value{};
+  if (token.starts_with("nan(") && token.ends_with(")")) {
+    if (!ScanHexBits(token.substr(4, token.size() - 5), &bits) || !std::isnan(F::ToNumber(bits))) return false;
+  } else if (token == "nan") {
+    bits = F::ToBits(std::numeric_limits<typename F::Number>::quiet_NaN());
+  } else if (Scan(token, &value) && !std::isnan(value)) {
+    bits = F::ToBits(value);
+  } else {
+    return false;
+  }
+  std::memcpy(element, &bits, sizeof bits);
+  return true;
+}
+
+template <typename T>
+std::string FormatInt(const std::byte* element) {
+  T value;
+  std::memcpy(&value, element, sizeof value);
+  return Format(value);
+}
+
+template <typename T>
+bool ScanInt(std::string_view token, std::byte* element) {
+  T value;
+  if (!Scan(token, &value)) return false;
+  std::memcpy(element, &value, sizeof value);
+  return true;
+}
+
+struct Codec {
+  std::string (*format)(const std::byte*);
+  bool (*scan)(std::string_view, std::byte*);
+};
+
+// By DType. A bool is its byte, so that foreign bytes survive.
+constexpr Codec kCodecs[] = {
+    {FormatFloat<F32>, ScanFloat<F32>},       {FormatFloat<F64>, ScanFloat<F64>},
+    {FormatFloat<F16>, ScanFloat<F16>},       {FormatFloat<BF16>, ScanFloat<BF16>},
+    {FormatInt<int8_t>, ScanInt<int8_t>},     {FormatInt<int16_t>, ScanInt<int16_t>},
+    {FormatInt<int32_t>, ScanInt<int32_t>},   {FormatInt<int64_t>, ScanInt<int64_t>},
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},   {FormatInt<uint16_t>, ScanInt<uint16_t>},
+    {FormatInt<uint32_t>, ScanInt<uint32_t>}, {FormatInt<uint64_t>, ScanInt<uint64_t>},
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},
+};
+
+}  // namespace
+
+bool IsWord(std::string_view s) {
+  if (s.empty() || !IsLetter(s[0])) return false;
+  for (char c : s) {
+    if (!IsWordChar(c)) return false;
+  }
+  return true;
+}
+
+std::string Quote(std::string_view s) {
+  std::string out = "\"";
+  for (char c : s) {
+    const auto u = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (u < 0x20 || u == 0x7f) {
+      StrAppend(&out, "\\x", FormatHexBits<uint8_t>(u));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string ToHex(std::span<const std::byte> bytes) {
+  std::string out;
+  out.reserve(bytes.size() * 2);
+  for (std::byte b : bytes) {
+    out += kHexDigits[static_cast<int>(b) >> 4];
+    out += kHexDigits[static_cast<int>(b) & 15];
+  }
+  return out;
+}
+
+std::optional<std::string> FromHex(std::string_view hex) {
+  if (hex.size() % 2 != 0) return std::nullopt;
+  std::string out;
+  out.reserve(hex.size() / 2);
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    const int high = HexDigit(hex[i]), low = HexDigit(hex[i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    out += static_cast<char>(high << 4 | low);
+  }
+  return out;
+}
+
+std::string FormatElement(DType dtype, const std::byte* element) {
+  return kCodecs[static_cast<size_t>(dtype)].format(element);
+}
+
+bool ScanElement(DType dtype, std::string_view token, std::byte* element) {
+  return kCodecs[static_cast<size_t>(dtype)].scan(token, element);
+}
+
+std::string FormatDouble(double value) {
+  std::string s = FormatElement(DType::kFloat64, reinterpret_cast<const std::byte*>(&value));
+  if (s.find_first_of(".en") == std::string::npos) s += ".0";
+  return s;
+}
+
+}  // namespace onnxtrain::text
