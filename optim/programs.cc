@@ -39,7 +39,7 @@ absl::Status Programs::Bind(CompiledProgram& program, const Bindings& overrides,
       program.own.Add("output:" + output.name, graph.type(output.value));
     }
   }
-  RETURN_IF_ERROR(program.own.Allocate(backend_));
+  RETURN_IF_ERROR(program.own.Allocate(backend_, "inputs and outputs of a program"));
   own_bytes_ += program.own.size();
   RETURN_IF_ERROR(BindInputs(program, overrides, state));
   RETURN_IF_ERROR(BindOutputs(program, overrides, state));
@@ -80,7 +80,7 @@ absl::Status Programs::BindArena(CompiledProgram& program) {
   if (needed <= arena_size_) return program.program->BindArena({arena_.get(), 0});
   RETURN_IF_ERROR(backend_.Synchronize());
   arena_.reset();
-  ASSIGN_OR_RETURN(arena_, backend_.Allocate(needed));
+  ASSIGN_OR_RETURN(arena_, AllocateChecked(backend_, needed, "activations"));
   arena_size_ = needed;
   for (CompiledProgram* other : all_) RETURN_IF_ERROR(other->program->BindArena({arena_.get(), 0}));
   return program.program->BindArena({arena_.get(), 0});

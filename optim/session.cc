@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
@@ -15,9 +16,9 @@
 namespace onnxtrain {
 namespace {
 
-enum class ProgramKind : uint8_t { kMicroFirst, kMicroNext, kMicroOutputsFirst, kMicroOutputsNext, kEval, kPredict };
+enum class ProgramKind : uint8_t { kMicroFirst, kMicroNext, kMicroOutputsFirst, kMicroOutputsNext, kStep, kEval, kPredict };
 
-bool IsMicro(ProgramKind kind) { return kind <= ProgramKind::kMicroOutputsNext; }
+bool IsTraining(ProgramKind kind) { return kind <= ProgramKind::kStep; }
 bool IsFirst(ProgramKind kind) { return kind == ProgramKind::kMicroFirst || kind == ProgramKind::kMicroOutputsFirst; }
 bool HasOutputs(ProgramKind kind) { return kind == ProgramKind::kMicroOutputsFirst || kind == ProgramKind::kMicroOutputsNext; }
 
@@ -76,17 +77,24 @@ class SessionImpl : public Session {
   void LayOutParameters();
   void LayOutSlots();
   absl::Status AddFrozen(const ImportedModel& model);
-  absl::Status CompileApply();
+  UpdateSpec UpdateOf() const { return {dtype_, options_.optimizer, options_.schedule}; }
+  absl::Status EnsureGradients();
+  absl::Status EnsureApply();
+  bool OneProgramStep(int64_t samples) const;
   absl::StatusOr<CompiledProgram*> Get(ProgramKind kind, int64_t batch);
   absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
   Bindings StatisticsBindings(ProgramKind kind) const;
   absl::Status CheckWindow(const Window& window, int64_t* samples) const;
   absl::Status Feed(CompiledProgram& program, const Window& window, int64_t begin, int64_t count, int64_t micro);
   absl::Status FeedTensor(const Region& feed, const std::string& name, const HostTensor& tensor, int64_t begin, int64_t count);
+  absl::Status FeedWeight(CompiledProgram& program, double weight);
+  absl::Status RunStep(const Window& window, int64_t samples);
   absl::Status RunMicros(const Window& window, bool outputs, std::map<std::string, HostTensor>* fetched);
   absl::StatusOr<double> ReadScalar(const char* name) const;
   absl::Status WriteScalar(const char* name, double value);
   void Expose(const Arena& arena);
+  void ExposeMembers(const FlatGroup& group, const Arena& arena, const std::string& flat,
+                     const std::function<std::string(const std::string&)>& name);
 
   std::shared_ptr<const OnnxModel> model_;
   Backend& backend_;
@@ -96,6 +104,7 @@ class SessionImpl : public Session {
   Programs programs_;
   DType dtype_;
   std::vector<FlatGroup> groups_;
+  std::map<std::string, double> decay_;       // of each trained parameter
   // Parameters, gradients and each moment have the same layout: the groups one after the other.
   Arena params_, grads_, statistics_, pending_, slots_;
   std::vector<std::unique_ptr<Arena>> moments_, frozen_;
@@ -111,8 +120,7 @@ absl::Status SessionImpl::Init() {
   ASSIGN_OR_RETURN(prepared_, Prepare(*model_, prepare_, options_.micro_batch, true));
   RETURN_IF_ERROR(LayOut());
   RETURN_IF_ERROR(AddFrozen(prepared_.model));
-  RETURN_IF_ERROR(SetWeights(stored_));
-  return CompileApply();
+  return SetWeights(stored_);
 }
 
 // A group's flat tensor spans its parameters with the padding between them, so each is laid out as a block of its own and
@@ -124,6 +132,7 @@ void SessionImpl::LayOutParameters() {
     for (const WeightDecision& w : prepared_.weights) {
       if (!w.trained || Decays(options_.optimizer, w) != decay) continue;
       layout.Add(w.name, {dtype_, w.type.shape});
+      decay_[w.name] = decay ? options_.optimizer.weight_decay : 0;
       members.push_back(&w);
     }
     if (members.empty()) continue;
@@ -149,6 +158,18 @@ void SessionImpl::Expose(const Arena& arena) {
   for (const std::string& name : arena.names()) state_[name] = arena.At(name);
 }
 
+// Names the parts of a flat group, one per parameter.
+void SessionImpl::ExposeMembers(const FlatGroup& group, const Arena& arena, const std::string& flat,
+                                const std::function<std::string(const std::string&)>& name) {
+  size_t offset = arena.At(flat).view.offset;
+  for (const WeightDecision& w : prepared_.weights) {
+    if (!w.trained || Decays(options_.optimizer, w) != (group.weight_decay != 0)) continue;
+    const Type type{dtype_, w.type.shape};
+    state_[name(w.name)] = {{arena.buffer(), offset}, type};
+    offset += (type.bytes() + 63) / 64 * 64;
+  }
+}
+
 absl::Status SessionImpl::LayOut() {
   LayOutParameters();
   LayOutSlots();
@@ -158,32 +179,21 @@ absl::Status SessionImpl::LayOut() {
     statistics_.Add(update.state, type);
     pending_.Add(update.state, type);
   }
-  for (Arena* arena : {&params_, &grads_, &statistics_, &pending_, &slots_}) RETURN_IF_ERROR(arena->Allocate(backend_));
+  for (Arena* arena : {&params_, &statistics_, &pending_, &slots_}) RETURN_IF_ERROR(arena->Allocate(backend_, "weights"));
   for (std::string_view name : FindRule(options_.optimizer)->state) {
     auto arena = std::make_unique<Arena>();
     for (const FlatGroup& g : groups_) arena->Add(StrCat(name, ":", g.name), {dtype_, {g.elements}});
-    RETURN_IF_ERROR(arena->Allocate(backend_));
+    RETURN_IF_ERROR(arena->Allocate(backend_, "moments"));
     Expose(*arena);
+    for (const FlatGroup& g : groups_) {
+      ExposeMembers(g, *arena, StrCat(name, ":", g.name), [&](const std::string& w) { return StrCat(name, ":", w); });
+    }
     moments_.push_back(std::move(arena));
   }
   Expose(params_);
-  Expose(grads_);
   Expose(statistics_);
   Expose(slots_);
-  // Each parameter and its gradient, as slices of their group.
-  for (const FlatGroup& g : groups_) {
-    size_t offset = params_.At("param:" + g.name).view.offset;
-    size_t grad_offset = grads_.At(GradName(g.name)).view.offset;
-    for (const WeightDecision& w : prepared_.weights) {
-      if (!w.trained || Decays(options_.optimizer, w) != (g.name == "decay")) continue;
-      const Type type{dtype_, w.type.shape};
-      state_[w.name] = {{params_.buffer(), offset}, type};
-      state_[GradName(w.name)] = {{grads_.buffer(), grad_offset}, type};
-      const size_t bytes = (type.bytes() + 63) / 64 * 64;
-      offset += bytes;
-      grad_offset += bytes;
-    }
-  }
+  for (const FlatGroup& g : groups_) ExposeMembers(g, params_, "param:" + g.name, [](const std::string& w) { return w; });
   return absl::OkStatus();
 }
 
@@ -198,21 +208,29 @@ absl::Status SessionImpl::AddFrozen(const ImportedModel& model) {
     arena->Add(w.name, w.value.type());
     added.push_back(&w);
   }
-  RETURN_IF_ERROR(arena->Allocate(backend_));
+  RETURN_IF_ERROR(arena->Allocate(backend_, "frozen weights"));
   Expose(*arena);
   for (const ImportedWeight* w : added) RETURN_IF_ERROR(WriteRegion(state_.at(w->name), w->value));
   frozen_.push_back(std::move(arena));
   return absl::OkStatus();
 }
 
-absl::Status SessionImpl::CompileApply() {
-  if (groups_.empty()) return absl::OkStatus();
-  ApplySpec spec{.dtype = dtype_, .groups = groups_, .state_elements = static_cast<int64_t>(statistics_.size() / SizeOf(dtype_)),
-                 .optimizer = options_.optimizer, .schedule = options_.schedule};
-  ASSIGN_OR_RETURN(const Graph graph, BuildApply(spec));
+// Gradients have memory of their own only where windows are accumulated or somebody asks for them.
+absl::Status SessionImpl::EnsureGradients() {
+  if (grads_.buffer() != nullptr || groups_.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(grads_.Allocate(backend_, "gradients"));
+  Expose(grads_);
+  for (const FlatGroup& g : groups_) ExposeMembers(g, grads_, GradName(g.name), [](const std::string& w) { return GradName(w); });
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::EnsureApply() {
+  if (apply_ != nullptr) return absl::OkStatus();
+  const auto elements = static_cast<int64_t>(statistics_.size() / SizeOf(dtype_));
+  ASSIGN_OR_RETURN(const Graph graph, BuildApply(UpdateOf(), groups_, elements));
   Bindings whole;
-  const Type flat{dtype_, {spec.state_elements}};
-  if (spec.state_elements > 0) {
+  const Type flat{dtype_, {elements}};
+  if (elements > 0) {
     whole["state"] = {{statistics_.buffer(), 0}, flat};
     whole["pending"] = {{pending_.buffer(), 0}, flat};
   }
@@ -223,7 +241,7 @@ absl::Status SessionImpl::CompileApply() {
 // Where a micro program finds and leaves running statistics: see training_graph.h.
 Bindings SessionImpl::StatisticsBindings(ProgramKind kind) const {
   Bindings bindings;
-  if (!IsMicro(kind)) return bindings;
+  if (!IsTraining(kind) || kind == ProgramKind::kStep) return bindings;
   for (const StateUpdate& update : prepared_.model.state_updates) {
     bindings[update.output] = pending_.At(update.state);
     if (!IsFirst(kind)) bindings[update.state] = pending_.At(update.state);
@@ -233,6 +251,7 @@ Bindings SessionImpl::StatisticsBindings(ProgramKind kind) const {
 
 absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss) {
   if (kind == ProgramKind::kPredict) return BuildPredict(model);
+  if (kind == ProgramKind::kStep) return BuildStep(model, loss, options_.loss, batch, UpdateOf(), decay_);
   if (kind == ProgramKind::kEval) return BuildEval(model, loss, options_.loss, batch);
   return BuildMicro(model, loss, options_.loss, batch, {.first = IsFirst(kind), .outputs = HasOutputs(kind)});
 }
@@ -240,7 +259,7 @@ absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, c
 absl::StatusOr<CompiledProgram*> SessionImpl::Get(ProgramKind kind, int64_t batch) {
   auto& entry = cache_[{kind, batch}];
   if (entry != nullptr) return entry.get();
-  ASSIGN_OR_RETURN(PreparedModel prepared, Prepare(*model_, prepare_, batch, IsMicro(kind)));
+  ASSIGN_OR_RETURN(PreparedModel prepared, Prepare(*model_, prepare_, batch, IsTraining(kind)));
   RETURN_IF_ERROR(AddFrozen(prepared.model));
   ASSIGN_OR_RETURN(const Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
   ASSIGN_OR_RETURN(entry, programs_.Compile(graph, StatisticsBindings(kind), state_));
@@ -283,11 +302,31 @@ absl::Status SessionImpl::CheckWindow(const Window& window, int64_t* samples) co
   return absl::OkStatus();
 }
 
+// One program for the whole step keeps gradients out of persistent memory, but runs the rule once per parameter. For many
+// small parameters flat groups are faster, and their gradients take little memory anyway.
+bool SessionImpl::OneProgramStep(int64_t samples) const {
+  constexpr size_t kWorthwhile = size_t{1} << 18;
+  return samples <= options_.micro_batch && params_.size() / decay_.size() >= kWorthwhile;
+}
+
+absl::Status SessionImpl::RunStep(const Window& window, int64_t samples) {
+  ASSIGN_OR_RETURN(CompiledProgram * program, Get(ProgramKind::kStep, samples));
+  RETURN_IF_ERROR(Feed(*program, window, 0, samples, 0));
+  RETURN_IF_ERROR(FeedWeight(*program, WindowWeight(prepared_.loss, options_.loss, window.labels, samples)));
+  return program->program->Run();
+}
+
+// W of the window and, for the backward pass, 1/W. A window whose targets are all ignored has no loss and no gradient.
+absl::Status SessionImpl::FeedWeight(CompiledProgram& program, double weight) {
+  RETURN_IF_ERROR(WriteScalar(slot::kWindowWeight, weight));
+  return WriteRegion(program.feeds.at(kInvWeightFeed), HostTensor::Scalar(dtype_, weight > 0 ? 1 / weight : 0));
+}
+
 absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map<std::string, HostTensor>* fetched) {
   int64_t samples;
   RETURN_IF_ERROR(CheckWindow(window, &samples));
   const double weight = WindowWeight(prepared_.loss, options_.loss, window.labels, samples);
-  RETURN_IF_ERROR(WriteScalar(slot::kWindowWeight, weight));
+  RETURN_IF_ERROR(EnsureGradients());
   int64_t micro = 0;
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
     const int64_t count = std::min(options_.micro_batch, samples - begin);
@@ -295,9 +334,7 @@ absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map
                                      : (micro == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext);
     ASSIGN_OR_RETURN(CompiledProgram * program, Get(kind, count));
     RETURN_IF_ERROR(Feed(*program, window, begin, count, micro));
-    // A window whose targets are all ignored has no loss and no gradient.
-    const Region& inv = program->feeds.at(kInvWeightFeed);
-    RETURN_IF_ERROR(WriteRegion(inv, HostTensor::Scalar(dtype_, weight > 0 ? 1 / weight : 0)));
+    RETURN_IF_ERROR(FeedWeight(*program, weight));
     RETURN_IF_ERROR(program->program->Run());
     for (const auto& [name, region] : program->outputs) {
       ASSIGN_OR_RETURN(const HostTensor part, ReadRegion(region));
@@ -308,9 +345,16 @@ absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map
 }
 
 absl::Status SessionImpl::Step(const Window& window) {
-  if (apply_ == nullptr) return Invalid("nothing to train: no weight is trainable");
-  RETURN_IF_ERROR(RunMicros(window, false, nullptr));
-  RETURN_IF_ERROR(apply_->program->Run());
+  if (groups_.empty()) return Invalid("nothing to train: no weight is trainable");
+  int64_t samples;
+  RETURN_IF_ERROR(CheckWindow(window, &samples));
+  if (OneProgramStep(samples)) {
+    RETURN_IF_ERROR(RunStep(window, samples));
+  } else {
+    RETURN_IF_ERROR(RunMicros(window, false, nullptr));
+    RETURN_IF_ERROR(EnsureApply());
+    RETURN_IF_ERROR(apply_->program->Run());
+  }
   ++attempted_;
   return programs_.Derive();
 }
@@ -418,7 +462,8 @@ absl::Status SessionImpl::SetWeights(const std::map<std::string, HostTensor>& we
 
 int64_t SessionImpl::planned_peak_bytes() const {
   size_t total = programs_.bytes();
-  for (const Arena* arena : {&params_, &grads_, &statistics_, &pending_, &slots_}) total += arena->size();
+  for (const Arena* arena : {&params_, &statistics_, &pending_, &slots_}) total += arena->size();
+  if (grads_.buffer() != nullptr) total += grads_.size();
   for (const auto& arena : moments_) total += arena->size();
   for (const auto& arena : frozen_) total += arena->size();
   return static_cast<int64_t>(total);

@@ -1,6 +1,7 @@
 #include "optim/state.h"
 
 #include "frontend/base/log.h"
+#include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
@@ -13,9 +14,17 @@ size_t Arena::Add(const std::string& name, const Type& type) {
   return offset;
 }
 
-absl::Status Arena::Allocate(Backend& backend) {
+absl::StatusOr<std::unique_ptr<Buffer>> AllocateChecked(Backend& backend, size_t bytes, std::string_view what) {
+  if (backend.device() == "cpu" && bytes > AvailableMemory()) {
+    return absl::ResourceExhaustedError(StrCat(what, " need ", bytes >> 20, " MiB, but only ", AvailableMemory() >> 20,
+                                               " MiB of memory are free: a smaller --micro-batch-size needs less"));
+  }
+  return backend.Allocate(bytes);
+}
+
+absl::Status Arena::Allocate(Backend& backend, std::string_view what) {
   if (size_ == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(buffer_, backend.Allocate(size_));
+  ASSIGN_OR_RETURN(buffer_, AllocateChecked(backend, size_, what));
   return absl::OkStatus();
 }
 

@@ -4,12 +4,17 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 
 namespace onnxtrain {
+
+// Like Backend::Allocate, but in host memory a request beyond what the machine has left is refused by name instead of
+// being promised and killed later.
+absl::StatusOr<std::unique_ptr<Buffer>> AllocateChecked(Backend& backend, size_t bytes, std::string_view what);
 
 struct Region {
   BufferView view;
@@ -22,7 +27,7 @@ class Arena {
   // Returns the offset.
   size_t Add(const std::string& name, const Type& type);
   size_t size() const { return size_; }
-  absl::Status Allocate(Backend& backend);
+  absl::Status Allocate(Backend& backend, std::string_view what);
 
   Buffer* buffer() const { return buffer_.get(); }
   const std::vector<std::string>& names() const { return names_; }

@@ -42,26 +42,43 @@ void AddStateOutputs(Graph& graph, const Graph& imported, const std::vector<Stat
 
 std::string GradName(const std::string& parameter) { return "grad:" + parameter; }
 
+namespace {
+
+struct Backward {
+  LossValues loss;
+  std::vector<std::pair<std::string, Val>> gradients;  // of every trained parameter, in graph order
+};
+
+// Appends loss and backward pass.
+absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, const LossSpec& spec, int64_t batch) {
+  Graph& graph = b.graph();
+  Backward backward;
+  ASSIGN_OR_RETURN(backward.loss, AttachLoss(&graph, choice, spec, batch));
+  b.set_source("loss");
+  // The loss of a window is Σ losses / W: seeding the sum's gradient with 1/W makes any split of the window equal.
+  const Val inv_weight = b.Input(InputKind::kFeed, kInvWeightFeed, graph.type(backward.loss.loss_sum));
+  const std::vector<ValueId> trained = TrainedInputs(graph);
+  ASSIGN_OR_RETURN(const auto gradients, Differentiate(&graph, backward.loss.loss_sum, trained, inv_weight.id()));
+  for (ValueId parameter : trained) {
+    auto it = gradients.find(parameter);
+    const std::string name = graph.inputs()[graph.value(parameter).index].name;
+    backward.gradients.emplace_back(name, it != gradients.end() ? b.Wrap(it->second) : ZerosLike(b.Wrap(parameter)));
+  }
+  return backward;
+}
+
+}  // namespace
+
 absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
                                  const MicroOptions& options) {
   Graph graph = model.graph;
   graph.ClearOutputs();
-  ASSIGN_OR_RETURN(const LossValues values, AttachLoss(&graph, choice, loss, batch));
   Builder b(&graph);
-  b.set_source("loss");
-  // The loss of a window is Σ losses / W: seeding the sum's gradient with 1/W makes any split of the window equal.
-  const Val inv_weight = b.Input(InputKind::kFeed, kInvWeightFeed, graph.type(values.loss_sum));
-  const std::vector<ValueId> trained = TrainedInputs(graph);
-  ASSIGN_OR_RETURN(const auto gradients, Differentiate(&graph, values.loss_sum, trained, inv_weight.id()));
+  ASSIGN_OR_RETURN(const Backward backward, AppendBackward(b, choice, loss, batch));
   b.set_source("accumulate");
-  Pend(b, slot::kWindowLoss, b.Wrap(values.loss_sum), options.first);
-  Pend(b, slot::kWindowCorrect, b.Wrap(values.correct), options.first);
-  for (ValueId parameter : trained) {
-    const std::string name = graph.inputs()[graph.value(parameter).index].name;
-    auto it = gradients.find(parameter);
-    const Val gradient = it != gradients.end() ? b.Wrap(it->second) : ZerosLike(b.Wrap(parameter));
-    Pend(b, GradName(name), gradient, options.first);
-  }
+  Pend(b, slot::kWindowLoss, b.Wrap(backward.loss.loss_sum), options.first);
+  Pend(b, slot::kWindowCorrect, b.Wrap(backward.loss.correct), options.first);
+  for (const auto& [name, gradient] : backward.gradients) Pend(b, GradName(name), gradient, options.first);
   AddStateOutputs(graph, model.graph, model.state_updates, options.first);
   if (options.outputs) {
     for (const std::string& name : model.outputs) graph.AddOutput(name, model.graph.FindOutput(name)->value);
@@ -90,71 +107,34 @@ Graph BuildPredict(const ImportedModel& model) {
 
 namespace {
 
-class ApplyBuilder {
+// One thing that the rule updates: a flat group or one parameter.
+struct Unit {
+  std::string name;  // of its moments: "STATE:NAME"
+  std::string output;
+  Val param, grad;
+  double weight_decay;
+};
+
+// Appends the second half of a step to a graph that has the gradients.
+class UpdateBuilder {
  public:
-  explicit ApplyBuilder(const ApplySpec& spec) : spec_(spec), b_(&graph_) {}
+  UpdateBuilder(const UpdateSpec& spec, Graph* graph) : spec_(spec), graph_(*graph), b_(graph) {}
 
-  absl::StatusOr<Graph> Build() {
-    ReadInputs();
-    GradientNorm();
-    for (size_t i = 0; i < spec_.groups.size(); ++i) UpdateGroup(spec_.groups[i], grads_[i]);
-    Count();
-    CommitStatistics();
-    RETURN_IF_ERROR(b_.status());
-    return std::move(graph_);
-  }
-
- private:
+  Builder& b() { return b_; }
   Val State(const std::string& name, Type type) { return b_.Input(InputKind::kState, name, std::move(type)); }
   Val Scalar(const std::string& name) { return State(name, {spec_.dtype, {}}); }
-  void Store(const std::string& name, Val value, Val into) { graph_.AddOutput(name, value.id(), into.id()); }
-  // The new value of a slot that only applied updates change.
-  void StoreIfApplied(const std::string& name, Val value, Val into) { Store(name, Where(finite_, value, into), into); }
 
-  void ReadInputs() {
-    b_.set_source("schedule");
-    applied_ = State(slot::kApplied, {DType::kInt64, {}});
-    step_ = Cast(applied_, spec_.dtype);
-    rate_ = ScheduleFactor(spec_.schedule, spec_.optimizer.lr, step_) * spec_.optimizer.lr;
-    for (const FlatGroup& g : spec_.groups) grads_.push_back(State(GradName(g.name), {spec_.dtype, {g.elements}}));
+  void Update(const std::vector<Unit>& units) {
+    Schedule();
+    GradientNorm(units);
+    for (const Unit& unit : units) UpdateUnit(unit);
   }
 
-  // T = ‖g‖₂ over all groups; one non-finite gradient makes T non-finite, so T alone decides whether to update.
-  void GradientNorm() {
-    b_.set_source("clip");
-    Val square = b_.Scalar(spec_.dtype, 0);
-    for (Val g : grads_) square = square + ReduceSum(g * g, {}, false);
-    norm_ = Sqrt(square);
-    finite_ = Less(norm_, b_.Scalar(spec_.dtype, std::numeric_limits<double>::infinity()));  // false for NaN, too
-    if (spec_.optimizer.max_grad_norm > 0) {
-      clip_ = b_.Op("Min", {b_.Scalar(spec_.dtype, 1), spec_.optimizer.max_grad_norm / (norm_ + 1e-6)});
-    }
-  }
-
-  void UpdateGroup(const FlatGroup& group, Val grad) {
-    b_.set_source("update " + group.name);
-    const Rule& rule = *FindRule(spec_.optimizer);
-    const Type type{spec_.dtype, {group.elements}};
-    RuleContext c{.param = State("param:" + group.name, type), .grad = clip_.valid() ? grad * clip_ : grad, .state = {},
-                  .lr = rate_, .step = step_, .weight_decay = group.weight_decay, .spec = spec_.optimizer};
-    for (std::string_view name : rule.state) c.state.push_back(State(StrCat(name, ":", group.name), type));
-    const RuleResult result = rule.update(c);
-    StoreIfApplied("param:" + group.name, result.param, c.param);
-    for (size_t i = 0; i < rule.state.size(); ++i) {
-      StoreIfApplied(StrCat(rule.state[i], ":", group.name), result.state[i], c.state[i]);
-    }
-  }
-
-  void Add(const char* sum_name, const char* pending_name) {
-    const Val sum = Scalar(sum_name);
-    StoreIfApplied(sum_name, sum + Scalar(pending_name), sum);
-  }
-
-  void Count() {
+  void Count(Val window_loss, Val window_correct, Val window_weight) {
     b_.set_source("count");
-    Add(slot::kSumLoss, slot::kWindowLoss);
-    Add(slot::kSumCorrect, slot::kWindowCorrect);
-    Add(slot::kSumWeight, slot::kWindowWeight);
+    AddTo(slot::kSumLoss, window_loss);
+    AddTo(slot::kSumCorrect, window_correct);
+    AddTo(slot::kSumWeight, window_weight);
     Store(slot::kNorm, norm_, Scalar(slot::kNorm));
     Store(slot::kRate, rate_, Scalar(slot::kRate));
     const Val one = Cast(finite_, DType::kInt64);
@@ -163,22 +143,93 @@ class ApplyBuilder {
     Store(slot::kSkipped, skipped + (1.0 - one), skipped);
   }
 
-  // Statistics are committed even when the update is skipped: the samples were seen.
-  void CommitStatistics() {
-    if (spec_.state_elements == 0) return;
-    const Type type{spec_.dtype, {spec_.state_elements}};
-    Store("state", State("pending", type), State("state", type));
+  void Store(const std::string& name, Val value, Val into) { graph_.AddOutput(name, value.id(), into.id()); }
+
+ private:
+  // The new value of something that only applied updates change.
+  void StoreIfApplied(const std::string& name, Val value, Val into) { Store(name, Where(finite_, value, into), into); }
+
+  void AddTo(const char* name, Val value) {
+    const Val sum = Scalar(name);
+    StoreIfApplied(name, sum + value, sum);
   }
 
-  const ApplySpec& spec_;
-  Graph graph_;
+  void Schedule() {
+    b_.set_source("schedule");
+    applied_ = State(slot::kApplied, {DType::kInt64, {}});
+    step_ = Cast(applied_, spec_.dtype);
+    rate_ = ScheduleFactor(spec_.schedule, spec_.optimizer.lr, step_) * spec_.optimizer.lr;
+  }
+
+  // T = ‖g‖₂ over all units; one non-finite gradient makes T non-finite, so T alone decides whether to update.
+  void GradientNorm(const std::vector<Unit>& units) {
+    b_.set_source("clip");
+    Val square = b_.Scalar(spec_.dtype, 0);
+    for (const Unit& unit : units) square = square + ReduceSum(unit.grad * unit.grad, {}, false);
+    norm_ = Sqrt(square);
+    finite_ = Less(norm_, b_.Scalar(spec_.dtype, std::numeric_limits<double>::infinity()));  // false for NaN, too
+    if (spec_.optimizer.max_grad_norm > 0) {
+      clip_ = b_.Op("Min", {b_.Scalar(spec_.dtype, 1), spec_.optimizer.max_grad_norm / (norm_ + 1e-6)});
+    }
+  }
+
+  void UpdateUnit(const Unit& unit) {
+    b_.set_source("update " + unit.name);
+    const Rule& rule = *FindRule(spec_.optimizer);
+    RuleContext c{.param = unit.param, .grad = clip_.valid() ? unit.grad * clip_ : unit.grad, .state = {}, .lr = rate_,
+                  .step = step_, .weight_decay = unit.weight_decay, .spec = spec_.optimizer};
+    for (std::string_view name : rule.state) c.state.push_back(State(StrCat(name, ":", unit.name), unit.param.type()));
+    const RuleResult result = rule.update(c);
+    StoreIfApplied(unit.output, result.param, c.param);
+    for (size_t i = 0; i < rule.state.size(); ++i) {
+      StoreIfApplied(StrCat(rule.state[i], ":", unit.name), result.state[i], c.state[i]);
+    }
+  }
+
+  const UpdateSpec& spec_;
+  Graph& graph_;
   Builder b_;
   Val applied_, step_, rate_, norm_, finite_, clip_;
-  std::vector<Val> grads_;
 };
 
 }  // namespace
 
-absl::StatusOr<Graph> BuildApply(const ApplySpec& spec) { return ApplyBuilder(spec).Build(); }
+absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements) {
+  Graph graph;
+  UpdateBuilder u(spec, &graph);
+  std::vector<Unit> units;
+  for (const FlatGroup& g : groups) {
+    const Type flat{spec.dtype, {g.elements}};
+    const std::string param = "param:" + g.name;
+    units.push_back({g.name, param, u.State(param, flat), u.State(GradName(g.name), flat), g.weight_decay});
+  }
+  u.Update(units);
+  u.Count(u.Scalar(slot::kWindowLoss), u.Scalar(slot::kWindowCorrect), u.Scalar(slot::kWindowWeight));
+  if (state_elements > 0) {  // committed even when the update is skipped: the samples were seen
+    const Type flat{spec.dtype, {state_elements}};
+    const Val pending = u.State("pending", flat);
+    u.Store("state", pending, u.State("state", flat));
+  }
+  RETURN_IF_ERROR(u.b().status());
+  return graph;
+}
+
+absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
+                                const UpdateSpec& spec, const std::map<std::string, double>& weight_decay) {
+  Graph graph = model.graph;
+  graph.ClearOutputs();
+  UpdateBuilder u(spec, &graph);
+  ASSIGN_OR_RETURN(const Backward backward, AppendBackward(u.b(), choice, loss, batch));
+  std::vector<Unit> units;
+  for (const auto& [name, gradient] : backward.gradients) {
+    const Val param = u.b().Wrap(graph.FindInput(name)->value);
+    units.push_back({name, "updated:" + name, param, gradient, weight_decay.at(name)});
+  }
+  u.Update(units);
+  u.Count(u.b().Wrap(backward.loss.loss_sum), u.b().Wrap(backward.loss.correct), u.Scalar(slot::kWindowWeight));
+  AddStateOutputs(graph, model.graph, model.state_updates, false);
+  RETURN_IF_ERROR(u.b().status());
+  return graph;
+}
 
 }  // namespace onnxtrain

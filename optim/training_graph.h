@@ -4,10 +4,13 @@
 //           statistics, the next ones add to them.
 //   apply   finite check, global norm, clipping, schedule, update; commits pending statistics. When a gradient is not
 //           finite, parameters, moments and counters stay as they are and `skipped` is counted.
+//   step    micro and apply in one, for windows of one micro-batch: gradients live only until their update, in the
+//           activation arena, and nothing is pending.
 //   eval    inference mode: losses are added to the evaluation's sums, or the model's outputs are given.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -59,14 +62,17 @@ struct FlatGroup {
   double weight_decay = 0;
 };
 
-struct ApplySpec {
+struct UpdateSpec {
   DType dtype = DType::kFloat32;
-  std::vector<FlatGroup> groups;
-  int64_t state_elements = 0;    // of the flat arenas "state" and "pending"; 0: the model has no statistics
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
 };
 
-absl::StatusOr<Graph> BuildApply(const ApplySpec& spec);
+// `state_elements`: of the flat arenas "state" and "pending"; 0: the model has no statistics.
+absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements);
+
+// The rule runs on each parameter by itself; its moments are inputs "STATE:PARAMETER".
+absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
+                                const UpdateSpec& spec, const std::map<std::string, double>& weight_decay);
 
 }  // namespace onnxtrain
