@@ -104,6 +104,7 @@ Val Like(Val x, double value) { return x.valid() ? x.b().Scalar(x.dtype(), value
 
 Val Reduce(std::string_view op, Val x, std::vector<int64_t> axes, bool keepdims) {
   if (!x.valid()) return Val();
+  for (int64_t& axis : axes) axis += axis < 0 ? x.rank() : 0;
   return x.b().Op(op, {x}, {{"axes", std::move(axes)}, {"keepdims", int64_t{keepdims}}});
 }
 
@@ -182,6 +183,7 @@ Val Concat(std::vector<Val> parts, int64_t axis) {
     if (!part.valid()) return Val();
   }
   if (parts.size() == 1) return parts[0];
+  if (axis < 0) axis += parts[0].rank();
   Builder& b = parts[0].b();
   return b.Op("Concat", std::move(parts), {{"axis", axis}});
 }

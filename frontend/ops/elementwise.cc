@@ -1,10 +1,21 @@
-#include "frontend/ops/onnx_import.h"
-#include "frontend/ops/row.h"
+// The elementwise family: the rows stand in elementwise_{unary,activation,binary}.cc, their import in
+// elementwise_import.cc.
+#include "frontend/ops/elementwise.h"
 
 namespace onnxtrain {
 
-std::span<const OpRow> ElementwiseOps() { return {}; }
-
-std::span<const OnnxOp> ElementwiseImports() { return {}; }
+std::span<const OpRow> ElementwiseOps() {
+  static const auto* rows = [] {
+    auto* all = new std::vector<OpRow>;
+    for (auto part : {UnaryRows, ActivationRows, BinaryRows}) {
+      for (OpRow& row : part()) {
+        row.elementwise = true;
+        all->push_back(std::move(row));
+      }
+    }
+    return all;
+  }();
+  return *rows;
+}
 
 }  // namespace onnxtrain

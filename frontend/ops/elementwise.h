@@ -1,0 +1,14 @@
+// The parts of the elementwise family. Internal to frontend/ops.
+#pragma once
+
+#include <vector>
+
+#include "frontend/ops/row.h"
+
+namespace onnxtrain {
+
+std::vector<OpRow> UnaryRows();       // x → y without attributes; Cast, IsNaN, IsInf
+std::vector<OpRow> ActivationRows();  // LeakyRelu … Clip, Gelu, GeluGrad
+std::vector<OpRow> BinaryRows();      // arithmetic, comparison, logic, Where
+
+}  // namespace onnxtrain

@@ -1,0 +1,137 @@
+// y = f(x) without attributes, each with f, f′ and, for kFloat32, the wish to be computed in full precision.
+#include <cmath>
+#include <numbers>
+
+#include "frontend/base/status.h"
+#include "frontend/ops/elementwise.h"
+#include "frontend/ops/formula.h"
+#include "frontend/ops/host_eval.h"
+#include "frontend/ops/rules.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr Precision kFollow = Precision::kFollow, kFloat32 = Precision::kFloat32;
+
+OpRow Smooth(std::string_view name, Evaluate evaluate, Gradient gradient, Precision precision = kFollow) {
+  return {.name = name, .infer = SameAsFloatInput, .grad_status = GradStatus::kFormula, .gradient = gradient,
+          .evaluate = evaluate, .precision = precision};
+}
+
+// Those that integers have too.
+OpRow Numeric(std::string_view name, Evaluate evaluate, Gradient gradient) {
+  OpRow row = Smooth(name, evaluate, gradient);
+  row.infer = SameAsNumericInput;
+  return row;
+}
+
+OpRow Step(std::string_view name, TypeRule infer, Evaluate evaluate) {
+  return {.name = name, .infer = infer, .grad_status = GradStatus::kZero, .evaluate = evaluate};
+}
+
+double SoftplusOf(double x) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))); }
+double SigmoidOf(double x) { return 1 / (1 + std::exp(-x)); }
+double SignOf(double x) { return std::isnan(x) ? x : (x > 0) - (x < 0); }
+
+int64_t IntSignOf(int64_t x) { return (x > 0) - (x < 0); }
+
+std::vector<HostTensor> EvalCast(const EvalContext& c) { return {c.inputs[0]->CastTo(c.output_types[0].dtype)}; }
+
+// ReLU′(0) = 0.
+std::vector<Val> ReluGrad(const GradContext& c) { return {Masked(Greater(c.y(), 0), c.dy())}; }
+
+// x·clip(x/6 + 1/2, 0, 1) has the derivative x/3 + 1/2 where it is quadratic.
+std::vector<Val> HardSwishGrad(const GradContext& c) {
+  const Val x = c.x(0), dy = c.dy();
+  return {Where(Less(x, -3), Number(x, 0), Where(Greater(x, 3), dy, dy * (x / 3 + 0.5)))};
+}
+
+// With t = tanh(softplus x): t + x·(1 − t²)·σ(x).
+Val MishDerivative(Val x, Val y) {
+  const Val t = Tanh(Unary("Softplus", x));
+  return t + x * (1 - t * t) * Sigmoid(x);
+}
+
+TypesOr CastTypes(const TypeContext& c) {
+  const auto to = DTypeOf(c.attrs.String("to"));
+  if (!to.has_value()) return Invalid("unknown element type '", c.attrs.String("to"), "'");
+  return std::vector<Type>{{*to, c.in(0).shape}};
+}
+
+std::vector<Val> CastGrad(const GradContext& c) {
+  return {IsFloat(c.x(0).dtype()) ? Cast(c.dy(), c.x(0).dtype()) : Val()};
+}
+
+auto InfinityTest(const Attrs& attrs) {
+  return [negative = attrs.Int("detect_negative"), positive = attrs.Int("detect_positive")](double x) {
+    return static_cast<double>(std::isinf(x) && (x > 0 ? positive : negative));
+  };
+}
+
+}  // namespace
+
+std::vector<OpRow> UnaryRows() {
+  constexpr double kErfSlope = 2 * std::numbers::inv_sqrtpi;  // erf′(x) = 2/√π · exp(−x²)
+  return {
+      Numeric("Neg", EvalNumeric<[](double x) { return -x; }, [](int64_t x) { return WrapSub(0, x); }>,
+              [](const GradContext& c) { return std::vector<Val>{-c.dy()}; }),
+      Numeric("Abs", EvalNumeric<[](double x) { return std::fabs(x); }, [](int64_t x) { return x < 0 ? WrapSub(0, x) : x; }>,
+              Chain<[](Val x, Val y) { return Unary("Sign", x); }>),
+      Numeric("Relu", EvalNumeric<[](double x) { return x < 0 ? 0 : x; }, [](int64_t x) { return x < 0 ? int64_t{0} : x; }>,
+              ReluGrad),
+      Smooth("Exp", EvalUnary<[](double x) { return std::exp(x); }>, Chain<[](Val x, Val y) { return y; }>, kFloat32),
+      Smooth("Log", EvalUnary<[](double x) { return std::log(x); }>,
+             [](const GradContext& c) { return std::vector<Val>{c.dy() / c.x(0)}; }, kFloat32),
+      Smooth("Log1p", EvalUnary<[](double x) { return std::log1p(x); }>,
+             [](const GradContext& c) { return std::vector<Val>{c.dy() / (c.x(0) + 1)}; }, kFloat32),
+      Smooth("Expm1", EvalUnary<[](double x) { return std::expm1(x); }>, Chain<[](Val x, Val y) { return y + 1; }>, kFloat32),
+      Smooth("Sqrt", EvalUnary<[](double x) { return std::sqrt(x); }>,
+             [](const GradContext& c) { return std::vector<Val>{c.dy() / (c.y() * 2)}; }, kFloat32),
+      Smooth("Rsqrt", EvalUnary<[](double x) { return 1 / std::sqrt(x); }>,
+             Chain<[](Val x, Val y) { return y * y * y * -0.5; }>, kFloat32),
+      Smooth("Reciprocal", EvalUnary<[](double x) { return 1 / x; }>, Chain<[](Val x, Val y) { return -(y * y); }>, kFloat32),
+      Smooth("Sin", EvalUnary<[](double x) { return std::sin(x); }>, Chain<[](Val x, Val y) { return Unary("Cos", x); }>, kFloat32),
+      Smooth("Cos", EvalUnary<[](double x) { return std::cos(x); }>, Chain<[](Val x, Val y) { return -Unary("Sin", x); }>, kFloat32),
+      Smooth("Tan", EvalUnary<[](double x) { return std::tan(x); }>, Chain<[](Val x, Val y) { return y * y + 1; }>, kFloat32),
+      Smooth("Asin", EvalUnary<[](double x) { return std::asin(x); }>, Chain<[](Val x, Val y) { return Rsqrt(1 - x * x); }>, kFloat32),
+      Smooth("Acos", EvalUnary<[](double x) { return std::acos(x); }>, Chain<[](Val x, Val y) { return -Rsqrt(1 - x * x); }>, kFloat32),
+      Smooth("Atan", EvalUnary<[](double x) { return std::atan(x); }>,
+             [](const GradContext& c) { return std::vector<Val>{c.dy() / (c.x(0) * c.x(0) + 1)}; }, kFloat32),
+      Smooth("Sinh", EvalUnary<[](double x) { return std::sinh(x); }>, Chain<[](Val x, Val y) { return Unary("Cosh", x); }>, kFloat32),
+      Smooth("Cosh", EvalUnary<[](double x) { return std::cosh(x); }>, Chain<[](Val x, Val y) { return Unary("Sinh", x); }>, kFloat32),
+      Smooth("Asinh", EvalUnary<[](double x) { return std::asinh(x); }>, Chain<[](Val x, Val y) { return Rsqrt(x * x + 1); }>, kFloat32),
+      Smooth("Acosh", EvalUnary<[](double x) { return std::acosh(x); }>,
+             Chain<[](Val x, Val y) { return Rsqrt((x - 1) * (x + 1)); }>, kFloat32),
+      Smooth("Atanh", EvalUnary<[](double x) { return std::atanh(x); }>,
+             [](const GradContext& c) { return std::vector<Val>{c.dy() / (1 - c.x(0) * c.x(0))}; }, kFloat32),
+      Smooth("Tanh", EvalUnary<[](double x) { return std::tanh(x); }>, Chain<[](Val x, Val y) { return 1 - y * y; }>),
+      Smooth("Sigmoid", EvalUnary<SigmoidOf>, Chain<[](Val x, Val y) { return y * (1 - y); }>),
+      Smooth("Softplus", EvalUnary<SoftplusOf>, Chain<[](Val x, Val y) { return Sigmoid(x); }>, kFloat32),
+      Smooth("Softsign", EvalUnary<[](double x) { return x / (1 + std::fabs(x)); }>,
+             [](const GradContext& c) {
+               const Val d = Unary("Abs", c.x(0)) + 1;
+               return std::vector<Val>{c.dy() / (d * d)};
+             }),
+      Smooth("HardSwish", EvalUnary<[](double x) { return x * std::fmin(std::fmax(x / 6 + 0.5, 0), 1); }>, HardSwishGrad),
+      Smooth("Mish", EvalUnary<[](double x) { return x * std::tanh(SoftplusOf(x)); }>, Chain<MishDerivative>),
+      Smooth("Erf", EvalUnary<[](double x) { return std::erf(x); }>,
+             Chain<[](Val x, Val y) { return Exp(-(x * x)) * kErfSlope; }>, kFloat32),
+      Step("Sign", SameAsNumericInput, EvalNumeric<SignOf, IntSignOf>),
+      Step("Floor", SameAsFloatInput, EvalUnary<[](double x) { return std::floor(x); }>),
+      Step("Ceil", SameAsFloatInput, EvalUnary<[](double x) { return std::ceil(x); }>),
+      Step("Round", SameAsFloatInput, EvalUnary<[](double x) { return std::nearbyint(x); }>),
+      Step("IsNaN", PredicateOfFloat, EvalUnary<[](double x) { return static_cast<double>(std::isnan(x)); }>),
+      {.name = "IsInf", .attrs = {{"detect_negative", int64_t{1}}, {"detect_positive", int64_t{1}}}, .infer = PredicateOfFloat,
+       .grad_status = GradStatus::kZero, .evaluate = EvalWithAttrs<InfinityTest>},
+      {.name = "Cast", .attrs = {{"to", std::string(), true}}, .infer = CastTypes, .grad_status = GradStatus::kFormula,
+       .gradient = CastGrad, .evaluate = EvalCast},
+      {.name = "Not", .infer = [](const TypeContext& c) -> TypesOr {
+         RETURN_IF_ERROR(RequireDType(c, 0, DType::kBool));
+         return SameAsInput(c);
+       },
+       .grad_status = GradStatus::kZero,
+       .evaluate = EvalNumeric<[](double x) { return x; }, [](int64_t x) { return int64_t{x == 0}; }>},
+  };
+}
+
+}  // namespace onnxtrain
