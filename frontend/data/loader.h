@@ -16,7 +16,8 @@ struct FeedSpec {
   std::string feed;        // the graph input's name, or "label"
   std::vector<int> columns;  // data set columns; several are concatenated along one new last axis
   Type sample;             // element type and shape (without the batch axis) that the graph wants
-  // y = (x * scale - mean[c]) / std[c]; c is the channel axis of `sample` (or 0 for one value). Applied to image columns.
+  // y = (x * scale - mean[c]) / std[c]; c is the channel axis of `sample` (or 0 for one value). Applied to image columns
+  // (Column::image) alone: other numbers come as they are.
   double scale = 1;
   std::vector<double> mean, std;
   int channel_axis = 0;
@@ -41,17 +42,26 @@ struct LoaderOptions {
 
 class Loader {
  public:
-  // The data set's columns must fit the specs (same number of elements per sample; element types are converted).
+  // The data set's columns must fit the specs (same number of elements per sample; element types are converted, floats to
+  // integers only where they are integers). Fails where not a single batch would come: drop_last with too few samples.
   static absl::StatusOr<std::unique_ptr<Loader>> Create(std::shared_ptr<const Dataset> data, std::vector<FeedSpec> specs,
                                                         const LoaderOptions& options);
   virtual ~Loader() = default;  // stops and joins the workers
-  // The next batch in order, or null after the last. Waits if none is ready. One consumer thread.
+  // The next batch in order, or null after the last. Waits if none is ready. One consumer thread. An error comes where
+  // its batch would have come, and again from then on.
   virtual absl::StatusOr<std::unique_ptr<Batch>> Next() = 0;
   // Seconds that Next has waited so far.
   virtual double waited_seconds() const = 0;
 };
 
-// Checks that all values of an integer label column lie in [0, classes) or equal ignore_index; the error names the row.
+// Checks that all values of a label column are integers (of whatever element type) and lie in [0, classes) or equal
+// ignore_index; the error names the row.
 absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64_t ignore_index);
+
+struct LabelRange {
+  int64_t min = 0, max = 0;
+};
+// The least and the greatest label other than ignore_index. Fails, naming the row, on a value that is no integer.
+absl::StatusOr<LabelRange> RangeOfLabels(const Dataset& data, int column, int64_t ignore_index);
 
 }  // namespace onnxtrain

@@ -1,0 +1,12 @@
+// In-place changes of byte order.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace onnxtrain {
+
+// Reverses the bytes of every element of `width` bytes.
+void SwapBytes(std::span<std::byte> data, size_t width);
+
+}  // namespace onnxtrain

@@ -1,0 +1,135 @@
+#include "frontend/data/csv_reader.h"
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr size_t kBuffer = 1 << 18;
+constexpr size_t kMaxField = size_t{256} << 20;
+
+// Length of the well-formed sequence at the start of `s`, 0 if there is none (Unicode 15, table 3-7).
+size_t SequenceLength(std::string_view s) {
+  const auto at = [&](size_t i) { return i < s.size() ? static_cast<unsigned char>(s[i]) : 0u; };
+  const auto tail = [&](size_t i) { return (at(i) & 0xC0) == 0x80; };
+  const unsigned lead = at(0), second = at(1);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xC2 && lead <= 0xDF) return tail(1) ? 2 : 0;
+  if (lead >= 0xE0 && lead <= 0xEF) {
+    const bool ok = tail(1) && tail(2) && !(lead == 0xE0 && second < 0xA0) && !(lead == 0xED && second > 0x9F);
+    return ok ? 3 : 0;
+  }
+  if (lead >= 0xF0 && lead <= 0xF4) {
+    const bool ok = tail(1) && tail(2) && tail(3) && !(lead == 0xF0 && second < 0x90) && !(lead == 0xF4 && second > 0x8F);
+    return ok ? 4 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = SequenceLength(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+template <typename... Args>
+absl::Status CsvReader::Fail(const Args&... args) const {
+  return Invalid("row ", row_, ", column ", column_, ": ", args...);
+}
+
+absl::Status CsvReader::Fill() {
+  buffer_.resize(kBuffer);
+  auto got = read_(std::as_writable_bytes(std::span(buffer_)));
+  if (!got.ok()) return Annotate(got.status(), StrCat("behind row ", row_, ": "));
+  buffer_.resize(*got);
+  at_ = 0;
+  ended_ = *got == 0;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> CsvReader::Peek() {
+  if (at_ == buffer_.size() && !ended_) RETURN_IF_ERROR(Fill());
+  return at_ < buffer_.size() ? static_cast<unsigned char>(buffer_[at_]) : -1;
+}
+
+absl::Status CsvReader::Append(char c, std::string* field) {
+  if (c == '\0') return Fail("a NUL byte: this is no UTF-8 text");
+  if (field->size() == kMaxField) return Fail("the field has more than 256 MiB; is a quote not closed?");
+  field->push_back(c);
+  return absl::OkStatus();
+}
+
+absl::Status CsvReader::ReadQuoted(std::string* field) {
+  ++at_;  // the opening quote
+  while (true) {
+    ASSIGN_OR_RETURN(const int c, Peek());
+    if (c < 0) return Fail("the quote that begins this field is not closed");
+    ++at_;
+    if (c == '"') {
+      ASSIGN_OR_RETURN(const int next, Peek());
+      if (next != '"') return absl::OkStatus();
+      ++at_;
+    }
+    RETURN_IF_ERROR(Append(static_cast<char>(c), field));
+  }
+}
+
+absl::Status CsvReader::ReadPlain(std::string* field) {
+  while (true) {
+    ASSIGN_OR_RETURN(const int c, Peek());
+    if (c < 0 || c == separator_ || c == '\n' || c == '\r') return absl::OkStatus();
+    ++at_;
+    RETURN_IF_ERROR(Append(static_cast<char>(c), field));
+  }
+}
+
+absl::Status CsvReader::ReadField(std::string* field) {
+  field->clear();
+  ASSIGN_OR_RETURN(const int first, Peek());
+  RETURN_IF_ERROR(first == '"' ? ReadQuoted(field) : ReadPlain(field));
+  return IsUtf8(*field) ? absl::OkStatus() : Fail("the text is not UTF-8 (latin-1?)");
+}
+
+absl::StatusOr<bool> CsvReader::EndRecord() {
+  ASSIGN_OR_RETURN(const int c, Peek());
+  if (c < 0) return true;
+  if (c != separator_ && c != '\n' && c != '\r') return Fail("text behind the closing quote");
+  ++at_;
+  if (c == '\r') {
+    ASSIGN_OR_RETURN(const int next, Peek());
+    if (next == '\n') ++at_;
+  }
+  return c != separator_;
+}
+
+absl::Status CsvReader::SkipMark() {
+  RETURN_IF_ERROR(Fill());
+  if (buffer_.starts_with("\xEF\xBB\xBF")) at_ = 3;
+  started_ = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> CsvReader::Next(std::vector<std::string>* fields) {
+  if (!started_) RETURN_IF_ERROR(SkipMark());
+  while (true) {
+    ASSIGN_OR_RETURN(const int first, Peek());
+    if (first < 0) return false;
+    ++row_;
+    column_ = 0;
+    for (bool end = false; !end; ++column_) {
+      if (static_cast<size_t>(column_) == fields->size()) fields->emplace_back();
+      RETURN_IF_ERROR(ReadField(&(*fields)[column_]));
+      ASSIGN_OR_RETURN(end, EndRecord());
+    }
+    fields->resize(column_);
+    const bool blank = first != '"' && column_ == 1 && (*fields)[0].empty();
+    if (!blank) return true;
+  }
+}
+
+}  // namespace onnxtrain

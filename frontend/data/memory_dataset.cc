@@ -1,0 +1,94 @@
+#include "frontend/data/memory_dataset.h"
+
+#include <cstring>
+
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+class MemoryDataset : public Dataset {
+ public:
+  MemoryDataset(std::vector<Column> columns, std::vector<HostTensor> tensors, std::function<std::string(int64_t)> describe)
+      : columns_(std::move(columns)), tensors_(std::move(tensors)), describe_(std::move(describe)) {}
+
+  int64_t size() const override { return tensors_[0].shape()[0]; }
+  const std::vector<Column>& columns() const override { return columns_; }
+  std::string Describe(int64_t i) const override { return describe_(i); }
+
+  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
+    CHECK(i >= 0 && i < size() && c >= 0 && c < static_cast<int>(columns_.size()));
+    if (!columns_[c].problem.empty()) return Invalid(columns_[c].problem);
+    CHECK_EQ(out.size(), columns_[c].sample.bytes());
+    if (!out.empty()) std::memcpy(out.data(), tensors_[c].bytes().data() + i * out.size(), out.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<HostTensor> tensors_;
+  std::function<std::string(int64_t)> describe_;
+};
+
+class Slice : public Dataset {
+ public:
+  Slice(std::shared_ptr<const Dataset> source, int64_t begin, int64_t end)
+      : source_(std::move(source)), begin_(begin), size_(end - begin) {
+    CHECK(begin >= 0 && begin <= end && end <= source_->size());
+  }
+  int64_t size() const override { return size_; }
+  const std::vector<Column>& columns() const override { return source_->columns(); }
+  std::string Describe(int64_t i) const override { return source_->Describe(begin_ + i); }
+  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
+    CHECK(i >= 0 && i < size_);
+    return source_->Read(begin_ + i, c, out);
+  }
+
+ private:
+  std::shared_ptr<const Dataset> source_;
+  int64_t begin_, size_;
+};
+
+}  // namespace
+
+absl::StatusOr<Column> ColumnOf(std::string name, const Type& type) {
+  if (type.shape.empty()) return Invalid("'", name, "' is a single value and no array of samples");
+  if (type.shape[0] == 0) return Invalid("'", name, "' ", ToString(type), " holds no samples");
+  Type sample{type.dtype, Shape(type.shape.begin() + 1, type.shape.end())};
+  const bool image = sample.dtype == DType::kUInt8 && sample.rank() >= 2;
+  return Column{.name = std::move(name), .sample = std::move(sample), .classes = {}, .image = image};
+}
+
+absl::StatusOr<std::shared_ptr<const Dataset>> MakeMemoryDataset(std::vector<NamedTensor> columns,
+                                                                 std::function<std::string(int64_t)> describe) {
+  if (columns.empty()) return Invalid("there are no arrays");
+  std::vector<Column> made;
+  std::vector<HostTensor> tensors;
+  for (NamedTensor& c : columns) {
+    ASSIGN_OR_RETURN(Column column, ColumnOf(c.name, c.tensor.type()));
+    const int64_t n = c.tensor.shape()[0], first = columns[0].tensor.shape()[0];
+    if (n != first) return Invalid("'", columns[0].name, "' has ", first, " samples, '", c.name, "' has ", n);
+    column.classes = std::move(c.classes);
+    column.problem = std::move(c.problem);
+    made.push_back(std::move(column));
+    tensors.push_back(c.tensor);
+  }
+  return std::make_shared<MemoryDataset>(std::move(made), std::move(tensors), std::move(describe));
+}
+
+absl::StatusOr<std::shared_ptr<const Dataset>> InMemoryDataset(std::string name, std::vector<std::string> columns,
+                                                               std::vector<HostTensor> tensors) {
+  CHECK_EQ(columns.size(), tensors.size());
+  std::vector<NamedTensor> named;
+  for (size_t c = 0; c < columns.size(); ++c) named.push_back({std::move(columns[c]), std::move(tensors[c])});
+  auto dataset = MakeMemoryDataset(std::move(named), [name](int64_t i) { return StrCat(name, ": sample ", i); });
+  if (!dataset.ok()) return Annotate(dataset.status(), StrCat(name, ": "));
+  return dataset;
+}
+
+std::shared_ptr<const Dataset> SliceDataset(std::shared_ptr<const Dataset> source, int64_t begin, int64_t end) {
+  return std::make_shared<Slice>(std::move(source), begin, end);
+}
+
+}  // namespace onnxtrain

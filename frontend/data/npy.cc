@@ -1,0 +1,219 @@
+#include "frontend/data/npy.h"
+
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "frontend/base/status.h"
+#include "frontend/data/bytes.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr size_t kMagicSize = 8;               // "\x93NUMPY", major, minor
+constexpr uint32_t kMaxHeader = 1 << 16;       // NumPy itself refuses more than 10000
+constexpr std::string_view kMagic = "\x93NUMPY";
+
+constexpr std::pair<std::string_view, DType> kDescrs[] = {
+    {"f4", DType::kFloat32}, {"f8", DType::kFloat64}, {"f2", DType::kFloat16}, {"i1", DType::kInt8},
+    {"i2", DType::kInt16},   {"i4", DType::kInt32},   {"i8", DType::kInt64},   {"u1", DType::kUInt8},
+    {"u2", DType::kUInt16},  {"u4", DType::kUInt32},  {"u8", DType::kUInt64},  {"b1", DType::kBool},
+};
+
+absl::Status ParseDescr(std::string_view descr, NpyHeader* header) {
+  if (!descr.empty() && std::string_view("<>|=").find(descr[0]) != std::string_view::npos) {
+    for (const auto& [name, dtype] : kDescrs) {
+      if (descr.substr(1) != name) continue;
+      header->type.dtype = dtype;
+      header->big_endian = descr[0] == '>';
+      return absl::OkStatus();
+    }
+  }
+  return Invalid("element type '", descr.substr(0, 40), "' is no number (objects, strings, records and complex numbers",
+                 " cannot be fed)");
+}
+
+// Reads Python literals of the few kinds that a header is made of.
+class Cursor {
+ public:
+  explicit Cursor(std::string_view text) : rest_(text) {}
+
+  bool Take(char c) {
+    SkipSpace();
+    if (rest_.empty() || rest_[0] != c) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+  bool TakeWord(std::string_view word) {
+    SkipSpace();
+    if (rest_.substr(0, word.size()) != word) return false;
+    rest_.remove_prefix(word.size());
+    return true;
+  }
+  // A quoted string without escapes.
+  std::optional<std::string_view> String() {
+    const char quote = Take('\'') ? '\'' : Take('"') ? '"' : '\0';
+    const size_t end = quote == '\0' ? std::string_view::npos : rest_.find(quote);
+    if (end == std::string_view::npos) return std::nullopt;
+    const std::string_view text = rest_.substr(0, end);
+    rest_.remove_prefix(end + 1);
+    return text;
+  }
+  std::optional<int64_t> Int() {
+    SkipSpace();
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    if (error != std::errc()) return std::nullopt;
+    rest_.remove_prefix(end - rest_.data());
+    TakeWord("L");  // Python 2 wrote long integers so
+    return value;
+  }
+  bool AtEnd() {
+    SkipSpace();
+    return rest_.empty();
+  }
+  std::string_view rest() const { return rest_; }
+
+ private:
+  void SkipSpace() {
+    while (!rest_.empty() && (rest_[0] == ' ' || rest_[0] == '\n' || rest_[0] == '\t')) rest_.remove_prefix(1);
+  }
+  std::string_view rest_;
+};
+
+absl::Status ParseShape(Cursor* in, Shape* shape) {
+  if (!in->Take('(')) return Invalid("the shape is no tuple");
+  while (!in->Take(')')) {
+    const std::optional<int64_t> extent = in->Int();
+    if (!extent) return Invalid("the shape holds something that is no number");
+    shape->push_back(*extent);
+    if (shape->size() > 32) return Invalid("the shape has more than 32 axes");
+    if (in->Take(',')) continue;
+    if (in->Take(')')) break;
+    return Invalid("the shape is not closed");
+  }
+  return CheckShape(*shape);
+}
+
+enum Key { kDescr, kFortran, kShape, kKeys };
+
+absl::Status ParseValue(Key key, Cursor* in, NpyHeader* header) {
+  if (key == kShape) return ParseShape(in, &header->type.shape);
+  if (key == kDescr) {
+    const auto descr = in->String();
+    return descr ? ParseDescr(*descr, header) : Invalid("records cannot be fed (descr is no string)");
+  }
+  header->fortran = in->TakeWord("True");
+  if (!header->fortran && !in->TakeWord("False")) return Invalid("fortran_order is neither True nor False");
+  return absl::OkStatus();
+}
+
+std::optional<Key> KeyOf(std::string_view name) {
+  constexpr std::string_view kNames[] = {"descr", "fortran_order", "shape"};
+  for (int key = 0; key < kKeys; ++key) {
+    if (name == kNames[key]) return static_cast<Key>(key);
+  }
+  return std::nullopt;
+}
+
+// Writes a Fortran-ordered tensor's elements (`from` has the shape it has in C order) in C order.
+HostTensor FromFortran(const HostTensor& from) {
+  HostTensor to(from.type());
+  const Shape& shape = from.shape();
+  const size_t width = SizeOf(from.dtype());
+  std::vector<int64_t> at(shape.size(), 0), stride(shape.size(), 1);
+  for (size_t a = 1; a < shape.size(); ++a) stride[a] = stride[a - 1] * shape[a - 1];
+  int64_t source = 0;
+  for (int64_t i = 0, n = from.size(); i < n; ++i) {
+    std::memcpy(to.mutable_bytes().data() + i * width, from.bytes().data() + source * width, width);
+    for (size_t a = shape.size(); a-- > 0;) {  // the odometer of C order
+      source += stride[a];
+      if (++at[a] < shape[a]) break;
+      source -= stride[a] * shape[a];
+      at[a] = 0;
+    }
+  }
+  return to;
+}
+
+// Booleans of a hostile file may be any byte.
+void NormalizeBools(std::span<std::byte> data) {
+  for (std::byte& b : data) b = static_cast<std::byte>(b != std::byte{0});
+}
+
+absl::Status CheckSize(const NpyHeader& header, int64_t size) {
+  const int64_t want = header.offset + static_cast<int64_t>(header.type.bytes());
+  if (want == size) return absl::OkStatus();
+  return Invalid("the header declares ", ToString(header.type), " = ", want, " bytes, but there are ", size);
+}
+
+}  // namespace
+
+absl::StatusOr<NpyHeader> ParseNpyDict(std::string_view text) {
+  NpyHeader header;
+  Cursor in(text);
+  bool seen[kKeys] = {};
+  if (!in.Take('{')) return Invalid("the header is no dictionary");
+  while (!in.Take('}')) {
+    const auto name = in.String();
+    const auto key = name ? KeyOf(*name) : std::nullopt;
+    if (!key || !in.Take(':')) return Invalid("bad header at '", in.rest().substr(0, 20), "'");
+    if (std::exchange(seen[*key], true)) return Invalid("the header has '", *name, "' twice");
+    RETURN_IF_ERROR(ParseValue(*key, &in, &header));
+    if (in.Take(',')) continue;
+    if (in.Take('}')) break;
+    return Invalid("bad header at '", in.rest().substr(0, 20), "'");
+  }
+  if (!in.AtEnd()) return Invalid("text behind the header's dictionary");
+  if (!seen[kDescr] || !seen[kFortran] || !seen[kShape]) return Invalid("the header lacks descr, fortran_order or shape");
+  return header;
+}
+
+absl::StatusOr<NpyHeader> ReadNpyHeader(const ReadFn& read) {
+  std::array<unsigned char, kMagicSize + 4> start;
+  RETURN_IF_ERROR(ReadExactly(read, std::as_writable_bytes(std::span(start.data(), kMagicSize))));
+  if (std::memcmp(start.data(), kMagic.data(), kMagic.size()) != 0) return Invalid("not a .npy array (bad magic)");
+  const int version = start[6];
+  if (version < 1 || version > 3) return Invalid(".npy format version ", version, " is unknown");
+  const size_t width = version == 1 ? 2 : 4;
+  RETURN_IF_ERROR(ReadExactly(read, std::as_writable_bytes(std::span(&start[kMagicSize], width))));
+  uint32_t length = 0;
+  for (size_t i = width; i-- > 0;) length = length << 8 | start[kMagicSize + i];
+  if (length > kMaxHeader) return Invalid("a header of ", length, " bytes is refused");
+  std::string text(length, '\0');
+  RETURN_IF_ERROR(ReadExactly(read, std::as_writable_bytes(std::span(text))));
+  ASSIGN_OR_RETURN(NpyHeader header, ParseNpyDict(text));
+  header.offset = static_cast<int64_t>(kMagicSize + width + length);
+  return header;
+}
+
+absl::StatusOr<HostTensor> ReadNpy(const ReadFn& read, int64_t size, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(const NpyHeader header, ReadNpyHeader(read));
+  RETURN_IF_ERROR(CheckSize(header, size));
+  RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(header.type.bytes()), max_bytes));
+  HostTensor tensor(header.type);
+  RETURN_IF_ERROR(ReadExactly(read, tensor.mutable_bytes()));
+  if (header.big_endian) SwapBytes(tensor.mutable_bytes(), SizeOf(tensor.dtype()));
+  if (tensor.dtype() == DType::kBool) NormalizeBools(tensor.mutable_bytes());
+  return header.fortran && header.type.rank() > 1 ? FromFortran(tensor) : tensor;
+}
+
+absl::StatusOr<std::string> NpyPreamble(const Type& type) {
+  for (const auto& [name, dtype] : kDescrs) {
+    if (dtype != type.dtype) continue;
+    std::string dict = StrCat("{'descr': '", SizeOf(dtype) == 1 ? "|" : "<", name, "', 'fortran_order': False, 'shape': (");
+    for (int64_t extent : type.shape) StrAppend(&dict, extent, ", ");
+    dict += "), }";
+    dict.append((64 - (kMagicSize + 2 + dict.size() + 1) % 64) % 64, ' ');
+    dict += '\n';
+    std::string out = StrCat(kMagic, std::string_view("\1\0", 2));
+    out += static_cast<char>(dict.size() & 0xFF);
+    out += static_cast<char>(dict.size() >> 8);
+    return out + dict;
+  }
+  return Invalid("a .npy array cannot hold ", NameOf(type.dtype));
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,75 @@
+#include "frontend/data/synthetic.h"
+
+#include "frontend/base/log.h"
+#include "frontend/base/philox.h"
+#include "frontend/base/strings.h"
+#include "frontend/data/convert.h"
+
+namespace onnxtrain {
+namespace {
+
+class Synthetic : public Dataset {
+ public:
+  Synthetic(std::vector<SyntheticColumn> columns, int64_t size, uint64_t seed)
+      : specs_(std::move(columns)), size_(size), seed_(seed) {
+    for (const SyntheticColumn& c : specs_) {
+      CHECK(IsFloat(c.sample.dtype) || c.low < c.high) << c.name;
+      columns_.push_back({.name = c.name, .sample = c.sample, .classes = {}});
+    }
+  }
+
+  int64_t size() const override { return size_; }
+  const std::vector<Column>& columns() const override { return columns_; }
+  std::string Describe(int64_t i) const override { return StrCat("synthetic sample ", i); }
+
+  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
+    CHECK(i >= 0 && i < size_ && out.size() == columns_[c].sample.bytes());
+    const DType dtype = columns_[c].sample.dtype;
+    const int64_t n = columns_[c].sample.elements();
+    std::vector<double> values(IsFloat(dtype) ? n + 3 : 0);
+    std::vector<int64_t> ints(IsFloat(dtype) ? 0 : n + 3);  // room for a whole last block
+    for (int64_t at = 0; at < n; at += 4) {
+      const PhiloxBlock words = Block(i, c, at / 4);
+      IsFloat(dtype) ? Normals(words, &values[at]) : Integers(words, specs_[c], &ints[at]);
+    }
+    if (IsFloat(dtype)) {
+      return ConvertValues(DType::kFloat64, std::as_bytes(std::span(values).first(n)), dtype, out.data(), 1);
+    }
+    return ConvertValues(DType::kInt64, std::as_bytes(std::span(ints).first(n)), dtype, out.data(), 1);
+  }
+
+ private:
+  static uint32_t Low(uint64_t v) { return static_cast<uint32_t>(v); }
+  static uint32_t High(uint64_t v) { return static_cast<uint32_t>(v >> 32); }
+
+  PhiloxBlock Block(int64_t sample, int column, int64_t block) const {
+    return Philox4x32({Low(block), High(block), Low(sample), High(sample)},
+                      {Low(seed_) ^ 0x73796E74u, High(seed_) ^ static_cast<uint32_t>(column)});
+  }
+  static void Normals(const PhiloxBlock& words, double* out) {
+    for (int pair = 0; pair < 2; ++pair) {
+      const auto normals = NormalsOf(words[2 * pair], words[2 * pair + 1]);
+      out[2 * pair] = normals[0];
+      out[2 * pair + 1] = normals[1];
+    }
+  }
+  static void Integers(const PhiloxBlock& words, const SyntheticColumn& spec, int64_t* out) {
+    const auto range = static_cast<uint64_t>(spec.high - spec.low);
+    for (int k = 0; k < 4; ++k) {  // the bias of 2^-32 · range does not matter here
+      out[k] = spec.low + static_cast<int64_t>(static_cast<unsigned __int128>(words[k]) * range >> 32);
+    }
+  }
+
+  std::vector<SyntheticColumn> specs_;
+  std::vector<Column> columns_;
+  int64_t size_;
+  uint64_t seed_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> SyntheticDataset(std::vector<SyntheticColumn> columns, int64_t size, uint64_t seed) {
+  return std::make_shared<Synthetic>(std::move(columns), size, seed);
+}
+
+}  // namespace onnxtrain
