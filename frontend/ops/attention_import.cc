@@ -1,7 +1,126 @@
-#include "frontend/ops/onnx_import.h"
+#include <cmath>
+#include <limits>
+
+#include "frontend/ops/nn_import.h"
 
 namespace onnxtrain {
+namespace {
 
-std::span<const OnnxOp> AttentionImports() { return {}; }
+// --- Attention --------------------------------------------------------------------------------------------------------
+
+// [B,S,H·D] → [B,H,S,D]; [B,H,S,D] stays.
+absl::StatusOr<Val> SplitHeads(const ImportContext& c, size_t i, std::string_view attribute) {
+  const Val x = c.in(i);
+  if (x.rank() == 4) return x;
+  const int64_t heads = c.attrs().Int(attribute);
+  if (x.rank() != 3) return Invalid("input ", i, " should have 3 or 4 axes, got ", ToString(x.type()));
+  if (heads < 1 || x.dim(2) % heads != 0) return Invalid(attribute, " ", heads, " does not divide ", ToString(x.type()));
+  return Transpose(Reshape(x, {x.dim(0), x.dim(1), heads, x.dim(2) / heads}), {0, 2, 1, 3});
+}
+
+// [B,H,S,D] → [B,S,H·D]
+Val MergeHeads(Val x) {
+  const Val t = Transpose(x, {0, 2, 1, 3});
+  return Reshape(t, {t.dim(0), t.dim(1), t.dim(2) * t.dim(3)});
+}
+
+// Each of the [B,G,T,D] heads serves `times` query heads in a row (grouped-query attention).
+Val RepeatHeads(Val x, int64_t times) {
+  if (times == 1) return x;
+  const Val wide = Expand(Reshape(x, {x.dim(0), x.dim(1), 1, x.dim(2), x.dim(3)}), {x.dim(0), x.dim(1), times, x.dim(2), x.dim(3)});
+  return Reshape(wide, {x.dim(0), x.dim(1) * times, x.dim(2), x.dim(3)});
+}
+
+Val Unless(Val allowed, DType type) {
+  Builder& b = allowed.b();
+  return Where(allowed, b.Scalar(type, 0), b.Scalar(type, -std::numeric_limits<double>::infinity()));
+}
+
+// Query i of S, which stands at position past + i, sees keys 0 … past + i of T.
+absl::StatusOr<Val> CausalMask(Builder& b, int64_t s, int64_t t, int64_t past, DType type) {
+  ASSIGN_OR_RETURN(const Val rows, Iota(b, s));
+  ASSIGN_OR_RETURN(const Val columns, Iota(b, t));
+  const Val offset = b.Constant(HostTensor::FromInts({DType::kInt64, {}}, {&past, 1}));
+  return Unless(b.Op("GreaterOrEqual", {Reshape(rows + offset, {s, 1}), Reshape(columns, {1, t})}), type);
+}
+
+struct Heads {
+  Val q, k, v;   // [B,H,S,D], [B,G,T,D], [B,G,T,E]
+  int64_t past;  // how many of the T keys come from the cache
+};
+
+absl::StatusOr<Heads> ReadHeads(ImportContext& c) {
+  RETURN_IF_ERROR(NeedInputs(c, 3));
+  Heads h;
+  ASSIGN_OR_RETURN(h.q, SplitHeads(c, 0, "q_num_heads"));
+  ASSIGN_OR_RETURN(h.k, SplitHeads(c, 1, "kv_num_heads"));
+  ASSIGN_OR_RETURN(h.v, SplitHeads(c, 2, "kv_num_heads"));
+  h.past = 0;
+  if (c.has(4) != c.has(5)) return Invalid("past_key and past_value must come together");
+  if (c.has(4)) {
+    if (c.in(4).rank() != 4) return Invalid("past_key should have 4 axes, got ", ToString(c.in(4).type()));
+    h.past = c.in(4).dim(2);
+    h.k = Concat({c.in(4), h.k}, 2);
+    h.v = Concat({c.in(5), h.v}, 2);
+  }
+  if (!h.q || !h.k || !h.v) return c.b().status();
+  if (h.k.dim(1) < 1 || h.q.dim(1) % h.k.dim(1) != 0 || h.v.dim(1) != h.k.dim(1)) {
+    return Invalid(h.q.dim(1), " query heads cannot share ", h.k.dim(1), " key and ", h.v.dim(1), " value heads");
+  }
+  return h;
+}
+
+absl::StatusOr<Val> ReadMask(ImportContext& c, const Heads& h) {
+  const DType type = h.q.dtype();
+  Val mask = c.in(3);
+  if (mask) mask = mask.dtype() == DType::kBool ? Unless(mask, type) : Cast(mask, type);
+  if (c.attrs().Int("is_causal") == 0) return mask;
+  ASSIGN_OR_RETURN(const Val causal, CausalMask(c.b(), h.q.dim(2), h.k.dim(2), h.past, type));
+  return mask ? mask + causal : causal;
+}
+
+ImportResult ImportAttention(ImportContext& c) {
+  if (c.attrs().Float("softcap") != 0) return Unsupported("softcap");
+  if (c.node().used.size() > 3 && c.node().used[3]) return Unsupported("the output qk_matmul_output");
+  if (c.has(6)) return Unsupported("nonpad_kv_seqlen");
+  ASSIGN_OR_RETURN(const Heads h, ReadHeads(c));
+  ASSIGN_OR_RETURN(const Val mask, ReadMask(c, h));
+  const double scale = c.attrs().Float("scale", 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, h.q.dim(3)))));
+  const int64_t times = h.q.dim(1) / h.k.dim(1);
+  const Val y = c.b().Op("Attention", {h.q, RepeatHeads(h.k, times), RepeatHeads(h.v, times), mask}, {{"scale", scale}});
+  if (!y) return c.b().status();
+  return std::vector<Val>{c.in(0).rank() == 3 ? MergeHeads(y) : y, h.k, h.v};
+}
+
+// --- Activations that ONNX Runtime's optimizer fuses in transformers ----------------------------------------------------
+
+Val Gelu(Val x, std::string approximate) { return x ? x.b().Op("Gelu", {x}, {{"approximate", std::move(approximate)}}) : x; }
+
+ImportResult ImportBiasGelu(ImportContext& c) {
+  RETURN_IF_ERROR(NeedInputs(c, 2));
+  return std::vector<Val>{Gelu(c.in(0) + c.in(1), "none")};
+}
+
+ImportResult ImportFastGelu(ImportContext& c) {
+  RETURN_IF_ERROR(NeedInputs(c, 1));
+  return std::vector<Val>{Gelu(c.has(1) ? c.in(0) + c.in(1) : c.in(0), "tanh")};
+}
+
+ImportResult ImportQuickGelu(ImportContext& c) {
+  RETURN_IF_ERROR(NeedInputs(c, 1));
+  return std::vector<Val>{c.in(0) * Sigmoid(c.in(0) * c.attrs().Float("alpha", 1.702))};
+}
+
+}  // namespace
+
+std::span<const OnnxOp> AttentionImports() {
+  static constexpr OnnxOp ops[] = {
+      {"", "Attention", 3, 7, ImportAttention},
+      {"com.microsoft", "BiasGelu", 2, 2, ImportBiasGelu},
+      {"com.microsoft", "FastGelu", 1, 2, ImportFastGelu},
+      {"com.microsoft", "QuickGelu", 1, 1, ImportQuickGelu},
+  };
+  return ops;
+}
 
 }  // namespace onnxtrain

@@ -1,7 +1,128 @@
-#include "frontend/ops/onnx_import.h"
+#include <limits>
+
+#include "frontend/ops/nn_import.h"
 
 namespace onnxtrain {
+namespace {
 
-std::span<const OnnxOp> RandomImports() { return {}; }
+// A file of ONNX's own cases holds numbers that only the generator which made it can repeat.
+absl::Status RefuseInConformance(const ImportContext& c) {
+  if (c.conformance) return Unsupported("repeating another implementation's random numbers");
+  return absl::OkStatus();
+}
+
+// --- Dropout ----------------------------------------------------------------------------------------------------------
+
+// The ratio moved from an attribute to input 1 in version 12.
+absl::StatusOr<double> DropoutRatio(ImportContext& c) {
+  double ratio = c.attrs().Float("ratio", 0.5);
+  if (c.has(1)) {
+    ASSIGN_OR_RETURN(const std::vector<double> known, c.KnownDoubles(1, "ratio"));
+    if (known.size() != 1) return Invalid("ratio should be one number, got ", known.size());
+    ratio = known[0];
+  }
+  if (c.dropout >= 0) ratio = c.dropout;
+  if (!(ratio >= 0 && ratio <= 1)) return Invalid("ratio ", ratio, " is outside [0, 1]");
+  return ratio;
+}
+
+// Whether a case of ONNX's own asks for training. Elsewhere the import option decides, whatever the file says.
+bool FileSaysTraining(ImportContext& c) {
+  const HostTensor* mode = c.has(2) ? c.Known(2) : nullptr;
+  return c.conformance && mode != nullptr && mode->size() == 1 && mode->IntAt(0) != 0;
+}
+
+Val Drop(ImportContext& c, Val x, double ratio) {
+  if (ratio == 1) return ZerosLike(x);
+  return c.b().Op("Dropout", {x, c.RandomKey()}, {{"ratio", ratio}, {"stream", c.RandomStream()}});
+}
+
+ImportResult ImportDropout(ImportContext& c) {
+  RETURN_IF_ERROR(NeedInputs(c, 1));
+  const Val x = c.in(0);
+  const bool mask = c.node().used.size() > 1 && c.node().used[1];
+  const DType mask_type = c.node().version < 10 ? x.dtype() : DType::kBool;
+  const bool training = c.training || FileSaysTraining(c);
+  double ratio = 0;
+  if (training) {
+    ASSIGN_OR_RETURN(ratio, DropoutRatio(c));
+  }
+  if (ratio == 0) return std::vector<Val>{x, mask ? Expand(c.b().Scalar(mask_type, 1), x.shape()) : Val()};
+  RETURN_IF_ERROR(RefuseInConformance(c));
+  // The same stream drops the same elements of ones.
+  const Val kept = mask ? Cast(Cast(Drop(c, Ones(x, x.shape()), ratio), DType::kBool), mask_type) : Val();
+  return std::vector<Val>{Drop(c, x, ratio), kept};
+}
+
+// --- Generators -------------------------------------------------------------------------------------------------------
+
+struct Drawn {
+  Shape shape;
+  DType dtype;
+};
+
+absl::StatusOr<DType> DTypeAttr(const ImportContext& c, DType otherwise) {
+  if (!c.attrs().Has("dtype")) return otherwise;
+  const std::optional<DType> dtype = DTypeFromOnnx(c.attrs().Int("dtype"));
+  if (!dtype) return Invalid("dtype ", c.attrs().Int("dtype"), " is not supported");
+  return *dtype;
+}
+
+absl::StatusOr<Drawn> FromShapeAttr(const ImportContext& c) {
+  ASSIGN_OR_RETURN(const DType dtype, DTypeAttr(c, DType::kFloat32));
+  return Drawn{c.attrs().Ints("shape"), dtype};
+}
+
+absl::StatusOr<Drawn> LikeInput(const ImportContext& c) {
+  RETURN_IF_ERROR(NeedInputs(c, 1));
+  const DType own = c.in(0).dtype();
+  ASSIGN_OR_RETURN(const DType dtype, DTypeAttr(c, IsFloat(own) ? own : DType::kFloat32));
+  return Drawn{c.in(0).shape(), dtype};
+}
+
+// The attribute `seed` has no say: every number follows from the run's seed.
+ImportResult Uniform(ImportContext& c, const Drawn& d) {
+  RETURN_IF_ERROR(RefuseInConformance(c));
+  return std::vector<Val>{c.b().Op("RandomUniform", {c.RandomKey()},
+                                   {{"shape", d.shape}, {"dtype", std::string(NameOf(d.dtype))},
+                                    {"low", c.attrs().Float("low", 0)}, {"high", c.attrs().Float("high", 1)},
+                                    {"stream", c.RandomStream()}})};
+}
+
+ImportResult Normal(ImportContext& c, const Drawn& d) {
+  RETURN_IF_ERROR(RefuseInConformance(c));
+  return std::vector<Val>{c.b().Op("RandomNormal", {c.RandomKey()},
+                                   {{"shape", d.shape}, {"dtype", std::string(NameOf(d.dtype))},
+                                    {"mean", c.attrs().Float("mean", 0)}, {"scale", c.attrs().Float("scale", 1)},
+                                    {"stream", c.RandomStream()}})};
+}
+
+template <absl::StatusOr<Drawn> (*Of)(const ImportContext&), ImportResult (*Draw)(ImportContext&, const Drawn&)>
+ImportResult Import(ImportContext& c) {
+  ASSIGN_OR_RETURN(const Drawn drawn, Of(c));
+  return Draw(c, drawn);
+}
+
+// 1 with probability x.
+ImportResult ImportBernoulli(ImportContext& c) {
+  RETURN_IF_ERROR(NeedInputs(c, 1));
+  ASSIGN_OR_RETURN(const DType dtype, DTypeAttr(c, c.in(0).dtype()));
+  ASSIGN_OR_RETURN(const std::vector<Val> u, Uniform(c, {c.in(0).shape(), c.in(0).dtype()}));
+  return std::vector<Val>{Cast(Less(u[0], c.in(0)), dtype)};
+}
+
+}  // namespace
+
+std::span<const OnnxOp> RandomImports() {
+  static constexpr OnnxOp ops[] = {
+      {"", "Dropout", 1, 3, ImportDropout},
+      {"", "RandomUniform", 0, 0, Import<FromShapeAttr, Uniform>},
+      {"", "RandomNormal", 0, 0, Import<FromShapeAttr, Normal>},
+      {"", "RandomUniformLike", 1, 1, Import<LikeInput, Uniform>},
+      {"", "RandomNormalLike", 1, 1, Import<LikeInput, Normal>},
+      {"", "Bernoulli", 1, 1, ImportBernoulli},
+  };
+  return ops;
+}
 
 }  // namespace onnxtrain
