@@ -1,0 +1,148 @@
+#include "frontend/onnx/guard.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+// The message types of onnx.proto, as far as they nest.
+enum Message : uint8_t {
+  kModel, kGraph, kNode, kAttribute, kTensor, kSparseTensor, kValueInfo, kType, kTypeOfTensor, kTypeOfMap, kTypeOfOther,
+  kShape, kTraining, kFunction, kAnnotation, kLeaf,
+};
+
+struct Child {
+  Message parent;
+  uint32_t field;
+  Message child;
+};
+
+constexpr Child kChildren[] = {
+    {kModel, 7, kGraph}, {kModel, 8, kLeaf}, {kModel, 14, kLeaf}, {kModel, 20, kTraining}, {kModel, 25, kFunction},
+    {kGraph, 1, kNode}, {kGraph, 5, kTensor}, {kGraph, 11, kValueInfo}, {kGraph, 12, kValueInfo}, {kGraph, 13, kValueInfo},
+    {kGraph, 14, kAnnotation}, {kGraph, 15, kSparseTensor},
+    {kNode, 5, kAttribute},
+    {kAttribute, 5, kTensor}, {kAttribute, 6, kGraph}, {kAttribute, 10, kTensor}, {kAttribute, 11, kGraph},
+    {kAttribute, 14, kType}, {kAttribute, 15, kType}, {kAttribute, 22, kSparseTensor}, {kAttribute, 23, kSparseTensor},
+    {kTensor, 3, kLeaf}, {kTensor, 13, kLeaf},
+    {kSparseTensor, 1, kTensor}, {kSparseTensor, 2, kTensor},
+    {kValueInfo, 2, kType},
+    {kType, 1, kTypeOfTensor}, {kType, 4, kTypeOfOther}, {kType, 5, kTypeOfMap}, {kType, 7, kLeaf}, {kType, 8, kTypeOfTensor},
+    {kType, 9, kTypeOfOther},
+    {kTypeOfTensor, 2, kShape}, {kTypeOfOther, 1, kType}, {kTypeOfMap, 2, kType},
+    {kShape, 1, kLeaf},
+    {kTraining, 1, kGraph}, {kTraining, 2, kGraph}, {kTraining, 3, kLeaf}, {kTraining, 4, kLeaf},
+    {kFunction, 7, kNode}, {kFunction, 9, kLeaf},
+    {kAnnotation, 2, kLeaf},
+};
+
+// Packed numbers take more room in memory than on the wire.
+struct Packed {
+  Message message;
+  uint32_t field;
+  size_t growth;
+};
+constexpr Packed kPacked[] = {{kTensor, 1, 8}, {kTensor, 5, 4}, {kTensor, 7, 8}, {kTensor, 11, 8}, {kAttribute, 8, 8}};
+
+constexpr size_t kMessageBytes = 400;  // a message object and what the importer keeps of it
+constexpr size_t kStringBytes = 48;
+constexpr size_t kNumberBytes = 8;
+
+struct Frame {
+  Message message;
+  size_t end;
+};
+
+class Scanner {
+ public:
+  explicit Scanner(std::span<const std::byte> bytes) : bytes_(bytes), budget_(3 * bytes.size() + (size_t{200} << 20)) {}
+
+  absl::Status Scan(Message root) {
+    stack_ = {{root, bytes_.size()}};
+    while (!stack_.empty()) {
+      if (at_ == stack_.back().end) {
+        graphs_ -= stack_.back().message == kGraph;
+        stack_.pop_back();
+      } else {
+        RETURN_IF_ERROR(Field());
+        if (used_ > budget_) return Invalid("declares more messages than a file of its size may hold in memory");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Malformed() const { return Invalid("is not an ONNX model: malformed protobuf at byte ", at_); }
+
+  bool Varint(uint64_t* value) {
+    *value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (at_ == stack_.back().end) return false;
+      const auto byte = static_cast<uint8_t>(bytes_[at_++]);
+      *value |= static_cast<uint64_t>(byte & 127) << shift;
+      if (byte < 128) return true;
+    }
+    return false;
+  }
+
+  bool Skip(uint64_t n) {
+    if (n > stack_.back().end - at_) return false;
+    at_ += n;
+    return true;
+  }
+
+  absl::Status Field() {
+    uint64_t tag, value;
+    if (!Varint(&tag) || tag >> 3 == 0 || tag >> 32 != 0) return Malformed();
+    used_ += kNumberBytes;
+    switch (tag & 7) {
+      case 0: return Varint(&value) ? absl::OkStatus() : Malformed();
+      case 1: return Skip(8) ? absl::OkStatus() : Malformed();
+      case 2: return Block(static_cast<uint32_t>(tag >> 3));
+      case 5: return Skip(4) ? absl::OkStatus() : Malformed();
+    }
+    return Malformed();  // groups: ONNX has none
+  }
+
+  absl::Status Block(uint32_t field) {
+    uint64_t size;
+    if (!Varint(&size) || size > stack_.back().end - at_) return Malformed();
+    const Message parent = stack_.back().message;
+    for (const Child& c : kChildren) {
+      if (c.parent == parent && c.field == field) return Enter(c.child, size);
+    }
+    size_t growth = 1;
+    for (const Packed& p : kPacked) {
+      if (p.message == parent && p.field == field) growth = p.growth;
+    }
+    used_ += kStringBytes + size * growth;
+    at_ += size;
+    return absl::OkStatus();
+  }
+
+  absl::Status Enter(Message message, size_t size) {
+    used_ += kMessageBytes;
+    graphs_ += message == kGraph;
+    // The model's own graph is no subgraph.
+    if (graphs_ > kMaxSubgraphs + 1) return Invalid("nests subgraphs more than ", kMaxSubgraphs, " deep");
+    if (stack_.size() >= kMaxMessages) return Invalid("nests messages more than ", kMaxMessages, " deep");
+    stack_.push_back({message, at_ + size});
+    return absl::OkStatus();
+  }
+
+  std::span<const std::byte> bytes_;
+  std::vector<Frame> stack_;
+  size_t at_ = 0, used_ = 0, budget_;
+  int graphs_ = 0;
+};
+
+}  // namespace
+
+absl::Status GuardModelBytes(std::span<const std::byte> bytes) { return Scanner(bytes).Scan(kModel); }
+
+absl::Status GuardTensorBytes(std::span<const std::byte> bytes) { return Scanner(bytes).Scan(kTensor); }
+
+}  // namespace onnxtrain

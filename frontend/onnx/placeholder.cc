@@ -1,1 +1,0 @@
-#include "frontend/base/status.h"

@@ -1,0 +1,269 @@
+// OnnxModel::Load: bytes → protobuf → plain structs.
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "google/protobuf/io/coded_stream.h"
+
+#include "frontend/base/sha256.h"
+#include "frontend/base/status.h"
+#include "frontend/onnx/file.h"
+#include "frontend/onnx/guard.h"
+#include "frontend/onnx/model_proto.h"
+#include "frontend/onnx/parsed.h"
+#include "frontend/onnx/tensor_proto.h"
+#include "frontend/ops/onnx_import.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kNewestSaneVersion = 1000;  // of opsets and IR; real ones are below 30
+
+std::string Domain(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
+
+// Keeps apart what is read from what is shared: the proto stays alive as long as any tensor that points into it.
+class Reader {
+ public:
+  Reader(std::shared_ptr<const onnx::ModelProto> proto, const std::string& path) : proto_(std::move(proto)), files_(path) {}
+
+  absl::Status Read(OnnxModel::Parsed* model) {
+    RETURN_IF_ERROR(ReadVersions(model));
+    if (!proto_->has_graph()) return Invalid("holds no graph: it is not an ONNX model");
+    const onnx::GraphProto& graph = proto_->graph();
+    if (graph.output_size() == 0) return Invalid("its graph has no outputs");
+    RETURN_IF_ERROR(ReadGraph(graph, &model->graph));
+    RETURN_IF_ERROR(CheckAndSort(&model->graph));
+    for (const auto& function : proto_->functions()) RETURN_IF_ERROR(ReadFunction(function, model));
+    RETURN_IF_ERROR(CheckFunctionCalls(*model));
+    Summarize(model);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status ReadVersions(OnnxModel::Parsed* model) {
+    model->ir_version = proto_->ir_version();
+    if (model->ir_version < 1 || model->ir_version > kNewestSaneVersion) {
+      return Invalid("has no sensible ir_version (", model->ir_version, ")", proto_->has_graph() ? "" : ": it is not an ONNX model");
+    }
+    RETURN_IF_ERROR(ReadOpsets(proto_->opset_import(), &model->opsets));
+    if (model->opsets.empty()) {
+      // Before IR 3 there were no opset versions: everything was version 1.
+      if (model->ir_version >= 3) return Invalid("has no opset_import, which IR version ", model->ir_version, " demands");
+      model->opsets[""] = 1;
+    }
+    model->producer = proto_->producer_name();
+    if (!proto_->producer_version().empty()) StrAppend(&model->producer, " ", proto_->producer_version());
+    model->producer = Printable(model->producer);
+    return absl::OkStatus();
+  }
+
+  template <typename Opsets>
+  static absl::Status ReadOpsets(const Opsets& imports, std::map<std::string, int64_t>* opsets) {
+    for (const auto& opset : imports) {
+      if (opset.version() < 1 || opset.version() > kNewestSaneVersion) {
+        return Invalid("imports opset version ", opset.version(), " of domain '", Printable(opset.domain()), "', which does not exist");
+      }
+      auto [it, added] = opsets->emplace(Domain(opset.domain()), opset.version());
+      if (!added && it->second != opset.version()) {
+        return Invalid("imports domain '", Printable(opset.domain()), "' in the versions ", it->second, " and ", opset.version());
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadGraph(const onnx::GraphProto& proto, ParsedGraph* graph) {
+    graph->name = proto.name();
+    if (proto.sparse_initializer_size() > 0) return Invalid("has sparse initializers, which are not supported");
+    for (const auto& initializer : proto.initializer()) RETURN_IF_ERROR(ReadInitializer(initializer, graph));
+    for (const auto& input : proto.input()) graph->inputs.push_back(ReadValue(input));
+    for (const auto& output : proto.output()) graph->outputs.push_back(ReadValue(output));
+    graph->nodes.resize(proto.node_size());
+    for (int i = 0; i < proto.node_size(); ++i) RETURN_IF_ERROR(ReadNode(proto.node(i), i, &graph->nodes[i]));
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadInitializer(const onnx::TensorProto& proto, ParsedGraph* graph) {
+    if (proto.name().empty()) return Invalid("an initializer has no name");
+    const std::string tag = StrCat("initializer '", Printable(proto.name()), "' ");
+    auto tensor = ReadTensor(proto, proto_, &files_);
+    if (!tensor.ok()) return Annotate(tensor.status(), tag);
+    const bool added = tensor->opaque.empty() ? graph->initializers.emplace(proto.name(), std::move(tensor->tensor)).second
+                                              : graph->opaque.emplace(proto.name(), tensor->opaque).second;
+    if (!added) return Invalid(tag, "is defined twice");
+    graph->initializer_order.push_back(proto.name());
+    return absl::OkStatus();
+  }
+
+  static ParsedValue ReadValue(const onnx::ValueInfoProto& proto) {
+    ParsedValue value{.name = proto.name()};
+    if (!proto.type().has_tensor_type()) {
+      value.kind = KindOf(proto.type());
+      return value;
+    }
+    const auto& tensor = proto.type().tensor_type();
+    value.dtype = DTypeFromOnnx(tensor.elem_type());
+    value.kind = StrCat("tensor of ", OnnxTypeName(tensor.elem_type()));
+    value.has_shape = tensor.has_shape();
+    for (const auto& dim : tensor.shape().dim()) {
+      // Exporters write 0 and -1 for "unknown"; neither can be an extent of real data.
+      value.dims.push_back(dim.has_dim_value() && dim.dim_value() > 0 ? dim.dim_value() : -1);
+      value.dim_names.push_back(dim.has_dim_param() ? Printable(dim.dim_param()) : "");
+    }
+    return value;
+  }
+
+  static std::string KindOf(const onnx::TypeProto& type) {
+    if (type.has_sequence_type()) return "sequence";
+    if (type.has_map_type()) return "map";
+    if (type.has_optional_type()) return "optional";
+    if (type.has_sparse_tensor_type()) return "sparse tensor";
+    return "value of unknown type";
+  }
+
+  absl::Status ReadNode(const onnx::NodeProto& proto, int index, ParsedNode* node) {
+    const std::string tag = NodeTag(Printable(proto.op_type()), proto.name().empty() ? StrCat("#", index) : Printable(proto.name()));
+    if (proto.op_type().empty()) return Invalid(tag, "has no op_type");
+    node->name = proto.name();
+    node->op_type = proto.op_type();
+    node->domain = Domain(proto.domain());
+    node->inputs.assign(proto.input().begin(), proto.input().end());
+    node->outputs.assign(proto.output().begin(), proto.output().end());
+    std::unordered_set<std::string> seen;
+    for (const auto& attribute : proto.attribute()) {
+      const std::string name = StrCat(tag, "attribute '", Printable(attribute.name()), "' ");
+      if (!seen.insert(attribute.name()).second) return Invalid(name, "is given twice");
+      RETURN_IF_ERROR(Annotate(ReadAttribute(attribute, node), name));
+    }
+    return absl::OkStatus();
+  }
+
+  // Files of IR version 1 do not say which field is in use.
+  static onnx::AttributeProto::AttributeType TypeOf(const onnx::AttributeProto& proto) {
+    if (proto.type() != onnx::AttributeProto::UNDEFINED) return proto.type();
+    if (proto.has_f()) return onnx::AttributeProto::FLOAT;
+    if (proto.has_i()) return onnx::AttributeProto::INT;
+    if (proto.has_s()) return onnx::AttributeProto::STRING;
+    if (proto.has_t()) return onnx::AttributeProto::TENSOR;
+    if (proto.has_g()) return onnx::AttributeProto::GRAPH;
+    if (proto.floats_size() > 0) return onnx::AttributeProto::FLOATS;
+    if (proto.strings_size() > 0) return onnx::AttributeProto::STRINGS;
+    return onnx::AttributeProto::INTS;
+  }
+
+  absl::Status ReadAttribute(const onnx::AttributeProto& proto, ParsedNode* node) {
+    const std::string& name = proto.name();
+    if (name.empty()) return Invalid("has no name");
+    if (!proto.ref_attr_name().empty()) {
+      node->refs[name] = proto.ref_attr_name();
+      return absl::OkStatus();
+    }
+    switch (TypeOf(proto)) {
+      case onnx::AttributeProto::FLOAT: node->attrs.Set(name, static_cast<double>(proto.f())); break;
+      case onnx::AttributeProto::INT: node->attrs.Set(name, static_cast<int64_t>(proto.i())); break;
+      case onnx::AttributeProto::STRING: node->attrs.Set(name, proto.s()); break;
+      case onnx::AttributeProto::INTS:
+        node->attrs.Set(name, std::vector<int64_t>(proto.ints().begin(), proto.ints().end()));
+        break;
+      case onnx::AttributeProto::FLOATS:
+        node->attrs.Set(name, std::vector<double>(proto.floats().begin(), proto.floats().end()));
+        break;
+      case onnx::AttributeProto::TENSOR: return ReadTensorAttribute(proto, node);
+      case onnx::AttributeProto::GRAPH: return ReadGraph(proto.g(), (node->graphs[name] = std::make_shared<ParsedGraph>()).get());
+      default: node->opaque[name] = onnx::AttributeProto::AttributeType_Name(proto.type());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadTensorAttribute(const onnx::AttributeProto& proto, ParsedNode* node) {
+    if (!proto.has_t()) return Invalid("of type tensor holds none");
+    ASSIGN_OR_RETURN(TensorOrKind tensor, ReadTensor(proto.t(), proto_, &files_));
+    if (tensor.opaque.empty()) {
+      node->attrs.Set(proto.name(), std::move(tensor.tensor));
+    } else {
+      node->opaque[proto.name()] = StrCat("tensor of ", tensor.opaque);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadFunction(const onnx::FunctionProto& proto, OnnxModel::Parsed* model) {
+    const std::string tag = StrCat("function '", Printable(proto.name()), "': ");
+    ParsedFunction function;
+    for (const std::string& name : proto.input()) function.graph.inputs.push_back({.name = name});
+    for (const std::string& name : proto.output()) function.graph.outputs.push_back({.name = name});
+    function.graph.nodes.resize(proto.node_size());
+    for (int i = 0; i < proto.node_size(); ++i) {
+      RETURN_IF_ERROR(Annotate(ReadNode(proto.node(i), i, &function.graph.nodes[i]), tag));
+    }
+    RETURN_IF_ERROR(Annotate(ReadOpsets(proto.opset_import(), &function.opsets), tag));
+    RETURN_IF_ERROR(Annotate(CheckAndSort(&function.graph), tag));
+    const bool added = model->functions.emplace(std::pair(Domain(proto.domain()), proto.name()), std::move(function)).second;
+    return added ? absl::OkStatus() : Invalid(tag, "is defined twice");
+  }
+
+  static void Summarize(OnnxModel::Parsed* model) {
+    const ParsedGraph& graph = model->graph;
+    for (const ParsedValue& v : graph.inputs) {
+      if (graph.initializers.count(v.name) > 0 || graph.opaque.count(v.name) > 0) continue;
+      model->inputs.push_back({.name = v.name, .dtype = v.dtype.value_or(DType::kFloat32), .dims = v.dims,
+                               .dim_names = v.dim_names, .has_shape = v.has_shape});
+    }
+    for (const ParsedValue& v : graph.outputs) model->outputs.push_back(v.name);
+  }
+
+  std::shared_ptr<const onnx::ModelProto> proto_;
+  ExternalFiles files_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes) {
+  RETURN_IF_ERROR(GuardModelBytes(bytes));
+  auto proto = std::make_shared<onnx::ModelProto>();
+  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
+  stream.SetTotalBytesLimit(std::numeric_limits<int>::max() - 1);
+  stream.SetRecursionLimit(kMaxMessages + 10);
+  if (!proto->ParseFromCodedStream(&stream) || !stream.ConsumedEntireMessage()) {
+    return Invalid("is not an ONNX model: not a protobuf of that kind");
+  }
+  return proto;
+}
+
+OnnxModel::OnnxModel() : parsed_(std::make_unique<Parsed>()) {}
+OnnxModel::~OnnxModel() = default;
+
+absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::Load(const std::string& path) {
+  auto bytes = ReadProtoFile(path);
+  if (!bytes.ok()) return OneLine(bytes.status());
+  const std::string tag = StrCat(path, ": ");
+  auto proto = ParseModelProto(*bytes);
+  if (!proto.ok()) return OneLine(Annotate(proto.status(), tag));
+  std::shared_ptr<OnnxModel> model(new OnnxModel);
+  if (absl::Status s = Reader(*proto, path).Read(model->parsed_.get()); !s.ok()) return OneLine(Annotate(s, tag));
+  model->parsed_->path = path;
+  model->parsed_->sha256 = Sha256Hex(*bytes);
+  return std::shared_ptr<const OnnxModel>(model);
+}
+
+const std::string& OnnxModel::path() const { return parsed_->path; }
+const std::string& OnnxModel::sha256() const { return parsed_->sha256; }
+const std::vector<OnnxModel::Input>& OnnxModel::inputs() const { return parsed_->inputs; }
+const std::vector<std::string>& OnnxModel::outputs() const { return parsed_->outputs; }
+std::string OnnxModel::producer() const { return parsed_->producer; }
+int64_t OnnxModel::ir_version() const { return parsed_->ir_version; }
+std::map<std::string, int64_t> OnnxModel::opsets() const { return parsed_->opsets; }
+
+std::map<std::string, int> OnnxModel::op_histogram() const {
+  std::map<std::string, int> counts;
+  for (const ParsedNode& node : parsed_->graph.nodes) ++counts[StrCat(node.domain, node.domain.empty() ? "" : ".", node.op_type)];
+  return counts;
+}
+
+const HostTensor* OnnxModel::Initializer(const std::string& name) const {
+  auto it = parsed_->graph.initializers.find(name);
+  return it == parsed_->graph.initializers.end() ? nullptr : &it->second;
+}
+
+std::vector<std::string> OnnxModel::InitializerNames() const { return parsed_->graph.initializer_order; }
+
+}  // namespace onnxtrain

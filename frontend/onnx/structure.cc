@@ -1,0 +1,239 @@
+// Names, order and cycles.
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <unordered_set>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/parsed.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr size_t kLongestName = 120;
+constexpr size_t kLongestMessage = 4000;
+
+std::string Cleaned(std::string_view text, size_t longest) {
+  std::string out(text.substr(0, longest));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
+  }
+  if (text.size() > longest) out += "…";
+  return out;
+}
+
+std::string Tag(const ParsedNode& node) { return NodeTag(Printable(node.op_type), Printable(node.source)); }
+
+// Where a name comes from: the index of a node, or one of these.
+constexpr int kFromOutside = -1;
+
+class Sorter {
+ public:
+  Sorter(ParsedGraph* graph, const Sorter* outer) : graph_(*graph), outer_(outer) {}
+
+  absl::Status Run() {
+    NameNodes();
+    RETURN_IF_ERROR(Define());
+    for (ParsedNode& node : graph_.nodes) RETURN_IF_ERROR(Descend(&node));
+    RETURN_IF_ERROR(Connect());
+    RETURN_IF_ERROR(Sort());
+    return CheckOutputs();
+  }
+
+ private:
+  void NameNodes() {
+    std::unordered_set<std::string> taken;
+    for (const ParsedNode& node : graph_.nodes) taken.insert(node.name);
+    std::unordered_set<std::string> used;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      ParsedNode& node = graph_.nodes[i];
+      node.source = node.name;
+      if (!node.name.empty() && used.insert(node.name).second) continue;
+      node.source = StrCat(node.name.empty() ? node.op_type : node.name, "_", i);
+      while (taken.count(node.source) > 0 || !used.insert(node.source).second) node.source += "_";
+    }
+  }
+
+  absl::Status Define() {
+    for (const ParsedValue& input : graph_.inputs) {
+      if (input.name.empty()) return Invalid("a graph input has no name");
+      if (!origin_.emplace(input.name, kFromOutside).second) return Invalid("two graph inputs are named '", Printable(input.name), "'");
+    }
+    for (const std::string& name : graph_.initializer_order) origin_.emplace(name, kFromOutside);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      for (const std::string& name : graph_.nodes[i].outputs) {
+        if (name.empty()) continue;
+        auto [it, added] = origin_.emplace(name, static_cast<int>(i));
+        if (!added) return Invalid(Tag(graph_.nodes[i]), "defines '", Printable(name), "', which ", Definer(it->second), " defines already");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::string Definer(int origin) const {
+    return origin < 0 ? "a graph input or initializer" : StrCat("node '", Printable(graph_.nodes[origin].source), "'");
+  }
+
+  // Checks the node's subgraphs, which see every name of this graph, and lists what they read of it.
+  absl::Status Descend(ParsedNode* node) {
+    std::unordered_set<std::string> seen;
+    for (const auto& [name, graph] : node->graphs) {
+      RETURN_IF_ERROR(Annotate(Sorter(graph.get(), this).Run(), StrCat(Tag(*node), Printable(name), ": ")));
+      for (std::string& free : FreeNames(*graph)) {
+        if (seen.insert(free).second) node->captured.push_back(std::move(free));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  bool DefinedOutside(const std::string& name) const {
+    return outer_ != nullptr && (outer_->origin_.count(name) > 0 || outer_->DefinedOutside(name));
+  }
+
+  absl::Status Connect() {
+    readers_.resize(graph_.nodes.size());
+    waits_.resize(graph_.nodes.size(), 0);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      for (const auto* names : {&graph_.nodes[i].inputs, &graph_.nodes[i].captured}) {
+        for (const std::string& name : *names) RETURN_IF_ERROR(Edge(name, i));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Edge(const std::string& name, size_t reader) {
+    if (name.empty()) return absl::OkStatus();
+    auto it = origin_.find(name);
+    if (it == origin_.end()) {
+      if (DefinedOutside(name)) return absl::OkStatus();
+      return Invalid(Tag(graph_.nodes[reader]), "reads '", Printable(name), "', which nothing defines");
+    }
+    if (it->second == kFromOutside) return absl::OkStatus();
+    if (it->second == static_cast<int>(reader)) {
+      return Invalid(Tag(graph_.nodes[reader]), "reads its own output '", Printable(name), "'");
+    }
+    readers_[it->second].push_back(static_cast<int>(reader));
+    ++waits_[reader];
+    return absl::OkStatus();
+  }
+
+  // Kahn's algorithm; among the ready nodes the earliest in the file comes first, so a sorted file keeps its order.
+  absl::Status Sort() {
+    std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+    for (size_t i = 0; i < waits_.size(); ++i) {
+      if (waits_[i] == 0) ready.push(static_cast<int>(i));
+    }
+    std::vector<ParsedNode> sorted;
+    sorted.reserve(graph_.nodes.size());
+    while (!ready.empty()) {
+      const int i = ready.top();
+      ready.pop();
+      for (int reader : readers_[i]) {
+        if (--waits_[reader] == 0) ready.push(reader);
+      }
+      sorted.push_back(std::move(graph_.nodes[i]));
+    }
+    if (sorted.size() < graph_.nodes.size()) return Cycle();
+    graph_.nodes = std::move(sorted);
+    return absl::OkStatus();
+  }
+
+  // Walks from a stuck node to a node that it waits for until one repeats.
+  absl::Status Cycle() const {
+    std::vector<int> waits_for(waits_.size(), -1);
+    for (size_t i = 0; i < readers_.size(); ++i) {
+      for (int reader : readers_[i]) {
+        if (waits_[i] > 0) waits_for[reader] = static_cast<int>(i);
+      }
+    }
+    int at = static_cast<int>(std::find_if(waits_.begin(), waits_.end(), [](int w) { return w > 0; }) - waits_.begin());
+    std::vector<bool> seen(waits_.size(), false);
+    for (; !seen[at]; at = waits_for[at]) seen[at] = true;
+    std::string path = StrCat("'", Printable(graph_.nodes[at].source), "'");
+    int shown = 1;
+    for (int next = waits_for[at]; next != at && shown < 8; next = waits_for[next], ++shown) {
+      path = StrCat("'", Printable(graph_.nodes[next].source), "' → ", path);
+    }
+    return Invalid("the nodes form a cycle: ", path, shown == 8 ? " …" : "");
+  }
+
+  absl::Status CheckOutputs() const {
+    std::unordered_set<std::string> seen;
+    for (const ParsedValue& output : graph_.outputs) {
+      if (output.name.empty()) return Invalid("a graph output has no name");
+      if (!seen.insert(output.name).second) return Invalid("two graph outputs are named '", Printable(output.name), "'");
+      if (origin_.count(output.name) == 0 && !DefinedOutside(output.name)) {
+        return Invalid("nothing defines the graph output '", Printable(output.name), "'");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  ParsedGraph& graph_;
+  const Sorter* outer_;
+  std::unordered_map<std::string, int> origin_;
+  std::vector<std::vector<int>> readers_;
+  std::vector<int> waits_;
+};
+
+using FunctionKey = std::pair<std::string, std::string>;
+
+// Depth-first over the calls; `state` is 1 while a function is being visited and 2 when it is done.
+absl::Status VisitFunction(const OnnxModel::Parsed& model, const FunctionKey& key, std::map<FunctionKey, int>* state, int depth);
+
+absl::Status VisitCalls(const OnnxModel::Parsed& model, const std::vector<ParsedNode>& nodes,
+                        std::map<FunctionKey, int>* state, int depth) {
+  for (const ParsedNode& node : nodes) {
+    const FunctionKey key{node.domain, node.op_type};
+    if (model.functions.count(key) > 0) RETURN_IF_ERROR(VisitFunction(model, key, state, depth + 1));
+    for (const auto& [name, graph] : node.graphs) RETURN_IF_ERROR(VisitCalls(model, graph->nodes, state, depth));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VisitFunction(const OnnxModel::Parsed& model, const FunctionKey& key, std::map<FunctionKey, int>* state, int depth) {
+  int& mine = (*state)[key];
+  if (mine == 2) return absl::OkStatus();
+  if (mine == 1) return Invalid("function '", Printable(key.second), "' calls itself");
+  if (depth > 64) return Invalid("functions call each other more than 64 deep");
+  mine = 1;
+  RETURN_IF_ERROR(VisitCalls(model, model.functions.at(key).graph.nodes, state, depth));
+  (*state)[key] = 2;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string Printable(std::string_view name) { return Cleaned(name, kLongestName); }
+
+absl::Status OneLine(const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), ToAbsl(Cleaned(ToStd(status.message()), kLongestMessage)));
+}
+
+std::vector<std::string> FreeNames(const ParsedGraph& graph) {
+  std::unordered_set<std::string> known;
+  for (const ParsedValue& input : graph.inputs) known.insert(input.name);
+  for (const std::string& name : graph.initializer_order) known.insert(name);
+  for (const ParsedNode& node : graph.nodes) known.insert(node.outputs.begin(), node.outputs.end());
+  std::vector<std::string> free;
+  auto read = [&](const std::string& name) {
+    if (!name.empty() && known.insert(name).second) free.push_back(name);
+  };
+  for (const ParsedNode& node : graph.nodes) {
+    for (const std::string& name : node.inputs) read(name);
+    for (const std::string& name : node.captured) read(name);
+  }
+  for (const ParsedValue& output : graph.outputs) read(output.name);
+  return free;
+}
+
+absl::Status CheckAndSort(ParsedGraph* graph) { return Sorter(graph, nullptr).Run(); }
+
+absl::Status CheckFunctionCalls(const OnnxModel::Parsed& model) {
+  std::map<FunctionKey, int> state;
+  for (const auto& [key, function] : model.functions) RETURN_IF_ERROR(VisitFunction(model, key, &state, 0));
+  return absl::OkStatus();
+}
+
+}  // namespace onnxtrain

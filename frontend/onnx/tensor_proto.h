@@ -1,0 +1,30 @@
+// TensorProto → HostTensor, with every size checked before anything is allocated.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/file.h"
+
+namespace onnx {
+class TensorProto;
+}
+
+namespace onnxtrain {
+
+struct TensorOrKind {
+  HostTensor tensor;
+  std::string opaque;  // the element type's name where it is one that we have no type for ("string", "int4")
+};
+
+// Raw and same-typed data is shared with `owner`, which keeps `proto` alive. `files` may be null: external data is then
+// refused. Errors carry no tag.
+absl::StatusOr<TensorOrKind> ReadTensor(const onnx::TensorProto& proto, const std::shared_ptr<const void>& owner,
+                                        ExternalFiles* files);
+
+// The name of ONNX's TensorProto.DataType, "type 99" for an unknown one.
+std::string OnnxTypeName(int64_t onnx_type);
+
+}  // namespace onnxtrain
