@@ -77,7 +77,7 @@ struct ExternalFiles::File {
 
 ExternalFiles::ExternalFiles(const std::string& model_path) {
   folder_ = std::filesystem::path(model_path).parent_path().string();
-  if (folder_.empty()) folder_ = ".";
+  if (folder_.empty()) folder_.assign(1, '.');
 }
 
 ExternalFiles::~ExternalFiles() {

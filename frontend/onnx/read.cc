@@ -2,6 +2,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <limits>
 #include <unordered_set>
 
 #include "google/protobuf/io/coded_stream.h"

@@ -1,0 +1,231 @@
+#include "frontend/onnx/importer.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+#include "frontend/onnx/import.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr size_t kFoldLimit = size_t{16} << 20;       // bytes of one folded constant
+constexpr int64_t kMaxImportedNodes = 2'000'000;      // functions that call functions multiply
+constexpr size_t kMaxReported = 20;                   // errors in one message
+
+// Operators that the importer itself takes care of.
+bool IsBuiltIn(const ParsedNode& node) {
+  return node.domain.empty() && (node.op_type == "Constant" || node.op_type == "If");
+}
+
+std::string OpName(const ParsedNode& node) {
+  return Printable(StrCat(node.domain, node.domain.empty() ? "" : ".", node.op_type));
+}
+
+}  // namespace
+
+Importer::Importer(const OnnxModel& model, const ImportOptions& options)
+    : file_(model), model_(model.parsed()), options_(options), builder_(&graph_) {
+  root_.graph = &model_.graph;
+  root_.opsets = &model_.opsets;
+  builder_.set_fold_limit(kFoldLimit);
+}
+
+absl::StatusOr<ImportedModel> Importer::Run() {
+  ChooseOutputs();
+  MarkNeeded();
+  RETURN_IF_ERROR(CheckOperators());
+  RETURN_IF_ERROR(CreateFeeds());
+  RETURN_IF_ERROR(ImportNodes(root_));
+  RETURN_IF_ERROR(Collected());
+  RETURN_IF_ERROR(BindOutputs());
+  RETURN_IF_ERROR(CheckThawedOutputs());
+  DecideKinds();
+  MakeNotes();
+  return Finish();
+}
+
+void Importer::ChooseOutputs() { outputs_ = options_.outputs.empty() ? model_.outputs : options_.outputs; }
+
+// Walks the sorted nodes backwards from the outputs.
+void Importer::MarkNeeded() {
+  needed_names_.insert(outputs_.begin(), outputs_.end());
+  const auto& nodes = model_.graph.nodes;
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    const bool needed = std::any_of(node->outputs.begin(), node->outputs.end(),
+                                    [&](const std::string& name) { return !name.empty() && needed_names_.count(name) > 0; });
+    if (!needed) continue;
+    needed_nodes_.insert(&*node);
+    for (const auto* names : {&node->inputs, &node->captured}) {
+      for (const std::string& name : *names) {
+        if (name.empty()) continue;
+        needed_names_.insert(name);
+        readers_[name].push_back(&*node);
+      }
+    }
+  }
+  for (auto& [name, readers] : readers_) std::reverse(readers.begin(), readers.end());
+}
+
+// Collects every operator that nothing here can import, also within the functions that are called.
+absl::Status Importer::CheckOperators() {
+  std::map<std::string, std::vector<std::string>> unsupported;
+  std::set<std::pair<std::string, std::string>> visited;
+  auto visit = [&](auto& self, const std::vector<ParsedNode>& nodes, bool all) -> void {
+    for (const ParsedNode& node : nodes) {
+      if ((!all && needed_nodes_.count(&node) == 0) || IsBuiltIn(node)) continue;
+      if (FindOnnxOp(node.domain, node.op_type) != nullptr) continue;
+      auto function = model_.functions.find({node.domain, node.op_type});
+      if (function == model_.functions.end()) {
+        unsupported[OpName(node)].push_back(Printable(node.source));
+      } else if (visited.insert(function->first).second) {
+        self(self, function->second.graph.nodes, true);
+      }
+    }
+  };
+  visit(visit, model_.graph.nodes, false);
+  if (unsupported.empty()) return absl::OkStatus();
+  std::vector<std::string> parts;
+  for (const auto& [op, nodes] : unsupported) {
+    std::vector<std::string> shown(nodes.begin(), nodes.begin() + std::min<size_t>(nodes.size(), 3));
+    parts.push_back(StrCat(op, " (", nodes.size(), ": '", absl::StrJoin(shown, "', '"), nodes.size() > 3 ? "', …)" : "')"));
+  }
+  return absl::UnimplementedError(StrCat("unsupported operators: ", absl::StrJoin(parts, ", ")));
+}
+
+absl::Status Importer::ImportNodes(ImportScope& scope) {
+  for (const ParsedNode& node : scope.graph->nodes) {
+    if (scope.graph == &model_.graph && needed_nodes_.count(&node) == 0) continue;
+    if (++nodes_imported_ > kMaxImportedNodes) return Invalid("expands to more than ", kMaxImportedNodes, " nodes");
+    builder_.set_source(scope.prefix + node.source);
+    absl::Status status = ImportNode(scope, node);
+    if (absl::Status built = builder_.TakeStatus(); status.ok()) status = built;
+    if (!status.ok()) {
+      Report(node, status);
+      Bind(scope, node, {});
+    }
+    ExtendFed();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Importer::ImportNode(ImportScope& scope, const ParsedNode& node) {
+  if (node.domain.empty() && node.op_type == "Constant") return ImportConstant(scope, node);
+  for (const auto* names : {&node.inputs, &node.captured}) {
+    for (const std::string& name : *names) {
+      // A consequence of an error that has been reported.
+      if (!name.empty() && !Lookup(scope, name, node)) return Bind(scope, node, {}), absl::OkStatus();
+    }
+  }
+  if (node.domain.empty() && node.op_type == "If") {
+    if (node.inputs.size() != 1 || node.inputs[0].empty()) return Invalid("expected 1 input, got ", node.inputs.size());
+    return ImportIf(scope, node, *Lookup(scope, node.inputs[0], node));
+  }
+  if (ImportSharedIdentity(scope, node)) return absl::OkStatus();
+  if (const OnnxOp* op = FindOnnxOp(node.domain, node.op_type)) return ImportOperator(scope, node, *op);
+  auto function = model_.functions.find({node.domain, node.op_type});
+  // Branches of an If are looked at only when they are taken.
+  if (function == model_.functions.end()) return absl::UnimplementedError("unsupported operator");
+  return ImportCall(scope, node, function->second);
+}
+
+absl::Status Importer::ImportIf(ImportScope& scope, const ParsedNode& node, Val condition) {
+  const HostTensor* known = condition.valid() ? KnownValue(condition.id()) : nullptr;
+  if (known == nullptr) return absl::UnimplementedError("its condition is known only at run time, which is not supported");
+  if (known->size() != 1) return Invalid("its condition has ", known->size(), " elements");
+  auto branch = node.graphs.find(known->IntAt(0) != 0 ? "then_branch" : "else_branch");
+  if (branch == node.graphs.end()) return Invalid("has no such branch");
+  const ParsedGraph& graph = *branch->second;
+  if (graph.outputs.size() != node.outputs.size()) {
+    return Invalid("lists ", node.outputs.size(), " outputs, its branch gives ", graph.outputs.size());
+  }
+  ImportScope inner{.graph = &graph, .parent = &scope, .opsets = scope.opsets, .call = scope.call, .prefix = scope.prefix};
+  RETURN_IF_ERROR(ImportNodes(inner));
+  std::vector<Val> results;
+  for (const ParsedValue& output : graph.outputs) results.push_back(Lookup(inner, output.name, node).value_or(Val()));
+  return Bind(scope, node, results), absl::OkStatus();
+}
+
+absl::Status Importer::ImportCall(ImportScope& scope, const ParsedNode& node, const ParsedFunction& function) {
+  const ParsedGraph& graph = function.graph;
+  if (node.inputs.size() > graph.inputs.size() || node.outputs.size() > graph.outputs.size()) {
+    return Invalid("has more inputs or outputs than the function that it calls");
+  }
+  ASSIGN_OR_RETURN(const Attrs attrs, ResolveAttrs(scope, node));
+  ImportScope inner{.graph = &graph, .opsets = function.opsets.empty() ? scope.opsets : &function.opsets, .call = &attrs,
+                    .prefix = StrCat(scope.prefix, node.source, "/")};
+  std::unordered_set<std::string> absent;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const bool given = i < node.inputs.size() && !node.inputs[i].empty();
+    if (given) inner.values[graph.inputs[i].name] = *Lookup(scope, node.inputs[i], node);
+  }
+  RETURN_IF_ERROR(ImportNodes(inner));
+  std::vector<Val> results;
+  for (size_t i = 0; i < node.outputs.size(); ++i) results.push_back(Lookup(inner, graph.outputs[i].name, node).value_or(Val()));
+  return Bind(scope, node, results), absl::OkStatus();
+}
+
+void Importer::Bind(ImportScope& scope, const ParsedNode& node, const std::vector<Val>& results) {
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i].empty()) continue;
+    const Val v = i < results.size() ? results[i] : Val();
+    scope.values[node.outputs[i]] = v;
+    if (v.valid() && graph_.value(v.id()).name.empty()) graph_.SetValueName(v.id(), scope.prefix + node.outputs[i]);
+  }
+}
+
+std::optional<Val> Importer::Lookup(ImportScope& scope, const std::string& name, const ParsedNode& reader) {
+  for (ImportScope* at = &scope; at != nullptr; at = at->parent) {
+    if (auto it = at->values.find(name); it != at->values.end()) {
+      return it->second.valid() ? std::optional<Val>(it->second) : std::nullopt;
+    }
+    auto initializer = at->graph->initializers.find(name);
+    if (initializer != at->graph->initializers.end()) {
+      const Val v = InitializerValue(*at, name, initializer->second, reader);
+      return at->values[name] = v;
+    }
+    if (auto opaque = at->graph->opaque.find(name); opaque != at->graph->opaque.end()) {
+      Report(reader, absl::UnimplementedError(StrCat("initializer '", Printable(name), "' is a tensor of ", opaque->second)));
+      at->values[name] = Val();
+      return std::nullopt;
+    }
+  }
+  return Val();  // a function's input that the caller leaves away
+}
+
+void Importer::Report(const ParsedNode& node, const absl::Status& status) {
+  if (error_code_ == absl::StatusCode::kOk) error_code_ = status.code();
+  std::string message(ToStd(status.message()));
+  // The builder's own errors bear the canonical operator's tag, with the same source.
+  if (message.rfind("[", 0) != 0) message = NodeTag(node.op_type, node.source) + message;
+  errors_.push_back(std::move(message));
+}
+
+absl::Status Importer::Collected() const {
+  if (errors_.empty()) return absl::OkStatus();
+  std::vector<std::string> shown(errors_.begin(), errors_.begin() + std::min(errors_.size(), kMaxReported));
+  if (errors_.size() > shown.size()) shown.push_back(StrCat("and ", errors_.size() - shown.size(), " more"));
+  return absl::Status(error_code_, absl::StrJoin(shown, "; "));
+}
+
+absl::Status Importer::BindOutputs() {
+  static const ParsedNode kNobody{.op_type = "the model", .source = "outputs"};
+  std::set<std::string> seen;
+  for (const std::string& name : outputs_) {
+    if (!seen.insert(name).second) return Invalid("output '", Printable(name), "' is asked for twice");
+    const std::optional<Val> v = Lookup(root_, name, kNobody);
+    RETURN_IF_ERROR(Collected());
+    if (!v || !v->valid()) return Invalid("there is no value '", Printable(name), "' to make an output of");
+    graph_.AddOutput(name, v->id());
+  }
+  ExtendFed();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ImportedModel> Import(const OnnxModel& model, const ImportOptions& options) {
+  auto imported = Importer(model, options).Run();
+  if (!imported.ok()) return OneLine(Annotate(imported.status(), StrCat(model.path(), ": ")));
+  return imported;
+}
+
+}  // namespace onnxtrain

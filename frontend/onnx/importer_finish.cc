@@ -1,0 +1,150 @@
+#include <algorithm>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/importer.h"
+#include "frontend/ops/row.h"
+
+namespace onnxtrain {
+namespace {
+
+// Keeps what the outputs depend on. Feeds stay in any case: they are the model's interface.
+class Sweeper {
+ public:
+  explicit Sweeper(const Graph& from) : from_(from), live_(from.values().size(), false), map_(from.values().size(), kNoValue) {}
+
+  void Keep(ValueId value) { live_[value] = true; }
+
+  Graph Sweep() {
+    MarkLive();
+    Graph to;
+    for (const GraphInput& input : from_.inputs()) {
+      if (live_[input.value] || input.kind == InputKind::kFeed) map_[input.value] = to.AddInput(input.kind, input.name, from_.type(input.value));
+    }
+    for (const Node& node : from_.nodes()) {
+      if (IsLive(node)) Copy(node, &to);
+    }
+    for (const GraphOutput& output : from_.outputs()) {
+      to.AddOutput(output.name, map_[output.value], output.into == kNoValue ? kNoValue : map_[output.into]);
+    }
+    return to;
+  }
+
+  ValueId Map(ValueId value) const { return map_[value]; }
+
+ private:
+  bool IsLive(const Node& node) const {
+    return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return live_[v]; });
+  }
+
+  void MarkLive() {
+    for (const GraphOutput& output : from_.outputs()) {
+      live_[output.value] = true;
+      if (output.into != kNoValue) live_[output.into] = true;
+    }
+    for (auto node = from_.nodes().rbegin(); node != from_.nodes().rend(); ++node) {
+      if (!IsLive(*node)) continue;
+      for (ValueId v : node->inputs) {
+        if (v != kNoValue) live_[v] = true;
+      }
+    }
+  }
+
+  void Copy(const Node& node, Graph* to) {
+    std::vector<ValueId> inputs;
+    for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? kNoValue : map_[v]);
+    std::vector<Type> types;
+    for (ValueId v : node.outputs) types.push_back(from_.type(v));
+    const std::vector<ValueId> outputs = to->AddNode(node.op, std::move(inputs), node.attrs, std::move(types), node.source).outputs;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      map_[node.outputs[i]] = outputs[i];
+      to->SetValueName(outputs[i], from_.value(node.outputs[i]).name);
+    }
+  }
+
+  const Graph& from_;
+  std::vector<bool> live_;
+  std::vector<ValueId> map_;
+};
+
+}  // namespace
+
+// A model that was exported for a fixed batch promises it in its outputs as well.
+absl::Status Importer::CheckThawedOutputs() const {
+  if (frozen_batch_ == 0) return absl::OkStatus();
+  for (const ParsedValue& output : model_.graph.outputs) {
+    const GraphOutput* bound = graph_.FindOutput(output.name);
+    if (bound == nullptr || output.dims.empty() || output.dims[0] != frozen_batch_) continue;
+    const Type& type = graph_.type(bound->value);
+    if (type.rank() > 0 && type.shape[0] == batch_) continue;
+    const Node* node = graph_.producer(bound->value);
+    return Invalid(node == nullptr ? "" : NodeTag(*node), "output '", Printable(output.name), "' is ", ToString(type),
+                   ": the model was exported for a batch of ", frozen_batch_, " and does not follow a batch of ", batch_);
+  }
+  return absl::OkStatus();
+}
+
+// A weight may be trained if a chain of floats and of operators with a gradient leads from it to an output.
+void Importer::DecideKinds() {
+  std::vector<bool> reaches(graph_.values().size(), false);
+  for (const GraphOutput& output : graph_.outputs()) reaches[output.value] = IsFloat(graph_.type(output.value).dtype);
+  for (auto node = graph_.nodes().rbegin(); node != graph_.nodes().rend(); ++node) {
+    const OpRow* row = FindOp(node->op);
+    if (row == nullptr || row->grad_status == GradStatus::kZero) continue;
+    if (std::none_of(node->outputs.begin(), node->outputs.end(), [&](ValueId v) { return reaches[v]; })) continue;
+    for (ValueId v : node->inputs) {
+      if (v != kNoValue && IsFloat(graph_.type(v).dtype)) reaches[v] = true;
+    }
+  }
+  for (const Weight& weight : weights_) {
+    const InputKind kind = weight.state ? InputKind::kState : reaches[weight.value] ? InputKind::kParameter : InputKind::kFrozen;
+    graph_.SetInputKind(graph_.value(weight.value).index, kind);
+  }
+}
+
+void Importer::MakeNotes() {
+  std::map<std::string, int> counts;
+  std::unordered_map<std::string, const ParsedNode*> producer;
+  for (const ParsedNode& node : model_.graph.nodes) {
+    if (needed_nodes_.count(&node) == 0) continue;
+    ++counts[node.op_type];
+    for (const std::string& name : node.outputs) producer[name] = &node;
+  }
+  for (const std::string& name : outputs_) {
+    auto it = producer.find(name);
+    if (it == producer.end()) continue;
+    const std::string& op = it->second->op_type;
+    if (op == "Softmax" || op == "LogSoftmax" || op == "Sigmoid") notes_.push_back(StrCat("output '", Printable(name), "' ends in ", op));
+  }
+  if (!options_.training) return;
+  if (counts["Dropout"] > 0 && options_.dropout < 0) {
+    notes_.push_back(StrCat("Dropout nodes: ", counts["Dropout"], ", with the ratio and mode that the file gives them"));
+  }
+  if (counts["BatchNormalization"] > 0) {
+    notes_.push_back(StrCat("BatchNormalization nodes: ", counts["BatchNormalization"],
+                            options_.batch_norm_frozen ? ", statistics frozen" : ", statistics of the batch, running statistics updated"));
+  }
+}
+
+ImportedModel Importer::Finish() {
+  for (const auto& [state, value] : update_values_) {
+    const std::string& name = weights_[weight_of_.at(state)].name;
+    std::string output = StrCat(name, ".next");
+    while (graph_.FindOutput(output) != nullptr) output += "_";
+    graph_.AddOutput(output, value, state);
+    state_updates_.push_back({.state = name, .output = output});
+  }
+  Sweeper sweeper(graph_);
+  ImportedModel imported{.graph = sweeper.Sweep()};
+  for (Weight& weight : weights_) {
+    if (sweeper.Map(weight.value) == kNoValue) continue;
+    imported.weights.push_back({.name = weight.name, .value = std::move(weight.tensor), .consumer = std::move(weight.consumer)});
+  }
+  imported.outputs = outputs_;
+  imported.state_updates = std::move(state_updates_);
+  for (std::string& note : notes_) note = Printable(note);
+  imported.notes = std::move(notes_);
+  if (random_key_.valid()) imported.random_key = graph_.inputs()[graph_.value(random_key_.id()).index].name;
+  return imported;
+}
+
+}  // namespace onnxtrain

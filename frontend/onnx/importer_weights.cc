@@ -1,0 +1,137 @@
+#include <algorithm>
+#include <array>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/importer.h"
+
+namespace onnxtrain {
+namespace {
+
+// A tensor of one element that only these read is a number of the formula (an exponent, a bound, a divisor, an ε) and not
+// a weight.
+constexpr std::string_view kTakeNumbers[] = {"Pow", "Div", "Sub", "Min", "Max", "Clip", "Where", "Equal", "Greater", "Less",
+                                             "GreaterOrEqual", "LessOrEqual", "Mod", "Resize", "Upsample", "Pad", "Range",
+                                             "OneHot", "Dropout", "Cast", "QuantizeLinear", "DequantizeLinear"};
+
+bool TakesNumbers(const ParsedNode& node) {
+  return std::find(std::begin(kTakeNumbers), std::end(kTakeNumbers), node.op_type) != std::end(kTakeNumbers);
+}
+
+// Attributes that hold an ONNX element type, and the operators that make floats where they are absent.
+struct TypeAttr {
+  std::string_view op, attr;
+  bool default_float;
+};
+constexpr TypeAttr kTypeAttrs[] = {
+    {"Cast", "to", false}, {"RandomNormal", "dtype", true}, {"RandomUniform", "dtype", true},
+    {"RandomNormalLike", "dtype", false}, {"RandomUniformLike", "dtype", false}, {"EyeLike", "dtype", false},
+    {"HannWindow", "output_datatype", true}, {"HammingWindow", "output_datatype", true},
+    {"BlackmanWindow", "output_datatype", true}, {"MelWeightMatrix", "output_datatype", true},
+};
+
+}  // namespace
+
+// Half precisions get masters of the chosen type, and everything around them computes in it.
+DType Importer::MappedType(DType dtype) const {
+  const bool half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  if (dtype == DType::kFloat32 || (half && !options_.conformance)) return options_.float_type;
+  return dtype;
+}
+
+HostTensor Importer::Mapped(const HostTensor& tensor) const { return tensor.CastTo(MappedType(tensor.dtype())); }
+
+void Importer::MapTypes(const ParsedNode& node, Attrs* attrs) const {
+  Attrs mapped;
+  for (const auto& [name, value] : *attrs) {
+    const HostTensor* tensor = std::get_if<HostTensor>(&value);
+    if (tensor != nullptr && MappedType(tensor->dtype()) != tensor->dtype()) mapped.Set(name, Mapped(*tensor));
+  }
+  for (const TypeAttr& t : kTypeAttrs) {
+    if (!node.domain.empty() || node.op_type != t.op) continue;
+    const auto* number = attrs->Find<int64_t>(t.attr);
+    if (number == nullptr && (!t.default_float || attrs->Has(t.attr))) continue;
+    const auto dtype = DTypeFromOnnx(number == nullptr ? DTypeToOnnx(DType::kFloat32) : *number);
+    if (dtype && MappedType(*dtype) != *dtype) mapped.Set(std::string(t.attr), DTypeToOnnx(MappedType(*dtype)));
+  }
+  const bool fills = node.domain.empty() && node.op_type == "ConstantOfShape" && !attrs->Has("value");
+  if (fills) mapped.Set("value", HostTensor({MappedType(DType::kFloat32), {1}}));
+  for (const auto& [name, value] : mapped) attrs->Set(name, value);
+}
+
+bool Importer::IsConstant(const ParsedGraph& graph, const std::string& name, const HostTensor& tensor) const {
+  if (!IsFloat(tensor.dtype()) || tensor.shape().empty() || tensor.size() == 0) return true;
+  if (&graph != &model_.graph || tensor.size() > 1) return &graph != &model_.graph;
+  auto it = readers_.find(name);
+  if (it == readers_.end()) return false;
+  return std::all_of(it->second.begin(), it->second.end(), [&](const ParsedNode* reader) {
+    if (TakesNumbers(*reader)) return true;
+    // x + ε before a square root.
+    auto next = reader->outputs.empty() ? readers_.end() : readers_.find(reader->outputs[0]);
+    return reader->op_type == "Add" && next != readers_.end() && next->second.size() == 1 && next->second[0]->op_type == "Sqrt";
+  });
+}
+
+Val Importer::AddWeight(const std::string& name, HostTensor tensor, const ParsedNode& reader) {
+  const Val v = builder_.Input(InputKind::kParameter, name, tensor.type());
+  weight_of_[v.id()] = weights_.size();
+  weights_.push_back({.value = v.id(), .name = name, .tensor = std::move(tensor),
+                      .consumer = StrCat(reader.op_type, " ", reader.source)});
+  return v;
+}
+
+Val Importer::InitializerValue(ImportScope& scope, const std::string& name, const HostTensor& tensor, const ParsedNode& reader) {
+  HostTensor mapped = Mapped(tensor);
+  if (!IsConstant(*scope.graph, name, tensor)) return AddWeight(name, std::move(mapped), reader);
+  const Val v = builder_.Constant(std::move(mapped));
+  if (v.valid()) graph_.SetValueName(v.id(), scope.prefix + name);
+  return v;
+}
+
+absl::Status Importer::ImportConstant(ImportScope& scope, const ParsedNode& node) {
+  if (node.outputs.size() != 1 || node.outputs[0].empty()) return Invalid("expected 1 output, got ", node.outputs.size());
+  ASSIGN_OR_RETURN(const Attrs attrs, ResolveAttrs(scope, node));
+  HostTensor value;
+  if (const HostTensor* t = attrs.Tensor("value")) {
+    value = *t;
+  } else if (const auto* f = attrs.Find<double>("value_float")) {
+    value = HostTensor::Scalar(DType::kFloat32, *f);
+  } else if (const auto* i = attrs.Find<int64_t>("value_int")) {
+    value = HostTensor::FromInts({DType::kInt64, {}}, std::array{*i});
+  } else if (const auto* fs = attrs.Find<std::vector<double>>("value_floats")) {
+    value = HostTensor::FromDoubles({DType::kFloat32, {static_cast<int64_t>(fs->size())}}, *fs);
+  } else if (const auto* is = attrs.Find<std::vector<int64_t>>("value_ints")) {
+    value = HostTensor::FromInts(*is);
+  } else if (!node.opaque.empty()) {
+    return absl::UnimplementedError(StrCat("holds a ", node.opaque.begin()->second, ", which is not supported"));
+  } else {
+    return Invalid("holds no value that is supported");
+  }
+  HostTensor mapped = Mapped(value);
+  const bool weight = IsFloat(value.dtype()) && value.size() > 1 && scope.graph == &model_.graph;
+  if (!weight) return Bind(scope, node, {builder_.Constant(std::move(mapped))}), absl::OkStatus();
+  auto readers = readers_.find(node.outputs[0]);
+  const ParsedNode& reader = readers == readers_.end() ? node : *readers->second[0];
+  return Bind(scope, node, {AddWeight(node.outputs[0], std::move(mapped), reader)}), absl::OkStatus();
+}
+
+// Exporters that merge initializers of equal bytes read the copies through Identity nodes. Vectors of a freshly made
+// model (biases, statistics) are equal by chance: each is a weight of its own, named by the Identity's output. Matrices
+// are equal because they are tied.
+bool Importer::ImportSharedIdentity(ImportScope& scope, const ParsedNode& node) {
+  if (options_.conformance || scope.graph != &model_.graph || !node.domain.empty() || node.op_type != "Identity") return false;
+  if (node.inputs.size() != 1 || node.outputs.size() != 1 || node.outputs[0].empty()) return false;
+  auto it = model_.graph.initializers.find(node.inputs[0]);
+  if (it == model_.graph.initializers.end() || it->second.shape().size() != 1 || !IsFloat(it->second.dtype())) return false;
+  auto readers = readers_.find(node.outputs[0]);
+  if (readers_[node.inputs[0]].size() < 2 || readers == readers_.end()) return false;
+  if (IsConstant(model_.graph, node.outputs[0], it->second)) return false;
+  Bind(scope, node, {AddWeight(node.outputs[0], Mapped(it->second), *readers->second[0])});
+  return true;
+}
+
+Importer::Weight* Importer::FindWeight(Val v) {
+  auto it = v.valid() ? weight_of_.find(v.id()) : weight_of_.end();
+  return it == weight_of_.end() ? nullptr : &weights_[it->second];
+}
+
+}  // namespace onnxtrain
