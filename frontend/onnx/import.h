@@ -49,6 +49,7 @@ class OnnxModel {
 struct ImportOptions {
   std::map<std::string, Shape> input_shapes;      // concrete; an input that is missing here uses its own dims
   std::map<std::string, int64_t> dim_values;      // --dim NAME=N, by dim_param
+  std::map<std::string, HostTensor> fixed_inputs;  // inputs that are constants of the graph and no feeds
   int64_t batch = 0;                              // value of a free (or, where it is provable, fixed 1) leading dim; 0: 1
   DType float_type = DType::kFloat32;             // kFloat64: all float32 weights, inputs and constants become float64
   bool training = false;

@@ -28,7 +28,8 @@ Importer::Importer(const OnnxModel& model, const ImportOptions& options)
     : file_(model), model_(model.parsed()), options_(options), builder_(&graph_) {
   root_.graph = &model_.graph;
   root_.opsets = &model_.opsets;
-  builder_.set_fold_limit(kFoldLimit);
+  // Conformance cases are to be computed by the backend, constants or not.
+  if (!options.conformance) builder_.set_fold_limit(kFoldLimit);
 }
 
 absl::StatusOr<ImportedModel> Importer::Run() {

@@ -85,6 +85,10 @@ absl::Status Importer::CreateFeeds() {
       continue;
     }
     const std::string tag = StrCat("input '", Printable(input.name), "' ");
+    if (auto fixed = options_.fixed_inputs.find(input.name); fixed != options_.fixed_inputs.end()) {
+      root_.values[input.name] = builder_.Constant(Mapped(fixed->second));
+      continue;
+    }
     if (!input.dtype) return absl::UnimplementedError(StrCat(tag, "is a ", input.kind, ", which is not supported"));
     auto shape = FeedShape(input);
     if (!shape.ok()) return Annotate(shape.status(), tag);

@@ -177,7 +177,7 @@ void Importer::ExtendFed() {
     if (node->op == "Constant") constant_bytes_ += graph_.type(static_cast<ValueId>(v)).bytes();
   }
   // Many small nodes must not fold into a large heap: shapes still fold, tables stay expressions.
-  if (constant_bytes_ > kConstantBudget) builder_.set_fold_limit(kFoldLimitAfterwards);
+  if (constant_bytes_ > kConstantBudget && !options_.conformance) builder_.set_fold_limit(kFoldLimitAfterwards);
 }
 
 // A model that was exported for a fixed batch holds it as a constant in Reshape and Expand targets.
