@@ -1,0 +1,66 @@
+#include "frontend/ops/import_util.h"
+
+#include <algorithm>
+
+#include "frontend/base/status.h"
+#include "frontend/ops/rules.h"
+
+namespace onnxtrain {
+
+ImportOr ImportSame(ImportContext& c) {
+  Attrs attrs = c.attrs();
+  attrs.Erase("consumed_inputs");
+  return One(c.b().Op(c.node().op_type, c.node().inputs, std::move(attrs)));
+}
+
+absl::StatusOr<Val> SecondOperand(ImportContext& c) {
+  const Val a = c.in(0), b = c.in(1);
+  if (c.node().version >= 7 || !c.attrs().Int("broadcast") || !c.attrs().Has("axis")) return b;
+  ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(c.attrs().Int("axis"), a.rank()));
+  if (axis + b.rank() > a.rank()) return Invalid(ToString(b.type()), " does not fit into ", ToString(a.type()), " at axis ", axis);
+  Shape shape = b.shape();
+  shape.resize(a.rank() - axis, 1);
+  return Reshape(b, std::move(shape));
+}
+
+absl::StatusOr<int64_t> AxisOf(ImportContext& c, int64_t otherwise, int64_t rank) {
+  return NormalizeAxis(c.attrs().Int("axis", otherwise), rank);
+}
+
+absl::StatusOr<std::vector<int64_t>> NormalizeAxes(std::vector<int64_t> axes, int64_t rank) {
+  for (int64_t& axis : axes) {
+    ASSIGN_OR_RETURN(axis, NormalizeAxis(axis, rank));
+  }
+  if (!axes.empty()) RETURN_IF_ERROR(AxesMask(axes, static_cast<int>(rank)).status());
+  return axes;
+}
+
+absl::StatusOr<int64_t> KnownInt(ImportContext& c, size_t i, std::string_view what) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> values, c.KnownInts(i, what));
+  if (values.size() != 1) return Invalid("input ", i, " (", what, ") should be one number, got ", values.size());
+  return values[0];
+}
+
+absl::StatusOr<double> KnownDouble(ImportContext& c, size_t i, std::string_view what) {
+  ASSIGN_OR_RETURN(const std::vector<double> values, c.KnownDoubles(i, what));
+  if (values.size() != 1) return Invalid("input ", i, " (", what, ") should be one number, got ", values.size());
+  return values[0];
+}
+
+absl::StatusOr<DType> ElementType(int64_t onnx_type) {
+  const auto dtype = DTypeFromOnnx(onnx_type);
+  if (!dtype.has_value()) return absl::UnimplementedError(StrCat("element type ", onnx_type, " of ONNX is not supported"));
+  return *dtype;
+}
+
+ImportOr HostConstant(ImportContext& c, const Type& type, double value) {
+  RETURN_IF_ERROR(CheckHostConstant(type));
+  return One(c.b().Constant(HostTensor::Filled(type, value)));
+}
+
+Val GatherConstant(Val x, const std::vector<int64_t>& index, int64_t axis) {
+  if (!x.valid()) return Val();
+  return x.b().Op("Gather", {x, x.b().Ints(index)}, {{"axis", axis}});
+}
+
+}  // namespace onnxtrain
