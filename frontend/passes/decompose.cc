@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/differentiate.h"
 #include "frontend/passes/rewrite.h"
@@ -10,8 +11,11 @@
 namespace onnxtrain {
 
 absl::StatusOr<Graph> DecomposeNodes(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& lacks) {
+  constexpr int kMostRounds = 50;  // decompositions nest a few deep; more is a row that comes back to itself
   Graph current = graph;
-  for (bool changed = true; changed;) {
+  bool changed = true;
+  for (int round = 0; changed; ++round) {
+    CHECK_LT(round, kMostRounds) << "a decomposition without end";
     changed = false;
     auto rule = [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
       const OpRow* row = FindOp(node.op);
@@ -68,31 +72,20 @@ std::vector<Val> GradientOfDecomposition(const OpRow& row, const GradContext& c)
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     if (c.need(i)) wrt.push_back(d.inputs[i].id());
   }
-  std::vector<Val> sums(c.inputs.size());
+  std::vector<Seed> seeds;
   for (size_t o = 0; o < outputs.size() && b.status().ok(); ++o) {
-    if (!c.grads[o].valid()) continue;
-    const Val seed = stand_in(c.grads[o], StrCat("dy", o));
-    auto partial = Differentiate(&part, outputs[o].id(), wrt, seed.id());
-    if (!partial.ok()) {
-      c.b.Fail(partial.status());
-      return grads;
-    }
-    for (size_t i = 0; i < c.inputs.size(); ++i) {
-      auto it = c.need(i) ? partial->find(d.inputs[i].id()) : partial->end();
-      if (it == partial->end()) continue;
-      sums[i] = sums[i].valid() ? sums[i] + b.Wrap(it->second) : b.Wrap(it->second);
-    }
+    if (c.grads[o].valid()) seeds.push_back({outputs[o].id(), stand_in(c.grads[o], StrCat("dy", o)).id()});
   }
-  if (!b.status().ok()) {
-    c.b.Fail(b.status());
-    return grads;
-  }
-  for (size_t i = 0; i < sums.size(); ++i) {
-    if (sums[i].valid()) part.AddOutput(StrCat("dx", i), sums[i].id());
+  if (c.b.Fail(b.status()); !b.status().ok()) return grads;
+  auto found = Differentiate(&part, seeds, wrt);
+  if (c.b.Fail(found.status()); !found.ok()) return grads;
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    auto it = c.need(i) ? found->find(d.inputs[i].id()) : found->end();
+    if (it != found->end()) part.AddOutput(StrCat("dx", i), it->second);
   }
   const auto results = Inline(c.b, part, outer);
-  for (size_t i = 0; i < sums.size(); ++i) {
-    if (sums[i].valid()) grads[i] = results.at(StrCat("dx", i));
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (auto it = results.find(StrCat("dx", i)); it != results.end()) grads[i] = it->second;
   }
   return grads;
 }

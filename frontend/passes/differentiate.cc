@@ -16,14 +16,16 @@ class Engine {
  public:
   Engine(Graph* graph, std::span<const ValueId> wrt) : graph_(graph), builder_(graph), wrt_(wrt) {}
 
-  absl::Status Run(ValueId loss, ValueId seed);
+  absl::Status Run(std::span<const Seed> seeds);
   std::map<ValueId, ValueId> Result() const;
 
  private:
   void MarkDependents();
-  void MarkAncestors(ValueId loss);
+  void MarkAncestors(std::span<const Seed> seeds);
+  absl::Status Plant(const Seed& seed);
   bool Wanted(ValueId v) const { return v != kNoValue && depends_[v] && reaches_[v]; }
   absl::Status Visit(int32_t n);
+  void Refuse(const Node& node);
   std::vector<Val> Formula(const OpRow& row, const Node& node, std::vector<Val> grads);
   void Contribute(ValueId value, Val grad);
 
@@ -31,7 +33,7 @@ class Engine {
   Builder builder_;
   std::span<const ValueId> wrt_;
   std::vector<bool> depends_;   // does the value depend on one of wrt?
-  std::vector<bool> reaches_;   // is the value on a way to the loss?
+  std::vector<bool> reaches_;   // is the value on a way to a seeded one?
   std::map<ValueId, Val> grads_;
   std::set<std::string> refused_;
 };
@@ -49,9 +51,9 @@ void Engine::MarkDependents() {
   }
 }
 
-void Engine::MarkAncestors(ValueId loss) {
+void Engine::MarkAncestors(std::span<const Seed> seeds) {
   reaches_.assign(graph_->values().size(), false);
-  reaches_[loss] = true;
+  for (const Seed& seed : seeds) reaches_[seed.value] = true;
   for (size_t n = graph_->nodes().size(); n-- > 0;) {
     const Node& node = graph_->nodes()[n];
     bool any = false;
@@ -63,17 +65,36 @@ void Engine::MarkAncestors(ValueId loss) {
   }
 }
 
-absl::Status Engine::Run(ValueId loss, ValueId seed) {
+absl::Status Engine::Plant(const Seed& seed) {
+  const Type type = graph_->type(seed.value);
+  if (!IsFloat(type.dtype)) return Invalid("a value of type ", ToString(type), " has no gradient");
+  Val grad = builder_.Wrap(seed.gradient);
+  if (!grad) grad = Expand(builder_.Scalar(type.dtype, 1.0), type.shape);
+  if (grad.type() != type) {
+    return Invalid("a gradient of type ", ToString(grad.type()), " for a value of type ", ToString(type));
+  }
+  Contribute(seed.value, grad);
+  return builder_.status();
+}
+
+absl::Status Engine::Run(std::span<const Seed> seeds) {
   MarkDependents();
-  MarkAncestors(loss);
+  MarkAncestors(seeds);
   const auto last = static_cast<int32_t>(graph_->nodes().size());
-  const Type type = graph_->type(loss);
-  grads_[loss] = seed != kNoValue ? builder_.Wrap(seed) : Expand(builder_.Scalar(type.dtype, 1.0), type.shape);
+  for (const Seed& seed : seeds) RETURN_IF_ERROR(Plant(seed));
   for (int32_t n = last; n-- > 0;) RETURN_IF_ERROR(Visit(n));
   if (!refused_.empty()) {
     return absl::UnimplementedError(StrCat("no gradient for ", absl::StrJoin(refused_, ", ")));
   }
-  return absl::OkStatus();
+  return builder_.status();
+}
+
+// The walk goes on behind the node, to find all others that have no gradient either.
+void Engine::Refuse(const Node& node) {
+  refused_.insert(StrCat(node.op, " '", node.source, "'"));
+  for (ValueId v : node.inputs) {
+    if (Wanted(v)) Contribute(v, ZerosLike(builder_.Wrap(v)));
+  }
 }
 
 absl::Status Engine::Visit(int32_t n) {
@@ -90,7 +111,7 @@ absl::Status Engine::Visit(int32_t n) {
   for (ValueId v : node.inputs) any_wanted |= Wanted(v);
   if (!any_grad || !any_wanted) return absl::OkStatus();
   if (row.grad_status == GradStatus::kNotDifferentiable) {
-    refused_.insert(StrCat(node.op, " '", node.source, "'"));
+    Refuse(node);
     return absl::OkStatus();
   }
   builder_.set_source(node.source);
@@ -131,11 +152,17 @@ std::map<ValueId, ValueId> Engine::Result() const {
 
 }  // namespace
 
+absl::StatusOr<std::map<ValueId, ValueId>> Differentiate(Graph* graph, std::span<const Seed> seeds,
+                                                        std::span<const ValueId> wrt) {
+  Engine engine(graph, wrt);
+  RETURN_IF_ERROR(engine.Run(seeds));
+  return engine.Result();
+}
+
 absl::StatusOr<std::map<ValueId, ValueId>> Differentiate(Graph* graph, ValueId loss, std::span<const ValueId> wrt,
                                                         ValueId seed) {
-  Engine engine(graph, wrt);
-  RETURN_IF_ERROR(engine.Run(loss, seed));
-  return engine.Result();
+  const Seed seeds[] = {{loss, seed}};
+  return Differentiate(graph, seeds, wrt);
 }
 
 }  // namespace onnxtrain

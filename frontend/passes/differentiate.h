@@ -12,10 +12,20 @@
 
 namespace onnxtrain {
 
-// Appends to *graph the gradient of `loss` (one value of any shape, seeded with `seed` of the same type, or with ones if
-// seed is kNoValue) with respect to each value of `wrt`. Returns the gradients by value; a value that the loss does not
-// depend on differentiably gets no entry. Nodes whose row offers no gradient and that stand on the way are an error; all
-// of them are named.
+// A value whose gradient is known: `gradient` of the same type, or ones where it is kNoValue.
+struct Seed {
+  ValueId value;
+  ValueId gradient = kNoValue;
+};
+
+// Appends to *graph the gradient of the seeded values (of any shape; their sum, weighted with the seeds' gradients) with
+// respect to each value of `wrt`. Returns the gradients by value; a value that the seeded ones do not depend on
+// differentiably gets no entry. Nodes whose row offers no gradient and that stand on the way are an error; all of them
+// are named.
+absl::StatusOr<std::map<ValueId, ValueId>> Differentiate(Graph* graph, std::span<const Seed> seeds,
+                                                        std::span<const ValueId> wrt);
+
+// The same for one value, the loss.
 absl::StatusOr<std::map<ValueId, ValueId>> Differentiate(Graph* graph, ValueId loss, std::span<const ValueId> wrt,
                                                         ValueId seed = kNoValue);
 

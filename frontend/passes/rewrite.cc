@@ -52,6 +52,10 @@ absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool*
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const Val now = (*replacement)[i];
       if (!now.valid()) continue;  // an output that nobody reads
+      if (now.type() != graph.type(node.outputs[i])) {
+        return absl::InternalError(StrCat(NodeTag(node), "replaced by a value of type ", ToString(now.type()), ", had ",
+                                          ToString(graph.type(node.outputs[i]))));
+      }
       r.Set(node.outputs[i], now);
       const std::string& name = graph.value(node.outputs[i]).name;
       if (!name.empty() && result.value(now.id()).name.empty()) result.SetValueName(now.id(), name);

@@ -1,0 +1,72 @@
+#include "frontend/passes/cse.h"
+
+#include <algorithm>
+#include <functional>
+#include <string_view>
+#include <unordered_map>
+
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain {
+namespace {
+
+size_t Mix(size_t hash, size_t more) { return (hash ^ more) * 0x9E3779B97F4A7C15u + (hash >> 29); }
+
+size_t Hash(std::string_view s) { return std::hash<std::string_view>()(s); }
+size_t Hash(int64_t v) { return std::hash<int64_t>()(v); }
+size_t Hash(double v) { return std::hash<double>()(v); }
+template <typename T>
+size_t Hash(const std::vector<T>& values) {
+  size_t hash = values.size();
+  for (const T& v : values) hash = Mix(hash, Hash(v));
+  return hash;
+}
+// Long tensors by their beginning: equality looks at all of it.
+size_t Hash(const HostTensor& t) {
+  constexpr size_t kMost = 4096;
+  const auto bytes = t.bytes().first(std::min(t.bytes().size(), kMost));
+  return Mix(Hash(t.shape()), Hash(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
+}
+
+size_t Hash(const Node& node, const std::vector<ValueId>& inputs) {
+  size_t hash = Mix(Hash(node.op), inputs.size());
+  for (ValueId v : inputs) hash = Mix(hash, Hash(int64_t{v}));
+  for (const auto& [name, value] : node.attrs) {
+    hash = Mix(hash, Hash(name));
+    hash = Mix(hash, std::visit([](const auto& v) { return Hash(v); }, value));
+  }
+  return hash;
+}
+
+// The node's inputs in the new graph, in an order that does not matter where the operator's does not.
+std::vector<ValueId> Operands(Rewriter& r, const Node& node) {
+  std::vector<ValueId> inputs;
+  for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? kNoValue : r.Map(v).id());
+  if (node.op == "Add" || node.op == "Mul") std::ranges::sort(inputs);
+  return inputs;
+}
+
+}  // namespace
+
+absl::StatusOr<Graph> Cse(const Graph& graph) {
+  struct Seen {
+    const Node* node;  // of the old graph
+    std::vector<ValueId> operands;
+  };
+  std::unordered_multimap<size_t, Seen> seen;
+  return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
+    std::vector<ValueId> operands = Operands(r, node);
+    const size_t hash = Hash(node, operands);
+    for (auto [it, end] = seen.equal_range(hash); it != end; ++it) {
+      const Node& first = *it->second.node;
+      if (first.op != node.op || it->second.operands != operands || !(first.attrs == node.attrs)) continue;
+      std::vector<Val> same;
+      for (ValueId v : first.outputs) same.push_back(r.Map(v));
+      return same;
+    }
+    seen.emplace(hash, Seen{&node, std::move(operands)});
+    return std::nullopt;
+  });
+}
+
+}  // namespace onnxtrain

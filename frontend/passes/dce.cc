@@ -1,0 +1,59 @@
+#include "frontend/passes/dce.h"
+
+#include <vector>
+
+namespace onnxtrain {
+namespace {
+
+std::vector<bool> Needed(const Graph& graph) {
+  std::vector<bool> needed(graph.values().size(), false);
+  for (const GraphOutput& output : graph.outputs()) {
+    needed[output.value] = true;
+    if (output.into != kNoValue) needed[output.into] = true;
+  }
+  for (size_t n = graph.nodes().size(); n-- > 0;) {
+    const Node& node = graph.nodes()[n];
+    bool any = false;
+    for (ValueId v : node.outputs) any |= needed[v];
+    if (!any) continue;
+    // All outputs of a node stay with it.
+    for (ValueId v : node.outputs) needed[v] = true;
+    for (ValueId v : node.inputs) {
+      if (v != kNoValue) needed[v] = true;
+    }
+  }
+  return needed;
+}
+
+}  // namespace
+
+Graph Dce(const Graph& graph, const DceOptions& options) {
+  const std::vector<bool> needed = Needed(graph);
+  Graph result;
+  std::vector<ValueId> map(graph.values().size(), kNoValue);
+  auto mapped = [&](ValueId v) { return v == kNoValue ? kNoValue : map[v]; };
+  auto keep = [&](ValueId old, ValueId now) {
+    map[old] = now;
+    result.SetValueName(now, graph.value(old).name);
+  };
+  for (const GraphInput& input : graph.inputs()) {
+    const bool weight = input.kind != InputKind::kFeed;
+    if (weight && options.drop_unused_weights && !needed[input.value]) continue;
+    keep(input.value, result.AddInput(input.kind, input.name, graph.type(input.value)));
+  }
+  for (const Node& node : graph.nodes()) {
+    if (node.outputs.empty() || !needed[node.outputs[0]]) continue;
+    std::vector<ValueId> inputs;
+    std::vector<Type> types;
+    for (ValueId v : node.inputs) inputs.push_back(mapped(v));
+    for (ValueId v : node.outputs) types.push_back(graph.type(v));
+    const Node& copy = result.AddNode(node.op, std::move(inputs), node.attrs, std::move(types), node.source);
+    for (size_t i = 0; i < node.outputs.size(); ++i) keep(node.outputs[i], copy.outputs[i]);
+  }
+  for (const GraphOutput& output : graph.outputs()) {
+    result.AddOutput(output.name, mapped(output.value), mapped(output.into));
+  }
+  return result;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,76 @@
+#include "frontend/passes/simplify.h"
+
+#include <cstring>
+#include <map>
+
+#include "frontend/base/status.h"
+#include "frontend/passes/rewrite.h"
+#include "frontend/passes/rule.h"
+
+namespace onnxtrain {
+
+Val Site::Fit(Val v) const {
+  if (!v.valid() || v.dtype() != out.dtype) return Val();
+  return BroadcastShapes(v.shape(), out.shape) == out.shape ? Expand(v, out.shape) : Val();
+}
+
+Val InputOf(Val v, std::string_view op, size_t i) {
+  const Node* node = v.valid() ? v.b().graph().producer(v.id()) : nullptr;
+  return node != nullptr && node->op == op && i < node->inputs.size() ? v.b().Wrap(node->inputs[i]) : Val();
+}
+
+Attrs AttrsOf(Val v) {
+  const Node* node = v.b().graph().producer(v.id());
+  return node == nullptr ? Attrs() : node->attrs;
+}
+
+std::optional<double> SplatOf(Val v) {
+  if (const Val inner = InputOf(v, "Expand")) v = inner;
+  const HostTensor* t = v.constant();
+  if (t == nullptr || t->size() == 0) return std::nullopt;
+  const auto bytes = t->bytes();
+  const size_t size = SizeOf(t->dtype());
+  if (std::memcmp(bytes.data(), bytes.data() + size, bytes.size() - size) != 0) return std::nullopt;
+  return t->At(0);
+}
+
+bool IsSplat(Val v, double value) { return SplatOf(v) == value; }
+
+namespace {
+
+using RuleTable = std::multimap<std::string_view, const Rule*>;
+
+const RuleTable& Rules() {
+  static const RuleTable* table = [] {
+    auto* t = new RuleTable;
+    for (auto family : {ArithmeticRules, ShapeRules}) {
+      for (const Rule& rule : family()) t->emplace(rule.op, &rule);
+    }
+    return t;
+  }();
+  return *table;
+}
+
+Val FirstMatch(const Site& site) {
+  for (std::string_view op : {std::string_view(site.node.op), std::string_view()}) {
+    for (auto [it, end] = Rules().equal_range(op); it != end; ++it) {
+      if (const Val result = it->second->apply(site)) return result;
+    }
+  }
+  return Val();
+}
+
+}  // namespace
+
+absl::StatusOr<Graph> Simplify(const Graph& graph) {
+  return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
+    if (node.outputs.size() != 1) return std::nullopt;
+    Site site{r.b(), node, {}, graph.type(node.outputs[0])};
+    for (ValueId v : node.inputs) site.in.push_back(r.Map(v));
+    const Val result = FirstMatch(site);
+    if (!result.valid()) return std::nullopt;
+    return std::vector<Val>{result};
+  });
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,202 @@
+// Rules about where numbers stand.
+#include <algorithm>
+#include <numeric>
+
+#include "frontend/ops/row.h"
+#include "frontend/passes/rule.h"
+
+namespace onnxtrain {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+bool AllAre(const Ints& values, int64_t value) {
+  return std::ranges::all_of(values, [&](int64_t v) { return v == value; });
+}
+
+// --- Views ----------------------------------------------------------------------------------------------------------
+
+Val SameType(const Site& s) { return s.in[0].type() == s.out ? s.in[0] : Val(); }
+
+Val ReshapeOfReshape(const Site& s) { return Reshape(InputOf(s.in[0], "Reshape"), s.out.shape); }
+
+Val TransposeOfNothing(const Site& s) {
+  const Ints perm = s.attrs().Ints("perm");
+  return std::ranges::is_sorted(perm) ? s.in[0] : Val();
+}
+
+Val TransposeOfTranspose(const Site& s) {
+  const Val x = InputOf(s.in[0], "Transpose");
+  if (!x) return Val();
+  const Ints inner = AttrsOf(s.in[0]).Ints("perm");
+  Ints perm = s.attrs().Ints("perm");
+  for (int64_t& axis : perm) axis = inner[axis];
+  return Transpose(x, perm);
+}
+
+// Where only axes of extent 1 move, no number does.
+Val TransposeOfOnes(const Site& s) {
+  Ints moved;
+  for (int64_t axis : s.attrs().Ints("perm")) {
+    if (s.in[0].shape()[axis] != 1) moved.push_back(axis);
+  }
+  return std::ranges::is_sorted(moved) ? Reshape(s.in[0], s.out.shape) : Val();
+}
+
+// The last two axes of a product's operand are exchanged by the product itself. A permutation that moves the last axis to
+// the place before last is such an exchange after one that leaves the last axis alone.
+Val TransposedOperand(const Site& s) {
+  std::array<Val, 2> operands = {s.in[0], s.in[1]};
+  std::array<bool, 2> swapped = {s.attrs().Int("trans_a") != 0, s.attrs().Int("trans_b") != 0};
+  bool any = false;
+  for (size_t i = 0; i < 2; ++i) {
+    const Val x = InputOf(operands[i], "Transpose");
+    if (!x) continue;
+    Ints perm = AttrsOf(operands[i]).Ints("perm");
+    const auto rank = static_cast<int64_t>(perm.size());
+    if (rank < 2 || perm[rank - 2] != rank - 1) continue;
+    std::swap(perm[rank - 2], perm[rank - 1]);
+    operands[i] = Transpose(x, perm);
+    swapped[i] = !swapped[i];
+    any = true;
+  }
+  return any ? MatMul(operands[0], operands[1], swapped[0], swapped[1]) : Val();
+}
+
+// A reduction over extents of 1 alone.
+Val ReduceNothing(const Site& s) {
+  return s.in[0].type().elements() == s.out.elements() ? Reshape(s.in[0], s.out.shape) : Val();
+}
+
+// --- Expand ---------------------------------------------------------------------------------------------------------
+
+Val ExpandOfExpand(const Site& s) {
+  const Val x = InputOf(s.in[0], "Expand");
+  return x ? Expand(x, s.out.shape) : Val();
+}
+
+// One number that is spread out stays one number, however it is arranged.
+Val RearrangeOfSplat(const Site& s) {
+  const Val x = InputOf(s.in[0], "Expand");
+  return x && x.type().elements() == 1 ? Expand(Reshape(x, {}), s.out.shape) : Val();
+}
+
+// The node's operator on other operands, or invalid where its row does not take them or gives another shape: some
+// elementwise operators do not broadcast.
+Val TryOp(const Site& s, const std::vector<Val>& in, const Shape& shape) {
+  std::vector<const Type*> types;
+  for (Val v : in) types.push_back(v ? &v.type() : nullptr);
+  Attrs attrs = s.attrs();
+  const auto inferred = InferTypes(s.node.op, types, attrs);
+  return inferred.ok() && inferred->front() == Type{s.out.dtype, shape} ? s.b.Op(s.node.op, in, s.attrs()) : Val();
+}
+
+// Elementwise operators spread their operands by themselves.
+Val ElementwiseOfExpand(const Site& s) {
+  const OpRow* row = FindOp(s.node.op);
+  if (row == nullptr || !row->elementwise || s.in.size() < 2) return Val();
+  for (size_t i = 0; i < s.in.size(); ++i) {
+    const Val x = InputOf(s.in[i], "Expand");
+    if (!x) continue;
+    Shape shape = x.shape();
+    for (size_t k = 0; k < s.in.size(); ++k) {
+      if (k == i) continue;
+      if (!s.in[k].valid()) return Val();
+      const auto both = BroadcastShapes(shape, s.in[k].shape());
+      if (!both.has_value()) return Val();
+      shape = *both;
+    }
+    if (shape != s.out.shape) continue;
+    std::vector<Val> in = s.in;
+    in[i] = x;
+    if (const Val y = TryOp(s, in, s.out.shape)) return y;
+  }
+  return Val();
+}
+
+// f(Expand(x)) = Expand(f(x)), also where the other operands are single numbers: f is computed on fewer elements.
+Val ExpandOfElementwise(const Site& s) {
+  const OpRow* row = FindOp(s.node.op);
+  if (row == nullptr || !row->elementwise || s.in.empty()) return Val();
+  std::vector<Val> in = s.in;
+  Shape shape;
+  bool any = false;
+  for (Val& v : in) {
+    if (!v.valid()) return Val();
+    if (v.type().elements() == 1 && v.rank() <= 1) continue;
+    const Val x = InputOf(v, "Expand");
+    if (!x || any) return Val();
+    v = x;
+    shape = x.shape();
+    any = true;
+  }
+  return any ? s.Fit(TryOp(s, in, shape)) : Val();
+}
+
+// --- Parts ----------------------------------------------------------------------------------------------------------
+
+Val WholeSlice(const Site& s) { return AllAre(s.attrs().Ints("steps"), 1) ? SameType(s) : Val(); }
+
+Val SliceOfSlice(const Site& s) {
+  const Val x = InputOf(s.in[0], "Slice");
+  if (!x || s.out.elements() == 0) return Val();
+  const Attrs inner = AttrsOf(s.in[0]);
+  Ints starts = s.attrs().Ints("starts"), steps = s.attrs().Ints("steps");
+  const Ints inner_starts = inner.Ints("starts"), inner_steps = inner.Ints("steps");
+  for (size_t i = 0; i < starts.size(); ++i) {
+    starts[i] = inner_starts[i] + starts[i] * inner_steps[i];
+    steps[i] *= inner_steps[i];
+  }
+  return s.b.Op("Slice", {x}, {{"starts", starts}, {"sizes", s.out.shape}, {"steps", steps}});
+}
+
+Val PadOfNothing(const Site& s) { return AllAre(s.attrs().Ints("pads"), 0) ? s.in[0] : Val(); }
+
+Val Only(const Site& s) { return s.in.size() == 1 ? s.in[0] : Val(); }
+
+// The axis along which two SliceGrads of one tensor adjoin, a before b, or -1.
+int AdjoiningAxis(Val a, Val b, const Attrs& at, const Attrs& bt) {
+  if (at.Ints("input_shape") != bt.Ints("input_shape") || !AllAre(at.Ints("steps"), 1) || !AllAre(bt.Ints("steps"), 1)) return -1;
+  const Ints from = at.Ints("starts"), to = bt.Ints("starts");
+  int found = -1;
+  for (int axis = 0; axis < a.rank(); ++axis) {
+    if (from[axis] == to[axis] && a.dim(axis) == b.dim(axis)) continue;
+    if (found >= 0 || from[axis] + a.dim(axis) != to[axis]) return -1;
+    found = axis;
+  }
+  return found;
+}
+
+// The gradients of adjoining slices of one tensor: written side by side instead of added.
+Val AddOfSliceGrads(const Site& s) {
+  Val a = InputOf(s.in[0], "SliceGrad"), b = InputOf(s.in[1], "SliceGrad");
+  if (!a || !b || a.dtype() != b.dtype()) return Val();
+  Attrs at = AttrsOf(s.in[0]), bt = AttrsOf(s.in[1]);
+  int axis = AdjoiningAxis(a, b, at, bt);
+  if (axis < 0) {
+    std::swap(a, b);
+    std::swap(at, bt);
+    axis = AdjoiningAxis(a, b, at, bt);
+  }
+  return axis < 0 ? Val() : s.b.Op("SliceGrad", {Concat({a, b}, axis)}, at);
+}
+
+}  // namespace
+
+std::span<const Rule> ShapeRules() {
+  static constexpr Rule kRules[] = {
+      {"Reshape", SameType},           {"Reshape", RearrangeOfSplat},      {"Reshape", ReshapeOfReshape},
+      {"Transpose", TransposeOfNothing}, {"Transpose", TransposeOfTranspose}, {"Transpose", TransposeOfOnes},
+      {"Transpose", RearrangeOfSplat}, {"MatMul", TransposedOperand},
+      {"ReduceSum", ReduceNothing},    {"ReduceMean", ReduceNothing},      {"ReduceMax", ReduceNothing},
+      {"ReduceMin", ReduceNothing},    {"ReduceProd", ReduceNothing},
+      {"Expand", SameType},            {"Expand", ExpandOfExpand},
+      {"", ElementwiseOfExpand},       {"", ExpandOfElementwise},
+      {"Slice", WholeSlice},           {"Slice", SliceOfSlice},            {"Slice", RearrangeOfSplat},
+      {"SliceGrad", WholeSlice},       {"Add", AddOfSliceGrads},
+      {"Pad", PadOfNothing},           {"Concat", Only},                   {"Split", Only},
+  };
+  return kRules;
+}
+
+}  // namespace onnxtrain
