@@ -194,7 +194,7 @@ absl::StatusOr<std::vector<std::string>> ColumnNames(bool header, const Record& 
   std::set<std::string> seen;
   for (size_t c = 0; c < first.size(); ++c) {
     names.emplace_back(header ? Trim(first[c]) : std::string_view());
-    if (names.back().empty()) names.back() = StrCat(c);
+    if (names.back().empty()) names.back() = StrCat(header ? "#" : "", c);
     if (!seen.insert(names.back()).second) return Invalid("row 1: two columns are named '", names.back(), "'");
   }
   return names;

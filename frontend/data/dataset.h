@@ -51,7 +51,7 @@ struct DatasetOptions {
 //   npy  one column, named after the file
 //   idx  columns "image" [28,28] and, where the labels lie beside the images, "label" []
 //   csv  one scalar column per column: i64 where all values are integers, else f64; a label column of names: i64 indices
-//        into its classes. Without a header the columns are named "0", "1", …
+//        into its classes. Without a header the columns are named "0", "1", …; one that the header leaves unnamed "#0"
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenDataset(const std::string& path, const DatasetOptions& options);
 
 // Samples that are in memory already: tensors[c] is column c, [n, …] of any one n > 0. Sample shapes, element types and

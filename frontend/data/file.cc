@@ -79,8 +79,9 @@ absl::StatusOr<size_t> InputFile::Read(std::span<std::byte> out) {
     const auto want = static_cast<unsigned>(std::min<size_t>(out.size() - done, 1 << 30));
     const int got = gzread(gz, out.data() + done, want);
     int error = Z_OK;
-    const char* message = gzerror(gz, &error);
-    if (got < 0 || error == Z_BUF_ERROR) return Invalid(error == Z_ERRNO ? std::strerror(errno) : message);
+    gzerror(gz, &error);
+    if (error == Z_BUF_ERROR) return Invalid("the gzip data end too early");
+    if (got < 0) return Invalid(error == Z_ERRNO ? std::strerror(errno) : "the gzip data are corrupt");
     if (got == 0) break;
     done += got;
   }
