@@ -92,33 +92,11 @@ ImportResult ImportAttention(ImportContext& c) {
   return std::vector<Val>{c.in(0).rank() == 3 ? MergeHeads(y) : y, h.k, h.v};
 }
 
-// --- Activations that ONNX Runtime's optimizer fuses in transformers ----------------------------------------------------
-
-Val Gelu(Val x, std::string approximate) { return x ? x.b().Op("Gelu", {x}, {{"approximate", std::move(approximate)}}) : x; }
-
-ImportResult ImportBiasGelu(ImportContext& c) {
-  RETURN_IF_ERROR(NeedInputs(c, 2));
-  return std::vector<Val>{Gelu(c.in(0) + c.in(1), "none")};
-}
-
-ImportResult ImportFastGelu(ImportContext& c) {
-  RETURN_IF_ERROR(NeedInputs(c, 1));
-  return std::vector<Val>{Gelu(c.has(1) ? c.in(0) + c.in(1) : c.in(0), "tanh")};
-}
-
-ImportResult ImportQuickGelu(ImportContext& c) {
-  RETURN_IF_ERROR(NeedInputs(c, 1));
-  return std::vector<Val>{c.in(0) * Sigmoid(c.in(0) * c.attrs().Float("alpha", 1.702))};
-}
-
 }  // namespace
 
 std::span<const OnnxOp> AttentionImports() {
   static constexpr OnnxOp ops[] = {
       {"", "Attention", 3, 7, ImportAttention},
-      {"com.microsoft", "BiasGelu", 2, 2, ImportBiasGelu},
-      {"com.microsoft", "FastGelu", 1, 2, ImportFastGelu},
-      {"com.microsoft", "QuickGelu", 1, 1, ImportQuickGelu},
   };
   return ops;
 }
