@@ -112,10 +112,10 @@ absl::StatusOr<std::vector<double>> ParseNumbers(std::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<Normalization> ParseNormalize(std::string_view text) {
-  if (text == "raw") return Normalization{};
-  if (text == "unit") return Normalization{.scale = 1.0 / 255};
-  if (text == "imagenet") return Normalization{1.0 / 255, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+absl::StatusOr<PixelScale> ParseNormalize(std::string_view text) {
+  if (text == "raw") return PixelScale{};
+  if (text == "unit") return PixelScale{.scale = 1.0 / 255};
+  if (text == "imagenet") return PixelScale{1.0 / 255, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
   const size_t slash = text.find('/');
   const auto wrong = [&] { return Invalid("expected unit, raw, imagenet or MEAN/STD like 0.1307/0.3081, got '", text, "'"); };
   if (slash == std::string_view::npos) return wrong();
@@ -125,7 +125,7 @@ absl::StatusOr<Normalization> ParseNormalize(std::string_view text) {
   for (double s : *std) {
     if (s <= 0) return Invalid("a deviation must be above 0, got ", s);
   }
-  return Normalization{1.0 / 255, *mean, *std};
+  return PixelScale{1.0 / 255, *mean, *std};
 }
 
 absl::StatusOr<SplitSpec> ParseSplit(std::string_view text) {

@@ -31,12 +31,12 @@ absl::StatusOr<std::vector<std::string>> ParseList(std::string_view text);
 absl::StatusOr<std::pair<std::string, std::string>> ParsePair(std::string_view text, std::string_view shape);
 
 // y = (x * scale - mean[c]) / std[c] on 8-bit pixels.
-struct Normalization {
+struct PixelScale {
   double scale = 1;
   std::vector<double> mean, std;  // empty, one for all channels, or one per channel
 };
 // unit, raw, imagenet, "0.1307/0.3081", "0.5,0.5,0.5/0.2,0.2,0.2"
-absl::StatusOr<Normalization> ParseNormalize(std::string_view text);
+absl::StatusOr<PixelScale> ParseNormalize(std::string_view text);
 
 struct SplitSpec {
   double fraction = 0;  // in (0, 1)
