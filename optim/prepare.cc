@@ -10,6 +10,7 @@ absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const Prepar
   ImportOptions import = options.import;
   import.batch = batch;
   import.training = training;
+  for (auto& [name, shape] : import.input_shapes) std::replace(shape.begin(), shape.end(), int64_t{-1}, batch);
   // --logits may name an internal value: everything behind it is then cut off.
   const auto& outputs = model.outputs();
   const std::string& logits = options.loss.logits;
