@@ -423,6 +423,11 @@ absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& column
   return found;
 }
 
+absl::StatusOr<BoundData> BindData(const std::vector<OnnxModel::Input>& inputs, std::shared_ptr<const Dataset> dataset,
+                                   const BindSpec& spec) {
+  return Binder(inputs, std::move(dataset), spec).Run();
+}
+
 FeedSpec LabelFeed(const BoundData& data, const LossChoice& loss) {
   return {.feed = kLabelFeed, .columns = data.label_columns, .sample = loss.label};
 }
