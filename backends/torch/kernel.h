@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
 #include "backends/kernel_table.h"

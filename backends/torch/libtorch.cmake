@@ -16,3 +16,5 @@ else()
   target_link_libraries(onnxtrain_libtorch INTERFACE ${TORCH_CPU_LIBRARY} ${TORCH_LIBRARY} ${C10_LIBRARY})
   target_compile_definitions(onnxtrain_libtorch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
 endif()
+# Only the declarations of the operators in use.
+target_compile_definitions(onnxtrain_libtorch INTERFACE AT_PER_OPERATOR_HEADERS)

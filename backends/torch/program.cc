@@ -1,5 +1,6 @@
 #include "backends/torch/program.h"
 
+#include <algorithm>
 #include <map>
 
 #include <ATen/core/Tensor.h>
@@ -58,10 +59,10 @@ class TorchProgram : public Program {
   absl::Status Bind(Binding& binding, BufferView view, size_t bytes, std::string_view what);
   absl::Status CheckBound() const;
   absl::Status Refresh();
-  const Binding* BindingOf(ValueId value) const;
+  const Binding* BindingOf(const Place& place) const;
   const Binding& OutputBinding(int32_t output) const;
-  at::Tensor ViewAt(const Binding& binding, size_t offset, const Type& type) const;
-  at::Tensor MakeView(ValueId value) const;
+  at::Tensor ViewAt(const Place& place, const Type& type) const;
+  bool Changed(const Place& place) const;
   absl::Status Prepare(Step& step);
   aten::Run PrepareNode(const Node& node) const;
   absl::Status BindZeros(std::vector<std::unique_ptr<Buffer>>* buffers);
@@ -78,7 +79,7 @@ class TorchProgram : public Program {
   std::vector<Binding> inputs_, outputs_;
   Binding arena_;
   std::vector<at::Tensor> views_;     // by value id; undefined where the value has no place
-  bool stale_ = true;
+  bool stale_ = true, never_prepared_ = true;
 };
 
 TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at::Device device)
@@ -91,9 +92,7 @@ TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at
   outputs_.resize(graph_.outputs().size());
   views_.resize(graph_.values().size());
   for (int32_t n : plan_.order) steps_.push_back({.where = NodeTag(graph_.nodes()[n]), .node = n});
-  for (const Copy& copy : plan_.copies) {
-    steps_.push_back({.where = StrCat("[output '", graph_.outputs()[copy.output].name, "'] "), .copy = copy});
-  }
+  for (const Copy& copy : plan_.copies) steps_.push_back({.where = "[outputs] ", .copy = copy});
 }
 
 absl::Status TorchProgram::UploadConstants() {
@@ -151,8 +150,7 @@ const Binding& TorchProgram::OutputBinding(int32_t output) const {
 }
 
 // Null where the value lives in a constant or nowhere.
-const Binding* TorchProgram::BindingOf(ValueId value) const {
-  const Place& place = plan_.places[value];
+const Binding* TorchProgram::BindingOf(const Place& place) const {
   switch (place.where) {
     case Place::Where::kArena: return &arena_;
     case Place::Where::kInput: return &inputs_[place.index];
@@ -163,16 +161,23 @@ const Binding* TorchProgram::BindingOf(ValueId value) const {
   return nullptr;
 }
 
-at::Tensor TorchProgram::ViewAt(const Binding& binding, size_t offset, const Type& type) const {
-  return ViewOf(static_cast<std::byte*>(binding.view.buffer->data()) + binding.view.offset + offset, type, device_);
+// Undefined where the place is none.
+at::Tensor TorchProgram::ViewAt(const Place& place, const Type& type) const {
+  void* data = nullptr;
+  if (place.where == Place::Where::kConstant) {
+    data = constants_.at(place.index).data_ptr();
+  } else if (const Binding* binding = BindingOf(place)) {
+    data = static_cast<std::byte*>(binding->view.buffer->data()) + binding->view.offset +
+           (place.where == Place::Where::kArena ? place.offset : 0);
+  } else {
+    return {};
+  }
+  return ViewOf(data, type, device_);
 }
 
-at::Tensor TorchProgram::MakeView(ValueId value) const {
-  const Place& place = plan_.places[value];
-  if (place.where == Place::Where::kConstant) return constants_.at(place.index).view(graph_.type(value).shape);
-  const Binding* binding = BindingOf(value);
-  if (binding == nullptr) return {};
-  return ViewAt(*binding, place.where == Place::Where::kArena ? place.offset : 0, graph_.type(value));
+bool TorchProgram::Changed(const Place& place) const {
+  const Binding* binding = BindingOf(place);
+  return binding != nullptr && binding->changed;
 }
 
 aten::Run TorchProgram::PrepareNode(const Node& node) const {
@@ -188,10 +193,8 @@ absl::Status TorchProgram::Prepare(Step& step) {
     if (step.node >= 0) {
       step.run = PrepareNode(graph_.nodes()[step.node]);
     } else {
-      const Type& type = graph_.type(step.copy.value);
-      step.run = [to = ViewAt(OutputBinding(step.copy.output), 0, type), from = views_[step.copy.value]] {
-        to.copy_(from);
-      };
+      const Type bytes{DType::kUInt8, {static_cast<int64_t>(step.copy.bytes)}};
+      step.run = [to = ViewAt(step.copy.to, bytes), from = ViewAt(step.copy.from, bytes)] { to.copy_(from); };
     }
   });
 }
@@ -201,25 +204,25 @@ absl::Status TorchProgram::Refresh() {
   RETURN_IF_ERROR(CheckBound());
   std::vector<bool> changed(views_.size());
   for (size_t v = 0; v < views_.size(); ++v) {
-    const Binding* binding = BindingOf(v);
-    changed[v] = binding != nullptr ? binding->changed : !views_[v].defined();
-    if (changed[v]) views_[v] = MakeView(v);
+    const Place& place = plan_.places[v];
+    changed[v] = Changed(place) || (place.where == Place::Where::kConstant && !views_[v].defined());
+    if (changed[v]) views_[v] = ViewAt(place, graph_.type(v));
   }
   auto touches = [&](const Step& step) {
-    if (step.node < 0) return changed[step.copy.value] || OutputBinding(step.copy.output).changed;
+    if (step.node < 0) return Changed(step.copy.from) || Changed(step.copy.to);
     const Node& node = graph_.nodes()[step.node];
     auto is_changed = [&](ValueId v) { return v != kNoValue && changed[v]; };
     return std::any_of(node.inputs.begin(), node.inputs.end(), is_changed) ||
            std::any_of(node.outputs.begin(), node.outputs.end(), is_changed);
   };
   for (Step& step : steps_) {
-    if (touches(step)) RETURN_IF_ERROR(Prepare(step));
+    if (never_prepared_ || touches(step)) RETURN_IF_ERROR(Prepare(step));
   }
   for (std::vector<Binding>* bindings : {&inputs_, &outputs_}) {
     for (Binding& binding : *bindings) binding.changed = false;
   }
   arena_.changed = false;
-  stale_ = false;
+  never_prepared_ = stale_ = false;
   return absl::OkStatus();
 }
 
@@ -267,7 +270,7 @@ void TorchProgram::Unbind() {
   arena_ = {};
   views_.assign(views_.size(), {});
   for (Step& step : steps_) step.run = nullptr;
-  stale_ = true;
+  never_prepared_ = stale_ = true;
 }
 
 // Zeros need not suit every kernel (a division of integers), so a run that fails here is no error.

@@ -26,8 +26,7 @@ std::vector<int64_t> SelectedSizes(const at::Tensor& whole, int64_t axis, const 
 
 Run Gather(const Args& a) {
   const int64_t axis = a.attrs().Int("axis"), n = a.in[0].size(axis);
-  const at::Tensor y = a.out[0].view(SelectedSizes(a.in[0], axis, a.in[1]));
-  return [=, x = a.in[0], index = a.in[1].flatten()]() mutable {
+  return [=, y = a.out[0].view(SelectedSizes(a.in[0], axis, a.in[1])), x = a.in[0], index = a.in[1].flatten()]() mutable {
     at::index_select_out(y, x, axis, SafeIndex(index, n));
   };
 }

@@ -176,7 +176,8 @@ at::Tensor Weights(const Args& a, const Window& w, at::IntArrayRef input, at::In
 
 Run AveragePool(const Args& a) {
   const Window w = WindowOfPool(a);
-  const at::Tensor x = Spatial2(a.in[0]), y = Spatial2(a.out[0]);
+  const at::Tensor x = Spatial2(a.in[0]);
+  at::Tensor y = Spatial2(a.out[0]);
   const SumPool pool = SumPoolOf(w, x.options());
   const DType dtype = a.graph.type(a.node.inputs[0]).dtype;
   const at::Tensor weights = Weights(a, w, x.sizes().slice(2), y.sizes().slice(2), dtype);

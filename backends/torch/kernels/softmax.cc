@@ -40,10 +40,10 @@ at::Tensor Flat3(const at::Tensor& x) {
 
 // softmax(scale q kᵀ + mask) v
 Run Attention(const Args& a) {
-  const at::Tensor q = Flat3(a.in[0]), k = Flat3(a.in[1]).transpose(1, 2), v = Flat3(a.in[2]), y = Flat3(a.out[0]);
+  const at::Tensor q = Flat3(a.in[0]), k = Flat3(a.in[1]).transpose(1, 2), v = Flat3(a.in[2]);
   std::vector<int64_t> sizes = a.in[0].sizes().vec();
   sizes.back() = a.in[1].size(-2);
-  return [=, mask = a.In(3), scale = a.attrs().Float("scale")]() mutable {
+  return [=, y = Flat3(a.out[0]), mask = a.In(3), scale = a.attrs().Float("scale")]() mutable {
     at::Tensor scores = at::bmm(q, k).mul_(scale);
     if (mask.defined()) scores.view(sizes).add_(mask);
     at::bmm_out(y, at::_softmax(scores, -1, false), v);
