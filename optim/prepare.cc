@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
+#include "optim/optimize.h"
 
 namespace onnxtrain {
 
@@ -15,7 +16,9 @@ absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const Prepar
   const auto& outputs = model.outputs();
   const std::string& logits = options.loss.logits;
   if (!logits.empty() && std::find(outputs.begin(), outputs.end(), logits) == outputs.end()) import.outputs = {logits};
-  return Import(model, import);
+  ASSIGN_OR_RETURN(ImportedModel imported, Import(model, import));
+  ASSIGN_OR_RETURN(imported.graph, OptimizeForward(std::move(imported.graph)));
+  return imported;
 }
 
 absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {
