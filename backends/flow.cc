@@ -7,20 +7,13 @@
 namespace onnxtrain {
 namespace {
 
-void MarkRunning(const Graph& graph, Flow* flow) {
-  const auto& nodes = graph.nodes();
-  std::vector<bool> wanted(graph.values().size(), false);
-  for (const GraphOutput& output : graph.outputs()) wanted[output.value] = true;
-  flow->rows.assign(nodes.size(), nullptr);
-  for (size_t n = nodes.size(); n-- > 0;) {
-    const Node& node = nodes[n];
-    const bool needed = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return wanted[v]; });
-    if (!needed || node.op == "Constant") continue;
-    flow->rows[n] = FindOp(node.op);
-    CHECK(flow->rows[n] != nullptr) << "no such operator: " << node.op;
-    for (ValueId v : node.inputs) {
-      if (v != kNoValue) wanted[v] = true;
-    }
+void FindRows(const Graph& graph, Flow* flow) {
+  const std::vector<bool> running = RunningNodes(graph);
+  flow->rows.assign(graph.nodes().size(), nullptr);
+  for (size_t n = 0; n < running.size(); ++n) {
+    if (!running[n]) continue;
+    flow->rows[n] = FindOp(graph.nodes()[n].op);
+    CHECK(flow->rows[n] != nullptr) << "no such operator: " << graph.nodes()[n].op;
   }
 }
 
@@ -144,9 +137,25 @@ bool Flow::CanOverwrite(int32_t node, ValueId out, ValueId r) const {
   return true;
 }
 
+std::vector<bool> RunningNodes(const Graph& graph) {
+  const auto& nodes = graph.nodes();
+  std::vector<bool> wanted(graph.values().size(), false), running(nodes.size(), false);
+  for (const GraphOutput& output : graph.outputs()) wanted[output.value] = true;
+  for (size_t n = nodes.size(); n-- > 0;) {
+    const Node& node = nodes[n];
+    if (node.op == "Constant") continue;
+    running[n] = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return wanted[v]; });
+    if (!running[n]) continue;
+    for (ValueId v : node.inputs) {
+      if (v != kNoValue) wanted[v] = true;
+    }
+  }
+  return running;
+}
+
 Flow MakeFlow(const Graph& graph, bool reuse) {
   Flow flow{.graph = &graph};
-  MarkRunning(graph, &flow);
+  FindRows(graph, &flow);
   MakeGroups(graph, reuse, &flow);
   DataEdges(graph, &flow);
   BindInputsAndConstants(graph, &flow);

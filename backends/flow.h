@@ -30,6 +30,9 @@ struct Flow {
   bool CanOverwrite(int32_t node, ValueId out, ValueId r) const;
 };
 
+// By node: does an output depend on it? Constants do not count as nodes.
+std::vector<bool> RunningNodes(const Graph& graph);
+
 Flow MakeFlow(const Graph& graph, bool reuse);
 
 }  // namespace onnxtrain

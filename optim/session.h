@@ -26,7 +26,7 @@
 namespace onnxtrain {
 
 struct SessionOptions {
-  ImportOptions import;          // batch and training are set by the session; an extent of -1 in input_shapes is the batch
+  ImportOptions import;          // batch and training are set by the session
   LossSpec loss;
   LabelInfo labels;
   TrainableSpec trainable;

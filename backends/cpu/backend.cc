@@ -1,1 +1,54 @@
 #include "backends/backend.h"
+
+#include <omp.h>
+
+#include <dnnl.hpp>
+
+#include "backends/cpu/buffer.h"
+#include "backends/cpu/isa.h"
+#include "backends/cpu/kernel.h"
+#include "backends/cpu/legalize.h"
+#include "backends/cpu/program.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+class CpuBackend : public Backend {
+ public:
+  explicit CpuBackend(const BackendOptions& options) : options_(options) {}
+
+  std::string name() const override { return "cpu"; }
+  std::string device() const override { return "cpu"; }
+  std::string description() const override {
+    const dnnl_version_t* v = dnnl::version();
+    const int threads = options_.threads > 0 ? options_.threads : omp_get_max_threads();
+    return StrCat("cpu: oneDNN ", v->major, ".", v->minor, ".", v->patch, ", vector kernels for ", NameOf(CurrentIsa()),
+                  ", ", threads, threads == 1 ? " thread" : " threads");
+  }
+
+  bool Supports(const Graph& graph, const Node& node) const override {
+    return node.op == "Constant" || FindKernel(graph, node) != nullptr;
+  }
+  absl::StatusOr<Graph> Legalize(const Graph& graph) const override { return LegalizeGraph(graph); }
+  absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& graph, const CompileOptions& options) override {
+    return CompileProgram(graph, options, options_.threads);
+  }
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return AllocateBuffer(bytes); }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+ private:
+  BackendOptions options_;
+};
+
+}  // namespace
+}  // namespace onnxtrain::cpu
+
+extern "C" onnxtrain::Backend* onnxtrain_create_backend(const onnxtrain::BackendOptions& options, absl::Status* status) {
+  if (options.device != "cpu") {
+    *status = onnxtrain::Invalid("the cpu backend has no device '", options.device, "'");
+    return nullptr;
+  }
+  *status = absl::OkStatus();
+  return new onnxtrain::cpu::CpuBackend(options);
+}

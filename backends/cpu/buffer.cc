@@ -1,0 +1,51 @@
+#include "backends/cpu/buffer.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+// Anonymous pages: zeroed by the system, aligned to 4096, and large ones may become huge pages.
+class HostBuffer : public Buffer {
+ public:
+  HostBuffer(void* data, size_t size, size_t mapped) : data_(static_cast<std::byte*>(data)), size_(size), mapped_(mapped) {}
+  ~HostBuffer() override { munmap(data_, mapped_); }
+
+  size_t size() const override { return size_; }
+  void* data() override { return data_; }
+  absl::Status Write(size_t offset, std::span<const std::byte> bytes) override {
+    RETURN_IF_ERROR(CheckRange(offset, bytes.size()));
+    if (!bytes.empty()) std::memcpy(data_ + offset, bytes.data(), bytes.size());
+    return absl::OkStatus();
+  }
+  absl::Status Read(size_t offset, std::span<std::byte> bytes) const override {
+    RETURN_IF_ERROR(CheckRange(offset, bytes.size()));
+    if (!bytes.empty()) std::memcpy(bytes.data(), data_ + offset, bytes.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status CheckRange(size_t offset, size_t bytes) const {
+    if (offset <= size_ && bytes <= size_ - offset) return absl::OkStatus();
+    return absl::OutOfRangeError(StrCat("bytes ", offset, " to ", offset + bytes, " of a buffer of ", size_));
+  }
+
+  std::byte* data_;
+  size_t size_, mapped_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes) {
+  const size_t mapped = bytes == 0 ? 1 : bytes;
+  void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return absl::ResourceExhaustedError(StrCat("no memory for a buffer of ", bytes, " bytes"));
+  if (bytes >= (size_t{4} << 20)) madvise(data, mapped, MADV_HUGEPAGE);
+  return std::make_unique<HostBuffer>(data, bytes, mapped);
+}
+
+}  // namespace onnxtrain::cpu

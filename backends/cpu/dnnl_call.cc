@@ -1,0 +1,58 @@
+#include "backends/cpu/dnnl_call.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+dnnl::stream& Stream() {
+  static auto* stream = new dnnl::stream(Engine());
+  return *stream;
+}
+
+void Check(dnnl_status_t status, const char* what) {
+  if (status != dnnl_success) throw dnnl::error(status, what);
+}
+
+}  // namespace
+
+dnnl::engine& Engine() {
+  static auto* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return *engine;
+}
+
+dnnl::primitive_attr UserScratchpad() {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attr;
+}
+
+dnnl::memory::desc Plain(const Shape& extents, const Shape& strides, dnnl::memory::data_type type) {
+  return {dnnl::memory::dims(extents.begin(), extents.end()), type, dnnl::memory::dims(strides.begin(), strides.end())};
+}
+
+dnnl::memory::desc Plain(const Shape& extents) { return Plain(extents, Strides(extents)); }
+
+dnnl::memory::desc AnyLayout(const Shape& extents) {
+  return {dnnl::memory::dims(extents.begin(), extents.end()), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
+}
+
+DnnlCall::DnnlCall(const dnnl::primitive& primitive, const std::vector<std::pair<int, dnnl::memory::desc>>& arguments)
+    : primitive_(primitive), pointers_(arguments.size(), nullptr) {
+  for (const auto& [arg, desc] : arguments) {
+    memories_.push_back(dnnl::memory(desc, Engine(), DNNL_MEMORY_NONE));
+    args_.push_back({arg, memories_.back().get()});
+  }
+}
+
+void DnnlCall::Run(std::initializer_list<const void*> pointers) {
+  size_t i = 0;
+  for (const void* p : pointers) {
+    if (p != pointers_[i]) memories_[i].set_data_handle(const_cast<void*>(p), Stream());
+    pointers_[i++] = p;
+  }
+  // The C function: the C++ one would build a map on every call.
+  Check(dnnl_primitive_execute(primitive_.get(), Stream().get(), static_cast<int>(args_.size()), args_.data()),
+        "could not execute a primitive");
+  Check(dnnl_stream_wait(Stream().get()), "could not wait for a stream");
+}
+
+}  // namespace onnxtrain::cpu

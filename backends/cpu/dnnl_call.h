@@ -1,0 +1,45 @@
+// One prepared oneDNN primitive with its arguments. Only this backend's kernels include it.
+#pragma once
+
+#include <dnnl.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frontend/graph/type.h"
+
+namespace onnxtrain::cpu {
+
+dnnl::engine& Engine();
+dnnl::primitive_attr UserScratchpad();
+
+// A plain row-major tensor of these extents and strides.
+dnnl::memory::desc Plain(const Shape& extents, const Shape& strides, dnnl::memory::data_type type = dnnl::memory::data_type::f32);
+dnnl::memory::desc Plain(const Shape& extents);
+// Of any layout that the primitive likes best.
+dnnl::memory::desc AnyLayout(const Shape& extents);
+
+inline size_t Aligned64(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+class DnnlCall {
+ public:
+  // `arguments`: DNNL_ARG_… with the layout of each, in the order in which Run gets the pointers.
+  DnnlCall(const dnnl::primitive& primitive, const std::vector<std::pair<int, dnnl::memory::desc>>& arguments);
+
+  // Throws dnnl::error.
+  void Run(std::initializer_list<const void*> pointers);
+
+ private:
+  dnnl::primitive primitive_;
+  std::vector<dnnl::memory> memories_;
+  std::vector<dnnl_exec_arg_t> args_;
+  std::vector<const void*> pointers_;  // what the memories point to now
+};
+
+// Is it oneDNN's reference implementation, slower than the others by orders of magnitude?
+template <typename PrimitiveDesc>
+bool IsReference(const PrimitiveDesc& desc) {
+  return std::string(desc.impl_info_str()).find("ref") != std::string::npos;
+}
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,23 @@
+#include "backends/cpu/guard.h"
+
+#include <dnnl.hpp>
+#include <new>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain::cpu {
+
+absl::Status Guard(const std::function<void()>& f) {
+  try {
+    f();
+    return absl::OkStatus();
+  } catch (const dnnl::error& e) {
+    if (e.status == dnnl_out_of_memory) return absl::ResourceExhaustedError("oneDNN has run out of memory");
+    return absl::InternalError(StrCat("oneDNN: ", e.message == nullptr ? "unknown error" : e.message, " (status ",
+                                      static_cast<int>(e.status), ")"));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no memory left");
+  }
+}
+
+}  // namespace onnxtrain::cpu

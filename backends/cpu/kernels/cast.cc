@@ -1,0 +1,78 @@
+// Cast between all element types. Floats outside an integer's range saturate, NaN becomes 0.
+#include <limits>
+
+#include "backends/cpu/kernels/typed.h"
+#include "backends/cpu/parallel.h"
+#include "backends/cpu/kernel.h"
+#include "frontend/base/half.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+struct Half { uint16_t bits; };
+struct BFloat16 { uint16_t bits; };
+struct Bool { uint8_t value; };
+
+template <typename T>
+auto Load(T x) { return x; }
+float Load(Half x) { return HalfToFloat(x.bits); }
+float Load(BFloat16 x) { return BFloat16ToFloat(x.bits); }
+uint8_t Load(Bool x) { return x.value; }
+
+template <typename To, typename From>
+To Convert(From x) {
+  if constexpr (std::is_same_v<To, Bool>) {
+    return {static_cast<uint8_t>(x != From(0))};
+  } else if constexpr (std::is_same_v<To, Half>) {
+    return {FloatToHalf(static_cast<float>(x))};
+  } else if constexpr (std::is_same_v<To, BFloat16>) {
+    return {FloatToBFloat16(static_cast<float>(x))};
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    if (x != x) return 0;
+    // The limits as floats may lie just outside: compare so that what is left converts exactly.
+    if (x >= static_cast<From>(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
+    if (x <= static_cast<From>(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
+    return static_cast<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+template <typename F>
+auto ForAny(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kFloat32: return f(float());
+    case DType::kFloat64: return f(double());
+    case DType::kFloat16: return f(Half());
+    case DType::kBFloat16: return f(BFloat16());
+    case DType::kBool: return f(Bool());
+    default: return ForInteger(dtype, f);
+  }
+}
+
+template <typename From, typename To>
+Kernel CastKernel(int64_t n) {
+  return {.run = [n](const Args& args) {
+    const From* x = args.in<From>();
+    To* y = args.out<To>();
+    Parallel(n, 2, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] = Convert<To>(Load(x[i]));
+    });
+  }};
+}
+
+absl::StatusOr<Kernel> PrepareCast(const KernelContext& c) {
+  const int64_t n = c.out().elements();
+  return ForAny(c.in().dtype, [&]<typename From>(From) {
+    return ForAny(c.out().dtype, [&]<typename To>(To) { return CastKernel<From, To>(n); });
+  });
+}
+
+}  // namespace
+
+std::span<const KernelRow> CastKernels() {
+  static constexpr KernelRow kRows[] = {{"Cast", PrepareCast, kAnyType}};
+  return kRows;
+}
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,164 @@
+// Gathers, their gradients, ArgMax and ArgMin.
+#include <algorithm>
+#include <cstring>
+
+#include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/axis.h"
+#include "backends/cpu/kernels/typed.h"
+#include "backends/cpu/loop.h"
+#include "backends/cpu/parallel.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+// Negative indices count from the end; what is outside nevertheless is clamped, so that no foreign memory is read.
+int64_t Clamped(int64_t index, int64_t n) { return std::clamp<int64_t>(index < 0 ? index + n : index, 0, n - 1); }
+
+template <typename I>
+absl::StatusOr<Kernel> GatherKernel(const KernelContext& c) {
+  const AxisView x = ViewAround(c.in().shape, c.attrs().Int("axis"));
+  const int64_t count = c.in(1).elements();
+  const size_t bytes = x.inner * SizeOf(c.in().dtype);
+  return Kernel{.run = [=](const Args& args) {
+    const auto* from = args.in<char>();
+    auto* to = args.out<char>();
+    const I* index = args.in<I>(1);
+    Parallel(x.outer * count, x.inner, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i / count * x.n + Clamped(static_cast<int64_t>(index[i % count]), x.n);
+        std::memcpy(to + i * bytes, from + row * bytes, bytes);
+      }
+    });
+  }};
+}
+
+// Every thread adds to columns of its own, in the order of the indices.
+template <typename I>
+absl::StatusOr<Kernel> GatherGradKernel(const KernelContext& c) {
+  const AxisView x = ViewAround(c.out().shape, c.attrs().Int("axis"));
+  const int64_t count = c.in(1).elements();
+  return Kernel{.run = [=](const Args& args) {
+    const float* dy = args.in();
+    float* dx = args.out();
+    const I* index = args.in<I>(1);
+    Parallel(x.outer * x.inner, x.n + count, [&](int64_t begin, int64_t end) {
+      while (begin < end) {
+        const int64_t block = begin / x.inner, column = begin % x.inner;
+        const int64_t width = std::min(x.inner - column, end - begin);
+        float* to = dx + block * x.n * x.inner + column;
+        const float* from = dy + block * count * x.inner + column;
+        for (int64_t i = 0; i < x.n; ++i) std::fill_n(to + i * x.inner, width, 0.0f);
+        for (int64_t i = 0; i < count; ++i) {
+          float* row = to + Clamped(static_cast<int64_t>(index[i]), x.n) * x.inner;
+          for (int64_t k = 0; k < width; ++k) row[k] += from[i * x.inner + k];
+        }
+        begin += width;
+      }
+    });
+  }};
+}
+
+// Iterates over the index tensor (operand 0) and the data tensor (operand 1) without its axis.
+Loop ElementsLoop(const Shape& index, const Shape& data, int64_t axis) {
+  Shape without = Strides(data);
+  without[axis] = 0;
+  const Shape strides[] = {Strides(index), without};
+  return MakeLoop(index, strides);
+}
+
+template <typename I, typename F>
+void ForElements(const Loop& loop, int64_t begin, int64_t end, const I* index, int64_t n, int64_t step, F f) {
+  ForRows(loop, begin, end, [&](const OperandOffsets& at, int64_t length) {
+    const int64_t inner = loop.InnerStride(1);
+    for (int64_t i = 0; i < length; ++i) {
+      f(at[0] + i, at[1] + i * inner + Clamped(static_cast<int64_t>(index[at[0] + i]), n) * step);
+    }
+  });
+}
+
+template <typename I>
+absl::StatusOr<Kernel> GatherElementsKernel(const KernelContext& c) {
+  const int64_t axis = c.attrs().Int("axis");
+  const Loop loop = ElementsLoop(c.in(1).shape, c.in().shape, axis);
+  const int64_t n = c.in().shape[axis], step = Strides(c.in().shape)[axis];
+  return ForSize(c.in().dtype, [&]<typename T>(T) {
+    return Kernel{.run = [=](const Args& args) {
+      Parallel(loop.size(), 4, [&](int64_t begin, int64_t end) {
+        ForElements(loop, begin, end, args.in<I>(1), n, step,
+                    [&](int64_t y, int64_t x) { args.out<T>()[y] = args.in<T>()[x]; });
+      });
+    }};
+  });
+}
+
+template <typename I>
+absl::StatusOr<Kernel> GatherElementsGradKernel(const KernelContext& c) {
+  const int64_t axis = c.attrs().Int("axis"), size = c.out().elements();
+  const Loop loop = ElementsLoop(c.in(1).shape, c.out().shape, axis);
+  const int64_t n = c.out().shape[axis], step = Strides(c.out().shape)[axis];
+  return Kernel{.run = [=](const Args& args) {
+    std::fill_n(args.out(), size, 0.0f);
+    ForElements(loop, 0, loop.size(), args.in<I>(1), n, step,
+                [&](int64_t y, int64_t x) { args.out()[x] += args.in()[y]; });
+  }};
+}
+
+template <typename F>
+absl::StatusOr<Kernel> ForIndex(const KernelContext& c, F f) {
+  return c.in(1).dtype == DType::kInt32 ? f(int32_t()) : f(int64_t());
+}
+absl::StatusOr<Kernel> PrepareGather(const KernelContext& c) {
+  return ForIndex(c, [&]<typename I>(I) { return GatherKernel<I>(c); });
+}
+absl::StatusOr<Kernel> PrepareGatherGrad(const KernelContext& c) {
+  return ForIndex(c, [&]<typename I>(I) { return GatherGradKernel<I>(c); });
+}
+absl::StatusOr<Kernel> PrepareGatherElements(const KernelContext& c) {
+  return ForIndex(c, [&]<typename I>(I) { return GatherElementsKernel<I>(c); });
+}
+absl::StatusOr<Kernel> PrepareGatherElementsGrad(const KernelContext& c) {
+  return ForIndex(c, [&]<typename I>(I) { return GatherElementsGradKernel<I>(c); });
+}
+
+// The index of the extreme element; a NaN is more extreme than any number.
+template <bool kMax, typename T>
+absl::StatusOr<Kernel> ArgKernel(const KernelContext& c) {
+  const AxisView x = ViewAround(c.in().shape, c.attrs().Int("axis"));
+  const bool last = c.attrs().Int("select_last_index") != 0;
+  return Kernel{.run = [=](const Args& args) {
+    Parallel(x.outer * x.inner, x.n, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T* line = args.in<T>() + i / x.inner * x.n * x.inner + i % x.inner;
+        int64_t best = 0;
+        for (int64_t k = 1; k < x.n; ++k) {
+          const T now = line[k * x.inner], then = line[best * x.inner];
+          const bool more = kMax ? now > then : now < then;
+          if (more || (now != now && then == then) || (last && (now == then || (now != now && then != then)))) best = k;
+        }
+        args.out<int64_t>()[i] = best;
+      }
+    });
+  }};
+}
+
+template <bool kMax>
+absl::StatusOr<Kernel> PrepareArg(const KernelContext& c) {
+  return ForNumber(c.in().dtype, [&]<typename T>(T) { return ArgKernel<kMax, T>(c); });
+}
+
+}  // namespace
+
+std::span<const KernelRow> IndexKernels() {
+  constexpr TypeSet kGradient = kFloat | Only(DType::kInt32) | Only(DType::kInt64);
+  static constexpr KernelRow kRows[] = {
+      {"Gather", PrepareGather, kAnyType},
+      {"GatherGrad", PrepareGatherGrad, kGradient},
+      {"GatherElements", PrepareGatherElements, kAnyType},
+      {"GatherElementsGrad", PrepareGatherElementsGrad, kGradient},
+      {"ArgMax", PrepareArg<true>, kFloat | kInts},
+      {"ArgMin", PrepareArg<false>, kFloat | kInts},
+  };
+  return kRows;
+}
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,114 @@
+#include "backends/cpu/kernels/matmul.h"
+
+#include "backends/cpu/dnnl_call.h"
+#include "backends/cpu/kernels/typed.h"
+#include "backends/cpu/loop.h"
+#include "backends/cpu/parallel.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+void Transpose(bool yes, Shape* extents, Shape* strides) {
+  if (!yes) return;
+  const size_t r = extents->size();
+  std::swap((*extents)[r - 1], (*extents)[r - 2]);
+  std::swap((*strides)[r - 1], (*strides)[r - 2]);
+}
+
+// Extents with leading ones up to `rank`, and strides that go with them.
+void PadRank(size_t rank, Shape* extents, Shape* strides) {
+  while (extents->size() < rank) {
+    extents->insert(extents->begin(), 1);
+    strides->insert(strides->begin(), extents->size() > 1 ? (*extents)[1] * (*strides)[0] : 1);
+  }
+}
+
+bool BatchIsOne(const Shape& shape) {
+  return std::all_of(shape.begin(), shape.end() - 2, [](int64_t d) { return d == 1; });
+}
+
+Shape FlatRows(const Shape& shape) { return {NumElements(shape) / std::max<int64_t>(1, shape.back()), shape.back()}; }
+Shape LastTwo(const Shape& shape) { return Shape(shape.end() - 2, shape.end()); }
+
+}  // namespace
+
+Product ProductOf(const Shape& a, const Shape& b, const Shape& y, bool trans_a, bool trans_b) {
+  if (a.size() > 2 && BatchIsOne(b) && !trans_a && NumElements(a) > 0) {
+    return ProductOf(FlatRows(a), LastTwo(b), FlatRows(y), false, trans_b);
+  }
+  Product p{a, b, y, Strides(a), Strides(b), Strides(y), 0, 0, 0};
+  Transpose(trans_a, &p.a, &p.a_strides);
+  Transpose(trans_b, &p.b, &p.b_strides);
+  PadRank(y.size(), &p.a, &p.a_strides);
+  PadRank(y.size(), &p.b, &p.b_strides);
+  p.m = p.a[y.size() - 2];
+  p.k = p.a[y.size() - 1];
+  p.n = p.b[y.size() - 1];
+  return p;
+}
+
+namespace {
+
+Product ProductOfNode(const KernelContext& c) {
+  return ProductOf(c.in(0).shape, c.in(1).shape, c.out().shape, c.attrs().Int("trans_a"), c.attrs().Int("trans_b"));
+}
+
+// Nothing to multiply: oneDNN takes no empty tensors.
+Kernel Zeros(int64_t n) {
+  return {.run = [n](const Args& args) { std::fill_n(args.out(), n, 0.0f); }};
+}
+
+absl::StatusOr<Kernel> PrepareMatMul(const KernelContext& c) {
+  const Product p = ProductOfNode(c);
+  if (c.out().elements() == 0 || p.k == 0) return Zeros(c.out().elements());
+  const auto a = Plain(p.a, p.a_strides), b = Plain(p.b, p.b_strides), y = Plain(p.y, p.y_strides);
+  const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(a, b, y), UserScratchpad(), Engine());
+  const auto call = std::make_shared<DnnlCall>(
+      dnnl::matmul(desc), std::vector<std::pair<int, dnnl::memory::desc>>{
+                              {DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, y},
+                              {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}});
+  return Kernel{.run = [call](const Args& args) {
+    call->Run({args.inputs[0], args.inputs[1], args.outputs[0], args.workspace});
+  }, .workspace = desc.scratchpad_desc().get_size()};
+}
+
+// Products of integers are rare and small.
+template <typename T>
+Kernel IntegerProduct(const Product& p) {
+  Shape batch(p.y.begin(), p.y.end() - 2);
+  const auto batch_strides = [&](const Shape& extents, const Shape& strides) {
+    Shape s(strides.begin(), strides.end() - 2);
+    for (size_t i = 0; i < s.size(); ++i) s[i] = extents[i] == 1 ? 0 : s[i];
+    return s;
+  };
+  const Shape strides[] = {batch_strides(p.y, p.y_strides), batch_strides(p.a, p.a_strides), batch_strides(p.b, p.b_strides)};
+  const Loop loop = MakeLoop(batch, strides);
+  const size_t r = p.y.size();
+  const int64_t a_row = p.a_strides[r - 2], a_column = p.a_strides[r - 1], b_row = p.b_strides[r - 2], b_column = p.b_strides[r - 1];
+  return {.run = [=](const Args& args) {
+    ForRows(loop, 0, loop.size(), [&](const OperandOffsets& at, int64_t count) {
+      for (int64_t i = 0; i < count * p.m * p.n; ++i) {
+        const int64_t q = i / (p.m * p.n), row = i / p.n % p.m, column = i % p.n;
+        const T* a = args.in<T>(0) + at[1] + q * loop.InnerStride(1) + row * a_row;
+        const T* b = args.in<T>(1) + at[2] + q * loop.InnerStride(2) + column * b_column;
+        uint64_t sum = 0;
+        for (int64_t k = 0; k < p.k; ++k) sum += uint64_t(a[k * a_column]) * uint64_t(b[k * b_row]);
+        args.out<T>()[at[0] + q * loop.InnerStride(0) + row * p.n + column] = static_cast<T>(sum);
+      }
+    });
+  }};
+}
+
+absl::StatusOr<Kernel> PrepareIntegerMatMul(const KernelContext& c) {
+  const Product p = ProductOfNode(c);
+  return ForInteger(c.out().dtype, [&]<typename T>(T) { return IntegerProduct<T>(p); });
+}
+
+}  // namespace
+
+std::span<const KernelRow> MatmulKernels() {
+  static constexpr KernelRow kRows[] = {{"MatMul", PrepareMatMul}, {"MatMul", PrepareIntegerMatMul, kInts}};
+  return kRows;
+}
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,251 @@
+// Batch and layer normalization, forward and backward.
+#include <algorithm>
+#include <cmath>
+
+#include "backends/cpu/isa.h"
+#include "backends/cpu/kernel.h"
+#include "backends/cpu/parallel.h"
+
+namespace onnxtrain::cpu {
+
+struct NormLeaf {
+  double (*sum)(const float* x, int64_t n);
+  double (*squares_around)(const float* x, int64_t n, float mean);
+  double (*dot_around)(const float* dy, const float* x, int64_t n, float mean);
+  // y = (x − mean)·scale + bias
+  void (*affine)(const float* x, int64_t n, float mean, float scale, float bias, float* y);
+  // dx = (dy − a − (x − mean)·b)·k
+  void (*batch_grad)(const float* dy, const float* x, int64_t n, float mean, float a, float b, float k, float* dx);
+  void (*layer_row)(const float* x, const float* scale, const float* bias, int64_t n, double epsilon, float* y,
+                    float* mean, float* rstd);
+  // Adds to dscale and dbias. dx may be dy.
+  void (*layer_grad_row)(const float* dy, const float* x, const float* scale, int64_t n, float mean, float rstd,
+                         float* dx, double* dscale, double* dbias);
+  void (*add_columns)(const float* x, int64_t n, double* acc);
+  void (*add_square_columns)(const float* x, const float* mean, int64_t n, double* acc);
+  void (*add_dot_columns)(const float* dy, const float* x, const float* mean, int64_t n, double* dy_acc,
+                          double* dot_acc);
+};
+
+}  // namespace onnxtrain::cpu
+
+#define ONNXTRAIN_LEAF "backends/cpu/kernels/norm.leaf.inc"
+#include "backends/cpu/foreach_isa.inc"
+
+namespace onnxtrain::cpu {
+namespace {
+
+const NormLeaf& Leaf() { return ONNXTRAIN_PICK(kNorm); }
+
+// x [N,C,…] as N planes of `inner` elements for each of C channels.
+struct Planes {
+  int64_t samples, channels, inner;
+
+  int64_t count() const { return samples * inner; }  // elements per channel
+  int64_t At(int64_t sample, int64_t channel) const { return (sample * channels + channel) * inner; }
+};
+
+Planes PlanesOf(const Shape& x) {
+  Planes p{x[0], x[1], 1};
+  for (size_t a = 2; a < x.size(); ++a) p.inner *= x[a];
+  return p;
+}
+
+constexpr int64_t kColumns = 256;  // channels at a time where inner is 1
+
+struct Stats {
+  float mean, rstd;
+};
+
+Stats ChannelStats(const Planes& p, const float* x, int64_t channel, double epsilon) {
+  double sum = 0, squares = 0;
+  for (int64_t s = 0; s < p.samples; ++s) sum += Leaf().sum(x + p.At(s, channel), p.inner);
+  const auto mean = static_cast<float>(sum / p.count());
+  for (int64_t s = 0; s < p.samples; ++s) squares += Leaf().squares_around(x + p.At(s, channel), p.inner, mean);
+  return {mean, static_cast<float>(1 / std::sqrt(squares / p.count() + epsilon))};
+}
+
+// The same for channels [first, first + n) of x [N,C].
+void ColumnStats(const Planes& p, const float* x, int64_t first, int64_t n, double epsilon, float* mean, float* rstd) {
+  double acc[kColumns] = {};
+  for (int64_t s = 0; s < p.samples; ++s) Leaf().add_columns(x + s * p.channels + first, n, acc);
+  for (int64_t i = 0; i < n; ++i) mean[i] = static_cast<float>(acc[i] / p.samples);
+  std::fill_n(acc, n, 0.0);
+  for (int64_t s = 0; s < p.samples; ++s) Leaf().add_square_columns(x + s * p.channels + first, mean, n, acc);
+  for (int64_t i = 0; i < n; ++i) rstd[i] = static_cast<float>(1 / std::sqrt(acc[i] / p.samples + epsilon));
+}
+
+// y = (x − mean)·scale·rstd + bias for channels [begin, end).
+void Normalize(const Planes& p, const float* x, const float* mean, const float* rstd, const float* scale,
+               const float* bias, int64_t begin, int64_t end, float* y) {
+  for (int64_t s = 0; s < p.samples; ++s) {
+    if (p.inner == 1) {
+      const int64_t row = s * p.channels;
+      for (int64_t c = begin; c < end; ++c) y[row + c] = (x[row + c] - mean[c]) * (rstd[c] * scale[c]) + bias[c];
+      continue;
+    }
+    for (int64_t c = begin; c < end; ++c) {
+      Leaf().affine(x + p.At(s, c), p.inner, mean[c], rstd[c] * scale[c], bias[c], y + p.At(s, c));
+    }
+  }
+}
+
+absl::StatusOr<Kernel> PrepareBatchNorm(const KernelContext& c) {
+  const Planes p = PlanesOf(c.in().shape);
+  const double epsilon = c.attrs().Float("epsilon");
+  return Kernel{.run = [=](const Args& args) {
+    float *mean = args.out(1), *rstd = args.out(2);
+    Parallel(p.channels, 3 * p.count(), [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end;) {
+        const int64_t n = p.inner == 1 ? std::min(kColumns, end - c) : 1;
+        if (p.inner == 1) {
+          ColumnStats(p, args.in(), c, n, epsilon, mean + c, rstd + c);
+        } else {
+          const Stats stats = ChannelStats(p, args.in(), c, epsilon);
+          mean[c] = stats.mean;
+          rstd[c] = stats.rstd;
+        }
+        Normalize(p, args.in(), mean, rstd, args.in(1), args.in(2), c, c + n, args.out());
+        c += n;
+      }
+    });
+  }};
+}
+
+absl::StatusOr<Kernel> PrepareBatchNormInference(const KernelContext& c) {
+  const Planes p = PlanesOf(c.in().shape);
+  const auto epsilon = static_cast<float>(c.attrs().Float("epsilon"));
+  const size_t workspace = p.channels * sizeof(float);
+  return Kernel{.run = [=](const Args& args) {
+    auto* rstd = static_cast<float*>(args.workspace);
+    for (int64_t c = 0; c < p.channels; ++c) rstd[c] = 1.0f / std::sqrt(args.in(4)[c] + epsilon);
+    Parallel(p.channels, p.count(), [&](int64_t begin, int64_t end) {
+      Normalize(p, args.in(), args.in(3), rstd, args.in(1), args.in(2), begin, end, args.out());
+    });
+  }, .workspace = workspace};
+}
+
+struct GradArgs {
+  const float *dy, *x, *scale, *mean, *rstd;
+  float *dx, *dscale, *dbias;
+};
+
+// dbias = Σdy, dscale = Σdy·x̂, dx = scale·rstd·(dy − dbias/n − x̂·dscale/n)
+void ChannelGrad(const Planes& p, const GradArgs& a, int64_t c) {
+  double sum = 0, dot = 0;
+  for (int64_t s = 0; s < p.samples; ++s) {
+    sum += Leaf().sum(a.dy + p.At(s, c), p.inner);
+    dot += Leaf().dot_around(a.dy + p.At(s, c), a.x + p.At(s, c), p.inner, a.mean[c]);
+  }
+  a.dbias[c] = static_cast<float>(sum);
+  a.dscale[c] = static_cast<float>(dot * a.rstd[c]);
+  const auto mean_dy = static_cast<float>(sum / p.count());
+  const auto slope = static_cast<float>(dot / p.count() * a.rstd[c] * a.rstd[c]);
+  for (int64_t s = 0; s < p.samples; ++s) {
+    Leaf().batch_grad(a.dy + p.At(s, c), a.x + p.At(s, c), p.inner, a.mean[c], mean_dy, slope, a.scale[c] * a.rstd[c],
+                      a.dx + p.At(s, c));
+  }
+}
+
+void ColumnGrad(const Planes& p, const GradArgs& a, int64_t first, int64_t n) {
+  double sum[kColumns] = {}, dot[kColumns] = {};
+  for (int64_t s = 0; s < p.samples; ++s) {
+    const int64_t row = s * p.channels + first;
+    Leaf().add_dot_columns(a.dy + row, a.x + row, a.mean + first, n, sum, dot);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t c = first + i;
+    a.dbias[c] = static_cast<float>(sum[i]);
+    a.dscale[c] = static_cast<float>(dot[i] * a.rstd[c]);
+    const auto mean_dy = static_cast<float>(sum[i] / p.samples);
+    const auto slope = static_cast<float>(dot[i] / p.samples * a.rstd[c] * a.rstd[c]);
+    for (int64_t s = 0; s < p.samples; ++s) {
+      const int64_t at = s * p.channels + c;
+      a.dx[at] = (a.dy[at] - mean_dy - (a.x[at] - a.mean[c]) * slope) * (a.scale[c] * a.rstd[c]);
+    }
+  }
+}
+
+absl::StatusOr<Kernel> PrepareBatchNormGrad(const KernelContext& c) {
+  const Planes p = PlanesOf(c.in(1).shape);
+  return Kernel{.run = [=](const Args& args) {
+    const GradArgs a{args.in(0), args.in(1), args.in(2), args.in(3), args.in(4), args.out(0), args.out(1), args.out(2)};
+    Parallel(p.channels, 4 * p.count(), [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end;) {
+        const int64_t n = p.inner == 1 ? std::min(kColumns, end - c) : 1;
+        p.inner == 1 ? ColumnGrad(p, a, c, n) : ChannelGrad(p, a, c);
+        c += n;
+      }
+    });
+  }};
+}
+
+// x as rows of n elements that are normalized together.
+struct Rows {
+  int64_t rows = 1, n = 1;
+};
+
+Rows RowsOf(const Shape& x, int64_t axis) {
+  Rows r;
+  for (size_t a = 0; a < x.size(); ++a) (static_cast<int64_t>(a) < axis ? r.rows : r.n) *= x[a];
+  return r;
+}
+
+absl::StatusOr<Kernel> PrepareLayerNorm(const KernelContext& c) {
+  const Rows r = RowsOf(c.in().shape, c.attrs().Int("axis"));
+  const double epsilon = c.attrs().Float("epsilon");
+  const bool has_bias = c.has(2);
+  return Kernel{.run = [=](const Args& args) {
+    Parallel(r.rows, 4 * r.n, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        Leaf().layer_row(args.in() + i * r.n, args.in(1), has_bias ? args.in(2) : nullptr, r.n, epsilon,
+                         args.out() + i * r.n, args.out(1) + i, args.out(2) + i);
+      }
+    });
+  }};
+}
+
+// The sums over rows are made in parts, as many as the shape says and not as there are threads.
+constexpr int64_t kParts = 16, kRowsPerPart = 8;
+
+absl::StatusOr<Kernel> PrepareLayerNormGrad(const KernelContext& c) {
+  const Rows r = RowsOf(c.in(1).shape, c.attrs().Int("axis"));
+  const int64_t parts = std::clamp<int64_t>(r.rows / kRowsPerPart, 1, kParts);
+  const size_t workspace = 2 * parts * r.n * sizeof(double);
+  return Kernel{.run = [=](const Args& args) {
+    auto* sums = static_cast<double*>(args.workspace);  // by part: dscale, dbias
+    Parallel(parts, r.rows / parts * r.n * 6, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        double* mine = sums + 2 * part * r.n;
+        std::fill_n(mine, 2 * r.n, 0.0);
+        for (int64_t i = r.rows * part / parts; i < r.rows * (part + 1) / parts; ++i) {
+          Leaf().layer_grad_row(args.in(0) + i * r.n, args.in(1) + i * r.n, args.in(2), r.n, args.in(3)[i],
+                                args.in(4)[i], args.out() + i * r.n, mine, mine + r.n);
+        }
+      }
+    });
+    Parallel(r.n, 2 * parts, [&](int64_t begin, int64_t end) {
+      for (int which = 0; which < 2; ++which) {
+        float* out = args.out(1 + which);
+        for (int64_t k = begin; k < end; ++k) {
+          double sum = 0;
+          for (int64_t part = 0; part < parts; ++part) sum += sums[(2 * part + which) * r.n + k];
+          out[k] = static_cast<float>(sum);
+        }
+      }
+    });
+  }, .workspace = workspace};
+}
+
+}  // namespace
+
+std::span<const KernelRow> NormKernels() {
+  static constexpr KernelRow kRows[] = {
+      {"BatchNorm", PrepareBatchNorm},         {"BatchNormGrad", PrepareBatchNormGrad},
+      {"BatchNormInference", PrepareBatchNormInference},
+      {"LayerNorm", PrepareLayerNorm},         {"LayerNormGrad", PrepareLayerNormGrad},
+  };
+  return kRows;
+}
+
+}  // namespace onnxtrain::cpu

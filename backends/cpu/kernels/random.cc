@@ -1,0 +1,94 @@
+// Dropout and random tensors: pure functions of key, stream and element index (frontend/ops/README.md).
+#include <algorithm>
+
+#include "backends/cpu/isa.h"
+#include "backends/cpu/kernel.h"
+#include "backends/cpu/parallel.h"
+#include "frontend/ops/philox.h"
+
+namespace onnxtrain::cpu {
+
+constexpr int kBlocks = 64;
+constexpr int64_t kWords = 4 * kBlocks;
+
+struct RandomLeaf {
+  // The words of elements [4·first_block, 4·first_block + kWords).
+  void (*words)(const PhiloxKey& key, int64_t stream, uint64_t first_block, uint32_t* words);
+  void (*dropout)(const uint32_t* words, const float* x, int64_t n, float ratio, float keep, float* y);
+};
+
+}  // namespace onnxtrain::cpu
+
+#define ONNXTRAIN_LEAF "backends/cpu/kernels/random.leaf.inc"
+#include "backends/cpu/foreach_isa.inc"
+
+namespace onnxtrain::cpu {
+namespace {
+
+constexpr int64_t kCost = 16;
+
+// Calls f(words, first element, count) for the elements [0, n), at most kWords at a time.
+template <typename F>
+void ForWords(const uint32_t* key_words, int64_t stream, int64_t n, F f) {
+  const PhiloxKey key = PhiloxKey::From(key_words);
+  const auto words_of = ONNXTRAIN_PICK(kRandom).words;
+  Parallel((n + kWords - 1) / kWords, kWords * kCost, [&](int64_t begin, int64_t end) {
+    alignas(64) uint32_t words[kWords];
+    for (int64_t b = begin; b < end; ++b) {
+      words_of(key, stream, static_cast<uint64_t>(b) * kBlocks, words);
+      f(words, b * kWords, std::min(kWords, n - b * kWords));
+    }
+  });
+}
+
+absl::StatusOr<Kernel> PrepareDropout(const KernelContext& c) {
+  const int64_t n = c.out().elements(), stream = c.attrs().Int("stream");
+  const double ratio = c.attrs().Float("ratio");
+  const auto keep = static_cast<float>(1 - ratio);
+  const auto dropout = ONNXTRAIN_PICK(kRandom).dropout;
+  return Kernel{.run = [=](const Args& args) {
+    ForWords(args.in<uint32_t>(1), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
+      dropout(words, args.in() + first, count, static_cast<float>(ratio), keep, args.out() + first);
+    });
+  }};
+}
+
+absl::StatusOr<Kernel> PrepareUniform(const KernelContext& c) {
+  const int64_t n = c.out().elements(), stream = c.attrs().Int("stream");
+  const double low = c.attrs().Float("low"), high = c.attrs().Float("high");
+  return Kernel{.run = [=](const Args& args) {
+    ForWords(args.in<uint32_t>(0), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
+      float* y = args.out() + first;
+      for (int64_t i = 0; i < count; ++i) y[i] = static_cast<float>(low + (high - low) * UniformOf(words[i]));
+    });
+  }};
+}
+
+absl::StatusOr<Kernel> PrepareNormal(const KernelContext& c) {
+  const int64_t n = c.out().elements(), stream = c.attrs().Int("stream");
+  const double mean = c.attrs().Float("mean"), scale = c.attrs().Float("scale");
+  return Kernel{.run = [=](const Args& args) {
+    ForWords(args.in<uint32_t>(0), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
+      for (int64_t i = 0; i < count; i += 2) {
+        const auto normals = NormalsOf(words[i], words[i + 1]);
+        for (int64_t k = i; k < std::min(i + 2, count); ++k) {
+          args.out()[first + k] = static_cast<float>(mean + scale * normals[k - i]);
+        }
+      }
+    });
+  }};
+}
+
+}  // namespace
+
+std::span<const KernelRow> RandomKernels() {
+  constexpr TypeSet kTypes = kFloat | Only(DType::kUInt32);
+  static constexpr KernelRow kRows[] = {
+      {"Dropout", PrepareDropout, kTypes},
+      {"RandomUniform", PrepareUniform, kTypes},
+      {"RandomNormal", PrepareNormal, kTypes},
+  };
+  return kRows;
+}
+
+}  // namespace onnxtrain::cpu

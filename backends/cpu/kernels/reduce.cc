@@ -1,0 +1,204 @@
+// Reductions over any axes, and running sums. Results do not depend on the number of threads.
+#include <algorithm>
+#include <limits>
+
+#include "backends/cpu/isa.h"
+#include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/axis.h"
+#include "backends/cpu/kernels/typed.h"
+#include "backends/cpu/loop.h"
+#include "backends/cpu/parallel.h"
+
+namespace onnxtrain::cpu {
+
+// How one reduction folds elements of one type into accumulators.
+struct Folds {
+  size_t accumulator;  // bytes
+  void (*start)(void* accs, int64_t n);
+  void (*row)(const void* x, int64_t n, void* acc);
+  void (*columns)(const void* x, int64_t n, void* accs);
+  void (*merge)(void* into, const void* from);
+  void (*finish)(const void* accs, int64_t n, double divisor, void* y);
+};
+
+struct FoldTable {
+  Folds sum, max, min, prod;
+};
+
+}  // namespace onnxtrain::cpu
+
+#define ONNXTRAIN_LEAF "backends/cpu/kernels/reduce.leaf.inc"
+#include "backends/cpu/foreach_isa.inc"
+
+namespace onnxtrain::cpu {
+namespace {
+
+constexpr int64_t kColumns = 512;      // accumulators on the stack
+constexpr int64_t kChunk = 1 << 16;    // elements of a row that one accumulator takes, if there are few rows
+
+// The axes of the input, merged, split into those that are kept and those that are folded.
+struct ReducePlan {
+  Loop kept;            // operand 0: output, 1: input
+  Loop folded;          // operand 0: input
+  bool rows = false;    // the innermost input axis is folded (then it is folded.inner()), else it is kept.inner()
+  size_t input_size = 4, output_size = 4;
+  int64_t chunks = 1;   // of the innermost axis, if rows
+  double divisor = 1;
+};
+
+ReducePlan MakePlan(const KernelContext& c) {
+  const Shape& x = c.in().shape;
+  std::vector<bool> fold(x.size(), false);
+  const std::vector<int64_t> axes = c.attrs().Ints("axes");
+  for (int64_t a : axes) fold[a] = true;
+  if (axes.empty()) fold.assign(x.size(), true);
+
+  Shape y = x;
+  for (size_t a = 0; a < x.size(); ++a) y[a] = fold[a] ? 1 : x[a];
+  const Shape strides[] = {BroadcastStrides(y, x), Strides(x)};
+  const Loop all = MakeLoop(x, strides);  // extents of 1 are gone, so a stride of 0 in y means folded
+
+  ReducePlan plan;
+  std::vector<Shape> kept(2), folded(1);
+  Shape kept_extents, folded_extents;
+  for (size_t a = 0; a < all.extents.size(); ++a) {
+    const bool is_folded = all.strides[a][0] == 0 && all.extents[a] != 1;
+    (is_folded ? folded_extents : kept_extents).push_back(all.extents[a]);
+    if (is_folded) {
+      folded[0].push_back(all.strides[a][1]);
+    } else {
+      kept[0].push_back(all.strides[a][0]);
+      kept[1].push_back(all.strides[a][1]);
+    }
+    plan.rows = is_folded;
+  }
+  plan.kept = MakeLoop(kept_extents, kept);
+  plan.folded = MakeLoop(folded_extents, folded);
+  plan.input_size = SizeOf(c.in().dtype);
+  plan.output_size = SizeOf(c.out().dtype);
+  if (c.node.op == "ReduceMean") plan.divisor = static_cast<double>(plan.folded.size());
+  if (plan.rows && plan.kept.size() < 64) plan.chunks = std::max<int64_t>(1, plan.folded.inner() / kChunk);
+  return plan;
+}
+
+// One chunk of the innermost axis of one output element.
+void FoldChunk(const ReducePlan& p, const Folds& f, const char* x, int64_t chunk, void* acc) {
+  f.start(acc, 1);
+  const int64_t inner = p.folded.inner();
+  const int64_t begin = inner * chunk / p.chunks, end = inner * (chunk + 1) / p.chunks;
+  ForRows(p.folded, 0, p.folded.size(), [&](const OperandOffsets& at, int64_t) {
+    f.row(x + (at[0] + begin) * p.input_size, end - begin, acc);
+  });
+}
+
+int64_t FoldedCost(const ReducePlan& p) { return std::max<int64_t>(1, p.folded.size() / p.chunks); }
+
+// Few outputs of long rows: partial results of all chunks, then their sum in order.
+void ReduceByChunks(const ReducePlan& p, const Folds& f, const Args& args) {
+  const int64_t outputs = p.kept.size();
+  auto* partial = static_cast<char*>(args.workspace);
+  Parallel(outputs * p.chunks, FoldedCost(p), [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      ForRows(p.kept, task / p.chunks, task / p.chunks + 1, [&](const OperandOffsets& at, int64_t) {
+        FoldChunk(p, f, args.in<char>() + at[1] * p.input_size, task % p.chunks, partial + task * f.accumulator);
+      });
+    }
+  });
+  ForRows(p.kept, 0, outputs, [&](const OperandOffsets& at, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      char* first = partial;
+      for (int64_t k = 1; k < p.chunks; ++k) f.merge(first, partial + k * f.accumulator);
+      f.finish(first, 1, p.divisor, args.out<char>() + (at[0] + i * p.kept.InnerStride(0)) * p.output_size);
+      partial += p.chunks * f.accumulator;
+    }
+  });
+}
+
+void ReduceRows(const ReducePlan& p, const Folds& f, const Args& args) {
+  Parallel(p.kept.size(), FoldedCost(p), [&](int64_t begin, int64_t end) {
+    ForRows(p.kept, begin, end, [&](const OperandOffsets& at, int64_t count) {
+      alignas(16) char acc[16];
+      for (int64_t i = 0; i < count; ++i) {
+        FoldChunk(p, f, args.in<char>() + (at[1] + i * p.kept.InnerStride(1)) * p.input_size, 0, acc);
+        f.finish(acc, 1, p.divisor, args.out<char>() + (at[0] + i * p.kept.InnerStride(0)) * p.output_size);
+      }
+    });
+  });
+}
+
+void ReduceColumns(const ReducePlan& p, const Folds& f, const Args& args) {
+  Parallel(p.kept.size(), p.folded.size(), [&](int64_t begin, int64_t end) {
+    alignas(64) char accs[kColumns * sizeof(double)];
+    ForRows(p.kept, begin, end, [&](const OperandOffsets& at, int64_t count) {
+      for (int64_t first = 0; first < count; first += kColumns) {
+        const int64_t n = std::min(kColumns, count - first);
+        f.start(accs, n);
+        const char* x = args.in<char>() + (at[1] + first) * p.input_size;
+        ForRows(p.folded, 0, p.folded.size(), [&](const OperandOffsets& row, int64_t length) {
+          for (int64_t i = 0; i < length; ++i) {
+            f.columns(x + (row[0] + i * p.folded.InnerStride(0)) * p.input_size, n, accs);
+          }
+        });
+        f.finish(accs, n, p.divisor, args.out<char>() + (at[0] + first) * p.output_size);
+      }
+    });
+  });
+}
+
+const Folds& FoldsOf(const KernelContext& c) {
+  const FoldTable* table = &ONNXTRAIN_PICK(kFolds<float>);
+  if (c.in().dtype != DType::kFloat32) {
+    table = ForInteger(c.in().dtype, []<typename T>(T) { return &base::kFolds<T>; });
+  }
+  if (c.node.op == "ReduceMax") return table->max;
+  if (c.node.op == "ReduceMin") return table->min;
+  return c.node.op == "ReduceProd" ? table->prod : table->sum;
+}
+
+absl::StatusOr<Kernel> PrepareReduce(const KernelContext& c) {
+  const ReducePlan plan = MakePlan(c);
+  const Folds folds = FoldsOf(c);
+  const auto reduce = !plan.rows ? ReduceColumns : plan.chunks > 1 ? ReduceByChunks : ReduceRows;
+  const size_t partials = plan.rows && plan.chunks > 1 ? plan.kept.size() * plan.chunks * folds.accumulator : 0;
+  return Kernel{.run = [=](const Args& args) { reduce(plan, folds, args); }, .workspace = partials};
+}
+
+template <typename T>
+void CumulateLine(const T* x, T* y, const AxisView& v, bool exclusive, bool reverse) {
+  typename base::Wide<T>::Type sum = 0;
+  for (int64_t k = 0; k < v.n; ++k) {
+    const int64_t at = (reverse ? v.n - 1 - k : k) * v.inner;
+    const T here = x[at];
+    if (exclusive) y[at] = static_cast<T>(sum);
+    sum += here;
+    if (!exclusive) y[at] = static_cast<T>(sum);
+  }
+}
+
+absl::StatusOr<Kernel> PrepareCumSum(const KernelContext& c) {
+  const AxisView v = ViewAround(c.in().shape, c.attrs().Int("axis"));
+  const bool exclusive = c.attrs().Int("exclusive") != 0, reverse = c.attrs().Int("reverse") != 0;
+  return ForNumber(c.in().dtype, [&]<typename T>(T) {
+    return Kernel{.run = [=](const Args& args) {
+      Parallel(v.outer * v.inner, v.n, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t first = i / v.inner * v.n * v.inner + i % v.inner;
+          CumulateLine(args.in<T>() + first, args.out<T>() + first, v, exclusive, reverse);
+        }
+      });
+    }};
+  });
+}
+
+}  // namespace
+
+std::span<const KernelRow> ReduceKernels() {
+  static constexpr KernelRow kRows[] = {
+      {"ReduceSum", PrepareReduce, kFloat | kInts},  {"ReduceMean", PrepareReduce, kFloat},
+      {"ReduceMax", PrepareReduce, kFloat | kInts},  {"ReduceMin", PrepareReduce, kFloat | kInts},
+      {"ReduceProd", PrepareReduce, kFloat | kInts}, {"CumSum", PrepareCumSum, kFloat | kInts},
+  };
+  return kRows;
+}
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,43 @@
+// From element types at prepare to C++ types of kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "frontend/base/log.h"
+#include "frontend/graph/type.h"
+
+namespace onnxtrain::cpu {
+
+// Calls f(T()) with the C++ type of an integer (or bool: uint8_t) element type.
+template <typename F>
+auto ForInteger(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kInt8: return f(int8_t());
+    case DType::kInt16: return f(int16_t());
+    case DType::kInt32: return f(int32_t());
+    case DType::kInt64: return f(int64_t());
+    case DType::kUInt16: return f(uint16_t());
+    case DType::kUInt32: return f(uint32_t());
+    case DType::kUInt64: return f(uint64_t());
+    default: return f(uint8_t());
+  }
+}
+
+// The same with float32.
+template <typename F>
+auto ForNumber(DType dtype, F&& f) {
+  return dtype == DType::kFloat32 ? f(float()) : ForInteger(dtype, f);
+}
+
+// An unsigned type of the element's size: for kernels that only move elements.
+template <typename F>
+auto ForSize(DType dtype, F&& f) {
+  switch (SizeOf(dtype)) {
+    case 1: return f(uint8_t());
+    case 2: return f(uint16_t());
+    case 4: return f(uint32_t());
+    default: return f(uint64_t());
+  }
+}
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,201 @@
+#include "backends/cpu/program.h"
+
+#include <omp.h>
+
+#include <cstring>
+#include <optional>
+
+#include "backends/cpu/guard.h"
+#include "backends/cpu/kernel.h"
+#include "backends/flow.h"
+#include "backends/memory_plan.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+using Where = Place::Where;
+
+class CpuProgram : public Program {
+ public:
+  CpuProgram(Graph graph, const CompileOptions& options, int threads)
+      : graph_(std::move(graph)), options_(options), threads_(threads) {}
+
+  absl::Status Compile() {
+    SetThreads();
+    const size_t nodes = graph_.nodes().size();
+    const std::vector<bool> running = RunningNodes(graph_);
+    std::vector<Kernel> kernels(nodes);
+    PlanOptions plan_options{.reuse = !options_.keep_values, .workspace_bytes = std::vector<size_t>(nodes, 0)};
+    for (size_t n = 0; n < nodes; ++n) {
+      if (!running[n]) continue;
+      ASSIGN_OR_RETURN(kernels[n], PrepareNode(graph_.nodes()[n]));
+      plan_options.workspace_bytes[n] = kernels[n].workspace;
+    }
+    plan_ = PlanMemory(graph_, plan_options);
+    MakeSteps(kernels);
+    inputs_.resize(graph_.inputs().size());
+    outputs_.resize(graph_.outputs().size());
+    return absl::OkStatus();
+  }
+
+  const Graph& graph() const override { return graph_; }
+  MemoryUse memory() const override { return {.arena = plan_.arena_bytes, .lower_bound = plan_.lower_bound}; }
+
+  absl::Status BindInput(std::string_view name, BufferView view) override {
+    const GraphInput* input = graph_.FindInput(name);
+    if (input == nullptr) return Invalid("the program has no input '", name, "'");
+    return Bind(name, graph_.type(input->value).bytes(), view, &inputs_[input - graph_.inputs().data()]);
+  }
+
+  absl::Status BindOutput(std::string_view name, BufferView view) override {
+    const GraphOutput* output = graph_.FindOutput(name);
+    if (output == nullptr) return Invalid("the program has no output '", name, "'");
+    if (output->into != kNoValue) return Invalid("output '", name, "' lives in an input");
+    return Bind(name, graph_.type(output->value).bytes(), view, &outputs_[output - graph_.outputs().data()]);
+  }
+
+  absl::Status BindArena(BufferView view) override { return Bind("(arena)", plan_.arena_bytes, view, &arena_); }
+
+  absl::Status Run() override {
+    if (!resolved_) RETURN_IF_ERROR(Resolve());
+    SetThreads();
+    size_t at = 0;
+    const absl::Status status = Guard([&] {
+      for (; at < steps_.size(); ++at) steps_[at].run(steps_[at].args);
+    });
+    if (!status.ok()) return Annotate(status, NodeTag(graph_.nodes()[steps_[at].node]));
+    for (const ResolvedCopy& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<HostTensor> Fetch(ValueId value) const override {
+    if (!options_.keep_values) return absl::FailedPreconditionError("the program was not compiled to keep its values");
+    if (value < 0 || value >= static_cast<ValueId>(plan_.places.size())) return Invalid("there is no value ", value);
+    const std::byte* data = resolved_ ? At(plan_.places[value]) : nullptr;
+    if (data == nullptr) return absl::NotFoundError(StrCat("value ", value, " has not been computed"));
+    HostTensor tensor(graph_.type(value));
+    std::memcpy(tensor.mutable_bytes().data(), data, tensor.bytes().size());
+    return tensor;
+  }
+
+ private:
+  struct Step {
+    RunKernel run;
+    Args args;
+    int32_t node;
+    size_t first_pointer;  // in pointers_: the inputs, then the outputs
+  };
+  struct ResolvedCopy {
+    std::byte* to;
+    const std::byte* from;
+    size_t bytes;
+  };
+
+  void SetThreads() const {
+    if (threads_ > 0) omp_set_num_threads(threads_);
+  }
+
+  absl::StatusOr<Kernel> PrepareNode(const Node& node) {
+    const KernelRow* row = FindKernel(graph_, node);
+    if (row == nullptr) return Invalid(NodeTag(node), "has no kernel: the graph has not been legalized");
+    absl::StatusOr<Kernel> kernel = absl::InternalError("");
+    const absl::Status status = Guard([&] { kernel = row->prepare({graph_, node}); });
+    if (!status.ok()) return Annotate(status, NodeTag(node));
+    if (!kernel.ok()) return Annotate(kernel.status(), NodeTag(node));
+    return kernel;
+  }
+
+  // A view whose input and output have one place needs no step.
+  bool IsNothing(int32_t n) const {
+    const Node& node = graph_.nodes()[n];
+    const OpRow* row = FindOp(node.op);
+    return row->view && plan_.places[node.inputs[0]] == plan_.places[node.outputs[0]];
+  }
+
+  void MakeSteps(std::vector<Kernel>& kernels) {
+    size_t pointers = 0;
+    for (int32_t n : plan_.order) {
+      if (IsNothing(n)) continue;
+      const Node& node = graph_.nodes()[n];
+      steps_.push_back({.run = std::move(kernels[n].run), .args = {}, .node = n, .first_pointer = pointers});
+      pointers += node.inputs.size() + node.outputs.size();
+    }
+    pointers_.resize(pointers);
+  }
+
+  absl::Status Bind(std::string_view name, size_t bytes, BufferView view, std::optional<std::byte*>* place) {
+    if (view.buffer == nullptr && bytes > 0) return Invalid("'", name, "' is bound to no buffer");
+    if (view.offset % 64 != 0) return Invalid("'", name, "' is bound to offset ", view.offset, ", no multiple of 64");
+    const size_t size = view.buffer == nullptr ? 0 : view.buffer->size();
+    if (view.offset > size || bytes > size - view.offset) {
+      return Invalid("'", name, "' needs ", bytes, " bytes at offset ", view.offset, " of a buffer of ", size);
+    }
+    *place = view.buffer == nullptr ? nullptr : static_cast<std::byte*>(view.buffer->data()) + view.offset;
+    resolved_ = false;
+    return absl::OkStatus();
+  }
+
+  std::byte* At(const Place& place) const {
+    switch (place.where) {
+      case Where::kArena: return *arena_ + place.offset;
+      case Where::kInput: return *inputs_[place.index];
+      case Where::kOutput: return *outputs_[place.index];
+      case Where::kConstant: return const_cast<std::byte*>(graph_.ConstantOf(place.index)->bytes().data());
+      case Where::kNone: return nullptr;
+    }
+    return nullptr;
+  }
+
+  absl::Status CheckBound() {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!inputs_[i]) return absl::FailedPreconditionError(StrCat("input '", graph_.inputs()[i].name, "' is not bound"));
+    }
+    for (size_t o = 0; o < outputs_.size(); ++o) {
+      const GraphOutput& output = graph_.outputs()[o];
+      if (output.into == kNoValue && !outputs_[o]) {
+        return absl::FailedPreconditionError(StrCat("output '", output.name, "' is not bound"));
+      }
+    }
+    if (!arena_ && plan_.arena_bytes > 0) return absl::FailedPreconditionError("the arena is not bound");
+    if (!arena_) arena_ = nullptr;
+    return absl::OkStatus();
+  }
+
+  absl::Status Resolve() {
+    RETURN_IF_ERROR(CheckBound());
+    for (Step& step : steps_) {
+      const Node& node = graph_.nodes()[step.node];
+      void** pointer = &pointers_[step.first_pointer];
+      step.args = {.inputs = pointer, .outputs = pointer + node.inputs.size(),
+                   .workspace = *arena_ + plan_.workspace_offset[step.node]};
+      for (ValueId v : node.inputs) *pointer++ = v == kNoValue ? nullptr : At(plan_.places[v]);
+      for (ValueId v : node.outputs) *pointer++ = At(plan_.places[v]);
+    }
+    copies_.clear();
+    for (const Copy& copy : plan_.copies) copies_.push_back({At(copy.to), At(copy.from), copy.bytes});
+    resolved_ = true;
+    return absl::OkStatus();
+  }
+
+  Graph graph_;
+  CompileOptions options_;
+  int threads_;
+  MemoryPlan plan_;
+  std::vector<Step> steps_;
+  std::vector<void*> pointers_;
+  std::vector<ResolvedCopy> copies_;
+  std::vector<std::optional<std::byte*>> inputs_, outputs_;  // by graph input and output; empty: not bound
+  std::optional<std::byte*> arena_;
+  bool resolved_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Program>> CompileProgram(const Graph& graph, const CompileOptions& options, int threads) {
+  auto program = std::make_unique<CpuProgram>(graph, options, threads);
+  RETURN_IF_ERROR(program->Compile());
+  return program;
+}
+
+}  // namespace onnxtrain::cpu
