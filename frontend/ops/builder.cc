@@ -146,7 +146,7 @@ Val ReduceSum(Val x, std::vector<int64_t> axes, bool keepdims) { return Reduce("
 Val ReduceMean(Val x, std::vector<int64_t> axes, bool keepdims) { return Reduce("ReduceMean", x, std::move(axes), keepdims); }
 Val ReduceMax(Val x, std::vector<int64_t> axes, bool keepdims) { return Reduce("ReduceMax", x, std::move(axes), keepdims); }
 
-Val SumTo(Val x, const Shape& shape) {
+Val SumTo(Val x, Shape shape) {
   if (!x.valid() || x.shape() == shape) return x;
   const int lead = x.rank() - static_cast<int>(shape.size());
   std::vector<int64_t> axes;

@@ -113,7 +113,8 @@ Val ReduceSum(Val x, std::vector<int64_t> axes, bool keepdims = true);
 Val ReduceMean(Val x, std::vector<int64_t> axes, bool keepdims = true);
 Val ReduceMax(Val x, std::vector<int64_t> axes, bool keepdims = true);
 // Undoes broadcasting: sums x over the axes along which `shape` was broadcast to x's shape.
-Val SumTo(Val x, const Shape& shape);
+// By value: a shape() of the graph moves when nodes are appended, as computing x does.
+Val SumTo(Val x, Shape shape);
 
 Val MatMul(Val a, Val b, bool trans_a = false, bool trans_b = false);
 Val Reshape(Val x, Shape shape);                 // static extents only; x itself if the shape is the same

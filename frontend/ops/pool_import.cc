@@ -43,12 +43,12 @@ Val AveragePool(Val x, const Windows& w, bool count_include_pad) {
 
 // The row's index counts row-major within one spatial plane. ONNX's counts through all planes, and within a plane
 // column-major if storage_order says so.
-Val ColumnMajor(Val index, std::span<const int64_t> extents) {
+Val ColumnMajor(Val index, const Shape& extents) {
   Builder& b = index.b();
   auto scalar = [&](int64_t v) { return b.Constant(HostTensor::FromInts({DType::kInt64, {}}, {&v, 1})); };
   Shape forward(extents.size(), 1);  // strides of the column-major order
   for (size_t i = 1; i < extents.size(); ++i) forward[i] = forward[i - 1] * extents[i - 1];
-  const Shape backward = Strides(Shape(extents.begin(), extents.end()));
+  const Shape backward = Strides(extents);
   Val sum;
   for (size_t i = 0; i < extents.size(); ++i) {
     const Val coordinate = b.Op("Mod", {index / scalar(backward[i]), scalar(extents[i])});
@@ -76,7 +76,8 @@ ImportResult ImportMaxPool(ImportContext& c) {
   if (!wants_index || !y[0]) return std::vector<Val>{Cast(y[0], dtype), Val()};
   if (p.x.id() != c.in(0).id()) return Unsupported("the Indices output with negative pads");
   const bool column_major = c.attrs().Int("storage_order") != 0;
-  const Val index = column_major ? ColumnMajor(y[1], Spatial(x.shape())) : y[1];
+  const Shape plane(x.shape().begin() + 2, x.shape().end());
+  const Val index = column_major ? ColumnMajor(y[1], plane) : y[1];
   ASSIGN_OR_RETURN(const Val offsets, PlaneOffsets(x));
   return std::vector<Val>{Cast(y[0], dtype), index + offsets};
 }
