@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
+#include "optim/optimize.h"
 
 namespace onnxtrain {
 
@@ -10,11 +11,14 @@ absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const Prepar
   ImportOptions import = options.import;
   import.batch = batch;
   import.training = training;
+  for (auto& [name, shape] : import.input_shapes) std::replace(shape.begin(), shape.end(), int64_t{-1}, batch);
   // --logits may name an internal value: everything behind it is then cut off.
   const auto& outputs = model.outputs();
   const std::string& logits = options.loss.logits;
   if (!logits.empty() && std::find(outputs.begin(), outputs.end(), logits) == outputs.end()) import.outputs = {logits};
-  return Import(model, import);
+  ASSIGN_OR_RETURN(ImportedModel imported, Import(model, import));
+  ASSIGN_OR_RETURN(imported.graph, OptimizeForward(std::move(imported.graph)));
+  return imported;
 }
 
 absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {

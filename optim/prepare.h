@@ -12,7 +12,7 @@
 namespace onnxtrain {
 
 struct PrepareOptions {
-  ImportOptions import;   // batch and training are overridden
+  ImportOptions import;   // batch and training are overridden; an extent of -1 in input_shapes is the batch
   LossSpec loss;
   LabelInfo labels;
   TrainableSpec trainable;

@@ -4,6 +4,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "optim/optimize.h"
 
 namespace onnxtrain {
 namespace {
@@ -19,7 +20,8 @@ const Region* Lookup(const std::string& name, const Bindings& overrides, const B
 absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& graph, const Bindings& overrides,
                                                                    const Bindings& state) {
   const auto start = std::chrono::steady_clock::now();
-  ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(graph));
+  ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph));
+  ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
   ASSIGN_OR_RETURN(legal, Hoist(std::move(legal), overrides, state));
   auto compiled = std::make_unique<CompiledProgram>();
   ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, {}));

@@ -26,7 +26,7 @@
 namespace onnxtrain {
 
 struct SessionOptions {
-  ImportOptions import;          // batch and training are set by the session
+  ImportOptions import;          // batch and training are set by the session; an extent of -1 in input_shapes is the batch
   LossSpec loss;
   LabelInfo labels;
   TrainableSpec trainable;

@@ -43,7 +43,9 @@ class Loop {
   absl::Status Update(const Batch& batch);
   absl::Status Log();
   absl::Status EvaluateNow(EvalMetrics* metrics);
+  bool LogIsDue() const;
   bool EvalIsDue() const;
+  bool Stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   std::string StopReason() const;  // "" to go on
   double Epochs() const { return static_cast<double>(result_.steps) / static_cast<double>(per_epoch_); }
 
@@ -57,6 +59,7 @@ class Loop {
   TrainResult result_;
   int64_t logged_step_ = 0, logged_samples_ = 0, evaluated_step_ = -1;
   double logged_compute_ = 0;
+  Clock::time_point logged_at_ = start_, evaluated_at_ = start_;
 };
 
 absl::Status Loop::Update(const Batch& batch) {
@@ -82,6 +85,7 @@ absl::Status Loop::Log() {
   logged_step_ = result_.steps;
   logged_samples_ = result_.samples;
   logged_compute_ = result_.compute_seconds + result_.data_seconds;
+  logged_at_ = Clock::now();
   on_event_(event);
   return absl::OkStatus();
 }
@@ -89,20 +93,31 @@ absl::Status Loop::Log() {
 absl::Status Loop::EvaluateNow(EvalMetrics* metrics) {
   if (eval_.dataset == nullptr || evaluated_step_ == result_.steps) return absl::OkStatus();
   const auto start = Clock::now();
-  ASSIGN_OR_RETURN(*metrics, EvaluateAll(session_, eval_, options_.num_workers));
-  result_.eval_seconds += Since(start);
+  const double compiled = session_.compile_seconds();
+  auto evaluated = EvaluateAll(session_, eval_, options_.num_workers, options_.stop);
+  result_.eval_seconds += Since(start) - (session_.compile_seconds() - compiled);
+  if (absl::IsCancelled(evaluated.status())) return absl::OkStatus();  // StopReason() tells
+  if (!evaluated.ok()) return evaluated.status();
+  *metrics = *evaluated;
   evaluated_step_ = result_.steps;
+  evaluated_at_ = Clock::now();
   on_event_({.kind = TrainEvent::Kind::kEval, .step = result_.steps, .epoch = Epochs(), .eval = *metrics});
   return absl::OkStatus();
 }
 
+bool Loop::LogIsDue() const {
+  if (options_.log_seconds > 0) return Since(logged_at_) >= options_.log_seconds;
+  return result_.steps % log_every_ == 0;
+}
+
 bool Loop::EvalIsDue() const {
+  if (options_.eval_seconds > 0) return Since(evaluated_at_) >= options_.eval_seconds;
   const int64_t every = options_.eval_every > 0 ? options_.eval_every : per_epoch_;
   return result_.steps % every == 0;
 }
 
 std::string Loop::StopReason() const {
-  if (options_.stop != nullptr && options_.stop->load()) return "signal";
+  if (Stopped()) return "signal";
   if (options_.max_steps > 0 && result_.steps >= options_.max_steps) return "max_steps";
   if (options_.max_seconds > 0 && Since(start_) >= options_.max_seconds) return "max_time";
   return "";
@@ -123,8 +138,8 @@ absl::StatusOr<TrainResult> Loop::Run() {
       break;
     }
     RETURN_IF_ERROR(Update(*batch));
-    if (result_.steps % log_every_ == 0) RETURN_IF_ERROR(Log());
-    if (EvalIsDue()) {
+    if (LogIsDue()) RETURN_IF_ERROR(Log());
+    if (eval_.dataset != nullptr && EvalIsDue()) {
       RETURN_IF_ERROR(Log());
       RETURN_IF_ERROR(EvaluateNow(&result_.eval));
     }
@@ -140,7 +155,8 @@ absl::StatusOr<TrainResult> Loop::Run() {
 
 }  // namespace
 
-absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers) {
+absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers,
+                                        const std::atomic<bool>* stop) {
   LoaderOptions load{.batch_size = session.micro_batch(), .num_workers = num_workers, .epochs = 1};
   ASSIGN_OR_RETURN(auto loader, Loader::Create(data.dataset, data.specs, load));
   Evaluation total;
@@ -148,6 +164,7 @@ absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data,
   while (true) {
     ASSIGN_OR_RETURN(const std::unique_ptr<Batch> batch, loader->Next());
     if (batch == nullptr) break;
+    if (stop != nullptr && stop->load()) return absl::CancelledError("stopped by a signal");
     ASSIGN_OR_RETURN(const Evaluation e, session.Evaluate(ToWindow(data, *batch)));
     total.loss_sum += e.loss_sum;
     total.weight += e.weight;

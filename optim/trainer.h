@@ -27,6 +27,7 @@ struct TrainOptions {
   double max_seconds = 0;      // 0: no limit
   int64_t log_every = 0;       // updates; 0: about 20 reports per epoch
   int64_t eval_every = 0;      // updates; 0: after each epoch
+  double log_seconds = 0, eval_seconds = 0;  // above 0: by time instead
   bool shuffle = true, drop_last = false;
   int num_workers = 1, prefetch_factor = 2;
   uint64_t seed = 42;
@@ -58,7 +59,9 @@ struct TrainResult {
   double compile_seconds = 0, data_seconds = 0, compute_seconds = 0, eval_seconds = 0;
 };
 
-absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers);
+// `stop` (may be null) ends it early with a Cancelled status.
+absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers,
+                                        const std::atomic<bool>* stop = nullptr);
 
 // `eval` may have no data set. `on_event` is called on this thread.
 absl::StatusOr<TrainResult> Train(Session& session, const TrainData& train, const TrainData& eval,

@@ -9,8 +9,6 @@
 namespace onnxtrain {
 namespace {
 
-constexpr std::string_view kMicrosoft = "com.microsoft";
-
 ImportOr ImportBinary(ImportContext& c) {
   ASSIGN_OR_RETURN(const Val b, SecondOperand(c));
   return One(Binary(c.node().op_type, c.in(0), b));
@@ -108,21 +106,12 @@ ImportOr ImportGelu(ImportContext& c) {
   return One(c.b().Op("Gelu", {c.in(0)}, {{"approximate", c.attrs().String("approximate", "none")}}));
 }
 
-// com.microsoft: a Gelu of x plus a bias.
-template <bool kTanh>
-ImportOr ImportBiasGelu(ImportContext& c) {
-  const Val x = c.has(1) ? c.in(0) + c.in(1) : c.in(0);
-  return One(x.valid() ? c.b().Op("Gelu", {x}, {{"approximate", std::string(kTanh ? "tanh" : "none")}}) : Val());
-}
-
-// x·σ(αx): Swish (opset 24), QuickGelu.
-ImportOr Swish(ImportContext& c, double otherwise) {
-  const double alpha = c.attrs().Float("alpha", otherwise);
+// x·σ(αx).
+ImportOr ImportSwish(ImportContext& c) {
+  const double alpha = c.attrs().Float("alpha", 1.0);
   const Val x = c.in(0);
   return One(x * Sigmoid(alpha == 1 ? x : x * alpha));
 }
-ImportOr ImportSwish(ImportContext& c) { return Swish(c, 1.0); }
-ImportOr ImportQuickGelu(ImportContext& c) { return Swish(c, 1.702); }
 
 // αx + β, ONNX's experimental Affine and its relatives, which old exporters wrote.
 ImportOr ImportAffine(ImportContext& c) {
@@ -170,10 +159,7 @@ std::span<const OnnxOp> ElementwiseImports() {
         {"", "Affine", 1, 1, ImportAffine},
         {"", "ScaledTanh", 1, 1, ImportScaledTanh},
         {"", "ParametricSoftplus", 1, 1, ImportParametricSoftplus},
-        {kMicrosoft, "Gelu", 1, 1, ImportGelu},
-        {kMicrosoft, "FastGelu", 1, 2, ImportBiasGelu<true>},
-        {kMicrosoft, "BiasGelu", 2, 2, ImportBiasGelu<false>},
-        {kMicrosoft, "QuickGelu", 1, 1, ImportQuickGelu},
+        {"com.microsoft", "Gelu", 1, 1, ImportGelu},
     };
     all->insert(all->end(), std::begin(rest), std::end(rest));
     return all;

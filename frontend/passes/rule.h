@@ -37,7 +37,8 @@ Val InputOf(Val v, std::string_view op, size_t i = 0);
 // The attributes of the node behind v, by value: appending moves nodes. Empty for a graph input.
 Attrs AttrsOf(Val v);
 // The one number that all elements of a constant are, also behind an Expand.
-std::optional<double> SplatOf(Val v);
+std::optional<double> SplatOf(const Graph& graph, ValueId v);
+inline std::optional<double> SplatOf(Val v) { return v ? SplatOf(v.b().graph(), v.id()) : std::nullopt; }
 bool IsSplat(Val v, double value);
 
 }  // namespace onnxtrain

@@ -24,9 +24,9 @@ Attrs AttrsOf(Val v) {
   return node == nullptr ? Attrs() : node->attrs;
 }
 
-std::optional<double> SplatOf(Val v) {
-  if (const Val inner = InputOf(v, "Expand")) v = inner;
-  const HostTensor* t = v.constant();
+std::optional<double> SplatOf(const Graph& graph, ValueId v) {
+  const Node* node = v == kNoValue ? nullptr : graph.producer(v);
+  const HostTensor* t = graph.ConstantOf(node != nullptr && node->op == "Expand" ? node->inputs[0] : v);
   if (t == nullptr || t->size() == 0) return std::nullopt;
   const auto bytes = t->bytes();
   const size_t size = SizeOf(t->dtype());

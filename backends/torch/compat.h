@@ -1,0 +1,33 @@
+// What differs between libtorch 1.13.1 and 2.x, and nothing else. Both are built from the same sources.
+#pragma once
+
+#include <torch/version.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+
+#define ONNXTRAIN_TORCH2 (TORCH_VERSION_MAJOR >= 2)
+
+#if ONNXTRAIN_TORCH2
+#include <optional>
+#else
+#include <c10/util/Optional.h>
+#endif
+
+namespace onnxtrain::aten {
+
+#if ONNXTRAIN_TORCH2
+template <typename T>
+using Optional = std::optional<T>;
+// What the allocator reports sizes in.
+using ReportedBytes = size_t;
+#else
+template <typename T>
+using Optional = c10::optional<T>;
+using ReportedBytes = int64_t;
+#endif
+
+}  // namespace onnxtrain::aten

@@ -1,0 +1,67 @@
+#include "backends/torch/kernel.h"
+
+#include <algorithm>
+
+#include <ATen/ops/empty.h>
+
+#include "backends/torch/tensor.h"
+
+namespace onnxtrain::aten {
+
+at::Tensor Args::Out(size_t i) const {
+  if (out[i].defined()) return out[i];
+  const Type& type = graph.type(node.outputs[i]);
+  return at::empty(type.shape, options(ScalarTypeOf(type.dtype)));
+}
+
+const Kernels& AllKernels() {
+  static const Kernels* kernels = [] {
+    auto* table = new Kernels;
+    for (auto family : {UnaryKernels, BinaryKernels, ReduceKernels, MatmulKernels, ConvKernels, PoolKernels, NormKernels,
+                        SoftmaxKernels, ShapeKernels, IndexKernels, RandomKernels, LossKernels}) {
+      for (const NamedKernel& row : family()) table->Add(row.op, row.kernel);
+    }
+    return table;
+  }();
+  return *kernels;
+}
+
+void AlignRanks(Args& args) {
+  if (!args.out[0].defined()) return;
+  for (at::Tensor& in : args.in) {
+    if (in.defined() && in.numel() == args.out[0].numel() && in.dim() != args.out[0].dim()) {
+      in = in.view(args.out[0].sizes());
+    }
+  }
+}
+
+namespace {
+
+bool TakesFloat(DType dtype, at::Device device) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || (IsFloat(dtype) && device.is_cuda());
+}
+
+bool Takes(Types types, DType dtype, at::Device device) {
+  const bool integer = IsInteger(dtype) && !IsCarried(dtype);
+  switch (types) {
+    case Types::kFloat: return TakesFloat(dtype, device);
+    case Types::kNumber: return TakesFloat(dtype, device) || integer;
+    case Types::kNative: return TakesFloat(dtype, device) || integer || dtype == DType::kBool;
+    case Types::kAny: return true;
+    case Types::kCast: return !IsCarried(dtype);
+    case Types::kRandom: return TakesFloat(dtype, device) || dtype == DType::kUInt32;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool HasKernel(const Graph& graph, const Node& node, at::Device device) {
+  const Kernel* kernel = AllKernels().Find(node.op);
+  if (kernel == nullptr) return false;
+  auto takes = [&](ValueId v) { return v == kNoValue || Takes(kernel->types, graph.type(v).dtype, device); };
+  return std::all_of(node.inputs.begin(), node.inputs.end(), takes) &&
+         std::all_of(node.outputs.begin(), node.outputs.end(), takes);
+}
+
+}  // namespace onnxtrain::aten

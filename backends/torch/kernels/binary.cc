@@ -1,0 +1,106 @@
+// Two or three inputs with broadcasting, elementwise.
+#include <ATen/ops/add.h>
+#include <ATen/ops/clamp_min.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/fmod.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/gt.h>
+#include <ATen/ops/le.h>
+#include <ATen/ops/log1p.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/logical_or.h>
+#include <ATen/ops/logical_xor.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/remainder.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/where.h>
+
+#include "backends/torch/kernel.h"
+
+namespace onnxtrain::aten {
+namespace {
+
+using BinaryOut = at::Tensor& (*)(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+
+template <BinaryOut F>
+Run Binary(const Args& a) {
+  return [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { F(y, x, z); };
+}
+
+Run Add(const Args& a) {
+  return [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { at::add_out(y, x, z); };
+}
+
+Run Sub(const Args& a) {
+  return [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { at::sub_out(y, x, z); };
+}
+
+// The divisor -1 traps on x86 where the quotient overflows; x / -1 is -x in wrapping arithmetic.
+Run IntegerDiv(const Args& a) {
+  return [x = a.in[0], z = a.in[1], y = a.out[0]] {
+    const at::Tensor minus = z.eq(-1);
+    y.copy_(at::where(minus, x.neg(), at::div(x, z.masked_fill(minus, 1), "trunc")));
+  };
+}
+
+Run Div(const Args& a) { return a.in[0].is_floating_point() ? Binary<at::div_out>(a) : IntegerDiv(a); }
+
+template <BinaryOut F>
+Run ModBy(const Args& a) {
+  if (a.in[0].is_floating_point()) return Binary<F>(a);
+  // x mod -1 = x mod 1 = 0, and the hardware traps on the former at the smallest integer.
+  return [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { F(y, x, z.masked_fill(z.eq(-1), 1)); };
+}
+
+Run Mod(const Args& a) {
+  return a.attrs().Int("fmod") != 0 ? ModBy<at::fmod_out>(a) : ModBy<at::remainder_out>(a);
+}
+
+Run PRelu(const Args& a) {
+  return [x = a.in[0], slope = a.in[1], y = a.out[0]] { y.copy_(at::where(x.lt(0), x * slope, x)); };
+}
+
+Run Where(const Args& a) {
+  return [c = a.in[0], x = a.in[1], z = a.in[2], y = a.out[0]]() mutable { at::where_out(y, c, x, z); };
+}
+
+// max(x, 0) - x t + log1p(exp(-|x|))
+Run BinaryCrossEntropyWithLogits(const Args& a) {
+  return [x = a.in[0], t = a.in[1], y = a.out[0]] {
+    y.copy_(at::clamp_min(x, 0).sub_(x * t).add_(x.abs().neg_().exp_().log1p_()));
+  };
+}
+
+constexpr NamedKernel kKernels[] = {
+    {"Add", {Add, Types::kNumber}},
+    {"Sub", {Sub, Types::kNumber}},
+    {"Mul", {Binary<at::mul_out>, Types::kNumber}},
+    {"Div", {Div, Types::kNumber}},
+    {"Pow", {Binary<at::pow_out>, Types::kNumber}},
+    {"Min", {Binary<at::minimum_out>, Types::kNumber}},
+    {"Max", {Binary<at::maximum_out>, Types::kNumber}},
+    {"Mod", {Mod, Types::kNumber}},
+    {"PRelu", {PRelu, Types::kNumber}},
+    {"Equal", {Binary<at::eq_out>, Types::kNative}},
+    {"Less", {Binary<at::lt_out>, Types::kNative}},
+    {"LessOrEqual", {Binary<at::le_out>, Types::kNative}},
+    {"Greater", {Binary<at::gt_out>, Types::kNative}},
+    {"GreaterOrEqual", {Binary<at::ge_out>, Types::kNative}},
+    {"And", {Binary<at::logical_and_out>, Types::kNative}},
+    {"Or", {Binary<at::logical_or_out>, Types::kNative}},
+    {"Xor", {Binary<at::logical_xor_out>, Types::kNative}},
+    {"Where", {Where, Types::kAny}},
+    {"BinaryCrossEntropyWithLogits", {BinaryCrossEntropyWithLogits}},
+};
+
+}  // namespace
+
+std::span<const NamedKernel> BinaryKernels() { return kKernels; }
+
+}  // namespace onnxtrain::aten

@@ -1,0 +1,110 @@
+// Philox4x32-10 in 64-bit integer tensors, bit for bit as frontend/ops/README.md has it and without the host: the key
+// stays on the device. Words are i64 in [0, 2^32).
+#include <cmath>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+
+#include "backends/torch/kernel.h"
+
+namespace onnxtrain::aten {
+namespace {
+
+constexpr int64_t kMask = 0xFFFFFFFF;
+
+at::Tensor Low32(const at::Tensor& x) { return x.bitwise_and(kMask); }
+
+struct Product {
+  at::Tensor high, low;
+};
+
+// The 64 bits of m·x. m·x itself may pass 2^63, so the high word comes from two halves of x: with x = 2^16·h + l, both
+// m·h and m·l stay below 2^48. The low word may wrap: its 32 bits are right all the same.
+Product Multiply(int64_t m, const at::Tensor& x) {
+  const at::Tensor low_part = x.bitwise_and(0xFFFF).mul_(m).bitwise_right_shift_(16);
+  const at::Tensor high = x.bitwise_right_shift(16).mul_(m).add_(low_part).bitwise_right_shift_(16);
+  return {high, Low32(x * m)};
+}
+
+// One counter word per block, two key words that are scalars. Gives four words per block.
+std::vector<at::Tensor> Philox(std::vector<at::Tensor> counter, at::Tensor key0, at::Tensor key1) {
+  for (int round = 0; round < 10; ++round) {
+    const Product p0 = Multiply(0xD2511F53, counter[0]), p1 = Multiply(0xCD9E8D57, counter[2]);
+    counter = {p1.high.bitwise_xor(counter[1]).bitwise_xor(key0), p1.low,
+               p0.high.bitwise_xor(counter[3]).bitwise_xor(key1), p0.low};
+    key0 = Low32(key0 + int64_t{0x9E3779B9});
+    key1 = Low32(key1 + int64_t{0xBB67AE85});
+  }
+  return counter;
+}
+
+// The words of elements 0 … 4·blocks−1 of the operator with this stream, [blocks,4]. `key` is u32[4], carried as i32.
+at::Tensor Words(const at::Tensor& key, int64_t stream, int64_t blocks) {
+  const auto s = static_cast<uint32_t>(stream);
+  const at::Tensor k = Low32(key.to(at::kLong)), block = at::arange(blocks, k.options());
+  const at::Tensor seed = k[0], step = k[1].expand({blocks}), micro = k[2].expand({blocks}), rank = k[3];
+  return at::stack(Philox({Low32(block), block.bitwise_right_shift(32), step, micro},
+                          Low32(seed + int64_t{0x9E3779B9u * s}),
+                          rank.bitwise_xor(int64_t{s * 0x85EBCA6Bu})),
+                   1);
+}
+
+int64_t BlocksFor(int64_t elements) { return (elements + 3) / 4; }
+
+// In [0, 1), multiples of 2^-24: exact in either type.
+at::Tensor Uniform(const at::Tensor& words, at::ScalarType dtype) {
+  return words.bitwise_right_shift(8).to(dtype).mul_(0x1p-24);
+}
+
+at::Tensor First(const at::Tensor& elements, const at::Tensor& like) {
+  return elements.flatten().narrow(0, 0, like.numel()).view(like.sizes());
+}
+
+Run Dropout(const Args& a) {
+  const auto ratio = static_cast<float>(a.attrs().Float("ratio"));
+  const double scale = 1 / (1 - a.attrs().Float("ratio"));
+  return [=, x = a.in[0], key = a.in[1], y = a.out[0], stream = a.attrs().Int("stream")] {
+    const at::Tensor u = First(Uniform(Words(key, stream, BlocksFor(x.numel())), at::kFloat), x);
+    y.copy_((x * scale).mul_(u.ge(ratio)));
+  };
+}
+
+Run RandomUniform(const Args& a) {
+  const double low = a.attrs().Float("low"), high = a.attrs().Float("high");
+  return [=, key = a.in[0], y = a.out[0], stream = a.attrs().Int("stream")] {
+    const at::Tensor u = First(Uniform(Words(key, stream, BlocksFor(y.numel())), at::kDouble), y);
+    y.copy_((u * (high - low)).add_(low));
+  };
+}
+
+// Box and Muller on the pairs of words: [blocks,2,2], one pair per row.
+at::Tensor Normal(const at::Tensor& words) {
+  const at::Tensor u = Uniform(words, at::kDouble).view({-1, 2, 2});
+  const at::Tensor r = u.select(2, 0).neg().add_(1).log_().mul_(-2).sqrt_(), angle = u.select(2, 1) * (2 * M_PI);
+  return at::stack({r * at::cos(angle), r * at::sin(angle)}, 2);
+}
+
+Run RandomNormal(const Args& a) {
+  const double mean = a.attrs().Float("mean"), scale = a.attrs().Float("scale");
+  return [=, key = a.in[0], y = a.out[0], stream = a.attrs().Int("stream")] {
+    y.copy_(First(Normal(Words(key, stream, BlocksFor(y.numel()))), y).mul(scale).add_(mean));
+  };
+}
+
+constexpr NamedKernel kKernels[] = {
+    {"Dropout", {Dropout, Types::kRandom}},
+    {"RandomUniform", {RandomUniform, Types::kRandom}},
+    {"RandomNormal", {RandomNormal, Types::kRandom}},
+};
+
+}  // namespace
+
+std::span<const NamedKernel> RandomKernels() { return kKernels; }
+
+}  // namespace onnxtrain::aten

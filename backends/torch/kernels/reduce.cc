@@ -1,0 +1,120 @@
+#include <numeric>
+
+#include <ATen/ops/amax.h>
+#include <ATen/ops/amin.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/argmin.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/flip.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/prod.h>
+#include <ATen/ops/sum.h>
+
+#include "backends/torch/kernel.h"
+
+namespace onnxtrain::aten {
+namespace {
+
+std::vector<int64_t> AxesOf(const Args& a) {
+  std::vector<int64_t> axes = a.attrs().Ints("axes");
+  if (axes.empty()) {
+    axes.resize(a.in[0].dim());
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  return axes;
+}
+
+// Nothing to reduce: a scalar, whose list of all axes is empty, which ATen would read as "all" too.
+bool IsScalar(const Args& a) { return a.in[0].dim() == 0; }
+
+Run Copy(const Args& a) {
+  return [x = a.in[0], y = a.out[0]] { y.copy_(x); };
+}
+
+Run Sum(const Args& a) {
+  if (IsScalar(a)) return Copy(a);
+  return [x = a.in[0], y = a.out[0], axes = AxesOf(a), keep = a.attrs().Int("keepdims") != 0]() mutable {
+    at::sum_out(y, x, axes, keep, y.scalar_type());
+  };
+}
+
+Run Mean(const Args& a) {
+  if (IsScalar(a)) return Copy(a);
+  return [x = a.in[0], y = a.out[0], axes = AxesOf(a), keep = a.attrs().Int("keepdims") != 0]() mutable {
+    at::mean_out(y, x, axes, keep);
+  };
+}
+
+using ExtremeOut = at::Tensor& (*)(at::Tensor&, const at::Tensor&, at::IntArrayRef, bool);
+
+template <ExtremeOut F>
+Run Extreme(const Args& a) {
+  if (IsScalar(a)) return Copy(a);
+  return [x = a.in[0], y = a.out[0], axes = AxesOf(a), keep = a.attrs().Int("keepdims") != 0]() mutable {
+    F(y, x, axes, keep);
+  };
+}
+
+// ATen multiplies along one axis at a time.
+Run Prod(const Args& a) {
+  return [x = a.in[0], y = a.out[0], axes = AxesOf(a)] {
+    at::Tensor product = x;
+    for (int64_t axis : axes) product = at::prod(product, axis, /*keepdim=*/true, y.scalar_type());
+    y.copy_(product.view(y.sizes()));
+  };
+}
+
+using ArgOut = at::Tensor& (*)(const at::Tensor& x, int64_t axis, bool keep, at::Tensor& y);
+
+at::Tensor& ArgMaxOut(const at::Tensor& x, int64_t axis, bool keep, at::Tensor& y) {
+  return at::argmax_out(y, x, axis, keep);
+}
+at::Tensor& ArgMinOut(const at::Tensor& x, int64_t axis, bool keep, at::Tensor& y) {
+  return at::argmin_out(y, x, axis, keep);
+}
+
+// ATen gives the first of equals; the last one is the first of the mirrored tensor.
+template <ArgOut F>
+Run Arg(const Args& a) {
+  const int64_t axis = a.attrs().Int("axis");
+  const bool keep = a.attrs().Int("keepdims") != 0;
+  if (a.attrs().Int("select_last_index") == 0) {
+    return [=, x = a.in[0], y = a.out[0]]() mutable { F(x, axis, keep, y); };
+  }
+  return [=, x = a.in[0], y = a.out[0]]() mutable {
+    F(at::flip(x, {axis}), axis, keep, y);
+    y.neg_().add_(x.size(axis) - 1);
+  };
+}
+
+// An exclusive sum is the inclusive one shifted: subtracting x again would lose what it holds beside an infinity.
+Run CumSum(const Args& a) {
+  const int64_t axis = a.attrs().Int("axis");
+  const bool exclusive = a.attrs().Int("exclusive") != 0, reverse = a.attrs().Int("reverse") != 0;
+  return [=, x = a.in[0], y = a.out[0]] {
+    const int64_t n = x.size(axis), kept = n - (exclusive && n > 0 ? 1 : 0);
+    at::Tensor part = reverse ? at::flip(x, {axis}) : x;
+    at::Tensor sum = at::cumsum(part.narrow(axis, 0, kept), axis, y.scalar_type());
+    if (reverse) sum = at::flip(sum, {axis});
+    const int64_t at_start = reverse ? 0 : n - kept;
+    if (kept < n) y.narrow(axis, reverse ? kept : 0, n - kept).zero_();
+    y.narrow(axis, at_start, kept).copy_(sum);
+  };
+}
+
+constexpr NamedKernel kKernels[] = {
+    {"ReduceSum", {Sum, Types::kNumber}},
+    {"ReduceMean", {Mean}},
+    {"ReduceMax", {Extreme<at::amax_out>, Types::kNative}},
+    {"ReduceMin", {Extreme<at::amin_out>, Types::kNative}},
+    {"ReduceProd", {Prod, Types::kNumber}},
+    {"ArgMax", {Arg<ArgMaxOut>, Types::kNumber}},
+    {"ArgMin", {Arg<ArgMinOut>, Types::kNumber}},
+    {"CumSum", {CumSum, Types::kNumber}},
+};
+
+}  // namespace
+
+std::span<const NamedKernel> ReduceKernels() { return kKernels; }
+
+}  // namespace onnxtrain::aten

@@ -1,0 +1,62 @@
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_log_softmax_backward_data.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/softmax.h>
+
+#include "backends/torch/compat.h"
+#include "backends/torch/kernel.h"
+
+namespace onnxtrain::aten {
+namespace {
+
+Run Softmax(const Args& a) {
+  return [x = a.in[0], y = a.out[0], axis = a.attrs().Int("axis")]() mutable { at::_softmax_out(y, x, axis, false); };
+}
+
+Run LogSoftmax(const Args& a) {
+  return [x = a.in[0], y = a.out[0], axis = a.attrs().Int("axis")]() mutable {
+    at::_log_softmax_out(y, x, axis, false);
+  };
+}
+
+Run SoftmaxGrad(const Args& a) {
+  return [dy = a.in[0], y = a.in[1], dx = a.out[0], axis = a.attrs().Int("axis")]() mutable {
+    at::_softmax_backward_data_out(dx, dy, y, axis, y.scalar_type());
+  };
+}
+
+Run LogSoftmaxGrad(const Args& a) {
+  return [dy = a.in[0], y = a.in[1], dx = a.out[0], axis = a.attrs().Int("axis")]() mutable {
+    at::_log_softmax_backward_data_out(dx, dy, y, axis, y.scalar_type());
+  };
+}
+
+at::Tensor Flat3(const at::Tensor& x) {
+  const int64_t rows = x.size(-2), columns = x.size(-1);
+  return x.dim() == 3 ? x : x.dim() == 2 ? x.unsqueeze(0) : x.flatten(0, -3).view({-1, rows, columns});
+}
+
+// softmax(scale q kᵀ + mask) v
+Run Attention(const Args& a) {
+  const at::Tensor q = Flat3(a.in[0]), k = Flat3(a.in[1]).transpose(1, 2), v = Flat3(a.in[2]);
+  std::vector<int64_t> sizes = a.in[0].sizes().vec();
+  sizes.back() = a.in[1].size(-2);
+  return [=, y = Flat3(a.out[0]), mask = a.In(3), scale = a.attrs().Float("scale")]() mutable {
+    at::Tensor scores = at::bmm(q, k).mul_(scale);
+    if (mask.defined()) scores.view(sizes).add_(mask);
+    at::bmm_out(y, at::_softmax(scores, -1, false), v);
+  };
+}
+
+constexpr NamedKernel kKernels[] = {
+    {"Softmax", {Softmax}},         {"LogSoftmax", {LogSoftmax}}, {"SoftmaxGrad", {SoftmaxGrad}},
+    {"LogSoftmaxGrad", {LogSoftmaxGrad}}, {"Attention", {Attention}},
+};
+
+}  // namespace
+
+std::span<const NamedKernel> SoftmaxKernels() { return kKernels; }
+
+}  // namespace onnxtrain::aten

@@ -1,0 +1,101 @@
+#include "backends/torch/tensor.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "backends/torch/guard.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain::aten {
+
+at::ScalarType ScalarTypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return at::kFloat;
+    case DType::kFloat64: return at::kDouble;
+    case DType::kFloat16: return at::kHalf;
+    case DType::kBFloat16: return at::kBFloat16;
+    case DType::kInt8: return at::kChar;
+    case DType::kUInt8: return at::kByte;
+    case DType::kInt16:
+    case DType::kUInt16: return at::kShort;
+    case DType::kInt32:
+    case DType::kUInt32: return at::kInt;
+    case DType::kInt64:
+    case DType::kUInt64: return at::kLong;
+    case DType::kBool: return at::kBool;
+  }
+  return at::kFloat;
+}
+
+bool IsCarried(DType dtype) {
+  return dtype == DType::kUInt16 || dtype == DType::kUInt32 || dtype == DType::kUInt64;
+}
+
+at::Tensor ViewOf(void* data, const Type& type, at::Device device) {
+  return at::from_blob(data, type.shape, at::TensorOptions().dtype(ScalarTypeOf(type.dtype)).device(device));
+}
+
+namespace {
+
+at::Tensor HostBytes(const std::byte* data, size_t size) {
+  return at::from_blob(const_cast<std::byte*>(data), {static_cast<int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
+}
+
+class TensorBuffer : public Buffer {
+ public:
+  TensorBuffer(size_t bytes, at::Device device)
+      : bytes_(at::zeros({static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device))) {}
+
+  size_t size() const override { return static_cast<size_t>(bytes_.numel()); }
+  void* data() override { return bytes_.data_ptr(); }
+
+  absl::Status Write(size_t offset, std::span<const std::byte> bytes) override {
+    RETURN_IF_ERROR(CheckRange(offset, bytes.size()));
+    return Guarded("", [&] { Part(offset, bytes.size()).copy_(HostBytes(bytes.data(), bytes.size())); });
+  }
+  absl::Status Read(size_t offset, std::span<std::byte> bytes) const override {
+    RETURN_IF_ERROR(CheckRange(offset, bytes.size()));
+    return Guarded("", [&] { HostBytes(bytes.data(), bytes.size()).copy_(Part(offset, bytes.size())); });
+  }
+
+ private:
+  absl::Status CheckRange(size_t offset, size_t length) const {
+    if (offset <= size() && length <= size() - offset) return absl::OkStatus();
+    return absl::OutOfRangeError(StrCat("bytes ", offset, " + ", length, " of a buffer of ", size()));
+  }
+  at::Tensor Part(size_t offset, size_t length) const {
+    return bytes_.narrow(0, static_cast<int64_t>(offset), static_cast<int64_t>(length));
+  }
+
+  at::Tensor bytes_;
+};
+
+}  // namespace
+
+at::Tensor Upload(const HostTensor& tensor, at::Device device) {
+  at::Tensor result = at::empty(tensor.shape(), at::TensorOptions().dtype(ScalarTypeOf(tensor.dtype())).device(device));
+  result.copy_(ViewOf(const_cast<std::byte*>(tensor.bytes().data()), tensor.type(), at::kCPU));
+  return result;
+}
+
+HostTensor Download(const at::Tensor& tensor, const Type& type) {
+  HostTensor result(type);
+  ViewOf(result.mutable_bytes().data(), type, at::kCPU).copy_(tensor);
+  return result;
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes, at::Device device) {
+  std::unique_ptr<Buffer> buffer;
+  RETURN_IF_ERROR(Guarded(StrCat("buffer of ", bytes, " bytes: "),
+                          [&] { buffer = std::make_unique<TensorBuffer>(bytes, device); }));
+  return buffer;
+}
+
+void SynchronizeDevice(at::Device device) {
+  if (device.is_cpu()) return;
+  c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+}
+
+}  // namespace onnxtrain::aten

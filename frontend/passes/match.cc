@@ -1,0 +1,59 @@
+#include "frontend/passes/match.h"
+
+#include <algorithm>
+
+#include "frontend/passes/rule.h"
+
+namespace onnxtrain {
+
+Pattern::Pattern(const Graph& graph) : graph_(graph), weight_(graph.values().size(), true), readers_(graph.values().size(), 0) {
+  for (const GraphInput& input : graph.inputs()) weight_[input.value] = input.kind != InputKind::kFeed;
+  for (const Node& node : graph.nodes()) {
+    bool weight = true;
+    for (ValueId v : node.inputs) {
+      if (v == kNoValue) continue;
+      weight = weight && weight_[v];
+      ++readers_[v];
+    }
+    for (ValueId v : node.outputs) weight_[v] = weight;
+  }
+  for (const GraphOutput& output : graph.outputs()) readers_[output.value] += 2;
+}
+
+const Node* Pattern::Producer(ValueId v, std::string_view op) const {
+  const Node* node = v == kNoValue ? nullptr : graph_.producer(v);
+  return node != nullptr && node->op == op ? node : nullptr;
+}
+
+std::optional<double> Pattern::Splat(ValueId v) const { return SplatOf(graph_, v); }
+
+Region::Region(const Pattern& pattern, ValueId root) : pattern_(pattern), root_(root), frontier_{root} {}
+
+void Region::Meet(ValueId v) {
+  if (pattern_.Splat(v).has_value()) return;
+  (pattern_.IsWeight(v) ? weights_ : frontier_).insert(v);
+}
+
+bool Region::Grow(const std::function<bool(const Node&)>& allowed) {
+  const ValueId last = *frontier_.rbegin();
+  const Node* node = pattern_.graph().producer(last);
+  if (node == nullptr || node->outputs.size() != 1 || !allowed(*node)) return false;
+  frontier_.erase(last);
+  nodes_.push_back(node);
+  for (ValueId v : node->inputs) {
+    if (v != kNoValue) Meet(v);
+  }
+  return !frontier_.empty();
+}
+
+int Region::Count(std::string_view op) const {
+  return static_cast<int>(std::ranges::count_if(nodes_, [&](const Node* node) { return node->op == op; }));
+}
+
+std::set<ValueId> Region::covers() const {
+  std::set<ValueId> values;
+  for (const Node* node : nodes_) values.insert(node->outputs[0]);
+  return values;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,17 @@
+// The passes in the order in which they belong.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/graph.h"
+#include "frontend/passes/pass.h"
+
+namespace onnxtrain {
+
+// fold_constants, simplify, cse and dce until nothing changes. For any graph: imported, joint (with its backward nodes) or
+// decomposed. Inputs, outputs and their order stay.
+absl::StatusOr<Graph> CleanUp(Graph graph, const PassObserver& observer = nullptr);
+
+// For a forward graph, before Differentiate: CleanUp, Recognize, CleanUp.
+absl::StatusOr<Graph> OptimizeForward(Graph graph, const PassObserver& observer = nullptr);
+
+}  // namespace onnxtrain

@@ -1,0 +1,132 @@
+#include "frontend/passes/prove.h"
+
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "frontend/base/strings.h"
+#include "frontend/ops/interpret.h"
+#include "frontend/ops/row.h"
+#include "frontend/passes/rule.h"
+
+namespace onnxtrain {
+namespace {
+
+DType Wide(DType t) { return IsFloat(t) ? DType::kFloat64 : t; }
+
+// The graph's own form, copied onto stand-ins for the leaves.
+class Copy {
+ public:
+  Copy(const Graph& graph, Builder& b) : graph_(graph), b_(b) {}
+
+  void Bind(ValueId leaf, Val v) { map_[leaf] = v; }
+
+  // Invalid where something is met that depends on more than the leaves, or does not fit the small shapes.
+  Val Of(ValueId root) {
+    const std::set<ValueId> needed = Needed(root);
+    for (ValueId v : needed) {
+      if (!map_.contains(v)) map_[v] = Make(v);
+      if (!map_[v].valid()) return Val();
+    }
+    return map_.at(root);
+  }
+
+ private:
+  std::set<ValueId> Needed(ValueId root) const {
+    std::set<ValueId> needed, open = {root};
+    while (!open.empty()) {
+      const ValueId v = *open.rbegin();
+      open.erase(v);
+      if (!needed.insert(v).second || map_.contains(v) || SplatOf(graph_, v).has_value()) continue;
+      const Node* node = graph_.producer(v);
+      for (ValueId input : node == nullptr ? std::vector<ValueId>() : node->inputs) {
+        if (input != kNoValue) open.insert(input);
+      }
+    }
+    return needed;
+  }
+
+  Val Make(ValueId v) {
+    if (const auto number = SplatOf(graph_, v)) return b_.Scalar(Wide(graph_.type(v).dtype), *number);
+    const Node* node = graph_.producer(v);
+    if (node == nullptr || node->outputs.size() != 1) return Val();
+    if (const HostTensor* t = graph_.ConstantOf(v)) return b_.Constant(t->CastTo(Wide(t->dtype())));
+    std::vector<Val> inputs;
+    for (ValueId input : node->inputs) inputs.push_back(input == kNoValue ? Val() : map_.at(input));
+    Attrs attrs = node->attrs;
+    if (const std::string* to = attrs.Find<std::string>("to"); to != nullptr && IsFloat(*DTypeOf(*to))) attrs.Set("to", "f64");
+    return b_.Op(node->op, std::move(inputs), std::move(attrs));
+  }
+
+  const Graph& graph_;
+  Builder& b_;
+  std::map<ValueId, Val> map_;
+};
+
+// Rows of several magnitudes.
+HostTensor Draw(const Type& type, const Match::Leaf& leaf, double scale, std::mt19937& random) {
+  constexpr double kMagnitudes[] = {1, 1e-2, 3, 1e-4};
+  std::normal_distribution<double> normal;
+  HostTensor t(type);
+  const int64_t row = type.shape.empty() ? 1 : std::max<int64_t>(1, type.shape.back());
+  for (int64_t i = 0; i < t.size(); ++i) {
+    if (IsFloat(type.dtype)) {
+      t.Set(i, normal(random) * kMagnitudes[i / row % 4] * scale);
+    } else if (leaf.first.has_value() && i % row == 0) {
+      t.SetInt(i, *leaf.first);
+    } else {
+      t.SetInt(i, static_cast<int64_t>(random() % leaf.below));
+    }
+  }
+  return t;
+}
+
+bool Agree(const HostTensor& a, const HostTensor& b, double tolerance) {
+  for (int64_t i = 0; i < a.size(); ++i) {
+    const double x = a.At(i), y = b.At(i);
+    const bool same = x == y || (std::isnan(x) && std::isnan(y));
+    if (!same && !(std::abs(x - y) <= tolerance * (std::abs(x) + 1e-3))) return false;
+  }
+  return true;
+}
+
+bool HasType(const Graph& graph, const Match& match) {
+  Graph real;
+  Builder b(&real);
+  std::vector<Val> leaves;
+  for (const auto& leaf : match.leaves) leaves.push_back(b.Input(InputKind::kFeed, StrCat(leaves.size()), graph.type(leaf.value)));
+  const Val y = match.form(b, leaves);
+  return b.status().ok() && y.valid() && y.type() == graph.type(match.root);
+}
+
+}  // namespace
+
+bool Proved(const Graph& graph, const Match& match) {
+  if (!HasType(graph, match)) return false;
+  Graph both;
+  Builder b(&both);
+  Copy copy(graph, b);
+  std::vector<Val> leaves;
+  for (const auto& leaf : match.leaves) {
+    leaves.push_back(b.Input(InputKind::kFeed, StrCat(leaves.size()), {Wide(graph.type(leaf.value).dtype), leaf.small}));
+    copy.Bind(leaf.value, leaves.back());
+  }
+  const Val before = copy.Of(match.root);
+  const Val after = before ? match.form(b, leaves) : Val();
+  if (!b.status().ok() || !after.valid() || before.type() != after.type()) return false;
+  both.AddOutput("before", before.id());
+  both.AddOutput("after", after.id());
+  const double tolerance = SizeOf(graph.type(match.root).dtype) < 4 ? 2e-3 : 1e-5;
+  std::mt19937 random(20);
+  for (double scale : {1.0, 1e-3}) {
+    std::map<std::string, HostTensor> inputs;
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      inputs.emplace(StrCat(i), Draw(leaves[i].type(), match.leaves[i], scale, random));
+    }
+    const auto results = Interpret(both, inputs);
+    if (!results.ok() || !Agree((*results)[0], (*results)[1], tolerance)) return false;
+  }
+  return true;
+}
+
+}  // namespace onnxtrain

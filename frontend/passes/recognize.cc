@@ -1,0 +1,74 @@
+#include "frontend/passes/recognize.h"
+
+#include <set>
+
+#include "frontend/passes/match.h"
+#include "frontend/passes/prove.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain {
+namespace {
+
+class Recognizer {
+ public:
+  explicit Recognizer(const Graph& graph) : pattern_(graph) {}
+
+  // From the end of the graph, so that a larger form is met before a smaller one inside it.
+  std::map<ValueId, Match> Run() {
+    const auto& nodes = pattern_.graph().nodes();
+    for (size_t n = nodes.size(); n-- > 0;) {
+      const Node& node = nodes[n];
+      if (node.outputs.size() != 1 || covered_.contains(node.outputs[0]) || pattern_.IsWeight(node.outputs[0])) continue;
+      Visit(node);
+    }
+    return std::move(matches_);
+  }
+
+ private:
+  void Visit(const Node& node) {
+    if (Take(ProposeAttention(pattern_, node))) return;
+    for (auto patterns : {NormPatterns(), FunctionPatterns()}) {
+      for (const RegionPattern& p : patterns) {
+        if (p.allows(node) && Grow(p, node.outputs[0])) return;
+      }
+    }
+  }
+
+  bool Grow(const RegionPattern& p, ValueId root) {
+    Region region(pattern_, root);
+    while (region.nodes().size() < p.most_nodes && region.Grow(p.allows)) {
+      if (region.only_leaf().has_value() && Take(p.propose(region))) return true;
+    }
+    return false;
+  }
+
+  bool Take(Proposals proposals) {
+    for (Match& match : proposals) {
+      if (!Proved(pattern_.graph(), match)) continue;
+      covered_.insert(match.covers.begin(), match.covers.end());
+      matches_.emplace(match.root, std::move(match));
+      return true;
+    }
+    return false;
+  }
+
+  Pattern pattern_;
+  std::map<ValueId, Match> matches_;  // by root
+  std::set<ValueId> covered_;
+};
+
+}  // namespace
+
+absl::StatusOr<Graph> Recognize(const Graph& graph, std::map<std::string, int>* found) {
+  const std::map<ValueId, Match> matches = Recognizer(graph).Run();
+  return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
+    auto it = node.outputs.size() == 1 ? matches.find(node.outputs[0]) : matches.end();
+    if (it == matches.end()) return std::nullopt;
+    if (found != nullptr) ++(*found)[std::string(it->second.op)];
+    std::vector<Val> leaves;
+    for (const auto& leaf : it->second.leaves) leaves.push_back(r.Map(leaf.value));
+    return std::vector<Val>{it->second.form(r.b(), leaves)};
+  });
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,187 @@
+// Scaled dot-product attention: MatMul(q, kᵀ), scaled before or after, masked by sums or choices, Softmax, MatMul with v.
+#include <algorithm>
+
+#include "frontend/passes/match.h"
+
+namespace onnxtrain {
+namespace {
+
+// An operand of a product: the value, and whether its last two axes are exchanged.
+struct Operand {
+  ValueId value = kNoValue;
+  bool swapped = false;
+};
+
+// A term of the mask: a sum, or where `choice` is set, `fill` in the places that the condition has (or has not) chosen.
+struct Term {
+  ValueId value = kNoValue;
+  bool choice = false;
+  bool fill_where_true = false;
+  double fill = 0;
+  double factor = 1;
+};
+
+struct Found {
+  Operand q, k, v;
+  double scale = 1;
+  std::vector<Term> terms;
+  std::set<ValueId> covers;
+};
+
+class AttentionMatcher {
+ public:
+  explicit AttentionMatcher(const Pattern& pattern) : pattern_(pattern), graph_(pattern.graph()) {}
+
+  std::optional<Found> Match(const Node& root) {
+    if (root.op != "MatMul" || root.attrs.Int("trans_a") != 0) return std::nullopt;
+    found_.v = {root.inputs[1], root.attrs.Int("trans_b") != 0};
+    const Node* softmax = Inside(root.inputs[0], "Softmax");
+    if (softmax == nullptr || softmax->attrs.Int("axis") != graph_.type(softmax->outputs[0]).rank() - 1) return std::nullopt;
+    found_.covers = {root.outputs[0], softmax->outputs[0]};
+    if (!Scores(softmax->inputs[0])) return std::nullopt;
+    return std::move(found_);
+  }
+
+ private:
+  // The producer of a value that nobody else reads: a value with other readers stays, and computing it twice would cost more
+  // than the fusion saves.
+  const Node* Inside(ValueId v, std::string_view op) const {
+    return pattern_.HasOneReader(v) ? pattern_.Producer(v, op) : nullptr;
+  }
+
+  // If v is a number times another value, takes the number into `factor` and gives that value; else v itself.
+  ValueId Unscaled(ValueId v, double* factor) {
+    for (std::string_view op : {"Mul", "Div"}) {
+      const Node* node = Inside(v, op);
+      if (node == nullptr) continue;
+      for (size_t i : {0, 1}) {
+        const auto c = pattern_.Splat(node->inputs[1 - i]);
+        if (!c.has_value() || *c == 0 || (op == "Div" && i == 1) || graph_.type(node->inputs[i]) != graph_.type(v)) continue;
+        found_.covers.insert(v);
+        *factor *= op == "Mul" ? *c : 1 / *c;
+        return Unscaled(node->inputs[i], factor);
+      }
+    }
+    return v;
+  }
+
+  // From the softmax's operand down to the product of q and k.
+  bool Scores(ValueId v) {
+    v = Unscaled(v, &found_.scale);
+    const bool done = Product(v) || Sum(v) || Choice(v);
+    if (done) found_.covers.insert(v);
+    return done;
+  }
+
+  bool Product(ValueId v) {
+    const Node* node = Inside(v, "MatMul");
+    if (node == nullptr) return false;
+    found_.q = {Unscaled(node->inputs[0], &found_.scale), node->attrs.Int("trans_a") != 0};
+    found_.k = {Unscaled(node->inputs[1], &found_.scale), node->attrs.Int("trans_b") == 0};
+    return graph_.type(found_.q.value).rank() >= 3;
+  }
+
+  bool Sum(ValueId v) {
+    const Node* node = Inside(v, "Add");
+    if (node == nullptr) return false;
+    for (size_t i : {0, 1}) {
+      const Found before = found_;
+      found_.terms.push_back({.value = node->inputs[1 - i], .factor = found_.scale});
+      if (graph_.type(node->inputs[i]) == graph_.type(v) && Scores(node->inputs[i])) return true;
+      found_ = before;
+    }
+    return false;
+  }
+
+  // A row that is masked throughout gives equal weights where all scores are replaced by the same number. Adding that number
+  // gives the same only if it swallows the scores: one of this size does in float32.
+  static constexpr double kMostFill = -1e9;
+
+  bool Choice(ValueId v) {
+    const Node* node = Inside(v, "Where");
+    if (node == nullptr) return false;
+    for (size_t i : {1, 2}) {  // where the scores stand
+      const auto fill = pattern_.Splat(node->inputs[3 - i]);
+      if (!fill.has_value() || *fill > kMostFill || graph_.type(node->inputs[i]) != graph_.type(v)) continue;
+      const Found before = found_;
+      found_.terms.push_back({node->inputs[0], true, i == 2, *fill, found_.scale});
+      if (Scores(node->inputs[i])) return true;
+      found_ = before;
+    }
+    return false;
+  }
+
+  const Pattern& pattern_;
+  const Graph& graph_;
+  Found found_;
+};
+
+Val Unswapped(Val v, bool swapped) {
+  if (!swapped) return v;
+  std::vector<int64_t> perm(v.rank());
+  for (int i = 0; i < v.rank(); ++i) perm[i] = i;
+  std::swap(perm[v.rank() - 2], perm[v.rank() - 1]);
+  return Transpose(v, perm);
+}
+
+Val MaskTerm(Builder& b, const Term& term, Val leaf, DType dtype) {
+  if (!term.choice) return term.factor == 1 ? leaf : leaf * term.factor;
+  const Val fill = b.Scalar(dtype, term.fill * term.factor), zero = b.Scalar(dtype, 0);
+  return term.fill_where_true ? Where(leaf, fill, zero) : Where(leaf, zero, fill);
+}
+
+Val Form(Builder& b, const Found& found, std::span<const Val> leaves) {
+  const Val q = Unswapped(leaves[0], found.q.swapped), k = Unswapped(leaves[1], found.k.swapped);
+  const Val v = Unswapped(leaves[2], found.v.swapped);
+  Val mask;
+  for (size_t i = 0; i < found.terms.size(); ++i) {
+    const Val term = MaskTerm(b, found.terms[i], leaves[3 + i], q.dtype());
+    mask = mask ? mask + term : term;
+  }
+  return b.Op("Attention", {q, k, v, mask}, {{"scale", found.scale}});
+}
+
+Shape Small(const Shape& batch, int64_t rows, int64_t columns, bool swapped) {
+  Shape shape = batch;
+  shape.push_back(swapped ? columns : rows);
+  shape.push_back(swapped ? rows : columns);
+  return shape;
+}
+
+// Extents of 1 broadcast; others are those of the small scores.
+Shape SmallMask(const Shape& mask, const Shape& scores) {
+  Shape shape = mask;
+  for (size_t i = 0; i < mask.size() && i < scores.size(); ++i) {
+    int64_t& extent = shape[shape.size() - 1 - i];
+    if (extent != 1) extent = scores[scores.size() - 1 - i];
+  }
+  return shape;
+}
+
+}  // namespace
+
+Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
+  const auto found = AttentionMatcher(pattern).Match(root);
+  if (!found.has_value()) return {};
+  const Graph& graph = pattern.graph();
+  auto extent = [&](const Operand& o, int axis) {  // of the rows (0) or the columns (1)
+    const Shape& shape = graph.type(o.value).shape;
+    return shape[shape.size() - 2 + (o.swapped ? 1 - axis : axis)];
+  };
+  Shape batch(graph.type(found->q.value).shape.begin(), graph.type(found->q.value).shape.end() - 2);
+  for (int64_t& n : batch) n = std::min<int64_t>(n, 2);
+  const int64_t s = std::min<int64_t>(extent(found->q, 0), 3), t = std::min<int64_t>(extent(found->k, 0), 5);
+  const int64_t d = std::min<int64_t>(extent(found->q, 1), 4), e = std::min<int64_t>(extent(found->v, 1), 3);
+  std::vector<Match::Leaf> leaves = {{found->q.value, Small(batch, s, d, found->q.swapped)},
+                                     {found->k.value, Small(batch, t, d, found->k.swapped)},
+                                     {found->v.value, Small(batch, t, e, found->v.swapped)}};
+  const Shape scores = Small(batch, s, t, false);
+  for (const Term& term : found->terms) {
+    leaves.push_back({.value = term.value, .small = SmallMask(graph.type(term.value).shape, scores)});
+    if (term.choice) leaves.back().first = !term.fill_where_true;  // float64 swallows less: no row is masked throughout
+  }
+  auto form = [f = *found](Builder& b, std::span<const Val> v) { return Form(b, f, v); };
+  return {{root.outputs[0], "Attention", std::move(leaves), form, found->covers}};
+}
+
+}  // namespace onnxtrain

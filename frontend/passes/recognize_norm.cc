@@ -1,0 +1,128 @@
+// Normalizations along axes: LayerNorm (Ba et al., 2016), Softmax, LogSoftmax. As with functions of one number, any tangle
+// that hangs on one value and has the right operators is proposed, and the proof decides.
+#include <algorithm>
+
+#include "frontend/passes/match.h"
+
+namespace onnxtrain {
+namespace {
+
+bool IsOneOf(std::string_view op, std::initializer_list<std::string_view> ops) { return std::ranges::find(ops, op) != ops.end(); }
+
+// The axes that all nodes of this operator in the region reduce, keeping extents of 1; empty where they differ.
+std::vector<int64_t> ReducedAxes(const Region& region, std::string_view op) {
+  std::optional<std::vector<int64_t>> axes;
+  for (const Node* node : region.nodes()) {
+    if (node->op != op) continue;
+    std::vector<int64_t> these = node->attrs.Ints("axes");
+    std::ranges::sort(these);
+    if (node->attrs.Int("keepdims", 1) == 0 || (axes.has_value() && *axes != these)) return {};
+    axes = std::move(these);
+  }
+  return axes.value_or(std::vector<int64_t>());
+}
+
+// --- LayerNorm --------------------------------------------------------------------------------------------------------
+
+bool LayerNormAllows(const Node& node) {
+  return IsOneOf(node.op, {"Add", "Sub", "Mul", "Div", "Pow", "Neg", "Sqrt", "Rsqrt", "Reciprocal", "ReduceMean"});
+}
+
+// The numbers that are added to something in the region: one of them is epsilon.
+std::set<double> Epsilons(const Region& region) {
+  std::set<double> found;
+  for (const Node* node : region.nodes()) {
+    if (node->op != "Add") continue;
+    for (ValueId v : node->inputs) {
+      if (const auto c = region.pattern().Splat(v); c.has_value() && *c >= 0 && *c < 0.1) found.insert(*c);
+    }
+  }
+  if (found.empty()) found.insert(0);
+  return found;
+}
+
+Shape WithoutLeadingOnes(const Shape& shape, size_t rank) {
+  size_t lead = 0;
+  while (shape.size() - lead > rank && shape[lead] == 1) ++lead;
+  return Shape(shape.begin() + lead, shape.end());
+}
+
+// Which of the leaves after x are scale and bias, or -1.
+struct Affine {
+  int scale, bias;
+};
+
+Val LayerNorm(Builder& b, std::span<const Val> leaves, int64_t axis, double epsilon, Affine roles) {
+  const Val x = leaves[0];
+  const Shape shape(x.shape().begin() + axis, x.shape().end());
+  auto leaf = [&](int i) { return i < 0 ? Val() : Reshape(leaves[i], shape); };
+  const Val scale = roles.scale < 0 ? Expand(b.Scalar(x.dtype(), 1), shape) : leaf(roles.scale);
+  return b.Op("LayerNorm", {x, scale, leaf(roles.bias)}, {{"axis", axis}, {"epsilon", epsilon}});
+}
+
+std::vector<Affine> PossibleRoles(size_t weights) {
+  if (weights == 0) return {{-1, -1}};
+  if (weights == 1) return {{1, -1}, {-1, 1}};
+  return {{1, 2}, {2, 1}};
+}
+
+Proposals ProposeLayerNorm(const Region& region) {
+  Proposals proposals;
+  const Graph& graph = region.pattern().graph();
+  const ValueId x = *region.only_leaf();
+  const Type& type = graph.type(x);
+  const std::vector<int64_t> axes = ReducedAxes(region, "ReduceMean");
+  if (region.Count("ReduceMean") != 2 || axes.empty() || type != graph.type(region.root()) || region.weights().size() > 2) return {};
+  const auto rank = static_cast<int64_t>(axes.size());
+  const int64_t axis = axes[0];
+  if (axis + rank != type.rank() || axes.back() != type.rank() - 1) return {};
+  // The leading axes only repeat the computation; a few rows of each magnitude show it.
+  const Shape normalized(type.shape.begin() + axis, type.shape.end());
+  Shape small(axis, 1);
+  if (axis > 0) small.back() = 4;
+  small.insert(small.end(), normalized.begin(), normalized.end());
+  std::vector<Match::Leaf> leaves = {{x, small}};
+  for (ValueId w : region.weights()) {
+    const Shape& shape = graph.type(w).shape;
+    if (WithoutLeadingOnes(shape, normalized.size()) != normalized) return {};
+    leaves.push_back({w, shape});
+  }
+  for (double epsilon : Epsilons(region)) {
+    for (Affine roles : PossibleRoles(region.weights().size())) {
+      auto form = [=](Builder& b, std::span<const Val> v) { return LayerNorm(b, v, axis, epsilon, roles); };
+      proposals.push_back({region.root(), "LayerNorm", leaves, form, region.covers()});
+    }
+  }
+  return proposals;
+}
+
+// --- Softmax ----------------------------------------------------------------------------------------------------------
+
+bool SoftmaxAllows(const Node& node) {
+  return IsOneOf(node.op, {"ReduceMax", "ReduceSum", "Sub", "Add", "Exp", "Div", "Mul", "Reciprocal", "Log", "Softmax"});
+}
+
+Proposals ProposeSoftmax(const Region& region) {
+  const Graph& graph = region.pattern().graph();
+  const ValueId x = *region.only_leaf();
+  const Type& type = graph.type(x);
+  if (type != graph.type(region.root()) || !region.weights().empty() || region.nodes().size() < 2) return {};
+  std::vector<int64_t> axes = ReducedAxes(region, "ReduceSum");
+  if (region.Count("Softmax") == 1) axes = {region.nodes().back()->attrs.Int("axis")};
+  const bool log = region.Count("Log") > 0;
+  if (axes.size() != 1 || region.Count("Exp") + region.Count("Softmax") == 0) return {};
+  const std::string_view op = log ? "LogSoftmax" : "Softmax";
+  Shape small(type.rank(), 2);
+  small[axes[0]] = 5;
+  auto form = [op, axis = axes[0]](Builder& b, std::span<const Val> v) { return b.Op(op, {v[0]}, {{"axis", axis}}); };
+  return {{region.root(), op, {{x, small}}, form, region.covers()}};
+}
+
+}  // namespace
+
+std::span<const RegionPattern> NormPatterns() {
+  static constexpr RegionPattern kPatterns[] = {{LayerNormAllows, 16, ProposeLayerNorm}, {SoftmaxAllows, 8, ProposeSoftmax}};
+  return kPatterns;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,64 @@
+#include "optim/telemetry/metrics_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// NaN and infinities, which JSON lacks, come out as null.
+Json StepLine(const TrainEvent& e, bool has_accuracy) {
+  Json line = {{"event", "step"}, {"step", e.step}, {"epoch", e.epoch}, {"loss", e.report.loss}};
+  if (has_accuracy) line["accuracy"] = e.report.weight > 0 ? Json(e.report.correct / e.report.weight) : Json();
+  line["lr"] = e.report.learning_rate;
+  line["grad_norm"] = e.report.grad_norm;
+  line["skipped"] = e.report.skipped;
+  line["samples_per_second"] = e.samples_per_second;
+  return line;
+}
+
+Json EvalLine(const TrainEvent& e) {
+  Json line = {{"event", "eval"}, {"step", e.step}, {"epoch", e.epoch}, {"eval_loss", e.eval.loss}};
+  if (e.eval.accuracy >= 0) line["eval_accuracy"] = e.eval.accuracy;
+  line["eval_samples"] = e.eval.samples;
+  return line;
+}
+
+absl::Status WriteAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return absl::UnavailableError(std::strerror(errno));
+    text.remove_prefix(n);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string ToJsonLine(const TrainEvent& event, bool has_accuracy) {
+  return (event.kind == TrainEvent::Kind::kStep ? StepLine(event, has_accuracy) : EvalLine(event)).dump();
+}
+
+absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Create(const std::string& path, bool has_accuracy) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return absl::UnavailableError(StrCat(path, ": ", std::strerror(errno)));
+  return std::unique_ptr<MetricsFile>(new MetricsFile(path, fd, has_accuracy));
+}
+
+MetricsFile::~MetricsFile() { close(fd_); }
+
+void MetricsFile::Write(const TrainEvent& event) {
+  if (!status_.ok()) return;
+  status_ = Annotate(WriteAll(fd_, ToJsonLine(event, has_accuracy_) + "\n"), path_ + ": ");
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,38 @@
+// metrics.jsonl: one JSON object per event, written through at once, so that a reader (or a crash) always finds whole lines.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "optim/trainer.h"
+
+namespace onnxtrain {
+
+// One line without its newline. Keys of a step: event step epoch loss accuracy? lr grad_norm skipped samples_per_second;
+// of an evaluation: event step epoch eval_loss eval_accuracy? eval_samples. What is not finite is null.
+std::string ToJsonLine(const TrainEvent& event, bool has_accuracy);
+
+class MetricsFile {
+ public:
+  // Replaces what is at `path`.
+  static absl::StatusOr<std::unique_ptr<MetricsFile>> Create(const std::string& path, bool has_accuracy);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+
+  // A failed write is remembered and reported by status(): a full disk must not end the training.
+  void Write(const TrainEvent& event);
+  const absl::Status& status() const { return status_; }
+
+ private:
+  MetricsFile(std::string path, int fd, bool has_accuracy) : path_(std::move(path)), fd_(fd), has_accuracy_(has_accuracy) {}
+
+  std::string path_;
+  int fd_;
+  bool has_accuracy_;
+  absl::Status status_;
+};
+
+}  // namespace onnxtrain

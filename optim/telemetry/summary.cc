@@ -1,0 +1,100 @@
+#include "optim/telemetry/summary.h"
+
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+
+#include "frontend/base/strings.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json EvalJson(const EvalMetrics& m) {
+  if (m.samples == 0) return nullptr;
+  Json json = {{"loss", m.loss}};
+  if (m.accuracy >= 0) json["accuracy"] = m.accuracy;
+  json["samples"] = m.samples;
+  return json;
+}
+
+Json ResultJson(const RunSummary& s) {
+  const TrainResult& r = s.result;
+  return {{"version", s.version},
+          {"stop_reason", r.stop_reason},
+          {"resumable", s.resumable},
+          {"steps", r.steps},
+          {"epochs", r.epochs},
+          {"samples", r.samples},
+          {"seconds", r.seconds},
+          {"samples_per_second", Throughput(r)},
+          {"final_loss", r.final_loss},
+          {"eval_before", EvalJson(r.eval_before)},
+          {"eval", EvalJson(r.eval)}};
+}
+
+Json TimeSplit(const TrainResult& r) {
+  return {{"compile", r.compile_seconds}, {"data", r.data_seconds}, {"compute", r.compute_seconds},
+          {"optimizer", nullptr},  // part of compute: the update runs in the same programs
+          {"checkpoint", 0.0}, {"eval", r.eval_seconds}};
+}
+
+}  // namespace
+
+double Throughput(const TrainResult& r) {
+  const double seconds = r.data_seconds + r.compute_seconds;
+  return seconds > 0 ? static_cast<double>(r.samples) / seconds : 0;
+}
+
+std::string ToJson(const RunSummary& s) {
+  Json json = ResultJson(s);
+  json["exported"] = nullptr;
+  if (s.exported) json["exported"] = {{"step", s.result.steps}, {"metric", s.exported_metric}, {"file", s.exported_file}};
+  json["loss"] = s.loss;
+  json["optimizer"] = s.optimizer;
+  json["lr"] = s.learning_rate;
+  json["backend"] = s.backend;
+  json["device"] = s.device;
+  json["cpu"] = s.cpu;
+  json["precision"] = s.precision;
+  json["global_batch"] = s.global_batch;
+  json["micro_batch"] = s.micro_batch;
+  json["accumulation"] = s.accumulation;
+  json["world"] = s.world;
+  json["planned_peak_bytes"] = s.planned_peak_bytes;
+  json["measured_peak_bytes"] = s.measured_peak_bytes;
+  json["time_split"] = TimeSplit(s.result);
+  json["skipped_steps"] = s.result.skipped_steps;
+  json["oom_retries"] = 0;
+  json["trainable_parameters"] = s.trainable_parameters;
+  json["data"] = s.data;
+  json["data_samples"] = s.data_samples;
+  json["model"] = s.model;
+  json["model_sha256"] = s.model_sha256;
+  json["seed"] = s.seed;
+  json["warnings"] = s.warnings;
+  // Paths may be any bytes: what is no UTF-8 is replaced, not thrown about.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<double> MetricOf(const std::string& summary_json, const std::string& name) {
+  const Json json = Json::parse(summary_json, nullptr, false);
+  const std::string path = name == "loss" || name == "accuracy" ? StrCat("eval.", name) : name;
+  const Json* at = &json;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    const auto it = at->is_object() ? at->find(path.substr(begin, end - begin)) : at->end();
+    if (!at->is_object() || it == at->end()) return std::nullopt;
+    at = &*it;
+    begin = end + 1;
+  }
+  return at->is_number() ? std::optional(at->get<double>()) : std::nullopt;
+}
+
+int64_t PeakResidentBytes() {
+  rusage usage;
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? int64_t{1024} * usage.ru_maxrss : 0;
+}
+
+}  // namespace onnxtrain

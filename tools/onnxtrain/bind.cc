@@ -1,0 +1,435 @@
+#include "tools/onnxtrain/bind.h"
+
+#include <algorithm>
+#include <set>
+
+#include "frontend/base/status.h"
+#include "tools/onnxtrain/data_view.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+std::string Lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::string DimsText(const std::vector<int64_t>& dims, const std::vector<std::string>& names) {
+  std::string text = "[";
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const std::string name = i < names.size() && !names[i].empty() ? names[i] : "?";
+    StrAppend(&text, i == 0 ? "" : ",", dims[i] >= 0 ? StrCat(dims[i]) : name);
+  }
+  return text + "]";
+}
+
+std::string InputText(const OnnxModel::Input& input) {
+  return StrCat("'", input.name, "' ", NameOf(input.dtype), input.has_shape ? DimsText(input.dims, input.dim_names) : "[…]");
+}
+
+std::string ColumnText(const Column& c) {
+  return StrCat("'", c.name, "' ", c.problem.empty() ? ToString(c.sample) : "(unusable)");
+}
+
+template <typename T, typename Text>
+std::string Listed(const std::vector<T>& items, Text text) {
+  std::string out;
+  constexpr size_t kMost = 12;
+  for (size_t i = 0; i < items.size() && i < kMost; ++i) StrAppend(&out, i == 0 ? "" : ", ", text(items[i]));
+  if (items.size() > kMost) StrAppend(&out, ", … (", items.size(), " in all)");
+  return out.empty() ? "none" : out;
+}
+
+Shape WithoutOnes(const Shape& shape) {
+  Shape out;
+  std::copy_if(shape.begin(), shape.end(), std::back_inserter(out), [](int64_t d) { return d != 1; });
+  return out;
+}
+
+bool Compatible(const Shape& data, const Shape& fixed) {
+  return std::equal(data.begin(), data.end(), fixed.begin(), fixed.end(), [](int64_t d, int64_t f) { return f < 0 || d == f; });
+}
+
+// The ways in which a sample may be seen with axes of extent 1 added or taken away.
+std::vector<Shape> Views(const Shape& data, size_t rank) {
+  std::vector<Shape> views;
+  if (data.size() == rank) views.push_back(data);
+  if (data.size() + 1 == rank) {
+    for (size_t i = 0; i < rank; ++i) {
+      Shape view = data;
+      view.insert(view.begin() + static_cast<std::ptrdiff_t>(i), 1);
+      views.push_back(std::move(view));
+    }
+  }
+  if (const Shape squeezed = WithoutOnes(data); squeezed.size() == rank) views.push_back(squeezed);
+  return views;
+}
+
+class Binder {
+ public:
+  Binder(const std::vector<OnnxModel::Input>& inputs, std::shared_ptr<const Dataset> dataset, const BindSpec& spec)
+      : inputs_(inputs), spec_(spec), columns_(dataset->columns()) {
+    out_.dataset = std::move(dataset);
+  }
+
+  absl::StatusOr<BoundData> Run();
+
+ private:
+  absl::StatusOr<int> Resolve(const std::string& name, std::string_view flag) const;
+  absl::Status BindExplicit();
+  absl::Status FindLabel();
+  void BindByName();
+  absl::Status BindRest();
+  absl::Status BindOnlyInput(const OnnxModel::Input& input);
+  absl::Status BindDefaults();
+  absl::Status AddFeeds();
+  absl::StatusOr<FeedSpec> FeedOf(const OnnxModel::Input& input, const std::vector<int>& columns);
+  absl::Status DescribeLabels();
+  absl::StatusOr<Shape> FixedOf(const OnnxModel::Input& input) const;
+  Shape DataShape(const std::vector<int>& columns) const;
+  std::vector<const OnnxModel::Input*> Unbound() const;
+  std::vector<int> FreeColumns() const;
+  bool IsTable() const;
+  std::string Choices() const;
+
+  const std::vector<OnnxModel::Input>& inputs_;
+  const BindSpec& spec_;
+  const std::vector<Column> columns_;  // of the data set as it was opened
+  std::map<std::string, std::vector<int>> bound_;
+  std::vector<ConstantColumn> constants_;
+  BoundData out_;
+};
+
+absl::StatusOr<int> Binder::Resolve(const std::string& name, std::string_view flag) const {
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    if (columns_[c].name == name) return static_cast<int>(c);
+  }
+  const auto index = ParseInt(name);
+  if (index.ok() && *index >= 0 && *index < static_cast<int64_t>(columns_.size())) return static_cast<int>(*index);
+  return Invalid(flag, ": there is no column '", name, "'; there are ", Listed(columns_, ColumnText));
+}
+
+absl::Status Binder::BindExplicit() {
+  for (const auto& [input, names] : spec_.inputs) {
+    const bool known = std::any_of(inputs_.begin(), inputs_.end(), [&](const auto& i) { return i.name == input; });
+    if (!known) return Invalid("--input ", input, "=…: the model has no such input; it has ", Listed(inputs_, InputText));
+    for (const std::string& name : names) {
+      ASSIGN_OR_RETURN(const int c, Resolve(name, StrCat("--input ", input)));
+      if (!columns_[c].problem.empty()) return Invalid("--input ", input, ": ", columns_[c].problem);
+      bound_[input].push_back(c);
+    }
+  }
+  for (const std::string& name : spec_.label) {
+    ASSIGN_OR_RETURN(const int c, Resolve(name, "--label"));
+    if (!columns_[c].problem.empty()) return Invalid("--label: ", columns_[c].problem);
+    out_.label_columns.push_back(c);
+  }
+  return absl::OkStatus();
+}
+
+// A file of scalars by column, like CSV.
+bool Binder::IsTable() const {
+  return columns_.size() > 1 && std::all_of(columns_.begin(), columns_.end(), [](const Column& c) { return c.sample.shape.empty(); });
+}
+
+std::vector<const OnnxModel::Input*> Binder::Unbound() const {
+  std::vector<const OnnxModel::Input*> out;
+  for (const auto& input : inputs_) {
+    if (!bound_.contains(input.name)) out.push_back(&input);
+  }
+  return out;
+}
+
+std::vector<int> Binder::FreeColumns() const {
+  std::set<int> used(out_.label_columns.begin(), out_.label_columns.end());
+  for (const auto& [input, columns] : bound_) used.insert(columns.begin(), columns.end());
+  std::vector<int> out;
+  for (int c = 0; c < static_cast<int>(columns_.size()); ++c) {
+    if (!used.contains(c)) out.push_back(c);
+  }
+  return out;
+}
+
+void Binder::BindByName() {
+  const std::set<int> labels(out_.label_columns.begin(), out_.label_columns.end());
+  for (const auto* input : Unbound()) {
+    for (int c = 0; c < static_cast<int>(columns_.size()); ++c) {
+      if (columns_[c].name == input->name && columns_[c].problem.empty() && !labels.contains(c)) bound_[input->name] = {c};
+    }
+  }
+}
+
+absl::Status Binder::FindLabel() {
+  if (!out_.label_columns.empty()) return absl::OkStatus();
+  std::set<std::string> input_names;
+  for (const auto& input : inputs_) input_names.insert(input.name);
+  std::vector<Column> candidates = columns_;
+  // A column that a model input is named after belongs to that input.
+  for (Column& c : candidates) {
+    if (input_names.contains(c.name)) c.name.clear();
+  }
+  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(candidates));
+  if (named.has_value()) {
+    out_.label_columns = {*named};
+  } else if (IsTable() && spec_.want_label) {
+    out_.label_columns = {static_cast<int>(columns_.size()) - 1};
+  }
+  return absl::OkStatus();
+}
+
+std::string Binder::Choices() const {
+  std::vector<Column> left;
+  for (int c : FreeColumns()) left.push_back(columns_[c]);
+  std::vector<OnnxModel::Input> open;
+  for (const auto* input : Unbound()) open.push_back(*input);
+  return StrCat("the model's ", open.size() == 1 ? "input " : "inputs ", Listed(open, InputText), " and the columns ",
+                Listed(left, ColumnText));
+}
+
+Shape Binder::DataShape(const std::vector<int>& columns) const {
+  Shape shape = columns_[columns[0]].sample.shape;
+  if (columns.size() > 1) shape.push_back(static_cast<int64_t>(columns.size()));
+  return shape;
+}
+
+absl::Status Binder::BindOnlyInput(const OnnxModel::Input& input) {
+  std::vector<int> usable, fitting;
+  std::string left_out;
+  ASSIGN_OR_RETURN(const Shape fixed, FixedOf(input));
+  for (int c : FreeColumns()) {
+    if (columns_[c].problem.empty()) {
+      usable.push_back(c);
+      if (!input.has_shape || FitSample(columns_[c].sample.shape, fixed).ok()) fitting.push_back(c);
+    } else {
+      StrAppend(&left_out, left_out.empty() ? "" : "; ", columns_[c].problem);
+    }
+  }
+  if (usable.empty()) {
+    return Invalid("no column is left for ", Choices(), left_out.empty() ? "" : StrCat(" (", left_out, ")"));
+  }
+  if (usable.size() == 1) {
+    bound_[input.name] = usable;
+  } else if (IsTable()) {
+    const absl::Status fits = FitSample({static_cast<int64_t>(usable.size())}, fixed).status();
+    if (!fits.ok() && input.has_shape) {
+      return Invalid("input ", InputText(input), " does not fit the ", usable.size(), " numeric columns that are not the label",
+                     left_out.empty() ? "" : StrCat(" (left out: ", left_out, ")"), "; choose with --input ", input.name, "=COLUMN,…");
+    }
+    bound_[input.name] = usable;
+    if (!left_out.empty()) out_.notes.push_back(StrCat("left out: ", left_out));
+  } else if (fitting.size() == 1) {
+    bound_[input.name] = fitting;
+  } else {
+    return Invalid("which column feeds what is not clear from ", Choices(), "; choose with --input ", input.name, "=COLUMN and --label COLUMN");
+  }
+  return absl::OkStatus();
+}
+
+// Inputs of text models that have a natural value when nobody gives one.
+absl::Status Binder::BindDefaults() {
+  struct Default {
+    const char* part;
+    const char* what;
+    int64_t (*value)(int64_t position);
+  };
+  static constexpr Default kDefaults[] = {
+      {"token_type_ids", "zeros", [](int64_t) -> int64_t { return 0; }},
+      {"segment_ids", "zeros", [](int64_t) -> int64_t { return 0; }},
+      {"attention_mask", "ones", [](int64_t) -> int64_t { return 1; }},
+      {"input_mask", "ones", [](int64_t) -> int64_t { return 1; }},
+      {"position_ids", "0, 1, 2, …", [](int64_t i) { return i; }},
+  };
+  if (bound_.empty()) return absl::OkStatus();
+  for (const auto* input : Unbound()) {
+    for (const Default& d : kDefaults) {
+      if (Lower(input->name).find(d.part) == std::string::npos || input->dims.size() != 2) continue;
+      const Shape like = DataShape(bound_.begin()->second);
+      ASSIGN_OR_RETURN(const Shape fixed, FixedOf(*input));
+      ASSIGN_OR_RETURN(const Shape shape, FitSample(like, fixed));
+      HostTensor sample({input->dtype, shape});
+      for (int64_t i = 0; i < sample.size(); ++i) sample.SetInt(i, d.value(i));
+      bound_[input->name] = {static_cast<int>(columns_.size() + constants_.size())};
+      constants_.push_back({input->name, std::move(sample)});
+      out_.notes.push_back(StrCat("input '", input->name, "' is not in the data: ", d.what));
+      break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Binder::BindRest() {
+  if (Unbound().size() > 1) RETURN_IF_ERROR(BindDefaults());
+  std::vector<const OnnxModel::Input*> open = Unbound();
+  // Defaults take their shape from a bound input: with only one real input left, that one goes first.
+  if (open.size() > 1 && bound_.empty()) {
+    std::vector<const OnnxModel::Input*> real;
+    for (const auto* input : open) {
+      const std::string name = Lower(input->name);
+      if (name.find("mask") == std::string::npos && name.find("type_ids") == std::string::npos &&
+          name.find("segment") == std::string::npos && name.find("position_ids") == std::string::npos) {
+        real.push_back(input);
+      }
+    }
+    if (real.size() == 1) {
+      RETURN_IF_ERROR(BindOnlyInput(*real[0]));
+      RETURN_IF_ERROR(BindDefaults());
+    }
+    open = Unbound();
+  }
+  if (open.size() == 1 && !bound_.empty()) RETURN_IF_ERROR(BindDefaults());
+  open = Unbound();
+  if (open.empty()) return absl::OkStatus();
+  if (open.size() == 1) return BindOnlyInput(*open[0]);
+  return Invalid("which column feeds what is not clear from ", Choices(), "; say --input ", open[0]->name, "=COLUMN for each");
+}
+
+// Extents without the batch axis, named ones filled in.
+absl::StatusOr<Shape> Binder::FixedOf(const OnnxModel::Input& input) const {
+  Shape fixed;
+  if (input.has_shape && input.dims.empty()) {
+    return Invalid("input ", InputText(input), " has no batch axis: it cannot be fed with samples");
+  }
+  for (size_t i = 1; i < input.dims.size(); ++i) {
+    const auto it = i < input.dim_names.size() ? spec_.dims.find(input.dim_names[i]) : spec_.dims.end();
+    fixed.push_back(input.dims[i] < 0 && it != spec_.dims.end() ? it->second : input.dims[i]);
+  }
+  return fixed;
+}
+
+absl::StatusOr<FeedSpec> Binder::FeedOf(const OnnxModel::Input& input, const std::vector<int>& columns) {
+  const std::vector<Column>& all = out_.dataset->columns();
+  FeedSpec feed{.feed = input.name, .columns = columns};
+  Shape data = all[columns[0]].sample.shape;
+  if (columns.size() > 1) data.push_back(static_cast<int64_t>(columns.size()));
+  feed.sample = {input.dtype, data};
+  if (input.has_shape) {
+    ASSIGN_OR_RETURN(const Shape fixed, FixedOf(input));
+    auto fitted = FitSample(data, fixed);
+    if (!fitted.ok()) {
+      return Annotate(fitted.status(), StrCat("input ", InputText(input), " and column '", all[columns[0]].name, "'",
+                                              columns.size() > 1 ? StrCat(" and ", columns.size() - 1, " more") : "", ": "));
+    }
+    feed.sample.shape = *fitted;
+  }
+  const bool free = !input.has_shape || std::any_of(input.dims.begin() + 1, input.dims.end(), [](int64_t d) { return d < 0; });
+  if (free) {
+    Shape& shape = out_.input_shapes[input.name] = {-1};
+    shape.insert(shape.end(), feed.sample.shape.begin(), feed.sample.shape.end());
+  }
+  return feed;
+}
+
+// Which axis of a sample holds the channels that a normalization names one by one.
+absl::Status PlaceChannels(const PixelScale& pixels, FeedSpec* feed) {
+  feed->scale = pixels.scale;
+  feed->mean = pixels.mean;
+  feed->std = pixels.std;
+  if (pixels.mean.size() <= 1) return absl::OkStatus();
+  const auto channels = static_cast<int64_t>(pixels.mean.size());
+  const Shape& shape = feed->sample.shape;
+  if (!shape.empty() && shape.front() == channels) return absl::OkStatus();
+  feed->channel_axis = static_cast<int>(shape.size()) - 1;
+  if (!shape.empty() && shape.back() == channels) return absl::OkStatus();
+  return Invalid("--normalize gives ", channels, " channels, but input '", feed->feed, "' is ", ToString(feed->sample));
+}
+
+absl::Status Binder::AddFeeds() {
+  out_.dataset = WithConstants(out_.dataset, constants_);
+  for (const auto& input : inputs_) {
+    const std::vector<int>& columns = bound_.at(input.name);
+    ASSIGN_OR_RETURN(FeedSpec feed, FeedOf(input, columns));
+    const Column& first = out_.dataset->columns()[columns[0]];
+    if (first.image && columns.size() == 1) {
+      out_.has_images = true;
+      RETURN_IF_ERROR(PlaceChannels(spec_.pixels, &feed));
+    }
+    if (columns[0] < static_cast<int>(columns_.size())) {
+      out_.notes.push_back(StrCat("input '", input.name, "' ", ToString(feed.sample), " ← ", columns.size() == 1
+                                      ? StrCat("column '", first.name, "' ", ToString(first.sample))
+                                      : StrCat(columns.size(), " columns '", first.name, "' … '", out_.dataset->columns()[columns.back()].name, "'")));
+    }
+    out_.feeds.push_back(std::move(feed));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Binder::DescribeLabels() {
+  if (out_.label_columns.empty()) return absl::OkStatus();
+  const Column& first = columns_[out_.label_columns[0]];
+  if (!first.problem.empty()) return Invalid("the label: ", first.problem, "; choose another column with --label");
+  out_.classes = first.classes;
+  out_.labels.present = true;
+  out_.labels.sample = {first.sample.dtype, DataShape(out_.label_columns)};
+  if (!IsFloat(first.sample.dtype)) {
+    bool begun = false;
+    for (int c : out_.label_columns) {
+      ASSIGN_OR_RETURN(const LabelRange range, RangeOfLabels(*out_.dataset, c, spec_.ignore_index));
+      out_.labels.min_value = begun ? std::min(out_.labels.min_value, range.min) : range.min;
+      out_.labels.max_value = begun ? std::max(out_.labels.max_value, range.max) : range.max;
+      begun = true;
+    }
+  }
+  std::string text = StrCat("label ← column '", first.name, "' ", ToString(out_.labels.sample));
+  if (!first.classes.empty()) {
+    StrAppend(&text, ", ", first.classes.size(), " classes: ", Listed(first.classes, [](const std::string& s) { return s; }));
+  } else if (!IsFloat(first.sample.dtype)) {
+    StrAppend(&text, ", values ", out_.labels.min_value, " to ", out_.labels.max_value);
+  }
+  out_.notes.push_back(std::move(text));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BoundData> Binder::Run() {
+  RETURN_IF_ERROR(BindExplicit());
+  RETURN_IF_ERROR(FindLabel());
+  BindByName();
+  RETURN_IF_ERROR(BindRest());
+  // Two columns, one of them taken: the other is the label.
+  if (const std::vector<int> left = FreeColumns(); out_.label_columns.empty() && spec_.want_label && left.size() == 1) {
+    out_.label_columns = left;
+  }
+  RETURN_IF_ERROR(AddFeeds());
+  RETURN_IF_ERROR(DescribeLabels());
+  return std::move(out_);
+}
+
+}  // namespace
+
+absl::StatusOr<Shape> FitSample(const Shape& data, const Shape& fixed) {
+  const auto differ = [&] {
+    return Invalid("a sample is ", ToString(data), ", which does not fit ", DimsText(fixed, {}));
+  };
+  for (const Shape& view : Views(data, fixed.size())) {
+    if (Compatible(view, fixed)) return view;
+  }
+  const auto free = std::count_if(fixed.begin(), fixed.end(), [](int64_t d) { return d < 0; });
+  if (free > 0) return differ();
+  if (NumElements(data) != NumElements(fixed)) return differ();
+  const Shape a = WithoutOnes(data), b = WithoutOnes(fixed);
+  if (a == b || a.size() <= 1 || b.size() <= 1) return fixed;
+  return Invalid("a sample is ", ToString(data), ", the model wants ", ToString(fixed), ": as many values in another order; transpose the data");
+}
+
+absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns) {
+  static const std::set<std::string> kNames = {"label", "labels", "target", "targets", "y", "class", "y_train", "y_test"};
+  std::optional<int> found;
+  for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
+    if (!kNames.contains(Lower(columns[c].name))) continue;
+    if (found.has_value()) {
+      return Invalid("both '", columns[*found].name, "' and '", columns[c].name, "' could be the label; choose with --label");
+    }
+    found = c;
+  }
+  return found;
+}
+
+absl::StatusOr<BoundData> BindData(const std::vector<OnnxModel::Input>& inputs, std::shared_ptr<const Dataset> dataset,
+                                   const BindSpec& spec) {
+  return Binder(inputs, std::move(dataset), spec).Run();
+}
+
+FeedSpec LabelFeed(const BoundData& data, const LossChoice& loss) {
+  return {.feed = kLabelFeed, .columns = data.label_columns, .sample = loss.label};
+}
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,264 @@
+#include "tools/onnxtrain/common.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "backends/registry.h"
+#include "frontend/base/status.h"
+#include "optim/telemetry/format.h"
+#include "tools/onnxtrain/environment.h"
+#include "tools/onnxtrain/flags.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+bool IsTableFile(const std::string& path) {
+  return path.ends_with(".csv") || path.ends_with(".tsv") || path.ends_with(".csv.gz") || path.ends_with(".tsv.gz");
+}
+
+absl::Status CheckDevice(const std::string& device, const std::string& backend) {
+  const bool cuda = device == "cuda" || (device.starts_with("cuda:") && ParseInt(device.substr(5)).ok());
+  if (device != "auto" && device != "cpu" && !cuda) return Invalid("--device: expected auto, cpu or cuda:N, got '", device, "'");
+  if (cuda && backend == "cpu") return Invalid("--device ", device, ": --backend cpu runs on the CPU only");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> LoadTorch(BackendOptions options) {
+  if (FLAGS_device == "auto" && std::filesystem::exists("/dev/nvidia0")) {
+    options.device = "cuda:0";
+    auto backend = CreateBackend("torch", options);
+    if (backend.ok()) return backend;
+  }
+  options.device = FLAGS_device == "auto" ? "cpu" : FLAGS_device == "cuda" ? "cuda:0" : FLAGS_device;
+  return CreateBackend("torch", options);
+}
+
+}  // namespace
+
+void Say(const std::string& text) {
+  if (!FLAGS_quiet) std::fputs((text + "\n").c_str(), stderr);
+}
+
+void Warn(const std::string& text) { std::fputs(StrCat("onnxtrain: warning: ", text, "\n").c_str(), stderr); }
+
+void Print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel() {
+  if (FLAGS_model.empty()) return Invalid("--model: missing (which .onnx file?)");
+  return OnnxModel::Load(FLAGS_model);
+}
+
+absl::StatusOr<std::map<std::string, int64_t>> DimFlags(const OnnxModel& model) {
+  std::map<std::string, int64_t> dims;
+  for (const std::string& text : Values("dim")) {
+    const auto pair = ParsePair(text, "NAME=N");
+    const auto value = pair.ok() ? ParseInt(pair->second) : absl::StatusOr<int64_t>(pair.status());
+    if (!value.ok() || *value < 1) return Invalid("--dim: expected NAME=N with N of at least 1, got '", text, "'");
+    std::string known;
+    bool found = false;
+    for (const auto& input : model.inputs()) {
+      for (const std::string& name : input.dim_names) {
+        found |= name == pair->first;
+        if (!name.empty() && known.find("'" + name + "'") == std::string::npos) StrAppend(&known, " '", name, "'");
+      }
+    }
+    if (!found) return Invalid("--dim ", text, ": no input has a dimension of that name; there are", known.empty() ? " none" : known);
+    if (!dims.emplace(pair->first, *value).second) return Invalid("--dim ", pair->first, ": given twice");
+  }
+  return dims;
+}
+
+absl::StatusOr<LossSpec> LossFlags(const OnnxModel& model, const std::optional<Preprocess>& before) {
+  LossSpec spec{.name = FLAGS_loss, .logits = FLAGS_logits, .ignore_index = FLAGS_ignore_index,
+                .label_smoothing = FLAGS_label_smoothing};
+  if (!Given("loss") && !Given("logits") && before.has_value() && !before->loss.empty()) {
+    spec.name = before->loss;
+    const auto& outputs = model.outputs();
+    if (std::find(outputs.begin(), outputs.end(), before->output) != outputs.end() && !spec.name.starts_with("output:")) {
+      spec.logits = before->output;
+    }
+  }
+  return spec;
+}
+
+TrainableSpec TrainableFlags() { return {.train = Values("train"), .freeze = Values("freeze")}; }
+
+absl::StatusOr<ImportOptions> ImportFlags(const OnnxModel& model) {
+  const std::map<std::string, int> ops = model.op_histogram();
+  ImportOptions import;
+  ASSIGN_OR_RETURN(import.dim_values, DimFlags(model));
+  import.batch_norm_frozen = FLAGS_batch_norm == "frozen";
+  if (Given("batch_norm") && !ops.contains("BatchNormalization")) {
+    return Invalid("--batch-norm: the model has no BatchNormalization nodes");
+  }
+  if (!Given("dropout")) return import;
+  if (!ops.contains("Dropout")) return Invalid("--dropout: the model has no Dropout nodes");
+  import.dropout = FLAGS_dropout;
+  return import;
+}
+
+int ComputeThreads() { return ChooseThreads(static_cast<int>(FLAGS_threads)); }
+
+absl::StatusOr<int> WorkerThreads() {
+  if (FLAGS_num_workers == "auto") return std::clamp(UsableCpus() / 4, 1, 4);
+  const auto n = ParseInt(FLAGS_num_workers);
+  if (!n.ok() || *n < 0 || *n > 1024) return Invalid("--num-workers: expected auto or 0 to 1024, got '", FLAGS_num_workers, "'");
+  if (*n == 0 && Given("prefetch_factor")) return Invalid("--prefetch-factor: has no effect with --num-workers 0");
+  return static_cast<int>(*n);
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const std::string& name) {
+  RETURN_IF_ERROR(CheckDevice(FLAGS_device, name));
+  const int threads = ComputeThreads();
+  SetEnvironment(threads);
+  const BackendOptions options{.device = "cpu", .threads = threads};
+  if (name == "cpu" || (name == "auto" && FLAGS_device == "cpu")) return CreateBackend("cpu", options);
+  if (name == "torch" || FLAGS_device != "auto") return LoadTorch(options);
+  return CreateBackend("auto", options);
+}
+
+namespace {
+
+// The data set, opened again where a label column by name turns out not to be the one that the format takes by default.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& request, DatasetOptions options, bool label_known) {
+  const bool explicit_label = !options.label.empty();
+  auto dataset = OpenDataset(request.path, options);
+  if (!dataset.ok() && explicit_label && !label_known && absl::IsNotFound(dataset.status())) {
+    options.label.clear();
+    options.class_names.clear();
+    return OpenDataset(request.path, options);
+  }
+  if (!dataset.ok() || explicit_label || !IsTableFile(request.path)) return dataset;
+  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName((*dataset)->columns()));
+  if (!named.has_value() || *named + 1 == static_cast<int>((*dataset)->columns().size())) return dataset;
+  options.label = {(*dataset)->columns()[*named].name};
+  return OpenDataset(request.path, options);
+}
+
+// The columns that a file of other origin lacks are found anew.
+void DropMissing(const Dataset& dataset, BindSpec* spec) {
+  const auto has = [&](const std::string& name) {
+    return std::any_of(dataset.columns().begin(), dataset.columns().end(), [&](const Column& c) { return c.name == name; });
+  };
+  std::erase_if(spec->inputs, [&](const auto& entry) { return !std::all_of(entry.second.begin(), entry.second.end(), has); });
+  if (!std::all_of(spec->label.begin(), spec->label.end(), has)) spec->label.clear();
+}
+
+absl::Status AddInputFlags(BindSpec* spec) {
+  std::map<std::string, std::vector<std::string>> given;
+  for (const std::string& text : Values("input")) {
+    auto pair = ParsePair(text, "MODEL_INPUT=COLUMN[,…]");
+    if (!pair.ok()) return Annotate(pair.status(), "--input: ");
+    auto columns = ParseList(pair->second);
+    if (!columns.ok()) return Annotate(columns.status(), StrCat("--input ", text, ": "));
+    if (!given.emplace(pair->first, *columns).second) return Invalid("--input ", pair->first, ": given twice");
+  }
+  for (auto& [input, columns] : given) spec->inputs[input] = std::move(columns);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Header> HeaderFlag(const std::string& path) {
+  if (Given("header") && !IsTableFile(path)) return Invalid("--header: ", path, " is no table of text");
+  return FLAGS_header == "yes" ? Header::kYes : FLAGS_header == "no" ? Header::kNo : Header::kAuto;
+}
+
+std::string NormalizeOf(const std::optional<Preprocess>& before) {
+  if (!Given("normalize") && before.has_value() && !before->normalize.empty()) return before->normalize;
+  return FLAGS_normalize;
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<Preprocess>& before,
+                                    const DataRequest& request, int64_t ignore_index) {
+  BindSpec spec{.want_label = request.want_label, .ignore_index = ignore_index};
+  ASSIGN_OR_RETURN(spec.dims, DimFlags(model));
+  if (before.has_value()) {
+    spec.inputs = before->inputs;
+    spec.label = before->label;
+  }
+  DatasetOptions options{.label = spec.label, .eval_split = request.eval_split};
+  ASSIGN_OR_RETURN(options.header, HeaderFlag(request.path));
+  if (request.want_label && before.has_value()) options.class_names = before->classes;
+  if (Given("label")) {
+    auto label = ParseList(FLAGS_label);
+    if (!label.ok()) return Annotate(label.status(), "--label: ");
+    options.label = *label;
+  }
+  auto dataset = OpenWithLabel(request, options, Given("label"));
+  if (!dataset.ok()) return Annotate(dataset.status(), StrCat("--", request.flag, ": "));
+  DropMissing(**dataset, &spec);
+  if (Given("label")) spec.label = options.label;
+  RETURN_IF_ERROR(AddInputFlags(&spec));
+  OpenedData opened;
+  const std::string normalize = NormalizeOf(before);
+  auto pixels = ParseNormalize(normalize);
+  if (!pixels.ok()) return Annotate(pixels.status(), "--normalize: ");
+  spec.pixels = *pixels;
+  auto bound = BindData(model.inputs(), *std::move(dataset), spec);
+  if (!bound.ok()) return Annotate(bound.status(), StrCat(request.path, ": "));
+  opened.bound = *std::move(bound);
+  if (opened.bound.has_images) opened.normalize = normalize;
+  if (Given("normalize") && !opened.bound.has_images) {
+    return Invalid("--normalize: has no effect: ", request.path, " feeds no 8-bit images");
+  }
+  return opened;
+}
+
+absl::StatusOr<SessionOptions> MakeSessionOptions(const OnnxModel& model, const BoundData& data, const LossSpec& loss,
+                                                  int64_t micro_batch) {
+  SessionOptions options{.loss = loss, .labels = data.labels, .trainable = TrainableFlags(), .micro_batch = micro_batch,
+                         .seed = static_cast<uint64_t>(FLAGS_seed)};
+  ASSIGN_OR_RETURN(options.import, ImportFlags(model));
+  options.import.input_shapes = data.input_shapes;
+  return options;
+}
+
+absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const LossChoice& loss, int64_t ignore_index) {
+  TrainData train{.dataset = data.dataset, .specs = data.feeds};
+  if (loss.kind == LossKind::kOutput) return train;
+  if (data.label_columns.empty()) {
+    return Invalid("loss ", loss.name, " needs labels, but the data has no label column; name one with --label");
+  }
+  if (loss.num_classes > 0) {
+    for (int c : data.label_columns) RETURN_IF_ERROR(CheckLabels(*data.dataset, c, loss.num_classes, ignore_index));
+  }
+  train.specs.push_back(LabelFeed(data, loss));
+  return train;
+}
+
+absl::StatusOr<Window> ReadWindow(const TrainData& data, int64_t count) {
+  const int64_t n = std::min(count, data.dataset->size());
+  ASSIGN_OR_RETURN(auto loader, Loader::Create(data.dataset, data.specs, {.batch_size = n, .num_workers = 0}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Batch> batch, loader->Next());
+  if (batch == nullptr) return Invalid("the data holds no samples");
+  Window window;
+  for (size_t i = 0; i < data.specs.size(); ++i) {
+    (data.specs[i].feed == kLabelFeed ? window.labels : window.feeds[data.specs[i].feed]) = batch->tensors[i];
+  }
+  return window;
+}
+
+absl::Status CheckLossFlags(const LossChoice& loss) {
+  const bool indices = loss.kind == LossKind::kCrossEntropy || loss.kind == LossKind::kNll;
+  if (Given("label_smoothing") && loss.kind != LossKind::kCrossEntropy) {
+    return Invalid("--label-smoothing: has no effect on loss ", loss.name);
+  }
+  if (Given("ignore_index") && !indices) return Invalid("--ignore-index: has no effect on loss ", loss.name);
+  return absl::OkStatus();
+}
+
+std::string DescribeModel(const OnnxModel& model) {
+  const auto opsets = model.opsets();
+  const auto opset = opsets.find("");
+  std::string text = model.path();
+  if (!model.producer().empty()) StrAppend(&text, ", by ", model.producer());
+  if (opset != opsets.end()) StrAppend(&text, ", opset ", opset->second);
+  return text;
+}
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,79 @@
+// What the subcommands share: from flags to a model, a backend, bound data and a session's options.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+#include "frontend/onnx/import.h"
+#include "optim/session.h"
+#include "optim/trainer.h"
+#include "tools/onnxtrain/bind.h"
+#include "tools/onnxtrain/preprocess.h"
+
+namespace onnxtrain::cli {
+
+// The exit codes of the contract.
+enum ExitCode { kDone = 0, kBadInput = 1, kFailed = 2, kRequirement = 3, kStopped = 75 };
+
+// For people, on stderr; not with --quiet.
+void Say(const std::string& text);
+// On stderr, always: "onnxtrain: warning: …".
+void Warn(const std::string& text);
+// Results, on stdout. A reader that went away is no error.
+void Print(const std::string& text);
+
+// --model, which must be given.
+absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel();
+// --dim NAME=N …; each must name a free dimension of an input of the model.
+absl::StatusOr<std::map<std::string, int64_t>> DimFlags(const OnnxModel& model);
+absl::StatusOr<LossSpec> LossFlags(const OnnxModel& model, const std::optional<Preprocess>& before);
+TrainableSpec TrainableFlags();
+// Everything of ImportOptions but shapes that come from data.
+absl::StatusOr<ImportOptions> ImportFlags(const OnnxModel& model);
+
+struct Threads {
+  int count = 1;    // for compute
+  int workers = 1;  // for reading data
+};
+// Sets the environment and loads the backend: --backend, --device, --threads.
+absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const std::string& name);
+int ComputeThreads();
+absl::StatusOr<int> WorkerThreads();
+
+// What a file of data becomes for this model, by --input, --label, --normalize, --header and what was written beside the
+// model when it was trained.
+struct OpenedData {
+  BoundData bound;
+  std::string normalize;   // what was used for images, "" where there are none
+  bool has_eval_split = false;  // the path is a folder that holds evaluation files of its own
+};
+struct DataRequest {
+  std::string path, flag;  // the flag is named in errors
+  bool eval_split = false;
+  bool want_label = true;
+  std::vector<std::string> classes;  // fixed class names, from the training data
+};
+absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<Preprocess>& before,
+                                    const DataRequest& request, int64_t ignore_index);
+
+// Session options for data that is bound: everything but optimizer and schedule.
+absl::StatusOr<SessionOptions> MakeSessionOptions(const OnnxModel& model, const BoundData& data, const LossSpec& loss,
+                                                  int64_t micro_batch);
+
+// Feeds and label for the trainer; checks every label against the loss.
+absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const LossChoice& loss, int64_t ignore_index);
+
+// The first `count` samples as one window.
+absl::StatusOr<Window> ReadWindow(const TrainData& data, int64_t count);
+
+// --logits and label flags that the chosen loss makes meaningless.
+absl::Status CheckLossFlags(const LossChoice& loss);
+
+// One line: "cnn.onnx  pytorch 1.9, opset 9, 12 weights".
+std::string DescribeModel(const OnnxModel& model);
+
+}  // namespace onnxtrain::cli

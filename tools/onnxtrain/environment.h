@@ -1,0 +1,26 @@
+// What the process asks of the machine before a backend is loaded.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+namespace onnxtrain::cli {
+
+// CPUs that this process may use: the smaller of its affinity and its cgroup's quota, at least 1.
+int UsableCpus();
+
+// Threads for compute: --threads if above 0, else OMP_NUM_THREADS if the user set it, else UsableCpus().
+int ChooseThreads(int wanted);
+
+// Thread counts, wait policy and, where the CPU has AVX-512, OpenBLAS's core type. libgomp and OpenBLAS read them when
+// they are loaded, so this comes before CreateBackend. What the user has set stays.
+void SetEnvironment(int threads);
+
+// "Intel(R) Xeon(R) Processor @ 2.20GHz"
+std::string CpuName();
+
+// From now on SIGINT, SIGTERM, SIGHUP and SIGUSR1 set the flag that is returned; a second signal ends the process at
+// once, as if nothing had been caught. SIGPIPE is ignored.
+const std::atomic<bool>* CatchSignals();
+
+}  // namespace onnxtrain::cli

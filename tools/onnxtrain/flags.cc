@@ -1,0 +1,300 @@
+#include "tools/onnxtrain/flags.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "frontend/base/status.h"
+#include "gflags/gflags.h"
+
+DEFINE_string(model, "", "the ONNX model");
+DEFINE_string(out, "", "where results go: train: a folder (default runs/NAME-TIME); predict, grad, export: a file");
+DEFINE_bool(overwrite, false, "a folder that holds a run already may be written again");
+DEFINE_string(loss, "auto", "auto, cross_entropy, nll, bce, mse, l1, huber or output:NAME");
+DEFINE_string(logits, "", "the value of the model to train on, when auto cannot tell");
+DEFINE_string(train, "", "train only these: matches weight, node and module names; repeatable");
+DEFINE_string(freeze, "", "do not train these; wins over --train; repeatable");
+DEFINE_string(batch_norm, "train", "train: batch statistics, running ones updated; frozen: running statistics, kept");
+DEFINE_double(dropout, 0, "activates the model's Dropout nodes with this probability");
+DEFINE_string(dim, "", "the value of a free dimension of the model's inputs; repeatable");
+DEFINE_string(weights, "", "new values by initializer name: an .npz, or another .onnx of the same architecture");
+
+DEFINE_string(data, "", ".npz, .npy, .csv, .tsv, idx file or MNIST folder (also .gz)");
+DEFINE_string(eval_data, "", "evaluated before, during and after training (an MNIST folder brings its own)");
+DEFINE_string(eval_split, "", "0.1: keeps a random tenth of --data for evaluation; last:0.1: its end");
+DEFINE_string(input, "", "which columns feed a model input; several are concatenated; repeatable");
+DEFINE_string(label, "", "the label column, by name or 0-based index");
+DEFINE_string(header, "auto", "auto, yes or no: does the first line of a CSV file name the columns?");
+DEFINE_string(normalize, "unit", "of 8-bit pixels. unit: 0–1; raw: 0–255; imagenet; MEAN/STD per channel on 0–1: 0.1307/0.3081");
+DEFINE_bool(shuffle, true, "a new order in every epoch");
+DEFINE_bool(drop_last, false, "leave out the last batch of an epoch if it is short");
+DEFINE_string(num_workers, "auto", "threads that read and convert samples");
+DEFINE_int64(prefetch_factor, 2, "batches that each worker prepares ahead");
+
+DEFINE_int64(batch_size, 32, "samples per update (train), per run (eval, predict), in all (grad, compare)");
+DEFINE_int64(micro_batch_size, 0, "samples that go through the model at once (default: the whole batch)");
+DEFINE_int64(gradient_accumulation_steps, 1, "micro-batches per update");
+DEFINE_double(max_grad_norm, 1.0, "gradients of a larger global norm are scaled down to it; 0: never");
+DEFINE_string(optimizer, "adamw", "sgd, adam or adamw");
+DEFINE_string(lr, "auto", "learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a transformer");
+DEFINE_double(momentum, 0, "of sgd");
+DEFINE_string(betas, "0.9,0.999", "of adam and adamw");
+DEFINE_double(eps, 1e-8, "of adam and adamw");
+DEFINE_double(weight_decay, 0, "decoupled for adamw, L2 for the others");
+DEFINE_string(no_decay, "auto", "auto: rank ≤ 1 and names ending in bias; none; or a glob of weights");
+DEFINE_string(lr_scheduler, "constant", "constant, linear or cosine");
+DEFINE_double(warmup, 0, "updates over which the rate rises from 0; below 1: that part of the run");
+DEFINE_double(min_lr, 0, "where linear and cosine end");
+DEFINE_double(label_smoothing, 0, "of cross_entropy");
+DEFINE_int64(ignore_index, -100, "the label that does not count (cross_entropy, nll)");
+DEFINE_int64(epochs, 3, "passes over the data");
+DEFINE_int64(max_steps, 0, "stop after this many updates; without --epochs: train exactly so many");
+DEFINE_string(max_time, "", "stop after this time: 90s, 10m, 2h");
+DEFINE_int64(seed, 42, "of data order, dropout and synthetic data");
+
+DEFINE_string(backend, "auto", "auto (torch where there is a GPU, else cpu), cpu or torch");
+DEFINE_string(device, "auto", "auto, cpu or cuda:N");
+DEFINE_int64(threads, 0, "CPU threads (default: what affinity, cgroup and OMP_NUM_THREADS allow)");
+DEFINE_string(log_every, "auto", "updates (500) or epochs (0.1ep) between progress lines; auto: about 20 an epoch");
+DEFINE_string(eval_every, "1ep", "updates (500) or epochs (1ep) between evaluations");
+DEFINE_bool(quiet, false, "no start page and no progress");
+DEFINE_bool(json, false, "the result as JSON on stdout");
+DEFINE_string(require, "", "exit 3 unless the result meets it: 'accuracy>=0.97'; repeatable");
+DEFINE_string(reference, "", "an .npz of outputs by name, loss and grad:NAME from elsewhere to check against");
+DEFINE_int64(gradcheck, 0, "check N coordinates per parameter against float64 central differences");
+
+namespace onnxtrain::cli {
+namespace {
+
+enum CommandBit : unsigned {
+  kTrain = 1, kEval = 2, kPredict = 4, kGrad = 8, kInspect = 16, kCompare = 32, kExport = 64,
+  kReads = kTrain | kEval | kPredict | kGrad | kCompare,      // those that read data
+  kGradients = kTrain | kGrad | kCompare,                     // those that differentiate
+  kAll = 127,
+};
+
+struct CommandName {
+  std::string_view name;
+  unsigned bit;
+};
+constexpr CommandName kCommands[] = {{"train", kTrain}, {"eval", kEval}, {"predict", kPredict}, {"grad", kGrad},
+                                     {"inspect", kInspect}, {"compare", kCompare}, {"export", kExport}};
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+struct FlagRow {
+  const char* group;
+  const char* name;
+  unsigned commands;
+  const char* value;         // what --help shows for it; "" for switches
+  double min = -kInf, max = kInf;
+  bool repeatable = false;
+  const char* choices = "";  // "a|b|c": nothing else is allowed
+};
+
+constexpr FlagRow kFlags[] = {
+    {"model", "model", kAll, "FILE"},
+    {"model", "out", kTrain | kPredict | kGrad | kExport, "PATH"},
+    {"model", "overwrite", kTrain, ""},
+    {"model", "weights", kExport, "FILE"},
+    {"model", "loss", kReads | kInspect, "NAME"},
+    {"model", "logits", kReads | kInspect, "NAME"},
+    {"model", "train", kGradients | kInspect, "GLOB", -kInf, kInf, true},
+    {"model", "freeze", kGradients | kInspect, "GLOB", -kInf, kInf, true},
+    {"model", "batch_norm", kGradients, "MODE", -kInf, kInf, false, "train|frozen"},
+    {"model", "dropout", kGradients, "P", 0, 0.999999},
+    {"model", "dim", kReads | kInspect, "NAME=N", -kInf, kInf, true},
+    {"data", "data", kReads, "PATH"},
+    {"data", "eval_data", kTrain, "PATH"},
+    {"data", "eval_split", kTrain, "F|last:F"},
+    {"data", "input", kReads, "MODEL_INPUT=COLUMN[,…]", -kInf, kInf, true},
+    {"data", "label", kReads, "COLUMN[,…]"},
+    {"data", "header", kReads, "WHETHER", -kInf, kInf, false, "auto|yes|no"},
+    {"data", "normalize", kReads, "HOW"},
+    {"data", "shuffle", kTrain, ""},
+    {"data", "drop_last", kTrain, ""},
+    {"data", "num_workers", kTrain | kEval, "N|auto"},
+    {"data", "prefetch_factor", kTrain, "N", 1, 1024},
+    {"step", "batch_size", kReads, "N", 1, 1 << 24},
+    {"step", "micro_batch_size", kTrain | kGrad, "N", 1, 1 << 24},
+    {"step", "gradient_accumulation_steps", kTrain, "N", 1, 1 << 20},
+    {"step", "max_grad_norm", kTrain, "X", 0},
+    {"step", "optimizer", kTrain, "NAME", -kInf, kInf, false, "sgd|adam|adamw"},
+    {"step", "lr", kTrain, "X"},
+    {"step", "momentum", kTrain, "X", 0, 0.999999999},
+    {"step", "betas", kTrain, "A,B"},
+    {"step", "eps", kTrain, "X", 0},
+    {"step", "weight_decay", kTrain, "X", 0},
+    {"step", "no_decay", kTrain, "auto|none|GLOB"},
+    {"step", "lr_scheduler", kTrain, "NAME", -kInf, kInf, false, "constant|linear|cosine"},
+    {"step", "warmup", kTrain, "N|RATIO", 0},
+    {"step", "min_lr", kTrain, "X", 0},
+    {"step", "label_smoothing", kTrain | kEval | kGrad | kCompare, "X", 0, 0.999999999},
+    {"step", "ignore_index", kTrain | kEval | kGrad | kCompare, "LABEL"},
+    {"step", "epochs", kTrain, "N", 1, 1e9},
+    {"step", "max_steps", kTrain, "N", 1, 1e15},
+    {"step", "max_time", kTrain, "TIME"},
+    {"step", "seed", kGradients, "N", 0},
+    {"run", "backend", kTrain | kEval | kPredict | kGrad, "NAME", -kInf, kInf, false, "auto|cpu|torch"},
+    {"run", "device", kReads, "NAME"},
+    {"run", "threads", kReads, "N", 1, 4096},
+    {"run", "log_every", kTrain, "INTERVAL"},
+    {"run", "eval_every", kTrain, "INTERVAL"},
+    {"run", "quiet", kReads, ""},
+    {"run", "json", kTrain | kEval | kInspect | kCompare, ""},
+    {"run", "require", kTrain | kEval, "'METRIC>=X'", -kInf, kInf, true},
+    {"run", "reference", kCompare, "FILE"},
+    {"run", "gradcheck", kCompare, "N", 1, 1 << 20},
+};
+
+std::multimap<std::string, std::string, std::less<>>& Said() {
+  static auto* said = new std::multimap<std::string, std::string, std::less<>>;
+  return *said;
+}
+
+unsigned BitOf(std::string_view command) {
+  for (const CommandName& c : kCommands) {
+    if (c.name == command) return c.bit;
+  }
+  return 0;
+}
+
+const FlagRow& RowOf(std::string_view name) {
+  return *std::find_if(std::begin(kFlags), std::end(kFlags), [&](const FlagRow& r) { return r.name == name; });
+}
+
+gflags::CommandLineFlagInfo InfoOf(const char* name) { return gflags::GetCommandLineFlagInfoOrDie(name); }
+
+bool IsChoice(std::string_view choices, std::string_view value) {
+  while (true) {
+    const size_t bar = choices.find('|');
+    if (choices.substr(0, bar) == value) return true;
+    if (bar == std::string_view::npos) return false;
+    choices.remove_prefix(bar + 1);
+  }
+}
+
+std::string Number(double x) { return StrCat(x); }
+
+absl::Status CheckRange(const FlagRow& row, const std::string& value) {
+  const double x = std::atof(value.c_str());
+  if (x >= row.min && x <= row.max && x < kInf && x > -kInf) return absl::OkStatus();
+  std::string range;
+  if (row.min > -kInf) StrAppend(&range, " of at least ", Number(row.min));
+  if (row.max < kInf) StrAppend(&range, range.empty() ? " of" : " and", " at most ", Number(row.max));
+  return Invalid(Shown(row.name), ": expected a number", range, ", got ", value);
+}
+
+absl::Status SetFlag(const GivenFlag& flag) {
+  const FlagRow& row = RowOf(flag.name);
+  const std::string type = InfoOf(row.name).type;
+  if (*row.choices != 0 && !IsChoice(row.choices, flag.value)) {
+    const std::vector<std::string> choices = [&] {
+      std::vector<std::string> list(1);
+      for (char c : std::string_view(row.choices)) c == '|' ? list.emplace_back() : list.back().append(1, c);
+      return list;
+    }();
+    const std::string near = Nearest(flag.value, choices);
+    return Invalid(Shown(row.name), ": expected one of ", row.choices, ", got '", flag.value, "'",
+                   near.empty() ? "" : StrCat("; did you mean ", near, "?"));
+  }
+  if (gflags::SetCommandLineOption(row.name, flag.value.c_str()).empty()) {
+    return Invalid(Shown(row.name), ": expected ", type == "int64" ? "a whole number" : "a number", ", got '", flag.value, "'");
+  }
+  return type == "int64" || type == "double" ? CheckRange(row, flag.value) : absl::OkStatus();
+}
+
+// Columns on a terminal: UTF-8's continuation bytes take none.
+size_t Columns(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+std::string HelpLine(const FlagRow& row) {
+  const auto info = InfoOf(row.name);
+  std::string left = StrCat("  ", Shown(row.name));
+  if (info.type == "bool") {
+    left = StrCat("  --[no-]", Shown(row.name).substr(2));
+  } else {
+    StrAppend(&left, " ", row.value);
+  }
+  std::string right = info.description;
+  const bool meaningless = info.default_value.empty() || (row.min > 0 && info.default_value == "0") || row.repeatable;
+  if (!meaningless && std::string_view(row.name) != "dropout") StrAppend(&right, " (default ", info.default_value, ")");
+  constexpr size_t kColumn = 38;
+  const size_t used = Columns(left);
+  if (used >= kColumn) return StrCat(left, "\n", std::string(kColumn, ' '), right, "\n");
+  return StrCat(left, std::string(kColumn - used, ' '), right, "\n");
+}
+
+}  // namespace
+
+std::vector<FlagSpec> FlagsOf(std::string_view command) {
+  std::vector<FlagSpec> specs;
+  for (const FlagRow& row : kFlags) {
+    if ((row.commands & BitOf(command)) == 0) continue;
+    specs.push_back({row.name, InfoOf(row.name).type == "bool", row.repeatable});
+  }
+  return specs;
+}
+
+absl::Status SetFlags(const Arguments& args) {
+  for (const GivenFlag& flag : args.flags) {
+    const absl::Status status = SetFlag(flag);
+    if (!status.ok()) return Annotate(status, flag.place.empty() ? "" : StrCat(flag.place, ": "));
+    Said().emplace(flag.name, flag.value);
+  }
+  return absl::OkStatus();
+}
+
+bool Given(std::string_view flag) { return Said().find(flag) != Said().end(); }
+
+std::vector<std::string> Values(std::string_view flag) {
+  std::vector<std::string> values;
+  const auto [begin, end] = Said().equal_range(flag);
+  for (auto it = begin; it != end; ++it) values.push_back(it->second);
+  return values;
+}
+
+std::vector<FlagDefault> Defaults(std::string_view command) {
+  std::vector<FlagDefault> defaults;
+  for (const FlagRow& row : kFlags) {
+    if ((row.commands & BitOf(command)) == 0 || Given(row.name)) continue;
+    const auto info = InfoOf(row.name);
+    if (!info.default_value.empty()) defaults.push_back({row.name, info.default_value});
+  }
+  return defaults;
+}
+
+std::string FlagFileText(std::string_view command, const std::vector<FlagDefault>& resolved) {
+  std::string text = StrCat("# onnxtrain ", command, " --flagfile THIS\n");
+  for (const FlagRow& row : kFlags) {
+    if ((row.commands & BitOf(command)) == 0) continue;
+    const auto known = std::find_if(resolved.begin(), resolved.end(), [&](const FlagDefault& d) { return d.name == row.name; });
+    if (known != resolved.end()) {
+      StrAppend(&text, Shown(row.name), "=", known->value, "\n");
+    } else if (row.repeatable) {
+      for (const std::string& value : Values(row.name)) StrAppend(&text, Shown(row.name), "=", value, "\n");
+    } else if (Given(row.name)) {
+      StrAppend(&text, Shown(row.name), "=", InfoOf(row.name).current_value, "\n");
+    }
+  }
+  return text;
+}
+
+std::string FlagHelp(std::string_view command) {
+  std::string text;
+  for (const char* group : {"model", "data", "step", "run"}) {
+    std::string lines;
+    for (const FlagRow& row : kFlags) {
+      if ((row.commands & BitOf(command)) != 0 && std::string_view(row.group) == group) StrAppend(&lines, HelpLine(row));
+    }
+    if (std::string_view(group) == "run") {
+      StrAppend(&lines, "  --flagfile FILE                     more flags, one a line; what is typed here wins; repeatable\n",
+                "  --help, --version\n");
+    }
+    if (!lines.empty()) StrAppend(&text, "\n", group, "\n", lines);
+  }
+  return text;
+}
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,82 @@
+#include "tools/onnxtrain/pretrained.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "frontend/base/strings.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+struct Moments {
+  double mean = 0, std = 0, kurtosis = 0, largest = 0;  // largest: max |x - mean| / std
+};
+
+Moments MomentsOf(const HostTensor& t) {
+  const auto n = static_cast<double>(t.size());
+  Moments m;
+  for (int64_t i = 0; i < t.size(); ++i) m.mean += t.At(i) / n;
+  double second = 0, fourth = 0, most = 0;
+  for (int64_t i = 0; i < t.size(); ++i) {
+    const double d = t.At(i) - m.mean;
+    second += d * d / n;
+    fourth += d * d * d * d / n;
+    most = std::max(most, std::abs(d));
+  }
+  m.std = std::sqrt(second);
+  if (m.std > 0) m.kurtosis = fourth / (second * second), m.largest = most / m.std;
+  return m;
+}
+
+// Standard errors of an estimate from n draws, with room for the many tensors of a model.
+constexpr double kSigmas = 5;
+
+// A uniform distribution has kurtosis 1.8 (its estimate spreads by about 0.9/√n) and ends at √3 deviations.
+bool LooksUniform(const Moments& m, double n) {
+  return std::abs(m.kurtosis - 1.8) < kSigmas * 0.9 / std::sqrt(n) + 0.02 && m.largest < 1.9;
+}
+
+// A normal one has kurtosis 3 (spread √(24/n)); cut off at two deviations, as TensorFlow likes it, about 2.4.
+bool LooksNormal(const Moments& m, double n) {
+  const double spread = kSigmas * std::sqrt(24 / n);
+  return std::abs(m.kurtosis - 3) < spread + 0.02 || (std::abs(m.kurtosis - 2.37) < spread + 0.02 && m.largest < 2.4);
+}
+
+bool LooksDrawn(const HostTensor& t) {
+  const Moments m = MomentsOf(t);
+  if (!std::isfinite(m.std)) return false;
+  if (m.std == 0) return true;
+  const auto n = static_cast<double>(t.size());
+  const bool centred = std::abs(m.mean) < kSigmas * m.std / std::sqrt(n);
+  return centred && (LooksUniform(m, n) || LooksNormal(m, n));
+}
+
+bool Untouched(const HostTensor& t) {
+  const double first = t.size() > 0 ? t.At(0) : 0;
+  for (int64_t i = 0; i < t.size(); ++i) {
+    if (t.At(i) != first) return false;
+  }
+  return first == 0 || first == 1;
+}
+
+}  // namespace
+
+WeightOrigin JudgeWeights(const std::vector<NamedWeight>& weights) {
+  double drawn = 0, other = 0;
+  for (const NamedWeight& w : weights) {
+    if (!IsFloat(w.value.dtype())) continue;
+    if (w.statistics) {
+      if (!Untouched(w.value)) return {true, StrCat("the running statistics '", w.name, "' are not those of a new model")};
+      continue;
+    }
+    constexpr int64_t kEnough = 200;
+    if (w.value.type().rank() < 2 || w.value.size() < kEnough) continue;
+    (LooksDrawn(w.value) ? drawn : other) += static_cast<double>(w.value.size());
+  }
+  if (drawn + other == 0) return {false, "no weight is large enough to tell"};
+  const int percent = static_cast<int>(std::lround(100 * other / (drawn + other)));
+  if (other > drawn) return {true, StrCat(percent, "% of the weights are not distributed as initializers draw them")};
+  return {false, StrCat(100 - percent, "% of the weights are distributed as initializers draw them")};
+}
+
+}  // namespace onnxtrain::cli

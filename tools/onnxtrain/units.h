@@ -1,0 +1,47 @@
+// Values with units and small grammars of flag values. Errors say what is expected, without the flag's name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace onnxtrain::cli {
+
+absl::StatusOr<double> ParseNumber(std::string_view text);    // finite, nothing behind it
+absl::StatusOr<int64_t> ParseInt(std::string_view text);
+// "90", "90s", "10m", "2h", "1d" → seconds, above 0.
+absl::StatusOr<double> ParseDuration(std::string_view text);
+// "4096", "512KiB", "1.5GiB" → bytes.
+absl::StatusOr<int64_t> ParseSize(std::string_view text);
+
+struct Interval {
+  enum class Unit : uint8_t { kSteps, kSeconds, kEpochs } unit = Unit::kSteps;
+  double value = 0;  // above 0
+};
+// "500", "10m", "0.5ep"
+absl::StatusOr<Interval> ParseInterval(std::string_view text);
+
+// "a,b,c"; an empty part is an error.
+absl::StatusOr<std::vector<std::string>> ParseList(std::string_view text);
+// "name=value", both non-empty; the first '=' divides. `shape` names the form for the error: "NAME=N".
+absl::StatusOr<std::pair<std::string, std::string>> ParsePair(std::string_view text, std::string_view shape);
+
+// y = (x * scale - mean[c]) / std[c] on 8-bit pixels.
+struct PixelScale {
+  double scale = 1;
+  std::vector<double> mean, std;  // empty, one for all channels, or one per channel
+};
+// unit, raw, imagenet, "0.1307/0.3081", "0.5,0.5,0.5/0.2,0.2,0.2"
+absl::StatusOr<PixelScale> ParseNormalize(std::string_view text);
+
+struct SplitSpec {
+  double fraction = 0;  // in (0, 1)
+  bool last = false;    // the end of the data, not a random part
+};
+absl::StatusOr<SplitSpec> ParseSplit(std::string_view text);
+
+}  // namespace onnxtrain::cli
