@@ -194,8 +194,8 @@ Run AveragePoolGrad(const Args& a) {
 }
 
 constexpr NamedKernel kKernels[] = {
-    {"MaxPool", {MaxPool}},
-    {"MaxPoolGrad", {MaxPoolGrad}},
+    {"MaxPool", {MaxPool, Types::kNumber}},
+    {"MaxPoolGrad", {MaxPoolGrad, Types::kNumber}},
     {"AveragePool", {AveragePool}},
     {"AveragePoolGrad", {AveragePoolGrad}},
 };
