@@ -4,6 +4,7 @@
 // graph build a new one (passes/rewrite.h); only appending (Builder, differentiate) works in place.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -75,7 +76,7 @@ class Graph {
                       std::string source = "");
   void AddOutput(std::string name, ValueId value, ValueId into = kNoValue);
 
-  const std::vector<Value>& values() const { return values_; }
+  const std::deque<Value>& values() const { return values_; }
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<GraphInput>& inputs() const { return inputs_; }
   const std::vector<GraphOutput>& outputs() const { return outputs_; }
@@ -102,7 +103,7 @@ class Graph {
   }
 
  private:
-  std::vector<Value> values_;
+  std::deque<Value> values_;  // appending must not move types that formulas hold references to
   std::vector<Node> nodes_;
   std::vector<GraphInput> inputs_;
   std::vector<GraphOutput> outputs_;
