@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "frontend/ops/nn_import.h"
 
 namespace onnxtrain {
@@ -25,10 +27,9 @@ absl::StatusOr<double> DropoutRatio(ImportContext& c) {
 }
 
 // Whether a case of ONNX's own asks for training. Elsewhere the import option decides, whatever the file says.
-absl::StatusOr<bool> FileSaysTraining(ImportContext& c) {
-  if (!c.conformance || !c.has(2)) return false;
-  ASSIGN_OR_RETURN(const std::vector<int64_t> mode, c.KnownInts(2, "training_mode"));
-  return mode.size() == 1 && mode[0] != 0;
+bool FileSaysTraining(ImportContext& c) {
+  const HostTensor* mode = c.has(2) ? c.Known(2) : nullptr;
+  return c.conformance && mode != nullptr && mode->size() == 1 && mode->IntAt(0) != 0;
 }
 
 Val Drop(ImportContext& c, Val x, double ratio) {
@@ -41,9 +42,9 @@ ImportResult ImportDropout(ImportContext& c) {
   const Val x = c.in(0);
   const bool mask = c.node().used.size() > 1 && c.node().used[1];
   const DType mask_type = c.node().version < 10 ? x.dtype() : DType::kBool;
-  ASSIGN_OR_RETURN(const bool asked, FileSaysTraining(c));
+  const bool training = c.training || FileSaysTraining(c);
   double ratio = 0;
-  if (c.training || asked) {
+  if (training) {
     ASSIGN_OR_RETURN(ratio, DropoutRatio(c));
   }
   if (ratio == 0) return std::vector<Val>{x, mask ? Expand(c.b().Scalar(mask_type, 1), x.shape()) : Val()};

@@ -42,6 +42,11 @@ void Say(const std::string& text) {
 
 void Warn(const std::string& text) { std::fputs(StrCat("onnxtrain: warning: ", text, "\n").c_str(), stderr); }
 
+int Failed(const absl::Status& status) {
+  std::fputs(StrCat("onnxtrain: failed: ", ToStd(status.message()), "\n").c_str(), stderr);
+  return kFailed;
+}
+
 void Print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
@@ -191,10 +196,10 @@ absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<
   }
   auto dataset = OpenWithLabel(request, options, Given("label"));
   if (!dataset.ok()) return Annotate(dataset.status(), StrCat("--", request.flag, ": "));
+  OpenedData opened{.own_columns = static_cast<int>((*dataset)->columns().size())};
   DropMissing(**dataset, &spec);
   if (Given("label")) spec.label = options.label;
   RETURN_IF_ERROR(AddInputFlags(&spec));
-  OpenedData opened;
   const std::string normalize = NormalizeOf(before);
   auto pixels = ParseNormalize(normalize);
   if (!pixels.ok()) return Annotate(pixels.status(), "--normalize: ");
@@ -207,6 +212,15 @@ absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<
     return Invalid("--normalize: has no effect: ", request.path, " feeds no 8-bit images");
   }
   return opened;
+}
+
+bool HasEvalFiles(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return false;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    if (entry.path().filename().string().starts_with("t10k-images")) return true;
+  }
+  return false;
 }
 
 absl::StatusOr<SessionOptions> MakeSessionOptions(const OnnxModel& model, const BoundData& data, const LossSpec& loss,

@@ -23,6 +23,8 @@ enum ExitCode { kDone = 0, kBadInput = 1, kFailed = 2, kRequirement = 3, kStoppe
 void Say(const std::string& text);
 // On stderr, always: "onnxtrain: warning: …".
 void Warn(const std::string& text);
+// Says that training failed, and why; returns kFailed.
+int Failed(const absl::Status& status);
 // Results, on stdout. A reader that went away is no error.
 void Print(const std::string& text);
 
@@ -35,10 +37,6 @@ TrainableSpec TrainableFlags();
 // Everything of ImportOptions but shapes that come from data.
 absl::StatusOr<ImportOptions> ImportFlags(const OnnxModel& model);
 
-struct Threads {
-  int count = 1;    // for compute
-  int workers = 1;  // for reading data
-};
 // Sets the environment and loads the backend: --backend, --device, --threads.
 absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const std::string& name);
 int ComputeThreads();
@@ -49,7 +47,7 @@ absl::StatusOr<int> WorkerThreads();
 struct OpenedData {
   BoundData bound;
   std::string normalize;   // what was used for images, "" where there are none
-  bool has_eval_split = false;  // the path is a folder that holds evaluation files of its own
+  int own_columns = 0;     // columns of the file; what comes behind them was made up
 };
 struct DataRequest {
   std::string path, flag;  // the flag is named in errors
@@ -59,6 +57,9 @@ struct DataRequest {
 };
 absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<Preprocess>& before,
                                     const DataRequest& request, int64_t ignore_index);
+
+// Is it a folder with evaluation files of its own (MNIST's t10k-*)?
+bool HasEvalFiles(const std::string& path);
 
 // Session options for data that is bound: everything but optimizer and schedule.
 absl::StatusOr<SessionOptions> MakeSessionOptions(const OnnxModel& model, const BoundData& data, const LossSpec& loss,

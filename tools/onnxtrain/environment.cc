@@ -93,13 +93,14 @@ std::string CpuName() {
   return "unknown";
 }
 
+void IgnoreBrokenPipes() { signal(SIGPIPE, SIG_IGN); }
+
 const std::atomic<bool>* CatchSignals() {
   struct sigaction action = {};
   action.sa_handler = OnStop;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
   for (int s : kStops) sigaction(s, &action, nullptr);
-  signal(SIGPIPE, SIG_IGN);
   return &stop_asked;
 }
 

@@ -19,8 +19,11 @@ void SetEnvironment(int threads);
 // "Intel(R) Xeon(R) Processor @ 2.20GHz"
 std::string CpuName();
 
+// Writing to a pipe that nobody reads gives an error and no signal.
+void IgnoreBrokenPipes();
+
 // From now on SIGINT, SIGTERM, SIGHUP and SIGUSR1 set the flag that is returned; a second signal ends the process at
-// once, as if nothing had been caught. SIGPIPE is ignored.
+// once, as if nothing had been caught.
 const std::atomic<bool>* CatchSignals();
 
 }  // namespace onnxtrain::cli

@@ -1,0 +1,24 @@
+// How far two sets of named tensors are apart.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "frontend/graph/host_tensor.h"
+
+namespace onnxtrain::cli {
+
+struct Difference {
+  std::string name;
+  Type type;
+  double largest = 0;    // max |a - b|; infinite where one is finite and the other not, or shapes differ
+  double relative = 0;   // ‖a - b‖₂ / ‖b‖₂; largest where ‖b‖ is 0
+};
+
+Difference Compare(const std::string& name, const HostTensor& a, const HostTensor& b);
+
+// Of the names that both have, largest relative difference first.
+std::vector<Difference> CompareAll(const std::map<std::string, HostTensor>& a, const std::map<std::string, HostTensor>& b);
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,38 @@
+// onnxtrain grad: loss, outputs and every gradient of one window of samples, for comparison with other frameworks.
+#include "frontend/base/status.h"
+#include "frontend/data/npz.h"
+#include "optim/telemetry/format.h"
+#include "optim/training_graph.h"
+#include "tools/onnxtrain/command.h"
+#include "tools/onnxtrain/flags.h"
+#include "tools/onnxtrain/inference.h"
+#include "tools/onnxtrain/start_page.h"
+
+namespace onnxtrain::cli {
+
+absl::StatusOr<int> RunGrad() {
+  ASSIGN_OR_RETURN(const std::string out, OutputFile("g.npz"));
+  ASSIGN_OR_RETURN(const DataSetup setup, OpenModelAndData(false, true));
+  const int64_t samples = Given("batch_size") ? std::min(FLAGS_batch_size, setup.data.bound.dataset->size()) : setup.data.bound.dataset->size();
+  const int64_t micro = Given("micro_batch_size") ? FLAGS_micro_batch_size : samples;
+  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*setup.model, setup.data.bound, setup.loss, micro));
+  options.optimizer.rule = "sgd";  // keeps no moments: there is no update
+  ASSIGN_OR_RETURN(const PreparedModel look, Look(setup, options, true));
+  RETURN_IF_ERROR(CheckLossFlags(look.loss));
+  ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
+  Say(look.loss.explanation);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(FLAGS_backend));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(setup.model, backend.get(), std::move(options)));
+  ASSIGN_OR_RETURN(const Window window, ReadWindow(data, samples));
+  ASSIGN_OR_RETURN(const GradientResult result, session->Gradients(window));
+  NamedArrays arrays = {{"loss", HostTensor::Scalar(DType::kFloat64, result.loss)}};
+  for (const auto& [name, value] : result.outputs) arrays.emplace_back(name, value);
+  for (const auto& [name, value] : result.gradients) arrays.emplace_back(GradName(name), value);
+  RETURN_IF_ERROR(WriteNpz(out, arrays));
+  Print(PageRow("loss", StrCat(Short(result.loss), " (", look.loss.name, ")")) +
+        PageRow("written", StrCat(out, ": loss, ", result.outputs.size(), result.outputs.size() == 1 ? " output, " : " outputs, ",
+                                  result.gradients.size(), " gradients of ", WithCommas(samples), " samples")));
+  return kDone;
+}
+
+}  // namespace onnxtrain::cli

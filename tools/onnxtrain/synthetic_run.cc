@@ -1,0 +1,101 @@
+#include "tools/onnxtrain/synthetic_run.h"
+
+#include <algorithm>
+
+#include "frontend/base/status.h"
+#include "frontend/data/synthetic.h"
+#include "optim/prepare.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+constexpr int64_t kFreeExtent = 32;
+
+// The extent of the table that a feed indexes, directly or through casts and reshapes; 2 where it indexes none.
+int64_t IndexLimit(const Graph& graph, ValueId feed) {
+  const auto readers = Readers(graph);
+  std::vector<ValueId> open = {feed};
+  int64_t limit = 0;
+  while (!open.empty()) {
+    const ValueId v = open.back();
+    open.pop_back();
+    for (int32_t r : readers[v]) {
+      const Node& node = graph.nodes()[r];
+      if (node.op == "Gather" && node.inputs[1] == v) {
+        const int64_t extent = graph.type(node.inputs[0]).shape[node.attrs.Int("axis")];
+        limit = limit == 0 ? extent : std::min(limit, extent);
+      } else if (node.op == "Cast" || node.op == "Reshape" || node.op == "Slice" || node.op == "Transpose") {
+        open.push_back(node.outputs[0]);
+      }
+    }
+  }
+  return limit == 0 ? 2 : limit;
+}
+
+bool IsMask(const std::string& name) { return name.find("mask") != std::string::npos; }
+
+absl::StatusOr<Shape> SampleOf(const OnnxModel::Input& input, const std::map<std::string, int64_t>& dims) {
+  if (!input.has_shape || input.dims.empty()) {
+    return Invalid("input '", input.name, "' has no shape with a batch axis: no sample can be made up for it");
+  }
+  Shape shape;
+  for (size_t i = 1; i < input.dims.size(); ++i) {
+    const auto it = i < input.dim_names.size() ? dims.find(input.dim_names[i]) : dims.end();
+    shape.push_back(input.dims[i] >= 0 ? input.dims[i] : it != dims.end() ? it->second : kFreeExtent);
+  }
+  return shape;
+}
+
+SyntheticColumn InputColumn(const Graph& graph, const OnnxModel::Input& input, const Shape& sample) {
+  SyntheticColumn column{.name = input.name, .sample = {input.dtype, sample}};
+  const GraphInput* feed = graph.FindInput(input.name);
+  if (IsInteger(input.dtype) && feed != nullptr) column.high = IndexLimit(graph, feed->value);
+  if (IsInteger(input.dtype) && IsMask(input.name)) column.low = 1, column.high = 2;
+  return column;
+}
+
+// Class indices for classes, coins for probabilities, normal numbers for the rest.
+SyntheticColumn LabelColumn(const LossChoice& loss) {
+  if (loss.num_classes > 0) return {"label", {DType::kInt64, loss.label.shape}, 0, loss.num_classes};
+  if (loss.kind == LossKind::kBce) return {"label", {DType::kInt64, loss.label.shape}, 0, 2};
+  return {"label", {DType::kFloat32, loss.label.shape}};
+}
+
+}  // namespace
+
+absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model, const std::map<std::string, int64_t>& dims) {
+  std::map<std::string, Shape> shapes;
+  for (const auto& input : model.inputs()) {
+    ASSIGN_OR_RETURN(const Shape sample, SampleOf(input, dims));
+    Shape& shape = shapes[input.name] = {-1};
+    shape.insert(shape.end(), sample.begin(), sample.end());
+  }
+  return shapes;
+}
+
+absl::StatusOr<BoundData> SyntheticData(const OnnxModel& model, const ImportOptions& import, const LossSpec& loss,
+                                        int64_t size, uint64_t seed) {
+  BoundData data;
+  PrepareOptions prepare{.import = import, .loss = loss};
+  ASSIGN_OR_RETURN(data.input_shapes, MadeUpShapes(model, import.dim_values));
+  prepare.import.input_shapes = data.input_shapes;
+  ASSIGN_OR_RETURN(const PreparedModel prepared, Prepare(model, prepare, 2, true));
+  std::vector<SyntheticColumn> columns;
+  for (size_t i = 0; i < model.inputs().size(); ++i) {
+    const Shape& shape = data.input_shapes.at(model.inputs()[i].name);
+    columns.push_back(InputColumn(prepared.model.graph, model.inputs()[i], {shape.begin() + 1, shape.end()}));
+    data.feeds.push_back({.feed = columns.back().name, .columns = {static_cast<int>(i)}, .sample = columns.back().sample});
+    data.notes.push_back(StrCat("input '", columns.back().name, "' ", ToString(columns.back().sample), " ← ",
+                                IsFloat(columns.back().sample.dtype) ? std::string("normal numbers") : StrCat("integers below ", columns.back().high)));
+  }
+  if (prepared.loss.kind != LossKind::kOutput) {
+    const SyntheticColumn label = LabelColumn(prepared.loss);
+    data.label_columns = {static_cast<int>(columns.size())};
+    data.labels = {.present = true, .sample = label.sample, .min_value = label.low, .max_value = label.high - 1};
+    columns.push_back(label);
+  }
+  data.dataset = SyntheticDataset(std::move(columns), size, seed);
+  return data;
+}
+
+}  // namespace onnxtrain::cli

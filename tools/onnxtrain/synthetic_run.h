@@ -1,0 +1,23 @@
+// Data for a run without data: samples that fit the model's inputs and its loss.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "frontend/onnx/import.h"
+#include "optim/loss.h"
+#include "tools/onnxtrain/bind.h"
+
+namespace onnxtrain::cli {
+
+// Shapes for every input, the batch as -1; free dimensions that `dims` does not name are 32. An input without a shape or
+// without a batch axis is an error.
+absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model, const std::map<std::string, int64_t>& dims);
+
+// `size` samples, a function of the seed, shaped as above. Integer inputs that index a
+// table stay inside it, masks are ones. `import` and `loss` are those of the run, without shapes of inputs.
+absl::StatusOr<BoundData> SyntheticData(const OnnxModel& model, const ImportOptions& import, const LossSpec& loss,
+                                        int64_t size, uint64_t seed);
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,259 @@
+#include "tools/onnxtrain/train_setup.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "frontend/base/status.h"
+#include "optim/telemetry/format.h"
+#include "tools/onnxtrain/data_view.h"
+#include "tools/onnxtrain/environment.h"
+#include "tools/onnxtrain/flags.h"
+#include "tools/onnxtrain/synthetic_run.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+constexpr int64_t kSyntheticSteps = 20;
+
+std::optional<int64_t> IfGiven(const char* flag, int64_t value) { return Given(flag) ? std::optional(value) : std::nullopt; }
+
+bool IsTable(const std::string& path) { return path.find(".csv") != std::string::npos || path.find(".tsv") != std::string::npos; }
+
+absl::Status OpenTrainingData(TrainSetup& s) {
+  const auto before = ReadPreprocess(FLAGS_model);
+  if (!before.ok()) return before.status();
+  if (before->has_value()) Say(StrCat("reading ", PreprocessPath(FLAGS_model), ", which was written with this model"));
+  ASSIGN_OR_RETURN(s.loss_spec, LossFlags(*s.model, *before));
+  if (s.synthetic) {
+    ASSIGN_OR_RETURN(const ImportOptions import, ImportFlags(*s.model));
+    const int64_t steps = Given("max_steps") ? FLAGS_max_steps : kSyntheticSteps;
+    ASSIGN_OR_RETURN(s.data.bound, SyntheticData(*s.model, import, s.loss_spec, steps * s.batch.global, FLAGS_seed));
+    s.data_text = "synthetic";
+    return absl::OkStatus();
+  }
+  s.data_text = FLAGS_data;
+  ASSIGN_OR_RETURN(s.data, OpenData(*s.model, *before, {.path = FLAGS_data, .flag = "data"}, FLAGS_ignore_index));
+  return absl::OkStatus();
+}
+
+// What evaluation data has to agree with: the columns and classes of the training data.
+Preprocess LikeTraining(const BoundData& data, const std::string& normalize) {
+  Preprocess p{.normalize = normalize, .classes = data.classes};
+  const auto& columns = data.dataset->columns();
+  for (const FeedSpec& feed : data.feeds) {
+    for (int c : feed.columns) p.inputs[feed.feed].push_back(columns[c].name);
+    p.layout[feed.feed] = feed.sample.shape;
+  }
+  for (int c : data.label_columns) p.label.push_back(columns[c].name);
+  return p;
+}
+
+absl::Status Carve(TrainSetup& s) {
+  const auto split = ParseSplit(FLAGS_eval_split);
+  if (!split.ok()) return Annotate(split.status(), "--eval-split: ");
+  if (s.data.bound.dataset->size() < 2) return Invalid("--eval-split: one sample cannot be split");
+  s.eval = s.data;
+  Split parts = SplitDataset(s.data.bound.dataset, split->fraction, split->last, FLAGS_seed);
+  s.data.bound.dataset = std::move(parts.train);
+  s.eval.bound.dataset = std::move(parts.eval);
+  s.eval_text = StrCat(split->last ? "the last " : "random ", Short(100 * split->fraction), "% of the data");
+  return absl::OkStatus();
+}
+
+absl::Status OpenEvalData(TrainSetup& s) {
+  if (s.synthetic) return absl::OkStatus();
+  if (Given("eval_split") && !Given("eval_data")) return Carve(s);
+  const Preprocess like = LikeTraining(s.data.bound, s.data.normalize);
+  DataRequest request{.path = Given("eval_data") ? FLAGS_eval_data : FLAGS_data, .flag = "eval-data", .eval_split = true};
+  if (!Given("eval_data") && !HasEvalFiles(FLAGS_data)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(s.eval, OpenData(*s.model, like, request, FLAGS_ignore_index));
+  s.eval_text = request.path;
+  return absl::OkStatus();
+}
+
+absl::Status PlanRun(TrainSetup& s) {
+  ASSIGN_OR_RETURN(s.options.num_workers, WorkerThreads());
+  s.options.prefetch_factor = static_cast<int>(FLAGS_prefetch_factor);
+  s.steps = PlanSteps(s.data.bound.dataset->size(), s.batch.global, FLAGS_drop_last, IfGiven("epochs", FLAGS_epochs),
+                      s.synthetic ? std::optional(Given("max_steps") ? FLAGS_max_steps : kSyntheticSteps) : IfGiven("max_steps", FLAGS_max_steps));
+  s.options.batch_size = s.batch.global;
+  s.options.epochs = s.steps.epochs;
+  s.options.max_steps = s.steps.max_steps;
+  s.options.shuffle = FLAGS_shuffle;
+  s.options.drop_last = FLAGS_drop_last;
+  s.options.seed = static_cast<uint64_t>(FLAGS_seed);
+  if (Given("max_time")) {
+    const auto seconds = ParseDuration(FLAGS_max_time);
+    if (!seconds.ok()) return Annotate(seconds.status(), "--max-time: ");
+    s.options.max_seconds = *seconds;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanIntervals(TrainSetup& s) {
+  struct Row {
+    const char* flag;
+    const std::string& text;
+    int64_t* steps;
+    double* seconds;
+  };
+  const Row rows[] = {{"log_every", FLAGS_log_every, &s.options.log_every, &s.options.log_seconds},
+                      {"eval_every", FLAGS_eval_every, &s.options.eval_every, &s.options.eval_seconds}};
+  for (const Row& row : rows) {
+    if (row.text == "auto") continue;
+    const auto interval = ParseInterval(row.text);
+    if (!interval.ok()) return Annotate(interval.status(), StrCat(Shown(row.flag), ": "));
+    *row.steps = IntervalSteps(*interval, s.steps.per_epoch);
+    if (interval->unit == Interval::Unit::kSeconds) *row.seconds = interval->value;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadOptimizerFlags(TrainSetup& s) {
+  s.optimizer = {.rule = FLAGS_optimizer, .momentum = FLAGS_momentum, .eps = FLAGS_eps, .weight_decay = FLAGS_weight_decay,
+                 .no_decay = FLAGS_no_decay, .max_grad_norm = FLAGS_max_grad_norm};
+  const auto betas = ParseBetas(FLAGS_betas);
+  if (!betas.ok()) return Annotate(betas.status(), "--betas: ");
+  s.optimizer.beta1 = betas->first;
+  s.optimizer.beta2 = betas->second;
+  s.schedule = {.name = FLAGS_lr_scheduler, .warmup = FLAGS_warmup, .min_lr = FLAGS_min_lr, .total_steps = s.steps.total};
+  return absl::OkStatus();
+}
+
+std::vector<NamedWeight> WeightsOf(const ImportedModel& model) {
+  std::vector<NamedWeight> weights;
+  for (const ImportedWeight& w : model.weights) {
+    const GraphInput* input = model.graph.FindInput(w.name);
+    weights.push_back({w.name, w.value, input != nullptr && input->kind == InputKind::kState});
+  }
+  return weights;
+}
+
+absl::Status ChooseRate(const PreparedModel& prepared, TrainSetup& s) {
+  s.origin = JudgeWeights(WeightsOf(prepared.model));
+  if (FLAGS_lr != "auto") {
+    const auto lr = ParseNumber(FLAGS_lr);
+    if (!lr.ok() || *lr <= 0) return Invalid("--lr: expected auto or a number above 0, got '", FLAGS_lr, "'");
+    s.optimizer.lr = *lr;
+  } else {
+    const bool transformer = IsTransformer(prepared.model.graph);
+    s.optimizer.lr = DefaultRate(s.origin.trained, transformer);
+    s.rate_text = StrCat(" for ", s.origin.trained ? (transformer ? "a pre-trained transformer" : "a pre-trained model") : "random weights", ": ", s.origin.why);
+  }
+  if (s.schedule.min_lr > s.optimizer.lr) {
+    return Invalid("--min-lr ", s.schedule.min_lr, " is above --lr ", s.optimizer.lr);
+  }
+  return absl::OkStatus();
+}
+
+RunFacts FactsOf(const TrainSetup& s, const LossChoice& loss) {
+  const auto ops = s.model->op_histogram();
+  return {.has_data = !s.synthetic, .has_eval = s.eval.bound.dataset != nullptr, .optimizer = FLAGS_optimizer,
+          .scheduler = FLAGS_lr_scheduler, .weight_decay = FLAGS_weight_decay, .loss = loss.kind,
+          .has_images = s.data.bound.has_images, .is_table = IsTable(FLAGS_data),
+          .has_batch_norm = ops.contains("BatchNormalization"), .has_dropout = ops.contains("Dropout"),
+          .eval_data_given = Given("eval_data")};
+}
+
+absl::Status CheckEffects(const RunFacts& facts) {
+  for (const FlagSpec& flag : FlagsOf("train")) {
+    if (!Given(flag.name)) continue;
+    const std::string why = WhyNoEffect(flag.name, facts);
+    if (!why.empty()) return Invalid(Shown(flag.name), ": has no effect: ", why);
+  }
+  return absl::OkStatus();
+}
+
+// What can be refused before anything is read.
+absl::Status CheckEarly(TrainSetup& s) {
+  for (const std::string& text : Values("require")) {
+    auto requirement = ParseRequirement(text);
+    if (!requirement.ok()) return Annotate(requirement.status(), "--require: ");
+    s.requirements.push_back(*requirement);
+  }
+  ASSIGN_OR_RETURN(s.batch, PlanBatch(IfGiven("batch_size", FLAGS_batch_size), IfGiven("micro_batch_size", FLAGS_micro_batch_size),
+                                      IfGiven("gradient_accumulation_steps", FLAGS_gradient_accumulation_steps)));
+  s.synthetic = !Given("data");
+  if (!s.synthetic) return absl::OkStatus();
+  for (const FlagSpec& flag : FlagsOf("train")) {
+    const std::string why = Given(flag.name) ? WhyNoEffect(flag.name, {.has_data = false}) : "";
+    if (why.starts_with("there is no --data")) return Invalid(Shown(flag.name), ": has no effect: ", why);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRequirements(const TrainSetup& s, const LossChoice& loss) {
+  for (const Requirement& r : s.requirements) {
+    const bool of_eval = r.metric == "loss" || r.metric == "accuracy" || r.metric.starts_with("eval");
+    if (of_eval && !s.has_eval()) return Invalid("--require ", r.metric, ": there is no evaluation data (--eval-data, --eval-split)");
+    if (r.metric.ends_with("accuracy") && !loss.classes) return Invalid("--require ", r.metric, ": loss ", loss.name, " has no accuracy");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t TrainSetup::trained_parameters() const {
+  int64_t total = 0;
+  for (const WeightDecision& w : session->weights()) total += w.trained ? w.type.elements() : 0;
+  return total;
+}
+
+absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
+  auto s = std::make_unique<TrainSetup>();
+  ASSIGN_OR_RETURN(s->model, LoadModel());
+  RETURN_IF_ERROR(CheckEarly(*s));
+  const std::string out = FLAGS_out.empty() ? DefaultOutputFolder(FLAGS_model) : FLAGS_out;
+  std::vector<std::string> inputs = {FLAGS_model, PreprocessPath(FLAGS_model)};
+  for (const std::string& path : {FLAGS_data, FLAGS_eval_data}) {
+    if (!path.empty()) inputs.push_back(path);
+  }
+  ASSIGN_OR_RETURN(s->folder, OutputFolder::Open(out, FLAGS_overwrite, inputs));
+  RETURN_IF_ERROR(OpenTrainingData(*s));
+  RETURN_IF_ERROR(OpenEvalData(*s));
+  RETURN_IF_ERROR(PlanRun(*s));
+  RETURN_IF_ERROR(PlanIntervals(*s));
+  RETURN_IF_ERROR(ReadOptimizerFlags(*s));
+  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*s->model, s->data.bound, s->loss_spec, s->batch.micro));
+  const PrepareOptions prepare{options.import, options.loss, options.labels, options.trainable};
+  ASSIGN_OR_RETURN(const PreparedModel prepared, Prepare(*s->model, prepare, s->batch.micro, true));
+  s->facts = FactsOf(*s, prepared.loss);
+  RETURN_IF_ERROR(CheckEffects(s->facts));
+  RETURN_IF_ERROR(ChooseRate(prepared, *s));
+  ASSIGN_OR_RETURN(s->train_data, MakeTrainData(s->data.bound, prepared.loss, FLAGS_ignore_index));
+  if (s->eval.bound.dataset != nullptr) {
+    ASSIGN_OR_RETURN(s->eval_data, MakeTrainData(s->eval.bound, prepared.loss, FLAGS_ignore_index));
+  }
+  RETURN_IF_ERROR(CheckRequirements(*s, prepared.loss));
+  s->threads = ComputeThreads();
+  ASSIGN_OR_RETURN(s->backend, LoadBackend(FLAGS_backend));
+  options.optimizer = s->optimizer;
+  options.schedule = s->schedule;
+  ASSIGN_OR_RETURN(s->session, Session::Create(s->model, s->backend.get(), std::move(options)));
+  return s;
+}
+
+std::vector<FlagDefault> Resolved(const TrainSetup& s) {
+  std::vector<FlagDefault> resolved = {
+      {"out", s.folder->path()}, {"batch_size", StrCat(s.batch.global)}, {"micro_batch_size", StrCat(s.batch.micro)},
+      {"gradient_accumulation_steps", StrCat(s.batch.accumulation)}, {"lr", StrCat(s.optimizer.lr)},
+      {"num_workers", StrCat(s.options.num_workers)}, {"threads", StrCat(s.threads)}, {"backend", s.backend->name()},
+      {"device", s.backend->device()},
+  };
+  if (s.data.bound.has_images) resolved.push_back({"normalize", s.data.normalize});
+  const auto known = [&](const std::string& name) {
+    return std::any_of(resolved.begin(), resolved.end(), [&](const FlagDefault& d) { return d.name == name; });
+  };
+  std::vector<FlagDefault> more;
+  for (FlagDefault& d : Defaults("train")) {
+    const bool meaningless = d.name == "max_steps" || d.name == "dropout" || !WhyNoEffect(d.name, s.facts).empty();
+    if (!meaningless && !known(d.name)) more.push_back(std::move(d));
+  }
+  // Quiet, JSON and overwriting are wishes of one call, not properties of the run.
+  std::erase_if(more, [](const FlagDefault& d) { return d.name == "quiet" || d.name == "json" || d.name == "overwrite"; });
+  if (s.steps.max_steps > 0 && !Given("epochs")) std::erase_if(more, [](const FlagDefault& d) { return d.name == "epochs"; });
+  resolved.insert(resolved.end(), more.begin(), more.end());
+  return resolved;
+}
+
+}  // namespace onnxtrain::cli
