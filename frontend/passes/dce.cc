@@ -37,8 +37,8 @@ Graph Dce(const Graph& graph, const DceOptions& options) {
     result.SetValueName(now, graph.value(old).name);
   };
   for (const GraphInput& input : graph.inputs()) {
-    const bool weight = input.kind != InputKind::kFeed;
-    if (weight && options.drop_unused_weights && !needed[input.value]) continue;
+    const bool droppable = input.kind == InputKind::kFeed ? options.drop_unused_feeds : options.drop_unused_weights;
+    if (droppable && !needed[input.value]) continue;
     keep(input.value, result.AddInput(input.kind, input.name, graph.type(input.value)));
   }
   for (const Node& node : graph.nodes()) {

@@ -6,8 +6,8 @@
 namespace onnxtrain {
 
 struct DceOptions {
-  // Also remove parameters, frozen, state and derived inputs that nobody reads or writes. Feeds always stay.
-  bool drop_unused_weights = false;
+  bool drop_unused_weights = false;  // also parameters, frozen, state and derived inputs that nobody reads or writes
+  bool drop_unused_feeds = false;    // also feeds that nobody reads
 };
 
 // The nodes that graph outputs depend on, in their order, with the inputs in theirs.

@@ -1,0 +1,131 @@
+#include "frontend/passes/hoist.h"
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+#include "frontend/graph/print.h"
+#include "frontend/passes/dce.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain {
+namespace {
+
+// FNV-1a, 64 bits: the same on every machine and in every version, as the names may be stored.
+uint64_t Fingerprint(std::string_view s) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (char c : s) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+class Hoister {
+ public:
+  Hoister(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& worth) : graph_(graph) {
+    MarkWeights();
+    MarkHoisted(worth);
+  }
+
+  absl::StatusOr<Hoisted> Split() {
+    Hoisted result;
+    result.derive = graph_;
+    result.derive.ClearOutputs();
+    std::map<std::string, Val> inputs;  // derived ones of main, by name
+    auto input = [&](Rewriter& r, ValueId v) {
+      if (!read_[v]) return Val();
+      const std::string name = Name(v);
+      Val& found = inputs[name];
+      if (!found) {
+        found = r.b().Input(InputKind::kDerived, name, graph_.type(v));
+        result.derive.AddOutput(name, v);
+      }
+      return found;
+    };
+    auto rule = [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
+      if (!hoisted_[node.outputs[0]]) return std::nullopt;
+      std::vector<Val> outputs;
+      for (ValueId v : node.outputs) outputs.push_back(input(r, v));
+      return outputs;
+    };
+    ASSIGN_OR_RETURN(result.main, Rewrite(graph_, rule));
+    result.main = Dce(result.main);  // also of what only hoisted nodes read
+    result.derive = Dce(result.derive, {.drop_unused_weights = true, .drop_unused_feeds = true});
+    return result;
+  }
+
+ private:
+  // Per value: does it depend on weights alone, and on one at least?
+  void MarkWeights() {
+    weight_.assign(graph_.values().size(), false);
+    constant_.assign(graph_.values().size(), false);
+    for (const GraphInput& input : graph_.inputs()) {
+      weight_[input.value] = input.kind == InputKind::kParameter || input.kind == InputKind::kFrozen;
+    }
+    for (const Node& node : graph_.nodes()) {
+      bool all = true, any = false;
+      for (ValueId v : node.inputs) {
+        if (v == kNoValue) continue;
+        all &= weight_[v] || constant_[v];
+        any |= weight_[v];
+      }
+      for (ValueId v : node.outputs) {
+        weight_[v] = all && any;
+        constant_[v] = all && !any;
+      }
+    }
+  }
+
+  // What the main program still reads, from its end backwards, as far as the first hoisted nodes.
+  void MarkHoisted(const std::function<bool(const Graph&, const Node&)>& worth) {
+    read_.assign(graph_.values().size(), false);
+    hoisted_.assign(graph_.values().size(), false);
+    for (const GraphOutput& output : graph_.outputs()) read_[output.value] = true;
+    for (size_t n = graph_.nodes().size(); n-- > 0;) {
+      const Node& node = graph_.nodes()[n];
+      bool read = false;
+      for (ValueId v : node.outputs) read |= read_[v];
+      if (!read) continue;
+      const bool hoisted = weight_[node.outputs[0]] && worth(graph_, node);
+      for (ValueId v : node.outputs) hoisted_[v] = hoisted;
+      for (ValueId v : node.inputs) {
+        if (v != kNoValue && !hoisted) read_[v] = true;
+      }
+    }
+  }
+
+  // What identifies the value wherever it is computed: an input by its name, anything else by all that it is made of.
+  const std::string& Key(ValueId v) {
+    std::string& key = keys_[v];
+    if (!key.empty()) return key;
+    const Node* node = graph_.producer(v);
+    if (node == nullptr) return key = graph_.inputs()[graph_.value(v).index].name;
+    std::vector<std::string> inputs;
+    for (ValueId input : node->inputs) inputs.push_back(input == kNoValue ? "_" : Key(input));
+    const std::string all = StrCat(node->op, "(", absl::StrJoin(inputs, ", "), ")", Print(node->attrs), ".", graph_.value(v).index);
+    return keys_[v] = absl::StrFormat("%s#%016x", node->op, Fingerprint(all));
+  }
+
+  // "Transpose(fc.weight)#5e0c…"
+  std::string Name(ValueId v) {
+    const Node& node = *graph_.producer(v);
+    constexpr size_t kMostShown = 80;
+    std::vector<std::string> inputs;
+    for (ValueId input : node.inputs) inputs.push_back(input == kNoValue ? "_" : Key(input).substr(0, kMostShown));
+    return StrCat(node.op, "(", absl::StrJoin(inputs, ", "), ")", Key(v).substr(node.op.size()));
+  }
+
+  const Graph& graph_;
+  std::vector<bool> weight_, constant_, read_, hoisted_;
+  std::map<ValueId, std::string> keys_;
+};
+
+}  // namespace
+
+absl::StatusOr<Hoisted> Hoist(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& worth) {
+  return Hoister(graph, worth).Split();
+}
+
+}  // namespace onnxtrain
