@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "frontend/ops/nn_import.h"
 
 namespace onnxtrain {
@@ -27,9 +25,10 @@ absl::StatusOr<double> DropoutRatio(ImportContext& c) {
 }
 
 // Whether a case of ONNX's own asks for training. Elsewhere the import option decides, whatever the file says.
-bool FileSaysTraining(ImportContext& c) {
-  const HostTensor* mode = c.has(2) ? c.Known(2) : nullptr;
-  return c.conformance && mode != nullptr && mode->size() == 1 && mode->IntAt(0) != 0;
+absl::StatusOr<bool> FileSaysTraining(ImportContext& c) {
+  if (!c.conformance || !c.has(2)) return false;
+  ASSIGN_OR_RETURN(const std::vector<int64_t> mode, c.KnownInts(2, "training_mode"));
+  return mode.size() == 1 && mode[0] != 0;
 }
 
 Val Drop(ImportContext& c, Val x, double ratio) {
@@ -42,9 +41,9 @@ ImportResult ImportDropout(ImportContext& c) {
   const Val x = c.in(0);
   const bool mask = c.node().used.size() > 1 && c.node().used[1];
   const DType mask_type = c.node().version < 10 ? x.dtype() : DType::kBool;
-  const bool training = c.training || FileSaysTraining(c);
+  ASSIGN_OR_RETURN(const bool asked, FileSaysTraining(c));
   double ratio = 0;
-  if (training) {
+  if (c.training || asked) {
     ASSIGN_OR_RETURN(ratio, DropoutRatio(c));
   }
   if (ratio == 0) return std::vector<Val>{x, mask ? Expand(c.b().Scalar(mask_type, 1), x.shape()) : Val()};

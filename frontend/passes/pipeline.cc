@@ -19,7 +19,7 @@ absl::StatusOr<Graph> CleanUp(Graph graph, const PassObserver& observer) {
   return RunToFixedPoint(std::move(graph), *passes, 10, observer);
 }
 
-absl::StatusOr<Graph> OptimizeForward(Graph graph, const PassObserver& observer) {
+absl::StatusOr<Graph> Canonicalize(Graph graph, const PassObserver& observer) {
   ASSIGN_OR_RETURN(graph, CleanUp(std::move(graph), observer));
   const Pass recognize[] = {{"recognize", [](const Graph& g) { return Recognize(g); }}};
   ASSIGN_OR_RETURN(graph, RunPasses(std::move(graph), recognize, observer));

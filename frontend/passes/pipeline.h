@@ -12,6 +12,6 @@ namespace onnxtrain {
 absl::StatusOr<Graph> CleanUp(Graph graph, const PassObserver& observer = nullptr);
 
 // For a forward graph, before Differentiate: CleanUp, Recognize, CleanUp.
-absl::StatusOr<Graph> OptimizeForward(Graph graph, const PassObserver& observer = nullptr);
+absl::StatusOr<Graph> Canonicalize(Graph graph, const PassObserver& observer = nullptr);
 
 }  // namespace onnxtrain

@@ -151,7 +151,7 @@ TEST(Recognize, KeepsScaleBiasAndEpsilonApart) {
           "%m: f32[2,1] = ReduceMean(%x) {axes=[1], keepdims=1}; %c: f32[2,8] = Sub(%x, %m); %p: f32[2,8] = Mul(%c, %c); "
           "%v: f32[2,1] = ReduceMean(%p) {axes=[1], keepdims=1}; %e: f32[2,1] = Add(%v, %eps); %s: f32[2,1] = Sqrt(%e); "
           "%n: f32[2,8] = Div(%c, %s); %t: f32[2,8] = Mul(%n, %g); %y: f32[2,8] = Add(%t, %b); %y"));
-  EXPECT_EQ(Print(OptimizeForward(graph).value()),
+  EXPECT_EQ(Print(Canonicalize(graph).value()),
             GraphText("feed %x: f32[2,8], param %b: f32[8], param %g: f32[1,8]",
                       "%3: f32[8] = Reshape(%g) {shape=[8]}; %y: f32[2,8], %5: f32[2,1], %6: f32[2,1] = LayerNorm(%x, %3, %b) "
                       "{axis=1, epsilon=9.999999960041972e-13}; %y"));
