@@ -46,7 +46,8 @@ TEST_P(OpCase, HasTypes) {
     const Graph graph = GraphOf(c(), wide);
     ASSERT_FALSE(graph.outputs().empty()) << "the type rule refuses the case";
     EXPECT_TRUE(Verify(graph).ok()) << Verify(graph);
-    if (HasGradient()) EXPECT_TRUE(Verify(Joint(wide)).ok()) << Verify(Joint(wide));
+    if (!HasGradient()) continue;
+    EXPECT_TRUE(Verify(Joint(wide)).ok()) << Verify(Joint(wide));
   }
 }
 
