@@ -44,8 +44,7 @@ Run CrossEntropyGrad(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {{"CrossEntropy", {CrossEntropy, Types::kNumber}},
-                                     {"CrossEntropyGrad", {CrossEntropyGrad, Types::kNumber}}};
+constexpr NamedKernel kKernels[] = {{"CrossEntropy", {CrossEntropy}}, {"CrossEntropyGrad", {CrossEntropyGrad}}};
 
 }  // namespace
 

@@ -1,0 +1,244 @@
+// Whole training runs against PyTorch: the same exported weights, the same batches, the same optimizer.
+//
+// float64 on `torch` must agree to 1e-10 over 50 steps. float32 trajectories are chaotic, so there one step must agree
+// (loss 1e-6, each gradient 1e-4 in relative norm), and a trajectory may be at most three times as far from PyTorch's
+// float64 one as PyTorch's own float32 runs are (threads, oneDNN on and off, samples of a batch in another order).
+// Parameters whose gradient is truly zero (a bias in front of BatchNorm, the key's bias in attention) get rounding noise
+// for a gradient, which Adam blows up to full steps; they change nothing, and are judged apart and absolutely.
+#include <algorithm>
+#include <cmath>
+
+#include "backends/registry.h"
+#include "frontend/base/status.h"
+#include "gtest/gtest.h"
+#include "optim/session.h"
+#include "tests/parity/reference.h"
+
+namespace onnxtrain::parity {
+namespace {
+
+struct Rule {
+  const char* name;
+  OptimizerSpec spec;
+};
+// As RULES in reference.py.
+const Rule kRules[] = {
+    {"sgd", {.rule = "sgd", .lr = 0.05, .momentum = 0.9, .weight_decay = 1e-4, .no_decay = "none", .max_grad_norm = 0}},
+    {"adamw", {.rule = "adamw", .lr = 1e-3, .weight_decay = 0.01, .no_decay = "none", .max_grad_norm = 1.0}},
+};
+
+const char* const kModels[] = {"mlp", "lenet", "resnet", "encoder_pre", "encoder_post", "tagger"};
+
+HostTensor Rows(const HostTensor& all, int64_t begin, int64_t count) {
+  Shape shape = all.shape();
+  const size_t row = all.bytes().size() / shape[0];
+  shape[0] = count;
+  HostTensor part({all.dtype(), shape});
+  std::copy_n(all.bytes().begin() + begin * row, count * row, part.mutable_bytes().begin());
+  return part;
+}
+
+// Samples [begin, begin + count) of x and y, floats as `dtype`.
+Window WindowOf(const Arrays& data, DType dtype, int64_t begin, int64_t count) {
+  const HostTensor x = Rows(data.at("x"), begin, count);
+  return {.feeds = {{"input", IsFloat(x.dtype()) ? x.CastTo(dtype) : x}}, .labels = Rows(data.at("y"), begin, count)};
+}
+
+struct Setting {
+  std::string model, backend;
+  DType dtype = DType::kFloat32;
+  int opset = 16;
+  int64_t micro_batch = kBatch;
+  OptimizerSpec optimizer = {};
+};
+
+// A session with the backend it runs on.
+struct Run {
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Session> session;
+};
+
+absl::StatusOr<Run> Start(const Setting& s) {
+  ASSIGN_OR_RETURN(auto model, OnnxModel::Load(ReferencePath(StrCat(s.model, "-opset", s.opset, ".onnx"))));
+  const Type& labels = Reference(s.model, "data").at("y").type();
+  SessionOptions options;
+  options.import.float_type = s.dtype;
+  options.loss.name = "cross_entropy";
+  options.labels = {.present = true, .sample = {DType::kInt64, Shape(labels.shape.begin() + 1, labels.shape.end())}, .max_value = 1};
+  options.optimizer = s.optimizer;
+  options.micro_batch = s.micro_batch;
+  Run run;
+  ASSIGN_OR_RETURN(run.backend, CreateBackend(s.backend, {}));
+  ASSIGN_OR_RETURN(run.session, Session::Create(model, run.backend.get(), options));
+  return run;
+}
+
+absl::StatusOr<GradientResult> GradientsOf(const Setting& setting, const Arrays& data, int64_t samples) {
+  ASSIGN_OR_RETURN(const Run run, Start(setting));
+  return run.session->Gradients(WindowOf(data, setting.dtype, 0, samples));
+}
+
+struct Trajectory {
+  std::vector<double> losses;
+  Arrays weights;
+};
+
+absl::StatusOr<Trajectory> Train(const Setting& setting) {
+  ASSIGN_OR_RETURN(const Run run, Start(setting));
+  Trajectory out;
+  for (int step = 0; step < kSteps; ++step) {
+    RETURN_IF_ERROR(run.session->Step(WindowOf(Reference(setting.model, "data"), setting.dtype, step * kBatch, kBatch)));
+    ASSIGN_OR_RETURN(const StepReport report, run.session->Report());
+    if (report.skipped != 0) return Invalid("step ", step, " was skipped");
+    out.losses.push_back(report.loss);
+  }
+  ASSIGN_OR_RETURN(out.weights, run.session->Weights());
+  return out;
+}
+
+// The gradients must be those of the reference: each within `tolerance` in relative norm, the zero ones within `zero`.
+void ExpectGradients(const GradientResult& got, const Arrays& want, double tolerance, double zero) {
+  const Arrays gradients = WithPrefix(want, "g:"), zeros = WithPrefix(want, "z:");
+  EXPECT_EQ(got.gradients.size(), gradients.size() + zeros.size());
+  for (const auto& [name, value] : gradients) {
+    ASSERT_TRUE(got.gradients.contains(name)) << name;
+    EXPECT_LE(RelativeDistance(got.gradients.at(name), value), tolerance) << name;
+  }
+  for (const auto& [name, value] : zeros) {
+    ASSERT_TRUE(got.gradients.contains(name)) << name;
+    EXPECT_LE(LargestValue(got.gradients.at(name)), zero) << name << " (truly zero)";
+  }
+}
+
+class Parity : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!HaveReference()) GTEST_FAIL();
+  }
+  std::string model() const { return GetParam(); }
+};
+
+TEST_P(Parity, TheFileHoldsTheWeights) {
+  for (int opset : {13, 16}) {
+    const auto model = OnnxModel::Load(ReferencePath(StrCat(this->model(), "-opset", opset, ".onnx")));
+    ASSERT_TRUE(model.ok()) << model.status();
+    for (const auto& [name, value] : Reference(this->model(), "weights")) {
+      const HostTensor* stored = (*model)->Initializer(name);
+      ASSERT_NE(stored, nullptr) << name;
+      EXPECT_TRUE(stored->SameBytes(value)) << name;
+    }
+  }
+}
+
+TEST_P(Parity, FirstStep) {
+  const Arrays& want = Reference(model(), "first");
+  const double loss = want.at("loss").At(0);
+  const struct {
+    const char* backend;
+    DType dtype;
+    int opset;
+    double loss, gradient, zero;
+  } kCases[] = {{"torch", DType::kFloat64, 16, 1e-12, 1e-10, 1e-12}, {"torch", DType::kFloat64, 13, 1e-12, 1e-10, 1e-12},
+                {"torch", DType::kFloat32, 16, 1e-6, 1e-4, 1e-5},    {"torch", DType::kFloat32, 13, 1e-6, 1e-4, 1e-5},
+                {"cpu", DType::kFloat32, 16, 1e-6, 1e-4, 1e-5},      {"cpu", DType::kFloat32, 13, 1e-6, 1e-4, 1e-5}};
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(StrCat(c.backend, " ", NameOf(c.dtype), " opset ", c.opset));
+    const auto got = GradientsOf({.model = model(), .backend = c.backend, .dtype = c.dtype, .opset = c.opset},
+                                 Reference(model(), "data"), kBatch);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_NEAR(got->loss, loss, c.loss * std::abs(loss));
+    ExpectGradients(*got, want, c.gradient, c.zero);
+  }
+}
+
+TEST_P(Parity, FiftyStepsInFloat64) {
+  for (const Rule& rule : kRules) {
+    SCOPED_TRACE(rule.name);
+    const Arrays& want = Reference(model(), rule.name);
+    const auto got = Train({.model = model(), .backend = "torch", .dtype = DType::kFloat64, .optimizer = rule.spec});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_LE(LargestDifference(HostTensor::FromDoubles({DType::kFloat64, {kSteps}}, got->losses), want.at("losses")), 1e-10);
+    for (const auto& [name, value] : WithPrefix(want, "w:")) {
+      ASSERT_TRUE(got->weights.contains(name)) << name;
+      EXPECT_LE(LargestDifference(got->weights.at(name), value), 1e-10) << name;
+    }
+  }
+}
+
+double Largest(const HostTensor& t) {
+  const std::vector<double> values = t.ToDoubles();
+  return *std::max_element(values.begin(), values.end());
+}
+
+void ExpectNear(const Trajectory& got, const Arrays& want, const Arrays& first, const OptimizerSpec& spec) {
+  double loss = 0;
+  for (int i = 0; i < kSteps; ++i) loss = std::max(loss, std::abs(got.losses[i] - want.at("losses").At(i)));
+  EXPECT_LE(loss, 3 * Largest(want.at("loss_distance")));
+  Arrays trained;
+  const Arrays weights = WithPrefix(want, "w:");
+  for (const auto& [name, gradient] : WithPrefix(first, "g:")) trained[name] = weights.at(name);
+  EXPECT_LE(RelativeDistance(got.weights, trained), 3 * Largest(want.at("weight_distance")));
+  // Where the gradient is only noise, Adam may go a full step each time, and no rule may go further.
+  for (const auto& [name, gradient] : WithPrefix(first, "z:")) {
+    EXPECT_LE(LargestDifference(got.weights.at(name), weights.at(name)), 2 * kSteps * spec.lr) << name << " (truly zero)";
+  }
+}
+
+TEST_P(Parity, FiftyStepsInFloat32StayAsNearAsPyTorchToItself) {
+  for (const Rule& rule : kRules) {
+    for (const char* backend : {"torch", "cpu"}) {
+      SCOPED_TRACE(StrCat(backend, " ", rule.name));
+      const auto got = Train({.model = model(), .backend = backend, .optimizer = rule.spec});
+      ASSERT_TRUE(got.ok()) << got.status();
+      ExpectNear(*got, Reference(model(), rule.name), Reference(model(), "first"), rule.spec);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(kModels), [](const auto& info) { return std::string(info.param); });
+
+// One window in 1, 2, 4 and 7 pieces: the same loss and gradients to rounding, although the last piece is short and the
+// pieces hold different numbers of targets that count.
+class Accumulation : public Parity {};
+
+TEST_P(Accumulation, PiecesOfAWindowGiveItsGradient) {
+  const Arrays& window = Reference(model(), "window");
+  const int64_t samples = window.at("x").shape()[0];
+  const struct {
+    const char* backend;
+    DType dtype;
+    double tolerance, against_pytorch, zero;
+  } kCases[] = {{"torch", DType::kFloat64, 1e-12, 1e-10, 1e-12},
+                {"torch", DType::kFloat32, 1e-6, 1e-4, 1e-5},
+                {"cpu", DType::kFloat32, 1e-6, 1e-4, 1e-5}};
+  for (const auto& c : kCases) {
+    Arrays whole;
+    double loss = 0;
+    for (int pieces : {1, 2, 4, 7}) {
+      SCOPED_TRACE(StrCat(c.backend, " ", NameOf(c.dtype), " in ", pieces, " pieces"));
+      const int64_t micro = (samples + pieces - 1) / pieces;
+      ASSERT_EQ((samples + micro - 1) / micro, pieces);
+      const auto got = GradientsOf({.model = model(), .backend = c.backend, .dtype = c.dtype, .micro_batch = micro}, window, samples);
+      ASSERT_TRUE(got.ok()) << got.status();
+      if (pieces == 1) {
+        EXPECT_NEAR(got->loss, window.at("loss").At(0), 1e-6);
+        ExpectGradients(*got, window, c.against_pytorch, c.zero);
+        whole = got->gradients;
+        loss = got->loss;
+        continue;
+      }
+      EXPECT_NEAR(got->loss, loss, c.tolerance * std::abs(loss));
+      // The window's gradient is one vector; a small part of it may lose a digit more to the order of sums.
+      EXPECT_LE(RelativeDistance(got->gradients, whole), c.tolerance);
+      for (const auto& [name, gradient] : WithPrefix(window, "g:")) {
+        EXPECT_LE(RelativeDistance(got->gradients.at(name), whole.at(name)), 10 * c.tolerance) << name;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Accumulation, testing::Values("mlp", "lenet", "encoder_post", "tagger"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace onnxtrain::parity

@@ -1,0 +1,29 @@
+#!/usr/bin/python3
+"""Writes a small untrained digit classifier as ONNX: make_cnn.py FILE.onnx [SEED]
+
+Stands for whatever framework a model comes from. Needs python3-torch, not the onnx package.
+"""
+import sys
+import warnings
+
+import torch
+from torch import nn
+
+
+def block(inputs, outputs):
+    return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+
+
+def main(path, seed=0):
+    torch.manual_seed(seed)
+    net = nn.Sequential(*block(1, 16), *block(16, 32), nn.Flatten(), nn.Linear(32 * 7 * 7, 10))
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        # In training form, or BatchNorm would be folded into the convolutions.
+        torch.onnx.export(net, torch.zeros(2, 1, 28, 28), path, training=torch.onnx.TrainingMode.TRAINING,
+                          do_constant_folding=False, opset_version=16, input_names=['image'], output_names=['logits'],
+                          dynamic_axes={'image': {0: 'batch'}, 'logits': {0: 'batch'}})
+
+
+if __name__ == '__main__':
+    main(sys.argv[1], *map(int, sys.argv[2:]))
