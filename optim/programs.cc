@@ -4,6 +4,9 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/row.h"
+#include "frontend/passes/dce.h"
+#include "frontend/passes/hoist.h"
 #include "optim/optimize.h"
 
 namespace onnxtrain {
@@ -22,7 +25,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph));
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
-  ASSIGN_OR_RETURN(legal, Hoist(std::move(legal), overrides, state));
+  ASSIGN_OR_RETURN(legal, HoistDerived(legal, state));
   auto compiled = std::make_unique<CompiledProgram>();
   ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, {}));
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
@@ -88,7 +91,29 @@ absl::Status Programs::BindArena(CompiledProgram& program) {
   return program.program->BindArena({arena_.get(), 0});
 }
 
-absl::StatusOr<Graph> Programs::Hoist(Graph legal, const Bindings& overrides, const Bindings& state) { return legal; }
+absl::StatusOr<Graph> Programs::HoistDerived(const Graph& legal, const Bindings& state) {
+  ASSIGN_OR_RETURN(Hoisted hoisted, Hoist(legal, [](const Graph&, const Node& node) { return FindOp(node.op)->derive; }));
+  // Other programs may derive some of the same values already.
+  Graph fresh = hoisted.derive;
+  fresh.ClearOutputs();
+  auto memory = std::make_unique<Arena>();
+  for (const GraphOutput& output : hoisted.derive.outputs()) {
+    if (derived_.contains(output.name)) continue;
+    fresh.AddOutput(output.name, output.value);
+    memory->Add(output.name, fresh.type(output.value));
+  }
+  if (fresh.outputs().empty()) return std::move(hoisted.main);
+  RETURN_IF_ERROR(memory->Allocate(backend_, "packed weights"));
+  for (const std::string& name : memory->names()) derived_[name] = memory->At(name);
+  derived_memory_.push_back(std::move(memory));
+  auto compiled = std::make_unique<CompiledProgram>();
+  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(Dce(fresh, {.drop_unused_weights = true}), {}));
+  RETURN_IF_ERROR(Bind(*compiled, derived_, state));
+  all_.push_back(compiled.get());
+  RETURN_IF_ERROR(compiled->program->Run());
+  derive_.push_back(std::move(compiled));
+  return std::move(hoisted.main);
+}
 
 absl::Status Programs::Derive() {
   for (auto& program : derive_) RETURN_IF_ERROR(program->program->Run());

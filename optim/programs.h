@@ -38,7 +38,8 @@ class Programs {
   double compile_seconds() const { return compile_seconds_; }
 
  private:
-  absl::StatusOr<Graph> Hoist(Graph legal, const Bindings& overrides, const Bindings& state);
+  // Moves what depends on weights alone into a derive program, runs that once and gives the rest.
+  absl::StatusOr<Graph> HoistDerived(const Graph& legal, const Bindings& state);
   absl::Status Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
   absl::Status BindArena(CompiledProgram& program);
   absl::Status BindInputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state);

@@ -39,7 +39,7 @@ struct Args {
 // Which element types a kernel takes, for all inputs and outputs alike.
 enum class Types : uint8_t {
   kFloat,    // f32, f64; on a GPU also f16, bf16
-  kNumber,   // those and the integers that ATen computes with
+  kNumber,   // those and the integers that ATen computes with; floats beside labels or indices too
   kNative,   // those and bool
   kAny,      // every type: the kernel only moves elements
   kCast,     // all but the unsigned types that ATen lacks

@@ -28,10 +28,9 @@ struct Scope {
 // Where a graph input, output or the arena lives, and whether that changed since the kernels were prepared.
 struct Binding {
   BufferView view;
+  void* address = nullptr;
   bool changed = false;
 };
-
-bool Same(const BufferView& a, const BufferView& b) { return a.buffer == b.buffer && a.offset == b.offset; }
 
 struct Step {
   std::string where;    // for messages
@@ -110,8 +109,10 @@ absl::Status TorchProgram::Bind(Binding& binding, BufferView view, size_t bytes,
   if (view.offset > view.buffer->size() || bytes > view.buffer->size() - view.offset) {
     return Invalid(what, ": expected ", bytes, " bytes at ", view.offset, ", got a buffer of ", view.buffer->size());
   }
-  if (!Same(binding.view, view)) {
-    binding = {view, true};
+  // Compared by address: a buffer that was bound before may be gone, and a new one may have taken its place.
+  void* address = static_cast<std::byte*>(view.buffer->data()) + view.offset;
+  if (binding.address != address) {
+    binding = {view, address, true};
     stale_ = true;
   }
   return absl::OkStatus();
@@ -258,9 +259,9 @@ absl::Status TorchProgram::BindZeros(std::vector<std::unique_ptr<Buffer>>* buffe
     ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, AllocateBuffer(bytes, device_));
     buffers->push_back(std::move(buffer));
   }
-  for (Binding& binding : inputs_) binding = {{(*buffers)[0].get(), 0}, true};
-  for (Binding& binding : outputs_) binding = {{(*buffers)[1].get(), 0}, true};
-  arena_ = {{(*buffers)[2].get(), 0}, true};
+  for (Binding& binding : inputs_) binding = {{(*buffers)[0].get(), 0}, (*buffers)[0]->data(), true};
+  for (Binding& binding : outputs_) binding = {{(*buffers)[1].get(), 0}, (*buffers)[1]->data(), true};
+  arena_ = {{(*buffers)[2].get(), 0}, (*buffers)[2]->data(), true};
   return absl::OkStatus();
 }
 

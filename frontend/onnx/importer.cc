@@ -10,7 +10,7 @@ namespace onnxtrain {
 namespace {
 
 constexpr size_t kFoldLimit = size_t{16} << 20;       // bytes of one folded constant
-constexpr int64_t kMaxImportedNodes = 2'000'000;      // functions that call functions multiply
+constexpr int64_t kMaxExpandedNodes = 200'000;        // beyond the file's own: functions that call functions multiply
 constexpr size_t kMaxReported = 20;                   // errors in one message
 
 // Operators that the importer itself takes care of.
@@ -97,7 +97,8 @@ absl::Status Importer::CheckOperators() {
 absl::Status Importer::ImportNodes(ImportScope& scope) {
   for (const ParsedNode& node : scope.graph->nodes) {
     if (scope.graph == &model_.graph && needed_nodes_.count(&node) == 0) continue;
-    if (++nodes_imported_ > kMaxImportedNodes) return Invalid("expands to more than ", kMaxImportedNodes, " nodes");
+    const bool own = scope.graph == &model_.graph;
+    if (!own && ++nodes_expanded_ > kMaxExpandedNodes) return Invalid("expands to more than ", kMaxExpandedNodes, " nodes");
     builder_.set_source(scope.prefix + node.source);
     absl::Status status = ImportNode(scope, node);
     if (absl::Status built = builder_.TakeStatus(); status.ok()) status = built;

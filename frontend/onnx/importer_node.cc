@@ -65,7 +65,7 @@ class NodeContext : public ImportContext {
 
   absl::StatusOr<Val> AsState(size_t i) override {
     Importer::Weight* weight = importer_.FindWeight(in(i));
-    if (weight == nullptr && has(i) && importer_.options_.conformance) return in(i);
+    if (weight == nullptr && has(i) && !training) return in(i);  // computed statistics can be read, not updated
     if (weight == nullptr) return Invalid("input ", i, " must be an initializer");
     weight->state = true;
     return in(i);

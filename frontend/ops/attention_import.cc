@@ -1,27 +1,43 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "frontend/ops/attention_import.h"
 #include "frontend/ops/nn_import.h"
 
 namespace onnxtrain {
-namespace {
 
-// --- Attention --------------------------------------------------------------------------------------------------------
-
-// [B,S,H·D] → [B,H,S,D]; [B,H,S,D] stays.
-absl::StatusOr<Val> SplitHeads(const ImportContext& c, size_t i, std::string_view attribute) {
-  const Val x = c.in(i);
-  if (x.rank() == 4) return x;
-  const int64_t heads = c.attrs().Int(attribute);
-  if (x.rank() != 3) return Invalid("input ", i, " should have 3 or 4 axes, got ", ToString(x.type()));
-  if (heads < 1 || x.dim(2) % heads != 0) return Invalid(attribute, " ", heads, " does not divide ", ToString(x.type()));
+absl::StatusOr<Val> SplitHeads(Val x, int64_t heads) {
+  if (x.rank() != 3) return Invalid("expected 3 axes, the last for all heads, got ", ToString(x.type()));
+  if (heads < 1 || x.dim(2) % heads != 0) return Invalid(heads, " heads do not divide ", ToString(x.type()));
   return Transpose(Reshape(x, {x.dim(0), x.dim(1), heads, x.dim(2) / heads}), {0, 2, 1, 3});
 }
 
-// [B,H,S,D] → [B,S,H·D]
 Val MergeHeads(Val x) {
   const Val t = Transpose(x, {0, 2, 1, 3});
   return Reshape(t, {t.dim(0), t.dim(1), t.dim(2) * t.dim(3)});
+}
+
+Val AdditiveMask(Val allowed, DType type, double otherwise) {
+  if (!allowed) return allowed;
+  return Where(allowed, allowed.b().Scalar(type, 0), allowed.b().Scalar(type, otherwise));
+}
+
+absl::StatusOr<Val> CausalMask(Builder& b, int64_t s, int64_t t, int64_t past) {
+  ASSIGN_OR_RETURN(const Val rows, Iota(b, s));
+  ASSIGN_OR_RETURN(const Val columns, Iota(b, t));
+  const Val offset = b.Constant(HostTensor::FromInts({DType::kInt64, {}}, {&past, 1}));
+  return b.Op("GreaterOrEqual", {Reshape(rows + offset, {s, 1}), Reshape(columns, {1, t})});
+}
+
+namespace {
+
+constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
+
+// As SplitHeads; [B,H,S,D] stays.
+absl::StatusOr<Val> HeadsOf(const ImportContext& c, size_t i, std::string_view attribute) {
+  if (c.in(i).rank() == 4) return c.in(i);
+  return SplitHeads(c.in(i), c.attrs().Int(attribute));
 }
 
 // Each of the [B,G,T,D] heads serves `times` query heads in a row (grouped-query attention).
@@ -29,19 +45,6 @@ Val RepeatHeads(Val x, int64_t times) {
   if (times == 1) return x;
   const Val wide = Expand(Reshape(x, {x.dim(0), x.dim(1), 1, x.dim(2), x.dim(3)}), {x.dim(0), x.dim(1), times, x.dim(2), x.dim(3)});
   return Reshape(wide, {x.dim(0), x.dim(1) * times, x.dim(2), x.dim(3)});
-}
-
-Val Unless(Val allowed, DType type) {
-  Builder& b = allowed.b();
-  return Where(allowed, b.Scalar(type, 0), b.Scalar(type, -std::numeric_limits<double>::infinity()));
-}
-
-// Query i of S, which stands at position past + i, sees keys 0 … past + i of T.
-absl::StatusOr<Val> CausalMask(Builder& b, int64_t s, int64_t t, int64_t past, DType type) {
-  ASSIGN_OR_RETURN(const Val rows, Iota(b, s));
-  ASSIGN_OR_RETURN(const Val columns, Iota(b, t));
-  const Val offset = b.Constant(HostTensor::FromInts({DType::kInt64, {}}, {&past, 1}));
-  return Unless(b.Op("GreaterOrEqual", {Reshape(rows + offset, {s, 1}), Reshape(columns, {1, t})}), type);
 }
 
 struct Heads {
@@ -52,9 +55,9 @@ struct Heads {
 absl::StatusOr<Heads> ReadHeads(ImportContext& c) {
   RETURN_IF_ERROR(NeedInputs(c, 3));
   Heads h;
-  ASSIGN_OR_RETURN(h.q, SplitHeads(c, 0, "q_num_heads"));
-  ASSIGN_OR_RETURN(h.k, SplitHeads(c, 1, "kv_num_heads"));
-  ASSIGN_OR_RETURN(h.v, SplitHeads(c, 2, "kv_num_heads"));
+  ASSIGN_OR_RETURN(h.q, HeadsOf(c, 0, "q_num_heads"));
+  ASSIGN_OR_RETURN(h.k, HeadsOf(c, 1, "kv_num_heads"));
+  ASSIGN_OR_RETURN(h.v, HeadsOf(c, 2, "kv_num_heads"));
   h.past = 0;
   if (c.has(4) != c.has(5)) return Invalid("past_key and past_value must come together");
   if (c.has(4)) {
@@ -73,9 +76,10 @@ absl::StatusOr<Heads> ReadHeads(ImportContext& c) {
 absl::StatusOr<Val> ReadMask(ImportContext& c, const Heads& h) {
   const DType type = h.q.dtype();
   Val mask = c.in(3);
-  if (mask) mask = mask.dtype() == DType::kBool ? Unless(mask, type) : Cast(mask, type);
+  if (mask) mask = mask.dtype() == DType::kBool ? AdditiveMask(mask, type, kMinusInf) : Cast(mask, type);
   if (c.attrs().Int("is_causal") == 0) return mask;
-  ASSIGN_OR_RETURN(const Val causal, CausalMask(c.b(), h.q.dim(2), h.k.dim(2), h.past, type));
+  ASSIGN_OR_RETURN(const Val allowed, CausalMask(c.b(), h.q.dim(2), h.k.dim(2), h.past));
+  const Val causal = AdditiveMask(allowed, type, kMinusInf);
   return mask ? mask + causal : causal;
 }
 
@@ -95,9 +99,12 @@ ImportResult ImportAttention(ImportContext& c) {
 }  // namespace
 
 std::span<const OnnxOp> AttentionImports() {
-  static constexpr OnnxOp ops[] = {
-      {"", "Attention", 3, 7, ImportAttention},
-  };
+  static const std::vector<OnnxOp> ops = [] {
+    std::vector<OnnxOp> all = {{"", "Attention", 3, 7, ImportAttention}};
+    const auto fused = TransformerImports();
+    all.insert(all.end(), fused.begin(), fused.end());
+    return all;
+  }();
   return ops;
 }
 

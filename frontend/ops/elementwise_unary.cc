@@ -124,7 +124,7 @@ std::vector<OpRow> UnaryRows() {
       {.name = "IsInf", .attrs = {{"detect_negative", int64_t{1}}, {"detect_positive", int64_t{1}}}, .infer = PredicateOfFloat,
        .grad_status = GradStatus::kZero, .evaluate = EvalWithAttrs<InfinityTest>},
       {.name = "Cast", .attrs = {{"to", std::string(), true}}, .infer = CastTypes, .grad_status = GradStatus::kFormula,
-       .gradient = CastGrad, .evaluate = EvalCast},
+       .gradient = CastGrad, .evaluate = EvalCast, .derive = true},
       {.name = "Not", .infer = [](const TypeContext& c) -> TypesOr {
          RETURN_IF_ERROR(RequireDType(c, 0, DType::kBool));
          return SameAsInput(c);

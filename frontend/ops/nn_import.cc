@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "frontend/ops/rules.h"
+
 namespace onnxtrain {
 namespace {
 
@@ -117,7 +119,7 @@ std::vector<int64_t> SpatialAxes(Val x) {
 }
 
 absl::StatusOr<Val> Iota(Builder& b, int64_t n) {
-  if (n > (int64_t{1} << 24)) return Unsupported(StrCat("counting to ", n));
+  RETURN_IF_ERROR(CheckHostConstant({DType::kInt64, {n}}));
   std::vector<int64_t> values(n);
   std::iota(values.begin(), values.end(), 0);
   return b.Ints(values);

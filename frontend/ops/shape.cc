@@ -272,11 +272,13 @@ std::span<const OpRow> ShapeOps() {
     OpRow split = Move("Split", {{"axis", int64_t{0}, true}, Required("sizes"), {"num_outputs", int64_t{1}, true}}, SplitTypes,
                        SplitGrad, EvalSplit);
     split.outputs = kOutputsFromAttr;
+    OpRow transpose = Move("Transpose", {Required("perm")}, TransposeTypes, TransposeGrad, EvalTranspose);
+    transpose.derive = true;
     return new std::vector<OpRow>{
         {.name = "Constant", .inputs = {0, 0}, .attrs = {{"value", HostTensor(), true}}, .infer = ConstantTypes,
          .grad_status = GradStatus::kZero, .evaluate = EvalConstant, .recompute = Recompute::kFree},
         std::move(reshape),
-        Move("Transpose", {Required("perm")}, TransposeTypes, TransposeGrad, EvalTranspose),
+        std::move(transpose),
         std::move(expand),
         std::move(concat),
         std::move(split),

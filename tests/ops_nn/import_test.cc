@@ -196,6 +196,33 @@ TEST(ImportAttention, HeadsAreSplitSharedAndMerged) {
   EXPECT_FALSE(wrong.Import().ok());
 }
 
+TEST(ImportAttention, FusedNodes) {
+  for (const Shape& mask : {Shape{2}, Shape{2, 5}, Shape{2, 5, 5}, Shape{3}}) {
+    OneNode n("Attention", 1, "com.microsoft");
+    n.Input({kF32, {2, 5, 7}}).Input({kF32, {7, 24}}).Input({kF32, {24}}).Input({DType::kInt32, mask});
+    n.Attr("num_heads", int64_t{4}).Attr("unidirectional", int64_t{1});
+    if (mask == Shape{3}) EXPECT_EQ(n.Import().status().code(), absl::StatusCode::kUnimplemented);
+    else EXPECT_EQ(ShapeOf(n), (Shape{2, 5, 8}));
+  }
+  OneNode multi("MultiHeadAttention", 1, "com.microsoft");
+  multi.Input({kF32, {2, 5, 8}}).Input({kF32, {2, 6, 8}}).Input({kF32, {2, 6, 4}}).Input({kF32, {20}});
+  multi.Attr("num_heads", int64_t{2});
+  EXPECT_EQ(ShapeOf(multi), (Shape{2, 5, 4}));
+}
+
+TEST(ImportTransformer, EmbeddingsAndActivations) {
+  OneNode embed("EmbedLayerNormalization", 1, "com.microsoft");
+  embed.Input({DType::kInt32, {2, 5}}).Input({DType::kInt32, {2, 5}}).Input({kF32, {9, 8}}).Input({kF32, {6, 8}});
+  embed.Input({kF32, {2, 8}}).Input({kF32, {8}}).Input({kF32, {8}}).Input({DType::kInt32, {2, 5}}).Outputs(2);
+  EXPECT_EQ(ShapeOf(embed), (Shape{2, 5, 8}));
+  for (const char* op : {"BiasGelu", "FastGelu", "QuickGelu"}) {
+    OneNode n(op, 1, "com.microsoft");
+    n.Input({kF32, {2, 8}});
+    if (op != std::string("QuickGelu")) n.Input({kF32, {8}});
+    EXPECT_EQ(ShapeOf(n), (Shape{2, 8})) << op;
+  }
+}
+
 TEST(ImportLoss, Reductions) {
   for (const char* op : {"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"}) {
     for (const char* reduction : {"none", "sum", "mean"}) {

@@ -44,7 +44,8 @@ Run CrossEntropyGrad(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {{"CrossEntropy", {CrossEntropy}}, {"CrossEntropyGrad", {CrossEntropyGrad}}};
+constexpr NamedKernel kKernels[] = {{"CrossEntropy", {CrossEntropy, Types::kNumber}},
+                                     {"CrossEntropyGrad", {CrossEntropyGrad, Types::kNumber}}};
 
 }  // namespace
 

@@ -63,8 +63,9 @@ Run LayerNorm(const Args& a) {
 
 Run LayerNormGrad(const Args& a) {
   return [in = a.in, out = a.out, shape = NormalizedShape(a, a.in[1])] {
+    // Of the bias, the kernel only wants the shape: the scale's.
     const auto [dx, dscale, dbias] =
-        at::native_layer_norm_backward(in[0], in[1], shape, in[3], in[4], in[2], {},
+        at::native_layer_norm_backward(in[0], in[1], shape, in[3], in[4], in[2], in[2],
                                        {out[0].defined(), out[1].defined(), out[2].defined()});
     if (out[0].defined()) Store(out[0], dx);
     if (out[1].defined()) Store(out[1], dscale);

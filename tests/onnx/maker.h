@@ -1,0 +1,46 @@
+// Builds small models, well-formed or not, and writes them to files of a test's own folder.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/onnx/import.h"
+
+namespace onnxtrain {
+
+// A fresh folder for the running test, removed at exit.
+std::string TestFolder();
+std::string WriteFile(const std::string& name, std::string_view bytes);
+std::string ReadFile(const std::string& path);
+
+// An IR 8, opset 13 model without nodes.
+onnx::ModelProto NewModel(int64_t opset = 13);
+onnx::ValueInfoProto* AddInput(onnx::ModelProto* model, const std::string& name, const std::vector<int64_t>& dims, int type = 1);
+void AddOutput(onnx::ModelProto* model, const std::string& name);
+onnx::NodeProto* AddNode(onnx::ModelProto* model, const std::string& op, const std::vector<std::string>& inputs,
+                         const std::vector<std::string>& outputs, const std::string& name = "");
+void SetInts(onnx::NodeProto* node, const std::string& name, const std::vector<int64_t>& values);
+void SetInt(onnx::NodeProto* node, const std::string& name, int64_t value);
+onnx::TensorProto* SetTensor(onnx::NodeProto* node, const std::string& name);
+onnx::TensorProto* AddInitializer(onnx::ModelProto* model, const std::string& name, const std::vector<int64_t>& dims, int type = 1);
+void FillFloats(onnx::TensorProto* tensor, const std::vector<float>& values);  // raw_data
+void FillInts(onnx::TensorProto* tensor, const std::vector<int64_t>& values);  // int64_data
+
+std::string Save(const onnx::ModelProto& model, const std::string& name = "model.onnx");
+absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel(const onnx::ModelProto& model);
+absl::StatusOr<ImportedModel> ImportModel(const onnx::ModelProto& model, const ImportOptions& options = {});
+
+// The message of an error, "" of success.
+std::string Message(const absl::Status& status);
+
+// x → y = x·w + b, with x [N, 2], w [2, 3], b [3]. The model that most tests bend.
+onnx::ModelProto LinearModel();
+
+// The folder beside the sources with real models; empty where it is not there.
+std::string SharedFolder();
+
+}  // namespace onnxtrain

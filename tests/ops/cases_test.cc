@@ -1,0 +1,193 @@
+// Every operator case in every mode.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "frontend/base/status.h"
+#include "frontend/graph/parse.h"
+#include "frontend/graph/print.h"
+#include "frontend/ops/check.h"
+#include "frontend/ops/interpret.h"
+#include "frontend/ops/row.h"
+#include "frontend/passes/decompose.h"
+#include "manifest.h"
+#include "run.h"
+
+namespace onnxtrain::cases {
+namespace {
+
+class OpCase : public ::testing::TestWithParam<Case> {
+ protected:
+  const Case& c() const { return GetParam(); }
+  bool Excepted(Mode mode) const { return ExceptionFor(mode, c().name) != nullptr; }
+  bool HasGradient() const { return !DifferentiableInputs(c()).empty(); }
+  Tensors Feeds(const Graph& graph, bool wide) const { return FeedsOf(c(), graph, wide); }
+
+  // The graph with gradients.
+  Graph Joint(bool wide) const {
+    Graph graph = GraphOf(c(), wide);
+    const absl::Status status = AddGradients(c(), &graph);
+    EXPECT_TRUE(status.ok()) << status;
+    return graph;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Table, OpCase, ::testing::ValuesIn(AllCases()),
+                         [](const auto& info) { return info.param.name; });
+
+// What both must give for the test to go on.
+#define ASSERT_VALUE(lhs, expr)                   \
+  auto ONNXTRAIN_CONCAT(v_, __LINE__) = (expr);   \
+  ASSERT_TRUE(ONNXTRAIN_CONCAT(v_, __LINE__).ok()) << ONNXTRAIN_CONCAT(v_, __LINE__).status(); \
+  lhs = *std::move(ONNXTRAIN_CONCAT(v_, __LINE__))
+
+TEST_P(OpCase, HasTypes) {
+  for (bool wide : {false, true}) {
+    const Graph graph = GraphOf(c(), wide);
+    ASSERT_FALSE(graph.outputs().empty()) << "the type rule refuses the case";
+    EXPECT_TRUE(Verify(graph).ok()) << Verify(graph);
+    if (!HasGradient()) continue;
+    EXPECT_TRUE(Verify(Joint(wide)).ok()) << Verify(Joint(wide));
+  }
+}
+
+TEST_P(OpCase, SurvivesItsTextForm) {
+  const Graph graph = HasGradient() ? Joint(false) : GraphOf(c(), false);
+  const std::string text = Print(graph);
+  ASSERT_VALUE(const Graph back, Parse(text));
+  EXPECT_EQ(Print(back), text);
+  EXPECT_TRUE(Verify(back).ok()) << Verify(back);
+}
+
+TEST_P(OpCase, TorchAgreesWithTheHost) {
+  if (Excepted(Mode::kHost)) return;
+  const Graph graph = GraphOf(c(), true);
+  const Tensors feeds = Feeds(graph, true);
+  auto host = Interpret(graph, feeds);
+  if (!host.ok()) return;  // it has no host evaluation
+  ASSERT_VALUE(const Tensors torch, RunOn(BackendNamed("torch"), graph, feeds));
+  for (size_t o = 0; o < host->size(); ++o) EXPECT_TRUE(Near(torch.at(StrCat("y", o)), (*host)[o], 1e-12)) << "output " << o;
+}
+
+TEST_P(OpCase, CpuAgreesWithTorch) {
+  if (Excepted(Mode::kCpuForward)) return;
+  const Graph graph = GraphOf(c(), false);
+  const Tensors feeds = Feeds(graph, false);
+  ASSERT_VALUE(const Tensors torch, RunOn(BackendNamed("torch"), graph, feeds));
+  ASSERT_VALUE(const Tensors cpu, RunOn(BackendNamed("cpu"), graph, feeds));
+  ExpectNear(cpu, torch, c().f32);
+}
+
+TEST_P(OpCase, CpuGradientAgreesWithTorch) {
+  if (!HasGradient() || Excepted(Mode::kCpuGradient)) return;
+  const Graph graph = Joint(false);
+  const Tensors feeds = Feeds(graph, false);
+  ASSERT_VALUE(const Tensors torch, RunOn(BackendNamed("torch"), graph, feeds));
+  ASSERT_VALUE(const Tensors cpu, RunOn(BackendNamed("cpu"), graph, feeds));
+  ExpectNear(cpu, torch, c().f32);
+}
+
+// The same with float64 as reference: both backends' float32 against what it should be.
+TEST_P(OpCase, Float32AgreesWithFloat64) {
+  const Graph narrow = HasGradient() ? Joint(false) : GraphOf(c(), false), wide = HasGradient() ? Joint(true) : GraphOf(c(), true);
+  Tensors feeds = Feeds(narrow, false), wide_feeds;
+  for (const auto& [name, value] : feeds) wide_feeds[name] = value.CastTo(wide.type(wide.FindInput(name)->value).dtype);
+  ASSERT_VALUE(const Tensors got, RunOn(BackendNamed("torch"), narrow, feeds));
+  ASSERT_VALUE(Tensors want, RunOn(BackendNamed("torch"), wide, wide_feeds));
+  for (auto& [name, value] : want) value = value.CastTo(got.at(name).dtype());
+  ExpectNear(got, want, c().f32);
+}
+
+// L = Σ dy·y, by hand.
+double Loss(const Tensors& outputs, const Tensors& feeds, const std::vector<int>& through) {
+  double loss = 0;
+  for (int o : through) {
+    const HostTensor &y = outputs.at(StrCat("y", o)), &dy = feeds.at(StrCat("dy", o));
+    for (int64_t i = 0; i < y.size(); ++i) loss += y.At(i) * dy.At(i);
+  }
+  return loss;
+}
+
+TEST_P(OpCase, GradientAgreesWithFiniteDifferences) {
+  if (!HasGradient() || Excepted(Mode::kFinite)) return;
+  const Graph joint = Joint(true), forward = GraphOf(c(), true);
+  const Tensors feeds = Feeds(joint, true);
+  ASSERT_VALUE(const Tensors exact, RunOn(BackendNamed("torch"), joint, feeds));
+  ASSERT_VALUE(auto runner, Runner::Make(BackendNamed("torch"), forward));
+  for (const auto& [name, value] : feeds) ASSERT_TRUE(runner->Set(name, value).ok());
+  for (size_t input : DifferentiableInputs(c())) {
+    const std::string name = StrCat("x", input);
+    const HostTensor& gradient = exact.at(StrCat("dx", input));
+    double scale = 1e-3;
+    for (int64_t i = 0; i < gradient.size(); ++i) scale = std::max(scale, std::fabs(gradient.At(i)));
+    const int64_t stride = std::max<int64_t>(1, gradient.size() / 40);
+    for (int64_t i = 0; i < gradient.size(); i += stride) {
+      double loss[2];
+      constexpr double kStep = 1e-5;
+      for (int side : {0, 1}) {
+        HostTensor moved = feeds.at(name).Clone();
+        moved.Set(i, moved.At(i) + (side == 0 ? -kStep : kStep));
+        ASSERT_TRUE(runner->Set(name, moved).ok());
+        ASSERT_VALUE(const Tensors outputs, runner->Run());
+        loss[side] = Loss(outputs, feeds, c().through);
+      }
+      EXPECT_NEAR(gradient.At(i), (loss[1] - loss[0]) / (2 * kStep), c().finite * scale) << name << " element " << i;
+    }
+    ASSERT_TRUE(runner->Set(name, feeds.at(name)).ok());
+  }
+}
+
+// Every node of the case's operator decomposed, and nothing else.
+absl::StatusOr<Graph> Decomposed(const Case& c, const Graph& graph) {
+  return DecomposeNodes(graph, [&c](const Graph&, const Node& node) { return node.op == c.op; });
+}
+
+TEST_P(OpCase, DecompositionAgreesWithTheKernel) {
+  if (FindOp(c().op)->decompose == nullptr || Excepted(Mode::kDecomposition)) return;
+  const Graph fused = GraphOf(c(), true);
+  ASSERT_VALUE(Graph parts, Decomposed(c(), fused));
+  for (const Node& node : parts.nodes()) EXPECT_NE(node.op, c().op);
+  EXPECT_TRUE(Verify(parts).ok()) << Verify(parts);
+  const Tensors feeds = Feeds(fused, true);
+  ASSERT_VALUE(const Tensors whole, RunOn(BackendNamed("torch"), fused, feeds));
+  ASSERT_VALUE(const Tensors split, RunOn(BackendNamed("torch"), parts, feeds));
+  ExpectNear(split, whole, 1e-11);
+}
+
+TEST_P(OpCase, GradientOfTheDecompositionAgrees) {
+  if (FindOp(c().op)->decompose == nullptr || !HasGradient() || Excepted(Mode::kDecomposition)) return;
+  const Graph fused = Joint(true);
+  ASSERT_VALUE(Graph parts, Decomposed(c(), GraphOf(c(), true)));
+  const absl::Status status = AddGradients(c(), &parts);
+  ASSERT_TRUE(status.ok()) << status;
+  const Tensors feeds = Feeds(fused, true);
+  ASSERT_VALUE(const Tensors whole, RunOn(BackendNamed("torch"), fused, feeds));
+  ASSERT_VALUE(const Tensors split, RunOn(BackendNamed("torch"), parts, feeds));
+  ExpectNear(split, whole, 1e-10);
+}
+
+// The inputs are computed values that die in the node, so that its outputs may take over their places.
+TEST_P(OpCase, MayRunInPlace) {
+  const Graph plain = GraphOf(c(), false);
+  Graph copied;
+  Builder b(&copied);
+  std::vector<Val> inputs;
+  for (size_t i = 0; i < c().inputs.size(); ++i) {
+    const GraphInput* input = plain.FindInput(StrCat("x", i));
+    const Type type = input == nullptr ? Type() : plain.type(input->value);
+    inputs.push_back(input == nullptr ? Val()
+                                      : b.Op("Expand", {b.Input(InputKind::kFeed, input->name, type)}, {{"shape", type.shape}}));
+  }
+  const std::vector<Val> outputs = b.Ops(c().op, inputs, c().attrs);
+  ASSERT_TRUE(b.status().ok()) << b.status();
+  for (size_t o = 0; o < outputs.size(); ++o) copied.AddOutput(StrCat("y", o), outputs[o].id());
+  const Tensors feeds = Feeds(plain, false);
+  for (std::string_view backend : {"torch", "cpu"}) {
+    ASSERT_VALUE(const Tensors want, RunOn(BackendNamed(backend), plain, feeds));
+    ASSERT_VALUE(const Tensors got, RunOn(BackendNamed(backend), copied, feeds));
+    ExpectNear(got, want, 0);
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain::cases

@@ -1,0 +1,102 @@
+#include "run.h"
+
+#include <cmath>
+
+#include "backends/registry.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain::cases {
+
+Backend& BackendNamed(std::string_view name) {
+  static auto* backends = new std::map<std::string, std::unique_ptr<Backend>, std::less<>>;
+  auto it = backends->find(name);
+  if (it == backends->end()) {
+    auto made = CreateBackend(name, {.threads = 2});
+    if (!made.ok()) {
+      ADD_FAILURE() << made.status();
+      std::abort();
+    }
+    it = backends->emplace(name, *std::move(made)).first;
+  }
+  return *it->second;
+}
+
+absl::StatusOr<std::unique_ptr<Runner>> Runner::Make(Backend& backend, const Graph& graph) {
+  auto runner = std::make_unique<Runner>();
+  ASSIGN_OR_RETURN(const Graph legal, backend.Legalize(graph));
+  ASSIGN_OR_RETURN(runner->program_, backend.Compile(legal, {}));
+  Program& program = *runner->program_;
+  ASSIGN_OR_RETURN(runner->arena_, backend.Allocate(program.memory().arena));
+  RETURN_IF_ERROR(program.BindArena({runner->arena_.get(), 0}));
+  for (const GraphInput& input : program.graph().inputs()) {
+    ASSIGN_OR_RETURN(auto& buffer = runner->inputs_[input.name], backend.Allocate(program.graph().type(input.value).bytes()));
+    RETURN_IF_ERROR(program.BindInput(input.name, {buffer.get(), 0}));
+  }
+  for (const GraphOutput& output : program.graph().outputs()) {
+    ASSIGN_OR_RETURN(auto& buffer = runner->outputs_[output.name], backend.Allocate(program.graph().type(output.value).bytes()));
+    RETURN_IF_ERROR(program.BindOutput(output.name, {buffer.get(), 0}));
+  }
+  return runner;
+}
+
+absl::Status Runner::Set(std::string_view input, const HostTensor& value) {
+  auto it = inputs_.find(input);
+  return it == inputs_.end() ? absl::OkStatus() : it->second->Write(0, value.bytes());
+}
+
+absl::StatusOr<Tensors> Runner::Run() {
+  RETURN_IF_ERROR(program_->Run());
+  Tensors results;
+  for (const GraphOutput& output : program_->graph().outputs()) {
+    HostTensor tensor(program_->graph().type(output.value));
+    RETURN_IF_ERROR(outputs_.at(output.name)->Read(0, tensor.mutable_bytes()));
+    results[output.name] = std::move(tensor);
+  }
+  return results;
+}
+
+absl::StatusOr<Tensors> RunOn(Backend& backend, const Graph& graph, const Tensors& inputs) {
+  ASSIGN_OR_RETURN(auto runner, Runner::Make(backend, graph));
+  for (const auto& [name, value] : inputs) RETURN_IF_ERROR(runner->Set(name, value));
+  return runner->Run();
+}
+
+Tensors FeedsOf(const Case& c, const Graph& graph, bool wide) {
+  Tensors feeds;
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    if (!c.inputs[i].absent) feeds[StrCat("x", i)] = InputOf(c, i, wide);
+  }
+  for (int o : c.through) {
+    if (const GraphInput* dy = graph.FindInput(StrCat("dy", o))) feeds[dy->name] = CotangentOf(c, o, graph.type(dy->value));
+  }
+  return feeds;
+}
+
+::testing::AssertionResult Near(const HostTensor& got, const HostTensor& want, double tolerance) {
+  if (!(got.type() == want.type())) {
+    return ::testing::AssertionFailure() << "got " << ToString(got.type()) << ", want " << ToString(want.type());
+  }
+  double scale = 0;
+  for (int64_t i = 0; i < want.size(); ++i) {
+    if (std::isfinite(want.At(i))) scale = std::max(scale, std::fabs(want.At(i)));
+  }
+  const double slack = IsFloat(want.dtype()) ? tolerance * scale : 0;
+  for (int64_t i = 0; i < want.size(); ++i) {
+    const double g = got.At(i), w = want.At(i);
+    const bool same = g == w || (std::isnan(g) && std::isnan(w)) || std::fabs(g - w) <= slack;
+    if (!same) {
+      return ::testing::AssertionFailure() << "element " << i << ": got " << g << ", want " << w << ", off by "
+                                           << std::fabs(g - w) / scale << " of the largest element";
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+void ExpectNear(const Tensors& got, const Tensors& want, double tolerance) {
+  for (const auto& [name, tensor] : want) {
+    ASSERT_TRUE(got.contains(name)) << name;
+    EXPECT_TRUE(Near(got.at(name), tensor, tolerance)) << name;
+  }
+}
+
+}  // namespace onnxtrain::cases

@@ -1,0 +1,147 @@
+// Import functions see nodes as users' files have them: whatever comes, the answer is outputs or an error, without large
+// allocations. Graphs that come out hold together.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <limits>
+#include <random>
+
+#include "frontend/ops/check.h"
+#include "tests/ops_nn/import_fixture.h"
+
+namespace onnxtrain {
+namespace {
+
+class Generator {
+ public:
+  explicit Generator(uint64_t seed) : engine_(seed) {}
+
+  int64_t Below(int64_t n) { return static_cast<int64_t>(engine_() % static_cast<uint64_t>(n)); }
+  bool Chance(int percent) { return Below(100) < percent; }
+  template <typename T>
+  T Pick(std::initializer_list<T> values) {
+    return values.begin()[Below(static_cast<int64_t>(values.size()))];
+  }
+  int64_t Int() {
+    if (Chance(75)) return Below(5) - 1;
+    constexpr auto kMax = std::numeric_limits<int64_t>::max(), kMin = std::numeric_limits<int64_t>::min();
+    return Pick<int64_t>({-3, 7, 31, 1 << 20, int64_t{1} << 31, int64_t{1} << 40, kMax, kMin});
+  }
+  double Number() { return Pick<double>({0, 0.5, 1, -1, 2, 1e30, -1e300, std::numeric_limits<double>::quiet_NaN()}); }
+  std::vector<int64_t> Ints() {
+    std::vector<int64_t> values(Below(7));
+    for (int64_t& v : values) v = Int();
+    return values;
+  }
+  Shape AnyShape() {
+    Shape shape(Below(6));
+    for (int64_t& d : shape) d = Pick<int64_t>({0, 1, 1, 2, 2, 3, 4, 4, 5});
+    if (Chance(5) && !shape.empty()) shape[Below(static_cast<int64_t>(shape.size()))] = int64_t{1} << 30;
+    return shape;
+  }
+  DType AnyDType() {
+    return Chance(60) ? DType::kFloat32 : static_cast<DType>(Below(static_cast<int64_t>(DType::kBool) + 1));
+  }
+  HostTensor Tensor() {
+    HostTensor t = Chance(60) ? HostTensor::FromInts(Ints()) : HostTensor({AnyDType(), Chance(60) ? Shape{} : Shape{2}});
+    if (IsFloat(t.dtype())) {
+      for (int64_t i = 0; i < t.size(); ++i) t.Set(i, Number());
+    } else if (t.dtype() != DType::kInt64) {
+      for (int64_t i = 0; i < t.size(); ++i) t.SetInt(i, Below(2));
+    }
+    return t;
+  }
+  AttrValue Value() {
+    switch (Below(6)) {
+      case 0:
+      case 1: return Int();
+      case 2: return Number();
+      case 3: return std::string(Pick<const char*>(
+          {"SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET", "mean", "sum", "none", "constant", "reflect", "edge", "wrap",
+           "linear", "nearest", "cubic", "asymmetric", "ij,jk->ik", "...i->i", "add", "DCR", "CRD", "tanh", "LEFT", "?", ""}));
+      case 4: return Ints();
+      default: return Tensor();
+    }
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+// Attributes that some operator reads, by the kind that it expects.
+constexpr const char* kIntNames[] = {"axis", "group", "ceil_mode", "count_include_pad", "keepdims", "p", "size", "to", "dtype",
+                                     "num_heads", "num_groups", "q_num_heads", "kv_num_heads", "is_causal", "ignore_index",
+                                     "blocksize", "num_outputs", "exclusive", "reverse", "upper", "k", "largest", "allowzero",
+                                     "transA", "transB", "storage_order", "unidirectional", "batch_dims", "start", "end",
+                                     "training_mode", "broadcast", "noop_with_empty_axes", "fmod", "select_last_index"};
+constexpr const char* kIntsNames[] = {"kernel_shape", "strides", "pads", "dilations", "output_padding", "output_shape", "axes",
+                                      "perm", "split", "shape", "starts", "ends", "steps", "repeats", "qkv_hidden_sizes"};
+constexpr const char* kNumberNames[] = {"alpha", "beta", "epsilon", "momentum", "ratio", "scale", "bias", "low", "high", "mean",
+                                        "min", "max", "softcap", "gamma", "lambd", "value"};
+constexpr const char* kStringNames[] = {"auto_pad", "reduction", "mode", "approximate", "equation", "activation",
+                                        "coordinate_transformation_mode", "nearest_mode", "direction"};
+
+template <size_t N>
+std::string NameFrom(Generator& g, const char* const (&names)[N]) {
+  return names[g.Below(N)];
+}
+
+void AddAttrs(Generator& g, OneNode& node) {
+  for (int64_t n = g.Below(8); n > 0; --n) {
+    const std::vector<int64_t> ints(g.Pick<int64_t>({1, 2, 4}), g.Below(3));
+    switch (g.Below(8)) {
+      case 0:
+      case 1: node.Attr(NameFrom(g, kIntNames), g.Int()); break;
+      case 2: node.Attr(NameFrom(g, kIntsNames), g.Ints()); break;
+      case 3:
+      case 4: node.Attr(NameFrom(g, kIntsNames), ints); break;
+      case 5: node.Attr(NameFrom(g, kNumberNames), g.Number()); break;
+      case 6: node.Attr(NameFrom(g, kStringNames), g.Value()); break;
+      default: node.Attr(NameFrom(g, kIntNames), g.Value());
+    }
+  }
+}
+
+void AddInputs(Generator& g, OneNode& node, const OnnxOp& op) {
+  const int most = std::min(op.max_inputs, op.min_inputs + 3);
+  const Type first = {g.AnyDType(), g.AnyShape()};
+  for (int64_t n = op.min_inputs + g.Below(most - op.min_inputs + 1); n > 0; --n) {
+    Type type = first;
+    if (g.Chance(25)) type.shape = g.AnyShape();
+    if (g.Chance(25)) type.dtype = g.AnyDType();
+    if (g.Chance(20) && first.rank() > 1) type.shape = {first.shape[1]};
+    if (g.Chance(5)) node.Absent();
+    else if (g.Chance(30)) node.Constant(g.Tensor());
+    else node.Input(type);
+  }
+}
+
+void ImportOne(Generator& g, const OnnxOp& op) {
+  OneNode node(op.op_type, g.Pick({1, 6, 7, 9, 10, 11, 12, 13, 14, 18, 20, 21, 23}), op.domain);
+  AddInputs(g, node, op);
+  AddAttrs(g, node);
+  node.Outputs(static_cast<int>(1 + g.Below(3)));
+  node.training = g.Chance(50);
+  node.conformance = g.Chance(20);
+  const auto outputs = node.Import();
+  if (!outputs.ok()) {
+    EXPECT_FALSE(outputs.status().message().empty());
+    return;
+  }
+  EXPECT_TRUE(Verify(node.graph()).ok()) << Verify(node.graph());
+}
+
+TEST(Imports, AnswerEveryNodeWithOutputsOrAnError) {
+  for (const OnnxOp* op : AllOnnxOps()) {
+    if (op->import == nullptr) continue;
+    SCOPED_TRACE(std::string(op->domain) + "." + std::string(op->op_type));
+    Generator g(std::hash<std::string_view>()(op->op_type));
+    for (int i = 0; i < 1000 && !HasFailure(); ++i) ImportOne(g, *op);
+    rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    ASSERT_LT(usage.ru_maxrss, 2 << 20) << "KiB";
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain
