@@ -153,7 +153,7 @@ HostTensor HostTensor::CastTo(DType to) const {
 }
 
 bool HostTensor::SameBytes(const HostTensor& other) const {
-  return type_ == other.type_ && (size() == 0 || std::memcmp(data_, other.data_, type_.bytes()) == 0);
+  return type_ == other.type_ && (data_ == other.data_ || size() == 0 || std::memcmp(data_, other.data_, type_.bytes()) == 0);
 }
 
 }  // namespace onnxtrain

@@ -89,7 +89,8 @@ struct RegionPattern {
 
 std::span<const RegionPattern> FunctionPatterns();  // Gelu, Softplus, …: functions of one number
 std::span<const RegionPattern> NormPatterns();      // LayerNorm, Softmax
-// Attention that ends in this node.
+// Proposals whose root is this node.
 Proposals ProposeAttention(const Pattern& pattern, const Node& root);
+Proposals ProposeCrossEntropy(const Pattern& pattern, const Node& root);
 
 }  // namespace onnxtrain

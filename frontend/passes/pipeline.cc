@@ -9,21 +9,28 @@
 
 namespace onnxtrain {
 
-absl::StatusOr<Graph> CleanUp(Graph graph, const PassObserver& observer) {
-  static const auto* passes = new std::vector<Pass>{
+namespace {
+
+std::vector<Pass> CleanUpPasses() {
+  return {
       {"fold_constants", [](const Graph& g) { return FoldConstants(g); }},
       {"simplify", Simplify},
       {"cse", Cse},
       {"dce", [](const Graph& g) -> absl::StatusOr<Graph> { return Dce(g); }},
   };
-  return RunToFixedPoint(std::move(graph), *passes, 10, observer);
+}
+
+}  // namespace
+
+absl::StatusOr<Graph> CleanUp(Graph graph, const PassObserver& observer) {
+  return RunToFixedPoint(std::move(graph), CleanUpPasses(), 10, observer);
 }
 
 absl::StatusOr<Graph> Canonicalize(Graph graph, const PassObserver& observer) {
   ASSIGN_OR_RETURN(graph, CleanUp(std::move(graph), observer));
-  const Pass recognize[] = {{"recognize", [](const Graph& g) { return Recognize(g); }}};
-  ASSIGN_OR_RETURN(graph, RunPasses(std::move(graph), recognize, observer));
-  return CleanUp(std::move(graph), observer);
+  std::vector<Pass> passes = CleanUpPasses();
+  passes.insert(passes.begin(), {"recognize", [](const Graph& g) { return Recognize(g); }});
+  return RunToFixedPoint(std::move(graph), passes, 10, observer);
 }
 
 }  // namespace onnxtrain

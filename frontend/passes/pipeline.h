@@ -11,7 +11,8 @@ namespace onnxtrain {
 // decomposed. Inputs, outputs and their order stay.
 absl::StatusOr<Graph> CleanUp(Graph graph, const PassObserver& observer = nullptr);
 
-// For a forward graph, before Differentiate: CleanUp, Recognize, CleanUp.
+// For a forward graph, before Differentiate: CleanUp and Recognize until nothing changes (what is recognized may be part of
+// a larger pattern).
 absl::StatusOr<Graph> Canonicalize(Graph graph, const PassObserver& observer = nullptr);
 
 }  // namespace onnxtrain

@@ -26,7 +26,9 @@ class Recognizer {
 
  private:
   void Visit(const Node& node) {
-    if (Take(ProposeAttention(pattern_, node))) return;
+    for (auto propose : {ProposeAttention, ProposeCrossEntropy}) {
+      if (Take(propose(pattern_, node))) return;
+    }
     for (auto patterns : {NormPatterns(), FunctionPatterns()}) {
       for (const RegionPattern& p : patterns) {
         if (p.allows(node) && Grow(p, node.outputs[0])) return;

@@ -1,4 +1,5 @@
-// Turns the primitive patterns that exporters write back into composites: LayerNorm, Gelu, Attention, Softmax and others.
+// Turns the primitive patterns that exporters write back into composites: LayerNorm, Gelu, Attention,
+// CrossEntropy, Softmax and others.
 // Composites have exact backward rows and fused kernels, and keep fewer values for the backward pass.
 #pragma once
 

@@ -27,6 +27,8 @@ Val DropoutOfNothing(const Site& s) { return s.attrs().Float("ratio") == 0 ? s.i
 
 Val Twice(const Site& s) { return InputOf(s.in[0], s.node.op); }
 
+Val NegOfReshapedNeg(const Site& s) { return Reshape(InputOf(InputOf(s.in[0], "Reshape"), "Neg"), s.out.shape); }
+
 Val AddOfNeg(const Site& s) {
   if (const Val y = InputOf(s.in[1], "Neg")) return s.in[0] - y;
   const Val x = InputOf(s.in[0], "Neg");
@@ -154,7 +156,7 @@ std::span<const Rule> ArithmeticRules() {
       {"Add", DropEither<0>},        {"Sub", DropRight<0>},    {"Mul", DropEither<1>},   {"Div", DropRight<1>},
       {"Pow", DropRight<1>},         {"Or", DropEither<0>},    {"And", DropEither<1>},   {"Xor", DropEither<0>},
       {"Dropout", DropoutOfNothing}, {"Neg", Twice},           {"Not", Twice},           {"Reciprocal", Twice},
-      {"Add", AddOfNeg},             {"Sub", SubOfNeg},        {"Sub", SubFromZero},     {"Mul", TimesMinusOne},
+      {"Neg", NegOfReshapedNeg},     {"Add", AddOfNeg},             {"Sub", SubOfNeg},        {"Sub", SubFromZero},     {"Mul", TimesMinusOne},
       {"Div", TimesMinusOne},        {"Div", OneOver},         {"Mul", MulOfReciprocal}, {"Div", DivOfReciprocal},
       {"Reciprocal", ReciprocalOfSqrt}, {"Sqrt", SqrtOfReciprocal}, {"Pow", PowOfConstant},
       {"Add", MergeConstants},       {"Sub", MergeConstants},  {"Mul", MergeConstants},  {"Div", MergeConstants},

@@ -203,5 +203,33 @@ TEST(Recognize, Attention) {
   for (const Case& c : kCases) Check(c, constants);
 }
 
+TEST(Recognize, CrossEntropy) {
+  const Case kCases[] = {
+      {"PyTorch: nll_loss of log_softmax", "feed %x: f32[4,3,2], feed %t: i64[4,2]",
+       "%l: f32[4,3,2] = LogSoftmax(%x) {axis=1}; %i: i64[4,1,2] = Reshape(%t) {shape=[4, 1, 2]}; "
+       "%g: f32[4,1,2] = GatherElements(%l, %i) {axis=1}; %r: f32[4,2] = Reshape(%g) {shape=[4, 2]}; %n: f32[4,2] = Neg(%r); %n",
+       "CrossEntropy 1"},
+      {"classes on the last axis", "feed %x: f32[4,2,3], feed %i: i64[4,2,1]",
+       "%l: f32[4,2,3] = LogSoftmax(%x) {axis=2}; %g: f32[4,2,1] = GatherElements(%l, %i) {axis=2}; %g",
+       "CrossEntropy 1"},
+      {"log-probabilities that somebody reads", "feed %x: f32[4,3], feed %i: i64[4,1]",
+       "%l: f32[4,3] = LogSoftmax(%x) {axis=1}; %g: f32[4,1] = GatherElements(%l, %i) {axis=1}; %g, %l", ""},
+      {"two labels a sample", "feed %x: f32[4,3], feed %i: i64[4,2]",
+       "%l: f32[4,3] = LogSoftmax(%x) {axis=1}; %g: f32[4,2] = GatherElements(%l, %i) {axis=1}; %g", ""},
+      {"another axis", "feed %x: f32[4,3], feed %i: i64[4,1]",
+       "%l: f32[4,3] = LogSoftmax(%x) {axis=0}; %g: f32[4,1] = GatherElements(%l, %i) {axis=1}; %g", ""},
+  };
+  for (const Case& c : kCases) Check(c);
+  const Graph loss = MustParse(GraphText(kCases[0].inputs, kCases[0].before));
+  EXPECT_EQ(Print(Canonicalize(loss).value()),
+            GraphText(kCases[0].inputs, "%n: f32[4,2], %3: f32[4,3,2] = CrossEntropy(%x, %t) {ignore_index=-9223372036854775808, label_smoothing=0.0}; %n"));
+  constexpr std::string_view inputs = "feed %x: f32[4,3], feed %i: i64[4,1]";
+  const Graph apart = MustParse(GraphText(inputs, "%s: f32[4,3] = Softmax(%x) {axis=1}; %l: f32[4,3] = Log(%s); %g: f32[4,1] = GatherElements(%l, %i) {axis=1}; %g"));
+  EXPECT_EQ(Print(Canonicalize(apart).value()),
+            GraphText(inputs, "%2: i64[4] = Reshape(%i) {shape=[4]}; %3: f32[4], %4: f32[4,3] = CrossEntropy(%x, %2) "
+                              "{ignore_index=-9223372036854775808, label_smoothing=0.0}; %5: f32[4,1] = Reshape(%3) {shape=[4, 1]}; "
+                              "%g: f32[4,1] = Neg(%5); %g"));
+}
+
 }  // namespace
 }  // namespace onnxtrain

@@ -43,6 +43,7 @@ TEST(Simplify, Arithmetic) {
       {x, "%c: f32[] = Constant() {value=f32[](1)}; %e: f32[2,3] = Expand(%c) {shape=[2, 3]}; %z: f32[2,3] = Mul(%x, %e); %z",
        "%x \"z\""},
       {x, "%a: f32[2,3] = Neg(%x); %z: f32[2,3] = Neg(%a); %z", "%x \"z\""},
+      {x, "%a: f32[2,3] = Neg(%x); %b: f32[6] = Reshape(%a) {shape=[6]}; %z: f32[6] = Neg(%b); %z", "%z: f32[6] = Reshape(%x) {shape=[6]}; %z"},
       {xy, "%a: f32[2,3] = Neg(%y); %z: f32[2,3] = Add(%x, %a); %z", "%z: f32[2,3] = Sub(%x, %y); %z"},
       {xy, "%a: f32[2,3] = Neg(%x); %z: f32[2,3] = Add(%a, %y); %z", "%z: f32[2,3] = Sub(%y, %x); %z"},
       {xy, "%a: f32[2,3] = Neg(%y); %z: f32[2,3] = Sub(%x, %a); %z", "%z: f32[2,3] = Add(%x, %y); %z"},

@@ -1,0 +1,41 @@
+// Cross entropy: the log-probability of a label, picked out of a LogSoftmax.
+#include <limits>
+
+#include "frontend/passes/match.h"
+
+namespace onnxtrain {
+namespace {
+
+// −log p(label) for labels that count from 0, as CrossEntropy does it: classes on axis 1, or on the last.
+Val Form(Val x, Val index, int64_t axis) {
+  Shape samples = index.shape();
+  samples.erase(samples.begin() + axis);
+  if (axis != 1) {
+    samples = {NumElements(samples)};
+    x = Reshape(x, {samples[0], x.dim(-1)});
+  }
+  const Attrs attrs = {{"ignore_index", std::numeric_limits<int64_t>::min()}};
+  return x ? -Reshape(x.b().Op("CrossEntropy", {x, Reshape(index, samples)}, attrs), index.shape()) : Val();
+}
+
+}  // namespace
+
+Proposals ProposeCrossEntropy(const Pattern& pattern, const Node& root) {
+  if (root.op != "GatherElements" || !pattern.HasOneReader(root.inputs[0])) return {};
+  const Node* softmax = pattern.Producer(root.inputs[0], "LogSoftmax");
+  const int64_t axis = root.attrs.Int("axis");
+  if (softmax == nullptr || softmax->attrs.Int("axis") != axis) return {};
+  const ValueId x = softmax->inputs[0], index = root.inputs[1];
+  Shape one = pattern.graph().type(x).shape;
+  const auto rank = static_cast<int64_t>(one.size());
+  one[axis] = 1;
+  if (pattern.graph().type(index) != Type{DType::kInt64, one} || (axis != 1 && axis != rank - 1)) return {};
+  Shape small(rank, 2), small_index = small;
+  small[axis] = 5;
+  small_index[axis] = 1;
+  auto form = [axis](Builder&, std::span<const Val> v) { return Form(v[0], v[1], axis); };
+  return {{root.outputs[0], "CrossEntropy", {{x, small}, {index, small_index, 5}}, form,
+           {root.outputs[0], softmax->outputs[0]}}};
+}
+
+}  // namespace onnxtrain
