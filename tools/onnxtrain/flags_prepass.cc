@@ -263,8 +263,9 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& candi
   std::string best;
   size_t least = std::max<size_t>(1, word.size() / 3) + 1;
   for (const std::string& c : candidates) {
-    // A word that is cut short ("--batch") is meant, too.
-    const size_t d = word.size() >= 3 && c.starts_with(word) ? 1 : distance(c);
+    // A word that is cut short ("--batch") or goes on ("evaluate") is meant, too.
+    const bool part = word.size() >= 3 && c.size() >= 3 && (c.starts_with(word) || word.starts_with(c));
+    const size_t d = part ? 1 : distance(c);
     if (d < least) least = d, best = c;
   }
   return best;

@@ -66,7 +66,7 @@ void LookAtWeights(ImportedModel& model, Inspection* out) {
 // Everything that stands in the way, not only the first: a model may lack a loss and a gradient.
 absl::Status LookInside(const PrepareOptions& options, Inspection* out) {
   auto imported = ImportForward(*out->model, options, 1, true);
-  AddProblem(imported.status(), out);
+  AddProblem(WithFreeHint(imported.status(), *out->model, options.import.dim_values), out);
   if (!imported.ok()) return absl::OkStatus();
   ImportedModel& model = *imported;
   out->notes = model.notes;

@@ -34,6 +34,12 @@ int64_t IndexLimit(const Graph& graph, ValueId feed) {
 
 bool IsMask(const std::string& name) { return name.find("mask") != std::string::npos; }
 
+std::string Described(const SyntheticColumn& c) {
+  if (IsFloat(c.sample.dtype)) return "normal numbers";
+  if (!IsInteger(c.sample.dtype)) return "coins";
+  return c.low + 1 == c.high ? StrCat("all ", c.low) : StrCat("integers from ", c.low, " to ", c.high - 1);
+}
+
 absl::StatusOr<Shape> SampleOf(const OnnxModel::Input& input, const std::map<std::string, int64_t>& dims) {
   if (!input.has_shape || input.dims.empty()) {
     return Invalid("input '", input.name, "' has no shape with a batch axis: no sample can be made up for it");
@@ -73,20 +79,35 @@ absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model
   return shapes;
 }
 
+absl::Status WithFreeHint(const absl::Status& status, const OnnxModel& model, const std::map<std::string, int64_t>& dims) {
+  std::string free;
+  for (const auto& input : model.inputs()) {
+    for (size_t i = 1; i < input.dims.size(); ++i) {
+      const std::string name = i < input.dim_names.size() ? input.dim_names[i] : "";
+      if (input.dims[i] >= 0 || name.empty() || dims.contains(name) || free.find(" " + name + "=") != std::string::npos) continue;
+      StrAppend(&free, " --dim ", name, "=N");
+    }
+  }
+  if (status.ok() || free.empty()) return status;
+  return absl::Status(status.code(), StrCat(status.message(), " (free dimensions were taken to be ", kFreeExtent, "; say", free, ")"));
+}
+
 absl::StatusOr<BoundData> SyntheticData(const OnnxModel& model, const ImportOptions& import, const LossSpec& loss,
                                         int64_t size, uint64_t seed) {
   BoundData data;
   PrepareOptions prepare{.import = import, .loss = loss};
   ASSIGN_OR_RETURN(data.input_shapes, MadeUpShapes(model, import.dim_values));
   prepare.import.input_shapes = data.input_shapes;
-  ASSIGN_OR_RETURN(const PreparedModel prepared, Prepare(model, prepare, 2, true));
+  const auto prepared_or = Prepare(model, prepare, 2, true);
+  if (!prepared_or.ok()) return WithFreeHint(prepared_or.status(), model, import.dim_values);
+  const PreparedModel& prepared = *prepared_or;
   std::vector<SyntheticColumn> columns;
   for (size_t i = 0; i < model.inputs().size(); ++i) {
     const Shape& shape = data.input_shapes.at(model.inputs()[i].name);
     columns.push_back(InputColumn(prepared.model.graph, model.inputs()[i], {shape.begin() + 1, shape.end()}));
     data.feeds.push_back({.feed = columns.back().name, .columns = {static_cast<int>(i)}, .sample = columns.back().sample});
     data.notes.push_back(StrCat("input '", columns.back().name, "' ", ToString(columns.back().sample), " ← ",
-                                IsFloat(columns.back().sample.dtype) ? std::string("normal numbers") : StrCat("integers below ", columns.back().high)));
+                                Described(columns.back())));
   }
   if (prepared.loss.kind != LossKind::kOutput) {
     const SyntheticColumn label = LabelColumn(prepared.loss);

@@ -1,0 +1,118 @@
+// Writes small ONNX models byte by byte (protobuf's wire format), so that these tests need no exporter.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace onnxtrain::tiny {
+
+// A protobuf message being written.
+class Message {
+ public:
+  Message& Int(int field, uint64_t value) {
+    Varint(static_cast<uint64_t>(field) << 3);
+    Varint(value);
+    return *this;
+  }
+  Message& Bytes(int field, const std::string& value) {
+    Varint(static_cast<uint64_t>(field) << 3 | 2);
+    Varint(value.size());
+    text_ += value;
+    return *this;
+  }
+  Message& Sub(int field, const Message& value) { return Bytes(field, value.text_); }
+  Message& Float(int field, float value) {
+    Varint(static_cast<uint64_t>(field) << 3 | 5);
+    char bytes[4];
+    std::memcpy(bytes, &value, 4);
+    text_.append(bytes, 4);
+    return *this;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  void Varint(uint64_t v) {
+    for (; v >= 128; v >>= 7) text_ += static_cast<char>(v | 128);
+    text_ += static_cast<char>(v);
+  }
+  std::string text_;
+};
+
+struct Weight {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+};
+
+struct Op {
+  std::string type;
+  std::vector<std::string> inputs, outputs;
+};
+
+// A float model of attribute-free nodes; -1 in the input's shape is a free dimension.
+struct Model {
+  std::string input = "x";
+  std::vector<int64_t> input_shape = {-1, 4};
+  std::vector<std::string> outputs = {"y"};
+  std::vector<Op> nodes;
+  std::vector<Weight> weights;
+
+  void Save(const std::string& path) const {
+    Message graph;
+    for (const Op& op : nodes) {
+      Message node;
+      for (const std::string& i : op.inputs) node.Bytes(1, i);
+      for (const std::string& o : op.outputs) node.Bytes(2, o);
+      graph.Sub(1, node.Bytes(3, op.outputs[0] + "_node").Bytes(4, op.type));
+    }
+    graph.Bytes(2, "tiny");
+    for (const Weight& w : weights) {
+      Message tensor;
+      for (int64_t d : w.shape) tensor.Int(1, static_cast<uint64_t>(d));
+      const std::string raw(reinterpret_cast<const char*>(w.values.data()), w.values.size() * sizeof(float));
+      graph.Sub(5, tensor.Int(2, 1).Bytes(8, w.name).Bytes(9, raw));
+    }
+    graph.Sub(11, ValueInfo(input, input_shape));
+    for (const std::string& o : outputs) graph.Sub(12, ValueInfo(o, {}, false));
+    Message model;
+    model.Int(1, 7).Bytes(2, "tiny").Sub(7, graph).Sub(8, Message().Bytes(1, "").Int(2, 13));
+    std::ofstream(path, std::ios::binary) << model.text();
+  }
+
+ private:
+  static Message ValueInfo(const std::string& name, const std::vector<int64_t>& shape, bool has_shape = true) {
+    Message dims, tensor;
+    for (int64_t d : shape) dims.Sub(1, d < 0 ? Message().Bytes(2, "batch") : Message().Int(1, static_cast<uint64_t>(d)));
+    tensor.Int(1, 1);
+    if (has_shape) tensor.Sub(2, dims);
+    return Message().Bytes(1, name).Sub(2, Message().Sub(1, tensor));
+  }
+};
+
+// Uniform numbers in [-bound, bound) that are the same everywhere.
+inline std::vector<float> Uniform(size_t n, float bound, uint32_t seed) {
+  std::vector<float> values(n);
+  for (float& v : values) {
+    seed = seed * 1664525u + 1013904223u;
+    v = bound * (static_cast<float>(seed >> 8) / 8388608.0f - 1);
+  }
+  return values;
+}
+
+// x[batch,4] → 16 → classes; `tail` is "", "Softmax" or "Sigmoid".
+inline Model Mlp(int64_t classes, const std::string& tail = "") {
+  Model m;
+  const std::string logits = tail.empty() ? "y" : "logits";
+  m.nodes = {{"MatMul", {"x", "w1"}, {"h0"}}, {"Add", {"h0", "b1"}, {"h1"}}, {"Relu", {"h1"}, {"h"}},
+             {"MatMul", {"h", "w2"}, {"o"}}, {"Add", {"o", "b2"}, {logits}}};
+  if (!tail.empty()) m.nodes.push_back({tail, {logits}, {"y"}});
+  m.weights = {{"w1", {4, 16}, Uniform(64, 0.5f, 1)}, {"b1", {16}, std::vector<float>(16, 0.1f)},
+               {"w2", {16, classes}, Uniform(16 * classes, 0.5f, 2)}, {"b2", {classes}, std::vector<float>(classes, 0)}};
+  return m;
+}
+
+}  // namespace onnxtrain::tiny
