@@ -8,6 +8,11 @@
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
+namespace {
+
+constexpr double kMaxFoldFlops = 2e8;
+
+}  // namespace
 
 const Type& Val::type() const {
   static const Type kDummy;
@@ -74,10 +79,14 @@ bool Builder::Fold(std::string_view op, const std::vector<Val>& inputs, const At
     if (type.bytes() > fold_limit_) return false;
   }
   std::vector<const HostTensor*> known;
+  std::vector<const Type*> input_types;
   for (Val v : inputs) {
     known.push_back(v.constant());
     if (v.valid() && known.back() == nullptr) return false;
+    input_types.push_back(v.valid() ? &v.type() : nullptr);
   }
+  // A product of constants can be small and still take minutes.
+  if (row->flops != nullptr && row->flops(input_types, types, attrs) > kMaxFoldFlops) return false;
   for (HostTensor& tensor : row->evaluate({attrs, known, types})) results->push_back(Constant(std::move(tensor)));
   return true;
 }

@@ -137,6 +137,7 @@ std::vector<HostTensor> EvalMin(const EvalContext& c) {
 // Calls f(first, step) for each line of x along `axis`: the offset of its first element and the distance of neighbours.
 template <typename F>
 void ForEachLine(const Shape& shape, int64_t axis, F f) {
+  if (NumElements(shape) == 0) return;  // there may be 2^39 lines of nothing
   const Shape strides = Strides(shape);
   Shape rest = shape;
   rest[axis] = 1;

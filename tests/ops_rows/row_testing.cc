@@ -91,7 +91,7 @@ void CompareWithDifferences(const OpCase& c, const Graph& graph, std::map<std::s
 
 }  // namespace
 
-std::vector<HostTensor> Run(const OpCase& c) {
+std::vector<HostTensor> RunOp(const OpCase& c) {
   Built built;
   Build(c, &built);
   if (testing::Test::HasFatalFailure()) return {};

@@ -26,7 +26,7 @@ struct OpCase {
 };
 
 // The outputs, by Interpret. The operator must type and evaluate.
-std::vector<HostTensor> Run(const OpCase& c);
+std::vector<HostTensor> RunOp(const OpCase& c);
 // What InferTypes says, as text: "f64[2,3] i64[2]" or the error.
 std::string TypesOf(const std::string& op, const std::vector<std::string>& inputs, Attrs attrs = {});
 
