@@ -10,6 +10,7 @@
 #include "backends/torch/kernel.h"
 #include "backends/torch/program.h"
 #include "backends/torch/tensor.h"
+#include "frontend/passes/dce.h"
 #include "frontend/passes/decompose.h"
 
 namespace onnxtrain::aten {
@@ -31,6 +32,7 @@ class TorchBackend : public Backend {
 
   absl::StatusOr<Graph> Legalize(const Graph& graph) const override {
     ASSIGN_OR_RETURN(Graph legal, DecomposeNodes(graph, [this](const Graph& g, const Node& n) { return !Supports(g, n); }));
+    legal = Dce(legal);
     RETURN_IF_ERROR(CheckSupported(legal));
     return legal;
   }

@@ -1,6 +1,7 @@
 # The target onnxtrain_libtorch: Debian's libtorch, or with ONNXTRAIN_CUDA or a CMAKE_PREFIX_PATH that holds one, the
 # libtorch found there. Debian's own CMake package is not used: it asks for development files that nothing here needs.
 add_library(onnxtrain_libtorch INTERFACE)
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL TRUE)  # tests/ops_autograd links it too
 find_package(Torch QUIET NO_DEFAULT_PATH PATHS ${CMAKE_PREFIX_PATH} $ENV{CMAKE_PREFIX_PATH})
 if(Torch_FOUND OR ONNXTRAIN_CUDA)
   find_package(Torch REQUIRED)

@@ -27,8 +27,8 @@ struct Scope {
 
 // Where a graph input, output or the arena lives, and whether that changed since the kernels were prepared.
 struct Binding {
-  BufferView view;
-  void* address = nullptr;
+  bool bound = false;
+  void* address = nullptr;  // null for memory of no bytes
   bool changed = false;
 };
 
@@ -111,8 +111,8 @@ absl::Status TorchProgram::Bind(Binding& binding, BufferView view, size_t bytes,
   }
   // Compared by address: a buffer that was bound before may be gone, and a new one may have taken its place.
   void* address = static_cast<std::byte*>(view.buffer->data()) + view.offset;
-  if (binding.address != address) {
-    binding = {view, address, true};
+  if (!binding.bound || binding.address != address) {
+    binding = {true, address, true};
     stale_ = true;
   }
   return absl::OkStatus();
@@ -136,12 +136,12 @@ absl::Status TorchProgram::BindArena(BufferView view) { return Bind(arena_, view
 
 absl::Status TorchProgram::CheckBound() const {
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (inputs_[i].view.buffer == nullptr) return Invalid("input '", graph_.inputs()[i].name, "' is not bound");
+    if (!inputs_[i].bound) return Invalid("input '", graph_.inputs()[i].name, "' is not bound");
   }
   for (size_t i = 0; i < outputs_.size(); ++i) {
-    if (OutputBinding(i).view.buffer == nullptr) return Invalid("output '", graph_.outputs()[i].name, "' is not bound");
+    if (!OutputBinding(i).bound) return Invalid("output '", graph_.outputs()[i].name, "' is not bound");
   }
-  if (plan_.arena_bytes > 0 && arena_.view.buffer == nullptr) return Invalid("the arena is not bound");
+  if (plan_.arena_bytes > 0 && !arena_.bound) return Invalid("the arena is not bound");
   return absl::OkStatus();
 }
 
@@ -168,8 +168,7 @@ at::Tensor TorchProgram::ViewAt(const Place& place, const Type& type) const {
   if (place.where == Place::Where::kConstant) {
     data = constants_.at(place.index).data_ptr();
   } else if (const Binding* binding = BindingOf(place)) {
-    data = static_cast<std::byte*>(binding->view.buffer->data()) + binding->view.offset +
-           (place.where == Place::Where::kArena ? place.offset : 0);
+    data = static_cast<std::byte*>(binding->address) + (place.where == Place::Where::kArena ? place.offset : 0);
   } else {
     return {};
   }
@@ -259,9 +258,9 @@ absl::Status TorchProgram::BindZeros(std::vector<std::unique_ptr<Buffer>>* buffe
     ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, AllocateBuffer(bytes, device_));
     buffers->push_back(std::move(buffer));
   }
-  for (Binding& binding : inputs_) binding = {{(*buffers)[0].get(), 0}, (*buffers)[0]->data(), true};
-  for (Binding& binding : outputs_) binding = {{(*buffers)[1].get(), 0}, (*buffers)[1]->data(), true};
-  arena_ = {{(*buffers)[2].get(), 0}, (*buffers)[2]->data(), true};
+  for (Binding& binding : inputs_) binding = {true, (*buffers)[0]->data(), true};
+  for (Binding& binding : outputs_) binding = {true, (*buffers)[1]->data(), true};
+  arena_ = {true, (*buffers)[2]->data(), true};
   return absl::OkStatus();
 }
 

@@ -1,0 +1,93 @@
+// Values and gradients of every differentiable case, in float64, against libtorch's autograd.
+#include <gtest/gtest.h>
+
+#include <ATen/ops/from_blob.h>
+
+#include "frontend/base/strings.h"
+#include "frontend/ops/row.h"
+#include "manifest.h"
+#include "reference.h"
+#include "run.h"
+
+namespace onnxtrain::cases {
+
+const References& AllReferences() {
+  static const auto* all = [] {
+    auto* table = new References;
+    for (auto family : {ElementwiseReferences, WindowReferences, NeuralReferences, ShapeReferences}) table->merge(family());
+    return table;
+  }();
+  return *all;
+}
+
+namespace {
+
+at::ScalarType ScalarTypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64: return at::kDouble;
+    case DType::kInt64: return at::kLong;
+    case DType::kBool: return at::kBool;
+    default: return at::kInt;  // u32 keys, by their bits
+  }
+}
+
+// A copy.
+at::Tensor TensorOf(const HostTensor& t) {
+  return at::from_blob(const_cast<std::byte*>(t.bytes().data()), t.shape(), at::TensorOptions().dtype(ScalarTypeOf(t.dtype()))).clone();
+}
+
+HostTensor HostOf(const at::Tensor& t, const Type& type) {
+  HostTensor host(type);
+  const at::Tensor dense = t.detach().contiguous();
+  std::copy_n(static_cast<const std::byte*>(dense.data_ptr()), host.bytes().size(), host.mutable_bytes().data());
+  return host;
+}
+
+std::vector<Case> Differentiable() {
+  std::vector<Case> list;
+  for (const Case& c : AllCases()) {
+    if (!DifferentiableInputs(c).empty()) list.push_back(c);
+  }
+  return list;
+}
+
+class Autograd : public ::testing::TestWithParam<Case> {};
+
+INSTANTIATE_TEST_SUITE_P(Table, Autograd, ::testing::ValuesIn(Differentiable()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(Autograd, Agrees) {
+  const Case& c = GetParam();
+  const auto reference = AllReferences().find(c.op);
+  ASSERT_NE(reference, AllReferences().end()) << "no reference for " << c.op;
+  if (ExceptionFor(Mode::kAutograd, c.name) != nullptr) return;
+  Graph graph = GraphOf(c, true);
+  const absl::Status status = AddGradients(c, &graph);
+  ASSERT_TRUE(status.ok()) << status;
+  const Tensors feeds = FeedsOf(c, graph, true);
+  auto ours = RunOn(BackendNamed("torch"), graph, feeds);
+  ASSERT_TRUE(ours.ok()) << ours.status();
+
+  Operands operands{{}, c};
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    operands.x.push_back(c.inputs[i].absent ? at::Tensor() : TensorOf(feeds.at(StrCat("x", i))));
+  }
+  for (size_t i : DifferentiableInputs(c)) operands.x[i].set_requires_grad(true);
+  const std::vector<at::Tensor> outputs = reference->second(operands);
+  at::Tensor loss;
+  for (int o : c.through) {
+    const HostTensor& y = ours->at(StrCat("y", o));
+    ASSERT_EQ(outputs[o].sizes(), at::IntArrayRef(y.shape()));
+    EXPECT_TRUE(Near(y, HostOf(outputs[o], y.type()), 1e-11)) << "output " << o;
+    const at::Tensor term = (outputs[o] * TensorOf(feeds.at(StrCat("dy", o)))).sum();
+    loss = loss.defined() ? loss + term : term;
+  }
+  loss.backward();
+  for (size_t i : DifferentiableInputs(c)) {
+    const HostTensor& dx = ours->at(StrCat("dx", i));
+    EXPECT_TRUE(Near(dx, HostOf(operands.x[i].grad(), dx.type()), 1e-10)) << "gradient of input " << i;
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain::cases

@@ -1,0 +1,107 @@
+#include <ATen/ops/celu.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/elu.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/hardswish.h>
+#include <ATen/ops/leaky_relu.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mish.h>
+#include <ATen/ops/softplus.h>
+#include <ATen/ops/threshold.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "reference.h"
+
+namespace onnxtrain::cases {
+namespace {
+
+template <typename F>
+Reference Of(F f) {
+  return [f](const Operands& a) { return std::vector<at::Tensor>{f(a[0])}; };
+}
+template <typename F>
+Reference Of2(F f) {
+  return [f](const Operands& a) { return std::vector<at::Tensor>{f(a[0], a[1])}; };
+}
+// With attributes.
+template <typename F>
+Reference With(F f) {
+  return [f](const Operands& a) { return std::vector<at::Tensor>{f(a[0], a.attrs())}; };
+}
+
+using T = const at::Tensor&;
+using A = const Attrs&;
+
+}  // namespace
+
+References ElementwiseReferences() {
+  return {
+      {"Neg", Of([](T x) { return x.neg(); })},
+      {"Abs", Of([](T x) { return x.abs(); })},
+      {"Exp", Of([](T x) { return x.exp(); })},
+      {"Log", Of([](T x) { return x.log(); })},
+      {"Log1p", Of([](T x) { return x.log1p(); })},
+      {"Expm1", Of([](T x) { return x.expm1(); })},
+      {"Sqrt", Of([](T x) { return x.sqrt(); })},
+      {"Rsqrt", Of([](T x) { return x.rsqrt(); })},
+      {"Reciprocal", Of([](T x) { return x.reciprocal(); })},
+      {"Sin", Of([](T x) { return x.sin(); })},
+      {"Cos", Of([](T x) { return x.cos(); })},
+      {"Tan", Of([](T x) { return x.tan(); })},
+      {"Asin", Of([](T x) { return x.asin(); })},
+      {"Acos", Of([](T x) { return x.acos(); })},
+      {"Atan", Of([](T x) { return x.atan(); })},
+      {"Sinh", Of([](T x) { return x.sinh(); })},
+      {"Cosh", Of([](T x) { return x.cosh(); })},
+      {"Asinh", Of([](T x) { return x.asinh(); })},
+      {"Acosh", Of([](T x) { return x.acosh(); })},
+      {"Atanh", Of([](T x) { return x.atanh(); })},
+      {"Tanh", Of([](T x) { return x.tanh(); })},
+      {"Sigmoid", Of([](T x) { return x.sigmoid(); })},
+      {"Relu", Of([](T x) { return x.relu(); })},
+      {"Softplus", Of([](T x) { return at::softplus(x, 1, 100); })},
+      {"Softsign", Of([](T x) { return x / (x.abs() + 1); })},
+      {"HardSwish", Of([](T x) { return at::hardswish(x); })},
+      {"Mish", Of([](T x) { return at::mish(x); })},
+      {"Erf", Of([](T x) { return x.erf(); })},
+      {"LeakyRelu", With([](T x, A a) { return at::leaky_relu(x, a.Float("alpha", 0.01)); })},
+      {"Elu", With([](T x, A a) { return at::elu(x, a.Float("alpha", 1)); })},
+      {"Celu", With([](T x, A a) { return at::celu(x, a.Float("alpha", 1)); })},
+      {"Selu", With([](T x, A a) {
+         const double alpha = a.Float("alpha", 1.6732632423543772), gamma = a.Float("gamma", 1.0507009873554805);
+         return at::where(x.gt(0), x, x.expm1() * alpha) * gamma;
+       })},
+      {"ThresholdedRelu", With([](T x, A a) { return at::threshold(x, a.Float("alpha", 1), 0); })},
+      {"HardSigmoid", With([](T x, A a) { return (x * a.Float("alpha", 0.2) + a.Float("beta", 0.5)).clamp(0, 1); })},
+      {"Shrink", With([](T x, A a) {
+         const double lambd = a.Float("lambd", 0.5), bias = a.Float("bias", 0);
+         return at::where(x.lt(-lambd), x + bias, at::where(x.gt(lambd), x - bias, at::zeros_like(x)));
+       })},
+      {"Clip", With([](T x, A a) {
+         at::Tensor y = x;
+         if (a.Has("min")) y = y.clamp_min(a.Float("min"));
+         if (a.Has("max")) y = y.clamp_max(a.Float("max"));
+         return y;
+       })},
+      {"Gelu", With([](T x, A a) { return at::gelu(x, a.String("approximate")); })},
+      {"GeluGrad", [](const Operands& a) {
+         return std::vector<at::Tensor>{at::gelu_backward(a[0], a[1], a.attrs().String("approximate"))};
+       }},
+      {"Cast", With([](T x, A a) { return x.to(a.String("to") == "f32" ? at::kDouble : at::kLong); })},
+      {"Add", Of2([](T a, T b) { return a + b; })},
+      {"Sub", Of2([](T a, T b) { return a - b; })},
+      {"Mul", Of2([](T a, T b) { return a * b; })},
+      {"Div", Of2([](T a, T b) { return a / b; })},
+      {"Pow", Of2([](T a, T b) { return a.pow(b); })},
+      {"Min", Of2([](T a, T b) { return at::minimum(a, b); })},
+      {"Max", Of2([](T a, T b) { return at::maximum(a, b); })},
+      {"Mod", Of2([](T a, T b) { return a.fmod(b); })},
+      {"PRelu", Of2([](T x, T slope) { return at::where(x.lt(0), x * slope, x); })},
+      {"Where", [](const Operands& a) { return std::vector<at::Tensor>{at::where(a[0], a[1], a[2])}; }},
+  };
+}
+
+}  // namespace onnxtrain::cases

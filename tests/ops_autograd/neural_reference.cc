@@ -1,0 +1,131 @@
+// Products, norms, softmax, attention, losses, dropout.
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/one_hot.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include "frontend/ops/philox.h"
+#include "reference.h"
+
+namespace onnxtrain::cases {
+namespace {
+
+using Tensors_ = std::vector<at::Tensor>;
+
+Tensors_ MatMul(const Operands& a) {
+  auto operand = [&](size_t i, const char* name) { return a.attrs().Int(name) ? a[i].transpose(-2, -1) : a[i]; };
+  return {operand(0, "trans_a").matmul(operand(1, "trans_b"))};
+}
+
+// [C] against [N,C,…]
+at::Tensor Channel(const at::Tensor& v, const at::Tensor& x) {
+  std::vector<int64_t> shape(x.dim(), 1);
+  shape[1] = x.size(1);
+  return v.view(shape);
+}
+
+at::Tensor Rstd(const at::Tensor& x, const std::vector<int64_t>& axes, double epsilon, bool keep) {
+  return (x.var(at::IntArrayRef(axes), /*unbiased=*/false, keep) + epsilon).rsqrt();
+}
+
+Tensors_ BatchNorm(const Operands& a) {
+  const double epsilon = a.attrs().Float("epsilon");
+  std::vector<int64_t> axes = {0};
+  for (int64_t i = 2; i < a[0].dim(); ++i) axes.push_back(i);
+  return {at::batch_norm(a[0], a[1], a[2], {}, {}, true, 0, epsilon, false), a[0].mean(axes), Rstd(a[0], axes, epsilon, false)};
+}
+
+Tensors_ BatchNormInference(const Operands& a) {
+  const at::Tensor& x = a.x[0];
+  const at::Tensor rstd = (Channel(a[4], x) + a.attrs().Float("epsilon")).rsqrt();
+  return {(x - Channel(a[3], x)) * rstd * Channel(a[1], x) + Channel(a[2], x)};
+}
+
+Tensors_ LayerNorm(const Operands& a) {
+  const double epsilon = a.attrs().Float("epsilon");
+  std::vector<int64_t> axes;
+  for (int64_t i = a.attrs().Int("axis"); i < a[0].dim(); ++i) axes.push_back(i);
+  at::Tensor y = at::layer_norm(a[0], a[0].sizes().slice(a.attrs().Int("axis")), a[1], {}, epsilon, false);
+  if (a[2].defined()) y = y + a[2];
+  return {y, a[0].mean(axes, true), Rstd(a[0], axes, epsilon, true)};
+}
+
+Tensors_ Softmax(const Operands& a) { return {at::softmax(a[0], a.attrs().Int("axis"))}; }
+Tensors_ LogSoftmax(const Operands& a) { return {at::log_softmax(a[0], a.attrs().Int("axis"))}; }
+
+// Written out: y is a variable of its own here.
+Tensors_ SoftmaxGrad(const Operands& a) {
+  return {a[1] * (a[0] - (a[0] * a[1]).sum(a.attrs().Int("axis"), true))};
+}
+Tensors_ LogSoftmaxGrad(const Operands& a) { return {a[0] - a[1].exp() * a[0].sum(a.attrs().Int("axis"), true)}; }
+
+Tensors_ Attention(const Operands& a) {
+  at::Tensor scores = a[0].matmul(a[1].transpose(-2, -1)) * a.attrs().Float("scale", 1);
+  if (a[3].defined()) scores = scores + a[3];
+  return {at::softmax(scores, -1).matmul(a[2])};
+}
+
+// Clamped, but for those that are ignored.
+at::Tensor SafeLabels(const at::Tensor& labels, int64_t classes, int64_t ignore) {
+  return at::where(labels.eq(ignore), labels, labels.clamp(0, classes - 1));
+}
+
+Tensors_ CrossEntropy(const Operands& a) {
+  const int64_t ignore = a.attrs().Int("ignore_index", -100);
+  return {at::cross_entropy_loss(a[0], SafeLabels(a[1], a[0].size(1), ignore), {}, /*reduction=*/0, ignore,
+                                 a.attrs().Float("label_smoothing")),
+          at::log_softmax(a[0], 1)};
+}
+
+Tensors_ CrossEntropyGrad(const Operands& a) {
+  const int64_t classes = a[1].size(1), ignore = a.attrs().Int("ignore_index", -100);
+  const double smoothing = a.attrs().Float("label_smoothing");
+  const at::Tensor hot = at::one_hot(a[2].clamp(0, classes - 1), classes).movedim(-1, 1).to(at::kDouble);
+  const at::Tensor target = hot * (1 - smoothing) + smoothing / static_cast<double>(classes);
+  return {(a[1].exp() - target) * (a[0] * a[2].ne(ignore)).unsqueeze(1)};
+}
+
+Tensors_ BinaryCrossEntropy(const Operands& a) {
+  return {at::binary_cross_entropy_with_logits(a[0], a[1], {}, {}, /*reduction=*/0)};
+}
+
+// The mask by the specification's scalar functions, on the host.
+Tensors_ Dropout(const Operands& a) {
+  const at::Tensor& x = a.x[0];
+  const at::Tensor key = a[1].contiguous();
+  const PhiloxKey philox = PhiloxKey::From(static_cast<const uint32_t*>(key.data_ptr()));
+  const double ratio = a.attrs().Float("ratio");
+  at::Tensor mask = at::zeros(x.sizes(), x.options().requires_grad(false));
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const bool keep = UniformOf(RandomWord(philox, a.attrs().Int("stream"), i)) >= static_cast<float>(ratio);
+    static_cast<double*>(mask.data_ptr())[i] = keep;
+  }
+  return {x * mask / (1 - ratio)};
+}
+
+}  // namespace
+
+References NeuralReferences() {
+  return {
+      {"MatMul", MatMul},
+      {"BatchNorm", BatchNorm},
+      {"BatchNormInference", BatchNormInference},
+      {"LayerNorm", LayerNorm},
+      {"Softmax", Softmax},
+      {"LogSoftmax", LogSoftmax},
+      {"SoftmaxGrad", SoftmaxGrad},
+      {"LogSoftmaxGrad", LogSoftmaxGrad},
+      {"Attention", Attention},
+      {"CrossEntropy", CrossEntropy},
+      {"CrossEntropyGrad", CrossEntropyGrad},
+      {"BinaryCrossEntropyWithLogits", BinaryCrossEntropy},
+      {"Dropout", Dropout},
+  };
+}
+
+}  // namespace onnxtrain::cases

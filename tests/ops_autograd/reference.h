@@ -1,0 +1,37 @@
+// What an operator is in libtorch's words, so that its autograd can differentiate it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+
+#include "cases.h"
+
+namespace onnxtrain::cases {
+
+// The inputs of a case, float64; undefined where absent.
+struct Operands {
+  std::vector<at::Tensor> x;
+  const Case& c;
+
+  const Attrs& attrs() const { return c.attrs; }
+  at::Tensor operator[](size_t i) const { return i < x.size() ? x[i] : at::Tensor(); }
+};
+
+// At least the outputs in c.through; others may be undefined.
+using Reference = std::function<std::vector<at::Tensor>(const Operands&)>;
+using References = std::map<std::string_view, Reference>;
+
+const References& AllReferences();
+
+// The families.
+References ElementwiseReferences();
+References WindowReferences();
+References NeuralReferences();
+References ShapeReferences();
+
+}  // namespace onnxtrain::cases
