@@ -8,6 +8,7 @@
 #include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/legalize.h"
+#include "backends/cpu/ops.h"
 #include "backends/cpu/program.h"
 #include "frontend/base/status.h"
 
@@ -49,6 +50,7 @@ extern "C" onnxtrain::Backend* onnxtrain_create_backend(const onnxtrain::Backend
     *status = onnxtrain::Invalid("the cpu backend has no device '", options.device, "'");
     return nullptr;
   }
+  onnxtrain::cpu::RegisterCpuOps();
   *status = absl::OkStatus();
   return new onnxtrain::cpu::CpuBackend(options);
 }

@@ -68,6 +68,7 @@ struct KernelRow {
 
 // The families, each defined in kernels/NAME.cc.
 std::span<const KernelRow> ElementwiseKernels();
+std::span<const KernelRow> FusedKernels();
 std::span<const KernelRow> IntegerKernels();
 std::span<const KernelRow> CastKernels();
 std::span<const KernelRow> ReduceKernels();

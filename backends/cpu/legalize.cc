@@ -3,6 +3,7 @@
 #include <map>
 #include <numeric>
 
+#include "backends/cpu/fuse_elementwise.h"
 #include "backends/cpu/kernel.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/dce.h"
@@ -109,9 +110,9 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
   ASSIGN_OR_RETURN(Graph reshaped, Reshaped(graph));
   ASSIGN_OR_RETURN(const Graph decomposed, DecomposeNodes(reshaped, Lacks));
   ASSIGN_OR_RETURN(const Graph reshaped_again, Reshaped(decomposed));  // decompositions use such operators, too
-  Graph result = Dce(reshaped_again);
-  RETURN_IF_ERROR(CheckSupported(result));
-  return result;
+  const Graph clean = Dce(reshaped_again);
+  RETURN_IF_ERROR(CheckSupported(clean));
+  return FuseElementwise(clean);
 }
 
 }  // namespace onnxtrain::cpu

@@ -10,7 +10,7 @@
 
 namespace onnxtrain::cpu {
 
-inline constexpr int kMaxOperands = 4;
+inline constexpr int kMaxOperands = 16;
 using OperandOffsets = std::array<int64_t, kMaxOperands>;
 
 // Extents with the strides (in elements) of every operand. The iteration order is row-major over the extents.

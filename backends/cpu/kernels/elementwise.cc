@@ -1,4 +1,6 @@
 // float32 elementwise operators, and Where for every type.
+#include <algorithm>
+
 #include "backends/cpu/isa.h"
 #include "backends/cpu/kernels/spans.h"
 #include "frontend/base/log.h"
@@ -10,20 +12,15 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// Elements of these take about as long as this many of an addition.
-constexpr int64_t kTranscendental = 8;
-
-const ElementwiseTables& Tables() { return ONNXTRAIN_PICK(kElementwise); }
-
-template <typename Table>
-const auto& Lookup(const Table& table, std::string_view op) {
-  for (const auto& entry : table) {
-    if (op == entry.op) return entry;
+template <typename Entry>
+const Entry* Find(std::span<const Entry> table, std::string_view name) {
+  for (const Entry& entry : table) {
+    if (name == entry.op) return &entry;
   }
-  LOG(FATAL) << "no elementwise function for " << op;
+  return nullptr;
 }
 
-std::array<float, 2> Params(const KernelContext& c) {
+std::array<float, 2> Params(const Node& node) {
   struct Names {
     std::string_view op, first, second;
   };
@@ -32,45 +29,30 @@ std::array<float, 2> Params(const KernelContext& c) {
       {"Selu", "alpha", "gamma"}, {"HardSigmoid", "alpha", "beta"}, {"Shrink", "lambd", "bias"}, {"Clip", "min", "max"},
   };
   for (const Names& names : kNames) {
-    if (c.node.op != names.op) continue;
-    return {static_cast<float>(c.attrs().Float(names.first)), static_cast<float>(c.attrs().Float(names.second))};
+    if (node.op != names.op) continue;
+    return {static_cast<float>(node.attrs.Float(names.first)), static_cast<float>(node.attrs.Float(names.second))};
   }
-  if (c.node.op == "IsInf") {
-    return {static_cast<float>(c.attrs().Int("detect_negative")), static_cast<float>(c.attrs().Int("detect_positive"))};
+  if (node.op == "IsInf") {
+    return {static_cast<float>(node.attrs.Int("detect_negative")), static_cast<float>(node.attrs.Int("detect_positive"))};
   }
   return {};
 }
 
-absl::StatusOr<Kernel> PrepareUnary(const KernelContext& c) {
-  return UnaryKernel(c, Lookup(Tables().unary, c.node.op).span, Params(c), kTranscendental);
-}
-
-absl::StatusOr<Kernel> PrepareBinary(const KernelContext& c) {
-  return BinaryKernel(c, Lookup(Tables().binary, c.node.op), 2);
-}
-
-std::string Variant(const KernelContext& c) { return StrCat(c.node.op, "/", c.attrs().String("approximate", "none")); }
-
-absl::StatusOr<Kernel> PrepareGelu(const KernelContext& c) {
-  return UnaryKernel(c, Lookup(Tables().unary, Variant(c)).span, {}, kTranscendental);
-}
-
-absl::StatusOr<Kernel> PrepareGeluGrad(const KernelContext& c) {
-  return BinaryKernel(c, Lookup(Tables().binary, Variant(c)), kTranscendental);
-}
-
-absl::StatusOr<Kernel> PrepareMod(const KernelContext& c) {
-  return BinaryKernel(c, Lookup(Tables().binary, StrCat("Mod/", c.attrs().Int("fmod"))), kTranscendental);
-}
-
 // A power by a known exponent may be a product or a root, as exact and far cheaper.
-absl::StatusOr<Kernel> PreparePow(const KernelContext& c) {
-  const HostTensor* exponent = c.graph.ConstantOf(c.node.inputs[1]);
-  const bool scalar = exponent != nullptr && exponent->size() == 1 && c.in(0).shape == c.out().shape;
-  const ElementwiseTables& tables = Tables();
-  if (scalar && exponent->At(0) == 2) return UnaryKernel(c, Lookup(tables.unary, "Pow/2").span);
-  if (scalar && exponent->At(0) == 0.5) return UnaryKernel(c, Lookup(tables.unary, "Sqrt").span);
-  return BinaryKernel(c, Lookup(tables.binary, "Pow"), 4 * kTranscendental);
+std::string PowName(const Graph& graph, const Node& node) {
+  const HostTensor* exponent = graph.ConstantOf(node.inputs[1]);
+  const bool scalar = exponent != nullptr && exponent->size() == 1 &&
+                      graph.type(node.inputs[0]).shape == graph.type(node.outputs[0]).shape;
+  if (scalar && exponent->At(0) == 2) return "Pow/2";
+  return scalar && exponent->At(0) == 0.5 ? "Sqrt" : "Pow";
+}
+
+absl::StatusOr<Kernel> PrepareFloats(const KernelContext& c) {
+  const EntryName entry = EntryOf(c.graph, c.node);
+  if (const UnaryEntry* unary = FindUnary(entry.name)) return UnaryKernel(c, unary->span, entry.params, CostOf(entry.name));
+  const BinaryEntry* binary = FindBinary(entry.name);
+  CHECK(binary != nullptr) << "no elementwise function for " << entry.name;
+  return BinaryKernel(c, *binary, CostOf(entry.name));
 }
 
 // Where: elements are moved as they are, whatever their type.
@@ -109,30 +91,40 @@ absl::StatusOr<Kernel> PrepareWhere(const KernelContext& c) {
   }
 }
 
-// Tells comparisons of floats, whose result is bool, from those of bools.
+// The results of comparisons are bool, but their inputs must not be.
 bool OfFloats(const KernelContext& c) { return c.in(0).dtype == DType::kFloat32; }
 
 }  // namespace
 
+const ElementwiseTables& Elementwises() { return ONNXTRAIN_PICK(kElementwise); }
+const UnaryEntry* FindUnary(std::string_view entry) { return Find(Elementwises().unary, entry); }
+const BinaryEntry* FindBinary(std::string_view entry) { return Find(Elementwises().binary, entry); }
+
+EntryName EntryOf(const Graph& graph, const Node& node) {
+  if (node.op == "Pow") return {PowName(graph, node)};
+  if (node.op == "Gelu" || node.op == "GeluGrad") return {StrCat(node.op, "/", node.attrs.String("approximate", "none"))};
+  if (node.op == "Mod") return {StrCat("Mod/", node.attrs.Int("fmod"))};
+  if (node.op == "Cast") return {StrCat("Cast/", NameOf(graph.type(node.inputs[0]).dtype), "-", node.attrs.String("to"))};
+  return {node.op, Params(node)};
+}
+
+int64_t CostOf(std::string_view entry) {
+  static constexpr std::string_view kCheap[] = {"Neg", "Abs", "Relu", "Clip", "Add", "Sub", "Mul", "Min", "Max", "Pow/2",
+                                                "Where", "Cast/bool-f32", "Less", "Greater", "Equal", "Div", "Sqrt"};
+  if (std::find(std::begin(kCheap), std::end(kCheap), entry) != std::end(kCheap)) return 2;
+  return entry == "Pow" ? 32 : 8;
+}
+
 std::span<const KernelRow> ElementwiseKernels() {
   static const auto* rows = [] {
     auto* all = new std::vector<KernelRow>;
-    for (const UnaryEntry& e : Tables().unary) {
-      const bool named = std::string_view(e.op).find('/') == std::string_view::npos;
-      const bool predicate = std::string_view(e.op).starts_with("Is");
-      if (named) all->push_back({e.op, PrepareUnary, predicate ? kFloat | kBools : kFloat});
-    }
-    for (const BinaryEntry& e : Tables().binary) {
-      const std::string_view op = e.op;
-      const bool compare = op == "Equal" || op.starts_with("Less") || op.starts_with("Greater");
-      if (op.find('/') == std::string_view::npos && op != "Pow") {
-        all->push_back({op, PrepareBinary, compare ? kFloat | kBools : kFloat, OfFloats});
-      }
-    }
-    all->push_back({"Pow", PreparePow});
-    all->push_back({"Mod", PrepareMod});
-    all->push_back({"Gelu", PrepareGelu});
-    all->push_back({"GeluGrad", PrepareGeluGrad});
+    const auto add = [&](std::string_view entry) {
+      const std::string_view op = entry.substr(0, entry.find('/'));
+      const bool known = std::any_of(all->begin(), all->end(), [&](const KernelRow& row) { return row.op == op; });
+      if (op != "Cast" && !known) all->push_back({op, PrepareFloats, kFloat | kBools, OfFloats});
+    };
+    for (const UnaryEntry& e : Elementwises().unary) add(e.op);
+    for (const BinaryEntry& e : Elementwises().binary) add(e.op);
     all->push_back({"Where", PrepareWhere, kAnyType});
     return all;
   }();

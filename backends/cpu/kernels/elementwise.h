@@ -1,8 +1,13 @@
 // Tables of functions over spans: what an elementwise operator does to consecutive elements.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
+
+#include "frontend/graph/graph.h"
 
 namespace onnxtrain::cpu {
 
@@ -22,10 +27,29 @@ struct BinaryEntry {
   BinarySpan scalar_left;   // a[0], b[i]
 };
 
+// y[i] = c[i] ? a[i] : b[i] over bool and floats; y may be an input.
+using SelectSpan = void (*)(const void* c, const void* a, const void* b, void* y, int64_t n);
+
 // An operator with variants has an entry for each: "Gelu/tanh".
 struct ElementwiseTables {
   std::span<const UnaryEntry> unary;
   std::span<const BinaryEntry> binary;
+  SelectSpan select;
 };
+
+const ElementwiseTables& Elementwises();
+// Null where there is none.
+const UnaryEntry* FindUnary(std::string_view entry);
+const BinaryEntry* FindBinary(std::string_view entry);
+
+// The entry that computes a node over float32 (or bool, where the operator says so), and its numbers.
+struct EntryName {
+  std::string name;
+  std::array<float, 2> params{};
+};
+EntryName EntryOf(const Graph& graph, const Node& node);
+
+// How many additions an element of this entry is worth, to judge how many threads it takes.
+int64_t CostOf(std::string_view entry);
 
 }  // namespace onnxtrain::cpu

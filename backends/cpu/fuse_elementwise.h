@@ -1,0 +1,13 @@
+// Joins elementwise nodes into cpu.Fused nodes.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/graph.h"
+
+namespace onnxtrain::cpu {
+
+// A value disappears into a chain only if all of its readers are elementwise over the same shape: what a product or a
+// reduction reads is computed once and stored, and no forward value is recomputed or kept longer for a backward chain.
+absl::StatusOr<Graph> FuseElementwise(const Graph& graph);
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,110 @@
+#include "backends/cpu/fused.h"
+
+#include <sstream>
+
+#include "backends/cpu/kernels/elementwise.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain::cpu {
+
+Attrs ToAttrs(const FusedProgram& program) {
+  std::string ops;
+  std::vector<int64_t> operands, results(program.results.begin(), program.results.end());
+  std::vector<double> params;
+  for (const Instruction& i : program.code) {
+    StrAppend(&ops, ops.empty() ? "" : ";", i.entry);
+    operands.insert(operands.end(), i.operands.begin(), i.operands.end());
+    params.insert(params.end(), i.params.begin(), i.params.end());
+  }
+  return {{"ops", ops}, {"operands", operands}, {"params", params}, {"results", results},
+          {"num_outputs", static_cast<int64_t>(results.size())}};
+}
+
+namespace {
+
+int Operands(std::string_view entry) { return entry == "Where" ? 3 : FindBinary(entry) != nullptr ? 2 : 1; }
+
+bool IsKnown(std::string_view entry) {
+  return entry == "Where" || FindUnary(entry) != nullptr || FindBinary(entry) != nullptr;
+}
+
+absl::Status Check(const FusedProgram& program, size_t inputs) {
+  const auto count = static_cast<int>(program.code.size());
+  if (count == 0 || count > kMaxInstructions || inputs > kMaxFusedInputs) return Invalid("too long a chain");
+  for (int i = 0; i < count; ++i) {
+    const Instruction& in = program.code[i];
+    if (!IsKnown(in.entry)) return Invalid("no elementwise function '", in.entry, "'");
+    for (int k = 0; k < Operands(in.entry); ++k) {
+      if (in.operands[k] < 0 || in.operands[k] >= static_cast<int>(inputs) + i) return Invalid("operand out of range");
+    }
+  }
+  for (int r : program.results) {
+    if (r < 0 || r >= count) return Invalid("result out of range");
+  }
+  return absl::OkStatus();
+}
+
+bool GivesBool(std::string_view entry) {
+  return entry.starts_with("Is") || entry == "Equal" || entry.starts_with("Less") || entry.starts_with("Greater");
+}
+
+absl::StatusOr<std::vector<Type>> FusedTypes(const TypeContext& c) {
+  ASSIGN_OR_RETURN(const FusedProgram program, FromAttrs(c.attrs, c.inputs.size()));
+  Shape shape;
+  std::vector<DType> dtypes;
+  for (const Type* type : c.inputs) {
+    if (type == nullptr) return Invalid("an input is missing");
+    const auto broadcast = BroadcastShapes(shape, type->shape);
+    if (!broadcast) return Invalid("inputs do not broadcast");
+    shape = *broadcast;
+    dtypes.push_back(type->dtype);
+  }
+  ASSIGN_OR_RETURN(const std::vector<DType> slots, SlotTypes(program, dtypes));
+  std::vector<Type> types;
+  for (int r : program.results) types.push_back({slots[c.inputs.size() + r], shape});
+  return types;
+}
+
+}  // namespace
+
+absl::StatusOr<FusedProgram> FromAttrs(const Attrs& attrs, size_t inputs) {
+  FusedProgram program;
+  const auto operands = attrs.Ints("operands"), results = attrs.Ints("results");
+  const auto params = attrs.Floats("params");
+  std::istringstream ops(attrs.String("ops"));
+  for (std::string entry; std::getline(ops, entry, ';');) program.code.push_back({.entry = entry});
+  const size_t n = program.code.size();
+  if (operands.size() != 3 * n || params.size() != 2 * n) return Invalid("lists of different lengths");
+  for (size_t i = 0; i < n; ++i) {
+    for (int k = 0; k < 3; ++k) program.code[i].operands[k] = static_cast<int>(operands[3 * i + k]);
+    for (int k = 0; k < 2; ++k) program.code[i].params[k] = static_cast<float>(params[2 * i + k]);
+  }
+  program.results.assign(results.begin(), results.end());
+  RETURN_IF_ERROR(Check(program, inputs));
+  return program;
+}
+
+absl::StatusOr<std::vector<DType>> SlotTypes(const FusedProgram& program, const std::vector<DType>& inputs) {
+  std::vector<DType> types = inputs;
+  for (const Instruction& in : program.code) {
+    const int operands = Operands(in.entry);
+    for (int k = 0; k < operands; ++k) {
+      const bool wants_bool = (in.entry == "Where" && k == 0) || in.entry == "Cast/bool-f32";
+      if (types[in.operands[k]] != (wants_bool ? DType::kBool : DType::kFloat32)) {
+        return Invalid(in.entry, " cannot take ", NameOf(types[in.operands[k]]));
+      }
+    }
+    types.push_back(GivesBool(in.entry) ? DType::kBool : DType::kFloat32);
+  }
+  return types;
+}
+
+OpRow FusedRow() {
+  const std::vector<int64_t> ints;
+  return {.name = "cpu.Fused", .inputs = {1, kMaxFusedInputs}, .outputs = kOutputsFromAttr,
+          .attrs = {{"ops", std::string(), true}, {"operands", ints, true}, {"params", std::vector<double>(), true},
+                    {"results", ints, true}, {"num_outputs", int64_t{1}, true}},
+          .infer = FusedTypes, .elementwise = true};
+}
+
+}  // namespace onnxtrain::cpu

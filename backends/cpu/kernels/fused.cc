@@ -1,0 +1,208 @@
+// Chains of elementwise operators over tiles that stay in the first-level cache.
+#include "backends/cpu/fused.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/elementwise.h"
+#include "backends/cpu/loop.h"
+#include "backends/cpu/parallel.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+constexpr int64_t kTile = 1024;
+constexpr int kSlots = kMaxFusedInputs + kMaxInstructions;
+
+struct Op {
+  UnarySpan unary = nullptr;
+  BinarySpan binary = nullptr;      // the variant that fits the operands
+  SelectSpan select = nullptr;
+  std::array<int, 3> operands{};
+  std::array<float, 2> params{};
+  int to = 0;                       // slot
+};
+
+// An input that does not change along the inner loop and whose reader wants it in full.
+struct Repeated {
+  int slot;
+  size_t size;
+};
+
+struct Output {
+  int slot;         // of the result
+  int op;           // that computes it
+  size_t size;
+};
+
+class Chain {
+ public:
+  static absl::StatusOr<Chain> Make(const KernelContext& c) {
+    Chain chain;
+    const size_t inputs = c.node.inputs.size();
+    ASSIGN_OR_RETURN(const FusedProgram program, FromAttrs(c.attrs(), inputs));
+    std::vector<DType> dtypes;
+    std::vector<Shape> shapes;
+    for (size_t i = 0; i < inputs; ++i) {
+      dtypes.push_back(c.in(i).dtype);
+      shapes.push_back(c.in(i).shape);
+    }
+    ASSIGN_OR_RETURN(dtypes, SlotTypes(program, dtypes));
+    chain.inputs_ = static_cast<int>(inputs);
+    chain.loop_ = BroadcastLoop(c.out().shape, shapes);
+    for (size_t s = 0; s < dtypes.size(); ++s) chain.sizes_[s] = SizeOf(dtypes[s]);
+    for (size_t i = 0; i < inputs; ++i) chain.steps_[i] = chain.loop_.InnerStride(1 + static_cast<int>(i));
+    if (chain.loop_.inner() == 1) chain.steps_.fill(1);
+    chain.Translate(program);
+    chain.FindLastReads();
+    chain.AssignScratch(dtypes.size());
+    return chain;
+  }
+
+  void Run(const Args& args) const {
+    std::array<bool, kMaxInstructions> direct{};
+    for (size_t o = 0; o < outputs_.size(); ++o) direct[o] = MayWriteDirectly(args, o);
+    Parallel(loop_.size(), cost_, [&](int64_t begin, int64_t end) {
+      alignas(64) char scratch[kMaxInstructions + kMaxFusedInputs][kTile * sizeof(float)];
+      ForRows(loop_, begin, end, [&](const OperandOffsets& at, int64_t count) {
+        for (int64_t t = 0; t < count; t += kTile) RunTile(args, direct, at, t, std::min(kTile, count - t), scratch);
+      });
+    });
+  }
+
+ private:
+  // The inputs that are constant along the inner loop are passed as scalars where the function has a variant for that.
+  bool IsScalar(int slot) const { return slot < inputs_ && steps_[slot] == 0; }
+
+  void Translate(const FusedProgram& program) {
+    for (const Instruction& in : program.code) {
+      Op op{.operands = in.operands, .params = in.params, .to = inputs_ + static_cast<int>(ops_.size())};
+      if (in.entry == "Where") {
+        op.select = Elementwises().select;
+        for (int slot : in.operands) Repeat(slot);
+      } else if (const UnaryEntry* unary = FindUnary(in.entry)) {
+        op.unary = unary->span;
+        Repeat(in.operands[0]);
+      } else {
+        const BinaryEntry& binary = *FindBinary(in.entry);
+        const bool left = IsScalar(in.operands[0]), right = IsScalar(in.operands[1]);
+        op.binary = right ? binary.scalar_right : left ? binary.scalar_left : binary.both;
+        if (right) Repeat(in.operands[0]);
+      }
+      cost_ += CostOf(in.entry);
+      ops_.push_back(op);
+    }
+    for (int r : program.results) outputs_.push_back({inputs_ + r, r, sizes_[inputs_ + r]});
+  }
+
+  // A repeated slot can still be read as a scalar: its first element is the value.
+  void Repeat(int slot) {
+    if (!IsScalar(slot)) return;
+    const bool known = std::any_of(repeated_.begin(), repeated_.end(), [&](const Repeated& r) { return r.slot == slot; });
+    if (!known) repeated_.push_back({slot, sizes_[slot]});
+  }
+
+  void FindLastReads() {
+    last_read_.fill(-1);
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      for (int slot : ops_[i].operands) {
+        if (slot >= 0) last_read_[slot] = static_cast<int>(i);
+      }
+    }
+    for (const Output& o : outputs_) last_read_[o.slot] = static_cast<int>(ops_.size());
+  }
+
+  // Results share scratch: a result takes over what its instruction read last, if the elements are of one size, or what
+  // was free before.
+  void AssignScratch(size_t slots) {
+    std::vector<int> free;
+    int used = 0;
+    for (const Repeated& r : repeated_) scratch_[r.slot] = used++;
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      const auto release = [&](bool same_size) {
+        for (int slot = inputs_; slot < static_cast<int>(slots); ++slot) {
+          const bool dies = last_read_[slot] == static_cast<int>(i) && slot != ops_[i].to;
+          if (dies && (sizes_[slot] == sizes_[ops_[i].to]) == same_size) free.push_back(scratch_[slot]);
+        }
+      };
+      release(true);
+      if (free.empty()) free.push_back(used++);
+      scratch_[ops_[i].to] = free.back();
+      free.pop_back();
+      release(false);
+    }
+  }
+
+  // An output may stand in the place of an input. Then it must not be written before the input's last reader has run.
+  bool MayWriteDirectly(const Args& args, size_t o) const {
+    for (int i = 0; i < inputs_; ++i) {
+      if (args.inputs[i] == args.outputs[o] && last_read_[i] > outputs_[o].op) return false;
+    }
+    return true;
+  }
+
+  void RunTile(const Args& args, const std::array<bool, kMaxInstructions>& direct, const OperandOffsets& at, int64_t t,
+               int64_t n, char (*scratch)[kTile * sizeof(float)]) const {
+    std::array<char*, kSlots> place;
+    for (int i = 0; i < inputs_; ++i) {
+      place[i] = static_cast<char*>(args.inputs[i]) + (at[1 + i] + steps_[i] * t) * sizes_[i];
+    }
+    for (const Repeated& r : repeated_) {
+      Replicate(place[r.slot], n, r.size, scratch[scratch_[r.slot]]);
+      place[r.slot] = scratch[scratch_[r.slot]];
+    }
+    for (const Op& op : ops_) place[op.to] = scratch[scratch_[op.to]];
+    const auto output = [&](size_t o) { return args.out<char>(o) + (at[0] + t) * outputs_[o].size; };
+    for (size_t o = 0; o < outputs_.size(); ++o) {
+      if (direct[o]) place[outputs_[o].slot] = output(o);
+    }
+    for (const Op& op : ops_) {
+      const void* a = place[op.operands[0]];
+      if (op.unary != nullptr) {
+        op.unary(a, place[op.to], n, op.params.data());
+      } else if (op.binary != nullptr) {
+        op.binary(a, place[op.operands[1]], place[op.to], n);
+      } else {
+        op.select(a, place[op.operands[1]], place[op.operands[2]], place[op.to], n);
+      }
+    }
+    for (size_t o = 0; o < outputs_.size(); ++o) {
+      if (!direct[o]) std::memcpy(output(o), place[outputs_[o].slot], n * outputs_[o].size);
+    }
+  }
+
+  static void Replicate(const char* value, int64_t n, size_t size, char* to) {
+    if (size == 1) {
+      std::memset(to, *value, n);
+    } else {
+      std::fill_n(reinterpret_cast<float*>(to), n, *reinterpret_cast<const float*>(value));
+    }
+  }
+
+  Loop loop_;
+  int inputs_ = 0;
+  int64_t cost_ = 0;
+  std::vector<Op> ops_;
+  std::vector<Repeated> repeated_;
+  std::vector<Output> outputs_;
+  std::array<int64_t, kMaxFusedInputs> steps_{};
+  std::array<size_t, kSlots> sizes_{};
+  std::array<int, kSlots> last_read_{};  // which op reads a slot last; outputs: past the end
+  std::array<int, kSlots> scratch_{};
+};
+
+absl::StatusOr<Kernel> PrepareFused(const KernelContext& c) {
+  ASSIGN_OR_RETURN(Chain chain, Chain::Make(c));
+  return Kernel{.run = [chain = std::move(chain)](const Args& args) { chain.Run(args); }};
+}
+
+}  // namespace
+
+std::span<const KernelRow> FusedKernels() {
+  static constexpr KernelRow kRows[] = {{"cpu.Fused", PrepareFused, kFloat | kBools}};
+  return kRows;
+}
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,114 @@
+// Chains of elementwise operators run as one node: the same values, also where outputs take the place of inputs.
+#include <cmath>
+
+#include "frontend/ops/builder.h"
+#include "frontend/ops/interpret.h"
+#include "tests/backends/cpu_testing.h"
+
+namespace onnxtrain {
+namespace {
+
+Type F(Shape shape) { return {DType::kFloat32, std::move(shape)}; }
+
+size_t CountOps(const Graph& graph, std::string_view op) {
+  return std::count_if(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) { return n.op == op; });
+}
+
+// Runs the program and compares all outputs, those `into` inputs included. Returns the legalized graph.
+Graph CheckAgainstHost(const Graph& graph, std::mt19937& random) {
+  BoundProgram program(Cpu(), graph);
+  std::map<std::string, HostTensor> inputs;
+  for (const GraphInput& input : graph.inputs()) {
+    inputs[input.name] = RandomTensor(graph.type(input.value), random, 0.5, 2);
+    program.Set(input.name, inputs[input.name]);
+  }
+  const auto want = Interpret(graph, inputs);
+  EXPECT_TRUE(want.ok()) << want.status().message();
+  program.Run();
+  for (size_t o = 0; o < graph.outputs().size(); ++o) {
+    const HostTensor got = program.Get(graph.outputs()[o].name);
+    for (int64_t i = 0; i < got.size(); ++i) {
+      const double expected = (*want)[o].At(i);
+      if (std::abs(got.At(i) - expected) <= 1e-4 * std::max(1.0, std::abs(expected))) continue;
+      ADD_FAILURE() << "output " << o << " element " << i << ": " << got.At(i) << " for " << expected;
+      break;
+    }
+  }
+  return program.graph();
+}
+
+TEST(CpuFuse, UpdateOfAdamIsOneNodeInPlace) {
+  Graph graph;
+  Builder b(&graph);
+  const Type type = F({5000});
+  const Val p = b.Input(InputKind::kParameter, "p", type), m = b.Input(InputKind::kState, "m", type);
+  const Val v = b.Input(InputKind::kState, "v", type), g = b.Input(InputKind::kFeed, "g", type);
+  const Val lr = b.Input(InputKind::kFeed, "lr", F({}));
+  const Val apply = Greater(lr, b.Scalar(DType::kFloat32, 1));
+  const Val m2 = m * 0.9 + g * 0.1, v2 = v * 0.99 + g * g * 0.01;
+  const Val p2 = p - lr * (m2 / (Sqrt(v2) + 1e-8));
+  graph.AddOutput("p2", Where(apply, p2, p).id(), p.id());
+  graph.AddOutput("m2", Where(apply, m2, m).id(), m.id());
+  graph.AddOutput("v2", Where(apply, v2, v).id(), v.id());
+  std::mt19937 random(1);
+  for (int i = 0; i < 4; ++i) {  // lr on both sides of 1
+    const Graph legal = CheckAgainstHost(graph, random);
+    EXPECT_EQ(CountOps(legal, "cpu.Fused"), 1);
+    EXPECT_EQ(CountOps(legal, "Mul"), 0);
+  }
+}
+
+TEST(CpuFuse, ChainIsBrokenByAProductOfItsOwnValues) {
+  // a → relu → product → relu' · relu: one node for both elementwise parts would have to run before itself.
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kFeed, "x", F({8, 8}));
+  const Val a = Sqrt(x * 2.0);
+  const Val y = MatMul(a, a);
+  const Val z = Exp(y * 0.01) * a;
+  graph.AddOutput("z", z.id());
+  std::mt19937 random(2);
+  EXPECT_EQ(CountOps(CheckAgainstHost(graph, random), "cpu.Fused"), 2);
+}
+
+TEST(CpuFuse, RandomGraphs) {
+  const Shape full = {3, 5, 70};
+  const Shape shapes[] = {full, {70}, {5, 1}, {}, {3, 1, 1}, {1, 5, 70}};
+  for (int round = 0; round < 60 && !testing::Test::HasFailure(); ++round) {
+    std::mt19937 random(round);
+    const auto pick = [&](size_t n) { return static_cast<size_t>(random() % n); };
+    Graph graph;
+    Builder b(&graph);
+    std::vector<Val> values;
+    for (size_t i = 0; i < 6; ++i) values.push_back(b.Input(InputKind::kState, StrCat("x", i), F(shapes[i])));
+    values.push_back(b.Input(InputKind::kState, "x6", F(full)));
+    for (int i = 0; i < 30; ++i) {
+      const Val x = values[pick(values.size())], y = values[values.size() - 1 - pick(4)];
+      Val z;
+      switch (pick(7)) {
+        case 0: z = x + y; break;
+        case 1: z = x * 0.5 - y; break;
+        case 2: z = b.Op("Max", {x, y}); break;
+        case 3: z = Where(Greater(x, y), x, y * 0.3); break;
+        case 4: z = Tanh(x); break;
+        case 5: z = Sigmoid(y) * x; break;
+        default: z = b.Op("Cast", {Less(x, y)}, {{"to", std::string("f32")}}) + y; break;
+      }
+      ASSERT_TRUE(b.status().ok()) << b.status().message();
+      values.push_back(z);
+    }
+    size_t outputs = 0;
+    for (size_t i = 7; i < values.size(); ++i) {
+      if (values[i].shape() != full || pick(3) == 0) continue;
+      const bool into = outputs < 2;
+      graph.AddOutput(StrCat("y", outputs), values[i].id(), into ? values[outputs == 0 ? 0 : 6].id() : kNoValue);
+      ++outputs;
+    }
+    if (outputs == 0) continue;
+    SCOPED_TRACE(round);
+    CheckAgainstHost(graph, random);
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain
