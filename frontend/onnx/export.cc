@@ -49,7 +49,7 @@ onnx::AttributeProto* FindAttribute(onnx::NodeProto* node, std::string_view name
 class Exporter {
  public:
   Exporter(onnx::ModelProto* model, const std::string& source, const std::string& target)
-      : graph_(model->mutable_graph()), files_(source), target_(target) {}
+      : model_(model), graph_(model->mutable_graph()), files_(source), target_(target) {}
 
   absl::StatusOr<std::vector<std::string>> Edit(const std::map<std::string, HostTensor>& weights) {
     Index();
@@ -58,6 +58,7 @@ class Exporter {
     }
     RETURN_IF_ERROR(GatherExternal());
     LeaveTrainingMode();
+    RemoveReplacedNodes();
     return Notes();
   }
 
@@ -124,24 +125,34 @@ class Exporter {
     return absl::OkStatus();
   }
 
-  // A copy of an initializer that trained apart from it: the Identity that read it becomes a Constant of the same output.
+  // A copy of an initializer that trained apart from it: an initializer takes the place of the Identity that made it.
   absl::Status Separate(const HostTensor& value, onnx::NodeProto* node) {
     auto it = initializers_.find(node->input(0));
     if (it == initializers_.end()) return Invalid("is a copy of what is no initializer");
     ASSIGN_OR_RETURN(const HostTensor stored, Current(*it->second));
     ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, stored));
-    onnx::TensorProto tensor;
-    tensor.set_data_type(it->second->data_type());
-    *tensor.mutable_dims() = it->second->dims();
-    tensor.set_raw_data(cast.bytes().data(), cast.bytes().size());
-    node->set_op_type("Constant");
-    node->clear_input();
-    onnx::AttributeProto* attribute = node->add_attribute();
-    attribute->set_name("value");
-    attribute->set_type(onnx::AttributeProto::TENSOR);
-    *attribute->mutable_t() = std::move(tensor);
-    ++separated_;
+    onnx::TensorProto* copy = graph_->add_initializer();
+    copy->set_name(node->output(0));
+    copy->set_data_type(it->second->data_type());
+    *copy->mutable_dims() = it->second->dims();
+    copy->set_raw_data(cast.bytes().data(), cast.bytes().size());
+    if (model_->ir_version() < 4) ListAsInput(*copy);
+    replaced_nodes_.insert(node);
     return absl::OkStatus();
+  }
+
+  // Before IR version 4, initializers had to be graph inputs as well.
+  void ListAsInput(const onnx::TensorProto& tensor) {
+    onnx::ValueInfoProto* input = graph_->add_input();
+    input->set_name(tensor.name());
+    auto* type = input->mutable_type()->mutable_tensor_type();
+    type->set_elem_type(tensor.data_type());
+    for (int64_t d : tensor.dims()) type->mutable_shape()->add_dim()->set_dim_value(d);
+  }
+
+  void RemoveReplacedNodes() {
+    auto* nodes = graph_->mutable_node();
+    nodes->erase(std::remove_if(nodes->begin(), nodes->end(), [&](const auto& node) { return replaced_nodes_.count(&node) > 0; }), nodes->end());
   }
 
   // External data of the source, replaced or not, goes into one file beside the target.
@@ -217,12 +228,13 @@ class Exporter {
     };
     note(initializers_changed_, "initializers replaced");
     note(constants_changed_, "Constant nodes replaced");
-    note(separated_, "Identity nodes over shared initializers became Constants: the copies trained apart");
+    note(static_cast<int>(replaced_nodes_.size()), "Identity nodes over shared initializers became initializers: the copies trained apart");
     note(modes_changed_, "BatchNormalization or Dropout nodes set to inference mode");
     note(external_tensors_, "tensors written as external data");
     return notes;
   }
 
+  onnx::ModelProto* model_;
   onnx::GraphProto* graph_;
   ExternalFiles files_;
   std::string target_;
@@ -230,8 +242,9 @@ class Exporter {
   std::map<std::string, onnx::NodeProto*> producers_;
   std::set<std::string> read_;
   std::map<const onnx::TensorProto*, HostTensor> replaced_external_;
+  std::set<const onnx::NodeProto*> replaced_nodes_;
   std::vector<std::byte> external_;
-  int initializers_changed_ = 0, constants_changed_ = 0, separated_ = 0, modes_changed_ = 0, external_tensors_ = 0;
+  int initializers_changed_ = 0, constants_changed_ = 0, modes_changed_ = 0, external_tensors_ = 0;
 };
 
 absl::Status Write(const onnx::ModelProto& model, const Exporter& exporter, const std::string& target) {

@@ -120,6 +120,7 @@ class Importer {
   std::vector<std::pair<ValueId, ValueId>> update_values_;  // state, new value
   std::vector<std::string> errors_;
   absl::StatusCode error_code_ = absl::StatusCode::kOk;
+  int copies_ = 0;                                // initializers that the exporter had merged
   int64_t nodes_expanded_ = 0;                    // of functions and branches
   Val random_key_;
   std::vector<std::string> notes_;

@@ -17,8 +17,8 @@ class Sweeper {
   Graph Sweep() {
     MarkLive();
     Graph to;
-    for (const GraphInput& input : from_.inputs()) {
-      if (live_[input.value] || input.kind == InputKind::kFeed) map_[input.value] = to.AddInput(input.kind, input.name, from_.type(input.value));
+    for (const GraphInput* input : OrderedInputs()) {
+      if (live_[input->value] || input->kind == InputKind::kFeed) map_[input->value] = to.AddInput(input->kind, input->name, from_.type(input->value));
     }
     for (const Node& node : from_.nodes()) {
       if (IsLive(node)) Copy(node, &to);
@@ -34,6 +34,20 @@ class Sweeper {
  private:
   bool IsLive(const Node& node) const {
     return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return live_[v]; });
+  }
+
+  // Feeds in the model's order, then weights in the order in which the graph reads them: by layers.
+  std::vector<const GraphInput*> OrderedInputs() const {
+    std::vector<const GraphInput*> inputs;
+    for (const GraphInput& input : from_.inputs()) inputs.push_back(&input);
+    const auto readers = Readers(from_);
+    auto key = [&](const GraphInput* input) {
+      if (input->kind == InputKind::kFeed) return -1;
+      const auto& nodes = readers[input->value];
+      return nodes.empty() ? static_cast<int32_t>(from_.nodes().size()) : nodes.front();
+    };
+    std::stable_sort(inputs.begin(), inputs.end(), [&](auto* a, auto* b) { return key(a) < key(b); });
+    return inputs;
   }
 
   void MarkLive() {
@@ -116,6 +130,7 @@ void Importer::MakeNotes() {
     if (op == "Softmax" || op == "LogSoftmax" || op == "Sigmoid") notes_.push_back(StrCat("output '", Printable(name), "' ends in ", op));
   }
   if (!options_.training) return;
+  if (copies_ > 0) notes_.push_back(StrCat("initializers that the exporter had merged because their bytes were equal: ", copies_, ", trained apart"));
   if (counts["Dropout"] > 0 && options_.dropout < 0) {
     notes_.push_back(StrCat("Dropout nodes: ", counts["Dropout"], ", with the ratio and mode that the file gives them"));
   }
@@ -135,8 +150,11 @@ ImportedModel Importer::Finish() {
   }
   Sweeper sweeper(graph_);
   ImportedModel imported{.graph = sweeper.Sweep()};
-  for (Weight& weight : weights_) {
-    if (sweeper.Map(weight.value) == kNoValue) continue;
+  std::map<ValueId, Weight*> by_value;
+  for (Weight& weight : weights_) by_value[sweeper.Map(weight.value)] = &weight;
+  for (const GraphInput& input : imported.graph.inputs()) {
+    if (input.kind == InputKind::kFeed) continue;
+    Weight& weight = *by_value.at(input.value);
     imported.weights.push_back({.name = weight.name, .value = std::move(weight.tensor), .consumer = std::move(weight.consumer)});
   }
   imported.outputs = outputs_;

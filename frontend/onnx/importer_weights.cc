@@ -72,10 +72,16 @@ bool Importer::IsConstant(const ParsedGraph& graph, const std::string& name, con
 }
 
 Val Importer::AddWeight(const std::string& name, HostTensor tensor, const ParsedNode& reader) {
+  const ParsedNode* consumer = &reader;
+  if (auto it = readers_.find(name); it != readers_.end()) {
+    auto works = [](const ParsedNode* node) { return node->op_type != "Identity"; };
+    auto found = std::find_if(it->second.begin(), it->second.end(), works);
+    if (found != it->second.end()) consumer = *found;
+  }
   const Val v = builder_.Input(InputKind::kParameter, name, tensor.type());
   weight_of_[v.id()] = weights_.size();
   weights_.push_back({.value = v.id(), .name = name, .tensor = std::move(tensor),
-                      .consumer = StrCat(reader.op_type, " ", reader.source)});
+                      .consumer = StrCat(consumer->op_type, " ", consumer->source)});
   return v;
 }
 
@@ -109,23 +115,20 @@ absl::Status Importer::ImportConstant(ImportScope& scope, const ParsedNode& node
   HostTensor mapped = Mapped(value);
   const bool weight = IsFloat(value.dtype()) && value.size() > 1 && scope.graph == &model_.graph;
   if (!weight) return Bind(scope, node, {builder_.Constant(std::move(mapped))}), absl::OkStatus();
-  auto readers = readers_.find(node.outputs[0]);
-  const ParsedNode& reader = readers == readers_.end() ? node : *readers->second[0];
-  return Bind(scope, node, {AddWeight(node.outputs[0], std::move(mapped), reader)}), absl::OkStatus();
+  return Bind(scope, node, {AddWeight(node.outputs[0], std::move(mapped), node)}), absl::OkStatus();
 }
 
-// Exporters that merge initializers of equal bytes read the copies through Identity nodes. Vectors of a freshly made
-// model (biases, statistics) are equal by chance: each is a weight of its own, named by the Identity's output. Matrices
-// are equal because they are tied.
+// PyTorch's exporter merges initializers of equal bytes and reads the copies through Identity nodes. In a freshly made
+// model they are equal by chance (biases, statistics, layers cloned from one): each copy is a weight of its own, named by
+// the Identity's output. Weights that are really tied are one initializer with several direct readers.
 bool Importer::ImportSharedIdentity(ImportScope& scope, const ParsedNode& node) {
   if (options_.conformance || scope.graph != &model_.graph || !node.domain.empty() || node.op_type != "Identity") return false;
   if (node.inputs.size() != 1 || node.outputs.size() != 1 || node.outputs[0].empty()) return false;
   auto it = model_.graph.initializers.find(node.inputs[0]);
-  if (it == model_.graph.initializers.end() || it->second.shape().size() != 1 || !IsFloat(it->second.dtype())) return false;
-  auto readers = readers_.find(node.outputs[0]);
-  if (readers_[node.inputs[0]].size() < 2 || readers == readers_.end()) return false;
+  if (it == model_.graph.initializers.end() || readers_[node.inputs[0]].size() < 2) return false;
   if (IsConstant(model_.graph, node.outputs[0], it->second)) return false;
-  Bind(scope, node, {AddWeight(node.outputs[0], Mapped(it->second), *readers->second[0])});
+  Bind(scope, node, {AddWeight(node.outputs[0], Mapped(it->second), node)});
+  ++copies_;
   return true;
 }
 

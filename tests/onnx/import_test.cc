@@ -242,8 +242,8 @@ TEST(Import, BatchNormStatisticsAreState) {
   EXPECT_TRUE(frozen->state_updates.empty());
 }
 
-// Exporters merge equal vectors and read the copies through Identity nodes.
-TEST(Import, CopiesOfVectorsAreWeightsOfTheirOwn) {
+// Exporters merge initializers of equal bytes and read the copies through Identity nodes.
+TEST(Import, MergedCopiesAreWeightsOfTheirOwn) {
   onnx::ModelProto proto = BatchNormModel();
   AddNode(&proto, "Identity", {"mean"}, {"mean2"});
   AddNode(&proto, "Identity", {"var"}, {"var2"});
