@@ -199,26 +199,37 @@ class Exporter {
     }
   }
 
-  // Statistics outputs exist in training mode alone: they may go if nobody reads them.
+  // Training mode is an attribute since opset 14 and before that the presence of statistics outputs. These exist in
+  // training mode alone and may go if nobody reads them.
   void LeaveTrainingMode(onnx::NodeProto* node) {
     onnx::AttributeProto* mode = FindAttribute(node, "training_mode");
-    if (mode == nullptr || mode->i() == 0) return;
+    const bool training = mode != nullptr ? mode->i() != 0 : node->output_size() > 1;
+    if (!training) return;
     for (int i = 1; i < node->output_size(); ++i) {
       if (read_.count(node->output(i)) > 0) return;
     }
-    mode->set_i(0);
+    if (mode != nullptr) mode->set_i(0);
     while (node->output_size() > 1) node->mutable_output()->RemoveLast();
     ++modes_changed_;
   }
 
   void DisableDropout(onnx::NodeProto* node) {
     if (node->input_size() < 3 || node->input(2).empty()) return;
-    auto it = initializers_.find(node->input(2));
-    if (it == initializers_.end()) return;
-    auto value = Current(*it->second);
+    const onnx::TensorProto* mode = KnownTensor(node->input(2));
+    if (mode == nullptr) return;
+    auto value = Current(*mode);
     if (!value.ok() || value->size() != 1 || value->IntAt(0) == 0) return;
     node->mutable_input()->RemoveLast();  // absent: inference
     ++modes_changed_;
+  }
+
+  // The tensor of an initializer or of a Constant node; null for anything else.
+  const onnx::TensorProto* KnownTensor(const std::string& name) {
+    if (auto it = initializers_.find(name); it != initializers_.end()) return it->second;
+    auto it = producers_.find(name);
+    if (it == producers_.end() || !IsOnnx(*it->second, "Constant")) return nullptr;
+    const onnx::AttributeProto* value = FindAttribute(it->second, "value");
+    return value != nullptr && value->has_t() ? &value->t() : nullptr;
   }
 
   std::vector<std::string> Notes() const {

@@ -48,7 +48,8 @@ TEST(JudgeWeights, WhatTrainingLeaves) {
   EXPECT_TRUE(JudgeWeights({{"w", Drawn({64, 128}, [&] { return tails(random); })}}).trained);
   EXPECT_TRUE(JudgeWeights({{"w", Drawn({64, 128}, [&] { return 0.01 + normal(random); })}}).trained);
   const HostTensor drawn = Drawn({64, 128}, [&] { return normal(random); });
-  EXPECT_TRUE(JudgeWeights({{"w", drawn}, {"bn.mean", Drawn({8}, [] { return 0.3; }), true}}).trained);
+  // Statistics move when a new model is traced in training mode.
+  EXPECT_FALSE(JudgeWeights({{"w", drawn}, {"bn.mean", Drawn({8}, [] { return 0.3; }), true}}).trained);
   EXPECT_FALSE(JudgeWeights({{"w", drawn}, {"bn.mean", Drawn({8}, [] { return 0.0; }), true}, {"bn.var", Drawn({8}, [] { return 1.0; }), true}}).trained);
 }
 

@@ -51,24 +51,13 @@ bool LooksDrawn(const HostTensor& t) {
   return centred && (LooksUniform(m, n) || LooksNormal(m, n));
 }
 
-bool Untouched(const HostTensor& t) {
-  const double first = t.size() > 0 ? t.At(0) : 0;
-  for (int64_t i = 0; i < t.size(); ++i) {
-    if (t.At(i) != first) return false;
-  }
-  return first == 0 || first == 1;
-}
-
 }  // namespace
 
 WeightOrigin JudgeWeights(const std::vector<NamedWeight>& weights) {
   double drawn = 0, other = 0;
   for (const NamedWeight& w : weights) {
-    if (!IsFloat(w.value.dtype())) continue;
-    if (w.statistics) {
-      if (!Untouched(w.value)) return {true, StrCat("the running statistics '", w.name, "' are not those of a new model")};
-      continue;
-    }
+    // Running statistics tell nothing: an exporter that traces a new model in training mode moves them.
+    if (!IsFloat(w.value.dtype()) || w.statistics) continue;
     constexpr int64_t kEnough = 200;
     if (w.value.type().rank() < 2 || w.value.size() < kEnough) continue;
     (LooksDrawn(w.value) ? drawn : other) += static_cast<double>(w.value.size());
