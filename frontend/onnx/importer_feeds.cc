@@ -21,18 +21,21 @@ void Importer::CollectDimNames() {
   }
 }
 
-// Exports for a fixed batch have it as the leading extent of their inputs.
+// Exports for a fixed batch have it as the leading extent of their inputs, none of which is free then.
 void Importer::FindFrozenBatch() {
   batch_ = std::max<int64_t>(options_.batch, 1);
   int64_t fixed = 0;
+  bool free = false;
   for (const ParsedValue& input : model_.graph.inputs) {
     if (!input.dtype || model_.graph.initializers.count(input.name) > 0 || needed_names_.count(input.name) == 0) continue;
     auto given = options_.input_shapes.find(input.name);
     const bool has_given = given != options_.input_shapes.end() && !given->second.empty();
     if (has_given && options_.batch == 0) batch_ = given->second[0];
-    if (fixed == 0 && input.has_shape && !input.dims.empty() && input.dims[0] > 0) fixed = input.dims[0];
+    if (!input.has_shape || input.dims.empty()) continue;
+    free |= input.dims[0] < 0;
+    if (fixed == 0) fixed = input.dims[0];
   }
-  if (!options_.conformance && fixed > 0 && fixed != batch_ && (options_.batch > 0 || !options_.input_shapes.empty())) {
+  if (!options_.conformance && !free && fixed > 0 && fixed != batch_ && (options_.batch > 0 || !options_.input_shapes.empty())) {
     frozen_batch_ = fixed;
   }
 }
