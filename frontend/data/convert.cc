@@ -14,9 +14,15 @@ namespace onnxtrain {
 namespace {
 
 // Stored forms whose C++ type alone would not tell them apart.
-struct Half { uint16_t bits; };
-struct BFloat16 { uint16_t bits; };
-struct Bool { uint8_t value; };
+struct Half {
+  uint16_t bits;
+};
+struct BFloat16 {
+  uint16_t bits;
+};
+struct Bool {
+  uint8_t value;
+};
 
 template <typename T>
 using Tag = std::type_identity<T>;
@@ -24,19 +30,32 @@ using Tag = std::type_identity<T>;
 template <typename F>
 decltype(auto) Visit(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kFloat32: return f(Tag<float>());
-    case DType::kFloat64: return f(Tag<double>());
-    case DType::kFloat16: return f(Tag<Half>());
-    case DType::kBFloat16: return f(Tag<BFloat16>());
-    case DType::kInt8: return f(Tag<int8_t>());
-    case DType::kInt16: return f(Tag<int16_t>());
-    case DType::kInt32: return f(Tag<int32_t>());
-    case DType::kInt64: return f(Tag<int64_t>());
-    case DType::kUInt8: return f(Tag<uint8_t>());
-    case DType::kUInt16: return f(Tag<uint16_t>());
-    case DType::kUInt32: return f(Tag<uint32_t>());
-    case DType::kUInt64: return f(Tag<uint64_t>());
-    case DType::kBool: return f(Tag<Bool>());
+    case DType::kFloat32:
+      return f(Tag<float>());
+    case DType::kFloat64:
+      return f(Tag<double>());
+    case DType::kFloat16:
+      return f(Tag<Half>());
+    case DType::kBFloat16:
+      return f(Tag<BFloat16>());
+    case DType::kInt8:
+      return f(Tag<int8_t>());
+    case DType::kInt16:
+      return f(Tag<int16_t>());
+    case DType::kInt32:
+      return f(Tag<int32_t>());
+    case DType::kInt64:
+      return f(Tag<int64_t>());
+    case DType::kUInt8:
+      return f(Tag<uint8_t>());
+    case DType::kUInt16:
+      return f(Tag<uint16_t>());
+    case DType::kUInt32:
+      return f(Tag<uint32_t>());
+    case DType::kUInt64:
+      return f(Tag<uint64_t>());
+    case DType::kBool:
+      return f(Tag<Bool>());
   }
   std::abort();
 }
@@ -46,7 +65,9 @@ inline float ValueOf(Half h) { return HalfToFloat(h.bits); }
 inline float ValueOf(BFloat16 b) { return BFloat16ToFloat(b.bits); }
 inline uint8_t ValueOf(Bool b) { return b.value != 0; }
 template <typename T>
-T ValueOf(T v) { return v; }
+T ValueOf(T v) {
+  return v;
+}
 
 template <typename T>
 inline constexpr bool kStoresInteger = std::is_integral_v<T>;
@@ -95,7 +116,8 @@ void Normalize(const Normalization& norm, const From* from, int64_t n, To* to) {
 }
 
 // One value for all channels, or one for each. The default stands for none.
-absl::StatusOr<std::vector<double>> PerChannel(const char* what, std::vector<double> values, double none, int64_t channels) {
+absl::StatusOr<std::vector<double>> PerChannel(const char* what, std::vector<double> values, double none,
+                                               int64_t channels) {
   if (values.empty()) values.push_back(none);
   if (values.size() == 1) values.resize(channels, values[0]);
   if (static_cast<int64_t>(values.size()) != channels) {
@@ -105,7 +127,8 @@ absl::StatusOr<std::vector<double>> PerChannel(const char* what, std::vector<dou
 }
 
 absl::StatusOr<Normalization> MakeNormalization(const FeedSpec& spec) {
-  if (!IsFloat(spec.sample.dtype)) return Invalid("images are normalized for float inputs only, this one is ", NameOf(spec.sample.dtype));
+  if (!IsFloat(spec.sample.dtype))
+    return Invalid("images are normalized for float inputs only, this one is ", NameOf(spec.sample.dtype));
   const Shape& shape = spec.sample.shape;
   const bool one = spec.mean.size() <= 1 && spec.std.size() <= 1;
   if (!one && (spec.channel_axis < 0 || spec.channel_axis >= spec.sample.rank())) {
@@ -138,13 +161,14 @@ absl::Status CheckColumns(const Dataset& data, const FeedSpec& spec) {
   if (total == spec.sample.elements()) return absl::OkStatus();
   const Column& first = data.columns()[spec.columns[0]];
   return Invalid("expected ", ToString(spec.sample), " = ", spec.sample.elements(), " values per sample, got ", total,
-                 " (", spec.columns.size() == 1 ? "" : StrCat(spec.columns.size(), " columns like "), "column '", first.name,
-                 "' ", ToString(first.sample), ")");
+                 " (", spec.columns.size() == 1 ? "" : StrCat(spec.columns.size(), " columns like "), "column '",
+                 first.name, "' ", ToString(first.sample), ")");
 }
 
 }  // namespace
 
-absl::Status ConvertValues(DType from_type, std::span<const std::byte> from, DType to_type, std::byte* to, int64_t stride) {
+absl::Status ConvertValues(DType from_type, std::span<const std::byte> from, DType to_type, std::byte* to,
+                           int64_t stride) {
   const auto n = static_cast<int64_t>(from.size() / SizeOf(from_type));
   if (from_type == to_type && stride == 1) {
     if (n > 0) std::memcpy(to, from.data(), from.size());
@@ -157,8 +181,8 @@ absl::Status ConvertValues(DType from_type, std::span<const std::byte> from, DTy
   });
 }
 
-void NormalizeValues(const Normalization& normalization, DType from_type, std::span<const std::byte> from, DType to_type,
-                     std::byte* to) {
+void NormalizeValues(const Normalization& normalization, DType from_type, std::span<const std::byte> from,
+                     DType to_type, std::byte* to) {
   CHECK(IsFloat(to_type));
   const auto n = static_cast<int64_t>(from.size() / SizeOf(from_type));
   Visit(from_type, [&]<typename From>(Tag<From>) {

@@ -12,9 +12,10 @@
 
 namespace onnxtrain {
 
-// Converts `from.size() / SizeOf(from_type)` values to elements 0, stride, 2·stride… of `to`. Floats become integers only
-// if they are integers in range; otherwise fails naming the value. Rounds to nearest even.
-absl::Status ConvertValues(DType from_type, std::span<const std::byte> from, DType to_type, std::byte* to, int64_t stride);
+// Converts `from.size() / SizeOf(from_type)` values to elements 0, stride, 2·stride… of `to`. Floats become integers
+// only if they are integers in range; otherwise fails naming the value. Rounds to nearest even.
+absl::Status ConvertValues(DType from_type, std::span<const std::byte> from, DType to_type, std::byte* to,
+                           int64_t stride);
 
 // y[j] = (x[j] · scale − mean[c]) / std[c] in double, where c = (j / inner) mod channels. `to_type` is a float type.
 struct Normalization {
@@ -22,8 +23,8 @@ struct Normalization {
   std::vector<double> mean, std;  // one per channel
   int64_t inner = 1;
 };
-void NormalizeValues(const Normalization& normalization, DType from_type, std::span<const std::byte> from, DType to_type,
-                     std::byte* to);
+void NormalizeValues(const Normalization& normalization, DType from_type, std::span<const std::byte> from,
+                     DType to_type, std::byte* to);
 
 // Fills the places of one feed in a batch.
 class FeedWriter {

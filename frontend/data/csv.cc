@@ -208,8 +208,8 @@ absl::StatusOr<std::vector<bool>> LabelColumns(const std::vector<std::string>& n
     size_t index = it - names.begin();
     if (it == names.end() && !Parse(name, &index)) index = names.size();
     if (index >= names.size()) {
-      return absl::NotFoundError(StrCat("there is no column '", name, "' among ", names.size(), " columns from '", names[0],
-                                        "' to '", names.back(), "'"));
+      return absl::NotFoundError(StrCat("there is no column '", name, "' among ", names.size(), " columns from '",
+                                        names[0], "' to '", names.back(), "'"));
     }
     is_label[index] = true;
   }
@@ -219,7 +219,9 @@ absl::StatusOr<std::vector<bool>> LabelColumns(const std::vector<std::string>& n
 class Table {
  public:
   Table(std::string path, ReadFn read, char separator, const DatasetOptions& options)
-      : path_(std::move(path)), reader_(std::move(read), separator), options_(options),
+      : path_(std::move(path)),
+        reader_(std::move(read), separator),
+        options_(options),
         limit_(options.max_bytes != 0 ? options.max_bytes : DefaultMemoryLimit()) {}
 
   absl::StatusOr<std::shared_ptr<const Dataset>> Load() {

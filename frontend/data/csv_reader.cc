@@ -20,7 +20,8 @@ size_t SequenceLength(std::string_view s) {
     return ok ? 3 : 0;
   }
   if (lead >= 0xF0 && lead <= 0xF4) {
-    const bool ok = tail(1) && tail(2) && tail(3) && !(lead == 0xF0 && second < 0x90) && !(lead == 0xF4 && second > 0x8F);
+    const bool ok =
+        tail(1) && tail(2) && tail(3) && !(lead == 0xF0 && second < 0x90) && !(lead == 0xF4 && second > 0x8F);
     return ok ? 4 : 0;
   }
   return 0;

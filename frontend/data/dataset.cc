@@ -18,8 +18,7 @@ Opened OpenNpz(const std::string& path, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(NamedArrays arrays, ReadNpz(path, options.max_bytes));
   std::vector<NamedTensor> columns;
   for (auto& [name, tensor] : arrays) columns.push_back({std::move(name), std::move(tensor)});
-  auto dataset =
-      MakeMemoryDataset(std::move(columns), [path](int64_t i) { return StrCat(path, ": sample ", i); });
+  auto dataset = MakeMemoryDataset(std::move(columns), [path](int64_t i) { return StrCat(path, ": sample ", i); });
   if (!dataset.ok()) return Annotate(dataset.status(), StrCat(path, ": "));
   return dataset;
 }
@@ -32,8 +31,8 @@ struct Format {
   Opened (*open)(const std::string& path, const DatasetOptions& options);
 };
 constexpr Format kFormats[] = {
-    {".npz", OpenNpz},       {".npy", OpenNpy},  {".csv", OpenCommas}, {".csv.gz", OpenCommas},
-    {".tsv", OpenTabs},      {".tsv.gz", OpenTabs},
+    {".npz", OpenNpz},       {".npy", OpenNpy},  {".csv", OpenCommas},
+    {".csv.gz", OpenCommas}, {".tsv", OpenTabs}, {".tsv.gz", OpenTabs},
 };
 
 }  // namespace

@@ -38,19 +38,20 @@ class Dataset {
 enum class Header { kAuto, kYes, kNo };
 
 struct DatasetOptions {
-  Header header = Header::kAuto;          // CSV
-  std::vector<std::string> label;         // CSV: columns by name or 0-based index that are the label; default: the last
-  std::vector<std::string> class_names;   // CSV: fixed class order, from training; empty: sorted as found
-  bool eval_split = false;                // an MNIST folder: the t10k files instead of train
-  int64_t max_bytes = 0;                  // most memory to hold samples in; 0: half of what the process may use
+  Header header = Header::kAuto;         // CSV
+  std::vector<std::string> label;        // CSV: columns by name or 0-based index that are the label; default: the last
+  std::vector<std::string> class_names;  // CSV: fixed class order, from training; empty: sorted as found
+  bool eval_split = false;               // an MNIST folder: the t10k files instead of train
+  int64_t max_bytes = 0;                 // most memory to hold samples in; 0: half of what is left
 };
 
-// By what the path is: .npz, .npy, .csv/.tsv (also with .gz), an idx file or a folder with MNIST's files (.gz or plain).
-// Every error names the file, and the row or column.
+// By what the path is: .npz, .npy, .csv/.tsv (also with .gz), an idx file or a folder with MNIST's files (.gz or
+// plain). Every error names the file, and the row or column.
 //   npz  columns are the arrays, in the file's order; all of one leading extent
 //   npy  one column, named after the file
 //   idx  columns "image" [28,28] and, where the labels lie beside the images, "label" []
-//   csv  one scalar column per column: i64 where all values are integers, else f64; a label column of names: i64 indices
+//   csv  one scalar column per column: i64 where all values are integers, else f64; a label column of names: i64
+//   indices
 //        into its classes. Without a header the columns are named "0", "1", …; one that the header leaves unnamed "#0"
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenDataset(const std::string& path, const DatasetOptions& options);
 

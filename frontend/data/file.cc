@@ -8,22 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
+#include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
 namespace {
-
-int64_t PhysicalMemory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE); }
-
-// The number in a cgroup's limit file; no limit if there is none.
-int64_t LimitIn(const char* file) {
-  int64_t limit = INT64_MAX;
-  std::ifstream in(file);
-  if (in >> limit && limit > 0) return limit;
-  return INT64_MAX;
-}
 
 std::string Mebibytes(int64_t bytes) { return StrCat((bytes + (1 << 20) - 1) >> 20, " MiB"); }
 
@@ -35,16 +25,13 @@ absl::Status ReadExactly(const ReadFn& read, std::span<std::byte> out) {
   return Invalid("unexpected end of file: ", out.size() - got, " bytes are missing");
 }
 
-int64_t DefaultMemoryLimit() {
-  return std::min({PhysicalMemory(), LimitIn("/sys/fs/cgroup/memory.max"),
-                   LimitIn("/sys/fs/cgroup/memory/memory.limit_in_bytes")}) / 2;
-}
+int64_t DefaultMemoryLimit() { return static_cast<int64_t>(AvailableMemory() / 2); }
 
 absl::Status CheckMemory(int64_t bytes, int64_t limit) {
   if (limit == 0) limit = DefaultMemoryLimit();
   if (bytes <= limit) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      StrCat("needs ", Mebibytes(bytes), " of memory, the limit is ", Mebibytes(limit), " (an .npy is read from disk)"));
+  return absl::ResourceExhaustedError(StrCat("needs ", Mebibytes(bytes), " of memory, the limit is ", Mebibytes(limit),
+                                             " (an .npy is read from disk)"));
 }
 
 absl::StatusOr<int64_t> RegularFileSize(const std::string& path) {

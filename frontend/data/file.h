@@ -20,7 +20,7 @@ absl::Status ReadExactly(const ReadFn& read, std::span<std::byte> out);
 // Deflate packs at most 1032 bytes into one: more was never written, whatever a header declares.
 constexpr int64_t MostInflated(int64_t stored_bytes) { return stored_bytes * 1032 + 1024; }
 
-// Half of what the process may use: physical memory or the cgroup's limit.
+// Half of the memory that the process can still take.
 int64_t DefaultMemoryLimit();
 // Fails with advice when `bytes` exceed `limit`, where a limit of 0 is the default one.
 absl::Status CheckMemory(int64_t bytes, int64_t limit);

@@ -52,8 +52,7 @@ absl::StatusOr<NamedTensor> ReadNamed(const std::string& path, const DatasetOpti
 }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> Make(const std::string& path, std::vector<NamedTensor> columns) {
-  auto dataset =
-      MakeMemoryDataset(std::move(columns), [path](int64_t i) { return StrCat(path, ": sample ", i); });
+  auto dataset = MakeMemoryDataset(std::move(columns), [path](int64_t i) { return StrCat(path, ": sample ", i); });
   if (!dataset.ok()) return Annotate(dataset.status(), StrCat(path, ": "));
   return dataset;
 }
@@ -93,7 +92,8 @@ absl::StatusOr<std::string> FindFile(const fs::path& folder, const std::string& 
   }
   if (error) return Invalid(error.message());
   if (!found) {
-    return absl::NotFoundError(StrCat("no file ", prefix, "… (a data folder holds MNIST's train-images, train-labels, "
+    return absl::NotFoundError(StrCat("no file ", prefix,
+                                      "… (a data folder holds MNIST's train-images, train-labels, "
                                       "t10k-images and t10k-labels)"));
   }
   return (folder / *found).string();
@@ -112,7 +112,8 @@ absl::StatusOr<HostTensor> ReadIdx(const std::string& path, int64_t max_bytes) {
   ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
   ASSIGN_OR_RETURN(const Type type, ReadHeader(file.reader()));
   const auto bytes = static_cast<int64_t>(type.bytes());
-  if (bytes > file.most_bytes()) return Invalid("the header declares ", ToString(type), ", more than the file can hold");
+  if (bytes > file.most_bytes())
+    return Invalid("the header declares ", ToString(type), ", more than the file can hold");
   RETURN_IF_ERROR(CheckMemory(bytes, max_bytes));
   HostTensor tensor(type);
   RETURN_IF_ERROR(ReadExactly(file.reader(), tensor.mutable_bytes()));

@@ -17,8 +17,8 @@ absl::Status ForEachLabel(const Dataset& data, int c, Visitor visit) {
   std::vector<int64_t> labels(column.sample.elements());
   for (int64_t i = 0; i < data.size(); ++i) {
     RETURN_IF_ERROR(data.Read(i, c, raw));
-    absl::Status status = ConvertValues(column.sample.dtype, raw, DType::kInt64,
-                                        reinterpret_cast<std::byte*>(labels.data()), 1);
+    absl::Status status =
+        ConvertValues(column.sample.dtype, raw, DType::kInt64, reinterpret_cast<std::byte*>(labels.data()), 1);
     for (size_t k = 0; k < labels.size() && status.ok(); ++k) status = visit(labels[k]);
     if (!status.ok()) return Annotate(status, StrCat(data.Describe(i), ", column '", column.name, "': "));
   }

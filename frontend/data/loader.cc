@@ -33,7 +33,8 @@ class Schedule {
     const bool resumed = t < first_;
     const int64_t after = t - first_;
     const int64_t epoch = options_.first_epoch + (resumed ? 0 : 1 + after / each_);
-    const int64_t begin = resumed ? options_.first_sample + t * options_.batch_size : after % each_ * options_.batch_size;
+    const int64_t begin =
+        resumed ? options_.first_sample + t * options_.batch_size : after % each_ * options_.batch_size;
     return {epoch, begin, std::min(begin + options_.batch_size, samples_)};
   }
   bool Has(int64_t t) const {
@@ -82,7 +83,9 @@ class Orders {
 class BatchMaker {
  public:
   BatchMaker(std::shared_ptr<const Dataset> data, std::vector<FeedWriter> writers, const LoaderOptions& options)
-      : data_(std::move(data)), writers_(std::move(writers)), schedule_(data_->size(), options),
+      : data_(std::move(data)),
+        writers_(std::move(writers)),
+        schedule_(data_->size(), options),
         orders_(data_->size(), options) {}
 
   const Schedule& schedule() const { return schedule_; }
@@ -201,7 +204,8 @@ class LoaderImpl : public Loader {
 };
 
 absl::Status CheckOptions(int64_t samples, const LoaderOptions& o) {
-  if (o.batch_size < 1 || o.batch_size > int64_t{1} << 40) return Invalid("batch size ", o.batch_size, " is not possible");
+  if (o.batch_size < 1 || o.batch_size > int64_t{1} << 40)
+    return Invalid("batch size ", o.batch_size, " is not possible");
   if (o.num_workers < 0 || o.num_workers > 1024) return Invalid(o.num_workers, " loader threads are not possible");
   if (o.first_epoch < 0 || o.first_sample < 0 || o.first_sample > samples) {
     return Invalid("cannot begin at epoch ", o.first_epoch, ", sample ", o.first_sample, " of ", samples);

@@ -13,11 +13,11 @@ namespace onnxtrain {
 
 // How one column becomes one batch tensor.
 struct FeedSpec {
-  std::string feed;        // the graph input's name, or "label"
+  std::string feed;          // the graph input's name, or "label"
   std::vector<int> columns;  // data set columns; several are concatenated along one new last axis
-  Type sample;             // element type and shape (without the batch axis) that the graph wants
-  // y = (x * scale - mean[c]) / std[c]; c is the channel axis of `sample` (or 0 for one value). Applied to image columns
-  // (Column::image) alone: other numbers come as they are.
+  Type sample;               // element type and shape (without the batch axis) that the graph wants
+  // y = (x * scale - mean[c]) / std[c]; c is the channel axis of `sample` (or 0 for one value). Applied to image
+  // columns (Column::image) alone: other numbers come as they are.
   double scale = 1;
   std::vector<double> mean, std;
   int channel_axis = 0;
@@ -25,8 +25,8 @@ struct FeedSpec {
 
 struct Batch {
   int64_t epoch = 0;
-  std::vector<int64_t> samples;          // indices into the data set
-  std::vector<HostTensor> tensors;       // one per FeedSpec, [batch, sample…]
+  std::vector<int64_t> samples;     // indices into the data set
+  std::vector<HostTensor> tensors;  // one per FeedSpec, [batch, sample…]
 };
 
 struct LoaderOptions {
@@ -34,18 +34,19 @@ struct LoaderOptions {
   bool drop_last = false;
   bool shuffle = false;
   uint64_t seed = 42;
-  int num_workers = 1;       // threads; 0: read in Next()
-  int prefetch_factor = 2;   // batches ahead per worker
+  int num_workers = 1;                        // threads; 0: read in Next()
+  int prefetch_factor = 2;                    // batches ahead per worker
   int64_t first_epoch = 0, first_sample = 0;  // where to begin: (epoch, samples already consumed in it)
-  int64_t epochs = 1;        // how many epochs to deliver; < 0: for ever
+  int64_t epochs = 1;                         // how many epochs to deliver; < 0: for ever
 };
 
 class Loader {
  public:
-  // The data set's columns must fit the specs (same number of elements per sample; element types are converted, floats to
-  // integers only where they are integers). Fails where not a single batch would come: drop_last with too few samples.
-  static absl::StatusOr<std::unique_ptr<Loader>> Create(std::shared_ptr<const Dataset> data, std::vector<FeedSpec> specs,
-                                                        const LoaderOptions& options);
+  // The data set's columns must fit the specs (same number of elements per sample; element types are converted, floats
+  // to integers only where they are integers). Fails where not a single batch would come: drop_last with too few
+  // samples.
+  static absl::StatusOr<std::unique_ptr<Loader>> Create(std::shared_ptr<const Dataset> data,
+                                                        std::vector<FeedSpec> specs, const LoaderOptions& options);
   virtual ~Loader() = default;  // stops and joins the workers
   // The next batch in order, or null after the last. Waits if none is ready. One consumer thread. An error comes where
   // its batch would have come, and again from then on.

@@ -10,7 +10,8 @@ namespace {
 
 class MemoryDataset : public Dataset {
  public:
-  MemoryDataset(std::vector<Column> columns, std::vector<HostTensor> tensors, std::function<std::string(int64_t)> describe)
+  MemoryDataset(std::vector<Column> columns, std::vector<HostTensor> tensors,
+                std::function<std::string(int64_t)> describe)
       : columns_(std::move(columns)), tensors_(std::move(tensors)), describe_(std::move(describe)) {}
 
   int64_t size() const override { return tensors_[0].shape()[0]; }

@@ -12,8 +12,8 @@
 namespace onnxtrain {
 namespace {
 
-constexpr size_t kMagicSize = 8;               // "\x93NUMPY", major, minor
-constexpr uint32_t kMaxHeader = 1 << 16;       // NumPy itself refuses more than 10000
+constexpr size_t kMagicSize = 8;          // "\x93NUMPY", major, minor
+constexpr uint32_t kMaxHeader = 1 << 16;  // NumPy itself refuses more than 10000
 constexpr std::string_view kMagic = "\x93NUMPY";
 
 constexpr std::pair<std::string_view, DType> kDescrs[] = {
@@ -167,7 +167,8 @@ absl::StatusOr<NpyHeader> ParseNpyDict(std::string_view text) {
     return Invalid("bad header at '", in.rest().substr(0, 20), "'");
   }
   if (!in.AtEnd()) return Invalid("text behind the header's dictionary");
-  if (!seen[kDescr] || !seen[kFortran] || !seen[kShape]) return Invalid("the header lacks descr, fortran_order or shape");
+  if (!seen[kDescr] || !seen[kFortran] || !seen[kShape])
+    return Invalid("the header lacks descr, fortran_order or shape");
   return header;
 }
 
@@ -203,7 +204,8 @@ absl::StatusOr<HostTensor> ReadNpy(const ReadFn& read, int64_t size, int64_t max
 absl::StatusOr<std::string> NpyPreamble(const Type& type) {
   for (const auto& [name, dtype] : kDescrs) {
     if (dtype != type.dtype) continue;
-    std::string dict = StrCat("{'descr': '", SizeOf(dtype) == 1 ? "|" : "<", name, "', 'fortran_order': False, 'shape': (");
+    std::string dict =
+        StrCat("{'descr': '", SizeOf(dtype) == 1 ? "|" : "<", name, "', 'fortran_order': False, 'shape': (");
     for (int64_t extent : type.shape) StrAppend(&dict, extent, ", ");
     dict += "), }";
     dict.append((64 - (kMagicSize + 2 + dict.size() + 1) % 64) % 64, ' ');

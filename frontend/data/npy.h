@@ -14,9 +14,9 @@ namespace onnxtrain {
 
 struct NpyHeader {
   Type type;
-  bool fortran = false;     // stored with the first axis running fastest
+  bool fortran = false;  // stored with the first axis running fastest
   bool big_endian = false;
-  int64_t offset = 0;       // where the elements begin in the stream
+  int64_t offset = 0;  // where the elements begin in the stream
 };
 
 // The text between the length field and the elements: "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }".
@@ -30,7 +30,8 @@ absl::StatusOr<NpyHeader> ReadNpyHeader(const ReadFn& read);
 // another size, and an array of more than `max_bytes` (see DatasetOptions), are refused before memory is taken.
 absl::StatusOr<HostTensor> ReadNpy(const ReadFn& read, int64_t size, int64_t max_bytes);
 
-// What stands before the elements of a C-ordered little-endian array; 64-byte aligned. NumPy has no name for bf16: fails.
+// What stands before the elements of a C-ordered little-endian array; 64-byte aligned. NumPy has no name for bf16:
+// fails.
 absl::StatusOr<std::string> NpyPreamble(const Type& type);
 
 // A data set of one column. Arrays up to 64 MiB (and Fortran-ordered ones) are held in memory, larger ones are read

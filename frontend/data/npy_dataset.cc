@@ -56,7 +56,8 @@ class NpyFile : public Dataset {
   std::vector<Column> columns_;
 };
 
-absl::StatusOr<std::shared_ptr<const Dataset>> Open(const std::string& path, int64_t size, const DatasetOptions& options) {
+absl::StatusOr<std::shared_ptr<const Dataset>> Open(const std::string& path, int64_t size,
+                                                    const DatasetOptions& options) {
   const std::string name = std::filesystem::path(path).stem().string();
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return Invalid(std::strerror(errno));

@@ -44,7 +44,8 @@ absl::Status CheckEntry(const zip_stat_t& entry, int64_t file_size) {
   }
   const bool stored = entry.comp_method == ZIP_CM_STORE;
   if (packed < 0 || packed > file_size || size < 0 || size > (stored ? packed : MostInflated(packed))) {
-    return Invalid("corrupt: ", size, " bytes are declared to be packed into ", packed, " bytes of a file of ", file_size);
+    return Invalid("corrupt: ", size, " bytes are declared to be packed into ", packed, " bytes of a file of ",
+                   file_size);
   }
   return absl::OkStatus();
 }
@@ -132,7 +133,8 @@ absl::Status WriteNpz(const std::string& path, const NamedArrays& arrays, bool c
     if (!preamble.ok()) return Annotate(preamble.status(), StrCat(path, ": array '", name, "': "));
     const auto bytes = tensor.bytes();
     contents.push_back(*preamble + std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-    RETURN_IF_ERROR(Annotate(AddEntry(zip->get(), StrCat(name, kSuffix), contents.back(), compressed), StrCat(path, ": ")));
+    RETURN_IF_ERROR(
+        Annotate(AddEntry(zip->get(), StrCat(name, kSuffix), contents.back(), compressed), StrCat(path, ": ")));
   }
   if (zip_close(zip->get()) != 0) return Invalid(path, ": ", zip_strerror(zip->get()));
   zip->release();

@@ -13,7 +13,7 @@ namespace onnxtrain {
 using NamedArrays = std::vector<std::pair<std::string, HostTensor>>;
 
 // All arrays in the file's order, in memory, of any shapes. Sizes are checked against each other (zip directory, .npy
-// header, what deflate can do) and against `max_bytes` (0: half of what the process may use) before memory is taken.
+// header, what deflate can do) and against `max_bytes` (0: half of what is left) before memory is taken.
 // Errors name the file and the array.
 absl::StatusOr<NamedArrays> ReadNpz(const std::string& path, int64_t max_bytes = 0);
 

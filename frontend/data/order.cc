@@ -11,8 +11,7 @@ namespace {
 
 class Words {
  public:
-  Words(uint64_t seed, uint64_t epoch)
-      : key_{Low(seed), High(seed) ^ 0x53485546}, epoch_(epoch) {}
+  Words(uint64_t seed, uint64_t epoch) : key_{Low(seed), High(seed) ^ 0x53485546}, epoch_(epoch) {}
 
   uint64_t Next() {
     if (half_ == 0) block_ = Philox4x32({Low(counter_), High(counter_), Low(epoch_), High(epoch_)}, key_);

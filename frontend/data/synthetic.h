@@ -1,4 +1,5 @@
-// Samples that fit given types, for runs without data: every value is a pure function of (seed, column, sample, element).
+// Samples that fit given types, for runs without data: every value is a pure function of (seed, column, sample,
+// element).
 #pragma once
 
 #include <cstdint>

@@ -54,10 +54,10 @@ TEST(Convert, IntegersThatDoNotFitAreErrors) {
     DType to;
     bool ok;
   } kCases[] = {
-      {127, DType::kInt8, true},     {128, DType::kInt8, false},     {-128, DType::kInt8, true},
-      {-129, DType::kInt8, false},   {255, DType::kUInt8, true},     {256, DType::kUInt8, false},
-      {-1, DType::kUInt8, false},    {2.5, DType::kInt32, false},    {std::nan(""), DType::kInt64, false},
-      {inf, DType::kInt64, false},   {0x1p63, DType::kInt64, false}, {-0x1p63, DType::kInt64, true},
+      {127, DType::kInt8, true},      {128, DType::kInt8, false},      {-128, DType::kInt8, true},
+      {-129, DType::kInt8, false},    {255, DType::kUInt8, true},      {256, DType::kUInt8, false},
+      {-1, DType::kUInt8, false},     {2.5, DType::kInt32, false},     {std::nan(""), DType::kInt64, false},
+      {inf, DType::kInt64, false},    {0x1p63, DType::kInt64, false},  {-0x1p63, DType::kInt64, true},
       {0x1p63, DType::kUInt64, true}, {0x1p64, DType::kUInt64, false}, {-0.0, DType::kUInt8, true},
   };
   for (const auto& c : kCases) {
@@ -89,8 +89,13 @@ std::vector<double> Written(const Dataset& data, const FeedSpec& spec, int64_t i
 }
 
 TEST(FeedWriter, NormalizesChannelsFirstAndLast) {
-  const FeedSpec first{.feed = "x", .columns = {0}, .sample = {DType::kFloat64, {3, 2, 2}}, .scale = 1 / 255.,
-                       .mean = {.1, .2, .3}, .std = {.5, .6, .7}, .channel_axis = 0};
+  const FeedSpec first{.feed = "x",
+                       .columns = {0},
+                       .sample = {DType::kFloat64, {3, 2, 2}},
+                       .scale = 1 / 255.,
+                       .mean = {.1, .2, .3},
+                       .std = {.5, .6, .7},
+                       .channel_axis = 0};
   const std::vector<double> y = Written(*Images({2, 3, 2, 2}), first, 1);
   for (int j = 0; j < 12; ++j) EXPECT_EQ(y[j], ((12 + j) * (1 / 255.) - first.mean[j / 4]) / first.std[j / 4]);
   FeedSpec last = first;
@@ -101,13 +106,15 @@ TEST(FeedWriter, NormalizesChannelsFirstAndLast) {
 }
 
 TEST(FeedWriter, OneMeanServesAllChannelsAndShapesOnlyNeedAsManyValues) {
-  const FeedSpec spec{.feed = "x", .columns = {0}, .sample = {DType::kFloat32, {1, 28, 28}}, .scale = .5, .mean = {3}, .std = {2}};
+  const FeedSpec spec{
+      .feed = "x", .columns = {0}, .sample = {DType::kFloat32, {1, 28, 28}}, .scale = .5, .mean = {3}, .std = {2}};
   const std::vector<double> y = Written(*Images({1, 28, 28}), spec, 0);
   for (int j = 0; j < 784; ++j) EXPECT_EQ(y[j], ((j % 251) * .5 - 3) / 2);
 }
 
 TEST(FeedWriter, OnlyImagesAreNormalized) {
-  const auto data = *InMemoryDataset("mem", {"x"}, {HostTensor::FromDoubles({DType::kFloat32, {1, 2}}, std::vector<double>{1, 2})});
+  const auto data =
+      *InMemoryDataset("mem", {"x"}, {HostTensor::FromDoubles({DType::kFloat32, {1, 2}}, std::vector<double>{1, 2})});
   EXPECT_EQ(Written(*data, {.feed = "x", .columns = {0}, .sample = {DType::kFloat32, {2}}, .scale = 5, .mean = {1}}, 0),
             (std::vector<double>{1, 2}));
 }
@@ -119,8 +126,9 @@ TEST(FeedWriter, ColumnsStandSideBySide) {
        HostTensor::FromInts({7, 8})});
   EXPECT_EQ(Written(*data, {.feed = "x", .columns = {2, 1, 0}, .sample = {DType::kFloat32, {3}}}, 1),
             (std::vector<double>{8, 1.5, 2}));
-  const auto vectors = *InMemoryDataset("mem", {"a", "b"}, {HostTensor::FromInts({DType::kInt64, {1, 2}}, std::vector<int64_t>{1, 2}),
-                                                            HostTensor::FromInts({DType::kInt64, {1, 2}}, std::vector<int64_t>{3, 4})});
+  const auto vectors = *InMemoryDataset("mem", {"a", "b"},
+                                        {HostTensor::FromInts({DType::kInt64, {1, 2}}, std::vector<int64_t>{1, 2}),
+                                         HostTensor::FromInts({DType::kInt64, {1, 2}}, std::vector<int64_t>{3, 4})});
   EXPECT_EQ(Written(*vectors, {.feed = "x", .columns = {0, 1}, .sample = {DType::kFloat32, {2, 2}}}, 0),
             (std::vector<double>{1, 3, 2, 4}));
 }
@@ -136,19 +144,23 @@ TEST(FeedWriter, WhatDoesNotFit) {
   EXPECT_EQ(message({.columns = {1}, .sample = f32}), "input 'x': there is no column 1");
   EXPECT_EQ(message({.columns = {0}, .sample = {DType::kFloat32, {1, 28, 28}}}),
             "input 'x': expected f32[1,28,28] = 784 values per sample, got 12 (column 'image' u8[3,2,2])");
-  EXPECT_EQ(message({.columns = {0}, .sample = f32, .mean = {1, 2}}), "input 'x': mean has 2 values, but there are 3 channels");
+  EXPECT_EQ(message({.columns = {0}, .sample = f32, .mean = {1, 2}}),
+            "input 'x': mean has 2 values, but there are 3 channels");
   EXPECT_EQ(message({.columns = {0}, .sample = f32, .std = {1, 2, 0}}), "input 'x': a std of 0 cannot be divided by");
   EXPECT_EQ(message({.columns = {0}, .sample = f32, .mean = {1, 2, 3}, .channel_axis = 3}),
             "input 'x': channel axis 3 is outside of f32[3,2,2]");
   EXPECT_EQ(message({.columns = {0}, .sample = {DType::kInt64, {12}}, .scale = .5}),
             "input 'x': images are normalized for float inputs only, this one is i64");
-  const auto mixed = *InMemoryDataset("mem", {"a", "b"}, {HostTensor::FromInts({1}), HostTensor({DType::kFloat32, {1, 2}})});
-  EXPECT_EQ(Message(FeedWriter::Create(*mixed, {.feed = "x", .columns = {0, 1}, .sample = {DType::kFloat32, {3}}}).status()),
-            "input 'x': columns 'a' and 'b' differ in size");
+  const auto mixed =
+      *InMemoryDataset("mem", {"a", "b"}, {HostTensor::FromInts({1}), HostTensor({DType::kFloat32, {1, 2}})});
+  EXPECT_EQ(
+      Message(FeedWriter::Create(*mixed, {.feed = "x", .columns = {0, 1}, .sample = {DType::kFloat32, {3}}}).status()),
+      "input 'x': columns 'a' and 'b' differ in size");
 }
 
 TEST(FeedWriter, ABadValueNamesItsRowAndColumn) {
-  const auto data = *InMemoryDataset("mem", {"y"}, {HostTensor::FromDoubles({DType::kFloat64, {2}}, std::vector<double>{1, 2.5})});
+  const auto data =
+      *InMemoryDataset("mem", {"y"}, {HostTensor::FromDoubles({DType::kFloat64, {2}}, std::vector<double>{1, 2.5})});
   const auto writer = FeedWriter::Create(*data, {.feed = "label", .columns = {0}, .sample = {DType::kInt64, {}}});
   ASSERT_TRUE(writer.ok());
   int64_t out;

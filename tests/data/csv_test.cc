@@ -40,7 +40,9 @@ TEST(CsvReader, Records) {
       {"a,b\n1,2\n", {{"a", "b"}, {"1", "2"}}},
       {"a,b\r\n1,2", {{"a", "b"}, {"1", "2"}}},
       {"a,b\r1,2\r", {{"a", "b"}, {"1", "2"}}},
-      {"\xEF\xBB\xBF" "a,b\n", {{"a", "b"}}},
+      {"\xEF\xBB\xBF"
+       "a,b\n",
+       {{"a", "b"}}},
       {"\n\na\n\n\nb\n\n", {{"a"}, {"b"}}},
       {",\n", {{"", ""}}},
       {"a,\n,b", {{"a", ""}, {"", "b"}}},
@@ -70,7 +72,9 @@ TEST(CsvReader, Errors) {
       {"a,b\n1,\"2\" 3\n", "row 2, column 1: text behind the closing quote"},
       {"a,b\n1,2\ncaf\xE9,3\n", "row 3, column 0: the text is not UTF-8 (latin-1?)"},
       {{"a,b\n1,\0\n", 8}, "row 2, column 1: a NUL byte: this is no UTF-8 text"},
-      {"\xFF\xFE" "a", "row 1, column 0: the text is not UTF-8 (latin-1?)"},
+      {"\xFF\xFE"
+       "a",
+       "row 1, column 0: the text is not UTF-8 (latin-1?)"},
       {"\"a\nb\",\xC0\x80\n", "row 1, column 1: the text is not UTF-8 (latin-1?)"},
   };
   for (const auto& c : kCases) {
@@ -87,7 +91,8 @@ TEST(CsvReader, TenMegabytesInAField) {
 }
 
 TEST(CsvReader, Utf8) {
-  for (const char* good : {"", "a", "\xC2\x80", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+  for (const char* good :
+       {"", "a", "\xC2\x80", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
     EXPECT_TRUE(IsUtf8(good)) << good;
   }
   for (const char* bad : {"\x80", "\xC1\xBF", "\xC2", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xE2\x82", "\xF0\x8F\xBF\xBF",
@@ -155,11 +160,11 @@ TEST(Csv, HeaderIsFound) {
   } kCases[] = {
       {"5.1,3.5,setosa\n4.9,3.0,virginica\n", Header::kAuto, "0", 2},
       {"length,width,kind\n4.9,3.0,virginica\n", Header::kAuto, "length", 1},
-      {"x,x\n1,2\n", Header::kAuto, "0", 2},          // two columns cannot have one name
-      {"a,,c\n1,2,3\n", Header::kAuto, "0", 2},       // a missing value
+      {"x,x\n1,2\n", Header::kAuto, "0", 2},     // two columns cannot have one name
+      {"a,,c\n1,2,3\n", Header::kAuto, "0", 2},  // a missing value
       {"a,b\nc,d\n", Header::kNo, "0", 2},
       {"1,2\n3,4\n", Header::kYes, "1", 1},
-      {",b\n3,4\n", Header::kYes, "#0", 1},           // a column without a name
+      {",b\n3,4\n", Header::kYes, "#0", 1},  // a column without a name
   };
   for (const auto& c : kCases) {
     const auto data = Open(c.text, {.header = c.header});
@@ -180,7 +185,8 @@ TEST(Csv, LabelByNameOrIndex) {
   const auto both = Open(text, {.label = {"kind", "2"}});
   ASSERT_TRUE(both.ok());
   EXPECT_EQ((*both)->columns()[2].classes, (std::vector<std::string>{"bad", "good"}));
-  EXPECT_EQ(ErrorOf(text, {.label = {"sort"}}), "t.csv: there is no column 'sort' among 3 columns from 'kind' to 'grade'");
+  EXPECT_EQ(ErrorOf(text, {.label = {"sort"}}),
+            "t.csv: there is no column 'sort' among 3 columns from 'kind' to 'grade'");
   EXPECT_EQ(ErrorOf(text, {.label = {"3"}}), "t.csv: there is no column '3' among 3 columns from 'kind' to 'grade'");
   EXPECT_EQ(ErrorOf(text, {.label = {"-1"}}), "t.csv: there is no column '-1' among 3 columns from 'kind' to 'grade'");
 }
@@ -240,7 +246,8 @@ TEST(Csv, ErrorsOfTheFile) {
   EXPECT_EQ(ErrorOf(",0\n1,2\n", {.header = Header::kYes}), "");  // a table's unnamed index beside numbered columns
   std::string rows;
   for (int i = 0; i < 100000; ++i) rows += "1,2\n";
-  EXPECT_EQ(ErrorOf(rows, {.max_bytes = 1 << 20}), "t.csv: needs 2 MiB of memory, the limit is 1 MiB (an .npy is read from disk)");
+  EXPECT_EQ(ErrorOf(rows, {.max_bytes = 1 << 20}),
+            "t.csv: needs 2 MiB of memory, the limit is 1 MiB (an .npy is read from disk)");
 }
 
 TEST(Csv, Tabs) {
@@ -255,7 +262,8 @@ TEST(Csv, RealTables) {
   const auto iris = OpenDataset(shared + "/data/tabular/iris.csv", {});
   ASSERT_TRUE(iris.ok()) << iris.status();
   EXPECT_EQ((*iris)->size(), 150);
-  EXPECT_EQ((*iris)->columns()[4].classes, (std::vector<std::string>{"Iris-setosa", "Iris-versicolor", "Iris-virginica"}));
+  EXPECT_EQ((*iris)->columns()[4].classes,
+            (std::vector<std::string>{"Iris-setosa", "Iris-versicolor", "Iris-virginica"}));
   const auto titanic = OpenDataset(shared + "/data/tabular/titanic.csv", {.label = {"survived"}});
   ASSERT_TRUE(titanic.ok()) << titanic.status();
   EXPECT_EQ((*titanic)->size(), 891);

@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "gtest/gtest.h"
 #include "absl/status/statusor.h"
 #include "frontend/base/strings.h"
 #include "frontend/data/dataset.h"
+#include "gtest/gtest.h"
 
 namespace onnxtrain {
 
@@ -42,7 +42,8 @@ inline std::string ReadFile(const std::string& path) {
 // The folder of real data beside the project, "" if there is none.
 inline std::string SharedData() {
   const char* set = std::getenv("ONNXTRAIN_SHARED");
-  const std::filesystem::path path = set != nullptr ? set : std::filesystem::path(ONNXTRAIN_SOURCE_DIR) / ".." / "shared";
+  const std::filesystem::path path =
+      set != nullptr ? set : std::filesystem::path(ONNXTRAIN_SOURCE_DIR) / ".." / "shared";
   return std::filesystem::is_directory(path) ? path.string() : "";
 }
 

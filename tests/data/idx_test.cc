@@ -45,7 +45,8 @@ TEST(Idx, AFileOfImagesFindsItsLabels) {
     for (const char* images : {"some-images-idx3-ubyte", "some-images-idx3-ubyte.gz"}) {
       TempDir dir;
       dir.Write(labels, std::string(labels).ends_with(".gz") ? Gzip(kLabels, dir) : kLabels);
-      ExpectMnist(OpenDataset(dir.Write(images, std::string(images).ends_with(".gz") ? Gzip(kImages, dir) : kImages), {}));
+      ExpectMnist(
+          OpenDataset(dir.Write(images, std::string(images).ends_with(".gz") ? Gzip(kImages, dir) : kImages), {}));
     }
   }
 }
@@ -102,7 +103,9 @@ TEST(Idx, EveryElementType) {
 
 TEST(Idx, BrokenFiles) {
   TempDir dir;
-  const auto message = [&](const std::string& content) { return Message(ReadIdx(dir.Write("x", content), 0).status()); };
+  const auto message = [&](const std::string& content) {
+    return Message(ReadIdx(dir.Write("x", content), 0).status());
+  };
   EXPECT_EQ(message(kImages.substr(0, kImages.size() - 1)), "unexpected end of file: 1 bytes are missing");
   EXPECT_EQ(message(kImages + "z"), "the file goes on behind the u8[2,2,3] that its header declares");
   EXPECT_EQ(message("PNG and more of it"), "not an idx file (bad magic)");
@@ -112,7 +115,8 @@ TEST(Idx, BrokenFiles) {
   flipped[flipped.size() - 6] ^= 1;  // the checksum
   EXPECT_EQ(message(flipped), "the gzip data are corrupt");
   // Bombs.
-  EXPECT_EQ(message(Idx(8, {0x7FFFFFFF, 0x100}, "")), "the header declares u8[2147483647,256], more than the file can hold");
+  EXPECT_EQ(message(Idx(8, {0x7FFFFFFF, 0x100}, "")),
+            "the header declares u8[2147483647,256], more than the file can hold");
   EXPECT_NE(message(Idx(8, {0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF}, "")), "");
   EXPECT_EQ(Message(ReadIdx(dir.Write("x", Idx(8, {3 << 20}, std::string(3 << 20, 'x'))), 1 << 20).status()),
             "needs 3 MiB of memory, the limit is 1 MiB (an .npy is read from disk)");
@@ -129,8 +133,9 @@ TEST(Idx, LabelsMustBeAsManyAsImages) {
 
 TEST(Idx, UnknownFilesAndPaths) {
   TempDir dir;
-  EXPECT_NE(Message(OpenDataset(dir.Write("x.png", "\x89PNG....."), {}).status()).find("x.png: not a known kind of data"),
-            std::string::npos);
+  EXPECT_NE(
+      Message(OpenDataset(dir.Write("x.png", "\x89PNG....."), {}).status()).find("x.png: not a known kind of data"),
+      std::string::npos);
   EXPECT_EQ(Message(OpenDataset("", {}).status()), "the path of the data is empty");
   EXPECT_NE(Message(OpenDataset(dir / "gone.csv", {}).status()).find("gone.csv: No such file"), std::string::npos);
   EXPECT_NE(Message(OpenDataset("/dev/zero", {}).status()).find("/dev/zero: not a regular file"), std::string::npos);

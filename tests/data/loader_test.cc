@@ -125,7 +125,8 @@ TEST(Loader, Resumes) {
 }
 
 TEST(Loader, ResumesWithAnotherBatchSizeAndAtTheVeryEnd) {
-  const Delivered got = MustDrain({.batch_size = 50, .shuffle = true, .first_epoch = 4, .first_sample = 13, .epochs = 1});
+  const Delivered got =
+      MustDrain({.batch_size = 50, .shuffle = true, .first_epoch = 4, .first_sample = 13, .epochs = 1});
   const std::vector<int64_t> order = EpochOrder(kSamples, 42, 4, true);
   EXPECT_EQ(got.samples, std::vector<int64_t>(order.begin() + 13, order.end()));
   EXPECT_EQ(got.sizes, (std::vector<size_t>{50, 40}));
@@ -135,7 +136,8 @@ TEST(Loader, ResumesWithAnotherBatchSizeAndAtTheVeryEnd) {
 }
 
 TEST(Loader, ForEver) {
-  auto loader = Loader::Create(std::make_shared<Numbers>(), {kSpec}, {.batch_size = 100, .num_workers = 2, .epochs = -1});
+  auto loader =
+      Loader::Create(std::make_shared<Numbers>(), {kSpec}, {.batch_size = 100, .num_workers = 2, .epochs = -1});
   ASSERT_TRUE(loader.ok());
   for (int i = 0; i < 50; ++i) {
     const auto batch = (*loader)->Next();
@@ -162,7 +164,8 @@ TEST(Loader, IsBoundedAndStops) {
   for (int taken : {0, 1, 3}) {
     auto data = std::make_shared<Numbers>();
     {
-      auto loader = Loader::Create(data, {kSpec}, {.batch_size = 2, .num_workers = 3, .prefetch_factor = 2, .epochs = -1});
+      auto loader =
+          Loader::Create(data, {kSpec}, {.batch_size = 2, .num_workers = 3, .prefetch_factor = 2, .epochs = -1});
       ASSERT_TRUE(loader.ok());
       for (int i = 0; i < taken; ++i) ASSERT_TRUE((*loader)->Next().ok());
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -175,10 +178,11 @@ TEST(Loader, IsBoundedAndStops) {
 TEST(Loader, SeveralFeeds) {
   const auto data = *InMemoryDataset("mem", {"image", "label"},
                                      {HostTensor({DType::kUInt8, {5, 2, 2}}), HostTensor::FromInts({4, 3, 2, 1, 0})});
-  auto loader = Loader::Create(data,
-                               {{.feed = "input", .columns = {0}, .sample = {DType::kFloat32, {1, 2, 2}}, .scale = 1, .mean = {1}},
-                                {.feed = "label", .columns = {1}, .sample = {DType::kInt32, {1}}}},
-                               {.batch_size = 3});
+  auto loader = Loader::Create(
+      data,
+      {{.feed = "input", .columns = {0}, .sample = {DType::kFloat32, {1, 2, 2}}, .scale = 1, .mean = {1}},
+       {.feed = "label", .columns = {1}, .sample = {DType::kInt32, {1}}}},
+      {.batch_size = 3});
   ASSERT_TRUE(loader.ok()) << loader.status();
   const auto batch = (*loader)->Next();
   ASSERT_TRUE(batch.ok());
@@ -204,15 +208,17 @@ TEST(Loader, OptionsThatCannotBe) {
   TempDir dir;
   const auto table = OpenDataset(dir.Write("t.csv", "a,y\n,1\n"), {.header = Header::kYes});
   ASSERT_TRUE(table.ok()) << table.status();
-  EXPECT_EQ(Message(Loader::Create(*table, {{.feed = "x", .columns = {0}, .sample = {DType::kFloat32, {1}}}}, {}).status()),
-            StrCat("input 'x': ", dir / "t.csv", ": row 2, column 'a': missing value"));
+  EXPECT_EQ(
+      Message(Loader::Create(*table, {{.feed = "x", .columns = {0}, .sample = {DType::kFloat32, {1}}}}, {}).status()),
+      StrCat("input 'x': ", dir / "t.csv", ": row 2, column 'a': missing value"));
 }
 
 TEST(Labels, AreChecked) {
   TempDir dir;
   const auto data = *OpenDataset(dir.Write("t.csv", "a,y,z,w\n1,0,0.5,\n2,3,1,x\n3,-100,2,x\n"), {.label = {"y"}});
   EXPECT_TRUE(CheckLabels(*data, 1, 4, -100).ok());
-  EXPECT_EQ(Message(CheckLabels(*data, 1, 3, -100)), dir / "t.csv" + ": row 3, column 'y': label 3 is outside of the 3 classes 0 to 2");
+  EXPECT_EQ(Message(CheckLabels(*data, 1, 3, -100)),
+            dir / "t.csv" + ": row 3, column 'y': label 3 is outside of the 3 classes 0 to 2");
   EXPECT_EQ(Message(CheckLabels(*data, 1, 4, -1)),
             dir / "t.csv" + ": row 4, column 'y': label -100 is outside of the 4 classes 0 to 3");
   EXPECT_EQ(Message(CheckLabels(*data, 2, 4, -1)),

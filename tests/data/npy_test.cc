@@ -27,7 +27,8 @@ absl::StatusOr<HostTensor> Parse(const std::string& file, int64_t max_bytes = 0)
 }
 
 std::string Dict(std::string_view descr, std::string_view shape, bool fortran = false) {
-  return StrCat("{'descr': '", descr, "', 'fortran_order': ", fortran ? "True" : "False", ", 'shape': ", shape, ", }   \n");
+  return StrCat("{'descr': '", descr, "', 'fortran_order': ", fortran ? "True" : "False", ", 'shape': ", shape,
+                ", }   \n");
 }
 
 TEST(Npy, HeadersThatAreRead) {
@@ -83,7 +84,8 @@ TEST(Npy, HeadersThatAreRefused) {
     EXPECT_NE(Message(header.status()).find(c.message), std::string::npos) << c.dict << "\n" << header.status();
   }
   EXPECT_FALSE(ParseNpyDict("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}").ok());
-  EXPECT_FALSE(ParseNpyDict("{'descr': '<f4', 'fortran_order': False, 'shape': (2147483648,2147483648,2147483648)}").ok());
+  EXPECT_FALSE(
+      ParseNpyDict("{'descr': '<f4', 'fortran_order': False, 'shape': (2147483648,2147483648,2147483648)}").ok());
 }
 
 TEST(Npy, ReadsEveryVersionTypeOrderAndByteOrder) {
@@ -137,7 +139,8 @@ TEST(Npy, BrokenFiles) {
             std::string::npos);
   EXPECT_FALSE(Parse(good + "x").ok());
   EXPECT_EQ(Message(Parse("PNG....................").status()), "not a .npy array (bad magic)");
-  EXPECT_EQ(Message(Parse(StrCat("\x93NUMPY", std::string_view("\4\0\0\0\0\0", 6))).status()), ".npy format version 4 is unknown");
+  EXPECT_EQ(Message(Parse(StrCat("\x93NUMPY", std::string_view("\4\0\0\0\0\0", 6))).status()),
+            ".npy format version 4 is unknown");
   EXPECT_EQ(Message(Parse(StrCat("\x93NUMPY", std::string_view("\2\0\xFF\xFF\xFF\x7F", 6))).status()),
             "a header of 2147483647 bytes is refused");
 }
@@ -147,7 +150,8 @@ TEST(Npy, SizesAreRefusedBeforeMemoryIsTaken) {
   EXPECT_NE(Message(bomb.status()).find("the header declares f64[1099511627776]"), std::string::npos) << bomb.status();
   const auto large = Parse(File(Dict("|u1", "(3000000,)"), std::string(3000000, 'x')), 1 << 20);
   EXPECT_EQ(large.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(Message(large.status()).find("needs 3 MiB of memory, the limit is 1 MiB"), std::string::npos) << large.status();
+  EXPECT_NE(Message(large.status()).find("needs 3 MiB of memory, the limit is 1 MiB"), std::string::npos)
+      << large.status();
 }
 
 TEST(Npy, AsADataset) {
@@ -173,7 +177,8 @@ TEST(Npy, LargeArraysAreReadFromDisk) {
   TempDir dir;
   constexpr int64_t kRows = 70 << 10, kWidth = 512;
   std::string elements(2 * kRows * kWidth, '\0');
-  for (int64_t i = 0; i < kRows; ++i) elements[2 * i * kWidth + 1] = static_cast<char>(i % 100);  // big-endian: low byte last
+  for (int64_t i = 0; i < kRows; ++i)
+    elements[2 * i * kWidth + 1] = static_cast<char>(i % 100);  // big-endian: low byte last
   const std::string path = dir.Write("big.npy", File(Dict(">i2", StrCat("(", kRows, ", ", kWidth, ")")), elements));
   const auto data = OpenDataset(path, {.max_bytes = 1});
   ASSERT_TRUE(data.ok()) << data.status();

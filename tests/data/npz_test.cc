@@ -120,7 +120,8 @@ TEST(Npz, BombsAreRefused) {
   ASSERT_TRUE(WriteNpz(dir / "a.npz", {{"x", HostTensor({DType::kUInt8, {64 << 20}})}}, true).ok());
   EXPECT_LT(std::filesystem::file_size(dir / "a.npz"), 100u << 10);
   ASSERT_TRUE(ReadNpz(dir / "a.npz").ok());
-  ExpectMessage(ReadNpz(dir / "a.npz", 32 << 20).status(), "a.npz: array 'x': needs 65 MiB of memory, the limit is 32 MiB");
+  ExpectMessage(ReadNpz(dir / "a.npz", 32 << 20).status(),
+                "a.npz: array 'x': needs 65 MiB of memory, the limit is 32 MiB");
   // Many small ones count together.
   NamedArrays many;
   for (int i = 0; i < 8; ++i) many.emplace_back(StrCat("x", i), HostTensor({DType::kUInt8, {1 << 20}}));

@@ -29,7 +29,8 @@ TEST(Synthetic, FitsTheTypes) {
 }
 
 TEST(Synthetic, IsAFunctionOfSeedAndIndex) {
-  const auto a = SyntheticDataset(Columns(), 100, 1), b = SyntheticDataset(Columns(), 50, 1), c = SyntheticDataset(Columns(), 100, 2);
+  const auto a = SyntheticDataset(Columns(), 100, 1), b = SyntheticDataset(Columns(), 50, 1),
+             c = SyntheticDataset(Columns(), 100, 2);
   const std::vector<double> x = ColumnValues(*a, 0), y = ColumnValues(*b, 0), z = ColumnValues(*c, 0);
   EXPECT_TRUE(std::equal(y.begin(), y.end(), x.begin()));
   EXPECT_NE(x, z);

@@ -2,10 +2,9 @@
 
     python3 models.py FOLDER        writes FOLDER/NAME-opsetN.onnx and FOLDER/NAME.weights.npz for every model and opset
 
-Exported with TrainingMode.TRAINING and without constant folding, so BatchNorm is not folded into Conv and every weight
-keeps its name. Needs torch and numpy, not the onnx package.
+Exported without constant folding and not with TrainingMode.EVAL, so BatchNorm is not folded into Conv and every weight keeps
+its name. Needs torch and numpy, not the onnx package.
 """
-import copy
 import math
 import os
 import sys
@@ -190,30 +189,36 @@ CASES = {
     'encoder_post': Case(lambda: Encoder(False), sequences, zero=('key.bias',)),
     'tagger': Case(lambda: Encoder(True, per_token=True), tagged, zero=('key.bias',)),
 }
-OPSETS = (13, 16)
+# What exporters write: BatchNorm in training form with the newer operator set, in inference form with the older one.
+FORMS = {16: torch.onnx.TrainingMode.TRAINING, 13: torch.onnx.TrainingMode.PRESERVE}
 
 
 def model(name):
+    """In inference form the exporter merges equal initializers, also a scale and a variance that are both ones: so none are."""
     torch.manual_seed(1234)
-    return CASES[name].make().train()
+    net = CASES[name].make()
+    with torch.no_grad():
+        for tensor in net.state_dict().values():
+            if tensor.dim() == 1:
+                tensor += 0.1 * torch.rand_like(tensor)
+    return net
 
 
 def export(net, example, path, opset):
-    """Writes the model; returns the weights that the file holds, by initializer name."""
-    net = copy.deepcopy(net)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        torch.onnx.export(net, (example,), path, training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
+        torch.onnx.export(net.eval(), (example,), path, training=FORMS[opset], do_constant_folding=False,
                           opset_version=opset, input_names=['input'], output_names=['logits'],
                           dynamic_axes={'input': {0: 'batch'}, 'logits': {0: 'batch'}})
-    return {k: v.numpy().copy() for k, v in net.state_dict().items() if v.is_floating_point()}
 
 
 def export_all(folder):
     for name, case in CASES.items():
         example = torch.from_numpy(case.batch(np.random.default_rng(0), 3)[0])
-        for opset in OPSETS:
-            weights = export(model(name), example, os.path.join(folder, f'{name}-opset{opset}.onnx'), opset)
+        net = model(name)
+        for opset in FORMS:  # the first one runs the model in training form, which moves the running statistics
+            export(net, example, os.path.join(folder, f'{name}-opset{opset}.onnx'), opset)
+        weights = {k: v.numpy() for k, v in net.state_dict().items() if v.is_floating_point()}
         np.savez(os.path.join(folder, f'{name}.weights.npz'), **weights)
 
 

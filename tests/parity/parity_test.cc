@@ -3,8 +3,8 @@
 // float64 on `torch` must agree to 1e-10 over 50 steps. float32 trajectories are chaotic, so there one step must agree
 // (loss 1e-6, each gradient 1e-4 in relative norm), and a trajectory may be at most three times as far from PyTorch's
 // float64 one as PyTorch's own float32 runs are (threads, oneDNN on and off, samples of a batch in another order).
-// Parameters whose gradient is truly zero (a bias in front of BatchNorm, the key's bias in attention) get rounding noise
-// for a gradient, which Adam blows up to full steps; they change nothing, and are judged apart and absolutely.
+// Parameters whose gradient is truly zero (a bias in front of BatchNorm, the key's bias in attention) get rounding
+// noise for a gradient, which Adam blows up to full steps; they change nothing, and are judged apart and absolutely.
 #include <algorithm>
 #include <cmath>
 
@@ -64,7 +64,8 @@ absl::StatusOr<Run> Start(const Setting& s) {
   SessionOptions options;
   options.import.float_type = s.dtype;
   options.loss.name = "cross_entropy";
-  options.labels = {.present = true, .sample = {DType::kInt64, Shape(labels.shape.begin() + 1, labels.shape.end())}, .max_value = 1};
+  options.labels = {
+      .present = true, .sample = {DType::kInt64, Shape(labels.shape.begin() + 1, labels.shape.end())}, .max_value = 1};
   options.optimizer = s.optimizer;
   options.micro_batch = s.micro_batch;
   Run run;
@@ -87,7 +88,8 @@ absl::StatusOr<Trajectory> Train(const Setting& setting) {
   ASSIGN_OR_RETURN(const Run run, Start(setting));
   Trajectory out;
   for (int step = 0; step < kSteps; ++step) {
-    RETURN_IF_ERROR(run.session->Step(WindowOf(Reference(setting.model, "data"), setting.dtype, step * kBatch, kBatch)));
+    RETURN_IF_ERROR(
+        run.session->Step(WindowOf(Reference(setting.model, "data"), setting.dtype, step * kBatch, kBatch)));
     ASSIGN_OR_RETURN(const StepReport report, run.session->Report());
     if (report.skipped != 0) return Invalid("step ", step, " was skipped");
     out.losses.push_back(report.loss);
@@ -138,9 +140,10 @@ TEST_P(Parity, FirstStep) {
     DType dtype;
     int opset;
     double loss, gradient, zero;
-  } kCases[] = {{"torch", DType::kFloat64, 16, 1e-12, 1e-10, 1e-12}, {"torch", DType::kFloat64, 13, 1e-12, 1e-10, 1e-12},
-                {"torch", DType::kFloat32, 16, 1e-6, 1e-4, 1e-5},    {"torch", DType::kFloat32, 13, 1e-6, 1e-4, 1e-5},
-                {"cpu", DType::kFloat32, 16, 1e-6, 1e-4, 1e-5},      {"cpu", DType::kFloat32, 13, 1e-6, 1e-4, 1e-5}};
+  } kCases[] = {
+      {"torch", DType::kFloat64, 16, 1e-12, 1e-10, 1e-12}, {"torch", DType::kFloat64, 13, 1e-12, 1e-10, 1e-12},
+      {"torch", DType::kFloat32, 16, 1e-6, 1e-4, 1e-5},    {"torch", DType::kFloat32, 13, 1e-6, 1e-4, 1e-5},
+      {"cpu", DType::kFloat32, 16, 1e-6, 1e-4, 1e-5},      {"cpu", DType::kFloat32, 13, 1e-6, 1e-4, 1e-5}};
   for (const auto& c : kCases) {
     SCOPED_TRACE(StrCat(c.backend, " ", NameOf(c.dtype), " opset ", c.opset));
     const auto got = GradientsOf({.model = model(), .backend = c.backend, .dtype = c.dtype, .opset = c.opset},
@@ -157,7 +160,8 @@ TEST_P(Parity, FiftyStepsInFloat64) {
     const Arrays& want = Reference(model(), rule.name);
     const auto got = Train({.model = model(), .backend = "torch", .dtype = DType::kFloat64, .optimizer = rule.spec});
     ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_LE(LargestDifference(HostTensor::FromDoubles({DType::kFloat64, {kSteps}}, got->losses), want.at("losses")), 1e-10);
+    EXPECT_LE(LargestDifference(HostTensor::FromDoubles({DType::kFloat64, {kSteps}}, got->losses), want.at("losses")),
+              1e-10);
     for (const auto& [name, value] : WithPrefix(want, "w:")) {
       ASSERT_TRUE(got->weights.contains(name)) << name;
       EXPECT_LE(LargestDifference(got->weights.at(name), value), 1e-10) << name;
@@ -180,7 +184,8 @@ void ExpectNear(const Trajectory& got, const Arrays& want, const Arrays& first, 
   EXPECT_LE(RelativeDistance(got.weights, trained), 3 * Largest(want.at("weight_distance")));
   // Where the gradient is only noise, Adam may go a full step each time, and no rule may go further.
   for (const auto& [name, gradient] : WithPrefix(first, "z:")) {
-    EXPECT_LE(LargestDifference(got.weights.at(name), weights.at(name)), 2 * kSteps * spec.lr) << name << " (truly zero)";
+    EXPECT_LE(LargestDifference(got.weights.at(name), weights.at(name)), 2 * kSteps * spec.lr)
+        << name << " (truly zero)";
   }
 }
 
@@ -195,7 +200,8 @@ TEST_P(Parity, FiftyStepsInFloat32StayAsNearAsPyTorchToItself) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(kModels), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(kModels),
+                         [](const auto& info) { return std::string(info.param); });
 
 // One window in 1, 2, 4 and 7 pieces: the same loss and gradients to rounding, although the last piece is short and the
 // pieces hold different numbers of targets that count.
@@ -218,7 +224,8 @@ TEST_P(Accumulation, PiecesOfAWindowGiveItsGradient) {
       SCOPED_TRACE(StrCat(c.backend, " ", NameOf(c.dtype), " in ", pieces, " pieces"));
       const int64_t micro = (samples + pieces - 1) / pieces;
       ASSERT_EQ((samples + micro - 1) / micro, pieces);
-      const auto got = GradientsOf({.model = model(), .backend = c.backend, .dtype = c.dtype, .micro_batch = micro}, window, samples);
+      const auto got = GradientsOf({.model = model(), .backend = c.backend, .dtype = c.dtype, .micro_batch = micro},
+                                   window, samples);
       ASSERT_TRUE(got.ok()) << got.status();
       if (pieces == 1) {
         EXPECT_NEAR(got->loss, window.at("loss").At(0), 1e-6);

@@ -14,8 +14,8 @@ using Arrays = std::map<std::string, HostTensor>;
 
 inline constexpr int kSteps = 50, kBatch = 16;
 
-// Runs /usr/bin/python3 tests/parity/reference.py into build/…/parity. False, with a test failure, if that fails: python3-torch
-// is a requirement of the tests.
+// Runs /usr/bin/python3 tests/parity/reference.py into build/…/parity. False, with a test failure, if that fails:
+// python3-torch is a requirement of the tests.
 bool HaveReference();
 
 std::string ReferencePath(const std::string& file);

@@ -40,7 +40,7 @@ def load(name, folder, dtype):
     net = models.model(name)
     weights = np.load(os.path.join(folder, f'{name}.weights.npz'))
     net.load_state_dict({k: torch.from_numpy(weights[k]) for k in weights.files}, strict=False)
-    return net.to(dtype)
+    return net.train().to(dtype)
 
 
 def loss_of(net, x, y):
