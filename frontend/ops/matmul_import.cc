@@ -1,6 +1,7 @@
 #include <numeric>
 
 #include "frontend/base/status.h"
+#include "frontend/ops/einsum.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import_util.h"
 #include "frontend/ops/rules.h"
@@ -57,12 +58,18 @@ ImportOr ImportGemm(ImportContext& c) {
   return One(beta == 0 ? y : y + Scaled(bias, beta));
 }
 
+ImportOr ImportEinsum(ImportContext& c) {
+  ASSIGN_OR_RETURN(const Val y, Einsum(c.attrs().String("equation"), c.node().inputs));
+  return One(y);
+}
+
 }  // namespace
 
 std::span<const OnnxOp> MatmulImports() {
   static const OnnxOp ops[] = {
       {"", "MatMul", 2, 2, ImportMatMul},
       {"", "Gemm", 2, 3, ImportGemm},
+      {"", "Einsum", 1, Arity::kMany, ImportEinsum},
       {"com.microsoft", "FusedMatMul", 2, 2, ImportFusedMatMul},
   };
   return ops;

@@ -143,6 +143,38 @@ TEST(Import, ReductionsAndProducts) {
   for (const ImportCase& c : cases) CheckCase(c);
 }
 
+NodeCase EinsumCase(const std::string& equation, std::vector<HostTensor> inputs) {
+  const size_t fed = inputs.size();
+  return {"Einsum", 12, std::move(inputs), {{"equation", equation}}, fed};
+}
+
+TEST(Import, Einsum) {
+  const HostTensor square = F64({2, 2}, {1, 2, 3, 4}), one = F64({1, 2}, {10, 20});
+  const std::vector<ImportCase> cases = {
+      {EinsumCase("ij->ji", {kX}), "f64[3,2]", {1, 4, 2, 5, 3, 6}},
+      {EinsumCase("ij->i", {kX}), "f64[2]", {6, 15}},
+      {EinsumCase("ij,kj->ik", {kX, kX}), "f64[2,2]", {14, 32, 32, 77}},
+      {EinsumCase("ij,jk", {square, square}), "f64[2,2]", {7, 10, 15, 22}},
+      {EinsumCase("i,j->ji", {V({1, 2}), V({3, 4})}), "f64[2,2]", {3, 6, 4, 8}},
+      {EinsumCase("ij,ij->ij", {square, square}), "f64[2,2]", {1, 4, 9, 16}},
+      {EinsumCase("ii", {square}), "f64[]", {5}},
+      {EinsumCase("ii->i", {square}), "f64[2]", {1, 4}},
+      {EinsumCase("...i,i->...", {kX, V({1, 0, 1})}), "f64[2]", {4, 10}},
+      {EinsumCase("...ij->...ji", {kX}), "f64[3,2]", {1, 4, 2, 5, 3, 6}},
+      {EinsumCase("...,...->...", {square, one}), "f64[2,2]", {10, 40, 30, 80}},
+      {EinsumCase("bij,bjk,bk->bi", {F64({1, 2, 2}, {1, 2, 3, 4}), F64({1, 2, 2}, {1, 0, 0, 1}), F64({1, 2}, {1, 1})}), "f64[1,2]", {3, 7}},
+      {EinsumCase("ij,kl->", {square, square}), "f64[]", {100}},
+  };
+  for (const ImportCase& c : cases) CheckCase(c);
+  for (const auto& [equation, message] : std::vector<std::pair<std::string, std::string>>{
+           {"ij,jk", "2 terms for 1 inputs"}, {"ijk", "does not fit"}, {"i1", "cannot read"}, {"ij->k", "on no input"},
+           {"ij->ii", "twice"}, {"ii", "differ"}, {"ij->i->j", "cannot read"}, {"......", "cannot read"}, {"", "does not fit"}}) {
+    const auto results = ImportAndRun(EinsumCase(equation, {kX}), 0);
+    ASSERT_FALSE(results.ok()) << equation;
+    EXPECT_NE(ToStd(results.status().message()).find(message), std::string_view::npos) << equation << ": " << results.status();
+  }
+}
+
 TEST(Import, Shapes) {
   const HostTensor cube = F64({1, 4, 1, 1}, {0, 1, 2, 3});
   const std::vector<ImportCase> cases = {

@@ -81,7 +81,7 @@ class Fuzzer {
   Shape SomeShape() {
     Shape shape(random_() % 4);
     for (int64_t& d : shape) d = Chance(40) ? int64_t{1} << 39 : static_cast<int64_t>(random_() % 4);
-    return shape;
+    return CheckShape(shape).ok() ? shape : SomeShape();
   }
   // Mostly one type for all inputs, as most operators want.
   std::vector<Type> Inputs(const OpRow& row) {
