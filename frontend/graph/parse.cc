@@ -223,7 +223,9 @@ absl::StatusOr<AttrValue> Parser::Numbers() {
     } else if (const auto d = DoubleOf(token_); d.has_value() && !i.has_value() && ints.empty()) {
       doubles.push_back(*d);
     } else {
-      return Unexpected(ints.empty() && doubles.empty() ? "a number" : doubles.empty() ? "an integer" : "a number with a point");
+      return Unexpected(ints.empty() && doubles.empty() ? "a number"
+                        : doubles.empty()               ? "an integer"
+                                                        : "a number with a point");
     }
     return Advance();
   }));
@@ -354,7 +356,8 @@ absl::Status Parser::Statement() {
   }
   std::vector<Type> types;
   for (const Definition& d : outputs) types.push_back(d.type);
-  const Node& node = graph_.AddNode(std::move(op), std::move(inputs), std::move(attrs), std::move(types), std::move(source));
+  const Node& node =
+      graph_.AddNode(std::move(op), std::move(inputs), std::move(attrs), std::move(types), std::move(source));
   for (size_t i = 0; i < outputs.size(); ++i) {
     graph_.SetValueName(node.outputs[i], outputs[i].name);
     RETURN_IF_ERROR(Bind(outputs[i].token, node.outputs[i]));
@@ -376,7 +379,8 @@ absl::Status Parser::Output() {
   ASSIGN_OR_RETURN(const bool has_into, AcceptWord("into"));
   if (has_into) {
     ASSIGN_OR_RETURN(into, Use());
-    if (into == kNoValue || !graph_.IsInput(into)) return Error(StrCat("output ", text::Quote(name), " is not written into an input"));
+    if (into == kNoValue || !graph_.IsInput(into))
+      return Error(StrCat("output ", text::Quote(name), " is not written into an input"));
     if (!(graph_.type(into) == graph_.type(v))) {
       return Error(StrCat("output ", text::Quote(name), " of type ", ToString(graph_.type(v)),
                           " is written into an input of type ", ToString(graph_.type(into))));

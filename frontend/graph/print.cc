@@ -33,7 +33,9 @@ class AttrPrinter {
   std::string operator()(int64_t value) const { return StrCat(value); }
   std::string operator()(double value) const { return text::FormatDouble(value); }
   std::string operator()(const std::string& value) const { return text::Quote(value); }
-  std::string operator()(const std::vector<int64_t>& values) const { return StrCat("[", absl::StrJoin(values, ", "), "]"); }
+  std::string operator()(const std::vector<int64_t>& values) const {
+    return StrCat("[", absl::StrJoin(values, ", "), "]");
+  }
   std::string operator()(const std::vector<double>& values) const {
     if (values.empty()) return "floats[]";
     auto format = [](std::string* out, double v) { *out += text::FormatDouble(v); };
@@ -128,9 +130,11 @@ std::string Printer::Print() {
     return lines;
   };
   const auto end = static_cast<ValueId>(graph_.values().size());
-  head = inputs_before(graph_.nodes().empty() || graph_.nodes()[0].outputs.empty() ? end : graph_.nodes()[0].outputs[0]);
+  head =
+      inputs_before(graph_.nodes().empty() || graph_.nodes()[0].outputs.empty() ? end : graph_.nodes()[0].outputs[0]);
   for (const Node& node : graph_.nodes()) {
-    for (const auto& input : inputs_before(node.outputs.empty() ? 0 : node.outputs[0])) StrAppend(&body, "  ", input, "\n");
+    for (const auto& input : inputs_before(node.outputs.empty() ? 0 : node.outputs[0]))
+      StrAppend(&body, "  ", input, "\n");
     StrAppend(&body, "  ", Line(node), "\n");
   }
   for (const auto& input : inputs_before(end)) StrAppend(&body, "  ", input, "\n");

@@ -8,12 +8,14 @@
 //   }
 //
 // A value is named by a token of its own: its name where that is an identifier and no other value has it, else its id,
-// with the name in quotes behind where it is defined. `_` is an absent input. An input that was added after the first node stands among
-// the nodes, so that ids are kept. `@` gives the node's source. `#` starts a comment that ends with the line.
+// with the name in quotes behind where it is defined. `_` is an absent input. An input that was added after the first
+// node stands among the nodes, so that ids are kept. `@` gives the node's source. `#` starts a comment that ends with
+// the line.
 //
-// Numbers are shortest decimals that read back to the same bits; a NaN other than the usual one shows its bits: nan(7fc00001).
-// Attribute kinds are told by their looks: 3, 3.0, "three", [1, 2], [1.0, 2.0], floats[], f32[2](1, 2). Tensors are lists of
-// elements, or (splat 0.5) where all are alike, or (hex "0000803f…") of their bytes in memory order where they are long.
+// Numbers are shortest decimals that read back to the same bits; a NaN other than the usual one shows its bits:
+// nan(7fc00001). Attribute kinds are told by their looks: 3, 3.0, "three", [1, 2], [1.0, 2.0], floats[], f32[2](1, 2).
+// Tensors are lists of elements, or (splat 0.5) where all are alike, or (hex "0000803f…") of their bytes in memory
+// order where they are long.
 #pragma once
 
 #include <cstddef>

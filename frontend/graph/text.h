@@ -23,8 +23,8 @@ std::string Quote(std::string_view s);
 std::string ToHex(std::span<const std::byte> bytes);
 std::optional<std::string> FromHex(std::string_view hex);
 
-// One element as text, read from or written to memory of SizeOf(dtype) bytes. Exact: what Format gives, Scan reads back to
-// the same bits. Scan takes any decimal number that fits the type, and "inf", "nan", "nan(BITS)" for float types.
+// One element as text, read from or written to memory of SizeOf(dtype) bytes. Exact: what Format gives, Scan reads back
+// to the same bits. Scan takes any decimal number that fits the type, and "inf", "nan", "nan(BITS)" for float types.
 std::string FormatElement(DType dtype, const std::byte* element);
 bool ScanElement(DType dtype, std::string_view token, std::byte* element);
 

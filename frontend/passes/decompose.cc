@@ -32,8 +32,8 @@ absl::StatusOr<Graph> DecomposeNodes(const Graph& graph, const std::function<boo
 
 namespace {
 
-// Appends the nodes of `part` that outputs depend on to b's graph; part's inputs stand for `inputs`, in order. Gives the
-// values of part's outputs by name.
+// Appends the nodes of `part` that outputs depend on to b's graph; part's inputs stand for `inputs`, in order. Gives
+// the values of part's outputs by name.
 std::map<std::string, Val> Inline(Builder& b, const Graph& part, const std::vector<Val>& inputs) {
   std::vector<ValueId> map(part.values().size(), kNoValue);
   for (size_t i = 0; i < inputs.size(); ++i) map[part.inputs()[i].value] = inputs[i].id();

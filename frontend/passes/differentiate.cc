@@ -32,8 +32,8 @@ class Engine {
   Graph* graph_;
   Builder builder_;
   std::span<const ValueId> wrt_;
-  std::vector<bool> depends_;   // does the value depend on one of wrt?
-  std::vector<bool> reaches_;   // is the value on a way to a seeded one?
+  std::vector<bool> depends_;  // does the value depend on one of wrt?
+  std::vector<bool> reaches_;  // is the value on a way to a seeded one?
   std::map<ValueId, Val> grads_;
   std::set<std::string> refused_;
 };
@@ -153,14 +153,14 @@ std::map<ValueId, ValueId> Engine::Result() const {
 }  // namespace
 
 absl::StatusOr<std::map<ValueId, ValueId>> Differentiate(Graph* graph, std::span<const Seed> seeds,
-                                                        std::span<const ValueId> wrt) {
+                                                         std::span<const ValueId> wrt) {
   Engine engine(graph, wrt);
   RETURN_IF_ERROR(engine.Run(seeds));
   return engine.Result();
 }
 
 absl::StatusOr<std::map<ValueId, ValueId>> Differentiate(Graph* graph, ValueId loss, std::span<const ValueId> wrt,
-                                                        ValueId seed) {
+                                                         ValueId seed) {
   const Seed seeds[] = {{loss, seed}};
   return Differentiate(graph, seeds, wrt);
 }

@@ -18,15 +18,15 @@ struct Seed {
   ValueId gradient = kNoValue;
 };
 
-// Appends to *graph the gradient of the seeded values (of any shape; their sum, weighted with the seeds' gradients) with
-// respect to each value of `wrt`. Returns the gradients by value; a value that the seeded ones do not depend on
+// Appends to *graph the gradient of the seeded values (of any shape; their sum, weighted with the seeds' gradients)
+// with respect to each value of `wrt`. Returns the gradients by value; a value that the seeded ones do not depend on
 // differentiably gets no entry. Nodes whose row offers no gradient and that stand on the way are an error; all of them
 // are named.
 absl::StatusOr<std::map<ValueId, ValueId>> Differentiate(Graph* graph, std::span<const Seed> seeds,
-                                                        std::span<const ValueId> wrt);
+                                                         std::span<const ValueId> wrt);
 
 // The same for one value, the loss.
 absl::StatusOr<std::map<ValueId, ValueId>> Differentiate(Graph* graph, ValueId loss, std::span<const ValueId> wrt,
-                                                        ValueId seed = kNoValue);
+                                                         ValueId seed = kNoValue);
 
 }  // namespace onnxtrain

@@ -104,7 +104,8 @@ class Hoister {
     if (node == nullptr) return key = graph_.inputs()[graph_.value(v).index].name;
     std::vector<std::string> inputs;
     for (ValueId input : node->inputs) inputs.push_back(input == kNoValue ? "_" : Key(input));
-    const std::string all = StrCat(node->op, "(", absl::StrJoin(inputs, ", "), ")", Print(node->attrs), ".", graph_.value(v).index);
+    const std::string all =
+        StrCat(node->op, "(", absl::StrJoin(inputs, ", "), ")", Print(node->attrs), ".", graph_.value(v).index);
     return keys_[v] = absl::StrFormat("%s#%016x", node->op, Fingerprint(all));
   }
 

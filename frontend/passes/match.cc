@@ -6,7 +6,8 @@
 
 namespace onnxtrain {
 
-Pattern::Pattern(const Graph& graph) : graph_(graph), weight_(graph.values().size(), true), readers_(graph.values().size(), 0) {
+Pattern::Pattern(const Graph& graph)
+    : graph_(graph), weight_(graph.values().size(), true), readers_(graph.values().size(), 0) {
   for (const GraphInput& input : graph.inputs()) weight_[input.value] = input.kind != InputKind::kFeed;
   for (const Node& node : graph.nodes()) {
     bool weight = true;

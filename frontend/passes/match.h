@@ -17,12 +17,12 @@ namespace onnxtrain {
 struct Match {
   struct Leaf {
     ValueId value;
-    Shape small;            // the shape on which the proposal is proved; both forms must be defined on it
-    int64_t below = 2;      // integers are drawn from [0, below)
+    Shape small;        // the shape on which the proposal is proved; both forms must be defined on it
+    int64_t below = 2;  // integers are drawn from [0, below)
     std::optional<bool> first = std::nullopt;  // what a boolean always is in the first element of its rows
   };
   ValueId root = kNoValue;
-  std::string_view op;      // the composite, for the count
+  std::string_view op;  // the composite, for the count
   std::vector<Leaf> leaves;
   std::function<Val(Builder&, std::span<const Val> leaves)> form;
   std::set<ValueId> covers;  // the values that the composite replaces; never roots of other matches
@@ -49,12 +49,14 @@ class Pattern {
   std::vector<int> readers_;
 };
 
-// What a value is computed from, grown node by node backwards. Splat constants are part of the region; weights are leaves.
+// What a value is computed from, grown node by node backwards. Splat constants are part of the region; weights are
+// leaves.
 class Region {
  public:
   Region(const Pattern& pattern, ValueId root);
 
-  // Takes in the last node of the frontier. False, and no change, where that is an input or `allowed` refuses its operator.
+  // Takes in the last node of the frontier. False, and no change, where that is an input or `allowed` refuses its
+  // operator.
   bool Grow(const std::function<bool(const Node&)>& allowed);
 
   ValueId root() const { return root_; }

@@ -35,7 +35,8 @@ absl::StatusOr<Graph> RunPasses(Graph graph, std::span<const Pass> passes, const
   return RunRound(std::move(graph), passes, observer, &changed);
 }
 
-absl::StatusOr<Graph> RunToFixedPoint(Graph graph, std::span<const Pass> passes, int rounds, const PassObserver& observer) {
+absl::StatusOr<Graph> RunToFixedPoint(Graph graph, std::span<const Pass> passes, int rounds,
+                                      const PassObserver& observer) {
   for (bool changed = true; changed && rounds > 0; --rounds) {
     changed = false;
     ASSIGN_OR_RETURN(graph, RunRound(std::move(graph), passes, observer, &changed));

@@ -54,7 +54,8 @@ class Copy {
     std::vector<Val> inputs;
     for (ValueId input : node->inputs) inputs.push_back(input == kNoValue ? Val() : map_.at(input));
     Attrs attrs = node->attrs;
-    if (const std::string* to = attrs.Find<std::string>("to"); to != nullptr && IsFloat(*DTypeOf(*to))) attrs.Set("to", "f64");
+    if (const std::string* to = attrs.Find<std::string>("to"); to != nullptr && IsFloat(*DTypeOf(*to)))
+      attrs.Set("to", "f64");
     return b_.Op(node->op, std::move(inputs), std::move(attrs));
   }
 
@@ -94,7 +95,8 @@ bool HasType(const Graph& graph, const Match& match) {
   Graph real;
   Builder b(&real);
   std::vector<Val> leaves;
-  for (const auto& leaf : match.leaves) leaves.push_back(b.Input(InputKind::kFeed, StrCat(leaves.size()), graph.type(leaf.value)));
+  for (const auto& leaf : match.leaves)
+    leaves.push_back(b.Input(InputKind::kFeed, StrCat(leaves.size()), graph.type(leaf.value)));
   const Val y = match.form(b, leaves);
   return b.status().ok() && y.valid() && y.type() == graph.type(match.root);
 }
@@ -108,7 +110,8 @@ bool Proved(const Graph& graph, const Match& match) {
   Copy copy(graph, b);
   std::vector<Val> leaves;
   for (const auto& leaf : match.leaves) {
-    leaves.push_back(b.Input(InputKind::kFeed, StrCat(leaves.size()), {Wide(graph.type(leaf.value).dtype), leaf.small}));
+    leaves.push_back(
+        b.Input(InputKind::kFeed, StrCat(leaves.size()), {Wide(graph.type(leaf.value).dtype), leaf.small}));
     copy.Bind(leaf.value, leaves.back());
   }
   const Val before = copy.Of(match.root);

@@ -18,7 +18,8 @@ class Recognizer {
     const auto& nodes = pattern_.graph().nodes();
     for (size_t n = nodes.size(); n-- > 0;) {
       const Node& node = nodes[n];
-      if (node.outputs.size() != 1 || covered_.contains(node.outputs[0]) || pattern_.IsWeight(node.outputs[0])) continue;
+      if (node.outputs.size() != 1 || covered_.contains(node.outputs[0]) || pattern_.IsWeight(node.outputs[0]))
+        continue;
       Visit(node);
     }
     return std::move(matches_);

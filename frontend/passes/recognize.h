@@ -11,9 +11,9 @@
 
 namespace onnxtrain {
 
-// Patterns propose (recognize_*.cc); a proposal is taken if both forms, evaluated on numbers drawn for it, agree (prove.h).
-// Belongs before Differentiate and after Simplify, whose canonical forms the patterns expect (x·x for Pow(x, 2), trans_b for
-// transposed keys). `found`, if not null, counts the composites that were put in, by operator.
+// Patterns propose (recognize_*.cc); a proposal is taken if both forms, evaluated on numbers drawn for it, agree
+// (prove.h). Belongs before Differentiate and after Simplify, whose canonical forms the patterns expect (x·x for Pow(x,
+// 2), trans_b for transposed keys). `found`, if not null, counts the composites that were put in, by operator.
 absl::StatusOr<Graph> Recognize(const Graph& graph, std::map<std::string, int>* found = nullptr);
 
 }  // namespace onnxtrain

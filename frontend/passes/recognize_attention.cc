@@ -1,4 +1,5 @@
-// Scaled dot-product attention: MatMul(q, kᵀ), scaled before or after, masked by sums or choices, Softmax, MatMul with v.
+// Scaled dot-product attention: MatMul(q, kᵀ), scaled before or after, masked by sums or choices, Softmax, MatMul with
+// v.
 #include <algorithm>
 
 #include "frontend/passes/match.h"
@@ -36,15 +37,16 @@ class AttentionMatcher {
     if (root.op != "MatMul" || root.attrs.Int("trans_a") != 0) return std::nullopt;
     found_.v = {root.inputs[1], root.attrs.Int("trans_b") != 0};
     const Node* softmax = Inside(root.inputs[0], "Softmax");
-    if (softmax == nullptr || softmax->attrs.Int("axis") != graph_.type(softmax->outputs[0]).rank() - 1) return std::nullopt;
+    if (softmax == nullptr || softmax->attrs.Int("axis") != graph_.type(softmax->outputs[0]).rank() - 1)
+      return std::nullopt;
     found_.covers = {root.outputs[0], softmax->outputs[0]};
     if (!Scores(softmax->inputs[0])) return std::nullopt;
     return std::move(found_);
   }
 
  private:
-  // The producer of a value that nobody else reads: a value with other readers stays, and computing it twice would cost more
-  // than the fusion saves.
+  // The producer of a value that nobody else reads: a value with other readers stays, and computing it twice would cost
+  // more than the fusion saves.
   const Node* Inside(ValueId v, std::string_view op) const {
     return pattern_.HasOneReader(v) ? pattern_.Producer(v, op) : nullptr;
   }
@@ -56,7 +58,8 @@ class AttentionMatcher {
       if (node == nullptr) continue;
       for (size_t i : {0, 1}) {
         const auto c = pattern_.Splat(node->inputs[1 - i]);
-        if (!c.has_value() || *c == 0 || (op == "Div" && i == 1) || graph_.type(node->inputs[i]) != graph_.type(v)) continue;
+        if (!c.has_value() || *c == 0 || (op == "Div" && i == 1) || graph_.type(node->inputs[i]) != graph_.type(v))
+          continue;
         found_.covers.insert(v);
         *factor *= op == "Mul" ? *c : 1 / *c;
         return Unscaled(node->inputs[i], factor);
@@ -93,8 +96,8 @@ class AttentionMatcher {
     return false;
   }
 
-  // A row that is masked throughout gives equal weights where all scores are replaced by the same number. Adding that number
-  // gives the same only if it swallows the scores: one of this size does in float32.
+  // A row that is masked throughout gives equal weights where all scores are replaced by the same number. Adding that
+  // number gives the same only if it swallows the scores: one of this size does in float32.
   static constexpr double kMostFill = -1e9;
 
   bool Choice(ValueId v) {

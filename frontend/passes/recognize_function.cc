@@ -1,6 +1,6 @@
-// Functions of one number. Exporters write them in every order of their factors and sums, so nothing is asked of the form:
-// any tangle of elementwise operators that hangs on one value and has the operators that the function needs is proposed,
-// and the proof decides.
+// Functions of one number. Exporters write them in every order of their factors and sums, so nothing is asked of the
+// form: any tangle of elementwise operators that hangs on one value and has the operators that the function needs is
+// proposed, and the proof decides.
 #include "frontend/ops/row.h"
 #include "frontend/passes/match.h"
 
@@ -41,7 +41,8 @@ Proposals Propose(const Region& region) {
   const ValueId x = *region.only_leaf();
   const Graph& graph = region.pattern().graph();
   Proposals proposals;
-  if (region.nodes().size() < 2 || !region.weights().empty() || graph.type(x) != graph.type(region.root())) return proposals;
+  if (region.nodes().size() < 2 || !region.weights().empty() || graph.type(x) != graph.type(region.root()))
+    return proposals;
   for (const Function& f : Functions()) {
     if (region.Count(f.needs) == 0) continue;
     auto form = [&f](Builder& b, std::span<const Val> leaves) { return b.Op(f.op, {leaves[0]}, f.attrs); };

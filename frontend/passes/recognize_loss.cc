@@ -34,7 +34,10 @@ Proposals ProposeCrossEntropy(const Pattern& pattern, const Node& root) {
   small[axis] = 5;
   small_index[axis] = 1;
   auto form = [axis](Builder&, std::span<const Val> v) { return Form(v[0], v[1], axis); };
-  return {{root.outputs[0], "CrossEntropy", {{x, small}, {index, small_index, 5}}, form,
+  return {{root.outputs[0],
+           "CrossEntropy",
+           {{x, small}, {index, small_index, 5}},
+           form,
            {root.outputs[0], softmax->outputs[0]}}};
 }
 

@@ -1,5 +1,5 @@
-// Normalizations along axes: LayerNorm (Ba et al., 2016), Softmax, LogSoftmax. As with functions of one number, any tangle
-// that hangs on one value and has the right operators is proposed, and the proof decides.
+// Normalizations along axes: LayerNorm (Ba et al., 2016), Softmax, LogSoftmax. As with functions of one number, any
+// tangle that hangs on one value and has the right operators is proposed, and the proof decides.
 #include <algorithm>
 
 #include "frontend/passes/match.h"
@@ -7,7 +7,9 @@
 namespace onnxtrain {
 namespace {
 
-bool IsOneOf(std::string_view op, std::initializer_list<std::string_view> ops) { return std::ranges::find(ops, op) != ops.end(); }
+bool IsOneOf(std::string_view op, std::initializer_list<std::string_view> ops) {
+  return std::ranges::find(ops, op) != ops.end();
+}
 
 // The axes that all nodes of this operator in the region reduce, keeping extents of 1; empty where they differ.
 std::vector<int64_t> ReducedAxes(const Region& region, std::string_view op) {
@@ -22,7 +24,8 @@ std::vector<int64_t> ReducedAxes(const Region& region, std::string_view op) {
   return axes.value_or(std::vector<int64_t>());
 }
 
-// --- LayerNorm --------------------------------------------------------------------------------------------------------
+// --- LayerNorm
+// --------------------------------------------------------------------------------------------------------
 
 bool LayerNormAllows(const Node& node) {
   return IsOneOf(node.op, {"Add", "Sub", "Mul", "Div", "Pow", "Neg", "Sqrt", "Rsqrt", "Reciprocal", "ReduceMean"});
@@ -72,7 +75,9 @@ Proposals ProposeLayerNorm(const Region& region) {
   const ValueId x = *region.only_leaf();
   const Type& type = graph.type(x);
   const std::vector<int64_t> axes = ReducedAxes(region, "ReduceMean");
-  if (region.Count("ReduceMean") != 2 || axes.empty() || type != graph.type(region.root()) || region.weights().size() > 2) return {};
+  if (region.Count("ReduceMean") != 2 || axes.empty() || type != graph.type(region.root()) ||
+      region.weights().size() > 2)
+    return {};
   const auto rank = static_cast<int64_t>(axes.size());
   const int64_t axis = axes[0];
   if (axis + rank != type.rank() || axes.back() != type.rank() - 1) return {};
@@ -96,10 +101,12 @@ Proposals ProposeLayerNorm(const Region& region) {
   return proposals;
 }
 
-// --- Softmax ----------------------------------------------------------------------------------------------------------
+// --- Softmax
+// ----------------------------------------------------------------------------------------------------------
 
 bool SoftmaxAllows(const Node& node) {
-  return IsOneOf(node.op, {"ReduceMax", "ReduceSum", "Sub", "Add", "Exp", "Div", "Mul", "Reciprocal", "Log", "Softmax"});
+  return IsOneOf(node.op,
+                 {"ReduceMax", "ReduceSum", "Sub", "Add", "Exp", "Div", "Mul", "Reciprocal", "Log", "Softmax"});
 }
 
 Proposals ProposeSoftmax(const Region& region) {
@@ -121,7 +128,8 @@ Proposals ProposeSoftmax(const Region& region) {
 }  // namespace
 
 std::span<const RegionPattern> NormPatterns() {
-  static constexpr RegionPattern kPatterns[] = {{LayerNormAllows, 16, ProposeLayerNorm}, {SoftmaxAllows, 8, ProposeSoftmax}};
+  static constexpr RegionPattern kPatterns[] = {{LayerNormAllows, 16, ProposeLayerNorm},
+                                                {SoftmaxAllows, 8, ProposeSoftmax}};
   return kPatterns;
 }
 

@@ -5,7 +5,8 @@
 
 namespace onnxtrain {
 
-Rewriter::Rewriter(const Graph& from, Graph* to) : from_(from), to_(to), builder_(to), map_(from.values().size(), kNoValue) {
+Rewriter::Rewriter(const Graph& from, Graph* to)
+    : from_(from), to_(to), builder_(to), map_(from.values().size(), kNoValue) {
   for (const GraphInput& input : from.inputs()) {
     map_[input.value] = to->AddInput(input.kind, input.name, from.type(input.value));
     to->SetValueName(map_[input.value], from.value(input.value).name);

@@ -14,9 +14,9 @@ namespace onnxtrain {
 // A node that may be replaced. Its inputs are values of the new graph, already simplified.
 struct Site {
   Builder& b;
-  const Node& node;       // of the old graph
-  std::vector<Val> in;    // invalid where absent
-  Type out;               // of output 0
+  const Node& node;     // of the old graph
+  std::vector<Val> in;  // invalid where absent
+  Type out;             // of output 0
 
   const Attrs& attrs() const { return node.attrs; }
   // v as the node's output, if broadcasting makes it so; else invalid.
@@ -25,7 +25,7 @@ struct Site {
 
 // The value that replaces the node's single output, or an invalid Val.
 struct Rule {
-  std::string_view op;    // "": any
+  std::string_view op;  // "": any
   Val (*apply)(const Site&);
 };
 

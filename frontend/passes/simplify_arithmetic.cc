@@ -103,7 +103,8 @@ std::optional<Affine> AsAffine(std::string_view op, Val a, Val b, bool product) 
 }
 
 // (x·a)·b → x·(ab), (x + a) + b → x + (a + b), also for quotients and differences. Only where the precision hides the
-// different rounding and the constant stays a normal number; not where a sum nearly cancels, which is how some models round.
+// different rounding and the constant stays a normal number; not where a sum nearly cancels, which is how some models
+// round.
 Val MergeConstants(const Site& s) {
   if (s.out.dtype != DType::kFloat32 && s.out.dtype != DType::kFloat64) return Val();
   const bool product = s.node.op == "Mul" || s.node.op == "Div";
@@ -153,14 +154,38 @@ Val CastOfCast(const Site& s) {
 
 std::span<const Rule> ArithmeticRules() {
   static constexpr Rule kRules[] = {
-      {"Add", DropEither<0>},        {"Sub", DropRight<0>},    {"Mul", DropEither<1>},   {"Div", DropRight<1>},
-      {"Pow", DropRight<1>},         {"Or", DropEither<0>},    {"And", DropEither<1>},   {"Xor", DropEither<0>},
-      {"Dropout", DropoutOfNothing}, {"Neg", Twice},           {"Not", Twice},           {"Reciprocal", Twice},
-      {"Neg", NegOfReshapedNeg},     {"Add", AddOfNeg},             {"Sub", SubOfNeg},        {"Sub", SubFromZero},     {"Mul", TimesMinusOne},
-      {"Div", TimesMinusOne},        {"Div", OneOver},         {"Mul", MulOfReciprocal}, {"Div", DivOfReciprocal},
-      {"Reciprocal", ReciprocalOfSqrt}, {"Sqrt", SqrtOfReciprocal}, {"Pow", PowOfConstant},
-      {"Add", MergeConstants},       {"Sub", MergeConstants},  {"Mul", MergeConstants},  {"Div", MergeConstants},
-      {"Where", WhereOfConstant},    {"Where", WhereOfNot},    {"Cast", CastToSame},     {"Cast", CastOfCast},
+      {"Add", DropEither<0>},
+      {"Sub", DropRight<0>},
+      {"Mul", DropEither<1>},
+      {"Div", DropRight<1>},
+      {"Pow", DropRight<1>},
+      {"Or", DropEither<0>},
+      {"And", DropEither<1>},
+      {"Xor", DropEither<0>},
+      {"Dropout", DropoutOfNothing},
+      {"Neg", Twice},
+      {"Not", Twice},
+      {"Reciprocal", Twice},
+      {"Neg", NegOfReshapedNeg},
+      {"Add", AddOfNeg},
+      {"Sub", SubOfNeg},
+      {"Sub", SubFromZero},
+      {"Mul", TimesMinusOne},
+      {"Div", TimesMinusOne},
+      {"Div", OneOver},
+      {"Mul", MulOfReciprocal},
+      {"Div", DivOfReciprocal},
+      {"Reciprocal", ReciprocalOfSqrt},
+      {"Sqrt", SqrtOfReciprocal},
+      {"Pow", PowOfConstant},
+      {"Add", MergeConstants},
+      {"Sub", MergeConstants},
+      {"Mul", MergeConstants},
+      {"Div", MergeConstants},
+      {"Where", WhereOfConstant},
+      {"Where", WhereOfNot},
+      {"Cast", CastToSame},
+      {"Cast", CastOfCast},
   };
   return kRules;
 }

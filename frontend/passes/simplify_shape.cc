@@ -43,8 +43,8 @@ Val TransposeOfOnes(const Site& s) {
   return std::ranges::is_sorted(moved) ? Reshape(s.in[0], s.out.shape) : Val();
 }
 
-// The last two axes of a product's operand are exchanged by the product itself. A permutation that moves the last axis to
-// the place before last is such an exchange after one that leaves the last axis alone.
+// The last two axes of a product's operand are exchanged by the product itself. A permutation that moves the last axis
+// to the place before last is such an exchange after one that leaves the last axis alone.
 Val TransposedOperand(const Site& s) {
   std::array<Val, 2> operands = {s.in[0], s.in[1]};
   std::array<bool, 2> swapped = {s.attrs().Int("trans_a") != 0, s.attrs().Int("trans_b") != 0};
@@ -156,7 +156,8 @@ Val Only(const Site& s) { return s.in.size() == 1 ? s.in[0] : Val(); }
 
 // The axis along which two SliceGrads of one tensor adjoin, a before b, or -1.
 int AdjoiningAxis(Val a, Val b, const Attrs& at, const Attrs& bt) {
-  if (at.Ints("input_shape") != bt.Ints("input_shape") || !AllAre(at.Ints("steps"), 1) || !AllAre(bt.Ints("steps"), 1)) return -1;
+  if (at.Ints("input_shape") != bt.Ints("input_shape") || !AllAre(at.Ints("steps"), 1) || !AllAre(bt.Ints("steps"), 1))
+    return -1;
   const Ints from = at.Ints("starts"), to = bt.Ints("starts");
   int found = -1;
   for (int axis = 0; axis < a.rank(); ++axis) {
@@ -185,16 +186,31 @@ Val AddOfSliceGrads(const Site& s) {
 
 std::span<const Rule> ShapeRules() {
   static constexpr Rule kRules[] = {
-      {"Reshape", SameType},           {"Reshape", RearrangeOfSplat},      {"Reshape", ReshapeOfReshape},
-      {"Transpose", TransposeOfNothing}, {"Transpose", TransposeOfTranspose}, {"Transpose", TransposeOfOnes},
-      {"Transpose", RearrangeOfSplat}, {"MatMul", TransposedOperand},
-      {"ReduceSum", ReduceNothing},    {"ReduceMean", ReduceNothing},      {"ReduceMax", ReduceNothing},
-      {"ReduceMin", ReduceNothing},    {"ReduceProd", ReduceNothing},
-      {"Expand", SameType},            {"Expand", ExpandOfExpand},
-      {"", ElementwiseOfExpand},       {"", ExpandOfElementwise},
-      {"Slice", WholeSlice},           {"Slice", SliceOfSlice},            {"Slice", RearrangeOfSplat},
-      {"SliceGrad", WholeSlice},       {"Add", AddOfSliceGrads},
-      {"Pad", PadOfNothing},           {"Concat", Only},                   {"Split", Only},
+      {"Reshape", SameType},
+      {"Reshape", RearrangeOfSplat},
+      {"Reshape", ReshapeOfReshape},
+      {"Transpose", TransposeOfNothing},
+      {"Transpose", TransposeOfTranspose},
+      {"Transpose", TransposeOfOnes},
+      {"Transpose", RearrangeOfSplat},
+      {"MatMul", TransposedOperand},
+      {"ReduceSum", ReduceNothing},
+      {"ReduceMean", ReduceNothing},
+      {"ReduceMax", ReduceNothing},
+      {"ReduceMin", ReduceNothing},
+      {"ReduceProd", ReduceNothing},
+      {"Expand", SameType},
+      {"Expand", ExpandOfExpand},
+      {"", ElementwiseOfExpand},
+      {"", ExpandOfElementwise},
+      {"Slice", WholeSlice},
+      {"Slice", SliceOfSlice},
+      {"Slice", RearrangeOfSplat},
+      {"SliceGrad", WholeSlice},
+      {"Add", AddOfSliceGrads},
+      {"Pad", PadOfNothing},
+      {"Concat", Only},
+      {"Split", Only},
   };
   return kRules;
 }

@@ -1,10 +1,11 @@
-// The text form of graphs: what is printed, that it reads back bit for bit, and that wrong text is an error with a line.
+// The text form of graphs: what is printed, that it reads back bit for bit, and that wrong text is an error with a
+// line.
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
-
-#include <gtest/gtest.h>
 
 #include "frontend/base/strings.h"
 #include "frontend/graph/parse.h"
@@ -39,7 +40,8 @@ TEST(GraphText, ReadsAndPrintsTheSame) {
 }
 
 TEST(GraphText, CommentsAndLineBreaksAnywhere) {
-  const auto graph = Parse("graph( # inputs\n feed\n%a: f32[2] )\n{ %b: f32[2] = Neg ( %a ) # { not this\n return %b \"#\" }");
+  const auto graph =
+      Parse("graph( # inputs\n feed\n%a: f32[2] )\n{ %b: f32[2] = Neg ( %a ) # { not this\n return %b \"#\" }");
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_EQ(Print(*graph), "graph(feed %a: f32[2]) {\n  %b: f32[2] = Neg(%a)\n  return %b \"#\"\n}\n");
 }
@@ -76,7 +78,8 @@ TEST(GraphText, Tensors) {
   HostTensor ramp({DType::kInt8, {40}});
   for (int i = 0; i < 40; ++i) ramp.SetInt(i, i);
   const TensorCase kCases[] = {
-      {HostTensor::FromDoubles({DType::kFloat32, {4}}, std::vector{0.1, -0.0, inf, -inf}), "f32[4](0.1, -0, inf, -inf)"},
+      {HostTensor::FromDoubles({DType::kFloat32, {4}}, std::vector{0.1, -0.0, inf, -inf}),
+       "f32[4](0.1, -0, inf, -inf)"},
       {HostTensor::FromDoubles({DType::kFloat64, {2}}, std::vector{0.1, 1e300}), "f64[2](0.1, 1e+300)"},
       {Bits32({0x7fc00000, 0x7fc00001, 0xffc00000, 1}), "f32[4](nan, nan(7fc00001), nan(ffc00000), 1e-45)"},
       {half, "f16[3](nan(7e01), 5.9604645e-08, 0.33325195)"},
@@ -125,8 +128,22 @@ class RandomGraph {
   ValueId Count() const { return static_cast<ValueId>(g_.values().size()); }
 
   std::string Text() {
-    static const std::string kTexts[] = {"",      "x",    "layer1/conv.weight", "a b", "\"\\\n\t\x01", "ü→", "return", "_", "7",
-                                         "graph", "feed", "nan",                "x9",  "#",           "%",  "f32"};
+    static const std::string kTexts[] = {"",
+                                         "x",
+                                         "layer1/conv.weight",
+                                         "a b",
+                                         "\"\\\n\t\x01",
+                                         "ü→",
+                                         "return",
+                                         "_",
+                                         "7",
+                                         "graph",
+                                         "feed",
+                                         "nan",
+                                         "x9",
+                                         "#",
+                                         "%",
+                                         "f32"};
     return kTexts[Draw(std::size(kTexts))];
   }
 
@@ -150,12 +167,18 @@ class RandomGraph {
 
   AttrValue Attr() {
     switch (Draw(6)) {
-      case 0: return static_cast<int64_t>(random_());
-      case 1: return Number();
-      case 2: return Text();
-      case 3: return std::vector<int64_t>(Draw(3), static_cast<int64_t>(random_()));
-      case 4: return std::vector<double>(Draw(3), Number());
-      default: return Tensor();
+      case 0:
+        return static_cast<int64_t>(random_());
+      case 1:
+        return Number();
+      case 2:
+        return Text();
+      case 3:
+        return std::vector<int64_t>(Draw(3), static_cast<int64_t>(random_()));
+      case 4:
+        return std::vector<double>(Draw(3), Number());
+      default:
+        return Tensor();
     }
   }
 
@@ -247,7 +270,8 @@ TEST(GraphText, Errors) {
       {"graph(feed %x: f32[]) { return %x, %x }", "line 1: two outputs are named \"x\""},
       {"graph(feed %x: f32[], feed %z: f64[]) { return %x into %z }",
        "line 1: output \"x\" of type f32[] is written into an input of type f64[]"},
-      {"graph(feed %x: f32[]) { %y: f32[] = Neg(%x) return %x into %y }", "line 1: output \"x\" is not written into an input"},
+      {"graph(feed %x: f32[]) { %y: f32[] = Neg(%x) return %x into %y }",
+       "line 1: output \"x\" is not written into an input"},
       {"graph() {\n return }\n}", "line 3: expected the end of the text, got '}'"},
       {"graph() { %y: f32[] = A() @\"abc", "line 1: a string has no end"},
       {"graph() { %y: f32[] = A() @\"\\n\"", "line 1: unknown escape in a string"},

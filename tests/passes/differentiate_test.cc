@@ -1,8 +1,10 @@
-// Differentiate: gradients against central differences, in float64 through the host interpreter, and the graphs it makes.
-#include "frontend/passes/decompose.h"
+// Differentiate: gradients against central differences, in float64 through the host interpreter, and the graphs it
+// makes.
 #include "frontend/passes/differentiate.h"
-#include "frontend/passes/pipeline.h"
+
 #include "frontend/ops/row.h"
+#include "frontend/passes/decompose.h"
+#include "frontend/passes/pipeline.h"
 #include "tests/passes/testing.h"
 
 namespace onnxtrain {
@@ -73,7 +75,8 @@ TEST(Differentiate, AgreesWithFiniteDifferences) {
   const std::pair<std::string_view, std::string_view> kCases[] = {
       // A value that is read twice; broadcasting; an unused operand side.
       {"feed %x: f64[2,3], param %w: f64[3]",
-       "%a: f64[2,3] = Mul(%x, %w); %b: f64[2,3] = Tanh(%a); %c: f64[2,3] = Mul(%b, %a); %d: f64[2,3] = Sub(%c, %x); %d"},
+       "%a: f64[2,3] = Mul(%x, %w); %b: f64[2,3] = Tanh(%a); %c: f64[2,3] = Mul(%b, %a); %d: f64[2,3] = Sub(%c, %x); "
+       "%d"},
       // The same value on both sides.
       {"feed %x: f64[3,3]", "%a: f64[3,3] = MatMul(%x, %x) {trans_a=0, trans_b=1}; %b: f64[3,3] = Sigmoid(%a); %b"},
       // Two layers, a shared weight, a loss.
@@ -83,15 +86,19 @@ TEST(Differentiate, AgreesWithFiniteDifferences) {
       // Through a split, of which one part is not used, and a choice by a value that has no gradient.
       {"feed %x: f64[2,6]",
        "%a: f64[2,2], %b: f64[2,1], %c: f64[2,3] = Split(%x) {axis=1, num_outputs=3, sizes=[2, 1, 3]}; "
-       "%g: bool[2,2] = Greater(%a, %b); %n: f64[2,2] = Neg(%a); %w: f64[2,2] = Where(%g, %a, %n); %e: f64[2,2] = Exp(%w); "
-       "%z: f64[2,2] = Mul(%e, %b); %s: f64[2,1] = ReduceSum(%c) {axes=[1], keepdims=1}; %y: f64[2,2] = Add(%z, %s); %y"},
+       "%g: bool[2,2] = Greater(%a, %b); %n: f64[2,2] = Neg(%a); %w: f64[2,2] = Where(%g, %a, %n); %e: f64[2,2] = "
+       "Exp(%w); "
+       "%z: f64[2,2] = Mul(%e, %b); %s: f64[2,1] = ReduceSum(%c) {axes=[1], keepdims=1}; %y: f64[2,2] = Add(%z, %s); "
+       "%y"},
       // Rows whose gradient is that of their decomposition: one input twice, and one input computed from another.
       {"feed %x: f64[2,3,4]", "%y: f64[2,3,4] = Attention(%x, %x, %x) {scale=0.5}; %y"},
       {"feed %q: f64[2,3,4], feed %m: f64[3,3]",
-       "%k: f64[2,3,4] = Tanh(%q); %v: f64[2,3,4] = Mul(%k, %q); %y: f64[2,3,4] = Attention(%q, %k, %v, %m) {scale=0.5}; %y"},
+       "%k: f64[2,3,4] = Tanh(%q); %v: f64[2,3,4] = Mul(%k, %q); %y: f64[2,3,4] = Attention(%q, %k, %v, %m) "
+       "{scale=0.5}; %y"},
       // A composite with backward rows, with gradients into all of its outputs.
       {"feed %x: f64[2,5], param %g: f64[5], param %b: f64[5]",
-       "%y: f64[2,5], %m: f64[2,1], %r: f64[2,1] = LayerNorm(%x, %g, %b) {axis=1, epsilon=1e-05}; %z: f64[2,5] = Mul(%y, %m); "
+       "%y: f64[2,5], %m: f64[2,1], %r: f64[2,1] = LayerNorm(%x, %g, %b) {axis=1, epsilon=1e-05}; %z: f64[2,5] = "
+       "Mul(%y, %m); "
        "%w: f64[2,5] = Div(%z, %r); %w"},
   };
   for (const auto& [inputs, body] : kCases) CheckGradients(inputs, body);
@@ -124,8 +131,9 @@ TEST(Differentiate, SumsOverSeveralSeeds) {
 }
 
 TEST(Differentiate, GivesNoEntryWithoutADifferentiableWay) {
-  Graph graph = MustParse(GraphText("feed %x: f32[2], feed %y: f32[2], feed %z: f32[2]",
-                                    "%a: f32[2] = Floor(%x); %b: bool[2] = Greater(%a, %y); %c: f32[2] = Where(%b, %z, %z); %c"));
+  Graph graph =
+      MustParse(GraphText("feed %x: f32[2], feed %y: f32[2], feed %z: f32[2]",
+                          "%a: f32[2] = Floor(%x); %b: bool[2] = Greater(%a, %y); %c: f32[2] = Where(%b, %z, %z); %c"));
   const auto gradients = Differentiate(&graph, graph.outputs()[0].value, std::vector<ValueId>{0, 1, 2});
   ASSERT_TRUE(gradients.ok());
   EXPECT_EQ(gradients->size(), 1);
@@ -137,23 +145,29 @@ absl::StatusOr<std::vector<Type>> LikeInput(const TypeContext& c) { return std::
 TEST(Differentiate, NamesAllThatHaveNoGradient) {
   static const std::vector<OpRow> rows = {{.name = "test.Opaque", .infer = LikeInput}};
   RegisterOps(rows);
-  Graph graph = MustParse(GraphText("feed %x: f32[2], feed %y: f32[2]",
-                                    "%a: f32[2] = test.Opaque(%x) @\"first\"; %b: f32[2] = Exp(%a); %c: f32[2] = test.Opaque(%b) @\"second\"; "
-                                    "%d: f32[2] = test.Opaque(%y) @\"aside\"; %z: f32[2] = Mul(%c, %d); %z"));
+  Graph graph = MustParse(GraphText(
+      "feed %x: f32[2], feed %y: f32[2]",
+      "%a: f32[2] = test.Opaque(%x) @\"first\"; %b: f32[2] = Exp(%a); %c: f32[2] = test.Opaque(%b) @\"second\"; "
+      "%d: f32[2] = test.Opaque(%y) @\"aside\"; %z: f32[2] = Mul(%c, %d); %z"));
   const auto gradients = Differentiate(&graph, graph.outputs()[0].value, std::vector<ValueId>{0});
   EXPECT_EQ(gradients.status().message(), "no gradient for test.Opaque 'first', test.Opaque 'second'");
 }
 
 TEST(Differentiate, RefusesWrongSeeds) {
-  Graph graph = MustParse(GraphText("feed %x: f32[2], feed %s: f32[3]", "%y: f32[2] = Exp(%x); %i: i64[2] = Cast(%x) {to=\"i64\"}; %y, %i"));
-  EXPECT_EQ(Differentiate(&graph, 2, std::vector<ValueId>{0}, 1).status().message(), "a gradient of type f32[3] for a value of type f32[2]");
-  EXPECT_EQ(Differentiate(&graph, 3, std::vector<ValueId>{0}).status().message(), "a value of type i64[2] has no gradient");
+  Graph graph = MustParse(GraphText("feed %x: f32[2], feed %s: f32[3]",
+                                    "%y: f32[2] = Exp(%x); %i: i64[2] = Cast(%x) {to=\"i64\"}; %y, %i"));
+  EXPECT_EQ(Differentiate(&graph, 2, std::vector<ValueId>{0}, 1).status().message(),
+            "a gradient of type f32[3] for a value of type f32[2]");
+  EXPECT_EQ(Differentiate(&graph, 3, std::vector<ValueId>{0}).status().message(),
+            "a value of type i64[2] has no gradient");
 }
 
 TEST(DecomposeNodes, GoesDownToPrimitives) {
-  const Graph graph = MustParse(GraphText("feed %q: f32[2,3,4], feed %k: f32[2,5,4], feed %v: f32[2,5,4]",
-                                          "%y: f32[2,3,4] = Attention(%q, %k, %v) {scale=0.5}; %z: f32[2,3,4] = Gelu(%y) {approximate=\"none\"}; %z"));
-  const auto attention_only = DecomposeNodes(graph, [](const Graph&, const Node& node) { return node.op == "Attention"; });
+  const Graph graph = MustParse(GraphText(
+      "feed %q: f32[2,3,4], feed %k: f32[2,5,4], feed %v: f32[2,5,4]",
+      "%y: f32[2,3,4] = Attention(%q, %k, %v) {scale=0.5}; %z: f32[2,3,4] = Gelu(%y) {approximate=\"none\"}; %z"));
+  const auto attention_only =
+      DecomposeNodes(graph, [](const Graph&, const Node& node) { return node.op == "Attention"; });
   ASSERT_TRUE(attention_only.ok());
   ASSERT_TRUE(Verify(*attention_only).ok()) << Verify(*attention_only);
   ExpectSameNumbers(graph, *attention_only, 1e-6);

@@ -1,9 +1,9 @@
-// What PyTorch makes of transformers, exported at opsets that have no LayerNormalization, Gelu or attention operator: the
-// composites come back, the outputs stay, and so do the gradients.
+// What PyTorch makes of transformers, exported at opsets that have no LayerNormalization, Gelu or attention operator:
+// the composites come back, the outputs stay, and so do the gradients.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
-
-#include <unistd.h>
 
 #include "frontend/onnx/import.h"
 #include "frontend/passes/differentiate.h"
@@ -16,8 +16,9 @@ namespace {
 std::string Counts(const Graph& graph) {
   std::map<std::string, int> counts;
   for (const Node& node : graph.nodes()) ++counts[node.op];
-  return StrCat("Attention ", counts["Attention"], ", Gelu ", counts["Gelu"], ", LayerNorm ", counts["LayerNorm"], ", Softmax ",
-                counts["Softmax"], ", Erf ", counts["Erf"], ", Tanh ", counts["Tanh"], ", ReduceMean ", counts["ReduceMean"]);
+  return StrCat("Attention ", counts["Attention"], ", Gelu ", counts["Gelu"], ", LayerNorm ", counts["LayerNorm"],
+                ", Softmax ", counts["Softmax"], ", Erf ", counts["Erf"], ", Tanh ", counts["Tanh"], ", ReduceMean ",
+                counts["ReduceMean"]);
 }
 
 // The gradients of output 0 with respect to all parameters, by name.
@@ -44,7 +45,8 @@ class Exports : public testing::Test {
   static void SetUpTestSuite() {
     folder_ = StrCat(testing::TempDir(), "onnxtrain_exports_", getpid());
     std::filesystem::create_directories(folder_);
-    const std::string command = StrCat("/usr/bin/python3 " ONNXTRAIN_SOURCE_DIR "/tests/passes/export_encoders.py ", folder_);
+    const std::string command =
+        StrCat("/usr/bin/python3 " ONNXTRAIN_SOURCE_DIR "/tests/passes/export_encoders.py ", folder_);
     ASSERT_EQ(std::system(command.c_str()), 0) << "python3-torch is needed";
   }
   static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
@@ -72,7 +74,8 @@ TEST_F(Exports, AreRecognized) {
       ASSERT_TRUE(canonical.ok()) << canonical.status();
       EXPECT_EQ(Counts(*canonical), expected) << Print(*canonical);
       auto inputs = RandomInputs(imported->graph);
-      for (const ImportedWeight& weight : imported->weights) inputs[weight.name] = weight.value.CastTo(inputs[weight.name].dtype());
+      for (const ImportedWeight& weight : imported->weights)
+        inputs[weight.name] = weight.value.CastTo(inputs[weight.name].dtype());
       const auto before = MustRun(imported->graph, inputs), after = MustRun(*canonical, inputs);
       for (size_t i = 0; i < before.size(); ++i) ExpectNear(before[i], after[i], 1e-6);
       const auto gradients = Gradients(imported->graph, inputs), same = Gradients(*canonical, inputs);

@@ -1,13 +1,13 @@
 // What the tests of passes share: graphs as text, and both sides of a pass evaluated on the same random numbers.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <map>
 #include <random>
 #include <string>
 #include <string_view>
-
-#include <gtest/gtest.h>
 
 #include "frontend/base/strings.h"
 #include "frontend/graph/parse.h"
@@ -32,7 +32,8 @@ inline std::map<std::string, HostTensor> RandomInputs(const Graph& graph, int se
   std::map<std::string, HostTensor> inputs;
   for (const GraphInput& input : graph.inputs()) {
     HostTensor t(graph.type(input.value));
-    for (int64_t i = 0; i < t.size(); ++i) t.Set(i, IsFloat(t.dtype()) ? normal(random) : static_cast<double>(random() % 2));
+    for (int64_t i = 0; i < t.size(); ++i)
+      t.Set(i, IsFloat(t.dtype()) ? normal(random) : static_cast<double>(random() % 2));
     inputs.emplace(input.name, std::move(t));
   }
   return inputs;
@@ -49,7 +50,8 @@ inline void ExpectNear(const HostTensor& a, const HostTensor& b, double toleranc
   for (int64_t i = 0; i < a.size(); ++i) {
     const double x = a.At(i), y = b.At(i);
     if (x == y || (std::isnan(x) && std::isnan(y))) continue;
-    ASSERT_LE(std::abs(x - y), tolerance * (1 + std::abs(x))) << what << " element " << i << ": " << x << " against " << y;
+    ASSERT_LE(std::abs(x - y), tolerance * (1 + std::abs(x)))
+        << what << " element " << i << ": " << x << " against " << y;
   }
 }
 
@@ -58,11 +60,12 @@ inline void ExpectSameNumbers(const Graph& a, const Graph& b, double tolerance =
   const auto inputs = RandomInputs(a);
   const auto x = MustRun(a, inputs), y = MustRun(b, inputs);
   ASSERT_EQ(x.size(), y.size());
-  for (size_t i = 0; i < x.size(); ++i) ExpectNear(x[i], y[i], tolerance, StrCat("output ", i, " of\n", Print(a), Print(b)));
+  for (size_t i = 0; i < x.size(); ++i)
+    ExpectNear(x[i], y[i], tolerance, StrCat("output ", i, " of\n", Print(a), Print(b)));
 }
 
-// "graph(INPUTS) {\n  LINE\n  LINE\n  return OUTPUTS\n}\n", to keep tables short: `body` has lines separated by ';' and ends
-// with the outputs.
+// "graph(INPUTS) {\n  LINE\n  LINE\n  return OUTPUTS\n}\n", to keep tables short: `body` has lines separated by ';' and
+// ends with the outputs.
 inline std::string GraphText(std::string_view inputs, std::string_view body) {
   std::string out = StrCat("graph(", inputs, ") {\n");
   for (size_t start = 0; start < body.size();) {
