@@ -31,7 +31,10 @@ class CpuBackend : public Backend {
   bool Supports(const Graph& graph, const Node& node) const override {
     return node.op == "Constant" || FindKernel(graph, node) != nullptr;
   }
-  absl::StatusOr<Graph> Legalize(const Graph& graph) const override { return LegalizeGraph(graph); }
+  absl::StatusOr<Graph> Legalize(const Graph& graph) const override {
+    if (options_.threads > 0) omp_set_num_threads(options_.threads);  // oneDNN's layouts depend on it
+    return LegalizeGraph(graph);
+  }
   absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& graph, const CompileOptions& options) override {
     return CompileProgram(graph, options, options_.threads);
   }

@@ -5,6 +5,7 @@
 
 #include "backends/cpu/fuse_elementwise.h"
 #include "backends/cpu/kernel.h"
+#include "backends/cpu/matmul_ops.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/decompose.h"
@@ -112,7 +113,8 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
   ASSIGN_OR_RETURN(const Graph reshaped_again, Reshaped(decomposed));  // decompositions use such operators, too
   const Graph clean = Dce(reshaped_again);
   RETURN_IF_ERROR(CheckSupported(clean));
-  return FuseElementwise(clean);
+  ASSIGN_OR_RETURN(const Graph products, FuseMatMuls(clean));
+  return FuseElementwise(Dce(products));
 }
 
 }  // namespace onnxtrain::cpu

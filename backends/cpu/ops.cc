@@ -1,11 +1,16 @@
 #include "backends/cpu/ops.h"
 
 #include "backends/cpu/fused.h"
+#include "backends/cpu/matmul_ops.h"
 
 namespace onnxtrain::cpu {
 
 void RegisterCpuOps() {
-  static const auto* rows = new std::vector<OpRow>{FusedRow()};
+  static const auto* rows = [] {
+    auto* all = new std::vector<OpRow>(MatMulRows());
+    all->push_back(FusedRow());
+    return all;
+  }();
   RegisterOps(*rows);
 }
 

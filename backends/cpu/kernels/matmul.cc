@@ -1,6 +1,5 @@
 #include "backends/cpu/kernels/matmul.h"
 
-#include "backends/cpu/dnnl_call.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/loop.h"
 #include "backends/cpu/parallel.h"
@@ -53,23 +52,83 @@ Product ProductOfNode(const KernelContext& c) {
   return ProductOf(c.in(0).shape, c.in(1).shape, c.out().shape, c.attrs().Int("trans_a"), c.attrs().Int("trans_b"));
 }
 
-// Nothing to multiply: oneDNN takes no empty tensors.
-Kernel Zeros(int64_t n) {
-  return {.run = [n](const Args& args) { std::fill_n(args.out(), n, 0.0f); }};
+// y = act(a·b + bias). The bias, if any, is [n].
+struct Epilogue {
+  bool bias = false, relu = false;
+};
+
+dnnl::matmul::primitive_desc DescOf(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
+  const auto a = Plain(p.a, p.a_strides), y = Plain(p.y, p.y_strides);
+  dnnl::primitive_attr attr = UserScratchpad();
+  if (e.relu) {
+    dnnl::post_ops ops;
+    ops.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
+    attr.set_post_ops(ops);
+  }
+  if (!e.bias) return {dnnl::matmul::desc(a, weights, y), attr, Engine()};
+  Shape bias(p.y.size(), 1);
+  bias.back() = p.n;
+  return {dnnl::matmul::desc(a, weights, Plain(bias), y), attr, Engine()};
 }
 
-absl::StatusOr<Kernel> PrepareMatMul(const KernelContext& c) {
-  const Product p = ProductOfNode(c);
-  if (c.out().elements() == 0 || p.k == 0) return Zeros(c.out().elements());
-  const auto a = Plain(p.a, p.a_strides), b = Plain(p.b, p.b_strides), y = Plain(p.y, p.y_strides);
-  const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(a, b, y), UserScratchpad(), Engine());
-  const auto call = std::make_shared<DnnlCall>(
-      dnnl::matmul(desc), std::vector<std::pair<int, dnnl::memory::desc>>{
-                              {DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, y},
-                              {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}});
-  return Kernel{.run = [call](const Args& args) {
-    call->Run({args.inputs[0], args.inputs[1], args.outputs[0], args.workspace});
+Kernel ProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
+  const auto desc = DescOf(p, weights, e);
+  std::vector<std::pair<int, dnnl::memory::desc>> arguments = {{DNNL_ARG_SRC, desc.src_desc()},
+                                                               {DNNL_ARG_WEIGHTS, desc.weights_desc()}};
+  if (e.bias) arguments.emplace_back(DNNL_ARG_BIAS, desc.bias_desc());
+  arguments.emplace_back(DNNL_ARG_DST, desc.dst_desc());
+  arguments.emplace_back(DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc());
+  const auto call = std::make_shared<DnnlCall>(dnnl::matmul(desc), arguments);
+  return {.run = [call, bias = e.bias](const Args& args) {
+    if (bias) {
+      call->Run({args.inputs[0], args.inputs[1], args.inputs[2], args.outputs[0], args.workspace});
+    } else {
+      call->Run({args.inputs[0], args.inputs[1], args.outputs[0], args.workspace});
+    }
   }, .workspace = desc.scratchpad_desc().get_size()};
+}
+
+// oneDNN takes no empty tensors.
+Kernel OfNothing(const KernelContext& c, Epilogue e) {
+  const int64_t size = c.out().elements(), n = c.out().shape.back();
+  return {.run = [=](const Args& args) {
+    for (int64_t i = 0; i < size; ++i) {
+      const float x = e.bias ? args.in(2)[i % n] : 0;
+      args.out()[i] = e.relu && x < 0 ? 0 : x;
+    }
+  }};
+}
+
+Kernel PlainProduct(const KernelContext& c, Epilogue e) {
+  const Product p = ProductOfNode(c);
+  return p.empty() ? OfNothing(c, e) : ProductKernel(p, Plain(p.b, p.b_strides), e);
+}
+
+absl::StatusOr<Kernel> PrepareMatMul(const KernelContext& c) { return PlainProduct(c, {}); }
+
+absl::StatusOr<Kernel> PrepareFusedMatMul(const KernelContext& c) {
+  const Epilogue e{.bias = c.has(2), .relu = c.attrs().String("activation") == "Relu"};
+  if (c.attrs().Int("packed") == 0) return PlainProduct(c, e);
+  const Shape& y = c.out().shape;
+  const Product p = ProductOf(c.in().shape, {c.in().shape.back(), y.back()}, y, false, false);
+  const auto layout = PackedLayout(p.m, p.k, p.n);
+  if (!layout) return absl::InternalError("no packed layout for this product");
+  return ProductKernel(p, *layout, e);
+}
+
+absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
+  const int64_t k = c.attrs().Int("k"), n = c.attrs().Int("n");
+  const auto layout = PackedLayout(c.attrs().Int("rows"), k, n);
+  if (!layout) return absl::InternalError("no packed layout for this weight");
+  const auto plain = Plain({k, n}, c.attrs().Int("trans") != 0 ? Shape{1, k} : Shape{n, 1});
+  const dnnl::reorder::primitive_desc reorder(Engine(), plain, Engine(), *layout, UserScratchpad());
+  const auto call = std::make_shared<DnnlCall>(
+      dnnl::reorder(reorder), std::vector<std::pair<int, dnnl::memory::desc>>{
+                                  {DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, *layout},
+                                  {DNNL_ARG_SCRATCHPAD, reorder.scratchpad_desc()}});
+  return Kernel{.run = [call](const Args& args) {
+    call->Run({args.inputs[0], args.outputs[0], args.workspace});
+  }, .workspace = reorder.scratchpad_desc().get_size()};
 }
 
 // Products of integers are rare and small.
@@ -106,8 +165,19 @@ absl::StatusOr<Kernel> PrepareIntegerMatMul(const KernelContext& c) {
 
 }  // namespace
 
+std::optional<dnnl::memory::desc> PackedLayout(int64_t m, int64_t k, int64_t n) {
+  const dnnl::matmul::desc desc(Plain({m, k}), AnyLayout({k, n}), Plain({m, n}));
+  const dnnl::matmul::primitive_desc best(desc, UserScratchpad(), Engine());
+  if (IsReference(best) || best.weights_desc() == Plain({k, n}) || best.weights_desc() == Plain({k, n}, {1, k})) return {};
+  return best.weights_desc();
+}
+
 std::span<const KernelRow> MatmulKernels() {
-  static constexpr KernelRow kRows[] = {{"MatMul", PrepareMatMul}, {"MatMul", PrepareIntegerMatMul, kInts}};
+  constexpr TypeSet kPacked = kFloat | Only(DType::kUInt8);
+  static constexpr KernelRow kRows[] = {{"MatMul", PrepareMatMul},
+                                        {"MatMul", PrepareIntegerMatMul, kInts},
+                                        {"cpu.MatMul", PrepareFusedMatMul, kPacked},
+                                        {"cpu.PackWeight", PreparePackWeight, kPacked}};
   return kRows;
 }
 

@@ -1,6 +1,9 @@
-// The extents of a matrix product as oneDNN sees it.
+// Matrix products as oneDNN sees them.
 #pragma once
 
+#include <optional>
+
+#include "backends/cpu/dnnl_call.h"
 #include "backends/cpu/kernel.h"
 
 namespace onnxtrain::cpu {
@@ -10,9 +13,14 @@ struct Product {
   Shape a, b, y;                          // extents
   Shape a_strides, b_strides, y_strides;
   int64_t m, k, n;
+
+  bool empty() const { return m == 0 || k == 0 || n == 0 || NumElements(y) == 0; }
 };
 
 // Batch axes are merged where operands allow it: a product with one shared matrix b is a single product of more rows.
 Product ProductOf(const Shape& a, const Shape& b, const Shape& y, bool trans_a, bool trans_b);
+
+// The layout in which a weight [k, n] is multiplied fastest by m rows; nothing where that is the plain one.
+std::optional<dnnl::memory::desc> PackedLayout(int64_t m, int64_t k, int64_t n);
 
 }  // namespace onnxtrain::cpu

@@ -2,22 +2,35 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <vector>
 
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/parallel.h"
+#include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
 namespace {
 
-// Where the windows of one axis begin and which of their elements lie inside.
-struct Axis {
-  int64_t in = 1, out = 1, kernel = 1, stride = 1, pad = 0, dilation = 1;
-
-  int64_t Start(int64_t o) const { return o * stride - pad; }
-  // The first and the one after the last window element that is inside.
-  int64_t First(int64_t o) const { return Start(o) >= 0 ? 0 : (-Start(o) + dilation - 1) / dilation; }
-  int64_t Last(int64_t o) const { return std::min(kernel, (in - Start(o) + dilation - 1) / dilation); }
+// The window of one output along one axis: where its first element that lies inside the tensor is, and how many do.
+struct Span {
+  int64_t start, count;
 };
+
+struct Axis {
+  int64_t in = 1, kernel = 1, dilation = 1;
+  std::vector<Span> windows = {{0, 1}};  // by output
+};
+
+Axis MakeAxis(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation) {
+  Axis axis{in, kernel, dilation, {}};
+  for (int64_t o = 0; o < out; ++o) {
+    const int64_t start = o * stride - pad;
+    const int64_t first = start >= 0 ? 0 : (-start + dilation - 1) / dilation;
+    const int64_t last = std::min(kernel, (in - start + dilation - 1) / dilation);
+    axis.windows.push_back({start + first * dilation, last - first});
+  }
+  return axis;
+}
 
 // Three axes; those that the tensor lacks have extent 1.
 struct Geometry {
@@ -25,7 +38,7 @@ struct Geometry {
   int64_t planes = 1;
 
   int64_t input() const { return axes[0].in * axes[1].in * axes[2].in; }
-  int64_t output() const { return axes[0].out * axes[1].out * axes[2].out; }
+  int64_t output() const { return axes[0].windows.size() * axes[1].windows.size() * axes[2].windows.size(); }
   int64_t window() const { return axes[0].kernel * axes[1].kernel * axes[2].kernel; }
 };
 
@@ -35,55 +48,88 @@ Geometry GeometryOf(const KernelContext& c, const Shape& x, const Shape& y) {
   Geometry g{.planes = x[0] * x[1]};
   const size_t spatial = x.size() - 2;
   for (size_t a = 0; a < spatial; ++a) {
-    g.axes[3 - spatial + a] = {x[2 + a], y[2 + a], kernel[a], strides[a], pads[a], dilations[a]};
+    g.axes[3 - spatial + a] = MakeAxis(x[2 + a], y[2 + a], kernel[a], strides[a], pads[a], dilations[a]);
   }
   return g;
 }
 
-// Calls f(input offset) for the elements of output o's window that lie inside, row by row.
+// The part of a window that lies inside.
+struct Window {
+  Span d, h, w;
+  int64_t size() const { return d.count * h.count * w.count; }
+};
+
+// Calls f(input offset) for the elements of a window, row by row.
 template <typename F>
-void ForWindow(const Geometry& g, int64_t o0, int64_t o1, int64_t o2, F&& f) {
+void ForElements(const Geometry& g, const Window& window, F&& f) {
   const auto& [d, h, w] = g.axes;
-  const int64_t w_first = w.First(o2), w_last = w.Last(o2);
-  for (int64_t i = d.First(o0), i_end = d.Last(o0); i < i_end; ++i) {
-    const int64_t plane = (d.Start(o0) + i * d.dilation) * h.in;
-    for (int64_t j = h.First(o1), j_end = h.Last(o1); j < j_end; ++j) {
-      const int64_t row = (plane + h.Start(o1) + j * h.dilation) * w.in + w.Start(o2);
-      for (int64_t k = w_first; k < w_last; ++k) f(row + k * w.dilation);
+  for (int64_t i = 0; i < window.d.count; ++i) {
+    const int64_t plane = (window.d.start + i * d.dilation) * h.in;
+    for (int64_t j = 0; j < window.h.count; ++j) {
+      const int64_t row = (plane + window.h.start + j * h.dilation) * w.in + window.w.start;
+      for (int64_t k = 0; k < window.w.count; ++k) f(row + k * w.dilation);
     }
   }
 }
 
-// Calls f(plane, output offset within it, o0, o1, o2) for all outputs.
+// Calls f(plane, output offset within it, window) for all outputs.
 template <typename F>
 void ForOutputs(const Geometry& g, F f) {
   Parallel(g.planes, g.output() * g.window() * 2, [&](int64_t begin, int64_t end) {
     for (int64_t plane = begin; plane < end; ++plane) {
       int64_t o = 0;
-      for (int64_t o0 = 0; o0 < g.axes[0].out; ++o0) {
-        for (int64_t o1 = 0; o1 < g.axes[1].out; ++o1) {
-          for (int64_t o2 = 0; o2 < g.axes[2].out; ++o2) f(plane, o++, o0, o1, o2);
+      for (const Span& d : g.axes[0].windows) {
+        for (const Span& h : g.axes[1].windows) {
+          for (const Span& w : g.axes[2].windows) f(plane, o++, Window{d, h, w});
         }
       }
     }
   });
 }
 
+struct Max {
+  float value = -std::numeric_limits<float>::infinity();
+  int32_t where = -1;
+
+  // Without branches: which element is larger cannot be predicted. A NaN wins.
+  void See(float x, int32_t at) {
+    const bool more = (x > value) | (where < 0) | ((x != x) & (value == value));
+    value = more ? x : value;
+    where = more ? at : where;
+  }
+};
+
+// A whole window of kSize × kSize neighbours in a plane of rows of `width` elements.
+template <int kSize>
+Max MaxOfSquare(const float* x, int64_t start, int64_t width) {
+  Max max;
+  for (int i = 0; i < kSize; ++i) {
+    for (int j = 0; j < kSize; ++j) {
+      const auto at = static_cast<int32_t>(start + i * width + j);
+      max.See(x[at], at);
+    }
+  }
+  return max;
+}
+
+Max MaxOfWindow(const Geometry& g, const float* x, const Window& w) {
+  const bool dense = w.d.count == 1 && g.axes[1].dilation == 1 && g.axes[2].dilation == 1;
+  const int64_t start = (w.d.start * g.axes[1].in + w.h.start) * g.axes[2].in + w.w.start;
+  if (dense && w.h.count == 2 && w.w.count == 2) return MaxOfSquare<2>(x, start, g.axes[2].in);
+  if (dense && w.h.count == 3 && w.w.count == 3) return MaxOfSquare<3>(x, start, g.axes[2].in);
+  Max max;
+  ForElements(g, w, [&](int64_t at) { max.See(x[at], static_cast<int32_t>(at)); });
+  return max;
+}
+
 absl::StatusOr<Kernel> PrepareMaxPool(const KernelContext& c) {
   const Geometry g = GeometryOf(c, c.in().shape, c.out().shape);
+  if (g.input() > std::numeric_limits<int32_t>::max()) return Invalid("planes of more than 2^31 elements");
   return Kernel{.run = [=](const Args& args) {
-    ForOutputs(g, [&](int64_t plane, int64_t o, int64_t o0, int64_t o1, int64_t o2) {
-      const float* x = args.in() + plane * g.input();
-      float best = -std::numeric_limits<float>::infinity();
-      int64_t where = -1;
-      ForWindow(g, o0, o1, o2, [&](int64_t at) {
-        if (x[at] > best || where < 0 || (x[at] != x[at] && best == best)) {
-          best = x[at];
-          where = at;
-        }
-      });
-      args.out(0)[plane * g.output() + o] = best;
-      args.out<int64_t>(1)[plane * g.output() + o] = where;
+    ForOutputs(g, [&](int64_t plane, int64_t o, const Window& window) {
+      const Max max = MaxOfWindow(g, args.in() + plane * g.input(), window);
+      args.out(0)[plane * g.output() + o] = max.value;
+      args.out<int64_t>(1)[plane * g.output() + o] = max.where;
     });
   }};
 }
@@ -106,21 +152,19 @@ absl::StatusOr<Kernel> PrepareMaxPoolGrad(const KernelContext& c) {
   }};
 }
 
-int64_t Divisor(const Geometry& g, bool whole, int64_t o0, int64_t o1, int64_t o2) {
-  if (whole) return g.window();
-  const auto& [d, h, w] = g.axes;
-  return (d.Last(o0) - d.First(o0)) * (h.Last(o1) - h.First(o1)) * (w.Last(o2) - w.First(o2));
+float Divisor(const Geometry& g, bool whole, const Window& w) {
+  return static_cast<float>(whole ? g.window() : w.size());
 }
 
 absl::StatusOr<Kernel> PrepareAveragePool(const KernelContext& c) {
   const Geometry g = GeometryOf(c, c.in().shape, c.out().shape);
   const bool whole = c.attrs().Int("count_include_pad") != 0;
   return Kernel{.run = [=](const Args& args) {
-    ForOutputs(g, [&](int64_t plane, int64_t o, int64_t o0, int64_t o1, int64_t o2) {
+    ForOutputs(g, [&](int64_t plane, int64_t o, const Window& window) {
       const float* x = args.in() + plane * g.input();
       float sum = 0;
-      ForWindow(g, o0, o1, o2, [&](int64_t at) { sum += x[at]; });
-      args.out()[plane * g.output() + o] = sum / static_cast<float>(Divisor(g, whole, o0, o1, o2));
+      ForElements(g, window, [&](int64_t at) { sum += x[at]; });
+      args.out()[plane * g.output() + o] = sum / Divisor(g, whole, window);
     });
   }};
 }
@@ -129,11 +173,11 @@ absl::StatusOr<Kernel> PrepareAveragePoolGrad(const KernelContext& c) {
   const Geometry g = GeometryOf(c, c.out().shape, c.in().shape);
   const bool whole = c.attrs().Int("count_include_pad") != 0;
   return Kernel{.run = [=](const Args& args) {
-    ForOutputs(g, [&](int64_t plane, int64_t o, int64_t o0, int64_t o1, int64_t o2) {
+    ForOutputs(g, [&](int64_t plane, int64_t o, const Window& window) {
       float* dx = args.out() + plane * g.input();
       if (o == 0) std::fill_n(dx, g.input(), 0.0f);
-      const float share = args.in()[plane * g.output() + o] / static_cast<float>(Divisor(g, whole, o0, o1, o2));
-      ForWindow(g, o0, o1, o2, [&](int64_t at) { dx[at] += share; });
+      const float share = args.in()[plane * g.output() + o] / Divisor(g, whole, window);
+      ForElements(g, window, [&](int64_t at) { dx[at] += share; });
     });
   }};
 }

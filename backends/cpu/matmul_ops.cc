@@ -1,0 +1,172 @@
+#include "backends/cpu/matmul_ops.h"
+
+#include <map>
+#include <tuple>
+
+#include "backends/cpu/guard.h"
+#include "backends/cpu/kernels/matmul.h"
+#include "frontend/base/status.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+// Packing costs reading and writing the weight once per update, which a gain of a tenth on so many rows repays.
+constexpr int64_t kRowsToPackTrained = 512, kRowsToPackFrozen = 32;
+
+// Bytes of the packed weight, 0 where packing is no use.
+absl::StatusOr<size_t> PackedBytes(int64_t m, int64_t k, int64_t n) {
+  size_t bytes = 0;
+  RETURN_IF_ERROR(Guard([&] {
+    if (const auto layout = PackedLayout(m, k, n)) bytes = layout->get_size();
+  }));
+  return bytes;
+}
+
+absl::StatusOr<std::vector<Type>> PackWeightTypes(const TypeContext& c) {
+  const int64_t k = c.attrs.Int("k"), n = c.attrs.Int("n");
+  const Shape expected = c.attrs.Int("trans") != 0 ? Shape{n, k} : Shape{k, n};
+  if (c.in(0) != Type{DType::kFloat32, expected}) return Invalid("expected ", ToString(expected), ", got ", ToString(c.in(0)));
+  ASSIGN_OR_RETURN(const size_t bytes, PackedBytes(c.attrs.Int("rows"), k, n));
+  return std::vector<Type>{{DType::kUInt8, {static_cast<int64_t>(bytes)}}};
+}
+
+absl::StatusOr<std::vector<Type>> FusedMatMulTypes(const TypeContext& c) {
+  Type y;
+  if (c.attrs.Int("packed") != 0) {
+    if (c.in(0).rank() < 2) return Invalid("expected a matrix, got ", ToString(c.in(0)));
+    y = c.in(0);
+    y.shape.back() = c.attrs.Int("n");
+  } else {
+    Attrs attrs = {{"trans_a", c.attrs.Int("trans_a")}, {"trans_b", c.attrs.Int("trans_b")}};
+    ASSIGN_OR_RETURN(auto types, InferTypes("MatMul", c.inputs.first(2), attrs));
+    y = types[0];
+  }
+  if (c.has(2) && c.in(2) != Type{y.dtype, {y.shape.back()}}) {
+    return Invalid("expected a bias of ", y.shape.back(), " elements, got ", ToString(c.in(2)));
+  }
+  return std::vector<Type>{y};
+}
+
+class MatMulFuser {
+ public:
+  explicit MatMulFuser(const Graph& graph) : graph_(graph), readers_(Readers(graph)) {
+    is_output_.resize(graph.values().size(), false);
+    for (const GraphOutput& output : graph.outputs()) is_output_[output.value] = true;
+  }
+
+  absl::StatusOr<Graph> Run() {
+    return Rewrite(graph_, [&](Rewriter& r, const Node& node) { return Apply(r, node); });
+  }
+
+ private:
+  using Result = std::optional<std::vector<Val>>;
+
+  // A product and what is done to it.
+  struct Match {
+    const Node* product = nullptr;
+    ValueId bias = kNoValue;
+    bool relu = false;
+  };
+
+  Result Apply(Rewriter& r, const Node& node) {
+    const Match match = Find(node.outputs[0]);
+    if (match.product == nullptr || graph_.type(node.outputs[0]).dtype != DType::kFloat32) return std::nullopt;
+    const bool pack = MayPack(*match.product);
+    if (&node == match.product && !pack) return std::nullopt;
+    return std::vector<Val>{Emit(r, match, pack)};
+  }
+
+  bool HasOneReader(ValueId v) const { return readers_[v].size() == 1 && !is_output_[v]; }
+
+  Match Find(ValueId v) const {
+    const Node* node = graph_.producer(v);
+    if (node == nullptr) return {};
+    if (node->op == "MatMul") return {.product = node};
+    if (node->op == "Relu" && HasOneReader(node->inputs[0])) {
+      Match inner = Find(node->inputs[0]);
+      if (inner.relu) return {};
+      inner.relu = inner.product != nullptr;
+      return inner;
+    }
+    if (node->op != "Add") return {};
+    for (int side : {0, 1}) {
+      const Match inner = Find(node->inputs[side]);
+      const bool bare = inner.product != nullptr && inner.bias == kNoValue && !inner.relu;
+      if (!bare || !HasOneReader(node->inputs[side]) || !IsBias(node->inputs[1 - side], v, node->inputs[side])) continue;
+      return {.product = inner.product, .bias = node->inputs[1 - side]};
+    }
+    return {};
+  }
+
+  bool IsBias(ValueId bias, ValueId sum, ValueId product) const {
+    const Shape &shape = graph_.type(bias).shape, &y = graph_.type(sum).shape;
+    return y == graph_.type(product).shape && !shape.empty() && shape.back() == y.back() &&
+           NumElements(shape) == y.back();
+  }
+
+  // Is the second operand a weight that stays the same for many rows of the first?
+  bool MayPack(const Node& product) const {
+    const Type &a = graph_.type(product.inputs[0]), &b = graph_.type(product.inputs[1]);
+    if (a.dtype != DType::kFloat32 || b.rank() != 2 || product.attrs.Int("trans_a") != 0 || a.elements() == 0) return false;
+    const int32_t input = graph_.IsInput(product.inputs[1]) ? graph_.value(product.inputs[1]).index : -1;
+    const bool constant = graph_.ConstantOf(product.inputs[1]) != nullptr;
+    if (input < 0 && !constant) return false;
+    const InputKind kind = constant ? InputKind::kFrozen : graph_.inputs()[input].kind;
+    const int64_t rows = a.elements() / a.shape.back();
+    if (kind == InputKind::kParameter) return rows >= kRowsToPackTrained;
+    return (kind == InputKind::kFrozen || kind == InputKind::kDerived) && rows >= kRowsToPackFrozen;
+  }
+
+  Val Emit(Rewriter& r, const Match& match, bool pack) {
+    const Node& product = *match.product;
+    const Val a = r.Map(product.inputs[0]), b = r.Map(product.inputs[1]);
+    Attrs attrs = {{"activation", std::string(match.relu ? "Relu" : "")}};
+    const Val packed = pack ? Packed(r, product) : Val();
+    if (packed) {
+      attrs.Set("packed", int64_t{1});
+      attrs.Set("n", graph_.type(product.outputs[0]).shape.back());
+    } else {
+      attrs.Set("trans_a", product.attrs.Int("trans_a"));
+      attrs.Set("trans_b", product.attrs.Int("trans_b"));
+    }
+    Val bias = r.Map(match.bias);
+    if (bias) bias = Reshape(bias, {graph_.type(product.outputs[0]).shape.back()});
+    return r.b().Op("cpu.MatMul", {a, packed ? packed : b, bias}, attrs);
+  }
+
+  // The packed weight, made once for all products of as many rows; invalid where packing is no use.
+  Val Packed(Rewriter& r, const Node& product) {
+    const Type& a = graph_.type(product.inputs[0]);
+    const int64_t rows = a.elements() / a.shape.back(), k = a.shape.back(), n = graph_.type(product.outputs[0]).shape.back();
+    const int64_t trans = product.attrs.Int("trans_b");
+    const auto key = std::make_tuple(product.inputs[1], rows, trans);
+    if (auto it = packed_.find(key); it != packed_.end()) return it->second;
+    const auto bytes = PackedBytes(rows, k, n);
+    if (!bytes.ok()) return r.b().Fail(bytes.status());
+    if (*bytes == 0) return packed_[key] = Val();
+    return packed_[key] = r.b().Op("cpu.PackWeight", {r.Map(product.inputs[1])},
+                                   {{"rows", rows}, {"k", k}, {"n", n}, {"trans", trans}});
+  }
+
+  const Graph& graph_;
+  const std::vector<std::vector<int32_t>> readers_;
+  std::vector<bool> is_output_;
+  std::map<std::tuple<ValueId, int64_t, int64_t>, Val> packed_;
+};
+
+}  // namespace
+
+std::vector<OpRow> MatMulRows() {
+  const int64_t zero = 0;
+  return {{.name = "cpu.MatMul", .inputs = {2, 3},
+           .attrs = {{"trans_a", zero}, {"trans_b", zero}, {"packed", zero}, {"n", zero}, {"activation", std::string()}},
+           .infer = FusedMatMulTypes, .precision = Precision::kLow, .recompute = Recompute::kExpensive},
+          {.name = "cpu.PackWeight",
+           .attrs = {{"rows", zero, true}, {"k", zero, true}, {"n", zero, true}, {"trans", zero}},
+           .infer = PackWeightTypes, .recompute = Recompute::kExpensive}};
+}
+
+absl::StatusOr<Graph> FuseMatMuls(const Graph& graph) { return MatMulFuser(graph).Run(); }
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,80 @@
+// Products with bias, activation and packed weights against the plain ones.
+#include <cmath>
+
+#include "frontend/ops/builder.h"
+#include "frontend/ops/interpret.h"
+#include "tests/backends/cpu_testing.h"
+
+namespace onnxtrain {
+namespace {
+
+Type F(Shape shape) { return {DType::kFloat32, std::move(shape)}; }
+
+size_t CountOps(const Graph& graph, std::string_view op) {
+  return std::count_if(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) { return n.op == op; });
+}
+
+struct Case {
+  Shape a, b, bias;
+  bool trans_b = false, relu = false;
+  InputKind kind = InputKind::kFeed;
+};
+
+Graph CheckAgainstHost(const Case& c) {
+  std::mt19937 random(4);
+  Graph graph;
+  Builder b(&graph);
+  Val y = MatMul(b.Input(InputKind::kFeed, "a", F(c.a)), b.Input(c.kind, "b", F(c.b)), false, c.trans_b);
+  if (!c.bias.empty()) y = y + b.Input(InputKind::kParameter, "bias", F(c.bias));
+  if (c.relu) y = b.Op("Relu", {y});
+  EXPECT_TRUE(b.status().ok()) << b.status().message();
+  graph.AddOutput("y", y.id());
+  std::map<std::string, HostTensor> inputs;
+  for (const GraphInput& input : graph.inputs()) inputs[input.name] = RandomTensor(graph.type(input.value), random, -1, 1);
+  const auto want = Interpret(graph, inputs);
+  EXPECT_TRUE(want.ok()) << want.status().message();
+  BoundProgram program(Cpu(), graph);
+  for (const auto& [name, value] : inputs) program.Set(name, value);
+  program.Run();
+  const HostTensor got = program.Get("y");
+  for (int64_t i = 0; i < got.size(); ++i) {
+    if (std::abs(got.At(i) - (*want)[0].At(i)) <= 2e-6 * std::sqrt(c.a.back()) * 4) continue;
+    ADD_FAILURE() << "element " << i << ": " << got.At(i) << " for " << (*want)[0].At(i);
+    break;
+  }
+  return program.graph();
+}
+
+TEST(CpuMatMul, BiasAndReluBecomePartOfTheProduct) {
+  for (const Shape& bias : {Shape{9}, Shape{1, 9}, Shape{1, 1, 9}}) {
+    for (bool relu : {false, true}) {
+      const Graph legal = CheckAgainstHost({.a = {2, 5, 7}, .b = {7, 9}, .bias = bias, .relu = relu});
+      EXPECT_EQ(CountOps(legal, "cpu.MatMul"), 1);
+      EXPECT_EQ(CountOps(legal, "Add") + CountOps(legal, "Relu") + CountOps(legal, "MatMul"), 0);
+    }
+  }
+  EXPECT_EQ(CountOps(CheckAgainstHost({.a = {5, 7}, .b = {7, 9}, .bias = {5, 1}}), "Add"), 1);
+  CheckAgainstHost({.a = {3, 4, 5, 7}, .b = {3, 1, 9, 7}, .bias = {9}, .trans_b = true, .relu = true});
+  CheckAgainstHost({.a = {3, 0}, .b = {0, 4}, .bias = {4}, .relu = true});
+}
+
+TEST(CpuMatMul, WeightsArePackedOnceForAllTheirProducts) {
+  for (bool trans_b : {false, true}) {
+    const Shape b = trans_b ? Shape{70, 130} : Shape{130, 70};
+    const Graph legal = CheckAgainstHost({.a = {4, 32, 130}, .b = b, .bias = {70}, .trans_b = trans_b, .relu = true, .kind = InputKind::kFrozen});
+    EXPECT_LE(CountOps(legal, "cpu.PackWeight"), 1);  // none where the plain layout is the fastest
+  }
+  // A trained weight and few rows: packing would cost more than it gains.
+  EXPECT_EQ(CountOps(CheckAgainstHost({.a = {64, 130}, .b = {130, 70}, .kind = InputKind::kParameter}), "cpu.PackWeight"), 0);
+
+  Graph graph;
+  Builder build(&graph);
+  const Val w = build.Input(InputKind::kFrozen, "w", F({96, 96})), x = build.Input(InputKind::kFeed, "x", F({64, 96}));
+  graph.AddOutput("y", MatMul(MatMul(MatMul(x, w), w), w, false, true).id());
+  const auto legal = Cpu().Legalize(graph);
+  ASSERT_TRUE(legal.ok()) << legal.status().message();
+  EXPECT_LE(CountOps(*legal, "cpu.PackWeight"), 2);
+}
+
+}  // namespace
+}  // namespace onnxtrain
