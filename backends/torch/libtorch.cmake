@@ -1,21 +1,34 @@
-# The target onnxtrain_libtorch: Debian's libtorch, or with ONNXTRAIN_CUDA or a CMAKE_PREFIX_PATH that holds one, the
-# libtorch found there. Debian's own CMake package is not used: it asks for development files that nothing here needs.
+# The target onnxtrain_libtorch: the libtorch that CMAKE_PREFIX_PATH names (that of a Python wheel, say), else Debian's.
+#
+# libtorch's own CMake package is not used. Debian's asks for development files that nothing here needs, and a wheel's for
+# a CUDA toolkit, though these sources include no CUDA header: with ONNXTRAIN_CUDA they only link the kernels of the GPU.
 add_library(onnxtrain_libtorch INTERFACE)
-set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL TRUE)  # tests/ops_autograd links it too
-find_package(Torch QUIET NO_DEFAULT_PATH PATHS ${CMAKE_PREFIX_PATH} $ENV{CMAKE_PREFIX_PATH})
-if(Torch_FOUND OR ONNXTRAIN_CUDA)
-  find_package(Torch REQUIRED)
-  target_link_libraries(onnxtrain_libtorch INTERFACE ${TORCH_LIBRARIES})
-  separate_arguments(flags NATIVE_COMMAND "${TORCH_CXX_FLAGS}")
-  target_compile_options(onnxtrain_libtorch INTERFACE ${flags})
+find_path(ONNXTRAIN_TORCH_CONFIG TorchConfig.cmake PATHS ${CMAKE_PREFIX_PATH} $ENV{CMAKE_PREFIX_PATH}
+          PATH_SUFFIXES Torch share/cmake/Torch NO_DEFAULT_PATH)
+if(ONNXTRAIN_TORCH_CONFIG)
+  file(STRINGS ${ONNXTRAIN_TORCH_CONFIG}/TorchConfig.cmake old_abi REGEX "GLIBCXX_USE_CXX11_ABI=0")
+  if(old_abi)
+    message(FATAL_ERROR "${ONNXTRAIN_TORCH_CONFIG}: a libtorch of the old C++ ABI cannot be linked")
+  endif()
+  get_filename_component(torch_root ${ONNXTRAIN_TORCH_CONFIG}/../../.. ABSOLUTE)
+  set(torch_include ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
+  set(torch_hints PATHS ${torch_root}/lib NO_DEFAULT_PATH)
 else()
-  find_library(TORCH_CPU_LIBRARY torch_cpu REQUIRED)
-  find_library(TORCH_LIBRARY torch REQUIRED)
-  find_library(C10_LIBRARY c10 REQUIRED)
-  find_path(TORCH_API_INCLUDE torch/version.h PATHS /usr/include/torch/csrc/api/include REQUIRED)
-  target_include_directories(onnxtrain_libtorch SYSTEM INTERFACE ${TORCH_API_INCLUDE})
-  target_link_libraries(onnxtrain_libtorch INTERFACE ${TORCH_CPU_LIBRARY} ${TORCH_LIBRARY} ${C10_LIBRARY})
-  target_compile_definitions(onnxtrain_libtorch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
+  find_path(ONNXTRAIN_TORCH_API torch/version.h PATHS /usr/include/torch/csrc/api/include REQUIRED)
+  set(torch_include ${ONNXTRAIN_TORCH_API})
 endif()
-# Only the declarations of the operators in use.
-target_compile_definitions(onnxtrain_libtorch INTERFACE AT_PER_OPERATOR_HEADERS)
+
+set(torch_libraries torch_cpu c10)
+if(ONNXTRAIN_CUDA)
+  # Nothing calls into torch_cuda by name: its kernels register themselves when it is loaded.
+  list(APPEND torch_libraries torch_cuda c10_cuda)
+  target_link_options(onnxtrain_libtorch INTERFACE -Wl,--no-as-needed)
+endif()
+foreach(library ${torch_libraries})
+  string(TOUPPER ONNXTRAIN_${library}_LIBRARY found)
+  find_library(${found} ${library} ${torch_hints} REQUIRED)
+  target_link_libraries(onnxtrain_libtorch INTERFACE ${${found}})
+endforeach()
+target_include_directories(onnxtrain_libtorch SYSTEM INTERFACE ${torch_include})
+# AT_PER_OPERATOR_HEADERS: only the declarations of the operators in use.
+target_compile_definitions(onnxtrain_libtorch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 AT_PER_OPERATOR_HEADERS)
