@@ -375,6 +375,7 @@ absl::Status Binder::DescribeLabels() {
   } else if (!IsFloat(first.sample.dtype)) {
     StrAppend(&text, ", values ", out_.labels.min_value, " to ", out_.labels.max_value);
   }
+  out_.label_text = text;
   out_.notes.push_back(std::move(text));
   return absl::OkStatus();
 }

@@ -29,6 +29,7 @@ struct BoundData {
   std::vector<FeedSpec> feeds;              // of the model's inputs
   std::vector<int> label_columns;           // empty: there is no label
   LabelInfo labels;
+  std::string label_text;                   // which column it is, for people; "" without label
   std::vector<std::string> classes;         // names, where the label has them
   std::map<std::string, Shape> input_shapes;  // of inputs with free dimensions besides the batch, which stands as -1
   bool has_images = false;                  // is an image column fed?

@@ -232,6 +232,17 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const OnnxModel& model, const 
   return options;
 }
 
+absl::StatusOr<PreparedModel> PrepareFor(const OnnxModel& model, const BoundData& data, const SessionOptions& options, bool training) {
+  const PrepareOptions prepare{options.import, options.loss, options.labels, options.trainable};
+  PreparedModel prepared;
+  ASSIGN_OR_RETURN(prepared.model, ImportForward(model, prepare, options.micro_batch, training));
+  ASSIGN_OR_RETURN(prepared.weights, DecideTrainable(&prepared.model, options.trainable));
+  auto loss = ChooseLoss(prepared.model, options.loss, options.labels);
+  if (!loss.ok() && !data.label_text.empty()) return Invalid(ToStd(loss.status().message()), " (", data.label_text, ")");
+  ASSIGN_OR_RETURN(prepared.loss, std::move(loss));
+  return prepared;
+}
+
 absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const LossChoice& loss, int64_t ignore_index) {
   TrainData train{.dataset = data.dataset, .specs = data.feeds};
   if (loss.kind == LossKind::kOutput) return train;

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "frontend/onnx/import.h"
+#include "optim/prepare.h"
 #include "optim/session.h"
 #include "optim/trainer.h"
 #include "tools/onnxtrain/bind.h"
@@ -64,6 +65,10 @@ bool HasEvalFiles(const std::string& path);
 // Session options for data that is bound: everything but optimizer and schedule.
 absl::StatusOr<SessionOptions> MakeSessionOptions(const OnnxModel& model, const BoundData& data, const LossSpec& loss,
                                                   int64_t micro_batch);
+
+// What a session would start from, for a look before it is made: forward graph, weights, loss. An error about the loss
+// says which column the label is.
+absl::StatusOr<PreparedModel> PrepareFor(const OnnxModel& model, const BoundData& data, const SessionOptions& options, bool training);
 
 // Feeds and label for the trainer; checks every label against the loss.
 absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const LossChoice& loss, int64_t ignore_index);

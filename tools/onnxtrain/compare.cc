@@ -42,7 +42,7 @@ absl::StatusOr<Setup> SetUp() {
   const int64_t samples = std::min<int64_t>(all, Given("batch_size") ? FLAGS_batch_size : Given("reference") ? all : 8);
   ASSIGN_OR_RETURN(s.options, MakeSessionOptions(*s.data.model, s.data.data.bound, s.data.loss, samples));
   s.options.optimizer.rule = "sgd";  // keeps no moments: there is no update
-  ASSIGN_OR_RETURN(s.look, Look(s.data, s.options, true));
+  ASSIGN_OR_RETURN(s.look, PrepareFor(*s.data.model, s.data.data.bound, s.options, true));
   RETURN_IF_ERROR(CheckLossFlags(s.look.loss));
   ASSIGN_OR_RETURN(s.train, MakeTrainData(s.data.data.bound, s.look.loss, s.data.loss.ignore_index));
   ASSIGN_OR_RETURN(s.window, ReadWindow(s.train, samples));

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
 #include "gflags/gflags.h"
 
@@ -174,7 +175,7 @@ bool IsChoice(std::string_view choices, std::string_view value) {
   }
 }
 
-std::string Number(double x) { return StrCat(x); }
+std::string Number(double x) { return absl::StrFormat("%.15g", x); }
 
 absl::Status CheckRange(const FlagRow& row, const std::string& value) {
   const double x = std::atof(value.c_str());

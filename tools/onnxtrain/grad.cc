@@ -17,7 +17,7 @@ absl::StatusOr<int> RunGrad() {
   const int64_t micro = Given("micro_batch_size") ? FLAGS_micro_batch_size : samples;
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*setup.model, setup.data.bound, setup.loss, micro));
   options.optimizer.rule = "sgd";  // keeps no moments: there is no update
-  ASSIGN_OR_RETURN(const PreparedModel look, Look(setup, options, true));
+  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*setup.model, setup.data.bound, options, true));
   RETURN_IF_ERROR(CheckLossFlags(look.loss));
   ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
   Say(look.loss.explanation);

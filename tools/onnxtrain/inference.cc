@@ -20,10 +20,6 @@ absl::StatusOr<DataSetup> OpenModelAndData(bool eval_split, bool want_label) {
   return setup;
 }
 
-absl::StatusOr<PreparedModel> Look(const DataSetup& setup, const SessionOptions& options, bool training) {
-  return Prepare(*setup.model, {options.import, options.loss, options.labels, options.trainable}, options.micro_batch, training);
-}
-
 absl::StatusOr<std::string> OutputFile(const char* example) {
   if (!Given("out")) return Invalid("--out: missing (which file is written, ", example, "?)");
   std::vector<std::string> inputs = {FLAGS_model};

@@ -22,9 +22,6 @@ struct DataSetup {
 // `eval_split` is true.
 absl::StatusOr<DataSetup> OpenModelAndData(bool eval_split, bool want_label);
 
-// What a session would start from, for a look before it is made: loss, weights, forward graph.
-absl::StatusOr<PreparedModel> Look(const DataSetup& setup, const SessionOptions& options, bool training);
-
 // --out, which must be given and must not be an input.
 absl::StatusOr<std::string> OutputFile(const char* example);
 

@@ -43,7 +43,7 @@ absl::StatusOr<int> RunPredict() {
   unlabelled.labels = {};
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*setup.model, unlabelled, setup.loss, FLAGS_batch_size));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
-  ASSIGN_OR_RETURN(const PreparedModel look, Look(setup, options, false));
+  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*setup.model, unlabelled, options, false));
   const PredictionTable table(look, setup.before.has_value() ? setup.before->classes : std::vector<std::string>());
   Say(table.description());
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(FLAGS_backend));

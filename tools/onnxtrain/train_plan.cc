@@ -49,6 +49,8 @@ int64_t IntervalSteps(const Interval& interval, int64_t per_epoch) {
   return std::max<int64_t>(1, std::llround(steps));
 }
 
+int64_t AutoLogSteps(const StepPlan& plan) { return std::clamp<int64_t>(std::max(plan.per_epoch / 20, plan.total / 60), 1, 500); }
+
 double DefaultRate(bool pretrained, bool transformer) { return !pretrained ? 1e-3 : transformer ? 2e-5 : 1e-4; }
 
 bool IsTransformer(const Graph& graph) {

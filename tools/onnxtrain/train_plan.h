@@ -35,6 +35,9 @@ StepPlan PlanSteps(int64_t samples, int64_t batch, bool drop_last, std::optional
 // An interval of updates or epochs as updates, at least 1; 0 for one of time.
 int64_t IntervalSteps(const Interval& interval, int64_t per_epoch);
 
+// Updates between progress lines: about 20 lines an epoch, at most about 60 in all, at least one every 500 updates.
+int64_t AutoLogSteps(const StepPlan& plan);
+
 // The contract's default learning rate.
 double DefaultRate(bool pretrained, bool transformer);
 bool IsTransformer(const Graph& graph);

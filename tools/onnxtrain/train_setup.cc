@@ -100,7 +100,10 @@ absl::Status PlanIntervals(TrainSetup& s) {
   const Row rows[] = {{"log_every", FLAGS_log_every, &s.options.log_every, &s.options.log_seconds},
                       {"eval_every", FLAGS_eval_every, &s.options.eval_every, &s.options.eval_seconds}};
   for (const Row& row : rows) {
-    if (row.text == "auto") continue;
+    if (row.text == "auto") {
+      *row.steps = AutoLogSteps(s.steps);
+      continue;
+    }
     const auto interval = ParseInterval(row.text);
     if (!interval.ok()) return Annotate(interval.status(), StrCat(Shown(row.flag), ": "));
     *row.steps = IntervalSteps(*interval, s.steps.per_epoch);
@@ -182,6 +185,19 @@ absl::Status CheckEarly(TrainSetup& s) {
   return absl::OkStatus();
 }
 
+// What would end the run at its first step.
+absl::Status CheckWork(const TrainSetup& s, const PreparedModel& prepared) {
+  const auto trained = [](const WeightDecision& w) { return w.trained; };
+  if (std::none_of(prepared.weights.begin(), prepared.weights.end(), trained)) {
+    return Invalid("nothing to train: ", prepared.weights.empty() ? "the model has no weights" : StrCat("no weight is trainable ('", prepared.weights[0].name, "': ", prepared.weights[0].why, ")"));
+  }
+  const int64_t samples = s.data.bound.dataset->size();
+  if (FLAGS_drop_last && samples < s.batch.global) {
+    return Invalid("--drop-last: ", samples, " samples make no batch of ", s.batch.global, " (--batch-size)");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckRequirements(const TrainSetup& s, const LossChoice& loss) {
   for (const Requirement& r : s.requirements) {
     const bool of_eval = r.metric == "loss" || r.metric == "accuracy" || r.metric.starts_with("eval");
@@ -215,8 +231,8 @@ absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   RETURN_IF_ERROR(PlanIntervals(*s));
   RETURN_IF_ERROR(ReadOptimizerFlags(*s));
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*s->model, s->data.bound, s->loss_spec, s->batch.micro));
-  const PrepareOptions prepare{options.import, options.loss, options.labels, options.trainable};
-  ASSIGN_OR_RETURN(const PreparedModel prepared, Prepare(*s->model, prepare, s->batch.micro, true));
+  ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*s->model, s->data.bound, options, true));
+  RETURN_IF_ERROR(CheckWork(*s, prepared));
   s->facts = FactsOf(*s, prepared.loss);
   RETURN_IF_ERROR(CheckEffects(s->facts));
   RETURN_IF_ERROR(ChooseRate(prepared, *s));
