@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "frontend/base/status.h"
 
@@ -28,6 +29,9 @@ Window ToWindow(const TrainData& data, const Batch& batch) {
 int64_t StepsPerEpoch(int64_t samples, int64_t batch, bool drop_last) {
   return std::max<int64_t>(1, drop_last ? samples / batch : (samples + batch - 1) / batch);
 }
+
+// So many updates without one finite gradient mean that none will come.
+constexpr int64_t kMostSkips = 20;
 
 class Loop {
  public:
@@ -59,6 +63,7 @@ class Loop {
   TrainResult result_;
   int64_t logged_step_ = 0, logged_samples_ = 0, evaluated_step_ = -1;
   double logged_compute_ = 0;
+  int64_t skipped_in_a_row_ = 0;  // as far as reports tell
   Clock::time_point logged_at_ = start_, evaluated_at_ = start_;
 };
 
@@ -78,7 +83,9 @@ absl::Status Loop::Log() {
   ASSIGN_OR_RETURN(const StepReport report, session_.Report());
   result_.compute_seconds += Since(start);  // the wait for what was queued
   result_.skipped_steps += report.skipped;
-  if (report.weight > 0) result_.final_loss = report.loss;
+  // Losses of skipped updates do not count; where all were skipped there is none.
+  result_.final_loss = report.weight > 0 ? report.loss : std::numeric_limits<double>::quiet_NaN();
+  skipped_in_a_row_ = report.skipped < report.updates ? 0 : skipped_in_a_row_ + report.skipped;
   TrainEvent event{.kind = TrainEvent::Kind::kStep, .step = result_.steps, .epoch = Epochs(), .report = report};
   const double seconds = result_.compute_seconds + result_.data_seconds - logged_compute_;
   event.samples_per_second = seconds > 0 ? static_cast<double>(result_.samples - logged_samples_) / seconds : 0;
@@ -118,6 +125,7 @@ bool Loop::EvalIsDue() const {
 
 std::string Loop::StopReason() const {
   if (Stopped()) return "signal";
+  if (skipped_in_a_row_ >= kMostSkips) return "not_finite";
   if (options_.max_steps > 0 && result_.steps >= options_.max_steps) return "max_steps";
   if (options_.max_seconds > 0 && Since(start_) >= options_.max_seconds) return "max_time";
   return "";
@@ -125,7 +133,6 @@ std::string Loop::StopReason() const {
 
 absl::StatusOr<TrainResult> Loop::Run() {
   RETURN_IF_ERROR(EvaluateNow(&result_.eval_before));
-  result_.eval = result_.eval_before;
   LoaderOptions load{.batch_size = options_.batch_size, .drop_last = options_.drop_last, .shuffle = options_.shuffle,
                      .seed = options_.seed, .num_workers = options_.num_workers,
                      .prefetch_factor = options_.prefetch_factor, .epochs = options_.epochs};
@@ -146,7 +153,8 @@ absl::StatusOr<TrainResult> Loop::Run() {
   }
   RETURN_IF_ERROR(Log());
   // A signal asks for an end soon, so only a finished run is evaluated at the end.
-  if (result_.stop_reason != "signal") RETURN_IF_ERROR(EvaluateNow(&result_.eval));
+  if (result_.stop_reason != "signal" && result_.stop_reason != "not_finite") RETURN_IF_ERROR(EvaluateNow(&result_.eval));
+  if (result_.steps == 0) result_.eval = result_.eval_before;
   result_.epochs = Epochs();
   result_.compile_seconds = session_.compile_seconds();
   result_.seconds = Since(start_);

@@ -51,11 +51,12 @@ struct TrainEvent {
 };
 
 struct TrainResult {
-  std::string stop_reason;     // "epochs", "max_steps", "max_time", "signal"
+  // "epochs", "max_steps", "max_time", "signal"; "not_finite": 20 updates in a row had no finite gradient
+  std::string stop_reason;
   int64_t steps = 0, samples = 0, skipped_steps = 0;
   double epochs = 0, seconds = 0;               // seconds: wall time of the loop, compile and eval included
-  double final_loss = 0;                        // mean of the last reported window of updates
-  EvalMetrics eval_before, eval;                // samples 0 where there is no eval data
+  double final_loss = 0;                        // mean of the last reported window of updates; NaN if all were skipped
+  EvalMetrics eval_before, eval;                // the last one after a step; samples 0 where there was none
   double compile_seconds = 0, data_seconds = 0, compute_seconds = 0, eval_seconds = 0;
 };
 

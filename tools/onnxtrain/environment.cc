@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,9 +57,23 @@ bool HasAvx512() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_sup
 std::atomic<bool> stop_asked{false};
 constexpr int kStops[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
-extern "C" void OnStop(int) {
-  stop_asked.store(true);
-  for (int other : kStops) signal(other, SIG_DFL);
+std::atomic<int64_t> asked_at{0};  // milliseconds
+
+int64_t Milliseconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * int64_t{1000} + now.tv_nsec / 1000000;
+}
+
+// A terminal or a job manager may signal the process and its group: what comes at the same time is one signal.
+extern "C" void OnStop(int number) {
+  constexpr int64_t kSameSignal = 300;
+  if (!stop_asked.exchange(true)) {
+    asked_at.store(Milliseconds());
+  } else if (Milliseconds() - asked_at.load() > kSameSignal) {
+    signal(number, SIG_DFL);
+    raise(number);
+  }
 }
 
 }  // namespace

@@ -205,6 +205,9 @@ absl::Status SetFlag(const GivenFlag& flag) {
   return type == "int64" || type == "double" ? CheckRange(row, flag.value) : absl::OkStatus();
 }
 
+// Wishes of one call, not properties of what it does.
+bool IsOfOneCall(std::string_view name) { return name == "quiet" || name == "json" || name == "overwrite"; }
+
 // Columns on a terminal: UTF-8's continuation bytes take none.
 size_t Columns(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
@@ -259,7 +262,7 @@ std::vector<std::string> Values(std::string_view flag) {
 std::vector<FlagDefault> Defaults(std::string_view command) {
   std::vector<FlagDefault> defaults;
   for (const FlagRow& row : kFlags) {
-    if ((row.commands & BitOf(command)) == 0 || Given(row.name)) continue;
+    if ((row.commands & BitOf(command)) == 0 || Given(row.name) || IsOfOneCall(row.name)) continue;
     const auto info = InfoOf(row.name);
     if (!info.default_value.empty()) defaults.push_back({row.name, info.default_value});
   }
@@ -269,14 +272,14 @@ std::vector<FlagDefault> Defaults(std::string_view command) {
 std::string FlagFileText(std::string_view command, const std::vector<FlagDefault>& resolved) {
   std::string text = StrCat("# onnxtrain ", command, " --flagfile THIS\n");
   for (const FlagRow& row : kFlags) {
-    if ((row.commands & BitOf(command)) == 0) continue;
+    if ((row.commands & BitOf(command)) == 0 || IsOfOneCall(row.name)) continue;
     const auto known = std::find_if(resolved.begin(), resolved.end(), [&](const FlagDefault& d) { return d.name == row.name; });
     if (known != resolved.end()) {
       StrAppend(&text, Shown(row.name), "=", known->value, "\n");
     } else if (row.repeatable) {
       for (const std::string& value : Values(row.name)) StrAppend(&text, Shown(row.name), "=", value, "\n");
     } else if (Given(row.name)) {
-      StrAppend(&text, Shown(row.name), "=", InfoOf(row.name).current_value, "\n");
+      StrAppend(&text, Shown(row.name), "=", Values(row.name).back(), "\n");  // as it was typed: 0.9, not 0.90000000000000002
     }
   }
   return text;

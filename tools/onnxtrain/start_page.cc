@@ -112,8 +112,9 @@ std::string EndPage(const RunSummary& summary, const TrainSetup& s, const std::v
   std::string text = PageRow("trained", StrCat(WithCommas(r.steps), " updates, ", Short(r.epochs), " epochs, ", WithCommas(r.samples), " samples in ",
                                                ShownSeconds(r.seconds), " (", WithCommas(static_cast<int64_t>(Throughput(r))), " samples/s); ended by ", r.stop_reason));
   text += PageRow("loss", StrCat(Short(r.final_loss), " over the last updates", r.skipped_steps > 0 ? StrCat("; ", r.skipped_steps, " updates skipped: gradient not finite") : ""));
-  if (r.eval.samples > 0) {
-    text += PageRow("eval", StrCat("before: ", Metrics(r.eval_before), "; after: ", Metrics(r.eval), " (", WithCommas(r.eval.samples), " samples)"));
+  if (r.eval_before.samples > 0) {
+    text += PageRow("eval", StrCat("before: ", Metrics(r.eval_before), r.eval.samples > 0 ? "; after: " + Metrics(r.eval) : "", " (",
+                                   WithCommas(r.eval_before.samples), " samples)"));
   }
   text += PageRow("time", StrCat("compile ", ShownSeconds(r.compile_seconds), ", waiting for data ", ShownSeconds(r.data_seconds), ", compute ",
                                  ShownSeconds(r.compute_seconds), r.eval_seconds > 0 ? StrCat(", eval ", ShownSeconds(r.eval_seconds)) : ""));

@@ -81,7 +81,8 @@ void WarnIfWorse(const TrainSetup& s, const TrainResult& r, std::vector<std::str
 // Why a loop that came to its end has still failed; "" if it has not.
 std::string Failure(const TrainResult& r) {
   if (r.steps > 0 && r.skipped_steps == r.steps) return "every update was skipped: the gradient was never finite";
-  if (!std::isfinite(r.final_loss)) return "the loss is not finite";
+  if (r.stop_reason == "not_finite") return "the gradient was not finite in update after update (a lower --lr may help)";
+  if (!std::isfinite(r.final_loss)) return "the last loss is not finite (a lower --lr may help)";
   return "";
 }
 

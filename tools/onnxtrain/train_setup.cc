@@ -265,8 +265,6 @@ std::vector<FlagDefault> Resolved(const TrainSetup& s) {
     const bool meaningless = d.name == "max_steps" || d.name == "dropout" || !WhyNoEffect(d.name, s.facts).empty();
     if (!meaningless && !known(d.name)) more.push_back(std::move(d));
   }
-  // Quiet, JSON and overwriting are wishes of one call, not properties of the run.
-  std::erase_if(more, [](const FlagDefault& d) { return d.name == "quiet" || d.name == "json" || d.name == "overwrite"; });
   if (s.steps.max_steps > 0 && !Given("epochs")) std::erase_if(more, [](const FlagDefault& d) { return d.name == "epochs"; });
   resolved.insert(resolved.end(), more.begin(), more.end());
   return resolved;

@@ -1,0 +1,119 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "optim/telemetry/console.h"
+#include "optim/telemetry/metrics_file.h"
+#include "optim/telemetry/summary.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+TrainEvent Step(double loss, double weight = 64) {
+  return {.kind = TrainEvent::Kind::kStep, .step = 120, .epoch = 0.5,
+          .report = {.updates = 20, .skipped = 2, .loss = loss, .grad_norm = NAN, .learning_rate = 1e-3, .weight = weight, .correct = 48},
+          .samples_per_second = 12345.6};
+}
+
+TEST(MetricsFile, EveryLineIsValidJson) {
+  const Json step = Json::parse(ToJsonLine(Step(0.25), true));
+  EXPECT_EQ(step["event"], "step");
+  EXPECT_EQ(step["step"], 120);
+  EXPECT_EQ(step["loss"], 0.25);
+  EXPECT_EQ(step["accuracy"], 0.75);
+  EXPECT_EQ(step["skipped"], 2);
+  EXPECT_EQ(step["grad_norm"], nullptr);
+  EXPECT_FALSE(Json::parse(ToJsonLine(Step(0.25), false)).contains("accuracy"));
+  EXPECT_EQ(Json::parse(ToJsonLine(Step(INFINITY), true))["loss"], nullptr);
+  EXPECT_EQ(Json::parse(ToJsonLine(Step(0, 0), true))["loss"], nullptr);  // every update skipped: no loss, not a loss of 0
+  const Json eval = Json::parse(ToJsonLine({.kind = TrainEvent::Kind::kEval, .step = 7, .eval = {.loss = 1.5, .accuracy = -1, .samples = 9}}, true));
+  EXPECT_EQ(eval["eval_loss"], 1.5);
+  EXPECT_EQ(eval["eval_samples"], 9);
+  EXPECT_FALSE(eval.contains("eval_accuracy"));
+}
+
+TEST(MetricsFile, LinesAreThereAtOnce) {
+  const std::string path = (std::filesystem::temp_directory_path() / ("metrics-" + std::to_string(getpid()))).string();
+  auto file = MetricsFile::Create(path, true);
+  ASSERT_TRUE(file.ok()) << file.status();
+  for (int i = 1; i <= 3; ++i) {
+    (*file)->Write(Step(i));
+    std::ifstream in(path);
+    std::string line;
+    int lines = 0;
+    while (std::getline(in, line)) EXPECT_EQ(Json::parse(line)["loss"], ++lines);
+    EXPECT_EQ(lines, i);
+  }
+  EXPECT_TRUE((*file)->status().ok());
+  std::filesystem::remove(path);
+  EXPECT_FALSE(MetricsFile::Create("/proc/no/such/folder/metrics.jsonl", true).ok());
+}
+
+TEST(MetricsFile, AFullDiskIsRemembered) {
+  auto file = MetricsFile::Create("/dev/full", true);
+  ASSERT_TRUE(file.ok()) << file.status();
+  (*file)->Write(Step(1));
+  (*file)->Write(Step(2));
+  EXPECT_NE((*file)->status().message().find("/dev/full: No space left"), absl::string_view::npos) << (*file)->status();
+}
+
+TEST(Console, LinesAlign) {
+  const ProgressContext context{.total_steps = 12000, .has_accuracy = true};
+  const std::string a = ProgressLine(Step(0.25), context), b = ProgressLine(Step(1.0 / 3), context);
+  EXPECT_EQ(a.size(), b.size());
+  EXPECT_TRUE(a.starts_with("  120/12000  epoch  0.50  loss 0.25")) << a;
+  EXPECT_NE(a.find("acc  75.00%"), std::string::npos) << a;
+  EXPECT_NE(a.find("12,346 samples/s"), std::string::npos) << a;
+  EXPECT_NE(a.find("2 skipped"), std::string::npos) << a;
+  EXPECT_EQ(ProgressLine(Step(1), {}).find("acc"), std::string::npos);
+}
+
+TEST(Console, PlainLinesWhereThereIsNoTerminal) {
+  std::FILE* file = std::tmpfile();
+  {
+    Console console(file, {.total_steps = 200, .has_accuracy = true});
+    console.Show(Step(1));
+    console.Show(Step(0.5));
+  }
+  std::rewind(file);
+  char text[1024] = {};
+  const size_t size = std::fread(text, 1, sizeof(text) - 1, file);
+  std::fclose(file);
+  EXPECT_EQ(std::count(text, text + size, '\n'), 2);
+  EXPECT_EQ(std::count(text, text + size, '\r'), 0);
+}
+
+TEST(Summary, AnyNumbersAndAnyBytes) {
+  RunSummary summary{.version = "1", .data = "caf\xe9.csv"};
+  summary.result = {.stop_reason = "epochs", .steps = 10, .samples = 320, .final_loss = NAN, .eval_before = {.loss = 2, .accuracy = 0.1, .samples = 5},
+                    .eval = {.loss = INFINITY, .accuracy = 0.9, .samples = 5}, .data_seconds = 1, .compute_seconds = 3};
+  const std::string text = ToJson(summary);
+  const Json json = Json::parse(text);
+  EXPECT_EQ(json["final_loss"], nullptr);
+  EXPECT_EQ(json["eval"]["loss"], nullptr);
+  EXPECT_EQ(json["exported"], nullptr);
+  EXPECT_EQ(json["samples_per_second"], 80);
+  EXPECT_EQ(MetricOf(text, "accuracy"), 0.9);
+  EXPECT_EQ(MetricOf(text, "eval_before.accuracy"), 0.1);
+  EXPECT_EQ(MetricOf(text, "steps"), 10);
+  EXPECT_EQ(MetricOf(text, "time_split.compute"), 3);
+  for (const char* none : {"final_loss", "loss", "nope", "eval", "eval.nope", "steps.x", "version", ""}) EXPECT_FALSE(MetricOf(text, none).has_value()) << none;
+  summary.exported = true;
+  EXPECT_EQ(Json::parse(ToJson(summary))["exported"]["step"], 10);
+  summary.result.eval = {};
+  EXPECT_EQ(Json::parse(ToJson(summary))["eval"], nullptr);
+}
+
+TEST(Summary, PeakMemoryIsThatOfThisProcess) {
+  EXPECT_GT(PeakResidentBytes(), 1 << 20);
+  EXPECT_LT(PeakResidentBytes(), int64_t{1} << 40);
+}
+
+}  // namespace
+}  // namespace onnxtrain

@@ -1,0 +1,436 @@
+// The program as people and scripts meet it: exit codes, what it writes and where, what it refuses.
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "frontend/base/status.h"
+#include "frontend/data/npz.h"
+#include "frontend/onnx/import.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+// Three classes that four numbers tell apart, n samples.
+NamedArrays Blobs(int64_t n, uint32_t seed = 7) {
+  HostTensor x({DType::kFloat32, {n, 4}}), y({DType::kInt64, {n}});
+  const std::vector<float> noise = tiny::Uniform(n * 4, 0.5f, seed);
+  for (int64_t i = 0; i < n; ++i) {
+    y.SetInt(i, i % 3);
+    for (int64_t j = 0; j < 4; ++j) x.Set(i * 4 + j, noise[i * 4 + j] + (j == i % 3 ? 2 : 0));
+  }
+  return {{"x", x}, {"label", y}};
+}
+
+class Cli : public Scratch {
+ protected:
+  Cli() {
+    tiny::Mlp(3).Save(Path("m.onnx"));
+    tiny::Mlp(3, "Softmax").Save(Path("soft.onnx"));
+    tiny::Mlp(1, "Sigmoid").Save(Path("coin.onnx"));
+    EXPECT_TRUE(WriteNpz(Path("train.npz"), Blobs(96)).ok());
+    EXPECT_TRUE(WriteNpz(Path("test.npz"), Blobs(30, 8)).ok());
+    std::string csv = "a,b,c,d,kind\n";
+    const NamedArrays blobs = Blobs(60);
+    for (int64_t i = 0; i < 60; ++i) {
+      for (int64_t j = 0; j < 4; ++j) StrAppend(&csv, blobs[0].second.At(i * 4 + j), ",");
+      csv += std::string(i % 3 == 0 ? "\"red, dark\"" : i % 3 == 1 ? "green" : "blue") + "\n";
+    }
+    WriteAll(Path("t.csv"), csv);
+  }
+
+  Json Summary(const std::string& folder) const { return Json::parse(ReadAll(Path(folder + "/summary.json"))); }
+
+  // Exit 1, nothing on stdout, one line on stderr that says `part`, no folder left behind.
+  void Refuses(const std::string& line, const std::string& part) {
+    const Outcome o = Run(line + " --quiet");
+    EXPECT_EQ(o.code, 1) << line << "\n" << o.err;
+    EXPECT_EQ(o.out, "") << line;
+    EXPECT_TRUE(o.err.starts_with("onnxtrain: error: ")) << line << "\n" << o.err;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << line << "\n" << o.err;
+    EXPECT_NE(o.err.find(part), std::string::npos) << line << "\n" << o.err;
+    EXPECT_FALSE(Exists("runs/x")) << line;
+  }
+};
+
+TEST_F(Cli, HelpAndVersion) {
+  const char* const kCommands[] = {"train", "eval", "predict", "grad", "inspect", "compare", "export"};
+  for (const char* c : kCommands) {
+    const Outcome o = Run(StrCat(c, " --help"));
+    EXPECT_EQ(o.code, 0) << c;
+    EXPECT_NE(o.out.find("--model FILE"), std::string::npos) << c;
+    EXPECT_EQ(o.out.find("--optimizer") != std::string::npos, std::string(c) == "train") << c;
+    EXPECT_EQ(o.err, "") << c;
+  }
+  const Outcome all = Run("--help");
+  for (const char* c : kCommands) EXPECT_NE(all.out.find(StrCat("\n  ", c, " ")), std::string::npos) << c;
+  EXPECT_NE(all.out.find("(default adamw)"), std::string::npos);
+  const Outcome version = Run("--version");
+  EXPECT_EQ(version.code, 0);
+  EXPECT_TRUE(version.out.starts_with("onnxtrain ")) << version.out;
+}
+
+TEST_F(Cli, TrainsAndWritesARun) {
+  const Outcome o = Run("--model m.onnx --data train.npz --eval-data test.npz --epochs 8 --lr 0.02 --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  for (const char* file : {"model.onnx", "summary.json", "metrics.jsonl", "preprocess.json", "config.flags"}) EXPECT_TRUE(Exists(StrCat("r/", file))) << file;
+  const Json s = Summary("r");
+  for (const char* key : {"version", "stop_reason", "resumable", "steps", "epochs", "samples", "seconds", "samples_per_second", "final_loss", "eval_before",
+                          "eval", "exported", "backend", "device", "cpu", "precision", "global_batch", "micro_batch", "accumulation", "world",
+                          "planned_peak_bytes", "measured_peak_bytes", "time_split", "skipped_steps", "oom_retries", "trainable_parameters", "data",
+                          "model_sha256", "seed"}) {
+    EXPECT_TRUE(s.contains(key)) << key;
+  }
+  EXPECT_EQ(s["steps"], 24);
+  EXPECT_EQ(s["samples"], 96 * 8);
+  EXPECT_EQ(s["stop_reason"], "epochs");
+  EXPECT_EQ(s["exported"]["step"], 24);
+  EXPECT_EQ(s["trainable_parameters"], 4 * 16 + 16 + 16 * 3 + 3);
+  EXPECT_LT(s["eval_before"]["accuracy"], 0.9);
+  EXPECT_GT(s["eval"]["accuracy"], 0.95);
+  EXPECT_EQ(s["eval"]["samples"], 30);
+  EXPECT_NE(o.out.find("24 updates"), std::string::npos) << o.out;
+  EXPECT_NE(o.err.find("--weight-decay 0"), std::string::npos) << o.err;  // every default with its flag
+  // Every line of metrics.jsonl is an object; the evaluation before the first step comes first.
+  std::istringstream lines(ReadAll(Path("r/metrics.jsonl")));
+  std::string line;
+  int64_t evals = 0, last = -1;
+  while (std::getline(lines, line)) {
+    const Json event = Json::parse(line);
+    EXPECT_GE(event["step"], last);
+    last = event["step"];
+    evals += event["event"] == "eval";
+    EXPECT_EQ(event.contains("eval_loss"), event["event"] == "eval");
+  }
+  EXPECT_EQ(last, 24);
+  EXPECT_EQ(evals, 9);
+}
+
+TEST_F(Cli, TheTrainedModelIsWhatWasEvaluated) {
+  ASSERT_EQ(Run("--model soft.onnx --data train.npz --eval-data test.npz --epochs 3 --out r --quiet").code, 0);
+  const Outcome o = Run("eval --model r/model.onnx --data test.npz --json --quiet");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json eval = Json::parse(o.out), s = Summary("r");
+  EXPECT_NEAR(eval["loss"], s["eval"]["loss"], 1e-5);
+  EXPECT_EQ(eval["accuracy"], s["eval"]["accuracy"]);
+  EXPECT_EQ(eval["samples"], 30);
+  EXPECT_EQ(Run("eval --model r/model.onnx --data test.npz --require 'accuracy>=0' --quiet").code, 0);
+  EXPECT_EQ(Run("eval --model r/model.onnx --data test.npz --require 'loss<0' --quiet").code, 3);
+}
+
+TEST_F(Cli, SameSeedSameBytes) {
+  for (const char* out : {"a", "b"}) ASSERT_EQ(Run(StrCat("--model m.onnx --data train.npz --epochs 2 --backend cpu --threads 1 --quiet --out ", out)).code, 0);
+  ASSERT_EQ(Run("--model m.onnx --data train.npz --epochs 2 --backend cpu --threads 1 --quiet --num-workers 3 --out c").code, 0);
+  ASSERT_EQ(Run("--model m.onnx --data train.npz --epochs 2 --backend cpu --threads 1 --quiet --seed 43 --out d").code, 0);
+  EXPECT_EQ(ReadAll(Path("a/model.onnx")), ReadAll(Path("b/model.onnx")));
+  EXPECT_EQ(ReadAll(Path("a/model.onnx")), ReadAll(Path("c/model.onnx")));
+  EXPECT_NE(ReadAll(Path("a/model.onnx")), ReadAll(Path("d/model.onnx")));
+}
+
+TEST_F(Cli, ConfigFlagsRepeatTheRun) {
+  ASSERT_EQ(Run("--model m.onnx --data train.npz --batch-size 16 --epochs 2 --lr 0.003 --freeze 'b*' --freeze w1 --no-shuffle --optimizer sgd --momentum 0.9 --out r --quiet").code, 0);
+  const std::string config = ReadAll(Path("r/config.flags"));
+  for (const char* line : {"--lr=0.003\n", "--batch-size=16\n", "--micro-batch-size=16\n", "--freeze=b*\n--freeze=w1\n", "--shuffle=false\n", "--momentum=0.9\n", "--seed=42\n"}) {
+    EXPECT_NE(config.find(line), std::string::npos) << line << config;
+  }
+  const Outcome again = Run("--flagfile r/config.flags --quiet");
+  EXPECT_EQ(again.code, 1) << again.err;  // the same --out
+  ASSERT_EQ(Run("--flagfile r/config.flags --out r2 --quiet").code, 0);
+  EXPECT_EQ(ReadAll(Path("r/model.onnx")), ReadAll(Path("r2/model.onnx")));
+}
+
+TEST_F(Cli, OutputFolderRules) {
+  ASSERT_EQ(Run("--model m.onnx --data train.npz --epochs 1 --out r --quiet").code, 0);
+  WriteAll(Path("r/mine.txt"), "keep");
+  const std::string before = ReadAll(Path("r/model.onnx"));
+  Refuses("--model m.onnx --data train.npz --out r", "holds a run already");
+  Refuses("--model r/model.onnx --data train.npz --out r --overwrite", "would overwrite an input");
+  Refuses("--model m.onnx --data train.npz --out m.onnx", "--out m.onnx: ");
+  // A mistake elsewhere leaves the old run alone, even with --overwrite.
+  Refuses("--model m.onnx --data none.npz --out r --overwrite", "none.npz");
+  EXPECT_EQ(ReadAll(Path("r/model.onnx")), before);
+  ASSERT_EQ(Run("--model m.onnx --data train.npz --epochs 2 --out r --overwrite --quiet").code, 0);
+  EXPECT_NE(ReadAll(Path("r/model.onnx")), before);
+  EXPECT_EQ(ReadAll(Path("r/mine.txt")), "keep");
+  ASSERT_EQ(Run("--model m.onnx --data train.npz --epochs 1 --out deep/er/r --quiet").code, 0);
+  // A folder that holds something else is no run.
+  std::filesystem::create_directory(Path("plain"));
+  WriteAll(Path("plain/mine.txt"), "keep");
+  EXPECT_EQ(Run("--model m.onnx --data train.npz --epochs 1 --out plain --quiet").code, 0);
+  // The default lies under runs/ and never collides.
+  EXPECT_EQ(Run("--model m.onnx --data train.npz --epochs 1 --quiet").code, 0);
+  EXPECT_EQ(Run("--model m.onnx --data train.npz --epochs 1 --quiet").code, 0);
+  const auto begin = std::filesystem::directory_iterator(Path("runs"));
+  EXPECT_EQ(std::distance(begin, std::filesystem::directory_iterator()), 2);
+}
+
+TEST_F(Cli, TwoProcessesWithTheSameOut) {
+  std::filesystem::create_directory(Path("r"));
+  const int fd = open(Path("r").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
+  Refuses("--model m.onnx --data train.npz --out r", "another process is writing a run there");
+  Refuses("--model m.onnx --data train.npz --out r --overwrite", "another process is writing a run there");
+  close(fd);
+  EXPECT_EQ(Run("--model m.onnx --data train.npz --epochs 1 --out r --quiet").code, 0);
+}
+
+TEST_F(Cli, RequireAndFailure) {
+  EXPECT_EQ(Run("--model m.onnx --data train.npz --eval-data test.npz --require 'accuracy>=0' --require 'final_loss<100' --epochs 1 --out a --quiet").code, 0);
+  const Outcome unmet = Run("--model m.onnx --data train.npz --eval-data test.npz --require 'accuracy>=1.5' --epochs 1 --out b --quiet");
+  EXPECT_EQ(unmet.code, 3);
+  EXPECT_NE(unmet.err.find("required: accuracy is "), std::string::npos) << unmet.err;
+  EXPECT_TRUE(Exists("b/model.onnx"));
+  const Outcome wild = Run("--model m.onnx --data train.npz --lr 1e30 --epochs 20 --out c --quiet");
+  EXPECT_EQ(wild.code, 2) << wild.err;
+  EXPECT_FALSE(Exists("c/model.onnx"));
+  EXPECT_EQ(Summary("c")["final_loss"], nullptr);
+  NamedArrays broken = Blobs(96);
+  broken[0].second.Set(5, std::numeric_limits<double>::quiet_NaN());
+  ASSERT_TRUE(WriteNpz(Path("nan.npz"), broken).ok());
+  const Outcome some = Run("--model m.onnx --data nan.npz --epochs 2 --out d --quiet");
+  EXPECT_EQ(some.code, 0) << some.err;  // the updates that saw it are skipped and counted
+  EXPECT_EQ(Summary("d")["skipped_steps"], 2);
+}
+
+TEST_F(Cli, SignalsEndTheRun) {
+  for (const char* signal : {"TERM", "INT", "HUP", "USR1"}) {
+    const std::string out = StrCat("r", signal);
+    const Outcome o = Run(StrCat("--model m.onnx --data train.npz --epochs 100000000 --log-every 1000 --out ", out),
+                          StrCat("timeout --preserve-status -k 10 -s ", signal, " 1"));
+    EXPECT_EQ(o.code, 75) << signal << o.err;
+    EXPECT_FALSE(Exists(out + "/model.onnx"));
+    EXPECT_EQ(Summary(out)["stop_reason"], "signal");
+    EXPECT_GT(Summary(out)["steps"], 0);
+  }
+}
+
+TEST_F(Cli, ATimeLimitIsAnEndLikeOthers) {
+  const Outcome o = Run("--model m.onnx --data train.npz --epochs 100000000 --log-every 1000 --max-time 1s --out r --quiet");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Summary("r")["stop_reason"], "max_time");
+  EXPECT_TRUE(Exists("r/model.onnx"));
+}
+
+TEST_F(Cli, WithoutData) {
+  const Outcome o = Run("--model soft.onnx --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("NO --data"), std::string::npos);
+  EXPECT_TRUE(Exists("r/model.synthetic.onnx"));
+  EXPECT_FALSE(Exists("r/model.onnx"));
+  EXPECT_EQ(Summary("r")["steps"], 20);
+  EXPECT_EQ(Summary("r")["data"], "synthetic");
+  EXPECT_EQ(Run("--model coin.onnx --max-steps 3 --out r2 --quiet").code, 0);
+  EXPECT_EQ(Summary("r2")["steps"], 3);
+  for (const char* flag : {"--label y", "--input x=y", "--header yes", "--normalize raw", "--eval-data test.npz", "--eval-split 0.1", "--epochs 2"}) {
+    Refuses(StrCat("--model m.onnx ", flag), "there is no --data");
+  }
+}
+
+TEST_F(Cli, RefusesWhatHasNoEffect) {
+  const std::string base = "--model m.onnx --data train.npz --out runs/x ";
+  for (const char* flag : {"--momentum 0.9", "--betas 0.9,0.99 --optimizer sgd", "--eps 1e-6 --optimizer sgd", "--no-decay none", "--min-lr 1e-5",
+                           "--eval-every 5", "--normalize raw", "--header yes", "--dropout 0.1", "--batch-norm frozen",
+                           "--eval-data test.npz --eval-split 0.1", "--num-workers 0 --prefetch-factor 4", "--loss mse --label-smoothing 0.1"}) {
+    const Outcome o = Run(base + flag);
+    EXPECT_EQ(o.code, 1) << flag;
+    EXPECT_FALSE(Exists("runs/x")) << flag;
+  }
+  Refuses(base + "--momentum 0.9", "--momentum: has no effect: only --optimizer sgd has momentum");
+  Refuses("eval --model m.onnx --data train.npz --normalize unit", "--normalize: has no effect");
+  Refuses("eval --model coin.onnx --data train.npz --label-smoothing 0.1 --loss mse", "");
+}
+
+TEST_F(Cli, RefusesBadUsage) {
+  const std::string base = "--model m.onnx --data train.npz --out runs/x ";
+  const std::pair<const char*, const char*> rows[] = {
+      {"--epochs 0", "--epochs: expected a number of at least 1"},
+      {"--epochs 1.5", "--epochs: expected a whole number, got '1.5'"},
+      {"--epochs many", "--epochs: expected a whole number"},
+      {"--batch-size -4", "--batch-size"},
+      {"--batch-size 99999999999999999999", "--batch-size"},
+      {"--batch-size 64 --micro-batch-size 16 --gradient-accumulation-steps 2", "--batch-size 64 is not"},
+      {"--batch-size 64 --micro-batch-size 24", "does not divide"},
+      {"--lr fast", "--lr: expected auto or a number"},
+      {"--lr -1", "--lr"},
+      {"--lr nan", "--lr"},
+      {"--lr inf", "--lr"},
+      {"--betas 0.9", "--betas"},
+      {"--betas 0.9,1.0", "--betas"},
+      {"--eps nan", "--eps"},
+      {"--weight-decay -1", "--weight-decay"},
+      {"--optimizer adma", "did you mean adam?"},
+      {"--lr-scheduler cosin", "did you mean cosine?"},
+      {"--loss crossentropy", "--loss crossentropy: unknown"},
+      {"--loss output:nope", "--loss output:nope"},
+      {"--logits nope", "nope"},
+      {"--train 'zz*'", "--train zz*: matches no weight"},
+      {"--freeze 'zz*'", "--freeze zz*: matches no weight"},
+      {"--freeze '*'", "nothing to train"},
+      {"--label nope", "there is no column 'nope'"},
+      {"--label x", "column 'label': a sample is [], which does not fit [4]"},
+      {"--input x=nope", "there is no column 'nope'"},
+      {"--input nope=x", "the model has no such input"},
+      {"--input x", "--input: expected MODEL_INPUT=COLUMN"},
+      {"--input x=x --input x=label", "--input x: given twice"},
+      {"--dim nope=3", "--dim nope=3: no input has a dimension of that name; there are 'batch'"},
+      {"--dim batch", "--dim: expected NAME=N"},
+      {"--eval-split 1.5", "--eval-split: expected a fraction"},
+      {"--eval-split 0", "--eval-split: expected a fraction"},
+      {"--eval-data none.npz", "--eval-data: none.npz"},
+      {"--max-time soon", "--max-time: expected a time"},
+      {"--log-every never", "--log-every: expected an interval"},
+      {"--eval-split 0.2 --eval-every 0", "--eval-every: expected an interval"},
+      {"--require accuracy", "--require: expected METRIC>=X"},
+      {"--require 'accuracy>=0.5'", "there is no evaluation data"},
+      {"--num-workers lots", "--num-workers: expected auto"},
+      {"--threads 0", "--threads"},
+      {"--backend tensorflow", "--backend: expected one of"},
+      {"--device gpu", "--device: expected auto, cpu or cuda:N"},
+      {"--device cuda:0 --backend cpu", "runs on the CPU only"},
+      {"--drop-last --batch-size 1000", "make no batch"},
+      {"--header maybe", "--header: expected one of auto|yes|no"},
+      {"--seed -1", "--seed"},
+      {"--min-lr 1 --lr-scheduler linear", "--min-lr 1 is above"},
+      {"--no-such-flag", "--no-such-flag: unknown flag"},
+      {"extra", "'extra': a word that belongs to no flag"},
+      {"--model other.onnx", "--model: given twice"},
+  };
+  for (const auto& [flags, part] : rows) Refuses(base + flags, part);
+  Refuses("--data train.npz", "--model: missing");
+  Refuses("--model none.onnx", "none.onnx");
+  Refuses("--model train.npz", "train.npz");
+  Refuses("--model m.onnx --data ''", "--data: the value is empty");
+  Refuses("--model m.onnx --data m.onnx", "not a known kind of data");
+  Refuses("--model m.onnx --data .", "--data");
+  Refuses("eval --model m.onnx", "--data: missing");
+  Refuses("predict --model m.onnx --data train.npz", "--out: missing");
+  Refuses("predict --model m.onnx --data train.npz --out train.npz", "would overwrite an input");
+  Refuses("predict --model m.onnx --data train.npz --out ./m.onnx", "would overwrite an input");
+}
+
+TEST_F(Cli, LabelsOutOfRangeNameTheRow) {
+  NamedArrays bad = Blobs(20);
+  bad[1].second.SetInt(13, 3);
+  ASSERT_TRUE(WriteNpz(Path("bad.npz"), bad).ok());
+  Refuses("--model m.onnx --data bad.npz --out runs/x", "sample 13, column 'label': label 3 is outside of the 3 classes");
+  Refuses("--model m.onnx --data train.npz --eval-data bad.npz --out runs/x", "bad.npz: sample 13");
+  bad[1].second.SetInt(13, -100);  // the label that does not count
+  ASSERT_TRUE(WriteNpz(Path("ignored.npz"), bad).ok());
+  EXPECT_EQ(Run("--model m.onnx --data ignored.npz --out r --quiet").code, 0);
+}
+
+TEST_F(Cli, TablesOfText) {
+  const Outcome o = Run("--model soft.onnx --data t.csv --eval-split 0.25 --epochs 20 --lr 0.02 --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("3 classes: blue, green, red, dark"), std::string::npos) << o.err;
+  EXPECT_EQ(Summary("r")["eval"]["samples"], 15);
+  const Json p = Json::parse(ReadAll(Path("r/preprocess.json")));
+  EXPECT_EQ(p["classes"], (std::vector<std::string>{"blue", "green", "red, dark"}));
+  EXPECT_EQ(p["inputs"]["x"]["columns"], (std::vector<std::string>{"a", "b", "c", "d"}));
+  // New data without labels, columns in another order.
+  WriteAll(Path("new.csv"), "d,c,b,a\n0,0,0,2\n0,2,0,0\n0,0,2,0\n");
+  ASSERT_EQ(Run("predict --model r/model.onnx --data new.csv --out preds.csv --quiet").code, 0);
+  std::istringstream lines(ReadAll(Path("preds.csv")));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line, "sample,prediction,probability,p_blue,p_green,\"p_red, dark\"");
+  for (const char* want : {"0,\"red, dark\",", "1,blue,", "2,green,"}) {
+    std::getline(lines, line);
+    EXPECT_TRUE(line.starts_with(want)) << line;
+  }
+  EXPECT_FALSE(std::getline(lines, line));
+}
+
+TEST_F(Cli, AccumulationIsTheSameUpdate) {
+  for (const char* backend : {"cpu", "torch"}) {
+    const std::string base = StrCat("grad --model soft.onnx --data train.npz --batch-size 24 --quiet --backend ", backend);
+    ASSERT_EQ(Run(base + " --out whole.npz").code, 0);
+    ASSERT_EQ(Run(base + " --micro-batch-size 7 --out parts.npz").code, 0);
+    const auto whole = ReadNpz(Path("whole.npz")), parts = ReadNpz(Path("parts.npz"));
+    ASSERT_TRUE(whole.ok() && parts.ok());
+    ASSERT_EQ(whole->size(), 6u);  // loss, y, four gradients
+    for (size_t i = 0; i < whole->size(); ++i) {
+      const auto& [name, a] = (*whole)[i];
+      const HostTensor& b = (*parts)[i].second;
+      ASSERT_EQ(name, (*parts)[i].first);
+      for (int64_t k = 0; k < a.size(); ++k) EXPECT_NEAR(a.At(k), b.At(k), 1e-6) << backend << " " << name;
+    }
+  }
+}
+
+TEST_F(Cli, CompareAgreesAndNotices) {
+  ASSERT_EQ(Run("grad --model m.onnx --data train.npz --out g.npz --quiet").code, 0);
+  const Outcome o = Run("compare --model m.onnx --data train.npz --reference g.npz --gradcheck 4 --json --quiet");
+  ASSERT_EQ(o.code, 0) << o.err << o.out;
+  const Json json = Json::parse(o.out);
+  EXPECT_EQ(json["comparisons"].size(), 4u);  // values, results, each backend against the reference
+  EXPECT_EQ(json["gradcheck"]["parameters"].size(), 4u);
+  EXPECT_TRUE(json["agrees"]);
+  std::set<std::string> names;
+  for (const Json& v : json["comparisons"][0]["values"]) names.insert(v["name"]);
+  for (const char* name : {"h0", "h", "o", "y", "grad:w1", "grad:b2"}) EXPECT_TRUE(names.contains(name)) << name;
+  NamedArrays wrong = *ReadNpz(Path("g.npz"));
+  for (auto& [name, value] : wrong) {
+    if (name == "grad:w1") value.Set(3, value.At(3) + 0.1);
+  }
+  ASSERT_TRUE(WriteNpz(Path("wrong.npz"), wrong).ok());
+  const Outcome notices = Run("compare --model m.onnx --data train.npz --reference wrong.npz --quiet");
+  EXPECT_EQ(notices.code, 2);
+  EXPECT_NE(notices.out.find("DISAGREE"), std::string::npos);
+  EXPECT_NE(notices.out.find("grad:w1"), std::string::npos);
+}
+
+TEST_F(Cli, ExportTakesWeightsByName) {
+  ASSERT_TRUE(WriteNpz(Path("w.npz"), {{"b2", HostTensor::FromDoubles({DType::kFloat32, {3}}, std::vector<double>{1, 2, 3})}}).ok());
+  ASSERT_EQ(Run("export --model m.onnx --weights w.npz --out y.onnx").code, 0);
+  const auto model = OnnxModel::Load(Path("y.onnx")), old = OnnxModel::Load(Path("m.onnx"));
+  ASSERT_TRUE(model.ok() && old.ok());
+  EXPECT_EQ((*model)->Initializer("b2")->ToDoubles(), (std::vector<double>{1, 2, 3}));
+  EXPECT_TRUE((*model)->Initializer("w1")->SameBytes(*(*old)->Initializer("w1")));
+  ASSERT_EQ(Run("export --model m.onnx --weights y.onnx --out z.onnx").code, 0);
+  EXPECT_EQ(ReadAll(Path("z.onnx")), ReadAll(Path("y.onnx")));
+  ASSERT_TRUE(WriteNpz(Path("bad.npz"), {{"b3", HostTensor({DType::kFloat32, {3}})}}).ok());
+  ASSERT_TRUE(WriteNpz(Path("shape.npz"), {{"b2", HostTensor({DType::kFloat32, {4}})}}).ok());
+  for (const char* weights : {"bad.npz", "shape.npz", "none.npz", "t.csv"}) {
+    EXPECT_EQ(Run(StrCat("export --model m.onnx --out q.onnx --weights ", weights)).code, 1) << weights;
+  }
+  EXPECT_EQ(Run("export --model m.onnx --weights w.npz --out m.onnx").code, 1);
+  EXPECT_FALSE(Exists("q.onnx"));
+}
+
+TEST_F(Cli, InspectShowsWhatWouldBeTrained) {
+  const Outcome o = Run("inspect --model soft.onnx --freeze 'b*' --json");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json json = Json::parse(o.out);
+  EXPECT_TRUE(json["trainable"]);
+  EXPECT_EQ(json["operators"]["MatMul"], 2);
+  EXPECT_GT(json["training_flops_per_sample"], json["flops_per_sample"]);
+  for (const Json& w : json["weights"]) EXPECT_EQ(w["trained"], !w["name"].get<std::string>().starts_with("b")) << w;
+  EXPECT_NE(Run("inspect --model soft.onnx").out.find("nothing stands in the way"), std::string::npos);
+  tiny::Model odd = tiny::Mlp(3);
+  odd.nodes[2].type = "NonMaxSuppression";
+  odd.nodes.push_back({"Frobnicate", {"y"}, {"z"}});
+  odd.outputs = {"z"};
+  odd.Save(Path("odd.onnx"));
+  const Outcome bad = Run("inspect --model odd.onnx --json");
+  ASSERT_EQ(bad.code, 0) << bad.err;
+  EXPECT_FALSE(Json::parse(bad.out)["trainable"]);
+  EXPECT_NE(bad.out.find("Frobnicate"), std::string::npos);
+  EXPECT_NE(bad.out.find("NonMaxSuppression"), std::string::npos);
+}
+
+TEST_F(Cli, AReaderThatGoesAwayIsNoCrash) {
+  // The shell's own status is that of the last command: the program's is written to a file.
+  const std::string program = std::string(ONNXTRAIN_BINARY_DIR) + "/bin/onnxtrain";
+  const std::string command = "cd '" + folder_ + "' && ( '" + program + "' inspect --model m.onnx; echo $? >code ) 2>err | true";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(ReadAll(Path("code")), "0\n") << ReadAll(Path("err"));
+}
+
+}  // namespace
+}  // namespace onnxtrain
