@@ -1,5 +1,4 @@
-// The exceptions: which cases or operators a mode passes over, and why. Anything that is listed here and would pass all the
-// same, or that no longer exists, is a failure of coverage_test.
+// The exceptions: which cases or operators a mode passes over, and why. What is listed here must exist: coverage_test sees to it.
 #pragma once
 
 #include <string_view>
