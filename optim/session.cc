@@ -302,11 +302,10 @@ absl::Status SessionImpl::CheckWindow(const Window& window, int64_t* samples) co
   return absl::OkStatus();
 }
 
-// One program for the whole step keeps gradients out of persistent memory, but runs the rule once per parameter. For many
-// small parameters flat groups are faster, and their gradients take little memory anyway.
 bool SessionImpl::OneProgramStep(int64_t samples) const {
-  constexpr size_t kWorthwhile = size_t{1} << 18;
-  return samples <= options_.micro_batch && params_.size() / decay_.size() >= kWorthwhile;
+  constexpr size_t kLarge = size_t{1} << 18;  // bytes of an average parameter
+  if (samples > options_.micro_batch || options_.step_form == StepForm::kMicroAndApply) return false;
+  return options_.step_form == StepForm::kOneProgram || params_.size() / decay_.size() >= kLarge;
 }
 
 absl::Status SessionImpl::RunStep(const Window& window, int64_t samples) {

@@ -25,6 +25,10 @@
 
 namespace onnxtrain {
 
+// How a window of one micro-batch is run: as one program, whose gradients never leave the activation arena, or as micro and
+// apply. kAuto: one program where parameters are large; for many small ones the passes over flat groups are faster.
+enum class StepForm : uint8_t { kAuto, kOneProgram, kMicroAndApply };
+
 struct SessionOptions {
   ImportOptions import;          // batch and training are set by the session; an extent of -1 in input_shapes is the batch
   LossSpec loss;
@@ -34,6 +38,7 @@ struct SessionOptions {
   ScheduleSpec schedule;
   int64_t micro_batch = 32;      // samples per run of the micro programs
   uint64_t seed = 42;
+  StepForm step_form = StepForm::kAuto;
 };
 
 // One window of samples, all tensors with the same leading extent n. A window longer than micro_batch is accumulated.

@@ -50,6 +50,7 @@ struct Setting {
   int opset = 16;
   int64_t micro_batch = kBatch;
   OptimizerSpec optimizer = {};
+  StepForm form = StepForm::kMicroAndApply;
 };
 
 // A session with the backend it runs on.
@@ -68,6 +69,7 @@ absl::StatusOr<Run> Start(const Setting& s) {
       .present = true, .sample = {DType::kInt64, Shape(labels.shape.begin() + 1, labels.shape.end())}, .max_value = 1};
   options.optimizer = s.optimizer;
   options.micro_batch = s.micro_batch;
+  options.step_form = s.form;
   Run run;
   ASSIGN_OR_RETURN(run.backend, CreateBackend(s.backend, {}));
   ASSIGN_OR_RETURN(run.session, Session::Create(model, run.backend.get(), options));
@@ -154,17 +156,22 @@ TEST_P(Parity, FirstStep) {
   }
 }
 
+void ExpectTrajectory(const Trajectory& got, const Arrays& want, double tolerance) {
+  const HostTensor losses = HostTensor::FromDoubles({DType::kFloat64, {kSteps}}, got.losses);
+  EXPECT_LE(LargestDifference(losses, want.at("losses")), tolerance);
+  for (const auto& [name, value] : WithPrefix(want, "w:")) {
+    ASSERT_TRUE(got.weights.contains(name)) << name;
+    EXPECT_LE(LargestDifference(got.weights.at(name), value), tolerance) << name;
+  }
+}
+
 TEST_P(Parity, FiftyStepsInFloat64) {
   for (const Rule& rule : kRules) {
-    SCOPED_TRACE(rule.name);
-    const Arrays& want = Reference(model(), rule.name);
-    const auto got = Train({.model = model(), .backend = "torch", .dtype = DType::kFloat64, .optimizer = rule.spec});
-    ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_LE(LargestDifference(HostTensor::FromDoubles({DType::kFloat64, {kSteps}}, got->losses), want.at("losses")),
-              1e-10);
-    for (const auto& [name, value] : WithPrefix(want, "w:")) {
-      ASSERT_TRUE(got->weights.contains(name)) << name;
-      EXPECT_LE(LargestDifference(got->weights.at(name), value), 1e-10) << name;
+    for (StepForm form : {StepForm::kMicroAndApply, StepForm::kOneProgram}) {
+      SCOPED_TRACE(StrCat(rule.name, form == StepForm::kOneProgram ? " in one program" : ""));
+      const auto got = Train({.model = model(), .backend = "torch", .dtype = DType::kFloat64, .optimizer = rule.spec, .form = form});
+      ASSERT_TRUE(got.ok()) << got.status();
+      ExpectTrajectory(*got, Reference(model(), rule.name), 1e-10);
     }
   }
 }
