@@ -22,8 +22,10 @@ std::string Position(const TrainEvent& e, const ProgressContext& context) {
 std::string Percent(double part) { return absl::StrFormat("%6.2f%%", 100 * part); }
 
 std::string StepText(const TrainEvent& e, const ProgressContext& context) {
-  std::string text = e.report.weight > 0 ? absl::StrFormat("  loss %-8.4g", e.report.loss) : std::string("  loss none    ");
-  if (context.has_accuracy && e.report.weight > 0) StrAppend(&text, "  acc ", Percent(e.report.correct / e.report.weight));
+  std::string text =
+      e.report.weight > 0 ? absl::StrFormat("  loss %-8.4g", e.report.loss) : std::string("  loss none    ");
+  if (context.has_accuracy && e.report.weight > 0)
+    StrAppend(&text, "  acc ", Percent(e.report.correct / e.report.weight));
   text += absl::StrFormat("  lr %.2e  |g| %-7.3g %9s samples/s", e.report.learning_rate, std::abs(e.report.grad_norm),
                           WithCommas(std::llround(e.samples_per_second)));
   if (e.report.skipped > 0) text += absl::StrFormat("  %d skipped (gradient not finite)", e.report.skipped);
@@ -39,7 +41,8 @@ std::string EvalText(const TrainEvent& e) {
 }  // namespace
 
 std::string ProgressLine(const TrainEvent& event, const ProgressContext& context) {
-  return Position(event, context) + (event.kind == TrainEvent::Kind::kStep ? StepText(event, context) : EvalText(event));
+  return Position(event, context) +
+         (event.kind == TrainEvent::Kind::kStep ? StepText(event, context) : EvalText(event));
 }
 
 Console::Console(std::FILE* out, const ProgressContext& context)

@@ -9,11 +9,12 @@
 namespace onnxtrain {
 
 struct ProgressContext {
-  int64_t total_steps = 0;     // of the whole run; 0: not known
+  int64_t total_steps = 0;  // of the whole run; 0: not known
   bool has_accuracy = false;
 };
 
-// " 1200/5625  epoch  0.64  loss 0.2313  acc 93.12%  lr 9.8e-04  |g|  0.82   12,345 samples/s  eta 0:32", without newline.
+// " 1200/5625  epoch  0.64  loss 0.2313  acc 93.12%  lr 9.8e-04  |g|  0.82   12,345 samples/s  eta 0:32", without
+// newline.
 std::string ProgressLine(const TrainEvent& event, const ProgressContext& context);
 
 // Writes steps as lines that overwrite each other on a terminal and as plain lines elsewhere; evaluations always stay.

@@ -1,4 +1,5 @@
-// metrics.jsonl: one JSON object per event, written through at once, so that a reader (or a crash) always finds whole lines.
+// metrics.jsonl: one JSON object per event, written through at once, so that a reader (or a crash) always finds whole
+// lines.
 #pragma once
 
 #include <memory>
@@ -10,8 +11,9 @@
 
 namespace onnxtrain {
 
-// One line without its newline. Keys of a step: event step epoch loss accuracy? lr grad_norm skipped samples_per_second;
-// of an evaluation: event step epoch eval_loss eval_accuracy? eval_samples. What is not finite is null.
+// One line without its newline. Keys of a step: event step epoch loss accuracy? lr grad_norm skipped
+// samples_per_second; of an evaluation: event step epoch eval_loss eval_accuracy? eval_samples. What is not finite is
+// null.
 std::string ToJsonLine(const TrainEvent& event, bool has_accuracy);
 
 class MetricsFile {
@@ -27,7 +29,8 @@ class MetricsFile {
   const absl::Status& status() const { return status_; }
 
  private:
-  MetricsFile(std::string path, int fd, bool has_accuracy) : path_(std::move(path)), fd_(fd), has_accuracy_(has_accuracy) {}
+  MetricsFile(std::string path, int fd, bool has_accuracy)
+      : path_(std::move(path)), fd_(fd), has_accuracy_(has_accuracy) {}
 
   std::string path_;
   int fd_;

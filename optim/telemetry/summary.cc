@@ -21,23 +21,21 @@ Json EvalJson(const EvalMetrics& m) {
 
 Json ResultJson(const RunSummary& s) {
   const TrainResult& r = s.result;
-  return {{"version", s.version},
-          {"stop_reason", r.stop_reason},
-          {"resumable", s.resumable},
-          {"steps", r.steps},
-          {"epochs", r.epochs},
-          {"samples", r.samples},
-          {"seconds", r.seconds},
-          {"samples_per_second", Throughput(r)},
-          {"final_loss", r.final_loss},
-          {"eval_before", EvalJson(r.eval_before)},
+  return {{"version", s.version},       {"stop_reason", r.stop_reason},
+          {"resumable", s.resumable},   {"steps", r.steps},
+          {"epochs", r.epochs},         {"samples", r.samples},
+          {"seconds", r.seconds},       {"samples_per_second", Throughput(r)},
+          {"final_loss", r.final_loss}, {"eval_before", EvalJson(r.eval_before)},
           {"eval", EvalJson(r.eval)}};
 }
 
 Json TimeSplit(const TrainResult& r) {
-  return {{"compile", r.compile_seconds}, {"data", r.data_seconds}, {"compute", r.compute_seconds},
+  return {{"compile", r.compile_seconds},
+          {"data", r.data_seconds},
+          {"compute", r.compute_seconds},
           {"optimizer", nullptr},  // part of compute: the update runs in the same programs
-          {"checkpoint", 0.0}, {"eval", r.eval_seconds}};
+          {"checkpoint", 0.0},
+          {"eval", r.eval_seconds}};
 }
 
 }  // namespace
@@ -50,7 +48,8 @@ double Throughput(const TrainResult& r) {
 std::string ToJson(const RunSummary& s) {
   Json json = ResultJson(s);
   json["exported"] = nullptr;
-  if (s.exported) json["exported"] = {{"step", s.result.steps}, {"metric", s.exported_metric}, {"file", s.exported_file}};
+  if (s.exported)
+    json["exported"] = {{"step", s.result.steps}, {"metric", s.exported_metric}, {"file", s.exported_file}};
   json["loss"] = s.loss;
   json["optimizer"] = s.optimizer;
   json["lr"] = s.learning_rate;

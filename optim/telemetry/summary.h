@@ -13,19 +13,19 @@ struct RunSummary {
   std::string version;
   TrainResult result;
   bool resumable = false;
-  bool exported = false;               // model.onnx was written
-  std::string exported_file;           // its name in the folder
-  std::string exported_metric;         // which weights they are: "last"
+  bool exported = false;        // model.onnx was written
+  std::string exported_file;    // its name in the folder
+  std::string exported_metric;  // which weights they are: "last"
   std::string backend, device, cpu, precision = "float32";
   int64_t global_batch = 0, micro_batch = 0, accumulation = 1, world = 1;
-  int64_t planned_peak_bytes = 0;      // the session's arenas, activations, feeds
-  int64_t measured_peak_bytes = 0;     // of the whole process: libraries, model and data set included
+  int64_t planned_peak_bytes = 0;   // the session's arenas, activations, feeds
+  int64_t measured_peak_bytes = 0;  // of the whole process: libraries, model and data set included
   int64_t trainable_parameters = 0;
   std::string loss, optimizer;
-  double learning_rate = 0;            // the highest of the schedule
-  std::string data;                    // path, or "synthetic"
+  double learning_rate = 0;  // the highest of the schedule
+  std::string data;          // path, or "synthetic"
   int64_t data_samples = 0;
-  std::string model, model_sha256;     // of the model that was trained
+  std::string model, model_sha256;  // of the model that was trained
   uint64_t seed = 0;
   std::vector<std::string> warnings;
 };

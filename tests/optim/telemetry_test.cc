@@ -16,8 +16,16 @@ namespace {
 using Json = nlohmann::json;
 
 TrainEvent Step(double loss, double weight = 64) {
-  return {.kind = TrainEvent::Kind::kStep, .step = 120, .epoch = 0.5,
-          .report = {.updates = 20, .skipped = 2, .loss = loss, .grad_norm = NAN, .learning_rate = 1e-3, .weight = weight, .correct = 48},
+  return {.kind = TrainEvent::Kind::kStep,
+          .step = 120,
+          .epoch = 0.5,
+          .report = {.updates = 20,
+                     .skipped = 2,
+                     .loss = loss,
+                     .grad_norm = NAN,
+                     .learning_rate = 1e-3,
+                     .weight = weight,
+                     .correct = 48},
           .samples_per_second = 12345.6};
 }
 
@@ -31,8 +39,10 @@ TEST(MetricsFile, EveryLineIsValidJson) {
   EXPECT_EQ(step["grad_norm"], nullptr);
   EXPECT_FALSE(Json::parse(ToJsonLine(Step(0.25), false)).contains("accuracy"));
   EXPECT_EQ(Json::parse(ToJsonLine(Step(INFINITY), true))["loss"], nullptr);
-  EXPECT_EQ(Json::parse(ToJsonLine(Step(0, 0), true))["loss"], nullptr);  // every update skipped: no loss, not a loss of 0
-  const Json eval = Json::parse(ToJsonLine({.kind = TrainEvent::Kind::kEval, .step = 7, .eval = {.loss = 1.5, .accuracy = -1, .samples = 9}}, true));
+  EXPECT_EQ(Json::parse(ToJsonLine(Step(0, 0), true))["loss"],
+            nullptr);  // every update skipped: no loss, not a loss of 0
+  const Json eval = Json::parse(ToJsonLine(
+      {.kind = TrainEvent::Kind::kEval, .step = 7, .eval = {.loss = 1.5, .accuracy = -1, .samples = 9}}, true));
   EXPECT_EQ(eval["eval_loss"], 1.5);
   EXPECT_EQ(eval["eval_samples"], 9);
   EXPECT_FALSE(eval.contains("eval_accuracy"));
@@ -91,8 +101,14 @@ TEST(Console, PlainLinesWhereThereIsNoTerminal) {
 
 TEST(Summary, AnyNumbersAndAnyBytes) {
   RunSummary summary{.version = "1", .data = "caf\xe9.csv"};
-  summary.result = {.stop_reason = "epochs", .steps = 10, .samples = 320, .final_loss = NAN, .eval_before = {.loss = 2, .accuracy = 0.1, .samples = 5},
-                    .eval = {.loss = INFINITY, .accuracy = 0.9, .samples = 5}, .data_seconds = 1, .compute_seconds = 3};
+  summary.result = {.stop_reason = "epochs",
+                    .steps = 10,
+                    .samples = 320,
+                    .final_loss = NAN,
+                    .eval_before = {.loss = 2, .accuracy = 0.1, .samples = 5},
+                    .eval = {.loss = INFINITY, .accuracy = 0.9, .samples = 5},
+                    .data_seconds = 1,
+                    .compute_seconds = 3};
   const std::string text = ToJson(summary);
   const Json json = Json::parse(text);
   EXPECT_EQ(json["final_loss"], nullptr);
@@ -103,7 +119,8 @@ TEST(Summary, AnyNumbersAndAnyBytes) {
   EXPECT_EQ(MetricOf(text, "eval_before.accuracy"), 0.1);
   EXPECT_EQ(MetricOf(text, "steps"), 10);
   EXPECT_EQ(MetricOf(text, "time_split.compute"), 3);
-  for (const char* none : {"final_loss", "loss", "nope", "eval", "eval.nope", "steps.x", "version", ""}) EXPECT_FALSE(MetricOf(text, none).has_value()) << none;
+  for (const char* none : {"final_loss", "loss", "nope", "eval", "eval.nope", "steps.x", "version", ""})
+    EXPECT_FALSE(MetricOf(text, none).has_value()) << none;
   summary.exported = true;
   EXPECT_EQ(Json::parse(ToJson(summary))["exported"]["step"], 10);
   summary.result.eval = {};

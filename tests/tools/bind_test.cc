@@ -9,7 +9,9 @@ namespace {
 
 using Input = OnnxModel::Input;
 
-Input F32(std::string name, std::vector<int64_t> dims) { return {std::move(name), DType::kFloat32, std::move(dims), {}}; }
+Input F32(std::string name, std::vector<int64_t> dims) {
+  return {std::move(name), DType::kFloat32, std::move(dims), {}};
+}
 Input I64(std::string name, std::vector<int64_t> dims) { return {std::move(name), DType::kInt64, std::move(dims), {}}; }
 
 struct Col {
@@ -53,11 +55,16 @@ constexpr DType kF = DType::kFloat32, kU = DType::kUInt8, kI = DType::kInt64;
 TEST(Bind, FindsTheOnlyWay) {
   EXPECT_EQ(Bound({F32("in", {-1, 1, 28, 28})}, {{"image", kU, {28, 28}}, {"label", kU, {}}}), "in←0 label←1");
   EXPECT_EQ(Bound({F32("in", {-1, 784})}, {{"y", kI, {}}, {"pixels", kF, {784}}}), "in←1 label←0");
-  EXPECT_EQ(Bound({F32("in", {-1, 4})}, {{"data", kF, {4}}, {"what", kI, {}}}), "in←0 label←1");  // the other one is the label
-  EXPECT_EQ(Bound({F32("in", {-1, 3})}, {{"a", kF, {}}, {"b", kF, {}}, {"c", kF, {}}, {"d", kI, {}}}), "in←0,1,2 label←3");
-  EXPECT_EQ(Bound({F32("in", {-1, 3})}, {{"target", kF, {}}, {"b", kF, {}}, {"c", kF, {}}, {"d", kI, {}}}), "in←1,2,3 label←0");
-  EXPECT_EQ(Bound({F32("a", {-1, 2}), F32("b", {-1, 3})}, {{"b", kF, {3}}, {"a", kF, {2}}, {"y", kI, {}}}), "a←1 b←0 label←2");
-  EXPECT_EQ(Bound({F32("in", {-1, 2})}, {{"p", kF, {2}}, {"q", kF, {5}}, {"y", kI, {}}}), "in←0 label←2");  // only one fits
+  EXPECT_EQ(Bound({F32("in", {-1, 4})}, {{"data", kF, {4}}, {"what", kI, {}}}),
+            "in←0 label←1");  // the other one is the label
+  EXPECT_EQ(Bound({F32("in", {-1, 3})}, {{"a", kF, {}}, {"b", kF, {}}, {"c", kF, {}}, {"d", kI, {}}}),
+            "in←0,1,2 label←3");
+  EXPECT_EQ(Bound({F32("in", {-1, 3})}, {{"target", kF, {}}, {"b", kF, {}}, {"c", kF, {}}, {"d", kI, {}}}),
+            "in←1,2,3 label←0");
+  EXPECT_EQ(Bound({F32("a", {-1, 2}), F32("b", {-1, 3})}, {{"b", kF, {3}}, {"a", kF, {2}}, {"y", kI, {}}}),
+            "a←1 b←0 label←2");
+  EXPECT_EQ(Bound({F32("in", {-1, 2})}, {{"p", kF, {2}}, {"q", kF, {5}}, {"y", kI, {}}}),
+            "in←0 label←2");  // only one fits
 }
 
 TEST(Bind, WhatIsAmbiguousIsAnError) {
@@ -67,7 +74,8 @@ TEST(Bind, WhatIsAmbiguousIsAnError) {
   EXPECT_NE(two.find("'p' f32[2]"), std::string::npos) << two;
   const std::string labels = Bound({F32("in", {-1, 2})}, {{"p", kF, {2}}, {"label", kI, {}}, {"target", kI, {}}});
   EXPECT_NE(labels.find("both 'label' and 'target'"), std::string::npos) << labels;
-  const std::string inputs = Bound({F32("a", {-1, 2}), F32("b", {-1, 2})}, {{"p", kF, {2}}, {"q", kF, {2}}, {"y", kI, {}}});
+  const std::string inputs =
+      Bound({F32("a", {-1, 2}), F32("b", {-1, 2})}, {{"p", kF, {2}}, {"q", kF, {2}}, {"y", kI, {}}});
   EXPECT_NE(inputs.find("--input a=COLUMN"), std::string::npos) << inputs;
   const std::string width = Bound({F32("in", {-1, 5})}, {{"a", kF, {}}, {"b", kF, {}}, {"c", kI, {}}});
   EXPECT_NE(width.find("does not fit the 2 numeric columns"), std::string::npos) << width;
@@ -87,17 +95,21 @@ TEST(Bind, ExplicitBindings) {
   spec.inputs = {{"in", {"a"}}};
   EXPECT_EQ(Bound({F32("in", {-1, 1})}, {{"a", kF, {}}, {"b", kF, {}}, {"c", kF, {}}}, spec), "in←0 label←1,2");
   spec.inputs = {{"nosuch", {"a"}}};
-  EXPECT_NE(Bound({F32("in", {-1, 1})}, {{"a", kF, {}}, {"b", kF, {}}}, spec).find("the model has no such input; it has 'in' f32[?,1]"),
+  EXPECT_NE(Bound({F32("in", {-1, 1})}, {{"a", kF, {}}, {"b", kF, {}}}, spec)
+                .find("the model has no such input; it has 'in' f32[?,1]"),
             std::string::npos);
   spec.inputs = {{"in", {"zz"}}};
-  EXPECT_NE(Bound({F32("in", {-1, 1})}, {{"a", kF, {}}, {"b", kF, {}}}, spec).find("there is no column 'zz'"), std::string::npos);
+  EXPECT_NE(Bound({F32("in", {-1, 1})}, {{"a", kF, {}}, {"b", kF, {}}}, spec).find("there is no column 'zz'"),
+            std::string::npos);
   spec.inputs = {};
   spec.label = {"zz"};
-  EXPECT_NE(Bound({F32("in", {-1, 1})}, {{"a", kF, {}}, {"b", kF, {}}}, spec).find("--label: there is no column 'zz'"), std::string::npos);
+  EXPECT_NE(Bound({F32("in", {-1, 1})}, {{"a", kF, {}}, {"b", kF, {}}}, spec).find("--label: there is no column 'zz'"),
+            std::string::npos);
 }
 
 TEST(Bind, TextModelsHaveDefaults) {
-  const std::vector<Input> bert = {I64("input_ids", {-1, -1}), I64("token_type_ids", {-1, -1}), I64("attention_mask", {-1, -1})};
+  const std::vector<Input> bert = {I64("input_ids", {-1, -1}), I64("token_type_ids", {-1, -1}),
+                                   I64("attention_mask", {-1, -1})};
   for (const char* name : {"input_ids", "tokens"}) {
     const auto bound = BindData(bert, Data({{name, kI, {8}}, {"label", kI, {}}}), {});
     ASSERT_TRUE(bound.ok()) << bound.status();
@@ -142,15 +154,30 @@ TEST(FitSample, Table) {
   };
   const Shape kBad = {-9};
   const Row rows[] = {
-      {{28, 28}, {1, 28, 28}, {1, 28, 28}}, {{28, 28}, {28, 28, 1}, {28, 28, 1}}, {{28, 28}, {784}, {784}}, {{784}, {1, 28, 28}, {1, 28, 28}},
-      {{3, 32, 32}, {3, 32, 32}, {3, 32, 32}}, {{32, 32, 3}, {3, 32, 32}, kBad}, {{28, 28}, {14, 56}, kBad}, {{5}, {4}, kBad},
-      {{128}, {-1}, {128}}, {{28, 28}, {1, -1, -1}, {1, 28, 28}}, {{28, 28}, {-1, -1, -1}, {1, 28, 28}}, {{3, 32, 32}, {-1, -1}, kBad},
-      {{1, 28, 28}, {28, 28}, {28, 28}}, {{}, {1}, {1}}, {{}, {}, {}}, {{1}, {}, {}}, {{4}, {}, kBad}, {{32, 32, 3}, {-1, -1, 3}, {32, 32, 3}},
+      {{28, 28}, {1, 28, 28}, {1, 28, 28}},
+      {{28, 28}, {28, 28, 1}, {28, 28, 1}},
+      {{28, 28}, {784}, {784}},
+      {{784}, {1, 28, 28}, {1, 28, 28}},
+      {{3, 32, 32}, {3, 32, 32}, {3, 32, 32}},
+      {{32, 32, 3}, {3, 32, 32}, kBad},
+      {{28, 28}, {14, 56}, kBad},
+      {{5}, {4}, kBad},
+      {{128}, {-1}, {128}},
+      {{28, 28}, {1, -1, -1}, {1, 28, 28}},
+      {{28, 28}, {-1, -1, -1}, {1, 28, 28}},
+      {{3, 32, 32}, {-1, -1}, kBad},
+      {{1, 28, 28}, {28, 28}, {28, 28}},
+      {{}, {1}, {1}},
+      {{}, {}, {}},
+      {{1}, {}, {}},
+      {{4}, {}, kBad},
+      {{32, 32, 3}, {-1, -1, 3}, {32, 32, 3}},
       {{32, 32, 4}, {-1, -1, 3}, kBad},
   };
   for (const Row& row : rows) {
     const auto fitted = FitSample(row.data, row.fixed);
-    EXPECT_EQ(fitted.ok() ? *fitted : kBad, row.want) << ToString(row.data) << " as " << ToString(row.fixed) << " " << fitted.status();
+    EXPECT_EQ(fitted.ok() ? *fitted : kBad, row.want)
+        << ToString(row.data) << " as " << ToString(row.fixed) << " " << fitted.status();
   }
 }
 

@@ -78,12 +78,38 @@ TEST_F(Cli, HelpAndVersion) {
 TEST_F(Cli, TrainsAndWritesARun) {
   const Outcome o = Run("--model m.onnx --data train.npz --eval-data test.npz --epochs 8 --lr 0.02 --out r");
   ASSERT_EQ(o.code, 0) << o.err;
-  for (const char* file : {"model.onnx", "summary.json", "metrics.jsonl", "preprocess.json", "config.flags"}) EXPECT_TRUE(Exists(StrCat("r/", file))) << file;
+  for (const char* file : {"model.onnx", "summary.json", "metrics.jsonl", "preprocess.json", "config.flags"})
+    EXPECT_TRUE(Exists(StrCat("r/", file))) << file;
   const Json s = Summary("r");
-  for (const char* key : {"version", "stop_reason", "resumable", "steps", "epochs", "samples", "seconds", "samples_per_second", "final_loss", "eval_before",
-                          "eval", "exported", "backend", "device", "cpu", "precision", "global_batch", "micro_batch", "accumulation", "world",
-                          "planned_peak_bytes", "measured_peak_bytes", "time_split", "skipped_steps", "oom_retries", "trainable_parameters", "data",
-                          "model_sha256", "seed"}) {
+  for (const char* key : {"version",
+                          "stop_reason",
+                          "resumable",
+                          "steps",
+                          "epochs",
+                          "samples",
+                          "seconds",
+                          "samples_per_second",
+                          "final_loss",
+                          "eval_before",
+                          "eval",
+                          "exported",
+                          "backend",
+                          "device",
+                          "cpu",
+                          "precision",
+                          "global_batch",
+                          "micro_batch",
+                          "accumulation",
+                          "world",
+                          "planned_peak_bytes",
+                          "measured_peak_bytes",
+                          "time_split",
+                          "skipped_steps",
+                          "oom_retries",
+                          "trainable_parameters",
+                          "data",
+                          "model_sha256",
+                          "seed"}) {
     EXPECT_TRUE(s.contains(key)) << key;
   }
   EXPECT_EQ(s["steps"], 24);
@@ -124,18 +150,28 @@ TEST_F(Cli, TheTrainedModelIsWhatWasEvaluated) {
 }
 
 TEST_F(Cli, SameSeedSameBytes) {
-  for (const char* out : {"a", "b"}) ASSERT_EQ(Run(StrCat("--model m.onnx --data train.npz --epochs 2 --backend cpu --threads 1 --quiet --out ", out)).code, 0);
-  ASSERT_EQ(Run("--model m.onnx --data train.npz --epochs 2 --backend cpu --threads 1 --quiet --num-workers 3 --out c").code, 0);
-  ASSERT_EQ(Run("--model m.onnx --data train.npz --epochs 2 --backend cpu --threads 1 --quiet --seed 43 --out d").code, 0);
+  for (const char* out : {"a", "b"})
+    ASSERT_EQ(
+        Run(StrCat("--model m.onnx --data train.npz --epochs 2 --backend cpu --threads 1 --quiet --out ", out)).code,
+        0);
+  ASSERT_EQ(
+      Run("--model m.onnx --data train.npz --epochs 2 --backend cpu --threads 1 --quiet --num-workers 3 --out c").code,
+      0);
+  ASSERT_EQ(Run("--model m.onnx --data train.npz --epochs 2 --backend cpu --threads 1 --quiet --seed 43 --out d").code,
+            0);
   EXPECT_EQ(ReadAll(Path("a/model.onnx")), ReadAll(Path("b/model.onnx")));
   EXPECT_EQ(ReadAll(Path("a/model.onnx")), ReadAll(Path("c/model.onnx")));
   EXPECT_NE(ReadAll(Path("a/model.onnx")), ReadAll(Path("d/model.onnx")));
 }
 
 TEST_F(Cli, ConfigFlagsRepeatTheRun) {
-  ASSERT_EQ(Run("--model m.onnx --data train.npz --batch-size 16 --epochs 2 --lr 0.003 --freeze 'b*' --freeze w1 --no-shuffle --optimizer sgd --momentum 0.9 --out r --quiet").code, 0);
+  ASSERT_EQ(Run("--model m.onnx --data train.npz --batch-size 16 --epochs 2 --lr 0.003 --freeze 'b*' --freeze w1 "
+                "--no-shuffle --optimizer sgd --momentum 0.9 --out r --quiet")
+                .code,
+            0);
   const std::string config = ReadAll(Path("r/config.flags"));
-  for (const char* line : {"--lr=0.003\n", "--batch-size=16\n", "--micro-batch-size=16\n", "--freeze=b*\n--freeze=w1\n", "--shuffle=false\n", "--momentum=0.9\n", "--seed=42\n"}) {
+  for (const char* line : {"--lr=0.003\n", "--batch-size=16\n", "--micro-batch-size=16\n", "--freeze=b*\n--freeze=w1\n",
+                           "--shuffle=false\n", "--momentum=0.9\n", "--seed=42\n"}) {
     EXPECT_NE(config.find(line), std::string::npos) << line << config;
   }
   const Outcome again = Run("--flagfile r/config.flags --quiet");
@@ -180,8 +216,12 @@ TEST_F(Cli, TwoProcessesWithTheSameOut) {
 }
 
 TEST_F(Cli, RequireAndFailure) {
-  EXPECT_EQ(Run("--model m.onnx --data train.npz --eval-data test.npz --require 'accuracy>=0' --require 'final_loss<100' --epochs 1 --out a --quiet").code, 0);
-  const Outcome unmet = Run("--model m.onnx --data train.npz --eval-data test.npz --require 'accuracy>=1.5' --epochs 1 --out b --quiet");
+  EXPECT_EQ(Run("--model m.onnx --data train.npz --eval-data test.npz --require 'accuracy>=0' --require "
+                "'final_loss<100' --epochs 1 --out a --quiet")
+                .code,
+            0);
+  const Outcome unmet =
+      Run("--model m.onnx --data train.npz --eval-data test.npz --require 'accuracy>=1.5' --epochs 1 --out b --quiet");
   EXPECT_EQ(unmet.code, 3);
   EXPECT_NE(unmet.err.find("required: accuracy is "), std::string::npos) << unmet.err;
   EXPECT_TRUE(Exists("b/model.onnx"));
@@ -210,10 +250,52 @@ TEST_F(Cli, SignalsEndTheRun) {
 }
 
 TEST_F(Cli, ATimeLimitIsAnEndLikeOthers) {
-  const Outcome o = Run("--model m.onnx --data train.npz --epochs 100000000 --log-every 1000 --max-time 1s --out r --quiet");
+  const Outcome o =
+      Run("--model m.onnx --data train.npz --epochs 100000000 --log-every 1000 --max-time 1s --out r --quiet");
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(Summary("r")["stop_reason"], "max_time");
   EXPECT_TRUE(Exists("r/model.onnx"));
+}
+
+// Weights with the tails that training gives.
+tiny::Model Trained() {
+  tiny::Model m = tiny::Mlp(3);
+  m.weights[0] = {"w1", {4, 64}, tiny::Uniform(256, 1, 1)};
+  m.weights[1] = {"b1", {64}, std::vector<float>(64, 0)};
+  m.weights[2] = {"w2", {64, 3}, tiny::Uniform(192, 1, 2)};
+  for (float& v : m.weights[0].values) v = v * v * v * v * v;
+  return m;
+}
+
+TEST_F(Cli, APreTrainedModelAtChanceIsSuspicious) {
+  Trained().Save(Path("t.onnx"));
+  const std::string warning = "starts at 0.0% accuracy, which is chance: the preprocessing is probably wrong";
+  // Labels that are always wrong: what the model predicts, plus one.
+  NamedArrays data = Blobs(60);
+  ASSERT_TRUE(WriteNpz(Path("d.npz"), data).ok());
+  ASSERT_EQ(Run("predict --model t.onnx --data d.npz --out p.csv --quiet").code, 0);
+  std::istringstream lines(ReadAll(Path("p.csv")));
+  std::string line;
+  std::getline(lines, line);
+  for (int64_t i = 0; std::getline(lines, line); ++i)
+    data[1].second.SetInt(i, (line[line.find(',') + 1] - '0' + 1) % 3);
+  ASSERT_TRUE(WriteNpz(Path("wrong.npz"), data).ok());
+  const Outcome wrong = Run("--model t.onnx --data wrong.npz --eval-data wrong.npz --max-steps 1 --out a");
+  EXPECT_EQ(wrong.code, 0);
+  EXPECT_NE(wrong.err.find(warning), std::string::npos) << wrong.err;
+  EXPECT_EQ(Summary("a")["warnings"].size(), 1u);
+  EXPECT_NE(wrong.err.find("for a pre-trained model"), std::string::npos) << wrong.err;
+  EXPECT_EQ(Summary("a")["lr"], 1e-4);
+  // Trained to be wrong, it ends worse.
+  for (int64_t i = 0; i < 60; ++i) data[1].second.SetInt(i, (data[1].second.IntAt(i) + 2) % 3);
+  ASSERT_TRUE(WriteNpz(Path("right.npz"), data).ok());
+  const Outcome worse =
+      Run("--model t.onnx --data wrong.npz --eval-data right.npz --epochs 20 --lr 0.1 --out b --quiet");
+  EXPECT_EQ(worse.code, 0);
+  EXPECT_NE(worse.err.find("ends worse than it began"), std::string::npos) << worse.err;
+  EXPECT_EQ(worse.err.find("chance"), std::string::npos) << worse.err;
+  // A new model at chance is no surprise.
+  EXPECT_EQ(Run("--model m.onnx --data wrong.npz --eval-data wrong.npz --epochs 1 --out c --quiet").err, "");
 }
 
 TEST_F(Cli, WithoutData) {
@@ -226,16 +308,18 @@ TEST_F(Cli, WithoutData) {
   EXPECT_EQ(Summary("r")["data"], "synthetic");
   EXPECT_EQ(Run("--model coin.onnx --max-steps 3 --out r2 --quiet").code, 0);
   EXPECT_EQ(Summary("r2")["steps"], 3);
-  for (const char* flag : {"--label y", "--input x=y", "--header yes", "--normalize raw", "--eval-data test.npz", "--eval-split 0.1", "--epochs 2"}) {
+  for (const char* flag : {"--label y", "--input x=y", "--header yes", "--normalize raw", "--eval-data test.npz",
+                           "--eval-split 0.1", "--epochs 2"}) {
     Refuses(StrCat("--model m.onnx ", flag), "there is no --data");
   }
 }
 
 TEST_F(Cli, RefusesWhatHasNoEffect) {
   const std::string base = "--model m.onnx --data train.npz --out runs/x ";
-  for (const char* flag : {"--momentum 0.9", "--betas 0.9,0.99 --optimizer sgd", "--eps 1e-6 --optimizer sgd", "--no-decay none", "--min-lr 1e-5",
-                           "--eval-every 5", "--normalize raw", "--header yes", "--dropout 0.1", "--batch-norm frozen",
-                           "--eval-data test.npz --eval-split 0.1", "--num-workers 0 --prefetch-factor 4", "--loss mse --label-smoothing 0.1"}) {
+  for (const char* flag : {"--momentum 0.9", "--betas 0.9,0.99 --optimizer sgd", "--eps 1e-6 --optimizer sgd",
+                           "--no-decay none", "--min-lr 1e-5", "--eval-every 5", "--normalize raw", "--header yes",
+                           "--dropout 0.1", "--batch-norm frozen", "--eval-data test.npz --eval-split 0.1",
+                           "--num-workers 0 --prefetch-factor 4", "--loss mse --label-smoothing 0.1"}) {
     const Outcome o = Run(base + flag);
     EXPECT_EQ(o.code, 1) << flag;
     EXPECT_FALSE(Exists("runs/x")) << flag;
@@ -317,7 +401,8 @@ TEST_F(Cli, LabelsOutOfRangeNameTheRow) {
   NamedArrays bad = Blobs(20);
   bad[1].second.SetInt(13, 3);
   ASSERT_TRUE(WriteNpz(Path("bad.npz"), bad).ok());
-  Refuses("--model m.onnx --data bad.npz --out runs/x", "sample 13, column 'label': label 3 is outside of the 3 classes");
+  Refuses("--model m.onnx --data bad.npz --out runs/x",
+          "sample 13, column 'label': label 3 is outside of the 3 classes");
   Refuses("--model m.onnx --data train.npz --eval-data bad.npz --out runs/x", "bad.npz: sample 13");
   bad[1].second.SetInt(13, -100);  // the label that does not count
   ASSERT_TRUE(WriteNpz(Path("ignored.npz"), bad).ok());
@@ -348,7 +433,8 @@ TEST_F(Cli, TablesOfText) {
 
 TEST_F(Cli, AccumulationIsTheSameUpdate) {
   for (const char* backend : {"cpu", "torch"}) {
-    const std::string base = StrCat("grad --model soft.onnx --data train.npz --batch-size 24 --quiet --backend ", backend);
+    const std::string base =
+        StrCat("grad --model soft.onnx --data train.npz --batch-size 24 --quiet --backend ", backend);
     ASSERT_EQ(Run(base + " --out whole.npz").code, 0);
     ASSERT_EQ(Run(base + " --micro-batch-size 7 --out parts.npz").code, 0);
     const auto whole = ReadNpz(Path("whole.npz")), parts = ReadNpz(Path("parts.npz"));
@@ -373,7 +459,7 @@ TEST_F(Cli, CompareAgreesAndNotices) {
   EXPECT_TRUE(json["agrees"]);
   std::set<std::string> names;
   for (const Json& v : json["comparisons"][0]["values"]) names.insert(v["name"]);
-  for (const char* name : {"h0", "h", "o", "y", "grad:w1", "grad:b2"}) EXPECT_TRUE(names.contains(name)) << name;
+  for (const char* name : {"h0", "h1", "h", "o", "y", "grad:w1", "grad:b2"}) EXPECT_TRUE(names.contains(name)) << name;
   NamedArrays wrong = *ReadNpz(Path("g.npz"));
   for (auto& [name, value] : wrong) {
     if (name == "grad:w1") value.Set(3, value.At(3) + 0.1);
@@ -386,7 +472,9 @@ TEST_F(Cli, CompareAgreesAndNotices) {
 }
 
 TEST_F(Cli, ExportTakesWeightsByName) {
-  ASSERT_TRUE(WriteNpz(Path("w.npz"), {{"b2", HostTensor::FromDoubles({DType::kFloat32, {3}}, std::vector<double>{1, 2, 3})}}).ok());
+  ASSERT_TRUE(
+      WriteNpz(Path("w.npz"), {{"b2", HostTensor::FromDoubles({DType::kFloat32, {3}}, std::vector<double>{1, 2, 3})}})
+          .ok());
   ASSERT_EQ(Run("export --model m.onnx --weights w.npz --out y.onnx").code, 0);
   const auto model = OnnxModel::Load(Path("y.onnx")), old = OnnxModel::Load(Path("m.onnx"));
   ASSERT_TRUE(model.ok() && old.ok());
@@ -427,7 +515,8 @@ TEST_F(Cli, InspectShowsWhatWouldBeTrained) {
 TEST_F(Cli, AReaderThatGoesAwayIsNoCrash) {
   // The shell's own status is that of the last command: the program's is written to a file.
   const std::string program = std::string(ONNXTRAIN_BINARY_DIR) + "/bin/onnxtrain";
-  const std::string command = "cd '" + folder_ + "' && ( '" + program + "' inspect --model m.onnx; echo $? >code ) 2>err | true";
+  const std::string command =
+      "cd '" + folder_ + "' && ( '" + program + "' inspect --model m.onnx; echo $? >code ) 2>err | true";
   ASSERT_EQ(std::system(command.c_str()), 0);
   EXPECT_EQ(ReadAll(Path("code")), "0\n") << ReadAll(Path("err"));
 }

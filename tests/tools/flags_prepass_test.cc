@@ -11,8 +11,19 @@ namespace {
 
 const std::vector<CommandSpec> kCommands = {
     {"train",
-     {{"model"}, {"data"}, {"eval_data"}, {"input", false, true}, {"freeze", false, true}, {"batch_size"}, {"lr"}, {"ignore_index"},
-      {"no_decay"}, {"normalize"}, {"shuffle", true}, {"drop_last", true}, {"overwrite", true}}},
+     {{"model"},
+      {"data"},
+      {"eval_data"},
+      {"input", false, true},
+      {"freeze", false, true},
+      {"batch_size"},
+      {"lr"},
+      {"ignore_index"},
+      {"no_decay"},
+      {"normalize"},
+      {"shuffle", true},
+      {"drop_last", true},
+      {"overwrite", true}}},
     {"eval", {{"model"}, {"data"}, {"json", true}}},
     {"inspect", {{"model"}, {"json", true}}},
 };
@@ -240,7 +251,8 @@ const Row kFlagFiles[] = {
     {"--lr 2 --flagfile a.flags", "train lr=0.1 data=some file.npz shuffle=false freeze=conv* lr=2"},
     {"--freeze x --flagfile a.flags", "train lr=0.1 data=some file.npz shuffle=false freeze=conv* freeze=x"},
     {"--flagfile nested.flags", "train lr=0.3 batch_size=4 drop_last=true lr=0.2 batch_size=8 lr=0.5"},
-    {"--flagfile nested.flags --batch-size 2", "train lr=0.3 batch_size=4 drop_last=true lr=0.2 batch_size=8 lr=0.5 batch_size=2"},
+    {"--flagfile nested.flags --batch-size 2",
+     "train lr=0.3 batch_size=4 drop_last=true lr=0.2 batch_size=8 lr=0.5 batch_size=2"},
     {"--flagfile a.flags --flagfile sub/deeper.flags",
      "train lr=0.1 data=some file.npz shuffle=false freeze=conv* lr=0.3 batch_size=4 drop_last=true"},
     {"--flagfile empty.flags", "train"},
@@ -275,7 +287,8 @@ TEST(Prepass, SpellingsAgree) {
       const std::string value = flag.boolean ? "true" : "7";
       const std::string want = StrCat(command.name, " ", flag.name, "=", value);
       for (const std::string& name : {flag.name, dashed}) {
-        for (const std::string& line : {StrCat("--", name, " ", value), StrCat("--", name, "=", value), StrCat("-", name, "=", value)}) {
+        for (const std::string& line :
+             {StrCat("--", name, " ", value), StrCat("--", name, "=", value), StrCat("-", name, "=", value)}) {
           const auto args = Parse(StrCat(command.name, " ", line));
           ASSERT_TRUE(args.ok()) << line << args.status();
           EXPECT_EQ(Text(*args), want) << line;

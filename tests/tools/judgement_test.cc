@@ -1,4 +1,5 @@
-// Small judgements of the tool: is a model trained, is a requirement met, what a data set is split into, preprocess.json.
+// Small judgements of the tool: is a model trained, is a requirement met, what a data set is split into,
+// preprocess.json.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,7 +51,10 @@ TEST(JudgeWeights, WhatTrainingLeaves) {
   const HostTensor drawn = Drawn({64, 128}, [&] { return normal(random); });
   // Statistics move when a new model is traced in training mode.
   EXPECT_FALSE(JudgeWeights({{"w", drawn}, {"bn.mean", Drawn({8}, [] { return 0.3; }), true}}).trained);
-  EXPECT_FALSE(JudgeWeights({{"w", drawn}, {"bn.mean", Drawn({8}, [] { return 0.0; }), true}, {"bn.var", Drawn({8}, [] { return 1.0; }), true}}).trained);
+  EXPECT_FALSE(JudgeWeights({{"w", drawn},
+                             {"bn.mean", Drawn({8}, [] { return 0.0; }), true},
+                             {"bn.var", Drawn({8}, [] { return 1.0; }), true}})
+                   .trained);
 }
 
 TEST(Requirement, ParsesAndDecides) {
@@ -59,14 +63,17 @@ TEST(Requirement, ParsesAndDecides) {
     double value;
     bool met;
   };
-  const Row rows[] = {{"accuracy>=0.9", 0.9, true}, {"accuracy>=0.9", 0.89, false}, {"loss<=0.1", 0.1, true}, {"loss < 0.1", 0.1, false},
-                      {"loss > -1", 0, true}, {"samples==100", 100, true}, {"samples==100", 99, false}, {"accuracy>=0.9", NAN, false}, {"loss<=1", INFINITY, false}};
+  const Row rows[] = {{"accuracy>=0.9", 0.9, true}, {"accuracy>=0.9", 0.89, false}, {"loss<=0.1", 0.1, true},
+                      {"loss < 0.1", 0.1, false},   {"loss > -1", 0, true},         {"samples==100", 100, true},
+                      {"samples==100", 99, false},  {"accuracy>=0.9", NAN, false},  {"loss<=1", INFINITY, false}};
   for (const Row& row : rows) {
     const auto requirement = ParseRequirement(row.text);
     ASSERT_TRUE(requirement.ok()) << row.text;
-    EXPECT_EQ(Unmet({*requirement}, [&](const std::string&) { return std::optional(row.value); }).empty(), row.met) << row.text << row.value;
+    EXPECT_EQ(Unmet({*requirement}, [&](const std::string&) { return std::optional(row.value); }).empty(), row.met)
+        << row.text << row.value;
   }
-  for (const char* bad : {"", "accuracy", ">=1", "accuracy>=", "accuracy>=x", "accuracy=>1", "accuracy=0.9", "accuracy>=0.9%"}) {
+  for (const char* bad :
+       {"", "accuracy", ">=1", "accuracy>=", "accuracy>=x", "accuracy=>1", "accuracy=0.9", "accuracy>=0.9%"}) {
     EXPECT_FALSE(ParseRequirement(bad).ok()) << bad;
   }
   EXPECT_EQ(Unmet({*ParseRequirement("x>=1")}, [](const std::string&) { return std::optional<double>(); }).size(), 1u);
@@ -102,8 +109,13 @@ TEST(SplitDataset, EachSampleOnce) {
 }
 
 TEST(Preprocess, RoundTrip) {
-  Preprocess p{.normalize = "0.1/0.2", .inputs = {{"x", {"a", "b,\"c"}}}, .layout = {{"x", {1, 2}}}, .label = {"y"}, .classes = {"no", "yes"},
-               .loss = "bce", .output = "out"};
+  Preprocess p{.normalize = "0.1/0.2",
+               .inputs = {{"x", {"a", "b,\"c"}}},
+               .layout = {{"x", {1, 2}}},
+               .label = {"y"},
+               .classes = {"no", "yes"},
+               .loss = "bce",
+               .output = "out"};
   const auto read = ParsePreprocess(ToJson(p));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->normalize, p.normalize);
@@ -113,14 +125,17 @@ TEST(Preprocess, RoundTrip) {
   EXPECT_EQ(read->classes, p.classes);
   EXPECT_EQ(read->loss, p.loss);
   EXPECT_EQ(read->output, p.output);
-  for (const char* bad : {"", "[]", "{", "3", R"({"inputs": 3})", R"({"inputs": {"x": 3}})", R"({"label": "y"})", R"({"classes": [1]})", R"({"normalize": {}})"}) {
+  for (const char* bad : {"", "[]", "{", "3", R"({"inputs": 3})", R"({"inputs": {"x": 3}})", R"({"label": "y"})",
+                          R"({"classes": [1]})", R"({"normalize": {}})"}) {
     EXPECT_FALSE(ParsePreprocess(bad).ok()) << bad;
   }
   EXPECT_TRUE(ParsePreprocess(R"({"something_newer": 1})").ok());
 }
 
 TEST(Differences, FiniteAndNot) {
-  const auto tensor = [](std::vector<double> v) { return HostTensor::FromDoubles({DType::kFloat64, {static_cast<int64_t>(v.size())}}, v); };
+  const auto tensor = [](std::vector<double> v) {
+    return HostTensor::FromDoubles({DType::kFloat64, {static_cast<int64_t>(v.size())}}, v);
+  };
   EXPECT_EQ(Compare("", tensor({1, 2}), tensor({1, 2})).relative, 0);
   EXPECT_NEAR(Compare("", tensor({3, 4.1}), tensor({3, 4})).relative, 0.02, 0.001);
   EXPECT_NEAR(Compare("", tensor({3, 4.1}), tensor({3, 4})).largest, 0.1, 1e-12);

@@ -20,7 +20,9 @@ inline std::string ReadAll(const std::string& path) {
   return text.str();
 }
 
-inline void WriteAll(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+inline void WriteAll(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
 
 struct Outcome {
   int code = -1;  // exit code, or -signal
@@ -41,7 +43,8 @@ class Scratch : public testing::Test {
   // Runs `onnxtrain LINE` in the folder through a shell; `prefix` comes before the program ("timeout -s INT 1").
   Outcome Run(const std::string& line, const std::string& prefix = "") const {
     const std::string program = std::string(ONNXTRAIN_BINARY_DIR) + "/bin/onnxtrain";
-    const std::string command = "cd '" + folder_ + "' && " + prefix + " '" + program + "' " + line + " >.out 2>.err </dev/null";
+    const std::string command =
+        "cd '" + folder_ + "' && " + prefix + " '" + program + "' " + line + " >.out 2>.err </dev/null";
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), ReadAll(Path(".out")), ReadAll(Path(".err"))};
   }

@@ -86,7 +86,8 @@ struct Model {
  private:
   static Message ValueInfo(const std::string& name, const std::vector<int64_t>& shape, bool has_shape = true) {
     Message dims, tensor;
-    for (int64_t d : shape) dims.Sub(1, d < 0 ? Message().Bytes(2, "batch") : Message().Int(1, static_cast<uint64_t>(d)));
+    for (int64_t d : shape)
+      dims.Sub(1, d < 0 ? Message().Bytes(2, "batch") : Message().Int(1, static_cast<uint64_t>(d)));
     tensor.Int(1, 1);
     if (has_shape) tensor.Sub(2, dims);
     return Message().Bytes(1, name).Sub(2, Message().Sub(1, tensor));
@@ -107,11 +108,16 @@ inline std::vector<float> Uniform(size_t n, float bound, uint32_t seed) {
 inline Model Mlp(int64_t classes, const std::string& tail = "") {
   Model m;
   const std::string logits = tail.empty() ? "y" : "logits";
-  m.nodes = {{"MatMul", {"x", "w1"}, {"h0"}}, {"Add", {"h0", "b1"}, {"h1"}}, {"Relu", {"h1"}, {"h"}},
-             {"MatMul", {"h", "w2"}, {"o"}}, {"Add", {"o", "b2"}, {logits}}};
+  m.nodes = {{"MatMul", {"x", "w1"}, {"h0"}},
+             {"Add", {"h0", "b1"}, {"h1"}},
+             {"Relu", {"h1"}, {"h"}},
+             {"MatMul", {"h", "w2"}, {"o"}},
+             {"Add", {"o", "b2"}, {logits}}};
   if (!tail.empty()) m.nodes.push_back({tail, {logits}, {"y"}});
-  m.weights = {{"w1", {4, 16}, Uniform(64, 0.5f, 1)}, {"b1", {16}, std::vector<float>(16, 0.1f)},
-               {"w2", {16, classes}, Uniform(16 * classes, 0.5f, 2)}, {"b2", {classes}, std::vector<float>(classes, 0)}};
+  m.weights = {{"w1", {4, 16}, Uniform(64, 0.5f, 1)},
+               {"b1", {16}, std::vector<float>(16, 0.1f)},
+               {"w2", {16, classes}, Uniform(16 * classes, 0.5f, 2)},
+               {"b2", {classes}, std::vector<float>(classes, 0)}};
   return m;
 }
 

@@ -13,11 +13,11 @@ TEST(PlanBatch, AnyTwoDetermineTheThird) {
     int64_t want[3];  // 0: an error
   };
   const Row rows[] = {
-      {{}, {}, {}, {32, 32, 1}},     {64, {}, {}, {64, 64, 1}},   {{}, 8, {}, {32, 8, 4}},      {{}, {}, 4, {32, 8, 4}},
-      {64, 16, {}, {64, 16, 4}},     {64, {}, 4, {64, 16, 4}},    {{}, 16, 4, {64, 16, 4}},     {64, 16, 4, {64, 16, 4}},
-      {64, 16, 2, {0, 0, 0}},        {64, 24, {}, {0, 0, 0}},     {64, {}, 3, {0, 0, 0}},       {{}, 48, {}, {48, 48, 1}},
-      {{}, {}, 5, {0, 0, 0}},        {1, {}, {}, {1, 1, 1}},      {{}, {}, 32, {32, 1, 32}},    {16, 32, {}, {0, 0, 0}},
-      {{}, 7, {}, {7, 7, 1}},        {{}, 32, {}, {32, 32, 1}},   {{}, {}, 1, {32, 32, 1}},
+      {{}, {}, {}, {32, 32, 1}}, {64, {}, {}, {64, 64, 1}}, {{}, 8, {}, {32, 8, 4}},   {{}, {}, 4, {32, 8, 4}},
+      {64, 16, {}, {64, 16, 4}}, {64, {}, 4, {64, 16, 4}},  {{}, 16, 4, {64, 16, 4}},  {64, 16, 4, {64, 16, 4}},
+      {64, 16, 2, {0, 0, 0}},    {64, 24, {}, {0, 0, 0}},   {64, {}, 3, {0, 0, 0}},    {{}, 48, {}, {48, 48, 1}},
+      {{}, {}, 5, {0, 0, 0}},    {1, {}, {}, {1, 1, 1}},    {{}, {}, 32, {32, 1, 32}}, {16, 32, {}, {0, 0, 0}},
+      {{}, 7, {}, {7, 7, 1}},    {{}, 32, {}, {32, 32, 1}}, {{}, {}, 1, {32, 32, 1}},
   };
   for (const Row& row : rows) {
     const auto plan = PlanBatch(row.global, row.micro, row.accumulation);
@@ -54,9 +54,18 @@ TEST(IntervalSteps, Units) {
   EXPECT_EQ(IntervalSteps({Interval::Unit::kSeconds, 60}, 100), 0);
 }
 
+TEST(AutoLogSteps, EnoughLinesAndNotTooMany) {
+  EXPECT_EQ(AutoLogSteps({.per_epoch = 1875, .total = 3 * 1875}), 93);
+  EXPECT_EQ(AutoLogSteps({.per_epoch = 1875, .total = 300}), 15);
+  EXPECT_EQ(AutoLogSteps({.per_epoch = 4, .total = 12}), 1);
+  EXPECT_EQ(AutoLogSteps({.per_epoch = 4, .total = 4000}), 66);
+  EXPECT_EQ(AutoLogSteps({.per_epoch = 1000000, .total = 3000000}), 500);
+}
+
 TEST(ParseBetas, TwoBelowOne) {
   EXPECT_EQ(*ParseBetas("0.8,0.95"), (std::pair{0.8, 0.95}));
-  for (const char* bad : {"", "0.9", "0.9,1", "-0.1,0.9", "0.9,0.99,0.9", "a,b", "0.9 0.99"}) EXPECT_FALSE(ParseBetas(bad).ok()) << bad;
+  for (const char* bad : {"", "0.9", "0.9,1", "-0.1,0.9", "0.9,0.99,0.9", "a,b", "0.9 0.99"})
+    EXPECT_FALSE(ParseBetas(bad).ok()) << bad;
 }
 
 TEST(WhyNoEffect, EveryFlagThatMayMeanNothing) {
@@ -71,7 +80,8 @@ TEST(WhyNoEffect, EveryFlagThatMayMeanNothing) {
       {"eps", [](RunFacts& f) { f.optimizer = "adam"; }, [](RunFacts& f) { f.optimizer = "sgd"; }},
       {"no_decay", [](RunFacts& f) { f.weight_decay = 0.1; }, [](RunFacts& f) { f.weight_decay = 0; }},
       {"min_lr", [](RunFacts& f) { f.scheduler = "cosine"; }, [](RunFacts& f) { f.scheduler = "constant"; }},
-      {"label_smoothing", [](RunFacts& f) { f.loss = LossKind::kCrossEntropy; }, [](RunFacts& f) { f.loss = LossKind::kMse; }},
+      {"label_smoothing", [](RunFacts& f) { f.loss = LossKind::kCrossEntropy; },
+       [](RunFacts& f) { f.loss = LossKind::kMse; }},
       {"ignore_index", [](RunFacts& f) { f.loss = LossKind::kNll; }, [](RunFacts& f) { f.loss = LossKind::kBce; }},
       {"eval_every", [](RunFacts& f) { f.has_eval = true; }, [](RunFacts& f) { f.has_eval = false; }},
       {"normalize", [](RunFacts& f) { f.has_images = true; }, [](RunFacts& f) { f.has_images = false; }},

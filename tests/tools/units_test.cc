@@ -13,9 +13,10 @@ struct NumberRow {
 };
 
 TEST(Units, Durations) {
-  const NumberRow rows[] = {{"90", 90}, {"90s", 90}, {"1.5m", 90}, {"10m", 600}, {"10min", 600}, {"2h", 7200}, {"1d", 86400},
-                            {"0", -1}, {"0s", -1}, {"-5", -1}, {"", -1}, {"m", -1}, {"10 m", -1}, {"10x", -1}, {"1m30s", -1},
-                            {"inf", -1}, {"nan", -1}, {"1e999", -1}, {"0x10", -1}};
+  const NumberRow rows[] = {{"90", 90},   {"90s", 90},   {"1.5m", 90},  {"10m", 600}, {"10min", 600},
+                            {"2h", 7200}, {"1d", 86400}, {"0", -1},     {"0s", -1},   {"-5", -1},
+                            {"", -1},     {"m", -1},     {"10 m", -1},  {"10x", -1},  {"1m30s", -1},
+                            {"inf", -1},  {"nan", -1},   {"1e999", -1}, {"0x10", -1}};
   for (const NumberRow& row : rows) {
     const auto value = ParseDuration(row.text);
     EXPECT_EQ(value.value_or(-1), row.value) << row.text;
@@ -23,8 +24,18 @@ TEST(Units, Durations) {
 }
 
 TEST(Units, Sizes) {
-  const NumberRow rows[] = {{"4096", 4096}, {"4096B", 4096}, {"1KiB", 1024}, {"512MiB", 512.0 * (1 << 20)}, {"1.5GiB", 1.5 * (1 << 30)},
-                            {"2TiB", 2199023255552.0}, {"1KB", -1}, {"1GB", -1}, {"0", -1}, {"-1", -1}, {"MiB", -1}, {"9999999TiB", -1}};
+  const NumberRow rows[] = {{"4096", 4096},
+                            {"4096B", 4096},
+                            {"1KiB", 1024},
+                            {"512MiB", 512.0 * (1 << 20)},
+                            {"1.5GiB", 1.5 * (1 << 30)},
+                            {"2TiB", 2199023255552.0},
+                            {"1KB", -1},
+                            {"1GB", -1},
+                            {"0", -1},
+                            {"-1", -1},
+                            {"MiB", -1},
+                            {"9999999TiB", -1}};
   for (const NumberRow& row : rows) {
     const auto value = ParseSize(row.text);
     EXPECT_EQ(static_cast<double>(value.value_or(-1)), row.value) << row.text;
@@ -37,8 +48,9 @@ TEST(Units, Intervals) {
     Interval::Unit unit;
     double value;
   };
-  const Row rows[] = {{"500", Interval::Unit::kSteps, 500}, {"1", Interval::Unit::kSteps, 1}, {"1ep", Interval::Unit::kEpochs, 1},
-                      {"0.5ep", Interval::Unit::kEpochs, 0.5}, {"10m", Interval::Unit::kSeconds, 600}, {"30s", Interval::Unit::kSeconds, 30}};
+  const Row rows[] = {{"500", Interval::Unit::kSteps, 500},   {"1", Interval::Unit::kSteps, 1},
+                      {"1ep", Interval::Unit::kEpochs, 1},    {"0.5ep", Interval::Unit::kEpochs, 0.5},
+                      {"10m", Interval::Unit::kSeconds, 600}, {"30s", Interval::Unit::kSeconds, 30}};
   for (const Row& row : rows) {
     const auto interval = ParseInterval(row.text);
     ASSERT_TRUE(interval.ok()) << row.text << interval.status();
@@ -62,7 +74,8 @@ TEST(Units, Normalize) {
   EXPECT_EQ(one->std, std::vector<double>{0.3081});
   EXPECT_EQ(three->mean, (std::vector<double>{0.5, 0.4, 0.3}));
   EXPECT_EQ(imagenet->std.size(), 3u);
-  for (const char* bad : {"", "0.5", "0.5/", "/0.5", "0.5/0", "0.5/-1", "0.5,0.5/0.2", "a/b", "0.5/0.5/0.5", "Unit", "1,/1,"}) {
+  for (const char* bad :
+       {"", "0.5", "0.5/", "/0.5", "0.5/0", "0.5/-1", "0.5,0.5/0.2", "a/b", "0.5/0.5/0.5", "Unit", "1,/1,"}) {
     EXPECT_FALSE(ParseNormalize(bad).ok()) << bad;
   }
 }
@@ -71,7 +84,8 @@ TEST(Units, SplitsListsPairs) {
   EXPECT_EQ(ParseSplit("0.1")->fraction, 0.1);
   EXPECT_FALSE(ParseSplit("0.1")->last);
   EXPECT_TRUE(ParseSplit("last:0.25")->last);
-  for (const char* bad : {"", "0", "1", "1.5", "-0.1", "last:", "last:1", "first:0.1", "fold", "nan"}) EXPECT_FALSE(ParseSplit(bad).ok()) << bad;
+  for (const char* bad : {"", "0", "1", "1.5", "-0.1", "last:", "last:1", "first:0.1", "fold", "nan"})
+    EXPECT_FALSE(ParseSplit(bad).ok()) << bad;
   EXPECT_EQ(*ParseList("a,b c,d"), (std::vector<std::string>{"a", "b c", "d"}));
   for (const char* bad : {"", ",", "a,", ",a", "a,,b"}) EXPECT_FALSE(ParseList(bad).ok()) << bad;
   EXPECT_EQ(ParsePair("a=b=c", "X=Y")->second, "b=c");

@@ -24,7 +24,8 @@ std::string DimsText(const std::vector<int64_t>& dims, const std::vector<std::st
 }
 
 std::string InputText(const OnnxModel::Input& input) {
-  return StrCat("'", input.name, "' ", NameOf(input.dtype), input.has_shape ? DimsText(input.dims, input.dim_names) : "[…]");
+  return StrCat("'", input.name, "' ", NameOf(input.dtype),
+                input.has_shape ? DimsText(input.dims, input.dim_names) : "[…]");
 }
 
 std::string ColumnText(const Column& c) {
@@ -47,7 +48,8 @@ Shape WithoutOnes(const Shape& shape) {
 }
 
 bool Compatible(const Shape& data, const Shape& fixed) {
-  return std::equal(data.begin(), data.end(), fixed.begin(), fixed.end(), [](int64_t d, int64_t f) { return f < 0 || d == f; });
+  return std::equal(data.begin(), data.end(), fixed.begin(), fixed.end(),
+                    [](int64_t d, int64_t f) { return f < 0 || d == f; });
 }
 
 // The ways in which a sample may be seen with axes of extent 1 added or taken away.
@@ -112,7 +114,8 @@ absl::StatusOr<int> Binder::Resolve(const std::string& name, std::string_view fl
 absl::Status Binder::BindExplicit() {
   for (const auto& [input, names] : spec_.inputs) {
     const bool known = std::any_of(inputs_.begin(), inputs_.end(), [&](const auto& i) { return i.name == input; });
-    if (!known) return Invalid("--input ", input, "=…: the model has no such input; it has ", Listed(inputs_, InputText));
+    if (!known)
+      return Invalid("--input ", input, "=…: the model has no such input; it has ", Listed(inputs_, InputText));
     for (const std::string& name : names) {
       ASSIGN_OR_RETURN(const int c, Resolve(name, StrCat("--input ", input)));
       if (!columns_[c].problem.empty()) return Invalid("--input ", input, ": ", columns_[c].problem);
@@ -129,7 +132,8 @@ absl::Status Binder::BindExplicit() {
 
 // A file of scalars by column, like CSV.
 bool Binder::IsTable() const {
-  return columns_.size() > 1 && std::all_of(columns_.begin(), columns_.end(), [](const Column& c) { return c.sample.shape.empty(); });
+  return columns_.size() > 1 &&
+         std::all_of(columns_.begin(), columns_.end(), [](const Column& c) { return c.sample.shape.empty(); });
 }
 
 std::vector<const OnnxModel::Input*> Binder::Unbound() const {
@@ -154,7 +158,8 @@ void Binder::BindByName() {
   const std::set<int> labels(out_.label_columns.begin(), out_.label_columns.end());
   for (const auto* input : Unbound()) {
     for (int c = 0; c < static_cast<int>(columns_.size()); ++c) {
-      if (columns_[c].name == input->name && columns_[c].problem.empty() && !labels.contains(c)) bound_[input->name] = {c};
+      if (columns_[c].name == input->name && columns_[c].problem.empty() && !labels.contains(c))
+        bound_[input->name] = {c};
     }
   }
 }
@@ -212,15 +217,18 @@ absl::Status Binder::BindOnlyInput(const OnnxModel::Input& input) {
   } else if (IsTable()) {
     const absl::Status fits = FitSample({static_cast<int64_t>(usable.size())}, fixed).status();
     if (!fits.ok() && input.has_shape) {
-      return Invalid("input ", InputText(input), " does not fit the ", usable.size(), " numeric columns that are not the label",
-                     left_out.empty() ? "" : StrCat(" (left out: ", left_out, ")"), "; choose with --input ", input.name, "=COLUMN,…");
+      return Invalid("input ", InputText(input), " does not fit the ", usable.size(),
+                     " numeric columns that are not the label",
+                     left_out.empty() ? "" : StrCat(" (left out: ", left_out, ")"), "; choose with --input ",
+                     input.name, "=COLUMN,…");
     }
     bound_[input.name] = usable;
     if (!left_out.empty()) out_.notes.push_back(StrCat("left out: ", left_out));
   } else if (fitting.size() == 1) {
     bound_[input.name] = fitting;
   } else {
-    return Invalid("which column feeds what is not clear from ", Choices(), "; choose with --input ", input.name, "=COLUMN and --label COLUMN");
+    return Invalid("which column feeds what is not clear from ", Choices(), "; choose with --input ", input.name,
+                   "=COLUMN and --label COLUMN");
   }
   return absl::OkStatus();
 }
@@ -280,7 +288,8 @@ absl::Status Binder::BindRest() {
   open = Unbound();
   if (open.empty()) return absl::OkStatus();
   if (open.size() == 1) return BindOnlyInput(*open[0]);
-  return Invalid("which column feeds what is not clear from ", Choices(), "; say --input ", open[0]->name, "=COLUMN for each");
+  return Invalid("which column feeds what is not clear from ", Choices(), "; say --input ", open[0]->name,
+                 "=COLUMN for each");
 }
 
 // Extents without the batch axis, named ones filled in.
@@ -306,12 +315,14 @@ absl::StatusOr<FeedSpec> Binder::FeedOf(const OnnxModel::Input& input, const std
     ASSIGN_OR_RETURN(const Shape fixed, FixedOf(input));
     auto fitted = FitSample(data, fixed);
     if (!fitted.ok()) {
-      return Annotate(fitted.status(), StrCat("input ", InputText(input), " and column '", all[columns[0]].name, "'",
-                                              columns.size() > 1 ? StrCat(" and ", columns.size() - 1, " more") : "", ": "));
+      return Annotate(fitted.status(),
+                      StrCat("input ", InputText(input), " and column '", all[columns[0]].name, "'",
+                             columns.size() > 1 ? StrCat(" and ", columns.size() - 1, " more") : "", ": "));
     }
     feed.sample.shape = *fitted;
   }
-  const bool free = !input.has_shape || std::any_of(input.dims.begin() + 1, input.dims.end(), [](int64_t d) { return d < 0; });
+  const bool free =
+      !input.has_shape || std::any_of(input.dims.begin() + 1, input.dims.end(), [](int64_t d) { return d < 0; });
   if (free) {
     Shape& shape = out_.input_shapes[input.name] = {-1};
     shape.insert(shape.end(), feed.sample.shape.begin(), feed.sample.shape.end());
@@ -344,9 +355,10 @@ absl::Status Binder::AddFeeds() {
       RETURN_IF_ERROR(PlaceChannels(spec_.pixels, &feed));
     }
     if (columns[0] < static_cast<int>(columns_.size())) {
-      out_.notes.push_back(StrCat("input '", input.name, "' ", ToString(feed.sample), " ← ", columns.size() == 1
-                                      ? StrCat("column '", first.name, "' ", ToString(first.sample))
-                                      : StrCat(columns.size(), " columns '", first.name, "' … '", out_.dataset->columns()[columns.back()].name, "'")));
+      out_.notes.push_back(StrCat("input '", input.name, "' ", ToString(feed.sample), " ← ",
+                                  columns.size() == 1 ? StrCat("column '", first.name, "' ", ToString(first.sample))
+                                                      : StrCat(columns.size(), " columns '", first.name, "' … '",
+                                                               out_.dataset->columns()[columns.back()].name, "'")));
     }
     out_.feeds.push_back(std::move(feed));
   }
@@ -371,7 +383,8 @@ absl::Status Binder::DescribeLabels() {
   }
   std::string text = StrCat("label ← column '", first.name, "' ", ToString(out_.labels.sample));
   if (!first.classes.empty()) {
-    StrAppend(&text, ", ", first.classes.size(), " classes: ", Listed(first.classes, [](const std::string& s) { return s; }));
+    StrAppend(&text, ", ", first.classes.size(),
+              " classes: ", Listed(first.classes, [](const std::string& s) { return s; }));
   } else if (!IsFloat(first.sample.dtype)) {
     StrAppend(&text, ", values ", out_.labels.min_value, " to ", out_.labels.max_value);
   }
@@ -408,16 +421,19 @@ absl::StatusOr<Shape> FitSample(const Shape& data, const Shape& fixed) {
   if (NumElements(data) != NumElements(fixed)) return differ();
   const Shape a = WithoutOnes(data), b = WithoutOnes(fixed);
   if (a == b || a.size() <= 1 || b.size() <= 1) return fixed;
-  return Invalid("a sample is ", ToString(data), ", the model wants ", ToString(fixed), ": as many values in another order; transpose the data");
+  return Invalid("a sample is ", ToString(data), ", the model wants ", ToString(fixed),
+                 ": as many values in another order; transpose the data");
 }
 
 absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns) {
-  static const std::set<std::string> kNames = {"label", "labels", "target", "targets", "y", "class", "y_train", "y_test"};
+  static const std::set<std::string> kNames = {"label", "labels", "target",  "targets",
+                                               "y",     "class",  "y_train", "y_test"};
   std::optional<int> found;
   for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
     if (!kNames.contains(Lower(columns[c].name))) continue;
     if (found.has_value()) {
-      return Invalid("both '", columns[*found].name, "' and '", columns[c].name, "' could be the label; choose with --label");
+      return Invalid("both '", columns[*found].name, "' and '", columns[c].name,
+                     "' could be the label; choose with --label");
     }
     found = c;
   }

@@ -25,15 +25,15 @@ struct BindSpec {
 };
 
 struct BoundData {
-  std::shared_ptr<const Dataset> dataset;   // perhaps with constant columns behind its own
-  std::vector<FeedSpec> feeds;              // of the model's inputs
-  std::vector<int> label_columns;           // empty: there is no label
+  std::shared_ptr<const Dataset> dataset;  // perhaps with constant columns behind its own
+  std::vector<FeedSpec> feeds;             // of the model's inputs
+  std::vector<int> label_columns;          // empty: there is no label
   LabelInfo labels;
-  std::string label_text;                   // which column it is, for people; "" without label
-  std::vector<std::string> classes;         // names, where the label has them
+  std::string label_text;                     // which column it is, for people; "" without label
+  std::vector<std::string> classes;           // names, where the label has them
   std::map<std::string, Shape> input_shapes;  // of inputs with free dimensions besides the batch, which stands as -1
-  bool has_images = false;                  // is an image column fed?
-  std::vector<std::string> notes;           // one line per decision, for people
+  bool has_images = false;                    // is an image column fed?
+  std::vector<std::string> notes;             // one line per decision, for people
 };
 
 // Explicit bindings first, then columns named like an input, then what is left over where only one way is left: the one

@@ -19,7 +19,8 @@ bool IsTableFile(const std::string& path) {
 
 absl::Status CheckDevice(const std::string& device, const std::string& backend) {
   const bool cuda = device == "cuda" || (device.starts_with("cuda:") && ParseInt(device.substr(5)).ok());
-  if (device != "auto" && device != "cpu" && !cuda) return Invalid("--device: expected auto, cpu or cuda:N, got '", device, "'");
+  if (device != "auto" && device != "cpu" && !cuda)
+    return Invalid("--device: expected auto, cpu or cuda:N, got '", device, "'");
   if (cuda && backend == "cpu") return Invalid("--device ", device, ": --backend cpu runs on the CPU only");
   return absl::OkStatus();
 }
@@ -71,19 +72,24 @@ absl::StatusOr<std::map<std::string, int64_t>> DimFlags(const OnnxModel& model) 
         if (!name.empty() && known.find("'" + name + "'") == std::string::npos) StrAppend(&known, " '", name, "'");
       }
     }
-    if (!found) return Invalid("--dim ", text, ": no input has a dimension of that name; there are", known.empty() ? " none" : known);
+    if (!found)
+      return Invalid("--dim ", text, ": no input has a dimension of that name; there are",
+                     known.empty() ? " none" : known);
     if (!dims.emplace(pair->first, *value).second) return Invalid("--dim ", pair->first, ": given twice");
   }
   return dims;
 }
 
 absl::StatusOr<LossSpec> LossFlags(const OnnxModel& model, const std::optional<Preprocess>& before) {
-  LossSpec spec{.name = FLAGS_loss, .logits = FLAGS_logits, .ignore_index = FLAGS_ignore_index,
+  LossSpec spec{.name = FLAGS_loss,
+                .logits = FLAGS_logits,
+                .ignore_index = FLAGS_ignore_index,
                 .label_smoothing = FLAGS_label_smoothing};
   if (!Given("loss") && !Given("logits") && before.has_value() && !before->loss.empty()) {
     spec.name = before->loss;
     const auto& outputs = model.outputs();
-    if (std::find(outputs.begin(), outputs.end(), before->output) != outputs.end() && !spec.name.starts_with("output:")) {
+    if (std::find(outputs.begin(), outputs.end(), before->output) != outputs.end() &&
+        !spec.name.starts_with("output:")) {
       spec.logits = before->output;
     }
   }
@@ -111,7 +117,8 @@ int ComputeThreads() { return ChooseThreads(static_cast<int>(FLAGS_threads)); }
 absl::StatusOr<int> WorkerThreads() {
   if (FLAGS_num_workers == "auto") return std::clamp(UsableCpus() / 4, 1, 4);
   const auto n = ParseInt(FLAGS_num_workers);
-  if (!n.ok() || *n < 0 || *n > 1024) return Invalid("--num-workers: expected auto or 0 to 1024, got '", FLAGS_num_workers, "'");
+  if (!n.ok() || *n < 0 || *n > 1024)
+    return Invalid("--num-workers: expected auto or 0 to 1024, got '", FLAGS_num_workers, "'");
   if (*n == 0 && Given("prefetch_factor")) return Invalid("--prefetch-factor: has no effect with --num-workers 0");
   return static_cast<int>(*n);
 }
@@ -126,10 +133,18 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const std::string& name) {
   return CreateBackend("auto", options);
 }
 
+std::string DescribeBackend(const Backend& backend) {
+  std::string text = backend.description();
+  const std::string prefix = backend.name() + ": ";
+  if (text.starts_with(prefix)) text.erase(0, prefix.size());
+  return StrCat(backend.name(), " on ", backend.device(), ": ", text);
+}
+
 namespace {
 
 // The data set, opened again where a label column by name turns out not to be the one that the format takes by default.
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& request, DatasetOptions options, bool label_known) {
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& request, DatasetOptions options,
+                                                             bool label_known) {
   const bool explicit_label = !options.label.empty();
   auto dataset = OpenDataset(request.path, options);
   if (!dataset.ok() && explicit_label && !label_known && absl::IsNotFound(dataset.status())) {
@@ -147,9 +162,11 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
 // The columns that a file of other origin lacks are found anew.
 void DropMissing(const Dataset& dataset, BindSpec* spec) {
   const auto has = [&](const std::string& name) {
-    return std::any_of(dataset.columns().begin(), dataset.columns().end(), [&](const Column& c) { return c.name == name; });
+    return std::any_of(dataset.columns().begin(), dataset.columns().end(),
+                       [&](const Column& c) { return c.name == name; });
   };
-  std::erase_if(spec->inputs, [&](const auto& entry) { return !std::all_of(entry.second.begin(), entry.second.end(), has); });
+  std::erase_if(spec->inputs,
+                [&](const auto& entry) { return !std::all_of(entry.second.begin(), entry.second.end(), has); });
   if (!std::all_of(spec->label.begin(), spec->label.end(), has)) spec->label.clear();
 }
 
@@ -225,20 +242,25 @@ bool HasEvalFiles(const std::string& path) {
 
 absl::StatusOr<SessionOptions> MakeSessionOptions(const OnnxModel& model, const BoundData& data, const LossSpec& loss,
                                                   int64_t micro_batch) {
-  SessionOptions options{.loss = loss, .labels = data.labels, .trainable = TrainableFlags(), .micro_batch = micro_batch,
+  SessionOptions options{.loss = loss,
+                         .labels = data.labels,
+                         .trainable = TrainableFlags(),
+                         .micro_batch = micro_batch,
                          .seed = static_cast<uint64_t>(FLAGS_seed)};
   ASSIGN_OR_RETURN(options.import, ImportFlags(model));
   options.import.input_shapes = data.input_shapes;
   return options;
 }
 
-absl::StatusOr<PreparedModel> PrepareFor(const OnnxModel& model, const BoundData& data, const SessionOptions& options, bool training) {
+absl::StatusOr<PreparedModel> PrepareFor(const OnnxModel& model, const BoundData& data, const SessionOptions& options,
+                                         bool training) {
   const PrepareOptions prepare{options.import, options.loss, options.labels, options.trainable};
   PreparedModel prepared;
   ASSIGN_OR_RETURN(prepared.model, ImportForward(model, prepare, options.micro_batch, training));
   ASSIGN_OR_RETURN(prepared.weights, DecideTrainable(&prepared.model, options.trainable));
   auto loss = ChooseLoss(prepared.model, options.loss, options.labels);
-  if (!loss.ok() && !data.label_text.empty()) return Invalid(ToStd(loss.status().message()), " (", data.label_text, ")");
+  if (!loss.ok() && !data.label_text.empty())
+    return Invalid(ToStd(loss.status().message()), " (", data.label_text, ")");
   ASSIGN_OR_RETURN(prepared.loss, std::move(loss));
   return prepared;
 }

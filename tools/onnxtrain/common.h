@@ -40,15 +40,17 @@ absl::StatusOr<ImportOptions> ImportFlags(const OnnxModel& model);
 
 // Sets the environment and loads the backend: --backend, --device, --threads.
 absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const std::string& name);
+// "cpu on cpu: oneDNN 2.6.3, …"
+std::string DescribeBackend(const Backend& backend);
 int ComputeThreads();
 absl::StatusOr<int> WorkerThreads();
 
-// What a file of data becomes for this model, by --input, --label, --normalize, --header and what was written beside the
-// model when it was trained.
+// What a file of data becomes for this model, by --input, --label, --normalize, --header and what was written beside
+// the model when it was trained.
 struct OpenedData {
   BoundData bound;
-  std::string normalize;   // what was used for images, "" where there are none
-  int own_columns = 0;     // columns of the file; what comes behind them was made up
+  std::string normalize;  // what was used for images, "" where there are none
+  int own_columns = 0;    // columns of the file; what comes behind them was made up
 };
 struct DataRequest {
   std::string path, flag;  // the flag is named in errors
@@ -68,7 +70,8 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const OnnxModel& model, const 
 
 // What a session would start from, for a look before it is made: forward graph, weights, loss. An error about the loss
 // says which column the label is.
-absl::StatusOr<PreparedModel> PrepareFor(const OnnxModel& model, const BoundData& data, const SessionOptions& options, bool training);
+absl::StatusOr<PreparedModel> PrepareFor(const OnnxModel& model, const BoundData& data, const SessionOptions& options,
+                                         bool training);
 
 // Feeds and label for the trainer; checks every label against the loss.
 absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const LossChoice& loss, int64_t ignore_index);

@@ -89,12 +89,13 @@ Report MakeReport(std::string title, const Tensors& a, const Tensors& b) {
 }
 
 std::string Page(const Report& r) {
-  std::string text = StrCat(r.title, ": ", r.agrees ? "agree" : "DISAGREE", " (", r.differences.size(), " values, relative difference up to ",
-                            kTolerance, ")\n");
+  std::string text = StrCat(r.title, ": ", r.agrees ? "agree" : "DISAGREE", " (", r.differences.size(),
+                            " values, relative difference up to ", kTolerance, ")\n");
   constexpr size_t kMost = 12;
   for (size_t i = 0; i < r.differences.size() && (i < kMost || r.differences[i].relative > kTolerance); ++i) {
     const Difference& d = r.differences[i];
-    text += absl::StrFormat("  %9.2e relative  %9.2e largest  %s %s\n", d.relative, d.largest, d.name, ToString(d.type));
+    text +=
+        absl::StrFormat("  %9.2e relative  %9.2e largest  %s %s\n", d.relative, d.largest, d.name, ToString(d.type));
   }
   if (r.differences.size() > kMost) StrAppend(&text, "  … the others are closer\n");
   return text;
@@ -103,7 +104,8 @@ std::string Page(const Report& r) {
 Json ToJson(const Report& r) {
   Json json = {{"title", r.title}, {"agrees", r.agrees}, {"values", Json::array()}};
   for (const Difference& d : r.differences) {
-    json["values"].push_back({{"name", d.name}, {"type", ToString(d.type)}, {"relative", d.relative}, {"largest", d.largest}});
+    json["values"].push_back(
+        {{"name", d.name}, {"type", ToString(d.type)}, {"relative", d.relative}, {"largest", d.largest}});
   }
   return json;
 }
@@ -111,8 +113,12 @@ Json ToJson(const Report& r) {
 Json ToJson(const GradcheckResult& check) {
   Json json = {{"agrees", check.passed()}, {"parameters", Json::array()}};
   for (const GradcheckRow& r : check.rows) {
-    json["parameters"].push_back({{"name", r.parameter}, {"checked", r.checked}, {"relative", r.worst}, {"index", r.at},
-                                  {"analytic", r.analytic}, {"numeric", r.numeric}});
+    json["parameters"].push_back({{"name", r.parameter},
+                                  {"checked", r.checked},
+                                  {"relative", r.worst},
+                                  {"index", r.at},
+                                  {"analytic", r.analytic},
+                                  {"numeric", r.numeric}});
   }
   return json;
 }
@@ -130,8 +136,11 @@ absl::StatusOr<Tensors> ReadReference(const Tensors& ours) {
     }
   }
   if (reference.empty()) {
-    return Invalid("--reference ", FLAGS_reference, ": holds none of our values (loss, ", absl::StrJoin(ours, ", ", absl::PairFormatter(
-                       [](std::string* out, const std::string& name) { *out += name; }, "", [](std::string*, const HostTensor&) {})), ")");
+    return Invalid("--reference ", FLAGS_reference, ": holds none of our values (loss, ",
+                   absl::StrJoin(ours, ", ",
+                                 absl::PairFormatter([](std::string* out, const std::string& name) { *out += name; },
+                                                     "", [](std::string*, const HostTensor&) {})),
+                   ")");
   }
   if (!unknown.empty()) Say(StrCat("not compared: ", absl::StrJoin(unknown, ", ")));
   return reference;
@@ -141,7 +150,7 @@ absl::StatusOr<std::vector<Report>> CompareAllWays(const Setup& s) {
   std::map<std::string, Tensors> results, traces;
   for (const std::string& name : BackendNames()) {
     ASSIGN_OR_RETURN(const auto backend, LoadBackend(name));
-    Say(StrCat(name, ": ", backend->description()));
+    Say(DescribeBackend(*backend));
     ASSIGN_OR_RETURN(results[name], Results(s, *backend));
     ASSIGN_OR_RETURN(traces[name], TraceValues(s.look, s.options, s.window, *backend));
   }
@@ -173,7 +182,8 @@ absl::StatusOr<int> RunCompare() {
   }
   if (Given("gradcheck")) {
     ASSIGN_OR_RETURN(const auto backend, LoadBackend("torch"));
-    ASSIGN_OR_RETURN(const GradcheckResult check, Gradcheck(setup.data.model, *backend, setup.options, setup.train, FLAGS_gradcheck));
+    ASSIGN_OR_RETURN(const GradcheckResult check,
+                     Gradcheck(setup.data.model, *backend, setup.options, setup.train, FLAGS_gradcheck));
     json["gradcheck"] = ToJson(check);
     page += Page(check);
     agrees &= check.passed();

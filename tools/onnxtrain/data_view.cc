@@ -11,10 +11,13 @@ namespace {
 
 class Subset : public Dataset {
  public:
-  Subset(std::shared_ptr<const Dataset> source, std::vector<int64_t> rows) : source_(std::move(source)), rows_(std::move(rows)) {}
+  Subset(std::shared_ptr<const Dataset> source, std::vector<int64_t> rows)
+      : source_(std::move(source)), rows_(std::move(rows)) {}
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
   const std::vector<Column>& columns() const override { return source_->columns(); }
-  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override { return source_->Read(rows_[i], c, out); }
+  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
+    return source_->Read(rows_[i], c, out);
+  }
   std::string Describe(int64_t i) const override { return source_->Describe(rows_[i]); }
 
  private:
@@ -25,7 +28,9 @@ class Subset : public Dataset {
 class Constants : public Dataset {
  public:
   Constants(std::shared_ptr<const Dataset> source, std::vector<ConstantColumn> constants)
-      : source_(std::move(source)), own_(static_cast<int>(source_->columns().size())), constants_(std::move(constants)),
+      : source_(std::move(source)),
+        own_(static_cast<int>(source_->columns().size())),
+        constants_(std::move(constants)),
         columns_(source_->columns()) {
     for (const ConstantColumn& c : constants_) columns_.push_back({.name = c.name, .sample = c.sample.type()});
   }
@@ -52,7 +57,8 @@ std::shared_ptr<const Dataset> SubsetDataset(std::shared_ptr<const Dataset> sour
   return std::make_shared<Subset>(std::move(source), std::move(rows));
 }
 
-std::shared_ptr<const Dataset> WithConstants(std::shared_ptr<const Dataset> source, std::vector<ConstantColumn> constants) {
+std::shared_ptr<const Dataset> WithConstants(std::shared_ptr<const Dataset> source,
+                                             std::vector<ConstantColumn> constants) {
   if (constants.empty()) return source;
   return std::make_shared<Constants>(std::move(source), std::move(constants));
 }

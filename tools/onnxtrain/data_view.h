@@ -17,7 +17,8 @@ struct ConstantColumn {
   HostTensor sample;  // the same for every sample
 };
 // `source` with more columns behind its own.
-std::shared_ptr<const Dataset> WithConstants(std::shared_ptr<const Dataset> source, std::vector<ConstantColumn> constants);
+std::shared_ptr<const Dataset> WithConstants(std::shared_ptr<const Dataset> source,
+                                             std::vector<ConstantColumn> constants);
 
 // Two data sets of the same columns: kept for training and carved off for evaluation.
 struct Split {

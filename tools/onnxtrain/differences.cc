@@ -29,12 +29,14 @@ Difference Compare(const std::string& name, const HostTensor& a, const HostTenso
   return d;
 }
 
-std::vector<Difference> CompareAll(const std::map<std::string, HostTensor>& a, const std::map<std::string, HostTensor>& b) {
+std::vector<Difference> CompareAll(const std::map<std::string, HostTensor>& a,
+                                   const std::map<std::string, HostTensor>& b) {
   std::vector<Difference> all;
   for (const auto& [name, value] : a) {
     if (const auto it = b.find(name); it != b.end()) all.push_back(Compare(name, value, it->second));
   }
-  std::stable_sort(all.begin(), all.end(), [](const Difference& x, const Difference& y) { return x.relative > y.relative; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Difference& x, const Difference& y) { return x.relative > y.relative; });
   return all;
 }
 

@@ -12,13 +12,14 @@ namespace onnxtrain::cli {
 struct Difference {
   std::string name;
   Type type;
-  double largest = 0;    // max |a - b|; infinite where one is finite and the other not, or shapes differ
-  double relative = 0;   // ‖a - b‖₂ / ‖b‖₂; largest where ‖b‖ is 0
+  double largest = 0;   // max |a - b|; infinite where one is finite and the other not, or shapes differ
+  double relative = 0;  // ‖a - b‖₂ / ‖b‖₂; largest where ‖b‖ is 0
 };
 
 Difference Compare(const std::string& name, const HostTensor& a, const HostTensor& b);
 
 // Of the names that both have, largest relative difference first.
-std::vector<Difference> CompareAll(const std::map<std::string, HostTensor>& a, const std::map<std::string, HostTensor>& b);
+std::vector<Difference> CompareAll(const std::map<std::string, HostTensor>& a,
+                                   const std::map<std::string, HostTensor>& b);
 
 }  // namespace onnxtrain::cli

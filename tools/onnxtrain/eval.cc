@@ -39,7 +39,8 @@ void Report(const EvalMetrics& m, const LossChoice& loss) {
     Print(text + PageRow("samples", WithCommas(m.samples)));
     return;
   }
-  nlohmann::ordered_json json = {{"model", FLAGS_model}, {"data", FLAGS_data}, {"loss_name", loss.name}, {"loss", m.loss}};
+  nlohmann::ordered_json json = {
+      {"model", FLAGS_model}, {"data", FLAGS_data}, {"loss_name", loss.name}, {"loss", m.loss}};
   if (m.accuracy >= 0) json["accuracy"] = m.accuracy;
   json["samples"] = m.samples;
   Print(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
@@ -50,7 +51,8 @@ void Report(const EvalMetrics& m, const LossChoice& loss) {
 absl::StatusOr<int> RunEval() {
   ASSIGN_OR_RETURN(const DataSetup setup, OpenModelAndData(true, true));
   ASSIGN_OR_RETURN(const int workers, WorkerThreads());
-  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*setup.model, setup.data.bound, setup.loss, FLAGS_batch_size));
+  ASSIGN_OR_RETURN(SessionOptions options,
+                   MakeSessionOptions(*setup.model, setup.data.bound, setup.loss, FLAGS_batch_size));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*setup.model, setup.data.bound, options, false));
   RETURN_IF_ERROR(CheckLossFlags(look.loss));
@@ -58,7 +60,8 @@ absl::StatusOr<int> RunEval() {
   ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
   Say(look.loss.explanation);
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(FLAGS_backend));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(setup.model, backend.get(), std::move(options)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                   Session::Create(setup.model, backend.get(), std::move(options)));
   ASSIGN_OR_RETURN(const EvalMetrics metrics, EvaluateAll(*session, data, workers));
   Report(metrics, look.loss);
   const auto unmet = Unmet(requirements, [&](const std::string& name) { return MetricOf(metrics, name); });

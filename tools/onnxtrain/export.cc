@@ -53,7 +53,8 @@ absl::StatusOr<int> RunExport() {
   if (!weights.ok()) return Annotate(weights.status(), "--weights: ");
   RETURN_IF_ERROR(Annotate(Check(*weights, *model), StrCat("--weights ", FLAGS_weights, ": ")));
   ASSIGN_OR_RETURN(const auto edits, Export(model->path(), model->sha256(), *weights, out));
-  std::string text = PageRow("written", StrCat(out, ": ", weights->size(), " of ", model->InitializerNames().size(), " initializers replaced"));
+  std::string text = PageRow("written", StrCat(out, ": ", weights->size(), " of ", model->InitializerNames().size(),
+                                               " initializers replaced"));
   for (const std::string& edit : edits) text += PageRow("", edit);
   Print(text);
   return kDone;

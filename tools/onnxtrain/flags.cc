@@ -26,7 +26,8 @@ DEFINE_string(eval_split, "", "0.1: keeps a random tenth of --data for evaluatio
 DEFINE_string(input, "", "which columns feed a model input; several are concatenated; repeatable");
 DEFINE_string(label, "", "the label column, by name or 0-based index");
 DEFINE_string(header, "auto", "auto, yes or no: does the first line of a CSV file name the columns?");
-DEFINE_string(normalize, "unit", "of 8-bit pixels. unit: 0–1; raw: 0–255; imagenet; MEAN/STD per channel on 0–1: 0.1307/0.3081");
+DEFINE_string(normalize, "unit",
+              "of 8-bit pixels. unit: 0–1; raw: 0–255; imagenet; MEAN/STD per channel on 0–1: 0.1307/0.3081");
 DEFINE_bool(shuffle, true, "a new order in every epoch");
 DEFINE_bool(drop_last, false, "leave out the last batch of an epoch if it is short");
 DEFINE_string(num_workers, "auto", "threads that read and convert samples");
@@ -37,7 +38,8 @@ DEFINE_int64(micro_batch_size, 0, "samples that go through the model at once (de
 DEFINE_int64(gradient_accumulation_steps, 1, "micro-batches per update");
 DEFINE_double(max_grad_norm, 1.0, "gradients of a larger global norm are scaled down to it; 0: never");
 DEFINE_string(optimizer, "adamw", "sgd, adam or adamw");
-DEFINE_string(lr, "auto", "learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a transformer");
+DEFINE_string(lr, "auto",
+              "learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a transformer");
 DEFINE_double(momentum, 0, "of sgd");
 DEFINE_string(betas, "0.9,0.999", "of adam and adamw");
 DEFINE_double(eps, 1e-8, "of adam and adamw");
@@ -68,9 +70,15 @@ namespace onnxtrain::cli {
 namespace {
 
 enum CommandBit : unsigned {
-  kTrain = 1, kEval = 2, kPredict = 4, kGrad = 8, kInspect = 16, kCompare = 32, kExport = 64,
-  kReads = kTrain | kEval | kPredict | kGrad | kCompare,      // those that read data
-  kGradients = kTrain | kGrad | kCompare,                     // those that differentiate
+  kTrain = 1,
+  kEval = 2,
+  kPredict = 4,
+  kGrad = 8,
+  kInspect = 16,
+  kCompare = 32,
+  kExport = 64,
+  kReads = kTrain | kEval | kPredict | kGrad | kCompare,  // those that read data
+  kGradients = kTrain | kGrad | kCompare,                 // those that differentiate
   kAll = 127,
 };
 
@@ -78,8 +86,9 @@ struct CommandName {
   std::string_view name;
   unsigned bit;
 };
-constexpr CommandName kCommands[] = {{"train", kTrain}, {"eval", kEval}, {"predict", kPredict}, {"grad", kGrad},
-                                     {"inspect", kInspect}, {"compare", kCompare}, {"export", kExport}};
+constexpr CommandName kCommands[] = {{"train", kTrain},  {"eval", kEval},       {"predict", kPredict},
+                                     {"grad", kGrad},    {"inspect", kInspect}, {"compare", kCompare},
+                                     {"export", kExport}};
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -87,7 +96,7 @@ struct FlagRow {
   const char* group;
   const char* name;
   unsigned commands;
-  const char* value;         // what --help shows for it; "" for switches
+  const char* value;  // what --help shows for it; "" for switches
   double min = -kInf, max = kInf;
   bool repeatable = false;
   const char* choices = "";  // "a|b|c": nothing else is allowed
@@ -200,7 +209,8 @@ absl::Status SetFlag(const GivenFlag& flag) {
                    near.empty() ? "" : StrCat("; did you mean ", near, "?"));
   }
   if (gflags::SetCommandLineOption(row.name, flag.value.c_str()).empty()) {
-    return Invalid(Shown(row.name), ": expected ", type == "int64" ? "a whole number" : "a number", ", got '", flag.value, "'");
+    return Invalid(Shown(row.name), ": expected ", type == "int64" ? "a whole number" : "a number", ", got '",
+                   flag.value, "'");
   }
   return type == "int64" || type == "double" ? CheckRange(row, flag.value) : absl::OkStatus();
 }
@@ -273,13 +283,15 @@ std::string FlagFileText(std::string_view command, const std::vector<FlagDefault
   std::string text = StrCat("# onnxtrain ", command, " --flagfile THIS\n");
   for (const FlagRow& row : kFlags) {
     if ((row.commands & BitOf(command)) == 0 || IsOfOneCall(row.name)) continue;
-    const auto known = std::find_if(resolved.begin(), resolved.end(), [&](const FlagDefault& d) { return d.name == row.name; });
+    const auto known =
+        std::find_if(resolved.begin(), resolved.end(), [&](const FlagDefault& d) { return d.name == row.name; });
     if (known != resolved.end()) {
       StrAppend(&text, Shown(row.name), "=", known->value, "\n");
     } else if (row.repeatable) {
       for (const std::string& value : Values(row.name)) StrAppend(&text, Shown(row.name), "=", value, "\n");
     } else if (Given(row.name)) {
-      StrAppend(&text, Shown(row.name), "=", Values(row.name).back(), "\n");  // as it was typed: 0.9, not 0.90000000000000002
+      StrAppend(&text, Shown(row.name), "=", Values(row.name).back(),
+                "\n");  // as it was typed: 0.9, not 0.90000000000000002
     }
   }
   return text;
@@ -290,10 +302,12 @@ std::string FlagHelp(std::string_view command) {
   for (const char* group : {"model", "data", "step", "run"}) {
     std::string lines;
     for (const FlagRow& row : kFlags) {
-      if ((row.commands & BitOf(command)) != 0 && std::string_view(row.group) == group) StrAppend(&lines, HelpLine(row));
+      if ((row.commands & BitOf(command)) != 0 && std::string_view(row.group) == group)
+        StrAppend(&lines, HelpLine(row));
     }
     if (std::string_view(group) == "run") {
-      StrAppend(&lines, "  --flagfile FILE                     more flags, one a line; what is typed here wins; repeatable\n",
+      StrAppend(&lines,
+                "  --flagfile FILE                     more flags, one a line; what is typed here wins; repeatable\n",
                 "  --help, --version\n");
     }
     if (!lines.empty()) StrAppend(&text, "\n", group, "\n", lines);

@@ -73,8 +73,8 @@ std::vector<std::string> Values(std::string_view flag);
 struct FlagDefault {
   std::string name, value;
 };
-// The flags of a subcommand that were not given and have a default, in table order; without --quiet, --json, --overwrite,
-// which say nothing about the result.
+// The flags of a subcommand that were not given and have a default, in table order; without --quiet, --json,
+// --overwrite, which say nothing about the result.
 std::vector<FlagDefault> Defaults(std::string_view command);
 // One line per flag, "--name=value", with `resolved` in place of what gflags holds: reads back as a flag file.
 std::string FlagFileText(std::string_view command, const std::vector<FlagDefault>& resolved);

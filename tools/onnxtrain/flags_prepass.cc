@@ -94,7 +94,8 @@ absl::StatusOr<Parser::Target> Parser::Find(const std::string& name) const {
     if (!name.starts_with(prefix)) continue;
     const FlagSpec* flag = FindFlag(command_, std::string_view(name).substr(prefix.size()));
     if (flag != nullptr && flag->boolean) return Target{flag, true};
-    if (flag != nullptr && prefix == "no_") return Invalid(Shown(name), ": ", Shown(flag->name), " is no switch, it takes a value");
+    if (flag != nullptr && prefix == "no_")
+      return Invalid(Shown(name), ": ", Shown(flag->name), " is no switch, it takes a value");
   }
   return Unknown(name);
 }
@@ -104,15 +105,17 @@ absl::Status Parser::Unknown(const std::string& name) const {
   for (const CommandSpec& other : commands_) {
     if (FindFlag(other, name) != nullptr) StrAppend(&elsewhere, elsewhere.empty() ? "" : ", ", other.name);
   }
-  if (!elsewhere.empty()) return Invalid(Shown(name), ": no flag of '", command_.name, "' (it belongs to ", elsewhere, ")");
+  if (!elsewhere.empty())
+    return Invalid(Shown(name), ": no flag of '", command_.name, "' (it belongs to ", elsewhere, ")");
   std::vector<std::string> names = {"help", "version", "flagfile"};
   for (const FlagSpec& f : command_.flags) {
     names.push_back(f.name);
     if (f.boolean) names.push_back("no_" + f.name);
   }
   const std::string near = Nearest(name, names);
-  return Invalid(Shown(name), ": unknown flag", near.empty() ? StrCat(" (see onnxtrain ", command_.name, " --help)")
-                                                             : StrCat("; did you mean ", Shown(near), "?"));
+  return Invalid(Shown(name), ": unknown flag",
+                 near.empty() ? StrCat(" (see onnxtrain ", command_.name, " --help)")
+                              : StrCat("; did you mean ", Shown(near), "?"));
 }
 
 absl::StatusOr<std::string> Parser::SwitchValue(const Target& target, const Word& word,
@@ -131,7 +134,8 @@ absl::StatusOr<std::string> Parser::SwitchValue(const Target& target, const Word
   return *value != target.negated ? "true" : "false";
 }
 
-absl::StatusOr<std::string> Parser::PlainValue(const Word& word, const std::vector<std::string>& words, size_t* i) const {
+absl::StatusOr<std::string> Parser::PlainValue(const Word& word, const std::vector<std::string>& words,
+                                               size_t* i) const {
   std::string value;
   if (word.value.has_value()) {
     value = *word.value;
@@ -149,10 +153,12 @@ absl::Status Parser::LeftOver(const std::string& word) const {
   if (std::any_of(commands_.begin(), commands_.end(), is_command)) {
     return Invalid("'", word, "': the subcommand must be the first word");
   }
-  return Invalid("'", word, "': a word that belongs to no flag", word.ends_with(".onnx") ? StrCat("; did you mean --model ", word, "?") : "");
+  return Invalid("'", word, "': a word that belongs to no flag",
+                 word.ends_with(".onnx") ? StrCat("; did you mean --model ", word, "?") : "");
 }
 
-absl::Status Parser::Parse(const std::vector<std::string>& words, const std::string& place, std::vector<GivenFlag>* out) {
+absl::Status Parser::Parse(const std::vector<std::string>& words, const std::string& place,
+                           std::vector<GivenFlag>* out) {
   std::vector<GivenFlag> here;
   std::vector<GivenFlag> included;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -226,9 +232,11 @@ absl::StatusOr<const CommandSpec*> ChooseCommand(const std::vector<std::string>&
     if (c.name == words[0]) return &c;
     names.push_back(c.name);
   }
-  if (words[0].ends_with(".onnx")) return Invalid("'", words[0], "': unknown subcommand; did you mean --model ", words[0], "?");
+  if (words[0].ends_with(".onnx"))
+    return Invalid("'", words[0], "': unknown subcommand; did you mean --model ", words[0], "?");
   const std::string near = Nearest(words[0], names);
-  return Invalid("'", words[0], "': unknown subcommand", near.empty() ? " (see onnxtrain --help)" : StrCat("; did you mean ", near, "?"));
+  return Invalid("'", words[0], "': unknown subcommand",
+                 near.empty() ? " (see onnxtrain --help)" : StrCat("; did you mean ", near, "?"));
 }
 
 bool Asks(const std::vector<std::string>& words, std::initializer_list<std::string_view> questions) {
@@ -255,7 +263,8 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& candi
           continue;
         }
         d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (word[i - 1] != other[j - 1])});
-        if (i > 1 && j > 1 && word[i - 1] == other[j - 2] && word[i - 2] == other[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+        if (i > 1 && j > 1 && word[i - 1] == other[j - 2] && word[i - 2] == other[j - 1])
+          d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
       }
     }
     return d[word.size()][other.size()];
@@ -271,8 +280,8 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
-absl::StatusOr<Arguments> ParseArguments(const std::vector<std::string>& words, const std::vector<CommandSpec>& commands,
-                                         const ReadTextFn& read) {
+absl::StatusOr<Arguments> ParseArguments(const std::vector<std::string>& words,
+                                         const std::vector<CommandSpec>& commands, const ReadTextFn& read) {
   Arguments args{.command = commands[0].name};
   args.help = Asks(words, {"--help", "-help", "-h", "--help=true"});
   args.version = Asks(words, {"--version", "-version"});

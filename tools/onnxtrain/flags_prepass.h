@@ -17,7 +17,7 @@
 namespace onnxtrain::cli {
 
 struct FlagSpec {
-  std::string name;         // with underscores, as gflags has it
+  std::string name;  // with underscores, as gflags has it
   bool boolean = false;
   bool repeatable = false;
 };
@@ -45,8 +45,8 @@ using ReadTextFn = std::function<absl::StatusOr<std::string>(const std::string& 
 // `words` without the program's name. Flag files hold one flag per line, `--name=value` or `--name value`, blank lines
 // and `#` comments; they may name others (relative to themselves), not in a circle. What is said outside a flag file
 // overrides what it says; values of repeatable flags add up.
-absl::StatusOr<Arguments> ParseArguments(const std::vector<std::string>& words, const std::vector<CommandSpec>& commands,
-                                         const ReadTextFn& read);
+absl::StatusOr<Arguments> ParseArguments(const std::vector<std::string>& words,
+                                         const std::vector<CommandSpec>& commands, const ReadTextFn& read);
 
 // The candidate that is nearest to `word` (edit distance with transpositions), or "" where none is near.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);

@@ -13,7 +13,8 @@ namespace onnxtrain::cli {
 absl::StatusOr<int> RunGrad() {
   ASSIGN_OR_RETURN(const std::string out, OutputFile("g.npz"));
   ASSIGN_OR_RETURN(const DataSetup setup, OpenModelAndData(false, true));
-  const int64_t samples = Given("batch_size") ? std::min(FLAGS_batch_size, setup.data.bound.dataset->size()) : setup.data.bound.dataset->size();
+  const int64_t samples = Given("batch_size") ? std::min(FLAGS_batch_size, setup.data.bound.dataset->size())
+                                              : setup.data.bound.dataset->size();
   const int64_t micro = Given("micro_batch_size") ? FLAGS_micro_batch_size : samples;
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*setup.model, setup.data.bound, setup.loss, micro));
   options.optimizer.rule = "sgd";  // keeps no moments: there is no update
@@ -22,7 +23,8 @@ absl::StatusOr<int> RunGrad() {
   ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
   Say(look.loss.explanation);
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(FLAGS_backend));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(setup.model, backend.get(), std::move(options)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                   Session::Create(setup.model, backend.get(), std::move(options)));
   ASSIGN_OR_RETURN(const Window window, ReadWindow(data, samples));
   ASSIGN_OR_RETURN(const GradientResult result, session->Gradients(window));
   NamedArrays arrays = {{"loss", HostTensor::Scalar(DType::kFloat64, result.loss)}};
@@ -30,8 +32,9 @@ absl::StatusOr<int> RunGrad() {
   for (const auto& [name, value] : result.gradients) arrays.emplace_back(GradName(name), value);
   RETURN_IF_ERROR(WriteNpz(out, arrays));
   Print(PageRow("loss", StrCat(Short(result.loss), " (", look.loss.name, ")")) +
-        PageRow("written", StrCat(out, ": loss, ", result.outputs.size(), result.outputs.size() == 1 ? " output, " : " outputs, ",
-                                  result.gradients.size(), " gradients of ", WithCommas(samples), " samples")));
+        PageRow("written",
+                StrCat(out, ": loss, ", result.outputs.size(), result.outputs.size() == 1 ? " output, " : " outputs, ",
+                       result.gradients.size(), " gradients of ", WithCommas(samples), " samples")));
   return kDone;
 }
 

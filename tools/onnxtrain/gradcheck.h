@@ -14,8 +14,8 @@ namespace onnxtrain::cli {
 struct GradcheckRow {
   std::string parameter;
   int64_t checked = 0;
-  double worst = 0;            // relative error of the worst coordinate
-  int64_t at = 0;              // its index
+  double worst = 0;  // relative error of the worst coordinate
+  int64_t at = 0;    // its index
   double analytic = 0, numeric = 0;
 };
 
@@ -27,10 +27,10 @@ struct GradcheckResult {
   bool passed() const { return rows.empty() || rows.front().worst <= kTolerance; }
 };
 
-// Imports the model in float64 on `backend` and checks `coordinates` elements of every trained parameter, chosen by the
-// seed, on the window of the first options.micro_batch samples.
-absl::StatusOr<GradcheckResult> Gradcheck(std::shared_ptr<const OnnxModel> model, Backend& backend, SessionOptions options,
-                                          TrainData data, int64_t coordinates);
+// Imports the model in float64 on `backend` and checks `coordinates` elements of every trained parameter (the steepest,
+// and random ones by the seed) on the window of the first options.micro_batch samples.
+absl::StatusOr<GradcheckResult> Gradcheck(std::shared_ptr<const OnnxModel> model, Backend& backend,
+                                          SessionOptions options, TrainData data, int64_t coordinates);
 
 std::string Page(const GradcheckResult& result);
 

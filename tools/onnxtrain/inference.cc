@@ -11,9 +11,13 @@ absl::StatusOr<DataSetup> OpenModelAndData(bool eval_split, bool want_label) {
   ASSIGN_OR_RETURN(setup.model, LoadModel());
   if (!Given("data")) return Invalid("--data: missing (which file of samples?)");
   ASSIGN_OR_RETURN(setup.before, ReadPreprocess(FLAGS_model));
-  if (setup.before.has_value()) Say(StrCat("reading ", PreprocessPath(FLAGS_model), ", which was written with this model"));
+  if (setup.before.has_value())
+    Say(StrCat("reading ", PreprocessPath(FLAGS_model), ", which was written with this model"));
   ASSIGN_OR_RETURN(setup.loss, LossFlags(*setup.model, setup.before));
-  const DataRequest request{.path = FLAGS_data, .flag = "data", .eval_split = eval_split && HasEvalFiles(FLAGS_data), .want_label = want_label};
+  const DataRequest request{.path = FLAGS_data,
+                            .flag = "data",
+                            .eval_split = eval_split && HasEvalFiles(FLAGS_data),
+                            .want_label = want_label};
   ASSIGN_OR_RETURN(setup.data, OpenData(*setup.model, setup.before, request, FLAGS_ignore_index));
   for (const std::string& note : setup.data.bound.notes) Say(note);
   if (!setup.data.normalize.empty()) Say(StrCat("pixels normalized: ", setup.data.normalize, " (--normalize)"));

@@ -18,8 +18,8 @@ struct DataSetup {
   LossSpec loss;
 };
 
-// --model and --data (both must be given) as the subcommand wants them. A folder with evaluation files gives those where
-// `eval_split` is true.
+// --model and --data (both must be given) as the subcommand wants them. A folder with evaluation files gives those
+// where `eval_split` is true.
 absl::StatusOr<DataSetup> OpenModelAndData(bool eval_split, bool want_label);
 
 // --out, which must be given and must not be an input.

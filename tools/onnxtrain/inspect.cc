@@ -22,11 +22,11 @@ using Json = nlohmann::ordered_json;
 
 struct Inspection {
   std::shared_ptr<const OnnxModel> model;
-  std::vector<std::string> problems;   // each stands in the way of training
+  std::vector<std::string> problems;  // each stands in the way of training
   std::vector<std::string> notes;
   std::vector<WeightDecision> weights;
   WeightOrigin origin;
-  std::string loss;                    // "" where none could be chosen
+  std::string loss;                              // "" where none could be chosen
   double forward_flops = 0, training_flops = 0;  // per sample; 0: unknown
 };
 
@@ -39,7 +39,8 @@ double FlopsOf(const Graph& graph) {
     for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? nullptr : &graph.type(v));
     for (ValueId v : node.outputs) outputs.push_back(graph.type(v));
     if (row == nullptr || row->view || node.op == "Constant") continue;
-    total += row->flops != nullptr ? row->flops(inputs, outputs, node.attrs) : static_cast<double>(outputs[0].elements());
+    total +=
+        row->flops != nullptr ? row->flops(inputs, outputs, node.attrs) : static_cast<double>(outputs[0].elements());
   }
   return total;
 }
@@ -59,7 +60,8 @@ void LookAtWeights(ImportedModel& model, Inspection* out) {
   AddProblem(decided.status(), out);
   if (!decided.ok()) return;
   out->weights = *std::move(decided);
-  const bool none = std::none_of(out->weights.begin(), out->weights.end(), [](const WeightDecision& w) { return w.trained; });
+  const bool none =
+      std::none_of(out->weights.begin(), out->weights.end(), [](const WeightDecision& w) { return w.trained; });
   if (none) out->problems.emplace_back("nothing to train: no weight is trainable");
 }
 
@@ -128,11 +130,12 @@ std::string WeightRows(const Inspection& i) {
     total += w.type.elements();
     if (w.trained) trained += w.type.elements();
   }
-  std::string text = PageRow("weights", StrCat(i.weights.size(), ", ", WithCommas(total), " values, ", WithCommas(trained), " of them trained"));
+  std::string text = PageRow("weights", StrCat(i.weights.size(), ", ", WithCommas(total), " values, ",
+                                               WithCommas(trained), " of them trained"));
   wide = std::min<size_t>(wide, 40);
   for (const WeightDecision& w : i.weights) {
-    text += absl::StrFormat("  %-7s %-*s %-18s %s%s\n", w.trained ? "trained" : "fixed", wide, w.name, ToString(w.type), w.consumer,
-                            w.why.empty() ? "" : StrCat(w.consumer.empty() ? "" : ": ", w.why));
+    text += absl::StrFormat("  %-7s %-*s %-18s %s%s\n", w.trained ? "trained" : "fixed", wide, w.name, ToString(w.type),
+                            w.consumer, w.why.empty() ? "" : StrCat(w.consumer.empty() ? "" : ": ", w.why));
   }
   return text;
 }
@@ -143,14 +146,19 @@ std::string Page(const Inspection& i) {
   for (const auto& [domain, version] : m.opsets()) {
     if (!domain.empty()) text += PageRow("", StrCat("opset ", domain, " ", version));
   }
-  for (const auto& input : m.inputs()) text += PageRow("input", StrCat("'", input.name, "' ", NameOf(input.dtype), " ", DimsText(input)));
+  for (const auto& input : m.inputs())
+    text += PageRow("input", StrCat("'", input.name, "' ", NameOf(input.dtype), " ", DimsText(input)));
   for (const std::string& name : m.outputs()) text += PageRow("output", StrCat("'", name, "'"));
   text += PageRow("operators", Histogram(m));
   for (const std::string& note : i.notes) text += PageRow("note", note);
   if (i.forward_flops > 0) {
-    text += PageRow("work", StrCat(Flops(i.forward_flops), " operations per sample", i.training_flops > 0 ? StrCat(", ", Flops(i.training_flops), " with the backward pass") : ""));
+    text += PageRow(
+        "work", StrCat(Flops(i.forward_flops), " operations per sample",
+                       i.training_flops > 0 ? StrCat(", ", Flops(i.training_flops), " with the backward pass") : ""));
   }
-  if (!i.weights.empty()) text += WeightRows(i) + PageRow("origin", StrCat(i.origin.trained ? "looks trained: " : "looks untrained: ", i.origin.why));
+  if (!i.weights.empty())
+    text += WeightRows(i) +
+            PageRow("origin", StrCat(i.origin.trained ? "looks trained: " : "looks untrained: ", i.origin.why));
   if (!i.loss.empty()) text += PageRow("loss", StrCat("without labels: ", i.loss));
   if (i.problems.empty()) return text + PageRow("training", "nothing stands in the way");
   for (const std::string& p : i.problems) text += PageRow("problem", p);
@@ -182,8 +190,12 @@ std::string ToJson(const Inspection& i) {
   json["training_flops_per_sample"] = i.training_flops > 0 ? Json(i.training_flops) : Json();
   json["weights"] = Json::array();
   for (const WeightDecision& w : i.weights) {
-    json["weights"].push_back({{"name", w.name}, {"type", NameOf(w.type.dtype)}, {"shape", w.type.shape}, {"consumer", w.consumer},
-                               {"trained", w.trained}, {"why", w.why}});
+    json["weights"].push_back({{"name", w.name},
+                               {"type", NameOf(w.type.dtype)},
+                               {"shape", w.type.shape},
+                               {"consumer", w.consumer},
+                               {"trained", w.trained},
+                               {"why", w.why}});
   }
   json["looks_trained"] = i.origin.trained;
   json["loss"] = i.loss.empty() ? Json() : Json(i.loss);

@@ -34,10 +34,13 @@ std::vector<CommandSpec> Specs() {
 void PrintHelp(const std::string& command, bool overview) {
   std::string text;
   if (overview) {
-    text = "onnxtrain trains ONNX models.\n\n  onnxtrain --model x.onnx --data train.npz --eval-data test.npz --epochs 3 --out runs/a\n"
-           "  onnxtrain --model x.onnx            a try on synthetic data\n"
-           "  onnxtrain SUBCOMMAND --model x.onnx …\n\nsubcommands (each has its own --help)\n";
-    for (const Command& c : kCommands) StrAppend(&text, "  ", c.name, std::string(10 - std::string_view(c.name).size(), ' '), c.summary, "\n");
+    text =
+        "onnxtrain trains ONNX models.\n\n  onnxtrain --model x.onnx --data train.npz --eval-data test.npz --epochs 3 "
+        "--out runs/a\n"
+        "  onnxtrain --model x.onnx            a try on synthetic data\n"
+        "  onnxtrain SUBCOMMAND --model x.onnx …\n\nsubcommands (each has its own --help)\n";
+    for (const Command& c : kCommands)
+      StrAppend(&text, "  ", c.name, std::string(10 - std::string_view(c.name).size(), ' '), c.summary, "\n");
     text += "\nflags of train\n";
   } else {
     for (const Command& c : kCommands) {
@@ -48,9 +51,8 @@ void PrintHelp(const std::string& command, bool overview) {
 }
 
 absl::StatusOr<int> Run(const std::vector<std::string>& words) {
-  ASSIGN_OR_RETURN(const Arguments args, ParseArguments(words, Specs(), [](const std::string& path) {
-    return ReadTextFile(path, 1 << 20);
-  }));
+  ASSIGN_OR_RETURN(const Arguments args,
+                   ParseArguments(words, Specs(), [](const std::string& path) { return ReadTextFile(path, 1 << 20); }));
   if (args.version) {
     Print(StrCat("onnxtrain ", kVersion, "\n"));
     return kDone;
@@ -83,6 +85,7 @@ int main(int argc, char** argv) {
   onnxtrain::cli::IgnoreBrokenPipes();
   const auto code = onnxtrain::cli::Run({argv + 1, argv + argc});
   if (code.ok()) return *code;
-  std::fprintf(stderr, "onnxtrain: error: %s\n", onnxtrain::cli::OneLine(onnxtrain::ToStd(code.status().message())).c_str());
+  std::fprintf(stderr, "onnxtrain: error: %s\n",
+               onnxtrain::cli::OneLine(onnxtrain::ToStd(code.status().message())).c_str());
   return onnxtrain::cli::kBadInput;
 }

@@ -17,8 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // What a run leaves behind.
-constexpr const char* kRunFiles[] = {"model.onnx", "model.synthetic.onnx", "preprocess.json", "summary.json",
-                                     "metrics.jsonl", "config.flags"};
+constexpr const char* kRunFiles[] = {"model.onnx",   "model.synthetic.onnx", "preprocess.json",
+                                     "summary.json", "metrics.jsonl",        "config.flags"};
 
 std::string RunFileIn(const fs::path& folder) {
   std::error_code ignored;

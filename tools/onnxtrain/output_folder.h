@@ -17,9 +17,9 @@ absl::Status CheckNotInput(const std::string& target, const std::vector<std::str
 
 class OutputFolder {
  public:
-  // Creates the folder where it is missing and takes an exclusive lock on it (flock) that lasts as long as the object and
-  // the process. Fails if it holds a run and `overwrite` is false, if another process trains into it, if a file that the
-  // run would write is one of `inputs`.
+  // Creates the folder where it is missing and takes an exclusive lock on it (flock) that lasts as long as the object
+  // and the process. Fails if it holds a run and `overwrite` is false, if another process trains into it, if a file
+  // that the run would write is one of `inputs`.
   static absl::StatusOr<std::unique_ptr<OutputFolder>> Open(const std::string& path, bool overwrite,
                                                             const std::vector<std::string>& inputs);
   // Removes a folder that Open made and nobody has written to.

@@ -47,7 +47,8 @@ absl::StatusOr<int> RunPredict() {
   const PredictionTable table(look, setup.before.has_value() ? setup.before->classes : std::vector<std::string>());
   Say(table.description());
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(FLAGS_backend));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(setup.model, backend.get(), std::move(options)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                   Session::Create(setup.model, backend.get(), std::move(options)));
   ASSIGN_OR_RETURN(const std::string text, PredictAll(*session, unlabelled, table));
   RETURN_IF_ERROR(WriteTextFile(out, text));
   Print(PageRow("written", StrCat(out, ": ", WithCommas(unlabelled.dataset->size()), " samples")));

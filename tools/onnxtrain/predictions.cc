@@ -21,7 +21,8 @@ std::string CsvField(const std::string& text) {
   return quoted + "\"";
 }
 
-PredictionTable::PredictionTable(const PreparedModel& model, std::vector<std::string> classes) : classes_(std::move(classes)) {
+PredictionTable::PredictionTable(const PreparedModel& model, std::vector<std::string> classes)
+    : classes_(std::move(classes)) {
   const Graph& graph = model.model.graph;
   const LossChoice& loss = model.loss;
   output_ = loss.output;
@@ -38,8 +39,10 @@ PredictionTable::PredictionTable(const PreparedModel& model, std::vector<std::st
 }
 
 std::string PredictionTable::description() const {
-  if (form_ == Form::kClasses) return StrCat("output '", output_, "' as scores of ", width_, " classes (--loss mse for plain numbers)");
-  if (form_ == Form::kCoins) return StrCat("output '", output_, "' as ", width_ == 1 ? "a probability" : StrCat(width_, " probabilities"));
+  if (form_ == Form::kClasses)
+    return StrCat("output '", output_, "' as scores of ", width_, " classes (--loss mse for plain numbers)");
+  if (form_ == Form::kCoins)
+    return StrCat("output '", output_, "' as ", width_ == 1 ? "a probability" : StrCat(width_, " probabilities"));
   return StrCat("output '", output_, "' as ", width_ == 1 ? "a number" : StrCat(width_, " numbers"));
 }
 

@@ -1,5 +1,5 @@
-// preprocess.json: what was done to the data that a model was trained on. Training writes it beside the model; the other
-// subcommands read it from there, so that the same file of data means the same thing again.
+// preprocess.json: what was done to the data that a model was trained on. Training writes it beside the model; the
+// other subcommands read it from there, so that the same file of data means the same thing again.
 #pragma once
 
 #include <map>

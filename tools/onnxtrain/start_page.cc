@@ -24,8 +24,9 @@ std::string ModelRows(const TrainSetup& s) {
     (w.trained ? trained : w.why == "running statistics" ? statistics : frozen) += w.type.elements();
   }
   std::vector<std::string> lines = {DescribeModel(*s.model)};
-  lines.push_back(StrCat(WithCommas(trained), " parameters trained", frozen > 0 ? StrCat(", ", WithCommas(frozen), " not") : "",
-                         statistics > 0 ? StrCat(", ", WithCommas(statistics), " running statistics") : "", " (--train, --freeze)"));
+  lines.push_back(StrCat(
+      WithCommas(trained), " parameters trained", frozen > 0 ? StrCat(", ", WithCommas(frozen), " not") : "",
+      statistics > 0 ? StrCat(", ", WithCommas(statistics), " running statistics") : "", " (--train, --freeze)"));
   // What the globs matched, by reason.
   std::map<std::string, std::vector<std::string>> matched;
   for (const WeightDecision& w : s.session->weights()) {
@@ -43,7 +44,8 @@ std::string ModelRows(const TrainSetup& s) {
 
 std::string DataRows(const TrainSetup& s) {
   std::vector<std::string> lines = {StrCat(s.data_text, ": ", WithCommas(s.train_data.dataset->size()), " samples",
-                                           s.options.shuffle ? "" : ", in order", s.options.drop_last ? ", short batches dropped" : "")};
+                                           s.options.shuffle ? "" : ", in order",
+                                           s.options.drop_last ? ", short batches dropped" : "")};
   lines.insert(lines.end(), s.data.bound.notes.begin(), s.data.bound.notes.end());
   if (!s.data.normalize.empty()) lines.push_back(StrCat("pixels normalized: ", s.data.normalize, " (--normalize)"));
   std::string text = Rows("data", lines);
@@ -60,18 +62,25 @@ std::string OptimizerText(const TrainSetup& s) {
   std::string text = o.rule;
   if (o.rule == "sgd") StrAppend(&text, ", momentum ", o.momentum);
   if (o.rule != "sgd") StrAppend(&text, ", betas ", o.beta1, ",", o.beta2, ", eps ", o.eps);
-  StrAppend(&text, ", weight decay ", o.weight_decay, o.max_grad_norm > 0 ? StrCat(", global norm ≤ ", o.max_grad_norm) : ", no clipping");
+  StrAppend(&text, ", weight decay ", o.weight_decay,
+            o.max_grad_norm > 0 ? StrCat(", global norm ≤ ", o.max_grad_norm) : ", no clipping");
   return text;
 }
 
 std::string StepRows(const TrainSetup& s) {
-  const std::string arithmetic = StrCat(s.batch.global, " = ", s.batch.micro, " per micro-batch × ", s.batch.accumulation, " accumulated");
-  std::string steps = StrCat(WithCommas(s.steps.total), " updates", s.synthetic ? "" : StrCat(": ", s.steps.epochs, s.steps.epochs == 1 ? " epoch of " : " epochs of ", WithCommas(s.steps.per_epoch)));
+  const std::string arithmetic =
+      StrCat(s.batch.global, " = ", s.batch.micro, " per micro-batch × ", s.batch.accumulation, " accumulated");
+  std::string steps =
+      StrCat(WithCommas(s.steps.total), " updates",
+             s.synthetic ? ""
+                         : StrCat(": ", s.steps.epochs, s.steps.epochs == 1 ? " epoch of " : " epochs of ",
+                                  WithCommas(s.steps.per_epoch)));
   if (s.steps.max_steps > 0 && !s.synthetic) StrAppend(&steps, ", at most ", WithCommas(s.steps.max_steps));
   if (s.options.max_seconds > 0) StrAppend(&steps, ", at most ", ShownSeconds(s.options.max_seconds));
   std::string rate = StrCat(Short(s.optimizer.lr), s.rate_text);
   if (s.schedule.name != "constant") StrAppend(&rate, "; ", s.schedule.name, " to ", Short(s.schedule.min_lr));
-  if (s.schedule.warmup > 0) StrAppend(&rate, "; warm-up ", Short(s.schedule.warmup), s.schedule.warmup < 1 ? " of the run" : " updates");
+  if (s.schedule.warmup > 0)
+    StrAppend(&rate, "; warm-up ", Short(s.schedule.warmup), s.schedule.warmup < 1 ? " of the run" : " updates");
   return PageRow("loss", StrCat(s.session->loss().explanation, " (--loss, --logits)")) + PageRow("batch", arithmetic) +
          PageRow("steps", steps) + PageRow("optimizer", OptimizerText(s)) + PageRow("lr", rate);
 }
@@ -82,7 +91,8 @@ std::string DefaultRows(const TrainSetup& s) {
   for (const FlagDefault& d : Resolved(s)) {
     if (Given(d.name)) continue;
     const bool flag_switch = d.value == "true" || d.value == "false";
-    const std::string text = flag_switch ? (d.value == "true" ? Shown(d.name) : "--no-" + Shown(d.name).substr(2)) : StrCat(Shown(d.name), " ", d.value);
+    const std::string text = flag_switch ? (d.value == "true" ? Shown(d.name) : "--no-" + Shown(d.name).substr(2))
+                                         : StrCat(Shown(d.name), " ", d.value);
     constexpr size_t kWidth = 100;
     if (lines.back().size() + text.size() + 2 > kWidth) lines.emplace_back();
     StrAppend(&lines.back(), lines.back().empty() ? "" : "  ", text);
@@ -98,28 +108,37 @@ std::string Metrics(const EvalMetrics& m) {
 
 }  // namespace
 
-std::string PageRow(const std::string& label, const std::string& text) { return absl::StrFormat("%-11s%s\n", label, text); }
+std::string PageRow(const std::string& label, const std::string& text) {
+  return absl::StrFormat("%-11s%s\n", label, text);
+}
 
 std::string StartPage(const TrainSetup& s) {
   std::string text = ModelRows(s) + DataRows(s) + StepRows(s);
-  text += PageRow("run", StrCat("backend ", s.backend->name(), " on ", s.backend->device(), ": ", s.backend->description()));
+  text += PageRow("run", "backend " + DescribeBackend(*s.backend));
   text += PageRow("out", s.folder->path());
   return text + DefaultRows(s);
 }
 
 std::string EndPage(const RunSummary& summary, const TrainSetup& s, const std::vector<std::string>& files) {
   const TrainResult& r = summary.result;
-  std::string text = PageRow("trained", StrCat(WithCommas(r.steps), " updates, ", Short(r.epochs), " epochs, ", WithCommas(r.samples), " samples in ",
-                                               ShownSeconds(r.seconds), " (", WithCommas(static_cast<int64_t>(Throughput(r))), " samples/s); ended by ", r.stop_reason));
-  text += PageRow("loss", StrCat(Short(r.final_loss), " over the last updates", r.skipped_steps > 0 ? StrCat("; ", r.skipped_steps, " updates skipped: gradient not finite") : ""));
+  std::string text = PageRow(
+      "trained", StrCat(WithCommas(r.steps), " updates, ", Short(r.epochs), " epochs, ", WithCommas(r.samples),
+                        " samples in ", ShownSeconds(r.seconds), " (", WithCommas(static_cast<int64_t>(Throughput(r))),
+                        " samples/s); ended by ", r.stop_reason));
+  text += PageRow(
+      "loss",
+      StrCat(Short(r.final_loss), " over the last updates",
+             r.skipped_steps > 0 ? StrCat("; ", r.skipped_steps, " updates skipped: gradient not finite") : ""));
   if (r.eval_before.samples > 0) {
-    text += PageRow("eval", StrCat("before: ", Metrics(r.eval_before), r.eval.samples > 0 ? "; after: " + Metrics(r.eval) : "", " (",
-                                   WithCommas(r.eval_before.samples), " samples)"));
+    text += PageRow("eval",
+                    StrCat("before: ", Metrics(r.eval_before), r.eval.samples > 0 ? "; after: " + Metrics(r.eval) : "",
+                           " (", WithCommas(r.eval_before.samples), " samples)"));
   }
-  text += PageRow("time", StrCat("compile ", ShownSeconds(r.compile_seconds), ", waiting for data ", ShownSeconds(r.data_seconds), ", compute ",
-                                 ShownSeconds(r.compute_seconds), r.eval_seconds > 0 ? StrCat(", eval ", ShownSeconds(r.eval_seconds)) : ""));
-  text += PageRow("memory", StrCat("planned ", ShownBytes(static_cast<double>(summary.planned_peak_bytes)), "; the process ",
-                                   ShownBytes(static_cast<double>(summary.measured_peak_bytes))));
+  text += PageRow("time", StrCat("compile ", ShownSeconds(r.compile_seconds), ", waiting for data ",
+                                 ShownSeconds(r.data_seconds), ", compute ", ShownSeconds(r.compute_seconds),
+                                 r.eval_seconds > 0 ? StrCat(", eval ", ShownSeconds(r.eval_seconds)) : ""));
+  text += PageRow("memory", StrCat("planned ", ShownBytes(static_cast<double>(summary.planned_peak_bytes)),
+                                   "; the process ", ShownBytes(static_cast<double>(summary.measured_peak_bytes))));
   return text + PageRow("written", StrCat(s.folder->path(), ": ", absl::StrJoin(files, ", ")));
 }
 

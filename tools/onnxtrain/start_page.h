@@ -9,8 +9,8 @@
 
 namespace onnxtrain::cli {
 
-// Model, data, loss and why, weights, batch arithmetic, optimizer, machine, output; then every default with the flag that
-// overrides it. Many lines, the last with a newline.
+// Model, data, loss and why, weights, batch arithmetic, optimizer, machine, output; then every default with the flag
+// that overrides it. Many lines, the last with a newline.
 std::string StartPage(const TrainSetup& setup);
 
 // The result, for people.

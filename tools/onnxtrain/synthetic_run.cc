@@ -69,7 +69,8 @@ SyntheticColumn LabelColumn(const LossChoice& loss) {
 
 }  // namespace
 
-absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model, const std::map<std::string, int64_t>& dims) {
+absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model,
+                                                          const std::map<std::string, int64_t>& dims) {
   std::map<std::string, Shape> shapes;
   for (const auto& input : model.inputs()) {
     ASSIGN_OR_RETURN(const Shape sample, SampleOf(input, dims));
@@ -79,17 +80,20 @@ absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model
   return shapes;
 }
 
-absl::Status WithFreeHint(const absl::Status& status, const OnnxModel& model, const std::map<std::string, int64_t>& dims) {
+absl::Status WithFreeHint(const absl::Status& status, const OnnxModel& model,
+                          const std::map<std::string, int64_t>& dims) {
   std::string free;
   for (const auto& input : model.inputs()) {
     for (size_t i = 1; i < input.dims.size(); ++i) {
       const std::string name = i < input.dim_names.size() ? input.dim_names[i] : "";
-      if (input.dims[i] >= 0 || name.empty() || dims.contains(name) || free.find(" " + name + "=") != std::string::npos) continue;
+      if (input.dims[i] >= 0 || name.empty() || dims.contains(name) || free.find(" " + name + "=") != std::string::npos)
+        continue;
       StrAppend(&free, " --dim ", name, "=N");
     }
   }
   if (status.ok() || free.empty()) return status;
-  return absl::Status(status.code(), StrCat(status.message(), " (free dimensions were taken to be ", kFreeExtent, "; say", free, ")"));
+  return absl::Status(status.code(),
+                      StrCat(status.message(), " (free dimensions were taken to be ", kFreeExtent, "; say", free, ")"));
 }
 
 absl::StatusOr<BoundData> SyntheticData(const OnnxModel& model, const ImportOptions& import, const LossSpec& loss,
@@ -105,7 +109,8 @@ absl::StatusOr<BoundData> SyntheticData(const OnnxModel& model, const ImportOpti
   for (size_t i = 0; i < model.inputs().size(); ++i) {
     const Shape& shape = data.input_shapes.at(model.inputs()[i].name);
     columns.push_back(InputColumn(prepared.model.graph, model.inputs()[i], {shape.begin() + 1, shape.end()}));
-    data.feeds.push_back({.feed = columns.back().name, .columns = {static_cast<int>(i)}, .sample = columns.back().sample});
+    data.feeds.push_back(
+        {.feed = columns.back().name, .columns = {static_cast<int>(i)}, .sample = columns.back().sample});
     data.notes.push_back(StrCat("input '", columns.back().name, "' ", ToString(columns.back().sample), " ← ",
                                 Described(columns.back())));
   }

@@ -11,12 +11,14 @@
 
 namespace onnxtrain::cli {
 
-// Shapes for every input, the batch as -1; free dimensions that `dims` does not name are 32. An input without a shape or
-// without a batch axis is an error.
-absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model, const std::map<std::string, int64_t>& dims);
+// Shapes for every input, the batch as -1; free dimensions that `dims` does not name are 32. An input without a shape
+// or without a batch axis is an error.
+absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model,
+                                                          const std::map<std::string, int64_t>& dims);
 
 // An error of a model that was imported with such shapes, with the advice to say the right ones.
-absl::Status WithFreeHint(const absl::Status& status, const OnnxModel& model, const std::map<std::string, int64_t>& dims);
+absl::Status WithFreeHint(const absl::Status& status, const OnnxModel& model,
+                          const std::map<std::string, int64_t>& dims);
 
 // `size` samples, a function of the seed, shaped as above. Integer inputs that index a
 // table stay inside it, masks are ones. `import` and `loss` are those of the run, without shapes of inputs.

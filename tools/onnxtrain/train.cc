@@ -20,7 +20,9 @@ namespace {
 
 Preprocess PreprocessOf(const TrainSetup& s) {
   const BoundData& data = s.data.bound;
-  Preprocess p{.normalize = s.data.normalize, .classes = data.classes, .loss = s.session->loss().name,
+  Preprocess p{.normalize = s.data.normalize,
+               .classes = data.classes,
+               .loss = s.session->loss().name,
                .output = s.session->loss().output};
   const auto& columns = data.dataset->columns();
   for (const FeedSpec& feed : data.feeds) {
@@ -56,14 +58,18 @@ RunSummary Summarize(const TrainSetup& s, const TrainResult& result) {
   return summary;
 }
 
-double Chance(const LossChoice& loss) { return loss.num_classes > 1 ? 1.0 / static_cast<double>(loss.num_classes) : 0.5; }
+double Chance(const LossChoice& loss) {
+  return loss.num_classes > 1 ? 1.0 / static_cast<double>(loss.num_classes) : 0.5;
+}
 
 void WarnAtChance(const TrainSetup& s, const EvalMetrics& before, std::vector<std::string>* warnings) {
   const LossChoice& loss = s.session->loss();
   if (!s.origin.trained || before.accuracy < 0 || before.accuracy > 1.5 * Chance(loss)) return;
-  warnings->push_back(absl::StrFormat("the model looks trained (%s) but starts at %.1f%% accuracy, which is chance: the preprocessing is "
-                                      "probably wrong%s", s.origin.why, 100 * before.accuracy,
-                                      s.data.normalize.empty() ? "" : StrCat(" (--normalize is ", s.data.normalize, ")")));
+  warnings->push_back(absl::StrFormat(
+      "the model looks trained (%s) but starts at %.1f%% accuracy, which is chance: the preprocessing is "
+      "probably wrong%s",
+      s.origin.why, 100 * before.accuracy,
+      s.data.normalize.empty() ? "" : StrCat(" (--normalize is ", s.data.normalize, ")")));
   Warn(warnings->back());
 }
 
@@ -71,17 +77,19 @@ void WarnIfWorse(const TrainSetup& s, const TrainResult& r, std::vector<std::str
   if (!s.origin.trained || r.eval.samples == 0 || r.steps == 0) return;
   const bool worse = r.eval.accuracy >= 0 ? r.eval.accuracy < r.eval_before.accuracy : r.eval.loss > r.eval_before.loss;
   if (!worse) return;
-  warnings->push_back(StrCat("the model looks trained and ends worse than it began (", r.eval.accuracy >= 0 ? "accuracy " : "loss ",
+  warnings->push_back(StrCat("the model looks trained and ends worse than it began (",
+                             r.eval.accuracy >= 0 ? "accuracy " : "loss ",
                              Short(r.eval.accuracy >= 0 ? r.eval_before.accuracy : r.eval_before.loss), " → ",
-                             Short(r.eval.accuracy >= 0 ? r.eval.accuracy : r.eval.loss), "): the preprocessing or --lr ",
-                             Short(s.optimizer.lr), " is probably wrong"));
+                             Short(r.eval.accuracy >= 0 ? r.eval.accuracy : r.eval.loss),
+                             "): the preprocessing or --lr ", Short(s.optimizer.lr), " is probably wrong"));
   Warn(warnings->back());
 }
 
 // Why a loop that came to its end has still failed; "" if it has not.
 std::string Failure(const TrainResult& r) {
   if (r.steps > 0 && r.skipped_steps == r.steps) return "every update was skipped: the gradient was never finite";
-  if (r.stop_reason == "not_finite") return "the gradient was not finite in update after update (a lower --lr may help)";
+  if (r.stop_reason == "not_finite")
+    return "the gradient was not finite in update after update (a lower --lr may help)";
   if (!std::isfinite(r.final_loss)) return "the last loss is not finite (a lower --lr may help)";
   return "";
 }
@@ -114,7 +122,8 @@ absl::Status Run::Begin() {
 
 absl::StatusOr<TrainResult> Run::Loop(const std::atomic<bool>* stop) {
   s_.options.stop = stop;
-  Console console(stderr, {.total_steps = s_.options.max_seconds > 0 ? 0 : s_.steps.total, .has_accuracy = s_.session->loss().classes});
+  Console console(stderr, {.total_steps = s_.options.max_seconds > 0 ? 0 : s_.steps.total,
+                           .has_accuracy = s_.session->loss().classes});
   return Train(*s_.session, s_.train_data, s_.eval_data, s_.options, [&](const TrainEvent& event) {
     metrics_->Write(event);
     if (!FLAGS_quiet) console.Show(event);

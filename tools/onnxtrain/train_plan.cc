@@ -45,11 +45,14 @@ StepPlan PlanSteps(int64_t samples, int64_t batch, bool drop_last, std::optional
 
 int64_t IntervalSteps(const Interval& interval, int64_t per_epoch) {
   if (interval.unit == Interval::Unit::kSeconds) return 0;
-  const double steps = interval.unit == Interval::Unit::kEpochs ? interval.value * static_cast<double>(per_epoch) : interval.value;
+  const double steps =
+      interval.unit == Interval::Unit::kEpochs ? interval.value * static_cast<double>(per_epoch) : interval.value;
   return std::max<int64_t>(1, std::llround(steps));
 }
 
-int64_t AutoLogSteps(const StepPlan& plan) { return std::clamp<int64_t>(std::max(plan.per_epoch / 20, plan.total / 60), 1, 500); }
+int64_t AutoLogSteps(const StepPlan& plan) {
+  return std::clamp<int64_t>(std::max(std::min(plan.per_epoch, plan.total) / 20, plan.total / 60), 1, 500);
+}
 
 double DefaultRate(bool pretrained, bool transformer) { return !pretrained ? 1e-3 : transformer ? 2e-5 : 1e-4; }
 
@@ -98,13 +101,15 @@ constexpr EffectRow kEffects[] = {
     {"shuffle", NoData, "there is no --data"},
     {"header", [](const RunFacts& f) { return !f.is_table; }, "the data is no table of text"},
     {"normalize", [](const RunFacts& f) { return !f.has_images; }, "the data feeds no 8-bit images"},
-    {"eval_every", [](const RunFacts& f) { return !f.has_eval; }, "there is no evaluation data (--eval-data, --eval-split)"},
+    {"eval_every", [](const RunFacts& f) { return !f.has_eval; },
+     "there is no evaluation data (--eval-data, --eval-split)"},
     {"momentum", [](const RunFacts& f) { return !IsSgd(f); }, "only --optimizer sgd has momentum"},
     {"betas", IsSgd, "--optimizer sgd has none"},
     {"eps", IsSgd, "--optimizer sgd has none"},
     {"no_decay", [](const RunFacts& f) { return f.weight_decay == 0; }, "there is no --weight-decay"},
     {"min_lr", IsConstant, "--lr-scheduler constant never falls"},
-    {"label_smoothing", [](const RunFacts& f) { return f.loss != LossKind::kCrossEntropy; }, "the loss is not cross_entropy"},
+    {"label_smoothing", [](const RunFacts& f) { return f.loss != LossKind::kCrossEntropy; },
+     "the loss is not cross_entropy"},
     {"ignore_index", [](const RunFacts& f) { return f.loss != LossKind::kCrossEntropy && f.loss != LossKind::kNll; },
      "the loss has no class labels"},
     {"batch_norm", [](const RunFacts& f) { return !f.has_batch_norm; }, "the model has no BatchNormalization nodes"},

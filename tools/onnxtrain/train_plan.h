@@ -47,7 +47,7 @@ absl::StatusOr<std::pair<double, double>> ParseBetas(const std::string& text);
 
 // What decides whether a flag means anything in this run.
 struct RunFacts {
-  bool has_data = true;      // else synthetic
+  bool has_data = true;  // else synthetic
   bool has_eval = true;
   std::string optimizer, scheduler;
   double weight_decay = 0;

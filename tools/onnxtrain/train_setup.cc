@@ -15,9 +15,13 @@ namespace {
 
 constexpr int64_t kSyntheticSteps = 20;
 
-std::optional<int64_t> IfGiven(const char* flag, int64_t value) { return Given(flag) ? std::optional(value) : std::nullopt; }
+std::optional<int64_t> IfGiven(const char* flag, int64_t value) {
+  return Given(flag) ? std::optional(value) : std::nullopt;
+}
 
-bool IsTable(const std::string& path) { return path.find(".csv") != std::string::npos || path.find(".tsv") != std::string::npos; }
+bool IsTable(const std::string& path) {
+  return path.find(".csv") != std::string::npos || path.find(".tsv") != std::string::npos;
+}
 
 absl::Status OpenTrainingData(TrainSetup& s) {
   const auto before = ReadPreprocess(FLAGS_model);
@@ -64,7 +68,8 @@ absl::Status OpenEvalData(TrainSetup& s) {
   if (s.synthetic) return absl::OkStatus();
   if (Given("eval_split") && !Given("eval_data")) return Carve(s);
   const Preprocess like = LikeTraining(s.data.bound, s.data.normalize);
-  DataRequest request{.path = Given("eval_data") ? FLAGS_eval_data : FLAGS_data, .flag = "eval-data", .eval_split = true};
+  DataRequest request{
+      .path = Given("eval_data") ? FLAGS_eval_data : FLAGS_data, .flag = "eval-data", .eval_split = true};
   if (!Given("eval_data") && !HasEvalFiles(FLAGS_data)) return absl::OkStatus();
   ASSIGN_OR_RETURN(s.eval, OpenData(*s.model, like, request, FLAGS_ignore_index));
   s.eval_text = request.path;
@@ -75,7 +80,8 @@ absl::Status PlanRun(TrainSetup& s) {
   ASSIGN_OR_RETURN(s.options.num_workers, WorkerThreads());
   s.options.prefetch_factor = static_cast<int>(FLAGS_prefetch_factor);
   s.steps = PlanSteps(s.data.bound.dataset->size(), s.batch.global, FLAGS_drop_last, IfGiven("epochs", FLAGS_epochs),
-                      s.synthetic ? std::optional(Given("max_steps") ? FLAGS_max_steps : kSyntheticSteps) : IfGiven("max_steps", FLAGS_max_steps));
+                      s.synthetic ? std::optional(Given("max_steps") ? FLAGS_max_steps : kSyntheticSteps)
+                                  : IfGiven("max_steps", FLAGS_max_steps));
   s.options.batch_size = s.batch.global;
   s.options.epochs = s.steps.epochs;
   s.options.max_steps = s.steps.max_steps;
@@ -113,13 +119,18 @@ absl::Status PlanIntervals(TrainSetup& s) {
 }
 
 absl::Status ReadOptimizerFlags(TrainSetup& s) {
-  s.optimizer = {.rule = FLAGS_optimizer, .momentum = FLAGS_momentum, .eps = FLAGS_eps, .weight_decay = FLAGS_weight_decay,
-                 .no_decay = FLAGS_no_decay, .max_grad_norm = FLAGS_max_grad_norm};
+  s.optimizer = {.rule = FLAGS_optimizer,
+                 .momentum = FLAGS_momentum,
+                 .eps = FLAGS_eps,
+                 .weight_decay = FLAGS_weight_decay,
+                 .no_decay = FLAGS_no_decay,
+                 .max_grad_norm = FLAGS_max_grad_norm};
   const auto betas = ParseBetas(FLAGS_betas);
   if (!betas.ok()) return Annotate(betas.status(), "--betas: ");
   s.optimizer.beta1 = betas->first;
   s.optimizer.beta2 = betas->second;
-  s.schedule = {.name = FLAGS_lr_scheduler, .warmup = FLAGS_warmup, .min_lr = FLAGS_min_lr, .total_steps = s.steps.total};
+  s.schedule = {
+      .name = FLAGS_lr_scheduler, .warmup = FLAGS_warmup, .min_lr = FLAGS_min_lr, .total_steps = s.steps.total};
   return absl::OkStatus();
 }
 
@@ -141,7 +152,10 @@ absl::Status ChooseRate(const PreparedModel& prepared, TrainSetup& s) {
   } else {
     const bool transformer = IsTransformer(prepared.model.graph);
     s.optimizer.lr = DefaultRate(s.origin.trained, transformer);
-    s.rate_text = StrCat(" for ", s.origin.trained ? (transformer ? "a pre-trained transformer" : "a pre-trained model") : "random weights", ": ", s.origin.why);
+    s.rate_text = StrCat(
+        " for ",
+        s.origin.trained ? (transformer ? "a pre-trained transformer" : "a pre-trained model") : "random weights", ": ",
+        s.origin.why);
   }
   if (s.schedule.min_lr > s.optimizer.lr) {
     return Invalid("--min-lr ", s.schedule.min_lr, " is above --lr ", s.optimizer.lr);
@@ -151,10 +165,16 @@ absl::Status ChooseRate(const PreparedModel& prepared, TrainSetup& s) {
 
 RunFacts FactsOf(const TrainSetup& s, const LossChoice& loss) {
   const auto ops = s.model->op_histogram();
-  return {.has_data = !s.synthetic, .has_eval = s.eval.bound.dataset != nullptr, .optimizer = FLAGS_optimizer,
-          .scheduler = FLAGS_lr_scheduler, .weight_decay = FLAGS_weight_decay, .loss = loss.kind,
-          .has_images = s.data.bound.has_images, .is_table = IsTable(FLAGS_data),
-          .has_batch_norm = ops.contains("BatchNormalization"), .has_dropout = ops.contains("Dropout"),
+  return {.has_data = !s.synthetic,
+          .has_eval = s.eval.bound.dataset != nullptr,
+          .optimizer = FLAGS_optimizer,
+          .scheduler = FLAGS_lr_scheduler,
+          .weight_decay = FLAGS_weight_decay,
+          .loss = loss.kind,
+          .has_images = s.data.bound.has_images,
+          .is_table = IsTable(FLAGS_data),
+          .has_batch_norm = ops.contains("BatchNormalization"),
+          .has_dropout = ops.contains("Dropout"),
           .eval_data_given = Given("eval_data")};
 }
 
@@ -174,8 +194,9 @@ absl::Status CheckEarly(TrainSetup& s) {
     if (!requirement.ok()) return Annotate(requirement.status(), "--require: ");
     s.requirements.push_back(*requirement);
   }
-  ASSIGN_OR_RETURN(s.batch, PlanBatch(IfGiven("batch_size", FLAGS_batch_size), IfGiven("micro_batch_size", FLAGS_micro_batch_size),
-                                      IfGiven("gradient_accumulation_steps", FLAGS_gradient_accumulation_steps)));
+  ASSIGN_OR_RETURN(
+      s.batch, PlanBatch(IfGiven("batch_size", FLAGS_batch_size), IfGiven("micro_batch_size", FLAGS_micro_batch_size),
+                         IfGiven("gradient_accumulation_steps", FLAGS_gradient_accumulation_steps)));
   s.synthetic = !Given("data");
   if (!s.synthetic) return absl::OkStatus();
   for (const FlagSpec& flag : FlagsOf("train")) {
@@ -189,7 +210,10 @@ absl::Status CheckEarly(TrainSetup& s) {
 absl::Status CheckWork(const TrainSetup& s, const PreparedModel& prepared) {
   const auto trained = [](const WeightDecision& w) { return w.trained; };
   if (std::none_of(prepared.weights.begin(), prepared.weights.end(), trained)) {
-    return Invalid("nothing to train: ", prepared.weights.empty() ? "the model has no weights" : StrCat("no weight is trainable ('", prepared.weights[0].name, "': ", prepared.weights[0].why, ")"));
+    return Invalid("nothing to train: ", prepared.weights.empty()
+                                             ? "the model has no weights"
+                                             : StrCat("no weight is trainable ('", prepared.weights[0].name,
+                                                      "': ", prepared.weights[0].why, ")"));
   }
   const int64_t samples = s.data.bound.dataset->size();
   if (FLAGS_drop_last && samples < s.batch.global) {
@@ -201,8 +225,10 @@ absl::Status CheckWork(const TrainSetup& s, const PreparedModel& prepared) {
 absl::Status CheckRequirements(const TrainSetup& s, const LossChoice& loss) {
   for (const Requirement& r : s.requirements) {
     const bool of_eval = r.metric == "loss" || r.metric == "accuracy" || r.metric.starts_with("eval");
-    if (of_eval && !s.has_eval()) return Invalid("--require ", r.metric, ": there is no evaluation data (--eval-data, --eval-split)");
-    if (r.metric.ends_with("accuracy") && !loss.classes) return Invalid("--require ", r.metric, ": loss ", loss.name, " has no accuracy");
+    if (of_eval && !s.has_eval())
+      return Invalid("--require ", r.metric, ": there is no evaluation data (--eval-data, --eval-split)");
+    if (r.metric.ends_with("accuracy") && !loss.classes)
+      return Invalid("--require ", r.metric, ": loss ", loss.name, " has no accuracy");
   }
   return absl::OkStatus();
 }
@@ -251,9 +277,14 @@ absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
 
 std::vector<FlagDefault> Resolved(const TrainSetup& s) {
   std::vector<FlagDefault> resolved = {
-      {"out", s.folder->path()}, {"batch_size", StrCat(s.batch.global)}, {"micro_batch_size", StrCat(s.batch.micro)},
-      {"gradient_accumulation_steps", StrCat(s.batch.accumulation)}, {"lr", StrCat(s.optimizer.lr)},
-      {"num_workers", StrCat(s.options.num_workers)}, {"threads", StrCat(s.threads)}, {"backend", s.backend->name()},
+      {"out", s.folder->path()},
+      {"batch_size", StrCat(s.batch.global)},
+      {"micro_batch_size", StrCat(s.batch.micro)},
+      {"gradient_accumulation_steps", StrCat(s.batch.accumulation)},
+      {"lr", StrCat(s.optimizer.lr)},
+      {"num_workers", StrCat(s.options.num_workers)},
+      {"threads", StrCat(s.threads)},
+      {"backend", s.backend->name()},
       {"device", s.backend->device()},
   };
   if (s.data.bound.has_images) resolved.push_back({"normalize", s.data.normalize});
@@ -265,7 +296,8 @@ std::vector<FlagDefault> Resolved(const TrainSetup& s) {
     const bool meaningless = d.name == "max_steps" || d.name == "dropout" || !WhyNoEffect(d.name, s.facts).empty();
     if (!meaningless && !known(d.name)) more.push_back(std::move(d));
   }
-  if (s.steps.max_steps > 0 && !Given("epochs")) std::erase_if(more, [](const FlagDefault& d) { return d.name == "epochs"; });
+  if (s.steps.max_steps > 0 && !Given("epochs"))
+    std::erase_if(more, [](const FlagDefault& d) { return d.name == "epochs"; });
   resolved.insert(resolved.end(), more.begin(), more.end());
   return resolved;
 }

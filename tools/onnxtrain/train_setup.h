@@ -37,7 +37,7 @@ struct TrainSetup {
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
   WeightOrigin origin;
-  std::string rate_text;             // where the learning rate comes from
+  std::string rate_text;  // where the learning rate comes from
   RunFacts facts;
   int threads = 1;
 

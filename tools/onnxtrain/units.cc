@@ -117,7 +117,9 @@ absl::StatusOr<PixelScale> ParseNormalize(std::string_view text) {
   if (text == "unit") return PixelScale{.scale = 1.0 / 255};
   if (text == "imagenet") return PixelScale{1.0 / 255, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
   const size_t slash = text.find('/');
-  const auto wrong = [&] { return Invalid("expected unit, raw, imagenet or MEAN/STD like 0.1307/0.3081, got '", text, "'"); };
+  const auto wrong = [&] {
+    return Invalid("expected unit, raw, imagenet or MEAN/STD like 0.1307/0.3081, got '", text, "'");
+  };
   if (slash == std::string_view::npos) return wrong();
   const auto mean = ParseNumbers(text.substr(0, slash)), std = ParseNumbers(text.substr(slash + 1));
   if (!mean.ok() || !std.ok()) return wrong();

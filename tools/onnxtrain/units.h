@@ -11,7 +11,7 @@
 
 namespace onnxtrain::cli {
 
-absl::StatusOr<double> ParseNumber(std::string_view text);    // finite, nothing behind it
+absl::StatusOr<double> ParseNumber(std::string_view text);  // finite, nothing behind it
 absl::StatusOr<int64_t> ParseInt(std::string_view text);
 // "90", "90s", "10m", "2h", "1d" → seconds, above 0.
 absl::StatusOr<double> ParseDuration(std::string_view text);

@@ -34,9 +34,11 @@ class Memory {
       if (o.into == kNoValue) arena_.Add("out:" + o.name, graph.type(o.value));
     }
     RETURN_IF_ERROR(arena_.Allocate(backend, "the inputs and outputs of the comparison"));
-    ASSIGN_OR_RETURN(activations_, AllocateChecked(backend, std::max<size_t>(program_.memory().arena, 64), "every value of a step"));
+    ASSIGN_OR_RETURN(activations_,
+                     AllocateChecked(backend, std::max<size_t>(program_.memory().arena, 64), "every value of a step"));
     RETURN_IF_ERROR(program_.BindArena({activations_.get(), 0}));
-    for (const GraphInput& i : graph.inputs()) RETURN_IF_ERROR(program_.BindInput(i.name, arena_.At("in:" + i.name).view));
+    for (const GraphInput& i : graph.inputs())
+      RETURN_IF_ERROR(program_.BindInput(i.name, arena_.At("in:" + i.name).view));
     for (const GraphOutput& o : graph.outputs()) {
       if (o.into == kNoValue) RETURN_IF_ERROR(program_.BindOutput(o.name, arena_.At("out:" + o.name).view));
     }
@@ -51,21 +53,28 @@ class Memory {
   std::unique_ptr<Buffer> activations_;
 };
 
+constexpr char kValue[] = "$value:";
+
+// Makes every value with a name of its own an output, so that no backend fuses it away.
+void ShowValues(Graph* graph) {
+  std::map<std::string, int> uses;
+  for (const Value& v : graph->values()) ++uses[v.name];
+  for (ValueId id = 0; id < static_cast<ValueId>(graph->values().size()); ++id) {
+    const Value& v = graph->value(id);
+    const Node* node = graph->producer(id);
+    if (v.name.empty() || uses[v.name] > 1 || node == nullptr || node->op == "Constant" || !IsFloat(v.type.dtype))
+      continue;
+    graph->AddOutput(kValue + v.name, id);
+  }
+}
+
 absl::StatusOr<std::map<std::string, HostTensor>> Collect(const Program& program, const Memory& memory) {
   const Graph& graph = program.graph();
   std::map<std::string, HostTensor> values;
-  std::map<std::string, int> uses;
-  for (const Value& v : graph.values()) ++uses[v.name];
-  for (ValueId id = 0; id < static_cast<ValueId>(graph.values().size()); ++id) {
-    const Value& v = graph.value(id);
-    const Node* node = graph.producer(id);
-    if (v.name.empty() || uses[v.name] > 1 || node == nullptr || node->op == "Constant" || !IsFloat(v.type.dtype)) continue;
-    // A value that nothing reads has no place: kernels may leave it out.
-    if (auto value = program.Fetch(id); value.ok()) values[v.name] = *std::move(value);
-  }
   for (const GraphOutput& o : graph.outputs()) {
     if (o.into != kNoValue || !IsFloat(graph.type(o.value).dtype)) continue;
-    ASSIGN_OR_RETURN(values[o.name], ReadRegion(memory.output(o.name)));
+    const std::string name = o.name.starts_with(kValue) ? o.name.substr(sizeof(kValue) - 1) : o.name;
+    ASSIGN_OR_RETURN(values[name], ReadRegion(memory.output(o.name)));
   }
   return values;
 }
@@ -77,6 +86,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> TraceValues(const PreparedMode
   const int64_t samples = window.feeds.begin()->second.shape()[0];
   ASSIGN_OR_RETURN(Graph graph, BuildMicro(model.model, model.loss, options.loss, samples, {.outputs = true}));
   ASSIGN_OR_RETURN(graph, OptimizeProgram(std::move(graph)));
+  ShowValues(&graph);
   ASSIGN_OR_RETURN(const Graph legal, backend.Legalize(graph));
   ASSIGN_OR_RETURN(const std::unique_ptr<Program> program, backend.Compile(legal, {.keep_values = true}));
   Memory memory(*program);
