@@ -1,5 +1,6 @@
 #include "backends/cpu/legalize.h"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -92,6 +93,38 @@ absl::StatusOr<Graph> Reshaped(const Graph& graph) {
   });
 }
 
+bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+// Half precision is stored; what computes does so in float32.
+absl::StatusOr<Graph> HalvesComputeInFloat(const Graph& graph) {
+  return Rewrite(graph, [](Rewriter& r, const Node& node) -> std::optional<Vals> {
+    const auto is_half = [&](ValueId v) { return v != kNoValue && IsHalf(r.from().type(v).dtype); };
+    const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), is_half) ||
+                     std::any_of(node.outputs.begin(), node.outputs.end(), is_half);
+    if (!any || !Lacks(r.from(), node)) return std::nullopt;
+    Vals in;
+    for (ValueId v : node.inputs) in.push_back(is_half(v) ? Cast(r.Map(v), DType::kFloat32) : r.Map(v));
+    Attrs attrs = node.attrs;
+    if (attrs.Has("dtype")) attrs.Set("dtype", std::string(NameOf(DType::kFloat32)));
+    Vals out = r.b().Ops(node.op, in, attrs);
+    for (size_t i = 0; i < out.size(); ++i) out[i] = Cast(out[i], r.from().type(node.outputs[i]).dtype);
+    return out;
+  });
+}
+
+// Σx² without x² in memory: what the norm of a gradient is made of.
+absl::StatusOr<Graph> FuseSquares(const Graph& graph) {
+  const auto readers = Readers(graph);
+  return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<Vals> {
+    if (node.op != "ReduceSum" || graph.type(node.inputs[0]).dtype != DType::kFloat32) return std::nullopt;
+    const Node* square = graph.producer(node.inputs[0]);
+    const bool found = square != nullptr && square->op == "Mul" && square->inputs[0] == square->inputs[1] &&
+                       readers[node.inputs[0]].size() == 1;
+    if (!found) return std::nullopt;
+    return Vals{r.b().Op("cpu.ReduceSumSquares", {r.Map(square->inputs[0])}, node.attrs)};
+  });
+}
+
 absl::Status CheckSupported(const Graph& graph) {
   std::string message;
   for (const Node& node : graph.nodes()) {
@@ -108,12 +141,14 @@ absl::Status CheckSupported(const Graph& graph) {
 }  // namespace
 
 absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
-  ASSIGN_OR_RETURN(Graph reshaped, Reshaped(graph));
+  ASSIGN_OR_RETURN(const Graph in_float, HalvesComputeInFloat(graph));
+  ASSIGN_OR_RETURN(Graph reshaped, Reshaped(in_float));
   ASSIGN_OR_RETURN(const Graph decomposed, DecomposeNodes(reshaped, Lacks));
   ASSIGN_OR_RETURN(const Graph reshaped_again, Reshaped(decomposed));  // decompositions use such operators, too
   const Graph clean = Dce(reshaped_again);
   RETURN_IF_ERROR(CheckSupported(clean));
-  ASSIGN_OR_RETURN(const Graph products, FuseMatMuls(clean));
+  ASSIGN_OR_RETURN(const Graph squares, FuseSquares(clean));
+  ASSIGN_OR_RETURN(const Graph products, FuseMatMuls(squares));
   return FuseElementwise(Dce(products));
 }
 

@@ -5,10 +5,23 @@
 
 namespace onnxtrain::cpu {
 
+namespace {
+
+OpRow SumSquaresRow() {
+  return {.name = "cpu.ReduceSumSquares", .attrs = {{"axes", std::vector<int64_t>()}, {"keepdims", int64_t{1}}},
+          .infer = [](const TypeContext& c) {
+            Attrs attrs = c.attrs;
+            return InferTypes("ReduceSum", c.inputs, attrs);
+          }};
+}
+
+}  // namespace
+
 void RegisterCpuOps() {
   static const auto* rows = [] {
     auto* all = new std::vector<OpRow>(MatMulRows());
     all->push_back(FusedRow());
+    all->push_back(SumSquaresRow());
     return all;
   }();
   RegisterOps(*rows);

@@ -71,6 +71,35 @@ TEST(CpuFuse, ChainIsBrokenByAProductOfItsOwnValues) {
   EXPECT_EQ(CountOps(CheckAgainstHost(graph, random), "cpu.Fused"), 2);
 }
 
+TEST(CpuFuse, SumOfSquaresIsOnePass) {
+  for (const std::vector<int64_t>& axes : {std::vector<int64_t>{}, {0}, {1}}) {
+    Graph graph;
+    Builder b(&graph);
+    const Val x = b.Input(InputKind::kFeed, "x", F({30, 70}));
+    graph.AddOutput("y", ReduceSum(x * x, axes).id());
+    std::mt19937 random(2);
+    const Graph legal = CheckAgainstHost(graph, random);
+    EXPECT_EQ(CountOps(legal, "cpu.ReduceSumSquares"), 1);
+    EXPECT_EQ(CountOps(legal, "Mul"), 0);
+  }
+}
+
+TEST(CpuFuse, HalfPrecisionComputesInFloat) {
+  for (DType half : {DType::kFloat16, DType::kBFloat16}) {
+    Graph graph;
+    Builder b(&graph);
+    const Val x = b.Input(InputKind::kFeed, "x", {half, {8, 8}});
+    graph.AddOutput("y", (MatMul(Exp(x * 0.5), x) + x).id());
+    std::mt19937 random(2);
+    const HostTensor hx = RandomTensor({half, {8, 8}}, random);
+    const auto want = Interpret(graph, {{"x", hx}});
+    ASSERT_TRUE(want.ok()) << want.status().message();
+    const HostTensor got = RunOnce(Cpu(), graph, {{"x", hx}})[0];
+    ASSERT_EQ(got.dtype(), half);
+    for (int64_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got.At(i), (*want)[0].At(i), half == DType::kFloat16 ? 0.02 : 0.2);
+  }
+}
+
 TEST(CpuFuse, RandomGraphs) {
   const Shape full = {3, 5, 70};
   const Shape shapes[] = {full, {70}, {5, 1}, {}, {3, 1, 1}, {1, 5, 70}};

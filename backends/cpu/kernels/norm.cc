@@ -8,9 +8,13 @@
 
 namespace onnxtrain::cpu {
 
+struct Moments {
+  double sum, squares;
+};
+
 struct NormLeaf {
   double (*sum)(const float* x, int64_t n);
-  double (*squares_around)(const float* x, int64_t n, float mean);
+  Moments (*moments)(const float* x, int64_t n);
   double (*dot_around)(const float* dy, const float* x, int64_t n, float mean);
   // y = (x − mean)·scale + bias
   void (*affine)(const float* x, int64_t n, float mean, float scale, float bias, float* y);
@@ -21,8 +25,7 @@ struct NormLeaf {
   // Adds to dscale and dbias. dx may be dy.
   void (*layer_grad_row)(const float* dy, const float* x, const float* scale, int64_t n, float mean, float rstd,
                          float* dx, double* dscale, double* dbias);
-  void (*add_columns)(const float* x, int64_t n, double* acc);
-  void (*add_square_columns)(const float* x, const float* mean, int64_t n, double* acc);
+  void (*add_columns)(const float* x, int64_t n, double* sums, double* squares);
   void (*add_dot_columns)(const float* dy, const float* x, const float* mean, int64_t n, double* dy_acc,
                           double* dot_acc);
 };
@@ -57,22 +60,30 @@ struct Stats {
   float mean, rstd;
 };
 
+Stats StatsOf(double sum, double squares, int64_t count, double epsilon) {
+  const double mean = sum / count, variance = std::max(0.0, squares / count - mean * mean);
+  return {static_cast<float>(mean), static_cast<float>(1 / std::sqrt(variance + epsilon))};
+}
+
 Stats ChannelStats(const Planes& p, const float* x, int64_t channel, double epsilon) {
   double sum = 0, squares = 0;
-  for (int64_t s = 0; s < p.samples; ++s) sum += Leaf().sum(x + p.At(s, channel), p.inner);
-  const auto mean = static_cast<float>(sum / p.count());
-  for (int64_t s = 0; s < p.samples; ++s) squares += Leaf().squares_around(x + p.At(s, channel), p.inner, mean);
-  return {mean, static_cast<float>(1 / std::sqrt(squares / p.count() + epsilon))};
+  for (int64_t s = 0; s < p.samples; ++s) {
+    const Moments m = Leaf().moments(x + p.At(s, channel), p.inner);
+    sum += m.sum;
+    squares += m.squares;
+  }
+  return StatsOf(sum, squares, p.count(), epsilon);
 }
 
 // The same for channels [first, first + n) of x [N,C].
 void ColumnStats(const Planes& p, const float* x, int64_t first, int64_t n, double epsilon, float* mean, float* rstd) {
-  double acc[kColumns] = {};
-  for (int64_t s = 0; s < p.samples; ++s) Leaf().add_columns(x + s * p.channels + first, n, acc);
-  for (int64_t i = 0; i < n; ++i) mean[i] = static_cast<float>(acc[i] / p.samples);
-  std::fill_n(acc, n, 0.0);
-  for (int64_t s = 0; s < p.samples; ++s) Leaf().add_square_columns(x + s * p.channels + first, mean, n, acc);
-  for (int64_t i = 0; i < n; ++i) rstd[i] = static_cast<float>(1 / std::sqrt(acc[i] / p.samples + epsilon));
+  double sums[kColumns] = {}, squares[kColumns] = {};
+  for (int64_t s = 0; s < p.samples; ++s) Leaf().add_columns(x + s * p.channels + first, n, sums, squares);
+  for (int64_t i = 0; i < n; ++i) {
+    const Stats stats = StatsOf(sums[i], squares[i], p.samples, epsilon);
+    mean[i] = stats.mean;
+    rstd[i] = stats.rstd;
+  }
 }
 
 // y = (x − mean)·scale·rstd + bias for channels [begin, end).

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/parallel.h"
 #include "frontend/base/status.h"
@@ -72,20 +73,46 @@ void ForElements(const Geometry& g, const Window& window, F&& f) {
   }
 }
 
-// Calls f(plane, output offset within it, window) for all outputs.
+// Calls f(plane, offset of the row's first output within it, windows of the outer axes) for all rows of outputs.
 template <typename F>
-void ForOutputs(const Geometry& g, F f) {
+void ForRows(const Geometry& g, F f) {
   Parallel(g.planes, g.output() * g.window() * 2, [&](int64_t begin, int64_t end) {
     for (int64_t plane = begin; plane < end; ++plane) {
       int64_t o = 0;
       for (const Span& d : g.axes[0].windows) {
         for (const Span& h : g.axes[1].windows) {
-          for (const Span& w : g.axes[2].windows) f(plane, o++, Window{d, h, w});
+          f(plane, o, d, h);
+          o += static_cast<int64_t>(g.axes[2].windows.size());
         }
       }
     }
   });
 }
+
+// Calls f(plane, output offset within it, window) for all outputs.
+template <typename F>
+void ForOutputs(const Geometry& g, F f) {
+  ForRows(g, [&](int64_t plane, int64_t o, const Span& d, const Span& h) {
+    for (const Span& w : g.axes[2].windows) f(plane, o++, Window{d, h, w});
+  });
+}
+
+// One tap of the windows of n outputs, `step` elements apart, the first at offset `at`.
+using TapFunction = void (*)(const float* x, int64_t n, int32_t at, float* best, int32_t* where);
+
+}  // namespace
+
+struct PoolLeaf {
+  TapFunction tap[2];  // by step − 1
+};
+
+}  // namespace onnxtrain::cpu
+
+#define ONNXTRAIN_LEAF "backends/cpu/kernels/pool.leaf.inc"
+#include "backends/cpu/foreach_isa.inc"
+
+namespace onnxtrain::cpu {
+namespace {
 
 struct Max {
   float value = -std::numeric_limits<float>::infinity();
@@ -99,37 +126,63 @@ struct Max {
   }
 };
 
-// A whole window of kSize × kSize neighbours in a plane of rows of `width` elements.
-template <int kSize>
-Max MaxOfSquare(const float* x, int64_t start, int64_t width) {
-  Max max;
-  for (int i = 0; i < kSize; ++i) {
-    for (int j = 0; j < kSize; ++j) {
-      const auto at = static_cast<int32_t>(start + i * width + j);
-      max.See(x[at], at);
-    }
-  }
-  return max;
-}
-
 Max MaxOfWindow(const Geometry& g, const float* x, const Window& w) {
-  const bool dense = w.d.count == 1 && g.axes[1].dilation == 1 && g.axes[2].dilation == 1;
-  const int64_t start = (w.d.start * g.axes[1].in + w.h.start) * g.axes[2].in + w.w.start;
-  if (dense && w.h.count == 2 && w.w.count == 2) return MaxOfSquare<2>(x, start, g.axes[2].in);
-  if (dense && w.h.count == 3 && w.w.count == 3) return MaxOfSquare<3>(x, start, g.axes[2].in);
   Max max;
   ForElements(g, w, [&](int64_t at) { max.See(x[at], static_cast<int32_t>(at)); });
   return max;
 }
 
+constexpr int64_t kRow = 256;  // outputs of a row at a time
+
+// The outputs [first, first + n) of a row whose windows are whole along the last axis, tap by tap.
+void MaxOfRow(const Geometry& g, TapFunction tap, const float* x, const Span& d, const Span& h, int64_t first, int64_t n,
+              float* y, int64_t* index) {
+  float best[kRow];
+  int32_t where[kRow];
+  std::fill_n(best, n, -std::numeric_limits<float>::infinity());
+  std::fill_n(where, n, -1);
+  const Axis& w = g.axes[2];
+  ForElements(g, {d, h, {w.windows[first].start, w.kernel}},
+              [&](int64_t at) { tap(x + at, n, static_cast<int32_t>(at), best, where); });
+  std::copy_n(best, n, y);
+  std::copy_n(where, n, index);
+}
+
+// The outputs of a row whose windows are whole: all but some at the ends.
+struct Whole {
+  int64_t first = 0, last = 0;
+};
+
+Whole WholeWindows(const Axis& w) {
+  Whole whole;
+  const auto n = static_cast<int64_t>(w.windows.size());
+  while (whole.first < n && w.windows[whole.first].count < w.kernel) ++whole.first;
+  whole.last = whole.first;
+  while (whole.last < n && w.windows[whole.last].count == w.kernel) ++whole.last;
+  return whole;
+}
+
 absl::StatusOr<Kernel> PrepareMaxPool(const KernelContext& c) {
   const Geometry g = GeometryOf(c, c.in().shape, c.out().shape);
   if (g.input() > std::numeric_limits<int32_t>::max()) return Invalid("planes of more than 2^31 elements");
+  const int64_t step = c.attrs().Ints("strides").back(), row = c.out().shape.back();
+  const bool by_rows = step <= 2;
+  const Whole whole = by_rows ? WholeWindows(g.axes[2]) : Whole{};
+  const TapFunction tap = by_rows ? ONNXTRAIN_PICK(kPool).tap[step - 1] : nullptr;
   return Kernel{.run = [=](const Args& args) {
-    ForOutputs(g, [&](int64_t plane, int64_t o, const Window& window) {
-      const Max max = MaxOfWindow(g, args.in() + plane * g.input(), window);
-      args.out(0)[plane * g.output() + o] = max.value;
-      args.out<int64_t>(1)[plane * g.output() + o] = max.where;
+    ForRows(g, [&](int64_t plane, int64_t first, const Span& d, const Span& h) {
+      const float* x = args.in() + plane * g.input();
+      float* y = args.out(0) + plane * g.output() + first;
+      int64_t* index = args.out<int64_t>(1) + plane * g.output() + first;
+      for (int64_t o = whole.first; o < whole.last; o += kRow) {
+        MaxOfRow(g, tap, x, d, h, o, std::min(kRow, whole.last - o), y + o, index + o);
+      }
+      for (int64_t o = 0; o < row; ++o) {
+        if (o >= whole.first && o < whole.last) continue;
+        const Max max = MaxOfWindow(g, x, {d, h, g.axes[2].windows[o]});
+        y[o] = max.value;
+        index[o] = max.where;
+      }
     });
   }};
 }

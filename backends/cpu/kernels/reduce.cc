@@ -22,7 +22,7 @@ struct Folds {
 };
 
 struct FoldTable {
-  Folds sum, max, min, prod;
+  Folds sum, max, min, prod, sum_squares;
 };
 
 }  // namespace onnxtrain::cpu
@@ -152,6 +152,7 @@ const Folds& FoldsOf(const KernelContext& c) {
   }
   if (c.node.op == "ReduceMax") return table->max;
   if (c.node.op == "ReduceMin") return table->min;
+  if (c.node.op == "cpu.ReduceSumSquares") return table->sum_squares;
   return c.node.op == "ReduceProd" ? table->prod : table->sum;
 }
 
@@ -197,6 +198,7 @@ std::span<const KernelRow> ReduceKernels() {
       {"ReduceSum", PrepareReduce, kFloat | kInts},  {"ReduceMean", PrepareReduce, kFloat},
       {"ReduceMax", PrepareReduce, kFloat | kInts},  {"ReduceMin", PrepareReduce, kFloat | kInts},
       {"ReduceProd", PrepareReduce, kFloat | kInts}, {"CumSum", PrepareCumSum, kFloat | kInts},
+      {"cpu.ReduceSumSquares", PrepareReduce},
   };
   return kRows;
 }
