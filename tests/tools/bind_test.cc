@@ -128,6 +128,19 @@ TEST(Bind, TextModelsHaveDefaults) {
   }
 }
 
+// Names in every order: constants are bound while others still look for a shape.
+TEST(Bind, DefaultsInAnyOrder) {
+  for (const char* real : {"aaa", "input_ids", "zzz"}) {
+    const std::vector<Input> inputs = {I64("attention_mask", {-1, -1}), I64("token_type_ids", {-1, -1}),
+                                       I64(real, {-1, -1}), I64("position_ids", {-1, -1})};
+    for (const char* column : {real, "tokens"}) {
+      const auto bound = BindData(inputs, Data({{column, kI, {6}}, {"label", kI, {}}}), {});
+      ASSERT_TRUE(bound.ok()) << real << bound.status();
+      for (const FeedSpec& feed : bound->feeds) EXPECT_EQ(feed.sample, (Type{kI, {6}})) << real << feed.feed;
+    }
+  }
+}
+
 TEST(Bind, NoLabelWanted) {
   BindSpec spec;
   spec.want_label = false;

@@ -247,11 +247,14 @@ absl::Status Binder::BindDefaults() {
       {"input_mask", "ones", [](int64_t) -> int64_t { return 1; }},
       {"position_ids", "0, 1, 2, …", [](int64_t i) { return i; }},
   };
-  if (bound_.empty()) return absl::OkStatus();
+  const auto real = std::find_if(bound_.begin(), bound_.end(), [&](const auto& entry) {
+    return entry.second[0] < static_cast<int>(columns_.size());  // no constant of an earlier call
+  });
+  if (real == bound_.end()) return absl::OkStatus();
+  const Shape like = DataShape(real->second);
   for (const auto* input : Unbound()) {
     for (const Default& d : kDefaults) {
       if (Lower(input->name).find(d.part) == std::string::npos || input->dims.size() != 2) continue;
-      const Shape like = DataShape(bound_.begin()->second);
       ASSIGN_OR_RETURN(const Shape fixed, FixedOf(*input));
       ASSIGN_OR_RETURN(const Shape shape, FitSample(like, fixed));
       HostTensor sample({input->dtype, shape});

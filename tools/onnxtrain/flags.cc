@@ -33,7 +33,9 @@ DEFINE_bool(drop_last, false, "leave out the last batch of an epoch if it is sho
 DEFINE_string(num_workers, "auto", "threads that read and convert samples");
 DEFINE_int64(prefetch_factor, 2, "batches that each worker prepares ahead");
 
-DEFINE_int64(batch_size, 32, "samples per update (train), per run (eval, predict), in all (grad, compare)");
+DEFINE_int64(
+    batch_size, 32,
+    "samples per update (train) or run (eval, predict); in all: grad (all of them), compare (8; with --reference all)");
 DEFINE_int64(micro_batch_size, 0, "samples that go through the model at once (default: the whole batch)");
 DEFINE_int64(gradient_accumulation_steps, 1, "micro-batches per update");
 DEFINE_double(max_grad_norm, 1.0, "gradients of a larger global norm are scaled down to it; 0: never");
@@ -58,8 +60,9 @@ DEFINE_int64(seed, 42, "of data order, dropout and synthetic data");
 DEFINE_string(backend, "auto", "auto (torch where there is a GPU, else cpu), cpu or torch");
 DEFINE_string(device, "auto", "auto, cpu or cuda:N");
 DEFINE_int64(threads, 0, "CPU threads (default: what affinity, cgroup and OMP_NUM_THREADS allow)");
-DEFINE_string(log_every, "auto", "updates (500) or epochs (0.1ep) between progress lines; auto: about 20 an epoch");
-DEFINE_string(eval_every, "1ep", "updates (500) or epochs (1ep) between evaluations");
+DEFINE_string(log_every, "auto",
+              "updates (500), epochs (0.1ep) or time (10m) between progress lines; auto: about 20 an epoch");
+DEFINE_string(eval_every, "1ep", "updates (500), epochs (1ep) or time (10m) between evaluations");
 DEFINE_bool(quiet, false, "no start page and no progress");
 DEFINE_bool(json, false, "the result as JSON on stdout");
 DEFINE_string(require, "", "exit 3 unless the result meets it: 'accuracy>=0.97'; repeatable");
@@ -234,10 +237,21 @@ std::string HelpLine(const FlagRow& row) {
   std::string right = info.description;
   const bool meaningless = info.default_value.empty() || (row.min > 0 && info.default_value == "0") || row.repeatable;
   if (!meaningless && std::string_view(row.name) != "dropout") StrAppend(&right, " (default ", info.default_value, ")");
-  constexpr size_t kColumn = 38;
+  constexpr size_t kColumn = 38, kWidth = 120;
   const size_t used = Columns(left);
-  if (used >= kColumn) return StrCat(left, "\n", std::string(kColumn, ' '), right, "\n");
-  return StrCat(left, std::string(kColumn - used, ' '), right, "\n");
+  left += used < kColumn ? std::string(kColumn - used, ' ') : "\n" + std::string(kColumn, ' ');
+  // The description, wrapped.
+  size_t column = kColumn;
+  for (size_t begin = 0; begin < right.size();) {
+    const size_t end = std::min(right.find(' ', begin), right.size());
+    const std::string_view word = std::string_view(right).substr(begin, end - begin);
+    const bool breaks = begin > 0 && column + 1 + Columns(word) > kWidth;
+    if (breaks) column = kColumn;
+    StrAppend(&left, begin == 0 ? "" : breaks ? "\n" + std::string(kColumn, ' ') : " ", word);
+    column += Columns(word) + 1;
+    begin = end + 1;
+  }
+  return left + "\n";
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound,
 }  // namespace
 
 absl::StatusOr<int> RunPredict() {
-  ASSIGN_OR_RETURN(const std::string out, OutputFile("preds.csv"));
+  ASSIGN_OR_RETURN(const std::string out, OutputFile("preds.csv, or - for stdout"));
   ASSIGN_OR_RETURN(const DataSetup setup, OpenModelAndData(true, false));
   BoundData unlabelled = setup.data.bound;
   unlabelled.labels = {};
@@ -50,6 +50,10 @@ absl::StatusOr<int> RunPredict() {
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                    Session::Create(setup.model, backend.get(), std::move(options)));
   ASSIGN_OR_RETURN(const std::string text, PredictAll(*session, unlabelled, table));
+  if (out == "-") {
+    Print(text);
+    return kDone;
+  }
   RETURN_IF_ERROR(WriteTextFile(out, text));
   Print(PageRow("written", StrCat(out, ": ", WithCommas(unlabelled.dataset->size()), " samples")));
   return kDone;
