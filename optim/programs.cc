@@ -60,7 +60,9 @@ absl::Status Programs::BindInputs(CompiledProgram& program, const Bindings& over
       RETURN_IF_ERROR(program.program->BindInput(input.name, region.view));
       continue;
     }
-    const Region* region = input.kind == InputKind::kDerived ? &derived_.at(input.name) : Lookup(input.name, overrides, state);
+    const bool derived = input.kind == InputKind::kDerived;
+    const Region* region = derived ? &derived_.at(input.name) : Lookup(input.name, overrides, state);
+    if (derived) program.derived_by.push_back(derived_by_.at(input.name));
     CHECK(region != nullptr) << "nothing to bind the input " << input.name << " to";
     CHECK(region->type == graph.type(input.value)) << input.name << ": " << ToString(region->type) << " against " << ToString(graph.type(input.value));
     RETURN_IF_ERROR(program.program->BindInput(input.name, region->view));
@@ -110,14 +112,18 @@ absl::StatusOr<Graph> Programs::HoistDerived(const Graph& legal, const Bindings&
   ASSIGN_OR_RETURN(compiled->program, backend_.Compile(Dce(fresh, {.drop_unused_weights = true}), {}));
   RETURN_IF_ERROR(Bind(*compiled, derived_, state));
   all_.push_back(compiled.get());
-  RETURN_IF_ERROR(compiled->program->Run());
-  derive_.push_back(std::move(compiled));
+  for (const GraphOutput& output : fresh.outputs()) derived_by_[output.name] = derive_.size();
+  derive_.push_back({.compiled = std::move(compiled)});
   return std::move(hoisted.main);
 }
 
-absl::Status Programs::Derive() {
-  for (auto& program : derive_) RETURN_IF_ERROR(program->program->Run());
-  return absl::OkStatus();
+absl::Status Programs::Run(CompiledProgram& program) {
+  for (size_t i : program.derived_by) {
+    if (derive_[i].version == weights_version_) continue;
+    RETURN_IF_ERROR(derive_[i].compiled->program->Run());
+    derive_[i].version = weights_version_;
+  }
+  return program.program->Run();
 }
 
 size_t Programs::bytes() const {

@@ -15,6 +15,7 @@ namespace onnxtrain {
 
 struct CompiledProgram {
   std::unique_ptr<Program> program;
+  std::vector<size_t> derived_by;         // the derive programs whose values it reads
   std::map<std::string, Region> feeds;    // by feed name
   std::map<std::string, Region> outputs;  // outputs that nobody else holds, by name
   Arena own;                             // the memory of both
@@ -30,15 +31,17 @@ class Programs {
   // up in `overrides` and then in `state`; feeds, and outputs found in neither, get memory of the program's own.
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides, const Bindings& state);
 
-  // Recomputes the derived values: after every update and whenever weights are written.
-  absl::Status Derive();
+  // Runs a program; derived values that it reads are computed before where weights have changed since.
+  absl::Status Run(CompiledProgram& program);
+  // Weights have changed: after every update and whenever they are written.
+  void WeightsChanged() { ++weights_version_; }
 
   size_t bytes() const;              // activation arena, feeds, outputs and derived values
   size_t arena_bytes() const { return arena_size_; }
   double compile_seconds() const { return compile_seconds_; }
 
  private:
-  // Moves what depends on weights alone into a derive program, runs that once and gives the rest.
+  // Moves what depends on weights alone into a derive program and gives the rest.
   absl::StatusOr<Graph> HoistDerived(const Graph& legal, const Bindings& state);
   absl::Status Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
   absl::Status BindArena(CompiledProgram& program);
@@ -49,8 +52,14 @@ class Programs {
   std::unique_ptr<Buffer> arena_;
   size_t arena_size_ = 0;
   std::vector<CompiledProgram*> all_;                        // those that use the arena
-  std::vector<std::unique_ptr<CompiledProgram>> derive_;     // in the order in which they were made
-  std::map<std::string, Region> derived_;                     // by canonical name
+  struct DeriveProgram {
+    std::unique_ptr<CompiledProgram> compiled;
+    int64_t version = -1;  // of the weights that its values were computed from
+  };
+  std::vector<DeriveProgram> derive_;
+  std::map<std::string, size_t> derived_by_;  // derived value → index into derive_
+  int64_t weights_version_ = 0;
+  Bindings derived_;                          // where derived values live, by canonical name
   std::vector<std::unique_ptr<Arena>> derived_memory_;
   size_t own_bytes_ = 0;
   double compile_seconds_ = 0;

@@ -312,7 +312,7 @@ absl::Status SessionImpl::RunStep(const Window& window, int64_t samples) {
   ASSIGN_OR_RETURN(CompiledProgram * program, Get(ProgramKind::kStep, samples));
   RETURN_IF_ERROR(Feed(*program, window, 0, samples, 0));
   RETURN_IF_ERROR(FeedWeight(*program, WindowWeight(prepared_.loss, options_.loss, window.labels, samples)));
-  return program->program->Run();
+  return programs_.Run(*program);
 }
 
 // W of the window and, for the backward pass, 1/W. A window whose targets are all ignored has no loss and no gradient.
@@ -334,7 +334,7 @@ absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map
     ASSIGN_OR_RETURN(CompiledProgram * program, Get(kind, count));
     RETURN_IF_ERROR(Feed(*program, window, begin, count, micro));
     RETURN_IF_ERROR(FeedWeight(*program, weight));
-    RETURN_IF_ERROR(program->program->Run());
+    RETURN_IF_ERROR(programs_.Run(*program));
     for (const auto& [name, region] : program->outputs) {
       ASSIGN_OR_RETURN(const HostTensor part, ReadRegion(region));
       PlaceRows(&(*fetched)[name], part, begin, count, samples);
@@ -352,10 +352,11 @@ absl::Status SessionImpl::Step(const Window& window) {
   } else {
     RETURN_IF_ERROR(RunMicros(window, false, nullptr));
     RETURN_IF_ERROR(EnsureApply());
-    RETURN_IF_ERROR(apply_->program->Run());
+    RETURN_IF_ERROR(programs_.Run(*apply_));
   }
   ++attempted_;
-  return programs_.Derive();
+  programs_.WeightsChanged();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<double> SessionImpl::ReadScalar(const char* name) const {
@@ -395,7 +396,7 @@ absl::StatusOr<Evaluation> SessionImpl::Evaluate(const Window& window) {
     const int64_t count = std::min(options_.micro_batch, samples - begin);
     ASSIGN_OR_RETURN(CompiledProgram * program, Get(ProgramKind::kEval, count));
     RETURN_IF_ERROR(Feed(*program, window, begin, count, 0));
-    RETURN_IF_ERROR(program->program->Run());
+    RETURN_IF_ERROR(programs_.Run(*program));
   }
   RETURN_IF_ERROR(backend_.Synchronize());
   Evaluation e;
@@ -413,7 +414,7 @@ absl::StatusOr<Evaluation> SessionImpl::Predict(const Window& window) {
     const int64_t count = std::min(options_.micro_batch, samples - begin);
     ASSIGN_OR_RETURN(CompiledProgram * program, Get(ProgramKind::kPredict, count));
     RETURN_IF_ERROR(Feed(*program, window, begin, count, 0));
-    RETURN_IF_ERROR(program->program->Run());
+    RETURN_IF_ERROR(programs_.Run(*program));
     for (const auto& [name, region] : program->outputs) {
       ASSIGN_OR_RETURN(const HostTensor part, ReadRegion(region));
       PlaceRows(&e.outputs[name], part, begin, count, samples);
@@ -456,7 +457,8 @@ absl::Status SessionImpl::SetWeights(const std::map<std::string, HostTensor>& we
     }
     RETURN_IF_ERROR(WriteRegion(it->second, value));
   }
-  return programs_.Derive();
+  programs_.WeightsChanged();
+  return absl::OkStatus();
 }
 
 int64_t SessionImpl::planned_peak_bytes() const {

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_join.h"
 #include "backends/cpu/fuse_elementwise.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/matmul_ops.h"
@@ -125,17 +128,21 @@ absl::StatusOr<Graph> FuseSquares(const Graph& graph) {
   });
 }
 
+std::string Signature(const Graph& graph, const Node& node) {
+  std::string text = NodeTag(node);
+  for (ValueId v : node.inputs) StrAppend(&text, v == kNoValue ? "-" : ToString(graph.type(v)), " ");
+  StrAppend(&text, "→");
+  for (ValueId v : node.outputs) StrAppend(&text, " ", ToString(graph.type(v)));
+  return text;
+}
+
 absl::Status CheckSupported(const Graph& graph) {
-  std::string message;
+  std::vector<std::string> lacking;
   for (const Node& node : graph.nodes()) {
-    if (!Lacks(graph, node)) continue;
-    StrAppend(&message, "\n  ", NodeTag(node));
-    for (ValueId v : node.inputs) StrAppend(&message, v == kNoValue ? "-" : ToString(graph.type(v)), " ");
-    StrAppend(&message, "→");
-    for (ValueId v : node.outputs) StrAppend(&message, " ", ToString(graph.type(v)));
+    if (Lacks(graph, node)) lacking.push_back(Signature(graph, node));
   }
-  if (message.empty()) return absl::OkStatus();
-  return absl::UnimplementedError(StrCat("the cpu backend cannot run:", message));
+  if (lacking.empty()) return absl::OkStatus();
+  return absl::UnimplementedError(StrCat("the cpu backend cannot run ", absl::StrJoin(lacking, ", ")));
 }
 
 }  // namespace

@@ -164,7 +164,7 @@ std::vector<OpRow> MatMulRows() {
            .infer = FusedMatMulTypes, .precision = Precision::kLow, .recompute = Recompute::kExpensive},
           {.name = "cpu.PackWeight",
            .attrs = {{"rows", zero, true}, {"k", zero, true}, {"n", zero, true}, {"trans", zero}},
-           .infer = PackWeightTypes, .recompute = Recompute::kExpensive}};
+           .infer = PackWeightTypes, .recompute = Recompute::kExpensive, .derive = true}};
 }
 
 absl::StatusOr<Graph> FuseMatMuls(const Graph& graph) { return MatMulFuser(graph).Run(); }
