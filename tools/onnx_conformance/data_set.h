@@ -1,0 +1,26 @@
+// The recorded inputs and outputs of a case.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/import.h"
+
+namespace onnxtrain {
+
+struct DataSet {
+  std::vector<HostTensor> inputs, outputs;  // in the model's order
+};
+
+// Of a folder "test_data_set_N". kUnimplemented where a file holds what is no tensor.
+absl::StatusOr<DataSet> LoadDataSet(const std::filesystem::path& folder, const OnnxModel& model);
+// Of a light model CASE.onnx: every input is 0, 1/n, 2/n, … of its n elements, the outputs are in CASE_output_0.pb.
+absl::StatusOr<DataSet> LoadLightDataSet(const std::filesystem::path& path, const OnnxModel& model);
+
+// Within the tolerances of ONNX's own runner.
+absl::Status CompareOutput(const std::string& name, const HostTensor& got, const HostTensor& want);
+
+}  // namespace onnxtrain

@@ -1,0 +1,139 @@
+#include "tools/onnx_conformance/run_case.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/import.h"
+#include "frontend/ops/interpret.h"
+#include "tools/onnx_conformance/data_set.h"
+
+namespace onnxtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Runs the graph once on a backend, every input and output in a buffer of its own.
+class Runner {
+ public:
+  Runner(Backend* backend, const std::map<std::string, HostTensor>& inputs) : backend_(backend), inputs_(inputs) {}
+
+  absl::StatusOr<std::vector<HostTensor>> Run(const Graph& graph) {
+    auto legal = backend_->Legalize(graph);
+    if (!legal.ok()) return absl::UnimplementedError(legal.status().message());
+    ASSIGN_OR_RETURN(std::unique_ptr<Program> program, backend_->Compile(*legal, {}));
+    for (const GraphInput& input : program->graph().inputs()) {
+      auto it = inputs_.find(input.name);
+      if (it == inputs_.end()) return Invalid("nothing to feed '", input.name, "' with");
+      ASSIGN_OR_RETURN(Buffer* buffer, NewBuffer(it->second.bytes().size()));
+      RETURN_IF_ERROR(buffer->Write(0, it->second.bytes()));
+      RETURN_IF_ERROR(program->BindInput(input.name, {buffer, 0}));
+    }
+    std::vector<Buffer*> outputs;
+    for (const GraphOutput& output : program->graph().outputs()) {
+      ASSIGN_OR_RETURN(outputs.emplace_back(), NewBuffer(program->graph().type(output.value).bytes()));
+      RETURN_IF_ERROR(program->BindOutput(output.name, {outputs.back(), 0}));
+    }
+    ASSIGN_OR_RETURN(Buffer* arena, NewBuffer(program->memory().arena));
+    RETURN_IF_ERROR(program->BindArena({arena, 0}));
+    RETURN_IF_ERROR(program->Run());
+    RETURN_IF_ERROR(backend_->Synchronize());
+    return Fetch(program->graph(), outputs);
+  }
+
+ private:
+  absl::StatusOr<Buffer*> NewBuffer(size_t bytes) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, backend_->Allocate(std::max<size_t>(bytes, 64)));
+    return buffers_.emplace_back(std::move(buffer)).get();
+  }
+
+  static absl::StatusOr<std::vector<HostTensor>> Fetch(const Graph& graph, const std::vector<Buffer*>& buffers) {
+    std::vector<HostTensor> results;
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      HostTensor& result = results.emplace_back(graph.type(graph.outputs()[i].value));
+      RETURN_IF_ERROR(buffers[i]->Read(0, result.mutable_bytes()));
+    }
+    return results;
+  }
+
+  Backend* backend_;
+  const std::map<std::string, HostTensor>& inputs_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+};
+
+// Cases feed shapes, axes, bounds and the like as run-time inputs, where a static graph needs them at import: as few
+// inputs as possible are fixed, from the last to the first, but always scalar switches (a training mode).
+absl::StatusOr<ImportedModel> ImportCase(const OnnxModel& model, const DataSet& data) {
+  ImportOptions options{.conformance = true};
+  for (size_t i = 0; i < data.inputs.size(); ++i) {
+    const Type& type = data.inputs[i].type();
+    options.input_shapes[model.inputs()[i].name] = type.shape;
+    if (type == Type{DType::kBool, {}}) options.fixed_inputs[model.inputs()[i].name] = data.inputs[i];
+  }
+  absl::StatusOr<ImportedModel> imported = Import(model, options);
+  for (size_t first = data.inputs.size(); !imported.ok() && first-- > 0;) {
+    options.fixed_inputs[model.inputs()[first].name] = data.inputs[first];
+    imported = Import(model, options);
+  }
+  return imported;
+}
+
+absl::Status RunDataSet(const OnnxModel& model, const DataSet& data, Backend* backend) {
+  ASSIGN_OR_RETURN(const ImportedModel imported, ImportCase(model, data));
+  std::map<std::string, HostTensor> inputs;
+  for (const ImportedWeight& weight : imported.weights) inputs[weight.name] = weight.value;
+  for (size_t i = 0; i < data.inputs.size(); ++i) inputs[model.inputs()[i].name] = data.inputs[i];
+  if (!imported.random_key.empty()) inputs[imported.random_key] = HostTensor({DType::kUInt32, {4}});
+  ASSIGN_OR_RETURN(const std::vector<HostTensor> outputs,
+                   backend == nullptr ? Interpret(imported.graph, inputs) : Runner(backend, inputs).Run(imported.graph));
+  for (size_t i = 0; i < std::min(data.outputs.size(), imported.outputs.size()); ++i) {
+    RETURN_IF_ERROR(CompareOutput(imported.outputs[i], outputs[i], data.outputs[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunLight(const fs::path& path, Backend* backend) {
+  ASSIGN_OR_RETURN(const auto model, OnnxModel::Load(path.string()));
+  ASSIGN_OR_RETURN(const DataSet data, LoadLightDataSet(path, *model));
+  return RunDataSet(*model, data, backend);
+}
+
+absl::Status RunStored(const fs::path& folder, const OnnxModel& model, Backend* backend) {
+  const absl::StatusOr<DataSet> data = LoadDataSet(folder, model);
+  if (data.ok()) return RunDataSet(model, *data, backend);
+  // What is no tensor: the model itself says best what is not supported.
+  const absl::Status import = Import(model, {.conformance = true}).status();
+  return absl::IsUnimplemented(import) ? import : data.status();
+}
+
+bool IsLight(const fs::path& path) {
+  return path.extension() == ".onnx" && fs::exists(path.parent_path() / (path.stem().string() + "_output_0.pb"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<fs::path>> FindCases(const fs::path& folder) {
+  std::vector<fs::path> cases;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (IsLight(entry.path()) || fs::exists(entry.path() / "model.onnx")) cases.push_back(entry.path());
+  }
+  if (error) return absl::NotFoundError(StrCat(folder.string(), ": ", error.message()));
+  std::sort(cases.begin(), cases.end());
+  return cases;
+}
+
+absl::Status RunCase(const fs::path& path, Backend* backend) {
+  if (path.extension() == ".onnx") return RunLight(path, backend);
+  ASSIGN_OR_RETURN(const auto model, OnnxModel::Load((path / "model.onnx").string()));
+  int sets = 0;
+  for (;; ++sets) {
+    const fs::path folder = path / StrCat("test_data_set_", sets);
+    if (!fs::exists(folder)) break;
+    RETURN_IF_ERROR(RunStored(folder, *model, backend));
+  }
+  return sets > 0 ? absl::OkStatus() : Invalid("has no data");
+}
+
+}  // namespace onnxtrain
