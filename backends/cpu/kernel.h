@@ -53,6 +53,8 @@ using Prepare = absl::StatusOr<Kernel> (*)(const KernelContext&);
 using TypeSet = uint32_t;
 constexpr TypeSet Only(DType dtype) { return 1u << static_cast<int>(dtype); }
 inline constexpr TypeSet kFloat = Only(DType::kFloat32);
+inline constexpr TypeSet kDouble = Only(DType::kFloat64);
+inline constexpr TypeSet kReals = kFloat | kDouble;
 inline constexpr TypeSet kInts = Only(DType::kInt8) | Only(DType::kInt16) | Only(DType::kInt32) | Only(DType::kInt64) |
                                  Only(DType::kUInt8) | Only(DType::kUInt16) | Only(DType::kUInt32) |
                                  Only(DType::kUInt64);
@@ -68,15 +70,18 @@ struct KernelRow {
 
 // The families, each defined in kernels/NAME.cc.
 std::span<const KernelRow> ElementwiseKernels();
+std::span<const KernelRow> DoubleKernels();  // elementwise over float64
 std::span<const KernelRow> FusedKernels();
 std::span<const KernelRow> IntegerKernels();
 std::span<const KernelRow> CastKernels();
 std::span<const KernelRow> ReduceKernels();
 std::span<const KernelRow> MatmulKernels();
 std::span<const KernelRow> ConvKernels();
+std::span<const KernelRow> DoubleConvKernels();
 std::span<const KernelRow> PoolKernels();
 std::span<const KernelRow> NormKernels();
 std::span<const KernelRow> SoftmaxKernels();
+std::span<const KernelRow> DoubleSoftmaxKernels();
 std::span<const KernelRow> LossKernels();
 std::span<const KernelRow> ShapeKernels();
 std::span<const KernelRow> IndexKernels();

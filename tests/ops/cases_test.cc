@@ -59,14 +59,20 @@ TEST_P(OpCase, SurvivesItsTextForm) {
   EXPECT_TRUE(Verify(back).ok()) << Verify(back);
 }
 
-TEST_P(OpCase, TorchAgreesWithTheHost) {
+constexpr std::string_view kBackends[] = {"torch", "cpu"};
+
+TEST_P(OpCase, BackendsAgreeWithTheHost) {
   if (Excepted(Mode::kHost)) return;
   const Graph graph = GraphOf(c(), true);
   const Tensors feeds = Feeds(graph, true);
   auto host = Interpret(graph, feeds);
   if (!host.ok()) return;  // it has no host evaluation
-  ASSERT_VALUE(const Tensors torch, RunOn(BackendNamed("torch"), graph, feeds));
-  for (size_t o = 0; o < host->size(); ++o) EXPECT_TRUE(Near(torch.at(StrCat("y", o)), (*host)[o], 1e-12)) << "output " << o;
+  for (std::string_view backend : kBackends) {
+    ASSERT_VALUE(const Tensors got, RunOn(BackendNamed(backend), graph, feeds));
+    for (size_t o = 0; o < host->size(); ++o) {
+      EXPECT_TRUE(Near(got.at(StrCat("y", o)), (*host)[o], 1e-12)) << backend << " output " << o;
+    }
+  }
 }
 
 TEST_P(OpCase, CpuAgreesWithTorch) {
@@ -85,6 +91,15 @@ TEST_P(OpCase, CpuGradientAgreesWithTorch) {
   ASSERT_VALUE(const Tensors torch, RunOn(BackendNamed("torch"), graph, feeds));
   ASSERT_VALUE(const Tensors cpu, RunOn(BackendNamed("cpu"), graph, feeds));
   ExpectNear(cpu, torch, c().f32);
+}
+
+TEST_P(OpCase, CpuAgreesWithTorchInFloat64) {
+  if (Excepted(Mode::kCpuForward) || Excepted(Mode::kCpuGradient)) return;
+  const Graph graph = HasGradient() ? Joint(true) : GraphOf(c(), true);
+  const Tensors feeds = Feeds(graph, true);
+  ASSERT_VALUE(const Tensors torch, RunOn(BackendNamed("torch"), graph, feeds));
+  ASSERT_VALUE(const Tensors cpu, RunOn(BackendNamed("cpu"), graph, feeds));
+  ExpectNear(cpu, torch, 1e-11);
 }
 
 // The same with float64 as reference: both backends' float32 against what it should be.
@@ -108,32 +123,38 @@ double Loss(const Tensors& outputs, const Tensors& feeds, const std::vector<int>
   return loss;
 }
 
+// Central differences of the loss against one input's gradient, at up to 40 elements.
+void ExpectSlopes(const Case& c, const std::string& name, const HostTensor& gradient, const Tensors& feeds, Runner& runner) {
+  double scale = 1e-3;
+  for (int64_t i = 0; i < gradient.size(); ++i) scale = std::max(scale, std::fabs(gradient.At(i)));
+  const int64_t stride = std::max<int64_t>(1, gradient.size() / 40);
+  for (int64_t i = 0; i < gradient.size(); i += stride) {
+    double loss[2];
+    constexpr double kStep = 1e-5;
+    for (int side : {0, 1}) {
+      HostTensor moved = feeds.at(name).Clone();
+      moved.Set(i, moved.At(i) + (side == 0 ? -kStep : kStep));
+      ASSERT_TRUE(runner.Set(name, moved).ok());
+      ASSERT_VALUE(const Tensors outputs, runner.Run());
+      loss[side] = Loss(outputs, feeds, c.through);
+    }
+    EXPECT_NEAR(gradient.At(i), (loss[1] - loss[0]) / (2 * kStep), c.finite * scale) << name << " element " << i;
+  }
+  ASSERT_TRUE(runner.Set(name, feeds.at(name)).ok());
+}
+
 TEST_P(OpCase, GradientAgreesWithFiniteDifferences) {
   if (!HasGradient() || Excepted(Mode::kFinite)) return;
   const Graph joint = Joint(true), forward = GraphOf(c(), true);
   const Tensors feeds = Feeds(joint, true);
-  ASSERT_VALUE(const Tensors exact, RunOn(BackendNamed("torch"), joint, feeds));
-  ASSERT_VALUE(auto runner, Runner::Make(BackendNamed("torch"), forward));
-  for (const auto& [name, value] : feeds) ASSERT_TRUE(runner->Set(name, value).ok());
-  for (size_t input : DifferentiableInputs(c())) {
-    const std::string name = StrCat("x", input);
-    const HostTensor& gradient = exact.at(StrCat("dx", input));
-    double scale = 1e-3;
-    for (int64_t i = 0; i < gradient.size(); ++i) scale = std::max(scale, std::fabs(gradient.At(i)));
-    const int64_t stride = std::max<int64_t>(1, gradient.size() / 40);
-    for (int64_t i = 0; i < gradient.size(); i += stride) {
-      double loss[2];
-      constexpr double kStep = 1e-5;
-      for (int side : {0, 1}) {
-        HostTensor moved = feeds.at(name).Clone();
-        moved.Set(i, moved.At(i) + (side == 0 ? -kStep : kStep));
-        ASSERT_TRUE(runner->Set(name, moved).ok());
-        ASSERT_VALUE(const Tensors outputs, runner->Run());
-        loss[side] = Loss(outputs, feeds, c().through);
-      }
-      EXPECT_NEAR(gradient.At(i), (loss[1] - loss[0]) / (2 * kStep), c().finite * scale) << name << " element " << i;
+  for (std::string_view backend : kBackends) {
+    SCOPED_TRACE(std::string(backend));
+    ASSERT_VALUE(const Tensors exact, RunOn(BackendNamed(backend), joint, feeds));
+    ASSERT_VALUE(auto runner, Runner::Make(BackendNamed(backend), forward));
+    for (const auto& [name, value] : feeds) ASSERT_TRUE(runner->Set(name, value).ok());
+    for (size_t input : DifferentiableInputs(c())) {
+      ExpectSlopes(c(), StrCat("x", input), exact.at(StrCat("dx", input)), feeds, *runner);
     }
-    ASSERT_TRUE(runner->Set(name, feeds.at(name)).ok());
   }
 }
 

@@ -58,8 +58,10 @@ TEST(Coverage, EveryGradientIsTested) {
 TEST(Coverage, EveryBackendRunsEveryCaseOrItsDecomposition) {
   for (std::string_view name : {"torch", "cpu"}) {
     for (const Case& c : AllCases()) {
-      auto legal = BackendNamed(name).Legalize(GraphOf(c, false));
-      EXPECT_TRUE(legal.ok()) << name << " " << c.name << ": " << legal.status();
+      for (bool wide : {false, true}) {
+        auto legal = BackendNamed(name).Legalize(GraphOf(c, wide));
+        EXPECT_TRUE(legal.ok()) << name << " " << c.name << (wide ? " in float64: " : ": ") << legal.status();
+      }
     }
   }
 }

@@ -20,7 +20,9 @@ const Entry* Find(std::span<const Entry> table, std::string_view name) {
   return nullptr;
 }
 
-std::array<float, 2> Params(const Node& node) {
+}  // namespace
+
+std::array<double, 2> NumbersOf(const Node& node) {
   struct Names {
     std::string_view op, first, second;
   };
@@ -30,13 +32,15 @@ std::array<float, 2> Params(const Node& node) {
   };
   for (const Names& names : kNames) {
     if (node.op != names.op) continue;
-    return {static_cast<float>(node.attrs.Float(names.first)), static_cast<float>(node.attrs.Float(names.second))};
+    return {node.attrs.Float(names.first), node.attrs.Float(names.second)};
   }
   if (node.op == "IsInf") {
-    return {static_cast<float>(node.attrs.Int("detect_negative")), static_cast<float>(node.attrs.Int("detect_positive"))};
+    return {static_cast<double>(node.attrs.Int("detect_negative")), static_cast<double>(node.attrs.Int("detect_positive"))};
   }
   return {};
 }
+
+namespace {
 
 // A power by a known exponent may be a product or a root, as exact and far cheaper.
 std::string PowName(const Graph& graph, const Node& node) {
@@ -105,7 +109,8 @@ EntryName EntryOf(const Graph& graph, const Node& node) {
   if (node.op == "Gelu" || node.op == "GeluGrad") return {StrCat(node.op, "/", node.attrs.String("approximate", "none"))};
   if (node.op == "Mod") return {StrCat("Mod/", node.attrs.Int("fmod"))};
   if (node.op == "Cast") return {StrCat("Cast/", NameOf(graph.type(node.inputs[0]).dtype), "-", node.attrs.String("to"))};
-  return {node.op, Params(node)};
+  const std::array<double, 2> numbers = NumbersOf(node);
+  return {node.op, {static_cast<float>(numbers[0]), static_cast<float>(numbers[1])}};
 }
 
 int64_t CostOf(std::string_view entry) {

@@ -49,6 +49,9 @@ struct EntryName {
 };
 EntryName EntryOf(const Graph& graph, const Node& node);
 
+// The numbers that a node's function takes besides x: alpha, bounds …
+std::array<double, 2> NumbersOf(const Node& node);
+
 // How many additions an element of this entry is worth, to judge how many threads it takes.
 int64_t CostOf(std::string_view entry);
 

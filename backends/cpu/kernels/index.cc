@@ -33,23 +33,23 @@ absl::StatusOr<Kernel> GatherKernel(const KernelContext& c) {
 }
 
 // Every thread adds to columns of its own, in the order of the indices.
-template <typename I>
+template <typename I, typename T>
 absl::StatusOr<Kernel> GatherGradKernel(const KernelContext& c) {
   const AxisView x = ViewAround(c.out().shape, c.attrs().Int("axis"));
   const int64_t count = c.in(1).elements();
   return Kernel{.run = [=](const Args& args) {
-    const float* dy = args.in();
-    float* dx = args.out();
+    const T* dy = args.in<T>();
+    T* dx = args.out<T>();
     const I* index = args.in<I>(1);
     Parallel(x.outer * x.inner, x.n + count, [&](int64_t begin, int64_t end) {
       while (begin < end) {
         const int64_t block = begin / x.inner, column = begin % x.inner;
         const int64_t width = std::min(x.inner - column, end - begin);
-        float* to = dx + block * x.n * x.inner + column;
-        const float* from = dy + block * count * x.inner + column;
-        for (int64_t i = 0; i < x.n; ++i) std::fill_n(to + i * x.inner, width, 0.0f);
+        T* to = dx + block * x.n * x.inner + column;
+        const T* from = dy + block * count * x.inner + column;
+        for (int64_t i = 0; i < x.n; ++i) std::fill_n(to + i * x.inner, width, T(0));
         for (int64_t i = 0; i < count; ++i) {
-          float* row = to + Clamped(static_cast<int64_t>(index[i]), x.n) * x.inner;
+          T* row = to + Clamped(static_cast<int64_t>(index[i]), x.n) * x.inner;
           for (int64_t k = 0; k < width; ++k) row[k] += from[i * x.inner + k];
         }
         begin += width;
@@ -91,15 +91,15 @@ absl::StatusOr<Kernel> GatherElementsKernel(const KernelContext& c) {
   });
 }
 
-template <typename I>
+template <typename I, typename T>
 absl::StatusOr<Kernel> GatherElementsGradKernel(const KernelContext& c) {
   const int64_t axis = c.attrs().Int("axis"), size = c.out().elements();
   const Loop loop = ElementsLoop(c.in(1).shape, c.out().shape, axis);
   const int64_t n = c.out().shape[axis], step = Strides(c.out().shape)[axis];
   return Kernel{.run = [=](const Args& args) {
-    std::fill_n(args.out(), size, 0.0f);
+    std::fill_n(args.out<T>(), size, T(0));
     ForElements(loop, 0, loop.size(), args.in<I>(1), n, step,
-                [&](int64_t y, int64_t x) { args.out()[x] += args.in()[y]; });
+                [&](int64_t y, int64_t x) { args.out<T>()[x] += args.in<T>()[y]; });
   }};
 }
 
@@ -111,13 +111,17 @@ absl::StatusOr<Kernel> PrepareGather(const KernelContext& c) {
   return ForIndex(c, [&]<typename I>(I) { return GatherKernel<I>(c); });
 }
 absl::StatusOr<Kernel> PrepareGatherGrad(const KernelContext& c) {
-  return ForIndex(c, [&]<typename I>(I) { return GatherGradKernel<I>(c); });
+  return ForIndex(c, [&]<typename I>(I) {
+    return ForReal(c.out().dtype, [&]<typename T>(T) { return GatherGradKernel<I, T>(c); });
+  });
 }
 absl::StatusOr<Kernel> PrepareGatherElements(const KernelContext& c) {
   return ForIndex(c, [&]<typename I>(I) { return GatherElementsKernel<I>(c); });
 }
 absl::StatusOr<Kernel> PrepareGatherElementsGrad(const KernelContext& c) {
-  return ForIndex(c, [&]<typename I>(I) { return GatherElementsGradKernel<I>(c); });
+  return ForIndex(c, [&]<typename I>(I) {
+    return ForReal(c.out().dtype, [&]<typename T>(T) { return GatherElementsGradKernel<I, T>(c); });
+  });
 }
 
 // The index of the extreme element; a NaN is more extreme than any number.
@@ -149,14 +153,14 @@ absl::StatusOr<Kernel> PrepareArg(const KernelContext& c) {
 }  // namespace
 
 std::span<const KernelRow> IndexKernels() {
-  constexpr TypeSet kGradient = kFloat | Only(DType::kInt32) | Only(DType::kInt64);
+  constexpr TypeSet kGradient = kReals | Only(DType::kInt32) | Only(DType::kInt64);
   static constexpr KernelRow kRows[] = {
       {"Gather", PrepareGather, kAnyType},
       {"GatherGrad", PrepareGatherGrad, kGradient},
       {"GatherElements", PrepareGatherElements, kAnyType},
       {"GatherElementsGrad", PrepareGatherElementsGrad, kGradient},
-      {"ArgMax", PrepareArg<true>, kFloat | kInts},
-      {"ArgMin", PrepareArg<false>, kFloat | kInts},
+      {"ArgMax", PrepareArg<true>, kReals | kInts},
+      {"ArgMin", PrepareArg<false>, kReals | kInts},
   };
   return kRows;
 }

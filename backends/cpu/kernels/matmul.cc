@@ -131,9 +131,27 @@ absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
   }, .workspace = reorder.scratchpad_desc().get_size()};
 }
 
-// Products of integers are rare and small.
+// Products that oneDNN does not know: of integers, which wrap around, and of float64. A row of the result at a time.
 template <typename T>
-Kernel IntegerProduct(const Product& p) {
+void PlainRow(const Product& p, const T* a, int64_t a_step, const T* b, int64_t b_row, int64_t b_column, T* y) {
+  using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
+  std::fill_n(y, p.n, T(0));
+  if (b_column == 1) {
+    for (int64_t k = 0; k < p.k; ++k) {
+      const auto x = static_cast<Wide>(a[k * a_step]);
+      for (int64_t j = 0; j < p.n; ++j) y[j] = static_cast<T>(Wide(y[j]) + x * Wide(b[k * b_row + j]));
+    }
+    return;
+  }
+  for (int64_t j = 0; j < p.n; ++j) {
+    Wide sum = 0;
+    for (int64_t k = 0; k < p.k; ++k) sum += Wide(a[k * a_step]) * Wide(b[k * b_row + j * b_column]);
+    y[j] = static_cast<T>(sum);
+  }
+}
+
+template <typename T>
+Kernel PlainLoops(const Product& p) {
   Shape batch(p.y.begin(), p.y.end() - 2);
   const auto batch_strides = [&](const Shape& extents, const Shape& strides) {
     Shape s(strides.begin(), strides.end() - 2);
@@ -145,22 +163,21 @@ Kernel IntegerProduct(const Product& p) {
   const size_t r = p.y.size();
   const int64_t a_row = p.a_strides[r - 2], a_column = p.a_strides[r - 1], b_row = p.b_strides[r - 2], b_column = p.b_strides[r - 1];
   return {.run = [=](const Args& args) {
-    ForRows(loop, 0, loop.size(), [&](const OperandOffsets& at, int64_t count) {
-      for (int64_t i = 0; i < count * p.m * p.n; ++i) {
-        const int64_t q = i / (p.m * p.n), row = i / p.n % p.m, column = i % p.n;
-        const T* a = args.in<T>(0) + at[1] + q * loop.InnerStride(1) + row * a_row;
-        const T* b = args.in<T>(1) + at[2] + q * loop.InnerStride(2) + column * b_column;
-        uint64_t sum = 0;
-        for (int64_t k = 0; k < p.k; ++k) sum += uint64_t(a[k * a_column]) * uint64_t(b[k * b_row]);
-        args.out<T>()[at[0] + q * loop.InnerStride(0) + row * p.n + column] = static_cast<T>(sum);
+    Parallel(loop.size() * p.m, p.n * p.k, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        ForRows(loop, i / p.m, i / p.m + 1, [&](const OperandOffsets& at, int64_t) {
+          const int64_t row = i % p.m;
+          PlainRow(p, args.in<T>(0) + at[1] + row * a_row, a_column, args.in<T>(1) + at[2], b_row, b_column,
+                   args.out<T>() + at[0] + row * p.n);
+        });
       }
     });
   }};
 }
 
-absl::StatusOr<Kernel> PrepareIntegerMatMul(const KernelContext& c) {
+absl::StatusOr<Kernel> PreparePlainMatMul(const KernelContext& c) {
   const Product p = ProductOfNode(c);
-  return ForInteger(c.out().dtype, [&]<typename T>(T) { return IntegerProduct<T>(p); });
+  return ForNumber(c.out().dtype, [&]<typename T>(T) { return PlainLoops<T>(p); });
 }
 
 }  // namespace
@@ -175,7 +192,7 @@ std::optional<dnnl::memory::desc> PackedLayout(int64_t m, int64_t k, int64_t n) 
 std::span<const KernelRow> MatmulKernels() {
   constexpr TypeSet kPacked = kFloat | Only(DType::kUInt8);
   static constexpr KernelRow kRows[] = {{"MatMul", PrepareMatMul},
-                                        {"MatMul", PrepareIntegerMatMul, kInts},
+                                        {"MatMul", PreparePlainMatMul, kInts | kDouble},
                                         {"cpu.MatMul", PrepareFusedMatMul, kPacked},
                                         {"cpu.PackWeight", PreparePackWeight, kPacked}};
   return kRows;

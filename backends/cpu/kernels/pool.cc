@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/parallel.h"
 #include "frontend/base/status.h"
 
@@ -114,20 +116,22 @@ struct PoolLeaf {
 namespace onnxtrain::cpu {
 namespace {
 
+template <typename T>
 struct Max {
-  float value = -std::numeric_limits<float>::infinity();
+  T value = -std::numeric_limits<T>::infinity();
   int32_t where = -1;
 
   // Without branches: which element is larger cannot be predicted. A NaN wins.
-  void See(float x, int32_t at) {
+  void See(T x, int32_t at) {
     const bool more = (x > value) | (where < 0) | ((x != x) & (value == value));
     value = more ? x : value;
     where = more ? at : where;
   }
 };
 
-Max MaxOfWindow(const Geometry& g, const float* x, const Window& w) {
-  Max max;
+template <typename T>
+Max<T> MaxOfWindow(const Geometry& g, const T* x, const Window& w) {
+  Max<T> max;
   ForElements(g, w, [&](int64_t at) { max.See(x[at], static_cast<int32_t>(at)); });
   return max;
 }
@@ -162,24 +166,27 @@ Whole WholeWindows(const Axis& w) {
   return whole;
 }
 
-absl::StatusOr<Kernel> PrepareMaxPool(const KernelContext& c) {
+template <typename T>
+absl::StatusOr<Kernel> MaxPoolKernel(const KernelContext& c) {
   const Geometry g = GeometryOf(c, c.in().shape, c.out().shape);
   if (g.input() > std::numeric_limits<int32_t>::max()) return Invalid("planes of more than 2^31 elements");
   const int64_t step = c.attrs().Ints("strides").back(), row = c.out().shape.back();
-  const bool by_rows = step <= 2;
+  const bool by_rows = step <= 2 && std::is_same_v<T, float>;
   const Whole whole = by_rows ? WholeWindows(g.axes[2]) : Whole{};
   const TapFunction tap = by_rows ? ONNXTRAIN_PICK(kPool).tap[step - 1] : nullptr;
   return Kernel{.run = [=](const Args& args) {
     ForRows(g, [&](int64_t plane, int64_t first, const Span& d, const Span& h) {
-      const float* x = args.in() + plane * g.input();
-      float* y = args.out(0) + plane * g.output() + first;
+      const T* x = args.in<T>() + plane * g.input();
+      T* y = args.out<T>(0) + plane * g.output() + first;
       int64_t* index = args.out<int64_t>(1) + plane * g.output() + first;
-      for (int64_t o = whole.first; o < whole.last; o += kRow) {
-        MaxOfRow(g, tap, x, d, h, o, std::min(kRow, whole.last - o), y + o, index + o);
+      if constexpr (std::is_same_v<T, float>) {
+        for (int64_t o = whole.first; o < whole.last; o += kRow) {
+          MaxOfRow(g, tap, x, d, h, o, std::min(kRow, whole.last - o), y + o, index + o);
+        }
       }
       for (int64_t o = 0; o < row; ++o) {
         if (o >= whole.first && o < whole.last) continue;
-        const Max max = MaxOfWindow(g, x, {d, h, g.axes[2].windows[o]});
+        const Max<T> max = MaxOfWindow(g, x, {d, h, g.axes[2].windows[o]});
         y[o] = max.value;
         index[o] = max.where;
       }
@@ -187,63 +194,80 @@ absl::StatusOr<Kernel> PrepareMaxPool(const KernelContext& c) {
   }};
 }
 
-absl::StatusOr<Kernel> PrepareMaxPoolGrad(const KernelContext& c) {
+template <typename T>
+absl::StatusOr<Kernel> MaxPoolGradKernel(const KernelContext& c) {
   const Shape& dx = c.out().shape;
   const int64_t planes = dx[0] * dx[1];
   const int64_t inputs = planes == 0 ? 0 : c.out().elements() / planes, outputs = planes == 0 ? 0 : c.in().elements() / planes;
   return Kernel{.run = [=](const Args& args) {
     Parallel(planes, inputs + 2 * outputs, [&](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane) {
-        float* to = args.out() + plane * inputs;
-        std::fill_n(to, inputs, 0.0f);
+        T* to = args.out<T>() + plane * inputs;
+        std::fill_n(to, inputs, T(0));
         for (int64_t o = plane * outputs; o < (plane + 1) * outputs; ++o) {
           const int64_t at = std::clamp<int64_t>(args.in<int64_t>(1)[o], 0, inputs - 1);
-          to[at] += args.in()[o];
+          to[at] += args.in<T>()[o];
         }
       }
     });
   }};
 }
 
-float Divisor(const Geometry& g, bool whole, const Window& w) {
-  return static_cast<float>(whole ? g.window() : w.size());
+template <typename T>
+T Divisor(const Geometry& g, bool whole, const Window& w) {
+  return static_cast<T>(whole ? g.window() : w.size());
 }
 
-absl::StatusOr<Kernel> PrepareAveragePool(const KernelContext& c) {
+template <typename T>
+absl::StatusOr<Kernel> AveragePoolKernel(const KernelContext& c) {
   const Geometry g = GeometryOf(c, c.in().shape, c.out().shape);
   const bool whole = c.attrs().Int("count_include_pad") != 0;
   return Kernel{.run = [=](const Args& args) {
     ForOutputs(g, [&](int64_t plane, int64_t o, const Window& window) {
-      const float* x = args.in() + plane * g.input();
-      float sum = 0;
+      const T* x = args.in<T>() + plane * g.input();
+      T sum = 0;
       ForElements(g, window, [&](int64_t at) { sum += x[at]; });
-      args.out()[plane * g.output() + o] = sum / Divisor(g, whole, window);
+      args.out<T>()[plane * g.output() + o] = sum / Divisor<T>(g, whole, window);
     });
   }};
 }
 
-absl::StatusOr<Kernel> PrepareAveragePoolGrad(const KernelContext& c) {
+template <typename T>
+absl::StatusOr<Kernel> AveragePoolGradKernel(const KernelContext& c) {
   const Geometry g = GeometryOf(c, c.out().shape, c.in().shape);
   const bool whole = c.attrs().Int("count_include_pad") != 0;
   return Kernel{.run = [=](const Args& args) {
     ForOutputs(g, [&](int64_t plane, int64_t o, const Window& window) {
-      float* dx = args.out() + plane * g.input();
-      if (o == 0) std::fill_n(dx, g.input(), 0.0f);
-      const float share = args.in()[plane * g.output() + o] / Divisor(g, whole, window);
+      T* dx = args.out<T>() + plane * g.input();
+      if (o == 0) std::fill_n(dx, g.input(), T(0));
+      const T share = args.in<T>()[plane * g.output() + o] / Divisor<T>(g, whole, window);
       ForElements(g, window, [&](int64_t at) { dx[at] += share; });
     });
   }};
 }
 
+absl::StatusOr<Kernel> PrepareMaxPool(const KernelContext& c) {
+  return ForReal(c.in().dtype, [&]<typename T>(T) { return MaxPoolKernel<T>(c); });
+}
+absl::StatusOr<Kernel> PrepareMaxPoolGrad(const KernelContext& c) {
+  return ForReal(c.in().dtype, [&]<typename T>(T) { return MaxPoolGradKernel<T>(c); });
+}
+absl::StatusOr<Kernel> PrepareAveragePool(const KernelContext& c) {
+  return ForReal(c.in().dtype, [&]<typename T>(T) { return AveragePoolKernel<T>(c); });
+}
+absl::StatusOr<Kernel> PrepareAveragePoolGrad(const KernelContext& c) {
+  return ForReal(c.in().dtype, [&]<typename T>(T) { return AveragePoolGradKernel<T>(c); });
+}
+
 }  // namespace
 
 std::span<const KernelRow> PoolKernels() {
-  constexpr TypeSet kIndexed = kFloat | Only(DType::kInt64);
+  constexpr TypeSet kIndexed = kReals | Only(DType::kInt64);
   static constexpr KernelRow kRows[] = {
       {"MaxPool", PrepareMaxPool, kIndexed},
       {"MaxPoolGrad", PrepareMaxPoolGrad, kIndexed},
-      {"AveragePool", PrepareAveragePool},
-      {"AveragePoolGrad", PrepareAveragePoolGrad},
+      {"AveragePool", PrepareAveragePool, kReals},
+      {"AveragePoolGrad", PrepareAveragePoolGrad, kReals},
   };
   return kRows;
 }

@@ -3,6 +3,7 @@
 
 #include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/parallel.h"
 #include "frontend/ops/philox.h"
 
@@ -53,40 +54,63 @@ absl::StatusOr<Kernel> PrepareDropout(const KernelContext& c) {
   }};
 }
 
-absl::StatusOr<Kernel> PrepareUniform(const KernelContext& c) {
+absl::StatusOr<Kernel> PrepareDoubleDropout(const KernelContext& c) {
   const int64_t n = c.out().elements(), stream = c.attrs().Int("stream");
-  const double low = c.attrs().Float("low"), high = c.attrs().Float("high");
+  const double ratio = c.attrs().Float("ratio"), keep = 1 - ratio;
   return Kernel{.run = [=](const Args& args) {
-    ForWords(args.in<uint32_t>(0), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
-      float* y = args.out() + first;
-      for (int64_t i = 0; i < count; ++i) y[i] = static_cast<float>(low + (high - low) * UniformOf(words[i]));
+    ForWords(args.in<uint32_t>(1), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        const bool kept = UniformOf(words[i]) >= static_cast<float>(ratio);
+        args.out<double>()[first + i] = (kept ? 1.0 : 0.0) * args.in<double>()[first + i] / keep;
+      }
     });
   }};
 }
 
-absl::StatusOr<Kernel> PrepareNormal(const KernelContext& c) {
+template <typename T>
+Kernel UniformKernel(const KernelContext& c) {
+  const int64_t n = c.out().elements(), stream = c.attrs().Int("stream");
+  const double low = c.attrs().Float("low"), high = c.attrs().Float("high");
+  return {.run = [=](const Args& args) {
+    ForWords(args.in<uint32_t>(0), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
+      T* y = args.out<T>() + first;
+      for (int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(low + (high - low) * UniformOf(words[i]));
+    });
+  }};
+}
+
+template <typename T>
+Kernel NormalKernel(const KernelContext& c) {
   const int64_t n = c.out().elements(), stream = c.attrs().Int("stream");
   const double mean = c.attrs().Float("mean"), scale = c.attrs().Float("scale");
-  return Kernel{.run = [=](const Args& args) {
+  return {.run = [=](const Args& args) {
     ForWords(args.in<uint32_t>(0), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
       for (int64_t i = 0; i < count; i += 2) {
         const auto normals = NormalsOf(words[i], words[i + 1]);
         for (int64_t k = i; k < std::min(i + 2, count); ++k) {
-          args.out()[first + k] = static_cast<float>(mean + scale * normals[k - i]);
+          args.out<T>()[first + k] = static_cast<T>(mean + scale * normals[k - i]);
         }
       }
     });
   }};
 }
 
+absl::StatusOr<Kernel> PrepareUniform(const KernelContext& c) {
+  return ForReal(c.out().dtype, [&]<typename T>(T) { return UniformKernel<T>(c); });
+}
+absl::StatusOr<Kernel> PrepareNormal(const KernelContext& c) {
+  return ForReal(c.out().dtype, [&]<typename T>(T) { return NormalKernel<T>(c); });
+}
+
 }  // namespace
 
 std::span<const KernelRow> RandomKernels() {
-  constexpr TypeSet kTypes = kFloat | Only(DType::kUInt32);
+  constexpr TypeSet kKey = Only(DType::kUInt32);
   static constexpr KernelRow kRows[] = {
-      {"Dropout", PrepareDropout, kTypes},
-      {"RandomUniform", PrepareUniform, kTypes},
-      {"RandomNormal", PrepareNormal, kTypes},
+      {"Dropout", PrepareDropout, kFloat | kKey},
+      {"Dropout", PrepareDoubleDropout, kDouble | kKey},
+      {"RandomUniform", PrepareUniform, kReals | kKey},
+      {"RandomNormal", PrepareNormal, kReals | kKey},
   };
   return kRows;
 }

@@ -148,7 +148,7 @@ void ReduceColumns(const ReducePlan& p, const Folds& f, const Args& args) {
 const Folds& FoldsOf(const KernelContext& c) {
   const FoldTable* table = &ONNXTRAIN_PICK(kFolds<float>);
   if (c.in().dtype != DType::kFloat32) {
-    table = ForInteger(c.in().dtype, []<typename T>(T) { return &base::kFolds<T>; });
+    table = ForNumber(c.in().dtype, []<typename T>(T) { return &base::kFolds<T>; });
   }
   if (c.node.op == "ReduceMax") return table->max;
   if (c.node.op == "ReduceMin") return table->min;
@@ -195,9 +195,9 @@ absl::StatusOr<Kernel> PrepareCumSum(const KernelContext& c) {
 
 std::span<const KernelRow> ReduceKernels() {
   static constexpr KernelRow kRows[] = {
-      {"ReduceSum", PrepareReduce, kFloat | kInts},  {"ReduceMean", PrepareReduce, kFloat},
-      {"ReduceMax", PrepareReduce, kFloat | kInts},  {"ReduceMin", PrepareReduce, kFloat | kInts},
-      {"ReduceProd", PrepareReduce, kFloat | kInts}, {"CumSum", PrepareCumSum, kFloat | kInts},
+      {"ReduceSum", PrepareReduce, kReals | kInts},  {"ReduceMean", PrepareReduce, kReals},
+      {"ReduceMax", PrepareReduce, kReals | kInts},  {"ReduceMin", PrepareReduce, kReals | kInts},
+      {"ReduceProd", PrepareReduce, kReals | kInts}, {"CumSum", PrepareCumSum, kReals | kInts},
       {"cpu.ReduceSumSquares", PrepareReduce},
   };
   return kRows;

@@ -23,10 +23,16 @@ auto ForInteger(DType dtype, F&& f) {
   }
 }
 
-// The same with float32.
+// float32 or float64.
+template <typename F>
+auto ForReal(DType dtype, F&& f) {
+  return dtype == DType::kFloat64 ? f(double()) : f(float());
+}
+
+// Integers, float32 and float64.
 template <typename F>
 auto ForNumber(DType dtype, F&& f) {
-  return dtype == DType::kFloat32 ? f(float()) : ForInteger(dtype, f);
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64 ? ForReal(dtype, f) : ForInteger(dtype, f);
 }
 
 // An unsigned type of the element's size: for kernels that only move elements.
