@@ -42,6 +42,8 @@ struct MemoryUse {
 struct CompileOptions {
   // Every value keeps a place of its own and can be fetched with Program::Fetch: for compare and tests.
   bool keep_values = false;
+  // The time of every node is summed up: for profiles. A device then finishes each node before the next one starts.
+  bool time_nodes = false;
 };
 
 class Program {
@@ -62,6 +64,9 @@ class Program {
 
   // Starts a run. On a CPU it is finished on return; on a device it is queued. Not thread-safe.
   virtual absl::Status Run() = 0;
+
+  // Seconds spent in each node over all runs, by node index of graph(). Empty without time_nodes.
+  virtual std::span<const double> NodeSeconds() const = 0;
 
   // The value after the last run. Only with keep_values.
   virtual absl::StatusOr<HostTensor> Fetch(ValueId value) const = 0;

@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
   ASSIGN_OR_RETURN(legal, HoistDerived(legal, state));
   auto compiled = std::make_unique<CompiledProgram>();
-  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, {}));
+  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, options_));
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
   compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -109,7 +109,7 @@ absl::StatusOr<Graph> Programs::HoistDerived(const Graph& legal, const Bindings&
   for (const std::string& name : memory->names()) derived_[name] = memory->At(name);
   derived_memory_.push_back(std::move(memory));
   auto compiled = std::make_unique<CompiledProgram>();
-  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(Dce(fresh, {.drop_unused_weights = true}), {}));
+  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(Dce(fresh, {.drop_unused_weights = true}), options_));
   RETURN_IF_ERROR(Bind(*compiled, derived_, state));
   all_.push_back(compiled.get());
   for (const GraphOutput& output : fresh.outputs()) derived_by_[output.name] = derive_.size();
@@ -121,9 +121,17 @@ absl::Status Programs::Run(CompiledProgram& program) {
   for (size_t i : program.derived_by) {
     if (derive_[i].version == weights_version_) continue;
     RETURN_IF_ERROR(derive_[i].compiled->program->Run());
+    ++derive_[i].compiled->runs;
     derive_[i].version = weights_version_;
   }
+  ++program.runs;
   return program.program->Run();
+}
+
+std::vector<const CompiledProgram*> Programs::derive_programs() const {
+  std::vector<const CompiledProgram*> programs;
+  for (const DeriveProgram& derive : derive_) programs.push_back(derive.compiled.get());
+  return programs;
 }
 
 size_t Programs::bytes() const {

@@ -15,6 +15,7 @@ namespace onnxtrain {
 
 struct CompiledProgram {
   std::unique_ptr<Program> program;
+  int64_t runs = 0;
   std::vector<size_t> derived_by;         // the derive programs whose values it reads
   std::map<std::string, Region> feeds;    // by feed name
   std::map<std::string, Region> outputs;  // outputs that nobody else holds, by name
@@ -25,7 +26,8 @@ using Bindings = std::map<std::string, Region>;
 
 class Programs {
  public:
-  explicit Programs(Backend* backend) : backend_(*backend) {}
+  // `time_nodes`: as in CompileOptions.
+  Programs(Backend* backend, bool time_nodes) : backend_(*backend), options_{.time_nodes = time_nodes} {}
 
   // Legalizes, hoists what depends on weights alone, compiles and binds. Inputs that are no feeds and outputs are looked
   // up in `overrides` and then in `state`; feeds, and outputs found in neither, get memory of the program's own.
@@ -37,7 +39,7 @@ class Programs {
   void WeightsChanged() { ++weights_version_; }
 
   size_t bytes() const;              // activation arena, feeds, outputs and derived values
-  size_t arena_bytes() const { return arena_size_; }
+  std::vector<const CompiledProgram*> derive_programs() const;
   double compile_seconds() const { return compile_seconds_; }
 
  private:
@@ -49,6 +51,7 @@ class Programs {
   absl::Status BindOutputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
 
   Backend& backend_;
+  const CompileOptions options_;
   std::unique_ptr<Buffer> arena_;
   size_t arena_size_ = 0;
   std::vector<CompiledProgram*> all_;                        // those that use the arena

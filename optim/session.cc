@@ -18,6 +18,8 @@ namespace {
 
 enum class ProgramKind : uint8_t { kMicroFirst, kMicroNext, kMicroOutputsFirst, kMicroOutputsNext, kStep, kEval, kPredict };
 
+constexpr const char* kProgramNames[] = {"micro_first", "micro_next", "micro_outputs_first", "micro_outputs_next", "step", "eval", "predict"};
+
 bool IsTraining(ProgramKind kind) { return kind <= ProgramKind::kStep; }
 bool IsFirst(ProgramKind kind) { return kind == ProgramKind::kMicroFirst || kind == ProgramKind::kMicroOutputsFirst; }
 bool HasOutputs(ProgramKind kind) { return kind == ProgramKind::kMicroOutputsFirst || kind == ProgramKind::kMicroOutputsNext; }
@@ -49,7 +51,7 @@ bool Decays(const OptimizerSpec& spec, const WeightDecision& w) {
 class SessionImpl : public Session {
  public:
   SessionImpl(std::shared_ptr<const OnnxModel> model, Backend* backend, SessionOptions options)
-      : model_(std::move(model)), backend_(*backend), options_(std::move(options)), programs_(backend),
+      : model_(std::move(model)), backend_(*backend), options_(std::move(options)), programs_(backend, options_.time_nodes),
         dtype_(options_.import.float_type) {
     prepare_ = {options_.import, options_.loss, options_.labels, options_.trainable};
   }
@@ -62,6 +64,7 @@ class SessionImpl : public Session {
   int64_t micro_batch() const override { return options_.micro_batch; }
   int64_t steps() const override { return attempted_; }
   int64_t planned_peak_bytes() const override;
+  std::vector<ProgramProfile> Profile() const override;
   double compile_seconds() const override { return programs_.compile_seconds(); }
 
   absl::Status Step(const Window& window) override;
@@ -385,6 +388,19 @@ absl::StatusOr<StepReport> SessionImpl::Report() {
   reported_skips_ = static_cast<int64_t>(skipped);
   for (const char* name : {slot::kSumLoss, slot::kSumWeight, slot::kSumCorrect}) RETURN_IF_ERROR(WriteScalar(name, 0));
   return report;
+}
+
+std::vector<ProgramProfile> SessionImpl::Profile() const {
+  std::vector<ProgramProfile> profiles;
+  for (const auto& [key, compiled] : cache_) {
+    if (compiled == nullptr) continue;  // its compilation failed
+    profiles.push_back({kProgramNames[static_cast<int>(key.first)], key.second, compiled->program.get(), compiled->runs});
+  }
+  if (apply_ != nullptr) profiles.push_back({"apply", 0, apply_->program.get(), apply_->runs});
+  for (const CompiledProgram* derive : programs_.derive_programs()) {
+    profiles.push_back({"derive", 0, derive->program.get(), derive->runs});
+  }
+  return profiles;
 }
 
 absl::StatusOr<Evaluation> SessionImpl::Evaluate(const Window& window) {

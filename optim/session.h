@@ -39,6 +39,7 @@ struct SessionOptions {
   int64_t micro_batch = 32;      // samples per run of the micro programs
   uint64_t seed = 42;
   StepForm step_form = StepForm::kAuto;
+  bool time_nodes = false;       // programs measure the time of every node: for Profile
 };
 
 // One window of samples, all tensors with the same leading extent n. A window longer than micro_batch is accumulated.
@@ -68,6 +69,14 @@ struct GradientResult {
   std::map<std::string, HostTensor> gradients;  // by parameter name
 };
 
+// A program that the session has compiled, and how often it has run.
+struct ProgramProfile {
+  std::string name;         // micro_first, micro_next, step, apply, derive, …
+  int64_t samples = 0;      // 0 for apply and derive
+  const Program* program;   // owned by the session
+  int64_t runs = 0;
+};
+
 class Session {
  public:
   // `backend` must outlive the session. Fails with every unsupported operator named, on an ambiguous loss, on a glob
@@ -82,6 +91,8 @@ class Session {
   virtual int64_t micro_batch() const = 0;           // samples
   virtual int64_t steps() const = 0;                 // updates attempted so far
   virtual int64_t planned_peak_bytes() const = 0;    // arenas, activations, feeds, packed copies of what is compiled
+
+  virtual std::vector<ProgramProfile> Profile() const = 0;  // valid until the next call that compiles
 
   virtual double compile_seconds() const = 0;        // spent on building programs so far
 

@@ -48,6 +48,12 @@ absl::StatusOr<std::vector<Type>> FusedMatMulTypes(const TypeContext& c) {
   return std::vector<Type>{y};
 }
 
+double FusedMatMulFlops(std::span<const Type* const> inputs, std::span<const Type> outputs, const Attrs& attrs) {
+  const Type& a = *inputs[0];
+  const int64_t k = a.shape[a.rank() - (attrs.Int("trans_a") != 0 ? 2 : 1)];
+  return 2.0 * static_cast<double>(outputs[0].elements()) * static_cast<double>(k);
+}
+
 class MatMulFuser {
  public:
   explicit MatMulFuser(const Graph& graph) : graph_(graph), readers_(Readers(graph)) {
@@ -161,7 +167,7 @@ std::vector<OpRow> MatMulRows() {
   const int64_t zero = 0;
   return {{.name = "cpu.MatMul", .inputs = {2, 3},
            .attrs = {{"trans_a", zero}, {"trans_b", zero}, {"packed", zero}, {"n", zero}, {"activation", std::string()}},
-           .infer = FusedMatMulTypes, .precision = Precision::kLow, .recompute = Recompute::kExpensive},
+           .infer = FusedMatMulTypes, .precision = Precision::kLow, .recompute = Recompute::kExpensive, .flops = FusedMatMulFlops},
           {.name = "cpu.PackWeight",
            .attrs = {{"rows", zero, true}, {"k", zero, true}, {"n", zero, true}, {"trans", zero}},
            .infer = PackWeightTypes, .recompute = Recompute::kExpensive, .derive = true}};

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <chrono>
 #include <cstring>
 #include <optional>
 
@@ -36,6 +37,7 @@ class CpuProgram : public Program {
     MakeSteps(kernels);
     inputs_.resize(graph_.inputs().size());
     outputs_.resize(graph_.outputs().size());
+    if (options_.time_nodes) seconds_.resize(nodes);
     return absl::OkStatus();
   }
 
@@ -62,12 +64,15 @@ class CpuProgram : public Program {
     SetThreads();
     size_t at = 0;
     const absl::Status status = Guard([&] {
+      if (options_.time_nodes) return RunTimed(&at);
       for (; at < steps_.size(); ++at) steps_[at].run(steps_[at].args);
     });
     if (!status.ok()) return Annotate(status, NodeTag(graph_.nodes()[steps_[at].node]));
     for (const ResolvedCopy& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
     return absl::OkStatus();
   }
+
+  std::span<const double> NodeSeconds() const override { return seconds_; }
 
   absl::StatusOr<HostTensor> Fetch(ValueId value) const override {
     if (!options_.keep_values) return absl::FailedPreconditionError("the program was not compiled to keep its values");
@@ -91,6 +96,16 @@ class CpuProgram : public Program {
     const std::byte* from;
     size_t bytes;
   };
+
+  void RunTimed(size_t* at) {
+    auto begin = std::chrono::steady_clock::now();
+    for (; *at < steps_.size(); ++*at) {
+      steps_[*at].run(steps_[*at].args);
+      const auto end = std::chrono::steady_clock::now();
+      seconds_[steps_[*at].node] += std::chrono::duration<double>(end - begin).count();
+      begin = end;
+    }
+  }
 
   void SetThreads() const {
     if (threads_ > 0) omp_set_num_threads(threads_);
@@ -187,6 +202,7 @@ class CpuProgram : public Program {
   std::vector<ResolvedCopy> copies_;
   std::vector<std::optional<std::byte*>> inputs_, outputs_;  // by graph input and output; empty: not bound
   std::optional<std::byte*> arena_;
+  std::vector<double> seconds_;                              // by node, summed over runs; empty unless timed
   bool resolved_ = false;
 };
 

@@ -1,6 +1,7 @@
 #include "backends/torch/program.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include <ATen/core/Tensor.h>
@@ -52,6 +53,7 @@ class TorchProgram : public Program {
   absl::Status BindOutput(std::string_view name, BufferView view) override;
   absl::Status BindArena(BufferView view) override;
   absl::Status Run() override;
+  std::span<const double> NodeSeconds() const override { return seconds_; }
   absl::StatusOr<HostTensor> Fetch(ValueId value) const override;
 
  private:
@@ -66,6 +68,7 @@ class TorchProgram : public Program {
   aten::Run PrepareNode(const Node& node) const;
   absl::Status BindZeros(std::vector<std::unique_ptr<Buffer>>* buffers);
   void Unbind();
+  void RunTimed(const Step& step);
 
   const Graph graph_;
   const at::Device device_;
@@ -77,6 +80,7 @@ class TorchProgram : public Program {
   std::vector<int32_t> input_of_;     // by value id: index of the graph input, or -1
   std::vector<Binding> inputs_, outputs_;
   Binding arena_;
+  std::vector<double> seconds_;       // by node, summed over runs; empty unless timed
   std::vector<at::Tensor> views_;     // by value id; undefined where the value has no place
   bool stale_ = true, never_prepared_ = true;
 };
@@ -90,6 +94,7 @@ TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at
   inputs_.resize(graph_.inputs().size());
   outputs_.resize(graph_.outputs().size());
   views_.resize(graph_.values().size());
+  if (options.time_nodes) seconds_.resize(graph_.nodes().size());
   for (int32_t n : plan_.order) steps_.push_back({.where = NodeTag(graph_.nodes()[n]), .node = n});
   for (const Copy& copy : plan_.copies) steps_.push_back({.where = "[outputs] ", .copy = copy});
 }
@@ -234,10 +239,19 @@ absl::Status TorchProgram::Run() {
   absl::Status status = Guarded("", [&] {
     for (const Step& step : steps_) {
       at = &step;
-      if (step.run) step.run();
+      if (!step.run) continue;
+      seconds_.empty() || step.node < 0 ? step.run() : RunTimed(step);
     }
   });
   return status.ok() ? status : Annotate(status, at->where);
+}
+
+void TorchProgram::RunTimed(const Step& step) {
+  SynchronizeDevice(device_);
+  const auto begin = std::chrono::steady_clock::now();
+  step.run();
+  SynchronizeDevice(device_);
+  seconds_[step.node] += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 absl::StatusOr<HostTensor> TorchProgram::Fetch(ValueId value) const {
@@ -281,6 +295,7 @@ absl::Status TorchProgram::MeasureScratch() {
   RETURN_IF_ERROR(Refresh());
   memory_.scratch = PeakScratch(device_, [this] { Run().IgnoreError(); });
   SynchronizeDevice(device_);
+  std::fill(seconds_.begin(), seconds_.end(), 0);
   Unbind();
   return absl::OkStatus();
 }

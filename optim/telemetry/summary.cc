@@ -1,7 +1,6 @@
 #include "optim/telemetry/summary.h"
 
-#include <sys/resource.h>
-
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
@@ -91,9 +90,13 @@ std::optional<double> MetricOf(const std::string& summary_json, const std::strin
   return at->is_number() ? std::optional(at->get<double>()) : std::nullopt;
 }
 
+// Not getrusage: its figure survives exec, so that a process begins with what its parent had.
 int64_t PeakResidentBytes() {
-  rusage usage;
-  return getrusage(RUSAGE_SELF, &usage) == 0 ? int64_t{1024} * usage.ru_maxrss : 0;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return int64_t{1024} * std::atoll(line.c_str() + 6);
+  }
+  return 0;
 }
 
 }  // namespace onnxtrain

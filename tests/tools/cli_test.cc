@@ -59,12 +59,12 @@ class Cli : public Scratch {
 };
 
 TEST_F(Cli, HelpAndVersion) {
-  const char* const kCommands[] = {"train", "eval", "predict", "grad", "inspect", "compare", "export"};
+  const char* const kCommands[] = {"train", "eval", "predict", "grad", "inspect", "compare", "export", "bench"};
   for (const char* c : kCommands) {
     const Outcome o = Run(StrCat(c, " --help"));
     EXPECT_EQ(o.code, 0) << c;
     EXPECT_NE(o.out.find("--model FILE"), std::string::npos) << c;
-    EXPECT_EQ(o.out.find("--optimizer") != std::string::npos, std::string(c) == "train") << c;
+    EXPECT_EQ(o.out.find("--optimizer") != std::string::npos, std::string(c) == "train" || std::string(c) == "bench") << c;
     EXPECT_EQ(o.err, "") << c;
   }
   const Outcome all = Run("--help");
@@ -510,6 +510,32 @@ TEST_F(Cli, InspectShowsWhatWouldBeTrained) {
   EXPECT_FALSE(Json::parse(bad.out)["trainable"]);
   EXPECT_NE(bad.out.find("Frobnicate"), std::string::npos);
   EXPECT_NE(bad.out.find("NonMaxSuppression"), std::string::npos);
+}
+
+TEST_F(Cli, BenchSplitsTheStepByOperator) {
+  const Outcome o = Run("bench --model m.onnx --batch-size 8 --gradient-accumulation-steps 2 --max-steps 4 --json");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json json = Json::parse(o.out);
+  EXPECT_EQ(json["steps"], 4);
+  EXPECT_EQ(json["seconds"].size(), 4);
+  EXPECT_EQ(json["micro_batch"], 4);
+  EXPECT_GT(json["median_seconds"], 0);
+  EXPECT_GE(json["arena_bytes"], json["arena_lower_bound_bytes"]);
+  double split = 0, products = 0;
+  for (const Json& op : json["operators"]) split += op["seconds"].get<double>();
+  for (const Json& product : json["products"]) {
+    products += product["nodes"].get<double>() * product["flops"].get<double>();
+    EXPECT_GT(product["seconds_alone"], 0);
+  }
+  EXPECT_GT(split, 0);
+  EXPECT_EQ(products, json["product_flops"]);
+  const Outcome page = Run("bench --model m.onnx --max-steps 2");
+  EXPECT_EQ(page.code, 0) << page.err;
+  EXPECT_NE(page.out.find("operator"), std::string::npos) << page.out;
+  EXPECT_NE(page.out.find("bandwidth"), std::string::npos) << page.out;
+  const Outcome steps = Run("bench --model m.onnx --max-steps 2 --steps-only");
+  EXPECT_EQ(steps.code, 0) << steps.err;
+  EXPECT_EQ(steps.out.find("bandwidth"), std::string::npos) << steps.out;
 }
 
 TEST_F(Cli, AReaderThatGoesAwayIsNoCrash) {

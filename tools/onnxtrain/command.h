@@ -19,5 +19,6 @@ absl::StatusOr<int> RunGrad();
 absl::StatusOr<int> RunInspect();
 absl::StatusOr<int> RunCompare();
 absl::StatusOr<int> RunExport();
+absl::StatusOr<int> RunBench();
 
 }  // namespace onnxtrain::cli

@@ -65,6 +65,7 @@ DEFINE_string(log_every, "auto",
 DEFINE_string(eval_every, "1ep", "updates (500), epochs (1ep) or time (10m) between evaluations");
 DEFINE_bool(quiet, false, "no start page and no progress");
 DEFINE_bool(json, false, "the result as JSON on stdout");
+DEFINE_bool(steps_only, false, "time whole steps and nothing else");
 DEFINE_string(require, "", "exit 3 unless the result meets it: 'accuracy>=0.97'; repeatable");
 DEFINE_string(reference, "", "an .npz of outputs by name, loss and grad:NAME from elsewhere to check against");
 DEFINE_int64(gradcheck, 0, "check N coordinates per parameter against float64 central differences");
@@ -82,7 +83,9 @@ enum CommandBit : unsigned {
   kExport = 64,
   kReads = kTrain | kEval | kPredict | kGrad | kCompare,  // those that read data
   kGradients = kTrain | kGrad | kCompare,                 // those that differentiate
-  kAll = 127,
+  kBench = 128,
+  kSteps = kTrain | kBench,  // those that make updates
+  kAll = 255,
 };
 
 struct CommandName {
@@ -91,7 +94,7 @@ struct CommandName {
 };
 constexpr CommandName kCommands[] = {{"train", kTrain},  {"eval", kEval},       {"predict", kPredict},
                                      {"grad", kGrad},    {"inspect", kInspect}, {"compare", kCompare},
-                                     {"export", kExport}};
+                                     {"export", kExport},   {"bench", kBench}};
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -110,13 +113,13 @@ constexpr FlagRow kFlags[] = {
     {"model", "out", kTrain | kPredict | kGrad | kExport, "PATH"},
     {"model", "overwrite", kTrain, ""},
     {"model", "weights", kExport, "FILE"},
-    {"model", "loss", kReads | kInspect, "NAME"},
-    {"model", "logits", kReads | kInspect, "NAME"},
-    {"model", "train", kGradients | kInspect, "GLOB", -kInf, kInf, true},
-    {"model", "freeze", kGradients | kInspect, "GLOB", -kInf, kInf, true},
-    {"model", "batch_norm", kGradients, "MODE", -kInf, kInf, false, "train|frozen"},
-    {"model", "dropout", kGradients, "P", 0, 0.999999},
-    {"model", "dim", kReads | kInspect, "NAME=N", -kInf, kInf, true},
+    {"model", "loss", kReads | kInspect | kBench, "NAME"},
+    {"model", "logits", kReads | kInspect | kBench, "NAME"},
+    {"model", "train", kGradients | kInspect | kBench, "GLOB", -kInf, kInf, true},
+    {"model", "freeze", kGradients | kInspect | kBench, "GLOB", -kInf, kInf, true},
+    {"model", "batch_norm", kGradients | kBench, "MODE", -kInf, kInf, false, "train|frozen"},
+    {"model", "dropout", kGradients | kBench, "P", 0, 0.999999},
+    {"model", "dim", kReads | kInspect | kBench, "NAME=N", -kInf, kInf, true},
     {"data", "data", kReads, "PATH"},
     {"data", "eval_data", kTrain, "PATH"},
     {"data", "eval_split", kTrain, "F|last:F"},
@@ -128,16 +131,16 @@ constexpr FlagRow kFlags[] = {
     {"data", "drop_last", kTrain, ""},
     {"data", "num_workers", kTrain | kEval, "N|auto"},
     {"data", "prefetch_factor", kTrain, "N", 1, 1024},
-    {"step", "batch_size", kReads, "N", 1, 1 << 24},
-    {"step", "micro_batch_size", kTrain | kGrad, "N", 1, 1 << 24},
-    {"step", "gradient_accumulation_steps", kTrain, "N", 1, 1 << 20},
-    {"step", "max_grad_norm", kTrain, "X", 0},
-    {"step", "optimizer", kTrain, "NAME", -kInf, kInf, false, "sgd|adam|adamw"},
+    {"step", "batch_size", kReads | kBench, "N", 1, 1 << 24},
+    {"step", "micro_batch_size", kSteps | kGrad, "N", 1, 1 << 24},
+    {"step", "gradient_accumulation_steps", kSteps, "N", 1, 1 << 20},
+    {"step", "max_grad_norm", kSteps, "X", 0},
+    {"step", "optimizer", kSteps, "NAME", -kInf, kInf, false, "sgd|adam|adamw"},
     {"step", "lr", kTrain, "X"},
     {"step", "momentum", kTrain, "X", 0, 0.999999999},
     {"step", "betas", kTrain, "A,B"},
     {"step", "eps", kTrain, "X", 0},
-    {"step", "weight_decay", kTrain, "X", 0},
+    {"step", "weight_decay", kSteps, "X", 0},
     {"step", "no_decay", kTrain, "auto|none|GLOB"},
     {"step", "lr_scheduler", kTrain, "NAME", -kInf, kInf, false, "constant|linear|cosine"},
     {"step", "warmup", kTrain, "N|RATIO", 0},
@@ -145,16 +148,17 @@ constexpr FlagRow kFlags[] = {
     {"step", "label_smoothing", kTrain | kEval | kGrad | kCompare, "X", 0, 0.999999999},
     {"step", "ignore_index", kTrain | kEval | kGrad | kCompare, "LABEL"},
     {"step", "epochs", kTrain, "N", 1, 1e9},
-    {"step", "max_steps", kTrain, "N", 1, 1e15},
+    {"step", "max_steps", kSteps, "N", 1, 1e15},
     {"step", "max_time", kTrain, "TIME"},
-    {"step", "seed", kGradients, "N", 0},
-    {"run", "backend", kTrain | kEval | kPredict | kGrad, "NAME", -kInf, kInf, false, "auto|cpu|torch"},
-    {"run", "device", kReads, "NAME"},
-    {"run", "threads", kReads, "N", 1, 4096},
+    {"step", "seed", kGradients | kBench, "N", 0},
+    {"run", "backend", kSteps | kEval | kPredict | kGrad, "NAME", -kInf, kInf, false, "auto|cpu|torch"},
+    {"run", "device", kReads | kBench, "NAME"},
+    {"run", "threads", kReads | kBench, "N", 1, 4096},
     {"run", "log_every", kTrain, "INTERVAL"},
     {"run", "eval_every", kTrain, "INTERVAL"},
-    {"run", "quiet", kReads, ""},
-    {"run", "json", kTrain | kEval | kInspect | kCompare, ""},
+    {"run", "quiet", kReads | kBench, ""},
+    {"run", "json", kSteps | kEval | kInspect | kCompare, ""},
+    {"run", "steps_only", kBench, ""},
     {"run", "require", kTrain | kEval, "'METRIC>=X'", -kInf, kInf, true},
     {"run", "reference", kCompare, "FILE"},
     {"run", "gradcheck", kCompare, "N", 1, 1 << 20},

@@ -55,6 +55,7 @@ DECLARE_string(log_every);
 DECLARE_string(eval_every);
 DECLARE_bool(quiet);
 DECLARE_bool(json);
+DECLARE_bool(steps_only);
 DECLARE_string(reference);
 DECLARE_int64(gradcheck);
 

@@ -1,0 +1,40 @@
+#include "frontend/ops/cost.h"
+
+#include "frontend/ops/row.h"
+
+namespace onnxtrain {
+namespace {
+
+// The row, where running the node is work.
+const OpRow* WorkOf(const Node& node) {
+  const OpRow* row = FindOp(node.op);
+  return row == nullptr || row->view || node.op == "Constant" ? nullptr : row;
+}
+
+}  // namespace
+
+double NodeFlops(const Graph& graph, const Node& node) {
+  const OpRow* row = WorkOf(node);
+  if (row == nullptr) return 0;
+  std::vector<const Type*> inputs;
+  std::vector<Type> outputs;
+  for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? nullptr : &graph.type(v));
+  for (ValueId v : node.outputs) outputs.push_back(graph.type(v));
+  if (row->flops != nullptr) return row->flops(inputs, outputs, node.attrs);
+  return static_cast<double>(outputs[0].elements());
+}
+
+double NodeBytes(const Graph& graph, const Node& node) {
+  if (WorkOf(node) == nullptr) return 0;
+  double bytes = 0;
+  for (ValueId v : node.inputs) bytes += v == kNoValue ? 0 : static_cast<double>(graph.type(v).bytes());
+  for (ValueId v : node.outputs) bytes += static_cast<double>(graph.type(v).bytes());
+  return bytes;
+}
+
+bool IsProduct(const Node& node) {
+  const OpRow* row = FindOp(node.op);
+  return row != nullptr && row->flops != nullptr && row->precision == Precision::kLow;
+}
+
+}  // namespace onnxtrain

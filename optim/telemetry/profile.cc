@@ -1,0 +1,182 @@
+#include "optim/telemetry/profile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "frontend/base/status.h"
+#include "frontend/ops/cost.h"
+
+namespace onnxtrain {
+namespace {
+
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+// What tells products apart.
+std::string Signature(const Graph& graph, const Node& node) {
+  std::string text = node.op;
+  for (ValueId v : node.inputs) StrAppend(&text, " ", v == kNoValue ? "-" : ToString(graph.type(v)));
+  for (const auto& [name, value] : node.attrs) {
+    if (const auto* flag = std::get_if<int64_t>(&value); flag != nullptr && *flag != 0) StrAppend(&text, " ", name, "=", *flag);
+    if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
+      StrAppend(&text, " ", name, "=");
+      for (size_t i = 0; i < list->size(); ++i) StrAppend(&text, i == 0 ? "" : ",", (*list)[i]);
+    }
+  }
+  return text;
+}
+
+// The node alone; every operand is a feed.
+Graph Alone(const Graph& graph, const Node& node) {
+  Graph alone;
+  std::vector<ValueId> inputs;
+  for (ValueId v : node.inputs) {
+    inputs.push_back(v == kNoValue ? kNoValue : alone.AddInput(InputKind::kFeed, StrCat("x", inputs.size()), graph.type(v)));
+  }
+  std::vector<Type> types;
+  for (ValueId v : node.outputs) types.push_back(graph.type(v));
+  const std::vector<ValueId> outputs = alone.AddNode(node.op, inputs, node.attrs, types).outputs;
+  for (size_t i = 0; i < outputs.size(); ++i) alone.AddOutput(StrCat("y", i), outputs[i]);
+  return alone;
+}
+
+// Memory of its own for everything that a program is bound to.
+class Bench {
+ public:
+  explicit Bench(Backend& backend) : backend_(backend) {}
+
+  absl::Status Bind(const Graph& graph) {
+    ASSIGN_OR_RETURN(program_, backend_.Compile(graph, {}));
+    for (const GraphInput& input : graph.inputs()) {
+      ASSIGN_OR_RETURN(Buffer * buffer, New(graph.type(input.value).bytes()));
+      RETURN_IF_ERROR(program_->BindInput(input.name, {buffer, 0}));
+    }
+    for (const GraphOutput& output : graph.outputs()) {
+      ASSIGN_OR_RETURN(Buffer * buffer, New(graph.type(output.value).bytes()));
+      RETURN_IF_ERROR(program_->BindOutput(output.name, {buffer, 0}));
+    }
+    ASSIGN_OR_RETURN(Buffer * arena, New(program_->memory().arena));
+    return program_->BindArena({arena, 0});
+  }
+
+  absl::StatusOr<double> MedianSeconds(double budget) {
+    RETURN_IF_ERROR(RunOnce().status());
+    std::vector<double> times;
+    for (const double end = Now() + budget; times.size() < 5 || (Now() < end && times.size() < 1000);) {
+      ASSIGN_OR_RETURN(times.emplace_back(), RunOnce());
+    }
+    return Median(std::move(times));
+  }
+
+ private:
+  absl::StatusOr<Buffer*> New(size_t bytes) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, backend_.Allocate(std::max<size_t>(bytes, 64)));
+    return buffers_.emplace_back(std::move(buffer)).get();
+  }
+
+  absl::StatusOr<double> RunOnce() {
+    const double begin = Now();
+    RETURN_IF_ERROR(program_->Run());
+    RETURN_IF_ERROR(backend_.Synchronize());
+    return Now() - begin;
+  }
+
+  Backend& backend_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::unique_ptr<Program> program_;
+};
+
+}  // namespace
+
+std::vector<OperatorTime> OperatorTimes(const std::vector<ProgramProfile>& programs, int64_t updates) {
+  std::map<std::string, OperatorTime> by_op;
+  for (const ProgramProfile& profile : programs) {
+    const Graph& graph = profile.program->graph();
+    const auto seconds = profile.program->NodeSeconds();
+    const double runs = static_cast<double>(profile.runs) / static_cast<double>(updates);
+    for (size_t n = 0; n < seconds.size() && profile.runs > 0; ++n) {
+      const Node& node = graph.nodes()[n];
+      if (seconds[n] == 0) continue;  // never run: a constant, a view
+      OperatorTime& time = by_op[node.op];
+      time.op = node.op;
+      ++time.nodes;
+      time.seconds += seconds[n] / static_cast<double>(updates);
+      time.flops += NodeFlops(graph, node) * runs;
+      time.bytes += NodeBytes(graph, node) * runs;
+    }
+  }
+  std::vector<OperatorTime> times;
+  for (auto& [op, time] : by_op) times.push_back(std::move(time));
+  std::sort(times.begin(), times.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return times;
+}
+
+absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const std::vector<ProgramProfile>& programs, double seconds) {
+  struct Found {
+    ProductRate rate;
+    const Graph* graph;
+    const Node* node;
+  };
+  std::map<std::string, Found> found;
+  for (const ProgramProfile& profile : programs) {
+    const Graph& graph = profile.program->graph();
+    const auto times = profile.program->NodeSeconds();
+    for (size_t n = 0; n < graph.nodes().size() && profile.runs > 0; ++n) {
+      const Node& node = graph.nodes()[n];
+      if (!IsProduct(node)) continue;
+      Found& f = found[Signature(graph, node)];
+      f.graph = &graph;
+      f.node = &node;
+      f.rate.flops = NodeFlops(graph, node);
+      f.rate.in_step += times.empty() ? 0 : times[n] / static_cast<double>(profile.runs);
+      ++f.rate.nodes;
+    }
+  }
+  std::vector<ProductRate> rates;
+  for (auto& [text, f] : found) {
+    Bench bench(backend);
+    RETURN_IF_ERROR(Annotate(bench.Bind(Alone(*f.graph, *f.node)), NodeTag(*f.node)));
+    ASSIGN_OR_RETURN(f.rate.seconds, bench.MedianSeconds(seconds));
+    f.rate.text = text;
+    f.rate.in_step /= static_cast<double>(f.rate.nodes);
+    rates.push_back(std::move(f.rate));
+  }
+  std::sort(rates.begin(), rates.end(), [](const auto& a, const auto& b) { return a.nodes * a.in_step > b.nodes * b.in_step; });
+  return rates;
+}
+
+double ProbedRate(const std::vector<ProductRate>& products) {
+  double flops = 0, seconds = 0;
+  for (const ProductRate& p : products) {
+    flops += static_cast<double>(p.nodes) * p.flops;
+    seconds += static_cast<double>(p.nodes) * p.seconds;
+  }
+  return seconds > 0 ? flops / seconds : 0;
+}
+
+double TriadBandwidth(int threads) {
+  constexpr size_t kElements = size_t{1} << 24;  // 64 MiB each: beyond the caches
+  std::vector<float> a(kElements), b(kElements, 1), c(kElements, 2);
+  double best = 0;
+  for (int round = 0; round < 5; ++round) {
+    const double begin = Now();
+    std::vector<std::thread> pool;
+    for (int t = 0; t < threads; ++t) {
+      pool.emplace_back([&, t] {
+        const size_t end = kElements * (t + 1) / threads;
+        for (size_t i = kElements * t / threads; i < end; ++i) a[i] = b[i] + 3.0F * c[i];
+      });
+    }
+    for (std::thread& thread : pool) thread.join();
+    best = std::max(best, 3.0 * sizeof(float) * kElements / (Now() - begin));
+  }
+  return best;
+}
+
+}  // namespace onnxtrain

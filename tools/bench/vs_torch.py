@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""onnxtrain against PyTorch: the same model (exported by PyTorch), batch, precision and optimizer, alternating in one session.
+
+    tools/bench/vs_torch.py --onnxtrain build/release/bin/onnxtrain --case lenet,mlp,bert4 --json out.json
+
+Peers: PyTorch eager as it comes ("stock"), and with all CPUs, passive waiting and the right OpenBLAS kernels ("tuned"); with
+--bf16 also its bf16 autocast; with --compile torch.compile (torch 2.x). A step is forward, backward, clipping to norm 1 and
+AdamW. Every round runs each of them for about the same time, one after the other; what is shown is the median of all rounds and
+its ratio to ours (below 1: we are faster). Peak memory is that of the process above its start.
+
+The Python that runs this must have torch (Debian: python3-torch and /usr/bin/python3).
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import models
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def cpus():
+    return len(os.sched_getaffinity(0))
+
+
+TUNED = {'OPENBLAS_CORETYPE': 'SkylakeX', 'OMP_WAIT_POLICY': 'PASSIVE'}
+
+
+class Peer:
+    def __init__(self, name, case, batch, args, precision='f32', tuned=True, compiled=''):
+        self.name, self.seconds, self.peak = name, [], 0
+        environment = dict(os.environ, **(TUNED if tuned else {}))
+        command = [sys.executable, os.path.join(HERE, 'peer.py'), case, str(batch), precision, args.device,
+                   str(cpus() if tuned else 0), compiled]
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.facts = self.read()
+
+    def read(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f'{self.name}: ended without a result')
+        return json.loads(line)
+
+    def round(self, steps):
+        self.process.stdin.write(f'{steps}\n')
+        self.process.stdin.flush()
+        result = self.read()
+        self.seconds += result['seconds']
+        self.peak = result['peak_bytes']
+        return statistics.median(result['seconds'])
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class Ours:
+    """A process of its own for every round: what it takes to start is measured as well."""
+
+    def __init__(self, name, model, batch, args, flags=()):
+        self.name, self.seconds, self.peak, self.last = name, [], 0, {}
+        self.command = [args.onnxtrain, 'bench', '--model', model, '--batch-size', str(batch), '--json', '--device',
+                        args.device, '--backend', args.backend] + list(flags)
+
+    def round(self, steps, extra=('--steps-only',)):
+        output = subprocess.run(self.command + ['--max-steps', str(steps)] + list(extra), stdout=subprocess.PIPE, check=True)
+        self.last = json.loads(output.stdout)
+        self.seconds += self.last['seconds']
+        self.peak = self.last['process_peak_bytes']
+        return self.last['median_seconds']
+
+    def close(self):
+        pass
+
+
+def steps_for(seconds_per_step, budget):
+    return max(3, min(2000, int(budget / seconds_per_step)))
+
+
+def run_case(name, args):
+    case = models.CASES[name]
+    batch = args.batch or case.batch
+    model = os.path.join(args.folder, name + '.onnx')
+    if not os.path.exists(model):
+        models.export(name, model)
+    runs = [Ours('onnxtrain', model, batch, args), Peer('torch stock', name, batch, args, tuned=False),
+            Peer('torch tuned', name, batch, args)]
+    if args.bf16:
+        runs.append(Peer('torch bf16 autocast', name, batch, args, precision='bf16'))
+    if args.compile:
+        runs.append(Peer('torch.compile', name, batch, args, compiled='compile'))
+    counts = {run.name: steps_for(run.round(3), args.seconds) for run in runs}
+    for run in runs:
+        run.seconds.clear()
+    for _ in range(args.rounds):
+        for run in runs:
+            run.round(counts[run.name])
+    details = Ours('details', model, batch, args)
+    details.round(counts['onnxtrain'], extra=())
+    for run in runs:
+        run.close()
+    return report(name, batch, runs, details.last)
+
+
+def report(name, batch, runs, details):
+    medians = {run.name: statistics.median(run.seconds) for run in runs}
+    ours = medians['onnxtrain']
+    result = {'case': name, 'batch': batch, 'bench': details, 'runs': {}}
+    print(f'{name}, batch {batch}')
+    for run in runs:
+        entry = {'median_seconds': medians[run.name], 'ours_over_it': ours / medians[run.name], 'peak_bytes': run.peak,
+                 'our_peak_over_it': runs[0].peak / run.peak if run.peak > 2**26 else None}
+        result['runs'][run.name] = entry
+        # What a small model needs drowns in what importing torch left behind.
+        memory = f'   ratio {entry["our_peak_over_it"]:5.2f}' if entry['our_peak_over_it'] else ''
+        print(f'  {run.name:<20} {medians[run.name] * 1e3:10.3f} ms   ratio {entry["ours_over_it"]:5.2f}'
+              f'   peak {run.peak / 2**20:8.0f} MiB{memory}')
+    rate = details['product_flops'] / ours
+    probed = details['probed_flops_per_second']
+    if probed:
+        print(f'  products {rate / 1e9:.0f} GF/s of the step, {probed / 1e9:.0f} alone ({100 * rate / probed:.0f} %); '
+              f'arena {details["arena_bytes"] / 2**20:.0f} MiB, {details["arena_bytes"] / max(1, details["arena_lower_bound_bytes"]):.3f} '
+              f'× its lower bound; start {details["first_step_seconds"]:.2f} s', flush=True)
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--onnxtrain', default='build/release/bin/onnxtrain')
+    parser.add_argument('--case', default='mlp,lenet,bert4', help='of ' + ','.join(models.CASES))
+    parser.add_argument('--batch', type=int, default=0, help='another batch size than the case has')
+    parser.add_argument('--backend', default='cpu')
+    parser.add_argument('--device', default='cpu')
+    parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--seconds', type=float, default=2, help='for each run of a round')
+    parser.add_argument('--bf16', action='store_true')
+    parser.add_argument('--compile', action='store_true')
+    parser.add_argument('--json', help='results as JSON into this file')
+    parser.add_argument('--folder', help='where exported models are kept')
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        args.folder = args.folder or scratch
+        os.makedirs(args.folder, exist_ok=True)
+        results = [run_case(name, args) for name in args.case.split(',')]
+    if args.json:
+        with open(args.json, 'w') as f:
+            json.dump(results, f, indent=1)
+
+
+if __name__ == '__main__':
+    main()
