@@ -17,7 +17,7 @@ at::Tensor Args::Out(size_t i) const {
 const Kernels& AllKernels() {
   static const Kernels* kernels = [] {
     auto* table = new Kernels;
-    for (auto family : {UnaryKernels, BinaryKernels, ReduceKernels, MatmulKernels, ConvKernels, PoolKernels, NormKernels,
+    for (auto family : {UnaryKernels, CastKernels, BinaryKernels, ReduceKernels, MatmulKernels, ConvKernels, PoolKernels, NormKernels,
                         SoftmaxKernels, ShapeKernels, IndexKernels, RandomKernels, LossKernels}) {
       for (const NamedKernel& row : family()) table->Add(row.op, row.kernel);
     }
@@ -48,7 +48,6 @@ bool Takes(Types types, DType dtype, at::Device device) {
     case Types::kNumber: return TakesFloat(dtype, device) || integer;
     case Types::kNative: return TakesFloat(dtype, device) || integer || dtype == DType::kBool;
     case Types::kAny: return true;
-    case Types::kCast: return !IsCarried(dtype);
     case Types::kRandom: return TakesFloat(dtype, device) || dtype == DType::kUInt32;
   }
   return false;

@@ -41,8 +41,7 @@ enum class Types : uint8_t {
   kFloat,    // f32, f64; on a GPU also f16, bf16
   kNumber,   // those and the integers that ATen computes with; floats beside labels or indices too
   kNative,   // those and bool
-  kAny,      // every type: the kernel only moves elements
-  kCast,     // all but the unsigned types that ATen lacks
+  kAny,      // every type: the kernel only moves elements, or knows them all
   kRandom,   // input `key` u32, everything else as kFloat
 };
 
@@ -60,6 +59,7 @@ struct NamedKernel {
 };
 
 std::span<const NamedKernel> UnaryKernels();
+std::span<const NamedKernel> CastKernels();
 std::span<const NamedKernel> BinaryKernels();
 std::span<const NamedKernel> ReduceKernels();
 std::span<const NamedKernel> MatmulKernels();

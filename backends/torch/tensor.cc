@@ -16,7 +16,17 @@ at::ScalarType ScalarTypeOf(DType dtype) {
     case DType::kFloat64: return at::kDouble;
     case DType::kFloat16: return at::kHalf;
     case DType::kBFloat16: return at::kBFloat16;
+    case DType::kInt4:
+    case DType::kInt2:
     case DType::kInt8: return at::kChar;
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E4M3FNUZ:
+    case DType::kFloat8E5M2:
+    case DType::kFloat8E5M2FNUZ:
+    case DType::kFloat8E8M0:
+    case DType::kFloat4E2M1:
+    case DType::kUInt4:
+    case DType::kUInt2:
     case DType::kUInt8: return at::kByte;
     case DType::kInt16:
     case DType::kUInt16: return at::kShort;

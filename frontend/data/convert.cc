@@ -56,6 +56,8 @@ decltype(auto) Visit(DType dtype, F&& f) {
       return f(Tag<uint64_t>());
     case DType::kBool:
       return f(Tag<Bool>());
+    default:  // storage types: ConvertValues refuses them
+      break;
   }
   std::abort();
 }
@@ -173,6 +175,9 @@ absl::Status ConvertValues(DType from_type, std::span<const std::byte> from, DTy
   if (from_type == to_type && stride == 1) {
     if (n > 0) std::memcpy(to, from.data(), from.size());
     return absl::OkStatus();
+  }
+  if (IsStorage(from_type) || IsStorage(to_type)) {
+    return Invalid("values of type ", NameOf(from_type), " cannot become ", NameOf(to_type));
   }
   return Visit(from_type, [&]<typename From>(Tag<From>) {
     return Visit(to_type, [&]<typename To>(Tag<To>) {

@@ -9,11 +9,13 @@
 
 #include "frontend/base/half.h"
 #include "frontend/base/log.h"
+#include "frontend/graph/small_types.h"
 
 namespace onnxtrain {
 namespace {
 
-// Calls f with a null pointer of the C++ type that stores `dtype`; the half types are stored as uint16_t.
+// Calls f with a null pointer of the C++ type that stores `dtype`; the half types are stored as uint16_t, small
+// floats as uint8_t.
 template <typename F>
 decltype(auto) Dispatch(DType dtype, F&& f) {
   switch (dtype) {
@@ -22,10 +24,20 @@ decltype(auto) Dispatch(DType dtype, F&& f) {
     case DType::kFloat16:
     case DType::kBFloat16:
     case DType::kUInt16: return f(static_cast<uint16_t*>(nullptr));
+    case DType::kInt4:
+    case DType::kInt2:
     case DType::kInt8: return f(static_cast<int8_t*>(nullptr));
     case DType::kInt16: return f(static_cast<int16_t*>(nullptr));
     case DType::kInt32: return f(static_cast<int32_t*>(nullptr));
     case DType::kInt64: return f(static_cast<int64_t*>(nullptr));
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E4M3FNUZ:
+    case DType::kFloat8E5M2:
+    case DType::kFloat8E5M2FNUZ:
+    case DType::kFloat8E8M0:
+    case DType::kFloat4E2M1:
+    case DType::kUInt4:
+    case DType::kUInt2:
     case DType::kUInt8:
     case DType::kBool: return f(static_cast<uint8_t*>(nullptr));
     case DType::kUInt32: return f(static_cast<uint32_t*>(nullptr));
@@ -89,15 +101,20 @@ std::span<std::byte> HostTensor::mutable_bytes() { return {const_cast<std::byte*
 double HostTensor::At(int64_t i) const {
   if (dtype() == DType::kFloat16) return HalfToFloat(data<uint16_t>()[i]);
   if (dtype() == DType::kBFloat16) return BFloat16ToFloat(data<uint16_t>()[i]);
+  if (IsSmallFloat(dtype())) return SmallToFloat(SmallFormat(dtype()), data<uint8_t>()[i]);
   return Dispatch(dtype(), [&]<typename T>(T*) { return static_cast<double>(data<T>()[i]); });
 }
 
 int64_t HostTensor::IntAt(int64_t i) const {
-  if (IsFloat(dtype())) return Saturate(At(i));
+  if (IsFloat(dtype()) || IsSmallFloat(dtype())) return Saturate(At(i));
   return Dispatch(dtype(), [&]<typename T>(T*) { return static_cast<int64_t>(data<T>()[i]); });
 }
 
 void HostTensor::Set(int64_t i, double value) {
+  if (IsSmallFloat(dtype())) {
+    mutable_data<uint8_t>()[i] = EncodingOf(SmallFormat(dtype())).Encode(value);
+    return;
+  }
   switch (dtype()) {
     case DType::kFloat32: mutable_data<float>()[i] = static_cast<float>(value); return;
     case DType::kFloat64: mutable_data<double>()[i] = value; return;
@@ -109,8 +126,9 @@ void HostTensor::Set(int64_t i, double value) {
 }
 
 void HostTensor::SetInt(int64_t i, int64_t value) {
-  if (IsFloat(dtype())) return Set(i, static_cast<double>(value));
+  if (IsFloat(dtype()) || IsSmallFloat(dtype())) return Set(i, static_cast<double>(value));
   if (dtype() == DType::kBool) value = value != 0;
+  if (IsStorage(dtype())) value = WrapSmallInt(dtype(), value);
   Dispatch(dtype(), [&]<typename T>(T*) { mutable_data<T>()[i] = static_cast<T>(value); });
 }
 
@@ -143,7 +161,7 @@ HostTensor HostTensor::CastTo(DType to) const {
   if (to == dtype()) return *this;
   HostTensor t({to, shape()});
   for (int64_t i = 0, n = size(); i < n; ++i) {
-    if (IsFloat(dtype())) {
+    if (IsFloat(dtype()) || IsSmallFloat(dtype())) {
       t.Set(i, At(i));
     } else {
       t.SetInt(i, IntAt(i));

@@ -137,6 +137,12 @@ constexpr Codec kCodecs[] = {
     {FormatInt<uint8_t>, ScanInt<uint8_t>},   {FormatInt<uint16_t>, ScanInt<uint16_t>},
     {FormatInt<uint32_t>, ScanInt<uint32_t>}, {FormatInt<uint64_t>, ScanInt<uint64_t>},
     {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    // Small floats are their codes.
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},   {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},   {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},   {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    {FormatInt<int8_t>, ScanInt<int8_t>},     {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    {FormatInt<int8_t>, ScanInt<int8_t>},     {FormatInt<uint8_t>, ScanInt<uint8_t>},
 };
 
 }  // namespace

@@ -14,9 +14,11 @@ struct DTypeInfo {
   size_t size;
 };
 
-constexpr std::array<DTypeInfo, 13> kInfo = {{
+constexpr std::array<DTypeInfo, 23> kInfo = {{
     {"f32", 4}, {"f64", 8}, {"f16", 2}, {"bf16", 2}, {"i8", 1}, {"i16", 2}, {"i32", 4}, {"i64", 8},
     {"u8", 1}, {"u16", 2}, {"u32", 4}, {"u64", 8}, {"bool", 1},
+    {"f8e4m3fn", 1}, {"f8e4m3fnuz", 1}, {"f8e5m2", 1}, {"f8e5m2fnuz", 1}, {"f8e8m0", 1}, {"f4e2m1", 1},
+    {"i4", 1}, {"u4", 1}, {"i2", 1}, {"u2", 1},
 }};
 
 constexpr int64_t kMaxElements = int64_t{1} << 40;
@@ -36,7 +38,16 @@ std::optional<DType> DTypeOf(std::string_view name) {
 
 bool IsFloat(DType dtype) { return dtype <= DType::kBFloat16; }
 
-bool IsInteger(DType dtype) { return !IsFloat(dtype) && dtype != DType::kBool; }
+bool IsInteger(DType dtype) { return dtype > DType::kBFloat16 && dtype < DType::kBool; }
+
+bool IsStorage(DType dtype) { return dtype > DType::kBool; }
+
+bool IsSmallFloat(DType dtype) { return dtype >= DType::kFloat8E4M3FN && dtype <= DType::kFloat4E2M1; }
+
+int BitsInFile(DType dtype) {
+  if (dtype == DType::kInt2 || dtype == DType::kUInt2) return 2;
+  return dtype >= DType::kFloat4E2M1 ? 4 : 8 * static_cast<int>(SizeOf(dtype));
+}
 
 int64_t NumElements(const Shape& shape) {
   int64_t n = 1;

@@ -17,6 +17,10 @@ enum class DType : uint8_t {
   kInt8, kInt16, kInt32, kInt64,
   kUInt8, kUInt16, kUInt32, kUInt64,
   kBool,
+  // Storage types, one byte per element (files pack them tighter): casts read and write them, kernels move them, nothing
+  // computes with them. The order of the floats is that of SmallFloat in frontend/base/small_float.h.
+  kFloat8E4M3FN, kFloat8E4M3FNUZ, kFloat8E5M2, kFloat8E5M2FNUZ, kFloat8E8M0, kFloat4E2M1,
+  kInt4, kUInt4, kInt2, kUInt2,             // sign- or zero-extended to the byte
 };
 
 size_t SizeOf(DType dtype);               // bytes of one element
@@ -24,6 +28,9 @@ std::string_view NameOf(DType dtype);     // "f32", "i64", "bool", …: the text
 std::optional<DType> DTypeOf(std::string_view name);
 bool IsFloat(DType dtype);
 bool IsInteger(DType dtype);              // signed or unsigned; not bool
+bool IsStorage(DType dtype);              // one of the storage types, which are neither float nor integer here
+bool IsSmallFloat(DType dtype);           // a storage type of floats
+int BitsInFile(DType dtype);              // of one element in raw data: 8·SizeOf but for the packed types
 
 using Shape = std::vector<int64_t>;       // extents, outermost first; {} is a scalar
 

@@ -22,7 +22,8 @@ constexpr size_t kExternalAlignment = 4096;  // what ONNX recommends for mapping
 
 // Bytes into the field that held them before; raw_data where the typed field would need widening.
 void Store(const HostTensor& value, onnx::TensorProto* proto) {
-  const auto bytes = value.bytes();
+  const HostTensor stored = AsInFile(value);
+  const auto bytes = stored.bytes();
   if (proto->float_data_size() > 0 && value.dtype() == DType::kFloat32) {
     std::memcpy(proto->mutable_float_data()->mutable_data(), bytes.data(), bytes.size());
   } else if (proto->double_data_size() > 0 && value.dtype() == DType::kFloat64) {
@@ -135,7 +136,8 @@ class Exporter {
     copy->set_name(node->output(0));
     copy->set_data_type(it->second->data_type());
     *copy->mutable_dims() = it->second->dims();
-    copy->set_raw_data(cast.bytes().data(), cast.bytes().size());
+    const HostTensor bytes = AsInFile(cast);
+    copy->set_raw_data(bytes.bytes().data(), bytes.bytes().size());
     if (model_->ir_version() < 4) ListAsInput(*copy);
     replaced_nodes_.insert(node);
     return absl::OkStatus();
@@ -178,16 +180,17 @@ class Exporter {
     auto replaced = replaced_external_.find(proto);
     auto current = replaced != replaced_external_.end() ? absl::StatusOr<HostTensor>(replaced->second) : Current(*proto);
     if (!current.ok()) return Annotate(current.status(), StrCat("tensor '", Printable(proto->name()), "' "));
+    const HostTensor stored = AsInFile(*current);
     external_.resize((external_.size() + kExternalAlignment - 1) / kExternalAlignment * kExternalAlignment);
     const std::string name = external_path().substr(external_path().rfind('/') + 1);
     proto->clear_external_data();
     for (const auto& [key, value] : {std::pair<std::string, std::string>("location", name),
-                                     {"offset", StrCat(external_.size())}, {"length", StrCat(current->bytes().size())}}) {
+                                     {"offset", StrCat(external_.size())}, {"length", StrCat(stored.bytes().size())}}) {
       auto* entry = proto->add_external_data();
       entry->set_key(key);
       entry->set_value(value);
     }
-    external_.insert(external_.end(), current->bytes().begin(), current->bytes().end());
+    external_.insert(external_.end(), stored.bytes().begin(), stored.bytes().end());
     ++external_tensors_;
     return absl::OkStatus();
   }

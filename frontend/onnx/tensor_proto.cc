@@ -137,6 +137,32 @@ HostTensor NormalizedBools(const HostTensor& raw) {
   return tensor;
 }
 
+// As files hold it: the first elements in the lowest bits of a byte.
+Type TypeInFile(const Type& type) {
+  const int bits = BitsInFile(type.dtype);
+  return bits >= 8 ? type : Type{DType::kUInt8, {(type.elements() * bits + 7) / 8}};
+}
+
+HostTensor Unpacked(const HostTensor& packed, const Type& type) {
+  HostTensor tensor(type);
+  const int bits = BitsInFile(type.dtype), per_byte = 8 / bits;
+  const auto from = packed.data<uint8_t>();
+  for (int64_t i = 0, n = tensor.size(); i < n; ++i) {
+    const int64_t code = from[i / per_byte] >> (i % per_byte * bits) & ((1 << bits) - 1);
+    if (IsSmallFloat(type.dtype)) {
+      tensor.mutable_data<uint8_t>()[i] = static_cast<uint8_t>(code);
+    } else {
+      tensor.SetInt(i, code);
+    }
+  }
+  return tensor;
+}
+
+HostTensor FromFile(const HostTensor& raw, const Type& type) {
+  if (type.dtype == DType::kBool) return NormalizedBools(raw);
+  return BitsInFile(type.dtype) < 8 ? Unpacked(raw, type) : raw;
+}
+
 HostTensor Shared(const Type& type, const std::shared_ptr<const void>& owner, const void* data) {
   return type.elements() == 0 ? HostTensor(type) : HostTensor(type, owner, data);
 }
@@ -204,17 +230,30 @@ absl::StatusOr<TensorOrKind> ReadTensor(const onnx::TensorProto& proto, const st
     ASSIGN_OR_RETURN(const ExternalRange range, RangeOf(proto));
     if (!dtype) return TensorOrKind{.opaque = std::string(element->name)};
     if (files == nullptr) return Invalid("has external data, which may not stand here");
-    ASSIGN_OR_RETURN(HostTensor tensor, files->Read(range, {*dtype, shape}));
-    return TensorOrKind{.tensor = *dtype == DType::kBool ? NormalizedBools(tensor) : tensor};
+    ASSIGN_OR_RETURN(const HostTensor raw, files->Read(range, TypeInFile({*dtype, shape})));
+    return TensorOrKind{.tensor = FromFile(raw, {*dtype, shape})};
   }
   RETURN_IF_ERROR(CheckSizes(proto, *element, shape));
   RETURN_IF_ERROR(CheckRange(proto.int32_data(), *element));
   RETURN_IF_ERROR(CheckRange(proto.uint64_data(), *element));
   if (!dtype) return TensorOrKind{.opaque = std::string(element->name)};
-  const Type type{*dtype, shape};
-  if (proto.raw_data().empty()) return TensorOrKind{.tensor = FromTypedField(proto, element->field, type, owner)};
-  HostTensor raw = Shared(type, owner, proto.raw_data().data());
-  return TensorOrKind{.tensor = *dtype == DType::kBool ? NormalizedBools(raw) : raw};
+  const Type type{*dtype, shape}, stored = TypeInFile(type);
+  const HostTensor raw = proto.raw_data().empty() ? FromTypedField(proto, element->field, stored, owner)
+                                                  : Shared(stored, owner, proto.raw_data().data());
+  return TensorOrKind{.tensor = FromFile(raw, type)};
+}
+
+HostTensor AsInFile(const HostTensor& tensor) {
+  const int bits = BitsInFile(tensor.dtype()), per_byte = 8 / bits;
+  if (bits >= 8) return tensor;
+  HostTensor packed(TypeInFile(tensor.type()));
+  const auto to = packed.mutable_data<uint8_t>();
+  const auto from = tensor.data<uint8_t>();
+  for (size_t i = 0; i < from.size(); ++i) {
+    const int code = from[i] & ((1 << bits) - 1);
+    to[i / per_byte] = static_cast<uint8_t>(to[i / per_byte] | code << (i % per_byte * bits));
+  }
+  return packed;
 }
 
 }  // namespace onnxtrain

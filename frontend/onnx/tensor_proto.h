@@ -16,13 +16,16 @@ namespace onnxtrain {
 
 struct TensorOrKind {
   HostTensor tensor;
-  std::string opaque;  // the element type's name where it is one that we have no type for ("string", "int4")
+  std::string opaque;  // the element type's name where it is one that we have no type for ("string", "complex64")
 };
 
 // Raw and same-typed data is shared with `owner`, which keeps `proto` alive. `files` may be null: external data is then
 // refused. Errors carry no tag.
 absl::StatusOr<TensorOrKind> ReadTensor(const onnx::TensorProto& proto, const std::shared_ptr<const void>& owner,
                                         ExternalFiles* files);
+
+// The bytes of `tensor` as raw data or external data hold them: 4-bit and 2-bit types are packed.
+HostTensor AsInFile(const HostTensor& tensor);
 
 // The name of ONNX's TensorProto.DataType, "type 99" for an unknown one.
 std::string OnnxTypeName(int64_t onnx_type);

@@ -73,7 +73,16 @@ constexpr TypeName kTypeNames[] = {
     {"UINT16", DType::kUInt16}, {"UINT32", DType::kUInt32}, {"UINT64", DType::kUInt64}, {"BOOL", DType::kBool},
 };
 
-// `saturate` concerns the 8-bit floats alone, which ElementType refuses.
+// `saturate` concerns the 8-bit floats alone, and `round_mode` one of them.
+ImportOr CastTo(ImportContext& c, DType to) {
+  const bool saturate = c.attrs().Int("saturate", 1) != 0, powers = to == DType::kFloat8E8M0;
+  const std::string mode = powers ? c.attrs().String("round_mode", "up") : "even";
+  const bool usual = saturate && mode == (powers ? "up" : "even");
+  if (usual || !IsSmallFloat(to) || c.in(0).dtype() == to) return One(Cast(c.in(0), to));
+  const Val x = IsFloat(c.in(0).dtype()) ? c.in(0) : Cast(c.in(0), DType::kFloat32);
+  return One(c.b().Op("EncodeFloat", {x}, {{"to", std::string(NameOf(to))}, {"saturate", int64_t{saturate}}, {"round_mode", mode}}));
+}
+
 ImportOr ImportCast(ImportContext& c) {
   if (const auto* name = c.attrs().Find<std::string>("to")) {
     for (const TypeName& t : kTypeNames) {
@@ -82,9 +91,9 @@ ImportOr ImportCast(ImportContext& c) {
     return Invalid("unknown element type '", *name, "'");
   }
   ASSIGN_OR_RETURN(const DType to, ElementType(c.attrs().Int("to")));
-  return One(Cast(c.in(0), to));
+  return CastTo(c, to);
 }
-ImportOr ImportCastLike(ImportContext& c) { return One(Cast(c.in(0), c.in(1).dtype())); }
+ImportOr ImportCastLike(ImportContext& c) { return CastTo(c, c.in(1).dtype()); }
 ImportOr ImportIdentity(ImportContext& c) { return One(c.in(0)); }
 
 // Up to opset 6 the slope is one number or one per channel (axis 1), later it broadcasts.

@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "frontend/base/status.h"
+#include "frontend/graph/small_types.h"
 #include "frontend/ops/elementwise.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
@@ -56,6 +57,21 @@ TypesOr CastTypes(const TypeContext& c) {
   const auto to = DTypeOf(c.attrs.String("to"));
   if (!to.has_value()) return Invalid("unknown element type '", c.attrs.String("to"), "'");
   return std::vector<Type>{{*to, c.in(0).shape}};
+}
+
+TypesOr EncodeTypes(const TypeContext& c) {
+  RETURN_IF_ERROR(RequireFloat(c, 0));
+  const auto to = DTypeOf(c.attrs.String("to"));
+  if (!to.has_value() || !IsSmallFloat(*to)) return Invalid("'", c.attrs.String("to"), "' is no small float type");
+  if (!SmallRoundingOf(c.attrs.String("round_mode"))) return Invalid("unknown round_mode '", c.attrs.String("round_mode"), "'");
+  return std::vector<Type>{{*to, c.in(0).shape}};
+}
+
+std::vector<HostTensor> EvalEncode(const EvalContext& c) {
+  HostTensor y(c.output_types[0]);
+  const SmallEncoding& encoding = EncodingOf(c.attrs);
+  for (int64_t i = 0, n = y.size(); i < n; ++i) y.mutable_data<uint8_t>()[i] = encoding.Encode(c.inputs[0]->At(i));
+  return {std::move(y)};
 }
 
 std::vector<Val> CastGrad(const GradContext& c) {
@@ -125,6 +141,9 @@ std::vector<OpRow> UnaryRows() {
        .grad_status = GradStatus::kZero, .evaluate = EvalWithAttrs<InfinityTest>},
       {.name = "Cast", .attrs = {{"to", std::string(), true}}, .infer = CastTypes, .grad_status = GradStatus::kFormula,
        .gradient = CastGrad, .evaluate = EvalCast, .derive = true},
+      {.name = "EncodeFloat",
+       .attrs = {{"to", std::string(), true}, {"saturate", int64_t{1}}, {"round_mode", std::string("even")}},
+       .infer = EncodeTypes, .grad_status = GradStatus::kZero, .evaluate = EvalEncode},
       {.name = "Not", .infer = [](const TypeContext& c) -> TypesOr {
          RETURN_IF_ERROR(RequireDType(c, 0, DType::kBool));
          return SameAsInput(c);

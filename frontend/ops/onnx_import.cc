@@ -15,6 +15,9 @@ constexpr OnnxType kOnnxTypes[] = {
     {1, DType::kFloat32}, {2, DType::kUInt8}, {3, DType::kInt8}, {4, DType::kUInt16}, {5, DType::kInt16},
     {6, DType::kInt32}, {7, DType::kInt64}, {9, DType::kBool}, {10, DType::kFloat16}, {11, DType::kFloat64},
     {12, DType::kUInt32}, {13, DType::kUInt64}, {16, DType::kBFloat16},
+    {17, DType::kFloat8E4M3FN}, {18, DType::kFloat8E4M3FNUZ}, {19, DType::kFloat8E5M2}, {20, DType::kFloat8E5M2FNUZ},
+    {21, DType::kUInt4}, {22, DType::kInt4}, {23, DType::kFloat4E2M1}, {24, DType::kFloat8E8M0}, {25, DType::kUInt2},
+    {26, DType::kInt2},
 };
 
 }  // namespace

@@ -16,7 +16,8 @@ absl::Status RequireFloat(const TypeContext& c, size_t i) {
 }
 
 absl::Status RequireNumeric(const TypeContext& c, size_t i) {
-  return c.in(i).dtype != DType::kBool ? absl::OkStatus() : Unsuitable(c, i, "of a numeric type");
+  const DType dtype = c.in(i).dtype;
+  return IsFloat(dtype) || IsInteger(dtype) ? absl::OkStatus() : Unsuitable(c, i, "of a numeric type");
 }
 
 absl::Status RequireDType(const TypeContext& c, size_t i, DType dtype) {

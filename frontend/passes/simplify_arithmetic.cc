@@ -139,6 +139,7 @@ bool IsSigned(DType t) { return t >= DType::kInt8 && t <= DType::kInt64; }
 // Does every value of type a have an equal of type b?
 bool Widens(DType a, DType b) {
   if (a == b || a == DType::kBool) return true;
+  if (IsStorage(a) || IsStorage(b)) return b == DType::kFloat32 || b == DType::kFloat64;
   if (b == DType::kBool || (IsFloat(a) && !IsFloat(b))) return false;
   if (IsFloat(a)) return SizeOf(a) < SizeOf(b);
   if (IsFloat(b)) return SizeOf(b) >= 2 * SizeOf(a) && SizeOf(b) >= 4;

@@ -43,6 +43,33 @@ std::vector<Case> CastCases() {
     cases.push_back({StrCat("Cast_i64_", to), "Cast", {Ints({9}, 0, 100)}, {{"to", to}}});
     cases.push_back({StrCat("Cast_bool_", to), "Cast", {Bools({9})}, {{"to", to}}});
   }
+  for (DType small : {DType::kFloat8E4M3FN, DType::kFloat8E4M3FNUZ, DType::kFloat8E5M2, DType::kFloat8E5M2FNUZ, DType::kFloat8E8M0,
+                      DType::kFloat4E2M1, DType::kInt4, DType::kUInt4, DType::kInt2, DType::kUInt2}) {
+    const std::string name(NameOf(small));
+    const bool signs = small != DType::kFloat8E8M0 && small != DType::kUInt4 && small != DType::kUInt2;
+    const double s = signs ? -1 : 1, far = IsSmallFloat(small) ? 1e6 : 25, nan = IsSmallFloat(small) ? kNaN : 0;
+    const double inf = IsSmallFloat(small) ? kInf : 1;
+    const Input x = Fixed(Values({16}, {0, 0.26, s * 0.75, 1.0625, s * 1.75, 3.5, s * 5, 7.1, 13, far, s * far, 1e-3, nan, inf, s * inf, 1}));
+    cases.push_back({StrCat("Cast_f32_", name), "Cast", {x}, {{"to", name}}});
+    cases.push_back({StrCat("Cast_i16_", name), "Cast", {Ints({40}, signs ? -300 : 1, 300, DType::kInt16)}, {{"to", name}}});
+    for (std::string to : {"f32", "i32", "u8", "u4", "f8e5m2"}) {
+      if (to == name) continue;
+      cases.push_back({StrCat("Cast_", name, "_", to), "Cast", {IntValues({5}, {0, 1, 2, signs && !(IsSmallFloat(small) && to == "u8") ? -1 : 1, 3}, small)}, {{"to", to}}});
+    }
+    if (!IsSmallFloat(small)) continue;
+    for (std::string mode : {"even", "up", "down", "nearest"}) {
+      for (int64_t saturate : {0, 1}) {
+        cases.push_back({StrCat("EncodeFloat_", name, "_", mode, saturate), "EncodeFloat", {x},
+                         {{"to", name}, {"round_mode", mode}, {"saturate", saturate}}});
+      }
+    }
+  }
+  for (DType wide : {DType::kUInt16, DType::kUInt32, DType::kUInt64}) {
+    const std::string name(NameOf(wide));
+    cases.push_back({StrCat("Cast_f32_", name), "Cast", {Fixed(Values({5}, {0, 1.5, 40000, 65535, 3}))}, {{"to", name}}});
+    cases.push_back({StrCat("Cast_", name, "_f32"), "Cast", {Ints({20}, 0, 65535, wide)}, {{"to", std::string("f32")}}});
+    cases.push_back({StrCat("Cast_", name, "_i8"), "Cast", {Ints({20}, 0, 65535, wide)}, {{"to", std::string("i8")}}});
+  }
   cases.push_back({"Cast_i8_i64_negative", "Cast", {Ints({20}, -128, 127, DType::kInt8)}, {{"to", std::string("i64")}}});
   cases.push_back({"Cast_nan_bool", "Cast", {Fixed(Values({3}, {kNaN, 0, kInf}))}, {{"to", std::string("bool")}}});
   return cases;

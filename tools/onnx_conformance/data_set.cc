@@ -82,7 +82,7 @@ absl::Status CompareOutput(const std::string& name, const HostTensor& got, const
     return Invalid("output '", name, "' is ", ToString(got.type()), ", expected ", ToString(want.type()));
   }
   for (int64_t i = 0; i < want.size(); ++i) {
-    const bool same = IsFloat(want.dtype()) ? Near(got.At(i), want.At(i)) : got.IntAt(i) == want.IntAt(i);
+    const bool same = IsFloat(want.dtype()) || IsSmallFloat(want.dtype()) ? Near(got.At(i), want.At(i)) : got.IntAt(i) == want.IntAt(i);
     if (!same) return Invalid("output '", name, "' element ", i, " is ", got.At(i), ", expected ", want.At(i));
   }
   return absl::OkStatus();

@@ -1,10 +1,14 @@
-// Cast between all element types. Floats outside an integer's range saturate, NaN becomes 0.
+// Cast between all element types. Floats outside an integer's range saturate, NaN becomes 0; the integers of less than a
+// byte keep the lowest bits.
+#include <array>
 #include <limits>
 
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/parallel.h"
 #include "backends/cpu/kernel.h"
 #include "frontend/base/half.h"
+#include "frontend/base/small_float.h"
+#include "frontend/graph/small_types.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -18,6 +22,7 @@ auto Load(T x) { return x; }
 float Load(Half x) { return HalfToFloat(x.bits); }
 float Load(BFloat16 x) { return BFloat16ToFloat(x.bits); }
 uint8_t Load(Bool x) { return x.value; }
+
 
 template <typename To, typename From>
 To Convert(From x) {
@@ -61,8 +66,73 @@ Kernel CastKernel(int64_t n) {
   }};
 }
 
+// Storage types are bytes: a table gives their values.
+template <typename To>
+Kernel DecodeKernel(int64_t n, DType from) {
+  std::array<To, 256> table;
+  for (int code = 0; code < 256; ++code) {
+    const double value = SmallValue(from, static_cast<uint8_t>(code));
+    // Integers that do not fit wrap, as among the wider types.
+    table[code] = IsSmallFloat(from) ? Convert<To>(value) : Convert<To>(static_cast<int64_t>(value));
+  }
+  return {.run = [n, table](const Args& args) {
+    const uint8_t* x = args.in<uint8_t>();
+    To* y = args.out<To>();
+    Parallel(n, 2, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] = table[x[i]];
+    });
+  }};
+}
+
+template <typename From, typename Encode>
+Kernel EncodeKernel(int64_t n, Encode encode) {
+  return {.run = [n, encode](const Args& args) {
+    const From* x = args.in<From>();
+    uint8_t* y = args.out<uint8_t>();
+    Parallel(n, 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] = encode(Load(x[i]));
+    });
+  }};
+}
+
+absl::StatusOr<Kernel> EncodeFloats(const KernelContext& c, const SmallEncoding& encoding) {
+  return ForAny(c.in().dtype, [&]<typename From>(From) {
+    return EncodeKernel<From>(c.out().elements(), [&encoding](auto x) { return encoding.Encode(static_cast<double>(x)); });
+  });
+}
+
+absl::StatusOr<Kernel> PrepareToSmall(const KernelContext& c) {
+  const DType to = c.out().dtype;
+  if (IsSmallFloat(to)) return EncodeFloats(c, EncodingOf(SmallFormat(to)));
+  return ForAny(c.in().dtype, [&]<typename From>(From) {
+    return EncodeKernel<From>(c.out().elements(), [to](auto x) {
+      return static_cast<uint8_t>(WrapSmallInt(to, Convert<int64_t>(x)));
+    });
+  });
+}
+
+Kernel SmallToSmall(int64_t n, DType from, DType to) {
+  std::array<uint8_t, 256> table;
+  for (int code = 0; code < 256; ++code) {
+    table[code] = HostTensor::Scalar(to, SmallValue(from, static_cast<uint8_t>(code))).data<uint8_t>()[0];
+  }
+  return {.run = [n, table](const Args& args) {
+    const uint8_t* x = args.in<uint8_t>();
+    uint8_t* y = args.out<uint8_t>();
+    for (int64_t i = 0; i < n; ++i) y[i] = table[x[i]];
+  }};
+}
+
+absl::StatusOr<Kernel> PrepareEncode(const KernelContext& c) {
+  return EncodeFloats(c, EncodingOf(c.attrs()));
+}
+
 absl::StatusOr<Kernel> PrepareCast(const KernelContext& c) {
   const int64_t n = c.out().elements();
+  const DType from = c.in().dtype, to = c.out().dtype;
+  if (IsStorage(from) && IsStorage(to)) return SmallToSmall(n, from, to);
+  if (IsStorage(to)) return PrepareToSmall(c);
+  if (IsStorage(from)) return ForAny(to, [&]<typename To>(To) { return DecodeKernel<To>(n, from); });
   return ForAny(c.in().dtype, [&]<typename From>(From) {
     return ForAny(c.out().dtype, [&]<typename To>(To) { return CastKernel<From, To>(n); });
   });
@@ -71,7 +141,7 @@ absl::StatusOr<Kernel> PrepareCast(const KernelContext& c) {
 }  // namespace
 
 std::span<const KernelRow> CastKernels() {
-  static constexpr KernelRow kRows[] = {{"Cast", PrepareCast, kAnyType}};
+  static constexpr KernelRow kRows[] = {{"Cast", PrepareCast, kAnyType}, {"EncodeFloat", PrepareEncode, kAnyType}};
   return kRows;
 }
 

@@ -190,7 +190,6 @@ constexpr NamedKernel kKernels[] = {
     {"GeluGrad", {GeluGrad}},
     {"IsNaN", {IsNan, Types::kNative}},
     {"IsInf", {IsInf, Types::kNative}},
-    {"Cast", {Copy, Types::kCast}},
 };
 
 }  // namespace
