@@ -10,6 +10,7 @@
 #include "backends/cpu/fuse_elementwise.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/matmul_ops.h"
+#include "backends/widen.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/decompose.h"
@@ -96,25 +97,6 @@ absl::StatusOr<Graph> Reshaped(const Graph& graph) {
   });
 }
 
-bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
-
-// Half precision is stored; what computes does so in float32.
-absl::StatusOr<Graph> HalvesComputeInFloat(const Graph& graph) {
-  return Rewrite(graph, [](Rewriter& r, const Node& node) -> std::optional<Vals> {
-    const auto is_half = [&](ValueId v) { return v != kNoValue && IsHalf(r.from().type(v).dtype); };
-    const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), is_half) ||
-                     std::any_of(node.outputs.begin(), node.outputs.end(), is_half);
-    if (!any || !Lacks(r.from(), node)) return std::nullopt;
-    Vals in;
-    for (ValueId v : node.inputs) in.push_back(is_half(v) ? Cast(r.Map(v), DType::kFloat32) : r.Map(v));
-    Attrs attrs = node.attrs;
-    if (attrs.Has("dtype")) attrs.Set("dtype", std::string(NameOf(DType::kFloat32)));
-    Vals out = r.b().Ops(node.op, in, attrs);
-    for (size_t i = 0; i < out.size(); ++i) out[i] = Cast(out[i], r.from().type(node.outputs[i]).dtype);
-    return out;
-  });
-}
-
 // Σx² without x² in memory: what the norm of a gradient is made of.
 absl::StatusOr<Graph> FuseSquares(const Graph& graph) {
   const auto readers = Readers(graph);
@@ -148,7 +130,7 @@ absl::Status CheckSupported(const Graph& graph) {
 }  // namespace
 
 absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
-  ASSIGN_OR_RETURN(const Graph in_float, HalvesComputeInFloat(graph));
+  ASSIGN_OR_RETURN(const Graph in_float, ComputeHalvesInFloat(graph, Lacks));
   ASSIGN_OR_RETURN(Graph reshaped, Reshaped(in_float));
   ASSIGN_OR_RETURN(const Graph decomposed, DecomposeNodes(reshaped, Lacks));
   ASSIGN_OR_RETURN(const Graph reshaped_again, Reshaped(decomposed));  // decompositions use such operators, too

@@ -10,6 +10,7 @@
 #include "backends/torch/kernel.h"
 #include "backends/torch/program.h"
 #include "backends/torch/tensor.h"
+#include "backends/widen.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/decompose.h"
 
@@ -31,7 +32,14 @@ class TorchBackend : public Backend {
   }
 
   absl::StatusOr<Graph> Legalize(const Graph& graph) const override {
-    ASSIGN_OR_RETURN(Graph legal, DecomposeNodes(graph, [this](const Graph& g, const Node& n) { return !Supports(g, n); }));
+    const auto lacks = [this](const Graph& g, const Node& n) { return !Supports(g, n); };
+    Graph legal = graph;
+    // A GPU computes with halves; there, what lacks a kernel for them lacks one altogether.
+    if (device_.is_cpu()) {
+      ASSIGN_OR_RETURN(legal, ComputeHalvesInFloat(legal, lacks));
+    }
+    ASSIGN_OR_RETURN(legal, DecomposeNodes(legal, lacks));
+    ASSIGN_OR_RETURN(legal, ComputeUnsignedInSigned(legal, lacks));
     legal = Dce(legal);
     RETURN_IF_ERROR(CheckSupported(legal));
     return legal;

@@ -23,6 +23,31 @@ Input Between(Shape shape) { return Uniform(std::move(shape), 0.001, 0.002); }
 
 Input SmallInts(Shape shape) { return Ints(std::move(shape), -4, 4); }
 
+// Every integer type; unsigned ones of 64 bits beyond what is positive as a signed number, too.
+void AddSmallTypes(std::vector<Case>* cases) {
+  const DType dtypes[] = {DType::kInt8, DType::kInt16, DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64};
+  for (DType dtype : dtypes) {
+    const bool is_signed = dtype == DType::kInt8 || dtype == DType::kInt16;
+    const std::string type(onnxtrain::NameOf(dtype));
+    const Input a = Ints({3, 5}, is_signed ? -99 : 0, 99, dtype), b = Ints({5}, is_signed ? -99 : 0, 99, dtype);
+    for (std::string op : {"Add", "Sub", "Mul", "Min", "Max", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}) {
+      cases->push_back({op + "_" + type, op, {a, b}, {}});
+    }
+    const Input divisor = Ints({5}, 1, 9, dtype);
+    cases->push_back({"Div_" + type, "Div", {a, divisor}, {}});
+    cases->push_back({"Mod_" + type, "Mod", {a, divisor}, {{"fmod", int64_t{0}}}});
+    cases->push_back({"Mod_" + type + "_fmod", "Mod", {a, divisor}, {{"fmod", int64_t{1}}}});
+    cases->push_back({"Pow_" + type, "Pow", {a, Ints({5}, 0, 3, dtype)}, {}});
+    cases->push_back({"Where_" + type, "Where", {Bools({3, 1}), a, b}, {}});
+  }
+  const Input large = IntValues({6}, {-1, -2, 0, 1, 5, std::numeric_limits<int64_t>::min()}, DType::kUInt64);
+  const Input other = IntValues({6, 1}, {-1, -3, 1, 2, 7, std::numeric_limits<int64_t>::max()}, DType::kUInt64);
+  for (std::string op : {"Add", "Sub", "Mul", "Div", "Min", "Max", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}) {
+    cases->push_back({op + "_u64_large", op, {large, other}, {}});
+  }
+  cases->push_back({"Mod_u64_large", "Mod", {large, other}, {{"fmod", int64_t{0}}}});
+}
+
 }  // namespace
 
 std::vector<Case> BinaryCases() {
@@ -44,6 +69,7 @@ std::vector<Case> BinaryCases() {
     cases.push_back({op + "_i64", op, {Ints({3, 5}, -99, 99), Ints({5}, -99, 99)}, {}});
     cases.push_back({op + "_i32", op, {Ints({3, 5}, -99, 99, DType::kInt32), Ints({5}, -99, 99, DType::kInt32)}, {}});
   }
+  AddSmallTypes(&cases);
   cases.push_back({"Equal_bool", "Equal", {Bools({9}), Bools({9})}, {}});
   cases.push_back({"Div_i64_truncates", "Div", {IntValues({6}, {7, -7, 7, -7, 0, 6}), IntValues({6}, {2, 2, -2, -2, 5, 3})}, {}});
   const int64_t least = std::numeric_limits<int64_t>::min();

@@ -21,6 +21,21 @@ std::vector<Case> ReduceCases() {
       cases.push_back({op + "_i32", op, {Ints({3, 4}, -3, 3, DType::kInt32)}, {{"axes", Axes{0}}}});
     }
   }
+  for (DType dtype : {DType::kInt8, DType::kInt16, DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64}) {
+    const std::string type(onnxtrain::NameOf(dtype));
+    const int64_t sign = dtype == DType::kUInt64 ? 1 : -1;
+    const Input x = IntValues({2, 3}, {9 * sign, 1, 3, 2, sign, 0}, dtype);
+    for (std::string op : {"ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"}) {
+      cases.push_back({op + "_" + type, op, {x}, {{"axes", Axes{1}}}});
+    }
+    for (std::string op : {"ArgMax", "ArgMin", "CumSum"}) cases.push_back({op + "_" + type, op, {x}, {{"axis", int64_t{1}}}});
+  }
+  const Input large = IntValues({2, 3}, {-9, 1, 3, 2, -1, 0}, DType::kUInt64);
+  for (std::string op : {"ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"}) {
+    cases.push_back({op + "_of_nothing", op, {Fixed(Normal({2, 0}))}, {{"axes", Axes{1}}}});
+    cases.push_back({op + "_u64_large", op, {large}, {{"axes", Axes{1}}}});
+  }
+  for (std::string op : {"ArgMax", "ArgMin"}) cases.push_back({op + "_u64_large", op, {large}, {{"axis", int64_t{1}}}});
   // 1537 factors overflow float32.
   std::erase_if(cases, [](const Case& c) { return c.name == "ReduceProd_long"; });
   const Input ties = Values({2, 4}, {1, 3, 3, 2, 5, 5, 5, 0});

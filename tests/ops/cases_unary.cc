@@ -94,6 +94,20 @@ std::vector<Case> UnaryCases() {
     cases.push_back({op + "_i64", op, {Ints({17}, -9, 9)}, {}});
     cases.push_back({op + "_i32", op, {Ints({17}, -9, 9, DType::kInt32)}, {}});
   }
+  for (DType dtype : {DType::kInt8, DType::kInt16, DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64}) {
+    const std::string type(onnxtrain::NameOf(dtype));
+    // As an unsigned number, a negative one is large.
+    const int64_t sign = dtype == DType::kUInt64 ? 1 : -1;
+    const Input x = IntValues({5}, {9 * sign, sign, 0, 3, 7}, dtype);
+    for (std::string op : {"Neg", "Abs", "Sign", "Relu"}) cases.push_back({op + "_" + type, op, {x}, {}});
+    for (std::string to : {"f32", "f64", "i64", "u8", "u16", "u32", "u64", "bool"}) {
+      cases.push_back({"Cast_" + type + "_as_" + to, "Cast", {x}, {{"to", to}}});
+    }
+    cases.push_back({"Cast_f32_as_" + type, "Cast", {Fixed(Values({4}, {0, 1.5, 3, 100.75}))}, {{"to", type}}});
+  }
+  const Input large = IntValues({4}, {-1, 0, 5, std::numeric_limits<int64_t>::min()}, DType::kUInt64);
+  for (std::string op : {"Abs", "Sign", "Relu"}) cases.push_back({op + "_u64_large", op, {large}, {}});
+  cases.push_back({"Cast_u64_large", "Cast", {large}, {{"to", std::string("f64")}}});
   cases.push_back(With("LeakyRelu_steep", "LeakyRelu", {{"alpha", 0.3}}));
   cases.push_back(With("Elu_2", "Elu", {{"alpha", 2.0}}));
   cases.push_back(With("Celu_2", "Celu", {{"alpha", 2.0}}));

@@ -80,10 +80,10 @@ Tensors FeedsOf(const Case& c, const Graph& graph, bool wide) {
   for (int64_t i = 0; i < want.size(); ++i) {
     if (std::isfinite(want.At(i))) scale = std::max(scale, std::fabs(want.At(i)));
   }
-  const double slack = IsFloat(want.dtype()) ? tolerance * scale : 0;
+  const double slack = tolerance * scale;
   for (int64_t i = 0; i < want.size(); ++i) {
     const double g = got.At(i), w = want.At(i);
-    const bool same = g == w || (std::isnan(g) && std::isnan(w)) || std::fabs(g - w) <= slack;
+    const bool same = !IsFloat(want.dtype()) ? got.IntAt(i) == want.IntAt(i) : g == w || (std::isnan(g) && std::isnan(w)) || std::fabs(g - w) <= slack;
     if (!same) {
       return ::testing::AssertionFailure() << "element " << i << ": got " << g << ", want " << w << ", off by "
                                            << std::fabs(g - w) / scale << " of the largest element";

@@ -1,3 +1,4 @@
+#include <limits>
 #include <numeric>
 
 #include <ATen/ops/amax.h>
@@ -50,6 +51,9 @@ using ExtremeOut = at::Tensor& (*)(at::Tensor&, const at::Tensor&, at::IntArrayR
 template <ExtremeOut F>
 Run Extreme(const Args& a) {
   if (IsScalar(a)) return Copy(a);
+  // Of nothing: type rules let only floats through.
+  const double weakest = std::numeric_limits<double>::infinity() * (F == ExtremeOut(at::amax_out) ? -1 : 1);
+  if (a.in[0].numel() == 0) return [=, y = a.out[0]] { y.fill_(weakest); };
   return [x = a.in[0], y = a.out[0], axes = AxesOf(a), keep = a.attrs().Int("keepdims") != 0]() mutable {
     F(y, x, axes, keep);
   };
