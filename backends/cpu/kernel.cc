@@ -11,8 +11,9 @@ using Table = KernelTable<std::vector<const KernelRow*>>;
 
 Table MakeTable() {
   std::map<std::string_view, std::vector<const KernelRow*>> by_op;
-  for (auto family : {ElementwiseKernels, DoubleKernels, FusedKernels, IntegerKernels, CastKernels, ReduceKernels, MatmulKernels, ConvKernels, DoubleConvKernels,
-                      PoolKernels, NormKernels, SoftmaxKernels, DoubleSoftmaxKernels, LossKernels, ShapeKernels, IndexKernels, RandomKernels}) {
+  for (auto family : {ElementwiseKernels, DoubleKernels, FusedKernels, IntegerKernels, CastKernels, ReduceKernels, MatmulKernels,
+                      ConvKernels, DoubleConvKernels, PoolKernels, ResampleKernels, SampleKernels, RoiKernels, DeterminantKernels,
+                      NormKernels, SoftmaxKernels, DoubleSoftmaxKernels, LossKernels, ShapeKernels, IndexKernels, RandomKernels}) {
     for (const KernelRow& row : family()) by_op[row.op].push_back(&row);
   }
   Table table;

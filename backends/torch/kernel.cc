@@ -17,7 +17,8 @@ at::Tensor Args::Out(size_t i) const {
 const Kernels& AllKernels() {
   static const Kernels* kernels = [] {
     auto* table = new Kernels;
-    for (auto family : {UnaryKernels, CastKernels, BinaryKernels, ReduceKernels, MatmulKernels, ConvKernels, PoolKernels, NormKernels,
+    for (auto family : {UnaryKernels, CastKernels, BinaryKernels, ReduceKernels, MatmulKernels, ConvKernels, PoolKernels,
+                        ResampleKernels, SampleKernels, DeterminantKernels, NormKernels,
                         SoftmaxKernels, ShapeKernels, IndexKernels, RandomKernels, LossKernels}) {
       for (const NamedKernel& row : family()) table->Add(row.op, row.kernel);
     }

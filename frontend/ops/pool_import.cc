@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "frontend/ops/formula.h"
 #include "frontend/ops/nn_import.h"
 
 namespace onnxtrain {
@@ -108,9 +109,11 @@ struct Norm {
     const Val abs = x.b().Op("Abs", {x});
     return p == 1 ? abs : x.b().Op("Pow", {abs, x.b().Scalar(x.dtype(), p)});
   }
+  // Windows of zeros are common behind a Relu: the gradient there is 0, not 0·∞.
   Val Root(Val sum) const {
     if (p == 1 || !sum) return sum;
-    return p == 2 ? Sqrt(sum) : sum.b().Op("Pow", {sum, sum.b().Scalar(sum.dtype(), 1 / p)});
+    const Val zero = Equal(sum, 0), safe = Where(zero, Number(sum, 1), sum);
+    return Where(zero, Number(sum, 0), p == 2 ? Sqrt(safe) : Binary("Pow", safe, Number(sum, 1 / p)));
   }
 };
 

@@ -24,7 +24,7 @@ struct Table {
   }
 
   Table() {
-    for (auto family : {ElementwiseOps, ReduceOps, MatmulOps, ConvOps, PoolOps, NormOps, SoftmaxOps, AttentionOps,
+    for (auto family : {ElementwiseOps, ReduceOps, MatmulOps, ConvOps, PoolOps, ResampleOps, SampleOps, DeterminantOps, NormOps, SoftmaxOps, AttentionOps,
                         ShapeOps, IndexOps, RandomOps, LossOps}) {
       Add(family(), false);
     }
@@ -41,7 +41,7 @@ using ImportKey = std::pair<std::string_view, std::string_view>;
 const std::map<ImportKey, const OnnxOp*>& Imports() {
   static const auto* imports = [] {
     auto* map = new std::map<ImportKey, const OnnxOp*>;
-    for (auto family : {ElementwiseImports, ReduceImports, MatmulImports, ConvImports, PoolImports, NormImports,
+    for (auto family : {ElementwiseImports, ReduceImports, MatmulImports, ConvImports, PoolImports, ResampleImports, SampleImports, GeometryImports, NormImports,
                         SoftmaxImports, AttentionImports, ShapeImports, IndexImports, RandomImports, LossImports}) {
       for (const OnnxOp& op : family()) {
         CHECK(map->emplace(ImportKey{op.domain, op.op_type}, &op).second) << "two imports of " << op.op_type;

@@ -92,7 +92,7 @@ Input Absent() { return {.absent = true}; }
 const std::vector<Case>& AllCases() {
   static const auto* all = [] {
     auto* cases = new std::vector<Case>;
-    for (auto family : {UnaryCases, BinaryCases, ReduceCases, MatmulCases, ConvCases, PoolCases, NormCases, SoftmaxCases,
+    for (auto family : {UnaryCases, BinaryCases, ReduceCases, MatmulCases, ConvCases, PoolCases, ResampleCases, NormCases, SoftmaxCases,
                         ShapeCases, IndexCases, RandomCases, LossCases}) {
       for (Case& c : family()) cases->push_back(std::move(c));
     }

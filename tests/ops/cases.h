@@ -72,6 +72,7 @@ std::vector<Case> ReduceCases();
 std::vector<Case> MatmulCases();
 std::vector<Case> ConvCases();
 std::vector<Case> PoolCases();
+std::vector<Case> ResampleCases();
 std::vector<Case> NormCases();
 std::vector<Case> SoftmaxCases();
 std::vector<Case> ShapeCases();

@@ -33,5 +33,6 @@ References ElementwiseReferences();
 References WindowReferences();
 References NeuralReferences();
 References ShapeReferences();
+References ResampleReferences();
 
 }  // namespace onnxtrain::cases

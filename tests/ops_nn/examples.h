@@ -27,6 +27,11 @@ inline std::vector<Example> Examples() {
   const Shape x = {2, 4, 5, 6}, w = {6, 2, 2, 3}, y = {2, 6, 3, 3}, p = {2, 4, 5, 3};
   const Attrs axis = {{"axis", int64_t{1}}};
   const Attrs labels = {{"ignore_index", int64_t{1}}, {"label_smoothing", 0.1}};
+  using Numbers = std::vector<double>;
+  const Attrs resample = {{"axes", Ints{1, 2}}, {"sizes", Ints{5, 2}}, {"position", Numbers{0.5, 3, 5, -0.5, 0, 4, 2, 0}},
+                          {"stretch", Numbers{1, 2}}, {"mode", std::string("linear")}};
+  const Attrs grid = {{"mode", std::string("cubic")}, {"padding_mode", std::string("border")}, {"align_corners", int64_t{1}}};
+  const Attrs roi = {{"mode", std::string("max")}, {"output_height", int64_t{2}}, {"sampling_ratio", int64_t{2}}};
   const Attrs random = {{"shape", Ints{2, 3}}, {"stream", int64_t{5}}};
   return {
       {"Conv", {{f, x}, {f, w}, {f, {6}}}, conv},
@@ -36,6 +41,16 @@ inline std::vector<Example> Examples() {
       {"MaxPoolGrad", {{f, p}, {i, p}}, {{"input_shape", x}}},
       {"AveragePool", {{f, x}}, pool},
       {"AveragePoolGrad", {{f, p}}, with(pool, "input_shape", x)},
+      {"Resample", {{f, {2, 3, 4}}}, resample},
+      {"ResampleGrad", {{f, {2, 5, 2}}}, with(resample, "input_sizes", Ints{3, 4})},
+      {"GridSample", {{f, {2, 3, 4, 5}}, {f, {2, 3, 2, 2}}}, grid},
+      {"GridSample", {{f, {2, 3, 4, 5, 2}}, {f, {2, 3, 2, 2, 3}}}, {}},
+      {"GridSampleInputGrad", {{f, {2, 3, 3, 2}}, {f, {2, 3, 2, 2}}}, with(grid, "input_shape", Ints{2, 3, 4, 5})},
+      {"GridSampleGridGrad", {{f, {2, 3, 3, 2}}, {f, {2, 3, 4, 5}}, {f, {2, 3, 2, 2}}}, grid},
+      {"RoiAlign", {{f, {2, 3, 4, 5}}, {f, {3, 4}}, {i, {3}}}, roi},
+      {"RoiAlignGrad", {{f, {3, 3, 2, 1}}, {f, {3, 4}}, {i, {3}}, {f, {2, 3, 4, 5}}}, with(roi, "input_shape", Ints{2, 3, 4, 5})},
+      {"Det", {{f, {2, 3, 3}}}, {}},
+      {"Cofactor", {{f, {2, 3, 3}}}, {}},
       {"BatchNorm", {{f, x}, {f, {4}}, {f, {4}}}, {}},
       {"BatchNormGrad", {{f, x}, {f, x}, {f, {4}}, {f, {4}}, {f, {4}}}, {}},
       {"BatchNormInference", {{f, x}, {f, {4}}, {f, {4}}, {f, {4}}, {f, {4}}}, {}},

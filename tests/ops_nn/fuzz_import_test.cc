@@ -58,7 +58,8 @@ class Generator {
       case 2: return Number();
       case 3: return std::string(Pick<const char*>(
           {"SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET", "mean", "sum", "none", "constant", "reflect", "edge", "wrap",
-           "linear", "nearest", "cubic", "asymmetric", "ij,jk->ik", "...i->i", "add", "DCR", "CRD", "tanh", "LEFT", "?", ""}));
+           "linear", "nearest", "cubic", "asymmetric", "ij,jk->ik", "...i->i", "add", "DCR", "CRD", "tanh", "LEFT", "cubic", "bilinear", "half_pixel", "align_corners",
+           "tf_crop_and_resize", "half_pixel_symmetric", "not_larger", "border", "reflection", "avg", "max", "ceil", "?", ""}));
       case 4: return Ints();
       default: return Tensor();
     }
@@ -73,13 +74,15 @@ constexpr const char* kIntNames[] = {"axis", "group", "ceil_mode", "count_includ
                                      "num_heads", "num_groups", "q_num_heads", "kv_num_heads", "is_causal", "ignore_index",
                                      "blocksize", "num_outputs", "exclusive", "reverse", "upper", "k", "largest", "allowzero",
                                      "transA", "transB", "storage_order", "unidirectional", "batch_dims", "start", "end",
-                                     "training_mode", "broadcast", "noop_with_empty_axes", "fmod", "select_last_index"};
+                                     "training_mode", "broadcast", "noop_with_empty_axes", "fmod", "select_last_index", "antialias", "exclude_outside", "align_corners", "output_height",
+                                     "output_width", "sampling_ratio", "offset_group"};
 constexpr const char* kIntsNames[] = {"kernel_shape", "strides", "pads", "dilations", "output_padding", "output_shape", "axes",
                                       "perm", "split", "shape", "starts", "ends", "steps", "repeats", "qkv_hidden_sizes"};
 constexpr const char* kNumberNames[] = {"alpha", "beta", "epsilon", "momentum", "ratio", "scale", "bias", "low", "high", "mean",
-                                        "min", "max", "softcap", "gamma", "lambd", "value"};
+                                        "min", "max", "softcap", "gamma", "lambd", "value", "cubic_coeff_a", "extrapolation_value",
+                                        "spatial_scale"};
 constexpr const char* kStringNames[] = {"auto_pad", "reduction", "mode", "approximate", "equation", "activation",
-                                        "coordinate_transformation_mode", "nearest_mode", "direction"};
+                                        "coordinate_transformation_mode", "nearest_mode", "direction", "keep_aspect_ratio_policy", "padding_mode"};
 
 template <size_t N>
 std::string NameFrom(Generator& g, const char* const (&names)[N]) {

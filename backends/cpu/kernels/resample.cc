@@ -1,0 +1,258 @@
+// Resampling, axis by axis, of one item after the other (what lies behind the first resized axis: an image plane), so that
+// what lies between two axes stays in cache. The gradient is the same with transposed taps.
+#include "backends/cpu/kernels/resample.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "backends/cpu/isa.h"
+#include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/typed.h"
+#include "backends/cpu/parallel.h"
+#include "frontend/ops/resample.h"
+
+#define ONNXTRAIN_LEAF "backends/cpu/kernels/resample.leaf.inc"
+#include "backends/cpu/foreach_isa.inc"
+
+namespace onnxtrain::cpu {
+
+template <typename T>
+const ResampleLeaf<T>& TheResampleLeaf() {
+  return ONNXTRAIN_PICK(kResample<T>);
+}
+template const ResampleLeaf<float>& TheResampleLeaf();
+template const ResampleLeaf<double>& TheResampleLeaf();
+
+namespace {
+
+// A row (inner extent 1) is resampled in one of these ways.
+enum class RowForm { kDoubled, kPaired, kGathered, kSparse };
+
+// One axis: [outer, in, inner] → [outer, out, inner].
+template <typename T>
+struct Step {
+  int64_t outer = 1, in = 0, out = 0, inner = 1;
+  RowForm form = RowForm::kSparse;
+  int taps = 0;                      // kGathered: of every output, the table filled up with zeros
+  std::vector<int64_t> begin, row;   // row: index·inner
+  std::vector<int32_t> index;        // kGathered: [taps, out]
+  std::vector<T> weight;
+
+  int64_t input() const { return outer * in * inner; }
+  int64_t output() const { return outer * out * inner; }
+};
+
+bool EveryTapIs(const Taps& t, int64_t per_output, int64_t (*index)(int64_t o, int64_t k)) {
+  for (int64_t o = 0; o < t.out(); ++o) {
+    if (t.begin[o + 1] - t.begin[o] != per_output) return false;
+    for (int64_t k = 0; k < per_output; ++k) {
+      if (t.index[t.begin[o] + k] != index(o, k) || t.weight[t.begin[o] + k] != 1) return false;
+    }
+  }
+  return true;
+}
+
+RowForm FormOf(const Taps& t) {
+  if (t.out() == 2 * t.in && EveryTapIs(t, 1, [](int64_t o, int64_t) { return o / 2; })) return RowForm::kDoubled;
+  if (t.in == 2 * t.out() && EveryTapIs(t, 2, [](int64_t o, int64_t k) { return 2 * o + k; })) return RowForm::kPaired;
+  const auto taps = static_cast<int64_t>(t.index.size());
+  return taps > 0 && t.most() * t.out() <= 2 * taps ? RowForm::kGathered : RowForm::kSparse;
+}
+
+template <typename T>
+void FillTable(const Taps& t, Step<T>* s) {
+  s->taps = static_cast<int>(t.most());
+  s->index.assign(s->taps * s->out, 0);
+  s->weight.assign(s->taps * s->out, 0);
+  for (int64_t o = 0; o < s->out; ++o) {
+    for (int64_t k = 0, n = t.begin[o + 1] - t.begin[o]; k < s->taps && n > 0; ++k) {
+      const int64_t from = t.begin[o] + std::min(k, n - 1);
+      s->index[k * s->out + o] = static_cast<int32_t>(t.index[from]);
+      s->weight[k * s->out + o] = k < n ? static_cast<T>(t.weight[from]) : T(0);
+    }
+  }
+}
+
+template <typename T>
+Step<T> MakeStep(const Taps& t, int64_t outer, int64_t inner) {
+  Step<T> s{.outer = outer, .in = t.in, .out = t.out(), .inner = inner};
+  if (inner == 1) s.form = FormOf(t);
+  if (s.form == RowForm::kGathered) {
+    FillTable(t, &s);
+    return s;
+  }
+  s.begin = t.begin;
+  s.weight.assign(t.weight.begin(), t.weight.end());
+  for (int64_t i : t.index) s.row.push_back(i * inner);
+  return s;
+}
+
+// One row of an axis that is the last.
+template <typename T>
+void ResampleRow(const ResampleLeaf<T>& leaf, const Step<T>& s, const T* x, T* y) {
+  switch (s.form) {
+    case RowForm::kDoubled: return leaf.doubled(x, s.in, y);
+    case RowForm::kPaired: return leaf.paired(x, s.out, y);
+    case RowForm::kGathered: return leaf.gathered(s.taps, x, s.index.data(), s.weight.data(), s.out, y);
+    case RowForm::kSparse: break;
+  }
+  for (int64_t o = 0; o < s.out; ++o) {
+    T sum = 0;
+    for (int64_t k = s.begin[o]; k < s.begin[o + 1]; ++k) sum += s.weight[k] * x[s.row[k]];
+    y[o] = sum;
+  }
+}
+
+// One output of an axis before the last, over all that lies behind it.
+template <typename T>
+void BlendRows(const ResampleLeaf<T>& leaf, const Step<T>& s, int64_t o, const T* x, T* y) {
+  const int64_t begin = s.begin[o], taps = s.begin[o + 1] - begin;
+  if (taps == 0) {
+    std::fill_n(y, s.inner, T(0));
+  } else if (taps == 1 && s.weight[begin] == 1) {
+    std::memcpy(y, x + s.row[begin], s.inner * sizeof(T));
+  } else {
+    leaf.blended(taps, x, s.row.data() + begin, s.weight.data() + begin, s.inner, y);
+  }
+}
+
+// The parts [begin, end) of a step, of which there are Parts(s).
+template <typename T>
+int64_t Parts(const Step<T>& s) { return s.inner == 1 ? s.outer : s.outer * s.out; }
+
+template <typename T>
+void RunParts(const ResampleLeaf<T>& leaf, const Step<T>& s, int64_t begin, int64_t end, const T* x, T* y) {
+  for (int64_t part = begin; part < end; ++part) {
+    if (s.inner == 1) {
+      ResampleRow(leaf, s, x + part * s.in, y + part * s.out);
+    } else {
+      BlendRows(leaf, s, part % s.out, x + part / s.out * s.in * s.inner, y + part * s.inner);
+    }
+  }
+}
+
+template <typename T>
+struct Plan {
+  std::vector<Step<T>> steps;
+  int64_t items = 1, input = 1, output = 1;  // elements of an item
+  int64_t between = 0;                       // of the largest that lies between two steps
+  int64_t shares = 1;                        // of items, each with its own workspaces
+
+  // Where step i of an item writes: the last one to the output, the others by turns to two workspaces.
+  T* To(size_t i, T* y, T* workspace) const {
+    return i + 1 == steps.size() ? y : workspace + static_cast<int64_t>(i % 2) * between;
+  }
+  // for_parts(step, x, y) runs all parts of a step.
+  template <typename F>
+  void RunItem(const T* x, T* y, T* workspace, F&& for_parts) const {
+    for (size_t i = 0; i < steps.size(); ++i) {
+      T* to = To(i, y, workspace);
+      for_parts(steps[i], x, to);
+      x = to;
+    }
+  }
+};
+
+// What shrinks first, what grows last; and as few gathers along the last axis as possible.
+void Order(std::vector<Taps>* taps) {
+  const auto ratio = [](const Taps& t) { return static_cast<double>(t.out()) / static_cast<double>(t.in); };
+  std::sort(taps->begin(), taps->end(), [&](const Taps& a, const Taps& b) {
+    if (ratio(a) != ratio(b)) return ratio(a) < ratio(b);
+    return ratio(a) < 1 ? a.axis < b.axis : a.axis > b.axis;
+  });
+}
+
+template <typename T>
+Plan<T> MakePlan(std::vector<Taps> taps, Shape shape) {
+  Plan<T> plan;
+  Order(&taps);
+  int64_t first = static_cast<int64_t>(shape.size());
+  for (const Taps& t : taps) first = std::min(first, t.axis);
+  plan.items = NumElements(Shape(shape.begin(), shape.begin() + first));
+  Shape item(shape.begin() + first, shape.end());
+  plan.input = NumElements(item);
+  for (const Taps& t : taps) {
+    const int64_t axis = t.axis - first;
+    const int64_t outer = NumElements(Shape(item.begin(), item.begin() + axis));
+    plan.steps.push_back(MakeStep<T>(t, outer, NumElements(Shape(item.begin() + axis + 1, item.end()))));
+    item[axis] = t.out();
+    if (plan.steps.size() < taps.size()) plan.between = std::max(plan.between, NumElements(item));
+  }
+  plan.output = NumElements(item);
+  return plan;
+}
+
+// Few items: threads share each step.
+template <typename T>
+void RunStepsInParallel(const Plan<T>& plan, const ResampleLeaf<T>& leaf, const T* x, T* y, T* workspace) {
+  for (int64_t item = 0; item < plan.items; ++item) {
+    plan.RunItem(x + item * plan.input, y + item * plan.output, workspace, [&](const Step<T>& s, const T* from, T* to) {
+      Parallel(Parts(s), 4 * s.output() / std::max<int64_t>(Parts(s), 1),
+               [&](int64_t begin, int64_t end) { RunParts(leaf, s, begin, end, from, to); });
+    });
+  }
+}
+
+// Many: they are cut into as many shares as there are workspaces.
+template <typename T>
+void RunShare(const Plan<T>& plan, const ResampleLeaf<T>& leaf, int64_t share, const T* x, T* y, T* workspace) {
+  T* mine = workspace + 2 * plan.between * share;
+  for (int64_t item = plan.items * share / plan.shares; item < plan.items * (share + 1) / plan.shares; ++item) {
+    plan.RunItem(x + item * plan.input, y + item * plan.output, mine,
+                 [&](const Step<T>& s, const T* from, T* to) { RunParts(leaf, s, 0, Parts(s), from, to); });
+  }
+}
+
+template <typename T>
+void RunSharesInParallel(const Plan<T>& plan, const ResampleLeaf<T>& leaf, const T* x, T* y, T* workspace) {
+  Parallel(plan.shares, 4 * (plan.output + plan.between) * plan.items / plan.shares, [&](int64_t begin, int64_t end) {
+    for (int64_t share = begin; share < end; ++share) RunShare(plan, leaf, share, x, y, workspace);
+  });
+}
+
+template <typename T>
+absl::StatusOr<Kernel> ResampleBy(std::vector<Taps> taps, const Shape& x) {
+  if (taps.empty()) {
+    const size_t bytes = NumElements(x) * sizeof(T);
+    return Kernel{.run = [=](const Args& args) { std::memmove(args.out<T>(), args.in<T>(), bytes); }};
+  }
+  Plan<T> made = MakePlan<T>(std::move(taps), x);
+  if (const int64_t threads = omp_get_max_threads(); made.items >= 2 * threads) made.shares = threads;
+  const auto plan = std::make_shared<const Plan<T>>(std::move(made));
+  const auto run = plan->shares > 1 ? RunSharesInParallel<T> : RunStepsInParallel<T>;
+  const ResampleLeaf<T>& leaf = TheResampleLeaf<T>();
+  Kernel kernel{.run = [=, &leaf](const Args& args) {
+    run(*plan, leaf, args.in<T>(), args.out<T>(), static_cast<T*>(args.workspace));
+  }};
+  kernel.workspace = 2 * plan->between * plan->shares * sizeof(T);
+  return kernel;
+}
+
+absl::StatusOr<Kernel> PrepareResample(const KernelContext& c) {
+  if (c.out().elements() == 0) return Kernel{.run = [](const Args&) {}};
+  return ForReal(c.in().dtype, [&]<typename T>(T) { return ResampleBy<T>(ResampleTaps(c.attrs(), c.in().shape), c.in().shape); });
+}
+
+absl::StatusOr<Kernel> PrepareResampleGrad(const KernelContext& c) {
+  if (c.out().elements() == 0 || c.in().elements() == 0) {
+    const size_t bytes = c.out().bytes();
+    return Kernel{.run = [=](const Args& args) { std::memset(args.out<char>(), 0, bytes); }};
+  }
+  std::vector<Taps> taps = ResampleTaps(c.attrs(), c.out().shape);
+  for (Taps& t : taps) t = t.Transposed();
+  return ForReal(c.in().dtype, [&]<typename T>(T) { return ResampleBy<T>(std::move(taps), c.in().shape); });
+}
+
+}  // namespace
+
+std::span<const KernelRow> ResampleKernels() {
+  static constexpr KernelRow kRows[] = {
+      {"Resample", PrepareResample, kReals},
+      {"ResampleGrad", PrepareResampleGrad, kReals},
+  };
+  return kRows;
+}
+
+}  // namespace onnxtrain::cpu
