@@ -7,7 +7,7 @@
 
 namespace onnxtrain {
 
-absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {
+absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {
   ImportOptions import = options.import;
   import.batch = batch;
   import.training = training;
@@ -16,7 +16,11 @@ absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const Prepar
   const auto& outputs = model.outputs();
   const std::string& logits = options.loss.logits;
   if (!logits.empty() && std::find(outputs.begin(), outputs.end(), logits) == outputs.end()) import.outputs = {logits};
-  ASSIGN_OR_RETURN(ImportedModel imported, Import(model, import));
+  return Import(model, import);
+}
+
+absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {
+  ASSIGN_OR_RETURN(ImportedModel imported, ImportAsWritten(model, options, batch, training));
   ASSIGN_OR_RETURN(imported.graph, OptimizeForward(std::move(imported.graph)));
   return imported;
 }

@@ -27,6 +27,9 @@ struct PreparedModel {
 // Simplified and with composites recognized; without loss and choice of weights.
 absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
 
+// As the file has it, node by node.
+absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
+
 absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
 
 }  // namespace onnxtrain

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "optim/prepare.h"
 #include "optim/programs.h"
+#include "optim/prove_batch.h"
 #include "optim/rules/rule.h"
 #include "optim/training_graph.h"
 
@@ -80,6 +82,8 @@ class SessionImpl : public Session {
   void LayOutParameters();
   void LayOutSlots();
   absl::Status AddFrozen(const ImportedModel& model);
+  absl::Status MoveWeightsIn();
+  absl::Status ProveFrozenBatch(int64_t frozen);
   UpdateSpec UpdateOf() const { return {dtype_, options_.optimizer, options_.schedule}; }
   absl::Status EnsureGradients();
   absl::Status EnsureApply();
@@ -112,9 +116,9 @@ class SessionImpl : public Session {
   Arena params_, grads_, statistics_, pending_, slots_;
   std::vector<std::unique_ptr<Arena>> moments_, frozen_;
   Bindings state_;                            // everything above by name
-  std::map<std::string, HostTensor> stored_;  // weights as imported, by name
   std::map<std::pair<ProgramKind, int64_t>, std::unique_ptr<CompiledProgram>> cache_;
   std::unique_ptr<CompiledProgram> apply_;
+  bool batch_proved_ = false;                 // that the model follows batches other than the one it was exported for
   int64_t attempted_ = 0, reported_attempts_ = 0, reported_skips_ = 0;
 };
 
@@ -123,7 +127,28 @@ absl::Status SessionImpl::Init() {
   ASSIGN_OR_RETURN(prepared_, Prepare(*model_, prepare_, options_.micro_batch, true));
   RETURN_IF_ERROR(LayOut());
   RETURN_IF_ERROR(AddFrozen(prepared_.model));
-  return SetWeights(stored_);
+  RETURN_IF_ERROR(MoveWeightsIn());
+  return ProveFrozenBatch(prepared_.model.frozen_batch);
+}
+
+// Once: what holds for one batch holds for all.
+absl::Status SessionImpl::ProveFrozenBatch(int64_t frozen) {
+  if (frozen == 0 || batch_proved_) return absl::OkStatus();
+  batch_proved_ = true;
+  // In inference mode the graph may read weights that training does not.
+  ASSIGN_OR_RETURN(const ImportedModel inference, ImportForward(*model_, prepare_, frozen, false));
+  RETURN_IF_ERROR(AddFrozen(inference));
+  return ProveBatch(*model_, prepare_, frozen, backend_, state_);
+}
+
+// The weights live in the arenas from now on; what was imported goes.
+absl::Status SessionImpl::MoveWeightsIn() {
+  std::map<std::string, HostTensor> stored;
+  for (ImportedWeight& w : prepared_.model.weights) stored.emplace(w.name, std::exchange(w.value, HostTensor()));
+  RETURN_IF_ERROR(SetWeights(stored));
+  stored.clear();
+  model_->DropResident();
+  return absl::OkStatus();
 }
 
 // A group's flat tensor spans its parameters with the padding between them, so each is laid out as a block of its own and
@@ -206,7 +231,6 @@ absl::Status SessionImpl::AddFrozen(const ImportedModel& model) {
   auto arena = std::make_unique<Arena>();
   std::vector<const ImportedWeight*> added;
   for (const ImportedWeight& w : model.weights) {
-    stored_.emplace(w.name, w.value);
     if (state_.contains(w.name)) continue;
     arena->Add(w.name, w.value.type());
     added.push_back(&w);
@@ -264,6 +288,7 @@ absl::StatusOr<CompiledProgram*> SessionImpl::Get(ProgramKind kind, int64_t batc
   if (entry != nullptr) return entry.get();
   ASSIGN_OR_RETURN(PreparedModel prepared, Prepare(*model_, prepare_, batch, IsTraining(kind)));
   RETURN_IF_ERROR(AddFrozen(prepared.model));
+  RETURN_IF_ERROR(ProveFrozenBatch(prepared.model.frozen_batch));
   ASSIGN_OR_RETURN(const Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
   ASSIGN_OR_RETURN(entry, programs_.Compile(graph, StatisticsBindings(kind), state_));
   return entry.get();

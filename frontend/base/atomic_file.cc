@@ -5,52 +5,73 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
-namespace {
 
-absl::Status Failed(const std::string& path, std::string_view what) {
-  return absl::UnavailableError(StrCat(path, ": ", what, ": ", std::strerror(errno)));
+std::string AtomicFile::temporary() const { return StrCat(name_, ".tmp.", ::getpid()); }
+
+absl::Status AtomicFile::Failed(std::string_view what) const {
+  return absl::UnavailableError(StrCat(shown_, ": ", what, ": ", std::strerror(errno)));
 }
 
-absl::Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), std::min<size_t>(bytes.size(), 1 << 30));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Failed(path, "cannot be written");
-    bytes = bytes.subspan(n);
-  }
-  return ::fsync(fd) == 0 ? absl::OkStatus() : Failed(path, "cannot be synced to disk");
+absl::StatusOr<AtomicFile> AtomicFile::Create(int folder_fd, const std::string& name, const std::string& shown) {
+  AtomicFile file(::fcntl(folder_fd, F_DUPFD_CLOEXEC, 0), name, shown);
+  if (file.folder_ < 0) return file.Failed("cannot be created");
+  file.fd_ = ::openat(file.folder_, file.temporary().c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (file.fd_ < 0) return file.Failed("cannot be created");
+  return file;
 }
 
-absl::Status SyncFolderOf(const std::string& path) {
+absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return Failed(folder, "cannot be opened");
-  const bool synced = ::fsync(fd) == 0 || errno == EINVAL;  // some file systems cannot sync folders
+  if (fd < 0) return absl::UnavailableError(StrCat(path, ": cannot be created: ", std::strerror(errno)));
+  auto file = Create(fd, slash == std::string::npos ? path : path.substr(slash + 1), path);
   ::close(fd);
-  return synced ? absl::OkStatus() : Failed(folder, "cannot be synced to disk");
+  return file;
 }
 
-}  // namespace
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : folder_(std::exchange(other.folder_, -1)), name_(std::move(other.name_)), shown_(std::move(other.shown_)),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+    ::unlinkat(folder_, temporary().c_str(), 0);
+  }
+  if (folder_ >= 0) ::close(folder_);
+}
+
+absl::Status AtomicFile::WriteAt(int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(fd_, bytes.data(), std::min<size_t>(bytes.size(), 1 << 30), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Failed("cannot be written");
+    bytes = bytes.subspan(n);
+    offset += n;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::Commit() {
+  if (::fsync(fd_) != 0) return Failed("cannot be synced to disk");
+  if (::renameat(folder_, temporary().c_str(), folder_, name_.c_str()) != 0) return Failed("cannot be renamed into place");
+  const bool closed = ::close(std::exchange(fd_, -1)) == 0;
+  if (!closed) return Failed("cannot be closed");
+  const bool synced = ::fsync(folder_) == 0 || errno == EINVAL;  // some file systems cannot sync folders
+  return synced ? absl::OkStatus() : Failed("its folder cannot be synced to disk");
+}
 
 absl::Status WriteFileAtomically(const std::string& path, std::span<const std::byte> bytes) {
-  const std::string temporary = StrCat(path, ".tmp.", ::getpid());
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (fd < 0) return Failed(path, "cannot be created");
-  absl::Status status = WriteAll(fd, bytes, path);
-  if (::close(fd) != 0 && status.ok()) status = Failed(path, "cannot be closed");
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = Failed(path, "cannot be renamed into place");
-  if (!status.ok()) {
-    ::unlink(temporary.c_str());
-    return status;
-  }
-  return SyncFolderOf(path);
+  ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+  RETURN_IF_ERROR(file.WriteAt(0, bytes));
+  return file.Commit();
 }
 
 }  // namespace onnxtrain

@@ -4,21 +4,24 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <set>
+
+#include "google/protobuf/io/zero_copy_stream_impl.h"
 
 #include "frontend/base/atomic_file.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/external_writer.h"
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/tensor_proto.h"
+#include "frontend/ops/onnx_import.h"
 
 namespace onnxtrain {
 namespace {
-
-constexpr size_t kExternalAlignment = 4096;  // what ONNX recommends for mapping
 
 // Bytes into the field that held them before; raw_data where the typed field would need widening.
 void Store(const HostTensor& value, onnx::TensorProto* proto) {
@@ -47,25 +50,64 @@ onnx::AttributeProto* FindAttribute(onnx::NodeProto* node, std::string_view name
   return nullptr;
 }
 
+using TensorVisitor = std::function<absl::Status(onnx::TensorProto*)>;
+
+absl::Status ForEachTensor(onnx::GraphProto* graph, const TensorVisitor& visit);
+
+absl::Status ForEachTensor(onnx::SparseTensorProto* sparse, const TensorVisitor& visit) {
+  RETURN_IF_ERROR(sparse->has_values() ? visit(sparse->mutable_values()) : absl::OkStatus());
+  return sparse->has_indices() ? visit(sparse->mutable_indices()) : absl::OkStatus();
+}
+
+absl::Status ForEachTensor(onnx::NodeProto* node, const TensorVisitor& visit) {
+  for (auto& attribute : *node->mutable_attribute()) {
+    if (attribute.has_t()) RETURN_IF_ERROR(visit(attribute.mutable_t()));
+    if (attribute.has_sparse_tensor()) RETURN_IF_ERROR(ForEachTensor(attribute.mutable_sparse_tensor(), visit));
+    if (attribute.has_g()) RETURN_IF_ERROR(ForEachTensor(attribute.mutable_g(), visit));
+    for (auto& tensor : *attribute.mutable_tensors()) RETURN_IF_ERROR(visit(&tensor));
+    for (auto& sparse : *attribute.mutable_sparse_tensors()) RETURN_IF_ERROR(ForEachTensor(&sparse, visit));
+    for (auto& graph : *attribute.mutable_graphs()) RETURN_IF_ERROR(ForEachTensor(&graph, visit));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ForEachTensor(onnx::GraphProto* graph, const TensorVisitor& visit) {
+  for (auto& initializer : *graph->mutable_initializer()) RETURN_IF_ERROR(visit(&initializer));
+  for (auto& sparse : *graph->mutable_sparse_initializer()) RETURN_IF_ERROR(ForEachTensor(&sparse, visit));
+  for (auto& node : *graph->mutable_node()) RETURN_IF_ERROR(ForEachTensor(&node, visit));
+  return absl::OkStatus();
+}
+
+// Wherever a model may hold tensors.
+absl::Status ForEachTensor(onnx::ModelProto* model, const TensorVisitor& visit) {
+  RETURN_IF_ERROR(ForEachTensor(model->mutable_graph(), visit));
+  for (auto& function : *model->mutable_functions()) {
+    for (auto& node : *function.mutable_node()) RETURN_IF_ERROR(ForEachTensor(&node, visit));
+  }
+  for (auto& training : *model->mutable_training_info()) {
+    if (training.has_initialization()) RETURN_IF_ERROR(ForEachTensor(training.mutable_initialization(), visit));
+    if (training.has_algorithm()) RETURN_IF_ERROR(ForEachTensor(training.mutable_algorithm(), visit));
+  }
+  return absl::OkStatus();
+}
+
 class Exporter {
  public:
   Exporter(onnx::ModelProto* model, const std::string& source, const std::string& target)
-      : model_(model), graph_(model->mutable_graph()), files_(source), target_(target) {}
+      : model_(model), graph_(model->mutable_graph()), files_(source), external_(source, target) {}
 
   absl::StatusOr<std::vector<std::string>> Edit(const std::map<std::string, HostTensor>& weights) {
     Index();
     for (const auto& [name, value] : weights) {
       RETURN_IF_ERROR(Annotate(Replace(name, value), StrCat("weight '", Printable(name), "' ")));
     }
-    RETURN_IF_ERROR(GatherExternal());
+    RETURN_IF_ERROR(PlaceExternal());
     LeaveTrainingMode();
     RemoveReplacedNodes();
     return Notes();
   }
 
-  // The external data file, empty where there is none.
-  const std::vector<std::byte>& external() const { return external_; }
-  std::string external_path() const { return target_ + ".data"; }
+  ExternalWriter& external() { return external_; }
 
  private:
   void Index() {
@@ -88,6 +130,7 @@ class Exporter {
       if (attribute != nullptr) return ReplaceFloats(value, attribute);
     }
     if (IsOnnx(*it->second, "Identity") && it->second->input_size() == 1) return Separate(value, it->second);
+    if (IsOnnx(*it->second, "ConstantOfShape") && it->second->input_size() == 1) return Promote(value, it->second);
     return Invalid("is neither an initializer nor a Constant of the source model");
   }
 
@@ -97,20 +140,20 @@ class Exporter {
     return tensor.tensor;
   }
 
-  absl::StatusOr<HostTensor> CastLike(const HostTensor& value, const HostTensor& stored) {
-    if (value.shape() != stored.shape()) return Invalid("has the shape ", ToString(value.shape()), ", the file has ", ToString(stored.shape()));
-    if (!IsFloat(stored.dtype())) return Invalid("is stored as ", ToString(stored.type()), ", which is no float");
-    return value.CastTo(stored.dtype());
+  static absl::StatusOr<HostTensor> CastLike(const HostTensor& value, const Type& stored) {
+    if (value.shape() != stored.shape) return Invalid("has the shape ", ToString(value.shape()), ", the file has ", ToString(stored.shape));
+    if (!IsFloat(stored.dtype)) return Invalid("is stored as ", ToString(stored), ", which is no float");
+    return value.CastTo(stored.dtype);
   }
 
   absl::Status ReplaceTensor(const HostTensor& value, onnx::TensorProto* proto, int* changed) {
     ASSIGN_OR_RETURN(const HostTensor stored, Current(*proto));
-    ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, stored));
+    ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, stored.type()));
     // A value that went through a wider type and back is untouched: its bytes stay where and as they are.
     if (cast.SameBytes(stored)) return absl::OkStatus();
     ++*changed;
     if (proto->data_location() == onnx::TensorProto::EXTERNAL) {
-      replaced_external_[proto] = cast.Clone();
+      replaced_external_[proto] = AsInFile(cast);
     } else {
       Store(cast, proto);
     }
@@ -131,16 +174,48 @@ class Exporter {
     auto it = initializers_.find(node->input(0));
     if (it == initializers_.end()) return Invalid("is a copy of what is no initializer");
     ASSIGN_OR_RETURN(const HostTensor stored, Current(*it->second));
-    ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, stored));
-    onnx::TensorProto* copy = graph_->add_initializer();
-    copy->set_name(node->output(0));
-    copy->set_data_type(it->second->data_type());
-    *copy->mutable_dims() = it->second->dims();
-    const HostTensor bytes = AsInFile(cast);
-    copy->set_raw_data(bytes.bytes().data(), bytes.bytes().size());
-    if (model_->ir_version() < 4) ListAsInput(*copy);
-    replaced_nodes_.insert(node);
+    ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, stored.type()));
+    TakePlaceOf(node, cast);
+    ++separated_;
     return absl::OkStatus();
+  }
+
+  // A weight that a ConstantOfShape node fills: what was trained no longer is one number.
+  absl::Status Promote(const HostTensor& value, onnx::NodeProto* node) {
+    const onnx::TensorProto* shape = KnownTensor(node->input(0));
+    if (shape == nullptr) return Invalid("is filled by a node whose shape is computed");
+    ASSIGN_OR_RETURN(const HostTensor extents, Current(*shape));
+    const onnx::AttributeProto* attribute = FindAttribute(node, "value");
+    HostTensor number = HostTensor::Scalar(DType::kFloat32, 0);
+    if (attribute != nullptr && attribute->has_t()) {
+      ASSIGN_OR_RETURN(number, Current(attribute->t()));
+    }
+    if (number.size() != 1) return Invalid("is filled with ", number.size(), " numbers");
+    ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, {number.dtype(), extents.ToInts()}));
+    if (IsFilledWith(cast, number)) return absl::OkStatus();
+    TakePlaceOf(node, cast);
+    ++promoted_;
+    return absl::OkStatus();
+  }
+
+  static bool IsFilledWith(const HostTensor& tensor, const HostTensor& number) {
+    const auto all = tensor.bytes(), one = number.bytes();
+    for (size_t at = 0; at < all.size(); at += one.size()) {
+      if (std::memcmp(all.data() + at, one.data(), one.size()) != 0) return false;
+    }
+    return true;
+  }
+
+  // An initializer of the name of the node's output, which goes.
+  void TakePlaceOf(const onnx::NodeProto* node, const HostTensor& value) {
+    onnx::TensorProto* tensor = graph_->add_initializer();
+    tensor->set_name(node->output(0));
+    tensor->set_data_type(static_cast<int32_t>(DTypeToOnnx(value.dtype())));
+    for (int64_t d : value.shape()) tensor->add_dims(d);
+    const HostTensor stored = AsInFile(value);
+    tensor->set_raw_data(stored.bytes().data(), stored.bytes().size());
+    if (model_->ir_version() < 4) ListAsInput(*tensor);
+    replaced_nodes_.insert(node);
   }
 
   // Before IR version 4, initializers had to be graph inputs as well.
@@ -157,42 +232,31 @@ class Exporter {
     nodes->erase(std::remove_if(nodes->begin(), nodes->end(), [&](const auto& node) { return replaced_nodes_.count(&node) > 0; }), nodes->end());
   }
 
-  // External data of the source, replaced or not, goes into one file beside the target.
-  absl::Status GatherExternal() {
-    for (auto& initializer : *graph_->mutable_initializer()) RETURN_IF_ERROR(MoveExternal(&initializer));
-    return MoveExternalOfNodes(graph_);
-  }
-
-  absl::Status MoveExternalOfNodes(onnx::GraphProto* graph) {
-    for (auto& node : *graph->mutable_node()) {
-      for (auto& attribute : *node.mutable_attribute()) {
-        if (attribute.has_t()) RETURN_IF_ERROR(MoveExternal(attribute.mutable_t()));
-        if (!attribute.has_g()) continue;
-        for (auto& initializer : *attribute.mutable_g()->mutable_initializer()) RETURN_IF_ERROR(MoveExternal(&initializer));
-        RETURN_IF_ERROR(MoveExternalOfNodes(attribute.mutable_g()));
-      }
-    }
+  // External data of the source, replaced or not, stays external.
+  absl::Status PlaceExternal() {
+    std::vector<std::pair<onnx::TensorProto*, size_t>> moved;
+    RETURN_IF_ERROR(ForEachTensor(model_, [&](onnx::TensorProto* proto) {
+      if (proto->data_location() != onnx::TensorProto::EXTERNAL) return absl::OkStatus();
+      auto stored = ReadExternalBytes(*proto, &files_);
+      if (!stored.ok()) return Annotate(stored.status(), StrCat("tensor '", Printable(proto->name()), "' "));
+      auto replaced = replaced_external_.find(proto);
+      const bool is_new = replaced != replaced_external_.end();
+      moved.emplace_back(proto, external_.Add(stored->range, is_new ? replaced->second : stored->bytes, is_new));
+      return absl::OkStatus();
+    }));
+    RETURN_IF_ERROR(external_.Place());
+    for (const auto& [proto, i] : moved) SetRange(external_.range(i), proto);
     return absl::OkStatus();
   }
 
-  absl::Status MoveExternal(onnx::TensorProto* proto) {
-    if (proto->data_location() != onnx::TensorProto::EXTERNAL) return absl::OkStatus();
-    auto replaced = replaced_external_.find(proto);
-    auto current = replaced != replaced_external_.end() ? absl::StatusOr<HostTensor>(replaced->second) : Current(*proto);
-    if (!current.ok()) return Annotate(current.status(), StrCat("tensor '", Printable(proto->name()), "' "));
-    const HostTensor stored = AsInFile(*current);
-    external_.resize((external_.size() + kExternalAlignment - 1) / kExternalAlignment * kExternalAlignment);
-    const std::string name = external_path().substr(external_path().rfind('/') + 1);
+  static void SetRange(const ExternalRange& range, onnx::TensorProto* proto) {
     proto->clear_external_data();
-    for (const auto& [key, value] : {std::pair<std::string, std::string>("location", name),
-                                     {"offset", StrCat(external_.size())}, {"length", StrCat(stored.bytes().size())}}) {
+    for (const auto& [key, value] : {std::pair<std::string, std::string>("location", range.location),
+                                     {"offset", StrCat(range.offset)}, {"length", StrCat(range.length)}}) {
       auto* entry = proto->add_external_data();
       entry->set_key(key);
       entry->set_value(value);
     }
-    external_.insert(external_.end(), stored.bytes().begin(), stored.bytes().end());
-    ++external_tensors_;
-    return absl::OkStatus();
   }
 
   void LeaveTrainingMode() {
@@ -242,35 +306,40 @@ class Exporter {
     };
     note(initializers_changed_, "initializers replaced");
     note(constants_changed_, "Constant nodes replaced");
-    note(static_cast<int>(replaced_nodes_.size()), "Identity nodes over shared initializers became initializers: the copies trained apart");
+    note(promoted_, "ConstantOfShape nodes became initializers");
+    note(separated_, "Identity nodes over shared initializers became initializers: the copies trained apart");
     note(modes_changed_, "BatchNormalization or Dropout nodes set to inference mode");
-    note(external_tensors_, "tensors written as external data");
+    note(static_cast<int>(external_.size()), "tensors written as external data");
     return notes;
   }
 
   onnx::ModelProto* model_;
   onnx::GraphProto* graph_;
   ExternalFiles files_;
-  std::string target_;
+  ExternalWriter external_;
   std::map<std::string, onnx::TensorProto*> initializers_;
   std::map<std::string, onnx::NodeProto*> producers_;
   std::set<std::string> read_;
   std::map<const onnx::TensorProto*, HostTensor> replaced_external_;
   std::set<const onnx::NodeProto*> replaced_nodes_;
-  std::vector<std::byte> external_;
-  int initializers_changed_ = 0, constants_changed_ = 0, modes_changed_ = 0, external_tensors_ = 0;
+  int initializers_changed_ = 0, constants_changed_ = 0, modes_changed_ = 0;
+  int promoted_ = 0, separated_ = 0;
 };
 
-absl::Status Write(const onnx::ModelProto& model, const Exporter& exporter, const std::string& target) {
+// Everything under temporary names first; then the data, because a model must never point at a file that is not there.
+absl::Status Write(const onnx::ModelProto& model, ExternalWriter& external, const std::string& target) {
   const size_t size = model.ByteSizeLong();
   if (size > static_cast<size_t>(std::numeric_limits<int>::max() - 1)) {
     return Invalid("the trained model has ", size, " bytes, more than an ONNX file may have");
   }
-  std::vector<std::byte> bytes(size);
-  if (!model.SerializeToArray(bytes.data(), static_cast<int>(size))) return Invalid("the trained model cannot be serialized");
-  // The data first: a model must never point at a file that is not there yet.
-  if (!exporter.external().empty()) RETURN_IF_ERROR(WriteFileAtomically(exporter.external_path(), exporter.external()));
-  return WriteFileAtomically(target, bytes);
+  RETURN_IF_ERROR(external.Write());
+  ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(target));
+  google::protobuf::io::FileOutputStream stream(file.fd());
+  if (!model.SerializeToZeroCopyStream(&stream) || !stream.Flush()) {
+    return absl::UnavailableError(StrCat(target, ": cannot be written: ", std::strerror(stream.GetErrno())));
+  }
+  RETURN_IF_ERROR(external.Commit());
+  return file.Commit();
 }
 
 }  // namespace
@@ -286,8 +355,14 @@ absl::StatusOr<std::vector<std::string>> Export(const std::string& source, const
   Exporter exporter(model->get(), source, target);
   auto notes = exporter.Edit(weights);
   if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
-  RETURN_IF_ERROR(OneLine(Write(**model, exporter, target)));
+  RETURN_IF_ERROR(OneLine(Write(**model, exporter.external(), target)));
   return notes;
+}
+
+absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
+                                                const std::string& target) {
+  RETURN_IF_ERROR(model.CheckUnchanged());
+  return Export(model.path(), model.sha256(), weights, target);
 }
 
 }  // namespace onnxtrain

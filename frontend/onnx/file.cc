@@ -73,6 +73,7 @@ absl::StatusOr<std::vector<std::byte>> ReadProtoFile(const std::string& path) {
 struct ExternalFiles::File {
   Fd fd;
   int64_t size;
+  std::shared_ptr<const MappedFile> mapped;  // null until a large tensor is read
 };
 
 ExternalFiles::ExternalFiles(const std::string& model_path) {
@@ -118,7 +119,7 @@ absl::StatusOr<ExternalFiles::File*> ExternalFiles::Open(const std::string& loca
   if (!S_ISREG(info.st_mode)) return Invalid(what, "is not a regular file");
   if (info.st_nlink != 1) return Invalid(what, "is a hard link");
   bytes_in_files_ += info.st_size;
-  return (files_[location] = std::unique_ptr<File>(new File{Fd(at.release()), info.st_size})).get();
+  return (files_[location] = std::unique_ptr<File>(new File{Fd(at.release()), info.st_size, nullptr})).get();
 }
 
 absl::StatusOr<HostTensor> ExternalFiles::Read(const ExternalRange& range, const Type& type) {
@@ -130,18 +131,40 @@ absl::StatusOr<HostTensor> ExternalFiles::Read(const ExternalRange& range, const
   if (range.offset < 0 || range.offset > file->size || bytes > file->size - range.offset) {
     return Invalid("external data '", range.location, "' has ", file->size, " bytes, ", bytes, " are wanted from byte ", range.offset);
   }
+  const std::string what = StrCat("external data '", range.location, "' ");
+  const bool aligned = range.offset % static_cast<int64_t>(SizeOf(type.dtype)) == 0;
+  if (!aligned || type.bytes() < kMappedFrom) return ReadCopy(range, type, file);
+  if (file->mapped == nullptr) {
+    auto mapped = MappedFile::Map(::fcntl(file->fd.get(), F_DUPFD_CLOEXEC, 0));
+    if (!mapped.ok()) return Annotate(mapped.status(), what);
+    // It may have shrunk since it was opened.
+    if (static_cast<int64_t>((*mapped)->size()) != file->size) return Invalid(what, "changes while it is read");
+    file->mapped = *std::move(mapped);
+  }
+  return HostTensor(type, file->mapped, file->mapped->data() + range.offset);
+}
+
+absl::StatusOr<HostTensor> ExternalFiles::ReadCopy(const ExternalRange& range, const Type& type, File* file) {
   HostTensor& known = ranges_[{range.location, range.offset, type.bytes()}];
   if (known.bytes().data() != nullptr && known.type().bytes() == type.bytes()) {
     return HostTensor(type, std::make_shared<HostTensor>(known), known.bytes().data());
   }
   // Many overlapping ranges of one large file would take much more memory than there is on disk.
-  bytes_read_ += bytes;
-  if (bytes_read_ > 2 * bytes_in_files_) return Invalid("external data ranges overlap each other many times");
+  bytes_copied_ += static_cast<int64_t>(type.bytes());
+  if (bytes_copied_ > 2 * bytes_in_files_) return Invalid("external data ranges overlap each other many times");
   HostTensor tensor(type);
   RETURN_IF_ERROR(Annotate(ReadAll(file->fd.get(), range.offset, tensor.mutable_bytes().data(), type.bytes()),
                            StrCat("external data '", range.location, "' ")));
   known = tensor;
   return tensor;
+}
+
+std::vector<std::shared_ptr<const MappedFile>> ExternalFiles::mapped() const {
+  std::vector<std::shared_ptr<const MappedFile>> files;
+  for (const auto& [location, file] : files_) {
+    if (file->mapped != nullptr) files.push_back(file->mapped);
+  }
+  return files;
 }
 
 }  // namespace onnxtrain

@@ -9,11 +9,15 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/mapped_file.h"
 
 namespace onnxtrain {
 
 // Any file that claims to be a protobuf: a regular file of 1 byte to 2 GiB. Errors name the path.
 absl::StatusOr<std::vector<std::byte>> ReadProtoFile(const std::string& path);
+
+// Tensors of fewer bytes are copied: a page of the file costs more.
+inline constexpr size_t kMappedFrom = 64 << 10;
 
 // "offset" and "length" of a tensor's external_data. length < 0: not given.
 struct ExternalRange {
@@ -32,8 +36,12 @@ class ExternalFiles {
   ExternalFiles(const ExternalFiles&) = delete;
   ExternalFiles& operator=(const ExternalFiles&) = delete;
 
-  // The bytes of one tensor; tensors of the same range share them. Errors carry no tag.
+  // The bytes of one tensor: large ones are views of the mapped file, small ones copies. Tensors of the same range share
+  // them. Errors carry no tag.
   absl::StatusOr<HostTensor> Read(const ExternalRange& range, const Type& type);
+
+  // The files that tensors look into.
+  std::vector<std::shared_ptr<const MappedFile>> mapped() const;
 
   // Checks a location's form alone: not empty, relative, no "." or "..", no NUL or backslash.
   static absl::StatusOr<std::vector<std::string>> SplitLocation(const std::string& location);
@@ -41,12 +49,13 @@ class ExternalFiles {
  private:
   struct File;
   absl::StatusOr<File*> Open(const std::string& location);
+  absl::StatusOr<HostTensor> ReadCopy(const ExternalRange& range, const Type& type, File* file);
 
   std::string folder_;
   int folder_fd_ = -1;
   std::map<std::string, std::unique_ptr<File>> files_;
   std::map<std::tuple<std::string, int64_t, size_t>, HostTensor> ranges_;
-  int64_t bytes_in_files_ = 0, bytes_read_ = 0;
+  int64_t bytes_in_files_ = 0, bytes_copied_ = 0;
 };
 
 }  // namespace onnxtrain

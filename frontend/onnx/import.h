@@ -12,7 +12,8 @@
 namespace onnxtrain {
 
 // A parsed, guarded model file: structure checked, tensors' bytes checked against their declared shapes, no protobuf in
-// the interface. Immutable; may be imported many times with different shapes, from any thread.
+// the interface. Immutable; may be imported many times with different shapes, from any thread. Large initializers are
+// views of the mapped files: they take no memory of their own, and the files must not be changed in place.
 class OnnxModel {
  public:
   // Reads and validates. Every error is one line that names the file and the node or tensor.
@@ -38,6 +39,11 @@ class OnnxModel {
   const HostTensor* Initializer(const std::string& name) const;
   std::vector<std::string> InitializerNames() const;
 
+  // Fails if a file that initializers look into (the model's own or external data) was changed in place since Load.
+  absl::Status CheckUnchanged() const;
+  // Gives resident pages of these files back; they are read again where somebody needs them.
+  void DropResident() const;
+
   struct Parsed;  // frontend/onnx only
   const Parsed& parsed() const { return *parsed_; }
 
@@ -49,7 +55,8 @@ class OnnxModel {
 struct ImportOptions {
   std::map<std::string, Shape> input_shapes;      // concrete; an input that is missing here uses its own dims
   std::map<std::string, int64_t> dim_values;      // --dim NAME=N, by dim_param
-  std::map<std::string, HostTensor> fixed_inputs;  // inputs that are constants of the graph and no feeds
+  std::map<std::string, HostTensor> fixed_inputs;  // inputs that are constants of the graph and no feeds;
+                                                   // one without elements gets the batch as its leading extent
   int64_t batch = 0;                              // value of a free (or, where it is provable, fixed 1) leading dim; 0: 1
   DType float_type = DType::kFloat32;             // kFloat64: all float32 weights, inputs and constants become float64
   bool training = false;
@@ -76,6 +83,8 @@ struct ImportedModel {
   std::vector<std::string> outputs;       // names of the graph outputs that are the model's, in the model's order
   std::vector<StateUpdate> state_updates; // only with `training`
   std::vector<std::string> notes;         // quirks met, for people: "final Softmax", "Dropout in inference mode: …"
+  int64_t frozen_batch = 0;               // the batch that the file was exported for and that constants gave way; 0: none.
+                                          // That the model follows the new one is to be proved by running: optim/prove_batch.h
   std::string random_key;                 // name of the feed u32[4], "" if the graph draws no random numbers
 };
 

@@ -57,6 +57,7 @@ void Importer::MarkNeeded() {
                                     [&](const std::string& name) { return !name.empty() && needed_names_.count(name) > 0; });
     if (!needed) continue;
     needed_nodes_.insert(&*node);
+    for (const std::string& name : node->outputs) producers_[name] = &*node;
     for (const auto* names : {&node->inputs, &node->captured}) {
       for (const std::string& name : *names) {
         if (name.empty()) continue;
@@ -124,6 +125,8 @@ absl::Status Importer::ImportNode(ImportScope& scope, const ParsedNode& node) {
     return ImportIf(scope, node, *Lookup(scope, node.inputs[0], node));
   }
   if (ImportSharedIdentity(scope, node)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool filled, ImportFilledWeight(scope, node));
+  if (filled) return absl::OkStatus();
   if (const OnnxOp* op = FindOnnxOp(node.domain, node.op_type)) return ImportOperator(scope, node, *op);
   auto function = model_.functions.find({node.domain, node.op_type});
   // Branches of an If are looked at only when they are taken.
@@ -225,6 +228,7 @@ absl::Status Importer::BindOutputs() {
 }
 
 absl::StatusOr<ImportedModel> Import(const OnnxModel& model, const ImportOptions& options) {
+  RETURN_IF_ERROR(model.CheckUnchanged());
   auto imported = Importer(model, options).Run();
   if (!imported.ok()) return OneLine(Annotate(imported.status(), StrCat(model.path(), ": ")));
   return imported;

@@ -2,6 +2,7 @@
 //   importer.cc           the walk: which nodes, in which scope, into which values; errors collected
 //   importer_feeds.cc     model inputs → concrete shapes
 //   importer_weights.cc   initializers and Constant nodes → graph inputs or constants; element types
+//   importer_forms.cc     forms in which exporters hide weights: filled by a node, stored twice, in half precision
 //   importer_node.cc      the ImportContext that operators see; known values; frozen batch extents
 //   importer_finish.cc    what is read, kinds of weights, notes
 #pragma once
@@ -69,6 +70,7 @@ class Importer {
   absl::Status CreateFeeds();
   absl::StatusOr<Shape> FeedShape(const ParsedValue& input);
   absl::StatusOr<int64_t> FreeDim(const ParsedValue& input, size_t axis) const;
+  HostTensor ForBatch(const HostTensor& fixed) const;
   void FindFrozenBatch();
   void CollectDimNames();
 
@@ -82,6 +84,15 @@ class Importer {
   absl::Status ImportConstant(ImportScope& scope, const ParsedNode& node);
   bool ImportSharedIdentity(ImportScope& scope, const ParsedNode& node);
   Weight* FindWeight(Val v);
+
+  // importer_forms.cc
+  bool IsFilledWeight(const ImportScope& scope, const ParsedNode& node) const;
+  bool OnlyFeedsWeightSlots(const std::string& name, int depth) const;
+  absl::StatusOr<bool> ImportFilledWeight(ImportScope& scope, const ParsedNode& node);
+  void ThawState(const Attrs& attrs, std::vector<Val>* inputs);
+  bool RepeatsForBatch(const ParsedNode& node, Val data, int64_t lead) const;
+  void NoteWeightForms();
+  void NoteTies();
 
   // importer_node.cc
   absl::StatusOr<Attrs> ResolveAttrs(const ImportScope& scope, const ParsedNode& node) const;
@@ -108,6 +119,7 @@ class Importer {
   std::unordered_set<const ParsedNode*> needed_nodes_;
   std::unordered_set<std::string> needed_names_;                                        // of the top graph
   std::unordered_map<std::string, std::vector<const ParsedNode*>> readers_;             // needed nodes, by name read
+  std::unordered_map<std::string, const ParsedNode*> producers_;                        // needed nodes, by output name
   std::map<std::string, int64_t> dims_;                                                 // by dim name
   int64_t batch_ = 1;
   int64_t frozen_batch_ = 0;                      // the fixed leading extent that batch_ replaces, or 0
@@ -121,6 +133,8 @@ class Importer {
   std::vector<std::string> errors_;
   absl::StatusCode error_code_ = absl::StatusCode::kOk;
   int copies_ = 0;                                // initializers that the exporter had merged
+  int filled_ = 0;                                // weights that ConstantOfShape nodes fill
+  int64_t filled_bytes_ = 0;
   int64_t nodes_expanded_ = 0;                    // of functions and branches
   Val random_key_;
   std::vector<std::string> notes_;

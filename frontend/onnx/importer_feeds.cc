@@ -28,6 +28,7 @@ void Importer::FindFrozenBatch() {
   bool free = false;
   for (const ParsedValue& input : model_.graph.inputs) {
     if (!input.dtype || model_.graph.initializers.count(input.name) > 0 || needed_names_.count(input.name) == 0) continue;
+    if (options_.fixed_inputs.count(input.name) > 0) continue;
     auto given = options_.input_shapes.find(input.name);
     const bool has_given = given != options_.input_shapes.end() && !given->second.empty();
     if (has_given && options_.batch == 0) batch_ = given->second[0];
@@ -74,6 +75,14 @@ absl::StatusOr<Shape> Importer::FeedShape(const ParsedValue& input) {
   return shape;
 }
 
+// A tensor without elements has room for any batch.
+HostTensor Importer::ForBatch(const HostTensor& fixed) const {
+  if (fixed.size() > 0 || fixed.shape().empty()) return fixed;
+  Shape shape = fixed.shape();
+  shape[0] = batch_;
+  return HostTensor({fixed.dtype(), shape});
+}
+
 absl::Status Importer::CreateFeeds() {
   for (const auto& [name, shape] : options_.input_shapes) {
     auto is = [&, n = &name](const ParsedValue& v) { return v.name == *n; };
@@ -89,14 +98,17 @@ absl::Status Importer::CreateFeeds() {
     }
     const std::string tag = StrCat("input '", Printable(input.name), "' ");
     if (auto fixed = options_.fixed_inputs.find(input.name); fixed != options_.fixed_inputs.end()) {
-      root_.values[input.name] = builder_.Constant(Mapped(fixed->second));
+      root_.values[input.name] = builder_.Constant(Mapped(ForBatch(fixed->second)));
       continue;
     }
     if (!input.dtype) return absl::UnimplementedError(StrCat(tag, "is a ", input.kind, ", which is not supported"));
     auto shape = FeedShape(input);
     if (!shape.ok()) return Annotate(shape.status(), tag);
     RETURN_IF_ERROR(Annotate(CheckShape(*shape), tag));
-    root_.values[input.name] = builder_.Input(InputKind::kFeed, input.name, {MappedType(*input.dtype), *shape});
+    // Half precision stays at the model's border: data is rounded as it will be when the trained model runs.
+    const DType fed = SizeOf(*input.dtype) == 2 && IsFloat(*input.dtype) ? *input.dtype : MappedType(*input.dtype);
+    const Val feed = builder_.Input(InputKind::kFeed, input.name, {fed, *shape});
+    root_.values[input.name] = Cast(feed, MappedType(*input.dtype));
   }
   if (frozen_batch_ > 0) {
     notes_.push_back(StrCat("exported for a batch of ", frozen_batch_, ": its constants follow the batch of ", batch_, " now"));

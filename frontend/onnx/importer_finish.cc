@@ -129,7 +129,9 @@ void Importer::MakeNotes() {
     const std::string& op = it->second->op_type;
     if (op == "Softmax" || op == "LogSoftmax" || op == "Sigmoid") notes_.push_back(StrCat("output '", Printable(name), "' ends in ", op));
   }
+  NoteWeightForms();
   if (!options_.training) return;
+  NoteTies();
   if (copies_ > 0) notes_.push_back(StrCat("initializers that the exporter had merged because their bytes were equal: ", copies_, ", trained apart"));
   if (counts["Dropout"] > 0 && options_.dropout < 0) {
     notes_.push_back(StrCat("Dropout nodes: ", counts["Dropout"], ", with the ratio and mode that the file gives them"));
@@ -158,8 +160,9 @@ ImportedModel Importer::Finish() {
     imported.weights.push_back({.name = weight.name, .value = std::move(weight.tensor), .consumer = std::move(weight.consumer)});
   }
   imported.outputs = outputs_;
+  imported.frozen_batch = frozen_batch_;
   imported.state_updates = std::move(state_updates_);
-  for (std::string& note : notes_) note = Printable(note);
+  for (std::string& note : notes_) note = PrintableLine(note);
   imported.notes = std::move(notes_);
   if (random_key_.valid()) imported.random_key = graph_.inputs()[graph_.value(random_key_.id()).index].name;
   return imported;

@@ -184,7 +184,9 @@ void Importer::ExtendFed() {
 absl::Status Importer::ThawBatch(const ParsedNode& node, std::vector<Val>* inputs, Attrs* attrs) {
   if (frozen_batch_ == 0 || !node.domain.empty()) return absl::OkStatus();
   if (node.op_type == "Concat") return ThawConcat(inputs, *attrs), absl::OkStatus();
-  if ((node.op_type != "Reshape" && node.op_type != "Expand") || inputs->empty()) return absl::OkStatus();
+  if (node.op_type == "LSTM" || node.op_type == "GRU" || node.op_type == "RNN") return ThawState(*attrs, inputs), absl::OkStatus();
+  const bool shapes = node.op_type == "Reshape" || node.op_type == "Expand" || node.op_type == "Tile";
+  if (!shapes || inputs->empty()) return absl::OkStatus();
   std::vector<int64_t> target = attrs->Ints("shape");
   const HostTensor* known = inputs->size() > 1 ? KnownValue((*inputs)[1].id()) : nullptr;
   if (known != nullptr) target = known->ToInts();
@@ -203,6 +205,8 @@ absl::Status Importer::ThawBatch(const ParsedNode& node, std::vector<Val>* input
 
 absl::StatusOr<bool> Importer::ThawShape(const ParsedNode& node, Val data, std::vector<int64_t>* target) {
   int64_t& lead = target->front();
+  if (RepeatsForBatch(node, data, lead)) return lead = batch_, true;
+  if (node.op_type == "Tile") return false;
   if (!IsFed(data) || data.rank() == 0 || data.dim(0) != batch_ || lead == batch_) return false;
   if (lead == frozen_batch_) return lead = batch_, true;
   const bool infers = std::find(target->begin() + 1, target->end(), -1) != target->end();

@@ -59,7 +59,7 @@ void Importer::MapTypes(const ParsedNode& node, Attrs* attrs) const {
 }
 
 bool Importer::IsConstant(const ParsedGraph& graph, const std::string& name, const HostTensor& tensor) const {
-  if (!IsFloat(tensor.dtype()) || tensor.shape().empty() || tensor.size() == 0) return true;
+  if (!IsFloat(tensor.dtype()) || tensor.shape().empty() || tensor.size() == 0 || graph.sparse.count(name) > 0) return true;
   if (&graph != &model_.graph || tensor.size() > 1) return &graph != &model_.graph;
   auto it = readers_.find(name);
   if (it == readers_.end()) return false;

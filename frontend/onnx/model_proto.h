@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/onnx/guard.h"
 
 namespace onnx {
 class ModelProto;
@@ -13,6 +15,8 @@ class ModelProto;
 
 namespace onnxtrain {
 
-absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes);
+// `raw_data`: see guard.h.
+absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes,
+                                                                  std::vector<ByteRange>* raw_data = nullptr);
 
 }  // namespace onnxtrain

@@ -7,11 +7,13 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "frontend/graph/attrs.h"
 #include "frontend/onnx/import.h"
+#include "frontend/onnx/mapped_file.h"
 
 namespace onnxtrain {
 
@@ -43,6 +45,7 @@ struct ParsedGraph {
   std::vector<ParsedValue> inputs, outputs;
   std::vector<std::string> initializer_order;
   std::unordered_map<std::string, HostTensor> initializers;  // share the model's bytes
+  std::unordered_set<std::string> sparse;                    // those that are stored sparse: never trained
   std::unordered_map<std::string, std::string> opaque;       // initializers that we have no type for, and what they hold
 };
 
@@ -59,6 +62,8 @@ struct OnnxModel::Parsed {
   std::map<std::pair<std::string, std::string>, ParsedFunction> functions;  // by domain and name
   std::vector<Input> inputs;
   std::vector<std::string> outputs;
+  std::vector<std::shared_ptr<const MappedFile>> mapped;  // what large initializers look into
+  std::vector<std::string> notes;                         // what the reader had to assume
 };
 
 // The names that a graph reads and does not define: a subgraph's free variables. `captured` must be filled in.
@@ -75,6 +80,7 @@ absl::Status CheckFunctionCalls(const OnnxModel::Parsed& model);
 // A user's name as it may stand in a message of one line: control characters become '?', long names are cut.
 std::string Printable(std::string_view name);
 // The same for a whole message.
+std::string PrintableLine(std::string_view message);
 absl::Status OneLine(const absl::Status& status);
 
 }  // namespace onnxtrain

@@ -1,7 +1,9 @@
 // OnnxModel::Load: bytes → protobuf → plain structs.
+#include <fcntl.h>
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <unordered_set>
 
@@ -13,8 +15,10 @@
 #include "frontend/onnx/guard.h"
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/parsed.h"
+#include "frontend/onnx/sparse_proto.h"
 #include "frontend/onnx/tensor_proto.h"
 #include "frontend/ops/onnx_import.h"
+#include "frontend/ops/rules.h"
 
 namespace onnxtrain {
 namespace {
@@ -26,7 +30,10 @@ std::string Domain(const std::string& domain) { return domain == "ai.onnx" ? "" 
 // Keeps apart what is read from what is shared: the proto stays alive as long as any tensor that points into it.
 class Reader {
  public:
-  Reader(std::shared_ptr<const onnx::ModelProto> proto, const std::string& path) : proto_(std::move(proto)), files_(path) {}
+  // `raw_data`: where the initializers' bytes stand in the model's own file, `file`, which may be null.
+  Reader(std::shared_ptr<onnx::ModelProto> proto, const std::string& path, std::span<const ByteRange> raw_data,
+         std::shared_ptr<const MappedFile> file)
+      : proto_(std::move(proto)), files_(path), raw_data_(raw_data), file_(std::move(file)) {}
 
   absl::Status Read(OnnxModel::Parsed* model) {
     RETURN_IF_ERROR(ReadVersions(model));
@@ -34,9 +41,11 @@ class Reader {
     const onnx::GraphProto& graph = proto_->graph();
     if (graph.output_size() == 0) return Invalid("its graph has no outputs");
     RETURN_IF_ERROR(ReadGraph(graph, &model->graph));
+    Lift(&model->graph, &model->mapped);
     RETURN_IF_ERROR(CheckAndSort(&model->graph));
     for (const auto& function : proto_->functions()) RETURN_IF_ERROR(ReadFunction(function, model));
     RETURN_IF_ERROR(CheckFunctionCalls(*model));
+    for (auto& file : files_.mapped()) model->mapped.push_back(std::move(file));
     Summarize(model);
     return absl::OkStatus();
   }
@@ -49,14 +58,21 @@ class Reader {
     }
     RETURN_IF_ERROR(ReadOpsets(proto_->opset_import(), &model->opsets));
     if (model->opsets.empty()) {
-      // Before IR 3 there were no opset versions: everything was version 1.
-      if (model->ir_version >= 3) return Invalid("has no opset_import, which IR version ", model->ir_version, " demands");
-      model->opsets[""] = 1;
+      model->opsets[""] = OpsetOf(model->ir_version);
+      if (model->ir_version >= 3) {
+        model->notes.push_back(StrCat("has no opset_import: taken for opset ", model->opsets[""], ", the newest of IR version ", model->ir_version));
+      }
     }
     model->producer = proto_->producer_name();
     if (!proto_->producer_version().empty()) StrAppend(&model->producer, " ", proto_->producer_version());
     model->producer = Printable(model->producer);
     return absl::OkStatus();
+  }
+
+  // What a file that does not say its opset may mean. Before IR 3 there were no opset versions: everything was version 1.
+  static int64_t OpsetOf(int64_t ir_version) {
+    constexpr int64_t kNewestOf[] = {1, 1, 1, 8, 9, 10, 11, 14, 18, 20, 22, 23, 24};
+    return kNewestOf[std::min<size_t>(ir_version, std::size(kNewestOf) - 1)];
   }
 
   template <typename Opsets>
@@ -75,8 +91,8 @@ class Reader {
 
   absl::Status ReadGraph(const onnx::GraphProto& proto, ParsedGraph* graph) {
     graph->name = proto.name();
-    if (proto.sparse_initializer_size() > 0) return Invalid("has sparse initializers, which are not supported");
     for (const auto& initializer : proto.initializer()) RETURN_IF_ERROR(ReadInitializer(initializer, graph));
+    for (const auto& initializer : proto.sparse_initializer()) RETURN_IF_ERROR(ReadSparseInitializer(initializer, graph));
     for (const auto& input : proto.input()) graph->inputs.push_back(ReadValue(input));
     for (const auto& output : proto.output()) graph->outputs.push_back(ReadValue(output));
     graph->nodes.resize(proto.node_size());
@@ -94,6 +110,48 @@ class Reader {
     if (!added) return Invalid(tag, "is defined twice");
     graph->initializer_order.push_back(proto.name());
     return absl::OkStatus();
+  }
+
+  // Dense from here on; the export leaves it as it is in the file.
+  absl::Status ReadSparseInitializer(const onnx::SparseTensorProto& proto, ParsedGraph* graph) {
+    const std::string& name = proto.values().name();
+    if (name.empty()) return Invalid("a sparse initializer has no name");
+    const std::string tag = StrCat("sparse initializer '", Printable(name), "' ");
+    auto tensor = ReadSparseTensor(proto, &files_, kMaxHostConstantBytes - sparse_bytes_);
+    if (!tensor.ok()) return Annotate(tensor.status(), tag);
+    sparse_bytes_ += static_cast<int64_t>(tensor->bytes().size());
+    if (graph->opaque.count(name) > 0 || !graph->initializers.emplace(name, *std::move(tensor)).second) return Invalid(tag, "is defined twice");
+    graph->initializer_order.push_back(name);
+    graph->sparse.insert(name);
+    return absl::OkStatus();
+  }
+
+  // Large initializers leave the message, which would hold them for as long as the model lives, for the mapped file.
+  void Lift(ParsedGraph* graph, std::vector<std::shared_ptr<const MappedFile>>* mapped) {
+    auto* initializers = proto_->mutable_graph()->mutable_initializer();
+    if (file_ == nullptr || static_cast<int>(raw_data_.size()) != initializers->size()) return;
+    bool any = false;
+    for (int i = 0; i < initializers->size(); ++i) {
+      onnx::TensorProto& proto = *initializers->Mutable(i);
+      auto it = graph->initializers.find(proto.name());
+      if (proto.raw_data().size() < kMappedFrom || it == graph->initializers.end() || !IsAt(proto.raw_data(), raw_data_[i])) continue;
+      if (it->second.bytes().data() != reinterpret_cast<const std::byte*>(proto.raw_data().data())) continue;
+      it->second = Mapped(it->second.type(), raw_data_[i]);
+      if (it->second.bytes().data() == file_->data() + raw_data_[i].offset) any = true;
+      delete proto.release_raw_data();
+    }
+    if (any) mapped->push_back(file_);
+  }
+
+  bool IsAt(const std::string& bytes, const ByteRange& range) const {
+    return range.size == bytes.size() && range.offset + range.size <= file_->size() &&
+           std::memcmp(file_->data() + range.offset, bytes.data(), bytes.size()) == 0;
+  }
+
+  // Protobuf aligns nothing: a tensor that stands askew in the file is copied.
+  HostTensor Mapped(const Type& type, const ByteRange& range) const {
+    const HostTensor view(type, file_, file_->data() + range.offset);
+    return range.offset % SizeOf(type.dtype) == 0 ? view : view.Clone();
   }
 
   static ParsedValue ReadValue(const onnx::ValueInfoProto& proto) {
@@ -212,14 +270,25 @@ class Reader {
     for (const ParsedValue& v : graph.outputs) model->outputs.push_back(v.name);
   }
 
-  std::shared_ptr<const onnx::ModelProto> proto_;
+  std::shared_ptr<onnx::ModelProto> proto_;
   ExternalFiles files_;
+  std::span<const ByteRange> raw_data_;
+  std::shared_ptr<const MappedFile> file_;
+  int64_t sparse_bytes_ = 0;
 };
+
+// Null where it cannot be mapped: everything stays in the message then.
+std::shared_ptr<const MappedFile> MapModel(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  auto file = fd < 0 ? absl::StatusOr<std::shared_ptr<const MappedFile>>(absl::NotFoundError("")) : MappedFile::Map(fd);
+  return file.ok() ? *file : nullptr;
+}
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes) {
-  RETURN_IF_ERROR(GuardModelBytes(bytes));
+absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes,
+                                                                  std::vector<ByteRange>* raw_data) {
+  RETURN_IF_ERROR(GuardModelBytes(bytes, raw_data));
   auto proto = std::make_shared<onnx::ModelProto>();
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
   stream.SetTotalBytesLimit(std::numeric_limits<int>::max() - 1);
@@ -237,13 +306,27 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::Load(const std::stri
   auto bytes = ReadProtoFile(path);
   if (!bytes.ok()) return OneLine(bytes.status());
   const std::string tag = StrCat(path, ": ");
-  auto proto = ParseModelProto(*bytes);
+  std::vector<ByteRange> raw_data;
+  auto proto = ParseModelProto(*bytes, &raw_data);
   if (!proto.ok()) return OneLine(Annotate(proto.status(), tag));
   std::shared_ptr<OnnxModel> model(new OnnxModel);
-  if (absl::Status s = Reader(*proto, path).Read(model->parsed_.get()); !s.ok()) return OneLine(Annotate(s, tag));
   model->parsed_->path = path;
   model->parsed_->sha256 = Sha256Hex(*bytes);
+  *bytes = {};
+  Reader reader(*std::move(proto), path, raw_data, MapModel(path));
+  if (absl::Status s = reader.Read(model->parsed_.get()); !s.ok()) return OneLine(Annotate(s, tag));
   return std::shared_ptr<const OnnxModel>(model);
+}
+
+absl::Status OnnxModel::CheckUnchanged() const {
+  for (const auto& file : parsed_->mapped) {
+    if (!file->Unchanged()) return absl::FailedPreconditionError(StrCat(parsed_->path, ": it or its external data has changed since it was read"));
+  }
+  return absl::OkStatus();
+}
+
+void OnnxModel::DropResident() const {
+  for (const auto& file : parsed_->mapped) file->DropResident();
 }
 
 const std::string& OnnxModel::path() const { return parsed_->path; }

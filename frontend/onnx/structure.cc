@@ -206,9 +206,11 @@ absl::Status VisitFunction(const OnnxModel::Parsed& model, const FunctionKey& ke
 
 std::string Printable(std::string_view name) { return Cleaned(name, kLongestName); }
 
+std::string PrintableLine(std::string_view message) { return Cleaned(message, kLongestMessage); }
+
 absl::Status OneLine(const absl::Status& status) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), ToAbsl(Cleaned(ToStd(status.message()), kLongestMessage)));
+  return absl::Status(status.code(), ToAbsl(PrintableLine(ToStd(status.message()))));
 }
 
 std::vector<std::string> FreeNames(const ParsedGraph& graph) {

@@ -217,6 +217,16 @@ std::string OnnxTypeName(int64_t onnx_type) {
   return element == nullptr ? StrCat("type ", onnx_type) : std::string(element->name);
 }
 
+absl::StatusOr<ExternalBytes> ReadExternalBytes(const onnx::TensorProto& proto, ExternalFiles* files) {
+  const Element* element = FindElement(proto.data_type());
+  if (element == nullptr || element->bits == 0) return Invalid("has external data of ", OnnxTypeName(proto.data_type()));
+  ASSIGN_OR_RETURN(const Shape shape, ShapeOf(proto));
+  ExternalBytes result;
+  ASSIGN_OR_RETURN(result.range, RangeOf(proto));
+  ASSIGN_OR_RETURN(result.bytes, files->Read(result.range, {DType::kUInt8, {(NumElements(shape) * element->bits + 7) / 8}}));
+  return result;
+}
+
 absl::StatusOr<TensorOrKind> ReadTensor(const onnx::TensorProto& proto, const std::shared_ptr<const void>& owner,
                                         ExternalFiles* files) {
   const Element* element = FindElement(proto.data_type());

@@ -27,6 +27,13 @@ absl::StatusOr<TensorOrKind> ReadTensor(const onnx::TensorProto& proto, const st
 // The bytes of `tensor` as raw data or external data hold them: 4-bit and 2-bit types are packed.
 HostTensor AsInFile(const HostTensor& tensor);
 
+// The bytes of a tensor with external data, of any element type that has bytes, and where they stand.
+struct ExternalBytes {
+  ExternalRange range;
+  HostTensor bytes;  // u8[n]
+};
+absl::StatusOr<ExternalBytes> ReadExternalBytes(const onnx::TensorProto& proto, ExternalFiles* files);
+
 // The name of ONNX's TensorProto.DataType, "type 99" for an unknown one.
 std::string OnnxTypeName(int64_t onnx_type);
 

@@ -1,6 +1,7 @@
 #include "frontend/passes/pipeline.h"
 
 #include "frontend/base/status.h"
+#include "frontend/passes/cancel_transposes.h"
 #include "frontend/passes/cse.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/fold_constants.h"
@@ -22,15 +23,25 @@ std::vector<Pass> CleanUpPasses() {
 
 }  // namespace
 
+// Fewer transposes, then everything again where some went.
+static absl::StatusOr<Graph> CancelAndCleanUp(Graph graph, const PassObserver& observer) {
+  std::vector<Pass> passes = CleanUpPasses();
+  passes.insert(passes.begin(), {"cancel_transposes", CancelTransposes});
+  return RunToFixedPoint(std::move(graph), passes, 10, observer);
+}
+
 absl::StatusOr<Graph> CleanUp(Graph graph, const PassObserver& observer) {
-  return RunToFixedPoint(std::move(graph), CleanUpPasses(), 10, observer);
+  ASSIGN_OR_RETURN(graph, RunToFixedPoint(std::move(graph), CleanUpPasses(), 10, observer));
+  return CancelAndCleanUp(std::move(graph), observer);
 }
 
 absl::StatusOr<Graph> Canonicalize(Graph graph, const PassObserver& observer) {
-  ASSIGN_OR_RETURN(graph, CleanUp(std::move(graph), observer));
+  ASSIGN_OR_RETURN(graph, RunToFixedPoint(std::move(graph), CleanUpPasses(), 10, observer));
   std::vector<Pass> passes = CleanUpPasses();
   passes.insert(passes.begin(), {"recognize", [](const Graph& g) { return Recognize(g); }});
-  return RunToFixedPoint(std::move(graph), passes, 10, observer);
+  // Patterns are recognized in the layout in which they were written; transposes move afterwards.
+  ASSIGN_OR_RETURN(graph, RunToFixedPoint(std::move(graph), passes, 10, observer));
+  return CancelAndCleanUp(std::move(graph), observer);
 }
 
 }  // namespace onnxtrain

@@ -7,7 +7,7 @@
 
 namespace onnxtrain {
 
-// fold_constants, simplify, cse and dce until nothing changes. For any graph: imported, joint (with its backward nodes)
+// fold_constants, simplify, cse and dce until nothing changes, then cancel_transposes and these again. For any graph: imported, joint (with its backward nodes)
 // or decomposed. Inputs, outputs and their order stay.
 absl::StatusOr<Graph> CleanUp(Graph graph, const PassObserver& observer = nullptr);
 

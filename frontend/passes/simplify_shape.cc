@@ -152,6 +152,14 @@ Val SliceOfSlice(const Site& s) {
 
 Val PadOfNothing(const Site& s) { return AllAre(s.attrs().Ints("pads"), 0) ? s.in[0] : Val(); }
 
+// Parts without elements add nothing: the empty cache in front of the first keys.
+Val ConcatOfNothing(const Site& s) {
+  std::vector<Val> in;
+  std::ranges::copy_if(s.in, std::back_inserter(in), [](Val v) { return v.type().elements() > 0; });
+  if (in.empty() || in.size() == s.in.size()) return Val();
+  return in.size() == 1 ? in[0] : s.b.Op("Concat", in, s.attrs());
+}
+
 Val Only(const Site& s) { return s.in.size() == 1 ? s.in[0] : Val(); }
 
 // The axis along which two SliceGrads of one tensor adjoin, a before b, or -1.
@@ -210,6 +218,7 @@ std::span<const Rule> ShapeRules() {
       {"Add", AddOfSliceGrads},
       {"Pad", PadOfNothing},
       {"Concat", Only},
+      {"Concat", ConcatOfNothing},
       {"Split", Only},
   };
   return kRules;

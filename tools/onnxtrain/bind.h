@@ -32,6 +32,7 @@ struct BoundData {
   std::string label_text;                     // which column it is, for people; "" without label
   std::vector<std::string> classes;           // names, where the label has them
   std::map<std::string, Shape> input_shapes;  // of inputs with free dimensions besides the batch, which stands as -1
+  std::map<std::string, HostTensor> fixed_inputs;  // inputs without data that are constants of the graph
   bool has_images = false;                    // is an image column fed?
   std::vector<std::string> notes;             // one line per decision, for people
 };

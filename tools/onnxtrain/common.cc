@@ -9,6 +9,7 @@
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags.h"
+#include "tools/onnxtrain/natural_inputs.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -102,6 +103,7 @@ absl::StatusOr<ImportOptions> ImportFlags(const OnnxModel& model) {
   const std::map<std::string, int> ops = model.op_histogram();
   ImportOptions import;
   ASSIGN_OR_RETURN(import.dim_values, DimFlags(model));
+  import.fixed_inputs = FindNaturalInputs(model.inputs()).fixed;
   import.batch_norm_frozen = FLAGS_batch_norm == "frozen";
   if (Given("batch_norm") && !ops.contains("BatchNormalization")) {
     return Invalid("--batch-norm: the model has no BatchNormalization nodes");
@@ -221,9 +223,15 @@ absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<
   auto pixels = ParseNormalize(normalize);
   if (!pixels.ok()) return Annotate(pixels.status(), "--normalize: ");
   spec.pixels = *pixels;
-  auto bound = BindData(model.inputs(), *std::move(dataset), spec);
+  const NaturalInputs natural = FindNaturalInputs(model.inputs(), [&](const std::string& name) {
+    const auto& columns = (*dataset)->columns();
+    return spec.inputs.contains(name) || std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
+  });
+  auto bound = BindData(WithoutFixed(model.inputs(), natural), *std::move(dataset), spec);
   if (!bound.ok()) return Annotate(bound.status(), StrCat(request.path, ": "));
   opened.bound = *std::move(bound);
+  opened.bound.fixed_inputs = natural.fixed;
+  opened.bound.notes.insert(opened.bound.notes.end(), natural.notes.begin(), natural.notes.end());
   if (opened.bound.has_images) opened.normalize = normalize;
   if (Given("normalize") && !opened.bound.has_images) {
     return Invalid("--normalize: has no effect: ", request.path, " feeds no 8-bit images");
@@ -249,6 +257,7 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const OnnxModel& model, const 
                          .seed = static_cast<uint64_t>(FLAGS_seed)};
   ASSIGN_OR_RETURN(options.import, ImportFlags(model));
   options.import.input_shapes = data.input_shapes;
+  options.import.fixed_inputs = data.fixed_inputs;
   return options;
 }
 

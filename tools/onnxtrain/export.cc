@@ -52,7 +52,7 @@ absl::StatusOr<int> RunExport() {
   const auto weights = FLAGS_weights.ends_with(".onnx") ? FromModel(FLAGS_weights, *model) : FromArrays(FLAGS_weights);
   if (!weights.ok()) return Annotate(weights.status(), "--weights: ");
   RETURN_IF_ERROR(Annotate(Check(*weights, *model), StrCat("--weights ", FLAGS_weights, ": ")));
-  ASSIGN_OR_RETURN(const auto edits, Export(model->path(), model->sha256(), *weights, out));
+  ASSIGN_OR_RETURN(const auto edits, Export(*model, *weights, out));
   std::string text = PageRow("written", StrCat(out, ": ", weights->size(), " of ", model->InitializerNames().size(),
                                                " initializers replaced"));
   for (const std::string& edit : edits) text += PageRow("", edit);

@@ -5,6 +5,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/synthetic.h"
 #include "optim/prepare.h"
+#include "tools/onnxtrain/natural_inputs.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -72,7 +73,7 @@ SyntheticColumn LabelColumn(const LossChoice& loss) {
 absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model,
                                                           const std::map<std::string, int64_t>& dims) {
   std::map<std::string, Shape> shapes;
-  for (const auto& input : model.inputs()) {
+  for (const auto& input : WithoutFixed(model.inputs(), FindNaturalInputs(model.inputs()))) {
     ASSIGN_OR_RETURN(const Shape sample, SampleOf(input, dims));
     Shape& shape = shapes[input.name] = {-1};
     shape.insert(shape.end(), sample.begin(), sample.end());
@@ -106,9 +107,13 @@ absl::StatusOr<BoundData> SyntheticData(const OnnxModel& model, const ImportOpti
   if (!prepared_or.ok()) return WithFreeHint(prepared_or.status(), model, import.dim_values);
   const PreparedModel& prepared = *prepared_or;
   std::vector<SyntheticColumn> columns;
-  for (size_t i = 0; i < model.inputs().size(); ++i) {
-    const Shape& shape = data.input_shapes.at(model.inputs()[i].name);
-    columns.push_back(InputColumn(prepared.model.graph, model.inputs()[i], {shape.begin() + 1, shape.end()}));
+  const NaturalInputs natural = FindNaturalInputs(model.inputs());
+  data.fixed_inputs = natural.fixed;
+  data.notes = natural.notes;
+  const std::vector<OnnxModel::Input> inputs = WithoutFixed(model.inputs(), natural);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Shape& shape = data.input_shapes.at(inputs[i].name);
+    columns.push_back(InputColumn(prepared.model.graph, inputs[i], {shape.begin() + 1, shape.end()}));
     data.feeds.push_back(
         {.feed = columns.back().name, .columns = {static_cast<int>(i)}, .sample = columns.back().sample});
     data.notes.push_back(StrCat("input '", columns.back().name, "' ", ToString(columns.back().sample), " ← ",

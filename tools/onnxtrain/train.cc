@@ -136,7 +136,7 @@ absl::StatusOr<TrainResult> Run::Loop(const std::atomic<bool>* stop) {
 absl::Status Run::WriteModel(RunSummary* summary) {
   const std::string name = s_.synthetic ? "model.synthetic.onnx" : "model.onnx";
   ASSIGN_OR_RETURN(const auto weights, s_.session->Weights());
-  ASSIGN_OR_RETURN(const auto edits, Export(s_.model->path(), s_.model->sha256(), weights, s_.folder->File(name)));
+  ASSIGN_OR_RETURN(const auto edits, Export(*s_.model, weights, s_.folder->File(name)));
   for (const std::string& edit : edits) Say("export: " + edit);
   summary->exported = true;
   summary->exported_file = name;

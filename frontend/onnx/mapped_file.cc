@@ -1,0 +1,42 @@
+#include "frontend/onnx/mapped_file.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+
+absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(int fd) {
+  std::shared_ptr<MappedFile> file(new MappedFile);
+  file->fd_ = fd;
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return Invalid("cannot be examined: ", std::strerror(errno));
+  if (!S_ISREG(info.st_mode) || info.st_size == 0) return Invalid("cannot be mapped: no regular file with content");
+  void* data = ::mmap(nullptr, info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (data == MAP_FAILED) return Invalid("cannot be mapped: ", std::strerror(errno));
+  file->data_ = static_cast<const std::byte*>(data);
+  file->size_ = info.st_size;
+  file->changed_seconds_ = info.st_mtim.tv_sec;
+  file->changed_nanoseconds_ = info.st_mtim.tv_nsec;
+  return std::shared_ptr<const MappedFile>(file);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+bool MappedFile::Unchanged() const {
+  struct stat info;
+  return ::fstat(fd_, &info) == 0 && static_cast<size_t>(info.st_size) == size_ && info.st_mtim.tv_sec == changed_seconds_ &&
+         info.st_mtim.tv_nsec == changed_nanoseconds_;
+}
+
+void MappedFile::DropResident() const { ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED); }
+
+}  // namespace onnxtrain
