@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "backends/cpu/kernels/recurrent.h"
+
 namespace onnxtrain::cpu {
 namespace {
 
@@ -13,7 +15,8 @@ Table MakeTable() {
   std::map<std::string_view, std::vector<const KernelRow*>> by_op;
   for (auto family : {ElementwiseKernels, DoubleKernels, FusedKernels, IntegerKernels, CastKernels, ReduceKernels, MatmulKernels,
                       ConvKernels, DoubleConvKernels, PoolKernels, ResampleKernels, SampleKernels, RoiKernels, DeterminantKernels,
-                      NormKernels, SoftmaxKernels, DoubleSoftmaxKernels, LossKernels, ShapeKernels, IndexKernels, RandomKernels}) {
+                      NormKernels, SoftmaxKernels, DoubleSoftmaxKernels, LossKernels, ShapeKernels, IndexKernels, RandomKernels,
+                      RecurrentKernels}) {
     for (const KernelRow& row : family()) by_op[row.op].push_back(&row);
   }
   Table table;

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "backends/torch/kernels/recurrent.h"
 #include "backends/torch/tensor.h"
 
 namespace onnxtrain::aten {
@@ -19,7 +20,8 @@ const Kernels& AllKernels() {
     auto* table = new Kernels;
     for (auto family : {UnaryKernels, CastKernels, BinaryKernels, ReduceKernels, MatmulKernels, ConvKernels, PoolKernels,
                         ResampleKernels, SampleKernels, DeterminantKernels, NormKernels,
-                        SoftmaxKernels, ShapeKernels, IndexKernels, RandomKernels, LossKernels}) {
+                        SoftmaxKernels, ShapeKernels, IndexKernels, RandomKernels, LossKernels,
+                        RecurrentKernels}) {
       for (const NamedKernel& row : family()) table->Add(row.op, row.kernel);
     }
     return table;

@@ -11,7 +11,7 @@ namespace {
 // The message types of onnx.proto, as far as they nest.
 enum Message : uint8_t {
   kModel, kGraph, kNode, kAttribute, kTensor, kSparseTensor, kValueInfo, kType, kTypeOfTensor, kTypeOfMap, kTypeOfOther,
-  kShape, kTraining, kFunction, kAnnotation, kLeaf,
+  kShape, kTraining, kFunction, kAnnotation, kSequence, kMap, kOptional, kLeaf,
 };
 
 struct Child {
@@ -37,6 +37,9 @@ constexpr Child kChildren[] = {
     {kTraining, 1, kGraph}, {kTraining, 2, kGraph}, {kTraining, 3, kLeaf}, {kTraining, 4, kLeaf},
     {kFunction, 7, kNode}, {kFunction, 9, kLeaf},
     {kAnnotation, 2, kLeaf},
+    {kSequence, 3, kTensor}, {kSequence, 4, kSparseTensor}, {kSequence, 5, kSequence}, {kSequence, 6, kMap}, {kSequence, 7, kOptional},
+    {kMap, 5, kSequence},
+    {kOptional, 3, kTensor}, {kOptional, 4, kSparseTensor}, {kOptional, 5, kSequence}, {kOptional, 6, kMap}, {kOptional, 7, kOptional},
 };
 
 // Packed numbers take more room in memory than on the wire.
@@ -156,5 +159,9 @@ absl::Status GuardModelBytes(std::span<const std::byte> bytes, std::vector<ByteR
 }
 
 absl::Status GuardTensorBytes(std::span<const std::byte> bytes) { return Scanner(bytes).Scan(kTensor); }
+
+absl::Status GuardSequenceBytes(std::span<const std::byte> bytes) { return Scanner(bytes).Scan(kSequence); }
+
+absl::Status GuardOptionalBytes(std::span<const std::byte> bytes) { return Scanner(bytes).Scan(kOptional); }
 
 }  // namespace onnxtrain

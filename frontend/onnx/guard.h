@@ -25,5 +25,7 @@ struct ByteRange {
 // raw_data stands (empty where it has none).
 absl::Status GuardModelBytes(std::span<const std::byte> bytes, std::vector<ByteRange>* raw_data = nullptr);
 absl::Status GuardTensorBytes(std::span<const std::byte> bytes);
+absl::Status GuardSequenceBytes(std::span<const std::byte> bytes);
+absl::Status GuardOptionalBytes(std::span<const std::byte> bytes);
 
 }  // namespace onnxtrain

@@ -11,6 +11,16 @@
 
 namespace onnxtrain {
 
+// Is a value a tensor (neither flag), a sequence of tensors, an optional tensor, or an optional sequence?
+struct ValueForm {
+  bool optional = false, sequence = false;
+
+  bool is_tensor() const { return !optional && !sequence; }
+};
+
+// The name of element i of a sequence, or of what an optional holds, among the inputs and outputs of an imported graph.
+std::string ElementName(const std::string& name, size_t i);  // "x.0"
+
 // A parsed, guarded model file: structure checked, tensors' bytes checked against their declared shapes, no protobuf in
 // the interface. Immutable; may be imported many times with different shapes, from any thread. Large initializers are
 // views of the mapped files: they take no memory of their own, and the files must not be changed in place.
@@ -26,12 +36,14 @@ class OnnxModel {
     std::vector<int64_t> dims;            // -1 where free
     std::vector<std::string> dim_names;   // "" where fixed or unnamed
     bool has_shape = true;
+    ValueForm form;                       // dtype and dims are those of tensors
   };
 
   const std::string& path() const;
   const std::string& sha256() const;                       // of the file, hex
   const std::vector<Input>& inputs() const;                // those that are no initializers
   const std::vector<std::string>& outputs() const;
+  const std::vector<ValueForm>& output_forms() const;      // of outputs()
   std::string producer() const;                            // "pytorch 1.13.0"
   int64_t ir_version() const;
   std::map<std::string, int64_t> opsets() const;           // by domain, "" for ai.onnx
@@ -52,11 +64,18 @@ class OnnxModel {
   std::unique_ptr<Parsed> parsed_;
 };
 
+// A sequence or optional that is a model input: there is none at run time, its elements are feeds ("x.0", "x.1" …).
+struct ListInput {
+  bool present = true;           // false: an optional that holds nothing
+  std::vector<Shape> elements;   // of the sequence, or of the one tensor that an optional holds
+};
+
 struct ImportOptions {
   std::map<std::string, Shape> input_shapes;      // concrete; an input that is missing here uses its own dims
   std::map<std::string, int64_t> dim_values;      // --dim NAME=N, by dim_param
-  std::map<std::string, HostTensor> fixed_inputs;  // inputs that are constants of the graph and no feeds;
+  std::map<std::string, HostTensor> fixed_inputs;  // inputs (or elements, "x.0") that are constants and no feeds;
                                                    // one without elements gets the batch as its leading extent
+  std::map<std::string, ListInput> list_inputs;    // of every sequence or optional that is an input
   int64_t batch = 0;                              // value of a free (or, where it is provable, fixed 1) leading dim; 0: 1
   DType float_type = DType::kFloat32;             // kFloat64: all float32 weights, inputs and constants become float64
   bool training = false;
@@ -80,7 +99,8 @@ struct StateUpdate {
 struct ImportedModel {
   Graph graph;                            // inputs: feeds (model inputs), weights (kParameter candidates, kFrozen, kState)
   std::vector<ImportedWeight> weights;    // one per non-feed input
-  std::vector<std::string> outputs;       // names of the graph outputs that are the model's, in the model's order
+  std::vector<std::string> outputs;       // names of the graph outputs that are the model's, in the model's order;
+                                          // those of a sequence are as many as it has elements ("y.0", "y.1" …)
   std::vector<StateUpdate> state_updates; // only with `training`
   std::vector<std::string> notes;         // quirks met, for people: "final Softmax", "Dropout in inference mode: …"
   int64_t frozen_batch = 0;               // the batch that the file was exported for and that constants gave way; 0: none.

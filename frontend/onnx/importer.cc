@@ -11,12 +11,10 @@ namespace {
 
 constexpr size_t kFoldLimit = size_t{16} << 20;       // bytes of one folded constant
 constexpr int64_t kMaxExpandedNodes = 200'000;        // beyond the file's own: functions that call functions multiply
+constexpr size_t kMaxNodes = 1'000'000;               // of the canonical graph
 constexpr size_t kMaxReported = 20;                   // errors in one message
 
-// Operators that the importer itself takes care of.
-bool IsBuiltIn(const ParsedNode& node) {
-  return node.domain.empty() && (node.op_type == "Constant" || node.op_type == "If");
-}
+bool IsIdentity(const ParsedNode& node) { return node.domain.empty() && node.op_type == "Identity"; }
 
 std::string OpName(const ParsedNode& node) {
   return Printable(StrCat(node.domain, node.domain.empty() ? "" : ".", node.op_type));
@@ -69,6 +67,11 @@ void Importer::MarkNeeded() {
   for (auto& [name, readers] : readers_) std::reverse(readers.begin(), readers.end());
 }
 
+// Operators that the importer itself takes care of.
+bool Importer::IsBuiltIn(const ParsedNode& node) {
+  return FindControl(node) != nullptr || IsListOperator(node) || (node.domain.empty() && node.op_type == "Constant");
+}
+
 // Collects every operator that nothing here can import, also within the functions that are called.
 absl::Status Importer::CheckOperators() {
   std::map<std::string, std::vector<std::string>> unsupported;
@@ -99,12 +102,12 @@ absl::Status Importer::ImportNodes(ImportScope& scope) {
   for (const ParsedNode& node : scope.graph->nodes) {
     if (scope.graph == &model_.graph && needed_nodes_.count(&node) == 0) continue;
     const bool own = scope.graph == &model_.graph;
-    if (!own && ++nodes_expanded_ > kMaxExpandedNodes) return Invalid("expands to more than ", kMaxExpandedNodes, " nodes");
+    if (!own) RETURN_IF_ERROR(CountExpanded());
     builder_.set_source(scope.prefix + node.source);
     absl::Status status = ImportNode(scope, node);
     if (absl::Status built = builder_.TakeStatus(); status.ok()) status = built;
     if (!status.ok()) {
-      Report(node, status);
+      if (status != AlreadyReported()) Report(node, status);
       Bind(scope, node, {});
     }
     ExtendFed();
@@ -112,17 +115,29 @@ absl::Status Importer::ImportNodes(ImportScope& scope) {
   return absl::OkStatus();
 }
 
+// Functions that call functions multiply, and so do loops in loops.
+absl::Status Importer::CountExpanded() {
+  if (++nodes_expanded_ <= kMaxExpandedNodes && graph_.nodes().size() <= kMaxNodes) return absl::OkStatus();
+  return Invalid("expands to more than ", kMaxExpandedNodes, " nodes");
+}
+
 absl::Status Importer::ImportNode(ImportScope& scope, const ParsedNode& node) {
   if (node.domain.empty() && node.op_type == "Constant") return ImportConstant(scope, node);
   for (const auto* names : {&node.inputs, &node.captured}) {
     for (const std::string& name : *names) {
       // A consequence of an error that has been reported.
-      if (!name.empty() && !Lookup(scope, name, node)) return Bind(scope, node, {}), absl::OkStatus();
+      if (!name.empty() && !LookupAny(scope, name, node)) return Bind(scope, node, {}), absl::OkStatus();
     }
   }
-  if (node.domain.empty() && node.op_type == "If") {
-    if (node.inputs.size() != 1 || node.inputs[0].empty()) return Invalid("expected 1 input, got ", node.inputs.size());
-    return ImportIf(scope, node, *Lookup(scope, node.inputs[0], node));
+  const std::vector<ImportValue> inputs = InputsOf(scope, node);
+  if (const ControlFn control = FindControl(node)) {
+    ASSIGN_OR_RETURN(const std::vector<ImportValue> results, (this->*control)(scope, node, inputs));
+    return Bind(scope, node, results), absl::OkStatus();
+  }
+  if (const bool of_list = !inputs.empty() && inputs[0].list != nullptr; IsListOperator(node) || (of_list && IsIdentity(node))) {
+    ASSIGN_OR_RETURN(const Attrs attrs, ResolveAttrs(scope, node));
+    ASSIGN_OR_RETURN(const std::vector<ImportValue> results, ImportListOperator(node, attrs, inputs));
+    return Bind(scope, node, results), absl::OkStatus();
   }
   if (ImportSharedIdentity(scope, node)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const bool filled, ImportFilledWeight(scope, node));
@@ -132,23 +147,6 @@ absl::Status Importer::ImportNode(ImportScope& scope, const ParsedNode& node) {
   // Branches of an If are looked at only when they are taken.
   if (function == model_.functions.end()) return absl::UnimplementedError("unsupported operator");
   return ImportCall(scope, node, function->second);
-}
-
-absl::Status Importer::ImportIf(ImportScope& scope, const ParsedNode& node, Val condition) {
-  const HostTensor* known = condition.valid() ? KnownValue(condition.id()) : nullptr;
-  if (known == nullptr) return absl::UnimplementedError("its condition is known only at run time, which is not supported");
-  if (known->size() != 1) return Invalid("its condition has ", known->size(), " elements");
-  auto branch = node.graphs.find(known->IntAt(0) != 0 ? "then_branch" : "else_branch");
-  if (branch == node.graphs.end()) return Invalid("has no such branch");
-  const ParsedGraph& graph = *branch->second;
-  if (graph.outputs.size() != node.outputs.size()) {
-    return Invalid("lists ", node.outputs.size(), " outputs, its branch gives ", graph.outputs.size());
-  }
-  ImportScope inner{.graph = &graph, .parent = &scope, .opsets = scope.opsets, .call = scope.call, .prefix = scope.prefix};
-  RETURN_IF_ERROR(ImportNodes(inner));
-  std::vector<Val> results;
-  for (const ParsedValue& output : graph.outputs) results.push_back(Lookup(inner, output.name, node).value_or(Val()));
-  return Bind(scope, node, results), absl::OkStatus();
 }
 
 absl::Status Importer::ImportCall(ImportScope& scope, const ParsedNode& node, const ParsedFunction& function) {
@@ -162,27 +160,29 @@ absl::Status Importer::ImportCall(ImportScope& scope, const ParsedNode& node, co
   std::unordered_set<std::string> absent;
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const bool given = i < node.inputs.size() && !node.inputs[i].empty();
-    if (given) inner.values[graph.inputs[i].name] = *Lookup(scope, node.inputs[i], node);
+    if (given) inner.values[graph.inputs[i].name] = *LookupAny(scope, node.inputs[i], node);
   }
   RETURN_IF_ERROR(ImportNodes(inner));
-  std::vector<Val> results;
-  for (size_t i = 0; i < node.outputs.size(); ++i) results.push_back(Lookup(inner, graph.outputs[i].name, node).value_or(Val()));
+  std::vector<ImportValue> results;
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    results.push_back(LookupAny(inner, graph.outputs[i].name, node).value_or(ImportValue()));
+  }
   return Bind(scope, node, results), absl::OkStatus();
 }
 
-void Importer::Bind(ImportScope& scope, const ParsedNode& node, const std::vector<Val>& results) {
+void Importer::Bind(ImportScope& scope, const ParsedNode& node, const std::vector<ImportValue>& results) {
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i].empty()) continue;
-    const Val v = i < results.size() ? results[i] : Val();
-    scope.values[node.outputs[i]] = v;
-    if (v.valid() && graph_.value(v.id()).name.empty()) graph_.SetValueName(v.id(), scope.prefix + node.outputs[i]);
+    const ImportValue value = i < results.size() ? results[i] : ImportValue();
+    scope.values[node.outputs[i]] = value;
+    if (const Val v = value.tensor; v.valid() && graph_.value(v.id()).name.empty()) graph_.SetValueName(v.id(), scope.prefix + node.outputs[i]);
   }
 }
 
-std::optional<Val> Importer::Lookup(ImportScope& scope, const std::string& name, const ParsedNode& reader) {
+std::optional<ImportValue> Importer::LookupAny(ImportScope& scope, const std::string& name, const ParsedNode& reader) {
   for (ImportScope* at = &scope; at != nullptr; at = at->parent) {
     if (auto it = at->values.find(name); it != at->values.end()) {
-      return it->second.valid() ? std::optional<Val>(it->second) : std::nullopt;
+      return it->second.valid() ? std::optional<ImportValue>(it->second) : std::nullopt;
     }
     auto initializer = at->graph->initializers.find(name);
     if (initializer != at->graph->initializers.end()) {
@@ -195,7 +195,22 @@ std::optional<Val> Importer::Lookup(ImportScope& scope, const std::string& name,
       return std::nullopt;
     }
   }
-  return Val();  // a function's input that the caller leaves away
+  return ImportValue();  // a function's input that the caller leaves away
+}
+
+std::optional<Val> Importer::Lookup(ImportScope& scope, const std::string& name, const ParsedNode& reader) {
+  const std::optional<ImportValue> value = LookupAny(scope, name, reader);
+  if (!value) return std::nullopt;
+  if (value->list == nullptr) return value->tensor;
+  Report(reader, Invalid("reads '", Printable(name), "', which is ", value->list->form.optional ? "an optional" : "a sequence",
+                         ", as a tensor"));
+  return std::nullopt;
+}
+
+std::vector<ImportValue> Importer::InputsOf(ImportScope& scope, const ParsedNode& node) {
+  std::vector<ImportValue> inputs;
+  for (const std::string& name : node.inputs) inputs.push_back(name.empty() ? ImportValue() : *LookupAny(scope, name, node));
+  return inputs;
 }
 
 void Importer::Report(const ParsedNode& node, const absl::Status& status) {
@@ -218,14 +233,30 @@ absl::Status Importer::BindOutputs() {
   std::set<std::string> seen;
   for (const std::string& name : outputs_) {
     if (!seen.insert(name).second) return Invalid("output '", Printable(name), "' is asked for twice");
-    const std::optional<Val> v = Lookup(root_, name, kNobody);
+    const std::optional<ImportValue> v = LookupAny(root_, name, kNobody);
     RETURN_IF_ERROR(Collected());
     if (!v || !v->valid()) return Invalid("there is no value '", Printable(name), "' to make an output of");
-    graph_.AddOutput(name, v->id());
+    RETURN_IF_ERROR(BindOutput(name, *v));
   }
   ExtendFed();
   return absl::OkStatus();
 }
+
+absl::Status Importer::BindOutput(const std::string& name, const ImportValue& value) {
+  std::vector<std::pair<std::string, Val>> parts;
+  if (value.list == nullptr) parts.emplace_back(name, value.tensor);
+  for (size_t i = 0; value.list != nullptr && i < value.list->elements.size(); ++i) {
+    parts.emplace_back(ElementName(name, i), value.list->elements[i]);
+  }
+  for (const auto& [part, v] : parts) {
+    if (graph_.FindOutput(part) != nullptr) return Invalid("two outputs are named '", Printable(part), "'");
+    graph_.AddOutput(part, v.id());
+    output_names_.push_back(part);
+  }
+  return absl::OkStatus();
+}
+
+std::string ElementName(const std::string& name, size_t i) { return StrCat(name, ".", i); }
 
 absl::StatusOr<ImportedModel> Import(const OnnxModel& model, const ImportOptions& options) {
   RETURN_IF_ERROR(model.CheckUnchanged());

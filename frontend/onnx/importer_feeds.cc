@@ -83,6 +83,29 @@ HostTensor Importer::ForBatch(const HostTensor& fixed) const {
   return HostTensor({fixed.dtype(), shape});
 }
 
+// One feed for each element.
+absl::Status Importer::CreateListFeed(const ParsedValue& input) {
+  auto given = options_.list_inputs.find(input.name);
+  if (given == options_.list_inputs.end()) {
+    return absl::UnimplementedError(StrCat("is a ", input.kind, ": nothing says how many elements it has"));
+  }
+  const ListInput& shapes = given->second;
+  if (!input.form.sequence && shapes.elements.size() != (shapes.present ? 1 : 0)) return Invalid("is an optional of ", shapes.elements.size(), " tensors");
+  ListValue list{.form = input.form, .present = shapes.present};
+  for (size_t i = 0; i < shapes.elements.size(); ++i) {
+    const std::string name = ElementName(input.name, i);
+    RETURN_IF_ERROR(Annotate(CheckShape(shapes.elements[i]), StrCat("element ", i, " ")));
+    if (auto fixed = options_.fixed_inputs.find(name); fixed != options_.fixed_inputs.end()) {
+      list.elements.push_back(builder_.Constant(Mapped(fixed->second)));
+      continue;
+    }
+    if (needed_names_.count(name) > 0 || graph_.FindInput(name) != nullptr) return Invalid("has an element '", Printable(name), "', which another value is named");
+    list.elements.push_back(builder_.Input(InputKind::kFeed, name, {MappedType(*input.element), shapes.elements[i]}));
+  }
+  root_.values[input.name] = std::move(list);
+  return absl::OkStatus();
+}
+
 absl::Status Importer::CreateFeeds() {
   for (const auto& [name, shape] : options_.input_shapes) {
     auto is = [&, n = &name](const ParsedValue& v) { return v.name == *n; };
@@ -97,6 +120,10 @@ absl::Status Importer::CreateFeeds() {
       continue;
     }
     const std::string tag = StrCat("input '", Printable(input.name), "' ");
+    if (!input.form.is_tensor() && input.element) {
+      RETURN_IF_ERROR(Annotate(CreateListFeed(input), tag));
+      continue;
+    }
     if (auto fixed = options_.fixed_inputs.find(input.name); fixed != options_.fixed_inputs.end()) {
       root_.values[input.name] = builder_.Constant(Mapped(ForBatch(fixed->second)));
       continue;

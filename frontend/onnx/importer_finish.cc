@@ -159,7 +159,7 @@ ImportedModel Importer::Finish() {
     Weight& weight = *by_value.at(input.value);
     imported.weights.push_back({.name = weight.name, .value = std::move(weight.tensor), .consumer = std::move(weight.consumer)});
   }
-  imported.outputs = outputs_;
+  imported.outputs = output_names_;
   imported.frozen_batch = frozen_batch_;
   imported.state_updates = std::move(state_updates_);
   for (std::string& note : notes_) note = PrintableLine(note);

@@ -75,7 +75,9 @@ class NodeContext : public ImportContext {
     if (!importer_.options_.training || !state.valid() || !value.valid()) return;
     Importer::Weight* weight = importer_.FindWeight(state);
     if (weight == nullptr) return;
-    if (weight->updated) {
+    if (importer_.conditional_ > 0) {
+      b_->Fail(absl::UnimplementedError(StrCat("updates '", weight->name, "' under a condition that is known only at run time")));
+    } else if (weight->updated) {
       b_->Fail(Invalid("updates '", weight->name, "', which another node updates too"));
     } else if (!(state.type() == value.type())) {
       b_->Fail(Invalid("replaces '", weight->name, "' of type ", ToString(state.type()), " by ", ToString(value.type())));
@@ -115,7 +117,11 @@ absl::Status Importer::ImportOperator(ImportScope& scope, const ParsedNode& node
   NodeView view{.domain = op.domain, .op_type = node.op_type, .name = builder_.source(), .version = 1,
                 .num_outputs = static_cast<int>(node.outputs.size())};
   if (auto opset = scope.opsets->find(node.domain); opset != scope.opsets->end()) view.version = static_cast<int>(opset->second);
-  for (const std::string& name : node.inputs) view.inputs.push_back(name.empty() ? Val() : *Lookup(scope, name, node));
+  for (const std::string& name : node.inputs) {
+    const std::optional<Val> v = name.empty() ? Val() : Lookup(scope, name, node);
+    if (!v) return AlreadyReported();
+    view.inputs.push_back(*v);
+  }
   while (!view.inputs.empty() && !view.inputs.back().valid()) view.inputs.pop_back();
   const auto count = static_cast<int>(view.inputs.size());
   if (count < op.min_inputs || count > op.max_inputs) return Invalid("has ", count, " inputs, which is too ", count < op.min_inputs ? "few" : "many");
@@ -135,7 +141,7 @@ absl::Status Importer::ImportOperator(ImportScope& scope, const ParsedNode& node
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (view.used[i] && !results[i].valid()) return absl::UnimplementedError(StrCat("output ", i, " is not supported"));
   }
-  return Bind(scope, node, results), absl::OkStatus();
+  return Bind(scope, node, {results.begin(), results.end()}), absl::OkStatus();
 }
 
 // Constants, weights, and what can be computed of them on the host. Known values are small: shapes, bounds, scales.

@@ -88,7 +88,9 @@ Val Importer::AddWeight(const std::string& name, HostTensor tensor, const Parsed
 Val Importer::InitializerValue(ImportScope& scope, const std::string& name, const HostTensor& tensor, const ParsedNode& reader) {
   HostTensor mapped = Mapped(tensor);
   if (!IsConstant(*scope.graph, name, tensor)) return AddWeight(name, std::move(mapped), reader);
-  const Val v = builder_.Constant(std::move(mapped));
+  Val& v = body_constants_[{scope.graph, name}];
+  if (v.valid()) return v;
+  v = builder_.Constant(std::move(mapped));
   if (v.valid()) graph_.SetValueName(v.id(), scope.prefix + name);
   return v;
 }

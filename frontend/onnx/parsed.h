@@ -23,7 +23,7 @@ struct ParsedNode {
   std::string name, op_type, domain;          // domain "" for ai.onnx
   std::string source;                         // unique within the graph: the name, or made from op_type and position
   std::vector<std::string> inputs, outputs;   // "" where absent
-  Attrs attrs;
+  Attrs attrs;                                // a list of strings is one string with an entry per line
   std::map<std::string, std::shared_ptr<ParsedGraph>> graphs;  // attributes that hold a graph
   std::map<std::string, std::string> refs;    // attribute → attribute of the enclosing function
   std::map<std::string, std::string> opaque;  // attributes that we have no type for, and what they hold
@@ -34,6 +34,8 @@ struct ParsedValue {
   std::string name;
   std::optional<DType> dtype;         // nothing where we have no such type: `kind` says what it is
   std::string kind;                   // "tensor of string", "sequence"
+  ValueForm form;
+  std::optional<DType> element;       // of a sequence or optional: the element type of its tensors
   bool has_shape = false;
   std::vector<int64_t> dims;          // -1 where free
   std::vector<std::string> dim_names;
@@ -64,6 +66,7 @@ struct OnnxModel::Parsed {
   std::vector<std::string> outputs;
   std::vector<std::shared_ptr<const MappedFile>> mapped;  // what large initializers look into
   std::vector<std::string> notes;                         // what the reader had to assume
+  std::vector<ValueForm> output_forms;
 };
 
 // The names that a graph reads and does not define: a subgraph's free variables. `captured` must be filled in.

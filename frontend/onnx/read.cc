@@ -9,6 +9,7 @@
 
 #include "google/protobuf/io/coded_stream.h"
 
+#include "absl/strings/str_join.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/file.h"
@@ -157,7 +158,7 @@ class Reader {
   static ParsedValue ReadValue(const onnx::ValueInfoProto& proto) {
     ParsedValue value{.name = proto.name()};
     if (!proto.type().has_tensor_type()) {
-      value.kind = KindOf(proto.type());
+      ReadList(proto.type(), &value);
       return value;
     }
     const auto& tensor = proto.type().tensor_type();
@@ -172,10 +173,21 @@ class Reader {
     return value;
   }
 
+  // Sequences, optionals and optional sequences of tensors; nothing deeper.
+  static void ReadList(const onnx::TypeProto& type, ParsedValue* value) {
+    value->kind = KindOf(type);
+    value->form.optional = type.has_optional_type();
+    const onnx::TypeProto& inner = type.has_optional_type() ? type.optional_type().elem_type() : type;
+    value->form.sequence = inner.has_sequence_type();
+    const onnx::TypeProto& element = inner.has_sequence_type() ? inner.sequence_type().elem_type() : inner;
+    if (element.has_tensor_type()) value->element = DTypeFromOnnx(element.tensor_type().elem_type());
+  }
+
   static std::string KindOf(const onnx::TypeProto& type) {
-    if (type.has_sequence_type()) return "sequence";
+    if (type.has_sequence_type()) return StrCat("sequence of ", KindOf(type.sequence_type().elem_type()));
     if (type.has_map_type()) return "map";
-    if (type.has_optional_type()) return "optional";
+    if (type.has_optional_type()) return StrCat("optional ", KindOf(type.optional_type().elem_type()));
+    if (type.has_tensor_type()) return StrCat("tensor of ", OnnxTypeName(type.tensor_type().elem_type()));
     if (type.has_sparse_tensor_type()) return "sparse tensor";
     return "value of unknown type";
   }
@@ -229,6 +241,7 @@ class Reader {
         break;
       case onnx::AttributeProto::TENSOR: return ReadTensorAttribute(proto, node);
       case onnx::AttributeProto::GRAPH: return ReadGraph(proto.g(), (node->graphs[name] = std::make_shared<ParsedGraph>()).get());
+      case onnx::AttributeProto::STRINGS: node->attrs.Set(name, absl::StrJoin(proto.strings(), "\n")); [[fallthrough]];
       default: node->opaque[name] = onnx::AttributeProto::AttributeType_Name(proto.type());
     }
     return absl::OkStatus();
@@ -265,9 +278,12 @@ class Reader {
     for (const ParsedValue& v : graph.inputs) {
       if (graph.initializers.count(v.name) > 0 || graph.opaque.count(v.name) > 0) continue;
       model->inputs.push_back({.name = v.name, .dtype = v.dtype.value_or(DType::kFloat32), .dims = v.dims,
-                               .dim_names = v.dim_names, .has_shape = v.has_shape});
+                               .dim_names = v.dim_names, .has_shape = v.has_shape, .form = v.form});
     }
-    for (const ParsedValue& v : graph.outputs) model->outputs.push_back(v.name);
+    for (const ParsedValue& v : graph.outputs) {
+      model->outputs.push_back(v.name);
+      model->output_forms.push_back(v.form);
+    }
   }
 
   std::shared_ptr<onnx::ModelProto> proto_;
@@ -333,6 +349,7 @@ const std::string& OnnxModel::path() const { return parsed_->path; }
 const std::string& OnnxModel::sha256() const { return parsed_->sha256; }
 const std::vector<OnnxModel::Input>& OnnxModel::inputs() const { return parsed_->inputs; }
 const std::vector<std::string>& OnnxModel::outputs() const { return parsed_->outputs; }
+const std::vector<ValueForm>& OnnxModel::output_forms() const { return parsed_->output_forms; }
 std::string OnnxModel::producer() const { return parsed_->producer; }
 int64_t OnnxModel::ir_version() const { return parsed_->ir_version; }
 std::map<std::string, int64_t> OnnxModel::opsets() const { return parsed_->opsets; }

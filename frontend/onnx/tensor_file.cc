@@ -1,5 +1,6 @@
 #include "frontend/onnx/tensor_file.h"
 
+#include <onnx/onnx-data_pb.h>
 #include <onnx/onnx_pb.h>
 
 #include "frontend/base/status.h"
@@ -8,17 +9,73 @@
 #include "frontend/onnx/tensor_proto.h"
 
 namespace onnxtrain {
+namespace {
+
+template <typename Proto>
+absl::StatusOr<std::shared_ptr<const Proto>> Parse(std::span<const std::byte> bytes, absl::Status (*guard)(std::span<const std::byte>),
+                                                   std::string_view what) {
+  RETURN_IF_ERROR(guard(bytes));
+  auto proto = std::make_shared<Proto>();
+  if (!proto->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return Invalid("is not ", what);
+  return proto;
+}
+
+absl::StatusOr<HostTensor> Read(const onnx::TensorProto& proto, const std::shared_ptr<const void>& owner) {
+  auto tensor = ReadTensor(proto, owner, nullptr);
+  if (!tensor.ok()) return Annotate(tensor.status(), "the tensor ");
+  if (!tensor->opaque.empty()) return absl::UnimplementedError(StrCat("tensor of ", tensor->opaque));
+  return tensor->tensor;
+}
+
+absl::StatusOr<HostTensor> LoadTensor(std::span<const std::byte> bytes) {
+  ASSIGN_OR_RETURN(const auto proto, Parse<onnx::TensorProto>(bytes, GuardTensorBytes, "a tensor"));
+  return Read(*proto, proto);
+}
+
+absl::StatusOr<StoredValue> ReadSequence(const onnx::SequenceProto& proto, const std::shared_ptr<const void>& owner) {
+  using Sequence = onnx::SequenceProto;
+  if (proto.elem_type() != Sequence::TENSOR && proto.elem_type() != Sequence::UNDEFINED) {
+    return absl::UnimplementedError("a sequence of something else than tensors");
+  }
+  StoredValue value;
+  for (const onnx::TensorProto& tensor : proto.tensor_values()) {
+    ASSIGN_OR_RETURN(value.elements.emplace_back(), Read(tensor, owner));
+  }
+  return value;
+}
+
+absl::StatusOr<StoredValue> ReadOptional(const onnx::OptionalProto& proto, const std::shared_ptr<const void>& owner) {
+  if (proto.has_sequence_value()) return ReadSequence(proto.sequence_value(), owner);
+  if (proto.elem_type() == onnx::OptionalProto::UNDEFINED && !proto.has_tensor_value()) return StoredValue{.present = false};
+  if (!proto.has_tensor_value()) return absl::UnimplementedError("an optional of something else than tensors");
+  ASSIGN_OR_RETURN(HostTensor tensor, Read(proto.tensor_value(), owner));
+  return StoredValue{.elements = {std::move(tensor)}};
+}
+
+absl::StatusOr<StoredValue> LoadValue(std::span<const std::byte> bytes, ValueForm form) {
+  if (form.optional) {
+    ASSIGN_OR_RETURN(const auto proto, Parse<onnx::OptionalProto>(bytes, GuardOptionalBytes, "an optional"));
+    return ReadOptional(*proto, proto);
+  }
+  if (form.sequence) {
+    ASSIGN_OR_RETURN(const auto proto, Parse<onnx::SequenceProto>(bytes, GuardSequenceBytes, "a sequence"));
+    return ReadSequence(*proto, proto);
+  }
+  ASSIGN_OR_RETURN(HostTensor tensor, LoadTensor(bytes));
+  return StoredValue{.elements = {std::move(tensor)}};
+}
+
+}  // namespace
 
 absl::StatusOr<HostTensor> LoadTensorFile(const std::string& path) {
+  ASSIGN_OR_RETURN(StoredValue value, LoadValueFile(path, {}));
+  return std::move(value.elements[0]);
+}
+
+absl::StatusOr<StoredValue> LoadValueFile(const std::string& path, ValueForm form) {
   ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadProtoFile(path));
-  const std::string tag = StrCat(path, ": ");
-  RETURN_IF_ERROR(Annotate(GuardTensorBytes(bytes), tag));
-  auto proto = std::make_shared<onnx::TensorProto>();
-  if (!proto->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return Invalid(tag, "is not a tensor");
-  auto tensor = ReadTensor(*proto, proto, nullptr);
-  if (!tensor.ok()) return Annotate(tensor.status(), StrCat(tag, "the tensor "));
-  if (!tensor->opaque.empty()) return absl::UnimplementedError(StrCat(tag, "tensor of ", tensor->opaque));
-  return tensor->tensor;
+  absl::StatusOr<StoredValue> value = LoadValue(bytes, form);
+  return value.ok() ? value : Annotate(value.status(), StrCat(path, ": "));
 }
 
 }  // namespace onnxtrain

@@ -14,7 +14,8 @@ namespace onnxtrain::cases {
 const References& AllReferences() {
   static const auto* all = [] {
     auto* table = new References;
-    for (auto family : {ElementwiseReferences, WindowReferences, NeuralReferences, ShapeReferences, ResampleReferences}) table->merge(family());
+    for (auto family : {ElementwiseReferences, WindowReferences, NeuralReferences, ShapeReferences, ResampleReferences,
+                        RecurrentReferences}) table->merge(family());
     return table;
   }();
   return *all;

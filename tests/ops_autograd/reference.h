@@ -34,5 +34,6 @@ References WindowReferences();
 References NeuralReferences();
 References ShapeReferences();
 References ResampleReferences();
+References RecurrentReferences();
 
 }  // namespace onnxtrain::cases

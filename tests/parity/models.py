@@ -147,6 +147,23 @@ class Encoder(nn.Module):
         return self.head(x if self.per_token else x.mean(dim=1))
 
 
+class Recurrent(nn.Module):
+    """A classifier of sequences: two layers, read at their final states and at the average of all steps."""
+
+    def __init__(self, kind, bidirectional, **options):
+        super().__init__()
+        units, directions = 10, 2 if bidirectional else 1
+        self.tokens = nn.Embedding(Encoder.VOCABULARY, 12)
+        self.layers = kind(12, units, num_layers=2, bidirectional=bidirectional, batch_first=True, **options)
+        self.head = nn.Linear(2 * directions * units, 5)
+
+    def forward(self, tokens):
+        y, state = self.layers(self.tokens(tokens))
+        final = sum(state) if isinstance(state, tuple) else state  # h, and c where there is one
+        top = final[2:] if self.layers.bidirectional else final[1:]
+        return self.head(torch.cat([y.mean(dim=1), top.transpose(0, 1).flatten(1)], 1))
+
+
 def images(*shape):
     """Noisy templates, one per class."""
     templates = np.random.default_rng(99).standard_normal((10,) + shape)
@@ -187,6 +204,9 @@ CASES = {
     'resnet': Case(ResNet, images(3, 16, 16), zero=('conv1.bias', 'conv2.bias')),
     'encoder_pre': Case(lambda: Encoder(True), sequences, zero=('key.bias',)),
     'encoder_post': Case(lambda: Encoder(False), sequences, zero=('key.bias',)),
+    'lstm': Case(lambda: Recurrent(nn.LSTM, True), sequences),
+    'gru': Case(lambda: Recurrent(nn.GRU, True), sequences),
+    'rnn': Case(lambda: Recurrent(nn.RNN, False, nonlinearity='relu'), sequences),
     'tagger': Case(lambda: Encoder(True, per_token=True), tagged, zero=('key.bias',)),
 }
 # What exporters write: BatchNorm in training form with the newer operator set, in inference form with the older one.

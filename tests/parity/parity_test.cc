@@ -27,7 +27,7 @@ const Rule kRules[] = {
     {"adamw", {.rule = "adamw", .lr = 1e-3, .weight_decay = 0.01, .no_decay = "none", .max_grad_norm = 1.0}},
 };
 
-const char* const kModels[] = {"mlp", "lenet", "resnet", "encoder_pre", "encoder_post", "tagger"};
+const char* const kModels[] = {"mlp", "lenet", "resnet", "encoder_pre", "encoder_post", "lstm", "gru", "rnn", "tagger"};
 
 HostTensor Rows(const HostTensor& all, int64_t begin, int64_t count) {
   Shape shape = all.shape();

@@ -14,14 +14,23 @@ namespace fs = std::filesystem;
 // The tolerances of ONNX's own runner.
 constexpr double kRelative = 1e-3, kAbsolute = 1e-7;
 
-absl::StatusOr<std::vector<HostTensor>> LoadNumbered(const fs::path& folder, const std::string& prefix) {
-  std::vector<HostTensor> tensors;
-  for (int i = 0;; ++i) {
+// PREFIX0.pb, PREFIX1.pb … with the forms that the model gives them.
+absl::StatusOr<std::vector<StoredValue>> LoadNumbered(const fs::path& folder, const std::string& prefix,
+                                                      const std::vector<ValueForm>& forms) {
+  std::vector<StoredValue> values;
+  for (size_t i = 0;; ++i) {
     const fs::path path = folder / StrCat(prefix, i, ".pb");
-    if (!fs::exists(path)) return tensors;
-    ASSIGN_OR_RETURN(HostTensor tensor, LoadTensorFile(path.string()));
-    tensors.push_back(std::move(tensor));
+    if (!fs::exists(path)) return values;
+    if (i >= forms.size()) return Invalid(path.string(), " belongs to no input or output of the model");
+    ASSIGN_OR_RETURN(values.emplace_back(), LoadValueFile(path.string(), forms[i]));
   }
+}
+
+absl::StatusOr<std::vector<HostTensor>> LoadOutputs(const fs::path& folder, const std::string& prefix, const OnnxModel& model) {
+  ASSIGN_OR_RETURN(std::vector<StoredValue> values, LoadNumbered(folder, prefix, model.output_forms()));
+  std::vector<HostTensor> outputs;
+  for (StoredValue& value : values) outputs.insert(outputs.end(), value.elements.begin(), value.elements.end());
+  return outputs;
 }
 
 // The cases store bfloat16 as uint16.
@@ -57,10 +66,23 @@ HostTensor Ramp(const OnnxModel::Input& input) {
 
 absl::StatusOr<DataSet> LoadDataSet(const fs::path& folder, const OnnxModel& model) {
   DataSet data;
-  ASSIGN_OR_RETURN(data.inputs, LoadNumbered(folder, "input_"));
-  ASSIGN_OR_RETURN(data.outputs, LoadNumbered(folder, "output_"));
-  if (data.inputs.size() > model.inputs().size()) return Invalid("has more input files than inputs");
-  for (size_t i = 0; i < data.inputs.size(); ++i) data.inputs[i] = As(model.inputs()[i].dtype, data.inputs[i]);
+  std::vector<ValueForm> forms;
+  for (const OnnxModel::Input& input : model.inputs()) forms.push_back(input.form);
+  ASSIGN_OR_RETURN(const std::vector<StoredValue> inputs, LoadNumbered(folder, "input_", forms));
+  ASSIGN_OR_RETURN(data.outputs, LoadOutputs(folder, "output_", model));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const OnnxModel::Input& input = model.inputs()[i];
+    if (forms[i].is_tensor()) {
+      data.inputs.push_back({input.name, As(input.dtype, inputs[i].elements[0])});
+      continue;
+    }
+    ListInput& list = data.lists[input.name];
+    list.present = inputs[i].present;
+    for (const HostTensor& element : inputs[i].elements) {
+      data.inputs.push_back({ElementName(input.name, list.elements.size()), element});
+      list.elements.push_back(element.shape());
+    }
+  }
   return data;
 }
 
@@ -68,9 +90,9 @@ absl::StatusOr<DataSet> LoadLightDataSet(const fs::path& path, const OnnxModel& 
   DataSet data;
   for (const OnnxModel::Input& input : model.inputs()) {
     RETURN_IF_ERROR(CheckShape(input.dims));
-    data.inputs.push_back(Ramp(input));
+    data.inputs.push_back({input.name, Ramp(input)});
   }
-  ASSIGN_OR_RETURN(data.outputs, LoadNumbered(path.parent_path(), path.stem().string() + "_output_"));
+  ASSIGN_OR_RETURN(data.outputs, LoadOutputs(path.parent_path(), path.stem().string() + "_output_", model));
   return data;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,11 +12,19 @@
 
 namespace onnxtrain {
 
-struct DataSet {
-  std::vector<HostTensor> inputs, outputs;  // in the model's order
+struct Feed {
+  std::string name;  // of an input, or ElementName of one that is a sequence or optional
+  HostTensor tensor;
 };
 
-// Of a folder "test_data_set_N". kUnimplemented where a file holds what is no tensor.
+struct DataSet {
+  std::vector<Feed> inputs;                // in the model's order
+  std::map<std::string, ListInput> lists;  // the inputs that are sequences or optionals
+  std::vector<HostTensor> outputs;         // in the model's order, sequences as their elements
+};
+
+// Of a folder "test_data_set_N". kUnimplemented where a file holds something else than tensors, their sequences and
+// optionals.
 absl::StatusOr<DataSet> LoadDataSet(const std::filesystem::path& folder, const OnnxModel& model);
 // Of a light model CASE.onnx: every input is 0, 1/n, 2/n, … of its n elements, the outputs are in CASE_output_0.pb.
 absl::StatusOr<DataSet> LoadLightDataSet(const std::filesystem::path& path, const OnnxModel& model);

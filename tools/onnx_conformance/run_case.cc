@@ -65,15 +65,18 @@ class Runner {
 // Cases feed shapes, axes, bounds and the like as run-time inputs, where a static graph needs them at import: as few
 // inputs as possible are fixed, from the last to the first, but always scalar switches (a training mode).
 absl::StatusOr<ImportedModel> ImportCase(const OnnxModel& model, const DataSet& data) {
-  ImportOptions options{.conformance = true};
-  for (size_t i = 0; i < data.inputs.size(); ++i) {
-    const Type& type = data.inputs[i].type();
-    options.input_shapes[model.inputs()[i].name] = type.shape;
-    if (type == Type{DType::kBool, {}}) options.fixed_inputs[model.inputs()[i].name] = data.inputs[i];
+  ImportOptions options{.list_inputs = data.lists, .conformance = true};
+  for (const OnnxModel::Input& input : model.inputs()) {
+    for (const Feed& feed : data.inputs) {
+      if (feed.name == input.name) options.input_shapes[feed.name] = feed.tensor.shape();
+    }
+  }
+  for (const Feed& feed : data.inputs) {
+    if (feed.tensor.type() == Type{DType::kBool, {}}) options.fixed_inputs[feed.name] = feed.tensor;
   }
   absl::StatusOr<ImportedModel> imported = Import(model, options);
   for (size_t first = data.inputs.size(); !imported.ok() && first-- > 0;) {
-    options.fixed_inputs[model.inputs()[first].name] = data.inputs[first];
+    options.fixed_inputs[data.inputs[first].name] = data.inputs[first].tensor;
     imported = Import(model, options);
   }
   return imported;
@@ -83,11 +86,14 @@ absl::Status RunDataSet(const OnnxModel& model, const DataSet& data, Backend* ba
   ASSIGN_OR_RETURN(const ImportedModel imported, ImportCase(model, data));
   std::map<std::string, HostTensor> inputs;
   for (const ImportedWeight& weight : imported.weights) inputs[weight.name] = weight.value;
-  for (size_t i = 0; i < data.inputs.size(); ++i) inputs[model.inputs()[i].name] = data.inputs[i];
+  for (const Feed& feed : data.inputs) inputs[feed.name] = feed.tensor;
   if (!imported.random_key.empty()) inputs[imported.random_key] = HostTensor({DType::kUInt32, {4}});
   ASSIGN_OR_RETURN(const std::vector<HostTensor> outputs,
                    backend == nullptr ? Interpret(imported.graph, inputs) : Runner(backend, inputs).Run(imported.graph));
-  for (size_t i = 0; i < std::min(data.outputs.size(), imported.outputs.size()); ++i) {
+  if (imported.outputs.size() < data.outputs.size()) {
+    return Invalid("gives ", imported.outputs.size(), " outputs, expected ", data.outputs.size());
+  }
+  for (size_t i = 0; i < data.outputs.size(); ++i) {
     RETURN_IF_ERROR(CompareOutput(imported.outputs[i], outputs[i], data.outputs[i]));
   }
   return absl::OkStatus();
