@@ -85,15 +85,32 @@ ImportResult ImportMaxPool(ImportContext& c) {
 
 // --- AveragePool, LpPool ----------------------------------------------------------------------------------------------
 
-// ONNX divides by the elements of a window that lie in the input and, with count_include_pad, in the pads; never by
-// those beyond, where ceil_mode lets windows reach. With both, the pads have to become input.
-ImportResult ImportAveragePool(ImportContext& c) {
-  ASSIGN_OR_RETURN(Pool p, ReadPool(c));
-  const bool include = c.attrs().Int("count_include_pad") != 0;
-  if (!include || !p.Overhangs()) return std::vector<Val>{AveragePool(p.x, p.Extended(), include)};
-  const Val padded = PadSpatial(p.x, p.w.pads, 0);
+// The pads become zeros of the input.
+Pool WithPadsMade(Pool p) {
+  p.x = PadSpatial(p.x, p.w.pads, 0);
   p.w.pads.assign(p.w.pads.size(), 0);
-  return std::vector<Val>{AveragePool(padded, p.Extended(), false)};
+  return p;
+}
+
+// The mean over whole windows, zeros beyond the input. The row wants each window to hold an element of its input.
+Val WholeWindowMean(Val x, const Windows& w) {
+  if (CheckWindowsTouch(w, Spatial(x.shape())).ok()) return AveragePool(x, w, true);
+  const Pool made = WithPadsMade({x, w, {}});
+  return AveragePool(made.x, made.w, true);
+}
+
+// What a window reaches beyond the end pads (by ceil_mode) does not count.
+Val AverageWithPads(const Pool& p) {
+  if (!p.Overhangs()) return WholeWindowMean(p.x, p.w);
+  const Pool made = WithPadsMade(p);
+  return AveragePool(made.x, made.Extended(), false);
+}
+
+// ONNX divides by the elements of a window that lie in the input and, with count_include_pad, in the pads.
+ImportResult ImportAveragePool(ImportContext& c) {
+  ASSIGN_OR_RETURN(const Pool p, ReadPool(c));
+  const bool include = c.attrs().Int("count_include_pad") != 0;
+  return std::vector<Val>{include ? AverageWithPads(p) : AveragePool(p.x, p.Extended(), false)};
 }
 
 struct Norm {
@@ -122,7 +139,7 @@ ImportResult ImportLpPool(ImportContext& c) {
   ASSIGN_OR_RETURN(const Norm norm, Norm::Of(c.attrs()));
   double count = 1;
   for (int64_t k : p.w.kernel) count *= static_cast<double>(k);
-  return std::vector<Val>{norm.Root(AveragePool(norm.Power(p.x), p.Extended(), true) * count)};
+  return std::vector<Val>{norm.Root(WholeWindowMean(norm.Power(p.x), p.Extended()) * count)};
 }
 
 // --- Global pooling ---------------------------------------------------------------------------------------------------

@@ -170,6 +170,23 @@ TEST(ImportLpPool, ZerosHaveAGradient) {
   }
 }
 
+// Windows that hold nothing but pads are zeros where pads count.
+TEST(ImportAveragePool, WindowsOfPads) {
+  OneNode average("AveragePool", 19), norm("LpPool", 18);
+  for (OneNode* n : {&average, &norm}) {
+    n->Input({kF32, {1, 1, 2}}).Attr("kernel_shape", Ints{2}).Attr("pads", Ints{2, 0});
+  }
+  average.Attr("count_include_pad", int64_t{1});
+  for (OneNode* n : {&average, &norm}) {
+    const auto y = n->Import();
+    ASSERT_TRUE(y.ok()) << y.status();
+    EXPECT_EQ((*y)[0].shape(), (Shape{1, 1, 3}));
+    bool made = false;  // pads that are part of the pooled tensor
+    for (const Node& node : n->graph().nodes()) made |= node.op == "Pad" && node.attrs.Ints("pads") == Ints{0, 0, 2, 0, 0, 0};
+    EXPECT_TRUE(made);
+  }
+}
+
 TEST(ImportGridSample, ASequenceIsAnImageOfOneRow) {
   OneNode n("GridSample", 20);
   n.Input({kF32, {1, 1, 3}}).Constant(Tensor({1, 4, 1}, {-1, 0, 0.5, 1})).Attr("align_corners", int64_t{1});
