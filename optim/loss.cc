@@ -28,7 +28,10 @@ std::vector<Candidate> Candidates(const ImportedModel& model, const std::string&
     if (!IsFloat(model.graph.type(v).dtype) || model.graph.IsInput(v)) continue;
     Candidate c{name, v, "", v};
     const Node& node = *model.graph.producer(v);
-    if (node.op == "Softmax" || node.op == "LogSoftmax" || node.op == "Sigmoid") {
+    if (auto logits = model.logits.find(name); logits != model.logits.end()) {
+      c.tail = "Softmax";
+      c.before = model.graph.FindOutput(logits->second)->value;
+    } else if (node.op == "Softmax" || node.op == "LogSoftmax" || node.op == "Sigmoid") {
       c.tail = node.op;
       c.before = node.inputs[0];
     }

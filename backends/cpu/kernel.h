@@ -89,6 +89,8 @@ std::span<const KernelRow> DoubleSoftmaxKernels();
 std::span<const KernelRow> LossKernels();
 std::span<const KernelRow> ShapeKernels();
 std::span<const KernelRow> IndexKernels();
+std::span<const KernelRow> ScatterKernels();
+std::span<const KernelRow> TopKKernels();
 std::span<const KernelRow> RandomKernels();
 
 // The row that runs the node, or null. An operator may have several rows for different types.

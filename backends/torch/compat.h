@@ -8,6 +8,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
+#include <c10/util/Exception.h>
 
 #define ONNXTRAIN_TORCH2 (TORCH_VERSION_MAJOR >= 2)
 
@@ -20,11 +21,19 @@
 namespace onnxtrain::aten {
 
 #if ONNXTRAIN_TORCH2
+using WarningGuard = c10::WarningUtils::WarningHandlerGuard;
+class SilentHandler : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
 template <typename T>
 using Optional = std::optional<T>;
 // What the allocator reports sizes in.
 using ReportedBytes = size_t;
 #else
+using WarningGuard = c10::Warning::WarningHandlerGuard;
+class SilentHandler : public c10::WarningHandler {
+  void process(const c10::SourceLocation&, const std::string&, const bool) override {}
+};
 template <typename T>
 using Optional = c10::optional<T>;
 using ReportedBytes = int64_t;

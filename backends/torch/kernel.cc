@@ -20,7 +20,7 @@ const Kernels& AllKernels() {
     auto* table = new Kernels;
     for (auto family : {UnaryKernels, CastKernels, BinaryKernels, ReduceKernels, MatmulKernels, ConvKernels, PoolKernels,
                         ResampleKernels, SampleKernels, DeterminantKernels, NormKernels,
-                        SoftmaxKernels, ShapeKernels, IndexKernels, RandomKernels, LossKernels,
+                        SoftmaxKernels, ShapeKernels, IndexKernels, ScatterKernels, TopKKernels, BitwiseKernels, RandomKernels, LossKernels,
                         RecurrentKernels}) {
       for (const NamedKernel& row : family()) table->Add(row.op, row.kernel);
     }

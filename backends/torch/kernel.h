@@ -72,6 +72,9 @@ std::span<const NamedKernel> NormKernels();
 std::span<const NamedKernel> SoftmaxKernels();
 std::span<const NamedKernel> ShapeKernels();
 std::span<const NamedKernel> IndexKernels();
+std::span<const NamedKernel> ScatterKernels();
+std::span<const NamedKernel> TopKKernels();
+std::span<const NamedKernel> BitwiseKernels();
 std::span<const NamedKernel> RandomKernels();
 std::span<const NamedKernel> LossKernels();
 

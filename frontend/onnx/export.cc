@@ -122,12 +122,15 @@ class Exporter {
   absl::Status Replace(const std::string& name, const HostTensor& value) {
     if (auto it = initializers_.find(name); it != initializers_.end()) return ReplaceTensor(value, it->second, &initializers_changed_);
     auto it = producers_.find(name);
-    if (it == producers_.end()) return Invalid("is not in the source model");
+    if (it == producers_.end()) return ReplaceInAttribute(name, value);
     if (IsOnnx(*it->second, "Constant")) {
       onnx::AttributeProto* attribute = FindAttribute(it->second, "value");
       if (attribute != nullptr && attribute->has_t()) return ReplaceTensor(value, attribute->mutable_t(), &constants_changed_);
       attribute = FindAttribute(it->second, "value_floats");
-      if (attribute != nullptr) return ReplaceFloats(value, attribute);
+      if (attribute != nullptr) {
+        ++constants_changed_;
+        return ReplaceFloats(value, attribute);
+      }
     }
     if (IsOnnx(*it->second, "Identity") && it->second->input_size() == 1) return Separate(value, it->second);
     if (IsOnnx(*it->second, "ConstantOfShape") && it->second->input_size() == 1) return Promote(value, it->second);
@@ -160,12 +163,22 @@ class Exporter {
     return absl::OkStatus();
   }
 
+  // OUTPUT.ATTRIBUTE: a weight that a node of ai.onnx.ml holds as a list of floats, whatever its shape.
+  absl::Status ReplaceInAttribute(const std::string& name, const HostTensor& value) {
+    const size_t dot = name.rfind('.');
+    auto it = dot == std::string::npos ? producers_.end() : producers_.find(name.substr(0, dot));
+    onnx::AttributeProto* attribute = it == producers_.end() ? nullptr : FindAttribute(it->second, name.substr(dot + 1));
+    if (attribute == nullptr || attribute->floats_size() == 0) return Invalid("is not in the source model");
+    RETURN_IF_ERROR(ReplaceFloats(value.Reshaped({value.size()}), attribute));
+    ++attributes_changed_;
+    return absl::OkStatus();
+  }
+
   absl::Status ReplaceFloats(const HostTensor& value, onnx::AttributeProto* attribute) {
     if (value.shape() != Shape{attribute->floats_size()}) {
       return Invalid("has the shape ", ToString(value.shape()), ", the file has ", attribute->floats_size(), " floats");
     }
     for (int i = 0; i < attribute->floats_size(); ++i) attribute->set_floats(i, static_cast<float>(value.At(i)));
-    ++constants_changed_;
     return absl::OkStatus();
   }
 
@@ -306,6 +319,7 @@ class Exporter {
     };
     note(initializers_changed_, "initializers replaced");
     note(constants_changed_, "Constant nodes replaced");
+    note(attributes_changed_, "attributes replaced");
     note(promoted_, "ConstantOfShape nodes became initializers");
     note(separated_, "Identity nodes over shared initializers became initializers: the copies trained apart");
     note(modes_changed_, "BatchNormalization or Dropout nodes set to inference mode");
@@ -322,7 +336,7 @@ class Exporter {
   std::set<std::string> read_;
   std::map<const onnx::TensorProto*, HostTensor> replaced_external_;
   std::set<const onnx::NodeProto*> replaced_nodes_;
-  int initializers_changed_ = 0, constants_changed_ = 0, modes_changed_ = 0;
+  int initializers_changed_ = 0, constants_changed_ = 0, attributes_changed_ = 0, modes_changed_ = 0;
   int promoted_ = 0, separated_ = 0;
 };
 

@@ -44,7 +44,15 @@ absl::StatusOr<ImportedModel> Importer::Run() {
   return Finish();
 }
 
-void Importer::ChooseOutputs() { outputs_ = options_.outputs.empty() ? model_.outputs : options_.outputs; }
+// Labels that are strings cannot be computed, nor trained on: they are left away where the model gives more.
+void Importer::ChooseOutputs() {
+  outputs_ = options_.outputs.empty() ? model_.outputs : options_.outputs;
+  for (const ParsedValue& output : model_.graph.outputs) {
+    if (!options_.outputs.empty() || outputs_.size() < 2 || output.kind != "tensor of string") continue;
+    outputs_.erase(std::find(outputs_.begin(), outputs_.end(), output.name));
+    notes_.push_back(StrCat("output '", Printable(output.name), "' is of strings and left away"));
+  }
+}
 
 // Walks the sorted nodes backwards from the outputs.
 void Importer::MarkNeeded() {
@@ -69,7 +77,7 @@ void Importer::MarkNeeded() {
 
 // Operators that the importer itself takes care of.
 bool Importer::IsBuiltIn(const ParsedNode& node) {
-  return FindControl(node) != nullptr || IsListOperator(node) || (node.domain.empty() && node.op_type == "Constant");
+  return FindControl(node) != nullptr || IsListOperator(node) || AsksForGradient(node) || (node.domain.empty() && node.op_type == "Constant");
 }
 
 // Collects every operator that nothing here can import, also within the functions that are called.
@@ -139,6 +147,7 @@ absl::Status Importer::ImportNode(ImportScope& scope, const ParsedNode& node) {
     ASSIGN_OR_RETURN(const std::vector<ImportValue> results, ImportListOperator(node, attrs, inputs));
     return Bind(scope, node, results), absl::OkStatus();
   }
+  if (AsksForGradient(node)) return ImportGradient(scope, node);
   if (ImportSharedIdentity(scope, node)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const bool filled, ImportFilledWeight(scope, node));
   if (filled) return absl::OkStatus();

@@ -6,6 +6,7 @@
 //   importer_node.cc      the ImportContext that operators see; known values; frozen batch extents
 //   importer_control.cc   If, Loop, Scan, SequenceMap: bodies in scopes of their own
 //   importer_sequence.cc  operators on sequences and optionals
+//   importer_gradient.cc  nodes that ask for the gradient of a value
 //   importer_finish.cc    what is read, kinds of weights, notes
 #pragma once
 
@@ -82,6 +83,7 @@ class Importer {
   absl::Status ImportNodes(ImportScope& scope);
   absl::Status CountExpanded();
   absl::Status ImportNode(ImportScope& scope, const ParsedNode& node);
+  absl::Status ImportGradient(ImportScope& scope, const ParsedNode& node);  // importer_gradient.cc
   absl::Status ImportCall(ImportScope& scope, const ParsedNode& node, const ParsedFunction& function);
   absl::Status ImportOperator(ImportScope& scope, const ParsedNode& node, const OnnxOp& op);
   void Bind(ImportScope& scope, const ParsedNode& node, const std::vector<ImportValue>& results);
@@ -137,6 +139,7 @@ class Importer {
   void MapTypes(const ParsedNode& node, Attrs* attrs) const;
   bool IsConstant(const ParsedGraph& graph, const std::string& name, const HostTensor& tensor) const;
   Val AddWeight(const std::string& name, HostTensor tensor, const ParsedNode& reader);
+  Val AttributeWeight(const ParsedNode& node, std::string_view attribute, HostTensor tensor);
   Val InitializerValue(ImportScope& scope, const std::string& name, const HostTensor& tensor, const ParsedNode& reader);
   absl::Status ImportConstant(ImportScope& scope, const ParsedNode& node);
   bool ImportSharedIdentity(ImportScope& scope, const ParsedNode& node);
@@ -164,6 +167,7 @@ class Importer {
   absl::Status CheckThawedOutputs() const;
   void DecideKinds();
   void MakeNotes();
+  std::map<std::string, std::string> ExposeLogits();
   ImportedModel Finish();
 
   const OnnxModel& file_;
@@ -184,6 +188,7 @@ class Importer {
   std::vector<Weight> weights_;
   std::map<ValueId, size_t> weight_of_;
   std::map<ValueId, std::optional<HostTensor>> known_;
+  std::map<ValueId, ValueId> logits_;             // prediction → what it is the softmax of
   std::vector<bool> fed_;                         // by value id: depends on a feed
   size_t constant_bytes_ = 0;                     // of Constant nodes so far
   std::vector<StateUpdate> state_updates_;

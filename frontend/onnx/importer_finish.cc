@@ -142,7 +142,22 @@ void Importer::MakeNotes() {
   }
 }
 
+// The logits behind a classifier's outputs are further outputs of the graph.
+std::map<std::string, std::string> Importer::ExposeLogits() {
+  std::map<std::string, std::string> exposed;
+  for (const std::string& name : outputs_) {
+    auto it = logits_.find(graph_.FindOutput(name)->value);
+    if (it == logits_.end() || it->second == it->first) continue;
+    std::string output = StrCat(name, ".logits");
+    while (graph_.FindOutput(output) != nullptr) output += "_";
+    graph_.AddOutput(output, it->second);
+    exposed[name] = output;
+  }
+  return exposed;
+}
+
 ImportedModel Importer::Finish() {
+  std::map<std::string, std::string> logits = ExposeLogits();
   for (const auto& [state, value] : update_values_) {
     const std::string& name = weights_[weight_of_.at(state)].name;
     std::string output = StrCat(name, ".next");
@@ -161,6 +176,7 @@ ImportedModel Importer::Finish() {
   }
   imported.outputs = output_names_;
   imported.frozen_batch = frozen_batch_;
+  imported.logits = std::move(logits);
   imported.state_updates = std::move(state_updates_);
   for (std::string& note : notes_) note = PrintableLine(note);
   imported.notes = std::move(notes_);

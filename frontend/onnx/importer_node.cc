@@ -52,16 +52,32 @@ int64_t HashOf(std::string_view text) {
 
 class NodeContext : public ImportContext {
  public:
-  NodeContext(Importer& importer, const NodeView& node) : importer_(importer) {
+  NodeContext(Importer& importer, const NodeView& node, const ParsedNode& parsed, bool top)
+      : importer_(importer), parsed_(parsed), top_(top) {
     node_ = &node;
     b_ = &importer.builder_;
     training = importer.options_.training;
     batch_norm_frozen = importer.options_.batch_norm_frozen;
     dropout = importer.options_.dropout;
+    float_type = importer.options_.float_type;
     conformance = importer.options_.conformance;
   }
 
   const HostTensor* Known(size_t i) override { return has(i) ? importer_.KnownValue(in(i).id()) : nullptr; }
+
+  Val AttributeWeight(std::string_view attribute, HostTensor tensor) override {
+    if (!top_ || importer_.options_.conformance) return b_->Constant(std::move(tensor));
+    return importer_.AttributeWeight(parsed_, attribute, std::move(tensor));
+  }
+
+  void SetLogits(Val prediction, Val logits) override {
+    if (prediction.valid() && logits.valid()) importer_.logits_[prediction.id()] = logits.id();
+  }
+
+  Val LogitsOf(Val prediction) override {
+    auto it = prediction.valid() ? importer_.logits_.find(prediction.id()) : importer_.logits_.end();
+    return it == importer_.logits_.end() ? Val() : b_->Wrap(it->second);
+  }
 
   absl::StatusOr<Val> AsState(size_t i) override {
     Importer::Weight* weight = importer_.FindWeight(in(i));
@@ -100,6 +116,8 @@ class NodeContext : public ImportContext {
 
  private:
   Importer& importer_;
+  const ParsedNode& parsed_;
+  bool top_;  // in the top graph
 };
 
 absl::StatusOr<Attrs> Importer::ResolveAttrs(const ImportScope& scope, const ParsedNode& node) const {
@@ -134,7 +152,8 @@ absl::Status Importer::ImportOperator(ImportScope& scope, const ParsedNode& node
   MapTypes(node, &view.attrs);
   ExtendFed();  // initializers that were just created
   RETURN_IF_ERROR(ThawBatch(node, &view.inputs, &view.attrs));
-  NodeContext context(*this, view);
+  view.strings = node.strings;
+  NodeContext context(*this, view, node, top);
   ASSIGN_OR_RETURN(std::vector<Val> results, op.import != nullptr ? op.import(context) : ImportBySameName(view, builder_));
   RETURN_IF_ERROR(builder_.status());
   results.resize(std::max(results.size(), node.outputs.size()));

@@ -85,6 +85,18 @@ Val Importer::AddWeight(const std::string& name, HostTensor tensor, const Parsed
   return v;
 }
 
+// Named by the node's first output, where the exporter finds it again.
+Val Importer::AttributeWeight(const ParsedNode& node, std::string_view attribute, HostTensor tensor) {
+  auto first = std::find_if(node.outputs.begin(), node.outputs.end(), [](const std::string& name) { return !name.empty(); });
+  const std::string name = StrCat(*first, ".", attribute);
+  auto makes = [&](const ParsedNode& other) { return std::count(other.outputs.begin(), other.outputs.end(), name) > 0; };
+  const auto& nodes = model_.graph.nodes;
+  const bool taken = model_.graph.initializers.count(name) > 0 || graph_.FindInput(name) != nullptr ||
+                     std::any_of(nodes.begin(), nodes.end(), makes);
+  if (taken) return builder_.Fail(Invalid("the weight in its attribute '", attribute, "' would be named '", Printable(name), "' like another value"));
+  return AddWeight(name, Mapped(tensor), node);
+}
+
 Val Importer::InitializerValue(ImportScope& scope, const std::string& name, const HostTensor& tensor, const ParsedNode& reader) {
   HostTensor mapped = Mapped(tensor);
   if (!IsConstant(*scope.graph, name, tensor)) return AddWeight(name, std::move(mapped), reader);

@@ -26,9 +26,13 @@ struct ParsedNode {
   Attrs attrs;                                // a list of strings is one string with an entry per line
   std::map<std::string, std::shared_ptr<ParsedGraph>> graphs;  // attributes that hold a graph
   std::map<std::string, std::string> refs;    // attribute → attribute of the enclosing function
+  std::map<std::string, std::vector<std::string>> strings;     // attributes that are lists of strings
   std::map<std::string, std::string> opaque;  // attributes that we have no type for, and what they hold
   std::vector<std::string> captured;          // names that its subgraphs read from outside
 };
+
+// Is it ai.onnx.preview.training.Gradient, which reads values by the names in its attributes?
+bool AsksForGradient(const ParsedNode& node);
 
 struct ParsedValue {
   std::string name;

@@ -241,7 +241,10 @@ class Reader {
         break;
       case onnx::AttributeProto::TENSOR: return ReadTensorAttribute(proto, node);
       case onnx::AttributeProto::GRAPH: return ReadGraph(proto.g(), (node->graphs[name] = std::make_shared<ParsedGraph>()).get());
-      case onnx::AttributeProto::STRINGS: node->attrs.Set(name, absl::StrJoin(proto.strings(), "\n")); [[fallthrough]];
+      case onnx::AttributeProto::STRINGS:
+        node->strings[name].assign(proto.strings().begin(), proto.strings().end());
+        node->attrs.Set(name, absl::StrJoin(proto.strings(), "\n"));
+        [[fallthrough]];
       default: node->opaque[name] = onnx::AttributeProto::AttributeType_Name(proto.type());
     }
     return absl::OkStatus();

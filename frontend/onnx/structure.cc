@@ -83,7 +83,18 @@ class Sorter {
         if (seen.insert(free).second) node->captured.push_back(std::move(free));
       }
     }
+    if (AsksForGradient(*node)) CaptureNamed(node);
     return absl::OkStatus();
+  }
+
+  // What it differentiates, and by what.
+  static void CaptureNamed(ParsedNode* node) {
+    node->captured.push_back(node->attrs.String("y"));
+    for (const char* list : {"xs", "zs"}) {
+      if (auto it = node->strings.find(list); it != node->strings.end()) {
+        node->captured.insert(node->captured.end(), it->second.begin(), it->second.end());
+      }
+    }
   }
 
   bool DefinedOutside(const std::string& name) const {
@@ -203,6 +214,8 @@ absl::Status VisitFunction(const OnnxModel::Parsed& model, const FunctionKey& ke
 }
 
 }  // namespace
+
+bool AsksForGradient(const ParsedNode& node) { return node.domain == "ai.onnx.preview.training" && node.op_type == "Gradient"; }
 
 std::string Printable(std::string_view name) { return Cleaned(name, kLongestName); }
 

@@ -1,18 +1,25 @@
 // Gather and its kin. Imports: index_import.cc.
-//
-// An index in [−n, 0) counts from the end; one outside [−n, n) is clamped.
-#include <algorithm>
-
 #include "frontend/base/status.h"
 #include "frontend/ops/formula.h"
-#include "frontend/ops/host_eval.h"
+#include "frontend/ops/indexing.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
-namespace {
 
-int64_t Resolve(int64_t index, int64_t n) { return std::clamp<int64_t>(index < 0 ? index + n : index, 0, n - 1); }
+absl::Status CheckIndexable(const Shape& x, int64_t axis, const Shape& index) {
+  if (x[axis] > 0 || NumElements(index) == 0) return absl::OkStatus();
+  return Invalid("axis ", axis, " of ", ToString(x), " is empty, but the index is not: ", ToString(index));
+}
+
+absl::Status CheckElementsIndex(const Shape& x, const Shape& index, int64_t axis) {
+  RETURN_IF_ERROR(CheckIndexable(x, axis, index));
+  bool ok = x.size() == index.size();
+  for (size_t i = 0; ok && i < x.size(); ++i) ok = static_cast<int64_t>(i) == axis || index[i] <= x[i];
+  return ok ? absl::OkStatus() : Invalid("an index of shape ", ToString(index), " does not fit into ", ToString(x));
+}
+
+namespace {
 
 // The shape of Gather's output: the index's shape in place of the axis.
 Shape GatheredShape(const Shape& x, const Shape& index, int64_t axis) {
@@ -22,17 +29,11 @@ Shape GatheredShape(const Shape& x, const Shape& index, int64_t axis) {
   return shape;
 }
 
-// Nothing can be clamped into an empty axis.
-absl::Status CheckSource(const Shape& x, int64_t axis, const Shape& index) {
-  if (x[axis] > 0 || NumElements(index) == 0) return absl::OkStatus();
-  return Invalid("axis ", axis, " of ", ToString(x), " is empty, but the index is not: ", ToString(index));
-}
-
 TypesOr GatherTypes(const TypeContext& c) {
   const Type &x = c.in(0), &index = c.in(1);
   RETURN_IF_ERROR(RequireDType(c, 1, DType::kInt64));
   ASSIGN_OR_RETURN(const int64_t axis, AxisAttr(c, x.rank()));
-  RETURN_IF_ERROR(CheckSource(x.shape, axis, index.shape));
+  RETURN_IF_ERROR(CheckIndexable(x.shape, axis, index.shape));
   return std::vector<Type>{{x.dtype, GatheredShape(x.shape, index.shape, axis)}};
 }
 
@@ -42,17 +43,9 @@ TypesOr GatherGradTypes(const TypeContext& c) {
   RETURN_IF_ERROR(RequireDType(c, 1, DType::kInt64));
   ASSIGN_OR_RETURN(Shape shape, ShapeAttr(c, "input_shape"));
   ASSIGN_OR_RETURN(const int64_t axis, AxisAttr(c, static_cast<int>(shape.size())));
-  RETURN_IF_ERROR(CheckSource(shape, axis, index.shape));
+  RETURN_IF_ERROR(CheckIndexable(shape, axis, index.shape));
   RETURN_IF_ERROR(RequireShape(c, 0, GatheredShape(shape, index.shape, axis)));
   return std::vector<Type>{{dy.dtype, std::move(shape)}};
-}
-
-// The index of GatherElements may be smaller than x along every axis but `axis`.
-absl::Status CheckElementsIndex(const Shape& x, const Shape& index, int64_t axis) {
-  RETURN_IF_ERROR(CheckSource(x, axis, index));
-  bool ok = x.size() == index.size();
-  for (size_t i = 0; ok && i < x.size(); ++i) ok = static_cast<int64_t>(i) == axis || index[i] <= x[i];
-  return ok ? absl::OkStatus() : Invalid("an index of shape ", ToString(index), " does not fit into ", ToString(x));
 }
 
 TypesOr GatherElementsTypes(const TypeContext& c) {
@@ -90,21 +83,11 @@ void WalkGather(const Shape& x, const HostTensor& index, int64_t axis, F f) {
   Shape in_index(shape.size(), 0);
   std::copy(index_strides.begin(), index_strides.end(), in_index.begin() + axis);
   Walk<2>(shape, {in_x, in_index}, {0, 0}, [&](int64_t i, const std::array<int64_t, 2>& at) {
-    f(i, at[0] + Resolve(index.IntAt(at[1]), x[axis]) * strides[axis]);
+    f(i, at[0] + ResolveIndex(index.IntAt(at[1]), x[axis]) * strides[axis]);
   });
 }
 
-template <typename F>
-void WalkGatherElements(const Shape& x, const HostTensor& index, int64_t axis, F f) {
-  const Shape strides = Strides(x);
-  Shape others = strides;
-  others[axis] = 0;
-  Walk<1>(index.shape(), {others}, {0}, [&](int64_t i, const std::array<int64_t, 1>& at) {
-    f(i, at[0] + Resolve(index.IntAt(i), x[axis]) * strides[axis]);
-  });
-}
-
-// `walk` is one of the two above.
+// `walk` is WalkGather or WalkElements.
 template <typename W>
 std::vector<HostTensor> Gathered(const EvalContext& c, W walk) {
   HostTensor y(c.output_types[0]);
@@ -121,7 +104,7 @@ std::vector<HostTensor> Scattered(const EvalContext& c, W walk) {
 }
 
 constexpr auto kWalkGather = [](auto&&... args) { WalkGather(args...); };
-constexpr auto kWalkElements = [](auto&&... args) { WalkGatherElements(args...); };
+constexpr auto kWalkElements = [](auto&&... args) { WalkElements(args...); };
 
 OpRow IndexRow(std::string_view name, bool scatters, TypeRule infer, Gradient gradient, Evaluate evaluate) {
   OpRow row{.name = name, .inputs = {2, 2}, .attrs = {{"axis", int64_t{0}}}, .infer = infer,

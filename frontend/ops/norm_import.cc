@@ -23,8 +23,7 @@ struct BatchStatistics {
   int64_t count;     // samples per channel
 };
 
-BatchStatistics TrainOnBatch(ImportContext& c, Val scale, Val bias) {
-  const Val x = c.in(0);
+BatchStatistics TrainOnBatch(ImportContext& c, Val x, Val scale, Val bias) {
   const double epsilon = Epsilon(c);
   const std::vector<Val> out = c.b().Ops("BatchNorm", {x, scale, bias}, {{"epsilon", epsilon}});
   // rstd = 1/√(var+ε); rounding must not give a negative variance.
@@ -34,9 +33,9 @@ BatchStatistics TrainOnBatch(ImportContext& c, Val scale, Val bias) {
   return {out[0], out[1], var ? c.b().Op("Relu", {var}) : var, x.type().elements() / channels};
 }
 
-// running·m + batch·(1 − m), in the type of the running value.
+// running·m + batch·(1 − m), in the type and shape of the running value.
 Val Running(Val running, Val batch, double momentum) {
-  return running * momentum + Cast(batch, running.dtype()) * (1 - momentum);
+  return running * momentum + Reshape(Cast(batch, running.dtype()), running.shape()) * (1 - momentum);
 }
 
 // Old forms of the node list the batch's own statistics as well.
@@ -45,17 +44,17 @@ std::vector<Val> TrainingOutputs(const BatchStatistics& batch, Val mean, Val var
 }
 
 // ONNX to the letter: nothing is state, the running statistics are outputs, and their variance is the population's.
-std::vector<Val> BatchNormAsWritten(ImportContext& c, Val scale, Val bias) {
+std::vector<Val> BatchNormAsWritten(ImportContext& c, Val x, Val scale, Val bias) {
   const double momentum = c.attrs().Float("momentum", 0.9);
-  const BatchStatistics batch = TrainOnBatch(c, scale, bias);
+  const BatchStatistics batch = TrainOnBatch(c, x, scale, bias);
   return TrainingOutputs(batch, Running(c.in(3), batch.mean, momentum), Running(c.in(4), batch.var, momentum));
 }
 
-ImportResult TrainBatchNorm(ImportContext& c, Val scale, Val bias) {
+ImportResult TrainBatchNorm(ImportContext& c, Val x, Val scale, Val bias) {
   const double momentum = c.attrs().Float("momentum", 0.9);
   ASSIGN_OR_RETURN(const Val mean, c.AsState(3));
   ASSIGN_OR_RETURN(const Val var, c.AsState(4));
-  const BatchStatistics batch = TrainOnBatch(c, scale, bias);
+  const BatchStatistics batch = TrainOnBatch(c, x, scale, bias);
   // PyTorch's running variance is the unbiased one.
   const double n = static_cast<double>(batch.count), unbiased = n > 1 ? n / (n - 1) : 1;
   const Val new_mean = Running(mean, batch.mean, momentum);
@@ -68,23 +67,52 @@ ImportResult TrainBatchNorm(ImportContext& c, Val scale, Val bias) {
 // A running statistic: state where it is a weight, else whatever computes it.
 Val Statistic(ImportContext& c, size_t i) {
   const absl::StatusOr<Val> state = c.AsState(i);
-  return Cast(state.ok() ? *state : c.in(i), c.in(0).dtype());
+  return state.ok() ? *state : c.in(i);
+}
+
+// Up to version 8, statistics may be kept for each place of a sample and not for each channel (spatial = 0).
+bool PerPlace(const ImportContext& c) { return c.node().version < 9 && c.attrs().Int("spatial", 1) == 0; }
+
+// The inputs as one number per channel of x, which is [samples, channels] where each place is a channel.
+struct Channels {
+  Val x;
+  Shape parameter;  // what the other inputs should be
+
+  Val Of(Val v) const { return Cast(Reshape(v, {x.dim(1)}), x.dtype()); }
+};
+
+absl::StatusOr<Channels> ChannelsOf(ImportContext& c) {
+  const Val x = c.in(0);
+  if (x.rank() < 2) return Invalid("expected [N,C,…], got ", ToString(x.type()));
+  Channels channels{x, {x.dim(1)}};
+  if (PerPlace(c)) {
+    channels.parameter.assign(x.shape().begin() + 1, x.shape().end());
+    channels.x = Reshape(x, {x.dim(0), NumElements(channels.parameter)});
+  }
+  for (size_t i = 1; i < 5; ++i) {
+    if (c.in(i).shape() == channels.parameter) continue;
+    return Invalid("input ", i, " should have the shape ", ToString(channels.parameter), ", got ", ToString(c.in(i).type()));
+  }
+  return channels;
+}
+
+// Statistics that are no weights cannot be updated: the model is trained with them as they are.
+bool Updatable(ImportContext& c) { return c.AsState(3).ok() && c.AsState(4).ok(); }
+
+ImportResult NormalizeBatch(ImportContext& c, const Channels& channels) {
+  const Val x = channels.x, scale = channels.Of(c.in(1)), bias = channels.Of(c.in(2));
+  if (c.conformance && FileSaysTraining(c)) return BatchNormAsWritten(c, x, scale, bias);
+  if (c.training && !c.batch_norm_frozen && Updatable(c)) return TrainBatchNorm(c, x, scale, bias);
+  return std::vector<Val>{c.b().Op("BatchNormInference", {x, scale, bias, channels.Of(Statistic(c, 3)), channels.Of(Statistic(c, 4))},
+                                   {{"epsilon", Epsilon(c)}})};
 }
 
 ImportResult ImportBatchNorm(ImportContext& c) {
   RETURN_IF_ERROR(NeedInputs(c, 5));
-  if (c.node().version < 9 && c.attrs().Int("spatial", 1) == 0) return Unsupported("spatial = 0");
-  const Val x = c.in(0), scale = Cast(c.in(1), x.dtype()), bias = Cast(c.in(2), x.dtype());
-  for (size_t i = 1; i < 5; ++i) {
-    if (x.rank() < 2 || c.in(i).shape() != Shape{x.dim(1)}) {
-      return Invalid("input ", i, " should have one number per channel of ", ToString(x.type()), ", got ",
-                     ToString(c.in(i).type()));
-    }
-  }
-  if (c.conformance && FileSaysTraining(c)) return BatchNormAsWritten(c, scale, bias);
-  if (c.training && !c.batch_norm_frozen) return TrainBatchNorm(c, scale, bias);
-  return std::vector<Val>{c.b().Op("BatchNormInference", {x, scale, bias, Statistic(c, 3), Statistic(c, 4)},
-                                   {{"epsilon", Epsilon(c)}})};
+  ASSIGN_OR_RETURN(const Channels channels, ChannelsOf(c));
+  ASSIGN_OR_RETURN(std::vector<Val> y, NormalizeBatch(c, channels));
+  y[0] = Reshape(y[0], c.in(0).shape());
+  return y;
 }
 
 // --- LayerNormalization and its kin -----------------------------------------------------------------------------------
@@ -229,8 +257,11 @@ ImportResult ImportMeanVariance(ImportContext& c) {
   for (int64_t& axis : axes) {
     ASSIGN_OR_RETURN(axis, NormalizeAxis(axis, x.rank()));
   }
-  const Val centered = x - ReduceMean(x, axes);
-  return std::vector<Val>{centered / (Sqrt(ReduceMean(centered * centered, axes)) + 1e-9)};
+  const Val centered = x - ReduceMean(x, axes), variance = ReduceMean(centered * centered, axes);
+  // The derivative of the root of 0 is infinite: where all are equal it is not taken.
+  const Val equal = Equal(variance, c.b().Scalar(x.dtype(), 0)), one = c.b().Scalar(x.dtype(), 1);
+  const Val deviation = Where(equal, c.b().Scalar(x.dtype(), 0), Sqrt(Where(equal, one, variance)));
+  return std::vector<Val>{centered / (deviation + 1e-9)};
 }
 
 // x/(bias + α·mean(x²))^β, the mean over a window of `size` channels, which counts channels that do not exist as zeros.

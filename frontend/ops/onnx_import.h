@@ -2,6 +2,7 @@
 // here, grouped by the same families as the rows, are the only place that knows opset versions.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,7 +14,7 @@
 
 namespace onnxtrain {
 
-// A plain view of one ONNX node. Attributes that hold graphs or strings lists do not appear.
+// A plain view of one ONNX node. Attributes that hold graphs do not appear.
 struct NodeView {
   std::string_view domain;   // "" for ai.onnx
   std::string_view op_type;
@@ -22,6 +23,7 @@ struct NodeView {
   std::vector<Val> inputs;   // invalid where the input name is empty
   int num_outputs = 1;       // how many outputs the node lists
   std::vector<bool> used;    // per listed output: does anybody read it?
+  std::map<std::string, std::vector<std::string>> strings;  // attributes that are lists of strings
   Attrs attrs;               // ints→int64, floats→double; tensors as HostTensor. "to"/"dtype" keep ONNX's numbers
 };
 
@@ -47,6 +49,14 @@ class ImportContext {
   absl::StatusOr<std::vector<int64_t>> IntsFromAttrOrInput(std::string_view name, size_t i,
                                                            std::vector<int64_t> otherwise);
 
+  // A trainable weight that the file holds as a list of floats in an attribute (ai.onnx.ml); `tensor` has its numbers. The
+  // exporter writes it back there. A constant where weights are not kept apart.
+  virtual Val AttributeWeight(std::string_view attribute, HostTensor tensor) { return b().Constant(std::move(tensor)); }
+  // A prediction of a classifier is the softmax of `logits`, up to a factor per sample: what to train on. Invalid Vals and
+  // unknown predictions are fine.
+  virtual void SetLogits(Val prediction, Val logits) {}
+  virtual Val LogitsOf(Val prediction) { return Val(); }
+
   // Turns input i, which must be a weight, into state that the training step updates (BatchNorm statistics).
   virtual absl::StatusOr<Val> AsState(size_t i) = 0;
   // Registers that running the model in training mode replaces `state` by `value`.
@@ -56,6 +66,7 @@ class ImportContext {
   bool training = false;            // import for training: Dropout active, BatchNorm on batch statistics
   bool batch_norm_frozen = false;   // BatchNorm keeps its running statistics even in training
   double dropout = -1;              // ratio for every Dropout node; < 0: the node's own
+  DType float_type = DType::kFloat32;  // what float32 becomes
   bool conformance = false;         // follow ONNX to the letter (population variance in running statistics)
   virtual Val RandomKey() = 0;      // u32[4], fed: (seed, attempted step, micro index, rank); ops/README.md
   virtual int64_t RandomStream() = 0;  // a number that is a function of the node's source name alone
@@ -97,6 +108,13 @@ std::span<const OnnxOp> SoftmaxImports();
 std::span<const OnnxOp> AttentionImports();
 std::span<const OnnxOp> ShapeImports();
 std::span<const OnnxOp> IndexImports();
+std::span<const OnnxOp> ScatterImports();
+std::span<const OnnxOp> SelectionImports();
+std::span<const OnnxOp> BitwiseImports();
+std::span<const OnnxOp> SignalImports();
+std::span<const OnnxOp> TrainingImports();
+std::span<const OnnxOp> MlImports();
+std::span<const OnnxOp> TfIdfImports();
 std::span<const OnnxOp> RandomImports();
 std::span<const OnnxOp> LossImports();
 

@@ -110,6 +110,18 @@ ImportResult ImportBernoulli(ImportContext& c) {
   return std::vector<Val>{Cast(Less(u[0], c.in(0)), dtype)};
 }
 
+// Classes drawn with probabilities softmax(x): the largest of x + Gumbel noise.
+ImportResult ImportMultinomial(ImportContext& c) {
+  RETURN_IF_ERROR(NeedInputs(c, 1));
+  const Val x = c.in(0);
+  const int64_t draws = c.attrs().Int("sample_size", 1);
+  if (x.rank() != 2 || x.dim(1) < 1 || draws < 1) return Invalid("expected [N,C] and a sample, got ", ToString(x.type()), " and sample_size ", draws);
+  ASSIGN_OR_RETURN(const DType dtype, DTypeAttr(c, DType::kInt32));
+  ASSIGN_OR_RETURN(const std::vector<Val> u, Uniform(c, {{x.dim(0), draws, x.dim(1)}, x.dtype()}));
+  const Val noisy = Reshape(x, {x.dim(0), 1, x.dim(1)}) - Log(-Log(u[0]));
+  return std::vector<Val>{Cast(c.b().Op("ArgMax", {noisy}, {{"axis", int64_t{2}}, {"keepdims", int64_t{0}}}), dtype)};
+}
+
 }  // namespace
 
 std::span<const OnnxOp> RandomImports() {
@@ -120,6 +132,7 @@ std::span<const OnnxOp> RandomImports() {
       {"", "RandomUniformLike", 1, 1, Import<LikeInput, Uniform>},
       {"", "RandomNormalLike", 1, 1, Import<LikeInput, Normal>},
       {"", "Bernoulli", 1, 1, ImportBernoulli},
+      {"", "Multinomial", 1, 1, ImportMultinomial},
   };
   return ops;
 }

@@ -32,12 +32,24 @@ absl::StatusOr<Reduction> ReductionOf(ImportContext& c) {
   return r;
 }
 
+// Of integers, which have no roots, logarithms and fractions, as float64. The result is to be cast back.
+absl::StatusOr<Reduction> FloatReductionOf(ImportContext& c) {
+  ASSIGN_OR_RETURN(Reduction r, ReductionOf(c));
+  if (IsInteger(r.x.dtype())) r.x = Cast(r.x, DType::kFloat64);
+  return r;
+}
+
 ImportOr ImportReduce(ImportContext& c) {
   ASSIGN_OR_RETURN(const Reduction r, ReductionOf(c));
   if (r.x.dtype() == DType::kBool) {  // Max and Min of opset 20: "any" and "all"
     return One(Cast(r(c.node().op_type, Cast(r.x, DType::kInt32)), DType::kBool));
   }
   return One(r(c.node().op_type, r.x));
+}
+
+ImportOr ImportReduceMean(ImportContext& c) {
+  ASSIGN_OR_RETURN(const Reduction r, FloatReductionOf(c));
+  return One(Cast(r("ReduceMean", r.x), c.in(0).dtype()));
 }
 
 ImportOr ImportReduceL1(ImportContext& c) {
@@ -52,29 +64,29 @@ ImportOr ImportReduceSumSquare(ImportContext& c) {
 
 // √Σx². Its gradient at 0 is taken as 0: the square root never sees the zero, whose derivative would be infinite.
 ImportOr ImportReduceL2(ImportContext& c) {
-  ASSIGN_OR_RETURN(const Reduction r, ReductionOf(c));
+  ASSIGN_OR_RETURN(const Reduction r, FloatReductionOf(c));
   const Val sum = r("ReduceSum", r.x * r.x), zero = Equal(sum, 0);
-  return One(Where(zero, Number(sum, 0), Sqrt(Where(zero, Number(sum, 1), sum))));
+  return One(Cast(Where(zero, Number(sum, 0), Sqrt(Where(zero, Number(sum, 1), sum))), c.in(0).dtype()));
 }
 
 ImportOr ImportReduceLogSum(ImportContext& c) {
-  ASSIGN_OR_RETURN(const Reduction r, ReductionOf(c));
-  return One(Log(r("ReduceSum", r.x)));
+  ASSIGN_OR_RETURN(const Reduction r, FloatReductionOf(c));
+  return One(Cast(Log(r("ReduceSum", r.x)), c.in(0).dtype()));
 }
 
 // m + ln Σ exp(x − m) with the largest x for m, or 0 where that is infinite.
 ImportOr ImportReduceLogSumExp(ImportContext& c) {
-  ASSIGN_OR_RETURN(const Reduction r, ReductionOf(c));
-  if (r.nothing) return One(r.x);
+  ASSIGN_OR_RETURN(const Reduction r, FloatReductionOf(c));
+  if (r.nothing) return One(c.in(0));
   const Val largest = r.Kept("ReduceMax", r.x), m = Where(Unary("IsInf", largest), Number(largest, 0), largest);
   const Val y = Log(r.Kept("ReduceSum", Exp(r.x - m))) + m;
-  if (r.keepdims || !y.valid()) return One(y);
+  if (r.keepdims || !y.valid()) return One(Cast(y, c.in(0).dtype()));
   Shape shape;
   for (int64_t i = 0; i < r.x.rank(); ++i) {
     const bool reduced = r.axes.empty() || std::find(r.axes.begin(), r.axes.end(), i) != r.axes.end();
     if (!reduced) shape.push_back(r.x.dim(static_cast<int>(i)));
   }
-  return One(Reshape(y, std::move(shape)));
+  return One(Cast(Reshape(y, std::move(shape)), c.in(0).dtype()));
 }
 
 ImportOr ImportArg(ImportContext& c) {
@@ -97,7 +109,7 @@ ImportOr ImportCumSum(ImportContext& c) {
 std::span<const OnnxOp> ReduceImports() {
   static const OnnxOp ops[] = {
       {"", "ReduceSum", 1, 2, ImportReduce},
-      {"", "ReduceMean", 1, 2, ImportReduce},
+      {"", "ReduceMean", 1, 2, ImportReduceMean},
       {"", "ReduceMax", 1, 2, ImportReduce},
       {"", "ReduceMin", 1, 2, ImportReduce},
       {"", "ReduceProd", 1, 2, ImportReduce},

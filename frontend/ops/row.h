@@ -140,6 +140,9 @@ std::span<const OpRow> SoftmaxOps();
 std::span<const OpRow> AttentionOps();
 std::span<const OpRow> ShapeOps();
 std::span<const OpRow> IndexOps();
+std::span<const OpRow> ScatterOps();
+std::span<const OpRow> TopKOps();
+std::span<const OpRow> BitwiseOps();
 std::span<const OpRow> RandomOps();
 std::span<const OpRow> LossOps();
 

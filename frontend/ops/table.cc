@@ -26,7 +26,7 @@ struct Table {
 
   Table() {
     for (auto family : {ElementwiseOps, ReduceOps, MatmulOps, ConvOps, PoolOps, ResampleOps, SampleOps, DeterminantOps, NormOps, SoftmaxOps, AttentionOps,
-                        ShapeOps, IndexOps, RandomOps, LossOps,
+                        ShapeOps, IndexOps, ScatterOps, TopKOps, BitwiseOps, RandomOps, LossOps,
                         RecurrentOps}) {
       Add(family(), false);
     }
@@ -44,7 +44,8 @@ const std::map<ImportKey, const OnnxOp*>& Imports() {
   static const auto* imports = [] {
     auto* map = new std::map<ImportKey, const OnnxOp*>;
     for (auto family : {ElementwiseImports, ReduceImports, MatmulImports, ConvImports, PoolImports, ResampleImports, SampleImports, GeometryImports, NormImports,
-                        SoftmaxImports, AttentionImports, ShapeImports, IndexImports, RandomImports, LossImports,
+                        SoftmaxImports, AttentionImports, ShapeImports, IndexImports, ScatterImports, SelectionImports,
+                        BitwiseImports, SignalImports, TrainingImports, MlImports, TfIdfImports, RandomImports, LossImports,
                         RecurrentImports}) {
       for (const OnnxOp& op : family()) {
         CHECK(map->emplace(ImportKey{op.domain, op.op_type}, &op).second) << "two imports of " << op.op_type;

@@ -19,7 +19,7 @@ const std::map<std::string, Names> kMayInclude = {
     {"frontend/graph", {"frontend/base"}},
     {"frontend/ops", {"frontend/base", "frontend/graph"}},
     {"frontend/passes", {"frontend/base", "frontend/graph", "frontend/ops"}},
-    {"frontend/onnx", {"frontend/base", "frontend/graph", "frontend/ops"}},
+    {"frontend/onnx", {"frontend/base", "frontend/graph", "frontend/ops", "frontend/passes"}},
     {"frontend/data", {"frontend/base", "frontend/graph"}},
     {"backends", {"frontend/base", "frontend/graph", "frontend/ops", "frontend/passes"}},
     {"backends/cpu", {"backends", "frontend/base", "frontend/graph", "frontend/ops", "frontend/passes"}},

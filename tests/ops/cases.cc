@@ -93,7 +93,7 @@ const std::vector<Case>& AllCases() {
   static const auto* all = [] {
     auto* cases = new std::vector<Case>;
     for (auto family : {UnaryCases, BinaryCases, ReduceCases, MatmulCases, ConvCases, PoolCases, ResampleCases, NormCases, SoftmaxCases,
-                        ShapeCases, IndexCases, RandomCases, LossCases,
+                        ShapeCases, IndexCases, ScatterCases, RandomCases, LossCases,
                         RecurrentCases}) {
       for (Case& c : family()) cases->push_back(std::move(c));
     }

@@ -77,6 +77,7 @@ std::vector<Case> NormCases();
 std::vector<Case> SoftmaxCases();
 std::vector<Case> ShapeCases();
 std::vector<Case> IndexCases();
+std::vector<Case> ScatterCases();
 std::vector<Case> RandomCases();
 std::vector<Case> LossCases();
 std::vector<Case> RecurrentCases();

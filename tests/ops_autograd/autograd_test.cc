@@ -14,7 +14,7 @@ namespace onnxtrain::cases {
 const References& AllReferences() {
   static const auto* all = [] {
     auto* table = new References;
-    for (auto family : {ElementwiseReferences, WindowReferences, NeuralReferences, ShapeReferences, ResampleReferences,
+    for (auto family : {ElementwiseReferences, WindowReferences, NeuralReferences, ShapeReferences, ScatterReferences, ResampleReferences,
                         RecurrentReferences}) table->merge(family());
     return table;
   }();

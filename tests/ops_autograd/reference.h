@@ -33,6 +33,7 @@ References ElementwiseReferences();
 References WindowReferences();
 References NeuralReferences();
 References ShapeReferences();
+References ScatterReferences();
 References ResampleReferences();
 References RecurrentReferences();
 

@@ -58,6 +58,12 @@ struct AndOp { static bool F(bool a, bool b) { return a && b; } };
 struct OrOp { static bool F(bool a, bool b) { return a || b; } };
 struct XorOp { static bool F(bool a, bool b) { return a != b; } };
 
+struct BitwiseAndOp { template <typename T> static T F(T a, T b) { return a & b; } };
+struct BitwiseOrOp { template <typename T> static T F(T a, T b) { return a | b; } };
+struct BitwiseXorOp { template <typename T> static T F(T a, T b) { return a ^ b; } };
+struct ShiftLeftOp { template <typename T> static T F(T a, T b) { return uint64_t(b) > 63 ? T(0) : Wrap<T>(uint64_t(a) << b); } };
+struct ShiftRightOp { template <typename T> static T F(T a, T b) { return uint64_t(b) > 63 ? T(0) : Wrap<T>(uint64_t(a) >> b); } };
+
 template <typename Op, typename T, int kStepA, int kStepB>
 void Loop2(const void* a, const void* b, void* y, int64_t n) {
   using Y = decltype(Op::F(T(), T()));
@@ -90,6 +96,7 @@ struct AbsOp { template <typename T> static T F(T x, T, T) { return x < 0 ? SubO
 struct SignOp { template <typename T> static T F(T x, T, T) { return x > 0 ? 1 : x < 0 ? -1 : 0; } };
 struct ReluOp { template <typename T> static T F(T x, T, T) { return x < 0 ? 0 : x; } };
 struct ClipOp { template <typename T> static T F(T x, T low, T high) { return x < low ? low : x > high ? high : x; } };
+struct BitwiseNotOp { template <typename T> static T F(T x, T, T) { return ~x; } };
 struct NotOp { static bool F(bool x, bool, bool) { return !x; } };
 
 template <typename T>
@@ -129,6 +136,9 @@ std::span<const KernelRow> IntegerKernels() {
       {"Greater", PrepareBinary<GreaterOp>, kCompared},
       {"GreaterOrEqual", PrepareBinary<GreaterOrEqualOp>, kCompared},
       {"And", PrepareLogic<AndOp>, kBools}, {"Or", PrepareLogic<OrOp>, kBools}, {"Xor", PrepareLogic<XorOp>, kBools},
+      {"BitwiseAnd", PrepareBinary<BitwiseAndOp>, kInts}, {"BitwiseOr", PrepareBinary<BitwiseOrOp>, kInts},
+      {"BitwiseXor", PrepareBinary<BitwiseXorOp>, kInts}, {"BitwiseNot", PrepareUnary<BitwiseNotOp>, kInts},
+      {"ShiftLeft", PrepareBinary<ShiftLeftOp>, kInts}, {"ShiftRight", PrepareBinary<ShiftRightOp>, kInts},
       {"Not", PrepareNot, kBools}, {"Neg", PrepareUnary<NegOp>, kInts}, {"Abs", PrepareUnary<AbsOp>, kInts},
       {"Sign", PrepareUnary<SignOp>, kInts}, {"Relu", PrepareUnary<ReluOp>, kInts},
       {"Clip", PrepareUnary<ClipOp>, kInts},
