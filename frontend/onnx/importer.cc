@@ -147,7 +147,13 @@ absl::Status Importer::ImportNode(ImportScope& scope, const ParsedNode& node) {
     ASSIGN_OR_RETURN(const std::vector<ImportValue> results, ImportListOperator(node, attrs, inputs));
     return Bind(scope, node, results), absl::OkStatus();
   }
-  if (AsksForGradient(node)) return ImportGradient(scope, node);
+  if (AsksForGradient(node)) {
+    // Gradients of gradients double.
+    const auto before = static_cast<int64_t>(graph_.nodes().size());
+    RETURN_IF_ERROR(ImportGradient(scope, node));
+    nodes_expanded_ += static_cast<int64_t>(graph_.nodes().size()) - before;
+    return nodes_expanded_ > kMaxExpandedNodes ? Invalid("expands to more than ", kMaxExpandedNodes, " nodes") : absl::OkStatus();
+  }
   if (ImportSharedIdentity(scope, node)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const bool filled, ImportFilledWeight(scope, node));
   if (filled) return absl::OkStatus();

@@ -130,6 +130,7 @@ void Importer::MakeNotes() {
     if (op == "Softmax" || op == "LogSoftmax" || op == "Sigmoid") notes_.push_back(StrCat("output '", Printable(name), "' ends in ", op));
   }
   NoteWeightForms();
+  if (counts["ZipMap"] > 0) notes_.push_back(StrCat("ZipMap nodes: ", counts["ZipMap"], ", a column per class in place of dictionaries"));
   if (!options_.training) return;
   NoteTies();
   if (copies_ > 0) notes_.push_back(StrCat("initializers that the exporter had merged because their bytes were equal: ", copies_, ", trained apart"));
@@ -152,6 +153,7 @@ std::map<std::string, std::string> Importer::ExposeLogits() {
     while (graph_.FindOutput(output) != nullptr) output += "_";
     graph_.AddOutput(output, it->second);
     exposed[name] = output;
+    notes_.push_back(StrCat("output '", Printable(name), "' is a classifier's: trained on its scores before what turns them into probabilities"));
   }
   return exposed;
 }
