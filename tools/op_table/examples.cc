@@ -1,0 +1,208 @@
+#include "tools/op_table/examples.h"
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+using In = OpExample::Input;
+using Ints = std::vector<int64_t>;
+constexpr auto kFloat = DType::kFloat32;
+constexpr auto kInt = DType::kInt64;
+
+In Fed(Shape shape, DType dtype = kFloat) { return {In::kFed, {dtype, std::move(shape)}, {}}; }
+In Weight(Shape shape) { return {In::kWeight, {kFloat, std::move(shape)}, {}}; }
+In Known(Ints values) { return {In::kConstant, {}, HostTensor::FromInts(values)}; }
+In KnownScalar(DType dtype, double value) { return {In::kConstant, {}, HostTensor::Scalar(dtype, value)}; }
+In Absent() { return {In::kAbsent, {}, {}}; }
+In KnownFloats(std::vector<double> values) {
+  return {In::kConstant, {}, HostTensor::FromDoubles({kFloat, {static_cast<int64_t>(values.size())}}, values)};
+}
+
+In KnownTensor(Shape shape, std::vector<double> values) {
+  return {In::kConstant, {}, HostTensor::FromDoubles({kFloat, std::move(shape)}, values)};
+}
+In KnownBoxes() { return KnownTensor({1, 2, 4}, {0, 0, 1, 1, 2, 2, 3, 3}); }
+In KnownScores() { return KnownTensor({1, 1, 2}, {0.9, 0.8}); }
+
+constexpr std::string_view kMicrosoft = "com.microsoft";
+
+// By family; what is missing here imports with one of the common signatures below.
+std::vector<OpExample> Table() {
+  const Attrs kernel = {{"kernel_shape", Ints{2, 2}}};
+  const In image = Fed({2, 4, 6, 6});
+  std::vector<OpExample> table = {
+      {"", "Conv", 17, {image, Weight({3, 4, 3, 3}), Weight({3})}},
+      {"", "ConvTranspose", 17, {image, Weight({4, 3, 3, 3}), Weight({3})}},
+      {"", "MaxPool", 17, {image}, kernel, 2},
+      {"", "AveragePool", 17, {image}, kernel},
+      {"", "LpPool", 17, {image}, kernel},
+      {"", "BatchNormalization", 17, {image, Weight({4}), Weight({4}), Weight({4}), Weight({4})}},
+      {"", "InstanceNormalization", 17, {image, Weight({4}), Weight({4})}},
+      {"", "GroupNormalization", 21, {image, Weight({4}), Weight({4})}, {{"num_groups", int64_t{2}}}},
+      {"", "LayerNormalization", 17, {Fed({2, 3, 4}), Weight({4}), Weight({4})}},
+      {"", "RMSNormalization", 23, {Fed({2, 3, 4}), Weight({4})}},
+      {"", "SimplifiedLayerNormalization", 17, {Fed({2, 3, 4}), Weight({4})}},
+      {"", "LRN", 17, {image}, {{"size", int64_t{3}}}},
+      {"", "Gemm", 17, {Fed({2, 3}), Weight({3, 4}), Weight({4})}},
+      {"", "MatMul", 17, {Fed({2, 3}), Weight({3, 4})}},
+      {"", "Einsum", 17, {Fed({2, 3}), Weight({3, 4})}, {{"equation", std::string("ij,jk->ik")}}},
+      {"", "Where", 17, {Fed({2, 3}, DType::kBool), Fed({2, 3}), Fed({2, 3})}},
+      {"", "Cast", 17, {Fed({2, 3})}, {{"to", int64_t{11}}}},
+      {"", "CastLike", 17, {Fed({2, 3}), Fed({}, DType::kFloat64)}},
+      {"", "Gather", 17, {Fed({4, 3}), Fed({2}, kInt)}},
+      {"", "GatherElements", 17, {Fed({4, 3}), Fed({2, 3}, kInt)}},
+      {"", "GatherND", 17, {Fed({4, 3}), Fed({2, 1}, kInt)}},
+      {"", "Scatter", 10, {Fed({4, 3}), Fed({2, 3}, kInt), Fed({2, 3})}},
+      {"", "ScatterElements", 17, {Fed({4, 3}), Fed({2, 3}, kInt), Fed({2, 3})}},
+      {"", "ScatterND", 17, {Fed({4, 3}), Fed({2, 1}, kInt), Fed({2, 3})}},
+      {"", "OneHot", 17, {Fed({3}, kInt), KnownScalar(kInt, 4), KnownFloats({0, 1})}},
+      {"", "Compress", 17, {Fed({3}), {In::kConstant, {}, HostTensor::FromDoubles({DType::kBool, {3}}, std::vector<double>{1, 0, 1})}}},
+      {"", "NonZero", 17, {Known({1, 0, 2})}},
+      {"", "SoftmaxCrossEntropyLoss", 17, {Fed({2, 3}), Fed({2}, kInt)}},
+      {"", "NegativeLogLikelihoodLoss", 17, {Fed({2, 3}), Fed({2}, kInt)}},
+      {"", "CumSum", 17, {Fed({2, 3}), KnownScalar(kInt, 1)}},
+      {"", "Reshape", 17, {Fed({2, 3}), Known({3, 2})}},
+      {"", "Squeeze", 17, {Fed({2, 1, 3}), Known({1})}},
+      {"", "Unsqueeze", 17, {Fed({2, 3}), Known({1})}},
+      {"", "Expand", 17, {Fed({2, 1}), Known({2, 3})}},
+      {"", "Tile", 17, {Fed({2, 3}), Known({2, 1})}},
+      {"", "DepthToSpace", 17, {image}, {{"blocksize", int64_t{2}}}},
+      {"", "SpaceToDepth", 17, {image}, {{"blocksize", int64_t{2}}}},
+      {"", "Constant", 17, {}, {{"value_float", 1.0}}},
+      {"", "ConstantOfShape", 17, {Known({2, 3})}},
+      {"", "Range", 17, {KnownScalar(kInt, 0), KnownScalar(kInt, 5), KnownScalar(kInt, 1)}},
+      {"", "Concat", 17, {Fed({2, 3}), Fed({2, 3})}, {{"axis", int64_t{0}}}},
+      {"", "Split", 17, {Fed({4, 3})}, {{"axis", int64_t{0}}}, 2},
+      {"", "Slice", 17, {Fed({4, 3}), Known({0}), Known({2})}},
+      {"", "Pad", 17, {Fed({2, 3}), Known({0, 1, 0, 1})}},
+      {"", "RandomUniform", 17, {}, {{"shape", Ints{2, 3}}}},
+      {"", "RandomNormal", 17, {}, {{"shape", Ints{2, 3}}}},
+      {"", "Dropout", 17, {Fed({2, 3}), KnownScalar(kFloat, 0.5), KnownScalar(DType::kBool, 1)}},
+      {"", "Affine", 1, {Fed({2, 3})}, {{"alpha", 2.0}, {"beta", 1.0}}},
+      {"", "ScaledTanh", 1, {Fed({2, 3})}, {{"alpha", 2.0}, {"beta", 1.0}}},
+      {"", "ParametricSoftplus", 1, {Fed({2, 3})}, {{"alpha", 2.0}, {"beta", 1.0}}},
+      {"", "Clip", 17, {Fed({2, 3}), KnownScalar(kFloat, -1), KnownScalar(kFloat, 1)}},
+      {"", "Resize", 17, {image, Absent(), KnownFloats({1, 1, 2, 2})}},
+      {"", "Upsample", 9, {image, KnownFloats({1, 1, 2, 2})}},
+      {"", "GridSample", 17, {image, Fed({2, 3, 3, 2})}},
+      {"", "RoiAlign", 17, {image, Fed({3, 4}), Fed({3}, kInt)}, {{"output_height", int64_t{2}}, {"output_width", int64_t{2}}}},
+      {"", "Det", 17, {Fed({2, 3, 3})}},
+      {"", "AffineGrid", 20, {Fed({2, 2, 3}), Known({2, 1, 3, 4})}},
+      {"", "DeformConv", 19, {image, Weight({3, 4, 3, 3}), Fed({2, 18, 4, 4})}},
+      {"", "MaxUnpool", 17, {Fed({2, 4, 3, 3}), Fed({2, 4, 3, 3}, kInt)}, {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}}},
+      {"", "Col2Im", 18, {Fed({1, 4, 9}), Known({4, 4}), Known({2, 2})}},
+      {"", "CenterCropPad", 18, {Fed({4, 3}), Known({2, 5})}},
+      {"", "LSTM", 17, {Fed({5, 2, 3}), Weight({1, 16, 3}), Weight({1, 16, 4}), Weight({1, 32})}, {{"hidden_size", int64_t{4}}}, 3},
+      {"", "GRU", 17, {Fed({5, 2, 3}), Weight({1, 12, 3}), Weight({1, 12, 4}), Weight({1, 24})}, {{"hidden_size", int64_t{4}}}, 2},
+      {"", "RNN", 17, {Fed({5, 2, 3}), Weight({1, 4, 3}), Weight({1, 4, 4}), Weight({1, 8})}, {{"hidden_size", int64_t{4}}}, 2},
+      {"", "TopK", 17, {Fed({2, 5}), Known({3})}, {}, 2},
+      {"", "ReverseSequence", 17, {Fed({4, 2, 3}), Known({4, 2})}},
+      {"", "BitShift", 17, {Fed({3}, DType::kUInt8), Fed({3}, DType::kUInt8)}, {{"direction", std::string("LEFT")}}},
+      {"", "Unique", 17, {Known({2, 1, 2})}, {}, 1},
+      {"", "NonMaxSuppression", 17, {KnownBoxes(), KnownScores(), KnownScalar(kInt, 1), KnownScalar(kFloat, 0.5)}},
+      {"", "HannWindow", 17, {KnownScalar(kInt, 8)}},
+      {"", "HammingWindow", 17, {KnownScalar(kInt, 8)}},
+      {"", "BlackmanWindow", 17, {KnownScalar(kInt, 8)}},
+      {"", "MelWeightMatrix", 17,
+       {KnownScalar(kInt, 8), KnownScalar(kInt, 16), KnownScalar(kInt, 8000), KnownScalar(kFloat, 0), KnownScalar(kFloat, 4000)}},
+      {"", "DFT", 17, {Fed({1, 8, 1})}, {{"axis", int64_t{1}}}},
+      {"", "STFT", 17, {Fed({1, 32, 1}), KnownScalar(kInt, 8), Absent(), KnownScalar(kInt, 16)}},
+      {"", "QuantizeLinear", 17, {Fed({2, 3}), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 128)}},
+      {"", "DequantizeLinear", 17, {Fed({2, 3}, DType::kUInt8), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 128)}},
+      {"", "DynamicQuantizeLinear", 17, {Fed({2, 3})}, {}, 3},
+      {"", "MatMulInteger", 17, {Fed({2, 3}, DType::kUInt8), Fed({3, 4}, DType::kUInt8)}},
+      {"", "ConvInteger", 17, {Fed({1, 1, 4, 4}, DType::kUInt8), Fed({1, 1, 2, 2}, DType::kUInt8)}},
+      {"", "QLinearMatMul", 17,
+       {Fed({2, 3}, DType::kUInt8), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0), Fed({3, 4}, DType::kUInt8),
+        KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0)}},
+      {"", "QLinearConv", 17,
+       {Fed({1, 1, 4, 4}, DType::kUInt8), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0), Fed({1, 1, 2, 2}, DType::kUInt8),
+        KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0)}},
+      {"", "RotaryEmbedding", 23, {Fed({1, 2, 3, 4}), Weight({8, 2}), Weight({8, 2}), Fed({1, 3}, kInt)}},
+      {"", "TensorScatter", 24, {Fed({2, 1, 5, 3}), Fed({2, 1, 1, 3}), Known({1, 2})}},
+      {"ai.onnx.ml", "Scaler", 1, {Fed({2, 3})}, {{"offset", std::vector<double>{1, 2, 3}}, {"scale", std::vector<double>{1, 2, 3}}}},
+      {"ai.onnx.ml", "Imputer", 1, {Fed({2, 3})}, {{"imputed_value_floats", std::vector<double>{1, 2, 3}}, {"replaced_value_float", 0.0}}},
+      {"ai.onnx.ml", "Normalizer", 1, {Fed({2, 3})}, {{"norm", std::string("L2")}}},
+      {"ai.onnx.ml", "LinearRegressor", 1, {Fed({2, 3})},
+       {{"coefficients", std::vector<double>{1, 2, 3}}, {"intercepts", std::vector<double>{1}}, {"targets", int64_t{1}}}},
+      {"ai.onnx.ml", "LinearClassifier", 1, {Fed({2, 3})},
+       {{"coefficients", std::vector<double>{1, 2, 3, 4, 5, 6}}, {"intercepts", std::vector<double>{1, 2}}, {"classlabels_ints", Ints{0, 1}}}, 2},
+      {"ai.onnx.ml", "FeatureVectorizer", 1, {Fed({2, 3}), Fed({2, 2})}, {{"inputdimensions", Ints{3, 2}}}},
+      {"ai.onnx.ml", "ArrayFeatureExtractor", 1, {Fed({2, 3}), Known({1})}},
+      {"ai.onnx.preview.training", "Adam", 1, {Fed({}), Fed({}, kInt), Fed({2}), Fed({2}), Fed({2}), Fed({2})},
+       {{"alpha", 0.9}, {"beta", 0.999}, {"epsilon", 1e-6}, {"norm_coefficient", 0.0}}, 3},
+      {"ai.onnx.preview.training", "Adagrad", 1, {Fed({}), Fed({}, kInt), Fed({2}), Fed({2}), Fed({2})}, {}, 2},
+      {"ai.onnx.preview.training", "Momentum", 1, {Fed({}), Fed({}, kInt), Fed({2}), Fed({2}), Fed({2})},
+       {{"alpha", 0.9}, {"beta", 1.0}, {"mode", std::string("standard")}, {"norm_coefficient", 0.0}}, 2},
+      {"", "Attention", 23, {Fed({1, 2, 3, 4}), Fed({1, 2, 5, 4}), Fed({1, 2, 5, 4})}},
+      {std::string(kMicrosoft), "FusedConv", 1, {image, Weight({3, 4, 3, 3}), Weight({3})}, {{"activation", std::string("Relu")}}},
+      {std::string(kMicrosoft), "FusedMatMul", 1, {Fed({2, 3}), Weight({3, 4})}, {{"alpha", 0.5}}},
+      {std::string(kMicrosoft), "SkipLayerNormalization", 1, {Fed({2, 3, 4}), Fed({2, 3, 4}), Weight({4}), Weight({4})}},
+      {std::string(kMicrosoft), "SkipSimplifiedLayerNormalization", 1, {Fed({2, 3, 4}), Fed({2, 3, 4}), Weight({4})}},
+      {std::string(kMicrosoft), "Attention", 1, {Fed({2, 3, 4}), Weight({4, 12}), Weight({12})}, {{"num_heads", int64_t{2}}}},
+      {std::string(kMicrosoft), "MultiHeadAttention", 1, {Fed({2, 3, 4}), Fed({2, 3, 4}), Fed({2, 3, 4})}, {{"num_heads", int64_t{2}}}},
+      {std::string(kMicrosoft), "EmbedLayerNormalization", 1,
+       {Fed({2, 3}, DType::kInt32), Fed({2, 3}, DType::kInt32), Weight({9, 4}), Weight({8, 4}), Weight({2, 4}), Weight({4}), Weight({4})}, {}, 2},
+      {std::string(kMicrosoft), "BiasGelu", 1, {Fed({2, 3}), Weight({3})}},
+      {std::string(kMicrosoft), "FastGelu", 1, {Fed({2, 3}), Weight({3})}},
+  };
+  return table;
+}
+
+// What most operators take, the likeliest first.
+std::vector<std::vector<In>> CommonInputs(const OnnxOp& op) {
+  std::vector<std::vector<In>> signatures;
+  for (DType dtype : {kFloat, DType::kBool, DType::kInt32, DType::kUInt8, kInt}) {
+    for (const Shape& shape : {Shape{2, 4, 6, 6}, Shape{2, 3}}) {
+      for (int n = op.min_inputs; n <= std::min(op.max_inputs, op.min_inputs + 1); ++n) {
+        signatures.emplace_back(n, Fed(shape, dtype));
+      }
+    }
+  }
+  return signatures;
+}
+
+}  // namespace
+
+std::unique_ptr<OneNode> NodeOf(const OpExample& example) {
+  auto node = std::make_unique<OneNode>(example.op_type, example.version, example.domain);
+  for (const In& in : example.inputs) {
+    switch (in.kind) {
+      case In::kFed: node->Input(in.type); break;
+      case In::kWeight: node->Input(in.type, InputKind::kParameter); break;
+      case In::kConstant: node->Constant(in.value); break;
+      case In::kAbsent: node->Absent();
+    }
+  }
+  for (const auto& [name, value] : example.attrs) node->Attr(std::string(name), value);
+  node->Outputs(example.outputs);
+  node->training = true;
+  return node;
+}
+
+absl::StatusOr<Graph> ImportExample(const OpExample& example) {
+  const std::unique_ptr<OneNode> node = NodeOf(example);
+  ASSIGN_OR_RETURN(const std::vector<Val> outputs, node->Import());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i]) node->graph().AddOutput(StrCat("y", i), outputs[i].id());
+  }
+  return std::move(node->graph());
+}
+
+absl::StatusOr<OpExample> ExampleOf(const OnnxOp& op) {
+  static const auto* table = new std::vector<OpExample>(Table());
+  for (const OpExample& example : *table) {
+    if (example.domain == op.domain && example.op_type == op.op_type) return example;
+  }
+  absl::Status last = Invalid("no inputs to try");
+  for (const std::vector<In>& inputs : CommonInputs(op)) {
+    OpExample example{std::string(op.domain), std::string(op.op_type), op.domain.empty() ? 17 : 1, inputs};
+    const auto graph = ImportExample(example);
+    if (graph.ok() && !graph->outputs().empty()) return example;
+    if (!graph.ok()) last = graph.status();
+  }
+  return Annotate(last, StrCat("no example of ", op.domain, op.domain.empty() ? "" : ".", op.op_type, " (tools/op_table/examples.cc): "));
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,17 @@
+// op_table: writes frontend/ops/GRADIENTS.md to stdout.
+//
+//   build/release/bin/op_table > frontend/ops/GRADIENTS.md
+#include <cstdio>
+#include <string>
+
+#include "tools/op_table/op_table.h"
+
+int main() {
+  using namespace onnxtrain;
+  const auto text = OpTablePage();
+  if (!text.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(text.status().message()).c_str());
+    return 1;
+  }
+  std::fwrite(text->data(), 1, text->size(), stdout);
+}
