@@ -1,0 +1,206 @@
+// Every model of ../shared/models, end to end through the program: gradients of both backends against each other and
+// against differences in float64, 20 steps on one batch with each backend, export, evaluation of what was exported.
+// Prints a table at the end; tools/check_models.sh shows it alone.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "frontend/base/status.h"
+#include "frontend/data/idx.h"
+#include "frontend/data/npz.h"
+#include "tests/models/specs.h"
+#include "tests/tools/scratch.h"
+
+namespace onnxtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const std::string kShared = ONNXTRAIN_SOURCE_DIR "/../shared";
+const std::string kModels = kShared + "/models";
+
+// How far the backends' float32 values may be apart, relative to the norm of each tensor.
+constexpr double kBackends = 1e-4;
+// How far the loss of an exported model may be from that of the model in training.
+constexpr double kReload = 1e-5;
+
+struct Row {
+  std::string backends = "-", differences = "-", cpu = "-", torch = "-", reload = "-";
+};
+
+// The table, printed when all tests have run.
+class Table : public testing::Environment {
+ public:
+  static Row& At(const std::string& model) { return Rows()[model]; }
+  void TearDown() override {
+    if (Rows().empty()) return;
+    std::printf("\n%-46s %-10s %-10s %-19s %-19s %s\n", "model", "backends", "float64", "cpu: 20 steps", "torch: 20 steps", "reload");
+    for (const auto& [model, row] : Rows()) {
+      std::printf("%-46s %-10s %-10s %-19s %-19s %s\n", model.c_str(), row.backends.c_str(), row.differences.c_str(),
+                  row.cpu.c_str(), row.torch.c_str(), row.reload.c_str());
+    }
+  }
+
+ private:
+  static std::map<std::string, Row>& Rows() {
+    static auto* rows = new std::map<std::string, Row>;
+    return *rows;
+  }
+};
+const auto* const kTable = testing::AddGlobalTestEnvironment(new Table);
+
+std::string Format(const char* format, double a, double b = 0) {
+  char text[64];
+  std::snprintf(text, sizeof(text), format, a, b);
+  return text;
+}
+
+HostTensor MnistTest(const std::string& part) {
+  const auto tensor = ReadIdx(kShared + "/data/mnist_idx/t10k-" + part + "-ubyte.gz", int64_t{1} << 30);
+  EXPECT_TRUE(tensor.ok()) << tensor.status();
+  return tensor.ok() ? *tensor : HostTensor({DType::kUInt8, {10000, 28, 28}});
+}
+
+HostTensor Filled(const ModelColumn& column, int64_t batch) {
+  Shape shape = column.sample.shape;
+  shape.insert(shape.begin(), batch);
+  HostTensor tensor({column.sample.dtype, shape});
+  const int64_t width = tensor.size() / batch;
+  std::mt19937 random(1);
+  std::normal_distribution<double> normal;
+  static const HostTensor digits = MnistTest("images-idx3"), labels = MnistTest("labels-idx1");
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    switch (column.fill) {
+      case Fill::kDigits: tensor.Set(i, digits.At(i / width * 784 + i % width) / 255); break;
+      case Fill::kDigitLabels: tensor.SetInt(i, labels.IntAt(i)); break;
+      case Fill::kTokens: tensor.SetInt(i, static_cast<int64_t>(random() % column.limit)); break;
+      case Fill::kOnes: tensor.SetInt(i, 1); break;
+      case Fill::kNormal: tensor.Set(i, normal(random));
+    }
+  }
+  return tensor;
+}
+
+std::vector<double> Losses(const std::string& metrics) {
+  std::vector<double> losses;
+  std::istringstream lines(metrics);
+  for (std::string line; std::getline(lines, line);) {
+    const Json event = Json::parse(line);
+    if (event.value("event", "") == "step") losses.push_back(event["loss"]);
+  }
+  return losses;
+}
+
+class Model : public Scratch, public testing::WithParamInterface<ModelSpec> {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(kModels)) GTEST_SKIP() << "no " << kModels;
+    NamedArrays arrays;
+    for (const ModelColumn& column : spec().columns) arrays.emplace_back(column.name, Filled(column, spec().batch));
+    ASSERT_TRUE(WriteNpz(Path("batch.npz"), arrays).ok());
+  }
+
+  const ModelSpec& spec() const { return GetParam(); }
+  Row& row() const { return Table::At(spec().file); }
+
+  std::string Flags(const std::string& model) const {
+    return StrCat("--model ", model, " --data batch.npz --label label --batch-size ", spec().batch, " ", spec().flags, " ");
+  }
+  Json Parsed(const Outcome& o) const {
+    EXPECT_EQ(o.code, 0) << o.err;
+    return Json::parse(o.out, nullptr, false);
+  }
+
+  // The largest relative difference between the backends' outputs, loss and gradients.
+  void CompareBackends() {
+    const Json result = Parsed(Run("compare " + Flags(kModels + "/" + spec().file) + " --json --quiet"));
+    ASSERT_TRUE(result.is_object());
+    double worst = 0;
+    for (const Json& value : result["comparisons"].back()["values"]) worst = std::max(worst, value["relative"].get<double>());
+    row().backends = Format("%.1e", worst);
+    EXPECT_LE(worst, kBackends);
+  }
+
+  void CompareDifferences() {
+    const Json result = Parsed(Run(StrCat("compare ", Flags(kModels + "/" + spec().file), " --json --quiet --gradcheck ",
+                                          spec().coordinates, " --train '", spec().checked, "'")));
+    ASSERT_TRUE(result.is_object());
+    const Json& rows = result["gradcheck"]["parameters"];
+    ASSERT_FALSE(rows.empty());
+    row().differences = Format("%.1e", rows[0]["relative"].get<double>());
+    EXPECT_TRUE(result["gradcheck"]["agrees"].get<bool>()) << rows[0];
+  }
+
+  // 20 steps on the one batch; then the exported model must lose as much on it as the trained one did.
+  std::string Train(const std::string& backend) {
+    const std::string flags = Flags(kModels + "/" + spec().file) + " --backend " + backend + " --quiet ";
+    const Outcome trained = Run(flags + spec().training_flags + " --eval-data batch.npz --max-steps 20 --epochs 20 --out " + backend);
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    if (trained.code != 0) return "fails";
+    const std::vector<double> losses = Losses(ReadAll(Path(backend + "/metrics.jsonl")));
+    EXPECT_EQ(losses.size(), 20u);
+    if (losses.empty()) return "no steps";
+    EXPECT_LT(losses.back(), losses.front());
+    return Format("%.4g -> %.4g", losses.front(), losses.back());
+  }
+
+  void Reload(const std::string& backend) {
+    const Json summary = Json::parse(ReadAll(Path(backend + "/summary.json")), nullptr, false);
+    ASSERT_TRUE(summary.is_object());
+    const Json again = Parsed(Run("eval " + Flags(backend + "/model.onnx") + " --backend " + backend + " --json --quiet"));
+    ASSERT_TRUE(again.is_object()) << "no JSON";
+    const double before = summary["eval"]["loss"], after = again["loss"];
+    const double apart = std::fabs(after - before) / std::max(1e-6, std::fabs(before));
+    row().reload = Format("%.1e", apart);
+    EXPECT_LE(apart, kReload) << before << " in training, " << after << " reloaded";
+  }
+};
+
+TEST_P(Model, TrainsAndGoesBack) {
+  CompareBackends();
+  CompareDifferences();
+  row().cpu = Train("cpu");
+  row().torch = Train("torch");
+  if (Exists("cpu/summary.json")) Reload("cpu");
+}
+
+std::string NameOf(const std::string& file) {
+  std::string name;
+  for (char c : file) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shared, Model, testing::ValuesIn(ModelSpecs()),
+                         [](const auto& info) { return NameOf(info.param.file); });
+
+using Models = Scratch;
+
+TEST_F(Models, ThatCannotBeTrainedAreRefusedByName) {
+  if (!fs::exists(kModels)) GTEST_SKIP() << "no " << kModels;
+  for (const Refusal& refusal : Refusals()) {
+    const Outcome o = Run("--model " + kModels + "/" + refusal.file + " --quiet");
+    EXPECT_EQ(o.code, 1) << refusal.file;
+    EXPECT_NE(o.err.find(refusal.reason), std::string::npos) << refusal.file << ": " << o.err;
+  }
+}
+
+TEST_F(Models, AreAllInTheTable) {
+  if (!fs::exists(kModels)) GTEST_SKIP() << "no " << kModels;
+  std::set<std::string> known;
+  for (const ModelSpec& spec : ModelSpecs()) known.insert(spec.file);
+  for (const Refusal& refusal : Refusals()) known.insert(refusal.file);
+  for (const auto& entry : fs::recursive_directory_iterator(kModels)) {
+    if (entry.path().extension() != ".onnx") continue;
+    EXPECT_TRUE(known.contains(fs::relative(entry.path(), kModels).string())) << entry.path();
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain
