@@ -113,14 +113,15 @@ class Model : public Scratch, public testing::WithParamInterface<ModelSpec> {
   std::string Flags(const std::string& model) const {
     return StrCat("--model ", model, " --data batch.npz --label label --batch-size ", spec().batch, " ", spec().flags, " ");
   }
+  // Exit code 2 says that some value disagrees by a measure of the program's own: the tests judge the numbers.
   Json Parsed(const Outcome& o) const {
-    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_TRUE(o.code == 0 || o.code == 2) << o.err;
     return Json::parse(o.out, nullptr, false);
   }
 
   // The largest relative difference between the backends' outputs, loss and gradients.
   void CompareBackends() {
-    const Json result = Parsed(Run("compare " + Flags(kModels + "/" + spec().file) + " --json --quiet"));
+    const Json result = Parsed(Run("compare " + Flags(kModels + "/" + spec().file) + spec().gradient_flags + " --json --quiet"));
     ASSERT_TRUE(result.is_object());
     double worst = 0;
     for (const Json& value : result["comparisons"].back()["values"]) worst = std::max(worst, value["relative"].get<double>());
@@ -141,7 +142,7 @@ class Model : public Scratch, public testing::WithParamInterface<ModelSpec> {
   // 20 steps on the one batch; then the exported model must lose as much on it as the trained one did.
   std::string Train(const std::string& backend) {
     const std::string flags = Flags(kModels + "/" + spec().file) + " --backend " + backend + " --quiet ";
-    const Outcome trained = Run(flags + spec().training_flags + " --eval-data batch.npz --max-steps 20 --epochs 20 --out " + backend);
+    const Outcome trained = Run(flags + "--eval-data batch.npz --max-steps 20 --epochs 20 --out " + backend);
     EXPECT_EQ(trained.code, 0) << trained.err;
     if (trained.code != 0) return "fails";
     const std::vector<double> losses = Losses(ReadAll(Path(backend + "/metrics.jsonl")));

@@ -42,6 +42,7 @@ std::string TestFolder() {
 
 std::string WriteFile(const std::string& name, std::string_view bytes) {
   const std::string path = TestFolder() + "/" + name;
+  std::filesystem::remove(path);  // some file systems write a truncated file's bytes to the disk at once
   std::ofstream(path, std::ios::binary) << bytes;
   return path;
 }

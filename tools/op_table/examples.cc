@@ -150,6 +150,14 @@ std::vector<OpExample> Table() {
   return table;
 }
 
+const OpExample* Find(std::string_view domain, std::string_view op_type) {
+  static const auto* table = new std::vector<OpExample>(Table());
+  for (const OpExample& example : *table) {
+    if (example.domain == domain && example.op_type == op_type) return &example;
+  }
+  return nullptr;
+}
+
 // What most operators take, the likeliest first.
 std::vector<std::vector<In>> CommonInputs(const OnnxOp& op) {
   std::vector<std::vector<In>> signatures;
@@ -191,9 +199,13 @@ absl::StatusOr<Graph> ImportExample(const OpExample& example) {
 }
 
 absl::StatusOr<OpExample> ExampleOf(const OnnxOp& op) {
-  static const auto* table = new std::vector<OpExample>(Table());
-  for (const OpExample& example : *table) {
-    if (example.domain == op.domain && example.op_type == op.op_type) return example;
+  if (const OpExample* example = Find(op.domain, op.op_type)) return *example;
+  // Other domains' operators of the same name mostly take the same.
+  if (const OpExample* example = Find("", op.op_type)) {
+    OpExample other = *example;
+    other.domain = op.domain;
+    other.version = 1;
+    if (ImportExample(other).ok()) return other;
   }
   absl::Status last = Invalid("no inputs to try");
   for (const std::vector<In>& inputs : CommonInputs(op)) {
