@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -14,8 +15,9 @@ struct OptimizerSpec {
   bool nesterov = false;       // sgd
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0;     // decoupled for adamw, L2 for the others
-  std::string no_decay = "auto";  // auto (rank ≤ 1 or a name ending in bias), none, or a glob
+  std::string no_decay = "auto";  // auto (rank ≤ 1 or a name ending in bias), none, or a glob (weight_globs.h)
   double max_grad_norm = 1.0;  // 0: no clipping
+  std::map<std::string, double> lr_factors;  // of `lr`, by weight name; where absent 1
 };
 
 struct ScheduleSpec {

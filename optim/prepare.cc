@@ -25,10 +25,36 @@ absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const Prepar
   return imported;
 }
 
-absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {
+namespace {
+
+// Batch statistics would drift away from a scale that does not follow.
+std::set<std::string> FrozenScales(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Node& node : graph.nodes()) {
+    if (node.op != "BatchNorm" || !graph.IsInput(node.inputs[1])) continue;
+    const GraphInput& scale = graph.inputs()[graph.value(node.inputs[1]).index];
+    if (scale.kind == InputKind::kFrozen) names.insert(scale.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedModel> PrepareWeights(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {
   PreparedModel prepared;
   ASSIGN_OR_RETURN(prepared.model, ImportForward(model, options, batch, training));
   ASSIGN_OR_RETURN(prepared.weights, DecideTrainable(&prepared.model, options.trainable));
+  const std::set<std::string> frozen = FrozenScales(prepared.model.graph);
+  if (frozen.empty()) return prepared;
+  PrepareOptions again = options;
+  again.import.frozen_scales = frozen;
+  ASSIGN_OR_RETURN(prepared.model, ImportForward(model, again, batch, training));
+  ASSIGN_OR_RETURN(prepared.weights, DecideTrainable(&prepared.model, options.trainable));
+  return prepared;
+}
+
+absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {
+  ASSIGN_OR_RETURN(PreparedModel prepared, PrepareWeights(model, options, batch, training));
   ASSIGN_OR_RETURN(prepared.loss, ChooseLoss(prepared.model, options.loss, options.labels));
   return prepared;
 }

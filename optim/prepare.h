@@ -30,6 +30,9 @@ absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const Prepar
 // As the file has it, node by node.
 absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
 
+// With weights chosen, without loss. A BatchNorm whose scale is frozen comes in inference mode.
+absl::StatusOr<PreparedModel> PrepareWeights(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
+
 absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
 
 }  // namespace onnxtrain

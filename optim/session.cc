@@ -1,7 +1,5 @@
 #include "optim/session.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -41,13 +39,6 @@ void PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t c
   }
   const size_t row = part.bytes().size() / count;
   if (part.size() > 0) std::memcpy(all->mutable_bytes().data() + begin * row, part.bytes().data(), count * row);
-}
-
-bool Decays(const OptimizerSpec& spec, const WeightDecision& w) {
-  if (spec.weight_decay == 0) return false;
-  if (spec.no_decay == "none") return true;
-  if (spec.no_decay == "auto") return w.type.rank() > 1 && !w.name.ends_with("bias");
-  return fnmatch(spec.no_decay.c_str(), w.name.c_str(), 0) != 0;
 }
 
 class SessionImpl : public Session {
@@ -100,7 +91,7 @@ class SessionImpl : public Session {
   absl::StatusOr<double> ReadScalar(const char* name) const;
   absl::Status WriteScalar(const char* name, double value);
   void Expose(const Arena& arena);
-  void ExposeMembers(const FlatGroup& group, const Arena& arena, const std::string& flat,
+  void ExposeMembers(const WeightGroup& group, const Arena& arena, const std::string& flat,
                      const std::function<std::string(const std::string&)>& name);
 
   std::shared_ptr<const OnnxModel> model_;
@@ -110,8 +101,9 @@ class SessionImpl : public Session {
   PreparedModel prepared_;                    // for training, at the micro-batch
   Programs programs_;
   DType dtype_;
+  std::vector<WeightGroup> members_;          // what each of groups_ consists of
   std::vector<FlatGroup> groups_;
-  std::map<std::string, double> decay_;       // of each trained parameter
+  std::map<std::string, UpdateRule> rules_;   // of each trained parameter
   // Parameters, gradients and each moment have the same layout: the groups one after the other.
   Arena params_, grads_, statistics_, pending_, slots_;
   std::vector<std::unique_ptr<Arena>> moments_, frozen_;
@@ -154,18 +146,13 @@ absl::Status SessionImpl::MoveWeightsIn() {
 // A group's flat tensor spans its parameters with the padding between them, so each is laid out as a block of its own and
 // the parameters are slices of it.
 void SessionImpl::LayOutParameters() {
-  for (bool decay : {true, false}) {
+  for (const WeightGroup& members : members_) {
     Arena layout;  // offsets only
-    std::vector<const WeightDecision*> members;
-    for (const WeightDecision& w : prepared_.weights) {
-      if (!w.trained || Decays(options_.optimizer, w) != decay) continue;
-      layout.Add(w.name, {dtype_, w.type.shape});
-      decay_[w.name] = decay ? options_.optimizer.weight_decay : 0;
-      members.push_back(&w);
+    for (const WeightDecision* w : members.members) {
+      layout.Add(w->name, {dtype_, w->type.shape});
+      rules_[w->name] = members.rule;
     }
-    if (members.empty()) continue;
-    FlatGroup group{.name = decay ? "decay" : "plain", .elements = static_cast<int64_t>(layout.size() / SizeOf(dtype_)),
-                    .weight_decay = decay ? options_.optimizer.weight_decay : 0};
+    FlatGroup group{members.name, static_cast<int64_t>(layout.size() / SizeOf(dtype_)), members.rule};
     const Type flat{dtype_, {group.elements}};
     params_.Add("param:" + group.name, flat);
     grads_.Add(GradName(group.name), flat);
@@ -187,18 +174,18 @@ void SessionImpl::Expose(const Arena& arena) {
 }
 
 // Names the parts of a flat group, one per parameter.
-void SessionImpl::ExposeMembers(const FlatGroup& group, const Arena& arena, const std::string& flat,
+void SessionImpl::ExposeMembers(const WeightGroup& group, const Arena& arena, const std::string& flat,
                                 const std::function<std::string(const std::string&)>& name) {
   size_t offset = arena.At(flat).view.offset;
-  for (const WeightDecision& w : prepared_.weights) {
-    if (!w.trained || Decays(options_.optimizer, w) != (group.weight_decay != 0)) continue;
-    const Type type{dtype_, w.type.shape};
-    state_[name(w.name)] = {{arena.buffer(), offset}, type};
+  for (const WeightDecision* w : group.members) {
+    const Type type{dtype_, w->type.shape};
+    state_[name(w->name)] = {{arena.buffer(), offset}, type};
     offset += (type.bytes() + 63) / 64 * 64;
   }
 }
 
 absl::Status SessionImpl::LayOut() {
+  ASSIGN_OR_RETURN(members_, GroupWeights(options_.optimizer, prepared_.weights));
   LayOutParameters();
   LayOutSlots();
   for (const StateUpdate& update : prepared_.model.state_updates) {
@@ -213,7 +200,7 @@ absl::Status SessionImpl::LayOut() {
     for (const FlatGroup& g : groups_) arena->Add(StrCat(name, ":", g.name), {dtype_, {g.elements}});
     RETURN_IF_ERROR(arena->Allocate(backend_, "moments"));
     Expose(*arena);
-    for (const FlatGroup& g : groups_) {
+    for (const WeightGroup& g : members_) {
       ExposeMembers(g, *arena, StrCat(name, ":", g.name), [&](const std::string& w) { return StrCat(name, ":", w); });
     }
     moments_.push_back(std::move(arena));
@@ -221,7 +208,7 @@ absl::Status SessionImpl::LayOut() {
   Expose(params_);
   Expose(statistics_);
   Expose(slots_);
-  for (const FlatGroup& g : groups_) ExposeMembers(g, params_, "param:" + g.name, [](const std::string& w) { return w; });
+  for (const WeightGroup& g : members_) ExposeMembers(g, params_, "param:" + g.name, [](const std::string& w) { return w; });
   return absl::OkStatus();
 }
 
@@ -247,7 +234,7 @@ absl::Status SessionImpl::EnsureGradients() {
   if (grads_.buffer() != nullptr || groups_.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(grads_.Allocate(backend_, "gradients"));
   Expose(grads_);
-  for (const FlatGroup& g : groups_) ExposeMembers(g, grads_, GradName(g.name), [](const std::string& w) { return GradName(w); });
+  for (const WeightGroup& g : members_) ExposeMembers(g, grads_, GradName(g.name), [](const std::string& w) { return GradName(w); });
   return absl::OkStatus();
 }
 
@@ -278,7 +265,7 @@ Bindings SessionImpl::StatisticsBindings(ProgramKind kind) const {
 
 absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss) {
   if (kind == ProgramKind::kPredict) return BuildPredict(model);
-  if (kind == ProgramKind::kStep) return BuildStep(model, loss, options_.loss, batch, UpdateOf(), decay_);
+  if (kind == ProgramKind::kStep) return BuildStep(model, loss, options_.loss, batch, UpdateOf(), rules_);
   if (kind == ProgramKind::kEval) return BuildEval(model, loss, options_.loss, batch);
   return BuildMicro(model, loss, options_.loss, batch, {.first = IsFirst(kind), .outputs = HasOutputs(kind)});
 }
@@ -333,7 +320,7 @@ absl::Status SessionImpl::CheckWindow(const Window& window, int64_t* samples) co
 bool SessionImpl::OneProgramStep(int64_t samples) const {
   constexpr size_t kLarge = size_t{1} << 18;  // bytes of an average parameter
   if (samples > options_.micro_batch || options_.step_form == StepForm::kMicroAndApply) return false;
-  return options_.step_form == StepForm::kOneProgram || params_.size() / decay_.size() >= kLarge;
+  return options_.step_form == StepForm::kOneProgram || params_.size() / rules_.size() >= kLarge;
 }
 
 absl::Status SessionImpl::RunStep(const Window& window, int64_t samples) {

@@ -10,7 +10,7 @@
 namespace onnxtrain {
 
 struct TrainableSpec {
-  std::vector<std::string> train, freeze;  // globs over weight, consuming node and module names; freeze wins
+  std::vector<std::string> train, freeze;  // globs (weight_globs.h); freeze wins
 };
 
 struct WeightDecision {

@@ -112,7 +112,7 @@ struct Unit {
   std::string name;  // of its moments: "STATE:NAME"
   std::string output;
   Val param, grad;
-  double weight_decay;
+  UpdateRule rule;
 };
 
 // Appends the second half of a step to a graph that has the gradients.
@@ -176,8 +176,9 @@ class UpdateBuilder {
   void UpdateUnit(const Unit& unit) {
     b_.set_source("update " + unit.name);
     const Rule& rule = *FindRule(spec_.optimizer);
-    RuleContext c{.param = unit.param, .grad = clip_.valid() ? unit.grad * clip_ : unit.grad, .state = {}, .lr = rate_,
-                  .step = step_, .weight_decay = unit.weight_decay, .spec = spec_.optimizer};
+    RuleContext c{.param = unit.param, .grad = clip_.valid() ? unit.grad * clip_ : unit.grad, .state = {},
+                  .lr = unit.rule.lr_factor == 1 ? rate_ : rate_ * unit.rule.lr_factor,
+                  .step = step_, .weight_decay = unit.rule.weight_decay, .spec = spec_.optimizer};
     for (std::string_view name : rule.state) c.state.push_back(State(StrCat(name, ":", unit.name), unit.param.type()));
     const RuleResult result = rule.update(c);
     StoreIfApplied(unit.output, result.param, c.param);
@@ -201,7 +202,7 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
   for (const FlatGroup& g : groups) {
     const Type flat{spec.dtype, {g.elements}};
     const std::string param = "param:" + g.name;
-    units.push_back({g.name, param, u.State(param, flat), u.State(GradName(g.name), flat), g.weight_decay});
+    units.push_back({g.name, param, u.State(param, flat), u.State(GradName(g.name), flat), g.rule});
   }
   u.Update(units);
   u.Count(u.Scalar(slot::kWindowLoss), u.Scalar(slot::kWindowCorrect), u.Scalar(slot::kWindowWeight));
@@ -215,7 +216,7 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
 }
 
 absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
-                                const UpdateSpec& spec, const std::map<std::string, double>& weight_decay) {
+                                const UpdateSpec& spec, const std::map<std::string, UpdateRule>& rules) {
   Graph graph = model.graph;
   graph.ClearOutputs();
   UpdateBuilder u(spec, &graph);
@@ -223,7 +224,7 @@ absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& ch
   std::vector<Unit> units;
   for (const auto& [name, gradient] : backward.gradients) {
     const Val param = u.b().Wrap(graph.FindInput(name)->value);
-    units.push_back({name, "updated:" + name, param, gradient, weight_decay.at(name)});
+    units.push_back({name, "updated:" + name, param, gradient, rules.at(name)});
   }
   u.Update(units);
   u.Count(u.b().Wrap(backward.loss.loss_sum), u.b().Wrap(backward.loss.correct), u.Scalar(slot::kWindowWeight));

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/onnx/import.h"
 #include "optim/loss.h"
+#include "optim/groups.h"
 #include "optim/optimizer.h"
 
 namespace onnxtrain {
@@ -59,7 +60,7 @@ Graph BuildPredict(const ImportedModel& model);
 struct FlatGroup {
   std::string name;
   int64_t elements = 0;
-  double weight_decay = 0;
+  UpdateRule rule;
 };
 
 struct UpdateSpec {
@@ -73,6 +74,6 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
 
 // The rule runs on each parameter by itself; its moments are inputs "STATE:PARAMETER".
 absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
-                                const UpdateSpec& spec, const std::map<std::string, double>& weight_decay);
+                                const UpdateSpec& spec, const std::map<std::string, UpdateRule>& rules);
 
 }  // namespace onnxtrain

@@ -359,24 +359,27 @@ absl::Status Write(const onnx::ModelProto& model, ExternalWriter& external, cons
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> Export(const std::string& source, const std::string& sha256,
-                                                const std::map<std::string, HostTensor>& weights, const std::string& target) {
+                                                const std::map<std::string, HostTensor>& weights, const std::string& target,
+                                                const ModelEdits& edits) {
   ASSIGN_OR_RETURN(std::vector<std::byte> bytes, ReadProtoFile(source));
   const std::string tag = StrCat(source, ": ");
   if (Sha256Hex(bytes) != sha256) return absl::FailedPreconditionError(StrCat(tag, "has changed since it was imported"));
   auto model = ParseModelProto(bytes);
   if (!model.ok()) return OneLine(Annotate(model.status(), tag));
   bytes = {};
+  if (absl::Status s = ApplyEdits(edits, model->get()); !s.ok()) return OneLine(Annotate(s, tag));
   Exporter exporter(model->get(), source, target);
   auto notes = exporter.Edit(weights);
   if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
   RETURN_IF_ERROR(OneLine(Write(**model, exporter.external(), target)));
+  notes->insert(notes->begin(), edits.lines.begin(), edits.lines.end());
   return notes;
 }
 
 absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target) {
   RETURN_IF_ERROR(model.CheckUnchanged());
-  return Export(model.path(), model.sha256(), weights, target);
+  return Export(model.path(), model.sha256(), weights, target, model.edits());
 }
 
 }  // namespace onnxtrain

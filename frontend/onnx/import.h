@@ -3,11 +3,13 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/graph/graph.h"
+#include "frontend/onnx/edits.h"
 
 namespace onnxtrain {
 
@@ -27,7 +29,9 @@ std::string ElementName(const std::string& name, size_t i);  // "x.0"
 class OnnxModel {
  public:
   // Reads and validates. Every error is one line that names the file and the node or tensor.
-  static absl::StatusOr<std::shared_ptr<const OnnxModel>> Load(const std::string& path);
+  static absl::StatusOr<std::shared_ptr<const OnnxModel>> Load(const std::string& path) { return Load(path, {}); }
+  // The same with edits applied first, which the model remembers.
+  static absl::StatusOr<std::shared_ptr<const OnnxModel>> Load(const std::string& path, ModelEdits edits);
   ~OnnxModel();
 
   struct Input {
@@ -41,6 +45,7 @@ class OnnxModel {
 
   const std::string& path() const;
   const std::string& sha256() const;                       // of the file, hex
+  const ModelEdits& edits() const;                         // what differs from the file
   const std::vector<Input>& inputs() const;                // those that are no initializers
   const std::vector<std::string>& outputs() const;
   const std::vector<ValueForm>& output_forms() const;      // of outputs()
@@ -80,6 +85,7 @@ struct ImportOptions {
   DType float_type = DType::kFloat32;             // kFloat64: all float32 weights, inputs and constants become float64
   bool training = false;
   bool batch_norm_frozen = false;
+  std::set<std::string> frozen_scales;            // names of BatchNorm scales: these nodes alone stay in inference mode
   double dropout = -1;
   bool conformance = false;                       // follow ONNX to the letter; initializers of rank 0 stay inputs' values
   std::vector<std::string> outputs;               // internal value names to make outputs instead of the model's own

@@ -166,6 +166,8 @@ class Importer {
   // importer_finish.cc
   absl::Status CheckThawedOutputs() const;
   void DecideKinds();
+  bool NormIsFrozen(const ParsedNode& node) const;
+  int CountFrozenNorms() const;
   void MakeNotes();
   std::map<std::string, std::string> ExposeLogits();
   ImportedModel Finish();

@@ -115,6 +115,14 @@ void Importer::DecideKinds() {
   }
 }
 
+bool Importer::NormIsFrozen(const ParsedNode& node) const {
+  return node.op_type == "BatchNormalization" && node.inputs.size() > 1 && options_.frozen_scales.count(node.inputs[1]) > 0;
+}
+
+int Importer::CountFrozenNorms() const {
+  return static_cast<int>(std::count_if(needed_nodes_.begin(), needed_nodes_.end(), [&](const ParsedNode* n) { return NormIsFrozen(*n); }));
+}
+
 void Importer::MakeNotes() {
   std::map<std::string, int> counts;
   std::unordered_map<std::string, const ParsedNode*> producer;
@@ -140,6 +148,9 @@ void Importer::MakeNotes() {
   if (counts["BatchNormalization"] > 0) {
     notes_.push_back(StrCat("BatchNormalization nodes: ", counts["BatchNormalization"],
                             options_.batch_norm_frozen ? ", statistics frozen" : ", statistics of the batch, running statistics updated"));
+  }
+  if (const int frozen = CountFrozenNorms(); frozen > 0 && !options_.batch_norm_frozen) {
+    notes_.push_back(StrCat("BatchNormalization nodes whose scale is frozen: ", frozen, ", they stay in inference mode"));
   }
 }
 

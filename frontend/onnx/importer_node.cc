@@ -154,6 +154,7 @@ absl::Status Importer::ImportOperator(ImportScope& scope, const ParsedNode& node
   RETURN_IF_ERROR(ThawBatch(node, &view.inputs, &view.attrs));
   view.strings = node.strings;
   NodeContext context(*this, view, node, top);
+  context.batch_norm_frozen |= NormIsFrozen(node);
   ASSIGN_OR_RETURN(std::vector<Val> results, op.import != nullptr ? op.import(context) : ImportBySameName(view, builder_));
   RETURN_IF_ERROR(builder_.status());
   results.resize(std::max(results.size(), node.outputs.size()));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/onnx/edits.h"
 #include "frontend/onnx/guard.h"
 
 namespace onnx {
@@ -18,5 +19,8 @@ namespace onnxtrain {
 // `raw_data`: see guard.h.
 absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes,
                                                                   std::vector<ByteRange>* raw_data = nullptr);
+
+// Tensors of the edits take the element type of what they replace.
+absl::Status ApplyEdits(const ModelEdits& edits, onnx::ModelProto* model);
 
 }  // namespace onnxtrain

@@ -62,6 +62,7 @@ struct ParsedFunction {
 
 struct OnnxModel::Parsed {
   std::string path, sha256, producer;
+  ModelEdits edits;
   int64_t ir_version = 0;
   std::map<std::string, int64_t> opsets;
   ParsedGraph graph;

@@ -321,14 +321,17 @@ absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<cons
 OnnxModel::OnnxModel() : parsed_(std::make_unique<Parsed>()) {}
 OnnxModel::~OnnxModel() = default;
 
-absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::Load(const std::string& path) {
+absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::Load(const std::string& path, ModelEdits edits) {
   auto bytes = ReadProtoFile(path);
   if (!bytes.ok()) return OneLine(bytes.status());
   const std::string tag = StrCat(path, ": ");
   std::vector<ByteRange> raw_data;
   auto proto = ParseModelProto(*bytes, &raw_data);
   if (!proto.ok()) return OneLine(Annotate(proto.status(), tag));
+  if (absl::Status s = ApplyEdits(edits, proto->get()); !s.ok()) return OneLine(Annotate(s, tag));
   std::shared_ptr<OnnxModel> model(new OnnxModel);
+  raw_data.resize((*proto)->graph().initializer_size());
+  model->parsed_->edits = std::move(edits);
   model->parsed_->path = path;
   model->parsed_->sha256 = Sha256Hex(*bytes);
   *bytes = {};
@@ -350,6 +353,7 @@ void OnnxModel::DropResident() const {
 
 const std::string& OnnxModel::path() const { return parsed_->path; }
 const std::string& OnnxModel::sha256() const { return parsed_->sha256; }
+const ModelEdits& OnnxModel::edits() const { return parsed_->edits; }
 const std::vector<OnnxModel::Input>& OnnxModel::inputs() const { return parsed_->inputs; }
 const std::vector<std::string>& OnnxModel::outputs() const { return parsed_->outputs; }
 const std::vector<ValueForm>& OnnxModel::output_forms() const { return parsed_->output_forms; }

@@ -30,7 +30,7 @@ struct Replay {
   Graph graph;
 
   Replay(const UpdateSpec& spec, double decay) {
-    auto built = BuildApply(spec, {{"g", kSize, decay}}, 0);
+    auto built = BuildApply(spec, {{"g", kSize, {.weight_decay = decay}}}, 0);
     EXPECT_TRUE(built.ok()) << built.status();
     graph = *std::move(built);
     EXPECT_TRUE(Verify(graph).ok()) << Verify(graph);

@@ -264,9 +264,7 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const OnnxModel& model, const 
 absl::StatusOr<PreparedModel> PrepareFor(const OnnxModel& model, const BoundData& data, const SessionOptions& options,
                                          bool training) {
   const PrepareOptions prepare{options.import, options.loss, options.labels, options.trainable};
-  PreparedModel prepared;
-  ASSIGN_OR_RETURN(prepared.model, ImportForward(model, prepare, options.micro_batch, training));
-  ASSIGN_OR_RETURN(prepared.weights, DecideTrainable(&prepared.model, options.trainable));
+  ASSIGN_OR_RETURN(PreparedModel prepared, PrepareWeights(model, prepare, options.micro_batch, training));
   auto loss = ChooseLoss(prepared.model, options.loss, options.labels);
   if (!loss.ok() && !data.label_text.empty())
     return Invalid(ToStd(loss.status().message()), " (", data.label_text, ")");

@@ -15,6 +15,9 @@ DEFINE_string(loss, "auto", "auto, cross_entropy, nll, bce, mse, l1, huber or ou
 DEFINE_string(logits, "", "the value of the model to train on, when auto cannot tell");
 DEFINE_string(train, "", "train only these: matches weight, node and module names; repeatable");
 DEFINE_string(freeze, "", "do not train these; wins over --train; repeatable");
+DEFINE_string(reinit, "", "draw these weights anew before training (globs as for --train); repeatable");
+DEFINE_string(num_classes, "", "a new last layer of N outputs; auto: as many as the labels have classes");
+DEFINE_string(head, "", "appends pooling over the sequence (first position, mean or maximum) and a classifier to an encoder");
 DEFINE_string(batch_norm, "train", "train: batch statistics, running ones updated; frozen: running statistics, kept");
 DEFINE_double(dropout, 0, "activates the model's Dropout nodes with this probability");
 DEFINE_string(dim, "", "the value of a free dimension of the model's inputs; repeatable");
@@ -41,7 +44,8 @@ DEFINE_int64(gradient_accumulation_steps, 1, "micro-batches per update");
 DEFINE_double(max_grad_norm, 1.0, "gradients of a larger global norm are scaled down to it; 0: never");
 DEFINE_string(optimizer, "adamw", "sgd, adam or adamw");
 DEFINE_string(lr, "auto",
-              "learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a transformer");
+              "learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a transformer; "
+              "a new head of a pre-trained model gets 10 times that; GLOB=X: of these weights; repeatable");
 DEFINE_double(momentum, 0, "of sgd");
 DEFINE_string(betas, "0.9,0.999", "of adam and adamw");
 DEFINE_double(eps, 1e-8, "of adam and adamw");
@@ -117,6 +121,9 @@ constexpr FlagRow kFlags[] = {
     {"model", "logits", kReads | kInspect | kBench, "NAME"},
     {"model", "train", kGradients | kInspect | kBench, "GLOB", -kInf, kInf, true},
     {"model", "freeze", kGradients | kInspect | kBench, "GLOB", -kInf, kInf, true},
+    {"model", "reinit", kTrain, "GLOB", -kInf, kInf, true},
+    {"model", "num_classes", kTrain, "N|auto"},
+    {"model", "head", kTrain, "HOW", -kInf, kInf, false, "cls|mean|max"},
     {"model", "batch_norm", kGradients | kBench, "MODE", -kInf, kInf, false, "train|frozen"},
     {"model", "dropout", kGradients | kBench, "P", 0, 0.999999},
     {"model", "dim", kReads | kInspect | kBench, "NAME=N", -kInf, kInf, true},
@@ -136,7 +143,7 @@ constexpr FlagRow kFlags[] = {
     {"step", "gradient_accumulation_steps", kSteps, "N", 1, 1 << 20},
     {"step", "max_grad_norm", kSteps, "X", 0},
     {"step", "optimizer", kSteps, "NAME", -kInf, kInf, false, "sgd|adam|adamw"},
-    {"step", "lr", kTrain, "X"},
+    {"step", "lr", kTrain, "[GLOB=]X", -kInf, kInf, true},
     {"step", "momentum", kTrain, "X", 0, 0.999999999},
     {"step", "betas", kTrain, "A,B"},
     {"step", "eps", kTrain, "X", 0},
@@ -301,11 +308,14 @@ std::string FlagFileText(std::string_view command, const std::vector<FlagDefault
   std::string text = StrCat("# onnxtrain ", command, " --flagfile THIS\n");
   for (const FlagRow& row : kFlags) {
     if ((row.commands & BitOf(command)) == 0 || IsOfOneCall(row.name)) continue;
-    const auto known =
-        std::find_if(resolved.begin(), resolved.end(), [&](const FlagDefault& d) { return d.name == row.name; });
-    if (known != resolved.end()) {
-      StrAppend(&text, Shown(row.name), "=", known->value, "\n");
-    } else if (row.repeatable) {
+    bool known = false;
+    for (const FlagDefault& d : resolved) {
+      if (d.name != row.name) continue;
+      known = true;
+      StrAppend(&text, Shown(row.name), "=", d.value, "\n");
+    }
+    if (known) continue;
+    if (row.repeatable) {
       for (const std::string& value : Values(row.name)) StrAppend(&text, Shown(row.name), "=", value, "\n");
     } else if (Given(row.name)) {
       StrAppend(&text, Shown(row.name), "=", Values(row.name).back(),

@@ -15,6 +15,8 @@ DECLARE_string(out);
 DECLARE_bool(overwrite);
 DECLARE_string(loss);
 DECLARE_string(logits);
+DECLARE_string(num_classes);
+DECLARE_string(head);
 DECLARE_string(batch_norm);
 DECLARE_double(dropout);
 DECLARE_string(weights);

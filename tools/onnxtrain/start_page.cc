@@ -38,6 +38,7 @@ std::string ModelRows(const TrainSetup& s) {
     names.resize(std::min(all, kMost));
     lines.push_back(StrCat(why, ": ", absl::StrJoin(names, ", "), all > kMost ? StrCat(", … (", all, " in all)") : ""));
   }
+  lines.insert(lines.end(), s.surgery.begin(), s.surgery.end());
   for (const std::string& note : s.session->notes()) lines.push_back("note: " + note);
   return Rows("model", lines);
 }
@@ -81,8 +82,10 @@ std::string StepRows(const TrainSetup& s) {
   if (s.schedule.name != "constant") StrAppend(&rate, "; ", s.schedule.name, " to ", Short(s.schedule.min_lr));
   if (s.schedule.warmup > 0)
     StrAppend(&rate, "; warm-up ", Short(s.schedule.warmup), s.schedule.warmup < 1 ? " of the run" : " updates");
+  std::vector<std::string> rates = {rate};
+  rates.insert(rates.end(), s.rate_lines.begin(), s.rate_lines.end());
   return PageRow("loss", StrCat(s.session->loss().explanation, " (--loss, --logits)")) + PageRow("batch", arithmetic) +
-         PageRow("steps", steps) + PageRow("optimizer", OptimizerText(s)) + PageRow("lr", rate);
+         PageRow("steps", steps) + PageRow("optimizer", OptimizerText(s)) + Rows("lr", rates);
 }
 
 // The flags that were not given, wrapped.

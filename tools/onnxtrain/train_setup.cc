@@ -8,6 +8,8 @@
 #include "tools/onnxtrain/data_view.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags.h"
+#include "tools/onnxtrain/learning_rates.h"
+#include "tools/onnxtrain/surgery.h"
 #include "tools/onnxtrain/synthetic_run.h"
 
 namespace onnxtrain::cli {
@@ -23,12 +25,31 @@ bool IsTable(const std::string& path) {
   return path.find(".csv") != std::string::npos || path.find(".tsv") != std::string::npos;
 }
 
+// Puts the model with another head, or with new weights, in place of the one that was given.
+absl::Status OperateOnModel(TrainSetup& s, const BoundData* data) {
+  if (!WantsSurgery()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(ImportOptions import, ImportFlags(*s.model));
+  if (data != nullptr) {
+    import.input_shapes = data->input_shapes;
+  } else {
+    ASSIGN_OR_RETURN(import.input_shapes, MadeUpShapes(*s.model, import.dim_values));
+  }
+  ASSIGN_OR_RETURN(Surgery surgery, Operate(s.model, data, import, s.loss_spec.logits, static_cast<uint64_t>(FLAGS_seed)));
+  s.model = std::move(surgery.model);
+  s.surgery = std::move(surgery.lines);
+  s.fresh = std::move(surgery.fresh);
+  if (!surgery.logits.empty()) s.loss_spec.logits = surgery.logits;
+  return absl::OkStatus();
+}
+
 absl::Status OpenTrainingData(TrainSetup& s) {
-  const auto before = ReadPreprocess(FLAGS_model);
+  auto before = ReadPreprocess(FLAGS_model);
   if (!before.ok()) return before.status();
   if (before->has_value()) Say(StrCat("reading ", PreprocessPath(FLAGS_model), ", which was written with this model"));
+  if (before->has_value() && ChangesClasses()) (*before)->classes.clear(), (*before)->loss.clear();
   ASSIGN_OR_RETURN(s.loss_spec, LossFlags(*s.model, *before));
   if (s.synthetic) {
+    RETURN_IF_ERROR(OperateOnModel(s, nullptr));
     ASSIGN_OR_RETURN(const ImportOptions import, ImportFlags(*s.model));
     const int64_t steps = Given("max_steps") ? FLAGS_max_steps : kSyntheticSteps;
     ASSIGN_OR_RETURN(s.data.bound, SyntheticData(*s.model, import, s.loss_spec, steps * s.batch.global, FLAGS_seed));
@@ -37,7 +58,7 @@ absl::Status OpenTrainingData(TrainSetup& s) {
   }
   s.data_text = FLAGS_data;
   ASSIGN_OR_RETURN(s.data, OpenData(*s.model, *before, {.path = FLAGS_data, .flag = "data"}, FLAGS_ignore_index));
-  return absl::OkStatus();
+  return OperateOnModel(s, &s.data.bound);
 }
 
 // What evaluation data has to agree with: the columns and classes of the training data.
@@ -134,29 +155,13 @@ absl::Status ReadOptimizerFlags(TrainSetup& s) {
   return absl::OkStatus();
 }
 
-std::vector<NamedWeight> WeightsOf(const ImportedModel& model) {
-  std::vector<NamedWeight> weights;
-  for (const ImportedWeight& w : model.weights) {
-    const GraphInput* input = model.graph.FindInput(w.name);
-    weights.push_back({w.name, w.value, input != nullptr && input->kind == InputKind::kState});
-  }
-  return weights;
-}
-
 absl::Status ChooseRate(const PreparedModel& prepared, TrainSetup& s) {
-  s.origin = JudgeWeights(WeightsOf(prepared.model));
-  if (FLAGS_lr != "auto") {
-    const auto lr = ParseNumber(FLAGS_lr);
-    if (!lr.ok() || *lr <= 0) return Invalid("--lr: expected auto or a number above 0, got '", FLAGS_lr, "'");
-    s.optimizer.lr = *lr;
-  } else {
-    const bool transformer = IsTransformer(prepared.model.graph);
-    s.optimizer.lr = DefaultRate(s.origin.trained, transformer);
-    s.rate_text = StrCat(
-        " for ",
-        s.origin.trained ? (transformer ? "a pre-trained transformer" : "a pre-trained model") : "random weights", ": ",
-        s.origin.why);
-  }
+  s.origin = JudgeWeights(WeightsOf(prepared.model, s.fresh));
+  ASSIGN_OR_RETURN(RateChoice choice, ChooseRates(Values("lr"), prepared, s.origin, s.fresh));
+  s.optimizer.lr = choice.lr;
+  s.optimizer.lr_factors = std::move(choice.factors);
+  s.rate_text = std::move(choice.why);
+  s.rate_lines = std::move(choice.lines);
   if (s.schedule.min_lr > s.optimizer.lr) {
     return Invalid("--min-lr ", s.schedule.min_lr, " is above --lr ", s.optimizer.lr);
   }
@@ -287,6 +292,9 @@ std::vector<FlagDefault> Resolved(const TrainSetup& s) {
       {"backend", s.backend->name()},
       {"device", s.backend->device()},
   };
+  for (const std::string& rate : Values("lr")) {
+    if (rate.find('=') != std::string::npos) resolved.push_back({"lr", rate});
+  }
   if (s.data.bound.has_images) resolved.push_back({"normalize", s.data.normalize});
   const auto known = [&](const std::string& name) {
     return std::any_of(resolved.begin(), resolved.end(), [&](const FlagDefault& d) { return d.name == name; });

@@ -37,7 +37,10 @@ struct TrainSetup {
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
   WeightOrigin origin;
-  std::string rate_text;  // where the learning rate comes from
+  std::vector<std::string> surgery;  // what was done to the model, a line each
+  std::vector<std::string> fresh;    // weights of a new head
+  std::string rate_text;                // where the learning rate comes from
+  std::vector<std::string> rate_lines;  // rates of single weights
   RunFacts facts;
   int threads = 1;
 

@@ -1,0 +1,123 @@
+#include "tools/onnxtrain/learning_rates.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+#include "optim/telemetry/format.h"
+#include "optim/weight_globs.h"
+#include "tools/onnxtrain/train_plan.h"
+#include "tools/onnxtrain/units.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+struct GlobRate {
+  std::string glob;
+  double lr = 0;
+};
+
+struct GivenRates {
+  std::string base = "auto";
+  std::vector<GlobRate> globs;
+};
+
+absl::StatusOr<double> Rate(const std::string& text) {
+  const auto lr = ParseNumber(text);
+  if (!lr.ok() || *lr <= 0) return Invalid("--lr: expected auto, a number above 0 or GLOB=X, got '", text, "'");
+  return *lr;
+}
+
+absl::StatusOr<GivenRates> Read(const std::vector<std::string>& given) {
+  GivenRates rates;
+  bool base = false;
+  for (const std::string& text : given) {
+    const size_t equals = text.rfind('=');
+    if (equals == std::string::npos) {
+      if (base && text != rates.base) return Invalid("--lr: given twice, ", rates.base, " and ", text);
+      base = true;
+      rates.base = text;
+      continue;
+    }
+    GlobRate rate{.glob = text.substr(0, equals)};
+    if (rate.glob.empty()) return Invalid("--lr: expected auto, a number above 0 or GLOB=X, got '", text, "'");
+    ASSIGN_OR_RETURN(rate.lr, Rate(text.substr(equals + 1)));
+    rates.globs.push_back(std::move(rate));
+  }
+  return rates;
+}
+
+std::string Names(std::vector<std::string> names) {
+  constexpr size_t kMost = 8;
+  const size_t all = names.size();
+  names.resize(std::min(all, kMost));
+  return StrCat(absl::StrJoin(names, ", "), all > kMost ? StrCat(", … (", all, " in all)") : "");
+}
+
+class Chooser {
+ public:
+  Chooser(const PreparedModel& prepared, RateChoice* choice) : prepared_(prepared), choice_(*choice) {}
+
+  void Head(const std::vector<std::string>& fresh, bool trained) {
+    if (fresh.empty()) return;
+    if (!trained) return choice_.lines.push_back(StrCat(Names(fresh), ": the same, since the rest looks untrained too"));
+    Set(fresh, choice_.lr * kHeadFactor, StrCat("a new head, ", Short(kHeadFactor), "× the rate of the rest; --lr '", fresh[0], "=X'"));
+  }
+
+  absl::Status Globs(const std::vector<GlobRate>& globs) {
+    for (const GlobRate& rate : globs) {
+      WeightGlobs glob("--lr", {rate.glob});
+      std::vector<std::string> names;
+      for (const WeightDecision& w : prepared_.weights) {
+        if (glob.Match(w.name, w.consumer) != nullptr && w.trained) names.push_back(w.name);
+      }
+      RETURN_IF_ERROR(glob.CheckAllHit());
+      if (names.empty()) return Invalid("--lr ", rate.glob, "=", rate.lr, ": has no effect: none of the weights that it matches is trained");
+      Set(names, rate.lr, StrCat("--lr ", rate.glob, "=", Short(rate.lr)));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Set(const std::vector<std::string>& names, double lr, const std::string& why) {
+    for (const std::string& name : names) choice_.factors[name] = lr / choice_.lr;
+    choice_.lines.push_back(StrCat(Short(lr), " for ", Names(names), " (", why, ")"));
+  }
+
+  const PreparedModel& prepared_;
+  RateChoice& choice_;
+};
+
+}  // namespace
+
+absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, const PreparedModel& prepared,
+                                       const WeightOrigin& origin, const std::vector<std::string>& fresh) {
+  ASSIGN_OR_RETURN(const GivenRates rates, Read(given));
+  RateChoice choice;
+  if (rates.base != "auto") {
+    ASSIGN_OR_RETURN(choice.lr, Rate(rates.base));
+  } else {
+    const bool transformer = IsTransformer(prepared.model.graph);
+    choice.lr = DefaultRate(origin.trained, transformer);
+    choice.why = StrCat(
+        " for ", origin.trained ? (transformer ? "a pre-trained transformer" : "a pre-trained model") : "random weights", ": ",
+        origin.why);
+  }
+  Chooser chooser(prepared, &choice);
+  chooser.Head(fresh, origin.trained);
+  RETURN_IF_ERROR(chooser.Globs(rates.globs));
+  std::erase_if(choice.factors, [](const auto& factor) { return factor.second == 1; });
+  return choice;
+}
+
+std::vector<NamedWeight> WeightsOf(const ImportedModel& model, const std::vector<std::string>& without) {
+  std::vector<NamedWeight> weights;
+  for (const ImportedWeight& w : model.weights) {
+    if (std::find(without.begin(), without.end(), w.name) != without.end()) continue;
+    const GraphInput* input = model.graph.FindInput(w.name);
+    weights.push_back({w.name, w.value, input != nullptr && input->kind == InputKind::kState});
+  }
+  return weights;
+}
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,31 @@
+// --num-classes, --head and --reinit: the model that is trained in place of the one that was given.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/onnx/import.h"
+#include "optim/loss.h"
+#include "tools/onnxtrain/bind.h"
+
+namespace onnxtrain::cli {
+
+// Is any of the three flags given?
+bool WantsSurgery();
+// Does the model get other outputs, so that what was written beside it about classes and loss is void?
+bool ChangesClasses();
+
+struct Surgery {
+  std::shared_ptr<const OnnxModel> model;
+  std::vector<std::string> fresh;  // weights of a new head or classifier
+  std::vector<std::string> lines;  // what was done, for the start page
+  std::string logits;              // the value to train on where a head was appended, else ""
+};
+
+// `data` is null for synthetic runs, where --num-classes auto has nothing to count. `value` is --logits.
+absl::StatusOr<Surgery> Operate(std::shared_ptr<const OnnxModel> model, const BoundData* data, const ImportOptions& import,
+                                const std::string& value, uint64_t seed);
+
+}  // namespace onnxtrain::cli
