@@ -21,13 +21,14 @@ const Region* Lookup(const std::string& name, const Bindings& overrides, const B
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& graph, const Bindings& overrides,
-                                                                   const Bindings& state) {
+                                                                   const Bindings& state,
+                                                                     bool time_nodes) {
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph));
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
   ASSIGN_OR_RETURN(legal, HoistDerived(legal, state));
   auto compiled = std::make_unique<CompiledProgram>();
-  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, options_));
+  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, {.keep_values = options_.keep_values, .time_nodes = options_.time_nodes || time_nodes}));
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
   compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -31,7 +31,9 @@ class Programs {
 
   // Legalizes, hoists what depends on weights alone, compiles and binds. Inputs that are no feeds and outputs are looked
   // up in `overrides` and then in `state`; feeds, and outputs found in neither, get memory of the program's own.
-  absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides, const Bindings& state);
+  // `time_nodes`: this program's nodes are timed in any case.
+  absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides, const Bindings& state,
+                                                           bool time_nodes = false);
 
   // Runs a program; derived values that it reads are computed before where weights have changed since.
   absl::Status Run(CompiledProgram& program);

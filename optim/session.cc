@@ -1,6 +1,7 @@
 #include "optim/session.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -59,6 +60,7 @@ class SessionImpl : public Session {
   int64_t planned_peak_bytes() const override;
   std::vector<ProgramProfile> Profile() const override;
   double compile_seconds() const override { return programs_.compile_seconds(); }
+  double optimizer_seconds() const override;
 
   absl::Status Step(const Window& window) override;
   absl::StatusOr<StepReport> Report() override;
@@ -79,6 +81,7 @@ class SessionImpl : public Session {
   absl::Status EnsureGradients();
   absl::Status EnsureApply();
   bool OneProgramStep(int64_t samples) const;
+  bool on_host() const { return backend_.device() == "cpu"; }
   absl::StatusOr<CompiledProgram*> Get(ProgramKind kind, int64_t batch);
   absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
   Bindings StatisticsBindings(ProgramKind kind) const;
@@ -111,6 +114,7 @@ class SessionImpl : public Session {
   std::map<std::pair<ProgramKind, int64_t>, std::unique_ptr<CompiledProgram>> cache_;
   std::unique_ptr<CompiledProgram> apply_;
   bool batch_proved_ = false;                 // that the model follows batches other than the one it was exported for
+  double apply_seconds_ = 0;
   int64_t attempted_ = 0, reported_attempts_ = 0, reported_skips_ = 0;
 };
 
@@ -277,7 +281,8 @@ absl::StatusOr<CompiledProgram*> SessionImpl::Get(ProgramKind kind, int64_t batc
   RETURN_IF_ERROR(AddFrozen(prepared.model));
   RETURN_IF_ERROR(ProveFrozenBatch(prepared.model.frozen_batch));
   ASSIGN_OR_RETURN(const Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
-  ASSIGN_OR_RETURN(entry, programs_.Compile(graph, StatisticsBindings(kind), state_));
+  // Steps in one program are long: timing their nodes, to tell the update from the rest, costs nothing that counts.
+  ASSIGN_OR_RETURN(entry, programs_.Compile(graph, StatisticsBindings(kind), state_, kind == ProgramKind::kStep && on_host()));
   return entry.get();
 }
 
@@ -367,7 +372,9 @@ absl::Status SessionImpl::Step(const Window& window) {
   } else {
     RETURN_IF_ERROR(RunMicros(window, false, nullptr));
     RETURN_IF_ERROR(EnsureApply());
+    const auto begin = std::chrono::steady_clock::now();
     RETURN_IF_ERROR(programs_.Run(*apply_));
+    apply_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
   ++attempted_;
   programs_.WeightsChanged();
@@ -400,6 +407,20 @@ absl::StatusOr<StepReport> SessionImpl::Report() {
   reported_skips_ = static_cast<int64_t>(skipped);
   for (const char* name : {slot::kSumLoss, slot::kSumWeight, slot::kSumCorrect}) RETURN_IF_ERROR(WriteScalar(name, 0));
   return report;
+}
+
+double SessionImpl::optimizer_seconds() const {
+  if (!on_host()) return -1;
+  double seconds = apply_seconds_;
+  for (const auto& [key, compiled] : cache_) {
+    if (key.first != ProgramKind::kStep || compiled == nullptr) continue;
+    const Program& program = *compiled->program;
+    const auto times = program.NodeSeconds();
+    for (size_t n = 0; n < times.size(); ++n) {
+      if (IsUpdateSource(program.graph().nodes()[n].source)) seconds += times[n];
+    }
+  }
+  return seconds;
 }
 
 std::vector<ProgramProfile> SessionImpl::Profile() const {

@@ -95,6 +95,9 @@ class Session {
   virtual std::vector<ProgramProfile> Profile() const = 0;  // valid until the next call that compiles
 
   virtual double compile_seconds() const = 0;        // spent on building programs so far
+  // Spent on updates so far: on clipping, rules and counters. Below 0 on a device that works by itself, where the host
+  // does not see it.
+  virtual double optimizer_seconds() const = 0;
 
   // One update. Returns as soon as it is queued on a device.
   virtual absl::Status Step(const Window& window) = 0;

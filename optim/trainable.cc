@@ -3,6 +3,7 @@
 #include <map>
 
 #include "frontend/base/status.h"
+#include "optim/position_table.h"
 #include "optim/weight_globs.h"
 
 namespace onnxtrain {
@@ -31,6 +32,8 @@ absl::StatusOr<std::vector<WeightDecision>> DecideTrainable(ImportedModel* model
       d.why = ReasonNotTrainable(kind, d.type);
     } else if (frozen != nullptr) {
       d.why = StrCat("matches --freeze ", *frozen);
+    } else if (wanted == nullptr && IsSinusoidTable(w.value)) {
+      d.why = "a table of sines and cosines: fixed unless --train names it";
     } else if (!spec.train.empty() && wanted == nullptr) {
       d.why = "matches no --train";
     } else {

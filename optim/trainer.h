@@ -58,6 +58,7 @@ struct TrainResult {
   double final_loss = 0;                        // mean of the last reported window of updates; NaN if all were skipped
   EvalMetrics eval_before, eval;                // the last one after a step; samples 0 where there was none
   double compile_seconds = 0, data_seconds = 0, compute_seconds = 0, eval_seconds = 0;
+  double optimizer_seconds = -1;                // part of compute_seconds; below 0: not known
 };
 
 // `stop` (may be null) ends it early with a Cancelled status.

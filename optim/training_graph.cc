@@ -40,6 +40,14 @@ void AddStateOutputs(Graph& graph, const Graph& imported, const std::vector<Stat
 
 }  // namespace
 
+namespace {
+constexpr const char kSchedule[] = "schedule", kClip[] = "clip", kCount[] = "count", kUpdate[] = "update ";
+}  // namespace
+
+bool IsUpdateSource(std::string_view source) {
+  return source == kSchedule || source == kClip || source == kCount || source.starts_with(kUpdate);
+}
+
 std::string GradName(const std::string& parameter) { return "grad:" + parameter; }
 
 namespace {
@@ -131,7 +139,7 @@ class UpdateBuilder {
   }
 
   void Count(Val window_loss, Val window_correct, Val window_weight) {
-    b_.set_source("count");
+    b_.set_source(kCount);
     AddTo(slot::kSumLoss, window_loss);
     AddTo(slot::kSumCorrect, window_correct);
     AddTo(slot::kSumWeight, window_weight);
@@ -155,7 +163,7 @@ class UpdateBuilder {
   }
 
   void Schedule() {
-    b_.set_source("schedule");
+    b_.set_source(kSchedule);
     applied_ = State(slot::kApplied, {DType::kInt64, {}});
     step_ = Cast(applied_, spec_.dtype);
     rate_ = ScheduleFactor(spec_.schedule, spec_.optimizer.lr, step_) * spec_.optimizer.lr;
@@ -163,7 +171,7 @@ class UpdateBuilder {
 
   // T = ‖g‖₂ over all units; one non-finite gradient makes T non-finite, so T alone decides whether to update.
   void GradientNorm(const std::vector<Unit>& units) {
-    b_.set_source("clip");
+    b_.set_source(kClip);
     Val square = b_.Scalar(spec_.dtype, 0);
     for (const Unit& unit : units) square = square + ReduceSum(unit.grad * unit.grad, {}, false);
     norm_ = Sqrt(square);
@@ -174,7 +182,7 @@ class UpdateBuilder {
   }
 
   void UpdateUnit(const Unit& unit) {
-    b_.set_source("update " + unit.name);
+    b_.set_source(kUpdate + unit.name);
     const Rule& rule = *FindRule(spec_.optimizer);
     RuleContext c{.param = unit.param, .grad = clip_.valid() ? unit.grad * clip_ : unit.grad, .state = {},
                   .lr = unit.rule.lr_factor == 1 ? rate_ : rate_ * unit.rule.lr_factor,

@@ -39,6 +39,9 @@ inline constexpr char kSkipped[] = "$skipped";               // i64: updates ski
 // "grad:NAME": the gradient of a parameter, as graph input (to add to) and output.
 std::string GradName(const std::string& parameter);
 
+// Do nodes of this source belong to the update, and not to the model, its loss or their gradients?
+bool IsUpdateSource(std::string_view source);
+
 struct MicroOptions {
   bool first = true;           // write; else add to what is pending
   bool outputs = false;        // the model's outputs are graph outputs as well

@@ -52,6 +52,12 @@ class OnnxModel {
   std::string producer() const;                            // "pytorch 1.13.0"
   int64_t ir_version() const;
   std::map<std::string, int64_t> opsets() const;           // by domain, "" for ai.onnx
+  struct Node {
+    std::string op;                         // "Conv" or "com.microsoft.Gelu"
+    std::string source;                     // its name, or one made of op and position: what messages call it
+    std::vector<std::string> inputs, outputs;
+  };
+  std::vector<Node> nodes() const;                         // of the top graph, in topological order
   std::map<std::string, int> op_histogram() const;         // "Conv" or "com.microsoft.Gelu" → count
   const HostTensor* Initializer(const std::string& name) const;
   std::vector<std::string> InitializerNames() const;

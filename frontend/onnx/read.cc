@@ -361,6 +361,15 @@ std::string OnnxModel::producer() const { return parsed_->producer; }
 int64_t OnnxModel::ir_version() const { return parsed_->ir_version; }
 std::map<std::string, int64_t> OnnxModel::opsets() const { return parsed_->opsets; }
 
+std::vector<OnnxModel::Node> OnnxModel::nodes() const {
+  std::vector<Node> nodes;
+  for (const ParsedNode& node : parsed_->graph.nodes) {
+    const std::string op = StrCat(node.domain, node.domain.empty() ? "" : ".", node.op_type);
+    nodes.push_back({Printable(op), Printable(node.source), node.inputs, node.outputs});
+  }
+  return nodes;
+}
+
 std::map<std::string, int> OnnxModel::op_histogram() const {
   std::map<std::string, int> counts;
   for (const ParsedNode& node : parsed_->graph.nodes) ++counts[StrCat(node.domain, node.domain.empty() ? "" : ".", node.op_type)];

@@ -32,7 +32,7 @@ Json TimeSplit(const TrainResult& r) {
   return {{"compile", r.compile_seconds},
           {"data", r.data_seconds},
           {"compute", r.compute_seconds},
-          {"optimizer", nullptr},  // part of compute: the update runs in the same programs
+          {"optimizer", r.optimizer_seconds >= 0 ? Json(r.optimizer_seconds) : Json()},  // a part of compute
           {"checkpoint", 0.0},
           {"eval", r.eval_seconds}};
 }

@@ -91,6 +91,7 @@ class Binder {
   Shape DataShape(const std::vector<int>& columns) const;
   std::vector<const OnnxModel::Input*> Unbound() const;
   std::vector<int> FreeColumns() const;
+  bool IsLeftOut(int c) const { return !spec_.leave_out.empty() && columns_[c].name == spec_.leave_out; }
   bool IsTable() const;
   std::string Choices() const;
 
@@ -149,7 +150,7 @@ std::vector<int> Binder::FreeColumns() const {
   for (const auto& [input, columns] : bound_) used.insert(columns.begin(), columns.end());
   std::vector<int> out;
   for (int c = 0; c < static_cast<int>(columns_.size()); ++c) {
-    if (!used.contains(c)) out.push_back(c);
+    if (!used.contains(c) && !IsLeftOut(c)) out.push_back(c);
   }
   return out;
 }
@@ -171,13 +172,14 @@ absl::Status Binder::FindLabel() {
   std::vector<Column> candidates = columns_;
   // A column that a model input is named after belongs to that input.
   for (Column& c : candidates) {
-    if (input_names.contains(c.name)) c.name.clear();
+    if (input_names.contains(c.name) || c.name == spec_.leave_out) c.name.clear();
   }
   ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(candidates));
   if (named.has_value()) {
     out_.label_columns = {*named};
   } else if (IsTable() && spec_.want_label) {
-    out_.label_columns = {static_cast<int>(columns_.size()) - 1};
+    const int last = static_cast<int>(columns_.size()) - 1;
+    out_.label_columns = {last > 0 && IsLeftOut(last) ? last - 1 : last};
   }
   return absl::OkStatus();
 }

@@ -114,6 +114,21 @@ absl::StatusOr<ImportOptions> ImportFlags(const OnnxModel& model) {
   return import;
 }
 
+int64_t FixedBatch(const OnnxModel& model) {
+  int64_t batch = 0;
+  for (const auto& input : model.inputs()) {
+    if (!input.has_shape || input.dims.empty()) continue;
+    if (input.dims[0] < 2 || (batch != 0 && batch != input.dims[0])) return 1;
+    batch = input.dims[0];
+  }
+  return std::max<int64_t>(batch, 1);
+}
+
+int64_t BatchFlag(const OnnxModel& model) {
+  const int64_t fixed = FixedBatch(model);
+  return Given("batch_size") || fixed == 1 ? FLAGS_batch_size : fixed;
+}
+
 int ComputeThreads() { return ChooseThreads(static_cast<int>(FLAGS_threads)); }
 
 absl::StatusOr<int> WorkerThreads() {
@@ -155,9 +170,12 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
     return OpenDataset(request.path, options);
   }
   if (!dataset.ok() || explicit_label || !IsTableFile(request.path)) return dataset;
-  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName((*dataset)->columns()));
-  if (!named.has_value() || *named + 1 == static_cast<int>((*dataset)->columns().size())) return dataset;
-  options.label = {(*dataset)->columns()[*named].name};
+  const std::vector<Column>& columns = (*dataset)->columns();
+  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns));
+  const auto last = static_cast<int>(columns.size()) - 1;
+  const int label = named.value_or(last > 0 && columns[last].name == request.leave_out ? last - 1 : last);
+  if (label == last) return dataset;
+  options.label = {columns[label].name};
   return OpenDataset(request.path, options);
 }
 
@@ -185,9 +203,15 @@ absl::Status AddInputFlags(BindSpec* spec) {
   return absl::OkStatus();
 }
 
+}  // namespace
+
+Header HeaderKind() { return FLAGS_header == "yes" ? Header::kYes : FLAGS_header == "no" ? Header::kNo : Header::kAuto; }
+
+namespace {
+
 absl::StatusOr<Header> HeaderFlag(const std::string& path) {
   if (Given("header") && !IsTableFile(path)) return Invalid("--header: ", path, " is no table of text");
-  return FLAGS_header == "yes" ? Header::kYes : FLAGS_header == "no" ? Header::kNo : Header::kAuto;
+  return HeaderKind();
 }
 
 std::string NormalizeOf(const std::optional<Preprocess>& before) {
@@ -199,7 +223,7 @@ std::string NormalizeOf(const std::optional<Preprocess>& before) {
 
 absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<Preprocess>& before,
                                     const DataRequest& request, int64_t ignore_index) {
-  BindSpec spec{.want_label = request.want_label, .ignore_index = ignore_index};
+  BindSpec spec{.want_label = request.want_label, .ignore_index = ignore_index, .leave_out = request.leave_out};
   ASSIGN_OR_RETURN(spec.dims, DimFlags(model));
   if (before.has_value()) {
     spec.inputs = before->inputs;

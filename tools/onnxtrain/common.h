@@ -38,6 +38,11 @@ TrainableSpec TrainableFlags();
 // Everything of ImportOptions but shapes that come from data.
 absl::StatusOr<ImportOptions> ImportFlags(const OnnxModel& model);
 
+// The batch that the model was exported for where that is above 1 and the same for all inputs; else 1.
+int64_t FixedBatch(const OnnxModel& model);
+// --batch-size; where it is not given, the batch that the model was exported for if above 1, else the flag's default.
+int64_t BatchFlag(const OnnxModel& model);
+
 // Sets the environment and loads the backend: --backend, --device, --threads.
 absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const std::string& name);
 // "cpu on cpu: oneDNN 2.6.3, …"
@@ -57,9 +62,13 @@ struct DataRequest {
   bool eval_split = false;
   bool want_label = true;
   std::vector<std::string> classes;  // fixed class names, from the training data
+  std::string leave_out = {};        // a column that is neither input nor label
 };
 absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<Preprocess>& before,
                                     const DataRequest& request, int64_t ignore_index);
+
+// --header.
+Header HeaderKind();
 
 // Is it a folder with evaluation files of its own (MNIST's t10k-*)?
 bool HasEvalFiles(const std::string& path);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "frontend/base/status.h"
 #include "frontend/data/order.h"
 
 namespace onnxtrain::cli {
@@ -72,6 +73,50 @@ Split SplitDataset(const std::shared_ptr<const Dataset>& source, double fraction
   std::sort(order.begin(), middle);
   std::sort(middle, order.end());
   return {SubsetDataset(source, {order.begin(), middle}), SubsetDataset(source, {middle, order.end()})};
+}
+
+namespace {
+
+absl::StatusOr<bool> IsForEvaluation(const std::string& name) {
+  static constexpr const char* kEvaluation[] = {"test", "eval", "valid", "validation", "val", "dev"};
+  std::string lower = name;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (std::find(std::begin(kEvaluation), std::end(kEvaluation), lower) != std::end(kEvaluation)) return true;
+  if (lower == "train" || lower == "training") return false;
+  return Invalid("--eval-split: expected train, test, eval, valid, val or dev, got '", name, "'");
+}
+
+// By class of the column; for columns of numbers empty.
+absl::StatusOr<std::vector<bool>> EvaluationClasses(const Column& column) {
+  std::vector<bool> classes;
+  for (const std::string& name : column.classes) {
+    ASSIGN_OR_RETURN(const bool evaluation, IsForEvaluation(name));
+    classes.push_back(evaluation);
+  }
+  return classes;
+}
+
+}  // namespace
+
+absl::StatusOr<Split> SplitByColumn(const std::shared_ptr<const Dataset>& source, const std::string& path, Header header,
+                                    const std::string& column) {
+  const auto opened = OpenDataset(path, {.header = header, .label = {column}});
+  if (!opened.ok()) return Annotate(opened.status(), StrCat("--eval-split ", column, " (neither a fraction nor a column?): "));
+  const auto& columns = (*opened)->columns();
+  const auto it = std::find_if(columns.begin(), columns.end(), [&](const Column& c) { return c.name == column; });
+  if (it == columns.end()) return Invalid("--eval-split: expected a fraction like 0.1, last:0.1 or a column; there is no column '", column, "'");
+  if (!it->problem.empty() || !it->sample.shape.empty()) return Invalid("--eval-split ", column, ": ", it->problem.empty() ? "its samples are no single values" : it->problem);
+  ASSIGN_OR_RETURN(const std::vector<bool> classes, EvaluationClasses(*it));
+  std::vector<int64_t> rows[2];
+  HostTensor value(it->sample);
+  for (int64_t i = 0; i < source->size(); ++i) {
+    RETURN_IF_ERROR((*opened)->Read(i, static_cast<int>(it - columns.begin()), value.mutable_bytes()));
+    rows[classes.empty() ? value.At(0) != 0 : classes[value.IntAt(0)]].push_back(i);
+  }
+  if (rows[0].empty() || rows[1].empty()) {
+    return Invalid("--eval-split ", column, ": puts all samples into ", rows[0].empty() ? "evaluation" : "training");
+  }
+  return Split{SubsetDataset(source, std::move(rows[0])), SubsetDataset(source, std::move(rows[1]))};
 }
 
 }  // namespace onnxtrain::cli

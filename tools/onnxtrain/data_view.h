@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "frontend/data/dataset.h"
 
 namespace onnxtrain::cli {
@@ -27,5 +28,12 @@ struct Split {
 // The evaluation part holds round(fraction · size) samples, at least 1 and not all: the last ones, or random ones that
 // depend on `seed` alone. Both parts keep the source's order. `source` must have at least 2 samples.
 Split SplitDataset(const std::shared_ptr<const Dataset>& source, double fraction, bool last, uint64_t seed);
+
+
+// By what column `column` of the file `path`, which `source` was made of, says of each sample: numbers other than 0 and the
+// names test, eval, valid, validation, val and dev are for evaluation, 0 and train for training; anything else is an
+// error, and so is a part without samples.
+absl::StatusOr<Split> SplitByColumn(const std::shared_ptr<const Dataset>& source, const std::string& path, Header header,
+                                    const std::string& column);
 
 }  // namespace onnxtrain::cli

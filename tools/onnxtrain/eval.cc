@@ -52,7 +52,7 @@ absl::StatusOr<int> RunEval() {
   ASSIGN_OR_RETURN(const DataSetup setup, OpenModelAndData(true, true));
   ASSIGN_OR_RETURN(const int workers, WorkerThreads());
   ASSIGN_OR_RETURN(SessionOptions options,
-                   MakeSessionOptions(*setup.model, setup.data.bound, setup.loss, FLAGS_batch_size));
+                   MakeSessionOptions(*setup.model, setup.data.bound, setup.loss, BatchFlag(*setup.model)));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*setup.model, setup.data.bound, options, false));
   RETURN_IF_ERROR(CheckLossFlags(look.loss));

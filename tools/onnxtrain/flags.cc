@@ -25,7 +25,8 @@ DEFINE_string(weights, "", "new values by initializer name: an .npz, or another 
 
 DEFINE_string(data, "", ".npz, .npy, .csv, .tsv, idx file or MNIST folder (also .gz)");
 DEFINE_string(eval_data, "", "evaluated before, during and after training (an MNIST folder brings its own)");
-DEFINE_string(eval_split, "", "0.1: keeps a random tenth of --data for evaluation; last:0.1: its end");
+DEFINE_string(eval_split, "", "0.1: keeps a random tenth of --data for evaluation; last:0.1: its end; "
+              "COLUMN: the samples where it is not 0, or test, eval, valid, dev");
 DEFINE_string(input, "", "which columns feed a model input; several are concatenated; repeatable");
 DEFINE_string(label, "", "the label column, by name or 0-based index");
 DEFINE_string(header, "auto", "auto, yes or no: does the first line of a CSV file name the columns?");
@@ -129,7 +130,7 @@ constexpr FlagRow kFlags[] = {
     {"model", "dim", kReads | kInspect | kBench, "NAME=N", -kInf, kInf, true},
     {"data", "data", kReads, "PATH"},
     {"data", "eval_data", kTrain, "PATH"},
-    {"data", "eval_split", kTrain, "F|last:F"},
+    {"data", "eval_split", kTrain, "F|last:F|COLUMN"},
     {"data", "input", kReads, "MODEL_INPUT=COLUMN[,…]", -kInf, kInf, true},
     {"data", "label", kReads, "COLUMN[,…]"},
     {"data", "header", kReads, "WHETHER", -kInf, kInf, false, "auto|yes|no"},

@@ -1,109 +1,41 @@
-// onnxtrain inspect: what is in a model, what would be trained and why, what stands in the way.
+// onnxtrain inspect: what is in a model, what would be trained and why, what stands in the way. Here: how it is shown.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/row.h"
-#include "optim/prepare.h"
 #include "optim/telemetry/format.h"
-#include "optim/training_graph.h"
 #include "tools/onnxtrain/command.h"
 #include "tools/onnxtrain/common.h"
 #include "tools/onnxtrain/flags.h"
-#include "tools/onnxtrain/pretrained.h"
+#include "tools/onnxtrain/inspection.h"
 #include "tools/onnxtrain/start_page.h"
-#include "tools/onnxtrain/synthetic_run.h"
 
 namespace onnxtrain::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Inspection {
-  std::shared_ptr<const OnnxModel> model;
-  std::vector<std::string> problems;  // each stands in the way of training
-  std::vector<std::string> notes;
-  std::vector<WeightDecision> weights;
-  WeightOrigin origin;
-  std::string loss;                              // "" where none could be chosen
-  double forward_flops = 0, training_flops = 0;  // per sample; 0: unknown
-};
+constexpr size_t kNameWidth = 44;
+constexpr size_t kMostWeights = 60;  // more are in --json
 
-double FlopsOf(const Graph& graph) {
-  double total = 0;
-  for (const Node& node : graph.nodes()) {
-    const OpRow* row = FindOp(node.op);
-    std::vector<const Type*> inputs;
-    std::vector<Type> outputs;
-    for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? nullptr : &graph.type(v));
-    for (ValueId v : node.outputs) outputs.push_back(graph.type(v));
-    if (row == nullptr || row->view || node.op == "Constant") continue;
-    total +=
-        row->flops != nullptr ? row->flops(inputs, outputs, node.attrs) : static_cast<double>(outputs[0].elements());
+std::string DimText(const OnnxModel::Input& input, size_t i) {
+  const std::string name = i < input.dim_names.size() ? input.dim_names[i] : "";
+  return input.dims[i] >= 0 ? StrCat(input.dims[i]) : name.empty() ? "?" : name;
+}
+
+// "f32 [batch,3,32,32], looked at with [1,3,32,32]"
+std::string InputText(const Inspection& i, const OnnxModel::Input& input) {
+  if (!input.has_shape) return StrCat(NameOf(input.dtype), ", shape unknown");
+  std::string text = StrCat(NameOf(input.dtype), " [");
+  bool free = false;
+  for (size_t d = 0; d < input.dims.size(); ++d) {
+    StrAppend(&text, d == 0 ? "" : ",", DimText(input, d));
+    free |= d > 0 && input.dims[d] < 0;
   }
-  return total;
-}
-
-void AddProblem(const absl::Status& status, Inspection* out) {
-  if (!status.ok()) out->problems.emplace_back(ToStd(status.message()));
-}
-
-void LookAtWeights(ImportedModel& model, Inspection* out) {
-  std::vector<NamedWeight> named;
-  for (const ImportedWeight& w : model.weights) {
-    const GraphInput* input = model.graph.FindInput(w.name);
-    named.push_back({w.name, w.value, input != nullptr && input->kind == InputKind::kState});
-  }
-  out->origin = JudgeWeights(named);
-  auto decided = DecideTrainable(&model, TrainableFlags());
-  AddProblem(decided.status(), out);
-  if (!decided.ok()) return;
-  out->weights = *std::move(decided);
-  const bool none =
-      std::none_of(out->weights.begin(), out->weights.end(), [](const WeightDecision& w) { return w.trained; });
-  if (none) out->problems.emplace_back("nothing to train: no weight is trainable");
-}
-
-// Everything that stands in the way, not only the first: a model may lack a loss and a gradient.
-absl::Status LookInside(const PrepareOptions& options, Inspection* out) {
-  auto imported = ImportForward(*out->model, options, 1, true);
-  AddProblem(WithFreeHint(imported.status(), *out->model, options.import.dim_values), out);
-  if (!imported.ok()) return absl::OkStatus();
-  ImportedModel& model = *imported;
-  out->notes = model.notes;
-  out->forward_flops = FlopsOf(model.graph);
-  LookAtWeights(model, out);
-  const auto loss = ChooseLoss(model, options.loss, options.labels);
-  AddProblem(loss.status(), out);
-  if (!loss.ok() || out->weights.empty()) return absl::OkStatus();
-  out->loss = loss->explanation;
-  const auto training = BuildMicro(model, *loss, options.loss, 1, {});
-  AddProblem(training.status(), out);
-  if (training.ok()) out->training_flops = FlopsOf(*training);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Inspection> Inspect() {
-  Inspection out;
-  ASSIGN_OR_RETURN(out.model, LoadModel());
-  PrepareOptions options;
-  ASSIGN_OR_RETURN(options.import, ImportFlags(*out.model));
-  ASSIGN_OR_RETURN(options.loss, LossFlags(*out.model, std::nullopt));
-  const auto shapes = MadeUpShapes(*out.model, options.import.dim_values);
-  if (shapes.ok()) options.import.input_shapes = *shapes;
-  RETURN_IF_ERROR(LookInside(options, &out));
-  return out;
-}
-
-std::string DimsText(const OnnxModel::Input& input) {
-  if (!input.has_shape) return "shape unknown";
-  std::string text = "[";
-  for (size_t i = 0; i < input.dims.size(); ++i) {
-    const std::string name = i < input.dim_names.size() ? input.dim_names[i] : "";
-    StrAppend(&text, i == 0 ? "" : ",", input.dims[i] >= 0 ? StrCat(input.dims[i]) : name.empty() ? "?" : name);
-  }
-  return text + "]";
+  const auto taken = i.shapes.find(input.name);
+  if (!free || taken == i.shapes.end()) return text + "]";
+  return StrCat(text, "], looked at with ", ToString(Shape(taken->second.begin() + 1, taken->second.end())), " per sample (--dim NAME=N)");
 }
 
 std::string Flops(double n) {
@@ -113,31 +45,80 @@ std::string Flops(double n) {
   return absl::StrFormat("%.3g%s", n, kUnits[i]);
 }
 
-std::string Histogram(const OnnxModel& model) {
-  std::vector<std::pair<std::string, int>> ops;
-  for (const auto& [name, count] : model.op_histogram()) ops.emplace_back(name, count);
-  std::stable_sort(ops.begin(), ops.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string text;
-  for (const auto& [name, count] : ops) StrAppend(&text, text.empty() ? "" : ", ", name, " ", count);
+// The end of a long name tells more than its beginning.
+std::string Fitted(const std::string& name) {
+  if (name.size() <= kNameWidth) return name;
+  size_t begin = name.size() - (kNameWidth - 1);
+  while (begin < name.size() && (name[begin] & 0xC0) == 0x80) ++begin;
+  return "…" + name.substr(begin);
+}
+
+std::string Padded(const std::string& text, size_t width) {
+  const auto columns = static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return text + std::string(columns < width ? width - columns : 0, ' ');
+}
+
+std::string OperatorRows(const Inspection& i) {
+  int64_t nodes = 0;
+  size_t wide = 8;
+  for (const OperatorSupport& op : i.operators) {
+    nodes += op.count;
+    wide = std::max(wide, op.op.size());
+  }
+  wide = std::min(wide, kNameWidth);
+  std::string text = PageRow("operators", StrCat(Padded(StrCat(i.operators.size(), " kinds"), wide), "  nodes  cpu         torch       gradient"));
+  for (const OperatorSupport& op : i.operators) {
+    const auto how = [&](const char* backend) {
+      const auto it = op.backends.find(backend);
+      return !op.known ? "unknown" : it == op.backends.end() ? "-" : it->second;
+    };
+    const std::string gradient = !op.known ? "unknown" : op.gradient.empty() ? "-" : op.gradient;
+    text += PageRow("", absl::StrFormat("%s  %5d  %s  %s  %s", Padded(Fitted(op.op), wide), op.count, Padded(how("cpu"), 10), Padded(how("torch"), 10), gradient));
+  }
+  text += PageRow("", StrCat(i.weights.empty() && i.outputs.empty() ? "" : "-: nothing of it is left to run: folded, moved only or part of a fusion; ",
+                             i.operators.size(), " kinds, ", nodes, " nodes in all"));
+  for (const auto& [backend, problem] : i.backends) text += PageRow("", StrCat("backend ", backend, ": ", problem.empty() ? "runs the training step" : problem));
   return text;
 }
 
+std::string WeightRow(const WeightDecision& w, size_t wide) {
+  const bool plain = w.why == "trained by default";
+  return StrCat("  ", Padded(w.trained ? "trained" : "fixed", 8), Padded(Fitted(w.name), wide), "  ", Padded(ToString(w.type), 18), "  ",
+                Fitted(w.consumer), plain ? "" : StrCat(w.consumer.empty() ? "" : "  ", "(", w.why, ")"), "\n");
+}
+
 std::string WeightRows(const Inspection& i) {
-  size_t wide = 0;
+  size_t wide = 0, left_out = 0, shown = 0;
   int64_t trained = 0, total = 0;
   for (const WeightDecision& w : i.weights) {
-    wide = std::max(wide, w.name.size());
+    wide = std::max(wide, std::min(w.name.size(), kNameWidth));
     total += w.type.elements();
     if (w.trained) trained += w.type.elements();
   }
-  std::string text = PageRow("weights", StrCat(i.weights.size(), ", ", WithCommas(total), " values, ",
-                                               WithCommas(trained), " of them trained"));
-  wide = std::min<size_t>(wide, 40);
+  std::string text = PageRow("weights", StrCat(i.weights.size(), ": ", WithCommas(total), " values, ", ShownBytes(i.parameter_bytes), "; ",
+                                               WithCommas(trained), " values trained (--train, --freeze)"));
   for (const WeightDecision& w : i.weights) {
-    text += absl::StrFormat("  %-7s %-*s %-18s %s%s\n", w.trained ? "trained" : "fixed", wide, w.name, ToString(w.type),
-                            w.consumer, w.why.empty() ? "" : StrCat(w.consumer.empty() ? "" : ": ", w.why));
+    const bool ordinary = w.trained || w.why == "running statistics";
+    if (ordinary && shown >= kMostWeights) {
+      ++left_out;
+      continue;
+    }
+    ++shown;
+    text += WeightRow(w, wide);
   }
-  return text;
+  return left_out == 0 ? text : StrCat(text, "  … and ", left_out, " more that are trained or running statistics (--json lists all)\n");
+}
+
+std::string WorkRow(const Inspection& i) {
+  if (i.forward_flops <= 0) return "";
+  return PageRow("work", StrCat("per sample: ", Flops(i.forward_flops), " operations",
+                                i.training_flops > 0 ? StrCat(", ", Flops(i.training_flops), " with the backward pass") : "", "; ",
+                                ShownBytes(i.activation_bytes), " of intermediate values"));
+}
+
+std::string LossRow(const Inspection& i) {
+  if (!i.loss.empty()) return PageRow("loss", StrCat("auto, as long as no label says otherwise: ", i.loss));
+  return i.loss_problem.empty() ? "" : PageRow("loss", StrCat("auto needs labels or a choice: ", i.loss_problem));
 }
 
 std::string Page(const Inspection& i) {
@@ -146,35 +127,61 @@ std::string Page(const Inspection& i) {
   for (const auto& [domain, version] : m.opsets()) {
     if (!domain.empty()) text += PageRow("", StrCat("opset ", domain, " ", version));
   }
-  for (const auto& input : m.inputs())
-    text += PageRow("input", StrCat("'", input.name, "' ", NameOf(input.dtype), " ", DimsText(input)));
-  for (const std::string& name : m.outputs()) text += PageRow("output", StrCat("'", name, "'"));
-  text += PageRow("operators", Histogram(m));
-  for (const std::string& note : i.notes) text += PageRow("note", note);
-  if (i.forward_flops > 0) {
-    text += PageRow(
-        "work", StrCat(Flops(i.forward_flops), " operations per sample",
-                       i.training_flops > 0 ? StrCat(", ", Flops(i.training_flops), " with the backward pass") : ""));
+  for (const auto& input : m.inputs()) text += PageRow("input", StrCat("'", input.name, "' ", InputText(i, input)));
+  for (const std::string& name : m.outputs()) {
+    const auto type = i.outputs.find(name);
+    text += PageRow("output", StrCat("'", name, "'", type == i.outputs.end() ? "" : " " + ToString(type->second)));
   }
-  if (!i.weights.empty())
-    text += WeightRows(i) +
-            PageRow("origin", StrCat(i.origin.trained ? "looks trained: " : "looks untrained: ", i.origin.why));
-  if (!i.loss.empty()) text += PageRow("loss", StrCat("without labels: ", i.loss));
+  text += OperatorRows(i);
+  if (!i.weights.empty()) text += WeightRows(i) + PageRow("origin", StrCat(i.origin.trained ? "looks trained: " : "looks untrained: ", i.origin.why));
+  for (const std::string& quirk : i.quirks) text += PageRow("note", quirk);
+  text += WorkRow(i) + LossRow(i);
   if (i.problems.empty()) return text + PageRow("training", "nothing stands in the way");
+  text += PageRow("training", StrCat("impossible as it is: ", i.problems.size(), i.problems.size() == 1 ? " problem" : " problems"));
   for (const std::string& p : i.problems) text += PageRow("problem", p);
   return text;
 }
 
-Json InputJson(const OnnxModel::Input& input) {
+Json InputJson(const Inspection& i, const OnnxModel::Input& input) {
   Json json = {{"name", input.name}, {"type", NameOf(input.dtype)}};
   json["dims"] = nullptr;
+  json["looked_at_with"] = nullptr;
+  if (const auto taken = i.shapes.find(input.name); taken != i.shapes.end()) {
+    json["looked_at_with"] = Shape(taken->second.begin() + 1, taken->second.end());
+  }
   if (!input.has_shape) return json;
   json["dims"] = Json::array();
-  for (size_t i = 0; i < input.dims.size(); ++i) {
-    const std::string name = i < input.dim_names.size() ? input.dim_names[i] : "";
-    json["dims"].push_back(input.dims[i] >= 0 ? Json(input.dims[i]) : name.empty() ? Json() : Json(name));
+  for (size_t d = 0; d < input.dims.size(); ++d) {
+    const std::string name = d < input.dim_names.size() ? input.dim_names[d] : "";
+    json["dims"].push_back(input.dims[d] >= 0 ? Json(input.dims[d]) : name.empty() ? Json() : Json(name));
   }
   return json;
+}
+
+Json OrNull(double x) { return x > 0 ? Json(x) : Json(); }
+Json OrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+Json OperatorJson(const Inspection& i) {
+  Json list = Json::array();
+  for (const OperatorSupport& op : i.operators) {
+    Json entry = {{"op", op.op}, {"nodes", op.count}, {"known", op.known}, {"backends", Json::object()}, {"gradient", OrNull(op.gradient)}};
+    for (const auto& [backend, how] : op.backends) entry["backends"][backend] = how;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+Json WeightsJson(const Inspection& i) {
+  Json list = Json::array();
+  for (const WeightDecision& w : i.weights) {
+    list.push_back({{"name", w.name},
+                    {"type", NameOf(w.type.dtype)},
+                    {"shape", w.type.shape},
+                    {"consumer", w.consumer},
+                    {"trained", w.trained},
+                    {"why", w.why}});
+  }
+  return list;
 }
 
 std::string ToJson(const Inspection& i) {
@@ -182,23 +189,24 @@ std::string ToJson(const Inspection& i) {
   Json json = {{"model", m.path()}, {"sha256", m.sha256()}, {"producer", m.producer()}, {"ir_version", m.ir_version()}};
   for (const auto& [domain, version] : m.opsets()) json["opsets"][domain.empty() ? "ai.onnx" : domain] = version;
   json["inputs"] = Json::array();
-  for (const auto& input : m.inputs()) json["inputs"].push_back(InputJson(input));
+  for (const auto& input : m.inputs()) json["inputs"].push_back(InputJson(i, input));
   json["outputs"] = m.outputs();
+  json["output_types"] = Json::object();
+  for (const auto& [name, type] : i.outputs) json["output_types"][name] = {{"type", NameOf(type.dtype)}, {"shape", type.shape}};
   json["operators"] = m.op_histogram();
-  json["notes"] = i.notes;
-  json["flops_per_sample"] = i.forward_flops > 0 ? Json(i.forward_flops) : Json();
-  json["training_flops_per_sample"] = i.training_flops > 0 ? Json(i.training_flops) : Json();
-  json["weights"] = Json::array();
-  for (const WeightDecision& w : i.weights) {
-    json["weights"].push_back({{"name", w.name},
-                               {"type", NameOf(w.type.dtype)},
-                               {"shape", w.type.shape},
-                               {"consumer", w.consumer},
-                               {"trained", w.trained},
-                               {"why", w.why}});
-  }
+  json["operator_support"] = OperatorJson(i);
+  json["backends"] = Json::object();
+  for (const auto& [backend, problem] : i.backends) json["backends"][backend] = {{"trains", problem.empty()}, {"problem", OrNull(problem)}};
+  json["notes"] = i.quirks;
+  json["flops_per_sample"] = OrNull(i.forward_flops);
+  json["training_flops_per_sample"] = OrNull(i.training_flops);
+  json["bytes_per_sample"] = OrNull(i.activation_bytes);
+  json["parameter_bytes"] = OrNull(i.parameter_bytes);
+  json["weights"] = WeightsJson(i);
   json["looks_trained"] = i.origin.trained;
-  json["loss"] = i.loss.empty() ? Json() : Json(i.loss);
+  json["origin"] = OrNull(i.origin.why);
+  json["loss"] = OrNull(i.loss);
+  json["loss_problem"] = OrNull(i.loss_problem);
   json["trainable"] = i.problems.empty();
   json["problems"] = i.problems;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

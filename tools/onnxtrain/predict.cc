@@ -41,7 +41,7 @@ absl::StatusOr<int> RunPredict() {
   ASSIGN_OR_RETURN(const DataSetup setup, OpenModelAndData(true, false));
   BoundData unlabelled = setup.data.bound;
   unlabelled.labels = {};
-  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*setup.model, unlabelled, setup.loss, FLAGS_batch_size));
+  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*setup.model, unlabelled, setup.loss, BatchFlag(*setup.model)));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*setup.model, unlabelled, options, false));
   const PredictionTable table(look, setup.before.has_value() ? setup.before->classes : std::vector<std::string>());

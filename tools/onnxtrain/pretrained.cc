@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "frontend/base/strings.h"
+#include "optim/position_table.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -59,7 +60,8 @@ WeightOrigin JudgeWeights(const std::vector<NamedWeight>& weights) {
     // Running statistics tell nothing: an exporter that traces a new model in training mode moves them.
     if (!IsFloat(w.value.dtype()) || w.statistics) continue;
     constexpr int64_t kEnough = 200;
-    if (w.value.type().rank() < 2 || w.value.size() < kEnough) continue;
+    // Neither do tables that are computed.
+    if (w.value.type().rank() < 2 || w.value.size() < kEnough || IsSinusoidTable(w.value)) continue;
     (LooksDrawn(w.value) ? drawn : other) += static_cast<double>(w.value.size());
   }
   if (drawn + other == 0) return {false, "no weight is large enough to tell"};

@@ -41,14 +41,30 @@ std::string Described(const SyntheticColumn& c) {
   return c.low + 1 == c.high ? StrCat("all ", c.low) : StrCat("integers from ", c.low, " to ", c.high - 1);
 }
 
-absl::StatusOr<Shape> SampleOf(const OnnxModel::Input& input, const std::map<std::string, int64_t>& dims) {
+// The extent that the first matrix or convolution behind an input wants of its axis; 0 where none tells.
+int64_t WantedExtent(const OnnxModel& model, const OnnxModel::Input& input, size_t axis) {
+  for (const OnnxModel::Node& node : model.nodes()) {
+    if (node.inputs.size() < 2 || node.inputs[0] != input.name) continue;
+    const HostTensor* weight = model.Initializer(node.inputs[1]);
+    if (weight == nullptr || weight->type().rank() < 2) continue;
+    const Shape& shape = weight->shape();
+    if (node.op == "Conv" && axis == 1) return shape[1];
+    if (node.op == "MatMul" && axis + 1 == input.dims.size()) return shape[shape.size() - 2];
+    // transB is not seen here: a classifier's matrix narrows.
+    if (node.op == "Gemm" && axis == 1) return std::max(shape[0], shape[1]);
+  }
+  return 0;
+}
+
+absl::StatusOr<Shape> SampleOf(const OnnxModel& model, const OnnxModel::Input& input, const std::map<std::string, int64_t>& dims) {
   if (!input.has_shape || input.dims.empty()) {
     return Invalid("input '", input.name, "' has no shape with a batch axis: no sample can be made up for it");
   }
   Shape shape;
   for (size_t i = 1; i < input.dims.size(); ++i) {
     const auto it = i < input.dim_names.size() ? dims.find(input.dim_names[i]) : dims.end();
-    shape.push_back(input.dims[i] >= 0 ? input.dims[i] : it != dims.end() ? it->second : kFreeExtent);
+    const int64_t wanted = input.dims[i] >= 0 || it != dims.end() ? 0 : WantedExtent(model, input, i);
+    shape.push_back(input.dims[i] >= 0 ? input.dims[i] : it != dims.end() ? it->second : wanted > 0 ? wanted : kFreeExtent);
   }
   return shape;
 }
@@ -74,7 +90,7 @@ absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model
                                                           const std::map<std::string, int64_t>& dims) {
   std::map<std::string, Shape> shapes;
   for (const auto& input : WithoutFixed(model.inputs(), FindNaturalInputs(model.inputs()))) {
-    ASSIGN_OR_RETURN(const Shape sample, SampleOf(input, dims));
+    ASSIGN_OR_RETURN(const Shape sample, SampleOf(model, input, dims));
     Shape& shape = shapes[input.name] = {-1};
     shape.insert(shape.end(), sample.begin(), sample.end());
   }

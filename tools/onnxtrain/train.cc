@@ -12,6 +12,7 @@
 #include "tools/onnxtrain/command.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/start_page.h"
+#include "tools/onnxtrain/surgery.h"
 #include "tools/onnxtrain/text_file.h"
 #include "tools/onnxtrain/version.h"
 
@@ -64,7 +65,7 @@ double Chance(const LossChoice& loss) {
 
 void WarnAtChance(const TrainSetup& s, const EvalMetrics& before, std::vector<std::string>* warnings) {
   const LossChoice& loss = s.session->loss();
-  if (!s.origin.trained || before.accuracy < 0 || before.accuracy > 1.5 * Chance(loss)) return;
+  if (!s.origin.trained || WantsSurgery() || before.accuracy < 0 || before.accuracy > 1.5 * Chance(loss)) return;
   warnings->push_back(absl::StrFormat(
       "the model looks trained (%s) but starts at %.1f%% accuracy, which is chance: the preprocessing is "
       "probably wrong%s",

@@ -8,8 +8,7 @@
 namespace onnxtrain::cli {
 
 absl::StatusOr<BatchPlan> PlanBatch(std::optional<int64_t> global, std::optional<int64_t> micro,
-                                    std::optional<int64_t> accumulation) {
-  constexpr int64_t kDefault = BatchPlan().global;
+                                    std::optional<int64_t> accumulation, int64_t otherwise) {
   if (micro && accumulation) {
     const int64_t product = *micro * *accumulation;
     if (global && *global != product) {
@@ -18,7 +17,7 @@ absl::StatusOr<BatchPlan> PlanBatch(std::optional<int64_t> global, std::optional
     }
     return BatchPlan{product, *micro, *accumulation};
   }
-  const int64_t batch = global.value_or(kDefault);
+  const int64_t batch = global.value_or(otherwise);
   if (accumulation) {
     if (batch % *accumulation != 0) {
       return Invalid("--gradient-accumulation-steps ", *accumulation, " does not divide --batch-size ", batch);

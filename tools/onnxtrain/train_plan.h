@@ -20,7 +20,7 @@ struct BatchPlan {
 };
 // Any two determine the third; one alone keeps the default global batch where that divides. Contradictions are errors.
 absl::StatusOr<BatchPlan> PlanBatch(std::optional<int64_t> global, std::optional<int64_t> micro,
-                                    std::optional<int64_t> accumulation);
+                                    std::optional<int64_t> accumulation, int64_t otherwise = BatchPlan().global);
 
 struct StepPlan {
   int64_t per_epoch = 1;  // updates

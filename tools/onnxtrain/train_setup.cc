@@ -57,7 +57,7 @@ absl::Status OpenTrainingData(TrainSetup& s) {
     return absl::OkStatus();
   }
   s.data_text = FLAGS_data;
-  ASSIGN_OR_RETURN(s.data, OpenData(*s.model, *before, {.path = FLAGS_data, .flag = "data"}, FLAGS_ignore_index));
+  ASSIGN_OR_RETURN(s.data, OpenData(*s.model, *before, {.path = FLAGS_data, .flag = "data", .leave_out = SplitColumn()}, FLAGS_ignore_index));
   return OperateOnModel(s, &s.data.bound);
 }
 
@@ -73,7 +73,24 @@ Preprocess LikeTraining(const BoundData& data, const std::string& normalize) {
   return p;
 }
 
+// --eval-split COLUMN, "" where it is a fraction or not given.
+std::string SplitColumn() {
+  const bool fraction = ParseNumber(FLAGS_eval_split).ok() || FLAGS_eval_split.starts_with("last:");
+  return !Given("eval_split") || fraction ? "" : FLAGS_eval_split;
+}
+
+absl::Status CarveByColumn(TrainSetup& s, const std::string& column) {
+  if (s.data.bound.dataset->size() < 2) return Invalid("--eval-split: one sample cannot be split");
+  ASSIGN_OR_RETURN(Split parts, SplitByColumn(s.data.bound.dataset, FLAGS_data, HeaderKind(), column));
+  s.eval = s.data;
+  s.data.bound.dataset = std::move(parts.train);
+  s.eval.bound.dataset = std::move(parts.eval);
+  s.eval_text = StrCat("what column '", column, "' says of the data");
+  return absl::OkStatus();
+}
+
 absl::Status Carve(TrainSetup& s) {
+  if (const std::string column = SplitColumn(); !column.empty()) return CarveByColumn(s, column);
   const auto split = ParseSplit(FLAGS_eval_split);
   if (!split.ok()) return Annotate(split.status(), "--eval-split: ");
   if (s.data.bound.dataset->size() < 2) return Invalid("--eval-split: one sample cannot be split");
@@ -201,7 +218,7 @@ absl::Status CheckEarly(TrainSetup& s) {
   }
   ASSIGN_OR_RETURN(
       s.batch, PlanBatch(IfGiven("batch_size", FLAGS_batch_size), IfGiven("micro_batch_size", FLAGS_micro_batch_size),
-                         IfGiven("gradient_accumulation_steps", FLAGS_gradient_accumulation_steps)));
+                         IfGiven("gradient_accumulation_steps", FLAGS_gradient_accumulation_steps), BatchFlag(*s.model)));
   s.synthetic = !Given("data");
   if (!s.synthetic) return absl::OkStatus();
   for (const FlagSpec& flag : FlagsOf("train")) {

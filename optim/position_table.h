@@ -1,0 +1,12 @@
+// Position tables that nobody trained.
+#pragma once
+
+#include "frontend/graph/host_tensor.h"
+
+namespace onnxtrain {
+
+// Is it the table of Vaswani et al. (2017), sines and cosines of the position at geometric wavelengths, as an exporter writes
+// it into the file? Told by its rows: the first is zeros and ones, every one has squared length width/2.
+bool IsSinusoidTable(const HostTensor& tensor);
+
+}  // namespace onnxtrain

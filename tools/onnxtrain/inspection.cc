@@ -1,0 +1,179 @@
+#include "tools/onnxtrain/inspection.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+#include "frontend/ops/cost.h"
+#include "frontend/ops/row.h"
+#include "optim/optimize.h"
+#include "optim/training_graph.h"
+#include "tools/onnxtrain/common.h"
+#include "tools/onnxtrain/flags.h"
+#include "tools/onnxtrain/learning_rates.h"
+#include "tools/onnxtrain/quirks.h"
+#include "tools/onnxtrain/synthetic_run.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+std::string Text(const absl::Status& status) { return std::string(ToStd(status.message())); }
+
+class Inspector {
+ public:
+  explicit Inspector(Inspection* out) : out_(*out), file_(*out->model), batch_(FixedBatch(*out->model)) {}
+
+  absl::Status Run() {
+    ASSIGN_OR_RETURN(options_.import, ImportFlags(file_));
+    ASSIGN_OR_RETURN(options_.loss, LossFlags(file_, std::nullopt));
+    options_.trainable = TrainableFlags();
+    const auto shapes = MadeUpShapes(file_, options_.import.dim_values);
+    if (shapes.ok()) options_.import.input_shapes = *shapes;
+    out_.shapes = options_.import.input_shapes;
+    out_.quirks = QuirksOfFile(file_);
+    backends_ = LoadBackends();
+    auto imported = ImportForward(file_, options_, batch_, true);
+    const std::string error = Text(imported.status());
+    out_.operators = SupportOf(file_, imported.ok() ? &*imported : nullptr, error, backends_);
+    if (!imported.ok()) return AddReasons(WithFreeHint(imported.status(), file_, options_.import.dim_values)), absl::OkStatus();
+    LookAtForward(*imported);
+    LookAtBatch();
+    LookAtWeights();
+    return absl::OkStatus();
+  }
+
+ private:
+  // One problem per node and operator.
+  void AddReasons(const absl::Status& status) {
+    std::string text = Text(status);
+    const std::string path = file_.path() + ": ";
+    if (text.starts_with(path)) text.erase(0, path.size());
+    if (text.starts_with("unsupported operators: ")) return AddUnknown(text);
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find("; [", begin), text.size());
+      out_.problems.push_back(text.substr(begin, end - begin));
+      begin = end + 2;
+    }
+  }
+
+  void AddUnknown(const std::string& text) {
+    bool any = false;
+    for (const OperatorSupport& op : out_.operators) {
+      if (op.known) continue;
+      std::vector<std::string> names;
+      for (const OnnxModel::Node& node : file_.nodes()) {
+        if (node.op == op.op) names.push_back(node.source);
+      }
+      any = true;
+      out_.problems.push_back(StrCat(op.op, " is not supported: '", absl::StrJoin(names, "', '"), "'"));
+    }
+    if (!any) out_.problems.push_back(text);
+  }
+
+  void LookAtForward(const ImportedModel& model) {
+    for (const std::string& note : model.notes) out_.quirks.push_back(note);
+    for (const std::string& name : model.outputs) out_.outputs[name] = model.graph.type(model.graph.FindOutput(name)->value);
+    for (std::string& tied : TiedWeights(model)) out_.quirks.push_back(std::move(tied));
+    for (const Node& node : model.graph.nodes()) {
+      out_.forward_flops += NodeFlops(model.graph, node) / static_cast<double>(batch_);
+      const OpRow* row = FindOp(node.op);
+      if (node.op == "Constant" || (row != nullptr && row->view)) continue;
+      out_.activation_bytes += static_cast<double>(model.graph.type(node.outputs[0]).bytes()) / static_cast<double>(batch_);
+    }
+    for (const ImportedWeight& w : model.weights) out_.parameter_bytes += static_cast<double>(w.value.type().bytes());
+  }
+
+  // A batch that the file fixes: do other batches work?
+  void LookAtBatch() {
+    int64_t fixed = 0;
+    for (const auto& input : file_.inputs()) {
+      if (input.has_shape && !input.dims.empty() && input.dims[0] > 0) fixed = input.dims[0];
+    }
+    if (fixed == 0) return;
+    const auto other = ImportForward(file_, options_, fixed + 1, true);
+    out_.quirks.push_back(other.ok() ? StrCat("exported for a batch of ", fixed, "; other batches work")
+                                     : StrCat("exported for a batch of ", fixed, " and bound to it: ", Text(other.status())));
+  }
+
+  void LookAtWeights() {
+    auto prepared = PrepareWeights(file_, options_, batch_, true);
+    if (!prepared.ok()) return AddReasons(prepared.status());
+    ImportedModel& model = prepared->model;
+    for (const std::string& note : model.notes) {
+      if (std::find(out_.quirks.begin(), out_.quirks.end(), note) == out_.quirks.end()) out_.quirks.push_back(note);
+    }
+    out_.origin = JudgeWeights(WeightsOf(model, {}));
+    out_.weights = prepared->weights;
+    const auto trained = [](const WeightDecision& w) { return w.trained; };
+    if (std::none_of(out_.weights.begin(), out_.weights.end(), trained)) return NothingToTrain(model);
+    LookAtLoss(model);
+  }
+
+  // What stands between weights and outputs.
+  void NothingToTrain(const ImportedModel& model) {
+    out_.problems.emplace_back(out_.weights.empty() ? "nothing to train: the model has no floating-point weights"
+                                                    : "nothing to train: no weight is trainable (the table says why)");
+    const Graph& graph = model.graph;
+    std::vector<bool> weighted(graph.values().size(), false);
+    for (const ImportedWeight& w : model.weights) weighted[graph.FindInput(w.name)->value] = true;
+    for (const Node& node : graph.nodes()) {
+      const OpRow* row = FindOp(node.op);
+      bool reached = false;
+      for (ValueId v : node.inputs) reached |= v != kNoValue && weighted[v] && IsFloat(graph.type(v).dtype);
+      for (ValueId v : node.outputs) weighted[v] = reached;
+      const bool passes = row == nullptr || row->grad_status == GradStatus::kFormula || row->grad_status == GradStatus::kDecomposition;
+      if (reached && !passes) out_.problems.push_back(StrCat(NodeTag(node), "no gradient passes"));
+    }
+  }
+
+  void LookAtLoss(const ImportedModel& model) {
+    auto loss = ChooseLoss(model, options_.loss, options_.labels);
+    if (loss.ok()) {
+      out_.loss = loss->explanation;
+    } else {
+      out_.loss_problem = Text(loss.status());
+      // Which output is trained is the user's choice; that one can be is looked at with any of them.
+      for (const std::string& name : model.outputs) {
+        LossSpec some = options_.loss;
+        some.logits = name;
+        loss = ChooseLoss(model, some, options_.labels);
+        if (loss.ok()) break;
+      }
+    }
+    if (!loss.ok()) return out_.problems.push_back(out_.loss_problem);
+    LookAtTraining(model, *loss);
+  }
+
+  void LookAtTraining(const ImportedModel& model, const LossChoice& loss) {
+    auto training = BuildMicro(model, loss, options_.loss, batch_, {});
+    if (!training.ok()) return AddReasons(training.status());
+    auto graph = OptimizeProgram(*std::move(training));
+    if (!graph.ok()) return AddReasons(graph.status());
+    for (const Node& node : graph->nodes()) out_.training_flops += NodeFlops(*graph, node) / static_cast<double>(batch_);
+    bool any = false;
+    for (const InstalledBackend& b : backends_) {
+      std::string problem = b.backend == nullptr ? b.problem : Text(b.backend->Legalize(*graph).status());
+      any |= problem.empty();
+      out_.backends[b.name] = std::move(problem);
+    }
+    if (any) return;
+    for (const auto& [name, problem] : out_.backends) out_.problems.push_back(StrCat("backend ", name, ": ", problem));
+  }
+
+  Inspection& out_;
+  const OnnxModel& file_;
+  const int64_t batch_;
+  PrepareOptions options_;
+  std::vector<InstalledBackend> backends_;
+};
+
+}  // namespace
+
+absl::StatusOr<Inspection> Inspect() {
+  Inspection out;
+  ASSIGN_OR_RETURN(out.model, LoadModel());
+  RETURN_IF_ERROR(Inspector(&out).Run());
+  return out;
+}
+
+}  // namespace onnxtrain::cli

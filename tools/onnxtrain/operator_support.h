@@ -1,0 +1,36 @@
+// What becomes of a model's operators: by which kernels each backend runs them, and whether gradients pass.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+#include "frontend/onnx/import.h"
+
+namespace onnxtrain::cli {
+
+struct OperatorSupport {
+  std::string op;     // of the file
+  int count = 0;
+  bool known = true;  // else nothing here can import it
+  // By backend: "kernel", "decomposed" or "missing"; "-" where nothing of it is left to be run.
+  std::map<std::string, std::string> backends;
+  std::string gradient;  // "formula", "decomposition", "zero", "none", several by comma; "-": see above
+};
+
+struct InstalledBackend {
+  std::string name;
+  std::unique_ptr<Backend> backend;  // null where its library cannot be loaded
+  std::string problem;
+};
+// Loads every backend that there is a name for, installed or not.
+std::vector<InstalledBackend> LoadBackends();
+
+// `model` is the import of `file`, or null where that failed with `error`.
+std::vector<OperatorSupport> SupportOf(const OnnxModel& file, const ImportedModel* model, const std::string& error,
+                                       const std::vector<InstalledBackend>& backends);
+
+}  // namespace onnxtrain::cli
