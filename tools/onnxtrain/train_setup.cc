@@ -42,6 +42,12 @@ absl::Status OperateOnModel(TrainSetup& s, const BoundData* data) {
   return absl::OkStatus();
 }
 
+// --eval-split COLUMN, "" where it is a fraction or not given.
+std::string SplitColumn() {
+  const bool fraction = ParseNumber(FLAGS_eval_split).ok() || FLAGS_eval_split.starts_with("last:");
+  return !Given("eval_split") || fraction ? "" : FLAGS_eval_split;
+}
+
 absl::Status OpenTrainingData(TrainSetup& s) {
   auto before = ReadPreprocess(FLAGS_model);
   if (!before.ok()) return before.status();
@@ -71,12 +77,6 @@ Preprocess LikeTraining(const BoundData& data, const std::string& normalize) {
   }
   for (int c : data.label_columns) p.label.push_back(columns[c].name);
   return p;
-}
-
-// --eval-split COLUMN, "" where it is a fraction or not given.
-std::string SplitColumn() {
-  const bool fraction = ParseNumber(FLAGS_eval_split).ok() || FLAGS_eval_split.starts_with("last:");
-  return !Given("eval_split") || fraction ? "" : FLAGS_eval_split;
 }
 
 absl::Status CarveByColumn(TrainSetup& s, const std::string& column) {

@@ -1,0 +1,83 @@
+// Which weights a glob means, in which groups they are updated, and what is no trained weight at all.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "optim/groups.h"
+#include "optim/position_table.h"
+#include "optim/weight_globs.h"
+
+namespace onnxtrain {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(WeightGlobs, Modules) {
+  EXPECT_THAT(ModulesOf("layer1.0.conv1.weight"), ElementsAre("layer1", "layer1.0", "layer1.0.conv1"));
+  const auto of_node = ModulesOf("/layer1/layer1.0/conv1/Conv");
+  EXPECT_EQ(of_node.back(), "layer1.0.conv1");
+  EXPECT_THAT(of_node, testing::Contains("layer1.0"));
+  EXPECT_THAT(ModulesOf("model/dense/kernel:0"), testing::IsSupersetOf({"model", "model/dense", "model.dense"}));
+  EXPECT_THAT(ModulesOf("bias"), ElementsAre());
+}
+
+TEST(WeightGlobs, Matches) {
+  struct Row {
+    const char *pattern, *name, *consumer;
+    bool matches;
+  };
+  const Row kRows[] = {
+      {"fc.weight", "fc.weight", "Gemm Gemm_3", true},
+      {"fc", "fc.weight", "Gemm Gemm_3", true},
+      {"f", "fc.weight", "Gemm Gemm_3", false},
+      {"Gemm_3", "fc.weight", "Gemm Gemm_3", true},
+      {"Gemm *", "fc.weight", "Gemm Gemm_3", true},
+      {"layer1.0.conv1", "onnx::Conv_12", "Conv /layer1/layer1.0/conv1/Conv", true},
+      {"layer1.*", "onnx::Conv_12", "Conv /layer1/layer1.0/conv1/Conv", true},
+      {"layer2*", "onnx::Conv_12", "Conv /layer1/layer1.0/conv1/Conv", false},
+      {"w[0]", "w[0]", "", true},
+      {"w[0]", "w0", "", true},
+  };
+  for (const Row& r : kRows) EXPECT_EQ(MatchesWeight(r.pattern, r.name, r.consumer), r.matches) << r.pattern << " " << r.name;
+}
+
+TEST(Groups, ByDecayAndRate) {
+  const Type matrix{DType::kFloat32, {3, 4}}, vector{DType::kFloat32, {4}};
+  const std::vector<WeightDecision> weights = {{.name = "a.w", .type = matrix, .trained = true},
+                                               {.name = "a.bias", .type = vector, .trained = true},
+                                               {.name = "frozen", .type = matrix},
+                                               {.name = "head.w", .type = matrix, .trained = true}};
+  const OptimizerSpec spec{.weight_decay = 0.1, .lr_factors = {{"head.w", 10}}};
+  const auto groups = GroupWeights(spec, weights);
+  ASSERT_TRUE(groups.ok());
+  std::map<std::string, std::string> members;
+  for (const WeightGroup& g : *groups) {
+    for (const WeightDecision* w : g.members) members[w->name] = g.name;
+  }
+  EXPECT_EQ(members, (std::map<std::string, std::string>{{"a.w", "decay"}, {"a.bias", "plain"}, {"head.w", "decay×10"}}));
+  EXPECT_FALSE(GroupWeights({.weight_decay = 0.1, .no_decay = "nothing*"}, weights).ok());
+  EXPECT_FALSE(GroupWeights({.lr_factors = {{"nothing", 2}}}, weights).ok());
+}
+
+TEST(PositionTable, SinesAndCosinesAreNoWeights) {
+  constexpr int64_t kRows = 40, kWidth = 16;
+  HostTensor table({DType::kFloat32, {1, kRows, kWidth}}), halves({DType::kFloat32, {kRows, kWidth}});
+  for (int64_t p = 0; p < kRows; ++p) {
+    for (int64_t i = 0; i < kWidth / 2; ++i) {
+      const double angle = static_cast<double>(p) / std::pow(10000.0, 2.0 * static_cast<double>(i) / kWidth);
+      table.Set(p * kWidth + 2 * i, std::sin(angle));
+      table.Set(p * kWidth + 2 * i + 1, std::cos(angle));
+      halves.Set(p * kWidth + i, std::sin(angle));
+      halves.Set(p * kWidth + kWidth / 2 + i, std::cos(angle));
+    }
+  }
+  EXPECT_TRUE(IsSinusoidTable(table));
+  EXPECT_TRUE(IsSinusoidTable(halves));
+  table.Set(100, table.At(100) + 0.3);
+  EXPECT_FALSE(IsSinusoidTable(table));
+  EXPECT_FALSE(IsSinusoidTable(HostTensor({DType::kFloat32, {8, 8}})));
+  EXPECT_FALSE(IsSinusoidTable(HostTensor::Filled({DType::kFloat32, {8, 8}}, std::sqrt(0.5))));
+}
+
+}  // namespace
+}  // namespace onnxtrain
