@@ -17,6 +17,7 @@
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/parsed.h"
+#include "frontend/onnx/requantize.h"
 #include "frontend/onnx/tensor_proto.h"
 #include "frontend/ops/onnx_import.h"
 
@@ -149,9 +150,17 @@ class Exporter {
     return value.CastTo(stored.dtype);
   }
 
+  absl::StatusOr<HostTensor> Requantize(const std::string& name, const HostTensor& value, const HostTensor& stored) {
+    return RequantizedFor(*graph_, name, value, stored, [&](const std::string& constant) -> absl::StatusOr<HostTensor> {
+      const onnx::TensorProto* tensor = KnownTensor(constant);
+      if (tensor == nullptr) return Invalid("is quantized with '", Printable(constant), "', which is no constant");
+      return Current(*tensor);
+    });
+  }
+
   absl::Status ReplaceTensor(const HostTensor& value, onnx::TensorProto* proto, int* changed) {
     ASSIGN_OR_RETURN(const HostTensor stored, Current(*proto));
-    ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, stored.type()));
+    ASSIGN_OR_RETURN(const HostTensor cast, IsFloat(stored.dtype()) ? CastLike(value, stored.type()) : Requantize(proto->name(), value, stored));
     // A value that went through a wider type and back is untouched: its bytes stay where and as they are.
     if (cast.SameBytes(stored)) return absl::OkStatus();
     ++*changed;

@@ -143,6 +143,7 @@ class Importer {
   Val InitializerValue(ImportScope& scope, const std::string& name, const HostTensor& tensor, const ParsedNode& reader);
   absl::Status ImportConstant(ImportScope& scope, const ParsedNode& node);
   bool ImportSharedIdentity(ImportScope& scope, const ParsedNode& node);
+  Val FloatWeight(Val integers, const HostTensor& value, const ParsedNode& reader);
   Weight* FindWeight(Val v);
 
   // importer_forms.cc

@@ -105,7 +105,8 @@ void Importer::DecideKinds() {
     const OpRow* row = FindOp(node->op);
     if (row == nullptr || row->grad_status == GradStatus::kZero) continue;
     if (std::none_of(node->outputs.begin(), node->outputs.end(), [&](ValueId v) { return reaches[v]; })) continue;
-    for (ValueId v : node->inputs) {
+    for (size_t i = node->op == "StraightThrough" ? 1 : 0; i < node->inputs.size(); ++i) {  // its value has no gradient
+      const ValueId v = node->inputs[i];
       if (v != kNoValue && IsFloat(graph_.type(v).dtype)) reaches[v] = true;
     }
   }

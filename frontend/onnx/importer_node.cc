@@ -79,6 +79,10 @@ class NodeContext : public ImportContext {
     return it == importer_.logits_.end() ? Val() : b_->Wrap(it->second);
   }
 
+  Val AsFloatWeight(size_t i, const HostTensor& value) override {
+    return has(i) && !conformance ? importer_.FloatWeight(in(i), value, parsed_) : Val();
+  }
+
   absl::StatusOr<Val> AsState(size_t i) override {
     Importer::Weight* weight = importer_.FindWeight(in(i));
     if (weight == nullptr && has(i) && !training) return in(i);  // computed statistics can be read, not updated

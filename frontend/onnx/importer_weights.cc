@@ -25,6 +25,7 @@ struct TypeAttr {
 constexpr TypeAttr kTypeAttrs[] = {
     {"Cast", "to", false}, {"RandomNormal", "dtype", true}, {"RandomUniform", "dtype", true},
     {"RandomNormalLike", "dtype", false}, {"RandomUniformLike", "dtype", false}, {"EyeLike", "dtype", false},
+    {"DequantizeLinear", "output_dtype", false}, {"QuantizeLinear", "precision", false}, {"Attention", "softmax_precision", false},
     {"HannWindow", "output_datatype", true}, {"HammingWindow", "output_datatype", true},
     {"BlackmanWindow", "output_datatype", true}, {"MelWeightMatrix", "output_datatype", true},
 };
@@ -144,6 +145,17 @@ bool Importer::ImportSharedIdentity(ImportScope& scope, const ParsedNode& node) 
   Bind(scope, node, {AddWeight(node.outputs[0], Mapped(it->second), node)});
   ++copies_;
   return true;
+}
+
+// `integers` must be the value of an initializer of the model's own graph.
+Val Importer::FloatWeight(Val integers, const HostTensor& value, const ParsedNode& reader) {
+  const std::string name = graph_.value(integers.id()).name;
+  auto bound = root_.values.find(name);
+  if (bound == root_.values.end() || bound->second.id() != integers.id() || model_.graph.initializers.count(name) == 0) return Val();
+  for (const Weight& weight : weights_) {
+    if (weight.name == name) return weight.tensor.SameBytes(value) ? builder_.Wrap(weight.value) : Val();
+  }
+  return AddWeight(name, value, reader);
 }
 
 Importer::Weight* Importer::FindWeight(Val v) {

@@ -54,6 +54,61 @@ absl::StatusOr<DType> ElementType(int64_t onnx_type) {
   return *dtype;
 }
 
+namespace {
+
+// Another node in the place of one that is being imported.
+class ContextOfPart : public ImportContext {
+ public:
+  ContextOfPart(ImportContext& whole, const NodeView& part) : whole_(whole) {
+    node_ = &part;
+    b_ = &whole.b();
+    training = whole.training;
+    batch_norm_frozen = whole.batch_norm_frozen;
+    dropout = whole.dropout;
+    conformance = whole.conformance;
+  }
+
+  const HostTensor* Known(size_t i) override {
+    if (!has(i)) return nullptr;
+    const auto from = InputOfWhole(i);
+    return from.has_value() ? whole_.Known(*from) : in(i).constant();
+  }
+  Val AsFloatWeight(size_t i, const HostTensor& value) override {
+    const auto from = InputOfWhole(i);
+    return from.has_value() ? whole_.AsFloatWeight(*from, value) : Val();
+  }
+  absl::StatusOr<Val> AsState(size_t i) override { return in(i); }
+  void UpdateState(Val, Val) override {}
+  Val RandomKey() override { return whole_.RandomKey(); }
+  int64_t RandomStream() override { return whole_.RandomStream(); }
+
+ private:
+  std::optional<size_t> InputOfWhole(size_t i) const {
+    for (size_t k = 0; k < whole_.num_inputs(); ++k) {
+      if (whole_.has(k) && whole_.in(k).id() == in(i).id()) return k;
+    }
+    return std::nullopt;
+  }
+
+  ImportContext& whole_;
+};
+
+}  // namespace
+
+ImportOr ImportAs(ImportContext& c, std::string_view domain, std::string_view op_type, std::vector<Val> inputs, Attrs attrs) {
+  constexpr int kNewest = 24;
+  RETURN_IF_ERROR(c.b().status());
+  while (!inputs.empty() && !inputs.back()) inputs.pop_back();
+  const OnnxOp* op = FindOnnxOp(domain, op_type);
+  const auto count = static_cast<int>(inputs.size());
+  if (op == nullptr || op->import == nullptr) return absl::UnimplementedError(StrCat("needs ", op_type, ", which is not supported"));
+  if (count < op->min_inputs || count > op->max_inputs) return Invalid("would give ", op_type, " ", count, " inputs");
+  const NodeView part{.domain = domain, .op_type = op_type, .name = c.node().name, .version = domain.empty() ? kNewest : 1,
+                      .inputs = std::move(inputs), .used = {true}, .attrs = std::move(attrs)};
+  ContextOfPart context(c, part);
+  return op->import(context);
+}
+
 ImportOr HostConstant(ImportContext& c, const Type& type, double value) {
   RETURN_IF_ERROR(CheckHostConstant(type));
   return One(c.b().Constant(HostTensor::Filled(type, value)));

@@ -27,6 +27,8 @@ absl::StatusOr<int64_t> KnownInt(ImportContext& c, size_t i, std::string_view wh
 absl::StatusOr<double> KnownDouble(ImportContext& c, size_t i, std::string_view what);
 // The element type behind an ONNX number.
 absl::StatusOr<DType> ElementType(int64_t onnx_type);
+// What another ONNX operator, of the newest opset known here, makes of these inputs and attributes.
+ImportOr ImportAs(ImportContext& c, std::string_view domain, std::string_view op_type, std::vector<Val> inputs, Attrs attrs);
 // A host constant as a value, refused above the limit before it is filled.
 ImportOr HostConstant(ImportContext& c, const Type& type, double value);
 // x[index] along an axis with an index that import has computed and checked.

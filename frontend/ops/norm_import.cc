@@ -154,6 +154,10 @@ struct RmsNormalized {
 
 // x/√(mean(x²)+ε)·scale over axes `axis`… (Zhang and Sennrich, 2019). Half precision is squared in float32.
 RmsNormalized RmsNorm(Val x, Val scale, int64_t axis, double epsilon) {
+  if (x && scale && SizeOf(x.dtype()) >= 4 && scale.type() == Type{x.dtype(), Shape(x.shape().begin() + axis, x.shape().end())}) {
+    const std::vector<Val> y = x.b().Ops("RmsNorm", {x, scale}, {{"axis", axis}, {"epsilon", epsilon}});
+    return {y[0], y[1]};
+  }
   std::vector<int64_t> axes(x.rank() - axis);
   std::iota(axes.begin(), axes.end(), axis);
   const Val wide = SizeOf(x.dtype()) < 4 ? Cast(x, DType::kFloat32) : x;

@@ -57,6 +57,9 @@ class ImportContext {
   virtual void SetLogits(Val prediction, Val logits) {}
   virtual Val LogitsOf(Val prediction) { return Val(); }
 
+  // Turns input i, a tensor of integers that stand for `value`, into a float weight that starts as `value` and that the
+  // exporter turns into integers again. Invalid where input i is no initializer (or there is no model around the node), or stands for another value already.
+  virtual Val AsFloatWeight(size_t, const HostTensor&) { return Val(); }
   // Turns input i, which must be a weight, into state that the training step updates (BatchNorm statistics).
   virtual absl::StatusOr<Val> AsState(size_t i) = 0;
   // Registers that running the model in training mode replaces `state` by `value`.
@@ -117,5 +120,6 @@ std::span<const OnnxOp> MlImports();
 std::span<const OnnxOp> TfIdfImports();
 std::span<const OnnxOp> RandomImports();
 std::span<const OnnxOp> LossImports();
+std::span<const OnnxOp> QuantizeImports();
 
 }  // namespace onnxtrain

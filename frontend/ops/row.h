@@ -145,5 +145,7 @@ std::span<const OpRow> TopKOps();
 std::span<const OpRow> BitwiseOps();
 std::span<const OpRow> RandomOps();
 std::span<const OpRow> LossOps();
+std::span<const OpRow> QuantizeOps();
+std::span<const OpRow> RmsNormOps();
 
 }  // namespace onnxtrain

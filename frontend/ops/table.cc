@@ -27,7 +27,7 @@ struct Table {
   Table() {
     for (auto family : {ElementwiseOps, ReduceOps, MatmulOps, ConvOps, PoolOps, ResampleOps, SampleOps, DeterminantOps, NormOps, SoftmaxOps, AttentionOps,
                         ShapeOps, IndexOps, ScatterOps, TopKOps, BitwiseOps, RandomOps, LossOps,
-                        RecurrentOps}) {
+                        RecurrentOps, QuantizeOps, RmsNormOps}) {
       Add(family(), false);
     }
   }
@@ -46,7 +46,7 @@ const std::map<ImportKey, const OnnxOp*>& Imports() {
     for (auto family : {ElementwiseImports, ReduceImports, MatmulImports, ConvImports, PoolImports, ResampleImports, SampleImports, GeometryImports, NormImports,
                         SoftmaxImports, AttentionImports, ShapeImports, IndexImports, ScatterImports, SelectionImports,
                         BitwiseImports, SignalImports, TrainingImports, MlImports, TfIdfImports, RandomImports, LossImports,
-                        RecurrentImports}) {
+                        RecurrentImports, QuantizeImports}) {
       for (const OnnxOp& op : family()) {
         CHECK(map->emplace(ImportKey{op.domain, op.op_type}, &op).second) << "two imports of " << op.op_type;
       }

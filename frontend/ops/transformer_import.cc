@@ -9,70 +9,60 @@
 namespace onnxtrain {
 namespace {
 
-struct Projected {
-  Val q, k, v;  // [B,S,hidden], [B,T,hidden], [B,T,hidden of v]
-};
-
-// The additive mask of `mask`, which tells keys to attend to: [B] how many of the T, [B,T] or [B,S,T] which (≠ 0).
-absl::StatusOr<Val> KeyMask(ImportContext& c, Val mask, const Projected& p) {
-  const int64_t batch = p.q.dim(0), s = p.q.dim(1), t = p.k.dim(1);
-  const Shape& shape = mask.shape();
+// The additive mask of `mask`, which tells keys to attend to: [B] how many of the T, or [2B] their ends and then their
+// starts; [B,T], [B,S,T] or [B,1,M,M] which (≠ 0).
+absl::StatusOr<Val> KeyMask(ImportContext& c, Val mask, const Heads& h) {
+  const int64_t batch = h.q.dim(0), s = h.q.dim(2), t = h.k.dim(2), largest = mask.rank() == 4 ? mask.dim(2) : 0;
+  const Shape shape = mask.shape();
+  auto numbers = [&](int64_t from) { return Reshape(Slice(Cast(mask, DType::kInt64), 0, from, batch), {batch, 1, 1, 1}); };
   Val allowed;
-  if (shape == Shape{batch}) {
+  if (shape == Shape{batch} || shape == Shape{2 * batch}) {
     ASSIGN_OR_RETURN(const Val index, Iota(c.b(), t));
-    allowed = Less(Reshape(index, {1, 1, 1, t}), Reshape(Cast(mask, DType::kInt64), {batch, 1, 1, 1}));
+    const Val keys = Reshape(index, {1, 1, 1, t});
+    allowed = Less(keys, numbers(0));
+    if (shape[0] != batch) allowed = BothOf(allowed, c.b().Op("GreaterOrEqual", {keys, numbers(batch)}));
   } else if (shape == Shape{batch, t}) {
     allowed = Reshape(Cast(mask, DType::kBool), {batch, 1, 1, t});
   } else if (shape == Shape{batch, s, t}) {
     allowed = Reshape(Cast(mask, DType::kBool), {batch, 1, s, t});
+  } else if (shape == Shape{batch, 1, largest, largest} && largest >= t && t >= s) {
+    allowed = Slice(Slice(Cast(mask, DType::kBool), 2, t - s, s), 3, 0, t);
   } else {
     return Unsupported(StrCat("a mask of type ", ToString(mask.type()), " for ", s, " queries and ", t, " keys"));
   }
-  return AdditiveMask(allowed, p.q.dtype(), c.attrs().Float("mask_filter_value", -10000));
+  return AdditiveMask(allowed, h.q.dtype(), c.attrs().Float("mask_filter_value", -10000));
 }
 
-// The sum of all masks that the node has; invalid where it has none.
-absl::StatusOr<Val> Masks(ImportContext& c, const Projected& p, size_t key_mask, size_t bias) {
-  Val sum;
-  auto add = [&](Val mask) { sum = sum ? sum + mask : mask; };
+// y [B,S,hidden] of heads whose masks are in these inputs.
+absl::StatusOr<Val> AttendMasked(ImportContext& c, Heads h, size_t key_mask, size_t bias) {
+  RETURN_IF_ERROR(h.Check());
   if (c.has(key_mask)) {
-    ASSIGN_OR_RETURN(const Val mask, KeyMask(c, c.in(key_mask), p));
-    add(mask);
+    ASSIGN_OR_RETURN(h.bias, KeyMask(c, c.in(key_mask), h));
   }
-  if (c.has(bias)) add(c.in(bias));
+  if (c.has(bias)) h.bias = h.bias ? h.bias + c.in(bias) : c.in(bias);
   if (c.attrs().Int("unidirectional") != 0) {
-    ASSIGN_OR_RETURN(const Val allowed, CausalMask(c.b(), p.q.dim(1), p.k.dim(1), 0));
-    add(AdditiveMask(allowed, p.q.dtype(), -std::numeric_limits<double>::infinity()));
+    ASSIGN_OR_RETURN(h.allowed, CausalMask(c.b(), h.q.dim(2), h.k.dim(2), h.past));
   }
-  return sum;
+  h.scale = c.attrs().Float("scale", 0);
+  ASSIGN_OR_RETURN(const Attended a, Attend(c.b(), h));
+  return MergeHeads(a.y);
 }
 
-ImportResult Attend(ImportContext& c, const Projected& p, size_t key_mask, size_t bias) {
-  const int64_t heads = c.attrs().Int("num_heads");
-  ASSIGN_OR_RETURN(const Val q, SplitHeads(p.q, heads));
-  ASSIGN_OR_RETURN(const Val k, SplitHeads(p.k, heads));
-  ASSIGN_OR_RETURN(const Val v, SplitHeads(p.v, heads));
-  ASSIGN_OR_RETURN(const Val mask, Masks(c, p, key_mask, bias));
-  double scale = c.attrs().Float("scale", 0);  // 0: the default
-  if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, q.dim(3))));
-  const Val y = c.b().Op("Attention", {q, k, v, mask}, {{"scale", scale}});
-  return std::vector<Val>{MergeHeads(y)};
+// [2,B,H,P,D]: keys, then values.
+Val HalfOfCache(Val past, int64_t which) {
+  const Val half = Slice(past, 0, which, 1);
+  return Reshape(half, {past.dim(1), past.dim(2), past.dim(3), past.dim(4)});
 }
 
-absl::Status RefuseCache(const ImportContext& c, std::initializer_list<size_t> inputs) {
-  for (size_t i : inputs) {
-    if (c.has(i)) return Unsupported("a cache of keys and values");
-  }
-  for (size_t i = 1; i < c.node().used.size(); ++i) {
-    if (c.node().used[i]) return Unsupported("the output of keys and values");
-  }
-  return absl::OkStatus();
+Val JoinedCache(Val k, Val v) {
+  const Shape one = {1, k.dim(0), k.dim(1), k.dim(2), k.dim(3)};
+  return k.shape() == v.shape() ? Concat({Reshape(k, one), Reshape(v, one)}, 0) : Val();
 }
 
 // input [B,S,I], weights [I, all hidden sizes], bias; mask_index; past; attention_bias; past_sequence_length.
 ImportResult ImportFusedAttention(ImportContext& c) {
   RETURN_IF_ERROR(NeedInputs(c, 2));
-  RETURN_IF_ERROR(RefuseCache(c, {4, 6}));
+  if (c.has(6)) return Unsupported("a cache that is shared with its successor (past_sequence_length)");
   if (c.attrs().Int("do_rotary") != 0) return Unsupported("do_rotary");
   const Val x = c.in(0), w = c.in(1);
   if (x.rank() != 3 || w.rank() != 2) return Invalid("cannot project ", ToString(x.type()), " by ", ToString(w.type()));
@@ -84,25 +74,77 @@ ImportResult ImportFusedAttention(ImportContext& c) {
   }
   Val all = MatMul(x, w);
   if (c.has(2)) all = all + c.in(2);
-  const Projected p = {Slice(all, 2, 0, sizes[0]), Slice(all, 2, sizes[0], sizes[1]), Slice(all, 2, sizes[0] + sizes[1], sizes[2])};
-  return Attend(c, p, 3, 5);
+  Heads h;
+  const int64_t heads = c.attrs().Int("num_heads");
+  ASSIGN_OR_RETURN(h.q, SplitHeads(Slice(all, 2, 0, sizes[0]), heads));
+  ASSIGN_OR_RETURN(h.k, SplitHeads(Slice(all, 2, sizes[0], sizes[1]), heads));
+  ASSIGN_OR_RETURN(h.v, SplitHeads(Slice(all, 2, sizes[0] + sizes[1], sizes[2]), heads));
+  if (c.has(4)) {
+    if (c.in(4).rank() != 5 || c.in(4).dim(0) != 2) return Invalid("past should be [2,B,H,P,D], got ", ToString(c.in(4).type()));
+    RETURN_IF_ERROR(PrependCache(&h, HalfOfCache(c.in(4), 0), HalfOfCache(c.in(4), 1)));
+  }
+  ASSIGN_OR_RETURN(const Val y, AttendMasked(c, h, 3, 5));
+  const bool present = c.node().used.size() > 1 && c.node().used[1];
+  return std::vector<Val>{y, present ? JoinedCache(h.k, h.v) : Val()};
 }
 
-// query [B,S,Q], key [B,T,Q], value [B,T,V]; bias [Q+Q+V]; key_padding_mask; attention_bias; past_key; past_value.
+// Bias for query, key and value, one after the other, on inputs [B,S,hidden].
+absl::Status AddBias(ImportContext& c, Val* q, Val* k, Val* v) {
+  if (!c.has(3)) return absl::OkStatus();
+  int64_t at = 0;
+  const int64_t total = q->dim(2) + k->dim(2) + v->dim(2);
+  if (c.in(3).shape() != Shape{total}) return Invalid("bias should have ", total, " numbers, got ", ToString(c.in(3).type()));
+  for (Val* x : {q, k, v}) {
+    *x = *x + Slice(c.in(3), 0, at, x->dim(2));
+    at += x->dim(2);
+  }
+  return absl::OkStatus();
+}
+
+// Part `which` of [B,S,H,parts,D], as [B,S,H·D].
+Val Unpacked(Val x, int64_t which) {
+  return Reshape(Slice(x, 3, which, 1), {x.dim(0), x.dim(1), x.dim(2) * x.dim(4)});
+}
+
+// The forms of query, key and value: three tensors; all in the query [B,S,H,3,D]; both keys and values in the key
+// [B,T,H,2,D]; or keys and values by heads [B,H,T,D], to which no bias is added.
+absl::Status ReadForms(ImportContext& c, Heads* h) {
+  const int64_t heads = c.attrs().Int("num_heads");
+  Val q = c.in(0), k = c.in(1), v = c.in(2);
+  if (q.rank() == 5 && !k && !v && q.dim(3) == 3) {
+    k = Unpacked(q, 1), v = Unpacked(q, 2), q = Unpacked(q, 0);
+  } else if (k && k.rank() == 5 && !v && k.dim(3) == 2) {
+    v = Unpacked(k, 1), k = Unpacked(k, 0);
+  }
+  if (!k || !v || q.rank() != 3) return Unsupported(StrCat("a query of type ", ToString(q.type()), " with these keys and values"));
+  if (k.rank() == 4 && v.rank() == 4) {
+    if (c.has(3)) {
+      if (c.in(3).rank() != 1 || c.in(3).dim(0) < q.dim(2)) return Invalid("bias ", ToString(c.in(3).type()), " is too short");
+      q = q + Slice(c.in(3), 0, 0, q.dim(2));
+    }
+    ASSIGN_OR_RETURN(h->q, SplitHeads(q, heads));
+    h->k = k;
+    h->v = v;
+    return absl::OkStatus();
+  }
+  if (k.rank() != 3 || v.rank() != 3) return Unsupported(StrCat("keys of type ", ToString(k.type())));
+  RETURN_IF_ERROR(AddBias(c, &q, &k, &v));
+  ASSIGN_OR_RETURN(h->q, SplitHeads(q, heads));
+  ASSIGN_OR_RETURN(h->k, SplitHeads(k, heads));
+  ASSIGN_OR_RETURN(h->v, SplitHeads(v, heads));
+  return absl::OkStatus();
+}
+
+// query, key, value; bias; key_padding_mask; attention_bias; past_key; past_value.
 ImportResult ImportMultiHeadAttention(ImportContext& c) {
   RETURN_IF_ERROR(NeedInputs(c, 1));
-  if (!c.has(1) || !c.has(2)) return Unsupported("packed query, key and value");
-  RETURN_IF_ERROR(RefuseCache(c, {6, 7, 8, 9}));
-  for (size_t i : {0, 1, 2}) {
-    if (c.in(i).rank() != 3) return Unsupported(StrCat("input ", i, " of type ", ToString(c.in(i).type())));
-  }
-  Projected p = {c.in(0), c.in(1), c.in(2)};
-  if (c.has(3)) {
-    const int64_t q = p.q.dim(2), k = p.k.dim(2), v = p.v.dim(2);
-    if (c.in(3).shape() != Shape{q + k + v}) return Invalid("bias should have ", q + k + v, " numbers, got ", ToString(c.in(3).type()));
-    p = {p.q + Slice(c.in(3), 0, 0, q), p.k + Slice(c.in(3), 0, q, k), p.v + Slice(c.in(3), 0, q + k, v)};
-  }
-  return Attend(c, p, 4, 5);
+  if (c.has(8) || c.has(9)) return Unsupported("a cache that is shared with its successor (past_sequence_length)");
+  if (c.node().used.size() > 3 && c.node().used[3]) return Unsupported("the output qk");
+  Heads h;
+  RETURN_IF_ERROR(ReadForms(c, &h));
+  RETURN_IF_ERROR(PrependCache(&h, c.in(6), c.in(7)));
+  ASSIGN_OR_RETURN(const Val y, AttendMasked(c, h, 4, 5));
+  return std::vector<Val>{y, h.k, h.v};
 }
 
 // --- Activations ------------------------------------------------------------------------------------------------------

@@ -101,6 +101,42 @@ Proposals ProposeLayerNorm(const Region& region) {
   return proposals;
 }
 
+// --- RmsNorm
+// ----------------------------------------------------------------------------------------------------------
+
+bool RmsNormAllows(const Node& node) {
+  return IsOneOf(node.op, {"Add", "Mul", "Div", "Pow", "Sqrt", "Rsqrt", "Reciprocal", "ReduceMean"});
+}
+
+Proposals ProposeRmsNorm(const Region& region) {
+  const Graph& graph = region.pattern().graph();
+  const ValueId x = *region.only_leaf();
+  const Type& type = graph.type(x);
+  const std::vector<int64_t> axes = ReducedAxes(region, "ReduceMean");
+  if (region.Count("ReduceMean") != 1 || axes.empty() || type != graph.type(region.root()) || region.weights().size() > 1) return {};
+  const int64_t axis = axes[0];
+  if (axis + static_cast<int64_t>(axes.size()) != type.rank() || axes.back() != type.rank() - 1) return {};
+  const Shape normalized(type.shape.begin() + axis, type.shape.end());
+  Shape small(axis, 1);
+  if (axis > 0) small.back() = 4;
+  small.insert(small.end(), normalized.begin(), normalized.end());
+  std::vector<Match::Leaf> leaves = {{x, small}};
+  for (ValueId w : region.weights()) {
+    const Shape& shape = graph.type(w).shape;
+    if (WithoutLeadingOnes(shape, normalized.size()) != normalized) return {};
+    leaves.push_back({w, shape});
+  }
+  Proposals proposals;
+  for (double epsilon : Epsilons(region)) {
+    auto form = [=](Builder& b, std::span<const Val> v) {
+      const Val scale = v.size() > 1 ? Reshape(v[1], normalized) : Expand(b.Scalar(v[0].dtype(), 1), normalized);
+      return b.Op("RmsNorm", {v[0], scale}, {{"axis", axis}, {"epsilon", epsilon}});
+    };
+    proposals.push_back({region.root(), "RmsNorm", leaves, form, region.covers()});
+  }
+  return proposals;
+}
+
 // --- Softmax
 // ----------------------------------------------------------------------------------------------------------
 
@@ -129,6 +165,7 @@ Proposals ProposeSoftmax(const Region& region) {
 
 std::span<const RegionPattern> NormPatterns() {
   static constexpr RegionPattern kPatterns[] = {{LayerNormAllows, 16, ProposeLayerNorm},
+                                                {RmsNormAllows, 10, ProposeRmsNorm},
                                                 {SoftmaxAllows, 8, ProposeSoftmax}};
   return kPatterns;
 }

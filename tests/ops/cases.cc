@@ -94,7 +94,7 @@ const std::vector<Case>& AllCases() {
     auto* cases = new std::vector<Case>;
     for (auto family : {UnaryCases, BinaryCases, ReduceCases, MatmulCases, ConvCases, PoolCases, ResampleCases, NormCases, SoftmaxCases,
                         ShapeCases, IndexCases, ScatterCases, RandomCases, LossCases,
-                        RecurrentCases}) {
+                        RecurrentCases, QuantizeCases}) {
       for (Case& c : family()) cases->push_back(std::move(c));
     }
     return cases;

@@ -81,6 +81,7 @@ std::vector<Case> ScatterCases();
 std::vector<Case> RandomCases();
 std::vector<Case> LossCases();
 std::vector<Case> RecurrentCases();
+std::vector<Case> QuantizeCases();
 
 // The graph of a case: inputs "x0", "x1", … and outputs "y0", …. With `wide`, f32 is f64 everywhere.
 Graph GraphOf(const Case& c, bool wide);

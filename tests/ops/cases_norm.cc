@@ -24,6 +24,7 @@ std::vector<Case> NormCases() {
     const std::string suffix = StrCat("_", row.x.size(), "d_axis", row.axis);
     const Attrs attrs = {{"axis", row.axis}, {"epsilon", 1e-5}};
     cases.push_back({"LayerNorm" + suffix, "LayerNorm", {Normal(row.x), Normal(scale), Normal(scale)}, attrs, {0, 1, 2}});
+    cases.push_back({"RmsNorm" + suffix, "RmsNorm", {Normal(row.x), Normal(scale)}, attrs, {0, 1}});
     cases.push_back({"LayerNorm_no_bias" + suffix, "LayerNorm", {Normal(row.x), Normal(scale)}, attrs});
     cases.push_back({"LayerNormGrad" + suffix, "LayerNormGrad",
                      {Normal(row.x), Normal(row.x), Normal(scale), Normal(statistic), Positive(statistic)},

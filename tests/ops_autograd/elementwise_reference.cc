@@ -91,6 +91,9 @@ References ElementwiseReferences() {
          return std::vector<at::Tensor>{at::gelu_backward(a[0], a[1], a.attrs().String("approximate"))};
        }},
       {"Cast", With([](T x, A a) { return x.to(a.String("to") == "f32" ? at::kDouble : at::kLong); })},
+      {"StraightThrough", [](const Operands& a) {
+         return std::vector<at::Tensor>{a[0].detach() + (a[1] - a[1].detach())};
+       }},
       {"Add", Of2([](T a, T b) { return a + b; })},
       {"Sub", Of2([](T a, T b) { return a - b; })},
       {"Mul", Of2([](T a, T b) { return a * b; })},

@@ -55,6 +55,13 @@ Tensors_ LayerNorm(const Operands& a) {
   return {y, a[0].mean(axes, true), Rstd(a[0], axes, epsilon, true)};
 }
 
+Tensors_ RmsNorm(const Operands& a) {
+  std::vector<int64_t> axes;
+  for (int64_t i = a.attrs().Int("axis"); i < a[0].dim(); ++i) axes.push_back(i);
+  const at::Tensor rstd = ((a[0] * a[0]).mean(axes, true) + a.attrs().Float("epsilon")).rsqrt();
+  return {a[0] * rstd * a[1], rstd};
+}
+
 Tensors_ Softmax(const Operands& a) { return {at::softmax(a[0], a.attrs().Int("axis"))}; }
 Tensors_ LogSoftmax(const Operands& a) { return {at::log_softmax(a[0], a.attrs().Int("axis"))}; }
 
@@ -116,6 +123,7 @@ References NeuralReferences() {
       {"BatchNorm", BatchNorm},
       {"BatchNormInference", BatchNormInference},
       {"LayerNorm", LayerNorm},
+      {"RmsNorm", RmsNorm},
       {"Softmax", Softmax},
       {"LogSoftmax", LogSoftmax},
       {"SoftmaxGrad", SoftmaxGrad},

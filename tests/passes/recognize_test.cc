@@ -129,6 +129,15 @@ TEST(Recognize, Normalizations) {
       StrCat(kPlain, "%t: f32[2,3,8] = Mul(%n, %g); %y: f32[2,3,8] = Add(%t, %b); %z: f32[2,3,8] = Add(%x, %y); %z");
   const Case kCases[] = {
       {"PyTorch", xw, affine, "LayerNorm 1"},
+      {"root mean square of transformers' Llama", xw,
+       "%p: f32[2,3,8] = Pow(%x, %two); %v: f32[2,3,1] = ReduceMean(%p) {axes=[2], keepdims=1}; "
+       "%e: f32[2,3,1] = Add(%v, %eps); %s: f32[2,3,1] = Sqrt(%e); %r: f32[2,3,1] = Reciprocal(%s); "
+       "%n: f32[2,3,8] = Mul(%x, %r); %t: f32[2,3,8] = Mul(%g, %n); %t",
+       "RmsNorm 1"},
+      {"root mean square without scale", x,
+       "%p: f32[2,3,8] = Mul(%x, %x); %v: f32[2,3,1] = ReduceMean(%p) {axes=[2], keepdims=1}; "
+       "%e: f32[2,3,1] = Add(%v, %eps); %s: f32[2,3,1] = Sqrt(%e); %n: f32[2,3,8] = Div(%x, %s); %n",
+       "RmsNorm 1"},
       {"scale alone", xw, scaled, "LayerNorm 1"},
       {"without affine", x, plain, "LayerNorm 1"},
       {"with a residual", xw, residual, "LayerNorm 1"},
