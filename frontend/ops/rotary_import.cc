@@ -47,16 +47,20 @@ namespace {
 // [B,S,hidden] as [B,H,S,D], or x itself where it has four axes.
 absl::StatusOr<Val> ByHeads(Val x, int64_t heads) { return x.rank() == 4 ? absl::StatusOr<Val>(x) : SplitHeads(x, heads); }
 
-absl::Status CheckRotated(const ImportContext& c, Val x, Val cos) {
+// Tables may be wider than what is rotated: the first columns count.
+absl::Status FitTables(const ImportContext& c, Val x, Val* cos, Val* sin) {
   const int64_t dim = c.attrs().Int("rotary_embedding_dim");
   if (x.rank() != 4) return Invalid("expected 3 or 4 axes, got ", ToString(c.in(0).type()));
-  const int64_t want = dim == 0 ? x.dim(3) : dim;
-  if (cos && 2 * cos.dim(3) == want) return absl::OkStatus();
-  return Invalid("rotates ", want, " components of each head by tables of ", cos.dim(3), " columns");
+  const int64_t half = (dim == 0 ? x.dim(3) : dim) / 2;
+  for (Val* table : {cos, sin}) {
+    if (!*table || half < 1 || table->dim(3) < half) return Invalid("rotates ", 2 * half, " components of each head by a table ", ToString(table->type()));
+    if (table->dim(3) > half) *table = Slice(*table, 3, 0, half);
+  }
+  return absl::OkStatus();
 }
 
 ImportResult Rotated(ImportContext& c, Val x, Val cos, Val sin) {
-  RETURN_IF_ERROR(CheckRotated(c, x, cos));
+  RETURN_IF_ERROR(FitTables(c, x, &cos, &sin));
   ASSIGN_OR_RETURN(const Val y, Rotate(x, Cast(cos, x.dtype()), Cast(sin, x.dtype()), c.attrs().Int("interleaved") != 0));
   return One(c.in(0).rank() == 3 ? MergeHeads(y) : y);
 }

@@ -202,7 +202,7 @@ std::span<const OnnxOp> TransformerImports() {
   static constexpr OnnxOp ops[] = {
       {"com.microsoft", "Attention", 2, 7, ImportFusedAttention},
       {"com.microsoft", "MultiHeadAttention", 1, 10, ImportMultiHeadAttention},
-      {"com.microsoft", "EmbedLayerNormalization", 7, 9, ImportEmbedLayerNorm},
+      {"com.microsoft", "EmbedLayerNormalization", 1, 9, ImportEmbedLayerNorm},
       {"com.microsoft", "BiasGelu", 2, 2, ImportBiasGelu},
       {"com.microsoft", "FastGelu", 1, 2, ImportFastGelu},
       {"com.microsoft", "QuickGelu", 1, 1, ImportQuickGelu},
