@@ -151,7 +151,7 @@ bool Importer::ImportSharedIdentity(ImportScope& scope, const ParsedNode& node) 
 Val Importer::FloatWeight(Val integers, const HostTensor& value, const ParsedNode& reader) {
   const std::string name = graph_.value(integers.id()).name;
   auto bound = root_.values.find(name);
-  if (bound == root_.values.end() || bound->second.id() != integers.id() || model_.graph.initializers.count(name) == 0) return Val();
+  if (bound == root_.values.end() || bound->second.tensor.id() != integers.id() || model_.graph.initializers.count(name) == 0) return Val();
   for (const Weight& weight : weights_) {
     if (weight.name == name) return weight.tensor.SameBytes(value) ? builder_.Wrap(weight.value) : Val();
   }

@@ -23,7 +23,7 @@ HostTensor Noise(Shape shape, int seed = 0) {
 }
 
 // Output 0 of a node whose inputs are all constants.
-std::vector<double> Run(OneNode& n) {
+std::vector<double> Outcome(OneNode& n) {
   const auto outputs = n.Import();
   EXPECT_TRUE(outputs.ok()) << outputs.status();
   if (!outputs.ok()) return {};
@@ -61,7 +61,7 @@ class Attentions : public testing::Test {
     n.Constant(q_).Constant(k_).Constant(v_).Attr("q_num_heads", int64_t{4}).Attr("kv_num_heads", int64_t{2});
     if (mask != nullptr) n.Constant(*mask);
     for (const auto& [name, value] : attrs) n.Attr(name, value);
-    return Run(n);
+    return Outcome(n);
   }
 };
 
@@ -75,7 +75,7 @@ TEST_F(Attentions, GroupedQueriesAreCausal) {
     }
     n.Absent().Absent().Constant(Whole(DType::kInt32, {2}, {2, 2})).Constant(Whole(DType::kInt32, {}, {3}));
     n.Attr("num_heads", int64_t{4}).Attr("kv_num_heads", int64_t{2});
-    ExpectNear(Run(n), Onnx({{"is_causal", int64_t{1}}}));
+    ExpectNear(Outcome(n), Onnx({{"is_causal", int64_t{1}}}));
   }
 }
 
@@ -115,7 +115,7 @@ TEST(MultiHead, FormsOfPackingAgree) {
   OneNode apart("MultiHeadAttention", 1, kMs), together("MultiHeadAttention", 1, kMs);
   apart.Constant(q).Constant(k).Constant(v).Attr("num_heads", int64_t{2});
   together.Constant(packed).Attr("num_heads", int64_t{2});
-  ExpectNear(Run(together), Run(apart));
+  ExpectNear(Outcome(together), Outcome(apart));
 }
 
 TEST(Rotary, TurnsPairsByTheAngleOfTheirPosition) {
@@ -126,7 +126,7 @@ TEST(Rotary, TurnsPairsByTheAngleOfTheirPosition) {
     n.Constant(Whole(DType::kInt64, {1, 1}, {1})).Attr("interleaved", interleaved);
     const double other = interleaved != 0 ? 2 : 3;
     const double real = c - s * other, imaginary = s + c * other;
-    ExpectNear(Run(n), interleaved != 0 ? std::vector<double>{real, imaginary, 3, 4} : std::vector<double>{real, 2, imaginary, 4});
+    ExpectNear(Outcome(n), interleaved != 0 ? std::vector<double>{real, imaginary, 3, 4} : std::vector<double>{real, 2, imaginary, 4});
   }
 }
 
@@ -138,7 +138,7 @@ TEST(Packed, WeightsOfFourBits) {
   bytes.insert(bytes.end(), 8, 0x99);
   n.Constant(HostTensor::Filled({kF32, {1, 16}}, 1)).Constant(Whole(DType::kUInt8, {2, 1, 8}, bytes)).Constant(Floats({2, 1}, {0.5, 2}));
   n.Attr("K", int64_t{16}).Attr("N", int64_t{2}).Attr("bits", int64_t{4}).Attr("block_size", int64_t{16});
-  ExpectNear(Run(n), {-4, 32});
+  ExpectNear(Outcome(n), {-4, 32});
 }
 
 TEST(Packed, RefusesWeightsThatAreTooFew) {
@@ -159,7 +159,7 @@ TEST(Fused, ChannelsLast) {
   OneNode last("NhwcConv", 1, kMs), second("Conv", 11);
   last.Constant(x).Constant(w);
   second.Constant(turned).Constant(w);
-  const std::vector<double> got = Run(last), want = Run(second);
+  const std::vector<double> got = Outcome(last), want = Outcome(second);
   ASSERT_EQ(got.size(), want.size());
   for (int64_t i = 0; i < 4; ++i) {
     for (int64_t c = 0; c < 4; ++c) EXPECT_NEAR(got[i * 4 + c], want[c * 4 + i], 1e-5);
@@ -170,7 +170,7 @@ TEST(Fused, GemmWithActivation) {
   OneNode n("FusedGemm", 1, kMs);
   n.Constant(Floats({1, 2}, {1, 2})).Constant(Floats({2, 2}, {1, -1, 1, -1})).Constant(Floats({2}, {1, 1}));
   n.Attr("activation", std::string("LeakyRelu")).Attr("activation_alpha", 0.5);
-  ExpectNear(Run(n), {4, -1});
+  ExpectNear(Outcome(n), {4, -1});
 }
 
 }  // namespace
