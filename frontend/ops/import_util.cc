@@ -66,6 +66,7 @@ class ContextOfPart : public ImportContext {
     batch_norm_frozen = whole.batch_norm_frozen;
     dropout = whole.dropout;
     conformance = whole.conformance;
+    float_type = whole.float_type;
   }
 
   const HostTensor* Known(size_t i) override {
