@@ -1,17 +1,184 @@
+// Cosine restarts: Loshchilov & Hutter, SGDR (2017). One cycle: Smith & Topin, Super-Convergence (2019). Inverse square root:
+// Vaswani et al., Attention Is All You Need (2017). Warm-up, stable, decay: Hu et al., MiniCPM (2024); Hägele et al. (2024).
 #include "optim/lr_schedule.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "frontend/base/status.h"
 
 namespace onnxtrain {
 namespace {
 
-// Warm-up is t/w over the first w updates, counted from 1; then the decay runs from 1 to min over the rest.
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kOpen = std::numeric_limits<double>::quiet_NaN();
+
+// Each schedule is written once, for numbers and for graph values.
+double Least(double a, double b) { return std::min(a, b); }
+Val Least(Val a, double b) { return a.b().Op("Min", {a, a.b().Scalar(a.dtype(), b)}); }
+double Most(double a, double b) { return std::max(a, b); }
+Val Most(Val a, double b) { return a.b().Op("Max", {a, a.b().Scalar(a.dtype(), b)}); }
+double Cos(double x) { return std::cos(x); }
+Val Cos(Val x) { return x.b().Op("Cos", {x}); }
+double Root(double x) { return std::sqrt(x); }
+Val Root(Val x) { return Sqrt(x); }
+double Down(double x) { return std::floor(x); }
+Val Down(Val x) { return x.b().Op("Floor", {x}); }
+double Power(double base, double x) { return std::pow(base, x); }
+Val Power(double base, Val x) { return x.b().Op("Pow", {x.b().Scalar(x.dtype(), base), x}); }
+double ToThe(double x, double power) { return std::pow(x, power); }
+Val ToThe(Val x, double power) { return x.b().Op("Pow", {x, x.b().Scalar(x.dtype(), power)}); }
+double IfBelow(double x, double limit, double a, double b) { return x < limit ? a : b; }
+Val IfBelow(Val x, double limit, Val a, Val b) { return Where(Less(x, x.b().Scalar(x.dtype(), limit)), a, b); }
+
+double Option(const ScheduleSpec& spec, std::string_view name, double otherwise) {
+  const auto it = spec.options.find(std::string(name));
+  return it == spec.options.end() ? otherwise : it->second[0];
+}
+
+// From 1 at p = 0 to 0 at p = 1. (1 + cos πp)/2 as a square: exact near its end.
+template <typename T>
+T HalfWave(T p) {
+  const T c = Cos(p * (std::numbers::pi / 2));
+  return c * c;
+}
+
+template <typename T>
+T Share(double rest, T u) {
+  return Least(u / rest, 1);
+}
+
+template <typename T>
+T Between(double min, T left) {
+  return left * (1 - min) + min;
+}
+
+template <typename T>
+T Constant(const ScheduleSpec&, double, double, T u) {
+  return u * 0.0 + 1.0;
+}
+
+template <typename T>
+T Linear(const ScheduleSpec&, double min, double rest, T u) {
+  return Between(min, 1.0 - Share(rest, u));
+}
+
+template <typename T>
+T Cosine(const ScheduleSpec&, double min, double rest, T u) {
+  return Between(min, HalfWave(Share(rest, u)));
+}
+
+// Beginnings of the cycles are known here, so nothing is searched on the device.
+template <typename T>
+T CosineRestarts(const ScheduleSpec& spec, double min, double rest, T u) {
+  const double period = Option(spec, "period", std::max(1.0, std::floor(rest / 2))), growth = Option(spec, "growth", 1);
+  if (growth == 1) return Between(min, HalfWave(u / period - Down(u / period)));
+  T share = u / period;
+  double begin = period, length = period * growth;
+  for (; begin < rest; begin += length, length *= growth) share = IfBelow(u, begin, share, (u - begin) / length);
+  return Between(min, HalfWave(Least(share, 1)));
+}
+
+template <typename T>
+T Polynomial(const ScheduleSpec& spec, double min, double rest, T u) {
+  return Between(min, ToThe(1.0 - Share(rest, u), Option(spec, "power", 1)));
+}
+
+template <typename T>
+T Step(const ScheduleSpec& spec, double min, double rest, T u) {
+  const double size = Option(spec, "size", std::max(1.0, std::floor(rest / 3)));
+  return Most(Power(Option(spec, "gamma", 0.1), Down(u / size)), min);
+}
+
+template <typename T>
+T MultiStep(const ScheduleSpec& spec, double min, double, T u) {
+  const double gamma = Option(spec, "gamma", 0.1);
+  T factor = u * 0.0 + 1.0;
+  const auto at = spec.options.find("at");
+  if (at == spec.options.end()) return factor;
+  for (double milestone : at->second) factor = IfBelow(u, milestone, factor, factor * gamma);
+  return Most(factor, min);
+}
+
+template <typename T>
+T Exponential(const ScheduleSpec& spec, double min, double rest, T u) {
+  const double to_the_end = std::pow(min > 0 ? min : 0.01, 1 / rest);
+  return Most(Power(Option(spec, "gamma", to_the_end), u), min);
+}
+
+template <typename T>
+T InverseSqrt(const ScheduleSpec& spec, double min, double, T u) {
+  const double scale = Option(spec, "scale", spec.warmup >= 1 ? spec.warmup : 10000);
+  return Most(1.0 / Root(u / scale + 1.0), min);
+}
+
+// Two half waves: up during the first `pct` of the run, down to the end; the last update has the last rate.
+template <typename T>
+T OneCycle(const ScheduleSpec& spec, double, double rest, T u) {
+  const double first = 1 / Option(spec, "div", 25), last = first / Option(spec, "final_div", 1e4);
+  const double top = std::max(1e-9, Option(spec, "pct", 0.3) * rest - 1), end = std::max(top + 1e-9, rest - 1);
+  const T up = Between(first, 1.0 - HalfWave(Least(u / top, 1)));
+  const T down = Between(last, HalfWave(Least((Most(u, top) - top) / (end - top), 1)));
+  return IfBelow(u, top, up, down);
+}
+
+// What is left of the way at share q of the decay.
+template <typename T>
+T Fall(std::string_view name, T q) {
+  if (name == "wsd_cosine") return HalfWave(q);
+  return name == "wsd_sqrt" ? 1.0 - Root(q) : 1.0 - q;
+}
+
+template <typename T>
+T Wsd(const ScheduleSpec& spec, double min, double rest, T u) {
+  const double decay = std::max(1.0, Option(spec, "decay", 0.2) * rest);
+  return Between(min, Fall(spec.name, Least(Most(u - (rest - decay), 0) / decay, 1)));
+}
+
+template <auto Number, auto OnGraph>
+ScheduleRow Row(std::string_view name, std::string_view text, std::vector<ScheduleOption> options = {}, bool own_warmup = false) {
+  return {name, text, std::move(options), own_warmup, Number, OnGraph};
+}
+#define BOTH(f) f<double>, f<Val>
+
+const ScheduleOption kDecay = {"decay", 0.2, 1e-9, 1};
+const ScheduleOption kGamma = {"gamma", 0.1, 0, 1};
+
+const std::vector<ScheduleRow>& Rows() {
+  static const auto* rows = new std::vector<ScheduleRow>{
+      Row<BOTH(Constant)>("constant", "1"),
+      Row<BOTH(Linear)>("linear", "1 − p"),
+      Row<BOTH(Cosine)>("cosine", "(1 + cos πp)/2"),
+      Row<BOTH(CosineRestarts)>("cosine_restarts", "a cosine of `period` updates (half the run), again and again, each `growth` times as long",
+                                {{"period", kOpen, 1, kInf}, {"growth", 1, 1, 1e6}}),
+      Row<BOTH(Polynomial)>("polynomial", "(1 − p)^power", {{"power", 1, 0, 1e3}}),
+      Row<BOTH(Step)>("step", "× gamma every `size` updates (a third of the run)", {{"size", kOpen, 1, kInf}, kGamma}),
+      Row<BOTH(MultiStep)>("multistep", "× gamma after each of the updates `at`", {{"at", kOpen, 0, kInf, true}, kGamma}),
+      Row<BOTH(Exponential)>("exponential", "gamma^u (to min-lr, or 1 %, at the end)", {{"gamma", kOpen, 0, 1}}),
+      Row<BOTH(InverseSqrt)>("inverse_sqrt", "1/√(1 + u/scale); scale is the warm-up, or 10000", {{"scale", kOpen, 1, kInf}}),
+      Row<BOTH(OneCycle)>("one_cycle", "from 1/div up to 1 in the first `pct` of the run, down to 1/(div·final_div), by cosine",
+                          {{"pct", 0.3, 0, 1}, {"div", 25, 1, kInf}, {"final_div", 1e4, 1, kInf}}, true),
+      Row<BOTH(Wsd)>("wsd", "1, then a straight line to min-lr over the last `decay` of the run", {kDecay}),
+      Row<BOTH(Wsd)>("wsd_cosine", "1, then half a cosine to min-lr over the last `decay` of the run", {kDecay}),
+      Row<BOTH(Wsd)>("wsd_sqrt", "1, then 1 − √q to min-lr over the last `decay` of the run", {kDecay}),
+  };
+  return *rows;
+}
+#undef BOTH
+
+// `name` must be known: a session checks it.
+const ScheduleRow& RowOf(const std::string& name) {
+  return *std::find_if(Rows().begin(), Rows().end(), [&](const ScheduleRow& r) { return r.name == name; });
+}
+
 struct Plan {
   double warmup;  // updates
   double rest;    // updates after the warm-up
-  double floor;   // last factor
+  double min;     // lowest factor
 };
 
 Plan PlanOf(const ScheduleSpec& s, double lr) {
@@ -20,38 +187,67 @@ Plan PlanOf(const ScheduleSpec& s, double lr) {
   return {warmup, std::max(1.0, total - warmup), lr > 0 ? s.min_lr / lr : 0};
 }
 
-// How much of the way from `floor` to 1 is left at progress p in [0, 1].
-double Left(const std::string& name, double p) {
-  if (name == "linear") return 1 - p;
-  if (name == "cosine") return std::pow(std::cos(p * std::numbers::pi / 2), 2);  // = (1 + cos πp)/2, exact near the end
-  return 1;
+std::string Listed(const ScheduleRow& row) {
+  std::string names;
+  for (const ScheduleOption& o : row.options) StrAppend(&names, names.empty() ? "" : ", ", o.name);
+  return names.empty() ? "it has none" : "it has " + names;
 }
 
-Val Left(const std::string& name, Val p) {
-  if (name == "linear") return 1.0 - p;
-  const Val c = p.b().Op("Cos", {p * (std::numbers::pi / 2)});
-  return c * c;
+absl::StatusOr<std::vector<double>> ParseOption(const ScheduleOption& option, const std::string& text) {
+  std::vector<double> values;
+  for (absl::string_view part : absl::StrSplit(text, '/')) {
+    double value;
+    if (!absl::SimpleAtod(part, &value) || !(value >= option.min && value <= option.max)) {
+      return Invalid(option.name, ": expected ", option.max < kInf ? StrCat(option.min, " to ", option.max) : StrCat("at least ", option.min),
+                     ", got '", ToStd(part), "'");
+    }
+    if (!values.empty() && value <= values.back()) return Invalid(option.name, ": expected ascending numbers, got '", text, "'");
+    values.push_back(value);
+  }
+  if (values.size() > 1 && !option.list) return Invalid(option.name, ": expected one number, got '", text, "'");
+  return values;
 }
 
 }  // namespace
+
+std::span<const ScheduleRow> AllSchedules() { return Rows(); }
+
+absl::StatusOr<ScheduleSpec> ParseSchedule(const std::string& text) {
+  const size_t colon = text.find(':');
+  ScheduleSpec spec{.name = text.substr(0, colon)};
+  const auto row = std::find_if(Rows().begin(), Rows().end(), [&](const ScheduleRow& r) { return r.name == spec.name; });
+  if (row == Rows().end()) {
+    std::string names;
+    for (const ScheduleRow& r : Rows()) StrAppend(&names, names.empty() ? "" : ", ", r.name);
+    return Invalid("no schedule '", spec.name, "'; there are ", names);
+  }
+  const std::string rest = colon == std::string::npos ? "" : text.substr(colon + 1);
+  for (absl::string_view pair : absl::StrSplit(rest, ',', absl::SkipEmpty())) {
+    const std::pair<std::string, std::string> option = absl::StrSplit(pair, absl::MaxSplits('=', 1));
+    const auto known = std::find_if(row->options.begin(), row->options.end(), [&](const auto& o) { return o.name == option.first; });
+    if (known == row->options.end()) return Invalid(spec.name, " has no option '", option.first, "'; ", Listed(*row));
+    ASSIGN_OR_RETURN(spec.options[option.first], ParseOption(*known, option.second));
+  }
+  if (spec.name == "multistep" && !spec.options.contains("at")) {
+    return Invalid("multistep needs the updates at which the rate falls: multistep:at=1000/2000");
+  }
+  return spec;
+}
 
 double ScheduleFactor(const ScheduleSpec& schedule, double lr, int64_t step) {
   const Plan plan = PlanOf(schedule, lr);
   const auto t = static_cast<double>(step);
   if (t < plan.warmup) return (t + 1) / plan.warmup;
-  if (schedule.name == "constant") return 1;
-  return plan.floor + (1 - plan.floor) * Left(schedule.name, std::min(1.0, (t - plan.warmup) / plan.rest));
+  return RowOf(schedule.name).number(schedule, plan.min, plan.rest, t - plan.warmup);
 }
 
 Val ScheduleFactor(const ScheduleSpec& schedule, double lr, Val step) {
   Builder& b = step.b();
   const Plan plan = PlanOf(schedule, lr);
-  const Val one = b.Scalar(step.dtype(), 1);
-  Val factor = one;
-  if (schedule.name != "constant") {
-    const Val progress = b.Op("Min", {one, (step - plan.warmup) / plan.rest});
-    factor = Left(schedule.name, progress) * (1 - plan.floor) + plan.floor;
-  }
+  if (schedule.name == "constant" && plan.warmup <= 0) return b.Scalar(step.dtype(), 1);
+  // Before the end of the warm-up u is of no use, but must not be negative: roots and powers are computed all the same.
+  const Val u = Most(step - plan.warmup, 0);
+  const Val factor = RowOf(schedule.name).graph(schedule, plan.min, plan.rest, u);
   if (plan.warmup <= 0) return factor;
   return Where(Less(step, b.Scalar(step.dtype(), plan.warmup)), (step + 1.0) / plan.warmup, factor);
 }

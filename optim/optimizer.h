@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace onnxtrain {
 
@@ -21,9 +22,10 @@ struct OptimizerSpec {
 };
 
 struct ScheduleSpec {
-  std::string name = "constant";  // constant, linear, cosine
+  std::string name = "constant";  // of AllSchedules() in lr_schedule.h
+  std::map<std::string, std::vector<double>> options;  // its own, by name: see ParseSchedule; absent: its default
   double warmup = 0;              // steps, or a fraction of total_steps when < 1
-  double min_lr = 0;              // linear, cosine: the last rate, absolute
+  double min_lr = 0;              // no schedule goes below it after the warm-up; where several fall to an end, the end. Absolute
   int64_t total_steps = 0;        // updates of the whole run
 };
 
