@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -9,13 +10,17 @@
 
 namespace onnxtrain {
 
+// A number that the rule has a default for: see Resolved in rules/rule.h.
+inline constexpr double kRuleDefault = std::numeric_limits<double>::quiet_NaN();
+
 struct OptimizerSpec {
-  std::string rule = "adamw";  // sgd, adam, adamw
+  std::string rule = "adamw";  // of AllRules() in rules/rule.h
   double lr = 1e-3;
-  double momentum = 0;         // sgd
-  bool nesterov = false;       // sgd
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weight_decay = 0;     // decoupled for adamw, L2 for the others
+  double momentum = kRuleDefault;  // sgd, lars, rmsprop: 0, lars: 0.9
+  double dampening = 0;        // sgd with momentum
+  bool nesterov = false;       // sgd with momentum and no dampening
+  double beta1 = kRuleDefault, beta2 = kRuleDefault, eps = kRuleDefault;
+  double weight_decay = 0;     // decoupled for adamw, lamb, lion, adafactor; L2 for the others
   std::string no_decay = "auto";  // auto (rank ≤ 1 or a name ending in bias), none, or a glob (weight_globs.h)
   double max_grad_norm = 1.0;  // 0: no clipping
   std::map<std::string, double> lr_factors;  // of `lr`, by weight name; where absent 1

@@ -73,6 +73,7 @@ class SessionImpl : public Session {
  private:
   absl::Status LayOut();
   void LayOutParameters();
+  absl::Status LayOutMoment(const RuleState& state);
   void LayOutSlots();
   absl::Status AddFrozen(const ImportedModel& model);
   absl::Status MoveWeightsIn();
@@ -156,7 +157,8 @@ void SessionImpl::LayOutParameters() {
       layout.Add(w->name, {dtype_, w->type.shape});
       rules_[w->name] = members.rule;
     }
-    FlatGroup group{members.name, static_cast<int64_t>(layout.size() / SizeOf(dtype_)), members.rule};
+    FlatGroup group{members.name, static_cast<int64_t>(layout.size() / SizeOf(dtype_)), members.rule, {}};
+    for (const WeightDecision* w : members.members) group.members.emplace_back(w->name, w->type.shape);
     const Type flat{dtype_, {group.elements}};
     params_.Add("param:" + group.name, flat);
     grads_.Add(GradName(group.name), flat);
@@ -188,6 +190,24 @@ void SessionImpl::ExposeMembers(const WeightGroup& group, const Arena& arena, co
   }
 }
 
+// A moment of the parameters' shape is laid out as they are; one of a shape of its own stands for each parameter by itself.
+absl::Status SessionImpl::LayOutMoment(const RuleState& state) {
+  auto arena = std::make_unique<Arena>();
+  for (const FlatGroup& g : groups_) {
+    if (state.shape == nullptr) arena->Add(StrCat(state.name, ":", g.name), {dtype_, {g.elements}});
+    if (state.shape == nullptr) continue;
+    for (const auto& [name, shape] : g.members) arena->Add(StrCat(state.name, ":", name), {dtype_, state.shape(shape)});
+  }
+  RETURN_IF_ERROR(arena->Allocate(backend_, "moments"));
+  Expose(*arena);
+  for (const WeightGroup& g : members_) {
+    if (state.shape != nullptr) break;
+    ExposeMembers(g, *arena, StrCat(state.name, ":", g.name), [&](const std::string& w) { return StrCat(state.name, ":", w); });
+  }
+  moments_.push_back(std::move(arena));
+  return absl::OkStatus();
+}
+
 absl::Status SessionImpl::LayOut() {
   ASSIGN_OR_RETURN(members_, GroupWeights(options_.optimizer, prepared_.weights));
   LayOutParameters();
@@ -199,16 +219,7 @@ absl::Status SessionImpl::LayOut() {
     pending_.Add(update.state, type);
   }
   for (Arena* arena : {&params_, &statistics_, &pending_, &slots_}) RETURN_IF_ERROR(arena->Allocate(backend_, "weights"));
-  for (std::string_view name : FindRule(options_.optimizer)->state) {
-    auto arena = std::make_unique<Arena>();
-    for (const FlatGroup& g : groups_) arena->Add(StrCat(name, ":", g.name), {dtype_, {g.elements}});
-    RETURN_IF_ERROR(arena->Allocate(backend_, "moments"));
-    Expose(*arena);
-    for (const WeightGroup& g : members_) {
-      ExposeMembers(g, *arena, StrCat(name, ":", g.name), [&](const std::string& w) { return StrCat(name, ":", w); });
-    }
-    moments_.push_back(std::move(arena));
-  }
+  for (const RuleState& state : FindRule(options_.optimizer)->state) RETURN_IF_ERROR(LayOutMoment(state));
   Expose(params_);
   Expose(statistics_);
   Expose(slots_);

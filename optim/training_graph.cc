@@ -126,7 +126,10 @@ struct Unit {
 // Appends the second half of a step to a graph that has the gradients.
 class UpdateBuilder {
  public:
-  UpdateBuilder(const UpdateSpec& spec, Graph* graph) : spec_(spec), graph_(*graph), b_(graph) {}
+  UpdateBuilder(const UpdateSpec& spec, Graph* graph)
+      : spec_{spec.dtype, Resolved(spec.optimizer), spec.schedule}, rule_(*FindRule(spec.optimizer)), graph_(*graph), b_(graph) {}
+
+  bool per_tensor() const { return rule_.per_tensor; }
 
   Builder& b() { return b_; }
   Val State(const std::string& name, Type type) { return b_.Input(InputKind::kState, name, std::move(type)); }
@@ -183,19 +186,22 @@ class UpdateBuilder {
 
   void UpdateUnit(const Unit& unit) {
     b_.set_source(kUpdate + unit.name);
-    const Rule& rule = *FindRule(spec_.optimizer);
     RuleContext c{.param = unit.param, .grad = clip_.valid() ? unit.grad * clip_ : unit.grad, .state = {},
                   .lr = unit.rule.lr_factor == 1 ? rate_ : rate_ * unit.rule.lr_factor,
                   .step = step_, .weight_decay = unit.rule.weight_decay, .spec = spec_.optimizer};
-    for (std::string_view name : rule.state) c.state.push_back(State(StrCat(name, ":", unit.name), unit.param.type()));
-    const RuleResult result = rule.update(c);
+    for (const RuleState& state : rule_.state) {
+      const Shape shape = state.shape == nullptr ? unit.param.shape() : state.shape(unit.param.shape());
+      c.state.push_back(State(StrCat(state.name, ":", unit.name), {unit.param.dtype(), shape}));
+    }
+    const RuleResult result = rule_.update(c);
     StoreIfApplied(unit.output, result.param, c.param);
-    for (size_t i = 0; i < rule.state.size(); ++i) {
-      StoreIfApplied(StrCat(rule.state[i], ":", unit.name), result.state[i], c.state[i]);
+    for (size_t i = 0; i < rule_.state.size(); ++i) {
+      StoreIfApplied(StrCat(rule_.state[i].name, ":", unit.name), result.state[i], c.state[i]);
     }
   }
 
-  const UpdateSpec& spec_;
+  const UpdateSpec spec_;  // resolved
+  const Rule& rule_;
   Graph& graph_;
   Builder b_;
   Val applied_, step_, rate_, norm_, finite_, clip_;
@@ -208,6 +214,13 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
   UpdateBuilder u(spec, &graph);
   std::vector<Unit> units;
   for (const FlatGroup& g : groups) {
+    if (u.per_tensor()) {
+      for (const auto& [name, shape] : g.members) {
+        const Type type{spec.dtype, shape};
+        units.push_back({name, "updated:" + name, u.State(name, type), u.State(GradName(name), type), g.rule});
+      }
+      continue;
+    }
     const Type flat{spec.dtype, {g.elements}};
     const std::string param = "param:" + g.name;
     units.push_back({g.name, param, u.State(param, flat), u.State(GradName(g.name), flat), g.rule});

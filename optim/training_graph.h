@@ -59,11 +59,13 @@ absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& ch
 // The model's outputs in inference mode.
 Graph BuildPredict(const ImportedModel& model);
 
-// One contiguous arena of parameters that are updated alike: "param:NAME", "grad:NAME", "STATE:NAME".
+// One contiguous arena of parameters that are updated alike: "param:NAME", "grad:NAME", "STATE:NAME". A rule that needs whole
+// tensors reads and writes its members instead, under the names that BuildStep uses.
 struct FlatGroup {
   std::string name;
   int64_t elements = 0;
   UpdateRule rule;
+  std::vector<std::pair<std::string, Shape>> members;
 };
 
 struct UpdateSpec {

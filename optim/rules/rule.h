@@ -1,5 +1,6 @@
-// Update rules. A rule is written once, as an expression over flat tensors: one contiguous group of parameters with its
-// gradients and moments. Padding between tensors is zero and stays zero under every rule.
+// Update rules. A rule is written once, as an expression over tensors. Most act on every element alike and are run on flat
+// tensors: one contiguous group of parameters with its gradients and moments; padding between tensors is zero and stays zero
+// under every such rule. Those with terms of a whole tensor (norms, factored moments) are run on each parameter by itself.
 #pragma once
 
 #include <span>
@@ -12,12 +13,12 @@
 namespace onnxtrain {
 
 struct RuleContext {
-  Val param, grad;           // [n]; grad is unscaled and clipped
-  std::vector<Val> state;    // [n] each, as Rule::state names them, zero before the first update
+  Val param, grad;           // [n], or of the parameter's shape; grad is unscaled and clipped
+  std::vector<Val> state;    // as Rule::state names them, zero before the first update
   Val lr;                    // scalar
   Val step;                  // scalar: updates applied before this one
   double weight_decay = 0;   // of this group
-  const OptimizerSpec& spec;
+  const OptimizerSpec& spec;  // resolved
 };
 
 struct RuleResult {
@@ -25,14 +26,34 @@ struct RuleResult {
   std::vector<Val> state;
 };
 
-struct Rule {
+struct RuleState {
   std::string_view name;
-  std::vector<std::string_view> state;
-  RuleResult (*update)(const RuleContext&);
+  Shape (*shape)(const Shape& param) = nullptr;  // null: that of the parameter
 };
 
-// The rule that a specification asks for: sgd with momentum is a rule of its own. Null where there is none.
+struct RuleDefaults {
+  double lr = 0;  // 0: no default of its own
+  double momentum = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+};
+
+struct Rule {
+  std::string_view name;
+  std::string_view takes;  // which of momentum, betas, eps it reads, separated by blanks
+  std::vector<RuleState> state;
+  RuleResult (*update)(const RuleContext&);
+  RuleDefaults defaults;
+  bool per_tensor = false;
+};
+
+// The rule that a specification asks for: sgd and rmsprop with momentum are rules of their own. Null where there is none.
 const Rule* FindRule(const OptimizerSpec& spec);
-std::span<const Rule> AllRules();
+// Every number that is kRuleDefault replaced by the rule's, which must exist.
+OptimizerSpec Resolved(OptimizerSpec spec);
+
+// The rules by their names for people: without those that momentum makes.
+std::vector<const Rule*> NamedRules();
+
+std::span<const Rule> ElementwiseRules();
+std::span<const Rule> PerTensorRules();
 
 }  // namespace onnxtrain
