@@ -76,6 +76,11 @@ TEST(WhyNoEffect, EveryFlagThatMayMeanNothing) {
   };
   const Row rows[] = {
       {"momentum", [](RunFacts& f) { f.optimizer = "sgd"; }, [](RunFacts& f) { f.optimizer = "adamw"; }},
+      {"momentum", [](RunFacts& f) { f.optimizer = "lars"; }, [](RunFacts& f) { f.optimizer = "lion"; }},
+      {"dampening", [](RunFacts& f) { f.optimizer = "sgd", f.momentum = 0.9; }, [](RunFacts& f) { f.optimizer = "sgd"; }},
+      {"nesterov", [](RunFacts& f) { f.optimizer = "sgd", f.momentum = 0.9; }, [](RunFacts& f) { f.optimizer = "rmsprop", f.momentum = 0.9; }},
+      {"eps", [](RunFacts& f) { f.optimizer = "lamb"; }, [](RunFacts& f) { f.optimizer = "adafactor"; }},
+      {"warmup", [](RunFacts& f) { f.scheduler = "wsd"; }, [](RunFacts& f) { f.scheduler = "one_cycle"; }},
       {"betas", [](RunFacts& f) { f.optimizer = "adam"; }, [](RunFacts& f) { f.optimizer = "sgd"; }},
       {"eps", [](RunFacts& f) { f.optimizer = "adam"; }, [](RunFacts& f) { f.optimizer = "sgd"; }},
       {"no_decay", [](RunFacts& f) { f.weight_decay = 0.1; }, [](RunFacts& f) { f.weight_decay = 0; }},

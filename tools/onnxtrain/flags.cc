@@ -43,16 +43,20 @@ DEFINE_int64(
 DEFINE_int64(micro_batch_size, 0, "samples that go through the model at once (default: the whole batch)");
 DEFINE_int64(gradient_accumulation_steps, 1, "micro-batches per update");
 DEFINE_double(max_grad_norm, 1.0, "gradients of a larger global norm are scaled down to it; 0: never");
-DEFINE_string(optimizer, "adamw", "sgd, adam or adamw");
+DEFINE_string(optimizer, "adamw", "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars or adafactor");
 DEFINE_string(lr, "auto",
               "learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a transformer; "
               "a new head of a pre-trained model gets 10 times that; GLOB=X: of these weights; repeatable");
-DEFINE_double(momentum, 0, "of sgd");
-DEFINE_string(betas, "0.9,0.999", "of adam and adamw");
-DEFINE_double(eps, 1e-8, "of adam and adamw");
+DEFINE_string(momentum, "auto", "of sgd, rmsprop and lars; auto: 0, of lars 0.9");
+DEFINE_double(dampening, 0, "of the momentum of sgd");
+DEFINE_bool(nesterov, false, "sgd looks ahead along its momentum");
+DEFINE_string(betas, "auto", "of adam, adamw, lamb, lion; rmsprop takes the second; auto: 0.9,0.999, of lion and rmsprop 0.9,0.99");
+DEFINE_string(eps, "auto", "beside the root that updates are divided by; auto: 1e-8, of adagrad 1e-10, of lamb 1e-6");
 DEFINE_double(weight_decay, 0, "decoupled for adamw, L2 for the others");
 DEFINE_string(no_decay, "auto", "auto: rank ≤ 1 and names ending in bias; none; or a glob of weights");
-DEFINE_string(lr_scheduler, "constant", "constant, linear or cosine");
+DEFINE_string(lr_scheduler, "constant",
+              "constant, linear, cosine, cosine_restarts, polynomial, step, multistep, exponential, inverse_sqrt, one_cycle, wsd, wsd_cosine "
+              "or wsd_sqrt, with its options: step:size=1000,gamma=0.5");
 DEFINE_double(warmup, 0, "updates over which the rate rises from 0; below 1: that part of the run");
 DEFINE_double(min_lr, 0, "where linear and cosine end");
 DEFINE_double(label_smoothing, 0, "of cross_entropy");
@@ -143,14 +147,16 @@ constexpr FlagRow kFlags[] = {
     {"step", "micro_batch_size", kSteps | kGrad, "N", 1, 1 << 24},
     {"step", "gradient_accumulation_steps", kSteps, "N", 1, 1 << 20},
     {"step", "max_grad_norm", kSteps, "X", 0},
-    {"step", "optimizer", kSteps, "NAME", -kInf, kInf, false, "sgd|adam|adamw"},
+    {"step", "optimizer", kSteps, "NAME", -kInf, kInf, false, "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor"},
     {"step", "lr", kTrain, "[GLOB=]X", -kInf, kInf, true},
-    {"step", "momentum", kTrain, "X", 0, 0.999999999},
+    {"step", "momentum", kTrain, "X"},
+    {"step", "dampening", kTrain, "X", 0, 1},
+    {"step", "nesterov", kTrain, ""},
     {"step", "betas", kTrain, "A,B"},
-    {"step", "eps", kTrain, "X", 0},
+    {"step", "eps", kTrain, "X"},
     {"step", "weight_decay", kSteps, "X", 0},
     {"step", "no_decay", kTrain, "auto|none|GLOB"},
-    {"step", "lr_scheduler", kTrain, "NAME", -kInf, kInf, false, "constant|linear|cosine"},
+    {"step", "lr_scheduler", kTrain, "NAME[:OPTIONS]"},
     {"step", "warmup", kTrain, "N|RATIO", 0},
     {"step", "min_lr", kTrain, "X", 0},
     {"step", "label_smoothing", kTrain | kEval | kGrad | kCompare, "X", 0, 0.999999999},

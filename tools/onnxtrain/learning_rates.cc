@@ -91,17 +91,19 @@ class Chooser {
 }  // namespace
 
 absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, const PreparedModel& prepared,
-                                       const WeightOrigin& origin, const std::vector<std::string>& fresh) {
+                                       const WeightOrigin& origin, const std::vector<std::string>& fresh,
+                                       const OptimizerSpec& optimizer) {
   ASSIGN_OR_RETURN(const GivenRates rates, Read(given));
   RateChoice choice;
   if (rates.base != "auto") {
     ASSIGN_OR_RETURN(choice.lr, Rate(rates.base));
   } else {
     const bool transformer = IsTransformer(prepared.model.graph);
-    choice.lr = DefaultRate(origin.trained, transformer);
+    const double rule = FindRule(optimizer)->defaults.lr;
+    choice.lr = DefaultRate(origin.trained, transformer) * (rule > 0 ? rule / DefaultRate(false, false) : 1);
     choice.why = StrCat(
         " for ", origin.trained ? (transformer ? "a pre-trained transformer" : "a pre-trained model") : "random weights", ": ",
-        origin.why);
+        origin.why, rule > 0 ? StrCat("; ", optimizer.rule, " takes ", Short(rule), " where adamw takes ", Short(DefaultRate(false, false))) : "");
   }
   Chooser chooser(prepared, &choice);
   chooser.Head(fresh, origin.trained);

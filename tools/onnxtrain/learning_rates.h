@@ -21,10 +21,11 @@ struct RateChoice {
   std::vector<std::string> lines;         // one per group of weights with a rate of its own
 };
 
-// `given` are the values of --lr: auto or X, and GLOB=X, of which later ones win. `fresh` are the weights of a new head: ten
+// Rules that want other rates than Adam's change what auto gives in that proportion. `given` are the values of --lr: auto or X, and GLOB=X, of which later ones win. `fresh` are the weights of a new head: ten
 // times the rate, unless a glob says otherwise or the whole model looks new.
 absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, const PreparedModel& prepared,
-                                       const WeightOrigin& origin, const std::vector<std::string>& fresh);
+                                       const WeightOrigin& origin, const std::vector<std::string>& fresh,
+                                       const OptimizerSpec& optimizer);
 
 // For JudgeWeights: the model's weights but those.
 std::vector<NamedWeight> WeightsOf(const ImportedModel& model, const std::vector<std::string>& without);

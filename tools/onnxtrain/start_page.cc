@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "optim/rules/rule.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/environment.h"
 
@@ -61,8 +62,12 @@ std::string DataRows(const TrainSetup& s) {
 std::string OptimizerText(const TrainSetup& s) {
   const OptimizerSpec& o = s.optimizer;
   std::string text = o.rule;
-  if (o.rule == "sgd") StrAppend(&text, ", momentum ", o.momentum);
-  if (o.rule != "sgd") StrAppend(&text, ", betas ", o.beta1, ",", o.beta2, ", eps ", o.eps);
+  const std::string_view takes = FindRule(o)->takes;
+  const auto reads = [&](std::string_view number) { return takes.find(number) != std::string_view::npos; };
+  if (reads("momentum")) StrAppend(&text, ", momentum ", o.momentum, o.nesterov ? " (Nesterov)" : "");
+  if (o.dampening != 0) StrAppend(&text, ", dampening ", o.dampening);
+  if (reads("betas")) StrAppend(&text, ", betas ", o.beta1, ",", o.beta2);
+  if (reads("eps")) StrAppend(&text, ", eps ", o.eps);
   StrAppend(&text, ", weight decay ", o.weight_decay,
             o.max_grad_norm > 0 ? StrCat(", global norm ≤ ", o.max_grad_norm) : ", no clipping");
   return text;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "frontend/base/status.h"
+#include "optim/rules/rule.h"
 
 namespace onnxtrain::cli {
 
@@ -85,8 +86,11 @@ struct EffectRow {
 };
 
 bool NoData(const RunFacts& f) { return !f.has_data; }
-bool IsSgd(const RunFacts& f) { return f.optimizer == "sgd"; }
+// Does the rule read that number?
+bool Takes(const RunFacts& f, std::string_view number) { return FindRule({.rule = f.optimizer})->takes.find(number) != std::string_view::npos; }
+bool NoMomentum(const RunFacts& f) { return f.optimizer != "sgd" || f.momentum == 0; }
 bool IsConstant(const RunFacts& f) { return f.scheduler == "constant"; }
+bool IsOneCycle(const RunFacts& f) { return f.scheduler == "one_cycle"; }
 
 constexpr EffectRow kEffects[] = {
     {"eval_data", NoData, "there is no --data"},
@@ -102,11 +106,15 @@ constexpr EffectRow kEffects[] = {
     {"normalize", [](const RunFacts& f) { return !f.has_images; }, "the data feeds no 8-bit images"},
     {"eval_every", [](const RunFacts& f) { return !f.has_eval; },
      "there is no evaluation data (--eval-data, --eval-split)"},
-    {"momentum", [](const RunFacts& f) { return !IsSgd(f); }, "only --optimizer sgd has momentum"},
-    {"betas", IsSgd, "--optimizer sgd has none"},
-    {"eps", IsSgd, "--optimizer sgd has none"},
+    {"momentum", [](const RunFacts& f) { return !Takes(f, "momentum"); }, "only --optimizer sgd, rmsprop and lars have momentum"},
+    {"dampening", NoMomentum, "only --optimizer sgd with --momentum has it"},
+    {"nesterov", NoMomentum, "only --optimizer sgd with --momentum has it"},
+    {"betas", [](const RunFacts& f) { return !Takes(f, "betas"); }, "the --optimizer has none"},
+    {"eps", [](const RunFacts& f) { return !Takes(f, "eps"); }, "the --optimizer has none"},
     {"no_decay", [](const RunFacts& f) { return f.weight_decay == 0; }, "there is no --weight-decay"},
     {"min_lr", IsConstant, "--lr-scheduler constant never falls"},
+    {"min_lr", IsOneCycle, "--lr-scheduler one_cycle has an end of its own (final_div)"},
+    {"warmup", IsOneCycle, "--lr-scheduler one_cycle rises by itself (pct)"},
     {"label_smoothing", [](const RunFacts& f) { return f.loss != LossKind::kCrossEntropy; },
      "the loss is not cross_entropy"},
     {"ignore_index", [](const RunFacts& f) { return f.loss != LossKind::kCrossEntropy && f.loss != LossKind::kNll; },

@@ -49,7 +49,9 @@ absl::StatusOr<std::pair<double, double>> ParseBetas(const std::string& text);
 struct RunFacts {
   bool has_data = true;  // else synthetic
   bool has_eval = true;
-  std::string optimizer, scheduler;
+  std::string optimizer;
+  double momentum = 0;
+  std::string scheduler;
   double weight_decay = 0;
   LossKind loss = LossKind::kCrossEntropy;
   bool has_images = true, is_table = true, has_batch_norm = true, has_dropout = true;

@@ -1,9 +1,12 @@
 #include "tools/onnxtrain/train_setup.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
+#include "optim/lr_schedule.h"
+#include "optim/rules/rule.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/data_view.h"
 #include "tools/onnxtrain/environment.h"
@@ -156,25 +159,46 @@ absl::Status PlanIntervals(TrainSetup& s) {
   return absl::OkStatus();
 }
 
+// A number in [0, limit) that the rule has a default for.
+absl::Status ReadRuleNumber(const char* flag, const std::string& text, double limit, double* value) {
+  if (text == "auto") return absl::OkStatus();
+  const auto number = ParseNumber(text);
+  if (!number.ok() || !(*number >= 0 && *number < limit)) {
+    return Invalid(Shown(flag), ": expected auto or a number of at least 0", limit < 2 ? " and below 1" : "", ", got '", text, "'");
+  }
+  *value = *number;
+  return absl::OkStatus();
+}
+
 absl::Status ReadOptimizerFlags(TrainSetup& s) {
   s.optimizer = {.rule = FLAGS_optimizer,
-                 .momentum = FLAGS_momentum,
-                 .eps = FLAGS_eps,
+                 .dampening = FLAGS_dampening,
+                 .nesterov = FLAGS_nesterov,
                  .weight_decay = FLAGS_weight_decay,
                  .no_decay = FLAGS_no_decay,
                  .max_grad_norm = FLAGS_max_grad_norm};
-  const auto betas = ParseBetas(FLAGS_betas);
-  if (!betas.ok()) return Annotate(betas.status(), "--betas: ");
-  s.optimizer.beta1 = betas->first;
-  s.optimizer.beta2 = betas->second;
-  s.schedule = {
-      .name = FLAGS_lr_scheduler, .warmup = FLAGS_warmup, .min_lr = FLAGS_min_lr, .total_steps = s.steps.total};
+  RETURN_IF_ERROR(ReadRuleNumber("momentum", FLAGS_momentum, 1, &s.optimizer.momentum));
+  RETURN_IF_ERROR(ReadRuleNumber("eps", FLAGS_eps, std::numeric_limits<double>::infinity(), &s.optimizer.eps));
+  if (FLAGS_betas != "auto") {
+    const auto betas = ParseBetas(FLAGS_betas);
+    if (!betas.ok()) return Annotate(betas.status(), "--betas: ");
+    s.optimizer.beta1 = betas->first;
+    s.optimizer.beta2 = betas->second;
+  }
+  s.optimizer = Resolved(s.optimizer);
+  if (FLAGS_nesterov && FLAGS_dampening != 0) return Invalid("--nesterov: goes with no --dampening");
+  const auto schedule = ParseSchedule(FLAGS_lr_scheduler);
+  if (!schedule.ok()) return Annotate(schedule.status(), "--lr-scheduler: ");
+  s.schedule = *schedule;
+  s.schedule.warmup = FLAGS_warmup;
+  s.schedule.min_lr = FLAGS_min_lr;
+  s.schedule.total_steps = s.steps.total;
   return absl::OkStatus();
 }
 
 absl::Status ChooseRate(const PreparedModel& prepared, TrainSetup& s) {
   s.origin = JudgeWeights(WeightsOf(prepared.model, s.fresh));
-  ASSIGN_OR_RETURN(RateChoice choice, ChooseRates(Values("lr"), prepared, s.origin, s.fresh));
+  ASSIGN_OR_RETURN(RateChoice choice, ChooseRates(Values("lr"), prepared, s.origin, s.fresh, s.optimizer));
   s.optimizer.lr = choice.lr;
   s.optimizer.lr_factors = std::move(choice.factors);
   s.rate_text = std::move(choice.why);
@@ -190,7 +214,8 @@ RunFacts FactsOf(const TrainSetup& s, const LossChoice& loss) {
   return {.has_data = !s.synthetic,
           .has_eval = s.eval.bound.dataset != nullptr,
           .optimizer = FLAGS_optimizer,
-          .scheduler = FLAGS_lr_scheduler,
+          .momentum = s.optimizer.momentum,
+          .scheduler = s.schedule.name,
           .weight_decay = FLAGS_weight_decay,
           .loss = loss.kind,
           .has_images = s.data.bound.has_images,
@@ -304,6 +329,9 @@ std::vector<FlagDefault> Resolved(const TrainSetup& s) {
       {"micro_batch_size", StrCat(s.batch.micro)},
       {"gradient_accumulation_steps", StrCat(s.batch.accumulation)},
       {"lr", StrCat(s.optimizer.lr)},
+      {"momentum", StrCat(s.optimizer.momentum)},
+      {"betas", StrCat(s.optimizer.beta1, ",", s.optimizer.beta2)},
+      {"eps", StrCat(s.optimizer.eps)},
       {"num_workers", StrCat(s.options.num_workers)},
       {"threads", StrCat(s.threads)},
       {"backend", s.backend->name()},
@@ -312,6 +340,7 @@ std::vector<FlagDefault> Resolved(const TrainSetup& s) {
   for (const std::string& rate : Values("lr")) {
     if (rate.find('=') != std::string::npos) resolved.push_back({"lr", rate});
   }
+  std::erase_if(resolved, [&](const FlagDefault& d) { return !WhyNoEffect(d.name, s.facts).empty(); });
   if (s.data.bound.has_images) resolved.push_back({"normalize", s.data.normalize});
   const auto known = [&](const std::string& name) {
     return std::any_of(resolved.begin(), resolved.end(), [&](const FlagDefault& d) { return d.name == name; });
