@@ -41,7 +41,13 @@ bool IsVector(const Shape& shape) {
 
 class Artist {
  public:
-  explicit Artist(const Graph& graph) : graph_(graph), readers_(Readers(graph)) {}
+  explicit Artist(const Graph& graph) : graph_(graph), readers_(Readers(graph)), fed_(graph.values().size(), false) {
+    for (const GraphInput& input : graph.inputs()) fed_[input.value] = input.kind == InputKind::kFeed;
+    for (const Node& node : graph.nodes()) {
+      const bool fed = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return v != kNoValue && fed_[v]; });
+      for (ValueId v : node.outputs) fed_[v] = fed;
+    }
+  }
 
   Recipe RecipeFor(ValueId weight) const {
     if (const auto found = FromReaders(weight, 0)) return *found;
@@ -56,7 +62,9 @@ class Artist {
     if (depth > kDeep) return std::nullopt;
     for (int32_t r : readers_[value]) {
       const Node& node = graph_.nodes()[r];
-      if (!Moves(node.op)) {
+      // Weights that are put together of weights: the gates of a recurrent layer in another order.
+      const bool joined = node.op == "Concat" && !fed_[node.outputs[0]];
+      if (!Moves(node.op) && !joined) {
         if (auto found = FromReader(node, value)) return found;
         continue;
       }
@@ -72,6 +80,7 @@ class Artist {
     const Shape& shape = graph_.type(value).shape;
     const bool vector = IsVector(shape);
     if (node.op == "MatMul") return Product(node, at, shape);
+    if (IsOneOf(node.op, {"Lstm", "Gru", "Rnn"}) && at == 1) return Xavier(static_cast<double>(shape.back()), static_cast<double>(shape[0]), "");
     if (node.op == "Conv" && at == 1) return Convolution(node, shape, false);
     if (node.op == "ConvTranspose" && at == 1) return Convolution(node, shape, true);
     if (node.op.find("Norm") != std::string::npos && at >= 1) return NormPart(at);
@@ -157,6 +166,7 @@ class Artist {
 
   const Graph& graph_;
   const std::vector<std::vector<int32_t>> readers_;
+  std::vector<bool> fed_;  // by value: does it depend on a feed?
 };
 
 // FNV-1a.
