@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "optim/rules/rule.h"
 #include "optim/telemetry/format.h"
 #include "optim/weight_globs.h"
 #include "tools/onnxtrain/train_plan.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "optim/optimizer.h"
 #include "optim/prepare.h"
 #include "tools/onnxtrain/pretrained.h"
 
