@@ -13,7 +13,8 @@ namespace {
 // A square matrix in the last two axes. Determinants of larger ones over- or underflow whatever one does.
 absl::Status CheckSquare(const Shape& x) {
   if (x.size() < 2 || x.back() != x[x.size() - 2]) return Invalid("expected square matrices, got ", ToString(x));
-  return x.back() <= 1024 ? absl::OkStatus() : Invalid("matrices of ", x.back(), " rows are too large for a determinant");
+  return x.back() <= 1024 ? absl::OkStatus()
+                          : Invalid("matrices of ", x.back(), " rows are too large for a determinant");
 }
 
 TypesOr DetTypes(const TypeContext& c) {
@@ -68,8 +69,13 @@ std::vector<HostTensor> EvaluateDet(const EvalContext& c) {
 
 std::span<const OpRow> DeterminantOps() {
   static const auto* rows = new std::vector<OpRow>{
-      {.name = "Det", .inputs = {1, 1}, .infer = DetTypes, .grad_status = GradStatus::kFormula, .gradient = DetGradient,
-       .evaluate = EvaluateDet, .precision = Precision::kFloat32},
+      {.name = "Det",
+       .inputs = {1, 1},
+       .infer = DetTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient = DetGradient,
+       .evaluate = EvaluateDet,
+       .precision = Precision::kFloat32},
       {.name = "Cofactor", .inputs = {1, 1}, .infer = CofactorTypes, .precision = Precision::kFloat32},
   };
   return *rows;

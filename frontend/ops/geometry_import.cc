@@ -11,12 +11,13 @@ namespace {
 
 Val Integer(Builder& b, int64_t value) { return b.Constant(HostTensor::FromInts({DType::kInt64, {}}, {&value, 1})); }
 
-// --- MaxUnpool --------------------------------------------------------------------------------------------------------
+// --- MaxUnpool
+// --------------------------------------------------------------------------------------------------------
 
 struct Unpool {
-  Shape inferred;      // spatial extents that the windows cover
-  Shape out;           // spatial extents of the output
-  bool overlapping;    // may windows share a maximum?
+  Shape inferred;    // spatial extents that the windows cover
+  Shape out;         // spatial extents of the output
+  bool overlapping;  // may windows share a maximum?
 };
 
 absl::StatusOr<Unpool> ReadUnpool(ImportContext& c) {
@@ -41,13 +42,14 @@ absl::StatusOr<Unpool> ReadUnpool(ImportContext& c) {
       return Invalid("output_shape ", ToString(shape), " does not fit to ", ToString(x.type()));
     }
     u.out.assign(shape.begin() + 2, shape.end());
-    // Indices count within the output, as those of the MaxPool do that gave them. ONNX's test data has it that they count
-    // within what the windows cover, which is then padded.
+    // Indices count within the output, as those of the MaxPool do that gave them. ONNX's test data has it that they
+    // count within what the windows cover, which is then padded.
     if (!c.conformance) u.inferred = u.out;
   }
   RETURN_IF_ERROR(CheckShape(u.inferred));
   RETURN_IF_ERROR(CheckShape(u.out));
-  if (NumElements(u.inferred) == 0 && NumElements(x.shape()) > 0) return Invalid("the output ", ToString(u.inferred), " is empty");
+  if (NumElements(u.inferred) == 0 && NumElements(x.shape()) > 0)
+    return Invalid("the output ", ToString(u.inferred), " is empty");
   return u;
 }
 
@@ -81,7 +83,8 @@ ImportOr ImportMaxUnpool(ImportContext& c) {
   return One(PadSpatial(y, pads, 0));
 }
 
-// --- Col2Im -----------------------------------------------------------------------------------------------------------
+// --- Col2Im
+// -----------------------------------------------------------------------------------------------------------
 
 struct Blocks {
   Shape image, block, strides, dilations, pads, counts;  // per axis; pads: begins, then ends
@@ -91,10 +94,10 @@ struct Blocks {
 };
 
 absl::Status CheckBetween(const Shape& values, size_t count, int64_t least, std::string_view what) {
-  const bool ok = values.size() == count && std::all_of(values.begin(), values.end(), [&](int64_t v) {
-                    return v >= least && v < int64_t{1} << 31;
-                  });
-  return ok ? absl::OkStatus() : Invalid(what, " ", ToString(values), " should be ", count, " numbers of at least ", least);
+  const bool ok = values.size() == count && std::all_of(values.begin(), values.end(),
+                                                        [&](int64_t v) { return v >= least && v < int64_t{1} << 31; });
+  return ok ? absl::OkStatus()
+            : Invalid(what, " ", ToString(values), " should be ", count, " numbers of at least ", least);
 }
 
 absl::StatusOr<Blocks> ReadBlocks(ImportContext& c) {
@@ -166,7 +169,8 @@ ImportOr ImportCol2Im(ImportContext& c) {
   return One(Cast(y, in.dtype()));
 }
 
-// --- CenterCropPad, Det -----------------------------------------------------------------------------------------------
+// --- CenterCropPad, Det
+// -----------------------------------------------------------------------------------------------
 
 ImportOr ImportCenterCropPad(ImportContext& c) {
   RETURN_IF_ERROR(NeedInputs(c, 2));

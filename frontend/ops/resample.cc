@@ -12,7 +12,8 @@
 namespace onnxtrain {
 namespace {
 
-// --- Taps -------------------------------------------------------------------------------------------------------------
+// --- Taps
+// -------------------------------------------------------------------------------------------------------------
 
 double Hat(double d) { return std::max(0.0, 1 - std::fabs(d)); }
 
@@ -32,7 +33,8 @@ struct Rounding {
   std::string_view name;
   double (*round)(double);
 };
-constexpr Rounding kRoundings[] = {{"floor", Floor}, {"ceil", Ceil}, {"round_prefer_floor", RoundDown}, {"round_prefer_ceil", RoundUp}};
+constexpr Rounding kRoundings[] = {
+    {"floor", Floor}, {"ceil", Ceil}, {"round_prefer_floor", RoundDown}, {"round_prefer_ceil", RoundUp}};
 
 const Rounding* FindRounding(std::string_view name) {
   for (const Rounding& r : kRoundings) {
@@ -48,8 +50,12 @@ struct Filter {
 
   static Filter Of(const Attrs& attrs) {
     const std::string mode = attrs.String("mode");
-    return {mode == "nearest", mode == "cubic", attrs.Int("exclude_outside") != 0, attrs.Int("zero_outside") != 0,
-            FindRounding(attrs.String("rounding", "floor")), attrs.Float("cubic_a", -0.75)};
+    return {mode == "nearest",
+            mode == "cubic",
+            attrs.Int("exclude_outside") != 0,
+            attrs.Int("zero_outside") != 0,
+            FindRounding(attrs.String("rounding", "floor")),
+            attrs.Float("cubic_a", -0.75)};
   }
   double operator()(double distance) const { return cubic ? Cubic(distance, a) : Hat(distance); }
 };
@@ -100,8 +106,8 @@ class TapsBuilder {
   double stretch_;
 };
 
-// Where output o lies in x. Far enough outside is far enough. Which element is nearest would hang on the last bit of a scale
-// such as 1.6 that a file holds in float32: the quotient is rounded to what was meant.
+// Where output o lies in x. Far enough outside is far enough. Which element is nearest would hang on the last bit of a
+// scale such as 1.6 that a file holds in float32: the quotient is rounded to what was meant.
 double PositionOf(int64_t o, const double* p, bool nearest) {
   double x = (static_cast<double>(o) + p[0]) * p[1] / p[2];
   if (nearest) x = static_cast<float>(x);
@@ -109,7 +115,8 @@ double PositionOf(int64_t o, const double* p, bool nearest) {
   return std::isnan(x) ? 0 : std::clamp(x, -1e12, 1e12);
 }
 
-// --- Type rules -------------------------------------------------------------------------------------------------------
+// --- Type rules
+// -------------------------------------------------------------------------------------------------------
 
 constexpr double kLimit = int64_t{1} << 31;
 constexpr double kMostTaps = int64_t{1} << 28;  // of one axis: what its table may take
@@ -120,14 +127,17 @@ bool AllFinite(const std::vector<double>& values) {
 
 absl::Status CheckFilter(const Attrs& attrs) {
   const std::string mode = attrs.String("mode");
-  if (mode != "nearest" && mode != "linear" && mode != "cubic") return Invalid("mode '", mode, "' is none of nearest, linear, cubic");
-  if (FindRounding(attrs.String("rounding")) == nullptr) return Invalid("rounding '", attrs.String("rounding"), "' is unknown");
+  if (mode != "nearest" && mode != "linear" && mode != "cubic")
+    return Invalid("mode '", mode, "' is none of nearest, linear, cubic");
+  if (FindRounding(attrs.String("rounding")) == nullptr)
+    return Invalid("rounding '", attrs.String("rounding"), "' is unknown");
   return std::isfinite(attrs.Float("cubic_a")) ? absl::OkStatus() : Invalid("cubic_a is not finite");
 }
 
 absl::Status CheckPositions(const Attrs& attrs, size_t axes) {
   const std::vector<double> position = attrs.Floats("position"), stretch = attrs.Floats("stretch");
-  if (position.size() != 4 * axes || !AllFinite(position)) return Invalid("position should have 4 finite numbers per axis");
+  if (position.size() != 4 * axes || !AllFinite(position))
+    return Invalid("position should have 4 finite numbers per axis");
   for (size_t i = 0; i < axes; ++i) {
     if (position[4 * i + 2] == 0) return Invalid("a position divides by 0");
   }
@@ -145,7 +155,8 @@ absl::Status CheckExtents(const Attrs& attrs, const Shape& in, const Shape& out)
     if (from < 0 || to < 0 || from >= kLimit || to >= kLimit || (from == 0 && to > 0)) {
       return Invalid("cannot resize axis ", axes[i], " from ", from, " to ", to);
     }
-    if (to > 0 && stretch[i] * static_cast<double>(to) > kMostTaps) return Invalid("a filter stretched by ", stretch[i], " is too wide");
+    if (to > 0 && stretch[i] * static_cast<double>(to) > kMostTaps)
+      return Invalid("a filter stretched by ", stretch[i], " is too wide");
   }
   return absl::OkStatus();
 }
@@ -153,7 +164,8 @@ absl::Status CheckExtents(const Attrs& attrs, const Shape& in, const Shape& out)
 absl::StatusOr<Shape> Resized(const Shape& shape, const Attrs& attrs, std::string_view extents) {
   const std::vector<int64_t> axes = attrs.Ints("axes"), sizes = attrs.Ints(extents);
   if (!axes.empty()) RETURN_IF_ERROR(AxesMask(axes, static_cast<int>(shape.size())).status());
-  if (sizes.size() != axes.size()) return Invalid(extents, " ", ToString(sizes), " should have ", axes.size(), " entries");
+  if (sizes.size() != axes.size())
+    return Invalid(extents, " ", ToString(sizes), " should have ", axes.size(), " entries");
   Shape resized = shape;
   for (size_t i = 0; i < axes.size(); ++i) resized[axes[i]] = sizes[i];
   return resized;
@@ -179,7 +191,8 @@ TypesOr ResampleGradTypes(const TypeContext& c) {
   return std::vector<Type>{{c.in(0).dtype, std::move(x)}};
 }
 
-// --- Gradients and evaluation -----------------------------------------------------------------------------------------
+// --- Gradients and evaluation
+// -----------------------------------------------------------------------------------------
 
 std::vector<Val> ResampleGradient(const GradContext& c) {
   Attrs attrs = c.node.attrs;
@@ -205,7 +218,8 @@ std::vector<double> Along(const std::vector<double>& x, Shape* shape, const Taps
   for (int64_t row = 0; row < outer * t.out(); ++row) {
     const int64_t block = row / t.out(), o = row % t.out();
     for (int64_t k = t.begin[o]; k < t.begin[o + 1]; ++k) {
-      for (int64_t i = 0; i < inner; ++i) y[row * inner + i] += t.weight[k] * x[(block * t.in + t.index[k]) * inner + i];
+      for (int64_t i = 0; i < inner; ++i)
+        y[row * inner + i] += t.weight[k] * x[(block * t.in + t.index[k]) * inner + i];
     }
   }
   return y;
@@ -231,7 +245,7 @@ std::vector<HostTensor> EvaluateResampleGrad(const EvalContext& c) {
 std::vector<AttrSpec> ResampleAttrs() {
   const std::vector<int64_t> ints;
   const std::vector<double> numbers;
-  return {{"axes", ints, true},      {"sizes", ints, true},           {"position", numbers, true},
+  return {{"axes", ints, true},       {"sizes", ints, true},           {"position", numbers, true},
           {"stretch", numbers, true}, {"mode", std::string(), true},   {"rounding", std::string("floor")},
           {"cubic_a", -0.75},         {"exclude_outside", int64_t{0}}, {"zero_outside", int64_t{0}}};
 }
@@ -290,10 +304,20 @@ Shape ResampledFrom(const Attrs& attrs, const Shape& dy) {
 
 std::span<const OpRow> ResampleOps() {
   static const auto* rows = new std::vector<OpRow>{
-      {.name = "Resample", .inputs = {1, 1}, .attrs = ResampleAttrs(), .infer = ResampleTypes,
-       .grad_status = GradStatus::kFormula, .gradient = ResampleGradient, .evaluate = EvaluateResample},
-      {.name = "ResampleGrad", .inputs = {1, 1}, .attrs = ResampleGradAttrs(), .infer = ResampleGradTypes,
-       .grad_status = GradStatus::kFormula, .gradient = ResampleGradGradient, .evaluate = EvaluateResampleGrad},
+      {.name = "Resample",
+       .inputs = {1, 1},
+       .attrs = ResampleAttrs(),
+       .infer = ResampleTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient = ResampleGradient,
+       .evaluate = EvaluateResample},
+      {.name = "ResampleGrad",
+       .inputs = {1, 1},
+       .attrs = ResampleGradAttrs(),
+       .infer = ResampleGradTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient = ResampleGradGradient,
+       .evaluate = EvaluateResampleGrad},
   };
   return *rows;
 }

@@ -11,8 +11,8 @@
 
 namespace onnxtrain {
 
-// One axis: y[o] = Σ weight[k]·x[index[k]], k in [begin[o], begin[o + 1]). Indices of one output ascend, and none occurs
-// twice; an output may have no tap at all (it is 0).
+// One axis: y[o] = Σ weight[k]·x[index[k]], k in [begin[o], begin[o + 1]). Indices of one output ascend, and none
+// occurs twice; an output may have no tap at all (it is 0).
 struct Taps {
   int64_t axis = 0;
   int64_t in = 0;
@@ -25,7 +25,8 @@ struct Taps {
   Taps Transposed() const;
 };
 
-// Of a Resample of a tensor of shape x, whose attributes have passed the type rule; in the order of the attribute `axes`.
+// Of a Resample of a tensor of shape x, whose attributes have passed the type rule; in the order of the attribute
+// `axes`.
 std::vector<Taps> ResampleTaps(const Attrs& attrs, const Shape& x);
 // The shape of x, given the attributes of a ResampleGrad and the shape of dy.
 Shape ResampledFrom(const Attrs& attrs, const Shape& dy);

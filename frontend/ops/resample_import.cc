@@ -1,7 +1,5 @@
 // Resize and Upsample. Their scales, sizes and regions are known at import, so that every way to place the output's
 // coordinates becomes four numbers per axis: output o lies at (o + a)·b/c + d of the input.
-#include "frontend/ops/resample.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -9,6 +7,7 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import_util.h"
+#include "frontend/ops/resample.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
@@ -16,10 +15,10 @@ namespace {
 
 struct AxisPlan {
   int64_t axis = 0, in = 0, out = 0;
-  double scale = 1;          // as given; out/in where sizes are
-  double length = 0;         // out, or what it was before it was rounded to an integer
-  double num = 1, den = 1;   // 1/scale as a ratio, exact where the scale was meant to be out/in
-  double start = 0, end = 1; // region of interest
+  double scale = 1;           // as given; out/in where sizes are
+  double length = 0;          // out, or what it was before it was rounded to an integer
+  double num = 1, den = 1;    // 1/scale as a ratio, exact where the scale was meant to be out/in
+  double start = 0, end = 1;  // region of interest
 
   bool Identity() const { return in == out && num == den && start == 0 && end == 1; }
 };
@@ -38,7 +37,8 @@ Position AlignCorners(const AxisPlan& p) {
 }
 
 Position HalfPixelSymmetric(const AxisPlan& p) {
-  const double center = static_cast<double>(p.in) / 2, adjustment = static_cast<double>(p.out) / (p.scale * static_cast<double>(p.in));
+  const double center = static_cast<double>(p.in) / 2,
+               adjustment = static_cast<double>(p.out) / (p.scale * static_cast<double>(p.in));
   return {0.5, p.num, p.den, center * (1 - adjustment) - 0.5};
 }
 
@@ -69,7 +69,8 @@ absl::StatusOr<Place> FindPlace(const std::string& name) {
   return Invalid("coordinate_transformation_mode '", name, "' is unknown");
 }
 
-// --- What size and scale each axis gets --------------------------------------------------------------------------------
+// --- What size and scale each axis gets
+// --------------------------------------------------------------------------------
 
 constexpr double kLargest = int64_t{1} << 31;
 
@@ -93,7 +94,8 @@ absl::Status ScaleAxis(AxisPlan* p, double scale) {
 }
 
 absl::Status SizeAxis(AxisPlan* p, int64_t size) {
-  if (size < 0 || static_cast<double>(size) >= kLargest) return Invalid("size ", size, " of axis ", p->axis, " is out of range");
+  if (size < 0 || static_cast<double>(size) >= kLargest)
+    return Invalid("size ", size, " of axis ", p->axis, " is out of range");
   p->out = size;
   p->scale = p->in == 0 ? 1 : static_cast<double>(size) / static_cast<double>(p->in);
   p->length = static_cast<double>(size);
@@ -105,7 +107,8 @@ absl::Status SizeAxis(AxisPlan* p, int64_t size) {
 // One scale for all axes: the least or the largest of those that the sizes ask for.
 absl::Status KeepAspectRatio(std::vector<AxisPlan>* plans, const std::string& policy) {
   if (policy == "stretch" || plans->empty()) return absl::OkStatus();
-  if (policy != "not_larger" && policy != "not_smaller") return Invalid("keep_aspect_ratio_policy '", policy, "' is unknown");
+  if (policy != "not_larger" && policy != "not_smaller")
+    return Invalid("keep_aspect_ratio_policy '", policy, "' is unknown");
   const auto by_scale = [](const AxisPlan& a, const AxisPlan& b) { return a.scale < b.scale; };
   const auto [least, most] = std::minmax_element(plans->begin(), plans->end(), by_scale);
   const double scale = policy == "not_larger" ? least->scale : most->scale;
@@ -156,7 +159,8 @@ absl::Status ApplyRegion(ImportContext& c, std::vector<AxisPlan>* plans) {
   return absl::OkStatus();
 }
 
-// --- The resampling ---------------------------------------------------------------------------------------------------
+// --- The resampling
+// ---------------------------------------------------------------------------------------------------
 
 // The attributes of a Resample; `plans` are those of its axes that change anything.
 Attrs ResampleAttrs(const std::vector<AxisPlan>& plans, Place place, Attrs attrs, bool antialias) {
@@ -180,7 +184,8 @@ Attrs ResampleAttrs(const std::vector<AxisPlan>& plans, Place place, Attrs attrs
 Val ResampleAny(Val x, Attrs attrs) {
   if (!x || attrs.Ints("axes").empty()) return x;
   if (IsFloat(x.dtype())) return x.b().Op("Resample", {x}, std::move(attrs));
-  if (attrs.String("mode") != "nearest") return Cast(ResampleAny(Cast(x, DType::kFloat32), std::move(attrs)), x.dtype());
+  if (attrs.String("mode") != "nearest")
+    return Cast(ResampleAny(Cast(x, DType::kFloat32), std::move(attrs)), x.dtype());
   for (const Taps& taps : ResampleTaps(attrs, x.shape())) x = GatherConstant(x, taps.index, taps.axis);
   return x;
 }
@@ -264,13 +269,15 @@ ImportOr ImportResize11(ImportContext& c) {
   ASSIGN_OR_RETURN(const std::vector<AxisPlan> plans, PlansOfResize(c, crops));
   if (plans.empty()) return One(c.in(0));
   const std::string rounding = a.String("nearest_mode", "round_prefer_floor");
-  if (rounding != "floor" && rounding != "ceil" && rounding != "round_prefer_floor" && rounding != "round_prefer_ceil") {
+  if (rounding != "floor" && rounding != "ceil" && rounding != "round_prefer_floor" &&
+      rounding != "round_prefer_ceil") {
     return Invalid("nearest_mode '", rounding, "' is unknown");
   }
+  const bool wide = mode == "cubic" || (mode == "linear" && antialias);  // two elements alone are the same either way
   const Attrs filter = {{"mode", mode},
                         {"rounding", mode == "nearest" ? rounding : std::string("floor")},
                         {"cubic_a", mode == "cubic" ? a.Float("cubic_coeff_a", -0.75) : -0.75},
-                        {"exclude_outside", int64_t{mode == "cubic" && a.Int("exclude_outside") != 0}},
+                        {"exclude_outside", int64_t{wide && a.Int("exclude_outside") != 0}},
                         {"zero_outside", int64_t{crops}}};
   const Attrs attrs = ResampleAttrs(plans, place, filter, antialias && mode != "nearest");
   const double value = crops ? a.Float("extrapolation_value") : 0;
@@ -295,7 +302,8 @@ ImportOr ImportByScales(ImportContext& c, const std::vector<double>& scales) {
   RETURN_IF_ERROR(ApplyScales(scales, &plans));
   RETURN_IF_ERROR(CheckPlans(c.in(0), plans));
   plans = Changing(std::move(plans));
-  const auto shrinking = std::stable_partition(plans.begin(), plans.end(), [](const AxisPlan& p) { return p.scale >= 1; });
+  const auto shrinking =
+      std::stable_partition(plans.begin(), plans.end(), [](const AxisPlan& p) { return p.scale >= 1; });
   const Attrs filter = {{"mode", mode}};
   const Val grown = ResampleAny(c.in(0), ResampleAttrs({plans.begin(), shrinking}, Asymmetric, filter, false));
   RETURN_IF_ERROR(c.b().status());

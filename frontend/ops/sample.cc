@@ -10,15 +10,18 @@
 namespace onnxtrain {
 namespace {
 
-// --- GridSample -------------------------------------------------------------------------------------------------------
+// --- GridSample
+// -------------------------------------------------------------------------------------------------------
 
 absl::Status CheckSpec(const Attrs& attrs, size_t spatial) {
   const std::string mode = attrs.String("mode"), padding = attrs.String("padding_mode");
-  if (mode != "nearest" && mode != "linear" && mode != "cubic") return Invalid("mode '", mode, "' is none of nearest, linear, cubic");
+  if (mode != "nearest" && mode != "linear" && mode != "cubic")
+    return Invalid("mode '", mode, "' is none of nearest, linear, cubic");
   if (padding != "zeros" && padding != "border" && padding != "reflection") {
     return Invalid("padding_mode '", padding, "' is none of zeros, border, reflection");
   }
-  if (mode == "cubic" && spatial != 2) return absl::UnimplementedError("cubic sampling over three spatial axes is not supported");
+  if (mode == "cubic" && spatial != 2)
+    return absl::UnimplementedError("cubic sampling over three spatial axes is not supported");
   return absl::OkStatus();
 }
 
@@ -107,13 +110,15 @@ std::vector<HostTensor> EvaluateGridSample(const EvalContext& c) {
   for (int64_t i = 0; i < y.size(); ++i) {
     const int64_t p = i / outputs, position = p / x[1] * outputs + i % outputs;
     double sum = 0;
-    ForTaps(spec, &grid[position * axes], spatial, [&](int64_t at, double w) { sum += w * c.inputs[0]->At(p * plane + at); });
+    ForTaps(spec, &grid[position * axes], spatial,
+            [&](int64_t at, double w) { sum += w * c.inputs[0]->At(p * plane + at); });
     y.Set(i, sum);
   }
   return {std::move(y)};
 }
 
-// --- RoiAlign ---------------------------------------------------------------------------------------------------------
+// --- RoiAlign
+// ---------------------------------------------------------------------------------------------------------
 
 // x [N,C,H,W], rois [R,4], batch index [R].
 absl::StatusOr<Shape> RoiShape(const Shape& x, const Shape& rois, const Shape& batch, const Attrs& attrs) {
@@ -164,14 +169,16 @@ std::vector<Val> RoiAlignGradient(const GradContext& c) {
 }
 
 std::vector<AttrSpec> GridAttrs(bool input_shape) {
-  std::vector<AttrSpec> attrs = {{"mode", std::string("linear")}, {"padding_mode", std::string("zeros")}, {"align_corners", int64_t{0}}};
+  std::vector<AttrSpec> attrs = {
+      {"mode", std::string("linear")}, {"padding_mode", std::string("zeros")}, {"align_corners", int64_t{0}}};
   if (input_shape) attrs.push_back({"input_shape", std::vector<int64_t>(), true});
   return attrs;
 }
 
 std::vector<AttrSpec> RoiAttrs(bool input_shape) {
-  std::vector<AttrSpec> attrs = {{"mode", std::string("avg")},      {"output_height", int64_t{1}}, {"output_width", int64_t{1}},
-                                 {"sampling_ratio", int64_t{0}},    {"spatial_scale", 1.0},        {"half_pixel", int64_t{1}}};
+  std::vector<AttrSpec> attrs = {{"mode", std::string("avg")}, {"output_height", int64_t{1}},
+                                 {"output_width", int64_t{1}}, {"sampling_ratio", int64_t{0}},
+                                 {"spatial_scale", 1.0},       {"half_pixel", int64_t{1}}};
   if (input_shape) attrs.push_back({"input_shape", std::vector<int64_t>(), true});
   return attrs;
 }
@@ -180,7 +187,9 @@ std::vector<AttrSpec> RoiAttrs(bool input_shape) {
 
 SampleSpec SampleSpec::Of(const Attrs& attrs) {
   const std::string mode = attrs.String("mode"), padding = attrs.String("padding_mode");
-  return {mode == "nearest" ? SampleMode::kNearest : mode == "linear" ? SampleMode::kLinear : SampleMode::kCubic,
+  return {mode == "nearest"  ? SampleMode::kNearest
+          : mode == "linear" ? SampleMode::kLinear
+                             : SampleMode::kCubic,
           padding == "zeros"    ? SamplePadding::kZeros
           : padding == "border" ? SamplePadding::kBorder
                                 : SamplePadding::kReflection,
@@ -188,22 +197,41 @@ SampleSpec SampleSpec::Of(const Attrs& attrs) {
 }
 
 RoiSpec RoiSpec::Of(const Attrs& attrs) {
-  return {attrs.Int("output_height"), attrs.Int("output_width"), attrs.Int("sampling_ratio"), attrs.Float("spatial_scale"),
-          attrs.Int("half_pixel") != 0, attrs.String("mode") == "max"};
+  return {attrs.Int("output_height"),   attrs.Int("output_width"),    attrs.Int("sampling_ratio"),
+          attrs.Float("spatial_scale"), attrs.Int("half_pixel") != 0, attrs.String("mode") == "max"};
 }
 
 std::span<const OpRow> SampleOps() {
   static const auto* rows = new std::vector<OpRow>{
-      {.name = "GridSample", .inputs = {2, 2}, .attrs = GridAttrs(false), .infer = GridSampleTypes,
-       .grad_status = GradStatus::kFormula, .gradient = GridSampleGradient, .evaluate = EvaluateGridSample,
+      {.name = "GridSample",
+       .inputs = {2, 2},
+       .attrs = GridAttrs(false),
+       .infer = GridSampleTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient = GridSampleGradient,
+       .evaluate = EvaluateGridSample,
        .precision = Precision::kFloat32},
-      {.name = "GridSampleInputGrad", .inputs = {2, 2}, .attrs = GridAttrs(true), .infer = GridSampleInputGradTypes,
+      {.name = "GridSampleInputGrad",
+       .inputs = {2, 2},
+       .attrs = GridAttrs(true),
+       .infer = GridSampleInputGradTypes,
        .precision = Precision::kFloat32},
-      {.name = "GridSampleGridGrad", .inputs = {3, 3}, .attrs = GridAttrs(false), .infer = GridSampleGridGradTypes,
+      {.name = "GridSampleGridGrad",
+       .inputs = {3, 3},
+       .attrs = GridAttrs(false),
+       .infer = GridSampleGridGradTypes,
        .precision = Precision::kFloat32},
-      {.name = "RoiAlign", .inputs = {3, 3}, .attrs = RoiAttrs(false), .infer = RoiAlignTypes,
-       .grad_status = GradStatus::kFormula, .gradient = RoiAlignGradient, .precision = Precision::kFloat32},
-      {.name = "RoiAlignGrad", .inputs = {3, 4}, .attrs = RoiAttrs(true), .infer = RoiAlignGradTypes,
+      {.name = "RoiAlign",
+       .inputs = {3, 3},
+       .attrs = RoiAttrs(false),
+       .infer = RoiAlignTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient = RoiAlignGradient,
+       .precision = Precision::kFloat32},
+      {.name = "RoiAlignGrad",
+       .inputs = {3, 4},
+       .attrs = RoiAttrs(true),
+       .infer = RoiAlignGradTypes,
        .precision = Precision::kFloat32},
   };
   return *rows;

@@ -1,5 +1,5 @@
-// Where sampling operators read their input: the arithmetic that host evaluation and the cpu kernels share. T is the type
-// that coordinates are computed in.
+// Where sampling operators read their input: the arithmetic that host evaluation and the cpu kernels share. T is the
+// type that coordinates are computed in.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace onnxtrain {
 
-// --- GridSample -------------------------------------------------------------------------------------------------------
+// --- GridSample
+// -------------------------------------------------------------------------------------------------------
 
 enum class SampleMode : uint8_t { kNearest, kLinear, kCubic };
 enum class SamplePadding : uint8_t { kZeros, kBorder, kReflection };
@@ -113,7 +114,8 @@ void TapsAlong(const SampleSpec& spec, T g, int64_t n, SampleTaps<T>* t) {
   PutTap(t, 1, static_cast<int64_t>(base) + 1, n, r, c.slope);
 }
 
-// --- RoiAlign ---------------------------------------------------------------------------------------------------------
+// --- RoiAlign
+// ---------------------------------------------------------------------------------------------------------
 
 struct RoiSpec {
   int64_t height = 1, width = 1;  // bins

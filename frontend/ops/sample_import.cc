@@ -1,19 +1,19 @@
-// Sampling at computed places: GridSample, AffineGrid, RoiAlign, DeformConv.
-#include "frontend/ops/sample.h"
-
+// Sampling at computed places: GridSample, AffineGrid, RoiAlign, CropAndResize, DeformConv.
 #include <map>
 
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import_util.h"
 #include "frontend/ops/nn_import.h"
 #include "frontend/ops/rules.h"
+#include "frontend/ops/sample.h"
 
 namespace onnxtrain {
 namespace {
 
 Val AsFloat(Val x, DType dtype) { return Cast(x, IsFloat(dtype) ? dtype : DType::kFloat32); }
 
-// --- GridSample -------------------------------------------------------------------------------------------------------
+// --- GridSample
+// -------------------------------------------------------------------------------------------------------
 
 absl::StatusOr<std::string> SampleModeOf(const Attrs& attrs) {
   static const std::map<std::string, std::string, std::less<>> modes = {
@@ -40,16 +40,19 @@ ImportOr ImportGridSample(ImportContext& c) {
   ASSIGN_OR_RETURN(const std::string mode, SampleModeOf(c.attrs()));
   Val x = AsFloat(c.in(0), dtype), grid = Cast(c.in(1), x.dtype());
   const bool flat = x.rank() == 3;
-  if (flat && grid.dim(2) != 1) return Invalid("cannot sample ", ToString(x.type()), " on a grid ", ToString(grid.type()));
+  if (flat && grid.dim(2) != 1)
+    return Invalid("cannot sample ", ToString(x.type()), " on a grid ", ToString(grid.type()));
   if (flat) OneRow(&x, &grid);
   const Val y = c.b().Op("GridSample", {x, grid},
-                         {{"mode", mode}, {"padding_mode", c.attrs().String("padding_mode", "zeros")},
+                         {{"mode", mode},
+                          {"padding_mode", c.attrs().String("padding_mode", "zeros")},
                           {"align_corners", int64_t{c.attrs().Int("align_corners") != 0}}});
   RETURN_IF_ERROR(c.b().status());
   return One(Cast(flat ? Reshape(y, {y.dim(0), y.dim(1), y.dim(3)}) : y, dtype));
 }
 
-// --- AffineGrid -------------------------------------------------------------------------------------------------------
+// --- AffineGrid
+// -------------------------------------------------------------------------------------------------------
 
 // The coordinate of element i of n, in −1 … 1: of centres, or with align_corners of the first and last one on the ends.
 double GridCoordinate(int64_t i, int64_t n, bool align_corners) {
@@ -79,7 +82,8 @@ ImportOr ImportAffineGrid(ImportContext& c) {
   const Val theta = c.in(0);
   ASSIGN_OR_RETURN(const std::vector<int64_t> size, c.KnownInts(1, "size"));
   const auto axes = static_cast<int64_t>(size.size()) - 2;
-  if ((axes != 2 && axes != 3) || theta.rank() != 3 || theta.shape() != Shape{size[0], axes, axes + 1} || !IsFloat(theta.dtype())) {
+  if ((axes != 2 && axes != 3) || theta.rank() != 3 || theta.shape() != Shape{size[0], axes, axes + 1} ||
+      !IsFloat(theta.dtype())) {
     return Invalid("transformations ", ToString(theta.type()), " do not fit to the size ", ToString(size));
   }
   const Shape spatial(size.begin() + 2, size.end());
@@ -90,13 +94,15 @@ ImportOr ImportAffineGrid(ImportContext& c) {
   return One(Reshape(MatMul(base, theta, false, true), shape));
 }
 
-// --- RoiAlign ---------------------------------------------------------------------------------------------------------
+// --- RoiAlign
+// ---------------------------------------------------------------------------------------------------------
 
 // Until opset 16, regions were not moved by half a pixel.
 ImportOr ImportRoiAlign(ImportContext& c) {
   RETURN_IF_ERROR(NeedInputs(c, 3));
   const Attrs& a = c.attrs();
-  const std::string coordinates = a.String("coordinate_transformation_mode", c.node().version >= 16 ? "half_pixel" : "output_half_pixel");
+  const std::string coordinates =
+      a.String("coordinate_transformation_mode", c.node().version >= 16 ? "half_pixel" : "output_half_pixel");
   if (coordinates != "half_pixel" && coordinates != "output_half_pixel") {
     return Invalid("coordinate_transformation_mode '", coordinates, "' is neither half_pixel nor output_half_pixel");
   }
@@ -109,7 +115,57 @@ ImportOr ImportRoiAlign(ImportContext& c) {
   return One(c.b().Op("RoiAlign", {c.in(0), Cast(c.in(1), c.in(0).dtype()), Cast(c.in(2), DType::kInt64)}, attrs));
 }
 
-// --- DeformConv -------------------------------------------------------------------------------------------------------
+// --- CropAndResize (com.microsoft)
+// --------------------------------------------------------------------------------------
+
+// Where `bins` elements read between the normalized coordinates begin and end ([R] each), as grid coordinates: [R,
+// bins].
+Val CropCoordinates(Val begin, Val end, int64_t bins) {
+  HostTensor share({begin.dtype(), {1, bins}});
+  for (int64_t i = 0; i < bins; ++i)
+    share.Set(i, bins == 1 ? 0.5 : static_cast<double>(i) / static_cast<double>(bins - 1));
+  const Val t = begin.b().Constant(share);
+  const Val from = Reshape(begin, {begin.dim(0), 1}), to = Reshape(end, {end.dim(0), 1});
+  return (from + (to - from) * t) * 2.0 - 1.0;
+}
+
+// Is the grid coordinate within the image?
+Val Within(Val x) {
+  const Val size = Unary("Abs", x);
+  return size ? size.b().Op("LessOrEqual", {size, Number(size, 1)}) : size;
+}
+
+// Regions (y1, x1, y2, x2) of images, resized to one size. What lies outside of the image is `extrapolation_value`.
+ImportOr ImportCropAndResize(ImportContext& c) {
+  RETURN_IF_ERROR(NeedInputs(c, 4));
+  const Val x = c.in(0), rois = c.in(1);
+  ASSIGN_OR_RETURN(const std::vector<int64_t> size, c.KnownInts(3, "crop_size"));
+  const std::string mode = c.attrs().String("mode", "bilinear");
+  if (mode != "bilinear" && mode != "nearest") return Invalid("mode '", mode, "' is neither bilinear nor nearest");
+  if (x.rank() != 4 || !IsFloat(x.dtype()) || rois.rank() != 2 || rois.dim(1) != 4 || rois.dtype() != x.dtype() ||
+      c.in(2).shape() != Shape{rois.dim(0)} || !IsInteger(c.in(2).dtype())) {
+    return Invalid("cannot crop ", ToString(x.type()), " to ", ToString(rois.type()), " of ", ToString(c.in(2).type()));
+  }
+  if (size.size() != 2 || size[0] < 1 || size[1] < 1)
+    return Invalid("crop_size ", ToString(size), " should be two extents");
+  RETURN_IF_ERROR(CheckHostConstant({x.dtype(), {size[0]}}));
+  RETURN_IF_ERROR(CheckHostConstant({x.dtype(), {size[1]}}));
+  const int64_t regions = rois.dim(0);
+  const auto side = [&](int64_t i) { return Reshape(Slice(rois, 1, i, 1), {regions}); };
+  const Shape grid = {regions, size[0], size[1], 1}, mask = {regions, 1, size[0], size[1]};
+  const Val vertical = Reshape(CropCoordinates(side(0), side(2), size[0]), {regions, size[0], 1, 1});
+  const Val horizontal = Reshape(CropCoordinates(side(1), side(3), size[1]), {regions, 1, size[1], 1});
+  const Val images = c.b().Op("Gather", {x, Cast(c.in(2), DType::kInt64)}, {{"axis", int64_t{0}}});
+  const Val read = c.b().Op("GridSample", {images, Concat({Expand(horizontal, grid), Expand(vertical, grid)}, 3)},
+                            {{"mode", mode == "nearest" ? mode : std::string("linear")},
+                             {"padding_mode", std::string("border")},
+                             {"align_corners", int64_t{1}}});
+  const Val inside = Reshape(Binary("And", Expand(Within(horizontal), grid), Expand(Within(vertical), grid)), mask);
+  return One(Where(inside, read, Number(read, c.attrs().Float("extrapolation_value"))));
+}
+
+// --- DeformConv
+// -------------------------------------------------------------------------------------------------------
 
 struct Deform {
   Windows w;
@@ -128,13 +184,16 @@ absl::Status CheckDeformInputs(ImportContext& c, const Deform& d) {
   expected.insert(expected.end(), d.out.begin(), d.out.end());
   if (offset.shape != expected) return Invalid("expected offsets ", ToString(expected), ", got ", ToString(offset));
   if (weight.dim(1) * d.group != d.channels || weight.dim(0) % d.group != 0 || d.channels % d.offset_group != 0) {
-    return Invalid("weights ", ToString(weight.type()), " in ", d.group, " groups do not fit to ", d.channels, " channels");
+    return Invalid("weights ", ToString(weight.type()), " in ", d.group, " groups do not fit to ", d.channels,
+                   " channels");
   }
   expected[1] = d.offset_group * d.taps();
-  if (c.has(4) && c.in(4).shape() != expected) return Invalid("expected a mask ", ToString(expected), ", got ", ToString(c.in(4).type()));
+  if (c.has(4) && c.in(4).shape() != expected)
+    return Invalid("expected a mask ", ToString(expected), ", got ", ToString(c.in(4).type()));
   if (c.has(3) && c.in(3).shape() != Shape{weight.dim(0)}) return Invalid("the bias is ", ToString(c.in(3).type()));
   for (size_t i = 0; i < c.num_inputs(); ++i) {
-    if (c.has(i) && (!IsFloat(c.in(i).dtype()) || c.in(i).dtype() != c.in(0).dtype())) return Invalid("input ", i, " is ", ToString(c.in(i).type()));
+    if (c.has(i) && (!IsFloat(c.in(i).dtype()) || c.in(i).dtype() != c.in(0).dtype()))
+      return Invalid("input ", i, " is ", ToString(c.in(i).type()));
   }
   return absl::OkStatus();
 }
@@ -143,14 +202,20 @@ absl::StatusOr<Deform> ReadDeform(ImportContext& c) {
   RETURN_IF_ERROR(NeedInputs(c, 3));
   RETURN_IF_ERROR(NeedSpatial(c));
   const Val x = c.in(0), weight = c.in(1);
-  if (x.rank() < 4 || weight.rank() != x.rank()) return Unsupported(StrCat("a deformable convolution of ", ToString(x.type()), " by ", ToString(weight.type())));
+  if (x.rank() < 4 || weight.rank() != x.rank())
+    return Unsupported(StrCat("a deformable convolution of ", ToString(x.type()), " by ", ToString(weight.type())));
   const auto in = Spatial(x.shape()), kernel = Spatial(weight.shape());
-  Deform d{.in = {in.begin(), in.end()}, .batch = x.dim(0), .channels = x.dim(1),
-           .group = c.attrs().Int("group", 1), .offset_group = c.attrs().Int("offset_group", 1)};
+  Deform d{.in = {in.begin(), in.end()},
+           .batch = x.dim(0),
+           .channels = x.dim(1),
+           .group = c.attrs().Int("group", 1),
+           .offset_group = c.attrs().Int("offset_group", 1)};
   const Shape shape(kernel.begin(), kernel.end());
-  if (c.attrs().Ints("kernel_shape", shape) != shape) return Invalid("kernel_shape is not that of the weights ", ToString(weight.type()));
+  if (c.attrs().Ints("kernel_shape", shape) != shape)
+    return Invalid("kernel_shape is not that of the weights ", ToString(weight.type()));
   constexpr int64_t kMost = 1 << 20;
-  if (d.group < 1 || d.offset_group < 1 || d.group > kMost || d.offset_group > kMost || weight.dim(1) > kMost || NumElements(x.shape()) == 0) {
+  if (d.group < 1 || d.offset_group < 1 || d.group > kMost || d.offset_group > kMost || weight.dim(1) > kMost ||
+      NumElements(x.shape()) == 0) {
     return Invalid("cannot convolve ", ToString(x.type()), " in ", d.group, " groups with offsets in ", d.offset_group);
   }
   ASSIGN_OR_RETURN(d.w, ImportWindows(c.attrs(), shape, in));
@@ -173,7 +238,8 @@ absl::StatusOr<Val> UndeformedGrid(Builder& b, DType dtype, const Deform& d) {
       place /= d.out[a];
       tap /= d.w.kernel[a];
     }
-    const int64_t at = place % d.out[axis] * d.w.strides[axis] - d.w.pads[axis] + tap % d.w.kernel[axis] * d.w.dilations[axis];
+    const int64_t at =
+        place % d.out[axis] * d.w.strides[axis] - d.w.pads[axis] + tap % d.w.kernel[axis] * d.w.dilations[axis];
     grid.Set(i, GridCoordinate(at, d.in[axis], false));
   }
   return b.Constant(grid);
@@ -229,6 +295,7 @@ std::span<const OnnxOp> SampleImports() {
   static constexpr OnnxOp ops[] = {
       {"", "GridSample", 2, 2, ImportGridSample},
       {"com.microsoft", "GridSample", 2, 2, ImportGridSample},
+      {"com.microsoft", "CropAndResize", 4, 4, ImportCropAndResize},
       {"", "AffineGrid", 2, 2, ImportAffineGrid},
       {"", "RoiAlign", 3, 3, ImportRoiAlign},
       {"", "DeformConv", 3, 5, ImportDeformConv},

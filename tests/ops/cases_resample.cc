@@ -50,11 +50,31 @@ std::vector<Resizing> Resizings() {
       {"_linear_channels_last", {2, 4, 5, 3}, {1, 2}, {7, 9}, Half(4, 7) + Half(5, 9)},
       {"_linear_antialias", {1, 2, 9, 8}, {2, 3}, {4, 3}, Half(9, 4) + Half(8, 3), "linear", "floor", {2.25, 8.0 / 3}},
       {"_linear_outside", {1, 2, 4, 5}, {2, 3}, {5, 6}, {0, 1, 1, -0.75, 0, 1, 1, 0.5}},
-      {"_linear_zero_outside", {1, 2, 4, 5}, {2, 3}, {5, 6}, {0, 1, 1, -0.75, 0, 1, 1, 0.5}, "linear", "floor", {}, -0.75, 0, 1},
+      {"_linear_zero_outside",
+       {1, 2, 4, 5},
+       {2, 3},
+       {5, 6},
+       {0, 1, 1, -0.75, 0, 1, 1, 0.5},
+       "linear",
+       "floor",
+       {},
+       -0.75,
+       0,
+       1},
       {"_cubic", {2, 2, 4, 5}, {2, 3}, {8, 9}, Half(4, 8) + Half(5, 9), "cubic"},
       {"_cubic_corners", {2, 2, 4, 5}, {2, 3}, {8, 9}, Corners(4, 8) + Corners(5, 9), "cubic"},
       {"_cubic_down", {1, 2, 9, 8}, {2, 3}, {4, 5}, Half(9, 4) + Half(8, 5), "cubic"},
-      {"_cubic_exclude_outside", {1, 2, 4, 5}, {2, 3}, {8, 9}, Half(4, 8) + Half(5, 9), "cubic", "floor", {}, -0.5, 1, 0},
+      {"_cubic_exclude_outside",
+       {1, 2, 4, 5},
+       {2, 3},
+       {8, 9},
+       Half(4, 8) + Half(5, 9),
+       "cubic",
+       "floor",
+       {},
+       -0.5,
+       1,
+       0},
       {"_cubic_antialias", {1, 2, 9, 8}, {2, 3}, {4, 3}, Half(9, 4) + Half(8, 3), "cubic", "floor", {2.25, 8.0 / 3}},
       {"_all_axes", {2, 3, 4}, {0, 1, 2}, {3, 4, 2}, Half(2, 3) + Half(3, 4) + Half(4, 2)},
       {"_no_axis", {2, 3}, {}, {}, {}},
@@ -62,9 +82,15 @@ std::vector<Resizing> Resizings() {
 }
 
 Attrs AttrsOf(const Resizing& r) {
-  return {{"axes", r.axes}, {"sizes", r.sizes}, {"position", r.position}, {"mode", r.mode}, {"rounding", r.rounding},
-          {"stretch", r.stretch.empty() ? Numbers(r.axes.size(), 1) : r.stretch}, {"cubic_a", r.cubic_a},
-          {"exclude_outside", r.exclude_outside}, {"zero_outside", r.zero_outside}};
+  return {{"axes", r.axes},
+          {"sizes", r.sizes},
+          {"position", r.position},
+          {"mode", r.mode},
+          {"rounding", r.rounding},
+          {"stretch", r.stretch.empty() ? Numbers(r.axes.size(), 1) : r.stretch},
+          {"cubic_a", r.cubic_a},
+          {"exclude_outside", r.exclude_outside},
+          {"zero_outside", r.zero_outside}};
 }
 
 void AddResampling(std::vector<Case>* cases, const Resizing& r) {
@@ -81,7 +107,8 @@ void AddResampling(std::vector<Case>* cases, const Resizing& r) {
   cases->push_back({"ResampleGrad" + suffix, "ResampleGrad", {Normal(y)}, attrs});
 }
 
-// --- GridSample -------------------------------------------------------------------------------------------------------
+// --- GridSample
+// -------------------------------------------------------------------------------------------------------
 
 Attrs Grid(const std::string& mode, const std::string& padding, int64_t align_corners) {
   return {{"mode", mode}, {"padding_mode", padding}, {"align_corners", align_corners}};
@@ -90,14 +117,17 @@ Attrs Grid(const std::string& mode, const std::string& padding, int64_t align_co
 // Inside and outside of the image.
 Input Places(Shape shape) { return Uniform(std::move(shape), -1.3, 1.3); }
 
-void AddGridSamples(std::vector<Case>* cases, const std::string& suffix, const Shape& x, const Shape& grid, const Attrs& attrs) {
+void AddGridSamples(std::vector<Case>* cases, const std::string& suffix, const Shape& x, const Shape& grid,
+                    const Attrs& attrs) {
   Shape y = {x[0], x[1]};
   y.insert(y.end(), grid.begin() + 1, grid.end() - 1);
   cases->push_back({"GridSample" + suffix, "GridSample", {Normal(x), Places(grid)}, attrs, {0}, 2e-5});
   Attrs with_shape = attrs;
   with_shape.Set("input_shape", x);
-  cases->push_back({"GridSampleInputGrad" + suffix, "GridSampleInputGrad", {Normal(y), Places(grid)}, with_shape, {0}, 2e-5});
-  cases->push_back({"GridSampleGridGrad" + suffix, "GridSampleGridGrad", {Normal(y), Normal(x), Places(grid)}, attrs, {0}, 2e-5});
+  cases->push_back(
+      {"GridSampleInputGrad" + suffix, "GridSampleInputGrad", {Normal(y), Places(grid)}, with_shape, {0}, 2e-5});
+  cases->push_back(
+      {"GridSampleGridGrad" + suffix, "GridSampleGridGrad", {Normal(y), Normal(x), Places(grid)}, attrs, {0}, 2e-5});
 }
 
 void AddAllGridSamples(std::vector<Case>* cases) {
@@ -106,28 +136,35 @@ void AddAllGridSamples(std::vector<Case>* cases) {
       for (int64_t align : {0, 1}) {
         const std::string suffix = std::string("_") + mode + "_" + padding + (align ? "_corners" : "");
         AddGridSamples(cases, suffix, {2, 3, 4, 5}, {2, 3, 4, 2}, Grid(mode, padding, align));
-        if (std::string(mode) != "cubic") AddGridSamples(cases, suffix + "_3d", {1, 2, 3, 4, 5}, {1, 2, 3, 4, 3}, Grid(mode, padding, align));
+        if (std::string(mode) != "cubic")
+          AddGridSamples(cases, suffix + "_3d", {1, 2, 3, 4, 5}, {1, 2, 3, 4, 3}, Grid(mode, padding, align));
       }
     }
   }
   AddGridSamples(cases, "_many_places", {1, 18, 6, 7}, {1, 15, 20, 2}, Grid("linear", "zeros", 0));
 }
 
-// --- RoiAlign ---------------------------------------------------------------------------------------------------------
+// --- RoiAlign
+// ---------------------------------------------------------------------------------------------------------
 
 void AddRoiAligns(std::vector<Case>* cases) {
   // Regions inside, partly outside, wholly outside, and of no height.
-  const Input rois = Fixed(Values({5, 4}, {1.2, 0.7, 8.9, 9.1, -3.1, 2.2, 5.3, 14.4, 40, 40, 50, 50, 4.1, 6.3, 9.7, 6.3, 2.3, 2.1, 3.2, 2.9}));
+  const Input rois = Fixed(Values(
+      {5, 4}, {1.2, 0.7, 8.9, 9.1, -3.1, 2.2, 5.3, 14.4, 40, 40, 50, 50, 4.1, 6.3, 9.7, 6.3, 2.3, 2.1, 3.2, 2.9}));
   const Input batch = IntValues({5}, {0, 1, 1, 0, 1});
   for (const char* mode : {"avg", "max"}) {
     for (int64_t ratio : {0, 2}) {
       for (int64_t half : {0, 1}) {
         Attrs attrs = {{"mode", std::string(mode)}, {"output_height", int64_t{3}}, {"output_width", int64_t{2}},
-                       {"sampling_ratio", ratio}, {"spatial_scale", 0.6}, {"half_pixel", half}};
-        const std::string suffix = std::string("_") + mode + (ratio ? "_fixed" : "_adaptive") + (half ? "_half_pixel" : "");
+                       {"sampling_ratio", ratio},   {"spatial_scale", 0.6},        {"half_pixel", half}};
+        const std::string suffix =
+            std::string("_") + mode + (ratio ? "_fixed" : "_adaptive") + (half ? "_half_pixel" : "");
         cases->push_back({"RoiAlign" + suffix, "RoiAlign", {Normal({2, 3, 6, 7}), rois, batch}, attrs});
         attrs.Set("input_shape", Shape{2, 3, 6, 7});
-        cases->push_back({"RoiAlignGrad" + suffix, "RoiAlignGrad", {Normal({5, 3, 3, 2}), rois, batch, Normal({2, 3, 6, 7})}, attrs});
+        cases->push_back({"RoiAlignGrad" + suffix,
+                          "RoiAlignGrad",
+                          {Normal({5, 3, 3, 2}), rois, batch, Normal({2, 3, 6, 7})},
+                          attrs});
       }
     }
   }
@@ -145,7 +182,8 @@ std::vector<Case> ResampleCases() {
     cases.push_back({"Det" + suffix, "Det", {Normal({2, 3, n, n})}, {}});
     cases.push_back({"Cofactor" + suffix, "Cofactor", {Normal({2, 3, n, n})}, {}});
   }
-  cases.push_back({"Det_singular", "Det", {Values({2, 3, 3}, {1, 2, 3, 2, 4, 6, 1, 0, 1, 1, 2, 3, 2, 4, 6, 3, 6, 9})}, {}});
+  cases.push_back(
+      {"Det_singular", "Det", {Values({2, 3, 3}, {1, 2, 3, 2, 4, 6, 1, 0, 1, 1, 2, 3, 2, 4, 6, 3, 6, 9})}, {}});
   cases.push_back({"Det_matrix", "Det", {Normal({4, 4})}, {}});
   return cases;
 }

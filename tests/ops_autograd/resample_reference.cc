@@ -1,11 +1,11 @@
 // Resampling as products with dense matrices, GridSample as libtorch's, RoiAlign bin by bin, determinants.
-#include <cmath>
-
 #include <ATen/ops/grid_sampler.h>
 #include <ATen/ops/linalg_det.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensordot.h>
 #include <ATen/ops/zeros.h>
+
+#include <cmath>
 
 #include "reference.h"
 #include "vjp.h"
@@ -34,7 +34,8 @@ void FillRow(const Attrs& a, size_t axis, int64_t o, int64_t in, double* row) {
   const auto clamped = [&](int64_t i) { return std::min(std::max<int64_t>(i, 0), in - 1); };
   const std::string mode = a.String("mode");
   if (mode == "nearest") {
-    const auto quotient = static_cast<float>((static_cast<double>(o) + p[4 * axis]) * p[4 * axis + 1] / p[4 * axis + 2]);
+    const auto quotient =
+        static_cast<float>((static_cast<double>(o) + p[4 * axis]) * p[4 * axis + 1] / p[4 * axis + 2]);
     row[clamped(Nearest(quotient + p[4 * axis + 3], a.String("rounding", "floor")))] = 1;
     return;
   }
@@ -75,11 +76,18 @@ std::vector<at::Tensor> ResampleGrad(const Operands& a) {
 
 std::vector<at::Tensor> GridSample(const Operands& a) {
   const std::string mode = a.attrs().String("mode"), padding = a.attrs().String("padding_mode");
-  return {at::grid_sampler(a[0], a[1], mode == "linear" ? 0 : mode == "nearest" ? 1 : 2,
-                           padding == "zeros" ? 0 : padding == "border" ? 1 : 2, a.attrs().Int("align_corners") != 0)};
+  return {at::grid_sampler(a[0], a[1],
+                           mode == "linear"    ? 0
+                           : mode == "nearest" ? 1
+                                               : 2,
+                           padding == "zeros"    ? 0
+                           : padding == "border" ? 1
+                                                 : 2,
+                           a.attrs().Int("align_corners") != 0)};
 }
 
-// --- RoiAlign ---------------------------------------------------------------------------------------------------------
+// --- RoiAlign
+// ---------------------------------------------------------------------------------------------------------
 
 struct Corner {
   int64_t index;
@@ -87,7 +95,8 @@ struct Corner {
 };
 
 // Samples along one axis of one bin: two corners each, or none where the sample lies outside.
-std::vector<std::vector<Corner>> SamplesAlong(const Attrs& a, double begin, double end, int64_t bins, int64_t bin, int64_t extent) {
+std::vector<std::vector<Corner>> SamplesAlong(const Attrs& a, double begin, double end, int64_t bins, int64_t bin,
+                                              int64_t extent) {
   const double scale = a.Float("spatial_scale"), shift = a.Int("half_pixel") ? 0.5 : 0;
   double length = (end - begin) * scale;
   if (!a.Int("half_pixel")) length = std::max(length, 1.0);
@@ -95,7 +104,8 @@ std::vector<std::vector<Corner>> SamplesAlong(const Attrs& a, double begin, doub
   const int64_t ratio = a.Int("sampling_ratio"), count = ratio > 0 ? ratio : static_cast<int64_t>(std::ceil(size));
   std::vector<std::vector<Corner>> samples;
   for (int64_t i = 0; i < count; ++i) {
-    double x = begin * scale - shift + size * (static_cast<double>(bin) + (static_cast<double>(i) + 0.5) / static_cast<double>(count));
+    double x = begin * scale - shift +
+               size * (static_cast<double>(bin) + (static_cast<double>(i) + 0.5) / static_cast<double>(count));
     samples.emplace_back();
     if (x < -1 || x > static_cast<double>(extent)) continue;
     x = std::min(std::max(x, 0.0), static_cast<double>(extent - 1));
@@ -107,13 +117,15 @@ std::vector<std::vector<Corner>> SamplesAlong(const Attrs& a, double begin, doub
 }
 
 // All corners of a bin: [C] each, weighted. A sample outside counts as 0.
-std::vector<at::Tensor> CornersOf(const Attrs& a, const at::Tensor& image, const double* roi, int64_t row, int64_t column) {
+std::vector<at::Tensor> CornersOf(const Attrs& a, const at::Tensor& image, const double* roi, int64_t row,
+                                  int64_t column) {
   std::vector<at::Tensor> corners;
   for (const auto& y : SamplesAlong(a, roi[1], roi[3], a.Int("output_height"), row, image.size(1))) {
     for (const auto& x : SamplesAlong(a, roi[0], roi[2], a.Int("output_width"), column, image.size(2))) {
       for (size_t k = 0; k < 4; ++k) {
         const bool inside = !y.empty() && !x.empty();
-        corners.push_back(inside ? image.select(1, y[k / 2].index).select(1, x[k % 2].index) * (y[k / 2].weight * x[k % 2].weight)
+        corners.push_back(inside ? image.select(1, y[k / 2].index).select(1, x[k % 2].index) *
+                                       (y[k / 2].weight * x[k % 2].weight)
                                  : at::zeros({image.size(0)}, image.options()));
       }
     }
@@ -128,7 +140,8 @@ std::vector<at::Tensor> RoiAlign(const Operands& a) {
     const at::Tensor image = a[0].select(0, a[2][r].item<int64_t>());
     std::vector<at::Tensor> bins;
     for (int64_t b = 0; b < attrs.Int("output_height") * attrs.Int("output_width"); ++b) {
-      const auto corners = CornersOf(attrs, image, a[1].data_ptr<double>() + 4 * r, b / attrs.Int("output_width"), b % attrs.Int("output_width"));
+      const auto corners = CornersOf(attrs, image, a[1].data_ptr<double>() + 4 * r, b / attrs.Int("output_width"),
+                                     b % attrs.Int("output_width"));
       if (corners.empty()) {
         bins.push_back(at::zeros({image.size(0)}, image.options()));
       } else if (attrs.String("mode") == "max") {

@@ -21,7 +21,9 @@ using ::testing::ElementsAre;
 HostTensor Floats(const Numbers& values) {
   return HostTensor::FromDoubles({kF32, {static_cast<int64_t>(values.size())}}, values);
 }
-HostTensor Tensor(Shape shape, const Numbers& values) { return HostTensor::FromDoubles({kF32, std::move(shape)}, values); }
+HostTensor Tensor(Shape shape, const Numbers& values) {
+  return HostTensor::FromDoubles({kF32, std::move(shape)}, values);
+}
 
 // 1, 2, 3, …
 HostTensor Counting(Shape shape) {
@@ -42,7 +44,6 @@ HostTensor ValueOf(OneNode& n, const std::vector<HostTensor>& inputs) {
   EXPECT_TRUE(results.ok()) << results.status();
   return results.ok() ? (*results)[0] : HostTensor();
 }
-
 
 TEST(ImportResize, ScalesMultiplyInFloat32) {
   OneNode n("Resize", 13);
@@ -95,7 +96,8 @@ TEST(ImportResize, UpsampleOfOpset7) {
 TEST(ImportResize, IntegersAreGathered) {
   OneNode n("Resize", 13);
   n.Input({DType::kInt32, {1, 2}}).Absent().Constant(Floats({1, 2}));
-  EXPECT_THAT(ValueOf(n, {HostTensor::FromInts({DType::kInt32, {1, 2}}, Ints{7, 9})}).ToDoubles(), ElementsAre(7, 7, 9, 9));
+  EXPECT_THAT(ValueOf(n, {HostTensor::FromInts({DType::kInt32, {1, 2}}, Ints{7, 9})}).ToDoubles(),
+              ElementsAre(7, 7, 9, 9));
 }
 
 TEST(ImportResize, WhatChangesNothingIsNothing) {
@@ -126,7 +128,10 @@ TEST(ImportResize, RefusesNonsense) {
     EXPECT_FALSE(n.Import().ok()) << name;
   }
   OneNode no_region("Resize", 13), fed("Resize", 13);
-  no_region.Input({kF32, {4}}).Absent().Constant(Floats({2})).Attr("coordinate_transformation_mode", std::string("tf_crop_and_resize"));
+  no_region.Input({kF32, {4}})
+      .Absent()
+      .Constant(Floats({2}))
+      .Attr("coordinate_transformation_mode", std::string("tf_crop_and_resize"));
   EXPECT_FALSE(no_region.Import().ok());
   fed.Input({kF32, {4}}).Absent().Input({kF32, {1}});
   EXPECT_FALSE(fed.Import().ok());
@@ -137,16 +142,18 @@ TEST(ImportMaxUnpool, OverlappingWindows) {
   OneNode n("MaxUnpool", 11);
   n.Input({kF32, {1, 1, 2}}).Input({DType::kInt64, {1, 1, 2}});
   n.Attr("kernel_shape", Ints{3}).Attr("strides", Ints{1});
-  EXPECT_THAT(ValueOf(n, {Tensor({1, 1, 2}, {5, 5}), HostTensor::FromInts({DType::kInt64, {1, 1, 2}}, Ints{2, 2})}).ToDoubles(),
-              ElementsAre(0, 0, 5, 0));
+  EXPECT_THAT(
+      ValueOf(n, {Tensor({1, 1, 2}, {5, 5}), HostTensor::FromInts({DType::kInt64, {1, 1, 2}}, Ints{2, 2})}).ToDoubles(),
+      ElementsAre(0, 0, 5, 0));
 }
 
 TEST(ImportMaxUnpool, IndicesCountWithinTheOutput) {
   OneNode n("MaxUnpool", 11);
   n.Input({kF32, {1, 2, 1}}).Input({DType::kInt64, {1, 2, 1}}).Constant(HostTensor::FromInts(Ints{1, 2, 3}));
   n.Attr("kernel_shape", Ints{2}).Attr("strides", Ints{2});
-  EXPECT_THAT(ValueOf(n, {Tensor({1, 2, 1}, {5, 6}), HostTensor::FromInts({DType::kInt64, {1, 2, 1}}, Ints{2, 4})}).ToDoubles(),
-              ElementsAre(0, 0, 5, 0, 6, 0));
+  EXPECT_THAT(
+      ValueOf(n, {Tensor({1, 2, 1}, {5, 6}), HostTensor::FromInts({DType::kInt64, {1, 2, 1}}, Ints{2, 4})}).ToDoubles(),
+      ElementsAre(0, 0, 5, 0, 6, 0));
 }
 
 // A window of zeros has a norm of 0 and hands no gradient on, and no NaN.
@@ -182,7 +189,8 @@ TEST(ImportAveragePool, WindowsOfPads) {
     ASSERT_TRUE(y.ok()) << y.status();
     EXPECT_EQ((*y)[0].shape(), (Shape{1, 1, 3}));
     bool made = false;  // pads that are part of the pooled tensor
-    for (const Node& node : n->graph().nodes()) made |= node.op == "Pad" && node.attrs.Ints("pads") == Ints{0, 0, 2, 0, 0, 0};
+    for (const Node& node : n->graph().nodes())
+      made |= node.op == "Pad" && node.attrs.Ints("pads") == Ints{0, 0, 2, 0, 0, 0};
     EXPECT_TRUE(made);
   }
 }

@@ -80,17 +80,19 @@ Elimination Eliminate(const T* x, int64_t n, int64_t width, void* workspace) {
 template <typename T>
 absl::StatusOr<Kernel> DetKernel(const KernelContext& c) {
   const int64_t n = c.in().shape.back(), count = c.out().elements();
-  return Kernel{.run = [=](const Args& args) {
-    for (int64_t i = 0; i < count; ++i) {
-      Elimination e = Eliminate(args.in<T>() + i * n * n, n, n, args.workspace);
-      e.Run();
-      args.out<T>()[i] = static_cast<T>(e.sign * e.Diagonal(n));
-    }
-  }, .workspace = WorkspaceOf(n, n)};
+  return Kernel{.run =
+                    [=](const Args& args) {
+                      for (int64_t i = 0; i < count; ++i) {
+                        Elimination e = Eliminate(args.in<T>() + i * n * n, n, n, args.workspace);
+                        e.Run();
+                        args.out<T>()[i] = static_cast<T>(e.sign * e.Diagonal(n));
+                      }
+                    },
+                .workspace = WorkspaceOf(n, n)};
 }
 
-// With the rows and columns reordered, the matrix is L·U and its adjugate adj(U)·L⁻¹. Write U as [V u; 0 s]: its adjugate
-// is det V·[s·V⁻¹, −V⁻¹u; 0, 1], which divides by no pivot that is 0 unless all cofactors are.
+// With the rows and columns reordered, the matrix is L·U and its adjugate adj(U)·L⁻¹. Write U as [V u; 0 s]: its
+// adjugate is det V·[s·V⁻¹, −V⁻¹u; 0, 1], which divides by no pivot that is 0 unless all cofactors are.
 template <typename T>
 void Cofactors(const T* x, int64_t n, void* workspace, T* y) {
   Elimination e = Eliminate(x, n, 2 * n, workspace);
@@ -113,9 +115,12 @@ void Cofactors(const T* x, int64_t n, void* workspace, T* y) {
 template <typename T>
 absl::StatusOr<Kernel> CofactorKernel(const KernelContext& c) {
   const int64_t n = c.in().shape.back(), count = n == 0 ? 0 : c.in().elements() / (n * n);
-  return Kernel{.run = [=](const Args& args) {
-    for (int64_t i = 0; i < count; ++i) Cofactors(args.in<T>() + i * n * n, n, args.workspace, args.out<T>() + i * n * n);
-  }, .workspace = WorkspaceOf(n, 2 * n)};
+  return Kernel{.run =
+                    [=](const Args& args) {
+                      for (int64_t i = 0; i < count; ++i)
+                        Cofactors(args.in<T>() + i * n * n, n, args.workspace, args.out<T>() + i * n * n);
+                    },
+                .workspace = WorkspaceOf(n, 2 * n)};
 }
 
 absl::StatusOr<Kernel> PrepareDet(const KernelContext& c) {

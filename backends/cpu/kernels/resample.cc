@@ -1,5 +1,5 @@
-// Resampling, axis by axis, of one item after the other (what lies behind the first resized axis: an image plane), so that
-// what lies between two axes stays in cache. The gradient is the same with transposed taps.
+// Resampling, axis by axis, of one item after the other (what lies behind the first resized axis: an image plane), so
+// that what lies between two axes stays in cache. The gradient is the same with transposed taps.
 #include "backends/cpu/kernels/resample.h"
 
 #include <algorithm>
@@ -35,9 +35,9 @@ template <typename T>
 struct Step {
   int64_t outer = 1, in = 0, out = 0, inner = 1;
   RowForm form = RowForm::kSparse;
-  int taps = 0;                      // kGathered: of every output, the table filled up with zeros
-  std::vector<int64_t> begin, row;   // row: index·inner
-  std::vector<int32_t> index;        // kGathered: [taps, out]
+  int taps = 0;                     // kGathered: of every output, the table filled up with zeros
+  std::vector<int64_t> begin, row;  // row: index·inner
+  std::vector<int32_t> index;       // kGathered: [taps, out]
   std::vector<T> weight;
 
   int64_t input() const { return outer * in * inner; }
@@ -93,10 +93,14 @@ Step<T> MakeStep(const Taps& t, int64_t outer, int64_t inner) {
 template <typename T>
 void ResampleRow(const ResampleLeaf<T>& leaf, const Step<T>& s, const T* x, T* y) {
   switch (s.form) {
-    case RowForm::kDoubled: return leaf.doubled(x, s.in, y);
-    case RowForm::kPaired: return leaf.paired(x, s.out, y);
-    case RowForm::kGathered: return leaf.gathered(s.taps, x, s.index.data(), s.weight.data(), s.out, y);
-    case RowForm::kSparse: break;
+    case RowForm::kDoubled:
+      return leaf.doubled(x, s.in, y);
+    case RowForm::kPaired:
+      return leaf.paired(x, s.out, y);
+    case RowForm::kGathered:
+      return leaf.gathered(s.taps, x, s.index.data(), s.weight.data(), s.out, y);
+    case RowForm::kSparse:
+      break;
   }
   for (int64_t o = 0; o < s.out; ++o) {
     T sum = 0;
@@ -120,7 +124,9 @@ void BlendRows(const ResampleLeaf<T>& leaf, const Step<T>& s, int64_t o, const T
 
 // The parts [begin, end) of a step, of which there are Parts(s).
 template <typename T>
-int64_t Parts(const Step<T>& s) { return s.inner == 1 ? s.outer : s.outer * s.out; }
+int64_t Parts(const Step<T>& s) {
+  return s.inner == 1 ? s.outer : s.outer * s.out;
+}
 
 template <typename T>
 void RunParts(const ResampleLeaf<T>& leaf, const Step<T>& s, int64_t begin, int64_t end, const T* x, T* y) {
@@ -232,7 +238,8 @@ absl::StatusOr<Kernel> ResampleBy(std::vector<Taps> taps, const Shape& x) {
 
 absl::StatusOr<Kernel> PrepareResample(const KernelContext& c) {
   if (c.out().elements() == 0) return Kernel{.run = [](const Args&) {}};
-  return ForReal(c.in().dtype, [&]<typename T>(T) { return ResampleBy<T>(ResampleTaps(c.attrs(), c.in().shape), c.in().shape); });
+  return ForReal(c.in().dtype,
+                 [&]<typename T>(T) { return ResampleBy<T>(ResampleTaps(c.attrs(), c.in().shape), c.in().shape); });
 }
 
 absl::StatusOr<Kernel> PrepareResampleGrad(const KernelContext& c) {

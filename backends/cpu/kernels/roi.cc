@@ -33,7 +33,8 @@ template <typename T>
 Corners<T> CornersOf(const RoiPair<T>& y, const RoiPair<T>& x, int64_t width) {
   if (!y.inside || !x.inside) return {};
   return {{y.low * width + x.low, y.low * width + x.high, y.high * width + x.low, y.high * width + x.high},
-          {y.low_weight * x.low_weight, y.low_weight * x.high_weight, y.high_weight * x.low_weight, y.high_weight * x.high_weight}};
+          {y.low_weight * x.low_weight, y.low_weight * x.high_weight, y.high_weight * x.low_weight,
+           y.high_weight * x.high_weight}};
 }
 
 // One bin of one region.
@@ -67,7 +68,8 @@ int64_t ImageOf(const Rois& r, int64_t index) { return std::clamp<int64_t>(index
 
 template <typename T>
 T Dot(const Corners<T>& c, const T* x) {
-  return c.weight[0] * x[c.index[0]] + c.weight[1] * x[c.index[1]] + c.weight[2] * x[c.index[2]] + c.weight[3] * x[c.index[3]];
+  return c.weight[0] * x[c.index[0]] + c.weight[1] * x[c.index[1]] + c.weight[2] * x[c.index[2]] +
+         c.weight[3] * x[c.index[3]];
 }
 
 // Channels [first, first + kChannels) of a region at a time, so that a sample's corners serve all of them.
@@ -118,7 +120,8 @@ absl::StatusOr<Kernel> RoiAlignKernel(const KernelContext& c) {
   return Kernel{.run = [=](const Args& args) {
     Parallel(r.regions * groups, kChannels * r.bins() * 16, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t region = i / groups, first = i % groups * kChannels, channels = std::min(kChannels, r.channels - first);
+        const int64_t region = i / groups, first = i % groups * kChannels,
+                      channels = std::min(kChannels, r.channels - first);
         const T* x = args.in<T>() + (ImageOf(r, args.in<int64_t>(2)[region]) * r.channels + first) * r.plane();
         T* y = args.out<T>() + (region * r.channels + first) * r.bins();
         ForBins(r, args.in<T>(1) + 4 * region, [&](const Bin<T>& bin, int64_t b) {
@@ -157,7 +160,8 @@ absl::StatusOr<Kernel> RoiAlignGradKernel(const KernelContext& c) {
     Parallel(groups, kChannels * (r.regions * r.bins() * 16 + r.batch * r.plane()), [&](int64_t begin, int64_t end) {
       for (int64_t group = begin; group < end; ++group) {
         const int64_t first = group * kChannels, channels = std::min(kChannels, r.channels - first);
-        for (int64_t n = 0; n < r.batch; ++n) std::fill_n(args.out<T>() + (n * r.channels + first) * r.plane(), channels * r.plane(), T(0));
+        for (int64_t n = 0; n < r.batch; ++n)
+          std::fill_n(args.out<T>() + (n * r.channels + first) * r.plane(), channels * r.plane(), T(0));
         for (int64_t region = 0; region < r.regions; ++region) {
           const int64_t at = (ImageOf(r, args.in<int64_t>(2)[region]) * r.channels + first) * r.plane();
           const T* dy = args.in<T>() + (region * r.channels + first) * r.bins();

@@ -23,8 +23,8 @@ struct Sampling {
   int taps = 4;                         // of all axes together
   std::array<int64_t, 3> extents = {};  // of the image, outermost first
   int64_t batch = 0, channels = 0;
-  int64_t plane = 0;                    // elements of the image
-  int64_t places = 0;                   // per image of the batch
+  int64_t plane = 0;   // elements of the image
+  int64_t places = 0;  // per image of the batch
 };
 
 // The taps of up to kPlaces places: tap-major, n places each.
@@ -49,7 +49,8 @@ Sampling SamplingOf(const Attrs& attrs, const Shape& x, const Shape& grid) {
 }
 
 absl::Status CheckPlane(const Sampling& s) {
-  return s.plane <= std::numeric_limits<int32_t>::max() ? absl::OkStatus() : Invalid("planes of more than 2^31 elements");
+  return s.plane <= std::numeric_limits<int32_t>::max() ? absl::OkStatus()
+                                                        : Invalid("planes of more than 2^31 elements");
 }
 
 template <typename T>
@@ -143,11 +144,12 @@ absl::StatusOr<Kernel> GridSampleInputGradKernel(const KernelContext& c) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t image = i / groups, least = i % groups * kGroup, most = std::min(s.channels, least + kGroup);
         std::fill_n(args.out<T>() + (image * s.channels + least) * s.plane, (most - least) * s.plane, T(0));
-        ForChunks(s, args.in<T>(1), image * Chunks(s), (image + 1) * Chunks(s), [&](int64_t, int64_t first, const Table<T>& table) {
-          for (int64_t p = image * s.channels + least; p < image * s.channels + most; ++p) {
-            Scatter(s, table, args.in<T>() + p * s.places + first, args.out<T>() + p * s.plane);
-          }
-        });
+        ForChunks(s, args.in<T>(1), image * Chunks(s), (image + 1) * Chunks(s),
+                  [&](int64_t, int64_t first, const Table<T>& table) {
+                    for (int64_t p = image * s.channels + least; p < image * s.channels + most; ++p) {
+                      Scatter(s, table, args.in<T>() + p * s.places + first, args.out<T>() + p * s.plane);
+                    }
+                  });
       }
     });
   }};
@@ -180,7 +182,8 @@ absl::StatusOr<Kernel> GridSampleGridGradKernel(const KernelContext& c) {
       ForChunks(s, args.in<T>(2), begin, end, [&](int64_t image, int64_t first, const Table<T>& table) {
         std::fill_n(sum.data(), s.taps * table.n, T(0));
         for (int64_t p = image * s.channels; p < (image + 1) * s.channels; ++p) {
-          leaf.correlated(s.taps, args.in<T>(1) + p * s.plane, table.index.data(), args.in<T>() + p * s.places + first, table.n, sum.data());
+          leaf.correlated(s.taps, args.in<T>(1) + p * s.plane, table.index.data(), args.in<T>() + p * s.places + first,
+                          table.n, sum.data());
         }
         for (int64_t o = 0; o < table.n; ++o) {
           const int64_t at = (image * s.places + first + o) * s.axes;

@@ -1,6 +1,5 @@
 // Resampling: ATen's upsampling where it means the same, tap by tap along each axis otherwise.
-#include <algorithm>
-#include <cmath>
+#include "frontend/ops/resample.h"
 
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/upsample_bicubic2d.h>
@@ -18,15 +17,18 @@
 #include <ATen/ops/upsample_trilinear3d.h>
 #include <ATen/ops/upsample_trilinear3d_backward.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/tensor.h"
-#include "frontend/ops/resample.h"
 
 namespace onnxtrain::aten {
 namespace {
 
-// --- ATen's own ---------------------------------------------------------------------------------------------------------
+// --- ATen's own
+// ---------------------------------------------------------------------------------------------------------
 
 enum class Mode { kNearest, kLinear, kCubic };
 
@@ -34,7 +36,7 @@ enum class Mode { kNearest, kLinear, kCubic };
 struct Upsampling {
   Mode mode;
   bool align_corners = false;
-  std::vector<int64_t> input, output;       // spatial extents
+  std::vector<int64_t> input, output;  // spatial extents
   std::vector<Optional<double>> scales;
 
   size_t rank() const { return output.size(); }
@@ -45,9 +47,12 @@ void Forward(const Upsampling& u, const at::Tensor& x, at::Tensor& y) {
   if (u.mode == Mode::kCubic) {
     at::upsample_bicubic2d_outf(x, u.output, u.align_corners, s[0], s[1], y);
   } else if (u.mode == Mode::kNearest) {
-    if (u.rank() == 1) at::upsample_nearest1d_outf(x, u.output, s[0], y);
-    else if (u.rank() == 2) at::upsample_nearest2d_outf(x, u.output, s[0], s[1], y);
-    else at::upsample_nearest3d_outf(x, u.output, s[0], s[1], s[2], y);
+    if (u.rank() == 1)
+      at::upsample_nearest1d_outf(x, u.output, s[0], y);
+    else if (u.rank() == 2)
+      at::upsample_nearest2d_outf(x, u.output, s[0], s[1], y);
+    else
+      at::upsample_nearest3d_outf(x, u.output, s[0], s[1], s[2], y);
   } else if (u.rank() == 1) {
     at::upsample_linear1d_outf(x, u.output, u.align_corners, s[0], y);
   } else if (u.rank() == 2) {
@@ -63,9 +68,12 @@ void Backward(const Upsampling& u, const at::Tensor& dy, at::Tensor& dx) {
   if (u.mode == Mode::kCubic) {
     at::upsample_bicubic2d_backward_outf(dy, u.output, in, u.align_corners, s[0], s[1], dx);
   } else if (u.mode == Mode::kNearest) {
-    if (u.rank() == 1) at::upsample_nearest1d_backward_outf(dy, u.output, in, s[0], dx);
-    else if (u.rank() == 2) at::upsample_nearest2d_backward_outf(dy, u.output, in, s[0], s[1], dx);
-    else at::upsample_nearest3d_backward_outf(dy, u.output, in, s[0], s[1], s[2], dx);
+    if (u.rank() == 1)
+      at::upsample_nearest1d_backward_outf(dy, u.output, in, s[0], dx);
+    else if (u.rank() == 2)
+      at::upsample_nearest2d_backward_outf(dy, u.output, in, s[0], s[1], dx);
+    else
+      at::upsample_nearest3d_backward_outf(dy, u.output, in, s[0], s[1], s[2], dx);
   } else if (u.rank() == 1) {
     at::upsample_linear1d_backward_outf(dy, u.output, in, u.align_corners, s[0], dx);
   } else if (u.rank() == 2) {
@@ -96,7 +104,8 @@ bool IsNearestOfATen(const Taps& taps) {
   const float ratio = static_cast<float>(taps.in) / static_cast<float>(taps.out());
   for (int64_t o = 0; o < taps.out(); ++o) {
     const auto index = std::min(static_cast<int64_t>(std::floor(static_cast<float>(o) * ratio)), taps.in - 1);
-    if (taps.begin[o + 1] - taps.begin[o] != 1 || taps.index[taps.begin[o]] != index || taps.weight[taps.begin[o]] != 1) return false;
+    if (taps.begin[o + 1] - taps.begin[o] != 1 || taps.index[taps.begin[o]] != index || taps.weight[taps.begin[o]] != 1)
+      return false;
   }
   return true;
 }
@@ -139,7 +148,8 @@ Optional<Upsampling> UpsamplingOf(const Attrs& attrs, const Shape& x, const Shap
   return SetAlignment(attrs, taps, &u) ? Optional<Upsampling>(u) : Optional<Upsampling>();
 }
 
-// --- Tap by tap ---------------------------------------------------------------------------------------------------------
+// --- Tap by tap
+// ---------------------------------------------------------------------------------------------------------
 
 // Tap t of every output: which element, and its weight (0 where the output has fewer taps).
 struct Tap {
@@ -178,7 +188,8 @@ std::vector<AxisTaps> UploadTaps(const std::vector<Taps>& all, const Type& type,
   std::vector<AxisTaps> axes;
   for (const Taps& taps : all) {
     AxisTaps axis{taps.axis, {}};
-    for (int64_t t = 0, n = std::max<int64_t>(taps.most(), 1); t < n; ++t) axis.taps.push_back(UploadTap(taps, t, type, device));
+    for (int64_t t = 0, n = std::max<int64_t>(taps.most(), 1); t < n; ++t)
+      axis.taps.push_back(UploadTap(taps, t, type, device));
     axes.push_back(std::move(axis));
   }
   return axes;

@@ -1,8 +1,6 @@
 // GridSample by ATen's grid samplers; RoiAlign, which ATen lacks, sample by sample for all regions at once.
 #include "frontend/ops/sample.h"
 
-#include <array>
-
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ceil.h>
 #include <ATen/ops/clamp.h>
@@ -18,13 +16,16 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <array>
+
 #include "backends/torch/kernel.h"
 #include "backends/torch/kernels/index.h"
 
 namespace onnxtrain::aten {
 namespace {
 
-// --- GridSample -------------------------------------------------------------------------------------------------------
+// --- GridSample
+// -------------------------------------------------------------------------------------------------------
 
 // ATen's numbers for the modes.
 struct GridModes {
@@ -55,7 +56,8 @@ at::Tensor Mirrored(const at::Tensor& x, double low, double span) {
 at::Tensor NearestAlong(const SampleSpec& spec, const at::Tensor& grid, int64_t n) {
   const auto extent = static_cast<double>(n);
   at::Tensor x = spec.align_corners ? (grid + 1) / 2 * (extent - 1) : ((grid + 1) * extent - 1) / 2;
-  if (spec.padding == SamplePadding::kReflection) x = Mirrored(x, spec.align_corners ? 0 : -0.5, spec.align_corners ? extent - 1 : extent);
+  if (spec.padding == SamplePadding::kReflection)
+    x = Mirrored(x, spec.align_corners ? 0 : -0.5, spec.align_corners ? extent - 1 : extent);
   if (spec.padding != SamplePadding::kZeros) x = at::where(x > 0, x, at::zeros_like(x)).clamp_max(extent - 1);
   return at::where(x.abs() < 1e9, x, at::zeros_like(x).fill_(-100)).round();
 }
@@ -136,7 +138,8 @@ Run GridSampleGridGrad(const Args& a) {
   };
 }
 
-// --- RoiAlign ---------------------------------------------------------------------------------------------------------
+// --- RoiAlign
+// ---------------------------------------------------------------------------------------------------------
 
 // All regions along one axis: where samples start, how large a bin is, how many samples it has. [R] each.
 struct RoiAxes {
@@ -155,8 +158,9 @@ RoiAxes AxisOf(const RoiSpec& spec, const at::Tensor& begin, const at::Tensor& e
   at::Tensor length = end * spec.scale - shift - start;
   if (!spec.half_pixel) length = length.clamp_min(1);
   const at::Tensor bin = length / static_cast<double>(bins);
-  const at::Tensor samples = spec.sampling_ratio > 0 ? at::zeros_like(bin).fill_(spec.sampling_ratio)
-                                                     : at::where(bin > 0, at::ceil(bin).clamp(0, kMostRoiSamples), at::zeros_like(bin));
+  const at::Tensor samples = spec.sampling_ratio > 0
+                                 ? at::zeros_like(bin).fill_(spec.sampling_ratio)
+                                 : at::where(bin > 0, at::ceil(bin).clamp(0, kMostRoiSamples), at::zeros_like(bin));
   return {start, bin, samples, bins, extent};
 }
 
@@ -204,8 +208,8 @@ struct Rois {
 
   static Rois Of(const RoiSpec& spec, const at::Tensor& rois, const at::Tensor& batch, at::IntArrayRef image) {
     const auto side = [&](int64_t i) { return rois.select(1, i); };
-    return {spec, AxisOf(spec, side(1), side(3), spec.height, image[2]), AxisOf(spec, side(0), side(2), spec.width, image[3]),
-            at::clamp(batch, 0, image[0] - 1)};
+    return {spec, AxisOf(spec, side(1), side(3), spec.height, image[2]),
+            AxisOf(spec, side(0), side(2), spec.width, image[3]), at::clamp(batch, 0, image[0] - 1)};
   }
   // 1 / samples of every bin: [R·PH·PW, 1].
   at::Tensor Share() const {
@@ -274,7 +278,8 @@ Run RoiAlignGrad(const Args& a) {
     const at::Tensor gradient = Elements(dy);
     at::Tensor sum = at::zeros({dx.size(0) * dx.size(2) * dx.size(3), dx.size(1)}, dx.options());
     if (dy.numel() != 0 && spec.max) {
-      if (const LargestCorner best = FindLargest(rois, Elements(x)); best.value.defined()) sum.scatter_add_(0, best.index, gradient * best.weight);
+      if (const LargestCorner best = FindLargest(rois, Elements(x)); best.value.defined())
+        sum.scatter_add_(0, best.index, gradient * best.weight);
     } else if (dy.numel() != 0) {
       const at::Tensor shared = gradient * rois.Share();
       rois.ForCorners([&](const at::Tensor& index, const at::Tensor& weight, const at::Tensor& exists) {
