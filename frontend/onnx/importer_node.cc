@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/importer.h"
@@ -210,21 +211,33 @@ void Importer::ExtendFed() {
   if (constant_bytes_ > kConstantBudget && !options_.conformance) builder_.set_fold_limit(kFoldLimitAfterwards);
 }
 
-// A model that was exported for a fixed batch holds it as a constant in Reshape and Expand targets.
+namespace {
+
+// The input of an operator that holds the extents of its whole output, the batch in front; 0 where there is none.
+size_t TargetInput(std::string_view op_type) {
+  static const std::map<std::string_view, size_t> inputs = {{"Reshape", 1},   {"Expand", 1},     {"Tile", 1},         {"Resize", 3},
+                                                            {"MaxUnpool", 2}, {"AffineGrid", 1}, {"CenterCropPad", 1}};
+  const auto it = inputs.find(op_type);
+  return it == inputs.end() ? 0 : it->second;
+}
+
+}  // namespace
+
+// A model that was exported for a fixed batch holds it as a constant in targets of Reshape and the like.
 absl::Status Importer::ThawBatch(const ParsedNode& node, std::vector<Val>* inputs, Attrs* attrs) {
   if (frozen_batch_ == 0 || !node.domain.empty()) return absl::OkStatus();
   if (node.op_type == "Concat") return ThawConcat(inputs, *attrs), absl::OkStatus();
   if (node.op_type == "LSTM" || node.op_type == "GRU" || node.op_type == "RNN") return ThawState(*attrs, inputs), absl::OkStatus();
-  const bool shapes = node.op_type == "Reshape" || node.op_type == "Expand" || node.op_type == "Tile";
-  if (!shapes || inputs->empty()) return absl::OkStatus();
+  const size_t at = TargetInput(node.op_type);
+  if (at == 0 || inputs->empty() || attrs->Has("axes")) return absl::OkStatus();
   std::vector<int64_t> target = attrs->Ints("shape");
-  const HostTensor* known = inputs->size() > 1 ? KnownValue((*inputs)[1].id()) : nullptr;
+  const HostTensor* known = inputs->size() > at && (*inputs)[at].valid() ? KnownValue((*inputs)[at].id()) : nullptr;
   if (known != nullptr) target = known->ToInts();
   if (target.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const bool thawed, ThawShape(node, (*inputs)[0], &target));
   if (!thawed) return absl::OkStatus();
   if (known != nullptr) {
-    (*inputs)[1] = builder_.Ints(target);
+    (*inputs)[at] = builder_.Ints(target);
     ExtendFed();
   } else {
     attrs->Set("shape", target);
