@@ -205,7 +205,8 @@ TEST(Rules, PerTensorRulesMoveZeros) {
     Builder b(&graph);
     const OptimizerSpec spec = Resolved({.rule = std::string(rule.name)});
     const Type type{DType::kFloat64, {3}};
-    RuleContext c{.param = b.Constant(HostTensor(type)), .grad = b.Constant(HostTensor::FromDoubles(type, {1, -2, 3})), .state = {},
+    const Vector gradient = {1, -2, 3};
+    RuleContext c{.param = b.Constant(HostTensor(type)), .grad = b.Constant(HostTensor::FromDoubles(type, gradient)), .state = {},
                   .lr = b.Scalar(DType::kFloat64, 0.1), .step = b.Scalar(DType::kFloat64, 0), .weight_decay = 0.1, .spec = spec};
     b.set_fold_limit(1024);
     for (const RuleState& state : rule.state) {
