@@ -22,10 +22,50 @@ In KnownFloats(std::vector<double> values) {
 In KnownTensor(Shape shape, std::vector<double> values) {
   return {In::kConstant, {}, HostTensor::FromDoubles({kFloat, std::move(shape)}, values)};
 }
+In KnownBytes(Shape shape, DType dtype = DType::kUInt8) { return {In::kConstant, {}, HostTensor::Filled({dtype, std::move(shape)}, 1)}; }
 In KnownBoxes() { return KnownTensor({1, 2, 4}, {0, 0, 1, 1, 2, 2, 3, 3}); }
 In KnownScores() { return KnownTensor({1, 1, 2}, {0.9, 0.8}); }
 
 constexpr std::string_view kMicrosoft = "com.microsoft";
+
+// Other nodes that ONNX Runtime's optimizers write.
+std::vector<OpExample> FusedTable() {
+  const std::string ms(kMicrosoft);
+  const Attrs heads = {{"num_heads", int64_t{4}}, {"kv_num_heads", int64_t{2}}};
+  return {
+      {ms, "RotaryEmbedding", 1, {Fed({1, 2, 3, 4}), Fed({1, 3}, kInt), KnownTensor({3, 2}, {1, 1, 0.8, 0.9, 0.3, 0.6}), KnownTensor({3, 2}, {0, 0, 0.6, 0.4, 0.9, 0.8})}},
+      {ms, "GroupQueryAttention", 1,
+       {Fed({1, 3, 8}), Fed({1, 3, 4}), Fed({1, 3, 4}), Absent(), Absent(), Fed({1}, DType::kInt32), Fed({}, DType::kInt32)}, heads, 3},
+      {ms, "NhwcConv", 1, {Fed({1, 4, 4, 2}), Weight({3, 2, 2, 2}), Weight({3})}},
+      {ms, "GroupNorm", 1, {Fed({1, 4, 4, 6}), Weight({6}), Weight({6})}, {{"groups", int64_t{2}}, {"activation", int64_t{1}}}},
+      {ms, "FusedGemm", 1, {Fed({2, 3}), Weight({3, 4}), Weight({4})}, {{"activation", std::string("Relu")}}},
+      {ms, "BiasSplitGelu", 1, {Fed({2, 3, 6}), Weight({6})}},
+      {ms, "BiasAdd", 1, {Fed({2, 3, 4}), Weight({4}), Fed({2, 3, 4})}},
+      {ms, "MatMulNBits", 1, {Fed({2, 16}), KnownBytes({3, 1, 8}), KnownTensor({3, 1}, {0.1, 0.2, 0.3})},
+       {{"K", int64_t{16}}, {"N", int64_t{3}}, {"bits", int64_t{4}}, {"block_size", int64_t{16}}}},
+      {ms, "GatherBlockQuantized", 1, {KnownBytes({2, 16}), Fed({1, 3}, kInt), KnownTensor({2, 1}, {0.1, 0.2})},
+       {{"bits", int64_t{8}}, {"block_size", int64_t{16}}, {"quantize_axis", int64_t{1}}}},
+  };
+}
+
+std::vector<OpExample> QuantizedTable() {
+  const std::string ms(kMicrosoft);
+  const In scale = KnownScalar(kFloat, 0.1), zero = KnownScalar(DType::kUInt8, 128);
+  const In a = Fed({2, 3}, DType::kUInt8), b = KnownBytes({3, 4}), image = Fed({1, 2, 4, 4}, DType::kUInt8);
+  return {
+      {ms, "MatMulIntegerToFloat", 1, {a, b, scale, scale, zero, zero}},
+      {ms, "DynamicQuantizeMatMul", 1, {Fed({2, 3}), b, scale, zero}},
+      {ms, "QGemm", 1, {a, scale, zero, b, scale, zero, Absent(), scale, zero}},
+      {ms, "QLinearAdd", 1, {a, scale, zero, a, scale, zero, scale, zero}},
+      {ms, "QLinearMul", 1, {a, scale, zero, a, scale, zero, scale, zero}},
+      {ms, "QLinearSigmoid", 1, {a, scale, zero, scale, zero}},
+      {ms, "QLinearLeakyRelu", 1, {a, scale, zero, scale, zero}},
+      {ms, "QLinearGlobalAveragePool", 1, {image, scale, zero, scale, zero}},
+      {ms, "QLinearAveragePool", 1, {image, scale, zero, scale, zero}, {{"kernel_shape", Ints{2, 2}}}},
+      {ms, "QLinearSoftmax", 1, {a, scale, zero, scale, zero}, {{"axis", int64_t{-1}}, {"opset", int64_t{13}}}},
+      {ms, "QLinearConcat", 1, {scale, zero, a, scale, zero, a, scale, zero}, {{"axis", int64_t{1}}}},
+  };
+}
 
 // By family; what is missing here imports with one of the common signatures below.
 std::vector<OpExample> Table() {
@@ -119,7 +159,7 @@ std::vector<OpExample> Table() {
       {"", "QLinearConv", 17,
        {Fed({1, 1, 4, 4}, DType::kUInt8), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0), Fed({1, 1, 2, 2}, DType::kUInt8),
         KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0)}},
-      {"", "RotaryEmbedding", 23, {Fed({1, 2, 3, 4}), Weight({8, 2}), Weight({8, 2}), Fed({1, 3}, kInt)}},
+      {"", "RotaryEmbedding", 23, {Fed({1, 2, 3, 4}), KnownTensor({3, 2}, {1, 1, 0.8, 0.9, 0.3, 0.6}), KnownTensor({3, 2}, {0, 0, 0.6, 0.4, 0.9, 0.8}), Fed({1, 3}, kInt)}},
       {"", "TensorScatter", 24, {Fed({2, 1, 5, 3}), Fed({2, 1, 1, 3}), Known({1, 2})}},
       {"ai.onnx.ml", "Scaler", 1, {Fed({2, 3})}, {{"offset", std::vector<double>{1, 2, 3}}, {"scale", std::vector<double>{1, 2, 3}}}},
       {"ai.onnx.ml", "Imputer", 1, {Fed({2, 3})}, {{"imputed_value_floats", std::vector<double>{1, 2, 3}}, {"replaced_value_float", 0.0}}},
@@ -147,6 +187,8 @@ std::vector<OpExample> Table() {
       {std::string(kMicrosoft), "BiasGelu", 1, {Fed({2, 3}), Weight({3})}},
       {std::string(kMicrosoft), "FastGelu", 1, {Fed({2, 3}), Weight({3})}},
   };
+  for (OpExample& example : FusedTable()) table.push_back(std::move(example));
+  for (OpExample& example : QuantizedTable()) table.push_back(std::move(example));
   return table;
 }
 
