@@ -324,7 +324,7 @@ TEST_F(Cli, RefusesWhatHasNoEffect) {
     EXPECT_EQ(o.code, 1) << flag;
     EXPECT_FALSE(Exists("runs/x")) << flag;
   }
-  Refuses(base + "--momentum 0.9", "--momentum: has no effect: only --optimizer sgd has momentum");
+  Refuses(base + "--momentum 0.9", "--momentum: has no effect: only --optimizer sgd, rmsprop and lars have momentum");
   Refuses("eval --model m.onnx --data train.npz --normalize unit", "--normalize: has no effect");
   Refuses("eval --model coin.onnx --data train.npz --label-smoothing 0.1 --loss mse", "");
 }
@@ -339,7 +339,7 @@ TEST_F(Cli, RefusesBadUsage) {
       {"--batch-size 99999999999999999999", "--batch-size"},
       {"--batch-size 64 --micro-batch-size 16 --gradient-accumulation-steps 2", "--batch-size 64 is not"},
       {"--batch-size 64 --micro-batch-size 24", "does not divide"},
-      {"--lr fast", "--lr: expected auto or a number"},
+      {"--lr fast", "expected auto, a number above 0 or GLOB=X"},
       {"--lr -1", "--lr"},
       {"--lr nan", "--lr"},
       {"--lr inf", "--lr"},
