@@ -205,7 +205,11 @@ TypesOr StraightThroughTypes(const TypeContext& c) {
 std::span<const OpRow> QuantizeOps() {
   static const std::vector<OpRow> rows = {
       {.name = "StraightThrough", .inputs = {1, 2}, .infer = StraightThroughTypes, .grad_status = GradStatus::kFormula,
-       .gradient = [](const GradContext& c) { return std::vector<Val>{Val(), c.dy()}; },
+       .gradient = [](const GradContext& c) {
+         std::vector<Val> grads(c.inputs.size());
+         if (grads.size() > 1) grads[1] = c.dy();
+         return grads;
+       },
        .decompose = [](const DecomposeContext& c) { return std::vector<Val>{c.x(0)}; },
        .evaluate = [](const EvalContext& c) { return std::vector<HostTensor>{*c.inputs[0]}; }},
   };

@@ -16,6 +16,7 @@ struct Exception {
 inline constexpr std::string_view kNegative = "unsigned 64-bit numbers above 2^63 are negative in the host's evaluation (host_eval.h)";
 
 inline constexpr Exception kExceptions[] = {
+    {Mode::kDecomposition, "StraightThrough", "decomposed, it is its value, whose gradient it replaces"},
     {Mode::kFinite, "StraightThrough", "its gradient is by definition not that of its value"},
     {Mode::kDecomposition, "CrossEntropy_hostile", "labels outside the classes: only that they are harmless is promised"},
     {Mode::kDecomposition, "CrossEntropyGrad_hostile", "labels outside the classes: only that they are harmless is promised"},

@@ -150,19 +150,22 @@ TEST(Packed, RefusesWeightsThatAreTooFew) {
   }
 }
 
-TEST(Fused, ChannelsLast) {
-  const HostTensor x = Noise({1, 3, 3, 2}), w = Noise({4, 2, 2, 2}, 5);
-  HostTensor turned({kF32, {1, 2, 3, 3}});
+TEST(Fused, ChannelsLastOrSecond) {
+  const HostTensor x = Noise({1, 3, 3, 4}), scale = Noise({4}, 5), bias = Noise({4}, 6);
+  HostTensor turned({kF32, {1, 4, 3, 3}});
   for (int64_t i = 0; i < 9; ++i) {
-    for (int64_t c = 0; c < 2; ++c) turned.Set(c * 9 + i, x.At(i * 2 + c));
+    for (int64_t c = 0; c < 4; ++c) turned.Set(c * 9 + i, x.At(i * 4 + c));
   }
-  OneNode last("NhwcConv", 1, kMs), second("Conv", 11);
-  last.Constant(x).Constant(w);
-  second.Constant(turned).Constant(w);
+  OneNode last("GroupNorm", 1, kMs), second("GroupNorm", 1, kMs);
+  for (OneNode* n : {&last, &second}) {
+    n->Constant(n == &last ? x : turned).Constant(scale).Constant(bias);
+    n->Attr("groups", int64_t{2}).Attr("activation", int64_t{1}).Attr("channels_last", int64_t{n == &last});
+  }
   const std::vector<double> got = Outcome(last), want = Outcome(second);
-  ASSERT_EQ(got.size(), want.size());
-  for (int64_t i = 0; i < 4; ++i) {
-    for (int64_t c = 0; c < 4; ++c) EXPECT_NEAR(got[i * 4 + c], want[c * 4 + i], 1e-5);
+  ASSERT_EQ(got.size(), 36u);
+  ASSERT_EQ(want.size(), 36u);
+  for (int64_t i = 0; i < 9; ++i) {
+    for (int64_t c = 0; c < 4; ++c) EXPECT_NEAR(got[i * 4 + c], want[c * 9 + i], 1e-5);
   }
 }
 
