@@ -97,6 +97,9 @@ training; a test holds it current. *Becomes*: the canonical operators of the exa
 operator's own; "decomposition": through several operators, or through what the operator decomposes into; "zero": nothing flows, and that is right.
 *kernel*: the backend runs the canonical operators as they are; *decomposition*: what others they become.
 
+If, Loop, Scan, ai.onnx.preview.training.Gradient, functions, sequences and optionals end in the importer (`frontend/onnx`): what is left of them are the
+operators inside.
+
 )";
 
 }  // namespace
