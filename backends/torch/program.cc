@@ -138,7 +138,11 @@ absl::Status TorchProgram::BindOutput(std::string_view name, BufferView view) {
 }
 
 absl::Status TorchProgram::BindArena(BufferView view) {
-  if (plan_.arena_bytes == 0) return absl::OkStatus();  // whoever binds may then have no buffer at all
+  // Who has nothing to put into it may have no buffer at all.
+  if (plan_.arena_bytes == 0 && view.buffer == nullptr) {
+    if (!arena_.bound) arena_ = {true, nullptr, true};
+    return absl::OkStatus();
+  }
   return Bind(arena_, view, plan_.arena_bytes, "arena");
 }
 

@@ -75,12 +75,12 @@ absl::StatusOr<Shape> Importer::FeedShape(const ParsedValue& input) {
   return shape;
 }
 
-// A tensor without elements has room for any batch.
+// A tensor that is without elements whatever the batch has room for any.
 HostTensor Importer::ForBatch(const HostTensor& fixed) const {
   if (fixed.size() > 0 || fixed.shape().empty()) return fixed;
   Shape shape = fixed.shape();
   shape[0] = batch_;
-  return HostTensor({fixed.dtype(), shape});
+  return NumElements(shape) > 0 ? fixed : HostTensor({fixed.dtype(), shape});
 }
 
 // One feed for each element.
