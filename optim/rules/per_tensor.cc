@@ -46,14 +46,15 @@ Shape ColumnShape(const Shape& param) {
 
 Val MeanOver(Val x, int axis, bool keepdims) { return ReduceMean(x, {axis}, keepdims); }
 
-// The estimate of g² from its row and column means: R ⊗ C ÷ mean R.
-Val Product(Val rows, Val columns) {
+// g ÷ the root of its estimated square, R ⊗ C ÷ mean R. One factor after the other: where a whole row of gradients is zero the
+// product of both underflows, and 0 · ∞ is no number.
+Val Whitened(Val g, Val rows, Val columns) {
   const int rank = rows.rank();
   const Val shares = rows / MeanOver(rows, rank - 1, true);
   Shape tall = rows.shape(), wide = columns.shape();
   tall.push_back(1);
   wide.insert(wide.end() - 1, 1);
-  return Reshape(shares, tall) * Reshape(columns, wide);
+  return g * Reshape(Rsqrt(shares), tall) * Reshape(Rsqrt(columns), wide);
 }
 
 RuleResult Adafactor(const RuleContext& c) {
@@ -62,17 +63,16 @@ RuleResult Adafactor(const RuleContext& c) {
   const Val keep = 1.0 - t.b().Op("Pow", {t, Number(t, -0.8)});
   const Val square = c.grad * c.grad + kTiny;
   std::vector<Val> state = {c.state[0], c.state[1]};
-  Val estimate;
+  Val u;
   if (Factored(c.param.shape())) {
     const int last = c.param.rank() - 1;
     state[0] = state[0] * keep + MeanOver(square, last, false) * (1.0 - keep);
     state[1] = state[1] * keep + MeanOver(square, last - 1, false) * (1.0 - keep);
-    estimate = Product(state[0], state[1]);
+    u = Whitened(c.grad, state[0], state[1]);
   } else {
     state[0] = state[0] * keep + square * (1.0 - keep);
-    estimate = state[0];
+    u = c.grad * Rsqrt(state[0]);
   }
-  Val u = c.grad * Rsqrt(estimate);
   u = u / Binary("Max", RootMeanSquare(u) / kThreshold, Number(u, 1));
   const Val rate = Binary("Min", c.lr, Rsqrt(t)) * Binary("Max", RootMeanSquare(c.param), Number(t, kLeastScale));
   if (c.weight_decay != 0) u = u + c.param * c.weight_decay;

@@ -198,6 +198,23 @@ TEST(Rules, Adafactor) {
   });
 }
 
+// Inputs that are never seen have gradients of zero: whole rows and columns of them.
+TEST(Rules, GradientsOfZeroAreHarmless) {
+  for (const Rule* rule : NamedRules()) {
+    Replay replay("cpu", {DType::kFloat32, {.rule = std::string(rule->name), .lr = 0.01}, {}}, 0.1, kShape, Start());
+    for (int t = 1; t <= 20; ++t) {
+      Vector g = GradientAt(t);
+      for (int i = 0; i < kSize; ++i) {
+        if (t % 5 == 0 || i / kColumns == 1 || i % kColumns == 2) g[i] = 0;
+      }
+      replay.Step(g);
+    }
+    const HostTensor param = replay.Param();
+    for (int i = 0; i < kSize; ++i) EXPECT_TRUE(std::isfinite(param.At(i))) << rule->name << " " << i;
+    EXPECT_EQ(replay.Get(slot::kSkipped).IntAt(0), 0) << rule->name;
+  }
+}
+
 // A vector of zeros leaves zero under rules that scale by its norm, and Adafactor does not factor it.
 TEST(Rules, PerTensorRulesMoveZeros) {
   for (const Rule& rule : PerTensorRules()) {

@@ -1,6 +1,7 @@
 #include "tools/onnxtrain/quirks.h"
 
 #include <algorithm>
+#include <set>
 #include <cctype>
 #include <cstring>
 #include <map>
@@ -36,6 +37,16 @@ std::string FoldedNorms(const OnnxModel& file) {
 }
 
 std::string Reader(const Node& node) { return StrCat(node.op, " '", node.source, "'"); }
+
+// One for each node of the file: an importer may make several of one.
+std::vector<int32_t> BySource(const Graph& graph, const std::vector<int32_t>& nodes) {
+  std::vector<int32_t> first;
+  std::set<std::string> seen;
+  for (int32_t n : nodes) {
+    if (seen.insert(graph.nodes()[n].source).second) first.push_back(n);
+  }
+  return first;
+}
 
 std::string SharedText(const Graph& graph, const std::string& name, const std::vector<int32_t>& readers) {
   std::string text;
@@ -86,7 +97,8 @@ std::vector<std::string> TiedWeights(const ImportedModel& model) {
   for (const ImportedWeight& w : model.weights) {
     const GraphInput* input = model.graph.FindInput(w.name);
     if (input == nullptr || input->kind == InputKind::kState) continue;
-    if (readers[input->value].size() > 1) tied.push_back(SharedText(model.graph, w.name, readers[input->value]));
+    const std::vector<int32_t> apart = BySource(model.graph, readers[input->value]);
+    if (apart.size() > 1) tied.push_back(SharedText(model.graph, w.name, apart));
     constexpr int64_t kEnough = 64;  // smaller ones are equal by chance
     if (w.value.size() >= kEnough && w.value.type().rank() >= 2) by_size[w.value.size()].push_back(&w);
   }
