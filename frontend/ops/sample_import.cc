@@ -1,4 +1,5 @@
 // Sampling at computed places: GridSample, AffineGrid, RoiAlign, CropAndResize, DeformConv.
+#include <algorithm>
 #include <map>
 
 #include "frontend/ops/formula.h"
@@ -118,21 +119,29 @@ ImportOr ImportRoiAlign(ImportContext& c) {
 // --- CropAndResize (com.microsoft)
 // --------------------------------------------------------------------------------------
 
-// Where `bins` elements read between the normalized coordinates begin and end ([R] each), as grid coordinates: [R,
-// bins].
-Val CropCoordinates(Val begin, Val end, int64_t bins) {
+// Where `bins` elements read between begin and end ([R] each), as shares 0 … 1 of the way from the first element of an
+// axis to the last: [R, bins].
+Val CropShares(Val begin, Val end, int64_t bins) {
   HostTensor share({begin.dtype(), {1, bins}});
-  for (int64_t i = 0; i < bins; ++i)
+  for (int64_t i = 0; i < bins; ++i) {
     share.Set(i, bins == 1 ? 0.5 : static_cast<double>(i) / static_cast<double>(bins - 1));
+  }
   const Val t = begin.b().Constant(share);
   const Val from = Reshape(begin, {begin.dim(0), 1}), to = Reshape(end, {end.dim(0), 1});
-  return (from + (to - from) * t) * 2.0 - 1.0;
+  return from + (to - from) * t;
 }
 
-// Is the grid coordinate within the image?
-Val Within(Val x) {
-  const Val size = Unary("Abs", x);
-  return size ? size.b().Op("LessOrEqual", {size, Number(size, 1)}) : size;
+// Grid coordinates of shares along an axis of n elements. GridSample rounds ties to even, this operator rounds them up.
+Val CropGrid(Val share, int64_t n, bool nearest) {
+  if (!nearest) return share * 2.0 - 1.0;
+  const double steps = static_cast<double>(std::max<int64_t>(n - 1, 1));
+  return Unary("Floor", share * steps + 0.5) * (2 / steps) - 1.0;
+}
+
+// Is the share within the image?
+Val Within(Val share) {
+  return Binary("And", Binary("GreaterOrEqual", share, Number(share, 0)),
+                Binary("LessOrEqual", share, Number(share, 1)));
 }
 
 // Regions (y1, x1, y2, x2) of images, resized to one size. What lies outside of the image is `extrapolation_value`.
@@ -153,11 +162,13 @@ ImportOr ImportCropAndResize(ImportContext& c) {
   const int64_t regions = rois.dim(0);
   const auto side = [&](int64_t i) { return Reshape(Slice(rois, 1, i, 1), {regions}); };
   const Shape grid = {regions, size[0], size[1], 1}, mask = {regions, 1, size[0], size[1]};
-  const Val vertical = Reshape(CropCoordinates(side(0), side(2), size[0]), {regions, size[0], 1, 1});
-  const Val horizontal = Reshape(CropCoordinates(side(1), side(3), size[1]), {regions, 1, size[1], 1});
+  const Val vertical = Reshape(CropShares(side(0), side(2), size[0]), {regions, size[0], 1, 1});
+  const Val horizontal = Reshape(CropShares(side(1), side(3), size[1]), {regions, 1, size[1], 1});
+  const bool nearest = mode == "nearest";
+  const Val row = CropGrid(vertical, x.dim(2), nearest), column = CropGrid(horizontal, x.dim(3), nearest);
   const Val images = c.b().Op("Gather", {x, Cast(c.in(2), DType::kInt64)}, {{"axis", int64_t{0}}});
-  const Val read = c.b().Op("GridSample", {images, Concat({Expand(horizontal, grid), Expand(vertical, grid)}, 3)},
-                            {{"mode", mode == "nearest" ? mode : std::string("linear")},
+  const Val read = c.b().Op("GridSample", {images, Concat({Expand(column, grid), Expand(row, grid)}, 3)},
+                            {{"mode", nearest ? mode : std::string("linear")},
                              {"padding_mode", std::string("border")},
                              {"align_corners", int64_t{1}}});
   const Val inside = Reshape(Binary("And", Expand(Within(horizontal), grid), Expand(Within(vertical), grid)), mask);

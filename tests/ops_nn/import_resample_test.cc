@@ -195,6 +195,16 @@ TEST(ImportAveragePool, WindowsOfPads) {
   }
 }
 
+// Half way between two elements is the second one; outside is the extrapolation value.
+TEST(ImportCropAndResize, NearestElements) {
+  OneNode n("CropAndResize", 1, "com.microsoft");
+  n.Input({kF32, {1, 1, 1, 4}}).Constant(Tensor({2, 4}, {0, 0.5, 0, 0.5, 0, 0, 0, 2}));
+  n.Constant(HostTensor::FromInts({DType::kInt32, {2}}, Ints{0, 0}))
+      .Constant(HostTensor::FromInts({DType::kInt32, {2}}, Ints{1, 2}));
+  n.Attr("mode", std::string("nearest")).Attr("extrapolation_value", -5.0);
+  EXPECT_THAT(ValueOf(n, {Counting({1, 1, 1, 4})}).ToDoubles(), ElementsAre(3, 3, 1, -5));
+}
+
 TEST(ImportGridSample, ASequenceIsAnImageOfOneRow) {
   OneNode n("GridSample", 20);
   n.Input({kF32, {1, 1, 3}}).Constant(Tensor({1, 4, 1}, {-1, 0, 0.5, 1})).Attr("align_corners", int64_t{1});
