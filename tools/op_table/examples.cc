@@ -183,6 +183,7 @@ std::vector<OpExample> Table() {
       {"ai.onnx.preview.training", "Momentum", 1, {Fed({}), Fed({}, kInt), Fed({2}), Fed({2}), Fed({2})},
        {{"alpha", 0.9}, {"beta", 1.0}, {"mode", std::string("standard")}, {"norm_coefficient", 0.0}}, 2},
       {"", "Attention", 23, {Fed({1, 2, 3, 4}), Fed({1, 2, 5, 4}), Fed({1, 2, 5, 4})}},
+      {std::string(kMicrosoft), "CropAndResize", 1, {image, Fed({3, 4}), Fed({3}, DType::kInt32), Known({2, 2})}},
       {std::string(kMicrosoft), "FusedConv", 1, {image, Weight({3, 4, 3, 3}), Weight({3})}, {{"activation", std::string("Relu")}}},
       {std::string(kMicrosoft), "FusedMatMul", 1, {Fed({2, 3}), Weight({3, 4})}, {{"alpha", 0.5}}},
       {std::string(kMicrosoft), "SkipLayerNormalization", 1, {Fed({2, 3, 4}), Fed({2, 3, 4}), Weight({4}), Weight({4})}},
