@@ -150,7 +150,6 @@ class Importer {
   bool IsFilledWeight(const ImportScope& scope, const ParsedNode& node) const;
   bool OnlyFeedsWeightSlots(const std::string& name, int depth) const;
   absl::StatusOr<bool> ImportFilledWeight(ImportScope& scope, const ParsedNode& node);
-  void ThawState(const Attrs& attrs, std::vector<Val>* inputs);
   bool RepeatsForBatch(const ParsedNode& node, Val data, int64_t lead) const;
   void NoteWeightForms();
   void NoteTies();
@@ -202,6 +201,7 @@ class Importer {
   int filled_ = 0;                                // weights that ConstantOfShape nodes fill
   int64_t filled_bytes_ = 0;
   int64_t nodes_expanded_ = 0;                    // of functions and bodies
+  int body_weights_ = 0;                          // float tensors that bodies hold themselves
   int conditional_ = 0;                           // how many branches that may not be taken we are in
   std::map<std::pair<const ParsedGraph*, std::string>, Val> body_constants_;  // initializers of bodies, shared by runs
   Val random_key_;

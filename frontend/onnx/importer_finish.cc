@@ -141,6 +141,7 @@ void Importer::MakeNotes() {
   NoteWeightForms();
   if (counts["ZipMap"] > 0) notes_.push_back(StrCat("ZipMap nodes: ", counts["ZipMap"], ", a column per class in place of dictionaries"));
   if (!options_.training) return;
+  if (body_weights_ > 0) notes_.push_back(StrCat("float tensors that bodies of If, Loop or Scan hold themselves: ", body_weights_, ", not trained"));
   NoteTies();
   if (copies_ > 0) notes_.push_back(StrCat("initializers that the exporter had merged because their bytes were equal: ", copies_, ", trained apart"));
   if (counts["Dropout"] > 0 && options_.dropout < 0) {

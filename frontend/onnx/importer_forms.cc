@@ -21,7 +21,7 @@ constexpr WeightSlots kWeightSlots[] = {
     {"Conv", 0b110}, {"ConvTranspose", 0b110}, {"Gemm", 0b110}, {"MatMul", 0b11}, {"BatchNormalization", 0b11110},
     {"InstanceNormalization", 0b110}, {"GroupNormalization", 0b110}, {"LayerNormalization", 0b110},
     {"RMSNormalization", 0b10}, {"PRelu", 0b10}, {"Mul", 0b11}, {"Add", 0b11}, {"Gather", 0b1},
-    {"LSTM", 0b1001110}, {"GRU", 0b1110}, {"RNN", 0b1110},
+    {"LSTM", 0b10001110}, {"GRU", 0b1110}, {"RNN", 0b1110},
 };
 
 // A weight seen in another shape is still that weight.
@@ -105,19 +105,6 @@ absl::StatusOr<bool> Importer::ImportFilledWeight(ImportScope& scope, const Pars
   Bind(scope, node, {AddWeight(node.outputs[0], std::move(filled), node)});
   ++filled_;
   return true;
-}
-
-// The initial states of a recurrent operator that were written down for a batch of 1 are the same for every sample.
-void Importer::ThawState(const Attrs& attrs, std::vector<Val>* inputs) {
-  const int axis = attrs.Int("layout") == 0 ? 1 : 0;
-  for (size_t i = 5; i < std::min<size_t>(inputs->size(), 7); ++i) {
-    Val& state = (*inputs)[i];
-    if (frozen_batch_ != 1 || !state.valid() || state.rank() != 3 || state.dim(axis) != 1) continue;
-    Shape shape = state.shape();
-    shape[axis] = batch_;
-    state = Expand(state, shape);
-  }
-  ExtendFed();
 }
 
 // A constant that is repeated for each sample of the fixed batch.

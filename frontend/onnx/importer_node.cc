@@ -227,7 +227,6 @@ size_t TargetInput(std::string_view op_type) {
 absl::Status Importer::ThawBatch(const ParsedNode& node, std::vector<Val>* inputs, Attrs* attrs) {
   if (frozen_batch_ == 0 || !node.domain.empty()) return absl::OkStatus();
   if (node.op_type == "Concat") return ThawConcat(inputs, *attrs), absl::OkStatus();
-  if (node.op_type == "LSTM" || node.op_type == "GRU" || node.op_type == "RNN") return ThawState(*attrs, inputs), absl::OkStatus();
   const size_t at = TargetInput(node.op_type);
   if (at == 0 || inputs->empty() || attrs->Has("axes")) return absl::OkStatus();
   std::vector<int64_t> target = attrs->Ints("shape");

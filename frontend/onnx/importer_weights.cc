@@ -103,6 +103,7 @@ Val Importer::InitializerValue(ImportScope& scope, const std::string& name, cons
   if (!IsConstant(*scope.graph, name, tensor)) return AddWeight(name, std::move(mapped), reader);
   Val& v = body_constants_[{scope.graph, name}];
   if (v.valid()) return v;
+  if (scope.graph != &model_.graph && IsFloat(tensor.dtype()) && tensor.size() > 1) ++body_weights_;
   v = builder_.Constant(std::move(mapped));
   if (v.valid()) graph_.SetValueName(v.id(), scope.prefix + name);
   return v;

@@ -59,7 +59,7 @@ std::vector<Row> Rows() {
   // clang-format on
 }
 
-// Gives the node its inputs, the k-th with the phase k.
+// Gives the node its inputs, the k-th of the float ones with the phase k.
 void Fill(const Row& row, OneNode& n) {
   const bool lstm = row.op == Text("LSTM");
   const int64_t gates = lstm ? 4 : row.op == Text("GRU") ? 3 : 1;
@@ -69,9 +69,9 @@ void Fill(const Row& row, OneNode& n) {
   n.Constant(Wave({kSteps, kBatch, kInputs}, 0)).Constant(Wave({directions, gates * kUnits, kInputs}, 1));
   n.Constant(Wave({directions, gates * kUnits, kUnits}, 2)).Constant(Wave({directions, 2 * gates * kUnits}, 3));
   row.lengths.empty() ? n.Absent() : n.Constant(HostTensor::FromInts({DType::kInt32, {kBatch}}, row.lengths));
-  n.Constant(Wave({directions, kBatch, kUnits}, 5));
-  if (lstm) n.Constant(Wave({directions, kBatch, kUnits}, 6));
-  if (row.peepholes) n.Constant(Wave({directions, 3 * kUnits}, 7));
+  n.Constant(Wave({directions, kBatch, kUnits}, 4));
+  if (lstm) n.Constant(Wave({directions, kBatch, kUnits}, 5));
+  if (row.peepholes) n.Constant(Wave({directions, 3 * kUnits}, 6));
 }
 
 TEST(ImportRecurrent, FormsGiveTheNumbersOfOnnxRuntime) {
