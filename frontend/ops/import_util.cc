@@ -48,7 +48,7 @@ absl::StatusOr<double> KnownDouble(ImportContext& c, size_t i, std::string_view 
 }
 
 absl::StatusOr<DType> ElementType(int64_t onnx_type) {
-  if (onnx_type == 8) return absl::UnimplementedError("strings are not supported");
+  if (onnx_type == 8) return absl::UnimplementedError("element type 8 of ONNX, strings, is not supported");
   const auto dtype = DTypeFromOnnx(onnx_type);
   if (!dtype.has_value()) return absl::UnimplementedError(StrCat("element type ", onnx_type, " of ONNX is not supported"));
   return *dtype;
