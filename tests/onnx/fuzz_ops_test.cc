@@ -241,7 +241,8 @@ TEST(BentOperators, GiveAValidGraphOrAnError) {
   int valid = 0, draws = 0;
   for (const OnnxOp* op : AllOnnxOps()) {
     const auto example = ExampleOf(*op);
-    ASSERT_TRUE(example.ok()) << example.status();
+    EXPECT_TRUE(example.ok()) << example.status();
+    if (!example.ok()) continue;
     Generator g(std::hash<std::string_view>()(op->op_type));
     for (int i = 0; i < kDraws && !HasFailure(); ++i) {
       const OpExample bent = Bent(g, *example);
@@ -265,7 +266,8 @@ TEST(BentOperators, AreValidUnbent) {
   for (const OnnxOp* op : AllOnnxOps()) {
     SCOPED_TRACE(StrCat(op->domain, ".", op->op_type));
     const auto example = ExampleOf(*op);
-    ASSERT_TRUE(example.ok()) << example.status();
+    EXPECT_TRUE(example.ok()) << example.status();
+    if (!example.ok()) continue;
     const auto loaded = LoadModel(ModelOf(*example));
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     const auto imported = Import(**loaded, {.training = true});

@@ -11,8 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The tolerances of ONNX's own runner.
-constexpr double kRelative = 1e-3, kAbsolute = 1e-7;
+constexpr double kRelative = 1e-3;
 
 // PREFIX0.pb, PREFIX1.pb … with the forms that the model gives them.
 absl::StatusOr<std::vector<StoredValue>> LoadNumbered(const fs::path& folder, const std::string& prefix,
@@ -39,9 +38,9 @@ HostTensor As(DType dtype, const HostTensor& stored) {
   return HostTensor({dtype, stored.shape()}, std::make_shared<HostTensor>(stored), stored.bytes().data());
 }
 
-bool Near(double a, double b) {
+bool Near(double a, double b, double absolute) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
-  return a == b || std::fabs(a - b) <= kAbsolute + kRelative * std::fabs(b);
+  return a == b || std::fabs(a - b) <= absolute + kRelative * std::fabs(b);
 }
 
 absl::Status CompareBits(const std::string& name, const HostTensor& got, const HostTensor& want) {
@@ -50,7 +49,7 @@ absl::Status CompareBits(const std::string& name, const HostTensor& got, const H
   for (int64_t i = 0; i < want.size(); ++i) {
     if (std::isnan(got.At(i)) && std::isnan(numbers.At(i))) continue;
     const double bits = got.data<uint16_t>()[i];
-    if (!Near(bits, want.At(i))) return Invalid("output '", name, "' element ", i, " has bits ", bits, ", expected ", want.At(i));
+    if (!Near(bits, want.At(i), kAbsoluteTolerance)) return Invalid("output '", name, "' element ", i, " has bits ", bits, ", expected ", want.At(i));
   }
   return absl::OkStatus();
 }
@@ -96,7 +95,7 @@ absl::StatusOr<DataSet> LoadLightDataSet(const fs::path& path, const OnnxModel& 
   return data;
 }
 
-absl::Status CompareOutput(const std::string& name, const HostTensor& got, const HostTensor& stored) {
+absl::Status CompareOutput(const std::string& name, const HostTensor& got, const HostTensor& stored, double absolute) {
   // ONNX's runner compares stored numbers, of bfloat16 too: its cases were made by truncation, kernels round to nearest.
   if (got.dtype() == DType::kBFloat16 && stored.dtype() == DType::kUInt16) return CompareBits(name, got, stored);
   const HostTensor& want = stored;
@@ -104,7 +103,7 @@ absl::Status CompareOutput(const std::string& name, const HostTensor& got, const
     return Invalid("output '", name, "' is ", ToString(got.type()), ", expected ", ToString(want.type()));
   }
   for (int64_t i = 0; i < want.size(); ++i) {
-    const bool same = IsFloat(want.dtype()) || IsSmallFloat(want.dtype()) ? Near(got.At(i), want.At(i)) : got.IntAt(i) == want.IntAt(i);
+    const bool same = IsFloat(want.dtype()) || IsSmallFloat(want.dtype()) ? Near(got.At(i), want.At(i), absolute) : got.IntAt(i) == want.IntAt(i);
     if (!same) return Invalid("output '", name, "' element ", i, " is ", got.At(i), ", expected ", want.At(i));
   }
   return absl::OkStatus();

@@ -82,6 +82,12 @@ absl::StatusOr<ImportedModel> ImportCase(const OnnxModel& model, const DataSet& 
   return imported;
 }
 
+// Fourier transforms were recorded with what float32 sums leave where there should be zeros: ONNX's own tests allow for it.
+double AbsoluteTolerance(const OnnxModel& model) {
+  const auto ops = model.op_histogram();
+  return ops.size() == 1 && ops.contains("DFT") ? 1e-6 : kAbsoluteTolerance;
+}
+
 absl::Status RunDataSet(const OnnxModel& model, const DataSet& data, Backend* backend) {
   ASSIGN_OR_RETURN(const ImportedModel imported, ImportCase(model, data));
   std::map<std::string, HostTensor> inputs;
@@ -94,7 +100,7 @@ absl::Status RunDataSet(const OnnxModel& model, const DataSet& data, Backend* ba
     return Invalid("gives ", imported.outputs.size(), " outputs, expected ", data.outputs.size());
   }
   for (size_t i = 0; i < data.outputs.size(); ++i) {
-    RETURN_IF_ERROR(CompareOutput(imported.outputs[i], outputs[i], data.outputs[i]));
+    RETURN_IF_ERROR(CompareOutput(imported.outputs[i], outputs[i], data.outputs[i], AbsoluteTolerance(model)));
   }
   return absl::OkStatus();
 }

@@ -1,0 +1,147 @@
+// ONNX's own conformance cases on both backends: each passes or stands in the manifest, and what stands there is little,
+// exists, does not pass, and is no float case of a differentiable operator.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "backends/registry.h"
+#include "frontend/base/status.h"
+#include "frontend/onnx/import.h"
+#include "tests/conformance/manifest.h"
+#include "tools/onnx_conformance/run_case.h"
+#include "tools/op_table/op_table.h"
+
+namespace onnxtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kMaxShare = 0.12;  // of a collection, and of a suite of more than 30 cases, in the manifest
+
+struct Collection {
+  std::string name, folder;
+  bool required;  // or may be absent
+};
+
+// The first is a Debian package that tools/setup.sh installs.
+const Collection kCollections[] = {
+    {"libonnx-testdata", "/usr/share/libonnx-testdata/data", true},
+    {"shared", ONNXTRAIN_SOURCE_DIR "/../shared/conformance", false},
+};
+constexpr std::string_view kSuites[] = {"node", "simple", "pytorch-converted", "pytorch-operator", "light"};
+constexpr std::string_view kBackends[] = {"cpu", "torch"};
+
+Backend* BackendNamed(std::string_view name) {
+  static auto* backends = new std::map<std::string, std::unique_ptr<Backend>, std::less<>>;
+  auto it = backends->find(name);
+  if (it == backends->end()) it = backends->emplace(name, CreateBackend(name, {.threads = 2}).value()).first;
+  return it->second.get();
+}
+
+std::map<std::string, const OutOfScope*> Listed() {
+  std::map<std::string, const OutOfScope*> listed;
+  for (const OutOfScope& group : kManifest) {
+    for (std::string_view name : group.cases) EXPECT_TRUE(listed.emplace(std::string(name), &group).second) << name << " stands there twice";
+  }
+  return listed;
+}
+
+std::vector<fs::path> CasesOf(const Collection& collection, std::string_view suite) {
+  const auto cases = FindCases(fs::path(collection.folder) / suite);
+  return cases.ok() ? *cases : std::vector<fs::path>();
+}
+
+struct Counts {
+  int passed = 0, listed = 0, wrong = 0;
+  int all() const { return passed + listed + wrong; }
+};
+
+// One case: it passes, or it is listed, not both.
+void RunOne(const fs::path& path, Backend* backend, const std::map<std::string, const OutOfScope*>& listed, Counts* counts) {
+  const std::string name = path.stem().string();
+  const absl::Status status = RunCase(path, backend);
+  if (status.ok() != listed.contains(name)) {
+    ++(status.ok() ? counts->passed : counts->listed);
+    return;
+  }
+  ++counts->wrong;
+  ADD_FAILURE() << path << (status.ok() ? " passes but stands in the manifest" : StrCat(": ", status.message()));
+}
+
+TEST(Conformance, EveryCasePassesOrStandsInTheManifest) {
+  const auto listed = Listed();
+  for (const Collection& collection : kCollections) {
+    if (!fs::exists(collection.folder)) {
+      EXPECT_FALSE(collection.required) << collection.folder << " is missing: run tools/setup.sh";
+      std::printf("%s: not there\n", collection.folder.c_str());
+      continue;
+    }
+    for (std::string_view backend : kBackends) {
+      Counts total;
+      for (std::string_view suite : kSuites) {
+        Counts counts;
+        for (const fs::path& path : CasesOf(collection, suite)) RunOne(path, BackendNamed(backend), listed, &counts);
+        if (counts.all() == 0) continue;
+        std::printf("%s/%s on %s: %d passed, %d failed, %d out of scope\n", collection.name.c_str(), std::string(suite).c_str(),
+                    std::string(backend).c_str(), counts.passed, counts.wrong, counts.listed);
+        // `simple` is 23 cases, of which 6 are of strings and some of sequences of unknown length.
+        const double share = static_cast<double>(counts.listed) / counts.all();
+        EXPECT_TRUE(counts.all() <= 30 || share <= kMaxShare) << collection.name << " " << suite << ": " << share;
+        total.passed += counts.passed, total.listed += counts.listed, total.wrong += counts.wrong;
+      }
+      std::printf("%s on %s: %d passed, %d failed, %d out of scope\n", collection.name.c_str(), std::string(backend).c_str(), total.passed,
+                  total.wrong, total.listed);
+      EXPECT_GT(total.all(), 500) << collection.folder;
+      EXPECT_LE(total.listed, kMaxShare * total.all()) << collection.name;
+    }
+  }
+}
+
+TEST(Manifest, NamesCasesThatExist) {
+  std::set<std::string> known;
+  for (const Collection& collection : kCollections) {
+    if (!fs::exists(collection.folder)) GTEST_SKIP() << collection.folder << " is not there";
+    for (std::string_view suite : kSuites) {
+      for (const fs::path& path : CasesOf(collection, suite)) known.insert(path.stem().string());
+    }
+  }
+  for (const auto& [name, group] : Listed()) EXPECT_TRUE(known.contains(name)) << name;
+}
+
+bool FeedsFloats(const OnnxModel& model) {
+  for (const OnnxModel::Input& input : model.inputs()) {
+    if (IsFloat(input.dtype)) return true;
+  }
+  return false;
+}
+
+// The operators of the model that have a gradient. A model that cannot even be read has none.
+std::vector<std::string> Differentiable(const fs::path& path) {
+  std::vector<std::string> ops;
+  const auto model = OnnxModel::Load((path / "model.onnx").string());
+  if (!model.ok() || !FeedsFloats(**model)) return ops;
+  for (const auto& [name, count] : (*model)->op_histogram()) {
+    const OnnxOp* op = FindOnnxOp("", name);
+    if (op != nullptr && HasGradient(*op).value_or(false)) ops.push_back(name);
+  }
+  return ops;
+}
+
+TEST(Manifest, HoldsNoFloatCaseOfADifferentiableOperator) {
+  const auto listed = Listed();
+  for (const Collection& collection : kCollections) {
+    for (std::string_view suite : kSuites) {
+      for (const fs::path& path : CasesOf(collection, suite)) {
+        const auto it = listed.find(path.stem().string());
+        if (it == listed.end() || it->second->even_if_differentiable) continue;
+        for (const std::string& op : Differentiable(path)) ADD_FAILURE() << path << ": " << op << " has a gradient";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain
