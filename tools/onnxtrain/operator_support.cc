@@ -84,6 +84,9 @@ std::vector<OperatorSupport> SupportOf(const OnnxModel& file, const ImportedMode
     const bool unknown = model == nullptr && error.find("unsupported operators: ") != std::string::npos &&
                          error.find(StrCat(" ", op, " (")) != std::string::npos;
     by_op[op] = {.op = op, .count = count, .known = !unknown};
+    for (const InstalledBackend& b : backends) {
+      if (b.backend == nullptr) by_op[op].backends[b.name] = "absent";
+    }
   }
   std::map<std::string, std::set<std::string>> gradients;
   if (model != nullptr) {

@@ -16,9 +16,10 @@ struct OperatorSupport {
   std::string op;     // of the file
   int count = 0;
   bool known = true;  // else nothing here can import it
-  // By backend: "kernel", "decomposed" or "missing"; "-" where nothing of it is left to be run.
+  // By backend: "kernel", "decomposed" or "missing"; "absent" where the backend is not installed. None where nothing of the
+  // operator is left to be run.
   std::map<std::string, std::string> backends;
-  std::string gradient;  // "formula", "decomposition", "zero", "none", several by comma; "-": see above
+  std::string gradient;  // "formula", "decomposition", "zero", "none", several by comma; "": nothing is left
 };
 
 struct InstalledBackend {

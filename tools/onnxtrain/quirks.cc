@@ -105,9 +105,9 @@ std::vector<std::string> TiedWeights(const ImportedModel& model) {
   for (const auto& [size, weights] : by_size) {
     for (size_t i = 0; i < weights.size(); ++i) {
       for (size_t j = i + 1; j < weights.size(); ++j) {
+        if (IsConstant(weights[i]->value)) break;
         const bool same = weights[i]->value.type() == weights[j]->value.type() && weights[i]->value.SameBytes(weights[j]->value);
         if (!same && !SameTransposed(weights[i]->value, weights[j]->value)) continue;
-        if (IsConstant(weights[i]->value)) continue;
         tied.push_back(StrCat("stored twice: '", weights[i]->name, "' and '", weights[j]->name, "' are equal", same ? "" : ", transposed",
                               "; they train apart"));
       }
