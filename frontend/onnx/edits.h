@@ -49,7 +49,9 @@ struct ModelEdits {
   std::vector<Output> outputs;     // instead of the model's own, where there are any
   std::vector<std::string> lines;  // what is done, for people
 
-  bool empty() const { return tensors.empty() && nodes.empty() && inputs.empty() && extents.empty() && outputs.empty(); }
+  bool empty() const {
+    return tensors.empty() && nodes.empty() && inputs.empty() && attributes.empty() && extents.empty() && outputs.empty();
+  }
 };
 
 }  // namespace onnxtrain
