@@ -12,7 +12,7 @@ namespace onnxtrain::cli {
 namespace {
 
 // Among thousands of units with kinks, only the smallest step crosses none.
-constexpr double kSteps[] = {1e-5, 1e-6, 1e-7};
+constexpr double kSteps[] = {1e-5, 1e-6, 1e-7, 1e-8};
 
 class Checker {
  public:
@@ -48,6 +48,8 @@ absl::StatusOr<Checker::Slope> Checker::SlopeAt(const std::string& name, const H
   const double x = value.At(at);
   for (double step : kSteps) {
     const double h = step * std::max(1.0, std::abs(x));
+    // In the smaller ones, a flat slope drowns.
+    if (step < 1e-6 && 2e-15 / h > 0.5 * GradcheckResult::kTolerance * std::abs(analytic)) break;
     ASSIGN_OR_RETURN(const double above, LossWith(name, value, at, x + h));
     ASSIGN_OR_RETURN(const double below, LossWith(name, value, at, x - h));
     const double slope = (above - below) / (2 * h);
