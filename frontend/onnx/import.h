@@ -49,6 +49,8 @@ class OnnxModel {
   const std::vector<Input>& inputs() const;                // those that are no initializers
   const std::vector<std::string>& outputs() const;
   const std::vector<ValueForm>& output_forms() const;      // of outputs()
+  // The inputs that these values (outputs or internal ones) are computed from.
+  std::vector<Input> InputsOf(const std::vector<std::string>& values) const;
   std::string producer() const;                            // "pytorch 1.13.0"
   int64_t ir_version() const;
   std::map<std::string, int64_t> opsets() const;           // by domain, "" for ai.onnx

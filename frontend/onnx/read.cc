@@ -357,6 +357,19 @@ const ModelEdits& OnnxModel::edits() const { return parsed_->edits; }
 const std::vector<OnnxModel::Input>& OnnxModel::inputs() const { return parsed_->inputs; }
 const std::vector<std::string>& OnnxModel::outputs() const { return parsed_->outputs; }
 const std::vector<ValueForm>& OnnxModel::output_forms() const { return parsed_->output_forms; }
+std::vector<OnnxModel::Input> OnnxModel::InputsOf(const std::vector<std::string>& values) const {
+  std::unordered_set<std::string> needed(values.begin(), values.end());
+  const auto& nodes = parsed_->graph.nodes;
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    if (std::none_of(node->outputs.begin(), node->outputs.end(), [&](const std::string& o) { return !o.empty() && needed.count(o) > 0; })) continue;
+    needed.insert(node->inputs.begin(), node->inputs.end());
+    needed.insert(node->captured.begin(), node->captured.end());
+  }
+  std::vector<Input> inputs;
+  std::copy_if(parsed_->inputs.begin(), parsed_->inputs.end(), std::back_inserter(inputs), [&](const Input& i) { return needed.count(i.name) > 0; });
+  return inputs;
+}
+
 std::string OnnxModel::producer() const { return parsed_->producer; }
 int64_t OnnxModel::ir_version() const { return parsed_->ir_version; }
 std::map<std::string, int64_t> OnnxModel::opsets() const { return parsed_->opsets; }

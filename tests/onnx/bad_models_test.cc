@@ -97,6 +97,34 @@ TEST(Program, InspectSurvivesFilesThatAreNoModels) {
   for (size_t n = 1; n < whole.size(); n += 13) ExpectAnAnswer(WriteFile("cut.onnx", whole.substr(0, n)), StrCat("cut at ", n));
 }
 
+TEST(Program, InspectSurvivesBadStructure) {
+  onnx::ModelProto cycle = LinearModel();
+  cycle.mutable_graph()->mutable_node(0)->set_input(0, "y");
+  ExpectAnAnswer(Save(cycle), "a cycle");
+  onnx::ModelProto empty = LinearModel();
+  empty.mutable_graph()->Clear();
+  ExpectAnAnswer(Save(empty), "an empty graph");
+  onnx::ModelProto deep = LinearModel();
+  onnx::GraphProto* graph = deep.mutable_graph();
+  for (int i = 0; i < 1000; ++i) {
+    onnx::NodeProto* node = graph->add_node();
+    node->set_op_type("If");
+    onnx::AttributeProto* attribute = node->add_attribute();
+    attribute->set_name("then_branch");
+    attribute->set_type(onnx::AttributeProto::GRAPH);
+    graph = attribute->mutable_g();
+  }
+  ExpectAnAnswer(Save(deep), "1000 deep");
+  onnx::ModelProto recursive = LinearModel();
+  onnx::FunctionProto* function = recursive.add_functions();
+  function->set_domain("mine"), function->set_name("f");
+  function->add_input("a"), function->add_output("r");
+  onnx::NodeProto* call = function->add_node();
+  call->set_domain("mine"), call->set_op_type("f");
+  call->add_input("a"), call->add_output("r");
+  ExpectAnAnswer(Save(recursive), "a function that calls itself");
+}
+
 TEST(Program, InspectSurvivesTheKnownBadModels) {
   const std::string shared = SharedFolder();
   if (shared.empty()) GTEST_SKIP() << "NO SHARED FOLDER: known-bad models were not inspected";

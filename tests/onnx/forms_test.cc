@@ -189,6 +189,36 @@ TEST(Half, BoundaryKeepsItsTypes) {
   }
 }
 
+// A decoder's cache is empty in training, whatever the batch.
+TEST(Caches, OfNoLengthFollowTheBatch) {
+  onnx::ModelProto model = NewModel();
+  AddInput(&model, "k", {-1, 2, 3, 8});
+  AddInput(&model, "past", {-1, 2, -1, 8});
+  SetInt(AddNode(&model, "Concat", {"past", "k"}, {"present"}), "axis", 2);
+  AddNode(&model, "Relu", {"present"}, {"y"});
+  AddOutput(&model, "y");
+  ImportOptions options{.batch = 4};
+  options.fixed_inputs["past"] = HostTensor({DType::kFloat32, {1, 2, 0, 8}});
+  auto imported = ImportModel(model, options);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(imported->graph.type(imported->graph.FindOutput("y")->value).shape, (Shape{4, 2, 3, 8}));
+  EXPECT_EQ(imported->graph.FindInput("past"), nullptr);
+}
+
+TEST(Outputs, InternalOnesNeedOnlyTheirInputs) {
+  onnx::ModelProto model = LinearModel();
+  AddInput(&model, "boxes", {-1, 4});
+  AddNode(&model, "NotAnOperator", {"y", "boxes"}, {"picked"});
+  AddOutput(&model, "picked");
+  auto loaded = LoadModel(model);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ASSERT_EQ((*loaded)->InputsOf({"y"}).size(), 1u);
+  EXPECT_EQ((*loaded)->InputsOf({"y"})[0].name, "x");
+  EXPECT_EQ((*loaded)->InputsOf({"picked"}).size(), 2u);
+  auto imported = Import(**loaded, {.outputs = {"xw"}});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+}
+
 // A shape that is a weight as well, Identity chains, and initializers that IR 3 lists as inputs.
 TEST(Weights, MayBeReadAsShapesToo) {
   onnx::ModelProto model = LinearModel();

@@ -27,6 +27,13 @@ void Check(const Case& c, const std::vector<Pass>& passes) {
   ExpectSameNumbers(before, *after);
 }
 
+TEST(Simplify, PartsWithoutElementsVanish) {
+  Check({"feed %x: f32[2,3], feed %y: f32[2,3]",
+         "%n: f32[2,0] = Constant() {value=f32[2,0]()}; %z: f32[2,6] = Concat(%n, %x, %y) {axis=1}; %z",
+         "%z: f32[2,6] = Concat(%x, %y) {axis=1}; %z"},
+        {kSimplify, kDce});
+}
+
 TEST(Simplify, Arithmetic) {
   constexpr std::string_view x = "feed %x: f32[2,3]", xy = "feed %x: f32[2,3], feed %y: f32[2,3]";
   const Case kCases[] = {

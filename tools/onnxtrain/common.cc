@@ -247,11 +247,12 @@ absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<
   auto pixels = ParseNormalize(normalize);
   if (!pixels.ok()) return Annotate(pixels.status(), "--normalize: ");
   spec.pixels = *pixels;
-  const NaturalInputs natural = FindNaturalInputs(model.inputs(), [&](const std::string& name) {
+  const std::vector<OnnxModel::Input> needed = NeededInputs(model, FLAGS_logits);
+  const NaturalInputs natural = FindNaturalInputs(needed, [&](const std::string& name) {
     const auto& columns = (*dataset)->columns();
     return spec.inputs.contains(name) || std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
   });
-  auto bound = BindData(WithoutFixed(model.inputs(), natural), *std::move(dataset), spec);
+  auto bound = BindData(WithoutFixed(needed, natural), *std::move(dataset), spec);
   if (!bound.ok()) return Annotate(bound.status(), StrCat(request.path, ": "));
   opened.bound = *std::move(bound);
   opened.bound.fixed_inputs = natural.fixed;

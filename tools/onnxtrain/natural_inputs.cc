@@ -43,6 +43,11 @@ NaturalInputs FindNaturalInputs(const std::vector<OnnxModel::Input>& inputs,
   return natural;
 }
 
+std::vector<OnnxModel::Input> NeededInputs(const OnnxModel& model, const std::string& logits) {
+  const bool internal = !logits.empty() && std::ranges::find(model.outputs(), logits) == model.outputs().end();
+  return internal ? model.InputsOf({logits}) : model.inputs();
+}
+
 std::vector<OnnxModel::Input> WithoutFixed(const std::vector<OnnxModel::Input>& inputs, const NaturalInputs& natural) {
   std::vector<OnnxModel::Input> rest;
   std::ranges::copy_if(inputs, std::back_inserter(rest), [&](const auto& input) { return !natural.fixed.contains(input.name); });

@@ -5,6 +5,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/synthetic.h"
 #include "optim/prepare.h"
+#include "tools/onnxtrain/flags.h"
 #include "tools/onnxtrain/natural_inputs.h"
 
 namespace onnxtrain::cli {
@@ -89,7 +90,8 @@ SyntheticColumn LabelColumn(const LossChoice& loss) {
 absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model,
                                                           const std::map<std::string, int64_t>& dims) {
   std::map<std::string, Shape> shapes;
-  for (const auto& input : WithoutFixed(model.inputs(), FindNaturalInputs(model.inputs()))) {
+  const std::vector<OnnxModel::Input> needed = NeededInputs(model, FLAGS_logits);
+  for (const auto& input : WithoutFixed(needed, FindNaturalInputs(needed))) {
     ASSIGN_OR_RETURN(const Shape sample, SampleOf(model, input, dims));
     Shape& shape = shapes[input.name] = {-1};
     shape.insert(shape.end(), sample.begin(), sample.end());
@@ -123,10 +125,11 @@ absl::StatusOr<BoundData> SyntheticData(const OnnxModel& model, const ImportOpti
   if (!prepared_or.ok()) return WithFreeHint(prepared_or.status(), model, import.dim_values);
   const PreparedModel& prepared = *prepared_or;
   std::vector<SyntheticColumn> columns;
-  const NaturalInputs natural = FindNaturalInputs(model.inputs());
+  const std::vector<OnnxModel::Input> needed = NeededInputs(model, loss.logits);
+  const NaturalInputs natural = FindNaturalInputs(needed);
   data.fixed_inputs = natural.fixed;
   data.notes = natural.notes;
-  const std::vector<OnnxModel::Input> inputs = WithoutFixed(model.inputs(), natural);
+  const std::vector<OnnxModel::Input> inputs = WithoutFixed(needed, natural);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Shape& shape = data.input_shapes.at(inputs[i].name);
     columns.push_back(InputColumn(prepared.model.graph, inputs[i], {shape.begin() + 1, shape.end()}));
