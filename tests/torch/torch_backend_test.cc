@@ -5,6 +5,7 @@
 
 #include "backends/registry.h"
 #include "frontend/ops/builder.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
 namespace {
@@ -103,13 +104,16 @@ TEST(TorchBackend, BuffersStartZeroedAndAligned) {
 }
 
 TEST(TorchBackend, NamesEveryNodeThatItCannotRun) {
+  static const auto* foreign = new std::vector<OpRow>{
+      {.name = "test.Foreign", .infer = [](const TypeContext& c) -> absl::StatusOr<std::vector<Type>> { return std::vector<Type>{c.in(0)}; }}};
+  RegisterOps(*foreign);
   Graph graph;
   Builder b(&graph);
-  const Val x = b.Input(InputKind::kFeed, "x", {DType::kUInt32, {3}});
+  const Val x = b.Input(InputKind::kFeed, "x", {DType::kFloat32, {3}});
   b.set_source("first");
-  const Val y = x + x;
+  const Val y = b.Op("test.Foreign", {x});
   b.set_source("second");
-  graph.AddOutput("y", (y * y).id());
+  graph.AddOutput("y", b.Op("test.Foreign", {y}).id());
   ASSERT_TRUE(b.status().ok()) << b.status();
   const absl::Status status = Torch().Legalize(graph).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
