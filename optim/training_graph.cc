@@ -201,7 +201,7 @@ class UpdateBuilder {
   }
 
   const UpdateSpec spec_;  // resolved
-  const Rule& rule_;
+  const OptimizerRule& rule_;
   Graph& graph_;
   Builder b_;
   Val applied_, step_, rate_, norm_, finite_, clip_;

@@ -160,7 +160,9 @@ void Importer::MakeNotes() {
 std::map<std::string, std::string> Importer::ExposeLogits() {
   std::map<std::string, std::string> exposed;
   for (const std::string& name : outputs_) {
-    auto it = logits_.find(graph_.FindOutput(name)->value);
+    const GraphOutput* scores = graph_.FindOutput(name);
+    if (scores == nullptr) continue;  // a list: its elements are the outputs
+    auto it = logits_.find(scores->value);
     if (it == logits_.end() || it->second == it->first) continue;
     std::string output = StrCat(name, ".logits");
     while (graph_.FindOutput(output) != nullptr) output += "_";

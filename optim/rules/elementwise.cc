@@ -74,8 +74,8 @@ RuleResult Lion(const RuleContext& c) {
 
 }  // namespace
 
-std::span<const Rule> ElementwiseRules() {
-  static const auto* rules = new std::vector<Rule>{
+std::span<const OptimizerRule> ElementwiseRules() {
+  static const auto* rules = new std::vector<OptimizerRule>{
       {"sgd", "momentum", {}, Sgd, {}},
       {"sgd_momentum", "momentum", {{"momentum"}}, Momentum, {}},
       {"adam", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, Adam, {}},

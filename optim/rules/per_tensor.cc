@@ -81,8 +81,8 @@ RuleResult Adafactor(const RuleContext& c) {
 
 }  // namespace
 
-std::span<const Rule> PerTensorRules() {
-  static const auto* rules = new std::vector<Rule>{
+std::span<const OptimizerRule> PerTensorRules() {
+  static const auto* rules = new std::vector<OptimizerRule>{
       {"lamb", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, Lamb, {.eps = 1e-6}, true},
       {"lars", "momentum eps", {{"momentum"}}, Lars, {.lr = 0.1, .momentum = 0.9}, true},
       {"adafactor", "", {{"row", RowShape}, {"column", ColumnShape}}, Adafactor, {.lr = 1e-2}, true},

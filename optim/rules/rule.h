@@ -14,7 +14,7 @@ namespace onnxtrain {
 
 struct RuleContext {
   Val param, grad;           // [n], or of the parameter's shape; grad is unscaled and clipped
-  std::vector<Val> state;    // as Rule::state names them, zero before the first update
+  std::vector<Val> state;    // as OptimizerRule::state names them, zero before the first update
   Val lr;                    // scalar
   Val step;                  // scalar: updates applied before this one
   double weight_decay = 0;   // of this group
@@ -36,7 +36,7 @@ struct RuleDefaults {
   double momentum = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
 };
 
-struct Rule {
+struct OptimizerRule {
   std::string_view name;
   std::string_view takes;  // which of momentum, betas, eps it reads, separated by blanks
   std::vector<RuleState> state;
@@ -46,14 +46,14 @@ struct Rule {
 };
 
 // The rule that a specification asks for: sgd and rmsprop with momentum are rules of their own. Null where there is none.
-const Rule* FindRule(const OptimizerSpec& spec);
+const OptimizerRule* FindRule(const OptimizerSpec& spec);
 // Every number that is kRuleDefault replaced by the rule's, which must exist.
 OptimizerSpec Resolved(OptimizerSpec spec);
 
 // The rules by their names for people: without those that momentum makes.
-std::vector<const Rule*> NamedRules();
+std::vector<const OptimizerRule*> NamedRules();
 
-std::span<const Rule> ElementwiseRules();
-std::span<const Rule> PerTensorRules();
+std::span<const OptimizerRule> ElementwiseRules();
+std::span<const OptimizerRule> PerTensorRules();
 
 }  // namespace onnxtrain

@@ -5,13 +5,13 @@
 namespace onnxtrain {
 namespace {
 
-bool HasMomentum(const OptimizerSpec& spec, const Rule& rule) {
+bool HasMomentum(const OptimizerSpec& spec, const OptimizerRule& rule) {
   return (std::isnan(spec.momentum) ? rule.defaults.momentum : spec.momentum) != 0;
 }
 
-const Rule* Find(std::string_view name) {
-  for (std::span<const Rule> family : {ElementwiseRules(), PerTensorRules()}) {
-    for (const Rule& rule : family) {
+const OptimizerRule* Find(std::string_view name) {
+  for (std::span<const OptimizerRule> family : {ElementwiseRules(), PerTensorRules()}) {
+    for (const OptimizerRule& rule : family) {
       if (rule.name == name) return &rule;
     }
   }
@@ -20,10 +20,10 @@ const Rule* Find(std::string_view name) {
 
 }  // namespace
 
-const Rule* FindRule(const OptimizerSpec& spec) {
-  const Rule* rule = Find(spec.rule);
+const OptimizerRule* FindRule(const OptimizerSpec& spec) {
+  const OptimizerRule* rule = Find(spec.rule);
   if (rule == nullptr || !HasMomentum(spec, *rule)) return rule;
-  const Rule* with = Find(spec.rule + "_momentum");
+  const OptimizerRule* with = Find(spec.rule + "_momentum");
   return with == nullptr ? rule : with;
 }
 
@@ -40,10 +40,10 @@ OptimizerSpec Resolved(OptimizerSpec spec) {
   return spec;
 }
 
-std::vector<const Rule*> NamedRules() {
-  std::vector<const Rule*> rules;
-  for (std::span<const Rule> family : {ElementwiseRules(), PerTensorRules()}) {
-    for (const Rule& rule : family) {
+std::vector<const OptimizerRule*> NamedRules() {
+  std::vector<const OptimizerRule*> rules;
+  for (std::span<const OptimizerRule> family : {ElementwiseRules(), PerTensorRules()}) {
+    for (const OptimizerRule& rule : family) {
       if (!rule.name.ends_with("_momentum")) rules.push_back(&rule);
     }
   }

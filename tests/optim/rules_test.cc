@@ -200,7 +200,7 @@ TEST(Rules, Adafactor) {
 
 // Inputs that are never seen have gradients of zero: whole rows and columns of them.
 TEST(Rules, GradientsOfZeroAreHarmless) {
-  for (const Rule* rule : NamedRules()) {
+  for (const OptimizerRule* rule : NamedRules()) {
     Replay replay("cpu", {DType::kFloat32, {.rule = std::string(rule->name), .lr = 0.01}, {}}, 0.1, kShape, Start());
     for (int t = 1; t <= 20; ++t) {
       Vector g = GradientAt(t);
@@ -217,7 +217,7 @@ TEST(Rules, GradientsOfZeroAreHarmless) {
 
 // A vector of zeros leaves zero under rules that scale by its norm, and Adafactor does not factor it.
 TEST(Rules, PerTensorRulesMoveZeros) {
-  for (const Rule& rule : PerTensorRules()) {
+  for (const OptimizerRule& rule : PerTensorRules()) {
     Graph graph;
     Builder b(&graph);
     const OptimizerSpec spec = Resolved({.rule = std::string(rule.name)});
@@ -252,7 +252,7 @@ TEST(Rules, NumbersThatAreNotGivenAreTheRules) {
 
 TEST(Apply, NonFiniteGradientChangesNothingButTheSkipCount) {
   for (double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
-    for (const Rule* rule : NamedRules()) {
+    for (const OptimizerRule* rule : NamedRules()) {
       Replay replay("cpu", {DType::kFloat32, {.rule = std::string(rule->name), .lr = 0.01}, {}}, 0.1, kShape, Start());
       replay.Step(GradientAt(1));
       const std::set<std::string> changing = {slot::kWindowLoss, slot::kNorm, slot::kSkipped, replay.grad()};
