@@ -28,14 +28,14 @@ const Node* Pattern::Producer(ValueId v, std::string_view op) const {
 
 std::optional<double> Pattern::Splat(ValueId v) const { return SplatOf(graph_, v); }
 
-Region::Region(const Pattern& pattern, ValueId root) : pattern_(pattern), root_(root), frontier_{root} {}
+MatchedRegion::MatchedRegion(const Pattern& pattern, ValueId root) : pattern_(pattern), root_(root), frontier_{root} {}
 
-void Region::Meet(ValueId v) {
+void MatchedRegion::Meet(ValueId v) {
   if (pattern_.Splat(v).has_value()) return;
   (pattern_.IsWeight(v) ? weights_ : frontier_).insert(v);
 }
 
-bool Region::Grow(const std::function<bool(const Node&)>& allowed) {
+bool MatchedRegion::Grow(const std::function<bool(const Node&)>& allowed) {
   const ValueId last = *frontier_.rbegin();
   const Node* node = pattern_.graph().producer(last);
   if (node == nullptr || node->outputs.size() != 1 || !allowed(*node)) return false;
@@ -47,11 +47,11 @@ bool Region::Grow(const std::function<bool(const Node&)>& allowed) {
   return !frontier_.empty();
 }
 
-int Region::Count(std::string_view op) const {
+int MatchedRegion::Count(std::string_view op) const {
   return static_cast<int>(std::ranges::count_if(nodes_, [&](const Node* node) { return node->op == op; }));
 }
 
-std::set<ValueId> Region::covers() const {
+std::set<ValueId> MatchedRegion::covers() const {
   std::set<ValueId> values;
   for (const Node* node : nodes_) values.insert(node->outputs[0]);
   return values;

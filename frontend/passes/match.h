@@ -51,9 +51,9 @@ class Pattern {
 
 // What a value is computed from, grown node by node backwards. Splat constants are part of the region; weights are
 // leaves.
-class Region {
+class MatchedRegion {
  public:
-  Region(const Pattern& pattern, ValueId root);
+  MatchedRegion(const Pattern& pattern, ValueId root);
 
   // Takes in the last node of the frontier. False, and no change, where that is an input or `allowed` refuses its
   // operator.
@@ -86,7 +86,7 @@ using Proposals = std::vector<Match>;
 struct RegionPattern {
   bool (*allows)(const Node&);
   size_t most_nodes;
-  Proposals (*propose)(const Region&);
+  Proposals (*propose)(const MatchedRegion&);
 };
 
 std::span<const RegionPattern> FunctionPatterns();  // Gelu, Softplus, …: functions of one number

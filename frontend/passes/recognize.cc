@@ -38,7 +38,7 @@ class Recognizer {
   }
 
   bool Grow(const RegionPattern& p, ValueId root) {
-    Region region(pattern_, root);
+    MatchedRegion region(pattern_, root);
     while (region.nodes().size() < p.most_nodes && region.Grow(p.allows)) {
       if (region.only_leaf().has_value() && Take(p.propose(region))) return true;
     }

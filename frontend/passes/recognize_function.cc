@@ -37,7 +37,7 @@ bool Allows(const Node& node) {
   return row != nullptr && row->elementwise && node.op != "Cast" && node.op != "Where" && node.inputs.size() <= 2;
 }
 
-Proposals Propose(const Region& region) {
+Proposals Propose(const MatchedRegion& region) {
   const ValueId x = *region.only_leaf();
   const Graph& graph = region.pattern().graph();
   Proposals proposals;

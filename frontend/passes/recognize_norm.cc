@@ -12,7 +12,7 @@ bool IsOneOf(std::string_view op, std::initializer_list<std::string_view> ops) {
 }
 
 // The axes that all nodes of this operator in the region reduce, keeping extents of 1; empty where they differ.
-std::vector<int64_t> ReducedAxes(const Region& region, std::string_view op) {
+std::vector<int64_t> ReducedAxes(const MatchedRegion& region, std::string_view op) {
   std::optional<std::vector<int64_t>> axes;
   for (const Node* node : region.nodes()) {
     if (node->op != op) continue;
@@ -32,7 +32,7 @@ bool LayerNormAllows(const Node& node) {
 }
 
 // The numbers that are added to something in the region: one of them is epsilon.
-std::set<double> Epsilons(const Region& region) {
+std::set<double> Epsilons(const MatchedRegion& region) {
   std::set<double> found;
   for (const Node* node : region.nodes()) {
     if (node->op != "Add") continue;
@@ -69,7 +69,7 @@ std::vector<Affine> PossibleRoles(size_t weights) {
   return {{1, 2}, {2, 1}};
 }
 
-Proposals ProposeLayerNorm(const Region& region) {
+Proposals ProposeLayerNorm(const MatchedRegion& region) {
   Proposals proposals;
   const Graph& graph = region.pattern().graph();
   const ValueId x = *region.only_leaf();
@@ -108,7 +108,7 @@ bool RmsNormAllows(const Node& node) {
   return IsOneOf(node.op, {"Add", "Mul", "Div", "Pow", "Sqrt", "Rsqrt", "Reciprocal", "ReduceMean"});
 }
 
-Proposals ProposeRmsNorm(const Region& region) {
+Proposals ProposeRmsNorm(const MatchedRegion& region) {
   const Graph& graph = region.pattern().graph();
   const ValueId x = *region.only_leaf();
   const Type& type = graph.type(x);
@@ -145,7 +145,7 @@ bool SoftmaxAllows(const Node& node) {
                  {"ReduceMax", "ReduceSum", "Sub", "Add", "Exp", "Div", "Mul", "Reciprocal", "Log", "Softmax"});
 }
 
-Proposals ProposeSoftmax(const Region& region) {
+Proposals ProposeSoftmax(const MatchedRegion& region) {
   const Graph& graph = region.pattern().graph();
   const ValueId x = *region.only_leaf();
   const Type& type = graph.type(x);
