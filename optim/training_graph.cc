@@ -172,15 +172,18 @@ class UpdateBuilder {
     rate_ = ScheduleFactor(spec_.schedule, spec_.optimizer.lr, step_) * spec_.optimizer.lr;
   }
 
-  // T = ‖g‖₂ over all units; one non-finite gradient makes T non-finite, so T alone decides whether to update.
+  // T = ‖g‖₂ over all units; one non-finite gradient makes T non-finite, so T alone decides whether to update. In double
+  // precision: gradients of 1e20 are finite, their squares are not.
   void GradientNorm(const std::vector<Unit>& units) {
     b_.set_source(kClip);
-    Val square = b_.Scalar(spec_.dtype, 0);
-    for (const Unit& unit : units) square = square + ReduceSum(unit.grad * unit.grad, {}, false);
-    norm_ = Sqrt(square);
-    finite_ = Less(norm_, b_.Scalar(spec_.dtype, std::numeric_limits<double>::infinity()));  // false for NaN, too
+    Val square = b_.Scalar(DType::kFloat64, 0);
+    for (const Unit& unit : units) square = square + b_.Op("SquaredNorm", {unit.grad});
+    const Val norm = Sqrt(square);
+    norm_ = Cast(norm, spec_.dtype);
+    finite_ = Less(norm, b_.Scalar(DType::kFloat64, std::numeric_limits<double>::infinity()));  // false for NaN, too
     if (spec_.optimizer.max_grad_norm > 0) {
-      clip_ = b_.Op("Min", {b_.Scalar(spec_.dtype, 1), spec_.optimizer.max_grad_norm / (norm_ + 1e-6)});
+      const Val factor = spec_.optimizer.max_grad_norm / (norm + 1e-6);
+      clip_ = Cast(b_.Op("Min", {b_.Scalar(DType::kFloat64, 1), factor}), spec_.dtype);
     }
   }
 

@@ -97,7 +97,7 @@ absl::StatusOr<Graph> Reshaped(const Graph& graph) {
   });
 }
 
-// Σx² without x² in memory: what the norm of a gradient is made of.
+// Σx² without x² in memory.
 absl::StatusOr<Graph> FuseSquares(const Graph& graph) {
   const auto readers = Readers(graph);
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<Vals> {

@@ -29,6 +29,11 @@ TypesOr ExtremumTypes(const TypeContext& c) {
   return types;
 }
 
+TypesOr SquaredNormTypes(const TypeContext& c) {
+  RETURN_IF_ERROR(RequireFloat(c, 0));
+  return std::vector<Type>{{DType::kFloat64, {}}};
+}
+
 TypesOr ArgTypes(const TypeContext& c) {
   RETURN_IF_ERROR(RequireNumeric(c, 0));
   ASSIGN_OR_RETURN(const int64_t axis, AxisAttr(c, c.in(0).rank()));
@@ -82,6 +87,13 @@ std::vector<Val> CumSumGrad(const GradContext& c) {
   Attrs attrs = c.node.attrs;
   attrs.Set("reverse", int64_t{!attrs.Int("reverse")});
   return {c.b.Op("CumSum", {c.dy()}, std::move(attrs))};
+}
+
+// ---- decompositions ------------------------------------------------------------------------------------------------
+
+std::vector<Val> SumOfWideSquares(const DecomposeContext& c) {
+  const Val x = Cast(c.x(0), DType::kFloat64);
+  return {ReduceSum(x * x, {}, false)};
 }
 
 // ---- evaluation ----------------------------------------------------------------------------------------------------
@@ -197,6 +209,10 @@ double OnePerInput(std::span<const Type* const> inputs, std::span<const Type> ou
   return static_cast<double>(inputs[0]->elements());
 }
 
+double TwoPerInput(std::span<const Type* const> inputs, std::span<const Type> outputs, const Attrs& attrs) {
+  return 2 * OnePerInput(inputs, outputs, attrs);
+}
+
 OpRow Reduction(std::string_view name, TypeRule infer, Evaluate evaluate, Gradient gradient) {
   return {.name = name, .attrs = {{"axes", std::vector<int64_t>{}}, {"keepdims", int64_t{1}}}, .infer = infer,
           .grad_status = GradStatus::kFormula, .gradient = gradient, .evaluate = evaluate,
@@ -222,6 +238,8 @@ std::span<const OpRow> ReduceOps() {
       {.name = "CumSum", .attrs = {{"axis", int64_t{0}}, {"exclusive", int64_t{0}}, {"reverse", int64_t{0}}},
        .infer = CumSumTypes, .grad_status = GradStatus::kFormula, .gradient = CumSumGrad, .evaluate = EvalCumSum,
        .precision = Precision::kFloat32},
+      {.name = "SquaredNorm", .infer = SquaredNormTypes, .grad_status = GradStatus::kDecomposition,
+       .decompose = SumOfWideSquares, .precision = Precision::kFloat32, .flops = TwoPerInput},
   };
   return *rows;
 }

@@ -192,6 +192,21 @@ TEST_F(Models, ThatCannotBeTrainedAreRefusedByName) {
   }
 }
 
+// All of their weights are equal, so that gradients are of the order of 1e29: finite, but their squares are beyond float32.
+TEST_F(Models, OfEqualWeightsTakeSteps) {
+  for (const std::string model : {"light_inception_v1", "light_vgg19"}) {
+    const std::string file = kShared + "/conformance/light/" + model + ".onnx";
+    if (!fs::exists(file)) GTEST_SKIP() << "no " << file;
+    for (const char* backend : {"cpu", "torch"}) {
+      const Outcome o = Run(StrCat("--model ", file, " --backend ", backend, " --optimizer sgd --batch-size 1 --max-steps 2 --overwrite --quiet --out r"));
+      ASSERT_EQ(o.code, 0) << model << " on " << backend << ": " << o.err;
+      const Json summary = Json::parse(ReadAll(Path("r/summary.json")));
+      EXPECT_EQ(summary["steps"], 2) << model << " on " << backend;
+      EXPECT_EQ(summary["skipped_steps"], 0) << model << " on " << backend;
+    }
+  }
+}
+
 TEST_F(Models, AreAllInTheTable) {
   if (!fs::exists(kModels)) GTEST_SKIP() << "no " << kModels;
   std::set<std::string> known;

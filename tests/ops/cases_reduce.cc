@@ -56,6 +56,11 @@ std::vector<Case> ReduceCases() {
       cases.push_back({name + "_i32", "CumSum", {Ints({3, 7}, -5, 5, DType::kInt32)}, attrs});
     }
   }
+  cases.push_back({"SquaredNorm", "SquaredNorm", {Normal({3, 4, 5})}, {}});
+  cases.push_back({"SquaredNorm_scalar", "SquaredNorm", {Normal({})}, {}});
+  cases.push_back({"SquaredNorm_of_nothing", "SquaredNorm", {Fixed(Normal({2, 0}))}, {}});
+  cases.push_back({"SquaredNorm_of_many", "SquaredNorm", {Fixed(Normal({300'000}))}, {}});
+  cases.push_back({"SquaredNorm_large", "SquaredNorm", {Fixed(Values({2}, {3e29, -4e29}))}, {}});
   cases.push_back({"CumSum_first", "CumSum", {Normal({5, 3})}, {{"axis", int64_t{0}}}});
   return cases;
 }

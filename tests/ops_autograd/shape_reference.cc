@@ -108,6 +108,7 @@ References ShapeReferences() {
       {"ReduceMax", [](const Operands& a) { return Tensors_{a[0].amax(Axes(a), Keep(a))}; }},
       {"ReduceMin", [](const Operands& a) { return Tensors_{a[0].amin(Axes(a), Keep(a))}; }},
       {"ReduceProd", Prod},
+      {"SquaredNorm", [](const Operands& a) { return Tensors_{a[0].to(at::kDouble).square().sum()}; }},
       {"CumSum", CumSum},
       {"Reshape", [](const Operands& a) { return Tensors_{a[0].reshape(a.attrs().Ints("shape"))}; }},
       {"Transpose", [](const Operands& a) { return Tensors_{a[0].permute(a.attrs().Ints("perm"))}; }},

@@ -250,6 +250,28 @@ TEST(Rules, NumbersThatAreNotGivenAreTheRules) {
   EXPECT_EQ(FindRule({.rule = "nadam"}), nullptr);
 }
 
+// Their squares are beyond float32, as is the square of the norm: the clipped update must be the one of the same direction.
+TEST(Apply, LargeFiniteGradientsStep) {
+  for (const char* backend : {"cpu", "torch"}) {
+    for (const OptimizerRule* rule : NamedRules()) {
+      const UpdateSpec spec{DType::kFloat32, {.rule = std::string(rule->name), .lr = 0.01, .max_grad_norm = 1}, {}};
+      Replay large(backend, spec, 0.1, kShape, Start()), small(backend, spec, 0.1, kShape, Start());
+      for (int t = 1; t <= 3; ++t) {
+        Vector g = GradientAt(t);
+        for (double& x : g) x *= 1e3;  // clipped, too
+        small.Step(g);
+        for (double& x : g) x *= 1e27;
+        large.Step(g);
+        EXPECT_NEAR(large.Get(slot::kNorm).At(0) / (Norm(g)), 1, 1e-6) << rule->name << " on " << backend;
+      }
+      EXPECT_EQ(large.Get(slot::kSkipped).IntAt(0), 0) << rule->name << " on " << backend;
+      EXPECT_EQ(large.Get(slot::kApplied).IntAt(0), 3) << rule->name << " on " << backend;
+      const HostTensor got = large.Param(), want = small.Param();
+      for (int i = 0; i < kSize; ++i) EXPECT_NEAR(got.At(i), want.At(i), 1e-6) << rule->name << " on " << backend << " " << i;
+    }
+  }
+}
+
 TEST(Apply, NonFiniteGradientChangesNothingButTheSkipCount) {
   for (double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
     for (const OptimizerRule* rule : NamedRules()) {

@@ -23,6 +23,7 @@ struct Folds {
 
 struct FoldTable {
   Folds sum, max, min, prod, sum_squares;
+  Folds squared_norm;  // sum_squares, stored in double precision
 };
 
 }  // namespace onnxtrain::cpu
@@ -153,6 +154,7 @@ const Folds& FoldsOf(const KernelContext& c) {
   if (c.node.op == "ReduceMax") return table->max;
   if (c.node.op == "ReduceMin") return table->min;
   if (c.node.op == "cpu.ReduceSumSquares") return table->sum_squares;
+  if (c.node.op == "SquaredNorm") return table->squared_norm;
   return c.node.op == "ReduceProd" ? table->prod : table->sum;
 }
 
@@ -198,7 +200,7 @@ std::span<const KernelRow> ReduceKernels() {
       {"ReduceSum", PrepareReduce, kReals | kInts},  {"ReduceMean", PrepareReduce, kReals},
       {"ReduceMax", PrepareReduce, kReals | kInts},  {"ReduceMin", PrepareReduce, kReals | kInts},
       {"ReduceProd", PrepareReduce, kReals | kInts}, {"CumSum", PrepareCumSum, kReals | kInts},
-      {"cpu.ReduceSumSquares", PrepareReduce},
+      {"cpu.ReduceSumSquares", PrepareReduce},       {"SquaredNorm", PrepareReduce, kReals},
   };
   return kRows;
 }

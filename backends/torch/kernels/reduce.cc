@@ -6,7 +6,9 @@
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/argmin.h>
 #include <ATen/ops/cumsum.h>
+#include <ATen/ops/dot.h>
 #include <ATen/ops/flip.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/prod.h>
 #include <ATen/ops/sum.h>
@@ -68,6 +70,26 @@ Run Prod(const Args& a) {
   };
 }
 
+// ATen's wide norm reads x once on a GPU, but on the CPU it first copies all of x into doubles: there, a part at a time,
+// small enough for the cache.
+constexpr int64_t kPart = 1 << 18;
+
+Run SquaredNorm(const Args& a) {
+  if (!a.in[0].is_cpu()) {
+    return [x = a.in[0], y = a.out[0]]() mutable {
+      at::linalg_vector_norm_out(y, x, 2, at::OptionalIntArrayRef(), /*keepdim=*/false, at::kDouble);
+      y.square_();
+    };
+  }
+  return [parts = a.in[0].view({-1}).split(kPart), y = a.out[0]] {
+    y.zero_();
+    for (const at::Tensor& part : parts) {
+      const at::Tensor wide = part.to(at::kDouble);
+      y.add_(at::dot(wide, wide));
+    }
+  };
+}
+
 using ArgOut = at::Tensor& (*)(const at::Tensor& x, int64_t axis, bool keep, at::Tensor& y);
 
 at::Tensor& ArgMaxOut(const at::Tensor& x, int64_t axis, bool keep, at::Tensor& y) {
@@ -114,6 +136,7 @@ constexpr NamedKernel kKernels[] = {
     {"ReduceProd", {Prod, Types::kNumber}},
     {"ArgMax", {Arg<ArgMaxOut>, Types::kNumber}},
     {"ArgMin", {Arg<ArgMinOut>, Types::kNumber}},
+    {"SquaredNorm", {SquaredNorm}},
     {"CumSum", {CumSum, Types::kNumber}},
 };
 
