@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "backends/allocate.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
@@ -28,7 +29,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
   ASSIGN_OR_RETURN(legal, HoistDerived(legal, state));
   auto compiled = std::make_unique<CompiledProgram>();
-  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, {.keep_values = options_.keep_values, .time_nodes = options_.time_nodes || time_nodes}));
+  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, {.time_nodes = options_.time_nodes || time_nodes}));
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
   compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

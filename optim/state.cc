@@ -1,7 +1,7 @@
 #include "optim/state.h"
 
+#include "backends/allocate.h"
 #include "frontend/base/log.h"
-#include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
@@ -12,14 +12,6 @@ size_t Arena::Add(const std::string& name, const Type& type) {
   names_.push_back(name);
   size_ += (type.bytes() + 63) / 64 * 64;
   return offset;
-}
-
-absl::StatusOr<std::unique_ptr<Buffer>> AllocateChecked(Backend& backend, size_t bytes, std::string_view what) {
-  if (backend.device() == "cpu" && bytes > AvailableMemory()) {
-    return absl::ResourceExhaustedError(StrCat(what, " need ", bytes >> 20, " MiB, but only ", AvailableMemory() >> 20,
-                                               " MiB of memory are free: a smaller --micro-batch-size needs less"));
-  }
-  return backend.Allocate(bytes);
 }
 
 absl::Status Arena::Allocate(Backend& backend, std::string_view what) {

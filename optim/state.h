@@ -12,10 +12,6 @@
 
 namespace onnxtrain {
 
-// Like Backend::Allocate, but in host memory a request beyond what the machine has left is refused by name instead of
-// being promised and killed later.
-absl::StatusOr<std::unique_ptr<Buffer>> AllocateChecked(Backend& backend, size_t bytes, std::string_view what);
-
 struct Region {
   BufferView view;
   Type type;

@@ -5,6 +5,7 @@
 #include <map>
 #include <thread>
 
+#include "backends/bound_program.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/cost.h"
 
@@ -46,51 +47,20 @@ Graph Alone(const Graph& graph, const Node& node) {
   return alone;
 }
 
-// Memory of its own for everything that a program is bound to.
-class Bench {
- public:
-  explicit Bench(Backend& backend) : backend_(backend) {}
+absl::StatusOr<double> Seconds(BoundProgram& program) {
+  const double begin = Now();
+  RETURN_IF_ERROR(program.Run());
+  return Now() - begin;
+}
 
-  absl::Status Bind(const Graph& graph) {
-    ASSIGN_OR_RETURN(program_, backend_.Compile(graph, {}));
-    for (const GraphInput& input : graph.inputs()) {
-      ASSIGN_OR_RETURN(Buffer * buffer, New(graph.type(input.value).bytes()));
-      RETURN_IF_ERROR(program_->BindInput(input.name, {buffer, 0}));
-    }
-    for (const GraphOutput& output : graph.outputs()) {
-      ASSIGN_OR_RETURN(Buffer * buffer, New(graph.type(output.value).bytes()));
-      RETURN_IF_ERROR(program_->BindOutput(output.name, {buffer, 0}));
-    }
-    ASSIGN_OR_RETURN(Buffer * arena, New(program_->memory().arena));
-    return program_->BindArena({arena, 0});
+absl::StatusOr<double> MedianSeconds(BoundProgram& program, double budget) {
+  RETURN_IF_ERROR(Seconds(program).status());
+  std::vector<double> times;
+  for (const double end = Now() + budget; times.size() < 5 || (Now() < end && times.size() < 1000);) {
+    ASSIGN_OR_RETURN(times.emplace_back(), Seconds(program));
   }
-
-  absl::StatusOr<double> MedianSeconds(double budget) {
-    RETURN_IF_ERROR(RunOnce().status());
-    std::vector<double> times;
-    for (const double end = Now() + budget; times.size() < 5 || (Now() < end && times.size() < 1000);) {
-      ASSIGN_OR_RETURN(times.emplace_back(), RunOnce());
-    }
-    return Median(std::move(times));
-  }
-
- private:
-  absl::StatusOr<Buffer*> New(size_t bytes) {
-    ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, backend_.Allocate(std::max<size_t>(bytes, 64)));
-    return buffers_.emplace_back(std::move(buffer)).get();
-  }
-
-  absl::StatusOr<double> RunOnce() {
-    const double begin = Now();
-    RETURN_IF_ERROR(program_->Run());
-    RETURN_IF_ERROR(backend_.Synchronize());
-    return Now() - begin;
-  }
-
-  Backend& backend_;
-  std::vector<std::unique_ptr<Buffer>> buffers_;
-  std::unique_ptr<Program> program_;
-};
+  return Median(std::move(times));
+}
 
 }  // namespace
 
@@ -140,9 +110,9 @@ absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const s
   }
   std::vector<ProductRate> rates;
   for (auto& [text, f] : found) {
-    Bench bench(backend);
-    RETURN_IF_ERROR(Annotate(bench.Bind(Alone(*f.graph, *f.node)), NodeTag(*f.node)));
-    ASSIGN_OR_RETURN(f.rate.seconds, bench.MedianSeconds(seconds));
+    auto alone = BoundProgram::Make(backend, Alone(*f.graph, *f.node));
+    if (!alone.ok()) return Annotate(alone.status(), NodeTag(*f.node));
+    ASSIGN_OR_RETURN(f.rate.seconds, MedianSeconds(*alone, seconds));
     f.rate.text = text;
     f.rate.in_step /= static_cast<double>(f.rate.nodes);
     rates.push_back(std::move(f.rate));

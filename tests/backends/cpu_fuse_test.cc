@@ -16,17 +16,17 @@ size_t CountOps(const Graph& graph, std::string_view op) {
 
 // Runs the program and compares all outputs, those `into` inputs included. Returns the legalized graph.
 Graph CheckAgainstHost(const Graph& graph, std::mt19937& random) {
-  BoundProgram program(Cpu(), graph);
+  BoundProgram program = Compiled(Cpu(), graph);
   std::map<std::string, HostTensor> inputs;
   for (const GraphInput& input : graph.inputs()) {
     inputs[input.name] = RandomTensor(graph.type(input.value), random, 0.5, 2);
-    program.Set(input.name, inputs[input.name]);
+    EXPECT_TRUE(program.Set(input.name, inputs[input.name]).ok());
   }
   const auto want = Interpret(graph, inputs);
   EXPECT_TRUE(want.ok()) << want.status().message();
-  program.Run();
+  EXPECT_TRUE(program.Run().ok());
   for (size_t o = 0; o < graph.outputs().size(); ++o) {
-    const HostTensor got = program.Get(graph.outputs()[o].name);
+    const HostTensor got = program.Get(graph.outputs()[o].name).value();
     for (int64_t i = 0; i < got.size(); ++i) {
       const double expected = (*want)[o].At(i);
       if (std::abs(got.At(i) - expected) <= 1e-4 * std::max(1.0, std::abs(expected))) continue;

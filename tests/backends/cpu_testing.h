@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/bound_program.h"
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/graph.h"
@@ -25,64 +26,23 @@ inline Backend& Cpu() {
   return *backend;
 }
 
-// A program with memory of its own.
-class BoundProgram {
- public:
-  BoundProgram(Backend& backend, const Graph& graph, CompileOptions options = {}) : backend_(backend) {
-    auto legal = backend.Legalize(graph);
-    EXPECT_TRUE(legal.ok()) << legal.status().message();
-    EXPECT_TRUE(Verify(*legal).ok()) << Verify(*legal).message();
-    auto program = backend.Compile(*legal, options);
-    EXPECT_TRUE(program.ok()) << program.status().message();
-    program_ = std::move(*program);
-    for (const GraphInput& input : this->graph().inputs()) {
-      inputs_[input.name] = Allocate(this->graph().type(input.value).bytes());
-      EXPECT_TRUE(program_->BindInput(input.name, {inputs_[input.name].get(), 0}).ok());
-    }
-    for (const GraphOutput& output : this->graph().outputs()) {
-      if (output.into != kNoValue) continue;
-      outputs_[output.name] = Allocate(this->graph().type(output.value).bytes());
-      EXPECT_TRUE(program_->BindOutput(output.name, {outputs_[output.name].get(), 0}).ok());
-    }
-    arena_ = Allocate(program_->memory().arena);
-    EXPECT_TRUE(program_->BindArena({arena_.get(), 0}).ok());
-  }
-
-  const Graph& graph() const { return program_->graph(); }
-  Program& program() { return *program_; }
-
-  void Set(const std::string& input, const HostTensor& value) {
-    ASSERT_EQ(value.type(), graph().type(graph().FindInput(input)->value)) << input;
-    ASSERT_TRUE(inputs_.at(input)->Write(0, value.bytes()).ok());
-  }
-  void Run() {
-    const absl::Status status = program_->Run();
-    ASSERT_TRUE(status.ok()) << status.message();
-  }
-  HostTensor Get(const std::string& output) {
-    const GraphOutput& o = *graph().FindOutput(output);
-    Buffer& buffer = o.into == kNoValue ? *outputs_.at(output) : *inputs_.at(graph().inputs()[graph().value(o.into).index].name);
-    HostTensor value(graph().type(o.value));
-    EXPECT_TRUE(buffer.Read(0, value.mutable_bytes()).ok());
-    return value;
-  }
-
- private:
-  std::unique_ptr<Buffer> Allocate(size_t bytes) { return std::move(*backend_.Allocate(bytes)); }
-
-  Backend& backend_;
-  std::unique_ptr<Program> program_;
-  std::map<std::string, std::unique_ptr<Buffer>> inputs_, outputs_;
-  std::unique_ptr<Buffer> arena_;
-};
+// Legalized, verified, compiled and bound.
+inline BoundProgram Compiled(Backend& backend, const Graph& graph) {
+  auto legal = backend.Legalize(graph);
+  EXPECT_TRUE(legal.ok()) << legal.status().message();
+  EXPECT_TRUE(Verify(*legal).ok()) << Verify(*legal).message();
+  auto program = BoundProgram::Make(backend, *legal);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  return *std::move(program);
+}
 
 // The outputs, in order.
 inline std::vector<HostTensor> RunOnce(Backend& backend, const Graph& graph, const std::map<std::string, HostTensor>& inputs) {
-  BoundProgram program(backend, graph);
-  for (const auto& [name, value] : inputs) program.Set(name, value);
-  program.Run();
+  BoundProgram program = Compiled(backend, graph);
+  for (const auto& [name, value] : inputs) EXPECT_TRUE(program.Set(name, value).ok()) << name;
+  EXPECT_TRUE(program.Run().ok());
   std::vector<HostTensor> outputs;
-  for (const GraphOutput& o : graph.outputs()) outputs.push_back(program.Get(o.name));
+  for (const GraphOutput& o : graph.outputs()) outputs.push_back(program.Get(o.name).value());
   return outputs;
 }
 

@@ -6,6 +6,7 @@
 
 #include <chrono>
 
+#include "backends/bound_program.h"
 #include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/check.h"
@@ -198,17 +199,8 @@ void ExpectDifferentiates(Graph graph) {
 absl::Status Run(const Graph& graph) {
   static Backend* backend = CreateBackend("cpu", {.threads = 1}).value().release();
   ASSIGN_OR_RETURN(const Graph legal, backend->Legalize(graph));
-  ASSIGN_OR_RETURN(const auto program, backend->Compile(legal, {}));
-  std::vector<std::unique_ptr<Buffer>> buffers;
-  const auto buffer = [&](size_t bytes) { return buffers.emplace_back(backend->Allocate(bytes).value()).get(); };
-  RETURN_IF_ERROR(program->BindArena({buffer(program->memory().arena), 0}));
-  for (const GraphInput& input : legal.inputs()) {
-    RETURN_IF_ERROR(program->BindInput(input.name, {buffer(legal.type(input.value).bytes()), 0}));
-  }
-  for (const GraphOutput& output : legal.outputs()) {
-    RETURN_IF_ERROR(program->BindOutput(output.name, {buffer(legal.type(output.value).bytes()), 0}));
-  }
-  return program->Run();
+  ASSIGN_OR_RETURN(BoundProgram program, BoundProgram::Make(*backend, legal));
+  return program.Run();
 }
 
 absl::StatusOr<ImportedModel> LoadAndImport(const onnx::ModelProto& model, bool training) {

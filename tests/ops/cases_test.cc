@@ -124,7 +124,7 @@ double Loss(const Tensors& outputs, const Tensors& feeds, const std::vector<int>
 }
 
 // Central differences of the loss against one input's gradient, at up to 40 elements.
-void ExpectSlopes(const Case& c, const std::string& name, const HostTensor& gradient, const Tensors& feeds, Runner& runner) {
+void ExpectSlopes(const Case& c, const std::string& name, const HostTensor& gradient, const Tensors& feeds, BoundProgram& program) {
   double scale = 1e-3;
   for (int64_t i = 0; i < gradient.size(); ++i) scale = std::max(scale, std::fabs(gradient.At(i)));
   const int64_t stride = std::max<int64_t>(1, gradient.size() / 40);
@@ -134,13 +134,13 @@ void ExpectSlopes(const Case& c, const std::string& name, const HostTensor& grad
     for (int side : {0, 1}) {
       HostTensor moved = feeds.at(name).Clone();
       moved.Set(i, moved.At(i) + (side == 0 ? -kStep : kStep));
-      ASSERT_TRUE(runner.Set(name, moved).ok());
-      ASSERT_VALUE(const Tensors outputs, runner.Run());
+      ASSERT_TRUE(program.Set(name, moved).ok());
+      ASSERT_VALUE(const Tensors outputs, Outputs(program));
       loss[side] = Loss(outputs, feeds, c.through);
     }
     EXPECT_NEAR(gradient.At(i), (loss[1] - loss[0]) / (2 * kStep), c.finite * scale) << name << " element " << i;
   }
-  ASSERT_TRUE(runner.Set(name, feeds.at(name)).ok());
+  ASSERT_TRUE(program.Set(name, feeds.at(name)).ok());
 }
 
 TEST_P(OpCase, GradientAgreesWithFiniteDifferences) {
@@ -150,10 +150,10 @@ TEST_P(OpCase, GradientAgreesWithFiniteDifferences) {
   for (std::string_view backend : kBackends) {
     SCOPED_TRACE(std::string(backend));
     ASSERT_VALUE(const Tensors exact, RunOn(BackendNamed(backend), joint, feeds));
-    ASSERT_VALUE(auto runner, Runner::Make(BackendNamed(backend), forward));
-    for (const auto& [name, value] : feeds) ASSERT_TRUE(runner->Set(name, value).ok());
+    ASSERT_VALUE(BoundProgram program, Compiled(BackendNamed(backend), forward));
+    for (const GraphInput& input : forward.inputs()) ASSERT_TRUE(program.Set(input.name, feeds.at(input.name)).ok());
     for (size_t input : DifferentiableInputs(c())) {
-      ExpectSlopes(c(), StrCat("x", input), exact.at(StrCat("dx", input)), feeds, *runner);
+      ExpectSlopes(c(), StrCat("x", input), exact.at(StrCat("dx", input)), feeds, program);
     }
   }
 }

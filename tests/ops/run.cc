@@ -21,44 +21,26 @@ Backend& BackendNamed(std::string_view name) {
   return *it->second;
 }
 
-absl::StatusOr<std::unique_ptr<Runner>> Runner::Make(Backend& backend, const Graph& graph) {
-  auto runner = std::make_unique<Runner>();
+absl::StatusOr<BoundProgram> Compiled(Backend& backend, const Graph& graph) {
   ASSIGN_OR_RETURN(const Graph legal, backend.Legalize(graph));
-  ASSIGN_OR_RETURN(runner->program_, backend.Compile(legal, {}));
-  Program& program = *runner->program_;
-  ASSIGN_OR_RETURN(runner->arena_, backend.Allocate(program.memory().arena));
-  RETURN_IF_ERROR(program.BindArena({runner->arena_.get(), 0}));
-  for (const GraphInput& input : program.graph().inputs()) {
-    ASSIGN_OR_RETURN(auto& buffer = runner->inputs_[input.name], backend.Allocate(program.graph().type(input.value).bytes()));
-    RETURN_IF_ERROR(program.BindInput(input.name, {buffer.get(), 0}));
-  }
-  for (const GraphOutput& output : program.graph().outputs()) {
-    ASSIGN_OR_RETURN(auto& buffer = runner->outputs_[output.name], backend.Allocate(program.graph().type(output.value).bytes()));
-    RETURN_IF_ERROR(program.BindOutput(output.name, {buffer.get(), 0}));
-  }
-  return runner;
+  return BoundProgram::Make(backend, legal);
 }
 
-absl::Status Runner::Set(std::string_view input, const HostTensor& value) {
-  auto it = inputs_.find(input);
-  return it == inputs_.end() ? absl::OkStatus() : it->second->Write(0, value.bytes());
-}
-
-absl::StatusOr<Tensors> Runner::Run() {
-  RETURN_IF_ERROR(program_->Run());
+absl::StatusOr<Tensors> Outputs(BoundProgram& program) {
+  RETURN_IF_ERROR(program.Run());
   Tensors results;
-  for (const GraphOutput& output : program_->graph().outputs()) {
-    HostTensor tensor(program_->graph().type(output.value));
-    RETURN_IF_ERROR(outputs_.at(output.name)->Read(0, tensor.mutable_bytes()));
-    results[output.name] = std::move(tensor);
+  for (const GraphOutput& output : program.graph().outputs()) {
+    ASSIGN_OR_RETURN(results[output.name], program.Get(output.name));
   }
   return results;
 }
 
 absl::StatusOr<Tensors> RunOn(Backend& backend, const Graph& graph, const Tensors& inputs) {
-  ASSIGN_OR_RETURN(auto runner, Runner::Make(backend, graph));
-  for (const auto& [name, value] : inputs) RETURN_IF_ERROR(runner->Set(name, value));
-  return runner->Run();
+  ASSIGN_OR_RETURN(BoundProgram program, Compiled(backend, graph));
+  for (const auto& [name, value] : inputs) {
+    if (program.graph().FindInput(name) != nullptr) RETURN_IF_ERROR(program.Set(name, value));
+  }
+  return Outputs(program);
 }
 
 Tensors FeedsOf(const Case& c, const Graph& graph, bool wide) {

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "backends/backend.h"
+#include "backends/bound_program.h"
 #include "cases.h"
 
 namespace onnxtrain::cases {
@@ -17,19 +16,9 @@ using Tensors = std::map<std::string, HostTensor>;
 
 Backend& BackendNamed(std::string_view name);  // made once; the test fails if it cannot be
 
-// A compiled graph with memory of its own.
-class Runner {
- public:
-  static absl::StatusOr<std::unique_ptr<Runner>> Make(Backend& backend, const Graph& graph);
-  absl::Status Set(std::string_view input, const HostTensor& value);
-  absl::StatusOr<Tensors> Run();  // the outputs by name
-
- private:
-  std::unique_ptr<Program> program_;
-  std::unique_ptr<Buffer> arena_;
-  std::map<std::string, std::unique_ptr<Buffer>, std::less<>> inputs_;
-  std::map<std::string, std::unique_ptr<Buffer>> outputs_;
-};
+// Legalized, compiled and bound.
+absl::StatusOr<BoundProgram> Compiled(Backend& backend, const Graph& graph);
+absl::StatusOr<Tensors> Outputs(BoundProgram& program);  // of a run, by name
 
 // Inputs that the graph does not have are passed over.
 absl::StatusOr<Tensors> RunOn(Backend& backend, const Graph& graph, const Tensors& inputs);

@@ -3,11 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "backends/bound_program.h"
 #include "backends/registry.h"
 #include "frontend/ops/check.h"
 #include "optim/rules/rule.h"
@@ -31,61 +32,32 @@ class Replay {
     auto graph = BuildApply(spec, {{"g", NumElements(shape), {.weight_decay = decay}, {{"w", shape}}}}, 0);
     EXPECT_TRUE(graph.ok()) << graph.status();
     EXPECT_TRUE(Verify(*graph).ok()) << Verify(*graph);
-    Compile(*graph);
+    program_ = BoundProgram::Make(*backend_, backend_->Legalize(*graph).value()).value();
     Set(param_, start);
   }
 
   void Step(const Vector& gradient) {
     Set(grad_, gradient);
     EXPECT_TRUE(program_->Run().ok());
-    EXPECT_TRUE(backend_->Synchronize().ok());
   }
 
-  HostTensor Get(const std::string& name) {
-    HostTensor value(types_.at(name));
-    EXPECT_TRUE(memory_.at(name)->Read(0, value.mutable_bytes()).ok());
-    return value;
-  }
+  HostTensor Get(const std::string& name) { return program_->Get(name).value(); }
   void Set(const std::string& name, const Vector& numbers) {
-    HostTensor value(types_.at(name));
-    for (size_t i = 0; i < numbers.size(); ++i) value.Set(static_cast<int64_t>(i), numbers[i]);
-    EXPECT_TRUE(memory_.at(name)->Write(0, value.bytes()).ok());
+    const Graph& graph = program_->graph();
+    const HostTensor value = HostTensor::FromDoubles(graph.type(graph.FindInput(name)->value), numbers);
+    EXPECT_TRUE(program_->Set(name, value).ok());
   }
   HostTensor Param() { return Get(param_); }
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
-    for (const auto& [name, type] : types_) names.push_back(name);
+    for (const GraphInput& input : program_->graph().inputs()) names.push_back(input.name);
     return names;
   }
   const std::string& grad() const { return grad_; }
 
  private:
-  void Compile(const Graph& graph) {
-    auto legal = backend_->Legalize(graph);
-    ASSERT_TRUE(legal.ok()) << legal.status();
-    auto program = backend_->Compile(*legal, {});
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = *std::move(program);
-    for (const GraphInput& input : program_->graph().inputs()) {
-      types_[input.name] = program_->graph().type(input.value);
-      memory_[input.name] = Allocate(types_[input.name].bytes());
-      ASSERT_TRUE(program_->BindInput(input.name, {memory_[input.name].get(), 0}).ok());
-    }
-    arena_ = Allocate(program_->memory().arena);
-    ASSERT_TRUE(program_->BindArena({arena_.get(), 0}).ok());
-  }
-
-  std::unique_ptr<Buffer> Allocate(size_t bytes) {
-    auto buffer = backend_->Allocate(std::max<size_t>(bytes, 64));
-    EXPECT_TRUE(buffer.ok()) << buffer.status();
-    return *std::move(buffer);
-  }
-
   std::unique_ptr<Backend> backend_;  // outlives what it made
-  std::unique_ptr<Buffer> arena_;
-  std::map<std::string, Type> types_;
-  std::map<std::string, std::unique_ptr<Buffer>> memory_;
-  std::unique_ptr<Program> program_;
+  std::optional<BoundProgram> program_;
   std::string param_, grad_;
 };
 

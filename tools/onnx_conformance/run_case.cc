@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "backends/bound_program.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/import.h"
 #include "frontend/ops/interpret.h"
@@ -14,53 +15,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Runs the graph once on a backend, every input and output in a buffer of its own.
-class Runner {
- public:
-  Runner(Backend* backend, const std::map<std::string, HostTensor>& inputs) : backend_(backend), inputs_(inputs) {}
-
-  absl::StatusOr<std::vector<HostTensor>> Run(const Graph& graph) {
-    auto legal = backend_->Legalize(graph);
-    if (!legal.ok()) return absl::UnimplementedError(legal.status().message());
-    ASSIGN_OR_RETURN(std::unique_ptr<Program> program, backend_->Compile(*legal, {}));
-    for (const GraphInput& input : program->graph().inputs()) {
-      auto it = inputs_.find(input.name);
-      if (it == inputs_.end()) return Invalid("nothing to feed '", input.name, "' with");
-      ASSIGN_OR_RETURN(Buffer* buffer, NewBuffer(it->second.bytes().size()));
-      RETURN_IF_ERROR(buffer->Write(0, it->second.bytes()));
-      RETURN_IF_ERROR(program->BindInput(input.name, {buffer, 0}));
-    }
-    std::vector<Buffer*> outputs;
-    for (const GraphOutput& output : program->graph().outputs()) {
-      ASSIGN_OR_RETURN(outputs.emplace_back(), NewBuffer(program->graph().type(output.value).bytes()));
-      RETURN_IF_ERROR(program->BindOutput(output.name, {outputs.back(), 0}));
-    }
-    ASSIGN_OR_RETURN(Buffer* arena, NewBuffer(program->memory().arena));
-    RETURN_IF_ERROR(program->BindArena({arena, 0}));
-    RETURN_IF_ERROR(program->Run());
-    RETURN_IF_ERROR(backend_->Synchronize());
-    return Fetch(program->graph(), outputs);
+// Runs the graph once on a backend and gives its outputs in order.
+absl::StatusOr<std::vector<HostTensor>> RunOn(Backend& backend, const Graph& graph, const std::map<std::string, HostTensor>& inputs) {
+  auto legal = backend.Legalize(graph);
+  if (!legal.ok()) return absl::UnimplementedError(legal.status().message());
+  ASSIGN_OR_RETURN(BoundProgram program, BoundProgram::Make(backend, *legal));
+  for (const GraphInput& input : program.graph().inputs()) {
+    const auto it = inputs.find(input.name);
+    if (it == inputs.end()) return Invalid("nothing to feed '", input.name, "' with");
+    RETURN_IF_ERROR(program.Set(input.name, it->second));
   }
-
- private:
-  absl::StatusOr<Buffer*> NewBuffer(size_t bytes) {
-    ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, backend_->Allocate(std::max<size_t>(bytes, 64)));
-    return buffers_.emplace_back(std::move(buffer)).get();
+  RETURN_IF_ERROR(program.Run());
+  std::vector<HostTensor> outputs;
+  for (const GraphOutput& output : program.graph().outputs()) {
+    ASSIGN_OR_RETURN(outputs.emplace_back(), program.Get(output.name));
   }
-
-  static absl::StatusOr<std::vector<HostTensor>> Fetch(const Graph& graph, const std::vector<Buffer*>& buffers) {
-    std::vector<HostTensor> results;
-    for (size_t i = 0; i < buffers.size(); ++i) {
-      HostTensor& result = results.emplace_back(graph.type(graph.outputs()[i].value));
-      RETURN_IF_ERROR(buffers[i]->Read(0, result.mutable_bytes()));
-    }
-    return results;
-  }
-
-  Backend* backend_;
-  const std::map<std::string, HostTensor>& inputs_;
-  std::vector<std::unique_ptr<Buffer>> buffers_;
-};
+  return outputs;
+}
 
 // Cases feed shapes, axes, bounds and the like as run-time inputs, where a static graph needs them at import: as few
 // inputs as possible are fixed, from the last to the first, but always scalar switches (a training mode).
@@ -95,7 +66,7 @@ absl::Status RunDataSet(const OnnxModel& model, const DataSet& data, Backend* ba
   for (const Feed& feed : data.inputs) inputs[feed.name] = feed.tensor;
   if (!imported.random_key.empty()) inputs[imported.random_key] = HostTensor({DType::kUInt32, {4}});
   ASSIGN_OR_RETURN(const std::vector<HostTensor> outputs,
-                   backend == nullptr ? Interpret(imported.graph, inputs) : Runner(backend, inputs).Run(imported.graph));
+                   backend == nullptr ? Interpret(imported.graph, inputs) : RunOn(*backend, imported.graph, inputs));
   if (imported.outputs.size() < data.outputs.size()) {
     return Invalid("gives ", imported.outputs.size(), " outputs, expected ", data.outputs.size());
   }

@@ -1,0 +1,43 @@
+// A compiled program with memory of its own, for probes, comparisons and tests. The programs of a session share theirs
+// (optim/programs.h).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "backends/backend.h"
+
+namespace onnxtrain {
+
+class BoundProgram {
+ public:
+  // Compiles a legalized graph. Every input, every output that goes into no input, and the arena get a zeroed buffer of
+  // their own, so that a sanitizer sees what a kernel touches beyond its operands. The backend must outlive the program.
+  static absl::StatusOr<BoundProgram> Make(Backend& backend, const Graph& legal, const CompileOptions& options = {});
+
+  Program& program() { return *program_; }
+  const Graph& graph() const { return program_->graph(); }
+
+  // A value of the input's type. kInvalidArgument where the graph has no such input or the type is another.
+  absl::Status Set(std::string_view input, const HostTensor& value);
+  absl::Status Run();  // has finished on return, on a device too
+  // What an output, or else an input (state after an update), holds now.
+  absl::StatusOr<HostTensor> Get(std::string_view name) const;
+
+ private:
+  using Buffers = std::map<std::string, std::unique_ptr<Buffer>, std::less<>>;
+
+  explicit BoundProgram(Backend& backend) : backend_(&backend) {}
+  absl::Status Bind();
+  absl::Status CheckTotal() const;
+  absl::StatusOr<BufferView> NewBuffer(ValueId value, std::unique_ptr<Buffer>* buffer);
+
+  Backend* backend_;
+  Buffers inputs_, outputs_;
+  std::unique_ptr<Buffer> arena_;
+  std::unique_ptr<Program> program_;  // ends before what it is bound to
+};
+
+}  // namespace onnxtrain
