@@ -53,10 +53,10 @@ absl::StatusOr<ImportedModel> ImportCase(const OnnxModel& model, const DataSet& 
   return imported;
 }
 
-// Fourier transforms were recorded with what float32 sums leave where there should be zeros: ONNX's own tests allow for it.
+// One case records rounding noise of up to 1.9e-7 where its transform is 0: a float32 mean of ten numbers up to 99, which
+// may be off by 2^-24 times the mean of their magnitudes, 3.2e-6.
 double AbsoluteTolerance(const OnnxModel& model) {
-  const auto ops = model.op_histogram();
-  return ops.size() == 1 && ops.contains("DFT") ? 1e-6 : kAbsoluteTolerance;
+  return fs::path(model.path()).parent_path().filename() == "test_dft_inverse_opset19" ? 1e-6 : kAbsoluteTolerance;
 }
 
 absl::Status RunDataSet(const OnnxModel& model, const DataSet& data, Backend* backend) {
