@@ -27,12 +27,6 @@ bool MovesChannels(const Ints& perm) {
   return perm == to_back || perm == to_front;
 }
 
-Ints Inverse(const Ints& perm) {
-  Ints inverse(perm.size());
-  for (size_t i = 0; i < perm.size(); ++i) inverse[perm[i]] = static_cast<int64_t>(i);
-  return inverse;
-}
-
 // A node that reads at least one transposed value, on its way to an equal node that reads the values as they were before.
 struct Sink {
   const Node& node;

@@ -1,5 +1,5 @@
-// Normalizations along axes: LayerNorm (Ba et al., 2016), Softmax, LogSoftmax. As with functions of one number, any
-// tangle that hangs on one value and has the right operators is proposed, and the proof decides.
+// Normalizations along axes: LayerNorm (Ba et al., 2016), RmsNorm (Zhang and Sennrich, 2019), Softmax, LogSoftmax. As with
+// functions of one number, any tangle that hangs on one value and has the right operators is proposed, and the proof decides.
 #include <algorithm>
 
 #include "frontend/passes/match.h"
@@ -25,7 +25,6 @@ std::vector<int64_t> ReducedAxes(const MatchedRegion& region, std::string_view o
 }
 
 // --- LayerNorm
-// --------------------------------------------------------------------------------------------------------
 
 bool LayerNormAllows(const Node& node) {
   return IsOneOf(node.op, {"Add", "Sub", "Mul", "Div", "Pow", "Neg", "Sqrt", "Rsqrt", "Reciprocal", "ReduceMean"});
@@ -50,6 +49,37 @@ Shape WithoutLeadingOnes(const Shape& shape, size_t rank) {
   return Shape(shape.begin() + lead, shape.end());
 }
 
+// What a region normalizes: the last axes of x, from `axis` on, of that shape.
+struct Normalized {
+  int64_t axis;
+  Shape shape;
+  std::vector<Match::Leaf> leaves;  // x and the weights
+};
+
+// Of a region with so many means, all over the last axes of its leaf, and at most so many weights of their shape.
+std::optional<Normalized> NormalizedBy(const MatchedRegion& region, int means, size_t most_weights) {
+  const Graph& graph = region.pattern().graph();
+  const ValueId x = *region.only_leaf();
+  const Type& type = graph.type(x);
+  const std::vector<int64_t> axes = ReducedAxes(region, "ReduceMean");
+  if (region.Count("ReduceMean") != means || axes.empty() || region.weights().size() > most_weights) return {};
+  if (type != graph.type(region.root())) return {};
+  const int64_t axis = axes[0];
+  if (axis + std::ssize(axes) != type.rank() || axes.back() != type.rank() - 1) return {};
+  // The leading axes only repeat the computation; a few rows of each magnitude show it.
+  const Shape shape(type.shape.begin() + axis, type.shape.end());
+  Shape small(axis, 1);
+  if (axis > 0) small.back() = 4;
+  small.insert(small.end(), shape.begin(), shape.end());
+  Normalized n = {axis, shape, {{x, small}}};
+  for (ValueId w : region.weights()) {
+    const Shape& weight = graph.type(w).shape;
+    if (WithoutLeadingOnes(weight, shape.size()) != shape) return {};
+    n.leaves.push_back({w, weight});
+  }
+  return n;
+}
+
 // Which of the leaves after x are scale and bias, or -1.
 struct Affine {
   int scale, bias;
@@ -70,75 +100,39 @@ std::vector<Affine> PossibleRoles(size_t weights) {
 }
 
 Proposals ProposeLayerNorm(const MatchedRegion& region) {
+  const auto n = NormalizedBy(region, 2, 2);
+  if (!n.has_value()) return {};
   Proposals proposals;
-  const Graph& graph = region.pattern().graph();
-  const ValueId x = *region.only_leaf();
-  const Type& type = graph.type(x);
-  const std::vector<int64_t> axes = ReducedAxes(region, "ReduceMean");
-  if (region.Count("ReduceMean") != 2 || axes.empty() || type != graph.type(region.root()) ||
-      region.weights().size() > 2)
-    return {};
-  const auto rank = static_cast<int64_t>(axes.size());
-  const int64_t axis = axes[0];
-  if (axis + rank != type.rank() || axes.back() != type.rank() - 1) return {};
-  // The leading axes only repeat the computation; a few rows of each magnitude show it.
-  const Shape normalized(type.shape.begin() + axis, type.shape.end());
-  Shape small(axis, 1);
-  if (axis > 0) small.back() = 4;
-  small.insert(small.end(), normalized.begin(), normalized.end());
-  std::vector<Match::Leaf> leaves = {{x, small}};
-  for (ValueId w : region.weights()) {
-    const Shape& shape = graph.type(w).shape;
-    if (WithoutLeadingOnes(shape, normalized.size()) != normalized) return {};
-    leaves.push_back({w, shape});
-  }
   for (double epsilon : Epsilons(region)) {
     for (Affine roles : PossibleRoles(region.weights().size())) {
-      auto form = [=](Builder& b, std::span<const Val> v) { return LayerNorm(b, v, axis, epsilon, roles); };
-      proposals.push_back({region.root(), "LayerNorm", leaves, form, region.covers()});
+      auto form = [=, axis = n->axis](Builder& b, std::span<const Val> v) { return LayerNorm(b, v, axis, epsilon, roles); };
+      proposals.push_back({region.root(), "LayerNorm", n->leaves, form, region.covers()});
     }
   }
   return proposals;
 }
 
 // --- RmsNorm
-// ----------------------------------------------------------------------------------------------------------
 
 bool RmsNormAllows(const Node& node) {
   return IsOneOf(node.op, {"Add", "Mul", "Div", "Pow", "Sqrt", "Rsqrt", "Reciprocal", "ReduceMean"});
 }
 
 Proposals ProposeRmsNorm(const MatchedRegion& region) {
-  const Graph& graph = region.pattern().graph();
-  const ValueId x = *region.only_leaf();
-  const Type& type = graph.type(x);
-  const std::vector<int64_t> axes = ReducedAxes(region, "ReduceMean");
-  if (region.Count("ReduceMean") != 1 || axes.empty() || type != graph.type(region.root()) || region.weights().size() > 1) return {};
-  const int64_t axis = axes[0];
-  if (axis + static_cast<int64_t>(axes.size()) != type.rank() || axes.back() != type.rank() - 1) return {};
-  const Shape normalized(type.shape.begin() + axis, type.shape.end());
-  Shape small(axis, 1);
-  if (axis > 0) small.back() = 4;
-  small.insert(small.end(), normalized.begin(), normalized.end());
-  std::vector<Match::Leaf> leaves = {{x, small}};
-  for (ValueId w : region.weights()) {
-    const Shape& shape = graph.type(w).shape;
-    if (WithoutLeadingOnes(shape, normalized.size()) != normalized) return {};
-    leaves.push_back({w, shape});
-  }
+  const auto n = NormalizedBy(region, 1, 1);
+  if (!n.has_value()) return {};
   Proposals proposals;
   for (double epsilon : Epsilons(region)) {
-    auto form = [=](Builder& b, std::span<const Val> v) {
+    auto form = [=, axis = n->axis, normalized = n->shape](Builder& b, std::span<const Val> v) {
       const Val scale = v.size() > 1 ? Reshape(v[1], normalized) : Expand(b.Scalar(v[0].dtype(), 1), normalized);
       return b.Op("RmsNorm", {v[0], scale}, {{"axis", axis}, {"epsilon", epsilon}});
     };
-    proposals.push_back({region.root(), "RmsNorm", leaves, form, region.covers()});
+    proposals.push_back({region.root(), "RmsNorm", n->leaves, form, region.covers()});
   }
   return proposals;
 }
 
 // --- Softmax
-// ----------------------------------------------------------------------------------------------------------
 
 bool SoftmaxAllows(const Node& node) {
   return IsOneOf(node.op,

@@ -48,10 +48,6 @@ void AddConstant(onnx::GraphProto* graph, const std::string& name, const std::ve
   }
 }
 
-HostTensor Floats(Shape shape, const std::vector<double>& values) {
-  return HostTensor::FromDoubles({DType::kFloat32, std::move(shape)}, values);
-}
-
 // The outputs as lists of numbers.
 absl::StatusOr<std::vector<std::vector<double>>> Evaluate(const ImportedModel& model, std::map<std::string, HostTensor> feeds) {
   for (const ImportedWeight& w : model.weights) feeds[w.name] = w.value;

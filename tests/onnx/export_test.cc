@@ -16,25 +16,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-HostTensor Floats(Shape shape, const std::vector<double>& values) {
-  return HostTensor::FromDoubles({DType::kFloat32, std::move(shape)}, values);
-}
-
-// Saves the model, exports it with these weights and reads the result back as a message.
-absl::StatusOr<onnx::ModelProto> RoundTrip(const onnx::ModelProto& model, const std::map<std::string, HostTensor>& weights,
-                                           std::vector<std::string>* notes = nullptr) {
-  const std::string source = Save(model);
-  auto loaded = OnnxModel::Load(source);
-  if (!loaded.ok()) return loaded.status();
-  const std::string target = TestFolder() + "/trained.onnx";
-  auto done = Export(source, (*loaded)->sha256(), weights, target);
-  if (!done.ok()) return done.status();
-  if (notes != nullptr) *notes = *done;
-  onnx::ModelProto result;
-  EXPECT_TRUE(result.ParseFromString(ReadFile(target)));
-  return result;
-}
-
 TEST(Export, WithoutWeightsTheFileIsTheSame) {
   onnx::ModelProto model = LinearModel();
   model.set_producer_name("somebody");

@@ -15,10 +15,6 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-HostTensor Floats(Shape shape, const std::vector<double>& values) {
-  return HostTensor::FromDoubles({DType::kFloat32, std::move(shape)}, values);
-}
-
 void MakeExternal(onnx::TensorProto* tensor, const std::string& location, int64_t offset) {
   tensor->clear_raw_data();
   tensor->clear_external_data();

@@ -15,23 +15,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-HostTensor Floats(Shape shape, const std::vector<double>& values) {
-  return HostTensor::FromDoubles({DType::kFloat32, std::move(shape)}, values);
-}
-
-absl::StatusOr<onnx::ModelProto> ExportOf(const onnx::ModelProto& model, const std::map<std::string, HostTensor>& weights,
-                                          std::vector<std::string>* notes = nullptr) {
-  const std::string source = Save(model), target = TestFolder() + "/trained.onnx";
-  auto loaded = OnnxModel::Load(source);
-  if (!loaded.ok()) return loaded.status();
-  auto done = Export(source, (*loaded)->sha256(), weights, target);
-  if (!done.ok()) return done.status();
-  if (notes != nullptr) *notes = *done;
-  onnx::ModelProto result;
-  EXPECT_TRUE(result.ParseFromString(ReadFile(target)));
-  return result;
-}
-
 InputKind KindOf(const ImportedModel& model, const std::string& name) {
   const GraphInput* input = model.graph.FindInput(name);
   EXPECT_NE(input, nullptr) << name;
@@ -73,7 +56,7 @@ TEST(FilledWeights, AreTrainedAndPromotedOnExport) {
   EXPECT_THAT(imported->notes, Contains(HasSubstr("ConstantOfShape nodes fill: 5")));
 
   std::vector<std::string> notes;
-  auto trained = ExportOf(model, {{"w", Floats({2, 3, 1, 1}, {1, 2, 3, 4, 5, 6})}, {"bias", Floats({2}, {0.25, 0.25})}}, &notes);
+  auto trained = RoundTrip(model, {{"w", Floats({2, 3, 1, 1}, {1, 2, 3, 4, 5, 6})}, {"bias", Floats({2}, {0.25, 0.25})}}, &notes);
   ASSERT_TRUE(trained.ok()) << trained.status();
   EXPECT_THAT(notes, ElementsAre("1 ConstantOfShape nodes became initializers"));  // bias is as it was
   EXPECT_EQ(trained->graph().node_size(), model.graph().node_size() - 1);
@@ -148,7 +131,7 @@ TEST(Sparse, IsDenseAtImportAndUntouchedOnExport) {
     EXPECT_EQ(imported->graph.FindInput("s"), nullptr);  // a constant
     EXPECT_THAT(imported->notes, Contains(HasSubstr("sparse initializers: 1")));
     EXPECT_THAT((*LoadModel(model))->Initializer("s")->ToDoubles(), ElementsAre(0, 5, 0, 0, 0, 7));
-    auto trained = ExportOf(model, {{"b", Floats({3}, {0, 0, 1})}});
+    auto trained = RoundTrip(model, {{"b", Floats({3}, {0, 0, 1})}});
     ASSERT_TRUE(trained.ok()) << trained.status();
     EXPECT_EQ(trained->graph().sparse_initializer(0).SerializeAsString(), model.graph().sparse_initializer(0).SerializeAsString());
   }
@@ -182,7 +165,7 @@ TEST(Half, BoundaryKeepsItsTypes) {
     EXPECT_EQ(imported->graph.type(imported->graph.FindInput("x")->value).dtype, dtype);
     EXPECT_EQ(imported->graph.type(imported->graph.FindInput("w")->value).dtype, DType::kFloat32);
     EXPECT_EQ(imported->graph.type(imported->graph.FindOutput("y")->value).dtype, DType::kFloat32);
-    auto trained = ExportOf(model, {{"w", Floats({2, 1}, {0.5, -2})}});
+    auto trained = RoundTrip(model, {{"w", Floats({2, 1}, {0.5, -2})}});
     ASSERT_TRUE(trained.ok()) << trained.status();
     EXPECT_EQ(trained->graph().initializer(0).data_type(), onnx_type);
     EXPECT_THAT((*LoadModel(*trained))->Initializer("w")->ToDoubles(), ElementsAre(0.5, -2));

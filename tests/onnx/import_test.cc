@@ -37,10 +37,6 @@ absl::StatusOr<std::vector<double>> Evaluate(const ImportedModel& model, std::ma
   return (*outputs)[0].ToDoubles();
 }
 
-HostTensor Floats(Shape shape, const std::vector<double>& values) {
-  return HostTensor::FromDoubles({DType::kFloat32, std::move(shape)}, values);
-}
-
 TEST(Import, ALinearModel) {
   auto model = ImportModel(LinearModel(), {.batch = 2});
   ASSERT_TRUE(model.ok()) << model.status();

@@ -8,7 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "frontend/base/strings.h"
+#include "frontend/base/status.h"
+#include "frontend/onnx/export.h"
 
 namespace onnxtrain {
 namespace {
@@ -139,6 +140,21 @@ absl::StatusOr<ImportedModel> ImportModel(const onnx::ModelProto& model, const I
   auto loaded = LoadModel(model);
   if (!loaded.ok()) return loaded.status();
   return Import(**loaded, options);
+}
+
+absl::StatusOr<onnx::ModelProto> RoundTrip(const onnx::ModelProto& model, const std::map<std::string, HostTensor>& weights,
+                                           std::vector<std::string>* notes) {
+  const std::string source = Save(model), target = TestFolder() + "/trained.onnx";
+  ASSIGN_OR_RETURN(const auto loaded, OnnxModel::Load(source));
+  ASSIGN_OR_RETURN(std::vector<std::string> done, Export(source, loaded->sha256(), weights, target));
+  if (notes != nullptr) *notes = std::move(done);
+  onnx::ModelProto result;
+  if (!result.ParseFromString(ReadFile(target))) return absl::InternalError(target + " cannot be read back");
+  return result;
+}
+
+HostTensor Floats(Shape shape, const std::vector<double>& values) {
+  return HostTensor::FromDoubles({DType::kFloat32, std::move(shape)}, values);
 }
 
 std::string Message(const absl::Status& status) { return std::string(ToStd(status.message())); }

@@ -3,6 +3,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,11 @@ void FillInts(onnx::TensorProto* tensor, const std::vector<int64_t>& values);  /
 std::string Save(const onnx::ModelProto& model, const std::string& name = "model.onnx");
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel(const onnx::ModelProto& model);
 absl::StatusOr<ImportedModel> ImportModel(const onnx::ModelProto& model, const ImportOptions& options = {});
+// Saves the model, exports it with these weights to trained.onnx in TestFolder() and reads that back.
+absl::StatusOr<onnx::ModelProto> RoundTrip(const onnx::ModelProto& model, const std::map<std::string, HostTensor>& weights,
+                                           std::vector<std::string>* notes = nullptr);
+
+HostTensor Floats(Shape shape, const std::vector<double>& values);  // f32
 
 // The message of an error, "" of success.
 std::string Message(const absl::Status& status);

@@ -4,26 +4,19 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 
 #include "frontend/ops/check.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/decompose.h"
+#include "tests/ops_nn/draws.h"
 #include "tests/ops_nn/examples.h"
 
 namespace onnxtrain {
 namespace {
 
-class Generator {
+class Generator : public Draws {
  public:
-  explicit Generator(uint64_t seed) : engine_(seed) {}
-
-  int64_t Below(int64_t n) { return static_cast<int64_t>(engine_() % static_cast<uint64_t>(n)); }
-  bool Chance(int percent) { return Below(100) < percent; }
-  template <typename T>
-  T Pick(std::initializer_list<T> values) {
-    return values.begin()[Below(static_cast<int64_t>(values.size()))];
-  }
+  using Draws::Draws;
 
   int64_t Int() {
     if (Chance(70)) return Below(5);
@@ -52,9 +45,6 @@ class Generator {
     for (int64_t& d : shape) d = Pick<int64_t>({0, 1, 2, 1 << 10, 1 << 20, int64_t{1} << 40});
     return CheckShape(shape).ok() ? shape : Shape{};
   }
-  DType AnyDType() {
-    return Chance(60) ? DType::kFloat32 : static_cast<DType>(Below(static_cast<int64_t>(DType::kBool) + 1));
-  }
 
   AttrValue Value(const AttrValue& kind, int rank) {
     switch (kind.index()) {
@@ -66,9 +56,6 @@ class Generator {
       default: return HostTensor({AnyDType(), SmallShape()});
     }
   }
-
- private:
-  std::mt19937_64 engine_;
 };
 
 // Types that fit each other often enough to come past the first checks.

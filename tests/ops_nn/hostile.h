@@ -3,25 +3,19 @@
 
 #include <cstdint>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "frontend/graph/attrs.h"
 #include "frontend/graph/host_tensor.h"
+#include "tests/ops_nn/draws.h"
 
 namespace onnxtrain {
 
-class Generator {
+class Generator : public Draws {
  public:
-  explicit Generator(uint64_t seed) : engine_(seed) {}
+  using Draws::Draws;
 
-  int64_t Below(int64_t n) { return static_cast<int64_t>(engine_() % static_cast<uint64_t>(n)); }
-  bool Chance(int percent) { return Below(100) < percent; }
-  template <typename T>
-  T Pick(std::initializer_list<T> values) {
-    return values.begin()[Below(static_cast<int64_t>(values.size()))];
-  }
   int64_t Int() {
     if (Chance(75)) return Below(5) - 1;
     constexpr auto kMax = std::numeric_limits<int64_t>::max(), kMin = std::numeric_limits<int64_t>::min();
@@ -38,9 +32,6 @@ class Generator {
     for (int64_t& d : shape) d = Pick<int64_t>({0, 1, 1, 2, 2, 3, 4, 4, 5});
     if (Chance(5) && !shape.empty()) shape[Below(static_cast<int64_t>(shape.size()))] = int64_t{1} << 30;
     return shape;
-  }
-  DType AnyDType() {
-    return Chance(60) ? DType::kFloat32 : static_cast<DType>(Below(static_cast<int64_t>(DType::kBool) + 1));
   }
   HostTensor Tensor() {
     HostTensor t = Chance(60) ? HostTensor::FromInts(Ints()) : HostTensor({AnyDType(), Chance(60) ? Shape{} : Shape{2}});
@@ -64,9 +55,6 @@ class Generator {
       default: return Tensor();
     }
   }
-
- private:
-  std::mt19937_64 engine_;
 };
 
 // Attributes that some operator reads, by the kind that it expects.

@@ -1,4 +1,6 @@
 // Two or three inputs with broadcasting, elementwise.
+#include "backends/torch/kernels/binary.h"
+
 #include <ATen/ops/add.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/div.h>
@@ -21,17 +23,8 @@
 #include <ATen/ops/sub.h>
 #include <ATen/ops/where.h>
 
-#include "backends/torch/kernel.h"
-
 namespace onnxtrain::aten {
 namespace {
-
-using BinaryOut = at::Tensor& (*)(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
-
-template <BinaryOut F>
-Run Binary(const Args& a) {
-  return [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { F(y, x, z); };
-}
 
 Run Add(const Args& a) {
   return [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { at::add_out(y, x, z); };

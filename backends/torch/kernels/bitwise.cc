@@ -8,17 +8,10 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "backends/torch/kernel.h"
+#include "backends/torch/kernels/binary.h"
 
 namespace onnxtrain::aten {
 namespace {
-
-using BinaryOut = at::Tensor& (*)(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
-
-template <BinaryOut F>
-Run Binary(const Args& a) {
-  return [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { F(y, x, z); };
-}
 
 Run Not(const Args& a) {
   return [x = a.in[0], y = a.out[0]]() mutable { at::bitwise_not_out(y, x); };
