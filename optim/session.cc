@@ -17,11 +17,12 @@
 namespace onnxtrain {
 namespace {
 
-enum class ProgramKind : uint8_t { kMicroFirst, kMicroNext, kMicroOutputsFirst, kMicroOutputsNext, kStep, kEval, kPredict };
+enum class ProgramKind : uint8_t { kMicroFirst, kMicroNext, kMicroOutputsFirst, kMicroOutputsNext, kStep, kTrainingLoss, kEval, kPredict };
 
-constexpr const char* kProgramNames[] = {"micro_first", "micro_next", "micro_outputs_first", "micro_outputs_next", "step", "eval", "predict"};
+constexpr const char* kProgramNames[] = {"micro_first", "micro_next", "micro_outputs_first", "micro_outputs_next", "step", "training_loss", "eval", "predict"};
 
-bool IsTraining(ProgramKind kind) { return kind <= ProgramKind::kStep; }
+bool IsMicro(ProgramKind kind) { return kind <= ProgramKind::kMicroOutputsNext; }
+bool IsTraining(ProgramKind kind) { return kind <= ProgramKind::kTrainingLoss; }
 bool IsFirst(ProgramKind kind) { return kind == ProgramKind::kMicroFirst || kind == ProgramKind::kMicroOutputsFirst; }
 bool HasOutputs(ProgramKind kind) { return kind == ProgramKind::kMicroOutputsFirst || kind == ProgramKind::kMicroOutputsNext; }
 
@@ -64,9 +65,10 @@ class SessionImpl : public Session {
 
   absl::Status Step(const Window& window) override;
   absl::StatusOr<StepReport> Report() override;
-  absl::StatusOr<Evaluation> Evaluate(const Window& window) override;
+  absl::StatusOr<Evaluation> Evaluate(const Window& window) override { return Evaluate(ProgramKind::kEval, window); }
   absl::StatusOr<Evaluation> Predict(const Window& window) override;
   absl::StatusOr<GradientResult> Gradients(const Window& window) override;
+  absl::StatusOr<double> TrainingLoss(const Window& window) override;
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() override;
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
 
@@ -84,6 +86,7 @@ class SessionImpl : public Session {
   bool OneProgramStep(int64_t samples) const;
   bool on_host() const { return backend_.device() == "cpu"; }
   absl::StatusOr<CompiledProgram*> Get(ProgramKind kind, int64_t batch);
+  absl::StatusOr<Evaluation> Evaluate(ProgramKind kind, const Window& window);
   absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
   Bindings StatisticsBindings(ProgramKind kind) const;
   absl::Status CheckWindow(const Window& window, int64_t* samples) const;
@@ -270,7 +273,7 @@ absl::Status SessionImpl::EnsureApply() {
 // Where a micro program finds and leaves running statistics: see training_graph.h.
 Bindings SessionImpl::StatisticsBindings(ProgramKind kind) const {
   Bindings bindings;
-  if (!IsTraining(kind) || kind == ProgramKind::kStep) return bindings;
+  if (!IsMicro(kind)) return bindings;
   for (const StateUpdate& update : prepared_.model.state_updates) {
     bindings[update.output] = pending_.At(update.state);
     if (!IsFirst(kind)) bindings[update.state] = pending_.At(update.state);
@@ -281,7 +284,7 @@ Bindings SessionImpl::StatisticsBindings(ProgramKind kind) const {
 absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss) {
   if (kind == ProgramKind::kPredict) return BuildPredict(model);
   if (kind == ProgramKind::kStep) return BuildStep(model, loss, options_.loss, batch, UpdateOf(), rules_);
-  if (kind == ProgramKind::kEval) return BuildEval(model, loss, options_.loss, batch);
+  if (!IsMicro(kind)) return BuildEval(model, loss, options_.loss, batch);
   return BuildMicro(model, loss, options_.loss, batch, {.first = IsFirst(kind), .outputs = HasOutputs(kind)});
 }
 
@@ -447,15 +450,15 @@ std::vector<ProgramProfile> SessionImpl::Profile() const {
   return profiles;
 }
 
-absl::StatusOr<Evaluation> SessionImpl::Evaluate(const Window& window) {
-  int64_t samples;
+absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const Window& window) {
+  int64_t samples, micro = 0;
   RETURN_IF_ERROR(CheckWindow(window, &samples));
   RETURN_IF_ERROR(WriteScalar(slot::kWindowLoss, 0));
   RETURN_IF_ERROR(WriteScalar(slot::kWindowCorrect, 0));
-  for (int64_t begin = 0; begin < samples; begin += options_.micro_batch) {
+  for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
     const int64_t count = std::min(options_.micro_batch, samples - begin);
-    ASSIGN_OR_RETURN(CompiledProgram * program, Get(ProgramKind::kEval, count));
-    RETURN_IF_ERROR(Feed(*program, window, begin, count, 0));
+    ASSIGN_OR_RETURN(CompiledProgram * program, Get(kind, count));
+    RETURN_IF_ERROR(Feed(*program, window, begin, count, micro));
     RETURN_IF_ERROR(programs_.Run(*program));
   }
   RETURN_IF_ERROR(backend_.Synchronize());
@@ -495,6 +498,11 @@ absl::StatusOr<GradientResult> SessionImpl::Gradients(const Window& window) {
     ASSIGN_OR_RETURN(result.gradients[w.name], ReadRegion(state_.at(GradName(w.name))));
   }
   return result;
+}
+
+absl::StatusOr<double> SessionImpl::TrainingLoss(const Window& window) {
+  ASSIGN_OR_RETURN(const Evaluation e, Evaluate(ProgramKind::kTrainingLoss, window));
+  return MeanLoss(e);
 }
 
 absl::StatusOr<std::map<std::string, HostTensor>> SessionImpl::Weights() {

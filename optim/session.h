@@ -109,6 +109,8 @@ class Session {
   virtual absl::StatusOr<Evaluation> Predict(const Window& window) = 0;  // outputs; labels are not needed
   // Training mode without an update: the loss, outputs and every gradient of one window.
   virtual absl::StatusOr<GradientResult> Gradients(const Window& window) = 0;
+  // The loss of Gradients, to rounding, without a backward pass.
+  virtual absl::StatusOr<double> TrainingLoss(const Window& window) = 0;
 
   // Current parameters and state by initializer name, in the stored shapes: what Export takes.
   virtual absl::StatusOr<std::map<std::string, HostTensor>> Weights() = 0;

@@ -156,6 +156,29 @@ TEST_P(Parity, FirstStep) {
   }
 }
 
+// The loss alone, in pieces, is that of the gradients, and leaves no trace.
+TEST_P(Parity, TrainingLoss) {
+  const struct {
+    const char* backend;
+    DType dtype;
+    double tolerance;
+  } kCases[] = {{"torch", DType::kFloat64, 1e-13}, {"torch", DType::kFloat32, 1e-6}, {"cpu", DType::kFloat32, 1e-6}};
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(StrCat(c.backend, " ", NameOf(c.dtype)));
+    const auto run = Start({.model = model(), .backend = c.backend, .dtype = c.dtype, .micro_batch = 5});
+    ASSERT_TRUE(run.ok()) << run.status();
+    const Window window = WindowOf(Reference(model(), "data"), c.dtype, 0, kBatch);
+    const auto before = run->session->Weights();
+    const auto want = run->session->Gradients(window);
+    const auto got = run->session->TrainingLoss(window), again = run->session->TrainingLoss(window);
+    const auto after = run->session->Weights();
+    ASSERT_TRUE(before.ok() && want.ok() && got.ok() && again.ok() && after.ok()) << want.status() << got.status();
+    EXPECT_NEAR(*got, want->loss, c.tolerance * std::abs(want->loss));
+    EXPECT_EQ(*got, *again);
+    for (const auto& [name, value] : *after) EXPECT_TRUE(value.SameBytes(before->at(name))) << name;
+  }
+}
+
 void ExpectTrajectory(const Trajectory& got, const Arrays& want, double tolerance) {
   const HostTensor losses = HostTensor::FromDoubles({DType::kFloat64, {kSteps}}, got.losses);
   EXPECT_LE(LargestDifference(losses, want.at("losses")), tolerance);
