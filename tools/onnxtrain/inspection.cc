@@ -31,8 +31,8 @@ class Inspector {
     if (shapes.ok()) options_.import.input_shapes = *shapes;
     out_.shapes = options_.import.input_shapes;
     out_.quirks = QuirksOfFile(file_);
-    backends_ = LoadBackends();
     auto imported = ImportForward(file_, options_, batch_, true);
+    if (imported.ok()) backends_ = LoadBackends();  // loading libtorch takes longer than all the rest
     const std::string error = Text(imported.status());
     out_.operators = SupportOf(file_, imported.ok() ? &*imported : nullptr, error, backends_);
     if (!imported.ok()) return AddReasons(WithFreeHint(imported.status(), file_, options_.import.dim_values)), absl::OkStatus();

@@ -30,7 +30,7 @@ struct InstalledBackend {
 // Loads every backend that there is a name for, installed or not.
 std::vector<InstalledBackend> LoadBackends();
 
-// `model` is the import of `file`, or null where that failed with `error`.
+// `model` is the import of `file`, or null where that failed with `error`; no backend is asked then.
 std::vector<OperatorSupport> SupportOf(const OnnxModel& file, const ImportedModel* model, const std::string& error,
                                        const std::vector<InstalledBackend>& backends);
 
