@@ -6,6 +6,19 @@
 #include "optim/optimize.h"
 
 namespace onnxtrain {
+namespace {
+
+// What a step adds to the graph has names that begin with "$".
+absl::Status CheckNames(const ImportedModel& model) {
+  std::vector<std::string> names = model.outputs;
+  for (const GraphInput& input : model.graph.inputs()) names.push_back(input.name);
+  for (const std::string& name : names) {
+    if (name.starts_with("$")) return Invalid("'", name, "': names of inputs, outputs and weights must not begin with '$'");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {
   ImportOptions import = options.import;
@@ -16,7 +29,9 @@ absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const Prep
   const auto& outputs = model.outputs();
   const std::string& logits = options.loss.logits;
   if (!logits.empty() && std::find(outputs.begin(), outputs.end(), logits) == outputs.end()) import.outputs = {logits};
-  return Import(model, import);
+  ASSIGN_OR_RETURN(ImportedModel imported, Import(model, import));
+  RETURN_IF_ERROR(Annotate(CheckNames(imported), StrCat(model.path(), ": ")));
+  return imported;
 }
 
 absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {

@@ -27,7 +27,8 @@ struct PreparedModel {
 // Simplified and with composites recognized; without loss and choice of weights.
 absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
 
-// As the file has it, node by node.
+// As the file has it, node by node. Names of inputs, outputs and weights that begin with "$" are refused: so begin those of
+// what a step adds to the graph.
 absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
 
 // With weights chosen, without loss. A BatchNorm whose scale is frozen comes in inference mode.

@@ -163,7 +163,7 @@ void SessionImpl::LayOutParameters() {
     FlatGroup group{members.name, static_cast<int64_t>(layout.size() / SizeOf(dtype_)), members.rule, {}};
     for (const WeightDecision* w : members.members) group.members.emplace_back(w->name, w->type.shape);
     const Type flat{dtype_, {group.elements}};
-    params_.Add("param:" + group.name, flat);
+    params_.Add(ParamName(group.name), flat);
     grads_.Add(GradName(group.name), flat);
     groups_.push_back(std::move(group));
   }
@@ -197,15 +197,15 @@ void SessionImpl::ExposeMembers(const WeightGroup& group, const Arena& arena, co
 absl::Status SessionImpl::LayOutMoment(const RuleState& state) {
   auto arena = std::make_unique<Arena>();
   for (const FlatGroup& g : groups_) {
-    if (state.shape == nullptr) arena->Add(StrCat(state.name, ":", g.name), {dtype_, {g.elements}});
+    if (state.shape == nullptr) arena->Add(MomentName(state.name, g.name), {dtype_, {g.elements}});
     if (state.shape == nullptr) continue;
-    for (const auto& [name, shape] : g.members) arena->Add(StrCat(state.name, ":", name), {dtype_, state.shape(shape)});
+    for (const auto& [name, shape] : g.members) arena->Add(MomentName(state.name, name), {dtype_, state.shape(shape)});
   }
   RETURN_IF_ERROR(arena->Allocate(backend_, "moments"));
   Expose(*arena);
   for (const WeightGroup& g : members_) {
     if (state.shape != nullptr) break;
-    ExposeMembers(g, *arena, StrCat(state.name, ":", g.name), [&](const std::string& w) { return StrCat(state.name, ":", w); });
+    ExposeMembers(g, *arena, MomentName(state.name, g.name), [&](const std::string& w) { return MomentName(state.name, w); });
   }
   moments_.push_back(std::move(arena));
   return absl::OkStatus();
@@ -226,7 +226,7 @@ absl::Status SessionImpl::LayOut() {
   Expose(params_);
   Expose(statistics_);
   Expose(slots_);
-  for (const WeightGroup& g : members_) ExposeMembers(g, params_, "param:" + g.name, [](const std::string& w) { return w; });
+  for (const WeightGroup& g : members_) ExposeMembers(g, params_, ParamName(g.name), [](const std::string& w) { return w; });
   return absl::OkStatus();
 }
 
@@ -263,8 +263,8 @@ absl::Status SessionImpl::EnsureApply() {
   Bindings whole;
   const Type flat{dtype_, {elements}};
   if (elements > 0) {
-    whole["state"] = {{statistics_.buffer(), 0}, flat};
-    whole["pending"] = {{pending_.buffer(), 0}, flat};
+    whole[kStatistics] = {{statistics_.buffer(), 0}, flat};
+    whole[kPending] = {{pending_.buffer(), 0}, flat};
   }
   ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, whole, state_));
   return absl::OkStatus();

@@ -48,7 +48,9 @@ bool IsUpdateSource(std::string_view source) {
   return source == kSchedule || source == kClip || source == kCount || source.starts_with(kUpdate);
 }
 
-std::string GradName(const std::string& parameter) { return "grad:" + parameter; }
+std::string GradName(const std::string& parameter) { return "$grad:" + parameter; }
+std::string ParamName(const std::string& group) { return "$param:" + group; }
+std::string MomentName(std::string_view state, const std::string& unit) { return StrCat("$", state, ":", unit); }
 
 namespace {
 
@@ -194,12 +196,12 @@ class UpdateBuilder {
                   .step = step_, .weight_decay = unit.rule.weight_decay, .spec = spec_.optimizer};
     for (const RuleState& state : rule_.state) {
       const Shape shape = state.shape == nullptr ? unit.param.shape() : state.shape(unit.param.shape());
-      c.state.push_back(State(StrCat(state.name, ":", unit.name), {unit.param.dtype(), shape}));
+      c.state.push_back(State(MomentName(state.name, unit.name), {unit.param.dtype(), shape}));
     }
     const RuleResult result = rule_.update(c);
     StoreIfApplied(unit.output, result.param, c.param);
     for (size_t i = 0; i < rule_.state.size(); ++i) {
-      StoreIfApplied(StrCat(rule_.state[i].name, ":", unit.name), result.state[i], c.state[i]);
+      StoreIfApplied(MomentName(rule_.state[i].name, unit.name), result.state[i], c.state[i]);
     }
   }
 
@@ -220,20 +222,20 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
     if (u.per_tensor()) {
       for (const auto& [name, shape] : g.members) {
         const Type type{spec.dtype, shape};
-        units.push_back({name, "updated:" + name, u.State(name, type), u.State(GradName(name), type), g.rule});
+        units.push_back({name, "$updated:" + name, u.State(name, type), u.State(GradName(name), type), g.rule});
       }
       continue;
     }
     const Type flat{spec.dtype, {g.elements}};
-    const std::string param = "param:" + g.name;
+    const std::string param = ParamName(g.name);
     units.push_back({g.name, param, u.State(param, flat), u.State(GradName(g.name), flat), g.rule});
   }
   u.Update(units);
   u.Count(u.Scalar(slot::kWindowLoss), u.Scalar(slot::kWindowCorrect), u.Scalar(slot::kWindowWeight));
   if (state_elements > 0) {  // committed even when the update is skipped: the samples were seen
     const Type flat{spec.dtype, {state_elements}};
-    const Val pending = u.State("pending", flat);
-    u.Store("state", pending, u.State("state", flat));
+    const Val pending = u.State(kPending, flat);
+    u.Store(kStatistics, pending, u.State(kStatistics, flat));
   }
   RETURN_IF_ERROR(u.b().status());
   return graph;
@@ -248,7 +250,7 @@ absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& ch
   std::vector<Unit> units;
   for (const auto& [name, gradient] : backward.gradients) {
     const Val param = u.b().Wrap(graph.FindInput(name)->value);
-    units.push_back({name, "updated:" + name, param, gradient, rules.at(name)});
+    units.push_back({name, "$updated:" + name, param, gradient, rules.at(name)});
   }
   u.Update(units);
   u.Count(u.b().Wrap(backward.loss.loss_sum), u.b().Wrap(backward.loss.correct), u.Scalar(slot::kWindowWeight));

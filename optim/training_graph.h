@@ -36,8 +36,12 @@ inline constexpr char kApplied[] = "$applied";               // i64: updates app
 inline constexpr char kSkipped[] = "$skipped";               // i64: updates skipped since the session began
 }  // namespace slot
 
-// "grad:NAME": the gradient of a parameter, as graph input (to add to) and output.
-std::string GradName(const std::string& parameter);
+// What a step adds to a graph is called "$…"; names of a model that begin so are refused (prepare.h), so that none meet.
+std::string GradName(const std::string& parameter);   // its gradient, as graph input (to add to) and output
+std::string ParamName(const std::string& group);      // a group's flat parameters
+std::string MomentName(std::string_view state, const std::string& unit);  // of a group or parameter
+inline constexpr char kStatistics[] = "$statistics";  // all running statistics, flat
+inline constexpr char kPending[] = "$pending";        // those of the window that is not applied yet
 
 // Do nodes of this source belong to the update, and not to the model, its loss or their gradients?
 bool IsUpdateSource(std::string_view source);
@@ -53,14 +57,14 @@ struct MicroOptions {
 absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
                                  const MicroOptions& options);
 
-// `model` has been imported for inference. Adds the loss to kWindowLoss and kWindowCorrect.
+// Adds the loss to kWindowLoss and kWindowCorrect, in the mode that `model` has been imported for.
 absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch);
 
 // The model's outputs in inference mode.
 Graph BuildPredict(const ImportedModel& model);
 
-// One contiguous arena of parameters that are updated alike: "param:NAME", "grad:NAME", "STATE:NAME". A rule that needs whole
-// tensors reads and writes its members instead, under the names that BuildStep uses.
+// One contiguous arena of parameters that are updated alike: ParamName, GradName, MomentName of its name. A rule that needs
+// whole tensors reads and writes its members instead, under the names that BuildStep uses.
 struct FlatGroup {
   std::string name;
   int64_t elements = 0;
@@ -74,10 +78,10 @@ struct UpdateSpec {
   ScheduleSpec schedule;
 };
 
-// `state_elements`: of the flat arenas "state" and "pending"; 0: the model has no statistics.
+// `state_elements`: of kStatistics and kPending; 0: the model has no statistics.
 absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements);
 
-// The rule runs on each parameter by itself; its moments are inputs "STATE:PARAMETER".
+// The rule runs on each parameter by itself; its moments are inputs MomentName(STATE, PARAMETER).
 absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
                                 const UpdateSpec& spec, const std::map<std::string, UpdateRule>& rules);
 

@@ -27,7 +27,7 @@ class Replay {
     EXPECT_TRUE(made.ok()) << made.status();
     backend_ = *std::move(made);
     const bool per_tensor = FindRule(spec.optimizer)->per_tensor;
-    param_ = per_tensor ? "w" : "param:g";
+    param_ = per_tensor ? "w" : ParamName("g");
     grad_ = GradName(per_tensor ? "w" : "g");
     auto graph = BuildApply(spec, {{"g", NumElements(shape), {.weight_decay = decay}, {{"w", shape}}}}, 0);
     EXPECT_TRUE(graph.ok()) << graph.status();

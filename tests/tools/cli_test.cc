@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -472,6 +474,33 @@ TEST_F(Cli, CompareAgreesAndNotices) {
   EXPECT_EQ(notices.code, 2);
   EXPECT_NE(notices.out.find("DISAGREE"), std::string::npos);
   EXPECT_NE(notices.out.find("grad:w1"), std::string::npos);
+}
+
+TEST_F(Cli, ResultsHaveNamesOfTheirOwn) {
+  tiny::Model m = tiny::Mlp(3);
+  m.nodes.push_back({"Identity", {"y"}, {"grad:w1"}});
+  m.nodes.push_back({"Neg", {"y"}, {"loss"}});
+  m.nodes.push_back({"Abs", {"y"}, {"output:loss"}});
+  m.outputs = {"y", "loss", "output:loss", "grad:w1"};
+  m.Save(Path("named.onnx"));
+  const std::string flags = " --model named.onnx --data train.npz --logits y --quiet ";
+  ASSERT_EQ(Run("grad --out g.npz" + flags).code, 0) << Run("grad --out h.npz" + flags).err;
+  const NamedArrays written = *ReadNpz(Path("g.npz"));
+  const std::map<std::string, HostTensor> results(written.begin(), written.end());
+  EXPECT_EQ(results.at("loss").shape(), Shape{});
+  EXPECT_EQ(results.at("grad:w1").shape(), (Shape{4, 16}));
+  EXPECT_EQ(results.size(), 1u + 4u + 4u);
+  const HostTensor& y = results.at("y");
+  EXPECT_TRUE(results.at("output:grad:w1").SameBytes(y));
+  EXPECT_EQ(results.at("output:output:loss").At(5), -y.At(5));
+  EXPECT_EQ(results.at("output:loss").At(5), std::fabs(y.At(5)));
+  const Outcome o = Run("compare --reference g.npz --json" + flags);
+  ASSERT_EQ(o.code, 0) << o.err << o.out;
+  const Json values = Json::parse(o.out)["comparisons"].back()["values"];
+  EXPECT_EQ(values.size(), results.size());
+  m.weights[0].name = m.nodes[0].inputs[1] = "$grad:w2";
+  m.Save(Path("named.onnx"));
+  Refuses("--data train.npz --logits y --max-steps 1 --model named.onnx", "named.onnx: '$grad:w2': names of");
 }
 
 TEST_F(Cli, ExportTakesWeightsByName) {

@@ -15,6 +15,7 @@
 #include "tools/onnxtrain/flags.h"
 #include "tools/onnxtrain/gradcheck.h"
 #include "tools/onnxtrain/inference.h"
+#include "tools/onnxtrain/named_results.h"
 #include "tools/onnxtrain/start_page.h"
 #include "tools/onnxtrain/value_trace.h"
 
@@ -53,11 +54,9 @@ absl::StatusOr<Setup> SetUp() {
 // Loss, outputs and gradients under the names of `grad` and of --reference.
 absl::StatusOr<Tensors> Results(const Setup& s, Backend& backend) {
   ASSIGN_OR_RETURN(const auto session, Session::Create(s.data.model, &backend, s.options));
-  ASSIGN_OR_RETURN(GradientResult result, session->Gradients(s.window));
-  Tensors all = std::move(result.outputs);
-  all["loss"] = HostTensor::Scalar(DType::kFloat64, result.loss);
-  for (auto& [name, value] : result.gradients) all[GradName(name)] = std::move(value);
-  return all;
+  ASSIGN_OR_RETURN(const GradientResult result, session->Gradients(s.window));
+  const NamedArrays named = NamedResults(result);
+  return Tensors(named.begin(), named.end());
 }
 
 // A gradient that is zero in exact arithmetic (a bias before BatchNorm) has no relative error worth the name: what is
@@ -65,11 +64,11 @@ absl::StatusOr<Tensors> Results(const Setup& s, Backend& backend) {
 void MeasureAgainstWhole(const Tensors& reference, std::vector<Difference>* differences) {
   double total = 0;
   for (const auto& [name, value] : reference) {
-    if (!name.starts_with(GradName(""))) continue;
+    if (!name.starts_with(kGradPrefix)) continue;
     for (int64_t i = 0; i < value.size(); ++i) total += value.At(i) * value.At(i);
   }
   for (Difference& d : *differences) {
-    if (!d.name.starts_with(GradName("")) || !std::isfinite(d.relative) || total == 0) continue;
+    if (!d.name.starts_with(kGradPrefix) || !std::isfinite(d.relative) || total == 0) continue;
     const double scale = 1e-3 * std::sqrt(total);
     d.relative = std::min(d.relative, d.largest * std::sqrt(static_cast<double>(d.type.elements())) / scale);
   }

@@ -76,7 +76,7 @@ DEFINE_bool(quiet, false, "no start page and no progress");
 DEFINE_bool(json, false, "the result as JSON on stdout");
 DEFINE_bool(steps_only, false, "time whole steps and nothing else");
 DEFINE_string(require, "", "exit 3 unless the result meets it: 'accuracy>=0.97'; repeatable");
-DEFINE_string(reference, "", "an .npz of outputs by name, loss and grad:NAME from elsewhere to check against");
+DEFINE_string(reference, "", "an .npz of outputs by name, loss and grad:NAME from elsewhere to check against (as grad writes it)");
 DEFINE_int64(gradcheck, 0, "check N coordinates per parameter against float64 central differences");
 
 namespace onnxtrain::cli {

@@ -1,11 +1,10 @@
 // onnxtrain grad: loss, outputs and every gradient of one window of samples, for comparison with other frameworks.
 #include "frontend/base/status.h"
-#include "frontend/data/npz.h"
 #include "optim/telemetry/format.h"
-#include "optim/training_graph.h"
 #include "tools/onnxtrain/command.h"
 #include "tools/onnxtrain/flags.h"
 #include "tools/onnxtrain/inference.h"
+#include "tools/onnxtrain/named_results.h"
 #include "tools/onnxtrain/start_page.h"
 
 namespace onnxtrain::cli {
@@ -27,10 +26,7 @@ absl::StatusOr<int> RunGrad() {
                    Session::Create(setup.model, backend.get(), std::move(options)));
   ASSIGN_OR_RETURN(const Window window, ReadWindow(data, samples));
   ASSIGN_OR_RETURN(const GradientResult result, session->Gradients(window));
-  NamedArrays arrays = {{"loss", HostTensor::Scalar(DType::kFloat64, result.loss)}};
-  for (const auto& [name, value] : result.outputs) arrays.emplace_back(name, value);
-  for (const auto& [name, value] : result.gradients) arrays.emplace_back(GradName(name), value);
-  RETURN_IF_ERROR(WriteNpz(out, arrays));
+  RETURN_IF_ERROR(WriteNpz(out, NamedResults(result)));
   Print(PageRow("loss", StrCat(Short(result.loss), " (", look.loss.name, ")")) +
         PageRow("written",
                 StrCat(out, ": loss, ", result.outputs.size(), result.outputs.size() == 1 ? " output, " : " outputs, ",

@@ -4,6 +4,7 @@
 #include "frontend/base/status.h"
 #include "optim/optimize.h"
 #include "optim/training_graph.h"
+#include "tools/onnxtrain/named_results.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -38,13 +39,19 @@ void ShowValues(Graph* graph) {
   }
 }
 
+// Values have the names of the model, gradients those of `grad`.
+std::string ShownName(const std::string& name) {
+  const std::string grad = GradName("");
+  if (name.starts_with(grad)) return kGradPrefix + name.substr(grad.size());
+  return name.starts_with(kValue) ? name.substr(sizeof(kValue) - 1) : name;
+}
+
 absl::StatusOr<std::map<std::string, HostTensor>> Collect(const BoundProgram& program) {
   const Graph& graph = program.graph();
   std::map<std::string, HostTensor> values;
   for (const GraphOutput& o : graph.outputs()) {
     if (o.into != kNoValue || !IsFloat(graph.type(o.value).dtype)) continue;
-    const std::string name = o.name.starts_with(kValue) ? o.name.substr(sizeof(kValue) - 1) : o.name;
-    ASSIGN_OR_RETURN(values[name], program.Get(o.name));
+    ASSIGN_OR_RETURN(values[ShownName(o.name)], program.Get(o.name));
   }
   return values;
 }
