@@ -129,4 +129,7 @@ struct ImportedModel {
 // into one error, with counts and node names, before anything else.
 absl::StatusOr<ImportedModel> Import(const OnnxModel& model, const ImportOptions& options);
 
+// That error alone, which needs no shapes; for these values as outputs, or the model's own where there are none.
+absl::Status CheckOperators(const OnnxModel& model, const std::vector<std::string>& outputs);
+
 }  // namespace onnxtrain

@@ -92,7 +92,8 @@ absl::Status Engine::Run(std::span<const Seed> seeds) {
 
 // The walk goes on behind the node, to find all others that have no gradient either.
 void Engine::Refuse(const Node& node) {
-  refused_.insert(StrCat(node.op, " '", node.source, "' (", WhyNoGradient(node.op), ")"));
+  const std::string_view why = WhyNoGradient(node.op);  // "" of rows that backends or tests add
+  refused_.insert(StrCat(node.op, " '", node.source, "'", why.empty() ? "" : StrCat(" (", why, ")")));
   for (ValueId v : node.inputs) {
     if (Wanted(v)) Contribute(v, ZerosLike(builder_.Wrap(v)));
   }
