@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
                                                                    const Bindings& state,
                                                                      bool time_nodes) {
   const auto start = std::chrono::steady_clock::now();
-  ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph));
+  ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph, compute_));
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
   ASSIGN_OR_RETURN(legal, HoistDerived(legal, state));
   auto compiled = std::make_unique<CompiledProgram>();

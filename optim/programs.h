@@ -26,8 +26,9 @@ using Bindings = std::map<std::string, Region>;
 
 class Programs {
  public:
-  // `time_nodes`: as in CompileOptions.
-  Programs(Backend* backend, bool time_nodes) : backend_(*backend), options_{.time_nodes = time_nodes} {}
+  // `compute`: as in OptimizeProgram; `time_nodes`: as in CompileOptions.
+  Programs(Backend* backend, DType compute, bool time_nodes)
+      : backend_(*backend), compute_(compute), options_{.time_nodes = time_nodes} {}
 
   // Legalizes, hoists what depends on weights alone, compiles and binds. Inputs that are no feeds and outputs are looked
   // up in `overrides` and then in `state`; feeds, and outputs found in neither, get memory of the program's own.
@@ -53,6 +54,7 @@ class Programs {
   absl::Status BindOutputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
 
   Backend& backend_;
+  const DType compute_;
   const CompileOptions options_;
   std::unique_ptr<Buffer> arena_;
   size_t arena_size_ = 0;

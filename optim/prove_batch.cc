@@ -122,7 +122,7 @@ class BatchProver {
   }
 
   absl::StatusOr<Tensors> Evaluate(const Graph& graph, const Tensors& feeds) {
-    Programs programs(&backend_, false);
+    Programs programs(&backend_, DType::kFloat32, false);
     ASSIGN_OR_RETURN(const auto program, programs.Compile(graph, {}, weights_));
     for (const auto& [name, region] : program->feeds) {
       auto it = feeds.find(name);

@@ -46,7 +46,7 @@ void PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t c
 class SessionImpl : public Session {
  public:
   SessionImpl(std::shared_ptr<const OnnxModel> model, Backend* backend, SessionOptions options)
-      : model_(std::move(model)), backend_(*backend), options_(std::move(options)), programs_(backend, options_.time_nodes),
+      : model_(std::move(model)), backend_(*backend), options_(std::move(options)), programs_(backend, options_.compute, options_.time_nodes),
         dtype_(options_.import.float_type) {
     prepare_ = {options_.import, options_.loss, options_.labels, options_.trainable};
   }

@@ -38,6 +38,7 @@ struct SessionOptions {
   ScheduleSpec schedule;
   int64_t micro_batch = 32;      // samples per run of the micro programs
   uint64_t seed = 42;
+  DType compute = DType::kFloat32;  // of products: kBFloat16 or kFloat16 for mixed precision; all state stays float32
   StepForm step_form = StepForm::kAuto;
   bool time_nodes = false;       // programs measure the time of every node: for Profile
 };

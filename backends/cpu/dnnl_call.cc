@@ -25,14 +25,26 @@ dnnl::primitive_attr UserScratchpad() {
   return attr;
 }
 
-dnnl::memory::desc Plain(const Shape& extents, const Shape& strides, dnnl::memory::data_type type) {
-  return {dnnl::memory::dims(extents.begin(), extents.end()), type, dnnl::memory::dims(strides.begin(), strides.end())};
+dnnl::memory::data_type DnnlType(DType dtype) {
+  return dtype == DType::kBFloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+bool HasBFloat16() {
+  static const bool has = [] {
+    constexpr auto kBFloat16 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kBFloat16) == kBFloat16;
+  }();
+  return has;
+}
+
+dnnl::memory::desc Plain(const Shape& extents, const Shape& strides, DType dtype) {
+  return {dnnl::memory::dims(extents.begin(), extents.end()), DnnlType(dtype), dnnl::memory::dims(strides.begin(), strides.end())};
 }
 
 dnnl::memory::desc Plain(const Shape& extents) { return Plain(extents, Strides(extents)); }
 
-dnnl::memory::desc AnyLayout(const Shape& extents) {
-  return {dnnl::memory::dims(extents.begin(), extents.end()), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
+dnnl::memory::desc AnyLayout(const Shape& extents, DType dtype) {
+  return {dnnl::memory::dims(extents.begin(), extents.end()), DnnlType(dtype), dnnl::memory::format_tag::any};
 }
 
 DnnlCall::DnnlCall(const dnnl::primitive& primitive, const std::vector<std::pair<int, dnnl::memory::desc>>& arguments)

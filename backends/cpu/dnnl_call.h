@@ -13,11 +13,16 @@ namespace onnxtrain::cpu {
 dnnl::engine& Engine();
 dnnl::primitive_attr UserScratchpad();
 
+// f32 and bf16: what our primitives compute with.
+dnnl::memory::data_type DnnlType(DType dtype);
+// Does the processor multiply bf16 itself? Without that, oneDNN's bf16 is slower than its f32.
+bool HasBFloat16();
+
 // A plain row-major tensor of these extents and strides.
-dnnl::memory::desc Plain(const Shape& extents, const Shape& strides, dnnl::memory::data_type type = dnnl::memory::data_type::f32);
+dnnl::memory::desc Plain(const Shape& extents, const Shape& strides, DType dtype = DType::kFloat32);
 dnnl::memory::desc Plain(const Shape& extents);
 // Of any layout that the primitive likes best.
-dnnl::memory::desc AnyLayout(const Shape& extents);
+dnnl::memory::desc AnyLayout(const Shape& extents, DType dtype = DType::kFloat32);
 
 inline size_t Aligned64(size_t bytes) { return (bytes + 63) / 64 * 64; }
 

@@ -14,11 +14,13 @@ namespace {
 // Packing costs reading and writing the weight once per update, which a gain of a tenth on so many rows repays.
 constexpr int64_t kRowsToPackTrained = 512, kRowsToPackFrozen = 32;
 
+bool IsMultiplied(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; }
+
 // Bytes of the packed weight, 0 where packing is no use.
-absl::StatusOr<size_t> PackedBytes(int64_t m, int64_t k, int64_t n) {
+absl::StatusOr<size_t> PackedBytes(int64_t m, int64_t k, int64_t n, DType dtype) {
   size_t bytes = 0;
   RETURN_IF_ERROR(Guard([&] {
-    if (const auto layout = PackedLayout(m, k, n)) bytes = layout->get_size();
+    if (const auto layout = PackedLayout(m, k, n, dtype)) bytes = layout->get_size();
   }));
   return bytes;
 }
@@ -26,8 +28,10 @@ absl::StatusOr<size_t> PackedBytes(int64_t m, int64_t k, int64_t n) {
 absl::StatusOr<std::vector<Type>> PackWeightTypes(const TypeContext& c) {
   const int64_t k = c.attrs.Int("k"), n = c.attrs.Int("n");
   const Shape expected = c.attrs.Int("trans") != 0 ? Shape{n, k} : Shape{k, n};
-  if (c.in(0) != Type{DType::kFloat32, expected}) return Invalid("expected ", ToString(expected), ", got ", ToString(c.in(0)));
-  ASSIGN_OR_RETURN(const size_t bytes, PackedBytes(c.attrs.Int("rows"), k, n));
+  const auto to = DTypeOf(c.attrs.String("to"));
+  if (!IsMultiplied(c.in(0).dtype) || c.in(0).shape != expected) return Invalid("expected ", ToString(expected), ", got ", ToString(c.in(0)));
+  if (!to || !IsMultiplied(*to)) return Invalid("no products of ", c.attrs.String("to"));
+  ASSIGN_OR_RETURN(const size_t bytes, PackedBytes(c.attrs.Int("rows"), k, n, *to));
   return std::vector<Type>{{DType::kUInt8, {static_cast<int64_t>(bytes)}}};
 }
 
@@ -42,7 +46,13 @@ absl::StatusOr<std::vector<Type>> FusedMatMulTypes(const TypeContext& c) {
     ASSIGN_OR_RETURN(auto types, InferTypes("MatMul", c.inputs.first(2), attrs));
     y = types[0];
   }
-  if (c.has(2) && c.in(2) != Type{y.dtype, {y.shape.back()}}) {
+  if (!c.attrs.String("to").empty()) {
+    const auto to = DTypeOf(c.attrs.String("to"));
+    if (!to || !IsMultiplied(*to) || !IsMultiplied(y.dtype)) return Invalid("no products of ", c.attrs.String("to"));
+    y.dtype = *to;
+  }
+  const bool bias_type = !c.has(2) || c.in(2).dtype == DType::kFloat32 || c.in(2).dtype == c.in(0).dtype;
+  if (c.has(2) && (!bias_type || c.in(2).shape != Shape{y.shape.back()})) {
     return Invalid("expected a bias of ", y.shape.back(), " elements, got ", ToString(c.in(2)));
   }
   return std::vector<Type>{y};
@@ -68,7 +78,7 @@ class MatMulFuser {
  private:
   using Result = std::optional<std::vector<Val>>;
 
-  // A product and what is done to it.
+  // A product and what is done to it. What the product accumulates in float32 it writes in the type of the last node.
   struct Match {
     const Node* product = nullptr;
     ValueId bias = kNoValue;
@@ -77,10 +87,10 @@ class MatMulFuser {
 
   Result Apply(Rewriter& r, const Node& node) {
     const Match match = Find(node.outputs[0]);
-    if (match.product == nullptr || graph_.type(node.outputs[0]).dtype != DType::kFloat32) return std::nullopt;
+    if (match.product == nullptr || !IsMultiplied(graph_.type(node.outputs[0]).dtype)) return std::nullopt;
     const bool pack = MayPack(*match.product);
     if (&node == match.product && !pack) return std::nullopt;
-    return std::vector<Val>{Emit(r, match, pack)};
+    return std::vector<Val>{Emit(r, match, graph_.type(node.outputs[0]).dtype, pack)};
   }
 
   bool HasOneReader(ValueId v) const { return readers_[v].size() == 1 && !is_output_[v]; }
@@ -89,6 +99,10 @@ class MatMulFuser {
     const Node* node = graph_.producer(v);
     if (node == nullptr) return {};
     if (node->op == "MatMul") return {.product = node};
+    if (node->op == "Cast" && HasOneReader(node->inputs[0]) && IsMultiplied(graph_.type(node->inputs[0]).dtype)) {
+      const Match inner = Find(node->inputs[0]);
+      return inner.product != nullptr && OfHalves(*inner.product) ? inner : Match{};
+    }
     if (node->op == "Relu" && HasOneReader(node->inputs[0])) {
       Match inner = Find(node->inputs[0]);
       if (inner.relu) return {};
@@ -111,12 +125,23 @@ class MatMulFuser {
            NumElements(shape) == y.back();
   }
 
+  // What an operand of a product of halves was made of: packing and adding a bias take float32 as well.
+  ValueId BeforeCasts(const Node& product, ValueId v) const {
+    if (!OfHalves(product)) return v;
+    const Node* node = graph_.producer(v);
+    const bool cast = node != nullptr && node->op == "Cast" && IsMultiplied(graph_.type(node->inputs[0]).dtype);
+    return cast ? BeforeCasts(product, node->inputs[0]) : v;
+  }
+
+  bool OfHalves(const Node& product) const { return graph_.type(product.inputs[0]).dtype == DType::kBFloat16; }
+
   // Is the second operand a weight that stays the same for many rows of the first?
   bool MayPack(const Node& product) const {
     const Type &a = graph_.type(product.inputs[0]), &b = graph_.type(product.inputs[1]);
-    if (a.dtype != DType::kFloat32 || b.rank() != 2 || product.attrs.Int("trans_a") != 0 || a.elements() == 0) return false;
-    const int32_t input = graph_.IsInput(product.inputs[1]) ? graph_.value(product.inputs[1]).index : -1;
-    const bool constant = graph_.ConstantOf(product.inputs[1]) != nullptr;
+    if (!IsMultiplied(a.dtype) || b.rank() != 2 || product.attrs.Int("trans_a") != 0 || a.elements() == 0) return false;
+    const ValueId weight = BeforeCasts(product, product.inputs[1]);
+    const int32_t input = graph_.IsInput(weight) ? graph_.value(weight).index : -1;
+    const bool constant = graph_.ConstantOf(weight) != nullptr;
     if (input < 0 && !constant) return false;
     const InputKind kind = constant ? InputKind::kFrozen : graph_.inputs()[input].kind;
     const int64_t rows = a.elements() / a.shape.back();
@@ -124,7 +149,7 @@ class MatMulFuser {
     return (kind == InputKind::kFrozen || kind == InputKind::kDerived) && rows >= kRowsToPackFrozen;
   }
 
-  Val Emit(Rewriter& r, const Match& match, bool pack) {
+  Val Emit(Rewriter& r, const Match& match, DType dtype, bool pack) {
     const Node& product = *match.product;
     const Val a = r.Map(product.inputs[0]), b = r.Map(product.inputs[1]);
     Attrs attrs = {{"activation", std::string(match.relu ? "Relu" : "")}};
@@ -136,7 +161,8 @@ class MatMulFuser {
       attrs.Set("trans_a", product.attrs.Int("trans_a"));
       attrs.Set("trans_b", product.attrs.Int("trans_b"));
     }
-    Val bias = r.Map(match.bias);
+    if (dtype != a.dtype()) attrs.Set("to", std::string(NameOf(dtype)));
+    Val bias = match.bias == kNoValue ? Val() : r.Map(BeforeCasts(product, match.bias));
     if (bias) bias = Reshape(bias, {graph_.type(product.outputs[0]).shape.back()});
     return r.b().Op("cpu.MatMul", {a, packed ? packed : b, bias}, attrs);
   }
@@ -148,11 +174,11 @@ class MatMulFuser {
     const int64_t trans = product.attrs.Int("trans_b");
     const auto key = std::make_tuple(product.inputs[1], rows, trans);
     if (auto it = packed_.find(key); it != packed_.end()) return it->second;
-    const auto bytes = PackedBytes(rows, k, n);
+    const auto bytes = PackedBytes(rows, k, n, a.dtype);
     if (!bytes.ok()) return r.b().Fail(bytes.status());
     if (*bytes == 0) return packed_[key] = Val();
-    return packed_[key] = r.b().Op("cpu.PackWeight", {r.Map(product.inputs[1])},
-                                   {{"rows", rows}, {"k", k}, {"n", n}, {"trans", trans}});
+    return packed_[key] = r.b().Op("cpu.PackWeight", {r.Map(BeforeCasts(product, product.inputs[1]))},
+                                   {{"rows", rows}, {"k", k}, {"n", n}, {"trans", trans}, {"to", std::string(NameOf(a.dtype))}});
   }
 
   const Graph& graph_;
@@ -166,10 +192,11 @@ class MatMulFuser {
 std::vector<OpRow> MatMulRows() {
   const int64_t zero = 0;
   return {{.name = "cpu.MatMul", .inputs = {2, 3},
-           .attrs = {{"trans_a", zero}, {"trans_b", zero}, {"packed", zero}, {"n", zero}, {"activation", std::string()}},
+           .attrs = {{"trans_a", zero}, {"trans_b", zero}, {"packed", zero}, {"n", zero}, {"activation", std::string()},
+                     {"to", std::string()}},
            .infer = FusedMatMulTypes, .precision = Precision::kLow, .recompute = Recompute::kExpensive, .flops = FusedMatMulFlops},
           {.name = "cpu.PackWeight",
-           .attrs = {{"rows", zero, true}, {"k", zero, true}, {"n", zero, true}, {"trans", zero}},
+           .attrs = {{"rows", zero, true}, {"k", zero, true}, {"n", zero, true}, {"trans", zero}, {"to", std::string("f32")}},
            .infer = PackWeightTypes, .recompute = Recompute::kExpensive, .derive = true}};
 }
 

@@ -1,6 +1,7 @@
 // Products with bias, activation and packed weights against the plain ones.
 #include <cmath>
 
+#include "frontend/graph/print.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/interpret.h"
 #include "tests/backends/cpu_testing.h"
@@ -74,6 +75,65 @@ TEST(CpuMatMul, WeightsArePackedOnceForAllTheirProducts) {
   const auto legal = Cpu().Legalize(graph);
   ASSERT_TRUE(legal.ok()) << legal.status().message();
   EXPECT_LE(CountOps(*legal, "cpu.PackWeight"), 2);
+}
+
+struct HalfCase {
+  Shape a, b, bias;
+  bool trans_a = false, trans_b = false, relu = false;
+  DType out = DType::kBFloat16;
+  InputKind kind = InputKind::kFeed;
+};
+
+Graph HalfProduct(const HalfCase& c) {
+  Graph graph;
+  Builder b(&graph);
+  const auto half = [&](InputKind kind, const char* name, const Shape& shape) { return Cast(b.Input(kind, name, F(shape)), DType::kBFloat16); };
+  const Val a = half(InputKind::kFeed, "a", c.a);
+  Val y = MatMul(a, half(c.kind, "b", c.b), c.trans_a, c.trans_b);
+  if (!c.bias.empty()) y = y + half(InputKind::kParameter, "bias", c.bias);
+  if (c.relu) y = b.Op("Relu", {y});
+  graph.AddOutput("y", Cast(y, c.out).id());
+  EXPECT_TRUE(b.status().ok()) << b.status().message();
+  return graph;
+}
+
+// bf16 products accumulate in float32 and round once, where the host rounds at every step.
+TEST(CpuMatMul, BFloat16) {
+  const HalfCase kCases[] = {
+      {.a = {33, 65}, .b = {65, 17}},
+      {.a = {33, 65}, .b = {65, 17}, .out = DType::kFloat32},
+      {.a = {65, 33}, .b = {65, 17}, .trans_a = true, .out = DType::kFloat32},
+      {.a = {65, 33}, .b = {17, 65}, .trans_a = true, .trans_b = true},
+      {.a = {2, 3, 16, 24}, .b = {2, 3, 24, 8}},
+      {.a = {2, 3, 16, 24}, .b = {2, 1, 8, 24}, .trans_b = true, .out = DType::kFloat32},
+      {.a = {33, 65}, .b = {65, 17}, .bias = {17}, .relu = true},
+      {.a = {4, 8, 65}, .b = {65, 17}, .bias = {17}, .out = DType::kFloat32},
+      {.a = {600, 128}, .b = {128, 64}, .bias = {64}, .relu = true, .kind = InputKind::kParameter},
+      {.a = {600, 128}, .b = {64, 128}, .bias = {64}, .trans_b = true, .out = DType::kFloat32, .kind = InputKind::kParameter},
+      {.a = {3, 0}, .b = {0, 2}, .bias = {2}},
+  };
+  for (const HalfCase& c : kCases) {
+    const Graph graph = HalfProduct(c);
+    std::mt19937 random(5);
+    std::map<std::string, HostTensor> inputs;
+    for (const GraphInput& input : graph.inputs()) inputs[input.name] = RandomTensor(graph.type(input.value), random, -1, 1);
+    const auto want = Interpret(graph, inputs);
+    ASSERT_TRUE(want.ok()) << want.status().message();
+    const HostTensor got = RunOnce(Cpu(), graph, inputs)[0];
+    ASSERT_EQ(got.type(), (*want)[0].type());
+    for (int64_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got.At(i), (*want)[0].At(i), 0.03 + 0.01 * std::abs((*want)[0].At(i))) << ToString(c.a) << ToString(c.b) << " at " << i;
+    }
+  }
+}
+
+// The float32 master is packed, and the bias added, without a bf16 copy between; a product writes float32 where that is read.
+TEST(CpuMatMul, BFloat16EpiloguesAndPacking) {
+  const auto legal = Cpu().Legalize(HalfProduct({.a = {600, 128}, .b = {128, 64}, .bias = {64}, .out = DType::kFloat32, .kind = InputKind::kParameter}));
+  ASSERT_TRUE(legal.ok()) << legal.status().message();
+  if (CountOps(*legal, "cpu.PackWeight") == 0) GTEST_SKIP() << "this processor multiplies no bf16";
+  EXPECT_EQ(CountOps(*legal, "Cast"), 1) << Print(*legal);  // of a
+  EXPECT_EQ(CountOps(*legal, "Add"), 0);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "tools/onnxtrain/command.h"
 #include "tools/onnxtrain/common.h"
 #include "tools/onnxtrain/flags.h"
+#include "tools/onnxtrain/precision.h"
 #include "tools/onnxtrain/start_page.h"
 #include "tools/onnxtrain/synthetic_run.h"
 #include "tools/onnxtrain/train_plan.h"
@@ -50,7 +51,7 @@ struct Result {
 
 absl::StatusOr<Setup> SetUp() {
   Setup s;
-  ASSIGN_OR_RETURN(s.model, LoadKnownModel());
+  ASSIGN_OR_RETURN(s.model, LoadModel());
   const auto if_given = [](const char* flag, int64_t value) { return Given(flag) ? std::optional(value) : std::nullopt; };
   ASSIGN_OR_RETURN(s.batch, PlanBatch(if_given("batch_size", FLAGS_batch_size), if_given("micro_batch_size", FLAGS_micro_batch_size),
                                       if_given("gradient_accumulation_steps", FLAGS_gradient_accumulation_steps)));
@@ -66,6 +67,7 @@ absl::StatusOr<Setup> SetUp() {
   s.options.optimizer.weight_decay = FLAGS_weight_decay;
   s.options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite
   ASSIGN_OR_RETURN(s.backend, LoadBackend(FLAGS_backend));
+  s.options.compute = PrecisionFlag(*s.backend).compute;
   return s;
 }
 
@@ -173,7 +175,7 @@ std::string Page(const Setup& s, const Result& r) {
 
 Json ToJson(const Setup& s, const Result& r) {
   Json json = {{"model", FLAGS_model}, {"backend", s.backend->name()}, {"device", s.backend->device()},
-               {"description", s.backend->description()}, {"threads", ComputeThreads()}, {"batch", s.batch.global},
+               {"description", s.backend->description()}, {"threads", ComputeThreads()}, {"precision", NameOf(s.options.compute)}, {"batch", s.batch.global},
                {"micro_batch", s.batch.micro}, {"steps", r.seconds.size()}, {"median_seconds", r.median()},
                {"seconds", r.seconds}, {"first_step_seconds", r.first_step}, {"compile_seconds", r.compile},
                {"product_flops", ProductFlops(r)}, {"probed_flops_per_second", ProbedRate(r.products)},

@@ -42,6 +42,8 @@ DEFINE_int64(
     "samples per update (train) or run (eval, predict); in all: grad (all of them), compare (8; with --reference all)");
 DEFINE_int64(micro_batch_size, 0, "samples that go through the model at once (default: the whole batch)");
 DEFINE_int64(gradient_accumulation_steps, 1, "micro-batches per update");
+DEFINE_string(mixed_precision, "no",
+              "bf16: products and convolutions compute in it; weights, their gradients and sums stay float32");
 DEFINE_double(max_grad_norm, 1.0, "gradients of a larger global norm are scaled down to it; 0: never");
 DEFINE_string(optimizer, "adamw", "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars or adafactor");
 DEFINE_string(lr, "auto",
@@ -64,7 +66,7 @@ DEFINE_int64(ignore_index, -100, "the label that does not count (cross_entropy, 
 DEFINE_int64(epochs, 3, "passes over the data");
 DEFINE_int64(max_steps, 0, "stop after this many updates; without --epochs: train exactly so many");
 DEFINE_string(max_time, "", "stop after this time: 90s, 10m, 2h");
-DEFINE_int64(seed, 42, "of data order, dropout, new weights and synthetic data");
+DEFINE_int64(seed, 42, "of data order, dropout and synthetic data");
 
 DEFINE_string(backend, "auto", "auto (torch where there is a GPU, else cpu), cpu or torch");
 DEFINE_string(device, "auto", "auto, cpu or cuda:N");
@@ -94,7 +96,6 @@ enum CommandBit : unsigned {
   kGradients = kTrain | kGrad | kCompare,                 // those that differentiate
   kBench = 128,
   kSteps = kTrain | kBench,  // those that make updates
-  kSurgery = kTrain | kInspect | kExport,  // those that change the model's structure first
   kAll = 255,
 };
 
@@ -127,12 +128,12 @@ constexpr FlagRow kFlags[] = {
     {"model", "logits", kReads | kInspect | kBench, "NAME"},
     {"model", "train", kGradients | kInspect | kBench, "GLOB", -kInf, kInf, true},
     {"model", "freeze", kGradients | kInspect | kBench, "GLOB", -kInf, kInf, true},
-    {"model", "reinit", kSurgery, "GLOB", -kInf, kInf, true},
-    {"model", "num_classes", kSurgery, "N|auto"},
-    {"model", "head", kSurgery, "HOW", -kInf, kInf, false, "cls|mean|max"},
+    {"model", "reinit", kTrain, "GLOB", -kInf, kInf, true},
+    {"model", "num_classes", kTrain, "N|auto"},
+    {"model", "head", kTrain, "HOW", -kInf, kInf, false, "cls|mean|max"},
     {"model", "batch_norm", kGradients | kBench, "MODE", -kInf, kInf, false, "train|frozen"},
     {"model", "dropout", kGradients | kBench, "P", 0, 0.999999},
-    {"model", "dim", kReads | kInspect | kBench | kExport, "NAME=N", -kInf, kInf, true},
+    {"model", "dim", kReads | kInspect | kBench, "NAME=N", -kInf, kInf, true},
     {"data", "data", kReads, "PATH"},
     {"data", "eval_data", kTrain, "PATH"},
     {"data", "eval_split", kTrain, "F|last:F|COLUMN"},
@@ -147,6 +148,7 @@ constexpr FlagRow kFlags[] = {
     {"step", "batch_size", kReads | kBench, "N", 1, 1 << 24},
     {"step", "micro_batch_size", kSteps | kGrad, "N", 1, 1 << 24},
     {"step", "gradient_accumulation_steps", kSteps, "N", 1, 1 << 20},
+    {"step", "mixed_precision", kSteps, "PRECISION", -kInf, kInf, false, "no|bf16"},
     {"step", "max_grad_norm", kSteps, "X", 0},
     {"step", "optimizer", kSteps, "NAME", -kInf, kInf, false, "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor"},
     {"step", "lr", kTrain, "[GLOB=]X", -kInf, kInf, true},
@@ -165,7 +167,7 @@ constexpr FlagRow kFlags[] = {
     {"step", "epochs", kTrain, "N", 1, 1e9},
     {"step", "max_steps", kSteps, "N", 1, 1e15},
     {"step", "max_time", kTrain, "TIME"},
-    {"step", "seed", kGradients | kBench | kSurgery, "N", 0},
+    {"step", "seed", kGradients | kBench, "N", 0},
     {"run", "backend", kSteps | kEval | kPredict | kGrad, "NAME", -kInf, kInf, false, "auto|cpu|torch"},
     {"run", "device", kReads | kBench, "NAME"},
     {"run", "threads", kReads | kBench, "N", 1, 4096},

@@ -33,6 +33,7 @@ DECLARE_int64(prefetch_factor);
 DECLARE_int64(batch_size);
 DECLARE_int64(micro_batch_size);
 DECLARE_int64(gradient_accumulation_steps);
+DECLARE_string(mixed_precision);
 DECLARE_double(max_grad_norm);
 DECLARE_string(optimizer);
 DECLARE_string(lr);

@@ -123,6 +123,7 @@ std::string PageRow(const std::string& label, const std::string& text) {
 std::string StartPage(const TrainSetup& s) {
   std::string text = ModelRows(s) + DataRows(s) + StepRows(s);
   text += PageRow("run", "backend " + DescribeBackend(*s.backend));
+  if (!s.precision.why.empty()) text += PageRow("precision", s.precision.why + " (--mixed-precision)");
   text += PageRow("out", s.folder->path());
   return text + DefaultRows(s);
 }

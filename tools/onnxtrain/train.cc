@@ -42,6 +42,7 @@ RunSummary Summarize(const TrainSetup& s, const TrainResult& result) {
   summary.backend = s.backend->name();
   summary.device = s.backend->device();
   summary.cpu = StrCat(CpuName(), ", ", s.threads, s.threads == 1 ? " thread" : " threads");
+  if (s.precision.compute != DType::kFloat32) summary.precision = s.precision.name;
   summary.global_batch = s.batch.global;
   summary.micro_batch = s.batch.micro;
   summary.accumulation = s.batch.accumulation;

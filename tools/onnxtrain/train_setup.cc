@@ -31,7 +31,13 @@ bool IsTable(const std::string& path) {
 // Puts the model with another head, or with new weights, in place of the one that was given.
 absl::Status OperateOnModel(TrainSetup& s, const BoundData* data) {
   if (!WantsSurgery()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(Surgery surgery, Operate(s.model, data, s.loss_spec.logits));
+  ASSIGN_OR_RETURN(ImportOptions import, ImportFlags(*s.model));
+  if (data != nullptr) {
+    import.input_shapes = data->input_shapes;
+  } else {
+    ASSIGN_OR_RETURN(import.input_shapes, MadeUpShapes(*s.model, import.dim_values));
+  }
+  ASSIGN_OR_RETURN(Surgery surgery, Operate(s.model, data, import, s.loss_spec.logits, static_cast<uint64_t>(FLAGS_seed)));
   s.model = std::move(surgery.model);
   s.surgery = std::move(surgery.lines);
   s.fresh = std::move(surgery.fresh);
@@ -284,7 +290,7 @@ int64_t TrainSetup::trained_parameters() const {
 
 absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   auto s = std::make_unique<TrainSetup>();
-  ASSIGN_OR_RETURN(s->model, LoadKnownModel());
+  ASSIGN_OR_RETURN(s->model, LoadModel());
   RETURN_IF_ERROR(CheckEarly(*s));
   const std::string out = FLAGS_out.empty() ? DefaultOutputFolder(FLAGS_model) : FLAGS_out;
   std::vector<std::string> inputs = {FLAGS_model, PreprocessPath(FLAGS_model)};
@@ -310,6 +316,8 @@ absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   RETURN_IF_ERROR(CheckRequirements(*s, prepared.loss));
   s->threads = ComputeThreads();
   ASSIGN_OR_RETURN(s->backend, LoadBackend(FLAGS_backend));
+  s->precision = PrecisionFlag(*s->backend);
+  options.compute = s->precision.compute;
   options.optimizer = s->optimizer;
   options.schedule = s->schedule;
   ASSIGN_OR_RETURN(s->session, Session::Create(s->model, s->backend.get(), std::move(options)));

@@ -13,6 +13,7 @@
 #include "tools/onnxtrain/common.h"
 #include "tools/onnxtrain/flags.h"
 #include "tools/onnxtrain/output_folder.h"
+#include "tools/onnxtrain/precision.h"
 #include "tools/onnxtrain/require.h"
 #include "tools/onnxtrain/train_plan.h"
 
@@ -36,6 +37,7 @@ struct TrainSetup {
   StepPlan steps;
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
+  PrecisionChoice precision;
   WeightOrigin origin;
   std::vector<std::string> surgery;  // what was done to the model, a line each
   std::vector<std::string> fresh;    // weights of a new head

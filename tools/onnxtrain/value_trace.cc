@@ -62,7 +62,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> TraceValues(const PreparedMode
                                                               const Window& window, Backend& backend) {
   const int64_t samples = window.feeds.begin()->second.shape()[0];
   ASSIGN_OR_RETURN(Graph graph, BuildMicro(model.model, model.loss, options.loss, samples, {.outputs = true}));
-  ASSIGN_OR_RETURN(graph, OptimizeProgram(std::move(graph)));
+  ASSIGN_OR_RETURN(graph, OptimizeProgram(std::move(graph), options.compute));
   ShowValues(&graph);
   ASSIGN_OR_RETURN(const Graph legal, backend.Legalize(graph));
   ASSIGN_OR_RETURN(BoundProgram program, BoundProgram::Make(backend, legal, {.keep_values = true}));

@@ -3,6 +3,7 @@
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/loop.h"
 #include "backends/cpu/parallel.h"
+#include "frontend/base/half.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -55,10 +56,12 @@ Product ProductOfNode(const KernelContext& c) {
 // y = act(a·b + bias). The bias, if any, is [n].
 struct Epilogue {
   bool bias = false, relu = false;
+  DType in = DType::kFloat32, out = DType::kFloat32;  // of a, and of y
+  DType bias_type = DType::kFloat32;
 };
 
 dnnl::matmul::primitive_desc DescOf(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
-  const auto a = Plain(p.a, p.a_strides), y = Plain(p.y, p.y_strides);
+  const auto a = Plain(p.a, p.a_strides, e.in), y = Plain(p.y, p.y_strides, e.out);
   dnnl::primitive_attr attr = UserScratchpad();
   if (e.relu) {
     dnnl::post_ops ops;
@@ -68,7 +71,7 @@ dnnl::matmul::primitive_desc DescOf(const Product& p, const dnnl::memory::desc& 
   if (!e.bias) return {dnnl::matmul::desc(a, weights, y), attr, Engine()};
   Shape bias(p.y.size(), 1);
   bias.back() = p.n;
-  return {dnnl::matmul::desc(a, weights, Plain(bias), y), attr, Engine()};
+  return {dnnl::matmul::desc(a, weights, Plain(bias, Strides(bias), e.bias_type), y), attr, Engine()};
 }
 
 Kernel ProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
@@ -93,34 +96,38 @@ Kernel OfNothing(const KernelContext& c, Epilogue e) {
   const int64_t size = c.out().elements(), n = c.out().shape.back();
   return {.run = [=](const Args& args) {
     for (int64_t i = 0; i < size; ++i) {
-      const float x = e.bias ? args.in(2)[i % n] : 0;
-      args.out()[i] = e.relu && x < 0 ? 0 : x;
+      const float bias = !e.bias ? 0 : e.bias_type == DType::kFloat32 ? args.in(2)[i % n] : BFloat16ToFloat(args.in<uint16_t>(2)[i % n]);
+      const float x = e.relu && bias < 0 ? 0 : bias;
+      e.out == DType::kFloat32 ? args.out()[i] = x : args.out<uint16_t>()[i] = FloatToBFloat16(x);
     }
   }};
 }
 
 Kernel PlainProduct(const KernelContext& c, Epilogue e) {
   const Product p = ProductOfNode(c);
-  return p.empty() ? OfNothing(c, e) : ProductKernel(p, Plain(p.b, p.b_strides), e);
+  return p.empty() ? OfNothing(c, e) : ProductKernel(p, Plain(p.b, p.b_strides, e.in), e);
 }
 
-absl::StatusOr<Kernel> PrepareMatMul(const KernelContext& c) { return PlainProduct(c, {}); }
+absl::StatusOr<Kernel> PrepareMatMul(const KernelContext& c) {
+  return PlainProduct(c, {.in = c.in().dtype, .out = c.out().dtype});
+}
 
 absl::StatusOr<Kernel> PrepareFusedMatMul(const KernelContext& c) {
-  const Epilogue e{.bias = c.has(2), .relu = c.attrs().String("activation") == "Relu"};
+  const Epilogue e{.bias = c.has(2), .relu = c.attrs().String("activation") == "Relu", .in = c.in().dtype,
+                   .out = c.out().dtype, .bias_type = c.has(2) ? c.in(2).dtype : DType::kFloat32};
   if (c.attrs().Int("packed") == 0) return PlainProduct(c, e);
   const Shape& y = c.out().shape;
   const Product p = ProductOf(c.in().shape, {c.in().shape.back(), y.back()}, y, false, false);
-  const auto layout = PackedLayout(p.m, p.k, p.n);
+  const auto layout = PackedLayout(p.m, p.k, p.n, e.in);
   if (!layout) return absl::InternalError("no packed layout for this product");
   return ProductKernel(p, *layout, e);
 }
 
 absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
   const int64_t k = c.attrs().Int("k"), n = c.attrs().Int("n");
-  const auto layout = PackedLayout(c.attrs().Int("rows"), k, n);
+  const auto layout = PackedLayout(c.attrs().Int("rows"), k, n, *DTypeOf(c.attrs().String("to")));
   if (!layout) return absl::InternalError("no packed layout for this weight");
-  const auto plain = Plain({k, n}, c.attrs().Int("trans") != 0 ? Shape{1, k} : Shape{n, 1});
+  const auto plain = Plain({k, n}, c.attrs().Int("trans") != 0 ? Shape{1, k} : Shape{n, 1}, c.in().dtype);
   const dnnl::reorder::primitive_desc reorder(Engine(), plain, Engine(), *layout, UserScratchpad());
   const auto call = std::make_shared<DnnlCall>(
       dnnl::reorder(reorder), std::vector<std::pair<int, dnnl::memory::desc>>{
@@ -182,16 +189,18 @@ absl::StatusOr<Kernel> PreparePlainMatMul(const KernelContext& c) {
 
 }  // namespace
 
-std::optional<dnnl::memory::desc> PackedLayout(int64_t m, int64_t k, int64_t n) {
-  const dnnl::matmul::desc desc(Plain({m, k}), AnyLayout({k, n}), Plain({m, n}));
+std::optional<dnnl::memory::desc> PackedLayout(int64_t m, int64_t k, int64_t n, DType dtype) {
+  const dnnl::matmul::desc desc(Plain({m, k}, {k, 1}, dtype), AnyLayout({k, n}, dtype), Plain({m, n}, {n, 1}, dtype));
   const dnnl::matmul::primitive_desc best(desc, UserScratchpad(), Engine());
-  if (IsReference(best) || best.weights_desc() == Plain({k, n}) || best.weights_desc() == Plain({k, n}, {1, k})) return {};
+  const bool plain = best.weights_desc() == Plain({k, n}, {n, 1}, dtype) || best.weights_desc() == Plain({k, n}, {1, k}, dtype);
+  if (IsReference(best) || plain) return {};
   return best.weights_desc();
 }
 
 std::span<const KernelRow> MatmulKernels() {
-  constexpr TypeSet kPacked = kFloat | Only(DType::kUInt8);
+  constexpr TypeSet kPacked = kFloat | Only(DType::kBFloat16) | Only(DType::kUInt8);
   static constexpr KernelRow kRows[] = {{"MatMul", PrepareMatMul},
+                                        {"MatMul", PrepareMatMul, Only(DType::kBFloat16), [](const KernelContext&) { return HasBFloat16(); }},
                                         {"MatMul", PreparePlainMatMul, kInts | kDouble},
                                         {"cpu.MatMul", PrepareFusedMatMul, kPacked},
                                         {"cpu.PackWeight", PreparePackWeight, kPacked}};

@@ -20,7 +20,7 @@ struct Product {
 // Batch axes are merged where operands allow it: a product with one shared matrix b is a single product of more rows.
 Product ProductOf(const Shape& a, const Shape& b, const Shape& y, bool trans_a, bool trans_b);
 
-// The layout in which a weight [k, n] is multiplied fastest by m rows; nothing where that is the plain one.
-std::optional<dnnl::memory::desc> PackedLayout(int64_t m, int64_t k, int64_t n);
+// The layout in which a weight [k, n] of that type is multiplied fastest by m rows; nothing where that is the plain one.
+std::optional<dnnl::memory::desc> PackedLayout(int64_t m, int64_t k, int64_t n, DType dtype);
 
 }  // namespace onnxtrain::cpu

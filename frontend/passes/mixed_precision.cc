@@ -1,0 +1,198 @@
+#include "frontend/passes/mixed_precision.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "frontend/base/status.h"
+#include "frontend/ops/row.h"
+#include "frontend/passes/decompose.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr DType kWide = DType::kFloat32;
+
+bool IsProduct(const Graph& graph, const Node& node) {
+  const OpRow& row = *FindOp(node.op);
+  return row.precision == Precision::kLow && graph.type(node.outputs[0]).dtype == kWide;
+}
+
+// Does every element of the result come from one multiplication?
+bool SumsNothing(const Graph& graph, const Node& node) {
+  const OpRow& row = *FindOp(node.op);
+  if (row.flops == nullptr) return false;
+  std::vector<const Type*> inputs;
+  for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? nullptr : &graph.type(v));
+  const Type& y = graph.type(node.outputs[0]);
+  return row.flops(inputs, {&y, 1}, node.attrs) <= 2.0 * static_cast<double>(y.elements());
+}
+
+// Does `low` hold every element as it is?
+bool IsExact(const HostTensor& tensor, DType low) {
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    if (HostTensor::Scalar(low, tensor.At(i)).At(0) != tensor.At(i)) return false;
+  }
+  return true;
+}
+
+// Composites of products come apart: what lies between their products wants float32.
+absl::StatusOr<Graph> TakeApart(const Graph& graph) {
+  return DecomposeNodes(graph, [](const Graph& g, const Node& node) {
+    return IsProduct(g, node) && FindOp(node.op)->decompose != nullptr;
+  });
+}
+
+class Caster {
+ public:
+  Caster(const Graph& graph, DType low, Graph* result) : graph_(graph), low_(low), r_(graph, result), readers_(Readers(graph)) {
+    for (const Node& node : graph.nodes()) precision_.push_back(PrecisionOf(node));
+    MarkWanted();
+    MarkPliant();
+  }
+
+  absl::Status Run() {
+    for (size_t n = 0; n < graph_.nodes().size(); ++n) {
+      Emit(graph_.nodes()[n], precision_[n]);
+      RETURN_IF_ERROR(r_.b().status());
+    }
+    for (const GraphOutput& output : graph_.outputs()) {
+      const Val value = As(output.value, graph_.type(output.value).dtype);
+      r_.b().graph().AddOutput(output.name, value.id(), output.into == kNoValue ? kNoValue : r_.Map(output.into).id());
+    }
+    return r_.b().status();
+  }
+
+ private:
+  bool IsWide(ValueId v) const { return v != kNoValue && graph_.type(v).dtype == kWide; }
+  bool IsAnyWide(const std::vector<ValueId>& values) const {
+    return std::any_of(values.begin(), values.end(), [&](ValueId v) { return IsWide(v); });
+  }
+
+  Precision PrecisionOf(const Node& node) const {
+    const Precision precision = FindOp(node.op)->precision;
+    return precision == Precision::kLow && SumsNothing(graph_, node) ? Precision::kFloat32 : precision;
+  }
+
+  // A value is wanted where a product reads it, directly or through operators that follow.
+  void MarkWanted() {
+    wanted_.assign(graph_.values().size(), false);
+    for (size_t n = graph_.nodes().size(); n-- > 0;) {
+      const Node& node = graph_.nodes()[n];
+      if (!WantsLow(n)) continue;
+      for (ValueId v : node.inputs) {
+        if (IsWide(v)) wanted_[v] = true;
+      }
+    }
+  }
+
+  bool WantsLow(size_t n) const {
+    if (precision_[n] == Precision::kLow) return true;
+    return precision_[n] == Precision::kFollow && IsWanted(graph_.nodes()[n]);
+  }
+
+  bool IsWanted(const Node& node) const {
+    return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return wanted_[v]; });
+  }
+
+  // Weights, constants and what merely moves them: their casts cost nothing in a step.
+  void MarkPliant() {
+    pliant_.assign(graph_.values().size(), false);
+    for (const GraphInput& input : graph_.inputs()) {
+      pliant_[input.value] = input.kind == InputKind::kParameter || input.kind == InputKind::kFrozen;
+    }
+    for (size_t n = 0; n < graph_.nodes().size(); ++n) {
+      const Node& node = graph_.nodes()[n];
+      const auto pliant = [&](ValueId v) { return v == kNoValue || pliant_[v]; };
+      const HostTensor* constant = graph_.ConstantOf(node.outputs[0]);
+      const bool all = constant != nullptr ? IsWide(node.outputs[0]) && IsExact(*constant, low_)
+                                           : precision_[n] == Precision::kFollow && !node.inputs.empty() &&
+                                                 std::all_of(node.inputs.begin(), node.inputs.end(), pliant);
+      for (ValueId v : node.outputs) pliant_[v] = all;
+    }
+  }
+
+  // Would nobody miss the bits that `low` drops?
+  bool ServesLowAlone(ValueId v) const {
+    if (!wanted_[v]) return false;
+    const bool output = std::any_of(graph_.outputs().begin(), graph_.outputs().end(), [&](const auto& o) { return o.value == v; });
+    return !output && std::all_of(readers_[v].begin(), readers_[v].end(), [&](int32_t n) { return TakesLow(n); });
+  }
+
+  // Fused backward operators read what the forward pass kept, comparisons where it lies.
+  bool TakesLow(size_t n) const {
+    const Node& node = graph_.nodes()[n];
+    return WantsLow(n) || node.op.ends_with("Grad") || (precision_[n] == Precision::kFollow && !IsAnyWide(node.outputs));
+  }
+
+  bool IsLow(ValueId v) { return r_.Map(v).dtype() == low_; }
+
+  bool FollowsLow(const Node& node) {
+    bool any = false;
+    for (ValueId v : node.inputs) {
+      if (!IsWide(v)) continue;
+      if (!IsLow(v) && !pliant_[v]) return false;
+      any |= IsLow(v);
+    }
+    return any && (IsWanted(node) || !IsAnyWide(node.outputs));
+  }
+
+  void Emit(const Node& node, Precision precision) {
+    r_.b().set_source(node.source);
+    if (node.op == "Cast" || !IsAnyWide(node.inputs)) {
+      EmitAs(node, kNoCast);
+    } else if (precision == Precision::kLow || (precision == Precision::kFollow && FollowsLow(node))) {
+      EmitAs(node, low_);
+    } else {
+      EmitAs(node, kWide);
+    }
+  }
+
+  static constexpr DType kNoCast = DType::kBool;
+
+  // The node over inputs of that type. Each result is kept as its readers want it.
+  void EmitAs(const Node& node, DType dtype) {
+    std::vector<Val> inputs;
+    for (ValueId v : node.inputs) inputs.push_back(IsWide(v) && dtype != kNoCast ? As(v, dtype) : r_.Map(v));
+    const std::vector<Val> outputs = r_.b().Ops(node.op, inputs, node.attrs);
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const ValueId old = node.outputs[i];
+      if (!outputs[i].valid()) return;
+      r_.b().graph().SetValueName(outputs[i].id(), graph_.value(old).name);
+      r_.Set(old, outputs[i]);
+      if (!IsWide(old) || pliant_[old] || node.op == "Constant") continue;
+      if (IsLow(old) ? !wanted_[old] : ServesLowAlone(old)) r_.Set(old, As(old, IsLow(old) ? kWide : low_));
+    }
+  }
+
+  // The value in that type, cast once.
+  Val As(ValueId old, DType dtype) {
+    const Val now = r_.Map(old);
+    if (!now.valid() || now.dtype() == dtype) return now;
+    Val& cast = casts_[now.id()];
+    if (!cast) cast = Cast(now, dtype);
+    return cast;
+  }
+
+  const Graph& graph_;
+  const DType low_;
+  Rewriter r_;
+  const std::vector<std::vector<int32_t>> readers_;
+  std::vector<Precision> precision_;     // by node
+  std::vector<bool> wanted_, pliant_;    // by value
+  std::map<ValueId, Val> casts_;         // by new value, between kWide and low_
+};
+
+}  // namespace
+
+absl::StatusOr<Graph> MixedPrecision(const Graph& graph, DType low) {
+  const bool any = std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) { return IsProduct(graph, n); });
+  if (!any) return graph;
+  ASSIGN_OR_RETURN(const Graph primitive, TakeApart(graph));
+  Graph result;
+  RETURN_IF_ERROR(Caster(primitive, low, &result).Run());
+  return result;
+}
+
+}  // namespace onnxtrain
