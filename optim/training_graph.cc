@@ -111,7 +111,12 @@ absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& ch
 Graph BuildPredict(const ImportedModel& model) {
   Graph graph = model.graph;
   graph.ClearOutputs();
-  for (const std::string& name : model.outputs) graph.AddOutput(name, model.graph.FindOutput(name)->value);
+  Builder b(&graph);
+  for (const std::string& name : model.outputs) {
+    const ValueId value = model.graph.FindOutput(name)->value;
+    const auto half = model.halves.find(name);
+    graph.AddOutput(name, half == model.halves.end() ? value : Cast(b.Wrap(value), half->second).id());
+  }
   return graph;
 }
 

@@ -60,7 +60,7 @@ absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& c
 // Adds the loss to kWindowLoss and kWindowCorrect, in the mode that `model` has been imported for.
 absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch);
 
-// The model's outputs in inference mode.
+// The model's outputs in inference mode, those that the file declares as halves rounded to them.
 Graph BuildPredict(const ImportedModel& model);
 
 // One contiguous arena of parameters that are updated alike: ParamName, GradName, MomentName of its name. A rule that needs

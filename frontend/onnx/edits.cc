@@ -45,11 +45,26 @@ class Editor {
     }
     Declare(name, value.shape());
     onnx::NodeProto* node = Producer(name);
+    if (node == nullptr && SetFloats(name, value)) return absl::OkStatus();
     if (node == nullptr) return Add(name, value), absl::OkStatus();
     if (node->output_size() != 1) return Invalid("'", Printable(name), "' is one of several outputs of a node and cannot be replaced");
     if (node->op_type() == "Constant") return SetConstant(node, value), absl::OkStatus();
     Remove(node);
     return Add(name, value), absl::OkStatus();
+  }
+
+  // OUTPUT.ATTRIBUTE: a weight that a node of ai.onnx.ml holds as a list of floats. False: there is no such list.
+  bool SetFloats(const std::string& name, const HostTensor& value) {
+    const size_t dot = name.rfind('.');
+    onnx::NodeProto* node = dot == std::string::npos ? nullptr : Producer(name.substr(0, dot));
+    if (node == nullptr) return false;
+    for (auto& attribute : *node->mutable_attribute()) {
+      if (attribute.floats_size() == 0 || attribute.name() != name.substr(dot + 1)) continue;
+      attribute.clear_floats();
+      for (int64_t i = 0; i < value.size(); ++i) attribute.add_floats(static_cast<float>(value.At(i)));
+      return true;
+    }
+    return false;
   }
 
   static void SetConstant(onnx::NodeProto* node, const HostTensor& value) {

@@ -40,7 +40,7 @@ struct ModelEdits {
   };
 
   // Initializers, or what Constant and other nodes made: replaced (keeping the stored element type), whatever the shape
-  // was; names that are not there become initializers.
+  // was; OUTPUT.ATTRIBUTE: a list of floats that the node of that output holds; names that are not there become initializers.
   std::map<std::string, HostTensor> tensors;
   std::vector<NewNode> nodes;      // behind the model's own
   std::vector<NewInput> inputs;

@@ -115,6 +115,7 @@ struct ImportedModel {
   std::vector<ImportedWeight> weights;    // one per non-feed input
   std::vector<std::string> outputs;       // names of the graph outputs that are the model's, in the model's order;
                                           // those of a sequence are as many as it has elements ("y.0", "y.1" …)
+  std::map<std::string, DType> halves;    // of outputs: declared float16 or bfloat16, computed in float32 and not rounded yet
   std::map<std::string, std::string> logits;  // of outputs that end in a classifier: the graph output to train on instead
   std::vector<StateUpdate> state_updates; // only with `training`
   std::vector<std::string> notes;         // quirks met, for people: "final Softmax", "Dropout in inference mode: …"
@@ -127,5 +128,8 @@ struct ImportedModel {
 // as kState; which kParameter is really trained is decided by optim/trainable.h. All unsupported operators are collected
 // into one error, with counts and node names, before anything else.
 absl::StatusOr<ImportedModel> Import(const OnnxModel& model, const ImportOptions& options);
+
+// That error alone, which needs no shapes; for these values as outputs, or the model's own where there are none.
+absl::Status CheckOperators(const OnnxModel& model, const std::vector<std::string>& outputs);
 
 }  // namespace onnxtrain

@@ -30,10 +30,14 @@ Importer::Importer(const OnnxModel& model, const ImportOptions& options)
   if (!options.conformance) builder_.set_fold_limit(kFoldLimit);
 }
 
-absl::StatusOr<ImportedModel> Importer::Run() {
+absl::Status Importer::Survey() {
   ChooseOutputs();
   MarkNeeded();
-  RETURN_IF_ERROR(CheckOperators());
+  return CheckOperators();
+}
+
+absl::StatusOr<ImportedModel> Importer::Run() {
+  RETURN_IF_ERROR(Survey());
   RETURN_IF_ERROR(CreateFeeds());
   RETURN_IF_ERROR(ImportNodes(root_));
   RETURN_IF_ERROR(Collected());
@@ -272,6 +276,11 @@ absl::Status Importer::BindOutput(const std::string& name, const ImportValue& va
 }
 
 std::string ElementName(const std::string& name, size_t i) { return StrCat(name, ".", i); }
+
+absl::Status CheckOperators(const OnnxModel& model, const std::vector<std::string>& outputs) {
+  const absl::Status status = Importer(model, {.outputs = outputs}).Survey();
+  return status.ok() ? status : OneLine(Annotate(status, StrCat(model.path(), ": ")));
+}
 
 absl::StatusOr<ImportedModel> Import(const OnnxModel& model, const ImportOptions& options) {
   RETURN_IF_ERROR(model.CheckUnchanged());

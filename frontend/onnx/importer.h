@@ -63,6 +63,8 @@ class Importer {
   Importer(const OnnxModel& model, const ImportOptions& options);
 
   absl::StatusOr<ImportedModel> Run();
+  // The first part of it: what is needed for the outputs, and whether all of its operators are known.
+  absl::Status Survey();
 
  private:
   friend class NodeContext;

@@ -192,6 +192,11 @@ ImportedModel Importer::Finish() {
     imported.weights.push_back({.name = weight.name, .value = std::move(weight.tensor), .consumer = std::move(weight.consumer)});
   }
   imported.outputs = output_names_;
+  for (const ParsedValue& output : model_.graph.outputs) {
+    const GraphOutput* bound = imported.graph.FindOutput(output.name);
+    const bool half = output.dtype == DType::kFloat16 || output.dtype == DType::kBFloat16;
+    if (half && bound != nullptr && imported.graph.type(bound->value).dtype == DType::kFloat32) imported.halves.emplace(output.name, *output.dtype);
+  }
   imported.frozen_batch = frozen_batch_;
   imported.logits = std::move(logits);
   imported.state_updates = std::move(state_updates_);

@@ -20,10 +20,12 @@ struct SurgeryPlan {
   int64_t old_classes = 0;         // 0: there was no classifier
 };
 
-// Gives the last Gemm, MatMul or Conv before `output` ("": the one output that has such an end) `classes` outputs. It
-// must reach the output through bias, Softmax, LogSoftmax, Sigmoid and what only moves numbers (Reshape, Flatten,
-// Squeeze, Transpose, …); anything else is an error that names it. So are weights that other nodes read as well. Shape
-// constants and declared shapes that carry the number of classes follow. No name changes.
+// Gives the last Gemm, MatMul, Conv or ai.onnx.ml.LinearClassifier before `output` ("": the one output that has such an
+// end) `classes` outputs. It must reach the output through bias, Softmax, LogSoftmax, Sigmoid and what only moves numbers
+// (Reshape, Flatten, Squeeze, Transpose, …); where probabilities say that these are classes, before them through
+// activations, BatchNormalization (widened with it) and pooling over other axes too. Anything else is an error that names it.
+// So are weights that other nodes read as well. Shape constants, lists of labels and declared shapes that carry the number
+// of classes follow. No name changes.
 absl::StatusOr<SurgeryPlan> PlanClasses(const OnnxModel& model, const std::string& output, int64_t classes);
 
 enum class Pooling : uint8_t { kCls, kMean, kMax };

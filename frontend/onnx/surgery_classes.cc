@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "absl/strings/str_join.h"
@@ -15,12 +16,38 @@ bool Is(const ParsedNode& node, std::initializer_list<std::string_view> ops) {
   return node.domain.empty() && std::find(ops.begin(), ops.end(), node.op_type) != ops.end();
 }
 
+bool IsMl(const ParsedNode& node, std::initializer_list<std::string_view> ops) {
+  return node.domain == "ai.onnx.ml" && std::find(ops.begin(), ops.end(), node.op_type) != ops.end();
+}
+
+bool GivesProbabilities(const ParsedNode& node) { return Is(node, {"Softmax", "LogSoftmax", "Sigmoid"}); }
+
 // Between the classifier and the output: each class for itself, or nothing at all happens to the numbers.
 bool KeepsClasses(const ParsedNode& node) {
-  return Is(node, {"Softmax", "LogSoftmax", "Sigmoid", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity",
-                   "Cast", "Dropout"});
+  return GivesProbabilities(node) || IsMl(node, {"Normalizer", "ZipMap"}) ||
+         Is(node, {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Cast", "Dropout"});
 }
-bool IsClassifier(const ParsedNode& node) { return Is(node, {"Gemm", "MatMul", "Conv"}); }
+
+// What works for any number of classes too, each for itself or along other axes, but as well ends encoders that have no
+// classes: it may stand before probabilities alone.
+bool KeepsChannels(const ParsedNode& node) {
+  return Is(node, {"Relu", "LeakyRelu", "Elu", "Selu", "Celu", "ThresholdedRelu", "Clip", "Tanh", "HardSigmoid", "HardSwish",
+                   "Softplus", "Softsign", "Mish", "Gelu"}) ||
+         Is(node, {"GlobalAveragePool", "GlobalMaxPool", "AveragePool", "MaxPool", "ReduceMean", "ReduceMax"});
+}
+bool IsClassifier(const ParsedNode& node) { return Is(node, {"Gemm", "MatMul", "Conv"}) || IsMl(node, {"LinearClassifier"}); }
+
+// What such a node does with `value` has something of its own for each class, which is widened with it.
+bool HasBias(const ParsedNode& node) { return Is(node, {"Add"}) && node.inputs.size() == 2; }
+bool HasNorm(const ParsedNode& node, const std::string& value) {
+  return Is(node, {"BatchNormalization"}) && node.inputs.size() >= 5 && node.outputs[0] == value;
+}
+
+std::vector<int64_t> Numbered(int64_t n) {
+  std::vector<int64_t> numbers(n);
+  std::iota(numbers.begin(), numbers.end(), int64_t{0});
+  return numbers;
+}
 
 // A tensor of the file that an operand is made of, by nodes that only move numbers.
 struct Operand {
@@ -65,18 +92,22 @@ class ClassSurgeon {
   absl::StatusOr<Path> Trace(const std::string& output) const {
     Path path;
     std::string value = output;
+    bool probabilities = false;  // is the output made of them?
     while (true) {
       auto it = producers_.find(value);
       if (it == producers_.end()) return Invalid("no Gemm, MatMul or Conv leads to '", Printable(output), "'");
       const ParsedNode& node = *it->second;
       if (IsClassifier(node)) {
+        if (node.outputs[0] == value && !node.domain.empty()) return Invalid("'", Printable(output), "' holds labels, not scores");
         path.classifier = &node;
         return path;
       }
-      const bool bias = Is(node, {"Add"}) && node.inputs.size() == 2;
-      if (!bias && !KeepsClasses(node)) {
-        return Invalid(Tag(node), "stands between '", Printable(output),
-                       "' and the last Gemm, MatMul or Conv; only bias, softmax, sigmoid and reshape may");
+      const bool bias = HasBias(node);
+      probabilities |= GivesProbabilities(node);
+      const bool channels = probabilities && (KeepsChannels(node) || HasNorm(node, value));
+      if (!bias && !channels && !KeepsClasses(node)) {
+        return Invalid(Tag(node), "stands between '", Printable(output), "' and the last Gemm, MatMul or Conv; only bias, softmax, sigmoid and ",
+                       "reshape may, and before a softmax activations, batch norm and pooling (--logits NAME, a value before it, cuts it off)");
       }
       path.nodes.push_back(&node);
       value = node.inputs[0];
@@ -254,6 +285,7 @@ class ClassSurgeon {
   }
 
   absl::Status Widen(const ParsedNode& node) {
+    if (!node.domain.empty()) return WidenLinear(node);
     if (node.inputs.size() < 2) return Invalid("has no weight");
     ASSIGN_OR_RETURN(const Operand weight, Resolve(node.inputs[1]));
     const bool conv = Is(node, {"Conv"}), transposed = Is(node, {"Gemm"}) && node.attrs.Int("transB") != 0;
@@ -264,6 +296,36 @@ class ClassSurgeon {
     is_conv_ = conv;
     RETURN_IF_ERROR(Resize(weight, axis, node));
     return node.inputs.size() > 2 && !node.inputs[2].empty() ? ResizeBias(node.inputs[2], node) : absl::OkStatus();
+  }
+
+  // ai.onnx.ml.LinearClassifier holds its weights, and the classes' labels, in attributes.
+  absl::Status WidenLinear(const ParsedNode& node) {
+    const auto coefficients = static_cast<int64_t>(node.attrs.Floats("coefficients").size());
+    const auto intercepts = static_cast<int64_t>(node.attrs.Floats("intercepts").size());
+    old_ = static_cast<int64_t>(node.attrs.Ints("classlabels_ints").size());
+    if (old_ == 0) return Invalid("has no integer class labels");
+    const int64_t rows = intercepts > 0 ? intercepts : old_;
+    if (coefficients % rows != 0) return Invalid("has ", coefficients, " coefficients for ", rows, " rows");
+    plan_.edits.attributes.push_back({node.outputs[0], "classlabels_ints", Numbered(classes_)});
+    NewAttribute(node, "coefficients", {classes_, coefficients / rows});
+    if (intercepts > 0) NewAttribute(node, "intercepts", {classes_});
+    return absl::OkStatus();
+  }
+
+  void NewAttribute(const ParsedNode& node, std::string_view attribute, Shape shape) {
+    const std::string name = StrCat(node.outputs[0], ".", attribute);  // as the importer names such a weight
+    plan_.edits.tensors[name] = HostTensor({DType::kFloat32, std::move(shape)});
+    plan_.fresh.push_back(name);
+  }
+
+  // Scale, bias, mean and variance.
+  absl::Status WidenNorm(const ParsedNode& node) {
+    for (size_t i = 1; i <= 4; ++i) {
+      ASSIGN_OR_RETURN(const Operand part, Resolve(node.inputs[i]));
+      if (part.shape != Shape{old_}) return Invalid("its input ", i, " ", ToString(part.shape), " is not one number per class");
+      RETURN_IF_ERROR(Resize(part, 0, node));
+    }
+    return absl::OkStatus();
   }
 
   // One number per class, or one for all of them.
@@ -280,6 +342,11 @@ class ClassSurgeon {
   // A node between the classifier and an output.
   absl::Status Follow(const ParsedNode& node) {
     if (Is(node, {"Add"})) return ResizeBias(node.inputs[Resolve(node.inputs[0]).ok() ? 0 : 1], node);
+    if (Is(node, {"BatchNormalization"})) return WidenNorm(node);
+    if (IsMl(node, {"ZipMap"})) {
+      if (!node.attrs.Has("classlabels_int64s")) return Invalid("has no integer class labels");
+      plan_.edits.attributes.push_back({node.outputs[0], "classlabels_int64s", Numbered(classes_)});
+    }
     if (!Is(node, {"Reshape"})) return absl::OkStatus();
     const auto shape = ShapeOf(node);
     if (!shape.has_value()) return node.inputs.size() > 1 ? FollowComputed(node.inputs[1]) : absl::OkStatus();

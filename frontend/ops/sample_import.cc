@@ -6,7 +6,7 @@
 #include "frontend/ops/import_util.h"
 #include "frontend/ops/nn_import.h"
 #include "frontend/ops/rules.h"
-#include "frontend/ops/sample.h"
+#include "frontend/ops/sample_parts.h"
 
 namespace onnxtrain {
 namespace {
@@ -44,10 +44,14 @@ ImportOr ImportGridSample(ImportContext& c) {
   if (flat && grid.dim(2) != 1)
     return Invalid("cannot sample ", ToString(x.type()), " on a grid ", ToString(grid.type()));
   if (flat) OneRow(&x, &grid);
-  const Val y = c.b().Op("GridSample", {x, grid},
-                         {{"mode", mode},
-                          {"padding_mode", c.attrs().String("padding_mode", "zeros")},
-                          {"align_corners", int64_t{c.attrs().Int("align_corners") != 0}}});
+  const std::string padding = c.attrs().String("padding_mode", "zeros");
+  const Attrs attrs = {{"mode", mode}, {"padding_mode", padding}, {"align_corners", int64_t{c.attrs().Int("align_corners") != 0}}};
+  if (x.rank() == 5 && mode == "cubic") {
+    if (padding != "zeros" && padding != "border" && padding != "reflection") return Invalid("padding_mode '", padding, "' is none of zeros, border, reflection");
+    ASSIGN_OR_RETURN(const Val y, SampleCubicVolume(x, grid, SampleSpec::Of(attrs)));
+    return One(Cast(y, dtype));
+  }
+  const Val y = c.b().Op("GridSample", {x, grid}, attrs);
   RETURN_IF_ERROR(c.b().status());
   return One(Cast(flat ? Reshape(y, {y.dim(0), y.dim(1), y.dim(3)}) : y, dtype));
 }
@@ -288,7 +292,28 @@ absl::StatusOr<Val> DeformedColumns(ImportContext& c, const Deform& d) {
   return Reshape(read, {d.batch, d.group, d.channels / d.group * d.taps(), d.places()});
 }
 
+// A sequence is an image of one row whose kernel moves along it alone.
+ImportOr DeformSequence(ImportContext& c) {
+  const auto one_row = [](Val x) { return Reshape(x, {x.dim(0), x.dim(1), 1, x.dim(2)}); };
+  for (size_t i : {1, 2, 4}) {
+    if ((i != 4 || c.has(i)) && c.in(i).rank() != 3) return Invalid("input ", i, " is ", ToString(c.in(i).type()), " for ", ToString(c.in(0).type()));
+  }
+  const Val along = one_row(c.in(2));  // [N, offset_group · taps, 1, places]
+  const Val both = Reshape(Concat({ZerosLike(along), along}, 2), {along.dim(0), 2 * along.dim(1), 1, along.dim(3)});
+  Attrs attrs = c.attrs();
+  for (const auto& [name, first] : {std::pair<const char*, int64_t>{"kernel_shape", 1}, {"strides", 1}, {"dilations", 1}, {"pads", 0}}) {
+    if (!attrs.Has(name)) continue;
+    std::vector<int64_t> wide;
+    for (int64_t n : attrs.Ints(name)) wide.insert(wide.end(), {first, n});
+    attrs.Set(name, wide);
+  }
+  ASSIGN_OR_RETURN(const std::vector<Val> y, ImportAs(c, "", "DeformConv", {one_row(c.in(0)), one_row(c.in(1)), both, c.has(3) ? c.in(3) : Val(),
+                                                                           c.has(4) ? one_row(c.in(4)) : Val()}, attrs));
+  return One(Reshape(y[0], {y[0].dim(0), y[0].dim(1), y[0].dim(3)}));
+}
+
 ImportOr ImportDeformConv(ImportContext& c) {
+  if (c.num_inputs() > 2 && c.has(0) && c.in(0).rank() == 3) return DeformSequence(c);
   ASSIGN_OR_RETURN(const Deform d, ReadDeform(c));
   ASSIGN_OR_RETURN(const Val columns, DeformedColumns(c, d));
   const int64_t outputs = c.in(1).dim(0);
@@ -309,6 +334,7 @@ std::span<const OnnxOp> SampleImports() {
       {"com.microsoft", "CropAndResize", 4, 4, ImportCropAndResize},
       {"", "AffineGrid", 2, 2, ImportAffineGrid},
       {"", "RoiAlign", 3, 3, ImportRoiAlign},
+      {"", "MaxRoiPool", 2, 2, ImportMaxRoiPool},
       {"", "DeformConv", 3, 5, ImportDeformConv},
   };
   return ops;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/no_gradient.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/decompose.h"
 
@@ -91,7 +92,8 @@ absl::Status Engine::Run(std::span<const Seed> seeds) {
 
 // The walk goes on behind the node, to find all others that have no gradient either.
 void Engine::Refuse(const Node& node) {
-  refused_.insert(StrCat(node.op, " '", node.source, "'"));
+  const std::string_view why = WhyNoGradient(node.op);  // "" of rows that backends or tests add
+  refused_.insert(StrCat(node.op, " '", node.source, "'", why.empty() ? "" : StrCat(" (", why, ")")));
   for (ValueId v : node.inputs) {
     if (Wanted(v)) Contribute(v, ZerosLike(builder_.Wrap(v)));
   }

@@ -6,6 +6,7 @@
 
 #include "frontend/onnx/export.h"
 #include "maker.h"
+#include "optim/training_graph.h"
 
 namespace onnxtrain {
 namespace {
@@ -160,9 +161,13 @@ TEST(Half, BoundaryKeepsItsTypes) {
     w->add_int32_data(0x3f80), w->add_int32_data(0x3f80);
     AddNode(&model, "MatMul", {"x", "w"}, {"y"});
     AddOutput(&model, "y");
+    model.mutable_graph()->mutable_output(0)->mutable_type()->mutable_tensor_type()->set_elem_type(onnx_type);
     auto imported = ImportModel(model);
     ASSERT_TRUE(imported.ok()) << imported.status();
     EXPECT_EQ(imported->graph.type(imported->graph.FindInput("x")->value).dtype, dtype);
+    // Losses read the float; predictions are rounded as those of the exported model are.
+    const Graph predict = BuildPredict(*imported);
+    EXPECT_EQ(predict.type(predict.FindOutput("y")->value).dtype, dtype);
     EXPECT_EQ(imported->graph.type(imported->graph.FindInput("w")->value).dtype, DType::kFloat32);
     EXPECT_EQ(imported->graph.type(imported->graph.FindOutput("y")->value).dtype, DType::kFloat32);
     auto trained = RoundTrip(model, {{"w", Floats({2, 1}, {0.5, -2})}});

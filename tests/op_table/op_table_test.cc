@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 #include <sstream>
 
+#include "frontend/ops/no_gradient.h"
+#include "frontend/ops/row.h"
 #include "tools/op_table/op_table.h"
 
 namespace onnxtrain {
@@ -24,6 +27,26 @@ TEST(OpTable, IsCurrent) {
   for (size_t i = 0; i < want.size(); ++i) {
     EXPECT_EQ(got[i], want[i]) << "run: build/release/bin/op_table > frontend/ops/GRADIENTS.md";
   }
+}
+
+// A reason for each of them, and for no other.
+TEST(OpTable, SaysWhyThereIsNoGradient) {
+  std::set<std::string_view> without, listed;
+  for (const OpRow* row : AllOps()) {
+    const bool own = row->name.find('.') == std::string_view::npos;  // backends' rows run after differentiation
+    if (own && row->grad_status == GradStatus::kNotDifferentiable) without.insert(row->name);
+  }
+  for (const NoGradient& entry : OperatorsWithoutGradient()) {
+    EXPECT_TRUE(listed.insert(entry.op).second) << entry.op;
+    EXPECT_FALSE(entry.reason.empty()) << entry.op;
+    EXPECT_EQ(WhyNoGradient(entry.op), entry.reason);
+  }
+  EXPECT_EQ(listed, without);
+}
+
+// An operator of ONNX that has none would need a reason of its own.
+TEST(OpTable, NoOperatorOfOnnxIsRefusedAGradient) {
+  for (const OnnxOp* op : AllOnnxOps()) EXPECT_TRUE(HasGradient(*op).ok()) << op->domain << "." << op->op_type;
 }
 
 }  // namespace

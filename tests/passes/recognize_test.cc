@@ -255,6 +255,37 @@ TEST(Recognize, Attention) {
   for (const Case& c : kCases) Check(c, constants);
 }
 
+// What paddle2onnx writes: constants of shape [1], scales that are reshaped, queries scaled before the product.
+TEST(Recognize, ExportsOfPaddle) {
+  std::string constants;
+  for (const auto& [name, value] : {std::pair<const char*, const char*>{"half", "0.5"}, {"one", "1"}, {"root2", "1.4142135"}, {"three", "3"},
+                                    {"six", "6"}, {"two", "2"}, {"eps", "1e-05"}, {"scale", "0.35355338"}}) {
+    StrAppend(&constants, "%", name, ": f32[1] = Constant() {value=f32[1](", value, ")}; ");
+  }
+  const Case kCases[] = {
+      {"gelu", "feed %x: f32[2,3]",
+       "%a: f32[2,3] = Div(%x, %root2); %b: f32[2,3] = Erf(%a); %c: f32[2,3] = Add(%b, %one); %d: f32[2,3] = Mul(%x, %c); "
+       "%e: f32[2,3] = Mul(%d, %half); %e",
+       "Gelu 1"},
+      {"hard_swish", "feed %x: f32[2,3]",
+       "%a: f32[2,3] = Add(%x, %three); %b: f32[2,3] = Clip(%a) {max=6.0, min=0.0}; %c: f32[2,3] = Mul(%x, %b); "
+       "%d: f32[2,3] = Div(%c, %six); %d",
+       "HardSwish 1"},
+      {"layer_norm over two axes", "feed %x: f32[2,3,8], param %g: f32[24], param %b: f32[24]",
+       "%m: f32[2,1,1] = ReduceMean(%x) {axes=[1, 2], keepdims=1}; %c: f32[2,3,8] = Sub(%x, %m); %p: f32[2,3,8] = Pow(%c, %two); "
+       "%v: f32[2,1,1] = ReduceMean(%p) {axes=[1, 2], keepdims=1}; %e: f32[2,1,1] = Add(%v, %eps); %s: f32[2,1,1] = Sqrt(%e); "
+       "%gs: f32[3,8] = Reshape(%g) {shape=[3, 8]}; %bs: f32[3,8] = Reshape(%b) {shape=[3, 8]}; %n: f32[2,3,8] = Div(%c, %s); "
+       "%t: f32[2,3,8] = Mul(%n, %gs); %y: f32[2,3,8] = Add(%t, %bs); %y",
+       "LayerNorm 1"},
+      {"MultiHeadAttention", "feed %q: f32[2,2,3,8], feed %k: f32[2,2,5,8], feed %w: f32[2,2,5,6], feed %mask: f32[2,1,1,5]",
+       "%qs: f32[2,2,3,8] = Mul(%q, %scale); %t: f32[2,2,8,5] = Transpose(%k) {perm=[0, 1, 3, 2]}; "
+       "%a: f32[2,2,3,5] = MatMul(%qs, %t) {trans_a=0, trans_b=0}; %s: f32[2,2,3,5] = Add(%a, %mask); "
+       "%p: f32[2,2,3,5] = Softmax(%s) {axis=3}; %y: f32[2,2,3,6] = MatMul(%p, %w) {trans_a=0, trans_b=0}; %y",
+       "Attention 1"},
+  };
+  for (const Case& c : kCases) Check(c, constants);
+}
+
 TEST(Recognize, CrossEntropy) {
   const Case kCases[] = {
       {"PyTorch: nll_loss of log_softmax", "feed %x: f32[4,3,2], feed %t: i64[4,2]",

@@ -128,6 +128,24 @@ TEST(Bind, TextModelsHaveDefaults) {
   }
 }
 
+// Said aloud, in words that the start page shows; masks of PyTorch mark padding, those of others what is none.
+TEST(Bind, MasksLetEverythingThrough) {
+  const struct {
+    const char* mask;
+    int64_t value;
+  } kMasks[] = {{"attention_mask", 1}, {"encoder_attention_mask", 1}, {"input_mask", 1}, {"padding_mask", 1}, {"src_key_padding_mask", 0}};
+  for (const auto& row : kMasks) {
+    const auto bound = BindData({I64("input_ids", {-1, -1}), I64(row.mask, {-1, -1})}, Data({{"tokens", kI, {4}}, {"label", kI, {}}}), {});
+    ASSERT_TRUE(bound.ok()) << bound.status();
+    std::vector<int64_t> sample(4);
+    EXPECT_TRUE(bound->dataset->Read(0, bound->feeds[1].columns[0], std::as_writable_bytes(std::span(sample))).ok());
+    EXPECT_EQ(sample, std::vector<int64_t>(4, row.value)) << row.mask;
+    const std::string want = StrCat("input '", row.mask, "' is not in the data: ", row.value == 1 ? "ones" : "zeros", ", nothing is padding");
+    const bool said = std::any_of(bound->notes.begin(), bound->notes.end(), [&](const std::string& note) { return note.starts_with(want); });
+    EXPECT_TRUE(said) << row.mask;
+  }
+}
+
 // Names in every order: constants are bound while others still look for a shape.
 TEST(Bind, DefaultsInAnyOrder) {
   for (const char* real : {"aaa", "input_ids", "zzz"}) {

@@ -133,6 +133,50 @@ TEST_F(SurgeryTest, WhatStandsBetweenIsNamed) {
   Refuses("--model soft.onnx --num-classes auto", "no --data");
 }
 
+// Before a softmax, activations and norms behind the classifier stay, the norm with one number per new class, and pooling.
+TEST_F(SurgeryTest, WhatKeepsTheClassesStays) {
+  tiny::Model normed = tiny::Mlp(3);
+  normed.nodes.insert(normed.nodes.end(), {{"LeakyRelu", {"y"}, {"r"}}, {"BatchNormalization", {"r", "scale", "shift", "mean", "var"}, {"n"}},
+                                           {"LogSoftmax", {"n"}, {"z"}}});
+  normed.outputs = {"z"};
+  for (const char* name : {"scale", "shift", "mean", "var"}) normed.weights.push_back({name, {3}, {1, 2, 3}});
+  normed.Save(Path("tail.onnx"));
+  const Outcome o = Run("--model tail.onnx --data four.npz --eval-data four_test.npz --num-classes 4 --epochs 40 --lr 0.02 --out tail");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_GT(Summary("tail")["eval"]["accuracy"], 0.9);
+  for (const char* name : {"b2", "scale", "shift", "mean", "var"}) EXPECT_EQ(Load("tail/model.onnx")->Initializer(name)->shape(), Shape{4}) << name;
+  ReloadsTo("tail", "four_test.npz");
+
+  tiny::Model pooled;
+  pooled.input_shape = {-1, 2, 5, 5};
+  pooled.nodes = {{"Conv", {"x", "w", "b"}, {"c"}}, {"Relu", {"c"}, {"r"}}, {"GlobalAveragePool", {"r"}, {"g"}}, {"Flatten", {"g"}, {"f"}}, {"Softmax", {"f"}, {"y"}}};
+  pooled.weights = {{"w", {3, 2, 3, 3}, tiny::Uniform(54, 0.3f, 4)}, {"b", {3}, {0, 0, 0}}};
+  pooled.Save(Path("pooled.onnx"));
+  ASSERT_EQ(Run("--model pooled.onnx --num-classes 7 --max-steps 2 --out pooled").code, 0);
+  EXPECT_EQ(Load("pooled/model.synthetic.onnx")->Initializer("w")->shape(), (Shape{7, 2, 3, 3}));
+
+  tiny::Model mixed = tiny::Mlp(3);
+  mixed.nodes.insert(mixed.nodes.end(), {{"ReduceMean", {"y"}, {"m"}}, {"Softmax", {"m"}, {"z"}}});
+  mixed.outputs = {"z"};
+  mixed.Save(Path("mixed.onnx"));
+  Refuses("--model mixed.onnx --num-classes 4", "output 'z' would become");
+}
+
+// Before anything is trained.
+TEST_F(SurgeryTest, InspectAndExportOperateToo) {
+  const Outcome looked = Run("inspect --model soft.onnx --num-classes 5 --json");
+  ASSERT_EQ(looked.code, 0) << looked.err;
+  EXPECT_EQ(Json::parse(looked.out)["output_types"]["y"]["shape"][1], 5);
+  const Outcome headed = Run("inspect --model encoder.onnx --head mean --num-classes 3 --json");
+  ASSERT_EQ(headed.code, 0) << headed.err;
+  EXPECT_EQ(Json::parse(headed.out)["outputs"], Json({"logits"}));
+  const Outcome o = Run("export --model soft.onnx --num-classes 5 --reinit w1 --seed 3 --out five.onnx");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Load("five.onnx")->Initializer("w2")->shape(), (Shape{16, 5}));
+  EXPECT_FALSE(Load("five.onnx")->Initializer("w1")->SameBytes(*Load("soft.onnx")->Initializer("w1")));
+  EXPECT_NE(Run("export --model soft.onnx --out six.onnx").err.find("--weights: missing"), std::string::npos);
+}
+
 TEST_F(SurgeryTest, HeadsForEncoders) {
   for (const char* head : {"cls", "mean", "max"}) {
     const Outcome o = Run(StrCat("--model encoder.onnx --data seq.npz --eval-data seq_test.npz --head ", head,
@@ -276,6 +320,31 @@ TEST_F(SurgeryTest, FiveDigits) {
     EXPECT_GT(Summary("r")["eval"]["accuracy"], 0.95) << model;
     ReloadsTo("r", "test.npz");
   }
+}
+
+// Behind the last weights: Relu; batch norm; Relu and pooling over what the convolution sees. Weights in attributes of
+// ai.onnx.ml, with a list of labels.
+TEST_F(SurgeryTest, EndsOfOthers) {
+  if (!std::filesystem::exists(Shared("models"))) GTEST_SKIP() << "no folder of models beside the sources";
+  struct End {
+    const char *model, *weight;
+    int64_t axis;
+  };
+  for (const End& end : {End{"models/cnn_mnist_pytorch_opset9", "fc2.weight", 0}, End{"models/mnist_burn_bn_opset16", "norm2.running_var", 0},
+                         End{"conformance/light/light_squeezenet", "conv10_w_0", 0}}) {
+    const Outcome o = Run(StrCat("--model ", Shared(end.model), ".onnx --num-classes 5 --batch-size 2 --max-steps 1 --overwrite --out r"));
+    ASSERT_EQ(o.code, 0) << end.model << o.err;
+    const auto model = Load("r/model.synthetic.onnx");
+    const HostTensor* weight = model->Initializer(end.weight);
+    ASSERT_NE(weight, nullptr) << end.model;
+    EXPECT_EQ(weight->shape()[end.axis], 5) << end.model;
+  }
+  const Outcome o = Run(StrCat("--model ", Shared("models/sklearn_lr_mnist.onnx"), " --num-classes 5 --max-steps 20 --out r2"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("5 classes instead of 10"), std::string::npos) << o.err;
+  const Outcome again = Run("inspect --model r2/model.synthetic.onnx --json");
+  ASSERT_EQ(again.code, 0) << again.err;
+  for (const Json& w : Json::parse(again.out)["weights"]) EXPECT_EQ(w["shape"][0], 5) << w;
 }
 
 // The class is whether a token of the upper half stands among those that are not masked.

@@ -51,7 +51,7 @@ struct Result {
 
 absl::StatusOr<Setup> SetUp() {
   Setup s;
-  ASSIGN_OR_RETURN(s.model, LoadModel());
+  ASSIGN_OR_RETURN(s.model, LoadKnownModel());
   const auto if_given = [](const char* flag, int64_t value) { return Given(flag) ? std::optional(value) : std::nullopt; };
   ASSIGN_OR_RETURN(s.batch, PlanBatch(if_given("batch_size", FLAGS_batch_size), if_given("micro_batch_size", FLAGS_micro_batch_size),
                                       if_given("gradient_accumulation_steps", FLAGS_gradient_accumulation_steps)));

@@ -245,8 +245,10 @@ absl::Status Binder::BindDefaults() {
   static constexpr Default kDefaults[] = {
       {"token_type_ids", "zeros", [](int64_t) -> int64_t { return 0; }},
       {"segment_ids", "zeros", [](int64_t) -> int64_t { return 0; }},
-      {"attention_mask", "ones", [](int64_t) -> int64_t { return 1; }},
-      {"input_mask", "ones", [](int64_t) -> int64_t { return 1; }},
+      {"attention_mask", "ones, nothing is padding", [](int64_t) -> int64_t { return 1; }},
+      {"input_mask", "ones, nothing is padding", [](int64_t) -> int64_t { return 1; }},
+      {"key_padding_mask", "zeros, nothing is padding", [](int64_t) -> int64_t { return 0; }},  // PyTorch's marks padding,
+      {"padding_mask", "ones, nothing is padding", [](int64_t) -> int64_t { return 1; }},       // Keras's what is none
       {"position_ids", "0, 1, 2, …", [](int64_t i) { return i; }},
   };
   const auto real = std::find_if(bound_.begin(), bound_.end(), [&](const auto& entry) {
@@ -263,7 +265,7 @@ absl::Status Binder::BindDefaults() {
       for (int64_t i = 0; i < sample.size(); ++i) sample.SetInt(i, d.value(i));
       bound_[input->name] = {static_cast<int>(columns_.size() + constants_.size())};
       constants_.push_back({input->name, std::move(sample)});
-      out_.notes.push_back(StrCat("input '", input->name, "' is not in the data: ", d.what));
+      out_.notes.push_back(StrCat("input '", input->name, "' is not in the data: ", d.what, " (--input ", input->name, "=COLUMN)"));
       break;
     }
   }

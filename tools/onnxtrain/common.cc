@@ -59,6 +59,14 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel() {
   return OnnxModel::Load(FLAGS_model);
 }
 
+// Before data is bound to inputs of which an operator that nobody can run may have strange ones.
+absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadKnownModel() {
+  ASSIGN_OR_RETURN(auto model, LoadModel());
+  const bool inner = !FLAGS_logits.empty() && std::ranges::find(model->outputs(), FLAGS_logits) == model->outputs().end();
+  RETURN_IF_ERROR(CheckOperators(*model, inner ? std::vector<std::string>{FLAGS_logits} : std::vector<std::string>()));
+  return model;
+}
+
 absl::StatusOr<std::map<std::string, int64_t>> DimFlags(const OnnxModel& model) {
   std::map<std::string, int64_t> dims;
   for (const std::string& text : Values("dim")) {

@@ -31,6 +31,8 @@ void Print(const std::string& text);
 
 // --model, which must be given.
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel();
+// The same of a model that is going to run: all of its operators, as far as --logits needs them, are known.
+absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadKnownModel();
 // --dim NAME=N …; each must name a free dimension of an input of the model.
 absl::StatusOr<std::map<std::string, int64_t>> DimFlags(const OnnxModel& model);
 absl::StatusOr<LossSpec> LossFlags(const OnnxModel& model, const std::optional<Preprocess>& before);

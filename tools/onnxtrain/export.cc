@@ -1,4 +1,4 @@
-// onnxtrain export: a model with weights from elsewhere.
+// onnxtrain export: a model with weights from elsewhere, or with another head or weights drawn anew, untrained.
 #include "frontend/onnx/export.h"
 
 #include "frontend/base/status.h"
@@ -7,6 +7,7 @@
 #include "tools/onnxtrain/flags.h"
 #include "tools/onnxtrain/inference.h"
 #include "tools/onnxtrain/start_page.h"
+#include "tools/onnxtrain/surgery.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -43,17 +44,29 @@ absl::Status Check(const Weights& weights, const OnnxModel& model) {
   return absl::OkStatus();
 }
 
+// --weights; nothing where it is not given.
+absl::StatusOr<Weights> GivenWeights(const OnnxModel& model) {
+  if (!Given("weights")) return Weights();
+  auto weights = FLAGS_weights.ends_with(".onnx") ? FromModel(FLAGS_weights, model) : FromArrays(FLAGS_weights);
+  if (!weights.ok()) return Annotate(weights.status(), "--weights: ");
+  RETURN_IF_ERROR(Annotate(Check(*weights, model), StrCat("--weights ", FLAGS_weights, ": ")));
+  return weights;
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunExport() {
   ASSIGN_OR_RETURN(const std::string out, OutputFile("y.onnx"));
-  ASSIGN_OR_RETURN(const auto model, LoadModel());
-  if (!Given("weights")) return Invalid("--weights: missing (an .npz, or another .onnx)");
-  const auto weights = FLAGS_weights.ends_with(".onnx") ? FromModel(FLAGS_weights, *model) : FromArrays(FLAGS_weights);
-  if (!weights.ok()) return Annotate(weights.status(), "--weights: ");
-  RETURN_IF_ERROR(Annotate(Check(*weights, *model), StrCat("--weights ", FLAGS_weights, ": ")));
-  ASSIGN_OR_RETURN(const auto edits, Export(*model, *weights, out));
-  std::string text = PageRow("written", StrCat(out, ": ", weights->size(), " of ", model->InitializerNames().size(),
+  ASSIGN_OR_RETURN(auto model, LoadModel());
+  if (!Given("weights") && !WantsSurgery()) return Invalid("--weights: missing (an .npz, or another .onnx)");
+  if (WantsSurgery()) {
+    ASSIGN_OR_RETURN(Surgery surgery, Operate(model, nullptr, ""));
+    model = std::move(surgery.model);
+    for (const std::string& line : surgery.lines) Say(line);
+  }
+  ASSIGN_OR_RETURN(const Weights weights, GivenWeights(*model));
+  ASSIGN_OR_RETURN(const auto edits, Export(*model, weights, out));
+  std::string text = PageRow("written", StrCat(out, ": ", weights.size(), " of ", model->InitializerNames().size(),
                                                " initializers replaced"));
   for (const std::string& edit : edits) text += PageRow("", edit);
   Print(text);

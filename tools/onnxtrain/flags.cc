@@ -66,7 +66,7 @@ DEFINE_int64(ignore_index, -100, "the label that does not count (cross_entropy, 
 DEFINE_int64(epochs, 3, "passes over the data");
 DEFINE_int64(max_steps, 0, "stop after this many updates; without --epochs: train exactly so many");
 DEFINE_string(max_time, "", "stop after this time: 90s, 10m, 2h");
-DEFINE_int64(seed, 42, "of data order, dropout and synthetic data");
+DEFINE_int64(seed, 42, "of data order, dropout, new weights and synthetic data");
 
 DEFINE_string(backend, "auto", "auto (torch where there is a GPU, else cpu), cpu or torch");
 DEFINE_string(device, "auto", "auto, cpu or cuda:N");
@@ -96,6 +96,7 @@ enum CommandBit : unsigned {
   kGradients = kTrain | kGrad | kCompare,                 // those that differentiate
   kBench = 128,
   kSteps = kTrain | kBench,  // those that make updates
+  kSurgery = kTrain | kInspect | kExport,  // those that change the model's structure first
   kAll = 255,
 };
 
@@ -128,12 +129,12 @@ constexpr FlagRow kFlags[] = {
     {"model", "logits", kReads | kInspect | kBench, "NAME"},
     {"model", "train", kGradients | kInspect | kBench, "GLOB", -kInf, kInf, true},
     {"model", "freeze", kGradients | kInspect | kBench, "GLOB", -kInf, kInf, true},
-    {"model", "reinit", kTrain, "GLOB", -kInf, kInf, true},
-    {"model", "num_classes", kTrain, "N|auto"},
-    {"model", "head", kTrain, "HOW", -kInf, kInf, false, "cls|mean|max"},
+    {"model", "reinit", kSurgery, "GLOB", -kInf, kInf, true},
+    {"model", "num_classes", kSurgery, "N|auto"},
+    {"model", "head", kSurgery, "HOW", -kInf, kInf, false, "cls|mean|max"},
     {"model", "batch_norm", kGradients | kBench, "MODE", -kInf, kInf, false, "train|frozen"},
     {"model", "dropout", kGradients | kBench, "P", 0, 0.999999},
-    {"model", "dim", kReads | kInspect | kBench, "NAME=N", -kInf, kInf, true},
+    {"model", "dim", kReads | kInspect | kBench | kExport, "NAME=N", -kInf, kInf, true},
     {"data", "data", kReads, "PATH"},
     {"data", "eval_data", kTrain, "PATH"},
     {"data", "eval_split", kTrain, "F|last:F|COLUMN"},
@@ -167,7 +168,7 @@ constexpr FlagRow kFlags[] = {
     {"step", "epochs", kTrain, "N", 1, 1e9},
     {"step", "max_steps", kSteps, "N", 1, 1e15},
     {"step", "max_time", kTrain, "TIME"},
-    {"step", "seed", kGradients | kBench, "N", 0},
+    {"step", "seed", kGradients | kBench | kSurgery, "N", 0},
     {"run", "backend", kSteps | kEval | kPredict | kGrad, "NAME", -kInf, kInf, false, "auto|cpu|torch"},
     {"run", "device", kReads | kBench, "NAME"},
     {"run", "threads", kReads | kBench, "N", 1, 4096},

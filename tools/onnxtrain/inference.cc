@@ -8,7 +8,7 @@ namespace onnxtrain::cli {
 
 absl::StatusOr<DataSetup> OpenModelAndData(bool eval_split, bool want_label) {
   DataSetup setup;
-  ASSIGN_OR_RETURN(setup.model, LoadModel());
+  ASSIGN_OR_RETURN(setup.model, LoadKnownModel());
   if (!Given("data")) return Invalid("--data: missing (which file of samples?)");
   ASSIGN_OR_RETURN(setup.before, ReadPreprocess(FLAGS_model));
   if (setup.before.has_value())

@@ -12,6 +12,7 @@
 #include "tools/onnxtrain/flags.h"
 #include "tools/onnxtrain/learning_rates.h"
 #include "tools/onnxtrain/quirks.h"
+#include "tools/onnxtrain/surgery.h"
 #include "tools/onnxtrain/synthetic_run.h"
 
 namespace onnxtrain::cli {
@@ -21,16 +22,18 @@ std::string Text(const absl::Status& status) { return std::string(ToStd(status.m
 
 class Inspector {
  public:
-  explicit Inspector(Inspection* out) : out_(*out), file_(*out->model), batch_(FixedBatch(*out->model)) {}
+  // `logits`: of a head that the file does not have, else "".
+  Inspector(Inspection* out, const std::string& logits) : out_(*out), file_(*out->model), batch_(FixedBatch(*out->model)), logits_(logits) {}
 
   absl::Status Run() {
     ASSIGN_OR_RETURN(options_.import, ImportFlags(file_));
     ASSIGN_OR_RETURN(options_.loss, LossFlags(file_, std::nullopt));
+    if (!logits_.empty()) options_.loss.logits = logits_;
     options_.trainable = TrainableFlags();
     const auto shapes = MadeUpShapes(file_, options_.import.dim_values);
     if (shapes.ok()) options_.import.input_shapes = *shapes;
     out_.shapes = options_.import.input_shapes;
-    out_.quirks = QuirksOfFile(file_);
+    for (std::string& quirk : QuirksOfFile(file_)) out_.quirks.push_back(std::move(quirk));
     auto imported = ImportForward(file_, options_, batch_, true);
     if (imported.ok()) backends_ = LoadBackends();  // loading libtorch takes longer than all the rest
     const std::string error = Text(imported.status());
@@ -163,6 +166,7 @@ class Inspector {
   Inspection& out_;
   const OnnxModel& file_;
   const int64_t batch_;
+  const std::string logits_;
   PrepareOptions options_;
   std::vector<InstalledBackend> backends_;
 };
@@ -172,7 +176,14 @@ class Inspector {
 absl::StatusOr<Inspection> Inspect() {
   Inspection out;
   ASSIGN_OR_RETURN(out.model, LoadModel());
-  RETURN_IF_ERROR(Inspector(&out).Run());
+  std::string logits;
+  if (WantsSurgery()) {
+    ASSIGN_OR_RETURN(Surgery surgery, Operate(out.model, nullptr, FLAGS_logits));
+    out.model = std::move(surgery.model);
+    out.quirks = std::move(surgery.lines);
+    logits = surgery.logits;
+  }
+  RETURN_IF_ERROR(Inspector(&out, logits).Run());
   return out;
 }
 

@@ -8,7 +8,9 @@
 #include "optim/initialize.h"
 #include "optim/prepare.h"
 #include "optim/weight_globs.h"
+#include "tools/onnxtrain/common.h"
 #include "tools/onnxtrain/flags.h"
+#include "tools/onnxtrain/synthetic_run.h"
 #include "tools/onnxtrain/units.h"
 
 namespace onnxtrain::cli {
@@ -88,13 +90,23 @@ absl::Status CheckPlan(const OnnxModel& model, const SurgeryPlan& plan, const Im
   return CheckClasses(plan, shape(before), shape(*after), classes);
 }
 
+absl::StatusOr<ImportOptions> ImportFor(const OnnxModel& model, const BoundData* data) {
+  ASSIGN_OR_RETURN(ImportOptions import, ImportFlags(model));
+  if (data != nullptr) {
+    import.input_shapes = data->input_shapes;
+  } else {
+    ASSIGN_OR_RETURN(import.input_shapes, MadeUpShapes(model, import.dim_values));
+  }
+  return import;
+}
+
 }  // namespace
 
 bool WantsSurgery() { return Given("num_classes") || Given("head") || Given("reinit"); }
 bool ChangesClasses() { return Given("num_classes") || Given("head"); }
 
-absl::StatusOr<Surgery> Operate(std::shared_ptr<const OnnxModel> model, const BoundData* data, const ImportOptions& import,
-                                const std::string& value, uint64_t seed) {
+absl::StatusOr<Surgery> Operate(std::shared_ptr<const OnnxModel> model, const BoundData* data, const std::string& value) {
+  ASSIGN_OR_RETURN(const ImportOptions import, ImportFor(*model, data));
   ASSIGN_OR_RETURN(SurgeryPlan plan, Plan(*model, data, import, value));
   Surgery surgery{.fresh = plan.fresh, .lines = plan.edits.lines};
   if (Given("head")) surgery.logits = plan.output;
@@ -109,7 +121,7 @@ absl::StatusOr<Surgery> Operate(std::shared_ptr<const OnnxModel> model, const Bo
   for (const std::string& name : plan.fresh) {
     if (all.insert(name).second) names.push_back(name);
   }
-  ASSIGN_OR_RETURN(const std::vector<DrawnWeight> drawn, DrawWeights(imported, names, seed));
+  ASSIGN_OR_RETURN(const std::vector<DrawnWeight> drawn, DrawWeights(imported, names, static_cast<uint64_t>(FLAGS_seed)));
   for (const DrawnWeight& w : drawn) {
     plan.edits.tensors[w.name] = w.value;
     surgery.lines.push_back(StrCat("drawn anew: ", w.name, " ", ToString(w.value.type()), ": ", w.how));

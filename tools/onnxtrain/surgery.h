@@ -24,8 +24,8 @@ struct Surgery {
   std::string logits;              // the value to train on where a head was appended, else ""
 };
 
-// `data` is null for synthetic runs, where --num-classes auto has nothing to count. `value` is --logits.
-absl::StatusOr<Surgery> Operate(std::shared_ptr<const OnnxModel> model, const BoundData* data, const ImportOptions& import,
-                                const std::string& value, uint64_t seed);
+// What the flags ask for. `data` is null where there is none: then shapes are made up, and --num-classes auto has nothing to
+// count. `value` is --logits.
+absl::StatusOr<Surgery> Operate(std::shared_ptr<const OnnxModel> model, const BoundData* data, const std::string& value);
 
 }  // namespace onnxtrain::cli

@@ -31,13 +31,7 @@ bool IsTable(const std::string& path) {
 // Puts the model with another head, or with new weights, in place of the one that was given.
 absl::Status OperateOnModel(TrainSetup& s, const BoundData* data) {
   if (!WantsSurgery()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(ImportOptions import, ImportFlags(*s.model));
-  if (data != nullptr) {
-    import.input_shapes = data->input_shapes;
-  } else {
-    ASSIGN_OR_RETURN(import.input_shapes, MadeUpShapes(*s.model, import.dim_values));
-  }
-  ASSIGN_OR_RETURN(Surgery surgery, Operate(s.model, data, import, s.loss_spec.logits, static_cast<uint64_t>(FLAGS_seed)));
+  ASSIGN_OR_RETURN(Surgery surgery, Operate(s.model, data, s.loss_spec.logits));
   s.model = std::move(surgery.model);
   s.surgery = std::move(surgery.lines);
   s.fresh = std::move(surgery.fresh);
@@ -290,7 +284,7 @@ int64_t TrainSetup::trained_parameters() const {
 
 absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   auto s = std::make_unique<TrainSetup>();
-  ASSIGN_OR_RETURN(s->model, LoadModel());
+  ASSIGN_OR_RETURN(s->model, LoadKnownModel());
   RETURN_IF_ERROR(CheckEarly(*s));
   const std::string out = FLAGS_out.empty() ? DefaultOutputFolder(FLAGS_model) : FLAGS_out;
   std::vector<std::string> inputs = {FLAGS_model, PreprocessPath(FLAGS_model)};

@@ -127,6 +127,7 @@ std::vector<OpExample> Table() {
       {"", "Upsample", 9, {image, KnownFloats({1, 1, 2, 2})}},
       {"", "GridSample", 17, {image, Fed({2, 3, 3, 2})}},
       {"", "RoiAlign", 17, {image, Fed({3, 4}), Fed({3}, kInt)}, {{"output_height", int64_t{2}}, {"output_width", int64_t{2}}}},
+      {"", "MaxRoiPool", 21, {image, Fed({3, 5})}, {{"pooled_shape", Ints{2, 2}}}},
       {"", "Det", 17, {Fed({2, 3, 3})}},
       {"", "AffineGrid", 20, {Fed({2, 2, 3}), Known({2, 1, 3, 4})}},
       {"", "DeformConv", 19, {image, Weight({3, 4, 3, 3}), Fed({2, 18, 4, 4})}},

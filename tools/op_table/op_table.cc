@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "backends/registry.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/no_gradient.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/differentiate.h"
@@ -102,6 +103,13 @@ operators inside.
 
 )";
 
+constexpr std::string_view kRest = R"(
+Every operator of ONNX above passes gradients on or rightly gives none. Of the canonical operators (README.md), these offer no gradient of their own:
+
+| canonical operator | why it has no gradient |
+|---|---|
+)";
+
 }  // namespace
 
 absl::StatusOr<bool> HasGradient(const OnnxOp& op) {
@@ -125,6 +133,8 @@ absl::StatusOr<std::string> OpTablePage() {
     ASSIGN_OR_RETURN(const std::string line, Line(*op, backends));
     text += line;
   }
+  text += kRest;
+  for (const NoGradient& entry : OperatorsWithoutGradient()) StrAppend(&text, "| ", entry.op, " | ", entry.reason, " |\n");
   return text;
 }
 
