@@ -1,61 +1,86 @@
-// Which loss is trained, on which value, with which labels.
+// Which losses are trained, on which values, with which labels.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/onnx/import.h"
-#include "frontend/ops/builder.h"
+#include "optim/losses/loss_function.h"
 
 namespace onnxtrain {
 
-struct LossSpec {
-  std::string name = "auto";       // auto, cross_entropy, nll, bce, mse, l1, huber, output:NAME
-  std::string logits;              // name of the value to train on; "": found
-  int64_t ignore_index = -100;     // label that does not count (cross_entropy, nll)
-  double label_smoothing = 0;
-};
-
-// What is known of the labels before anything is built. The loss decides what tensor it wants from them.
+// What is known of labels before anything is built. The loss decides what tensor it wants from them.
 struct LabelInfo {
   bool present = false;
   Type sample;                     // one sample's label: element type and shape, without the batch axis
   int64_t min_value = 0, max_value = 0;  // of integer labels
 };
 
-enum class LossKind : uint8_t { kCrossEntropy, kNll, kBce, kMse, kL1, kHuber, kOutput };
+struct LossSpec {
+  std::string name = "auto";       // auto, or a sum of losses: see loss_text.h
+  std::string logits;              // name of the value to train on, where a loss names none; "": found
+  int64_t ignore_index = -100;     // label that does not count (class losses)
+  double label_smoothing = 0;
+  std::map<std::string, LabelInfo> own_labels;  // of losses with labels of their own, by LossTermSpec::label_key()
+};
 
-struct LossChoice {
-  LossKind kind = LossKind::kMse;
-  std::string name;                // "cross_entropy"
+// A tensor that training feeds beside the model's inputs, [micro_batch, sample…].
+struct LossFeed {
+  std::string name;                // kLabelFeed, or made of it
+  std::string label;               // which labels: a key of LossSpec::own_labels, or "" for the common one
+  Type sample;                     // as the graph wants it
+  int64_t num_classes = 0;         // of class indices, else 0
+};
+
+// One loss of the sum.
+struct LossTerm {
+  const LossFunction* function = nullptr;
+  Options options;
+  double factor = 1;
   std::string output;              // the model output that it trains
   ValueId value = kNoValue;        // what it is computed on, in the graph that was asked: logits, or the prediction
-  std::string explanation;         // one line for people: "cross_entropy on the logits behind Softmax 'probs'"
-  Type label;                      // type of one sample's label as the graph wants it
+  LabelForm form = LabelForm::kNone;
+  std::string feed;                // of its labels; "" for kNone
+  std::string explanation;         // "cross_entropy on the logits behind Softmax 'probs'"
+};
+
+struct LossChoice {
+  std::string name;                // "cross_entropy"; as it was given where there are several
+  std::string explanation;         // one line for people
+  std::vector<LossTerm> terms;     // at least one
+  std::vector<LossFeed> feeds;
+  size_t lead = 0;                 // the term that accuracy is told of: the first that has one, else the first
   bool classes = false;            // is accuracy meaningful?
-  int64_t num_classes = 0;         // of integer labels, else 0
+
+  const LossTerm& leading() const { return terms[lead]; }
+  const std::string& output() const { return terms[lead].output; }
+  // Of integer labels of the leading term, else 0.
+  int64_t num_classes() const;
 };
 
 // Names of the feeds that training adds.
-inline constexpr char kLabelFeed[] = "$label";          // [micro_batch, label…]
-inline constexpr char kInvWeightFeed[] = "$inv_weight";  // scalar: 1/W of the whole window
+inline constexpr char kLabelFeed[] = "$label";           // [micro_batch, label…]; "$label:1" and so on for more labels
+inline constexpr char kInvWeightFeed[] = "$inv_weight";  // scalar: factor/W of the whole window
+
+// The name of something that every term has: the name itself for the first, "NAME:1" and so on for the others.
+std::string OfTerm(std::string_view name, size_t term);
+
+// The values that have to be outputs of the imported graph: the model's own where this is empty.
+absl::StatusOr<std::vector<std::string>> LossOutputs(const OnnxModel& model, const LossSpec& spec);
 
 // Decides by the rules of the command-line contract; anything ambiguous is an error that lists the choices.
 absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels);
 
-// What AttachLoss appended; all scalars of the logits' element type.
+// What AttachLoss appended; all scalars.
 struct LossValues {
-  ValueId loss_sum = kNoValue;  // over all targets of the micro-batch
-  ValueId correct = kNoValue;   // predictions that hit; zero where the loss has no classes
+  std::vector<ValueId> loss_sums;   // of each term, over all targets of the micro-batch
+  ValueId correct = kNoValue;       // predictions of the leading term that hit; zero where it has no classes
 };
 
-// Appends the loss to the graph that `choice` was made on: a feed kLabelFeed [batch, label…], the sum of the losses and
-// the number of correct predictions.
+// Appends the losses to the graph that `choice` was made on, and their feeds.
 absl::StatusOr<LossValues> AttachLoss(Graph* graph, const LossChoice& choice, const LossSpec& spec, int64_t batch);
-
-// How many targets of a window count: the W of 1/W. Samples for dense losses, labels other than ignore_index for
-// cross_entropy and nll. `labels` is the whole window's label tensor.
-double WindowWeight(const LossChoice& choice, const LossSpec& spec, const HostTensor& labels, int64_t samples);
 
 }  // namespace onnxtrain

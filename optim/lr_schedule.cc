@@ -7,15 +7,12 @@
 #include <limits>
 #include <numbers>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kOpen = std::numeric_limits<double>::quiet_NaN();
 
 // Each schedule is written once, for numbers and for graph values.
 double Least(double a, double b) { return std::min(a, b); }
@@ -35,10 +32,7 @@ Val ToThe(Val x, double power) { return x.b().Op("Pow", {x, x.b().Scalar(x.dtype
 double IfBelow(double x, double limit, double a, double b) { return x < limit ? a : b; }
 Val IfBelow(Val x, double limit, Val a, Val b) { return Where(Less(x, x.b().Scalar(x.dtype(), limit)), a, b); }
 
-double Option(const ScheduleSpec& spec, std::string_view name, double otherwise) {
-  const auto it = spec.options.find(std::string(name));
-  return it == spec.options.end() ? otherwise : it->second[0];
-}
+double Option(const ScheduleSpec& spec, std::string_view name, double otherwise) { return OptionOr(spec.options, name, otherwise); }
 
 // From 1 at p = 0 to 0 at p = 1. (1 + cos πp)/2 as a square: exact near its end.
 template <typename T>
@@ -140,13 +134,13 @@ T Wsd(const ScheduleSpec& spec, double min, double rest, T u) {
 }
 
 template <auto Number, auto OnGraph>
-ScheduleRow Row(std::string_view name, std::string_view text, std::vector<ScheduleOption> options = {}, bool own_warmup = false) {
+ScheduleRow Row(std::string_view name, std::string_view text, std::vector<NumberOption> options = {}, bool own_warmup = false) {
   return {name, text, std::move(options), own_warmup, Number, OnGraph};
 }
 #define BOTH(f) f<double>, f<Val>
 
-const ScheduleOption kDecay = {"decay", 0.2, 1e-9, 1};
-const ScheduleOption kGamma = {"gamma", 0.1, 0, 1};
+const NumberOption kDecay = {"decay", 0.2, 1e-9, 1};
+const NumberOption kGamma = {"gamma", 0.1, 0, 1};
 
 const std::vector<ScheduleRow>& Rows() {
   static const auto* rows = new std::vector<ScheduleRow>{
@@ -154,12 +148,12 @@ const std::vector<ScheduleRow>& Rows() {
       Row<BOTH(Linear)>("linear", "1 − p"),
       Row<BOTH(Cosine)>("cosine", "(1 + cos πp)/2"),
       Row<BOTH(CosineRestarts)>("cosine_restarts", "a cosine of `period` updates (half the run), again and again, each `growth` times as long",
-                                {{"period", kOpen, 1, kInf}, {"growth", 1, 1, 1e6}}),
+                                {{"period", kOpenOption, 1, kInf}, {"growth", 1, 1, 1e6}}),
       Row<BOTH(Polynomial)>("polynomial", "(1 − p)^power", {{"power", 1, 0, 1e3}}),
-      Row<BOTH(Step)>("step", "× gamma every `size` updates (a third of the run)", {{"size", kOpen, 1, kInf}, kGamma}),
-      Row<BOTH(MultiStep)>("multistep", "× gamma after each of the updates `at`", {{"at", kOpen, 0, kInf, true}, kGamma}),
-      Row<BOTH(Exponential)>("exponential", "gamma^u (to min-lr, or 1 %, at the end)", {{"gamma", kOpen, 0, 1}}),
-      Row<BOTH(InverseSqrt)>("inverse_sqrt", "1/√(1 + u/scale); scale is the warm-up, or 10000", {{"scale", kOpen, 1, kInf}}),
+      Row<BOTH(Step)>("step", "× gamma every `size` updates (a third of the run)", {{"size", kOpenOption, 1, kInf}, kGamma}),
+      Row<BOTH(MultiStep)>("multistep", "× gamma after each of the updates `at`", {{"at", kOpenOption, 0, kInf, true}, kGamma}),
+      Row<BOTH(Exponential)>("exponential", "gamma^u (to min-lr, or 1 %, at the end)", {{"gamma", kOpenOption, 0, 1}}),
+      Row<BOTH(InverseSqrt)>("inverse_sqrt", "1/√(1 + u/scale); scale is the warm-up, or 10000", {{"scale", kOpenOption, 1, kInf}}),
       Row<BOTH(OneCycle)>("one_cycle", "from 1/div up to 1 in the first `pct` of the run, down to 1/(div·final_div), by cosine",
                           {{"pct", 0.3, 0, 1}, {"div", 25, 1, kInf}, {"final_div", 1e4, 1, kInf}}, true),
       Row<BOTH(Wsd)>("wsd", "1, then a straight line to min-lr over the last `decay` of the run", {kDecay}),
@@ -187,27 +181,6 @@ Plan PlanOf(const ScheduleSpec& s, double lr) {
   return {warmup, std::max(1.0, total - warmup), lr > 0 ? s.min_lr / lr : 0};
 }
 
-std::string Listed(const ScheduleRow& row) {
-  std::string names;
-  for (const ScheduleOption& o : row.options) StrAppend(&names, names.empty() ? "" : ", ", o.name);
-  return names.empty() ? "it has none" : "it has " + names;
-}
-
-absl::StatusOr<std::vector<double>> ParseOption(const ScheduleOption& option, const std::string& text) {
-  std::vector<double> values;
-  for (absl::string_view part : absl::StrSplit(text, '/')) {
-    double value;
-    if (!absl::SimpleAtod(part, &value) || !(value >= option.min && value <= option.max)) {
-      return Invalid(option.name, ": expected ", option.max < kInf ? StrCat(option.min, " to ", option.max) : StrCat("at least ", option.min),
-                     ", got '", ToStd(part), "'");
-    }
-    if (!values.empty() && value <= values.back()) return Invalid(option.name, ": expected ascending numbers, got '", text, "'");
-    values.push_back(value);
-  }
-  if (values.size() > 1 && !option.list) return Invalid(option.name, ": expected one number, got '", text, "'");
-  return values;
-}
-
 }  // namespace
 
 std::span<const ScheduleRow> AllSchedules() { return Rows(); }
@@ -221,13 +194,7 @@ absl::StatusOr<ScheduleSpec> ParseSchedule(const std::string& text) {
     for (const ScheduleRow& r : Rows()) StrAppend(&names, names.empty() ? "" : ", ", r.name);
     return Invalid("no schedule '", spec.name, "'; there are ", names);
   }
-  const std::string rest = colon == std::string::npos ? "" : text.substr(colon + 1);
-  for (absl::string_view pair : absl::StrSplit(rest, ',', absl::SkipEmpty())) {
-    const std::pair<std::string, std::string> option = absl::StrSplit(pair, absl::MaxSplits('=', 1));
-    const auto known = std::find_if(row->options.begin(), row->options.end(), [&](const auto& o) { return o.name == option.first; });
-    if (known == row->options.end()) return Invalid(spec.name, " has no option '", option.first, "'; ", Listed(*row));
-    ASSIGN_OR_RETURN(spec.options[option.first], ParseOption(*known, option.second));
-  }
+  ASSIGN_OR_RETURN(spec.options, ParseOptions(spec.name, row->options, colon == std::string::npos ? "" : text.substr(colon + 1)));
   if (spec.name == "multistep" && !spec.options.contains("at")) {
     return Invalid("multistep needs the updates at which the rate falls: multistep:at=1000/2000");
   }

@@ -13,20 +13,14 @@
 #include "absl/status/statusor.h"
 #include "frontend/ops/builder.h"
 #include "optim/optimizer.h"
+#include "optim/options.h"
 
 namespace onnxtrain {
-
-struct ScheduleOption {
-  std::string_view name;
-  double otherwise;         // its value where it is not given; NaN: see the schedule's text
-  double min, max;
-  bool list = false;        // several values, ascending
-};
 
 struct ScheduleRow {
   std::string_view name;
   std::string_view text;    // formula and options, for people
-  std::vector<ScheduleOption> options;
+  std::vector<NumberOption> options;
   bool own_warmup = false;  // rises by itself: --warmup would make it rise twice
   double (*number)(const ScheduleSpec& spec, double min, double rest, double u);
   Val (*graph)(const ScheduleSpec& spec, double min, double rest, Val u);

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "optim/options.h"
+
 namespace onnxtrain {
 
 // A number that the rule has a default for: see Resolved in rules/rule.h.
@@ -28,7 +30,7 @@ struct OptimizerSpec {
 
 struct ScheduleSpec {
   std::string name = "constant";  // of AllSchedules() in lr_schedule.h
-  std::map<std::string, std::vector<double>> options;  // its own, by name: see ParseSchedule; absent: its default
+  Options options;                // its own: see ParseSchedule; absent: its default
   double warmup = 0;              // steps, or a fraction of total_steps when < 1
   double min_lr = 0;              // no schedule goes below it after the warm-up; where several fall to an end, the end. Absolute
   int64_t total_steps = 0;        // updates of the whole run

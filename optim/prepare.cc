@@ -25,10 +25,8 @@ absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const Prep
   import.batch = batch;
   import.training = training;
   for (auto& [name, shape] : import.input_shapes) std::replace(shape.begin(), shape.end(), int64_t{-1}, batch);
-  // --logits may name an internal value: everything behind it is then cut off.
-  const auto& outputs = model.outputs();
-  const std::string& logits = options.loss.logits;
-  if (!logits.empty() && std::find(outputs.begin(), outputs.end(), logits) == outputs.end()) import.outputs = {logits};
+  // A loss may be on an internal value: everything behind it is then cut off.
+  ASSIGN_OR_RETURN(import.outputs, LossOutputs(model, options.loss));
   ASSIGN_OR_RETURN(ImportedModel imported, Import(model, import));
   RETURN_IF_ERROR(Annotate(CheckNames(imported), StrCat(model.path(), ": ")));
   return imported;

@@ -80,7 +80,7 @@ class SessionImpl : public Session {
   absl::Status AddFrozen(const ImportedModel& model);
   absl::Status MoveWeightsIn();
   absl::Status ProveFrozenBatch(int64_t frozen);
-  UpdateSpec UpdateOf() const { return {dtype_, options_.optimizer, options_.schedule}; }
+  UpdateSpec UpdateOf() const { return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size()}; }
   absl::Status EnsureGradients();
   absl::Status EnsureApply();
   bool OneProgramStep(int64_t samples) const;
@@ -92,11 +92,13 @@ class SessionImpl : public Session {
   absl::Status CheckWindow(const Window& window, int64_t* samples) const;
   absl::Status Feed(CompiledProgram& program, const Window& window, int64_t begin, int64_t count, int64_t micro);
   absl::Status FeedTensor(const Region& feed, const std::string& name, const HostTensor& tensor, int64_t begin, int64_t count);
-  absl::Status FeedWeight(CompiledProgram& program, double weight);
+  absl::Status FeedWeights(CompiledProgram& program, const std::vector<double>& weights);
   absl::Status RunStep(const Window& window, int64_t samples);
   absl::Status RunMicros(const Window& window, bool outputs, std::map<std::string, HostTensor>* fetched);
-  absl::StatusOr<double> ReadScalar(const char* name) const;
-  absl::Status WriteScalar(const char* name, double value);
+  absl::StatusOr<double> ReadScalar(const std::string& name) const;
+  absl::StatusOr<std::vector<double>> ReadOfTerms(const char* name) const;
+  absl::Status WriteScalar(const std::string& name, double value);
+  absl::Status ClearOfTerms(const char* name);
   void Expose(const Arena& arena);
   void ExposeMembers(const WeightGroup& group, const Arena& arena, const std::string& flat,
                      const std::function<std::string(const std::string&)>& name);
@@ -170,9 +172,9 @@ void SessionImpl::LayOutParameters() {
 }
 
 void SessionImpl::LayOutSlots() {
-  for (const char* name : {slot::kWindowLoss, slot::kWindowCorrect, slot::kWindowWeight, slot::kSumLoss, slot::kSumCorrect,
-                           slot::kSumWeight, slot::kNorm, slot::kRate}) {
-    slots_.Add(name, {dtype_, {}});
+  for (const char* name : {slot::kWindowCorrect, slot::kSumCorrect, slot::kNorm, slot::kRate}) slots_.Add(name, {dtype_, {}});
+  for (const char* name : {slot::kWindowLoss, slot::kWindowWeight, slot::kSumLoss, slot::kSumWeight}) {
+    for (size_t i = 0; i < prepared_.loss.terms.size(); ++i) slots_.Add(OfTerm(name, i), {dtype_, {}});
   }
   slots_.Add(slot::kApplied, {DType::kInt64, {}});
   slots_.Add(slot::kSkipped, {DType::kInt64, {}});
@@ -318,7 +320,7 @@ absl::Status SessionImpl::Feed(CompiledProgram& program, const Window& window, i
     } else if (name == prepared_.model.random_key && !name.empty()) {
       const std::vector<int64_t> key = {static_cast<int64_t>(options_.seed & 0xffffffff), attempted_, micro, 0};
       RETURN_IF_ERROR(WriteRegion(region, HostTensor::FromInts(region.type, key)));
-    } else if (name != kInvWeightFeed) {
+    } else if (!name.starts_with(kInvWeightFeed)) {
       auto it = window.feeds.find(name);
       if (it == window.feeds.end()) return Invalid("model input '", name, "' is not fed");
       RETURN_IF_ERROR(FeedTensor(region, name, it->second, begin, count));
@@ -345,20 +347,25 @@ bool SessionImpl::OneProgramStep(int64_t samples) const {
 absl::Status SessionImpl::RunStep(const Window& window, int64_t samples) {
   ASSIGN_OR_RETURN(CompiledProgram * program, Get(ProgramKind::kStep, samples));
   RETURN_IF_ERROR(Feed(*program, window, 0, samples, 0));
-  RETURN_IF_ERROR(FeedWeight(*program, WindowWeight(prepared_.loss, options_.loss, window.labels, samples)));
+  RETURN_IF_ERROR(FeedWeights(*program, WindowWeights(prepared_.loss, options_.loss, window, samples)));
   return programs_.Run(*program);
 }
 
-// W of the window and, for the backward pass, 1/W. A window whose targets are all ignored has no loss and no gradient.
-absl::Status SessionImpl::FeedWeight(CompiledProgram& program, double weight) {
-  RETURN_IF_ERROR(WriteScalar(slot::kWindowWeight, weight));
-  return WriteRegion(program.feeds.at(kInvWeightFeed), HostTensor::Scalar(dtype_, weight > 0 ? 1 / weight : 0));
+// W of the window and, for the backward pass, factor/W, of each loss. A window whose targets are all ignored has no loss and
+// no gradient.
+absl::Status SessionImpl::FeedWeights(CompiledProgram& program, const std::vector<double>& weights) {
+  for (size_t i = 0; i < weights.size(); ++i) {
+    RETURN_IF_ERROR(WriteScalar(OfTerm(slot::kWindowWeight, i), weights[i]));
+    const HostTensor inverse = HostTensor::Scalar(dtype_, InverseWeight(prepared_.loss.terms[i], weights[i]));
+    RETURN_IF_ERROR(WriteRegion(program.feeds.at(OfTerm(kInvWeightFeed, i)), inverse));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map<std::string, HostTensor>* fetched) {
   int64_t samples;
   RETURN_IF_ERROR(CheckWindow(window, &samples));
-  const double weight = WindowWeight(prepared_.loss, options_.loss, window.labels, samples);
+  const std::vector<double> weights = WindowWeights(prepared_.loss, options_.loss, window, samples);
   RETURN_IF_ERROR(EnsureGradients());
   int64_t micro = 0;
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
@@ -367,7 +374,7 @@ absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map
                                      : (micro == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext);
     ASSIGN_OR_RETURN(CompiledProgram * program, Get(kind, count));
     RETURN_IF_ERROR(Feed(*program, window, begin, count, micro));
-    RETURN_IF_ERROR(FeedWeight(*program, weight));
+    RETURN_IF_ERROR(FeedWeights(*program, weights));
     RETURN_IF_ERROR(programs_.Run(*program));
     for (const auto& [name, region] : program->outputs) {
       ASSIGN_OR_RETURN(const HostTensor part, ReadRegion(region));
@@ -395,31 +402,47 @@ absl::Status SessionImpl::Step(const Window& window) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> SessionImpl::ReadScalar(const char* name) const {
+absl::StatusOr<double> SessionImpl::ReadScalar(const std::string& name) const {
   ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(state_.at(name)));
   return value.At(0);
 }
 
-absl::Status SessionImpl::WriteScalar(const char* name, double value) {
+absl::Status SessionImpl::WriteScalar(const std::string& name, double value) {
   const Region& region = state_.at(name);
   return WriteRegion(region, HostTensor::Scalar(region.type.dtype, value));
+}
+
+absl::StatusOr<std::vector<double>> SessionImpl::ReadOfTerms(const char* name) const {
+  std::vector<double> values(prepared_.loss.terms.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSIGN_OR_RETURN(values[i], ReadScalar(OfTerm(name, i)));
+  }
+  return values;
+}
+
+absl::Status SessionImpl::ClearOfTerms(const char* name) {
+  for (size_t i = 0; i < prepared_.loss.terms.size(); ++i) RETURN_IF_ERROR(WriteScalar(OfTerm(name, i), 0));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StepReport> SessionImpl::Report() {
   RETURN_IF_ERROR(backend_.Synchronize());
   StepReport report;
-  ASSIGN_OR_RETURN(const double loss, ReadScalar(slot::kSumLoss));
-  ASSIGN_OR_RETURN(report.weight, ReadScalar(slot::kSumWeight));
+  ASSIGN_OR_RETURN(const std::vector<double> losses, ReadOfTerms(slot::kSumLoss));
+  ASSIGN_OR_RETURN(const std::vector<double> weights, ReadOfTerms(slot::kSumWeight));
+  report.loss = MeanLoss(prepared_.loss, losses, weights);
+  report.weight = weights[prepared_.loss.lead];
   ASSIGN_OR_RETURN(report.correct, ReadScalar(slot::kSumCorrect));
   ASSIGN_OR_RETURN(report.grad_norm, ReadScalar(slot::kNorm));
   ASSIGN_OR_RETURN(report.learning_rate, ReadScalar(slot::kRate));
   ASSIGN_OR_RETURN(const double skipped, ReadScalar(slot::kSkipped));
-  report.loss = report.weight > 0 ? loss / report.weight : 0;
   report.updates = attempted_ - reported_attempts_;
   report.skipped = static_cast<int64_t>(skipped) - reported_skips_;
   reported_attempts_ = attempted_;
   reported_skips_ = static_cast<int64_t>(skipped);
-  for (const char* name : {slot::kSumLoss, slot::kSumWeight, slot::kSumCorrect}) RETURN_IF_ERROR(WriteScalar(name, 0));
+  RETURN_IF_ERROR(ClearOfTerms(slot::kSumLoss));
+  RETURN_IF_ERROR(ClearOfTerms(slot::kSumWeight));
+  RETURN_IF_ERROR(WriteScalar(slot::kSumCorrect, 0));
   return report;
 }
 
@@ -453,7 +476,7 @@ std::vector<ProgramProfile> SessionImpl::Profile() const {
 absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const Window& window) {
   int64_t samples, micro = 0;
   RETURN_IF_ERROR(CheckWindow(window, &samples));
-  RETURN_IF_ERROR(WriteScalar(slot::kWindowLoss, 0));
+  RETURN_IF_ERROR(ClearOfTerms(slot::kWindowLoss));
   RETURN_IF_ERROR(WriteScalar(slot::kWindowCorrect, 0));
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
     const int64_t count = std::min(options_.micro_batch, samples - begin);
@@ -463,9 +486,9 @@ absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const Window&
   }
   RETURN_IF_ERROR(backend_.Synchronize());
   Evaluation e;
-  ASSIGN_OR_RETURN(e.loss_sum, ReadScalar(slot::kWindowLoss));
+  ASSIGN_OR_RETURN(e.loss_sums, ReadOfTerms(slot::kWindowLoss));
   ASSIGN_OR_RETURN(e.correct, ReadScalar(slot::kWindowCorrect));
-  e.weight = WindowWeight(prepared_.loss, options_.loss, window.labels, samples);
+  e.weights = WindowWeights(prepared_.loss, options_.loss, window, samples);
   return e;
 }
 
@@ -490,9 +513,9 @@ absl::StatusOr<GradientResult> SessionImpl::Gradients(const Window& window) {
   GradientResult result;
   RETURN_IF_ERROR(RunMicros(window, true, &result.outputs));
   RETURN_IF_ERROR(backend_.Synchronize());
-  ASSIGN_OR_RETURN(const double loss, ReadScalar(slot::kWindowLoss));
-  ASSIGN_OR_RETURN(const double weight, ReadScalar(slot::kWindowWeight));
-  result.loss = weight > 0 ? loss / weight : 0;
+  ASSIGN_OR_RETURN(const std::vector<double> losses, ReadOfTerms(slot::kWindowLoss));
+  ASSIGN_OR_RETURN(const std::vector<double> weights, ReadOfTerms(slot::kWindowWeight));
+  result.loss = MeanLoss(prepared_.loss, losses, weights);
   for (const WeightDecision& w : prepared_.weights) {
     if (!w.trained) continue;
     ASSIGN_OR_RETURN(result.gradients[w.name], ReadRegion(state_.at(GradName(w.name))));
@@ -502,7 +525,7 @@ absl::StatusOr<GradientResult> SessionImpl::Gradients(const Window& window) {
 
 absl::StatusOr<double> SessionImpl::TrainingLoss(const Window& window) {
   ASSIGN_OR_RETURN(const Evaluation e, Evaluate(ProgramKind::kTrainingLoss, window));
-  return MeanLoss(e);
+  return MeanLoss(prepared_.loss, e);
 }
 
 absl::StatusOr<std::map<std::string, HostTensor>> SessionImpl::Weights() {

@@ -22,6 +22,7 @@
 #include "optim/loss.h"
 #include "optim/optimizer.h"
 #include "optim/trainable.h"
+#include "optim/window.h"
 
 namespace onnxtrain {
 
@@ -43,26 +44,23 @@ struct SessionOptions {
   bool time_nodes = false;       // programs measure the time of every node: for Profile
 };
 
-// One window of samples, all tensors with the same leading extent n. A window longer than micro_batch is accumulated.
-struct Window {
-  std::map<std::string, HostTensor> feeds;  // by model input name, [n, …]
-  HostTensor labels;                        // [n, …], empty type where the loss needs none
-};
-
 struct StepReport {             // of the updates since the last report
   int64_t updates = 0;          // attempted
   int64_t skipped = 0;          // of them, not applied because of a non-finite gradient
   double loss = 0;              // mean over all targets
   double grad_norm = 0;         // of the last update, before clipping
   double learning_rate = 0;     // of the last update
-  double weight = 0;            // targets
+  double weight = 0;            // targets of the leading loss
   double correct = 0;           // where the loss has classes
 };
 
 struct Evaluation {
-  double loss_sum = 0, weight = 0, correct = 0;
+  std::vector<double> loss_sums, weights;     // of each loss term
+  double correct = 0;                         // of the leading term's targets
   std::map<std::string, HostTensor> outputs;  // by model output name, [n, …]; only from Predict and Gradients
 };
+
+inline double MeanLoss(const LossChoice& loss, const Evaluation& e) { return MeanLoss(loss, e.loss_sums, e.weights); }
 
 struct GradientResult {
   double loss = 0;
@@ -100,7 +98,7 @@ class Session {
   // does not see it.
   virtual double optimizer_seconds() const = 0;
 
-  // One update. Returns as soon as it is queued on a device.
+  // One update; a window longer than micro_batch is accumulated. Returns as soon as it is queued on a device.
   virtual absl::Status Step(const Window& window) = 0;
   // Reads the device's counters; waits for the queue. Resets the sums.
   virtual absl::StatusOr<StepReport> Report() = 0;
@@ -117,8 +115,5 @@ class Session {
   virtual absl::StatusOr<std::map<std::string, HostTensor>> Weights() = 0;
   virtual absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) = 0;
 };
-
-// Mean loss and accuracy style metrics of an evaluation.
-inline double MeanLoss(const Evaluation& e) { return e.weight > 0 ? e.loss_sum / e.weight : 0; }
 
 }  // namespace onnxtrain

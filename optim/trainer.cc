@@ -17,13 +17,17 @@ double Since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 Window ToWindow(const TrainData& data, const Batch& batch) {
   Window window;
   for (size_t i = 0; i < data.specs.size(); ++i) {
-    if (data.specs[i].feed == kLabelFeed) {
-      window.labels = batch.tensors[i];
-    } else {
-      window.feeds[data.specs[i].feed] = batch.tensors[i];
-    }
+    Put(data.specs[i].feed, batch.tensors[i], &window);
   }
   return window;
+}
+
+void Add(const Evaluation& part, Evaluation* total) {
+  total->loss_sums.resize(part.loss_sums.size());
+  total->weights.resize(part.weights.size());
+  std::transform(part.loss_sums.begin(), part.loss_sums.end(), total->loss_sums.begin(), total->loss_sums.begin(), std::plus<>());
+  std::transform(part.weights.begin(), part.weights.end(), total->weights.begin(), total->weights.begin(), std::plus<>());
+  total->correct += part.correct;
 }
 
 int64_t StepsPerEpoch(int64_t samples, int64_t batch, bool drop_last) {
@@ -175,13 +179,14 @@ absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data,
     if (batch == nullptr) break;
     if (stop != nullptr && stop->load()) return absl::CancelledError("stopped by a signal");
     ASSIGN_OR_RETURN(const Evaluation e, session.Evaluate(ToWindow(data, *batch)));
-    total.loss_sum += e.loss_sum;
-    total.weight += e.weight;
-    total.correct += e.correct;
+    Add(e, &total);
     metrics.samples += static_cast<int64_t>(batch->samples.size());
   }
-  metrics.loss = MeanLoss(total);
-  if (session.loss().classes && total.weight > 0) metrics.accuracy = total.correct / total.weight;
+  if (total.weights.empty()) return metrics;
+  const LossChoice& loss = session.loss();
+  metrics.loss = MeanLoss(loss, total);
+  const double weight = total.weights[loss.lead];
+  if (loss.classes && weight > 0) metrics.accuracy = total.correct / weight;
   return metrics;
 }
 

@@ -54,6 +54,11 @@ std::string MomentName(std::string_view state, const std::string& unit) { return
 
 namespace {
 
+void PendLosses(Builder& b, const LossValues& loss, bool first) {
+  for (size_t i = 0; i < loss.loss_sums.size(); ++i) Pend(b, OfTerm(slot::kWindowLoss, i), b.Wrap(loss.loss_sums[i]), first);
+  Pend(b, slot::kWindowCorrect, b.Wrap(loss.correct), first);
+}
+
 struct Backward {
   LossValues loss;
   std::vector<std::pair<std::string, Val>> gradients;  // of every trained parameter, in graph order
@@ -66,9 +71,13 @@ absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, co
   ASSIGN_OR_RETURN(backward.loss, AttachLoss(&graph, choice, spec, batch));
   b.set_source("loss");
   // The loss of a window is Σ losses / W: seeding the sum's gradient with 1/W makes any split of the window equal.
-  const Val inv_weight = b.Input(InputKind::kFeed, kInvWeightFeed, graph.type(backward.loss.loss_sum));
+  std::vector<Seed> seeds;
+  for (size_t i = 0; i < backward.loss.loss_sums.size(); ++i) {
+    const ValueId sum = backward.loss.loss_sums[i];
+    seeds.push_back({sum, b.Input(InputKind::kFeed, OfTerm(kInvWeightFeed, i), graph.type(sum)).id()});
+  }
   const std::vector<ValueId> trained = TrainedInputs(graph);
-  ASSIGN_OR_RETURN(const auto gradients, Differentiate(&graph, backward.loss.loss_sum, trained, inv_weight.id()));
+  ASSIGN_OR_RETURN(const auto gradients, Differentiate(&graph, seeds, trained));
   for (ValueId parameter : trained) {
     auto it = gradients.find(parameter);
     const std::string name = graph.inputs()[graph.value(parameter).index].name;
@@ -86,8 +95,7 @@ absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& c
   Builder b(&graph);
   ASSIGN_OR_RETURN(const Backward backward, AppendBackward(b, choice, loss, batch));
   b.set_source("accumulate");
-  Pend(b, slot::kWindowLoss, b.Wrap(backward.loss.loss_sum), options.first);
-  Pend(b, slot::kWindowCorrect, b.Wrap(backward.loss.correct), options.first);
+  PendLosses(b, backward.loss, options.first);
   for (const auto& [name, gradient] : backward.gradients) Pend(b, GradName(name), gradient, options.first);
   AddStateOutputs(graph, model.graph, model.state_updates, options.first);
   if (options.outputs) {
@@ -102,8 +110,7 @@ absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& ch
   graph.ClearOutputs();
   ASSIGN_OR_RETURN(const LossValues values, AttachLoss(&graph, choice, loss, batch));
   Builder b(&graph);
-  Pend(b, slot::kWindowLoss, b.Wrap(values.loss_sum), false);
-  Pend(b, slot::kWindowCorrect, b.Wrap(values.correct), false);
+  PendLosses(b, values, false);
   RETURN_IF_ERROR(b.status());
   return graph;
 }
@@ -134,7 +141,7 @@ struct Unit {
 class UpdateBuilder {
  public:
   UpdateBuilder(const UpdateSpec& spec, Graph* graph)
-      : spec_{spec.dtype, Resolved(spec.optimizer), spec.schedule}, rule_(*FindRule(spec.optimizer)), graph_(*graph), b_(graph) {}
+      : spec_{spec.dtype, Resolved(spec.optimizer), spec.schedule, spec.losses}, rule_(*FindRule(spec.optimizer)), graph_(*graph), b_(graph) {}
 
   bool per_tensor() const { return rule_.per_tensor; }
 
@@ -148,11 +155,14 @@ class UpdateBuilder {
     for (const Unit& unit : units) UpdateUnit(unit);
   }
 
-  void Count(Val window_loss, Val window_correct, Val window_weight) {
+  // The sum of each loss over the window, and the predictions that hit.
+  void Count(const std::vector<Val>& window_losses, Val window_correct) {
     b_.set_source(kCount);
-    AddTo(slot::kSumLoss, window_loss);
+    for (size_t i = 0; i < window_losses.size(); ++i) {
+      AddTo(OfTerm(slot::kSumLoss, i), window_losses[i]);
+      AddTo(OfTerm(slot::kSumWeight, i), Scalar(OfTerm(slot::kWindowWeight, i)));
+    }
     AddTo(slot::kSumCorrect, window_correct);
-    AddTo(slot::kSumWeight, window_weight);
     Store(slot::kNorm, norm_, Scalar(slot::kNorm));
     Store(slot::kRate, rate_, Scalar(slot::kRate));
     const Val one = Cast(finite_, DType::kInt64);
@@ -167,7 +177,7 @@ class UpdateBuilder {
   // The new value of something that only applied updates change.
   void StoreIfApplied(const std::string& name, Val value, Val into) { Store(name, Where(finite_, value, into), into); }
 
-  void AddTo(const char* name, Val value) {
+  void AddTo(const std::string& name, Val value) {
     const Val sum = Scalar(name);
     StoreIfApplied(name, sum + value, sum);
   }
@@ -236,7 +246,9 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
     units.push_back({g.name, param, u.State(param, flat), u.State(GradName(g.name), flat), g.rule});
   }
   u.Update(units);
-  u.Count(u.Scalar(slot::kWindowLoss), u.Scalar(slot::kWindowCorrect), u.Scalar(slot::kWindowWeight));
+  std::vector<Val> losses;
+  for (size_t i = 0; i < spec.losses; ++i) losses.push_back(u.Scalar(OfTerm(slot::kWindowLoss, i)));
+  u.Count(losses, u.Scalar(slot::kWindowCorrect));
   if (state_elements > 0) {  // committed even when the update is skipped: the samples were seen
     const Type flat{spec.dtype, {state_elements}};
     const Val pending = u.State(kPending, flat);
@@ -258,7 +270,9 @@ absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& ch
     units.push_back({name, "$updated:" + name, param, gradient, rules.at(name)});
   }
   u.Update(units);
-  u.Count(u.b().Wrap(backward.loss.loss_sum), u.b().Wrap(backward.loss.correct), u.Scalar(slot::kWindowWeight));
+  std::vector<Val> losses;
+  for (ValueId sum : backward.loss.loss_sums) losses.push_back(u.b().Wrap(sum));
+  u.Count(losses, u.b().Wrap(backward.loss.correct));
   AddStateOutputs(graph, model.graph, model.state_updates, false);
   RETURN_IF_ERROR(u.b().status());
   return graph;

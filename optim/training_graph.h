@@ -22,7 +22,8 @@
 
 namespace onnxtrain {
 
-// Scalar slots that the device keeps for the host. Pending ones belong to the running window.
+// Scalar slots that the device keeps for the host. Pending ones belong to the running window. Those of a loss are there for
+// every term: OfTerm in loss.h.
 namespace slot {
 inline constexpr char kWindowLoss[] = "$window_loss";        // pending: sum of losses
 inline constexpr char kWindowCorrect[] = "$window_correct";  // pending
@@ -52,7 +53,7 @@ struct MicroOptions {
 };
 
 // `model` has been imported for training with its trained weights marked kParameter. Besides the gradients, the graph has
-// outputs kWindowLoss, kWindowCorrect and one per state update (the names of model.state_updates). With !first these
+// outputs kWindowLoss of each term, kWindowCorrect and one per state update (the names of model.state_updates). With !first these
 // stand `into` inputs of the same names.
 absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
                                  const MicroOptions& options);
@@ -76,6 +77,7 @@ struct UpdateSpec {
   DType dtype = DType::kFloat32;
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
+  size_t losses = 1;  // how many are added up
 };
 
 // `state_elements`: of kStatistics and kPending; 0: the model has no statistics.

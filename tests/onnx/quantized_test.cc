@@ -86,9 +86,9 @@ TEST_P(Quantized, NetworkTrainsAndItsIntegersMove) {
   auto session = NewSession(*model, backend->get());
   ASSERT_NE(session, nullptr);
   const Window window = Samples();
-  const double before = MeanLoss(*session->Evaluate(window));
+  const double before = MeanLoss(session->loss(), *session->Evaluate(window));
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(session->Step(window).ok());
-  EXPECT_LT(MeanLoss(*session->Evaluate(window)), before / 2);
+  EXPECT_LT(MeanLoss(session->loss(), *session->Evaluate(window)), before / 2);
 
   const std::string target = TestFolder() + "/trained.onnx";
   const auto edits = Export((*model)->path(), (*model)->sha256(), *session->Weights(), target);

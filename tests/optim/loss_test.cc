@@ -4,6 +4,8 @@
 
 #include "frontend/ops/builder.h"
 #include "frontend/ops/check.h"
+#include "optim/loss_text.h"
+#include "optim/window.h"
 
 namespace onnxtrain {
 namespace {
@@ -55,7 +57,7 @@ TEST(Loss, AutoChoice) {
     const auto values = AttachLoss(&graph, *choice, {}, row.output[0]);
     ASSERT_TRUE(values.ok()) << values.status();
     EXPECT_TRUE(Verify(graph).ok()) << Verify(graph);
-    EXPECT_EQ(graph.type(values->loss_sum).shape, Shape{});
+    EXPECT_EQ(graph.type(values->loss_sums[0]).shape, Shape{});
     EXPECT_EQ(graph.type(values->correct).shape, Shape{});
   }
 }
@@ -72,12 +74,63 @@ TEST(Loss, SeveralOutputsAreAnErrorThatNamesThem) {
 }
 
 TEST(Loss, WindowWeightCountsTargets) {
-  LossChoice classes{.kind = LossKind::kCrossEntropy, .num_classes = 10};
-  EXPECT_EQ(WindowWeight(classes, {}, HostTensor::FromInts({1, -100, 3, -100}), 4), 2);
-  LossChoice dense{.kind = LossKind::kMse};
-  EXPECT_EQ(WindowWeight(dense, {}, HostTensor({DType::kFloat32, {4, 3}}), 4), 12);
-  LossChoice soft{.kind = LossKind::kCrossEntropy};
-  EXPECT_EQ(WindowWeight(soft, {}, HostTensor({DType::kFloat32, {4, 3}}), 4), 4);
+  const auto weight = [](const char* loss, LabelForm form, HostTensor labels) {
+    const LossChoice choice{.terms = {{.function = FindLoss(loss), .form = form, .feed = kLabelFeed}}};
+    return WindowWeights(choice, {}, {.labels = std::move(labels)}, 4)[0];
+  };
+  EXPECT_EQ(weight("ce", LabelForm::kClasses, HostTensor::FromInts({1, -100, 3, -100})), 2);
+  EXPECT_EQ(weight("mse", LabelForm::kElements, HostTensor({DType::kFloat32, {4, 3}})), 12);
+  EXPECT_EQ(weight("ce", LabelForm::kDistribution, HostTensor({DType::kFloat32, {4, 3}})), 4);
+  EXPECT_EQ(weight("dice", LabelForm::kElements, HostTensor({DType::kFloat32, {4, 3}})), 4);
+  EXPECT_EQ(weight("output", LabelForm::kNone, HostTensor()), 4);
+}
+
+TEST(Loss, TermsAreRead) {
+  const auto terms = ParseLoss("ce@digit+0.5*huber:delta=2,label=a/b@layer/out:0+2e-1*output:aux");
+  ASSERT_TRUE(terms.ok()) << terms.status();
+  ASSERT_EQ(terms->size(), 3);
+  EXPECT_EQ((*terms)[0].function->name, "cross_entropy");
+  EXPECT_EQ((*terms)[0].output, "digit");
+  EXPECT_EQ((*terms)[1].factor, 0.5);
+  EXPECT_EQ((*terms)[1].options.at("delta")[0], 2);
+  EXPECT_EQ((*terms)[1].label, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ((*terms)[1].output, "layer/out:0");
+  EXPECT_EQ((*terms)[2].factor, 0.2);
+  EXPECT_EQ((*terms)[2].output, "aux");
+}
+
+TEST(Loss, RefusesWhatItCannotRead) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"cross", "--loss cross: unknown; known are auto, cross_entropy"}, {"ce+", "--loss : unknown"},
+      {"0*ce", "expected a factor above 0 before *, got '0'"},           {"x*ce", "got 'x'"},
+      {"focal:gama=2", "has no option 'gama'; it has gamma, alpha"},     {"focal:gamma=-1", "expected 0 to 100, got '-1'"},
+      {"ce@", "expected an output's name behind @"},                     {"output:", "expected output:NAME"},
+      {"output", "unknown"},                                             {"ce:label=", "expected COLUMN"},
+      {"auto:gamma=2", "auto has no options"},
+  };
+  for (const auto& [text, part] : rows) {
+    const auto terms = ParseLoss(text);
+    ASSERT_FALSE(terms.ok()) << text;
+    EXPECT_NE(std::string(terms.status().message()).find(part), std::string::npos) << text << ": " << terms.status();
+  }
+}
+
+TEST(Loss, TermsShareFeedsOfTheSameLabels) {
+  const ImportedModel model = ModelOf({4, 10}, "");
+  const LabelInfo labels{.present = true, .sample = {DType::kInt64, {}}, .max_value = 9};
+  const auto choice = ChooseLoss(model, {.name = "dice+2*ce"}, labels);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->feeds.size(), 1);
+  EXPECT_EQ(choice->lead, 1);
+  EXPECT_TRUE(choice->classes);
+  EXPECT_EQ(choice->num_classes(), 10);
+  EXPECT_EQ(choice->name, "dice+2*ce");
+  EXPECT_FALSE(ChooseLoss(model, {.name = "ce+mse"}, labels).ok());
+  const LabelInfo dense{.present = true, .sample = {DType::kFloat32, {10}}};
+  const auto two = ChooseLoss(model, {.name = "ce+mse:label=t", .own_labels = {{"t", dense}}}, labels);
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_EQ(two->feeds.size(), 2);
+  EXPECT_EQ(two->terms[1].feed, "$label:1");
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ std::string Bound(const std::vector<Input>& inputs, const std::vector<Col>& colu
     StrAppend(&text, " ");
   }
   text += "label←";
-  list(bound->label_columns);
+  list(bound->label.columns);
   return text;
 }
 
@@ -114,7 +114,7 @@ TEST(Bind, TextModelsHaveDefaults) {
     const auto bound = BindData(bert, Data({{name, kI, {8}}, {"label", kI, {}}}), {});
     ASSERT_TRUE(bound.ok()) << bound.status();
     ASSERT_EQ(bound->feeds.size(), 3u);
-    EXPECT_EQ(bound->label_columns, std::vector<int>{1});
+    EXPECT_EQ(bound->label.columns, std::vector<int>{1});
     const auto value = [&](int feed) {
       std::vector<int64_t> sample(8);
       const FeedSpec& spec = bound->feeds[feed];

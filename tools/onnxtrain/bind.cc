@@ -86,7 +86,10 @@ class Binder {
   absl::Status BindDefaults();
   absl::Status AddFeeds();
   absl::StatusOr<FeedSpec> FeedOf(const OnnxModel::Input& input, const std::vector<int>& columns);
+  absl::Status DescribeLabel(std::string_view what, BoundLabel* label);
   absl::Status DescribeLabels();
+  std::set<int> LabelColumns() const;
+  absl::StatusOr<std::vector<int>> ResolveLabel(const std::vector<std::string>& names, std::string_view flag) const;
   absl::StatusOr<Shape> FixedOf(const OnnxModel::Input& input) const;
   Shape DataShape(const std::vector<int>& columns) const;
   std::vector<const OnnxModel::Input*> Unbound() const;
@@ -123,12 +126,28 @@ absl::Status Binder::BindExplicit() {
       bound_[input].push_back(c);
     }
   }
-  for (const std::string& name : spec_.label) {
-    ASSIGN_OR_RETURN(const int c, Resolve(name, "--label"));
-    if (!columns_[c].problem.empty()) return Invalid("--label: ", columns_[c].problem);
-    out_.label_columns.push_back(c);
+  ASSIGN_OR_RETURN(out_.label.columns, ResolveLabel(spec_.label, "--label"));
+  for (const auto& [key, names] : spec_.own_labels) {
+    ASSIGN_OR_RETURN(out_.own_labels[key].columns, ResolveLabel(names, "--loss …label"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int>> Binder::ResolveLabel(const std::vector<std::string>& names, std::string_view flag) const {
+  std::vector<int> columns;
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(const int c, Resolve(name, flag));
+    if (!columns_[c].problem.empty()) return Invalid(flag, ": ", columns_[c].problem);
+    columns.push_back(c);
+  }
+  return columns;
+}
+
+// Of every loss.
+std::set<int> Binder::LabelColumns() const {
+  std::set<int> used(out_.label.columns.begin(), out_.label.columns.end());
+  for (const auto& [key, label] : out_.own_labels) used.insert(label.columns.begin(), label.columns.end());
+  return used;
 }
 
 // A file of scalars by column, like CSV.
@@ -146,7 +165,7 @@ std::vector<const OnnxModel::Input*> Binder::Unbound() const {
 }
 
 std::vector<int> Binder::FreeColumns() const {
-  std::set<int> used(out_.label_columns.begin(), out_.label_columns.end());
+  std::set<int> used = LabelColumns();
   for (const auto& [input, columns] : bound_) used.insert(columns.begin(), columns.end());
   std::vector<int> out;
   for (int c = 0; c < static_cast<int>(columns_.size()); ++c) {
@@ -156,7 +175,7 @@ std::vector<int> Binder::FreeColumns() const {
 }
 
 void Binder::BindByName() {
-  const std::set<int> labels(out_.label_columns.begin(), out_.label_columns.end());
+  const std::set<int> labels = LabelColumns();
   for (const auto* input : Unbound()) {
     for (int c = 0; c < static_cast<int>(columns_.size()); ++c) {
       if (columns_[c].name == input->name && columns_[c].problem.empty() && !labels.contains(c))
@@ -166,20 +185,21 @@ void Binder::BindByName() {
 }
 
 absl::Status Binder::FindLabel() {
-  if (!out_.label_columns.empty()) return absl::OkStatus();
+  if (!out_.label.columns.empty()) return absl::OkStatus();
   std::set<std::string> input_names;
   for (const auto& input : inputs_) input_names.insert(input.name);
   std::vector<Column> candidates = columns_;
-  // A column that a model input is named after belongs to that input.
+  const std::set<int> own = LabelColumns();
+  // A column that a model input is named after belongs to that input, and one that a loss has for its own to that loss.
   for (Column& c : candidates) {
-    if (input_names.contains(c.name) || c.name == spec_.leave_out) c.name.clear();
+    if (input_names.contains(c.name) || c.name == spec_.leave_out || own.contains(static_cast<int>(&c - candidates.data()))) c.name.clear();
   }
   ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(candidates));
   if (named.has_value()) {
-    out_.label_columns = {*named};
+    out_.label.columns = {*named};
   } else if (IsTable() && spec_.want_label) {
     const int last = static_cast<int>(columns_.size()) - 1;
-    out_.label_columns = {last > 0 && IsLeftOut(last) ? last - 1 : last};
+    out_.label.columns = {last > 0 && IsLeftOut(last) ? last - 1 : last};
   }
   return absl::OkStatus();
 }
@@ -372,31 +392,36 @@ absl::Status Binder::AddFeeds() {
   return absl::OkStatus();
 }
 
-absl::Status Binder::DescribeLabels() {
-  if (out_.label_columns.empty()) return absl::OkStatus();
-  const Column& first = columns_[out_.label_columns[0]];
+absl::Status Binder::DescribeLabel(std::string_view what, BoundLabel* label) {
+  if (label->columns.empty()) return absl::OkStatus();
+  const Column& first = columns_[label->columns[0]];
   if (!first.problem.empty()) return Invalid("the label: ", first.problem, "; choose another column with --label");
-  out_.classes = first.classes;
-  out_.labels.present = true;
-  out_.labels.sample = {first.sample.dtype, DataShape(out_.label_columns)};
+  LabelInfo& info = label->info;
+  info.present = true;
+  info.sample = {first.sample.dtype, DataShape(label->columns)};
   if (!IsFloat(first.sample.dtype)) {
     bool begun = false;
-    for (int c : out_.label_columns) {
+    for (int c : label->columns) {
       ASSIGN_OR_RETURN(const LabelRange range, RangeOfLabels(*out_.dataset, c, spec_.ignore_index));
-      out_.labels.min_value = begun ? std::min(out_.labels.min_value, range.min) : range.min;
-      out_.labels.max_value = begun ? std::max(out_.labels.max_value, range.max) : range.max;
+      info.min_value = begun ? std::min(info.min_value, range.min) : range.min;
+      info.max_value = begun ? std::max(info.max_value, range.max) : range.max;
       begun = true;
     }
   }
-  std::string text = StrCat("label ← column '", first.name, "' ", ToString(out_.labels.sample));
+  label->text = StrCat(what, " ← column '", first.name, "' ", ToString(info.sample));
   if (!first.classes.empty()) {
-    StrAppend(&text, ", ", first.classes.size(),
-              " classes: ", Listed(first.classes, [](const std::string& s) { return s; }));
+    StrAppend(&label->text, ", ", first.classes.size(), " classes: ", Listed(first.classes, [](const std::string& s) { return s; }));
   } else if (!IsFloat(first.sample.dtype)) {
-    StrAppend(&text, ", values ", out_.labels.min_value, " to ", out_.labels.max_value);
+    StrAppend(&label->text, ", values ", info.min_value, " to ", info.max_value);
   }
-  out_.label_text = text;
-  out_.notes.push_back(std::move(text));
+  out_.notes.push_back(label->text);
+  return absl::OkStatus();
+}
+
+absl::Status Binder::DescribeLabels() {
+  if (!out_.label.columns.empty()) out_.classes = columns_[out_.label.columns[0]].classes;
+  RETURN_IF_ERROR(DescribeLabel("label", &out_.label));
+  for (auto& [key, label] : out_.own_labels) RETURN_IF_ERROR(DescribeLabel("label of its own", &label));
   return absl::OkStatus();
 }
 
@@ -406,8 +431,8 @@ absl::StatusOr<BoundData> Binder::Run() {
   BindByName();
   RETURN_IF_ERROR(BindRest());
   // Two columns, one of them taken: the other is the label.
-  if (const std::vector<int> left = FreeColumns(); out_.label_columns.empty() && spec_.want_label && left.size() == 1) {
-    out_.label_columns = left;
+  if (const std::vector<int> left = FreeColumns(); out_.label.columns.empty() && spec_.want_label && left.size() == 1) {
+    out_.label.columns = left;
   }
   RETURN_IF_ERROR(AddFeeds());
   RETURN_IF_ERROR(DescribeLabels());
@@ -452,8 +477,8 @@ absl::StatusOr<BoundData> BindData(const std::vector<OnnxModel::Input>& inputs, 
   return Binder(inputs, std::move(dataset), spec).Run();
 }
 
-FeedSpec LabelFeed(const BoundData& data, const LossChoice& loss) {
-  return {.feed = kLabelFeed, .columns = data.label_columns, .sample = loss.label};
+const BoundLabel& LabelOf(const BoundData& data, const LossFeed& feed) {
+  return feed.label.empty() ? data.label : data.own_labels.at(feed.label);
 }
 
 }  // namespace onnxtrain::cli

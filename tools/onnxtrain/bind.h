@@ -18,6 +18,7 @@ namespace onnxtrain::cli {
 struct BindSpec {
   std::map<std::string, std::vector<std::string>> inputs;  // model input → columns, by name or 0-based index
   std::vector<std::string> label;                          // columns; empty: found
+  std::map<std::string, std::vector<std::string>> own_labels;  // columns of losses with labels of their own, by a key
   bool want_label = true;                                  // else a missing label is no error
   std::map<std::string, int64_t> dims;                     // values of named free dimensions
   PixelScale pixels;                                       // for image columns
@@ -25,12 +26,17 @@ struct BindSpec {
   std::string leave_out;                                   // a column that is neither input nor label
 };
 
+struct BoundLabel {
+  std::vector<int> columns;  // empty: there is none
+  LabelInfo info;
+  std::string text;          // which column it is, for people; "" without label
+};
+
 struct BoundData {
   std::shared_ptr<const Dataset> dataset;  // perhaps with constant columns behind its own
   std::vector<FeedSpec> feeds;             // of the model's inputs
-  std::vector<int> label_columns;          // empty: there is no label
-  LabelInfo labels;
-  std::string label_text;                     // which column it is, for people; "" without label
+  BoundLabel label;
+  std::map<std::string, BoundLabel> own_labels;  // as BindSpec has them
   std::vector<std::string> classes;           // names, where the label has them
   std::map<std::string, Shape> input_shapes;  // of inputs with free dimensions besides the batch, which stands as -1
   std::map<std::string, HostTensor> fixed_inputs;  // inputs without data that are constants of the graph
@@ -44,8 +50,8 @@ struct BoundData {
 absl::StatusOr<BoundData> BindData(const std::vector<OnnxModel::Input>& inputs, std::shared_ptr<const Dataset> dataset,
                                    const BindSpec& spec);
 
-// The label feed that the loss asked for, to stand behind the inputs' feeds.
-FeedSpec LabelFeed(const BoundData& data, const LossChoice& loss);
+// The labels that a feed of the loss takes.
+const BoundLabel& LabelOf(const BoundData& data, const LossFeed& feed);
 
 // The column that is the label by its name ("label", "target", "y", …), or nullopt; several such names are an error.
 absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns);

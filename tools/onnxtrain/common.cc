@@ -6,6 +6,7 @@
 
 #include "backends/registry.h"
 #include "frontend/base/status.h"
+#include "optim/loss_text.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags.h"
@@ -62,8 +63,8 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel() {
 // Before data is bound to inputs of which an operator that nobody can run may have strange ones.
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadKnownModel() {
   ASSIGN_OR_RETURN(auto model, LoadModel());
-  const bool inner = !FLAGS_logits.empty() && std::ranges::find(model->outputs(), FLAGS_logits) == model->outputs().end();
-  RETURN_IF_ERROR(CheckOperators(*model, inner ? std::vector<std::string>{FLAGS_logits} : std::vector<std::string>()));
+  ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(*model, {.name = FLAGS_loss, .logits = FLAGS_logits}));
+  RETURN_IF_ERROR(CheckOperators(*model, outputs));
   return model;
 }
 
@@ -211,6 +212,18 @@ absl::Status AddInputFlags(BindSpec* spec) {
   return absl::OkStatus();
 }
 
+// What single losses want for labels of their own; where all do, no common label is looked for.
+absl::Status AddOwnLabels(const LossSpec& loss, BindSpec* spec) {
+  ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(loss.name));
+  spec->want_label = false;
+  for (const LossTermSpec& term : terms) {
+    const bool of_its_own = !term.label.empty();
+    if (of_its_own) spec->own_labels[term.label_key()] = term.label;
+    spec->want_label |= !of_its_own;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Header HeaderKind() { return FLAGS_header == "yes" ? Header::kYes : FLAGS_header == "no" ? Header::kNo : Header::kAuto; }
@@ -230,8 +243,9 @@ std::string NormalizeOf(const std::optional<Preprocess>& before) {
 }  // namespace
 
 absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<Preprocess>& before,
-                                    const DataRequest& request, int64_t ignore_index) {
-  BindSpec spec{.want_label = request.want_label, .ignore_index = ignore_index, .leave_out = request.leave_out};
+                                    const DataRequest& request, const LossSpec& loss) {
+  BindSpec spec{.want_label = request.want_label, .ignore_index = loss.ignore_index, .leave_out = request.leave_out};
+  if (request.want_label) RETURN_IF_ERROR(AddOwnLabels(loss, &spec));
   ASSIGN_OR_RETURN(spec.dims, DimFlags(model));
   if (before.has_value()) {
     spec.inputs = before->inputs;
@@ -255,7 +269,8 @@ absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<
   auto pixels = ParseNormalize(normalize);
   if (!pixels.ok()) return Annotate(pixels.status(), "--normalize: ");
   spec.pixels = *pixels;
-  const std::vector<OnnxModel::Input> needed = NeededInputs(model, FLAGS_logits);
+  ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model, loss));
+  const std::vector<OnnxModel::Input> needed = NeededInputs(model, outputs);
   const NaturalInputs natural = FindNaturalInputs(needed, [&](const std::string& name) {
     const auto& columns = (*dataset)->columns();
     return spec.inputs.contains(name) || std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
@@ -284,10 +299,11 @@ bool HasEvalFiles(const std::string& path) {
 absl::StatusOr<SessionOptions> MakeSessionOptions(const OnnxModel& model, const BoundData& data, const LossSpec& loss,
                                                   int64_t micro_batch) {
   SessionOptions options{.loss = loss,
-                         .labels = data.labels,
+                         .labels = data.label.info,
                          .trainable = TrainableFlags(),
                          .micro_batch = micro_batch,
                          .seed = static_cast<uint64_t>(FLAGS_seed)};
+  for (const auto& [key, label] : data.own_labels) options.loss.own_labels[key] = label.info;
   ASSIGN_OR_RETURN(options.import, ImportFlags(model));
   options.import.input_shapes = data.input_shapes;
   options.import.fixed_inputs = data.fixed_inputs;
@@ -299,22 +315,24 @@ absl::StatusOr<PreparedModel> PrepareFor(const OnnxModel& model, const BoundData
   const PrepareOptions prepare{options.import, options.loss, options.labels, options.trainable};
   ASSIGN_OR_RETURN(PreparedModel prepared, PrepareWeights(model, prepare, options.micro_batch, training));
   auto loss = ChooseLoss(prepared.model, options.loss, options.labels);
-  if (!loss.ok() && !data.label_text.empty())
-    return Invalid(ToStd(loss.status().message()), " (", data.label_text, ")");
+  if (!loss.ok() && !data.label.text.empty())
+    return Invalid(ToStd(loss.status().message()), " (", data.label.text, ")");
   ASSIGN_OR_RETURN(prepared.loss, std::move(loss));
   return prepared;
 }
 
 absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const LossChoice& loss, int64_t ignore_index) {
   TrainData train{.dataset = data.dataset, .specs = data.feeds};
-  if (loss.kind == LossKind::kOutput) return train;
-  if (data.label_columns.empty()) {
-    return Invalid("loss ", loss.name, " needs labels, but the data has no label column; name one with --label");
+  for (const LossFeed& feed : loss.feeds) {
+    const BoundLabel& label = LabelOf(data, feed);
+    if (label.columns.empty()) {
+      return Invalid("loss ", loss.name, " needs labels, but the data has no label column; name one with --label");
+    }
+    for (int c : label.columns) {
+      if (feed.num_classes > 0) RETURN_IF_ERROR(CheckLabels(*data.dataset, c, feed.num_classes, ignore_index));
+    }
+    train.specs.push_back({.feed = feed.name, .columns = label.columns, .sample = feed.sample});
   }
-  if (loss.num_classes > 0) {
-    for (int c : data.label_columns) RETURN_IF_ERROR(CheckLabels(*data.dataset, c, loss.num_classes, ignore_index));
-  }
-  train.specs.push_back(LabelFeed(data, loss));
   return train;
 }
 
@@ -325,17 +343,24 @@ absl::StatusOr<Window> ReadWindow(const TrainData& data, int64_t count) {
   if (batch == nullptr) return Invalid("the data holds no samples");
   Window window;
   for (size_t i = 0; i < data.specs.size(); ++i) {
-    (data.specs[i].feed == kLabelFeed ? window.labels : window.feeds[data.specs[i].feed]) = batch->tensors[i];
+    Put(data.specs[i].feed, batch->tensors[i], &window);
   }
   return window;
 }
 
-absl::Status CheckLossFlags(const LossChoice& loss) {
-  const bool indices = loss.kind == LossKind::kCrossEntropy || loss.kind == LossKind::kNll;
-  if (Given("label_smoothing") && loss.kind != LossKind::kCrossEntropy) {
-    return Invalid("--label-smoothing: has no effect on loss ", loss.name);
+std::string LossTakes(const LossChoice& loss) {
+  std::string takes;
+  for (const LossTerm& term : loss.terms) {
+    if (term.form != LabelForm::kElements) StrAppend(&takes, term.function->takes, " ");
   }
-  if (Given("ignore_index") && !indices) return Invalid("--ignore-index: has no effect on loss ", loss.name);
+  return takes;
+}
+
+absl::Status CheckLossFlags(const LossChoice& loss) {
+  const std::string takes = LossTakes(loss);
+  for (const char* flag : {"label_smoothing", "ignore_index"}) {
+    if (Given(flag) && takes.find(flag) == std::string::npos) return Invalid(Shown(flag), ": has no effect on loss ", loss.name);
+  }
   return absl::OkStatus();
 }
 

@@ -67,7 +67,7 @@ struct DataRequest {
   std::string leave_out = {};        // a column that is neither input nor label
 };
 absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<Preprocess>& before,
-                                    const DataRequest& request, int64_t ignore_index);
+                                    const DataRequest& request, const LossSpec& loss);
 
 // --header.
 Header HeaderKind();
@@ -90,6 +90,8 @@ absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const LossChoice&
 // The first `count` samples as one window.
 absl::StatusOr<Window> ReadWindow(const TrainData& data, int64_t count);
 
+// Which of label_smoothing, ignore_index the losses read, separated by blanks.
+std::string LossTakes(const LossChoice& loss);
 // --logits and label flags that the chosen loss makes meaningless.
 absl::Status CheckLossFlags(const LossChoice& loss);
 

@@ -11,7 +11,9 @@
 DEFINE_string(model, "", "the ONNX model");
 DEFINE_string(out, "", "where results go: train: a folder (default runs/NAME-TIME); predict, grad, export: a file");
 DEFINE_bool(overwrite, false, "a folder that holds a run already may be written again");
-DEFINE_string(loss, "auto", "auto, cross_entropy, nll, bce, mse, l1, huber or output:NAME");
+DEFINE_string(loss, "auto",
+              "auto, cross_entropy, nll, bce, mse, l1, huber, focal, dice or output:NAME, with options: focal:gamma=2,alpha=0.25; sums of "
+              "several, each on its output and label: ce@out1+0.5*l1:label=COLUMN@out2");
 DEFINE_string(logits, "", "the value of the model to train on, when auto cannot tell");
 DEFINE_string(train, "", "train only these: matches weight, node and module names; repeatable");
 DEFINE_string(freeze, "", "do not train these; wins over --train; repeatable");

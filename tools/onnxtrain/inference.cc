@@ -18,7 +18,7 @@ absl::StatusOr<DataSetup> OpenModelAndData(bool eval_split, bool want_label) {
                             .flag = "data",
                             .eval_split = eval_split && HasEvalFiles(FLAGS_data),
                             .want_label = want_label};
-  ASSIGN_OR_RETURN(setup.data, OpenData(*setup.model, setup.before, request, FLAGS_ignore_index));
+  ASSIGN_OR_RETURN(setup.data, OpenData(*setup.model, setup.before, request, setup.loss));
   for (const std::string& note : setup.data.bound.notes) Say(note);
   if (!setup.data.normalize.empty()) Say(StrCat("pixels normalized: ", setup.data.normalize, " (--normalize)"));
   return setup;

@@ -30,7 +30,7 @@ class Inspector {
     ASSIGN_OR_RETURN(options_.loss, LossFlags(file_, std::nullopt));
     if (!logits_.empty()) options_.loss.logits = logits_;
     options_.trainable = TrainableFlags();
-    const auto shapes = MadeUpShapes(file_, options_.import.dim_values);
+    const auto shapes = MadeUpShapes(file_, options_.loss, options_.import.dim_values);
     if (shapes.ok()) options_.import.input_shapes = *shapes;
     out_.shapes = options_.import.input_shapes;
     for (std::string& quirk : QuirksOfFile(file_)) out_.quirks.push_back(std::move(quirk));

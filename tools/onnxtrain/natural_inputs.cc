@@ -43,9 +43,8 @@ NaturalInputs FindNaturalInputs(const std::vector<OnnxModel::Input>& inputs,
   return natural;
 }
 
-std::vector<OnnxModel::Input> NeededInputs(const OnnxModel& model, const std::string& logits) {
-  const bool internal = !logits.empty() && std::ranges::find(model.outputs(), logits) == model.outputs().end();
-  return internal ? model.InputsOf({logits}) : model.inputs();
+std::vector<OnnxModel::Input> NeededInputs(const OnnxModel& model, const std::vector<std::string>& outputs) {
+  return outputs.empty() ? model.inputs() : model.InputsOf(outputs);
 }
 
 std::vector<OnnxModel::Input> WithoutFixed(const std::vector<OnnxModel::Input>& inputs, const NaturalInputs& natural) {

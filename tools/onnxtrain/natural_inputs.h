@@ -20,8 +20,9 @@ struct NaturalInputs {
 NaturalInputs FindNaturalInputs(const std::vector<OnnxModel::Input>& inputs,
                                 const std::function<bool(const std::string&)>& taken = nullptr);
 
-// The inputs that a run needs: all, or where `logits` names an internal value, those that it is computed from.
-std::vector<OnnxModel::Input> NeededInputs(const OnnxModel& model, const std::string& logits);
+// The inputs that a run needs: all, or where `outputs` names other ones than the model's own (LossOutputs in loss.h), those
+// that they are computed from.
+std::vector<OnnxModel::Input> NeededInputs(const OnnxModel& model, const std::vector<std::string>& outputs);
 
 // Those of `inputs` that are not fixed.
 std::vector<OnnxModel::Input> WithoutFixed(const std::vector<OnnxModel::Input>& inputs, const NaturalInputs& natural);

@@ -40,7 +40,7 @@ absl::StatusOr<int> RunPredict() {
   ASSIGN_OR_RETURN(const std::string out, OutputFile("preds.csv, or - for stdout"));
   ASSIGN_OR_RETURN(const DataSetup setup, OpenModelAndData(true, false));
   BoundData unlabelled = setup.data.bound;
-  unlabelled.labels = {};
+  unlabelled.label.info = {};
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*setup.model, unlabelled, setup.loss, BatchFlag(*setup.model)));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*setup.model, unlabelled, options, false));

@@ -25,7 +25,7 @@ PredictionTable::PredictionTable(const PreparedModel& model, std::vector<std::st
     : classes_(std::move(classes)) {
   const Graph& graph = model.model.graph;
   const LossChoice& loss = model.loss;
-  output_ = loss.output;
+  output_ = loss.output();
   const ValueId value = graph.FindOutput(output_)->value;
   const Type& type = graph.type(value);
   for (size_t i = 1; i < type.shape.size(); ++i) width_ *= type.shape[i];
@@ -33,9 +33,10 @@ PredictionTable::PredictionTable(const PreparedModel& model, std::vector<std::st
   if (last != nullptr && last->op == "Softmax") tail_ = Tail::kSoftmax;
   if (last != nullptr && last->op == "LogSoftmax") tail_ = Tail::kLogSoftmax;
   if (last != nullptr && last->op == "Sigmoid") tail_ = Tail::kSigmoid;
-  const bool scores = loss.kind == LossKind::kCrossEntropy || loss.kind == LossKind::kNll;
+  const LabelForm form = loss.leading().form;
+  const bool scores = form == LabelForm::kClasses || form == LabelForm::kDistribution;
   if (scores && type.rank() == 2 && width_ > 1) form_ = Form::kClasses;
-  if (loss.kind == LossKind::kBce) form_ = Form::kCoins;
+  if (form == LabelForm::kElements && loss.leading().function->behind.find("Sigmoid") != std::string_view::npos) form_ = Form::kCoins;
 }
 
 std::string PredictionTable::description() const {

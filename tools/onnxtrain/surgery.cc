@@ -19,7 +19,7 @@ namespace {
 // As many classes as the labels have names, values or columns; one for a number.
 absl::StatusOr<int64_t> CountClasses(const BoundData* data) {
   if (data == nullptr) return Invalid("--num-classes auto: there is no --data to count the classes of");
-  const LabelInfo& labels = data->labels;
+  const LabelInfo& labels = data->label.info;
   if (!labels.present) return Invalid("--num-classes auto: the data has no label column; name one with --label");
   if (!data->classes.empty()) return static_cast<int64_t>(data->classes.size());
   if (IsFloat(labels.sample.dtype) || labels.sample.elements() > 1) return labels.sample.elements();
@@ -95,7 +95,7 @@ absl::StatusOr<ImportOptions> ImportFor(const OnnxModel& model, const BoundData*
   if (data != nullptr) {
     import.input_shapes = data->input_shapes;
   } else {
-    ASSIGN_OR_RETURN(import.input_shapes, MadeUpShapes(model, import.dim_values));
+    ASSIGN_OR_RETURN(import.input_shapes, MadeUpShapes(model, {.logits = FLAGS_logits}, import.dim_values));
   }
   return import;
 }

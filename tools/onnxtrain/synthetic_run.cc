@@ -79,18 +79,23 @@ SyntheticColumn InputColumn(const Graph& graph, const OnnxModel::Input& input, c
 }
 
 // Class indices for classes, coins for probabilities, normal numbers for the rest.
-SyntheticColumn LabelColumn(const LossChoice& loss) {
-  if (loss.num_classes > 0) return {"label", {DType::kInt64, loss.label.shape}, 0, loss.num_classes};
-  if (loss.kind == LossKind::kBce) return {"label", {DType::kInt64, loss.label.shape}, 0, 2};
-  return {"label", {DType::kFloat32, loss.label.shape}};
+SyntheticColumn LabelColumn(const LossChoice& loss, const LossFeed& feed) {
+  const std::string name = feed.label.empty() ? "label" : feed.label;
+  if (feed.num_classes > 0) return {name, {DType::kInt64, feed.sample.shape}, 0, feed.num_classes};
+  for (const LossTerm& term : loss.terms) {
+    const bool coins = term.feed == feed.name && term.form == LabelForm::kElements && !term.function->behind.empty();
+    if (coins) return {name, {DType::kInt64, feed.sample.shape}, 0, 2};
+  }
+  return {name, {DType::kFloat32, feed.sample.shape}};
 }
 
 }  // namespace
 
-absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model,
+absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model, const LossSpec& loss,
                                                           const std::map<std::string, int64_t>& dims) {
   std::map<std::string, Shape> shapes;
-  const std::vector<OnnxModel::Input> needed = NeededInputs(model, FLAGS_logits);
+  ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model, loss));
+  const std::vector<OnnxModel::Input> needed = NeededInputs(model, outputs);
   for (const auto& input : WithoutFixed(needed, FindNaturalInputs(needed))) {
     ASSIGN_OR_RETURN(const Shape sample, SampleOf(model, input, dims));
     Shape& shape = shapes[input.name] = {-1};
@@ -119,13 +124,14 @@ absl::StatusOr<BoundData> SyntheticData(const OnnxModel& model, const ImportOpti
                                         int64_t size, uint64_t seed) {
   BoundData data;
   PrepareOptions prepare{.import = import, .loss = loss};
-  ASSIGN_OR_RETURN(data.input_shapes, MadeUpShapes(model, import.dim_values));
+  ASSIGN_OR_RETURN(data.input_shapes, MadeUpShapes(model, loss, import.dim_values));
   prepare.import.input_shapes = data.input_shapes;
   const auto prepared_or = Prepare(model, prepare, 2, true);
   if (!prepared_or.ok()) return WithFreeHint(prepared_or.status(), model, import.dim_values);
   const PreparedModel& prepared = *prepared_or;
   std::vector<SyntheticColumn> columns;
-  const std::vector<OnnxModel::Input> needed = NeededInputs(model, loss.logits);
+  ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model, loss));
+  const std::vector<OnnxModel::Input> needed = NeededInputs(model, outputs);
   const NaturalInputs natural = FindNaturalInputs(needed);
   data.fixed_inputs = natural.fixed;
   data.notes = natural.notes;
@@ -138,11 +144,13 @@ absl::StatusOr<BoundData> SyntheticData(const OnnxModel& model, const ImportOpti
     data.notes.push_back(StrCat("input '", columns.back().name, "' ", ToString(columns.back().sample), " ← ",
                                 Described(columns.back())));
   }
-  if (prepared.loss.kind != LossKind::kOutput) {
-    const SyntheticColumn label = LabelColumn(prepared.loss);
-    data.label_columns = {static_cast<int>(columns.size())};
-    data.labels = {.present = true, .sample = label.sample, .min_value = label.low, .max_value = label.high - 1};
-    columns.push_back(label);
+  for (const LossFeed& feed : prepared.loss.feeds) {
+    const SyntheticColumn column = LabelColumn(prepared.loss, feed);
+    BoundLabel& label = feed.label.empty() ? data.label : data.own_labels[feed.label];
+    if (!label.columns.empty()) return Invalid("--loss ", loss.name, ": made-up labels serve one kind of loss: give each loss labels of its own (label=NAME)");
+    label.columns = {static_cast<int>(columns.size())};
+    label.info = {.present = true, .sample = column.sample, .min_value = column.low, .max_value = column.high - 1};
+    columns.push_back(column);
   }
   data.dataset = SyntheticDataset(std::move(columns), size, seed);
   return data;

@@ -13,7 +13,7 @@ namespace onnxtrain::cli {
 
 // Shapes for every input, the batch as -1; free dimensions that `dims` does not name are 32. An input without a shape
 // or without a batch axis is an error.
-absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model,
+absl::StatusOr<std::map<std::string, Shape>> MadeUpShapes(const OnnxModel& model, const LossSpec& loss,
                                                           const std::map<std::string, int64_t>& dims);
 
 // An error of a model that was imported with such shapes, with the advice to say the right ones.

@@ -24,7 +24,7 @@ Preprocess PreprocessOf(const TrainSetup& s) {
   Preprocess p{.normalize = s.data.normalize,
                .classes = data.classes,
                .loss = s.session->loss().name,
-               .output = s.session->loss().output};
+               .output = s.session->loss().output()};
   const auto& columns = data.dataset->columns();
   for (const FeedSpec& feed : data.feeds) {
     // Columns that were made up for this run do not exist in other files.
@@ -33,7 +33,7 @@ Preprocess PreprocessOf(const TrainSetup& s) {
     }
     if (p.inputs.contains(feed.feed)) p.layout[feed.feed] = feed.sample.shape;
   }
-  for (int c : data.label_columns) p.label.push_back(columns[c].name);
+  for (int c : data.label.columns) p.label.push_back(columns[c].name);
   return p;
 }
 
@@ -61,7 +61,7 @@ RunSummary Summarize(const TrainSetup& s, const TrainResult& result) {
 }
 
 double Chance(const LossChoice& loss) {
-  return loss.num_classes > 1 ? 1.0 / static_cast<double>(loss.num_classes) : 0.5;
+  return loss.num_classes() > 1 ? 1.0 / static_cast<double>(loss.num_classes()) : 0.5;
 }
 
 void WarnAtChance(const TrainSetup& s, const EvalMetrics& before, std::vector<std::string>* warnings) {

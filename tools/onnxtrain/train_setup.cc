@@ -60,7 +60,7 @@ absl::Status OpenTrainingData(TrainSetup& s) {
     return absl::OkStatus();
   }
   s.data_text = FLAGS_data;
-  ASSIGN_OR_RETURN(s.data, OpenData(*s.model, *before, {.path = FLAGS_data, .flag = "data", .leave_out = SplitColumn()}, FLAGS_ignore_index));
+  ASSIGN_OR_RETURN(s.data, OpenData(*s.model, *before, {.path = FLAGS_data, .flag = "data", .leave_out = SplitColumn()}, s.loss_spec));
   return OperateOnModel(s, &s.data.bound);
 }
 
@@ -72,7 +72,7 @@ Preprocess LikeTraining(const BoundData& data, const std::string& normalize) {
     for (int c : feed.columns) p.inputs[feed.feed].push_back(columns[c].name);
     p.layout[feed.feed] = feed.sample.shape;
   }
-  for (int c : data.label_columns) p.label.push_back(columns[c].name);
+  for (int c : data.label.columns) p.label.push_back(columns[c].name);
   return p;
 }
 
@@ -106,7 +106,7 @@ absl::Status OpenEvalData(TrainSetup& s) {
   DataRequest request{
       .path = Given("eval_data") ? FLAGS_eval_data : FLAGS_data, .flag = "eval-data", .eval_split = true};
   if (!Given("eval_data") && !HasEvalFiles(FLAGS_data)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(s.eval, OpenData(*s.model, like, request, FLAGS_ignore_index));
+  ASSIGN_OR_RETURN(s.eval, OpenData(*s.model, like, request, s.loss_spec));
   s.eval_text = request.path;
   return absl::OkStatus();
 }
@@ -211,7 +211,7 @@ RunFacts FactsOf(const TrainSetup& s, const LossChoice& loss) {
           .momentum = s.optimizer.momentum,
           .scheduler = s.schedule.name,
           .weight_decay = FLAGS_weight_decay,
-          .loss = loss.kind,
+          .loss_takes = LossTakes(loss),
           .has_images = s.data.bound.has_images,
           .is_table = IsTable(FLAGS_data),
           .has_batch_norm = ops.contains("BatchNormalization"),

@@ -11,12 +11,14 @@ namespace {
 
 // What goes into every input of the graph.
 absl::StatusOr<HostTensor> ValueOf(const GraphInput& input, const Type& type, const PreparedModel& model,
-                                   const SessionOptions& options, const Window& window, double weight) {
+                                   const SessionOptions& options, const Window& window, const std::vector<double>& weights) {
   for (const ImportedWeight& w : model.model.weights) {
     if (w.name == input.name) return w.value;
   }
   if (input.name == kLabelFeed) return window.labels;
-  if (input.name == kInvWeightFeed) return HostTensor::Scalar(type.dtype, weight > 0 ? 1 / weight : 0);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (input.name == OfTerm(kInvWeightFeed, i)) return HostTensor::Scalar(type.dtype, InverseWeight(model.loss.terms[i], weights[i]));
+  }
   if (const auto it = window.feeds.find(input.name); it != window.feeds.end()) return it->second;
   if (input.name == model.model.random_key) {
     return HostTensor::FromInts(type, std::vector<int64_t>{static_cast<int64_t>(options.seed & 0xffffffff), 0, 0, 0});
@@ -66,10 +68,10 @@ absl::StatusOr<std::map<std::string, HostTensor>> TraceValues(const PreparedMode
   ShowValues(&graph);
   ASSIGN_OR_RETURN(const Graph legal, backend.Legalize(graph));
   ASSIGN_OR_RETURN(BoundProgram program, BoundProgram::Make(backend, legal, {.keep_values = true}));
-  const double weight = WindowWeight(model.loss, options.loss, window.labels, samples);
+  const std::vector<double> weights = WindowWeights(model.loss, options.loss, window, samples);
   for (const GraphInput& input : program.graph().inputs()) {
     const Type& type = program.graph().type(input.value);
-    ASSIGN_OR_RETURN(const HostTensor value, ValueOf(input, type, model, options, window, weight));
+    ASSIGN_OR_RETURN(const HostTensor value, ValueOf(input, type, model, options, window, weights));
     RETURN_IF_ERROR(program.Set(input.name, value));
   }
   RETURN_IF_ERROR(program.Run());

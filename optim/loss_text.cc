@@ -1,0 +1,77 @@
+#include "optim/loss_text.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+// Takes label=A/B out of the options.
+absl::Status TakeLabel(std::string* options, std::vector<std::string>* label) {
+  std::vector<std::string> rest;
+  for (absl::string_view pair : absl::StrSplit(*options, ',', absl::SkipEmpty())) {
+    if (!absl::ConsumePrefix(&pair, "label=")) {
+      rest.emplace_back(ToStd(pair));
+      continue;
+    }
+    *label = absl::StrSplit(pair, '/', absl::SkipEmpty());
+    if (label->empty()) return Invalid("label: expected COLUMN or COLUMN/COLUMN…");
+  }
+  *options = absl::StrJoin(rest, ",");
+  return absl::OkStatus();
+}
+
+// [FACTOR*] off the front.
+absl::Status TakeFactor(std::string* text, double* factor) {
+  const size_t star = text->find('*');
+  if (star == std::string::npos || star > text->find_first_of(":@")) return absl::OkStatus();
+  if (!absl::SimpleAtod(text->substr(0, star), factor) || !(*factor > 0) || *factor > 1e30) {
+    return Invalid("expected a factor above 0 before *, got '", text->substr(0, star), "'");
+  }
+  text->erase(0, star + 1);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LossTermSpec> ParseTerm(std::string text) {
+  LossTermSpec term;
+  RETURN_IF_ERROR(TakeFactor(&text, &term.factor));
+  if (text.starts_with("output:")) {
+    term.function = FindLoss("output");
+    term.output = text.substr(7);
+    return term.output.empty() ? absl::StatusOr<LossTermSpec>(Invalid("expected output:NAME")) : term;
+  }
+  if (const size_t at = text.find('@'); at != std::string::npos) {
+    term.output = text.substr(at + 1);
+    text.resize(at);
+    if (term.output.empty()) return Invalid("expected an output's name behind @");
+  }
+  const size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  std::string options = colon == std::string::npos ? "" : text.substr(colon + 1);
+  RETURN_IF_ERROR(TakeLabel(&options, &term.label));
+  term.function = FindLoss(name);
+  if (name != "auto" && (term.function == nullptr || name == "output")) return Invalid("unknown; known are auto, ", LossNames());
+  if (term.function == nullptr && !options.empty()) return Invalid("auto has no options");
+  if (term.function == nullptr) return term;
+  ASSIGN_OR_RETURN(term.options, ParseOptions(name, term.function->options, options));
+  return term;
+}
+
+}  // namespace
+
+std::string LossTermSpec::label_key() const { return absl::StrJoin(label, "/"); }
+
+absl::StatusOr<std::vector<LossTermSpec>> ParseLoss(const std::string& text) {
+  std::vector<LossTermSpec> terms;
+  for (absl::string_view part : absl::StrSplit(text, '+')) {
+    auto term = ParseTerm(std::string(ToStd(part)));
+    if (!term.ok()) return Annotate(term.status(), StrCat("--loss ", ToStd(part), ": "));
+    terms.push_back(*std::move(term));
+  }
+  return terms;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,50 @@
+// Losses of each element by itself.
+#include "optim/losses/loss_function.h"
+#include "optim/losses/shared.h"
+
+namespace onnxtrain {
+
+Val CoinHits(Val logits, Val targets) {
+  Builder& b = logits.b();
+  const Val hit = Equal(Greater(logits, b.Scalar(logits.dtype(), 0)), Greater(targets, b.Scalar(logits.dtype(), 0.5)));
+  return ReduceSum(Cast(hit, logits.dtype()), {}, false);
+}
+
+namespace {
+
+LossParts Bce(const LossContext& c) {
+  return {c.y.b().Op("BinaryCrossEntropyWithLogits", {c.y, c.labels}), CoinHits(c.y, c.labels)};
+}
+
+LossParts Mse(const LossContext& c) {
+  const Val d = c.y - c.labels;
+  return {d * d, Val()};
+}
+
+LossParts L1(const LossContext& c) { return {c.y.b().Op("Abs", {c.y - c.labels}), Val()}; }
+
+// Huber (1964), as PyTorch's HuberLoss.
+LossParts Huber(const LossContext& c) {
+  const double delta = c.Option("delta", 1);
+  const Val d = c.y - c.labels, a = d.b().Op("Abs", {d});
+  return {Where(Less(a, d.b().Scalar(d.dtype(), delta)), d * d * 0.5, (a - delta / 2) * delta), Val()};
+}
+
+// A scalar is a mean over the samples; anything else holds one loss per sample.
+LossParts Output(const LossContext& c) { return {c.y, Val()}; }
+
+}  // namespace
+
+std::span<const LossFunction> ElementLosses() {
+  static const std::vector<LossFunction> rows = {
+      {.name = "bce", .text = "log(1 + e^y) − label·y", .elements = true, .behind = "Sigmoid", .hits = true, .parts = Bce},
+      {.name = "mse", .text = "(y − label)²", .elements = true, .parts = Mse},
+      {.name = "l1", .text = "|y − label|", .elements = true, .parts = L1},
+      {.name = "huber", .text = "(y − label)²/2 up to delta, a straight line beyond",
+       .options = {{"delta", 1, 1e-12, 1e12}}, .elements = true, .parts = Huber},
+      {.name = "output", .text = "an output of the model is the loss", .mean = LossMean::kSamples, .parts = Output},
+  };
+  return rows;
+}
+
+}  // namespace onnxtrain
