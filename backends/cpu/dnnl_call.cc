@@ -67,4 +67,12 @@ void DnnlCall::Run(std::initializer_list<const void*> pointers) {
   Check(dnnl_stream_wait(Stream().get()), "could not wait for a stream");
 }
 
+Reorder MakeReorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+  const dnnl::reorder::primitive_desc desc(Engine(), from, Engine(), to, UserScratchpad());
+  const auto scratch = desc.scratchpad_desc();
+  const std::vector<std::pair<int, dnnl::memory::desc>> arguments = {
+      {DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, scratch}};
+  return {std::make_shared<DnnlCall>(dnnl::reorder(desc), arguments), scratch.get_size()};
+}
+
 }  // namespace onnxtrain::cpu

@@ -41,6 +41,13 @@ class DnnlCall {
   std::vector<const void*> pointers_;  // what the memories point to now
 };
 
+// From one layout into another. Run takes the source, the destination and scratch memory.
+struct Reorder {
+  std::shared_ptr<DnnlCall> call;
+  size_t scratch;  // bytes
+};
+Reorder MakeReorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
+
 // Is it oneDNN's reference implementation, slower than the others by orders of magnitude?
 template <typename PrimitiveDesc>
 bool IsReference(const PrimitiveDesc& desc) {

@@ -79,11 +79,13 @@ std::span<const KernelRow> MatmulKernels();
 std::span<const KernelRow> ConvKernels();
 std::span<const KernelRow> DoubleConvKernels();
 std::span<const KernelRow> PoolKernels();
+std::span<const KernelRow> LastPoolKernels();   // channels last
 std::span<const KernelRow> ResampleKernels();
 std::span<const KernelRow> SampleKernels();
 std::span<const KernelRow> RoiKernels();
 std::span<const KernelRow> DeterminantKernels();
 std::span<const KernelRow> NormKernels();
+std::span<const KernelRow> BatchNormKernels();  // channels last
 std::span<const KernelRow> SoftmaxKernels();
 std::span<const KernelRow> DoubleSoftmaxKernels();
 std::span<const KernelRow> LossKernels();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "backends/cpu/channels_last.h"
 #include "backends/cpu/fuse_elementwise.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/matmul_ops.h"
@@ -136,7 +137,8 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
   ASSIGN_OR_RETURN(const Graph reshaped_again, Reshaped(decomposed));  // decompositions use such operators, too
   const Graph clean = Dce(reshaped_again);
   RETURN_IF_ERROR(CheckSupported(clean));
-  ASSIGN_OR_RETURN(const Graph squares, FuseSquares(clean));
+  ASSIGN_OR_RETURN(const Graph moved, MoveChannelsLast(clean));
+  ASSIGN_OR_RETURN(const Graph squares, FuseSquares(Dce(moved)));
   ASSIGN_OR_RETURN(const Graph products, FuseMatMuls(squares));
   return FuseElementwise(Dce(products));
 }

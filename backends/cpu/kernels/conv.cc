@@ -1,80 +1,29 @@
-// Convolutions by oneDNN. Tensors of the graph are plain; inside a node they take the layout that the fastest
-// implementation wants, in planned workspace.
+// Convolutions by oneDNN. Those over plain tensors take, inside the node and in planned workspace, the layout that the
+// fastest implementation wants; those over channels-last tensors have it already.
 #include <algorithm>
 
-#include "backends/cpu/dnnl_call.h"
+#include "backends/cpu/channels_last_ops.h"
 #include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/conv.h"
+#include "backends/cpu/kernels/reorder.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
 namespace {
 
 using dnnl::memory;
-using dnnl::prop_kind;
-constexpr auto kDirect = dnnl::algorithm::convolution_direct;
-
-struct Geometry {
-  Shape x, w, y;         // w as oneDNN wants it: [groups, M/g, C/g, …] where there are groups
-  Shape plain_w;         // [M, C/g, …]
-  memory::dims strides, dilations, begin, end;
-};
-
-memory::dims Dims(const Shape& s) { return {s.begin(), s.end()}; }
-
-Geometry GeometryOf(const KernelContext& c, Shape x, Shape w, Shape y) {
-  const Attrs& attrs = c.attrs();
-  const Shape pads = attrs.Ints("pads");
-  const size_t n = pads.size() / 2;
-  Geometry g{.x = std::move(x), .w = w, .y = std::move(y), .plain_w = w};
-  const int64_t group = attrs.Int("group", 1);
-  if (group > 1) {
-    g.w[0] /= group;
-    g.w.insert(g.w.begin(), group);
-  }
-  g.strides = Dims(attrs.Ints("strides"));
-  for (int64_t d : attrs.Ints("dilations")) g.dilations.push_back(d - 1);
-  g.begin = memory::dims(pads.begin(), pads.begin() + n);
-  g.end = memory::dims(pads.begin() + n, pads.end());
-  return g;
-}
 
 // Few channels: blocked layouts would pad them to a whole vector.
-bool IsThin(const Geometry& g) { return g.x[1] < 4; }
+bool IsThin(const ConvGeometry& g) { return g.x[1] < 4; }
 
-struct Layouts {
-  memory::desc x, w, y;
-};
-
-Layouts Wanted(const Geometry& g, bool plain) {
+ConvLayouts Wanted(const ConvGeometry& g, bool plain) {
   if (plain) return {Plain(g.x), Plain(g.w), Plain(g.y)};
   return {AnyLayout(g.x), AnyLayout(g.w), AnyLayout(g.y)};
 }
 
-dnnl::convolution_forward::primitive_desc ForwardDesc(const Geometry& g, const Layouts& l, bool bias) {
-  const auto attr = UserScratchpad();
-  if (bias) {
-    const dnnl::convolution_forward::desc desc(prop_kind::forward_training, kDirect, l.x, l.w, Plain({g.y[1]}), l.y,
-                                               g.strides, g.dilations, g.begin, g.end);
-    return {desc, attr, Engine()};
-  }
-  const dnnl::convolution_forward::desc desc(prop_kind::forward_training, kDirect, l.x, l.w, l.y, g.strides,
-                                             g.dilations, g.begin, g.end);
-  return {desc, attr, Engine()};
-}
-
-dnnl::convolution_backward_data::primitive_desc BackwardDataDesc(const Geometry& g, const Layouts& l) {
-  const dnnl::convolution_backward_data::desc desc(kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end);
-  return {desc, UserScratchpad(), Engine(), ForwardDesc(g, l, false)};
-}
-
-dnnl::convolution_backward_weights::primitive_desc BackwardWeightsDesc(const Geometry& g, const Layouts& l) {
-  const dnnl::convolution_backward_weights::desc desc(kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end);
-  return {desc, UserScratchpad(), Engine(), ForwardDesc(g, l, false)};
-}
-
 // The layouts that are fastest as a rule, unless only the reference implementation knows them.
 template <typename MakeDesc>
-auto Best(const Geometry& g, bool plain, MakeDesc make) {
+auto Best(const ConvGeometry& g, bool plain, MakeDesc make) {
   const auto desc = make(Wanted(g, plain));
   return IsReference(desc) ? make(Wanted(g, !plain)) : desc;
 }
@@ -96,14 +45,9 @@ class ReorderedCall {
       const bool output = &o == &operands.back();
       Side side{.offset = workspace_};
       if (o.plain != o.wanted) {
-        const auto& from = output ? o.wanted : o.plain;
-        const auto& to = output ? o.plain : o.wanted;
-        const dnnl::reorder::primitive_desc reorder(Engine(), from, Engine(), to, UserScratchpad());
-        side.scratch = Aligned64(reorder.scratchpad_desc().get_size());
-        side.reorder = std::make_shared<DnnlCall>(
-            dnnl::reorder(reorder), std::vector<std::pair<int, memory::desc>>{
-                                        {DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to},
-                                        {DNNL_ARG_SCRATCHPAD, reorder.scratchpad_desc()}});
+        const Reorder reorder = MakeReorder(output ? o.wanted : o.plain, output ? o.plain : o.wanted);
+        side.scratch = Aligned64(reorder.scratch);
+        side.reorder = reorder.call;
         workspace_ += Aligned64(o.wanted.get_size());
       }
       sides_.push_back(std::move(side));
@@ -149,9 +93,7 @@ class ReorderedCall {
   size_t scratch_ = 0, workspace_ = 0;
 };
 
-// What a sum over nothing gives: the bias, or 0. oneDNN takes no empty tensors.
-bool IsEmpty(const Geometry& g) { return NumElements(g.x) == 0 || NumElements(g.w) == 0 || NumElements(g.y) == 0; }
-
+// What a sum over nothing gives: the bias, or 0.
 Kernel OfNothing(const KernelContext& c, bool bias) {
   const int64_t n = c.out().elements(), channels = c.out().shape[1];
   const int64_t inner = n == 0 ? 1 : n / c.out().shape[0] / channels;
@@ -168,10 +110,10 @@ Kernel Wrap(ReorderedCall call, bool bias) {
 }
 
 absl::StatusOr<Kernel> PrepareConv(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, c.in(0).shape, c.in(1).shape, c.out().shape);
+  const ConvGeometry g = MakeConvGeometry(c.attrs(), c.in(0).shape, c.in(1).shape, c.out().shape);
   const bool bias = c.has(2);
-  if (IsEmpty(g)) return OfNothing(c, bias);
-  const auto desc = Best(g, false, [&](const Layouts& l) { return ForwardDesc(g, l, bias); });
+  if (g.empty()) return OfNothing(c, bias);
+  const auto desc = Best(g, false, [&](const ConvLayouts& l) { return ConvForward(g, l, {.bias = bias}); });
   std::vector<ReorderedCall::Operand> operands = {{DNNL_ARG_SRC, Plain(g.x), desc.src_desc()},
                                                   {DNNL_ARG_WEIGHTS, Plain(g.w), desc.weights_desc()}};
   if (bias) operands.push_back({DNNL_ARG_BIAS, Plain({g.y[1]}), Plain({g.y[1]})});
@@ -180,9 +122,9 @@ absl::StatusOr<Kernel> PrepareConv(const KernelContext& c) {
 }
 
 absl::StatusOr<Kernel> PrepareConvTranspose(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, c.out().shape, c.in(1).shape, c.in(0).shape);
-  if (IsEmpty(g)) return OfNothing(c, false);
-  const auto desc = Best(g, IsThin(g), [&](const Layouts& l) { return BackwardDataDesc(g, l); });
+  const ConvGeometry g = MakeConvGeometry(c.attrs(), c.out().shape, c.in(1).shape, c.in(0).shape);
+  if (g.empty()) return OfNothing(c, false);
+  const auto desc = Best(g, IsThin(g), [&](const ConvLayouts& l) { return ConvBackwardData(g, l); });
   return Wrap(ReorderedCall(dnnl::convolution_backward_data(desc), desc.scratchpad_desc(),
                             {{DNNL_ARG_DIFF_DST, Plain(g.y), desc.diff_dst_desc()},
                              {DNNL_ARG_WEIGHTS, Plain(g.w), desc.weights_desc()},
@@ -191,9 +133,9 @@ absl::StatusOr<Kernel> PrepareConvTranspose(const KernelContext& c) {
 }
 
 absl::StatusOr<Kernel> PrepareConvWeightGrad(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, c.in(0).shape, c.out().shape, c.in(1).shape);
-  if (IsEmpty(g)) return OfNothing(c, false);
-  const auto desc = Best(g, false, [&](const Layouts& l) { return BackwardWeightsDesc(g, l); });
+  const ConvGeometry g = MakeConvGeometry(c.attrs(), c.in(0).shape, c.out().shape, c.in(1).shape);
+  if (g.empty()) return OfNothing(c, false);
+  const auto desc = Best(g, false, [&](const ConvLayouts& l) { return ConvBackwardWeights(g, l); });
   return Wrap(ReorderedCall(dnnl::convolution_backward_weights(desc), desc.scratchpad_desc(),
                             {{DNNL_ARG_SRC, Plain(g.x), desc.src_desc()},
                              {DNNL_ARG_DIFF_DST, Plain(g.y), desc.diff_dst_desc()},
@@ -201,11 +143,73 @@ absl::StatusOr<Kernel> PrepareConvWeightGrad(const KernelContext& c) {
               false);
 }
 
+// --- Channels last ----------------------------------------------------------------------------------------------------
+
+// A node whose tensors already have the layouts that its primitive wants.
+Kernel Direct(const dnnl::primitive& primitive, const memory::desc& scratchpad,
+              std::vector<std::pair<int, memory::desc>> arguments, bool bias) {
+  std::vector<ReorderedCall::Operand> operands;
+  for (const auto& [arg, layout] : arguments) operands.push_back({arg, layout, layout});
+  return Wrap(ReorderedCall(primitive, scratchpad, operands), bias);
+}
+
+absl::Status CheckPacked(const KernelContext& c, const memory::desc& weights) {
+  if (c.in(1).bytes() == weights.get_size()) return absl::OkStatus();
+  return absl::InternalError("the weights were packed for another layout");
+}
+
+absl::StatusOr<Kernel> PrepareLastConv(const KernelContext& c) {
+  const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.in(0).shape), c.attrs().Ints("weight_shape"),
+                                          ChannelsFirstShape(c.out().shape));
+  const bool bias = c.has(2);
+  const auto desc = ConvForward(g, ChannelsLastLayouts(g), {.bias = bias, .relu = c.attrs().String("activation") == "Relu"});
+  RETURN_IF_ERROR(CheckPacked(c, desc.weights_desc()));
+  std::vector<std::pair<int, memory::desc>> arguments = {{DNNL_ARG_SRC, desc.src_desc()}, {DNNL_ARG_WEIGHTS, desc.weights_desc()}};
+  if (bias) arguments.emplace_back(DNNL_ARG_BIAS, desc.bias_desc());
+  arguments.emplace_back(DNNL_ARG_DST, desc.dst_desc());
+  return Direct(dnnl::convolution_forward(desc), desc.scratchpad_desc(), arguments, bias);
+}
+
+absl::StatusOr<Kernel> PrepareLastConvTranspose(const KernelContext& c) {
+  const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.out().shape), c.attrs().Ints("weight_shape"),
+                                          ChannelsFirstShape(c.in(0).shape));
+  const auto desc = ConvBackwardData(g, ChannelsLastLayouts(g));
+  RETURN_IF_ERROR(CheckPacked(c, desc.weights_desc()));
+  return Direct(dnnl::convolution_backward_data(desc), desc.scratchpad_desc(),
+                {{DNNL_ARG_DIFF_DST, desc.diff_dst_desc()}, {DNNL_ARG_WEIGHTS, desc.weights_desc()},
+                 {DNNL_ARG_DIFF_SRC, desc.diff_src_desc()}},
+                false);
+}
+
+absl::StatusOr<Kernel> PrepareLastConvWeightGrad(const KernelContext& c) {
+  const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.in(0).shape), c.out().shape,
+                                          ChannelsFirstShape(c.in(1).shape));
+  const auto desc = ConvBackwardWeights(g, ChannelsLastLayouts(g));
+  return Wrap(ReorderedCall(dnnl::convolution_backward_weights(desc), desc.scratchpad_desc(),
+                            {{DNNL_ARG_SRC, desc.src_desc(), desc.src_desc()},
+                             {DNNL_ARG_DIFF_DST, desc.diff_dst_desc(), desc.diff_dst_desc()},
+                             {DNNL_ARG_DIFF_WEIGHTS, Plain(g.w), desc.diff_weights_desc()}}),
+              false);
+}
+
+absl::StatusOr<Kernel> PreparePackConvWeight(const KernelContext& c) {
+  const int64_t group = c.attrs().Int("group");
+  const auto packed = PackedConvLayout(c.in().shape, group, c.attrs().Ints("layout"));
+  if (!packed) return absl::InternalError("no layout of these weights");
+  return ReorderKernel(Plain(GroupedWeights(c.in().shape, group)), *packed);
+}
+
 }  // namespace
 
 std::span<const KernelRow> ConvKernels() {
-  static constexpr KernelRow kRows[] = {
-      {"Conv", PrepareConv}, {"ConvTranspose", PrepareConvTranspose}, {"ConvWeightGrad", PrepareConvWeightGrad}};
+  constexpr TypeSet kPacked = kFloat | Only(DType::kUInt8);
+  static constexpr KernelRow kRows[] = {{"Conv", PrepareConv},
+                                        {"ConvTranspose", PrepareConvTranspose},
+                                        {"ConvWeightGrad", PrepareConvWeightGrad},
+                                        {"cpu.Conv", PrepareLastConv, kPacked},
+                                        {"cpu.ConvTranspose", PrepareLastConvTranspose, kPacked},
+                                        {"cpu.ConvWeightGrad", PrepareLastConvWeightGrad},
+                                        {"cpu.PackConvWeight", PreparePackConvWeight, kPacked}};
   return kRows;
 }
 

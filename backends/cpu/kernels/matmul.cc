@@ -1,5 +1,6 @@
 #include "backends/cpu/kernels/matmul.h"
 
+#include "backends/cpu/kernels/reorder.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/loop.h"
 #include "backends/cpu/parallel.h"
@@ -128,14 +129,7 @@ absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
   const auto layout = PackedLayout(c.attrs().Int("rows"), k, n, *DTypeOf(c.attrs().String("to")));
   if (!layout) return absl::InternalError("no packed layout for this weight");
   const auto plain = Plain({k, n}, c.attrs().Int("trans") != 0 ? Shape{1, k} : Shape{n, 1}, c.in().dtype);
-  const dnnl::reorder::primitive_desc reorder(Engine(), plain, Engine(), *layout, UserScratchpad());
-  const auto call = std::make_shared<DnnlCall>(
-      dnnl::reorder(reorder), std::vector<std::pair<int, dnnl::memory::desc>>{
-                                  {DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, *layout},
-                                  {DNNL_ARG_SCRATCHPAD, reorder.scratchpad_desc()}});
-  return Kernel{.run = [call](const Args& args) {
-    call->Run({args.inputs[0], args.outputs[0], args.workspace});
-  }, .workspace = reorder.scratchpad_desc().get_size()};
+  return ReorderKernel(plain, *layout);
 }
 
 // Products that oneDNN does not know: of integers, which wrap around, and of float64. A row of the result at a time.

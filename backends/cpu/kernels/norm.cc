@@ -1,4 +1,4 @@
-// Batch and layer normalization, forward and backward.
+// Batch normalization of planes and layer normalization, forward and backward.
 #include <algorithm>
 #include <cmath>
 
@@ -25,9 +25,6 @@ struct NormLeaf {
   // Adds to dscale and dbias. dx may be dy.
   void (*layer_grad_row)(const float* dy, const float* x, const float* scale, int64_t n, float mean, float rstd,
                          float* dx, double* dscale, double* dbias);
-  void (*add_columns)(const float* x, int64_t n, double* sums, double* squares);
-  void (*add_dot_columns)(const float* dy, const float* x, const float* mean, int64_t n, double* dy_acc,
-                          double* dot_acc);
 };
 
 }  // namespace onnxtrain::cpu
@@ -54,8 +51,6 @@ Planes PlanesOf(const Shape& x) {
   return p;
 }
 
-constexpr int64_t kColumns = 256;  // channels at a time where inner is 1
-
 struct Stats {
   float mean, rstd;
 };
@@ -75,26 +70,10 @@ Stats ChannelStats(const Planes& p, const float* x, int64_t channel, double epsi
   return StatsOf(sum, squares, p.count(), epsilon);
 }
 
-// The same for channels [first, first + n) of x [N,C].
-void ColumnStats(const Planes& p, const float* x, int64_t first, int64_t n, double epsilon, float* mean, float* rstd) {
-  double sums[kColumns] = {}, squares[kColumns] = {};
-  for (int64_t s = 0; s < p.samples; ++s) Leaf().add_columns(x + s * p.channels + first, n, sums, squares);
-  for (int64_t i = 0; i < n; ++i) {
-    const Stats stats = StatsOf(sums[i], squares[i], p.samples, epsilon);
-    mean[i] = stats.mean;
-    rstd[i] = stats.rstd;
-  }
-}
-
 // y = (x − mean)·scale·rstd + bias for channels [begin, end).
 void Normalize(const Planes& p, const float* x, const float* mean, const float* rstd, const float* scale,
                const float* bias, int64_t begin, int64_t end, float* y) {
   for (int64_t s = 0; s < p.samples; ++s) {
-    if (p.inner == 1) {
-      const int64_t row = s * p.channels;
-      for (int64_t c = begin; c < end; ++c) y[row + c] = (x[row + c] - mean[c]) * (rstd[c] * scale[c]) + bias[c];
-      continue;
-    }
     for (int64_t c = begin; c < end; ++c) {
       Leaf().affine(x + p.At(s, c), p.inner, mean[c], rstd[c] * scale[c], bias[c], y + p.At(s, c));
     }
@@ -107,17 +86,11 @@ absl::StatusOr<Kernel> PrepareBatchNorm(const KernelContext& c) {
   return Kernel{.run = [=](const Args& args) {
     float *mean = args.out(1), *rstd = args.out(2);
     Parallel(p.channels, 3 * p.count(), [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end;) {
-        const int64_t n = p.inner == 1 ? std::min(kColumns, end - c) : 1;
-        if (p.inner == 1) {
-          ColumnStats(p, args.in(), c, n, epsilon, mean + c, rstd + c);
-        } else {
-          const Stats stats = ChannelStats(p, args.in(), c, epsilon);
-          mean[c] = stats.mean;
-          rstd[c] = stats.rstd;
-        }
-        Normalize(p, args.in(), mean, rstd, args.in(1), args.in(2), c, c + n, args.out());
-        c += n;
+      for (int64_t c = begin; c < end; ++c) {
+        const Stats stats = ChannelStats(p, args.in(), c, epsilon);
+        mean[c] = stats.mean;
+        rstd[c] = stats.rstd;
+        Normalize(p, args.in(), mean, rstd, args.in(1), args.in(2), c, c + 1, args.out());
       }
     });
   }};
@@ -158,35 +131,12 @@ void ChannelGrad(const Planes& p, const GradArgs& a, int64_t c) {
   }
 }
 
-void ColumnGrad(const Planes& p, const GradArgs& a, int64_t first, int64_t n) {
-  double sum[kColumns] = {}, dot[kColumns] = {};
-  for (int64_t s = 0; s < p.samples; ++s) {
-    const int64_t row = s * p.channels + first;
-    Leaf().add_dot_columns(a.dy + row, a.x + row, a.mean + first, n, sum, dot);
-  }
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t c = first + i;
-    a.dbias[c] = static_cast<float>(sum[i]);
-    a.dscale[c] = static_cast<float>(dot[i] * a.rstd[c]);
-    const auto mean_dy = static_cast<float>(sum[i] / p.samples);
-    const auto slope = static_cast<float>(dot[i] / p.samples * a.rstd[c] * a.rstd[c]);
-    for (int64_t s = 0; s < p.samples; ++s) {
-      const int64_t at = s * p.channels + c;
-      a.dx[at] = (a.dy[at] - mean_dy - (a.x[at] - a.mean[c]) * slope) * (a.scale[c] * a.rstd[c]);
-    }
-  }
-}
-
 absl::StatusOr<Kernel> PrepareBatchNormGrad(const KernelContext& c) {
   const Planes p = PlanesOf(c.in(1).shape);
   return Kernel{.run = [=](const Args& args) {
     const GradArgs a{args.in(0), args.in(1), args.in(2), args.in(3), args.in(4), args.out(0), args.out(1), args.out(2)};
     Parallel(p.channels, 4 * p.count(), [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end;) {
-        const int64_t n = p.inner == 1 ? std::min(kColumns, end - c) : 1;
-        p.inner == 1 ? ColumnGrad(p, a, c, n) : ChannelGrad(p, a, c);
-        c += n;
-      }
+      for (int64_t c = begin; c < end; ++c) ChannelGrad(p, a, c);
     });
   }};
 }

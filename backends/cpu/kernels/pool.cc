@@ -1,12 +1,11 @@
 // Pooling over one to three spatial axes. Planes are independent, so threads share them out.
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <type_traits>
-#include <vector>
 
 #include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/pool.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/parallel.h"
 #include "frontend/base/status.h"
@@ -14,57 +13,9 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// The window of one output along one axis: where its first element that lies inside the tensor is, and how many do.
-struct Span {
-  int64_t start, count;
-};
-
-struct Axis {
-  int64_t in = 1, kernel = 1, dilation = 1;
-  std::vector<Span> windows = {{0, 1}};  // by output
-};
-
-Axis MakeAxis(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation) {
-  Axis axis{in, kernel, dilation, {}};
-  for (int64_t o = 0; o < out; ++o) {
-    const int64_t start = o * stride - pad;
-    const int64_t first = start >= 0 ? 0 : (-start + dilation - 1) / dilation;
-    const int64_t last = std::min(kernel, (in - start + dilation - 1) / dilation);
-    axis.windows.push_back({start + first * dilation, last - first});
-  }
-  return axis;
-}
-
-// Three axes; those that the tensor lacks have extent 1.
-struct Geometry {
-  std::array<Axis, 3> axes;
-  int64_t planes = 1;
-
-  int64_t input() const { return axes[0].in * axes[1].in * axes[2].in; }
-  int64_t output() const { return axes[0].windows.size() * axes[1].windows.size() * axes[2].windows.size(); }
-  int64_t window() const { return axes[0].kernel * axes[1].kernel * axes[2].kernel; }
-};
-
-Geometry GeometryOf(const KernelContext& c, const Shape& x, const Shape& y) {
-  const auto kernel = c.attrs().Ints("kernel_shape"), strides = c.attrs().Ints("strides"), pads = c.attrs().Ints("pads"),
-             dilations = c.attrs().Ints("dilations");
-  Geometry g{.planes = x[0] * x[1]};
-  const size_t spatial = x.size() - 2;
-  for (size_t a = 0; a < spatial; ++a) {
-    g.axes[3 - spatial + a] = MakeAxis(x[2 + a], y[2 + a], kernel[a], strides[a], pads[a], dilations[a]);
-  }
-  return g;
-}
-
-// The part of a window that lies inside.
-struct Window {
-  Span d, h, w;
-  int64_t size() const { return d.count * h.count * w.count; }
-};
-
 // Calls f(input offset) for the elements of a window, row by row.
 template <typename F>
-void ForElements(const Geometry& g, const Window& window, F&& f) {
+void ForElements(const PoolGeometry& g, const PoolWindow& window, F&& f) {
   const auto& [d, h, w] = g.axes;
   for (int64_t i = 0; i < window.d.count; ++i) {
     const int64_t plane = (window.d.start + i * d.dilation) * h.in;
@@ -77,12 +28,12 @@ void ForElements(const Geometry& g, const Window& window, F&& f) {
 
 // Calls f(plane, offset of the row's first output within it, windows of the outer axes) for all rows of outputs.
 template <typename F>
-void ForRows(const Geometry& g, F f) {
+void ForRows(const PoolGeometry& g, F f) {
   Parallel(g.planes, g.output() * g.window() * 2, [&](int64_t begin, int64_t end) {
     for (int64_t plane = begin; plane < end; ++plane) {
       int64_t o = 0;
-      for (const Span& d : g.axes[0].windows) {
-        for (const Span& h : g.axes[1].windows) {
+      for (const WindowSpan& d : g.axes[0].windows) {
+        for (const WindowSpan& h : g.axes[1].windows) {
           f(plane, o, d, h);
           o += static_cast<int64_t>(g.axes[2].windows.size());
         }
@@ -93,9 +44,9 @@ void ForRows(const Geometry& g, F f) {
 
 // Calls f(plane, output offset within it, window) for all outputs.
 template <typename F>
-void ForOutputs(const Geometry& g, F f) {
-  ForRows(g, [&](int64_t plane, int64_t o, const Span& d, const Span& h) {
-    for (const Span& w : g.axes[2].windows) f(plane, o++, Window{d, h, w});
+void ForOutputs(const PoolGeometry& g, F f) {
+  ForRows(g, [&](int64_t plane, int64_t o, const WindowSpan& d, const WindowSpan& h) {
+    for (const WindowSpan& w : g.axes[2].windows) f(plane, o++, PoolWindow{d, h, w});
   });
 }
 
@@ -130,7 +81,7 @@ struct Max {
 };
 
 template <typename T>
-Max<T> MaxOfWindow(const Geometry& g, const T* x, const Window& w) {
+Max<T> MaxOfWindow(const PoolGeometry& g, const T* x, const PoolWindow& w) {
   Max<T> max;
   ForElements(g, w, [&](int64_t at) { max.See(x[at], static_cast<int32_t>(at)); });
   return max;
@@ -139,13 +90,13 @@ Max<T> MaxOfWindow(const Geometry& g, const T* x, const Window& w) {
 constexpr int64_t kRow = 256;  // outputs of a row at a time
 
 // The outputs [first, first + n) of a row whose windows are whole along the last axis, tap by tap.
-void MaxOfRow(const Geometry& g, TapFunction tap, const float* x, const Span& d, const Span& h, int64_t first, int64_t n,
+void MaxOfRow(const PoolGeometry& g, TapFunction tap, const float* x, const WindowSpan& d, const WindowSpan& h, int64_t first, int64_t n,
               float* y, int64_t* index) {
   float best[kRow];
   int32_t where[kRow];
   std::fill_n(best, n, -std::numeric_limits<float>::infinity());
   std::fill_n(where, n, -1);
-  const Axis& w = g.axes[2];
+  const PoolAxis& w = g.axes[2];
   ForElements(g, {d, h, {w.windows[first].start, w.kernel}},
               [&](int64_t at) { tap(x + at, n, static_cast<int32_t>(at), best, where); });
   std::copy_n(best, n, y);
@@ -157,7 +108,7 @@ struct Whole {
   int64_t first = 0, last = 0;
 };
 
-Whole WholeWindows(const Axis& w) {
+Whole WholeWindows(const PoolAxis& w) {
   Whole whole;
   const auto n = static_cast<int64_t>(w.windows.size());
   while (whole.first < n && w.windows[whole.first].count < w.kernel) ++whole.first;
@@ -168,14 +119,14 @@ Whole WholeWindows(const Axis& w) {
 
 template <typename T>
 absl::StatusOr<Kernel> MaxPoolKernel(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, c.in().shape, c.out().shape);
+  const PoolGeometry g = MakePoolGeometry(c.attrs(), c.in().shape, c.out().shape);
   if (g.input() > std::numeric_limits<int32_t>::max()) return Invalid("planes of more than 2^31 elements");
   const int64_t step = c.attrs().Ints("strides").back(), row = c.out().shape.back();
   const bool by_rows = step <= 2 && std::is_same_v<T, float>;
   const Whole whole = by_rows ? WholeWindows(g.axes[2]) : Whole{};
   const TapFunction tap = by_rows ? ONNXTRAIN_PICK(kPool).tap[step - 1] : nullptr;
   return Kernel{.run = [=](const Args& args) {
-    ForRows(g, [&](int64_t plane, int64_t first, const Span& d, const Span& h) {
+    ForRows(g, [&](int64_t plane, int64_t first, const WindowSpan& d, const WindowSpan& h) {
       const T* x = args.in<T>() + plane * g.input();
       T* y = args.out<T>(0) + plane * g.output() + first;
       int64_t* index = args.out<int64_t>(1) + plane * g.output() + first;
@@ -214,16 +165,16 @@ absl::StatusOr<Kernel> MaxPoolGradKernel(const KernelContext& c) {
 }
 
 template <typename T>
-T Divisor(const Geometry& g, bool whole, const Window& w) {
+T Divisor(const PoolGeometry& g, bool whole, const PoolWindow& w) {
   return static_cast<T>(whole ? g.window() : w.size());
 }
 
 template <typename T>
 absl::StatusOr<Kernel> AveragePoolKernel(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, c.in().shape, c.out().shape);
+  const PoolGeometry g = MakePoolGeometry(c.attrs(), c.in().shape, c.out().shape);
   const bool whole = c.attrs().Int("count_include_pad") != 0;
   return Kernel{.run = [=](const Args& args) {
-    ForOutputs(g, [&](int64_t plane, int64_t o, const Window& window) {
+    ForOutputs(g, [&](int64_t plane, int64_t o, const PoolWindow& window) {
       const T* x = args.in<T>() + plane * g.input();
       T sum = 0;
       ForElements(g, window, [&](int64_t at) { sum += x[at]; });
@@ -234,10 +185,10 @@ absl::StatusOr<Kernel> AveragePoolKernel(const KernelContext& c) {
 
 template <typename T>
 absl::StatusOr<Kernel> AveragePoolGradKernel(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, c.out().shape, c.in().shape);
+  const PoolGeometry g = MakePoolGeometry(c.attrs(), c.out().shape, c.in().shape);
   const bool whole = c.attrs().Int("count_include_pad") != 0;
   return Kernel{.run = [=](const Args& args) {
-    ForOutputs(g, [&](int64_t plane, int64_t o, const Window& window) {
+    ForOutputs(g, [&](int64_t plane, int64_t o, const PoolWindow& window) {
       T* dx = args.out<T>() + plane * g.input();
       if (o == 0) std::fill_n(dx, g.input(), T(0));
       const T share = args.in<T>()[plane * g.output() + o] / Divisor<T>(g, whole, window);

@@ -1,0 +1,196 @@
+// Batch normalization over [R,C]: the channels of every row stand side by side. Sums are made in parts, as many as the
+// shape says and not as there are threads.
+#include <algorithm>
+#include <cmath>
+
+#include "backends/cpu/isa.h"
+#include "backends/cpu/kernel.h"
+#include "backends/cpu/parallel.h"
+
+namespace onnxtrain::cpu {
+
+// x is n elements, rows of `period` one after the other; the last may be shorter. What is per channel has `period` elements.
+struct BatchNormLeaf {
+  void (*moments)(const float* x, int64_t n, int64_t period, double* sums, double* squares);
+  void (*dots)(const float* dy, const float* x, int64_t n, int64_t period, const float* mean, double* sums, double* dots);
+  // y = (x − mean)·scale + bias
+  void (*affine)(const float* x, int64_t n, int64_t period, const float* mean, const float* scale, const float* bias, float* y);
+  // dx = (dy − a − (x − mean)·b)·k
+  void (*gradient)(const float* dy, const float* x, int64_t n, int64_t period, const float* mean, const float* a,
+                   const float* b, const float* k, float* dx);
+};
+
+}  // namespace onnxtrain::cpu
+
+#define ONNXTRAIN_LEAF "backends/cpu/kernels/batch_norm.leaf.inc"
+#include "backends/cpu/foreach_isa.inc"
+
+namespace onnxtrain::cpu {
+namespace {
+
+const BatchNormLeaf& Leaf() { return ONNXTRAIN_PICK(kBatchNorm); }
+
+constexpr int64_t kShortest = 64;        // elements of a row that are worth a loop: narrower rows go several at a time
+constexpr int64_t kPart = 1 << 15;       // elements of a part, at least
+constexpr int64_t kMostParts = 32;
+
+struct Rows {
+  int64_t rows = 1, channels = 1;
+  int64_t period = 1;  // a multiple of channels
+  int64_t parts = 1;
+
+  int64_t size() const { return rows * channels; }
+  int64_t Begin(int64_t part) const { return (size() + period - 1) / period * part / parts * period; }
+  int64_t Length(int64_t part) const { return std::min(Begin(part + 1), size()) - Begin(part); }
+};
+
+Rows RowsOf(const Shape& x) {
+  Rows r{.rows = 1, .channels = x.back()};
+  for (size_t a = 0; a + 1 < x.size(); ++a) r.rows *= x[a];
+  if (r.channels == 0) return r;
+  r.period = r.channels * std::max<int64_t>(1, kShortest / r.channels);
+  r.parts = std::clamp<int64_t>(r.size() / kPart, 1, kMostParts);
+  return r;
+}
+
+// Calls f(part) for all parts; `cost` is the work per element.
+template <typename F>
+void ForParts(const Rows& r, int64_t cost, F f) {
+  Parallel(r.parts, cost * r.size() / r.parts, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) f(part);
+  });
+}
+
+// Two sums per channel, of every part and then of all.
+class Sums {
+ public:
+  Sums(const Rows& r, void* workspace) : r_(r), sums_(static_cast<double*>(workspace)) {}
+  static size_t Bytes(const Rows& r) { return 2 * r.parts * r.period * sizeof(double); }
+
+  double* Start(int64_t part, int which) {
+    double* sums = At(part, which);
+    std::fill_n(sums, r_.period, 0.0);
+    return sums;
+  }
+  double Total(int which, int64_t channel) const {
+    double total = 0;
+    for (int64_t part = 0; part < r_.parts; ++part) {
+      for (int64_t i = channel; i < r_.period; i += r_.channels) total += At(part, which)[i];
+    }
+    return total;
+  }
+
+ private:
+  double* At(int64_t part, int which) const { return sums_ + (2 * part + which) * r_.period; }
+
+  const Rows& r_;
+  double* sums_;
+};
+
+// What every channel needs in the last pass, repeated over the period.
+class Coefficients {
+ public:
+  static constexpr int kCount = 4;
+  Coefficients(const Rows& r, void* memory) : r_(r), data_(static_cast<float*>(memory)) {}
+  static size_t Bytes(const Rows& r) { return kCount * r.period * sizeof(float); }
+
+  float* operator[](int which) { return data_ + which * r_.period; }
+  void Repeat() {
+    for (int which = 0; which < kCount; ++which) {
+      float* row = (*this)[which];
+      for (int64_t i = r_.channels; i < r_.period; ++i) row[i] = row[i - r_.channels];
+    }
+  }
+
+ private:
+  const Rows& r_;
+  float* data_;
+};
+
+size_t WorkspaceOf(const Rows& r) { return Sums::Bytes(r) + Coefficients::Bytes(r); }
+
+void* BehindSums(const Rows& r, void* workspace) { return static_cast<char*>(workspace) + Sums::Bytes(r); }
+
+void Apply(const Rows& r, const float* x, Coefficients& c, float* y) {
+  c.Repeat();
+  ForParts(r, 2, [&](int64_t part) {
+    const int64_t at = r.Begin(part);
+    Leaf().affine(x + at, r.Length(part), r.period, c[0], c[1], c[2], y + at);
+  });
+}
+
+absl::StatusOr<Kernel> PrepareBatchNorm(const KernelContext& c) {
+  const Rows r = RowsOf(c.in().shape);
+  const double epsilon = c.attrs().Float("epsilon");
+  return Kernel{.run = [=](const Args& args) {
+    Sums sums(r, args.workspace);
+    ForParts(r, 2, [&](int64_t part) {
+      Leaf().moments(args.in() + r.Begin(part), r.Length(part), r.period, sums.Start(part, 0), sums.Start(part, 1));
+    });
+    Coefficients k(r, BehindSums(r, args.workspace));
+    const auto n = static_cast<double>(r.rows);
+    for (int64_t i = 0; i < r.channels; ++i) {
+      const double mean = sums.Total(0, i) / n, variance = std::max(0.0, sums.Total(1, i) / n - mean * mean);
+      k[0][i] = args.out(1)[i] = static_cast<float>(mean);
+      args.out(2)[i] = static_cast<float>(1 / std::sqrt(variance + epsilon));
+      k[1][i] = args.out(2)[i] * args.in(1)[i];
+      k[2][i] = args.in(2)[i];
+    }
+    Apply(r, args.in(), k, args.out());
+  }, .workspace = WorkspaceOf(r)};
+}
+
+absl::StatusOr<Kernel> PrepareBatchNormInference(const KernelContext& c) {
+  const Rows r = RowsOf(c.in().shape);
+  const auto epsilon = static_cast<float>(c.attrs().Float("epsilon"));
+  return Kernel{.run = [=](const Args& args) {
+    Coefficients k(r, args.workspace);
+    for (int64_t i = 0; i < r.channels; ++i) {
+      k[0][i] = args.in(3)[i];
+      k[1][i] = args.in(1)[i] / std::sqrt(args.in(4)[i] + epsilon);
+      k[2][i] = args.in(2)[i];
+    }
+    Apply(r, args.in(), k, args.out());
+  }, .workspace = Coefficients::Bytes(r)};
+}
+
+// dbias = Σdy, dscale = Σdy·x̂, dx = scale·rstd·(dy − dbias/n − x̂·dscale/n)
+absl::StatusOr<Kernel> PrepareBatchNormGrad(const KernelContext& c) {
+  const Rows r = RowsOf(c.in(1).shape);
+  return Kernel{.run = [=](const Args& args) {
+    const float *dy = args.in(0), *x = args.in(1), *scale = args.in(2), *rstd = args.in(4);
+    Coefficients k(r, BehindSums(r, args.workspace));
+    std::copy_n(args.in(3), r.channels, k[0]);
+    k.Repeat();
+    Sums sums(r, args.workspace);
+    ForParts(r, 3, [&](int64_t part) {
+      const int64_t at = r.Begin(part);
+      Leaf().dots(dy + at, x + at, r.Length(part), r.period, k[0], sums.Start(part, 0), sums.Start(part, 1));
+    });
+    const auto n = static_cast<double>(r.rows);
+    for (int64_t i = 0; i < r.channels; ++i) {
+      const double sum = sums.Total(0, i), dot = sums.Total(1, i);
+      args.out(1)[i] = static_cast<float>(dot * rstd[i]);
+      args.out(2)[i] = static_cast<float>(sum);
+      k[1][i] = static_cast<float>(sum / n);
+      k[2][i] = static_cast<float>(dot / n * rstd[i] * rstd[i]);
+      k[3][i] = scale[i] * rstd[i];
+    }
+    k.Repeat();
+    ForParts(r, 3, [&](int64_t part) {
+      const int64_t at = r.Begin(part);
+      Leaf().gradient(dy + at, x + at, r.Length(part), r.period, k[0], k[1], k[2], k[3], args.out() + at);
+    });
+  }, .workspace = WorkspaceOf(r)};
+}
+
+}  // namespace
+
+std::span<const KernelRow> BatchNormKernels() {
+  static constexpr KernelRow kRows[] = {{"cpu.BatchNorm", PrepareBatchNorm},
+                                        {"cpu.BatchNormGrad", PrepareBatchNormGrad},
+                                        {"cpu.BatchNormInference", PrepareBatchNormInference}};
+  return kRows;
+}
+
+}  // namespace onnxtrain::cpu

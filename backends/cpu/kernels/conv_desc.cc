@@ -1,0 +1,125 @@
+#include <algorithm>
+
+#include "backends/cpu/kernels/conv.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+using dnnl::memory;
+constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+
+memory::dims Dims(const Shape& s) { return {s.begin(), s.end()}; }
+
+// [N,C,…] stored as [N,…,C].
+memory::desc ChannelsLast(const Shape& extents) {
+  Shape strides(extents.size(), 1);
+  int64_t step = extents[1];
+  for (size_t a = extents.size(); a-- > 2;) {
+    strides[a] = step;
+    step *= extents[a];
+  }
+  strides[0] = step;
+  return Plain(extents, strides);
+}
+
+dnnl::primitive_attr WithRelu() {
+  dnnl::primitive_attr attr = UserScratchpad();
+  dnnl::post_ops ops;
+  ops.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
+  attr.set_post_ops(ops);
+  return attr;
+}
+
+}  // namespace
+
+Shape GroupedWeights(Shape w, int64_t group) {
+  if (group == 1) return w;
+  w[0] /= group;
+  w.insert(w.begin(), group);
+  return w;
+}
+
+ConvGeometry MakeConvGeometry(const Attrs& attrs, Shape x, Shape w, Shape y) {
+  const Shape pads = attrs.Ints("pads");
+  const auto half = pads.begin() + static_cast<std::ptrdiff_t>(pads.size() / 2);
+  ConvGeometry g{.x = std::move(x), .y = std::move(y), .w = GroupedWeights(std::move(w), attrs.Int("group", 1))};
+  g.strides = Dims(attrs.Ints("strides"));
+  for (int64_t d : attrs.Ints("dilations")) g.dilations.push_back(d - 1);
+  g.begin = memory::dims(pads.begin(), half);
+  g.end = memory::dims(half, pads.end());
+  return g;
+}
+
+dnnl::convolution_forward::primitive_desc ConvForward(const ConvGeometry& g, const ConvLayouts& l, ConvEpilogue e) {
+  using Desc = dnnl::convolution_forward::desc;
+  const auto attr = e.relu ? WithRelu() : UserScratchpad();
+  const auto kind = dnnl::prop_kind::forward_training;
+  if (e.bias) {
+    return {Desc(kind, kDirect, l.x, l.w, Plain({g.y[1]}), l.y, g.strides, g.dilations, g.begin, g.end), attr, Engine()};
+  }
+  return {Desc(kind, kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end), attr, Engine()};
+}
+
+dnnl::convolution_backward_data::primitive_desc ConvBackwardData(const ConvGeometry& g, const ConvLayouts& l) {
+  const dnnl::convolution_backward_data::desc desc(kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end);
+  return {desc, UserScratchpad(), Engine(), ConvForward(g, l, {})};
+}
+
+dnnl::convolution_backward_weights::primitive_desc ConvBackwardWeights(const ConvGeometry& g, const ConvLayouts& l) {
+  const dnnl::convolution_backward_weights::desc desc(kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end);
+  return {desc, UserScratchpad(), Engine(), ConvForward(g, l, {})};
+}
+
+ConvLayouts ChannelsLastLayouts(const ConvGeometry& g) { return {ChannelsLast(g.x), AnyLayout(g.w), ChannelsLast(g.y)}; }
+
+std::optional<memory::desc> ChannelsLastWeights(ConvKind kind, const ConvGeometry& g) {
+  const ConvLayouts l = ChannelsLastLayouts(g);
+  const auto unless_reference = [](const auto& desc, const memory::desc& weights) {
+    return IsReference(desc) ? std::nullopt : std::optional(weights);
+  };
+  if (kind == ConvKind::kForward) {
+    const auto desc = ConvForward(g, l, {});
+    return unless_reference(desc, desc.weights_desc());
+  }
+  if (kind == ConvKind::kInputGrad) {
+    const auto desc = ConvBackwardData(g, l);
+    return unless_reference(desc, desc.weights_desc());
+  }
+  const auto desc = ConvBackwardWeights(g, l);
+  return unless_reference(desc, desc.diff_weights_desc());
+}
+
+// Strides of the blocks by axis, padded extents by axis, then for every block its extent and its axis.
+std::vector<int64_t> ToInts(const memory::desc& layout) {
+  const dnnl_memory_desc_t& d = layout.data;
+  const dnnl_blocking_desc_t& b = d.format_desc.blocking;
+  std::vector<int64_t> ints(b.strides, b.strides + d.ndims);
+  ints.insert(ints.end(), d.padded_dims, d.padded_dims + d.ndims);
+  for (int i = 0; i < b.inner_nblks; ++i) {
+    ints.push_back(b.inner_blks[i]);
+    ints.push_back(b.inner_idxs[i]);
+  }
+  return ints;
+}
+
+std::optional<memory::desc> PackedConvLayout(const Shape& w, int64_t group, const std::vector<int64_t>& ints) {
+  const Shape shape = GroupedWeights(w, group);
+  const size_t n = shape.size();
+  if (ints.size() < 2 * n || ints.size() % 2 != 0 || ints.size() - 2 * n > 2 * DNNL_MAX_NDIMS) return {};
+  memory::desc layout = Plain(shape);
+  dnnl_memory_desc_t& d = layout.data;
+  dnnl_blocking_desc_t& b = d.format_desc.blocking;
+  for (size_t a = 0; a < n; ++a) {
+    if (ints[a] < 0 || ints[n + a] < shape[a]) return {};
+    b.strides[a] = ints[a];
+    d.padded_dims[a] = ints[n + a];
+  }
+  for (size_t i = 2 * n; i < ints.size(); i += 2) {
+    if (ints[i] < 1 || ints[i + 1] < 0 || ints[i + 1] >= static_cast<int64_t>(n)) return {};
+    b.inner_blks[b.inner_nblks] = ints[i];
+    b.inner_idxs[b.inner_nblks++] = ints[i + 1];
+  }
+  return layout;
+}
+
+}  // namespace onnxtrain::cpu

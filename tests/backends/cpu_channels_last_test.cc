@@ -1,0 +1,197 @@
+// Values that move to channels last: a network gives what its nodes give alone, where nothing moves, and is transposed only
+// where it must be.
+#include <cmath>
+
+#include "frontend/graph/print.h"
+#include "frontend/ops/builder.h"
+#include "tests/backends/cpu_testing.h"
+
+namespace onnxtrain {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+Type F(Shape shape) { return {DType::kFloat32, std::move(shape)}; }
+
+int64_t Count(const Graph& graph, std::string_view op) {
+  return std::count_if(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) { return n.op == op; });
+}
+
+// The graph's node alone, over inputs.
+Graph Alone(const Graph& graph, const Node& node) {
+  Graph alone;
+  std::vector<ValueId> inputs;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const ValueId v = node.inputs[i];
+    inputs.push_back(v == kNoValue ? v : alone.AddInput(InputKind::kFeed, StrCat("i", i), graph.type(v)));
+  }
+  std::vector<Type> types;
+  for (ValueId v : node.outputs) types.push_back(graph.type(v));
+  const Node& copy = alone.AddNode(node.op, inputs, node.attrs, types);
+  for (size_t o = 0; o < copy.outputs.size(); ++o) alone.AddOutput(StrCat("o", o), copy.outputs[o]);
+  return alone;
+}
+
+// Every value, node by node.
+std::map<ValueId, HostTensor> RunNodeByNode(const Graph& graph, const std::map<std::string, HostTensor>& inputs) {
+  std::map<ValueId, HostTensor> values;
+  for (const GraphInput& input : graph.inputs()) values[input.value] = inputs.at(input.name);
+  for (const Node& node : graph.nodes()) {
+    if (node.op == "Constant") {
+      values[node.outputs[0]] = *graph.ConstantOf(node.outputs[0]);
+      continue;
+    }
+    std::map<std::string, HostTensor> in;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] != kNoValue) in[StrCat("i", i)] = values.at(node.inputs[i]);
+    }
+    const auto outputs = RunOnce(Cpu(), Alone(graph, node), in);
+    for (size_t o = 0; o < outputs.size(); ++o) values[node.outputs[o]] = outputs[o];
+  }
+  return values;
+}
+
+std::map<std::string, HostTensor> RandomInputs(const Graph& graph) {
+  std::mt19937 random(7);
+  std::map<std::string, HostTensor> inputs;
+  for (const GraphInput& input : graph.inputs()) inputs[input.name] = RandomTensor(graph.type(input.value), random, 0.25, 1);
+  return inputs;
+}
+
+// Returns the legalized graph.
+Graph CheckAgainstNodes(const Graph& graph) {
+  const auto inputs = RandomInputs(graph);
+  const auto want = RunNodeByNode(graph, inputs);
+  BoundProgram program = Compiled(Cpu(), graph);
+  for (const auto& [name, value] : inputs) EXPECT_TRUE(program.Set(name, value).ok()) << name;
+  EXPECT_TRUE(program.Run().ok());
+  for (const GraphOutput& o : graph.outputs()) {
+    const HostTensor got = program.Get(o.name).value(), &expected = want.at(o.value);
+    for (int64_t i = 0; i < got.size(); ++i) {
+      if (std::abs(got.At(i) - expected.At(i)) <= 2e-5 * std::max(1.0, std::abs(expected.At(i)))) continue;
+      ADD_FAILURE() << o.name << "[" << i << "] is " << got.At(i) << ", alone " << expected.At(i);
+      break;
+    }
+  }
+  return program.graph();
+}
+
+Attrs Windows(int64_t kernel, int64_t stride, int64_t pad) {
+  return {{"kernel_shape", Ints{kernel, kernel}}, {"strides", Ints{stride, stride}}, {"pads", Ints(4, pad)}, {"dilations", Ints{1, 1}}};
+}
+
+Attrs ConvAttrs(int64_t stride, int64_t pad, int64_t group = 1) {
+  return {{"strides", Ints{stride, stride}}, {"pads", Ints(4, pad)}, {"dilations", Ints{1, 1}}, {"group", group}};
+}
+
+Val Conv(Val x, const std::string& name, int64_t channels, int64_t kernel, int64_t stride = 1) {
+  Builder& b = x.b();
+  const Val w = b.Input(InputKind::kParameter, name, F({channels, x.dim(1), kernel, kernel}));
+  return b.Op("Conv", {x, w, b.Input(InputKind::kParameter, name + ".bias", F({channels}))}, ConvAttrs(stride, kernel / 2));
+}
+
+Val Channels(Builder& b, const std::string& name, int64_t n) { return b.Input(InputKind::kParameter, name, F({n})); }
+
+// What can follow a convolution, and so moves: everything in one graph.
+std::vector<Val> Followers(Builder& b) {
+  const Val x = Conv(b.Input(InputKind::kFeed, "x", F({2, 3, 12, 10})), "w", 20, 3);
+  std::vector<Val> all = {x};
+  const auto add = [&](std::vector<Val> vals) {
+    EXPECT_TRUE(b.status().ok()) << b.status().message();
+    all.insert(all.end(), vals.begin(), vals.end());
+    return vals[0];
+  };
+  const Val s = Channels(b, "scale", 20), m = Channels(b, "mean", 20);
+  const auto norm = b.Ops("BatchNorm", {x, s, Channels(b, "bias", 20)}, {{"epsilon", 1e-3}});
+  add(norm);
+  add(b.Ops("BatchNormGrad", {x * x, x, s, norm[1], norm[2]}));
+  add({b.Op("BatchNormInference", {x, s, m, m, s}, {{"epsilon", 1e-3}})});
+  const auto max = b.Ops("MaxPool", {x}, Windows(3, 2, 1));
+  add({max[0], b.Op("MaxPoolGrad", {max[0] * 0.5, max[1]}, {{"input_shape", x.shape()}})});
+  for (const int64_t whole : {0, 1}) {
+    Attrs attrs = Windows(3, 2, 1);
+    attrs.Set("count_include_pad", whole);
+    const Val y = add({b.Op("AveragePool", {x}, attrs)});
+    attrs.Set("input_shape", x.shape());
+    add({b.Op("AveragePoolGrad", {y}, attrs)});
+  }
+  add({x + Reshape(s, {20, 1, 1}), x * b.Input(InputKind::kFeed, "plane", F({12, 10})), x - 2.0});
+  add({Where(Greater(x, ReduceMean(x, {2, 3})), x, ZerosLike(x)), Expand(ReduceMean(x, {2, 3}), x.shape())});
+  add({Concat({x, x * 2.0}, 1), Concat({x, x}, 3), Slice(x, 1, 3, 11), Slice(x, 2, 1, 7)});
+  add(b.Ops("Split", {x}, {{"axis", int64_t{1}}, {"sizes", Ints{7, 13}}, {"num_outputs", int64_t{2}}}));
+  add({b.Op("SliceGrad", {x}, {{"input_shape", Ints{2, 25, 12, 11}}, {"starts", Ints{0, 2, 0, 1}}, {"steps", Ints{1, 1, 1, 1}}})});
+  add({b.Op("Pad", {x}, {{"pads", Ints{0, 1, 2, 3, 0, 4, 5, 6}}, {"value", 0.5}})});
+  add({ReduceSum(x, {0, 2, 3}, false), ReduceMean(x, {2, 3}, false), ReduceMax(x, {1}), ReduceSum(x, {1}, false), ReduceSum(x, {0, 2}, false)});
+  const Attrs twice = {{"axes", Ints{2, 3}}, {"sizes", Ints{24, 20}}, {"position", std::vector<double>{0.5, 1, 2, -0.5, 0.5, 1, 2, -0.5}},
+                       {"stretch", std::vector<double>{1, 1}}, {"mode", std::string("linear")}};
+  const Val wide = add({b.Op("Resample", {x}, twice)});
+  Attrs back = twice;
+  back.Set("input_sizes", Ints{12, 10});
+  add({b.Op("ResampleGrad", {wide}, back)});
+  add({Transpose(x, {0, 2, 3, 1}), Conv(x, "point", 9, 1), Conv(x, "far", 9, 3, 2), Conv(x, "farpoint", 9, 1, 2)});
+  const Val t = Transpose(Transpose(x, {0, 2, 3, 1}) * 3.0, {0, 3, 1, 2});
+  add({Conv(t, "behind", 4, 3)});
+  return all;
+}
+
+TEST(CpuChannelsLast, EveryFollowerGivesWhatItGivesAlone) {
+  Graph all;
+  Builder b(&all);
+  const std::vector<Val> values = Followers(b);
+  ASSERT_TRUE(b.status().ok()) << b.status().message();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::string name = StrCat("v", i, " ", all.producer(values[i].id())->op);
+    // A convolution behind it wants it channels last, an output would not.
+    const bool wide = values[i].rank() == 4 && values[i].dtype() == DType::kFloat32;
+    all.AddOutput(name, wide ? Conv(values[i], name, 3, 1).id() : values[i].id());
+  }
+  const Graph legal = CheckAgainstNodes(all);
+  for (const char* op : {"Conv", "BatchNorm", "BatchNormGrad", "BatchNormInference", "MaxPool", "MaxPoolGrad", "AveragePool"}) {
+    EXPECT_EQ(Count(legal, op), 0) << op;
+    EXPECT_GE(Count(legal, StrCat("cpu.", op)), 1) << op;
+  }
+}
+
+TEST(CpuChannelsLast, GroupsAndOneOrThreeAxes) {
+  for (const auto& [x, w, group] : {std::tuple(Shape{2, 8, 9, 9}, Shape{8, 1, 3, 3}, 8), {Shape{2, 6, 9, 9}, Shape{4, 3, 3, 3}, 2},
+                                    {Shape{2, 6, 17}, Shape{5, 6, 3}, 1}, {Shape{2, 3, 5, 6, 7}, Shape{4, 3, 3, 3, 3}, 1}}) {
+    Graph graph;
+    Builder b(&graph);
+    const size_t axes = x.size() - 2;
+    const Attrs attrs = {{"strides", Ints(axes, 1)}, {"pads", Ints(2 * axes, 1)}, {"dilations", Ints(axes, 1)}, {"group", int64_t{group}}};
+    const Val y = b.Op("Conv", {b.Input(InputKind::kFeed, "x", F(x)), b.Input(InputKind::kParameter, "w", F(w))}, attrs);
+    const Val relu = b.Op("Relu", {y - 1.0});
+    Attrs weights = attrs, back = attrs;
+    weights.Set("kernel_shape", Ints(w.begin() + 2, w.end()));
+    back.Set("output_shape", Ints(x.begin() + 2, x.end()));
+    graph.AddOutput("y", relu.id());
+    graph.AddOutput("dw", b.Op("ConvWeightGrad", {b.Wrap(0), relu}, weights).id());
+    graph.AddOutput("dx", b.Op("ConvTranspose", {relu, b.Wrap(1)}, back).id());
+    CheckAgainstNodes(graph);
+  }
+}
+
+// Convolution, norm, activation and pool, forward and backward, up to a flat product.
+TEST(CpuChannelsLast, OnlyTheEndsAreTransposed) {
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kFeed, "x", F({4, 3, 16, 16}));
+  const Val y = Conv(x, "w1", 16, 3);
+  const Val scale = Channels(b, "s", 16);
+  const auto norm = b.Ops("BatchNorm", {y, scale, Channels(b, "t", 16)}, {{"epsilon", 1e-5}});
+  const Val h = b.Op("Relu", {norm[0]});
+  const auto pool = b.Ops("MaxPool", {h}, Windows(2, 2, 0));
+  const Val mean = ReduceMean(Conv(pool[0], "w2", 32, 3), {2, 3}, false);
+  const Val dh = b.Op("MaxPoolGrad", {pool[0], pool[1]}, {{"input_shape", h.shape()}});
+  const Val dy = b.Ops("BatchNormGrad", {Where(Greater(h, b.Scalar(DType::kFloat32, 0)), dh, ZerosLike(dh)), y, scale, norm[1], norm[2]})[0];
+  Attrs weights = ConvAttrs(1, 1);
+  weights.Set("kernel_shape", Ints{3, 3});
+  graph.AddOutput("mean", mean.id());
+  graph.AddOutput("dw", b.Op("ConvWeightGrad", {x, dy}, weights).id());
+  ASSERT_TRUE(b.status().ok()) << b.status().message();
+  const Graph legal = CheckAgainstNodes(graph);
+  EXPECT_EQ(Count(legal, "Transpose"), 1) << Print(legal);  // of x
+}
+
+}  // namespace
+}  // namespace onnxtrain
