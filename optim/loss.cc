@@ -7,6 +7,7 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
 #include "optim/loss_text.h"
+#include "optim/onnx_loss.h"
 
 namespace onnxtrain {
 namespace {
@@ -72,9 +73,15 @@ std::string Describe(const Graph& graph, const std::vector<Candidate>& candidate
 
 bool Contains(std::string_view words, std::string_view word) { return !word.empty() && words.find(word) != std::string_view::npos; }
 
+// [N,T,C] or [T,N,C] with labels [S].
+bool IsSequence(const Shape& shape, const LabelInfo& labels) {
+  return shape.size() == 3 && (!labels.present || (labels.sample.shape.size() == 1 && !IsFloat(labels.sample.dtype)));
+}
+
 // Which form labels have for a loss on logits or predictions of this shape; kNone where they fit none.
 LabelForm FormOf(const LossFunction& loss, const Candidate& c, const Shape& shape, const LabelInfo& labels) {
   const Shape sample = Sample(shape);
+  if (loss.sequences) return IsSequence(shape, labels) ? LabelForm::kSequence : LabelForm::kNone;
   const bool one_value = labels.sample.shape == Shape{1};
   const bool same_shape = labels.present && labels.sample.elements() == NumElements(sample);
   const bool distribution = labels.present && labels.sample.shape == sample && !one_value;
@@ -112,6 +119,11 @@ absl::StatusOr<Chosen> Finish(const Graph& graph, const Candidate& c, const Loss
                    ToString(type), " with --loss ", loss.name);
   }
   chosen.feed = {.label = spec.label_key(), .sample = {type.dtype, Sample(type.shape)}};
+  if (term.form == LabelForm::kSequence) {
+    const int64_t made_up = std::max<int64_t>(1, type.shape[1 - term.batch_axis()] / 4);
+    chosen.feed.sample = {DType::kInt64, labels.present ? labels.sample.shape : Shape{made_up}};
+    chosen.feed.num_classes = type.shape[2];
+  }
   if (term.form != LabelForm::kClasses) return chosen;
   const int axis = *ClassAxis(type.shape, labels.present ? labels.sample.shape : Sample(Shape(type.shape.begin(), type.shape.end() - 1)));
   chosen.feed.num_classes = type.shape[axis];
@@ -174,6 +186,8 @@ std::string Explanation(const LossChoice& choice) {
 
 std::string OfTerm(std::string_view name, size_t term) { return term == 0 ? std::string(name) : StrCat(name, ":", term); }
 
+int LossTerm::batch_axis() const { return form == LabelForm::kSequence && OptionOr(options, "time_first", 0) != 0 ? 1 : 0; }
+
 int64_t LossChoice::num_classes() const {
   for (const LossFeed& feed : feeds) {
     if (feed.name == leading().feed) return feed.num_classes;
@@ -182,6 +196,7 @@ int64_t LossChoice::num_classes() const {
 }
 
 absl::StatusOr<std::vector<std::string>> LossOutputs(const OnnxModel& model, const LossSpec& spec) {
+  if (IsOnnxLoss(spec)) return std::vector<std::string>();
   ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(spec.name));
   const std::vector<std::string>& own = model.outputs();
   std::vector<std::string> wanted;
@@ -201,6 +216,7 @@ absl::StatusOr<std::vector<std::string>> LossOutputs(const OnnxModel& model, con
 }
 
 absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels) {
+  if (IsOnnxLoss(spec)) return ChooseOnnxLoss(model, spec, labels);
   ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(spec.name));
   LossChoice choice;
   for (const LossTermSpec& term : terms) {
@@ -245,8 +261,15 @@ absl::StatusOr<LossValues> AttachLoss(Graph* graph, const LossChoice& choice, co
   for (size_t i = 0; i < choice.terms.size(); ++i) {
     const LossTerm& term = choice.terms[i];
     const Val y = b.Wrap(term.value);
-    if (term.form != LabelForm::kNone && y.dim(0) != batch) {
-      return Invalid("output '", term.output, "' has type ", ToString(y.type()), ": its first extent is not the batch of ", batch);
+    if (term.onnx != nullptr) {
+      ASSIGN_OR_RETURN(const Val sum, AppendOnnxLoss(b, *term.onnx, labels, batch));
+      values.loss_sums.push_back(sum.id());
+      values.correct = b.Scalar(sum.dtype(), 0).id();
+      continue;
+    }
+    if (term.form != LabelForm::kNone && y.dim(term.batch_axis()) != batch) {
+      return Invalid("output '", term.output, "' has type ", ToString(y.type()), ": its ", term.batch_axis() == 0 ? "first" : "second",
+                     " extent is not the batch of ", batch);
     }
     const auto label = labels.find(term.feed);
     const LossParts parts = term.function->parts({.y = y, .labels = label == labels.end() ? Val() : label->second, .form = term.form,

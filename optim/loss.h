@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,10 @@ struct LossSpec {
   int64_t ignore_index = -100;     // label that does not count (class losses)
   double label_smoothing = 0;
   std::map<std::string, LabelInfo> own_labels;  // of losses with labels of their own, by LossTermSpec::label_key()
+  std::shared_ptr<const OnnxModel> onnx;        // of --loss onnx:FILE: see LoadOnnxLoss
 };
+
+struct OnnxLoss;  // onnx_loss.h
 
 // A tensor that training feeds beside the model's inputs, [micro_batch, sample…].
 struct LossFeed {
@@ -45,6 +49,9 @@ struct LossTerm {
   LabelForm form = LabelForm::kNone;
   std::string feed;                // of its labels; "" for kNone
   std::string explanation;         // "cross_entropy on the logits behind Softmax 'probs'"
+  std::shared_ptr<const OnnxLoss> onnx;  // of --loss onnx:FILE, else null
+
+  int batch_axis() const;          // of `value`
 };
 
 struct LossChoice {

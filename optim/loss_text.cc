@@ -53,7 +53,7 @@ absl::StatusOr<LossTermSpec> ParseTerm(std::string text) {
   std::string options = colon == std::string::npos ? "" : text.substr(colon + 1);
   RETURN_IF_ERROR(TakeLabel(&options, &term.label));
   term.function = FindLoss(name);
-  if (name != "auto" && (term.function == nullptr || name == "output")) return Invalid("unknown; known are auto, ", LossNames());
+  if (name != "auto" && (term.function == nullptr || name == "output" || name == "onnx")) return Invalid("unknown; known are auto, ", LossNames());
   if (term.function == nullptr && !options.empty()) return Invalid("auto has no options");
   if (term.function == nullptr) return term;
   ASSIGN_OR_RETURN(term.options, ParseOptions(name, term.function->options, options));
@@ -66,6 +66,7 @@ std::string LossTermSpec::label_key() const { return absl::StrJoin(label, "/"); 
 
 absl::StatusOr<std::vector<LossTermSpec>> ParseLoss(const std::string& text) {
   std::vector<LossTermSpec> terms;
+  if (text.starts_with("onnx:")) return std::vector<LossTermSpec>{{.function = FindLoss("onnx")}};
   for (absl::string_view part : absl::StrSplit(text, '+')) {
     auto term = ParseTerm(std::string(ToStd(part)));
     if (!term.ok()) return Annotate(term.status(), StrCat("--loss ", ToStd(part), ": "));

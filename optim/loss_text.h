@@ -3,7 +3,7 @@
 //   cross_entropy                            huber:delta=0.5
 //   ce@digit+0.5*l1:label=angle@angle        output:NAME
 //
-// LOSS is a name or alias of the tables in losses/. The option label=COLUMN[/COLUMN…] gives the term labels of its own.
+// onnx:FILE stands alone: see onnx_loss.h. LOSS is a name or alias of the tables in losses/. The option label=COLUMN[/COLUMN…] gives the term labels of its own.
 #pragma once
 
 #include <string>

@@ -154,6 +154,8 @@ const std::vector<ScheduleRow>& Rows() {
       Row<BOTH(MultiStep)>("multistep", "× gamma after each of the updates `at`", {{"at", kOpenOption, 0, kInf, true}, kGamma}),
       Row<BOTH(Exponential)>("exponential", "gamma^u (to min-lr, or 1 %, at the end)", {{"gamma", kOpenOption, 0, 1}}),
       Row<BOTH(InverseSqrt)>("inverse_sqrt", "1/√(1 + u/scale); scale is the warm-up, or 10000", {{"scale", kOpenOption, 1, kInf}}),
+      Row<BOTH(Constant)>("plateau", "× factor after more than `patience` evaluations that are not better by `threshold`: see plateau.h",
+                          {{"factor", 0.1, 1e-9, 1}, {"patience", 10, 0, 1e9}, {"threshold", 1e-4, 0, 1}, {"cooldown", 0, 0, 1e9}}),
       Row<BOTH(OneCycle)>("one_cycle", "from 1/div up to 1 in the first `pct` of the run, down to 1/(div·final_div), by cosine",
                           {{"pct", 0.3, 0, 1}, {"div", 25, 1, kInf}, {"final_div", 1e4, 1, kInf}}, true),
       Row<BOTH(Wsd)>("wsd", "1, then a straight line to min-lr over the last `decay` of the run", {kDecay}),
@@ -211,7 +213,7 @@ double ScheduleFactor(const ScheduleSpec& schedule, double lr, int64_t step) {
 Val ScheduleFactor(const ScheduleSpec& schedule, double lr, Val step) {
   Builder& b = step.b();
   const Plan plan = PlanOf(schedule, lr);
-  if (schedule.name == "constant" && plan.warmup <= 0) return b.Scalar(step.dtype(), 1);
+  if ((schedule.name == "constant" || schedule.name == "plateau") && plan.warmup <= 0) return b.Scalar(step.dtype(), 1);
   // Before the end of the warm-up u is of no use, but must not be negative: roots and powers are computed all the same.
   const Val u = Most(step - plan.warmup, 0);
   const Val factor = RowOf(schedule.name).graph(schedule, plan.min, plan.rest, u);

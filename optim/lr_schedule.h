@@ -26,6 +26,7 @@ struct ScheduleRow {
   Val (*graph)(const ScheduleSpec& spec, double min, double rest, Val u);
 };
 
+// plateau is 1 here: its factor follows from evaluations, in a slot of its own (slot::kPlateau in training_graph.h).
 std::span<const ScheduleRow> AllSchedules();
 
 // "cosine", "step:size=1000,gamma=0.5", "multistep:at=100/200". An error names what is unknown, out of range or missing.

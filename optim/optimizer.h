@@ -25,6 +25,7 @@ struct OptimizerSpec {
   double weight_decay = 0;     // decoupled for adamw, lamb, lion, adafactor; L2 for the others
   std::string no_decay = "auto";  // auto (rank ≤ 1 or a name ending in bias), none, or a glob (weight_globs.h)
   double max_grad_norm = 1.0;  // 0: no clipping
+  double ema_decay = 0;        // of a moving average of the weights beside them; 0: none is kept
   std::map<std::string, double> lr_factors;  // of `lr`, by weight name; where absent 1
 };
 

@@ -54,6 +54,7 @@ class SessionImpl : public Session {
   absl::Status Init();
 
   const LossChoice& loss() const override { return prepared_.loss; }
+  const std::vector<Metric>& metrics() const override { return metrics_; }
   const std::vector<WeightDecision>& weights() const override { return prepared_.weights; }
   const std::vector<std::string>& notes() const override { return prepared_.model.notes; }
   int64_t micro_batch() const override { return options_.micro_batch; }
@@ -70,6 +71,9 @@ class SessionImpl : public Session {
   absl::StatusOr<GradientResult> Gradients(const Window& window) override;
   absl::StatusOr<double> TrainingLoss(const Window& window) override;
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() override;
+  absl::Status SetPlateau(double factor) override { return WriteScalar(slot::kPlateau, factor); }
+  bool has_average() const override { return options_.optimizer.ema_decay > 0; }
+  absl::Status UseAverage(bool use) override;
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
 
  private:
@@ -93,6 +97,7 @@ class SessionImpl : public Session {
   absl::Status Feed(CompiledProgram& program, const Window& window, int64_t begin, int64_t count, int64_t micro);
   absl::Status FeedTensor(const Region& feed, const std::string& name, const HostTensor& tensor, int64_t begin, int64_t count);
   absl::Status FeedWeights(CompiledProgram& program, const std::vector<double>& weights);
+  absl::Status AddMetrics(const CompiledProgram& program, MetricSums* sums);
   absl::Status RunStep(const Window& window, int64_t samples);
   absl::Status RunMicros(const Window& window, bool outputs, std::map<std::string, HostTensor>* fetched);
   absl::StatusOr<double> ReadScalar(const std::string& name) const;
@@ -110,6 +115,8 @@ class SessionImpl : public Session {
   PreparedModel prepared_;                    // for training, at the micro-batch
   Programs programs_;
   DType dtype_;
+  std::vector<Metric> metrics_;
+  WindowWeights window_weights_;
   std::vector<WeightGroup> members_;          // what each of groups_ consists of
   std::vector<FlatGroup> groups_;
   std::map<std::string, UpdateRule> rules_;   // of each trained parameter
@@ -118,7 +125,8 @@ class SessionImpl : public Session {
   std::vector<std::unique_ptr<Arena>> moments_, frozen_;
   Bindings state_;                            // everything above by name
   std::map<std::pair<ProgramKind, int64_t>, std::unique_ptr<CompiledProgram>> cache_;
-  std::unique_ptr<CompiledProgram> apply_;
+  std::unique_ptr<CompiledProgram> apply_, swap_;
+  bool averaged_ = false;                     // the average stands in the weights' place, and they in its
   bool batch_proved_ = false;                 // that the model follows batches other than the one it was exported for
   double apply_seconds_ = 0;
   int64_t attempted_ = 0, reported_attempts_ = 0, reported_skips_ = 0;
@@ -127,8 +135,10 @@ class SessionImpl : public Session {
 absl::Status SessionImpl::Init() {
   if (FindRule(options_.optimizer) == nullptr) return Invalid("--optimizer ", options_.optimizer.rule, ": unknown");
   ASSIGN_OR_RETURN(prepared_, Prepare(*model_, prepare_, options_.micro_batch, true));
+  ASSIGN_OR_RETURN(metrics_, ChooseMetrics(options_.metrics, prepared_.loss));
   RETURN_IF_ERROR(LayOut());
   RETURN_IF_ERROR(AddFrozen(prepared_.model));
+  RETURN_IF_ERROR(SetPlateau(1));
   RETURN_IF_ERROR(MoveWeightsIn());
   return ProveFrozenBatch(prepared_.model.frozen_batch);
 }
@@ -172,7 +182,7 @@ void SessionImpl::LayOutParameters() {
 }
 
 void SessionImpl::LayOutSlots() {
-  for (const char* name : {slot::kWindowCorrect, slot::kSumCorrect, slot::kNorm, slot::kRate}) slots_.Add(name, {dtype_, {}});
+  for (const char* name : {slot::kWindowCorrect, slot::kSumCorrect, slot::kNorm, slot::kRate, slot::kPlateau}) slots_.Add(name, {dtype_, {}});
   for (const char* name : {slot::kWindowLoss, slot::kWindowWeight, slot::kSumLoss, slot::kSumWeight}) {
     for (size_t i = 0; i < prepared_.loss.terms.size(); ++i) slots_.Add(OfTerm(name, i), {dtype_, {}});
   }
@@ -225,6 +235,7 @@ absl::Status SessionImpl::LayOut() {
   }
   for (Arena* arena : {&params_, &statistics_, &pending_, &slots_}) RETURN_IF_ERROR(arena->Allocate(backend_, "weights"));
   for (const RuleState& state : FindRule(options_.optimizer)->state) RETURN_IF_ERROR(LayOutMoment(state));
+  if (has_average()) RETURN_IF_ERROR(LayOutMoment({kAverage}));
   Expose(params_);
   Expose(statistics_);
   Expose(slots_);
@@ -286,7 +297,7 @@ Bindings SessionImpl::StatisticsBindings(ProgramKind kind) const {
 absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss) {
   if (kind == ProgramKind::kPredict) return BuildPredict(model);
   if (kind == ProgramKind::kStep) return BuildStep(model, loss, options_.loss, batch, UpdateOf(), rules_);
-  if (!IsMicro(kind)) return BuildEval(model, loss, options_.loss, batch);
+  if (!IsMicro(kind)) return BuildEval(model, loss, options_.loss, batch, kind == ProgramKind::kEval ? metrics_ : std::vector<Metric>());
   return BuildMicro(model, loss, options_.loss, batch, {.first = IsFirst(kind), .outputs = HasOutputs(kind)});
 }
 
@@ -347,7 +358,8 @@ bool SessionImpl::OneProgramStep(int64_t samples) const {
 absl::Status SessionImpl::RunStep(const Window& window, int64_t samples) {
   ASSIGN_OR_RETURN(CompiledProgram * program, Get(ProgramKind::kStep, samples));
   RETURN_IF_ERROR(Feed(*program, window, 0, samples, 0));
-  RETURN_IF_ERROR(FeedWeights(*program, WindowWeights(prepared_.loss, options_.loss, window, samples)));
+  ASSIGN_OR_RETURN(const std::vector<double> weights, window_weights_.Of(prepared_.loss, options_.loss, window, samples));
+  RETURN_IF_ERROR(FeedWeights(*program, weights));
   return programs_.Run(*program);
 }
 
@@ -365,7 +377,7 @@ absl::Status SessionImpl::FeedWeights(CompiledProgram& program, const std::vecto
 absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map<std::string, HostTensor>* fetched) {
   int64_t samples;
   RETURN_IF_ERROR(CheckWindow(window, &samples));
-  const std::vector<double> weights = WindowWeights(prepared_.loss, options_.loss, window, samples);
+  ASSIGN_OR_RETURN(const std::vector<double> weights, window_weights_.Of(prepared_.loss, options_.loss, window, samples));
   RETURN_IF_ERROR(EnsureGradients());
   int64_t micro = 0;
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
@@ -386,6 +398,7 @@ absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map
 
 absl::Status SessionImpl::Step(const Window& window) {
   if (groups_.empty()) return Invalid("nothing to train: no weight is trainable");
+  CHECK(!averaged_) << "the average stands in the weights' place";
   int64_t samples;
   RETURN_IF_ERROR(CheckWindow(window, &samples));
   if (OneProgramStep(samples)) {
@@ -476,6 +489,7 @@ std::vector<ProgramProfile> SessionImpl::Profile() const {
 absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const Window& window) {
   int64_t samples, micro = 0;
   RETURN_IF_ERROR(CheckWindow(window, &samples));
+  Evaluation e;
   RETURN_IF_ERROR(ClearOfTerms(slot::kWindowLoss));
   RETURN_IF_ERROR(WriteScalar(slot::kWindowCorrect, 0));
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
@@ -483,13 +497,25 @@ absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const Window&
     ASSIGN_OR_RETURN(CompiledProgram * program, Get(kind, count));
     RETURN_IF_ERROR(Feed(*program, window, begin, count, micro));
     RETURN_IF_ERROR(programs_.Run(*program));
+    RETURN_IF_ERROR(AddMetrics(*program, &e.metrics));
   }
   RETURN_IF_ERROR(backend_.Synchronize());
-  Evaluation e;
   ASSIGN_OR_RETURN(e.loss_sums, ReadOfTerms(slot::kWindowLoss));
   ASSIGN_OR_RETURN(e.correct, ReadScalar(slot::kWindowCorrect));
-  e.weights = WindowWeights(prepared_.loss, options_.loss, window, samples);
+  ASSIGN_OR_RETURN(e.weights, window_weights_.Of(prepared_.loss, options_.loss, window, samples));
   return e;
+}
+
+absl::Status SessionImpl::AddMetrics(const CompiledProgram& program, MetricSums* sums) {
+  for (size_t m = 0; m < metrics_.size(); ++m) {
+    for (size_t stat = 0;; ++stat) {
+      const auto output = program.outputs.find(MetricOutput(m, stat));
+      if (output == program.outputs.end()) break;
+      ASSIGN_OR_RETURN(const HostTensor tensor, ReadRegion(output->second));
+      sums->Add(metrics_, m, stat, tensor);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Evaluation> SessionImpl::Predict(const Window& window) {
@@ -539,6 +565,18 @@ absl::StatusOr<std::map<std::string, HostTensor>> SessionImpl::Weights() {
   return weights;
 }
 
+absl::Status SessionImpl::UseAverage(bool use) {
+  if (!has_average() || use == averaged_ || groups_.empty()) return absl::OkStatus();
+  if (swap_ == nullptr) {
+    ASSIGN_OR_RETURN(swap_, programs_.Compile(BuildSwap(dtype_, groups_), {}, state_));
+  }
+  RETURN_IF_ERROR(programs_.Run(*swap_));
+  averaged_ = use;
+  programs_.WeightsChanged();
+  return absl::OkStatus();
+}
+
+// The average of weights that were set is what they are.
 absl::Status SessionImpl::SetWeights(const std::map<std::string, HostTensor>& weights) {
   for (const auto& [name, value] : weights) {
     auto it = state_.find(name);
@@ -547,6 +585,8 @@ absl::Status SessionImpl::SetWeights(const std::map<std::string, HostTensor>& we
       return Invalid("weight '", name, "' has type ", ToString(it->second.type), ", got ", ToString(value.type()));
     }
     RETURN_IF_ERROR(WriteRegion(it->second, value));
+    const auto average = state_.find(MomentName(kAverage, name));
+    if (average != state_.end()) RETURN_IF_ERROR(WriteRegion(average->second, value));
   }
   programs_.WeightsChanged();
   return absl::OkStatus();

@@ -20,6 +20,7 @@
 #include "backends/backend.h"
 #include "frontend/onnx/import.h"
 #include "optim/loss.h"
+#include "optim/metrics.h"
 #include "optim/optimizer.h"
 #include "optim/trainable.h"
 #include "optim/window.h"
@@ -34,6 +35,7 @@ struct SessionOptions {
   ImportOptions import;          // batch and training are set by the session; an extent of -1 in input_shapes is the batch
   LossSpec loss;
   LabelInfo labels;
+  std::vector<std::string> metrics;  // that evaluations tell besides the loss: see metrics.h
   TrainableSpec trainable;
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
@@ -57,6 +59,7 @@ struct StepReport {             // of the updates since the last report
 struct Evaluation {
   std::vector<double> loss_sums, weights;     // of each loss term
   double correct = 0;                         // of the leading term's targets
+  MetricSums metrics;                         // only from Evaluate
   std::map<std::string, HostTensor> outputs;  // by model output name, [n, …]; only from Predict and Gradients
 };
 
@@ -85,6 +88,7 @@ class Session {
   virtual ~Session() = default;
 
   virtual const LossChoice& loss() const = 0;
+  virtual const std::vector<Metric>& metrics() const = 0;
   virtual const std::vector<WeightDecision>& weights() const = 0;
   virtual const std::vector<std::string>& notes() const = 0;
   virtual int64_t micro_batch() const = 0;           // samples
@@ -111,8 +115,15 @@ class Session {
   // The loss of Gradients, to rounding, without a backward pass.
   virtual absl::StatusOr<double> TrainingLoss(const Window& window) = 0;
 
+  // The factor of the rate from now on, under the schedule plateau.
+  virtual absl::Status SetPlateau(double factor) = 0;
+
   // Current parameters and state by initializer name, in the stored shapes: what Export takes.
   virtual absl::StatusOr<std::map<std::string, HostTensor>> Weights() = 0;
+  // Does the optimizer keep an average of the weights? Then true puts it in their place, for Evaluate, Predict and Weights, and
+  // false puts the trained ones back, which has to come before the next Step.
+  virtual bool has_average() const = 0;
+  virtual absl::Status UseAverage(bool use) = 0;
   virtual absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) = 0;
 };
 

@@ -22,12 +22,13 @@ Window ToWindow(const TrainData& data, const Batch& batch) {
   return window;
 }
 
-void Add(const Evaluation& part, Evaluation* total) {
+void Add(const std::vector<Metric>& metrics, const Evaluation& part, Evaluation* total) {
   total->loss_sums.resize(part.loss_sums.size());
   total->weights.resize(part.weights.size());
   std::transform(part.loss_sums.begin(), part.loss_sums.end(), total->loss_sums.begin(), total->loss_sums.begin(), std::plus<>());
   std::transform(part.weights.begin(), part.weights.end(), total->weights.begin(), total->weights.begin(), std::plus<>());
   total->correct += part.correct;
+  total->metrics.Add(metrics, part.metrics);
 }
 
 int64_t StepsPerEpoch(int64_t samples, int64_t batch, bool drop_last) {
@@ -110,6 +111,10 @@ absl::Status Loop::EvaluateNow(EvalMetrics* metrics) {
   if (absl::IsCancelled(evaluated.status())) return absl::OkStatus();  // StopReason() tells
   if (!evaluated.ok()) return evaluated.status();
   *metrics = *evaluated;
+  if (options_.plateau != nullptr && result_.steps > 0) {
+    const double metric = MetricNamed(*metrics, options_.monitor).value_or(std::numeric_limits<double>::quiet_NaN());
+    RETURN_IF_ERROR(session_.SetPlateau(options_.plateau->Step(metric)));
+  }
   evaluated_step_ = result_.steps;
   evaluated_at_ = Clock::now();
   on_event_({.kind = TrainEvent::Kind::kEval, .step = result_.steps, .epoch = Epochs(), .eval = *metrics});
@@ -168,8 +173,9 @@ absl::StatusOr<TrainResult> Loop::Run() {
 
 }  // namespace
 
-absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers,
-                                        const std::atomic<bool>* stop) {
+namespace {
+
+absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& data, int num_workers, const std::atomic<bool>* stop) {
   LoaderOptions load{.batch_size = session.micro_batch(), .num_workers = num_workers, .epochs = 1};
   ASSIGN_OR_RETURN(auto loader, Loader::Create(data.dataset, data.specs, load));
   Evaluation total;
@@ -179,7 +185,7 @@ absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data,
     if (batch == nullptr) break;
     if (stop != nullptr && stop->load()) return absl::CancelledError("stopped by a signal");
     ASSIGN_OR_RETURN(const Evaluation e, session.Evaluate(ToWindow(data, *batch)));
-    Add(e, &total);
+    Add(session.metrics(), e, &total);
     metrics.samples += static_cast<int64_t>(batch->samples.size());
   }
   if (total.weights.empty()) return metrics;
@@ -187,7 +193,27 @@ absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data,
   metrics.loss = MeanLoss(loss, total);
   const double weight = total.weights[loss.lead];
   if (loss.classes && weight > 0) metrics.accuracy = total.correct / weight;
+  const std::vector<double> values = total.metrics.Values(session.metrics());
+  for (size_t m = 0; m < values.size(); ++m) metrics.metrics.emplace_back(session.metrics()[m].name, values[m]);
   return metrics;
+}
+
+}  // namespace
+
+absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers,
+                                        const std::atomic<bool>* stop) {
+  RETURN_IF_ERROR(session.UseAverage(true));
+  auto metrics = EvaluateWeights(session, data, num_workers, stop);
+  RETURN_IF_ERROR(session.UseAverage(false));
+  return metrics;
+}
+
+std::optional<double> MetricNamed(const EvalMetrics& metrics, const std::string& name) {
+  for (const auto& [own, value] : metrics.metrics) {
+    if (own == name) return value;
+  }
+  if (name == "accuracy" && metrics.accuracy >= 0) return metrics.accuracy;
+  return name == "loss" ? std::optional(metrics.loss) : std::nullopt;
 }
 
 absl::StatusOr<TrainResult> Train(Session& session, const TrainData& train, const TrainData& eval,

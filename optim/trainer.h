@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/data/loader.h"
+#include "optim/plateau.h"
 #include "optim/session.h"
 
 namespace onnxtrain {
@@ -31,6 +33,8 @@ struct TrainOptions {
   bool shuffle = true, drop_last = false;
   int num_workers = 1, prefetch_factor = 2;
   uint64_t seed = 42;
+  Plateau* plateau = nullptr;  // told of every evaluation after the first update
+  std::string monitor = "loss";  // what it is told
   const std::atomic<bool>* stop = nullptr;  // set from a signal handler: ends after the running update
 };
 
@@ -38,7 +42,11 @@ struct EvalMetrics {
   double loss = 0;
   double accuracy = -1;        // < 0: not meaningful for this loss
   int64_t samples = 0;
+  std::vector<std::pair<std::string, double>> metrics;  // in the session's order; NaN where one is not defined
 };
+
+// "loss", "accuracy" or a metric by its name; nullopt where there is none.
+std::optional<double> MetricNamed(const EvalMetrics& metrics, const std::string& name);
 
 // One line of metrics.jsonl.
 struct TrainEvent {
@@ -61,7 +69,7 @@ struct TrainResult {
   double optimizer_seconds = -1;                // part of compute_seconds; below 0: not known
 };
 
-// `stop` (may be null) ends it early with a Cancelled status.
+// Of the averaged weights where the session has them. `stop` (may be null) ends it early with a Cancelled status.
 absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers,
                                         const std::atomic<bool>* stop = nullptr);
 

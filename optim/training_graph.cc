@@ -105,13 +105,15 @@ absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& c
   return graph;
 }
 
-absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch) {
+absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
+                                const std::vector<Metric>& metrics) {
   Graph graph = model.graph;
   graph.ClearOutputs();
   ASSIGN_OR_RETURN(const LossValues values, AttachLoss(&graph, choice, loss, batch));
   Builder b(&graph);
   PendLosses(b, values, false);
   RETURN_IF_ERROR(b.status());
+  RETURN_IF_ERROR(AttachMetrics(&graph, metrics, choice, loss));
   return graph;
 }
 
@@ -187,6 +189,7 @@ class UpdateBuilder {
     applied_ = State(slot::kApplied, {DType::kInt64, {}});
     step_ = Cast(applied_, spec_.dtype);
     rate_ = ScheduleFactor(spec_.schedule, spec_.optimizer.lr, step_) * spec_.optimizer.lr;
+    if (spec_.schedule.name == "plateau") rate_ = rate_ * Scalar(slot::kPlateau);
   }
 
   // T = ‖g‖₂ over all units; one non-finite gradient makes T non-finite, so T alone decides whether to update. In double
@@ -218,6 +221,15 @@ class UpdateBuilder {
     for (size_t i = 0; i < rule_.state.size(); ++i) {
       StoreIfApplied(MomentName(rule_.state[i].name, unit.name), result.state[i], c.state[i]);
     }
+    if (spec_.optimizer.ema_decay > 0) Average(unit, result.param);
+  }
+
+  // e = d·e + (1 − d)·p.
+  void Average(const Unit& unit, Val param) {
+    const double decay = spec_.optimizer.ema_decay;
+    const std::string name = MomentName(kAverage, unit.name);
+    const Val average = State(name, unit.param.type());
+    StoreIfApplied(name, average * decay + param * (1 - decay), average);
   }
 
   const UpdateSpec spec_;  // resolved
@@ -255,6 +267,18 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
     u.Store(kStatistics, pending, u.State(kStatistics, flat));
   }
   RETURN_IF_ERROR(u.b().status());
+  return graph;
+}
+
+Graph BuildSwap(DType dtype, const std::vector<FlatGroup>& groups) {
+  Graph graph;
+  for (const FlatGroup& g : groups) {
+    const std::string param = ParamName(g.name), average = MomentName(kAverage, g.name);
+    const ValueId p = graph.AddInput(InputKind::kState, param, {dtype, {g.elements}});
+    const ValueId a = graph.AddInput(InputKind::kState, average, {dtype, {g.elements}});
+    graph.AddOutput(param, a, p);
+    graph.AddOutput(average, p, a);
+  }
   return graph;
 }
 

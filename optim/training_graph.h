@@ -18,6 +18,7 @@
 #include "frontend/onnx/import.h"
 #include "optim/loss.h"
 #include "optim/groups.h"
+#include "optim/metrics.h"
 #include "optim/optimizer.h"
 
 namespace onnxtrain {
@@ -33,6 +34,7 @@ inline constexpr char kSumCorrect[] = "$sum_correct";
 inline constexpr char kSumWeight[] = "$sum_weight";
 inline constexpr char kNorm[] = "$norm";                     // of the last update's gradient, before clipping
 inline constexpr char kRate[] = "$rate";                     // learning rate of the last update
+inline constexpr char kPlateau[] = "$plateau";               // factor of the rate under the schedule plateau, written by the host
 inline constexpr char kApplied[] = "$applied";               // i64: updates applied since the session began
 inline constexpr char kSkipped[] = "$skipped";               // i64: updates skipped since the session began
 }  // namespace slot
@@ -44,6 +46,7 @@ std::string MomentName(std::string_view state, const std::string& unit);  // of 
 inline constexpr char kStatistics[] = "$statistics";  // all running statistics, flat
 inline constexpr char kPending[] = "$pending";        // those of the window that is not applied yet
 
+inline constexpr char kAverage[] = "average";         // the moving average of weights, for MomentName: laid out as they are
 // Do nodes of this source belong to the update, and not to the model, its loss or their gradients?
 bool IsUpdateSource(std::string_view source);
 
@@ -58,8 +61,10 @@ struct MicroOptions {
 absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
                                  const MicroOptions& options);
 
-// Adds the loss to kWindowLoss and kWindowCorrect, in the mode that `model` has been imported for.
-absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch);
+// Adds the loss to kWindowLoss and kWindowCorrect, in the mode that `model` has been imported for; the metrics' tensors are
+// outputs.
+absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
+                                const std::vector<Metric>& metrics);
 
 // The model's outputs in inference mode, those that the file declares as halves rounded to them.
 Graph BuildPredict(const ImportedModel& model);
@@ -82,6 +87,9 @@ struct UpdateSpec {
 
 // `state_elements`: of kStatistics and kPending; 0: the model has no statistics.
 absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements);
+
+// Exchanges the groups' weights and their averages.
+Graph BuildSwap(DType dtype, const std::vector<FlatGroup>& groups);
 
 // The rule runs on each parameter by itself; its moments are inputs MomentName(STATE, PARAMETER).
 absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,

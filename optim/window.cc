@@ -2,6 +2,11 @@
 
 #include <algorithm>
 
+#include "frontend/base/status.h"
+#include "frontend/ops/interpret.h"
+#include "optim/onnx_loss.h"
+#include "optim/optimize.h"
+
 namespace onnxtrain {
 namespace {
 
@@ -21,10 +26,32 @@ void Put(const std::string& feed, HostTensor tensor, Window* window) {
   (feed == kLabelFeed ? window->labels : window->feeds[feed]) = std::move(tensor);
 }
 
-std::vector<double> WindowWeights(const LossChoice& choice, const LossSpec& spec, const Window& window, int64_t samples) {
+absl::StatusOr<std::vector<double>> WindowWeights::Of(const LossChoice& choice, const LossSpec& spec, const Window& window, int64_t samples) {
   std::vector<double> weights;
-  for (const LossTerm& term : choice.terms) weights.push_back(TermWeight(term, spec, window, samples));
+  for (const LossTerm& term : choice.terms) {
+    if (term.onnx == nullptr || !term.onnx->weighted) {
+      weights.push_back(TermWeight(term, spec, window, samples));
+      continue;
+    }
+    ASSIGN_OR_RETURN(weights.emplace_back(), OnnxWeight(*term.onnx, window, samples));
+  }
   return weights;
+}
+
+absl::StatusOr<double> WindowWeights::OnnxWeight(const OnnxLoss& loss, const Window& window, int64_t samples) {
+  auto graph = onnx_.find(samples);
+  if (graph == onnx_.end()) {
+    ASSIGN_OR_RETURN(Graph made, OnnxLossWeight(loss, samples));
+    ASSIGN_OR_RETURN(made, OptimizeProgram(std::move(made), DType::kFloat32));
+    graph = onnx_.emplace(samples, std::move(made)).first;
+  }
+  std::map<std::string, HostTensor> feeds;
+  for (const GraphInput& input : graph->second.inputs()) {
+    feeds[input.name] = input.name == kLabelFeed ? window.labels : window.feeds.at(input.name);
+  }
+  ASSIGN_OR_RETURN(const std::vector<HostTensor> values, Interpret(graph->second, feeds));
+  const double weight = values[0].At(0);
+  return weight >= 0 && weight < 1e300 ? absl::StatusOr<double>(weight) : Invalid(loss.model->path(), ": weight is ", weight, " for a batch");
 }
 
 double InverseWeight(const LossTerm& term, double weight) { return weight > 0 ? term.factor / weight : 0; }

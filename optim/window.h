@@ -18,9 +18,17 @@ struct Window {
 // Puts a batch's tensor where it belongs.
 void Put(const std::string& feed, HostTensor tensor, Window* window);
 
-// How many targets of the window count, for each term: the W of its 1/W. Samples or elements for dense losses, labels other
-// than ignore_index for class indices.
-std::vector<double> WindowWeights(const LossChoice& choice, const LossSpec& spec, const Window& window, int64_t samples);
+// How many targets of a window count, for each term: the W of its 1/W. Samples or elements for dense losses, labels other
+// than ignore_index for class indices, what the model says for a loss given as ONNX.
+class WindowWeights {
+ public:
+  absl::StatusOr<std::vector<double>> Of(const LossChoice& choice, const LossSpec& spec, const Window& window, int64_t samples);
+
+ private:
+  absl::StatusOr<double> OnnxWeight(const OnnxLoss& loss, const Window& window, int64_t samples);
+
+  std::map<int64_t, Graph> onnx_;  // by samples
+};
 
 // What the gradient of a term's sum is seeded with: factor/W, 0 where nothing counts.
 double InverseWeight(const LossTerm& term, double weight);

@@ -42,6 +42,7 @@ std::span<const LossFunction> ElementLosses() {
       {.name = "l1", .text = "|y − label|", .elements = true, .parts = L1},
       {.name = "huber", .text = "(y − label)²/2 up to delta, a straight line beyond",
        .options = {{"delta", 1, 1e-12, 1e12}}, .elements = true, .parts = Huber},
+      {.name = "onnx", .text = "a model of its own: see onnx_loss.h", .mean = LossMean::kSamples},
       {.name = "output", .text = "an output of the model is the loss", .mean = LossMean::kSamples, .parts = Output},
   };
   return rows;

@@ -20,6 +20,7 @@ enum class LabelForm : uint8_t {
   kClasses,       // class indices: the output's shape without its class axis, which is 1 or the last
   kDistribution,  // a share of each class along the last axis: the output's shape
   kElements,      // a value, or a probability, of each element: the output's shape
+  kSequence,      // class indices of any number, padded behind with ignore_index: [S], the output being [N,T,C] or [T,N,C]
 };
 
 struct LossContext {
@@ -48,7 +49,7 @@ struct LossFunction {
   std::string_view text;         // formula, for people
   std::string_view takes;        // which of label_smoothing, ignore_index it reads, separated by blanks
   std::vector<NumberOption> options;
-  bool classes = false, elements = false;  // the label forms that it knows; neither: it has no labels
+  bool classes = false, elements = false, sequences = false;  // the label forms that it knows; none: it has no labels
   std::string_view behind;       // it wants the logits behind these final activations, separated by blanks
   bool hits = false;             // it tells of correct predictions
   LossMean mean = LossMean::kTargets;
@@ -57,11 +58,12 @@ struct LossFunction {
 
 std::span<const LossFunction> ClassLosses();
 std::span<const LossFunction> ElementLosses();
-std::span<const LossFunction> RegionLosses();  // focal, dice
+std::span<const LossFunction> RegionLosses();    // focal, dice
+std::span<const LossFunction> SequenceLosses();  // ctc
 
 // Of any of the above, by name or alias; null where there is none.
 const LossFunction* FindLoss(std::string_view name);
-// "cross_entropy, nll, …, output:NAME"
+// "cross_entropy, nll, …, output:NAME, onnx:FILE"
 std::string LossNames();
 
 // The axis of the classes of logits [N, …] when a sample's labels are indices of this shape; nullopt where the shapes do not

@@ -7,7 +7,7 @@
 namespace onnxtrain {
 namespace {
 
-std::array<std::span<const LossFunction>, 3> Tables() { return {ClassLosses(), ElementLosses(), RegionLosses()}; }
+std::array<std::span<const LossFunction>, 4> Tables() { return {ClassLosses(), ElementLosses(), RegionLosses(), SequenceLosses()}; }
 
 }  // namespace
 
@@ -24,10 +24,10 @@ std::string LossNames() {
   std::string names;
   for (const auto& table : Tables()) {
     for (const LossFunction& loss : table) {
-      if (loss.name != "output") StrAppend(&names, loss.name, ", ");
+      if (loss.name != "output" && loss.name != "onnx") StrAppend(&names, loss.name, ", ");
     }
   }
-  return names + "output:NAME";
+  return names + "output:NAME, onnx:FILE";
 }
 
 std::optional<int> ClassAxis(const Shape& logits, Shape label) {

@@ -35,6 +35,7 @@ std::string StepText(const TrainEvent& e, const ProgressContext& context) {
 std::string EvalText(const TrainEvent& e) {
   std::string text = absl::StrFormat("  eval %-8.4g", e.eval.loss);
   if (e.eval.accuracy >= 0) StrAppend(&text, "  acc ", Percent(e.eval.accuracy));
+  for (const auto& [name, value] : e.eval.metrics) StrAppend(&text, "  ", name, " ", Short(value));
   return text + absl::StrFormat("  on %s samples", WithCommas(e.eval.samples));
 }
 

@@ -29,6 +29,7 @@ Json StepLine(const TrainEvent& e, bool has_accuracy) {
 Json EvalLine(const TrainEvent& e) {
   Json line = {{"event", "eval"}, {"step", e.step}, {"epoch", e.epoch}, {"eval_loss", e.eval.loss}};
   if (e.eval.accuracy >= 0) line["eval_accuracy"] = e.eval.accuracy;
+  for (const auto& [name, value] : e.eval.metrics) line["eval_" + name] = value;
   line["eval_samples"] = e.eval.samples;
   return line;
 }

@@ -12,7 +12,7 @@
 namespace onnxtrain {
 
 // One line without its newline. Keys of a step: event step epoch loss accuracy? lr grad_norm skipped
-// samples_per_second; of an evaluation: event step epoch eval_loss eval_accuracy? eval_samples. What is not finite is
+// samples_per_second; of an evaluation: event step epoch eval_loss eval_accuracy? eval_METRIC… eval_samples. What is not finite is
 // null.
 std::string ToJsonLine(const TrainEvent& event, bool has_accuracy);
 

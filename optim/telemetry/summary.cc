@@ -14,6 +14,7 @@ Json EvalJson(const EvalMetrics& m) {
   if (m.samples == 0) return nullptr;
   Json json = {{"loss", m.loss}};
   if (m.accuracy >= 0) json["accuracy"] = m.accuracy;
+  for (const auto& [name, value] : m.metrics) json[name] = value;
   json["samples"] = m.samples;
   return json;
 }
@@ -78,6 +79,10 @@ std::string ToJson(const RunSummary& s) {
 
 std::optional<double> MetricOf(const std::string& summary_json, const std::string& name) {
   const Json json = Json::parse(summary_json, nullptr, false);
+  // Names of metrics may have dots of their own.
+  if (json.is_object() && !json.contains(name) && json.contains("eval") && json["eval"].is_object() && json["eval"].contains(name)) {
+    return json["eval"][name].is_number() ? std::optional(json["eval"][name].get<double>()) : std::nullopt;
+  }
   const std::string path = name == "loss" || name == "accuracy" ? StrCat("eval.", name) : name;
   const Json* at = &json;
   for (size_t begin = 0; begin <= path.size();) {

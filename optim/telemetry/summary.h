@@ -36,7 +36,7 @@ double Throughput(const TrainResult& result);
 // The object as text, indented, with a final newline. Numbers that are not finite, and what was not measured, are null.
 std::string ToJson(const RunSummary& summary);
 
-// A number of the summary by name, "final_loss" or "eval.accuracy"; loss and accuracy alone are those of the last
+// A number of the summary by name, "final_loss" or "eval.accuracy"; loss, accuracy and metrics alone are those of the last
 // evaluation. nullopt where there is none.
 std::optional<double> MetricOf(const std::string& summary_json, const std::string& name);
 

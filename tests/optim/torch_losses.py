@@ -29,6 +29,11 @@ def shares(*shape):
     return torch.softmax(torch.tensor(RNG.standard_normal(shape)), -1)
 
 
+def padded(rows):
+    longest = max(map(len, rows))
+    return torch.tensor([row + [-100] * (longest - len(row)) for row in rows])
+
+
 # torchvision.ops.sigmoid_focal_loss, reduction='mean'
 def focal_coins(y, t, gamma=2, alpha=0.25):
     p = torch.sigmoid(y)
@@ -84,6 +89,9 @@ CASES = {
     'dice_steps': (logits(2, 7, 4), [classes((2, 7), 4, 0.3)], lambda y, t: dice_classes(y.transpose(1, 2), t, 0.5)),
     'dice_coins': (logits(3, 2, 4, 5), [coins(3, 2, 4, 5)], lambda y, t: dice(torch.sigmoid(y), t)),
     'dice_mask': (logits(3, 1, 4, 5), [coins(3, 4, 5)], lambda y, t: dice(torch.sigmoid(y), t.unsqueeze(1))),
+    'ctc': (logits(5, 9, 6), [padded([[1, 2, 2, 5], [3], [4, 4], [], [1, 2, 3, 4]])], ctc),
+    'ctc_blank_last': (logits(3, 7, 5), [padded([[0, 0, 3], [1, 2], [3, 0, 1]])], lambda y, t: ctc(y, t, 4)),
+    'ctc_ties': (torch.zeros(2, 6, 4, dtype=torch.float64, requires_grad=True), [padded([[1, 1], [2, 3]])], ctc),
     'sum': (logits(6, 5), [classes(6, 5, 0.3), torch.tensor(RNG.standard_normal((6, 5)))],
             lambda y, t, u: 0.5 * F.cross_entropy(y, t) + 2 * F.l1_loss(y, u)),
     'sum_of_one_label': (logits(2, 4, 3, 5), [classes((2, 3, 5), 4, 0.3)], lambda y, t: F.cross_entropy(y, t) + dice_classes(y, t)),

@@ -32,6 +32,9 @@ const Case kCases[] = {
     {"dice_steps", "dice:smooth=0.5"},
     {"dice_coins", "dice"},
     {"dice_mask", "dice"},
+    {"ctc", "ctc"},
+    {"ctc_blank_last", "ctc:blank=4"},
+    {"ctc_ties", "ctc"},
     {"sum", "0.5*ce+2*l1:label=other"},
     {"sum_of_one_label", "ce+dice"},
 };
@@ -83,7 +86,7 @@ class LossRun {
       Put(feed.name, given.Reshaped(type.shape), &window);
       Set(feed.name, given.Reshaped(type.shape));
     }
-    weights_ = WindowWeights(choice_, spec, window, batch);
+    weights_ = WindowWeights().Of(choice_, spec, window, batch).value();
     for (size_t i = 0; i < weights_.size(); ++i) {
       Set(OfTerm(kInvWeightFeed, i), HostTensor::Scalar(x_.dtype(), InverseWeight(choice_.terms[i], weights_[i])));
     }

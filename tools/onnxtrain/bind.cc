@@ -477,8 +477,10 @@ absl::StatusOr<BoundData> BindData(const std::vector<OnnxModel::Input>& inputs, 
   return Binder(inputs, std::move(dataset), spec).Run();
 }
 
-const BoundLabel& LabelOf(const BoundData& data, const LossFeed& feed) {
-  return feed.label.empty() ? data.label : data.own_labels.at(feed.label);
+const BoundLabel* LabelOf(const BoundData& data, const LossFeed& feed) {
+  const auto own = data.own_labels.find(feed.label);
+  const BoundLabel* label = feed.label.empty() ? &data.label : own != data.own_labels.end() ? &own->second : nullptr;
+  return label != nullptr && !label->columns.empty() ? label : nullptr;
 }
 
 }  // namespace onnxtrain::cli

@@ -50,8 +50,8 @@ struct BoundData {
 absl::StatusOr<BoundData> BindData(const std::vector<OnnxModel::Input>& inputs, std::shared_ptr<const Dataset> dataset,
                                    const BindSpec& spec);
 
-// The labels that a feed of the loss takes.
-const BoundLabel& LabelOf(const BoundData& data, const LossFeed& feed);
+// The labels that a feed of the loss takes; null where the data has none.
+const BoundLabel* LabelOf(const BoundData& data, const LossFeed& feed);
 
 // The column that is the label by its name ("label", "target", "y", …), or nullopt; several such names are an error.
 absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns);

@@ -7,6 +7,7 @@
 #include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "optim/loss_text.h"
+#include "optim/onnx_loss.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags.h"
@@ -103,6 +104,7 @@ absl::StatusOr<LossSpec> LossFlags(const OnnxModel& model, const std::optional<P
       spec.logits = before->output;
     }
   }
+  RETURN_IF_ERROR(LoadOnnxLoss(&spec));
   return spec;
 }
 
@@ -212,8 +214,20 @@ absl::Status AddInputFlags(BindSpec* spec) {
   return absl::OkStatus();
 }
 
+// Inputs of the loss that are columns; the others must stand for the label.
+absl::Status AddOnnxColumns(const LossSpec& loss, const OnnxModel& model, const std::vector<Column>& columns, BindSpec* spec) {
+  spec->want_label = false;
+  for (const std::string& name : OnnxLossColumns(loss, model)) {
+    const bool column = std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+    if (column) spec->own_labels[name] = {name};
+    spec->want_label |= !column && MeansLabel(name);
+  }
+  return absl::OkStatus();
+}
+
 // What single losses want for labels of their own; where all do, no common label is looked for.
-absl::Status AddOwnLabels(const LossSpec& loss, BindSpec* spec) {
+absl::Status AddOwnLabels(const LossSpec& loss, const OnnxModel& model, const std::vector<Column>& columns, BindSpec* spec) {
+  if (IsOnnxLoss(loss)) return AddOnnxColumns(loss, model, columns, spec);
   ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(loss.name));
   spec->want_label = false;
   for (const LossTermSpec& term : terms) {
@@ -245,7 +259,6 @@ std::string NormalizeOf(const std::optional<Preprocess>& before) {
 absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<Preprocess>& before,
                                     const DataRequest& request, const LossSpec& loss) {
   BindSpec spec{.want_label = request.want_label, .ignore_index = loss.ignore_index, .leave_out = request.leave_out};
-  if (request.want_label) RETURN_IF_ERROR(AddOwnLabels(loss, &spec));
   ASSIGN_OR_RETURN(spec.dims, DimFlags(model));
   if (before.has_value()) {
     spec.inputs = before->inputs;
@@ -261,6 +274,7 @@ absl::StatusOr<OpenedData> OpenData(const OnnxModel& model, const std::optional<
   }
   auto dataset = OpenWithLabel(request, options, Given("label"));
   if (!dataset.ok()) return Annotate(dataset.status(), StrCat("--", request.flag, ": "));
+  if (request.want_label) RETURN_IF_ERROR(AddOwnLabels(loss, model, (*dataset)->columns(), &spec));
   OpenedData opened{.own_columns = static_cast<int>((*dataset)->columns().size())};
   DropMissing(**dataset, &spec);
   if (Given("label")) spec.label = options.label;
@@ -303,6 +317,11 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const OnnxModel& model, const 
                          .trainable = TrainableFlags(),
                          .micro_batch = micro_batch,
                          .seed = static_cast<uint64_t>(FLAGS_seed)};
+  if (Given("metrics")) {
+    auto metrics = ParseList(FLAGS_metrics);
+    if (!metrics.ok()) return Annotate(metrics.status(), "--metrics: ");
+    options.metrics = *std::move(metrics);
+  }
   for (const auto& [key, label] : data.own_labels) options.loss.own_labels[key] = label.info;
   ASSIGN_OR_RETURN(options.import, ImportFlags(model));
   options.import.input_shapes = data.input_shapes;
@@ -324,14 +343,15 @@ absl::StatusOr<PreparedModel> PrepareFor(const OnnxModel& model, const BoundData
 absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const LossChoice& loss, int64_t ignore_index) {
   TrainData train{.dataset = data.dataset, .specs = data.feeds};
   for (const LossFeed& feed : loss.feeds) {
-    const BoundLabel& label = LabelOf(data, feed);
-    if (label.columns.empty()) {
+    const BoundLabel* label = LabelOf(data, feed);
+    if (label == nullptr && feed.label.empty()) {
       return Invalid("loss ", loss.name, " needs labels, but the data has no label column; name one with --label");
     }
-    for (int c : label.columns) {
+    if (label == nullptr) return Invalid("loss ", loss.name, " needs a column '", feed.label, "', which the data does not have");
+    for (int c : label->columns) {
       if (feed.num_classes > 0) RETURN_IF_ERROR(CheckLabels(*data.dataset, c, feed.num_classes, ignore_index));
     }
-    train.specs.push_back({.feed = feed.name, .columns = label.columns, .sample = feed.sample});
+    train.specs.push_back({.feed = feed.name, .columns = label->columns, .sample = feed.sample});
   }
   return train;
 }

@@ -1,4 +1,5 @@
 // onnxtrain eval: loss and accuracy of a model on data.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
@@ -13,35 +14,33 @@
 namespace onnxtrain::cli {
 namespace {
 
-absl::StatusOr<std::vector<Requirement>> Requirements(const LossChoice& loss) {
+absl::StatusOr<std::vector<Requirement>> Requirements(const LossChoice& loss, const std::vector<std::string>& metrics) {
   std::vector<Requirement> requirements;
   for (const std::string& text : Values("require")) {
     auto r = ParseRequirement(text);
     if (!r.ok()) return Annotate(r.status(), "--require: ");
-    if (r->metric != "loss" && r->metric != "accuracy" && r->metric != "samples") {
-      return Invalid("--require ", r->metric, ": eval knows loss, accuracy and samples");
+    const bool asked = std::find(metrics.begin(), metrics.end(), r->metric) != metrics.end();
+    if (!asked && r->metric != "loss" && r->metric != "accuracy" && r->metric != "samples") {
+      return Invalid("--require ", r->metric, ": eval knows loss, accuracy, samples and what --metrics asks for");
     }
-    if (r->metric == "accuracy" && !loss.classes) return Invalid("--require accuracy: loss ", loss.name, " has none");
+    if (!asked && r->metric == "accuracy" && !loss.classes) return Invalid("--require accuracy: loss ", loss.name, " has none");
     requirements.push_back(*std::move(r));
   }
   return requirements;
-}
-
-std::optional<double> MetricOf(const EvalMetrics& m, const std::string& name) {
-  if (name == "accuracy") return m.accuracy;
-  return name == "loss" ? m.loss : static_cast<double>(m.samples);
 }
 
 void Report(const EvalMetrics& m, const LossChoice& loss) {
   if (!FLAGS_json) {
     std::string text = PageRow("loss", StrCat(Short(m.loss), " (", loss.name, ")"));
     if (m.accuracy >= 0) text += PageRow("accuracy", absl::StrFormat("%.2f%%", 100 * m.accuracy));
+    for (const auto& [name, value] : m.metrics) text += PageRow(name, Short(value));
     Print(text + PageRow("samples", WithCommas(m.samples)));
     return;
   }
   nlohmann::ordered_json json = {
       {"model", FLAGS_model}, {"data", FLAGS_data}, {"loss_name", loss.name}, {"loss", m.loss}};
   if (m.accuracy >= 0) json["accuracy"] = m.accuracy;
+  for (const auto& [name, value] : m.metrics) json[name] = value;
   json["samples"] = m.samples;
   Print(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
@@ -56,7 +55,8 @@ absl::StatusOr<int> RunEval() {
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*setup.model, setup.data.bound, options, false));
   RETURN_IF_ERROR(CheckLossFlags(look.loss));
-  ASSIGN_OR_RETURN(const std::vector<Requirement> requirements, Requirements(look.loss));
+  RETURN_IF_ERROR(ChooseMetrics(options.metrics, look.loss).status());
+  ASSIGN_OR_RETURN(const std::vector<Requirement> requirements, Requirements(look.loss, options.metrics));
   ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
   Say(look.loss.explanation);
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(FLAGS_backend));
@@ -64,7 +64,7 @@ absl::StatusOr<int> RunEval() {
                    Session::Create(setup.model, backend.get(), std::move(options)));
   ASSIGN_OR_RETURN(const EvalMetrics metrics, EvaluateAll(*session, data, workers));
   Report(metrics, look.loss);
-  const auto unmet = Unmet(requirements, [&](const std::string& name) { return MetricOf(metrics, name); });
+  const auto unmet = Unmet(requirements, [&](const std::string& name) { return name == "samples" ? std::optional<double>(metrics.samples) : MetricNamed(metrics, name); });
   for (const std::string& line : unmet) std::fprintf(stderr, "onnxtrain: required: %s\n", line.c_str());
   return unmet.empty() ? kDone : kRequirement;
 }

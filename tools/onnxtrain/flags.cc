@@ -12,7 +12,7 @@ DEFINE_string(model, "", "the ONNX model");
 DEFINE_string(out, "", "where results go: train: a folder (default runs/NAME-TIME); predict, grad, export: a file");
 DEFINE_bool(overwrite, false, "a folder that holds a run already may be written again");
 DEFINE_string(loss, "auto",
-              "auto, cross_entropy, nll, bce, mse, l1, huber, focal, dice or output:NAME, with options: focal:gamma=2,alpha=0.25; sums of "
+              "auto, cross_entropy, nll, bce, mse, l1, huber, focal, dice, ctc, output:NAME or onnx:FILE (a model of the loss), with options: focal:gamma=2,alpha=0.25; sums of "
               "several, each on its output and label: ce@out1+0.5*l1:label=COLUMN@out2");
 DEFINE_string(logits, "", "the value of the model to train on, when auto cannot tell");
 DEFINE_string(train, "", "train only these: matches weight, node and module names; repeatable");
@@ -58,8 +58,17 @@ DEFINE_string(betas, "auto", "of adam, adamw, lamb, lion; rmsprop takes the seco
 DEFINE_string(eps, "auto", "beside the root that updates are divided by; auto: 1e-8, of adagrad 1e-10, of lamb 1e-6");
 DEFINE_double(weight_decay, 0, "decoupled for adamw, L2 for the others");
 DEFINE_string(no_decay, "auto", "auto: rank ≤ 1 and names ending in bias; none; or a glob of weights");
+DEFINE_string(lr_scale, "none",
+              "the rate grows with the batch: linear (× batch/base), sqrt (× √(batch/base)) or auto (linear for sgd and lars, sqrt for the others)");
+DEFINE_int64(lr_scale_base, 256, "the --batch-size that --lr is meant for");
+DEFINE_double(layer_lr_decay, 1, "each layer learns slower than the one behind it by this factor, in graph order");
+DEFINE_string(monitor, "loss:min", "what --lr-scheduler plateau looks at after an evaluation: loss, accuracy or one of --metrics, to :min or :max");
+DEFINE_double(ema_decay, 0, "keeps a moving average of the weights, e = d·e + (1 − d)·p after each update, which evaluations use; 0: none");
+DEFINE_string(export_weights, "auto", "which weights are written: last, ema (needs --ema-decay); auto: ema where there is one");
+DEFINE_string(metrics, "", "what evaluations tell besides the loss: accuracy, topK (top5), f1, f1_macro, auc, perplexity, mae; of one of "
+              "several outputs: f1@OUTPUT");
 DEFINE_string(lr_scheduler, "constant",
-              "constant, linear, cosine, cosine_restarts, polynomial, step, multistep, exponential, inverse_sqrt, one_cycle, wsd, wsd_cosine "
+              "constant, linear, cosine, cosine_restarts, polynomial, step, multistep, exponential, inverse_sqrt, plateau, one_cycle, wsd, wsd_cosine "
               "or wsd_sqrt, with its options: step:size=1000,gamma=0.5");
 DEFINE_double(warmup, 0, "updates over which the rate rises from 0; below 1: that part of the run");
 DEFINE_double(min_lr, 0, "where linear and cosine end");
@@ -127,6 +136,7 @@ constexpr FlagRow kFlags[] = {
     {"model", "out", kTrain | kPredict | kGrad | kExport, "PATH"},
     {"model", "overwrite", kTrain, ""},
     {"model", "weights", kExport, "FILE"},
+    {"model", "export_weights", kTrain, "WHICH", -kInf, kInf, false, "auto|last|ema|best"},
     {"model", "loss", kReads | kInspect | kBench, "NAME"},
     {"model", "logits", kReads | kInspect | kBench, "NAME"},
     {"model", "train", kGradients | kInspect | kBench, "GLOB", -kInf, kInf, true},
@@ -162,6 +172,10 @@ constexpr FlagRow kFlags[] = {
     {"step", "eps", kTrain, "X"},
     {"step", "weight_decay", kSteps, "X", 0},
     {"step", "no_decay", kTrain, "auto|none|GLOB"},
+    {"step", "lr_scale", kTrain, "HOW", -kInf, kInf, false, "none|linear|sqrt|auto"},
+    {"step", "lr_scale_base", kTrain, "N", 1, 1 << 24},
+    {"step", "layer_lr_decay", kTrain, "D", 1e-6, 1},
+    {"step", "ema_decay", kTrain, "D", 0, 0.9999999999},
     {"step", "lr_scheduler", kTrain, "NAME[:OPTIONS]"},
     {"step", "warmup", kTrain, "N|RATIO", 0},
     {"step", "min_lr", kTrain, "X", 0},
@@ -179,6 +193,8 @@ constexpr FlagRow kFlags[] = {
     {"run", "quiet", kReads | kBench, ""},
     {"run", "json", kSteps | kEval | kInspect | kCompare, ""},
     {"run", "steps_only", kBench, ""},
+    {"run", "monitor", kTrain, "METRIC[:min|:max]"},
+    {"run", "metrics", kTrain | kEval, "NAME[,…]"},
     {"run", "require", kTrain | kEval, "'METRIC>=X'", -kInf, kInf, true},
     {"run", "reference", kCompare, "FILE"},
     {"run", "gradcheck", kCompare, "N", 1, 1 << 20},

@@ -1,9 +1,11 @@
 #include "tools/onnxtrain/learning_rates.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "optim/layers.h"
 #include "optim/rules/rule.h"
 #include "optim/telemetry/format.h"
 #include "optim/weight_globs.h"
@@ -93,8 +95,9 @@ class Chooser {
 
 absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, const PreparedModel& prepared,
                                        const WeightOrigin& origin, const std::vector<std::string>& fresh,
-                                       const OptimizerSpec& optimizer) {
-  ASSIGN_OR_RETURN(const GivenRates rates, Read(given));
+                                       const OptimizerSpec& optimizer, double scale) {
+  ASSIGN_OR_RETURN(GivenRates rates, Read(given));
+  for (GlobRate& rate : rates.globs) rate.lr *= scale;
   RateChoice choice;
   if (rates.base != "auto") {
     ASSIGN_OR_RETURN(choice.lr, Rate(rates.base));
@@ -106,11 +109,33 @@ absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, co
         " for ", origin.trained ? (transformer ? "a pre-trained transformer" : "a pre-trained model") : "random weights", ": ",
         origin.why, rule > 0 ? StrCat("; ", optimizer.rule, " takes ", Short(rule), " where adamw takes ", Short(DefaultRate(false, false))) : "");
   }
+  choice.lr *= scale;
   Chooser chooser(prepared, &choice);
   chooser.Head(fresh, origin.trained);
   RETURN_IF_ERROR(chooser.Globs(rates.globs));
   std::erase_if(choice.factors, [](const auto& factor) { return factor.second == 1; });
   return choice;
+}
+
+RateScale ScaleForBatch(const std::string& how, const std::string& rule, int64_t batch, int64_t base) {
+  if (how == "none") return {};
+  const bool linear = how == "linear" || (how == "auto" && (rule == "sgd" || rule == "lars"));
+  const double ratio = static_cast<double>(batch) / static_cast<double>(base);
+  return {linear ? ratio : std::sqrt(ratio), linear ? StrCat(batch, "/", base) : StrCat("√(", batch, "/", base, ")")};
+}
+
+absl::Status DecayByLayer(double decay, const PreparedModel& prepared, RateChoice* choice) {
+  if (decay == 1) return absl::OkStatus();
+  const std::vector<Layer> layers = LayersInOrder(prepared);
+  if (layers.size() < 2) return Invalid("--layer-lr-decay: has no effect: the model has one layer");
+  double factor = 1;
+  for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer, factor *= decay) {
+    for (const std::string& name : layer->weights) choice->factors.emplace(name, 1).first->second *= factor;
+  }
+  std::erase_if(choice->factors, [](const auto& f) { return f.second == 1; });
+  choice->lines.push_back(StrCat("falls by ", Short(decay), " a layer, from ", layers.back().name, " to ", Short(choice->lr * factor / decay), " at ",
+                                 layers.front().name, ": ", layers.size(), " layers (--layer-lr-decay)"));
+  return absl::OkStatus();
 }
 
 std::vector<NamedWeight> WeightsOf(const ImportedModel& model, const std::vector<std::string>& without) {

@@ -69,7 +69,8 @@ std::string OptimizerText(const TrainSetup& s) {
   if (reads("betas")) StrAppend(&text, ", betas ", o.beta1, ",", o.beta2);
   if (reads("eps")) StrAppend(&text, ", eps ", o.eps);
   StrAppend(&text, ", weight decay ", o.weight_decay,
-            o.max_grad_norm > 0 ? StrCat(", global norm ≤ ", o.max_grad_norm) : ", no clipping");
+            o.max_grad_norm > 0 ? StrCat(", global norm ≤ ", o.max_grad_norm) : ", no clipping",
+            o.ema_decay > 0 ? StrCat("; evaluated: their average, decay ", o.ema_decay) : "");
   return text;
 }
 
@@ -111,6 +112,7 @@ std::string DefaultRows(const TrainSetup& s) {
 std::string Metrics(const EvalMetrics& m) {
   std::string text = StrCat("loss ", Short(m.loss));
   if (m.accuracy >= 0) text += absl::StrFormat(", accuracy %.2f%%", 100 * m.accuracy);
+  for (const auto& [name, value] : m.metrics) StrAppend(&text, ", ", name, " ", Short(value));
   return text;
 }
 

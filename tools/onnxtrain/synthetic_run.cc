@@ -81,11 +81,14 @@ SyntheticColumn InputColumn(const Graph& graph, const OnnxModel::Input& input, c
 // Class indices for classes, coins for probabilities, normal numbers for the rest.
 SyntheticColumn LabelColumn(const LossChoice& loss, const LossFeed& feed) {
   const std::string name = feed.label.empty() ? "label" : feed.label;
-  if (feed.num_classes > 0) return {name, {DType::kInt64, feed.sample.shape}, 0, feed.num_classes};
   for (const LossTerm& term : loss.terms) {
+    // Class 0 is most often the blank, which is no label.
+    const int64_t first = term.feed == feed.name && term.form == LabelForm::kSequence && feed.num_classes > 1 ? 1 : 0;
+    if (feed.num_classes > 0) return {name, {DType::kInt64, feed.sample.shape}, first, feed.num_classes};
     const bool coins = term.feed == feed.name && term.form == LabelForm::kElements && !term.function->behind.empty();
     if (coins) return {name, {DType::kInt64, feed.sample.shape}, 0, 2};
   }
+  if (IsInteger(feed.sample.dtype)) return {name, {DType::kInt64, feed.sample.shape}, 0, 2};
   return {name, {DType::kFloat32, feed.sample.shape}};
 }
 

@@ -37,8 +37,10 @@ Preprocess PreprocessOf(const TrainSetup& s) {
   return p;
 }
 
+bool ExportsAverage() { return FLAGS_ema_decay > 0 && FLAGS_export_weights != "last"; }
+
 RunSummary Summarize(const TrainSetup& s, const TrainResult& result) {
-  RunSummary summary{.version = kVersion, .result = result, .exported_metric = "last"};
+  RunSummary summary{.version = kVersion, .result = result, .exported_metric = ExportsAverage() ? "ema" : "last"};
   summary.backend = s.backend->name();
   summary.device = s.backend->device();
   summary.cpu = StrCat(CpuName(), ", ", s.threads, s.threads == 1 ? " thread" : " threads");
@@ -137,6 +139,7 @@ absl::StatusOr<TrainResult> Run::Loop(const std::atomic<bool>* stop) {
 
 absl::Status Run::WriteModel(RunSummary* summary) {
   const std::string name = s_.synthetic ? "model.synthetic.onnx" : "model.onnx";
+  RETURN_IF_ERROR(s_.session->UseAverage(ExportsAverage()));
   ASSIGN_OR_RETURN(const auto weights, s_.session->Weights());
   ASSIGN_OR_RETURN(const auto edits, Export(*s_.model, weights, s_.folder->File(name)));
   for (const std::string& edit : edits) Say("export: " + edit);

@@ -53,6 +53,7 @@ struct RunFacts {
   double momentum = 0;
   std::string scheduler;
   double weight_decay = 0;
+  bool scales_lr = true;
   std::string loss_takes = "label_smoothing ignore_index";  // what the losses read: see LossTakes
   bool has_images = true, is_table = true, has_batch_norm = true, has_dropout = true;
   bool eval_data_given = false;

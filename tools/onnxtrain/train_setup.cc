@@ -170,7 +170,8 @@ absl::Status ReadOptimizerFlags(TrainSetup& s) {
                  .nesterov = FLAGS_nesterov,
                  .weight_decay = FLAGS_weight_decay,
                  .no_decay = FLAGS_no_decay,
-                 .max_grad_norm = FLAGS_max_grad_norm};
+                 .max_grad_norm = FLAGS_max_grad_norm,
+                 .ema_decay = FLAGS_ema_decay};
   RETURN_IF_ERROR(ReadRuleNumber("momentum", FLAGS_momentum, 1, &s.optimizer.momentum));
   RETURN_IF_ERROR(ReadRuleNumber("eps", FLAGS_eps, std::numeric_limits<double>::infinity(), &s.optimizer.eps));
   if (FLAGS_betas != "auto") {
@@ -192,14 +193,34 @@ absl::Status ReadOptimizerFlags(TrainSetup& s) {
 
 absl::Status ChooseRate(const PreparedModel& prepared, TrainSetup& s) {
   s.origin = JudgeWeights(WeightsOf(prepared.model, s.fresh));
-  ASSIGN_OR_RETURN(RateChoice choice, ChooseRates(Values("lr"), prepared, s.origin, s.fresh, s.optimizer));
+  const RateScale scale = ScaleForBatch(FLAGS_lr_scale, s.optimizer.rule, s.batch.global, FLAGS_lr_scale_base);
+  ASSIGN_OR_RETURN(RateChoice choice, ChooseRates(Values("lr"), prepared, s.origin, s.fresh, s.optimizer, scale.factor));
+  RETURN_IF_ERROR(DecayByLayer(FLAGS_layer_lr_decay, prepared, &choice));
   s.optimizer.lr = choice.lr;
+  s.unscaled_lr = choice.lr / scale.factor;
   s.optimizer.lr_factors = std::move(choice.factors);
-  s.rate_text = std::move(choice.why);
+  s.rate_text = choice.why + (scale.factor == 1 ? "" : StrCat("; ", Short(s.unscaled_lr), " × ", scale.text, " = ", Short(choice.lr)));
   s.rate_lines = std::move(choice.lines);
   if (s.schedule.min_lr > s.optimizer.lr) {
     return Invalid("--min-lr ", s.schedule.min_lr, " is above --lr ", s.optimizer.lr);
   }
+  return absl::OkStatus();
+}
+
+// The schedule plateau needs evaluations, and a metric of theirs.
+absl::Status SetUpPlateau(TrainSetup& s, const LossChoice& loss, const std::vector<std::string>& metrics) {
+  if (s.schedule.name != "plateau") return absl::OkStatus();
+  if (!s.has_eval()) return Invalid("--lr-scheduler plateau: there is no evaluation data (--eval-data, --eval-split)");
+  const size_t colon = FLAGS_monitor.rfind(':');
+  const std::string name = FLAGS_monitor.substr(0, colon), to = colon == std::string::npos ? "" : FLAGS_monitor.substr(colon + 1);
+  const bool known = name == "loss" || (name == "accuracy" && loss.classes) || std::find(metrics.begin(), metrics.end(), name) != metrics.end();
+  if (!known || (to != "min" && to != "max" && !to.empty())) {
+    return Invalid("--monitor ", FLAGS_monitor, ": expected loss, ", loss.classes ? "accuracy, " : "", "or one of --metrics, with :min or :max behind it");
+  }
+  const bool falls = name == "loss" || name.starts_with("mae") || name.starts_with("perplexity");
+  s.plateau.emplace(s.schedule, s.optimizer.lr, to.empty() ? !falls : to == "max");
+  s.options.plateau = &*s.plateau;
+  s.options.monitor = name;
   return absl::OkStatus();
 }
 
@@ -211,6 +232,7 @@ RunFacts FactsOf(const TrainSetup& s, const LossChoice& loss) {
           .momentum = s.optimizer.momentum,
           .scheduler = s.schedule.name,
           .weight_decay = FLAGS_weight_decay,
+          .scales_lr = FLAGS_lr_scale != "none",
           .loss_takes = LossTakes(loss),
           .has_images = s.data.bound.has_images,
           .is_table = IsTable(FLAGS_data),
@@ -228,8 +250,15 @@ absl::Status CheckEffects(const RunFacts& facts) {
   return absl::OkStatus();
 }
 
+absl::Status CheckExport() {
+  if (FLAGS_export_weights == "best") return Invalid("--export-weights best: no checkpoints are kept to take the best of; say last or ema");
+  if (FLAGS_export_weights == "ema" && FLAGS_ema_decay == 0) return Invalid("--export-weights ema: no average is kept; say --ema-decay");
+  return absl::OkStatus();
+}
+
 // What can be refused before anything is read.
 absl::Status CheckEarly(TrainSetup& s) {
+  RETURN_IF_ERROR(CheckExport());
   for (const std::string& text : Values("require")) {
     auto requirement = ParseRequirement(text);
     if (!requirement.ok()) return Annotate(requirement.status(), "--require: ");
@@ -263,8 +292,9 @@ absl::Status CheckWork(const TrainSetup& s, const PreparedModel& prepared) {
   return absl::OkStatus();
 }
 
-absl::Status CheckRequirements(const TrainSetup& s, const LossChoice& loss) {
+absl::Status CheckRequirements(const TrainSetup& s, const LossChoice& loss, const std::vector<std::string>& metrics) {
   for (const Requirement& r : s.requirements) {
+    if (std::find(metrics.begin(), metrics.end(), r.metric) != metrics.end()) continue;
     const bool of_eval = r.metric == "loss" || r.metric == "accuracy" || r.metric.starts_with("eval");
     if (of_eval && !s.has_eval())
       return Invalid("--require ", r.metric, ": there is no evaluation data (--eval-data, --eval-split)");
@@ -300,6 +330,7 @@ absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*s->model, s->data.bound, s->loss_spec, s->batch.micro));
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*s->model, s->data.bound, options, true));
   RETURN_IF_ERROR(CheckWork(*s, prepared));
+  RETURN_IF_ERROR(ChooseMetrics(options.metrics, prepared.loss).status());
   s->facts = FactsOf(*s, prepared.loss);
   RETURN_IF_ERROR(CheckEffects(s->facts));
   RETURN_IF_ERROR(ChooseRate(prepared, *s));
@@ -307,7 +338,8 @@ absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   if (s->eval.bound.dataset != nullptr) {
     ASSIGN_OR_RETURN(s->eval_data, MakeTrainData(s->eval.bound, prepared.loss, FLAGS_ignore_index));
   }
-  RETURN_IF_ERROR(CheckRequirements(*s, prepared.loss));
+  RETURN_IF_ERROR(CheckRequirements(*s, prepared.loss, options.metrics));
+  RETURN_IF_ERROR(SetUpPlateau(*s, prepared.loss, options.metrics));
   s->threads = ComputeThreads();
   ASSIGN_OR_RETURN(s->backend, LoadBackend(FLAGS_backend));
   s->precision = PrecisionFlag(*s->backend);
@@ -324,7 +356,7 @@ std::vector<FlagDefault> Resolved(const TrainSetup& s) {
       {"batch_size", StrCat(s.batch.global)},
       {"micro_batch_size", StrCat(s.batch.micro)},
       {"gradient_accumulation_steps", StrCat(s.batch.accumulation)},
-      {"lr", StrCat(s.optimizer.lr)},
+      {"lr", StrCat(s.unscaled_lr)},
       {"momentum", StrCat(s.optimizer.momentum)},
       {"betas", StrCat(s.optimizer.beta1, ",", s.optimizer.beta2)},
       {"eps", StrCat(s.optimizer.eps)},

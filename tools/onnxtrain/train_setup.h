@@ -37,10 +37,12 @@ struct TrainSetup {
   StepPlan steps;
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
+  std::optional<Plateau> plateau;       // where the schedule is one
   PrecisionChoice precision;
   WeightOrigin origin;
   std::vector<std::string> surgery;  // what was done to the model, a line each
   std::vector<std::string> fresh;    // weights of a new head
+  double unscaled_lr = 0;               // before --lr-scale
   std::string rate_text;                // where the learning rate comes from
   std::vector<std::string> rate_lines;  // rates of single weights
   RunFacts facts;

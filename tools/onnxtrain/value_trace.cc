@@ -68,7 +68,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> TraceValues(const PreparedMode
   ShowValues(&graph);
   ASSIGN_OR_RETURN(const Graph legal, backend.Legalize(graph));
   ASSIGN_OR_RETURN(BoundProgram program, BoundProgram::Make(backend, legal, {.keep_values = true}));
-  const std::vector<double> weights = WindowWeights(model.loss, options.loss, window, samples);
+  ASSIGN_OR_RETURN(const std::vector<double> weights, WindowWeights().Of(model.loss, options.loss, window, samples));
   for (const GraphInput& input : program.graph().inputs()) {
     const Type& type = program.graph().type(input.value);
     ASSIGN_OR_RETURN(const HostTensor value, ValueOf(input, type, model, options, window, weights));

@@ -1,0 +1,284 @@
+#include "optim/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "absl/strings/numbers.h"
+#include "frontend/base/status.h"
+#include "optim/losses/shared.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+
+Val Total(Val condition, DType dtype) { return ReduceSum(Cast(condition, dtype), {}, false); }
+
+Val ArgMax(Val scores, int64_t axis) { return scores.b().Op("ArgMax", {scores}, {{"axis", axis}, {"keepdims", int64_t{0}}}); }
+
+// Labels as classes, whatever their form: coins are the classes 0 and 1.
+struct Classified {
+  Val predicted, actual;  // i64 of one shape
+  Val counts;             // bool: false where ignored
+  int64_t classes;
+};
+
+Classified Classify(const MetricContext& c) {
+  Builder& b = c.y.b();
+  if (c.form == LabelForm::kElements) {
+    const Val actual = Cast(Greater(c.labels, b.Scalar(c.labels.dtype(), 0.5)), DType::kInt64);
+    const Val predicted = Cast(Greater(c.y, b.Scalar(c.y.dtype(), 0)), DType::kInt64);
+    return {predicted, actual, Equal(actual, actual), 2};
+  }
+  if (c.form == LabelForm::kDistribution) {
+    const int64_t axis = c.y.rank() - 1;
+    const Val actual = ArgMax(c.labels, axis);
+    return {ArgMax(c.y, axis), actual, Equal(actual, actual), c.y.dim(-1)};
+  }
+  const auto [scores, labels] = Arrange(c.y, c.labels);
+  const Val ignored = Equal(labels, b.Scalar(DType::kInt64, static_cast<double>(c.ignore_index)));
+  return {ArgMax(scores, 1), labels, b.Op("Not", {ignored}), scores.dim(1)};
+}
+
+Val And(Val a, Val b) { return a.b().Op("And", {a, b}); }
+
+std::vector<Val> AccuracyStats(const MetricContext& c) {
+  const Classified k = Classify(c);
+  return {Total(And(Equal(k.predicted, k.actual), k.counts), c.y.dtype()), Total(k.counts, c.y.dtype())};
+}
+
+// A label is among the top k where fewer than k scores are above its own.
+std::vector<Val> TopStats(const MetricContext& c) {
+  const auto pair = Arrange(c.y, c.labels);
+  const auto [own, ignored] = Pick(pair, c.ignore_index);
+  Shape one = pair.scores.shape();
+  one[1] = 1;
+  const Val above = ReduceSum(Cast(Greater(pair.scores, Reshape(own, one)), c.y.dtype()), {1}, false);
+  const Val counts = c.y.b().Op("Not", {ignored});
+  const Val hit = Less(above, c.y.b().Scalar(c.y.dtype(), static_cast<double>(c.k)));
+  return {Total(And(hit, counts), c.y.dtype()), Total(counts, c.y.dtype())};
+}
+
+double Ratio(const MetricStats& s) { return s[1][0] > 0 ? s[0][0] / s[1][0] : kUndefined; }
+
+// Of each class: predicted rightly, predicted, there.
+std::vector<Val> ConfusionStats(const MetricContext& c) {
+  const Classified k = Classify(c);
+  const int64_t n = NumElements(k.actual.shape());
+  const Val index = ClassIndices(c.y.b(), k.classes, 2, 1), counts = Reshape(k.counts, {n, 1});
+  const Val predicted = And(Equal(Reshape(k.predicted, {n, 1}), index), counts), actual = And(Equal(Reshape(k.actual, {n, 1}), index), counts);
+  const auto sum = [&](Val hits) { return ReduceSum(Cast(hits, c.y.dtype()), {0}, false); };
+  return {sum(And(predicted, actual)), sum(predicted), sum(actual)};
+}
+
+// 2·tp/(predicted + there) of one class.
+double F1Of(const MetricStats& s, size_t k) { return 2 * s[0][k] / (s[1][k] + s[2][k]); }
+
+// Over the classes that occur, among the labels or the predictions (as scikit-learn has it).
+double F1Macro(const MetricStats& s) {
+  double sum = 0;
+  int occurring = 0;
+  for (size_t k = 0; k < s[0].size(); ++k) {
+    if (s[1][k] + s[2][k] == 0) continue;
+    sum += F1Of(s, k);
+    ++occurring;
+  }
+  return occurring > 0 ? sum / occurring : kUndefined;
+}
+
+double F1(const MetricStats& s) {
+  if (s[0].size() != 2) return F1Macro(s);
+  return s[1][1] + s[2][1] > 0 ? F1Of(s, 1) : 0;
+}
+
+// Scores of class 1, or of each class, and the classes, −1 where ignored.
+std::vector<Val> ScoreStats(const MetricContext& c) {
+  const Classified k = Classify(c);
+  const int64_t n = NumElements(k.actual.shape());
+  const Val none = c.y.b().Scalar(DType::kInt64, -1);
+  const Val actual = Cast(Reshape(Where(k.counts, k.actual, none), {n}), c.y.dtype());
+  if (c.form == LabelForm::kElements) return {Reshape(c.y, {n}), actual};
+  const bool rows = c.form == LabelForm::kDistribution || c.y.rank() == 2;
+  Val scores = rows ? c.y : Arrange(c.y, c.labels).scores;
+  if (scores.rank() > 2 && c.form == LabelForm::kClasses) {  // [N,C,…] → [N,…,C]
+    scores = Transpose(Reshape(scores, {scores.dim(0), k.classes, n / scores.dim(0)}), {0, 2, 1});
+  }
+  scores = Reshape(scores, {n, k.classes});
+  if (k.classes == 2) return {Reshape(Slice(scores, 1, 1, 1) - Slice(scores, 1, 0, 1), {n}), actual};
+  return {c.y.b().Op("Softmax", {scores}, {{"axis", int64_t{1}}}), actual};
+}
+
+// The share of pairs of one of class `k` and one of another that the scores put in order, ties counting half (Mann & Whitney,
+// 1947): the area under the ROC curve. NaN without such pairs.
+double AreaOf(const std::vector<double>& scores, const std::vector<double>& actual, size_t k, size_t width) {
+  std::vector<std::pair<double, bool>> order;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (actual[i] >= 0) order.emplace_back(scores[i * width + (width > 1 ? k : 0)], actual[i] == static_cast<double>(k));
+  }
+  std::sort(order.begin(), order.end());
+  double below = 0, positives = 0, ordered = 0;  // negatives below; pairs in order
+  for (size_t i = 0; i < order.size();) {
+    double same[2] = {0, 0};
+    const size_t begin = i;
+    for (; i < order.size() && order[i].first == order[begin].first; ++i) ++same[order[i].second ? 1 : 0];
+    ordered += same[1] * (below + same[0] / 2);
+    below += same[0];
+    positives += same[1];
+  }
+  return below > 0 && positives > 0 ? ordered / (below * positives) : kUndefined;
+}
+
+// Of class 1 against 0; of several classes the mean of each against the rest.
+double Auc(const MetricStats& s) {
+  if (s[1].empty()) return kUndefined;
+  const size_t width = s[0].size() / s[1].size();
+  if (width <= 1) return AreaOf(s[0], s[1], 1, 1);
+  double sum = 0;
+  int defined = 0;
+  for (size_t k = 0; k < width; ++k) {
+    const double area = AreaOf(s[0], s[1], k, width);
+    if (std::isnan(area)) continue;
+    sum += area;
+    ++defined;
+  }
+  return defined > 0 ? sum / defined : kUndefined;
+}
+
+std::vector<Val> LikelihoodStats(const MetricContext& c) {
+  Builder& b = c.y.b();
+  if (c.form == LabelForm::kDistribution) {
+    const Val log_prob = b.Op("LogSoftmax", {c.y}, {{"axis", int64_t{c.y.rank() - 1}}});
+    return {ReduceSum(-(c.labels * log_prob), {}, false), ReduceSum(c.labels, {}, false)};
+  }
+  const auto pair = Arrange(c.y, c.labels);
+  const auto [log_prob, ignored] = Pick({b.Op("LogSoftmax", {pair.scores}, {{"axis", int64_t{1}}}), pair.labels}, c.ignore_index);
+  return {ReduceSum(Where(ignored, b.Scalar(c.y.dtype(), 0), -log_prob), {}, false), Total(b.Op("Not", {ignored}), c.y.dtype())};
+}
+
+double Perplexity(const MetricStats& s) { return std::exp(Ratio(s)); }
+
+std::vector<Val> ErrorStats(const MetricContext& c) {
+  const Val error = c.y.b().Op("Abs", {c.y - c.labels});
+  return {ReduceSum(error, {}, false), c.y.b().Scalar(c.y.dtype(), static_cast<double>(NumElements(error.shape())))};
+}
+
+const std::vector<MetricRow>& Rows() {
+  static const auto* rows = new std::vector<MetricRow>{
+      {.name = "accuracy", .text = "predictions that hit", .classes = true, .coins = true, .stats = AccuracyStats, .value = Ratio},
+      {.name = "top", .text = "labels among the K highest scores: top5", .numbered = true, .classes = true, .stats = TopStats, .value = Ratio},
+      {.name = "f1", .text = "F1 of class 1 of two, macro of more", .classes = true, .coins = true, .stats = ConfusionStats, .value = F1},
+      {.name = "f1_macro", .text = "mean F1 of the classes", .classes = true, .coins = true, .stats = ConfusionStats, .value = F1Macro},
+      {.name = "auc", .text = "area under the ROC curve, of more than two classes the mean of each against the rest", .keep = true,
+       .classes = true, .coins = true, .stats = ScoreStats, .value = Auc},
+      {.name = "perplexity", .text = "e to the mean negative log-likelihood", .classes = true, .stats = LikelihoodStats, .value = Perplexity},
+      {.name = "mae", .text = "mean absolute error", .values = true, .stats = ErrorStats, .value = Ratio},
+  };
+  return *rows;
+}
+
+// The row, and the number behind a numbered name.
+const MetricRow* FindMetric(std::string_view name, int64_t* k) {
+  for (const MetricRow& row : Rows()) {
+    if (row.name == name && !row.numbered) return &row;
+    if (!row.numbered || !name.starts_with(row.name)) continue;
+    const auto number = ToAbsl(name.substr(row.name.size()));
+    if (absl::SimpleAtoi(number, k) && *k >= 1 && *k <= 1'000'000) return &row;
+  }
+  return nullptr;
+}
+
+std::string Names() {
+  std::string names;
+  for (const MetricRow& row : Rows()) StrAppend(&names, names.empty() ? "" : ", ", row.name, row.numbered ? "K" : "");
+  return names;
+}
+
+bool Fits(const MetricRow& row, const LossTerm& term) {
+  if (term.form == LabelForm::kClasses || term.form == LabelForm::kDistribution) {
+    return row.classes && (!row.numbered || term.form == LabelForm::kClasses);
+  }
+  if (term.form != LabelForm::kElements) return false;
+  return term.function->behind.empty() ? row.values : row.coins;
+}
+
+absl::StatusOr<Metric> ChooseMetric(const std::string& text, const LossChoice& loss) {
+  Metric metric{.name = text, .term = loss.lead};
+  const size_t at = text.find('@');
+  metric.row = FindMetric(text.substr(0, at), &metric.k);
+  if (metric.row == nullptr) return Invalid("unknown; there are ", Names());
+  if (at != std::string::npos) {
+    const auto term = std::find_if(loss.terms.begin(), loss.terms.end(), [&](const LossTerm& t) { return t.output == text.substr(at + 1); });
+    if (term == loss.terms.end()) return Invalid("no loss is on an output '", text.substr(at + 1), "'");
+    metric.term = static_cast<size_t>(term - loss.terms.begin());
+  }
+  const LossTerm& term = loss.terms[metric.term];
+  if (!Fits(*metric.row, term)) return Invalid("loss ", term.function->name, " on '", term.output, "' has none (its labels do not fit)");
+  return metric;
+}
+
+}  // namespace
+
+std::span<const MetricRow> AllMetrics() { return Rows(); }
+
+absl::StatusOr<std::vector<Metric>> ChooseMetrics(const std::vector<std::string>& names, const LossChoice& loss) {
+  std::vector<Metric> metrics;
+  for (const std::string& name : names) {
+    const auto same = [&](const Metric& m) { return m.name == name; };
+    if (std::any_of(metrics.begin(), metrics.end(), same)) return Invalid("--metrics ", name, ": given twice");
+    auto metric = ChooseMetric(name, loss);
+    if (!metric.ok()) return Annotate(metric.status(), StrCat("--metrics ", name, ": "));
+    metrics.push_back(*std::move(metric));
+  }
+  return metrics;
+}
+
+std::string MetricOutput(size_t metric, size_t stat) { return StrCat("$metric:", metric, ":", stat); }
+
+absl::Status AttachMetrics(Graph* graph, const std::vector<Metric>& metrics, const LossChoice& loss, const LossSpec& spec) {
+  Builder b(graph);
+  b.set_source("metrics");
+  for (size_t m = 0; m < metrics.size(); ++m) {
+    const LossTerm& term = loss.terms[metrics[m].term];
+    const std::vector<Val> stats = metrics[m].row->stats({.y = b.Wrap(term.value), .labels = b.Wrap(graph->FindInput(term.feed)->value),
+                                                          .form = term.form, .ignore_index = spec.ignore_index, .k = metrics[m].k});
+    RETURN_IF_ERROR(b.status());
+    for (size_t i = 0; i < stats.size(); ++i) graph->AddOutput(MetricOutput(m, i), stats[i].id());
+  }
+  return absl::OkStatus();
+}
+
+void MetricSums::Add(const MetricRow& row, std::vector<double> part, std::vector<double>* into) {
+  if (row.keep || into->empty()) {
+    into->insert(into->end(), part.begin(), part.end());
+  } else {
+    std::transform(part.begin(), part.end(), into->begin(), into->begin(), std::plus<>());
+  }
+}
+
+void MetricSums::Add(const std::vector<Metric>& metrics, size_t metric, size_t stat, const HostTensor& tensor) {
+  stats_.resize(metrics.size());
+  stats_[metric].resize(std::max(stats_[metric].size(), stat + 1));
+  std::vector<double> part(tensor.size());
+  for (size_t i = 0; i < part.size(); ++i) part[i] = tensor.At(static_cast<int64_t>(i));
+  Add(*metrics[metric].row, std::move(part), &stats_[metric][stat]);
+}
+
+void MetricSums::Add(const std::vector<Metric>& metrics, const MetricSums& other) {
+  stats_.resize(metrics.size());
+  for (size_t m = 0; m < other.stats_.size(); ++m) {
+    stats_[m].resize(other.stats_[m].size());
+    for (size_t i = 0; i < other.stats_[m].size(); ++i) Add(*metrics[m].row, other.stats_[m][i], &stats_[m][i]);
+  }
+}
+
+std::vector<double> MetricSums::Values(const std::vector<Metric>& metrics) const {
+  std::vector<double> values;
+  for (size_t m = 0; m < metrics.size(); ++m) {
+    values.push_back(m < stats_.size() && !stats_[m].empty() ? metrics[m].row->value(stats_[m]) : kUndefined);
+  }
+  return values;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,257 @@
+#include "optim/onnx_loss.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr char kPrefix[] = "onnx:";
+constexpr char kLossSum[] = "loss_sum", kWeight[] = "weight";
+
+Shape WithBatch(Shape sample, int64_t batch) {
+  sample.insert(sample.begin(), batch);
+  return sample;
+}
+
+absl::StatusOr<ImportedModel> ImportLoss(const OnnxLoss& loss, int64_t batch) {
+  ImportOptions options{.batch = batch, .float_type = loss.float_type};
+  for (const OnnxLossInput& input : loss.inputs) {
+    Shape& shape = options.input_shapes[input.name] = input.type.shape;
+    if (!shape.empty()) shape[0] = batch;
+  }
+  ASSIGN_OR_RETURN(ImportedModel imported, Import(*loss.model, options));
+  if (!imported.random_key.empty()) return Invalid(loss.model->path(), ": a loss cannot draw random numbers");
+  return imported;
+}
+
+// Copies the imported graph behind what is there; its inputs become `inputs`. Returns its values by id.
+std::map<ValueId, Val> Splice(Builder& b, const ImportedModel& loss, const std::map<std::string, Val>& inputs) {
+  std::map<ValueId, Val> values;
+  std::map<std::string, const HostTensor*> weights;
+  for (const ImportedWeight& w : loss.weights) weights[w.name] = &w.value;
+  for (const GraphInput& input : loss.graph.inputs()) {
+    const auto given = inputs.find(input.name);
+    values[input.value] = given != inputs.end() ? given->second : b.Constant(*weights.at(input.name));
+  }
+  for (const Node& node : loss.graph.nodes()) {
+    std::vector<Val> operands;
+    for (ValueId v : node.inputs) operands.push_back(v == kNoValue ? Val() : values.at(v));
+    b.set_source("loss/" + node.source);
+    const std::vector<Val> results = b.Ops(node.op, std::move(operands), node.attrs);
+    for (size_t i = 0; i < node.outputs.size(); ++i) values[node.outputs[i]] = i < results.size() ? results[i] : Val();
+  }
+  b.set_source("loss");
+  return values;
+}
+
+// Does the value follow from a prediction?
+bool FollowsFromPrediction(const Graph& graph, ValueId value, const OnnxLoss& loss) {
+  std::set<ValueId> predicted;
+  for (const OnnxLossInput& input : loss.inputs) {
+    const GraphInput* found = graph.FindInput(input.name);
+    if (input.prediction && found != nullptr) predicted.insert(found->value);
+  }
+  for (const Node& node : graph.nodes()) {
+    const bool reads = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return predicted.contains(v); });
+    if (reads) predicted.insert(node.outputs.begin(), node.outputs.end());
+  }
+  return predicted.contains(value);
+}
+
+std::string Described(const ImportedModel& loss) {
+  return absl::StrJoin(loss.outputs, ", ", [&](std::string* out, const std::string& name) {
+    StrAppend(out, "'", name, "' ", ToString(loss.graph.type(loss.graph.FindOutput(name)->value)));
+  });
+}
+
+// What the loss gives, checked.
+absl::Status CheckOutputs(const ImportedModel& imported, int64_t batch, OnnxLoss* loss) {
+  const GraphOutput *sum = imported.graph.FindOutput(kLossSum), *weight = imported.graph.FindOutput(kWeight);
+  const std::string expected = StrCat(loss->model->path(), ": gives ", Described(imported), "; a loss gives loss_sum and weight, or one loss per sample [",
+                                      batch, "]");
+  const auto is_scalar = [&](const GraphOutput* o) {
+    return IsFloat(imported.graph.type(o->value).dtype) && imported.graph.type(o->value).elements() == 1;
+  };
+  loss->weighted = sum != nullptr && weight != nullptr;
+  if (loss->weighted) {
+    if (!is_scalar(sum) || !is_scalar(weight)) return Invalid(expected, "; loss_sum and weight are scalars");
+    if (FollowsFromPrediction(imported.graph, weight->value, *loss)) {
+      return Invalid(loss->model->path(), ": weight depends on what the model predicts; it must follow from labels, columns and inputs alone");
+    }
+    return absl::OkStatus();
+  }
+  if (sum != nullptr || weight != nullptr || imported.outputs.size() != 1) return Invalid(expected);
+  const Type& type = imported.graph.type(imported.graph.FindOutput(imported.outputs[0])->value);
+  const bool per_sample = IsFloat(type.dtype) && (type.shape == Shape{batch} || type.shape == Shape{batch, 1});
+  return per_sample ? absl::OkStatus() : Invalid(expected);
+}
+
+// The sample of a label or column as the loss declares it, free extents taken from the data.
+absl::StatusOr<Type> SampleOf(const OnnxModel::Input& input, const LabelInfo& label, DType float_type) {
+  Type sample{input.dtype == DType::kFloat32 ? float_type : input.dtype, {}};
+  if (input.has_shape && input.dims.empty()) return Invalid("input '", input.name, "' has no batch axis");
+  if (!input.has_shape && !label.present) return Invalid("input '", input.name, "' has no shape");
+  if (!input.has_shape) return Type{sample.dtype, label.sample.shape};
+  for (size_t i = 1; i < input.dims.size(); ++i) {
+    const bool same_rank = label.present && label.sample.shape.size() + 1 == input.dims.size();
+    sample.shape.push_back(input.dims[i] >= 0 ? input.dims[i] : same_rank ? label.sample.shape[i - 1] : 1);
+  }
+  if (label.present && sample.elements() != label.sample.elements()) {
+    return Invalid("input '", input.name, "' takes ", ToString(sample), " per sample, but the data has ", ToString(label.sample));
+  }
+  return sample;
+}
+
+class Chooser {
+ public:
+  Chooser(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels)
+      : model_(model), spec_(spec), labels_(labels), loss_(std::make_shared<OnnxLoss>(OnnxLoss{.model = spec.onnx})) {}
+
+  absl::StatusOr<LossChoice> Choose() {
+    RETURN_IF_ERROR(FindBatch());
+    for (const OnnxModel::Input& input : spec_.onnx->inputs()) RETURN_IF_ERROR(Annotate(Bind(input), path() + ": "));
+    ASSIGN_OR_RETURN(const ImportedModel imported, ImportLoss(*loss_, batch_));
+    RETURN_IF_ERROR(CheckOutputs(imported, batch_, loss_.get()));
+    const auto predicts = [](const OnnxLossInput& input) { return input.prediction; };
+    const auto first = std::find_if(loss_->inputs.begin(), loss_->inputs.end(), predicts);
+    if (first == loss_->inputs.end()) {
+      return Invalid(path(), ": no input has the name of an output of the model, which has ", absl::StrJoin(model_.outputs, ", "));
+    }
+    choice_.name = spec_.name;
+    choice_.explanation = StrCat(path(), " on ", absl::StrJoin(bound_, ", "));
+    choice_.terms.push_back({.function = FindLoss("onnx"), .output = first->name, .value = first->value, .explanation = choice_.explanation,
+                             .onnx = loss_});
+    return std::move(choice_);
+  }
+
+ private:
+  const std::string& path() const { return spec_.onnx->path(); }
+
+  // The leading extent that the model's outputs share with its feeds.
+  absl::Status FindBatch() {
+    for (const std::string& name : model_.outputs) {
+      const Type& type = model_.graph.type(model_.graph.FindOutput(name)->value);
+      if (type.rank() > 0) batch_ = type.shape[0];
+      if (IsFloat(type.dtype)) loss_->float_type = type.dtype;
+      if (type.rank() > 0) return absl::OkStatus();
+    }
+    return Invalid("the model has no output with a batch axis");
+  }
+
+  absl::Status Bind(const OnnxModel::Input& input) {
+    OnnxLossInput bound{.name = input.name};
+    const bool output = std::find(model_.outputs.begin(), model_.outputs.end(), input.name) != model_.outputs.end();
+    const GraphInput* feed = model_.graph.FindInput(input.name);
+    if (output) {
+      bound.value = model_.graph.FindOutput(input.name)->value;
+      bound.prediction = true;
+      bound_.push_back(StrCat("output '", input.name, "'"));
+    } else if (feed != nullptr && feed->kind == InputKind::kFeed) {
+      bound.value = feed->value;
+      bound.feed = input.name;
+      bound_.push_back(StrCat("input '", input.name, "'"));
+    } else {
+      return BindLabel(input, std::move(bound));
+    }
+    bound.type = model_.graph.type(bound.value);
+    const DType wanted = input.dtype == DType::kFloat32 ? loss_->float_type : input.dtype;
+    const bool fits = !input.has_shape || (input.dims.size() == bound.type.shape.size() &&
+                                           std::equal(input.dims.begin() + std::min<size_t>(1, input.dims.size()), input.dims.end(),
+                                                      bound.type.shape.begin() + std::min<size_t>(1, bound.type.shape.size()),
+                                                      [](int64_t d, int64_t extent) { return d < 0 || d == extent; }));
+    if (!fits || wanted != bound.type.dtype) {
+      return Invalid("input '", input.name, "' ", NameOf(input.dtype), "[", absl::StrJoin(input.dims, ","), "] does not fit the model's ",
+                     output ? "output " : "input ", ToString(bound.type));
+    }
+    loss_->inputs.push_back(std::move(bound));
+    return absl::OkStatus();
+  }
+
+  absl::Status BindLabel(const OnnxModel::Input& input, OnnxLossInput bound) {
+    const auto own = spec_.own_labels.find(input.name);
+    const bool common = own == spec_.own_labels.end() && MeansLabel(input.name);
+    if (!common && own == spec_.own_labels.end() && labels_.present) {
+      return Invalid("input '", input.name, "' is neither an output of the model (", absl::StrJoin(model_.outputs, ", "),
+                     ") nor one of its inputs, a column of the data or the label");
+    }
+    LossFeed feed{.name = OfTerm(kLabelFeed, choice_.feeds.size()), .label = common ? "" : input.name};
+    ASSIGN_OR_RETURN(feed.sample, SampleOf(input, own != spec_.own_labels.end() ? own->second : labels_, loss_->float_type));
+    bound.feed = feed.name;
+    bound.type = {feed.sample.dtype, WithBatch(feed.sample.shape, batch_)};
+    bound_.push_back(common ? "the label" : StrCat("column '", input.name, "'"));
+    choice_.feeds.push_back(std::move(feed));
+    loss_->inputs.push_back(std::move(bound));
+    return absl::OkStatus();
+  }
+
+  const ImportedModel& model_;
+  const LossSpec& spec_;
+  const LabelInfo& labels_;
+  std::shared_ptr<OnnxLoss> loss_;
+  LossChoice choice_;
+  int64_t batch_ = 1;
+  std::vector<std::string> bound_;  // what the inputs are bound to, for people
+};
+
+}  // namespace
+
+bool IsOnnxLoss(const LossSpec& spec) { return spec.name.starts_with(kPrefix); }
+
+absl::Status LoadOnnxLoss(LossSpec* spec) {
+  if (!IsOnnxLoss(*spec)) return absl::OkStatus();
+  auto model = OnnxModel::Load(spec->name.substr(sizeof(kPrefix) - 1));
+  if (!model.ok()) return Annotate(model.status(), "--loss: ");
+  spec->onnx = *std::move(model);
+  return absl::OkStatus();
+}
+
+std::vector<std::string> OnnxLossColumns(const LossSpec& spec, const OnnxModel& model) {
+  std::vector<std::string> columns;
+  for (const OnnxModel::Input& input : spec.onnx->inputs()) {
+    const bool output = std::find(model.outputs().begin(), model.outputs().end(), input.name) != model.outputs().end();
+    const bool feed = std::any_of(model.inputs().begin(), model.inputs().end(), [&](const auto& i) { return i.name == input.name; });
+    if (!output && !feed) columns.push_back(input.name);
+  }
+  return columns;
+}
+
+bool MeansLabel(const std::string& input) {
+  static const std::set<std::string> kNames = {"label", "labels", "target", "targets", "y"};
+  return kNames.contains(input);
+}
+
+absl::StatusOr<LossChoice> ChooseOnnxLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels) {
+  return Chooser(model, spec, labels).Choose();
+}
+
+absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::map<std::string, Val>& feeds, int64_t batch) {
+  ASSIGN_OR_RETURN(const ImportedModel imported, ImportLoss(loss, batch));
+  std::map<std::string, Val> inputs;
+  for (const OnnxLossInput& input : loss.inputs) inputs[input.name] = input.value != kNoValue ? b.Wrap(input.value) : feeds.at(input.feed);
+  const std::map<ValueId, Val> values = Splice(b, imported, inputs);
+  const std::string& output = loss.weighted ? kLossSum : imported.outputs[0];
+  const Val result = values.at(imported.graph.FindOutput(output)->value);
+  RETURN_IF_ERROR(b.status());
+  return loss.weighted ? Reshape(result, {}) : ReduceSum(result, {}, false);
+}
+
+absl::StatusOr<Graph> OnnxLossWeight(const OnnxLoss& loss, int64_t samples) {
+  ASSIGN_OR_RETURN(const ImportedModel imported, ImportLoss(loss, samples));
+  Graph graph;
+  Builder b(&graph);
+  std::map<std::string, Val> inputs;
+  for (const OnnxLossInput& input : loss.inputs) {
+    Type type = input.type;
+    if (!type.shape.empty()) type.shape[0] = samples;
+    inputs[input.name] = input.prediction ? b.Constant(HostTensor(type)) : b.Input(InputKind::kFeed, input.feed, type);
+  }
+  graph.AddOutput(kWeight, Splice(b, imported, inputs).at(imported.graph.FindOutput(kWeight)->value).id());
+  RETURN_IF_ERROR(b.status());
+  return graph;
+}
+
+}  // namespace onnxtrain
