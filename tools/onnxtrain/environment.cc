@@ -95,6 +95,9 @@ void SetEnvironment(int threads) {
   const std::string count = std::to_string(threads);
   setenv("OMP_NUM_THREADS", count.c_str(), 1);  // --threads wins over what the user's environment says
   setenv("OPENBLAS_NUM_THREADS", count.c_str(), 0);
+  // A waiting thread spins for about a tenth of a millisecond, then sleeps: waking one takes as long, and a small model's step
+  // has a hundred parallel loops; but it must not keep a CPU from OpenBLAS's own pool or from the loader.
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "20000", 0);
   setenv("OMP_WAIT_POLICY", "PASSIVE", 0);
   if (HasAvx512()) setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
 }
