@@ -258,7 +258,26 @@ Vals EmitPad(const Site& s) {
   return {s.b().Op("Pad", {s.last(0)}, attrs)};
 }
 
+constexpr int64_t kNarrowChannels = 32;
+
+// A sum over all but few channels, several rows side by side: those are longer.
+Val SumOfNarrow(Val x) {
+  constexpr int64_t kWidth = 64;
+  const int64_t channels = x.dim(-1), rows = NumElements(x.shape()) / channels;
+  int64_t together = 1;
+  while (2 * together * channels <= kWidth && rows % (2 * together) == 0) together *= 2;
+  const Val sums = ReduceSum(Reshape(x, {rows / together, together * channels}), {0}, false);
+  return ReduceSum(Reshape(sums, {together, channels}), {0}, false);
+}
+
+bool SumsToChannels(const Site& s) {
+  const Ints axes = s.attrs().Ints("axes");
+  return s.node.op == "ReduceSum" && s.in(0).elements() > 0 && s.in(0).dtype == DType::kFloat32 && s.out().rank() == 1 &&
+         s.in(0).shape[1] < kNarrowChannels && std::find(axes.begin(), axes.end(), 1) == axes.end();
+}
+
 Vals EmitReduce(const Site& s) {
+  if (SumsToChannels(s)) return {SumOfNarrow(s.last(0))};
   Attrs attrs = s.attrs();
   Ints axes = attrs.Ints("axes");
   for (int64_t& axis : axes) axis = AxisLast(axis, s.in(0).rank());

@@ -156,8 +156,10 @@ absl::StatusOr<Types> BatchNormTypes(const TypeContext& c) {
   return Types{c.in(0), c.in(1), c.in(1)};
 }
 
+// The bias says where the Relu behind the normalization cut.
 absl::StatusOr<Types> BatchNormGradTypes(const TypeContext& c) {
-  RETURN_IF_ERROR(CheckChannels(c, c.in(1), 2, 4));
+  if (c.has(5) != (c.attrs.String("activation") == "Relu")) return Invalid("a bias and an activation go together");
+  RETURN_IF_ERROR(CheckChannels(c, c.in(1), 2, c.has(5) ? 5 : 4));
   if (c.in(0) != c.in(1)) return Invalid("expected ", ToString(c.in(1)), ", got ", ToString(c.in(0)));
   return Types{c.in(1), c.in(2), c.in(2)};
 }
@@ -169,9 +171,10 @@ absl::StatusOr<Types> BatchNormInferenceTypes(const TypeContext& c) {
 
 std::vector<OpRow> NormRows() {
   const AttrSpec epsilon = {"epsilon", 1e-5};
-  return {{.name = "cpu.BatchNorm", .inputs = {3, 3}, .outputs = 3, .attrs = {epsilon}, .infer = BatchNormTypes,
+  const AttrSpec activation = {"activation", std::string()};
+  return {{.name = "cpu.BatchNorm", .inputs = {3, 3}, .outputs = 3, .attrs = {epsilon, activation}, .infer = BatchNormTypes,
            .precision = Precision::kFloat32, .batch_coupled = true},
-          {.name = "cpu.BatchNormGrad", .inputs = {5, 5}, .outputs = 3, .infer = BatchNormGradTypes,
+          {.name = "cpu.BatchNormGrad", .inputs = {5, 6}, .outputs = 3, .attrs = {activation}, .infer = BatchNormGradTypes,
            .precision = Precision::kFloat32, .batch_coupled = true},
           {.name = "cpu.BatchNormInference", .inputs = {5, 5}, .attrs = {epsilon}, .infer = BatchNormInferenceTypes,
            .precision = Precision::kFloat32}};

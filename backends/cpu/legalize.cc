@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "backends/cpu/channels_last.h"
 #include "backends/cpu/fuse_elementwise.h"
+#include "backends/cpu/fuse_relu.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/matmul_ops.h"
 #include "backends/widen.h"
@@ -138,7 +139,8 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
   const Graph clean = Dce(reshaped_again);
   RETURN_IF_ERROR(CheckSupported(clean));
   ASSIGN_OR_RETURN(const Graph moved, MoveChannelsLast(clean));
-  ASSIGN_OR_RETURN(const Graph squares, FuseSquares(Dce(moved)));
+  ASSIGN_OR_RETURN(const Graph activated, FuseRelu(Dce(moved)));
+  ASSIGN_OR_RETURN(const Graph squares, FuseSquares(Dce(activated)));
   ASSIGN_OR_RETURN(const Graph products, FuseMatMuls(squares));
   return FuseElementwise(Dce(products));
 }

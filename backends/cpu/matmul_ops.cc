@@ -135,11 +135,16 @@ class MatMulFuser {
 
   bool OfHalves(const Node& product) const { return graph_.type(product.inputs[0]).dtype == DType::kBFloat16; }
 
+  ValueId BehindViews(ValueId v) const {
+    const Node* node = graph_.producer(v);
+    return node != nullptr && FindOp(node->op)->view ? BehindViews(node->inputs[0]) : v;
+  }
+
   // Is the second operand a weight that stays the same for many rows of the first?
   bool MayPack(const Node& product) const {
     const Type &a = graph_.type(product.inputs[0]), &b = graph_.type(product.inputs[1]);
     if (!IsMultiplied(a.dtype) || b.rank() != 2 || product.attrs.Int("trans_a") != 0 || a.elements() == 0) return false;
-    const ValueId weight = BeforeCasts(product, product.inputs[1]);
+    const ValueId weight = BehindViews(BeforeCasts(product, product.inputs[1]));
     const int32_t input = graph_.IsInput(weight) ? graph_.value(weight).index : -1;
     const bool constant = graph_.ConstantOf(weight) != nullptr;
     if (input < 0 && !constant) return false;

@@ -92,6 +92,24 @@ Val Conv(Val x, const std::string& name, int64_t channels, int64_t kernel, int64
 
 Val Channels(Builder& b, const std::string& name, int64_t n) { return b.Input(InputKind::kParameter, name, F({n})); }
 
+std::vector<Val> Pools(Val x) {
+  Builder& b = x.b();
+  std::vector<Val> all;
+  for (const auto& [kernel, stride, pad] : {std::tuple(3, 2, 1), {2, 2, 0}, {2, 3, 0}}) {
+    Attrs attrs = Windows(kernel, stride, pad);
+    const auto max = b.Ops("MaxPool", {x}, attrs);
+    all.insert(all.end(), {max[0], b.Op("MaxPoolGrad", {max[0] * 0.5, max[1]}, {{"input_shape", x.shape()}})});
+    for (const int64_t whole : {0, 1}) {
+      attrs.Set("count_include_pad", whole);
+      const Val y = b.Op("AveragePool", {x}, attrs);
+      Attrs back = attrs;
+      back.Set("input_shape", x.shape());
+      all.insert(all.end(), {y, b.Op("AveragePoolGrad", {y}, back)});
+    }
+  }
+  return all;
+}
+
 // What can follow a convolution, and so moves: everything in one graph.
 std::vector<Val> Followers(Builder& b) {
   const Val x = Conv(b.Input(InputKind::kFeed, "x", F({2, 3, 12, 10})), "w", 20, 3);
@@ -106,15 +124,7 @@ std::vector<Val> Followers(Builder& b) {
   add(norm);
   add(b.Ops("BatchNormGrad", {x * x, x, s, norm[1], norm[2]}));
   add({b.Op("BatchNormInference", {x, s, m, m, s}, {{"epsilon", 1e-3}})});
-  const auto max = b.Ops("MaxPool", {x}, Windows(3, 2, 1));
-  add({max[0], b.Op("MaxPoolGrad", {max[0] * 0.5, max[1]}, {{"input_shape", x.shape()}})});
-  for (const int64_t whole : {0, 1}) {
-    Attrs attrs = Windows(3, 2, 1);
-    attrs.Set("count_include_pad", whole);
-    const Val y = add({b.Op("AveragePool", {x}, attrs)});
-    attrs.Set("input_shape", x.shape());
-    add({b.Op("AveragePoolGrad", {y}, attrs)});
-  }
+  for (const Val& from : {x, Conv(x, "narrow", 6, 3)}) add(Pools(from));
   add({x + Reshape(s, {20, 1, 1}), x * b.Input(InputKind::kFeed, "plane", F({12, 10})), x - 2.0});
   add({Where(Greater(x, ReduceMean(x, {2, 3})), x, ZerosLike(x)), Expand(ReduceMean(x, {2, 3}), x.shape())});
   add({Concat({x, x * 2.0}, 1), Concat({x, x}, 3), Slice(x, 1, 3, 11), Slice(x, 2, 1, 7)});
@@ -169,6 +179,26 @@ TEST(CpuChannelsLast, GroupsAndOneOrThreeAxes) {
     graph.AddOutput("dx", b.Op("ConvTranspose", {relu, b.Wrap(1)}, back).id());
     CheckAgainstNodes(graph);
   }
+}
+
+TEST(CpuChannelsLast, ReluIsComputedWithWhatItFollows) {
+  Graph graph;
+  Builder b(&graph);
+  const Val x = Conv(b.Input(InputKind::kFeed, "x", F({2, 3, 12, 10})), "w", 20, 3);
+  const Val s = Channels(b, "scale", 20);
+  const auto norm = b.Ops("BatchNorm", {x, s, Channels(b, "bias", 20) - 0.6}, {{"epsilon", 1e-3}});
+  const Val y = b.Op("Relu", {norm[0]});
+  const Val dy = b.Op("Relu", {Conv(y, "v", 20, 3) - 10.0});
+  const Val zero = b.Scalar(DType::kFloat32, 0);
+  const auto grads = b.Ops("BatchNormGrad", {Where(Greater(y, zero), dy, zero), x, s, norm[1], norm[2]});
+  graph.AddOutput("dx", Conv(grads[0], "u", 4, 1).id());
+  for (const Val& v : {grads[1], grads[2], norm[1]}) graph.AddOutput(StrCat("v", v.id()), v.id());
+  graph.AddOutput("z", ReduceSum(b.Op("Relu", {Conv(y, "t", 9, 3)}), {2, 3}).id());
+  ASSERT_TRUE(b.status().ok()) << b.status().message();
+  const Graph legal = CheckAgainstNodes(graph);
+  const auto fused = std::count_if(legal.nodes().begin(), legal.nodes().end(), [](const Node& n) { return n.attrs.String("activation") == "Relu"; });
+  EXPECT_EQ(fused, 3) << Print(legal);
+  EXPECT_EQ(Count(legal, "Where"), 0) << Print(legal);
 }
 
 // Convolution, norm, activation and pool, forward and backward, up to a flat product.

@@ -9,15 +9,20 @@
 
 namespace onnxtrain::cpu {
 
-// x is n elements, rows of `period` one after the other; the last may be shorter. What is per channel has `period` elements.
+// y = (x − mean)·scale + bias, by channel, repeated over a period.
+struct Normalized {
+  const float *mean, *scale, *bias;
+};
+
+// x is n elements, rows of `period` one after the other; the last may be shorter. Pairs: without and with a Relu behind it.
 struct BatchNormLeaf {
   void (*moments)(const float* x, int64_t n, int64_t period, double* sums, double* squares);
-  void (*dots)(const float* dy, const float* x, int64_t n, int64_t period, const float* mean, double* sums, double* dots);
-  // y = (x − mean)·scale + bias
-  void (*affine)(const float* x, int64_t n, int64_t period, const float* mean, const float* scale, const float* bias, float* y);
-  // dx = (dy − a − (x − mean)·b)·k
-  void (*gradient)(const float* dy, const float* x, int64_t n, int64_t period, const float* mean, const float* a,
-                   const float* b, const float* k, float* dx);
+  void (*affine[2])(const float* x, int64_t n, int64_t period, const Normalized& to, float* y);
+  // Σdy and Σdy·(x − mean)
+  void (*dots[2])(const float* dy, const float* x, int64_t n, int64_t period, const Normalized& to, double* sums, double* dots);
+  // dx = (dy − a − (x − mean)·b)·scale
+  void (*gradient[2])(const float* dy, const float* x, int64_t n, int64_t period, const Normalized& to, const float* a,
+                      const float* b, float* dx);
 };
 
 }  // namespace onnxtrain::cpu
@@ -90,7 +95,7 @@ class Sums {
 // What every channel needs in the last pass, repeated over the period.
 class Coefficients {
  public:
-  static constexpr int kCount = 4;
+  static constexpr int kCount = 5;
   Coefficients(const Rows& r, void* memory) : r_(r), data_(static_cast<float*>(memory)) {}
   static size_t Bytes(const Rows& r) { return kCount * r.period * sizeof(float); }
 
@@ -107,21 +112,26 @@ class Coefficients {
   float* data_;
 };
 
+Normalized NormalizedBy(Coefficients& k) { return {k[0], k[1], k[2]}; }
+
+bool HasRelu(const KernelContext& c) { return c.attrs().String("activation") == "Relu"; }
+
 size_t WorkspaceOf(const Rows& r) { return Sums::Bytes(r) + Coefficients::Bytes(r); }
 
 void* BehindSums(const Rows& r, void* workspace) { return static_cast<char*>(workspace) + Sums::Bytes(r); }
 
-void Apply(const Rows& r, const float* x, Coefficients& c, float* y) {
-  c.Repeat();
+void Apply(const Rows& r, const float* x, Coefficients& k, bool relu, float* y) {
+  k.Repeat();
   ForParts(r, 2, [&](int64_t part) {
     const int64_t at = r.Begin(part);
-    Leaf().affine(x + at, r.Length(part), r.period, c[0], c[1], c[2], y + at);
+    Leaf().affine[relu](x + at, r.Length(part), r.period, NormalizedBy(k), y + at);
   });
 }
 
 absl::StatusOr<Kernel> PrepareBatchNorm(const KernelContext& c) {
   const Rows r = RowsOf(c.in().shape);
   const double epsilon = c.attrs().Float("epsilon");
+  const bool relu = HasRelu(c);
   return Kernel{.run = [=](const Args& args) {
     Sums sums(r, args.workspace);
     ForParts(r, 2, [&](int64_t part) {
@@ -136,7 +146,7 @@ absl::StatusOr<Kernel> PrepareBatchNorm(const KernelContext& c) {
       k[1][i] = args.out(2)[i] * args.in(1)[i];
       k[2][i] = args.in(2)[i];
     }
-    Apply(r, args.in(), k, args.out());
+    Apply(r, args.in(), k, relu, args.out());
   }, .workspace = WorkspaceOf(r)};
 }
 
@@ -150,36 +160,40 @@ absl::StatusOr<Kernel> PrepareBatchNormInference(const KernelContext& c) {
       k[1][i] = args.in(1)[i] / std::sqrt(args.in(4)[i] + epsilon);
       k[2][i] = args.in(2)[i];
     }
-    Apply(r, args.in(), k, args.out());
+    Apply(r, args.in(), k, false, args.out());
   }, .workspace = Coefficients::Bytes(r)};
 }
 
 // dbias = Σdy, dscale = Σdy·x̂, dx = scale·rstd·(dy − dbias/n − x̂·dscale/n)
 absl::StatusOr<Kernel> PrepareBatchNormGrad(const KernelContext& c) {
   const Rows r = RowsOf(c.in(1).shape);
+  const bool relu = HasRelu(c);
   return Kernel{.run = [=](const Args& args) {
-    const float *dy = args.in(0), *x = args.in(1), *scale = args.in(2), *rstd = args.in(4);
+    const float *dy = args.in(0), *x = args.in(1), *scale = args.in(2), *mean = args.in(3), *rstd = args.in(4);
     Coefficients k(r, BehindSums(r, args.workspace));
-    std::copy_n(args.in(3), r.channels, k[0]);
+    for (int64_t i = 0; i < r.channels; ++i) {
+      k[0][i] = mean[i];
+      k[1][i] = rstd[i] * scale[i];
+      k[2][i] = relu ? args.in(5)[i] : 0;
+    }
     k.Repeat();
     Sums sums(r, args.workspace);
     ForParts(r, 3, [&](int64_t part) {
       const int64_t at = r.Begin(part);
-      Leaf().dots(dy + at, x + at, r.Length(part), r.period, k[0], sums.Start(part, 0), sums.Start(part, 1));
+      Leaf().dots[relu](dy + at, x + at, r.Length(part), r.period, NormalizedBy(k), sums.Start(part, 0), sums.Start(part, 1));
     });
     const auto n = static_cast<double>(r.rows);
     for (int64_t i = 0; i < r.channels; ++i) {
       const double sum = sums.Total(0, i), dot = sums.Total(1, i);
       args.out(1)[i] = static_cast<float>(dot * rstd[i]);
       args.out(2)[i] = static_cast<float>(sum);
-      k[1][i] = static_cast<float>(sum / n);
-      k[2][i] = static_cast<float>(dot / n * rstd[i] * rstd[i]);
-      k[3][i] = scale[i] * rstd[i];
+      k[3][i] = static_cast<float>(sum / n);
+      k[4][i] = static_cast<float>(dot / n * rstd[i] * rstd[i]);
     }
     k.Repeat();
     ForParts(r, 3, [&](int64_t part) {
       const int64_t at = r.Begin(part);
-      Leaf().gradient(dy + at, x + at, r.Length(part), r.period, k[0], k[1], k[2], k[3], args.out() + at);
+      Leaf().gradient[relu](dy + at, x + at, r.Length(part), r.period, NormalizedBy(k), k[3], k[4], args.out() + at);
     });
   }, .workspace = WorkspaceOf(r)};
 }
