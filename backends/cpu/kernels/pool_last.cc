@@ -1,7 +1,5 @@
 // Pooling over [N,…,C]: the channels of every element stand side by side. A backward kernel gathers what it writes, so
 // that threads share out the elements of dx.
-#include <type_traits>
-
 #include "backends/cpu/channels_last_ops.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
@@ -25,18 +23,7 @@ struct PoolTaps {
   int inners;
 };
 
-// A whole row of places with few channels: what contributes to each of its elements along the last axis, `taps` lists one
-// after the other.
-struct PoolRow {
-  const PoolTap* outer;
-  int outers;
-  const int32_t *offset, *number;
-  const float* scale;
-  int taps;
-  int64_t elements;
-};
-
-// All over n channels, or over a row.
+// All over n channels.
 struct LastPoolLeaf {
   // The first of the largest of x + offset, and its number. A NaN wins.
   void (*max)(const float* x, const PoolTaps& taps, int64_t n, float* y, uint8_t* where);
@@ -44,9 +31,6 @@ struct LastPoolLeaf {
   void (*chosen)(const float* dy, const uint8_t* where, const PoolTaps& taps, int64_t n, float* dx);
   // Σ (x + offset)·scale
   void (*sum)(const float* x, const PoolTaps& taps, int64_t n, float* y);
-  void (*max_row)(const float* x, const PoolRow& row, float* y, uint8_t* where);
-  void (*chosen_row)(const float* dy, const uint8_t* where, const PoolRow& row, float* dx);
-  void (*sum_row)(const float* x, const PoolRow& row, float* y);
 };
 
 }  // namespace onnxtrain::cpu
@@ -122,35 +106,8 @@ TapTable Joined(const TapTable& outer, const TapTable& inner, int64_t extent, in
   return table;
 }
 
-// The taps of the elements of a row, for PoolRow. Where a place has fewer than others, its first one is repeated with a
-// number that no element has and with scale 0; for a maximum, that changes nothing with the number that it has.
-struct RowTable {
-  std::vector<int32_t> offset, number;
-  std::vector<float> scale;
-  int taps = 0;
-  int64_t elements = 0;
-};
-
-constexpr int32_t kNoElement = -(1 << 20);
-
-RowTable SpreadOut(const TapTable& columns, int64_t channels, bool backward) {
-  RowTable row{.elements = columns.places() * channels};
-  for (int64_t w = 0; w < columns.places(); ++w) row.taps = std::max(row.taps, columns.Count(w));
-  for (int t = 0; t < row.taps; ++t) {
-    for (int64_t w = 0; w < columns.places(); ++w) {
-      const bool has = t < columns.Count(w);
-      const PoolTap tap = columns.Count(w) == 0 ? PoolTap{} : columns.Of(w)[has ? t : 0];
-      for (int64_t c = 0; c < channels; ++c) {
-        row.offset.push_back(static_cast<int32_t>(tap.offset + c));
-        row.number.push_back(has || !backward ? tap.number : kNoElement);
-        row.scale.push_back(has ? tap.scale : 0);
-      }
-    }
-  }
-  return row;
-}
-
-constexpr int64_t kNarrow = 16;  // channels: fewer fill no vector
+// What a vector holds, as in the leaf.
+constexpr int64_t kLanes = 16;
 
 struct LastPool {
   TapTable rows;     // over all spatial axes but the last
@@ -158,10 +115,22 @@ struct LastPool {
   int64_t samples = 1, channels = 1;
   int64_t from = 1;  // contributing elements of a sample
   int64_t cost = 1;  // per row
-  RowTable row;      // of narrow tensors
-
-  bool narrow() const { return row.elements > 0; }
+  // Places at the start of a row at which whole vectors of channels may be read and written: what lies behind their own
+  // channels is in the same row, and is written afterwards.
+  int64_t spilling = 0;
+  int64_t rounded = 1;  // the channels in whole vectors
 };
+
+int64_t SpillingPlaces(const LastPool& p, int64_t from_width) {
+  int64_t w = 0;
+  const auto fits = [&](int64_t offset, int64_t width) { return offset + p.rounded <= width * p.channels; };
+  for (; w < p.columns.places() && fits(w * p.channels, p.columns.places()); ++w) {
+    for (int t = 0; t < p.columns.Count(w); ++t) {
+      if (!fits(p.columns.Of(w)[t].offset, from_width)) return w;
+    }
+  }
+  return w;
+}
 
 LastPool MakeLastPool(const KernelContext& c, bool backward) {
   const Shape x = ChannelsFirstShape(backward ? c.out().shape : c.in().shape);
@@ -179,29 +148,26 @@ LastPool MakeLastPool(const KernelContext& c, bool backward) {
     tap.number *= static_cast<int32_t>(g.axes[2].kernel);
   }
   for (PoolTap& tap : p.columns.taps) tap.offset *= p.channels;
-  if (p.channels < kNarrow && width * p.channels < (int64_t{1} << 24)) p.row = SpreadOut(p.columns, p.channels, backward);
+  p.rounded = (p.channels + kLanes - 1) / kLanes * kLanes;
+  p.spilling = SpillingPlaces(p, width);
   p.from = extent(g.axes[0]) * extent(g.axes[1]) * width;
   const int64_t row_taps = static_cast<int64_t>(p.rows.taps.size()) / std::max<int64_t>(1, p.rows.places());
   p.cost = p.channels * static_cast<int64_t>(p.columns.taps.size()) * std::max<int64_t>(1, row_taps);
   return p;
 }
 
-// Calls f(offset of the contributing sample, offset of the place, taps) for every place of every sample: PoolTaps, or the
-// PoolRow of a whole row.
+// Calls f(offset of the contributing sample, offset of the place, taps, channels to compute) for every place of every
+// sample, along each row in order.
 template <typename F>
 void ForPlaces(const LastPool& p, F&& f) {
   const int64_t rows = p.rows.places(), width = p.columns.places();
   Parallel(p.samples * rows, p.cost, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i % rows, from = i / rows * p.from * p.channels;
-      const PoolTap* outer = p.rows.Of(row);
-      if (p.narrow()) {
-        f(from, i * p.row.elements, PoolRow{outer, p.rows.Count(row), p.row.offset.data(), p.row.number.data(),
-                                            p.row.scale.data(), p.row.taps, p.row.elements});
-        continue;
-      }
       for (int64_t w = 0; w < width; ++w) {
-        f(from, (i * width + w) * p.channels, PoolTaps{outer, p.rows.Count(row), p.columns.Of(w), p.columns.Count(w)});
+        f(from, (i * width + w) * p.channels,
+          PoolTaps{p.rows.Of(row), p.rows.Count(row), p.columns.Of(w), p.columns.Count(w)},
+          w < p.spilling ? p.rounded : p.channels);
       }
     }
   });
@@ -210,13 +176,8 @@ void ForPlaces(const LastPool& p, F&& f) {
 absl::StatusOr<Kernel> PrepareMaxPool(const KernelContext& c) {
   const auto pool = std::make_shared<const LastPool>(MakeLastPool(c, false));
   return Kernel{.run = [pool](const Args& args) {
-    ForPlaces(*pool, [&]<typename Taps>(int64_t from, int64_t to, const Taps& taps) {
-      const float* x = args.in() + from;
-      if constexpr (std::is_same_v<Taps, PoolRow>) {
-        Leaf().max_row(x, taps, args.out() + to, args.out<uint8_t>(1) + to);
-      } else {
-        Leaf().max(x, taps, pool->channels, args.out() + to, args.out<uint8_t>(1) + to);
-      }
+    ForPlaces(*pool, [&](int64_t from, int64_t to, const PoolTaps& taps, int64_t channels) {
+      Leaf().max(args.in() + from, taps, channels, args.out() + to, args.out<uint8_t>(1) + to);
     });
   }};
 }
@@ -224,14 +185,8 @@ absl::StatusOr<Kernel> PrepareMaxPool(const KernelContext& c) {
 absl::StatusOr<Kernel> PrepareMaxPoolGrad(const KernelContext& c) {
   const auto pool = std::make_shared<const LastPool>(MakeLastPool(c, true));
   return Kernel{.run = [pool](const Args& args) {
-    ForPlaces(*pool, [&]<typename Taps>(int64_t from, int64_t to, const Taps& taps) {
-      const float* dy = args.in() + from;
-      const uint8_t* where = args.in<uint8_t>(1) + from;
-      if constexpr (std::is_same_v<Taps, PoolRow>) {
-        Leaf().chosen_row(dy, where, taps, args.out() + to);
-      } else {
-        Leaf().chosen(dy, where, taps, pool->channels, args.out() + to);
-      }
+    ForPlaces(*pool, [&](int64_t from, int64_t to, const PoolTaps& taps, int64_t channels) {
+      Leaf().chosen(args.in() + from, args.in<uint8_t>(1) + from, taps, channels, args.out() + to);
     });
   }};
 }
@@ -240,12 +195,8 @@ template <bool kBackward>
 absl::StatusOr<Kernel> PrepareAveragePool(const KernelContext& c) {
   const auto pool = std::make_shared<const LastPool>(MakeLastPool(c, kBackward));
   return Kernel{.run = [pool](const Args& args) {
-    ForPlaces(*pool, [&]<typename Taps>(int64_t from, int64_t to, const Taps& taps) {
-      if constexpr (std::is_same_v<Taps, PoolRow>) {
-        Leaf().sum_row(args.in() + from, taps, args.out() + to);
-      } else {
-        Leaf().sum(args.in() + from, taps, pool->channels, args.out() + to);
-      }
+    ForPlaces(*pool, [&](int64_t from, int64_t to, const PoolTaps& taps, int64_t channels) {
+      Leaf().sum(args.in() + from, taps, channels, args.out() + to);
     });
   }};
 }
