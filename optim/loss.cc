@@ -203,7 +203,9 @@ absl::StatusOr<std::vector<std::string>> LossOutputs(const OnnxModel& model, con
   bool internal = false, all_named = true;
   for (const LossTermSpec& term : terms) {
     const std::string& name = term.output.empty() ? spec.logits : term.output;
-    all_named &= !name.empty();
+    const bool of_the_model = term.function != nullptr && term.function->name == "output";  // ChooseOutputLoss says what there is
+    all_named &= !name.empty() && !of_the_model;
+    if (of_the_model) continue;
     if (name.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end()) continue;
     internal |= std::find(own.begin(), own.end(), name) == own.end();
     wanted.push_back(name);
@@ -253,7 +255,18 @@ Val Sum(Val losses, int64_t batch) {
 
 }  // namespace
 
+absl::Status CheckLossBatch(const Graph& graph, const LossChoice& choice, int64_t batch) {
+  for (const LossTerm& term : choice.terms) {
+    const Type& type = graph.type(term.value);
+    if (term.form == LabelForm::kNone || type.shape[term.batch_axis()] == batch) continue;
+    return Invalid("output '", term.output, "' has type ", ToString(type), ": its ", term.batch_axis() == 0 ? "first" : "second",
+                   " extent is not the batch of ", batch, term.form == LabelForm::kSequence ? " (ctc:time_first=1: time comes first)" : "");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<LossValues> AttachLoss(Graph* graph, const LossChoice& choice, const LossSpec& spec, int64_t batch) {
+  RETURN_IF_ERROR(CheckLossBatch(*graph, choice, batch));
   Builder b(graph);
   b.set_source("loss");
   const std::map<std::string, Val> labels = AddFeeds(b, choice, batch);
@@ -266,10 +279,6 @@ absl::StatusOr<LossValues> AttachLoss(Graph* graph, const LossChoice& choice, co
       values.loss_sums.push_back(sum.id());
       values.correct = b.Scalar(sum.dtype(), 0).id();
       continue;
-    }
-    if (term.form != LabelForm::kNone && y.dim(term.batch_axis()) != batch) {
-      return Invalid("output '", term.output, "' has type ", ToString(y.type()), ": its ", term.batch_axis() == 0 ? "first" : "second",
-                     " extent is not the batch of ", batch);
     }
     const auto label = labels.find(term.feed);
     const LossParts parts = term.function->parts({.y = y, .labels = label == labels.end() ? Val() : label->second, .form = term.form,

@@ -81,6 +81,9 @@ absl::StatusOr<std::vector<std::string>> LossOutputs(const OnnxModel& model, con
 // Decides by the rules of the command-line contract; anything ambiguous is an error that lists the choices.
 absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels);
 
+// That the outputs of labelled terms have the batch where they should, in the graph that the choice was made on.
+absl::Status CheckLossBatch(const Graph& graph, const LossChoice& choice, int64_t batch);
+
 // What AttachLoss appended; all scalars.
 struct LossValues {
   std::vector<ValueId> loss_sums;   // of each term, over all targets of the micro-batch

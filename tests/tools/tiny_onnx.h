@@ -57,6 +57,7 @@ struct Op {
 struct Model {
   std::string input = "x";
   std::vector<int64_t> input_shape = {-1, 4};
+  std::map<std::string, std::vector<int64_t>> more_inputs;
   std::vector<std::string> outputs = {"y"};
   std::vector<Op> nodes;
   std::vector<Weight> weights;
@@ -77,6 +78,7 @@ struct Model {
       graph.Sub(5, tensor.Int(2, 1).Bytes(8, w.name).Bytes(9, raw));
     }
     graph.Sub(11, ValueInfo(input, input_shape));
+    for (const auto& [name, shape] : more_inputs) graph.Sub(11, ValueInfo(name, shape));
     for (const std::string& o : outputs) graph.Sub(12, ValueInfo(o, {}, false));
     Message model;
     model.Int(1, 7).Bytes(2, "tiny").Sub(7, graph).Sub(8, Message().Bytes(1, "").Int(2, 13));

@@ -337,6 +337,7 @@ absl::StatusOr<PreparedModel> PrepareFor(const OnnxModel& model, const BoundData
   if (!loss.ok() && !data.label.text.empty())
     return Invalid(ToStd(loss.status().message()), " (", data.label.text, ")");
   ASSIGN_OR_RETURN(prepared.loss, std::move(loss));
+  RETURN_IF_ERROR(CheckLossBatch(prepared.model.graph, prepared.loss, options.micro_batch));
   return prepared;
 }
 

@@ -71,7 +71,7 @@ DEFINE_string(lr_scheduler, "constant",
               "constant, linear, cosine, cosine_restarts, polynomial, step, multistep, exponential, inverse_sqrt, plateau, one_cycle, wsd, wsd_cosine "
               "or wsd_sqrt, with its options: step:size=1000,gamma=0.5");
 DEFINE_double(warmup, 0, "updates over which the rate rises from 0; below 1: that part of the run");
-DEFINE_double(min_lr, 0, "where linear and cosine end");
+DEFINE_double(min_lr, 0, "the rate does not fall below it; where linear, cosine, polynomial and wsd end");
 DEFINE_double(label_smoothing, 0, "of cross_entropy");
 DEFINE_int64(ignore_index, -100, "the label that does not count (cross_entropy, nll)");
 DEFINE_int64(epochs, 3, "passes over the data");

@@ -1,0 +1,181 @@
+// Losses, metrics and what follows from evaluations, as people ask for them.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "frontend/base/strings.h"
+#include "frontend/data/npz.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+// x → kind (3 classes) and place (2 numbers).
+tiny::Model TwoHeads() {
+  tiny::Model m;
+  m.outputs = {"kind", "place"};
+  m.nodes = {{"MatMul", {"x", "w"}, {"h0"}}, {"Relu", {"h0"}, {"h"}}, {"MatMul", {"h", "a"}, {"kind"}}, {"MatMul", {"h", "b"}, {"place"}}};
+  m.weights = {{"w", {4, 16}, tiny::Uniform(64, 0.5f, 1)}, {"a", {16, 3}, tiny::Uniform(48, 0.5f, 2)}, {"b", {16, 2}, tiny::Uniform(32, 0.5f, 3)}};
+  return m;
+}
+
+// Σ w·(place − goal)² over everything, and Σ w; or without weights the same for each number.
+tiny::Model SquaredError(bool weighted) {
+  tiny::Model m;
+  m.input = "place";
+  m.input_shape = {-1, 2};
+  m.more_inputs = {{"goal", {-1, 2}}};
+  m.nodes = {{"Sub", {"place", "goal"}, {"d"}}, {"Mul", {"d", "d"}, {"e"}}};
+  if (weighted) {
+    m.more_inputs["w"] = {-1, 1};
+    m.nodes.push_back({"Mul", {"e", "w"}, {"we"}});
+    m.nodes.push_back({"ReduceSum", {"we"}, {"loss_sum"}});
+    m.nodes.push_back({"ReduceSum", {"w"}, {"weight"}});
+    m.outputs = {"loss_sum", "weight"};
+  } else {
+    m.weights = {{"half", {2, 1}, {0.5f, 0.5f}}};
+    m.nodes.push_back({"MatMul", {"e", "half"}, {"losses"}});
+    m.outputs = {"losses"};
+  }
+  return m;
+}
+
+class Losses : public Scratch {
+ protected:
+  Losses() {
+    TwoHeads().Save(Path("m.onnx"));
+    tiny::Mlp(1, "Sigmoid").Save(Path("coin.onnx"));
+    SquaredError(true).Save(Path("weighted.onnx"));
+    SquaredError(false).Save(Path("plain.onnx"));
+    constexpr int64_t kSamples = 84;
+    HostTensor x({DType::kFloat32, {kSamples, 4}}), kind({DType::kInt64, {kSamples}}), coin({DType::kInt64, {kSamples}});
+    HostTensor place({DType::kFloat32, {kSamples, 2}}), w({DType::kFloat32, {kSamples}});
+    const std::vector<float> noise = tiny::Uniform(kSamples * 4, 1, 5);
+    for (int64_t i = 0; i < kSamples; ++i) {
+      for (int64_t j = 0; j < 4; ++j) x.Set(i * 4 + j, noise[i * 4 + j] + (j == i % 3 ? 1 : 0));
+      for (int64_t j = 0; j < 2; ++j) place.Set(i * 2 + j, noise[i * 4 + j] * 2);
+      kind.SetInt(i, i % 3);
+      coin.SetInt(i, i % 3 == 0);
+      w.Set(i, static_cast<double>(i % 5));
+    }
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"kind", kind}, {"goal", place}, {"w", w}}).ok());
+    EXPECT_TRUE(WriteNpz(Path("coin.npz"), {{"x", x}, {"label", coin}}).ok());
+  }
+
+  double EvalLoss(const std::string& flags) {
+    const Outcome o = Run("eval --json --model r/model.onnx --data d.npz " + flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? Json::parse(o.out)["loss"].get<double>() : std::nan("");
+  }
+  Json Summary() const { return Json::parse(ReadAll(Path("r/summary.json"))); }
+  void Trains(const std::string& flags) {
+    const Outcome o = Run("--overwrite --out r --quiet " + flags);
+    ASSERT_EQ(o.code, 0) << o.err;
+  }
+  void Refuses(const std::string& flags, const std::string& part) {
+    const Outcome o = Run("--out x --quiet " + flags);
+    EXPECT_EQ(o.code, 1) << flags << "\n" << o.err;
+    EXPECT_NE(o.err.find(part), std::string::npos) << flags << "\n" << o.err;
+  }
+};
+
+TEST_F(Losses, ASumIsTheSumOfItsParts) {
+  Trains("--model m.onnx --data d.npz --epochs 2 --loss 'ce:label=kind@kind+0.25*l1:label=goal@place'");
+  const double both = EvalLoss("--loss 'ce:label=kind@kind+0.25*l1:label=goal@place'");
+  const double kind = EvalLoss("--loss ce@kind --label kind"), place = EvalLoss("--loss l1@place --label goal");
+  EXPECT_NEAR(both, kind + 0.25 * place, 1e-6 * both);
+  EXPECT_NEAR(both, EvalLoss(""), 1e-12) << "preprocess.json has the loss";
+  EXPECT_NEAR(both, EvalLoss("--batch-size 5"), 1e-6 * both);
+}
+
+TEST_F(Losses, AccumulationIsTheSameUpdate) {
+  for (const char* loss : {"ce:label=kind@kind+0.25*l1:label=goal@place", "onnx:weighted.onnx"}) {
+    const std::string flags = StrCat("--model m.onnx --data d.npz --max-steps 4 --batch-size 28 --optimizer sgd --lr 0.1 --loss '", loss, "'");
+    Trains(flags);
+    const double whole = Summary()["final_loss"].get<double>();
+    Trains(flags + " --micro-batch-size 4");
+    EXPECT_NEAR(Summary()["final_loss"].get<double>(), whole, 1e-5 * whole) << loss;
+  }
+}
+
+TEST_F(Losses, AModelOfTheLoss) {
+  Trains("--model m.onnx --data d.npz --epochs 2 --loss onnx:plain.onnx");
+  EXPECT_NEAR(EvalLoss(""), EvalLoss("--loss mse@place --label goal"), 1e-6);
+  // Weights of 0 to 4 in turn: the mean is over their sum.
+  const double weighted = EvalLoss("--loss onnx:weighted.onnx");
+  EXPECT_NEAR(weighted, EvalLoss("--loss onnx:weighted.onnx --batch-size 9"), 1e-5 * weighted);
+  const Outcome o = Run("compare --model m.onnx --data d.npz --loss onnx:weighted.onnx --gradcheck 3");
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+}
+
+TEST_F(Losses, MetricsAreToldAndRequired) {
+  const std::string flags = "--overwrite --out r --quiet --model coin.onnx --data coin.npz --eval-split 0.25 --epochs 3 --metrics f1,auc,accuracy ";
+  EXPECT_EQ(Run(flags + "--require 'auc>=0' --require 'f1<=1'").code, 0);
+  for (const char* name : {"f1", "auc", "accuracy"}) EXPECT_TRUE(Summary()["eval"][name].is_number()) << name;
+  EXPECT_NE(ReadAll(Path("r/metrics.jsonl")).find("\"eval_auc\":"), std::string::npos);
+  EXPECT_EQ(Run(flags + "--require 'auc>1'").code, 3);
+  const Outcome o = Run("eval --json --model r/model.onnx --data coin.npz --metrics f1,auc --require 'f1>1'");
+  EXPECT_EQ(o.code, 3);
+  EXPECT_GT(Json::parse(o.out)["auc"].get<double>(), 0);
+}
+
+TEST_F(Losses, TheAverageIsEvaluatedAndWritten) {
+  const std::string flags = "--model m.onnx --data d.npz --eval-data d.npz --loss ce@kind --label kind --epochs 3 --lr 0.05 --ema-decay 0.8 ";
+  Trains(flags);
+  EXPECT_EQ(Summary()["exported"]["metric"], "ema");
+  const double average = EvalLoss("");
+  EXPECT_NEAR(Summary()["eval"]["loss"].get<double>(), average, 1e-6);
+  Trains(flags + "--export-weights last");
+  EXPECT_EQ(Summary()["exported"]["metric"], "last");
+  EXPECT_NEAR(Summary()["eval"]["loss"].get<double>(), average, 1e-6) << "evaluated is the average all the same";
+  EXPECT_GT(std::fabs(EvalLoss("") - average), 1e-3);
+}
+
+TEST_F(Losses, TheRateFallsOnAPlateau) {
+  // Nothing gets better by 100 %: after every evaluation but the first the rate is a tenth.
+  Trains("--model coin.onnx --data coin.npz --eval-split 0.25 --epochs 3 --lr 0.01 --lr-scheduler plateau:patience=0,threshold=1 --log-every 1ep");
+  std::vector<double> rates;
+  std::istringstream lines(ReadAll(Path("r/metrics.jsonl")));
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = Json::parse(line);
+    if (json["event"] == "step") rates.push_back(json["lr"].get<double>());
+  }
+  ASSERT_EQ(rates.size(), 3);
+  EXPECT_NEAR(rates[0], 0.01, 1e-8);
+  EXPECT_NEAR(rates[1], 0.001, 1e-8);
+  EXPECT_NEAR(rates[2], 0.0001, 1e-8);
+}
+
+TEST_F(Losses, RatesByBatchAndLayer) {
+  const Outcome o = Run("--overwrite --out r --model m.onnx --data d.npz --loss ce@kind --label kind --max-steps 1 --batch-size 8 --lr 0.4 "
+                        "--optimizer sgd --lr-scale auto --lr-scale-base 32 --layer-lr-decay 0.5");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("0.4 × 8/32 = 0.1"), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("falls by 0.5 a layer"), std::string::npos) << o.err;
+  EXPECT_NE(ReadAll(Path("r/config.flags")).find("--lr=0.4\n"), std::string::npos) << "the file repeats the run";
+}
+
+TEST_F(Losses, RefusesWhatDoesNotFit) {
+  const std::string on = "--model m.onnx --data d.npz ";
+  Refuses(on + "--loss ce@nope --label kind", "no value 'nope'");
+  Refuses(on + "--loss ce:label=zzz@kind", "there is no column 'zzz'");
+  Refuses(on + "--loss focal:g=1@kind --label kind", "focal has no option 'g'");
+  Refuses(on + "--loss ce@kind+mse@kind --label kind", "do not fit the output 'kind'");
+  Refuses(on + "--loss ce+l1 --label kind", "several outputs could be trained");
+  Refuses(on + "--loss onnx:nope.onnx", "there is no such file");
+  Refuses(on + "--loss onnx:coin.onnx", "no input has the name of an output of the model");
+  Refuses("--model coin.onnx --data coin.npz --loss onnx:plain.onnx", "is neither an output of the model");
+  Refuses(on + "--loss ce@kind --label kind --metrics mae --eval-split 0.2", "--metrics mae: loss cross_entropy on 'kind' has none");
+  Refuses(on + "--loss ce@kind --label kind --metrics f1", "--metrics: has no effect");
+  Refuses(on + "--loss ce@kind --label kind --lr-scheduler plateau", "there is no evaluation data");
+  Refuses(on + "--loss ce@kind --label kind --lr-scheduler plateau --monitor f1 --eval-split 0.2", "--monitor f1: expected loss");
+  Refuses(on + "--loss ce@kind --label kind --monitor loss", "--monitor: has no effect");
+  Refuses(on + "--loss ce@kind --label kind --lr-scale-base 8", "--lr-scale-base: has no effect");
+  Refuses(on + "--loss ce@kind --label kind --export-weights ema", "say --ema-decay");
+  Refuses(on + "--loss ce@kind --label kind --export-weights best", "no checkpoints");
+}
+
+}  // namespace
+}  // namespace onnxtrain
