@@ -65,6 +65,7 @@ class SessionImpl : public Session {
   double optimizer_seconds() const override;
 
   absl::Status Step(const Window& window) override;
+  absl::StatusOr<int64_t> SkippedInARow() override;
   absl::StatusOr<StepReport> Report() override;
   absl::StatusOr<Evaluation> Evaluate(const Window& window) override { return Evaluate(ProgramKind::kEval, window); }
   absl::StatusOr<Evaluation> Predict(const Window& window) override;
@@ -84,7 +85,9 @@ class SessionImpl : public Session {
   absl::Status AddFrozen(const ImportedModel& model);
   absl::Status MoveWeightsIn();
   absl::Status ProveFrozenBatch(int64_t frozen);
-  UpdateSpec UpdateOf() const { return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size()}; }
+  UpdateSpec UpdateOf() const {
+    return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size(), options_.loss_scale};
+  }
   absl::Status EnsureGradients();
   absl::Status EnsureApply();
   bool OneProgramStep(int64_t samples) const;
@@ -129,7 +132,7 @@ class SessionImpl : public Session {
   bool averaged_ = false;                     // the average stands in the weights' place, and they in its
   bool batch_proved_ = false;                 // that the model follows batches other than the one it was exported for
   double apply_seconds_ = 0;
-  int64_t attempted_ = 0, reported_attempts_ = 0, reported_skips_ = 0;
+  int64_t attempted_ = 0, reported_attempts_ = 0, reported_skips_ = 0, skipped_in_a_row_ = 0;
 };
 
 absl::Status SessionImpl::Init() {
@@ -139,6 +142,7 @@ absl::Status SessionImpl::Init() {
   RETURN_IF_ERROR(LayOut());
   RETURN_IF_ERROR(AddFrozen(prepared_.model));
   RETURN_IF_ERROR(SetPlateau(1));
+  if (options_.loss_scale) RETURN_IF_ERROR(WriteScalar(slot::kLossScale, options_.loss_scale->initial));
   RETURN_IF_ERROR(MoveWeightsIn());
   return ProveFrozenBatch(prepared_.model.frozen_batch);
 }
@@ -186,8 +190,10 @@ void SessionImpl::LayOutSlots() {
   for (const char* name : {slot::kWindowLoss, slot::kWindowWeight, slot::kSumLoss, slot::kSumWeight}) {
     for (size_t i = 0; i < prepared_.loss.terms.size(); ++i) slots_.Add(OfTerm(name, i), {dtype_, {}});
   }
-  slots_.Add(slot::kApplied, {DType::kInt64, {}});
-  slots_.Add(slot::kSkipped, {DType::kInt64, {}});
+  if (options_.loss_scale) slots_.Add(slot::kLossScale, {dtype_, {}});
+  for (const char* name : {slot::kApplied, slot::kSkipped, slot::kSkippedInARow, slot::kScaleApplied}) {
+    slots_.Add(name, {DType::kInt64, {}});
+  }
 }
 
 void SessionImpl::Expose(const Arena& arena) {
@@ -298,7 +304,7 @@ absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, c
   if (kind == ProgramKind::kPredict) return BuildPredict(model);
   if (kind == ProgramKind::kStep) return BuildStep(model, loss, options_.loss, batch, UpdateOf(), rules_);
   if (!IsMicro(kind)) return BuildEval(model, loss, options_.loss, batch, kind == ProgramKind::kEval ? metrics_ : std::vector<Metric>());
-  return BuildMicro(model, loss, options_.loss, batch, {.first = IsFirst(kind), .outputs = HasOutputs(kind)});
+  return BuildMicro(model, loss, options_.loss, batch, {.first = IsFirst(kind), .outputs = HasOutputs(kind), .scaled = options_.loss_scale.has_value()});
 }
 
 absl::StatusOr<CompiledProgram*> SessionImpl::Get(ProgramKind kind, int64_t batch) {
@@ -438,6 +444,16 @@ absl::Status SessionImpl::ClearOfTerms(const char* name) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<int64_t> SessionImpl::SkippedInARow() {
+  constexpr int64_t kEvery = 10;
+  if (on_host() || attempted_ % kEvery == 0) {
+    RETURN_IF_ERROR(backend_.Synchronize());
+    ASSIGN_OR_RETURN(const double skipped, ReadScalar(slot::kSkippedInARow));
+    skipped_in_a_row_ = static_cast<int64_t>(skipped);
+  }
+  return skipped_in_a_row_;
+}
+
 absl::StatusOr<StepReport> SessionImpl::Report() {
   RETURN_IF_ERROR(backend_.Synchronize());
   StepReport report;
@@ -449,6 +465,9 @@ absl::StatusOr<StepReport> SessionImpl::Report() {
   ASSIGN_OR_RETURN(report.grad_norm, ReadScalar(slot::kNorm));
   ASSIGN_OR_RETURN(report.learning_rate, ReadScalar(slot::kRate));
   ASSIGN_OR_RETURN(const double skipped, ReadScalar(slot::kSkipped));
+  if (options_.loss_scale) {
+    ASSIGN_OR_RETURN(report.loss_scale, ReadScalar(slot::kLossScale));
+  }
   report.updates = attempted_ - reported_attempts_;
   report.skipped = static_cast<int64_t>(skipped) - reported_skips_;
   reported_attempts_ = attempted_;
@@ -542,9 +561,15 @@ absl::StatusOr<GradientResult> SessionImpl::Gradients(const Window& window) {
   ASSIGN_OR_RETURN(const std::vector<double> losses, ReadOfTerms(slot::kWindowLoss));
   ASSIGN_OR_RETURN(const std::vector<double> weights, ReadOfTerms(slot::kWindowWeight));
   result.loss = MeanLoss(prepared_.loss, losses, weights);
+  double scale = 1;
+  if (options_.loss_scale) {
+    ASSIGN_OR_RETURN(scale, ReadScalar(slot::kLossScale));
+  }
   for (const WeightDecision& w : prepared_.weights) {
     if (!w.trained) continue;
-    ASSIGN_OR_RETURN(result.gradients[w.name], ReadRegion(state_.at(GradName(w.name))));
+    ASSIGN_OR_RETURN(HostTensor gradient, ReadRegion(state_.at(GradName(w.name))));
+    for (int64_t i = 0; scale != 1 && i < gradient.size(); ++i) gradient.Set(i, gradient.At(i) / scale);
+    result.gradients[w.name] = std::move(gradient);
   }
   return result;
 }

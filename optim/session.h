@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "backends/backend.h"
 #include "frontend/onnx/import.h"
 #include "optim/loss.h"
+#include "optim/loss_scale.h"
 #include "optim/metrics.h"
 #include "optim/optimizer.h"
 #include "optim/trainable.h"
@@ -42,6 +44,7 @@ struct SessionOptions {
   int64_t micro_batch = 32;      // samples per run of the micro programs
   uint64_t seed = 42;
   DType compute = DType::kFloat32;  // of products: kBFloat16 or kFloat16 for mixed precision; all state stays float32
+  std::optional<LossScaleSpec> loss_scale;  // for kFloat16
   StepForm step_form = StepForm::kAuto;
   bool time_nodes = false;       // programs measure the time of every node: for Profile
 };
@@ -54,6 +57,7 @@ struct StepReport {             // of the updates since the last report
   double learning_rate = 0;     // of the last update
   double weight = 0;            // targets of the leading loss
   double correct = 0;           // where the loss has classes
+  double loss_scale = 0;        // after the last update; 0: the loss is not scaled
 };
 
 struct Evaluation {
@@ -104,6 +108,9 @@ class Session {
 
   // One update; a window longer than micro_batch is accumulated. Returns as soon as it is queued on a device.
   virtual absl::Status Step(const Window& window) = 0;
+  // How many of the last updates were skipped for a gradient that was not finite. A device that works by itself is not
+  // waited for each time: there the answer may be ten updates old.
+  virtual absl::StatusOr<int64_t> SkippedInARow() = 0;
   // Reads the device's counters; waits for the queue. Resets the sums.
   virtual absl::StatusOr<StepReport> Report() = 0;
 

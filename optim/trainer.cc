@@ -35,9 +35,6 @@ int64_t StepsPerEpoch(int64_t samples, int64_t batch, bool drop_last) {
   return std::max<int64_t>(1, drop_last ? samples / batch : (samples + batch - 1) / batch);
 }
 
-// So many updates without one finite gradient mean that none will come.
-constexpr int64_t kMostSkips = 20;
-
 class Loop {
  public:
   Loop(Session& session, const TrainData& train, const TrainData& eval, const TrainOptions& options,
@@ -68,7 +65,7 @@ class Loop {
   TrainResult result_;
   int64_t logged_step_ = 0, logged_samples_ = 0, evaluated_step_ = -1;
   double logged_compute_ = 0;
-  int64_t skipped_in_a_row_ = 0;  // as far as reports tell
+  int64_t skipped_in_a_row_ = 0;
   Clock::time_point logged_at_ = start_, evaluated_at_ = start_;
 };
 
@@ -77,6 +74,7 @@ absl::Status Loop::Update(const Batch& batch) {
   const auto start = Clock::now();
   RETURN_IF_ERROR(session_.Step(ToWindow(train_, batch)));
   result_.compute_seconds += Since(start) - (session_.compile_seconds() - compiled);
+  ASSIGN_OR_RETURN(skipped_in_a_row_, session_.SkippedInARow());
   ++result_.steps;
   result_.samples += static_cast<int64_t>(batch.samples.size());
   return absl::OkStatus();
@@ -90,7 +88,6 @@ absl::Status Loop::Log() {
   result_.skipped_steps += report.skipped;
   // Losses of skipped updates do not count; where all were skipped there is none.
   result_.final_loss = report.weight > 0 ? report.loss : std::numeric_limits<double>::quiet_NaN();
-  skipped_in_a_row_ = report.skipped < report.updates ? 0 : skipped_in_a_row_ + report.skipped;
   TrainEvent event{.kind = TrainEvent::Kind::kStep, .step = result_.steps, .epoch = Epochs(), .report = report};
   const double seconds = result_.compute_seconds + result_.data_seconds - logged_compute_;
   event.samples_per_second = seconds > 0 ? static_cast<double>(result_.samples - logged_samples_) / seconds : 0;
@@ -134,7 +131,7 @@ bool Loop::EvalIsDue() const {
 
 std::string Loop::StopReason() const {
   if (Stopped()) return "signal";
-  if (skipped_in_a_row_ >= kMostSkips) return "not_finite";
+  if (skipped_in_a_row_ >= options_.most_skips) return "not_finite";
   if (options_.max_steps > 0 && result_.steps >= options_.max_steps) return "max_steps";
   if (options_.max_seconds > 0 && Since(start_) >= options_.max_seconds) return "max_time";
   return "";

@@ -33,6 +33,7 @@ struct TrainOptions {
   bool shuffle = true, drop_last = false;
   int num_workers = 1, prefetch_factor = 2;
   uint64_t seed = 42;
+  int64_t most_skips = 20;  // so many updates in a row without a finite gradient mean that none will come: the run ends
   Plateau* plateau = nullptr;  // told of every evaluation after the first update
   std::string monitor = "loss";  // what it is told
   const std::atomic<bool>* stop = nullptr;  // set from a signal handler: ends after the running update
@@ -59,7 +60,7 @@ struct TrainEvent {
 };
 
 struct TrainResult {
-  // "epochs", "max_steps", "max_time", "signal"; "not_finite": 20 updates in a row had no finite gradient
+  // "epochs", "max_steps", "max_time", "signal"; "not_finite": most_skips updates in a row had no finite gradient
   std::string stop_reason;
   int64_t steps = 0, samples = 0, skipped_steps = 0;
   double epochs = 0, seconds = 0;               // seconds: wall time of the loop, compile and eval included

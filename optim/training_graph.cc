@@ -64,8 +64,14 @@ struct Backward {
   std::vector<std::pair<std::string, Val>> gradients;  // of every trained parameter, in graph order
 };
 
+// A slot that one graph reads in several places is one input.
+Val Slot(Builder& b, const std::string& name, Type type) {
+  const GraphInput* input = b.graph().FindInput(name);
+  return input != nullptr ? b.Wrap(input->value) : b.Input(InputKind::kState, name, std::move(type));
+}
+
 // Appends loss and backward pass.
-absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, const LossSpec& spec, int64_t batch) {
+absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, const LossSpec& spec, int64_t batch, bool scaled) {
   Graph& graph = b.graph();
   Backward backward;
   ASSIGN_OR_RETURN(backward.loss, AttachLoss(&graph, choice, spec, batch));
@@ -74,7 +80,8 @@ absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, co
   std::vector<Seed> seeds;
   for (size_t i = 0; i < backward.loss.loss_sums.size(); ++i) {
     const ValueId sum = backward.loss.loss_sums[i];
-    seeds.push_back({sum, b.Input(InputKind::kFeed, OfTerm(kInvWeightFeed, i), graph.type(sum)).id()});
+    const Val inv_weight = b.Input(InputKind::kFeed, OfTerm(kInvWeightFeed, i), graph.type(sum));
+    seeds.push_back({sum, (scaled ? inv_weight * Slot(b, slot::kLossScale, inv_weight.type()) : inv_weight).id()});
   }
   const std::vector<ValueId> trained = TrainedInputs(graph);
   ASSIGN_OR_RETURN(const auto gradients, Differentiate(&graph, seeds, trained));
@@ -93,7 +100,7 @@ absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& c
   Graph graph = model.graph;
   graph.ClearOutputs();
   Builder b(&graph);
-  ASSIGN_OR_RETURN(const Backward backward, AppendBackward(b, choice, loss, batch));
+  ASSIGN_OR_RETURN(const Backward backward, AppendBackward(b, choice, loss, batch, options.scaled));
   b.set_source("accumulate");
   PendLosses(b, backward.loss, options.first);
   for (const auto& [name, gradient] : backward.gradients) Pend(b, GradName(name), gradient, options.first);
@@ -143,12 +150,13 @@ struct Unit {
 class UpdateBuilder {
  public:
   UpdateBuilder(const UpdateSpec& spec, Graph* graph)
-      : spec_{spec.dtype, Resolved(spec.optimizer), spec.schedule, spec.losses}, rule_(*FindRule(spec.optimizer)), graph_(*graph), b_(graph) {}
+      : spec_{spec.dtype, Resolved(spec.optimizer), spec.schedule, spec.losses, spec.loss_scale}, rule_(*FindRule(spec.optimizer)),
+        graph_(*graph), b_(graph) {}
 
   bool per_tensor() const { return rule_.per_tensor; }
 
   Builder& b() { return b_; }
-  Val State(const std::string& name, Type type) { return b_.Input(InputKind::kState, name, std::move(type)); }
+  Val State(const std::string& name, Type type) { return Slot(b_, name, std::move(type)); }
   Val Scalar(const std::string& name) { return State(name, {spec_.dtype, {}}); }
 
   void Update(const std::vector<Unit>& units) {
@@ -169,13 +177,24 @@ class UpdateBuilder {
     Store(slot::kRate, rate_, Scalar(slot::kRate));
     const Val one = Cast(finite_, DType::kInt64);
     Store(slot::kApplied, applied_ + one, applied_);
-    const Val skipped = State(slot::kSkipped, {DType::kInt64, {}});
+    const Val skipped = Counter(slot::kSkipped), in_a_row = Counter(slot::kSkippedInARow);
     Store(slot::kSkipped, skipped + (1.0 - one), skipped);
+    Store(slot::kSkippedInARow, (in_a_row + 1.0) * (1.0 - one), in_a_row);
+    if (spec_.loss_scale) AdjustLossScale();
   }
 
   void Store(const std::string& name, Val value, Val into) { graph_.AddOutput(name, value.id(), into.id()); }
 
  private:
+  Val Counter(const char* name) { return State(name, {DType::kInt64, {}}); }
+
+  void AdjustLossScale() {
+    const LossScale now{Scalar(slot::kLossScale), Counter(slot::kScaleApplied)};
+    const LossScale next = NextLossScale(*spec_.loss_scale, now, finite_);
+    Store(slot::kLossScale, next.scale, now.scale);
+    Store(slot::kScaleApplied, next.applied, now.applied);
+  }
+
   // The new value of something that only applied updates change.
   void StoreIfApplied(const std::string& name, Val value, Val into) { Store(name, Where(finite_, value, into), into); }
 
@@ -186,30 +205,35 @@ class UpdateBuilder {
 
   void Schedule() {
     b_.set_source(kSchedule);
-    applied_ = State(slot::kApplied, {DType::kInt64, {}});
+    applied_ = Counter(slot::kApplied);
     step_ = Cast(applied_, spec_.dtype);
     rate_ = ScheduleFactor(spec_.schedule, spec_.optimizer.lr, step_) * spec_.optimizer.lr;
     if (spec_.schedule.name == "plateau") rate_ = rate_ * Scalar(slot::kPlateau);
   }
 
   // T = ‖g‖₂ over all units; one non-finite gradient makes T non-finite, so T alone decides whether to update. In double
-  // precision: gradients of 1e20 are finite, their squares are not.
+  // precision: gradients of 1e20 are finite, their squares are not. What unscales the loss and what clips is one factor.
   void GradientNorm(const std::vector<Unit>& units) {
     b_.set_source(kClip);
     Val square = b_.Scalar(DType::kFloat64, 0);
     for (const Unit& unit : units) square = square + b_.Op("SquaredNorm", {unit.grad});
-    const Val norm = Sqrt(square);
+    Val norm = Sqrt(square), factor;
+    if (spec_.loss_scale) {
+      factor = b_.Op("Reciprocal", {Cast(Scalar(slot::kLossScale), DType::kFloat64)});
+      norm = norm * factor;
+    }
     norm_ = Cast(norm, spec_.dtype);
     finite_ = Less(norm, b_.Scalar(DType::kFloat64, std::numeric_limits<double>::infinity()));  // false for NaN, too
     if (spec_.optimizer.max_grad_norm > 0) {
-      const Val factor = spec_.optimizer.max_grad_norm / (norm + 1e-6);
-      clip_ = Cast(b_.Op("Min", {b_.Scalar(DType::kFloat64, 1), factor}), spec_.dtype);
+      const Val clip = b_.Op("Min", {b_.Scalar(DType::kFloat64, 1), spec_.optimizer.max_grad_norm / (norm + 1e-6)});
+      factor = factor.valid() ? factor * clip : clip;
     }
+    if (factor.valid()) factor_ = Cast(factor, spec_.dtype);
   }
 
   void UpdateUnit(const Unit& unit) {
     b_.set_source(kUpdate + unit.name);
-    RuleContext c{.param = unit.param, .grad = clip_.valid() ? unit.grad * clip_ : unit.grad, .state = {},
+    RuleContext c{.param = unit.param, .grad = factor_.valid() ? unit.grad * factor_ : unit.grad, .state = {},
                   .lr = unit.rule.lr_factor == 1 ? rate_ : rate_ * unit.rule.lr_factor,
                   .step = step_, .weight_decay = unit.rule.weight_decay, .spec = spec_.optimizer};
     for (const RuleState& state : rule_.state) {
@@ -236,7 +260,8 @@ class UpdateBuilder {
   const OptimizerRule& rule_;
   Graph& graph_;
   Builder b_;
-  Val applied_, step_, rate_, norm_, finite_, clip_;
+  Val applied_, step_, rate_, norm_, finite_;
+  Val factor_;  // of every gradient; invalid: 1
 };
 
 }  // namespace
@@ -287,7 +312,7 @@ absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& ch
   Graph graph = model.graph;
   graph.ClearOutputs();
   UpdateBuilder u(spec, &graph);
-  ASSIGN_OR_RETURN(const Backward backward, AppendBackward(u.b(), choice, loss, batch));
+  ASSIGN_OR_RETURN(const Backward backward, AppendBackward(u.b(), choice, loss, batch, spec.loss_scale.has_value()));
   std::vector<Unit> units;
   for (const auto& [name, gradient] : backward.gradients) {
     const Val param = u.b().Wrap(graph.FindInput(name)->value);

@@ -11,12 +11,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/onnx/import.h"
 #include "optim/loss.h"
+#include "optim/loss_scale.h"
 #include "optim/groups.h"
 #include "optim/metrics.h"
 #include "optim/optimizer.h"
@@ -37,6 +39,9 @@ inline constexpr char kRate[] = "$rate";                     // learning rate of
 inline constexpr char kPlateau[] = "$plateau";               // factor of the rate under the schedule plateau, written by the host
 inline constexpr char kApplied[] = "$applied";               // i64: updates applied since the session began
 inline constexpr char kSkipped[] = "$skipped";               // i64: updates skipped since the session began
+inline constexpr char kSkippedInARow[] = "$skipped_in_a_row";  // i64: of them, since the last one that was applied
+inline constexpr char kLossScale[] = "$loss_scale";          // S: gradients are S times as large until they are applied
+inline constexpr char kScaleApplied[] = "$scale_applied";    // i64: updates applied since S changed
 }  // namespace slot
 
 // What a step adds to a graph is called "$…"; names of a model that begin so are refused (prepare.h), so that none meet.
@@ -53,6 +58,7 @@ bool IsUpdateSource(std::string_view source);
 struct MicroOptions {
   bool first = true;           // write; else add to what is pending
   bool outputs = false;        // the model's outputs are graph outputs as well
+  bool scaled = false;         // gradients are multiplied by kLossScale
 };
 
 // `model` has been imported for training with its trained weights marked kParameter. Besides the gradients, the graph has
@@ -83,6 +89,7 @@ struct UpdateSpec {
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
   size_t losses = 1;  // how many are added up
+  std::optional<LossScaleSpec> loss_scale;
 };
 
 // `state_elements`: of kStatistics and kPending; 0: the model has no statistics.

@@ -22,6 +22,7 @@ Json StepLine(const TrainEvent& e, bool has_accuracy) {
   line["lr"] = e.report.learning_rate;
   line["grad_norm"] = e.report.grad_norm;
   line["skipped"] = e.report.skipped;
+  if (e.report.loss_scale > 0) line["loss_scale"] = e.report.loss_scale;
   line["samples_per_second"] = e.samples_per_second;
   return line;
 }

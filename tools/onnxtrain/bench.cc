@@ -33,6 +33,7 @@ struct Setup {
   SessionOptions options;
   Window window;
   std::unique_ptr<Backend> backend;
+  PrecisionChoice precision;
 };
 
 struct Result {
@@ -67,7 +68,7 @@ absl::StatusOr<Setup> SetUp() {
   s.options.optimizer.weight_decay = FLAGS_weight_decay;
   s.options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite
   ASSIGN_OR_RETURN(s.backend, LoadBackend(FLAGS_backend));
-  s.options.compute = PrecisionFlag(*s.backend).compute;
+  ASSIGN_OR_RETURN(s.precision, SetPrecision(look, *s.backend, ComputeThreads(), &s.options));
   return s;
 }
 
@@ -155,6 +156,7 @@ std::string Page(const Setup& s, const Result& r) {
   const double samples = static_cast<double>(s.batch.global) / r.median(), rate = ProductFlops(r) / r.median();
   std::string text = PageRow("model", DescribeModel(*s.model));
   text += PageRow("backend", DescribeBackend(*s.backend));
+  if (!s.precision.why.empty()) text += PageRow("precision", s.precision.why);
   text += PageRow("step", absl::StrFormat("%.3f ms (10%% %.3f, 90%% %.3f, %d steps), batch %d: %s samples/s", r.median() * 1e3,
                                           r.At(0.1) * 1e3, r.At(0.9) * 1e3, r.seconds.size(), s.batch.global,
                                           WithCommas(static_cast<int64_t>(samples))));
@@ -175,7 +177,7 @@ std::string Page(const Setup& s, const Result& r) {
 
 Json ToJson(const Setup& s, const Result& r) {
   Json json = {{"model", FLAGS_model}, {"backend", s.backend->name()}, {"device", s.backend->device()},
-               {"description", s.backend->description()}, {"threads", ComputeThreads()}, {"precision", NameOf(s.options.compute)}, {"batch", s.batch.global},
+               {"description", s.backend->description()}, {"threads", ComputeThreads()}, {"precision", s.precision.name}, {"batch", s.batch.global},
                {"micro_batch", s.batch.micro}, {"steps", r.seconds.size()}, {"median_seconds", r.median()},
                {"seconds", r.seconds}, {"first_step_seconds", r.first_step}, {"compile_seconds", r.compile},
                {"product_flops", ProductFlops(r)}, {"probed_flops_per_second", ProbedRate(r.products)},

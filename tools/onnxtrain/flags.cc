@@ -45,7 +45,11 @@ DEFINE_int64(
 DEFINE_int64(micro_batch_size, 0, "samples that go through the model at once (default: the whole batch)");
 DEFINE_int64(gradient_accumulation_steps, 1, "micro-batches per update");
 DEFINE_string(mixed_precision, "no",
-              "bf16: products and convolutions compute in it; weights, their gradients and sums stay float32");
+              "products and convolutions compute in bf16 or fp16; weights, their gradients, norms and sums stay float32; auto: bf16 "
+              "where this is faster; fp16 on a CPU is emulated, to see what it does to a model");
+DEFINE_string(loss_scale, "dynamic", "of fp16: gradients are made of a loss that is so much larger; dynamic: 65536, halved whenever "
+              "one is not finite, doubled after 2000 updates without");
+DEFINE_string(on_nonfinite, "skip", "an update whose gradient is not finite is skipped (20 in a row end the run), or aborts the run");
 DEFINE_double(max_grad_norm, 1.0, "gradients of a larger global norm are scaled down to it; 0: never");
 DEFINE_string(optimizer, "adamw", "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars or adafactor");
 DEFINE_string(lr, "auto",
@@ -161,7 +165,9 @@ constexpr FlagRow kFlags[] = {
     {"step", "batch_size", kReads | kBench, "N", 1, 1 << 24},
     {"step", "micro_batch_size", kSteps | kGrad, "N", 1, 1 << 24},
     {"step", "gradient_accumulation_steps", kSteps, "N", 1, 1 << 20},
-    {"step", "mixed_precision", kSteps, "PRECISION", -kInf, kInf, false, "no|bf16"},
+    {"step", "mixed_precision", kSteps, "PRECISION", -kInf, kInf, false, "no|bf16|fp16|auto"},
+    {"step", "loss_scale", kSteps, "dynamic|X"},
+    {"step", "on_nonfinite", kTrain, "WHAT", -kInf, kInf, false, "skip|abort"},
     {"step", "max_grad_norm", kSteps, "X", 0},
     {"step", "optimizer", kSteps, "NAME", -kInf, kInf, false, "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor"},
     {"step", "lr", kTrain, "[GLOB=]X", -kInf, kInf, true},

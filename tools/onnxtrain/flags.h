@@ -34,6 +34,8 @@ DECLARE_int64(batch_size);
 DECLARE_int64(micro_batch_size);
 DECLARE_int64(gradient_accumulation_steps);
 DECLARE_string(mixed_precision);
+DECLARE_string(loss_scale);
+DECLARE_string(on_nonfinite);
 DECLARE_double(max_grad_norm);
 DECLARE_string(optimizer);
 DECLARE_string(lr);

@@ -1,20 +1,21 @@
-// --mixed-precision: what products compute in.
+// --mixed-precision and --loss-scale: what products compute in.
 #pragma once
 
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "optim/prepare.h"
 #include "optim/session.h"
 
 namespace onnxtrain::cli {
 
 struct PrecisionChoice {
-  DType compute = DType::kFloat32;
-  std::string name = "no";  // as the flag has it: no, bf16, fp16
+  std::string name = "no";  // no, bf16 or fp16: "auto" is decided
   std::string why;          // for the start page; "" where there is nothing to say
 };
 
-// What the flag asks for; "auto" is decided for this backend.
-PrecisionChoice PrecisionFlag(const Backend& backend);
+// Sets what the flags ask for. "auto" takes bf16 where the products of this model and what lies between them are faster with it
+// on this backend, as probed there. Fails on a scale that is no number or has nothing to scale.
+absl::StatusOr<PrecisionChoice> SetPrecision(const PreparedModel& model, Backend& backend, int threads, SessionOptions* options);
 
 }  // namespace onnxtrain::cli

@@ -1,4 +1,5 @@
 // onnxtrain [train]: from flags to a trained model in a folder.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -44,7 +45,7 @@ RunSummary Summarize(const TrainSetup& s, const TrainResult& result) {
   summary.backend = s.backend->name();
   summary.device = s.backend->device();
   summary.cpu = StrCat(CpuName(), ", ", s.threads, s.threads == 1 ? " thread" : " threads");
-  if (s.precision.compute != DType::kFloat32) summary.precision = s.precision.name;
+  if (s.precision.name != "no") summary.precision = s.precision.name;
   summary.global_batch = s.batch.global;
   summary.micro_batch = s.batch.micro;
   summary.accumulation = s.batch.accumulation;
@@ -77,6 +78,14 @@ void WarnAtChance(const TrainSetup& s, const EvalMetrics& before, std::vector<st
   Warn(warnings->back());
 }
 
+void WarnAtSmallScale(const StepReport& report, std::vector<std::string>* warnings) {
+  const std::string text = "the loss scale fell below 1: gradients overflow fp16 at any scale (bf16 has float32's range)";
+  const bool warned = std::find(warnings->begin(), warnings->end(), text) != warnings->end();
+  if (report.loss_scale == 0 || report.loss_scale >= 1 || warned) return;
+  warnings->push_back(text);
+  Warn(text);
+}
+
 void WarnIfWorse(const TrainSetup& s, const TrainResult& r, std::vector<std::string>* warnings) {
   if (!s.origin.trained || r.eval.samples == 0 || r.steps == 0) return;
   const bool worse = r.eval.accuracy >= 0 ? r.eval.accuracy < r.eval_before.accuracy : r.eval.loss > r.eval_before.loss;
@@ -92,6 +101,8 @@ void WarnIfWorse(const TrainSetup& s, const TrainResult& r, std::vector<std::str
 // Why a loop that came to its end has still failed; "" if it has not.
 std::string Failure(const TrainResult& r) {
   if (r.steps > 0 && r.skipped_steps == r.steps) return "every update was skipped: the gradient was never finite";
+  if (r.stop_reason == "not_finite" && FLAGS_on_nonfinite == "abort")
+    return StrCat("the gradient of update ", r.steps, " was not finite (--on-nonfinite abort)");
   if (r.stop_reason == "not_finite")
     return "the gradient was not finite in update after update (a lower --lr may help)";
   if (!std::isfinite(r.final_loss)) return "the last loss is not finite (a lower --lr may help)";
@@ -131,6 +142,7 @@ absl::StatusOr<TrainResult> Run::Loop(const std::atomic<bool>* stop) {
   return Train(*s_.session, s_.train_data, s_.eval_data, s_.options, [&](const TrainEvent& event) {
     metrics_->Write(event);
     if (!FLAGS_quiet) console.Show(event);
+    WarnAtSmallScale(event.report, &warnings_);
     if (event.kind != TrainEvent::Kind::kEval || event.step > 0) return;
     console.Finish();
     WarnAtChance(s_, event.eval, &warnings_);

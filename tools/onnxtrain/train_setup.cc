@@ -342,8 +342,8 @@ absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   RETURN_IF_ERROR(SetUpPlateau(*s, prepared.loss, options.metrics));
   s->threads = ComputeThreads();
   ASSIGN_OR_RETURN(s->backend, LoadBackend(FLAGS_backend));
-  s->precision = PrecisionFlag(*s->backend);
-  options.compute = s->precision.compute;
+  ASSIGN_OR_RETURN(s->precision, SetPrecision(prepared, *s->backend, s->threads, &options));
+  if (FLAGS_on_nonfinite == "abort") s->options.most_skips = 1;
   options.optimizer = s->optimizer;
   options.schedule = s->schedule;
   ASSIGN_OR_RETURN(s->session, Session::Create(s->model, s->backend.get(), std::move(options)));
@@ -357,6 +357,7 @@ std::vector<FlagDefault> Resolved(const TrainSetup& s) {
       {"micro_batch_size", StrCat(s.batch.micro)},
       {"gradient_accumulation_steps", StrCat(s.batch.accumulation)},
       {"lr", StrCat(s.unscaled_lr)},
+      {"mixed_precision", s.precision.name},
       {"momentum", StrCat(s.optimizer.momentum)},
       {"betas", StrCat(s.optimizer.beta1, ",", s.optimizer.beta2)},
       {"eps", StrCat(s.optimizer.eps)},

@@ -14,7 +14,8 @@
 
 namespace onnxtrain::cpu {
 
-struct BFloat16Spans {
+// Between float32 and a type of half its size.
+struct HalfSpans {
   void (*widen)(const uint16_t* x, float* y, int64_t n);
   void (*narrow)(const float* x, uint16_t* y, int64_t n);
 };
@@ -78,6 +79,10 @@ Kernel CastKernel(int64_t n) {
       for (int64_t i = begin; i < end; ++i) y[i] = Convert<To>(Load(x[i]));
     });
   }};
+}
+
+const HalfSpans& SpansOf(DType dtype) {
+  return dtype == DType::kFloat16 ? ONNXTRAIN_PICK(kHalfSpans) : ONNXTRAIN_PICK(kBFloat16Spans);
 }
 
 template <typename From, typename To>
@@ -156,9 +161,8 @@ absl::StatusOr<Kernel> PrepareCast(const KernelContext& c) {
   if (IsStorage(from) && IsStorage(to)) return SmallToSmall(n, from, to);
   if (IsStorage(to)) return PrepareToSmall(c);
   if (IsStorage(from)) return ForAny(to, [&]<typename To>(To) { return DecodeKernel<To>(n, from); });
-  const BFloat16Spans& spans = ONNXTRAIN_PICK(kBFloat16Spans);
-  if (from == DType::kBFloat16 && to == DType::kFloat32) return SpanKernel(n, spans.widen);
-  if (from == DType::kFloat32 && to == DType::kBFloat16) return SpanKernel(n, spans.narrow);
+  if (to == DType::kFloat32 && SizeOf(from) == 2 && IsFloat(from)) return SpanKernel(n, SpansOf(from).widen);
+  if (from == DType::kFloat32 && SizeOf(to) == 2 && IsFloat(to)) return SpanKernel(n, SpansOf(to).narrow);
   return ForAny(c.in().dtype, [&]<typename From>(From) {
     return ForAny(c.out().dtype, [&]<typename To>(To) { return CastKernel<From, To>(n); });
   });
