@@ -24,7 +24,10 @@ struct OptimizerSpec {
   double beta1 = kRuleDefault, beta2 = kRuleDefault, eps = kRuleDefault;
   double weight_decay = 0;     // decoupled for adamw, lamb, lion, adafactor; L2 for the others
   std::string no_decay = "auto";  // auto (rank ≤ 1 or a name ending in bias), none, or a glob (weight_globs.h)
-  double max_grad_norm = 1.0;  // 0: no clipping
+  double max_grad_norm = 1.0;  // of the global norm; 0: never
+  double clip_value = 0;       // then every element lies within ± this; 0: anywhere
+  double agc = 0;              // before that, adaptively: see clip.h; 0: not
+  std::map<std::string, int64_t> output_axes;  // for agc, as in clip.h; the session fills it in
   double ema_decay = 0;        // of a moving average of the weights beside them; 0: none is kept
   std::map<std::string, double> lr_factors;  // of `lr`, by weight name; where absent 1
 };

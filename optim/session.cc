@@ -8,6 +8,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "optim/clip.h"
 #include "optim/prepare.h"
 #include "optim/programs.h"
 #include "optim/prove_batch.h"
@@ -139,6 +140,7 @@ absl::Status SessionImpl::Init() {
   if (FindRule(options_.optimizer) == nullptr) return Invalid("--optimizer ", options_.optimizer.rule, ": unknown");
   ASSIGN_OR_RETURN(prepared_, Prepare(*model_, prepare_, options_.micro_batch, true));
   ASSIGN_OR_RETURN(metrics_, ChooseMetrics(options_.metrics, prepared_.loss));
+  options_.optimizer.output_axes = OutputAxes(prepared_.model.graph);
   RETURN_IF_ERROR(LayOut());
   RETURN_IF_ERROR(AddFrozen(prepared_.model));
   RETURN_IF_ERROR(SetPlateau(1));

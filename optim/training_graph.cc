@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/passes/differentiate.h"
+#include "optim/clip.h"
 #include "optim/lr_schedule.h"
 #include "optim/rules/rule.h"
 
@@ -153,7 +154,7 @@ class UpdateBuilder {
       : spec_{spec.dtype, Resolved(spec.optimizer), spec.schedule, spec.losses, spec.loss_scale}, rule_(*FindRule(spec.optimizer)),
         graph_(*graph), b_(graph) {}
 
-  bool per_tensor() const { return rule_.per_tensor; }
+  bool per_tensor() const { return rule_.per_tensor || spec_.optimizer.agc > 0; }
 
   Builder& b() { return b_; }
   Val State(const std::string& name, Type type) { return Slot(b_, name, std::move(type)); }
@@ -231,9 +232,20 @@ class UpdateBuilder {
     if (factor.valid()) factor_ = Cast(factor, spec_.dtype);
   }
 
+  // Unscaled and clipped in every way that is asked for.
+  Val Clipped(const Unit& unit) {
+    const OptimizerSpec& o = spec_.optimizer;
+    Val grad = factor_.valid() ? unit.grad * factor_ : unit.grad;
+    if (o.agc > 0) {
+      const auto axis = o.output_axes.find(unit.name);
+      grad = ClipToWeights(grad, unit.param, o.agc, axis == o.output_axes.end() ? 0 : axis->second);
+    }
+    return o.clip_value > 0 ? b_.Op("Clip", {grad}, {{"min", -o.clip_value}, {"max", o.clip_value}}) : grad;
+  }
+
   void UpdateUnit(const Unit& unit) {
     b_.set_source(kUpdate + unit.name);
-    RuleContext c{.param = unit.param, .grad = factor_.valid() ? unit.grad * factor_ : unit.grad, .state = {},
+    RuleContext c{.param = unit.param, .grad = Clipped(unit), .state = {},
                   .lr = unit.rule.lr_factor == 1 ? rate_ : rate_ * unit.rule.lr_factor,
                   .step = step_, .weight_decay = unit.rule.weight_decay, .spec = spec_.optimizer};
     for (const RuleState& state : rule_.state) {

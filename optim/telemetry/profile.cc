@@ -121,38 +121,6 @@ absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const s
   return rates;
 }
 
-absl::StatusOr<double> EstimateSeconds(Backend& backend, const Graph& legal, double bandwidth) {
-  constexpr size_t kProbed = 6;
-  constexpr double kSeconds = 0.02;  // for each
-  struct Product {
-    const Node* node;
-    double flops = 0;  // of all that are like it
-    int64_t nodes = 0;
-  };
-  std::map<std::string, Product> found;
-  double others = 0;
-  for (const Node& node : legal.nodes()) {
-    if (!IsProduct(node)) others += NodeBytes(legal, node) / bandwidth;
-    if (!IsProduct(node)) continue;
-    Product& p = found[Signature(legal, node)];
-    p = {&node, p.flops + NodeFlops(legal, node), p.nodes + 1};
-  }
-  std::vector<Product> products;
-  for (const auto& [text, product] : found) products.push_back(product);
-  std::sort(products.begin(), products.end(), [](const Product& a, const Product& b) { return a.flops > b.flops; });
-  double flops = 0, probed_flops = 0, seconds = 0;
-  for (const Product& p : products) flops += p.flops;
-  products.resize(std::min(products.size(), kProbed));
-  for (const Product& p : products) {
-    Bench bench(backend);
-    RETURN_IF_ERROR(Annotate(bench.Bind(Alone(legal, *p.node)), NodeTag(*p.node)));
-    ASSIGN_OR_RETURN(const double once, bench.MedianSeconds(kSeconds));
-    seconds += static_cast<double>(p.nodes) * once;
-    probed_flops += p.flops;
-  }
-  return others + (probed_flops > 0 ? seconds * flops / probed_flops : 0);
-}
-
 double ProbedRate(const std::vector<ProductRate>& products) {
   double flops = 0, seconds = 0;
   for (const ProductRate& p : products) {

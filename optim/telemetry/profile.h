@@ -38,10 +38,6 @@ absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const s
 // FLOP/s of the products if each ran at the rate that it reaches alone: the peak that a step is measured against.
 double ProbedRate(const std::vector<ProductRate>& products);
 
-// About how long a legalized graph runs: its largest products as probed alone, the smaller ones at their rate, everything else as
-// long as its bytes take at `bandwidth` (bytes per second).
-absl::StatusOr<double> EstimateSeconds(Backend& backend, const Graph& legal, double bandwidth);
-
 // Bytes per second of a = b + s·c over large arrays with this many threads, best of several runs.
 double TriadBandwidth(int threads);
 

@@ -26,7 +26,7 @@ class Replay {
     auto made = CreateBackend(backend, {.threads = 1});
     EXPECT_TRUE(made.ok()) << made.status();
     backend_ = *std::move(made);
-    const bool per_tensor = FindRule(spec.optimizer)->per_tensor;
+    const bool per_tensor = FindRule(spec.optimizer)->per_tensor || spec.optimizer.agc > 0;
     param_ = per_tensor ? "w" : ParamName("g");
     grad_ = GradName(per_tensor ? "w" : "g");
     auto graph = BuildApply(spec, {{"g", NumElements(shape), {.weight_decay = decay}, {{"w", shape}}}}, 0);

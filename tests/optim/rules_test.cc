@@ -277,7 +277,7 @@ TEST(Apply, NonFiniteGradientChangesNothingButTheSkipCount) {
     for (const OptimizerRule* rule : NamedRules()) {
       Replay replay("cpu", {DType::kFloat32, {.rule = std::string(rule->name), .lr = 0.01}, {}}, 0.1, kShape, Start());
       replay.Step(GradientAt(1));
-      const std::set<std::string> changing = {slot::kWindowLoss, slot::kNorm, slot::kSkipped, replay.grad()};
+      const std::set<std::string> changing = {slot::kWindowLoss, slot::kNorm, slot::kSkipped, slot::kSkippedInARow, replay.grad()};
       std::map<std::string, HostTensor> before;
       for (const std::string& name : replay.Names()) before[name] = replay.Get(name);
       Vector g = GradientAt(2);
@@ -288,6 +288,7 @@ TEST(Apply, NonFiniteGradientChangesNothingButTheSkipCount) {
         if (!changing.contains(name)) EXPECT_TRUE(replay.Get(name).SameBytes(before.at(name))) << rule->name << " " << name;
       }
       EXPECT_EQ(replay.Get(slot::kSkipped).IntAt(0), 1);
+      EXPECT_EQ(replay.Get(slot::kSkippedInARow).IntAt(0), 1);
     }
   }
 }

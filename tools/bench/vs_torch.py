@@ -4,9 +4,9 @@
     tools/bench/vs_torch.py --onnxtrain build/release/bin/onnxtrain --case lenet,mlp,bert4 --json out.json
 
 Peers: PyTorch eager as it comes ("stock"), and with all CPUs, passive waiting and the right OpenBLAS kernels ("tuned"); with
---bf16 also its bf16 autocast; with --compile torch.compile (torch 2.x). A step is forward, backward, clipping to norm 1 and
+--bf16 also its bf16 autocast, and ours with --mixed-precision bf16; with --compile torch.compile (torch 2.x). A step is forward, backward, clipping to norm 1 and
 AdamW. Every round runs each of them for about the same time, one after the other; what is shown is the median of all rounds and
-its ratio to ours (below 1: we are faster). Peak memory is that of the process above its start.
+the ratio of ours (and of ours in bf16) to it (below 1: we are faster). Peak memory is that of the process above its start.
 
 The Python that runs this must have torch (Debian: python3-torch and /usr/bin/python3).
 """
@@ -77,6 +77,9 @@ class Ours:
         pass
 
 
+BF16 = 'onnxtrain bf16'
+
+
 def steps_for(seconds_per_step, budget):
     return max(3, min(2000, int(budget / seconds_per_step)))
 
@@ -90,6 +93,7 @@ def run_case(name, args):
     runs = [Ours('onnxtrain', model, batch, args), Peer('torch stock', name, batch, args, tuned=False),
             Peer('torch tuned', name, batch, args)]
     if args.bf16:
+        runs.insert(1, Ours(BF16, model, batch, args, ('--mixed-precision', 'bf16')))
         runs.append(Peer('torch bf16 autocast', name, batch, args, precision='bf16'))
     if args.compile:
         runs.append(Peer('torch.compile', name, batch, args, compiled='compile'))
@@ -115,9 +119,13 @@ def report(name, batch, runs, details):
         entry = {'median_seconds': medians[run.name], 'ours_over_it': ours / medians[run.name], 'peak_bytes': run.peak,
                  'our_peak_over_it': runs[0].peak / run.peak if run.peak > 2**26 else None}
         result['runs'][run.name] = entry
+        bf16 = ''
+        if BF16 in medians:
+            entry['our_bf16_over_it'] = medians[BF16] / medians[run.name]
+            bf16 = f'   bf16 {entry["our_bf16_over_it"]:5.2f}'
         # What a small model needs drowns in what importing torch left behind.
         memory = f'   ratio {entry["our_peak_over_it"]:5.2f}' if entry['our_peak_over_it'] else ''
-        print(f'  {run.name:<20} {medians[run.name] * 1e3:10.3f} ms   ratio {entry["ours_over_it"]:5.2f}'
+        print(f'  {run.name:<20} {medians[run.name] * 1e3:10.3f} ms   ratio {entry["ours_over_it"]:5.2f}{bf16}'
               f'   peak {run.peak / 2**20:8.0f} MiB{memory}')
     rate = details['product_flops'] / ours
     probed = details['probed_flops_per_second']

@@ -64,11 +64,13 @@ absl::StatusOr<Setup> SetUp() {
   ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(bound, look.loss, loss.ignore_index));
   ASSIGN_OR_RETURN(s.window, ReadWindow(data, s.batch.global));
   s.options.optimizer.rule = FLAGS_optimizer;
-  s.options.optimizer.max_grad_norm = FLAGS_max_grad_norm;
+  s.options.optimizer.max_grad_norm = MaxGradNorm();
+  s.options.optimizer.clip_value = FLAGS_clip_value;
+  s.options.optimizer.agc = FLAGS_agc;
   s.options.optimizer.weight_decay = FLAGS_weight_decay;
   s.options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite
   ASSIGN_OR_RETURN(s.backend, LoadBackend(FLAGS_backend));
-  ASSIGN_OR_RETURN(s.precision, SetPrecision(look, *s.backend, ComputeThreads(), &s.options));
+  ASSIGN_OR_RETURN(s.precision, SetPrecision(look, *s.backend, &s.options));
   return s;
 }
 

@@ -140,6 +140,11 @@ int64_t BatchFlag(const OnnxModel& model) {
   return Given("batch_size") || fixed == 1 ? FLAGS_batch_size : fixed;
 }
 
+double MaxGradNorm() {
+  const bool otherwise = FLAGS_clip_value > 0 || FLAGS_agc > 0;
+  return otherwise && !Given("max_grad_norm") ? 0 : FLAGS_max_grad_norm;
+}
+
 int ComputeThreads() { return ChooseThreads(static_cast<int>(FLAGS_threads)); }
 
 absl::StatusOr<int> WorkerThreads() {

@@ -50,6 +50,9 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const std::string& name);
 // "cpu on cpu: oneDNN 2.6.3, …"
 std::string DescribeBackend(const Backend& backend);
 int ComputeThreads();
+
+// The default holds where no other clipping is asked for.
+double MaxGradNorm();
 absl::StatusOr<int> WorkerThreads();
 
 // What a file of data becomes for this model, by --input, --label, --normalize, --header and what was written beside

@@ -51,6 +51,9 @@ DEFINE_string(loss_scale, "dynamic", "of fp16: gradients are made of a loss that
               "one is not finite, doubled after 2000 updates without");
 DEFINE_string(on_nonfinite, "skip", "an update whose gradient is not finite is skipped (20 in a row end the run), or aborts the run");
 DEFINE_double(max_grad_norm, 1.0, "gradients of a larger global norm are scaled down to it; 0: never");
+DEFINE_double(clip_value, 0, "elements of a gradient beyond ± this are cut to it; 0: never. Alone it replaces --max-grad-norm");
+DEFINE_double(agc, 0, "adaptive clipping: an output unit's gradient is at most so many times as long as its weights; 0: never. Alone it "
+              "replaces --max-grad-norm");
 DEFINE_string(optimizer, "adamw", "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars or adafactor");
 DEFINE_string(lr, "auto",
               "learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a transformer; "
@@ -169,6 +172,8 @@ constexpr FlagRow kFlags[] = {
     {"step", "loss_scale", kSteps, "dynamic|X"},
     {"step", "on_nonfinite", kTrain, "WHAT", -kInf, kInf, false, "skip|abort"},
     {"step", "max_grad_norm", kSteps, "X", 0},
+    {"step", "clip_value", kSteps, "X", 0},
+    {"step", "agc", kSteps, "RATIO", 0},
     {"step", "optimizer", kSteps, "NAME", -kInf, kInf, false, "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor"},
     {"step", "lr", kTrain, "[GLOB=]X", -kInf, kInf, true},
     {"step", "momentum", kTrain, "X"},

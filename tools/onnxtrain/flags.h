@@ -37,6 +37,8 @@ DECLARE_string(mixed_precision);
 DECLARE_string(loss_scale);
 DECLARE_string(on_nonfinite);
 DECLARE_double(max_grad_norm);
+DECLARE_double(clip_value);
+DECLARE_double(agc);
 DECLARE_string(optimizer);
 DECLARE_string(lr);
 DECLARE_string(momentum);

@@ -14,8 +14,8 @@ struct PrecisionChoice {
   std::string why;          // for the start page; "" where there is nothing to say
 };
 
-// Sets what the flags ask for. "auto" takes bf16 where the products of this model and what lies between them are faster with it
-// on this backend, as probed there. Fails on a scale that is no number or has nothing to scale.
-absl::StatusOr<PrecisionChoice> SetPrecision(const PreparedModel& model, Backend& backend, int threads, SessionOptions* options);
+// Sets what the flags ask for. "auto" times forward and backward pass of this model on this backend in both types and takes
+// bf16 where it is faster by a tenth. Fails on a scale that is no number or has nothing to scale.
+absl::StatusOr<PrecisionChoice> SetPrecision(const PreparedModel& model, Backend& backend, SessionOptions* options);
 
 }  // namespace onnxtrain::cli

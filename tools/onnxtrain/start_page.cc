@@ -68,9 +68,12 @@ std::string OptimizerText(const TrainSetup& s) {
   if (o.dampening != 0) StrAppend(&text, ", dampening ", o.dampening);
   if (reads("betas")) StrAppend(&text, ", betas ", o.beta1, ",", o.beta2);
   if (reads("eps")) StrAppend(&text, ", eps ", o.eps);
-  StrAppend(&text, ", weight decay ", o.weight_decay,
-            o.max_grad_norm > 0 ? StrCat(", global norm ≤ ", o.max_grad_norm) : ", no clipping",
-            o.ema_decay > 0 ? StrCat("; evaluated: their average, decay ", o.ema_decay) : "");
+  StrAppend(&text, ", weight decay ", o.weight_decay);
+  if (o.max_grad_norm > 0) StrAppend(&text, ", global norm ≤ ", o.max_grad_norm);
+  if (o.agc > 0) StrAppend(&text, ", gradients ≤ ", o.agc, " of their weights (AGC)");
+  if (o.clip_value > 0) StrAppend(&text, ", elements within ±", o.clip_value);
+  if (o.max_grad_norm == 0 && o.agc == 0 && o.clip_value == 0) StrAppend(&text, ", no clipping");
+  if (o.ema_decay > 0) StrAppend(&text, "; evaluated: their average, decay ", o.ema_decay);
   return text;
 }
 

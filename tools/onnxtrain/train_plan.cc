@@ -118,6 +118,7 @@ constexpr EffectRow kEffects[] = {
     {"min_lr", IsConstant, "--lr-scheduler constant never falls"},
     {"min_lr", IsOneCycle, "--lr-scheduler one_cycle has an end of its own (final_div)"},
     {"warmup", IsOneCycle, "--lr-scheduler one_cycle rises by itself (pct)"},
+    {"loss_scale", [](const RunFacts& f) { return !f.fp16; }, "only --mixed-precision fp16 scales the loss"},
     {"label_smoothing", [](const RunFacts& f) { return f.loss_takes.find("label_smoothing") == std::string::npos; },
      "the loss is not cross_entropy"},
     {"ignore_index", [](const RunFacts& f) { return f.loss_takes.find("ignore_index") == std::string::npos; },

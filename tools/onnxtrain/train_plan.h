@@ -57,6 +57,7 @@ struct RunFacts {
   std::string loss_takes = "label_smoothing ignore_index";  // what the losses read: see LossTakes
   bool has_images = true, is_table = true, has_batch_norm = true, has_dropout = true;
   bool eval_data_given = false;
+  bool fp16 = false;
 };
 // Why a flag of `train` has no effect in such a run; "" where it has one.
 std::string WhyNoEffect(const std::string& flag, const RunFacts& facts);

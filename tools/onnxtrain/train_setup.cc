@@ -170,7 +170,9 @@ absl::Status ReadOptimizerFlags(TrainSetup& s) {
                  .nesterov = FLAGS_nesterov,
                  .weight_decay = FLAGS_weight_decay,
                  .no_decay = FLAGS_no_decay,
-                 .max_grad_norm = FLAGS_max_grad_norm,
+                 .max_grad_norm = MaxGradNorm(),
+                 .clip_value = FLAGS_clip_value,
+                 .agc = FLAGS_agc,
                  .ema_decay = FLAGS_ema_decay};
   RETURN_IF_ERROR(ReadRuleNumber("momentum", FLAGS_momentum, 1, &s.optimizer.momentum));
   RETURN_IF_ERROR(ReadRuleNumber("eps", FLAGS_eps, std::numeric_limits<double>::infinity(), &s.optimizer.eps));
@@ -238,7 +240,8 @@ RunFacts FactsOf(const TrainSetup& s, const LossChoice& loss) {
           .is_table = IsTable(FLAGS_data),
           .has_batch_norm = ops.contains("BatchNormalization"),
           .has_dropout = ops.contains("Dropout"),
-          .eval_data_given = Given("eval_data")};
+          .eval_data_given = Given("eval_data"),
+          .fp16 = FLAGS_mixed_precision == "fp16"};
 }
 
 absl::Status CheckEffects(const RunFacts& facts) {
@@ -342,7 +345,7 @@ absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   RETURN_IF_ERROR(SetUpPlateau(*s, prepared.loss, options.metrics));
   s->threads = ComputeThreads();
   ASSIGN_OR_RETURN(s->backend, LoadBackend(FLAGS_backend));
-  ASSIGN_OR_RETURN(s->precision, SetPrecision(prepared, *s->backend, s->threads, &options));
+  ASSIGN_OR_RETURN(s->precision, SetPrecision(prepared, *s->backend, &options));
   if (FLAGS_on_nonfinite == "abort") s->options.most_skips = 1;
   options.optimizer = s->optimizer;
   options.schedule = s->schedule;
@@ -358,6 +361,7 @@ std::vector<FlagDefault> Resolved(const TrainSetup& s) {
       {"gradient_accumulation_steps", StrCat(s.batch.accumulation)},
       {"lr", StrCat(s.unscaled_lr)},
       {"mixed_precision", s.precision.name},
+      {"max_grad_norm", StrCat(s.optimizer.max_grad_norm)},
       {"momentum", StrCat(s.optimizer.momentum)},
       {"betas", StrCat(s.optimizer.beta1, ",", s.optimizer.beta2)},
       {"eps", StrCat(s.optimizer.eps)},
