@@ -117,7 +117,7 @@ std::string WorkRow(const Inspection& i) {
 }
 
 std::string LossRow(const Inspection& i) {
-  if (!i.loss.empty()) return PageRow("loss", StrCat("auto, as long as no label says otherwise: ", i.loss));
+  if (!i.loss.empty()) return PageRow("loss", StrCat(Given("loss") ? "" : "auto, as long as no label says otherwise: ", i.loss));
   return i.loss_problem.empty() ? "" : PageRow("loss", StrCat("auto needs labels or a choice: ", i.loss_problem));
 }
 
