@@ -172,6 +172,18 @@ absl::StatusOr<TrainResult> Loop::Run() {
 
 namespace {
 
+std::vector<std::pair<std::string, double>> NamedMetrics(const Session& session, const Evaluation& total) {
+  std::vector<double> values = total.metrics.Values(session.metrics());
+  std::vector<std::string> names;
+  for (const Metric& metric : session.metrics()) names.push_back(metric.name);
+  for (size_t t = 0; t < session.loss().terms.size(); ++t) {
+    values.push_back(total.weights[t] > 0 ? total.loss_sums[t] / total.weights[t] : std::numeric_limits<double>::quiet_NaN());
+  }
+  std::vector<std::pair<std::string, double>> named;
+  for (const std::string& name : EvalNames(session.loss(), names)) named.emplace_back(name, values[named.size()]);
+  return named;
+}
+
 absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& data, int num_workers, const std::atomic<bool>* stop) {
   LoaderOptions load{.batch_size = session.micro_batch(), .num_workers = num_workers, .epochs = 1};
   ASSIGN_OR_RETURN(auto loader, Loader::Create(data.dataset, data.specs, load));
@@ -190,8 +202,7 @@ absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& d
   metrics.loss = MeanLoss(loss, total);
   const double weight = total.weights[loss.lead];
   if (loss.classes && weight > 0) metrics.accuracy = total.correct / weight;
-  const std::vector<double> values = total.metrics.Values(session.metrics());
-  for (size_t m = 0; m < values.size(); ++m) metrics.metrics.emplace_back(session.metrics()[m].name, values[m]);
+  metrics.metrics = NamedMetrics(session, total);
   return metrics;
 }
 
@@ -203,6 +214,14 @@ absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data,
   auto metrics = EvaluateWeights(session, data, num_workers, stop);
   RETURN_IF_ERROR(session.UseAverage(false));
   return metrics;
+}
+
+std::vector<std::string> EvalNames(const LossChoice& loss, const std::vector<std::string>& metrics) {
+  std::vector<std::string> names = metrics;
+  for (const LossTerm& term : loss.terms) {
+    if (loss.terms.size() > 1) names.push_back(StrCat(term.function->name, "@", term.output));
+  }
+  return names;
 }
 
 std::optional<double> MetricNamed(const EvalMetrics& metrics, const std::string& name) {

@@ -43,10 +43,14 @@ struct EvalMetrics {
   double loss = 0;
   double accuracy = -1;        // < 0: not meaningful for this loss
   int64_t samples = 0;
-  std::vector<std::pair<std::string, double>> metrics;  // in the session's order; NaN where one is not defined
+  std::vector<std::pair<std::string, double>> metrics;  // as EvalNames has them; NaN where one is not defined
 };
 
-// "loss", "accuracy" or a metric by its name; nullopt where there is none.
+// What evaluations tell besides loss and accuracy: the metrics, then each loss of a sum by itself, without its factor, as
+// "l1@OUTPUT".
+std::vector<std::string> EvalNames(const LossChoice& loss, const std::vector<std::string>& metrics);
+
+// "loss", "accuracy" or one of EvalNames; nullopt where there is none.
 std::optional<double> MetricNamed(const EvalMetrics& metrics, const std::string& name);
 
 // One line of metrics.jsonl.

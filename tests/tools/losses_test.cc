@@ -86,6 +86,9 @@ TEST_F(Losses, ASumIsTheSumOfItsParts) {
   const double both = EvalLoss("--loss 'ce:label=kind@kind+0.25*l1:label=goal@place'");
   const double kind = EvalLoss("--loss ce@kind --label kind"), place = EvalLoss("--loss l1@place --label goal");
   EXPECT_NEAR(both, kind + 0.25 * place, 1e-6 * both);
+  const Outcome told = Run("eval --json --model r/model.onnx --data d.npz");
+  EXPECT_NEAR(Json::parse(told.out)["cross_entropy@kind"].get<double>(), kind, 1e-6);
+  EXPECT_NEAR(Json::parse(told.out)["l1@place"].get<double>(), place, 1e-6);
   EXPECT_NEAR(both, EvalLoss(""), 1e-12) << "preprocess.json has the loss";
   EXPECT_NEAR(both, EvalLoss("--batch-size 5"), 1e-6 * both);
 }

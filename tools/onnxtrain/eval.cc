@@ -21,7 +21,7 @@ absl::StatusOr<std::vector<Requirement>> Requirements(const LossChoice& loss, co
     if (!r.ok()) return Annotate(r.status(), "--require: ");
     const bool asked = std::find(metrics.begin(), metrics.end(), r->metric) != metrics.end();
     if (!asked && r->metric != "loss" && r->metric != "accuracy" && r->metric != "samples") {
-      return Invalid("--require ", r->metric, ": eval knows loss, accuracy, samples and what --metrics asks for");
+      return Invalid("--require ", r->metric, ": eval knows loss, accuracy, samples, what --metrics asks for and the losses of a sum (l1@OUTPUT)");
     }
     if (!asked && r->metric == "accuracy" && !loss.classes) return Invalid("--require accuracy: loss ", loss.name, " has none");
     requirements.push_back(*std::move(r));
@@ -56,7 +56,7 @@ absl::StatusOr<int> RunEval() {
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*setup.model, setup.data.bound, options, false));
   RETURN_IF_ERROR(CheckLossFlags(look.loss));
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, look.loss).status());
-  ASSIGN_OR_RETURN(const std::vector<Requirement> requirements, Requirements(look.loss, options.metrics));
+  ASSIGN_OR_RETURN(const std::vector<Requirement> requirements, Requirements(look.loss, EvalNames(look.loss, options.metrics)));
   ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
   Say(look.loss.explanation);
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(FLAGS_backend));

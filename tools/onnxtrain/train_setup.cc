@@ -297,11 +297,11 @@ absl::Status CheckWork(const TrainSetup& s, const PreparedModel& prepared) {
 
 absl::Status CheckRequirements(const TrainSetup& s, const LossChoice& loss, const std::vector<std::string>& metrics) {
   for (const Requirement& r : s.requirements) {
-    if (std::find(metrics.begin(), metrics.end(), r.metric) != metrics.end()) continue;
-    const bool of_eval = r.metric == "loss" || r.metric == "accuracy" || r.metric.starts_with("eval");
+    const bool listed = std::find(metrics.begin(), metrics.end(), r.metric) != metrics.end();
+    const bool of_eval = listed || r.metric == "loss" || r.metric == "accuracy" || r.metric.starts_with("eval");
     if (of_eval && !s.has_eval())
       return Invalid("--require ", r.metric, ": there is no evaluation data (--eval-data, --eval-split)");
-    if (r.metric.ends_with("accuracy") && !loss.classes)
+    if (!listed && r.metric.ends_with("accuracy") && !loss.classes)
       return Invalid("--require ", r.metric, ": loss ", loss.name, " has no accuracy");
   }
   return absl::OkStatus();
@@ -341,8 +341,8 @@ absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   if (s->eval.bound.dataset != nullptr) {
     ASSIGN_OR_RETURN(s->eval_data, MakeTrainData(s->eval.bound, prepared.loss, FLAGS_ignore_index));
   }
-  RETURN_IF_ERROR(CheckRequirements(*s, prepared.loss, options.metrics));
-  RETURN_IF_ERROR(SetUpPlateau(*s, prepared.loss, options.metrics));
+  RETURN_IF_ERROR(CheckRequirements(*s, prepared.loss, EvalNames(prepared.loss, options.metrics)));
+  RETURN_IF_ERROR(SetUpPlateau(*s, prepared.loss, EvalNames(prepared.loss, options.metrics)));
   s->threads = ComputeThreads();
   ASSIGN_OR_RETURN(s->backend, LoadBackend(FLAGS_backend));
   ASSIGN_OR_RETURN(s->precision, SetPrecision(prepared, *s->backend, &options));
