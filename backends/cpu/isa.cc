@@ -7,7 +7,8 @@ Isa CurrentIsa() {
   static const Isa isa = [] {
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return avx512 ? Isa::kAvx512 : __builtin_cpu_supports("avx2") ? Isa::kAvx2 : Isa::kBase;
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return avx512 && avx2 ? Isa::kAvx512 : avx2 ? Isa::kAvx2 : Isa::kBase;
   }();
   return isa;
 #else

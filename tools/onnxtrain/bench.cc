@@ -112,16 +112,31 @@ absl::Status MeasureSteps(const Setup& s, double begin, int64_t resident, Result
   return absl::OkStatus();
 }
 
+// What came after `before`, per update.
+std::vector<OperatorTime> Since(const std::vector<OperatorTime>& before, std::vector<OperatorTime> after, int64_t updates) {
+  for (OperatorTime& t : after) {
+    const auto was = std::find_if(before.begin(), before.end(), [&](const OperatorTime& b) { return b.op == t.op; });
+    const OperatorTime none, &old = was == before.end() ? none : *was;
+    t.seconds = (t.seconds - old.seconds) / static_cast<double>(updates);
+    t.flops = (t.flops - old.flops) / static_cast<double>(updates);
+    t.bytes = (t.bytes - old.bytes) / static_cast<double>(updates);
+  }
+  std::sort(after.begin(), after.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return after;
+}
+
 // In a session of its own: timing every node slows small steps down.
 absl::Status MeasureOperators(const Setup& s, Result* result) {
   SessionOptions options = s.options;
   options.time_nodes = true;
   ASSIGN_OR_RETURN(const auto session, Session::Create(s.model, s.backend.get(), options));
+  for (int i = 0; i < kWarmSteps; ++i) RETURN_IF_ERROR(StepAndWait(s, *session));  // memory is touched for the first time
+  const std::vector<OperatorTime> warm = OperatorTimes(session->Profile(), 1);
   int64_t updates = 0;
   for (const double end = Now() + kSeconds / 2; updates < 3 || (Now() < end && updates < kMostSteps); ++updates) {
     RETURN_IF_ERROR(StepAndWait(s, *session));
   }
-  result->operators = OperatorTimes(session->Profile(), updates);
+  result->operators = Since(warm, OperatorTimes(session->Profile(), 1), updates);
   ASSIGN_OR_RETURN(result->products, ProbeProducts(*s.backend, session->Profile(), kProbeSeconds));
   return absl::OkStatus();
 }
