@@ -34,7 +34,7 @@ struct FoldTable {
 namespace onnxtrain::cpu {
 namespace {
 
-constexpr int64_t kColumns = 512;      // accumulators on the stack
+constexpr int64_t kColumns = 2048;     // accumulators on the stack: long stretches of a row, which memory likes
 constexpr int64_t kChunk = 1 << 16;    // elements of a row that one accumulator takes, if there are few rows
 
 // The axes of the input, merged, split into those that are kept and those that are folded.
