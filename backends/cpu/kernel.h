@@ -87,6 +87,7 @@ std::span<const KernelRow> DeterminantKernels();
 std::span<const KernelRow> NormKernels();
 std::span<const KernelRow> BatchNormKernels();  // channels last
 std::span<const KernelRow> SoftmaxKernels();
+std::span<const KernelRow> AttentionKernels();
 std::span<const KernelRow> DoubleSoftmaxKernels();
 std::span<const KernelRow> LossKernels();
 std::span<const KernelRow> ShapeKernels();

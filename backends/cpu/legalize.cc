@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "backends/cpu/attention_ops.h"
 #include "backends/cpu/channels_last.h"
 #include "backends/cpu/fuse_elementwise.h"
 #include "backends/cpu/fuse_relu.h"
@@ -133,7 +134,8 @@ absl::Status CheckSupported(const Graph& graph) {
 
 absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
   ASSIGN_OR_RETURN(const Graph in_float, ComputeHalvesInFloat(graph, Lacks));
-  ASSIGN_OR_RETURN(Graph reshaped, Reshaped(in_float));
+  ASSIGN_OR_RETURN(const Graph heads, AbsorbHeads(in_float));
+  ASSIGN_OR_RETURN(Graph reshaped, Reshaped(heads));
   ASSIGN_OR_RETURN(const Graph decomposed, DecomposeNodes(reshaped, Lacks));
   ASSIGN_OR_RETURN(const Graph reshaped_again, Reshaped(decomposed));  // decompositions use such operators, too
   const Graph clean = Dce(reshaped_again);

@@ -1,5 +1,6 @@
 #include "backends/cpu/ops.h"
 
+#include "backends/cpu/attention_ops.h"
 #include "backends/cpu/channels_last_ops.h"
 #include "backends/cpu/fused.h"
 #include "backends/cpu/matmul_ops.h"
@@ -22,6 +23,7 @@ void RegisterCpuOps() {
   static const auto* rows = [] {
     auto* all = new std::vector<OpRow>(MatMulRows());
     for (OpRow& row : ChannelsLastRows()) all->push_back(std::move(row));
+    for (OpRow& row : AttentionRows()) all->push_back(std::move(row));
     all->push_back(FusedRow());
     all->push_back(SumSquaresRow());
     return all;

@@ -11,6 +11,7 @@
 // | cpu.BatchNormGrad | dy, x, scale, mean, rstd, bias? → dx, dscale, dbias | activation; with "Relu", dy is the gradient behind that, and bias is given |
 // | cpu.MaxPool | x → y, u8 | over [N,…,C]; the second output is the number of the maximum in its window |
 // | cpu.MaxPoolGrad, cpu.AveragePool, cpu.AveragePoolGrad | as without cpu. | over [N,…,C]; the first has the attributes of its cpu.MaxPool |
+// | cpu.Attention, cpu.AttentionGrad | as Attention and AttentionGrad | over transposed operands: perms (attention_ops.h) |
 // | cpu.ReduceSumSquares | x → y | ReduceSum of x² |
 #pragma once
 

@@ -1,5 +1,10 @@
 #include "frontend/base/sha256.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -44,12 +49,63 @@ void Block(State& state, const std::byte* block) {
   for (int i = 0; i < 8; ++i) state[i] += add[i];
 }
 
+void Blocks(State& state, const std::byte* data, size_t count) {
+  for (size_t i = 0; i < count; ++i) Block(state, data + 64 * i);
+}
+
+#if defined(__x86_64__)
+// The same with the processor's instructions for it, six times as fast. They keep the state as (f,e,b,a) and (h,g,d,c) and do two
+// rounds at a time.
+[[gnu::target("sha,sse4.1")]] void BlocksInHardware(State& state, const std::byte* data, size_t count) {
+  const __m128i bytes = _mm_set_epi64x(0x0c0d0e0f08090a0bll, 0x0405060700010203ll);  // big-endian words
+  const auto* s = reinterpret_cast<const __m128i*>(state.data());
+  const __m128i badc = _mm_shuffle_epi32(_mm_loadu_si128(s), 0xB1), hgfe = _mm_shuffle_epi32(_mm_loadu_si128(s + 1), 0x1B);
+  __m128i feba = _mm_alignr_epi8(badc, hgfe, 8), hgdc = _mm_blend_epi16(hgfe, badc, 0xF0);
+  for (; count > 0; --count, data += 64) {
+    const __m128i feba_before = feba, hgdc_before = hgdc;
+    __m128i w[4];
+    for (int i = 0; i < 4; ++i) w[i] = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(data) + i), bytes);
+    for (int i = 0; i < 16; ++i) {
+      const __m128i k = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kRound.data()) + i);
+      const __m128i sum = _mm_add_epi32(w[0], k);
+      hgdc = _mm_sha256rnds2_epu32(hgdc, feba, sum);
+      feba = _mm_sha256rnds2_epu32(feba, hgdc, _mm_shuffle_epi32(sum, 0x0E));
+      const __m128i next = _mm_add_epi32(_mm_sha256msg1_epu32(w[0], w[1]), _mm_alignr_epi8(w[3], w[2], 4));
+      w[0] = w[1], w[1] = w[2], w[2] = w[3];
+      w[3] = _mm_sha256msg2_epu32(next, w[2]);
+    }
+    feba = _mm_add_epi32(feba, feba_before);
+    hgdc = _mm_add_epi32(hgdc, hgdc_before);
+  }
+  const __m128i abef = _mm_shuffle_epi32(feba, 0x1B), dchg = _mm_shuffle_epi32(hgdc, 0xB1);
+  auto* to = reinterpret_cast<__m128i*>(state.data());
+  _mm_storeu_si128(to, _mm_blend_epi16(abef, dchg, 0xF0));
+  _mm_storeu_si128(to + 1, _mm_alignr_epi8(dchg, abef, 8));
+}
+
+// __builtin_cpu_supports of this compiler does not know "sha": bit 29 of ebx in leaf 7.
+bool HasShaInstructions() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __builtin_cpu_supports("sse4.1") != 0 && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b >> 29 & 1) != 0;
+}
+#endif
+
+using BlocksFunction = void (*)(State&, const std::byte*, size_t);
+
+BlocksFunction BestBlocks() {
+#if defined(__x86_64__)
+  if (HasShaInstructions()) return BlocksInHardware;
+#endif
+  return Blocks;
+}
+
 }  // namespace
 
 std::string Sha256Hex(std::span<const std::byte> bytes) {
   State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   const size_t whole = bytes.size() / 64 * 64;
-  for (size_t i = 0; i < whole; i += 64) Block(state, bytes.data() + i);
+  const BlocksFunction blocks = BestBlocks();
+  blocks(state, bytes.data(), whole / 64);
   std::array<std::byte, 128> tail = {};
   const size_t rest = bytes.size() - whole;
   if (rest > 0) std::memcpy(tail.data(), bytes.data() + whole, rest);
@@ -57,7 +113,7 @@ std::string Sha256Hex(std::span<const std::byte> bytes) {
   const size_t tail_size = rest < 56 ? 64 : 128;
   const uint64_t bits = __builtin_bswap64(static_cast<uint64_t>(bytes.size()) * 8);
   std::memcpy(tail.data() + tail_size - 8, &bits, 8);
-  for (size_t i = 0; i < tail_size; i += 64) Block(state, tail.data() + i);
+  blocks(state, tail.data(), tail_size / 64);
   std::string hex;
   for (uint32_t word : state) {
     for (int shift = 28; shift >= 0; shift -= 4) hex += "0123456789abcdef"[(word >> shift) & 15];

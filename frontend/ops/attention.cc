@@ -9,21 +9,33 @@ bool SameBatch(const Shape& a, const Shape& b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end() - 2, b.begin());
 }
 
-absl::StatusOr<std::vector<Type>> InferAttention(const TypeContext& c) {
-  RETURN_IF_ERROR(CheckFloats(c, 4));
-  const Shape &q = c.in(0).shape, &k = c.in(1).shape, &v = c.in(2).shape;
+// Of q, k, v and the mask, which are the inputs from `first` on: the type of y.
+absl::StatusOr<Type> AttentionType(const TypeContext& c, size_t first) {
+  RETURN_IF_ERROR(CheckFloats(c, first + 4));
+  const Shape &q = c.in(first).shape, &k = c.in(first + 1).shape, &v = c.in(first + 2).shape;
   if (q.size() < 2 || !SameBatch(q, k) || !SameBatch(q, v) || q.back() != k.back() || k[k.size() - 2] != v[v.size() - 2]) {
     return Invalid("expected q […,S,D], k […,T,D], v […,T,E], got ", ToString(q), ", ", ToString(k), ", ", ToString(v));
   }
   Shape scores = q;
   scores.back() = k[k.size() - 2];
   RETURN_IF_ERROR(CheckShape(scores));
-  if (c.has(3) && BroadcastShapes(c.in(3).shape, scores) != scores) {
-    return Invalid("the mask ", ToString(c.in(3)), " does not broadcast to ", ToString(scores));
+  if (c.has(first + 3) && BroadcastShapes(c.in(first + 3).shape, scores) != scores) {
+    return Invalid("the mask ", ToString(c.in(first + 3)), " does not broadcast to ", ToString(scores));
   }
   Shape y = q;
   y.back() = v.back();
-  return std::vector<Type>{{c.in(0).dtype, std::move(y)}};
+  return Type{c.in(first).dtype, std::move(y)};
+}
+
+absl::StatusOr<std::vector<Type>> InferAttention(const TypeContext& c) {
+  ASSIGN_OR_RETURN(Type y, AttentionType(c, 0));
+  return std::vector<Type>{std::move(y)};
+}
+
+absl::StatusOr<std::vector<Type>> InferAttentionGrad(const TypeContext& c) {
+  ASSIGN_OR_RETURN(const Type y, AttentionType(c, 1));
+  RETURN_IF_ERROR(CheckInputShape(c, 0, y.shape));
+  return std::vector<Type>{c.in(1), c.in(2), c.in(3)};
 }
 
 // In half precision, the exponentials are computed in float32, as fused kernels do.
@@ -34,15 +46,55 @@ Val SoftmaxOver(Val scores, int64_t axis) {
   return wide ? Cast(wide.b().Op("Softmax", {wide}, {{"axis", axis}}), type) : Val();
 }
 
+Val Probabilities(Val q, Val k, Val mask, double scale) {
+  Val scores = MatMul(q, k, false, true) * scale;
+  if (mask) scores = scores + mask;
+  return SoftmaxOver(scores, scores.rank() - 1);
+}
+
 std::vector<Val> DecomposeAttention(const DecomposeContext& c) {
-  Val scores = MatMul(c.x(0), c.x(1), false, true) * c.attrs.Float("scale");
-  if (c.x(3)) scores = scores + c.x(3);
-  return {MatMul(SoftmaxOver(scores, scores.rank() - 1), c.x(2))};
+  return {MatMul(Probabilities(c.x(0), c.x(1), c.x(3), c.attrs.Float("scale")), c.x(2))};
+}
+
+// With p = softmax(s), s = scale·q·kᵀ + mask: dv = pᵀ·dy, ds = p∘(dy·vᵀ − Σ p∘(dy·vᵀ)), dq = scale·ds·k, dk = scale·dsᵀ·q, and
+// dmask is the sum of ds over what was broadcast.
+struct AttentionGrads {
+  Val dq, dk, dv, scores;
+};
+
+AttentionGrads GradsOf(Val dy, Val q, Val k, Val v, Val mask, double scale) {
+  const Val p = Probabilities(q, k, mask, scale), dp = MatMul(dy, v, false, true);
+  if (!p || !dp) return {};
+  const DType wide = SizeOf(p.dtype()) < 4 ? DType::kFloat32 : p.dtype();
+  const Val ds = Cast(p.b().Op("SoftmaxGrad", {Cast(dp, wide), Cast(p, wide)}, {{"axis", int64_t{p.rank() - 1}}}), p.dtype());
+  return {MatMul(ds, k) * scale, MatMul(ds, q, true, false) * scale, MatMul(p, dy, true, false), ds};
+}
+
+std::vector<Val> DecomposeAttentionGrad(const DecomposeContext& c) {
+  const AttentionGrads g = GradsOf(c.x(0), c.x(1), c.x(2), c.x(3), c.x(4), c.attrs.Float("scale"));
+  return {g.dq, g.dk, g.dv};
+}
+
+// A mask that is learned needs the gradient of every score: then nothing is gained by the fused form.
+std::vector<Val> GradAttention(const GradContext& c) {
+  const Attrs attrs = c.node.attrs;
+  if (!c.need(3)) return c.b.Ops("AttentionGrad", {c.dy(), c.x(0), c.x(1), c.x(2), c.x(3)}, attrs);
+  const Val mask = c.x(3);
+  const AttentionGrads g = GradsOf(c.dy(), c.x(0), c.x(1), c.x(2), mask, attrs.Float("scale"));
+  return {g.dq, g.dk, g.dv, SumTo(g.scores, mask.shape())};
+}
+
+// Of a product with all scores: q·kᵀ (as q is), p·v (as y is) and their like.
+double ProductFlops(const Type& k, const Type& rows) {
+  return 2.0 * static_cast<double>(k.shape[k.shape.size() - 2]) * static_cast<double>(rows.elements());
 }
 
 double Flops(std::span<const Type* const> in, std::span<const Type> out, const Attrs&) {
-  const Shape& k = in[1]->shape;
-  return 2.0 * static_cast<double>(k[k.size() - 2]) * static_cast<double>(in[0]->elements() + out[0].elements());
+  return ProductFlops(*in[1], *in[0]) + ProductFlops(*in[1], out[0]);
+}
+
+double GradFlops(std::span<const Type* const> in, std::span<const Type>, const Attrs&) {
+  return 3 * ProductFlops(*in[2], *in[1]) + 2 * ProductFlops(*in[2], *in[0]);
 }
 
 }  // namespace
@@ -50,8 +102,11 @@ double Flops(std::span<const Type* const> in, std::span<const Type> out, const A
 std::span<const OpRow> AttentionOps() {
   static const std::vector<OpRow> rows = {
       {.name = "Attention", .inputs = {3, 4}, .attrs = {{"scale", 1.0}}, .infer = InferAttention,
-       .grad_status = GradStatus::kDecomposition, .decompose = DecomposeAttention, .precision = Precision::kLow,
-       .recompute = Recompute::kExpensive, .flops = Flops},
+       .grad_status = GradStatus::kFormula, .gradient = GradAttention, .decompose = DecomposeAttention,
+       .precision = Precision::kLow, .recompute = Recompute::kExpensive, .flops = Flops},
+      {.name = "AttentionGrad", .inputs = {4, 5}, .outputs = 3, .attrs = {{"scale", 1.0}}, .infer = InferAttentionGrad,
+       .grad_status = GradStatus::kDecomposition, .decompose = DecomposeAttentionGrad, .precision = Precision::kLow,
+       .recompute = Recompute::kExpensive, .flops = GradFlops},
   };
   return rows;
 }

@@ -1,5 +1,6 @@
 // Every kernel of the cpu backend against the host's evaluation of the operator or of its decomposition.
 #include <cmath>
+#include <limits>
 
 #include "frontend/ops/builder.h"
 #include "frontend/ops/interpret.h"
@@ -209,6 +210,49 @@ TEST(CpuOps, Attention) {
   const Attrs attrs = {{"scale", 0.3}};
   Check({"Attention", {F({2, 3, 5, 8}), F({2, 3, 7, 8}), F({2, 3, 7, 4})}, attrs, -1, 1, 1e-5, 1e-1});
   Check({"Attention", {F({2, 3, 5, 8}), F({2, 3, 7, 8}), F({2, 3, 7, 4}), F({2, 1, 1, 7})}, attrs, -1, 1, 1e-5, 1e-1});
+}
+
+// Rows see the columns up to their own.
+Val CausalMask(Builder& b, int64_t n, double hidden) {
+  HostTensor mask(F({n, n}));
+  for (int64_t i = 0; i < n * n; ++i) mask.Set(i, i % n <= i / n ? 0 : hidden);
+  return b.Constant(mask);
+}
+
+// Forward and backward over heads as projections leave them: [batch, tokens, heads, depth].
+Graph SplitHeads(int64_t tokens, double hidden) {
+  Graph graph;
+  Builder b(&graph);
+  const auto heads = [&](const char* name) {
+    return Transpose(b.Input(InputKind::kFeed, name, F({2, tokens, 3, 16})), {0, 2, 1, 3});
+  };
+  const Val q = heads("q"), k = Transpose(b.Input(InputKind::kFeed, "k", F({2, 16, 3, tokens})), {0, 2, 3, 1}), v = heads("v");
+  const Val mask = hidden == 0 ? Val() : CausalMask(b, tokens, hidden);
+  const Attrs attrs = {{"scale", 0.25}};
+  graph.AddOutput("y", Transpose(b.Op("Attention", {q, k, v, mask}, attrs), {0, 2, 1, 3}).id());
+  const auto grads = b.Ops("AttentionGrad", {heads("dy"), q, k, v, mask}, attrs);
+  for (size_t i = 0; i < grads.size(); ++i) graph.AddOutput(StrCat("d", i), Transpose(grads[i], {0, 2, 1, 3}).id());
+  EXPECT_TRUE(b.status().ok()) << b.status();
+  return graph;
+}
+
+TEST(CpuOps, AttentionTakesHeadsWhereTheyAre) {
+  for (int64_t tokens : {1, 7, 100, 130}) {
+    for (double hidden : {0.0, -1e9, -std::numeric_limits<double>::infinity()}) {
+      SCOPED_TRACE(StrCat(tokens, " tokens, hidden ", hidden));
+      const Graph graph = SplitHeads(tokens, hidden);
+      const auto legal = Cpu().Legalize(graph);
+      ASSERT_TRUE(legal.ok()) << legal.status();
+      for (const Node& node : legal->nodes()) EXPECT_TRUE(node.op == "Constant" || node.op.starts_with("cpu.Attention")) << node.op;
+      std::mt19937 random(3);
+      std::map<std::string, HostTensor> inputs;
+      for (const GraphInput& input : graph.inputs()) inputs[input.name] = RandomTensor(graph.type(input.value), random);
+      const auto want = Interpret(graph, inputs);
+      ASSERT_TRUE(want.ok()) << want.status();
+      const auto got = RunOnce(Cpu(), graph, inputs);
+      for (size_t o = 0; o < got.size(); ++o) ExpectClose(got[o], (*want)[o], 1e-5, 1);
+    }
+  }
 }
 
 TEST(CpuOps, Movement) {

@@ -36,6 +36,19 @@ std::vector<Case> SoftmaxCases() {
                    {Normal({2, 3, 5, 4}), Normal({2, 3, 6, 4}), Normal({2, 3, 6, 4}), Normal({2, 1, 1, 6})}, {{"scale", 0.5}}});
   cases.push_back({"Attention_flat", "Attention", {Normal({5, 4}), Normal({6, 4}), Normal({6, 3}), Normal({5, 6})}, {}});
   cases.push_back({"Attention_batch", "Attention", {Normal({3, 5, 8}), Normal({3, 5, 8}), Normal({3, 5, 8})}, {{"scale", 0.3}}});
+  const auto add_gradient = [&](std::string suffix, Shape q, Shape k, Shape v, Shape mask) {
+    Shape dy = q;
+    dy.back() = v.back();
+    std::vector<Input> inputs = {Normal(dy), Normal(q), Normal(k), Normal(v)};
+    if (!mask.empty()) inputs.push_back(Fixed(Normal(mask)));
+    cases.push_back({"AttentionGrad" + suffix, "AttentionGrad", inputs, {{"scale", 0.4}}, {0, 1, 2}});
+  };
+  add_gradient("", {2, 3, 5, 4}, {2, 3, 6, 4}, {2, 3, 6, 7}, {});
+  add_gradient("_mask", {2, 2, 5, 4}, {2, 2, 6, 4}, {2, 2, 6, 4}, {2, 1, 1, 6});
+  add_gradient("_flat", {5, 4}, {6, 4}, {6, 3}, {5, 6});
+  add_gradient("_vectors", {2, 7, 16}, {2, 19, 16}, {2, 19, 20}, {7, 1});
+  cases.push_back({"Attention_long", "Attention",
+                   {Normal({2, 103, 16}), Normal({2, 150, 16}), Normal({2, 150, 48}), Normal({103, 150})}, {{"scale", 0.3}}});
   return cases;
 }
 

@@ -77,6 +77,15 @@ Tensors_ Attention(const Operands& a) {
   return {at::softmax(scores, -1).matmul(a[2])};
 }
 
+Tensors_ AttentionGrad(const Operands& a) {
+  const double scale = a.attrs().Float("scale", 1);
+  at::Tensor scores = a[1].matmul(a[2].transpose(-2, -1)) * scale;
+  if (a[4].defined()) scores = scores + a[4];
+  const at::Tensor p = at::softmax(scores, -1), dp = a[0].matmul(a[3].transpose(-2, -1));
+  const at::Tensor ds = p * (dp - (p * dp).sum(-1, true)) * scale;
+  return {ds.matmul(a[2]), ds.transpose(-2, -1).matmul(a[1]), p.transpose(-2, -1).matmul(a[0])};
+}
+
 // Clamped, but for those that are ignored.
 at::Tensor SafeLabels(const at::Tensor& labels, int64_t classes, int64_t ignore) {
   return at::where(labels.eq(ignore), labels, labels.clamp(0, classes - 1));
@@ -128,7 +137,7 @@ References NeuralReferences() {
       {"LogSoftmax", LogSoftmax},
       {"SoftmaxGrad", SoftmaxGrad},
       {"LogSoftmaxGrad", LogSoftmaxGrad},
-      {"Attention", Attention},
+      {"Attention", Attention}, {"AttentionGrad", AttentionGrad},
       {"CrossEntropy", CrossEntropy},
       {"CrossEntropyGrad", CrossEntropyGrad},
       {"BinaryCrossEntropyWithLogits", BinaryCrossEntropy},

@@ -17,7 +17,7 @@ struct Folds {
   void (*start)(void* accs, int64_t n);
   void (*row)(const void* x, int64_t n, void* acc);
   void (*columns)(const void* x, int64_t n, void* accs);
-  void (*merge)(void* into, const void* from);
+  void (*merge)(void* into, const void* from, int64_t n);
   void (*finish)(const void* accs, int64_t n, double divisor, void* y);
 };
 
@@ -34,7 +34,8 @@ struct FoldTable {
 namespace onnxtrain::cpu {
 namespace {
 
-constexpr int64_t kColumns = 2048;     // accumulators on the stack: long stretches of a row, which memory likes
+constexpr int64_t kColumns = 512;      // accumulators on the stack
+constexpr int64_t kMostParts = 16, kRowsPerPart = 32;
 constexpr int64_t kChunk = 1 << 16;    // elements of a row that one accumulator takes, if there are few rows
 
 // The axes of the input, merged, split into those that are kept and those that are folded.
@@ -44,6 +45,7 @@ struct ReducePlan {
   bool rows = false;    // the innermost input axis is folded (then it is folded.inner()), else it is kept.inner()
   size_t input_size = 4, output_size = 4;
   int64_t chunks = 1;   // of the innermost axis, if rows
+  int64_t parts = 1;    // of the folded axis, if columns
   double divisor = 1;
 };
 
@@ -78,6 +80,8 @@ ReducePlan MakePlan(const KernelContext& c) {
   plan.input_size = SizeOf(c.in().dtype);
   plan.output_size = SizeOf(c.out().dtype);
   if (c.node.op == "ReduceMean") plan.divisor = static_cast<double>(plan.folded.size());
+  const bool matrix = !plan.rows && plan.kept.rows() == 1 && plan.folded.rows() == 1;
+  if (matrix) plan.parts = std::clamp<int64_t>(plan.folded.inner() / kRowsPerPart, 1, kMostParts);
   if (plan.rows && plan.kept.size() < 64) plan.chunks = std::max<int64_t>(1, plan.folded.inner() / kChunk);
   return plan;
 }
@@ -108,7 +112,7 @@ void ReduceByChunks(const ReducePlan& p, const Folds& f, const Args& args) {
   ForRows(p.kept, 0, outputs, [&](const OperandOffsets& at, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       char* first = partial;
-      for (int64_t k = 1; k < p.chunks; ++k) f.merge(first, partial + k * f.accumulator);
+      for (int64_t k = 1; k < p.chunks; ++k) f.merge(first, partial + k * f.accumulator, 1);
       f.finish(first, 1, p.divisor, args.out<char>() + (at[0] + i * p.kept.InnerStride(0)) * p.output_size);
       partial += p.chunks * f.accumulator;
     }
@@ -146,6 +150,24 @@ void ReduceColumns(const ReducePlan& p, const Folds& f, const Args& args) {
   });
 }
 
+// A matrix of many rows to one row: parts of it from end to end, as memory likes it, then the sum of the parts in order.
+void ReduceColumnParts(const ReducePlan& p, const Folds& f, const Args& args) {
+  const int64_t columns = p.kept.inner(), rows = p.folded.inner(), row_bytes = p.folded.InnerStride(0) * p.input_size;
+  auto* partial = static_cast<char*>(args.workspace);
+  Parallel(p.parts, rows / p.parts * columns, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      char* mine = partial + part * columns * f.accumulator;
+      f.start(mine, columns);
+      for (int64_t r = rows * part / p.parts; r < rows * (part + 1) / p.parts; ++r) f.columns(args.in<char>() + r * row_bytes, columns, mine);
+    }
+  });
+  Parallel(columns, p.parts, [&](int64_t begin, int64_t end) {
+    char* first = partial + begin * f.accumulator;
+    for (int64_t part = 1; part < p.parts; ++part) f.merge(first, first + part * columns * f.accumulator, end - begin);
+    f.finish(first, end - begin, p.divisor, args.out<char>() + begin * p.output_size);
+  });
+}
+
 const Folds& FoldsOf(const KernelContext& c) {
   const FoldTable* table = &ONNXTRAIN_PICK(kFolds<float>);
   if (c.in().dtype != DType::kFloat32) {
@@ -161,8 +183,9 @@ const Folds& FoldsOf(const KernelContext& c) {
 absl::StatusOr<Kernel> PrepareReduce(const KernelContext& c) {
   const ReducePlan plan = MakePlan(c);
   const Folds folds = FoldsOf(c);
-  const auto reduce = !plan.rows ? ReduceColumns : plan.chunks > 1 ? ReduceByChunks : ReduceRows;
-  const size_t partials = plan.rows && plan.chunks > 1 ? plan.kept.size() * plan.chunks * folds.accumulator : 0;
+  const bool parts = plan.parts > 1, chunks = plan.chunks > 1;
+  const auto reduce = plan.rows ? (chunks ? ReduceByChunks : ReduceRows) : parts ? ReduceColumnParts : ReduceColumns;
+  const size_t partials = parts || chunks ? plan.kept.size() * std::max(plan.chunks, plan.parts) * folds.accumulator : 0;
   return Kernel{.run = [=](const Args& args) { reduce(plan, folds, args); }, .workspace = partials};
 }
 
