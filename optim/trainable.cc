@@ -3,7 +3,7 @@
 #include <map>
 
 #include "frontend/base/status.h"
-#include "optim/position_table.h"
+#include "optim/fixed_tables.h"
 #include "optim/weight_globs.h"
 
 namespace onnxtrain {
@@ -34,6 +34,8 @@ absl::StatusOr<std::vector<WeightDecision>> DecideTrainable(ImportedModel* model
       d.why = StrCat("matches --freeze ", *frozen);
     } else if (wanted == nullptr && IsSinusoidTable(w.value)) {
       d.why = "a table of sines and cosines: fixed unless --train names it";
+    } else if (wanted == nullptr && IsAttentionMask(w.value)) {
+      d.why = "a mask of zeros and one large negative number: fixed unless --train names it";
     } else if (!spec.train.empty() && wanted == nullptr) {
       d.why = "matches no --train";
     } else {

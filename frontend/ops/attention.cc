@@ -78,7 +78,11 @@ std::vector<Val> DecomposeAttentionGrad(const DecomposeContext& c) {
 // A mask that is learned needs the gradient of every score: then nothing is gained by the fused form.
 std::vector<Val> GradAttention(const GradContext& c) {
   const Attrs attrs = c.node.attrs;
-  if (!c.need(3)) return c.b.Ops("AttentionGrad", {c.dy(), c.x(0), c.x(1), c.x(2), c.x(3)}, attrs);
+  if (!c.need(3)) {
+    std::vector<Val> grads = c.b.Ops("AttentionGrad", {c.dy(), c.x(0), c.x(1), c.x(2), c.x(3)}, attrs);
+    grads.resize(c.inputs.size());
+    return grads;
+  }
   const Val mask = c.x(3);
   const AttentionGrads g = GradsOf(c.dy(), c.x(0), c.x(1), c.x(2), mask, attrs.Float("scale"));
   return {g.dq, g.dk, g.dv, SumTo(g.scores, mask.shape())};

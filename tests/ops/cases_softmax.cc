@@ -47,6 +47,8 @@ std::vector<Case> SoftmaxCases() {
   add_gradient("_mask", {2, 2, 5, 4}, {2, 2, 6, 4}, {2, 2, 6, 4}, {2, 1, 1, 6});
   add_gradient("_flat", {5, 4}, {6, 4}, {6, 3}, {5, 6});
   add_gradient("_vectors", {2, 7, 16}, {2, 19, 16}, {2, 19, 20}, {7, 1});
+  cases.push_back({"Attention_fixed_mask", "Attention",
+                   {Normal({2, 5, 4}), Normal({2, 6, 4}), Normal({2, 6, 4}), Fixed(Normal({5, 6}))}, {{"scale", 0.5}}});
   cases.push_back({"Attention_long", "Attention",
                    {Normal({2, 103, 16}), Normal({2, 150, 16}), Normal({2, 150, 48}), Normal({103, 150})}, {{"scale", 0.3}}});
   return cases;

@@ -2,9 +2,10 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
 
 #include "optim/groups.h"
-#include "optim/position_table.h"
+#include "optim/fixed_tables.h"
 #include "optim/weight_globs.h"
 
 namespace onnxtrain {
@@ -77,6 +78,20 @@ TEST(PositionTable, SinesAndCosinesAreNoWeights) {
   EXPECT_FALSE(IsSinusoidTable(table));
   EXPECT_FALSE(IsSinusoidTable(HostTensor({DType::kFloat32, {8, 8}})));
   EXPECT_FALSE(IsSinusoidTable(HostTensor::Filled({DType::kFloat32, {8, 8}}, std::sqrt(0.5))));
+}
+
+TEST(FixedTables, MasksAreNoWeights) {
+  const Type type = {DType::kFloat32, {5, 5}};
+  HostTensor mask(type);
+  EXPECT_FALSE(IsAttentionMask(mask));  // nothing is hidden
+  for (int64_t i = 0; i < 25; ++i) mask.Set(i, i % 5 <= i / 5 ? 0 : -1e4);
+  EXPECT_TRUE(IsAttentionMask(mask));
+  mask.Set(3, -std::numeric_limits<double>::infinity());
+  EXPECT_FALSE(IsAttentionMask(mask));  // two ways of hiding: these are numbers
+  EXPECT_FALSE(IsAttentionMask(HostTensor::Filled(type, -1e9)));
+  HostTensor bias({DType::kFloat32, {5}});
+  bias.Set(1, -1e9);
+  EXPECT_FALSE(IsAttentionMask(bias));
 }
 
 }  // namespace

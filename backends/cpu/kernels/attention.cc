@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "backends/cpu/attention_ops.h"
 #include "backends/cpu/isa.h"
@@ -22,8 +23,12 @@ struct Matrix {
 struct AttentionLeaf {
   // c[m,n] = a·b, or added to c. b [k,n] and c have rows that are contiguous, ldb and ldc elements apart.
   void (*multiply)(const Matrix& a, const float* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n, int64_t k, bool add);
+  // to[columns, 16] (rows `width` apart) = up to 16 rows of x, transposed, and zeros.
+  void (*pack_tile)(const float* x, int64_t row, int64_t column, int64_t rows, int64_t columns, float* to, int64_t width);
   // s·scale + mask; the mask (or null) is stepped over by `step`.
   void (*scale_and_mask)(float* s, int64_t n, float scale, const float* mask, int64_t step);
+  // The largest Σ x² of a row; NaN where there is one.
+  float (*largest_square)(const Matrix& x, int64_t rows, int64_t columns);
   // dp becomes p∘(dp − Σ p∘dp)·scale.
   void (*score_grad)(const float* p, float* dp, int64_t n, float scale);
 };
@@ -86,9 +91,9 @@ void PackTransposed(const Heads& h, const float* x, float* to) {
   const int64_t padded = Padded(h.rows);
   for (int64_t first = 0; first < padded; first += kPanel) {
     const int64_t width = std::min(kPanel, padded - first);
-    for (int64_t j = 0; j < width; ++j) {
+    for (int64_t j = 0; j < width; j += kTile) {
       const int64_t row = first + j;
-      for (int64_t k = 0; k < h.columns; ++k) to[k * width + j] = row < h.rows ? x[row * h.row + k * h.column] : 0.0f;
+      Leaf().pack_tile(x + row * h.row, h.row, h.column, std::min(kTile, h.rows - row), h.columns, to + j, width);
     }
     to += width * h.columns;
   }
@@ -110,37 +115,43 @@ struct Geometry {
   float scale;
   bool has_mask = false;
   int64_t mask_row = 0, mask_column = 0;
-  std::vector<int64_t> seen;  // by query: keys from here on are masked for it and all queries before it; empty: none are known to be
+  bool scans_mask = false;    // it is one [queries, keys] for all heads
   int64_t block;              // queries at a time
 
   int64_t keys() const { return k.rows; }
   int64_t padded() const { return Padded(k.rows); }
-  int64_t SeenBy(int64_t first, int64_t count) const { return seen.empty() ? keys() : seen[first + count - 1]; }
 };
 
-// A score this far below another one of its row has a probability of exactly zero.
-constexpr float kMasked = -1e6f, kOpen = -1e3f;
+// How many of the first keys a query sees, counted over all queries up to it. A constant or computed mask that hides the last
+// keys from the first queries (a causal model) halves the work.
+struct Seen {
+  const int64_t* by_query;  // null: all of them
+  int64_t keys;
 
-// Where a constant mask hides the last keys from the first queries (a causal model): nothing is computed for those.
-std::vector<int64_t> SeenKeys(const HostTensor* mask, const Shape& scores) {
-  const size_t r = scores.size();
-  if (mask == nullptr || mask->size() != scores[r - 2] * scores[r - 1] || mask->type().dtype != DType::kFloat32) return {};
-  std::vector<int64_t> seen(scores[r - 2]);
+  int64_t By(int64_t first, int64_t count) const { return by_query == nullptr ? keys : by_query[first + count - 1]; }
+};
+
+// A hidden key's probability is exactly zero, so that it can be left out, if it lies kHidden or more below zero by the mask, an
+// open one of its query no more than kOpen, and no product q·k·scale exceeds kMostReach: e^−4900 is zero.
+constexpr float kHidden = -9000, kOpen = -100, kMostReach = 2000;
+
+// From a mask [queries, keys]; false where nothing is gained.
+bool FindSeen(const float* mask, int64_t queries, int64_t keys, int64_t* seen) {
   int64_t most = 0;
-  for (int64_t i = 0; i < scores[r - 2]; ++i) {
-    const float* row = mask->data<float>().data() + i * scores[r - 1];
-    int64_t last = scores[r - 1];
-    while (last > 0 && row[last - 1] <= kMasked) --last;
-    if (std::none_of(row, row + last, [](float x) { return x >= kOpen; })) return {};
+  for (int64_t i = 0; i < queries; ++i) {
+    const float* row = mask + i * keys;
+    int64_t last = keys;
+    while (last > 0 && row[last - 1] <= kHidden) --last;
+    if (std::none_of(row, row + last, [](float x) { return x >= kOpen; })) return false;
     seen[i] = most = std::max(most, last);
   }
-  return seen;
+  return queries > 0 && seen[0] < keys;
 }
 
 Geometry GeometryOf(const KernelContext& c, size_t first) {
   std::vector<StridedType> operands = HeadOperands(c);
   Geometry g{.q = HeadsOf(operands[first]), .k = HeadsOf(operands[first + 1]), .v = HeadsOf(operands[first + 2]), .heads = {},
-             .scale = static_cast<float>(c.attrs().Float("scale")), .has_mask = c.has(first + 3), .seen = {}, .block = 0};
+             .scale = static_cast<float>(c.attrs().Float("scale")), .has_mask = c.has(first + 3), .block = 0};
   const Shape& q = operands[first].shape;
   if (g.has_mask) {
     StridedType& mask = operands[first + 3];
@@ -149,19 +160,21 @@ Geometry GeometryOf(const KernelContext& c, size_t first) {
     mask = {scores, BroadcastStrides(mask.shape, scores)};
     g.mask_row = HeadsOf(mask).row;
     g.mask_column = HeadsOf(mask).column;
-    g.seen = SeenKeys(c.graph.ConstantOf(c.node.inputs[first + 3]), scores);
+    const bool matrix = g.mask_row == g.keys() && g.mask_column == 1;
+    g.scans_mask = matrix && c.in(first + 3).elements() == g.q.rows * g.keys();
   }
   const Shape batch(q.begin(), q.end() - 2);
   std::vector<Shape> strides = {Shape(batch.size(), 0)};
   for (const StridedType& t : operands) strides.push_back(HeadsOf(t).batch_strides);
   g.heads = MakeLoop(batch, strides);
-  g.block = std::clamp<int64_t>(kScoresInCache / std::max<int64_t>(1, g.padded()) / 6 * 6, 6, 96);
+  g.block = std::clamp<int64_t>(kScoresInCache / std::max<int64_t>(1, g.padded()) / 6 * 6, 6, 48);
   return g;
 }
 
 // Probabilities of `count` queries from `first` on, in rows of g.padded().
-void Probabilities(const Geometry& g, const Matrix& q, const float* packed_k, const float* mask, int64_t first, int64_t count, float* p) {
-  const int64_t seen = g.SeenBy(first, count), ld = g.padded();
+void Probabilities(const Geometry& g, const Matrix& q, const float* packed_k, const float* mask, int64_t seen, int64_t first,
+                   int64_t count, float* p) {
+  const int64_t ld = g.padded();
   MultiplyPanels({q.data + first * q.row, q.row, q.column}, packed_k, g.q.columns, seen, p, ld, count);
   for (int64_t i = 0; i < count; ++i) {
     float* row = p + i * ld;
@@ -170,9 +183,21 @@ void Probabilities(const Geometry& g, const Matrix& q, const float* packed_k, co
   }
 }
 
-// Calls f(offsets, workspace of the thread) for every head.
+// What no |q·k·scale| exceeds (Cauchy, Schwarz).
+float Reach(const Geometry& g, const float* q, const float* k) {
+  const auto squares = [](const Heads& h, const float* x) { return Leaf().largest_square(h.At(x), h.rows, h.columns); };
+  return std::abs(g.scale) * std::sqrt(squares(g.q, q) * squares(g.k, k));
+}
+
+size_t WorkspaceOf(const Geometry& g, size_t of_thread) {
+  return of_thread * omp_get_max_threads() + (g.scans_mask ? g.q.rows * sizeof(int64_t) : 0);
+}
+
+// Calls f(offsets, workspace of the thread, what is seen) for every head. q, k and the mask are the inputs from `first` on.
 template <typename F>
-void ForHeads(const Geometry& g, size_t workspace, const Args& args, F&& f) {
+void ForHeads(const Geometry& g, size_t workspace, const Args& args, int first, F&& f) {
+  auto* counts = reinterpret_cast<int64_t*>(static_cast<char*>(args.workspace) + omp_get_max_threads() * workspace);
+  const bool hides = g.scans_mask && FindSeen(args.in(first + 3), g.q.rows, g.keys(), counts);
   const int64_t cost = g.q.rows * g.keys() * (g.q.columns + g.v.columns);
   Parallel(g.heads.size(), cost, [&](int64_t begin, int64_t end) {
     auto* mine = reinterpret_cast<float*>(static_cast<char*>(args.workspace) + omp_get_thread_num() * workspace);
@@ -180,7 +205,9 @@ void ForHeads(const Geometry& g, size_t workspace, const Args& args, F&& f) {
       for (int64_t i = 0; i < count; ++i) {
         OperandOffsets here = at;
         for (int k = 0; k < g.heads.operands; ++k) here[k] += i * g.heads.InnerStride(k);
-        f(here, mine);
+        const float* q = args.in(first) + here[1 + first];
+        const float* k = args.in(first + 1) + here[2 + first];
+        f(here, mine, Seen{hides && Reach(g, q, k) <= kMostReach ? counts : nullptr, g.keys()});
       }
     });
   });
@@ -209,19 +236,19 @@ absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
   const size_t bytes = cut.bytes();
   const int y_at = 1 + static_cast<int>(c.node.inputs.size());
   return Kernel{.run = [=](const Args& args) {
-    ForHeads(g, bytes, args, [&](const OperandOffsets& at, float* ws) {
+    ForHeads(g, bytes, args, 0, [&](const OperandOffsets& at, float* ws, const Seen& seen) {
       PackTransposed(g.k, args.in(1) + at[2], ws + packed_k);
       Gather(g.v, args.in(2) + at[3], ws + v);
       const float* mask = g.has_mask ? args.in(3) + at[4] : nullptr;
       for (int64_t first = 0; first < g.q.rows; first += g.block) {
         const int64_t count = std::min(g.block, g.q.rows - first);
-        Probabilities(g, g.q.At(args.in(0) + at[1]), ws + packed_k, mask, first, count, ws + p);
-        Leaf().multiply({ws + p, g.padded(), 1}, ws + v, g.v.columns, ws + out, g.v.columns, count, g.v.columns,
-                        g.SeenBy(first, count), false);
+        const int64_t keys = seen.By(first, count);
+        Probabilities(g, g.q.At(args.in(0) + at[1]), ws + packed_k, mask, keys, first, count, ws + p);
+        Leaf().multiply({ws + p, g.padded(), 1}, ws + v, g.v.columns, ws + out, g.v.columns, count, g.v.columns, keys, false);
         Scatter(y, ws + out, first, count, args.out() + at[y_at]);
       }
     });
-  }, .workspace = bytes * omp_get_max_threads()};
+  }, .workspace = WorkspaceOf(g, bytes)};
 }
 
 // The workspace of one head's backward pass, as offsets.
@@ -248,10 +275,10 @@ GradSpace SpaceOf(const Geometry& g) {
 }
 
 // Adds what `count` queries from `first` on give to dk and dv, and computes their dq.
-void GradBlock(const Geometry& g, const GradSpace& s, const float* mask, int64_t first, int64_t count, float* ws) {
-  const int64_t d = g.q.columns, e = g.v.columns, ld = g.padded(), seen = g.SeenBy(first, count);
+void GradBlock(const Geometry& g, const GradSpace& s, const float* mask, int64_t seen, int64_t first, int64_t count, float* ws) {
+  const int64_t d = g.q.columns, e = g.v.columns, ld = g.padded();
   float *p = ws + s.p, *dp = ws + s.dp, *dy = ws + s.dy + first * e, *q = ws + s.q + first * d;
-  Probabilities(g, {ws + s.q, d, 1}, ws + s.packed_k, mask, first, count, p);
+  Probabilities(g, {ws + s.q, d, 1}, ws + s.packed_k, mask, seen, first, count, p);
   Leaf().multiply({p, 1, ld}, dy, e, ws + s.dv, e, seen, e, count, true);
   MultiplyPanels({dy, e, 1}, ws + s.packed_v, e, seen, dp, ld, count);
   for (int64_t i = 0; i < count; ++i) Leaf().score_grad(p + i * ld, dp + i * ld, seen, g.scale);
@@ -267,7 +294,7 @@ absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c) {
   const Heads dy = HeadsOf(operands[0]), dq = HeadsOf(operands[inputs]), dk = HeadsOf(operands[inputs + 1]),
               dv = HeadsOf(operands[inputs + 2]);
   return Kernel{.run = [=](const Args& args) {
-    ForHeads(g, s.bytes, args, [&](const OperandOffsets& at, float* ws) {
+    ForHeads(g, s.bytes, args, 1, [&](const OperandOffsets& at, float* ws, const Seen& seen) {
       Gather(dy, args.in(0) + at[1], ws + s.dy);
       Gather(g.q, args.in(1) + at[2], ws + s.q);
       Gather(g.k, args.in(2) + at[3], ws + s.k);
@@ -278,13 +305,13 @@ absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c) {
       const float* mask = g.has_mask ? args.in(4) + at[5] : nullptr;
       for (int64_t first = 0; first < g.q.rows; first += g.block) {
         const int64_t count = std::min(g.block, g.q.rows - first);
-        GradBlock(g, s, mask, first, count, ws);
+        GradBlock(g, s, mask, seen.By(first, count), first, count, ws);
         Scatter(dq, ws + s.dq, first, count, args.out(0) + at[1 + inputs]);
       }
       Scatter(dk, ws + s.dk, 0, g.keys(), args.out(1) + at[2 + inputs]);
       Scatter(dv, ws + s.dv, 0, g.keys(), args.out(2) + at[3 + inputs]);
     });
-  }, .workspace = s.bytes * omp_get_max_threads()};
+  }, .workspace = WorkspaceOf(g, s.bytes)};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "optim/position_table.h"
+#include "optim/fixed_tables.h"
 
 #include <cmath>
 
@@ -19,6 +19,24 @@ bool IsSinusoidTable(const HostTensor& tensor) {
     if (std::abs(square - static_cast<double>(width) / 2) > 1e-3 * static_cast<double>(width)) return false;
   }
   return true;
+}
+
+bool IsAttentionMask(const HostTensor& tensor) {
+  constexpr double kHides = -1000;  // exporters write −1e4, −1e9, the lowest number or −inf
+  if (!IsFloat(tensor.dtype()) || tensor.shape().size() < 2) return false;
+  double hidden = 0;
+  bool open = false;
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    const double x = tensor.At(i);
+    if (x == 0) {
+      open = true;
+    } else if (x <= kHides && (hidden == 0 || x == hidden)) {
+      hidden = x;
+    } else {
+      return false;
+    }
+  }
+  return open && hidden != 0;
 }
 
 }  // namespace onnxtrain
