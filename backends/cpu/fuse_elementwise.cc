@@ -13,18 +13,18 @@
 namespace onnxtrain::cpu {
 namespace {
 
-bool IsFloatOrBool(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBool; }
+bool IsChained(DType dtype) { return dtype == DType::kBool || (IsFloat(dtype) && SizeOf(dtype) <= 4); }
 
 // Can the node be an instruction?
 bool IsFusible(const Graph& graph, const Node& node) {
   if (node.outputs.size() != 1 || node.inputs.empty() || node.inputs.size() > 3) return false;
   for (ValueId v : node.inputs) {
-    if (v == kNoValue || !IsFloatOrBool(graph.type(v).dtype)) return false;
+    if (v == kNoValue || !IsChained(graph.type(v).dtype)) return false;
   }
   const EntryName entry = EntryOf(graph, node);
   const bool known = entry.name == "Where" || FindUnary(entry.name) != nullptr || FindBinary(entry.name) != nullptr;
   if (!known) return false;
-  FusedProgram program{.code = {{.entry = entry.name}}, .results = {0}};
+  FusedProgram program{.code = {{.entry = entry.name}}, .results = {}};
   std::vector<DType> dtypes;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     program.code[0].operands[i] = static_cast<int>(i);
@@ -171,10 +171,10 @@ class Fuser {
       const EntryName entry = EntryOf(graph_, node);
       Instruction in{.entry = entry.name, .params = entry.params};
       for (size_t k = 0; k < node.inputs.size(); ++k) in.operands[k] = slots.at(node.inputs[k]);
-      const auto index = static_cast<int>(program.code.size());
-      slots[node.outputs[0]] = static_cast<int>(inputs.size()) + index;
+      const auto slot = static_cast<int>(inputs.size() + program.code.size());
+      slots[node.outputs[0]] = slot;
       if (IsReadOutside(node.outputs[0], unit_[n])) {
-        program.results.push_back(index);
+        program.results.push_back(slot);
         results.push_back(node.outputs[0]);
       }
       program.code.push_back(std::move(in));

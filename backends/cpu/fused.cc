@@ -39,13 +39,9 @@ absl::Status Check(const FusedProgram& program, size_t inputs) {
     }
   }
   for (int r : program.results) {
-    if (r < 0 || r >= count) return Invalid("result out of range");
+    if (r < static_cast<int>(inputs) || r >= static_cast<int>(inputs) + count) return Invalid("result out of range");
   }
   return absl::OkStatus();
-}
-
-bool GivesBool(std::string_view entry) {
-  return entry.starts_with("Is") || entry == "Equal" || entry.starts_with("Less") || entry.starts_with("Greater");
 }
 
 absl::StatusOr<std::vector<Type>> FusedTypes(const TypeContext& c) {
@@ -61,8 +57,21 @@ absl::StatusOr<std::vector<Type>> FusedTypes(const TypeContext& c) {
   }
   ASSIGN_OR_RETURN(const std::vector<DType> slots, SlotTypes(program, dtypes));
   std::vector<Type> types;
-  for (int r : program.results) types.push_back({slots[c.inputs.size() + r], shape});
+  for (int r : program.results) types.push_back({slots[r], shape});
   return types;
+}
+
+DType OperandType(std::string_view entry, int k) {
+  if (entry == "Cast/bf16-f32") return DType::kBFloat16;
+  if (entry == "Cast/f16-f32") return DType::kFloat16;
+  return (entry == "Where" && k == 0) || entry == "Cast/bool-f32" ? DType::kBool : DType::kFloat32;
+}
+
+DType ResultType(std::string_view entry) {
+  if (entry == "Cast/f32-bf16") return DType::kBFloat16;
+  if (entry == "Cast/f32-f16") return DType::kFloat16;
+  const bool tells = entry.starts_with("Is") || entry == "Equal" || entry.starts_with("Less") || entry.starts_with("Greater");
+  return tells ? DType::kBool : DType::kFloat32;
 }
 
 }  // namespace
@@ -89,12 +98,10 @@ absl::StatusOr<std::vector<DType>> SlotTypes(const FusedProgram& program, const 
   for (const Instruction& in : program.code) {
     const int operands = Operands(in.entry);
     for (int k = 0; k < operands; ++k) {
-      const bool wants_bool = (in.entry == "Where" && k == 0) || in.entry == "Cast/bool-f32";
-      if (types[in.operands[k]] != (wants_bool ? DType::kBool : DType::kFloat32)) {
-        return Invalid(in.entry, " cannot take ", NameOf(types[in.operands[k]]));
-      }
+      const DType type = types[in.operands[k]];
+      if (type != OperandType(in.entry, k)) return Invalid(in.entry, " cannot take ", NameOf(type));
     }
-    types.push_back(GivesBool(in.entry) ? DType::kBool : DType::kFloat32);
+    types.push_back(ResultType(in.entry));
   }
   return types;
 }

@@ -3,7 +3,7 @@
 //   ops       "Mul;Add;Where": names of table entries (kernels/elementwise.h)
 //   operands  three slots per instruction, −1 where there are fewer
 //   params    two numbers per instruction
-//   results   which instructions' results are the node's outputs
+//   results   which slots are the node's outputs: results of instructions
 #pragma once
 
 #include <array>

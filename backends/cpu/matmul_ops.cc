@@ -13,13 +13,8 @@ namespace onnxtrain::cpu {
 namespace {
 
 // Packing a weight that is trained costs reading and writing it once per update. What it gains was measured with oneDNN 2.6 on
-// two cores, 1024 rows: a fourth where an untransposed weight is wide or high, and 3 % elsewhere, half of what it costs.
+// two cores, 1024 rows: a fourth where an untransposed weight is wide or high, and 3 % elsewhere, half of what it costs. Halves are cast on the way.
 constexpr int64_t kRowsToPackFrozen = 32, kRowsToPackTrained = 512, kRowsToPackAny = 4096, kWide = 1024;
-
-int64_t RowsToPack(bool transposed, const Shape& weight) {
-  const bool gains = !transposed && std::max(weight[0], weight[1]) >= kWide;
-  return gains ? kRowsToPackTrained : kRowsToPackAny;
-}
 
 bool IsMultiplied(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; }
 
@@ -147,6 +142,12 @@ class MatMulFuser {
     return node != nullptr && FindOp(node->op)->view ? BehindViews(node->inputs[0]) : v;
   }
 
+  int64_t RowsToPack(const Node& product) const {
+    const Shape& weight = graph_.type(product.inputs[1]).shape;
+    const bool wide = product.attrs.Int("trans_b") == 0 && std::max(weight[0], weight[1]) >= kWide;
+    return wide || OfHalves(product) ? kRowsToPackTrained : kRowsToPackAny;
+  }
+
   // Is the second operand a weight that stays the same for many rows of the first?
   bool MayPack(const Node& product) const {
     const Type &a = graph_.type(product.inputs[0]), &b = graph_.type(product.inputs[1]);
@@ -157,7 +158,7 @@ class MatMulFuser {
     if (input < 0 && !constant) return false;
     const InputKind kind = constant ? InputKind::kFrozen : graph_.inputs()[input].kind;
     const int64_t rows = a.elements() / a.shape.back();
-    if (kind == InputKind::kParameter) return rows >= RowsToPack(product.attrs.Int("trans_b") != 0, b.shape);
+    if (kind == InputKind::kParameter) return rows >= RowsToPack(product);
     return (kind == InputKind::kFrozen || kind == InputKind::kDerived) && rows >= kRowsToPackFrozen;
   }
 

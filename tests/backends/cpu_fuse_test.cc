@@ -100,6 +100,29 @@ TEST(CpuFuse, HalfPrecisionComputesInFloat) {
   }
 }
 
+TEST(CpuFuse, CastsOfHalvesArePartOfTheChain) {
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kFeed, "x", {DType::kBFloat16, {3, 700}}), s = b.Input(InputKind::kFeed, "s", {DType::kBFloat16, {1}});
+  const Val y = Exp(Cast(x, DType::kFloat32)) * Cast(Expand(s, {3, 700}), DType::kFloat32);
+  graph.AddOutput("wide", y.id());
+  graph.AddOutput("half", Cast(y * 0.5, DType::kBFloat16).id());
+  const auto legal = Cpu().Legalize(graph);
+  ASSERT_TRUE(legal.ok()) << legal.status();
+  EXPECT_EQ(CountOps(*legal, "cpu.Fused"), 1);
+  EXPECT_EQ(CountOps(*legal, "Cast"), 0);
+  std::mt19937 random(8);
+  std::map<std::string, HostTensor> inputs;
+  for (const GraphInput& input : graph.inputs()) inputs[input.name] = RandomTensor(graph.type(input.value), random);
+  const auto want = Interpret(graph, inputs);
+  ASSERT_TRUE(want.ok()) << want.status();
+  const auto got = RunOnce(Cpu(), graph, inputs);
+  for (int64_t i = 0; i < 2100; ++i) {
+    ASSERT_NEAR(got[0].At(i), (*want)[0].At(i), 1e-6 * std::abs((*want)[0].At(i)));
+    ASSERT_NEAR(got[1].At(i), (*want)[1].At(i), 1e-2 * std::abs((*want)[1].At(i)));
+  }
+}
+
 TEST(CpuFuse, RandomGraphs) {
   const Shape full = {3, 5, 70};
   const Shape shapes[] = {full, {70}, {5, 1}, {}, {3, 1, 1}, {1, 5, 70}};

@@ -1,29 +1,13 @@
 // Cast between all element types. Floats outside an integer's range saturate, NaN becomes 0; the integers of less than a
 // byte keep the lowest bits.
 #include <array>
-#include <bit>
 #include <limits>
 
-#include "backends/cpu/isa.h"
+#include "backends/cpu/kernels/spans.h"
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/parallel.h"
-#include "backends/cpu/kernel.h"
 #include "frontend/base/half.h"
 #include "frontend/base/small_float.h"
 #include "frontend/graph/small_types.h"
-
-namespace onnxtrain::cpu {
-
-// Between float32 and a type of half its size.
-struct HalfSpans {
-  void (*widen)(const uint16_t* x, float* y, int64_t n);
-  void (*narrow)(const float* x, uint16_t* y, int64_t n);
-};
-
-}  // namespace onnxtrain::cpu
-
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/cast.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -78,19 +62,6 @@ Kernel CastKernel(int64_t n) {
     Parallel(n, 2, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) y[i] = Convert<To>(Load(x[i]));
     });
-  }};
-}
-
-const HalfSpans& SpansOf(DType dtype) {
-  return dtype == DType::kFloat16 ? ONNXTRAIN_PICK(kHalfSpans) : ONNXTRAIN_PICK(kBFloat16Spans);
-}
-
-template <typename From, typename To>
-Kernel SpanKernel(int64_t n, void (*span)(const From* x, To* y, int64_t n)) {
-  return {.run = [n, span](const Args& args) {
-    const From* x = args.in<From>();
-    To* y = args.out<To>();
-    Parallel(n, 1, [&](int64_t begin, int64_t end) { span(x + begin, y + begin, end - begin); });
   }};
 }
 
@@ -161,8 +132,7 @@ absl::StatusOr<Kernel> PrepareCast(const KernelContext& c) {
   if (IsStorage(from) && IsStorage(to)) return SmallToSmall(n, from, to);
   if (IsStorage(to)) return PrepareToSmall(c);
   if (IsStorage(from)) return ForAny(to, [&]<typename To>(To) { return DecodeKernel<To>(n, from); });
-  if (to == DType::kFloat32 && SizeOf(from) == 2 && IsFloat(from)) return SpanKernel(n, SpansOf(from).widen);
-  if (from == DType::kFloat32 && SizeOf(to) == 2 && IsFloat(to)) return SpanKernel(n, SpansOf(to).narrow);
+  if (const UnaryEntry* vectors = FindUnary(EntryOf(c.graph, c.node).name)) return UnaryKernel(c, vectors->span);
   return ForAny(c.in().dtype, [&]<typename From>(From) {
     return ForAny(c.out().dtype, [&]<typename To>(To) { return CastKernel<From, To>(n); });
   });

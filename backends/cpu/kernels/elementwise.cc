@@ -115,7 +115,8 @@ EntryName EntryOf(const Graph& graph, const Node& node) {
 
 int64_t CostOf(std::string_view entry) {
   static constexpr std::string_view kCheap[] = {"Neg", "Abs", "Relu", "Clip", "Add", "Sub", "Mul", "Min", "Max", "Pow/2",
-                                                "Where", "Cast/bool-f32", "Less", "Greater", "Equal", "Div", "Sqrt"};
+                                                "Where", "Cast/bool-f32", "Cast/bf16-f32", "Cast/f32-bf16",
+                                                "Cast/f16-f32", "Cast/f32-f16", "Less", "Greater", "Equal", "Div", "Sqrt"};
   if (std::find(std::begin(kCheap), std::end(kCheap), entry) != std::end(kCheap)) return 2;
   return entry == "Pow" ? 32 : 8;
 }

@@ -30,11 +30,17 @@ struct BinaryEntry {
 // y[i] = c[i] ? a[i] : b[i] over bool and floats; y may be an input.
 using SelectSpan = void (*)(const void* c, const void* a, const void* b, void* y, int64_t n);
 
+// Sums of two terms and roots, for chains (condense.h); y may be an input.
+using BlendSpan = void (*)(const float* a, float s, const float* b, const float* c, float t, float* y, int64_t n);
+using RootSpan = void (*)(const float* x, float s, float t, float* y, int64_t n);
+
 // An operator with variants has an entry for each: "Gelu/tanh".
 struct ElementwiseTables {
   std::span<const UnaryEntry> unary;
   std::span<const BinaryEntry> binary;
   SelectSpan select;
+  BlendSpan sum, product, quotient;  // s·a + t·b, s·a + t·(b·c), s·a + t·(b/c)
+  RootSpan root, root_over;          // √x·s + t, √x/s + t
 };
 
 const ElementwiseTables& Elementwises();

@@ -1,5 +1,5 @@
 // Chains of elementwise operators over tiles that stay in the first-level cache.
-#include "backends/cpu/fused.h"
+#include "backends/cpu/condense.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,14 +13,17 @@
 namespace onnxtrain::cpu {
 namespace {
 
-constexpr int64_t kTile = 1024;
+constexpr int64_t kTile = 512;
 constexpr int kSlots = kMaxFusedInputs + kMaxInstructions;
 
+// One pass: the one function that is not null.
 struct Op {
   UnarySpan unary = nullptr;
   BinarySpan binary = nullptr;      // the variant that fits the operands
   SelectSpan select = nullptr;
-  std::array<int, 3> operands{};
+  BlendSpan blend = nullptr;        // of operands a, b, c, s, t
+  RootSpan root = nullptr;          // of operands a, -, -, s, t
+  std::array<int, 5> operands = {-1, -1, -1, -1, -1};
   std::array<float, 2> params{};
   int to = 0;                       // slot
 };
@@ -33,16 +36,15 @@ struct Repeated {
 
 struct Output {
   int slot;         // of the result
-  int op;           // that computes it
+  int op;           // that computes it; −1 for an input
   size_t size;
 };
 
 class Chain {
  public:
-  static absl::StatusOr<Chain> Make(const KernelContext& c) {
+  static absl::StatusOr<Chain> Make(const KernelContext& c, const FusedProgram& program) {
     Chain chain;
     const size_t inputs = c.node.inputs.size();
-    ASSIGN_OR_RETURN(const FusedProgram program, FromAttrs(c.attrs(), inputs));
     std::vector<DType> dtypes;
     std::vector<Shape> shapes;
     for (size_t i = 0; i < inputs; ++i) {
@@ -61,6 +63,21 @@ class Chain {
     return chain;
   }
 
+  // Is a result an input that repeats along the tiles?
+  bool RepeatsAResult() const {
+    return std::any_of(outputs_.begin(), outputs_.end(), [&](const Output& o) { return IsScalar(o.slot); });
+  }
+
+  // Would writing one result destroy an input that is another one?
+  bool Destroys(const Args& args) const {
+    for (const Output& from : outputs_) {
+      for (size_t o = 0; o < outputs_.size() && from.op < 0; ++o) {
+        if (args.outputs[o] == args.inputs[from.slot] && outputs_[o].slot != from.slot) return true;
+      }
+    }
+    return false;
+  }
+
   void Run(const Args& args) const {
     std::array<bool, kMaxInstructions> direct{};
     for (size_t o = 0; o < outputs_.size(); ++o) direct[o] = MayWriteDirectly(args, o);
@@ -77,24 +94,47 @@ class Chain {
   bool IsScalar(int slot) const { return slot < inputs_ && steps_[slot] == 0; }
 
   void Translate(const FusedProgram& program) {
-    for (const Instruction& in : program.code) {
-      Op op{.operands = in.operands, .params = in.params, .to = inputs_ + static_cast<int>(ops_.size())};
-      if (in.entry == "Where") {
-        op.select = Elementwises().select;
-        for (int slot : in.operands) Repeat(slot);
-      } else if (const UnaryEntry* unary = FindUnary(in.entry)) {
-        op.unary = unary->span;
-        Repeat(in.operands[0]);
-      } else {
-        const BinaryEntry& binary = *FindBinary(in.entry);
-        const bool left = IsScalar(in.operands[0]), right = IsScalar(in.operands[1]);
-        op.binary = right ? binary.scalar_right : left ? binary.scalar_left : binary.both;
-        if (right) Repeat(in.operands[0]);
-      }
-      cost_ += CostOf(in.entry);
-      ops_.push_back(op);
+    for (const ChainStep& step : Condense(program, inputs_, [&](int slot) { return IsScalar(slot); })) {
+      ops_.push_back(step.kind == ChainStep::Kind::kPlain ? PlainOp(step) : CondensedOp(step));
     }
-    for (int r : program.results) outputs_.push_back({inputs_ + r, r, sizes_[inputs_ + r]});
+    for (const Instruction& in : program.code) cost_ += CostOf(in.entry);
+    for (int slot : program.results) {
+      const auto computes = std::find_if(ops_.begin(), ops_.end(), [&](const Op& op) { return op.to == slot; });
+      outputs_.push_back({slot, slot < inputs_ ? -1 : static_cast<int>(computes - ops_.begin()), sizes_[slot]});
+    }
+  }
+
+  Op PlainOp(const ChainStep& step) {
+    const Instruction& in = step.instruction;
+    Op op{.params = in.params, .to = step.to};
+    std::copy(in.operands.begin(), in.operands.end(), op.operands.begin());
+    if (in.entry == "Where") {
+      op.select = Elementwises().select;
+      for (int slot : in.operands) Repeat(slot);
+    } else if (const UnaryEntry* unary = FindUnary(in.entry)) {
+      op.unary = unary->span;
+      Repeat(in.operands[0]);
+    } else {
+      const BinaryEntry& binary = *FindBinary(in.entry);
+      const bool left = IsScalar(in.operands[0]), right = IsScalar(in.operands[1]);
+      op.binary = right ? binary.scalar_right : left ? binary.scalar_left : binary.both;
+      if (right) Repeat(in.operands[0]);
+    }
+    return op;
+  }
+
+  static Op CondensedOp(const ChainStep& step) {
+    Op op{.operands = {step.a, step.b, step.c, step.s, step.t}, .params = {step.sign_a, step.sign_b}, .to = step.to};
+    const ElementwiseTables& table = Elementwises();
+    switch (step.kind) {
+      case ChainStep::Kind::kPlain:
+      case ChainStep::Kind::kSum: op.blend = table.sum; break;
+      case ChainStep::Kind::kProduct: op.blend = table.product; break;
+      case ChainStep::Kind::kQuotient: op.blend = table.quotient; break;
+      case ChainStep::Kind::kRoot: op.root = table.root; break;
+      case ChainStep::Kind::kRootOver: op.root = table.root_over; break;
+    }
+    return op;
   }
 
   // A repeated slot can still be read as a scalar: its first element is the value.
@@ -137,6 +177,7 @@ class Chain {
 
   // An output may stand in the place of an input. Then it must not be written before the input's last reader has run.
   bool MayWriteDirectly(const Args& args, size_t o) const {
+    if (outputs_[o].op < 0) return false;
     for (int i = 0; i < inputs_; ++i) {
       if (args.inputs[i] == args.outputs[o] && last_read_[i] > outputs_[o].op) return false;
     }
@@ -158,26 +199,36 @@ class Chain {
     for (size_t o = 0; o < outputs_.size(); ++o) {
       if (direct[o]) place[outputs_[o].slot] = output(o);
     }
-    for (const Op& op : ops_) {
-      const void* a = place[op.operands[0]];
-      if (op.unary != nullptr) {
-        op.unary(a, place[op.to], n, op.params.data());
-      } else if (op.binary != nullptr) {
-        op.binary(a, place[op.operands[1]], place[op.to], n);
-      } else {
-        op.select(a, place[op.operands[1]], place[op.operands[2]], place[op.to], n);
-      }
-    }
+    for (const Op& op : ops_) RunOp(op, place, n);
     for (size_t o = 0; o < outputs_.size(); ++o) {
-      if (!direct[o]) std::memcpy(output(o), place[outputs_[o].slot], n * outputs_[o].size);
+      const char* result = place[outputs_[o].slot];
+      if (!direct[o] && result != output(o)) std::memcpy(output(o), result, n * outputs_[o].size);
+    }
+  }
+
+  static void RunOp(const Op& op, const std::array<char*, kSlots>& place, int64_t n) {
+    const auto floats = [&](int k) { return op.operands[k] < 0 ? nullptr : reinterpret_cast<const float*>(place[op.operands[k]]); };
+    const auto number = [&](int k) { return op.operands[k] < 0 ? 1.0f : *floats(k); };
+    const void* a = place[op.operands[0]];
+    char* y = place[op.to];
+    if (op.unary != nullptr) {
+      op.unary(a, y, n, op.params.data());
+    } else if (op.binary != nullptr) {
+      op.binary(a, place[op.operands[1]], y, n);
+    } else if (op.select != nullptr) {
+      op.select(a, place[op.operands[1]], place[op.operands[2]], y, n);
+    } else if (op.blend != nullptr) {
+      op.blend(floats(0), op.params[0] * number(3), floats(1), floats(2), op.params[1] * number(4), reinterpret_cast<float*>(y), n);
+    } else {
+      op.root(floats(0), number(3), number(4), reinterpret_cast<float*>(y), n);
     }
   }
 
   static void Replicate(const char* value, int64_t n, size_t size, char* to) {
-    if (size == 1) {
-      std::memset(to, *value, n);
-    } else {
-      std::fill_n(reinterpret_cast<float*>(to), n, *reinterpret_cast<const float*>(value));
+    switch (size) {
+      case 1: std::memset(to, *value, n); break;
+      case 2: std::fill_n(reinterpret_cast<uint16_t*>(to), n, *reinterpret_cast<const uint16_t*>(value)); break;
+      default: std::fill_n(reinterpret_cast<float*>(to), n, *reinterpret_cast<const float*>(value));
     }
   }
 
@@ -193,15 +244,27 @@ class Chain {
   std::array<int, kSlots> scratch_{};
 };
 
+// Where one flag decides whether the new values count (an update that is skipped when a gradient is not finite), there is a chain
+// for either case.
 absl::StatusOr<Kernel> PrepareFused(const KernelContext& c) {
-  ASSIGN_OR_RETURN(Chain chain, Chain::Make(c));
-  return Kernel{.run = [chain = std::move(chain)](const Args& args) { chain.Run(args); }};
+  const auto inputs = static_cast<int>(c.node.inputs.size());
+  ASSIGN_OR_RETURN(const FusedProgram program, FromAttrs(c.attrs(), inputs));
+  ASSIGN_OR_RETURN(Chain chain, Chain::Make(c, program));
+  const int flag = DecidingInput(program, inputs, [&](int i) { return c.in(i).elements() == 1; });
+  if (flag < 0) return Kernel{.run = [chain = std::move(chain)](const Args& args) { chain.Run(args); }};
+  ASSIGN_OR_RETURN(Chain yes, Chain::Make(c, Decided(program, inputs, flag, true)));
+  ASSIGN_OR_RETURN(Chain no, Chain::Make(c, Decided(program, inputs, flag, false)));
+  const bool decides = !yes.RepeatsAResult() && !no.RepeatsAResult();
+  return Kernel{.run = [=, chain = std::move(chain), yes = std::move(yes), no = std::move(no)](const Args& args) {
+    const Chain& decided = *args.in<uint8_t>(flag) != 0 ? yes : no;
+    (decides && !decided.Destroys(args) ? decided : chain).Run(args);
+  }};
 }
 
 }  // namespace
 
 std::span<const KernelRow> FusedKernels() {
-  static constexpr KernelRow kRows[] = {{"cpu.Fused", PrepareFused, kFloat | kBools}};
+  static constexpr KernelRow kRows[] = {{"cpu.Fused", PrepareFused, kFloat | kBools | Only(DType::kBFloat16) | Only(DType::kFloat16)}};
   return kRows;
 }
 
