@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "frontend/base/strings.h"
-#include "optim/position_table.h"
+#include "optim/fixed_tables.h"
 
 namespace onnxtrain::cli {
 namespace {
