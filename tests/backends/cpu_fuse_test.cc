@@ -100,6 +100,44 @@ TEST(CpuFuse, HalfPrecisionComputesInFloat) {
   }
 }
 
+// A term of a sum: a factor before it or none, and alone, a product or a quotient.
+Val Term(Val a, Val b, Val factor, int kind) {
+  const Val term = kind == 0 ? a : kind == 1 ? a * b : a / b;
+  return factor ? term * factor : term;
+}
+
+TEST(CpuFuse, SumsOfScaledTerms) {
+  for (int form = 0; form < 72; ++form) {
+    SCOPED_TRACE(form);
+    Graph graph;
+    Builder b(&graph);
+    const auto vector = [&](const char* name) { return b.Input(InputKind::kFeed, name, F({3, 700})); };
+    const auto number = [&](const char* name) { return b.Input(InputKind::kFeed, name, F({})); };
+    const Val w = vector("w"), x = vector("x"), y = vector("y"), z = vector("z"), s = number("s"), t = number("t");
+    const Val left = Term(w, x, form & 1 ? s : Val(), form / 8 % 3), right = Term(y, z, form & 2 ? t : Val(), form / 24);
+    const Val sum = form & 4 ? left - right : left + right;
+    graph.AddOutput("sum", sum.id());
+    graph.AddOutput("root", (Sqrt(sum * sum) * s + t).id());
+    graph.AddOutput("root over", (Sqrt(sum * sum) / t + s).id());
+    std::mt19937 random(form);
+    EXPECT_EQ(CountOps(CheckAgainstHost(graph, random), "cpu.Fused"), 1);
+  }
+}
+
+TEST(CpuFuse, AFlagDecidesAlsoWhereResultsChangePlaces) {
+  for (double bound : {0.0, 10.0}) {
+    Graph graph;
+    Builder b(&graph);
+    const auto state = [&](const char* name) { return b.Input(InputKind::kState, name, F({1500})); };
+    const Val p = state("p"), q = state("q"), flag = Less(b.Input(InputKind::kFeed, "f", F({})), b.Scalar(DType::kFloat32, bound));
+    graph.AddOutput("p2", Where(flag, p * 2.0 + q, q).id(), p.id());
+    graph.AddOutput("q2", Where(flag, q * 3.0, p).id(), q.id());
+    graph.AddOutput("kept", Where(flag, p - q, p).id());
+    std::mt19937 random(4);
+    CheckAgainstHost(graph, random);
+  }
+}
+
 TEST(CpuFuse, CastsOfHalvesArePartOfTheChain) {
   Graph graph;
   Builder b(&graph);
