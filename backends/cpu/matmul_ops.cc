@@ -14,7 +14,7 @@ namespace {
 
 // Packing a weight that is trained costs reading and writing it once per update. What it gains was measured with oneDNN 2.6 on
 // two cores, 1024 rows: a fourth where an untransposed weight is wide or high, and 3 % elsewhere, half of what it costs. Halves are cast on the way.
-constexpr int64_t kRowsToPackFrozen = 32, kRowsToPackTrained = 512, kRowsToPackAny = 4096, kWide = 1024;
+constexpr int64_t kRowsToPackFrozen = 32, kRowsToPackTrained = 512, kRowsToPackAny = 2048, kWide = 1024;
 
 bool IsMultiplied(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; }
 
