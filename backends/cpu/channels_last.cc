@@ -114,10 +114,23 @@ ConvGeometry GeometryOf(const Graph& graph, const Node& node) {
   return {};
 }
 
+// The bf16 value that a factor of a convolution was widened from, or nothing.
+ValueId NarrowOf(const Graph& graph, ValueId v) {
+  const Node* cast = graph.producer(v);
+  const bool narrow = cast != nullptr && cast->op == "Cast" && graph.type(cast->inputs[0]).dtype == DType::kBFloat16;
+  return narrow ? cast->inputs[0] : kNoValue;
+}
+
+// In which type does the convolution multiply? Products of bf16 are exact in float32, so nothing is lost.
+DType FactorsOf(const Graph& graph, const Node& node) {
+  const bool narrow = HasBFloat16() && NarrowOf(graph, node.inputs[0]) != kNoValue && NarrowOf(graph, node.inputs[1]) != kNoValue;
+  return narrow ? DType::kBFloat16 : DType::kFloat32;
+}
+
 // The layout of the weights, or nothing where oneDNN has no good implementation.
-std::optional<dnnl::memory::desc> WeightsOf(const Graph& graph, const Node& node) {
+std::optional<dnnl::memory::desc> WeightsOf(const Graph& graph, const Node& node, DType factors) {
   std::optional<dnnl::memory::desc> layout;
-  const absl::Status status = Guard([&] { layout = ChannelsLastWeights(KindOf(node), GeometryOf(graph, node)); });
+  const absl::Status status = Guard([&] { layout = ChannelsLastWeights(KindOf(node), GeometryOf(graph, node), factors); });
   return status.ok() ? layout : std::nullopt;
 }
 
@@ -125,13 +138,37 @@ bool ConvMoves(const Graph& graph, const Node& node) {
   const ConvGeometry g = GeometryOf(graph, node);
   if (g.empty()) return false;
   const Shape& w = graph.type(KindOf(node) == ConvKind::kWeightGrad ? node.outputs[0] : node.inputs[1]).shape;
-  return IsProduct(node.attrs, w) || WeightsOf(graph, node).has_value();
+  return IsProduct(node.attrs, w) || WeightsOf(graph, node, DType::kFloat32).has_value();
 }
 
-Val Packed(const Site& s) {
-  return s.b().Op("cpu.PackConvWeight", {s.first(1)},
-                  {{"group", s.attrs().Int("group", 1)}, {"layout", ToInts(*WeightsOf(s.forms.r().from(), s.node))}});
-}
+// The factors of a convolution and, for packed weights, their layout.
+class Factors {
+ public:
+  explicit Factors(const Site& s) : s_(s), graph_(s.forms.r().from()) {
+    if (FactorsOf(graph_, s.node) != DType::kBFloat16) return;
+    narrow_ = IsProductNode() || WeightsOf(graph_, s.node, DType::kBFloat16).has_value();
+  }
+
+  Val Last(size_t i) const { return s_.forms.Last(Of(i)); }
+  Val First(size_t i) const { return s_.forms.First(Of(i)); }
+  Val Packed() const {
+    const auto layout = WeightsOf(graph_, s_.node, narrow_ ? DType::kBFloat16 : DType::kFloat32);
+    return s_.b().Op("cpu.PackConvWeight", {First(1)}, {{"group", s_.attrs().Int("group", 1)}, {"layout", ToInts(*layout)}});
+  }
+  // A product of matrices, which has the type of its factors, in float32.
+  static Val Wide(Val product) { return Cast(product, DType::kFloat32); }
+
+ private:
+  ValueId Of(size_t i) const { return narrow_ ? NarrowOf(graph_, s_.node.inputs[i]) : s_.node.inputs[i]; }
+  bool IsProductNode() const {
+    const bool weight = KindOf(s_.node) == ConvKind::kWeightGrad;
+    return IsProduct(s_.attrs(), weight ? s_.out().shape : s_.in(1).shape);
+  }
+
+  const Site& s_;
+  const Graph& graph_;
+  bool narrow_ = false;
+};
 
 Attrs WithWeightShape(const Site& s) {
   Attrs attrs = s.attrs();
@@ -140,25 +177,28 @@ Attrs WithWeightShape(const Site& s) {
 }
 
 Val AsMatrix(Val x) { return Reshape(x, {NumElements(x.shape()) / x.dim(-1), x.dim(-1)}); }
-Val WeightMatrix(const Site& s) { return Reshape(s.first(1), {s.in(1).shape[0], s.in(1).shape[1]}); }
+Val WeightMatrix(Val w) { return Reshape(w, {w.dim(0), w.dim(1)}); }
 
 Vals EmitConv(const Site& s) {
+  const Factors f(s);
   if (!IsProduct(s.attrs(), s.in(1).shape)) {
-    return {s.b().Op("cpu.Conv", {s.last(0), Packed(s), s.first(2)}, WithWeightShape(s))};
+    return {s.b().Op("cpu.Conv", {f.Last(0), f.Packed(), s.first(2)}, WithWeightShape(s))};
   }
-  const Val y = MatMul(s.last(0), WeightMatrix(s), false, true);
+  const Val y = Factors::Wide(MatMul(f.Last(0), WeightMatrix(f.First(1)), false, true));
   return {s.has(2) ? y + s.first(2) : y};
 }
 
 Vals EmitConvTranspose(const Site& s) {
-  if (IsProduct(s.attrs(), s.in(1).shape)) return {MatMul(s.last(0), WeightMatrix(s))};
-  return {s.b().Op("cpu.ConvTranspose", {s.last(0), Packed(s)}, WithWeightShape(s))};
+  const Factors f(s);
+  if (IsProduct(s.attrs(), s.in(1).shape)) return {Factors::Wide(MatMul(f.Last(0), WeightMatrix(f.First(1))))};
+  return {s.b().Op("cpu.ConvTranspose", {f.Last(0), f.Packed()}, WithWeightShape(s))};
 }
 
 Vals EmitConvWeightGrad(const Site& s) {
-  if (!IsProduct(s.attrs(), s.out().shape)) return {s.b().Op("cpu.ConvWeightGrad", {s.last(0), s.last(1)}, s.attrs())};
+  const Factors f(s);
+  if (!IsProduct(s.attrs(), s.out().shape)) return {s.b().Op("cpu.ConvWeightGrad", {f.Last(0), f.Last(1)}, s.attrs())};
   const Shape shape = s.out().shape;
-  return {Reshape(MatMul(AsMatrix(s.last(1)), AsMatrix(s.last(0)), true), shape)};
+  return {Reshape(Factors::Wide(MatMul(AsMatrix(f.Last(1)), AsMatrix(f.Last(0)), true)), shape)};
 }
 
 // --- Normalization and pooling ----------------------------------------------------------------------------------------

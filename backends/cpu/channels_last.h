@@ -10,7 +10,8 @@ namespace onnxtrain::cpu {
 // shape [N,…,C], with explicit transposes where the two kinds meet. Convolutions that oneDNN runs well in that layout always
 // move; what only follows (elementwise operators, BatchNorm, pooling, Concat, reductions …) moves where that leaves fewer
 // bytes to be transposed, found by local search. Packed weights become nodes (cpu.PackConvWeight), and convolutions of one
-// element become products. All nodes must have kernels. Leaves dead nodes behind.
+// element become products. Where both factors were widened from bf16 and the processor multiplies that, they are multiplied as
+// they were, and added up in float32. All nodes must have kernels. Leaves dead nodes behind.
 absl::StatusOr<Graph> MoveChannelsLast(const Graph& graph);
 
 }  // namespace onnxtrain::cpu

@@ -70,17 +70,24 @@ std::vector<AttrSpec> ConvAttrsAnd(std::initializer_list<AttrSpec> more) {
 
 AttrSpec Ints(std::string_view name) { return {name, std::vector<int64_t>(), true}; }
 
+// What is multiplied, as the operator's rule for float32 sees it: the result always has that type.
+absl::StatusOr<Type> Factor(const Type& t) {
+  if (t.dtype != DType::kFloat32 && t.dtype != DType::kBFloat16) return Invalid("expected f32 or bf16, got ", ToString(t));
+  return Type{DType::kFloat32, ChannelsFirstShape(t.shape)};
+}
+
 // The weights as they were before they were packed.
 absl::StatusOr<Type> PlainWeights(const TypeContext& c) {
   const Shape shape = c.attrs.Ints("weight_shape");
   RETURN_IF_ERROR(CheckShape(shape));
   if (c.in(1).dtype != DType::kUInt8 || c.in(1).rank() != 1) return Invalid("expected packed weights, got ", ToString(c.in(1)));
-  return Type{c.in(0).dtype, shape};
+  return Type{DType::kFloat32, shape};
 }
 
 absl::StatusOr<Types> ConvTypes(const TypeContext& c) {
   ASSIGN_OR_RETURN(const Type w, PlainWeights(c));
-  Types inputs = {First(c.in(0)), w};
+  ASSIGN_OR_RETURN(const Type x, Factor(c.in(0)));
+  Types inputs = {x, w};
   if (c.has(2)) inputs.push_back(c.in(2));
   ASSIGN_OR_RETURN(const Types y, AsFirst("Conv", inputs, Chosen(c.attrs, ConvAttrs())));
   return Types{Last(y[0])};
@@ -88,23 +95,27 @@ absl::StatusOr<Types> ConvTypes(const TypeContext& c) {
 
 absl::StatusOr<Types> ConvTransposeTypes(const TypeContext& c) {
   ASSIGN_OR_RETURN(const Type w, PlainWeights(c));
-  ASSIGN_OR_RETURN(const Types dx, AsFirst("ConvTranspose", {First(c.in(0)), w},
+  ASSIGN_OR_RETURN(const Type dy, Factor(c.in(0)));
+  ASSIGN_OR_RETURN(const Types dx, AsFirst("ConvTranspose", {dy, w},
                                            Chosen(c.attrs, ConvAttrsAnd({Ints("output_shape")}))));
   return Types{Last(dx[0])};
 }
 
 absl::StatusOr<Types> ConvWeightGradTypes(const TypeContext& c) {
-  return AsFirst("ConvWeightGrad", {First(c.in(0)), First(c.in(1))}, Chosen(c.attrs, ConvAttrsAnd({Ints("kernel_shape")})));
+  if (c.in(0).dtype != c.in(1).dtype) return Invalid("cannot multiply ", ToString(c.in(0)), " and ", ToString(c.in(1)));
+  ASSIGN_OR_RETURN(const Type x, Factor(c.in(0)));
+  ASSIGN_OR_RETURN(const Type dy, Factor(c.in(1)));
+  return AsFirst("ConvWeightGrad", {x, dy}, Chosen(c.attrs, ConvAttrsAnd({Ints("kernel_shape")})));
 }
 
 absl::StatusOr<Types> PackConvWeightTypes(const TypeContext& c) {
-  if (c.in(0).dtype != DType::kFloat32) return Invalid("expected f32, got ", ToString(c.in(0)));
-  Shape shape = c.in(0).shape;
+  RETURN_IF_ERROR(Factor(c.in(0)).status());
+  const Shape& shape = c.in(0).shape;
   const int64_t group = c.attrs.Int("group");
   if (group < 1 || shape.empty() || shape[0] % group != 0) return Invalid("no ", group, " groups in ", ToString(c.in(0)));
   size_t bytes = 0;
   RETURN_IF_ERROR(Guard([&] {
-    if (const auto layout = PackedConvLayout(shape, group, c.attrs.Ints("layout"))) bytes = layout->get_size();
+    if (const auto layout = PackedConvLayout(c.in(0), group, c.attrs.Ints("layout"))) bytes = layout->get_size();
   }));
   if (bytes == 0) return Invalid("no layout of ", ToString(c.in(0)));
   return Types{{DType::kUInt8, {static_cast<int64_t>(bytes)}}};

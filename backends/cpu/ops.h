@@ -6,7 +6,7 @@
 // | cpu.PackWeight | w → u8[bytes] | a matrix in the layout that oneDNN multiplies fastest: rows (of the other operand), k, n, trans (w is [n,k]) |
 // | cpu.MatMul | a, w, bias? → y | y = act(a′·w′ + bias): trans_a, trans_b, activation ("", "Relu"), and for a packed w: packed = 1, n |
 // | cpu.PackConvWeight | w → u8[bytes] | the weights of a convolution in the blocks that layout describes (kernels/conv.h); group |
-// | cpu.Conv, cpu.ConvTranspose, cpu.ConvWeightGrad | as without cpu. | over [N,…,C]; weights are packed, weight_shape says from what; activation ("", "Relu") |
+// | cpu.Conv, cpu.ConvTranspose, cpu.ConvWeightGrad | as without cpu. | over [N,…,C], of f32 or bf16 to f32; weights are packed, weight_shape says from what; activation ("", "Relu") |
 // | cpu.BatchNorm, cpu.BatchNormInference | as without cpu. | over […,C]; the first has activation ("", "Relu") |
 // | cpu.BatchNormGrad | dy, x, scale, mean, rstd, bias? → dx, dscale, dbias | activation; with "Relu", dy is the gradient behind that, and bias is given |
 // | cpu.MaxPool | x → y, u8 | over [N,…,C]; the second output is the number of the maximum in its window |

@@ -181,6 +181,34 @@ TEST(CpuChannelsLast, GroupsAndOneOrThreeAxes) {
   }
 }
 
+// Widened bf16 is multiplied as bf16, which is exact, and added up in float32.
+TEST(CpuChannelsLast, WidenedFactorsAreMultipliedNarrow) {
+  Graph graph;
+  Builder b(&graph);
+  const auto rounded = [&](const std::string& name, Shape shape) {
+    return Cast(Cast(b.Input(InputKind::kFeed, name, F(std::move(shape))), DType::kBFloat16), DType::kFloat32);
+  };
+  const Val x = rounded("x", {2, 20, 9, 8}), bias = b.Input(InputKind::kFeed, "b", F({12}));
+  for (const int64_t kernel : {1, 3}) {
+    const Val w = rounded(StrCat("w", kernel), {12, 20, kernel, kernel}), dy = rounded(StrCat("dy", kernel), {2, 12, 9, 8});
+    Attrs attrs = ConvAttrs(1, kernel / 2), back = attrs, weights = attrs;
+    back.Set("output_shape", Ints{9, 8});
+    weights.Set("kernel_shape", Ints{kernel, kernel});
+    for (const Val& v : {b.Op("Conv", {x, w, bias}, attrs), b.Op("ConvTranspose", {dy, w}, back), b.Op("ConvWeightGrad", {x, dy}, weights)}) {
+      graph.AddOutput(StrCat("v", v.id()), v.id());
+    }
+  }
+  ASSERT_TRUE(b.status().ok()) << b.status().message();
+  const Graph legal = CheckAgainstNodes(graph);
+  int64_t narrow = 0;
+  for (const Node& node : legal.nodes()) {
+    narrow += node.op != "Cast" && node.op != "Transpose" && node.op != "Reshape" && !node.op.starts_with("cpu.Pack") &&
+              legal.type(node.inputs[0]).dtype == DType::kBFloat16;
+  }
+  if (narrow == 0) GTEST_SKIP() << "this processor multiplies no bf16";
+  EXPECT_EQ(narrow, 6) << Print(legal);
+}
+
 TEST(CpuChannelsLast, ReluIsComputedWithWhatItFollows) {
   Graph graph;
   Builder b(&graph);

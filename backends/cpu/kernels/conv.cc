@@ -124,7 +124,7 @@ absl::StatusOr<Kernel> PrepareConv(const KernelContext& c) {
 absl::StatusOr<Kernel> PrepareConvTranspose(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), c.out().shape, c.in(1).shape, c.in(0).shape);
   if (g.empty()) return OfNothing(c, false);
-  const auto desc = Best(g, IsThin(g), [&](const ConvLayouts& l) { return ConvBackwardData(g, l); });
+  const auto desc = Best(g, IsThin(g), [&](const ConvLayouts& l) { return ConvBackwardData(g, l, l); });
   return Wrap(ReorderedCall(dnnl::convolution_backward_data(desc), desc.scratchpad_desc(),
                             {{DNNL_ARG_DIFF_DST, Plain(g.y), desc.diff_dst_desc()},
                              {DNNL_ARG_WEIGHTS, Plain(g.w), desc.weights_desc()},
@@ -135,7 +135,7 @@ absl::StatusOr<Kernel> PrepareConvTranspose(const KernelContext& c) {
 absl::StatusOr<Kernel> PrepareConvWeightGrad(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), c.in(0).shape, c.out().shape, c.in(1).shape);
   if (g.empty()) return OfNothing(c, false);
-  const auto desc = Best(g, false, [&](const ConvLayouts& l) { return ConvBackwardWeights(g, l); });
+  const auto desc = Best(g, false, [&](const ConvLayouts& l) { return ConvBackwardWeights(g, l, l); });
   return Wrap(ReorderedCall(dnnl::convolution_backward_weights(desc), desc.scratchpad_desc(),
                             {{DNNL_ARG_SRC, Plain(g.x), desc.src_desc()},
                              {DNNL_ARG_DIFF_DST, Plain(g.y), desc.diff_dst_desc()},
@@ -162,7 +162,7 @@ absl::StatusOr<Kernel> PrepareLastConv(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.in(0).shape), c.attrs().Ints("weight_shape"),
                                           ChannelsFirstShape(c.out().shape));
   const bool bias = c.has(2);
-  const auto desc = ConvForward(g, ChannelsLastLayouts(g), {.bias = bias, .relu = c.attrs().String("activation") == "Relu"});
+  const auto desc = ConvForward(g, ChannelsLastLayouts(ConvKind::kForward, g, c.in(0).dtype), {.bias = bias, .relu = c.attrs().String("activation") == "Relu"});
   RETURN_IF_ERROR(CheckPacked(c, desc.weights_desc()));
   std::vector<std::pair<int, memory::desc>> arguments = {{DNNL_ARG_SRC, desc.src_desc()}, {DNNL_ARG_WEIGHTS, desc.weights_desc()}};
   if (bias) arguments.emplace_back(DNNL_ARG_BIAS, desc.bias_desc());
@@ -173,7 +173,9 @@ absl::StatusOr<Kernel> PrepareLastConv(const KernelContext& c) {
 absl::StatusOr<Kernel> PrepareLastConvTranspose(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.out().shape), c.attrs().Ints("weight_shape"),
                                           ChannelsFirstShape(c.in(0).shape));
-  const auto desc = ConvBackwardData(g, ChannelsLastLayouts(g));
+  const DType factors = c.in(0).dtype;
+  const auto desc = ConvBackwardData(g, ChannelsLastLayouts(ConvKind::kInputGrad, g, factors),
+                                     ChannelsLastLayouts(ConvKind::kForward, g, factors));
   RETURN_IF_ERROR(CheckPacked(c, desc.weights_desc()));
   return Direct(dnnl::convolution_backward_data(desc), desc.scratchpad_desc(),
                 {{DNNL_ARG_DIFF_DST, desc.diff_dst_desc()}, {DNNL_ARG_WEIGHTS, desc.weights_desc()},
@@ -184,7 +186,9 @@ absl::StatusOr<Kernel> PrepareLastConvTranspose(const KernelContext& c) {
 absl::StatusOr<Kernel> PrepareLastConvWeightGrad(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.in(0).shape), c.out().shape,
                                           ChannelsFirstShape(c.in(1).shape));
-  const auto desc = ConvBackwardWeights(g, ChannelsLastLayouts(g));
+  const DType factors = c.in(0).dtype;
+  const auto desc = ConvBackwardWeights(g, ChannelsLastLayouts(ConvKind::kWeightGrad, g, factors),
+                                        ChannelsLastLayouts(ConvKind::kForward, g, factors));
   return Wrap(ReorderedCall(dnnl::convolution_backward_weights(desc), desc.scratchpad_desc(),
                             {{DNNL_ARG_SRC, desc.src_desc(), desc.src_desc()},
                              {DNNL_ARG_DIFF_DST, desc.diff_dst_desc(), desc.diff_dst_desc()},
@@ -194,21 +198,22 @@ absl::StatusOr<Kernel> PrepareLastConvWeightGrad(const KernelContext& c) {
 
 absl::StatusOr<Kernel> PreparePackConvWeight(const KernelContext& c) {
   const int64_t group = c.attrs().Int("group");
-  const auto packed = PackedConvLayout(c.in().shape, group, c.attrs().Ints("layout"));
+  const auto packed = PackedConvLayout(c.in(), group, c.attrs().Ints("layout"));
   if (!packed) return absl::InternalError("no layout of these weights");
-  return ReorderKernel(Plain(GroupedWeights(c.in().shape, group)), *packed);
+  const Shape plain = GroupedWeights(c.in().shape, group);
+  return ReorderKernel(Plain(plain, Strides(plain), c.in().dtype), *packed);
 }
 
 }  // namespace
 
 std::span<const KernelRow> ConvKernels() {
-  constexpr TypeSet kPacked = kFloat | Only(DType::kUInt8);
+  constexpr TypeSet kFactors = kFloat | Only(DType::kBFloat16), kPacked = kFactors | Only(DType::kUInt8);
   static constexpr KernelRow kRows[] = {{"Conv", PrepareConv},
                                         {"ConvTranspose", PrepareConvTranspose},
                                         {"ConvWeightGrad", PrepareConvWeightGrad},
                                         {"cpu.Conv", PrepareLastConv, kPacked},
                                         {"cpu.ConvTranspose", PrepareLastConvTranspose, kPacked},
-                                        {"cpu.ConvWeightGrad", PrepareLastConvWeightGrad},
+                                        {"cpu.ConvWeightGrad", PrepareLastConvWeightGrad, kFactors},
                                         {"cpu.PackConvWeight", PreparePackConvWeight, kPacked}};
   return kRows;
 }

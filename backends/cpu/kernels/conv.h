@@ -34,19 +34,21 @@ struct ConvEpilogue {
 };
 
 dnnl::convolution_forward::primitive_desc ConvForward(const ConvGeometry& g, const ConvLayouts& l, ConvEpilogue e);
-dnnl::convolution_backward_data::primitive_desc ConvBackwardData(const ConvGeometry& g, const ConvLayouts& l);
-dnnl::convolution_backward_weights::primitive_desc ConvBackwardWeights(const ConvGeometry& g, const ConvLayouts& l);
+// `hint`: the layouts of a forward convolution.
+dnnl::convolution_backward_data::primitive_desc ConvBackwardData(const ConvGeometry& g, const ConvLayouts& l, const ConvLayouts& hint);
+dnnl::convolution_backward_weights::primitive_desc ConvBackwardWeights(const ConvGeometry& g, const ConvLayouts& l, const ConvLayouts& hint);
 
-// x and y channels last, the weights as the implementation likes them best.
-ConvLayouts ChannelsLastLayouts(const ConvGeometry& g);
+// x and y channels last, the weights as the implementation likes them best. What is multiplied is of type `factors` (f32 or
+// bf16), the result is float32.
+ConvLayouts ChannelsLastLayouts(ConvKind kind, const ConvGeometry& g, DType factors);
 // The layout of the weights then, or nothing where only a reference implementation knows such tensors.
 // Throws dnnl::error.
-std::optional<dnnl::memory::desc> ChannelsLastWeights(ConvKind kind, const ConvGeometry& g);
+std::optional<dnnl::memory::desc> ChannelsLastWeights(ConvKind kind, const ConvGeometry& g, DType factors);
 
 // A layout of weights as the attribute of a node holds it, and back for weights [M,C/g,…]. Only dense layouts in blocks.
 std::vector<int64_t> ToInts(const dnnl::memory::desc& layout);
 // Nothing where the numbers are no layout of that shape.
-std::optional<dnnl::memory::desc> PackedConvLayout(const Shape& w, int64_t group, const std::vector<int64_t>& ints);
+std::optional<dnnl::memory::desc> PackedConvLayout(const Type& w, int64_t group, const std::vector<int64_t>& ints);
 
 // [M,C/g,…] → [g,M/g,C/g,…] where there are groups.
 Shape GroupedWeights(Shape w, int64_t group);

@@ -11,7 +11,7 @@ constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 memory::dims Dims(const Shape& s) { return {s.begin(), s.end()}; }
 
 // [N,C,…] stored as [N,…,C].
-memory::desc ChannelsLast(const Shape& extents) {
+memory::desc ChannelsLast(const Shape& extents, DType dtype) {
   Shape strides(extents.size(), 1);
   int64_t step = extents[1];
   for (size_t a = extents.size(); a-- > 2;) {
@@ -19,7 +19,7 @@ memory::desc ChannelsLast(const Shape& extents) {
     step *= extents[a];
   }
   strides[0] = step;
-  return Plain(extents, strides);
+  return Plain(extents, strides, dtype);
 }
 
 dnnl::primitive_attr WithRelu() {
@@ -60,20 +60,24 @@ dnnl::convolution_forward::primitive_desc ConvForward(const ConvGeometry& g, con
   return {Desc(kind, kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end), attr, Engine()};
 }
 
-dnnl::convolution_backward_data::primitive_desc ConvBackwardData(const ConvGeometry& g, const ConvLayouts& l) {
+dnnl::convolution_backward_data::primitive_desc ConvBackwardData(const ConvGeometry& g, const ConvLayouts& l, const ConvLayouts& hint) {
   const dnnl::convolution_backward_data::desc desc(kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end);
-  return {desc, UserScratchpad(), Engine(), ConvForward(g, l, {})};
+  return {desc, UserScratchpad(), Engine(), ConvForward(g, hint, {})};
 }
 
-dnnl::convolution_backward_weights::primitive_desc ConvBackwardWeights(const ConvGeometry& g, const ConvLayouts& l) {
+dnnl::convolution_backward_weights::primitive_desc ConvBackwardWeights(const ConvGeometry& g, const ConvLayouts& l, const ConvLayouts& hint) {
   const dnnl::convolution_backward_weights::desc desc(kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end);
-  return {desc, UserScratchpad(), Engine(), ConvForward(g, l, {})};
+  return {desc, UserScratchpad(), Engine(), ConvForward(g, hint, {})};
 }
 
-ConvLayouts ChannelsLastLayouts(const ConvGeometry& g) { return {ChannelsLast(g.x), AnyLayout(g.w), ChannelsLast(g.y)}; }
+ConvLayouts ChannelsLastLayouts(ConvKind kind, const ConvGeometry& g, DType factors) {
+  const auto type = [&](ConvKind result) { return kind == result ? DType::kFloat32 : factors; };
+  return {ChannelsLast(g.x, type(ConvKind::kInputGrad)), AnyLayout(g.w, type(ConvKind::kWeightGrad)),
+          ChannelsLast(g.y, type(ConvKind::kForward))};
+}
 
-std::optional<memory::desc> ChannelsLastWeights(ConvKind kind, const ConvGeometry& g) {
-  const ConvLayouts l = ChannelsLastLayouts(g);
+std::optional<memory::desc> ChannelsLastWeights(ConvKind kind, const ConvGeometry& g, DType factors) {
+  const ConvLayouts l = ChannelsLastLayouts(kind, g, factors), hint = ChannelsLastLayouts(ConvKind::kForward, g, factors);
   const auto unless_reference = [](const auto& desc, const memory::desc& weights) {
     return IsReference(desc) ? std::nullopt : std::optional(weights);
   };
@@ -82,10 +86,10 @@ std::optional<memory::desc> ChannelsLastWeights(ConvKind kind, const ConvGeometr
     return unless_reference(desc, desc.weights_desc());
   }
   if (kind == ConvKind::kInputGrad) {
-    const auto desc = ConvBackwardData(g, l);
+    const auto desc = ConvBackwardData(g, l, hint);
     return unless_reference(desc, desc.weights_desc());
   }
-  const auto desc = ConvBackwardWeights(g, l);
+  const auto desc = ConvBackwardWeights(g, l, hint);
   return unless_reference(desc, desc.diff_weights_desc());
 }
 
@@ -102,11 +106,11 @@ std::vector<int64_t> ToInts(const memory::desc& layout) {
   return ints;
 }
 
-std::optional<memory::desc> PackedConvLayout(const Shape& w, int64_t group, const std::vector<int64_t>& ints) {
-  const Shape shape = GroupedWeights(w, group);
+std::optional<memory::desc> PackedConvLayout(const Type& w, int64_t group, const std::vector<int64_t>& ints) {
+  const Shape shape = GroupedWeights(w.shape, group);
   const size_t n = shape.size();
   if (ints.size() < 2 * n || ints.size() % 2 != 0 || ints.size() - 2 * n > 2 * DNNL_MAX_NDIMS) return {};
-  memory::desc layout = Plain(shape);
+  memory::desc layout = Plain(shape, Strides(shape), w.dtype);
   dnnl_memory_desc_t& d = layout.data;
   dnnl_blocking_desc_t& b = d.format_desc.blocking;
   for (size_t a = 0; a < n; ++a) {
