@@ -1,13 +1,11 @@
 #include "backends/allocate.h"
 
-#include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
 
 absl::Status CheckFits(const Backend& backend, size_t bytes, std::string_view what) {
-  if (backend.device() != "cpu") return absl::OkStatus();
-  const size_t available = AvailableMemory();
+  const size_t available = backend.FreeMemory();
   if (bytes <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(StrCat(what, " need ", bytes >> 20, " MiB, but only ", available >> 20,
                                              " MiB of memory are free: a smaller --micro-batch-size needs less"));

@@ -8,7 +8,7 @@
 
 namespace onnxtrain {
 
-// Does the machine have that much host memory left? Device memory is the device's business: always OK. kResourceExhausted
+// Is that much memory free, as far as the backend knows? kResourceExhausted
 // names `what` needs it (a plural: "activations").
 absl::Status CheckFits(const Backend& backend, size_t bytes, std::string_view what);
 

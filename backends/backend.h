@@ -6,12 +6,15 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/base/machine.h"
 #include "frontend/graph/graph.h"
 
 namespace onnxtrain {
@@ -90,10 +93,16 @@ class Backend {
   // Decomposes what is not supported, fuses what can be, adds packing nodes of derived values. Fails naming all nodes
   // that remain unsupported.
   virtual absl::StatusOr<Graph> Legalize(const Graph& graph) const = 0;
+  // Bytes of planned scratch that each node of a legalized graph needs while it runs, by node index: what Compile will plan.
+  virtual absl::StatusOr<std::vector<size_t>> Workspaces(const Graph& graph) const {
+    return std::vector<size_t>(graph.nodes().size(), 0);
+  }
   // Of a legalized graph.
   virtual absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& graph, const CompileOptions& options) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) = 0;
+  // Bytes that Allocate may still give, as far as that is known.
+  virtual size_t FreeMemory() const { return device() == "cpu" ? AvailableMemory() : std::numeric_limits<size_t>::max(); }
   // Waits until everything queued has finished.
   virtual absl::Status Synchronize() = 0;
 };

@@ -1,6 +1,8 @@
 #include "optim/programs.h"
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "backends/allocate.h"
 #include "frontend/base/log.h"
@@ -29,11 +31,73 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
   ASSIGN_OR_RETURN(legal, HoistDerived(legal, state));
   auto compiled = std::make_unique<CompiledProgram>();
-  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, {.time_nodes = options_.time_nodes || time_nodes}));
+  RETURN_IF_ERROR(CompileWithin(std::move(legal), time_nodes, compiled.get()));
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
   compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return compiled;
+}
+
+namespace {
+
+// What Bind will allocate for the feeds.
+size_t FeedBytes(const Graph& graph) {
+  size_t bytes = 0;
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind == InputKind::kFeed) bytes += (graph.type(input.value).bytes() + 63) / 64 * 64;
+  }
+  return bytes;
+}
+
+size_t Plus(size_t a, size_t b) { return a > std::numeric_limits<size_t>::max() - b ? a : a + b; }
+
+// Of a budget: the rest is for what plans do not know, such as tables of libraries.
+constexpr double kPlannable = 0.98;
+
+std::string Mebibytes(size_t bytes) { return StrCat((bytes + (size_t{1} << 20) - 1) >> 20, "MiB"); }
+
+}  // namespace
+
+// What the memory holds beside the arena of a program whose feeds take `feeds`. Programs for a short last batch and for
+// evaluation will want feeds of their own.
+size_t Programs::BytesBesideArena(size_t feeds) const {
+  constexpr size_t kPrograms = 3;
+  return other_bytes_() + derived_bytes() + own_bytes_ + kPrograms * feeds;
+}
+
+// Compiles the graph as it is and, where that needs too much memory or something else is asked for, the plan that fits.
+absl::Status Programs::CompileWithin(Graph legal, bool time_nodes, CompiledProgram* compiled) {
+  const CompileOptions options{.keep_values = options_.keep_values, .time_nodes = options_.time_nodes || time_nodes};
+  const size_t beside = BytesBesideArena(FeedBytes(legal));
+  const auto budget = static_cast<size_t>(static_cast<double>(recompute_.memory_budget) * kPlannable);
+  const size_t limit = budget == 0 ? Plus(backend_.FreeMemory(), arena_size_) : budget > beside ? budget - beside : 0;
+  size_t scratch = 0;
+  if (recompute_.mode != RecomputeMode::kAll && recompute_.mode != RecomputeMode::kSqrt) {
+    ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, options));
+    const MemoryUse use = compiled->program->memory();
+    if (use.arena + use.scratch <= limit) return absl::OkStatus();
+    scratch = use.scratch;
+    compiled->program.reset();
+  }
+  ASSIGN_OR_RETURN(std::vector<size_t> workspaces, backend_.Workspaces(legal));
+  const RecomputePlanner planner(legal, std::move(workspaces), backend_.device() == "cpu" ? 64 : 512);
+  size_t smallest = 0;
+  const auto plan = ChooseRecompute(planner, recompute_.mode, limit - std::min(limit, scratch), &smallest);
+  if (absl::IsResourceExhausted(plan.status())) return TooLarge(smallest + scratch, limit, beside);
+  if (!plan.ok()) return plan.status();
+  compiled->repeated = plan->repeated;
+  compiled->extra_share = plan->seconds > 0 ? plan->extra_seconds / plan->seconds : 0;
+  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(plan->graph, options));
+  return absl::OkStatus();
+}
+
+absl::Status Programs::TooLarge(size_t arena, size_t limit, size_t beside) const {
+  if (recompute_.memory_budget > 0) {
+    return Invalid("--memory-budget ", Mebibytes(recompute_.memory_budget), ": the smallest that does is ", Mebibytes(static_cast<size_t>(static_cast<double>(beside + arena) / kPlannable)),
+                   " (or a smaller --micro-batch-size)");
+  }
+  return absl::ResourceExhaustedError(StrCat("activations need ", Mebibytes(arena), ", but only ", Mebibytes(limit),
+                                             " of memory are free: a smaller --micro-batch-size needs less"));
 }
 
 absl::Status Programs::Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {
@@ -85,14 +149,22 @@ absl::Status Programs::BindOutputs(CompiledProgram& program, const Bindings& ove
 
 // The arena is as large as the largest program needs; when it grows, every program moves to the new one.
 absl::Status Programs::BindArena(CompiledProgram& program) {
-  const size_t needed = program.program->memory().arena;
+  size_t needed = program.program->memory().arena;
+  for (const CompiledProgram* other : all_) needed = std::max(needed, other->program->memory().arena);
   if (needed <= arena_size_) return program.program->BindArena({arena_.get(), 0});
   RETURN_IF_ERROR(backend_.Synchronize());
   arena_.reset();
+  arena_size_ = 0;
   ASSIGN_OR_RETURN(arena_, AllocateChecked(backend_, needed, "activations"));
   arena_size_ = needed;
   for (CompiledProgram* other : all_) RETURN_IF_ERROR(other->program->BindArena({arena_.get(), 0}));
   return program.program->BindArena({arena_.get(), 0});
+}
+
+void Programs::Release(const CompiledProgram& program) {
+  if (std::erase(all_, &program) > 0) own_bytes_ -= program.own.size();
+  arena_.reset();
+  arena_size_ = 0;
 }
 
 absl::StatusOr<Graph> Programs::HoistDerived(const Graph& legal, const Bindings& state) {
@@ -136,10 +208,12 @@ std::vector<const CompiledProgram*> Programs::derive_programs() const {
   return programs;
 }
 
-size_t Programs::bytes() const {
-  size_t total = arena_size_ + own_bytes_;
+size_t Programs::derived_bytes() const {
+  size_t total = 0;
   for (const auto& memory : derived_memory_) total += memory->size();
   return total;
 }
+
+size_t Programs::bytes() const { return arena_size_ + own_bytes_ + derived_bytes(); }
 
 }  // namespace onnxtrain

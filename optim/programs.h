@@ -2,6 +2,7 @@
 // derived values (packed weights) that they share.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
+#include "optim/recompute_policy.h"
 #include "optim/state.h"
 
 namespace onnxtrain {
@@ -20,17 +22,22 @@ struct CompiledProgram {
   std::map<std::string, Region> feeds;    // by feed name
   std::map<std::string, Region> outputs;  // outputs that nobody else holds, by name
   Arena own;                             // the memory of both
+  int64_t repeated = 0;                   // nodes that run a second time instead of being kept
+  double extra_share = 0;                 // of the run's time, by the cost model, spent on them
 };
 
 using Bindings = std::map<std::string, Region>;
 
 class Programs {
  public:
-  // `compute`: as in OptimizeProgram; `time_nodes`: as in CompileOptions.
-  Programs(Backend* backend, DType compute, bool time_nodes)
-      : backend_(*backend), compute_(compute), options_{.time_nodes = time_nodes} {}
+  // `compute`: as in OptimizeProgram; `time_nodes`: as in CompileOptions. `other_bytes`: what the session holds beside its
+  // programs, asked at each Compile.
+  Programs(Backend* backend, DType compute, bool time_nodes, RecomputeSpec recompute = {},
+           std::function<size_t()> other_bytes = [] { return size_t{0}; })
+      : backend_(*backend), compute_(compute), options_{.time_nodes = time_nodes}, recompute_(recompute),
+        other_bytes_(std::move(other_bytes)) {}
 
-  // Legalizes, hoists what depends on weights alone, compiles and binds. Inputs that are no feeds and outputs are looked
+  // Legalizes, hoists what depends on weights alone, chooses what is recomputed, compiles and binds. Inputs that are no feeds and outputs are looked
   // up in `overrides` and then in `state`; feeds, and outputs found in neither, get memory of the program's own.
   // `time_nodes`: this program's nodes are timed in any case.
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides, const Bindings& state,
@@ -41,13 +48,22 @@ class Programs {
   // Weights have changed: after every update and whenever they are written.
   void WeightsChanged() { ++weights_version_; }
 
+  // Forgets a program that is about to be destroyed and gives the activation arena back. Another program must be compiled
+  // before any runs again.
+  void Release(const CompiledProgram& program);
+
   size_t bytes() const;              // activation arena, feeds, outputs and derived values
+  size_t derived_bytes() const;      // packed weights
+  size_t arena_bytes() const { return arena_size_; }
   std::vector<const CompiledProgram*> derive_programs() const;
   double compile_seconds() const { return compile_seconds_; }
 
  private:
   // Moves what depends on weights alone into a derive program and gives the rest.
   absl::StatusOr<Graph> HoistDerived(const Graph& legal, const Bindings& state);
+  absl::Status CompileWithin(Graph legal, bool time_nodes, CompiledProgram* compiled);
+  size_t BytesBesideArena(size_t feeds) const;
+  absl::Status TooLarge(size_t arena, size_t limit, size_t beside) const;
   absl::Status Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
   absl::Status BindArena(CompiledProgram& program);
   absl::Status BindInputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
@@ -56,6 +72,8 @@ class Programs {
   Backend& backend_;
   const DType compute_;
   const CompileOptions options_;
+  const RecomputeSpec recompute_;
+  const std::function<size_t()> other_bytes_;
   std::unique_ptr<Buffer> arena_;
   size_t arena_size_ = 0;
   std::vector<CompiledProgram*> all_;                        // those that use the arena

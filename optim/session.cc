@@ -9,6 +9,7 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "optim/clip.h"
+#include "optim/planning_backend.h"
 #include "optim/prepare.h"
 #include "optim/programs.h"
 #include "optim/prove_batch.h"
@@ -44,10 +45,14 @@ void PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t c
   if (part.size() > 0) std::memcpy(all->mutable_bytes().data() + begin * row, part.bytes().data(), count * row);
 }
 
+// Code and tables of libraries, kernels made at run time, stacks.
+constexpr int64_t kProcessBytes = int64_t{12} << 20;
+
 class SessionImpl : public Session {
  public:
   SessionImpl(std::shared_ptr<const OnnxModel> model, Backend* backend, SessionOptions options)
-      : model_(std::move(model)), backend_(*backend), options_(std::move(options)), programs_(backend, options_.compute, options_.time_nodes),
+      : model_(std::move(model)), planning_(*backend), backend_(options.plan_only ? planning_ : *backend), options_(std::move(options)),
+        programs_(&backend_, options_.compute, options_.time_nodes, options_.recompute, [this] { return BytesBesidePrograms(); }),
         dtype_(options_.import.float_type) {
     prepare_ = {options_.import, options_.loss, options_.labels, options_.trainable};
   }
@@ -60,11 +65,13 @@ class SessionImpl : public Session {
   const std::vector<std::string>& notes() const override { return prepared_.model.notes; }
   int64_t micro_batch() const override { return options_.micro_batch; }
   int64_t steps() const override { return attempted_; }
-  int64_t planned_peak_bytes() const override;
+  SessionMemory memory() const override;
+  int64_t oom_retries() const override { return oom_retries_; }
   std::vector<ProgramProfile> Profile() const override;
   double compile_seconds() const override { return programs_.compile_seconds(); }
   double optimizer_seconds() const override;
 
+  absl::Status Plan(int64_t samples) override;
   absl::Status Step(const Window& window) override;
   absl::StatusOr<int64_t> SkippedInARow() override;
   absl::StatusOr<StepReport> Report() override;
@@ -102,6 +109,9 @@ class SessionImpl : public Session {
   absl::Status FeedTensor(const Region& feed, const std::string& name, const HostTensor& tensor, int64_t begin, int64_t count);
   absl::Status FeedWeights(CompiledProgram& program, const std::vector<double>& weights);
   absl::Status AddMetrics(const CompiledProgram& program, MetricSums* sums);
+  size_t BytesBesidePrograms() const;
+  absl::Status Update(const Window& window, int64_t samples);
+  void HalveMicroBatch();
   absl::Status RunStep(const Window& window, int64_t samples);
   absl::Status RunMicros(const Window& window, bool outputs, std::map<std::string, HostTensor>* fetched);
   absl::StatusOr<double> ReadScalar(const std::string& name) const;
@@ -113,6 +123,7 @@ class SessionImpl : public Session {
                      const std::function<std::string(const std::string&)>& name);
 
   std::shared_ptr<const OnnxModel> model_;
+  PlanningBackend planning_;
   Backend& backend_;
   SessionOptions options_;
   PrepareOptions prepare_;
@@ -133,6 +144,7 @@ class SessionImpl : public Session {
   bool averaged_ = false;                     // the average stands in the weights' place, and they in its
   bool batch_proved_ = false;                 // that the model follows batches other than the one it was exported for
   double apply_seconds_ = 0;
+  int64_t oom_retries_ = 0;
   int64_t attempted_ = 0, reported_attempts_ = 0, reported_skips_ = 0, skipped_in_a_row_ = 0;
 };
 
@@ -151,7 +163,7 @@ absl::Status SessionImpl::Init() {
 
 // Once: what holds for one batch holds for all.
 absl::Status SessionImpl::ProveFrozenBatch(int64_t frozen) {
-  if (frozen == 0 || batch_proved_) return absl::OkStatus();
+  if (frozen == 0 || batch_proved_ || options_.plan_only) return absl::OkStatus();
   batch_proved_ = true;
   // In inference mode the graph may read weights that training does not.
   ASSIGN_OR_RETURN(const ImportedModel inference, ImportForward(*model_, prepare_, frozen, false));
@@ -404,20 +416,49 @@ absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map
   return absl::OkStatus();
 }
 
+absl::Status SessionImpl::Plan(int64_t samples) {
+  if (OneProgramStep(samples)) return Get(ProgramKind::kStep, samples).status();
+  RETURN_IF_ERROR(EnsureGradients());
+  RETURN_IF_ERROR(EnsureApply());
+  const int64_t micro = std::min(samples, options_.micro_batch), rest = samples % micro;
+  RETURN_IF_ERROR(Get(ProgramKind::kMicroFirst, micro).status());
+  if (samples > micro && samples >= 2 * micro) RETURN_IF_ERROR(Get(ProgramKind::kMicroNext, micro).status());
+  return rest == 0 ? absl::OkStatus() : Get(ProgramKind::kMicroNext, rest).status();
+}
+
+absl::Status SessionImpl::Update(const Window& window, int64_t samples) {
+  if (OneProgramStep(samples)) return RunStep(window, samples);
+  RETURN_IF_ERROR(RunMicros(window, false, nullptr));
+  RETURN_IF_ERROR(EnsureApply());
+  const auto begin = std::chrono::steady_clock::now();
+  RETURN_IF_ERROR(programs_.Run(*apply_));
+  apply_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return absl::OkStatus();
+}
+
+// All programs go, with their feeds and the arena: they are made anew as they are needed. What was pending needs no undoing,
+// as the first micro-batch of a window overwrites it.
+void SessionImpl::HalveMicroBatch() {
+  for (auto& [key, compiled] : cache_) {
+    if (compiled != nullptr) programs_.Release(*compiled);
+  }
+  cache_.clear();
+  options_.micro_batch = (options_.micro_batch + 1) / 2;
+  ++oom_retries_;
+}
+
 absl::Status SessionImpl::Step(const Window& window) {
   if (groups_.empty()) return Invalid("nothing to train: no weight is trainable");
   CHECK(!averaged_) << "the average stands in the weights' place";
   int64_t samples;
   RETURN_IF_ERROR(CheckWindow(window, &samples));
-  if (OneProgramStep(samples)) {
-    RETURN_IF_ERROR(RunStep(window, samples));
-  } else {
-    RETURN_IF_ERROR(RunMicros(window, false, nullptr));
-    RETURN_IF_ERROR(EnsureApply());
-    const auto begin = std::chrono::steady_clock::now();
-    RETURN_IF_ERROR(programs_.Run(*apply_));
-    apply_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  absl::Status status = Update(window, samples);
+  while (absl::IsResourceExhausted(status) && std::min(samples, options_.micro_batch) > 1) {
+    options_.micro_batch = std::min(samples, options_.micro_batch);
+    HalveMicroBatch();
+    status = Update(window, samples);
   }
+  RETURN_IF_ERROR(status);
   ++attempted_;
   programs_.WeightsChanged();
   return absl::OkStatus();
@@ -498,7 +539,8 @@ std::vector<ProgramProfile> SessionImpl::Profile() const {
   std::vector<ProgramProfile> profiles;
   for (const auto& [key, compiled] : cache_) {
     if (compiled == nullptr) continue;  // its compilation failed
-    profiles.push_back({kProgramNames[static_cast<int>(key.first)], key.second, compiled->program.get(), compiled->runs});
+    profiles.push_back({kProgramNames[static_cast<int>(key.first)], key.second, compiled->program.get(), compiled->runs,
+                        compiled->repeated, compiled->extra_share});
   }
   if (apply_ != nullptr) profiles.push_back({"apply", 0, apply_->program.get(), apply_->runs});
   for (const CompiledProgram* derive : programs_.derive_programs()) {
@@ -619,13 +661,22 @@ absl::Status SessionImpl::SetWeights(const std::map<std::string, HostTensor>& we
   return absl::OkStatus();
 }
 
-int64_t SessionImpl::planned_peak_bytes() const {
-  size_t total = programs_.bytes();
-  for (const Arena* arena : {&params_, &statistics_, &pending_, &slots_}) total += arena->size();
-  if (grads_.buffer() != nullptr) total += grads_.size();
-  for (const auto& arena : moments_) total += arena->size();
-  for (const auto& arena : frozen_) total += arena->size();
-  return static_cast<int64_t>(total);
+size_t SessionImpl::BytesBesidePrograms() const {
+  const SessionMemory m = memory();
+  return static_cast<size_t>(m.total() - m.packed - m.feeds - m.activations);
+}
+
+SessionMemory SessionImpl::memory() const {
+  const auto size = [](const Arena& arena) { return static_cast<int64_t>(arena.size()); };
+  SessionMemory m{.parameters = size(params_), .statistics = size(statistics_) + size(pending_) + size(slots_)};
+  for (const auto& arena : frozen_) m.parameters += size(*arena);
+  if (grads_.buffer() != nullptr) m.gradients = size(grads_);
+  for (const auto& arena : moments_) m.moments += size(*arena);
+  m.packed = static_cast<int64_t>(programs_.derived_bytes());
+  m.activations = static_cast<int64_t>(programs_.arena_bytes());
+  m.feeds = static_cast<int64_t>(programs_.bytes()) - m.packed - m.activations;
+  m.host = kProcessBytes + static_cast<int64_t>(model_->OwnBytes()) + options_.caller_bytes;
+  return m;
 }
 
 }  // namespace

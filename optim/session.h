@@ -24,6 +24,7 @@
 #include "optim/loss_scale.h"
 #include "optim/metrics.h"
 #include "optim/optimizer.h"
+#include "optim/recompute_policy.h"
 #include "optim/trainable.h"
 #include "optim/window.h"
 
@@ -47,6 +48,9 @@ struct SessionOptions {
   std::optional<LossScaleSpec> loss_scale;  // for kFloat16
   StepForm step_form = StepForm::kAuto;
   bool time_nodes = false;       // programs measure the time of every node: for Profile
+  RecomputeSpec recompute;
+  int64_t caller_bytes = 0;      // what the caller holds beside the session (batches, data in memory): counts against the budget
+  bool plan_only = false;        // no memory is allocated and nothing can be run: for Plan and Memory
 };
 
 struct StepReport {             // of the updates since the last report
@@ -69,6 +73,20 @@ struct Evaluation {
 
 inline double MeanLoss(const LossChoice& loss, const Evaluation& e) { return MeanLoss(loss, e.loss_sums, e.weights); }
 
+// Bytes that a session holds, or would hold once it has run.
+struct SessionMemory {
+  int64_t parameters = 0;   // trained and frozen
+  int64_t gradients = 0;    // with memory of their own; within a one-program step they are activations
+  int64_t moments = 0;
+  int64_t statistics = 0;   // running ones, pending ones, counters
+  int64_t packed = 0;       // derived from weights
+  int64_t feeds = 0;        // and outputs of programs
+  int64_t activations = 0;  // the arena of all programs, workspaces included
+  int64_t host = 0;         // the model, what the caller holds, libraries
+
+  int64_t total() const { return parameters + gradients + moments + statistics + packed + feeds + activations + host; }
+};
+
 struct GradientResult {
   double loss = 0;
   std::map<std::string, HostTensor> outputs;
@@ -81,6 +99,8 @@ struct ProgramProfile {
   int64_t samples = 0;      // 0 for apply and derive
   const Program* program;   // owned by the session
   int64_t runs = 0;
+  int64_t repeated = 0;     // nodes that run a second time instead of being kept
+  double extra_share = 0;   // of the run's time, by the cost model, spent on them
 };
 
 class Session {
@@ -97,7 +117,10 @@ class Session {
   virtual const std::vector<std::string>& notes() const = 0;
   virtual int64_t micro_batch() const = 0;           // samples
   virtual int64_t steps() const = 0;                 // updates attempted so far
-  virtual int64_t planned_peak_bytes() const = 0;    // arenas, activations, feeds, packed copies of what is compiled
+  virtual SessionMemory memory() const = 0;          // with the programs that are compiled by now
+  int64_t planned_peak_bytes() const { return memory().total(); }
+  // How often a window was repeated in smaller micro-batches because memory ran out.
+  virtual int64_t oom_retries() const = 0;
 
   virtual std::vector<ProgramProfile> Profile() const = 0;  // valid until the next call that compiles
 
@@ -106,7 +129,11 @@ class Session {
   // does not see it.
   virtual double optimizer_seconds() const = 0;
 
-  // One update; a window longer than micro_batch is accumulated. Returns as soon as it is queued on a device.
+  // Compiles what updates of windows of so many samples run, without running it.
+  virtual absl::Status Plan(int64_t samples) = 0;
+
+  // One update; a window longer than micro_batch is accumulated. Returns as soon as it is queued on a device. Where memory runs out, what is pending is discarded and the same
+  // window repeated in micro-batches of half the size, which stay.
   virtual absl::Status Step(const Window& window) = 0;
   // How many of the last updates were skipped for a gradient that was not finite. A device that works by itself is not
   // waited for each time: there the answer may be ten updates old.

@@ -163,6 +163,7 @@ absl::StatusOr<TrainResult> Loop::Run() {
   if (result_.steps == 0) result_.eval = result_.eval_before;
   result_.epochs = Epochs();
   result_.compile_seconds = session_.compile_seconds();
+  result_.oom_retries = session_.oom_retries();
   result_.optimizer_seconds = session_.optimizer_seconds();
   result_.seconds = Since(start_);
   return result_;

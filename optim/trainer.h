@@ -66,7 +66,7 @@ struct TrainEvent {
 struct TrainResult {
   // "epochs", "max_steps", "max_time", "signal"; "not_finite": most_skips updates in a row had no finite gradient
   std::string stop_reason;
-  int64_t steps = 0, samples = 0, skipped_steps = 0;
+  int64_t steps = 0, samples = 0, skipped_steps = 0, oom_retries = 0;
   double epochs = 0, seconds = 0;               // seconds: wall time of the loop, compile and eval included
   double final_loss = 0;                        // mean of the last reported window of updates; NaN if all were skipped
   EvalMetrics eval_before, eval;                // the last one after a step; samples 0 where there was none

@@ -35,6 +35,9 @@ class CpuBackend : public Backend {
     if (options_.threads > 0) omp_set_num_threads(options_.threads);  // oneDNN's layouts depend on it
     return LegalizeGraph(graph);
   }
+  absl::StatusOr<std::vector<size_t>> Workspaces(const Graph& graph) const override {
+    return NodeWorkspaces(graph, options_.threads);
+  }
   absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& graph, const CompileOptions& options) override {
     return CompileProgram(graph, options, options_.threads);
   }

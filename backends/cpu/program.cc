@@ -17,27 +17,50 @@ namespace {
 
 using Where = Place::Where;
 
+void SetThreads(int threads) {
+  if (threads > 0) omp_set_num_threads(threads);
+}
+
+absl::StatusOr<Kernel> PrepareNode(const Graph& graph, const Node& node) {
+  const KernelRow* row = FindKernel(graph, node);
+  if (row == nullptr) return Invalid(NodeTag(node), "has no kernel: the graph has not been legalized");
+  absl::StatusOr<Kernel> kernel = absl::InternalError("");
+  const absl::Status status = Guard([&] { kernel = row->prepare({graph, node}); });
+  if (!status.ok()) return Annotate(status, NodeTag(node));
+  if (!kernel.ok()) return Annotate(kernel.status(), NodeTag(node));
+  return kernel;
+}
+
+// By node; what does not run has none.
+absl::StatusOr<std::vector<Kernel>> PrepareNodes(const Graph& graph) {
+  const std::vector<bool> running = RunningNodes(graph);
+  std::vector<Kernel> kernels(graph.nodes().size());
+  for (size_t n = 0; n < kernels.size(); ++n) {
+    if (!running[n]) continue;
+    ASSIGN_OR_RETURN(kernels[n], PrepareNode(graph, graph.nodes()[n]));
+  }
+  return kernels;
+}
+
+std::vector<size_t> WorkspacesOf(const std::vector<Kernel>& kernels) {
+  std::vector<size_t> bytes;
+  for (const Kernel& kernel : kernels) bytes.push_back(kernel.workspace);
+  return bytes;
+}
+
 class CpuProgram : public Program {
  public:
   CpuProgram(Graph graph, const CompileOptions& options, int threads)
       : graph_(std::move(graph)), options_(options), threads_(threads) {}
 
   absl::Status Compile() {
-    SetThreads();
-    const size_t nodes = graph_.nodes().size();
-    const std::vector<bool> running = RunningNodes(graph_);
-    std::vector<Kernel> kernels(nodes);
-    PlanOptions plan_options{.reuse = !options_.keep_values, .workspace_bytes = std::vector<size_t>(nodes, 0)};
-    for (size_t n = 0; n < nodes; ++n) {
-      if (!running[n]) continue;
-      ASSIGN_OR_RETURN(kernels[n], PrepareNode(graph_.nodes()[n]));
-      plan_options.workspace_bytes[n] = kernels[n].workspace;
-    }
-    plan_ = PlanMemory(graph_, plan_options);
+    SetThreads(threads_);
+    ASSIGN_OR_RETURN(std::vector<Kernel> kernels, PrepareNodes(graph_));
+    plan_ = PlanMemory(graph_, {.reuse = !options_.keep_values, .workspace_bytes = WorkspacesOf(kernels)});
     MakeSteps(kernels);
     inputs_.resize(graph_.inputs().size());
     outputs_.resize(graph_.outputs().size());
-    if (options_.time_nodes) seconds_.resize(nodes);
+    if (options_.time_nodes) seconds_.resize(graph_.nodes().size());
     return absl::OkStatus();
   }
 
@@ -61,7 +84,7 @@ class CpuProgram : public Program {
 
   absl::Status Run() override {
     if (!resolved_) RETURN_IF_ERROR(Resolve());
-    SetThreads();
+    SetThreads(threads_);
     size_t at = 0;
     const absl::Status status = Guard([&] {
       if (options_.time_nodes) return RunTimed(&at);
@@ -105,20 +128,6 @@ class CpuProgram : public Program {
       seconds_[steps_[*at].node] += std::chrono::duration<double>(end - begin).count();
       begin = end;
     }
-  }
-
-  void SetThreads() const {
-    if (threads_ > 0) omp_set_num_threads(threads_);
-  }
-
-  absl::StatusOr<Kernel> PrepareNode(const Node& node) {
-    const KernelRow* row = FindKernel(graph_, node);
-    if (row == nullptr) return Invalid(NodeTag(node), "has no kernel: the graph has not been legalized");
-    absl::StatusOr<Kernel> kernel = absl::InternalError("");
-    const absl::Status status = Guard([&] { kernel = row->prepare({graph_, node}); });
-    if (!status.ok()) return Annotate(status, NodeTag(node));
-    if (!kernel.ok()) return Annotate(kernel.status(), NodeTag(node));
-    return kernel;
   }
 
   // A view whose input and output have one place needs no step.
@@ -212,6 +221,12 @@ absl::StatusOr<std::unique_ptr<Program>> CompileProgram(const Graph& graph, cons
   auto program = std::make_unique<CpuProgram>(graph, options, threads);
   RETURN_IF_ERROR(program->Compile());
   return program;
+}
+
+absl::StatusOr<std::vector<size_t>> NodeWorkspaces(const Graph& graph, int threads) {
+  SetThreads(threads);
+  ASSIGN_OR_RETURN(const std::vector<Kernel> kernels, PrepareNodes(graph));
+  return WorkspacesOf(kernels);
 }
 
 }  // namespace onnxtrain::cpu

@@ -68,6 +68,8 @@ class OnnxModel {
   absl::Status CheckUnchanged() const;
   // Gives resident pages of these files back; they are read again where somebody needs them.
   void DropResident() const;
+  // Bytes of initializers that are no views of files: what the model itself holds.
+  size_t OwnBytes() const;
 
   struct Parsed;  // frontend/onnx only
   const Parsed& parsed() const { return *parsed_; }

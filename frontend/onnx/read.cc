@@ -351,6 +351,17 @@ void OnnxModel::DropResident() const {
   for (const auto& file : parsed_->mapped) file->DropResident();
 }
 
+size_t OnnxModel::OwnBytes() const {
+  size_t total = 0;
+  for (const auto& [name, tensor] : parsed_->graph.initializers) {
+    const std::byte* data = tensor.bytes().data();
+    const bool mapped = std::any_of(parsed_->mapped.begin(), parsed_->mapped.end(),
+                                    [&](const auto& file) { return data >= file->data() && data < file->data() + file->size(); });
+    if (!mapped) total += tensor.bytes().size();
+  }
+  return total;
+}
+
 const std::string& OnnxModel::path() const { return parsed_->path; }
 const std::string& OnnxModel::sha256() const { return parsed_->sha256; }
 const ModelEdits& OnnxModel::edits() const { return parsed_->edits; }

@@ -65,7 +65,7 @@ std::string ToJson(const RunSummary& s) {
   json["measured_peak_bytes"] = s.measured_peak_bytes;
   json["time_split"] = TimeSplit(s.result);
   json["skipped_steps"] = s.result.skipped_steps;
-  json["oom_retries"] = 0;
+  json["oom_retries"] = s.result.oom_retries;
   json["trainable_parameters"] = s.trainable_parameters;
   json["data"] = s.data;
   json["data_samples"] = s.data_samples;

@@ -14,8 +14,8 @@
 #include "tools/onnxtrain/flags.h"
 #include "tools/onnxtrain/precision.h"
 #include "tools/onnxtrain/start_page.h"
-#include "tools/onnxtrain/synthetic_run.h"
-#include "tools/onnxtrain/train_plan.h"
+#include "tools/onnxtrain/memory_flags.h"
+#include "tools/onnxtrain/trial.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -28,12 +28,8 @@ constexpr double kSeconds = 3, kProbeSeconds = 0.1;
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 struct Setup {
-  std::shared_ptr<const OnnxModel> model;
-  BatchPlan batch;
-  SessionOptions options;
+  Trial trial;
   Window window;
-  std::unique_ptr<Backend> backend;
-  PrecisionChoice precision;
 };
 
 struct Result {
@@ -42,6 +38,7 @@ struct Result {
   std::vector<double> seconds;  // per step, sorted
   int64_t planned = 0, peak = 0;
   MemoryUse arena;              // of the largest program
+  int64_t repeated = 0;         // nodes that the programs run a second time
   std::vector<OperatorTime> operators;
   std::vector<ProductRate> products;
   double bandwidth = 0;
@@ -52,31 +49,18 @@ struct Result {
 
 absl::StatusOr<Setup> SetUp() {
   Setup s;
-  ASSIGN_OR_RETURN(s.model, LoadKnownModel());
-  const auto if_given = [](const char* flag, int64_t value) { return Given(flag) ? std::optional(value) : std::nullopt; };
-  ASSIGN_OR_RETURN(s.batch, PlanBatch(if_given("batch_size", FLAGS_batch_size), if_given("micro_batch_size", FLAGS_micro_batch_size),
-                                      if_given("gradient_accumulation_steps", FLAGS_gradient_accumulation_steps)));
-  ASSIGN_OR_RETURN(const LossSpec loss, LossFlags(*s.model, std::nullopt));
-  ASSIGN_OR_RETURN(const ImportOptions import, ImportFlags(*s.model));
-  ASSIGN_OR_RETURN(const BoundData bound, SyntheticData(*s.model, import, loss, s.batch.global, FLAGS_seed));
-  ASSIGN_OR_RETURN(s.options, MakeSessionOptions(*s.model, bound, loss, s.batch.micro));
-  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*s.model, bound, s.options, true));
-  ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(bound, look.loss, loss.ignore_index));
-  ASSIGN_OR_RETURN(s.window, ReadWindow(data, s.batch.global));
-  s.options.optimizer.rule = FLAGS_optimizer;
-  s.options.optimizer.max_grad_norm = MaxGradNorm();
-  s.options.optimizer.clip_value = FLAGS_clip_value;
-  s.options.optimizer.agc = FLAGS_agc;
-  s.options.optimizer.weight_decay = FLAGS_weight_decay;
-  s.options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite
-  ASSIGN_OR_RETURN(s.backend, LoadBackend(FLAGS_backend));
-  ASSIGN_OR_RETURN(s.precision, SetPrecision(look, *s.backend, &s.options));
+  ASSIGN_OR_RETURN(s.trial, SetUpTrial());
+  if (AutoMicroBatch()) {
+    ASSIGN_OR_RETURN(s.trial.batch, FitMicroBatch(s.trial.model, *s.trial.backend, s.trial.options, s.trial.batch, s.trial.batch.global));
+    s.trial.options.micro_batch = s.trial.batch.micro;
+  }
+  ASSIGN_OR_RETURN(s.window, ReadWindow(s.trial.data, s.trial.batch.global));
   return s;
 }
 
 absl::Status StepAndWait(const Setup& s, Session& session) {
   RETURN_IF_ERROR(session.Step(s.window));
-  return s.backend->Synchronize();
+  return s.trial.backend->Synchronize();
 }
 
 absl::Status TimeSteps(const Setup& s, Session& session, std::vector<double>* seconds) {
@@ -101,7 +85,7 @@ MemoryUse LargestArena(const Session& session) {
 }
 
 absl::Status MeasureSteps(const Setup& s, double begin, int64_t resident, Result* result) {
-  ASSIGN_OR_RETURN(const auto session, Session::Create(s.model, s.backend.get(), s.options));
+  ASSIGN_OR_RETURN(const auto session, Session::Create(s.trial.model, s.trial.backend.get(), s.trial.options));
   RETURN_IF_ERROR(StepAndWait(s, *session));
   result->first_step = Now() - begin;
   result->compile = session->compile_seconds();
@@ -109,6 +93,7 @@ absl::Status MeasureSteps(const Setup& s, double begin, int64_t resident, Result
   result->planned = session->planned_peak_bytes();
   result->peak = PeakResidentBytes() - resident;
   result->arena = LargestArena(*session);
+  for (const ProgramProfile& p : session->Profile()) result->repeated = std::max(result->repeated, p.repeated);
   return absl::OkStatus();
 }
 
@@ -127,9 +112,9 @@ std::vector<OperatorTime> Since(const std::vector<OperatorTime>& before, std::ve
 
 // In a session of its own: timing every node slows small steps down.
 absl::Status MeasureOperators(const Setup& s, Result* result) {
-  SessionOptions options = s.options;
+  SessionOptions options = s.trial.options;
   options.time_nodes = true;
-  ASSIGN_OR_RETURN(const auto session, Session::Create(s.model, s.backend.get(), options));
+  ASSIGN_OR_RETURN(const auto session, Session::Create(s.trial.model, s.trial.backend.get(), options));
   for (int i = 0; i < kWarmSteps; ++i) RETURN_IF_ERROR(StepAndWait(s, *session));  // memory is touched for the first time
   const std::vector<OperatorTime> warm = OperatorTimes(session->Profile(), 1);
   int64_t updates = 0;
@@ -137,7 +122,7 @@ absl::Status MeasureOperators(const Setup& s, Result* result) {
     RETURN_IF_ERROR(StepAndWait(s, *session));
   }
   result->operators = Since(warm, OperatorTimes(session->Profile(), 1), updates);
-  ASSIGN_OR_RETURN(result->products, ProbeProducts(*s.backend, session->Profile(), kProbeSeconds));
+  ASSIGN_OR_RETURN(result->products, ProbeProducts(*s.trial.backend, session->Profile(), kProbeSeconds));
   return absl::OkStatus();
 }
 
@@ -170,12 +155,12 @@ std::string ProductTable(const Result& r) {
 }
 
 std::string Page(const Setup& s, const Result& r) {
-  const double samples = static_cast<double>(s.batch.global) / r.median(), rate = ProductFlops(r) / r.median();
-  std::string text = PageRow("model", DescribeModel(*s.model));
-  text += PageRow("backend", DescribeBackend(*s.backend));
-  if (!s.precision.why.empty()) text += PageRow("precision", s.precision.why);
+  const double samples = static_cast<double>(s.trial.batch.global) / r.median(), rate = ProductFlops(r) / r.median();
+  std::string text = PageRow("model", DescribeModel(*s.trial.model));
+  text += PageRow("backend", DescribeBackend(*s.trial.backend));
+  if (!s.trial.precision.why.empty()) text += PageRow("precision", s.trial.precision.why);
   text += PageRow("step", absl::StrFormat("%.3f ms (10%% %.3f, 90%% %.3f, %d steps), batch %d: %s samples/s", r.median() * 1e3,
-                                          r.At(0.1) * 1e3, r.At(0.9) * 1e3, r.seconds.size(), s.batch.global,
+                                          r.At(0.1) * 1e3, r.At(0.9) * 1e3, r.seconds.size(), s.trial.batch.global,
                                           WithCommas(static_cast<int64_t>(samples))));
   text += PageRow("start", absl::StrFormat("%.2f s from opening the file to the end of the first step, %.2f s of it compiling",
                                            r.first_step, r.compile));
@@ -189,18 +174,19 @@ std::string Page(const Setup& s, const Result& r) {
                                             ShownBytes(static_cast<double>(r.arena.arena)),
                                             static_cast<double>(r.arena.arena) / std::max<double>(1, r.arena.lower_bound),
                                             ShownBytes(static_cast<double>(r.planned)), ShownBytes(static_cast<double>(r.peak))));
+  if (r.repeated > 0) text += PageRow("recompute", StrCat(r.repeated, " nodes run a second time"));
   return text + (r.operators.empty() ? "" : OperatorTable(r)) + (r.products.empty() ? "" : ProductTable(r));
 }
 
 Json ToJson(const Setup& s, const Result& r) {
-  Json json = {{"model", FLAGS_model}, {"backend", s.backend->name()}, {"device", s.backend->device()},
-               {"description", s.backend->description()}, {"threads", ComputeThreads()}, {"precision", s.precision.name}, {"batch", s.batch.global},
-               {"micro_batch", s.batch.micro}, {"steps", r.seconds.size()}, {"median_seconds", r.median()},
+  Json json = {{"model", FLAGS_model}, {"backend", s.trial.backend->name()}, {"device", s.trial.backend->device()},
+               {"description", s.trial.backend->description()}, {"threads", ComputeThreads()}, {"precision", s.trial.precision.name}, {"batch", s.trial.batch.global},
+               {"micro_batch", s.trial.batch.micro}, {"steps", r.seconds.size()}, {"median_seconds", r.median()},
                {"seconds", r.seconds}, {"first_step_seconds", r.first_step}, {"compile_seconds", r.compile},
                {"product_flops", ProductFlops(r)}, {"probed_flops_per_second", ProbedRate(r.products)},
                {"triad_bytes_per_second", r.bandwidth}, {"arena_bytes", r.arena.arena},
                {"arena_lower_bound_bytes", r.arena.lower_bound}, {"scratch_bytes", r.arena.scratch},
-               {"planned_peak_bytes", r.planned}, {"process_peak_bytes", r.peak}, {"operators", Json::array()},
+               {"repeated_nodes", r.repeated}, {"planned_peak_bytes", r.planned}, {"process_peak_bytes", r.peak}, {"operators", Json::array()},
                {"products", Json::array()}};
   for (const OperatorTime& t : r.operators) {
     json["operators"].push_back({{"op", t.op}, {"nodes", t.nodes}, {"seconds", t.seconds}, {"flops", t.flops}, {"bytes", t.bytes}});

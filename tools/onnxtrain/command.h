@@ -20,5 +20,6 @@ absl::StatusOr<int> RunInspect();
 absl::StatusOr<int> RunCompare();
 absl::StatusOr<int> RunExport();
 absl::StatusOr<int> RunBench();
+absl::StatusOr<int> RunPlan();
 
 }  // namespace onnxtrain::cli

@@ -42,7 +42,7 @@ DEFINE_int64(prefetch_factor, 2, "batches that each worker prepares ahead");
 DEFINE_int64(
     batch_size, 32,
     "samples per update (train) or run (eval, predict); in all: grad (all of them), compare (8; with --reference all)");
-DEFINE_int64(micro_batch_size, 0, "samples that go through the model at once (default: the whole batch)");
+DEFINE_string(micro_batch_size, "", "samples that go through the model at once (default: the whole batch); auto: as many as fit the memory");
 DEFINE_int64(gradient_accumulation_steps, 1, "micro-batches per update");
 DEFINE_string(mixed_precision, "no",
               "products and convolutions compute in bf16 or fp16; weights, their gradients, norms and sums stay float32; auto: bf16 "
@@ -50,6 +50,10 @@ DEFINE_string(mixed_precision, "no",
 DEFINE_string(loss_scale, "dynamic", "of fp16: gradients are made of a loss that is so much larger; dynamic: 65536, halved whenever "
               "one is not finite, doubled after 2000 updates without");
 DEFINE_string(on_nonfinite, "skip", "an update whose gradient is not finite is skipped (20 in a row end the run), or aborts the run");
+DEFINE_string(gradient_checkpointing, "auto",
+              "what the backward pass computes again instead of keeping it. none; auto: as little as fits the memory; sqrt: all but the "
+              "borders of √n segments; all: whatever is cheap; budget: as auto, for --memory-budget");
+DEFINE_string(memory_budget, "", "bytes that training may take in all: 900MiB, 2GiB (default: what is free)");
 DEFINE_double(max_grad_norm, 1.0, "gradients of a larger global norm are scaled down to it; 0: never");
 DEFINE_double(clip_value, 0, "elements of a gradient beyond ± this are cut to it; 0: never. Alone it replaces --max-grad-norm");
 DEFINE_double(agc, 0, "adaptive clipping: an output unit's gradient is at most so many times as long as its weights; 0: never. Alone it "
@@ -95,6 +99,7 @@ DEFINE_string(eval_every, "1ep", "updates (500), epochs (1ep) or time (10m) betw
 DEFINE_bool(quiet, false, "no start page and no progress");
 DEFINE_bool(json, false, "the result as JSON on stdout");
 DEFINE_bool(steps_only, false, "time whole steps and nothing else");
+DEFINE_string(plot, "", "draw live memory over the step as an SVG");
 DEFINE_string(require, "", "exit 3 unless the result meets it: 'accuracy>=0.97'; repeatable");
 DEFINE_string(reference, "", "an .npz of outputs by name, loss and grad:NAME from elsewhere to check against (as grad writes it)");
 DEFINE_int64(gradcheck, 0, "check N coordinates per parameter against float64 central differences");
@@ -113,9 +118,11 @@ enum CommandBit : unsigned {
   kReads = kTrain | kEval | kPredict | kGrad | kCompare,  // those that read data
   kGradients = kTrain | kGrad | kCompare,                 // those that differentiate
   kBench = 128,
-  kSteps = kTrain | kBench,  // those that make updates
+  kPlan = 256,
+  kTrial = kBench | kPlan,   // those that make samples up
+  kSteps = kTrain | kTrial,  // those that make updates, or plan them
   kSurgery = kTrain | kInspect | kExport,  // those that change the model's structure first
-  kAll = 255,
+  kAll = 511,
 };
 
 struct CommandName {
@@ -124,7 +131,7 @@ struct CommandName {
 };
 constexpr CommandName kCommands[] = {{"train", kTrain},  {"eval", kEval},       {"predict", kPredict},
                                      {"grad", kGrad},    {"inspect", kInspect}, {"compare", kCompare},
-                                     {"export", kExport},   {"bench", kBench}};
+                                     {"export", kExport},   {"bench", kBench},     {"plan", kPlan}};
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -144,16 +151,16 @@ constexpr FlagRow kFlags[] = {
     {"model", "overwrite", kTrain, ""},
     {"model", "weights", kExport, "FILE"},
     {"model", "export_weights", kTrain, "WHICH", -kInf, kInf, false, "auto|last|ema|best"},
-    {"model", "loss", kReads | kInspect | kBench, "NAME"},
-    {"model", "logits", kReads | kInspect | kBench, "NAME"},
-    {"model", "train", kGradients | kInspect | kBench, "GLOB", -kInf, kInf, true},
-    {"model", "freeze", kGradients | kInspect | kBench, "GLOB", -kInf, kInf, true},
+    {"model", "loss", kReads | kInspect | kTrial, "NAME"},
+    {"model", "logits", kReads | kInspect | kTrial, "NAME"},
+    {"model", "train", kGradients | kInspect | kTrial, "GLOB", -kInf, kInf, true},
+    {"model", "freeze", kGradients | kInspect | kTrial, "GLOB", -kInf, kInf, true},
     {"model", "reinit", kSurgery, "GLOB", -kInf, kInf, true},
     {"model", "num_classes", kSurgery, "N|auto"},
     {"model", "head", kSurgery, "HOW", -kInf, kInf, false, "cls|mean|max"},
-    {"model", "batch_norm", kGradients | kBench, "MODE", -kInf, kInf, false, "train|frozen"},
-    {"model", "dropout", kGradients | kBench, "P", 0, 0.999999},
-    {"model", "dim", kReads | kInspect | kBench | kExport, "NAME=N", -kInf, kInf, true},
+    {"model", "batch_norm", kGradients | kTrial, "MODE", -kInf, kInf, false, "train|frozen"},
+    {"model", "dropout", kGradients | kTrial, "P", 0, 0.999999},
+    {"model", "dim", kReads | kInspect | kTrial | kExport, "NAME=N", -kInf, kInf, true},
     {"data", "data", kReads, "PATH"},
     {"data", "eval_data", kTrain, "PATH"},
     {"data", "eval_split", kTrain, "F|last:F|COLUMN"},
@@ -165,12 +172,14 @@ constexpr FlagRow kFlags[] = {
     {"data", "drop_last", kTrain, ""},
     {"data", "num_workers", kTrain | kEval, "N|auto"},
     {"data", "prefetch_factor", kTrain, "N", 1, 1024},
-    {"step", "batch_size", kReads | kBench, "N", 1, 1 << 24},
-    {"step", "micro_batch_size", kSteps | kGrad, "N", 1, 1 << 24},
+    {"step", "batch_size", kReads | kTrial, "N", 1, 1 << 24},
+    {"step", "micro_batch_size", kSteps | kGrad, "N|auto"},
     {"step", "gradient_accumulation_steps", kSteps, "N", 1, 1 << 20},
     {"step", "mixed_precision", kSteps, "PRECISION", -kInf, kInf, false, "no|bf16|fp16|auto"},
     {"step", "loss_scale", kSteps, "dynamic|X"},
     {"step", "on_nonfinite", kTrain, "WHAT", -kInf, kInf, false, "skip|abort"},
+    {"step", "gradient_checkpointing", kSteps, "HOW", -kInf, kInf, false, "none|auto|sqrt|all|budget"},
+    {"step", "memory_budget", kSteps, "BYTES"},
     {"step", "max_grad_norm", kSteps, "X", 0},
     {"step", "clip_value", kSteps, "X", 0},
     {"step", "agc", kSteps, "RATIO", 0},
@@ -193,12 +202,12 @@ constexpr FlagRow kFlags[] = {
     {"step", "label_smoothing", kTrain | kEval | kGrad | kCompare, "X", 0, 0.999999999},
     {"step", "ignore_index", kTrain | kEval | kGrad | kCompare, "LABEL"},
     {"step", "epochs", kTrain, "N", 1, 1e9},
-    {"step", "max_steps", kSteps, "N", 1, 1e15},
+    {"step", "max_steps", kTrain | kBench, "N", 1, 1e15},
     {"step", "max_time", kTrain, "TIME"},
-    {"step", "seed", kGradients | kBench | kSurgery, "N", 0},
+    {"step", "seed", kGradients | kTrial | kSurgery, "N", 0},
     {"run", "backend", kSteps | kEval | kPredict | kGrad, "NAME", -kInf, kInf, false, "auto|cpu|torch"},
-    {"run", "device", kReads | kBench, "NAME"},
-    {"run", "threads", kReads | kBench, "N", 1, 4096},
+    {"run", "device", kReads | kTrial, "NAME"},
+    {"run", "threads", kReads | kTrial, "N", 1, 4096},
     {"run", "log_every", kTrain, "INTERVAL"},
     {"run", "eval_every", kTrain, "INTERVAL"},
     {"run", "quiet", kReads | kBench, ""},
@@ -206,6 +215,7 @@ constexpr FlagRow kFlags[] = {
     {"run", "steps_only", kBench, ""},
     {"run", "monitor", kTrain, "METRIC[:min|:max]"},
     {"run", "metrics", kTrain | kEval, "NAME[,…]"},
+    {"run", "plot", kPlan, "FILE"},
     {"run", "require", kTrain | kEval, "'METRIC>=X'", -kInf, kInf, true},
     {"run", "reference", kCompare, "FILE"},
     {"run", "gradcheck", kCompare, "N", 1, 1 << 20},

@@ -5,6 +5,7 @@
 #include "tools/onnxtrain/flags.h"
 #include "tools/onnxtrain/inference.h"
 #include "tools/onnxtrain/named_results.h"
+#include "tools/onnxtrain/memory_flags.h"
 #include "tools/onnxtrain/start_page.h"
 
 namespace onnxtrain::cli {
@@ -14,8 +15,8 @@ absl::StatusOr<int> RunGrad() {
   ASSIGN_OR_RETURN(const DataSetup setup, OpenModelAndData(false, true));
   const int64_t samples = Given("batch_size") ? std::min(FLAGS_batch_size, setup.data.bound.dataset->size())
                                               : setup.data.bound.dataset->size();
-  const int64_t micro = Given("micro_batch_size") ? FLAGS_micro_batch_size : samples;
-  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*setup.model, setup.data.bound, setup.loss, micro));
+  ASSIGN_OR_RETURN(const std::optional<int64_t> micro, MicroBatchFlag());
+  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(*setup.model, setup.data.bound, setup.loss, micro.value_or(samples)));
   options.optimizer.rule = "sgd";  // keeps no moments: there is no update
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*setup.model, setup.data.bound, options, true));
   RETURN_IF_ERROR(CheckLossFlags(look.loss));

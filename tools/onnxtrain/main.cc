@@ -23,6 +23,7 @@ constexpr Command kCommands[] = {
     {"inspect", "shows the model: inputs, operators, weights and which are trained, the loss that fits", RunInspect},
     {"compare", "checks the backends against each other, another framework's values or finite differences", RunCompare},
     {"export", "writes a model with other weights", RunExport},
+    {"plan", "what a training step needs: memory by kind, recomputation, the largest micro-batch that fits", RunPlan},
     {"bench", "times a training step and its operators against what the machine reaches", RunBench},
 };
 

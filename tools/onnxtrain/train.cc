@@ -47,8 +47,8 @@ RunSummary Summarize(const TrainSetup& s, const TrainResult& result) {
   summary.cpu = StrCat(CpuName(), ", ", s.threads, s.threads == 1 ? " thread" : " threads");
   if (s.precision.name != "no") summary.precision = s.precision.name;
   summary.global_batch = s.batch.global;
-  summary.micro_batch = s.batch.micro;
-  summary.accumulation = s.batch.accumulation;
+  summary.micro_batch = s.session->micro_batch();  // smaller than planned where memory ran out
+  summary.accumulation = (s.batch.global + summary.micro_batch - 1) / summary.micro_batch;
   summary.planned_peak_bytes = s.session->planned_peak_bytes();
   summary.measured_peak_bytes = PeakResidentBytes();
   summary.trainable_parameters = s.trained_parameters();

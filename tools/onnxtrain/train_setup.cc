@@ -12,6 +12,7 @@
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags.h"
 #include "tools/onnxtrain/learning_rates.h"
+#include "tools/onnxtrain/memory_flags.h"
 #include "tools/onnxtrain/surgery.h"
 #include "tools/onnxtrain/synthetic_run.h"
 
@@ -267,9 +268,7 @@ absl::Status CheckEarly(TrainSetup& s) {
     if (!requirement.ok()) return Annotate(requirement.status(), "--require: ");
     s.requirements.push_back(*requirement);
   }
-  ASSIGN_OR_RETURN(
-      s.batch, PlanBatch(IfGiven("batch_size", FLAGS_batch_size), IfGiven("micro_batch_size", FLAGS_micro_batch_size),
-                         IfGiven("gradient_accumulation_steps", FLAGS_gradient_accumulation_steps), BatchFlag(*s.model)));
+  ASSIGN_OR_RETURN(s.batch, BatchFlags(BatchFlag(*s.model)));
   s.synthetic = !Given("data");
   if (!s.synthetic) return absl::OkStatus();
   for (const FlagSpec& flag : FlagsOf("train")) {
@@ -349,6 +348,12 @@ absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   if (FLAGS_on_nonfinite == "abort") s->options.most_skips = 1;
   options.optimizer = s->optimizer;
   options.schedule = s->schedule;
+  ASSIGN_OR_RETURN(options.recompute, MemoryFlags());
+  options.caller_bytes = (s->options.num_workers * s->options.prefetch_factor + 2) * BatchBytes(s->train_data, s->batch.global);
+  if (AutoMicroBatch()) {
+    ASSIGN_OR_RETURN(s->batch, FitMicroBatch(s->model, *s->backend, options, s->batch, s->train_data.dataset->size()));
+    options.micro_batch = s->batch.micro;
+  }
   ASSIGN_OR_RETURN(s->session, Session::Create(s->model, s->backend.get(), std::move(options)));
   return s;
 }
@@ -357,8 +362,7 @@ std::vector<FlagDefault> Resolved(const TrainSetup& s) {
   std::vector<FlagDefault> resolved = {
       {"out", s.folder->path()},
       {"batch_size", StrCat(s.batch.global)},
-      {"micro_batch_size", StrCat(s.batch.micro)},
-      {"gradient_accumulation_steps", StrCat(s.batch.accumulation)},
+      {"micro_batch_size", AutoMicroBatch() ? "auto" : StrCat(s.batch.micro)},
       {"lr", StrCat(s.unscaled_lr)},
       {"mixed_precision", s.precision.name},
       {"max_grad_norm", StrCat(s.optimizer.max_grad_norm)},
@@ -374,13 +378,14 @@ std::vector<FlagDefault> Resolved(const TrainSetup& s) {
     if (rate.find('=') != std::string::npos) resolved.push_back({"lr", rate});
   }
   std::erase_if(resolved, [&](const FlagDefault& d) { return !WhyNoEffect(d.name, s.facts).empty(); });
+  if (!AutoMicroBatch()) resolved.push_back({"gradient_accumulation_steps", StrCat(s.batch.accumulation)});
   if (s.data.bound.has_images) resolved.push_back({"normalize", s.data.normalize});
   const auto known = [&](const std::string& name) {
     return std::any_of(resolved.begin(), resolved.end(), [&](const FlagDefault& d) { return d.name == name; });
   };
   std::vector<FlagDefault> more;
   for (FlagDefault& d : Defaults("train")) {
-    const bool meaningless = d.name == "max_steps" || d.name == "dropout" || !WhyNoEffect(d.name, s.facts).empty();
+    const bool meaningless = d.name == "max_steps" || d.name == "dropout" || d.name == "gradient_accumulation_steps" || !WhyNoEffect(d.name, s.facts).empty();
     if (!meaningless && !known(d.name)) more.push_back(std::move(d));
   }
   if (s.steps.max_steps > 0 && !Given("epochs"))

@@ -1,0 +1,37 @@
+// The cheapest set of edges that separates a source from a sink.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace onnxtrain {
+
+// Dinic's algorithm (Soviet Math. Dokl. 11, 1970), over integers: exact, and the same on every machine.
+class MinCut {
+ public:
+  static constexpr int64_t kUncuttable = std::numeric_limits<int64_t>::max() / 4;
+
+  explicit MinCut(int32_t vertices) : edges_(vertices) {}
+
+  void AddEdge(int32_t from, int32_t to, int64_t capacity);
+  // By vertex: does it lie on the source's side of the smallest minimum cut? Call once.
+  std::vector<bool> SourceSide(int32_t source, int32_t sink);
+
+ private:
+  struct Edge {
+    int32_t to;
+    int32_t back;  // index of the opposite edge among those of `to`
+    int64_t left;
+  };
+
+  bool FindLevels(int32_t source, int32_t sink);
+  int64_t Push(int32_t source, int32_t sink);
+
+  std::vector<std::vector<Edge>> edges_;
+  std::vector<int32_t> level_;
+  std::vector<size_t> next_;
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,147 @@
+#include "optim/recompute_policy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "backends/flow.h"
+#include "backends/memory_plan.h"
+#include "frontend/base/status.h"
+#include "frontend/ops/cost.h"
+#include "frontend/passes/dce.h"
+#include "frontend/passes/rematerialize.h"
+#include "frontend/passes/reorder.h"
+#include "optim/loss.h"
+#include "optim/recompute_search.h"
+
+namespace onnxtrain {
+namespace {
+
+// A CPU's rates, which only the ratio of costs depends on: FLOP/s of products, of other operators, and bytes/s.
+constexpr double kProducts = 300e9, kOthers = 20e9, kBytes = 25e9;
+
+double NodeSeconds(const Graph& graph, const Node& node) {
+  const double flops = NodeFlops(graph, node), bytes = NodeBytes(graph, node);
+  return flops / (IsProduct(node) ? kProducts : kOthers) + bytes / kBytes;
+}
+
+// So few plans of a frontier, spread over its peaks, are placed for real: fewer where placing takes long.
+std::vector<RecomputeChoice> Thinned(std::vector<RecomputeChoice> choices, size_t nodes) {
+  const size_t most = std::clamp<size_t>(50'000 / (nodes + 1), 8, 32);
+  if (choices.size() <= most) return choices;
+  std::vector<RecomputeChoice> kept;
+  const double range = static_cast<double>(choices.front().peak - choices.back().peak);
+  for (RecomputeChoice& choice : choices) {
+    const double step = range / static_cast<double>(most - 1);
+    const bool last = &choice == &choices.back();
+    if (kept.empty() || last || static_cast<double>(kept.back().peak - choice.peak) >= step) kept.push_back(std::move(choice));
+  }
+  return kept;
+}
+
+// Appends the nodes from `backward` on in the planner's order. Those that do not depend on a gradient (what an activation's
+// derivative is made of) come right before the first that reads them: the planner may have put them into the forward pass.
+void AppendBackward(const Graph& graph, int32_t backward, const std::vector<int32_t>& planned, std::vector<int32_t>* order) {
+  const std::vector<bool> late = DependsOn(graph, kInvWeightFeed);
+  std::vector<bool> done(graph.nodes().size(), false);
+  std::vector<int32_t> open;
+  const auto emit = [&](int32_t node) {
+    open.assign(1, node);
+    while (!open.empty()) {
+      const int32_t n = open.back();
+      const size_t before = open.size();
+      for (ValueId v : graph.nodes()[n].inputs) {
+        const int32_t p = v == kNoValue ? -1 : graph.value(v).node;
+        if (p >= backward && !done[p] && graph.nodes()[p].op != "Constant") open.push_back(p);
+      }
+      if (open.size() > before) continue;
+      open.pop_back();
+      if (!done[n]) order->push_back(n);
+      done[n] = true;
+    }
+  };
+  for (bool pass : {true, false}) {  // at last what only outputs read
+    for (int32_t n : planned) {
+      if (n >= backward && !done[n] && (late[n] || !pass)) emit(n);
+    }
+  }
+}
+
+}  // namespace
+
+RecomputePlanner::RecomputePlanner(const Graph& graph, const std::vector<size_t>& workspace, size_t alignment) : alignment_(alignment) {
+  const int32_t backward = FirstBackwardNode(graph, kInvWeightFeed);
+  const std::vector<bool> running = RunningNodes(graph);
+  std::vector<int32_t> order;
+  for (int32_t n = 0; n < std::ssize(graph.nodes()); ++n) {
+    if (graph.nodes()[n].op == "Constant" || (n < backward && running[n])) order.push_back(n);
+  }
+  boundary_ = static_cast<int32_t>(order.size());
+  const MemoryPlan plan = PlanMemory(graph, {.alignment = alignment, .workspace_bytes = workspace});
+  AppendBackward(graph, backward, plan.order, &order);
+  graph_ = Reordered(graph, order);
+  for (int32_t n : order) workspace_.push_back(workspace[n]);
+  for (const Node& node : graph_.nodes()) seconds_.push_back(NodeSeconds(graph_, node));
+}
+
+bool RecomputePlanner::Applies() const { return boundary_ < std::ssize(graph_.nodes()); }
+
+RecomputePlan RecomputePlanner::Judge(Again again) const {
+  Rematerialized made = Rematerialize(graph_, boundary_, again);
+  PlanOptions options{.alignment = alignment_};
+  for (int32_t n : made.origin) options.workspace_bytes.push_back(workspace_[n]);
+  const MemoryPlan memory = PlanMemory(made.graph, options);
+  RecomputePlan plan{.arena = memory.arena_bytes, .lower_bound = memory.lower_bound};
+  std::vector<bool> ran(graph_.nodes().size(), false);
+  for (int32_t n : memory.order) {
+    const int32_t origin = made.origin[n];
+    plan.seconds += seconds_[origin];
+    if (ran[origin] && seconds_[origin] > 0) {
+      plan.extra_seconds += seconds_[origin];
+      ++plan.repeated;
+    }
+    ran[origin] = true;
+  }
+  plan.graph = Dce(made.graph);
+  plan.again = std::move(again);
+  return plan;
+}
+
+RecomputePlan RecomputePlanner::Plan(RecomputeMode mode) const {
+  if (mode == RecomputeMode::kNone || !Applies()) return Judge({});
+  const RecomputeModel model = Model();
+  return Judge(mode == RecomputeMode::kSqrt ? RecomputeSqrt(model).again : RecomputeCheap(model).again);
+}
+
+std::vector<RecomputePlan> RecomputePlanner::Frontier() const {
+  std::vector<RecomputePlan> plans;
+  plans.push_back(Plan(RecomputeMode::kNone));
+  if (!Applies()) return plans;
+  const RecomputeModel model = Model();
+  for (const RecomputeChoice& choice : Thinned(RecomputeFrontier(model), graph_.nodes().size())) {
+    RecomputePlan plan = Judge(choice.again);
+    if (plan.arena < plans.back().arena) plans.push_back(std::move(plan));
+  }
+  // Faster and smaller wins over what came before.
+  std::vector<RecomputePlan> best;
+  for (RecomputePlan& plan : plans) {
+    while (!best.empty() && best.back().extra_seconds >= plan.extra_seconds && best.back().arena >= plan.arena) best.pop_back();
+    best.push_back(std::move(plan));
+  }
+  return best;
+}
+
+absl::StatusOr<RecomputePlan> ChooseRecompute(const RecomputePlanner& planner, RecomputeMode mode, size_t limit, size_t* smallest) {
+  const bool free_to_choose = mode == RecomputeMode::kAuto || mode == RecomputeMode::kBudget;
+  RecomputePlan first = planner.Plan(free_to_choose ? RecomputeMode::kNone : mode);
+  *smallest = first.arena;
+  if (first.arena <= limit) return first;
+  if (!free_to_choose || !planner.Applies()) return absl::ResourceExhaustedError("");
+  std::vector<RecomputePlan> plans = planner.Frontier();
+  for (RecomputePlan& plan : plans) {
+    if (plan.arena <= limit) return std::move(plan);
+  }
+  *smallest = plans.back().arena;
+  return absl::ResourceExhaustedError("");
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,171 @@
+// Budgets, plans, micro-batches that fit, and memory that runs out.
+#include <nlohmann/json.hpp>
+
+#include "backends/registry.h"
+#include "frontend/base/strings.h"
+#include "optim/planning_backend.h"
+#include "optim/session.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kLayers = 12, kWidth = 64;
+
+// x[batch,64] → 12 × (product, bias, Tanh) → 4 classes.
+tiny::Model Deep() {
+  tiny::Model m{.input_shape = {-1, kWidth}};
+  std::string at = "x";
+  for (int i = 0; i <= kLayers; ++i) {
+    const int64_t width = i == kLayers ? 4 : kWidth;
+    const std::string w = StrCat("w", i), b = StrCat("b", i), product = StrCat("p", i), sum = StrCat("s", i);
+    m.weights.push_back({w, {kWidth, width}, tiny::Uniform(kWidth * width, 0.2f, 7 + i)});
+    m.weights.push_back({b, {width}, tiny::Uniform(width, 0.1f, 99 + i)});
+    m.nodes.push_back({"MatMul", {at, w}, {product}});
+    m.nodes.push_back({"Add", {product, b}, {sum}});
+    at = i == kLayers ? "y" : StrCat("h", i);
+    m.nodes.push_back({i == kLayers ? "Softmax" : "Tanh", {sum}, {at}});
+  }
+  return m;
+}
+
+class Memory : public Scratch {
+ protected:
+  Memory() { Deep().Save(Path("m.onnx")); }
+
+  Json Planned(const std::string& flags) {
+    const Outcome o = Run("plan --model m.onnx --backend cpu --threads 1 --json " + flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? Json::parse(o.out) : Json();
+  }
+  // Synthetic data, three updates.
+  Json Trained(const std::string& flags) {
+    const Outcome o = Run("--model m.onnx --backend cpu --threads 1 --max-steps 3 --json --quiet --overwrite --out r " + flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? Json::parse(o.out) : Json();
+  }
+};
+
+TEST_F(Memory, PlanCountsEverything) {
+  const Json plan = Planned("--batch-size 4096 --plot live.svg");
+  int64_t sum = 0;
+  for (const auto& [name, bytes] : plan["memory"].items()) sum += bytes.get<int64_t>();
+  EXPECT_EQ(plan["peak_bytes"], sum);
+  const int64_t weights = (kLayers * (kWidth + 1) * kWidth + (kWidth + 1) * 4) * 4;
+  EXPECT_NEAR(plan["memory"]["parameters"].get<double>(), weights, 64 * 30);
+  EXPECT_NEAR(plan["memory"]["moments"].get<double>(), 2 * weights, 2 * 64 * 30);
+  EXPECT_LE(plan["arena_bytes"].get<double>(), 1.02 * plan["arena_lower_bound_bytes"].get<double>());
+  EXPECT_GT(plan["budgets"].size(), 3u);
+  for (size_t i = 1; i < plan["budgets"].size(); ++i) {
+    EXPECT_LT(plan["budgets"][i]["bytes"], plan["budgets"][i - 1]["bytes"]);
+    EXPECT_GE(plan["budgets"][i]["time"], plan["budgets"][i - 1]["time"]);
+  }
+  const std::string svg = ReadAll(Path("live.svg"));
+  EXPECT_TRUE(svg.starts_with("<svg") && svg.find("saved for backward") != std::string::npos);
+  EXPECT_NE(Run("plan --model m.onnx --batch-size 64").out.find("parameters"), std::string::npos);
+}
+
+TEST_F(Memory, RecomputingChangesNoBit) {
+  const Json plan = Planned("--batch-size 4096");
+  const Json none = Trained("--batch-size 4096 --gradient-checkpointing none");
+  const auto& budgets = plan["budgets"];
+  for (size_t i : {budgets.size() / 2, budgets.size() - 1}) {
+    // Training holds more batches than a plan: they are part of the budget.
+    const int64_t batches = none["planned_peak_bytes"].get<int64_t>() - plan["peak_bytes"].get<int64_t>();
+    const int64_t feeds = 3 * plan["memory"]["feeds"].get<int64_t>();
+    const int64_t budget = (budgets[i]["bytes"].get<int64_t>() + batches + feeds) * 100 / 98 + 64;
+    const Json run = Trained(StrCat("--batch-size 4096 --memory-budget ", budget));
+    EXPECT_EQ(run["final_loss"], none["final_loss"]);
+    EXPECT_LT(run["planned_peak_bytes"], none["planned_peak_bytes"]);
+    EXPECT_LE(run["planned_peak_bytes"], budget);
+  }
+  for (const char* mode : {"sqrt", "all"}) {
+    const Json run = Trained(StrCat("--batch-size 4096 --gradient-checkpointing ", mode));
+    EXPECT_EQ(run["final_loss"], none["final_loss"]) << mode;
+  }
+}
+
+TEST_F(Memory, ABudgetThatIsTooSmallNamesOneThatIsNot) {
+  const Outcome o = Run("--model m.onnx --backend cpu --threads 1 --max-steps 1 --batch-size 4096 --out r --quiet --memory-budget 13MiB");
+  EXPECT_EQ(o.code, 1) << o.err;
+  const size_t at = o.err.find("the smallest that does is ");
+  ASSERT_NE(at, std::string::npos) << o.err;
+  const std::string budget = o.err.substr(at + 26, o.err.find("MiB", at) + 3 - at - 26);
+  const Json run = Trained(StrCat("--batch-size 4096 --memory-budget ", budget));
+  EXPECT_EQ(run["steps"], 3);
+  EXPECT_EQ(Run("--model m.onnx --max-steps 1 --out q --gradient-checkpointing budget").code, 1);
+  EXPECT_EQ(Run("--model m.onnx --max-steps 1 --out q --memory-budget 12parsecs").code, 1);
+}
+
+TEST_F(Memory, MicroBatchesThatFit) {
+  const Json run = Trained("--batch-size 20000 --micro-batch-size auto --memory-budget 60MiB");
+  EXPECT_EQ(run["global_batch"], 20000);
+  EXPECT_EQ(run["oom_retries"], 0);
+  const auto micro = run["micro_batch"].get<int64_t>();
+  EXPECT_LT(micro, 20000);
+  EXPECT_EQ(run["accumulation"], (20000 + micro - 1) / micro);
+  EXPECT_GE(run["planned_peak_bytes"].get<double>(), 0.85 * (60 << 20));
+  EXPECT_LE(run["planned_peak_bytes"].get<double>(), 60 << 20);
+  EXPECT_EQ(Run("--model m.onnx --micro-batch-size auto --gradient-accumulation-steps 2 --out q").code, 1);
+  EXPECT_EQ(Run("--model m.onnx --micro-batch-size many --out q").code, 1);
+  EXPECT_EQ(Run("--model m.onnx --batch-size 10 --micro-batch-size 4 --gradient-accumulation-steps 2 --out q").code, 1);
+}
+
+// A device of so many bytes: what does not fit is refused by type.
+class SmallDevice : public PlanningBackend {
+ public:
+  SmallDevice(Backend& backend, size_t largest) : PlanningBackend(backend), backend_(backend), largest_(largest) {}
+
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override {
+    if (bytes > largest_) return absl::ResourceExhaustedError("the device is full");
+    return backend_.Allocate(bytes);
+  }
+
+ private:
+  Backend& backend_;
+  const size_t largest_;
+};
+
+TEST_F(Memory, RunningOutRepeatsTheWindowInSmallerMicroBatches) {
+  auto cpu = CreateBackend("cpu", {.threads = 1});
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  const auto model = OnnxModel::Load(Path("m.onnx"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  constexpr int64_t kSamples = 1000;
+  HostTensor x({DType::kFloat32, {kSamples, kWidth}}), labels({DType::kInt64, {kSamples}});
+  const std::vector<float> numbers = tiny::Uniform(kSamples * kWidth, 1, 5);
+  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, numbers[i]);
+  for (int64_t i = 0; i < kSamples; ++i) labels.SetInt(i, i % 4);
+  const Window window{.feeds = {{"x", x}}, .labels = labels};
+  const auto train = [&](Backend* backend, int64_t* retries, int64_t* micro) {
+    SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 3}, .micro_batch = kSamples};
+    options.import.input_shapes["x"] = {-1, kWidth};
+    auto session = Session::Create(*model, backend, options);
+    EXPECT_TRUE(session.ok()) << session.status();
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE((*session)->Step(window).ok());
+    *retries = (*session)->oom_retries();
+    *micro = (*session)->micro_batch();
+    return (*session)->Report()->loss;
+  };
+  int64_t retries, micro;
+  const double whole = train(cpu->get(), &retries, &micro);
+  EXPECT_EQ(retries, 0);
+  SmallDevice small(**cpu, 1 << 20);
+  const double parts = train(&small, &retries, &micro);
+  EXPECT_GT(retries, 0);
+  EXPECT_LT(micro, kSamples);
+  EXPECT_NEAR(parts, whole, 1e-5 * whole);
+
+  // Nothing helps where one sample does not fit.
+  SmallDevice tiny(**cpu, 100'000);
+  SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 3}, .micro_batch = 8};
+  options.import.input_shapes["x"] = {-1, kWidth};
+  auto session = Session::Create(*model, &tiny, options);
+  EXPECT_TRUE(!session.ok() || absl::IsResourceExhausted((*session)->Step(window)));
+}
+
+}  // namespace
+}  // namespace onnxtrain

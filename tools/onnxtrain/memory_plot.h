@@ -1,0 +1,13 @@
+// A picture of live memory over the nodes of a step.
+#pragma once
+
+#include <string>
+
+#include "optim/recompute_model.h"
+
+namespace onnxtrain::cli {
+
+// SVG: stacked areas by kind, a line at the planned arena, the start of the backward pass.
+std::string MemoryPlot(const std::string& title, const RecomputeModel& model, const Again& again, size_t arena);
+
+}  // namespace onnxtrain::cli
