@@ -217,6 +217,25 @@ absl::StatusOr<std::vector<std::string>> LossOutputs(const OnnxModel& model, con
   return wanted;
 }
 
+namespace {
+
+// One weight for each class of every loss that takes them.
+absl::Status CheckClassWeights(const Graph& graph, const LossSpec& spec, const LossChoice& choice) {
+  for (const LossTerm& term : choice.terms) {
+    if (spec.class_weights.empty() || !Contains(term.function->takes, "class_weights")) continue;
+    const Shape& y = graph.type(term.value).shape;
+    int64_t classes = y.back();
+    for (const LossFeed& feed : choice.feeds) {
+      if (feed.name == term.feed && feed.num_classes > 0) classes = feed.num_classes;
+    }
+    if (classes == std::ssize(spec.class_weights)) continue;
+    return Invalid("--class-weights: ", spec.class_weights.size(), " weights for the ", classes, " classes of output '", term.output, "'");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels) {
   if (IsOnnxLoss(spec)) return ChooseOnnxLoss(model, spec, labels);
   ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(spec.name));
@@ -232,6 +251,7 @@ absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec
   const bool plain = terms.size() == 1 && terms[0].options.empty() && terms[0].factor == 1 && terms[0].label.empty();
   choice.name = plain && choice.terms[0].form != LabelForm::kNone ? std::string(choice.terms[0].function->name) : spec.name;
   choice.explanation = Explanation(choice);
+  RETURN_IF_ERROR(CheckClassWeights(model.graph, spec, choice));
   return choice;
 }
 
@@ -283,7 +303,7 @@ absl::StatusOr<LossValues> AttachLoss(Graph* graph, const LossChoice& choice, co
     const auto label = labels.find(term.feed);
     const LossParts parts = term.function->parts({.y = y, .labels = label == labels.end() ? Val() : label->second, .form = term.form,
                                                   .options = term.options, .ignore_index = spec.ignore_index,
-                                                  .label_smoothing = spec.label_smoothing});
+                                                  .label_smoothing = spec.label_smoothing, .class_weights = spec.class_weights});
     values.loss_sums.push_back(Sum(parts.losses, batch).id());
     if (i != choice.lead) continue;
     values.correct = (parts.correct.valid() ? parts.correct : b.Scalar(y.dtype(), 0)).id();

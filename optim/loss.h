@@ -25,6 +25,7 @@ struct LossSpec {
   std::string logits;              // name of the value to train on, where a loss names none; "": found
   int64_t ignore_index = -100;     // label that does not count (class losses)
   double label_smoothing = 0;
+  std::vector<double> class_weights;  // what a target of each class counts, in losses that take it; empty: 1
   std::map<std::string, LabelInfo> own_labels;  // of losses with labels of their own, by LossTermSpec::label_key()
   std::shared_ptr<const OnnxModel> onnx;        // of --loss onnx:FILE: see LoadOnnxLoss
 };

@@ -107,6 +107,7 @@ class SessionImpl : public Session {
   absl::Status CheckWindow(const Window& window, int64_t* samples) const;
   absl::Status Feed(CompiledProgram& program, const Window& window, int64_t begin, int64_t count, int64_t micro);
   absl::Status FeedTensor(const Region& feed, const std::string& name, const HostTensor& tensor, int64_t begin, int64_t count);
+  absl::StatusOr<double> Targets(const Window& window, int64_t samples, const std::vector<double>& weights);
   absl::Status FeedWeights(CompiledProgram& program, const std::vector<double>& weights);
   absl::Status AddMetrics(const CompiledProgram& program, MetricSums* sums);
   size_t BytesBesidePrograms() const;
@@ -200,7 +201,7 @@ void SessionImpl::LayOutParameters() {
 }
 
 void SessionImpl::LayOutSlots() {
-  for (const char* name : {slot::kWindowCorrect, slot::kSumCorrect, slot::kNorm, slot::kRate, slot::kPlateau}) slots_.Add(name, {dtype_, {}});
+  for (const char* name : {slot::kWindowCorrect, slot::kWindowTargets, slot::kSumCorrect, slot::kSumTargets, slot::kNorm, slot::kRate, slot::kPlateau}) slots_.Add(name, {dtype_, {}});
   for (const char* name : {slot::kWindowLoss, slot::kWindowWeight, slot::kSumLoss, slot::kSumWeight}) {
     for (size_t i = 0; i < prepared_.loss.terms.size(); ++i) slots_.Add(OfTerm(name, i), {dtype_, {}});
   }
@@ -379,8 +380,19 @@ absl::Status SessionImpl::RunStep(const Window& window, int64_t samples) {
   ASSIGN_OR_RETURN(CompiledProgram * program, Get(ProgramKind::kStep, samples));
   RETURN_IF_ERROR(Feed(*program, window, 0, samples, 0));
   ASSIGN_OR_RETURN(const std::vector<double> weights, window_weights_.Of(prepared_.loss, options_.loss, window, samples));
+  ASSIGN_OR_RETURN(const double targets, Targets(window, samples, weights));
+  RETURN_IF_ERROR(WriteScalar(slot::kWindowTargets, targets));
   RETURN_IF_ERROR(FeedWeights(*program, weights));
   return programs_.Run(*program);
+}
+
+// How many targets the leading term has: its weight, where all classes weigh 1.
+absl::StatusOr<double> SessionImpl::Targets(const Window& window, int64_t samples, const std::vector<double>& weights) {
+  if (options_.loss.class_weights.empty()) return weights[prepared_.loss.lead];
+  LossSpec plain = options_.loss;
+  plain.class_weights.clear();
+  ASSIGN_OR_RETURN(const std::vector<double> counts, window_weights_.Of(prepared_.loss, plain, window, samples));
+  return counts[prepared_.loss.lead];
 }
 
 // W of the window and, for the backward pass, factor/W, of each loss. A window whose targets are all ignored has no loss and
@@ -398,6 +410,8 @@ absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map
   int64_t samples;
   RETURN_IF_ERROR(CheckWindow(window, &samples));
   ASSIGN_OR_RETURN(const std::vector<double> weights, window_weights_.Of(prepared_.loss, options_.loss, window, samples));
+  ASSIGN_OR_RETURN(const double targets, Targets(window, samples, weights));
+  RETURN_IF_ERROR(WriteScalar(slot::kWindowTargets, targets));
   RETURN_IF_ERROR(EnsureGradients());
   int64_t micro = 0;
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
@@ -505,6 +519,7 @@ absl::StatusOr<StepReport> SessionImpl::Report() {
   report.loss = MeanLoss(prepared_.loss, losses, weights);
   report.weight = weights[prepared_.loss.lead];
   ASSIGN_OR_RETURN(report.correct, ReadScalar(slot::kSumCorrect));
+  ASSIGN_OR_RETURN(report.targets, ReadScalar(slot::kSumTargets));
   ASSIGN_OR_RETURN(report.grad_norm, ReadScalar(slot::kNorm));
   ASSIGN_OR_RETURN(report.learning_rate, ReadScalar(slot::kRate));
   ASSIGN_OR_RETURN(const double skipped, ReadScalar(slot::kSkipped));
@@ -517,7 +532,7 @@ absl::StatusOr<StepReport> SessionImpl::Report() {
   reported_skips_ = static_cast<int64_t>(skipped);
   RETURN_IF_ERROR(ClearOfTerms(slot::kSumLoss));
   RETURN_IF_ERROR(ClearOfTerms(slot::kSumWeight));
-  RETURN_IF_ERROR(WriteScalar(slot::kSumCorrect, 0));
+  for (const char* name : {slot::kSumCorrect, slot::kSumTargets}) RETURN_IF_ERROR(WriteScalar(name, 0));
   return report;
 }
 
@@ -566,6 +581,7 @@ absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const Window&
   ASSIGN_OR_RETURN(e.loss_sums, ReadOfTerms(slot::kWindowLoss));
   ASSIGN_OR_RETURN(e.correct, ReadScalar(slot::kWindowCorrect));
   ASSIGN_OR_RETURN(e.weights, window_weights_.Of(prepared_.loss, options_.loss, window, samples));
+  ASSIGN_OR_RETURN(e.targets, Targets(window, samples, e.weights));
   return e;
 }
 

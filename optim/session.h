@@ -61,12 +61,13 @@ struct StepReport {             // of the updates since the last report
   double learning_rate = 0;     // of the last update
   double weight = 0;            // targets of the leading loss
   double correct = 0;           // where the loss has classes
+  double targets = 0;           // that `correct` is a part of: `weight`, but for class weights
   double loss_scale = 0;        // after the last update; 0: the loss is not scaled
 };
 
 struct Evaluation {
   std::vector<double> loss_sums, weights;     // of each loss term
-  double correct = 0;                         // of the leading term's targets
+  double correct = 0, targets = 0;            // of the leading term: predictions that hit, and how many there were
   MetricSums metrics;                         // only from Evaluate
   std::map<std::string, HostTensor> outputs;  // by model output name, [n, …]; only from Predict and Gradients
 };

@@ -28,6 +28,7 @@ void Add(const std::vector<Metric>& metrics, const Evaluation& part, Evaluation*
   std::transform(part.loss_sums.begin(), part.loss_sums.end(), total->loss_sums.begin(), total->loss_sums.begin(), std::plus<>());
   std::transform(part.weights.begin(), part.weights.end(), total->weights.begin(), total->weights.begin(), std::plus<>());
   total->correct += part.correct;
+  total->targets += part.targets;
   total->metrics.Add(metrics, part.metrics);
 }
 
@@ -201,8 +202,7 @@ absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& d
   if (total.weights.empty()) return metrics;
   const LossChoice& loss = session.loss();
   metrics.loss = MeanLoss(loss, total);
-  const double weight = total.weights[loss.lead];
-  if (loss.classes && weight > 0) metrics.accuracy = total.correct / weight;
+  if (loss.classes && total.targets > 0) metrics.accuracy = total.correct / total.targets;
   metrics.metrics = NamedMetrics(session, total);
   return metrics;
 }

@@ -174,6 +174,7 @@ class UpdateBuilder {
       AddTo(OfTerm(slot::kSumWeight, i), Scalar(OfTerm(slot::kWindowWeight, i)));
     }
     AddTo(slot::kSumCorrect, window_correct);
+    AddTo(slot::kSumTargets, Scalar(slot::kWindowTargets));
     Store(slot::kNorm, norm_, Scalar(slot::kNorm));
     Store(slot::kRate, rate_, Scalar(slot::kRate));
     const Val one = Cast(finite_, DType::kInt64);

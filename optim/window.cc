@@ -17,6 +17,13 @@ double TermWeight(const LossTerm& term, const LossSpec& spec, const Window& wind
   if (term.form == LabelForm::kElements) return size;
   if (term.form == LabelForm::kDistribution) return size / static_cast<double>(std::max<int64_t>(1, labels.shape().back()));
   const auto values = labels.data<int64_t>();
+  if (!spec.class_weights.empty() && term.function->takes.find("class_weights") != std::string_view::npos) {
+    double sum = 0;
+    for (int64_t label : values) {
+      if (label != spec.ignore_index) sum += spec.class_weights[std::clamp<int64_t>(label, 0, std::ssize(spec.class_weights) - 1)];
+    }
+    return sum;
+  }
   return size - static_cast<double>(std::count(values.begin(), values.end(), spec.ignore_index));
 }
 

@@ -35,10 +35,42 @@ Val DistributionHits(Val scores, Val targets) {
 
 namespace {
 
+// The weights of the classes as [K, 1, …], to go along axis 0 of `rank` axes.
+Val ClassWeights(const LossContext& c, int rank) {
+  Shape along(rank, 1);
+  along[0] = std::ssize(c.class_weights);
+  const std::vector<double> weights(c.class_weights.begin(), c.class_weights.end());
+  return c.y.b().Constant(HostTensor::FromDoubles({c.y.dtype(), along}, weights));
+}
+
+// Shares of the classes, weighted.
+Val Weighted(const LossContext& c, Val shares) { return c.class_weights.empty() ? shares : shares * ClassWeights(c, 1); }
+
+// What each target counts: [N, …] like the labels.
+Val TargetWeights(const LossContext& c, Val labels, Val ignored) {
+  Builder& b = c.y.b();
+  const Val safe = Where(ignored, b.Scalar(DType::kInt64, 0), labels);
+  return b.Op("Gather", {ClassWeights(c, 1), safe}, {{"axis", int64_t{0}}});
+}
+
+// As PyTorch: the part that smoothing spreads over the classes is weighted by each of them, the rest by the target's.
+Val WeightedCrossEntropy(const LossContext& c, const ClassPair& pair) {
+  Builder& b = c.y.b();
+  const Val ignored = Equal(pair.labels, b.Scalar(DType::kInt64, static_cast<double>(c.ignore_index)));
+  const Val loss = b.Ops("CrossEntropy", {pair.scores, pair.labels}, {{"ignore_index", c.ignore_index}, {"label_smoothing", 0.0}})[0];
+  const Val weighted = loss * TargetWeights(c, pair.labels, ignored);
+  if (c.label_smoothing == 0) return weighted;
+  const Val log_prob = b.Op("LogSoftmax", {pair.scores}, {{"axis", int64_t{1}}});
+  const Val spread = ReduceSum(log_prob * ClassWeights(c, pair.scores.rank() - 1), {1}, false);
+  const Val counts = Where(ignored, b.Scalar(c.y.dtype(), 0), spread);
+  return weighted * (1 - c.label_smoothing) - counts * (c.label_smoothing / static_cast<double>(pair.scores.dim(1)));
+}
+
 // −Σ t·log p for labels given as distributions over the last axis.
 LossParts SoftCrossEntropy(const LossContext& c) {
   const double classes = static_cast<double>(c.y.dim(-1));
-  const Val t = c.label_smoothing == 0 ? c.labels : c.labels * (1 - c.label_smoothing) + c.label_smoothing / classes;
+  const Val smooth = c.label_smoothing == 0 ? c.labels : c.labels * (1 - c.label_smoothing) + c.label_smoothing / classes;
+  const Val t = Weighted(c, smooth);
   const Val log_prob = c.y.b().Op("LogSoftmax", {c.y}, {{"axis", int64_t{c.y.rank() - 1}}});
   return {-(t * log_prob), DistributionHits(c.y, c.labels)};
 }
@@ -46,25 +78,27 @@ LossParts SoftCrossEntropy(const LossContext& c) {
 LossParts CrossEntropy(const LossContext& c) {
   if (c.form == LabelForm::kDistribution) return SoftCrossEntropy(c);
   const auto pair = Arrange(c.y, c.labels);
+  if (!c.class_weights.empty()) return {WeightedCrossEntropy(c, pair), Hits(pair.scores, pair.labels, 1, c.y.dtype())};
   const Val loss = c.y.b().Ops("CrossEntropy", {pair.scores, pair.labels},
                                {{"ignore_index", c.ignore_index}, {"label_smoothing", c.label_smoothing}})[0];
   return {loss, Hits(pair.scores, pair.labels, 1, c.y.dtype())};
 }
 
 LossParts Nll(const LossContext& c) {
-  if (c.form == LabelForm::kDistribution) return {-(c.labels * c.y), DistributionHits(c.y, c.labels)};
+  if (c.form == LabelForm::kDistribution) return {-(Weighted(c, c.labels) * c.y), DistributionHits(c.y, c.labels)};
   const auto pair = Arrange(c.y, c.labels);
   const auto [log_prob, ignored] = Pick(pair, c.ignore_index);
-  return {Where(ignored, c.y.b().Scalar(c.y.dtype(), 0), -log_prob), Hits(pair.scores, pair.labels, 1, c.y.dtype())};
+  const Val losses = c.class_weights.empty() ? -log_prob : -log_prob * TargetWeights(c, pair.labels, ignored);
+  return {Where(ignored, c.y.b().Scalar(c.y.dtype(), 0), losses), Hits(pair.scores, pair.labels, 1, c.y.dtype())};
 }
 
 }  // namespace
 
 std::span<const LossFunction> ClassLosses() {
   static const std::vector<LossFunction> rows = {
-      {.name = "cross_entropy", .alias = "ce", .text = "−log softmax(y)[label]", .takes = "label_smoothing ignore_index",
+      {.name = "cross_entropy", .alias = "ce", .text = "−log softmax(y)[label]", .takes = "label_smoothing ignore_index class_weights",
        .classes = true, .behind = "Softmax LogSoftmax", .hits = true, .parts = CrossEntropy},
-      {.name = "nll", .text = "−y[label]", .takes = "ignore_index", .classes = true, .hits = true, .parts = Nll},
+      {.name = "nll", .text = "−y[label]", .takes = "ignore_index class_weights", .classes = true, .hits = true, .parts = Nll},
   };
   return rows;
 }

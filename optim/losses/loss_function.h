@@ -30,6 +30,7 @@ struct LossContext {
   const Options& options;
   int64_t ignore_index;    // label that does not count (kClasses)
   double label_smoothing;
+  std::span<const double> class_weights;  // of each class; empty: all 1
 
   double Option(std::string_view name, double otherwise) const { return OptionOr(options, name, otherwise); }
 };
@@ -47,7 +48,7 @@ enum class LossMean : uint8_t {
 struct LossFunction {
   std::string_view name, alias;  // alias: a short name, or ""
   std::string_view text;         // formula, for people
-  std::string_view takes;        // which of label_smoothing, ignore_index it reads, separated by blanks
+  std::string_view takes;        // which of label_smoothing, ignore_index, class_weights it reads, separated by blanks
   std::vector<NumberOption> options;
   bool classes = false, elements = false, sequences = false;  // the label forms that it knows; none: it has no labels
   std::string_view behind;       // it wants the logits behind these final activations, separated by blanks

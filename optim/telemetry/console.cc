@@ -24,8 +24,8 @@ std::string Percent(double part) { return absl::StrFormat("%6.2f%%", 100 * part)
 std::string StepText(const TrainEvent& e, const ProgressContext& context) {
   std::string text =
       e.report.weight > 0 ? absl::StrFormat("  loss %-8.4g", e.report.loss) : std::string("  loss none    ");
-  if (context.has_accuracy && e.report.weight > 0)
-    StrAppend(&text, "  acc ", Percent(e.report.correct / e.report.weight));
+  if (context.has_accuracy && e.report.targets > 0)
+    StrAppend(&text, "  acc ", Percent(e.report.correct / e.report.targets));
   text += absl::StrFormat("  lr %.2e  |g| %-7.3g %9s samples/s", e.report.learning_rate, std::abs(e.report.grad_norm),
                           WithCommas(std::llround(e.samples_per_second)));
   if (e.report.skipped > 0) text += absl::StrFormat("  %d skipped (gradient not finite)", e.report.skipped);

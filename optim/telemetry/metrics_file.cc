@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 Json StepLine(const TrainEvent& e, bool has_accuracy) {
   Json line = {{"event", "step"}, {"step", e.step}, {"epoch", e.epoch}, {"loss", nullptr}};
   if (e.report.weight > 0) line["loss"] = e.report.loss;  // else every update was skipped
-  if (has_accuracy) line["accuracy"] = e.report.weight > 0 ? Json(e.report.correct / e.report.weight) : Json();
+  if (has_accuracy) line["accuracy"] = e.report.targets > 0 ? Json(e.report.correct / e.report.targets) : Json();
   line["lr"] = e.report.learning_rate;
   line["grad_norm"] = e.report.grad_norm;
   line["skipped"] = e.report.skipped;

@@ -25,7 +25,8 @@ TrainEvent Step(double loss, double weight = 64) {
                      .grad_norm = NAN,
                      .learning_rate = 1e-3,
                      .weight = weight,
-                     .correct = 48},
+                     .correct = 48,
+                     .targets = weight},
           .samples_per_second = 12345.6};
 }
 

@@ -29,6 +29,10 @@ def shares(*shape):
     return torch.softmax(torch.tensor(RNG.standard_normal(shape)), -1)
 
 
+def weights(*numbers):
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
 def padded(rows):
     longest = max(map(len, rows))
     return torch.tensor([row + [-100] * (longest - len(row)) for row in rows])
@@ -95,6 +99,12 @@ CASES = {
     'sum': (logits(6, 5), [classes(6, 5, 0.3), torch.tensor(RNG.standard_normal((6, 5)))],
             lambda y, t, u: 0.5 * F.cross_entropy(y, t) + 2 * F.l1_loss(y, u)),
     'sum_of_one_label': (logits(2, 4, 3, 5), [classes((2, 3, 5), 4, 0.3)], lambda y, t: F.cross_entropy(y, t) + dice_classes(y, t)),
+    'ce_weighted': (logits(6, 5), [classes(6, 5, 0.3)], lambda y, t: F.cross_entropy(y, t, weights(0.5, 2, 0, 3, 1))),
+    'ce_weighted_smooth': (logits(2, 4, 3, 5), [classes((2, 3, 5), 4, 0.3)],
+                           lambda y, t: F.cross_entropy(y, t, weights(0.5, 2, 0.25, 3), label_smoothing=0.1)),
+    'ce_weighted_shares': (logits(6, 4), [shares(6, 4)],
+                           lambda y, t: F.cross_entropy(y, t, weights(0.5, 2, 0, 3), label_smoothing=0.2)),
+    'nll_weighted': (logits(6, 5), [classes(6, 5, 0.3)], lambda y, t: F.nll_loss(y, t, weights(0.5, 2, 0, 3, 1))),
 }
 
 

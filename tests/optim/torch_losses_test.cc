@@ -13,13 +13,19 @@ namespace {
 struct Case {
   const char* name;  // in torch_losses.py
   const char* loss;
+  std::vector<double> class_weights = {};
+  double label_smoothing = 0;
 };
 
 const Case kCases[] = {
     {"ce", "ce"},
     {"ce_pixels_ignored", "cross_entropy"},
     {"ce_shares", "cross_entropy"},
+    {"ce_weighted", "ce", {0.5, 2, 0, 3, 1}},
+    {"ce_weighted_smooth", "ce", {0.5, 2, 0.25, 3}, 0.1},
+    {"ce_weighted_shares", "ce", {0.5, 2, 0, 3}, 0.2},
     {"nll", "nll"},
+    {"nll_weighted", "nll", {0.5, 2, 0, 3, 1}},
     {"bce", "bce"},
     {"mse", "mse"},
     {"l1", "l1"},
@@ -65,7 +71,7 @@ class LossRun {
     if (std::string(c.name) == "focal_shares") y = b.Op("Softmax", {y}, {{"axis", int64_t{1}}});
     model.graph.AddOutput("y", y.id());
     model.outputs = {"y"};
-    LossSpec spec{.name = c.loss};
+    LossSpec spec{.name = c.loss, .label_smoothing = c.label_smoothing, .class_weights = c.class_weights};
     const HostTensor& label = arrays.at(StrCat(c.name, ":label"));
     const auto other = arrays.find(StrCat(c.name, ":label:1"));
     if (other != arrays.end()) spec.own_labels["other"] = InfoOf(other->second);

@@ -91,11 +91,28 @@ absl::StatusOr<std::map<std::string, int64_t>> DimFlags(const OnnxModel& model) 
   return dims;
 }
 
+namespace {
+
+absl::StatusOr<std::vector<double>> ClassWeightFlag() {
+  std::vector<double> weights;
+  if (!Given("class_weights")) return weights;
+  ASSIGN_OR_RETURN(const std::vector<std::string> parts, ParseList(FLAGS_class_weights));
+  for (const std::string& part : parts) {
+    const auto weight = ParseNumber(part);
+    if (!weight.ok() || !(*weight >= 0 && *weight < 1e30)) return Invalid("--class-weights: expected numbers of at least 0, got '", part, "'");
+    weights.push_back(*weight);
+  }
+  return weights;
+}
+
+}  // namespace
+
 absl::StatusOr<LossSpec> LossFlags(const OnnxModel& model, const std::optional<Preprocess>& before) {
   LossSpec spec{.name = FLAGS_loss,
                 .logits = FLAGS_logits,
                 .ignore_index = FLAGS_ignore_index,
                 .label_smoothing = FLAGS_label_smoothing};
+  ASSIGN_OR_RETURN(spec.class_weights, ClassWeightFlag());
   if (!Given("loss") && !Given("logits") && before.has_value() && !before->loss.empty()) {
     spec.name = before->loss;
     const auto& outputs = model.outputs();
@@ -384,7 +401,7 @@ std::string LossTakes(const LossChoice& loss) {
 
 absl::Status CheckLossFlags(const LossChoice& loss) {
   const std::string takes = LossTakes(loss);
-  for (const char* flag : {"label_smoothing", "ignore_index"}) {
+  for (const char* flag : {"label_smoothing", "ignore_index", "class_weights"}) {
     if (Given(flag) && takes.find(flag) == std::string::npos) return Invalid(Shown(flag), ": has no effect on loss ", loss.name);
   }
   return absl::OkStatus();

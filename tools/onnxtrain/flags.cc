@@ -84,6 +84,7 @@ DEFINE_string(lr_scheduler, "constant",
 DEFINE_double(warmup, 0, "updates over which the rate rises from 0; below 1: that part of the run");
 DEFINE_double(min_lr, 0, "the rate does not fall below it; where linear, cosine, polynomial and wsd end");
 DEFINE_double(label_smoothing, 0, "of cross_entropy");
+DEFINE_string(class_weights, "", "what a target of each class counts (cross_entropy, nll): one number for each, in order");
 DEFINE_int64(ignore_index, -100, "the label that does not count (cross_entropy, nll)");
 DEFINE_int64(epochs, 3, "passes over the data");
 DEFINE_int64(max_steps, 0, "stop after this many updates; without --epochs: train exactly so many");
@@ -200,6 +201,7 @@ constexpr FlagRow kFlags[] = {
     {"step", "warmup", kTrain, "N|RATIO", 0},
     {"step", "min_lr", kTrain, "X", 0},
     {"step", "label_smoothing", kTrain | kEval | kGrad | kCompare, "X", 0, 0.999999999},
+    {"step", "class_weights", kTrain | kEval | kGrad | kCompare, "W0,W1,…"},
     {"step", "ignore_index", kTrain | kEval | kGrad | kCompare, "LABEL"},
     {"step", "epochs", kTrain, "N", 1, 1e9},
     {"step", "max_steps", kTrain | kBench, "N", 1, 1e15},

@@ -33,6 +33,7 @@ DECLARE_int64(prefetch_factor);
 DECLARE_int64(batch_size);
 DECLARE_string(micro_batch_size);
 DECLARE_int64(gradient_accumulation_steps);
+DECLARE_string(class_weights);
 DECLARE_string(mixed_precision);
 DECLARE_string(loss_scale);
 DECLARE_string(on_nonfinite);

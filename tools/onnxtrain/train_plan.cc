@@ -123,6 +123,8 @@ constexpr EffectRow kEffects[] = {
      "the loss is not cross_entropy"},
     {"ignore_index", [](const RunFacts& f) { return f.loss_takes.find("ignore_index") == std::string::npos; },
      "the loss has no class labels"},
+    {"class_weights", [](const RunFacts& f) { return f.loss_takes.find("class_weights") == std::string::npos; },
+     "the loss has no class labels"},
     {"batch_norm", [](const RunFacts& f) { return !f.has_batch_norm; }, "the model has no BatchNormalization nodes"},
     {"dropout", [](const RunFacts& f) { return !f.has_dropout; }, "the model has no Dropout nodes"},
 };
