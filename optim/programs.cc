@@ -1,5 +1,7 @@
 #include "optim/programs.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -56,6 +58,12 @@ constexpr double kPlannable = 0.98;
 
 std::string Mebibytes(size_t bytes) { return StrCat((bytes + (size_t{1} << 20) - 1) >> 20, "MiB"); }
 
+absl::StatusOr<RecomputePlan> PlanWithin(const Graph& legal, const Backend& backend, RecomputeMode mode, size_t limit, size_t* smallest) {
+  ASSIGN_OR_RETURN(const std::vector<size_t> workspaces, backend.Workspaces(legal));
+  const RecomputePlanner planner(legal, workspaces, backend.device() == "cpu" ? 64 : 512);
+  return ChooseRecompute(planner, mode, limit, smallest);
+}
+
 }  // namespace
 
 // What the memory holds beside the arena of a program whose feeds take `feeds`. Programs for a short last batch and for
@@ -79,10 +87,9 @@ absl::Status Programs::CompileWithin(Graph legal, bool time_nodes, CompiledProgr
     scratch = use.scratch;
     compiled->program.reset();
   }
-  ASSIGN_OR_RETURN(std::vector<size_t> workspaces, backend_.Workspaces(legal));
-  const RecomputePlanner planner(legal, std::move(workspaces), backend_.device() == "cpu" ? 64 : 512);
   size_t smallest = 0;
-  const auto plan = ChooseRecompute(planner, recompute_.mode, limit - std::min(limit, scratch), &smallest);
+  const auto plan = PlanWithin(legal, backend_, recompute_.mode, limit - std::min(limit, scratch), &smallest);
+  ::malloc_trim(0);  // dozens of plans have been dropped, whose pages would count against the budget
   if (absl::IsResourceExhausted(plan.status())) return TooLarge(smallest + scratch, limit, beside);
   if (!plan.ok()) return plan.status();
   compiled->repeated = plan->repeated;
