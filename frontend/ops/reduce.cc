@@ -178,6 +178,15 @@ std::vector<HostTensor> EvalArg(const EvalContext& c) {
   return {std::move(y)};
 }
 
+std::vector<HostTensor> EvalSquaredNorm(const EvalContext& c) {
+  const HostTensor& x = *c.inputs[0];
+  double sum = 0;
+  for (int64_t i = 0; i < x.size(); ++i) sum += x.At(i) * x.At(i);
+  HostTensor y(c.output_types[0]);
+  y.Set(0, sum);
+  return {std::move(y)};
+}
+
 std::vector<HostTensor> EvalCumSum(const EvalContext& c) {
   const HostTensor& x = *c.inputs[0];
   const bool exclusive = c.attrs.Int("exclusive"), reverse = c.attrs.Int("reverse");
@@ -239,7 +248,7 @@ std::span<const OpRow> ReduceOps() {
        .infer = CumSumTypes, .grad_status = GradStatus::kFormula, .gradient = CumSumGrad, .evaluate = EvalCumSum,
        .precision = Precision::kFloat32},
       {.name = "SquaredNorm", .infer = SquaredNormTypes, .grad_status = GradStatus::kDecomposition,
-       .decompose = SumOfWideSquares, .precision = Precision::kFloat32, .flops = TwoPerInput},
+       .decompose = SumOfWideSquares, .evaluate = EvalSquaredNorm, .precision = Precision::kFloat32, .flops = TwoPerInput},
   };
   return *rows;
 }

@@ -84,6 +84,7 @@ TEST(Evaluate, Reductions) {
       {{"", "ArgMin", {ties}, axis1}, {0, 2}},
       {{"", "CumSum", {x}, axis1}, {1, 3, 6, 4, 9, 15}},
       {{"", "CumSum", {x}, {{"axis", int64_t{1}}, {"exclusive", int64_t{1}}, {"reverse", int64_t{1}}}}, {5, 3, 0, 11, 6, 0}},
+      {{"", "SquaredNorm", {x}, {}}, {91}},
   };
   for (const Evaluation& e : cases) ExpectValues(e.c.op, RunOp(e.c)[0], e.expected);
 }

@@ -59,6 +59,7 @@ std::vector<OpCase> ReduceCases() {
     }
   }
   cases.push_back({"no zero, one, two", "ReduceProd", {F64({3, 3}, {1, 2, 3, 4, 0, 5, 0, 0, 6})}, {{"axes", Ints{1}}}});
+  cases.push_back({"SquaredNorm", "SquaredNorm", {Noise({2, 3}, -1, 1)}, {}});
   for (int64_t exclusive : {0, 1}) {
     for (int64_t reverse : {0, 1}) {
       cases.push_back({"CumSum", "CumSum", {Noise({2, 3, 2}, -1, 1)},
