@@ -436,7 +436,7 @@ absl::Status SessionImpl::Plan(int64_t samples) {
   RETURN_IF_ERROR(EnsureApply());
   const int64_t micro = std::min(samples, options_.micro_batch), rest = samples % micro;
   RETURN_IF_ERROR(Get(ProgramKind::kMicroFirst, micro).status());
-  if (samples > micro && samples >= 2 * micro) RETURN_IF_ERROR(Get(ProgramKind::kMicroNext, micro).status());
+  if (samples >= 2 * micro) RETURN_IF_ERROR(Get(ProgramKind::kMicroNext, micro).status());
   return rest == 0 ? absl::OkStatus() : Get(ProgramKind::kMicroNext, rest).status();
 }
 
