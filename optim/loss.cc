@@ -166,15 +166,6 @@ absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& sp
                  Describe(model.graph, all), "; choose with --loss and --logits");
 }
 
-// The feed of these labels, shared by the terms that want the same.
-std::string FeedName(const LossFeed& wanted, std::vector<LossFeed>* feeds) {
-  for (const LossFeed& feed : *feeds) {
-    if (feed.label == wanted.label && feed.sample == wanted.sample) return feed.name;
-  }
-  feeds->push_back(wanted);
-  return feeds->back().name = OfTerm(kLabelFeed, feeds->size() - 1);
-}
-
 std::string Explanation(const LossChoice& choice) {
   if (choice.terms.size() == 1 && choice.terms[0].factor == 1) return choice.terms[0].explanation;
   return absl::StrJoin(choice.terms, " + ", [](std::string* out, const LossTerm& term) {
@@ -186,6 +177,16 @@ std::string Explanation(const LossChoice& choice) {
 
 std::string OfTerm(std::string_view name, size_t term) { return term == 0 ? std::string(name) : StrCat(name, ":", term); }
 
+std::string FeedOf(const LossFeed& wanted, std::vector<LossFeed>* feeds) {
+  for (LossFeed& feed : *feeds) {
+    if (feed.label != wanted.label || feed.sample != wanted.sample) continue;
+    feed.num_classes = std::max(feed.num_classes, wanted.num_classes);
+    return feed.name;
+  }
+  feeds->push_back(wanted);
+  return feeds->back().name = OfTerm(kLabelFeed, feeds->size() - 1);
+}
+
 int LossTerm::batch_axis() const { return form == LabelForm::kSequence && OptionOr(options, "time_first", 0) != 0 ? 1 : 0; }
 
 int64_t LossChoice::num_classes() const {
@@ -196,12 +197,15 @@ int64_t LossChoice::num_classes() const {
 }
 
 absl::StatusOr<std::vector<std::string>> LossOutputs(const OnnxModel& model, const LossSpec& spec) {
-  if (IsOnnxLoss(spec)) return std::vector<std::string>();
   ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(spec.name));
   const std::vector<std::string>& own = model.outputs();
   std::vector<std::string> wanted;
   bool internal = false, all_named = true;
   for (const LossTermSpec& term : terms) {
+    if (!term.file.empty()) {
+      all_named = false;  // its inputs name outputs
+      continue;
+    }
     const std::string& name = term.output.empty() ? spec.logits : term.output;
     const bool of_the_model = term.function != nullptr && term.function->name == "output";  // ChooseOutputLoss says what there is
     all_named &= !name.empty() && !of_the_model;
@@ -237,13 +241,16 @@ absl::Status CheckClassWeights(const Graph& graph, const LossSpec& spec, const L
 }  // namespace
 
 absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels) {
-  if (IsOnnxLoss(spec)) return ChooseOnnxLoss(model, spec, labels);
   ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(spec.name));
   LossChoice choice;
   for (const LossTermSpec& term : terms) {
+    if (!term.file.empty()) {
+      ASSIGN_OR_RETURN(choice.terms.emplace_back(), ChooseOnnxTerm(model, spec, term, labels, &choice.feeds));
+      continue;
+    }
     const auto own = spec.own_labels.find(term.label_key());
     ASSIGN_OR_RETURN(Chosen chosen, ChooseTerm(model, spec, term, own != spec.own_labels.end() ? own->second : labels));
-    if (chosen.term.form != LabelForm::kNone) chosen.term.feed = FeedName(chosen.feed, &choice.feeds);
+    if (chosen.term.form != LabelForm::kNone) chosen.term.feed = FeedOf(chosen.feed, &choice.feeds);
     if (chosen.term.function->hits && !choice.classes) choice.lead = choice.terms.size();
     choice.classes |= chosen.term.function->hits;
     choice.terms.push_back(std::move(chosen.term));
@@ -273,6 +280,17 @@ Val Sum(Val losses, int64_t batch) {
   return losses.rank() == 0 ? losses * static_cast<double>(batch) : ReduceSum(losses, {}, false);
 }
 
+absl::StatusOr<LossParts> Append(Builder& b, const LossTerm& term, const LossSpec& spec, const std::map<std::string, Val>& labels, int64_t batch) {
+  if (term.onnx != nullptr) {
+    ASSIGN_OR_RETURN(const Val losses, AppendOnnxLoss(b, *term.onnx, labels, batch));
+    return LossParts{losses, Val()};
+  }
+  const auto label = labels.find(term.feed);
+  return term.function->parts({.y = b.Wrap(term.value), .labels = label == labels.end() ? Val() : label->second, .form = term.form,
+                               .options = term.options, .ignore_index = spec.ignore_index,
+                               .label_smoothing = spec.label_smoothing, .class_weights = spec.class_weights});
+}
+
 }  // namespace
 
 absl::Status CheckLossBatch(const Graph& graph, const LossChoice& choice, int64_t batch) {
@@ -291,22 +309,10 @@ absl::StatusOr<LossValues> AttachLoss(Graph* graph, const LossChoice& choice, co
   b.set_source("loss");
   const std::map<std::string, Val> labels = AddFeeds(b, choice, batch);
   LossValues values;
-  for (size_t i = 0; i < choice.terms.size(); ++i) {
-    const LossTerm& term = choice.terms[i];
-    const Val y = b.Wrap(term.value);
-    if (term.onnx != nullptr) {
-      ASSIGN_OR_RETURN(const Val sum, AppendOnnxLoss(b, *term.onnx, labels, batch));
-      values.loss_sums.push_back(sum.id());
-      values.correct = b.Scalar(sum.dtype(), 0).id();
-      continue;
-    }
-    const auto label = labels.find(term.feed);
-    const LossParts parts = term.function->parts({.y = y, .labels = label == labels.end() ? Val() : label->second, .form = term.form,
-                                                  .options = term.options, .ignore_index = spec.ignore_index,
-                                                  .label_smoothing = spec.label_smoothing, .class_weights = spec.class_weights});
+  for (const LossTerm& term : choice.terms) {
+    ASSIGN_OR_RETURN(const LossParts parts, Append(b, term, spec, labels, batch));
     values.loss_sums.push_back(Sum(parts.losses, batch).id());
-    if (i != choice.lead) continue;
-    values.correct = (parts.correct.valid() ? parts.correct : b.Scalar(y.dtype(), 0)).id();
+    if (&term == &choice.leading()) values.correct = (parts.correct.valid() ? parts.correct : b.Scalar(parts.losses.dtype(), 0)).id();
   }
   RETURN_IF_ERROR(b.status());
   return values;

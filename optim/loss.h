@@ -27,7 +27,7 @@ struct LossSpec {
   double label_smoothing = 0;
   std::vector<double> class_weights;  // what a target of each class counts, in losses that take it; empty: 1
   std::map<std::string, LabelInfo> own_labels;  // of losses with labels of their own, by LossTermSpec::label_key()
-  std::shared_ptr<const OnnxModel> onnx;        // of --loss onnx:FILE: see LoadOnnxLoss
+  std::map<std::string, std::shared_ptr<const OnnxModel>> onnx;  // the FILEs of onnx:FILE: see LoadOnnxLosses
 };
 
 struct OnnxLoss;  // onnx_loss.h
@@ -50,7 +50,7 @@ struct LossTerm {
   LabelForm form = LabelForm::kNone;
   std::string feed;                // of its labels; "" for kNone
   std::string explanation;         // "cross_entropy on the logits behind Softmax 'probs'"
-  std::shared_ptr<const OnnxLoss> onnx;  // of --loss onnx:FILE, else null
+  std::shared_ptr<const OnnxLoss> onnx;  // of onnx:FILE, else null
 
   int batch_axis() const;          // of `value`
 };
@@ -75,6 +75,9 @@ inline constexpr char kInvWeightFeed[] = "$inv_weight";  // scalar: factor/W of 
 
 // The name of something that every term has: the name itself for the first, "NAME:1" and so on for the others.
 std::string OfTerm(std::string_view name, size_t term);
+
+// The name of the feed of these labels; added unless a term before wants the same.
+std::string FeedOf(const LossFeed& wanted, std::vector<LossFeed>* feeds);
 
 // The values that have to be outputs of the imported graph: the model's own where this is empty.
 absl::StatusOr<std::vector<std::string>> LossOutputs(const OnnxModel& model, const LossSpec& spec);

@@ -9,6 +9,28 @@
 namespace onnxtrain {
 namespace {
 
+constexpr std::string_view kOnnx = "onnx:";
+
+// Is it a term that a file's name ends?
+bool NamesFile(std::string_view term) {
+  const size_t at = term.find(kOnnx);
+  return at == 0 || (at != std::string_view::npos && term[at - 1] == '*');
+}
+
+// What stands between the '+' that are not part of a file's name.
+std::vector<std::string> SplitTerms(const std::string& text) {
+  std::vector<std::string> terms;
+  for (absl::string_view part : absl::StrSplit(text, '+')) {
+    const bool goes_on = !terms.empty() && NamesFile(terms.back()) && !terms.back().ends_with(".onnx");
+    if (goes_on) {
+      StrAppend(&terms.back(), "+", ToStd(part));
+    } else {
+      terms.emplace_back(ToStd(part));
+    }
+  }
+  return terms;
+}
+
 // Takes label=A/B out of the options.
 absl::Status TakeLabel(std::string* options, std::vector<std::string>* label) {
   std::vector<std::string> rest;
@@ -43,6 +65,11 @@ absl::StatusOr<LossTermSpec> ParseTerm(std::string text) {
     term.output = text.substr(7);
     return term.output.empty() ? absl::StatusOr<LossTermSpec>(Invalid("expected output:NAME")) : term;
   }
+  if (text.starts_with(kOnnx)) {
+    term.function = FindLoss("onnx");
+    term.file = text.substr(kOnnx.size());
+    return term.file.empty() ? absl::StatusOr<LossTermSpec>(Invalid("expected onnx:FILE")) : term;
+  }
   if (const size_t at = text.find('@'); at != std::string::npos) {
     term.output = text.substr(at + 1);
     text.resize(at);
@@ -66,10 +93,9 @@ std::string LossTermSpec::label_key() const { return absl::StrJoin(label, "/"); 
 
 absl::StatusOr<std::vector<LossTermSpec>> ParseLoss(const std::string& text) {
   std::vector<LossTermSpec> terms;
-  if (text.starts_with("onnx:")) return std::vector<LossTermSpec>{{.function = FindLoss("onnx")}};
-  for (absl::string_view part : absl::StrSplit(text, '+')) {
-    auto term = ParseTerm(std::string(ToStd(part)));
-    if (!term.ok()) return Annotate(term.status(), StrCat("--loss ", ToStd(part), ": "));
+  for (const std::string& part : SplitTerms(text)) {
+    auto term = ParseTerm(part);
+    if (!term.ok()) return Annotate(term.status(), StrCat("--loss ", part, ": "));
     terms.push_back(*std::move(term));
   }
   return terms;

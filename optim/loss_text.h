@@ -2,8 +2,10 @@
 //
 //   cross_entropy                            huber:delta=0.5
 //   ce@digit+0.5*l1:label=angle@angle        output:NAME
+//   onnx:own.onnx+0.1*mse@aux                onnx:FILE (see onnx_loss.h)
 //
-// onnx:FILE stands alone: see onnx_loss.h. LOSS is a name or alias of the tables in losses/. The option label=COLUMN[/COLUMN…] gives the term labels of its own.
+// A FILE that another term follows ends in .onnx; else it is all of the rest. LOSS is a name or alias of the
+// tables in losses/. The option label=COLUMN[/COLUMN…] gives the term labels of its own.
 #pragma once
 
 #include <string>
@@ -19,6 +21,7 @@ struct LossTermSpec {
   double factor = 1;
   Options options;
   std::string output;                      // after @, or the NAME of output:NAME; "": found
+  std::string file;                        // the FILE of onnx:FILE, else ""
   std::vector<std::string> label;          // columns of its own; empty: the common label
 
   // Names its labels: "" for the common ones, else the columns as they were given.

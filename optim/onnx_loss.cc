@@ -9,7 +9,6 @@
 namespace onnxtrain {
 namespace {
 
-constexpr char kPrefix[] = "onnx:";
 constexpr char kLossSum[] = "loss_sum", kWeight[] = "weight";
 
 Shape WithBatch(Shape sample, int64_t batch) {
@@ -108,12 +107,13 @@ absl::StatusOr<Type> SampleOf(const OnnxModel::Input& input, const LabelInfo& la
 
 class Chooser {
  public:
-  Chooser(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels)
-      : model_(model), spec_(spec), labels_(labels), loss_(std::make_shared<OnnxLoss>(OnnxLoss{.model = spec.onnx})) {}
+  Chooser(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term, const LabelInfo& labels, std::vector<LossFeed>* feeds)
+      : model_(model), spec_(spec), term_(term), labels_(labels), feeds_(feeds),
+        loss_(std::make_shared<OnnxLoss>(OnnxLoss{.model = spec.onnx.at(term.file)})) {}
 
-  absl::StatusOr<LossChoice> Choose() {
+  absl::StatusOr<LossTerm> Choose() {
     RETURN_IF_ERROR(FindBatch());
-    for (const OnnxModel::Input& input : spec_.onnx->inputs()) RETURN_IF_ERROR(Annotate(Bind(input), path() + ": "));
+    for (const OnnxModel::Input& input : loss_->model->inputs()) RETURN_IF_ERROR(Annotate(Bind(input), path() + ": "));
     ASSIGN_OR_RETURN(const ImportedModel imported, ImportLoss(*loss_, batch_));
     RETURN_IF_ERROR(CheckOutputs(imported, batch_, loss_.get()));
     const auto predicts = [](const OnnxLossInput& input) { return input.prediction; };
@@ -121,15 +121,12 @@ class Chooser {
     if (first == loss_->inputs.end()) {
       return Invalid(path(), ": no input has the name of an output of the model, which has ", absl::StrJoin(model_.outputs, ", "));
     }
-    choice_.name = spec_.name;
-    choice_.explanation = StrCat(path(), " on ", absl::StrJoin(bound_, ", "));
-    choice_.terms.push_back({.function = FindLoss("onnx"), .output = first->name, .value = first->value, .explanation = choice_.explanation,
-                             .onnx = loss_});
-    return std::move(choice_);
+    return LossTerm{.function = term_.function, .factor = term_.factor, .output = first->name, .value = first->value,
+                    .explanation = StrCat(path(), " on ", absl::StrJoin(bound_, ", ")), .onnx = loss_};
   }
 
  private:
-  const std::string& path() const { return spec_.onnx->path(); }
+  const std::string& path() const { return term_.file; }
 
   // The leading extent that the model's outputs share with its feeds.
   absl::Status FindBatch() {
@@ -178,40 +175,41 @@ class Chooser {
       return Invalid("input '", input.name, "' is neither an output of the model (", absl::StrJoin(model_.outputs, ", "),
                      ") nor one of its inputs, a column of the data or the label");
     }
-    LossFeed feed{.name = OfTerm(kLabelFeed, choice_.feeds.size()), .label = common ? "" : input.name};
+    LossFeed feed{.label = common ? "" : input.name};
     ASSIGN_OR_RETURN(feed.sample, SampleOf(input, own != spec_.own_labels.end() ? own->second : labels_, loss_->float_type));
-    bound.feed = feed.name;
+    bound.feed = FeedOf(feed, feeds_);
     bound.type = {feed.sample.dtype, WithBatch(feed.sample.shape, batch_)};
     bound_.push_back(common ? "the label" : StrCat("column '", input.name, "'"));
-    choice_.feeds.push_back(std::move(feed));
     loss_->inputs.push_back(std::move(bound));
     return absl::OkStatus();
   }
 
   const ImportedModel& model_;
   const LossSpec& spec_;
+  const LossTermSpec& term_;
   const LabelInfo& labels_;
+  std::vector<LossFeed>* feeds_;
   std::shared_ptr<OnnxLoss> loss_;
-  LossChoice choice_;
   int64_t batch_ = 1;
   std::vector<std::string> bound_;  // what the inputs are bound to, for people
 };
 
 }  // namespace
 
-bool IsOnnxLoss(const LossSpec& spec) { return spec.name.starts_with(kPrefix); }
-
-absl::Status LoadOnnxLoss(LossSpec* spec) {
-  if (!IsOnnxLoss(*spec)) return absl::OkStatus();
-  auto model = OnnxModel::Load(spec->name.substr(sizeof(kPrefix) - 1));
-  if (!model.ok()) return Annotate(model.status(), "--loss: ");
-  spec->onnx = *std::move(model);
+absl::Status LoadOnnxLosses(LossSpec* spec) {
+  ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(spec->name));
+  for (const LossTermSpec& term : terms) {
+    if (term.file.empty() || spec->onnx.contains(term.file)) continue;
+    auto model = OnnxModel::Load(term.file);
+    if (!model.ok()) return Annotate(model.status(), "--loss: ");
+    spec->onnx[term.file] = *std::move(model);
+  }
   return absl::OkStatus();
 }
 
-std::vector<std::string> OnnxLossColumns(const LossSpec& spec, const OnnxModel& model) {
+std::vector<std::string> OnnxLossColumns(const OnnxModel& loss, const OnnxModel& model) {
   std::vector<std::string> columns;
-  for (const OnnxModel::Input& input : spec.onnx->inputs()) {
+  for (const OnnxModel::Input& input : loss.inputs()) {
     const bool output = std::find(model.outputs().begin(), model.outputs().end(), input.name) != model.outputs().end();
     const bool feed = std::any_of(model.inputs().begin(), model.inputs().end(), [&](const auto& i) { return i.name == input.name; });
     if (!output && !feed) columns.push_back(input.name);
@@ -224,8 +222,9 @@ bool MeansLabel(const std::string& input) {
   return kNames.contains(input);
 }
 
-absl::StatusOr<LossChoice> ChooseOnnxLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels) {
-  return Chooser(model, spec, labels).Choose();
+absl::StatusOr<LossTerm> ChooseOnnxTerm(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term, const LabelInfo& labels,
+                                        std::vector<LossFeed>* feeds) {
+  return Chooser(model, spec, term, labels, feeds).Choose();
 }
 
 absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::map<std::string, Val>& feeds, int64_t batch) {
@@ -236,7 +235,7 @@ absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::
   const std::string& output = loss.weighted ? kLossSum : imported.outputs[0];
   const Val result = values.at(imported.graph.FindOutput(output)->value);
   RETURN_IF_ERROR(b.status());
-  return loss.weighted ? Reshape(result, {}) : ReduceSum(result, {}, false);
+  return loss.weighted ? Reshape(result, {1}) : result;
 }
 
 absl::StatusOr<Graph> OnnxLossWeight(const OnnxLoss& loss, int64_t samples) {

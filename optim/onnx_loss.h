@@ -1,4 +1,4 @@
-// A loss given as an ONNX model: --loss onnx:FILE.
+// A loss given as an ONNX model: onnx:FILE, a term of --loss.
 //
 // Its inputs are bound by name: to outputs of the trained model, then to inputs of it, then to columns of the data, and what is
 // called label, labels, target, targets or y to the label. Each has the batch as its first axis. It gives either
@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "optim/loss.h"
+#include "optim/loss_text.h"
 
 namespace onnxtrain {
 
@@ -32,19 +33,19 @@ struct OnnxLoss {
   bool weighted = false;     // loss_sum and weight
 };
 
-bool IsOnnxLoss(const LossSpec& spec);
-// Reads the file where the loss is one, into spec->onnx.
-absl::Status LoadOnnxLoss(LossSpec* spec);
+// Reads the files that spec->name names, into spec->onnx.
+absl::Status LoadOnnxLosses(LossSpec* spec);
 
 // The inputs of the loss that are neither outputs nor inputs of the trained model: labels and columns.
-std::vector<std::string> OnnxLossColumns(const LossSpec& spec, const OnnxModel& model);
+std::vector<std::string> OnnxLossColumns(const OnnxModel& loss, const OnnxModel& model);
 // Is it a name that stands for the label?
 bool MeansLabel(const std::string& input);
 
-// Binds the inputs and says what does not fit.
-absl::StatusOr<LossChoice> ChooseOnnxLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels);
+// Binds the inputs, adding the feeds that they need, and says what does not fit.
+absl::StatusOr<LossTerm> ChooseOnnxTerm(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term, const LabelInfo& labels,
+                                        std::vector<LossFeed>* feeds);
 
-// Appends the loss and gives the sum over the batch. `feeds` holds those of the choice by name.
+// Appends the loss and gives values whose sum is that over the batch: [batch], [batch,1] or [1]. `feeds` holds those of the choice by name.
 absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::map<std::string, Val>& feeds, int64_t batch);
 
 // The loss's weight alone, for that many samples: its inputs are feeds named as in OnnxLossInput::feed.

@@ -46,11 +46,12 @@ absl::StatusOr<std::vector<double>> WindowWeights::Of(const LossChoice& choice, 
 }
 
 absl::StatusOr<double> WindowWeights::OnnxWeight(const OnnxLoss& loss, const Window& window, int64_t samples) {
-  auto graph = onnx_.find(samples);
+  const std::pair key(&loss, samples);
+  auto graph = onnx_.find(key);
   if (graph == onnx_.end()) {
     ASSIGN_OR_RETURN(Graph made, OnnxLossWeight(loss, samples));
     ASSIGN_OR_RETURN(made, OptimizeProgram(std::move(made), DType::kFloat32));
-    graph = onnx_.emplace(samples, std::move(made)).first;
+    graph = onnx_.emplace(key, std::move(made)).first;
   }
   std::map<std::string, HostTensor> feeds;
   for (const GraphInput& input : graph->second.inputs()) {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "optim/loss.h"
@@ -27,7 +28,7 @@ class WindowWeights {
  private:
   absl::StatusOr<double> OnnxWeight(const OnnxLoss& loss, const Window& window, int64_t samples);
 
-  std::map<int64_t, Graph> onnx_;  // by samples
+  std::map<std::pair<const OnnxLoss*, int64_t>, Graph> onnx_;  // by loss and samples
 };
 
 // What the gradient of a term's sum is seeded with: factor/W, 0 where nothing counts.

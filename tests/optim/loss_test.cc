@@ -99,6 +99,20 @@ TEST(Loss, TermsAreRead) {
   EXPECT_EQ((*terms)[2].output, "aux");
 }
 
+TEST(Loss, FilesAreTerms) {
+  const auto alone = ParseLoss("onnx:a+b");
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  ASSERT_EQ(alone->size(), 1);
+  EXPECT_EQ((*alone)[0].file, "a+b") << "a file's name may have a +";
+  const auto sum = ParseLoss("ce@kind+2*onnx:d+e/f.onnx+onnx:g.onnx+l1");
+  ASSERT_TRUE(sum.ok()) << sum.status();
+  ASSERT_EQ(sum->size(), 4);
+  EXPECT_EQ((*sum)[1].file, "d+e/f.onnx");
+  EXPECT_EQ((*sum)[1].factor, 2);
+  EXPECT_EQ((*sum)[2].file, "g.onnx");
+  EXPECT_EQ((*sum)[3].function->name, "l1");
+}
+
 TEST(Loss, RefusesWhatItCannotRead) {
   const std::pair<const char*, const char*> rows[] = {
       {"cross", "--loss cross: unknown; known are auto, cross_entropy"}, {"ce+", "--loss : unknown"},
@@ -106,7 +120,7 @@ TEST(Loss, RefusesWhatItCannotRead) {
       {"focal:gama=2", "has no option 'gama'; it has gamma, alpha"},     {"focal:gamma=-1", "expected 0 to 100, got '-1'"},
       {"ce@", "expected an output's name behind @"},                     {"output:", "expected output:NAME"},
       {"output", "unknown"},                                             {"ce:label=", "expected COLUMN"},
-      {"auto:gamma=2", "auto has no options"},
+      {"auto:gamma=2", "auto has no options"},                           {"ce+onnx:", "expected onnx:FILE"},
   };
   for (const auto& [text, part] : rows) {
     const auto terms = ParseLoss(text);

@@ -94,7 +94,7 @@ TEST_F(Losses, ASumIsTheSumOfItsParts) {
 }
 
 TEST_F(Losses, AccumulationIsTheSameUpdate) {
-  for (const char* loss : {"ce:label=kind@kind+0.25*l1:label=goal@place", "onnx:weighted.onnx"}) {
+  for (const char* loss : {"ce:label=kind@kind+0.25*l1:label=goal@place", "onnx:weighted.onnx", "onnx:weighted.onnx+ce:label=kind@kind"}) {
     const std::string flags = StrCat("--model m.onnx --data d.npz --max-steps 4 --batch-size 28 --optimizer sgd --lr 0.1 --loss '", loss, "'");
     Trains(flags);
     const double whole = Summary()["final_loss"].get<double>();
@@ -110,6 +110,17 @@ TEST_F(Losses, AModelOfTheLoss) {
   const double weighted = EvalLoss("--loss onnx:weighted.onnx");
   EXPECT_NEAR(weighted, EvalLoss("--loss onnx:weighted.onnx --batch-size 9"), 1e-5 * weighted);
   const Outcome o = Run("compare --model m.onnx --data d.npz --loss onnx:weighted.onnx --gradcheck 3");
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+}
+
+TEST_F(Losses, AModelOfTheLossIsATermOfASum) {
+  const std::string sum = "--loss 'ce:label=kind@kind+0.25*onnx:plain.onnx+2*onnx:weighted.onnx'";
+  Trains("--model m.onnx --data d.npz --epochs 2 " + sum);
+  const double kind = EvalLoss("--loss ce@kind --label kind");
+  const double plain = EvalLoss("--loss onnx:plain.onnx"), weighted = EvalLoss("--loss onnx:weighted.onnx");
+  const double all = EvalLoss("");
+  EXPECT_NEAR(all, kind + 0.25 * plain + 2 * weighted, 1e-6 * all) << "preprocess.json has the loss";
+  const Outcome o = Run("compare --model m.onnx --data d.npz --gradcheck 3 " + sum);
   EXPECT_EQ(o.code, 0) << o.out << o.err;
 }
 

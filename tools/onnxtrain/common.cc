@@ -121,7 +121,7 @@ absl::StatusOr<LossSpec> LossFlags(const OnnxModel& model, const std::optional<P
       spec.logits = before->output;
     }
   }
-  RETURN_IF_ERROR(LoadOnnxLoss(&spec));
+  RETURN_IF_ERROR(LoadOnnxLosses(&spec));
   return spec;
 }
 
@@ -237,22 +237,23 @@ absl::Status AddInputFlags(BindSpec* spec) {
 }
 
 // Inputs of the loss that are columns; the others must stand for the label.
-absl::Status AddOnnxColumns(const LossSpec& loss, const OnnxModel& model, const std::vector<Column>& columns, BindSpec* spec) {
-  spec->want_label = false;
+void AddOnnxColumns(const OnnxModel& loss, const OnnxModel& model, const std::vector<Column>& columns, BindSpec* spec) {
   for (const std::string& name : OnnxLossColumns(loss, model)) {
     const bool column = std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
     if (column) spec->own_labels[name] = {name};
     spec->want_label |= !column && MeansLabel(name);
   }
-  return absl::OkStatus();
 }
 
 // What single losses want for labels of their own; where all do, no common label is looked for.
 absl::Status AddOwnLabels(const LossSpec& loss, const OnnxModel& model, const std::vector<Column>& columns, BindSpec* spec) {
-  if (IsOnnxLoss(loss)) return AddOnnxColumns(loss, model, columns, spec);
   ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(loss.name));
   spec->want_label = false;
   for (const LossTermSpec& term : terms) {
+    if (!term.file.empty()) {
+      AddOnnxColumns(*loss.onnx.at(term.file), model, columns, spec);
+      continue;
+    }
     const bool of_its_own = !term.label.empty();
     if (of_its_own) spec->own_labels[term.label_key()] = term.label;
     spec->want_label |= !of_its_own;
