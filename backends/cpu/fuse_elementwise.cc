@@ -90,6 +90,7 @@ class Fuser {
   }
 
   // Does a path leave the nodes and come back to them? Units count as one step: they will run as one node.
+  // Nodes are joined in their order: behind the last of `nodes` each still is a unit of its own, and no way leads back from there.
   bool MakesCircle(const std::vector<int32_t>& nodes) const {
     std::vector<bool> seen(unit_.size(), false);
     std::vector<int32_t> stack = nodes;
@@ -104,7 +105,7 @@ class Fuser {
             if (!from_inside) return true;
             continue;
           }
-          if (seen[unit_[r]]) continue;
+          if (r > nodes.back() || seen[unit_[r]]) continue;
           seen[unit_[r]] = true;
           stack.insert(stack.end(), members_[unit_[r]].begin(), members_[unit_[r]].end());
         }
