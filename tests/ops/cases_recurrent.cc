@@ -13,7 +13,7 @@ struct Row {
 const Row kRows[] = {
     {"", 4, 3, 5, false, false},        {"_reverse", 4, 3, 5, true, false},       {"_lengths", 5, 3, 4, false, true},
     {"_reverse_lengths", 5, 3, 4, true, true}, {"_one_step", 1, 2, 3, false, false}, {"_one_of_each", 3, 1, 1, false, false},
-    {"_wide", 3, 9, 40, true, false},
+    {"_wide", 3, 9, 40, true, false},         {"_many", 2, 32, 3, false, false},            {"_many_lengths", 3, 32, 2, true, true},
 };
 
 Attrs Of(const Row& row) { return {{"reverse", int64_t{row.reverse}}}; }

@@ -1,28 +1,29 @@
-// Recurrences: in each step one product of all samples' states with the recurrent weights, which are packed once per run,
-// added onto what is there already, and one pass over the gates.
+// Recurrences: in each step one product of the samples' states with the recurrent weights, and one pass over the gates.
 #include "backends/cpu/kernels/recurrent.h"
 
-#include <algorithm>
-#include <cstring>
+#include <omp.h>
 
-#include "backends/cpu/dnnl_call.h"
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <type_traits>
+
 #include "backends/cpu/isa.h"
+#include "backends/cpu/kernels/step_product.h"
 #include "backends/cpu/parallel.h"
 
 namespace onnxtrain::cpu {
 
-// Each works on one sample of n units.
+// Each works on one sample of n units. What the product gave stands in `gates`, `recurrent` and `h`, and x is added to it.
 struct RecurrentLeaf {
-  void (*lstm)(float* gates, const float* c_before, float* c, float* h, int64_t n);  // gates: sums, then activated
+  void (*lstm)(const float* x, const float* c_before, float* gates, float* c, float* h, int64_t n);
   // The carries hold what later steps pass back, and then what this step passes on (to h: besides the product).
   void (*lstm_grad)(const float* gates, const float* c, const float* c_before, const float* dh, float* carry_h, float* carry_c,
                     float* dgates, int64_t n);
-  void (*gru)(const float* x, const float* recurrent, const float* h_before, float* gates, float* h, int64_t n);
+  void (*gru)(const float* x, const float* recurrent, const float* bias, const float* h_before, float* gates, float* h, int64_t n);
   void (*gru_grad)(const float* gates, const float* h_before, const float* dh, float* carry, float* dx, float* dr, int64_t n);
-  void (*rnn_tanh)(float* h, int64_t n);
-  void (*rnn_relu)(float* h, int64_t n);
-  void (*rnn_tanh_grad)(const float* h, const float* dh, float* carry, float* dx, int64_t n);
-  void (*rnn_relu_grad)(const float* h, const float* dh, float* carry, float* dx, int64_t n);
+  void (*rnn[2])(const float* x, float* h, int64_t n);  // tanh, ReLU
+  void (*rnn_grad[2])(const float* h, const float* dh, float* carry, float* dx, int64_t n);
   void (*add_to)(const float* x, float* y, int64_t n);
 };
 
@@ -36,257 +37,208 @@ namespace {
 
 const RecurrentLeaf& Leaf() { return ONNXTRAIN_PICK(kRecurrent); }
 
-constexpr int64_t kGateCost = 48;  // of a unit's gates, against an addition
-
-// y[m,n] += a[m,k]·w[k,n], where w is packed first if a packed one is multiplied faster.
-class StepProduct {
- public:
-  StepProduct(int64_t m, int64_t k, int64_t n, const Shape& strides) {
-    const auto plain = Plain({k, n}, strides);
-    const auto best = Describe(m, k, n, AnyLayout({k, n}));
-    const bool packs = !IsReference(best) && best.weights_desc() != plain;
-    const auto desc = packs ? best : Describe(m, k, n, plain);
-    product_ = std::make_shared<DnnlCall>(dnnl::matmul(desc), Arguments{{DNNL_ARG_SRC, desc.src_desc()},
-                                                                        {DNNL_ARG_WEIGHTS, desc.weights_desc()},
-                                                                        {DNNL_ARG_DST, desc.dst_desc()},
-                                                                        {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}});
-    scratch_ = Aligned64(desc.scratchpad_desc().get_size());
-    if (packs) MakePack(plain, desc.weights_desc());
-  }
-
-  size_t workspace() const { return packed_ + scratch_; }
-  // Must run before Add, in each run. The weights and the workspace must stay.
-  void Load(const float* w, std::byte* workspace) {
-    scratchpad_ = workspace + packed_;
-    weights_ = pack_ == nullptr ? static_cast<const void*>(w) : workspace;
-    if (pack_ != nullptr) pack_->Run({w, workspace, scratchpad_});
-  }
-  void Add(const float* a, float* y) { product_->Run({a, weights_, y, scratchpad_}); }
-
- private:
-  using Arguments = std::vector<std::pair<int, dnnl::memory::desc>>;
-
-  static dnnl::matmul::primitive_desc Describe(int64_t m, int64_t k, int64_t n, const dnnl::memory::desc& weights) {
-    dnnl::primitive_attr attr = UserScratchpad();
-    dnnl::post_ops ops;
-    ops.append_sum(1);
-    attr.set_post_ops(ops);
-    return {dnnl::matmul::desc(Plain({m, k}), weights, Plain({m, n})), attr, Engine()};
-  }
-
-  void MakePack(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed) {
-    const dnnl::reorder::primitive_desc reorder(Engine(), plain, Engine(), packed, UserScratchpad());
-    pack_ = std::make_shared<DnnlCall>(dnnl::reorder(reorder), Arguments{{DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, packed},
-                                                                         {DNNL_ARG_SCRATCHPAD, reorder.scratchpad_desc()}});
-    packed_ = Aligned64(packed.get_size());
-    scratch_ = std::max(scratch_, Aligned64(reorder.scratchpad_desc().get_size()));
-  }
-
-  std::shared_ptr<DnnlCall> product_, pack_;
-  size_t packed_ = 0, scratch_ = 0;
-  std::byte* scratchpad_ = nullptr;
-  const void* weights_ = nullptr;
-};
+constexpr int64_t kGateCost = 48;     // of a unit's gates, against an addition
+constexpr int64_t kFewestSamples = 8; // of a block: fewer would make thin products
 
 // What all of them know.
-struct Geometry {
+struct Recurrence {
   int64_t steps, batch, units, gates;
-  bool reverse;
+  bool reverse, has_lengths, has_cell_gradients, relu;
+  // Samples know nothing of each other: where there are enough of them for all threads, each takes a block of them through all
+  // steps and waits for nobody. Else all threads work on each step.
+  int64_t blocks;
 
-  int64_t at(int64_t i) const { return reverse ? steps - 1 - i : i; }
-  int64_t state() const { return batch * units; }
-  // What step i starts from: the state after step i − 1.
-  const float* Before(int64_t i, const float* states, const float* first) const {
-    return i == 0 ? first : states + at(i - 1) * state();
+  int64_t samples() const { return batch / blocks; }  // of a block
+};
+
+int64_t BlocksOf(int64_t batch) {
+  const int64_t threads = omp_get_max_threads();
+  return batch % threads == 0 && batch / threads >= kFewestSamples ? threads : 1;
+}
+
+// A sample in a step, by rows of tensors [steps,batch,…].
+struct Place {
+  int64_t step, sample, row;
+  int64_t before;  // the row of the state from which the step starts; −1: the initial state
+};
+
+Place PlaceOf(const Recurrence& r, int64_t i, int64_t sample) {
+  const auto row = [&](int64_t k) { return (r.reverse ? r.steps - 1 - k : k) * r.batch + sample; };
+  return {row(i) / r.batch, sample, row(i), i == 0 ? -1 : row(i - 1)};
+}
+
+// What a kind of recurrence does in a place: the product is From · weights → To. It runs before the gates on the way forward,
+// behind them on the way back. Skip stands for Run behind the end of a sample.
+struct Cell {
+  const Recurrence& r;
+  const Args& args;
+  float* scratch;  // [batch, kScratch·units]
+
+  // Rows of `width`·units.
+  const float* In(size_t i, int64_t row, int64_t width = 1) const { return args.in(i) + row * width * r.units; }
+  float* Out(size_t o, int64_t row, int64_t width = 1) const { return args.out(o) + row * width * r.units; }
+  const float* Before(const float* states, size_t initial, const Place& at) const {
+    return at.before < 0 ? In(initial, at.sample) : states + at.before * r.units;
+  }
+  void Copy(const float* from, float* to) const { std::memcpy(to, from, r.units * sizeof(float)); }
+  void Zero(float* to, int64_t width) const { std::fill_n(to, width * r.units, 0.0f); }
+};
+
+struct Lstm : Cell {
+  static constexpr bool kForward = true;
+  static constexpr size_t kLengths = 4, kScratch = 0;
+  static constexpr std::array<size_t, 0> kCarries = {};
+
+  const float* From(const Place& at) const { return Before(args.out(0), 2, at); }
+  const float* CellBefore(const Place& at) const { return Before(args.out(1), 3, at); }
+  float* To(const Place& at) const { return Out(2, at.row, 4); }
+  void Run(const Place& at) const {
+    Leaf().lstm(In(0, at.row, 4), CellBefore(at), To(at), Out(1, at.row), Out(0, at.row), r.units);
+  }
+  void Skip(const Place& at) const {
+    Run(at);
+    Copy(From(at), Out(0, at.row));
+    Copy(CellBefore(at), Out(1, at.row));
   }
 };
 
-// `r`: the recurrent weights [G·H,H]; `x`: any input [S,B,…].
-Geometry GeometryOf(const KernelContext& c, size_t x) {
-  const Shape &r = c.in(1).shape, &steps = c.in(x).shape;
-  return {steps[0], steps[1], r[1], r[0] / r[1], c.attrs().Int("reverse") != 0};
-}
+struct LstmGrad : Cell {
+  static constexpr bool kForward = false;
+  static constexpr size_t kLengths = 5, kScratch = 0;
+  static constexpr std::array<size_t, 2> kCarries = {1, 2};  // in the end, the gradients of the initial states
 
-StepProduct Forward(const Geometry& g) { return {g.batch, g.units, g.gates * g.units, {1, g.units}}; }
-StepProduct Backward(const Geometry& g) { return {g.batch, g.gates * g.units, g.units, {g.units, 1}}; }
+  const float* From(const Place& at) const { return Out(0, at.row, 4); }
+  float* To(const Place& at) const { return Out(1, at.sample); }
+  void Run(const Place& at) const {
+    AddCellGradient(at);
+    Leaf().lstm_grad(In(4, at.row, 4), In(3, at.row), Before(args.in(3), 2, at), In(0, at.row), To(at), Out(2, at.sample),
+                     Out(0, at.row, 4), r.units);
+  }
+  void Skip(const Place& at) const {
+    AddCellGradient(at);
+    Leaf().add_to(In(0, at.row), To(at), r.units);
+    Zero(Out(0, at.row, 4), 4);
+  }
+  void AddCellGradient(const Place& at) const {
+    if (r.has_cell_gradients) Leaf().add_to(In(6, at.row), Out(2, at.sample), r.units);
+  }
+};
 
-bool Active(const int64_t* lengths, int64_t sample, int64_t t) { return lengths == nullptr || t < lengths[sample]; }
+struct Gru : Cell {
+  static constexpr bool kForward = true;
+  static constexpr size_t kLengths = 4, kScratch = 3;
+  static constexpr std::array<size_t, 0> kCarries = {};
 
-void Copy(const float* from, int64_t n, float* to) { std::memcpy(to, from, n * sizeof(float)); }
+  const float* From(const Place& at) const { return Before(args.out(0), 3, at); }
+  float* To(const Place& at) const { return scratch + 3 * r.units * at.sample; }
+  void Run(const Place& at) const {
+    Leaf().gru(In(0, at.row, 3), To(at), args.in(2), From(at), Out(1, at.row, 4), Out(0, at.row), r.units);
+  }
+  void Skip(const Place& at) const {
+    Run(at);
+    Copy(From(at), Out(0, at.row));
+  }
+};
 
-// Calls f(sample) for all of them, over threads.
+struct GruGrad : Cell {
+  static constexpr bool kForward = false;
+  static constexpr size_t kLengths = 5, kScratch = 0;
+  static constexpr std::array<size_t, 1> kCarries = {2};
+
+  const float* From(const Place& at) const { return Out(1, at.row, 3); }
+  float* To(const Place& at) const { return Out(2, at.sample); }
+  void Run(const Place& at) const {
+    Leaf().gru_grad(In(4, at.row, 4), Before(args.in(3), 2, at), In(0, at.row), To(at), Out(0, at.row, 3), Out(1, at.row, 3), r.units);
+  }
+  void Skip(const Place& at) const {
+    Leaf().add_to(In(0, at.row), To(at), r.units);
+    Zero(Out(0, at.row, 3), 3);
+    Zero(Out(1, at.row, 3), 3);
+  }
+};
+
+struct Rnn : Cell {
+  static constexpr bool kForward = true;
+  static constexpr size_t kLengths = 3, kScratch = 0;
+  static constexpr std::array<size_t, 0> kCarries = {};
+
+  const float* From(const Place& at) const { return Before(args.out(0), 2, at); }
+  float* To(const Place& at) const { return Out(0, at.row); }
+  void Run(const Place& at) const { Leaf().rnn[r.relu](In(0, at.row), To(at), r.units); }
+  void Skip(const Place& at) const { Copy(From(at), To(at)); }
+};
+
+struct RnnGrad : Cell {
+  static constexpr bool kForward = false;
+  static constexpr size_t kLengths = 3, kScratch = 0;
+  static constexpr std::array<size_t, 1> kCarries = {1};
+
+  const float* From(const Place& at) const { return Out(0, at.row); }
+  float* To(const Place& at) const { return Out(1, at.sample); }
+  void Run(const Place& at) const { Leaf().rnn_grad[r.relu](In(2, at.row), In(0, at.row), To(at), Out(0, at.row), r.units); }
+  void Skip(const Place& at) const {
+    Leaf().add_to(In(0, at.row), To(at), r.units);
+    Zero(Out(0, at.row), 1);
+  }
+};
+
+// Calls f(place) for the samples of a block in a step.
 template <typename F>
-void ForSamples(const Geometry& g, F f) {
-  Parallel(g.batch, g.units * kGateCost, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) f(b);
-  });
-}
-
-absl::StatusOr<Kernel> PrepareLstm(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, 0);
-  StepProduct product = Forward(g);
-  const bool has_lengths = c.has(4);
-  const size_t workspace = product.workspace();
-  return Kernel{.run = [g, product, has_lengths](const Args& args) mutable {
-    const int64_t n = g.units;
-    const int64_t* lengths = has_lengths ? args.in<int64_t>(4) : nullptr;
-    product.Load(args.in(1), static_cast<std::byte*>(args.workspace));
-    for (int64_t i = 0; i < g.steps; ++i) {
-      const int64_t t = g.at(i), all = t * g.state();
-      const float *h_before = g.Before(i, args.out(0), args.in(2)), *c_before = g.Before(i, args.out(1), args.in(3));
-      float *h = args.out(0) + all, *cell = args.out(1) + all, *gates = args.out(2) + 4 * all;
-      Copy(args.in(0) + 4 * all, 4 * g.state(), gates);
-      product.Add(h_before, gates);
-      ForSamples(g, [&](int64_t b) {
-        Leaf().lstm(gates + 4 * n * b, c_before + n * b, cell + n * b, h + n * b, n);
-        if (Active(lengths, b, t)) return;
-        Copy(h_before + n * b, n, h + n * b);
-        Copy(c_before + n * b, n, cell + n * b);
-      });
+void ForSamples(const Recurrence& r, const Place& first, F f) {
+  const auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      f(Place{first.step, first.sample + b, first.row + b, first.before < 0 ? -1 : first.before + b});
     }
-  }, .workspace = workspace};
+  };
+  r.blocks > 1 ? range(0, r.samples()) : Parallel(r.batch, r.units * kGateCost, range);
 }
 
-absl::StatusOr<Kernel> PrepareLstmGrad(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, 0);
-  StepProduct product = Backward(g);
-  const bool has_lengths = c.has(5), has_dc = c.has(6);
-  const size_t workspace = product.workspace();
-  return Kernel{.run = [g, product, has_lengths, has_dc](const Args& args) mutable {
-    const int64_t n = g.units;
-    const int64_t* lengths = has_lengths ? args.in<int64_t>(5) : nullptr;
-    product.Load(args.in(1), static_cast<std::byte*>(args.workspace));
-    float *carry_h = args.out(1), *carry_c = args.out(2);  // in the end, the gradients of the initial states
-    std::fill_n(carry_h, g.state(), 0.0f);
-    std::fill_n(carry_c, g.state(), 0.0f);
-    for (int64_t i = g.steps - 1; i >= 0; --i) {
-      const int64_t t = g.at(i), all = t * g.state();
-      const float *c_before = g.Before(i, args.in(3), args.in(2)), *dh = args.in(0) + all;
-      float* dgates = args.out(0) + 4 * all;
-      ForSamples(g, [&](int64_t b) {
-        const int64_t at = n * b;
-        if (has_dc) Leaf().add_to(args.in(6) + all + at, carry_c + at, n);
-        if (Active(lengths, b, t)) {
-          Leaf().lstm_grad(args.in(4) + 4 * (all + at), args.in(3) + all + at, c_before + at, dh + at, carry_h + at, carry_c + at,
-                           dgates + 4 * at, n);
-          return;
-        }
-        Leaf().add_to(dh + at, carry_h + at, n);
-        std::fill_n(dgates + 4 * at, 4 * n, 0.0f);
-      });
-      product.Add(dgates, carry_h);
-    }
-  }, .workspace = workspace};
+// A block of samples through all steps.
+template <typename Kind>
+void Traverse(const Kind& cell, const int64_t* lengths, StepProduct& product, int64_t block) {
+  const Recurrence& r = cell.r;
+  const int64_t first = block * r.samples();
+  for (size_t carry : Kind::kCarries) cell.Zero(cell.Out(carry, first), r.samples());
+  for (int64_t i = 0; i < r.steps; ++i) {
+    const Place begin = PlaceOf(r, Kind::kForward ? i : r.steps - 1 - i, first);
+    if (Kind::kForward) product.Run(block, cell.From(begin), cell.To(begin));
+    ForSamples(r, begin, [&](const Place& at) {
+      lengths == nullptr || at.step < lengths[at.sample] ? cell.Run(at) : cell.Skip(at);
+    });
+    if (!Kind::kForward) product.Run(block, cell.From(begin), cell.To(begin));
+  }
 }
 
-absl::StatusOr<Kernel> PrepareGru(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, 0);
-  StepProduct product = Forward(g);
-  const bool has_lengths = c.has(4);
-  const size_t sums = product.workspace(), workspace = sums + 3 * g.state() * sizeof(float);
-  return Kernel{.run = [g, product, has_lengths, sums](const Args& args) mutable {
-    const int64_t n = g.units;
-    const int64_t* lengths = has_lengths ? args.in<int64_t>(4) : nullptr;
+// The first input is [S,B,…], the second one the recurrent weights [G·H,H].
+template <typename Kind>
+Recurrence RecurrenceOf(const KernelContext& c) {
+  const Shape &x = c.in(0).shape, &weights = c.in(1).shape;
+  return {.steps = x[0], .batch = x[1], .units = weights[1], .gates = weights[0] / weights[1],
+          .reverse = c.attrs().Int("reverse") != 0, .has_lengths = c.has(Kind::kLengths),
+          .has_cell_gradients = std::is_same_v<Kind, LstmGrad> && c.has(6),
+          .relu = c.attrs().String("activation") == "Relu", .blocks = BlocksOf(x[1])};
+}
+
+template <typename Kind>
+StepProduct ProductOf(const Recurrence& r) {
+  const int64_t wide = r.gates * r.units, n = r.units;
+  const StepProduct::Spec forward = {r.samples(), n, wide, {1, n}, false}, back = {r.samples(), wide, n, {n, 1}, true};
+  return {Kind::kForward ? forward : back, r.blocks};
+}
+
+template <typename Kind>
+absl::StatusOr<Kernel> PrepareRecurrence(const KernelContext& c) {
+  const auto r = RecurrenceOf<Kind>(c);
+  StepProduct product = ProductOf<Kind>(r);
+  const size_t sums = product.workspace(), workspace = sums + Kind::kScratch * r.batch * r.units * sizeof(float);
+  return Kernel{.run = [r, product, sums](const Args& args) mutable {
     auto* bytes = static_cast<std::byte*>(args.workspace);
-    auto* recurrent = reinterpret_cast<float*>(bytes + sums);
     product.Load(args.in(1), bytes);
-    for (int64_t i = 0; i < g.steps; ++i) {
-      const int64_t t = g.at(i), all = t * g.state();
-      const float* h_before = g.Before(i, args.out(0), args.in(3));
-      for (int64_t b = 0; b < g.batch; ++b) Copy(args.in(2), 3 * n, recurrent + 3 * n * b);
-      product.Add(h_before, recurrent);
-      ForSamples(g, [&](int64_t b) {
-        float* h = args.out(0) + all + n * b;
-        Leaf().gru(args.in(0) + 3 * (all + n * b), recurrent + 3 * n * b, h_before + n * b, args.out(1) + 4 * (all + n * b), h, n);
-        if (!Active(lengths, b, t)) Copy(h_before + n * b, n, h);
-      });
-    }
-  }, .workspace = workspace};
-}
-
-absl::StatusOr<Kernel> PrepareGruGrad(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, 0);
-  StepProduct product = Backward(g);
-  const bool has_lengths = c.has(5);
-  const size_t workspace = product.workspace();
-  return Kernel{.run = [g, product, has_lengths](const Args& args) mutable {
-    const int64_t n = g.units;
-    const int64_t* lengths = has_lengths ? args.in<int64_t>(5) : nullptr;
-    product.Load(args.in(1), static_cast<std::byte*>(args.workspace));
-    float* carry = args.out(2);
-    std::fill_n(carry, g.state(), 0.0f);
-    for (int64_t i = g.steps - 1; i >= 0; --i) {
-      const int64_t t = g.at(i), all = t * g.state();
-      const float *h_before = g.Before(i, args.in(3), args.in(2)), *dh = args.in(0) + all;
-      float *dx = args.out(0) + 3 * all, *dr = args.out(1) + 3 * all;
-      ForSamples(g, [&](int64_t b) {
-        const int64_t at = n * b;
-        if (Active(lengths, b, t)) {
-          Leaf().gru_grad(args.in(4) + 4 * (all + at), h_before + at, dh + at, carry + at, dx + 3 * at, dr + 3 * at, n);
-          return;
-        }
-        Leaf().add_to(dh + at, carry + at, n);
-        std::fill_n(dx + 3 * at, 3 * n, 0.0f);
-        std::fill_n(dr + 3 * at, 3 * n, 0.0f);
-      });
-      product.Add(dr, carry);
-    }
-  }, .workspace = workspace};
-}
-
-absl::StatusOr<Kernel> PrepareRnn(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, 0);
-  StepProduct product = Forward(g);
-  const bool has_lengths = c.has(3);
-  const auto activate = c.attrs().String("activation") == "Relu" ? Leaf().rnn_relu : Leaf().rnn_tanh;
-  const size_t workspace = product.workspace();
-  return Kernel{.run = [g, product, has_lengths, activate](const Args& args) mutable {
-    const int64_t n = g.units;
-    const int64_t* lengths = has_lengths ? args.in<int64_t>(3) : nullptr;
-    product.Load(args.in(1), static_cast<std::byte*>(args.workspace));
-    for (int64_t i = 0; i < g.steps; ++i) {
-      const int64_t t = g.at(i), all = t * g.state();
-      const float* h_before = g.Before(i, args.out(0), args.in(2));
-      float* h = args.out(0) + all;
-      Copy(args.in(0) + all, g.state(), h);
-      product.Add(h_before, h);
-      ForSamples(g, [&](int64_t b) {
-        if (Active(lengths, b, t)) {
-          activate(h + n * b, n);
-        } else {
-          Copy(h_before + n * b, n, h + n * b);
-        }
-      });
-    }
-  }, .workspace = workspace};
-}
-
-absl::StatusOr<Kernel> PrepareRnnGrad(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, 0);
-  StepProduct product = Backward(g);
-  const bool has_lengths = c.has(3);
-  const auto step = c.attrs().String("activation") == "Relu" ? Leaf().rnn_relu_grad : Leaf().rnn_tanh_grad;
-  const size_t workspace = product.workspace();
-  return Kernel{.run = [g, product, has_lengths, step](const Args& args) mutable {
-    const int64_t n = g.units;
-    const int64_t* lengths = has_lengths ? args.in<int64_t>(3) : nullptr;
-    product.Load(args.in(1), static_cast<std::byte*>(args.workspace));
-    float* carry = args.out(1);
-    std::fill_n(carry, g.state(), 0.0f);
-    for (int64_t i = g.steps - 1; i >= 0; --i) {
-      const int64_t t = g.at(i), all = t * g.state();
-      float* dx = args.out(0) + all;
-      ForSamples(g, [&](int64_t b) {
-        const int64_t at = n * b;
-        if (Active(lengths, b, t)) {
-          step(args.in(2) + all + at, args.in(0) + all + at, carry + at, dx + at, n);
-          return;
-        }
-        Leaf().add_to(args.in(0) + all + at, carry + at, n);
-        std::fill_n(dx + at, n, 0.0f);
-      });
-      product.Add(dx, carry);
-    }
+    const Kind cell{{r, args, reinterpret_cast<float*>(bytes + sums)}};
+    const int64_t* lengths = r.has_lengths ? args.in<int64_t>(Kind::kLengths) : nullptr;
+    Parallel(r.blocks, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) Traverse(cell, lengths, product, block);
+    });
   }, .workspace = workspace};
 }
 
@@ -295,8 +247,9 @@ absl::StatusOr<Kernel> PrepareRnnGrad(const KernelContext& c) {
 std::span<const KernelRow> RecurrentKernels() {
   constexpr TypeSet kTypes = kFloat | Only(DType::kInt64);  // the lengths
   static constexpr KernelRow kRows[] = {
-      {"Lstm", PrepareLstm, kTypes}, {"LstmGrad", PrepareLstmGrad, kTypes}, {"Gru", PrepareGru, kTypes},
-      {"GruGrad", PrepareGruGrad, kTypes}, {"Rnn", PrepareRnn, kTypes}, {"RnnGrad", PrepareRnnGrad, kTypes},
+      {"Lstm", PrepareRecurrence<Lstm>, kTypes}, {"LstmGrad", PrepareRecurrence<LstmGrad>, kTypes},
+      {"Gru", PrepareRecurrence<Gru>, kTypes},   {"GruGrad", PrepareRecurrence<GruGrad>, kTypes},
+      {"Rnn", PrepareRecurrence<Rnn>, kTypes},   {"RnnGrad", PrepareRecurrence<RnnGrad>, kTypes},
   };
   return kRows;
 }
