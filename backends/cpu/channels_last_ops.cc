@@ -164,6 +164,7 @@ absl::Status CheckChannels(const TypeContext& c, const Type& x, size_t first, si
 
 absl::StatusOr<Types> BatchNormTypes(const TypeContext& c) {
   RETURN_IF_ERROR(CheckChannels(c, c.in(0), 1, 2));
+  if (c.has(3) && c.in(3) != c.in(0)) return Invalid("expected a residual ", ToString(c.in(0)), ", got ", ToString(c.in(3)));
   return Types{c.in(0), c.in(1), c.in(1)};
 }
 
@@ -183,7 +184,7 @@ absl::StatusOr<Types> BatchNormInferenceTypes(const TypeContext& c) {
 std::vector<OpRow> NormRows() {
   const AttrSpec epsilon = {"epsilon", 1e-5};
   const AttrSpec activation = {"activation", std::string()};
-  return {{.name = "cpu.BatchNorm", .inputs = {3, 3}, .outputs = 3, .attrs = {epsilon, activation}, .infer = BatchNormTypes,
+  return {{.name = "cpu.BatchNorm", .inputs = {3, 4}, .outputs = 3, .attrs = {epsilon, activation}, .infer = BatchNormTypes,
            .precision = Precision::kFloat32, .batch_coupled = true},
           {.name = "cpu.BatchNormGrad", .inputs = {5, 6}, .outputs = 3, .attrs = {activation}, .infer = BatchNormGradTypes,
            .precision = Precision::kFloat32, .batch_coupled = true},

@@ -15,23 +15,67 @@ class ReluFuser {
 
   absl::StatusOr<Graph> Run() {
     return Rewrite(graph_, [&](Rewriter& r, const Node& node) -> std::optional<Vals> {
-      if (node.op == "cpu.BatchNorm" && ReluOf(node) != nullptr) return r.b().Ops(node.op, Mapped(r, node), WithRelu(node));
+      if (node.op == "cpu.BatchNorm") return Norm(r, node);
       if (node.op == "cpu.BatchNormGrad") return Grad(r, node);
-      if (node.op != "Relu") return std::nullopt;
-      const Node* x = graph_.producer(node.inputs[0]);
-      if (x == nullptr || ReluOf(*x) != &node) return std::nullopt;
-      if (x->op == "cpu.BatchNorm") return Vals{r.Map(node.inputs[0])};
-      return x->op == "cpu.Conv" ? std::optional(Vals{r.b().Op(x->op, Mapped(r, *x), WithRelu(*x))}) : std::nullopt;
+      if (const Node* norm = NormBefore(node); norm != nullptr) return Vals{r.Map(norm->outputs[0])};
+      return node.op == "Relu" ? Relu(r, node) : std::nullopt;
     });
   }
 
  private:
-  // The node's only reader, if that is a Relu.
-  const Node* ReluOf(const Node& node) const {
-    const ValueId y = node.outputs[0];
-    if (!pattern_.HasOneReader(y)) return nullptr;
-    const Node& reader = graph_.nodes()[readers_[y][0]];
-    return reader.op == "Relu" ? &reader : nullptr;
+  // What follows a normalization and is computed with it; null: nothing.
+  struct Tail {
+    const Node* sum = nullptr;
+    const Node* relu = nullptr;
+    ValueId residual = kNoValue;  // the sum's other term
+  };
+
+  // The value's only reader, if that is such an operator.
+  const Node* OnlyReader(ValueId v, std::string_view op) const {
+    if (!pattern_.HasOneReader(v)) return nullptr;
+    const Node& reader = graph_.nodes()[readers_[v][0]];
+    return reader.op == op ? &reader : nullptr;
+  }
+
+  // The other term must stand before the normalization: of two that are added, the second takes the first.
+  Tail TailOf(const Node& norm) const {
+    const ValueId y = norm.outputs[0];
+    Tail tail;
+    if (const Node* sum = OnlyReader(y, "Add"); sum != nullptr) {
+      const ValueId other = sum->inputs[sum->inputs[0] == y ? 1 : 0];
+      if (graph_.type(other) == graph_.type(y) && graph_.value(other).node < graph_.value(y).node) {
+        tail.sum = sum;
+        tail.residual = other;
+      }
+    }
+    tail.relu = OnlyReader(tail.sum == nullptr ? y : tail.sum->outputs[0], "Relu");
+    return tail;
+  }
+
+  // The normalization that the node is the sum behind, or null.
+  const Node* NormBefore(const Node& sum) const {
+    if (sum.op != "Add") return nullptr;
+    for (ValueId v : sum.inputs) {
+      const Node* norm = pattern_.Producer(v, "cpu.BatchNorm");
+      if (norm != nullptr && TailOf(*norm).sum == &sum) return norm;
+    }
+    return nullptr;
+  }
+
+  std::optional<Vals> Norm(Rewriter& r, const Node& node) const {
+    const Tail tail = TailOf(node);
+    if (tail.sum == nullptr && tail.relu == nullptr) return std::nullopt;
+    Vals in = Mapped(r, node);
+    if (tail.sum != nullptr) in.push_back(r.Map(tail.residual));
+    return r.b().Ops(node.op, in, tail.relu != nullptr ? WithRelu(node) : node.attrs);
+  }
+
+  std::optional<Vals> Relu(Rewriter& r, const Node& node) const {
+    const Node* x = graph_.producer(node.inputs[0]);
+    if (x == nullptr || OnlyReader(node.inputs[0], "Relu") == nullptr) return std::nullopt;
+    const bool normalized = x->op == "cpu.BatchNorm" ? x->outputs[0] == node.inputs[0] : NormBefore(*x) != nullptr;
+    if (normalized) return Vals{r.Map(node.inputs[0])};
+    return x->op == "cpu.Conv" ? std::optional(Vals{r.b().Op(x->op, Mapped(r, *x), WithRelu(*x))}) : std::nullopt;
   }
 
   static Vals Mapped(Rewriter& r, const Node& node) {

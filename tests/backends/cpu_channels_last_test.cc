@@ -229,6 +229,37 @@ TEST(CpuChannelsLast, ReluIsComputedWithWhatItFollows) {
   EXPECT_EQ(Count(legal, "Where"), 0) << Print(legal);
 }
 
+// The end of a residual block: of two normalizations that are added, the second takes the first; a sum with more readers than
+// the Relu is written.
+TEST(CpuChannelsLast, ResidualIsAddedByTheNormalization) {
+  Graph graph;
+  Builder b(&graph);
+  const Val x = Conv(b.Input(InputKind::kFeed, "x", F({2, 3, 12, 10})), "w", 20, 3);
+  const auto normalized = [&](Val v, const std::string& name) {
+    const auto norm = b.Ops("BatchNorm", {v, Channels(b, name + ".s", 20), Channels(b, name + ".b", 20) - 0.6}, {{"epsilon", 1e-3}});
+    graph.AddOutput(name + ".mean", norm[1].id());
+    return norm[0];
+  };
+  const Val first = normalized(Conv(x, "u", 20, 3), "first");
+  const Val down = b.Op("Relu", {first + normalized(Conv(x, "v", 20, 1), "second")});
+  const Val identity = b.Op("Relu", {normalized(Conv(down, "t", 20, 3), "third") + down});
+  const Val linear = identity + normalized(Conv(identity, "r", 20, 3), "fourth");
+  const Val kept = normalized(Conv(b.Op("Relu", {linear}), "q", 20, 3), "fifth");
+  const Val written = kept + x;
+  graph.AddOutput("end", Conv(b.Op("Relu", {written}), "p", 4, 1).id());
+  for (const Val& v : {linear, written, kept}) graph.AddOutput(StrCat("v", v.id()), Conv(v, StrCat("c", v.id()), 3, 1).id());
+  ASSERT_TRUE(b.status().ok()) << b.status().message();
+  const Graph legal = CheckAgainstNodes(graph);
+  const auto norms = [&](bool residual, std::string_view activation) {
+    return std::count_if(legal.nodes().begin(), legal.nodes().end(), [&](const Node& n) {
+      return n.op == "cpu.BatchNorm" && (n.inputs.size() == 4) == residual && n.attrs.String("activation") == activation;
+    });
+  };
+  EXPECT_EQ(norms(true, "Relu"), 2) << Print(legal);   // down, identity
+  EXPECT_EQ(norms(true, ""), 1) << Print(legal);       // linear
+  EXPECT_EQ(norms(false, ""), 2) << Print(legal);      // first, kept
+}
+
 // Convolution, norm, activation and pool, forward and backward, up to a flat product.
 TEST(CpuChannelsLast, OnlyTheEndsAreTransposed) {
   Graph graph;

@@ -14,10 +14,12 @@ struct Normalized {
   const float *mean, *scale, *bias;
 };
 
-// x is n elements, rows of `period` one after the other; the last may be shorter. Pairs: without and with a Relu behind it.
+// x is n elements, rows of `period` one after the other; the last may be shorter. Pairs: without and with a Relu
+// behind it.
 struct BatchNormLeaf {
   void (*moments)(const float* x, int64_t n, int64_t period, double* sums, double* squares);
-  void (*affine[2])(const float* x, int64_t n, int64_t period, const Normalized& to, float* y);
+  // y = x normalized; the second pair adds the residual before the Relu.
+  void (*affine[2][2])(const float* x, const float* residual, int64_t n, int64_t period, const Normalized& to, float* y);
   // Σdy and Σdy·(x − mean)
   void (*dots[2])(const float* dy, const float* x, int64_t n, int64_t period, const Normalized& to, double* sums, double* dots);
   // dx = (dy − a − (x − mean)·b)·scale
@@ -120,18 +122,20 @@ size_t WorkspaceOf(const Rows& r) { return Sums::Bytes(r) + Coefficients::Bytes(
 
 void* BehindSums(const Rows& r, void* workspace) { return static_cast<char*>(workspace) + Sums::Bytes(r); }
 
-void Apply(const Rows& r, const float* x, Coefficients& k, bool relu, float* y) {
+// `residual` may be null; y may be x or the residual.
+void Apply(const Rows& r, const float* x, const float* residual, Coefficients& k, bool relu, float* y) {
   k.Repeat();
+  const bool adds = residual != nullptr;
   ForParts(r, 2, [&](int64_t part) {
     const int64_t at = r.Begin(part);
-    Leaf().affine[relu](x + at, r.Length(part), r.period, NormalizedBy(k), y + at);
+    Leaf().affine[adds][relu](x + at, adds ? residual + at : nullptr, r.Length(part), r.period, NormalizedBy(k), y + at);
   });
 }
 
 absl::StatusOr<Kernel> PrepareBatchNorm(const KernelContext& c) {
   const Rows r = RowsOf(c.in().shape);
   const double epsilon = c.attrs().Float("epsilon");
-  const bool relu = HasRelu(c);
+  const bool relu = HasRelu(c), adds = c.has(3);
   return Kernel{.run = [=](const Args& args) {
     Sums sums(r, args.workspace);
     ForParts(r, 2, [&](int64_t part) {
@@ -146,7 +150,7 @@ absl::StatusOr<Kernel> PrepareBatchNorm(const KernelContext& c) {
       k[1][i] = args.out(2)[i] * args.in(1)[i];
       k[2][i] = args.in(2)[i];
     }
-    Apply(r, args.in(), k, relu, args.out());
+    Apply(r, args.in(), adds ? args.in(3) : nullptr, k, relu, args.out());
   }, .workspace = WorkspaceOf(r)};
 }
 
@@ -160,7 +164,7 @@ absl::StatusOr<Kernel> PrepareBatchNormInference(const KernelContext& c) {
       k[1][i] = args.in(1)[i] / std::sqrt(args.in(4)[i] + epsilon);
       k[2][i] = args.in(2)[i];
     }
-    Apply(r, args.in(), k, false, args.out());
+    Apply(r, args.in(), nullptr, k, false, args.out());
   }, .workspace = Coefficients::Bytes(r)};
 }
 
