@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "backends/cpu/dnnl_call.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/rewrite.h"
 
@@ -110,13 +111,7 @@ class HeadAbsorber {
       const auto it = absorbed_.find(node.inputs[0]);
       return it == absorbed_.end() ? Result() : std::vector<Val>{it->second};
     }
-    const bool found = (node.op == "Attention" || node.op == "AttentionGrad") &&
-                       graph_.type(node.inputs[0]).dtype == DType::kFloat32 && !IsEmpty(node);
-    return found ? Emit(r, node) : Result();
-  }
-
-  bool IsEmpty(const Node& node) const {
-    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return graph_.type(v).elements() == 0; });
+    return TakesHeads(graph_, node) ? Emit(r, node) : Result();
   }
 
   std::vector<Val> Emit(Rewriter& r, const Node& node) {
@@ -125,7 +120,7 @@ class HeadAbsorber {
     std::vector<Val> operands;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const bool is_mask = i == MaskIndex(op);
-      operands.push_back(is_mask ? r.Map(node.inputs[i]) : Source(r, node.inputs[i], &perms));
+      operands.push_back(is_mask ? Cast(r.Map(node.inputs[i]), DType::kFloat32) : Source(r, node.inputs[i], &perms));
     }
     std::vector<bool> absorbs;
     for (ValueId v : node.outputs) absorbs.push_back(AddReaders(v, &perms));
@@ -177,6 +172,14 @@ std::vector<OpRow> AttentionRows() {
            .recompute = Recompute::kExpensive, .flops = Flops},
           {.name = "cpu.AttentionGrad", .inputs = {4, 5}, .outputs = 3, .attrs = attrs, .infer = InferHeads,
            .precision = Precision::kLow, .recompute = Recompute::kExpensive, .flops = GradFlops}};
+}
+
+bool TakesHeads(const Graph& graph, const Node& node) {
+  if (node.op != "Attention" && node.op != "AttentionGrad") return false;
+  const DType dtype = graph.type(node.inputs[0]).dtype;
+  const bool takes = dtype == DType::kFloat32 || (dtype == DType::kBFloat16 && HasBFloat16());
+  const auto is_empty = [&](ValueId v) { return v != kNoValue && graph.type(v).elements() == 0; };
+  return takes && std::none_of(node.inputs.begin(), node.inputs.end(), is_empty);
 }
 
 absl::StatusOr<Graph> AbsorbHeads(const Graph& graph) { return HeadAbsorber(graph).Run(); }

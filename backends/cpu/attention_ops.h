@@ -12,7 +12,10 @@ namespace onnxtrain::cpu {
 
 std::vector<OpRow> AttentionRows();
 
-// Attention and AttentionGrad of float32, with the transposes that they read and that read them. Leaves dead nodes behind.
+// Is the node an Attention or AttentionGrad that AbsorbHeads takes: of float32, or of bf16 where the processor multiplies it?
+bool TakesHeads(const Graph& graph, const Node& node);
+
+// These, with the transposes that they read and that read them. Leaves dead nodes behind.
 absl::StatusOr<Graph> AbsorbHeads(const Graph& graph);
 
 // An operand in the axes of Attention (batch…, rows, columns), wherever its elements are.

@@ -76,6 +76,7 @@ std::span<const KernelRow> IntegerKernels();
 std::span<const KernelRow> CastKernels();
 std::span<const KernelRow> ReduceKernels();
 std::span<const KernelRow> MatmulKernels();
+std::span<const KernelRow> PackKernels();  // weights for products
 std::span<const KernelRow> ConvKernels();
 std::span<const KernelRow> DoubleConvKernels();
 std::span<const KernelRow> PoolKernels();

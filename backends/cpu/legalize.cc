@@ -133,7 +133,8 @@ absl::Status CheckSupported(const Graph& graph) {
 }  // namespace
 
 absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
-  ASSIGN_OR_RETURN(const Graph in_float, ComputeHalvesInFloat(graph, Lacks));
+  const auto lacks = [](const Graph& g, const Node& node) { return Lacks(g, node) && !TakesHeads(g, node); };
+  ASSIGN_OR_RETURN(const Graph in_float, ComputeHalvesInFloat(graph, lacks));
   ASSIGN_OR_RETURN(const Graph heads, AbsorbHeads(in_float));
   ASSIGN_OR_RETURN(Graph reshaped, Reshaped(heads));
   ASSIGN_OR_RETURN(const Graph decomposed, DecomposeNodes(reshaped, Lacks));

@@ -9,9 +9,16 @@ bool SameBatch(const Shape& a, const Shape& b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end() - 2, b.begin());
 }
 
+// The mask is float32 where the others are halves: what hides a key may be beyond them.
+absl::Status CheckMask(const TypeContext& c, size_t mask) {
+  const bool wide = c.has(mask) && c.in(mask).dtype == DType::kFloat32 && SizeOf(c.in(0).dtype) < 4;
+  return !c.has(mask) || wide ? absl::OkStatus() : RequireSameDType(c, mask, 0);
+}
+
 // Of q, k, v and the mask, which are the inputs from `first` on: the type of y.
 absl::StatusOr<Type> AttentionType(const TypeContext& c, size_t first) {
-  RETURN_IF_ERROR(CheckFloats(c, first + 4));
+  RETURN_IF_ERROR(CheckFloats(c, first + 3));
+  RETURN_IF_ERROR(CheckMask(c, first + 3));
   const Shape &q = c.in(first).shape, &k = c.in(first + 1).shape, &v = c.in(first + 2).shape;
   if (q.size() < 2 || !SameBatch(q, k) || !SameBatch(q, v) || q.back() != k.back() || k[k.size() - 2] != v[v.size() - 2]) {
     return Invalid("expected q […,S,D], k […,T,D], v […,T,E], got ", ToString(q), ", ", ToString(k), ", ", ToString(v));
@@ -38,18 +45,14 @@ absl::StatusOr<std::vector<Type>> InferAttentionGrad(const TypeContext& c) {
   return std::vector<Type>{c.in(1), c.in(2), c.in(3)};
 }
 
-// In half precision, the exponentials are computed in float32, as fused kernels do.
-Val SoftmaxOver(Val scores, int64_t axis) {
-  const DType type = scores.dtype();
-  const bool half = SizeOf(type) < 4;
-  const Val wide = half ? Cast(scores, DType::kFloat32) : scores;
-  return wide ? Cast(wide.b().Op("Softmax", {wide}, {{"axis", axis}}), type) : Val();
-}
-
+// In half precision, scores and exponentials are computed in float32, as fused kernels do.
 Val Probabilities(Val q, Val k, Val mask, double scale) {
-  Val scores = MatMul(q, k, false, true) * scale;
-  if (mask) scores = scores + mask;
-  return SoftmaxOver(scores, scores.rank() - 1);
+  const Val product = MatMul(q, k, false, true);
+  if (!product) return Val();
+  const DType type = product.dtype(), wide = SizeOf(type) < 4 ? DType::kFloat32 : type;
+  Val scores = Cast(product, wide) * scale;
+  if (mask) scores = scores + Cast(mask, wide);
+  return Cast(scores.b().Op("Softmax", {scores}, {{"axis", int64_t{product.rank() - 1}}}), type);
 }
 
 std::vector<Val> DecomposeAttention(const DecomposeContext& c) {
@@ -85,7 +88,7 @@ std::vector<Val> GradAttention(const GradContext& c) {
   }
   const Val mask = c.x(3);
   const AttentionGrads g = GradsOf(c.dy(), c.x(0), c.x(1), c.x(2), mask, attrs.Float("scale"));
-  return {g.dq, g.dk, g.dv, SumTo(g.scores, mask.shape())};
+  return {g.dq, g.dk, g.dv, Cast(SumTo(g.scores, mask.shape()), mask.dtype())};
 }
 
 // Of a product with all scores: q·kᵀ (as q is), p·v (as y is) and their like.

@@ -6,7 +6,6 @@
 
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
-#include "frontend/passes/decompose.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain {
@@ -37,11 +36,17 @@ bool IsExact(const HostTensor& tensor, DType low) {
   return true;
 }
 
-// Composites of products come apart: what lies between their products wants float32.
-absl::StatusOr<Graph> TakeApart(const Graph& graph) {
-  return DecomposeNodes(graph, [](const Graph& g, const Node& node) {
-    return IsProduct(g, node) && FindOp(node.op)->decompose != nullptr;
-  });
+// What the row takes in float32 beside factors in `low` stays float32: masks, which are added to sums.
+bool StaysWide(const Graph& graph, const Node& node, size_t input, DType low) {
+  std::vector<Type> types;
+  for (ValueId v : node.inputs) types.push_back(v == kNoValue ? Type() : graph.type(v));
+  std::vector<const Type*> inputs;
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i].dtype == kWide && i != input) types[i].dtype = low;
+    inputs.push_back(node.inputs[i] == kNoValue ? nullptr : &types[i]);
+  }
+  Attrs attrs = node.attrs;
+  return input > 0 && types[input].dtype == kWide && InferTypes(node.op, inputs, attrs).ok();
 }
 
 class Caster {
@@ -81,10 +86,14 @@ class Caster {
     for (size_t n = graph_.nodes().size(); n-- > 0;) {
       const Node& node = graph_.nodes()[n];
       if (!WantsLow(n)) continue;
-      for (ValueId v : node.inputs) {
-        if (IsWide(v)) wanted_[v] = true;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (IsWide(node.inputs[i]) && !KeepsWide(node, i)) wanted_[node.inputs[i]] = true;
       }
     }
+  }
+
+  bool KeepsWide(const Node& node, size_t input) const {
+    return FindOp(node.op)->precision == Precision::kLow && StaysWide(graph_, node, input, low_);
   }
 
   bool WantsLow(size_t n) const {
@@ -154,7 +163,11 @@ class Caster {
   // The node over inputs of that type. Each result is kept as its readers want it.
   void EmitAs(const Node& node, DType dtype) {
     std::vector<Val> inputs;
-    for (ValueId v : node.inputs) inputs.push_back(IsWide(v) && dtype != kNoCast ? As(v, dtype) : r_.Map(v));
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId v = node.inputs[i];
+      const bool wide = dtype == low_ && KeepsWide(node, i);
+      inputs.push_back(IsWide(v) && dtype != kNoCast ? As(v, wide ? kWide : dtype) : r_.Map(v));
+    }
     const std::vector<Val> outputs = r_.b().Ops(node.op, inputs, node.attrs);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const ValueId old = node.outputs[i];
@@ -189,9 +202,8 @@ class Caster {
 absl::StatusOr<Graph> MixedPrecision(const Graph& graph, DType low) {
   const bool any = std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) { return IsProduct(graph, n); });
   if (!any) return graph;
-  ASSIGN_OR_RETURN(const Graph primitive, TakeApart(graph));
   Graph result;
-  RETURN_IF_ERROR(Caster(primitive, low, &result).Run());
+  RETURN_IF_ERROR(Caster(graph, low, &result).Run());
   return result;
 }
 

@@ -9,9 +9,10 @@ namespace onnxtrain {
 // Gives every float32 value of the graph, forward and backward alike, the precision that its operators ask for
 // (Precision in ops/row.h) and writes the casts between them:
 //
-//   low       products and convolutions read `low` (f16 or bf16), and give it where another of them reads the result,
-//             directly or through operators that follow. Where nobody does (gradients of weights, logits, attention
-//             scores) a Cast to f32 stands behind them at once: a backend whose product accumulates in float32 writes that.
+//   low       products, convolutions and attention read `low` (f16 or bf16), and give it where another of them reads the result,
+//             directly or through operators that follow. Where nobody does (gradients of weights, logits) a Cast to f32
+//             stands behind them at once: a backend whose product accumulates in float32 writes that. Inputs that the
+//             row takes in float32 beside low ones (attention masks) stay so.
 //   follow    in `low` where all inputs have it, weights and exact constants aside, and where such a reader waits; else f32
 //   float32   norms, exponentials, sums, losses. What only low readers (and fused backward operators) read is kept as `low`.
 //

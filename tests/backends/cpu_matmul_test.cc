@@ -136,5 +136,25 @@ TEST(CpuMatMul, BFloat16EpiloguesAndPacking) {
   EXPECT_EQ(CountOps(*legal, "Add"), 0);
 }
 
+// Rows with a single 1 bring every packed weight out as it was rounded, also at the rim of the blocks.
+TEST(CpuMatMul, PackedWeightsAreRoundedMasters) {
+  for (bool transposed : {false, true}) {
+    for (const auto& [k, n] : {std::pair<int64_t, int64_t>{64, 128}, {100, 90}, {33, 16}, {700, 200}}) {
+      const Shape shape = transposed ? Shape{n, k} : Shape{k, n};
+      const Graph graph = HalfProduct({.a = {1024, k}, .b = shape, .trans_b = transposed, .kind = InputKind::kParameter});
+      std::mt19937 random(7);
+      const HostTensor b = RandomTensor(F(shape), random, -1, 1);
+      HostTensor a(F({1024, k}));
+      for (int64_t i = 0; i < 1024; ++i) a.Set(i * k + i % k, 1);
+      const HostTensor got = RunOnce(Cpu(), graph, {{"a", a}, {"b", b}})[0];
+      for (int64_t i = 0; i < 1024 * n; ++i) {
+        const int64_t row = i / n % k, column = i % n;
+        const double want = b.At(transposed ? column * k + row : row * n + column);
+        ASSERT_EQ(got.At(i), HostTensor::Scalar(DType::kBFloat16, want).At(0)) << ToString(shape) << " at " << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace onnxtrain

@@ -220,13 +220,13 @@ Val CausalMask(Builder& b, int64_t n, double hidden) {
 }
 
 // Forward and backward over heads as projections leave them: [batch, tokens, heads, depth].
-Graph SplitHeads(int64_t tokens, double hidden) {
+Graph SplitHeads(int64_t tokens, double hidden, DType dtype = DType::kFloat32, int64_t depth = 16) {
   Graph graph;
   Builder b(&graph);
   const auto heads = [&](const char* name) {
-    return Transpose(b.Input(InputKind::kFeed, name, F({2, tokens, 3, 16})), {0, 2, 1, 3});
+    return Transpose(b.Input(InputKind::kFeed, name, {dtype, {2, tokens, 3, depth}}), {0, 2, 1, 3});
   };
-  const Val q = heads("q"), k = Transpose(b.Input(InputKind::kFeed, "k", F({2, 16, 3, tokens})), {0, 2, 3, 1}), v = heads("v");
+  const Val q = heads("q"), k = Transpose(b.Input(InputKind::kFeed, "k", {dtype, {2, depth, 3, tokens}}), {0, 2, 3, 1}), v = heads("v");
   const Val mask = hidden == 0 ? Val() : CausalMask(b, tokens, hidden);
   const Attrs attrs = {{"scale", 0.25}};
   graph.AddOutput("y", Transpose(b.Op("Attention", {q, k, v, mask}, attrs), {0, 2, 1, 3}).id());
@@ -251,6 +251,38 @@ TEST(CpuOps, AttentionTakesHeadsWhereTheyAre) {
       ASSERT_TRUE(want.ok()) << want.status();
       const auto got = RunOnce(Cpu(), graph, inputs);
       for (size_t o = 0; o < got.size(); ++o) ExpectClose(got[o], (*want)[o], 1e-5, 1);
+    }
+  }
+}
+
+// Pairs of odd numbers of keys, queries and columns, beside float32 on the same numbers.
+TEST(CpuOps, AttentionOfBFloat16) {
+  for (int64_t tokens : {1, 7, 100, 131}) {
+    for (const auto& [hidden, depth] : {std::pair(0.0, 16), {-1e9, 16}, {-1e9, 64}, {-1e30, 5}}) {
+      SCOPED_TRACE(StrCat(tokens, " tokens, hidden ", hidden, ", depth ", depth));
+      const Graph graph = SplitHeads(tokens, hidden, DType::kBFloat16, depth), wide = SplitHeads(tokens, hidden, DType::kFloat32, depth);
+      const auto legal = Cpu().Legalize(graph);
+      ASSERT_TRUE(legal.ok()) << legal.status();
+      const bool widened = std::any_of(legal->nodes().begin(), legal->nodes().end(), [](const Node& n) { return n.op == "Cast"; });
+      if (widened) GTEST_SKIP() << "this processor multiplies no bf16";
+      for (const Node& node : legal->nodes()) EXPECT_TRUE(node.op == "Constant" || node.op.starts_with("cpu.Attention")) << node.op;
+      std::mt19937 random(3);
+      std::map<std::string, HostTensor> halves, floats;
+      for (const GraphInput& input : graph.inputs()) {
+        halves[input.name] = RandomTensor(graph.type(input.value), random);
+        HostTensor x(F(graph.type(input.value).shape));
+        for (int64_t i = 0; i < x.size(); ++i) x.Set(i, halves[input.name].At(i));
+        floats[input.name] = std::move(x);
+      }
+      const auto want = RunOnce(Cpu(), wide, floats), got = RunOnce(Cpu(), graph, halves);
+      for (size_t o = 0; o < got.size(); ++o) {
+        double error = 0, norm = 1e-12;
+        for (int64_t i = 0; i < got[o].size(); ++i) {
+          error += std::pow(got[o].At(i) - want[o].At(i), 2);
+          norm += std::pow(want[o].At(i), 2);
+        }
+        EXPECT_LE(std::sqrt(error / norm), 0.006) << o;
+      }
     }
   }
 }

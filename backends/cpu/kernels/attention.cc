@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "backends/cpu/attention_ops.h"
 #include "backends/cpu/isa.h"
@@ -12,25 +13,44 @@
 #include "backends/cpu/kernels/softmax.h"
 #include "backends/cpu/loop.h"
 #include "backends/cpu/parallel.h"
+#include "frontend/base/half.h"
 
 namespace onnxtrain::cpu {
 
+// What products multiply: numbers, or pairs of bf16 that one instruction multiplies and adds up. Both take four bytes.
+template <typename S>
+using FactorOf = std::conditional_t<std::is_same_v<S, float>, float, uint32_t>;
+
+template <typename F>
 struct Matrix {
-  const float* data;
+  const F* data;
   int64_t row, column;  // strides
 };
 
-struct AttentionLeaf {
-  // c[m,n] = a·b, or added to c. b [k,n] and c have rows that are contiguous, ldb and ldc elements apart.
-  void (*multiply)(const Matrix& a, const float* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n, int64_t k, bool add);
-  // to[columns, 16] (rows `width` apart) = up to 16 rows of x, transposed, and zeros.
-  void (*pack_tile)(const float* x, int64_t row, int64_t column, int64_t rows, int64_t columns, float* to, int64_t width);
+struct ScoreLeaf {
   // s·scale + mask; the mask (or null) is stepped over by `step`.
   void (*scale_and_mask)(float* s, int64_t n, float scale, const float* mask, int64_t step);
-  // The largest Σ x² of a row; NaN where there is one.
-  float (*largest_square)(const Matrix& x, int64_t rows, int64_t columns);
   // dp becomes p∘(dp − Σ p∘dp)·scale.
   void (*score_grad)(const float* p, float* dp, int64_t n, float scale);
+};
+
+// For operands stored as S.
+template <typename S>
+struct ProductLeaf {
+  using F = FactorOf<S>;
+  // c[m,n] = a·b, or added to c. b [k,n] and c have rows that are contiguous, ldb and ldc elements apart.
+  void (*multiply)(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n, int64_t k, bool add);
+  // to[columns, 16] (rows `width` apart) = up to 16 rows of x, transposed, and zeros.
+  void (*pack_tile)(const F* x, int64_t row, int64_t column, int64_t rows, int64_t columns, F* to, int64_t width);
+  // The largest Σ x² of a row; NaN where there is one.
+  float (*largest_square)(const Matrix<S>& x, int64_t rows, int64_t columns);
+};
+
+// float32 to bf16.
+struct PairLeaf {
+  void (*across)(const float* x, int64_t n, uint32_t* to);  // neighbours; the last one of an odd number beside 0
+  void (*down)(const float* first, const float* second, int64_t n, uint32_t* to);  // of two rows; null: zeros
+  void (*round)(const float* x, int64_t n, uint16_t* to);
 };
 
 }  // namespace onnxtrain::cpu
@@ -45,14 +65,33 @@ constexpr int64_t kPanel = 64;               // keys side by side, so that a pro
 constexpr int64_t kScoresInCache = 1 << 16;  // of a block of queries
 constexpr int64_t kTile = 16;                // of a transposition
 
-const AttentionLeaf& Leaf() { return ONNXTRAIN_PICK(kAttention); }
+const ScoreLeaf& Scores() { return ONNXTRAIN_PICK(kScores); }
+
+template <typename S>
+const ProductLeaf<S>& Products();
+template <>
+const ProductLeaf<float>& Products<float>() { return ONNXTRAIN_PICK(kProducts); }
+
+#if defined(__x86_64__)
+template <>
+const ProductLeaf<uint16_t>& Products<uint16_t>() { return avx512::kPairProducts; }
+constexpr const PairLeaf& kPairs = avx512::kPairs;
+#endif
+
+template <typename S>
+constexpr bool kArePairs = !std::is_same_v<S, float>;
+
+// How many factors n elements make.
+template <typename S>
+int64_t Factors(int64_t n) { return kArePairs<S> ? (n + 1) / 2 : n; }
 
 // The matrices [rows, columns] of all heads, wherever they lie.
 struct Heads {
   Shape batch_strides;
   int64_t rows, columns, row, column;  // extents, strides
 
-  Matrix At(const float* data) const { return {data, row, column}; }
+  template <typename S>
+  Matrix<S> At(const S* data) const { return {data, row, column}; }
 };
 
 Heads HeadsOf(const StridedType& t) {
@@ -60,10 +99,14 @@ Heads HeadsOf(const StridedType& t) {
   return {Shape(t.strides.begin(), t.strides.end() - 2), t.shape[r - 2], t.shape[r - 1], t.strides[r - 2], t.strides[r - 1]};
 }
 
-void Gather(const Heads& h, const float* from, float* to) {
-  for (int64_t i = 0; i < h.rows; ++i) {
-    const float* x = from + i * h.row;
-    float* y = to + i * h.columns;
+// `rows` rows from `first` on, as rows of factors: pairs are neighbours in a row.
+template <typename S>
+void Gather(const Heads& h, const S* from, int64_t first, int64_t rows, FactorOf<S>* to) {
+  const int64_t factors = Factors<S>(h.columns);
+  for (int64_t i = 0; i < rows; ++i) {
+    const S* x = from + (first + i) * h.row;
+    to[(i + 1) * factors - 1] = 0;
+    S* y = reinterpret_cast<S*>(to + i * factors);
     if (h.column == 1) {
       std::copy_n(x, h.columns, y);
     } else {
@@ -72,38 +115,85 @@ void Gather(const Heads& h, const float* from, float* to) {
   }
 }
 
-void Scatter(const Heads& h, const float* from, int64_t first, int64_t rows, float* to) {
-  for (int64_t i = 0; i < rows; ++i) {
-    const float* x = from + i * h.columns;
-    float* y = to + (first + i) * h.row;
-    if (h.column == 1) {
-      std::copy_n(x, h.columns, y);
+// All rows; pairs are neighbours in a column.
+void GatherDown(const Heads& h, const float* from, float* to) { Gather(h, from, 0, h.rows, to); }
+
+[[maybe_unused]] void GatherDown(const Heads& h, const uint16_t* from, uint32_t* to) {
+  for (int64_t i = 0; i < h.rows; i += 2) {
+    const uint16_t *first = from + i * h.row, *second = first + h.row;
+    uint32_t* y = to + i / 2 * h.columns;
+    if (i + 1 == h.rows) {
+      for (int64_t j = 0; j < h.columns; ++j) y[j] = first[j * h.column];
     } else {
-      for (int64_t j = 0; j < h.columns; ++j) y[j * h.column] = x[j];
+      for (int64_t j = 0; j < h.columns; ++j) y[j] = first[j * h.column] | static_cast<uint32_t>(second[j * h.column]) << 16;
     }
   }
 }
 
+void CopyRow(const float* x, int64_t n, float* y) { std::copy_n(x, n, y); }
+float Narrow(float x, float) { return x; }
+#if defined(__x86_64__)
+void CopyRow(const float* x, int64_t n, uint16_t* y) { kPairs.round(x, n, y); }
+uint16_t Narrow(float x, uint16_t) { return FloatToBFloat16(x); }
+#endif
+
+template <typename S>
+void Scatter(const Heads& h, const float* from, int64_t first, int64_t rows, S* to) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* x = from + i * h.columns;
+    S* y = to + (first + i) * h.row;
+    if (h.column == 1) {
+      CopyRow(x, h.columns, y);
+    } else {
+      for (int64_t j = 0; j < h.columns; ++j) y[j * h.column] = Narrow(x[j], S());
+    }
+  }
+}
+
+// Scores as factors of a product: rows `ld` factors apart, pairs across or down. Numbers are factors as they are.
+struct ScoreFactors {
+  const float* scores;
+  int64_t ld, rows, columns;
+
+  Matrix<float> Across(float*) const { return {scores, ld, 1}; }
+  Matrix<float> Transposed(float*) const { return {scores, 1, ld}; }
+#if defined(__x86_64__)
+  Matrix<uint32_t> Across(uint32_t* to) const {
+    for (int64_t i = 0; i < rows; ++i) kPairs.across(scores + i * ld, columns, to + i * ld / 2);
+    return {to, ld / 2, 1};
+  }
+  Matrix<uint32_t> Transposed(uint32_t* to) const {
+    for (int64_t i = 0; i < rows; i += 2) {
+      const float* first = scores + i * ld;
+      kPairs.down(first, i + 1 == rows ? nullptr : first + ld, columns, to + i / 2 * ld);
+    }
+    return {to, 1, ld};
+  }
+#endif
+};
+
 int64_t Padded(int64_t n) { return (n + kTile - 1) / kTile * kTile; }
 
-// x [rows, columns] transposed, as panels of kPanel (the last one: as many as are left, padded with zeros) of its rows.
-void PackTransposed(const Heads& h, const float* x, float* to) {
-  const int64_t padded = Padded(h.rows);
+// Rows of factors x [rows, depth] transposed, as panels of kPanel (the last one: as many as are left, padded with zeros) of its rows.
+template <typename S>
+void PackTransposed(const FactorOf<S>* x, int64_t rows, int64_t depth, FactorOf<S>* to) {
+  const int64_t padded = Padded(rows);
   for (int64_t first = 0; first < padded; first += kPanel) {
     const int64_t width = std::min(kPanel, padded - first);
     for (int64_t j = 0; j < width; j += kTile) {
       const int64_t row = first + j;
-      Leaf().pack_tile(x + row * h.row, h.row, h.column, std::min(kTile, h.rows - row), h.columns, to + j, width);
+      Products<S>().pack_tile(x + row * depth, depth, 1, std::min(kTile, rows - row), depth, to + j, width);
     }
-    to += width * h.columns;
+    to += width * depth;
   }
 }
 
 // s[m, padded keys] = a·packedᵀ for the keys up to `keys`.
-void MultiplyPanels(const Matrix& a, const float* packed, int64_t depth, int64_t keys, float* s, int64_t lds, int64_t m) {
+template <typename S>
+void MultiplyPanels(const Matrix<FactorOf<S>>& a, const FactorOf<S>* packed, int64_t depth, int64_t keys, float* s, int64_t lds, int64_t m) {
   for (int64_t first = 0; first < keys; first += kPanel) {
     const int64_t width = std::min(kPanel, lds - first);
-    Leaf().multiply(a, packed, width, s + first, lds, m, width, depth, false);
+    Products<S>().multiply(a, packed, width, s + first, lds, m, width, depth, false);
     packed += width * depth;
   }
 }
@@ -171,21 +261,23 @@ Geometry GeometryOf(const KernelContext& c, size_t first) {
   return g;
 }
 
-// Probabilities of `count` queries from `first` on, in rows of g.padded().
-void Probabilities(const Geometry& g, const Matrix& q, const float* packed_k, const float* mask, int64_t seen, int64_t first,
-                   int64_t count, float* p) {
-  const int64_t ld = g.padded();
-  MultiplyPanels({q.data + first * q.row, q.row, q.column}, packed_k, g.q.columns, seen, p, ld, count);
+// Probabilities of `count` queries, the rows of q, in rows of g.padded().
+template <typename S>
+void Probabilities(const Geometry& g, const FactorOf<S>* q, const FactorOf<S>* packed_k, const float* mask, int64_t seen,
+                   int64_t first, int64_t count, float* p) {
+  const int64_t ld = g.padded(), depth = Factors<S>(g.q.columns);
+  MultiplyPanels<S>({q, depth, 1}, packed_k, depth, seen, p, ld, count);
   for (int64_t i = 0; i < count; ++i) {
     float* row = p + i * ld;
-    Leaf().scale_and_mask(row, seen, g.scale, mask == nullptr ? nullptr : mask + (first + i) * g.mask_row, g.mask_column);
+    Scores().scale_and_mask(row, seen, g.scale, mask == nullptr ? nullptr : mask + (first + i) * g.mask_row, g.mask_column);
     Softmaxes().softmax(row, row, seen);
   }
 }
 
 // What no |q·k·scale| exceeds (Cauchy, Schwarz).
-float Reach(const Geometry& g, const float* q, const float* k) {
-  const auto squares = [](const Heads& h, const float* x) { return Leaf().largest_square(h.At(x), h.rows, h.columns); };
+template <typename S>
+float Reach(const Geometry& g, const S* q, const S* k) {
+  const auto squares = [](const Heads& h, const S* x) { return Products<S>().largest_square(h.At(x), h.rows, h.columns); };
   return std::abs(g.scale) * std::sqrt(squares(g.q, q) * squares(g.k, k));
 }
 
@@ -194,7 +286,7 @@ size_t WorkspaceOf(const Geometry& g, size_t of_thread) {
 }
 
 // Calls f(offsets, workspace of the thread, what is seen) for every head. q, k and the mask are the inputs from `first` on.
-template <typename F>
+template <typename S, typename F>
 void ForHeads(const Geometry& g, size_t workspace, const Args& args, int first, F&& f) {
   auto* counts = reinterpret_cast<int64_t*>(static_cast<char*>(args.workspace) + omp_get_max_threads() * workspace);
   const bool hides = g.scans_mask && FindSeen(args.in(first + 3), g.q.rows, g.keys(), counts);
@@ -205,8 +297,8 @@ void ForHeads(const Geometry& g, size_t workspace, const Args& args, int first, 
       for (int64_t i = 0; i < count; ++i) {
         OperandOffsets here = at;
         for (int k = 0; k < g.heads.operands; ++k) here[k] += i * g.heads.InnerStride(k);
-        const float* q = args.in(first) + here[1 + first];
-        const float* k = args.in(first + 1) + here[2 + first];
+        const S* q = args.in<S>(first) + here[1 + first];
+        const S* k = args.in<S>(first + 1) + here[2 + first];
         f(here, mine, Seen{hides && Reach(g, q, k) <= kMostReach ? counts : nullptr, g.keys()});
       }
     });
@@ -216,9 +308,9 @@ void ForHeads(const Geometry& g, size_t workspace, const Args& args, int first, 
 // Parts of a workspace, each aligned.
 class Cut {
  public:
-  int64_t operator()(int64_t floats) {
+  int64_t operator()(int64_t words) {
     const int64_t at = size_;
-    size_ += Padded(floats);
+    size_ += Padded(words);
     return at;
   }
   size_t bytes() const { return size_ * sizeof(float); }
@@ -227,97 +319,142 @@ class Cut {
   int64_t size_ = 0;
 };
 
+template <typename S>
+FactorOf<S>* At(float* workspace, int64_t offset) { return reinterpret_cast<FactorOf<S>*>(workspace + offset); }
+
+template <typename S>
 absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
   const Geometry g = GeometryOf(c, 0);
   const Heads y = HeadsOf(HeadOperands(c).back());
+  const int64_t depth = Factors<S>(g.q.columns);
   Cut cut;
-  const int64_t packed_k = cut(g.padded() * g.q.columns), v = cut(g.keys() * g.v.columns), p = cut(g.block * g.padded());
-  const int64_t out = cut(g.block * g.v.columns);
+  const int64_t rows = cut(std::max(g.keys(), g.block) * depth), packed_k = cut(g.padded() * depth);
+  const int64_t v = cut(Factors<S>(g.keys()) * g.v.columns), p = cut(g.block * g.padded());
+  const int64_t factors = kArePairs<S> ? cut(g.block * g.padded() / 2) : p, out = cut(g.block * g.v.columns);
   const size_t bytes = cut.bytes();
   const int y_at = 1 + static_cast<int>(c.node.inputs.size());
   return Kernel{.run = [=](const Args& args) {
-    ForHeads(g, bytes, args, 0, [&](const OperandOffsets& at, float* ws, const Seen& seen) {
-      PackTransposed(g.k, args.in(1) + at[2], ws + packed_k);
-      Gather(g.v, args.in(2) + at[3], ws + v);
+    ForHeads<S>(g, bytes, args, 0, [&](const OperandOffsets& at, float* ws, const Seen& seen) {
+      Gather(g.k, args.in<S>(1) + at[2], 0, g.keys(), At<S>(ws, rows));
+      PackTransposed<S>(At<S>(ws, rows), g.keys(), depth, At<S>(ws, packed_k));
+      GatherDown(g.v, args.in<S>(2) + at[3], At<S>(ws, v));
       const float* mask = g.has_mask ? args.in(3) + at[4] : nullptr;
       for (int64_t first = 0; first < g.q.rows; first += g.block) {
         const int64_t count = std::min(g.block, g.q.rows - first);
         const int64_t keys = seen.By(first, count);
-        Probabilities(g, g.q.At(args.in(0) + at[1]), ws + packed_k, mask, keys, first, count, ws + p);
-        Leaf().multiply({ws + p, g.padded(), 1}, ws + v, g.v.columns, ws + out, g.v.columns, count, g.v.columns, keys, false);
-        Scatter(y, ws + out, first, count, args.out() + at[y_at]);
+        Gather(g.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows));
+        Probabilities<S>(g, At<S>(ws, rows), At<S>(ws, packed_k), mask, keys, first, count, ws + p);
+        const auto a = ScoreFactors{ws + p, g.padded(), count, keys}.Across(At<S>(ws, factors));
+        Products<S>().multiply(a, At<S>(ws, v), g.v.columns, ws + out, g.v.columns, count, g.v.columns, Factors<S>(keys), false);
+        Scatter(y, ws + out, first, count, args.out<S>() + at[y_at]);
       }
     });
   }, .workspace = WorkspaceOf(g, bytes)};
 }
 
-// The workspace of one head's backward pass, as offsets.
+// The workspace of one head's backward pass, as offsets. What ends in _down has pairs of neighbours in a column; numbers
+// are the same either way.
 struct GradSpace {
-  int64_t dy, q, k, packed_k, packed_v, p, dp, dq, dk, dv;
+  int64_t rows, packed_k, packed_v, dy, q, dy_down, q_down, k_down, p, dp, factors, dq, dk, dv;
   size_t bytes;
 };
 
+template <typename S>
 GradSpace SpaceOf(const Geometry& g) {
+  const int64_t d = g.q.columns, e = g.v.columns, queries = g.q.rows;
   Cut cut;
   GradSpace s{};
-  s.dy = cut(g.q.rows * g.v.columns);
-  s.q = cut(g.q.rows * g.q.columns);
-  s.k = cut(g.keys() * g.q.columns);
-  s.packed_k = cut(g.padded() * g.q.columns);
-  s.packed_v = cut(g.padded() * g.v.columns);
+  s.rows = cut(g.keys() * Factors<S>(std::max(d, e)));
+  s.packed_k = cut(g.padded() * Factors<S>(d));
+  s.packed_v = cut(g.padded() * Factors<S>(e));
+  s.dy = cut(queries * Factors<S>(e));
+  s.q = cut(queries * Factors<S>(d));
+  s.dy_down = kArePairs<S> ? cut(Factors<S>(queries) * e) : s.dy;
+  s.q_down = kArePairs<S> ? cut(Factors<S>(queries) * d) : s.q;
+  s.k_down = cut(Factors<S>(g.keys()) * d);
   s.p = cut(g.block * g.padded());
   s.dp = cut(g.block * g.padded());
-  s.dq = cut(g.block * g.q.columns);
-  s.dk = cut(g.keys() * g.q.columns);
-  s.dv = cut(g.keys() * g.v.columns);
+  s.factors = kArePairs<S> ? cut(g.block / 2 * g.padded()) : s.p;
+  s.dq = cut(g.block * d);
+  s.dk = cut(g.keys() * d);
+  s.dv = cut(g.keys() * e);
   s.bytes = cut.bytes();
   return s;
 }
 
-// Adds what `count` queries from `first` on give to dk and dv, and computes their dq.
+// Adds what `count` queries from `first` on (a multiple of two) give to dk and dv, and computes their dq.
+template <typename S>
 void GradBlock(const Geometry& g, const GradSpace& s, const float* mask, int64_t seen, int64_t first, int64_t count, float* ws) {
-  const int64_t d = g.q.columns, e = g.v.columns, ld = g.padded();
-  float *p = ws + s.p, *dp = ws + s.dp, *dy = ws + s.dy + first * e, *q = ws + s.q + first * d;
-  Probabilities(g, {ws + s.q, d, 1}, ws + s.packed_k, mask, seen, first, count, p);
-  Leaf().multiply({p, 1, ld}, dy, e, ws + s.dv, e, seen, e, count, true);
-  MultiplyPanels({dy, e, 1}, ws + s.packed_v, e, seen, dp, ld, count);
-  for (int64_t i = 0; i < count; ++i) Leaf().score_grad(p + i * ld, dp + i * ld, seen, g.scale);
-  Leaf().multiply({dp, ld, 1}, ws + s.k, d, ws + s.dq, d, count, d, seen, false);
-  Leaf().multiply({dp, 1, ld}, q, d, ws + s.dk, d, seen, d, count, true);
+  const int64_t d = g.q.columns, e = g.v.columns, ld = g.padded(), depth = Factors<S>(count), before = Factors<S>(first);
+  const auto& leaf = Products<S>();
+  float *p = ws + s.p, *dp = ws + s.dp;
+  const ScoreFactors of_p{p, ld, count, seen}, of_dp{dp, ld, count, seen};
+  FactorOf<S>* factors = At<S>(ws, s.factors);
+  Probabilities<S>(g, At<S>(ws, s.q) + first * Factors<S>(d), At<S>(ws, s.packed_k), mask, seen, first, count, p);
+  leaf.multiply(of_p.Transposed(factors), At<S>(ws, s.dy_down) + before * e, e, ws + s.dv, e, seen, e, depth, true);
+  MultiplyPanels<S>({At<S>(ws, s.dy) + first * Factors<S>(e), Factors<S>(e), 1}, At<S>(ws, s.packed_v), Factors<S>(e), seen, dp, ld, count);
+  for (int64_t i = 0; i < count; ++i) Scores().score_grad(p + i * ld, dp + i * ld, seen, g.scale);
+  leaf.multiply(of_dp.Across(factors), At<S>(ws, s.k_down), d, ws + s.dq, d, count, d, Factors<S>(seen), false);
+  leaf.multiply(of_dp.Transposed(factors), At<S>(ws, s.q_down) + before * d, d, ws + s.dk, d, seen, d, depth, true);
 }
 
+// Where the operands of a cpu.AttentionGrad are.
+struct GradHeads {
+  Heads dy, dq, dk, dv;
+};
+
+// What all blocks of one head read.
+template <typename S>
+void GatherHead(const Geometry& g, const GradSpace& s, const Heads& dy_heads, const S* dy, const S* q, const S* k, const S* v, float* ws) {
+  Gather(g.k, k, 0, g.keys(), At<S>(ws, s.rows));
+  PackTransposed<S>(At<S>(ws, s.rows), g.keys(), Factors<S>(g.q.columns), At<S>(ws, s.packed_k));
+  Gather(g.v, v, 0, g.keys(), At<S>(ws, s.rows));
+  PackTransposed<S>(At<S>(ws, s.rows), g.keys(), Factors<S>(g.v.columns), At<S>(ws, s.packed_v));
+  Gather(dy_heads, dy, 0, g.q.rows, At<S>(ws, s.dy));
+  Gather(g.q, q, 0, g.q.rows, At<S>(ws, s.q));
+  if (kArePairs<S>) {
+    GatherDown(dy_heads, dy, At<S>(ws, s.dy_down));
+    GatherDown(g.q, q, At<S>(ws, s.q_down));
+  }
+  GatherDown(g.k, k, At<S>(ws, s.k_down));
+}
+
+template <typename S>
 absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c) {
   const Geometry g = GeometryOf(c, 1);
-  const GradSpace s = SpaceOf(g);
+  const GradSpace s = SpaceOf<S>(g);
   const std::vector<StridedType> operands = HeadOperands(c);
   const size_t inputs = c.node.inputs.size();
-  const Heads dy = HeadsOf(operands[0]), dq = HeadsOf(operands[inputs]), dk = HeadsOf(operands[inputs + 1]),
-              dv = HeadsOf(operands[inputs + 2]);
+  const GradHeads h{HeadsOf(operands[0]), HeadsOf(operands[inputs]), HeadsOf(operands[inputs + 1]), HeadsOf(operands[inputs + 2])};
   return Kernel{.run = [=](const Args& args) {
-    ForHeads(g, s.bytes, args, 1, [&](const OperandOffsets& at, float* ws, const Seen& seen) {
-      Gather(dy, args.in(0) + at[1], ws + s.dy);
-      Gather(g.q, args.in(1) + at[2], ws + s.q);
-      Gather(g.k, args.in(2) + at[3], ws + s.k);
-      PackTransposed(g.k, args.in(2) + at[3], ws + s.packed_k);
-      PackTransposed(g.v, args.in(3) + at[4], ws + s.packed_v);
+    ForHeads<S>(g, s.bytes, args, 1, [&](const OperandOffsets& at, float* ws, const Seen& seen) {
+      GatherHead(g, s, h.dy, args.in<S>(0) + at[1], args.in<S>(1) + at[2], args.in<S>(2) + at[3], args.in<S>(3) + at[4], ws);
       std::fill_n(ws + s.dk, g.keys() * g.q.columns, 0.0f);
       std::fill_n(ws + s.dv, g.keys() * g.v.columns, 0.0f);
       const float* mask = g.has_mask ? args.in(4) + at[5] : nullptr;
       for (int64_t first = 0; first < g.q.rows; first += g.block) {
         const int64_t count = std::min(g.block, g.q.rows - first);
-        GradBlock(g, s, mask, seen.By(first, count), first, count, ws);
-        Scatter(dq, ws + s.dq, first, count, args.out(0) + at[1 + inputs]);
+        GradBlock<S>(g, s, mask, seen.By(first, count), first, count, ws);
+        Scatter(h.dq, ws + s.dq, first, count, args.out<S>(0) + at[1 + inputs]);
       }
-      Scatter(dk, ws + s.dk, 0, g.keys(), args.out(1) + at[2 + inputs]);
-      Scatter(dv, ws + s.dv, 0, g.keys(), args.out(2) + at[3 + inputs]);
+      Scatter(h.dk, ws + s.dk, 0, g.keys(), args.out<S>(1) + at[2 + inputs]);
+      Scatter(h.dv, ws + s.dv, 0, g.keys(), args.out<S>(2) + at[3 + inputs]);
     });
   }, .workspace = WorkspaceOf(g, s.bytes)};
 }
 
+// The mask stays float32.
+constexpr TypeSet kPairTypes = kFloat | Only(DType::kBFloat16);
+
 }  // namespace
 
 std::span<const KernelRow> AttentionKernels() {
-  static constexpr KernelRow kRows[] = {{"cpu.Attention", PrepareAttention}, {"cpu.AttentionGrad", PrepareAttentionGrad}};
+  static constexpr KernelRow kRows[] = {
+      {"cpu.Attention", PrepareAttention<float>}, {"cpu.AttentionGrad", PrepareAttentionGrad<float>},
+#if defined(__x86_64__)
+      {"cpu.Attention", PrepareAttention<uint16_t>, kPairTypes}, {"cpu.AttentionGrad", PrepareAttentionGrad<uint16_t>, kPairTypes},
+#endif
+  };
   return kRows;
 }
 

@@ -1,6 +1,5 @@
 #include "backends/cpu/kernels/matmul.h"
 
-#include "backends/cpu/kernels/reorder.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/loop.h"
 #include "backends/cpu/parallel.h"
@@ -124,14 +123,6 @@ absl::StatusOr<Kernel> PrepareFusedMatMul(const KernelContext& c) {
   return ProductKernel(p, *layout, e);
 }
 
-absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
-  const int64_t k = c.attrs().Int("k"), n = c.attrs().Int("n");
-  const auto layout = PackedLayout(c.attrs().Int("rows"), k, n, *DTypeOf(c.attrs().String("to")));
-  if (!layout) return absl::InternalError("no packed layout for this weight");
-  const auto plain = Plain({k, n}, c.attrs().Int("trans") != 0 ? Shape{1, k} : Shape{n, 1}, c.in().dtype);
-  return ReorderKernel(plain, *layout);
-}
-
 // Products that oneDNN does not know: of integers, which wrap around, and of float64. A row of the result at a time.
 template <typename T>
 void PlainRow(const Product& p, const T* a, int64_t a_step, const T* b, int64_t b_row, int64_t b_column, T* y) {
@@ -196,8 +187,7 @@ std::span<const KernelRow> MatmulKernels() {
   static constexpr KernelRow kRows[] = {{"MatMul", PrepareMatMul},
                                         {"MatMul", PrepareMatMul, Only(DType::kBFloat16), [](const KernelContext&) { return HasBFloat16(); }},
                                         {"MatMul", PreparePlainMatMul, kInts | kDouble},
-                                        {"cpu.MatMul", PrepareFusedMatMul, kPacked},
-                                        {"cpu.PackWeight", PreparePackWeight, kPacked}};
+                                        {"cpu.MatMul", PrepareFusedMatMul, kPacked}};
   return kRows;
 }
 

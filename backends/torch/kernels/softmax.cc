@@ -38,15 +38,16 @@ at::Tensor Flat3(const at::Tensor& x) {
   return x.dim() == 3 ? x : x.dim() == 2 ? x.unsqueeze(0) : x.flatten(0, -3).view({-1, rows, columns});
 }
 
-// softmax(scale q kᵀ + mask) v
+// softmax(scale q kᵀ + mask) v; between the products of halves, float32
 Run Attention(const Args& a) {
   const at::Tensor q = Flat3(a.in[0]), k = Flat3(a.in[1]).transpose(1, 2), v = Flat3(a.in[2]);
   std::vector<int64_t> sizes = a.in[0].sizes().vec();
   sizes.back() = a.in[1].size(-2);
+  const at::ScalarType wide = v.element_size() < 4 ? at::kFloat : v.scalar_type();
   return [=, y = Flat3(a.out[0]), mask = a.In(3), scale = a.attrs().Float("scale")]() mutable {
-    at::Tensor scores = at::bmm(q, k).mul_(scale);
+    at::Tensor scores = at::bmm(q, k).to(wide).mul_(scale);
     if (mask.defined()) scores.view(sizes).add_(mask);
-    at::bmm_out(y, at::_softmax(scores, -1, false), v);
+    at::bmm_out(y, at::_softmax(scores, -1, false).to(v.scalar_type()), v);
   };
 }
 
