@@ -54,6 +54,14 @@ TEST(MixedPrecision, WhatOnlyProductsReadIsKeptLow) {
         "%4: f32[2,3] = Cast(%1) {to=\"f32\"}; %g: f32[2,3] = SoftmaxGrad(%d, %4) {axis=1}; %3 \"y\", %g");
 }
 
+TEST(MixedPrecision, AttentionStaysWholeAndItsMaskFloat) {
+  Check("feed %q: f32[2,3,4], feed %k: f32[2,5,4], feed %m: f32[3,5], param %w: f32[4,2]",
+        "%a: f32[2,3,4] = Attention(%q, %k, %k, %m) {scale=0.5}; %y: f32[2,3,2] = MatMul(%a, %w) {trans_a=0, trans_b=0}; %y",
+        "%1: bf16[2,3,4] = Cast(%q) {to=\"bf16\"}; %2: bf16[2,5,4] = Cast(%k) {to=\"bf16\"}; "
+        "%a: bf16[2,3,4] = Attention(%1, %2, %2, %m) {scale=0.5}; %3: bf16[4,2] = Cast(%w) {to=\"bf16\"}; "
+        "%y: bf16[2,3,2] = MatMul(%a, %3) {trans_a=0, trans_b=0}; %4: f32[2,3,2] = Cast(%y) {to=\"f32\"}; %4 \"y\"", 0.05);
+}
+
 TEST(MixedPrecision, SumsStayFloat) {
   // The residual is read by a norm: it is float32, and so is the sum.
   Check("feed %x: f32[2,3], param %w: f32[3,3], param %s: f32[3], param %b: f32[3]",
