@@ -33,6 +33,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
   ASSIGN_OR_RETURN(legal, HoistDerived(legal, state));
   auto compiled = std::make_unique<CompiledProgram>();
+  LayOutExchange(legal, overrides, state, compiled.get());
   RETURN_IF_ERROR(CompileWithin(std::move(legal), time_nodes, compiled.get()));
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
@@ -42,14 +43,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
 
 namespace {
 
-// What Bind will allocate for the feeds.
-size_t FeedBytes(const Graph& graph) {
-  size_t bytes = 0;
-  for (const GraphInput& input : graph.inputs()) {
-    if (input.kind == InputKind::kFeed) bytes += (graph.type(input.value).bytes() + 63) / 64 * 64;
-  }
-  return bytes;
-}
+size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 size_t Plus(size_t a, size_t b) { return a > std::numeric_limits<size_t>::max() - b ? a : a + b; }
 
@@ -66,19 +60,17 @@ absl::StatusOr<RecomputePlan> PlanWithin(const Graph& legal, const Backend& back
 
 }  // namespace
 
-// What the memory holds beside the arena of a program whose feeds take `feeds`. Programs for a short last batch and for
-// evaluation will want feeds of their own.
-size_t Programs::BytesBesideArena(size_t feeds) const {
-  constexpr size_t kPrograms = 3;
-  return other_bytes_() + derived_bytes() + own_bytes_ + kPrograms * feeds;
+// What the memory holds beside the arena of a program that exchanges so many bytes with the host.
+size_t Programs::BytesBesideArena(size_t exchanged) const {
+  return other_bytes_() + derived_bytes() + std::max(exchange_.size, exchanged);
 }
 
 // Compiles the graph as it is and, where that needs too much memory or something else is asked for, the plan that fits.
 absl::Status Programs::CompileWithin(Graph legal, bool time_nodes, CompiledProgram* compiled) {
   const CompileOptions options{.keep_values = options_.keep_values, .time_nodes = options_.time_nodes || time_nodes};
-  const size_t beside = BytesBesideArena(FeedBytes(legal));
+  const size_t beside = BytesBesideArena(compiled->exchanged);
   const auto budget = static_cast<size_t>(static_cast<double>(recompute_.memory_budget) * kPlannable);
-  const size_t limit = budget == 0 ? Plus(backend_.FreeMemory(), arena_size_) : budget > beside ? budget - beside : 0;
+  const size_t limit = budget == 0 ? Plus(backend_.FreeMemory(), arena_.size) : budget > beside ? budget - beside : 0;
   size_t scratch = 0;
   if (recompute_.mode != RecomputeMode::kAll && recompute_.mode != RecomputeMode::kSqrt) {
     ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, options));
@@ -107,32 +99,31 @@ absl::Status Programs::TooLarge(size_t arena, size_t limit, size_t beside) const
                                              " of memory are free: a smaller --micro-batch-size needs less"));
 }
 
-absl::Status Programs::Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {
-  const Graph& graph = program.program->graph();
+void Programs::LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state, CompiledProgram* program) {
+  const auto add = [&](const std::string& name, ValueId value, std::map<std::string, Region>* into) {
+    const Type& type = graph.type(value);
+    (*into)[name] = {{nullptr, program->exchanged}, type};
+    program->exchanged += Aligned(type.bytes());
+  };
   for (const GraphInput& input : graph.inputs()) {
-    if (input.kind == InputKind::kFeed) program.own.Add("feed:" + input.name, graph.type(input.value));
+    if (input.kind == InputKind::kFeed) add(input.name, input.value, &program->feeds);
   }
   for (const GraphOutput& output : graph.outputs()) {
-    if (output.into == kNoValue && Lookup(output.name, overrides, state) == nullptr) {
-      program.own.Add("output:" + output.name, graph.type(output.value));
-    }
+    if (output.into == kNoValue && Lookup(output.name, overrides, state) == nullptr) add(output.name, output.value, &program->outputs);
   }
-  RETURN_IF_ERROR(program.own.Allocate(backend_, "inputs and outputs of a program"));
-  own_bytes_ += program.own.size();
+}
+
+absl::Status Programs::Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {
+  RETURN_IF_ERROR(BindShared(program, exchange_));
   RETURN_IF_ERROR(BindInputs(program, overrides, state));
   RETURN_IF_ERROR(BindOutputs(program, overrides, state));
-  return BindArena(program);
+  return BindShared(program, arena_);
 }
 
 absl::Status Programs::BindInputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {
   const Graph& graph = program.program->graph();
   for (const GraphInput& input : graph.inputs()) {
-    if (input.kind == InputKind::kFeed) {
-      const Region region = program.own.At("feed:" + input.name);
-      program.feeds[input.name] = region;
-      RETURN_IF_ERROR(program.program->BindInput(input.name, region.view));
-      continue;
-    }
+    if (input.kind == InputKind::kFeed) continue;
     const bool derived = input.kind == InputKind::kDerived;
     const Region* region = derived ? &derived_.at(input.name) : Lookup(input.name, overrides, state);
     if (derived) program.derived_by.push_back(derived_by_.at(input.name));
@@ -144,34 +135,54 @@ absl::Status Programs::BindInputs(CompiledProgram& program, const Bindings& over
 }
 
 absl::Status Programs::BindOutputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {
-  const Graph& graph = program.program->graph();
-  for (const GraphOutput& output : graph.outputs()) {
+  for (const GraphOutput& output : program.program->graph().outputs()) {
     if (output.into != kNoValue) continue;
     const Region* found = Lookup(output.name, overrides, state);
-    if (found == nullptr) program.outputs[output.name] = program.own.At("output:" + output.name);
-    RETURN_IF_ERROR(program.program->BindOutput(output.name, found == nullptr ? program.outputs[output.name].view : found->view));
+    if (found != nullptr) RETURN_IF_ERROR(program.program->BindOutput(output.name, found->view));
   }
   return absl::OkStatus();
 }
 
-// The arena is as large as the largest program needs; when it grows, every program moves to the new one.
-absl::Status Programs::BindArena(CompiledProgram& program) {
-  size_t needed = program.program->memory().arena;
-  for (const CompiledProgram* other : all_) needed = std::max(needed, other->program->memory().arena);
-  if (needed <= arena_size_) return program.program->BindArena({arena_.get(), 0});
+namespace {
+
+absl::Status BindArena(CompiledProgram& program, Buffer* buffer) { return program.program->BindArena({buffer, 0}); }
+
+absl::Status BindExchange(CompiledProgram& program, Buffer* buffer) {
+  for (auto& [name, region] : program.feeds) {
+    region.view.buffer = buffer;
+    RETURN_IF_ERROR(program.program->BindInput(name, region.view));
+  }
+  for (auto& [name, region] : program.outputs) {
+    region.view.buffer = buffer;
+    RETURN_IF_ERROR(program.program->BindOutput(name, region.view));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Programs::Programs(Backend* backend, DType compute, bool time_nodes, RecomputeSpec recompute, std::function<size_t()> other_bytes)
+    : backend_(*backend), compute_(compute), options_{.time_nodes = time_nodes}, recompute_(recompute), other_bytes_(std::move(other_bytes)),
+      arena_{"activations", [](const CompiledProgram& p) { return p.program->memory().arena; }, BindArena},
+      exchange_{"inputs and outputs of programs", [](const CompiledProgram& p) { return p.exchanged; }, BindExchange} {}
+
+// When it grows, every program moves to the new memory.
+absl::Status Programs::BindShared(CompiledProgram& program, Shared& shared) {
+  size_t needed = shared.needed(program);
+  for (const CompiledProgram* other : all_) needed = std::max(needed, shared.needed(*other));
+  if (needed <= shared.size) return shared.bind(program, shared.buffer.get());
   RETURN_IF_ERROR(backend_.Synchronize());
-  arena_.reset();
-  arena_size_ = 0;
-  ASSIGN_OR_RETURN(arena_, AllocateChecked(backend_, needed, "activations"));
-  arena_size_ = needed;
-  for (CompiledProgram* other : all_) RETURN_IF_ERROR(other->program->BindArena({arena_.get(), 0}));
-  return program.program->BindArena({arena_.get(), 0});
+  shared.Reset();
+  ASSIGN_OR_RETURN(shared.buffer, AllocateChecked(backend_, needed, shared.what));
+  shared.size = needed;
+  for (CompiledProgram* other : all_) RETURN_IF_ERROR(shared.bind(*other, shared.buffer.get()));
+  return shared.bind(program, shared.buffer.get());
 }
 
 void Programs::Release(const CompiledProgram& program) {
-  if (std::erase(all_, &program) > 0) own_bytes_ -= program.own.size();
-  arena_.reset();
-  arena_size_ = 0;
+  std::erase(all_, &program);
+  arena_.Reset();
+  exchange_.Reset();
 }
 
 absl::StatusOr<Graph> Programs::HoistDerived(const Graph& legal, const Bindings& state) {
@@ -220,7 +231,5 @@ size_t Programs::derived_bytes() const {
   for (const auto& memory : derived_memory_) total += memory->size();
   return total;
 }
-
-size_t Programs::bytes() const { return arena_size_ + own_bytes_ + derived_bytes(); }
 
 }  // namespace onnxtrain

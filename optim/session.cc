@@ -690,8 +690,8 @@ SessionMemory SessionImpl::memory() const {
   for (const auto& arena : moments_) m.moments += size(*arena);
   m.packed = static_cast<int64_t>(programs_.derived_bytes());
   m.activations = static_cast<int64_t>(programs_.arena_bytes());
-  m.feeds = static_cast<int64_t>(programs_.bytes()) - m.packed - m.activations;
-  m.host = kProcessBytes + static_cast<int64_t>(model_->OwnBytes()) + options_.caller_bytes;
+  m.feeds = static_cast<int64_t>(programs_.exchange_bytes());
+  m.host = kProcessBytes + static_cast<int64_t>(model_->OwnBytes()) + options_.caller_bytes + options_.micro_batch * options_.caller_bytes_per_sample;
   return m;
 }
 

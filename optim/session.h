@@ -49,7 +49,9 @@ struct SessionOptions {
   StepForm step_form = StepForm::kAuto;
   bool time_nodes = false;       // programs measure the time of every node: for Profile
   RecomputeSpec recompute;
-  int64_t caller_bytes = 0;      // what the caller holds beside the session (batches, data in memory): counts against the budget
+  // What the caller holds beside the session (batches, data in memory), and what comes to that for each sample of a micro-batch:
+  // counts against the budget.
+  int64_t caller_bytes = 0, caller_bytes_per_sample = 0;
   bool plan_only = false;        // no memory is allocated and nothing can be run: for Plan and Memory
 };
 

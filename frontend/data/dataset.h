@@ -33,6 +33,8 @@ class Dataset {
   virtual absl::Status Read(int64_t i, int c, std::span<std::byte> out) const = 0;
   // "data.csv: row 17" – for messages about one sample.
   virtual std::string Describe(int64_t i) const = 0;
+  // Of memory that samples lie in, 0 where they are read from files or made. A view of another data set tells that one's.
+  virtual int64_t held_bytes() const { return 0; }
 };
 
 enum class Header { kAuto, kYes, kNo };

@@ -17,6 +17,11 @@ class MemoryDataset : public Dataset {
   int64_t size() const override { return tensors_[0].shape()[0]; }
   const std::vector<Column>& columns() const override { return columns_; }
   std::string Describe(int64_t i) const override { return describe_(i); }
+  int64_t held_bytes() const override {
+    int64_t bytes = 0;
+    for (const HostTensor& tensor : tensors_) bytes += static_cast<int64_t>(tensor.bytes().size());
+    return bytes;
+  }
 
   absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size() && c >= 0 && c < static_cast<int>(columns_.size()));
@@ -41,6 +46,7 @@ class Slice : public Dataset {
   int64_t size() const override { return size_; }
   const std::vector<Column>& columns() const override { return source_->columns(); }
   std::string Describe(int64_t i) const override { return source_->Describe(begin_ + i); }
+  int64_t held_bytes() const override { return source_->held_bytes(); }
   absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size_);
     return source_->Read(begin_ + i, c, out);

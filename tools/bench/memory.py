@@ -52,7 +52,6 @@ def main():
     none = bench(args, '--gradient-checkpointing', 'none')
     show('none', none, none)
     others = none['planned_peak_bytes'] - none['arena_bytes']
-    others += 2 * run(args, 'plan')['memory']['feeds']  # what a session keeps free for programs to come
     budgets = [int((others + int(Fraction(part) * none['arena_bytes'])) / 0.98) for part in args.parts.split(',') if part]
     if args.sweep:
         plans = run(args, 'plan')['budgets']

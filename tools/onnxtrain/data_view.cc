@@ -20,6 +20,7 @@ class Subset : public Dataset {
     return source_->Read(rows_[i], c, out);
   }
   std::string Describe(int64_t i) const override { return source_->Describe(rows_[i]); }
+  int64_t held_bytes() const override { return source_->held_bytes(); }
 
  private:
   std::shared_ptr<const Dataset> source_;
@@ -44,6 +45,7 @@ class Constants : public Dataset {
     return absl::OkStatus();
   }
   std::string Describe(int64_t i) const override { return source_->Describe(i); }
+  int64_t held_bytes() const override { return source_->held_bytes(); }
 
  private:
   std::shared_ptr<const Dataset> source_;

@@ -89,9 +89,12 @@ absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<const OnnxModel>& 
                                         const BatchPlan& batch, int64_t samples) {
   ASSIGN_OR_RETURN(const int64_t micro, LargestMicroBatch(model, backend, options, std::min(batch.global, samples), batch.global));
   if (micro > 0) return BatchPlan{batch.global, micro, (batch.global + micro - 1) / micro};
-  ASSIGN_OR_RETURN(const SessionMemory one, PlannedMemory(model, backend, options, 1, batch.global));
-  return Invalid("--micro-batch-size auto: one sample needs ", ShownBytes(static_cast<double>(one.total())), ", and there are ",
-                 ShownBytes(static_cast<double>(MemoryToUse(backend, options))), " less a margin");
+  // One sample that fits only where something is computed again.
+  const auto one = PlannedMemory(model, backend, options, 1, batch.global);
+  if (!one.ok()) return Annotate(one.status(), "--micro-batch-size auto: not even one sample fits: ");
+  if (one->total() <= MemoryToUse(backend, options)) return BatchPlan{batch.global, 1, batch.global};
+  return Invalid("--micro-batch-size auto: one sample needs ", ShownBytes(static_cast<double>(one->total())), ", and there are ",
+                 ShownBytes(static_cast<double>(MemoryToUse(backend, options))));
 }
 
 }  // namespace onnxtrain::cli

@@ -100,9 +100,11 @@ absl::Status Carve(TrainSetup& s) {
   return absl::OkStatus();
 }
 
+bool CarvesEvalData() { return Given("eval_split") && !Given("eval_data"); }
+
 absl::Status OpenEvalData(TrainSetup& s) {
   if (s.synthetic) return absl::OkStatus();
-  if (Given("eval_split") && !Given("eval_data")) return Carve(s);
+  if (CarvesEvalData()) return Carve(s);
   const Preprocess like = LikeTraining(s.data.bound, s.data.normalize);
   DataRequest request{
       .path = Given("eval_data") ? FLAGS_eval_data : FLAGS_data, .flag = "eval-data", .eval_split = true};
@@ -306,6 +308,20 @@ absl::Status CheckRequirements(const TrainSetup& s, const LossChoice& loss, cons
   return absl::OkStatus();
 }
 
+// What a run holds beside its session: samples in memory, and the batches that are trained on and read ahead.
+int64_t HeldBytes(const TrainSetup& s) {
+  int64_t bytes = s.data.bound.dataset->held_bytes();
+  if (s.has_eval() && !CarvesEvalData()) bytes += s.eval.bound.dataset->held_bytes();
+  const int64_t ahead = int64_t{s.options.num_workers} * s.options.prefetch_factor;
+  const int64_t batches = std::min(s.options.epochs * s.steps.per_epoch, ahead + 1);
+  return bytes + batches * BatchBytes(s.train_data, std::min(s.batch.global, s.train_data.dataset->size()));
+}
+
+// The same of an evaluation, for each sample of a micro-batch.
+int64_t HeldPerSample(const TrainSetup& s) {
+  return s.has_eval() ? (s.options.num_workers * LoaderOptions().prefetch_factor + 1) * BatchBytes(s.eval_data, 1) : 0;
+}
+
 }  // namespace
 
 int64_t TrainSetup::trained_parameters() const {
@@ -349,7 +365,8 @@ absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   options.optimizer = s->optimizer;
   options.schedule = s->schedule;
   ASSIGN_OR_RETURN(options.recompute, MemoryFlags());
-  options.caller_bytes = (s->options.num_workers * s->options.prefetch_factor + 2) * BatchBytes(s->train_data, s->batch.global);
+  options.caller_bytes = HeldBytes(*s);
+  options.caller_bytes_per_sample = HeldPerSample(*s);
   if (AutoMicroBatch()) {
     ASSIGN_OR_RETURN(s->batch, FitMicroBatch(s->model, *s->backend, options, s->batch, s->train_data.dataset->size()));
     options.micro_batch = s->batch.micro;
