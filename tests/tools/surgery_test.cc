@@ -187,7 +187,9 @@ TEST_F(SurgeryTest, HeadsForEncoders) {
     ASSERT_NE(model->Initializer("head.weight"), nullptr);
     EXPECT_EQ(model->Initializer("head.weight")->shape(), (Shape{3, 8}));
     EXPECT_EQ(model->Initializer("head.bias")->shape(), Shape{3});
-    if (std::string(head) == "mean") EXPECT_GT(Summary("r")["eval"]["accuracy"], 0.9);
+    if (std::string(head) == "mean") {
+      EXPECT_GT(Summary("r")["eval"]["accuracy"], 0.9);
+    }
     ReloadsTo("r", "seq_test.npz");
   }
   Refuses("--model encoder.onnx --data seq.npz --head mean", "--num-classes");
