@@ -2,14 +2,16 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "backends/cpu/parallel.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
 namespace {
 
-// Anonymous pages: zeroed by the system, aligned to 4096, and large ones may become huge pages.
+// Anonymous pages: zeroed by the system, aligned to 4096.
 class HostBuffer : public Buffer {
  public:
   HostBuffer(void* data, size_t size, size_t mapped) : data_(static_cast<std::byte*>(data)), size_(size), mapped_(mapped) {}
@@ -19,7 +21,12 @@ class HostBuffer : public Buffer {
   void* data() override { return data_; }
   absl::Status Write(size_t offset, std::span<const std::byte> bytes) override {
     RETURN_IF_ERROR(CheckRange(offset, bytes.size()));
-    if (!bytes.empty()) std::memcpy(data_ + offset, bytes.data(), bytes.size());
+    // In parallel: touching new pages takes longer than filling them.
+    constexpr int64_t kBlock = int64_t{1} << 20;
+    const auto size = static_cast<int64_t>(bytes.size());
+    Parallel((size + kBlock - 1) / kBlock, kGrain, [&](int64_t begin, int64_t end) {
+      std::memcpy(data_ + offset + begin * kBlock, bytes.data() + begin * kBlock, std::min(size, end * kBlock) - begin * kBlock);
+    });
     return absl::OkStatus();
   }
   absl::Status Read(size_t offset, std::span<std::byte> bytes) const override {
@@ -44,8 +51,12 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes) {
   const size_t mapped = bytes == 0 ? 1 : bytes;
   void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return absl::ResourceExhaustedError(StrCat("no memory for a buffer of ", bytes, " bytes"));
-  if (bytes >= (size_t{4} << 20)) madvise(data, mapped, MADV_HUGEPAGE);
   return std::make_unique<HostBuffer>(data, bytes, mapped);
+}
+
+void PreferHugePages(void* begin, size_t bytes) {
+  constexpr size_t kWorthwhile = size_t{4} << 20;
+  if (bytes >= kWorthwhile) madvise(begin, bytes, MADV_HUGEPAGE);
 }
 
 }  // namespace onnxtrain::cpu

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "backends/cpu/buffer.h"
 #include "backends/cpu/guard.h"
 #include "backends/cpu/kernel.h"
 #include "backends/flow.h"
@@ -80,7 +81,11 @@ class CpuProgram : public Program {
     return Bind(name, graph_.type(output->value).bytes(), view, &outputs_[output - graph_.outputs().data()]);
   }
 
-  absl::Status BindArena(BufferView view) override { return Bind("(arena)", plan_.arena_bytes, view, &arena_); }
+  absl::Status BindArena(BufferView view) override {
+    RETURN_IF_ERROR(Bind("(arena)", plan_.arena_bytes, view, &arena_));
+    PreferHugePages(*arena_, plan_.arena_bytes);
+    return absl::OkStatus();
+  }
 
   absl::Status Run() override {
     if (!resolved_) RETURN_IF_ERROR(Resolve());

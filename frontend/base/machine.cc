@@ -1,12 +1,16 @@
 #include "frontend/base/machine.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
 #include <string>
+#include <vector>
+
+#include "frontend/base/strings.h"
 
 namespace onnxtrain {
 namespace {
@@ -14,26 +18,51 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::infinity();
 
 // The first number of a file of the cgroup file system; "max" and absent files are no limit.
-double ReadNumber(const char* path) {
+double ReadNumber(const std::string& path) {
   std::ifstream file(path);
   double value;
   return file >> value ? value : kNone;
 }
 
-double QuotaCpus() {
-  std::ifstream v2("/sys/fs/cgroup/cpu.max");
+// The folders of the groups that this process is in, as far as they may limit `controller`: from its own up to the root,
+// of cgroups version 2 and version 1. A container may see its own group as the root: then only that is there.
+std::vector<std::string> GroupFolders(const std::string& root, const std::string& controller) {
+  const std::string mount = root + "/sys/fs/cgroup";
+  std::vector<std::string> folders = {mount, StrCat(mount, "/", controller)};
+  std::ifstream groups(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // ID:CONTROLLERS:/GROUP; version 2 has no controllers
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos || line.substr(second + 1, 1) != "/") continue;
+    const std::string controllers = line.substr(first, second - first);
+    const bool all = controllers == ":";
+    if (!all && StrCat(",", controllers.substr(1), ",").find(StrCat(",", controller, ",")) == std::string::npos) continue;
+    for (std::string group = line.substr(second + 1); group.size() > 1; group.resize(group.rfind('/'))) {
+      folders.push_back(folders[all ? 0 : 1] + group);
+    }
+  }
+  return folders;
+}
+
+double QuotaOf(const std::string& folder) {
+  std::ifstream second(folder + "/cpu.max");  // "max 100000" where there is none
   double quota, period;
-  if (v2 >> quota >> period && period > 0) return quota / period;
-  quota = ReadNumber("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-  period = ReadNumber("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+  if (second >> quota >> period && quota > 0 && period > 0) return quota / period;
+  quota = ReadNumber(folder + "/cpu.cfs_quota_us");  // -1 where there is none
+  period = ReadNumber(folder + "/cpu.cfs_period_us");
   return quota > 0 && quota != kNone && period > 0 && period != kNone ? quota / period : kNone;
 }
 
-double CgroupMemoryLeft() {
-  const double v2 = ReadNumber("/sys/fs/cgroup/memory.max") - ReadNumber("/sys/fs/cgroup/memory.current");
-  const double v1 = ReadNumber("/sys/fs/cgroup/memory/memory.limit_in_bytes") - ReadNumber("/sys/fs/cgroup/memory/memory.usage_in_bytes");
+double MemoryLeft(const std::string& folder) {
+  const double second = ReadNumber(folder + "/memory.max") - ReadNumber(folder + "/memory.current");
+  const double first = ReadNumber(folder + "/memory.limit_in_bytes") - ReadNumber(folder + "/memory.usage_in_bytes");
   // Infinity minus infinity is NaN: no limit.
-  return std::min(std::isnan(v2) || v2 == -kNone ? kNone : v2, std::isnan(v1) || v1 == -kNone ? kNone : v1);
+  return std::min(std::isnan(second) || second == -kNone ? kNone : second, std::isnan(first) || first == -kNone ? kNone : first);
+}
+
+double LeastOf(const std::vector<std::string>& folders, double (*limit)(const std::string&)) {
+  double least = kNone;
+  for (const std::string& folder : folders) least = std::min(least, limit(folder));
+  return least;
 }
 
 double MemAvailable() {
@@ -47,11 +76,16 @@ double MemAvailable() {
 
 }  // namespace
 
+double CgroupCpus(const std::string& root) { return LeastOf(GroupFolders(root, "cpu"), QuotaOf); }
+
 int CpuCount() {
   cpu_set_t set;
-  const int affinity = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  return std::max(1, static_cast<int>(std::min<double>(affinity, std::ceil(QuotaCpus()))));
+  // More CPUs than the set has bits: all that are there.
+  const double affinity = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN);
+  return std::max(1, static_cast<int>(std::min(affinity, std::ceil(CgroupCpus()))));
 }
+
+double CgroupMemoryLeft(const std::string& root) { return LeastOf(GroupFolders(root, "memory"), MemoryLeft); }
 
 size_t AvailableMemory() {
   const double bytes = std::max(0.0, std::min(MemAvailable(), CgroupMemoryLeft()));

@@ -53,6 +53,14 @@ int64_t Saturate(double v) {
   return static_cast<int64_t>(v);
 }
 
+// Tensors in mapped files lie at any address.
+template <typename T>
+T Load(const std::byte* data, int64_t i) {
+  T value;
+  std::memcpy(&value, data + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
 }  // namespace
 
 HostTensor::HostTensor(Type type) : type_(std::move(type)) {
@@ -99,15 +107,15 @@ std::span<const std::byte> HostTensor::bytes() const { return {data_, data_ == n
 std::span<std::byte> HostTensor::mutable_bytes() { return {const_cast<std::byte*>(data_), type_.bytes()}; }
 
 double HostTensor::At(int64_t i) const {
-  if (dtype() == DType::kFloat16) return HalfToFloat(data<uint16_t>()[i]);
-  if (dtype() == DType::kBFloat16) return BFloat16ToFloat(data<uint16_t>()[i]);
-  if (IsSmallFloat(dtype())) return SmallToFloat(SmallFormat(dtype()), data<uint8_t>()[i]);
-  return Dispatch(dtype(), [&]<typename T>(T*) { return static_cast<double>(data<T>()[i]); });
+  if (dtype() == DType::kFloat16) return HalfToFloat(Load<uint16_t>(data_, i));
+  if (dtype() == DType::kBFloat16) return BFloat16ToFloat(Load<uint16_t>(data_, i));
+  if (IsSmallFloat(dtype())) return SmallToFloat(SmallFormat(dtype()), Load<uint8_t>(data_, i));
+  return Dispatch(dtype(), [&]<typename T>(T*) { return static_cast<double>(Load<T>(data_, i)); });
 }
 
 int64_t HostTensor::IntAt(int64_t i) const {
   if (IsFloat(dtype()) || IsSmallFloat(dtype())) return Saturate(At(i));
-  return Dispatch(dtype(), [&]<typename T>(T*) { return static_cast<int64_t>(data<T>()[i]); });
+  return Dispatch(dtype(), [&]<typename T>(T*) { return static_cast<int64_t>(Load<T>(data_, i)); });
 }
 
 void HostTensor::Set(int64_t i, double value) {

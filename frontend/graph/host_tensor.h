@@ -16,7 +16,7 @@ class HostTensor {
  public:
   HostTensor() = default;
   explicit HostTensor(Type type);  // zeroed, 64-byte aligned
-  // Bytes that somebody else owns (a mapped file): `owner` keeps them alive. They must hold type.bytes() bytes.
+  // Bytes that somebody else owns (a mapped file): `owner` keeps them alive. They hold type.bytes() bytes, at any address; data() wants an aligned one.
   HostTensor(Type type, std::shared_ptr<const void> owner, const void* data);
 
   static HostTensor Scalar(DType dtype, double value);

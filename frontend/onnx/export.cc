@@ -370,12 +370,12 @@ absl::Status Write(const onnx::ModelProto& model, ExternalWriter& external, cons
 absl::StatusOr<std::vector<std::string>> Export(const std::string& source, const std::string& sha256,
                                                 const std::map<std::string, HostTensor>& weights, const std::string& target,
                                                 const ModelEdits& edits) {
-  ASSIGN_OR_RETURN(std::vector<std::byte> bytes, ReadProtoFile(source));
+  ASSIGN_OR_RETURN(const auto file, MapProtoFile(source));
   const std::string tag = StrCat(source, ": ");
-  if (Sha256Hex(bytes) != sha256) return absl::FailedPreconditionError(StrCat(tag, "has changed since it was imported"));
-  auto model = ParseModelProto(bytes);
+  if (Sha256Hex(file->bytes()) != sha256) return absl::FailedPreconditionError(StrCat(tag, "has changed since it was imported"));
+  auto model = ParseModelProto(file->bytes());
   if (!model.ok()) return OneLine(Annotate(model.status(), tag));
-  bytes = {};
+  file->DropResident();
   if (absl::Status s = ApplyEdits(edits, model->get()); !s.ok()) return OneLine(Annotate(s, tag));
   Exporter exporter(model->get(), source, target);
   auto notes = exporter.Edit(weights);

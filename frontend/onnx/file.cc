@@ -51,10 +51,10 @@ absl::Status ReadAll(int fd, int64_t offset, std::byte* to, size_t size) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::byte>> ReadProtoFile(const std::string& path) {
+absl::StatusOr<std::shared_ptr<const MappedFile>> MapProtoFile(const std::string& path) {
   const std::string tag = StrCat(path, ": ");
   // O_NONBLOCK: opening a pipe must not hang; it has no meaning for regular files.
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0 && errno == ENOENT) return absl::NotFoundError(StrCat(tag, "there is no such file"));
   if (fd.get() < 0) return Invalid(tag, "cannot be opened: ", Errno());
   struct stat info;
@@ -65,9 +65,8 @@ absl::StatusOr<std::vector<std::byte>> ReadProtoFile(const std::string& path) {
   if (info.st_size > kMaxProtoBytes) {
     return Invalid(tag, "is ", info.st_size, " bytes long; an ONNX file may have at most 2 GiB (keep weights as external data)");
   }
-  std::vector<std::byte> bytes(info.st_size);
-  RETURN_IF_ERROR(Annotate(ReadAll(fd.get(), 0, bytes.data(), bytes.size()), tag));
-  return bytes;
+  auto file = MappedFile::Map(fd.release());
+  return file.ok() ? file : Annotate(file.status(), tag);
 }
 
 struct ExternalFiles::File {

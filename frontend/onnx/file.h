@@ -14,7 +14,7 @@
 namespace onnxtrain {
 
 // Any file that claims to be a protobuf: a regular file of 1 byte to 2 GiB. Errors name the path.
-absl::StatusOr<std::vector<std::byte>> ReadProtoFile(const std::string& path);
+absl::StatusOr<std::shared_ptr<const MappedFile>> MapProtoFile(const std::string& path);
 
 // Tensors of fewer bytes are copied: a page of the file costs more.
 inline constexpr size_t kMappedFrom = 64 << 10;

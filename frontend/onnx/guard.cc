@@ -50,7 +50,6 @@ struct Packed {
 };
 constexpr Packed kPacked[] = {{kTensor, 1, 8}, {kTensor, 5, 4}, {kTensor, 7, 8}, {kTensor, 11, 8}, {kAttribute, 8, 8}};
 
-constexpr uint32_t kRawData = 9;       // field of a tensor
 constexpr size_t kMessageBytes = 400;  // a message object and what the importer keeps of it
 constexpr size_t kStringBytes = 48;
 constexpr size_t kNumberBytes = 8;
@@ -62,8 +61,7 @@ struct Frame {
 
 class Scanner {
  public:
-  explicit Scanner(std::span<const std::byte> bytes, std::vector<ByteRange>* raw_data = nullptr)
-      : bytes_(bytes), raw_data_(raw_data), budget_(3 * bytes.size() + (size_t{200} << 20)) {}
+  explicit Scanner(std::span<const std::byte> bytes) : bytes_(bytes), budget_(3 * bytes.size() + (size_t{200} << 20)) {}
 
   absl::Status Scan(Message root) {
     stack_ = {{root, bytes_.size()}};
@@ -124,7 +122,6 @@ class Scanner {
       if (p.message == parent && p.field == field) growth = p.growth;
     }
     used_ += kStringBytes + size * growth;
-    if (parent == kTensor && field == kRawData && InInitializer()) raw_data_->back() = {at_, size};
     at_ += size;
     return absl::OkStatus();
   }
@@ -136,17 +133,10 @@ class Scanner {
     if (graphs_ > kMaxSubgraphs + 1) return Invalid("nests subgraphs more than ", kMaxSubgraphs, " deep");
     if (stack_.size() >= kMaxMessages) return Invalid("nests messages more than ", kMaxMessages, " deep");
     stack_.push_back({message, at_ + size});
-    if (message == kTensor && InInitializer()) raw_data_->emplace_back();
     return absl::OkStatus();
   }
 
-  // Model, graph, tensor: of the messages in a graph only initializers are tensors.
-  bool InInitializer() const {
-    return raw_data_ != nullptr && stack_.size() == 3 && stack_[1].message == kGraph && stack_[2].message == kTensor;
-  }
-
   std::span<const std::byte> bytes_;
-  std::vector<ByteRange>* raw_data_;
   std::vector<Frame> stack_;
   size_t at_ = 0, used_ = 0, budget_;
   int graphs_ = 0;
@@ -154,9 +144,7 @@ class Scanner {
 
 }  // namespace
 
-absl::Status GuardModelBytes(std::span<const std::byte> bytes, std::vector<ByteRange>* raw_data) {
-  return Scanner(bytes, raw_data).Scan(kModel);
-}
+absl::Status GuardModelBytes(std::span<const std::byte> bytes) { return Scanner(bytes).Scan(kModel); }
 
 absl::Status GuardTensorBytes(std::span<const std::byte> bytes) { return Scanner(bytes).Scan(kTensor); }
 

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
 
 #include "absl/status/status.h"
 
@@ -16,14 +15,7 @@ namespace onnxtrain {
 inline constexpr int kMaxSubgraphs = 32;   // graphs within graphs
 inline constexpr int kMaxMessages = 150;   // messages within messages
 
-// Where bytes stand in a file.
-struct ByteRange {
-  size_t offset = 0, size = 0;
-};
-
-// If `raw_data` is not null, it receives one range for each initializer of the model's graph, in their order: where its
-// raw_data stands (empty where it has none).
-absl::Status GuardModelBytes(std::span<const std::byte> bytes, std::vector<ByteRange>* raw_data = nullptr);
+absl::Status GuardModelBytes(std::span<const std::byte> bytes);
 absl::Status GuardTensorBytes(std::span<const std::byte> bytes);
 absl::Status GuardSequenceBytes(std::span<const std::byte> bytes);
 absl::Status GuardOptionalBytes(std::span<const std::byte> bytes);

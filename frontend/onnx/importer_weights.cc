@@ -30,6 +30,11 @@ constexpr TypeAttr kTypeAttrs[] = {
     {"BlackmanWindow", "output_datatype", true}, {"MelWeightMatrix", "output_datatype", true},
 };
 
+// Kernels read constants where they lie, for which the address must fit the element type.
+HostTensor Aligned(HostTensor tensor) {
+  return reinterpret_cast<uintptr_t>(tensor.bytes().data()) % SizeOf(tensor.dtype()) == 0 ? tensor : tensor.Clone();
+}
+
 }  // namespace
 
 // Half precisions get masters of the chosen type, and everything around them computes in it.
@@ -104,7 +109,7 @@ Val Importer::InitializerValue(ImportScope& scope, const std::string& name, cons
   Val& v = body_constants_[{scope.graph, name}];
   if (v.valid()) return v;
   if (scope.graph != &model_.graph && IsFloat(tensor.dtype()) && tensor.size() > 1) ++body_weights_;
-  v = builder_.Constant(std::move(mapped));
+  v = builder_.Constant(Aligned(std::move(mapped)));
   if (v.valid()) graph_.SetValueName(v.id(), scope.prefix + name);
   return v;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,6 +23,7 @@ class MappedFile {
 
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
   // Are size and time of the last change those of the mapping?
   bool Unchanged() const;
   // Gives the resident pages back; reading brings them in again.

@@ -4,11 +4,9 @@
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/onnx/edits.h"
-#include "frontend/onnx/guard.h"
 
 namespace onnx {
 class ModelProto;
@@ -16,9 +14,8 @@ class ModelProto;
 
 namespace onnxtrain {
 
-// `raw_data`: see guard.h.
-absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes,
-                                                                  std::vector<ByteRange>* raw_data = nullptr);
+// Behind GuardModelBytes.
+absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes);
 
 // Tensors of the edits take the element type of what they replace.
 absl::Status ApplyEdits(const ModelEdits& edits, onnx::ModelProto* model);

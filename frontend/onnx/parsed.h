@@ -1,6 +1,7 @@
 // What the reader makes of a file: plain structs without protobuf, checked, nodes in topological order.
 #pragma once
 
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -61,7 +62,8 @@ struct ParsedFunction {
 };
 
 struct OnnxModel::Parsed {
-  std::string path, sha256, producer;
+  std::string path, producer;
+  std::shared_future<std::string> sha256;  // worked out while the file is read
   ModelEdits edits;
   int64_t ir_version = 0;
   std::map<std::string, int64_t> opsets;

@@ -1,9 +1,7 @@
 // OnnxModel::Load: bytes → protobuf → plain structs.
-#include <fcntl.h>
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <unordered_set>
 
@@ -14,6 +12,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/guard.h"
+#include "frontend/onnx/lift.h"
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/sparse_proto.h"
@@ -24,17 +23,19 @@
 namespace onnxtrain {
 namespace {
 
+constexpr size_t kHashedMeanwhile = size_t{1} << 20;  // files of so many bytes are hashed while they are read and used
 constexpr int64_t kNewestSaneVersion = 1000;  // of opsets and IR; real ones are below 30
 
 std::string Domain(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
 
+// Where the raw_data of initializers that are not in the message stands in the file, by name.
+using LiftedData = std::map<std::string, ByteRange>;
+
 // Keeps apart what is read from what is shared: the proto stays alive as long as any tensor that points into it.
 class Reader {
  public:
-  // `raw_data`: where the initializers' bytes stand in the model's own file, `file`, which may be null.
-  Reader(std::shared_ptr<onnx::ModelProto> proto, const std::string& path, std::span<const ByteRange> raw_data,
-         std::shared_ptr<const MappedFile> file)
-      : proto_(std::move(proto)), files_(path), raw_data_(raw_data), file_(std::move(file)) {}
+  Reader(std::shared_ptr<onnx::ModelProto> proto, const std::string& path, LiftedData lifted, std::shared_ptr<const MappedFile> file)
+      : proto_(std::move(proto)), files_(path), lifted_(std::move(lifted)), file_(std::move(file)) {}
 
   absl::Status Read(OnnxModel::Parsed* model) {
     RETURN_IF_ERROR(ReadVersions(model));
@@ -42,11 +43,11 @@ class Reader {
     const onnx::GraphProto& graph = proto_->graph();
     if (graph.output_size() == 0) return Invalid("its graph has no outputs");
     RETURN_IF_ERROR(ReadGraph(graph, &model->graph));
-    Lift(&model->graph, &model->mapped);
     RETURN_IF_ERROR(CheckAndSort(&model->graph));
     for (const auto& function : proto_->functions()) RETURN_IF_ERROR(ReadFunction(function, model));
     RETURN_IF_ERROR(CheckFunctionCalls(*model));
-    for (auto& file : files_.mapped()) model->mapped.push_back(std::move(file));
+    model->mapped = files_.mapped();
+    if (!lifted_.empty()) model->mapped.push_back(file_);
     Summarize(model);
     return absl::OkStatus();
   }
@@ -104,7 +105,7 @@ class Reader {
   absl::Status ReadInitializer(const onnx::TensorProto& proto, ParsedGraph* graph) {
     if (proto.name().empty()) return Invalid("an initializer has no name");
     const std::string tag = StrCat("initializer '", Printable(proto.name()), "' ");
-    auto tensor = ReadTensor(proto, proto_, &files_);
+    auto tensor = ReadTensor(proto, proto_, &files_, Lifted(proto.name()));
     if (!tensor.ok()) return Annotate(tensor.status(), tag);
     const bool added = tensor->opaque.empty() ? graph->initializers.emplace(proto.name(), std::move(tensor->tensor)).second
                                               : graph->opaque.emplace(proto.name(), tensor->opaque).second;
@@ -127,32 +128,9 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // Large initializers leave the message, which would hold them for as long as the model lives, for the mapped file.
-  void Lift(ParsedGraph* graph, std::vector<std::shared_ptr<const MappedFile>>* mapped) {
-    auto* initializers = proto_->mutable_graph()->mutable_initializer();
-    if (file_ == nullptr || static_cast<int>(raw_data_.size()) != initializers->size()) return;
-    bool any = false;
-    for (int i = 0; i < initializers->size(); ++i) {
-      onnx::TensorProto& proto = *initializers->Mutable(i);
-      auto it = graph->initializers.find(proto.name());
-      if (proto.raw_data().size() < kMappedFrom || it == graph->initializers.end() || !IsAt(proto.raw_data(), raw_data_[i])) continue;
-      if (it->second.bytes().data() != reinterpret_cast<const std::byte*>(proto.raw_data().data())) continue;
-      it->second = Mapped(it->second.type(), raw_data_[i]);
-      if (it->second.bytes().data() == file_->data() + raw_data_[i].offset) any = true;
-      delete proto.release_raw_data();
-    }
-    if (any) mapped->push_back(file_);
-  }
-
-  bool IsAt(const std::string& bytes, const ByteRange& range) const {
-    return range.size == bytes.size() && range.offset + range.size <= file_->size() &&
-           std::memcmp(file_->data() + range.offset, bytes.data(), bytes.size()) == 0;
-  }
-
-  // Protobuf aligns nothing: a tensor that stands askew in the file is copied.
-  HostTensor Mapped(const Type& type, const ByteRange& range) const {
-    const HostTensor view(type, file_, file_->data() + range.offset);
-    return range.offset % SizeOf(type.dtype) == 0 ? view : view.Clone();
+  OwnedBytes Lifted(const std::string& name) const {
+    const auto it = lifted_.find(name);
+    return it == lifted_.end() ? OwnedBytes() : OwnedBytes{file_->bytes().subspan(it->second.offset, it->second.size), file_};
   }
 
   static ParsedValue ReadValue(const onnx::ValueInfoProto& proto) {
@@ -291,23 +269,21 @@ class Reader {
 
   std::shared_ptr<onnx::ModelProto> proto_;
   ExternalFiles files_;
-  std::span<const ByteRange> raw_data_;
+  LiftedData lifted_;
   std::shared_ptr<const MappedFile> file_;
   int64_t sparse_bytes_ = 0;
 };
 
-// Null where it cannot be mapped: everything stays in the message then.
-std::shared_ptr<const MappedFile> MapModel(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  auto file = fd < 0 ? absl::StatusOr<std::shared_ptr<const MappedFile>>(absl::NotFoundError("")) : MappedFile::Map(fd);
-  return file.ok() ? *file : nullptr;
+LiftedData ByName(const onnx::GraphProto& graph, const std::vector<ByteRange>& raw_data) {
+  LiftedData lifted;
+  for (int i = 0; i < graph.initializer_size(); ++i) {
+    if (raw_data[i].size > 0) lifted[graph.initializer(i).name()] = raw_data[i];
+  }
+  return lifted;
 }
 
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes,
-                                                                  std::vector<ByteRange>* raw_data) {
-  RETURN_IF_ERROR(GuardModelBytes(bytes, raw_data));
+// Behind the guard.
+absl::StatusOr<std::shared_ptr<onnx::ModelProto>> Parse(std::span<const std::byte> bytes) {
   auto proto = std::make_shared<onnx::ModelProto>();
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
   stream.SetTotalBytesLimit(std::numeric_limits<int>::max() - 1);
@@ -318,25 +294,35 @@ absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<cons
   return proto;
 }
 
+absl::Status ReadModel(const std::shared_ptr<const MappedFile>& file, OnnxModel::Parsed* model) {
+  RETURN_IF_ERROR(GuardModelBytes(file->bytes()));
+  const LiftedModel bytes = LiftInitializers(file->bytes(), kMappedFrom);
+  ASSIGN_OR_RETURN(auto proto, Parse(std::as_bytes(std::span(bytes.rest))));
+  LiftedData lifted = ByName(proto->graph(), bytes.raw_data);
+  RETURN_IF_ERROR(ApplyEdits(model->edits, proto.get()));
+  for (const auto& [name, value] : model->edits.tensors) lifted.erase(name);
+  return Reader(std::move(proto), model->path, std::move(lifted), file).Read(model);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes) {
+  RETURN_IF_ERROR(GuardModelBytes(bytes));
+  return Parse(bytes);
+}
+
 OnnxModel::OnnxModel() : parsed_(std::make_unique<Parsed>()) {}
 OnnxModel::~OnnxModel() = default;
 
 absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::Load(const std::string& path, ModelEdits edits) {
-  auto bytes = ReadProtoFile(path);
-  if (!bytes.ok()) return OneLine(bytes.status());
-  const std::string tag = StrCat(path, ": ");
-  std::vector<ByteRange> raw_data;
-  auto proto = ParseModelProto(*bytes, &raw_data);
-  if (!proto.ok()) return OneLine(Annotate(proto.status(), tag));
-  if (absl::Status s = ApplyEdits(edits, proto->get()); !s.ok()) return OneLine(Annotate(s, tag));
+  const auto file = MapProtoFile(path);
+  if (!file.ok()) return OneLine(file.status());
   std::shared_ptr<OnnxModel> model(new OnnxModel);
-  raw_data.resize((*proto)->graph().initializer_size());
   model->parsed_->edits = std::move(edits);
   model->parsed_->path = path;
-  model->parsed_->sha256 = Sha256Hex(*bytes);
-  *bytes = {};
-  Reader reader(*std::move(proto), path, raw_data, MapModel(path));
-  if (absl::Status s = reader.Read(model->parsed_.get()); !s.ok()) return OneLine(Annotate(s, tag));
+  model->parsed_->sha256 = std::async([file = *file] { return Sha256Hex(file->bytes()); }).share();
+  if ((*file)->size() < kHashedMeanwhile) model->parsed_->sha256.wait();
+  if (absl::Status s = ReadModel(*file, model->parsed_.get()); !s.ok()) return OneLine(Annotate(s, StrCat(path, ": ")));
   return std::shared_ptr<const OnnxModel>(model);
 }
 
@@ -348,6 +334,7 @@ absl::Status OnnxModel::CheckUnchanged() const {
 }
 
 void OnnxModel::DropResident() const {
+  parsed_->sha256.wait();  // which reads the file
   for (const auto& file : parsed_->mapped) file->DropResident();
 }
 
@@ -363,7 +350,7 @@ size_t OnnxModel::OwnBytes() const {
 }
 
 const std::string& OnnxModel::path() const { return parsed_->path; }
-const std::string& OnnxModel::sha256() const { return parsed_->sha256; }
+const std::string& OnnxModel::sha256() const { return parsed_->sha256.get(); }
 const ModelEdits& OnnxModel::edits() const { return parsed_->edits; }
 const std::vector<OnnxModel::Input>& OnnxModel::inputs() const { return parsed_->inputs; }
 const std::vector<std::string>& OnnxModel::outputs() const { return parsed_->outputs; }

@@ -73,8 +73,8 @@ absl::StatusOr<HostTensor> LoadTensorFile(const std::string& path) {
 }
 
 absl::StatusOr<StoredValue> LoadValueFile(const std::string& path, ValueForm form) {
-  ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadProtoFile(path));
-  absl::StatusOr<StoredValue> value = LoadValue(bytes, form);
+  ASSIGN_OR_RETURN(const auto file, MapProtoFile(path));
+  absl::StatusOr<StoredValue> value = LoadValue(file->bytes(), form);
   return value.ok() ? value : Annotate(value.status(), StrCat(path, ": "));
 }
 

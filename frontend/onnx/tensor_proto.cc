@@ -75,8 +75,8 @@ int64_t EntriesIn(const onnx::TensorProto& proto, Field field) {
 }
 
 // Exactly one field may hold data, and it must be the one that belongs to the element type.
-absl::Status CheckFields(const onnx::TensorProto& proto, const Element& element, bool external) {
-  std::string first = proto.raw_data().empty() ? "" : "raw_data";
+absl::Status CheckFields(const onnx::TensorProto& proto, const Element& element, bool raw, bool external) {
+  std::string first = raw ? "raw_data" : "";
   for (Field field : {Field::kFloat, Field::kInt32, Field::kInt64, Field::kUInt64, Field::kDouble, Field::kString}) {
     if (EntriesIn(proto, field) == 0) continue;
     const std::string_view name = kFieldNames[static_cast<int>(field)];
@@ -89,10 +89,10 @@ absl::Status CheckFields(const onnx::TensorProto& proto, const Element& element,
   return absl::OkStatus();
 }
 
-absl::Status CheckSizes(const onnx::TensorProto& proto, const Element& element, const Shape& shape) {
+absl::Status CheckSizes(const onnx::TensorProto& proto, const Element& element, size_t raw, const Shape& shape) {
   const int64_t n = NumElements(shape);
-  if (proto.has_raw_data() && !proto.raw_data().empty()) {
-    const int64_t want = (n * element.bits + 7) / 8, got = static_cast<int64_t>(proto.raw_data().size());
+  if (raw > 0) {
+    const int64_t want = (n * element.bits + 7) / 8, got = static_cast<int64_t>(raw);
     if (want == got) return absl::OkStatus();
     return Invalid("has ", got, " bytes of raw_data, ", element.name, ToString(shape), " needs ", want);
   }
@@ -228,13 +228,14 @@ absl::StatusOr<ExternalBytes> ReadExternalBytes(const onnx::TensorProto& proto, 
 }
 
 absl::StatusOr<TensorOrKind> ReadTensor(const onnx::TensorProto& proto, const std::shared_ptr<const void>& owner,
-                                        ExternalFiles* files) {
+                                        ExternalFiles* files, const OwnedBytes& lifted) {
   const Element* element = FindElement(proto.data_type());
   if (element == nullptr) return Invalid("has the unknown element type ", proto.data_type());
   ASSIGN_OR_RETURN(const Shape shape, ShapeOf(proto));
   if (proto.has_segment()) return Invalid("is stored in segments, which no tool reads");
   const bool external = proto.data_location() == onnx::TensorProto::EXTERNAL;
-  RETURN_IF_ERROR(CheckFields(proto, *element, external));
+  const OwnedBytes raw_data = lifted.bytes.empty() ? OwnedBytes{std::as_bytes(std::span(proto.raw_data())), owner} : lifted;
+  RETURN_IF_ERROR(CheckFields(proto, *element, !raw_data.bytes.empty(), external));
   const std::optional<DType> dtype = DTypeFromOnnx(proto.data_type());
   if (external) {
     ASSIGN_OR_RETURN(const ExternalRange range, RangeOf(proto));
@@ -243,13 +244,13 @@ absl::StatusOr<TensorOrKind> ReadTensor(const onnx::TensorProto& proto, const st
     ASSIGN_OR_RETURN(const HostTensor raw, files->Read(range, TypeInFile({*dtype, shape})));
     return TensorOrKind{.tensor = FromFile(raw, {*dtype, shape})};
   }
-  RETURN_IF_ERROR(CheckSizes(proto, *element, shape));
+  RETURN_IF_ERROR(CheckSizes(proto, *element, raw_data.bytes.size(), shape));
   RETURN_IF_ERROR(CheckRange(proto.int32_data(), *element));
   RETURN_IF_ERROR(CheckRange(proto.uint64_data(), *element));
   if (!dtype) return TensorOrKind{.opaque = std::string(element->name)};
   const Type type{*dtype, shape}, stored = TypeInFile(type);
-  const HostTensor raw = proto.raw_data().empty() ? FromTypedField(proto, element->field, stored, owner)
-                                                  : Shared(stored, owner, proto.raw_data().data());
+  const HostTensor raw = raw_data.bytes.empty() ? FromTypedField(proto, element->field, stored, owner)
+                                                : Shared(stored, raw_data.owner, raw_data.bytes.data());
   return TensorOrKind{.tensor = FromFile(raw, type)};
 }
 

@@ -22,6 +22,14 @@ def peak_resident():
         return next(int(line.split()[1]) * 1024 for line in f if line.startswith('VmHWM'))
 
 
+def state_bytes(model, optimizer):
+    """What lives from step to step: parameters, buffers, gradients, moments."""
+    tensors = list(model.buffers())
+    for p in model.parameters():
+        tensors += [p, p.grad] + [t for t in optimizer.state[p].values() if torch.is_tensor(t)]
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
 def main(case_name, batch, precision, device, threads, compiled):
     case, batch = models.CASES[case_name], int(batch)
     if int(threads):
@@ -47,7 +55,8 @@ def main(case_name, batch, precision, device, threads, compiled):
         step()
     wait()
     print(json.dumps({'torch': torch.__version__, 'threads': torch.get_num_threads(),
-                      'parameters': sum(p.numel() for p in model.parameters())}), flush=True)
+                      'parameters': sum(p.numel() for p in model.parameters()),
+                      'state_bytes': state_bytes(model, optimizer)}), flush=True)
     for line in sys.stdin:
         seconds = []
         for _ in range(int(line)):

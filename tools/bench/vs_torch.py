@@ -6,7 +6,12 @@
 Peers: PyTorch eager as it comes ("stock"), and with all CPUs, passive waiting and the right OpenBLAS kernels ("tuned"); with
 --bf16 also its bf16 autocast, and ours with --mixed-precision bf16; with --compile torch.compile (torch 2.x). A step is forward, backward, clipping to norm 1 and
 AdamW. Every round runs each of them for about the same time, one after the other; what is shown is the median of all rounds and
-the ratio of ours (and of ours in bf16) to it (below 1: we are faster). Peak memory is that of the process above its start.
+the ratio of ours (and of ours in bf16) to it (below 1: we are faster).
+
+Peak memory is that of the process above its start. Of the float32 runs it is also told apart: PyTorch's activations are its
+peak less its parameters, buffers, gradients and moments; ours are the planned arena of a program that leaves its gradients for
+an update of their own, as it does when windows are accumulated. That way of running and a step in one program, where
+gradients share the arena, each have a total. --memory-flags are for these runs of ours alone: '--gradient-checkpointing all'.
 
 The Python that runs this must have torch (Debian: python3-torch and /usr/bin/python3).
 """
@@ -77,7 +82,42 @@ class Ours:
         pass
 
 
+class Memory:
+    """Ours with windows of two micro-batches, and in one program, beside a PyTorch process."""
+
+    def __init__(self, model, batch, peer, args):
+        flags = args.memory_flags.split()
+        self.flags, self.peer, self.peer_state = args.memory_flags, peer.peak, peer.facts['state_bytes']
+        self.runs = {}
+        for name, more in (('accumulating', ('--micro-batch-size', str(batch))), ('step', ())):
+            run = Ours(name, model, 2 * batch if more else batch, args, list(more) + flags)
+            run.round(1)
+            self.runs[name] = run.last
+
+    def json(self):
+        activations = self.runs['accumulating']['arena_bytes']
+        result = {'flags': self.flags, 'activation_bytes': activations, 'peer_activation_bytes': self.peer - self.peer_state,
+                  'peer_peak_bytes': self.peer, 'activations_over_peer': activations / (self.peer - self.peer_state)}
+        for name, run in self.runs.items():
+            result[name] = {'planned_bytes': run['planned_peak_bytes'], 'peak_bytes': run['process_peak_bytes'],
+                            'over_peer': run['process_peak_bytes'] / self.peer, 'repeated_nodes': run['repeated_nodes']}
+        return result
+
+
+def memory_line(memory):
+    mib = lambda n: f'{n / 2**20:.0f} MiB'
+    text = (f'  memory {memory["flags"]}: activations + workspace {mib(memory["activation_bytes"])} to '
+            f'{mib(memory["peer_activation_bytes"])} ({memory["activations_over_peer"]:.2f})')
+    for name in ('accumulating', 'step'):
+        run = memory[name]
+        text += (f'; {name} {mib(run["peak_bytes"])} to {mib(memory["peer_peak_bytes"])} ({run["over_peer"]:.2f}), '
+                 f'planned {mib(run["planned_bytes"])}')
+    return text
+
+
 BF16 = 'onnxtrain bf16'
+TUNED_PEER = 'torch tuned'
+MEASURABLE = 2**26  # what a small model needs drowns in what importing torch left behind
 
 
 def steps_for(seconds_per_step, budget):
@@ -91,7 +131,7 @@ def run_case(name, args):
     if not os.path.exists(model):
         models.export(name, model)
     runs = [Ours('onnxtrain', model, batch, args), Peer('torch stock', name, batch, args, tuned=False),
-            Peer('torch tuned', name, batch, args)]
+            Peer(TUNED_PEER, name, batch, args)]
     if args.bf16:
         runs.insert(1, Ours(BF16, model, batch, args, ('--mixed-precision', 'bf16')))
         runs.append(Peer('torch bf16 autocast', name, batch, args, precision='bf16'))
@@ -107,23 +147,24 @@ def run_case(name, args):
     details.round(counts['onnxtrain'], extra=())
     for run in runs:
         run.close()
-    return report(name, batch, runs, details.last)
+    tuned = next(run for run in runs if run.name == TUNED_PEER)
+    memory = Memory(model, batch, tuned, args).json() if tuned.peak > MEASURABLE else None
+    return report(name, batch, runs, details.last, memory)
 
 
-def report(name, batch, runs, details):
+def report(name, batch, runs, details, memory):
     medians = {run.name: statistics.median(run.seconds) for run in runs}
     ours = medians['onnxtrain']
-    result = {'case': name, 'batch': batch, 'bench': details, 'runs': {}}
+    result = {'case': name, 'batch': batch, 'bench': details, 'memory': memory, 'runs': {}}
     print(f'{name}, batch {batch}')
     for run in runs:
         entry = {'median_seconds': medians[run.name], 'ours_over_it': ours / medians[run.name], 'peak_bytes': run.peak,
-                 'our_peak_over_it': runs[0].peak / run.peak if run.peak > 2**26 else None}
+                 'our_peak_over_it': runs[0].peak / run.peak if run.peak > MEASURABLE else None}
         result['runs'][run.name] = entry
         bf16 = ''
         if BF16 in medians:
             entry['our_bf16_over_it'] = medians[BF16] / medians[run.name]
             bf16 = f'   bf16 {entry["our_bf16_over_it"]:5.2f}'
-        # What a small model needs drowns in what importing torch left behind.
         memory = f'   ratio {entry["our_peak_over_it"]:5.2f}' if entry['our_peak_over_it'] else ''
         print(f'  {run.name:<20} {medians[run.name] * 1e3:10.3f} ms   ratio {entry["ours_over_it"]:5.2f}{bf16}'
               f'   peak {run.peak / 2**20:8.0f} MiB{memory}')
@@ -133,6 +174,8 @@ def report(name, batch, runs, details):
         print(f'  products {rate / 1e9:.0f} GF/s of the step, {probed / 1e9:.0f} alone ({100 * rate / probed:.0f} %); '
               f'arena {details["arena_bytes"] / 2**20:.0f} MiB, {details["arena_bytes"] / max(1, details["arena_lower_bound_bytes"]):.3f} '
               f'× its lower bound; start {details["first_step_seconds"]:.2f} s', flush=True)
+    if memory:
+        print(memory_line(memory), flush=True)
     return result
 
 
@@ -147,6 +190,7 @@ def main():
     parser.add_argument('--seconds', type=float, default=2, help='for each run of a round')
     parser.add_argument('--bf16', action='store_true')
     parser.add_argument('--compile', action='store_true')
+    parser.add_argument('--memory-flags', default='', help='of onnxtrain, for the memory figures')
     parser.add_argument('--json', help='results as JSON into this file')
     parser.add_argument('--folder', help='where exported models are kept')
     args = parser.parse_args()

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "backends/registry.h"
+#include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "optim/loss_text.h"
 #include "optim/onnx_loss.h"
@@ -165,7 +166,7 @@ double MaxGradNorm() {
 int ComputeThreads() { return ChooseThreads(static_cast<int>(FLAGS_threads)); }
 
 absl::StatusOr<int> WorkerThreads() {
-  if (FLAGS_num_workers == "auto") return std::clamp(UsableCpus() / 4, 1, 4);
+  if (FLAGS_num_workers == "auto") return std::clamp(CpuCount() / 4, 1, 4);
   const auto n = ParseInt(FLAGS_num_workers);
   if (!n.ok() || *n < 0 || *n > 1024)
     return Invalid("--num-workers: expected auto or 0 to 1024, got '", FLAGS_num_workers, "'");

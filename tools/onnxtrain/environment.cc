@@ -1,56 +1,16 @@
 #include "tools/onnxtrain/environment.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <time.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
 
+#include "frontend/base/machine.h"
+
 namespace onnxtrain::cli {
 namespace {
-
-int AffinityCpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));  // more CPUs than the set has bits
-}
-
-// quota / period of one cgroup file pair, or infinity.
-double QuotaOf(const std::string& folder) {
-  std::string quota;
-  double period = 0;
-  if (std::ifstream file(folder + "/cpu.max"); file >> quota >> period && quota != "max" && period > 0) {
-    return std::atof(quota.c_str()) / period;
-  }
-  double microseconds = 0;
-  std::ifstream old_quota(folder + "/cpu.cfs_quota_us"), old_period(folder + "/cpu.cfs_period_us");
-  if (old_quota >> microseconds && old_period >> period && microseconds > 0 && period > 0) return microseconds / period;
-  return INFINITY;
-}
-
-// The least quota on the way from this process's group to the root; version 2 and version 1 of cgroups.
-double CgroupCpus() {
-  double least = std::min(QuotaOf("/sys/fs/cgroup"), QuotaOf("/sys/fs/cgroup/cpu"));
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const size_t path = line.find('/');
-    if (path == std::string::npos) continue;
-    const bool second = line.starts_with("0::");
-    if (!second && line.find(":cpu") == std::string::npos && line.find(",cpu:") == std::string::npos) continue;
-    std::string group = line.substr(path);
-    for (; group.size() > 1; group.resize(group.rfind('/'))) {
-      least = std::min(least, QuotaOf((second ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu") + group));
-      if (group.rfind('/') == 0) break;
-    }
-  }
-  return least;
-}
 
 bool HasAvx512() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
 
@@ -78,17 +38,11 @@ extern "C" void OnStop(int number) {
 
 }  // namespace
 
-int UsableCpus() {
-  const double quota = CgroupCpus();
-  const int cpus = AffinityCpus();
-  return quota < cpus ? std::max(1, static_cast<int>(std::ceil(quota))) : cpus;
-}
-
 int ChooseThreads(int wanted) {
   if (wanted > 0) return wanted;
   const char* set = std::getenv("OMP_NUM_THREADS");
   const int threads = set == nullptr ? 0 : std::atoi(set);
-  return threads > 0 ? threads : UsableCpus();
+  return threads > 0 ? threads : CpuCount();
 }
 
 void SetEnvironment(int threads) {

@@ -6,10 +6,7 @@
 
 namespace onnxtrain::cli {
 
-// CPUs that this process may use: the smaller of its affinity and its cgroup's quota, at least 1.
-int UsableCpus();
-
-// Threads for compute: --threads if above 0, else OMP_NUM_THREADS if the user set it, else UsableCpus().
+// Threads for compute: --threads if above 0, else OMP_NUM_THREADS if the user set it, else CpuCount().
 int ChooseThreads(int wanted);
 
 // Thread counts, wait policy and, where the CPU has AVX-512, OpenBLAS's core type. libgomp and OpenBLAS read them when
