@@ -59,18 +59,42 @@ absl::StatusOr<Kernel> PrepareFloats(const KernelContext& c) {
   return BinaryKernel(c, *binary, CostOf(entry.name));
 }
 
+template <typename T>
+using Select = void (*)(const uint8_t* condition, const T* a, const T* b, T* y, int64_t n);
+
+// Operands that step by one or stand: loops over those become vector code.
+template <typename T, int kStepA, int kStepB>
+void SelectBy(const uint8_t* condition, const T* a, const T* b, T* y, int64_t n) {
+  const T a0 = a[0], b0 = b[0];
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const T left = kStepA ? a[i] : a0, right = kStepB ? b[i] : b0;
+    y[i] = condition[i] != 0 ? left : right;
+  }
+}
+
+// Null for other steps.
+template <typename T>
+Select<T> SelectOf(int64_t condition, int64_t a, int64_t b) {
+  static constexpr Select<T> kByStep[2][2] = {{SelectBy<T, 0, 0>, SelectBy<T, 0, 1>}, {SelectBy<T, 1, 0>, SelectBy<T, 1, 1>}};
+  const auto is_step = [](int64_t step) { return step == 0 || step == 1; };
+  return condition == 1 && is_step(a) && is_step(b) ? kByStep[a][b] : nullptr;
+}
+
 // Where: elements are moved as they are, whatever their type.
 template <typename T>
 absl::StatusOr<Kernel> WhereKernel(const KernelContext& c) {
   const Shape inputs[] = {c.in(0).shape, c.in(1).shape, c.in(2).shape};
   const Loop loop = BroadcastLoop(c.out().shape, inputs);
   const int64_t dc = loop.InnerStride(1), da = loop.InnerStride(2), db = loop.InnerStride(3);
+  const Select<T> select = SelectOf<T>(dc, da, db);
   return Kernel{.run = [=](const Args& args) {
     Parallel(loop.size(), 2, [&](int64_t begin, int64_t end) {
       ForRows(loop, begin, end, [&](const OperandOffsets& at, int64_t count) {
         const auto* condition = args.in<uint8_t>(0) + at[1];
         const T *a = args.in<T>(1) + at[2], *b = args.in<T>(2) + at[3];
         T* y = args.out<T>() + at[0];
+        if (select != nullptr) return select(condition, a, b, y, count);
         if (dc == 0) {
           const T* from = *condition ? a : b;
           const int64_t step = *condition ? da : db;
