@@ -18,6 +18,7 @@ class Condenser {
       }
     }
     for (int slot : program.results) ++uses_[slot];
+    for (const ChainSum& sum : program.sums) ++uses_[sum.slot];
   }
 
   // From the end, so that the longest form is met first.

@@ -9,15 +9,16 @@ namespace onnxtrain::cpu {
 
 Attrs ToAttrs(const FusedProgram& program) {
   std::string ops;
-  std::vector<int64_t> operands, results(program.results.begin(), program.results.end());
+  std::vector<int64_t> operands, results(program.results.begin(), program.results.end()), sums;
   std::vector<double> params;
   for (const Instruction& i : program.code) {
     StrAppend(&ops, ops.empty() ? "" : ";", i.entry);
     operands.insert(operands.end(), i.operands.begin(), i.operands.end());
     params.insert(params.end(), i.params.begin(), i.params.end());
   }
-  return {{"ops", ops}, {"operands", operands}, {"params", params}, {"results", results},
-          {"num_outputs", static_cast<int64_t>(results.size())}};
+  for (const ChainSum& sum : program.sums) sums.insert(sums.end(), {sum.slot, sum.columns, sum.by_column, sum.mean});
+  return {{"ops", ops}, {"operands", operands}, {"params", params}, {"results", results}, {"sums", sums},
+          {"num_outputs", static_cast<int64_t>(results.size() + program.sums.size())}};
 }
 
 namespace {
@@ -38,7 +39,13 @@ absl::Status Check(const FusedProgram& program, size_t inputs) {
       if (in.operands[k] < 0 || in.operands[k] >= static_cast<int>(inputs) + i) return Invalid("operand out of range");
     }
   }
-  for (int r : program.results) {
+  std::vector<int> results = program.results;
+  for (const ChainSum& sum : program.sums) {
+    results.push_back(sum.slot);
+    if (sum.columns < 1 || !sum.FitsWith(program.sums[0])) return Invalid("sums do not fit together");
+  }
+  if (program.sums.size() > kMaxSums) return Invalid("too many sums");
+  for (int r : results) {
     if (r < static_cast<int>(inputs) || r >= static_cast<int>(inputs) + count) return Invalid("result out of range");
   }
   return absl::OkStatus();
@@ -58,6 +65,11 @@ absl::StatusOr<std::vector<Type>> FusedTypes(const TypeContext& c) {
   ASSIGN_OR_RETURN(const std::vector<DType> slots, SlotTypes(program, dtypes));
   std::vector<Type> types;
   for (int r : program.results) types.push_back({slots[r], shape});
+  for (const ChainSum& sum : program.sums) {
+    const int64_t size = NumElements(shape);
+    if (slots[sum.slot] != DType::kFloat32 || size % sum.columns != 0) return Invalid("no sum over ", ToString(Type{slots[sum.slot], shape}));
+    types.push_back({DType::kFloat32, {sum.by_column ? sum.columns : size / sum.columns}});
+  }
   return types;
 }
 
@@ -78,17 +90,20 @@ DType ResultType(std::string_view entry) {
 
 absl::StatusOr<FusedProgram> FromAttrs(const Attrs& attrs, size_t inputs) {
   FusedProgram program;
-  const auto operands = attrs.Ints("operands"), results = attrs.Ints("results");
+  const auto operands = attrs.Ints("operands"), results = attrs.Ints("results"), sums = attrs.Ints("sums");
   const auto params = attrs.Floats("params");
   std::istringstream ops(attrs.String("ops"));
   for (std::string entry; std::getline(ops, entry, ';');) program.code.push_back({.entry = entry});
   const size_t n = program.code.size();
-  if (operands.size() != 3 * n || params.size() != 2 * n) return Invalid("lists of different lengths");
+  if (operands.size() != 3 * n || params.size() != 2 * n || sums.size() % 4 != 0) return Invalid("lists of different lengths");
   for (size_t i = 0; i < n; ++i) {
     for (int k = 0; k < 3; ++k) program.code[i].operands[k] = static_cast<int>(operands[3 * i + k]);
     for (int k = 0; k < 2; ++k) program.code[i].params[k] = static_cast<float>(params[2 * i + k]);
   }
   program.results.assign(results.begin(), results.end());
+  for (size_t i = 0; i < sums.size(); i += 4) {
+    program.sums.push_back({.slot = static_cast<int>(sums[i]), .columns = sums[i + 1], .by_column = sums[i + 2] != 0, .mean = sums[i + 3] != 0});
+  }
   RETURN_IF_ERROR(Check(program, inputs));
   return program;
 }
@@ -110,7 +125,7 @@ OpRow FusedRow() {
   const std::vector<int64_t> ints;
   return {.name = "cpu.Fused", .inputs = {1, kMaxFusedInputs}, .outputs = kOutputsFromAttr,
           .attrs = {{"ops", std::string(), true}, {"operands", ints, true}, {"params", std::vector<double>(), true},
-                    {"results", ints, true}, {"num_outputs", int64_t{1}, true}},
+                    {"results", ints, true}, {"sums", ints}, {"num_outputs", int64_t{1}, true}},
           .infer = FusedTypes, .elementwise = true};
 }
 

@@ -4,6 +4,7 @@
 //   operands  three slots per instruction, −1 where there are fewer
 //   params    two numbers per instruction
 //   results   which slots are the node's outputs: results of instructions
+//   sums      four numbers for each output behind those: a ChainSum
 #pragma once
 
 #include <array>
@@ -22,14 +23,26 @@ struct Instruction {
   std::array<float, 2> params{};
 };
 
+// A sum, in double precision, over what an instruction computes. Its float32 values are taken as a matrix of so many columns.
+struct ChainSum {
+  int slot = -1;
+  int64_t columns = 1;
+  bool by_column = false;  // of every column → [columns]; else of every row → [rows]
+  bool mean = false;       // divided by the number of its terms
+
+  bool FitsWith(const ChainSum& other) const { return columns == other.columns; }
+};
+
 struct FusedProgram {
   std::vector<Instruction> code;
   std::vector<int> results;
+  std::vector<ChainSum> sums;  // all of one number of columns
 };
 
 // Bounds that let the kernel keep everything on the stack.
 inline constexpr int kMaxInstructions = 24;
 inline constexpr int kMaxFusedInputs = 14;
+inline constexpr int kMaxSums = 4;
 
 Attrs ToAttrs(const FusedProgram& program);
 // Checks everything: slots in range, known entries.

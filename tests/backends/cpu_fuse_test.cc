@@ -1,6 +1,7 @@
 // Chains of elementwise operators run as one node: the same values, also where outputs take the place of inputs.
 #include <cmath>
 
+#include "frontend/graph/print.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/interpret.h"
 #include "tests/backends/cpu_testing.h"
@@ -82,6 +83,67 @@ TEST(CpuFuse, SumOfSquaresIsOnePass) {
     EXPECT_EQ(CountOps(legal, "cpu.ReduceSumSquares"), 1);
     EXPECT_EQ(CountOps(legal, "Mul"), 0);
   }
+}
+
+// Sums over a chain's values are taken in the same pass, whatever the axes, and the values stay if anyone else reads them.
+TEST(CpuFuse, ChainEndsWithSums) {
+  struct Form {
+    std::vector<int64_t> axes;
+    Shape view;      // reshaped to before; empty: not
+    int64_t sums;    // that are part of the chain
+  };
+  const Form forms[] = {{{0, 1}, {}, 1}, {{2}, {}, 1}, {{1, 2}, {}, 1}, {{}, {}, 1}, {{0}, {150, 280}, 1}, {{1}, {}, 0}, {{0, 2}, {}, 0}};
+  for (const Form& form : forms) {
+    for (const bool mean : {false, true}) {
+      for (const bool stored : {false, true}) {
+        Graph graph;
+        Builder b(&graph);
+        const Val x = b.Input(InputKind::kFeed, "x", F({30, 20, 70})), s = b.Input(InputKind::kFeed, "s", F({70}));
+        const Val y = Exp(x * 0.5) * s;
+        const Val of = form.view.empty() ? y : Reshape(y, form.view);
+        graph.AddOutput("sum", (mean ? ReduceMean(of, form.axes) : ReduceSum(of, form.axes)).id());
+        if (stored) graph.AddOutput("y", MatMul(y, b.Input(InputKind::kFeed, "w", F({70, 3}))).id());
+        std::mt19937 random(2);
+        const Graph legal = CheckAgainstHost(graph, random);
+        SCOPED_TRACE(StrCat(form.axes.size(), " axes, mean ", mean, ", stored ", stored));
+        EXPECT_EQ(CountOps(legal, "cpu.Fused"), 1);
+        EXPECT_EQ(CountOps(legal, "ReduceSum") + CountOps(legal, "ReduceMean"), 1 - form.sums);
+        for (const Node& node : legal.nodes()) {
+          if (node.op == "cpu.Fused") EXPECT_EQ(node.outputs.size(), (stored || form.sums == 0) + form.sums);
+        }
+      }
+    }
+  }
+}
+
+// A gradient of GELU and its bias, of PReLU's slope and a residual's scale: the backward pass of a layer.
+TEST(CpuFuse, SumsOfOneChainAndValuesBetween) {
+  Graph graph;
+  Builder b(&graph);
+  const auto matrix = [&](const char* name) { return b.Input(InputKind::kFeed, name, F({300, 90})); };
+  const Val dy = matrix("dy"), x = matrix("x"), h = matrix("h");
+  const Val dx = b.Op("GeluGrad", {dy, x}, {{"approximate", std::string("none")}});
+  graph.AddOutput("bias", ReduceSum(dx, {0}, false).id());
+  const Val scaled = dx * h;
+  graph.AddOutput("scale", ReduceSum(scaled, {0}).id());
+  graph.AddOutput("rows", ReduceMean(scaled - dx, {1}).id());
+  graph.AddOutput("dx", dx.id());
+  std::mt19937 random(2);
+  const Graph legal = CheckAgainstHost(graph, random);
+  EXPECT_EQ(CountOps(legal, "cpu.Fused"), 1);
+  EXPECT_EQ(legal.nodes().size() - CountOps(legal, "Reshape"), 1) << Print(legal);
+}
+
+// What needs a sum cannot be computed in the pass that makes it.
+TEST(CpuFuse, NothingOfAChainReadsItsSum) {
+  Graph graph;
+  Builder b(&graph);
+  const Val x = Sqrt(b.Input(InputKind::kFeed, "x", F({300, 90})) * 2.0);
+  const Val centered = x - ReduceMean(x, {1});
+  graph.AddOutput("y", (centered * Sqrt(ReduceSum(centered * centered, {1}) + 1.0)).id());
+  graph.AddOutput("total", (x * ReduceSum(x, {})).id());
+  std::mt19937 random(2);
+  CheckAgainstHost(graph, random);
 }
 
 TEST(CpuFuse, HalfPrecisionComputesInFloat) {
@@ -189,6 +251,8 @@ TEST(CpuFuse, RandomGraphs) {
     }
     size_t outputs = 0;
     for (size_t i = 7; i < values.size(); ++i) {
+      const std::vector<int64_t> axes[] = {{0}, {2}, {1}, {0, 1}, {1, 2}, {}};
+      if (pick(4) == 0) graph.AddOutput(StrCat("sum", i), ReduceSum(values[i], values[i].shape() == full ? axes[pick(6)] : axes[5]).id());
       if (values[i].shape() != full || pick(3) == 0) continue;
       const bool into = outputs < 2;
       graph.AddOutput(StrCat("y", outputs), values[i].id(), into ? values[outputs == 0 ? 0 : 6].id() : kNoValue);

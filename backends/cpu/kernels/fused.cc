@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/chain_sums.h"
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/loop.h"
 #include "backends/cpu/parallel.h"
@@ -53,7 +54,10 @@ class Chain {
     }
     ASSIGN_OR_RETURN(dtypes, SlotTypes(program, dtypes));
     chain.inputs_ = static_cast<int>(inputs);
-    chain.loop_ = BroadcastLoop(c.out().shape, shapes);
+    Shape shape;
+    for (const Shape& input : shapes) shape = *BroadcastShapes(shape, input);
+    chain.loop_ = BroadcastLoop(shape, shapes);
+    if (!program.sums.empty()) chain.sums_ = ChainSums(program.sums, chain.loop_.size());
     for (size_t s = 0; s < dtypes.size(); ++s) chain.sizes_[s] = SizeOf(dtypes[s]);
     for (size_t i = 0; i < inputs; ++i) chain.steps_[i] = chain.loop_.InnerStride(1 + static_cast<int>(i));
     if (chain.loop_.inner() == 1) chain.steps_.fill(1);
@@ -78,15 +82,23 @@ class Chain {
     return false;
   }
 
+  size_t workspace() const { return sums_.workspace(); }
+
   void Run(const Args& args) const {
     std::array<bool, kMaxInstructions> direct{};
     for (size_t o = 0; o < outputs_.size(); ++o) direct[o] = MayWriteDirectly(args, o);
-    Parallel(loop_.size(), cost_, [&](int64_t begin, int64_t end) {
-      alignas(64) char scratch[kMaxInstructions + kMaxFusedInputs][kTile * sizeof(float)];
-      ForRows(loop_, begin, end, [&](const OperandOffsets& at, int64_t count) {
-        for (int64_t t = 0; t < count; t += kTile) RunTile(args, direct, at, t, std::min(kTile, count - t), scratch);
-      });
+    if (sums_.sums().empty()) {
+      Parallel(loop_.size(), cost_, [&](int64_t begin, int64_t end) { RunRange(args, direct, begin, end, 0); });
+      return;
+    }
+    auto* workspace = static_cast<double*>(args.workspace);
+    Parallel(sums_.parts(), cost_ * (loop_.size() / sums_.parts()), [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        sums_.Start(part, workspace);
+        RunRange(args, direct, sums_.Begin(part), sums_.Begin(part + 1), part);
+      }
     });
+    for (size_t i = 0; i < sums_.sums().size(); ++i) sums_.Finish(i, workspace, args.out(outputs_.size() + i));
   }
 
  private:
@@ -152,6 +164,7 @@ class Chain {
       }
     }
     for (const Output& o : outputs_) last_read_[o.slot] = static_cast<int>(ops_.size());
+    for (const ChainSum& sum : sums_.sums()) last_read_[sum.slot] = static_cast<int>(ops_.size());
   }
 
   // Results share scratch: a result takes over what its instruction read last, if the elements are of one size, or what
@@ -184,8 +197,24 @@ class Chain {
     return true;
   }
 
-  void RunTile(const Args& args, const std::array<bool, kMaxInstructions>& direct, const OperandOffsets& at, int64_t t,
-               int64_t n, char (*scratch)[kTile * sizeof(float)]) const {
+  // The elements [begin, end); `part`: which one of the sums they are.
+  void RunRange(const Args& args, const std::array<bool, kMaxInstructions>& direct, int64_t begin, int64_t end, int64_t part) const {
+    alignas(64) char scratch[kMaxInstructions + kMaxFusedInputs][kTile * sizeof(float)];
+    ForRows(loop_, begin, end, [&](const OperandOffsets& at, int64_t count) {
+      for (int64_t t = 0; t < count; t += kTile) {
+        const int64_t n = std::min(kTile, count - t);
+        const auto place = RunTile(args, direct, at, t, n, scratch);
+        for (size_t i = 0; i < sums_.sums().size(); ++i) {
+          const auto* x = reinterpret_cast<const float*>(place[sums_.sums()[i].slot]);
+          sums_.Add(i, part, at[0] + t, x, n, static_cast<double*>(args.workspace));
+        }
+      }
+    });
+  }
+
+  // Returns where each slot's values are.
+  std::array<char*, kSlots> RunTile(const Args& args, const std::array<bool, kMaxInstructions>& direct, const OperandOffsets& at,
+                                    int64_t t, int64_t n, char (*scratch)[kTile * sizeof(float)]) const {
     std::array<char*, kSlots> place;
     for (int i = 0; i < inputs_; ++i) {
       place[i] = static_cast<char*>(args.inputs[i]) + (at[1 + i] + steps_[i] * t) * sizes_[i];
@@ -204,6 +233,7 @@ class Chain {
       const char* result = place[outputs_[o].slot];
       if (!direct[o] && result != output(o)) std::memcpy(output(o), result, n * outputs_[o].size);
     }
+    return place;
   }
 
   static void RunOp(const Op& op, const std::array<char*, kSlots>& place, int64_t n) {
@@ -238,6 +268,7 @@ class Chain {
   std::vector<Op> ops_;
   std::vector<Repeated> repeated_;
   std::vector<Output> outputs_;
+  ChainSums sums_;
   std::array<int64_t, kMaxFusedInputs> steps_{};
   std::array<size_t, kSlots> sizes_{};
   std::array<int, kSlots> last_read_{};  // which op reads a slot last; outputs: past the end
@@ -251,7 +282,10 @@ absl::StatusOr<Kernel> PrepareFused(const KernelContext& c) {
   ASSIGN_OR_RETURN(const FusedProgram program, FromAttrs(c.attrs(), inputs));
   ASSIGN_OR_RETURN(Chain chain, Chain::Make(c, program));
   const int flag = DecidingInput(program, inputs, [&](int i) { return c.in(i).elements() == 1; });
-  if (flag < 0) return Kernel{.run = [chain = std::move(chain)](const Args& args) { chain.Run(args); }};
+  const size_t workspace = chain.workspace();
+  if (flag < 0 || !program.sums.empty()) {
+    return Kernel{.run = [chain = std::move(chain)](const Args& args) { chain.Run(args); }, .workspace = workspace};
+  }
   ASSIGN_OR_RETURN(Chain yes, Chain::Make(c, Decided(program, inputs, flag, true)));
   ASSIGN_OR_RETURN(Chain no, Chain::Make(c, Decided(program, inputs, flag, false)));
   const bool decides = !yes.RepeatsAResult() && !no.RepeatsAResult();

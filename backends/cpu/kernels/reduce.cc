@@ -5,21 +5,12 @@
 #include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/axis.h"
+#include "backends/cpu/kernels/folds.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/loop.h"
 #include "backends/cpu/parallel.h"
 
 namespace onnxtrain::cpu {
-
-// How one reduction folds elements of one type into accumulators.
-struct Folds {
-  size_t accumulator;  // bytes
-  void (*start)(void* accs, int64_t n);
-  void (*row)(const void* x, int64_t n, void* acc);
-  void (*columns)(const void* x, int64_t n, void* accs);
-  void (*merge)(void* into, const void* from, int64_t n);
-  void (*finish)(const void* accs, int64_t n, double divisor, void* y);
-};
 
 struct FoldTable {
   Folds sum, max, min, prod, sum_squares;
@@ -217,6 +208,8 @@ absl::StatusOr<Kernel> PrepareCumSum(const KernelContext& c) {
 }
 
 }  // namespace
+
+const Folds& FloatSums() { return ONNXTRAIN_PICK(kFolds<float>).sum; }
 
 std::span<const KernelRow> ReduceKernels() {
   static constexpr KernelRow kRows[] = {
