@@ -1,6 +1,7 @@
 // Values that move to channels last: a network gives what its nodes give alone, where nothing moves, and is transposed only
 // where it must be.
 #include <cmath>
+#include <limits>
 
 #include "frontend/graph/print.h"
 #include "frontend/ops/builder.h"
@@ -159,6 +160,40 @@ TEST(CpuChannelsLast, EveryFollowerGivesWhatItGivesAlone) {
   for (const char* op : {"Conv", "BatchNorm", "BatchNormGrad", "BatchNormInference", "MaxPool", "MaxPoolGrad", "AveragePool"}) {
     EXPECT_EQ(Count(legal, op), 0) << op;
     EXPECT_GE(Count(legal, StrCat("cpu.", op)), 1) << op;
+  }
+}
+
+// Ties, NaN and nothing but −inf, in whole vectors of channels and behind them; and what a gradient picks by it.
+TEST(CpuChannelsLast, MaximaAreTheFirstOfTheirWindowAndNaNWins) {
+  const double inf = std::numeric_limits<double>::infinity();
+  Cpu();  // whose operators are known from then on
+  for (const int64_t channels : {3, 16, 40, 117}) {
+    Graph graph;
+    Builder b(&graph);
+    const Shape in = {3, 4, 6, channels}, out = {3, 2, 3, channels};
+    const auto pool = b.Ops("cpu.MaxPool", {b.Input(InputKind::kFeed, "x", F(in))}, Windows(2, 2, 0));
+    Attrs back = Windows(2, 2, 0);
+    back.Set("input_shape", in);
+    graph.AddOutput("y", pool[0].id());
+    graph.AddOutput("dx", b.Op("cpu.MaxPoolGrad", {b.Input(InputKind::kFeed, "dy", F(out)), pool[1]}, back).id());
+    std::mt19937 random(3);
+    std::vector<double> x, dy, y, dx(NumElements(in), 0.0);
+    for (int64_t i = 0; i < NumElements(in); ++i) x.push_back(random() % 40 == 0 ? std::nan("") : random() % 3 == 0 ? -inf : random() % 2);
+    for (int64_t i = 0; i < NumElements(out); ++i) dy.push_back(1.0 + i);
+    for (int64_t i = 0; i < NumElements(out); ++i) {
+      const int64_t c = i % channels, w = i / channels % 3, h = i / channels / 3;  // rows of all samples
+      int64_t best = -1;
+      for (const int64_t tap : {0, 1, 2, 3}) {
+        const int64_t at = ((2 * h + tap / 2) * 6 + 2 * w + tap % 2) * channels + c;
+        const bool nan = std::isnan(x[at]) && !std::isnan(best < 0 ? 0 : x[best]);
+        if (best < 0 || nan || x[at] > x[best]) best = at;
+      }
+      y.push_back(x[best]);
+      dx[best] = dy[i];
+    }
+    const auto got = RunOnce(Cpu(), graph, {{"x", HostTensor::FromDoubles(F(in), x)}, {"dy", HostTensor::FromDoubles(F(out), dy)}});
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_TRUE(got[0].At(i) == y[i] || (std::isnan(got[0].At(i)) && std::isnan(y[i]))) << i;
+    for (size_t i = 0; i < dx.size(); ++i) ASSERT_EQ(got[1].At(i), dx[i]) << i << " of " << channels;
   }
 }
 

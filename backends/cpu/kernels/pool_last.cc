@@ -1,5 +1,5 @@
 // Pooling over [N,…,C]: the channels of every element stand side by side. A backward kernel gathers what it writes, so
-// that threads share out the elements of dx.
+// that threads share out the elements of dx; where no two windows have one in common, they may as well share out the windows.
 #include "backends/cpu/channels_last_ops.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
@@ -15,22 +15,26 @@ struct PoolTap {
   float scale;     // average pooling: a factor of the element's share
 };
 
-// The contributions to a place: each of `outer` with each of `inner`. Offsets and numbers add up, scales multiply.
-struct PoolTaps {
+// A row of places: each of `outer` with each of a place's own taps, which begin where `begin` says. Offsets and numbers add up,
+// scales multiply.
+struct PoolRow {
   const PoolTap* outer;
   int outers;
   const PoolTap* inner;
-  int inners;
+  const int32_t* begin;
+  int64_t places, channels;
+  int64_t spilling, rounded;  // so many places at the start may be computed in that many channels: whole vectors
 };
 
-// All over n channels.
 struct LastPoolLeaf {
   // The first of the largest of x + offset, and its number. A NaN wins.
-  void (*max)(const float* x, const PoolTaps& taps, int64_t n, float* y, uint8_t* where);
+  void (*max)(const float* x, const PoolRow& row, float* y, uint8_t* where);
   // Σ dy + offset where that maximum was the element of the tap's number.
-  void (*chosen)(const float* dy, const uint8_t* where, const PoolTaps& taps, int64_t n, float* dx);
+  void (*chosen)(const float* dy, const uint8_t* where, const PoolRow& row, float* dx);
+  // The same where windows do not overlap, from the windows: dx + offset = dy where the maximum was the tap's number, else 0.
+  void (*spread)(const float* dy, const uint8_t* where, const PoolRow& row, float* dx);
   // Σ (x + offset)·scale
-  void (*sum)(const float* x, const PoolTaps& taps, int64_t n, float* y);
+  void (*sum)(const float* x, const PoolRow& row, float* y);
 };
 
 }  // namespace onnxtrain::cpu
@@ -132,9 +136,10 @@ int64_t SpillingPlaces(const LastPool& p, int64_t from_width) {
   return w;
 }
 
-LastPool MakeLastPool(const KernelContext& c, bool backward) {
-  const Shape x = ChannelsFirstShape(backward ? c.out().shape : c.in().shape);
-  const Shape y = ChannelsFirstShape(backward ? c.in().shape : c.out().shape);
+// `of_gradient`: the node's input is dy and its output dx. `backward`: the places are the elements of dx, and else the windows.
+LastPool MakeLastPool(const KernelContext& c, bool of_gradient, bool backward) {
+  const Shape x = ChannelsFirstShape(of_gradient ? c.out().shape : c.in().shape);
+  const Shape y = ChannelsFirstShape(of_gradient ? c.in().shape : c.out().shape);
   const bool whole = c.attrs().Int("count_include_pad") != 0;
   const PoolGeometry g = MakePoolGeometry(c.attrs(), x, y);
   const auto table = [&](const PoolAxis& axis) { return backward ? BackwardTaps(axis, whole) : ForwardTaps(axis, whole); };
@@ -156,47 +161,68 @@ LastPool MakeLastPool(const KernelContext& c, bool backward) {
   return p;
 }
 
-// Calls f(offset of the contributing sample, offset of the place, taps, channels to compute) for every place of every
-// sample, along each row in order.
+// Is every element of x in one window?
+bool AreWindowsApart(const KernelContext& c) {
+  const Attrs& a = c.attrs();
+  const auto kernel = a.Ints("kernel_shape"), pads = a.Ints("pads"), dilations = a.Ints("dilations");
+  const auto is = [](int64_t n) { return [n](int64_t i) { return i == n; }; };
+  bool apart = a.Ints("strides") == kernel && std::all_of(pads.begin(), pads.end(), is(0)) &&
+               std::all_of(dilations.begin(), dilations.end(), is(1));
+  for (size_t i = 0; i < kernel.size() && apart; ++i) apart = c.out().shape[1 + i] == c.in().shape[1 + i] * kernel[i];
+  return apart;
+}
+
+// Calls f(offset of the contributing sample, offset of the row, row) for every row of places, in order in each thread. `by_place`:
+// what is computed is written there, and not to the contributing sample.
 template <typename F>
-void ForPlaces(const LastPool& p, F&& f) {
-  const int64_t rows = p.rows.places(), width = p.columns.places();
-  Parallel(p.samples * rows, p.cost, [&](int64_t begin, int64_t end) {
+void ForPoolRows(const LastPool& p, bool by_place, F&& f) {
+  const int64_t rows = p.rows.places(), width = p.columns.places(), all = p.samples * rows;
+  Parallel(all, p.cost, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = i % rows, from = i / rows * p.from * p.channels;
-      for (int64_t w = 0; w < width; ++w) {
-        f(from, (i * width + w) * p.channels,
-          PoolTaps{p.rows.Of(row), p.rows.Count(row), p.columns.Of(w), p.columns.Count(w)},
-          w < p.spilling ? p.rounded : p.channels);
-      }
+      const int64_t row = i % rows;
+      // Behind a row lies one that this thread writes next, and behind a sample another one to read.
+      const bool spills = by_place && i + 1 < end && i + rows < all;
+      // Of several elements, the last channels of one must not be written behind the first ones of the next.
+      const int64_t spilling = by_place || p.rounded <= kLanes ? p.spilling : 0;
+      f(i / rows * p.from * p.channels, i * width * p.channels,
+        PoolRow{p.rows.Of(row), p.rows.Count(row), p.columns.taps.data(), p.columns.begin.data(), width, p.channels,
+                spills ? width : spilling, p.rounded});
     }
   });
 }
 
 absl::StatusOr<Kernel> PrepareMaxPool(const KernelContext& c) {
-  const auto pool = std::make_shared<const LastPool>(MakeLastPool(c, false));
+  const auto pool = std::make_shared<const LastPool>(MakeLastPool(c, false, false));
   return Kernel{.run = [pool](const Args& args) {
-    ForPlaces(*pool, [&](int64_t from, int64_t to, const PoolTaps& taps, int64_t channels) {
-      Leaf().max(args.in() + from, taps, channels, args.out() + to, args.out<uint8_t>(1) + to);
+    ForPoolRows(*pool, true, [&](int64_t from, int64_t to, const PoolRow& row) {
+      Leaf().max(args.in() + from, row, args.out() + to, args.out<uint8_t>(1) + to);
     });
   }};
 }
 
 absl::StatusOr<Kernel> PrepareMaxPoolGrad(const KernelContext& c) {
-  const auto pool = std::make_shared<const LastPool>(MakeLastPool(c, true));
+  const bool apart = AreWindowsApart(c);
+  const auto pool = std::make_shared<const LastPool>(MakeLastPool(c, true, !apart));
+  if (apart) {
+    return Kernel{.run = [pool](const Args& args) {
+      ForPoolRows(*pool, false, [&](int64_t to, int64_t from, const PoolRow& row) {
+        Leaf().spread(args.in() + from, args.in<uint8_t>(1) + from, row, args.out() + to);
+      });
+    }};
+  }
   return Kernel{.run = [pool](const Args& args) {
-    ForPlaces(*pool, [&](int64_t from, int64_t to, const PoolTaps& taps, int64_t channels) {
-      Leaf().chosen(args.in() + from, args.in<uint8_t>(1) + from, taps, channels, args.out() + to);
+    ForPoolRows(*pool, true, [&](int64_t from, int64_t to, const PoolRow& row) {
+      Leaf().chosen(args.in() + from, args.in<uint8_t>(1) + from, row, args.out() + to);
     });
   }};
 }
 
 template <bool kBackward>
 absl::StatusOr<Kernel> PrepareAveragePool(const KernelContext& c) {
-  const auto pool = std::make_shared<const LastPool>(MakeLastPool(c, kBackward));
+  const auto pool = std::make_shared<const LastPool>(MakeLastPool(c, kBackward, kBackward));
   return Kernel{.run = [pool](const Args& args) {
-    ForPlaces(*pool, [&](int64_t from, int64_t to, const PoolTaps& taps, int64_t channels) {
-      Leaf().sum(args.in() + from, taps, channels, args.out() + to);
+    ForPoolRows(*pool, true, [&](int64_t from, int64_t to, const PoolRow& row) {
+      Leaf().sum(args.in() + from, row, args.out() + to);
     });
   }};
 }
