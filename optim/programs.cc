@@ -23,6 +23,12 @@ const Region* Lookup(const std::string& name, const Bindings& overrides, const B
   return it == state.end() ? nullptr : &it->second;
 }
 
+// Where an output that goes into no input is to be written; null: where it is read from after the run. Such is also a weight that the
+// model gives as it is: what is named like it in `state` is the weight itself.
+const Region* Destination(const Graph& graph, const std::string& output, const Bindings& overrides, const Bindings& state) {
+  return Lookup(output, overrides, graph.FindInput(output) == nullptr ? state : Bindings());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& graph, const Bindings& overrides,
@@ -109,7 +115,7 @@ void Programs::LayOutExchange(const Graph& graph, const Bindings& overrides, con
     if (input.kind == InputKind::kFeed) add(input.name, input.value, &program->feeds);
   }
   for (const GraphOutput& output : graph.outputs()) {
-    if (output.into == kNoValue && Lookup(output.name, overrides, state) == nullptr) add(output.name, output.value, &program->outputs);
+    if (output.into == kNoValue && Destination(graph, output.name, overrides, state) == nullptr) add(output.name, output.value, &program->outputs);
   }
 }
 
@@ -135,9 +141,10 @@ absl::Status Programs::BindInputs(CompiledProgram& program, const Bindings& over
 }
 
 absl::Status Programs::BindOutputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {
-  for (const GraphOutput& output : program.program->graph().outputs()) {
+  const Graph& graph = program.program->graph();
+  for (const GraphOutput& output : graph.outputs()) {
     if (output.into != kNoValue) continue;
-    const Region* found = Lookup(output.name, overrides, state);
+    const Region* found = Destination(graph, output.name, overrides, state);
     if (found != nullptr) RETURN_IF_ERROR(program.program->BindOutput(output.name, found->view));
   }
   return absl::OkStatus();

@@ -26,8 +26,6 @@ struct CompiledProgram {
   double extra_share = 0;                 // of the run's time, by the cost model, spent on them
 };
 
-using Bindings = std::map<std::string, Region>;
-
 class Programs {
  public:
   // `compute`: as in OptimizeProgram; `time_nodes`: as in CompileOptions. `other_bytes`: what the session holds beside its

@@ -25,6 +25,7 @@
 #include "optim/metrics.h"
 #include "optim/optimizer.h"
 #include "optim/recompute_policy.h"
+#include "optim/session_memory.h"
 #include "optim/trainable.h"
 #include "optim/window.h"
 
@@ -75,20 +76,6 @@ struct Evaluation {
 };
 
 inline double MeanLoss(const LossChoice& loss, const Evaluation& e) { return MeanLoss(loss, e.loss_sums, e.weights); }
-
-// Bytes that a session holds, or would hold once it has run.
-struct SessionMemory {
-  int64_t parameters = 0;   // trained and frozen
-  int64_t gradients = 0;    // with memory of their own; within a one-program step they are activations
-  int64_t moments = 0;
-  int64_t statistics = 0;   // running ones, pending ones, counters
-  int64_t packed = 0;       // derived from weights
-  int64_t feeds = 0;        // and outputs of programs
-  int64_t activations = 0;  // the arena of all programs, workspaces included
-  int64_t host = 0;         // the model, what the caller holds, libraries
-
-  int64_t total() const { return parameters + gradients + moments + statistics + packed + feeds + activations + host; }
-};
 
 struct GradientResult {
   double loss = 0;

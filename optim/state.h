@@ -17,6 +17,8 @@ struct Region {
   Type type;
 };
 
+using Bindings = std::map<std::string, Region>;
+
 // Lays tensors out one after the other, each at a multiple of 64 bytes, then allocates them as one zeroed buffer.
 class Arena {
  public:

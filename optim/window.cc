@@ -1,6 +1,7 @@
 #include "optim/window.h"
 
 #include <algorithm>
+#include <span>
 
 #include "frontend/base/status.h"
 #include "frontend/ops/interpret.h"
@@ -10,21 +11,21 @@
 namespace onnxtrain {
 namespace {
 
-double TermWeight(const LossTerm& term, const LossSpec& spec, const Window& window, int64_t samples) {
+double TermWeight(const LossTerm& term, std::span<const double> class_weights, int64_t ignore_index, const Window& window, int64_t samples) {
   if (term.function->mean == LossMean::kSamples || term.form == LabelForm::kNone) return static_cast<double>(samples);
   const HostTensor& labels = term.feed == kLabelFeed ? window.labels : window.feeds.at(term.feed);
   const auto size = static_cast<double>(labels.size());
   if (term.form == LabelForm::kElements) return size;
   if (term.form == LabelForm::kDistribution) return size / static_cast<double>(std::max<int64_t>(1, labels.shape().back()));
   const auto values = labels.data<int64_t>();
-  if (!spec.class_weights.empty() && term.function->takes.find("class_weights") != std::string_view::npos) {
+  if (!class_weights.empty() && term.function->takes.find("class_weights") != std::string_view::npos) {
     double sum = 0;
     for (int64_t label : values) {
-      if (label != spec.ignore_index) sum += spec.class_weights[std::clamp<int64_t>(label, 0, std::ssize(spec.class_weights) - 1)];
+      if (label != ignore_index) sum += class_weights[std::clamp<int64_t>(label, 0, std::ssize(class_weights) - 1)];
     }
     return sum;
   }
-  return size - static_cast<double>(std::count(values.begin(), values.end(), spec.ignore_index));
+  return size - static_cast<double>(std::count(values.begin(), values.end(), ignore_index));
 }
 
 }  // namespace
@@ -33,16 +34,20 @@ void Put(const std::string& feed, HostTensor tensor, Window* window) {
   (feed == kLabelFeed ? window->labels : window->feeds[feed]) = std::move(tensor);
 }
 
-absl::StatusOr<std::vector<double>> WindowWeights::Of(const LossChoice& choice, const LossSpec& spec, const Window& window, int64_t samples) {
-  std::vector<double> weights;
-  for (const LossTerm& term : choice.terms) {
-    if (term.onnx == nullptr || !term.onnx->weighted) {
-      weights.push_back(TermWeight(term, spec, window, samples));
-      continue;
-    }
-    ASSIGN_OR_RETURN(weights.emplace_back(), OnnxWeight(*term.onnx, window, samples));
+absl::Status WindowWeights::Count(const LossChoice& choice, const LossSpec& spec, const Window& window, int64_t samples) {
+  weights_.resize(choice.terms.size());
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    ASSIGN_OR_RETURN(weights_[i], WeightOf(choice.terms[i], spec, window, samples));
   }
-  return weights;
+  const LossTerm& lead = choice.leading();
+  const bool weighted = !spec.class_weights.empty() && !(lead.onnx != nullptr && lead.onnx->weighted);
+  targets_ = weighted ? TermWeight(lead, {}, spec.ignore_index, window, samples) : weights_[choice.lead];
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> WindowWeights::WeightOf(const LossTerm& term, const LossSpec& spec, const Window& window, int64_t samples) {
+  if (term.onnx != nullptr && term.onnx->weighted) return OnnxWeight(*term.onnx, window, samples);
+  return TermWeight(term, spec.class_weights, spec.ignore_index, window, samples);
 }
 
 absl::StatusOr<double> WindowWeights::OnnxWeight(const OnnxLoss& loss, const Window& window, int64_t samples) {

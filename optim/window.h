@@ -23,11 +23,19 @@ void Put(const std::string& feed, HostTensor tensor, Window* window);
 // than ignore_index for class indices, what the model says for a loss given as ONNX.
 class WindowWeights {
  public:
-  absl::StatusOr<std::vector<double>> Of(const LossChoice& choice, const LossSpec& spec, const Window& window, int64_t samples);
+  // Counts a window. Allocates only where a loss is an ONNX model with a weight of its own.
+  absl::Status Count(const LossChoice& choice, const LossSpec& spec, const Window& window, int64_t samples);
+
+  // Of the window that was counted last:
+  const std::vector<double>& weights() const { return weights_; }  // by term
+  double targets() const { return targets_; }  // of the leading term: its weight, where all classes weigh 1
 
  private:
+  absl::StatusOr<double> WeightOf(const LossTerm& term, const LossSpec& spec, const Window& window, int64_t samples);
   absl::StatusOr<double> OnnxWeight(const OnnxLoss& loss, const Window& window, int64_t samples);
 
+  std::vector<double> weights_;
+  double targets_ = 0;
   std::map<std::pair<const OnnxLoss*, int64_t>, Graph> onnx_;  // by loss and samples
 };
 

@@ -76,7 +76,9 @@ TEST(Loss, SeveralOutputsAreAnErrorThatNamesThem) {
 TEST(Loss, WindowWeightCountsTargets) {
   const auto weight = [](const char* loss, LabelForm form, HostTensor labels) {
     const LossChoice choice{.terms = {{.function = FindLoss(loss), .form = form, .feed = kLabelFeed}}};
-    return WindowWeights().Of(choice, {}, {.labels = std::move(labels)}, 4).value()[0];
+    WindowWeights counted;
+    EXPECT_TRUE(counted.Count(choice, {}, {.labels = std::move(labels)}, 4).ok());
+    return counted.weights()[0];
   };
   EXPECT_EQ(weight("ce", LabelForm::kClasses, HostTensor::FromInts({1, -100, 3, -100})), 2);
   EXPECT_EQ(weight("mse", LabelForm::kElements, HostTensor({DType::kFloat32, {4, 3}})), 12);

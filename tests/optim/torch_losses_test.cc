@@ -92,7 +92,9 @@ class LossRun {
       Put(feed.name, given.Reshaped(type.shape), &window);
       Set(feed.name, given.Reshaped(type.shape));
     }
-    weights_ = WindowWeights().Of(choice_, spec, window, batch).value();
+    WindowWeights counted;
+    EXPECT_TRUE(counted.Count(choice_, spec, window, batch).ok());
+    weights_ = counted.weights();
     for (size_t i = 0; i < weights_.size(); ++i) {
       Set(OfTerm(kInvWeightFeed, i), HostTensor::Scalar(x_.dtype(), InverseWeight(choice_.terms[i], weights_[i])));
     }

@@ -503,6 +503,28 @@ TEST_F(Cli, ResultsHaveNamesOfTheirOwn) {
   Refuses("--data train.npz --logits y --max-steps 1 --model named.onnx", "named.onnx: '$grad:w2': names of");
 }
 
+TEST_F(Cli, AWeightMayBeAnOutput) {
+  tiny::Model m = tiny::Mlp(3);
+  m.outputs = {"y", "w2"};
+  m.Save(Path("shown.onnx"));
+  const HostTensor w2 = *(*OnnxModel::Load(Path("shown.onnx")))->Initializer("w2");
+  for (const char* backend : {"cpu", "torch"}) {
+    const std::string flags = StrCat(" --model shown.onnx --data train.npz --logits y --quiet --backend ", backend);
+    for (const char* micro : {"", " --micro-batch-size 12"}) {
+      ASSERT_EQ(Run(StrCat("grad --batch-size 24 --out g.npz", flags, micro)).code, 0);
+      const NamedArrays written = *ReadNpz(Path("g.npz"));
+      const std::map<std::string, HostTensor> results(written.begin(), written.end());
+      ASSERT_TRUE(results.contains("w2")) << backend;
+      EXPECT_TRUE(results.at("w2").SameBytes(w2)) << backend;
+      EXPECT_EQ(results.at("y").shape(), (Shape{24, 3}));
+      EXPECT_TRUE(results.contains("grad:w2"));
+    }
+    ASSERT_EQ(Run(StrCat("train --epochs 2 --overwrite --out shown", flags)).code, 0);
+    EXPECT_FALSE((*OnnxModel::Load(Path("shown/model.onnx")))->Initializer("w2")->SameBytes(w2));
+  }
+  EXPECT_EQ(Run("compare --model shown.onnx --data train.npz --logits y --quiet").code, 0);
+}
+
 TEST_F(Cli, ExportTakesWeightsByName) {
   ASSERT_TRUE(
       WriteNpz(Path("w.npz"), {{"b2", HostTensor::FromDoubles({DType::kFloat32, {3}}, std::vector<double>{1, 2, 3})}})

@@ -136,6 +136,18 @@ TEST_F(Memory, MicroBatchesThatFitWhereInputsAreLarge) {
   EXPECT_NE(none.err.find("--micro-batch-size auto: not even one sample fits"), std::string::npos) << none.err;
 }
 
+TEST_F(Memory, TimingTwoPrecisionsStaysWithinTheBudget) {
+  const auto bench = [&](const std::string& flags) {
+    const Outcome o = Run("bench --model m.onnx --backend cpu --threads 1 --steps-only --max-steps 1 --json --batch-size 60000 " + flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? Json::parse(o.out) : Json();
+  };
+  const Json none = bench("--gradient-checkpointing none");
+  const auto budget = static_cast<int64_t>(0.75 * none["process_peak_bytes"].get<double>());
+  const Json within = bench(StrCat("--mixed-precision auto --memory-budget ", budget));
+  EXPECT_LE(within["process_peak_bytes"], budget);
+}
+
 // A device of so many bytes: what does not fit is refused by type.
 class SmallDevice : public PlanningBackend {
  public:

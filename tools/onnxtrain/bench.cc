@@ -14,7 +14,6 @@
 #include "tools/onnxtrain/flags.h"
 #include "tools/onnxtrain/precision.h"
 #include "tools/onnxtrain/start_page.h"
-#include "tools/onnxtrain/memory_flags.h"
 #include "tools/onnxtrain/trial.h"
 
 namespace onnxtrain::cli {
@@ -50,10 +49,6 @@ struct Result {
 absl::StatusOr<Setup> SetUp() {
   Setup s;
   ASSIGN_OR_RETURN(s.trial, SetUpTrial());
-  if (AutoMicroBatch()) {
-    ASSIGN_OR_RETURN(s.trial.batch, FitMicroBatch(s.trial.model, *s.trial.backend, s.trial.options, s.trial.batch, s.trial.batch.global));
-    s.trial.options.micro_batch = s.trial.batch.micro;
-  }
   ASSIGN_OR_RETURN(s.window, ReadWindow(s.trial.data, s.trial.batch.global));
   return s;
 }

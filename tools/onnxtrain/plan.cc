@@ -155,11 +155,7 @@ Json ToJson(const Trial& trial, const StepMemory& step) {
 }  // namespace
 
 absl::StatusOr<int> RunPlan() {
-  ASSIGN_OR_RETURN(Trial trial, SetUpTrial());
-  if (AutoMicroBatch()) {
-    ASSIGN_OR_RETURN(trial.batch, FitMicroBatch(trial.model, *trial.backend, trial.options, trial.batch, trial.batch.global));
-    trial.options.micro_batch = trial.batch.micro;
-  }
+  ASSIGN_OR_RETURN(const Trial trial, SetUpTrial());
   ASSIGN_OR_RETURN(const StepMemory step, MakePlan(trial));
   Print(FLAGS_json ? ToJson(trial, step).dump(2) + "\n" : Page(trial, step));
   return kDone;

@@ -360,17 +360,13 @@ absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   RETURN_IF_ERROR(SetUpPlateau(*s, prepared.loss, EvalNames(prepared.loss, options.metrics)));
   s->threads = ComputeThreads();
   ASSIGN_OR_RETURN(s->backend, LoadBackend(FLAGS_backend));
-  ASSIGN_OR_RETURN(s->precision, SetPrecision(prepared, *s->backend, &options));
   if (FLAGS_on_nonfinite == "abort") s->options.most_skips = 1;
   options.optimizer = s->optimizer;
   options.schedule = s->schedule;
   ASSIGN_OR_RETURN(options.recompute, MemoryFlags());
   options.caller_bytes = HeldBytes(*s);
   options.caller_bytes_per_sample = HeldPerSample(*s);
-  if (AutoMicroBatch()) {
-    ASSIGN_OR_RETURN(s->batch, FitMicroBatch(s->model, *s->backend, options, s->batch, s->train_data.dataset->size()));
-    options.micro_batch = s->batch.micro;
-  }
+  ASSIGN_OR_RETURN(s->precision, SetPrecisionAndBatch(s->model, *s->backend, s->train_data.dataset->size(), &s->batch, &options));
   ASSIGN_OR_RETURN(s->session, Session::Create(s->model, s->backend.get(), std::move(options)));
   return s;
 }

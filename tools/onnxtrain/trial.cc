@@ -28,7 +28,7 @@ absl::StatusOr<Trial> SetUpTrial() {
   t.options.optimizer.weight_decay = FLAGS_weight_decay;
   t.options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite
   ASSIGN_OR_RETURN(t.backend, LoadBackend(FLAGS_backend));
-  ASSIGN_OR_RETURN(t.precision, SetPrecision(look, *t.backend, &t.options));
+  ASSIGN_OR_RETURN(t.precision, SetPrecisionAndBatch(t.model, *t.backend, t.batch.global, &t.batch, &t.options));
   return t;
 }
 

@@ -20,7 +20,7 @@ struct Trial {
   PrecisionChoice precision;
 };
 
-// From the flags. `micro_batch`: 0 where --micro-batch-size auto stands; options.micro_batch is the global batch then.
+// From the flags.
 absl::StatusOr<Trial> SetUpTrial();
 
 }  // namespace onnxtrain::cli

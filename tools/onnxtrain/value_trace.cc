@@ -68,10 +68,11 @@ absl::StatusOr<std::map<std::string, HostTensor>> TraceValues(const PreparedMode
   ShowValues(&graph);
   ASSIGN_OR_RETURN(const Graph legal, backend.Legalize(graph));
   ASSIGN_OR_RETURN(BoundProgram program, BoundProgram::Make(backend, legal, {.keep_values = true}));
-  ASSIGN_OR_RETURN(const std::vector<double> weights, WindowWeights().Of(model.loss, options.loss, window, samples));
+  WindowWeights counted;
+  RETURN_IF_ERROR(counted.Count(model.loss, options.loss, window, samples));
   for (const GraphInput& input : program.graph().inputs()) {
     const Type& type = program.graph().type(input.value);
-    ASSIGN_OR_RETURN(const HostTensor value, ValueOf(input, type, model, options, window, weights));
+    ASSIGN_OR_RETURN(const HostTensor value, ValueOf(input, type, model, options, window, counted.weights()));
     RETURN_IF_ERROR(program.Set(input.name, value));
   }
   RETURN_IF_ERROR(program.Run());

@@ -1,0 +1,148 @@
+#include "optim/training_state.h"
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+
+absl::Status TrainingState::LayOut(const OptimizerSpec& optimizer, const PreparedModel& prepared, bool scaled_loss) {
+  prepared_ = &prepared;
+  ASSIGN_OR_RETURN(members_, GroupWeights(optimizer, prepared.weights));
+  LayOutParameters();
+  for (const StateUpdate& update : prepared.model.state_updates) {
+    const Graph& graph = prepared.model.graph;
+    const Type& type = graph.type(graph.FindInput(update.state)->value);
+    statistics_.Add(update.state, type);
+    pending_.Add(update.state, type);
+  }
+  for (Arena* arena : {&params_, &statistics_, &pending_}) RETURN_IF_ERROR(arena->Allocate(backend_, "weights"));
+  for (const RuleState& state : FindRule(optimizer)->state) RETURN_IF_ERROR(LayOutMoment(state));
+  if (optimizer.ema_decay > 0) RETURN_IF_ERROR(LayOutMoment({kAverage}));
+  Expose(params_);
+  Expose(statistics_);
+  for (const WeightGroup& g : members_) ExposeMembers(g, params_, ParamName(g.name), [](const std::string& w) { return w; });
+  return slots_.LayOut(backend_, dtype_, prepared.loss.terms.size(), scaled_loss, &bindings_);
+}
+
+// A group's flat tensor spans its parameters with the padding between them, so each is laid out as a block of its own and
+// the parameters are slices of it.
+void TrainingState::LayOutParameters() {
+  for (const WeightGroup& members : members_) {
+    Arena layout;  // offsets only
+    for (const WeightDecision* w : members.members) {
+      layout.Add(w->name, {dtype_, w->type.shape});
+      rules_[w->name] = members.rule;
+    }
+    FlatGroup group{members.name, static_cast<int64_t>(layout.size() / SizeOf(dtype_)), members.rule, {}};
+    for (const WeightDecision* w : members.members) group.members.emplace_back(w->name, w->type.shape);
+    const Type flat{dtype_, {group.elements}};
+    params_.Add(ParamName(group.name), flat);
+    grads_.Add(GradName(group.name), flat);
+    groups_.push_back(std::move(group));
+  }
+}
+
+// A moment of the parameters' shape is laid out as they are; one of a shape of its own stands for each parameter by itself.
+absl::Status TrainingState::LayOutMoment(const RuleState& state) {
+  auto arena = std::make_unique<Arena>();
+  for (const FlatGroup& g : groups_) {
+    if (state.shape == nullptr) arena->Add(MomentName(state.name, g.name), {dtype_, {g.elements}});
+    if (state.shape == nullptr) continue;
+    for (const auto& [name, shape] : g.members) arena->Add(MomentName(state.name, name), {dtype_, state.shape(shape)});
+  }
+  RETURN_IF_ERROR(arena->Allocate(backend_, "moments"));
+  Expose(*arena);
+  for (const WeightGroup& g : members_) {
+    if (state.shape != nullptr) break;
+    ExposeMembers(g, *arena, MomentName(state.name, g.name), [&](const std::string& w) { return MomentName(state.name, w); });
+  }
+  moments_.push_back(std::move(arena));
+  return absl::OkStatus();
+}
+
+void TrainingState::Expose(const Arena& arena) {
+  for (const std::string& name : arena.names()) bindings_[name] = arena.At(name);
+}
+
+// Names the parts of a flat group, one per parameter.
+void TrainingState::ExposeMembers(const WeightGroup& group, const Arena& arena, const std::string& flat,
+                                  const std::function<std::string(const std::string&)>& name) {
+  size_t offset = arena.At(flat).view.offset;
+  for (const WeightDecision* w : group.members) {
+    const Type type{dtype_, w->type.shape};
+    bindings_[name(w->name)] = {{arena.buffer(), offset}, type};
+    offset += (type.bytes() + 63) / 64 * 64;
+  }
+}
+
+absl::Status TrainingState::AddFrozen(const ImportedModel& model) {
+  auto arena = std::make_unique<Arena>();
+  std::vector<const ImportedWeight*> added;
+  for (const ImportedWeight& w : model.weights) {
+    if (bindings_.contains(w.name)) continue;
+    arena->Add(w.name, w.value.type());
+    added.push_back(&w);
+  }
+  RETURN_IF_ERROR(arena->Allocate(backend_, "frozen weights"));
+  Expose(*arena);
+  for (const ImportedWeight* w : added) RETURN_IF_ERROR(WriteRegion(bindings_.at(w->name), w->value));
+  frozen_.push_back(std::move(arena));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingState::EnsureGradients() {
+  if (grads_.buffer() != nullptr || groups_.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(grads_.Allocate(backend_, "gradients"));
+  Expose(grads_);
+  for (const WeightGroup& g : members_) ExposeMembers(g, grads_, GradName(g.name), [](const std::string& w) { return GradName(w); });
+  return absl::OkStatus();
+}
+
+absl::Status TrainingState::SetWeights(const std::map<std::string, HostTensor>& weights) {
+  for (const auto& [name, value] : weights) {
+    auto it = bindings_.find(name);
+    if (it == bindings_.end()) return Invalid("the model has no weight named '", name, "'");
+    if (!(it->second.type == value.type())) {
+      return Invalid("weight '", name, "' has type ", ToString(it->second.type), ", got ", ToString(value.type()));
+    }
+    RETURN_IF_ERROR(WriteRegion(it->second, value));
+    const auto average = bindings_.find(MomentName(kAverage, name));
+    if (average != bindings_.end()) RETURN_IF_ERROR(WriteRegion(average->second, value));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::map<std::string, HostTensor>> TrainingState::Weights() const {
+  std::map<std::string, HostTensor> weights;
+  for (const WeightDecision& w : prepared_->weights) {
+    if (w.trained || statistics_.Has(w.name)) {
+      ASSIGN_OR_RETURN(weights[w.name], ReadRegion(bindings_.at(w.name)));
+    }
+  }
+  return weights;
+}
+
+Bindings TrainingState::FlatStatistics() const {
+  const Type flat{dtype_, {statistics_elements()}};
+  if (statistics_elements() == 0) return {};
+  return {{kStatistics, {{statistics_.buffer(), 0}, flat}}, {kPending, {{pending_.buffer(), 0}, flat}}};
+}
+
+Bindings TrainingState::PendingStatistics(bool first) const {
+  Bindings bindings;
+  for (const StateUpdate& update : prepared_->model.state_updates) {
+    bindings[update.output] = pending_.At(update.state);
+    if (!first) bindings[update.state] = pending_.At(update.state);
+  }
+  return bindings;
+}
+
+SessionMemory TrainingState::memory() const {
+  const auto size = [](const Arena& arena) { return static_cast<int64_t>(arena.size()); };
+  SessionMemory m{.parameters = size(params_), .statistics = size(statistics_) + size(pending_) + size(slots_.memory)};
+  for (const auto& arena : frozen_) m.parameters += size(*arena);
+  if (grads_.buffer() != nullptr) m.gradients = size(grads_);
+  for (const auto& arena : moments_) m.moments += size(*arena);
+  return m;
+}
+
+}  // namespace onnxtrain
