@@ -43,6 +43,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   RETURN_IF_ERROR(CompileWithin(std::move(legal), time_nodes, compiled.get()));
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
+  ::malloc_trim(0);  // graphs and plans have been dropped, whose pages would count beside what was planned
   compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return compiled;
 }
@@ -87,7 +88,6 @@ absl::Status Programs::CompileWithin(Graph legal, bool time_nodes, CompiledProgr
   }
   size_t smallest = 0;
   const auto plan = PlanWithin(legal, backend_, recompute_.mode, limit - std::min(limit, scratch), &smallest);
-  ::malloc_trim(0);  // dozens of plans have been dropped, whose pages would count against the budget
   if (absl::IsResourceExhausted(plan.status())) return TooLarge(smallest + scratch, limit, beside);
   if (!plan.ok()) return plan.status();
   compiled->repeated = plan->repeated;

@@ -10,9 +10,9 @@ namespace onnxtrain::cpu {
 // Zeroed host memory. Fails, instead of ending the process, where the system has none left.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
 
-// For memory that a step passes over many times, before it is touched: huge pages save misses of the TLB there. They take a
-// system far longer to find than small ones, so what is passed over once a step (weights, moments) does without.
-// `begin`: of a buffer. A failure is harmless.
+// Before memory is touched for the first time. Huge pages save convolutions, which read many rows at a time, misses of the TLB
+// (about 4 % of a ResNet-18's step); matrix products, which pack what they read, and passes over flat memory gain nothing. A
+// system may take many times as long to find huge pages as small ones. `begin`: of a buffer. A failure is harmless.
 void PreferHugePages(void* begin, size_t bytes);
 
 }  // namespace onnxtrain::cpu

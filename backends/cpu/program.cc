@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -83,7 +84,9 @@ class CpuProgram : public Program {
 
   absl::Status BindArena(BufferView view) override {
     RETURN_IF_ERROR(Bind("(arena)", plan_.arena_bytes, view, &arena_));
-    PreferHugePages(*arena_, plan_.arena_bytes);
+    const auto& nodes = graph_.nodes();
+    const bool convolves = std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op.starts_with("Conv"); });
+    if (convolves) PreferHugePages(*arena_, plan_.arena_bytes);
     return absl::OkStatus();
   }
 

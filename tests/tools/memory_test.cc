@@ -1,4 +1,5 @@
 // Budgets, plans, micro-batches that fit, and memory that runs out.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "backends/registry.h"
@@ -67,6 +68,33 @@ TEST_F(Memory, PlanCountsEverything) {
   EXPECT_TRUE(svg.starts_with("<svg") && svg.find("saved for backward") != std::string::npos);
   EXPECT_NE(Run("plan --model m.onnx --batch-size 64").out.find("parameters"), std::string::npos);
 }
+
+#ifndef __SANITIZE_ADDRESS__  // which takes memory for itself
+// x[batch,1024] → 2048 → 2048 → 16 classes: large enough that a copy of anything shows.
+tiny::Model Wide() {
+  tiny::Model m{.input_shape = {-1, 1024}};
+  const int64_t widths[] = {1024, 2048, 2048, 16};
+  std::string at = "x";
+  for (int i = 0; i < 3; ++i) {
+    const std::string w = StrCat("w", i), product = StrCat("p", i);
+    m.weights.push_back({w, {widths[i], widths[i + 1]}, tiny::Uniform(widths[i] * widths[i + 1], 0.05f, 7 + i)});
+    m.nodes.push_back({"MatMul", {at, w}, {product}});
+    at = i == 2 ? "y" : StrCat("h", i);
+    m.nodes.push_back({i == 2 ? "Softmax" : "Tanh", {product}, {at}});
+  }
+  return m;
+}
+
+TEST_F(Memory, MeasuredIsPredicted) {
+  Wide().Save(Path("m.onnx"));
+  for (const char* flags : {"--batch-size 2048", "--batch-size 4096 --micro-batch-size 2048", "--batch-size 2048 --memory-budget 260MiB"}) {
+    const Json run = Trained(flags);
+    const double planned = run["planned_peak_bytes"], measured = run["measured_peak_bytes"];
+    EXPECT_GT(measured, 150 << 20) << flags;
+    EXPECT_NEAR(planned, measured, std::max(0.02 * measured, 16.0 * (1 << 20))) << flags;
+  }
+}
+#endif
 
 TEST_F(Memory, RecomputingChangesNoBit) {
   const Json plan = Planned("--batch-size 4096");

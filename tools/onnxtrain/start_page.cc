@@ -152,7 +152,7 @@ std::string EndPage(const RunSummary& summary, const TrainSetup& s, const std::v
                                  ShownSeconds(r.data_seconds), ", compute ", ShownSeconds(r.compute_seconds),
                                  r.eval_seconds > 0 ? StrCat(", eval ", ShownSeconds(r.eval_seconds)) : ""));
   text += PageRow("memory", StrCat("planned ", ShownBytes(static_cast<double>(summary.planned_peak_bytes)),
-                                   "; the process ", ShownBytes(static_cast<double>(summary.measured_peak_bytes))));
+                                   "; the process took ", ShownBytes(static_cast<double>(summary.measured_peak_bytes)), " above its start"));
   return text + PageRow("written", StrCat(s.folder->path(), ": ", absl::StrJoin(files, ", ")));
 }
 

@@ -50,7 +50,7 @@ RunSummary Summarize(const TrainSetup& s, const TrainResult& result) {
   summary.micro_batch = s.session->micro_batch();  // smaller than planned where memory ran out
   summary.accumulation = (s.batch.global + summary.micro_batch - 1) / summary.micro_batch;
   summary.planned_peak_bytes = s.session->planned_peak_bytes();
-  summary.measured_peak_bytes = PeakResidentBytes();
+  summary.measured_peak_bytes = PeakResidentBytes() - s.resident_at_start;
   summary.trainable_parameters = s.trained_parameters();
   summary.loss = s.session->loss().name;
   summary.optimizer = s.optimizer.rule;

@@ -8,6 +8,7 @@
 #include "optim/lr_schedule.h"
 #include "optim/rules/rule.h"
 #include "optim/telemetry/format.h"
+#include "optim/telemetry/summary.h"
 #include "tools/onnxtrain/data_view.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags.h"
@@ -332,6 +333,7 @@ int64_t TrainSetup::trained_parameters() const {
 
 absl::StatusOr<std::unique_ptr<TrainSetup>> SetUpTraining() {
   auto s = std::make_unique<TrainSetup>();
+  s->resident_at_start = PeakResidentBytes();
   ASSIGN_OR_RETURN(s->model, LoadKnownModel());
   RETURN_IF_ERROR(CheckEarly(*s));
   const std::string out = FLAGS_out.empty() ? DefaultOutputFolder(FLAGS_model) : FLAGS_out;

@@ -47,6 +47,7 @@ struct TrainSetup {
   std::vector<std::string> rate_lines;  // rates of single weights
   RunFacts facts;
   int threads = 1;
+  int64_t resident_at_start = 0;        // bytes of the process before anything was read
 
   bool has_eval() const { return eval_data.dataset != nullptr; }
   int64_t trained_parameters() const;
