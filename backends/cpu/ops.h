@@ -2,12 +2,13 @@
 //
 // | operator | inputs → outputs | attributes, meaning |
 // |---|---|---|
-// | cpu.Fused | x… → y… | a chain of elementwise operators run tile by tile (fused.h). All outputs have the shape that the inputs broadcast to |
+// | cpu.Fused | x… → y… | a chain of elementwise operators run tile by tile (fused.h). Outputs have the shape that the inputs broadcast to, or are sums over it |
 // | cpu.PackWeight | w → u8[bytes] | a matrix in the layout that oneDNN multiplies fastest: rows (of the other operand), k, n, trans (w is [n,k]) |
 // | cpu.MatMul | a, w, bias? → y | y = act(a′·w′ + bias): trans_a, trans_b, activation ("", "Relu"), and for a packed w: packed = 1, n |
 // | cpu.PackConvWeight | w → u8[bytes] | the weights of a convolution in the blocks that layout describes (kernels/conv.h); group |
 // | cpu.Conv, cpu.ConvTranspose, cpu.ConvWeightGrad | as without cpu. | over [N,…,C], of f32 or bf16 to f32; weights are packed, weight_shape says from what; activation ("", "Relu") |
-// | cpu.BatchNorm, cpu.BatchNormInference | as without cpu. | over […,C]; the first has activation ("", "Relu") |
+// | cpu.BatchNorm | x, scale, bias, residual? → y, mean, rstd | over […,C]; the residual is added, then comes activation ("", "Relu") |
+// | cpu.BatchNormInference | as without cpu. | over […,C] |
 // | cpu.BatchNormGrad | dy, x, scale, mean, rstd, bias? → dx, dscale, dbias | activation; with "Relu", dy is the gradient behind that, and bias is given |
 // | cpu.MaxPool | x → y, u8 | over [N,…,C]; the second output is the number of the maximum in its window |
 // | cpu.MaxPoolGrad, cpu.AveragePool, cpu.AveragePoolGrad | as without cpu. | over [N,…,C]; the first has the attributes of its cpu.MaxPool |
