@@ -108,6 +108,7 @@ class SessionImpl : public Session {
   RandomKey Key(int64_t micro) const { return {options_.seed, attempted_, micro}; }
   absl::Status CountTargets(const Window& window, int64_t samples);
   absl::Status AddMetrics(const CompiledProgram& program, MetricSums* sums);
+  absl::Status AddOutputs(const CompiledProgram& program, int64_t begin, int64_t count, int64_t total, std::map<std::string, HostTensor>* outputs) const;
   size_t BytesBesidePrograms() const;
   absl::Status Update(const Window& window, int64_t samples);
   void HalveMicroBatch();
@@ -240,9 +241,20 @@ absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map
     RETURN_IF_ERROR(program->feeds.Fill(window, begin, count, Key(micro)));
     RETURN_IF_ERROR(program->feeds.FillWeights(prepared_.loss, window_weights_.weights()));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
-    for (const auto& [name, region] : program->compiled->outputs) {
-      ASSIGN_OR_RETURN(const HostTensor part, ReadRegion(region));
-      PlaceRows(&(*fetched)[name], part, begin, count, samples);
+    RETURN_IF_ERROR(AddOutputs(*program->compiled, begin, count, samples, fetched));
+  }
+  return absl::OkStatus();
+}
+
+// A weight that the model gives as it is belongs to no sample, however many rows it has.
+absl::Status SessionImpl::AddOutputs(const CompiledProgram& program, int64_t begin, int64_t count, int64_t total,
+                                     std::map<std::string, HostTensor>* outputs) const {
+  for (const auto& [name, region] : program.outputs) {
+    ASSIGN_OR_RETURN(HostTensor part, ReadRegion(region));
+    if (state_.bindings().contains(name)) {
+      (*outputs)[name] = std::move(part);
+    } else {
+      PlaceRows(&(*outputs)[name], part, begin, count, total);
     }
   }
   return absl::OkStatus();
@@ -405,10 +417,7 @@ absl::StatusOr<Evaluation> SessionImpl::Predict(const Window& window) {
     ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kPredict, count));
     RETURN_IF_ERROR(program->feeds.Fill(window, begin, count, Key(0)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
-    for (const auto& [name, region] : program->compiled->outputs) {
-      ASSIGN_OR_RETURN(const HostTensor part, ReadRegion(region));
-      PlaceRows(&e.outputs[name], part, begin, count, samples);
-    }
+    RETURN_IF_ERROR(AddOutputs(*program->compiled, begin, count, samples, &e.outputs));
   }
   return e;
 }
