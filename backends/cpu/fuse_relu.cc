@@ -90,13 +90,20 @@ class ReluFuser {
     return attrs;
   }
 
+  // Rounding to bf16 and back leaves signs and zeros as they are, but for what is smaller than any normal number.
+  ValueId BehindRounding(ValueId v) const {
+    const Node* cast = pattern_.Producer(v, "Cast");
+    const auto rounds = [&](ValueId x) { return graph_.type(x).dtype == DType::kFloat32 || graph_.type(x).dtype == DType::kBFloat16; };
+    return cast != nullptr && rounds(v) && rounds(cast->inputs[0]) ? BehindRounding(cast->inputs[0]) : v;
+  }
+
   // Where(Relu(BatchNorm(x)) > 0, dy, 0) on its way through that normalization alone.
   std::optional<Vals> Grad(Rewriter& r, const Node& node) const {
     const Node* masked = pattern_.Producer(node.inputs[0], "Where");
     if (masked == nullptr || !pattern_.HasOneReader(node.inputs[0]) || pattern_.Splat(masked->inputs[2]) != 0) return std::nullopt;
     const Node* positive = pattern_.Producer(masked->inputs[0], "Greater");
-    if (positive == nullptr || pattern_.Splat(positive->inputs[1]) != 0) return std::nullopt;
-    const Node* relu = pattern_.Producer(positive->inputs[0], "Relu");
+    if (positive == nullptr || pattern_.Splat(BehindRounding(positive->inputs[1])) != 0) return std::nullopt;
+    const Node* relu = pattern_.Producer(BehindRounding(positive->inputs[0]), "Relu");
     const Node* norm = relu == nullptr ? nullptr : pattern_.Producer(relu->inputs[0], "cpu.BatchNorm");
     const bool same = norm != nullptr && norm->outputs[0] == relu->inputs[0] && norm->inputs[0] == node.inputs[1] &&
                       norm->inputs[1] == node.inputs[2] && norm->outputs[1] == node.inputs[3] && norm->outputs[2] == node.inputs[4];

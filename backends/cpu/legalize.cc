@@ -13,6 +13,7 @@
 #include "backends/cpu/fuse_relu.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/matmul_ops.h"
+#include "backends/cpu/skip_rounding.h"
 #include "backends/widen.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/dce.h"
@@ -141,7 +142,8 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
   ASSIGN_OR_RETURN(const Graph reshaped_again, Reshaped(decomposed));  // decompositions use such operators, too
   const Graph clean = Dce(reshaped_again);
   RETURN_IF_ERROR(CheckSupported(clean));
-  ASSIGN_OR_RETURN(const Graph moved, MoveChannelsLast(clean));
+  ASSIGN_OR_RETURN(const Graph exact, SkipRounding(clean));
+  ASSIGN_OR_RETURN(const Graph moved, MoveChannelsLast(Dce(exact)));
   ASSIGN_OR_RETURN(const Graph activated, FuseRelu(Dce(moved)));
   ASSIGN_OR_RETURN(const Graph squares, FuseSquares(Dce(activated)));
   ASSIGN_OR_RETURN(const Graph products, FuseMatMuls(squares));
