@@ -11,7 +11,7 @@ the ratio of ours (and of ours in bf16) to it (below 1: we are faster).
 Peak memory is that of the process above its start. Of the float32 runs it is also told apart: PyTorch's activations are its
 peak less its parameters, buffers, gradients and moments; ours are the planned arena of a program that leaves its gradients for
 an update of their own, as it does when windows are accumulated. That way of running and a step in one program, where
-gradients share the arena, each have a total. --memory-flags are for these runs of ours alone: '--gradient-checkpointing all'.
+gradients share the arena, each have a total. --memory-flags are for these runs of ours alone.
 
 The Python that runs this must have torch (Debian: python3-torch and /usr/bin/python3).
 """
@@ -68,8 +68,8 @@ class Ours:
 
     def __init__(self, name, model, batch, args, flags=()):
         self.name, self.seconds, self.peak, self.last = name, [], 0, {}
-        self.command = [args.onnxtrain, 'bench', '--model', model, '--batch-size', str(batch), '--json', '--device',
-                        args.device, '--backend', args.backend] + list(flags)
+        self.command = [args.onnxtrain, 'bench', '--model', model, '--batch-size', str(batch), '--json', '--loss', 'cross_entropy',
+                        '--device', args.device, '--backend', args.backend] + list(flags)
 
     def round(self, steps, extra=('--steps-only',)):
         output = subprocess.run(self.command + ['--max-steps', str(steps)] + list(extra), stdout=subprocess.PIPE, check=True)
@@ -106,7 +106,7 @@ class Memory:
 
 def memory_line(memory):
     mib = lambda n: f'{n / 2**20:.0f} MiB'
-    text = (f'  memory {memory["flags"]}: activations + workspace {mib(memory["activation_bytes"])} to '
+    text = (f'  memory{memory["flags"] and " with " + memory["flags"]}: activations + workspace {mib(memory["activation_bytes"])} to '
             f'{mib(memory["peer_activation_bytes"])} ({memory["activations_over_peer"]:.2f})')
     for name in ('accumulating', 'step'):
         run = memory[name]
@@ -130,8 +130,9 @@ def run_case(name, args):
     model = os.path.join(args.folder, name + '.onnx')
     if not os.path.exists(model):
         models.export(name, model)
-    runs = [Ours('onnxtrain', model, batch, args), Peer('torch stock', name, batch, args, tuned=False),
-            Peer(TUNED_PEER, name, batch, args)]
+    runs = [Ours('onnxtrain', model, batch, args), Peer(TUNED_PEER, name, batch, args)]
+    if args.stock:
+        runs.insert(1, Peer('torch stock', name, batch, args, tuned=False))
     if args.bf16:
         runs.insert(1, Ours(BF16, model, batch, args, ('--mixed-precision', 'bf16')))
         runs.append(Peer('torch bf16 autocast', name, batch, args, precision='bf16'))
@@ -152,10 +153,10 @@ def run_case(name, args):
     return report(name, batch, runs, details.last, memory)
 
 
-def report(name, batch, runs, details, memory):
+def report(name, batch, runs, details, parts):
     medians = {run.name: statistics.median(run.seconds) for run in runs}
     ours = medians['onnxtrain']
-    result = {'case': name, 'batch': batch, 'bench': details, 'memory': memory, 'runs': {}}
+    result = {'case': name, 'batch': batch, 'bench': details, 'memory': parts, 'runs': {}}
     print(f'{name}, batch {batch}')
     for run in runs:
         entry = {'median_seconds': medians[run.name], 'ours_over_it': ours / medians[run.name], 'peak_bytes': run.peak,
@@ -174,8 +175,8 @@ def report(name, batch, runs, details, memory):
         print(f'  products {rate / 1e9:.0f} GF/s of the step, {probed / 1e9:.0f} alone ({100 * rate / probed:.0f} %); '
               f'arena {details["arena_bytes"] / 2**20:.0f} MiB, {details["arena_bytes"] / max(1, details["arena_lower_bound_bytes"]):.3f} '
               f'× its lower bound; start {details["first_step_seconds"]:.2f} s', flush=True)
-    if memory:
-        print(memory_line(memory), flush=True)
+    if parts:
+        print(memory_line(parts), flush=True)
     return result
 
 
@@ -190,6 +191,7 @@ def main():
     parser.add_argument('--seconds', type=float, default=2, help='for each run of a round')
     parser.add_argument('--bf16', action='store_true')
     parser.add_argument('--compile', action='store_true')
+    parser.add_argument('--no-stock', dest='stock', action='store_false', help='without PyTorch as it comes, which is slow')
     parser.add_argument('--memory-flags', default='', help='of onnxtrain, for the memory figures')
     parser.add_argument('--json', help='results as JSON into this file')
     parser.add_argument('--folder', help='where exported models are kept')
