@@ -129,7 +129,7 @@ void BindOutputs(const Graph& graph, Flow* flow) {
 }  // namespace
 
 bool Flow::CanOverwrite(int32_t node, ValueId out, ValueId r) const {
-  if (!rows[node]->elementwise) return false;
+  if (!rows[node]->elementwise && !(rows[node]->overwrites && out == graph->nodes()[node].outputs[0])) return false;
   const Type& type = graph->type(out);
   for (ValueId v : graph->nodes()[node].inputs) {
     if (v != kNoValue && root[v] == r && graph->type(v) != type) return false;

@@ -62,10 +62,9 @@ class LayoutMaker {
     }
   }
 
-  // Lets the outputs of an elementwise node live where inputs of it die.
+  // Lets outputs live where inputs of their node die that it can overwrite.
   void TakeOver(int32_t step) {
     const int32_t n = layout_.order[step];
-    if (!flow_.rows[n]->elementwise) return;
     std::vector<ValueId> taken;
     for (ValueId out : graph_.nodes()[n].outputs) {
       for (ValueId in : graph_.nodes()[n].inputs) {

@@ -19,8 +19,14 @@ double RecomputeTrace::Excess(int64_t target) const {
   return sum;
 }
 
+int32_t RecomputeTrace::StepOf(int32_t node) const {
+  const auto before = [node](const Run& run) { return run.late < node; };
+  return static_cast<int32_t>(std::partition_point(runs.begin(), runs.end(), before) - runs.begin());
+}
+
 RecomputeModel::RecomputeModel(const Graph& graph, RecomputeCosts costs)
-    : flow_(MakeFlow(graph, true)), costs_(std::move(costs)), units_(graph.nodes().size()), bytes_(graph.values().size(), 0) {
+    : flow_(MakeFlow(graph, true)), costs_(std::move(costs)), units_(graph.nodes().size()),
+      bytes_(graph.values().size(), 0), side_(graph.values().size(), false) {
   MakeUnits();
   MarkReaders();
   for (int32_t n = 0; n < std::ssize(units_); ++n) {
@@ -45,6 +51,7 @@ void RecomputeModel::MakeUnits() {
       unit.output |= flow_.is_output[v];
       if (!flow_.in_arena(v)) continue;
       bytes_[v] = Aligned(graph().type(v).bytes());
+      side_[v] = IsSideResult(graph(), v);
       unit.results.push_back(v);
     }
     size_ += 1 + unit.operands.size() + unit.results.size();
@@ -53,38 +60,20 @@ void RecomputeModel::MakeUnits() {
 
 void RecomputeModel::MarkReaders() {
   for (size_t n = costs_.boundary; n < units_.size(); ++n) {
-    for (ValueId r : units_[n].operands) units_[producer(r)].read_late = true;
+    for (ValueId r : units_[n].operands) units_[producer(r)].read_late |= !side_[r];
   }
 }
 
-// Which originals and clones run. A marked node whose result only late readers want runs as a clone alone.
-void RecomputeModel::FindNeeded(const Again& again, std::vector<uint8_t>* original, std::vector<uint8_t>* clone) const {
-  std::vector<uint8_t> read_early(costs_.boundary, 0), read_by_clone(costs_.boundary, 0);
-  original->assign(costs_.boundary, 0);
-  clone->assign(costs_.boundary, 0);
-  for (int32_t n = costs_.boundary; n-- > 0;) {
-    const Unit& unit = units_[n];
-    if (!unit.runs) continue;
-    const bool wanted_late = unit.read_late || read_by_clone[n];
-    (*clone)[n] = again[n] && wanted_late;
-    (*original)[n] = read_early[n] || unit.output || (wanted_late && !again[n]);
-    for (ValueId r : unit.operands) {
-      const int32_t p = producer(r);
-      read_early[p] |= (*original)[n];
-      read_by_clone[p] |= (*clone)[n];
-    }
-  }
-}
+struct RecomputeModel::Late {
+  std::vector<RecomputeTrace::Run> runs;
+  std::vector<uint8_t> read;   // by early node: is its original read in the backward pass?
+  std::vector<uint8_t> again;  // by early node: is there a clone?
+};
 
-void RecomputeModel::MakeRuns(const Again& again, const std::vector<uint8_t>& original, const std::vector<uint8_t>& clone,
-                              RecomputeTrace* t) const {
-  t->runs.clear();
-  t->extra_seconds = 0;
-  for (int32_t n = 0; n < costs_.boundary; ++n) {
-    if (original[n]) t->runs.push_back({n, false});
-  }
-  t->backward = static_cast<int32_t>(t->runs.size());
-  std::vector<uint8_t> made(costs_.boundary, 0);
+// The backward pass in list order, each clone right before the first node that needs it, deepest first.
+RecomputeModel::Late RecomputeModel::MakeLate(const Again& again) const {
+  Late made{.read = std::vector<uint8_t>(costs_.boundary, 0), .again = std::vector<uint8_t>(costs_.boundary, 0)};
+  std::vector<uint8_t> current(costs_.boundary, 0);  // which clone there is
   std::vector<int32_t> open;
   for (int32_t late = costs_.boundary; late < std::ssize(units_); ++late) {
     if (!units_[late].runs) continue;
@@ -93,75 +82,101 @@ void RecomputeModel::MakeRuns(const Again& again, const std::vector<uint8_t>& or
       const int32_t n = open.back();
       const size_t before = open.size();
       for (ValueId r : units_[n].operands) {
-        if (Cloned(again, r) && !made[producer(r)]) open.push_back(producer(r));
+        const int32_t of = producer(r);
+        if (of >= costs_.boundary) continue;
+        const size_t serving = Serving(again, r, late);
+        if (serving == 0) made.read[of] = 1;
+        if (serving > 0 && serving != current[of]) open.push_back(of);
       }
       if (open.size() > before) continue;
       open.pop_back();
       if (n < costs_.boundary) {
-        if (made[n]) continue;
-        made[n] = 1;
-        t->extra_seconds += original[n] ? costs_.seconds[n] : 0;
+        const size_t serving = again[n].At(late);
+        if (current[n] == serving) continue;
+        current[n] = static_cast<uint8_t>(serving);
+        made.again[n] = 1;
       }
-      t->runs.push_back({n, n < costs_.boundary});
+      made.runs.push_back({n, late});
     }
   }
+  return made;
+}
+
+// A node that runs again and whose original nothing wants runs as a clone alone.
+void RecomputeModel::MakeRuns(const Late& late, RecomputeTrace* t) const {
+  std::vector<uint8_t> wanted = late.read;
+  for (int32_t n = costs_.boundary; n-- > 0;) {
+    const Unit& unit = units_[n];
+    wanted[n] = unit.runs && (wanted[n] || unit.output);
+    if (!wanted[n]) continue;
+    for (ValueId r : unit.operands) wanted[producer(r)] = 1;
+  }
+  t->runs.clear();
+  t->extra_seconds = 0;
+  for (int32_t n = 0; n < costs_.boundary; ++n) {
+    if (wanted[n]) t->runs.push_back({n, -1});
+    if (late.again[n] && !wanted[n]) t->extra_seconds -= costs_.seconds[n];
+  }
+  t->backward = static_cast<int32_t>(t->runs.size());
+  t->runs.insert(t->runs.end(), late.runs.begin(), late.runs.end());
+  for (const RecomputeTrace::Run& run : late.runs) t->extra_seconds += run.clone() ? costs_.seconds[run.node] : 0;
 }
 
 void RecomputeModel::FindLives(const Again& again, RecomputeTrace* t) const {
-  for (int side : {0, 1}) {
-    t->first[side].assign(bytes_.size(), -1);
-    t->last[side].assign(bytes_.size(), -1);
-  }
-  t->last_early.assign(bytes_.size(), -1);
+  std::vector<int32_t> original(bytes_.size(), -1);
+  for (auto* list : {&t->made, &t->reads, &t->reads_of}) list->clear();
+  t->lives.clear();
+  t->newest.assign(bytes_.size(), -1);
   const auto end = static_cast<int32_t>(t->runs.size());
   for (int32_t step = 0; step < end; ++step) {
-    const auto [n, clone] = t->runs[step];
-    const bool late = clone || n >= costs_.boundary;
-    for (ValueId r : units_[n].results) {
-      t->first[clone][r] = step;
-      t->last[clone][r] = !clone && flow_.is_output[r] ? end : step;
-      if (!late) t->last_early[r] = step;
+    const RecomputeTrace::Run& run = t->runs[step];
+    t->made.push_back(static_cast<int32_t>(t->lives.size()));
+    t->reads_of.push_back(static_cast<int32_t>(t->reads.size()));
+    for (ValueId r : units_[run.node].operands) {
+      const int32_t life = run.late >= 0 && Serving(again, r, run.late) > 0 ? t->newest[r] : original[r];
+      t->reads.push_back(life);
+      t->lives[life].last = std::max(t->lives[life].last, step);
+      if (run.late < 0) t->lives[life].last_early = step;
     }
-    for (ValueId r : units_[n].operands) {
-      int32_t& last = t->last[late && Cloned(again, r)][r];
-      last = std::max(last, step);
-      if (!late) t->last_early[r] = step;
+    for (ValueId r : units_[run.node].results) {
+      if (!run.clone()) original[r] = static_cast<int32_t>(t->lives.size());
+      t->lives.push_back({r, step, !run.clone() && flow_.is_output[r] ? end : step, run.late < 0 ? step : -1, t->newest[r], run.clone()});
+      t->newest[r] = static_cast<int32_t>(t->lives.size()) - 1;
     }
   }
+  t->made.push_back(static_cast<int32_t>(t->lives.size()));
+  t->reads_of.push_back(static_cast<int32_t>(t->reads.size()));
 }
 
 // May the result live where an operand of the same size dies?
-bool RecomputeModel::TakesOver(const RecomputeTrace& t, const Again& again, int32_t step, ValueId out) const {
-  const auto [n, clone] = t.runs[step];
-  if (!flow_.rows[n]->elementwise) return false;
-  const bool late = clone || n >= costs_.boundary;
-  const auto& operands = units_[n].operands;
-  return std::any_of(operands.begin(), operands.end(), [&](ValueId r) {
-    return bytes_[r] == bytes_[out] && t.last[late && Cloned(again, r)][r] == step && flow_.CanOverwrite(n, out, r);
+bool RecomputeModel::TakesOver(const RecomputeTrace& t, int32_t step, ValueId out) const {
+  return std::any_of(t.reads.begin() + t.reads_of[step], t.reads.begin() + t.reads_of[step + 1], [&](int32_t read) {
+    const RecomputeTrace::Life& life = t.lives[read];
+    return bytes_[life.root] == bytes_[out] && life.last == step && flow_.CanOverwrite(t.runs[step].node, out, life.root);
   });
 }
 
-// Calls f(root, clone, from, to) for every result that takes bytes of its own, alive from step `from` up to before `to`.
+// Calls f(life, from, to) for every result that takes bytes of its own, alive from step `from` up to before `to`.
 template <typename F>
-void RecomputeModel::ForLives(const Again& again, const RecomputeTrace& t, F f) const {
+void RecomputeModel::ForLives(const RecomputeTrace& t, F f) const {
   for (int32_t step = 0; step < std::ssize(t.runs); ++step) {
-    const auto [n, clone] = t.runs[step];
     bool taken = false;  // one takeover by a node is enough
-    for (ValueId r : units_[n].results) {
-      const bool takes = !taken && TakesOver(t, again, step, r);
+    for (int32_t i = t.made[step]; i < t.made[step + 1]; ++i) {
+      const RecomputeTrace::Life& life = t.lives[i];
+      const bool takes = !taken && TakesOver(t, step, life.root);
       taken |= takes;
-      const int32_t from = step + (takes ? 1 : 0), to = t.last[clone][r] + 1;
-      if (from < to) f(r, clone, from, to);
+      const int32_t from = step + (takes ? 1 : 0), to = life.last + 1;
+      if (from < to) f(life, from, to);
     }
   }
 }
 
-void RecomputeModel::SumUp(const Again& again, RecomputeTrace* t) const {
+void RecomputeModel::SumUp(RecomputeTrace* t) const {
   const auto steps = static_cast<int32_t>(t->runs.size());
   std::vector<int64_t> change(steps + 2, 0);
-  ForLives(again, *t, [&](ValueId r, bool, int32_t from, int32_t to) {
-    change[from] += bytes_[r];
-    change[to] -= bytes_[r];
+  ForLives(*t, [&](const RecomputeTrace::Life& life, int32_t from, int32_t to) {
+    change[from] += bytes_[life.root];
+    change[to] -= bytes_[life.root];
   });
   t->live.resize(steps);
   int64_t now = 0;
@@ -175,24 +190,22 @@ void RecomputeModel::SumUp(const Again& again, RecomputeTrace* t) const {
   }
 }
 
-std::vector<RecomputeModel::KindBytes> RecomputeModel::Split(const Again& again, const RecomputeTrace& t) const {
+std::vector<RecomputeModel::KindBytes> RecomputeModel::Split(const RecomputeTrace& t) const {
   const auto steps = static_cast<int32_t>(t.runs.size());
   std::vector<KindBytes> split(steps, KindBytes{});
-  ForLives(again, t, [&](ValueId r, bool clone, int32_t from, int32_t to) {
-    const bool early = producer(r) < costs_.boundary;
-    const Kind kind = clone ? kRecomputed : !early ? kBackward : t.last[0][r] >= t.backward ? kSaved : kForward;
-    for (int32_t step = from; step < std::min(to, steps); ++step) split[step][kind] += bytes_[r];
+  ForLives(t, [&](const RecomputeTrace::Life& life, int32_t from, int32_t to) {
+    const bool early = producer(life.root) < costs_.boundary;
+    const Kind kind = life.clone ? kRecomputed : !early ? kBackward : life.last >= t.backward ? kSaved : kForward;
+    for (int32_t step = from; step < std::min(to, steps); ++step) split[step][kind] += bytes_[life.root];
   });
   for (int32_t step = 0; step < steps; ++step) split[step][kWorkspace] = Aligned(costs_.workspace[t.runs[step].node]);
   return split;
 }
 
 void RecomputeModel::Simulate(const Again& again, RecomputeTrace* trace) const {
-  std::vector<uint8_t> original, clone;
-  FindNeeded(again, &original, &clone);
-  MakeRuns(again, original, clone, trace);
+  MakeRuns(MakeLate(again), trace);
   FindLives(again, trace);
-  SumUp(again, trace);
+  SumUp(trace);
 }
 
 }  // namespace onnxtrain

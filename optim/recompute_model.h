@@ -8,6 +8,7 @@
 
 #include "backends/flow.h"
 #include "frontend/graph/graph.h"
+#include "frontend/passes/rematerialize.h"
 
 namespace onnxtrain {
 
@@ -17,24 +18,41 @@ struct RecomputeCosts {
   std::vector<double> seconds;     // by node
 };
 
-// By node: is it run again in the backward pass? Only candidates may be.
-using Again = std::vector<bool>;
+// By node: when is it run again in the backward pass? Only candidates may be.
+using Again = std::vector<Repeats>;
 
-// One run of the graph. Index 0 of a pair is the original, 1 the clone.
+// One run of the graph.
 struct RecomputeTrace {
   struct Run {
     int32_t node;
+    int32_t late;  // the node of the backward pass that it is or runs again for; −1 before
+
+    bool clone() const { return late >= 0 && late != node; }
+  };
+  // A result of an original or of one of its clones.
+  struct Life {
+    ValueId root;
+    int32_t first, last;  // steps
+    int32_t last_early;   // the last step that reads it before the backward pass, or makes it; −1 where made later
+    int32_t before;       // the life of the same root that began before it, or −1
     bool clone;
+
+    bool Covers(int32_t step) const { return first <= step && step <= last; }
   };
   std::vector<Run> runs;               // by step
   std::vector<int64_t> live;           // bytes, by step
-  std::vector<int32_t> first[2], last[2];  // by root: steps; -1: never there
-  std::vector<int32_t> last_early;     // by root: the last step that reads the original before the backward pass, or makes it
+  std::vector<Life> lives;             // in the order in which they begin
+  std::vector<int32_t> newest;         // by root: its last life, or −1
+  std::vector<int32_t> made;           // by step: its first life in `lives`; one more at the end
+  std::vector<int32_t> reads;          // indices of lives, by step
+  std::vector<int32_t> reads_of;       // by step: its first in `reads`; one more at the end
   int32_t backward = 0;                // the first step of the backward pass
   int64_t peak = 0;
   int32_t peak_step = 0;
-  double extra_seconds = 0;            // of clones
+  double extra_seconds = 0;            // of what runs a second time
 
+  // The first step that runs for this node of the backward pass or a later one.
+  int32_t StepOf(int32_t late) const;
   // Bytes above the target, summed over steps.
   double Excess(int64_t target) const;
 };
@@ -57,6 +75,7 @@ class RecomputeModel {
   const std::vector<ValueId>& operands(int32_t node) const { return units_[node].operands; }
   int64_t bytes(ValueId root) const { return bytes_[root]; }
   int32_t producer(ValueId root) const { return graph().value(root).node; }
+  bool IsSide(ValueId root) const { return side_[root]; }  // IsSideResult
   bool ReadLate(int32_t node) const { return units_[node].read_late; }
 
   void Simulate(const Again& again, RecomputeTrace* trace) const;
@@ -65,7 +84,7 @@ class RecomputeModel {
   enum Kind { kForward, kSaved, kRecomputed, kBackward, kWorkspace, kKinds };
   using KindBytes = std::array<int64_t, kKinds>;
   // By step of a trace that Simulate made.
-  std::vector<KindBytes> Split(const Again& again, const RecomputeTrace& trace) const;
+  std::vector<KindBytes> Split(const RecomputeTrace& trace) const;
 
  private:
   struct Unit {
@@ -76,19 +95,24 @@ class RecomputeModel {
 
   void MakeUnits();
   void MarkReaders();
-  void FindNeeded(const Again& again, std::vector<uint8_t>* original, std::vector<uint8_t>* clone) const;
-  void MakeRuns(const Again& again, const std::vector<uint8_t>& original, const std::vector<uint8_t>& clone, RecomputeTrace* t) const;
+  struct Late;
+  Late MakeLate(const Again& again) const;
+  void MakeRuns(const Late& late, RecomputeTrace* t) const;
   void FindLives(const Again& again, RecomputeTrace* t) const;
-  void SumUp(const Again& again, RecomputeTrace* t) const;
+  void SumUp(RecomputeTrace* t) const;
   template <typename F>
-  void ForLives(const Again& again, const RecomputeTrace& t, F f) const;
-  bool Cloned(const Again& again, ValueId root) const { return producer(root) < costs_.boundary && again[producer(root)]; }
-  bool TakesOver(const RecomputeTrace& t, const Again& again, int32_t step, ValueId out) const;
+  void ForLives(const RecomputeTrace& t, F f) const;
+  // Which of the results' incarnations serves a reader in the backward pass; 0: the original.
+  size_t Serving(const Again& again, ValueId root, int32_t late) const {
+    return producer(root) < costs_.boundary && !side_[root] ? again[producer(root)].At(late) : 0;
+  }
+  bool TakesOver(const RecomputeTrace& t, int32_t step, ValueId out) const;
 
   const Flow flow_;
   const RecomputeCosts costs_;
   std::vector<Unit> units_;        // by node
   std::vector<int64_t> bytes_;     // by root; 0 outside the arena
+  std::vector<bool> side_;         // by root
   std::vector<int32_t> candidates_;
   double total_seconds_ = 0;
   size_t size_ = 0;

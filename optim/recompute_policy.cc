@@ -26,7 +26,7 @@ double NodeSeconds(const Graph& graph, const Node& node) {
 
 // So few plans of a frontier, spread over its peaks, are placed for real: fewer where placing takes long.
 std::vector<RecomputeChoice> Thinned(std::vector<RecomputeChoice> choices, size_t nodes) {
-  const size_t most = std::clamp<size_t>(50'000 / (nodes + 1), 8, 32);
+  const size_t most = std::clamp<size_t>(60'000 / (nodes + 1), 8, 96);
   if (choices.size() <= most) return choices;
   std::vector<RecomputeChoice> kept;
   const double range = static_cast<double>(choices.front().peak - choices.back().peak);

@@ -8,6 +8,7 @@
 
 #include "frontend/ops/row.h"
 #include "frontend/passes/min_cut.h"
+#include "optim/recompute_chain.h"
 
 namespace onnxtrain {
 namespace {
@@ -67,8 +68,8 @@ class Cutter {
       }
     }
     const std::vector<bool> side = cut.SourceSide(source, sink);
-    Again again(model_.graph().nodes().size(), false);
-    for (size_t i = 0; i < nodes.size(); ++i) again[nodes[i]] = !side[2 * i];
+    Again again(model_.graph().nodes().size());
+    for (size_t i = 0; i < nodes.size(); ++i) again[nodes[i]] = side[2 * i] ? Repeats() : Repeats::Once();
     return again;
   }
 
@@ -80,7 +81,8 @@ class Cutter {
 
 class Search {
  public:
-  explicit Search(const RecomputeModel& model) : model_(model), cutter_(model) {
+  explicit Search(const RecomputeModel& model) : model_(model), cutter_(model), is_candidate_(model.graph().nodes().size(), false) {
+    for (int32_t n : model.candidates()) is_candidate_[n] = true;
     const auto candidates = static_cast<int64_t>(model.candidates().size());
     simulations_left_ = std::clamp<int64_t>(40'000'000 / static_cast<int64_t>(model.size() + 1), 400, 60'000);
     cuts_left_ = std::clamp<int64_t>(60'000 / (candidates + 1), 16, 160);
@@ -88,10 +90,12 @@ class Search {
   }
 
   std::vector<RecomputeChoice> Run() {
-    const Again none(model_.graph().nodes().size(), false);
+    const Again none(model_.graph().nodes().size());
     Try(none, &base_);
     if (base_.peak == 0) return frontier_.All();
     UniformPrices();
+    RecomputeTrace trace;
+    for (const Again& again : ChainChoices(model_, SomeCuts())) Try(again, &trace);
     for (int segments = 2; segments <= 32; segments += (segments + 1) / 2) Improve(RecomputeSegments(model_, segments).again);
     const int64_t share = simulations_left_ / 2;
     Descend(false, simulations_left_ - share);
@@ -111,18 +115,15 @@ class Search {
 
   // Bytes × steps that a candidate's results wait between their last early and their first late reader, each step times its price.
   std::vector<double> Prices(const std::vector<double>& at_step) const {
-    std::vector<double> sum(at_step.size() + 1, 0);
-    for (size_t s = 0; s < at_step.size(); ++s) sum[s + 1] = sum[s] + at_step[s];
-    std::vector<double> prices;
-    for (int32_t n : model_.candidates()) {
-      double price = 0;
-      for (ValueId r : model_.results(n)) {
-        if (base_.first[0][r] < 0) continue;
-        const int32_t from = base_.last_early[r] + 1, to = std::max(from, base_.last[0][r] + 1);
-        price += static_cast<double>(model_.bytes(r)) * (sum[to] - sum[from]);
-      }
-      prices.push_back(price);
+    const auto steps = static_cast<int32_t>(at_step.size());
+    std::vector<double> sum(steps + 1, 0), of_node(model_.graph().nodes().size(), 0), prices;
+    for (int32_t s = 0; s < steps; ++s) sum[s + 1] = sum[s] + at_step[s];
+    for (const RecomputeTrace::Life& life : base_.lives) {
+      if (life.last_early < 0) continue;
+      const int32_t from = life.last_early + 1, to = std::clamp(life.last + 1, from, steps);
+      of_node[model_.producer(life.root)] += static_cast<double>(model_.bytes(life.root)) * (sum[to] - sum[from]);
     }
+    for (int32_t n : model_.candidates()) prices.push_back(of_node[n]);
     return prices;
   }
 
@@ -141,9 +142,18 @@ class Search {
         for (ValueId r : model_.results(n)) kept += static_cast<double>(model_.bytes(r));
         prices.push_back(kept * middle * std::exp2(exponent));
       }
-      Try(cutter_.Cut(prices), &trace);
+      cuts_.push_back(cutter_.Cut(prices));
+      Try(cuts_.back(), &trace);
       --cuts_left_;
     }
+  }
+
+  // As many as there is time to measure block by block.
+  std::vector<Again> SomeCuts() const {
+    const size_t stride = std::clamp<size_t>(10'000 / static_cast<size_t>(simulations_left_), 1, 8);
+    std::vector<Again> some;
+    for (size_t i = 0; i < cuts_.size(); i += stride) some.push_back(cuts_[i]);
+    return some;
   }
 
   // Prices of steps rise where more than the target is alive and fall elsewhere.
@@ -174,7 +184,7 @@ class Search {
     std::vector<int64_t> live(price->size(), 0);
     int32_t at = 0;
     for (size_t s = 0; s < trace.runs.size(); ++s) {
-      if (!trace.runs[s].clone) at = std::max(0, step_of[trace.runs[s].node]);
+      if (!trace.runs[s].clone()) at = std::max(0, step_of[trace.runs[s].node]);
       live[at] = std::max(live[at], trace.live[s]);
     }
     for (size_t s = 0; s < price->size(); ++s) {
@@ -202,7 +212,7 @@ class Search {
   // `keep`: simulations to leave for others.
   void Descend(bool known, int64_t keep) {
     constexpr double kStep = 0.95, kPast = 0.93;
-    Again again(model_.graph().nodes().size(), false);
+    Again again(model_.graph().nodes().size());
     RecomputeTrace trace;
     Try(again, &trace);
     for (double target = kStep * static_cast<double>(base_.peak); simulations_left_ > keep; target *= kStep) {
@@ -229,57 +239,94 @@ class Search {
       const std::vector<RecomputeChoice> choices = frontier_.All();
       for (int i = 0; i < kTries; ++i) {
         Again again = choices[random() % choices.size()].again;
-        for (size_t flips = 1 + random() % kFlips; flips > 0; --flips) again[nodes[random() % nodes.size()]].flip();
+        for (size_t flips = 1 + random() % kFlips; flips > 0; --flips) {
+          Repeats& repeats = again[nodes[random() % nodes.size()]];
+          repeats = repeats.any() ? Repeats() : Repeats::Once();
+        }
         Try(again, &trace);
       }
     }
   }
 
+  // Nodes whose results are made anew from a node of the backward pass on, or no longer.
   struct Move {
     std::vector<int32_t> nodes;
-    bool to = true;
+    int32_t from = 0;
+    bool add = true;
     double worth = 0;
   };
 
-  // Moves that can lower what is alive at the peak: results that wait across it run again, with or without the operands that
-  // would have to be kept for them; clones that are made too early are kept instead.
+  // By life: the first step behind the peak that reads it; 0: none, or the peak's step reads it too.
+  static std::vector<int32_t> NextReads(const RecomputeTrace& t) {
+    std::vector<int32_t> next(t.lives.size(), 0);
+    for (auto step = static_cast<int32_t>(t.runs.size()); --step >= t.peak_step;) {
+      for (int32_t i = t.reads_of[step]; i < t.reads_of[step + 1]; ++i) next[t.reads[i]] = step == t.peak_step ? 0 : step;
+    }
+    return next;
+  }
+
+  // Moves that can lower what is alive at the peak: what waits across it is made anew by its next reader, with or without the operands
+  // that would have to be kept for it; clones that are made too early are not made then.
   std::vector<Move> MovesAt(const Again& again, const RecomputeTrace& t) const {
     constexpr size_t kMost = 24;
-    const int32_t at = t.peak_step;
+    const std::vector<int32_t> next = NextReads(t);
     std::vector<Move> moves;
-    for (int32_t n : model_.candidates()) {
-      double waiting = 0, early = 0;
-      for (ValueId r : model_.results(n)) {
-        const bool waits = t.first[0][r] >= 0 && t.last_early[r] < at && t.last[0][r] > at && t.first[0][r] < at;
-        if (waits) waiting += static_cast<double>(model_.bytes(r));
-        if (t.first[1][r] >= 0 && t.first[1][r] <= at && t.last[1][r] >= at) early += static_cast<double>(model_.bytes(r));
+    int32_t last = -1;  // results of one run stand together: one move for all of them
+    for (size_t i = 0; i < t.lives.size(); ++i) {
+      const RecomputeTrace::Life& life = t.lives[i];
+      const int32_t n = model_.producer(life.root);
+      if (!life.Covers(t.peak_step) || !is_candidate_[n] || model_.IsSide(life.root)) continue;
+      const auto bytes = static_cast<double>(model_.bytes(life.root));
+      const RecomputeTrace::Run& made = t.runs[life.first];
+      if (life.clone) moves.push_back({{n}, again[n][again[n].At(made.late) - 1], false, bytes * 1e3});
+      const int32_t from = next[i] == 0 ? -1 : t.runs[next[i]].late;
+      if (life.first == t.peak_step || from < 0) continue;
+      const double worth = bytes / (model_.seconds(n) + kNoTime);
+      if (life.first == last && moves.back().add && moves.back().nodes[0] == n) {
+        moves.back().from = std::min(moves.back().from, from);
+        moves.back().worth += worth;
+      } else {
+        moves.push_back({{n}, from, true, worth});
       }
-      if (!again[n] && waiting > 0) moves.push_back({{n}, true, waiting / (model_.seconds(n) + kNoTime)});
-      if (again[n] && early > 0) moves.push_back({{n}, false, early * 1e3});
+      last = life.first;
     }
     std::stable_sort(moves.begin(), moves.end(), [](const Move& a, const Move& b) { return a.worth > b.worth; });
     if (moves.size() > kMost) moves.resize(kMost);
     for (size_t i = 0, count = moves.size(); i < count; ++i) {
-      if (moves[i].to) moves.push_back({WithOperands(again, t, moves[i].nodes[0]), true});
+      if (moves[i].add) moves.push_back({WithOperands(t, moves[i]), moves[i].from});
     }
     return moves;
   }
 
-  // The node and all of its operands' producers that nothing keeps for the backward pass now.
-  std::vector<int32_t> WithOperands(const Again& again, const RecomputeTrace& t, int32_t node) const {
-    std::vector<int32_t> nodes = {node};
+  // The node of the move and all of its operands' producers that nothing keeps until then.
+  std::vector<int32_t> WithOperands(const RecomputeTrace& t, const Move& move) const {
+    const int32_t then = t.StepOf(move.from);
+    std::vector<int32_t> nodes = move.nodes;
+    const auto has = [&](int32_t n) { return std::find(nodes.begin(), nodes.end(), n) != nodes.end(); };
     for (size_t i = 0; i < nodes.size(); ++i) {
       for (ValueId r : model_.operands(nodes[i])) {
         const int32_t p = model_.producer(r);
-        const bool known = again[p] || t.last[0][r] >= t.backward || std::find(nodes.begin(), nodes.end(), p) != nodes.end();
-        if (!known && p < model_.boundary()) nodes.push_back(p);
+        const bool kept = !is_candidate_[p] || model_.IsSide(r) || IsAlive(t, r, then);
+        if (!kept && !has(p)) nodes.push_back(p);
       }
     }
     return nodes;
   }
 
+  static bool IsAlive(const RecomputeTrace& t, ValueId root, int32_t step) {
+    int32_t life = t.newest[root];
+    while (life >= 0 && !t.lives[life].Covers(step)) life = t.lives[life].before;
+    return life >= 0;
+  }
+
   static void Apply(const Move& move, Again* again) {
-    for (int32_t n : move.nodes) (*again)[n] = move.to;
+    for (int32_t n : move.nodes) {
+      if (move.add) {
+        (*again)[n].Add(move.from);
+      } else {
+        (*again)[n].Remove(move.from);
+      }
+    }
   }
 
   // Flips what lowers the excess most per second. False where it cannot be brought to the target.
@@ -321,27 +368,30 @@ class Search {
 
   // Takes back whatever the limit allows, what costs most time first.
   void Trim(Again& again, RecomputeTrace& t, int64_t limit) {
-    std::vector<int32_t> nodes;
+    std::vector<Move> moves;
     for (int32_t n : model_.candidates()) {
-      if (again[n]) nodes.push_back(n);
+      for (size_t i = 0; i < again[n].count(); ++i) moves.push_back({{n}, again[n][i], false, model_.seconds(n)});
     }
-    std::stable_sort(nodes.begin(), nodes.end(), [&](int32_t a, int32_t b) { return model_.seconds(a) > model_.seconds(b); });
-    if (std::ssize(nodes) > most_taken_back_) nodes.resize(most_taken_back_);
+    std::stable_sort(moves.begin(), moves.end(), [&](const Move& a, const Move& b) { return a.worth > b.worth; });
+    if (std::ssize(moves) > most_taken_back_) moves.resize(most_taken_back_);
     RecomputeTrace next;
-    for (int32_t n : nodes) {
-      again[n] = false;
+    for (const Move& move : moves) {
+      const Repeats before = again[move.nodes[0]];
+      Apply(move, &again);
       Try(again, &next);
       if (next.peak <= limit && next.extra_seconds <= t.extra_seconds) {
         std::swap(t, next);
       } else {
-        again[n] = true;
+        again[move.nodes[0]] = before;
       }
     }
   }
 
   const RecomputeModel& model_;
   const Cutter cutter_;
+  std::vector<bool> is_candidate_;  // by node
   RecomputeTrace base_;
+  std::vector<Again> cuts_;         // under one price for all bytes
   Frontier frontier_;
   int64_t simulations_left_, cuts_left_, most_taken_back_;
 };
@@ -352,32 +402,11 @@ RecomputeChoice Simulated(const RecomputeModel& model, Again again) {
   return {std::move(again), trace.peak, trace.extra_seconds};
 }
 
-// Bytes that cross from one candidate to later ones, by candidate.
-std::vector<int64_t> CrossingBytes(const RecomputeModel& model) {
-  const auto& nodes = model.candidates();
-  std::vector<int32_t> index(model.graph().nodes().size(), -1), last(nodes.size());
-  for (size_t i = 0; i < nodes.size(); ++i) index[nodes[i]] = last[i] = static_cast<int32_t>(i);
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    for (ValueId r : model.operands(nodes[i])) {
-      if (index[model.producer(r)] >= 0) last[index[model.producer(r)]] = static_cast<int32_t>(i);
-    }
-  }
-  std::vector<int64_t> change(nodes.size() + 1, 0);
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    for (ValueId r : model.results(nodes[i])) {
-      change[i] += model.bytes(r);
-      change[last[i]] -= model.bytes(r);
-    }
-  }
-  for (size_t i = 1; i < change.size(); ++i) change[i] += change[i - 1];
-  return change;
-}
-
 }  // namespace
 
 RecomputeChoice RecomputeCheap(const RecomputeModel& model) {
-  Again again(model.graph().nodes().size(), false);
-  for (int32_t n : model.candidates()) again[n] = !IsExpensive(model, n);
+  Again again(model.graph().nodes().size());
+  for (int32_t n : model.candidates()) again[n] = IsExpensive(model, n) ? Repeats() : Repeats::Once();
   return Simulated(model, std::move(again));
 }
 
@@ -401,16 +430,16 @@ RecomputeChoice RecomputeSegments(const RecomputeModel& model, int segments) {
     }
     if (best < nodes.size() && (borders.empty() || best > borders.back())) borders.push_back(best);
   }
-  Again again(model.graph().nodes().size(), false);
+  Again again(model.graph().nodes().size());
   std::vector<size_t> segment(model.graph().nodes().size(), 0);
   for (size_t i = 0, s = 0; i < nodes.size(); ++i) {
     segment[nodes[i]] = s;
-    again[nodes[i]] = s < borders.size();
+    if (s < borders.size()) again[nodes[i]] = Repeats::Once();
     if (s < borders.size() && i == borders[s]) ++s;
   }
   for (int32_t n : nodes) {  // what crosses a border is kept
     for (ValueId r : model.operands(n)) {
-      if (segment[model.producer(r)] != segment[n]) again[model.producer(r)] = false;
+      if (segment[model.producer(r)] != segment[n]) again[model.producer(r)] = Repeats();
     }
   }
   return Simulated(model, std::move(again));

@@ -1,10 +1,11 @@
 // Finds what to run again so that a training graph needs less memory for little time.
 //
-// Three sources of choices, each improved by local flips, all judged by the simulated peak and not by sums of bytes:
+// Four sources of choices, each improved by local flips, all judged by the simulated peak and not by sums of bytes:
 // minimum cuts of the joint graph under a price per byte, uniform and per step (v → (in, out); in → out costs price·bytes, the
 // source → in costs the time of v, out → in is uncuttable along operands, out → sink where the backward pass reads v; Jain et
-// al. "Checkmate" pose the problem, the cut is that of PyTorch's partitioner); segments between the narrowest places (Chen et al.,
-// 1604.06174); and descents from the choice before. Limits are counts, never clocks: the same graph gives the same choices.
+// al. "Checkmate" pose the problem, the cut is that of PyTorch's partitioner); a dynamic program over chains of blocks
+// (recompute_chain.h); segments between the narrowest places (Chen et al., 1604.06174); and descents from the choice before.
+// Limits are counts, never clocks: the same graph gives the same choices.
 #pragma once
 
 #include <vector>

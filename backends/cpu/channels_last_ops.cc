@@ -181,15 +181,26 @@ absl::StatusOr<Types> BatchNormInferenceTypes(const TypeContext& c) {
   return Types{c.in(0)};
 }
 
+absl::StatusOr<Types> BatchNormAgainTypes(const TypeContext& c) {
+  const size_t statistics = c.has(5) ? 4 : 3;
+  RETURN_IF_ERROR(CheckChannels(c, c.in(0), 1, 2));
+  RETURN_IF_ERROR(CheckChannels(c, c.in(0), statistics, statistics + 1));
+  if (c.has(5) && c.in(3) != c.in(0)) return Invalid("expected a residual ", ToString(c.in(0)), ", got ", ToString(c.in(3)));
+  return Types{c.in(0)};
+}
+
+// All sums are made before the first element is written.
 std::vector<OpRow> NormRows() {
   const AttrSpec epsilon = {"epsilon", 1e-5};
   const AttrSpec activation = {"activation", std::string()};
   return {{.name = "cpu.BatchNorm", .inputs = {3, 4}, .outputs = 3, .attrs = {epsilon, activation}, .infer = BatchNormTypes,
-           .precision = Precision::kFloat32, .batch_coupled = true},
+           .precision = Precision::kFloat32, .overwrites = true, .batch_coupled = true},
           {.name = "cpu.BatchNormGrad", .inputs = {5, 6}, .outputs = 3, .attrs = {activation}, .infer = BatchNormGradTypes,
-           .precision = Precision::kFloat32, .batch_coupled = true},
+           .precision = Precision::kFloat32, .overwrites = true, .batch_coupled = true},
+          {.name = "cpu.BatchNormAgain", .inputs = {5, 6}, .attrs = {epsilon, activation}, .infer = BatchNormAgainTypes,
+           .precision = Precision::kFloat32, .overwrites = true},
           {.name = "cpu.BatchNormInference", .inputs = {5, 5}, .attrs = {epsilon}, .infer = BatchNormInferenceTypes,
-           .precision = Precision::kFloat32}};
+           .precision = Precision::kFloat32, .overwrites = true}};
 }
 
 // --- Pooling ----------------------------------------------------------------------------------------------------------

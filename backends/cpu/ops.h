@@ -9,6 +9,7 @@
 // | cpu.Conv, cpu.ConvTranspose, cpu.ConvWeightGrad | as without cpu. | over [N,…,C], of f32 or bf16 to f32; weights are packed, weight_shape says from what; activation ("", "Relu") |
 // | cpu.BatchNorm | x, scale, bias, residual? → y, mean, rstd | over […,C]; the residual is added, then comes activation ("", "Relu") |
 // | cpu.BatchNormInference | as without cpu. | over […,C] |
+// | cpu.BatchNormAgain | the inputs of cpu.BatchNorm, mean, rstd → y | what that gave, with its attributes |
 // | cpu.BatchNormGrad | dy, x, scale, mean, rstd, bias? → dx, dscale, dbias | activation; with "Relu", dy is the gradient behind that, and bias is given |
 // | cpu.MaxPool | x → y, u8 | over [N,…,C]; the second output is the number of the maximum in its window |
 // | cpu.MaxPoolGrad, cpu.AveragePool, cpu.AveragePoolGrad | as without cpu. | over [N,…,C]; the first has the attributes of its cpu.MaxPool |

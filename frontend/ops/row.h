@@ -107,6 +107,7 @@ struct OpRow {
   // FLOPs of one run; null means one per output element. Bytes are those of inputs and outputs.
   double (*flops)(std::span<const Type* const> inputs, std::span<const Type> outputs, const Attrs& attrs) = nullptr;
   bool elementwise = false;          // output element i depends on (broadcast) input elements i alone
+  bool overwrites = false;           // kernels may write output 0 over an input of its type, as those of elementwise operators
   bool view = false;                 // the output has the bytes of input 0: Reshape
   bool derive = false;               // worth computing once per update where it depends on weights alone: Cast, Transpose
   bool batch_coupled = false;        // samples of a batch influence each other: BatchNorm statistics

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "frontend/base/strings.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
@@ -9,8 +10,9 @@ namespace {
 
 class Cloner {
  public:
-  Cloner(const Graph& graph, int32_t boundary, const std::vector<bool>& again)
-      : graph_(graph), boundary_(boundary), again_(again), first_(graph.values().size(), kNoValue), second_(first_) {
+  Cloner(const Graph& graph, int32_t boundary, const std::vector<Repeats>& again)
+      : graph_(graph), boundary_(boundary), again_(again), repeatable_(graph.nodes().size(), false),
+        made_(graph.nodes().size(), 0), first_(graph.values().size(), kNoValue), clone_(first_) {
     MarkViews();
   }
 
@@ -18,7 +20,7 @@ class Cloner {
     for (const GraphInput& input : graph_.inputs()) {
       Keep(input.value, out_.graph.AddInput(input.kind, input.name, graph_.type(input.value)), first_);
     }
-    for (int32_t n = 0; n < std::ssize(graph_.nodes()); ++n) n < boundary_ ? Copy(n, first_) : CopyLate(n);
+    for (int32_t n = 0; n < std::ssize(graph_.nodes()); ++n) repeatable_[n] ? Copy(n, 0, first_) : CopyLate(n);
     for (const GraphOutput& output : graph_.outputs()) {
       out_.graph.AddOutput(output.name, first_[output.value], output.into == kNoValue ? kNoValue : first_[output.into]);
     }
@@ -29,13 +31,15 @@ class Cloner {
   using Map = std::vector<ValueId>;
 
   void MarkViews() {
-    again_.resize(graph_.nodes().size(), false);
-    for (int32_t n = 0; n < boundary_; ++n) {
+    again_.resize(graph_.nodes().size());
+    for (int32_t n = 0; n < std::ssize(graph_.nodes()); ++n) {
       const Node& node = graph_.nodes()[n];
+      repeatable_[n] = n < boundary_;
       const OpRow* row = FindOp(node.op);
       if (row == nullptr || !row->view) continue;
       const int32_t of = graph_.value(node.inputs[0]).node;
-      again_[n] = of >= 0 && again_[of];
+      repeatable_[n] = repeatable_[n] || (of >= 0 && repeatable_[of]);
+      again_[n] = of >= 0 && !IsSideResult(graph_, node.inputs[0]) ? again_[of] : Repeats();
     }
   }
 
@@ -46,34 +50,53 @@ class Cloner {
       const int32_t n = open.back();
       const size_t before = open.size();
       for (ValueId v : graph_.nodes()[n].inputs) {
-        if (v != kNoValue && IsCloned(v) && second_[v] == kNoValue) open.push_back(graph_.value(v).node);
+        const size_t serving = Serving(v, late);
+        if (serving > 0 && made_[graph_.value(v).node] != serving) open.push_back(graph_.value(v).node);
       }
       if (open.size() > before) continue;
       open.pop_back();
-      if (n == late) {
-        Copy(n, first_);
-      } else if (second_[graph_.nodes()[n].outputs[0]] == kNoValue) {
-        Copy(n, second_);
-      }
+      if (n != late && made_[n] == again_[n].At(late)) continue;
+      Copy(n, late, n == late ? first_ : clone_);
+      made_[n] = again_[n].At(late);
     }
   }
 
-  bool IsCloned(ValueId v) const {
-    const int32_t n = graph_.value(v).node;
-    return n >= 0 && n < boundary_ && again_[n];
+  // Which clone of the node that makes the value serves a reader in the backward pass; 0: the original.
+  size_t Serving(ValueId v, int32_t reader) const {
+    const int32_t of = v == kNoValue ? -1 : graph_.value(v).node;
+    return of >= 0 && repeatable_[of] && !IsSideResult(graph_, v) ? again_[of].At(reader) : 0;
   }
 
-  // Copies the node, its results going to `map`. Early originals read originals; all others clones where there are some.
-  void Copy(int32_t n, Map& map) {
+  ValueId InputFor(int32_t reader, ValueId v) const {
+    if (v == kNoValue) return v;
+    return reader >= boundary_ && Serving(v, reader) > 0 ? clone_[v] : first_[v];
+  }
+
+  // Copies the node for a reader: itself, the late node that wants its clone, or 0 for an original. Its results go to `map`.
+  void Copy(int32_t n, int32_t reader, Map& map) {
     const Node& node = graph_.nodes()[n];
-    const bool late = n >= boundary_ || &map == &second_;
     std::vector<ValueId> inputs;
     std::vector<Type> types;
-    for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? kNoValue : late && IsCloned(v) ? second_[v] : first_[v]);
-    for (ValueId v : node.outputs) types.push_back(graph_.type(v));
-    const std::vector<ValueId> outputs = out_.graph.AddNode(node.op, std::move(inputs), node.attrs, std::move(types), node.source).outputs;
+    for (ValueId v : node.inputs) inputs.push_back(InputFor(reader, v));
+    const OpRow* again = &map == &clone_ ? AgainForm(node) : nullptr;
+    for (ValueId v : node.outputs) {
+      if (again == nullptr || types.empty()) {
+        types.push_back(graph_.type(v));
+      } else {
+        inputs.push_back(first_[v]);
+      }
+    }
+    const std::string op(again == nullptr ? node.op : again->name);
+    const std::vector<ValueId> outputs = out_.graph.AddNode(op, std::move(inputs), node.attrs, std::move(types), node.source).outputs;
     out_.origin.push_back(n);
     for (size_t i = 0; i < outputs.size(); ++i) Keep(node.outputs[i], outputs[i], map);
+  }
+
+  // The operator that makes the first result again from side results, or null.
+  const OpRow* AgainForm(const Node& node) const {
+    const bool has_sides = node.outputs.size() > 1 && std::all_of(node.outputs.begin() + 1, node.outputs.end(),
+                                                                  [&](ValueId v) { return IsSideResult(graph_, v); });
+    return has_sides ? FindOp(StrCat(node.op, "Again")) : nullptr;
   }
 
   void Keep(ValueId old, ValueId now, Map& map) {
@@ -83,8 +106,10 @@ class Cloner {
 
   const Graph& graph_;
   const int32_t boundary_;
-  std::vector<bool> again_;
-  Map first_, second_;  // old value → its original, its clone
+  std::vector<Repeats> again_;
+  std::vector<bool> repeatable_;  // by node: it stands before the boundary, or is a view of what does
+  std::vector<size_t> made_;      // by node: which of its clones there is now; 0: none
+  Map first_, clone_;             // old value → its original, its clone
   Rematerialized out_;
 };
 
@@ -108,7 +133,17 @@ int32_t FirstBackwardNode(const Graph& graph, std::string_view seeds) {
   return static_cast<int32_t>(std::find(backward.begin(), backward.end(), true) - backward.begin());
 }
 
-Rematerialized Rematerialize(const Graph& graph, int32_t boundary, const std::vector<bool>& again) {
+bool IsSideResult(const Graph& graph, ValueId v) {
+  constexpr size_t kMuchSmaller = 32;
+  const int32_t node = graph.value(v).node;
+  if (node < 0) return false;
+  const auto& results = graph.nodes()[node].outputs;
+  return std::any_of(results.begin(), results.end(), [&](ValueId r) {
+    return r != v && graph.type(r).bytes() >= kMuchSmaller * graph.type(v).bytes();
+  });
+}
+
+Rematerialized Rematerialize(const Graph& graph, int32_t boundary, const std::vector<Repeats>& again) {
   return Cloner(graph, boundary, again).Run();
 }
 

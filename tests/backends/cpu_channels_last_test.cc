@@ -197,6 +197,24 @@ TEST(CpuChannelsLast, MaximaAreTheFirstOfTheirWindowAndNaNWins) {
   }
 }
 
+TEST(CpuChannelsLast, NormalizingAgainGivesTheSameBits) {
+  Cpu();  // brings the operators
+  for (const auto& [activation, adds] : {std::pair("", false), {"Relu", false}, {"", true}, {"Relu", true}}) {
+    Graph graph;
+    Builder b(&graph);
+    std::vector<Val> inputs = {b.Input(InputKind::kFeed, "x", F({5, 7, 9, 21})), Channels(b, "scale", 21), Channels(b, "bias", 21)};
+    if (adds) inputs.push_back(b.Input(InputKind::kFeed, "residual", F({5, 7, 9, 21})));
+    const Attrs attrs = {{"epsilon", 1e-3}, {"activation", std::string(activation)}};
+    const auto norm = b.Ops("cpu.BatchNorm", inputs, attrs);
+    inputs.insert(inputs.end(), norm.begin() + 1, norm.end());
+    graph.AddOutput("once", norm[0].id());
+    graph.AddOutput("again", b.Op("cpu.BatchNormAgain", inputs, attrs).id());
+    ASSERT_TRUE(b.status().ok()) << b.status().message();
+    const std::vector<HostTensor> results = RunOnce(Cpu(), graph, RandomInputs(graph));
+    for (int64_t i = 0; i < results[0].size(); ++i) ASSERT_EQ(results[0].At(i), results[1].At(i)) << i << activation;
+  }
+}
+
 TEST(CpuChannelsLast, GroupsAndOneOrThreeAxes) {
   for (const auto& [x, w, group] : {std::tuple(Shape{2, 8, 9, 9}, Shape{8, 1, 3, 3}, 8), {Shape{2, 6, 9, 9}, Shape{4, 3, 3, 3}, 2},
                                     {Shape{2, 6, 17}, Shape{5, 6, 3}, 1}, {Shape{2, 3, 5, 6, 7}, Shape{4, 3, 3, 3, 3}, 1}}) {

@@ -15,11 +15,13 @@ namespace onnxtrain {
 namespace {
 
 // Operators over i64 whose result tells exactly which inputs were read:
-// Map is elementwise (1..3 inputs, as many outputs as it says), Mix depends on every element of every input.
+// Map is elementwise (1..3 inputs, as many outputs as it says), Mix depends on every element of every input, and so does Over,
+// which reads all of them before it writes its first output, and its first input along with that.
 void RegisterTestOps() {
   static const OpRow rows[] = {
       {.name = "test.Map", .inputs = {1, 3}, .outputs = kOutputsFromAttr, .elementwise = true},
       {.name = "test.Mix", .inputs = {1, 3}, .outputs = kOutputsFromAttr},
+      {.name = "test.Over", .inputs = {1, 3}, .outputs = kOutputsFromAttr, .overwrites = true},
       {.name = "test.View", .view = true},
   };
   RegisterOps(rows);
@@ -38,6 +40,13 @@ uint64_t MapElement(int32_t node, size_t output, size_t i, const std::vector<con
   return h;
 }
 
+uint64_t HashAll(uint64_t h, const std::vector<const uint64_t*>& in, const Words& sizes) {
+  for (size_t k = 0; k < in.size(); ++k) {
+    for (size_t i = 0; i < sizes[k]; ++i) h = Hash(h, in[k][i]);
+  }
+  return h;
+}
+
 // Runs one node on memory. Where outputs must not overlap inputs they are spoiled first.
 void RunNode(const Graph& graph, int32_t n, const std::vector<const uint64_t*>& in, const std::vector<uint64_t*>& out) {
   const Node& node = graph.nodes()[n];
@@ -52,13 +61,15 @@ void RunNode(const Graph& graph, int32_t n, const std::vector<const uint64_t*>& 
     }
   } else if (node.op == "test.Mix") {
     for (uint64_t* o : out) std::fill_n(o, size, 0xdeadbeef);
-    uint64_t h = n;
-    for (size_t k = 0; k < in.size(); ++k) {
-      for (size_t i = 0; i < sizes[k]; ++i) h = Hash(h, in[k][i]);
-    }
+    const uint64_t h = HashAll(n, in, sizes);
     for (size_t o = 0; o < out.size(); ++o) {
       for (size_t i = 0; i < size; ++i) out[o][i] = Hash(h, o * 1000003 + i);
     }
+  } else if (node.op == "test.Over") {
+    for (size_t o = 1; o < out.size(); ++o) std::fill_n(out[o], size, 0xdeadbeef);
+    const uint64_t h = HashAll(n, in, sizes);
+    for (size_t o = 1; o < out.size(); ++o) std::fill_n(out[o], size, Hash(h, o));
+    for (size_t i = 0; i < size; ++i) out[0][i] = Hash(h, in[0][i]);
   } else if (out[0] != in[0]) {
     std::copy_n(in[0], size, out[0]);
   }
@@ -198,19 +209,19 @@ Graph RandomGraph(std::mt19937& random) {
     const ValueId x = any();
     const Shape shape = graph.type(x).shape;
     const int64_t size = graph.type(x).elements();
-    const size_t kind = pick(4);
+    const size_t kind = pick(5);
     if (kind == 0) {
       values.push_back(Add(&graph, "test.View", {x}, shape.size() == 1 ? Shape{1, size} : Shape{size}));
       continue;
     }
-    const bool map = kind < 3;
+    const bool map = kind < 3, over = kind == 4;
     std::vector<ValueId> inputs = {x};
     for (size_t k = pick(3); k > 0; --k) {
       const ValueId y = any();
       if (!map || graph.type(y).shape == shape || graph.type(y).elements() == 1) inputs.push_back(y);
     }
     const int outputs = pick(4) == 0 ? 2 : 1;
-    const ValueId y = Add(&graph, map ? "test.Map" : "test.Mix", inputs, map ? shape : shapes[pick(6)], outputs);
+    const ValueId y = Add(&graph, map ? "test.Map" : over ? "test.Over" : "test.Mix", inputs, map || over ? shape : shapes[pick(6)], outputs);
     for (int o = 0; o < outputs; ++o) values.push_back(y + o);
   }
   std::vector<bool> used(graph.inputs().size(), false);

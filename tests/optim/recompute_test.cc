@@ -65,8 +65,8 @@ struct Oracle {
     const auto& nodes = model.candidates();
     RecomputeTrace trace;
     for (uint32_t bits = 0; bits < (1u << nodes.size()); ++bits) {
-      Again again(model.graph().nodes().size(), false);
-      for (size_t i = 0; i < nodes.size(); ++i) again[nodes[i]] = (bits >> i & 1) != 0;
+      Again again(model.graph().nodes().size());
+      for (size_t i = 0; i < nodes.size(); ++i) again[nodes[i]] = (bits >> i & 1) != 0 ? Repeats::Once() : Repeats();
       model.Simulate(again, &trace);
       all.emplace_back(trace.peak, trace.extra_seconds);
     }
@@ -109,7 +109,7 @@ TEST(Recompute, SimulatedAndPlannedPeaksAgree) {
     for (const RecomputePlan& plan : planner.Frontier()) {
       RecomputeTrace trace;
       Again again = plan.again;
-      again.resize(planner.Model().graph().nodes().size(), false);
+      again.resize(planner.Model().graph().nodes().size());
       planner.Model().Simulate(again, &trace);
       EXPECT_LE(plan.lower_bound, static_cast<size_t>(trace.peak)) << seed;  // the planner may order better
       EXPECT_LE(static_cast<double>(plan.arena), 1.1 * static_cast<double>(trace.peak)) << seed;

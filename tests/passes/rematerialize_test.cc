@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frontend/ops/builder.h"
+#include "frontend/ops/row.h"
 #include "frontend/passes/min_cut.h"
 #include "tests/passes/testing.h"
 
@@ -45,8 +46,7 @@ TEST(Rematerialize, BackwardReadsClones) {
   const Graph g = Joint();
   const int32_t boundary = FirstBackwardNode(g, "seed");
   EXPECT_EQ(g.nodes()[boundary].op, "Mul");
-  std::vector<bool> all(g.nodes().size(), false);
-  for (int32_t n = 0; n < boundary; ++n) all[n] = true;
+  const std::vector<Repeats> all(boundary, Repeats::Once());
   const Rematerialized made = Rematerialize(g, boundary, all);
   EXPECT_EQ(Count(made.graph, "Exp"), 2);
   EXPECT_EQ(Count(made.graph, "Reshape"), 2);  // a view goes with its node
@@ -70,6 +70,50 @@ TEST(Rematerialize, BackwardReadsClones) {
       }
     }
   }
+}
+
+// x → a → b, and a backward pass that reads a and b early, a again late.
+TEST(Rematerialize, AClonePerStretchOfTheBackwardPass) {
+  Graph g;
+  Builder b(&g);
+  const Val x = b.Input(InputKind::kFeed, "x", {DType::kFloat32, {2, 3}});
+  const Val a = Exp(x), c = Tanh(a);
+  const Val seed = b.Input(InputKind::kFeed, "seed", {DType::kFloat32, {}});
+  const Val first = seed * c, second = first * a, third = second * a, view = Reshape(a, {3, 2});
+  g.AddOutput("y", (Reshape(third, {3, 2}) * view).id());
+  ASSERT_TRUE(b.status().ok());
+  const int32_t boundary = FirstBackwardNode(g, "seed");
+  std::vector<Repeats> again(boundary);
+  ASSERT_TRUE(again[0].Add(boundary + 2) && again[0].Add(boundary + 1));
+  EXPECT_FALSE(again[0].Add(boundary + 2));
+  EXPECT_EQ(again[0].count(), 2u);
+  EXPECT_EQ(again[0].At(boundary), 0u);
+  EXPECT_EQ(again[0].At(boundary + 1), 1u);
+  EXPECT_EQ(again[0].At(boundary + 9), 2u);
+  const Rematerialized made = Rematerialize(g, boundary, again);
+  EXPECT_EQ(Count(made.graph, "Exp"), 3) << Print(made.graph);
+  ExpectSameNumbers(g, made.graph, 0);
+  again[0].Remove(boundary + 1);
+  EXPECT_EQ(Count(Rematerialize(g, boundary, again).graph, "Exp"), 2);
+}
+
+TEST(Rematerialize, SideResultsAreKeptAndRepeatFromThem) {
+  static const OpRow rows[] = {{.name = "test.Norm", .outputs = 2}, {.name = "test.NormAgain", .inputs = {2, 2}}, {.name = "test.NormGrad", .inputs = {4, 4}}};
+  RegisterOps(rows);
+  Graph g;
+  const Type wide = {DType::kFloat32, {64, 4}}, narrow = {DType::kFloat32, {4}};
+  const ValueId x = g.AddInput(InputKind::kFeed, "x", wide), seed = g.AddInput(InputKind::kFeed, "seed", wide);
+  const std::vector<ValueId> y = g.AddNode("test.Norm", {x}, {}, {wide, narrow}).outputs;
+  g.AddOutput("dx", g.AddNode("test.NormGrad", {seed, x, y[0], y[1]}, {}, {wide}).outputs[0]);
+  EXPECT_FALSE(IsSideResult(g, y[0]));
+  EXPECT_TRUE(IsSideResult(g, y[1]));
+  const Rematerialized made = Rematerialize(g, 1, {Repeats::Once()});
+  ASSERT_EQ(made.graph.nodes().size(), 3u) << Print(made.graph);
+  const Node &norm = made.graph.nodes()[0], &repeat = made.graph.nodes()[1], &grad = made.graph.nodes()[2];
+  EXPECT_EQ(repeat.op, "test.NormAgain");
+  EXPECT_EQ(repeat.inputs, (std::vector<ValueId>{norm.inputs[0], norm.outputs[1]}));
+  EXPECT_EQ(grad.inputs[2], repeat.outputs[0]);
+  EXPECT_EQ(grad.inputs[3], norm.outputs[1]);
 }
 
 TEST(Rematerialize, NothingMarkedNothingCloned) {

@@ -16,8 +16,8 @@ using Json = nlohmann::json;
 
 constexpr int kLayers = 12, kWidth = 64;
 
-// x[batch,64] → 12 × (product, bias, Tanh) → 4 classes.
-tiny::Model Deep() {
+// x[batch,64] → 12 × (product, bias, Tanh, with Dropout behind it or not) → 4 classes.
+tiny::Model Deep(bool dropout) {
   tiny::Model m{.input_shape = {-1, kWidth}};
   std::string at = "x";
   for (int i = 0; i <= kLayers; ++i) {
@@ -29,13 +29,16 @@ tiny::Model Deep() {
     m.nodes.push_back({"Add", {product, b}, {sum}});
     at = i == kLayers ? "y" : StrCat("h", i);
     m.nodes.push_back({i == kLayers ? "Softmax" : "Tanh", {sum}, {at}});
+    if (!dropout || i == kLayers) continue;
+    m.nodes.push_back({"Dropout", {at}, {StrCat("d", i)}});
+    at = StrCat("d", i);
   }
   return m;
 }
 
 class Memory : public Scratch {
  protected:
-  Memory() { Deep().Save(Path("m.onnx")); }
+  Memory() { Deep(false).Save(Path("m.onnx")); }
 
   Json Planned(const std::string& flags) {
     const Outcome o = Run("plan --model m.onnx --backend cpu --threads 1 --json " + flags);
@@ -112,6 +115,30 @@ TEST_F(Memory, RecomputingChangesNoBit) {
   for (const char* mode : {"sqrt", "all"}) {
     const Json run = Trained(StrCat("--batch-size 4096 --gradient-checkpointing ", mode));
     EXPECT_EQ(run["final_loss"], none["final_loss"]) << mode;
+  }
+}
+
+// Masks are drawn again from their keys, on every backend.
+TEST_F(Memory, RecomputingRepeatsDropoutMasks) {
+  Deep(true).Save(Path("m.onnx"));
+  for (const char* backend : {"cpu", "torch"}) {
+    const auto trained = [&](const std::string& flags, int seed) {
+      const Outcome o = Run(StrCat("--model m.onnx --backend ", backend, " --device cpu --threads 1 --max-steps 3 --batch-size 4096 --dropout 0.3 --seed ", seed,
+                                   " --json --quiet --overwrite --out r ", flags));
+      EXPECT_EQ(o.code, 0) << o.err;
+      return o.code == 0 ? Json::parse(o.out) : Json();
+    };
+    const Json none = trained("--gradient-checkpointing none", 1);
+    const std::string weights = ReadAll(Path("r/model.synthetic.onnx"));
+    ASSERT_FALSE(weights.empty());
+    const int64_t peak = none["planned_peak_bytes"];
+    for (const std::string& mode : {std::string("all"), std::string("sqrt"), StrCat("budget --memory-budget ", peak - (4 << 20))}) {
+      const Json run = trained("--gradient-checkpointing " + mode, 1);
+      EXPECT_LT(run["planned_peak_bytes"], peak) << backend << " " << mode;
+      EXPECT_EQ(run["final_loss"], none["final_loss"]) << backend << " " << mode;
+      EXPECT_TRUE(ReadAll(Path("r/model.synthetic.onnx")) == weights) << backend << " " << mode;
+    }
+    EXPECT_NE(trained("--gradient-checkpointing none", 2)["final_loss"], none["final_loss"]) << "there are masks";
   }
 }
 

@@ -97,11 +97,11 @@ std::string Escaped(const std::string& text) {
 
 std::string MemoryPlot(const std::string& title, const RecomputeModel& model, const Again& again, size_t arena) {
   Again marks = again;
-  marks.resize(model.graph().nodes().size(), false);
+  marks.resize(model.graph().nodes().size());
   RecomputeTrace trace;
   model.Simulate(marks, &trace);
   const double most = 1.05 * std::max(static_cast<double>(arena), static_cast<double>(trace.peak));
-  const Plot plot(model.Split(marks, trace), std::max(1.0, most));
+  const Plot plot(model.Split(trace), std::max(1.0, most));
   std::string svg = absl::StrFormat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n"
                                     "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"%.0f\" y=\"22\" font-size=\"15\">%s</text>\n",
                                     kWidth, kHeight, kLeft, Escaped(title));

@@ -154,6 +154,22 @@ absl::StatusOr<Kernel> PrepareBatchNorm(const KernelContext& c) {
   }, .workspace = WorkspaceOf(r)};
 }
 
+// The bits of PrepareBatchNorm, from the statistics that it made.
+absl::StatusOr<Kernel> PrepareBatchNormAgain(const KernelContext& c) {
+  const Rows r = RowsOf(c.in().shape);
+  const bool relu = HasRelu(c), adds = c.has(5);
+  const int mean = adds ? 4 : 3;
+  return Kernel{.run = [=](const Args& args) {
+    Coefficients k(r, args.workspace);
+    for (int64_t i = 0; i < r.channels; ++i) {
+      k[0][i] = args.in(mean)[i];
+      k[1][i] = args.in(mean + 1)[i] * args.in(1)[i];
+      k[2][i] = args.in(2)[i];
+    }
+    Apply(r, args.in(), adds ? args.in(3) : nullptr, k, relu, args.out());
+  }, .workspace = Coefficients::Bytes(r)};
+}
+
 absl::StatusOr<Kernel> PrepareBatchNormInference(const KernelContext& c) {
   const Rows r = RowsOf(c.in().shape);
   const auto epsilon = static_cast<float>(c.attrs().Float("epsilon"));
@@ -206,6 +222,7 @@ absl::StatusOr<Kernel> PrepareBatchNormGrad(const KernelContext& c) {
 
 std::span<const KernelRow> BatchNormKernels() {
   static constexpr KernelRow kRows[] = {{"cpu.BatchNorm", PrepareBatchNorm},
+                                        {"cpu.BatchNormAgain", PrepareBatchNormAgain},
                                         {"cpu.BatchNormGrad", PrepareBatchNormGrad},
                                         {"cpu.BatchNormInference", PrepareBatchNormInference}};
   return kRows;
