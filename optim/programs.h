@@ -22,6 +22,7 @@ struct CompiledProgram {
   // Feeds are written before a run and outputs that nobody else holds are read after it: no other program may run between.
   std::map<std::string, Region> feeds, outputs;
   size_t exchanged = 0;                   // bytes of both
+  size_t code = 0;                        // bytes of kernels that are made at run time, as far as is known
   int64_t repeated = 0;                   // nodes that run a second time instead of being kept
   double extra_share = 0;                 // of the run's time, by the cost model, spent on them
 };
@@ -51,6 +52,7 @@ class Programs {
 
   size_t derived_bytes() const;      // packed weights
   size_t arena_bytes() const { return arena_.size; }
+  size_t code_bytes() const;         // kernels made at run time, which programs share
   size_t exchange_bytes() const { return exchange_.size; }  // feeds and outputs
   std::vector<const CompiledProgram*> derive_programs() const;
   double compile_seconds() const { return compile_seconds_; }
@@ -59,7 +61,7 @@ class Programs {
   // Moves what depends on weights alone into a derive program and gives the rest.
   absl::StatusOr<Graph> HoistDerived(const Graph& legal, const Bindings& state);
   absl::Status CompileWithin(Graph legal, bool time_nodes, CompiledProgram* compiled);
-  size_t BytesBesideArena(size_t exchanged) const;
+  size_t BytesBesideArena(const CompiledProgram& next) const;
   absl::Status TooLarge(size_t arena, size_t limit, size_t beside) const;
   static void LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state, CompiledProgram* program);
   absl::Status Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state);

@@ -46,7 +46,7 @@ void PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t c
   if (part.size() > 0) std::memcpy(all->mutable_bytes().data() + begin * row, part.bytes().data(), count * row);
 }
 
-// Code and tables of libraries, kernels made at run time, stacks.
+// Code and tables of libraries, stacks.
 constexpr int64_t kProcessBytes = int64_t{12} << 20;
 
 class SessionImpl : public Session {
@@ -469,7 +469,7 @@ absl::Status SessionImpl::SetWeights(const std::map<std::string, HostTensor>& we
 
 size_t SessionImpl::BytesBesidePrograms() const {
   const SessionMemory m = memory();
-  return static_cast<size_t>(m.total() - m.packed - m.feeds - m.activations);
+  return static_cast<size_t>(m.total() - m.packed - m.feeds - m.activations) - programs_.code_bytes();
 }
 
 SessionMemory SessionImpl::memory() const {
@@ -477,7 +477,7 @@ SessionMemory SessionImpl::memory() const {
   m.packed = static_cast<int64_t>(programs_.derived_bytes());
   m.activations = static_cast<int64_t>(programs_.arena_bytes());
   m.feeds = static_cast<int64_t>(programs_.exchange_bytes());
-  m.host = kProcessBytes + static_cast<int64_t>(model_->OwnBytes()) + options_.caller_bytes + options_.micro_batch * options_.caller_bytes_per_sample;
+  m.host = kProcessBytes + static_cast<int64_t>(programs_.code_bytes() + model_->OwnBytes()) + options_.caller_bytes + options_.micro_batch * options_.caller_bytes_per_sample;
   return m;
 }
 
