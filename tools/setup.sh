@@ -5,7 +5,7 @@ packages=(
   g++ cmake ninja-build ccache mold git
   libabsl-dev libgflags-dev libgoogle-glog-dev libgtest-dev libbenchmark-dev
   libonnx-dev libonnx-testdata libprotobuf-dev protobuf-compiler
-  libdnnl-dev libtorch-dev libopenblas-dev
+  libdnnl-dev libtorch-dev libopenblas-dev libhwy-dev
   zlib1g-dev libzip-dev nlohmann-json3-dev
   python3 python3-numpy python3-torch
 )

@@ -3,9 +3,9 @@
 #include <omp.h>
 
 #include <dnnl.hpp>
+#include <hwy/highway.h>
 
 #include "backends/cpu/buffer.h"
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/legalize.h"
 #include "backends/cpu/ops.h"
@@ -14,6 +14,12 @@
 
 namespace onnxtrain::cpu {
 namespace {
+
+// What the vector kernels run on.
+std::string_view VectorTarget() {
+  const int64_t target = hwy::SupportedAndGeneratedTargets().front();
+  return target == HWY_AVX3 ? "AVX-512" : hwy::TargetName(target);
+}
 
 class CpuBackend : public Backend {
  public:
@@ -24,7 +30,7 @@ class CpuBackend : public Backend {
   std::string description() const override {
     const dnnl_version_t* v = dnnl::version();
     const int threads = options_.threads > 0 ? options_.threads : omp_get_max_threads();
-    return StrCat("cpu: oneDNN ", v->major, ".", v->minor, ".", v->patch, ", vector kernels for ", NameOf(CurrentIsa()),
+    return StrCat("cpu: oneDNN ", v->major, ".", v->minor, ".", v->patch, ", vector kernels for ", VectorTarget(),
                   ", ", threads, threads == 1 ? " thread" : " threads");
   }
 

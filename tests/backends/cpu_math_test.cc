@@ -1,4 +1,6 @@
 // Elementary functions of the vector kernels against double precision, over a dense sweep of all floats.
+#include <hwy/highway.h>
+
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -51,7 +53,14 @@ void Check(const Function& f) {
   EXPECT_LE(worst, f.most) << "at " << at;
 }
 
-TEST(CpuMath, IsWithinUnitsInTheLastPlace) {
+// On every instruction set that the kernels are compiled for and that this processor has.
+class CpuMath : public testing::TestWithParam<int64_t> {
+ protected:
+  CpuMath() { hwy::SetSupportedTargetsForTest(GetParam()); }
+  ~CpuMath() override { hwy::SetSupportedTargetsForTest(0); }
+};
+
+TEST_P(CpuMath, IsWithinUnitsInTheLastPlace) {
   const auto d = [](double (*f)(double)) { return f; };
   Check({"Exp", d(std::exp), -103, 88.7f, 2});
   Check({"Log", d(std::log), 1e-44f, 3e38f, 2});
@@ -62,6 +71,8 @@ TEST(CpuMath, IsWithinUnitsInTheLastPlace) {
   // Half of 1 + erf cancels far below zero: there the error is one of erf's, not of the result's.
   Check({"Gelu", [](double x) { return 0.5 * x * std::erfc(-x * std::sqrt(0.5)); }, -0.5f, 30, 4});
 }
+INSTANTIATE_TEST_SUITE_P(Targets, CpuMath, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         [](const auto& target) { return hwy::TargetName(target.param); });
 
 }  // namespace
 }  // namespace onnxtrain

@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #include "backends/cpu/attention_ops.h"
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/softmax.h"
 #include "backends/cpu/loop.h"
@@ -55,27 +54,32 @@ struct PairLeaf {
 
 }  // namespace onnxtrain::cpu
 
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/attention.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/attention.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/attention.leaf.inc"
 
 namespace onnxtrain::cpu {
+
+HWY_EXPORT(FloatProductTable);
+
+HWY_EXPORT(ScoreTable);
 namespace {
 
 constexpr int64_t kPanel = 64;               // keys side by side, so that a product reads them in order
 constexpr int64_t kScoresInCache = 1 << 16;  // of a block of queries
 constexpr int64_t kTile = 16;                // of a transposition
 
-const ScoreLeaf& Scores() { return ONNXTRAIN_PICK(kScores); }
+const ScoreLeaf& Scores() { return HWY_DYNAMIC_DISPATCH(ScoreTable)(); }
 
 template <typename S>
 const ProductLeaf<S>& Products();
 template <>
-const ProductLeaf<float>& Products<float>() { return ONNXTRAIN_PICK(kProducts); }
+const ProductLeaf<float>& Products<float>() { return HWY_DYNAMIC_DISPATCH(FloatProductTable)(); }
 
-#if defined(__x86_64__)
+#if HWY_TARGETS & HWY_AVX3
 template <>
-const ProductLeaf<uint16_t>& Products<uint16_t>() { return avx512::kPairProducts; }
-constexpr const PairLeaf& kPairs = avx512::kPairs;
+const ProductLeaf<uint16_t>& Products<uint16_t>() { return N_AVX3::kPairProducts; }
+constexpr const PairLeaf& kPairs = N_AVX3::kPairs;
 #endif
 
 template <typename S>
@@ -132,7 +136,7 @@ void GatherDown(const Heads& h, const float* from, float* to) { Gather(h, from, 
 
 void CopyRow(const float* x, int64_t n, float* y) { std::copy_n(x, n, y); }
 float Narrow(float x, float) { return x; }
-#if defined(__x86_64__)
+#if HWY_TARGETS & HWY_AVX3
 void CopyRow(const float* x, int64_t n, uint16_t* y) { kPairs.round(x, n, y); }
 uint16_t Narrow(float x, uint16_t) { return FloatToBFloat16(x); }
 #endif
@@ -157,7 +161,7 @@ struct ScoreFactors {
 
   Matrix<float> Across(float*) const { return {scores, ld, 1}; }
   Matrix<float> Transposed(float*) const { return {scores, 1, ld}; }
-#if defined(__x86_64__)
+#if HWY_TARGETS & HWY_AVX3
   Matrix<uint32_t> Across(uint32_t* to) const {
     for (int64_t i = 0; i < rows; ++i) kPairs.across(scores + i * ld, columns, to + i * ld / 2);
     return {to, ld / 2, 1};
@@ -451,7 +455,7 @@ constexpr TypeSet kPairTypes = kFloat | Only(DType::kBFloat16);
 std::span<const KernelRow> AttentionKernels() {
   static constexpr KernelRow kRows[] = {
       {"cpu.Attention", PrepareAttention<float>}, {"cpu.AttentionGrad", PrepareAttentionGrad<float>},
-#if defined(__x86_64__)
+#if HWY_TARGETS & HWY_AVX3
       {"cpu.Attention", PrepareAttention<uint16_t>, kPairTypes}, {"cpu.AttentionGrad", PrepareAttentionGrad<uint16_t>, kPairTypes},
 #endif
   };

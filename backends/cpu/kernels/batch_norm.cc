@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/parallel.h"
 
@@ -29,13 +28,16 @@ struct BatchNormLeaf {
 
 }  // namespace onnxtrain::cpu
 
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/batch_norm.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/batch_norm.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/batch_norm.leaf.inc"
 
 namespace onnxtrain::cpu {
+
+HWY_EXPORT(BatchNormTable);
 namespace {
 
-const BatchNormLeaf& Leaf() { return ONNXTRAIN_PICK(kBatchNorm); }
+const BatchNormLeaf& Leaf() { return HWY_DYNAMIC_DISPATCH(BatchNormTable)(); }
 
 constexpr int64_t kShortest = 64;        // elements of a row that are worth a loop: narrower rows go several at a time
 constexpr int64_t kPart = 1 << 15;       // elements of a part, at least

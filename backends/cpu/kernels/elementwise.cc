@@ -1,15 +1,17 @@
 // float32 elementwise operators, and Where for every type.
 #include <algorithm>
 
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernels/spans.h"
 #include "frontend/base/log.h"
 #include "frontend/base/strings.h"
 
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/elementwise.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/elementwise.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/elementwise.leaf.inc"
 
 namespace onnxtrain::cpu {
+
+HWY_EXPORT(ElementwiseTable);
 namespace {
 
 template <typename Entry>
@@ -124,7 +126,7 @@ bool OfFloats(const KernelContext& c) { return c.in(0).dtype == DType::kFloat32;
 
 }  // namespace
 
-const ElementwiseTables& Elementwises() { return ONNXTRAIN_PICK(kElementwise); }
+const ElementwiseTables& Elementwises() { return HWY_DYNAMIC_DISPATCH(ElementwiseTable)(); }
 const UnaryEntry* FindUnary(std::string_view entry) { return Find(Elementwises().unary, entry); }
 const BinaryEntry* FindBinary(std::string_view entry) { return Find(Elementwises().binary, entry); }
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/parallel.h"
 
@@ -29,13 +28,16 @@ struct NormLeaf {
 
 }  // namespace onnxtrain::cpu
 
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/norm.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/norm.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/norm.leaf.inc"
 
 namespace onnxtrain::cpu {
+
+HWY_EXPORT(NormTable);
 namespace {
 
-const NormLeaf& Leaf() { return ONNXTRAIN_PICK(kNorm); }
+const NormLeaf& Leaf() { return HWY_DYNAMIC_DISPATCH(NormTable)(); }
 
 // x [N,C,…] as N planes of `inner` elements for each of C channels.
 struct Planes {

@@ -1,7 +1,6 @@
 // Weights in the layouts that products read fastest.
 #include <algorithm>
 
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cpu/kernels/reorder.h"
 #include "backends/cpu/parallel.h"
@@ -17,13 +16,16 @@ struct PackLeaf {
 
 }  // namespace onnxtrain::cpu
 
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/pack.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/pack.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/pack.leaf.inc"
 
 namespace onnxtrain::cpu {
+
+HWY_EXPORT(PackTable);
 namespace {
 
-const PackLeaf& Leaf() { return ONNXTRAIN_PICK(kPack); }
+const PackLeaf& Leaf() { return HWY_DYNAMIC_DISPATCH(PackTable)(); }
 
 // The layout of products of bf16: blocks of 32 × `width` elements, in each of them pairs of neighbouring rows side by side.
 struct PairBlocks {

@@ -3,7 +3,6 @@
 #include <limits>
 #include <type_traits>
 
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/pool.h"
 #include "backends/cpu/kernels/typed.h"
@@ -61,10 +60,13 @@ struct PoolLeaf {
 
 }  // namespace onnxtrain::cpu
 
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/pool.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/pool.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/pool.leaf.inc"
 
 namespace onnxtrain::cpu {
+
+HWY_EXPORT(PoolTable);
 namespace {
 
 template <typename T>
@@ -124,7 +126,7 @@ absl::StatusOr<Kernel> MaxPoolKernel(const KernelContext& c) {
   const int64_t step = c.attrs().Ints("strides").back(), row = c.out().shape.back();
   const bool by_rows = step <= 2 && std::is_same_v<T, float>;
   const Whole whole = by_rows ? WholeWindows(g.axes[2]) : Whole{};
-  const TapFunction tap = by_rows ? ONNXTRAIN_PICK(kPool).tap[step - 1] : nullptr;
+  const TapFunction tap = by_rows ? HWY_DYNAMIC_DISPATCH(PoolTable)().tap[step - 1] : nullptr;
   return Kernel{.run = [=](const Args& args) {
     ForRows(g, [&](int64_t plane, int64_t first, const WindowSpan& d, const WindowSpan& h) {
       const T* x = args.in<T>() + plane * g.input();

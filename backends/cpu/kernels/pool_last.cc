@@ -1,7 +1,6 @@
 // Pooling over [N,…,C]: the channels of every element stand side by side. A backward kernel gathers what it writes, so
 // that threads share out the elements of dx; where no two windows have one in common, they may as well share out the windows.
 #include "backends/cpu/channels_last_ops.h"
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/pool.h"
 #include "backends/cpu/parallel.h"
@@ -39,13 +38,16 @@ struct LastPoolLeaf {
 
 }  // namespace onnxtrain::cpu
 
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/pool_last.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/pool_last.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/pool_last.leaf.inc"
 
 namespace onnxtrain::cpu {
+
+HWY_EXPORT(LastPoolTable);
 namespace {
 
-const LastPoolLeaf& Leaf() { return ONNXTRAIN_PICK(kLastPool); }
+const LastPoolLeaf& Leaf() { return HWY_DYNAMIC_DISPATCH(LastPoolTable)(); }
 
 // The taps of every place along some axes, one after the other.
 struct TapTable {

@@ -1,7 +1,6 @@
 // Dropout and random tensors: pure functions of key, stream and element index (frontend/ops/README.md).
 #include <algorithm>
 
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/parallel.h"
@@ -20,10 +19,13 @@ struct RandomLeaf {
 
 }  // namespace onnxtrain::cpu
 
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/random.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/random.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/random.leaf.inc"
 
 namespace onnxtrain::cpu {
+
+HWY_EXPORT(RandomTable);
 namespace {
 
 constexpr int64_t kCost = 16;
@@ -32,7 +34,7 @@ constexpr int64_t kCost = 16;
 template <typename F>
 void ForWords(const uint32_t* key_words, int64_t stream, int64_t n, F f) {
   const PhiloxKey key = PhiloxKey::From(key_words);
-  const auto words_of = ONNXTRAIN_PICK(kRandom).words;
+  const auto words_of = HWY_DYNAMIC_DISPATCH(RandomTable)().words;
   Parallel((n + kWords - 1) / kWords, kWords * kCost, [&](int64_t begin, int64_t end) {
     alignas(64) uint32_t words[kWords];
     for (int64_t b = begin; b < end; ++b) {
@@ -46,7 +48,7 @@ absl::StatusOr<Kernel> PrepareDropout(const KernelContext& c) {
   const int64_t n = c.out().elements(), stream = c.attrs().Int("stream");
   const double ratio = c.attrs().Float("ratio");
   const auto keep = static_cast<float>(1 - ratio);
-  const auto dropout = ONNXTRAIN_PICK(kRandom).dropout;
+  const auto dropout = HWY_DYNAMIC_DISPATCH(RandomTable)().dropout;
   return Kernel{.run = [=](const Args& args) {
     ForWords(args.in<uint32_t>(1), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
       dropout(words, args.in() + first, count, static_cast<float>(ratio), keep, args.out() + first);

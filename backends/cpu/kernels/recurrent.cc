@@ -8,7 +8,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernels/step_product.h"
 #include "backends/cpu/parallel.h"
 
@@ -29,13 +28,16 @@ struct RecurrentLeaf {
 
 }  // namespace onnxtrain::cpu
 
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/recurrent.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/recurrent.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/recurrent.leaf.inc"
 
 namespace onnxtrain::cpu {
+
+HWY_EXPORT(RecurrentTable);
 namespace {
 
-const RecurrentLeaf& Leaf() { return ONNXTRAIN_PICK(kRecurrent); }
+const RecurrentLeaf& Leaf() { return HWY_DYNAMIC_DISPATCH(RecurrentTable)(); }
 
 constexpr int64_t kGateCost = 48;     // of a unit's gates, against an addition
 constexpr int64_t kFewestSamples = 8; // of a block: fewer would make thin products

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/axis.h"
 #include "backends/cpu/kernels/folds.h"
@@ -19,10 +18,13 @@ struct FoldTable {
 
 }  // namespace onnxtrain::cpu
 
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/reduce.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/reduce.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/reduce.leaf.inc"
 
 namespace onnxtrain::cpu {
+
+HWY_EXPORT(FloatFolds);
 namespace {
 
 constexpr int64_t kColumns = 512;      // accumulators on the stack
@@ -160,9 +162,9 @@ void ReduceColumnParts(const ReducePlan& p, const Folds& f, const Args& args) {
 }
 
 const Folds& FoldsOf(const KernelContext& c) {
-  const FoldTable* table = &ONNXTRAIN_PICK(kFolds<float>);
+  const FoldTable* table = &HWY_DYNAMIC_DISPATCH(FloatFolds)();
   if (c.in().dtype != DType::kFloat32) {
-    table = ForNumber(c.in().dtype, []<typename T>(T) { return &base::kFolds<T>; });
+    table = ForNumber(c.in().dtype, []<typename T>(T) { return &HWY_NAMESPACE::kFolds<T>; });
   }
   if (c.node.op == "ReduceMax") return table->max;
   if (c.node.op == "ReduceMin") return table->min;
@@ -182,7 +184,7 @@ absl::StatusOr<Kernel> PrepareReduce(const KernelContext& c) {
 
 template <typename T>
 void CumulateLine(const T* x, T* y, const AxisView& v, bool exclusive, bool reverse) {
-  typename base::Wide<T>::Type sum = 0;
+  typename HWY_NAMESPACE::Wide<T>::Type sum = 0;
   for (int64_t k = 0; k < v.n; ++k) {
     const int64_t at = (reverse ? v.n - 1 - k : k) * v.inner;
     const T here = x[at];
@@ -209,7 +211,7 @@ absl::StatusOr<Kernel> PrepareCumSum(const KernelContext& c) {
 
 }  // namespace
 
-const Folds& FloatSums() { return ONNXTRAIN_PICK(kFolds<float>).sum; }
+const Folds& FloatSums() { return HWY_DYNAMIC_DISPATCH(FloatFolds)().sum; }
 
 std::span<const KernelRow> ReduceKernels() {
   static constexpr KernelRow kRows[] = {

@@ -7,23 +7,24 @@
 #include <memory>
 #include <vector>
 
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/parallel.h"
 #include "frontend/ops/resample.h"
 
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/resample.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/resample.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/resample.leaf.inc"
 
 namespace onnxtrain::cpu {
 
-template <typename T>
-const ResampleLeaf<T>& TheResampleLeaf() {
-  return ONNXTRAIN_PICK(kResample<T>);
-}
-template const ResampleLeaf<float>& TheResampleLeaf();
-template const ResampleLeaf<double>& TheResampleLeaf();
+HWY_EXPORT(FloatResampleTable);
+HWY_EXPORT(DoubleResampleTable);
+
+template <>
+const ResampleLeaf<float>& TheResampleLeaf<float>() { return HWY_DYNAMIC_DISPATCH(FloatResampleTable)(); }
+template <>
+const ResampleLeaf<double>& TheResampleLeaf<double>() { return HWY_DYNAMIC_DISPATCH(DoubleResampleTable)(); }
 
 namespace {
 

@@ -1,17 +1,19 @@
 // Softmax and its kin along the last axis; legalize.cc brings other axes there.
 #include "backends/cpu/kernels/softmax.h"
 
-#include "backends/cpu/isa.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/axis.h"
 #include "backends/cpu/parallel.h"
 
-#define ONNXTRAIN_LEAF "backends/cpu/kernels/softmax.leaf.inc"
-#include "backends/cpu/foreach_isa.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/softmax.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/softmax.leaf.inc"
 
 namespace onnxtrain::cpu {
 
-const SoftmaxLeaf& Softmaxes() { return ONNXTRAIN_PICK(kSoftmax); }
+HWY_EXPORT(SoftmaxTable);
+
+const SoftmaxLeaf& Softmaxes() { return HWY_DYNAMIC_DISPATCH(SoftmaxTable)(); }
 
 namespace {
 
