@@ -26,30 +26,32 @@ struct Matrix {
   int64_t row, column;  // strides
 };
 
-struct ScoreLeaf {
-  // s·scale + mask; the mask (or null) is stepped over by `step`.
-  void (*scale_and_mask)(float* s, int64_t n, float scale, const float* mask, int64_t step);
-  // dp becomes p∘(dp − Σ p∘dp)·scale.
-  void (*score_grad)(const float* p, float* dp, int64_t n, float scale);
+// Of a block of queries, rows `ld` floats apart (a multiple of 16). What lies behind `keys` of them is free to overwrite.
+struct ScoreRows {
+  float* data;
+  int64_t ld, rows, keys;
 };
 
 // For operands stored as S.
 template <typename S>
-struct ProductLeaf {
+struct AttentionLeaf {
   using F = FactorOf<S>;
   // c[m,n] = a·b, or added to c. b [k,n] and c have rows that are contiguous, ldb and ldc elements apart.
   void (*multiply)(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n, int64_t k, bool add);
   // to[columns, 16] (rows `width` apart) = up to 16 rows of x, transposed, and zeros.
-  void (*pack_tile)(const F* x, int64_t row, int64_t column, int64_t rows, int64_t columns, F* to, int64_t width);
+  void (*pack_tile)(const F* x, int64_t row, int64_t rows, int64_t columns, F* to, int64_t width);
   // The largest Σ x² of a row; NaN where there is one.
-  float (*largest_square)(const Matrix<S>& x, int64_t rows, int64_t columns);
-};
-
-// float32 to bf16.
-struct PairLeaf {
-  void (*across)(const float* x, int64_t n, uint32_t* to);  // neighbours; the last one of an odd number beside 0
-  void (*down)(const float* first, const float* second, int64_t n, uint32_t* to);  // of two rows; null: zeros
-  void (*round)(const float* x, int64_t n, uint16_t* to);
+  float (*largest_square)(const S* x, int64_t row, int64_t column, int64_t rows, int64_t columns);
+  // Scores become e^(s·scale + mask − the row's largest): as factors, each row from its own start on, or as floats. `inverse`: one
+  // over the sum of each row. mask may be null; its strides are as given, that of columns 0 or 1.
+  void (*softmax)(const ScoreRows& s, float scale, const float* mask, int64_t mask_row, int64_t mask_column, float* inverse);
+  void (*softmax_floats)(const ScoreRows& s, float scale, const float* mask, int64_t mask_row, int64_t mask_column, float* inverse);
+  // p·inverse are probabilities now, and dp becomes the gradient of scores; the latter goes to `across`, too, where factors are pairs
+  // of neighbours in a row. Pairs of neighbours in a column lie where the first one of the two rows was.
+  void (*score_grads)(const ScoreRows& p, float* dp, float scale, const float* inverse, F* across);
+  void (*scale)(const float* x, int64_t n, float by, S* to);
+  // Two rows of bf16 side by side.
+  void (*pair_down)(const uint16_t* first, const uint16_t* second, int64_t n, uint32_t* to);
 };
 
 }  // namespace onnxtrain::cpu
@@ -60,27 +62,22 @@ struct PairLeaf {
 
 namespace onnxtrain::cpu {
 
-HWY_EXPORT(FloatProductTable);
+HWY_EXPORT(PairAttentionTable);
 
-HWY_EXPORT(ScoreTable);
+HWY_EXPORT(FloatAttentionTable);
 namespace {
 
 constexpr int64_t kPanel = 64;               // keys side by side, so that a product reads them in order
 constexpr int64_t kScoresInCache = 1 << 16;  // of a block of queries
+constexpr int64_t kMostQueries = 48;         // of a block
 constexpr int64_t kTile = 16;                // of a transposition
 
-const ScoreLeaf& Scores() { return HWY_DYNAMIC_DISPATCH(ScoreTable)(); }
-
 template <typename S>
-const ProductLeaf<S>& Products();
+const AttentionLeaf<S>& Leaf();
 template <>
-const ProductLeaf<float>& Products<float>() { return HWY_DYNAMIC_DISPATCH(FloatProductTable)(); }
-
-#if HWY_TARGETS & HWY_AVX3
+const AttentionLeaf<float>& Leaf() { return HWY_DYNAMIC_DISPATCH(FloatAttentionTable)(); }
 template <>
-const ProductLeaf<uint16_t>& Products<uint16_t>() { return N_AVX3::kPairProducts; }
-constexpr const PairLeaf& kPairs = N_AVX3::kPairs;
-#endif
+const AttentionLeaf<uint16_t>& Leaf() { return HWY_DYNAMIC_DISPATCH(PairAttentionTable)(); }
 
 template <typename S>
 constexpr bool kArePairs = !std::is_same_v<S, float>;
@@ -93,9 +90,6 @@ int64_t Factors(int64_t n) { return kArePairs<S> ? (n + 1) / 2 : n; }
 struct Heads {
   Shape batch_strides;
   int64_t rows, columns, row, column;  // extents, strides
-
-  template <typename S>
-  Matrix<S> At(const S* data) const { return {data, row, column}; }
 };
 
 Heads HeadsOf(const StridedType& t) {
@@ -119,85 +113,75 @@ void Gather(const Heads& h, const S* from, int64_t first, int64_t rows, FactorOf
   }
 }
 
+// The same rows where they are, if they can be read there.
+template <typename S>
+bool AreFactors(const Heads& h) { return h.column == 1 && (!kArePairs<S> || (h.columns % 2 == 0 && h.row % 2 == 0)); }
+
+template <typename S>
+Matrix<FactorOf<S>> RowsOf(const Heads& h, const S* from, int64_t first, int64_t rows, FactorOf<S>* scratch) {
+  if (AreFactors<S>(h)) return {reinterpret_cast<const FactorOf<S>*>(from + first * h.row), Factors<S>(h.row), 1};
+  Gather(h, from, first, rows, scratch);
+  return {scratch, Factors<S>(h.columns), 1};
+}
+
 // All rows; pairs are neighbours in a column.
 void GatherDown(const Heads& h, const float* from, float* to) { Gather(h, from, 0, h.rows, to); }
 
-[[maybe_unused]] void GatherDown(const Heads& h, const uint16_t* from, uint32_t* to) {
+void GatherDown(const Heads& h, const uint16_t* from, uint32_t* to) {
   for (int64_t i = 0; i < h.rows; i += 2) {
     const uint16_t *first = from + i * h.row, *second = first + h.row;
     uint32_t* y = to + i / 2 * h.columns;
     if (i + 1 == h.rows) {
       for (int64_t j = 0; j < h.columns; ++j) y[j] = first[j * h.column];
+    } else if (h.column == 1) {
+      Leaf<uint16_t>().pair_down(first, second, h.columns, y);
     } else {
       for (int64_t j = 0; j < h.columns; ++j) y[j] = first[j * h.column] | static_cast<uint32_t>(second[j * h.column]) << 16;
     }
   }
 }
 
-void CopyRow(const float* x, int64_t n, float* y) { std::copy_n(x, n, y); }
 float Narrow(float x, float) { return x; }
-#if HWY_TARGETS & HWY_AVX3
-void CopyRow(const float* x, int64_t n, uint16_t* y) { kPairs.round(x, n, y); }
 uint16_t Narrow(float x, uint16_t) { return FloatToBFloat16(x); }
-#endif
 
-template <typename S>
-void Scatter(const Heads& h, const float* from, int64_t first, int64_t rows, S* to) {
+// Rows of x, each times a number of its own.
+template <typename S, typename By>
+void Scatter(const Heads& h, const float* from, int64_t first, int64_t rows, By by, S* to) {
   for (int64_t i = 0; i < rows; ++i) {
     const float* x = from + i * h.columns;
     S* y = to + (first + i) * h.row;
     if (h.column == 1) {
-      CopyRow(x, h.columns, y);
+      Leaf<S>().scale(x, h.columns, by(i), y);
     } else {
-      for (int64_t j = 0; j < h.columns; ++j) y[j * h.column] = Narrow(x[j], S());
+      for (int64_t j = 0; j < h.columns; ++j) y[j * h.column] = Narrow(x[j] * by(i), S());
     }
   }
 }
 
-// Scores as factors of a product: rows `ld` factors apart, pairs across or down. Numbers are factors as they are.
-struct ScoreFactors {
-  const float* scores;
-  int64_t ld, rows, columns;
-
-  Matrix<float> Across(float*) const { return {scores, ld, 1}; }
-  Matrix<float> Transposed(float*) const { return {scores, 1, ld}; }
-#if HWY_TARGETS & HWY_AVX3
-  Matrix<uint32_t> Across(uint32_t* to) const {
-    for (int64_t i = 0; i < rows; ++i) kPairs.across(scores + i * ld, columns, to + i * ld / 2);
-    return {to, ld / 2, 1};
-  }
-  Matrix<uint32_t> Transposed(uint32_t* to) const {
-    for (int64_t i = 0; i < rows; i += 2) {
-      const float* first = scores + i * ld;
-      kPairs.down(first, i + 1 == rows ? nullptr : first + ld, columns, to + i / 2 * ld);
-    }
-    return {to, 1, ld};
-  }
-#endif
-};
+float One(int64_t) { return 1; }
 
 int64_t Padded(int64_t n) { return (n + kTile - 1) / kTile * kTile; }
 
-// Rows of factors x [rows, depth] transposed, as panels of kPanel (the last one: as many as are left, padded with zeros) of its rows.
+// Rows x [rows, depth] transposed, as panels of kPanel (the last one: as many as are left, padded with zeros) of its rows.
 template <typename S>
-void PackTransposed(const FactorOf<S>* x, int64_t rows, int64_t depth, FactorOf<S>* to) {
+void PackTransposed(const Matrix<FactorOf<S>>& x, int64_t rows, int64_t depth, FactorOf<S>* to) {
   const int64_t padded = Padded(rows);
   for (int64_t first = 0; first < padded; first += kPanel) {
     const int64_t width = std::min(kPanel, padded - first);
     for (int64_t j = 0; j < width; j += kTile) {
       const int64_t row = first + j;
-      Products<S>().pack_tile(x + row * depth, depth, 1, std::min(kTile, rows - row), depth, to + j, width);
+      Leaf<S>().pack_tile(x.data + row * x.row, x.row, std::min(kTile, rows - row), depth, to + j, width);
     }
     to += width * depth;
   }
 }
 
-// s[m, padded keys] = a·packedᵀ for the keys up to `keys`.
+// s = a·packedᵀ for its keys.
 template <typename S>
-void MultiplyPanels(const Matrix<FactorOf<S>>& a, const FactorOf<S>* packed, int64_t depth, int64_t keys, float* s, int64_t lds, int64_t m) {
-  for (int64_t first = 0; first < keys; first += kPanel) {
-    const int64_t width = std::min(kPanel, lds - first);
-    Products<S>().multiply(a, packed, width, s + first, lds, m, width, depth, false);
+void MultiplyPanels(const Matrix<FactorOf<S>>& a, const FactorOf<S>* packed, int64_t depth, const ScoreRows& s) {
+  for (int64_t first = 0; first < s.keys; first += kPanel) {
+    const int64_t width = std::min(kPanel, s.ld - first);
+    Leaf<S>().multiply(a, packed, width, s.data + first, s.ld, s.rows, width, depth, false);
     packed += width * depth;
   }
 }
@@ -261,27 +245,14 @@ Geometry GeometryOf(const KernelContext& c, size_t first) {
   std::vector<Shape> strides = {Shape(batch.size(), 0)};
   for (const StridedType& t : operands) strides.push_back(HeadsOf(t).batch_strides);
   g.heads = MakeLoop(batch, strides);
-  g.block = std::clamp<int64_t>(kScoresInCache / std::max<int64_t>(1, g.padded()) / 6 * 6, 6, 48);
+  g.block = std::clamp<int64_t>(kScoresInCache / std::max<int64_t>(1, g.padded()) / 6 * 6, 6, kMostQueries);
   return g;
-}
-
-// Probabilities of `count` queries, the rows of q, in rows of g.padded().
-template <typename S>
-void Probabilities(const Geometry& g, const FactorOf<S>* q, const FactorOf<S>* packed_k, const float* mask, int64_t seen,
-                   int64_t first, int64_t count, float* p) {
-  const int64_t ld = g.padded(), depth = Factors<S>(g.q.columns);
-  MultiplyPanels<S>({q, depth, 1}, packed_k, depth, seen, p, ld, count);
-  for (int64_t i = 0; i < count; ++i) {
-    float* row = p + i * ld;
-    Scores().scale_and_mask(row, seen, g.scale, mask == nullptr ? nullptr : mask + (first + i) * g.mask_row, g.mask_column);
-    Softmaxes().softmax(row, row, seen);
-  }
 }
 
 // What no |q·k·scale| exceeds (Cauchy, Schwarz).
 template <typename S>
 float Reach(const Geometry& g, const S* q, const S* k) {
-  const auto squares = [](const Heads& h, const S* x) { return Products<S>().largest_square(h.At(x), h.rows, h.columns); };
+  const auto squares = [](const Heads& h, const S* x) { return Leaf<S>().largest_square(x, h.row, h.column, h.rows, h.columns); };
   return std::abs(g.scale) * std::sqrt(squares(g.q, q) * squares(g.k, k));
 }
 
@@ -326,31 +297,38 @@ class Cut {
 template <typename S>
 FactorOf<S>* At(float* workspace, int64_t offset) { return reinterpret_cast<FactorOf<S>*>(workspace + offset); }
 
+// How many factors RowsOf needs.
+template <typename S>
+int64_t ScratchOf(const Heads& h, int64_t rows) { return AreFactors<S>(h) ? 0 : rows * Factors<S>(h.columns); }
+
+// The mask of the queries from `first` on.
+const float* MaskFrom(const Geometry& g, const float* mask, int64_t first) { return mask == nullptr ? nullptr : mask + first * g.mask_row; }
+
 template <typename S>
 absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
   const Geometry g = GeometryOf(c, 0);
   const Heads y = HeadsOf(HeadOperands(c).back());
   const int64_t depth = Factors<S>(g.q.columns);
   Cut cut;
-  const int64_t rows = cut(std::max(g.keys(), g.block) * depth), packed_k = cut(g.padded() * depth);
-  const int64_t v = cut(Factors<S>(g.keys()) * g.v.columns), p = cut(g.block * g.padded());
-  const int64_t factors = kArePairs<S> ? cut(g.block * g.padded() / 2) : p, out = cut(g.block * g.v.columns);
+  const int64_t rows = cut(std::max(ScratchOf<S>(g.k, g.keys()), ScratchOf<S>(g.q, g.block))), packed_k = cut(g.padded() * depth);
+  const int64_t v = cut(Factors<S>(g.keys()) * g.v.columns), p = cut(g.block * g.padded()), out = cut(g.block * g.v.columns);
   const size_t bytes = cut.bytes();
   const int y_at = 1 + static_cast<int>(c.node.inputs.size());
   return Kernel{.run = [=](const Args& args) {
     ForHeads<S>(g, bytes, args, 0, [&](const OperandOffsets& at, float* ws, const Seen& seen) {
-      Gather(g.k, args.in<S>(1) + at[2], 0, g.keys(), At<S>(ws, rows));
-      PackTransposed<S>(At<S>(ws, rows), g.keys(), depth, At<S>(ws, packed_k));
+      const auto& leaf = Leaf<S>();
+      PackTransposed<S>(RowsOf(g.k, args.in<S>(1) + at[2], 0, g.keys(), At<S>(ws, rows)), g.keys(), depth, At<S>(ws, packed_k));
       GatherDown(g.v, args.in<S>(2) + at[3], At<S>(ws, v));
       const float* mask = g.has_mask ? args.in(3) + at[4] : nullptr;
       for (int64_t first = 0; first < g.q.rows; first += g.block) {
         const int64_t count = std::min(g.block, g.q.rows - first);
-        const int64_t keys = seen.By(first, count);
-        Gather(g.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows));
-        Probabilities<S>(g, At<S>(ws, rows), At<S>(ws, packed_k), mask, keys, first, count, ws + p);
-        const auto a = ScoreFactors{ws + p, g.padded(), count, keys}.Across(At<S>(ws, factors));
-        Products<S>().multiply(a, At<S>(ws, v), g.v.columns, ws + out, g.v.columns, count, g.v.columns, Factors<S>(keys), false);
-        Scatter(y, ws + out, first, count, args.out<S>() + at[y_at]);
+        const ScoreRows scores{ws + p, g.padded(), count, seen.By(first, count)};
+        float inverse[kMostQueries];
+        MultiplyPanels<S>(RowsOf(g.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows)), At<S>(ws, packed_k), depth, scores);
+        leaf.softmax(scores, g.scale, MaskFrom(g, mask, first), g.mask_row, g.mask_column, inverse);
+        leaf.multiply({At<S>(ws, p), scores.ld, 1}, At<S>(ws, v), g.v.columns, ws + out, g.v.columns, count, g.v.columns,
+                      Factors<S>(scores.keys), false);
+        Scatter(y, ws + out, first, count, [&](int64_t i) { return inverse[i]; }, args.out<S>() + at[y_at]);
       }
     });
   }, .workspace = WorkspaceOf(g, bytes)};
@@ -359,26 +337,26 @@ absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
 // The workspace of one head's backward pass, as offsets. What ends in _down has pairs of neighbours in a column; numbers
 // are the same either way.
 struct GradSpace {
-  int64_t rows, packed_k, packed_v, dy, q, dy_down, q_down, k_down, p, dp, factors, dq, dk, dv;
+  int64_t rows, packed_k, packed_v, dy, q, dy_down, q_down, k_down, p, dp, across, dq, dk, dv;
   size_t bytes;
 };
 
 template <typename S>
-GradSpace SpaceOf(const Geometry& g) {
+GradSpace SpaceOf(const Geometry& g, const Heads& dy) {
   const int64_t d = g.q.columns, e = g.v.columns, queries = g.q.rows;
   Cut cut;
   GradSpace s{};
-  s.rows = cut(g.keys() * Factors<S>(std::max(d, e)));
+  s.rows = cut(std::max(ScratchOf<S>(g.k, g.keys()), ScratchOf<S>(g.v, g.keys())));
   s.packed_k = cut(g.padded() * Factors<S>(d));
   s.packed_v = cut(g.padded() * Factors<S>(e));
-  s.dy = cut(queries * Factors<S>(e));
-  s.q = cut(queries * Factors<S>(d));
-  s.dy_down = kArePairs<S> ? cut(Factors<S>(queries) * e) : s.dy;
-  s.q_down = kArePairs<S> ? cut(Factors<S>(queries) * d) : s.q;
+  s.dy = cut(ScratchOf<S>(dy, queries));
+  s.q = cut(ScratchOf<S>(g.q, queries));
+  s.dy_down = cut(Factors<S>(queries) * e);
+  s.q_down = cut(Factors<S>(queries) * d);
   s.k_down = cut(Factors<S>(g.keys()) * d);
   s.p = cut(g.block * g.padded());
   s.dp = cut(g.block * g.padded());
-  s.factors = kArePairs<S> ? cut(g.block / 2 * g.padded()) : s.p;
+  s.across = kArePairs<S> ? cut(g.block * g.padded() / 2) : s.dp;
   s.dq = cut(g.block * d);
   s.dk = cut(g.keys() * d);
   s.dv = cut(g.keys() * e);
@@ -386,20 +364,28 @@ GradSpace SpaceOf(const Geometry& g) {
   return s;
 }
 
+// What all blocks of one head read.
+template <typename S>
+struct HeadRows {
+  Matrix<FactorOf<S>> q, dy;
+  const float* mask;
+};
+
 // Adds what `count` queries from `first` on (a multiple of two) give to dk and dv, and computes their dq.
 template <typename S>
-void GradBlock(const Geometry& g, const GradSpace& s, const float* mask, int64_t seen, int64_t first, int64_t count, float* ws) {
+void GradBlock(const Geometry& g, const GradSpace& s, const HeadRows<S>& head, int64_t seen, int64_t first, int64_t count, float* ws) {
   const int64_t d = g.q.columns, e = g.v.columns, ld = g.padded(), depth = Factors<S>(count), before = Factors<S>(first);
-  const auto& leaf = Products<S>();
-  float *p = ws + s.p, *dp = ws + s.dp;
-  const ScoreFactors of_p{p, ld, count, seen}, of_dp{dp, ld, count, seen};
-  FactorOf<S>* factors = At<S>(ws, s.factors);
-  Probabilities<S>(g, At<S>(ws, s.q) + first * Factors<S>(d), At<S>(ws, s.packed_k), mask, seen, first, count, p);
-  leaf.multiply(of_p.Transposed(factors), At<S>(ws, s.dy_down) + before * e, e, ws + s.dv, e, seen, e, depth, true);
-  MultiplyPanels<S>({At<S>(ws, s.dy) + first * Factors<S>(e), Factors<S>(e), 1}, At<S>(ws, s.packed_v), Factors<S>(e), seen, dp, ld, count);
-  for (int64_t i = 0; i < count; ++i) Scores().score_grad(p + i * ld, dp + i * ld, seen, g.scale);
-  leaf.multiply(of_dp.Across(factors), At<S>(ws, s.k_down), d, ws + s.dq, d, count, d, Factors<S>(seen), false);
-  leaf.multiply(of_dp.Transposed(factors), At<S>(ws, s.q_down) + before * d, d, ws + s.dk, d, seen, d, depth, true);
+  const auto& leaf = Leaf<S>();
+  const ScoreRows p{ws + s.p, ld, count, seen}, dp{ws + s.dp, ld, count, seen};
+  const int64_t down = kArePairs<S> ? 2 * ld : ld;  // from a row of factors to the next one
+  float inverse[kMostQueries];
+  MultiplyPanels<S>({head.q.data + first * head.q.row, head.q.row, 1}, At<S>(ws, s.packed_k), Factors<S>(d), p);
+  leaf.softmax_floats(p, g.scale, MaskFrom(g, head.mask, first), g.mask_row, g.mask_column, inverse);
+  MultiplyPanels<S>({head.dy.data + first * head.dy.row, head.dy.row, 1}, At<S>(ws, s.packed_v), Factors<S>(e), dp);
+  leaf.score_grads(p, dp.data, g.scale, inverse, At<S>(ws, s.across));
+  leaf.multiply({At<S>(ws, s.p), 1, down}, At<S>(ws, s.dy_down) + before * e, e, ws + s.dv, e, seen, e, depth, first != 0);
+  leaf.multiply({At<S>(ws, s.across), Factors<S>(ld), 1}, At<S>(ws, s.k_down), d, ws + s.dq, d, count, d, Factors<S>(seen), false);
+  leaf.multiply({At<S>(ws, s.dp), 1, down}, At<S>(ws, s.q_down) + before * d, d, ws + s.dk, d, seen, d, depth, first != 0);
 }
 
 // Where the operands of a cpu.AttentionGrad are.
@@ -407,42 +393,37 @@ struct GradHeads {
   Heads dy, dq, dk, dv;
 };
 
-// What all blocks of one head read.
 template <typename S>
-void GatherHead(const Geometry& g, const GradSpace& s, const Heads& dy_heads, const S* dy, const S* q, const S* k, const S* v, float* ws) {
-  Gather(g.k, k, 0, g.keys(), At<S>(ws, s.rows));
-  PackTransposed<S>(At<S>(ws, s.rows), g.keys(), Factors<S>(g.q.columns), At<S>(ws, s.packed_k));
-  Gather(g.v, v, 0, g.keys(), At<S>(ws, s.rows));
-  PackTransposed<S>(At<S>(ws, s.rows), g.keys(), Factors<S>(g.v.columns), At<S>(ws, s.packed_v));
-  Gather(dy_heads, dy, 0, g.q.rows, At<S>(ws, s.dy));
-  Gather(g.q, q, 0, g.q.rows, At<S>(ws, s.q));
-  if (kArePairs<S>) {
-    GatherDown(dy_heads, dy, At<S>(ws, s.dy_down));
-    GatherDown(g.q, q, At<S>(ws, s.q_down));
-  }
+HeadRows<S> GatherHead(const Geometry& g, const GradSpace& s, const Heads& dy_heads, const S* dy, const S* q, const S* k, const S* v, float* ws) {
+  PackTransposed<S>(RowsOf(g.k, k, 0, g.keys(), At<S>(ws, s.rows)), g.keys(), Factors<S>(g.q.columns), At<S>(ws, s.packed_k));
+  PackTransposed<S>(RowsOf(g.v, v, 0, g.keys(), At<S>(ws, s.rows)), g.keys(), Factors<S>(g.v.columns), At<S>(ws, s.packed_v));
+  GatherDown(dy_heads, dy, At<S>(ws, s.dy_down));
+  GatherDown(g.q, q, At<S>(ws, s.q_down));
   GatherDown(g.k, k, At<S>(ws, s.k_down));
+  return {RowsOf(g.q, q, 0, g.q.rows, At<S>(ws, s.q)), RowsOf(dy_heads, dy, 0, g.q.rows, At<S>(ws, s.dy)), nullptr};
 }
 
 template <typename S>
 absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c) {
   const Geometry g = GeometryOf(c, 1);
-  const GradSpace s = SpaceOf<S>(g);
   const std::vector<StridedType> operands = HeadOperands(c);
   const size_t inputs = c.node.inputs.size();
   const GradHeads h{HeadsOf(operands[0]), HeadsOf(operands[inputs]), HeadsOf(operands[inputs + 1]), HeadsOf(operands[inputs + 2])};
+  const GradSpace s = SpaceOf<S>(g, h.dy);
   return Kernel{.run = [=](const Args& args) {
     ForHeads<S>(g, s.bytes, args, 1, [&](const OperandOffsets& at, float* ws, const Seen& seen) {
-      GatherHead(g, s, h.dy, args.in<S>(0) + at[1], args.in<S>(1) + at[2], args.in<S>(2) + at[3], args.in<S>(3) + at[4], ws);
-      std::fill_n(ws + s.dk, g.keys() * g.q.columns, 0.0f);
-      std::fill_n(ws + s.dv, g.keys() * g.v.columns, 0.0f);
-      const float* mask = g.has_mask ? args.in(4) + at[5] : nullptr;
+      HeadRows<S> head = GatherHead(g, s, h.dy, args.in<S>(0) + at[1], args.in<S>(1) + at[2], args.in<S>(2) + at[3], args.in<S>(3) + at[4], ws);
+      if (g.has_mask) head.mask = args.in(4) + at[5];
+      const int64_t start = seen.By(0, std::min(g.block, g.q.rows));  // keys that the first block writes: the others start with zero
+      std::fill_n(ws + s.dk + start * g.q.columns, (g.keys() - start) * g.q.columns, 0.0f);
+      std::fill_n(ws + s.dv + start * g.v.columns, (g.keys() - start) * g.v.columns, 0.0f);
       for (int64_t first = 0; first < g.q.rows; first += g.block) {
         const int64_t count = std::min(g.block, g.q.rows - first);
-        GradBlock<S>(g, s, mask, seen.By(first, count), first, count, ws);
-        Scatter(h.dq, ws + s.dq, first, count, args.out<S>(0) + at[1 + inputs]);
+        GradBlock<S>(g, s, head, seen.By(first, count), first, count, ws);
+        Scatter(h.dq, ws + s.dq, first, count, One, args.out<S>(0) + at[1 + inputs]);
       }
-      Scatter(h.dk, ws + s.dk, 0, g.keys(), args.out<S>(1) + at[2 + inputs]);
-      Scatter(h.dv, ws + s.dv, 0, g.keys(), args.out<S>(2) + at[3 + inputs]);
+      Scatter(h.dk, ws + s.dk, 0, g.keys(), One, args.out<S>(1) + at[2 + inputs]);
+      Scatter(h.dv, ws + s.dv, 0, g.keys(), One, args.out<S>(2) + at[3 + inputs]);
     });
   }, .workspace = WorkspaceOf(g, s.bytes)};
 }
@@ -455,9 +436,7 @@ constexpr TypeSet kPairTypes = kFloat | Only(DType::kBFloat16);
 std::span<const KernelRow> AttentionKernels() {
   static constexpr KernelRow kRows[] = {
       {"cpu.Attention", PrepareAttention<float>}, {"cpu.AttentionGrad", PrepareAttentionGrad<float>},
-#if HWY_TARGETS & HWY_AVX3
       {"cpu.Attention", PrepareAttention<uint16_t>, kPairTypes}, {"cpu.AttentionGrad", PrepareAttentionGrad<uint16_t>, kPairTypes},
-#endif
   };
   return kRows;
 }
