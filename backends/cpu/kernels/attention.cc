@@ -189,6 +189,7 @@ void MultiplyPanels(const Matrix<FactorOf<S>>& a, const FactorOf<S>* packed, int
 // What forward and backward know.
 struct Geometry {
   Heads q, k, v;
+  std::vector<Heads> inputs;  // all but the mask, in the order of the node
   Loop heads;                 // over the batch axes; operand 0: nothing, then those of the node in order
   float scale;
   bool has_mask = false;
@@ -228,8 +229,9 @@ bool FindSeen(const float* mask, int64_t queries, int64_t keys, int64_t* seen) {
 
 Geometry GeometryOf(const KernelContext& c, size_t first) {
   std::vector<StridedType> operands = HeadOperands(c);
-  Geometry g{.q = HeadsOf(operands[first]), .k = HeadsOf(operands[first + 1]), .v = HeadsOf(operands[first + 2]), .heads = {},
-             .scale = static_cast<float>(c.attrs().Float("scale")), .has_mask = c.has(first + 3), .block = 0};
+  Geometry g{.q = HeadsOf(operands[first]), .k = HeadsOf(operands[first + 1]), .v = HeadsOf(operands[first + 2]), .inputs = {},
+             .heads = {}, .scale = static_cast<float>(c.attrs().Float("scale")), .has_mask = c.has(first + 3), .block = 0};
+  for (size_t i = 0; i < first + 3; ++i) g.inputs.push_back(HeadsOf(operands[i]));
   const Shape& q = operands[first].shape;
   if (g.has_mask) {
     StridedType& mask = operands[first + 3];
@@ -260,6 +262,18 @@ size_t WorkspaceOf(const Geometry& g, size_t of_thread) {
   return of_thread * omp_get_max_threads() + (g.scans_mask ? g.q.rows * sizeof(int64_t) : 0);
 }
 
+// Rows of a head are too short for the processor to foresee the next ones: fetches those of the inputs of the head after this one.
+template <typename S>
+void PrefetchNext(const Geometry& g, const Args& args, int inputs, const OperandOffsets& at) {
+  for (int k = 0; k < inputs; ++k) {
+    const Heads& h = g.inputs[k];
+    const S* x = args.in<S>(k) + at[1 + k] + g.heads.InnerStride(1 + k);
+    for (int64_t i = 0; i < h.rows; ++i) {
+      for (int64_t j = 0; j < h.columns; j += 64 / sizeof(S)) __builtin_prefetch(x + i * h.row + j * h.column, 0, 2);
+    }
+  }
+}
+
 // Calls f(offsets, workspace of the thread, what is seen) for every head. q, k and the mask are the inputs from `first` on.
 template <typename S, typename F>
 void ForHeads(const Geometry& g, size_t workspace, const Args& args, int first, F&& f) {
@@ -274,6 +288,7 @@ void ForHeads(const Geometry& g, size_t workspace, const Args& args, int first, 
         for (int k = 0; k < g.heads.operands; ++k) here[k] += i * g.heads.InnerStride(k);
         const S* q = args.in<S>(first) + here[1 + first];
         const S* k = args.in<S>(first + 1) + here[2 + first];
+        if (i + 1 < count) PrefetchNext<S>(g, args, first + 3, here);
         f(here, mine, Seen{hides && Reach(g, q, k) <= kMostReach ? counts : nullptr, g.keys()});
       }
     });
