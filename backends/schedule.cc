@@ -29,14 +29,36 @@ constexpr Rule kRules[] = {
 // Ready nodes beyond this many wait, the first in the list being looked at first, so that wide graphs stay cheap.
 constexpr int kWindow = 256;
 
+bool IsAlias(const Flow& flow, int32_t node) {
+  const ValueId output = flow.graph->nodes()[node].outputs[0];
+  return flow.root[output] != output;
+}
+
+// By node: does it make something in the arena of bound memory alone (packed weights, masks of a key)? It can run at any time, and
+// before it is needed its result would only wait. So such nodes are left out of the search.
+std::vector<bool> Sources(const Flow& flow) {
+  std::vector<bool> sources(flow.rows.size(), false);
+  const auto in_arena = [&](ValueId v) { return v != kNoValue && flow.in_arena(flow.root[v]); };
+  for (int32_t n = 0; n < std::ssize(sources); ++n) {
+    if (!flow.runs(n) || flow.after[n].empty()) continue;
+    const Node& node = flow.graph->nodes()[n];
+    sources[n] = std::none_of(node.inputs.begin(), node.inputs.end(), in_arena) &&
+                 (IsAlias(flow, n) || std::all_of(node.outputs.begin(), node.outputs.end(), in_arena)) &&
+                 std::all_of(flow.before[n].begin(), flow.before[n].end(), [&](int32_t p) { return sources[p]; });
+  }
+  return sources;
+}
+
 class Scheduler {
  public:
-  Scheduler(const Flow& flow, const std::vector<size_t>& workspace) : flow_(flow), workspace_(workspace) {
-    const size_t nodes = flow.rows.size();
+  Scheduler(const Flow& flow, const std::vector<size_t>& workspace, const std::vector<bool>& sources)
+      : flow_(flow), workspace_(workspace), sources_(sources) {
+    const auto nodes = static_cast<int32_t>(flow.rows.size());
     missing_.resize(nodes);
-    for (size_t n = 0; n < nodes; ++n) {
-      missing_[n] = static_cast<int32_t>(flow.before[n].size());
-      if (flow.rows[n] != nullptr && missing_[n] == 0) ready_.insert(static_cast<int32_t>(n));
+    emitted_.resize(nodes);
+    for (int32_t n = 0; n < nodes; ++n) {
+      missing_[n] = static_cast<int32_t>(std::count_if(flow.before[n].begin(), flow.before[n].end(), [&](int32_t p) { return !sources[p]; }));
+      if (flow.runs(n) && !sources[n] && missing_[n] == 0) ready_.insert(n);
     }
     unread_.resize(flow.root.size());
     for (size_t v = 0; v < flow.root.size(); ++v) unread_[v] = static_cast<int32_t>(flow.readers[v].size());
@@ -46,7 +68,7 @@ class Scheduler {
     std::vector<int32_t> order;
     while (!ready_.empty()) {
       const int32_t node = Best(rule);
-      order.push_back(node);
+      EmitWithSources(node, &order);
       Finish(node);
     }
     const size_t all = std::count_if(flow_.rows.begin(), flow_.rows.end(), [](const OpRow* row) { return row; });
@@ -70,26 +92,31 @@ class Scheduler {
     return best;
   }
 
-  // The arena groups that node reads, each once.
+  // Sources come right before the first node that must run after them.
+  void EmitWithSources(int32_t node, std::vector<int32_t>* order) {
+    for (int32_t p : flow_.before[node]) {
+      if (sources_[p] && !emitted_[p]) EmitWithSources(p, order);
+    }
+    emitted_[node] = true;
+    order->push_back(node);
+  }
+
+  // The arena groups that node reads, each once, without those of sources: they come and go with it.
   template <typename F>
   void ForReadGroups(int32_t node, F f) const {
     const auto& inputs = flow_.graph->nodes()[node].inputs;
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i] == kNoValue || !flow_.in_arena(flow_.root[inputs[i]])) continue;
       const ValueId r = flow_.root[inputs[i]];
+      if (sources_[flow_.graph->value(r).node]) continue;
       const bool repeated = std::any_of(inputs.begin(), inputs.begin() + i,
                                         [&](ValueId v) { return v != kNoValue && flow_.root[v] == r; });
       if (!repeated) f(r);
     }
   }
 
-  bool IsAlias(int32_t node) const {
-    const Node& n = flow_.graph->nodes()[node];
-    return flow_.root[n.outputs[0]] != n.outputs[0];
-  }
-
   Effect EffectOf(int32_t node) const {
-    if (IsAlias(node)) return {};
+    if (IsAlias(flow_, node)) return {};
     Effect e;
     const Graph& graph = *flow_.graph;
     const auto& outputs = graph.nodes()[node].outputs;
@@ -113,15 +140,17 @@ class Scheduler {
 
   void Finish(int32_t node) {
     ready_.erase(node);
-    if (!IsAlias(node)) ForReadGroups(node, [&](ValueId r) { --unread_[r]; });
+    if (!IsAlias(flow_, node)) ForReadGroups(node, [&](ValueId r) { --unread_[r]; });
     for (int32_t next : flow_.after[node]) {
-      if (--missing_[next] == 0) ready_.insert(next);
+      if (--missing_[next] == 0) ready_.insert(next);  // no source: they wait for none but sources
     }
   }
 
   const Flow& flow_;
   const std::vector<size_t>& workspace_;
-  std::vector<int32_t> missing_;  // by node: predecessors that have not run
+  const std::vector<bool>& sources_;
+  std::vector<bool> emitted_;
+  std::vector<int32_t> missing_;  // by node: predecessors that have not run, without sources
   std::vector<int32_t> unread_;   // by root: readers that have not run
   std::set<int32_t> ready_;
 };
@@ -129,9 +158,10 @@ class Scheduler {
 }  // namespace
 
 std::vector<std::vector<int32_t>> CandidateOrders(const Flow& flow, const std::vector<size_t>& workspace) {
+  const std::vector<bool> sources = Sources(flow);
   std::vector<std::vector<int32_t>> orders;
   for (Rule rule : kRules) {
-    auto order = Scheduler(flow, workspace).Run(rule);
+    auto order = Scheduler(flow, workspace, sources).Run(rule);
     if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(std::move(order));
   }
   return orders;

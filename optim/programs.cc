@@ -12,6 +12,7 @@
 #include "frontend/ops/row.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/hoist.h"
+#include "optim/hoist_rule.h"
 #include "optim/optimize.h"
 
 namespace onnxtrain {
@@ -201,7 +202,7 @@ void Programs::Release(const CompiledProgram& program) {
 }
 
 absl::StatusOr<Graph> Programs::HoistDerived(const Graph& legal, const Bindings& state) {
-  ASSIGN_OR_RETURN(Hoisted hoisted, Hoist(legal, [](const Graph&, const Node& node) { return FindOp(node.op)->derive; }));
+  ASSIGN_OR_RETURN(Hoisted hoisted, Hoist(legal, WorthHoisting(legal)));
   // Other programs may derive some of the same values already.
   Graph fresh = hoisted.derive;
   fresh.ClearOutputs();

@@ -13,6 +13,21 @@ void AddOnce(std::vector<ValueId>* list, ValueId v) {
 
 }  // namespace
 
+std::vector<int32_t> RepeatedWith(const Graph& graph, int32_t boundary) {
+  const auto readers = Readers(graph);
+  std::vector<int32_t> with(graph.nodes().size());
+  for (int32_t n = 0; n < std::ssize(with); ++n) {
+    const Node& node = graph.nodes()[n];
+    const OpRow* row = FindOp(node.op);
+    const auto& readers_of = readers[node.outputs[0]];
+    const bool of_weights = row != nullptr && row->derive && std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) {
+      return v != kNoValue && graph.IsInput(v) && graph.inputs()[graph.value(v).index].kind != InputKind::kFeed;
+    });
+    with[n] = of_weights && readers_of.size() == 1 && readers_of[0] < boundary ? readers_of[0] : n;
+  }
+  return with;
+}
+
 double RecomputeTrace::Excess(int64_t target) const {
   double sum = 0;
   for (int64_t bytes : live) sum += static_cast<double>(std::max<int64_t>(0, bytes - target));
@@ -25,14 +40,15 @@ int32_t RecomputeTrace::StepOf(int32_t node) const {
 }
 
 RecomputeModel::RecomputeModel(const Graph& graph, RecomputeCosts costs)
-    : flow_(MakeFlow(graph, true)), costs_(std::move(costs)), units_(graph.nodes().size()),
+    : flow_(MakeFlow(graph, true)), costs_(std::move(costs)), with_(RepeatedWith(graph, costs_.boundary)), units_(graph.nodes().size()),
       bytes_(graph.values().size(), 0), side_(graph.values().size(), false) {
   MakeUnits();
   MarkReaders();
   for (int32_t n = 0; n < std::ssize(units_); ++n) {
     if (!units_[n].runs) continue;
     total_seconds_ += costs_.seconds[n];
-    if (n < costs_.boundary && !units_[n].results.empty() && flow_.rows[n]->recompute != Recompute::kNever) candidates_.push_back(n);
+    const bool repeatable = with_[n] == n && !units_[n].results.empty() && flow_.rows[n]->recompute != Recompute::kNever;
+    if (n < costs_.boundary && repeatable) candidates_.push_back(n);
   }
 }
 
@@ -91,7 +107,7 @@ RecomputeModel::Late RecomputeModel::MakeLate(const Again& again) const {
       if (open.size() > before) continue;
       open.pop_back();
       if (n < costs_.boundary) {
-        const size_t serving = again[n].At(late);
+        const size_t serving = At(again, n, late);
         if (current[n] == serving) continue;
         current[n] = static_cast<uint8_t>(serving);
         made.again[n] = 1;

@@ -21,6 +21,10 @@ struct RecomputeCosts {
 // By node: when is it run again in the backward pass? Only candidates may be.
 using Again = std::vector<Repeats>;
 
+// By node: with which it runs again. Mostly itself; what is made of weights alone for one node before the boundary (packed weights)
+// is never kept for a clone of that node, but made anew.
+std::vector<int32_t> RepeatedWith(const Graph& graph, int32_t boundary);
+
 // One run of the graph.
 struct RecomputeTrace {
   struct Run {
@@ -102,14 +106,17 @@ class RecomputeModel {
   void SumUp(RecomputeTrace* t) const;
   template <typename F>
   void ForLives(const RecomputeTrace& t, F f) const;
-  // Which of the results' incarnations serves a reader in the backward pass; 0: the original.
+  // Which clone of the node there is for a reader in the backward pass; 0: the original.
+  size_t At(const Again& again, int32_t node, int32_t late) const { return again[with_[node]].At(late); }
+  // Which of the results' incarnations serves it.
   size_t Serving(const Again& again, ValueId root, int32_t late) const {
-    return producer(root) < costs_.boundary && !side_[root] ? again[producer(root)].At(late) : 0;
+    return producer(root) < costs_.boundary && !side_[root] ? At(again, producer(root), late) : 0;
   }
   bool TakesOver(const RecomputeTrace& t, int32_t step, ValueId out) const;
 
   const Flow flow_;
   const RecomputeCosts costs_;
+  const std::vector<int32_t> with_;  // RepeatedWith
   std::vector<Unit> units_;        // by node
   std::vector<int64_t> bytes_;     // by root; 0 outside the arena
   std::vector<bool> side_;         // by root

@@ -6,23 +6,15 @@
 #include "backends/flow.h"
 #include "backends/memory_plan.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/cost.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/rematerialize.h"
 #include "frontend/passes/reorder.h"
 #include "optim/loss.h"
+#include "optim/node_seconds.h"
 #include "optim/recompute_search.h"
 
 namespace onnxtrain {
 namespace {
-
-// A CPU's rates, which only the ratio of costs depends on: FLOP/s of products, of other operators, and bytes/s.
-constexpr double kProducts = 300e9, kOthers = 20e9, kBytes = 25e9;
-
-double NodeSeconds(const Graph& graph, const Node& node) {
-  const double flops = NodeFlops(graph, node), bytes = NodeBytes(graph, node);
-  return flops / (IsProduct(node) ? kProducts : kOthers) + bytes / kBytes;
-}
 
 // So few plans of a frontier, spread over its peaks, are placed for real: fewer where placing takes long.
 std::vector<RecomputeChoice> Thinned(std::vector<RecomputeChoice> choices, size_t nodes) {
@@ -86,6 +78,9 @@ RecomputePlanner::RecomputePlanner(const Graph& graph, const std::vector<size_t>
 bool RecomputePlanner::Applies() const { return boundary_ < std::ssize(graph_.nodes()); }
 
 RecomputePlan RecomputePlanner::Judge(Again again) const {
+  again.resize(graph_.nodes().size());
+  const std::vector<int32_t> with = RepeatedWith(graph_, boundary_);
+  for (size_t n = 0; n < with.size(); ++n) again[n] = again[with[n]];
   Rematerialized made = Rematerialize(graph_, boundary_, again);
   PlanOptions options{.alignment = alignment_};
   for (int32_t n : made.origin) options.workspace_bytes.push_back(workspace_[n]);

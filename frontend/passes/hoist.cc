@@ -57,12 +57,15 @@ class Hoister {
   }
 
  private:
-  // Per value: does it depend on weights alone, and on one at least?
+  // Per value: does it depend on weights alone, and on one at least? What the program itself changes is no weight here.
   void MarkWeights() {
     weight_.assign(graph_.values().size(), false);
     constant_.assign(graph_.values().size(), false);
     for (const GraphInput& input : graph_.inputs()) {
       weight_[input.value] = input.kind == InputKind::kParameter || input.kind == InputKind::kFrozen;
+    }
+    for (const GraphOutput& output : graph_.outputs()) {
+      if (output.into != kNoValue) weight_[output.into] = false;
     }
     for (const Node& node : graph_.nodes()) {
       bool all = true, any = false;

@@ -321,6 +321,24 @@ TEST_F(MemoryPlanTest, UpdatesRunAsSoonAsTheyCan) {
   EXPECT_EQ(CheckPlan(g).arena_bytes, 2 * 1024 * 8);
 }
 
+TEST_F(MemoryPlanTest, WhatIsMadeOfInputsAloneComesRightBeforeItsReader) {
+  // Ten packed weights, listed before the products that read them; each weight is overwritten by what its product gives.
+  Graph g;
+  std::vector<ValueId> weights, packed;
+  for (int i = 0; i < 10; ++i) weights.push_back(g.AddInput(InputKind::kParameter, StrCat("w", i), I64({1024})));
+  for (ValueId w : weights) packed.push_back(Add(&g, "test.Mix", {Add(&g, "test.View", {w}, {32, 32})}, {1024}));
+  ValueId x = g.AddInput(InputKind::kFeed, "x", I64({1024}));
+  for (ValueId p : packed) x = Add(&g, "test.Mix", {x, p}, {1024});
+  for (int i = 0; i < 10; ++i) g.AddOutput(StrCat("new", i), Add(&g, "test.Map", {weights[i], x}, {1024}), weights[i]);
+  const MemoryPlan plan = CheckPlan(g);
+  for (size_t step = 0; step < plan.order.size(); ++step) {
+    const int32_t node = plan.order[step];
+    if (std::find(packed.begin(), packed.end(), g.nodes()[node].outputs[0]) == packed.end()) continue;
+    EXPECT_EQ(g.nodes()[plan.order[step + 1]].inputs.back(), g.nodes()[node].outputs[0]) << "step " << step;
+  }
+  EXPECT_EQ(plan.arena_bytes, 3 * 1024 * 8);  // what a product reads and writes
+}
+
 TEST_F(MemoryPlanTest, BigGraphIsPlannedCloseToItsBound) {
   std::mt19937 random(3);
   Graph g;

@@ -165,6 +165,36 @@ TEST(Recompute, UpdatesAndGraphsWithoutBackwardPassStay) {
   EXPECT_TRUE(ChooseRecompute(planner, RecomputeMode::kAuto, 1 << 20, &smallest).ok());
 }
 
+// Layers of a packed (here: transposed) weight each, whose products are worth repeating where memory is scarce.
+TEST(Recompute, WhatIsMadeOfWeightsIsMadeAnewForEveryReader) {
+  Graph g;
+  Builder b(&g);
+  constexpr int kLayers = 8;
+  std::vector<Val> weights, h = {b.Input(InputKind::kFeed, "x", {DType::kFloat32, {64, 32}})};
+  for (int i = 0; i < kLayers; ++i) {
+    weights.push_back(b.Input(InputKind::kParameter, StrCat("w", i), {DType::kFloat32, {32, 32}}));
+    h.push_back(Tanh(MatMul(h.back(), Transpose(weights.back(), {1, 0}))));
+  }
+  Val dy = b.Input(InputKind::kFeed, kInvWeightFeed, {DType::kFloat32, {64, 32}});
+  for (int i = kLayers; i > 0; --i) {
+    const Val dh = dy * h[i];
+    g.AddOutput(StrCat("grad", i), MatMul(h[i - 1], dh, true, false).id());
+    dy = MatMul(dh, weights[i - 1]);
+  }
+  ASSERT_TRUE(b.status().ok());
+  const RecomputePlanner planner(g, NoWorkspace(g), 64);
+  int64_t repeated = 0;
+  for (const RecomputePlan& plan : planner.Frontier()) {
+    repeated = std::max(repeated, plan.repeated);
+    const auto readers = Readers(plan.graph);
+    for (const Node& node : plan.graph.nodes()) {
+      if (node.op != "Transpose") continue;
+      EXPECT_EQ(readers[node.outputs[0]].size(), 1u) << plan.repeated;
+    }
+  }
+  EXPECT_GE(repeated, 6) << "products have been repeated";
+}
+
 TEST(Recompute, FiveThousandNodesInThreeSeconds) {
   const Graph g = RandomJoint(1100, 11);
   EXPECT_GT(g.nodes().size(), 5000u);

@@ -83,6 +83,17 @@ TEST(Hoist, ComputesTheSameOnce) {
   ExpectSameInTwoSteps(graph, hoisted);
 }
 
+// It would have to be derived again before every run.
+TEST(Hoist, WhatTheProgramChangesIsNoWeight) {
+  const Graph graph = MustParse(GraphText(kInputs,
+                                          "%t: f32[3,4] = Transpose(%w) {perm=[1, 0]}; %y: f32[2,4] = MatMul(%x, %t) "
+                                          "{trans_a=0, trans_b=0}; %h: f16[4] = Cast(%v) {to=\"f16\"}; %n: f32[4,3] = "
+                                          "Neg(%w); %y, %h, %n \"w_new\" into %w"));
+  const Hoisted hoisted = MustHoist(graph);
+  ASSERT_EQ(hoisted.derive.outputs().size(), 1);
+  EXPECT_EQ(hoisted.derive.outputs()[0].name.substr(0, 7), "Cast(v)");
+}
+
 TEST(Hoist, LeavesOtherGraphsAlone) {
   const Graph graph = MustParse(GraphText(
       kInputs, "%y: f32[2,4] = MatMul(%x, %w) {trans_a=0, trans_b=1}; %t: f32[4,2] = Transpose(%y) {perm=[1, 0]}; %t"));

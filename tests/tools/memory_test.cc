@@ -73,23 +73,8 @@ TEST_F(Memory, PlanCountsEverything) {
 }
 
 #ifndef __SANITIZE_ADDRESS__  // which takes memory for itself
-// x[batch,1024] → 2048 → 2048 → 16 classes: large enough that a copy of anything shows.
-tiny::Model Wide() {
-  tiny::Model m{.input_shape = {-1, 1024}};
-  const int64_t widths[] = {1024, 2048, 2048, 16};
-  std::string at = "x";
-  for (int i = 0; i < 3; ++i) {
-    const std::string w = StrCat("w", i), product = StrCat("p", i);
-    m.weights.push_back({w, {widths[i], widths[i + 1]}, tiny::Uniform(widths[i] * widths[i + 1], 0.05f, 7 + i)});
-    m.nodes.push_back({"MatMul", {at, w}, {product}});
-    at = i == 2 ? "y" : StrCat("h", i);
-    m.nodes.push_back({i == 2 ? "Softmax" : "Tanh", {product}, {at}});
-  }
-  return m;
-}
-
 TEST_F(Memory, MeasuredIsPredicted) {
-  Wide().Save(Path("m.onnx"));
+  tiny::Wide().Save(Path("m.onnx"));
   for (const char* flags : {"--batch-size 2048", "--batch-size 4096 --micro-batch-size 2048", "--batch-size 2048 --memory-budget 260MiB"}) {
     const Json run = Trained(flags);
     const double planned = run["planned_peak_bytes"], measured = run["measured_peak_bytes"];

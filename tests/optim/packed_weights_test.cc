@@ -1,0 +1,93 @@
+// Where packed weights are made: in the program that reads them, or once per update for all that do.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "backends/registry.h"
+#include "frontend/base/strings.h"
+#include "frontend/ops/builder.h"
+#include "optim/hoist_rule.h"
+#include "optim/session.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+// x[rows,256] times the transposed weight.
+Graph OneProduct(int64_t rows, InputKind kind, int readers) {
+  Graph g;
+  Builder b(&g);
+  const Val x = b.Input(InputKind::kFeed, "x", {DType::kFloat32, {rows, 256}});
+  const Val t = Transpose(b.Input(kind, "w", {DType::kFloat32, {256, 256}}), {1, 0});
+  for (int i = 0; i < readers; ++i) g.AddOutput(StrCat("y", i), MatMul(i == 0 ? x : Tanh(x), t).id());
+  EXPECT_TRUE(b.status().ok());
+  return g;
+}
+
+bool Hoists(const Graph& g) { return WorthHoisting(g)(g, g.nodes()[0]); }
+
+TEST(WorthHoisting, WhatTakesLongBesideItsProduct) {
+  EXPECT_TRUE(Hoists(OneProduct(64, InputKind::kParameter, 1)));
+  EXPECT_FALSE(Hoists(OneProduct(4096, InputKind::kParameter, 1)));
+}
+
+TEST(WorthHoisting, WhatNeverChangesAndWhatSeveralNodesRead) {
+  EXPECT_TRUE(Hoists(OneProduct(4096, InputKind::kFrozen, 1)));
+  EXPECT_TRUE(Hoists(OneProduct(4096, InputKind::kParameter, 2)));
+}
+
+class PackedWeights : public Scratch {
+ protected:
+  PackedWeights() : backend_(CreateBackend("cpu", {.threads = 1}).value()) { tiny::Wide().Save(Path("m.onnx")); }
+
+  std::unique_ptr<Session> Planned(int64_t samples, int64_t micro, const std::string& frozen = "") {
+    SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 15},
+                           .micro_batch = micro, .plan_only = true};
+    options.import.input_shapes["x"] = {-1, 1024};
+    if (!frozen.empty()) options.trainable.freeze = {frozen};
+    auto session = Session::Create(OnnxModel::Load(Path("m.onnx")).value(), backend_.get(), options);
+    EXPECT_TRUE(session.ok()) << session.status();
+    EXPECT_TRUE((*session)->Plan(samples).ok());
+    return *std::move(session);
+  }
+
+  // Programs that contain packing, by name.
+  static std::vector<std::string> Packing(const Session& session) {
+    std::vector<std::string> names;
+    for (const ProgramProfile& p : session.Profile()) {
+      const auto& nodes = p.program->graph().nodes();
+      const bool packs = std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == "cpu.PackWeight"; });
+      if (packs) names.push_back(p.name);
+    }
+    return names;
+  }
+
+  std::unique_ptr<Backend> backend_;
+};
+
+using Names = std::vector<std::string>;
+
+TEST_F(PackedWeights, OfAStepAreMadeInItAndNotKept) {
+  const auto session = Planned(2048, 2048);
+  EXPECT_EQ(Packing(*session), Names{"step"});
+  EXPECT_EQ(session->memory().packed, 0);
+}
+
+TEST_F(PackedWeights, OfFewRowsAreMadeOnceForAllMicroBatches) {
+  const auto many = Planned(4096, 2048);
+  EXPECT_EQ(Packing(*many), (Names{"micro_first", "micro_next"}));
+  EXPECT_EQ(many->memory().packed, 0);
+  const auto few = Planned(1024, 512);
+  EXPECT_EQ(Packing(*few), Names{"derive"});
+  EXPECT_GE(few->memory().packed, 2048 * 2048 * 4);
+}
+
+TEST_F(PackedWeights, OfFrozenWeightsAreKept) {
+  const auto session = Planned(2048, 2048, "w1");
+  EXPECT_EQ(Packing(*session), (Names{"step", "derive"}));
+  EXPECT_GE(session->memory().packed, 2048 * 2048 * 4);
+}
+
+}  // namespace
+}  // namespace onnxtrain
