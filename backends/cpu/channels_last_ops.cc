@@ -84,13 +84,20 @@ absl::StatusOr<Type> PlainWeights(const TypeContext& c) {
   return Type{DType::kFloat32, shape};
 }
 
+// A result as channels last, of the type that the node is asked for.
+absl::StatusOr<Types> Result(const TypeContext& c, const Type& first) {
+  const auto to = DTypeOf(c.attrs.String("to"));
+  if (to != DType::kFloat32 && (to != DType::kBFloat16 || c.in(0).dtype != *to)) return Invalid("no convolution of ", ToString(c.in(0)), " to ", c.attrs.String("to"));
+  return Types{{*to, Last(first).shape}};
+}
+
 absl::StatusOr<Types> ConvTypes(const TypeContext& c) {
   ASSIGN_OR_RETURN(const Type w, PlainWeights(c));
   ASSIGN_OR_RETURN(const Type x, Factor(c.in(0)));
   Types inputs = {x, w};
   if (c.has(2)) inputs.push_back(c.in(2));
   ASSIGN_OR_RETURN(const Types y, AsFirst("Conv", inputs, Chosen(c.attrs, ConvAttrs())));
-  return Types{Last(y[0])};
+  return Result(c, y[0]);
 }
 
 absl::StatusOr<Types> ConvTransposeTypes(const TypeContext& c) {
@@ -98,7 +105,7 @@ absl::StatusOr<Types> ConvTransposeTypes(const TypeContext& c) {
   ASSIGN_OR_RETURN(const Type dy, Factor(c.in(0)));
   ASSIGN_OR_RETURN(const Types dx, AsFirst("ConvTranspose", {dy, w},
                                            Chosen(c.attrs, ConvAttrsAnd({Ints("output_shape")}))));
-  return Types{Last(dx[0])};
+  return Result(c, dx[0]);
 }
 
 absl::StatusOr<Types> ConvWeightGradTypes(const TypeContext& c) {
@@ -136,10 +143,10 @@ double ConvTransposeFlops(Inputs in, std::span<const Type>, const Attrs& attrs) 
 double ConvWeightGradFlops(Inputs in, std::span<const Type> out, const Attrs&) { return Products(*in[1], out[0].shape); }
 
 std::vector<OpRow> ConvRows() {
-  const AttrSpec weights = Ints("weight_shape");
-  return {{.name = "cpu.Conv", .inputs = {2, 3}, .attrs = ConvAttrsAnd({weights, {"activation", std::string()}}),
+  const AttrSpec weights = Ints("weight_shape"), to = {"to", std::string("f32")};
+  return {{.name = "cpu.Conv", .inputs = {2, 3}, .attrs = ConvAttrsAnd({weights, {"activation", std::string()}, to}),
            .infer = ConvTypes, .precision = Precision::kLow, .recompute = Recompute::kExpensive, .flops = ConvFlops},
-          {.name = "cpu.ConvTranspose", .inputs = {2, 2}, .attrs = ConvAttrsAnd({weights, Ints("output_shape")}),
+          {.name = "cpu.ConvTranspose", .inputs = {2, 2}, .attrs = ConvAttrsAnd({weights, Ints("output_shape"), to}),
            .infer = ConvTransposeTypes, .precision = Precision::kLow, .recompute = Recompute::kExpensive,
            .flops = ConvTransposeFlops},
           {.name = "cpu.ConvWeightGrad", .inputs = {2, 2}, .attrs = ConvAttrsAnd({Ints("kernel_shape")}),
@@ -151,11 +158,13 @@ std::vector<OpRow> ConvRows() {
 
 // --- Normalization ----------------------------------------------------------------------------------------------------
 
-// Inputs `first`… are all [C] for x […,C].
+bool IsNormalized(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; }
+
+// Inputs `first`… are all [C] for x […,C], and float32 whatever x is.
 absl::Status CheckChannels(const TypeContext& c, const Type& x, size_t first, size_t last) {
-  if (x.dtype != DType::kFloat32 || x.rank() < 2) return Invalid("expected f32[…,C], got ", ToString(x));
+  if (!IsNormalized(x.dtype) || x.rank() < 2) return Invalid("expected f32[…,C] or bf16[…,C], got ", ToString(x));
   for (size_t i = first; i <= last; ++i) {
-    if (c.in(i) != Type{x.dtype, {x.shape.back()}}) {
+    if (c.in(i) != Type{DType::kFloat32, {x.shape.back()}}) {
       return Invalid("expected ", x.shape.back(), " channels, got ", ToString(c.in(i)));
     }
   }

@@ -27,7 +27,7 @@ class ReluFuser {
   struct Tail {
     const Node* sum = nullptr;
     const Node* relu = nullptr;
-    ValueId residual = kNoValue;  // the sum's other term
+    ValueId residual = kNoValue;  // the sum's other term, or what that was widened from
   };
 
   // The value's only reader, if that is such an operator.
@@ -43,9 +43,10 @@ class ReluFuser {
     Tail tail;
     if (const Node* sum = OnlyReader(y, "Add"); sum != nullptr) {
       const ValueId other = sum->inputs[sum->inputs[0] == y ? 1 : 0];
-      if (graph_.type(other) == graph_.type(y) && graph_.value(other).node < graph_.value(y).node) {
+      const ValueId residual = BeforeWidening(other);
+      if (graph_.type(other) == graph_.type(y) && graph_.value(residual).node < graph_.value(y).node) {
         tail.sum = sum;
-        tail.residual = other;
+        tail.residual = residual;
       }
     }
     tail.relu = OnlyReader(tail.sum == nullptr ? y : tail.sum->outputs[0], "Relu");
@@ -66,7 +67,7 @@ class ReluFuser {
     const Tail tail = TailOf(node);
     if (tail.sum == nullptr && tail.relu == nullptr) return std::nullopt;
     Vals in = Mapped(r, node);
-    if (tail.sum != nullptr) in.push_back(r.Map(tail.residual));
+    if (tail.sum != nullptr) in.push_back(Cast(r.Map(tail.residual), in[0].dtype()));
     return r.b().Ops(node.op, in, tail.relu != nullptr ? WithRelu(node) : node.attrs);
   }
 
@@ -90,6 +91,11 @@ class ReluFuser {
     return attrs;
   }
 
+  ValueId BeforeWidening(ValueId v) const {
+    const Node* cast = pattern_.Producer(v, "Cast");
+    return cast != nullptr && graph_.type(cast->inputs[0]).dtype == DType::kBFloat16 ? cast->inputs[0] : v;
+  }
+
   // Rounding to bf16 and back leaves signs and zeros as they are, but for what is smaller than any normal number.
   ValueId BehindRounding(ValueId v) const {
     const Node* cast = pattern_.Producer(v, "Cast");
@@ -97,10 +103,16 @@ class ReluFuser {
     return cast != nullptr && rounds(v) && rounds(cast->inputs[0]) ? BehindRounding(cast->inputs[0]) : v;
   }
 
+  // The same, where nobody else reads the rounded value. A gradient that was rounded before is not changed by it.
+  ValueId BehindOwnRounding(ValueId v) const {
+    const Node* cast = pattern_.HasOneReader(v) ? pattern_.Producer(v, "Cast") : nullptr;
+    return cast != nullptr && BehindRounding(v) != v ? BehindOwnRounding(cast->inputs[0]) : v;
+  }
+
   // Where(Relu(BatchNorm(x)) > 0, dy, 0) on its way through that normalization alone.
   std::optional<Vals> Grad(Rewriter& r, const Node& node) const {
-    const Node* masked = pattern_.Producer(node.inputs[0], "Where");
-    if (masked == nullptr || !pattern_.HasOneReader(node.inputs[0]) || pattern_.Splat(masked->inputs[2]) != 0) return std::nullopt;
+    const Node* masked = pattern_.Producer(BehindOwnRounding(node.inputs[0]), "Where");
+    if (masked == nullptr || !pattern_.HasOneReader(masked->outputs[0]) || pattern_.Splat(BehindRounding(masked->inputs[2])) != 0) return std::nullopt;
     const Node* positive = pattern_.Producer(masked->inputs[0], "Greater");
     if (positive == nullptr || pattern_.Splat(BehindRounding(positive->inputs[1])) != 0) return std::nullopt;
     const Node* relu = pattern_.Producer(BehindRounding(positive->inputs[0]), "Relu");

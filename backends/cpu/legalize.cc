@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "backends/cpu/absorb_casts.h"
 #include "backends/cpu/attention_ops.h"
 #include "backends/cpu/channels_last.h"
 #include "backends/cpu/fuse_elementwise.h"
@@ -131,10 +132,16 @@ absl::Status CheckSupported(const Graph& graph) {
   return absl::UnimplementedError(StrCat("the cpu backend cannot run ", absl::StrJoin(lacking, ", ")));
 }
 
+// A choice between halves could be made as it is, but is part of a chain in float32.
+bool ChoosesHalves(const Graph& graph, const Node& node) {
+  const DType dtype = graph.type(node.outputs[0]).dtype;
+  return node.op == "Where" && (dtype == DType::kBFloat16 || dtype == DType::kFloat16);
+}
+
 }  // namespace
 
 absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
-  const auto lacks = [](const Graph& g, const Node& node) { return Lacks(g, node) && !TakesHeads(g, node); };
+  const auto lacks = [](const Graph& g, const Node& node) { return (Lacks(g, node) && !TakesHeads(g, node)) || ChoosesHalves(g, node); };
   ASSIGN_OR_RETURN(const Graph in_float, ComputeHalvesInFloat(graph, lacks));
   ASSIGN_OR_RETURN(const Graph heads, AbsorbHeads(in_float));
   ASSIGN_OR_RETURN(Graph reshaped, Reshaped(heads));
@@ -145,7 +152,8 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
   ASSIGN_OR_RETURN(const Graph exact, SkipRounding(clean));
   ASSIGN_OR_RETURN(const Graph moved, MoveChannelsLast(Dce(exact)));
   ASSIGN_OR_RETURN(const Graph activated, FuseRelu(Dce(moved)));
-  ASSIGN_OR_RETURN(const Graph squares, FuseSquares(Dce(activated)));
+  ASSIGN_OR_RETURN(const Graph absorbed, AbsorbCasts(Dce(activated)));
+  ASSIGN_OR_RETURN(const Graph squares, FuseSquares(Dce(absorbed)));
   ASSIGN_OR_RETURN(const Graph products, FuseMatMuls(squares));
   return FuseElementwise(Dce(products));
 }

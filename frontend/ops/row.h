@@ -75,6 +75,7 @@ enum class Precision : uint8_t {
   kLow,      // products: always in the low precision
   kFollow,   // in whatever precision its inputs have
   kFloat32,  // reductions, exponentials, losses: always float32
+  kInside,   // computes in float32; what has the shape of its first input it may read and give in the low precision
 };
 
 // How willing rematerialization is to compute it twice.

@@ -93,11 +93,15 @@ class Caster {
   }
 
   bool KeepsWide(const Node& node, size_t input) const {
-    return FindOp(node.op)->precision == Precision::kLow && StaysWide(graph_, node, input, low_);
+    switch (FindOp(node.op)->precision) {
+      case Precision::kLow: return StaysWide(graph_, node, input, low_);
+      case Precision::kInside: return graph_.type(node.inputs[input]).shape != graph_.type(node.inputs[0]).shape;
+      default: return false;
+    }
   }
 
   bool WantsLow(size_t n) const {
-    if (precision_[n] == Precision::kLow) return true;
+    if (precision_[n] == Precision::kLow || precision_[n] == Precision::kInside) return true;
     return precision_[n] == Precision::kFollow && IsWanted(graph_.nodes()[n]);
   }
 

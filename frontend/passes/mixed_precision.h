@@ -15,6 +15,8 @@ namespace onnxtrain {
 //             row takes in float32 beside low ones (attention masks) stay so.
 //   follow    in `low` where all inputs have it, weights and exact constants aside, and where such a reader waits; else f32
 //   float32   norms, exponentials, sums, losses. What only low readers (and fused backward operators) read is kept as `low`.
+//   inside    batch normalization: computed in float32, with its statistics and weights; what it normalizes, and gives, is kept as
+//             `low` as between products
 //
 // Inputs and outputs of the graph keep their types: weights, moments and gradients stay float32. Casts of weights depend on
 // weights alone, so `hoist` makes them once per update. A product without a sum (of one inner element, as rotary positions

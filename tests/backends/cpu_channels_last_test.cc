@@ -262,8 +262,8 @@ TEST(CpuChannelsLast, WidenedFactorsAreMultipliedNarrow) {
   EXPECT_EQ(narrow, 6) << Print(legal);
 }
 
-// A convolution, a normalization with its Relu and the gradients of both as mixed precision writes them; or, `wide`, the same on
-// rounded factors in float32, where nothing else is rounded.
+// A convolution, a normalization with its Relu and the gradients of both as mixed precision writes them; or, `wide`, the same in
+// float32, where nothing but what is kept as bf16 is rounded: factors, what is normalized and gradients of both.
 Graph RoundedBlock(bool wide) {
   Graph graph;
   Builder b(&graph);
@@ -271,13 +271,13 @@ Graph RoundedBlock(bool wide) {
   const auto high = [&](Val v) { return Cast(v, DType::kFloat32); };
   const auto input = [&](const std::string& name, Shape shape) { return b.Input(InputKind::kParameter, name, F(std::move(shape))); };
   const Val x = low(b.Input(InputKind::kFeed, "x", F({2, 16, 12, 10}))), w = low(input("w", {20, 16, 3, 3})), s = Channels(b, "scale", 20);
-  const Val z = high(b.Op("Conv", {x, w}, ConvAttrs(1, 1)));
+  const Val z = high(low(b.Op("Conv", {x, w}, ConvAttrs(1, 1))));
   const auto norm = b.Ops("BatchNorm", {z, s, Channels(b, "bias", 20) - 0.6}, {{"epsilon", 1e-3}});
   const Val y = b.Op("Relu", {wide ? norm[0] : low(norm[0])});
   const Val next = wide ? low(y) : y;
   graph.AddOutput("y", high(b.Op("Conv", {next, low(input("v", {9, 20, 3, 3}))}, ConvAttrs(1, 1))).id());
-  const Val dy = b.Input(InputKind::kFeed, "dy", F({2, 20, 12, 10})), zero = b.Scalar(next.dtype(), 0);
-  const auto grads = b.Ops("BatchNormGrad", {Where(Greater(next, zero), dy, b.Scalar(DType::kFloat32, 0)), z, s, norm[1], norm[2]});
+  const Val dy = low(b.Input(InputKind::kFeed, "dy", F({2, 20, 12, 10}))), zero = b.Scalar(next.dtype(), 0);
+  const auto grads = b.Ops("BatchNormGrad", {high(Where(Greater(next, zero), dy, zero)), z, s, norm[1], norm[2]});
   Attrs weights = ConvAttrs(1, 1);
   weights.Set("kernel_shape", Ints{3, 3});
   graph.AddOutput("dw", high(b.Op("ConvWeightGrad", {x, low(grads[0])}, weights)).id());
@@ -302,6 +302,48 @@ TEST(CpuChannelsLast, NothingIsRoundedForNothing) {
   const auto fused = std::count_if(legal->nodes().begin(), legal->nodes().end(), [](const Node& n) { return n.attrs.String("activation") == "Relu"; });
   EXPECT_EQ(fused, 2) << Print(*legal);
   EXPECT_EQ(Count(*legal, "Where"), 0) << Print(*legal);
+  for (const Node& node : legal->nodes()) {
+    const bool stored = node.op == "cpu.BatchNorm" || node.op == "cpu.BatchNormGrad";
+    EXPECT_TRUE(!stored || legal->type(node.outputs[0]).dtype == DType::kBFloat16) << node.op;
+  }
+}
+
+Val Low(Val v) { return Cast(v, DType::kBFloat16); }
+Val High(Val v) { return Cast(v, DType::kFloat32); }
+
+// Each kernel that reads and writes bf16 itself gives what it gives in float32, rounded once; in place of the casts around it.
+TEST(CpuChannelsLast, KernelsTakeHalvesAsTheyAre) {
+  Cpu();
+  const Shape shape = {2, 6, 8, 21};  // no whole vector of channels
+  const Attrs pool = {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"dilations", Ints{1, 1}}};
+  for (const bool apart : {false, true}) {
+    Graph graph;
+    Builder b(&graph);
+    Attrs p = pool;
+    if (apart) p.Set("kernel_shape", Ints{2, 2}), p.Set("pads", Ints{0, 0, 0, 0});
+    Attrs back = p;
+    back.Set("input_shape", shape);
+    const auto half = [&](const std::string& name, Shape s) { return Low(b.Input(InputKind::kFeed, name, F(std::move(s)))); };
+    const Val x = half("x", shape), residual = half("residual", shape), dy = half("dy", shape), small = half("small", {2, 3, 4, 21});
+    const Val s = Channels(b, "scale", 21), t = Channels(b, "bias", 21);
+    const Attrs relu = {{"epsilon", 1e-3}, {"activation", std::string("Relu")}};
+    const auto norm = b.Ops("cpu.BatchNorm", {High(x), s, t, High(residual)}, relu);
+    const auto plain = b.Ops("cpu.BatchNorm", {High(x), s, t}, {{"epsilon", 1e-3}});
+    const Val fixed = b.Op("cpu.BatchNormInference", {High(x), s, t, norm[1], norm[2]}, {{"epsilon", 1e-3}});
+    const auto grads = b.Ops("cpu.BatchNormGrad", {High(dy), High(x), s, norm[1], norm[2], t}, {{"activation", std::string("Relu")}});
+    const auto most = b.Ops("cpu.MaxPool", {High(x)}, p);
+    const Val spread = b.Op("cpu.MaxPoolGrad", {High(small), most[1]}, back);
+    const Val mean = b.Op("cpu.AveragePool", {High(x)}, p), shared = b.Op("cpu.AveragePoolGrad", {High(small)}, back);
+    for (const Val& v : {norm[0], plain[0], fixed, grads[0], most[0], spread, mean, shared}) {
+      graph.AddOutput(StrCat("v", v.id()), High(Low(v)).id());
+    }
+    for (const Val& v : {norm[1], norm[2], grads[1], grads[2]}) graph.AddOutput(StrCat("v", v.id()), v.id());
+    ASSERT_TRUE(b.status().ok()) << b.status().message();
+    const Graph legal = CheckAgainstNodes(graph);
+    int64_t of_halves = 0;
+    for (const Node& node : legal.nodes()) of_halves += node.op.starts_with("cpu.") && legal.type(node.outputs[0]).dtype == DType::kBFloat16;
+    EXPECT_EQ(of_halves, 8) << Print(legal);
+  }
 }
 
 TEST(CpuChannelsLast, ReluIsComputedWithWhatItFollows) {

@@ -109,7 +109,8 @@ TEST(CpuFuse, ChainEndsWithSums) {
         EXPECT_EQ(CountOps(legal, "cpu.Fused"), 1);
         EXPECT_EQ(CountOps(legal, "ReduceSum") + CountOps(legal, "ReduceMean"), 1 - form.sums);
         for (const Node& node : legal.nodes()) {
-          if (node.op == "cpu.Fused") EXPECT_EQ(node.outputs.size(), (stored || form.sums == 0) + form.sums);
+          if (node.op != "cpu.Fused") continue;
+          EXPECT_EQ(node.outputs.size(), (stored || form.sums == 0) + form.sums);
         }
       }
     }

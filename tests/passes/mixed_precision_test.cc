@@ -73,6 +73,26 @@ TEST(MixedPrecision, SumsStayFloat) {
         "%n: f32[2,3], %m: f32[2,1], %d: f32[2,1] = LayerNorm(%r, %s, %b) {axis=1, epsilon=0.01}; %n", 0.1);
 }
 
+TEST(MixedPrecision, WhatIsNormalizedOverABatchIsKeptLow) {
+  const std::string inputs = "feed %x: f32[2,3], param %w: f32[3,4], param %s: f32[4], param %b: f32[4], param %v: f32[4,2]";
+  const std::string weights = "%1: bf16[2,3] = Cast(%x) {to=\"bf16\"}; %2: bf16[3,4] = Cast(%w) {to=\"bf16\"}; ";
+  Check(inputs,
+        "%h: f32[2,4] = MatMul(%x, %w) {trans_a=0, trans_b=0}; "
+        "%n: f32[2,4], %m: f32[4], %d: f32[4] = BatchNorm(%h, %s, %b) {epsilon=0.01}; "
+        "%r: f32[2,4] = Relu(%n); %y: f32[2,2] = MatMul(%r, %v) {trans_a=0, trans_b=0}; %y, %m",
+        weights + "%h: bf16[2,4] = MatMul(%1, %2) {trans_a=0, trans_b=0}; %3: f32[2,4] = Cast(%h) {to=\"f32\"}; "
+        "%n: f32[2,4], %m: f32[4], %d: f32[4] = BatchNorm(%3, %s, %b) {epsilon=0.01}; %4: bf16[2,4] = Cast(%n) {to=\"bf16\"}; "
+        "%r: bf16[2,4] = Relu(%4); %5: bf16[4,2] = Cast(%v) {to=\"bf16\"}; "
+        "%y: bf16[2,2] = MatMul(%r, %5) {trans_a=0, trans_b=0}; %6: f32[2,2] = Cast(%y) {to=\"f32\"}; %6 \"y\", %m", 0.1);
+  // What nobody reads as low stays float32, and so does what was float32 before.
+  Check("feed %x: f32[2,4], param %w: f32[4,4], param %s: f32[4], param %b: f32[4]",
+        "%n: f32[2,4], %m: f32[4], %d: f32[4] = BatchNorm(%x, %s, %b) {epsilon=0.01}; "
+        "%h: f32[2,4] = MatMul(%x, %w) {trans_a=0, trans_b=0}; %n, %h",
+        "%n: f32[2,4], %m: f32[4], %d: f32[4] = BatchNorm(%x, %s, %b) {epsilon=0.01}; %1: bf16[2,4] = Cast(%x) {to=\"bf16\"}; "
+        "%2: bf16[4,4] = Cast(%w) {to=\"bf16\"}; %h: bf16[2,4] = MatMul(%1, %2) {trans_a=0, trans_b=0}; "
+        "%3: f32[2,4] = Cast(%h) {to=\"f32\"}; %n, %3 \"h\"");
+}
+
 TEST(MixedPrecision, OnlyExactConstantsFollow) {
   const auto body = [](std::string_view scale) {
     return StrCat("%h: f32[2,3] = MatMul(%x, %w) {trans_a=0, trans_b=0}; %c: f32[] = Constant() {value=f32[](", scale,

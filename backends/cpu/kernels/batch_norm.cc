@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/parallel.h"
 
 namespace onnxtrain::cpu {
@@ -13,17 +14,17 @@ struct Normalized {
   const float *mean, *scale, *bias;
 };
 
-// x is n elements, rows of `period` one after the other; the last may be shorter. Pairs: without and with a Relu
-// behind it.
+// x is n elements (float or BFloat16), rows of `period` one after the other; the last may be shorter. Pairs: without and with a
+// Relu behind it.
+template <typename T>
 struct BatchNormLeaf {
-  void (*moments)(const float* x, int64_t n, int64_t period, double* sums, double* squares);
+  void (*moments)(const T* x, int64_t n, int64_t period, double* sums, double* squares);
   // y = x normalized; the second pair adds the residual before the Relu.
-  void (*affine[2][2])(const float* x, const float* residual, int64_t n, int64_t period, const Normalized& to, float* y);
+  void (*affine[2][2])(const T* x, const T* residual, int64_t n, int64_t period, const Normalized& to, T* y);
   // Σdy and Σdy·(x − mean)
-  void (*dots[2])(const float* dy, const float* x, int64_t n, int64_t period, const Normalized& to, double* sums, double* dots);
+  void (*dots[2])(const T* dy, const T* x, int64_t n, int64_t period, const Normalized& to, double* sums, double* dots);
   // dx = (dy − a − (x − mean)·b)·scale
-  void (*gradient[2])(const float* dy, const float* x, int64_t n, int64_t period, const Normalized& to, const float* a,
-                      const float* b, float* dx);
+  void (*gradient[2])(const T* dy, const T* x, int64_t n, int64_t period, const Normalized& to, const float* a, const float* b, T* dx);
 };
 
 }  // namespace onnxtrain::cpu
@@ -34,10 +35,16 @@ struct BatchNormLeaf {
 
 namespace onnxtrain::cpu {
 
-HWY_EXPORT(BatchNormTable);
+HWY_EXPORT(FloatBatchNormTable);
+HWY_EXPORT(HalfBatchNormTable);
 namespace {
 
-const BatchNormLeaf& Leaf() { return HWY_DYNAMIC_DISPATCH(BatchNormTable)(); }
+template <typename T>
+const BatchNormLeaf<T>& Leaf();
+template <>
+const BatchNormLeaf<float>& Leaf() { return HWY_DYNAMIC_DISPATCH(FloatBatchNormTable)(); }
+template <>
+const BatchNormLeaf<BFloat16>& Leaf() { return HWY_DYNAMIC_DISPATCH(HalfBatchNormTable)(); }
 
 constexpr int64_t kShortest = 64;        // elements of a row that are worth a loop: narrower rows go several at a time
 constexpr int64_t kPart = 1 << 15;       // elements of a part, at least
@@ -125,23 +132,25 @@ size_t WorkspaceOf(const Rows& r) { return Sums::Bytes(r) + Coefficients::Bytes(
 void* BehindSums(const Rows& r, void* workspace) { return static_cast<char*>(workspace) + Sums::Bytes(r); }
 
 // `residual` may be null; y may be x or the residual.
-void Apply(const Rows& r, const float* x, const float* residual, Coefficients& k, bool relu, float* y) {
+template <typename T>
+void Apply(const Rows& r, const T* x, const T* residual, Coefficients& k, bool relu, T* y) {
   k.Repeat();
   const bool adds = residual != nullptr;
   ForParts(r, 2, [&](int64_t part) {
     const int64_t at = r.Begin(part);
-    Leaf().affine[adds][relu](x + at, adds ? residual + at : nullptr, r.Length(part), r.period, NormalizedBy(k), y + at);
+    Leaf<T>().affine[adds][relu](x + at, adds ? residual + at : nullptr, r.Length(part), r.period, NormalizedBy(k), y + at);
   });
 }
 
-absl::StatusOr<Kernel> PrepareBatchNorm(const KernelContext& c) {
+template <typename T>
+Kernel BatchNorm(const KernelContext& c) {
   const Rows r = RowsOf(c.in().shape);
   const double epsilon = c.attrs().Float("epsilon");
   const bool relu = HasRelu(c), adds = c.has(3);
-  return Kernel{.run = [=](const Args& args) {
+  return {.run = [=](const Args& args) {
     Sums sums(r, args.workspace);
     ForParts(r, 2, [&](int64_t part) {
-      Leaf().moments(args.in() + r.Begin(part), r.Length(part), r.period, sums.Start(part, 0), sums.Start(part, 1));
+      Leaf<T>().moments(args.in<T>() + r.Begin(part), r.Length(part), r.period, sums.Start(part, 0), sums.Start(part, 1));
     });
     Coefficients k(r, BehindSums(r, args.workspace));
     const auto n = static_cast<double>(r.rows);
@@ -152,46 +161,50 @@ absl::StatusOr<Kernel> PrepareBatchNorm(const KernelContext& c) {
       k[1][i] = args.out(2)[i] * args.in(1)[i];
       k[2][i] = args.in(2)[i];
     }
-    Apply(r, args.in(), adds ? args.in(3) : nullptr, k, relu, args.out());
+    Apply(r, args.in<T>(), adds ? args.in<T>(3) : nullptr, k, relu, args.out<T>());
   }, .workspace = WorkspaceOf(r)};
 }
 
-// The bits of PrepareBatchNorm, from the statistics that it made.
-absl::StatusOr<Kernel> PrepareBatchNormAgain(const KernelContext& c) {
+// The bits of BatchNorm, from the statistics that it made.
+template <typename T>
+Kernel BatchNormAgain(const KernelContext& c) {
   const Rows r = RowsOf(c.in().shape);
   const bool relu = HasRelu(c), adds = c.has(5);
   const int mean = adds ? 4 : 3;
-  return Kernel{.run = [=](const Args& args) {
+  return {.run = [=](const Args& args) {
     Coefficients k(r, args.workspace);
     for (int64_t i = 0; i < r.channels; ++i) {
       k[0][i] = args.in(mean)[i];
       k[1][i] = args.in(mean + 1)[i] * args.in(1)[i];
       k[2][i] = args.in(2)[i];
     }
-    Apply(r, args.in(), adds ? args.in(3) : nullptr, k, relu, args.out());
+    Apply(r, args.in<T>(), adds ? args.in<T>(3) : nullptr, k, relu, args.out<T>());
   }, .workspace = Coefficients::Bytes(r)};
 }
 
-absl::StatusOr<Kernel> PrepareBatchNormInference(const KernelContext& c) {
+template <typename T>
+Kernel BatchNormInference(const KernelContext& c) {
   const Rows r = RowsOf(c.in().shape);
   const auto epsilon = static_cast<float>(c.attrs().Float("epsilon"));
-  return Kernel{.run = [=](const Args& args) {
+  return {.run = [=](const Args& args) {
     Coefficients k(r, args.workspace);
     for (int64_t i = 0; i < r.channels; ++i) {
       k[0][i] = args.in(3)[i];
       k[1][i] = args.in(1)[i] / std::sqrt(args.in(4)[i] + epsilon);
       k[2][i] = args.in(2)[i];
     }
-    Apply(r, args.in(), nullptr, k, false, args.out());
+    Apply<T>(r, args.in<T>(), nullptr, k, false, args.out<T>());
   }, .workspace = Coefficients::Bytes(r)};
 }
 
 // dbias = Σdy, dscale = Σdy·x̂, dx = scale·rstd·(dy − dbias/n − x̂·dscale/n)
-absl::StatusOr<Kernel> PrepareBatchNormGrad(const KernelContext& c) {
+template <typename T>
+Kernel BatchNormGrad(const KernelContext& c) {
   const Rows r = RowsOf(c.in(1).shape);
   const bool relu = HasRelu(c);
-  return Kernel{.run = [=](const Args& args) {
-    const float *dy = args.in(0), *x = args.in(1), *scale = args.in(2), *mean = args.in(3), *rstd = args.in(4);
+  return {.run = [=](const Args& args) {
+    const T *dy = args.in<T>(0), *x = args.in<T>(1);
+    const float *scale = args.in(2), *mean = args.in(3), *rstd = args.in(4);
     Coefficients k(r, BehindSums(r, args.workspace));
     for (int64_t i = 0; i < r.channels; ++i) {
       k[0][i] = mean[i];
@@ -202,7 +215,7 @@ absl::StatusOr<Kernel> PrepareBatchNormGrad(const KernelContext& c) {
     Sums sums(r, args.workspace);
     ForParts(r, 3, [&](int64_t part) {
       const int64_t at = r.Begin(part);
-      Leaf().dots[relu](dy + at, x + at, r.Length(part), r.period, NormalizedBy(k), sums.Start(part, 0), sums.Start(part, 1));
+      Leaf<T>().dots[relu](dy + at, x + at, r.Length(part), r.period, NormalizedBy(k), sums.Start(part, 0), sums.Start(part, 1));
     });
     const auto n = static_cast<double>(r.rows);
     for (int64_t i = 0; i < r.channels; ++i) {
@@ -215,18 +228,26 @@ absl::StatusOr<Kernel> PrepareBatchNormGrad(const KernelContext& c) {
     k.Repeat();
     ForParts(r, 3, [&](int64_t part) {
       const int64_t at = r.Begin(part);
-      Leaf().gradient[relu](dy + at, x + at, r.Length(part), r.period, NormalizedBy(k), k[3], k[4], args.out() + at);
+      Leaf<T>().gradient[relu](dy + at, x + at, r.Length(part), r.period, NormalizedBy(k), k[3], k[4], args.out<T>() + at);
     });
   }, .workspace = WorkspaceOf(r)};
+}
+
+// By the element type of what is normalized, or of its gradient.
+template <Kernel (*kOfFloats)(const KernelContext&), Kernel (*kOfHalves)(const KernelContext&)>
+absl::StatusOr<Kernel> PrepareTyped(const KernelContext& c) {
+  return c.in().dtype == DType::kBFloat16 ? kOfHalves(c) : kOfFloats(c);
 }
 
 }  // namespace
 
 std::span<const KernelRow> BatchNormKernels() {
-  static constexpr KernelRow kRows[] = {{"cpu.BatchNorm", PrepareBatchNorm},
-                                        {"cpu.BatchNormAgain", PrepareBatchNormAgain},
-                                        {"cpu.BatchNormGrad", PrepareBatchNormGrad},
-                                        {"cpu.BatchNormInference", PrepareBatchNormInference}};
+  constexpr TypeSet kTypes = kFloat | Only(DType::kBFloat16);
+  static constexpr KernelRow kRows[] = {
+      {"cpu.BatchNorm", PrepareTyped<BatchNorm<float>, BatchNorm<BFloat16>>, kTypes},
+      {"cpu.BatchNormAgain", PrepareTyped<BatchNormAgain<float>, BatchNormAgain<BFloat16>>, kTypes},
+      {"cpu.BatchNormGrad", PrepareTyped<BatchNormGrad<float>, BatchNormGrad<BFloat16>>, kTypes},
+      {"cpu.BatchNormInference", PrepareTyped<BatchNormInference<float>, BatchNormInference<BFloat16>>, kTypes}};
   return kRows;
 }
 

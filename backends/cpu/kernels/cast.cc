@@ -13,7 +13,6 @@ namespace onnxtrain::cpu {
 namespace {
 
 struct Half { uint16_t bits; };
-struct BFloat16 { uint16_t bits; };
 struct Bool { uint8_t value; };
 
 template <typename T>

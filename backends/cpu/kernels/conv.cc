@@ -162,7 +162,7 @@ absl::StatusOr<Kernel> PrepareLastConv(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.in(0).shape), c.attrs().Ints("weight_shape"),
                                           ChannelsFirstShape(c.out().shape));
   const bool bias = c.has(2);
-  const auto desc = ConvForward(g, ChannelsLastLayouts(ConvKind::kForward, g, c.in(0).dtype), {.bias = bias, .relu = c.attrs().String("activation") == "Relu"});
+  const auto desc = ConvForward(g, ChannelsLastLayouts(ConvKind::kForward, g, c.in(0).dtype, c.out().dtype), {.bias = bias, .relu = c.attrs().String("activation") == "Relu"});
   RETURN_IF_ERROR(CheckPacked(c, desc.weights_desc()));
   std::vector<std::pair<int, memory::desc>> arguments = {{DNNL_ARG_SRC, desc.src_desc()}, {DNNL_ARG_WEIGHTS, desc.weights_desc()}};
   if (bias) arguments.emplace_back(DNNL_ARG_BIAS, desc.bias_desc());
@@ -174,7 +174,7 @@ absl::StatusOr<Kernel> PrepareLastConvTranspose(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.out().shape), c.attrs().Ints("weight_shape"),
                                           ChannelsFirstShape(c.in(0).shape));
   const DType factors = c.in(0).dtype;
-  const auto desc = ConvBackwardData(g, ChannelsLastLayouts(ConvKind::kInputGrad, g, factors),
+  const auto desc = ConvBackwardData(g, ChannelsLastLayouts(ConvKind::kInputGrad, g, factors, c.out().dtype),
                                      ChannelsLastLayouts(ConvKind::kForward, g, factors));
   RETURN_IF_ERROR(CheckPacked(c, desc.weights_desc()));
   return Direct(dnnl::convolution_backward_data(desc), desc.scratchpad_desc(),

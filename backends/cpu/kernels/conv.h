@@ -38,12 +38,14 @@ dnnl::convolution_forward::primitive_desc ConvForward(const ConvGeometry& g, con
 dnnl::convolution_backward_data::primitive_desc ConvBackwardData(const ConvGeometry& g, const ConvLayouts& l, const ConvLayouts& hint);
 dnnl::convolution_backward_weights::primitive_desc ConvBackwardWeights(const ConvGeometry& g, const ConvLayouts& l, const ConvLayouts& hint);
 
-// x and y channels last, the weights as the implementation likes them best. What is multiplied is of type `factors` (f32 or
-// bf16), the result is float32.
-ConvLayouts ChannelsLastLayouts(ConvKind kind, const ConvGeometry& g, DType factors);
+// x and y channels last, the weights as the implementation likes them best. What is multiplied is of type `factors`, the result
+// of type `result` (f32 or bf16).
+ConvLayouts ChannelsLastLayouts(ConvKind kind, const ConvGeometry& g, DType factors, DType result = DType::kFloat32);
 // The layout of the weights then, or nothing where only a reference implementation knows such tensors.
 // Throws dnnl::error.
 std::optional<dnnl::memory::desc> ChannelsLastWeights(ConvKind kind, const ConvGeometry& g, DType factors);
+// May the result of such a convolution over bf16 be bf16, too, with the same weights? Throws dnnl::error.
+bool GivesHalves(ConvKind kind, const ConvGeometry& g);
 
 // A layout of weights as the attribute of a node holds it, and back for weights [M,C/g,…]. Only dense layouts in blocks.
 std::vector<int64_t> ToInts(const dnnl::memory::desc& layout);

@@ -70,8 +70,8 @@ dnnl::convolution_backward_weights::primitive_desc ConvBackwardWeights(const Con
   return {desc, UserScratchpad(), Engine(), ConvForward(g, hint, {})};
 }
 
-ConvLayouts ChannelsLastLayouts(ConvKind kind, const ConvGeometry& g, DType factors) {
-  const auto type = [&](ConvKind result) { return kind == result ? DType::kFloat32 : factors; };
+ConvLayouts ChannelsLastLayouts(ConvKind kind, const ConvGeometry& g, DType factors, DType result) {
+  const auto type = [&](ConvKind of) { return kind == of ? result : factors; };
   return {ChannelsLast(g.x, type(ConvKind::kInputGrad)), AnyLayout(g.w, type(ConvKind::kWeightGrad)),
           ChannelsLast(g.y, type(ConvKind::kForward))};
 }
@@ -91,6 +91,18 @@ std::optional<memory::desc> ChannelsLastWeights(ConvKind kind, const ConvGeometr
   }
   const auto desc = ConvBackwardWeights(g, l, hint);
   return unless_reference(desc, desc.diff_weights_desc());
+}
+
+bool GivesHalves(ConvKind kind, const ConvGeometry& g) {
+  constexpr DType kHalf = DType::kBFloat16;
+  const auto weights = ChannelsLastWeights(kind, g, kHalf);
+  const ConvLayouts l = ChannelsLastLayouts(kind, g, kHalf, kHalf);
+  if (kind == ConvKind::kForward) {
+    const auto desc = ConvForward(g, l, {});
+    return !IsReference(desc) && desc.weights_desc() == weights;
+  }
+  const auto desc = ConvBackwardData(g, l, ChannelsLastLayouts(ConvKind::kForward, g, kHalf));
+  return !IsReference(desc) && desc.weights_desc() == weights;
 }
 
 // Strides of the blocks by axis, padded extents by axis, then for every block its extent and its axis.

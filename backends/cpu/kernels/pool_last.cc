@@ -3,6 +3,7 @@
 #include "backends/cpu/channels_last_ops.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/pool.h"
+#include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/parallel.h"
 
 namespace onnxtrain::cpu {
@@ -25,15 +26,17 @@ struct PoolRow {
   int64_t spilling, rounded;  // so many places at the start may be computed in that many channels: whole vectors
 };
 
+// Over elements of type float or BFloat16.
+template <typename T>
 struct LastPoolLeaf {
   // The first of the largest of x + offset, and its number. A NaN wins.
-  void (*max)(const float* x, const PoolRow& row, float* y, uint8_t* where);
+  void (*max)(const T* x, const PoolRow& row, T* y, uint8_t* where);
   // Σ dy + offset where that maximum was the element of the tap's number.
-  void (*chosen)(const float* dy, const uint8_t* where, const PoolRow& row, float* dx);
+  void (*chosen)(const T* dy, const uint8_t* where, const PoolRow& row, T* dx);
   // The same where windows do not overlap, from the windows: dx + offset = dy where the maximum was the tap's number, else 0.
-  void (*spread)(const float* dy, const uint8_t* where, const PoolRow& row, float* dx);
+  void (*spread)(const T* dy, const uint8_t* where, const PoolRow& row, T* dx);
   // Σ (x + offset)·scale
-  void (*sum)(const float* x, const PoolRow& row, float* y);
+  void (*sum)(const T* x, const PoolRow& row, T* y);
 };
 
 }  // namespace onnxtrain::cpu
@@ -44,10 +47,16 @@ struct LastPoolLeaf {
 
 namespace onnxtrain::cpu {
 
-HWY_EXPORT(LastPoolTable);
+HWY_EXPORT(FloatLastPoolTable);
+HWY_EXPORT(HalfLastPoolTable);
 namespace {
 
-const LastPoolLeaf& Leaf() { return HWY_DYNAMIC_DISPATCH(LastPoolTable)(); }
+template <typename T>
+const LastPoolLeaf<T>& Leaf();
+template <>
+const LastPoolLeaf<float>& Leaf() { return HWY_DYNAMIC_DISPATCH(FloatLastPoolTable)(); }
+template <>
+const LastPoolLeaf<BFloat16>& Leaf() { return HWY_DYNAMIC_DISPATCH(HalfLastPoolTable)(); }
 
 // The taps of every place along some axes, one after the other.
 struct TapTable {
@@ -193,50 +202,71 @@ void ForPoolRows(const LastPool& p, bool by_place, F&& f) {
   });
 }
 
-absl::StatusOr<Kernel> PrepareMaxPool(const KernelContext& c) {
-  const auto pool = std::make_shared<const LastPool>(MakeLastPool(c, false, false));
-  return Kernel{.run = [pool](const Args& args) {
+using SharedPool = std::shared_ptr<const LastPool>;
+
+template <typename T>
+Kernel MaxPool(const SharedPool& pool) {
+  return {.run = [pool](const Args& args) {
     ForPoolRows(*pool, true, [&](int64_t from, int64_t to, const PoolRow& row) {
-      Leaf().max(args.in() + from, row, args.out() + to, args.out<uint8_t>(1) + to);
+      Leaf<T>().max(args.in<T>() + from, row, args.out<T>() + to, args.out<uint8_t>(1) + to);
     });
   }};
+}
+
+template <typename T>
+Kernel MaxPoolSpread(const SharedPool& pool) {
+  return {.run = [pool](const Args& args) {
+    ForPoolRows(*pool, false, [&](int64_t to, int64_t from, const PoolRow& row) {
+      Leaf<T>().spread(args.in<T>() + from, args.in<uint8_t>(1) + from, row, args.out<T>() + to);
+    });
+  }};
+}
+
+template <typename T>
+Kernel MaxPoolChosen(const SharedPool& pool) {
+  return {.run = [pool](const Args& args) {
+    ForPoolRows(*pool, true, [&](int64_t from, int64_t to, const PoolRow& row) {
+      Leaf<T>().chosen(args.in<T>() + from, args.in<uint8_t>(1) + from, row, args.out<T>() + to);
+    });
+  }};
+}
+
+template <typename T>
+Kernel SumPool(const SharedPool& pool) {
+  return {.run = [pool](const Args& args) {
+    ForPoolRows(*pool, true, [&](int64_t from, int64_t to, const PoolRow& row) {
+      Leaf<T>().sum(args.in<T>() + from, row, args.out<T>() + to);
+    });
+  }};
+}
+
+SharedPool Shared(const KernelContext& c, bool of_gradient, bool backward) {
+  return std::make_shared<const LastPool>(MakeLastPool(c, of_gradient, backward));
+}
+
+absl::StatusOr<Kernel> PrepareMaxPool(const KernelContext& c) {
+  return ForFloat(c.in().dtype, [&]<typename T>(T) { return MaxPool<T>(Shared(c, false, false)); });
 }
 
 absl::StatusOr<Kernel> PrepareMaxPoolGrad(const KernelContext& c) {
   const bool apart = AreWindowsApart(c);
-  const auto pool = std::make_shared<const LastPool>(MakeLastPool(c, true, !apart));
-  if (apart) {
-    return Kernel{.run = [pool](const Args& args) {
-      ForPoolRows(*pool, false, [&](int64_t to, int64_t from, const PoolRow& row) {
-        Leaf().spread(args.in() + from, args.in<uint8_t>(1) + from, row, args.out() + to);
-      });
-    }};
-  }
-  return Kernel{.run = [pool](const Args& args) {
-    ForPoolRows(*pool, true, [&](int64_t from, int64_t to, const PoolRow& row) {
-      Leaf().chosen(args.in() + from, args.in<uint8_t>(1) + from, row, args.out() + to);
-    });
-  }};
+  const SharedPool pool = Shared(c, true, !apart);
+  return ForFloat(c.in().dtype, [&]<typename T>(T) { return apart ? MaxPoolSpread<T>(pool) : MaxPoolChosen<T>(pool); });
 }
 
 template <bool kBackward>
 absl::StatusOr<Kernel> PrepareAveragePool(const KernelContext& c) {
-  const auto pool = std::make_shared<const LastPool>(MakeLastPool(c, kBackward, kBackward));
-  return Kernel{.run = [pool](const Args& args) {
-    ForPoolRows(*pool, true, [&](int64_t from, int64_t to, const PoolRow& row) {
-      Leaf().sum(args.in() + from, row, args.out() + to);
-    });
-  }};
+  return ForFloat(c.in().dtype, [&]<typename T>(T) { return SumPool<T>(Shared(c, kBackward, kBackward)); });
 }
 
 }  // namespace
 
 std::span<const KernelRow> LastPoolKernels() {
-  constexpr TypeSet kNumbered = kFloat | Only(DType::kUInt8);
+  constexpr TypeSet kTypes = kFloat | Only(DType::kBFloat16), kNumbered = kTypes | Only(DType::kUInt8);
   static constexpr KernelRow kRows[] = {{"cpu.MaxPool", PrepareMaxPool, kNumbered},
                                         {"cpu.MaxPoolGrad", PrepareMaxPoolGrad, kNumbered},
-                                        {"cpu.AveragePool", PrepareAveragePool<false>},
-                                        {"cpu.AveragePoolGrad", PrepareAveragePool<true>}};
+                                        {"cpu.AveragePool", PrepareAveragePool<false>, kTypes},
+                                        {"cpu.AveragePoolGrad", PrepareAveragePool<true>, kTypes}};
   return kRows;
 }
 

@@ -8,6 +8,17 @@
 
 namespace onnxtrain::cpu {
 
+// An element of type bf16, where kernels compute in float32.
+struct BFloat16 {
+  uint16_t bits;
+};
+
+// float32 or bf16.
+template <typename F>
+auto ForFloat(DType dtype, F&& f) {
+  return dtype == DType::kBFloat16 ? f(BFloat16()) : f(float());
+}
+
 // Calls f(T()) with the C++ type of an integer (or bool: uint8_t) element type.
 template <typename F>
 auto ForInteger(DType dtype, F&& f) {
