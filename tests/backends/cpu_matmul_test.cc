@@ -82,12 +82,13 @@ struct HalfCase {
   bool trans_a = false, trans_b = false, relu = false;
   DType out = DType::kBFloat16;
   InputKind kind = InputKind::kFeed;
+  DType in = DType::kBFloat16;
 };
 
 Graph HalfProduct(const HalfCase& c) {
   Graph graph;
   Builder b(&graph);
-  const auto half = [&](InputKind kind, const char* name, const Shape& shape) { return Cast(b.Input(kind, name, F(shape)), DType::kBFloat16); };
+  const auto half = [&](InputKind kind, const char* name, const Shape& shape) { return Cast(b.Input(kind, name, F(shape)), c.in); };
   const Val a = half(InputKind::kFeed, "a", c.a);
   Val y = MatMul(a, half(c.kind, "b", c.b), c.trans_a, c.trans_b);
   if (!c.bias.empty()) y = y + half(InputKind::kParameter, "bias", c.bias);
@@ -137,21 +138,26 @@ TEST(CpuMatMul, BFloat16EpiloguesAndPacking) {
 }
 
 // Rows with a single 1 bring every packed weight out as it was rounded, also at the rim of the blocks.
+void CheckPackedWeights(DType dtype, bool transposed, int64_t k, int64_t n) {
+  const Shape shape = transposed ? Shape{n, k} : Shape{k, n};
+  const Graph graph =
+      HalfProduct({.a = {1024, k}, .b = shape, .trans_b = transposed, .out = dtype, .kind = InputKind::kFrozen, .in = dtype});
+  std::mt19937 random(7);
+  const HostTensor b = RandomTensor(F(shape), random, -1, 1);
+  HostTensor a(F({1024, k}));
+  for (int64_t i = 0; i < 1024; ++i) a.Set(i * k + i % k, 1);
+  const HostTensor got = RunOnce(Cpu(), graph, {{"a", a}, {"b", b}})[0];
+  for (int64_t i = 0; i < 1024 * n; ++i) {
+    const int64_t row = i / n % k, column = i % n;
+    const double want = b.At(transposed ? column * k + row : row * n + column);
+    ASSERT_EQ(got.At(i), HostTensor::Scalar(dtype, want).At(0)) << ToString(shape) << " at " << i;
+  }
+}
+
 TEST(CpuMatMul, PackedWeightsAreRoundedMasters) {
-  for (bool transposed : {false, true}) {
-    for (const auto& [k, n] : {std::pair<int64_t, int64_t>{64, 128}, {100, 90}, {33, 16}, {700, 200}}) {
-      const Shape shape = transposed ? Shape{n, k} : Shape{k, n};
-      const Graph graph = HalfProduct({.a = {1024, k}, .b = shape, .trans_b = transposed, .kind = InputKind::kParameter});
-      std::mt19937 random(7);
-      const HostTensor b = RandomTensor(F(shape), random, -1, 1);
-      HostTensor a(F({1024, k}));
-      for (int64_t i = 0; i < 1024; ++i) a.Set(i * k + i % k, 1);
-      const HostTensor got = RunOnce(Cpu(), graph, {{"a", a}, {"b", b}})[0];
-      for (int64_t i = 0; i < 1024 * n; ++i) {
-        const int64_t row = i / n % k, column = i % n;
-        const double want = b.At(transposed ? column * k + row : row * n + column);
-        ASSERT_EQ(got.At(i), HostTensor::Scalar(DType::kBFloat16, want).At(0)) << ToString(shape) << " at " << i;
-      }
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (bool transposed : {false, true}) {
+      for (const auto& [k, n] : {std::pair<int64_t, int64_t>{64, 128}, {100, 90}, {33, 16}, {700, 200}}) CheckPackedWeights(dtype, transposed, k, n);
     }
   }
 }

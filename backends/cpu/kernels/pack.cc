@@ -1,5 +1,6 @@
 // Weights in the layouts that products read fastest.
 #include <algorithm>
+#include <type_traits>
 
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cpu/kernels/reorder.h"
@@ -8,10 +9,20 @@
 
 namespace onnxtrain::cpu {
 
-// `to` [pairs, width]: element (i, j) is the pair of bf16 nearest to x(2i, j) and x(2i+1, j). width and pairs are multiples of 16.
+// Of the weight, in an element of a packed one: float, or the pair of bf16 nearest to two rows, as words.
+template <typename T>
+inline constexpr int64_t kRowsIn = std::is_same_v<T, float> ? 1 : 2;
+
+// `to` [height, width] is made of a block of x; both extents are multiples of 16.
+template <typename T>
+struct PackBlockLeaf {
+  void (*rows)(const float* x, int64_t row, int64_t height, int64_t width, T* to);        // x(i, j) = x[i·row + j]
+  void (*columns)(const float* x, int64_t column, int64_t height, int64_t width, T* to);  // x(i, j) = x[i + j·column]
+};
+
 struct PackLeaf {
-  void (*rows)(const float* x, int64_t row, int64_t pairs, int64_t width, uint32_t* to);        // x(i, j) = x[i·row + j]
-  void (*columns)(const float* x, int64_t column, int64_t pairs, int64_t width, uint32_t* to);  // x(i, j) = x[i + j·column]
+  PackBlockLeaf<float> floats;
+  PackBlockLeaf<uint32_t> pairs;
 };
 
 }  // namespace onnxtrain::cpu
@@ -27,51 +38,58 @@ namespace {
 
 const PackLeaf& Leaf() { return HWY_DYNAMIC_DISPATCH(PackTable)(); }
 
-// The layout of products of bf16: blocks of 32 × `width` elements, in each of them pairs of neighbouring rows side by side.
-struct PairBlocks {
-  static constexpr int64_t kPairs = 16;
-  int64_t k, n, width;            // of the matrix; of a block
+// The layout of products: blocks of height × width elements T.
+template <typename T>
+struct Blocks {
+  int64_t k, n, height, width;    // of the matrix; of a block
   int64_t row_step, column_step;  // from a block to the next one, in elements
 
-  int64_t down() const { return (k + 2 * kPairs - 1) / (2 * kPairs); }
+  int64_t rows() const { return kRowsIn<T> * height; }  // of the matrix in a block
+  int64_t down() const { return (k + rows() - 1) / rows(); }
   int64_t across() const { return (n + width - 1) / width; }
 };
 
-std::optional<PairBlocks> PairBlocksOf(const dnnl::memory::desc& layout) {
+template <typename T>
+std::optional<Blocks<T>> BlocksOf(const dnnl::memory::desc& layout) {
   const dnnl_memory_desc_t& d = layout.data;
   const dnnl_blocking_desc_t& b = d.format_desc.blocking;
-  const auto is = [&](int i, int64_t extent, int64_t axis) { return b.inner_blks[i] == extent && b.inner_idxs[i] == axis; };
-  const bool pairs = d.data_type == dnnl_bf16 && d.ndims == 2 && d.offset0 == 0 && b.inner_nblks == 3 &&
-                     is(0, PairBlocks::kPairs, 0) && b.inner_idxs[1] == 1 && b.inner_blks[1] % 16 == 0 && is(2, 2, 0);
-  if (!pairs) return {};
-  return PairBlocks{d.dims[0], d.dims[1], b.inner_blks[1], b.strides[0], b.strides[1]};
+  constexpr bool kPairs = kRowsIn<T> == 2;
+  const bool same = d.data_type == (kPairs ? dnnl_bf16 : dnnl_f32) && d.ndims == 2 && d.offset0 == 0 && b.inner_nblks == (kPairs ? 3 : 2) &&
+                    b.inner_idxs[0] == 0 && b.inner_idxs[1] == 1 && b.inner_blks[0] % 16 == 0 && b.inner_blks[1] % 16 == 0 &&
+                    (!kPairs || (b.inner_idxs[2] == 0 && b.inner_blks[2] == 2));
+  if (!same) return {};
+  return Blocks<T>{d.dims[0], d.dims[1], b.inner_blks[0], b.inner_blks[1], b.strides[0] / kRowsIn<T>, b.strides[1] / kRowsIn<T>};
 }
 
+void Put(float x, int64_t, float* to) { *to = x; }
+void Put(float x, int64_t row, uint32_t* to) { *to |= uint32_t{FloatToBFloat16(x)} << (row % 2 * 16); }
+
 // A block at the rim; what lies beyond the matrix is zero.
-void PackRim(const PairBlocks& b, const float* x, int64_t row, int64_t column, int64_t rows, int64_t columns, uint16_t* to) {
-  std::fill_n(to, 2 * PairBlocks::kPairs * b.width, uint16_t{0});
+template <typename T>
+void PackRim(const Blocks<T>& b, const float* x, int64_t row, int64_t column, int64_t rows, int64_t columns, T* to) {
+  std::fill_n(to, b.height * b.width, T{0});
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) to[(i / 2 * b.width + j) * 2 + i % 2] = FloatToBFloat16(x[i * row + j * column]);
+    for (int64_t j = 0; j < columns; ++j) Put(x[i * row + j * column], i, to + i / kRowsIn<T> * b.width + j);
   }
 }
 
-// Straight from float32. oneDNN's reorder from one type to the other takes several times as long.
-Kernel PackPairs(const PairBlocks& b, bool transposed) {
+// Straight from float32, along what is contiguous. oneDNN's reorders take two to four times as long.
+template <typename T>
+Kernel PackBlocks(const Blocks<T>& b, bool transposed, const PackBlockLeaf<T>& leaf) {
   const int64_t row = transposed ? 1 : b.n, column = transposed ? b.k : 1;
+  const auto pack = transposed ? leaf.columns : leaf.rows;
   return {.run = [=](const Args& args) {
-    Parallel(b.across() * b.down(), 2 * PairBlocks::kPairs * b.width, [&](int64_t begin, int64_t end) {
+    Parallel(b.across() * b.down(), b.rows() * b.width, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
-        const int64_t over = block / b.down(), down = block % b.down();
-        const int64_t i = down * 2 * PairBlocks::kPairs, j = over * b.width;
-        const int64_t rows = std::min(2 * PairBlocks::kPairs, b.k - i), columns = std::min(b.width, b.n - j);
+        const int64_t over = transposed ? block / b.down() : block % b.across(), down = transposed ? block % b.down() : block / b.across();
+        const int64_t i = down * b.rows(), j = over * b.width;
+        const int64_t rows = std::min(b.rows(), b.k - i), columns = std::min(b.width, b.n - j);
         const float* x = args.in() + i * row + j * column;
-        uint16_t* to = args.out<uint16_t>() + down * b.row_step + over * b.column_step;
-        if (rows < 2 * PairBlocks::kPairs || columns < b.width) {
+        T* to = args.out<T>() + down * b.row_step + over * b.column_step;
+        if (rows < b.rows() || columns < b.width) {
           PackRim(b, x, row, column, rows, columns, to);
-        } else if (transposed) {
-          Leaf().columns(x, column, PairBlocks::kPairs, b.width, reinterpret_cast<uint32_t*>(to));
         } else {
-          Leaf().rows(x, row, PairBlocks::kPairs, b.width, reinterpret_cast<uint32_t*>(to));
+          pack(x, transposed ? column : row, b.height, b.width, to);
         }
       }
     });
@@ -83,8 +101,10 @@ absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
   const bool transposed = c.attrs().Int("trans") != 0;
   const auto layout = PackedLayout(c.attrs().Int("rows"), k, n, *DTypeOf(c.attrs().String("to")));
   if (!layout) return absl::InternalError("no packed layout for this weight");
-  const auto pairs = PairBlocksOf(*layout);
-  if (pairs && c.in().dtype == DType::kFloat32) return PackPairs(*pairs, transposed);
+  if (c.in().dtype == DType::kFloat32) {
+    if (const auto floats = BlocksOf<float>(*layout)) return PackBlocks(*floats, transposed, Leaf().floats);
+    if (const auto pairs = BlocksOf<uint32_t>(*layout)) return PackBlocks(*pairs, transposed, Leaf().pairs);
+  }
   return ReorderKernel(Plain({k, n}, transposed ? Shape{1, k} : Shape{n, 1}, c.in().dtype), *layout);
 }
 
