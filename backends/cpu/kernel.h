@@ -86,6 +86,7 @@ std::span<const KernelRow> SampleKernels();
 std::span<const KernelRow> RoiKernels();
 std::span<const KernelRow> DeterminantKernels();
 std::span<const KernelRow> NormKernels();
+std::span<const KernelRow> LayerNormKernels();
 std::span<const KernelRow> BatchNormKernels();  // channels last
 std::span<const KernelRow> SoftmaxKernels();
 std::span<const KernelRow> AttentionKernels();

@@ -4,6 +4,7 @@
 #include "backends/cpu/channels_last_ops.h"
 #include "backends/cpu/fused.h"
 #include "backends/cpu/matmul_ops.h"
+#include "backends/cpu/norm_ops.h"
 
 namespace onnxtrain::cpu {
 
@@ -24,6 +25,7 @@ void RegisterCpuOps() {
     auto* all = new std::vector<OpRow>(MatMulRows());
     for (OpRow& row : ChannelsLastRows()) all->push_back(std::move(row));
     for (OpRow& row : AttentionRows()) all->push_back(std::move(row));
+    for (OpRow& row : LayerNormRows()) all->push_back(std::move(row));
     all->push_back(FusedRow());
     all->push_back(SumSquaresRow());
     return all;

@@ -15,6 +15,7 @@
 // | cpu.MaxPool | x → y, u8 | over [N,…,C]; the second output is the number of the maximum in its window |
 // | cpu.MaxPoolGrad, cpu.AveragePool, cpu.AveragePoolGrad | as without cpu. | over [N,…,C]; the first has the attributes of its cpu.MaxPool |
 // | cpu.Attention, cpu.AttentionGrad | as Attention and AttentionGrad | over transposed operands: perms (attention_ops.h) |
+// | cpu.LayerNorm, cpu.LayerNormGrad | scale, …, terms… → … | with sums, dropout and roundings around them (norm_ops.h) |
 // | cpu.ReduceSumSquares | x → y | ReduceSum of x² |
 #pragma once
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "backends/cpu/buffer.h"
+#include "backends/cpu/fuse_norm.h"
 #include "backends/cpu/guard.h"
 #include "backends/cpu/kernel.h"
 #include "backends/flow.h"
@@ -226,7 +227,9 @@ class CpuProgram : public Program {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Program>> CompileProgram(const Graph& graph, const CompileOptions& options, int threads) {
-  auto program = std::make_unique<CpuProgram>(graph, options, threads);
+  absl::StatusOr<Graph> fused = options.keep_values ? graph : FuseNorms(graph);  // what is kept must be there
+  if (!fused.ok()) return fused.status();
+  auto program = std::make_unique<CpuProgram>(*std::move(fused), options, threads);
   RETURN_IF_ERROR(program->Compile());
   return program;
 }

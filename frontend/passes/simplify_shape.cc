@@ -20,6 +20,12 @@ Val SameType(const Site& s) { return s.in[0].type() == s.out ? s.in[0] : Val(); 
 
 Val ReshapeOfReshape(const Site& s) { return Reshape(InputOf(s.in[0], "Reshape"), s.out.shape); }
 
+// Values that several readers want rounded, in other shapes, are rounded once.
+Val CastOfReshape(const Site& s) {
+  const Val x = InputOf(s.in[0], "Reshape");
+  return x ? Reshape(Cast(x, s.out.dtype), s.out.shape) : Val();
+}
+
 Val TransposeOfNothing(const Site& s) {
   const Ints perm = s.attrs().Ints("perm");
   return std::ranges::is_sorted(perm) ? s.in[0] : Val();
@@ -197,6 +203,7 @@ std::span<const Rule> ShapeRules() {
       {"Reshape", SameType},
       {"Reshape", RearrangeOfSplat},
       {"Reshape", ReshapeOfReshape},
+      {"Cast", CastOfReshape},
       {"Transpose", TransposeOfNothing},
       {"Transpose", TransposeOfTranspose},
       {"Transpose", TransposeOfOnes},

@@ -1,4 +1,4 @@
-// Batch normalization of planes and layer normalization, forward and backward.
+// Batch normalization of planes, forward and backward.
 #include <algorithm>
 #include <cmath>
 
@@ -19,11 +19,6 @@ struct NormLeaf {
   void (*affine)(const float* x, int64_t n, float mean, float scale, float bias, float* y);
   // dx = (dy − a − (x − mean)·b)·k
   void (*batch_grad)(const float* dy, const float* x, int64_t n, float mean, float a, float b, float k, float* dx);
-  void (*layer_row)(const float* x, const float* scale, const float* bias, int64_t n, double epsilon, float* y,
-                    float* mean, float* rstd);
-  // Adds to dscale and dbias. dx may be dy.
-  void (*layer_grad_row)(const float* dy, const float* x, const float* scale, int64_t n, float mean, float rstd,
-                         float* dx, double* dscale, double* dbias);
 };
 
 }  // namespace onnxtrain::cpu
@@ -143,70 +138,12 @@ absl::StatusOr<Kernel> PrepareBatchNormGrad(const KernelContext& c) {
   }};
 }
 
-// x as rows of n elements that are normalized together.
-struct Rows {
-  int64_t rows = 1, n = 1;
-};
-
-Rows RowsOf(const Shape& x, int64_t axis) {
-  Rows r;
-  for (size_t a = 0; a < x.size(); ++a) (static_cast<int64_t>(a) < axis ? r.rows : r.n) *= x[a];
-  return r;
-}
-
-absl::StatusOr<Kernel> PrepareLayerNorm(const KernelContext& c) {
-  const Rows r = RowsOf(c.in().shape, c.attrs().Int("axis"));
-  const double epsilon = c.attrs().Float("epsilon");
-  const bool has_bias = c.has(2);
-  return Kernel{.run = [=](const Args& args) {
-    Parallel(r.rows, 4 * r.n, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        Leaf().layer_row(args.in() + i * r.n, args.in(1), has_bias ? args.in(2) : nullptr, r.n, epsilon,
-                         args.out() + i * r.n, args.out(1) + i, args.out(2) + i);
-      }
-    });
-  }};
-}
-
-// The sums over rows are made in parts, as many as the shape says and not as there are threads.
-constexpr int64_t kParts = 16, kRowsPerPart = 8;
-
-absl::StatusOr<Kernel> PrepareLayerNormGrad(const KernelContext& c) {
-  const Rows r = RowsOf(c.in(1).shape, c.attrs().Int("axis"));
-  const int64_t parts = std::clamp<int64_t>(r.rows / kRowsPerPart, 1, kParts);
-  const size_t workspace = 2 * parts * r.n * sizeof(double);
-  return Kernel{.run = [=](const Args& args) {
-    auto* sums = static_cast<double*>(args.workspace);  // by part: dscale, dbias
-    Parallel(parts, r.rows / parts * r.n * 6, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        double* mine = sums + 2 * part * r.n;
-        std::fill_n(mine, 2 * r.n, 0.0);
-        for (int64_t i = r.rows * part / parts; i < r.rows * (part + 1) / parts; ++i) {
-          Leaf().layer_grad_row(args.in(0) + i * r.n, args.in(1) + i * r.n, args.in(2), r.n, args.in(3)[i],
-                                args.in(4)[i], args.out() + i * r.n, mine, mine + r.n);
-        }
-      }
-    });
-    Parallel(r.n, 2 * parts, [&](int64_t begin, int64_t end) {
-      for (int which = 0; which < 2; ++which) {
-        float* out = args.out(1 + which);
-        for (int64_t k = begin; k < end; ++k) {
-          double sum = 0;
-          for (int64_t part = 0; part < parts; ++part) sum += sums[(2 * part + which) * r.n + k];
-          out[k] = static_cast<float>(sum);
-        }
-      }
-    });
-  }, .workspace = workspace};
-}
-
 }  // namespace
 
 std::span<const KernelRow> NormKernels() {
   static constexpr KernelRow kRows[] = {
       {"BatchNorm", PrepareBatchNorm},         {"BatchNormGrad", PrepareBatchNormGrad},
       {"BatchNormInference", PrepareBatchNormInference},
-      {"LayerNorm", PrepareLayerNorm},         {"LayerNormGrad", PrepareLayerNormGrad},
   };
   return kRows;
 }

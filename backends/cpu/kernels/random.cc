@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/dropout.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/parallel.h"
 #include "frontend/ops/philox.h"
@@ -45,13 +46,11 @@ void ForWords(const uint32_t* key_words, int64_t stream, int64_t n, F f) {
 }
 
 absl::StatusOr<Kernel> PrepareDropout(const KernelContext& c) {
-  const int64_t n = c.out().elements(), stream = c.attrs().Int("stream");
-  const double ratio = c.attrs().Float("ratio");
-  const auto keep = static_cast<float>(1 - ratio);
-  const auto dropout = HWY_DYNAMIC_DISPATCH(RandomTable)().dropout;
+  const int64_t n = c.out().elements();
+  const DropoutSpan dropout(c.attrs());
   return Kernel{.run = [=](const Args& args) {
-    ForWords(args.in<uint32_t>(1), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
-      dropout(words, args.in() + first, count, static_cast<float>(ratio), keep, args.out() + first);
+    Parallel(n, kCost, [&](int64_t begin, int64_t end) {
+      dropout.Run(args.in<uint32_t>(1), begin, args.in() + begin, end - begin, args.out() + begin);
     });
   }};
 }
@@ -105,6 +104,22 @@ absl::StatusOr<Kernel> PrepareNormal(const KernelContext& c) {
 }
 
 }  // namespace
+
+DropoutSpan::DropoutSpan(const Attrs& attrs)
+    : stream_(attrs.Int("stream")), ratio_(static_cast<float>(attrs.Float("ratio"))), keep_(static_cast<float>(1 - attrs.Float("ratio"))) {}
+
+// Words come in blocks: those before the first element are drawn in vain.
+void DropoutSpan::Run(const uint32_t* key_words, int64_t first, const float* x, int64_t n, float* y) const {
+  const PhiloxKey key = PhiloxKey::From(key_words);
+  const RandomLeaf& leaf = HWY_DYNAMIC_DISPATCH(RandomTable)();
+  alignas(64) uint32_t words[kWords];
+  for (int64_t done = 0; done < n;) {
+    const int64_t at = first + done, skipped = at % 4, count = std::min(n - done, kWords - skipped);
+    leaf.words(key, stream_, static_cast<uint64_t>(at / 4), words);
+    leaf.dropout(words + skipped, x + done, count, ratio_, keep_, y + done);
+    done += count;
+  }
+}
 
 std::span<const KernelRow> RandomKernels() {
   constexpr TypeSet kKey = Only(DType::kUInt32);

@@ -1,0 +1,23 @@
+// Dropout of consecutive elements, for every kernel that drops: the mask is a function of key, stream and element index alone.
+#pragma once
+
+#include <cstdint>
+
+#include "frontend/graph/attrs.h"
+
+namespace onnxtrain::cpu {
+
+class DropoutSpan {
+ public:
+  // Of the attributes ratio and stream.
+  explicit DropoutSpan(const Attrs& attrs);
+
+  // y = the dropout of the elements [first, first + n) of a tensor, which lie at x; y may be x. `key`: four words.
+  void Run(const uint32_t* key, int64_t first, const float* x, int64_t n, float* y) const;
+
+ private:
+  int64_t stream_;
+  float ratio_, keep_;
+};
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,272 @@
+// Layer normalization, forward and backward, alone and with the sums, dropout and roundings around it (norm_ops.h): row by row, so
+// that a row passes through the first-level cache once.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "backends/cpu/kernel.h"
+#include "backends/cpu/kernels/dropout.h"
+#include "backends/cpu/kernels/elementwise.h"
+#include "backends/cpu/kernels/folds.h"
+#include "backends/cpu/norm_ops.h"
+#include "backends/cpu/parallel.h"
+
+namespace onnxtrain::cpu {
+
+struct LayerNormLeaf {
+  // y may be x.
+  void (*row)(const float* x, const float* scale, const float* bias, int64_t n, double epsilon, float* y, float* mean, float* rstd);
+  // Adds to dscale and dbias. dx may be dy or x.
+  void (*grad_row)(const float* dy, const float* x, const float* scale, int64_t n, float mean, float rstd, float* dx, double* dscale,
+                   double* dbias);
+};
+
+}  // namespace onnxtrain::cpu
+
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/layer_norm.leaf.inc"
+#include "hwy/foreach_target.h"
+#include "backends/cpu/kernels/layer_norm.leaf.inc"
+
+namespace onnxtrain::cpu {
+
+HWY_EXPORT(LayerNormTable);
+namespace {
+
+const LayerNormLeaf& Leaf() { return HWY_DYNAMIC_DISPATCH(LayerNormTable)(); }
+
+constexpr int64_t kDropoutCost = 16;
+
+// x as rows of n elements that are normalized together.
+struct Rows {
+  int64_t rows = 1, n = 1;
+};
+
+Rows RowsOf(const Shape& x, int64_t axis) {
+  Rows r;
+  for (size_t a = 0; a < x.size(); ++a) (static_cast<int64_t>(a) < axis ? r.rows : r.n) *= x[a];
+  return r;
+}
+
+struct RowBuffer {
+  alignas(64) float data[kLongestNormRow];
+};
+
+// The node's output for each result that it may have; −1: not asked for.
+template <size_t kCount>
+class ResultPlaces {
+ public:
+  explicit ResultPlaces(const std::vector<int64_t>& results) {
+    at_.fill(-1);
+    for (size_t i = 0; i < results.size(); ++i) at_[results[i]] = static_cast<int>(i);
+  }
+  template <typename Result>
+  bool has(Result result) const { return at_[static_cast<size_t>(result)] >= 0; }
+  // Null where it is not asked for.
+  template <typename T = float, typename Result>
+  T* Of(const Args& args, Result result, int64_t offset = 0) const {
+    return has(result) ? args.out<T>(at_[static_cast<size_t>(result)]) + offset : nullptr;
+  }
+
+ private:
+  std::array<int, kCount> at_;
+};
+
+void Narrow(const float* x, uint16_t* y, int64_t n) {
+  static const UnarySpan span = FindUnary("Cast/f32-bf16")->span;
+  if (y != nullptr) span(x, y, n, nullptr);
+}
+
+// Rows of consecutive inputs of a node, to be added up in order; one of them may go through a dropout.
+class TermRows {
+ public:
+  TermRows(const KernelContext& c, size_t first, size_t count, int64_t n, std::optional<DropoutSpan> dropout = {}, size_t key = 0, int64_t dropped = -1)
+      : first_(first), n_(n), dropped_(dropout ? dropped : -1), key_(key), dropout_(dropout) {
+    for (size_t i = 0; i < count; ++i) is_low_.push_back(c.in(first + i).dtype == DType::kBFloat16);
+  }
+
+  bool empty() const { return is_low_.empty(); }
+
+  // start + Σ of row i: at `to`, or where it lies already. `start` may be null; `to` may be any of the summed rows, where it holds as many.
+  const float* Sum(const Args& args, int64_t i, const float* start, float* to, RowBuffer* scratch) const {
+    const float* sum = start;
+    for (size_t t = 0; t < is_low_.size(); ++t) {
+      const bool last = t + 1 == is_low_.size();
+      if (sum == nullptr) {
+        sum = Term(args, t, i, last ? to : scratch[0].data);
+      } else {
+        float* target = last ? to : scratch[0].data;
+        add_(sum, Term(args, t, i, scratch[1].data), target, n_);
+        sum = target;
+      }
+    }
+    return sum;
+  }
+
+ private:
+  // Made at `to` where it is not stored as it is.
+  const float* Term(const Args& args, size_t t, int64_t i, float* to) const {
+    const void* from = args.inputs[first_ + t];
+    const float* x = static_cast<const float*>(from) + i * n_;
+    if (is_low_[t]) {
+      widen_(static_cast<const uint16_t*>(from) + i * n_, to, n_, nullptr);
+      x = to;
+    }
+    if (static_cast<int64_t>(t) != dropped_) return x;
+    dropout_->Run(args.in<uint32_t>(key_), i * n_, x, n_, to);
+    return to;
+  }
+
+  size_t first_;
+  int64_t n_, dropped_;
+  size_t key_;
+  std::optional<DropoutSpan> dropout_;
+  std::vector<bool> is_low_;
+  BinarySpan add_ = FindBinary("Add")->both;
+  UnarySpan widen_ = FindUnary("Cast/bf16-f32")->span;
+};
+
+struct Norm {
+  Rows r;
+  double epsilon;
+  size_t scale, bias;
+  bool has_bias;
+  TermRows terms;
+  ResultPlaces<kNormResults> results;
+
+  void Row(const Args& args, int64_t i, RowBuffer* scratch) const {
+    float* sum = results.Of(args, NormResult::kSum, i * r.n);
+    const float* x = terms.Sum(args, i, nullptr, sum != nullptr ? sum : scratch[2].data, scratch);
+    if (sum != nullptr && x != sum) std::memcpy(sum, x, r.n * sizeof(float));
+    float* wide = results.Of(args, NormResult::kWide, i * r.n);
+    float* y = wide != nullptr ? wide : scratch[0].data;
+    float mean, rstd;
+    Leaf().row(x, args.in(scale), has_bias ? args.in(bias) : nullptr, r.n, epsilon, y, &mean, &rstd);
+    Narrow(y, results.Of<uint16_t>(args, NormResult::kLow, i * r.n), r.n);
+    if (float* to = results.Of(args, NormResult::kMean, i)) *to = mean;
+    if (float* to = results.Of(args, NormResult::kRstd, i)) *to = rstd;
+  }
+
+  Kernel Make(int64_t cost) && {
+    return {.run = [norm = std::move(*this), cost](const Args& args) {
+      Parallel(norm.r.rows, cost * norm.r.n, [&](int64_t begin, int64_t end) {
+        RowBuffer scratch[3];
+        for (int64_t i = begin; i < end; ++i) norm.Row(args, i, scratch);
+      });
+    }};
+  }
+};
+
+absl::StatusOr<Kernel> PrepareLayerNorm(const KernelContext& c) {
+  const Rows r = RowsOf(c.in().shape, c.attrs().Int("axis"));
+  return Norm{.r = r, .epsilon = c.attrs().Float("epsilon"), .scale = 1, .bias = 2, .has_bias = c.has(2), .terms = TermRows(c, 0, 1, r.n),
+              .results = ResultPlaces<kNormResults>({static_cast<int64_t>(NormResult::kWide), static_cast<int64_t>(NormResult::kMean), static_cast<int64_t>(NormResult::kRstd)})}.Make(4);
+}
+
+absl::StatusOr<Kernel> PrepareSumAndNorm(const KernelContext& c) {
+  const Rows r = RowsOf(c.in(kNormTerms).shape, c.attrs().Int("axis"));
+  const int64_t dropped = c.attrs().Int("dropped");
+  const size_t terms = c.node.inputs.size() - kNormTerms;
+  return Norm{.r = r, .epsilon = c.attrs().Float("epsilon"), .scale = kNormScale, .bias = kNormBias, .has_bias = c.has(kNormBias),
+              .terms = TermRows(c, kNormTerms, terms, r.n, DropoutSpan(c.attrs()), kNormKey, dropped),
+              .results = ResultPlaces<kNormResults>(c.attrs().Ints("results"))}.Make(4 + static_cast<int64_t>(terms) + (dropped < 0 ? 0 : kDropoutCost));
+}
+
+// The sums over rows are made in parts, as many as the shape says and not as there are threads.
+constexpr int64_t kParts = 16, kRowsPerPart = 8;
+
+struct NormGrad {
+  // Sums over all rows, those of the gradient's dropout last.
+  static constexpr std::array<NormGradResult, 4> kSums = {NormGradResult::kScale, NormGradResult::kBias, NormGradResult::kColumns,
+                                                          NormGradResult::kDroppedColumns};
+
+  Rows r;
+  size_t x, scale, mean, rstd;
+  TermRows terms, more;
+  std::optional<DropoutSpan> dropout;
+  ResultPlaces<kNormGradResults> results;
+  int64_t sums = 2;  // how many of kSums are made
+  int64_t parts = 1;
+
+  void Row(const Args& args, int64_t i, RowBuffer* scratch, double* accs) const {
+    const float* dy = terms.Sum(args, i, nullptr, scratch[2].data, scratch);
+    float* sum = results.Of(args, NormGradResult::kSum, i * r.n);
+    float* to = sum != nullptr ? sum : scratch[2].data;
+    float* dx = more.empty() ? to : scratch[2].data;
+    Leaf().grad_row(dy, args.in(x) + i * r.n, args.in(scale), r.n, args.in(mean)[i], args.in(rstd)[i], dx, accs, accs + r.n);
+    const float* dh = more.Sum(args, i, dx, to, scratch);
+    Narrow(dh, results.Of<uint16_t>(args, NormGradResult::kLow, i * r.n), r.n);
+    if (results.has(NormGradResult::kColumns)) FloatSums().columns(dh, r.n, accs + 2 * r.n);
+    if (dropout) Drop(args, i, dh, scratch[1].data, accs + 3 * r.n);
+  }
+
+  void Drop(const Args& args, int64_t i, const float* dh, float* scratch, double* acc) const {
+    float* dropped = results.Of(args, NormGradResult::kDropped, i * r.n);
+    float* d = dropped != nullptr ? dropped : scratch;
+    dropout->Run(args.in<uint32_t>(kNormGradKey), i * r.n, dh, r.n, d);
+    Narrow(d, results.Of<uint16_t>(args, NormGradResult::kDroppedLow, i * r.n), r.n);
+    if (results.has(NormGradResult::kDroppedColumns)) FloatSums().columns(d, r.n, acc);
+  }
+
+  void Finish(const Args& args, double* accs) const {
+    const int64_t width = sums * r.n;
+    Parallel(width, parts, [&](int64_t begin, int64_t end) {
+      for (int64_t part = 1; part < parts; ++part) FloatSums().merge(accs + begin, accs + part * width + begin, end - begin);
+    });
+    for (int64_t s = 0; s < sums; ++s) {
+      if (float* to = results.Of(args, kSums[s])) FloatSums().finish(accs + s * r.n, r.n, 1, to);
+    }
+  }
+
+  Kernel Make(int64_t cost) && {
+    sums = results.has(NormGradResult::kDroppedColumns) ? 4 : results.has(NormGradResult::kColumns) ? 3 : 2;
+    parts = std::clamp<int64_t>(r.rows / kRowsPerPart, 1, kParts);
+    const size_t workspace = parts * sums * r.n * sizeof(double);
+    return {.run = [grad = std::move(*this), cost](const Args& args) { grad.Run(args, cost); }, .workspace = workspace};
+  }
+
+  void Run(const Args& args, int64_t cost) const {
+    auto* all = static_cast<double*>(args.workspace);
+    Parallel(parts, r.rows / parts * r.n * cost, [&](int64_t begin, int64_t end) {
+      RowBuffer scratch[3];
+      for (int64_t part = begin; part < end; ++part) {
+        double* accs = all + part * sums * r.n;
+        std::fill_n(accs, sums * r.n, 0.0);
+        for (int64_t i = r.rows * part / parts; i < r.rows * (part + 1) / parts; ++i) Row(args, i, scratch, accs);
+      }
+    });
+    Finish(args, all);
+  }
+};
+
+absl::StatusOr<Kernel> PrepareLayerNormGrad(const KernelContext& c) {
+  const Rows r = RowsOf(c.in(1).shape, c.attrs().Int("axis"));
+  const auto all = {NormGradResult::kSum, NormGradResult::kScale, NormGradResult::kBias};
+  std::vector<int64_t> results;
+  for (NormGradResult result : all) results.push_back(static_cast<int64_t>(result));
+  return NormGrad{.r = r, .x = 1, .scale = 2, .mean = 3, .rstd = 4, .terms = TermRows(c, 0, 1, r.n), .more = TermRows(c, 0, 0, r.n),
+                  .dropout = {}, .results = ResultPlaces<kNormGradResults>(results)}.Make(6);
+}
+
+absl::StatusOr<Kernel> PrepareSumAndNormGrad(const KernelContext& c) {
+  const Rows r = RowsOf(c.in(kNormGradSum).shape, c.attrs().Int("axis"));
+  const size_t more = c.attrs().Int("more"), terms = c.node.inputs.size() - kNormGradTerms - more;
+  const auto dropout = c.has(kNormGradKey) ? std::optional(DropoutSpan(c.attrs())) : std::nullopt;
+  return NormGrad{.r = r, .x = kNormGradSum, .scale = kNormGradScale, .mean = kNormGradMean, .rstd = kNormGradRstd,
+                  .terms = TermRows(c, kNormGradTerms, terms, r.n), .more = TermRows(c, kNormGradTerms + terms, more, r.n), .dropout = dropout,
+                  .results = ResultPlaces<kNormGradResults>(c.attrs().Ints("results"))}.Make(6 + static_cast<int64_t>(terms + more) + (dropout ? kDropoutCost : 0));
+}
+
+}  // namespace
+
+std::span<const KernelRow> LayerNormKernels() {
+  constexpr TypeSet kMixed = kFloat | Only(DType::kBFloat16) | Only(DType::kUInt32);
+  static constexpr KernelRow kRows[] = {
+      {"LayerNorm", PrepareLayerNorm}, {"LayerNormGrad", PrepareLayerNormGrad},
+      {"cpu.LayerNorm", PrepareSumAndNorm, kMixed}, {"cpu.LayerNormGrad", PrepareSumAndNormGrad, kMixed},
+  };
+  return kRows;
+}
+
+}  // namespace onnxtrain::cpu

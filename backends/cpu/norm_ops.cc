@@ -1,0 +1,108 @@
+#include "backends/cpu/norm_ops.h"
+
+#include <algorithm>
+
+#include "frontend/base/status.h"
+#include "frontend/ops/nn_rules.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+using Types = std::vector<Type>;
+
+// x as the tensor that is normalized over its axes from `axis` on.
+struct Normalized {
+  Shape shape;
+  int64_t axis;
+
+  Shape row() const { return Shape(shape.begin() + axis, shape.end()); }
+  Shape statistic() const {
+    Shape s = shape;
+    std::fill(s.begin() + axis, s.end(), 1);
+    return s;
+  }
+};
+
+absl::StatusOr<Normalized> NormalizedBy(const TypeContext& c, size_t x) {
+  if (!c.has(x)) return Invalid("nothing to normalize");
+  const Normalized n{c.in(x).shape, c.attrs.Int("axis")};
+  if (n.axis < 0 || n.axis >= c.in(x).rank()) return Invalid("axis ", n.axis, " of ", ToString(c.in(x)));
+  if (NumElements(n.row()) > kLongestNormRow) return Invalid("rows of more than ", kLongestNormRow, " elements");
+  return n;
+}
+
+// Inputs from `first` on are terms of that shape.
+absl::Status CheckTerms(const TypeContext& c, size_t first, const Shape& shape) {
+  if (first >= c.inputs.size()) return Invalid("no terms");
+  for (size_t i = first; i < c.inputs.size(); ++i) {
+    const bool fits = c.has(i) && (c.in(i).dtype == DType::kFloat32 || c.in(i).dtype == DType::kBFloat16) && c.in(i).shape == shape;
+    if (!fits) return Invalid("term ", i - first, " is no f32 or bf16 of ", ToString(Type{DType::kFloat32, shape}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckKey(const TypeContext& c, size_t key, bool drops) {
+  if (c.has(key) != drops) return Invalid("a key and a dropout go together");
+  const double ratio = c.attrs.Float("ratio");
+  if (!(ratio >= 0 && ratio < 1)) return Invalid("ratio ", ratio, " is outside [0, 1)");
+  return drops ? CheckInputType(c, key, {DType::kUInt32, {4}}) : absl::OkStatus();
+}
+
+// The types of the listed results, by what each may be.
+absl::StatusOr<Types> Listed(const Attrs& attrs, const Types& all) {
+  Types types;
+  int64_t last = -1;
+  for (int64_t result : attrs.Ints("results")) {
+    if (result <= last || result >= std::ssize(all)) return Invalid("results out of order");
+    types.push_back(all[result]);
+    last = result;
+  }
+  return types;
+}
+
+absl::StatusOr<Types> NormTypes(const TypeContext& c) {
+  ASSIGN_OR_RETURN(const Normalized n, NormalizedBy(c, kNormTerms));
+  RETURN_IF_ERROR(CheckTerms(c, kNormTerms, n.shape));
+  for (size_t i : {kNormScale, kNormBias}) {
+    if (c.has(i)) RETURN_IF_ERROR(CheckInputType(c, i, {DType::kFloat32, n.row()}));
+  }
+  const int64_t dropped = c.attrs.Int("dropped");
+  if (!c.has(kNormScale) || dropped < -1 || dropped >= std::ssize(c.inputs) - static_cast<int64_t>(kNormTerms)) return Invalid("no such term");
+  RETURN_IF_ERROR(CheckKey(c, kNormKey, dropped >= 0));
+  const Type wide{DType::kFloat32, n.shape}, low{DType::kBFloat16, n.shape}, statistic{DType::kFloat32, n.statistic()};
+  return Listed(c.attrs, {wide, wide, low, statistic, statistic});
+}
+
+absl::StatusOr<Types> NormGradTypes(const TypeContext& c) {
+  ASSIGN_OR_RETURN(const Normalized n, NormalizedBy(c, kNormGradSum));
+  RETURN_IF_ERROR(CheckTerms(c, kNormGradTerms, n.shape));
+  const int64_t more = c.attrs.Int("more");
+  if (more < 0 || more >= std::ssize(c.inputs) - static_cast<int64_t>(kNormGradTerms)) return Invalid("no gradient");
+  const Type wide{DType::kFloat32, n.shape}, low{DType::kBFloat16, n.shape}, row{DType::kFloat32, n.row()};
+  const Type statistic{DType::kFloat32, n.statistic()};
+  const std::array<const Type*, 5> expected = {&row, &statistic, &statistic, nullptr, &wide};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (expected[i] == nullptr) continue;
+    if (!c.has(i)) return Invalid("input ", i, " is missing");
+    RETURN_IF_ERROR(CheckInputType(c, i, *expected[i]));
+  }
+  RETURN_IF_ERROR(CheckKey(c, kNormGradKey, c.has(kNormGradKey)));
+  return Listed(c.attrs, {wide, low, row, wide, low, row, row, row});
+}
+
+}  // namespace
+
+std::vector<OpRow> LayerNormRows() {
+  const int64_t zero = 0;
+  const std::vector<int64_t> ints;
+  const AttrSpec axis = {"axis", zero, true}, ratio = {"ratio", 0.0}, stream = {"stream", zero};
+  const AttrSpec results = {"results", ints, true}, count = {"num_outputs", zero, true};
+  return {{.name = "cpu.LayerNorm", .inputs = {1, Arity::kMany}, .outputs = kOutputsFromAttr,
+           .attrs = {axis, {"epsilon", 1e-5}, ratio, stream, {"dropped", int64_t{-1}}, results, count}, .infer = NormTypes,
+           .precision = Precision::kFloat32, .overwrites = true},
+          {.name = "cpu.LayerNormGrad", .inputs = {3, Arity::kMany}, .outputs = kOutputsFromAttr,
+           .attrs = {axis, ratio, stream, {"more", zero}, results, count}, .infer = NormGradTypes,
+           .precision = Precision::kFloat32, .overwrites = true}};
+}
+
+}  // namespace onnxtrain::cpu
