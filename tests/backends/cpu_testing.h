@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <hwy/highway.h>
 
 #include <map>
 #include <memory>
@@ -55,6 +56,18 @@ inline HostTensor RandomTensor(const Type& type, std::mt19937& random, double lo
     tensor.Set(i, IsFloat(type.dtype) ? x : type.dtype == DType::kBool ? static_cast<double>(random() % 2) : std::floor(x));
   }
   return tensor;
+}
+
+// Calls f for every instruction set that vector kernels are compiled for and that this processor has. Kernels take theirs when they
+// are prepared.
+template <typename F>
+void OnEveryTarget(F f) {
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    f();
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 }  // namespace onnxtrain
