@@ -235,15 +235,19 @@ TEST(CpuChannelsLast, GroupsAndOneOrThreeAxes) {
 }
 
 // Widened bf16 is multiplied as bf16, which is exact, and added up in float32.
-TEST(CpuChannelsLast, WidenedFactorsAreMultipliedNarrow) {
+// Where output channels fill vectors, every thread has its share of the weights' gradient.
+class WidenedFactors : public testing::TestWithParam<int64_t> {};
+
+TEST_P(WidenedFactors, AreMultipliedNarrow) {
+  const int64_t channels = GetParam();
   Graph graph;
   Builder b(&graph);
   const auto rounded = [&](const std::string& name, Shape shape) {
     return Cast(Cast(b.Input(InputKind::kFeed, name, F(std::move(shape))), DType::kBFloat16), DType::kFloat32);
   };
-  const Val x = rounded("x", {2, 20, 9, 8}), bias = b.Input(InputKind::kFeed, "b", F({12}));
+  const Val x = rounded("x", {2, 20, 9, 8}), bias = b.Input(InputKind::kFeed, "b", F({channels}));
   for (const int64_t kernel : {1, 3}) {
-    const Val w = rounded(StrCat("w", kernel), {12, 20, kernel, kernel}), dy = rounded(StrCat("dy", kernel), {2, 12, 9, 8});
+    const Val w = rounded(StrCat("w", kernel), {channels, 20, kernel, kernel}), dy = rounded(StrCat("dy", kernel), {2, channels, 9, 8});
     Attrs attrs = ConvAttrs(1, kernel / 2), back = attrs, weights = attrs;
     back.Set("output_shape", Ints{9, 8});
     weights.Set("kernel_shape", Ints{kernel, kernel});
@@ -261,6 +265,8 @@ TEST(CpuChannelsLast, WidenedFactorsAreMultipliedNarrow) {
   if (narrow == 0) GTEST_SKIP() << "this processor multiplies no bf16";
   EXPECT_EQ(narrow, 6) << Print(legal);
 }
+
+INSTANTIATE_TEST_SUITE_P(CpuChannelsLast, WidenedFactors, testing::Values(12, 64));
 
 // A convolution, a normalization with its Relu and the gradients of both as mixed precision writes them; or, `wide`, the same in
 // float32, where nothing but what is kept as bf16 is rounded: factors, what is normalized and gradients of both.

@@ -29,8 +29,9 @@ bool IsScalar(const std::string& op) { return !op.starts_with("cpu.") && !kVecto
 struct BenchCase {
   std::string name;  // of tools/bench/models.py
   int batch;
+  std::string precision = "no";  // --mixed-precision
 };
-std::ostream& operator<<(std::ostream& out, const BenchCase& c) { return out << c.name; }
+std::ostream& operator<<(std::ostream& out, const BenchCase& c) { return out << c.name << " " << c.precision; }
 
 class Implementations : public Scratch, public testing::WithParamInterface<BenchCase> {};
 
@@ -52,7 +53,7 @@ TEST_P(Implementations, AreFast) {
   const BenchCase& c = GetParam();
   const std::string models = ONNXTRAIN_SOURCE_DIR "/tools/bench/models.py";
   ASSERT_EQ(std::system(("/usr/bin/python3 " + models + " " + c.name + " '" + Path("m.onnx") + "'").c_str()), 0);
-  const std::string flags = "bench --model m.onnx --max-steps 2 --backend cpu --json --batch-size " + std::to_string(c.batch);
+  const std::string flags = "bench --model m.onnx --max-steps 2 --backend cpu --json --batch-size " + std::to_string(c.batch) + " --mixed-precision " + c.precision;
   const Outcome verbose = Run(flags + " --steps-only", "DNNL_VERBOSE=1");
   ASSERT_EQ(verbose.code, 0) << verbose.err;
   EXPECT_NE(verbose.out.find("onednn_verbose,exec,cpu,matmul"), std::string::npos) << "no primitive was named";
@@ -73,8 +74,9 @@ TEST_P(Implementations, AreFast) {
 
 INSTANTIATE_TEST_SUITE_P(Bench, Implementations,
                          testing::Values(BenchCase{"mlp", 64}, BenchCase{"lenet", 64}, BenchCase{"resnet18", 2}, BenchCase{"unet", 2},
-                                         BenchCase{"bert4", 1}),
-                         [](const auto& info) { return info.param.name; });
+                                         BenchCase{"bert4", 1}, BenchCase{"lenet", 64, "bf16"}, BenchCase{"resnet18", 2, "bf16"},
+                                         BenchCase{"unet", 2, "bf16"}),
+                         [](const auto& info) { return info.param.name + (info.param.precision == "no" ? "" : "_" + info.param.precision); });
 
 }  // namespace
 }  // namespace onnxtrain

@@ -6,6 +6,9 @@
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/kernels/reorder.h"
+#include "backends/cpu/kernels/reordered_call.h"
+#include "backends/cpu/kernels/typed.h"
+#include "backends/cpu/parallel.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
@@ -27,71 +30,6 @@ auto Best(const ConvGeometry& g, bool plain, MakeDesc make) {
   const auto desc = make(Wanted(g, plain));
   return IsReference(desc) ? make(Wanted(g, !plain)) : desc;
 }
-
-// Runs a primitive whose arguments may want other layouts than the graph's: inputs are reordered before it, the output
-// after it.
-class ReorderedCall {
- public:
-  // The last operand is the output. `arg` is DNNL_ARG_…
-  struct Operand {
-    int arg;
-    memory::desc plain, wanted;
-  };
-
-  ReorderedCall(const dnnl::primitive& primitive, const memory::desc& scratchpad, std::vector<Operand> operands) {
-    std::vector<std::pair<int, memory::desc>> arguments;
-    for (Operand& o : operands) {
-      arguments.emplace_back(o.arg, o.wanted);
-      const bool output = &o == &operands.back();
-      Side side{.offset = workspace_};
-      if (o.plain != o.wanted) {
-        const Reorder reorder = MakeReorder(output ? o.wanted : o.plain, output ? o.plain : o.wanted);
-        side.scratch = Aligned64(reorder.scratch);
-        side.reorder = reorder.call;
-        workspace_ += Aligned64(o.wanted.get_size());
-      }
-      sides_.push_back(std::move(side));
-    }
-    arguments.emplace_back(DNNL_ARG_SCRATCHPAD, scratchpad);
-    call_ = std::make_shared<DnnlCall>(primitive, arguments);
-    scratch_ = workspace_;
-    workspace_ += Aligned64(scratchpad.get_size());
-    for (const Side& side : sides_) workspace_ = std::max(workspace_, scratch_ + side.scratch);
-  }
-
-  size_t workspace() const { return workspace_; }
-
-  // Two inputs, an optional third, and the output.
-  void Run(const void* a, const void* b, const void* bias, void* out, void* workspace) const {
-    auto* base = static_cast<char*>(workspace);
-    const auto inside = [&](size_t i, const void* outside) -> const void* {
-      return sides_[i].reorder ? base + sides_[i].offset : outside;
-    };
-    const size_t last = sides_.size() - 1;
-    const auto enter = [&](size_t i, const void* p) {
-      if (sides_[i].reorder) sides_[i].reorder->Run({p, base + sides_[i].offset, base + scratch_});
-    };
-    enter(0, a);
-    enter(1, b);
-    const void* y = inside(last, out);
-    if (bias != nullptr) {
-      call_->Run({inside(0, a), inside(1, b), bias, y, base + scratch_});
-    } else {
-      call_->Run({inside(0, a), inside(1, b), y, base + scratch_});
-    }
-    if (sides_[last].reorder) sides_[last].reorder->Run({y, out, base + scratch_});
-  }
-
- private:
-  struct Side {
-    std::shared_ptr<DnnlCall> reorder;  // null where the layouts agree
-    size_t offset = 0;                  // of the reordered copy in the workspace
-    size_t scratch = 0;
-  };
-  std::vector<Side> sides_;
-  std::shared_ptr<DnnlCall> call_;
-  size_t scratch_ = 0, workspace_ = 0;
-};
 
 // What a sum over nothing gives: the bias, or 0.
 Kernel OfNothing(const KernelContext& c, bool bias) {
@@ -183,17 +121,75 @@ absl::StatusOr<Kernel> PrepareLastConvTranspose(const KernelContext& c) {
                 false);
 }
 
+ReorderedCall LastConvWeightGrad(const ConvGeometry& g, DType factors) {
+  const auto desc = ConvBackwardWeights(g, ChannelsLastLayouts(ConvKind::kWeightGrad, g, factors),
+                                        ChannelsLastLayouts(ConvKind::kForward, g, factors));
+  return {dnnl::convolution_backward_weights(desc), desc.scratchpad_desc(),
+          {{DNNL_ARG_SRC, desc.src_desc(), desc.src_desc()},
+           {DNNL_ARG_DIFF_DST, desc.diff_dst_desc(), desc.diff_dst_desc()},
+           {DNNL_ARG_DIFF_WEIGHTS, Plain(g.w), desc.diff_weights_desc()}}};
+}
+
+// oneDNN's threads meet several times within this primitive over bf16 and wait for each other in loops: where another process takes a
+// processor for a while, the others burn theirs for as long. So every thread has a primitive of its own, over its share of the output
+// channels, whose gradients it copies together. With two threads alone on a machine this is 5 % slower; with many, what each of
+// them does with all of x would weigh more.
+class SharedWeightGrad {
+ public:
+  static int Shares(const ConvGeometry& g, DType factors) {
+    const int threads = omp_get_max_threads();
+    const bool fits = threads > 1 && threads <= kMostShares && g.w.size() == g.x.size() && g.y[1] % (kChannels * threads) == 0;
+    return fits && factors == DType::kBFloat16 && HasBFloat16() ? threads : 1;
+  }
+
+  SharedWeightGrad(ConvGeometry g, int shares) : shares_(shares), row_(g.y[1]), rows_(NumElements(g.y) / row_) {
+    g.y[1] = g.w[0] = row_ / shares;
+    weights_ = NumElements(g.w);
+    const int threads = omp_get_max_threads();
+    omp_set_num_threads(1);  // what the primitive is made for
+    for (int i = 0; i < shares; ++i) calls_.push_back(LastConvWeightGrad(g, DType::kBFloat16));
+    omp_set_num_threads(threads);
+    copy_ = Aligned64(rows_ * row_ / shares * sizeof(BFloat16));
+  }
+
+  size_t workspace() const { return shares_ * Each(); }
+
+  void Run(const Args& args) const {
+    Parallel(shares_, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t share = begin; share < end; ++share) RunShare(args, share);
+    });
+  }
+
+ private:
+  static constexpr int kMostShares = 4;
+  static constexpr int64_t kChannels = 32;  // that each has a multiple of
+
+  size_t Each() const { return copy_ + Aligned64(calls_[0].workspace()); }
+
+  void RunShare(const Args& args, int64_t share) const {
+    char* mine = static_cast<char*>(args.workspace) + share * Each();
+    const int64_t width = row_ / shares_;
+    const auto* dy = args.in<BFloat16>(1) + share * width;
+    auto* copy = reinterpret_cast<BFloat16*>(mine);
+    for (int64_t r = 0; r < rows_; ++r) std::copy_n(dy + r * row_, width, copy + r * width);
+    calls_[share].Run(args.inputs[0], copy, nullptr, args.out() + share * weights_, mine + copy_);
+  }
+
+  int shares_;
+  int64_t row_, rows_;      // channels of dy, and what else it has
+  int64_t weights_ = 0;     // of a share
+  size_t copy_ = 0;         // bytes
+  std::vector<ReorderedCall> calls_;
+};
+
 absl::StatusOr<Kernel> PrepareLastConvWeightGrad(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.in(0).shape), c.out().shape,
                                           ChannelsFirstShape(c.in(1).shape));
   const DType factors = c.in(0).dtype;
-  const auto desc = ConvBackwardWeights(g, ChannelsLastLayouts(ConvKind::kWeightGrad, g, factors),
-                                        ChannelsLastLayouts(ConvKind::kForward, g, factors));
-  return Wrap(ReorderedCall(dnnl::convolution_backward_weights(desc), desc.scratchpad_desc(),
-                            {{DNNL_ARG_SRC, desc.src_desc(), desc.src_desc()},
-                             {DNNL_ARG_DIFF_DST, desc.diff_dst_desc(), desc.diff_dst_desc()},
-                             {DNNL_ARG_DIFF_WEIGHTS, Plain(g.w), desc.diff_weights_desc()}}),
-              false);
+  const int shares = SharedWeightGrad::Shares(g, factors);
+  if (shares == 1) return Wrap(LastConvWeightGrad(g, factors), false);
+  const auto grad = std::make_shared<const SharedWeightGrad>(g, shares);
+  return Kernel{.run = [grad](const Args& args) { grad->Run(args); }, .workspace = grad->workspace()};
 }
 
 absl::StatusOr<Kernel> PreparePackConvWeight(const KernelContext& c) {
