@@ -124,6 +124,17 @@ class Fuser {
     merged.push_back(n);
     std::sort(merged.begin(), merged.end());
     if (MayBeOne(merged)) Join(std::move(merged), unit_[tail.chain]);
+    TryBeforeRounding(tail.chain);
+  }
+
+  // Where what is summed was widened for that alone, the chain that rounded it makes the sum too, whoever reads it rounded.
+  void TryBeforeRounding(int32_t cast) {
+    const Node& node = graph_.nodes()[cast];
+    const auto is_tail = [&](int32_t r) { return unit_[r] == unit_[cast] && !fusible_[r]; };
+    const std::vector<int32_t>& readers = readers_[node.outputs[0]];
+    if (node.op != "Cast" || IsOutput(node.outputs[0]) || !std::all_of(readers.begin(), readers.end(), is_tail)) return;
+    const int32_t p = graph_.value(node.inputs[0]).node;
+    if (p >= 0 && fusible_[p] && ShapeOf(p) == ShapeOf(cast) && unit_[p] != unit_[cast]) TryJoin(p, cast);
   }
 
   bool MayBeOne(const std::vector<int32_t>& nodes) const {
@@ -152,7 +163,11 @@ class Fuser {
     if (p < 0 || !fusible_[p] || unit_[p] == unit_[n] || ShapeOf(p) != ShapeOf(n)) return;
     const bool inner = std::all_of(readers_[v].begin(), readers_[v].end(),
                                    [&](int32_t r) { return IsOfChain(r, ShapeOf(n)); });
-    if (!inner) return;
+    if (inner) TryJoin(p, n);
+  }
+
+  // The units of two nodes as one.
+  void TryJoin(int32_t p, int32_t n) {
     std::vector<int32_t> merged = members_[unit_[p]];
     merged.insert(merged.end(), members_[unit_[n]].begin(), members_[unit_[n]].end());
     std::sort(merged.begin(), merged.end());

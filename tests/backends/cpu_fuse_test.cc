@@ -135,6 +135,23 @@ TEST(CpuFuse, SumsOfOneChainAndValuesBetween) {
   EXPECT_EQ(legal.nodes().size() - CountOps(legal, "Reshape"), 1) << Print(legal);
 }
 
+// The gradient of GELU goes on in bf16, and its bias sums up what was rounded.
+TEST(CpuFuse, SumsOfRoundedValuesAreTakenWhereTheyAreRounded) {
+  for (const bool view : {false, true}) {
+    Graph graph;
+    Builder b(&graph);
+    const Val dy = b.Input(InputKind::kFeed, "dy", F({300, 90})), x = b.Input(InputKind::kFeed, "x", F({300, 90}));
+    const Val dx = Cast(b.Op("GeluGrad", {dy, x}, {{"approximate", std::string("none")}}), DType::kBFloat16);
+    const Val wide = Cast(dx, DType::kFloat32);
+    graph.AddOutput("bias", ReduceSum(view ? Reshape(wide, {30, 10, 90}) : wide, view ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, false).id());
+    graph.AddOutput("dx", Transpose(dx, {1, 0}).id());
+    std::mt19937 random(2);
+    const Graph legal = CheckAgainstHost(graph, random);
+    EXPECT_EQ(CountOps(legal, "cpu.Fused"), 1) << Print(legal);
+    EXPECT_EQ(CountOps(legal, "ReduceSum") + CountOps(legal, "Cast"), 0);
+  }
+}
+
 // What needs a sum cannot be computed in the pass that makes it.
 TEST(CpuFuse, NothingOfAChainReadsItsSum) {
   Graph graph;
