@@ -61,19 +61,30 @@ std::vector<int32_t> SortedBy(const std::vector<Block>& blocks, Key key) {
   return order;
 }
 
+struct Start {
+  size_t total;
+  std::vector<int32_t> order;
+  Fit fit;
+};
+
+constexpr size_t kStarts = 8;  // of a search each, from the best on
+
+bool IsClose(size_t total, size_t bound) { return total <= bound + bound / 200; }
+
 // Blocks below a two-thousandth of the bound find room wherever the others leave it: the search goes without them, and so tries more.
 constexpr size_t kSmall = 2000;
 
 // Moves a block, mostly one that sticks out above the bound, to a random earlier place in the order and keeps what is not worse.
-void Improve(const std::vector<Block>& blocks, size_t bound, std::vector<int32_t> order, Fit fit, Packing* best) {
+void Improve(const std::vector<Block>& blocks, size_t bound, Start start, Packing* best) {
+  auto& order = start.order;
   const auto end = std::stable_partition(order.begin(), order.end(), [&](int32_t b) { return blocks[b].bytes * kSmall >= bound; });
   const std::vector<int32_t> small(end, order.end());
   order.erase(end, order.end());
   const size_t n = order.size();
-  const size_t rounds = n == 0 ? 0 : std::min<size_t>(2000, 200'000'000 / (n * n));
+  const size_t rounds = n == 0 ? 0 : std::min<size_t>(2000, 80'000'000 / (n * n));
   std::mt19937 random(1);
-  Packing now = PlaceInOrder(blocks, order, fit);
-  for (size_t i = 0; i < rounds && now.total > bound + bound / 200; ++i) {
+  Packing now = PlaceInOrder(blocks, order, start.fit);
+  for (size_t i = 0; i < rounds && !IsClose(now.total, bound); ++i) {
     std::vector<size_t> high;  // places in the order
     for (size_t at = 0; at < n; ++at) {
       if (now.offsets[order[at]] + blocks[order[at]].bytes > bound) high.push_back(at);
@@ -82,13 +93,13 @@ void Improve(const std::vector<Block>& blocks, size_t bound, std::vector<int32_t
     const bool any = high.empty() || random() % 4 == 0;
     const size_t from = any ? random() % n : high[random() % high.size()], to = random() % (from + 1);
     std::rotate(changed.begin() + to, changed.begin() + from, changed.begin() + from + 1);
-    Packing packing = PlaceInOrder(blocks, changed, fit);
+    Packing packing = PlaceInOrder(blocks, changed, start.fit);
     if (packing.total > now.total) continue;
     now = std::move(packing);
     order = std::move(changed);
   }
   order.insert(order.end(), small.begin(), small.end());
-  Packing packing = PlaceInOrder(blocks, order, fit);
+  Packing packing = PlaceInOrder(blocks, order, start.fit);
   if (packing.total < best->total) *best = std::move(packing);
 }
 
@@ -110,20 +121,18 @@ size_t MostAlive(const std::vector<Block>& blocks) {
 Packing Pack(const std::vector<Block>& blocks) {
   const size_t bound = MostAlive(blocks);
   Packing best{.total = std::numeric_limits<size_t>::max()};
-  std::vector<int32_t> best_order;
-  Fit best_fit = Fit::kLowest;
+  std::vector<Start> starts;
   for (Key key : kKeys) {
     for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
       auto order = SortedBy(blocks, key);
       Packing packing = PlaceInOrder(blocks, order, fit);
-      if (packing.total >= best.total) continue;
-      best = std::move(packing);
-      best_order = std::move(order);
-      best_fit = fit;
+      starts.push_back({packing.total, std::move(order), fit});
+      if (packing.total < best.total) best = std::move(packing);
       if (best.total == bound) return best;
     }
   }
-  Improve(blocks, bound, std::move(best_order), best_fit, &best);
+  std::stable_sort(starts.begin(), starts.end(), [](const Start& a, const Start& b) { return a.total < b.total; });
+  for (size_t i = 0; i < kStarts && !IsClose(best.total, bound); ++i) Improve(blocks, bound, std::move(starts[i]), &best);
   return best;
 }
 
