@@ -132,8 +132,8 @@ ReorderedCall LastConvWeightGrad(const ConvGeometry& g, DType factors) {
 
 // oneDNN's threads meet several times within this primitive over bf16 and wait for each other in loops: where another process takes a
 // processor for a while, the others burn theirs for as long. So every thread has a primitive of its own, over its share of the output
-// channels, whose gradients it copies together. With two threads alone on a machine this is 5 % slower; with many, what each of
-// them does with all of x would weigh more.
+// channels, whose gradients it copies together. With two threads alone on a machine this is 3 to 10 % slower, up to a third
+// at stride 2; with many, what each of them does with all of x would weigh more.
 class SharedWeightGrad {
  public:
   static int Shares(const ConvGeometry& g, DType factors) {
