@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "backends/cpu/parallel.h"
@@ -57,6 +58,14 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes) {
 void PreferHugePages(void* begin, size_t bytes) {
   constexpr size_t kWorthwhile = size_t{4} << 20;
   if (bytes >= kWorthwhile) madvise(begin, bytes, MADV_HUGEPAGE);
+}
+
+void TouchForWriting(void* begin, size_t bytes) {
+  constexpr size_t kPage = 4096;
+  auto* first = static_cast<unsigned char*>(begin);
+  Parallel(static_cast<int64_t>((bytes + kPage - 1) / kPage), kGrain, [&](int64_t page, int64_t end) {
+    for (; page < end; ++page) std::atomic_ref(first[page * kPage]).fetch_or(0, std::memory_order_relaxed);
+  });
 }
 
 }  // namespace onnxtrain::cpu

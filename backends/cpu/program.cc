@@ -73,7 +73,13 @@ class CpuProgram : public Program {
   absl::Status BindInput(std::string_view name, BufferView view) override {
     const GraphInput* input = graph_.FindInput(name);
     if (input == nullptr) return Invalid("the program has no input '", name, "'");
-    return Bind(name, graph_.type(input->value).bytes(), view, &inputs_[input - graph_.inputs().data()]);
+    const size_t bytes = graph_.type(input->value).bytes();
+    std::optional<std::byte*>& place = inputs_[input - graph_.inputs().data()];
+    RETURN_IF_ERROR(Bind(name, bytes, view, &place));
+    const auto& outputs = graph_.outputs();
+    const bool updated = std::any_of(outputs.begin(), outputs.end(), [&](const GraphOutput& o) { return o.into == input->value; });
+    if (updated) TouchForWriting(*place, bytes);
+    return absl::OkStatus();
   }
 
   absl::Status BindOutput(std::string_view name, BufferView view) override {
