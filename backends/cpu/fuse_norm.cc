@@ -9,6 +9,7 @@
 #include "backends/cpu/fused.h"
 #include "backends/cpu/norm_ops.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/match.h"
 #include "frontend/passes/rewrite.h"
@@ -18,7 +19,10 @@ namespace {
 
 using Vals = std::vector<Val>;
 
-bool IsNorm(const Node& node) { return node.op == "LayerNorm" || node.op == "LayerNormGrad"; }
+bool IsForward(const Node& node) { return node.op == "LayerNorm" || node.op == "RmsNorm"; }
+bool IsBackward(const Node& node) { return node.op == "LayerNormGrad" || node.op == "RmsNormGrad"; }
+bool IsNorm(const Node& node) { return IsForward(node) || IsBackward(node); }
+bool HasMean(const Node& node) { return node.op.starts_with("LayerNorm"); }
 
 // --- Chains that are sums ---------------------------------------------------------------------------------------------
 
@@ -81,12 +85,12 @@ class NormFuser {
 
   absl::StatusOr<Graph> Run() && {
     for (int32_t n = 0; n < std::ssize(graph_.nodes()); ++n) {
-      if (graph_.nodes()[n].op == "LayerNormGrad" && IsFit(n)) PlanGrad(n);
+      if (IsBackward(graph_.nodes()[n]) && IsFit(n)) PlanGrad(n);
     }
     for (int32_t n = 0; n < std::ssize(graph_.nodes()); ++n) {
       if (const auto grad = grads_.find(n); grad != grads_.end()) EmitGrad(grad->second);
       if (done_[n]) continue;
-      if (graph_.nodes()[n].op != "LayerNorm" || !IsFit(n) || !EmitNorm(n)) rewriter_.Copy(graph_.nodes()[n]);
+      if (!IsForward(graph_.nodes()[n]) || !IsFit(n) || !EmitNorm(n)) rewriter_.Copy(graph_.nodes()[n]);
       RETURN_IF_ERROR(rewriter_.b().status());
     }
     rewriter_.CopyOutputs();
@@ -103,7 +107,7 @@ class NormFuser {
 
   const Node& At(int32_t n) const { return graph_.nodes()[n]; }
   const Type& TypeOf(ValueId v) const { return graph_.type(v); }
-  ValueId Normalized(int32_t n) const { return At(n).inputs[At(n).op == "LayerNorm" ? 0 : 1]; }
+  ValueId Normalized(int32_t n) const { return At(n).inputs[IsForward(At(n)) ? 0 : 1]; }
 
   bool IsFit(int32_t n) const {
     const Type& x = TypeOf(Normalized(n));
@@ -190,7 +194,7 @@ class NormFuser {
 
   bool EmitNorm(int32_t n) {
     const Node& node = At(n);
-    const ValueId x = node.inputs[0], y = node.outputs[0];
+    const ValueId x = node.inputs[0], y = node.outputs[0], rstd = node.outputs.back();
     const Node* sum = readers_[x][0] == n ? SumOf(x) : nullptr;
     std::vector<ValueId> terms = TermsOf(x, sum);
     const auto dropout = std::find_if(terms.begin(), terms.end(), [&](ValueId v) { return IsDropout(v, n, sum); });
@@ -210,9 +214,9 @@ class NormFuser {
     if (made && other) results.Add(NormResult::kSum, {x});
     if (uses.wide) results.Add(NormResult::kWide, {y});
     if (!uses.low.empty()) results.Add(NormResult::kLow, OutputsOf(uses.low));
-    if (IsRead(node.outputs[1])) results.Add(NormResult::kMean, {node.outputs[1]});
-    if (IsRead(node.outputs[2])) results.Add(NormResult::kRstd, {node.outputs[2]});
-    Emit("cpu.LayerNorm", node, in, std::move(attrs), results);
+    if (HasMean(node) && IsRead(node.outputs[1])) results.Add(NormResult::kMean, {node.outputs[1]});
+    if (IsRead(rstd)) results.Add(NormResult::kRstd, {rstd});
+    Emit(node, in, std::move(attrs), results);
     return true;
   }
 
@@ -276,7 +280,8 @@ class NormFuser {
   void EmitGrad(const Grad& grad) {
     const Node& node = At(grad.node);
     Attrs attrs = {{"axis", node.attrs.Int("axis")}, {"more", std::ssize(grad.more)}};
-    Vals in = {rewriter_.Map(node.inputs[2]), rewriter_.Map(node.inputs[3]), rewriter_.Map(node.inputs[4]), Val(), rewriter_.Map(node.inputs[1])};
+    const Val rstd = rewriter_.Map(node.inputs.back()), mean = HasMean(node) ? rewriter_.Map(node.inputs[3]) : Val();
+    Vals in = {rewriter_.Map(node.inputs[2]), rstd, mean, Val(), rewriter_.Map(node.inputs[1])};
     for (ValueId v : grad.terms) in.push_back(Narrowest(v));
     for (ValueId v : grad.more) in.push_back(Narrowest(v));
     Results<NormGradResult> results;
@@ -287,8 +292,8 @@ class NormFuser {
       AddUses(drop.outputs[0], grad.dropped, NormGradResult::kDropped, NormGradResult::kDroppedLow, NormGradResult::kDroppedColumns, &results);
     }
     if (IsRead(node.outputs[1])) results.Add(NormGradResult::kScale, {node.outputs[1]});
-    if (IsRead(node.outputs[2])) results.Add(NormGradResult::kBias, {node.outputs[2]});
-    Emit("cpu.LayerNormGrad", node, in, std::move(attrs), results);
+    if (HasMean(node) && IsRead(node.outputs[2])) results.Add(NormGradResult::kBias, {node.outputs[2]});
+    Emit(node, in, std::move(attrs), results);
   }
 
   // --- Both ---
@@ -318,11 +323,11 @@ class NormFuser {
   }
 
   template <typename Result>
-  void Emit(std::string_view op, const Node& node, const Vals& in, Attrs attrs, const Results<Result>& results) {
+  void Emit(const Node& node, const Vals& in, Attrs attrs, const Results<Result>& results) {
     attrs.Set("results", results.listed);
     attrs.Set("num_outputs", std::ssize(results.listed));
     rewriter_.b().set_source(node.source);
-    const Vals out = rewriter_.b().Ops(op, in, std::move(attrs));
+    const Vals out = rewriter_.b().Ops(StrCat("cpu.", node.op), in, std::move(attrs));
     if (!rewriter_.b().status().ok()) return;
     for (size_t i = 0; i < results.values.size(); ++i) {
       for (ValueId old : results.values[i]) {

@@ -1,4 +1,4 @@
-// Layer normalizations take in what stands around them (norm_ops.h): the sum with a residual and its dropout, the rounding of the
+// Layer and root mean square normalizations take in what stands around them (norm_ops.h): the sum with a residual and its dropout, the rounding of the
 // result, and in the backward pass sums of gradients, the mask of the dropout and the gradient of the bias before it.
 #pragma once
 

@@ -41,6 +41,8 @@ absl::Status CheckTerms(const TypeContext& c, size_t first, const Shape& shape) 
   return absl::OkStatus();
 }
 
+bool HasMean(const TypeContext& c) { return c.op.starts_with("cpu.LayerNorm"); }
+
 absl::Status CheckKey(const TypeContext& c, size_t key, bool drops) {
   if (c.has(key) != drops) return Invalid("a key and a dropout go together");
   const double ratio = c.attrs.Float("ratio");
@@ -48,12 +50,14 @@ absl::Status CheckKey(const TypeContext& c, size_t key, bool drops) {
   return drops ? CheckInputType(c, key, {DType::kUInt32, {4}}) : absl::OkStatus();
 }
 
-// The types of the listed results, by what each may be.
-absl::StatusOr<Types> Listed(const Attrs& attrs, const Types& all) {
+// The types of the listed results, by what each may be. Root mean squares do not have `of_layers`.
+template <typename Result>
+absl::StatusOr<Types> Listed(const TypeContext& c, const Types& all, Result of_layers) {
   Types types;
   int64_t last = -1;
-  for (int64_t result : attrs.Ints("results")) {
+  for (int64_t result : c.attrs.Ints("results")) {
     if (result <= last || result >= std::ssize(all)) return Invalid("results out of order");
+    if (result == static_cast<int64_t>(of_layers) && !HasMean(c)) return Invalid("result ", result, " of root mean squares");
     types.push_back(all[result]);
     last = result;
   }
@@ -66,11 +70,12 @@ absl::StatusOr<Types> NormTypes(const TypeContext& c) {
   for (size_t i : {kNormScale, kNormBias}) {
     if (c.has(i)) RETURN_IF_ERROR(CheckInputType(c, i, {DType::kFloat32, n.row()}));
   }
+  if (c.has(kNormBias) && !HasMean(c)) return Invalid("root mean squares with a bias");
   const int64_t dropped = c.attrs.Int("dropped");
   if (!c.has(kNormScale) || dropped < -1 || dropped >= std::ssize(c.inputs) - static_cast<int64_t>(kNormTerms)) return Invalid("no such term");
   RETURN_IF_ERROR(CheckKey(c, kNormKey, dropped >= 0));
   const Type wide{DType::kFloat32, n.shape}, low{DType::kBFloat16, n.shape}, statistic{DType::kFloat32, n.statistic()};
-  return Listed(c.attrs, {wide, wide, low, statistic, statistic});
+  return Listed(c, {wide, wide, low, statistic, statistic}, NormResult::kMean);
 }
 
 absl::StatusOr<Types> NormGradTypes(const TypeContext& c) {
@@ -80,14 +85,14 @@ absl::StatusOr<Types> NormGradTypes(const TypeContext& c) {
   if (more < 0 || more >= std::ssize(c.inputs) - static_cast<int64_t>(kNormGradTerms)) return Invalid("no gradient");
   const Type wide{DType::kFloat32, n.shape}, low{DType::kBFloat16, n.shape}, row{DType::kFloat32, n.row()};
   const Type statistic{DType::kFloat32, n.statistic()};
-  const std::array<const Type*, 5> expected = {&row, &statistic, &statistic, nullptr, &wide};
+  const std::array<const Type*, 5> expected = {&row, &statistic, HasMean(c) ? &statistic : nullptr, nullptr, &wide};
   for (size_t i = 0; i < expected.size(); ++i) {
-    if (expected[i] == nullptr) continue;
-    if (!c.has(i)) return Invalid("input ", i, " is missing");
-    RETURN_IF_ERROR(CheckInputType(c, i, *expected[i]));
+    if (i == kNormGradKey) continue;
+    if (c.has(i) != (expected[i] != nullptr)) return Invalid("input ", i, c.has(i) ? " is of no use" : " is missing");
+    if (c.has(i)) RETURN_IF_ERROR(CheckInputType(c, i, *expected[i]));
   }
   RETURN_IF_ERROR(CheckKey(c, kNormGradKey, c.has(kNormGradKey)));
-  return Listed(c.attrs, {wide, low, row, wide, low, row, row, row});
+  return Listed(c, {wide, low, row, wide, low, row, row, row}, NormGradResult::kBias);
 }
 
 }  // namespace
@@ -97,12 +102,16 @@ std::vector<OpRow> LayerNormRows() {
   const std::vector<int64_t> ints;
   const AttrSpec axis = {"axis", zero, true}, ratio = {"ratio", 0.0}, stream = {"stream", zero};
   const AttrSpec results = {"results", ints, true}, count = {"num_outputs", zero, true};
-  return {{.name = "cpu.LayerNorm", .inputs = {1, Arity::kMany}, .outputs = kOutputsFromAttr,
-           .attrs = {axis, {"epsilon", 1e-5}, ratio, stream, {"dropped", int64_t{-1}}, results, count}, .infer = NormTypes,
-           .precision = Precision::kFloat32, .overwrites = true},
-          {.name = "cpu.LayerNormGrad", .inputs = {3, Arity::kMany}, .outputs = kOutputsFromAttr,
-           .attrs = {axis, ratio, stream, {"more", zero}, results, count}, .infer = NormGradTypes,
-           .precision = Precision::kFloat32, .overwrites = true}};
+  const OpRow norm = {.name = "cpu.LayerNorm", .inputs = {1, Arity::kMany}, .outputs = kOutputsFromAttr,
+                      .attrs = {axis, {"epsilon", 1e-5}, ratio, stream, {"dropped", int64_t{-1}}, results, count}, .infer = NormTypes,
+                      .precision = Precision::kFloat32, .overwrites = true};
+  const OpRow grad = {.name = "cpu.LayerNormGrad", .inputs = {2, Arity::kMany}, .outputs = kOutputsFromAttr,
+                      .attrs = {axis, ratio, stream, {"more", zero}, results, count}, .infer = NormGradTypes,
+                      .precision = Precision::kFloat32, .overwrites = true};
+  std::vector<OpRow> rows = {norm, grad, norm, grad};
+  rows[2].name = "cpu.RmsNorm";
+  rows[3].name = "cpu.RmsNormGrad";
+  return rows;
 }
 
 }  // namespace onnxtrain::cpu

@@ -1,8 +1,9 @@
-// Layer normalization with what stands around it in a transformer: cpu.LayerNorm and cpu.LayerNormGrad.
+// Layer and root mean square normalization with what stands around them in a transformer: cpu.LayerNorm and cpu.LayerNormGrad;
+// cpu.RmsNorm and cpu.RmsNormGrad, the same without a bias and a mean.
 //
 // cpu.LayerNorm: scale, bias?, key?, terms… → `results`
 //   h = Σ terms, y = LayerNorm(h). The term number `dropped` (−1: none) goes through Dropout(key) {ratio, stream} first.
-// cpu.LayerNormGrad: scale, mean, rstd, key?, h, terms…, more… → `results`
+// cpu.LayerNormGrad: scale, rstd, mean, key?, h, terms…, more… → `results`
 //   dh = LayerNormGrad(Σ terms, h, …) + Σ more, of which there are `more`; d = Dropout(dh, key) {ratio, stream}.
 // Terms are f32 or bf16, and added in order. All is computed in float32; what is rounded to bf16 is rounded once.
 #pragma once
@@ -24,7 +25,7 @@ inline constexpr size_t kNormResults = 5, kNormGradResults = 8;
 
 // Where the inputs stand.
 inline constexpr size_t kNormScale = 0, kNormBias = 1, kNormKey = 2, kNormTerms = 3;
-inline constexpr size_t kNormGradScale = 0, kNormGradMean = 1, kNormGradRstd = 2, kNormGradKey = 3, kNormGradSum = 4, kNormGradTerms = 5;
+inline constexpr size_t kNormGradScale = 0, kNormGradRstd = 1, kNormGradMean = 2, kNormGradKey = 3, kNormGradSum = 4, kNormGradTerms = 5;
 
 // Rows that fit the stack of a kernel.
 inline constexpr int64_t kLongestNormRow = 4096;

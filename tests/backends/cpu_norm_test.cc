@@ -1,4 +1,4 @@
-// Layer normalizations with sums, dropout and roundings around them are one node, and give what the separate nodes give.
+// Layer and root mean square normalizations with sums, dropout and roundings around them are one node, and give what the separate nodes give.
 #include <cmath>
 
 #include "frontend/graph/print.h"
@@ -16,10 +16,13 @@ struct Form {
   bool bias = true;       // of the normalization
   bool pre_norm = false;  // the sum goes on beside the normalization
   bool halves = false;    // what is added is bf16
+  bool rms = false;       // no mean and no bias
+
+  std::string op() const { return rms ? "RmsNorm" : "LayerNorm"; }
 };
 
 std::string Text(const Form& f) {
-  return StrCat(ToString(Type{DType::kFloat32, f.shape}), " ratio ", f.ratio, f.low ? " low" : "", f.bias ? " bias" : "", f.pre_norm ? " pre-norm" : "",
+  return StrCat(f.op(), " ", ToString(Type{DType::kFloat32, f.shape}), " ratio ", f.ratio, f.low ? " low" : "", f.bias ? " bias" : "", f.pre_norm ? " pre-norm" : "",
                 f.halves ? " halves" : "");
 }
 
@@ -27,7 +30,8 @@ std::string Text(const Form& f) {
 Val Read(Val x, bool low) { return low ? Cast(Cast(x, DType::kBFloat16), DType::kFloat32) * 0.5 : x * 0.5; }
 
 struct Block {
-  Val sum, y, mean, rstd;
+  Val sum, y;
+  std::vector<Val> statistics;
 };
 
 Block Forward(Builder& b, const Form& f, Val x, Val residual, Val key, Val scale, Val bias) {
@@ -35,8 +39,10 @@ Block Forward(Builder& b, const Form& f, Val x, Val residual, Val key, Val scale
   Val branch = f.halves ? Cast(x, DType::kFloat32) : x;
   if (f.ratio > 0) branch = b.Op("Dropout", {branch, key}, {{"ratio", f.ratio}, {"stream", int64_t{7}}});
   const Val sum = residual + branch;
-  const std::vector<Val> norm = b.Ops("LayerNorm", {sum, scale, f.bias ? bias : Val()}, {{"axis", axis}, {"epsilon", 1e-5}});
-  return {sum, norm[0], norm[1], norm[2]};
+  std::vector<Val> in = {sum, scale};
+  if (f.bias && !f.rms) in.push_back(bias);
+  const std::vector<Val> norm = b.Ops(f.op(), in, {{"axis", axis}, {"epsilon", 1e-5}});
+  return {sum, norm[0], {norm.begin() + 1, norm.end()}};
 }
 
 // Forward and backward of a block as training graphs hold them, with outputs wherever a neighbour would read.
@@ -53,7 +59,9 @@ Graph Training(const Form& f) {
   out("y", Read(block.y, f.low));
   if (!f.low) out("y rounded", Cast(block.y, DType::kBFloat16));
   if (f.pre_norm) out("sum", Read(block.sum, false));
-  const std::vector<Val> grads = b.Ops("LayerNormGrad", {dy + dy2 + dy3, block.sum, scale, block.mean, block.rstd}, {{"axis", std::ssize(f.shape) - 1}});
+  std::vector<Val> in = {dy + dy2 + dy3, block.sum, scale};
+  in.insert(in.end(), block.statistics.begin(), block.statistics.end());
+  const std::vector<Val> grads = b.Ops(f.op() + "Grad", in, {{"axis", std::ssize(f.shape) - 1}});
   const Val dsum = f.pre_norm ? grads[0] + dy : grads[0];
   const Val branch = f.ratio > 0 ? b.Op("Dropout", {dsum, key}, {{"ratio", f.ratio}, {"stream", int64_t{7}}}) : dsum;
   out("dresidual", Read(dsum, false));
@@ -62,7 +70,7 @@ Graph Training(const Form& f) {
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i);
   out("dx bias", ReduceSum(branch, rows));
   out("dscale", grads[1]);
-  out("dbias", grads[2]);
+  if (!f.rms) out("dbias", grads[2]);
   return graph;
 }
 
@@ -97,20 +105,26 @@ void CheckForm(const Form& f) {
   const Graph legal = Cpu().Legalize(graph).value();
   BoundProgram fused = BoundProgram::Make(Cpu(), legal).value();
   const Graph& now = fused.graph();
-  EXPECT_EQ(CountOps(now, "cpu.LayerNorm"), 1) << Print(now);
-  EXPECT_EQ(CountOps(now, "cpu.LayerNormGrad"), 1);
-  for (std::string_view op : {"LayerNorm", "LayerNormGrad", "Dropout", "ReduceSum", "Add"}) EXPECT_EQ(CountOps(now, op), 0) << op << " of " << Print(now);
+  EXPECT_EQ(CountOps(now, "cpu." + f.op()), 1) << Print(now);
+  EXPECT_EQ(CountOps(now, "cpu." + f.op() + "Grad"), 1);
+  for (const std::string& op : {f.op(), f.op() + "Grad", std::string("Dropout"), std::string("ReduceSum"), std::string("Add")}) {
+    EXPECT_EQ(CountOps(now, op), 0) << op << " of " << Print(now);
+  }
   const auto got = RunBound(std::move(fused), inputs), want = RunBound(BoundProgram::Make(Cpu(), legal, {.keep_values = true}).value(), inputs);
   ASSERT_EQ(got.size(), want.size());
   for (const auto& [name, value] : want) ExpectSame(name, got.at(name), value);
 }
 
-TEST(CpuNorm, OneNodeEachWayGivesTheSameBits) {
+void CheckForms(bool rms) {
   for (const bool low : {false, true}) {
     for (const bool pre_norm : {false, true}) {
-      for (const double ratio : {0.0, 0.3}) CheckForm({.ratio = ratio, .low = low, .pre_norm = pre_norm});
+      for (const double ratio : {0.0, 0.3}) CheckForm({.ratio = ratio, .low = low, .pre_norm = pre_norm, .rms = rms});
     }
   }
+}
+
+TEST(CpuNorm, OneNodeEachWayGivesTheSameBits) {
+  for (const bool rms : {false, true}) OnEveryTarget([&] { CheckForms(rms); });
 }
 
 // Rows whose elements do not come in fours share random words; short and single rows, and those that fill the kernel's stack.
@@ -118,18 +132,23 @@ TEST(CpuNorm, RowsOfAnyLength) {
   for (const Shape& shape : {Shape{7, 29}, Shape{1, 5}, Shape{300, 1}, Shape{3, 4096}, Shape{40, 5, 257}}) {
     CheckForm({.shape = shape, .ratio = 0.4, .low = true});
     CheckForm({.shape = shape, .bias = false, .pre_norm = true});
+    CheckForm({.shape = shape, .ratio = 0.4, .pre_norm = true, .rms = true});
   }
 }
 
 TEST(CpuNorm, TermsOfHalfPrecision) {
-  for (const double ratio : {0.0, 0.5}) CheckForm({.ratio = ratio, .low = true, .halves = true});
+  for (const bool rms : {false, true}) {
+    for (const double ratio : {0.0, 0.5}) CheckForm({.ratio = ratio, .low = true, .halves = true, .rms = rms});
+  }
 }
 
 TEST(CpuNorm, LongRowsStayAsTheyAre) {
-  const Graph graph = Training({.shape = {2, 4097}, .ratio = 0.1});
-  const BoundProgram program = Compiled(Cpu(), graph);
-  EXPECT_EQ(CountOps(program.graph(), "LayerNorm"), 1);
-  EXPECT_EQ(CountOps(program.graph(), "LayerNormGrad"), 1);
+  for (const bool rms : {false, true}) {
+    const Form form = {.shape = {2, 4097}, .ratio = 0.1, .rms = rms};
+    const BoundProgram program = Compiled(Cpu(), Training(form));
+    EXPECT_EQ(CountOps(program.graph(), form.op()), 1);
+    EXPECT_EQ(CountOps(program.graph(), form.op() + "Grad"), 1);
+  }
 }
 
 }  // namespace

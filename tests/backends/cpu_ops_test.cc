@@ -169,21 +169,28 @@ TEST(CpuOps, MatMul) {
   Check({"MatMul", {I({2, 7, 5}), I({2, 3, 7})}, t(1, 1), -9, 9});
 }
 
-TEST(CpuOps, Normalization) {
+TEST(CpuOps, BatchNormalization) {
   for (const Shape& x : {Shape{6, 5}, {4, 5, 9}, {4, 5, 3, 7}, {300, 270}}) {
     const int64_t c = x[1];
     Check({"BatchNorm", {F(x), F({c}), F({c})}, {}, -2, 2, 1e-5, 1e-1});
     Check({"BatchNormGrad", {F(x), F(x), F({c}), F({c}), F({c})}, {}, 0.5, 2, 1e-5, 1});
     Check({"BatchNormInference", {F(x), F({c}), F({c}), F({c}), F({c})}, {}, 0.5, 2, 1e-5, 1e-1});
   }
+}
+
+void CheckRowNorms() {
   for (int64_t axis : {1, 2}) {
     const Shape x = {4, 60, 33}, n(x.begin() + axis, x.end()), stat = axis == 1 ? Shape{4, 1, 1} : Shape{4, 60, 1};
     const Attrs attrs = {{"axis", axis}};
     Check({"LayerNorm", {F(x), F(n), F(n)}, attrs, -2, 2, 1e-5, 1e-1});
     Check({"LayerNorm", {F(x), F(n)}, attrs, -2, 2, 1e-5, 1e-1});
     Check({"LayerNormGrad", {F(x), F(x), F(n), F(stat), F(stat)}, attrs, 0.5, 1.5, 1e-5, 1});
+    Check({"RmsNorm", {F(x), F(n)}, attrs, -2, 2, 1e-5, 1e-1});
+    Check({"RmsNormGrad", {F(x), F(x), F(n), F(stat)}, attrs, 0.5, 1.5, 1e-5, 1});
   }
 }
+
+TEST(CpuOps, RowNormalization) { OnEveryTarget(CheckRowNorms); }
 
 TEST(CpuOps, Softmax) {
   for (const char* op : {"Softmax", "LogSoftmax"}) {

@@ -29,6 +29,7 @@ std::vector<Case> NormCases() {
     cases.push_back({"LayerNormGrad" + suffix, "LayerNormGrad",
                      {Normal(row.x), Normal(row.x), Normal(scale), Normal(statistic), Positive(statistic)},
                      {{"axis", row.axis}}, {0, 1, 2}});
+    cases.push_back({"RmsNormGrad" + suffix, "RmsNormGrad", {Normal(row.x), Normal(row.x), Normal(scale), Positive(statistic)}, {{"axis", row.axis}}, {0, 1}});
   }
   return cases;
 }

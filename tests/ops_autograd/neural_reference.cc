@@ -46,20 +46,30 @@ Tensors_ BatchNormInference(const Operands& a) {
   return {(x - Channel(a[3], x)) * rstd * Channel(a[1], x) + Channel(a[2], x)};
 }
 
-Tensors_ LayerNorm(const Operands& a) {
-  const double epsilon = a.attrs().Float("epsilon");
+std::vector<int64_t> RowAxes(const Operands& a) {
   std::vector<int64_t> axes;
   for (int64_t i = a.attrs().Int("axis"); i < a[0].dim(); ++i) axes.push_back(i);
+  return axes;
+}
+
+Tensors_ LayerNorm(const Operands& a) {
+  const double epsilon = a.attrs().Float("epsilon");
+  const std::vector<int64_t> axes = RowAxes(a);
   at::Tensor y = at::layer_norm(a[0], a[0].sizes().slice(a.attrs().Int("axis")), a[1], {}, epsilon, false);
   if (a[2].defined()) y = y + a[2];
   return {y, a[0].mean(axes, true), Rstd(a[0], axes, epsilon, true)};
 }
 
 Tensors_ RmsNorm(const Operands& a) {
-  std::vector<int64_t> axes;
-  for (int64_t i = a.attrs().Int("axis"); i < a[0].dim(); ++i) axes.push_back(i);
+  const std::vector<int64_t> axes = RowAxes(a);
   const at::Tensor rstd = ((a[0] * a[0]).mean(axes, true) + a.attrs().Float("epsilon")).rsqrt();
   return {a[0] * rstd * a[1], rstd};
+}
+
+Tensors_ RmsNormGrad(const Operands& a) {
+  const at::Tensor n = a[1] * a[3], g = a[0] * a[2];
+  const at::Tensor dx = a[3] * (g - n * (g * n).mean(RowAxes(a), true));
+  return {dx, (a[0] * n).sum_to_size(a[2].sizes())};
 }
 
 Tensors_ Softmax(const Operands& a) { return {at::softmax(a[0], a.attrs().Int("axis"))}; }
@@ -133,6 +143,7 @@ References NeuralReferences() {
       {"BatchNormInference", BatchNormInference},
       {"LayerNorm", LayerNorm},
       {"RmsNorm", RmsNorm},
+      {"RmsNormGrad", RmsNormGrad},
       {"Softmax", Softmax},
       {"LogSoftmax", LogSoftmax},
       {"SoftmaxGrad", SoftmaxGrad},

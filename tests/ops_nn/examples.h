@@ -57,6 +57,8 @@ inline std::vector<Example> Examples() {
       {"LayerNorm", {{f, {3, 2, 4}}, {f, {2, 4}}, {f, {2, 4}}}, axis},
       {"LayerNorm", {{f, {3, 2, 4}}, {f, {2, 4}}}, axis},
       {"LayerNormGrad", {{f, {3, 2, 4}}, {f, {3, 2, 4}}, {f, {2, 4}}, {f, {3, 1, 1}}, {f, {3, 1, 1}}}, axis},
+      {"RmsNorm", {{f, {3, 2, 4}}, {f, {2, 4}}}, axis},
+      {"RmsNormGrad", {{f, {3, 2, 4}}, {f, {3, 2, 4}}, {f, {2, 4}}, {f, {3, 1, 1}}}, axis},
       {"Softmax", {{f, {3, 4, 2}}}, axis},
       {"LogSoftmax", {{f, {3, 4, 2}}}, axis},
       {"SoftmaxGrad", {{f, {3, 4, 2}}, {f, {3, 4, 2}}}, axis},

@@ -83,7 +83,7 @@ void Check(const Example& example) {
 }
 
 TEST(Gradients, AgreeWithCentralDifferences) {
-  const std::set<std::string> evaluable = {"BatchNorm", "BatchNormInference", "LayerNorm", "Softmax", "LogSoftmax",
+  const std::set<std::string> evaluable = {"BatchNorm", "BatchNormInference", "LayerNorm", "RmsNorm", "RmsNormGrad", "Softmax", "LogSoftmax",
                                            "SoftmaxGrad", "LogSoftmaxGrad", "Attention", "CrossEntropy",
                                            "CrossEntropyGrad", "BinaryCrossEntropyWithLogits"};
   std::set<std::string> seen;

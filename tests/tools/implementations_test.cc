@@ -20,7 +20,7 @@ constexpr double kMostScalar = 0.02;
 // Operators whose kernels are oneDNN primitives, vector code or plain copies of memory; elementwise ones beside.
 const std::set<std::string> kVectorized = {
     "MatMul", "Transpose", "Reshape", "Expand", "Concat", "Split", "Slice", "SliceGrad", "Pad", "ReduceSum", "ReduceMean", "ReduceMax",
-    "Softmax", "SoftmaxGrad", "LogSoftmax", "LogSoftmaxGrad", "LayerNorm", "LayerNormGrad", "CrossEntropy", "CrossEntropyGrad",
+    "Softmax", "SoftmaxGrad", "LogSoftmax", "LogSoftmaxGrad", "LayerNorm", "LayerNormGrad", "RmsNorm", "RmsNormGrad", "CrossEntropy", "CrossEntropyGrad",
     "SquaredNorm", "Gather", "GatherGrad", "Resample", "ResampleGrad", "Cast", "Add", "Sub", "Mul", "Div", "Relu", "Where", "Greater",
     "Less", "Gelu", "GeluGrad", "Tanh", "Exp", "Sqrt", "Erf"};
 

@@ -60,7 +60,7 @@ bool IsTransformer(const Graph& graph) {
   const auto count = [&](std::string_view op) {
     return std::count_if(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) { return n.op == op; });
   };
-  return count("Attention") > 0 || (count("LayerNorm") > 1 && count("Softmax") > 0);
+  return count("Attention") > 0 || (count("LayerNorm") + count("RmsNorm") > 1 && count("Softmax") > 0);
 }
 
 absl::StatusOr<std::pair<double, double>> ParseBetas(const std::string& text) {

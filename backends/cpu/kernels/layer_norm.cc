@@ -1,5 +1,5 @@
-// Layer normalization, forward and backward, alone and with the sums, dropout and roundings around it (norm_ops.h): row by row, so
-// that a row passes through the first-level cache once.
+// Layer and root mean square normalization, forward and backward, alone and with the sums, dropout and roundings around them
+// (norm_ops.h): row by row, so that a row passes through the first-level cache once.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,6 +15,7 @@
 
 namespace onnxtrain::cpu {
 
+// One for each of the two. Root mean squares take 0 for the mean and give it, and have no dbias.
 struct LayerNormLeaf {
   // y may be x.
   void (*row)(const float* x, const float* scale, const float* bias, int64_t n, double epsilon, float* y, float* mean, float* rstd);
@@ -32,9 +33,10 @@ struct LayerNormLeaf {
 namespace onnxtrain::cpu {
 
 HWY_EXPORT(LayerNormTable);
+HWY_EXPORT(RmsNormTable);
 namespace {
 
-const LayerNormLeaf& Leaf() { return HWY_DYNAMIC_DISPATCH(LayerNormTable)(); }
+const LayerNormLeaf& Leaf(bool centered) { return centered ? HWY_DYNAMIC_DISPATCH(LayerNormTable)() : HWY_DYNAMIC_DISPATCH(RmsNormTable)(); }
 
 constexpr int64_t kDropoutCost = 16;
 
@@ -128,6 +130,7 @@ class TermRows {
 };
 
 struct Norm {
+  LayerNormLeaf leaf;
   Rows r;
   double epsilon;
   size_t scale, bias;
@@ -142,7 +145,7 @@ struct Norm {
     float* wide = results.Of(args, NormResult::kWide, i * r.n);
     float* y = wide != nullptr ? wide : scratch[0].data;
     float mean, rstd;
-    Leaf().row(x, args.in(scale), has_bias ? args.in(bias) : nullptr, r.n, epsilon, y, &mean, &rstd);
+    leaf.row(x, args.in(scale), has_bias ? args.in(bias) : nullptr, r.n, epsilon, y, &mean, &rstd);
     Narrow(y, results.Of<uint16_t>(args, NormResult::kLow, i * r.n), r.n);
     if (float* to = results.Of(args, NormResult::kMean, i)) *to = mean;
     if (float* to = results.Of(args, NormResult::kRstd, i)) *to = rstd;
@@ -158,17 +161,21 @@ struct Norm {
   }
 };
 
-absl::StatusOr<Kernel> PrepareLayerNorm(const KernelContext& c) {
+template <bool kCentered>
+absl::StatusOr<Kernel> PrepareNorm(const KernelContext& c) {
   const Rows r = RowsOf(c.in().shape, c.attrs().Int("axis"));
-  return Norm{.r = r, .epsilon = c.attrs().Float("epsilon"), .scale = 1, .bias = 2, .has_bias = c.has(2), .terms = TermRows(c, 0, 1, r.n),
-              .results = ResultPlaces<kNormResults>({static_cast<int64_t>(NormResult::kWide), static_cast<int64_t>(NormResult::kMean), static_cast<int64_t>(NormResult::kRstd)})}.Make(4);
+  std::vector<int64_t> results = {static_cast<int64_t>(NormResult::kWide), static_cast<int64_t>(NormResult::kRstd)};
+  if (kCentered) results.insert(results.begin() + 1, static_cast<int64_t>(NormResult::kMean));
+  return Norm{.leaf = Leaf(kCentered), .r = r, .epsilon = c.attrs().Float("epsilon"), .scale = 1, .bias = 2, .has_bias = c.has(2),
+              .terms = TermRows(c, 0, 1, r.n), .results = ResultPlaces<kNormResults>(results)}.Make(4);
 }
 
+template <bool kCentered>
 absl::StatusOr<Kernel> PrepareSumAndNorm(const KernelContext& c) {
   const Rows r = RowsOf(c.in(kNormTerms).shape, c.attrs().Int("axis"));
   const int64_t dropped = c.attrs().Int("dropped");
   const size_t terms = c.node.inputs.size() - kNormTerms;
-  return Norm{.r = r, .epsilon = c.attrs().Float("epsilon"), .scale = kNormScale, .bias = kNormBias, .has_bias = c.has(kNormBias),
+  return Norm{.leaf = Leaf(kCentered), .r = r, .epsilon = c.attrs().Float("epsilon"), .scale = kNormScale, .bias = kNormBias, .has_bias = c.has(kNormBias),
               .terms = TermRows(c, kNormTerms, terms, r.n, DropoutSpan(c.attrs()), kNormKey, dropped),
               .results = ResultPlaces<kNormResults>(c.attrs().Ints("results"))}.Make(4 + static_cast<int64_t>(terms) + (dropped < 0 ? 0 : kDropoutCost));
 }
@@ -177,16 +184,18 @@ absl::StatusOr<Kernel> PrepareSumAndNorm(const KernelContext& c) {
 constexpr int64_t kParts = 16, kRowsPerPart = 8;
 
 struct NormGrad {
-  // Sums over all rows, those of the gradient's dropout last.
-  static constexpr std::array<NormGradResult, 4> kSums = {NormGradResult::kScale, NormGradResult::kBias, NormGradResult::kColumns,
+  // Sums over all rows, those of the gradient's dropout last. Root mean squares have not the first.
+  static constexpr std::array<NormGradResult, 4> kSums = {NormGradResult::kBias, NormGradResult::kScale, NormGradResult::kColumns,
                                                           NormGradResult::kDroppedColumns};
 
+  bool centered;
+  LayerNormLeaf leaf;
   Rows r;
   size_t x, scale, mean, rstd;
   TermRows terms, more;
   std::optional<DropoutSpan> dropout;
   ResultPlaces<kNormGradResults> results;
-  int64_t sums = 2;  // how many of kSums are made
+  int64_t first = 0, sums = 2;  // which of kSums are made
   int64_t parts = 1;
 
   void Row(const Args& args, int64_t i, RowBuffer* scratch, double* accs) const {
@@ -194,12 +203,16 @@ struct NormGrad {
     float* sum = results.Of(args, NormGradResult::kSum, i * r.n);
     float* to = sum != nullptr ? sum : scratch[2].data;
     float* dx = more.empty() ? to : scratch[2].data;
-    Leaf().grad_row(dy, args.in(x) + i * r.n, args.in(scale), r.n, args.in(mean)[i], args.in(rstd)[i], dx, accs, accs + r.n);
+    leaf.grad_row(dy, args.in(x) + i * r.n, args.in(scale), r.n, centered ? args.in(mean)[i] : 0, args.in(rstd)[i], dx, SumAt(accs, 1),
+                  centered ? SumAt(accs, 0) : nullptr);
     const float* dh = more.Sum(args, i, dx, to, scratch);
     Narrow(dh, results.Of<uint16_t>(args, NormGradResult::kLow, i * r.n), r.n);
-    if (results.has(NormGradResult::kColumns)) FloatSums().columns(dh, r.n, accs + 2 * r.n);
-    if (dropout) Drop(args, i, dh, scratch[1].data, accs + 3 * r.n);
+    if (results.has(NormGradResult::kColumns)) FloatSums().columns(dh, r.n, SumAt(accs, 2));
+    if (dropout) Drop(args, i, dh, scratch[1].data, SumAt(accs, 3));
   }
+
+  // Of kSums, the one at `which`.
+  double* SumAt(double* accs, int64_t which) const { return accs + (which - first) * r.n; }
 
   void Drop(const Args& args, int64_t i, const float* dh, float* scratch, double* acc) const {
     float* dropped = results.Of(args, NormGradResult::kDropped, i * r.n);
@@ -214,13 +227,14 @@ struct NormGrad {
     Parallel(width, parts, [&](int64_t begin, int64_t end) {
       for (int64_t part = 1; part < parts; ++part) FloatSums().merge(accs + begin, accs + part * width + begin, end - begin);
     });
-    for (int64_t s = 0; s < sums; ++s) {
-      if (float* to = results.Of(args, kSums[s])) FloatSums().finish(accs + s * r.n, r.n, 1, to);
+    for (int64_t s = first; s < first + sums; ++s) {
+      if (float* to = results.Of(args, kSums[s])) FloatSums().finish(SumAt(accs, s), r.n, 1, to);
     }
   }
 
   Kernel Make(int64_t cost) && {
-    sums = results.has(NormGradResult::kDroppedColumns) ? 4 : results.has(NormGradResult::kColumns) ? 3 : 2;
+    first = centered ? 0 : 1;
+    sums = (results.has(NormGradResult::kDroppedColumns) ? 4 : results.has(NormGradResult::kColumns) ? 3 : 2) - first;
     parts = std::clamp<int64_t>(r.rows / kRowsPerPart, 1, kParts);
     const size_t workspace = parts * sums * r.n * sizeof(double);
     return {.run = [grad = std::move(*this), cost](const Args& args) { grad.Run(args, cost); }, .workspace = workspace};
@@ -240,20 +254,21 @@ struct NormGrad {
   }
 };
 
-absl::StatusOr<Kernel> PrepareLayerNormGrad(const KernelContext& c) {
+template <bool kCentered>
+absl::StatusOr<Kernel> PrepareNormGrad(const KernelContext& c) {
   const Rows r = RowsOf(c.in(1).shape, c.attrs().Int("axis"));
-  const auto all = {NormGradResult::kSum, NormGradResult::kScale, NormGradResult::kBias};
-  std::vector<int64_t> results;
-  for (NormGradResult result : all) results.push_back(static_cast<int64_t>(result));
-  return NormGrad{.r = r, .x = 1, .scale = 2, .mean = 3, .rstd = 4, .terms = TermRows(c, 0, 1, r.n), .more = TermRows(c, 0, 0, r.n),
+  std::vector<int64_t> results = {static_cast<int64_t>(NormGradResult::kSum), static_cast<int64_t>(NormGradResult::kScale)};
+  if (kCentered) results.push_back(static_cast<int64_t>(NormGradResult::kBias));
+  return NormGrad{.centered = kCentered, .leaf = Leaf(kCentered), .r = r, .x = 1, .scale = 2, .mean = 3, .rstd = kCentered ? 4 : 3, .terms = TermRows(c, 0, 1, r.n), .more = TermRows(c, 0, 0, r.n),
                   .dropout = {}, .results = ResultPlaces<kNormGradResults>(results)}.Make(6);
 }
 
+template <bool kCentered>
 absl::StatusOr<Kernel> PrepareSumAndNormGrad(const KernelContext& c) {
   const Rows r = RowsOf(c.in(kNormGradSum).shape, c.attrs().Int("axis"));
   const size_t more = c.attrs().Int("more"), terms = c.node.inputs.size() - kNormGradTerms - more;
   const auto dropout = c.has(kNormGradKey) ? std::optional(DropoutSpan(c.attrs())) : std::nullopt;
-  return NormGrad{.r = r, .x = kNormGradSum, .scale = kNormGradScale, .mean = kNormGradMean, .rstd = kNormGradRstd,
+  return NormGrad{.centered = kCentered, .leaf = Leaf(kCentered), .r = r, .x = kNormGradSum, .scale = kNormGradScale, .mean = kNormGradMean, .rstd = kNormGradRstd,
                   .terms = TermRows(c, kNormGradTerms, terms, r.n), .more = TermRows(c, kNormGradTerms + terms, more, r.n), .dropout = dropout,
                   .results = ResultPlaces<kNormGradResults>(c.attrs().Ints("results"))}.Make(6 + static_cast<int64_t>(terms + more) + (dropout ? kDropoutCost : 0));
 }
@@ -263,8 +278,10 @@ absl::StatusOr<Kernel> PrepareSumAndNormGrad(const KernelContext& c) {
 std::span<const KernelRow> LayerNormKernels() {
   constexpr TypeSet kMixed = kFloat | Only(DType::kBFloat16) | Only(DType::kUInt32);
   static constexpr KernelRow kRows[] = {
-      {"LayerNorm", PrepareLayerNorm}, {"LayerNormGrad", PrepareLayerNormGrad},
-      {"cpu.LayerNorm", PrepareSumAndNorm, kMixed}, {"cpu.LayerNormGrad", PrepareSumAndNormGrad, kMixed},
+      {"LayerNorm", PrepareNorm<true>}, {"LayerNormGrad", PrepareNormGrad<true>},
+      {"RmsNorm", PrepareNorm<false>}, {"RmsNormGrad", PrepareNormGrad<false>},
+      {"cpu.LayerNorm", PrepareSumAndNorm<true>, kMixed}, {"cpu.LayerNormGrad", PrepareSumAndNormGrad<true>, kMixed},
+      {"cpu.RmsNorm", PrepareSumAndNorm<false>, kMixed}, {"cpu.RmsNormGrad", PrepareSumAndNormGrad<false>, kMixed},
   };
   return kRows;
 }
