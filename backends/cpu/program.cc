@@ -73,13 +73,7 @@ class CpuProgram : public Program {
   absl::Status BindInput(std::string_view name, BufferView view) override {
     const GraphInput* input = graph_.FindInput(name);
     if (input == nullptr) return Invalid("the program has no input '", name, "'");
-    const size_t bytes = graph_.type(input->value).bytes();
-    std::optional<std::byte*>& place = inputs_[input - graph_.inputs().data()];
-    RETURN_IF_ERROR(Bind(name, bytes, view, &place));
-    const auto& outputs = graph_.outputs();
-    const bool updated = std::any_of(outputs.begin(), outputs.end(), [&](const GraphOutput& o) { return o.into == input->value; });
-    if (updated) TouchForWriting(*place, bytes);
-    return absl::OkStatus();
+    return Bind(name, graph_.type(input->value).bytes(), view, &inputs_[input - graph_.inputs().data()]);
   }
 
   absl::Status BindOutput(std::string_view name, BufferView view) override {
@@ -98,8 +92,8 @@ class CpuProgram : public Program {
   }
 
   absl::Status Run() override {
-    if (!resolved_) RETURN_IF_ERROR(Resolve());
     SetThreads(threads_);
+    if (!resolved_) RETURN_IF_ERROR(Resolve());
     size_t at = 0;
     const absl::Status status = Guard([&] {
       if (options_.time_nodes) return RunTimed(&at);
@@ -201,8 +195,19 @@ class CpuProgram : public Program {
     return absl::OkStatus();
   }
 
+  // Not when they are bound: a program that is only planned has buffers without memory.
+  void TouchUpdatedInputs() {
+    const auto& outputs = graph_.outputs();
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const ValueId value = graph_.inputs()[i].value;
+      const bool updated = std::any_of(outputs.begin(), outputs.end(), [&](const GraphOutput& o) { return o.into == value; });
+      if (updated) TouchForWriting(*inputs_[i], graph_.type(value).bytes());
+    }
+  }
+
   absl::Status Resolve() {
     RETURN_IF_ERROR(CheckBound());
+    TouchUpdatedInputs();
     for (Step& step : steps_) {
       const Node& node = graph_.nodes()[step.node];
       void** pointer = &pointers_[step.first_pointer];
