@@ -40,8 +40,7 @@ size_t CodeBytes(const Graph& graph) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& graph, const Bindings& overrides,
-                                                                   const Bindings& state,
-                                                                     bool time_nodes) {
+                                                                   const Bindings& state, bool time_nodes, int64_t samples) {
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph, compute_));
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
@@ -49,7 +48,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   auto compiled = std::make_unique<CompiledProgram>();
   LayOutExchange(legal, overrides, state, compiled.get());
   compiled->code = CodeBytes(legal);
-  RETURN_IF_ERROR(CompileWithin(std::move(legal), time_nodes, compiled.get()));
+  RETURN_IF_ERROR(CompileWithin(std::move(legal), time_nodes, samples, compiled.get()));
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
   ::malloc_trim(0);  // graphs and plans have been dropped, whose pages would count beside what was planned
@@ -68,6 +67,12 @@ constexpr double kPlannable = 0.98;
 
 std::string Mebibytes(size_t bytes) { return StrCat((bytes + (size_t{1} << 20) - 1) >> 20, "MiB"); }
 
+// As flags take it.
+std::string ExactBytes(size_t bytes) {
+  if (bytes % (size_t{1} << 20) == 0) return StrCat(bytes >> 20, "MiB");
+  return bytes % 1024 == 0 ? StrCat(bytes >> 10, "KiB") : StrCat(bytes);
+}
+
 absl::StatusOr<RecomputePlan> PlanWithin(const Graph& legal, const Backend& backend, RecomputeMode mode, size_t limit, size_t* smallest) {
   ASSIGN_OR_RETURN(const std::vector<size_t> workspaces, backend.Workspaces(legal));
   const RecomputePlanner planner(legal, workspaces, backend.device() == "cpu" ? 64 : 512);
@@ -82,7 +87,7 @@ size_t Programs::BytesBesideArena(const CompiledProgram& next) const {
 }
 
 // Compiles the graph as it is and, where that needs too much memory or something else is asked for, the plan that fits.
-absl::Status Programs::CompileWithin(Graph legal, bool time_nodes, CompiledProgram* compiled) {
+absl::Status Programs::CompileWithin(Graph legal, bool time_nodes, int64_t samples, CompiledProgram* compiled) {
   const CompileOptions options{.keep_values = options_.keep_values, .time_nodes = options_.time_nodes || time_nodes};
   const size_t beside = BytesBesideArena(*compiled);
   const auto budget = static_cast<size_t>(static_cast<double>(recompute_.memory_budget) * kPlannable);
@@ -97,7 +102,7 @@ absl::Status Programs::CompileWithin(Graph legal, bool time_nodes, CompiledProgr
   }
   size_t smallest = 0;
   const auto plan = PlanWithin(legal, backend_, recompute_.mode, limit - std::min(limit, scratch), &smallest);
-  if (absl::IsResourceExhausted(plan.status())) return TooLarge(smallest + scratch, limit, beside);
+  if (absl::IsResourceExhausted(plan.status())) return TooLarge(smallest + scratch, limit, beside, samples);
   if (!plan.ok()) return plan.status();
   compiled->repeated = plan->repeated;
   compiled->extra_share = plan->seconds > 0 ? plan->extra_seconds / plan->seconds : 0;
@@ -105,13 +110,14 @@ absl::Status Programs::CompileWithin(Graph legal, bool time_nodes, CompiledProgr
   return absl::OkStatus();
 }
 
-absl::Status Programs::TooLarge(size_t arena, size_t limit, size_t beside) const {
+absl::Status Programs::TooLarge(size_t arena, size_t limit, size_t beside, int64_t samples) const {
   if (recompute_.memory_budget > 0) {
-    return Invalid("--memory-budget ", Mebibytes(recompute_.memory_budget), ": the smallest that does is ", Mebibytes(static_cast<size_t>(static_cast<double>(beside + arena) / kPlannable)),
-                   " (or a smaller --micro-batch-size)");
+    const auto smallest = static_cast<size_t>(static_cast<double>(beside + arena) / kPlannable);
+    return Invalid("--memory-budget ", ExactBytes(recompute_.memory_budget), ": the smallest that does is ", Mebibytes(smallest),
+                   samples > 1 ? " (or a smaller --micro-batch-size)" : "");
   }
-  return absl::ResourceExhaustedError(StrCat("activations need ", Mebibytes(arena), ", but only ", Mebibytes(limit),
-                                             " of memory are free: a smaller --micro-batch-size needs less"));
+  return absl::ResourceExhaustedError(StrCat("activations need ", Mebibytes(arena), ", but only ", Mebibytes(limit), " of memory are free",
+                                             samples > 1 ? ": a smaller --micro-batch-size needs less" : ""));
 }
 
 void Programs::LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state, CompiledProgram* program) {

@@ -37,9 +37,10 @@ class Programs {
   // Legalizes, hoists what depends on weights alone, chooses what is recomputed, compiles and binds. Inputs that are no feeds and outputs are looked
   // up in `overrides` and then in `state`; feeds, and outputs found in neither, lie in what all programs exchange with the host through.
   // Regions of feeds and outputs may move when another program is compiled.
-  // `time_nodes`: this program's nodes are timed in any case.
+  // `time_nodes`: this program's nodes are timed in any case. `samples`: how many it takes at once; if memory is too small for
+  // more than one, the error recommends fewer.
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides, const Bindings& state,
-                                                           bool time_nodes = false);
+                                                           bool time_nodes = false, int64_t samples = 1);
 
   // Runs a program; derived values that it reads are computed before where weights have changed since.
   absl::Status Run(CompiledProgram& program);
@@ -60,9 +61,9 @@ class Programs {
  private:
   // Moves what depends on weights alone into a derive program and gives the rest.
   absl::StatusOr<Graph> HoistDerived(const Graph& legal, const Bindings& state);
-  absl::Status CompileWithin(Graph legal, bool time_nodes, CompiledProgram* compiled);
+  absl::Status CompileWithin(Graph legal, bool time_nodes, int64_t samples, CompiledProgram* compiled);
   size_t BytesBesideArena(const CompiledProgram& next) const;
-  absl::Status TooLarge(size_t arena, size_t limit, size_t beside) const;
+  absl::Status TooLarge(size_t arena, size_t limit, size_t beside, int64_t samples) const;
   static void LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state, CompiledProgram* program);
   absl::Status Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
   // Memory that all programs use, one after the other: as large as the largest needs.

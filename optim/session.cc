@@ -191,7 +191,8 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t b
   ASSIGN_OR_RETURN(const Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
   const Bindings statistics = IsMicro(kind) ? state_.PendingStatistics(IsFirst(kind)) : Bindings();
   // Steps in one program are long: timing their nodes, to tell the update from the rest, costs nothing that counts.
-  ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), kind == ProgramKind::kStep && on_host()));
+  const bool timed = kind == ProgramKind::kStep && on_host();
+  ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), timed, batch));
   entry = std::make_unique<Ready>(std::move(compiled), prepared.model.random_key);
   return entry.get();
 }
@@ -201,7 +202,8 @@ absl::Status SessionImpl::CheckWindow(const Window& window, int64_t* samples) co
   for (const auto& [name, tensor] : window.feeds) {
     if (tensor.type().rank() > 0) *samples = std::max(*samples, tensor.shape()[0]);
   }
-  if (*samples <= 0) return Invalid("a window without samples");
+  if (*samples < 0) return Invalid("the model takes no input with a batch axis: there are no samples to train on");
+  if (*samples == 0) return Invalid("a window without samples");
   return absl::OkStatus();
 }
 

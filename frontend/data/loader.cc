@@ -94,7 +94,7 @@ class BatchMaker {
     try {
       return Fill(schedule_.At(t));
     } catch (const std::bad_alloc&) {
-      return absl::ResourceExhaustedError("out of memory for a batch");
+      return absl::ResourceExhaustedError(StrCat("out of memory for a batch of ", schedule_.At(t).end - schedule_.At(t).begin, " samples"));
     }
   }
 

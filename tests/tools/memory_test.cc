@@ -135,6 +135,10 @@ TEST_F(Memory, ABudgetThatIsTooSmallNamesOneThatIsNot) {
   const std::string budget = o.err.substr(at + 26, o.err.find("MiB", at) + 3 - at - 26);
   const Json run = Trained(StrCat("--batch-size 4096 --memory-budget ", budget));
   EXPECT_EQ(run["steps"], 3);
+  EXPECT_NE(o.err.find("(or a smaller --micro-batch-size)"), std::string::npos) << o.err;
+  const Outcome one = Run("--model m.onnx --backend cpu --threads 1 --max-steps 3 --batch-size 1 --out q --quiet --memory-budget 3KiB");
+  EXPECT_NE(one.err.find("--memory-budget 3KiB: the smallest that does is "), std::string::npos) << one.err;
+  EXPECT_EQ(one.err.find("--micro-batch-size"), std::string::npos) << one.err;
   EXPECT_EQ(Run("--model m.onnx --max-steps 1 --out q --gradient-checkpointing budget").code, 1);
   EXPECT_EQ(Run("--model m.onnx --max-steps 1 --out q --memory-budget 12parsecs").code, 1);
 }

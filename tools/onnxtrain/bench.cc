@@ -2,6 +2,7 @@
 // machine reaches on the same products alone.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
@@ -42,7 +43,12 @@ struct Result {
   std::vector<ProductRate> products;
   double bandwidth = 0;
 
-  double At(double quantile) const { return seconds[static_cast<size_t>(quantile * static_cast<double>(seconds.size() - 1))]; }
+  // Between the two steps beside it.
+  double At(double quantile) const {
+    const double place = quantile * static_cast<double>(seconds.size() - 1);
+    const auto below = static_cast<size_t>(place);
+    return std::lerp(seconds[below], seconds[std::min(below + 1, seconds.size() - 1)], place - static_cast<double>(below));
+  }
   double median() const { return At(0.5); }
 };
 
@@ -149,14 +155,19 @@ std::string ProductTable(const Result& r) {
   return text;
 }
 
+std::string StepLine(const Setup& s, const Result& r) {
+  const double samples = static_cast<double>(s.trial.batch.global) / r.median();
+  return absl::StrFormat("%.3f ms (10%% %.3f, 90%% %.3f, %d steps), batch %d: %s samples/s", r.median() * 1e3, r.At(0.1) * 1e3,
+                         r.At(0.9) * 1e3, r.seconds.size(), s.trial.batch.global,
+                         samples < 100 ? absl::StrFormat("%.1f", samples) : WithCommas(std::llround(samples)));
+}
+
 std::string Page(const Setup& s, const Result& r) {
-  const double samples = static_cast<double>(s.trial.batch.global) / r.median(), rate = ProductFlops(r) / r.median();
+  const double rate = ProductFlops(r) / r.median();
   std::string text = PageRow("model", DescribeModel(*s.trial.model));
   text += PageRow("backend", DescribeBackend(*s.trial.backend));
   if (!s.trial.precision.why.empty()) text += PageRow("precision", s.trial.precision.why);
-  text += PageRow("step", absl::StrFormat("%.3f ms (10%% %.3f, 90%% %.3f, %d steps), batch %d: %s samples/s", r.median() * 1e3,
-                                          r.At(0.1) * 1e3, r.At(0.9) * 1e3, r.seconds.size(), s.trial.batch.global,
-                                          WithCommas(static_cast<int64_t>(samples))));
+  text += PageRow("step", StepLine(s, r));
   text += PageRow("start", absl::StrFormat("%.2f s from opening the file to the end of the first step, %.2f s of it compiling",
                                            r.first_step, r.compile));
   if (!r.products.empty()) {
@@ -175,7 +186,8 @@ std::string Page(const Setup& s, const Result& r) {
 
 Json ToJson(const Setup& s, const Result& r) {
   Json json = {{"model", FLAGS_model}, {"backend", s.trial.backend->name()}, {"device", s.trial.backend->device()},
-               {"description", s.trial.backend->description()}, {"threads", ComputeThreads()}, {"precision", s.trial.precision.name}, {"batch", s.trial.batch.global},
+               {"description", s.trial.backend->description()}, {"threads", ComputeThreads()},
+               {"precision", s.trial.precision.name}, {"batch", s.trial.batch.global},
                {"micro_batch", s.trial.batch.micro}, {"steps", r.seconds.size()}, {"median_seconds", r.median()},
                {"seconds", r.seconds}, {"first_step_seconds", r.first_step}, {"compile_seconds", r.compile},
                {"product_flops", ProductFlops(r)}, {"probed_flops_per_second", ProbedRate(r.products)},
@@ -205,7 +217,7 @@ absl::StatusOr<int> RunBench() {
     RETURN_IF_ERROR(MeasureOperators(setup, &result));
     result.bandwidth = TriadBandwidth(ComputeThreads());
   }
-  Print(FLAGS_json ? ToJson(setup, result).dump(2) + "\n" : Page(setup, result));
+  RETURN_IF_ERROR(Print(FLAGS_json ? ToJson(setup, result).dump(2) + "\n" : Page(setup, result)));
   return kDone;
 }
 

@@ -1,7 +1,9 @@
 #include "tools/onnxtrain/common.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include "backends/registry.h"
@@ -52,9 +54,9 @@ int Failed(const absl::Status& status) {
   return kFailed;
 }
 
-void Print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
+absl::Status Print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return absl::OkStatus();
+  return errno == EPIPE ? absl::OkStatus() : Invalid("stdout: ", std::strerror(errno));
 }
 
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel() {

@@ -26,8 +26,8 @@ void Say(const std::string& text);
 void Warn(const std::string& text);
 // Says that training failed, and why; returns kFailed.
 int Failed(const absl::Status& status);
-// Results, on stdout. A reader that went away is no error.
-void Print(const std::string& text);
+// Results, on stdout. A reader that went away is no error; a full disk is.
+absl::Status Print(const std::string& text);
 
 // --model, which must be given.
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel();

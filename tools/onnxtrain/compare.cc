@@ -188,7 +188,7 @@ absl::StatusOr<int> RunCompare() {
     agrees &= check.passed();
   }
   json["agrees"] = agrees;
-  Print(FLAGS_json ? json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : page);
+  RETURN_IF_ERROR(Print(FLAGS_json ? json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : page));
   return agrees ? kDone : Failed(Invalid("the values disagree"));
 }
 

@@ -29,20 +29,19 @@ absl::StatusOr<std::vector<Requirement>> Requirements(const LossChoice& loss, co
   return requirements;
 }
 
-void Report(const EvalMetrics& m, const LossChoice& loss) {
+std::string Report(const EvalMetrics& m, const LossChoice& loss) {
   if (!FLAGS_json) {
     std::string text = PageRow("loss", StrCat(Short(m.loss), " (", loss.name, ")"));
     if (m.accuracy >= 0) text += PageRow("accuracy", absl::StrFormat("%.2f%%", 100 * m.accuracy));
     for (const auto& [name, value] : m.metrics) text += PageRow(name, Short(value));
-    Print(text + PageRow("samples", WithCommas(m.samples)));
-    return;
+    return text + PageRow("samples", WithCommas(m.samples));
   }
   nlohmann::ordered_json json = {
       {"model", FLAGS_model}, {"data", FLAGS_data}, {"loss_name", loss.name}, {"loss", m.loss}};
   if (m.accuracy >= 0) json["accuracy"] = m.accuracy;
   for (const auto& [name, value] : m.metrics) json[name] = value;
   json["samples"] = m.samples;
-  Print(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
@@ -63,7 +62,7 @@ absl::StatusOr<int> RunEval() {
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                    Session::Create(setup.model, backend.get(), std::move(options)));
   ASSIGN_OR_RETURN(const EvalMetrics metrics, EvaluateAll(*session, data, workers));
-  Report(metrics, look.loss);
+  RETURN_IF_ERROR(Print(Report(metrics, look.loss)));
   const auto unmet = Unmet(requirements, [&](const std::string& name) { return name == "samples" ? std::optional<double>(metrics.samples) : MetricNamed(metrics, name); });
   for (const std::string& line : unmet) std::fprintf(stderr, "onnxtrain: required: %s\n", line.c_str());
   return unmet.empty() ? kDone : kRequirement;

@@ -69,7 +69,7 @@ absl::StatusOr<int> RunExport() {
   std::string text = PageRow("written", StrCat(out, ": ", weights.size(), " of ", model->InitializerNames().size(),
                                                " initializers replaced"));
   for (const std::string& edit : edits) text += PageRow("", edit);
-  Print(text);
+  RETURN_IF_ERROR(Print(text));
   return kDone;
 }
 

@@ -28,10 +28,10 @@ absl::StatusOr<int> RunGrad() {
   ASSIGN_OR_RETURN(const Window window, ReadWindow(data, samples));
   ASSIGN_OR_RETURN(const GradientResult result, session->Gradients(window));
   RETURN_IF_ERROR(WriteNpz(out, NamedResults(result)));
-  Print(PageRow("loss", StrCat(Short(result.loss), " (", look.loss.name, ")")) +
-        PageRow("written",
-                StrCat(out, ": loss, ", result.outputs.size(), result.outputs.size() == 1 ? " output, " : " outputs, ",
-                       result.gradients.size(), " gradients of ", WithCommas(samples), " samples")));
+  const char* outputs = result.outputs.size() == 1 ? " output, " : " outputs, ";
+  const std::string written = StrCat(out, ": loss, ", result.outputs.size(), outputs, result.gradients.size(), " gradients of ",
+                                     WithCommas(samples), " samples");
+  RETURN_IF_ERROR(Print(PageRow("loss", StrCat(Short(result.loss), " (", look.loss.name, ")")) + PageRow("written", written)));
   return kDone;
 }
 

@@ -216,7 +216,7 @@ std::string ToJson(const Inspection& i) {
 
 absl::StatusOr<int> RunInspect() {
   ASSIGN_OR_RETURN(const Inspection inspection, Inspect());
-  Print(FLAGS_json ? ToJson(inspection) : Page(inspection));
+  RETURN_IF_ERROR(Print(FLAGS_json ? ToJson(inspection) : Page(inspection)));
   return kDone;
 }
 

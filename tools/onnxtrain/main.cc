@@ -33,7 +33,7 @@ std::vector<CommandSpec> Specs() {
   return specs;
 }
 
-void PrintHelp(const std::string& command, bool overview) {
+absl::Status PrintHelp(const std::string& command, bool overview) {
   std::string text;
   if (overview) {
     text =
@@ -49,18 +49,18 @@ void PrintHelp(const std::string& command, bool overview) {
       if (command == c.name) text = StrCat("onnxtrain ", c.name, ": ", c.summary, "\n");
     }
   }
-  Print(text + FlagHelp(command));
+  return Print(text + FlagHelp(command));
 }
 
 absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   ASSIGN_OR_RETURN(const Arguments args,
                    ParseArguments(words, Specs(), [](const std::string& path) { return ReadTextFile(path, 1 << 20); }));
   if (args.version) {
-    Print(StrCat("onnxtrain ", kVersion, "\n"));
+    RETURN_IF_ERROR(Print(StrCat("onnxtrain ", kVersion, "\n")));
     return kDone;
   }
   if (args.help) {
-    PrintHelp(args.command, words[0] != args.command);
+    RETURN_IF_ERROR(PrintHelp(args.command, words[0] != args.command));
     return kDone;
   }
   RETURN_IF_ERROR(SetFlags(args));

@@ -157,7 +157,7 @@ Json ToJson(const Trial& trial, const StepMemory& step) {
 absl::StatusOr<int> RunPlan() {
   ASSIGN_OR_RETURN(const Trial trial, SetUpTrial());
   ASSIGN_OR_RETURN(const StepMemory step, MakePlan(trial));
-  Print(FLAGS_json ? ToJson(trial, step).dump(2) + "\n" : Page(trial, step));
+  RETURN_IF_ERROR(Print(FLAGS_json ? ToJson(trial, step).dump(2) + "\n" : Page(trial, step)));
   return kDone;
 }
 

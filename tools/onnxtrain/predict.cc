@@ -51,11 +51,11 @@ absl::StatusOr<int> RunPredict() {
                    Session::Create(setup.model, backend.get(), std::move(options)));
   ASSIGN_OR_RETURN(const std::string text, PredictAll(*session, unlabelled, table));
   if (out == "-") {
-    Print(text);
+    RETURN_IF_ERROR(Print(text));
     return kDone;
   }
   RETURN_IF_ERROR(WriteTextFile(out, text));
-  Print(PageRow("written", StrCat(out, ": ", WithCommas(unlabelled.dataset->size()), " samples")));
+  RETURN_IF_ERROR(Print(PageRow("written", StrCat(out, ": ", WithCommas(unlabelled.dataset->size()), " samples"))));
   return kDone;
 }
 

@@ -184,7 +184,7 @@ absl::StatusOr<int> Run::Finish(const TrainResult& result, const std::string& fa
     if (!status.ok()) return Failed(status);
   }
   if (!failure.empty()) return Failed(Invalid(failure));
-  Print(FLAGS_json ? json : EndPage(summary, s_, files_));
+  RETURN_IF_ERROR(Print(FLAGS_json ? json : EndPage(summary, s_, files_)));
   return stopped ? kStopped : CheckRequired(json);
 }
 
