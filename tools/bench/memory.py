@@ -8,9 +8,10 @@ the smallest that does to the largest that matters. Each budget is one run of `o
 """
 import argparse
 import json
-import subprocess
 import sys
 from fractions import Fraction
+
+from program import run_json
 
 MIB = 1 << 20
 
@@ -19,10 +20,7 @@ def run(args, command, *flags):
     line = [args.program, command, '--model', args.model, '--json', '--batch-size', str(args.batch_size)]
     if args.micro_batch_size:
         line += ['--micro-batch-size', str(args.micro_batch_size)]
-    result = subprocess.run(line + list(flags), capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(result.stderr)
-    return json.loads(result.stdout)
+    return run_json(line + list(flags))
 
 
 def bench(args, *flags):

@@ -6,10 +6,10 @@ MODEL:BATCH: a batch too large to be run as one. Each is one run of `onnxtrain b
 Ends with 1 where a peak is not between 85 % and 100 % of the budget.
 """
 import argparse
-import json
-import subprocess
 import sys
 import time
+
+from program import run_json
 
 UNITS = {'KiB': 1 << 10, 'MiB': 1 << 20, 'GiB': 1 << 30}
 
@@ -22,10 +22,7 @@ def size(text):
 def run(program, command, model, batch, budget, *flags):
     line = [program, command, '--model', model, '--json', '--batch-size', batch, '--micro-batch-size', 'auto', '--memory-budget', str(budget)]
     begin = time.time()
-    result = subprocess.run(line + list(flags), capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f'{model}: {result.stderr}')
-    return json.loads(result.stdout), time.time() - begin
+    return run_json(line + list(flags)), time.time() - begin
 
 
 def main():

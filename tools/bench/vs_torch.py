@@ -23,6 +23,12 @@ import subprocess
 import sys
 import tempfile
 
+from program import run_json
+
+try:
+    import torch
+except ImportError:
+    sys.exit(f'{sys.executable} has no torch (Debian: python3-torch and /usr/bin/python3)')
 import models
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -72,8 +78,7 @@ class Ours:
                         '--device', args.device, '--backend', args.backend] + list(flags)
 
     def round(self, steps, extra=('--steps-only',)):
-        output = subprocess.run(self.command + ['--max-steps', str(steps)] + list(extra), stdout=subprocess.PIPE, check=True)
-        self.last = json.loads(output.stdout)
+        self.last = run_json(self.command + ['--max-steps', str(steps)] + list(extra))
         self.seconds += self.last['seconds']
         self.peak = self.last['process_peak_bytes']
         return self.last['median_seconds']
@@ -180,14 +185,28 @@ def report(name, batch, runs, details, parts):
     return result
 
 
+def known_cases(text):
+    names = text.split(',')
+    for name in names:
+        if name not in models.CASES:
+            raise argparse.ArgumentTypeError(f"no case '{name}': there are {','.join(models.CASES)}")
+    return names
+
+
+def at_least_one(text):
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got '{text}'")
+    return int(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--onnxtrain', default='build/release/bin/onnxtrain')
-    parser.add_argument('--case', default='mlp,lenet,bert4', help='of ' + ','.join(models.CASES))
-    parser.add_argument('--batch', type=int, default=0, help='another batch size than the case has')
+    parser.add_argument('--case', type=known_cases, default='mlp,lenet,bert4', help='of ' + ','.join(models.CASES))
+    parser.add_argument('--batch', type=at_least_one, help='another batch size than the case has')
     parser.add_argument('--backend', default='cpu')
     parser.add_argument('--device', default='cpu')
-    parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--rounds', type=at_least_one, default=5)
     parser.add_argument('--seconds', type=float, default=2, help='for each run of a round')
     parser.add_argument('--bf16', action='store_true')
     parser.add_argument('--compile', action='store_true')
@@ -196,10 +215,14 @@ def main():
     parser.add_argument('--json', help='results as JSON into this file')
     parser.add_argument('--folder', help='where exported models are kept')
     args = parser.parse_args()
+    if args.device.startswith('cuda') and not torch.cuda.is_available():
+        parser.error(f'--device {args.device}: this torch sees no GPU')
+    if args.compile and not hasattr(torch, 'compile'):
+        parser.error(f'--compile: torch {torch.__version__} has no torch.compile')
     with tempfile.TemporaryDirectory() as scratch:
         args.folder = args.folder or scratch
         os.makedirs(args.folder, exist_ok=True)
-        results = [run_case(name, args) for name in args.case.split(',')]
+        results = [run_case(name, args) for name in args.case]
     if args.json:
         with open(args.json, 'w') as f:
             json.dump(results, f, indent=1)
