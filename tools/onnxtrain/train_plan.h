@@ -49,7 +49,7 @@ absl::StatusOr<std::pair<double, double>> ParseBetas(const std::string& text);
 struct RunFacts {
   bool has_data = true;  // else synthetic
   bool has_eval = true;
-  std::string optimizer;
+  std::string optimizer = "adamw";  // a rule that exists
   double momentum = 0;
   std::string scheduler;
   double weight_decay = 0;
