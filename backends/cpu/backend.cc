@@ -1,7 +1,5 @@
 #include "backends/backend.h"
 
-#include <omp.h>
-
 #include <dnnl.hpp>
 #include <hwy/highway.h>
 
@@ -10,6 +8,7 @@
 #include "backends/cpu/legalize.h"
 #include "backends/cpu/ops.h"
 #include "backends/cpu/program.h"
+#include "backends/cpu/threads.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
@@ -29,7 +28,8 @@ class CpuBackend : public Backend {
   std::string device() const override { return "cpu"; }
   std::string description() const override {
     const dnnl_version_t* v = dnnl::version();
-    const int threads = options_.threads > 0 ? options_.threads : omp_get_max_threads();
+    UseThreads(options_.threads);
+    const int threads = omp_get_max_threads();
     return StrCat("cpu: oneDNN ", v->major, ".", v->minor, ".", v->patch, ", vector kernels for ", VectorTarget(),
                   ", ", threads, threads == 1 ? " thread" : " threads");
   }
@@ -38,7 +38,7 @@ class CpuBackend : public Backend {
     return node.op == "Constant" || FindKernel(graph, node) != nullptr;
   }
   absl::StatusOr<Graph> Legalize(const Graph& graph) const override {
-    if (options_.threads > 0) omp_set_num_threads(options_.threads);  // oneDNN's layouts depend on it
+    UseThreads(options_.threads);  // oneDNN's layouts depend on it
     return LegalizeGraph(graph);
   }
   absl::StatusOr<std::vector<size_t>> Workspaces(const Graph& graph) const override {

@@ -1,7 +1,5 @@
 #include "backends/cpu/program.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include "backends/cpu/fuse_norm.h"
 #include "backends/cpu/guard.h"
 #include "backends/cpu/kernel.h"
+#include "backends/cpu/threads.h"
 #include "backends/flow.h"
 #include "backends/memory_plan.h"
 #include "frontend/base/status.h"
@@ -19,10 +18,6 @@ namespace onnxtrain::cpu {
 namespace {
 
 using Where = Place::Where;
-
-void SetThreads(int threads) {
-  if (threads > 0) omp_set_num_threads(threads);
-}
 
 absl::StatusOr<Kernel> PrepareNode(const Graph& graph, const Node& node) {
   const KernelRow* row = FindKernel(graph, node);
@@ -57,7 +52,7 @@ class CpuProgram : public Program {
       : graph_(std::move(graph)), options_(options), threads_(threads) {}
 
   absl::Status Compile() {
-    SetThreads(threads_);
+    UseThreads(threads_);
     ASSIGN_OR_RETURN(std::vector<Kernel> kernels, PrepareNodes(graph_));
     plan_ = PlanMemory(graph_, {.reuse = !options_.keep_values, .workspace_bytes = WorkspacesOf(kernels)});
     MakeSteps(kernels);
@@ -92,7 +87,7 @@ class CpuProgram : public Program {
   }
 
   absl::Status Run() override {
-    SetThreads(threads_);
+    UseThreads(threads_);
     if (!resolved_) RETURN_IF_ERROR(Resolve());
     size_t at = 0;
     const absl::Status status = Guard([&] {
@@ -246,7 +241,7 @@ absl::StatusOr<std::unique_ptr<Program>> CompileProgram(const Graph& graph, cons
 }
 
 absl::StatusOr<std::vector<size_t>> NodeWorkspaces(const Graph& graph, int threads) {
-  SetThreads(threads);
+  UseThreads(threads);
   ASSIGN_OR_RETURN(const std::vector<Kernel> kernels, PrepareNodes(graph));
   return WorkspacesOf(kernels);
 }

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
@@ -36,18 +37,25 @@ extern "C" void OnStop(int number) {
   }
 }
 
+// 0 where the variable is not set.
+int NumberIn(const char* variable) {
+  const char* set = std::getenv(variable);
+  return set == nullptr ? 0 : std::atoi(set);
+}
+
 }  // namespace
 
 int ChooseThreads(int wanted) {
-  if (wanted > 0) return wanted;
-  const char* set = std::getenv("OMP_NUM_THREADS");
-  const int threads = set == nullptr ? 0 : std::atoi(set);
-  return threads > 0 ? threads : CpuCount();
+  if (wanted <= 0) wanted = NumberIn("OMP_NUM_THREADS");
+  if (wanted <= 0) wanted = CpuCount();
+  const int limit = NumberIn("OMP_THREAD_LIMIT");
+  return limit > 0 ? std::min(wanted, limit) : wanted;
 }
 
 void SetEnvironment(int threads) {
   const std::string count = std::to_string(threads);
   setenv("OMP_NUM_THREADS", count.c_str(), 1);  // --threads wins over what the user's environment says
+  setenv("OMP_DYNAMIC", "false", 1);  // how sums are cut must not depend on how busy the machine is
   setenv("OPENBLAS_NUM_THREADS", count.c_str(), 0);
   // A waiting thread spins for about a tenth of a millisecond, then sleeps: waking one takes as long, and a small model's step
   // has a hundred parallel loops; but it must not keep a CPU from OpenBLAS's own pool or from the loader.

@@ -6,7 +6,7 @@
 
 namespace onnxtrain::cli {
 
-// Threads for compute: --threads if above 0, else OMP_NUM_THREADS if the user set it, else CpuCount().
+// Threads for compute: --threads if above 0, else OMP_NUM_THREADS if the user set it, else CpuCount(); no more than OMP_THREAD_LIMIT.
 int ChooseThreads(int wanted);
 
 // Thread counts, wait policy and, where the CPU has AVX-512, OpenBLAS's core type. libgomp and OpenBLAS read them when
