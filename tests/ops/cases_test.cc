@@ -1,5 +1,7 @@
 // Every operator case in every mode.
+#include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include <gtest/gtest.h>
 
@@ -10,6 +12,8 @@
 #include "frontend/ops/interpret.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/decompose.h"
+#include "frontend/passes/mixed_precision.h"
+#include "guarded.h"
 #include "manifest.h"
 #include "run.h"
 
@@ -155,6 +159,26 @@ TEST_P(OpCase, GradientAgreesWithFiniteDifferences) {
     for (size_t input : DifferentiableInputs(c())) {
       ExpectSlopes(c(), StrCat("x", input), exact.at(StrCat("dx", input)), feeds, program);
     }
+  }
+}
+
+void ExpectSameBits(const Tensors& got, const Tensors& want) {
+  for (const auto& [name, tensor] : want) {
+    ASSERT_TRUE(got.at(name).type() == tensor.type()) << name;
+    EXPECT_TRUE(std::ranges::equal(got.at(name).bytes(), tensor.bytes())) << name;
+  }
+}
+
+// Values and gradients are the same bits whatever memory held before, and nothing beyond the operands is touched.
+TEST_P(OpCase, CpuReadsOnlyWhatWasWritten) {
+  const std::unique_ptr<Backend> guarded = Guarded(BackendNamed("cpu"));
+  const Graph narrow = HasGradient() ? Joint(false) : GraphOf(c(), false);
+  ASSERT_VALUE(const Graph low, MixedPrecision(narrow, DType::kBFloat16));
+  for (const Graph* graph : {&narrow, &low}) {
+    const Tensors feeds = Feeds(*graph, false);
+    ASSERT_VALUE(const Tensors want, RunOn(BackendNamed("cpu"), *graph, feeds));
+    ASSERT_VALUE(const Tensors got, RunOn(*guarded, *graph, feeds));
+    ExpectSameBits(got, want);
   }
 }
 
