@@ -14,31 +14,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kLayers = 12, kWidth = 64;
-
-// x[batch,64] → 12 × (product, bias, Tanh, with Dropout behind it or not) → 4 classes.
-tiny::Model Deep(bool dropout) {
-  tiny::Model m{.input_shape = {-1, kWidth}};
-  std::string at = "x";
-  for (int i = 0; i <= kLayers; ++i) {
-    const int64_t width = i == kLayers ? 4 : kWidth;
-    const std::string w = StrCat("w", i), b = StrCat("b", i), product = StrCat("p", i), sum = StrCat("s", i);
-    m.weights.push_back({w, {kWidth, width}, tiny::Uniform(kWidth * width, 0.2f, 7 + i)});
-    m.weights.push_back({b, {width}, tiny::Uniform(width, 0.1f, 99 + i)});
-    m.nodes.push_back({"MatMul", {at, w}, {product}});
-    m.nodes.push_back({"Add", {product, b}, {sum}});
-    at = i == kLayers ? "y" : StrCat("h", i);
-    m.nodes.push_back({i == kLayers ? "Softmax" : "Tanh", {sum}, {at}});
-    if (!dropout || i == kLayers) continue;
-    m.nodes.push_back({"Dropout", {at}, {StrCat("d", i)}});
-    at = StrCat("d", i);
-  }
-  return m;
-}
+using tiny::kDeepLayers, tiny::kDeepWidth;
 
 class Memory : public Scratch {
  protected:
-  Memory() { Deep(false).Save(Path("m.onnx")); }
+  Memory() { tiny::Deep(false).Save(Path("m.onnx")); }
 
   Json Planned(const std::string& flags) {
     const Outcome o = Run("plan --model m.onnx --backend cpu --threads 1 --json " + flags);
@@ -58,7 +38,7 @@ TEST_F(Memory, PlanCountsEverything) {
   int64_t sum = 0;
   for (const auto& [name, bytes] : plan["memory"].items()) sum += bytes.get<int64_t>();
   EXPECT_EQ(plan["peak_bytes"], sum);
-  const int64_t weights = (kLayers * (kWidth + 1) * kWidth + (kWidth + 1) * 4) * 4;
+  const int64_t weights = (kDeepLayers * (kDeepWidth + 1) * kDeepWidth + (kDeepWidth + 1) * 4) * 4;
   EXPECT_NEAR(plan["memory"]["parameters"].get<double>(), weights, 64 * 30);
   EXPECT_NEAR(plan["memory"]["moments"].get<double>(), 2 * weights, 2 * 64 * 30);
   EXPECT_LE(plan["arena_bytes"].get<double>(), 1.02 * plan["arena_lower_bound_bytes"].get<double>());
@@ -105,7 +85,7 @@ TEST_F(Memory, RecomputingChangesNoBit) {
 
 // Masks are drawn again from their keys, on every backend.
 TEST_F(Memory, RecomputingRepeatsDropoutMasks) {
-  Deep(true).Save(Path("m.onnx"));
+  tiny::Deep(true).Save(Path("m.onnx"));
   for (const char* backend : {"cpu", "torch"}) {
     const auto trained = [&](const std::string& flags, int seed) {
       const Outcome o = Run(StrCat("--model m.onnx --backend ", backend, " --device cpu --threads 1 --max-steps 3 --batch-size 4096 --dropout 0.3 --seed ", seed,
@@ -213,14 +193,14 @@ TEST_F(Memory, RunningOutRepeatsTheWindowInSmallerMicroBatches) {
   const auto model = OnnxModel::Load(Path("m.onnx"));
   ASSERT_TRUE(model.ok()) << model.status();
   constexpr int64_t kSamples = 1000;
-  HostTensor x({DType::kFloat32, {kSamples, kWidth}}), labels({DType::kInt64, {kSamples}});
-  const std::vector<float> numbers = tiny::Uniform(kSamples * kWidth, 1, 5);
+  HostTensor x({DType::kFloat32, {kSamples, kDeepWidth}}), labels({DType::kInt64, {kSamples}});
+  const std::vector<float> numbers = tiny::Uniform(kSamples * kDeepWidth, 1, 5);
   for (int64_t i = 0; i < x.size(); ++i) x.Set(i, numbers[i]);
   for (int64_t i = 0; i < kSamples; ++i) labels.SetInt(i, i % 4);
   const Window window{.feeds = {{"x", x}}, .labels = labels};
   const auto train = [&](Backend* backend, int64_t* retries, int64_t* micro) {
     SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 3}, .micro_batch = kSamples};
-    options.import.input_shapes["x"] = {-1, kWidth};
+    options.import.input_shapes["x"] = {-1, kDeepWidth};
     auto session = Session::Create(*model, backend, options);
     EXPECT_TRUE(session.ok()) << session.status();
     for (int i = 0; i < 3; ++i) EXPECT_TRUE((*session)->Step(window).ok());
@@ -240,7 +220,7 @@ TEST_F(Memory, RunningOutRepeatsTheWindowInSmallerMicroBatches) {
   // Nothing helps where one sample does not fit.
   SmallDevice tiny(**cpu, 100'000);
   SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 3}, .micro_batch = 8};
-  options.import.input_shapes["x"] = {-1, kWidth};
+  options.import.input_shapes["x"] = {-1, kDeepWidth};
   auto session = Session::Create(*model, &tiny, options);
   EXPECT_TRUE(!session.ok() || absl::IsResourceExhausted((*session)->Step(window)));
 }

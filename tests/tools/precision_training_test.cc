@@ -27,7 +27,7 @@ double Mean(const std::vector<double>& x) { return std::accumulate(x.begin(), x.
 class PrecisionTraining : public Scratch {
  protected:
   PrecisionTraining() {
-    const std::string command = StrCat("/usr/bin/python3 " ONNXTRAIN_SOURCE_DIR "/tests/tools/export_precision.py ", folder_);
+    const std::string command = StrCat("/usr/bin/python3 " ONNXTRAIN_SOURCE_DIR "/tests/tools/export_models.py ", folder_);
     EXPECT_EQ(std::system(command.c_str()), 0) << "python3-torch is needed";
   }
 

@@ -138,4 +138,26 @@ inline Model Wide() {
   return m;
 }
 
+inline constexpr int kDeepLayers = 12, kDeepWidth = 64;
+
+// x[batch,64] → 12 × (product, bias, Tanh, with Dropout behind it or not) → 4 classes.
+inline Model Deep(bool dropout) {
+  Model m{.input_shape = {-1, kDeepWidth}};
+  std::string at = "x";
+  for (int i = 0; i <= kDeepLayers; ++i) {
+    const int64_t width = i == kDeepLayers ? 4 : kDeepWidth;
+    const std::string n = std::to_string(i), w = "w" + n, b = "b" + n, product = "p" + n, sum = "s" + n;
+    m.weights.push_back({w, {kDeepWidth, width}, Uniform(kDeepWidth * width, 0.2f, 7 + i)});
+    m.weights.push_back({b, {width}, Uniform(width, 0.1f, 99 + i)});
+    m.nodes.push_back({"MatMul", {at, w}, {product}});
+    m.nodes.push_back({"Add", {product, b}, {sum}});
+    at = i == kDeepLayers ? "y" : "h" + n;
+    m.nodes.push_back({i == kDeepLayers ? "Softmax" : "Tanh", {sum}, {at}});
+    if (!dropout || i == kDeepLayers) continue;
+    m.nodes.push_back({"Dropout", {at}, {"d" + n}});
+    at = "d" + n;
+  }
+  return m;
+}
+
 }  // namespace onnxtrain::tiny

@@ -1,4 +1,5 @@
-"""What precision_training_test.cc trains: export_precision.py FOLDER writes lenet.onnx, encoder.onnx and the encoder's samples.
+"""What precision_training_test.cc and repeat_test.cc train: export_models.py FOLDER writes lenet.onnx, resnet.onnx, lstm.onnx, encoder.onnx and
+the encoder's samples.
 
 The models are those of tests/parity. A tenth of the encoder's labels is drawn at random, so that its loss stays away from zero.
 """
@@ -12,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 import models
 
 folder = sys.argv[1]
-for case, name in (('lenet', 'lenet'), ('encoder_post', 'encoder')):
+for case, name in (('lenet', 'lenet'), ('resnet', 'resnet'), ('lstm', 'lstm'), ('encoder_post', 'encoder')):
     example = torch.from_numpy(models.CASES[case].batch(np.random.default_rng(0), 3)[0])
     models.export(models.model(case), example, os.path.join(folder, name + '.onnx'), 16)
 
