@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/base/strings.h"
 #include "frontend/ops/onnx_import.h"
 
 namespace onnxtrain {
@@ -21,7 +22,7 @@ class OneNode : public ImportContext {
   }
 
   OneNode& Input(Type type, InputKind kind = InputKind::kFeed) {
-    view_.inputs.push_back(builder_.Input(kind, "x" + std::to_string(view_.inputs.size()), std::move(type)));
+    view_.inputs.push_back(builder_.Input(kind, StrCat("x", view_.inputs.size()), std::move(type)));
     return *this;
   }
   OneNode& Constant(HostTensor tensor) {

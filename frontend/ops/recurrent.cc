@@ -264,7 +264,8 @@ std::span<const OpRow> RecurrentOps() {
         Row("Rnn", {3, 4}, 1, InferRnn, RnnGradient, DecomposeRnn),
         Row("RnnGrad", {3, 4}, 2, InferRnnGrad, nullptr, DecomposeRnnGrad),
     };
-    for (size_t i : {4, 5}) all[i].attrs.push_back({"activation", std::string("Tanh")});
+    const AttrSpec activation{"activation", std::string("Tanh")};
+    for (size_t i : {4, 5}) all[i].attrs.push_back(activation);
     return all;
   }();
   return rows;

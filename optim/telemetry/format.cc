@@ -8,7 +8,7 @@ namespace onnxtrain {
 
 std::string WithCommas(int64_t n) {
   std::string digits = std::to_string(n < 0 ? -n : n);
-  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(i, ",");
+  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(i, 1, ',');
   return n < 0 ? "-" + digits : digits;
 }
 

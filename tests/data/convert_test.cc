@@ -1,3 +1,5 @@
+// GCC 12 takes what a designated initializer leaves to its default for uninitialized, where a temporary is optimized away.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include "frontend/data/convert.h"
 
 #include <cmath>

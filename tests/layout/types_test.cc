@@ -37,7 +37,7 @@ size_t Skipped(const std::string& s, size_t i) {
   if (s.compare(i, 2, "//") == 0) return Behind(s, "\n", i);
   if (s.compare(i, 2, "/*") == 0) return Behind(s, "*/", i);
   if (s[i] == '#') return BehindUnescaped(s, '\n', i);
-  if (s.compare(i, 2, "R\"") == 0) return Behind(s, ")" + s.substr(i + 2, s.find('(', i) - i - 2) + "\"", i);
+  if (s.compare(i, 2, "R\"") == 0) return Behind(s, std::string(")").append(s, i + 2, s.find('(', i) - i - 2).append("\""), i);
   return s[i] == '"' || s[i] == '\'' ? BehindUnescaped(s, s[i], i + 1) : i;
 }
 

@@ -1,4 +1,5 @@
 #include "cases.h"
+#include "frontend/base/strings.h"
 
 namespace onnxtrain::cases {
 namespace {
@@ -178,7 +179,7 @@ std::vector<Case> ResampleCases() {
   AddAllGridSamples(&cases);
   AddRoiAligns(&cases);
   for (int64_t n : {1, 2, 3, 5}) {
-    const std::string suffix = "_" + std::to_string(n);
+    const std::string suffix = StrCat("_", n);
     cases.push_back({"Det" + suffix, "Det", {Normal({2, 3, n, n})}, {}});
     cases.push_back({"Cofactor" + suffix, "Cofactor", {Normal({2, 3, n, n})}, {}});
   }

@@ -130,7 +130,7 @@ std::string Page(const Inspection& i) {
   for (const auto& input : m.inputs()) text += PageRow("input", StrCat("'", input.name, "' ", InputText(i, input)));
   for (const std::string& name : m.outputs()) {
     const auto type = i.outputs.find(name);
-    text += PageRow("output", StrCat("'", name, "'", type == i.outputs.end() ? "" : " " + ToString(type->second)));
+    text += PageRow("output", StrCat("'", name, "'", type == i.outputs.end() ? "" : StrCat(" ", ToString(type->second))));
   }
   text += OperatorRows(i);
   if (!i.weights.empty()) text += WeightRows(i) + PageRow("origin", StrCat(i.origin.trained ? "looks trained: " : "looks untrained: ", i.origin.why));
