@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "frontend/base/strings.h"
 #include "frontend/ops/check.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/decompose.h"
@@ -95,10 +96,10 @@ void ExpectDecomposes(const OpRow& row, const std::vector<Type>& inputs, const A
   Graph graph;
   Builder b(&graph);
   std::vector<Val> vals;
-  for (size_t i = 0; i < inputs.size(); ++i) vals.push_back(b.Input(InputKind::kFeed, "x" + std::to_string(i), inputs[i]));
+  for (size_t i = 0; i < inputs.size(); ++i) vals.push_back(b.Input(InputKind::kFeed, StrCat("x", i), inputs[i]));
   const std::vector<Val> outputs = b.Ops(row.name, vals, attrs);
   ASSERT_TRUE(b.status().ok()) << b.status();
-  for (size_t i = 0; i < outputs.size(); ++i) graph.AddOutput("y" + std::to_string(i), outputs[i].id());
+  for (size_t i = 0; i < outputs.size(); ++i) graph.AddOutput(StrCat("y", i), outputs[i].id());
   const auto decomposed = DecomposeNodes(graph, [](const Graph&, const Node&) { return true; });
   ASSERT_TRUE(decomposed.ok()) << decomposed.status();
   EXPECT_TRUE(Verify(*decomposed).ok()) << Verify(*decomposed);

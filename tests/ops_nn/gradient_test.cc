@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "frontend/base/strings.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/interpret.h"
 #include "frontend/ops/row.h"
@@ -39,7 +40,7 @@ Problem Build(const Example& example) {
   std::vector<Val> inputs;
   std::vector<ValueId> wrt;
   for (const Type& type : example.inputs) {
-    const std::string name = "x" + std::to_string(inputs.size());
+    const std::string name = StrCat("x", inputs.size());
     inputs.push_back(b.Input(InputKind::kFeed, name, type));
     p.feeds.emplace(name, Random(type, &engine));
     if (!IsFloat(type.dtype)) continue;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "frontend/base/strings.h"
 #include "frontend/ops/check.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/interpret.h"
@@ -39,7 +40,7 @@ HostTensor ValueOf(OneNode& n, const std::vector<HostTensor>& inputs) {
   if (!outputs.ok()) return HostTensor();
   n.graph().AddOutput("y", (*outputs)[0].id());
   std::map<std::string, HostTensor> feeds;
-  for (size_t i = 0; i < inputs.size(); ++i) feeds["x" + std::to_string(i)] = inputs[i];
+  for (size_t i = 0; i < inputs.size(); ++i) feeds[StrCat("x", i)] = inputs[i];
   const auto results = Interpret(n.graph(), feeds);
   EXPECT_TRUE(results.ok()) << results.status();
   return results.ok() ? (*results)[0] : HostTensor();

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "frontend/base/strings.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/interpret.h"
 #include "frontend/ops/one_node.h"
@@ -33,7 +34,7 @@ struct Imported {
   Imported(OneNode& n, const std::vector<HostTensor>& inputs) : node(n) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       node.Input(inputs[i].type());
-      feeds["x" + std::to_string(i)] = inputs[i];
+      feeds[StrCat("x", i)] = inputs[i];
     }
     const auto outputs = node.Import();
     EXPECT_TRUE(outputs.ok()) << outputs.status();
@@ -53,7 +54,7 @@ struct Imported {
 
   // Of input i, by central differences in float64.
   void ExpectGradient(size_t i) {
-    const std::string name = "x" + std::to_string(i);
+    const std::string name = StrCat("x", i);
     const ValueId wrt[] = {node.graph().FindInput(name)->value};
     Graph joint = node.graph();
     const auto gradients = Differentiate(&joint, joint.FindOutput("loss")->value, wrt);

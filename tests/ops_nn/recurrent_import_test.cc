@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "frontend/base/strings.h"
 #include "frontend/ops/interpret.h"
 #include "tests/ops_nn/import_fixture.h"
 
@@ -82,7 +83,7 @@ TEST(ImportRecurrent, FormsGiveTheNumbersOfOnnxRuntime) {
     Fill(row, n);
     const auto outputs = n.Import();
     ASSERT_TRUE(outputs.ok()) << outputs.status();
-    for (size_t i : {0, 1}) n.graph().AddOutput("y" + std::to_string(i), (*outputs)[i].id());
+    for (size_t i : {0, 1}) n.graph().AddOutput(StrCat("y", i), (*outputs)[i].id());
     const auto values = Interpret(n.graph(), {});
     ASSERT_TRUE(values.ok()) << values.status();
     EXPECT_NEAR(Digest((*values)[0]), row.y, 2e-6);
