@@ -151,9 +151,11 @@ class Factors {
 
   Val Last(size_t i) const { return s_.forms.Last(Of(i)); }
   Val First(size_t i) const { return s_.forms.First(Of(i)); }
-  Val Packed() const {
-    const auto layout = WeightsOf(graph_, s_.node, narrow_ ? DType::kBFloat16 : DType::kFloat32);
-    return s_.b().Op("cpu.PackConvWeight", {First(1)}, {{"group", s_.attrs().Int("group", 1)}, {"layout", ToInts(*layout)}});
+  DType dtype() const { return narrow_ ? DType::kBFloat16 : DType::kFloat32; }
+  Val Packed() const { return PackedAs(*WeightsOf(graph_, s_.node, dtype()), false); }
+  Val PackedAs(const dnnl::memory::desc& layout, bool turned) const {
+    return s_.b().Op("cpu.PackConvWeight", {First(1)},
+                     {{"group", s_.attrs().Int("group", 1)}, {"layout", ToInts(layout)}, {"turned", int64_t{turned}}});
   }
   // A product of matrices, which has the type of its factors, in float32.
   static Val Wide(Val product) { return Cast(product, DType::kFloat32); }
@@ -188,9 +190,42 @@ Vals EmitConv(const Site& s) {
   return {s.has(2) ? y + s.first(2) : y};
 }
 
+// At stride 1, the gradient of a convolution's input is itself a convolution, of the gradient of the result with the weights turned
+// round. The attributes of that one, or nothing where there is none.
+std::optional<Attrs> TurnedConv(const Site& s) {
+  const Shape &y = s.in(0).shape, &x = s.out().shape;
+  const Ints dilations = s.attrs().Ints("dilations");
+  if (s.attrs().Int("group", 1) != 1 || !AllAre(s.attrs().Ints("strides"), 1)) return std::nullopt;
+  const Shape w = TurnedWeights(s.in(1)).shape;
+  Ints pads = s.attrs().Ints("pads");
+  for (size_t i = 0, axes = dilations.size(); i < axes; ++i) {
+    const int64_t reach = dilations[i] * (w[2 + i] - 1);
+    for (size_t end : {i, axes + i}) pads[end] = reach - pads[end];
+    const bool same = y[2 + i] + pads[i] + pads[axes + i] - reach == x[2 + i];
+    if (!same || pads[i] < 0 || pads[axes + i] < 0) return std::nullopt;
+  }
+  return Attrs{{"strides", s.attrs().Ints("strides")}, {"dilations", dilations}, {"group", int64_t{1}}, {"pads", pads}, {"weight_shape", w}};
+}
+
+// Measured with oneDNN 2.6.3 over AVX-512, forward kernels take .8 to .95 times what its backward ones take in float32. In bf16 both
+// are equal within 5 %, but for short rows: those of 14 take .92, those of 7 .76.
+constexpr int64_t kShortRow = 16;
+
+std::optional<Vals> EmitTurned(const Site& s, const Factors& f) {
+  if (f.dtype() == DType::kBFloat16 && s.out().shape.back() >= kShortRow) return std::nullopt;
+  const auto attrs = TurnedConv(s);
+  if (!attrs) return std::nullopt;
+  const ConvGeometry g = MakeConvGeometry(*attrs, s.in(0).shape, attrs->Ints("weight_shape"), s.out().shape);
+  std::optional<dnnl::memory::desc> layout;
+  const absl::Status status = Guard([&] { layout = ChannelsLastWeights(ConvKind::kForward, g, f.dtype()); });
+  if (!status.ok() || !layout) return std::nullopt;
+  return Vals{s.b().Op("cpu.Conv", {f.Last(0), f.PackedAs(*layout, true)}, *attrs)};
+}
+
 Vals EmitConvTranspose(const Site& s) {
   const Factors f(s);
   if (IsProduct(s.attrs(), s.in(1).shape)) return {Factors::Wide(MatMul(f.Last(0), WeightMatrix(f.First(1))))};
+  if (const auto turned = EmitTurned(s, f)) return *turned;
   return {s.b().Op("cpu.ConvTranspose", {f.Last(0), f.Packed()}, WithWeightShape(s))};
 }
 

@@ -119,10 +119,13 @@ absl::StatusOr<Types> PackConvWeightTypes(const TypeContext& c) {
   RETURN_IF_ERROR(Factor(c.in(0)).status());
   const Shape& shape = c.in(0).shape;
   const int64_t group = c.attrs.Int("group");
+  const bool turned = c.attrs.Int("turned") != 0;
+  if (turned && (group != 1 || shape.size() < 2)) return Invalid("only weights of one group are turned");
   if (group < 1 || shape.empty() || shape[0] % group != 0) return Invalid("no ", group, " groups in ", ToString(c.in(0)));
   size_t bytes = 0;
   RETURN_IF_ERROR(Guard([&] {
-    if (const auto layout = PackedConvLayout(c.in(0), group, c.attrs.Ints("layout"))) bytes = layout->get_size();
+    const Type w = turned ? TurnedWeights(c.in(0)) : c.in(0);
+    if (const auto layout = PackedConvLayout(w, group, c.attrs.Ints("layout"))) bytes = layout->get_size();
   }));
   if (bytes == 0) return Invalid("no layout of ", ToString(c.in(0)));
   return Types{{DType::kUInt8, {static_cast<int64_t>(bytes)}}};
@@ -152,8 +155,8 @@ std::vector<OpRow> ConvRows() {
           {.name = "cpu.ConvWeightGrad", .inputs = {2, 2}, .attrs = ConvAttrsAnd({Ints("kernel_shape")}),
            .infer = ConvWeightGradTypes, .precision = Precision::kLow, .recompute = Recompute::kExpensive,
            .flops = ConvWeightGradFlops},
-          {.name = "cpu.PackConvWeight", .attrs = {{"group", int64_t{1}}, Ints("layout")}, .infer = PackConvWeightTypes,
-           .recompute = Recompute::kExpensive, .derive = true}};
+          {.name = "cpu.PackConvWeight", .attrs = {{"group", int64_t{1}}, Ints("layout"), {"turned", int64_t{0}}},
+           .infer = PackConvWeightTypes, .recompute = Recompute::kExpensive, .derive = true}};
 }
 
 // --- Normalization ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ using Table = KernelTable<std::vector<const KernelRow*>>;
 Table MakeTable() {
   std::map<std::string_view, std::vector<const KernelRow*>> by_op;
   for (auto family : {ElementwiseKernels, DoubleKernels, FusedKernels, IntegerKernels, CastKernels, ReduceKernels, MatmulKernels,
-                      PackKernels, ConvKernels, DoubleConvKernels, PoolKernels, LastPoolKernels, ResampleKernels, SampleKernels, RoiKernels, DeterminantKernels,
+                      PackKernels, ConvKernels, ConvPackKernels, DoubleConvKernels, PoolKernels, LastPoolKernels, ResampleKernels, SampleKernels, RoiKernels, DeterminantKernels,
                       NormKernels, LayerNormKernels, BatchNormKernels, SoftmaxKernels, AttentionKernels, DoubleSoftmaxKernels, LossKernels, ShapeKernels, IndexKernels, ScatterKernels, TopKKernels, RandomKernels,
                       RecurrentKernels}) {
     for (const KernelRow& row : family()) by_op[row.op].push_back(&row);

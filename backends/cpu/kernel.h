@@ -78,6 +78,7 @@ std::span<const KernelRow> ReduceKernels();
 std::span<const KernelRow> MatmulKernels();
 std::span<const KernelRow> PackKernels();  // weights for products
 std::span<const KernelRow> ConvKernels();
+std::span<const KernelRow> ConvPackKernels();  // weights for convolutions
 std::span<const KernelRow> DoubleConvKernels();
 std::span<const KernelRow> PoolKernels();
 std::span<const KernelRow> LastPoolKernels();   // channels last

@@ -5,7 +5,7 @@
 // | cpu.Fused | x… → y… | a chain of elementwise operators run tile by tile (fused.h). Outputs have the shape that the inputs broadcast to, or are sums over it |
 // | cpu.PackWeight | w → u8[bytes] | a matrix in the layout that oneDNN multiplies fastest: rows (of the other operand), k, n, trans (w is [n,k]) |
 // | cpu.MatMul | a, w, bias? → y | y = act(a′·w′ + bias): trans_a, trans_b, activation ("", "Relu"), and for a packed w: packed = 1, n |
-// | cpu.PackConvWeight | w → u8[bytes] | the weights of a convolution in the blocks that layout describes (kernels/conv.h); group |
+// | cpu.PackConvWeight | w → u8[bytes] | the weights of a convolution in the blocks that layout describes (kernels/conv.h); group; turned = 1: those of the convolution that gives the gradient of the input |
 // | cpu.Conv, cpu.ConvTranspose, cpu.ConvWeightGrad | as without cpu. | over [N,…,C], of f32 or bf16 to f32 or (but for the last) to bf16: to; weights are packed, weight_shape says from what; activation ("", "Relu") |
 // | those below | | over f32 or bf16; statistics, scales and biases are f32 |
 // | cpu.BatchNorm | x, scale, bias, residual? → y, mean, rstd | over […,C]; the residual is added, then comes activation ("", "Relu") |

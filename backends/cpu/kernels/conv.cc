@@ -5,7 +5,6 @@
 #include "backends/cpu/channels_last_ops.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/conv.h"
-#include "backends/cpu/kernels/reorder.h"
 #include "backends/cpu/kernels/reordered_call.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/parallel.h"
@@ -192,14 +191,6 @@ absl::StatusOr<Kernel> PrepareLastConvWeightGrad(const KernelContext& c) {
   return Kernel{.run = [grad](const Args& args) { grad->Run(args); }, .workspace = grad->workspace()};
 }
 
-absl::StatusOr<Kernel> PreparePackConvWeight(const KernelContext& c) {
-  const int64_t group = c.attrs().Int("group");
-  const auto packed = PackedConvLayout(c.in(), group, c.attrs().Ints("layout"));
-  if (!packed) return absl::InternalError("no layout of these weights");
-  const Shape plain = GroupedWeights(c.in().shape, group);
-  return ReorderKernel(Plain(plain, Strides(plain), c.in().dtype), *packed);
-}
-
 }  // namespace
 
 std::span<const KernelRow> ConvKernels() {
@@ -209,8 +200,7 @@ std::span<const KernelRow> ConvKernels() {
                                         {"ConvWeightGrad", PrepareConvWeightGrad},
                                         {"cpu.Conv", PrepareLastConv, kPacked},
                                         {"cpu.ConvTranspose", PrepareLastConvTranspose, kPacked},
-                                        {"cpu.ConvWeightGrad", PrepareLastConvWeightGrad, kFactors},
-                                        {"cpu.PackConvWeight", PreparePackConvWeight, kPacked}};
+                                        {"cpu.ConvWeightGrad", PrepareLastConvWeightGrad, kFactors}};
   return kRows;
 }
 

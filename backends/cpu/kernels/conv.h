@@ -52,6 +52,9 @@ std::vector<int64_t> ToInts(const dnnl::memory::desc& layout);
 // Nothing where the numbers are no layout of that shape.
 std::optional<dnnl::memory::desc> PackedConvLayout(const Type& w, int64_t group, const std::vector<int64_t>& ints);
 
+// The weights [C,M,…] of the convolution that gives the gradient of the input of one with weights [M,C,…].
+Type TurnedWeights(Type w);
+
 // [M,C/g,…] → [g,M/g,C/g,…] where there are groups.
 Shape GroupedWeights(Shape w, int64_t group);
 

@@ -39,6 +39,11 @@ Shape GroupedWeights(Shape w, int64_t group) {
   return w;
 }
 
+Type TurnedWeights(Type w) {
+  std::swap(w.shape[0], w.shape[1]);
+  return w;
+}
+
 ConvGeometry MakeConvGeometry(const Attrs& attrs, Shape x, Shape w, Shape y) {
   const Shape pads = attrs.Ints("pads");
   const auto half = pads.begin() + static_cast<std::ptrdiff_t>(pads.size() / 2);
