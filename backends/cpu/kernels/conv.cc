@@ -5,6 +5,7 @@
 #include "backends/cpu/channels_last_ops.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/conv.h"
+#include "backends/cpu/kernels/conv_weight_grad.h"
 #include "backends/cpu/kernels/reordered_call.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/parallel.h"
@@ -185,6 +186,7 @@ absl::StatusOr<Kernel> PrepareLastConvWeightGrad(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.in(0).shape), c.out().shape,
                                           ChannelsFirstShape(c.in(1).shape));
   const DType factors = c.in(0).dtype;
+  if (auto own = OwnWeightGrad(g, factors)) return *std::move(own);
   const int shares = SharedWeightGrad::Shares(g, factors);
   if (shares == 1) return Wrap(LastConvWeightGrad(g, factors), false);
   const auto grad = std::make_shared<const SharedWeightGrad>(g, shares);
