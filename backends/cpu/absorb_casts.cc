@@ -5,6 +5,7 @@
 #include "backends/cpu/channels_last_ops.h"
 #include "backends/cpu/guard.h"
 #include "backends/cpu/kernels/conv.h"
+#include "backends/cpu/kernels/resample.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/rewrite.h"
@@ -18,11 +19,13 @@ using Vals = std::vector<Val>;
 struct HalfRow {
   std::string_view op;
   uint32_t inputs;
+  bool own = true;  // of this backend: "cpu.…"
 };
 
 constexpr HalfRow kRows[] = {
     {"BatchNorm", 1 | 8}, {"BatchNormInference", 1}, {"BatchNormGrad", 1 | 2}, {"MaxPool", 1},
-    {"MaxPoolGrad", 1},   {"AveragePool", 1},        {"AveragePoolGrad", 1},
+    {"MaxPoolGrad", 1},   {"AveragePool", 1},        {"AveragePoolGrad", 1},   {"Resample", 1, false},
+    {"ResampleGrad", 1, false},
 };
 
 const HalfRow* FindRow(std::string_view op) {
@@ -65,7 +68,7 @@ class Absorber {
   std::optional<Vals> Apply(Rewriter& r, const Node& node) const {
     if (IsCast(node, DType::kFloat32, DType::kBFloat16)) return Narrow(r, node);
     if (node.op == "cpu.Conv" || node.op == "cpu.ConvTranspose") return Conv(r, node);
-    if (node.op.starts_with(kOwn)) return Own(r, node);
+    if (const HalfRow* row = RowOf(node)) return Halved(r, node, *row);
     return FindOp(node.op)->elementwise && node.op != "Cast" ? Elementwise(r, node) : std::nullopt;
   }
 
@@ -106,12 +109,19 @@ class Absorber {
     return status.ok() && may;
   }
 
-  std::optional<Vals> Own(Rewriter& r, const Node& node) const {
-    const HalfRow* row = FindRow(std::string_view(node.op).substr(kOwn.size()));
-    if (row == nullptr || !IsReadAsHalf(node.outputs[0])) return std::nullopt;
+  // The row of a node that may read and write halves as it stands.
+  const HalfRow* RowOf(const Node& node) const {
+    const bool own = node.op.starts_with(kOwn);
+    const HalfRow* row = FindRow(std::string_view(node.op).substr(own ? kOwn.size() : 0));
+    const bool takes = row != nullptr && row->own == own && (own || ResamplesHalves(node.attrs, graph_.type(node.inputs[0]).shape));
+    return takes ? row : nullptr;
+  }
+
+  std::optional<Vals> Halved(Rewriter& r, const Node& node, const HalfRow& row) const {
+    if (!IsReadAsHalf(node.outputs[0])) return std::nullopt;
     Vals in = Mapped(r, node);
     for (size_t i = 0; i < in.size(); ++i) {
-      if ((row->inputs >> i & 1) == 0 || !in[i]) continue;
+      if ((row.inputs >> i & 1) == 0 || !in[i]) continue;
       if (HalfOf(node.inputs[i]) == kNoValue) return std::nullopt;
       in[i] = r.Map(HalfOf(node.inputs[i]));
     }

@@ -317,39 +317,64 @@ TEST(CpuChannelsLast, NothingIsRoundedForNothing) {
 Val Low(Val v) { return Cast(v, DType::kBFloat16); }
 Val High(Val v) { return Cast(v, DType::kFloat32); }
 
+// From 6×8 pixels, channels last, to twice as many along both axes.
+Attrs Twice(bool linear) {
+  return {{"axes", Ints{1, 2}}, {"sizes", Ints{12, 16}}, {"position", std::vector<double>{0.5, 1, 2, -0.5, 0.5, 1, 2, -0.5}},
+          {"stretch", std::vector<double>{1, 1}}, {"mode", std::string(linear ? "linear" : "nearest")}};
+}
+
+Attrs TwiceBack(bool linear) {
+  Attrs attrs = Twice(linear);
+  attrs.Set("input_sizes", Ints{6, 8});
+  return attrs;
+}
+
+// The gradient of 30 rows made of 6: more terms than one pass adds.
+Attrs Fivefold() {
+  return {{"axes", Ints{1}}, {"sizes", Ints{30}}, {"input_sizes", Ints{6}}, {"position", std::vector<double>{0.5, 1, 5, -0.5}},
+          {"stretch", std::vector<double>{1}}, {"mode", std::string("nearest")}};
+}
+
 // Each kernel that reads and writes bf16 itself gives what it gives in float32, rounded once; in place of the casts around it.
-TEST(CpuChannelsLast, KernelsTakeHalvesAsTheyAre) {
-  Cpu();
+void CheckKernelsOfHalves(bool apart) {
   const Shape shape = {2, 6, 8, 21};  // no whole vector of channels
   const Attrs pool = {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"dilations", Ints{1, 1}}};
-  for (const bool apart : {false, true}) {
-    Graph graph;
-    Builder b(&graph);
-    Attrs p = pool;
-    if (apart) p.Set("kernel_shape", Ints{2, 2}), p.Set("pads", Ints{0, 0, 0, 0});
-    Attrs back = p;
-    back.Set("input_shape", shape);
-    const auto half = [&](const std::string& name, Shape s) { return Low(b.Input(InputKind::kFeed, name, F(std::move(s)))); };
-    const Val x = half("x", shape), residual = half("residual", shape), dy = half("dy", shape), small = half("small", {2, 3, 4, 21});
-    const Val s = Channels(b, "scale", 21), t = Channels(b, "bias", 21);
-    const Attrs relu = {{"epsilon", 1e-3}, {"activation", std::string("Relu")}};
-    const auto norm = b.Ops("cpu.BatchNorm", {High(x), s, t, High(residual)}, relu);
-    const auto plain = b.Ops("cpu.BatchNorm", {High(x), s, t}, {{"epsilon", 1e-3}});
-    const Val fixed = b.Op("cpu.BatchNormInference", {High(x), s, t, norm[1], norm[2]}, {{"epsilon", 1e-3}});
-    const auto grads = b.Ops("cpu.BatchNormGrad", {High(dy), High(x), s, norm[1], norm[2], t}, {{"activation", std::string("Relu")}});
-    const auto most = b.Ops("cpu.MaxPool", {High(x)}, p);
-    const Val spread = b.Op("cpu.MaxPoolGrad", {High(small), most[1]}, back);
-    const Val mean = b.Op("cpu.AveragePool", {High(x)}, p), shared = b.Op("cpu.AveragePoolGrad", {High(small)}, back);
-    for (const Val& v : {norm[0], plain[0], fixed, grads[0], most[0], spread, mean, shared}) {
-      graph.AddOutput(StrCat("v", v.id()), High(Low(v)).id());
-    }
-    for (const Val& v : {norm[1], norm[2], grads[1], grads[2]}) graph.AddOutput(StrCat("v", v.id()), v.id());
-    ASSERT_TRUE(b.status().ok()) << b.status().message();
-    const Graph legal = CheckAgainstNodes(graph);
-    int64_t of_halves = 0;
-    for (const Node& node : legal.nodes()) of_halves += node.op.starts_with("cpu.") && legal.type(node.outputs[0]).dtype == DType::kBFloat16;
-    EXPECT_EQ(of_halves, 8) << Print(legal);
+  Graph graph;
+  Builder b(&graph);
+  Attrs p = pool;
+  if (apart) p.Set("kernel_shape", Ints{2, 2}), p.Set("pads", Ints{0, 0, 0, 0});
+  Attrs back = p;
+  back.Set("input_shape", shape);
+  const auto half = [&](const std::string& name, Shape s) { return Low(b.Input(InputKind::kFeed, name, F(std::move(s)))); };
+  const Val x = half("x", shape), residual = half("residual", shape), dy = half("dy", shape), small = half("small", {2, 3, 4, 21});
+  const Val s = Channels(b, "scale", 21), t = Channels(b, "bias", 21);
+  const Attrs relu = {{"epsilon", 1e-3}, {"activation", std::string("Relu")}};
+  const auto norm = b.Ops("cpu.BatchNorm", {High(x), s, t, High(residual)}, relu);
+  const auto plain = b.Ops("cpu.BatchNorm", {High(x), s, t}, {{"epsilon", 1e-3}});
+  const Val fixed = b.Op("cpu.BatchNormInference", {High(x), s, t, norm[1], norm[2]}, {{"epsilon", 1e-3}});
+  const auto grads = b.Ops("cpu.BatchNormGrad", {High(dy), High(x), s, norm[1], norm[2], t}, {{"activation", std::string("Relu")}});
+  const auto most = b.Ops("cpu.MaxPool", {High(x)}, p);
+  const Val spread = b.Op("cpu.MaxPoolGrad", {High(small), most[1]}, back);
+  const Val mean = b.Op("cpu.AveragePool", {High(x)}, p), shared = b.Op("cpu.AveragePoolGrad", {High(small)}, back);
+  const Val wide = b.Op("Resample", {High(x)}, Twice(apart)), narrow = b.Op("ResampleGrad", {High(half("twice", {2, 12, 16, 21}))}, TwiceBack(apart));
+  const Val far = b.Op("ResampleGrad", {High(half("thrice", {2, 30, 8, 21}))}, Fivefold());
+  const Val single = b.Op("Resample", {High(half("gray", {2, 6, 8, 1}))}, Twice(apart));  // in float32
+  for (const Val& v : {norm[0], plain[0], fixed, grads[0], most[0], spread, mean, shared, wide, narrow, far, single}) {
+    graph.AddOutput(StrCat("v", v.id()), High(Low(v)).id());
   }
+  for (const Val& v : {norm[1], norm[2], grads[1], grads[2]}) graph.AddOutput(StrCat("v", v.id()), v.id());
+  ASSERT_TRUE(b.status().ok()) << b.status().message();
+  const Graph legal = CheckAgainstNodes(graph);
+  int64_t of_halves = 0;
+  for (const Node& node : legal.nodes()) of_halves += (node.op.starts_with("cpu.") || node.op.starts_with("Resample")) && legal.type(node.outputs[0]).dtype == DType::kBFloat16;
+  EXPECT_EQ(of_halves, 11) << Print(legal);
+}
+
+TEST(CpuChannelsLast, KernelsTakeHalvesAsTheyAre) {
+  Cpu();  // brings the operators
+  OnEveryTarget([] {
+    for (const bool apart : {false, true}) CheckKernelsOfHalves(apart);
+  });
 }
 
 TEST(CpuChannelsLast, ReluIsComputedWithWhatItFollows) {

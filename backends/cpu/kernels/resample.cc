@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "backends/cpu/kernel.h"
@@ -110,16 +111,25 @@ void ResampleRow(const ResampleLeaf<T>& leaf, const Step<T>& s, const T* x, T* y
   }
 }
 
+template <typename T, typename X, typename Y>
+auto BlendOf(const ResampleLeaf<T>& leaf) {
+  constexpr bool kFrom = std::is_same_v<X, BFloat16>, kTo = std::is_same_v<Y, BFloat16>;
+  if constexpr (kFrom && kTo) return leaf.of_halves;
+  else if constexpr (kFrom) return leaf.widened;
+  else if constexpr (kTo) return leaf.narrowed;
+  else return leaf.blended;
+}
+
 // One output of an axis before the last, over all that lies behind it.
-template <typename T>
-void BlendRows(const ResampleLeaf<T>& leaf, const Step<T>& s, int64_t o, const T* x, T* y) {
+template <typename T, typename X, typename Y>
+void BlendRows(const ResampleLeaf<T>& leaf, const Step<T>& s, int64_t o, const X* x, Y* y) {
   const int64_t begin = s.begin[o], taps = s.begin[o + 1] - begin;
   if (taps == 0) {
-    std::fill_n(y, s.inner, T(0));
-  } else if (taps == 1 && s.weight[begin] == 1) {
-    std::memcpy(y, x + s.row[begin], s.inner * sizeof(T));
+    std::fill_n(y, s.inner, Y());
+  } else if (std::is_same_v<X, Y> && taps == 1 && s.weight[begin] == 1) {
+    std::memcpy(y, x + s.row[begin], s.inner * sizeof(Y));
   } else {
-    leaf.blended(taps, x, s.row.data() + begin, s.weight.data() + begin, s.inner, y);
+    BlendOf<T, X, Y>(leaf)(taps, x, s.row.data() + begin, s.weight.data() + begin, s.inner, y);
   }
 }
 
@@ -129,13 +139,14 @@ int64_t Parts(const Step<T>& s) {
   return s.inner == 1 ? s.outer : s.outer * s.out;
 }
 
-template <typename T>
-void RunParts(const ResampleLeaf<T>& leaf, const Step<T>& s, int64_t begin, int64_t end, const T* x, T* y) {
+// Halves have no steps along single elements.
+template <typename T, typename X, typename Y>
+void RunParts(const ResampleLeaf<T>& leaf, const Step<T>& s, int64_t begin, int64_t end, const X* x, Y* y) {
   for (int64_t part = begin; part < end; ++part) {
-    if (s.inner == 1) {
-      ResampleRow(leaf, s, x + part * s.in, y + part * s.out);
-    } else {
+    if (s.inner > 1) {
       BlendRows(leaf, s, part % s.out, x + part / s.out * s.in * s.inner, y + part * s.inner);
+    } else if constexpr (std::is_same_v<X, Y>) {
+      if constexpr (std::is_same_v<X, T>) ResampleRow(leaf, s, x + part * s.in, y + part * s.out);
     }
   }
 }
@@ -147,18 +158,14 @@ struct Plan {
   int64_t between = 0;                       // of the largest that lies between two steps
   int64_t shares = 1;                        // of items, each with its own workspaces
 
-  // Where step i of an item writes: the last one to the output, the others by turns to two workspaces.
-  T* To(size_t i, T* y, T* workspace) const {
-    return i + 1 == steps.size() ? y : workspace + static_cast<int64_t>(i % 2) * between;
-  }
-  // for_parts(step, x, y) runs all parts of a step.
-  template <typename F>
-  void RunItem(const T* x, T* y, T* workspace, F&& for_parts) const {
-    for (size_t i = 0; i < steps.size(); ++i) {
-      T* to = To(i, y, workspace);
-      for_parts(steps[i], x, to);
-      x = to;
-    }
+  // for_parts(step, x, y) runs all parts of a step. The last one writes to the output, the others by turns to two workspaces.
+  template <typename E, typename F>
+  void RunItem(const E* x, E* y, T* workspace, F&& for_parts) const {
+    const size_t last = steps.size() - 1;
+    if (last == 0) return for_parts(steps[0], x, y);
+    for_parts(steps[0], x, workspace);
+    for (size_t i = 1; i < last; ++i) for_parts(steps[i], workspace + (i - 1) % 2 * between, workspace + i % 2 * between);
+    for_parts(steps[last], workspace + (last - 1) % 2 * between, y);
   }
 };
 
@@ -192,10 +199,10 @@ Plan<T> MakePlan(std::vector<Taps> taps, Shape shape) {
 }
 
 // Few items: threads share each step.
-template <typename T>
-void RunStepsInParallel(const Plan<T>& plan, const ResampleLeaf<T>& leaf, const T* x, T* y, T* workspace) {
+template <typename E, typename T>
+void RunStepsInParallel(const Plan<T>& plan, const ResampleLeaf<T>& leaf, const E* x, E* y, T* workspace) {
   for (int64_t item = 0; item < plan.items; ++item) {
-    plan.RunItem(x + item * plan.input, y + item * plan.output, workspace, [&](const Step<T>& s, const T* from, T* to) {
+    plan.RunItem(x + item * plan.input, y + item * plan.output, workspace, [&](const Step<T>& s, const auto* from, auto* to) {
       Parallel(Parts(s), 4 * s.output() / std::max<int64_t>(Parts(s), 1),
                [&](int64_t begin, int64_t end) { RunParts(leaf, s, begin, end, from, to); });
     });
@@ -203,44 +210,49 @@ void RunStepsInParallel(const Plan<T>& plan, const ResampleLeaf<T>& leaf, const 
 }
 
 // Many: they are cut into as many shares as there are workspaces.
-template <typename T>
-void RunShare(const Plan<T>& plan, const ResampleLeaf<T>& leaf, int64_t share, const T* x, T* y, T* workspace) {
+template <typename E, typename T>
+void RunShare(const Plan<T>& plan, const ResampleLeaf<T>& leaf, int64_t share, const E* x, E* y, T* workspace) {
   T* mine = workspace + 2 * plan.between * share;
   for (int64_t item = plan.items * share / plan.shares; item < plan.items * (share + 1) / plan.shares; ++item) {
     plan.RunItem(x + item * plan.input, y + item * plan.output, mine,
-                 [&](const Step<T>& s, const T* from, T* to) { RunParts(leaf, s, 0, Parts(s), from, to); });
+                 [&](const Step<T>& s, const auto* from, auto* to) { RunParts(leaf, s, 0, Parts(s), from, to); });
   }
 }
 
-template <typename T>
-void RunSharesInParallel(const Plan<T>& plan, const ResampleLeaf<T>& leaf, const T* x, T* y, T* workspace) {
+template <typename E, typename T>
+void RunSharesInParallel(const Plan<T>& plan, const ResampleLeaf<T>& leaf, const E* x, E* y, T* workspace) {
   Parallel(plan.shares, 4 * (plan.output + plan.between) * plan.items / plan.shares, [&](int64_t begin, int64_t end) {
     for (int64_t share = begin; share < end; ++share) RunShare(plan, leaf, share, x, y, workspace);
   });
 }
 
-template <typename T>
+// Elements are of type E, sums of type T.
+template <typename E, typename T>
 absl::StatusOr<Kernel> ResampleBy(std::vector<Taps> taps, const Shape& x) {
   if (taps.empty()) {
-    const size_t bytes = NumElements(x) * sizeof(T);
-    return Kernel{.run = [=](const Args& args) { std::memmove(args.out<T>(), args.in<T>(), bytes); }};
+    const size_t bytes = NumElements(x) * sizeof(E);
+    return Kernel{.run = [=](const Args& args) { std::memmove(args.out<E>(), args.in<E>(), bytes); }};
   }
   Plan<T> made = MakePlan<T>(std::move(taps), x);
   if (const int64_t threads = omp_get_max_threads(); made.items >= 2 * threads) made.shares = threads;
   const auto plan = std::make_shared<const Plan<T>>(std::move(made));
-  const auto run = plan->shares > 1 ? RunSharesInParallel<T> : RunStepsInParallel<T>;
+  const auto run = plan->shares > 1 ? RunSharesInParallel<E, T> : RunStepsInParallel<E, T>;
   const ResampleLeaf<T>& leaf = TheResampleLeaf<T>();
   Kernel kernel{.run = [=, &leaf](const Args& args) {
-    run(*plan, leaf, args.in<T>(), args.out<T>(), static_cast<T*>(args.workspace));
+    run(*plan, leaf, args.in<E>(), args.out<E>(), static_cast<T*>(args.workspace));
   }};
   kernel.workspace = 2 * plan->between * plan->shares * sizeof(T);
   return kernel;
 }
 
+absl::StatusOr<Kernel> ResampleOf(const Type& x, std::vector<Taps> taps) {
+  if (x.dtype == DType::kBFloat16) return ResampleBy<BFloat16, float>(std::move(taps), x.shape);
+  return ForReal(x.dtype, [&]<typename T>(T) { return ResampleBy<T, T>(std::move(taps), x.shape); });
+}
+
 absl::StatusOr<Kernel> PrepareResample(const KernelContext& c) {
   if (c.out().elements() == 0) return Kernel{.run = [](const Args&) {}};
-  return ForReal(c.in().dtype,
-                 [&]<typename T>(T) { return ResampleBy<T>(ResampleTaps(c.attrs(), c.in().shape), c.in().shape); });
+  return ResampleOf(c.in(), ResampleTaps(c.attrs(), c.in().shape));
 }
 
 absl::StatusOr<Kernel> PrepareResampleGrad(const KernelContext& c) {
@@ -250,15 +262,19 @@ absl::StatusOr<Kernel> PrepareResampleGrad(const KernelContext& c) {
   }
   std::vector<Taps> taps = ResampleTaps(c.attrs(), c.out().shape);
   for (Taps& t : taps) t = t.Transposed();
-  return ForReal(c.in().dtype, [&]<typename T>(T) { return ResampleBy<T>(std::move(taps), c.in().shape); });
+  return ResampleOf(c.in(), std::move(taps));
 }
+
+bool TakesHalves(const KernelContext& c) { return ResamplesHalves(c.attrs(), c.in().shape); }
 
 }  // namespace
 
 std::span<const KernelRow> ResampleKernels() {
   static constexpr KernelRow kRows[] = {
       {"Resample", PrepareResample, kReals},
+      {"Resample", PrepareResample, Only(DType::kBFloat16), TakesHalves},
       {"ResampleGrad", PrepareResampleGrad, kReals},
+      {"ResampleGrad", PrepareResampleGrad, Only(DType::kBFloat16), TakesHalves},
   };
   return kRows;
 }
