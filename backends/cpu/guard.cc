@@ -3,6 +3,7 @@
 #include <dnnl.hpp>
 #include <new>
 
+#include "frontend/base/address_space.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
@@ -18,6 +19,12 @@ absl::Status Guard(const std::function<void()>& f) {
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("no memory left");
   }
+}
+
+absl::Status CheckRoomForCode() {
+  constexpr double kRoom = double{16 << 20};
+  if (AddressSpaceLeft() >= kRoom) return absl::OkStatus();
+  return absl::ResourceExhaustedError("no address space is left for the code of a primitive (ulimit -v)");
 }
 
 }  // namespace onnxtrain::cpu

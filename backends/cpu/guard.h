@@ -10,4 +10,7 @@ namespace onnxtrain::cpu {
 // Runs f and turns a dnnl::error, or memory running out, into a Status.
 absl::Status Guard(const std::function<void()>& f);
 
+// Before oneDNN makes a primitive: where no memory can be mapped for its code, oneDNN writes it to address 0.
+absl::Status CheckRoomForCode();
+
 }  // namespace onnxtrain::cpu

@@ -23,6 +23,7 @@ absl::StatusOr<Kernel> PrepareNode(const Graph& graph, const Node& node) {
   const KernelRow* row = FindKernel(graph, node);
   if (row == nullptr) return Invalid(NodeTag(node), "has no kernel: the graph has not been legalized");
   absl::StatusOr<Kernel> kernel = absl::InternalError("");
+  RETURN_IF_ERROR(CheckRoomForCode());
   const absl::Status status = Guard([&] { kernel = row->prepare({graph, node}); });
   if (!status.ok()) return Annotate(status, NodeTag(node));
   if (!kernel.ok()) return Annotate(kernel.status(), NodeTag(node));

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/base/address_space.h"
 #include "frontend/base/strings.h"
 
 namespace onnxtrain {
@@ -88,7 +89,7 @@ int CpuCount() {
 double CgroupMemoryLeft(const std::string& root) { return LeastOf(GroupFolders(root, "memory"), MemoryLeft); }
 
 size_t AvailableMemory() {
-  const double bytes = std::max(0.0, std::min(MemAvailable(), CgroupMemoryLeft()));
+  const double bytes = std::max(0.0, std::min({MemAvailable(), CgroupMemoryLeft(), AddressSpaceLeft()}));
   return bytes >= 1e18 ? std::numeric_limits<size_t>::max() : static_cast<size_t>(bytes);
 }
 

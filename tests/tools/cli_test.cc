@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -598,6 +599,23 @@ TEST_F(Cli, ResultsThatCannotBeWrittenAreAnError) {
   const int status = std::system(StrCat("cd '", folder_, "' && '", program, "' inspect --model m.onnx >/dev/full 2>.err").c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
   EXPECT_EQ(ReadAll(Path(".err")), "onnxtrain: error: stdout: No space left on device\n");
+}
+
+// From too little to load a backend to enough for everything.
+TEST_F(Cli, AddressSpaceThatRunsOutIsNoCrash) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take terabytes of it";
+#endif
+  std::set<int> codes;
+  for (int kib = 40000; kib <= 280000; kib += 8000) {
+    const Outcome o = Run("bench --model m.onnx --steps-only --max-steps 1 --threads 1 --backend cpu", StrCat("ulimit -v ", kib, " && "));
+    codes.insert(o.code);
+    EXPECT_TRUE(o.code == 0 || o.code == 1 || o.code == 127) << kib << " KiB: " << o.code << " " << o.err;
+    if (o.code != 1) continue;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << kib << " KiB: " << o.err;
+  }
+  EXPECT_TRUE(codes.contains(0));
+  EXPECT_TRUE(codes.contains(1));
 }
 
 TEST_F(Cli, AReaderThatGoesAwayIsNoCrash) {
