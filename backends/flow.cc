@@ -129,12 +129,14 @@ void BindOutputs(const Graph& graph, Flow* flow) {
 }  // namespace
 
 bool Flow::CanOverwrite(int32_t node, ValueId out, ValueId r) const {
-  if (!rows[node]->elementwise && !(rows[node]->overwrites && out == graph->nodes()[node].outputs[0])) return false;
-  const Type& type = graph->type(out);
-  for (ValueId v : graph->nodes()[node].inputs) {
-    if (v != kNoValue && root[v] == r && graph->type(v) != type) return false;
+  const Node& n = graph->nodes()[node];
+  const uint32_t inputs = rows[node]->elementwise ? kAnyInput : out == n.outputs[0] ? rows[node]->overwrites : 0;
+  for (size_t i = 0; i < n.inputs.size(); ++i) {
+    const ValueId v = n.inputs[i];
+    const bool may = inputs >> std::min<size_t>(i, 31) & 1;
+    if (v != kNoValue && root[v] == r && (!may || graph->type(v) != graph->type(out))) return false;
   }
-  return true;
+  return inputs != 0;
 }
 
 std::vector<bool> RunningNodes(const Graph& graph) {

@@ -206,13 +206,13 @@ std::vector<OpRow> NormRows() {
   const AttrSpec epsilon = {"epsilon", 1e-5};
   const AttrSpec activation = {"activation", std::string()};
   return {{.name = "cpu.BatchNorm", .inputs = {3, 4}, .outputs = 3, .attrs = {epsilon, activation}, .infer = BatchNormTypes,
-           .precision = Precision::kFloat32, .overwrites = true, .batch_coupled = true},
+           .precision = Precision::kFloat32, .overwrites = kAnyInput, .batch_coupled = true},
           {.name = "cpu.BatchNormGrad", .inputs = {5, 6}, .outputs = 3, .attrs = {activation}, .infer = BatchNormGradTypes,
-           .precision = Precision::kFloat32, .overwrites = true, .batch_coupled = true},
+           .precision = Precision::kFloat32, .overwrites = kAnyInput, .batch_coupled = true},
           {.name = "cpu.BatchNormAgain", .inputs = {5, 6}, .attrs = {epsilon, activation}, .infer = BatchNormAgainTypes,
-           .precision = Precision::kFloat32, .overwrites = true},
+           .precision = Precision::kFloat32, .overwrites = kAnyInput},
           {.name = "cpu.BatchNormInference", .inputs = {5, 5}, .attrs = {epsilon}, .infer = BatchNormInferenceTypes,
-           .precision = Precision::kFloat32, .overwrites = true}};
+           .precision = Precision::kFloat32, .overwrites = kAnyInput}};
 }
 
 // --- Pooling ----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_join.h"
 #include "backends/cpu/absorb_casts.h"
+#include "backends/cpu/accumulate.h"
 #include "backends/cpu/attention_ops.h"
 #include "backends/cpu/channels_last.h"
 #include "backends/cpu/fuse_elementwise.h"
@@ -154,7 +155,8 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
   ASSIGN_OR_RETURN(const Graph activated, FuseRelu(Dce(moved)));
   ASSIGN_OR_RETURN(const Graph absorbed, AbsorbCasts(Dce(activated)));
   ASSIGN_OR_RETURN(const Graph squares, FuseSquares(Dce(absorbed)));
-  ASSIGN_OR_RETURN(const Graph products, FuseMatMuls(squares));
+  ASSIGN_OR_RETURN(const Graph tables, FuseGatherGrads(squares));
+  ASSIGN_OR_RETURN(const Graph products, FuseMatMuls(Dce(tables)));
   return FuseElementwise(Dce(products));
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "backends/cpu/accumulate.h"
 #include "backends/cpu/guard.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "frontend/base/status.h"
@@ -54,6 +55,8 @@ absl::StatusOr<std::vector<Type>> FusedMatMulTypes(const TypeContext& c) {
     y.dtype = *to;
   }
   const bool bias_type = !c.has(2) || c.in(2).dtype == DType::kFloat32 || c.in(2).dtype == c.in(0).dtype;
+  const bool sums = y.dtype == DType::kFloat32 && c.attrs.String("activation").empty();
+  if (c.has(3) && (c.in(3) != y || !sums)) return Invalid("expected nothing but a sum of ", ToString(y), ", got ", ToString(c.in(3)));
   if (c.has(2) && (!bias_type || c.in(2).shape != Shape{y.shape.back()})) {
     return Invalid("expected a bias of ", y.shape.back(), " elements, got ", ToString(c.in(2)));
   }
@@ -68,9 +71,10 @@ double FusedMatMulFlops(std::span<const Type* const> inputs, std::span<const Typ
 
 class MatMulFuser {
  public:
-  explicit MatMulFuser(const Graph& graph) : graph_(graph), readers_(Readers(graph)) {
+  explicit MatMulFuser(const Graph& graph) : graph_(graph), readers_(Readers(graph)), accumulations_(FindAccumulations(graph)) {
     is_output_.resize(graph.values().size(), false);
     for (const GraphOutput& output : graph.outputs()) is_output_[output.value] = true;
+    for (const auto& [sum, accumulation] : accumulations_) old_of_[accumulation.term] = accumulation.old;
   }
 
   absl::StatusOr<Graph> Run() {
@@ -85,35 +89,46 @@ class MatMulFuser {
     const Node* product = nullptr;
     ValueId bias = kNoValue;
     bool relu = false;
+    ValueId old = kNoValue;  // what it is added to, in place
   };
 
   Result Apply(Rewriter& r, const Node& node) {
+    const auto sum = accumulations_.find(node.outputs[0]);
+    if (sum != accumulations_.end() && Find(sum->second.term).old != kNoValue) return std::vector<Val>{r.Map(sum->second.term)};
     const Match match = Find(node.outputs[0]);
     if (match.product == nullptr || !IsMultiplied(graph_.type(node.outputs[0]).dtype)) return std::nullopt;
     const bool pack = MayPack(*match.product);
-    if (&node == match.product && !pack) return std::nullopt;
+    if (&node == match.product && !pack && match.old == kNoValue) return std::nullopt;
     return std::vector<Val>{Emit(r, match, graph_.type(node.outputs[0]).dtype, pack)};
   }
 
   bool HasOneReader(ValueId v) const { return readers_[v].size() == 1 && !is_output_[v]; }
 
+  // An accumulated product is made where its last node stands, not at the end with the sums: its operands are needed no longer than before.
   Match Find(ValueId v) const {
+    Match match = FindProduct(v);
+    const auto old = old_of_.find(v);
+    if (match.product != nullptr && !match.relu && old != old_of_.end()) match.old = old->second;
+    return match;
+  }
+
+  Match FindProduct(ValueId v) const {
     const Node* node = graph_.producer(v);
     if (node == nullptr) return {};
     if (node->op == "MatMul") return {.product = node};
     if (node->op == "Cast" && HasOneReader(node->inputs[0]) && IsMultiplied(graph_.type(node->inputs[0]).dtype)) {
-      const Match inner = Find(node->inputs[0]);
+      const Match inner = FindProduct(node->inputs[0]);
       return inner.product != nullptr && OfHalves(*inner.product) ? inner : Match{};
     }
     if (node->op == "Relu" && HasOneReader(node->inputs[0])) {
-      Match inner = Find(node->inputs[0]);
+      Match inner = FindProduct(node->inputs[0]);
       if (inner.relu) return {};
       inner.relu = inner.product != nullptr;
       return inner;
     }
     if (node->op != "Add") return {};
     for (int side : {0, 1}) {
-      const Match inner = Find(node->inputs[side]);
+      const Match inner = FindProduct(node->inputs[side]);
       const bool bare = inner.product != nullptr && inner.bias == kNoValue && !inner.relu;
       if (!bare || !HasOneReader(node->inputs[side]) || !IsBias(node->inputs[1 - side], v, node->inputs[side])) continue;
       return {.product = inner.product, .bias = node->inputs[1 - side]};
@@ -177,7 +192,7 @@ class MatMulFuser {
     if (dtype != a.dtype()) attrs.Set("to", std::string(NameOf(dtype)));
     Val bias = match.bias == kNoValue ? Val() : r.Map(BeforeCasts(product, match.bias));
     if (bias) bias = Reshape(bias, {graph_.type(product.outputs[0]).shape.back()});
-    return r.b().Op("cpu.MatMul", {a, packed ? packed : b, bias}, attrs);
+    return r.b().Op("cpu.MatMul", {a, packed ? packed : b, bias, match.old == kNoValue ? Val() : r.Map(match.old)}, attrs);
   }
 
   // The packed weight, made once for all products of as many rows; invalid where packing is no use.
@@ -197,6 +212,8 @@ class MatMulFuser {
   const Graph& graph_;
   const std::vector<std::vector<int32_t>> readers_;
   std::vector<bool> is_output_;
+  const std::map<ValueId, Accumulation> accumulations_;
+  std::map<ValueId, ValueId> old_of_;  // by term
   std::map<std::tuple<ValueId, int64_t, int64_t>, Val> packed_;
 };
 
@@ -204,10 +221,11 @@ class MatMulFuser {
 
 std::vector<OpRow> MatMulRows() {
   const int64_t zero = 0;
-  return {{.name = "cpu.MatMul", .inputs = {2, 3},
+  return {{.name = "cpu.MatMul", .inputs = {2, 4},  // a, b, bias, what the product is added to
            .attrs = {{"trans_a", zero}, {"trans_b", zero}, {"packed", zero}, {"n", zero}, {"activation", std::string()},
                      {"to", std::string()}},
-           .infer = FusedMatMulTypes, .precision = Precision::kLow, .recompute = Recompute::kExpensive, .flops = FusedMatMulFlops},
+           .infer = FusedMatMulTypes, .precision = Precision::kLow, .recompute = Recompute::kExpensive, .flops = FusedMatMulFlops,
+           .overwrites = 1u << 3},
           {.name = "cpu.PackWeight",
            .attrs = {{"rows", zero, true}, {"k", zero, true}, {"n", zero, true}, {"trans", zero}, {"to", std::string("f32")}},
            .infer = PackWeightTypes, .recompute = Recompute::kExpensive, .derive = true}};

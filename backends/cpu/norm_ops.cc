@@ -104,10 +104,10 @@ std::vector<OpRow> LayerNormRows() {
   const AttrSpec results = {"results", ints, true}, count = {"num_outputs", zero, true};
   const OpRow norm = {.name = "cpu.LayerNorm", .inputs = {1, Arity::kMany}, .outputs = kOutputsFromAttr,
                       .attrs = {axis, {"epsilon", 1e-5}, ratio, stream, {"dropped", int64_t{-1}}, results, count}, .infer = NormTypes,
-                      .precision = Precision::kFloat32, .overwrites = true};
+                      .precision = Precision::kFloat32, .overwrites = kAnyInput};
   const OpRow grad = {.name = "cpu.LayerNormGrad", .inputs = {2, Arity::kMany}, .outputs = kOutputsFromAttr,
                       .attrs = {axis, ratio, stream, {"more", zero}, results, count}, .infer = NormGradTypes,
-                      .precision = Precision::kFloat32, .overwrites = true};
+                      .precision = Precision::kFloat32, .overwrites = kAnyInput};
   std::vector<OpRow> rows = {norm, grad, norm, grad};
   rows[2].name = "cpu.RmsNorm";
   rows[3].name = "cpu.RmsNormGrad";

@@ -1,5 +1,6 @@
 #include "backends/cpu/ops.h"
 
+#include "backends/cpu/accumulate.h"
 #include "backends/cpu/attention_ops.h"
 #include "backends/cpu/channels_last_ops.h"
 #include "backends/cpu/fused.h"
@@ -28,6 +29,7 @@ void RegisterCpuOps() {
     for (OpRow& row : LayerNormRows()) all->push_back(std::move(row));
     all->push_back(FusedRow());
     all->push_back(SumSquaresRow());
+    all->push_back(GatherGradAddRow());
     return all;
   }();
   RegisterOps(*rows);

@@ -108,13 +108,14 @@ struct OpRow {
   // FLOPs of one run; null means one per output element. Bytes are those of inputs and outputs.
   double (*flops)(std::span<const Type* const> inputs, std::span<const Type> outputs, const Attrs& attrs) = nullptr;
   bool elementwise = false;          // output element i depends on (broadcast) input elements i alone
-  bool overwrites = false;           // kernels may write output 0 over an input of its type, as those of elementwise operators
+  uint32_t overwrites = 0;           // a bit per input of output 0's type that kernels may write it over, as those of elementwise operators
   bool view = false;                 // the output has the bytes of input 0: Reshape
   bool derive = false;               // worth computing once per update where it depends on weights alone: Cast, Transpose
   bool batch_coupled = false;        // samples of a batch influence each other: BatchNorm statistics
 };
 
 inline constexpr int kOutputsFromAttr = -1;
+inline constexpr uint32_t kAnyInput = ~0u;  // OpRow::overwrites
 
 // The row of that name, or null. The table is the families below plus what backends registered.
 const OpRow* FindOp(std::string_view name);

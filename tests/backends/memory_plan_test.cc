@@ -21,7 +21,7 @@ void RegisterTestOps() {
   static const OpRow rows[] = {
       {.name = "test.Map", .inputs = {1, 3}, .outputs = kOutputsFromAttr, .elementwise = true},
       {.name = "test.Mix", .inputs = {1, 3}, .outputs = kOutputsFromAttr},
-      {.name = "test.Over", .inputs = {1, 3}, .outputs = kOutputsFromAttr, .overwrites = true},
+      {.name = "test.Over", .inputs = {1, 3}, .outputs = kOutputsFromAttr, .overwrites = kAnyInput},
       {.name = "test.View", .view = true},
   };
   RegisterOps(rows);

@@ -32,22 +32,27 @@ absl::StatusOr<Kernel> GatherKernel(const KernelContext& c) {
   }};
 }
 
-// Every thread adds to columns of its own, in the order of the indices.
+// Every thread adds to columns of its own, in the order of the indices; to zero, or to what the third operand holds.
 template <typename I, typename T>
 absl::StatusOr<Kernel> GatherGradKernel(const KernelContext& c) {
   const AxisView x = ViewAround(c.out().shape, c.attrs().Int("axis"));
   const int64_t count = c.in(1).elements();
+  const bool adds = c.has(2);
   return Kernel{.run = [=](const Args& args) {
+    const T* old = adds ? args.in<T>(2) : nullptr;
     const T* dy = args.in<T>();
     T* dx = args.out<T>();
     const I* index = args.in<I>(1);
-    Parallel(x.outer * x.inner, x.n + count, [&](int64_t begin, int64_t end) {
+    Parallel(x.outer * x.inner, (old == dx ? 0 : x.n) + count, [&](int64_t begin, int64_t end) {
       while (begin < end) {
         const int64_t block = begin / x.inner, column = begin % x.inner;
         const int64_t width = std::min(x.inner - column, end - begin);
-        T* to = dx + block * x.n * x.inner + column;
+        const int64_t first = block * x.n * x.inner + column;
+        T* to = dx + first;
         const T* from = dy + block * count * x.inner + column;
-        for (int64_t i = 0; i < x.n; ++i) std::fill_n(to + i * x.inner, width, T(0));
+        for (int64_t i = 0; i < x.n && old != dx; ++i) {
+          adds ? std::copy_n(old + first + i * x.inner, width, to + i * x.inner) : std::fill_n(to + i * x.inner, width, T(0));
+        }
         for (int64_t i = 0; i < count; ++i) {
           T* row = to + Clamped(static_cast<int64_t>(index[i]), x.n) * x.inner;
           for (int64_t k = 0; k < width; ++k) row[k] += from[i * x.inner + k];
@@ -157,6 +162,7 @@ std::span<const KernelRow> IndexKernels() {
   static constexpr KernelRow kRows[] = {
       {"Gather", PrepareGather, kAnyType},
       {"GatherGrad", PrepareGatherGrad, kGradient},
+      {"cpu.GatherGradAdd", PrepareGatherGrad, kFloat | Only(DType::kInt32) | Only(DType::kInt64)},
       {"GatherElements", PrepareGatherElements, kAnyType},
       {"GatherElementsGrad", PrepareGatherElementsGrad, kGradient},
       {"ArgMax", PrepareArg<true>, kReals | kInts},

@@ -1,9 +1,15 @@
 #include "backends/cpu/kernels/matmul.h"
 
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <tuple>
+
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/loop.h"
 #include "backends/cpu/parallel.h"
 #include "frontend/base/half.h"
+#include "frontend/graph/host_tensor.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -53,9 +59,9 @@ Product ProductOfNode(const KernelContext& c) {
   return ProductOf(c.in(0).shape, c.in(1).shape, c.out().shape, c.attrs().Int("trans_a"), c.attrs().Int("trans_b"));
 }
 
-// y = act(a·b + bias). The bias, if any, is [n].
+// y = act(a·b + bias + old). The bias, if any, is [n], what the product is added to is y's old value, in float32.
 struct Epilogue {
-  bool bias = false, relu = false;
+  bool bias = false, relu = false, adds = false;
   DType in = DType::kFloat32, out = DType::kFloat32;  // of a, and of y
   DType bias_type = DType::kFloat32;
 };
@@ -63,27 +69,83 @@ struct Epilogue {
 dnnl::matmul::primitive_desc DescOf(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
   const auto a = Plain(p.a, p.a_strides, e.in), y = Plain(p.y, p.y_strides, e.out);
   dnnl::primitive_attr attr = UserScratchpad();
-  if (e.relu) {
-    dnnl::post_ops ops;
-    ops.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
-    attr.set_post_ops(ops);
-  }
+  dnnl::post_ops ops;
+  if (e.adds) ops.append_sum();
+  if (e.relu) ops.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
+  attr.set_post_ops(ops);
   if (!e.bias) return {dnnl::matmul::desc(a, weights, y), attr, Engine()};
   Shape bias(p.y.size(), 1);
   bias.back() = p.n;
   return {dnnl::matmul::desc(a, weights, Plain(bias, Strides(bias), e.bias_type), y), attr, Engine()};
 }
 
-Kernel ProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
-  const auto desc = DescOf(p, weights, e);
+std::shared_ptr<DnnlCall> CallOf(const dnnl::matmul::primitive_desc& desc, bool bias) {
   std::vector<std::pair<int, dnnl::memory::desc>> arguments = {{DNNL_ARG_SRC, desc.src_desc()},
                                                                {DNNL_ARG_WEIGHTS, desc.weights_desc()}};
-  if (e.bias) arguments.emplace_back(DNNL_ARG_BIAS, desc.bias_desc());
+  if (bias) arguments.emplace_back(DNNL_ARG_BIAS, desc.bias_desc());
   arguments.emplace_back(DNNL_ARG_DST, desc.dst_desc());
   arguments.emplace_back(DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc());
-  const auto call = std::make_shared<DnnlCall>(dnnl::matmul(desc), arguments);
-  return {.run = [call, bias = e.bias](const Args& args) {
-    if (bias) {
+  return std::make_shared<DnnlCall>(dnnl::matmul(desc), arguments);
+}
+
+// Ones times ones, added to threes. As many sums as in the product: long ones are cut, and the parts added up.
+bool AddsThere(const Product& p, Epilogue e, const std::string& implementation) {
+  constexpr int64_t kMost = 64, kMostSums = 4096;
+  const bool trans_a = p.a_strides.back() != 1, trans_b = p.b_strides.back() != 1;
+  const int64_t m = std::min(p.m, kMost), n = std::min(p.n, kMost), k = std::min(p.k, kMostSums);
+  const Product small = ProductOf(trans_a ? Shape{k, m} : Shape{m, k}, trans_b ? Shape{n, k} : Shape{k, n}, {m, n}, trans_a, trans_b);
+  const auto desc = DescOf(small, Plain(small.b, small.b_strides, e.in), e);
+  if (desc.impl_info_str() != implementation) return false;
+  const auto ones = [&](int64_t size) {
+    HostTensor x({e.in, {size}});
+    for (int64_t i = 0; i < size; ++i) x.Set(i, 1);
+    return x;
+  };
+  const HostTensor a = ones(m * k), b = ones(k * n);
+  std::vector<float> y(m * n, 3);
+  std::vector<std::byte> scratch(desc.scratchpad_desc().get_size());
+  CallOf(desc, false)->Run({a.bytes().data(), b.bytes().data(), y.data(), scratch.data()});
+  return std::all_of(y.begin(), y.end(), [&](float x) { return x == static_cast<float>(k + 3); });
+}
+
+// Does the implementation add to what the destination holds? Some of oneDNN's accept the post-op and ignore it, so that it is tried, once each.
+bool IsKnownToAdd(const Product& p, Epilogue e, const dnnl::matmul::primitive_desc& desc) {
+  static std::mutex mutex;
+  static auto* known = new std::map<std::tuple<std::string, DType>, bool>;
+  const std::lock_guard lock(mutex);
+  const std::string name = desc.impl_info_str();
+  const auto [it, fresh] = known->try_emplace({name, e.in}, false);
+  if (fresh && !IsReference(desc)) it->second = AddsThere(p, {.adds = true, .in = e.in}, name);
+  return it->second;
+}
+
+void CopyOver(const float* from, float* to, int64_t size) {
+  if (from != to) Parallel(size, 1, [=](int64_t begin, int64_t end) { std::copy(from + begin, from + end, to + begin); });
+}
+
+// The product in scratch memory, then added.
+Kernel AddedAfter(const Kernel& product, int64_t size) {
+  const size_t bytes = Aligned64(size * sizeof(float));
+  return {.run = [=, run = product.run](const Args& args) {
+    auto* y = static_cast<float*>(args.workspace);
+    void* outputs[] = {y};
+    run({.inputs = args.inputs, .outputs = outputs, .workspace = static_cast<char*>(args.workspace) + bytes});
+    Parallel(size, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) args.out()[i] = args.in(3)[i] + y[i];
+    });
+  }, .workspace = bytes + product.workspace};
+}
+
+Kernel ProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
+  const auto desc = DescOf(p, weights, e);
+  const int64_t size = NumElements(p.y);
+  if (e.adds && !IsKnownToAdd(p, e, desc)) {
+    e.adds = false;
+    return AddedAfter(ProductKernel(p, weights, e), size);
+  }
+  return {.run = [=, call = CallOf(desc, e.bias)](const Args& args) {
+    if (e.adds) CopyOver(args.in(3), args.out(), size);
+    if (e.bias) {
       call->Run({args.inputs[0], args.inputs[1], args.inputs[2], args.outputs[0], args.workspace});
     } else {
       call->Run({args.inputs[0], args.inputs[1], args.outputs[0], args.workspace});
@@ -97,7 +159,7 @@ Kernel OfNothing(const KernelContext& c, Epilogue e) {
   return {.run = [=](const Args& args) {
     for (int64_t i = 0; i < size; ++i) {
       const float bias = !e.bias ? 0 : e.bias_type == DType::kFloat32 ? args.in(2)[i % n] : BFloat16ToFloat(args.in<uint16_t>(2)[i % n]);
-      const float x = e.relu && bias < 0 ? 0 : bias;
+      const float sum = bias + (e.adds ? args.in(3)[i] : 0), x = e.relu && sum < 0 ? 0 : sum;
       e.out == DType::kFloat32 ? args.out()[i] = x : args.out<uint16_t>()[i] = FloatToBFloat16(x);
     }
   }};
@@ -113,7 +175,7 @@ absl::StatusOr<Kernel> PrepareMatMul(const KernelContext& c) {
 }
 
 absl::StatusOr<Kernel> PrepareFusedMatMul(const KernelContext& c) {
-  const Epilogue e{.bias = c.has(2), .relu = c.attrs().String("activation") == "Relu", .in = c.in().dtype,
+  const Epilogue e{.bias = c.has(2), .relu = c.attrs().String("activation") == "Relu", .adds = c.has(3), .in = c.in().dtype,
                    .out = c.out().dtype, .bias_type = c.has(2) ? c.in(2).dtype : DType::kFloat32};
   if (c.attrs().Int("packed") == 0) return PlainProduct(c, e);
   const Shape& y = c.out().shape;
