@@ -21,6 +21,7 @@
 #include "frontend/passes/dce.h"
 #include "frontend/passes/decompose.h"
 #include "frontend/passes/rewrite.h"
+#include "frontend/passes/simplify.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -93,14 +94,16 @@ const std::map<std::string_view, Rule>& Rules() {
 }
 
 absl::StatusOr<Graph> Reshaped(const Graph& graph) {
-  return Rewrite(graph, [](Rewriter& r, const Node& node) -> std::optional<Vals> {
+  bool changed = false;
+  auto reshaped = Rewrite(graph, [](Rewriter& r, const Node& node) -> std::optional<Vals> {
     const auto rule = Rules().find(node.op);
     const bool is_float = r.from().type(node.inputs.empty() ? node.outputs[0] : node.inputs[0]).dtype == DType::kFloat32;
     if (rule == Rules().end() || !is_float || !Lacks(r.from(), node)) return std::nullopt;
     Vals in;
     for (ValueId v : node.inputs) in.push_back(r.Map(v));
     return rule->second(r, node, in);
-  });
+  }, &changed);
+  return reshaped.ok() && changed ? Simplify(Dce(*reshaped)) : reshaped;  // what moves classes last may meet what moved them away
 }
 
 // Σx² without x² in memory.

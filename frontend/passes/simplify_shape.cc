@@ -49,6 +49,19 @@ Val TransposeOfOnes(const Site& s) {
   return std::ranges::is_sorted(moved) ? Reshape(s.in[0], s.out.shape) : Val();
 }
 
+// Where along an axis the extreme element stands, as long as the other axes keep their order.
+Val ArgOfTranspose(const Site& s) {
+  const Val x = InputOf(s.in[0], "Transpose");
+  if (!x || s.attrs().Int("keepdims") != 0) return Val();
+  Ints kept = AttrsOf(s.in[0]).Ints("perm");
+  const int64_t axis = kept[s.attrs().Int("axis")];
+  std::erase(kept, axis);
+  if (!std::ranges::is_sorted(kept)) return Val();
+  Attrs attrs = s.attrs();
+  attrs.Set("axis", axis);
+  return s.b.Op(s.node.op, {x}, attrs);
+}
+
 // The last two axes of a product's operand are exchanged by the product itself. A permutation that moves the last axis
 // to the place before last is such an exchange after one that leaves the last axis alone.
 Val TransposedOperand(const Site& s) {
@@ -209,6 +222,8 @@ std::span<const Rule> ShapeRules() {
       {"Transpose", TransposeOfOnes},
       {"Transpose", RearrangeOfSplat},
       {"MatMul", TransposedOperand},
+      {"ArgMax", ArgOfTranspose},
+      {"ArgMin", ArgOfTranspose},
       {"ReduceSum", ReduceNothing},
       {"ReduceMean", ReduceNothing},
       {"ReduceMax", ReduceNothing},

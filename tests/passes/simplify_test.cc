@@ -111,6 +111,8 @@ TEST(Simplify, Shapes) {
        "%x \"z\""},
       {x, "%a: f32[3,4,2] = Transpose(%x) {perm=[1, 2, 0]}; %z: f32[4,2,3] = Transpose(%a) {perm=[1, 2, 0]}; %z",
        "%z: f32[4,2,3] = Transpose(%x) {perm=[2, 0, 1]}; %z"},
+      {x, "%a: f32[2,4,3] = Transpose(%x) {perm=[0, 2, 1]}; %z: i64[2,3] = ArgMax(%a) {axis=1, keepdims=0, select_last_index=0}; %z",
+       "%z: i64[2,3] = ArgMax(%x) {axis=2, keepdims=0, select_last_index=0}; %z"},
       {"feed %x: f32[2,1,4]", "%z: f32[1,2,4] = Transpose(%x) {perm=[1, 0, 2]}; %z",
        "%z: f32[1,2,4] = Reshape(%x) {shape=[1, 2, 4]}; %z"},
       {"feed %q: f32[5,3,4], feed %k: f32[5,7,4]",
