@@ -1,7 +1,9 @@
 // Every kernel of the cpu backend against the host's evaluation of the operator or of its decomposition.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "frontend/graph/print.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/interpret.h"
 #include "tests/backends/cpu_testing.h"
@@ -320,6 +322,33 @@ TEST(CpuOps, Movement) {
   Check({"Expand", {F({})}, {{"shape", Ints{70, 300}}}});
   Check({"SliceGrad", {F({1, 2, 2, 3})},
          {{"input_shape", Ints{2, 3, 4, 5}}, {"starts", Ints{1, 2, 0, 4}}, {"steps", Ints{1, -1, 3, -2}}}});
+}
+
+// Scores [N,T,C] that the model moves to [N,C,T] for the loss: forward, backward and the metric read them where they are.
+TEST(CpuOps, CrossEntropyOfMovedClasses) {
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kFeed, "x", F({2, 5, 6})), w = b.Input(InputKind::kParameter, "w", F({7, 6})), label = b.Input(InputKind::kFeed, "label", I({2, 5}));
+  const Val scores = Transpose(MatMul(x, w, false, true), {0, 2, 1}), seed = b.Input(InputKind::kFeed, "seed", F({2, 5}));
+  const Attrs attrs = {{"ignore_index", int64_t{-100}}, {"label_smoothing", 0.0}};
+  const std::vector<Val> loss = b.Ops("CrossEntropy", {scores, label}, attrs);
+  const Val moved = Transpose(b.Op("CrossEntropyGrad", {seed, loss[1], label}, attrs), {0, 2, 1});
+  graph.AddOutput("loss", loss[0].id());
+  graph.AddOutput("best", b.Op("ArgMax", {scores}, {{"axis", int64_t{1}}, {"keepdims", int64_t{0}}}).id());
+  graph.AddOutput("dx", MatMul(moved, w).id());
+  ASSERT_TRUE(b.status().ok()) << b.status().message();
+  const auto legal = Cpu().Legalize(graph);
+  ASSERT_TRUE(legal.ok()) << legal.status().message();
+  EXPECT_TRUE(std::ranges::none_of(legal->nodes(), [](const Node& n) { return n.op == "Transpose"; })) << Print(*legal);
+  std::mt19937 random(6);
+  std::map<std::string, HostTensor> inputs;
+  for (const GraphInput& input : graph.inputs()) inputs[input.name] = RandomTensor(graph.type(input.value), random, input.name == "label" ? 0 : -2, input.name == "label" ? 7 : 2);
+  const auto want = Interpret(graph, inputs);
+  ASSERT_TRUE(want.ok()) << want.status().message();
+  const auto got = RunOnce(Cpu(), graph, inputs);
+  for (size_t o = 0; o < got.size(); ++o) {
+    for (int64_t i = 0; i < got[o].size(); ++i) EXPECT_NEAR(got[o].At(i), (*want)[o].At(i), 1e-5) << graph.outputs()[o].name << " at " << i;
+  }
 }
 
 TEST(CpuOps, Gather) {
