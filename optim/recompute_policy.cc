@@ -72,7 +72,10 @@ RecomputePlanner::RecomputePlanner(const Graph& graph, const std::vector<size_t>
   AppendBackward(graph, backward, plan.order, &order);
   graph_ = Reordered(graph, order);
   for (int32_t n : order) workspace_.push_back(workspace[n]);
-  for (const Node& node : graph_.nodes()) seconds_.push_back(NodeSeconds(graph_, node));
+  for (Node node : graph_.nodes()) {
+    node.op = OperatorOfClones(graph_, node);
+    seconds_.push_back(NodeSeconds(graph_, node));
+  }
 }
 
 bool RecomputePlanner::Applies() const { return boundary_ < std::ssize(graph_.nodes()); }
@@ -89,9 +92,10 @@ RecomputePlan RecomputePlanner::Judge(Again again) const {
   std::vector<bool> ran(graph_.nodes().size(), false);
   for (int32_t n : memory.order) {
     const int32_t origin = made.origin[n];
-    plan.seconds += seconds_[origin];
-    if (ran[origin] && seconds_[origin] > 0) {
-      plan.extra_seconds += seconds_[origin];
+    const double seconds = NodeSeconds(made.graph, made.graph.nodes()[n]);
+    plan.seconds += seconds;
+    if (ran[origin] && seconds > 0) {
+      plan.extra_seconds += seconds;
       ++plan.repeated;
     }
     ran[origin] = true;

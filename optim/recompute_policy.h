@@ -58,7 +58,7 @@ class RecomputePlanner {
   Graph graph_;                    // the backward pass in the order in which it needs least memory
   std::vector<size_t> workspace_;  // by node
   int32_t boundary_;
-  std::vector<double> seconds_;  // by node
+  std::vector<double> seconds_;  // by node: of running it again
 };
 
 // The plan of the mode for an arena of at most `limit` bytes. Where none fits: kResourceExhausted, and *smallest is the

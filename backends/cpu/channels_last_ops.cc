@@ -201,18 +201,24 @@ absl::StatusOr<Types> BatchNormAgainTypes(const TypeContext& c) {
   return Types{c.in(0)};
 }
 
-// All sums are made before the first element is written.
+template <int kPerElement>
+double PerElement(std::span<const Type* const>, std::span<const Type> out, const Attrs&) {
+  return kPerElement * static_cast<double>(out[0].elements());
+}
+
+// All sums are made before the first element is written: one pass for them (three operations per element, of the gradient four), one
+// that writes (three, five).
 std::vector<OpRow> NormRows() {
   const AttrSpec epsilon = {"epsilon", 1e-5};
   const AttrSpec activation = {"activation", std::string()};
   return {{.name = "cpu.BatchNorm", .inputs = {3, 4}, .outputs = 3, .attrs = {epsilon, activation}, .infer = BatchNormTypes,
-           .precision = Precision::kFloat32, .overwrites = kAnyInput, .batch_coupled = true},
+           .precision = Precision::kFloat32, .flops = PerElement<6>, .overwrites = kAnyInput, .batch_coupled = true},
           {.name = "cpu.BatchNormGrad", .inputs = {5, 6}, .outputs = 3, .attrs = {activation}, .infer = BatchNormGradTypes,
-           .precision = Precision::kFloat32, .overwrites = kAnyInput, .batch_coupled = true},
+           .precision = Precision::kFloat32, .flops = PerElement<9>, .overwrites = kAnyInput, .batch_coupled = true},
           {.name = "cpu.BatchNormAgain", .inputs = {5, 6}, .attrs = {epsilon, activation}, .infer = BatchNormAgainTypes,
-           .precision = Precision::kFloat32, .overwrites = kAnyInput},
+           .precision = Precision::kFloat32, .flops = PerElement<3>, .overwrites = kAnyInput},
           {.name = "cpu.BatchNormInference", .inputs = {5, 5}, .attrs = {epsilon}, .infer = BatchNormInferenceTypes,
-           .precision = Precision::kFloat32, .overwrites = kAnyInput}};
+           .precision = Precision::kFloat32, .flops = PerElement<3>, .overwrites = kAnyInput}};
 }
 
 // --- Pooling ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ Table MakeTable() {
   std::map<std::string_view, std::vector<const KernelRow*>> by_op;
   for (auto family : {ElementwiseKernels, DoubleKernels, FusedKernels, IntegerKernels, CastKernels, ReduceKernels, MatmulKernels,
                       PackKernels, ConvKernels, ConvPackKernels, DoubleConvKernels, PoolKernels, LastPoolKernels, ResampleKernels, SampleKernels, RoiKernels, DeterminantKernels,
-                      NormKernels, LayerNormKernels, BatchNormKernels, SoftmaxKernels, AttentionKernels, DoubleSoftmaxKernels, LossKernels, ShapeKernels, IndexKernels, ScatterKernels, TopKKernels, RandomKernels,
+                      BatchNormKernels, LastBatchNormKernels, LayerNormKernels, SoftmaxKernels, AttentionKernels, DoubleSoftmaxKernels, LossKernels, ShapeKernels, IndexKernels, ScatterKernels, TopKKernels, RandomKernels,
                       RecurrentKernels}) {
     for (const KernelRow& row : family()) by_op[row.op].push_back(&row);
   }

@@ -86,9 +86,9 @@ std::span<const KernelRow> ResampleKernels();
 std::span<const KernelRow> SampleKernels();
 std::span<const KernelRow> RoiKernels();
 std::span<const KernelRow> DeterminantKernels();
-std::span<const KernelRow> NormKernels();
+std::span<const KernelRow> BatchNormKernels();
+std::span<const KernelRow> LastBatchNormKernels();  // channels last
 std::span<const KernelRow> LayerNormKernels();
-std::span<const KernelRow> BatchNormKernels();  // channels last
 std::span<const KernelRow> SoftmaxKernels();
 std::span<const KernelRow> AttentionKernels();
 std::span<const KernelRow> DoubleSoftmaxKernels();

@@ -78,25 +78,17 @@ class Cloner {
     std::vector<ValueId> inputs;
     std::vector<Type> types;
     for (ValueId v : node.inputs) inputs.push_back(InputFor(reader, v));
-    const OpRow* again = &map == &clone_ ? AgainForm(node) : nullptr;
+    const std::string op = &map == &clone_ ? OperatorOfClones(graph_, node) : node.op;
     for (ValueId v : node.outputs) {
-      if (again == nullptr || types.empty()) {
+      if (op == node.op || types.empty()) {
         types.push_back(graph_.type(v));
       } else {
         inputs.push_back(first_[v]);
       }
     }
-    const std::string op(again == nullptr ? node.op : again->name);
     const std::vector<ValueId> outputs = out_.graph.AddNode(op, std::move(inputs), node.attrs, std::move(types), node.source).outputs;
     out_.origin.push_back(n);
     for (size_t i = 0; i < outputs.size(); ++i) Keep(node.outputs[i], outputs[i], map);
-  }
-
-  // The operator that makes the first result again from side results, or null.
-  const OpRow* AgainForm(const Node& node) const {
-    const bool has_sides = node.outputs.size() > 1 && std::all_of(node.outputs.begin() + 1, node.outputs.end(),
-                                                                  [&](ValueId v) { return IsSideResult(graph_, v); });
-    return has_sides ? FindOp(StrCat(node.op, "Again")) : nullptr;
   }
 
   void Keep(ValueId old, ValueId now, Map& map) {
@@ -114,6 +106,13 @@ class Cloner {
 };
 
 }  // namespace
+
+std::string OperatorOfClones(const Graph& graph, const Node& node) {
+  const bool has_sides = node.outputs.size() > 1 && std::all_of(node.outputs.begin() + 1, node.outputs.end(),
+                                                                [&](ValueId v) { return IsSideResult(graph, v); });
+  const std::string again = StrCat(node.op, "Again");
+  return has_sides && FindOp(again) != nullptr ? again : node.op;
+}
 
 std::vector<bool> DependsOn(const Graph& graph, std::string_view seeds) {
   std::vector<bool> value(graph.values().size(), false), node(graph.nodes().size(), false);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -63,12 +64,15 @@ class Repeats {
 // Is the value so much smaller than the largest result of its node that keeping it costs nothing? Statistics of a normalization are.
 bool IsSideResult(const Graph& graph, ValueId v);
 
+// The operator that a node's clones are: NAMEAgain where there is one that makes the first result from the inputs and the side results
+// of NAME, else its own.
+std::string OperatorOfClones(const Graph& graph, const Node& node);
+
 // Clones results of nodes before `boundary` as `again` (by node, may be shorter) says. A clone stands right before the first
 // reader that needs it; clones read what serves the reader that they are made for. A view goes with the node whose bytes it
-// shows, so what is said of views does not matter. Originals of side results serve all readers; where there is an operator
-// NAMEAgain that makes the first result from the inputs and the side results of NAME, clones are that. A node whose original
-// nothing needs runs as a clone only. The list order of the result is the one that needs little memory. Random operators
-// draw the same numbers again, as their keys are inputs and their streams attributes.
+// shows, so what is said of views does not matter. Originals of side results serve all readers. A node whose original nothing needs
+// runs as a clone only. The list order of the result is the one that needs little memory. Random operators draw the same numbers
+// again, as their keys are inputs and their streams attributes.
 struct Rematerialized {
   Graph graph;
   std::vector<int32_t> origin;  // by node: which node of the old graph it is or repeats
