@@ -283,6 +283,30 @@ Vals EmitMaxPoolGrad(const Site& s) {
   return {s.b().Op("cpu.MaxPoolGrad", {s.last(0), s.last(1)}, attrs)};
 }
 
+// Does nothing happen along the spatial axes but the first?
+bool PoolsFirstAxis(const Attrs& attrs) {
+  const Ints kernel = attrs.Ints("kernel_shape"), strides = attrs.Ints("strides"), pads = attrs.Ints("pads");
+  const auto behind = [&](const Ints& all, size_t first) { return Ints(all.begin() + first + 1, all.begin() + first + kernel.size()); };
+  return AllAre(behind(kernel, 0), 1) && AllAre(behind(strides, 0), 1) && AllAre(behind(pads, 0), 0) && AllAre(behind(pads, kernel.size()), 0);
+}
+
+// An average over windows of planes [N,C,A,…] that are wide along A alone is one of [N·C,A,…] as it lies, with what is behind A for
+// channels. Empty where it is not, or too little is behind A.
+Vals AverageAlongFirst(const Site& s) {
+  constexpr int64_t kFew = 8;
+  if (!s.node.op.starts_with("AveragePool") || s.in(0).dtype != DType::kFloat32 || !PoolsFirstAxis(s.attrs())) return {};
+  const Shape &x = s.in(0).shape, &y = s.out().shape;
+  const int64_t behind = NumElements(Shape(x.begin() + 3, x.end()));
+  if (behind < kFew || s.out().elements() == 0) return {};
+  const auto rows = [&](const Shape& shape) { return Shape{shape[0] * shape[1], shape[2], behind}; };
+  Attrs attrs = s.attrs();
+  for (const char* name : {"kernel_shape", "strides", "dilations"}) attrs.Set(name, Ints{s.attrs().Ints(name)[0]});
+  const Ints pads = s.attrs().Ints("pads");
+  attrs.Set("pads", Ints{pads[0], pads[pads.size() / 2]});
+  if (attrs.Has("input_shape")) attrs.Set("input_shape", rows(y));
+  return {Reshape(s.b().Op("cpu." + s.node.op, {Reshape(s.first(0), rows(x))}, attrs), y)};
+}
+
 // --- What has an equal form -------------------------------------------------------------------------------------------
 
 Val SpreadLast(const Site& s, size_t i) {
@@ -458,6 +482,8 @@ class Mover {
       r.b().set_source(node.source);
       if (last_[n]) {
         Emit(Site{forms, node}, wishes_[n].slots.outputs);
+      } else if (const Vals y = AverageAlongFirst(Site{forms, node}); !y.empty()) {
+        forms.SetFirst(node.outputs[0], y[0]);
       } else {
         for (ValueId v : node.inputs) forms.First(v);
         r.Copy(node);

@@ -71,6 +71,7 @@ Val DivOfReciprocal(const Site& s) {
 
 // --- Powers ---------------------------------------------------------------------------------------------------------
 
+// Roots and what is half or one and a half times such a power: x^¾ = √x·√√x.
 Val PowOfConstant(const Site& s) {
   static constexpr struct {
     double exponent;
@@ -80,7 +81,10 @@ Val PowOfConstant(const Site& s) {
   if (!exponent.has_value() || !IsFloat(s.out.dtype)) return Val();
   if (*exponent == 2) return s.Fit(s.in[0] * s.in[0]);
   for (const auto& form : kForms) {
-    if (*exponent == form.exponent) return s.Fit(s.b.Op(form.op, {s.in[0]}));
+    const double ratio = *exponent / form.exponent;
+    if (ratio != 1 && ratio != 0.5 && ratio != 1.5) continue;
+    const Val root = s.b.Op(form.op, {s.in[0]});
+    return s.Fit(ratio == 1 ? root : ratio == 0.5 ? Sqrt(root) : root * Sqrt(root));
   }
   return Val();
 }

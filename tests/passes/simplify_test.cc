@@ -67,6 +67,11 @@ TEST(Simplify, Arithmetic) {
       {x, "%c: f32[] = Constant() {value=f32[](2)}; %z: f32[2,3] = Pow(%x, %c); %z", "%z: f32[2,3] = Mul(%x, %x); %z"},
       {x, "%c: f32[] = Constant() {value=f32[](0.5)}; %z: f32[2,3] = Pow(%x, %c); %z", "%z: f32[2,3] = Sqrt(%x); %z"},
       {x, "%c: f32[] = Constant() {value=f32[](-0.5)}; %z: f32[2,3] = Pow(%x, %c); %z", "%z: f32[2,3] = Rsqrt(%x); %z"},
+      {x, "%c: f32[] = Constant() {value=f32[](0.25)}; %z: f32[2,3] = Pow(%x, %c); %z", "%1: f32[2,3] = Sqrt(%x); %z: f32[2,3] = Sqrt(%1); %z"},
+      {x, "%c: f32[] = Constant() {value=f32[](-0.75)}; %z: f32[2,3] = Pow(%x, %c); %z",
+       "%1: f32[2,3] = Rsqrt(%x); %2: f32[2,3] = Sqrt(%1); %z: f32[2,3] = Mul(%1, %2); %z"},
+      {x, "%c: f32[] = Constant() {value=f32[](-1.5)}; %z: f32[2,3] = Pow(%x, %c); %z",
+       "%1: f32[2,3] = Rsqrt(%x); %z: f32[2,3] = Div(%1, %x); %z"},
       {x, "%c: f32[] = Constant() {value=f32[](3)}; %z: f32[2,3] = Pow(%x, %c); %z",
        "%c: f32[] = Constant() {value=f32[](3)}; %z: f32[2,3] = Pow(%x, %c); %z"},
       // Integers keep their divisions.
