@@ -285,7 +285,8 @@ TEST(Apply, NonFiniteGradientChangesNothingButTheSkipCount) {
       replay.Set(slot::kWindowLoss, {bad});
       replay.Step(g);
       for (const std::string& name : replay.Names()) {
-        if (!changing.contains(name)) EXPECT_TRUE(replay.Get(name).SameBytes(before.at(name))) << rule->name << " " << name;
+        if (changing.contains(name)) continue;
+        EXPECT_TRUE(replay.Get(name).SameBytes(before.at(name))) << rule->name << " " << name;
       }
       EXPECT_EQ(replay.Get(slot::kSkipped).IntAt(0), 1);
       EXPECT_EQ(replay.Get(slot::kSkippedInARow).IntAt(0), 1);
