@@ -67,8 +67,6 @@ struct Start {
   Fit fit;
 };
 
-constexpr size_t kStarts = 8;  // of a search each, from the best on
-
 bool IsClose(size_t total, size_t bound) { return total <= bound + bound / 200; }
 
 // Blocks below a two-thousandth of the bound find room wherever the others leave it: the search goes without them, and so tries more.
@@ -132,7 +130,9 @@ Packing Pack(const std::vector<Block>& blocks) {
     }
   }
   std::stable_sort(starts.begin(), starts.end(), [](const Start& a, const Start& b) { return a.total < b.total; });
-  for (size_t i = 0; i < kStarts && !IsClose(best.total, bound); ++i) Improve(blocks, bound, std::move(starts[i]), &best);
+  for (Start& start : starts) {
+    if (!IsClose(best.total, bound)) Improve(blocks, bound, std::move(start), &best);
+  }
   return best;
 }
 

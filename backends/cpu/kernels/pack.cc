@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "backends/cpu/dnnl_call.h"
 #include "backends/cpu/kernels/matmul.h"
-#include "backends/cpu/kernels/reorder.h"
 #include "backends/cpu/parallel.h"
 #include "frontend/base/half.h"
 
@@ -105,7 +105,9 @@ absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
     if (const auto floats = BlocksOf<float>(*layout)) return PackBlocks(*floats, transposed, Leaf().floats);
     if (const auto pairs = BlocksOf<uint32_t>(*layout)) return PackBlocks(*pairs, transposed, Leaf().pairs);
   }
-  return ReorderKernel(Plain({k, n}, transposed ? Shape{1, k} : Shape{n, 1}, c.in().dtype), *layout);
+  const Reorder reorder = MakeReorder(Plain({k, n}, transposed ? Shape{1, k} : Shape{n, 1}, c.in().dtype), *layout);
+  return Kernel{.run = [call = reorder.call](const Args& args) { call->Run({args.inputs[0], args.outputs[0], args.workspace}); },
+                .workspace = reorder.scratch};
 }
 
 }  // namespace
