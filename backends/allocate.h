@@ -1,4 +1,4 @@
-// Memory that is refused by name instead of being promised and killed later.
+// Checked allocation: refuses what does not fit, instead of a process that is killed later.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 namespace onnxtrain {
 
-// Is that much memory free, as far as the backend knows? kResourceExhausted
-// names `what` needs it (a plural: "activations").
+// Fails with kResourceExhausted where the backend knows that less memory is free. The message names `what` needs it (a
+// plural: "activations").
 absl::Status CheckFits(const Backend& backend, size_t bytes, std::string_view what);
 
-// Backend::Allocate of what fits.
+// Backend::Allocate after CheckFits.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateChecked(Backend& backend, size_t bytes, std::string_view what);
 
 }  // namespace onnxtrain

@@ -1,13 +1,15 @@
-// The whole contract between the trainer and a backend: Backend, Program, Buffer.
+// The contract between the trainer and a backend: Backend, Program, Buffer.
 //
 // A backend runs canonical graphs (frontend/ops/README.md). It is a shared library, libonnxtrain_backend_NAME.so, that
-// registry.h loads. A Program is compiled once for static shapes, bound once to the memory it reads and writes, and then
-// run any number of times without allocating, looking up or parsing anything.
+// registry.h loads. It lowers a graph in two stages: Legalize settles element types, layouts and decompositions; fusion
+// is part of Compile and comes last, after rematerialization. A Program is compiled once for static shapes, bound once
+// to the memory that it reads and writes, and then run any number of times without allocation, look-up or parsing.
 #pragma once
 
 #include <cstddef>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,42 +32,48 @@ class Buffer {
   virtual absl::Status Read(size_t offset, std::span<std::byte> bytes) const = 0;
 };
 
-// A dense row-major tensor's place in a Buffer, which must outlive the binding.
+// A dense row-major tensor in a Buffer. The Buffer must outlive the binding.
 struct BufferView {
   Buffer* buffer = nullptr;
   size_t offset = 0;  // bytes, a multiple of 64
 };
 
 struct MemoryUse {
-  size_t arena = 0;       // planned activations and workspaces, bytes
-  size_t lower_bound = 0;  // most bytes live at one time in the chosen order: no placement can be smaller
-  size_t scratch = 0;     // the kernels' own memory beyond the plan (0 on cpu)
+  size_t arena = 0;        // planned activations and workspaces, bytes
+  size_t lower_bound = 0;  // peak live bytes in the chosen order: no placement can be smaller
+  size_t scratch = 0;      // memory that kernels allocate beyond the plan (0 on cpu)
 };
 
 struct CompileOptions {
-  // Every value keeps a place of its own and can be fetched with Program::Fetch: for compare and tests.
+  // Gives every value memory of its own, for Program::Fetch: for compare and tests.
   bool keep_values = false;
-  // The time of every node is summed up: for profiles. A device then finishes each node before the next one starts.
+  // Sums up the time of every node, for profiles. A device then finishes each node before the next one starts.
   bool time_nodes = false;
 };
+
+inline constexpr size_t kFeedAlignment = 64;  // bytes: of host memory that Program::ReadInPlace takes
 
 class Program {
  public:
   virtual ~Program() = default;
 
-  virtual const Graph& graph() const = 0;  // the legalized graph that was compiled
+  virtual const Graph& graph() const = 0;  // the fused graph that runs
   virtual MemoryUse memory() const = 0;
 
   // Binds a graph input to memory of its type. All inputs must be bound before the first Run. An output that goes
-  // `into` an input lives where that input lives.
+  // `into` an input is written there.
   virtual absl::Status BindInput(std::string_view name, BufferView view) = 0;
-  // Binds an output that goes into no input. All of them must be bound before the first Run.
+  // Reads a graph input (by its index) from host memory, without a copy, until the next call for this input. Returns
+  // false, and reads the bound buffer again, where it cannot: on a device with memory of its own, or where `data` is no
+  // multiple of kFeedAlignment. The memory must not change during a run.
+  virtual bool ReadInPlace(size_t input, const std::byte* data) { return false; }
+  // Binds an output that goes into no input. All such outputs must be bound before the first Run.
   virtual absl::Status BindOutput(std::string_view name, BufferView view) = 0;
-  // Where the activations live; one arena of at least memory().arena bytes may serve all programs of a session, as long
-  // as they do not run at the same time.
+  // Binds the memory of activations, at least memory().arena bytes. Programs that never run at the same time may share
+  // it.
   virtual absl::Status BindArena(BufferView view) = 0;
 
-  // Starts a run. On a CPU it is finished on return; on a device it is queued. Not thread-safe.
+  // Starts a run. On a CPU, the run has finished on return; on a device, it is queued. Not thread-safe.
   virtual absl::Status Run() = 0;
 
   // Seconds spent in each node over all runs, by node index of graph(). Empty without time_nodes.
@@ -77,7 +85,13 @@ class Program {
 
 struct BackendOptions {
   std::string device = "cpu";  // "cpu" or "cuda:N"
-  int threads = 0;             // 0: what the caller's environment says
+  int threads = 0;             // 0: as the environment of the process sets them
+};
+
+// A legalized graph as its fused kernels run it.
+struct FusedGraph {
+  Graph graph;
+  std::vector<ValueId> values;  // by value of the legalized graph; kNoValue where it exists inside a kernel only
 };
 
 class Backend {
@@ -86,29 +100,42 @@ class Backend {
 
   virtual std::string name() const = 0;         // "cpu", "torch"
   virtual std::string device() const = 0;       // "cpu", "cuda:0"
-  virtual std::string description() const = 0;  // one line for people: library versions, instruction set, threads
+  virtual std::string description() const = 0;  // one line: library versions, instruction set, threads
 
-  // Can it run the node as it is, with these element types?
+  // Is there a kernel for the node, with these element types?
   virtual bool Supports(const Graph& graph, const Node& node) const = 0;
-  // Decomposes what is not supported, fuses what can be, adds packing nodes of derived values. Fails naming all nodes
-  // that remain unsupported.
+  // Chooses element types, layouts and kernels; decomposes nodes without a kernel; packs weights. The error names all
+  // nodes that remain unsupported.
   virtual absl::StatusOr<Graph> Legalize(const Graph& graph) const = 0;
-  // Bytes of planned scratch that each node of a legalized graph needs while it runs, by node index: what Compile will plan.
+  // Fuses a legalized graph into the units that rematerialization keeps or clones as a whole. Compile fuses at least as
+  // much. By default, nothing is fused.
+  virtual absl::StatusOr<FusedGraph> Fuse(const Graph& legal) const {
+    FusedGraph same{legal, std::vector<ValueId>(legal.values().size())};
+    std::iota(same.values.begin(), same.values.end(), 0);
+    return same;
+  }
+  // Bytes of planned scratch memory by node of a legalized or fused graph.
   virtual absl::StatusOr<std::vector<size_t>> Workspaces(const Graph& graph) const {
     return std::vector<size_t>(graph.nodes().size(), 0);
   }
-  // Of a legalized graph.
-  virtual absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& graph, const CompileOptions& options) = 0;
+  // Number of kernels that Workspaces and Compile have prepared; a kernel shared with an earlier graph counts once.
+  virtual int64_t PreparedKernels() const { return 0; }
+  // Fuses and compiles a legalized graph.
+  virtual absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) = 0;
-  // Bytes that Allocate may still give, as far as that is known.
-  virtual size_t FreeMemory() const { return device() == "cpu" ? AvailableMemory() : std::numeric_limits<size_t>::max(); }
+  // Do programs read feeds in place where they are aligned (Program::ReadInPlace)?
+  virtual bool ReadsHostMemory() const { return false; }
+  // Bytes that Allocate can still return, as far as known.
+  virtual size_t FreeMemory() const {
+    return device() == "cpu" ? AvailableMemory() : std::numeric_limits<size_t>::max();
+  }
   // Waits until everything queued has finished.
   virtual absl::Status Synchronize() = 0;
 };
 
-// What each backend library exports with C linkage under the name "onnxtrain_create_backend". The error, if any, is
-// stored in *status.
+// Type of the function "onnxtrain_create_backend" that each backend library exports with C linkage. Stores an error in
+// *status.
 using CreateBackendFn = Backend* (*)(const BackendOptions& options, absl::Status* status);
 
 }  // namespace onnxtrain

@@ -47,7 +47,8 @@ absl::Status BoundProgram::Set(std::string_view input, const HostTensor& value) 
   const GraphInput* found = graph().FindInput(input);
   if (found == nullptr) return Invalid("there is no input '", input, "'");
   const Type& type = graph().type(found->value);
-  if (!(type == value.type())) return Invalid("input '", input, "' is ", ToString(type), ", got ", ToString(value.type()));
+  if (!(type == value.type()))
+    return Invalid("input '", input, "' is ", ToString(type), ", got ", ToString(value.type()));
   return inputs_.find(input)->second->Write(0, value.bytes());
 }
 

@@ -1,5 +1,5 @@
-// A compiled program with memory of its own, for probes, comparisons and tests. The programs of a session share theirs
-// (optim/programs.h).
+// A compiled program with memory of its own, for probes, comparisons and tests. The programs of a session share memory
+// (optim/program/programs.h).
 #pragma once
 
 #include <map>
@@ -13,17 +13,17 @@ namespace onnxtrain {
 
 class BoundProgram {
  public:
-  // Compiles a legalized graph. Every input, every output that goes into no input, and the arena get a zeroed buffer of
-  // their own, so that a sanitizer sees what a kernel touches beyond its operands. The backend must outlive the program.
+  // Compiles a legalized graph. Every input, every output that goes into no input, and the arena get a zeroed buffer
+  // each, so that a sanitizer finds accesses beyond an operand. The backend must outlive the program.
   static absl::StatusOr<BoundProgram> Make(Backend& backend, const Graph& legal, const CompileOptions& options = {});
 
   Program& program() { return *program_; }
   const Graph& graph() const { return program_->graph(); }
 
-  // A value of the input's type. kInvalidArgument where the graph has no such input or the type is another.
+  // Writes an input. kInvalidArgument where the graph has no such input or the type differs.
   absl::Status Set(std::string_view input, const HostTensor& value);
-  absl::Status Run();  // has finished on return, on a device too
-  // What an output, or else an input (state after an update), holds now.
+  absl::Status Run();  // waits for the device
+  // Reads an output, or else an input (state after an update).
   absl::StatusOr<HostTensor> Get(std::string_view name) const;
 
  private:
@@ -37,7 +37,7 @@ class BoundProgram {
   Backend* backend_;
   Buffers inputs_, outputs_;
   std::unique_ptr<Buffer> arena_;
-  std::unique_ptr<Program> program_;  // ends before what it is bound to
+  std::unique_ptr<Program> program_;  // destroyed before its memory
 };
 
 }  // namespace onnxtrain

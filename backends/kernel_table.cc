@@ -4,6 +4,6 @@
 
 namespace onnxtrain {
 
-void KernelTableFault(std::string_view what, std::string_view op) { LOG(FATAL) << what << ": " << op; }
+void DieOnBadKernelTable(std::string_view what, std::string_view op) { LOG(FATAL) << what << ": " << op; }
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// Operator name → how a backend prepares its kernel. Filled when the backend is loaded, read at compile only.
+// Maps operator names to the functions that prepare their kernels. Filled when a backend is loaded, read at compile.
 #pragma once
 
 #include <map>
@@ -8,16 +8,16 @@
 
 namespace onnxtrain {
 
-// Ends the process with a message: a broken table is a bug of ours, not of a user's.
-[[noreturn]] void KernelTableFault(std::string_view what, std::string_view op);
+// Ends the process with a message: a broken table is a bug of the backend.
+[[noreturn]] void DieOnBadKernelTable(std::string_view what, std::string_view op);
 
 template <typename Prepare>
 class KernelTable {
  public:
-  // A duplicate name, or one that is no operator's, is fatal.
+  // A duplicate or unknown operator name is fatal.
   void Add(std::string_view op, Prepare prepare) {
-    if (FindOp(op) == nullptr) KernelTableFault("a kernel for an unknown operator", op);
-    if (!map_.emplace(op, prepare).second) KernelTableFault("two kernels for one operator", op);
+    if (FindOp(op) == nullptr) DieOnBadKernelTable("a kernel for an unknown operator", op);
+    if (!map_.emplace(op, prepare).second) DieOnBadKernelTable("two kernels for one operator", op);
   }
   // Null where there is none.
   const Prepare* Find(std::string_view op) const {

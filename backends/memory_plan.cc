@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "backends/flow.h"
-#include "backends/place.h"
+#include "backends/arena_packing.h"
+#include "backends/dataflow.h"
 #include "backends/schedule.h"
 #include "frontend/base/log.h"
 
@@ -14,41 +14,41 @@ using Where = Place::Where;
 
 size_t Aligned(size_t bytes, size_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
-// Everything that follows from one order.
-struct Layout {
+// The layout that follows from one order.
+struct ArenaLayout {
   std::vector<int32_t> order;
-  std::vector<ValueId> home;         // by root: the root whose bytes it takes over, or itself
-  std::vector<Place> bound;          // by home: outside the arena, or kNone
-  std::vector<int32_t> block;        // by home: which block, or -1
-  std::vector<int32_t> workspace;    // by node: which block, or -1
+  std::vector<ValueId> buffer_root;  // by root: the root whose buffer it reuses, or itself
+  std::vector<Place> bound;          // by buffer root: outside the arena, or kNone
+  std::vector<int32_t> block;        // by buffer root: which block, or −1
+  std::vector<int32_t> workspace;    // by node: which block, or −1
   std::vector<Block> blocks;
-  size_t most_alive = 0;
+  size_t peak_live_bytes = 0;
 };
 
-class LayoutMaker {
+class ArenaLayoutBuilder {
  public:
-  LayoutMaker(const Flow& flow, const PlanOptions& options, std::vector<int32_t> order)
+  ArenaLayoutBuilder(const Dataflow& flow, const PlanOptions& options, std::vector<int32_t> order)
       : flow_(flow), options_(options), graph_(*flow.graph) {
     layout_.order = std::move(order);
     layout_.bound = flow.bound;
   }
 
-  Layout Make() {
-    FindLives();
-    layout_.home.resize(flow_.root.size());
-    for (size_t v = 0; v < layout_.home.size(); ++v) layout_.home[v] = static_cast<ValueId>(v);
+  ArenaLayout Make() {
+    ComputeLiveRanges();
+    layout_.buffer_root.resize(flow_.root.size());
+    for (size_t v = 0; v < layout_.buffer_root.size(); ++v) layout_.buffer_root[v] = static_cast<ValueId>(v);
     if (options_.reuse) {
-      for (size_t step = 0; step < layout_.order.size(); ++step) TakeOver(static_cast<int32_t>(step));
+      for (size_t step = 0; step < layout_.order.size(); ++step) ReuseInputBuffers(static_cast<int32_t>(step));
     }
     MakeBlocks();
-    layout_.most_alive = MostAlive(layout_.blocks);
+    layout_.peak_live_bytes = PeakLiveBytes(layout_.blocks);
     return std::move(layout_);
   }
 
  private:
   int32_t end() const { return static_cast<int32_t>(layout_.order.size()); }  // the step of the final copies
 
-  void FindLives() {
+  void ComputeLiveRanges() {
     first_.assign(flow_.root.size(), -1);
     last_.assign(flow_.root.size(), -1);
     std::vector<int32_t> step_of(flow_.rows.size(), -1);
@@ -62,47 +62,48 @@ class LayoutMaker {
     }
   }
 
-  // Lets outputs live where inputs of their node die that it can overwrite.
-  void TakeOver(int32_t step) {
+  // Lets outputs reuse the buffers of inputs that die at their node.
+  void ReuseInputBuffers(int32_t step) {
     const int32_t n = layout_.order[step];
     std::vector<ValueId> taken;
     for (ValueId out : graph_.nodes()[n].outputs) {
       for (ValueId in : graph_.nodes()[n].inputs) {
         if (in == kNoValue) continue;
         const ValueId r = flow_.root[in];
-        if (std::find(taken.begin(), taken.end(), r) != taken.end() || !MayTakeOver(n, step, out, r)) continue;
+        if (std::find(taken.begin(), taken.end(), r) != taken.end() || !CanReuseInputBuffer(n, step, out, r)) continue;
         taken.push_back(r);
-        layout_.home[out] = Home(r);
-        if (layout_.bound[out].where == Where::kOutput) layout_.bound[Home(r)] = layout_.bound[out];
-        last_[Home(r)] = std::max(last_[Home(r)], last_[out]);
+        layout_.buffer_root[out] = FindRoot(r);
+        if (layout_.bound[out].where == Where::kOutput) layout_.bound[FindRoot(r)] = layout_.bound[out];
+        last_[FindRoot(r)] = std::max(last_[FindRoot(r)], last_[out]);
         break;
       }
     }
   }
 
-  // The old value must be in the arena and die in this step. The new one is in the arena or in the memory of an output,
-  // which nobody reads before the end, so that the old value can live there too.
-  bool MayTakeOver(int32_t n, int32_t step, ValueId out, ValueId r) {
-    const bool free_to_choose =
-        layout_.bound[out].where == Where::kNone || layout_.bound[out].where == Where::kOutput;
-    return free_to_choose && layout_.bound[Home(r)].where == Where::kNone && last_[Home(r)] == step &&
+  // The old value must be in the arena and die in this step. The new one is in the arena, or in the memory of an
+  // output: then the old value can use that memory too, since nothing reads it before the end.
+  bool CanReuseInputBuffer(int32_t n, int32_t step, ValueId out, ValueId r) {
+    const bool free_to_choose = layout_.bound[out].where == Where::kNone || layout_.bound[out].where == Where::kOutput;
+    return free_to_choose && layout_.bound[FindRoot(r)].where == Where::kNone && last_[FindRoot(r)] == step &&
            flow_.CanOverwrite(n, out, r);
   }
 
-  ValueId Home(ValueId r) const {
-    while (layout_.home[r] != r) r = layout_.home[r];
+  ValueId FindRoot(ValueId r) const {
+    while (layout_.buffer_root[r] != r) r = layout_.buffer_root[r];
     return r;
   }
 
   void MakeBlocks() {
     layout_.block.assign(flow_.root.size(), -1);
     for (ValueId v = 0; v < static_cast<ValueId>(flow_.root.size()); ++v) {
-      layout_.home[v] = Home(v);
-      if (layout_.home[v] != v || flow_.root[v] != v || first_[v] < 0 || layout_.bound[v].where != Where::kNone) continue;
+      layout_.buffer_root[v] = FindRoot(v);
+      if (layout_.buffer_root[v] != v || flow_.root[v] != v || first_[v] < 0 || layout_.bound[v].where != Where::kNone)
+        continue;
       layout_.block[v] = static_cast<int32_t>(layout_.blocks.size());
       const int32_t last = options_.reuse ? last_[v] : end();
-      layout_.blocks.push_back(
-          {.bytes = Aligned(graph_.type(v).bytes(), options_.alignment), .first = options_.reuse ? first_[v] : 0, .last = last});
+      layout_.blocks.push_back({.bytes = Aligned(graph_.type(v).bytes(), options_.alignment),
+                                .first = options_.reuse ? first_[v] : 0,
+                                .last = last});
     }
     layout_.workspace.assign(flow_.rows.size(), -1);
     if (options_.workspace_bytes.empty()) return;
@@ -114,43 +115,43 @@ class LayoutMaker {
     }
   }
 
-  const Flow& flow_;
+  const Dataflow& flow_;
   const PlanOptions& options_;
   const Graph& graph_;
-  Layout layout_;
+  ArenaLayout layout_;
   std::vector<int32_t> first_, last_;  // by root: steps
 };
 
-Layout BestLayout(const Flow& flow, const PlanOptions& options) {
-  Layout best;
+ArenaLayout FindBestLayout(const Dataflow& flow, const PlanOptions& options) {
+  ArenaLayout best;
   bool found = false;
   for (auto& order : CandidateOrders(flow, options.workspace_bytes)) {
-    Layout layout = LayoutMaker(flow, options, std::move(order)).Make();
-    if (found && layout.most_alive >= best.most_alive) continue;
+    ArenaLayout layout = ArenaLayoutBuilder(flow, options, std::move(order)).Make();
+    if (found && layout.peak_live_bytes >= best.peak_live_bytes) continue;
     best = std::move(layout);
     found = true;
   }
   return best;
 }
 
-Place TargetOf(const Graph& graph, size_t o) {
+Place GetOutputPlace(const Graph& graph, size_t o) {
   const ValueId into = graph.outputs()[o].into;
   if (into != kNoValue) return {.where = Where::kInput, .index = graph.value(into).index};
   return {.where = Where::kOutput, .index = static_cast<int32_t>(o)};
 }
 
-std::vector<Copy> FinalCopies(const Graph& graph, const std::vector<Place>& places) {
+std::vector<Copy> MakeFinalCopies(const Graph& graph, const std::vector<Place>& places) {
   std::vector<Copy> copies;
   for (size_t o = 0; o < graph.outputs().size(); ++o) {
     const ValueId value = graph.outputs()[o].value;
-    const Copy copy{.from = places[value], .to = TargetOf(graph, o), .bytes = graph.type(value).bytes()};
+    const Copy copy{.from = places[value], .to = GetOutputPlace(graph, o), .bytes = graph.type(value).bytes()};
     if (copy.from != copy.to && copy.bytes > 0) copies.push_back(copy);
   }
   return copies;
 }
 
-// The copies whose source is an input that another copy overwrites.
-std::vector<size_t> Endangered(const std::vector<Copy>& copies) {
+// Finds copies whose source is an input that another copy overwrites.
+std::vector<size_t> FindClobbered(const std::vector<Copy>& copies) {
   std::vector<size_t> found;
   for (size_t c = 0; c < copies.size(); ++c) {
     const bool overwritten = std::any_of(copies.begin(), copies.end(), [&](const Copy& other) {
@@ -161,27 +162,27 @@ std::vector<size_t> Endangered(const std::vector<Copy>& copies) {
   return found;
 }
 
-// Moves the sources of the endangered copies to the arena before the first copy.
-void Stage(const std::vector<size_t>& endangered, const std::vector<Place>& stages, std::vector<Copy>* copies) {
+// Copies the sources of clobbered copies to the arena first.
+void StageCopies(const std::vector<size_t>& clobbered, const std::vector<Place>& stages, std::vector<Copy>* copies) {
   std::vector<Copy> moves;
-  for (size_t i = 0; i < endangered.size(); ++i) {
-    Copy& copy = (*copies)[endangered[i]];
+  for (size_t i = 0; i < clobbered.size(); ++i) {
+    Copy& copy = (*copies)[clobbered[i]];
     moves.push_back({.from = copy.from, .to = stages[i], .bytes = copy.bytes});
     copy.from = stages[i];
   }
   copies->insert(copies->begin(), moves.begin(), moves.end());
 }
 
-Place PlaceOf(const Flow& flow, const Layout& layout, const Packing& packing, ValueId v) {
-  const ValueId home = layout.home[flow.root[v]];
-  if (layout.bound[home].where != Where::kNone) return layout.bound[home];
-  if (layout.block[home] < 0) return {};
-  return {.where = Where::kArena, .offset = packing.offsets[layout.block[home]]};
+Place GetPlace(const Dataflow& flow, const ArenaLayout& layout, const Packing& packing, ValueId v) {
+  const ValueId buffer_root = layout.buffer_root[flow.root[v]];
+  if (layout.bound[buffer_root].where != Where::kNone) return layout.bound[buffer_root];
+  if (layout.block[buffer_root] < 0) return {};
+  return {.where = Where::kArena, .offset = packing.offsets[layout.block[buffer_root]]};
 }
 
-std::vector<Place> Places(const Flow& flow, const Layout& layout, const Packing& packing) {
+std::vector<Place> GetPlaces(const Dataflow& flow, const ArenaLayout& layout, const Packing& packing) {
   std::vector<Place> places(flow.root.size());
-  for (size_t v = 0; v < places.size(); ++v) places[v] = PlaceOf(flow, layout, packing, static_cast<ValueId>(v));
+  for (size_t v = 0; v < places.size(); ++v) places[v] = GetPlace(flow, layout, packing, static_cast<ValueId>(v));
   return places;
 }
 
@@ -189,32 +190,32 @@ std::vector<Place> Places(const Flow& flow, const Layout& layout, const Packing&
 
 MemoryPlan PlanMemory(const Graph& graph, const PlanOptions& options) {
   CHECK(options.workspace_bytes.empty() || options.workspace_bytes.size() == graph.nodes().size());
-  const Flow flow = MakeFlow(graph, options.reuse);
-  Layout layout = BestLayout(flow, options);
+  const Dataflow flow = AnalyzeDataflow(graph, options.reuse);
+  ArenaLayout layout = FindBestLayout(flow, options);
   const auto end = static_cast<int32_t>(layout.order.size());
 
-  // Sources of staged copies are inputs, so which they are does not depend on the packing.
+  // The sources of staged copies are inputs: the packing does not change which they are.
   const size_t planned = layout.blocks.size();
-  const auto copies = FinalCopies(graph, Places(flow, layout, {.offsets = std::vector<size_t>(planned, 0)}));
-  const auto endangered = Endangered(copies);
-  for (size_t c : endangered) {
+  const auto copies = MakeFinalCopies(graph, GetPlaces(flow, layout, {.offsets = std::vector<size_t>(planned, 0)}));
+  const auto clobbered = FindClobbered(copies);
+  for (size_t c : clobbered) {
     layout.blocks.push_back({.bytes = Aligned(copies[c].bytes, options.alignment), .first = end, .last = end});
   }
-  const Packing packing = Pack(layout.blocks);
+  const Packing packing = PackBlocks(layout.blocks);
   std::vector<Place> stages;
-  for (size_t i = 0; i < endangered.size(); ++i) {
+  for (size_t i = 0; i < clobbered.size(); ++i) {
     stages.push_back({.where = Where::kArena, .offset = packing.offsets[planned + i]});
   }
 
-  MemoryPlan plan{.order = std::move(layout.order), .places = Places(flow, layout, packing)};
+  MemoryPlan plan{.order = std::move(layout.order), .places = GetPlaces(flow, layout, packing)};
   plan.workspace_offset.assign(graph.nodes().size(), 0);
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     if (layout.workspace[n] >= 0) plan.workspace_offset[n] = packing.offsets[layout.workspace[n]];
   }
-  plan.copies = FinalCopies(graph, plan.places);
-  Stage(endangered, stages, &plan.copies);
+  plan.copies = MakeFinalCopies(graph, plan.places);
+  StageCopies(clobbered, stages, &plan.copies);
   plan.arena_bytes = packing.total;
-  plan.lower_bound = MostAlive(layout.blocks);
+  plan.lower_bound = PeakLiveBytes(layout.blocks);
   return plan;
 }
 

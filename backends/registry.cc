@@ -14,15 +14,15 @@ constexpr std::string_view kKnown[] = {"cpu", "torch"};
 std::filesystem::path CoreFolder() {
   Dl_info info;
   return dladdr(reinterpret_cast<void*>(&CoreFolder), &info) != 0 ? std::filesystem::path(info.dli_fname).parent_path()
-                                                                   : std::filesystem::path(".");
+                                                                  : std::filesystem::path(".");
 }
 
-std::filesystem::path LibraryOf(std::string_view name) {
+std::filesystem::path GetLibraryPath(std::string_view name) {
   return CoreFolder() / StrCat("libonnxtrain_backend_", name, ".so");
 }
 
 absl::StatusOr<CreateBackendFn> Load(std::string_view name) {
-  const std::filesystem::path path = LibraryOf(name);
+  const std::filesystem::path path = GetLibraryPath(name);
   // Never closed: libtorch and OpenMP runtimes do not survive being unloaded.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return absl::UnavailableError(StrCat("backend ", name, ": ", dlerror()));
@@ -36,7 +36,7 @@ absl::StatusOr<CreateBackendFn> Load(std::string_view name) {
 std::vector<std::string> BackendNames() {
   std::vector<std::string> names;
   for (std::string_view name : kKnown) {
-    if (std::filesystem::exists(LibraryOf(name))) names.emplace_back(name);
+    if (std::filesystem::exists(GetLibraryPath(name))) names.emplace_back(name);
   }
   return names;
 }

@@ -1,5 +1,5 @@
-// The only place that knows backends by name. Loads libonnxtrain_backend_NAME.so with RTLD_LOCAL from the folder of the
-// core library or $ORIGIN/../lib, once per process.
+// Loads backends by name: libonnxtrain_backend_NAME.so, with RTLD_LOCAL, from the folder of the core library or
+// $ORIGIN/../lib, once per process. No other code knows the names.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace onnxtrain {
 
 std::vector<std::string> BackendNames();  // "cpu", "torch": those whose library is installed
 
-// `name` is one of BackendNames(), or "auto": torch where there is a usable CUDA device, else cpu.
-// Must be called after the environment (thread count, wait policy) has been set: the libraries read it when loaded.
+// `name` is one of BackendNames(), or "auto": torch where there is a usable CUDA device, else cpu. Set the environment
+// (thread count, wait policy) before: the libraries read it when they are loaded.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name, const BackendOptions& options);
 
 }  // namespace onnxtrain

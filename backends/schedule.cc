@@ -11,32 +11,38 @@ namespace {
 
 using Cost = std::array<int64_t, 2>;
 
-// What running a node next would mean for the memory.
-struct Effect {
-  int64_t peak = 0;  // more bytes than now while it runs
-  int64_t net = 0;   // more bytes than now afterwards
+// The change of live bytes if a node runs next.
+struct MemoryEffect {
+  int64_t peak = 0;  // while it runs
+  int64_t net = 0;   // afterwards
 };
 
-using Rule = Cost (*)(const Effect&);
+using Rule = Cost (*)(const MemoryEffect&);
 
 constexpr Rule kRules[] = {
-    [](const Effect&) { return Cost{}; },
-    [](const Effect& e) { return Cost{e.net > 0, 0}; },
-    [](const Effect& e) { return Cost{e.peak, e.net}; },
-    [](const Effect& e) { return Cost{e.net, e.peak}; },
+    [](const MemoryEffect&) { return Cost{}; },
+    [](const MemoryEffect& e) {
+      return Cost{e.net > 0, 0};
+    },
+    [](const MemoryEffect& e) {
+      return Cost{e.peak, e.net};
+    },
+    [](const MemoryEffect& e) {
+      return Cost{e.net, e.peak};
+    },
 };
 
-// Ready nodes beyond this many wait, the first in the list being looked at first, so that wide graphs stay cheap.
-constexpr int kWindow = 256;
+// Limits the ready nodes that are compared, in list order, so that wide graphs stay cheap.
+constexpr int kLookahead = 256;
 
-bool IsAlias(const Flow& flow, int32_t node) {
+bool IsAlias(const Dataflow& flow, int32_t node) {
   const ValueId output = flow.graph->nodes()[node].outputs[0];
   return flow.root[output] != output;
 }
 
-// By node: does it make something in the arena of bound memory alone (packed weights, masks of a key)? It can run at any time, and
-// before it is needed its result would only wait. So such nodes are left out of the search.
-std::vector<bool> Sources(const Flow& flow) {
+// By node: does it compute a value in the arena from bound memory alone (packed weights, masks of a key)? Such a node
+// can run at any time, and its result would only wait before it is needed: the search leaves it out.
+std::vector<bool> FindSources(const Dataflow& flow) {
   std::vector<bool> sources(flow.rows.size(), false);
   const auto in_arena = [&](ValueId v) { return v != kNoValue && flow.in_arena(flow.root[v]); };
   for (int32_t n = 0; n < std::ssize(sources); ++n) {
@@ -51,13 +57,14 @@ std::vector<bool> Sources(const Flow& flow) {
 
 class Scheduler {
  public:
-  Scheduler(const Flow& flow, const std::vector<size_t>& workspace, const std::vector<bool>& sources)
+  Scheduler(const Dataflow& flow, const std::vector<size_t>& workspace, const std::vector<bool>& sources)
       : flow_(flow), workspace_(workspace), sources_(sources) {
     const auto nodes = static_cast<int32_t>(flow.rows.size());
     missing_.resize(nodes);
     emitted_.resize(nodes);
     for (int32_t n = 0; n < nodes; ++n) {
-      missing_[n] = static_cast<int32_t>(std::count_if(flow.before[n].begin(), flow.before[n].end(), [&](int32_t p) { return !sources[p]; }));
+      missing_[n] = static_cast<int32_t>(
+          std::count_if(flow.before[n].begin(), flow.before[n].end(), [&](int32_t p) { return !sources[p]; }));
       if (flow.runs(n) && !sources[n] && missing_[n] == 0) ready_.insert(n);
     }
     unread_.resize(flow.root.size());
@@ -72,7 +79,7 @@ class Scheduler {
       Finish(node);
     }
     const size_t all = std::count_if(flow_.rows.begin(), flow_.rows.end(), [](const OpRow* row) { return row; });
-    CHECK_EQ(order.size(), all) << "the graph has a circle";
+    CHECK_EQ(order.size(), all) << "the graph has a cycle";
     return order;
   }
 
@@ -80,11 +87,11 @@ class Scheduler {
   int32_t Best(Rule rule) const {
     int32_t best = *ready_.begin();
     if (rule == kRules[0]) return best;
-    Cost least = rule(EffectOf(best));
+    Cost least = rule(GetMemoryEffect(best));
     int looked_at = 0;
     for (int32_t node : ready_) {
-      if (++looked_at > kWindow) break;
-      if (const Cost cost = rule(EffectOf(node)); cost < least) {
+      if (++looked_at > kLookahead) break;
+      if (const Cost cost = rule(GetMemoryEffect(node)); cost < least) {
         least = cost;
         best = node;
       }
@@ -92,7 +99,7 @@ class Scheduler {
     return best;
   }
 
-  // Sources come right before the first node that must run after them.
+  // Emits sources right before the first node that must run after them.
   void EmitWithSources(int32_t node, std::vector<int32_t>* order) {
     for (int32_t p : flow_.before[node]) {
       if (sources_[p] && !emitted_[p]) EmitWithSources(p, order);
@@ -101,7 +108,7 @@ class Scheduler {
     order->push_back(node);
   }
 
-  // The arena groups that node reads, each once, without those of sources: they come and go with it.
+  // Calls f for each arena group that the node reads, once, without those of sources: they are live during it only.
   template <typename F>
   void ForReadGroups(int32_t node, F f) const {
     const auto& inputs = flow_.graph->nodes()[node].inputs;
@@ -115,9 +122,9 @@ class Scheduler {
     }
   }
 
-  Effect EffectOf(int32_t node) const {
+  MemoryEffect GetMemoryEffect(int32_t node) const {
     if (IsAlias(flow_, node)) return {};
-    Effect e;
+    MemoryEffect e;
     const Graph& graph = *flow_.graph;
     const auto& outputs = graph.nodes()[node].outputs;
     int64_t kept = 0;
@@ -142,11 +149,11 @@ class Scheduler {
     ready_.erase(node);
     if (!IsAlias(flow_, node)) ForReadGroups(node, [&](ValueId r) { --unread_[r]; });
     for (int32_t next : flow_.after[node]) {
-      if (--missing_[next] == 0) ready_.insert(next);  // no source: they wait for none but sources
+      if (--missing_[next] == 0) ready_.insert(next);  // never a source: sources wait for sources only
     }
   }
 
-  const Flow& flow_;
+  const Dataflow& flow_;
   const std::vector<size_t>& workspace_;
   const std::vector<bool>& sources_;
   std::vector<bool> emitted_;
@@ -157,8 +164,8 @@ class Scheduler {
 
 }  // namespace
 
-std::vector<std::vector<int32_t>> CandidateOrders(const Flow& flow, const std::vector<size_t>& workspace) {
-  const std::vector<bool> sources = Sources(flow);
+std::vector<std::vector<int32_t>> CandidateOrders(const Dataflow& flow, const std::vector<size_t>& workspace) {
+  const std::vector<bool> sources = FindSources(flow);
   std::vector<std::vector<int32_t>> orders;
   for (Rule rule : kRules) {
     auto order = Scheduler(flow, workspace, sources).Run(rule);

@@ -1,4 +1,4 @@
-// Orders in which the nodes of a graph can run.
+// Candidate execution orders of a graph.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,15 @@
 #include <tuple>
 #include <vector>
 
-#include "backends/flow.h"
+#include "backends/dataflow.h"
 
 namespace onnxtrain {
 
-// Topological orders of the running nodes that obey Flow::before, none of them more than once, each by another greedy
-// rule: the order of the list; the same, but a node that frees at least what it takes runs as soon as it can (updates,
-// weight gradients); lowest memory while running first; largest net release first. What is made of bound memory alone (packed
-// weights, random masks) comes in all of them right before the first node that needs it: it takes no memory before, and is
-// still in the caches when it is read.
-// `workspace` is by node index, or empty.
-std::vector<std::vector<int32_t>> CandidateOrders(const Flow& flow, const std::vector<size_t>& workspace);
+// Returns distinct topological orders of the live nodes that obey Dataflow::before, one per greedy rule: list order;
+// list order, but a node that frees at least as much as it allocates runs as soon as it is ready (updates, weight
+// gradients); lowest memory while running; largest net release. In all of them, a node that reads bound memory alone
+// (packed weights, random masks) runs right before its first user: until then it takes no memory, and the user finds
+// its result in the caches. `workspace` is by node, or empty.
+std::vector<std::vector<int32_t>> CandidateOrders(const Dataflow& flow, const std::vector<size_t>& workspace);
 
 }  // namespace onnxtrain

@@ -1,4 +1,5 @@
-# A relocatable tree: bin/onnxtrain, lib/libonnxtrain.so, lib/libonnxtrain_backend_*.so, headers and a CMake package.
+# Installs a relocatable tree: bin/onnxtrain, lib/libonnxtrain.so, lib/libonnxtrain_backend_*.so, headers and a CMake
+# package.
 include(CMakePackageConfigHelpers)
 install(TARGETS onnxtrain EXPORT onnxtrain LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY frontend backends optim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/onnxtrain

@@ -1,4 +1,4 @@
-// Clipping of single gradients. By the global norm: training_graph.cc, which has it anyway.
+// Adaptive clipping of single gradients. Clipping by the global norm is in training_graph.cc, which computes the norm.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace onnxtrain {
 
-// Adaptive gradient clipping (Brock et al., High-Performance Large-Scale Image Recognition Without Normalization, 2021; as timm's
-// agc): the gradient of an output unit is at most `ratio` times as long as its weights, which count as at least 1e-3 long.
-// A weight of rank 2 and more has a unit for each index of `axis`; any other is one unit.
-Val ClipToWeights(Val gradient, Val weight, double ratio, int64_t axis);
+// Adaptive gradient clipping (Brock et al., High-Performance Large-Scale Image Recognition Without Normalization, 2021;
+// as timm's agc): clips the norm of each output unit's gradient to `ratio` · max(‖weights of the unit‖, 1e-3). A weight
+// of rank ≥ 2 has one unit per index of `axis`; any other weight is one unit.
+Val ClipAdaptively(Val gradient, Val weight, double ratio, int64_t axis);
 
-// Which axis of each weight counts output units, by name: 1 for a matrix that is multiplied as it is, absent (0) for everything
-// else: convolutions, embeddings, matrices that are multiplied transposed.
+// Returns the output axis of each weight by name: 1 for a matrix that is multiplied untransposed; absent (0) for
+// convolutions, embeddings and matrices that are multiplied transposed.
 std::map<std::string, int64_t> OutputAxes(const Graph& graph);
 
 }  // namespace onnxtrain

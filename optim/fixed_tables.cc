@@ -22,7 +22,7 @@ bool IsSinusoidTable(const HostTensor& tensor) {
 }
 
 bool IsAttentionMask(const HostTensor& tensor) {
-  constexpr double kHides = -1000;  // exporters write −1e4, −1e9, the lowest number or −inf
+  constexpr double kHides = -1000;  // exporters write −1e4, −1e9, the lowest finite number or −inf
   if (!IsFloat(tensor.dtype()) || tensor.shape().size() < 2) return false;
   double hidden = 0;
   bool open = false;

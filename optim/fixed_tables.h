@@ -1,15 +1,15 @@
-// Tables that an exporter writes into the file as if they were weights.
+// Recognizes constant tables that exporters write as if they were weights.
 #pragma once
 
 #include "frontend/graph/host_tensor.h"
 
 namespace onnxtrain {
 
-// Is it the table of Vaswani et al. (2017), sines and cosines of the position at geometric wavelengths, as an exporter writes
-// it into the file? Told by its rows: the first is zeros and ones, every one has squared length width/2.
+// Is it a sinusoidal position table (Vaswani et al., 2017)? Tests the rows: the first is zeros and ones, and each has
+// squared norm width/2.
 bool IsSinusoidTable(const HostTensor& tensor);
 
-// Is it a mask to be added to attention scores: zeros and one large negative number, in a tensor of two axes or more?
+// Is it an additive attention mask: zeros and one large negative number, of rank ≥ 2?
 bool IsAttentionMask(const HostTensor& tensor);
 
 }  // namespace onnxtrain

@@ -8,15 +8,16 @@
 namespace onnxtrain {
 namespace {
 
-std::string NameOf(const UpdateRule& rule) {
+std::string GroupName(const UpdateRule& rule) {
   return StrCat(rule.weight_decay != 0 ? "decay" : "plain", rule.lr_factor != 1 ? StrCat("×", rule.lr_factor) : "");
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<WeightGroup>> GroupWeights(const OptimizerSpec& spec, const std::vector<WeightDecision>& weights) {
+absl::StatusOr<std::vector<WeightGroup>> GroupWeights(const OptimizerSpec& spec,
+                                                      const std::vector<WeightDecision>& weights) {
   const bool by_glob = spec.weight_decay != 0 && spec.no_decay != "auto" && spec.no_decay != "none";
-  WeightGlobs no_decay("--no-decay", by_glob ? std::vector<std::string>{spec.no_decay} : std::vector<std::string>{});
+  WeightGlobs no_decay("no_decay", by_glob ? std::vector<std::string>{spec.no_decay} : std::vector<std::string>{});
   const auto decays = [&](const WeightDecision& w) {
     if (spec.weight_decay == 0 || spec.no_decay == "none") return spec.weight_decay != 0;
     if (spec.no_decay == "auto") return w.type.rank() > 1 && !w.name.ends_with("bias");
@@ -32,12 +33,13 @@ absl::StatusOr<std::vector<WeightGroup>> GroupWeights(const OptimizerSpec& spec,
     if (!w.trained) continue;
     const UpdateRule rule{decay ? spec.weight_decay : 0, factor != spec.lr_factors.end() ? factor->second : 1};
     WeightGroup& group = groups[rule];
-    group.name = NameOf(rule);
+    group.name = GroupName(rule);
     group.rule = rule;
     group.members.push_back(&w);
   }
-  RETURN_IF_ERROR(no_decay.CheckAllHit());
-  if (with_factor != spec.lr_factors.size()) return Invalid("a learning rate is given for a weight that the model does not have");
+  RETURN_IF_ERROR(no_decay.CheckAllMatched());
+  if (with_factor != spec.lr_factors.size())
+    return Invalid("a learning rate is given for a weight that the model does not have");
   std::vector<WeightGroup> out;
   for (auto& [rule, group] : groups) out.push_back(std::move(group));
   return out;

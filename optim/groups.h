@@ -1,4 +1,4 @@
-// Which weights are updated alike.
+// Groups trained weights by weight decay and learning rate factor: a group is updated as one flat tensor.
 #pragma once
 
 #include <compare>
@@ -19,12 +19,13 @@ struct UpdateRule {
 };
 
 struct WeightGroup {
-  std::string name;  // "decay", "plain", with the factor where there is one: "plain×10"
+  std::string name;  // "decay", "plain", with the factor unless it is 1: "plain×10"
   UpdateRule rule;
-  std::vector<const WeightDecision*> members;  // in the order of the weights, which must outlive this
+  std::vector<const WeightDecision*> members;  // in weight order; point into the vector given to GroupWeights
 };
 
-// The trained weights in groups. Fails where --no-decay or a rate is for a weight that is not there.
-absl::StatusOr<std::vector<WeightGroup>> GroupWeights(const OptimizerSpec& spec, const std::vector<WeightDecision>& weights);
+// Groups the trained weights, decayed groups first. Fails where a no-decay glob or a rate matches no weight.
+absl::StatusOr<std::vector<WeightGroup>> GroupWeights(const OptimizerSpec& spec,
+                                                      const std::vector<WeightDecision>& weights);
 
 }  // namespace onnxtrain

@@ -15,38 +15,40 @@ bool EndsInNumber(const std::string& module) {
   return !last.empty() && last.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// "" where no module tells.
+// "" where the weight is in no module.
 std::string ModuleLayer(const std::vector<std::string>& modules) {
   const auto numbered = std::find_if(modules.begin(), modules.end(), EndsInNumber);
   if (numbered != modules.end()) return *numbered;
   return modules.empty() ? "" : modules[std::min<size_t>(1, modules.size() - 1)];
 }
 
-std::string LayerOf(const WeightDecision& w) {
-  std::vector<std::string> modules = ModulesOf(w.name);
+std::string LayerName(const WeightDecision& w) {
+  std::vector<std::string> modules = ListModules(w.name);
   const std::string node = w.consumer.substr(w.consumer.find(' ') + 1);
   if (modules.empty()) {
-    modules = ModulesOf(node);
-    std::erase_if(modules, [](const std::string& m) { return m.starts_with("/"); });  // the dotted form is among them
+    modules = ListModules(node);
+    std::erase_if(modules,
+                  [](const std::string& m) { return m.starts_with("/"); });  // the dotted form is in the list, too
   }
   const std::string layer = ModuleLayer(modules);
   return !layer.empty() ? layer : node.empty() ? w.name : node;
 }
 
-// Where the graph reads each weight first.
+// Index of the first node that reads each weight.
 std::map<std::string, int32_t> FirstReaders(const Graph& graph) {
-  const auto readers = Readers(graph);
+  const auto readers = ComputeUsers(graph);
   std::map<std::string, int32_t> first;
   for (const GraphInput& input : graph.inputs()) {
     const auto& nodes = readers[input.value];
-    first[input.name] = nodes.empty() ? std::numeric_limits<int32_t>::max() : *std::min_element(nodes.begin(), nodes.end());
+    first[input.name] =
+        nodes.empty() ? std::numeric_limits<int32_t>::max() : *std::min_element(nodes.begin(), nodes.end());
   }
   return first;
 }
 
 }  // namespace
 
-std::vector<Layer> LayersInOrder(const PreparedModel& model) {
+std::vector<Layer> ListLayers(const PreparedModel& model) {
   const auto first = FirstReaders(model.model.graph);
   std::vector<const WeightDecision*> order;
   for (const WeightDecision& w : model.weights) order.push_back(&w);
@@ -56,11 +58,11 @@ std::vector<Layer> LayersInOrder(const PreparedModel& model) {
   };
   std::stable_sort(order.begin(), order.end(), [&](const auto* a, const auto* b) { return position(a) < position(b); });
   std::map<std::string, bool> has_matrix;
-  for (const WeightDecision* w : order) has_matrix[LayerOf(*w)] |= w->type.rank() > 1;
+  for (const WeightDecision* w : order) has_matrix[LayerName(*w)] |= w->type.rank() > 1;
   std::vector<Layer> layers;
   std::map<std::string, size_t> index;
   for (const WeightDecision* w : order) {
-    const std::string name = LayerOf(*w);
+    const std::string name = LayerName(*w);
     auto known = index.find(name);
     if (known == index.end()) {
       if (layers.empty() || has_matrix[name]) layers.push_back({name, {}});

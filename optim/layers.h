@@ -1,4 +1,4 @@
-// The layers of a model in graph order, for learning rates that fall from the output to the input.
+// Groups weights into layers in graph order, for layer-wise learning rate decay.
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 namespace onnxtrain {
 
 struct Layer {
-  std::string name;                  // "encoder.layer.3", "fc"
+  std::string name;  // "encoder.layer.3", "fc"
   std::vector<std::string> weights;
 };
 
-// A layer is a module: up to its number where it has one ("layer1.0" of "layer1.0.conv1.weight"), else at most two levels
-// ("encoder.embeddings"); weights outside any module are layers by the node that reads them. One without a matrix (a norm between
-// two layers) belongs to the layer before it. In the order in which the graph reads them first.
-std::vector<Layer> LayersInOrder(const PreparedModel& model);
+// Returns the layers in the order in which the graph first reads them. A layer is a module: its name up to the first
+// number ("layer1.0" of "layer1.0.conv1.weight"), or at most two levels ("encoder.embeddings"). A weight outside of any
+// module is grouped by the node that reads it. A module without a matrix (a norm between two layers) joins the layer
+// before it.
+std::vector<Layer> ListLayers(const PreparedModel& model);
 
 }  // namespace onnxtrain

@@ -12,18 +12,18 @@
 namespace onnxtrain {
 namespace {
 
-// A model output seen as a prediction: what ends it, and the value behind that end.
+// A model output, its final activation, and the value that the activation reads.
 struct Candidate {
   std::string name;
   ValueId value;     // the output itself
   std::string tail;  // "Softmax", "LogSoftmax", "Sigmoid" or ""
-  ValueId before;    // what the tail reads; `value` where there is none
+  ValueId before;    // input of the tail; `value` where there is no tail
 };
 
 std::vector<Candidate> Candidates(const ImportedModel& model, const std::string& wanted) {
   std::vector<Candidate> found;
   for (const std::string& name : model.outputs) {
-    // The caches that a decoder hands to its next call are nobody's prediction.
+    // Key/value caches of a decoder are no predictions.
     if (wanted.empty() ? name.starts_with("present") : name != wanted) continue;
     const ValueId v = model.graph.FindOutput(name)->value;
     if (!IsFloat(model.graph.type(v).dtype) || model.graph.IsInput(v)) continue;
@@ -32,7 +32,7 @@ std::vector<Candidate> Candidates(const ImportedModel& model, const std::string&
     if (auto logits = model.logits.find(name); logits != model.logits.end()) {
       c.tail = "Softmax";
       c.before = model.graph.FindOutput(logits->second)->value;
-    } else if (node.op == "Softmax" || node.op == "LogSoftmax" || node.op == "Sigmoid") {
+    } else if (FindOp(node.op)->probabilities) {
       c.tail = node.op;
       c.before = node.inputs[0];
     }
@@ -47,7 +47,7 @@ bool ZeroOne(const LabelInfo& labels) { return labels.min_value >= 0 && labels.m
 
 bool IsSoftmax(const Candidate& c) { return c.tail == "Softmax" || c.tail == "LogSoftmax"; }
 
-// What `--loss auto` would take for this output, or null.
+// Returns the function that `auto` chooses for this output, or null.
 const LossFunction* AutoLoss(const Graph& graph, const Candidate& c, const LabelInfo& labels) {
   const Shape& shape = graph.type(c.before).shape;
   const Shape sample = Sample(shape);
@@ -71,52 +71,58 @@ std::string Describe(const Graph& graph, const std::vector<Candidate>& candidate
   });
 }
 
-bool Contains(std::string_view words, std::string_view word) { return !word.empty() && words.find(word) != std::string_view::npos; }
+bool Contains(std::string_view words, std::string_view word) {
+  return !word.empty() && words.find(word) != std::string_view::npos;
+}
 
 // [N,T,C] or [T,N,C] with labels [S].
 bool IsSequence(const Shape& shape, const LabelInfo& labels) {
   return shape.size() == 3 && (!labels.present || (labels.sample.shape.size() == 1 && !IsFloat(labels.sample.dtype)));
 }
 
-// Which form labels have for a loss on logits or predictions of this shape; kNone where they fit none.
-LabelForm FormOf(const LossFunction& loss, const Candidate& c, const Shape& shape, const LabelInfo& labels) {
+// Returns the form of the labels for a loss on values of this shape; kNone where they fit none.
+LabelForm ChooseLabelForm(const LossFunction& loss, const Candidate& c, const Shape& shape, const LabelInfo& labels) {
   const Shape sample = Sample(shape);
   if (loss.sequences) return IsSequence(shape, labels) ? LabelForm::kSequence : LabelForm::kNone;
   const bool one_value = labels.sample.shape == Shape{1};
   const bool same_shape = labels.present && labels.sample.elements() == NumElements(sample);
   const bool distribution = labels.present && labels.sample.shape == sample && !one_value;
-  // A loss that knows both takes labels of the output's shape for coins unless a Softmax says otherwise.
-  const bool coins = loss.elements && (!loss.classes || !IsSoftmax(c));
-  if (coins && (same_shape || (!labels.present && (!loss.classes || sample.size() != 1 || sample[0] < 2)))) return LabelForm::kElements;
+  // A loss that accepts both forms reads labels of the output's shape as elements unless the output ends in Softmax.
+  const bool binary_labels = loss.elements && (!loss.classes || !IsSoftmax(c));
+  if (binary_labels && (same_shape || (!labels.present && (!loss.classes || sample.size() != 1 || sample[0] < 2))))
+    return LabelForm::kElements;
   if (!loss.classes) return LabelForm::kNone;
   if (distribution) return LabelForm::kDistribution;
   const Shape label = labels.present ? labels.sample.shape : Sample(Shape(shape.begin(), shape.end() - 1));
   return ClassAxis(shape, label).has_value() ? LabelForm::kClasses : LabelForm::kNone;
 }
 
-// A term with what belongs to its labels.
+// A term and its label feed.
 struct Chosen {
   LossTerm term;
   LossFeed feed;
 };
 
-// Fills in everything that follows from the loss and the output.
-absl::StatusOr<Chosen> Finish(const Graph& graph, const Candidate& c, const LossFunction& loss, const LossTermSpec& spec,
-                              const LabelInfo& labels) {
+// Completes a term from its function and output.
+absl::StatusOr<Chosen> Finish(const Graph& graph, const Candidate& c, const LossFunction& loss,
+                              const LossTermSpec& spec, const LabelInfo& labels) {
   Chosen chosen;
-  LossTerm& term = chosen.term = {.function = &loss, .options = spec.options, .factor = spec.factor, .output = c.name, .value = c.value};
-  const bool behind_tail = Contains(loss.behind, c.tail);
-  if (behind_tail) term.value = c.before;
+  LossTerm& term = chosen.term = {
+      .function = &loss, .options = spec.options, .factor = spec.factor, .output = c.name, .value = c.value};
+  const bool on_logits = Contains(loss.final_activations, c.tail);
+  if (on_logits) term.value = c.before;
   if (loss.name == "nll" && c.tail == "Softmax") {
-    return Invalid("--loss nll needs log-probabilities, but output '", c.name, "' is a Softmax: use cross_entropy");
+    return Invalid("`loss` nll needs log-probabilities, but output '", c.name, "' is a Softmax: use cross_entropy");
   }
   const Type& type = graph.type(term.value);
-  if (type.shape.empty()) return Invalid("output '", c.name, "' is a scalar: no loss of labels fits it (use --loss output:", c.name, ")");
-  term.explanation = StrCat(loss.name, " on ", behind_tail ? StrCat("the logits behind ", c.tail, " ") : "output ", "'", c.name, "' ", ToString(type));
-  term.form = FormOf(loss, c, type.shape, labels);
+  if (type.shape.empty())
+    return Invalid("output '", c.name, "' is a scalar: no loss of labels fits it (use `loss` output:", c.name, ")");
+  term.explanation = StrCat(loss.name, " on ", on_logits ? StrCat("the logits behind ", c.tail, " ") : "output ", "'",
+                            c.name, "' ", ToString(type));
+  term.form = ChooseLabelForm(loss, c, type.shape, labels);
   if (term.form == LabelForm::kNone) {
-    return Invalid("labels ", labels.present ? ToString(labels.sample) : "that are not there", " per sample do not fit the output '", c.name, "' ",
-                   ToString(type), " with --loss ", loss.name);
+    return Invalid("labels ", labels.present ? ToString(labels.sample) : "that are not there",
+                   " per sample do not fit the output '", c.name, "' ", ToString(type), " with `loss` ", loss.name);
   }
   chosen.feed = {.label = spec.label_key(), .sample = {type.dtype, Sample(type.shape)}};
   if (term.form == LabelForm::kSequence) {
@@ -125,7 +131,8 @@ absl::StatusOr<Chosen> Finish(const Graph& graph, const Candidate& c, const Loss
     chosen.feed.num_classes = type.shape[2];
   }
   if (term.form != LabelForm::kClasses) return chosen;
-  const int axis = *ClassAxis(type.shape, labels.present ? labels.sample.shape : Sample(Shape(type.shape.begin(), type.shape.end() - 1)));
+  const int axis = *ClassAxis(
+      type.shape, labels.present ? labels.sample.shape : Sample(Shape(type.shape.begin(), type.shape.end() - 1)));
   chosen.feed.num_classes = type.shape[axis];
   chosen.feed.sample.dtype = DType::kInt64;
   chosen.feed.sample.shape.erase(chosen.feed.sample.shape.begin() + (axis - 1));
@@ -135,19 +142,25 @@ absl::StatusOr<Chosen> Finish(const Graph& graph, const Candidate& c, const Loss
 absl::StatusOr<Chosen> ChooseOutputLoss(const ImportedModel& model, const LossTermSpec& spec) {
   const GraphOutput* output = model.graph.FindOutput(spec.output);
   if (output == nullptr || !IsFloat(model.graph.type(output->value).dtype)) {
-    return Invalid("--loss output:", spec.output, ": the model has no float output of that name; it has ", absl::StrJoin(model.outputs, ", "));
+    return Invalid("`loss` output:", spec.output, ": the model has no float output of that name; it has ",
+                   absl::StrJoin(model.outputs, ", "));
   }
-  return Chosen{{.function = spec.function, .factor = spec.factor, .output = spec.output, .value = output->value,
-                 .explanation = StrCat("the model's own output '", spec.output, "'")}, {}};
+  return Chosen{{.function = spec.function,
+                 .factor = spec.factor,
+                 .output = spec.output,
+                 .value = output->value,
+                 .explanation = StrCat("the model's own output '", spec.output, "'")},
+                {}};
 }
 
-absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term, const LabelInfo& labels) {
+absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term,
+                                  const LabelInfo& labels) {
   if (term.function != nullptr && term.function->name == "output") return ChooseOutputLoss(model, term);
   const std::string& wanted = term.output.empty() ? spec.logits : term.output;
   const std::vector<Candidate> all = Candidates(model, wanted);
   if (all.empty()) {
     if (wanted.empty()) return Invalid("the model has no float output to train on");
-    return Invalid(term.output.empty() ? "--logits " : "--loss …@", wanted, ": no float value of that name");
+    return Invalid(term.output.empty() ? "`logits` " : "`loss` …@", wanted, ": no float value of that name");
   }
   std::vector<Candidate> fitting;
   std::vector<const LossFunction*> losses;
@@ -160,10 +173,11 @@ absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& sp
   }
   if (fitting.size() == 1) return Finish(model.graph, fitting[0], *losses[0], term, labels);
   if (fitting.size() > 1) {
-    return Invalid("several outputs could be trained: ", Describe(model.graph, fitting), "; choose one with --logits NAME");
+    return Invalid("several outputs could be trained: ", Describe(model.graph, fitting),
+                   "; choose one with `logits` NAME");
   }
-  return Invalid("no loss fits labels ", labels.present ? ToString(labels.sample) : "that are not there", " per sample and the outputs ",
-                 Describe(model.graph, all), "; choose with --loss and --logits");
+  return Invalid("no loss fits labels ", labels.present ? ToString(labels.sample) : "that are not there",
+                 " per sample and the outputs ", Describe(model.graph, all), "; choose with `loss` and `logits`");
 }
 
 std::string Explanation(const LossChoice& choice) {
@@ -175,19 +189,23 @@ std::string Explanation(const LossChoice& choice) {
 
 }  // namespace
 
-std::string OfTerm(std::string_view name, size_t term) { return term == 0 ? std::string(name) : StrCat(name, ":", term); }
+std::string TermName(std::string_view name, size_t term) {
+  return term == 0 ? std::string(name) : StrCat(name, ":", term);
+}
 
-std::string FeedOf(const LossFeed& wanted, std::vector<LossFeed>* feeds) {
+std::string FindOrAddFeed(const LossFeed& wanted, std::vector<LossFeed>* feeds) {
   for (LossFeed& feed : *feeds) {
     if (feed.label != wanted.label || feed.sample != wanted.sample) continue;
     feed.num_classes = std::max(feed.num_classes, wanted.num_classes);
     return feed.name;
   }
   feeds->push_back(wanted);
-  return feeds->back().name = OfTerm(kLabelFeed, feeds->size() - 1);
+  return feeds->back().name = TermName(kLabelFeed, feeds->size() - 1);
 }
 
-int LossTerm::batch_axis() const { return form == LabelForm::kSequence && OptionOr(options, "time_first", 0) != 0 ? 1 : 0; }
+int LossTerm::batch_axis() const {
+  return form == LabelForm::kSequence && OptionOr(options, "time_first", 0) != 0 ? 1 : 0;
+}
 
 int64_t LossChoice::num_classes() const {
   for (const LossFeed& feed : feeds) {
@@ -203,11 +221,12 @@ absl::StatusOr<std::vector<std::string>> LossOutputs(const OnnxModel& model, con
   bool internal = false, all_named = true;
   for (const LossTermSpec& term : terms) {
     if (!term.file.empty()) {
-      all_named = false;  // its inputs name outputs
+      all_named = false;  // its inputs are bound to outputs by name
       continue;
     }
     const std::string& name = term.output.empty() ? spec.logits : term.output;
-    const bool of_the_model = term.function != nullptr && term.function->name == "output";  // ChooseOutputLoss says what there is
+    const bool of_the_model =
+        term.function != nullptr && term.function->name == "output";  // ChooseOutputLoss lists the outputs
     all_named &= !name.empty() && !of_the_model;
     if (of_the_model) continue;
     if (name.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end()) continue;
@@ -223,7 +242,7 @@ absl::StatusOr<std::vector<std::string>> LossOutputs(const OnnxModel& model, con
 
 namespace {
 
-// One weight for each class of every loss that takes them.
+// Checks that there is one weight per class for every loss that takes class weights.
 absl::Status CheckClassWeights(const Graph& graph, const LossSpec& spec, const LossChoice& choice) {
   for (const LossTerm& term : choice.terms) {
     if (spec.class_weights.empty() || !Contains(term.function->takes, "class_weights")) continue;
@@ -233,7 +252,8 @@ absl::Status CheckClassWeights(const Graph& graph, const LossSpec& spec, const L
       if (feed.name == term.feed && feed.num_classes > 0) classes = feed.num_classes;
     }
     if (classes == std::ssize(spec.class_weights)) continue;
-    return Invalid("--class-weights: ", spec.class_weights.size(), " weights for the ", classes, " classes of output '", term.output, "'");
+    return Invalid("`class_weights`: ", spec.class_weights.size(), " weights for the ", classes, " classes of output '",
+                   term.output, "'");
   }
   return absl::OkStatus();
 }
@@ -250,13 +270,14 @@ absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec
     }
     const auto own = spec.own_labels.find(term.label_key());
     ASSIGN_OR_RETURN(Chosen chosen, ChooseTerm(model, spec, term, own != spec.own_labels.end() ? own->second : labels));
-    if (chosen.term.form != LabelForm::kNone) chosen.term.feed = FeedOf(chosen.feed, &choice.feeds);
-    if (chosen.term.function->hits && !choice.classes) choice.lead = choice.terms.size();
-    choice.classes |= chosen.term.function->hits;
+    if (chosen.term.form != LabelForm::kNone) chosen.term.feed = FindOrAddFeed(chosen.feed, &choice.feeds);
+    if (chosen.term.function->counts_correct && !choice.classes) choice.lead = choice.terms.size();
+    choice.classes |= chosen.term.function->counts_correct;
     choice.terms.push_back(std::move(chosen.term));
   }
   const bool plain = terms.size() == 1 && terms[0].options.empty() && terms[0].factor == 1 && terms[0].label.empty();
-  choice.name = plain && choice.terms[0].form != LabelForm::kNone ? std::string(choice.terms[0].function->name) : spec.name;
+  choice.name =
+      plain && choice.terms[0].form != LabelForm::kNone ? std::string(choice.terms[0].function->name) : spec.name;
   choice.explanation = Explanation(choice);
   RETURN_IF_ERROR(CheckClassWeights(model.graph, spec, choice));
   return choice;
@@ -264,7 +285,7 @@ absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec
 
 namespace {
 
-// The feeds of the labels, by name.
+// Adds the label feeds; returns them by name.
 std::map<std::string, Val> AddFeeds(Builder& b, const LossChoice& choice, int64_t batch) {
   std::map<std::string, Val> labels;
   for (const LossFeed& feed : choice.feeds) {
@@ -275,20 +296,25 @@ std::map<std::string, Val> AddFeeds(Builder& b, const LossChoice& choice, int64_
   return labels;
 }
 
-// A scalar of the model's own is a mean over the samples.
+// A scalar loss output of the model is a mean over the samples.
 Val Sum(Val losses, int64_t batch) {
   return losses.rank() == 0 ? losses * static_cast<double>(batch) : ReduceSum(losses, {}, false);
 }
 
-absl::StatusOr<LossParts> Append(Builder& b, const LossTerm& term, const LossSpec& spec, const std::map<std::string, Val>& labels, int64_t batch) {
+absl::StatusOr<LossParts> Append(Builder& b, const LossTerm& term, const LossSpec& spec,
+                                 const std::map<std::string, Val>& labels, int64_t batch) {
   if (term.onnx != nullptr) {
     ASSIGN_OR_RETURN(const Val losses, AppendOnnxLoss(b, *term.onnx, labels, batch));
     return LossParts{losses, Val()};
   }
   const auto label = labels.find(term.feed);
-  return term.function->parts({.y = b.Wrap(term.value), .labels = label == labels.end() ? Val() : label->second, .form = term.form,
-                               .options = term.options, .ignore_index = spec.ignore_index,
-                               .label_smoothing = spec.label_smoothing, .class_weights = spec.class_weights});
+  return term.function->parts({.y = b.Wrap(term.value),
+                               .labels = label == labels.end() ? Val() : label->second,
+                               .form = term.form,
+                               .options = term.options,
+                               .ignore_index = spec.ignore_index,
+                               .label_smoothing = spec.label_smoothing,
+                               .class_weights = spec.class_weights});
 }
 
 }  // namespace
@@ -297,8 +323,9 @@ absl::Status CheckLossBatch(const Graph& graph, const LossChoice& choice, int64_
   for (const LossTerm& term : choice.terms) {
     const Type& type = graph.type(term.value);
     if (term.form == LabelForm::kNone || type.shape[term.batch_axis()] == batch) continue;
-    return Invalid("output '", term.output, "' has type ", ToString(type), ": its ", term.batch_axis() == 0 ? "first" : "second",
-                   " extent is not the batch of ", batch, term.form == LabelForm::kSequence ? " (ctc:time_first=1: time comes first)" : "");
+    return Invalid("output '", term.output, "' has type ", ToString(type), ": its ",
+                   term.batch_axis() == 0 ? "first" : "second", " extent is not the batch of ", batch,
+                   term.form == LabelForm::kSequence ? " (ctc:time_first=1: time comes first)" : "");
   }
   return absl::OkStatus();
 }
@@ -312,7 +339,8 @@ absl::StatusOr<LossValues> AttachLoss(Graph* graph, const LossChoice& choice, co
   for (const LossTerm& term : choice.terms) {
     ASSIGN_OR_RETURN(const LossParts parts, Append(b, term, spec, labels, batch));
     values.loss_sums.push_back(Sum(parts.losses, batch).id());
-    if (&term == &choice.leading()) values.correct = (parts.correct.valid() ? parts.correct : b.Scalar(parts.losses.dtype(), 0)).id();
+    if (&term == &choice.leading())
+      values.correct = (parts.correct.valid() ? parts.correct : b.Scalar(parts.losses.dtype(), 0)).id();
   }
   RETURN_IF_ERROR(b.status());
   return values;

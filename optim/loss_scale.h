@@ -1,5 +1,5 @@
-// Dynamic loss scaling, as PyTorch's GradScaler does it: gradients of a loss times S are large enough for f16; where S was too
-// large, some are not finite and the update is skipped.
+// Dynamic loss scaling, by the rule of PyTorch's GradScaler. The loss is multiplied by S so that float16 gradients do
+// not underflow. An update whose gradient is not finite is skipped and S shrinks.
 #pragma once
 
 #include "frontend/ops/builder.h"
@@ -8,17 +8,18 @@ namespace onnxtrain {
 
 struct LossScaleSpec {
   double initial = 65536;
-  bool dynamic = true;        // false: S stays
+  bool dynamic = true;  // false: S is constant
   double growth = 2, backoff = 0.5;
-  int64_t interval = 2000;    // applied updates in a row before S grows
+  int64_t interval = 2000;  // applied updates in a row before S grows
 };
 
-// S (a float scalar) and how many updates in a row have been applied since it last changed (i64).
+// S (float scalar) and the number of updates applied since S last changed (i64 scalar).
 struct LossScale {
   Val scale, applied;
 };
 
-// After an update: `finite` says whether it was applied. S grows only to finite values.
+// Returns the state after an update; `finite` (bool scalar): the update was applied. S never grows beyond the largest
+// finite float.
 LossScale NextLossScale(const LossScaleSpec& spec, const LossScale& now, Val finite);
 
 }  // namespace onnxtrain

@@ -11,13 +11,13 @@ namespace {
 
 constexpr std::string_view kOnnx = "onnx:";
 
-// Is it a term that a file's name ends?
+// Does the term end in a file name?
 bool NamesFile(std::string_view term) {
   const size_t at = term.find(kOnnx);
   return at == 0 || (at != std::string_view::npos && term[at - 1] == '*');
 }
 
-// What stands between the '+' that are not part of a file's name.
+// Splits at each '+' that is not part of a file name.
 std::vector<std::string> SplitTerms(const std::string& text) {
   std::vector<std::string> terms;
   for (absl::string_view part : absl::StrSplit(text, '+')) {
@@ -31,7 +31,7 @@ std::vector<std::string> SplitTerms(const std::string& text) {
   return terms;
 }
 
-// Takes label=A/B out of the options.
+// Removes label=A/B from the options.
 absl::Status TakeLabel(std::string* options, std::vector<std::string>* label) {
   std::vector<std::string> rest;
   for (absl::string_view pair : absl::StrSplit(*options, ',', absl::SkipEmpty())) {
@@ -46,7 +46,7 @@ absl::Status TakeLabel(std::string* options, std::vector<std::string>* label) {
   return absl::OkStatus();
 }
 
-// [FACTOR*] off the front.
+// Parses and removes a leading [FACTOR*].
 absl::Status TakeFactor(std::string* text, double* factor) {
   const size_t star = text->find('*');
   if (star == std::string::npos || star > text->find_first_of(":@")) return absl::OkStatus();
@@ -80,7 +80,8 @@ absl::StatusOr<LossTermSpec> ParseTerm(std::string text) {
   std::string options = colon == std::string::npos ? "" : text.substr(colon + 1);
   RETURN_IF_ERROR(TakeLabel(&options, &term.label));
   term.function = FindLoss(name);
-  if (name != "auto" && (term.function == nullptr || name == "output" || name == "onnx")) return Invalid("unknown; known are auto, ", LossNames());
+  if (name != "auto" && (term.function == nullptr || name == "output" || name == "onnx"))
+    return Invalid("unknown; known are auto, ", LossNames());
   if (term.function == nullptr && !options.empty()) return Invalid("auto has no options");
   if (term.function == nullptr) return term;
   ASSIGN_OR_RETURN(term.options, ParseOptions(name, term.function->options, options));
@@ -95,7 +96,7 @@ absl::StatusOr<std::vector<LossTermSpec>> ParseLoss(const std::string& text) {
   std::vector<LossTermSpec> terms;
   for (const std::string& part : SplitTerms(text)) {
     auto term = ParseTerm(part);
-    if (!term.ok()) return Annotate(term.status(), StrCat("--loss ", part, ": "));
+    if (!term.ok()) return Annotate(term.status(), StrCat("`loss` ", part, ": "));
     terms.push_back(*std::move(term));
   }
   return terms;

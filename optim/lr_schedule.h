@@ -1,7 +1,7 @@
-// The learning rate as a function of applied updates, on the device: no host value changes from step to step.
+// Learning rate schedules as functions of the number of applied updates, computed on the device.
 //
-// t counts applied updates from 0. During a warm-up of w updates the factor is (t+1)/w; u = t − w counts what follows and
-// p = u / (total − w), at most 1, is the share of it. `min` is the lowest rate ÷ the rate. The formulas are those of PyTorch's
+// t counts applied updates from 0. During a warm-up of w updates the factor is (t+1)/w. After it, u = t − w and
+// p = min(1, u / (total − w)). `min` is the lowest rate divided by the base rate. The formulas are those of PyTorch's
 // torch.optim.lr_scheduler where it has the schedule.
 #pragma once
 
@@ -19,21 +19,21 @@ namespace onnxtrain {
 
 struct ScheduleRow {
   std::string_view name;
-  std::string_view text;    // formula and options, for people
+  std::string_view text;  // formula and options, for people
   std::vector<NumberOption> options;
-  bool own_warmup = false;  // rises by itself: --warmup would make it rise twice
+  bool own_warmup = false;  // includes a warm-up: a further one is an error
   double (*number)(const ScheduleSpec& spec, double min, double rest, double u);
   Val (*graph)(const ScheduleSpec& spec, double min, double rest, Val u);
 };
 
-// plateau is 1 here: its factor follows from evaluations, in a slot of its own (slot::kPlateau in training_graph.h).
+// The factor of plateau is 1 here: the host writes it after evaluations (device_scalar::kPlateau, training_graph.h).
 std::span<const ScheduleRow> AllSchedules();
 
-// "cosine", "step:size=1000,gamma=0.5", "multistep:at=100/200". An error names what is unknown, out of range or missing.
-// Warm-up, lowest rate and total are left as they are in a new ScheduleSpec.
+// Parses "cosine", "step:size=1000,gamma=0.5", "multistep:at=100/200". Errors name the schedule or option that is
+// unknown, out of range or missing. Warm-up, lowest rate and total keep the defaults of ScheduleSpec.
 absl::StatusOr<ScheduleSpec> ParseSchedule(const std::string& text);
 
-// The same function as ScheduleFactor, as an expression over `step` (a float scalar: updates applied so far).
+// Returns the factor of the base rate `lr`; `step` is t, a float scalar.
 Val ScheduleFactor(const ScheduleSpec& schedule, double lr, Val step);
 
 }  // namespace onnxtrain

@@ -16,9 +16,11 @@ constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
 Val Total(Val condition, DType dtype) { return ReduceSum(Cast(condition, dtype), {}, false); }
 
-Val ArgMax(Val scores, int64_t axis) { return scores.b().Op("ArgMax", {scores}, {{"axis", axis}, {"keepdims", int64_t{0}}}); }
+Val ArgMax(Val scores, int64_t axis) {
+  return scores.b().Op("ArgMax", {scores}, {{"axis", axis}, {"keepdims", int64_t{0}}});
+}
 
-// Labels as classes, whatever their form: coins are the classes 0 and 1.
+// Predictions and labels as class indices; binary labels are the classes 0 and 1.
 struct Classified {
   Val predicted, actual;  // i64 of one shape
   Val counts;             // bool: false where ignored
@@ -37,7 +39,7 @@ Classified Classify(const MetricContext& c) {
     const Val actual = ArgMax(c.labels, axis);
     return {ArgMax(c.y, axis), actual, Equal(actual, actual), c.y.dim(-1)};
   }
-  const auto [scores, labels] = Arrange(c.y, c.labels);
+  const auto [scores, labels] = AlignClasses(c.y, c.labels);
   const Val ignored = Equal(labels, b.Scalar(DType::kInt64, static_cast<double>(c.ignore_index)));
   return {ArgMax(scores, 1), labels, b.Op("Not", {ignored}), scores.dim(1)};
 }
@@ -49,10 +51,10 @@ std::vector<Val> AccuracyStats(const MetricContext& c) {
   return {Total(And(Equal(k.predicted, k.actual), k.counts), c.y.dtype()), Total(k.counts, c.y.dtype())};
 }
 
-// A label is among the top k where fewer than k scores are above its own.
+// A label is in the top k where fewer than k scores are greater than its own.
 std::vector<Val> TopStats(const MetricContext& c) {
-  const auto pair = Arrange(c.y, c.labels);
-  const auto [own, ignored] = Pick(pair, c.ignore_index);
+  const auto pair = AlignClasses(c.y, c.labels);
+  const auto [own, ignored] = GatherClassScores(pair, c.ignore_index);
   Shape one = pair.scores.shape();
   one[1] = 1;
   const Val above = ReduceSum(Cast(Greater(pair.scores, Reshape(own, one)), c.y.dtype()), {1}, false);
@@ -63,26 +65,27 @@ std::vector<Val> TopStats(const MetricContext& c) {
 
 double Ratio(const MetricStats& s) { return s[1][0] > 0 ? s[0][0] / s[1][0] : kUndefined; }
 
-// Of each class: predicted rightly, predicted, there.
+// By class: true positives, predictions, labels.
 std::vector<Val> ConfusionStats(const MetricContext& c) {
   const Classified k = Classify(c);
   const int64_t n = NumElements(k.actual.shape());
   const Val index = ClassIndices(c.y.b(), k.classes, 2, 1), counts = Reshape(k.counts, {n, 1});
-  const Val predicted = And(Equal(Reshape(k.predicted, {n, 1}), index), counts), actual = And(Equal(Reshape(k.actual, {n, 1}), index), counts);
+  const Val predicted = And(Equal(Reshape(k.predicted, {n, 1}), index), counts),
+            actual = And(Equal(Reshape(k.actual, {n, 1}), index), counts);
   const auto sum = [&](Val hits) { return ReduceSum(Cast(hits, c.y.dtype()), {0}, false); };
   return {sum(And(predicted, actual)), sum(predicted), sum(actual)};
 }
 
-// 2·tp/(predicted + there) of one class.
-double F1Of(const MetricStats& s, size_t k) { return 2 * s[0][k] / (s[1][k] + s[2][k]); }
+// 2·tp / (predictions + labels) of one class.
+double ClassF1(const MetricStats& s, size_t k) { return 2 * s[0][k] / (s[1][k] + s[2][k]); }
 
-// Over the classes that occur, among the labels or the predictions (as scikit-learn has it).
+// Mean over the classes that occur among labels or predictions (as in scikit-learn).
 double F1Macro(const MetricStats& s) {
   double sum = 0;
   int occurring = 0;
   for (size_t k = 0; k < s[0].size(); ++k) {
     if (s[1][k] + s[2][k] == 0) continue;
-    sum += F1Of(s, k);
+    sum += ClassF1(s, k);
     ++occurring;
   }
   return occurring > 0 ? sum / occurring : kUndefined;
@@ -90,10 +93,10 @@ double F1Macro(const MetricStats& s) {
 
 double F1(const MetricStats& s) {
   if (s[0].size() != 2) return F1Macro(s);
-  return s[1][1] + s[2][1] > 0 ? F1Of(s, 1) : 0;
+  return s[1][1] + s[2][1] > 0 ? ClassF1(s, 1) : 0;
 }
 
-// Scores of class 1, or of each class, and the classes, −1 where ignored.
+// Scores of class 1, or of each class, and the labels, −1 where ignored.
 std::vector<Val> ScoreStats(const MetricContext& c) {
   const Classified k = Classify(c);
   const int64_t n = NumElements(k.actual.shape());
@@ -101,7 +104,7 @@ std::vector<Val> ScoreStats(const MetricContext& c) {
   const Val actual = Cast(Reshape(Where(k.counts, k.actual, none), {n}), c.y.dtype());
   if (c.form == LabelForm::kElements) return {Reshape(c.y, {n}), actual};
   const bool rows = c.form == LabelForm::kDistribution || c.y.rank() == 2;
-  Val scores = rows ? c.y : Arrange(c.y, c.labels).scores;
+  Val scores = rows ? c.y : AlignClasses(c.y, c.labels).scores;
   if (scores.rank() > 2 && c.form == LabelForm::kClasses) {  // [N,C,…] → [N,…,C]
     scores = Transpose(Reshape(scores, {scores.dim(0), k.classes, n / scores.dim(0)}), {0, 2, 1});
   }
@@ -110,15 +113,16 @@ std::vector<Val> ScoreStats(const MetricContext& c) {
   return {c.y.b().Op("Softmax", {scores}, {{"axis", int64_t{1}}}), actual};
 }
 
-// The share of pairs of one of class `k` and one of another that the scores put in order, ties counting half (Mann & Whitney,
-// 1947): the area under the ROC curve. NaN without such pairs.
-double AreaOf(const std::vector<double>& scores, const std::vector<double>& actual, size_t k, size_t width) {
+// Area under the ROC curve of class `k` against the rest: the share of correctly ordered pairs, ties counting half
+// (Mann & Whitney, 1947). NaN without such pairs.
+double ClassAuc(const std::vector<double>& scores, const std::vector<double>& actual, size_t k, size_t width) {
   std::vector<std::pair<double, bool>> order;
   for (size_t i = 0; i < actual.size(); ++i) {
-    if (actual[i] >= 0) order.emplace_back(scores[i * width + (width > 1 ? k : 0)], actual[i] == static_cast<double>(k));
+    if (actual[i] >= 0)
+      order.emplace_back(scores[i * width + (width > 1 ? k : 0)], actual[i] == static_cast<double>(k));
   }
   std::sort(order.begin(), order.end());
-  double below = 0, positives = 0, ordered = 0;  // negatives below; pairs in order
+  double below = 0, positives = 0, ordered = 0;  // negatives with lower scores; correctly ordered pairs
   for (size_t i = 0; i < order.size();) {
     double same[2] = {0, 0};
     const size_t begin = i;
@@ -130,15 +134,15 @@ double AreaOf(const std::vector<double>& scores, const std::vector<double>& actu
   return below > 0 && positives > 0 ? ordered / (below * positives) : kUndefined;
 }
 
-// Of class 1 against 0; of several classes the mean of each against the rest.
+// Two classes: class 1 against 0. More: the mean over classes of one against the rest.
 double Auc(const MetricStats& s) {
   if (s[1].empty()) return kUndefined;
   const size_t width = s[0].size() / s[1].size();
-  if (width <= 1) return AreaOf(s[0], s[1], 1, 1);
+  if (width <= 1) return ClassAuc(s[0], s[1], 1, 1);
   double sum = 0;
   int defined = 0;
   for (size_t k = 0; k < width; ++k) {
-    const double area = AreaOf(s[0], s[1], k, width);
+    const double area = ClassAuc(s[0], s[1], k, width);
     if (std::isnan(area)) continue;
     sum += area;
     ++defined;
@@ -152,9 +156,11 @@ std::vector<Val> LikelihoodStats(const MetricContext& c) {
     const Val log_prob = b.Op("LogSoftmax", {c.y}, {{"axis", int64_t{c.y.rank() - 1}}});
     return {ReduceSum(-(c.labels * log_prob), {}, false), ReduceSum(c.labels, {}, false)};
   }
-  const auto pair = Arrange(c.y, c.labels);
-  const auto [log_prob, ignored] = Pick({b.Op("LogSoftmax", {pair.scores}, {{"axis", int64_t{1}}}), pair.labels}, c.ignore_index);
-  return {ReduceSum(Where(ignored, b.Scalar(c.y.dtype(), 0), -log_prob), {}, false), Total(b.Op("Not", {ignored}), c.y.dtype())};
+  const auto pair = AlignClasses(c.y, c.labels);
+  const auto [log_prob, ignored] =
+      GatherClassScores({b.Op("LogSoftmax", {pair.scores}, {{"axis", int64_t{1}}}), pair.labels}, c.ignore_index);
+  return {ReduceSum(Where(ignored, b.Scalar(c.y.dtype(), 0), -log_prob), {}, false),
+          Total(b.Op("Not", {ignored}), c.y.dtype())};
 }
 
 double Perplexity(const MetricStats& s) { return std::exp(Ratio(s)); }
@@ -166,19 +172,48 @@ std::vector<Val> ErrorStats(const MetricContext& c) {
 
 const std::vector<MetricRow>& Rows() {
   static const auto* rows = new std::vector<MetricRow>{
-      {.name = "accuracy", .text = "predictions that hit", .classes = true, .coins = true, .stats = AccuracyStats, .value = Ratio},
-      {.name = "top", .text = "labels among the K highest scores: top5", .numbered = true, .classes = true, .stats = TopStats, .value = Ratio},
-      {.name = "f1", .text = "F1 of class 1 of two, macro of more", .classes = true, .coins = true, .stats = ConfusionStats, .value = F1},
-      {.name = "f1_macro", .text = "mean F1 of the classes", .classes = true, .coins = true, .stats = ConfusionStats, .value = F1Macro},
-      {.name = "auc", .text = "area under the ROC curve, of more than two classes the mean of each against the rest", .keep = true,
-       .classes = true, .coins = true, .stats = ScoreStats, .value = Auc},
-      {.name = "perplexity", .text = "e to the mean negative log-likelihood", .classes = true, .stats = LikelihoodStats, .value = Perplexity},
+      {.name = "accuracy",
+       .text = "share of correct predictions",
+       .classes = true,
+       .binary_labels = true,
+       .stats = AccuracyStats,
+       .value = Ratio},
+      {.name = "top",
+       .text = "share of labels among the K highest scores: top5",
+       .numbered = true,
+       .classes = true,
+       .stats = TopStats,
+       .value = Ratio},
+      {.name = "f1",
+       .text = "F1 of class 1 of two, macro of more",
+       .classes = true,
+       .binary_labels = true,
+       .stats = ConfusionStats,
+       .value = F1},
+      {.name = "f1_macro",
+       .text = "mean F1 of the classes",
+       .classes = true,
+       .binary_labels = true,
+       .stats = ConfusionStats,
+       .value = F1Macro},
+      {.name = "auc",
+       .text = "area under the ROC curve; of more than two classes: mean of one against the rest",
+       .keep = true,
+       .classes = true,
+       .binary_labels = true,
+       .stats = ScoreStats,
+       .value = Auc},
+      {.name = "perplexity",
+       .text = "e to the mean negative log-likelihood",
+       .classes = true,
+       .stats = LikelihoodStats,
+       .value = Perplexity},
       {.name = "mae", .text = "mean absolute error", .values = true, .stats = ErrorStats, .value = Ratio},
   };
   return *rows;
 }
 
-// The row, and the number behind a numbered name.
+// Finds the row; sets *k to the number of a numbered name.
 const MetricRow* FindMetric(std::string_view name, int64_t* k) {
   for (const MetricRow& row : Rows()) {
     if (row.name == name && !row.numbered) return &row;
@@ -200,7 +235,7 @@ bool Fits(const MetricRow& row, const LossTerm& term) {
     return row.classes && (!row.numbered || term.form == LabelForm::kClasses);
   }
   if (term.form != LabelForm::kElements) return false;
-  return term.function->behind.empty() ? row.values : row.coins;
+  return term.function->final_activations.empty() ? row.values : row.binary_labels;
 }
 
 absl::StatusOr<Metric> ChooseMetric(const std::string& text, const LossChoice& loss) {
@@ -209,26 +244,26 @@ absl::StatusOr<Metric> ChooseMetric(const std::string& text, const LossChoice& l
   metric.row = FindMetric(text.substr(0, at), &metric.k);
   if (metric.row == nullptr) return Invalid("unknown; there are ", Names());
   if (at != std::string::npos) {
-    const auto term = std::find_if(loss.terms.begin(), loss.terms.end(), [&](const LossTerm& t) { return t.output == text.substr(at + 1); });
+    const auto term = std::find_if(loss.terms.begin(), loss.terms.end(),
+                                   [&](const LossTerm& t) { return t.output == text.substr(at + 1); });
     if (term == loss.terms.end()) return Invalid("no loss is on an output '", text.substr(at + 1), "'");
     metric.term = static_cast<size_t>(term - loss.terms.begin());
   }
   const LossTerm& term = loss.terms[metric.term];
-  if (!Fits(*metric.row, term)) return Invalid("loss ", term.function->name, " on '", term.output, "' has none (its labels do not fit)");
+  if (!Fits(*metric.row, term))
+    return Invalid("loss ", term.function->name, " on '", term.output, "' has none (its labels do not fit)");
   return metric;
 }
 
 }  // namespace
 
-std::span<const MetricRow> AllMetrics() { return Rows(); }
-
 absl::StatusOr<std::vector<Metric>> ChooseMetrics(const std::vector<std::string>& names, const LossChoice& loss) {
   std::vector<Metric> metrics;
   for (const std::string& name : names) {
     const auto same = [&](const Metric& m) { return m.name == name; };
-    if (std::any_of(metrics.begin(), metrics.end(), same)) return Invalid("--metrics ", name, ": given twice");
+    if (std::any_of(metrics.begin(), metrics.end(), same)) return Invalid("`metrics` ", name, ": given twice");
     auto metric = ChooseMetric(name, loss);
-    if (!metric.ok()) return Annotate(metric.status(), StrCat("--metrics ", name, ": "));
+    if (!metric.ok()) return Annotate(metric.status(), StrCat("`metrics` ", name, ": "));
     metrics.push_back(*std::move(metric));
   }
   return metrics;
@@ -236,13 +271,17 @@ absl::StatusOr<std::vector<Metric>> ChooseMetrics(const std::vector<std::string>
 
 std::string MetricOutput(size_t metric, size_t stat) { return StrCat("$metric:", metric, ":", stat); }
 
-absl::Status AttachMetrics(Graph* graph, const std::vector<Metric>& metrics, const LossChoice& loss, const LossSpec& spec) {
+absl::Status AttachMetrics(Graph* graph, const std::vector<Metric>& metrics, const LossChoice& loss,
+                           const LossSpec& spec) {
   Builder b(graph);
   b.set_source("metrics");
   for (size_t m = 0; m < metrics.size(); ++m) {
     const LossTerm& term = loss.terms[metrics[m].term];
-    const std::vector<Val> stats = metrics[m].row->stats({.y = b.Wrap(term.value), .labels = b.Wrap(graph->FindInput(term.feed)->value),
-                                                          .form = term.form, .ignore_index = spec.ignore_index, .k = metrics[m].k});
+    const std::vector<Val> stats = metrics[m].row->stats({.y = b.Wrap(term.value),
+                                                          .labels = b.Wrap(graph->FindInput(term.feed)->value),
+                                                          .form = term.form,
+                                                          .ignore_index = spec.ignore_index,
+                                                          .k = metrics[m].k});
     RETURN_IF_ERROR(b.status());
     for (size_t i = 0; i < stats.size(); ++i) graph->AddOutput(MetricOutput(m, i), stats[i].id());
   }

@@ -27,7 +27,7 @@ absl::StatusOr<ImportedModel> ImportLoss(const OnnxLoss& loss, int64_t batch) {
   return imported;
 }
 
-// Copies the imported graph behind what is there; its inputs become `inputs`. Returns its values by id.
+// Appends a copy of the imported graph with its inputs replaced by `inputs`. Returns the copies by value id.
 std::map<ValueId, Val> Splice(Builder& b, const ImportedModel& loss, const std::map<std::string, Val>& inputs) {
   std::map<ValueId, Val> values;
   std::map<std::string, const HostTensor*> weights;
@@ -47,7 +47,7 @@ std::map<ValueId, Val> Splice(Builder& b, const ImportedModel& loss, const std::
   return values;
 }
 
-// Does the value follow from a prediction?
+// Does the value depend on a prediction?
 bool FollowsFromPrediction(const Graph& graph, ValueId value, const OnnxLoss& loss) {
   std::set<ValueId> predicted;
   for (const OnnxLossInput& input : loss.inputs) {
@@ -55,7 +55,8 @@ bool FollowsFromPrediction(const Graph& graph, ValueId value, const OnnxLoss& lo
     if (input.prediction && found != nullptr) predicted.insert(found->value);
   }
   for (const Node& node : graph.nodes()) {
-    const bool reads = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return predicted.contains(v); });
+    const bool reads =
+        std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return predicted.contains(v); });
     if (reads) predicted.insert(node.outputs.begin(), node.outputs.end());
   }
   return predicted.contains(value);
@@ -67,11 +68,11 @@ std::string Described(const ImportedModel& loss) {
   });
 }
 
-// What the loss gives, checked.
+// Classifies and checks the outputs of the loss.
 absl::Status CheckOutputs(const ImportedModel& imported, int64_t batch, OnnxLoss* loss) {
   const GraphOutput *sum = imported.graph.FindOutput(kLossSum), *weight = imported.graph.FindOutput(kWeight);
-  const std::string expected = StrCat(loss->model->path(), ": gives ", Described(imported), "; a loss gives loss_sum and weight, or one loss per sample [",
-                                      batch, "]");
+  const std::string expected = StrCat(loss->model->path(), ": gives ", Described(imported),
+                                      "; a loss gives loss_sum and weight, or one loss per sample [", batch, "]");
   const auto is_scalar = [&](const GraphOutput* o) {
     return IsFloat(imported.graph.type(o->value).dtype) && imported.graph.type(o->value).elements() == 1;
   };
@@ -79,7 +80,9 @@ absl::Status CheckOutputs(const ImportedModel& imported, int64_t batch, OnnxLoss
   if (loss->weighted) {
     if (!is_scalar(sum) || !is_scalar(weight)) return Invalid(expected, "; loss_sum and weight are scalars");
     if (FollowsFromPrediction(imported.graph, weight->value, *loss)) {
-      return Invalid(loss->model->path(), ": weight depends on what the model predicts; it must follow from labels, columns and inputs alone");
+      return Invalid(
+          loss->model->path(),
+          ": weight depends on what the model predicts; it must follow from labels, columns and inputs alone");
     }
     return absl::OkStatus();
   }
@@ -89,7 +92,7 @@ absl::Status CheckOutputs(const ImportedModel& imported, int64_t batch, OnnxLoss
   return per_sample ? absl::OkStatus() : Invalid(expected);
 }
 
-// The sample of a label or column as the loss declares it, free extents taken from the data.
+// Returns the declared sample type of a label or column, with free extents from the data.
 absl::StatusOr<Type> SampleOf(const OnnxModel::Input& input, const LabelInfo& label, DType float_type) {
   Type sample{input.dtype == DType::kFloat32 ? float_type : input.dtype, {}};
   if (input.has_shape && input.dims.empty()) return Invalid("input '", input.name, "' has no batch axis");
@@ -100,15 +103,21 @@ absl::StatusOr<Type> SampleOf(const OnnxModel::Input& input, const LabelInfo& la
     sample.shape.push_back(input.dims[i] >= 0 ? input.dims[i] : same_rank ? label.sample.shape[i - 1] : 1);
   }
   if (label.present && sample.elements() != label.sample.elements()) {
-    return Invalid("input '", input.name, "' takes ", ToString(sample), " per sample, but the data has ", ToString(label.sample));
+    return Invalid("input '", input.name, "' takes ", ToString(sample), " per sample, but the data has ",
+                   ToString(label.sample));
   }
   return sample;
 }
 
 class Chooser {
  public:
-  Chooser(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term, const LabelInfo& labels, std::vector<LossFeed>* feeds)
-      : model_(model), spec_(spec), term_(term), labels_(labels), feeds_(feeds),
+  Chooser(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term, const LabelInfo& labels,
+          std::vector<LossFeed>* feeds)
+      : model_(model),
+        spec_(spec),
+        term_(term),
+        labels_(labels),
+        feeds_(feeds),
         loss_(std::make_shared<OnnxLoss>(OnnxLoss{.model = spec.onnx.at(term.file)})) {}
 
   absl::StatusOr<LossTerm> Choose() {
@@ -119,16 +128,21 @@ class Chooser {
     const auto predicts = [](const OnnxLossInput& input) { return input.prediction; };
     const auto first = std::find_if(loss_->inputs.begin(), loss_->inputs.end(), predicts);
     if (first == loss_->inputs.end()) {
-      return Invalid(path(), ": no input has the name of an output of the model, which has ", absl::StrJoin(model_.outputs, ", "));
+      return Invalid(path(), ": no input has the name of an output of the model, which has ",
+                     absl::StrJoin(model_.outputs, ", "));
     }
-    return LossTerm{.function = term_.function, .factor = term_.factor, .output = first->name, .value = first->value,
-                    .explanation = StrCat(path(), " on ", absl::StrJoin(bound_, ", ")), .onnx = loss_};
+    return LossTerm{.function = term_.function,
+                    .factor = term_.factor,
+                    .output = first->name,
+                    .value = first->value,
+                    .explanation = StrCat(path(), " on ", absl::StrJoin(bound_, ", ")),
+                    .onnx = loss_};
   }
 
  private:
   const std::string& path() const { return term_.file; }
 
-  // The leading extent that the model's outputs share with its feeds.
+  // The batch: the leading extent that the model's outputs share with its feeds.
   absl::Status FindBatch() {
     for (const std::string& name : model_.outputs) {
       const Type& type = model_.graph.type(model_.graph.FindOutput(name)->value);
@@ -156,13 +170,14 @@ class Chooser {
     }
     bound.type = model_.graph.type(bound.value);
     const DType wanted = input.dtype == DType::kFloat32 ? loss_->float_type : input.dtype;
-    const bool fits = !input.has_shape || (input.dims.size() == bound.type.shape.size() &&
-                                           std::equal(input.dims.begin() + std::min<size_t>(1, input.dims.size()), input.dims.end(),
-                                                      bound.type.shape.begin() + std::min<size_t>(1, bound.type.shape.size()),
-                                                      [](int64_t d, int64_t extent) { return d < 0 || d == extent; }));
+    const bool fits =
+        !input.has_shape || (input.dims.size() == bound.type.shape.size() &&
+                             std::equal(input.dims.begin() + std::min<size_t>(1, input.dims.size()), input.dims.end(),
+                                        bound.type.shape.begin() + std::min<size_t>(1, bound.type.shape.size()),
+                                        [](int64_t d, int64_t extent) { return d < 0 || d == extent; }));
     if (!fits || wanted != bound.type.dtype) {
-      return Invalid("input '", input.name, "' ", NameOf(input.dtype), "[", absl::StrJoin(input.dims, ","), "] does not fit the model's ",
-                     output ? "output " : "input ", ToString(bound.type));
+      return Invalid("input '", input.name, "' ", ToString(input.dtype), "[", absl::StrJoin(input.dims, ","),
+                     "] does not fit the model's ", output ? "output " : "input ", ToString(bound.type));
     }
     loss_->inputs.push_back(std::move(bound));
     return absl::OkStatus();
@@ -172,12 +187,13 @@ class Chooser {
     const auto own = spec_.own_labels.find(input.name);
     const bool common = own == spec_.own_labels.end() && MeansLabel(input.name);
     if (!common && own == spec_.own_labels.end() && labels_.present) {
-      return Invalid("input '", input.name, "' is neither an output of the model (", absl::StrJoin(model_.outputs, ", "),
-                     ") nor one of its inputs, a column of the data or the label");
+      return Invalid("input '", input.name, "' is neither an output of the model (",
+                     absl::StrJoin(model_.outputs, ", "), ") nor one of its inputs, a column of the data or the label");
     }
     LossFeed feed{.label = common ? "" : input.name};
-    ASSIGN_OR_RETURN(feed.sample, SampleOf(input, own != spec_.own_labels.end() ? own->second : labels_, loss_->float_type));
-    bound.feed = FeedOf(feed, feeds_);
+    ASSIGN_OR_RETURN(feed.sample,
+                     SampleOf(input, own != spec_.own_labels.end() ? own->second : labels_, loss_->float_type));
+    bound.feed = FindOrAddFeed(feed, feeds_);
     bound.type = {feed.sample.dtype, WithBatch(feed.sample.shape, batch_)};
     bound_.push_back(common ? "the label" : StrCat("column '", input.name, "'"));
     loss_->inputs.push_back(std::move(bound));
@@ -191,7 +207,7 @@ class Chooser {
   std::vector<LossFeed>* feeds_;
   std::shared_ptr<OnnxLoss> loss_;
   int64_t batch_ = 1;
-  std::vector<std::string> bound_;  // what the inputs are bound to, for people
+  std::vector<std::string> bound_;  // bindings of the inputs, for messages
 };
 
 }  // namespace
@@ -201,7 +217,7 @@ absl::Status LoadOnnxLosses(LossSpec* spec) {
   for (const LossTermSpec& term : terms) {
     if (term.file.empty() || spec->onnx.contains(term.file)) continue;
     auto model = OnnxModel::Load(term.file);
-    if (!model.ok()) return Annotate(model.status(), "--loss: ");
+    if (!model.ok()) return Annotate(model.status(), "`loss`: ");
     spec->onnx[term.file] = *std::move(model);
   }
   return absl::OkStatus();
@@ -211,7 +227,8 @@ std::vector<std::string> OnnxLossColumns(const OnnxModel& loss, const OnnxModel&
   std::vector<std::string> columns;
   for (const OnnxModel::Input& input : loss.inputs()) {
     const bool output = std::find(model.outputs().begin(), model.outputs().end(), input.name) != model.outputs().end();
-    const bool feed = std::any_of(model.inputs().begin(), model.inputs().end(), [&](const auto& i) { return i.name == input.name; });
+    const bool feed =
+        std::any_of(model.inputs().begin(), model.inputs().end(), [&](const auto& i) { return i.name == input.name; });
     if (!output && !feed) columns.push_back(input.name);
   }
   return columns;
@@ -222,15 +239,17 @@ bool MeansLabel(const std::string& input) {
   return kNames.contains(input);
 }
 
-absl::StatusOr<LossTerm> ChooseOnnxTerm(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term, const LabelInfo& labels,
-                                        std::vector<LossFeed>* feeds) {
+absl::StatusOr<LossTerm> ChooseOnnxTerm(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term,
+                                        const LabelInfo& labels, std::vector<LossFeed>* feeds) {
   return Chooser(model, spec, term, labels, feeds).Choose();
 }
 
-absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::map<std::string, Val>& feeds, int64_t batch) {
+absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::map<std::string, Val>& feeds,
+                                   int64_t batch) {
   ASSIGN_OR_RETURN(const ImportedModel imported, ImportLoss(loss, batch));
   std::map<std::string, Val> inputs;
-  for (const OnnxLossInput& input : loss.inputs) inputs[input.name] = input.value != kNoValue ? b.Wrap(input.value) : feeds.at(input.feed);
+  for (const OnnxLossInput& input : loss.inputs)
+    inputs[input.name] = input.value != kNoValue ? b.Wrap(input.value) : feeds.at(input.feed);
   const std::map<ValueId, Val> values = Splice(b, imported, inputs);
   const std::string& output = loss.weighted ? kLossSum : imported.outputs[0];
   const Val result = values.at(imported.graph.FindOutput(output)->value);
@@ -238,7 +257,7 @@ absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::
   return loss.weighted ? Reshape(result, {1}) : result;
 }
 
-absl::StatusOr<Graph> OnnxLossWeight(const OnnxLoss& loss, int64_t samples) {
+absl::StatusOr<Graph> BuildOnnxLossWeight(const OnnxLoss& loss, int64_t samples) {
   ASSIGN_OR_RETURN(const ImportedModel imported, ImportLoss(loss, samples));
   Graph graph;
   Builder b(&graph);

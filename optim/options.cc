@@ -22,10 +22,12 @@ absl::StatusOr<std::vector<double>> ParseOption(const NumberOption& option, cons
   for (absl::string_view part : absl::StrSplit(text, '/')) {
     double value;
     if (!absl::SimpleAtod(part, &value) || !(value >= option.min && value <= option.max)) {
-      return Invalid(option.name, ": expected ", option.max < kInf ? StrCat(option.min, " to ", option.max) : StrCat("at least ", option.min),
+      return Invalid(option.name, ": expected ",
+                     option.max < kInf ? StrCat(option.min, " to ", option.max) : StrCat("at least ", option.min),
                      ", got '", ToStd(part), "'");
     }
-    if (!values.empty() && value <= values.back()) return Invalid(option.name, ": expected ascending numbers, got '", text, "'");
+    if (!values.empty() && value <= values.back())
+      return Invalid(option.name, ": expected ascending numbers, got '", text, "'");
     values.push_back(value);
   }
   if (values.size() > 1 && !option.list) return Invalid(option.name, ": expected one number, got '", text, "'");
@@ -34,11 +36,13 @@ absl::StatusOr<std::vector<double>> ParseOption(const NumberOption& option, cons
 
 }  // namespace
 
-absl::StatusOr<Options> ParseOptions(std::string_view owner, std::span<const NumberOption> known, const std::string& text) {
+absl::StatusOr<Options> ParseOptions(std::string_view owner, std::span<const NumberOption> known,
+                                     const std::string& text) {
   Options options;
   for (absl::string_view pair : absl::StrSplit(text, ',', absl::SkipEmpty())) {
     const std::pair<std::string, std::string> given = absl::StrSplit(pair, absl::MaxSplits('=', 1));
-    const auto option = std::find_if(known.begin(), known.end(), [&](const NumberOption& o) { return o.name == given.first; });
+    const auto option =
+        std::find_if(known.begin(), known.end(), [&](const NumberOption& o) { return o.name == given.first; });
     if (option == known.end()) return Invalid(owner, " has no option '", given.first, "'; ", Listed(known));
     ASSIGN_OR_RETURN(options[given.first], ParseOption(*option, given.second));
   }

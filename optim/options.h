@@ -1,4 +1,5 @@
-// Options of a choice by name, as --lr-scheduler and --loss take them: "step:size=1000,gamma=0.5", "multistep:at=100/200".
+// Options of a choice by name, as --lr-scheduler and --loss take them: "step:size=1000,gamma=0.5",
+// "multistep:at=100/200".
 #pragma once
 
 #include <limits>
@@ -14,9 +15,9 @@ namespace onnxtrain {
 
 struct NumberOption {
   std::string_view name;
-  double otherwise;         // its value where it is not given; NaN: see the text of its owner
+  double otherwise;  // its value where it is not given; NaN: see the text of its owner
   double min, max;
-  bool list = false;        // several values, ascending
+  bool list = false;  // several values, ascending
 };
 
 // The default of an option whose owner finds one by itself.
@@ -25,7 +26,8 @@ inline constexpr double kOpenOption = std::numeric_limits<double>::quiet_NaN();
 using Options = std::map<std::string, std::vector<double>>;  // those that were given, by name
 
 // "size=1000,gamma=0.5". An error names what is unknown, out of range or missing; `owner` is what has the options.
-absl::StatusOr<Options> ParseOptions(std::string_view owner, std::span<const NumberOption> known, const std::string& text);
+absl::StatusOr<Options> ParseOptions(std::string_view owner, std::span<const NumberOption> known,
+                                     const std::string& text);
 
 // The number that was given, else `otherwise`.
 double OptionOr(const Options& options, std::string_view name, double otherwise);

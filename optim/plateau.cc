@@ -6,8 +6,13 @@
 namespace onnxtrain {
 
 Plateau::Plateau(const ScheduleSpec& spec, double lr, bool maximize)
-    : lr_(lr), min_lr_(spec.min_lr), fall_(OptionOr(spec.options, "factor", 0.1)), patience_(OptionOr(spec.options, "patience", 10)),
-      threshold_(OptionOr(spec.options, "threshold", 1e-4)), cooldown_(OptionOr(spec.options, "cooldown", 0)), maximize_(maximize),
+    : lr_(lr),
+      min_lr_(spec.min_lr),
+      fall_(OptionOr(spec.options, "factor", 0.1)),
+      patience_(OptionOr(spec.options, "patience", 10)),
+      threshold_(OptionOr(spec.options, "threshold", 1e-4)),
+      cooldown_(OptionOr(spec.options, "cooldown", 0)),
+      maximize_(maximize),
       best_((maximize ? -1 : 1) * std::numeric_limits<double>::infinity()) {}
 
 bool Plateau::Better(double metric) const {

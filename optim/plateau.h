@@ -1,5 +1,5 @@
-// --lr-scheduler plateau: the rate falls when evaluations get no better. The rules of PyTorch's ReduceLROnPlateau, with a
-// relative threshold.
+// Reduces the learning rate when the evaluation metric stops improving, by the rules of PyTorch's ReduceLROnPlateau
+// with a relative threshold.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace onnxtrain {
 
 class Plateau {
  public:
-  // `spec` is a plateau, `lr` the rate that it begins with.
+  // `spec`: of the schedule plateau. `lr`: the initial rate.
   Plateau(const ScheduleSpec& spec, double lr, bool maximize);
 
-  // After an evaluation whose metric is this. Gives the factor of the rate from now on.
+  // Takes the metric of one evaluation; NaN counts as no improvement. Returns the factor of `lr` from now on.
   double Step(double metric);
 
  private:

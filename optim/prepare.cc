@@ -3,36 +3,39 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "optim/optimize.h"
+#include "optim/program/optimize.h"
 
 namespace onnxtrain {
 namespace {
 
-// What a step adds to the graph has names that begin with "$".
+// Names that begin with "$" are reserved for what training adds to a graph.
 absl::Status CheckNames(const ImportedModel& model) {
   std::vector<std::string> names = model.outputs;
   for (const GraphInput& input : model.graph.inputs()) names.push_back(input.name);
   for (const std::string& name : names) {
-    if (name.starts_with("$")) return Invalid("'", name, "': names of inputs, outputs and weights must not begin with '$'");
+    if (name.starts_with("$"))
+      return Invalid("'", name, "': names of inputs, outputs and weights must not begin with '$'");
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {
+absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
+                                              bool training) {
   ImportOptions import = options.import;
   import.batch = batch;
   import.training = training;
   for (auto& [name, shape] : import.input_shapes) std::replace(shape.begin(), shape.end(), int64_t{-1}, batch);
-  // A loss may be on an internal value: everything behind it is then cut off.
+  // A loss may be on an internal value: what follows it is dropped.
   ASSIGN_OR_RETURN(import.outputs, LossOutputs(model, options.loss));
   ASSIGN_OR_RETURN(ImportedModel imported, Import(model, import));
   RETURN_IF_ERROR(Annotate(CheckNames(imported), StrCat(model.path(), ": ")));
   return imported;
 }
 
-absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {
+absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
+                                            bool training) {
   ASSIGN_OR_RETURN(ImportedModel imported, ImportAsWritten(model, options, batch, training));
   ASSIGN_OR_RETURN(imported.graph, OptimizeForward(std::move(imported.graph)));
   return imported;
@@ -40,7 +43,7 @@ absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const Prepar
 
 namespace {
 
-// Batch statistics would drift away from a scale that does not follow.
+// With a frozen scale, batch statistics would drift away from it.
 std::set<std::string> FrozenScales(const Graph& graph) {
   std::set<std::string> names;
   for (const Node& node : graph.nodes()) {
@@ -53,20 +56,26 @@ std::set<std::string> FrozenScales(const Graph& graph) {
 
 }  // namespace
 
-absl::StatusOr<PreparedModel> PrepareWeights(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {
+absl::StatusOr<PreparedModel> ChooseWeights(const PrepareOptions& options, const ImportForwardFn& import) {
   PreparedModel prepared;
-  ASSIGN_OR_RETURN(prepared.model, ImportForward(model, options, batch, training));
-  ASSIGN_OR_RETURN(prepared.weights, DecideTrainable(&prepared.model, options.trainable));
+  ASSIGN_OR_RETURN(prepared.model, import(options));
+  ASSIGN_OR_RETURN(prepared.weights, ChooseTrainable(&prepared.model, options.trainable));
   const std::set<std::string> frozen = FrozenScales(prepared.model.graph);
   if (frozen.empty()) return prepared;
-  PrepareOptions again = options;
-  again.import.frozen_scales = frozen;
-  ASSIGN_OR_RETURN(prepared.model, ImportForward(model, again, batch, training));
-  ASSIGN_OR_RETURN(prepared.weights, DecideTrainable(&prepared.model, options.trainable));
+  PrepareOptions frozen_options = options;
+  frozen_options.import.frozen_scales = frozen;
+  ASSIGN_OR_RETURN(prepared.model, import(frozen_options));
+  ASSIGN_OR_RETURN(prepared.weights, ChooseTrainable(&prepared.model, options.trainable));
   return prepared;
 }
 
-absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training) {
+absl::StatusOr<PreparedModel> PrepareWeights(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
+                                             bool training) {
+  return ChooseWeights(options, [&](const PrepareOptions& o) { return ImportForward(model, o, batch, training); });
+}
+
+absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
+                                      bool training) {
   ASSIGN_OR_RETURN(PreparedModel prepared, PrepareWeights(model, options, batch, training));
   ASSIGN_OR_RETURN(prepared.loss, ChooseLoss(prepared.model, options.loss, options.labels));
   return prepared;

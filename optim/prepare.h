@@ -1,6 +1,8 @@
 // From a model file to a forward graph that training can start from: import, recognize, choose loss and weights.
+// Whatever asks more than once goes through PreparedModels (prepared_models.h).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -12,7 +14,7 @@
 namespace onnxtrain {
 
 struct PrepareOptions {
-  ImportOptions import;   // batch and training are overridden; an extent of -1 in input_shapes is the batch
+  ImportOptions import;  // batch and training are overridden; extents of -1 in input_shapes are the batch
   LossSpec loss;
   LabelInfo labels;
   TrainableSpec trainable;
@@ -24,16 +26,25 @@ struct PreparedModel {
   std::vector<WeightDecision> weights;
 };
 
-// Simplified and with composites recognized; without loss and choice of weights.
-absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
+// Imports, simplifies and recognizes composites; chooses neither loss nor weights.
+absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
+                                            bool training);
 
-// As the file has it, node by node. Names of inputs, outputs and weights that begin with "$" are refused: so begin those of
-// what a step adds to the graph.
-absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
+// Imports node by node, without optimization. Fails on inputs, outputs and weights whose names begin with "$": such
+// names are reserved for what training adds to a graph.
+absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
+                                              bool training);
 
-// With weights chosen, without loss. A BatchNorm whose scale is frozen comes in inference mode.
-absl::StatusOr<PreparedModel> PrepareWeights(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
+// Chooses the trained weights of what `import` returns for these options. Imports again, with the scales named in
+// ImportOptions::frozen_scales, where a BatchNorm's scale is frozen: such a node stays in inference mode.
+using ImportForwardFn = std::function<absl::StatusOr<ImportedModel>(const PrepareOptions& options)>;
+absl::StatusOr<PreparedModel> ChooseWeights(const PrepareOptions& options, const ImportForwardFn& import);
 
-absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch, bool training);
+// Imports and chooses weights, without loss.
+absl::StatusOr<PreparedModel> PrepareWeights(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
+                                             bool training);
+
+absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
+                                      bool training);
 
 }  // namespace onnxtrain

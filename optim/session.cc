@@ -7,30 +7,43 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "optim/batch_feeds.h"
 #include "optim/clip.h"
-#include "optim/planning_backend.h"
 #include "optim/prepare.h"
-#include "optim/programs.h"
-#include "optim/prove_batch.h"
+#include "optim/program/planning_backend.h"
+#include "optim/program/programs.h"
 #include "optim/rules/rule.h"
 #include "optim/training_graph.h"
 #include "optim/training_state.h"
-#include "optim/window_feeds.h"
+#include "optim/verify_batch_size.h"
 
 namespace onnxtrain {
 namespace {
 
-enum class ProgramKind : uint8_t { kMicroFirst, kMicroNext, kMicroOutputsFirst, kMicroOutputsNext, kStep, kTrainingLoss, kEval, kPredict };
+enum class ProgramKind : uint8_t {
+  kMicroFirst,
+  kMicroNext,
+  kMicroOutputsFirst,
+  kMicroOutputsNext,
+  kStep,
+  kTrainingLoss,
+  kEval,
+  kPredict
+};
 
-constexpr const char* kProgramNames[] = {"micro_first", "micro_next", "micro_outputs_first", "micro_outputs_next", "step", "training_loss", "eval", "predict"};
+constexpr const char* kProgramNames[] = {
+    "micro_first", "micro_next", "micro_outputs_first", "micro_outputs_next", "step", "training_loss",
+    "eval",        "predict"};
 
 bool IsMicro(ProgramKind kind) { return kind <= ProgramKind::kMicroOutputsNext; }
 bool IsTraining(ProgramKind kind) { return kind <= ProgramKind::kTrainingLoss; }
 bool IsFirst(ProgramKind kind) { return kind == ProgramKind::kMicroFirst || kind == ProgramKind::kMicroOutputsFirst; }
-bool HasOutputs(ProgramKind kind) { return kind == ProgramKind::kMicroOutputsFirst || kind == ProgramKind::kMicroOutputsNext; }
+bool HasOutputs(ProgramKind kind) {
+  return kind == ProgramKind::kMicroOutputsFirst || kind == ProgramKind::kMicroOutputsNext;
+}
 
-// Puts the outputs of samples [begin, begin + count) of `total` in their place in *all, which the first call makes. An
-// output without a batch axis is the same for every micro-batch: the last one stays.
+// Copies the outputs of samples [begin, begin + count) into *all, which the call with begin = 0 allocates for `total`
+// samples. Keeps the last of outputs without a batch axis.
 void PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t count, int64_t total) {
   const bool batched = part.type().rank() > 0 && part.shape()[0] == count;
   if (!batched) {
@@ -46,16 +59,28 @@ void PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t c
   if (part.size() > 0) std::memcpy(all->mutable_bytes().data() + begin * row, part.bytes().data(), count * row);
 }
 
-// Code and tables of libraries, stacks.
+absl::StatusOr<int64_t> CountSamples(const GlobalBatch& global_batch) {
+  const int64_t samples = global_batch.samples();
+  if (samples < 0) return Invalid("the model takes no input with a batch axis: there are no samples to train on");
+  if (samples == 0) return Invalid("a global batch without samples");
+  return samples;
+}
+
+// Code and tables of libraries, and stacks.
 constexpr int64_t kProcessBytes = int64_t{12} << 20;
 
 class SessionImpl : public Session {
  public:
-  SessionImpl(std::shared_ptr<const OnnxModel> model, Backend* backend, SessionOptions options)
-      : model_(std::move(model)), planning_(*backend), backend_(options.plan_only ? planning_ : *backend), options_(std::move(options)),
-        programs_(&backend_, options_.compute, options_.time_nodes, options_.recompute, [this] { return BytesBesidePrograms(); }),
-        dtype_(options_.import.float_type), state_(backend_, dtype_) {
-    prepare_ = {options_.import, options_.loss, options_.labels, options_.trainable};
+  SessionImpl(std::shared_ptr<PreparedModels> models, Backend* backend, SessionOptions options)
+      : models_(std::move(models)),
+        planning_(*backend),
+        backend_(options.plan_only ? planning_ : *backend),
+        options_(std::move(options)),
+        programs_(&backend_, options_.compute, options_.time_nodes, options_.recompute,
+                  [this] { return BytesBesidePrograms(); }),
+        dtype_(options_.import.float_type),
+        state_(backend_, dtype_) {
+    prepare_ = MakePrepareOptions(options_);
   }
 
   absl::Status Init();
@@ -73,166 +98,182 @@ class SessionImpl : public Session {
   double optimizer_seconds() const override;
 
   absl::Status Plan(int64_t samples) override;
-  absl::Status Step(const Window& window) override;
+  absl::Status Step(const GlobalBatch& global_batch) override;
   absl::StatusOr<int64_t> SkippedInARow() override;
   absl::StatusOr<StepReport> Report() override;
-  absl::StatusOr<Evaluation> Evaluate(const Window& window) override { return Evaluate(ProgramKind::kEval, window); }
-  absl::StatusOr<Evaluation> Predict(const Window& window) override;
-  absl::StatusOr<GradientResult> Gradients(const Window& window) override;
-  absl::StatusOr<double> TrainingLoss(const Window& window) override;
+  absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override {
+    return Evaluate(ProgramKind::kEval, global_batch);
+  }
+  absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) override;
+  absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch) override;
+  absl::StatusOr<double> TrainingLoss(const GlobalBatch& global_batch) override;
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() override;
-  absl::Status SetPlateau(double factor) override { return state_.slots().plateau.Write(factor); }
+  absl::Status SetPlateau(double factor) override { return state_.device_scalars().plateau.Write(factor); }
   bool has_average() const override { return options_.optimizer.ema_decay > 0; }
   absl::Status UseAverage(bool use) override;
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
 
  private:
   absl::Status MoveWeightsIn();
-  absl::Status ProveFrozenBatch(int64_t frozen);
-  UpdateSpec UpdateOf() const {
+  absl::Status EnsureFrozen(const ImportedModel& model, int64_t batch, bool training);
+  absl::Status VerifyFrozenBatch(int64_t frozen);
+  UpdateSpec MakeUpdateSpec() const {
     return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size(), options_.loss_scale};
   }
   absl::Status EnsureApply();
   bool OneProgramStep(int64_t samples) const;
   bool on_host() const { return backend_.device() == "cpu"; }
-  // A program that windows are run with.
+  // A program for batches of `samples` samples.
   struct Ready {
-    Ready(std::unique_ptr<CompiledProgram> program, const std::string& random_key) : compiled(std::move(program)), feeds(*compiled, random_key) {}
+    ProgramKind kind;
+    int64_t samples;
     std::unique_ptr<CompiledProgram> compiled;
-    WindowFeeds feeds;
+    BatchFeeds feeds;
   };
   absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch);
-  absl::StatusOr<Evaluation> Evaluate(ProgramKind kind, const Window& window);
+  absl::StatusOr<Evaluation> Evaluate(ProgramKind kind, const GlobalBatch& global_batch);
   absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
-  absl::Status CheckWindow(const Window& window, int64_t* samples) const;
   RandomKey Key(int64_t micro) const { return {options_.seed, attempted_, micro}; }
-  absl::Status CountTargets(const Window& window, int64_t samples);
+  absl::Status CountTargets(const GlobalBatch& global_batch, int64_t samples);
   absl::Status AddMetrics(const CompiledProgram& program, MetricSums* sums);
-  absl::Status AddOutputs(const CompiledProgram& program, int64_t begin, int64_t count, int64_t total, std::map<std::string, HostTensor>* outputs) const;
+  absl::Status AddOutputs(const CompiledProgram& program, int64_t begin, int64_t count, int64_t total,
+                          std::map<std::string, HostTensor>* outputs) const;
   size_t BytesBesidePrograms() const;
-  absl::Status Update(const Window& window, int64_t samples);
+  absl::Status Update(const GlobalBatch& global_batch, int64_t samples);
   void HalveMicroBatch();
-  absl::Status RunStep(const Window& window, int64_t samples);
-  absl::Status RunMicros(const Window& window, bool outputs, std::map<std::string, HostTensor>* fetched);
+  absl::Status RunStep(const GlobalBatch& global_batch, int64_t samples);
+  absl::Status RunMicros(const GlobalBatch& global_batch, bool outputs, std::map<std::string, HostTensor>* fetched);
 
-  std::shared_ptr<const OnnxModel> model_;
+  std::shared_ptr<PreparedModels> models_;
   PlanningBackend planning_;
   Backend& backend_;
   SessionOptions options_;
   PrepareOptions prepare_;
-  PreparedModel prepared_;                    // for training, at the micro-batch
+  PreparedModel prepared_;  // for training, at the micro-batch
   Programs programs_;
   DType dtype_;
   std::vector<Metric> metrics_;
-  WindowWeights window_weights_;
+  std::optional<LossDenominators> loss_denominators_;
   TrainingState state_;
-  std::map<std::pair<ProgramKind, int64_t>, std::unique_ptr<Ready>> cache_;  // by samples
+  std::vector<std::unique_ptr<Ready>> ready_;
   std::unique_ptr<CompiledProgram> apply_, swap_;
-  bool averaged_ = false;                     // the average stands in the weights' place, and they in its
-  bool batch_proved_ = false;                 // that the model follows batches other than the one it was exported for
+  bool averaged_ = false;        // the weights and their average are exchanged
+  bool batch_verified_ = false;  // VerifyBatchSize has succeeded
   double apply_seconds_ = 0;
   int64_t oom_retries_ = 0;
+  std::vector<double> reported_losses_, reported_weights_;  // by term: memory for Report
   int64_t attempted_ = 0, reported_attempts_ = 0, reported_skips_ = 0, skipped_in_a_row_ = 0;
 };
 
 absl::Status SessionImpl::Init() {
-  if (FindRule(options_.optimizer) == nullptr) return Invalid("--optimizer ", options_.optimizer.rule, ": unknown");
-  ASSIGN_OR_RETURN(prepared_, Prepare(*model_, prepare_, options_.micro_batch, true));
+  if (FindRule(options_.optimizer) == nullptr) return Invalid("`optimizer` ", options_.optimizer.rule, ": unknown");
+  ASSIGN_OR_RETURN(prepared_, models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only));
+  loss_denominators_.emplace(prepared_.loss, options_.loss);
   ASSIGN_OR_RETURN(metrics_, ChooseMetrics(options_.metrics, prepared_.loss));
   options_.optimizer.output_axes = OutputAxes(prepared_.model.graph);
   RETURN_IF_ERROR(state_.LayOut(options_.optimizer, prepared_, options_.loss_scale.has_value()));
-  RETURN_IF_ERROR(state_.AddFrozen(prepared_.model));
+  RETURN_IF_ERROR(state_.AddFrozen(prepared_.model, !options_.plan_only));
   RETURN_IF_ERROR(SetPlateau(1));
-  if (options_.loss_scale) RETURN_IF_ERROR(state_.slots().loss_scale.Write(options_.loss_scale->initial));
+  if (options_.loss_scale) RETURN_IF_ERROR(state_.device_scalars().loss_scale.Write(options_.loss_scale->initial));
   RETURN_IF_ERROR(MoveWeightsIn());
-  return ProveFrozenBatch(prepared_.model.frozen_batch);
+  return VerifyFrozenBatch(prepared_.model.exported_batch);
 }
 
-// Once: what holds for one batch holds for all.
-absl::Status SessionImpl::ProveFrozenBatch(int64_t frozen) {
-  if (frozen == 0 || batch_proved_ || options_.plan_only) return absl::OkStatus();
-  batch_proved_ = true;
-  // In inference mode the graph may read weights that training does not.
-  ASSIGN_OR_RETURN(const ImportedModel inference, ImportForward(*model_, prepare_, frozen, false));
-  RETURN_IF_ERROR(state_.AddFrozen(inference));
-  return ProveBatch(*model_, prepare_, frozen, backend_, state_.bindings());
+// Verifies once: the result holds for every batch size.
+absl::Status SessionImpl::VerifyFrozenBatch(int64_t frozen) {
+  if (frozen == 0 || batch_verified_ || options_.plan_only) return absl::OkStatus();
+  batch_verified_ = true;
+  ASSIGN_OR_RETURN(const auto inference, models_->ImportForward(prepare_, frozen, false, false));
+  RETURN_IF_ERROR(EnsureFrozen(*inference, frozen, false));
+  return VerifyBatchSize(*models_, prepare_, frozen, backend_, state_.bindings());
 }
 
-// The weights live in the arenas from now on; what was imported goes.
+// Adds the weights of a model that was imported with or without values: inference graphs may read weights that training
+// graphs do not.
+absl::Status SessionImpl::EnsureFrozen(const ImportedModel& model, int64_t batch, bool training) {
+  if (state_.HasAllWeights(model)) return absl::OkStatus();
+  const bool load = !options_.plan_only;
+  ASSIGN_OR_RETURN(const PreparedModel complete, models_->PrepareWeights(prepare_, batch, training, load));
+  return state_.AddFrozen(complete.model, load);
+}
+
+// Moves the imported weights into the arenas.
 absl::Status SessionImpl::MoveWeightsIn() {
+  if (options_.plan_only) return absl::OkStatus();
   std::map<std::string, HostTensor> stored;
   for (ImportedWeight& w : prepared_.model.weights) stored.emplace(w.name, std::exchange(w.value, HostTensor()));
   RETURN_IF_ERROR(SetWeights(stored));
   stored.clear();
-  model_->DropResident();
+  models_->ReleaseValues();
+  models_->model()->ReleasePages();
   return absl::OkStatus();
 }
 
 absl::Status SessionImpl::EnsureApply() {
   if (apply_ != nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Graph graph, BuildApply(UpdateOf(), state_.groups(), state_.statistics_elements()));
+  ASSIGN_OR_RETURN(const Graph graph, BuildApply(MakeUpdateSpec(), state_.groups(), state_.statistics_elements()));
   ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, state_.FlatStatistics(), state_.bindings()));
   return absl::OkStatus();
 }
 
-absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss) {
+absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model,
+                                              const LossChoice& loss) {
   if (kind == ProgramKind::kPredict) return BuildPredict(model);
-  if (kind == ProgramKind::kStep) return BuildStep(model, loss, options_.loss, batch, UpdateOf(), state_.rules());
-  if (!IsMicro(kind)) return BuildEval(model, loss, options_.loss, batch, kind == ProgramKind::kEval ? metrics_ : std::vector<Metric>());
-  return BuildMicro(model, loss, options_.loss, batch, {.first = IsFirst(kind), .outputs = HasOutputs(kind), .scaled = options_.loss_scale.has_value()});
+  if (kind == ProgramKind::kStep) return BuildStep(model, loss, options_.loss, batch, MakeUpdateSpec(), state_.rules());
+  if (!IsMicro(kind))
+    return BuildEval(model, loss, options_.loss, batch, kind == ProgramKind::kEval ? metrics_ : std::vector<Metric>());
+  return BuildMicro(model, loss, options_.loss, batch,
+                    {.first = IsFirst(kind), .outputs = HasOutputs(kind), .scaled = options_.loss_scale.has_value()});
 }
 
 absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t batch) {
-  auto& entry = cache_[{kind, batch}];
-  if (entry != nullptr) return entry.get();
-  ASSIGN_OR_RETURN(PreparedModel prepared, Prepare(*model_, prepare_, batch, IsTraining(kind)));
-  RETURN_IF_ERROR(state_.AddFrozen(prepared.model));
-  RETURN_IF_ERROR(ProveFrozenBatch(prepared.model.frozen_batch));
+  for (const auto& ready : ready_) {
+    if (ready->kind == kind && ready->samples == batch) return ready.get();
+  }
+  ASSIGN_OR_RETURN(PreparedModel prepared, models_->Prepare(prepare_, batch, IsTraining(kind), false));
+  RETURN_IF_ERROR(EnsureFrozen(prepared.model, batch, IsTraining(kind)));
+  prepared.model.weights.clear();  // the arenas have the values
+  if (!options_.plan_only) models_->ReleaseValues();
+  RETURN_IF_ERROR(VerifyFrozenBatch(prepared.model.exported_batch));
   ASSIGN_OR_RETURN(const Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
   const Bindings statistics = IsMicro(kind) ? state_.PendingStatistics(IsFirst(kind)) : Bindings();
-  // Steps in one program are long: timing their nodes, to tell the update from the rest, costs nothing that counts.
+  // One-program steps are long: the timers that separate the update from the rest cost a negligible share.
   const bool timed = kind == ProgramKind::kStep && on_host();
   ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), timed, batch));
-  entry = std::make_unique<Ready>(std::move(compiled), prepared.model.random_key);
-  return entry.get();
-}
-
-absl::Status SessionImpl::CheckWindow(const Window& window, int64_t* samples) const {
-  *samples = -1;
-  for (const auto& [name, tensor] : window.feeds) {
-    if (tensor.type().rank() > 0) *samples = std::max(*samples, tensor.shape()[0]);
-  }
-  if (*samples < 0) return Invalid("the model takes no input with a batch axis: there are no samples to train on");
-  if (*samples == 0) return Invalid("a window without samples");
-  return absl::OkStatus();
+  BatchFeeds feeds(*compiled, prepared.model.random_key);
+  ready_.push_back(std::make_unique<Ready>(Ready{kind, batch, std::move(compiled), std::move(feeds)}));
+  return ready_.back().get();
 }
 
 bool SessionImpl::OneProgramStep(int64_t samples) const {
   constexpr size_t kLarge = size_t{1} << 18;  // bytes of an average parameter
   if (samples > options_.micro_batch || options_.step_form == StepForm::kMicroAndApply) return false;
-  return options_.step_form == StepForm::kOneProgram || static_cast<size_t>(state_.parameter_bytes()) / state_.rules().size() >= kLarge;
+  return options_.step_form == StepForm::kOneProgram ||
+         static_cast<size_t>(state_.parameter_bytes()) / state_.rules().size() >= kLarge;
 }
 
-absl::Status SessionImpl::RunStep(const Window& window, int64_t samples) {
+absl::Status SessionImpl::RunStep(const GlobalBatch& global_batch, int64_t samples) {
   ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kStep, samples));
-  RETURN_IF_ERROR(CountTargets(window, samples));
-  RETURN_IF_ERROR(program->feeds.Fill(window, 0, samples, Key(0)));
-  RETURN_IF_ERROR(program->feeds.FillWeights(prepared_.loss, window_weights_.weights()));
+  RETURN_IF_ERROR(CountTargets(global_batch, samples));
+  RETURN_IF_ERROR(program->feeds.Fill(global_batch, 0, samples, Key(0)));
+  RETURN_IF_ERROR(program->feeds.FillInverseDenominators(prepared_.loss, loss_denominators_->weights()));
   return programs_.Run(*program->compiled);
 }
 
-// Tells the device what the window's loss is divided by. A window whose targets are all ignored has no loss and no gradient.
-absl::Status SessionImpl::CountTargets(const Window& window, int64_t samples) {
-  RETURN_IF_ERROR(window_weights_.Count(prepared_.loss, options_.loss, window, samples));
-  const std::vector<double>& weights = window_weights_.weights();
-  for (size_t i = 0; i < weights.size(); ++i) RETURN_IF_ERROR(state_.slots().window_weight[i].Write(weights[i]));
-  return state_.slots().window_targets.Write(window_weights_.targets());
+// Writes the loss denominators of the batch to the device. A batch whose targets are all ignored has no loss and no
+// gradient.
+absl::Status SessionImpl::CountTargets(const GlobalBatch& global_batch, int64_t samples) {
+  RETURN_IF_ERROR(loss_denominators_->Count(global_batch, samples));
+  const std::vector<double>& weights = loss_denominators_->weights();
+  for (size_t i = 0; i < weights.size(); ++i)
+    RETURN_IF_ERROR(state_.device_scalars().batch_denominator[i].Write(weights[i]));
+  return state_.device_scalars().batch_targets.Write(loss_denominators_->targets());
 }
 
-absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map<std::string, HostTensor>* fetched) {
-  int64_t samples;
-  RETURN_IF_ERROR(CheckWindow(window, &samples));
-  RETURN_IF_ERROR(CountTargets(window, samples));
+absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, bool outputs,
+                                    std::map<std::string, HostTensor>* fetched) {
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch));
+  RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(state_.EnsureGradients());
   int64_t micro = 0;
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
@@ -240,15 +281,15 @@ absl::Status SessionImpl::RunMicros(const Window& window, bool outputs, std::map
     const ProgramKind kind = outputs ? (micro == 0 ? ProgramKind::kMicroOutputsFirst : ProgramKind::kMicroOutputsNext)
                                      : (micro == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext);
     ASSIGN_OR_RETURN(Ready * program, Get(kind, count));
-    RETURN_IF_ERROR(program->feeds.Fill(window, begin, count, Key(micro)));
-    RETURN_IF_ERROR(program->feeds.FillWeights(prepared_.loss, window_weights_.weights()));
+    RETURN_IF_ERROR(program->feeds.Fill(global_batch, begin, count, Key(micro)));
+    RETURN_IF_ERROR(program->feeds.FillInverseDenominators(prepared_.loss, loss_denominators_->weights()));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, begin, count, samples, fetched));
   }
   return absl::OkStatus();
 }
 
-// A weight that the model gives as it is belongs to no sample, however many rows it has.
+// A weight that is a model output has no batch axis, whatever its first extent.
 absl::Status SessionImpl::AddOutputs(const CompiledProgram& program, int64_t begin, int64_t count, int64_t total,
                                      std::map<std::string, HostTensor>* outputs) const {
   for (const auto& [name, region] : program.outputs) {
@@ -272,9 +313,9 @@ absl::Status SessionImpl::Plan(int64_t samples) {
   return rest == 0 ? absl::OkStatus() : Get(ProgramKind::kMicroNext, rest).status();
 }
 
-absl::Status SessionImpl::Update(const Window& window, int64_t samples) {
-  if (OneProgramStep(samples)) return RunStep(window, samples);
-  RETURN_IF_ERROR(RunMicros(window, false, nullptr));
+absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t samples) {
+  if (OneProgramStep(samples)) return RunStep(global_batch, samples);
+  RETURN_IF_ERROR(RunMicros(global_batch, false, nullptr));
   RETURN_IF_ERROR(EnsureApply());
   const auto begin = std::chrono::steady_clock::now();
   RETURN_IF_ERROR(programs_.Run(*apply_));
@@ -282,27 +323,24 @@ absl::Status SessionImpl::Update(const Window& window, int64_t samples) {
   return absl::OkStatus();
 }
 
-// All programs go, with their feeds and the arena: they are made anew as they are needed. What was pending needs no undoing,
-// as the first micro-batch of a window overwrites it.
+// Drops all programs with their feeds and arena; they are compiled again as needed. Pending sums need no reset: the
+// first micro-batch overwrites them.
 void SessionImpl::HalveMicroBatch() {
-  for (auto& [key, ready] : cache_) {
-    if (ready != nullptr) programs_.Release(*ready->compiled);
-  }
-  cache_.clear();
+  for (const auto& ready : ready_) programs_.Release(*ready->compiled);
+  ready_.clear();
   options_.micro_batch = (options_.micro_batch + 1) / 2;
   ++oom_retries_;
 }
 
-absl::Status SessionImpl::Step(const Window& window) {
+absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
   if (state_.groups().empty()) return Invalid("nothing to train: no weight is trainable");
-  CHECK(!averaged_) << "the average stands in the weights' place";
-  int64_t samples;
-  RETURN_IF_ERROR(CheckWindow(window, &samples));
-  absl::Status status = Update(window, samples);
+  CHECK(!averaged_) << "UseAverage(false) must precede a step";
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch));
+  absl::Status status = Update(global_batch, samples);
   while (absl::IsResourceExhausted(status) && std::min(samples, options_.micro_batch) > 1) {
     options_.micro_batch = std::min(samples, options_.micro_batch);
     HalveMicroBatch();
-    status = Update(window, samples);
+    status = Update(global_batch, samples);
   }
   RETURN_IF_ERROR(status);
   ++attempted_;
@@ -314,7 +352,7 @@ absl::StatusOr<int64_t> SessionImpl::SkippedInARow() {
   constexpr int64_t kEvery = 10;
   if (on_host() || attempted_ % kEvery == 0) {
     RETURN_IF_ERROR(backend_.Synchronize());
-    ASSIGN_OR_RETURN(const double skipped, state_.slots().skipped_in_a_row.Read());
+    ASSIGN_OR_RETURN(const double skipped, state_.device_scalars().skipped_in_a_row.Read());
     skipped_in_a_row_ = static_cast<int64_t>(skipped);
   }
   return skipped_in_a_row_;
@@ -323,34 +361,34 @@ absl::StatusOr<int64_t> SessionImpl::SkippedInARow() {
 absl::StatusOr<StepReport> SessionImpl::Report() {
   RETURN_IF_ERROR(backend_.Synchronize());
   StepReport report;
-  Slots& slots = state_.slots();
-  ASSIGN_OR_RETURN(const std::vector<double> losses, ReadEach(slots.sum_loss));
-  ASSIGN_OR_RETURN(const std::vector<double> weights, ReadEach(slots.sum_weight));
-  report.loss = MeanLoss(prepared_.loss, losses, weights);
-  report.weight = weights[prepared_.loss.lead];
-  ASSIGN_OR_RETURN(report.correct, slots.sum_correct.Read());
-  ASSIGN_OR_RETURN(report.targets, slots.sum_targets.Read());
-  ASSIGN_OR_RETURN(report.grad_norm, slots.norm.Read());
-  ASSIGN_OR_RETURN(report.learning_rate, slots.rate.Read());
-  ASSIGN_OR_RETURN(const double skipped, slots.skipped.Read());
+  DeviceScalars& device_scalars = state_.device_scalars();
+  RETURN_IF_ERROR(ReadScalars(device_scalars.sum_loss, &reported_losses_));
+  RETURN_IF_ERROR(ReadScalars(device_scalars.sum_denominator, &reported_weights_));
+  report.loss = MeanLoss(prepared_.loss, reported_losses_, reported_weights_);
+  report.weight = reported_weights_[prepared_.loss.lead];
+  ASSIGN_OR_RETURN(report.correct, device_scalars.sum_correct.Read());
+  ASSIGN_OR_RETURN(report.targets, device_scalars.sum_targets.Read());
+  ASSIGN_OR_RETURN(report.grad_norm, device_scalars.norm.Read());
+  ASSIGN_OR_RETURN(report.learning_rate, device_scalars.rate.Read());
+  ASSIGN_OR_RETURN(const double skipped, device_scalars.skipped.Read());
   if (options_.loss_scale) {
-    ASSIGN_OR_RETURN(report.loss_scale, slots.loss_scale.Read());
+    ASSIGN_OR_RETURN(report.loss_scale, device_scalars.loss_scale.Read());
   }
   report.updates = attempted_ - reported_attempts_;
   report.skipped = static_cast<int64_t>(skipped) - reported_skips_;
   reported_attempts_ = attempted_;
   reported_skips_ = static_cast<int64_t>(skipped);
-  RETURN_IF_ERROR(WriteEach(slots.sum_loss, 0));
-  RETURN_IF_ERROR(WriteEach(slots.sum_weight, 0));
-  for (Slot* sum : {&slots.sum_correct, &slots.sum_targets}) RETURN_IF_ERROR(sum->Write(0));
+  RETURN_IF_ERROR(WriteScalars(device_scalars.sum_loss, 0));
+  RETURN_IF_ERROR(WriteScalars(device_scalars.sum_denominator, 0));
+  for (DeviceScalar* sum : {&device_scalars.sum_correct, &device_scalars.sum_targets}) RETURN_IF_ERROR(sum->Write(0));
   return report;
 }
 
 double SessionImpl::optimizer_seconds() const {
   if (!on_host()) return -1;
   double seconds = apply_seconds_;
-  for (const auto& [key, ready] : cache_) {
-    if (key.first != ProgramKind::kStep || ready == nullptr) continue;
+  for (const auto& ready : ready_) {
+    if (ready->kind != ProgramKind::kStep) continue;
     const Program& program = *ready->compiled->program;
     const auto times = program.NodeSeconds();
     for (size_t n = 0; n < times.size(); ++n) {
@@ -362,11 +400,10 @@ double SessionImpl::optimizer_seconds() const {
 
 std::vector<ProgramProfile> SessionImpl::Profile() const {
   std::vector<ProgramProfile> profiles;
-  for (const auto& [key, ready] : cache_) {
-    if (ready == nullptr) continue;  // its compilation failed
+  for (const auto& ready : ready_) {
     const CompiledProgram& compiled = *ready->compiled;
-    profiles.push_back({kProgramNames[static_cast<int>(key.first)], key.second, compiled.program.get(), compiled.runs,
-                        compiled.repeated, compiled.extra_share});
+    profiles.push_back({kProgramNames[static_cast<int>(ready->kind)], ready->samples, compiled.program.get(),
+                        compiled.runs, compiled.repeated, compiled.extra_share});
   }
   if (apply_ != nullptr) profiles.push_back({"apply", 0, apply_->program.get(), apply_->runs});
   for (const CompiledProgram* derive : programs_.derive_programs()) {
@@ -375,26 +412,26 @@ std::vector<ProgramProfile> SessionImpl::Profile() const {
   return profiles;
 }
 
-absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const Window& window) {
-  int64_t samples, micro = 0;
-  RETURN_IF_ERROR(CheckWindow(window, &samples));
+absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const GlobalBatch& global_batch) {
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch));
+  int64_t micro = 0;
   Evaluation e;
-  Slots& slots = state_.slots();
-  RETURN_IF_ERROR(WriteEach(slots.window_loss, 0));
-  RETURN_IF_ERROR(slots.window_correct.Write(0));
+  DeviceScalars& device_scalars = state_.device_scalars();
+  RETURN_IF_ERROR(WriteScalars(device_scalars.batch_loss, 0));
+  RETURN_IF_ERROR(device_scalars.batch_correct.Write(0));
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
     const int64_t count = std::min(options_.micro_batch, samples - begin);
     ASSIGN_OR_RETURN(Ready * program, Get(kind, count));
-    RETURN_IF_ERROR(program->feeds.Fill(window, begin, count, Key(micro)));
+    RETURN_IF_ERROR(program->feeds.Fill(global_batch, begin, count, Key(micro)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddMetrics(*program->compiled, &e.metrics));
   }
   RETURN_IF_ERROR(backend_.Synchronize());
-  ASSIGN_OR_RETURN(e.loss_sums, ReadEach(slots.window_loss));
-  ASSIGN_OR_RETURN(e.correct, slots.window_correct.Read());
-  RETURN_IF_ERROR(window_weights_.Count(prepared_.loss, options_.loss, window, samples));
-  e.weights = window_weights_.weights();
-  e.targets = window_weights_.targets();
+  RETURN_IF_ERROR(ReadScalars(device_scalars.batch_loss, &e.loss_sums));
+  ASSIGN_OR_RETURN(e.correct, device_scalars.batch_correct.Read());
+  RETURN_IF_ERROR(loss_denominators_->Count(global_batch, samples));
+  e.weights = loss_denominators_->weights();
+  e.targets = loss_denominators_->targets();
   return e;
 }
 
@@ -410,29 +447,29 @@ absl::Status SessionImpl::AddMetrics(const CompiledProgram& program, MetricSums*
   return absl::OkStatus();
 }
 
-absl::StatusOr<Evaluation> SessionImpl::Predict(const Window& window) {
-  int64_t samples;
-  RETURN_IF_ERROR(CheckWindow(window, &samples));
+absl::StatusOr<Evaluation> SessionImpl::Predict(const GlobalBatch& global_batch) {
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch));
   Evaluation e;
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch) {
     const int64_t count = std::min(options_.micro_batch, samples - begin);
     ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kPredict, count));
-    RETURN_IF_ERROR(program->feeds.Fill(window, begin, count, Key(0)));
+    RETURN_IF_ERROR(program->feeds.Fill(global_batch, begin, count, Key(0)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, begin, count, samples, &e.outputs));
   }
   return e;
 }
 
-absl::StatusOr<GradientResult> SessionImpl::Gradients(const Window& window) {
+absl::StatusOr<GradientResult> SessionImpl::Gradients(const GlobalBatch& global_batch) {
   GradientResult result;
-  RETURN_IF_ERROR(RunMicros(window, true, &result.outputs));
+  RETURN_IF_ERROR(RunMicros(global_batch, true, &result.outputs));
   RETURN_IF_ERROR(backend_.Synchronize());
-  ASSIGN_OR_RETURN(const std::vector<double> losses, ReadEach(state_.slots().window_loss));
-  result.loss = MeanLoss(prepared_.loss, losses, window_weights_.weights());
+  std::vector<double> losses;
+  RETURN_IF_ERROR(ReadScalars(state_.device_scalars().batch_loss, &losses));
+  result.loss = MeanLoss(prepared_.loss, losses, loss_denominators_->weights());
   double scale = 1;
   if (options_.loss_scale) {
-    ASSIGN_OR_RETURN(scale, state_.slots().loss_scale.Read());
+    ASSIGN_OR_RETURN(scale, state_.device_scalars().loss_scale.Read());
   }
   for (const WeightDecision& w : prepared_.weights) {
     if (!w.trained) continue;
@@ -443,8 +480,8 @@ absl::StatusOr<GradientResult> SessionImpl::Gradients(const Window& window) {
   return result;
 }
 
-absl::StatusOr<double> SessionImpl::TrainingLoss(const Window& window) {
-  ASSIGN_OR_RETURN(const Evaluation e, Evaluate(ProgramKind::kTrainingLoss, window));
+absl::StatusOr<double> SessionImpl::TrainingLoss(const GlobalBatch& global_batch) {
+  ASSIGN_OR_RETURN(const Evaluation e, Evaluate(ProgramKind::kTrainingLoss, global_batch));
   return MeanLoss(prepared_.loss, e);
 }
 
@@ -479,15 +516,16 @@ SessionMemory SessionImpl::memory() const {
   m.packed = static_cast<int64_t>(programs_.derived_bytes());
   m.activations = static_cast<int64_t>(programs_.arena_bytes());
   m.feeds = static_cast<int64_t>(programs_.exchange_bytes());
-  m.host = kProcessBytes + static_cast<int64_t>(programs_.code_bytes() + model_->OwnBytes()) + options_.caller_bytes + options_.micro_batch * options_.caller_bytes_per_sample;
+  m.host = kProcessBytes + static_cast<int64_t>(programs_.code_bytes() + models_->model()->HeapBytes()) +
+           options_.caller_bytes + options_.micro_batch * options_.caller_bytes_per_sample;
   return m;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Session>> Session::Create(std::shared_ptr<const OnnxModel> model, Backend* backend,
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(std::shared_ptr<PreparedModels> models, Backend* backend,
                                                          SessionOptions options) {
-  auto session = std::make_unique<SessionImpl>(std::move(model), backend, std::move(options));
+  auto session = std::make_unique<SessionImpl>(std::move(models), backend, std::move(options));
   RETURN_IF_ERROR(session->Init());
   return session;
 }

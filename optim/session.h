@@ -1,13 +1,13 @@
-// The C++ face for programs that train inside themselves: owns parameters, gradients, moments and statistics in flat
-// arenas, compiles programs for each input shape as needed, and runs steps.
+// The C++ interface of a training run: owns parameters, gradients, optimizer state and statistics in flat arenas,
+// compiles programs per batch size as needed, and runs steps.
 //
 //   auto model = OnnxModel::Load("x.onnx");
 //   auto backend = CreateBackend("cpu", {});
 //   auto session = Session::Create(*model, backend->get(), options);
-//   for (...) (*session)->Step({.feeds = {{"input", images}}, .labels = labels});
+//   for (...) (*session)->Step({{"input", images}, {kLabelFeed, labels}});
 //   auto metrics = (*session)->Report();
 //
-// Not thread-safe: one thread at a time.
+// Thread-compatible: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,57 +20,62 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "frontend/onnx/import.h"
+#include "optim/global_batch.h"
 #include "optim/loss.h"
 #include "optim/loss_scale.h"
 #include "optim/metrics.h"
 #include "optim/optimizer.h"
-#include "optim/recompute_policy.h"
+#include "optim/prepared_models.h"
+#include "optim/rematerialization/policy.h"
 #include "optim/session_memory.h"
 #include "optim/trainable.h"
-#include "optim/window.h"
 
 namespace onnxtrain {
 
-// How a window of one micro-batch is run: as one program, whose gradients never leave the activation arena, or as micro and
-// apply. kAuto: one program where parameters are large; for many small ones the passes over flat groups are faster.
+// How a global batch of one micro-batch is run: as one program, whose gradients live in the activation arena, or as the
+// programs micro and apply. kAuto: one program if the mean parameter is large; for many small parameters the passes
+// over flat groups are faster.
 enum class StepForm : uint8_t { kAuto, kOneProgram, kMicroAndApply };
 
 struct SessionOptions {
-  ImportOptions import;          // batch and training are set by the session; an extent of -1 in input_shapes is the batch
+  ImportOptions import;  // batch and training are set by the session; an extent of -1 in input_shapes is the batch
   LossSpec loss;
   LabelInfo labels;
-  std::vector<std::string> metrics;  // that evaluations tell besides the loss: see metrics.h
+  std::vector<std::string> metrics;  // evaluated besides the loss: see metrics.h
   TrainableSpec trainable;
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
-  int64_t micro_batch = 32;      // samples per run of the micro programs
+  int64_t micro_batch = 32;  // samples per run of the micro programs
   uint64_t seed = 42;
-  DType compute = DType::kFloat32;  // of products: kBFloat16 or kFloat16 for mixed precision; all state stays float32
-  std::optional<LossScaleSpec> loss_scale;  // for kFloat16
+  DType compute = DType::kFloat32;          // kBFloat16 or kFloat16: mixed precision; all state stays float32
+  std::optional<LossScaleSpec> loss_scale;  // with kFloat16
   StepForm step_form = StepForm::kAuto;
-  bool time_nodes = false;       // programs measure the time of every node: for Profile
+  bool time_nodes = false;  // measure the time of every node, for Profile
   RecomputeSpec recompute;
-  // What the caller holds beside the session (batches, data in memory), and what comes to that for each sample of a micro-batch:
-  // counts against the budget.
+  // Memory of the caller (batches, data in memory), fixed and per sample of a micro-batch: counted against the budget.
   int64_t caller_bytes = 0, caller_bytes_per_sample = 0;
-  bool plan_only = false;        // no memory is allocated and nothing can be run: for Plan and Memory
+  bool plan_only = false;  // allocates no memory: Plan and memory() work, nothing can be run
 };
 
-struct StepReport {             // of the updates since the last report
-  int64_t updates = 0;          // attempted
-  int64_t skipped = 0;          // of them, not applied because of a non-finite gradient
-  double loss = 0;              // mean over all targets
-  double grad_norm = 0;         // of the last update, before clipping
-  double learning_rate = 0;     // of the last update
-  double weight = 0;            // targets of the leading loss
-  double correct = 0;           // where the loss has classes
-  double targets = 0;           // that `correct` is a part of: `weight`, but for class weights
-  double loss_scale = 0;        // after the last update; 0: the loss is not scaled
+inline PrepareOptions MakePrepareOptions(const SessionOptions& options) {
+  return {options.import, options.loss, options.labels, options.trainable};
+}
+
+struct StepReport {          // over the updates since the last report
+  int64_t updates = 0;       // attempted
+  int64_t skipped = 0;       // of these, skipped because of a non-finite gradient
+  double loss = 0;           // mean over all targets
+  double grad_norm = 0;      // of the last update, before clipping
+  double learning_rate = 0;  // of the last update
+  double weight = 0;         // denominator of the leading loss term
+  double correct = 0;        // correct predictions, of a loss that counts them
+  double targets = 0;        // predictions: `weight` without class weights
+  double loss_scale = 0;     // after the last update; 0: not scaled
 };
 
 struct Evaluation {
-  std::vector<double> loss_sums, weights;     // of each loss term
-  double correct = 0, targets = 0;            // of the leading term: predictions that hit, and how many there were
+  std::vector<double> loss_sums, weights;     // by loss term
+  double correct = 0, targets = 0;            // of the leading term: correct predictions, and all
   MetricSums metrics;                         // only from Evaluate
   std::map<std::string, HostTensor> outputs;  // by model output name, [n, …]; only from Predict and Gradients
 };
@@ -83,69 +88,74 @@ struct GradientResult {
   std::map<std::string, HostTensor> gradients;  // by parameter name
 };
 
-// A program that the session has compiled, and how often it has run.
+// A compiled program and its runs.
 struct ProgramProfile {
-  std::string name;         // micro_first, micro_next, step, apply, derive, …
-  int64_t samples = 0;      // 0 for apply and derive
-  const Program* program;   // owned by the session
+  std::string name;        // micro_first, micro_next, step, apply, derive, …
+  int64_t samples = 0;     // 0 for apply and derive
+  const Program* program;  // owned by the session
   int64_t runs = 0;
-  int64_t repeated = 0;     // nodes that run a second time instead of being kept
-  double extra_share = 0;   // of the run's time, by the cost model, spent on them
+  int64_t repeated = 0;    // rematerialized nodes
+  double extra_share = 0;  // share of the run's time spent on them, by the cost model
 };
 
 class Session {
  public:
-  // `backend` must outlive the session. Fails with every unsupported operator named, on an ambiguous loss, on a glob
-  // that matches nothing.
-  static absl::StatusOr<std::unique_ptr<Session>> Create(std::shared_ptr<const OnnxModel> model, Backend* backend,
+  // `backend` must outlive the session. `models`, which other sessions may share, is used by all calls that compile.
+  // Fails with every unsupported operator named, on an ambiguous loss, on a glob that matches nothing.
+  static absl::StatusOr<std::unique_ptr<Session>> Create(std::shared_ptr<PreparedModels> models, Backend* backend,
                                                          SessionOptions options);
+  // A session with models of its own.
+  static absl::StatusOr<std::unique_ptr<Session>> Create(std::shared_ptr<const OnnxModel> model, Backend* backend,
+                                                         SessionOptions options) {
+    return Create(std::make_shared<PreparedModels>(std::move(model)), backend, std::move(options));
+  }
   virtual ~Session() = default;
 
   virtual const LossChoice& loss() const = 0;
   virtual const std::vector<Metric>& metrics() const = 0;
   virtual const std::vector<WeightDecision>& weights() const = 0;
   virtual const std::vector<std::string>& notes() const = 0;
-  virtual int64_t micro_batch() const = 0;           // samples
-  virtual int64_t steps() const = 0;                 // updates attempted so far
-  virtual SessionMemory memory() const = 0;          // with the programs that are compiled by now
+  virtual int64_t micro_batch() const = 0;   // samples
+  virtual int64_t steps() const = 0;         // updates attempted so far
+  virtual SessionMemory memory() const = 0;  // with all programs compiled so far
   int64_t planned_peak_bytes() const { return memory().total(); }
-  // How often a window was repeated in smaller micro-batches because memory ran out.
+  // Times that the micro-batch was halved because memory ran out.
   virtual int64_t oom_retries() const = 0;
 
   virtual std::vector<ProgramProfile> Profile() const = 0;  // valid until the next call that compiles
 
-  virtual double compile_seconds() const = 0;        // spent on building programs so far
-  // Spent on updates so far: on clipping, rules and counters. Below 0 on a device that works by itself, where the host
-  // does not see it.
+  virtual double compile_seconds() const = 0;  // spent on compiling programs so far
+  // Spent on clipping, update rules and counters so far; < 0: unknown, on an asynchronous device.
   virtual double optimizer_seconds() const = 0;
 
-  // Compiles what updates of windows of so many samples run, without running it.
+  // Compiles the programs for updates over `samples` samples, without running them.
   virtual absl::Status Plan(int64_t samples) = 0;
 
-  // One update; a window longer than micro_batch is accumulated. Returns as soon as it is queued on a device. Where memory runs out, what is pending is discarded and the same
-  // window repeated in micro-batches of half the size, which stay.
-  virtual absl::Status Step(const Window& window) = 0;
-  // How many of the last updates were skipped for a gradient that was not finite. A device that works by itself is not
-  // waited for each time: there the answer may be ten updates old.
+  // Runs one update; accumulates over micro-batches where the batch is larger than micro_batch(). Returns when it has
+  // finished on a CPU, and when it is queued on a device. If memory runs out, discards the pending micro-batches,
+  // halves the micro-batch for good and repeats the update. Reads the tensors of the batch only during the call.
+  virtual absl::Status Step(const GlobalBatch& global_batch) = 0;
+  // Returns how many updates in a row, up to the last one, were skipped for a non-finite gradient. On an asynchronous
+  // device the answer may be ten updates old.
   virtual absl::StatusOr<int64_t> SkippedInARow() = 0;
-  // Reads the device's counters; waits for the queue. Resets the sums.
+  // Reads and resets the device's sums; waits for queued work.
   virtual absl::StatusOr<StepReport> Report() = 0;
 
-  // In inference mode, any number of samples (run in micro-batches).
-  virtual absl::StatusOr<Evaluation> Evaluate(const Window& window) = 0;
-  virtual absl::StatusOr<Evaluation> Predict(const Window& window) = 0;  // outputs; labels are not needed
-  // Training mode without an update: the loss, outputs and every gradient of one window.
-  virtual absl::StatusOr<GradientResult> Gradients(const Window& window) = 0;
-  // The loss of Gradients, to rounding, without a backward pass.
-  virtual absl::StatusOr<double> TrainingLoss(const Window& window) = 0;
+  // Run in inference mode, in micro-batches, on any number of samples.
+  virtual absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) = 0;
+  virtual absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) = 0;  // needs no labels
+  // Returns loss, outputs and all gradients in training mode, without an update.
+  virtual absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch) = 0;
+  // Returns the loss of Gradients, up to rounding, without a backward pass.
+  virtual absl::StatusOr<double> TrainingLoss(const GlobalBatch& global_batch) = 0;
 
-  // The factor of the rate from now on, under the schedule plateau.
+  // Sets the factor of the learning rate under the schedule plateau.
   virtual absl::Status SetPlateau(double factor) = 0;
 
-  // Current parameters and state by initializer name, in the stored shapes: what Export takes.
+  // Returns trained parameters and statistics by initializer name, in the stored shapes: the input of Export.
   virtual absl::StatusOr<std::map<std::string, HostTensor>> Weights() = 0;
-  // Does the optimizer keep an average of the weights? Then true puts it in their place, for Evaluate, Predict and Weights, and
-  // false puts the trained ones back, which has to come before the next Step.
+  // With a weight average (ema_decay), UseAverage(true) exchanges it with the weights for Evaluate, Predict and
+  // Weights. UseAverage(false) restores the weights, and must precede the next Step.
   virtual bool has_average() const = 0;
   virtual absl::Status UseAverage(bool use) = 0;
   virtual absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) = 0;

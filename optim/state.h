@@ -1,4 +1,4 @@
-// The device memory that outlives a step: named regions of a few flat buffers.
+// Named regions of flat device buffers: the memory that outlives a step.
 #pragma once
 
 #include <map>
@@ -19,10 +19,10 @@ struct Region {
 
 using Bindings = std::map<std::string, Region>;
 
-// Lays tensors out one after the other, each at a multiple of 64 bytes, then allocates them as one zeroed buffer.
+// Lays out tensors contiguously, each at a multiple of 64 bytes, and allocates them as one zeroed buffer.
 class Arena {
  public:
-  // Returns the offset.
+  // Returns the offset in bytes. The name must be new.
   size_t Add(const std::string& name, const Type& type);
   size_t size() const { return size_; }
   absl::Status Allocate(Backend& backend, std::string_view what);
@@ -30,7 +30,7 @@ class Arena {
   Buffer* buffer() const { return buffer_.get(); }
   const std::vector<std::string>& names() const { return names_; }
   bool Has(const std::string& name) const { return tensors_.contains(name); }
-  // Of a name that was added, after Allocate.
+  // Returns the region of a tensor; call after Allocate.
   Region At(const std::string& name) const;
 
  private:
@@ -44,7 +44,7 @@ class Arena {
   std::unique_ptr<Buffer> buffer_;
 };
 
-absl::Status WriteRegion(const Region& region, const HostTensor& value);  // of the slice's type
+absl::Status WriteRegion(const Region& region, const HostTensor& value);  // of the region's type
 absl::StatusOr<HostTensor> ReadRegion(const Region& region);
 
 }  // namespace onnxtrain

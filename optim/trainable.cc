@@ -17,8 +17,8 @@ std::string ReasonNotTrainable(InputKind kind, const Type& type) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<WeightDecision>> DecideTrainable(ImportedModel* model, const TrainableSpec& spec) {
-  WeightGlobs train("--train", spec.train), freeze("--freeze", spec.freeze);
+absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model, const TrainableSpec& spec) {
+  WeightGlobs train("train", spec.train), freeze("freeze", spec.freeze);
   std::map<std::string, size_t> index;
   for (size_t i = 0; i < model->graph.inputs().size(); ++i) index[model->graph.inputs()[i].name] = i;
   std::vector<WeightDecision> decisions;
@@ -31,22 +31,22 @@ absl::StatusOr<std::vector<WeightDecision>> DecideTrainable(ImportedModel* model
     if (kind != InputKind::kParameter) {
       d.why = ReasonNotTrainable(kind, d.type);
     } else if (frozen != nullptr) {
-      d.why = StrCat("matches --freeze ", *frozen);
+      d.why = StrCat("matches `freeze` ", *frozen);
     } else if (wanted == nullptr && IsSinusoidTable(w.value)) {
-      d.why = "a table of sines and cosines: fixed unless --train names it";
+      d.why = "a table of sines and cosines: fixed unless `train` names it";
     } else if (wanted == nullptr && IsAttentionMask(w.value)) {
-      d.why = "a mask of zeros and one large negative number: fixed unless --train names it";
+      d.why = "a mask of zeros and one large negative number: fixed unless `train` names it";
     } else if (!spec.train.empty() && wanted == nullptr) {
-      d.why = "matches no --train";
+      d.why = "matches no `train`";
     } else {
       d.trained = true;
-      d.why = wanted != nullptr ? StrCat("matches --train ", *wanted) : "trained by default";
+      d.why = wanted != nullptr ? StrCat("matches `train` ", *wanted) : "trained by default";
     }
     if (kind == InputKind::kParameter && !d.trained) model->graph.SetInputKind(input, InputKind::kFrozen);
     decisions.push_back(std::move(d));
   }
-  RETURN_IF_ERROR(train.CheckAllHit());
-  RETURN_IF_ERROR(freeze.CheckAllHit());
+  RETURN_IF_ERROR(train.CheckAllMatched());
+  RETURN_IF_ERROR(freeze.CheckAllMatched());
   return decisions;
 }
 

@@ -1,4 +1,4 @@
-// Which weights are trained.
+// Chooses the trained weights.
 #pragma once
 
 #include <string>
@@ -18,11 +18,11 @@ struct WeightDecision {
   Type type;
   std::string consumer;
   bool trained = false;
-  std::string why;   // "matches --freeze 'conv*'", "BatchNorm statistics", "reaches no differentiable loss", …
+  std::string why;  // "matches `freeze` conv*", "BatchNorm statistics", "reaches no differentiable loss", …
 };
 
-// Decides for every weight of the imported model, in graph order, and sets the kinds of the graph's inputs accordingly
-// (kParameter or kFrozen). A glob that matches nothing is an error.
-absl::StatusOr<std::vector<WeightDecision>> DecideTrainable(ImportedModel* model, const TrainableSpec& spec);
+// Returns a decision per weight of the imported model, in graph order, and sets the kinds of the graph's inputs to
+// kParameter or kFrozen. Fails on a glob that matches nothing.
+absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model, const TrainableSpec& spec);
 
 }  // namespace onnxtrain

@@ -14,19 +14,13 @@ using Clock = std::chrono::steady_clock;
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-Window ToWindow(const TrainData& data, const Batch& batch) {
-  Window window;
-  for (size_t i = 0; i < data.specs.size(); ++i) {
-    Put(data.specs[i].feed, batch.tensors[i], &window);
-  }
-  return window;
-}
-
 void Add(const std::vector<Metric>& metrics, const Evaluation& part, Evaluation* total) {
   total->loss_sums.resize(part.loss_sums.size());
   total->weights.resize(part.weights.size());
-  std::transform(part.loss_sums.begin(), part.loss_sums.end(), total->loss_sums.begin(), total->loss_sums.begin(), std::plus<>());
-  std::transform(part.weights.begin(), part.weights.end(), total->weights.begin(), total->weights.begin(), std::plus<>());
+  std::transform(part.loss_sums.begin(), part.loss_sums.end(), total->loss_sums.begin(), total->loss_sums.begin(),
+                 std::plus<>());
+  std::transform(part.weights.begin(), part.weights.end(), total->weights.begin(), total->weights.begin(),
+                 std::plus<>());
   total->correct += part.correct;
   total->targets += part.targets;
   total->metrics.Add(metrics, part.metrics);
@@ -40,20 +34,25 @@ class Loop {
  public:
   Loop(Session& session, const TrainData& train, const TrainData& eval, const TrainOptions& options,
        const std::function<void(const TrainEvent&)>& on_event)
-      : session_(session), train_(train), eval_(eval), options_(options), on_event_(on_event),
+      : session_(session),
+        train_(train),
+        eval_(eval),
+        options_(options),
+        on_event_(on_event),
         per_epoch_(StepsPerEpoch(train.dataset->size(), options.batch_size, options.drop_last)),
-        log_every_(options.log_every > 0 ? options.log_every : std::clamp<int64_t>(per_epoch_ / 20, 1, 500)) {}
+        log_every_(options.log_every > 0 ? options.log_every : std::clamp<int64_t>(per_epoch_ / 20, 1, 500)),
+        batch_(FeedNames(train.specs)) {}
 
   absl::StatusOr<TrainResult> Run();
 
  private:
-  absl::Status Update(const Batch& batch);
+  absl::Status Update();
   absl::Status Log();
   absl::Status EvaluateNow(EvalMetrics* metrics);
   bool LogIsDue() const;
   bool EvalIsDue() const;
   bool Stopped() const { return options_.stop != nullptr && options_.stop->load(); }
-  std::string StopReason() const;  // "" to go on
+  std::string StopReason() const;  // "": continue
   double Epochs() const { return static_cast<double>(result_.steps) / static_cast<double>(per_epoch_); }
 
   Session& session_;
@@ -63,6 +62,7 @@ class Loop {
   const std::function<void(const TrainEvent&)>& on_event_;
   const int64_t per_epoch_, log_every_;
   const Clock::time_point start_ = Clock::now();
+  GlobalBatch batch_;  // the current one
   TrainResult result_;
   int64_t logged_step_ = 0, logged_samples_ = 0, evaluated_step_ = -1;
   double logged_compute_ = 0;
@@ -70,14 +70,14 @@ class Loop {
   Clock::time_point logged_at_ = start_, evaluated_at_ = start_;
 };
 
-absl::Status Loop::Update(const Batch& batch) {
+absl::Status Loop::Update() {
   const double compiled = session_.compile_seconds();
   const auto start = Clock::now();
-  RETURN_IF_ERROR(session_.Step(ToWindow(train_, batch)));
+  RETURN_IF_ERROR(session_.Step(batch_));
   result_.compute_seconds += Since(start) - (session_.compile_seconds() - compiled);
   ASSIGN_OR_RETURN(skipped_in_a_row_, session_.SkippedInARow());
   ++result_.steps;
-  result_.samples += static_cast<int64_t>(batch.samples.size());
+  result_.samples += batch_.samples();
   return absl::OkStatus();
 }
 
@@ -85,9 +85,9 @@ absl::Status Loop::Log() {
   if (logged_step_ == result_.steps) return absl::OkStatus();
   const auto start = Clock::now();
   ASSIGN_OR_RETURN(const StepReport report, session_.Report());
-  result_.compute_seconds += Since(start);  // the wait for what was queued
+  result_.compute_seconds += Since(start);  // waits for queued work
   result_.skipped_steps += report.skipped;
-  // Losses of skipped updates do not count; where all were skipped there is none.
+  // Skipped updates do not count.
   result_.final_loss = report.weight > 0 ? report.loss : std::numeric_limits<double>::quiet_NaN();
   TrainEvent event{.kind = TrainEvent::Kind::kStep, .step = result_.steps, .epoch = Epochs(), .report = report};
   const double seconds = result_.compute_seconds + result_.data_seconds - logged_compute_;
@@ -106,11 +106,11 @@ absl::Status Loop::EvaluateNow(EvalMetrics* metrics) {
   const double compiled = session_.compile_seconds();
   auto evaluated = EvaluateAll(session_, eval_, options_.num_workers, options_.stop);
   result_.eval_seconds += Since(start) - (session_.compile_seconds() - compiled);
-  if (absl::IsCancelled(evaluated.status())) return absl::OkStatus();  // StopReason() tells
+  if (absl::IsCancelled(evaluated.status())) return absl::OkStatus();  // see StopReason()
   if (!evaluated.ok()) return evaluated.status();
   *metrics = *evaluated;
   if (options_.plateau != nullptr && result_.steps > 0) {
-    const double metric = MetricNamed(*metrics, options_.monitor).value_or(std::numeric_limits<double>::quiet_NaN());
+    const double metric = FindEvalMetric(*metrics, options_.monitor).value_or(std::numeric_limits<double>::quiet_NaN());
     RETURN_IF_ERROR(session_.SetPlateau(options_.plateau->Step(metric)));
   }
   evaluated_step_ = result_.steps;
@@ -132,7 +132,7 @@ bool Loop::EvalIsDue() const {
 
 std::string Loop::StopReason() const {
   if (Stopped()) return "signal";
-  if (skipped_in_a_row_ >= options_.most_skips) return "not_finite";
+  if (skipped_in_a_row_ >= options_.max_consecutive_skips) return "not_finite";
   if (options_.max_steps > 0 && result_.steps >= options_.max_steps) return "max_steps";
   if (options_.max_seconds > 0 && Since(start_) >= options_.max_seconds) return "max_time";
   return "";
@@ -140,18 +140,23 @@ std::string Loop::StopReason() const {
 
 absl::StatusOr<TrainResult> Loop::Run() {
   RETURN_IF_ERROR(EvaluateNow(&result_.eval_before));
-  LoaderOptions load{.batch_size = options_.batch_size, .drop_last = options_.drop_last, .shuffle = options_.shuffle,
-                     .seed = options_.seed, .num_workers = options_.num_workers,
-                     .prefetch_factor = options_.prefetch_factor, .epochs = options_.epochs};
+  LoaderOptions load{.batch_size = options_.batch_size,
+                     .drop_last = options_.drop_last,
+                     .shuffle = options_.shuffle,
+                     .seed = options_.seed,
+                     .num_workers = options_.num_workers,
+                     .prefetch_factor = options_.prefetch_factor,
+                     .epochs = options_.epochs};
   ASSIGN_OR_RETURN(auto loader, Loader::Create(train_.dataset, train_.specs, load));
   while ((result_.stop_reason = StopReason()).empty()) {
-    ASSIGN_OR_RETURN(const std::unique_ptr<Batch> batch, loader->Next());
+    ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
     result_.data_seconds = loader->waited_seconds();
     if (batch == nullptr) {
       result_.stop_reason = "epochs";
       break;
     }
-    RETURN_IF_ERROR(Update(*batch));
+    SetTensors(*batch, &batch_);
+    RETURN_IF_ERROR(Update());
     if (LogIsDue()) RETURN_IF_ERROR(Log());
     if (eval_.dataset != nullptr && EvalIsDue()) {
       RETURN_IF_ERROR(Log());
@@ -159,8 +164,9 @@ absl::StatusOr<TrainResult> Loop::Run() {
     }
   }
   RETURN_IF_ERROR(Log());
-  // A signal asks for an end soon, so only a finished run is evaluated at the end.
-  if (result_.stop_reason != "signal" && result_.stop_reason != "not_finite") RETURN_IF_ERROR(EvaluateNow(&result_.eval));
+  // A signal asks for a quick end: no final evaluation.
+  if (result_.stop_reason != "signal" && result_.stop_reason != "not_finite")
+    RETURN_IF_ERROR(EvaluateNow(&result_.eval));
   if (result_.steps == 0) result_.eval = result_.eval_before;
   result_.epochs = Epochs();
   result_.compile_seconds = session_.compile_seconds();
@@ -172,6 +178,16 @@ absl::StatusOr<TrainResult> Loop::Run() {
 
 }  // namespace
 
+std::vector<std::string> FeedNames(const std::vector<FeedSpec>& specs) {
+  std::vector<std::string> names;
+  for (const FeedSpec& spec : specs) names.push_back(spec.feed);
+  return names;
+}
+
+void SetTensors(const Batch& batch, GlobalBatch* global_batch) {
+  for (size_t i = 0; i < batch.tensors.size(); ++i) global_batch->Set(i, batch.tensors[i]);
+}
+
 namespace {
 
 std::vector<std::pair<std::string, double>> NamedMetrics(const Session& session, const Evaluation& total) {
@@ -179,23 +195,27 @@ std::vector<std::pair<std::string, double>> NamedMetrics(const Session& session,
   std::vector<std::string> names;
   for (const Metric& metric : session.metrics()) names.push_back(metric.name);
   for (size_t t = 0; t < session.loss().terms.size(); ++t) {
-    values.push_back(total.weights[t] > 0 ? total.loss_sums[t] / total.weights[t] : std::numeric_limits<double>::quiet_NaN());
+    values.push_back(total.weights[t] > 0 ? total.loss_sums[t] / total.weights[t]
+                                          : std::numeric_limits<double>::quiet_NaN());
   }
   std::vector<std::pair<std::string, double>> named;
   for (const std::string& name : EvalNames(session.loss(), names)) named.emplace_back(name, values[named.size()]);
   return named;
 }
 
-absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& data, int num_workers, const std::atomic<bool>* stop) {
+absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& data, int num_workers,
+                                            const std::atomic<bool>* stop) {
   LoaderOptions load{.batch_size = session.micro_batch(), .num_workers = num_workers, .epochs = 1};
   ASSIGN_OR_RETURN(auto loader, Loader::Create(data.dataset, data.specs, load));
+  GlobalBatch global_batch(FeedNames(data.specs));
   Evaluation total;
   EvalMetrics metrics;
   while (true) {
-    ASSIGN_OR_RETURN(const std::unique_ptr<Batch> batch, loader->Next());
+    ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
     if (batch == nullptr) break;
     if (stop != nullptr && stop->load()) return absl::CancelledError("stopped by a signal");
-    ASSIGN_OR_RETURN(const Evaluation e, session.Evaluate(ToWindow(data, *batch)));
+    SetTensors(*batch, &global_batch);
+    ASSIGN_OR_RETURN(const Evaluation e, session.Evaluate(global_batch));
     Add(session.metrics(), e, &total);
     metrics.samples += static_cast<int64_t>(batch->samples.size());
   }
@@ -225,7 +245,7 @@ std::vector<std::string> EvalNames(const LossChoice& loss, const std::vector<std
   return names;
 }
 
-std::optional<double> MetricNamed(const EvalMetrics& metrics, const std::string& name) {
+std::optional<double> FindEvalMetric(const EvalMetrics& metrics, const std::string& name) {
   for (const auto& [own, value] : metrics.metrics) {
     if (own == name) return value;
   }

@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/passes/differentiate.h"
+#include "frontend/passes/pass.h"
 #include "optim/clip.h"
 #include "optim/lr_schedule.h"
 #include "optim/rules/rule.h"
@@ -12,8 +13,8 @@
 namespace onnxtrain {
 namespace {
 
-// Writes `value` into a pending slot: as the output of that name, or added to the input of that name.
-void Pend(Builder& b, const std::string& name, Val value, bool first) {
+// Outputs `value` under this name; unless `first`, adds the input of this name and goes `into` it.
+void AccumulateOutput(Builder& b, const std::string& name, Val value, bool first) {
   if (first) {
     b.graph().AddOutput(name, value.id());
     return;
@@ -30,8 +31,8 @@ std::vector<ValueId> TrainedInputs(const Graph& graph) {
   return ids;
 }
 
-// The outputs that the imported graph has for its running statistics. The first micro-batch of a window reads committed
-// statistics and writes pending ones; the next ones read and write pending ones.
+// Adds the outputs of running statistics. The first micro-batch reads committed statistics and writes pending ones; the
+// next ones read and write pending ones.
 void AddStateOutputs(Graph& graph, const Graph& imported, const std::vector<StateUpdate>& updates, bool first) {
   for (const StateUpdate& update : updates) {
     const ValueId value = imported.FindOutput(update.output)->value;
@@ -55,9 +56,10 @@ std::string MomentName(std::string_view state, const std::string& unit) { return
 
 namespace {
 
-void PendLosses(Builder& b, const LossValues& loss, bool first) {
-  for (size_t i = 0; i < loss.loss_sums.size(); ++i) Pend(b, OfTerm(slot::kWindowLoss, i), b.Wrap(loss.loss_sums[i]), first);
-  Pend(b, slot::kWindowCorrect, b.Wrap(loss.correct), first);
+void AccumulateLosses(Builder& b, const LossValues& loss, bool first) {
+  for (size_t i = 0; i < loss.loss_sums.size(); ++i)
+    AccumulateOutput(b, TermName(device_scalar::kBatchLoss, i), b.Wrap(loss.loss_sums[i]), first);
+  AccumulateOutput(b, device_scalar::kBatchCorrect, b.Wrap(loss.correct), first);
 }
 
 struct Backward {
@@ -65,27 +67,32 @@ struct Backward {
   std::vector<std::pair<std::string, Val>> gradients;  // of every trained parameter, in graph order
 };
 
-// A slot that one graph reads in several places is one input.
-Val Slot(Builder& b, const std::string& name, Type type) {
+// Returns the state input of this name; adds it where the graph has none.
+Val FindOrAddState(Builder& b, const std::string& name, Type type) {
   const GraphInput* input = b.graph().FindInput(name);
   return input != nullptr ? b.Wrap(input->value) : b.Input(InputKind::kState, name, std::move(type));
 }
 
 // Appends loss and backward pass.
-absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, const LossSpec& spec, int64_t batch, bool scaled) {
+absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, const LossSpec& spec, int64_t batch,
+                                        bool scaled) {
   Graph& graph = b.graph();
   Backward backward;
   ASSIGN_OR_RETURN(backward.loss, AttachLoss(&graph, choice, spec, batch));
   b.set_source("loss");
-  // The loss of a window is Σ losses / W: seeding the sum's gradient with 1/W makes any split of the window equal.
+  // The loss is Σ losses / W. Seeding the gradient of each sum with 1/W makes every split into micro-batches equal.
   std::vector<Seed> seeds;
   for (size_t i = 0; i < backward.loss.loss_sums.size(); ++i) {
     const ValueId sum = backward.loss.loss_sums[i];
-    const Val inv_weight = b.Input(InputKind::kFeed, OfTerm(kInvWeightFeed, i), graph.type(sum));
-    seeds.push_back({sum, (scaled ? inv_weight * Slot(b, slot::kLossScale, inv_weight.type()) : inv_weight).id()});
+    const Val inverse_denominator = b.Input(InputKind::kFeed, TermName(kInverseDenominatorFeed, i), graph.type(sum));
+    seeds.push_back(
+        {sum, (scaled ? inverse_denominator * FindOrAddState(b, device_scalar::kLossScale, inverse_denominator.type())
+                      : inverse_denominator)
+                  .id()});
   }
   const std::vector<ValueId> trained = TrainedInputs(graph);
   ASSIGN_OR_RETURN(const auto gradients, Differentiate(&graph, seeds, trained));
+  RETURN_IF_ERROR(VerifyResult("differentiate", graph));
   for (ValueId parameter : trained) {
     auto it = gradients.find(parameter);
     const std::string name = graph.inputs()[graph.value(parameter).index].name;
@@ -96,15 +103,15 @@ absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, co
 
 }  // namespace
 
-absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
-                                 const MicroOptions& options) {
+absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
+                                 int64_t batch, const MicroOptions& options) {
   Graph graph = model.graph;
   graph.ClearOutputs();
   Builder b(&graph);
   ASSIGN_OR_RETURN(const Backward backward, AppendBackward(b, choice, loss, batch, options.scaled));
   b.set_source("accumulate");
-  PendLosses(b, backward.loss, options.first);
-  for (const auto& [name, gradient] : backward.gradients) Pend(b, GradName(name), gradient, options.first);
+  AccumulateLosses(b, backward.loss, options.first);
+  for (const auto& [name, gradient] : backward.gradients) AccumulateOutput(b, GradName(name), gradient, options.first);
   AddStateOutputs(graph, model.graph, model.state_updates, options.first);
   if (options.outputs) {
     for (const std::string& name : model.outputs) graph.AddOutput(name, model.graph.FindOutput(name)->value);
@@ -113,13 +120,13 @@ absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& c
   return graph;
 }
 
-absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
-                                const std::vector<Metric>& metrics) {
+absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
+                                int64_t batch, const std::vector<Metric>& metrics) {
   Graph graph = model.graph;
   graph.ClearOutputs();
   ASSIGN_OR_RETURN(const LossValues values, AttachLoss(&graph, choice, loss, batch));
   Builder b(&graph);
-  PendLosses(b, values, false);
+  AccumulateLosses(b, values, false);
   RETURN_IF_ERROR(b.status());
   RETURN_IF_ERROR(AttachMetrics(&graph, metrics, choice, loss));
   return graph;
@@ -131,57 +138,59 @@ Graph BuildPredict(const ImportedModel& model) {
   Builder b(&graph);
   for (const std::string& name : model.outputs) {
     const ValueId value = model.graph.FindOutput(name)->value;
-    const auto half = model.halves.find(name);
-    graph.AddOutput(name, half == model.halves.end() ? value : Cast(b.Wrap(value), half->second).id());
+    const auto low = model.low_precision_outputs.find(name);
+    graph.AddOutput(name, low == model.low_precision_outputs.end() ? value : Cast(b.Wrap(value), low->second).id());
   }
   return graph;
 }
 
 namespace {
 
-// One thing that the rule updates: a flat group or one parameter.
-struct Unit {
+// A flat group or one parameter.
+struct UpdateTarget {
   std::string name;  // of its moments: "STATE:NAME"
   std::string output;
   Val param, grad;
   UpdateRule rule;
 };
 
-// Appends the second half of a step to a graph that has the gradients.
+// Appends clipping, schedule, update and counters to a graph that computes or reads gradients.
 class UpdateBuilder {
  public:
   UpdateBuilder(const UpdateSpec& spec, Graph* graph)
-      : spec_{spec.dtype, Resolved(spec.optimizer), spec.schedule, spec.losses, spec.loss_scale}, rule_(*FindRule(spec.optimizer)),
-        graph_(*graph), b_(graph) {}
+      : spec_{spec.dtype, Resolved(spec.optimizer), spec.schedule, spec.losses, spec.loss_scale},
+        rule_(*FindRule(spec.optimizer)),
+        graph_(*graph),
+        b_(graph) {}
 
   bool per_tensor() const { return rule_.per_tensor || spec_.optimizer.agc > 0; }
 
   Builder& b() { return b_; }
-  Val State(const std::string& name, Type type) { return Slot(b_, name, std::move(type)); }
+  Val State(const std::string& name, Type type) { return FindOrAddState(b_, name, std::move(type)); }
   Val Scalar(const std::string& name) { return State(name, {spec_.dtype, {}}); }
 
-  void Update(const std::vector<Unit>& units) {
+  void Update(const std::vector<UpdateTarget>& targets) {
     Schedule();
-    GradientNorm(units);
-    for (const Unit& unit : units) UpdateUnit(unit);
+    GradientNorm(targets);
+    for (const UpdateTarget& target : targets) AppendUpdate(target);
   }
 
-  // The sum of each loss over the window, and the predictions that hit.
-  void Count(const std::vector<Val>& window_losses, Val window_correct) {
+  // Adds the losses and correct predictions of the global batch to the sums of the report.
+  void Count(const std::vector<Val>& batch_losses, Val batch_correct) {
     b_.set_source(kCount);
-    for (size_t i = 0; i < window_losses.size(); ++i) {
-      AddTo(OfTerm(slot::kSumLoss, i), window_losses[i]);
-      AddTo(OfTerm(slot::kSumWeight, i), Scalar(OfTerm(slot::kWindowWeight, i)));
+    for (size_t i = 0; i < batch_losses.size(); ++i) {
+      AddTo(TermName(device_scalar::kSumLoss, i), batch_losses[i]);
+      AddTo(TermName(device_scalar::kSumDenominator, i), Scalar(TermName(device_scalar::kBatchDenominator, i)));
     }
-    AddTo(slot::kSumCorrect, window_correct);
-    AddTo(slot::kSumTargets, Scalar(slot::kWindowTargets));
-    Store(slot::kNorm, norm_, Scalar(slot::kNorm));
-    Store(slot::kRate, rate_, Scalar(slot::kRate));
+    AddTo(device_scalar::kSumCorrect, batch_correct);
+    AddTo(device_scalar::kSumTargets, Scalar(device_scalar::kBatchTargets));
+    Store(device_scalar::kNorm, norm_, Scalar(device_scalar::kNorm));
+    Store(device_scalar::kRate, rate_, Scalar(device_scalar::kRate));
     const Val one = Cast(finite_, DType::kInt64);
-    Store(slot::kApplied, applied_ + one, applied_);
-    const Val skipped = Counter(slot::kSkipped), in_a_row = Counter(slot::kSkippedInARow);
-    Store(slot::kSkipped, skipped + (1.0 - one), skipped);
-    Store(slot::kSkippedInARow, (in_a_row + 1.0) * (1.0 - one), in_a_row);
+    Store(device_scalar::kApplied, applied_ + one, applied_);
+    const Val skipped = Counter(device_scalar::kSkipped), in_a_row = Counter(device_scalar::kSkippedInARow);
+    Store(device_scalar::kSkipped, skipped + (1.0 - one), skipped);
+    Store(device_scalar::kSkippedInARow, (in_a_row + 1.0) * (1.0 - one), in_a_row);
     if (spec_.loss_scale) AdjustLossScale();
   }
 
@@ -191,13 +200,13 @@ class UpdateBuilder {
   Val Counter(const char* name) { return State(name, {DType::kInt64, {}}); }
 
   void AdjustLossScale() {
-    const LossScale now{Scalar(slot::kLossScale), Counter(slot::kScaleApplied)};
+    const LossScale now{Scalar(device_scalar::kLossScale), Counter(device_scalar::kScaleApplied)};
     const LossScale next = NextLossScale(*spec_.loss_scale, now, finite_);
-    Store(slot::kLossScale, next.scale, now.scale);
-    Store(slot::kScaleApplied, next.applied, now.applied);
+    Store(device_scalar::kLossScale, next.scale, now.scale);
+    Store(device_scalar::kScaleApplied, next.applied, now.applied);
   }
 
-  // The new value of something that only applied updates change.
+  // Stores a value that skipped updates must not change.
   void StoreIfApplied(const std::string& name, Val value, Val into) { Store(name, Where(finite_, value, into), into); }
 
   void AddTo(const std::string& name, Val value) {
@@ -207,21 +216,21 @@ class UpdateBuilder {
 
   void Schedule() {
     b_.set_source(kSchedule);
-    applied_ = Counter(slot::kApplied);
+    applied_ = Counter(device_scalar::kApplied);
     step_ = Cast(applied_, spec_.dtype);
     rate_ = ScheduleFactor(spec_.schedule, spec_.optimizer.lr, step_) * spec_.optimizer.lr;
-    if (spec_.schedule.name == "plateau") rate_ = rate_ * Scalar(slot::kPlateau);
+    if (spec_.schedule.name == "plateau") rate_ = rate_ * Scalar(device_scalar::kPlateau);
   }
 
-  // T = ‖g‖₂ over all units; one non-finite gradient makes T non-finite, so T alone decides whether to update. In double
-  // precision: gradients of 1e20 are finite, their squares are not. What unscales the loss and what clips is one factor.
-  void GradientNorm(const std::vector<Unit>& units) {
+  // T = ‖g‖₂ over all targets. A non-finite gradient makes T non-finite, so T alone decides whether to update. In
+  // float64, as gradients of 1e20 are finite and their float32 squares are not. Unscaling and clipping are one factor.
+  void GradientNorm(const std::vector<UpdateTarget>& targets) {
     b_.set_source(kClip);
     Val square = b_.Scalar(DType::kFloat64, 0);
-    for (const Unit& unit : units) square = square + b_.Op("SquaredNorm", {unit.grad});
+    for (const UpdateTarget& target : targets) square = square + b_.Op("SquaredNorm", {target.grad});
     Val norm = Sqrt(square), factor;
     if (spec_.loss_scale) {
-      factor = b_.Op("Reciprocal", {Cast(Scalar(slot::kLossScale), DType::kFloat64)});
+      factor = b_.Op("Reciprocal", {Cast(Scalar(device_scalar::kLossScale), DType::kFloat64)});
       norm = norm * factor;
     }
     norm_ = Cast(norm, spec_.dtype);
@@ -233,39 +242,43 @@ class UpdateBuilder {
     if (factor.valid()) factor_ = Cast(factor, spec_.dtype);
   }
 
-  // Unscaled and clipped in every way that is asked for.
-  Val Clipped(const Unit& unit) {
+  // Unscales and clips a gradient.
+  Val Clipped(const UpdateTarget& target) {
     const OptimizerSpec& o = spec_.optimizer;
-    Val grad = factor_.valid() ? unit.grad * factor_ : unit.grad;
+    Val grad = factor_.valid() ? target.grad * factor_ : target.grad;
     if (o.agc > 0) {
-      const auto axis = o.output_axes.find(unit.name);
-      grad = ClipToWeights(grad, unit.param, o.agc, axis == o.output_axes.end() ? 0 : axis->second);
+      const auto axis = o.output_axes.find(target.name);
+      grad = ClipAdaptively(grad, target.param, o.agc, axis == o.output_axes.end() ? 0 : axis->second);
     }
     return o.clip_value > 0 ? b_.Op("Clip", {grad}, {{"min", -o.clip_value}, {"max", o.clip_value}}) : grad;
   }
 
-  void UpdateUnit(const Unit& unit) {
-    b_.set_source(kUpdate + unit.name);
-    RuleContext c{.param = unit.param, .grad = Clipped(unit), .state = {},
-                  .lr = unit.rule.lr_factor == 1 ? rate_ : rate_ * unit.rule.lr_factor,
-                  .step = step_, .weight_decay = unit.rule.weight_decay, .spec = spec_.optimizer};
+  void AppendUpdate(const UpdateTarget& target) {
+    b_.set_source(kUpdate + target.name);
+    RuleContext c{.param = target.param,
+                  .grad = Clipped(target),
+                  .state = {},
+                  .lr = target.rule.lr_factor == 1 ? rate_ : rate_ * target.rule.lr_factor,
+                  .step = step_,
+                  .weight_decay = target.rule.weight_decay,
+                  .spec = spec_.optimizer};
     for (const RuleState& state : rule_.state) {
-      const Shape shape = state.shape == nullptr ? unit.param.shape() : state.shape(unit.param.shape());
-      c.state.push_back(State(MomentName(state.name, unit.name), {unit.param.dtype(), shape}));
+      const Shape shape = state.shape == nullptr ? target.param.shape() : state.shape(target.param.shape());
+      c.state.push_back(State(MomentName(state.name, target.name), {target.param.dtype(), shape}));
     }
     const RuleResult result = rule_.update(c);
-    StoreIfApplied(unit.output, result.param, c.param);
+    StoreIfApplied(target.output, result.param, c.param);
     for (size_t i = 0; i < rule_.state.size(); ++i) {
-      StoreIfApplied(MomentName(rule_.state[i].name, unit.name), result.state[i], c.state[i]);
+      StoreIfApplied(MomentName(rule_.state[i].name, target.name), result.state[i], c.state[i]);
     }
-    if (spec_.optimizer.ema_decay > 0) Average(unit, result.param);
+    if (spec_.optimizer.ema_decay > 0) Average(target, result.param);
   }
 
   // e = d·e + (1 − d)·p.
-  void Average(const Unit& unit, Val param) {
+  void Average(const UpdateTarget& target, Val param) {
     const double decay = spec_.optimizer.ema_decay;
-    const std::string name = MomentName(kAverage, unit.name);
-    const Val average = State(name, unit.param.type());
+    const std::string name = MomentName(kAverage, target.name);
+    const Val average = State(name, target.param.type());
     StoreIfApplied(name, average * decay + param * (1 - decay), average);
   }
 
@@ -282,23 +295,23 @@ class UpdateBuilder {
 absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements) {
   Graph graph;
   UpdateBuilder u(spec, &graph);
-  std::vector<Unit> units;
+  std::vector<UpdateTarget> targets;
   for (const FlatGroup& g : groups) {
     if (u.per_tensor()) {
       for (const auto& [name, shape] : g.members) {
         const Type type{spec.dtype, shape};
-        units.push_back({name, "$updated:" + name, u.State(name, type), u.State(GradName(name), type), g.rule});
+        targets.push_back({name, "$updated:" + name, u.State(name, type), u.State(GradName(name), type), g.rule});
       }
       continue;
     }
     const Type flat{spec.dtype, {g.elements}};
     const std::string param = ParamName(g.name);
-    units.push_back({g.name, param, u.State(param, flat), u.State(GradName(g.name), flat), g.rule});
+    targets.push_back({g.name, param, u.State(param, flat), u.State(GradName(g.name), flat), g.rule});
   }
-  u.Update(units);
+  u.Update(targets);
   std::vector<Val> losses;
-  for (size_t i = 0; i < spec.losses; ++i) losses.push_back(u.Scalar(OfTerm(slot::kWindowLoss, i)));
-  u.Count(losses, u.Scalar(slot::kWindowCorrect));
+  for (size_t i = 0; i < spec.losses; ++i) losses.push_back(u.Scalar(TermName(device_scalar::kBatchLoss, i)));
+  u.Count(losses, u.Scalar(device_scalar::kBatchCorrect));
   if (state_elements > 0) {  // committed even when the update is skipped: the samples were seen
     const Type flat{spec.dtype, {state_elements}};
     const Val pending = u.State(kPending, flat);
@@ -320,18 +333,18 @@ Graph BuildSwap(DType dtype, const std::vector<FlatGroup>& groups) {
   return graph;
 }
 
-absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
-                                const UpdateSpec& spec, const std::map<std::string, UpdateRule>& rules) {
+absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
+                                int64_t batch, const UpdateSpec& spec, const std::map<std::string, UpdateRule>& rules) {
   Graph graph = model.graph;
   graph.ClearOutputs();
   UpdateBuilder u(spec, &graph);
   ASSIGN_OR_RETURN(const Backward backward, AppendBackward(u.b(), choice, loss, batch, spec.loss_scale.has_value()));
-  std::vector<Unit> units;
+  std::vector<UpdateTarget> targets;
   for (const auto& [name, gradient] : backward.gradients) {
     const Val param = u.b().Wrap(graph.FindInput(name)->value);
-    units.push_back({name, "$updated:" + name, param, gradient, rules.at(name)});
+    targets.push_back({name, "$updated:" + name, param, gradient, rules.at(name)});
   }
-  u.Update(units);
+  u.Update(targets);
   std::vector<Val> losses;
   for (ValueId sum : backward.loss.loss_sums) losses.push_back(u.b().Wrap(sum));
   u.Count(losses, u.b().Wrap(backward.loss.correct));

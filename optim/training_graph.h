@@ -1,12 +1,13 @@
-// Model + loss + backward + update → the graphs of a session's programs. Pure graph building: no memory, no device.
+// Builds the graphs of a session's programs from model, loss and update rule. Pure graph building: no memory, no
+// device.
 //
-//   micro   forward, loss, backward of one micro-batch. The first of a window writes pending gradients, losses and
-//           statistics, the next ones add to them.
-//   apply   finite check, global norm, clipping, schedule, update; commits pending statistics. When a gradient is not
-//           finite, parameters, moments and counters stay as they are and `skipped` is counted.
-//   step    micro and apply in one, for windows of one micro-batch: gradients live only until their update, in the
-//           activation arena, and nothing is pending.
-//   eval    inference mode: losses are added to the evaluation's sums, or the model's outputs are given.
+//   micro   forward, loss and backward of one micro-batch. The first micro-batch of a global batch writes pending
+//           gradients, losses and statistics, the next ones accumulate into them.
+//   apply   finite check, global norm, clipping, schedule and update; commits pending statistics. If a gradient is not
+//           finite, parameters, moments and counters keep their values and `skipped` is incremented.
+//   step    micro and apply in one, for global batches of one micro-batch: gradients live in the activation arena until
+//           their update, and nothing is pending.
+//   eval    inference mode: adds losses to the sums of the evaluation, or outputs predictions.
 #pragma once
 
 #include <cstdint>
@@ -17,68 +18,69 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/onnx/import.h"
+#include "optim/groups.h"
 #include "optim/loss.h"
 #include "optim/loss_scale.h"
-#include "optim/groups.h"
 #include "optim/metrics.h"
 #include "optim/optimizer.h"
 
 namespace onnxtrain {
 
-// Scalar slots that the device keeps for the host. Pending ones belong to the running window. Those of a loss are there for
-// every term: OfTerm in loss.h.
-namespace slot {
-inline constexpr char kWindowLoss[] = "$window_loss";        // pending: sum of losses
-inline constexpr char kWindowCorrect[] = "$window_correct";  // pending
-inline constexpr char kWindowWeight[] = "$window_weight";    // W of the window, written by the host
-inline constexpr char kSumLoss[] = "$sum_loss";              // since the last report, applied updates only
-inline constexpr char kWindowTargets[] = "$window_targets";  // that kWindowCorrect is a part of, written by the host
+// Names of scalars in device memory. "Pending" ones belong to the current global batch. Those of a loss exist per term
+// (TermName, loss.h).
+namespace device_scalar {
+inline constexpr char kBatchLoss[] = "$batch_loss";                // pending: sum of the losses
+inline constexpr char kBatchCorrect[] = "$batch_correct";          // pending
+inline constexpr char kBatchDenominator[] = "$batch_denominator";  // W of the global batch, written by the host
+inline constexpr char kSumLoss[] = "$sum_loss";                    // since the last report, applied updates only
+inline constexpr char kBatchTargets[] =
+    "$batch_targets";  // predictions that kBatchCorrect is counted over, written by the host
 inline constexpr char kSumTargets[] = "$sum_targets";
 inline constexpr char kSumCorrect[] = "$sum_correct";
-inline constexpr char kSumWeight[] = "$sum_weight";
-inline constexpr char kNorm[] = "$norm";                     // of the last update's gradient, before clipping
-inline constexpr char kRate[] = "$rate";                     // learning rate of the last update
-inline constexpr char kPlateau[] = "$plateau";               // factor of the rate under the schedule plateau, written by the host
-inline constexpr char kApplied[] = "$applied";               // i64: updates applied since the session began
-inline constexpr char kSkipped[] = "$skipped";               // i64: updates skipped since the session began
-inline constexpr char kSkippedInARow[] = "$skipped_in_a_row";  // i64: of them, since the last one that was applied
-inline constexpr char kLossScale[] = "$loss_scale";          // S: gradients are S times as large until they are applied
-inline constexpr char kScaleApplied[] = "$scale_applied";    // i64: updates applied since S changed
-}  // namespace slot
+inline constexpr char kSumDenominator[] = "$sum_denominator";
+inline constexpr char kNorm[] = "$norm";        // of the last update's gradient, before clipping
+inline constexpr char kRate[] = "$rate";        // learning rate of the last update
+inline constexpr char kPlateau[] = "$plateau";  // factor of the rate under schedule plateau, written by the host
+inline constexpr char kApplied[] = "$applied";  // i64: updates applied since the session began
+inline constexpr char kSkipped[] = "$skipped";  // i64: updates skipped since the session began
+inline constexpr char kSkippedInARow[] = "$skipped_in_a_row";  // i64: skipped since the last applied update
+inline constexpr char kLossScale[] = "$loss_scale";        // S: gradients are S times as large until they are applied
+inline constexpr char kScaleApplied[] = "$scale_applied";  // i64: updates applied since S changed
+}  // namespace device_scalar
 
-// What a step adds to a graph is called "$…"; names of a model that begin so are refused (prepare.h), so that none meet.
-std::string GradName(const std::string& parameter);   // its gradient, as graph input (to add to) and output
-std::string ParamName(const std::string& group);      // a group's flat parameters
+// Names that training adds to a graph begin with "$"; models with such names are rejected (prepare.h).
+std::string GradName(const std::string& parameter);  // of its gradient: graph output, and input when accumulating
+std::string ParamName(const std::string& group);     // of a group's flat parameters
 std::string MomentName(std::string_view state, const std::string& unit);  // of a group or parameter
-inline constexpr char kStatistics[] = "$statistics";  // all running statistics, flat
-inline constexpr char kPending[] = "$pending";        // those of the window that is not applied yet
+inline constexpr char kStatistics[] = "$statistics";                      // flat tensor of all running statistics
+inline constexpr char kPending[] = "$pending";                            // flat tensor of those not committed yet
 
-inline constexpr char kAverage[] = "average";         // the moving average of weights, for MomentName: laid out as they are
-// Do nodes of this source belong to the update, and not to the model, its loss or their gradients?
+inline constexpr char kAverage[] = "average";  // moving average of the weights, a state for MomentName
+// Do nodes with this source belong to the update (not to model, loss or gradients)?
 bool IsUpdateSource(std::string_view source);
 
 struct MicroOptions {
-  bool first = true;           // write; else add to what is pending
-  bool outputs = false;        // the model's outputs are graph outputs as well
-  bool scaled = false;         // gradients are multiplied by kLossScale
+  bool first = true;     // write pending sums; else accumulate into them
+  bool outputs = false;  // output the model's outputs, too
+  bool scaled = false;   // multiply gradients by kLossScale
 };
 
-// `model` has been imported for training with its trained weights marked kParameter. Besides the gradients, the graph has
-// outputs kWindowLoss of each term, kWindowCorrect and one per state update (the names of model.state_updates). With !first these
-// stand `into` inputs of the same names.
-absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
-                                 const MicroOptions& options);
+// `model` must have been imported for training, with trained weights of kind kParameter. The graph outputs the
+// gradients, kBatchLoss per term, kBatchCorrect and the state updates (named as in model.state_updates). Without
+// `first`, each goes `into` an input of the same name.
+absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
+                                 int64_t batch, const MicroOptions& options);
 
-// Adds the loss to kWindowLoss and kWindowCorrect, in the mode that `model` has been imported for; the metrics' tensors are
-// outputs.
-absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
-                                const std::vector<Metric>& metrics);
+// Adds the losses to kBatchLoss and kBatchCorrect, in the mode that `model` was imported for. Outputs the tensors of
+// the metrics.
+absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
+                                int64_t batch, const std::vector<Metric>& metrics);
 
-// The model's outputs in inference mode, those that the file declares as halves rounded to them.
+// Outputs the model's outputs, those that the file declares as float16 or bfloat16 rounded to that type.
 Graph BuildPredict(const ImportedModel& model);
 
-// One contiguous arena of parameters that are updated alike: ParamName, GradName, MomentName of its name. A rule that needs
-// whole tensors reads and writes its members instead, under the names that BuildStep uses.
+// One flat tensor of parameters with the same UpdateRule, and those of its gradients and moments (ParamName, GradName,
+// MomentName). Per-tensor rules read and write the members instead, under the names of BuildStep.
 struct FlatGroup {
   std::string name;
   int64_t elements = 0;
@@ -90,18 +92,18 @@ struct UpdateSpec {
   DType dtype = DType::kFloat32;
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
-  size_t losses = 1;  // how many are added up
+  size_t losses = 1;  // loss terms
   std::optional<LossScaleSpec> loss_scale;
 };
 
-// `state_elements`: of kStatistics and kPending; 0: the model has no statistics.
+// `state_elements`: elements of kStatistics and kPending; 0: the model has no statistics.
 absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements);
 
-// Exchanges the groups' weights and their averages.
+// Exchanges the groups' weights with their averages.
 Graph BuildSwap(DType dtype, const std::vector<FlatGroup>& groups);
 
-// The rule runs on each parameter by itself; its moments are inputs MomentName(STATE, PARAMETER).
-absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss, int64_t batch,
-                                const UpdateSpec& spec, const std::map<std::string, UpdateRule>& rules);
+// Runs the rule on each parameter; moments are inputs MomentName(STATE, PARAMETER).
+absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
+                                int64_t batch, const UpdateSpec& spec, const std::map<std::string, UpdateRule>& rules);
 
 }  // namespace onnxtrain

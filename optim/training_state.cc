@@ -1,5 +1,7 @@
 #include "optim/training_state.h"
 
+#include <algorithm>
+
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
@@ -19,12 +21,12 @@ absl::Status TrainingState::LayOut(const OptimizerSpec& optimizer, const Prepare
   if (optimizer.ema_decay > 0) RETURN_IF_ERROR(LayOutMoment({kAverage}));
   Expose(params_);
   Expose(statistics_);
-  for (const WeightGroup& g : members_) ExposeMembers(g, params_, ParamName(g.name), [](const std::string& w) { return w; });
-  return slots_.LayOut(backend_, dtype_, prepared.loss.terms.size(), scaled_loss, &bindings_);
+  for (const WeightGroup& g : members_)
+    ExposeMembers(g, params_, ParamName(g.name), [](const std::string& w) { return w; });
+  return device_scalars_.LayOut(backend_, dtype_, prepared.loss.terms.size(), scaled_loss, &bindings_);
 }
 
-// A group's flat tensor spans its parameters with the padding between them, so each is laid out as a block of its own and
-// the parameters are slices of it.
+// A flat tensor spans the group's parameters with the padding between them; the parameters are slices of it.
 void TrainingState::LayOutParameters() {
   for (const WeightGroup& members : members_) {
     Arena layout;  // offsets only
@@ -32,7 +34,7 @@ void TrainingState::LayOutParameters() {
       layout.Add(w->name, {dtype_, w->type.shape});
       rules_[w->name] = members.rule;
     }
-    FlatGroup group{members.name, static_cast<int64_t>(layout.size() / SizeOf(dtype_)), members.rule, {}};
+    FlatGroup group{members.name, static_cast<int64_t>(layout.size() / DTypeSize(dtype_)), members.rule, {}};
     for (const WeightDecision* w : members.members) group.members.emplace_back(w->name, w->type.shape);
     const Type flat{dtype_, {group.elements}};
     params_.Add(ParamName(group.name), flat);
@@ -41,7 +43,7 @@ void TrainingState::LayOutParameters() {
   }
 }
 
-// A moment of the parameters' shape is laid out as they are; one of a shape of its own stands for each parameter by itself.
+// Moments shaped like the parameters are laid out like them; others are one tensor per parameter.
 absl::Status TrainingState::LayOutMoment(const RuleState& state) {
   auto arena = std::make_unique<Arena>();
   for (const FlatGroup& g : groups_) {
@@ -53,7 +55,8 @@ absl::Status TrainingState::LayOutMoment(const RuleState& state) {
   Expose(*arena);
   for (const WeightGroup& g : members_) {
     if (state.shape != nullptr) break;
-    ExposeMembers(g, *arena, MomentName(state.name, g.name), [&](const std::string& w) { return MomentName(state.name, w); });
+    ExposeMembers(g, *arena, MomentName(state.name, g.name),
+                  [&](const std::string& w) { return MomentName(state.name, w); });
   }
   moments_.push_back(std::move(arena));
   return absl::OkStatus();
@@ -63,7 +66,7 @@ void TrainingState::Expose(const Arena& arena) {
   for (const std::string& name : arena.names()) bindings_[name] = arena.At(name);
 }
 
-// Names the parts of a flat group, one per parameter.
+// Binds the slices of a flat tensor, one per parameter of the group.
 void TrainingState::ExposeMembers(const WeightGroup& group, const Arena& arena, const std::string& flat,
                                   const std::function<std::string(const std::string&)>& name) {
   size_t offset = arena.At(flat).view.offset;
@@ -74,17 +77,23 @@ void TrainingState::ExposeMembers(const WeightGroup& group, const Arena& arena, 
   }
 }
 
-absl::Status TrainingState::AddFrozen(const ImportedModel& model) {
+bool TrainingState::HasAllWeights(const ImportedModel& model) const {
+  return std::ranges::all_of(model.weights, [&](const ImportedWeight& w) { return bindings_.contains(w.name); });
+}
+
+absl::Status TrainingState::AddFrozen(const ImportedModel& model, bool load) {
   auto arena = std::make_unique<Arena>();
   std::vector<const ImportedWeight*> added;
   for (const ImportedWeight& w : model.weights) {
     if (bindings_.contains(w.name)) continue;
-    arena->Add(w.name, w.value.type());
+    arena->Add(w.name, model.graph.type(model.graph.FindInput(w.name)->value));
     added.push_back(&w);
   }
   RETURN_IF_ERROR(arena->Allocate(backend_, "frozen weights"));
   Expose(*arena);
-  for (const ImportedWeight* w : added) RETURN_IF_ERROR(WriteRegion(bindings_.at(w->name), w->value));
+  for (const ImportedWeight* w : added) {
+    if (load) RETURN_IF_ERROR(WriteRegion(bindings_.at(w->name), w->value));
+  }
   frozen_.push_back(std::move(arena));
   return absl::OkStatus();
 }
@@ -93,7 +102,8 @@ absl::Status TrainingState::EnsureGradients() {
   if (grads_.buffer() != nullptr || groups_.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(grads_.Allocate(backend_, "gradients"));
   Expose(grads_);
-  for (const WeightGroup& g : members_) ExposeMembers(g, grads_, GradName(g.name), [](const std::string& w) { return GradName(w); });
+  for (const WeightGroup& g : members_)
+    ExposeMembers(g, grads_, GradName(g.name), [](const std::string& w) { return GradName(w); });
   return absl::OkStatus();
 }
 
@@ -138,7 +148,8 @@ Bindings TrainingState::PendingStatistics(bool first) const {
 
 SessionMemory TrainingState::memory() const {
   const auto size = [](const Arena& arena) { return static_cast<int64_t>(arena.size()); };
-  SessionMemory m{.parameters = size(params_), .statistics = size(statistics_) + size(pending_) + size(slots_.memory)};
+  SessionMemory m{.parameters = size(params_),
+                  .statistics = size(statistics_) + size(pending_) + size(device_scalars_.memory)};
   for (const auto& arena : frozen_) m.parameters += size(*arena);
   if (grads_.buffer() != nullptr) m.gradients = size(grads_);
   for (const auto& arena : moments_) m.moments += size(*arena);

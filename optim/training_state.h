@@ -1,7 +1,7 @@
-// What outlives a step on the device: weights, gradients, moments, running statistics and slots, by name, in plain ONNX layout.
+// Device memory that outlives a step: weights, gradients, moments, running statistics and scalars, in ONNX layout.
 //
-// Parameters of one group lie in one flat tensor, their gradients and moments in others of the same layout; each is named as a
-// whole and by its members (training_graph.h has the names).
+// The parameters of a group are slices of one flat tensor; gradients and moments have flat tensors of the same layout.
+// Flat tensors and their slices are bound by name (training_graph.h).
 #pragma once
 
 #include <functional>
@@ -12,11 +12,11 @@
 
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
+#include "optim/device_scalars.h"
 #include "optim/groups.h"
 #include "optim/prepare.h"
 #include "optim/rules/rule.h"
 #include "optim/session_memory.h"
-#include "optim/slots.h"
 #include "optim/state.h"
 #include "optim/training_graph.h"
 
@@ -26,33 +26,34 @@ class TrainingState {
  public:
   // `backend` must outlive it.
   TrainingState(Backend& backend, DType dtype) : backend_(backend), dtype_(dtype) {}
-  TrainingState(const TrainingState&) = delete;  // slots refer to its bindings
+  TrainingState(const TrainingState&) = delete;  // device scalars refer to its bindings
 
-  // Memory for everything but gradients and frozen weights, zeroed. `prepared` must outlive the state.
+  // Allocates zeroed memory for everything but gradients and frozen weights. `prepared` must outlive the state.
   absl::Status LayOut(const OptimizerSpec& optimizer, const PreparedModel& prepared, bool scaled_loss);
-  // Memory for weights that are neither trained nor updated statistics, with their values. Inference graphs may have some
-  // that the training graph has not.
-  absl::Status AddFrozen(const ImportedModel& model);
-  // Gradients have memory of their own only where windows are accumulated or somebody asks for them.
+  bool HasAllWeights(const ImportedModel& model) const;
+  // Allocates those that are missing: weights that are neither trained nor updated statistics. `load`: with the
+  // imported values. Inference graphs may have some that the training graph has not.
+  absl::Status AddFrozen(const ImportedModel& model, bool load);
+  // Allocates gradients: only accumulation and Session::Gradients need memory for them.
   absl::Status EnsureGradients();
 
-  // By initializer name, in the stored shapes. The average of weights that are set is what they are.
+  // Sets weights by initializer name, in the stored shapes, and their averages to the same values.
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights);
-  // Those that training changes.
+  // Returns the weights and statistics that training changes.
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() const;
 
   const Bindings& bindings() const { return bindings_; }
-  // The statistics that an apply program commits, as two flat tensors, and how many numbers they are.
+  // Bindings of kStatistics and kPending for an apply program, and their number of elements.
   Bindings FlatStatistics() const;
-  int64_t statistics_elements() const { return static_cast<int64_t>(statistics_.size() / SizeOf(dtype_)); }
-  // Where a micro program leaves running statistics and, unless it is the first of a window, finds them.
+  int64_t statistics_elements() const { return static_cast<int64_t>(statistics_.size() / DTypeSize(dtype_)); }
+  // Bindings of pending statistics for a micro program: outputs and, unless `first`, inputs.
   Bindings PendingStatistics(bool first) const;
 
   const std::vector<FlatGroup>& groups() const { return groups_; }
-  const std::map<std::string, UpdateRule>& rules() const { return rules_; }  // of each trained parameter
-  Slots& slots() { return slots_; }
-  int64_t parameter_bytes() const { return static_cast<int64_t>(params_.size()); }  // of trained ones
-  SessionMemory memory() const;  // of these alone
+  const std::map<std::string, UpdateRule>& rules() const { return rules_; }  // by trained parameter
+  DeviceScalars& device_scalars() { return device_scalars_; }
+  int64_t parameter_bytes() const { return static_cast<int64_t>(params_.size()); }  // of trained parameters
+  SessionMemory memory() const;                                                     // of the state alone
 
  private:
   void LayOutParameters();
@@ -64,11 +65,11 @@ class TrainingState {
   Backend& backend_;
   const DType dtype_;
   const PreparedModel* prepared_ = nullptr;
-  std::vector<WeightGroup> members_;  // what each of groups_ consists of
+  std::vector<WeightGroup> members_;  // by index of groups_
   std::vector<FlatGroup> groups_;
   std::map<std::string, UpdateRule> rules_;
   Arena params_, grads_, statistics_, pending_;
-  Slots slots_;
+  DeviceScalars device_scalars_;
   std::vector<std::unique_ptr<Arena>> moments_, frozen_;
   Bindings bindings_;
 };

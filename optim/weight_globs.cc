@@ -29,7 +29,7 @@ void AddPrefixes(std::string_view name, char at, std::vector<std::string>* modul
   }
 }
 
-// The scopes of a path as one dotted name: a scope that begins with the one before it stands for both.
+// Joins the scopes of a path with dots. A scope that begins with the one before it replaces it.
 std::string Dotted(const std::vector<std::string>& scopes) {
   std::string path, last;
   for (const std::string& scope : scopes) {
@@ -43,7 +43,7 @@ std::string Dotted(const std::vector<std::string>& scopes) {
 
 }  // namespace
 
-std::vector<std::string> ModulesOf(std::string_view name) {
+std::vector<std::string> ListModules(std::string_view name) {
   std::vector<std::string> modules;
   if (name.find('/') == std::string_view::npos) {
     AddPrefixes(name, '.', &modules);
@@ -51,7 +51,7 @@ std::vector<std::string> ModulesOf(std::string_view name) {
   }
   AddPrefixes(name, '/', &modules);
   std::vector<std::string> scopes = Split(name, '/');
-  scopes.pop_back();  // the operator or the weight itself
+  scopes.pop_back();  // the operator or weight name
   const std::string dotted = Dotted(scopes);
   AddPrefixes(dotted, '.', &modules);
   if (!dotted.empty()) modules.push_back(dotted);
@@ -62,7 +62,7 @@ bool MatchesWeight(const std::string& pattern, const std::string& name, const st
   const std::string node = consumer.substr(consumer.find(' ') + 1);
   if (Glob(pattern, name) || Glob(pattern, consumer) || (!node.empty() && Glob(pattern, node))) return true;
   const auto matches = [&](const std::string& module) { return Glob(pattern, module); };
-  const std::vector<std::string> own = ModulesOf(name), nodes = ModulesOf(node);
+  const std::vector<std::string> own = ListModules(name), nodes = ListModules(node);
   return std::any_of(own.begin(), own.end(), matches) || std::any_of(nodes.begin(), nodes.end(), matches);
 }
 
@@ -70,15 +70,16 @@ const std::string* WeightGlobs::Match(const std::string& name, const std::string
   const std::string* first = nullptr;
   for (size_t i = 0; i < patterns_.size(); ++i) {
     if (!MatchesWeight(patterns_[i], name, consumer)) continue;
-    ++hits_[i];
+    ++match_counts_[i];
     if (first == nullptr) first = &patterns_[i];
   }
   return first;
 }
 
-absl::Status WeightGlobs::CheckAllHit() const {
+absl::Status WeightGlobs::CheckAllMatched() const {
   for (size_t i = 0; i < patterns_.size(); ++i) {
-    if (hits_[i] == 0) return Invalid(flag_, " ", patterns_[i], ": matches no weight, node or module (see inspect)");
+    if (match_counts_[i] == 0)
+      return Invalid("`", field_, "` ", patterns_[i], ": matches no weight, node or module (see inspect)");
   }
   return absl::OkStatus();
 }

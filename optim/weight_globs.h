@@ -1,4 +1,5 @@
-// Globs over weights, as --train, --freeze, --reinit, --lr and --no-decay take them.
+// Matches globs against weights: for the choices of trained, frozen, re-initialized and undecayed weights and for
+// rates.
 #pragma once
 
 #include <string>
@@ -9,30 +10,30 @@
 
 namespace onnxtrain {
 
-// The modules that a name lies in, outermost first. Of an initializer "layer1.0.conv1.weight": layer1, layer1.0,
-// layer1.0.conv1. Of a node "/layer1/layer1.0/conv1/Conv", where scopes repeat what they lie in: the same. Of a name with
-// slashes "model/dense/kernel:0": model, model/dense and, with dots, model.dense.
-std::vector<std::string> ModulesOf(std::string_view name);
+// Returns the modules that contain a name, outermost first. "layer1.0.conv1.weight": layer1, layer1.0, layer1.0.conv1.
+// "/layer1/layer1.0/conv1/Conv", where scopes repeat the scope around them: the same. "model/dense/kernel:0": model,
+// model/dense and, with dots, model.dense.
+std::vector<std::string> ListModules(std::string_view name);
 
-// `consumer` is "Conv NODE", the weight's consuming node, or empty. A pattern (fnmatch's *, ?, […], or the name itself)
-// may match the weight's name, the node's name with or without operator, or a module of either.
+// Does a pattern (fnmatch's *, ?, […]) match the weight's name, the name of its consuming node with or without the
+// operator, or a module of either? `consumer` is "Conv NODE", or empty.
 bool MatchesWeight(const std::string& pattern, const std::string& name, const std::string& consumer);
 
-// The patterns of one flag, and which of them have met a weight.
+// The patterns of one field of the configuration, and how many weights each has matched.
 class WeightGlobs {
  public:
-  WeightGlobs(std::string_view flag, std::vector<std::string> patterns)
-      : flag_(flag), patterns_(std::move(patterns)), hits_(patterns_.size()) {}
+  WeightGlobs(std::string_view field, std::vector<std::string> patterns)
+      : field_(field), patterns_(std::move(patterns)), match_counts_(patterns_.size()) {}
 
-  // The first pattern that matches, or null. Every pattern that matches is counted.
+  // Returns the first matching pattern, or null. Counts every matching pattern.
   const std::string* Match(const std::string& name, const std::string& consumer);
-  // An error that names a pattern which matched nothing.
-  absl::Status CheckAllHit() const;
+  // Fails, naming the pattern, where one has matched nothing.
+  absl::Status CheckAllMatched() const;
 
  private:
-  std::string flag_;
+  std::string field_;
   std::vector<std::string> patterns_;
-  std::vector<int> hits_;
+  std::vector<int> match_counts_;
 };
 
 }  // namespace onnxtrain

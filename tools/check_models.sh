@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Trains every model of ../shared/models for some steps and prints a table: how far the backends are apart, gradients
-# against differences in float64, the first and the last loss, what the exported model loses. Fails where a model does.
+# Trains every model of ../shared/models for some steps and prints a table: differences between the backends, gradients
+# against float64 finite differences, first and last loss, loss of the exported model. Fails if a model fails.
 # Takes a pattern of test names: tools/check_models.sh '*mnist*'
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=build/release/bin/tests_models
-[ -x "$program" ] || { echo "build it first: cmake --preset release && cmake --build --preset release --target tests_models" >&2; exit 1; }
+if [ ! -x "$program" ]; then
+  echo "$program: not found; build it: cmake --build --preset release --target tests_models" >&2
+  exit 1
+fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 code=0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a clean clone to a trained model: installs Debian's packages, builds, draws digits, makes an untrained .onnx and
-# trains it to 95 % accuracy on digits it has not seen. Options are passed on: tools/demo.sh --backend torch
+# Trains a digit classifier from a clean clone: installs the Debian packages, builds, generates digits, exports an
+# untrained .onnx and trains it to 95 % test accuracy. Passes its options to onnxtrain: tools/demo.sh --backend torch
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bash tools/setup.sh

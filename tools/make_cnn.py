@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Writes a small untrained digit classifier as ONNX: make_cnn.py FILE.onnx [SEED]
+"""Exports a small untrained digit classifier: make_cnn.py FILE.onnx [SEED]
 
-Stands for whatever framework a model comes from. Needs python3-torch, not the onnx package.
+Needs python3-torch, not the onnx package.
 """
 import sys
 import warnings

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Draws handwritten-looking digits: make_digits.py FILE.npz COUNT SEED
+"""Generates images of handwritten-looking digits: make_digits.py FILE.npz COUNT SEED
 
-Writes image u8 [COUNT, 28, 28] and label i64 [COUNT]. Every digit is a few strokes under a random affine map, with
-trembling control points, its own thickness, and noise. Needs numpy alone.
+Writes image u8 [COUNT, 28, 28] and label i64 [COUNT]. Every digit is a few strokes with jittered control points under a
+random affine map, with random thickness and noise. Needs numpy only.
 """
 import sys
 

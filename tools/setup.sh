@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs what building and testing need, from Debian's packages. Runs as root or with sudo; again in a second.
+# Installs the Debian packages for building and testing, as root or with sudo. Does nothing if all are installed.
 set -euo pipefail
 packages=(
-  g++ cmake ninja-build ccache mold git
-  libabsl-dev libgflags-dev libgoogle-glog-dev libgtest-dev libbenchmark-dev
+  g++ cmake ninja-build ccache mold git clang-format clang-tidy libomp-dev
+  libabsl-dev libgflags-dev libgoogle-glog-dev libgtest-dev libgmock-dev libbenchmark-dev
   libonnx-dev libonnx-testdata libprotobuf-dev protobuf-compiler
-  libdnnl-dev libtorch-dev libopenblas-dev libhwy-dev
-  zlib1g-dev libzip-dev nlohmann-json3-dev
+  libdnnl-dev libtorch-dev libopenblas-dev libhwy-dev libeigen3-dev
+  zlib1g-dev libzip-dev libssl-dev nlohmann-json3-dev
   python3 python3-numpy python3-torch
 )
 missing=()

@@ -1,8 +1,25 @@
 #!/usr/bin/env bash
-# Installs the packages, builds, runs every test.
+# Installs the packages, checks style, builds, runs every test, then repeats quick tests under sanitizers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+# Builds test programs with a sanitizer preset and runs them.
+run_sanitized() {
+  local preset=$1
+  shift
+  cmake --preset "$preset" >/dev/null
+  cmake --build --preset "$preset" --target "$@"
+  for test in "$@"; do "build/$preset/bin/$test" --gtest_brief=1; done
+}
+
 bash tools/setup.sh
+tools/lint.sh --fast
 cmake --preset release
 cmake --build --preset release
 ctest --test-dir build/release --output-on-failure
+
+# Code that reads untrusted files.
+UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+  run_sanitized asan tests_frontend_base tests_frontend_graph tests_frontend_data
+# The loader is the code with threads of its own; OpenMP's runtime is not instrumented.
+TSAN_OPTIONS=halt_on_error=1 run_sanitized tsan tests_frontend_data

@@ -6,11 +6,11 @@
 #include <torch/version.h>
 
 #include "absl/strings/str_join.h"
+#include "backends/promote_types.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/program.h"
 #include "backends/torch/tensor.h"
-#include "backends/widen.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/decompose.h"
 
@@ -33,14 +33,15 @@ class TorchBackend : public Backend {
 
   absl::StatusOr<Graph> Legalize(const Graph& graph) const override {
     const auto lacks = [this](const Graph& g, const Node& n) { return !Supports(g, n); };
-    Graph legal = graph;
-    // A GPU computes with halves; there, what lacks a kernel for them lacks one altogether.
-    if (device_.is_cpu()) {
-      ASSIGN_OR_RETURN(legal, ComputeHalvesInFloat(legal, lacks));
-    }
-    ASSIGN_OR_RETURN(legal, DecomposeNodes(legal, lacks));
-    ASSIGN_OR_RETURN(legal, ComputeUnsignedInSigned(legal, lacks));
-    legal = Dce(legal);
+    std::vector<Pass> passes = {
+        {"decompose", [&](const Graph& g) { return DecomposeNodes(g, lacks); }},
+        {"promote_unsigned", [&](const Graph& g) { return PromoteUnsignedToInt64(g, lacks); }},
+        DcePass(),
+    };
+    // A GPU has a half precision kernel for every operator with a kernel, so nothing is promoted.
+    if (device_.is_cpu())
+      passes.insert(passes.begin(), {"promote_half", [&](const Graph& g) { return PromoteHalfToFloat(g, lacks); }});
+    ASSIGN_OR_RETURN(const Graph legal, RunPasses(graph, passes));
     RETURN_IF_ERROR(CheckSupported(legal));
     return legal;
   }
@@ -53,7 +54,7 @@ class TorchBackend : public Backend {
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return AllocateBuffer(bytes, device_); }
 
   absl::Status Synchronize() override {
-    return Guarded("", [this] { SynchronizeDevice(device_); });
+    return CatchTorchErrors("", [this] { SynchronizeDevice(device_); });
   }
 
  private:
@@ -78,7 +79,7 @@ class TorchBackend : public Backend {
 
 absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
   std::unique_ptr<Backend> backend;
-  RETURN_IF_ERROR(Guarded(StrCat("device ", options.device, ": "), [&] {
+  RETURN_IF_ERROR(CatchTorchErrors(StrCat("device ", options.device, ": "), [&] {
     const at::Device device(options.device);
     // The thread count is ATen's, one for the process.
     if (options.threads > 0) at::set_num_threads(options.threads);
@@ -91,7 +92,8 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
 }  // namespace
 }  // namespace onnxtrain::aten
 
-extern "C" onnxtrain::Backend* onnxtrain_create_backend(const onnxtrain::BackendOptions& options, absl::Status* status) {
+extern "C" onnxtrain::Backend* onnxtrain_create_backend(const onnxtrain::BackendOptions& options,
+                                                        absl::Status* status) {
   auto backend = onnxtrain::aten::Create(options);
   *status = backend.status();
   return backend.ok() ? std::move(backend)->release() : nullptr;

@@ -1,4 +1,4 @@
-// What differs between libtorch 1.13.1 and 2.x, and nothing else. Both are built from the same sources.
+// Differences between libtorch 1.13.1 and 2.x.
 #pragma once
 
 #include <torch/version.h>
@@ -27,7 +27,7 @@ class SilentHandler : public c10::WarningHandler {
 };
 template <typename T>
 using Optional = std::optional<T>;
-// What the allocator reports sizes in.
+// The type of sizes that the allocator reports.
 using ReportedBytes = size_t;
 #else
 using WarningGuard = c10::Warning::WarningHandlerGuard;

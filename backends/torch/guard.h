@@ -1,4 +1,4 @@
-// The one place where libtorch's exceptions become Status.
+// Converts libtorch's exceptions to Status.
 #pragma once
 
 #include <exception>
@@ -12,10 +12,10 @@
 
 namespace onnxtrain::aten {
 
-// Runs `f`; what it throws becomes an error prefixed with `where`, the tag of a node. Running out of memory is
-// ResourceExhausted, told by the exception's type where libtorch has one for it.
+// Runs `f` and returns its exceptions as errors prefixed with `where`, the tag of a node. Out of memory is
+// ResourceExhausted, by the exception's type if libtorch has one.
 template <typename F>
-absl::Status Guarded(std::string_view where, F&& f) {
+absl::Status CatchTorchErrors(std::string_view where, F&& f) {
   try {
     f();
   } catch (const c10::OutOfMemoryError& error) {

@@ -4,7 +4,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include "backends/torch/kernels/recurrent.h"
 #include "backends/torch/tensor.h"
 
 namespace onnxtrain::aten {
@@ -12,17 +11,14 @@ namespace onnxtrain::aten {
 at::Tensor Args::Out(size_t i) const {
   if (out[i].defined()) return out[i];
   const Type& type = graph.type(node.outputs[i]);
-  return at::empty(type.shape, options(ScalarTypeOf(type.dtype)));
+  return at::empty(type.shape, options(ToScalarType(type.dtype)));
 }
 
 const Kernels& AllKernels() {
   static const Kernels* kernels = [] {
     auto* table = new Kernels;
-    for (auto family : {UnaryKernels, CastKernels, BinaryKernels, ReduceKernels, MatmulKernels, ConvKernels, PoolKernels,
-                        ResampleKernels, SampleKernels, DeterminantKernels, NormKernels,
-                        SoftmaxKernels, ShapeKernels, IndexKernels, ScatterKernels, TopKKernels, BitwiseKernels, RandomKernels, LossKernels,
-                        RecurrentKernels}) {
-      for (const NamedKernel& row : family()) table->Add(row.op, row.kernel);
+    for (std::span<const NamedKernel> family : {ONNXTRAIN_TORCH_KERNEL_FAMILIES}) {
+      for (const NamedKernel& row : family) table->Add(row.op, row.kernel);
     }
     return table;
   }();
@@ -45,13 +41,18 @@ bool TakesFloat(DType dtype, at::Device device) {
 }
 
 bool Takes(Types types, DType dtype, at::Device device) {
-  const bool integer = IsInteger(dtype) && !IsCarried(dtype);
+  const bool integer = IsInteger(dtype) && !IsStoredAsSigned(dtype);
   switch (types) {
-    case Types::kFloat: return TakesFloat(dtype, device);
-    case Types::kNumber: return TakesFloat(dtype, device) || integer;
-    case Types::kNative: return TakesFloat(dtype, device) || integer || dtype == DType::kBool;
-    case Types::kAny: return true;
-    case Types::kRandom: return TakesFloat(dtype, device) || dtype == DType::kUInt32;
+    case Types::kFloat:
+      return TakesFloat(dtype, device);
+    case Types::kNumber:
+      return TakesFloat(dtype, device) || integer;
+    case Types::kNative:
+      return TakesFloat(dtype, device) || integer || dtype == DType::kBool;
+    case Types::kAny:
+      return true;
+    case Types::kRandom:
+      return TakesFloat(dtype, device) || dtype == DType::kUInt32;
   }
   return false;
 }

@@ -1,9 +1,9 @@
-// A kernel in two parts: prepare, once the places of its inputs and outputs are known, and the closure that it returns,
-// which runs with every step. The closure holds ready views and does nothing but call ATen.
+// A kernel has two phases: prepare, with the addresses of inputs and outputs, and the returned closure, which runs in
+// every step. The closure holds tensor views and only calls ATen.
 //
-// Rules for kernels: no host access to tensor data in the closure (a device run must not wait); constants are uploaded in
-// prepare. The outputs of rows marked elementwise may lie exactly over an input, so such a kernel reads all its inputs
-// before it writes, or writes with one elementwise ATen call.
+// Rules for kernels: no host access to tensor data in the closure (a device run must not wait); constants are uploaded
+// in prepare. Outputs of elementwise rows may alias an input: such a kernel reads all inputs before it writes, or
+// writes by one elementwise ATen call.
 #pragma once
 
 #include <functional>
@@ -26,23 +26,23 @@ struct Args {
   const Node& node;
   at::Device device;
   std::vector<at::Tensor> in;   // undefined where an optional input is absent
-  std::vector<at::Tensor> out;  // undefined where nobody reads the output: see Out
+  std::vector<at::Tensor> out;  // undefined for unused outputs: see Out
 
   const Attrs& attrs() const { return node.attrs; }
   bool has(size_t i) const { return i < in.size() && in[i].defined(); }
   at::Tensor In(size_t i) const { return has(i) ? in[i] : at::Tensor(); }
-  // The output's place, or scratch of its type where it has none.
+  // Returns the output, or scratch of its type if it is unused.
   at::Tensor Out(size_t i) const;
   at::TensorOptions options(at::ScalarType dtype) const { return at::TensorOptions().dtype(dtype).device(device); }
 };
 
-// Which element types a kernel takes, for all inputs and outputs alike.
+// The element types that a kernel accepts for all inputs and outputs.
 enum class Types : uint8_t {
-  kFloat,    // f32, f64; on a GPU also f16, bf16
-  kNumber,   // those and the integers that ATen computes with; floats beside labels or indices too
-  kNative,   // those and bool
-  kAny,      // every type: the kernel only moves elements, or knows them all
-  kRandom,   // input `key` u32, everything else as kFloat
+  kFloat,   // f32, f64; on a GPU also f16, bf16
+  kNumber,  // those and the integers that ATen computes with; floats beside labels or indices too
+  kNative,  // those and bool
+  kAny,     // every type: the kernel only moves elements, or knows them all
+  kRandom,  // input `key` u32, everything else as kFloat
 };
 
 struct Kernel {
@@ -52,40 +52,28 @@ struct Kernel {
 
 using Kernels = KernelTable<Kernel>;
 
-// One name and kernel; families are arrays of these.
+// An entry of a family.
 struct NamedKernel {
   std::string_view op;
   Kernel kernel;
 };
 
-std::span<const NamedKernel> UnaryKernels();
-std::span<const NamedKernel> CastKernels();
-std::span<const NamedKernel> BinaryKernels();
-std::span<const NamedKernel> ReduceKernels();
-std::span<const NamedKernel> MatmulKernels();
-std::span<const NamedKernel> ConvKernels();
-std::span<const NamedKernel> PoolKernels();
-std::span<const NamedKernel> ResampleKernels();
-std::span<const NamedKernel> SampleKernels();
-std::span<const NamedKernel> DeterminantKernels();
-std::span<const NamedKernel> NormKernels();
-std::span<const NamedKernel> SoftmaxKernels();
-std::span<const NamedKernel> ShapeKernels();
-std::span<const NamedKernel> IndexKernels();
-std::span<const NamedKernel> ScatterKernels();
-std::span<const NamedKernel> TopKKernels();
-std::span<const NamedKernel> BitwiseKernels();
-std::span<const NamedKernel> RandomKernels();
-std::span<const NamedKernel> LossKernels();
+// The families, each defined in kernels/. A line here declares and registers one.
+#define ONNXTRAIN_TORCH_KERNEL_FAMILIES                                                                           \
+  UnaryKernels(), CastKernels(), BinaryKernels(), ReduceKernels(), MatmulKernels(), ConvKernels(), PoolKernels(), \
+      ResampleKernels(), SampleKernels(), DeterminantKernels(), NormKernels(), SoftmaxKernels(), ShapeKernels(),  \
+      IndexKernels(), ScatterKernels(), TopKKernels(), BitwiseKernels(), RandomKernels(), LossKernels(),          \
+      RecurrentKernels()
+std::span<const NamedKernel> ONNXTRAIN_TORCH_KERNEL_FAMILIES;
 
-// All of them.
+// Returns the kernels of all families.
 const Kernels& AllKernels();
 
-// Gives each input that has as many elements as output 0 the output's rank (numpy broadcasting lets them differ by
-// leading ones), so that ATen sees input and output in one place as the same tensor, not as a partial overlap.
+// Reshapes inputs with as many elements as output 0 to the output's rank (broadcasting allows leading ones), so that
+// ATen treats aliased inputs and outputs as the same tensor instead of a partial overlap.
 void AlignRanks(Args& args);
 
-// Is there a kernel for the node with these element types on the device?
+// Returns whether a kernel supports the node's element types on the device.
 bool HasKernel(const Graph& graph, const Node& node, at::Device device);
 
 }  // namespace onnxtrain::aten

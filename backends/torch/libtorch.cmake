@@ -1,7 +1,7 @@
-# The target onnxtrain_libtorch: the libtorch that CMAKE_PREFIX_PATH names (that of a Python wheel, say), else Debian's.
+# Defines the target onnxtrain_libtorch: the libtorch in CMAKE_PREFIX_PATH (such as a Python wheel's), else Debian's.
 #
-# libtorch's own CMake package is not used. Debian's asks for development files that nothing here needs, and a wheel's for
-# a CUDA toolkit, though these sources include no CUDA header: with ONNXTRAIN_CUDA they only link the kernels of the GPU.
+# libtorch's own CMake package is not used. Debian's requires development files that are unused here, and a wheel's
+# requires a CUDA toolkit, although these sources include no CUDA header: ONNXTRAIN_CUDA only links the GPU kernels.
 add_library(onnxtrain_libtorch INTERFACE)
 find_path(ONNXTRAIN_TORCH_CONFIG TorchConfig.cmake PATHS ${CMAKE_PREFIX_PATH} $ENV{CMAKE_PREFIX_PATH}
           PATH_SUFFIXES Torch share/cmake/Torch NO_DEFAULT_PATH)

@@ -26,7 +26,7 @@ struct Scope {
   c10::OptionalDeviceGuard device_guard;
 };
 
-// Where a graph input, output or the arena lives, and whether that changed since the kernels were prepared.
+// The address of a graph input, output or the arena, and whether it changed since the kernels were prepared.
 struct Binding {
   bool bound = false;
   void* address = nullptr;  // null for memory of no bytes
@@ -34,10 +34,10 @@ struct Binding {
 };
 
 struct Step {
-  std::string where;    // for messages
-  int32_t node = -1;    // -1: a copy at the end of the run
+  std::string where;  // for messages
+  int32_t node = -1;  // -1: a copy at the end of the run
   Copy copy = {};
-  Run run;              // empty: nothing to do
+  Run run;  // empty: nothing to do
 };
 
 class TorchProgram : public Program {
@@ -60,7 +60,7 @@ class TorchProgram : public Program {
   absl::Status Bind(Binding& binding, BufferView view, size_t bytes, std::string_view what);
   absl::Status CheckBound() const;
   absl::Status Refresh();
-  const Binding* BindingOf(const Place& place) const;
+  const Binding* FindBinding(const Place& place) const;
   const Binding& OutputBinding(int32_t output) const;
   at::Tensor ViewAt(const Place& place, const Type& type) const;
   bool Changed(const Place& place) const;
@@ -77,11 +77,11 @@ class TorchProgram : public Program {
   MemoryUse memory_;
   std::vector<Step> steps_;
   std::map<ValueId, at::Tensor> constants_;
-  std::vector<int32_t> input_of_;     // by value id: index of the graph input, or -1
+  std::vector<int32_t> input_of_;  // by value id: index of the graph input, or -1
   std::vector<Binding> inputs_, outputs_;
   Binding arena_;
-  std::vector<double> seconds_;       // by node, summed over runs; empty unless timed
-  std::vector<at::Tensor> views_;     // by value id; undefined where the value has no place
+  std::vector<double> seconds_;    // by node, summed over runs; empty unless timed
+  std::vector<at::Tensor> views_;  // by value id; undefined where the value has no place
   bool stale_ = true, never_prepared_ = true;
 };
 
@@ -104,7 +104,7 @@ absl::Status TorchProgram::UploadConstants() {
   for (const Node& node : graph_.nodes()) {
     if (node.op != "Constant") continue;
     const HostTensor& value = *node.attrs.Tensor("value");
-    RETURN_IF_ERROR(Guarded(NodeTag(node), [&] { constants_[node.outputs[0]] = Upload(value, device_); }));
+    RETURN_IF_ERROR(CatchTorchErrors(NodeTag(node), [&] { constants_[node.outputs[0]] = Upload(value, device_); }));
   }
   return absl::OkStatus();
 }
@@ -138,7 +138,7 @@ absl::Status TorchProgram::BindOutput(std::string_view name, BufferView view) {
 }
 
 absl::Status TorchProgram::BindArena(BufferView view) {
-  // Who has nothing to put into it may have no buffer at all.
+  // Empty values may have no buffer.
   if (plan_.arena_bytes == 0 && view.buffer == nullptr) {
     if (!arena_.bound) arena_ = {true, nullptr, true};
     return absl::OkStatus();
@@ -162,14 +162,18 @@ const Binding& TorchProgram::OutputBinding(int32_t output) const {
   return into == kNoValue ? outputs_[output] : inputs_[input_of_[into]];
 }
 
-// Null where the value lives in a constant or nowhere.
-const Binding* TorchProgram::BindingOf(const Place& place) const {
+// Returns null for constants and unused values.
+const Binding* TorchProgram::FindBinding(const Place& place) const {
   switch (place.where) {
-    case Place::Where::kArena: return &arena_;
-    case Place::Where::kInput: return &inputs_[place.index];
-    case Place::Where::kOutput: return &OutputBinding(place.index);
+    case Place::Where::kArena:
+      return &arena_;
+    case Place::Where::kInput:
+      return &inputs_[place.index];
+    case Place::Where::kOutput:
+      return &OutputBinding(place.index);
     case Place::Where::kConstant:
-    case Place::Where::kNone: return nullptr;
+    case Place::Where::kNone:
+      return nullptr;
   }
   return nullptr;
 }
@@ -179,16 +183,16 @@ at::Tensor TorchProgram::ViewAt(const Place& place, const Type& type) const {
   void* data = nullptr;
   if (place.where == Place::Where::kConstant) {
     data = constants_.at(place.index).data_ptr();
-  } else if (const Binding* binding = BindingOf(place)) {
+  } else if (const Binding* binding = FindBinding(place)) {
     data = static_cast<std::byte*>(binding->address) + (place.where == Place::Where::kArena ? place.offset : 0);
   } else {
     return {};
   }
-  return ViewOf(data, type, device_);
+  return MakeView(data, type, device_);
 }
 
 bool TorchProgram::Changed(const Place& place) const {
-  const Binding* binding = BindingOf(place);
+  const Binding* binding = FindBinding(place);
   return binding != nullptr && binding->changed;
 }
 
@@ -201,7 +205,7 @@ aten::Run TorchProgram::PrepareNode(const Node& node) const {
 }
 
 absl::Status TorchProgram::Prepare(Step& step) {
-  return Guarded(step.where, [&] {
+  return CatchTorchErrors(step.where, [&] {
     if (step.node >= 0) {
       step.run = PrepareNode(graph_.nodes()[step.node]);
     } else {
@@ -211,7 +215,7 @@ absl::Status TorchProgram::Prepare(Step& step) {
   });
 }
 
-// Makes new views of what was bound anew, and prepares the kernels that touch it.
+// Recreates the views of rebound buffers and prepares their kernels again.
 absl::Status TorchProgram::Refresh() {
   RETURN_IF_ERROR(CheckBound());
   std::vector<bool> changed(views_.size());
@@ -243,7 +247,7 @@ absl::Status TorchProgram::Run() {
   if (stale_) RETURN_IF_ERROR(Refresh());
   const Step* at = nullptr;
   // One guard for the whole run; the step says where it failed.
-  absl::Status status = Guarded("", [&] {
+  absl::Status status = CatchTorchErrors("", [&] {
     for (const Step& step : steps_) {
       at = &step;
       if (!step.run) continue;
@@ -266,11 +270,11 @@ absl::StatusOr<HostTensor> TorchProgram::Fetch(ValueId value) const {
   if (!views_[value].defined()) return absl::NotFoundError(StrCat("value ", value, " is not computed"));
   HostTensor result;
   Scope scope(device_);
-  RETURN_IF_ERROR(Guarded("", [&] { result = Download(views_[value], graph_.type(value)); }));
+  RETURN_IF_ERROR(CatchTorchErrors("", [&] { result = Download(views_[value], graph_.type(value)); }));
   return result;
 }
 
-// Inputs share one buffer of zeros and outputs another, so that measuring needs little beyond the arena.
+// Inputs share one buffer of zeros and outputs another, so that the measurement needs little memory beyond the arena.
 absl::Status TorchProgram::BindZeros(std::vector<std::unique_ptr<Buffer>>* buffers) {
   size_t in = 0, out = 0;
   for (const GraphInput& input : graph_.inputs()) in = std::max(in, graph_.type(input.value).bytes());
@@ -294,7 +298,7 @@ void TorchProgram::Unbind() {
   never_prepared_ = stale_ = true;
 }
 
-// Zeros need not suit every kernel (a division of integers), so a run that fails here is no error.
+// Zeros are invalid for some kernels (integer division), so a failed run is no error.
 absl::Status TorchProgram::MeasureScratch() {
   Scope scope(device_);
   std::vector<std::unique_ptr<Buffer>> buffers;

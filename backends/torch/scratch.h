@@ -1,4 +1,4 @@
-// How much memory ATen's kernels allocate for themselves.
+// Measures the memory that ATen's kernels allocate.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace onnxtrain::aten {
 
-// The most bytes on the device that were allocated by `run`, on this thread, and not yet freed, at any one time.
+// Returns the peak bytes on the device that `run` allocates on this thread.
 size_t PeakScratch(c10::Device device, const std::function<void()>& run);
 
 }  // namespace onnxtrain::aten

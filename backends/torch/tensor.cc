@@ -10,15 +10,20 @@
 
 namespace onnxtrain::aten {
 
-at::ScalarType ScalarTypeOf(DType dtype) {
+at::ScalarType ToScalarType(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return at::kFloat;
-    case DType::kFloat64: return at::kDouble;
-    case DType::kFloat16: return at::kHalf;
-    case DType::kBFloat16: return at::kBFloat16;
+    case DType::kFloat32:
+      return at::kFloat;
+    case DType::kFloat64:
+      return at::kDouble;
+    case DType::kFloat16:
+      return at::kHalf;
+    case DType::kBFloat16:
+      return at::kBFloat16;
     case DType::kInt4:
     case DType::kInt2:
-    case DType::kInt8: return at::kChar;
+    case DType::kInt8:
+      return at::kChar;
     case DType::kFloat8E4M3FN:
     case DType::kFloat8E4M3FNUZ:
     case DType::kFloat8E5M2:
@@ -27,30 +32,36 @@ at::ScalarType ScalarTypeOf(DType dtype) {
     case DType::kFloat4E2M1:
     case DType::kUInt4:
     case DType::kUInt2:
-    case DType::kUInt8: return at::kByte;
+    case DType::kUInt8:
+      return at::kByte;
     case DType::kInt16:
-    case DType::kUInt16: return at::kShort;
+    case DType::kUInt16:
+      return at::kShort;
     case DType::kInt32:
-    case DType::kUInt32: return at::kInt;
+    case DType::kUInt32:
+      return at::kInt;
     case DType::kInt64:
-    case DType::kUInt64: return at::kLong;
-    case DType::kBool: return at::kBool;
+    case DType::kUInt64:
+      return at::kLong;
+    case DType::kBool:
+      return at::kBool;
   }
   return at::kFloat;
 }
 
-bool IsCarried(DType dtype) {
+bool IsStoredAsSigned(DType dtype) {
   return dtype == DType::kUInt16 || dtype == DType::kUInt32 || dtype == DType::kUInt64;
 }
 
-at::Tensor ViewOf(void* data, const Type& type, at::Device device) {
-  return at::from_blob(data, type.shape, at::TensorOptions().dtype(ScalarTypeOf(type.dtype)).device(device));
+at::Tensor MakeView(void* data, const Type& type, at::Device device) {
+  return at::from_blob(data, type.shape, at::TensorOptions().dtype(ToScalarType(type.dtype)).device(device));
 }
 
 namespace {
 
 at::Tensor HostBytes(const std::byte* data, size_t size) {
-  return at::from_blob(const_cast<std::byte*>(data), {static_cast<int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
+  return at::from_blob(const_cast<std::byte*>(data), {static_cast<int64_t>(size)},
+                       at::TensorOptions().dtype(at::kByte));
 }
 
 class TensorBuffer : public Buffer {
@@ -63,11 +74,11 @@ class TensorBuffer : public Buffer {
 
   absl::Status Write(size_t offset, std::span<const std::byte> bytes) override {
     RETURN_IF_ERROR(CheckRange(offset, bytes.size()));
-    return Guarded("", [&] { Part(offset, bytes.size()).copy_(HostBytes(bytes.data(), bytes.size())); });
+    return CatchTorchErrors("", [&] { Part(offset, bytes.size()).copy_(HostBytes(bytes.data(), bytes.size())); });
   }
   absl::Status Read(size_t offset, std::span<std::byte> bytes) const override {
     RETURN_IF_ERROR(CheckRange(offset, bytes.size()));
-    return Guarded("", [&] { HostBytes(bytes.data(), bytes.size()).copy_(Part(offset, bytes.size())); });
+    return CatchTorchErrors("", [&] { HostBytes(bytes.data(), bytes.size()).copy_(Part(offset, bytes.size())); });
   }
 
  private:
@@ -85,21 +96,21 @@ class TensorBuffer : public Buffer {
 }  // namespace
 
 at::Tensor Upload(const HostTensor& tensor, at::Device device) {
-  at::Tensor result = at::empty(tensor.shape(), at::TensorOptions().dtype(ScalarTypeOf(tensor.dtype())).device(device));
-  result.copy_(ViewOf(const_cast<std::byte*>(tensor.bytes().data()), tensor.type(), at::kCPU));
+  at::Tensor result = at::empty(tensor.shape(), at::TensorOptions().dtype(ToScalarType(tensor.dtype())).device(device));
+  result.copy_(MakeView(const_cast<std::byte*>(tensor.bytes().data()), tensor.type(), at::kCPU));
   return result;
 }
 
 HostTensor Download(const at::Tensor& tensor, const Type& type) {
   HostTensor result(type);
-  ViewOf(result.mutable_bytes().data(), type, at::kCPU).copy_(tensor);
+  MakeView(result.mutable_bytes().data(), type, at::kCPU).copy_(tensor);
   return result;
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes, at::Device device) {
   std::unique_ptr<Buffer> buffer;
-  RETURN_IF_ERROR(Guarded(StrCat("buffer of ", bytes, " bytes: "),
-                          [&] { buffer = std::make_unique<TensorBuffer>(bytes, device); }));
+  RETURN_IF_ERROR(CatchTorchErrors(StrCat("buffer of ", bytes, " bytes: "),
+                                   [&] { buffer = std::make_unique<TensorBuffer>(bytes, device); }));
   return buffer;
 }
 

@@ -1,4 +1,4 @@
-// Between our types and ATen's.
+// Conversions to ATen's types and tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,22 +10,22 @@
 
 namespace onnxtrain::aten {
 
-// Unsigned types that ATen computes nothing in are carried as the signed type of their width: good for moving and
-// comparing for equality, for nothing else (see IsCarried).
-at::ScalarType ScalarTypeOf(DType dtype);
-bool IsCarried(DType dtype);  // u16, u32, u64
+// Unsigned types that ATen cannot compute with are stored as the signed type of their width, for moves and comparisons
+// for equality only (see IsStoredAsSigned).
+at::ScalarType ToScalarType(DType dtype);
+bool IsStoredAsSigned(DType dtype);  // u16, u32, u64
 
-// A dense row-major tensor over memory that somebody else owns.
-at::Tensor ViewOf(void* data, const Type& type, at::Device device);
-// A copy on the device.
+// Returns a dense row-major view of memory that the caller owns.
+at::Tensor MakeView(void* data, const Type& type, at::Device device);
+// Copies to the device.
 at::Tensor Upload(const HostTensor& tensor, at::Device device);
-// The tensor's elements; `type` says what they are.
+// Copies the elements, of type `type`, to the host.
 HostTensor Download(const at::Tensor& tensor, const Type& type);
 
-// Zeroed bytes on the device.
+// Allocates zeroed bytes on the device.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes, at::Device device);
 
-// Waits for what has been queued on the device.
+// Waits for the device's queue.
 void SynchronizeDevice(at::Device device);
 
 }  // namespace onnxtrain::aten

@@ -9,7 +9,7 @@
 
 namespace onnxtrain {
 
-double AddressSpaceLeft() {
+double AvailableAddressSpace() {
   constexpr double kNone = std::numeric_limits<double>::infinity();
   rlimit limit;
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kNone;

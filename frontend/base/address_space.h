@@ -1,9 +1,9 @@
-// What `ulimit -v` leaves this process.
+// The address space that `ulimit -v` leaves this process.
 #pragma once
 
 namespace onnxtrain {
 
-// Bytes that can still be mapped under RLIMIT_AS; infinity where there is no limit.
-double AddressSpaceLeft();
+// Returns the bytes that can still be mapped under RLIMIT_AS, infinity without a limit.
+double AvailableAddressSpace();
 
 }  // namespace onnxtrain

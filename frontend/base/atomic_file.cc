@@ -21,7 +21,8 @@ absl::Status AtomicFile::Failed(std::string_view what) const {
 absl::StatusOr<AtomicFile> AtomicFile::Create(int folder_fd, const std::string& name, const std::string& shown) {
   AtomicFile file(::fcntl(folder_fd, F_DUPFD_CLOEXEC, 0), name, shown);
   if (file.folder_ < 0) return file.Failed("cannot be created");
-  file.fd_ = ::openat(file.folder_, file.temporary().c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+  file.fd_ =
+      ::openat(file.folder_, file.temporary().c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (file.fd_ < 0) return file.Failed("cannot be created");
   return file;
 }
@@ -37,7 +38,9 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : folder_(std::exchange(other.folder_, -1)), name_(std::move(other.name_)), shown_(std::move(other.shown_)),
+    : folder_(std::exchange(other.folder_, -1)),
+      name_(std::move(other.name_)),
+      shown_(std::move(other.shown_)),
       fd_(std::exchange(other.fd_, -1)) {}
 
 AtomicFile::~AtomicFile() {
@@ -61,17 +64,12 @@ absl::Status AtomicFile::WriteAt(int64_t offset, std::span<const std::byte> byte
 
 absl::Status AtomicFile::Commit() {
   if (::fsync(fd_) != 0) return Failed("cannot be synced to disk");
-  if (::renameat(folder_, temporary().c_str(), folder_, name_.c_str()) != 0) return Failed("cannot be renamed into place");
+  if (::renameat(folder_, temporary().c_str(), folder_, name_.c_str()) != 0)
+    return Failed("cannot be renamed into place");
   const bool closed = ::close(std::exchange(fd_, -1)) == 0;
   if (!closed) return Failed("cannot be closed");
   const bool synced = ::fsync(folder_) == 0 || errno == EINVAL;  // some file systems cannot sync folders
   return synced ? absl::OkStatus() : Failed("its folder cannot be synced to disk");
-}
-
-absl::Status WriteFileAtomically(const std::string& path, std::span<const std::byte> bytes) {
-  ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
-  RETURN_IF_ERROR(file.WriteAt(0, bytes));
-  return file.Commit();
 }
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// Files that appear whole or not at all.
+// Writes files atomically: a reader sees the old file or the complete new one.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace onnxtrain {
 
-// A file being written under a temporary name beside its own. Commit() syncs it, renames it and syncs the folder; until
-// then, and whatever fails, a file that had the name before is still there. Without Commit() nothing is left. Errors name
-// the path as it was `shown` to the user.
+// A file that is written under a temporary name in the same folder. Commit() syncs it, renames it and syncs the folder;
+// until then, and on any failure, an existing file of that name stays as it was. Without Commit() the destructor
+// removes the temporary file. Errors name the path as it was `shown` to the user.
 class AtomicFile {
  public:
-  // `name` stands in the folder behind the descriptor, which need not stay open; it may hold no slash then. Links are
-  // never followed. `path`: as any program would take it.
+  // Creates the temporary file. `name`, without a slash, is relative to the open folder `folder_fd`, which the caller
+  // may close afterwards. Never follows a symlink at the name.
   static absl::StatusOr<AtomicFile> Create(int folder_fd, const std::string& name, const std::string& shown);
   static absl::StatusOr<AtomicFile> Create(const std::string& path);
   AtomicFile(AtomicFile&& other) noexcept;
@@ -29,7 +29,8 @@ class AtomicFile {
   absl::Status Commit();
 
  private:
-  AtomicFile(int folder, std::string name, std::string shown) : folder_(folder), name_(std::move(name)), shown_(std::move(shown)) {}
+  AtomicFile(int folder, std::string name, std::string shown)
+      : folder_(folder), name_(std::move(name)), shown_(std::move(shown)) {}
   std::string temporary() const;
   absl::Status Failed(std::string_view what) const;
 
@@ -37,8 +38,5 @@ class AtomicFile {
   std::string name_, shown_;
   int fd_ = -1;
 };
-
-// The whole of it.
-absl::Status WriteFileAtomically(const std::string& path, std::span<const std::byte> bytes);
 
 }  // namespace onnxtrain

@@ -18,7 +18,7 @@ uint16_t FloatToHalf(float value) {
   if (std::isnan(value)) return sign | 0x7e00;
   const float magnitude = std::fabs(value);
   if (magnitude >= 65520.0f) return sign | 0x7c00;
-  // nearbyint rounds to nearest even in the default rounding mode, which nobody here changes.
+  // nearbyint rounds to nearest even in the default rounding mode, which this project never changes.
   if (magnitude < 0x1p-14f) return sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(magnitude, 24)));
   int exponent;
   std::frexp(magnitude, &exponent);  // magnitude = f * 2^exponent, f in [0.5, 1)

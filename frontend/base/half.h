@@ -1,4 +1,5 @@
-// IEEE binary16 and bfloat16 <-> float32, round to nearest even. Host side only; kernels have their own.
+// Converts IEEE binary16 and bfloat16 from and to float32, rounding to nearest even. For the host; kernels have their
+// own conversions.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The one way to glog. Never include it where torch headers are included: both define CHECK and LOG.
+// The only header that includes glog. Never include it together with torch headers: both define CHECK and LOG.
 #pragma once
 
 #include <glog/logging.h>

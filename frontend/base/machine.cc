@@ -18,15 +18,15 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::infinity();
 
-// The first number of a file of the cgroup file system; "max" and absent files are no limit.
+// Reads the first number of a file of the cgroup file system; infinity for "max" and absent files.
 double ReadNumber(const std::string& path) {
   std::ifstream file(path);
   double value;
   return file >> value ? value : kNone;
 }
 
-// The folders of the groups that this process is in, as far as they may limit `controller`: from its own up to the root,
-// of cgroups version 2 and version 1. A container may see its own group as the root: then only that is there.
+// Lists the folders of this process's cgroups (versions 2 and 1) that can limit `controller`, from its own group up to
+// the root. A container may see its own group as the root; then only that one exists.
 std::vector<std::string> GroupFolders(const std::string& root, const std::string& controller) {
   const std::string mount = root + "/sys/fs/cgroup";
   std::vector<std::string> folders = {mount, StrCat(mount, "/", controller)};
@@ -36,7 +36,8 @@ std::vector<std::string> GroupFolders(const std::string& root, const std::string
     if (first == std::string::npos || second == std::string::npos || line.substr(second + 1, 1) != "/") continue;
     const std::string controllers = line.substr(first, second - first);
     const bool all = controllers == ":";
-    if (!all && StrCat(",", controllers.substr(1), ",").find(StrCat(",", controller, ",")) == std::string::npos) continue;
+    if (!all && StrCat(",", controllers.substr(1), ",").find(StrCat(",", controller, ",")) == std::string::npos)
+      continue;
     for (std::string group = line.substr(second + 1); group.size() > 1; group.resize(group.rfind('/'))) {
       folders.push_back(folders[all ? 0 : 1] + group);
     }
@@ -44,11 +45,11 @@ std::vector<std::string> GroupFolders(const std::string& root, const std::string
   return folders;
 }
 
-double QuotaOf(const std::string& folder) {
-  std::ifstream second(folder + "/cpu.max");  // "max 100000" where there is none
+double ReadCpuQuota(const std::string& folder) {
+  std::ifstream second(folder + "/cpu.max");  // "max 100000" without a quota
   double quota, period;
   if (second >> quota >> period && quota > 0 && period > 0) return quota / period;
-  quota = ReadNumber(folder + "/cpu.cfs_quota_us");  // -1 where there is none
+  quota = ReadNumber(folder + "/cpu.cfs_quota_us");  // -1 without a quota
   period = ReadNumber(folder + "/cpu.cfs_period_us");
   return quota > 0 && quota != kNone && period > 0 && period != kNone ? quota / period : kNone;
 }
@@ -56,11 +57,12 @@ double QuotaOf(const std::string& folder) {
 double MemoryLeft(const std::string& folder) {
   const double second = ReadNumber(folder + "/memory.max") - ReadNumber(folder + "/memory.current");
   const double first = ReadNumber(folder + "/memory.limit_in_bytes") - ReadNumber(folder + "/memory.usage_in_bytes");
-  // Infinity minus infinity is NaN: no limit.
-  return std::min(std::isnan(second) || second == -kNone ? kNone : second, std::isnan(first) || first == -kNone ? kNone : first);
+  // Infinity minus infinity is NaN: there is no limit.
+  return std::min(std::isnan(second) || second == -kNone ? kNone : second,
+                  std::isnan(first) || first == -kNone ? kNone : first);
 }
 
-double LeastOf(const std::vector<std::string>& folders, double (*limit)(const std::string&)) {
+double MinLimit(const std::vector<std::string>& folders, double (*limit)(const std::string&)) {
   double least = kNone;
   for (const std::string& folder : folders) least = std::min(least, limit(folder));
   return least;
@@ -77,19 +79,19 @@ double MemAvailable() {
 
 }  // namespace
 
-double CgroupCpus(const std::string& root) { return LeastOf(GroupFolders(root, "cpu"), QuotaOf); }
+double CgroupCpuLimit(const std::string& root) { return MinLimit(GroupFolders(root, "cpu"), ReadCpuQuota); }
 
 int CpuCount() {
   cpu_set_t set;
-  // More CPUs than the set has bits: all that are there.
+  // sched_getaffinity fails where the machine has more CPUs than the set has bits.
   const double affinity = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN);
-  return std::max(1, static_cast<int>(std::min(affinity, std::ceil(CgroupCpus()))));
+  return std::max(1, static_cast<int>(std::min(affinity, std::ceil(CgroupCpuLimit()))));
 }
 
-double CgroupMemoryLeft(const std::string& root) { return LeastOf(GroupFolders(root, "memory"), MemoryLeft); }
+double CgroupAvailableMemory(const std::string& root) { return MinLimit(GroupFolders(root, "memory"), MemoryLeft); }
 
 size_t AvailableMemory() {
-  const double bytes = std::max(0.0, std::min({MemAvailable(), CgroupMemoryLeft(), AddressSpaceLeft()}));
+  const double bytes = std::max(0.0, std::min({MemAvailable(), CgroupAvailableMemory(), AvailableAddressSpace()}));
   return bytes >= 1e18 ? std::numeric_limits<size_t>::max() : static_cast<size_t>(bytes);
 }
 

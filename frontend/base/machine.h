@@ -1,4 +1,4 @@
-// What this process may use of the machine. Linux; cgroup v2 and v1.
+// CPUs and memory that this process may use. Linux, cgroup v2 and v1.
 #pragma once
 
 #include <cstddef>
@@ -6,15 +6,16 @@
 
 namespace onnxtrain {
 
-// CPUs: the smaller of the affinity mask and the cgroup's quota (rounded up), at least 1.
+// Returns the smaller of the CPUs in the affinity mask and the cgroup's quota, rounded up; at least 1.
 int CpuCount();
 
-// What the process's control groups leave it, in CPUs and in bytes: the least of its own group's limit and of those above,
-// infinity where there is none. `root`: the folder that /proc and /sys are found in, for tests.
-double CgroupCpus(const std::string& root = "");
-double CgroupMemoryLeft(const std::string& root = "");
+// Return the CPU quota and the memory left below the limit of the process's control group, in CPUs and in bytes: the
+// minimum over its own group and all groups above, infinity without a limit. `root` replaces "/" before /proc and /sys
+// in tests.
+double CgroupCpuLimit(const std::string& root = "");
+double CgroupAvailableMemory(const std::string& root = "");
 
-// Bytes that can still be allocated: the smaller of MemAvailable and what is left of the cgroup's limit.
+// Returns the bytes that can still be allocated: the smaller of MemAvailable and CgroupAvailableMemory().
 size_t AvailableMemory();
 
 }  // namespace onnxtrain

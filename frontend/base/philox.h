@@ -1,5 +1,5 @@
-// Random words from counters: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). Pure
-// functions, so any element can be drawn by any thread in any order. No dependencies.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). All
+// functions are pure, so any thread can draw any element in any order.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace onnxtrain {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
-// The block function: ten rounds.
+// Applies the block function: ten rounds.
 constexpr PhiloxBlock Philox4x32(PhiloxBlock counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * counter[0];
@@ -22,14 +22,14 @@ constexpr PhiloxBlock Philox4x32(PhiloxBlock counter, std::array<uint32_t, 2> ke
   return counter;
 }
 
-// In [0, 1), a multiple of 2^-24: exact in float.
-constexpr float UniformOf(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+// Maps a word to [0, 1), a multiple of 2^-24: exact in float.
+constexpr float WordToUniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-// Two independent standard normals of two words (Box and Muller). Element 2j of a block takes [0], element 2j+1 takes [1].
-inline std::array<double, 2> NormalsOf(uint32_t word1, uint32_t word2) {
+// Returns two independent standard normals (Box and Muller). Element 2j of a block takes [0], element 2j+1 takes [1].
+inline std::array<double, 2> BoxMuller(uint32_t word1, uint32_t word2) {
   constexpr double kTwoPi = 6.283185307179586476925286766559;
-  const double r = std::sqrt(-2.0 * std::log(1.0 - static_cast<double>(UniformOf(word1))));
-  const double angle = kTwoPi * static_cast<double>(UniformOf(word2));
+  const double r = std::sqrt(-2.0 * std::log(1.0 - static_cast<double>(WordToUniform(word1))));
+  const double angle = kTwoPi * static_cast<double>(WordToUniform(word2));
   return {r * std::cos(angle), r * std::sin(angle)};
 }
 

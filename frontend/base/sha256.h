@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4).
+// SHA-256 (FIPS 180-4), by libcrypto.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 
 namespace onnxtrain {
 
-std::string Sha256Hex(std::span<const std::byte> bytes);  // 64 lower-case hex digits
+// Returns the digest as 64 lower-case hex digits.
+std::string Sha256Hex(std::span<const std::byte> bytes);
 
 }  // namespace onnxtrain

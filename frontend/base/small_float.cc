@@ -10,22 +10,22 @@ namespace {
 
 struct Format {
   int exponent_bits, mantissa_bits, bias;
-  uint8_t largest;         // the code of the largest finite magnitude
+  uint8_t largest;  // the code of the largest finite magnitude
   uint8_t nan, sign;
   bool negative_zero;
 };
 
-// By SmallFloat.
+// Indexed by SmallFloat.
 constexpr Format kFormats[kSmallFloats] = {
     {4, 3, 7, 0x7e, 0x7f, 0x80, true},   {4, 3, 8, 0x7f, 0x80, 0x80, false}, {5, 2, 15, 0x7b, 0x7e, 0x80, true},
     {5, 2, 16, 0x7f, 0x80, 0x80, false}, {8, 0, 127, 0xfe, 0xff, 0, false},  {2, 1, 1, 0x07, 0x08, 0x08, true},
 };
 
-const Format& FormatOf(SmallFloat format) { return kFormats[static_cast<int>(format)]; }
+const Format& GetFormat(SmallFloat format) { return kFormats[static_cast<int>(format)]; }
 
-// Of a code without its sign, as if there were no infinities and NaNs.
-double Magnitude(SmallFloat format, int code) {
-  const Format& f = FormatOf(format);
+// Returns the magnitude of a code without sign, as if the format had no infinities and NaNs.
+double DecodeMagnitude(SmallFloat format, int code) {
+  const Format& f = GetFormat(format);
   const int exponent = code >> f.mantissa_bits, mantissa = code & ((1 << f.mantissa_bits) - 1);
   if (format == SmallFloat::kE8M0) return std::ldexp(1.0, exponent - f.bias);
   const int implicit = exponent > 0 ? 1 << f.mantissa_bits : 0;
@@ -33,7 +33,7 @@ double Magnitude(SmallFloat format, int code) {
 }
 
 float Decode(SmallFloat format, int code) {
-  const Format& f = FormatOf(format);
+  const Format& f = GetFormat(format);
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   if (format == SmallFloat::kE2M1) code &= 0x0f;
   const int magnitude = f.sign == 0 ? code : code & (f.sign - 1);
@@ -43,30 +43,34 @@ float Decode(SmallFloat format, int code) {
     return infinite ? sign * std::numeric_limits<float>::infinity() : kNaN;
   }
   if (magnitude == 0 && magnitude != code && !f.negative_zero) return kNaN;
-  return sign * static_cast<float>(Magnitude(format, magnitude));
+  return sign * static_cast<float>(DecodeMagnitude(format, magnitude));
 }
 
-// The least magnitude that becomes code + 1 and not code.
-double Boundary(SmallFloat format, int code, SmallRounding rounding) {
+// Returns the smallest magnitude that is encoded as code + 1.
+double FindBoundary(SmallFloat format, int code, SmallRounding rounding) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const double low = Magnitude(format, code), high = Magnitude(format, code + 1), middle = (low + high) / 2;
+  const double low = DecodeMagnitude(format, code), high = DecodeMagnitude(format, code + 1), middle = (low + high) / 2;
   switch (rounding) {
-    case SmallRounding::kUp: return std::nextafter(low, kInfinity);
-    case SmallRounding::kDown: return high;
-    case SmallRounding::kNearestUp: return middle;
-    case SmallRounding::kNearestEven: break;
+    case SmallRounding::kUp:
+      return std::nextafter(low, kInfinity);
+    case SmallRounding::kDown:
+      return high;
+    case SmallRounding::kNearestUp:
+      return middle;
+    case SmallRounding::kNearestEven:
+      break;
   }
   return code % 2 == 0 ? std::nextafter(middle, kInfinity) : middle;
 }
 
-SmallEncoding MakeEncoding(SmallFloat format, SmallRounding rounding, bool saturate) {
-  const Format& f = FormatOf(format);
-  SmallEncoding encoding{.sign = f.sign, .nan = f.nan, .negative_zero = f.negative_zero};
+SmallFloatEncoding MakeEncoding(SmallFloat format, SmallRounding rounding, bool saturate) {
+  const Format& f = GetFormat(format);
+  SmallFloatEncoding encoding{.sign = f.sign, .nan = f.nan, .negative_zero = f.negative_zero};
   const bool overflows = !saturate && format != SmallFloat::kE2M1;
   for (int code = 0; code < f.largest + (overflows ? 1 : 0); ++code) {
-    encoding.boundaries.push_back(Boundary(format, code, rounding));
+    encoding.boundaries.push_back(FindBoundary(format, code, rounding));
   }
-  if (format == SmallFloat::kE8M0 && !saturate) encoding.lowest = Magnitude(format, 0);
+  if (format == SmallFloat::kE8M0 && !saturate) encoding.lowest = DecodeMagnitude(format, 0);
   return encoding;
 }
 
@@ -83,7 +87,7 @@ float SmallToFloat(SmallFloat format, uint8_t code) {
   return (*tables)[static_cast<int>(format)][code];
 }
 
-uint8_t SmallEncoding::Encode(double value) const {
+uint8_t SmallFloatEncoding::Encode(double value) const {
   const double magnitude = std::fabs(value);
   const bool negative = std::signbit(value) && (magnitude > 0 || negative_zero);
   if (std::isnan(value) || magnitude < lowest || (negative && sign == 0)) return nan;
@@ -91,12 +95,13 @@ uint8_t SmallEncoding::Encode(double value) const {
   return static_cast<uint8_t>(negative && (code > 0 || negative_zero) ? code | sign : code);
 }
 
-const SmallEncoding& EncodingOf(SmallFloat format, SmallRounding rounding, bool saturate) {
+const SmallFloatEncoding& GetEncoding(SmallFloat format, SmallRounding rounding, bool saturate) {
   static const auto* encodings = [] {
-    auto* all = new std::vector<SmallEncoding>;
+    auto* all = new std::vector<SmallFloatEncoding>;
     for (int f = 0; f < kSmallFloats; ++f) {
       for (int r = 0; r < 4; ++r) {
-        for (bool s : {false, true}) all->push_back(MakeEncoding(static_cast<SmallFloat>(f), static_cast<SmallRounding>(r), s));
+        for (bool s : {false, true})
+          all->push_back(MakeEncoding(static_cast<SmallFloat>(f), static_cast<SmallRounding>(r), s));
       }
     }
     return all;
@@ -104,8 +109,8 @@ const SmallEncoding& EncodingOf(SmallFloat format, SmallRounding rounding, bool 
   return (*encodings)[(static_cast<size_t>(format) * 4 + static_cast<size_t>(rounding)) * 2 + (saturate ? 1 : 0)];
 }
 
-const SmallEncoding& EncodingOf(SmallFloat format) {
-  return EncodingOf(format, format == SmallFloat::kE8M0 ? SmallRounding::kUp : SmallRounding::kNearestEven, true);
+const SmallFloatEncoding& GetEncoding(SmallFloat format) {
+  return GetEncoding(format, format == SmallFloat::kE8M0 ? SmallRounding::kUp : SmallRounding::kNearestEven, true);
 }
 
 }  // namespace onnxtrain

@@ -1,5 +1,6 @@
-// Floats of 8 and 4 bits <-> float64 (OCP 8-bit floating point, 2023; OCP Microscaling formats, 2023; Micikevicius et al.,
-// 2022, arXiv:2209.05433; Noune et al., 2022, arXiv:2206.02915 for the …FNUZ forms). ONNX's Cast says how values round.
+// Converts floats of 8 and 4 bits from and to float64, with the rounding rules of ONNX's Cast. Formats: OCP 8-bit
+// floating point, 2023; OCP Microscaling formats, 2023; Micikevicius et al., 2022, arXiv:2209.05433; Noune et al.,
+// 2022, arXiv:2206.02915 for the …FNUZ variants.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +13,30 @@ inline constexpr int kSmallFloats = 6;
 
 enum class SmallRounding : uint8_t {
   kNearestEven,
-  kUp, kDown,   // away from zero, towards zero
-  kNearestUp,   // to the nearest, ties away from zero
+  kUp,         // away from zero
+  kDown,       // towards zero
+  kNearestUp,  // to nearest, ties away from zero
 };
 
-// The value of a code; the bits above a 4-bit code are ignored.
+// Returns the value of a code; ignores the bits above a 4-bit code.
 float SmallToFloat(SmallFloat format, uint8_t code);
 
-// How magnitudes become codes. The codes of a format rise with the magnitude, so a sorted list of the magnitudes at which
-// the code grows by one says it all, for any rounding; backends search the same list.
-struct SmallEncoding {
-  std::vector<double> boundaries;  // the code is the number of boundaries ≤ the magnitude
+// The encoding of a format under one rounding mode. Codes increase with the magnitude, so the sorted magnitudes at
+// which the code grows by one define it; backends search the same list.
+struct SmallFloatEncoding {
+  std::vector<double> boundaries;  // the code is the number of boundaries ≤ |value|
   double lowest = 0;               // a smaller magnitude becomes NaN
-  uint8_t sign = 0x80;             // what a negative number adds; 0: it becomes NaN
+  uint8_t sign = 0x80;             // added for negative values; 0: they become NaN
   uint8_t nan = 0x7f;
-  bool negative_zero = true;       // does -0 keep its sign?
+  bool negative_zero = true;  // whether -0 keeps its sign
 
   uint8_t Encode(double value) const;
 };
 
-// Saturating, numbers that are too large become the largest; else infinity or NaN, whatever the format has. E2M1 has
-// neither and always saturates. Lives for ever.
-const SmallEncoding& EncodingOf(SmallFloat format, SmallRounding rounding, bool saturate);
-// ONNX's default: saturating; to nearest even, E8M0 up.
-const SmallEncoding& EncodingOf(SmallFloat format);
+// Returns the encoding, which lives for ever. With `saturate`, values out of range become the largest finite value;
+// otherwise infinity, or NaN in formats without infinities. E2M1 has neither and always saturates.
+const SmallFloatEncoding& GetEncoding(SmallFloat format, SmallRounding rounding, bool saturate);
+// Returns ONNX's default encoding: saturating; to nearest even, E8M0 up.
+const SmallFloatEncoding& GetEncoding(SmallFloat format);
 
 }  // namespace onnxtrain

@@ -1,4 +1,5 @@
-// Errors as values. absl::Status is used wherever input, files or devices can fail; CHECK (log.h) only for our own bugs.
+// Errors as values. Functions return absl::Status wherever input, files or devices can fail; CHECK (log.h) guards only
+// against bugs of this project.
 #pragma once
 
 #include <string_view>
@@ -12,12 +13,12 @@
 #define ONNXTRAIN_CONCAT(a, b) ONNXTRAIN_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function if `expr`, an absl::Status, is not OK.
-#define RETURN_IF_ERROR(expr)                             \
-  do {                                                    \
+#define RETURN_IF_ERROR(expr)                                         \
+  do {                                                                \
     if (absl::Status status_ = (expr); !status_.ok()) return status_; \
   } while (false)
 
-// ASSIGN_OR_RETURN(auto x, F()): declares or assigns x, or returns the error of F().
+// ASSIGN_OR_RETURN(auto x, F()) declares or assigns x, or returns the error of F().
 #define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_IMPL(ONNXTRAIN_CONCAT(statusor_, __LINE__), lhs, expr)
 #define ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr) \
   auto tmp = (expr);                          \
@@ -26,13 +27,13 @@
 
 namespace onnxtrain {
 
-// An error of the user's input, made of its arguments as StrCat makes a string.
+// Returns an error about the user's input. The arguments are concatenated by StrCat.
 template <typename... Args>
 absl::Status Invalid(const Args&... args) {
   return absl::InvalidArgumentError(StrCat(args...));
 }
 
-// The same error with a prefix: `prefix` + message.
+// Returns the same error with `prefix` before its message.
 inline absl::Status Annotate(const absl::Status& status, std::string_view prefix) {
   return status.ok() ? status : absl::Status(status.code(), StrCat(prefix, status.message()));
 }

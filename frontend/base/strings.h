@@ -1,5 +1,5 @@
-// Debian's abseil is built as C++14, where absl::string_view is not std::string_view. This is the only place that minds:
-// the project uses std::string_view and these.
+// Bridges std::string_view and absl::string_view, which differ because Debian builds abseil as C++14. The project uses
+// std::string_view and the functions below.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ decltype(auto) StrCatArg(const T& value) {
 }
 }  // namespace internal
 
-// absl::StrCat that takes std::string_view too.
+// absl::StrCat that also accepts std::string_view.
 template <typename... Args>
 std::string StrCat(const Args&... args) {
   return absl::StrCat(internal::StrCatArg(args)...);

@@ -1,4 +1,4 @@
-// In-place changes of byte order.
+// Changes byte order in place.
 #pragma once
 
 #include <cstddef>

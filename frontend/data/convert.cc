@@ -13,7 +13,7 @@
 namespace onnxtrain {
 namespace {
 
-// Stored forms whose C++ type alone would not tell them apart.
+// Storage types that share a C++ type.
 struct Half {
   uint16_t bits;
 };
@@ -56,25 +56,25 @@ decltype(auto) Visit(DType dtype, F&& f) {
       return f(Tag<uint64_t>());
     case DType::kBool:
       return f(Tag<Bool>());
-    default:  // storage types: ConvertValues refuses them
+    default:  // storage types, which ConvertValues rejects
       break;
   }
   std::abort();
 }
 
-// The arithmetic value of a stored one.
-inline float ValueOf(Half h) { return HalfToFloat(h.bits); }
-inline float ValueOf(BFloat16 b) { return BFloat16ToFloat(b.bits); }
-inline uint8_t ValueOf(Bool b) { return b.value != 0; }
+// Converts a stored value for arithmetic.
+inline float ReadScalar(Half h) { return HalfToFloat(h.bits); }
+inline float ReadScalar(BFloat16 b) { return BFloat16ToFloat(b.bits); }
+inline uint8_t ReadScalar(Bool b) { return b.value != 0; }
 template <typename T>
-T ValueOf(T v) {
+T ReadScalar(T v) {
   return v;
 }
 
 template <typename T>
 inline constexpr bool kStoresInteger = std::is_integral_v<T>;
 
-// Stores a value, or returns false if an integer type cannot hold it.
+// Stores a value; false if an integer type cannot hold it.
 template <typename To, typename V>
 bool Store(V value, To* to) {
   if constexpr (std::is_same_v<To, Half>) {
@@ -85,7 +85,7 @@ bool Store(V value, To* to) {
     to->value = value != 0;
   } else if constexpr (kStoresInteger<To> && std::is_floating_point_v<V>) {
     const double d = value, low = static_cast<double>(std::numeric_limits<To>::min());
-    const double high = std::ldexp(1.0, std::numeric_limits<To>::digits);  // the first that is too large
+    const double high = std::ldexp(1.0, std::numeric_limits<To>::digits);  // the smallest value out of range
     if (!(d >= low && d < high) || d != std::trunc(d)) return false;
     *to = static_cast<To>(d);
   } else if constexpr (kStoresInteger<To>) {
@@ -100,8 +100,8 @@ bool Store(V value, To* to) {
 template <typename From, typename To>
 absl::Status Convert(const From* from, int64_t n, To* to, int64_t stride) {
   for (int64_t i = 0; i < n; ++i) {
-    const auto value = ValueOf(from[i]);
-    if (!Store(value, &to[i * stride])) return Invalid(+value, " is no integer, or too large for one");
+    const auto value = ReadScalar(from[i]);
+    if (!Store(value, &to[i * stride])) return Invalid(+value, " is not an integer in range");
   }
   return absl::OkStatus();
 }
@@ -112,12 +112,12 @@ void Normalize(const Normalization& norm, const From* from, int64_t n, To* to) {
   for (int64_t block = 0; block * norm.inner < n; ++block) {
     const double mean = norm.mean[block % channels], std = norm.std[block % channels], scale = norm.scale;
     for (int64_t i = block * norm.inner, end = i + norm.inner; i < end; ++i) {
-      Store((static_cast<double>(ValueOf(from[i])) * scale - mean) / std, &to[i]);
+      Store((static_cast<double>(ReadScalar(from[i])) * scale - mean) / std, &to[i]);
     }
   }
 }
 
-// One value for all channels, or one for each. The default stands for none.
+// Expands none, one or `channels` values to one per channel.
 absl::StatusOr<std::vector<double>> PerChannel(const char* what, std::vector<double> values, double none,
                                                int64_t channels) {
   if (values.empty()) values.push_back(none);
@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<double>> PerChannel(const char* what, std::vector<dou
 
 absl::StatusOr<Normalization> MakeNormalization(const FeedSpec& spec) {
   if (!IsFloat(spec.sample.dtype))
-    return Invalid("images are normalized for float inputs only, this one is ", NameOf(spec.sample.dtype));
+    return Invalid("images are normalized for float inputs only, this one is ", ToString(spec.sample.dtype));
   const Shape& shape = spec.sample.shape;
   const bool one = spec.mean.size() <= 1 && spec.std.size() <= 1;
   if (!one && (spec.channel_axis < 0 || spec.channel_axis >= spec.sample.rank())) {
@@ -141,13 +141,13 @@ absl::StatusOr<Normalization> MakeNormalization(const FeedSpec& spec) {
   ASSIGN_OR_RETURN(norm.mean, PerChannel("mean", spec.mean, 0, channels));
   ASSIGN_OR_RETURN(norm.std, PerChannel("std", spec.std, 1, channels));
   for (double s : norm.std) {
-    if (!(s > 0)) return Invalid("a std of ", s, " cannot be divided by");
+    if (!(s > 0)) return Invalid("a std of ", s, " is not positive");
   }
   norm.inner = one ? spec.sample.elements() : NumElements(Shape(shape.begin() + spec.channel_axis + 1, shape.end()));
   return norm;
 }
 
-// Do the columns' values fill the feed?
+// Checks that the columns together have as many values as the feed.
 absl::Status CheckColumns(const Dataset& data, const FeedSpec& spec) {
   if (spec.columns.empty()) return Invalid("no column is assigned");
   int64_t total = 0;
@@ -171,13 +171,13 @@ absl::Status CheckColumns(const Dataset& data, const FeedSpec& spec) {
 
 absl::Status ConvertValues(DType from_type, std::span<const std::byte> from, DType to_type, std::byte* to,
                            int64_t stride) {
-  const auto n = static_cast<int64_t>(from.size() / SizeOf(from_type));
+  const auto n = static_cast<int64_t>(from.size() / DTypeSize(from_type));
   if (from_type == to_type && stride == 1) {
     if (n > 0) std::memcpy(to, from.data(), from.size());
     return absl::OkStatus();
   }
   if (IsStorage(from_type) || IsStorage(to_type)) {
-    return Invalid("values of type ", NameOf(from_type), " cannot become ", NameOf(to_type));
+    return Invalid("values of type ", ToString(from_type), " cannot become ", ToString(to_type));
   }
   return Visit(from_type, [&]<typename From>(Tag<From>) {
     return Visit(to_type, [&]<typename To>(Tag<To>) {
@@ -189,7 +189,7 @@ absl::Status ConvertValues(DType from_type, std::span<const std::byte> from, DTy
 void NormalizeValues(const Normalization& normalization, DType from_type, std::span<const std::byte> from,
                      DType to_type, std::byte* to) {
   CHECK(IsFloat(to_type));
-  const auto n = static_cast<int64_t>(from.size() / SizeOf(from_type));
+  const auto n = static_cast<int64_t>(from.size() / DTypeSize(from_type));
   Visit(from_type, [&]<typename From>(Tag<From>) {
     Visit(to_type, [&]<typename To>(Tag<To>) {
       if constexpr (!kStoresInteger<To> && !std::is_same_v<To, Bool>) {
@@ -224,7 +224,7 @@ absl::Status FeedWriter::Write(const Dataset& data, int64_t i, std::byte* out, s
       NormalizeValues(normalization_, column.sample.dtype, *scratch, spec_.sample.dtype, out);
       continue;
     }
-    std::byte* place = out + k * static_cast<int64_t>(SizeOf(spec_.sample.dtype));
+    std::byte* place = out + k * static_cast<int64_t>(DTypeSize(spec_.sample.dtype));
     const absl::Status done = ConvertValues(column.sample.dtype, *scratch, spec_.sample.dtype, place, stride);
     if (!done.ok()) return Annotate(done, StrCat(data.Describe(i), ", column '", column.name, "': "));
   }

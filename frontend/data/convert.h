@@ -1,4 +1,4 @@
-// From a column's values to a batch tensor's: element type, normalization, place.
+// Converts and normalizes the values of columns into batch tensors.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,30 @@
 
 namespace onnxtrain {
 
-// Converts `from.size() / SizeOf(from_type)` values to elements 0, stride, 2·stride… of `to`. Floats become integers
-// only if they are integers in range; otherwise fails naming the value. Rounds to nearest even.
+// Converts `from.size() / DTypeSize(from_type)` values to elements 0, stride, 2·stride… of `to`, rounding to nearest
+// even. Fails, naming the value, on a float that is not an integer in the range of an integer `to_type`.
 absl::Status ConvertValues(DType from_type, std::span<const std::byte> from, DType to_type, std::byte* to,
                            int64_t stride);
 
-// y[j] = (x[j] · scale − mean[c]) / std[c] in double, where c = (j / inner) mod channels. `to_type` is a float type.
+// Computes y[j] = (x[j] · scale − mean[c]) / std[c] in double, where c = (j / inner) mod channels.
 struct Normalization {
   double scale = 1;
   std::vector<double> mean, std;  // one per channel
   int64_t inner = 1;
 };
+// Normalizes the values of `from` into `to`, of a float type.
 void NormalizeValues(const Normalization& normalization, DType from_type, std::span<const std::byte> from,
                      DType to_type, std::byte* to);
 
-// Fills the places of one feed in a batch.
+// Writes the samples of one feed into a batch.
 class FeedWriter {
  public:
-  // Fails where the columns do not fit the spec: an unknown or unusable column, another number of values, a
-  // normalization with the wrong number of channels or a std of zero.
+  // Fails on an unknown or unusable column, a wrong number of values, a normalization with a wrong number of channels,
+  // or a std of zero.
   static absl::StatusOr<FeedWriter> Create(const Dataset& data, const FeedSpec& spec);
 
   const Type& sample() const { return spec_.sample; }
-  // Writes sample i to `out`, spec.sample.bytes() bytes. `scratch` is kept by the caller so that it is allocated once.
+  // Writes sample i to `out`, spec.sample.bytes() bytes. The caller keeps `scratch` to allocate it only once.
   absl::Status Write(const Dataset& data, int64_t i, std::byte* out, std::vector<std::byte>* scratch) const;
 
  private:

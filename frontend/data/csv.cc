@@ -23,44 +23,44 @@ std::string_view Trim(std::string_view s) {
 }
 
 template <typename T>
-bool Parse(std::string_view s, T* value) {
+bool ParseNumber(std::string_view s, T* value) {
   if (s.size() > 1 && s[0] == '+' && s[1] != '-') s.remove_prefix(1);
   const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), *value);
   return error == std::errc() && end == s.data() + s.size();
 }
 
-// NaN is a way to write a missing value, not a number.
+// NaN denotes a missing value, not a number.
 bool IsNumber(std::string_view s) {
   double value;
-  return Parse(Trim(s), &value) && !std::isnan(value);
+  return ParseNumber(Trim(s), &value) && !std::isnan(value);
 }
 
-bool MeansMissing(std::string_view s) {
+bool IsMissingValue(std::string_view s) {
   std::string lower(Trim(s));
   for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   constexpr std::string_view kNames[] = {"", "na", "n/a", "nan", "-nan", "null", "none", "?"};
   return std::find(std::begin(kNames), std::end(kNames), lower) != std::end(kNames);
 }
 
-std::string Quoted(std::string_view s) {
+std::string QuoteValue(std::string_view s) {
   size_t cut = std::min<size_t>(s.size(), 40);
-  while (cut < s.size() && cut > 0 && (s[cut] & 0xC0) == 0x80) --cut;  // between characters
+  while (cut < s.size() && cut > 0 && (s[cut] & 0xC0) == 0x80) --cut;  // do not split a UTF-8 sequence
   return StrCat("'", s.substr(0, cut), cut < s.size() ? "…'" : "'");
 }
 
-// Integers as long as all of the column are, then floats.
+// The numbers of a column: integers until one is not, then floats.
 class Numbers {
  public:
-  // False if the text is no number.
+  // Returns false if the text is not a number.
   bool Add(std::string_view text) {
     text = Trim(text);
     int64_t i;
     double d;
-    if (integral_ && Parse(text, &i)) {
+    if (integral_ && ParseNumber(text, &i)) {
       ints_.push_back(i);
       return true;
     }
-    if (!Parse(text, &d) || std::isnan(d)) return false;
+    if (!ParseNumber(text, &d) || std::isnan(d)) return false;
     if (integral_) floats_.assign(ints_.begin(), ints_.end());
     integral_ = false;
     floats_.push_back(d);
@@ -77,7 +77,7 @@ class Numbers {
   std::vector<double> floats_;
 };
 
-// Where a value stands, for messages.
+// The location of a value, for messages.
 struct Place {
   std::string path, column;
   std::string InFile(int64_t row) const { return StrCat("row ", row, ", column '", column, "': "); }
@@ -91,23 +91,24 @@ class Builder {
   virtual NamedTensor Finish(int64_t rows) = 0;
 };
 
-NamedTensor Unusable(const std::string& name, int64_t rows, std::string problem) {
+NamedTensor MakeUnusableColumn(const std::string& name, int64_t rows, std::string problem) {
   return {name, HostTensor({DType::kFloat64, {rows}}), {}, std::move(problem)};
 }
 
-// A column that is not the label: numbers, or not usable.
+// A column that is not the label: numbers, or unusable.
 class Feature : public Builder {
  public:
   explicit Feature(Place place) : place_(std::move(place)) {}
 
   absl::Status Add(int64_t row, const std::string& field) override {
     if (!problem_.empty() || numbers_.Add(field)) return absl::OkStatus();
-    problem_ = StrCat(place_.At(row), MeansMissing(field) ? "missing value" : StrCat(Quoted(field), " is no number"));
+    problem_ =
+        StrCat(place_.At(row), IsMissingValue(field) ? "missing value" : StrCat(QuoteValue(field), " is not a number"));
     numbers_ = {};
     return absl::OkStatus();
   }
   NamedTensor Finish(int64_t rows) override {
-    if (!problem_.empty()) return Unusable(place_.column, rows, std::move(problem_));
+    if (!problem_.empty()) return MakeUnusableColumn(place_.column, rows, std::move(problem_));
     return {place_.column, numbers_.Tensor()};
   }
 
@@ -117,48 +118,48 @@ class Feature : public Builder {
   std::string problem_;
 };
 
-// A label column: numbers, or names that become indices into the sorted (or the given) classes.
+// A label column: numbers, or names that become indices into the sorted or given classes.
 class Label : public Builder {
  public:
   Label(Place place, std::vector<std::string> classes) : place_(std::move(place)), fixed_(!classes.empty()) {
-    for (const std::string& name : classes) IdOf(name);
+    for (const std::string& name : classes) FindClassId(name);
   }
 
   absl::Status Add(int64_t row, const std::string& field) override {
     if (fixed_ && !field.empty() && !ids_of_.contains(field)) {
-      return Invalid(place_.InFile(row), Quoted(field), " is not among the ", names_.size(), " classes");
+      return Invalid(place_.InFile(row), QuoteValue(field), " is not among the ", names_.size(), " classes");
     }
-    Remember(&empty_row_, field.empty(), row);
-    Remember(&missing_row_, MeansMissing(field), row);
-    ids_.push_back(IdOf(field));
+    RememberFirst(&empty_row_, field.empty(), row);
+    RememberFirst(&missing_row_, IsMissingValue(field), row);
+    ids_.push_back(FindClassId(field));
     return absl::OkStatus();
   }
 
   NamedTensor Finish(int64_t rows) override {
     const bool numbers = !fixed_ && std::all_of(names_.begin(), names_.end(), [](const std::string& name) {
-      return IsNumber(name) || MeansMissing(name);
+      return IsNumber(name) || IsMissingValue(name);
     });
-    // "None" may well be a class among names, but it is no number.
+    // "None" is a class in a column of names and a missing value in one of numbers.
     const int64_t missing = numbers ? missing_row_ : empty_row_;
-    if (missing > 0) return Unusable(place_.column, rows, StrCat(place_.At(missing), "missing value"));
-    return numbers ? AsNumbers() : AsClasses();
+    if (missing > 0) return MakeUnusableColumn(place_.column, rows, StrCat(place_.At(missing), "missing value"));
+    return numbers ? MakeNumbers() : MakeClassIndices();
   }
 
  private:
-  static void Remember(int64_t* first, bool condition, int64_t row) {
+  static void RememberFirst(int64_t* first, bool condition, int64_t row) {
     if (condition && *first == 0) *first = row;
   }
-  int64_t IdOf(const std::string& name) {
+  int64_t FindClassId(const std::string& name) {
     const auto [it, added] = ids_of_.try_emplace(name, static_cast<int64_t>(names_.size()));
     if (added) names_.push_back(name);
     return it->second;
   }
-  NamedTensor AsNumbers() const {
+  NamedTensor MakeNumbers() const {
     Numbers numbers;
     for (int64_t id : ids_) numbers.Add(names_[id]);
     return {place_.column, numbers.Tensor()};
   }
-  NamedTensor AsClasses() const {
+  NamedTensor MakeClassIndices() const {
     std::vector<int64_t> order(names_.size()), place(names_.size()), out;
     std::iota(order.begin(), order.end(), int64_t{0});
     if (!fixed_) std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return names_[a] < names_[b]; });
@@ -189,7 +190,7 @@ bool HasHeader(Header option, const Record& first) {
   return option == Header::kAuto ? LooksLikeHeader(first) : option == Header::kYes;
 }
 
-absl::StatusOr<std::vector<std::string>> ColumnNames(bool header, const Record& first) {
+absl::StatusOr<std::vector<std::string>> MakeColumnNames(bool header, const Record& first) {
   std::vector<std::string> names;
   std::set<std::string> seen;
   for (size_t c = 0; c < first.size(); ++c) {
@@ -200,13 +201,14 @@ absl::StatusOr<std::vector<std::string>> ColumnNames(bool header, const Record& 
   return names;
 }
 
-absl::StatusOr<std::vector<bool>> LabelColumns(const std::vector<std::string>& names, std::vector<std::string> label) {
+absl::StatusOr<std::vector<bool>> FindLabelColumns(const std::vector<std::string>& names,
+                                                   std::vector<std::string> label) {
   if (label.empty()) label.push_back(StrCat(names.size() - 1));
   std::vector<bool> is_label(names.size(), false);
   for (const std::string& name : label) {
     auto it = std::find(names.begin(), names.end(), name);
     size_t index = it - names.begin();
-    if (it == names.end() && !Parse(name, &index)) index = names.size();
+    if (it == names.end() && !ParseNumber(name, &index)) index = names.size();
     if (index >= names.size()) {
       return absl::NotFoundError(StrCat("there is no column '", name, "' among ", names.size(), " columns from '",
                                         names[0], "' to '", names.back(), "'"));
@@ -236,14 +238,14 @@ class Table {
       if (!more) break;
       RETURN_IF_ERROR(Add(record));
     }
-    if (rows_.empty()) return Invalid("there are no rows behind the header");
+    if (rows_.empty()) return Invalid("there are no rows after the header");
     return Finish();
   }
 
  private:
   absl::Status MakeBuilders(bool header, const Record& first) {
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, ColumnNames(header, first));
-    ASSIGN_OR_RETURN(const std::vector<bool> is_label, LabelColumns(names, options_.label));
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, MakeColumnNames(header, first));
+    ASSIGN_OR_RETURN(const std::vector<bool> is_label, FindLabelColumns(names, options_.label));
     for (size_t c = 0; c < names.size(); ++c) {
       Place place{path_, names[c]};
       if (is_label[c]) {

@@ -1,4 +1,4 @@
-// Tables of text as data sets.
+// CSV and TSV files as data sets.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace onnxtrain {
 
-// A .csv (comma) or .tsv (tab) file; see OpenDataset for what the columns become, csv_reader.h for the syntax.
+// Opens a .csv (comma) or .tsv (tab) file. OpenDataset describes the columns, csv_reader.h the syntax.
 //
-// With Header::kAuto the first row is a header if none of its fields is a number or empty and all differ.
-// Empty fields, and in columns of numbers NA, N/A, NaN, null, none and ?, are missing values. A column with a missing
-// value, or with text that is not its label, gets a Column::problem that names the row and the column. What concerns
-// the whole file fails: rows of unequal length, an open quote, text that is not UTF-8, no rows, two columns of one
-// name, an unknown label column, a label that is not in class_names.
+// Header::kAuto takes the first row as a header if its fields are distinct and none is empty or a number. Empty fields,
+// and in numeric columns NA, N/A, NaN, null, none and ?, are missing values. A column with a missing value, or with
+// text that is not its label, gets a Column::problem that names the row and the column. Errors of the whole file fail:
+// rows of unequal length, an open quote, text that is not UTF-8, no rows, two columns of one name, an unknown label
+// column, a label that is not in class_names.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenCsv(const std::string& path, char separator,
                                                        const DatasetOptions& options);
 

@@ -8,8 +8,8 @@ namespace {
 constexpr size_t kBuffer = 1 << 18;
 constexpr size_t kMaxField = size_t{256} << 20;
 
-// Length of the well-formed sequence at the start of `s`, 0 if there is none (Unicode 15, table 3-7).
-size_t SequenceLength(std::string_view s) {
+// Returns the length of the well-formed sequence at the start of `s`, or 0 (Unicode 15, table 3-7).
+size_t Utf8SequenceLength(std::string_view s) {
   const auto at = [&](size_t i) { return i < s.size() ? static_cast<unsigned char>(s[i]) : 0u; };
   const auto tail = [&](size_t i) { return (at(i) & 0xC0) == 0x80; };
   const unsigned lead = at(0), second = at(1);
@@ -31,7 +31,7 @@ size_t SequenceLength(std::string_view s) {
 
 bool IsUtf8(std::string_view text) {
   while (!text.empty()) {
-    const size_t length = SequenceLength(text);
+    const size_t length = Utf8SequenceLength(text);
     if (length == 0) return false;
     text.remove_prefix(length);
   }
@@ -59,7 +59,7 @@ absl::StatusOr<int> CsvReader::Peek() {
 }
 
 absl::Status CsvReader::Append(char c, std::string* field) {
-  if (c == '\0') return Fail("a NUL byte: this is no UTF-8 text");
+  if (c == '\0') return Fail("a NUL byte: the text is not UTF-8");
   if (field->size() == kMaxField) return Fail("the field has more than 256 MiB; is a quote not closed?");
   field->push_back(c);
   return absl::OkStatus();
@@ -99,7 +99,7 @@ absl::Status CsvReader::ReadField(std::string* field) {
 absl::StatusOr<bool> CsvReader::EndRecord() {
   ASSIGN_OR_RETURN(const int c, Peek());
   if (c < 0) return true;
-  if (c != separator_ && c != '\n' && c != '\r') return Fail("text behind the closing quote");
+  if (c != separator_ && c != '\n' && c != '\r') return Fail("text after the closing quote");
   ++at_;
   if (c == '\r') {
     ASSIGN_OR_RETURN(const int next, Peek());
@@ -108,7 +108,7 @@ absl::StatusOr<bool> CsvReader::EndRecord() {
   return c != separator_;
 }
 
-absl::Status CsvReader::SkipMark() {
+absl::Status CsvReader::SkipByteOrderMark() {
   RETURN_IF_ERROR(Fill());
   if (buffer_.starts_with("\xEF\xBB\xBF")) at_ = 3;
   started_ = true;
@@ -116,7 +116,7 @@ absl::Status CsvReader::SkipMark() {
 }
 
 absl::StatusOr<bool> CsvReader::Next(std::vector<std::string>* fields) {
-  if (!started_) RETURN_IF_ERROR(SkipMark());
+  if (!started_) RETURN_IF_ERROR(SkipByteOrderMark());
   while (true) {
     ASSIGN_OR_RETURN(const int first, Peek());
     if (first < 0) return false;

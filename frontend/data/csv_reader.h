@@ -1,6 +1,6 @@
-// Records of a CSV or TSV file, RFC 4180: quoted fields may hold separators, line ends and doubled quotes. Beyond it:
-// a UTF-8 byte order mark is skipped, lines end in CRLF, LF or CR, blank lines are no records, and a quote inside a
-// field that did not begin with one is a quote. Text must be UTF-8.
+// Reads the records of a CSV or TSV file (RFC 4180): quoted fields may hold separators, line ends and doubled quotes.
+// Extensions: skips a UTF-8 byte order mark and blank lines, accepts CRLF, LF and CR as line ends, and takes a quote
+// within an unquoted field literally. Text must be UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ class CsvReader {
  public:
   CsvReader(ReadFn read, char separator) : read_(std::move(read)), separator_(separator) {}
 
-  // The next record; false at the end. Errors name the row, and the column by its 0-based number.
+  // Reads the next record; false at the end. Errors name the row and the 0-based column.
   absl::StatusOr<bool> Next(std::vector<std::string>* fields);
 
-  // 1-based number of the last record, as a spreadsheet counts: header and blank lines count too.
+  // The 1-based row of the last record as a spreadsheet numbers it: header and blank lines count.
   int64_t row() const { return row_; }
 
  private:
@@ -30,7 +30,7 @@ class CsvReader {
   absl::Status ReadPlain(std::string* field);
   absl::Status Append(char c, std::string* field);
   absl::StatusOr<bool> EndRecord();  // consumes a separator (false), a line end or the end (true)
-  absl::Status SkipMark();
+  absl::Status SkipByteOrderMark();
   template <typename... Args>
   absl::Status Fail(const Args&... args) const;
 
@@ -42,7 +42,7 @@ class CsvReader {
   int64_t row_ = 0, column_ = 0;
 };
 
-// Is it well-formed UTF-8 (no overlong forms, no surrogates)?
+// Whether the text is well-formed UTF-8, without overlong forms and surrogates.
 bool IsUtf8(std::string_view text);
 
 }  // namespace onnxtrain

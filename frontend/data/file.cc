@@ -44,7 +44,7 @@ absl::StatusOr<int64_t> RegularFileSize(const std::string& path) {
 
 absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
   ASSIGN_OR_RETURN(const int64_t size, RegularFileSize(path));
-  // Not blocking: should the path have become a FIFO since, opening returns all the same and reading ends at once.
+  // O_NONBLOCK: if the path has become a FIFO since the check, opening it does not hang.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return Invalid(path, ": ", std::strerror(errno));
   gzFile gz = gzdopen(fd, "rb");
@@ -55,7 +55,7 @@ absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
   gzbuffer(gz, 1 << 18);
   InputFile file;
   file.gz_ = std::shared_ptr<void>(gz, [](void* p) { gzclose_r(static_cast<gzFile>(p)); });
-  file.most_bytes_ = gzdirect(gz) ? size : MostInflated(size);
+  file.max_size_ = gzdirect(gz) ? size : MaxInflatedBytes(size);
   return file;
 }
 
@@ -67,8 +67,8 @@ absl::StatusOr<size_t> InputFile::Read(std::span<std::byte> out) {
     const int got = gzread(gz, out.data() + done, want);
     int error = Z_OK;
     gzerror(gz, &error);
-    if (error == Z_BUF_ERROR) return Invalid("the gzip data end too early");
-    if (got < 0) return Invalid(error == Z_ERRNO ? std::strerror(errno) : "the gzip data are corrupt");
+    if (error == Z_BUF_ERROR) return Invalid("the gzip data is truncated");
+    if (got < 0) return Invalid(error == Z_ERRNO ? std::strerror(errno) : "the gzip data is corrupt");
     if (got == 0) break;
     done += got;
   }

@@ -1,4 +1,4 @@
-// Guarded access to the files of a data set.
+// Opens the files of a data set with checks of type, size and memory.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@ namespace onnxtrain {
 // Reads up to out.size() bytes of a stream; fewer only at its end.
 using ReadFn = std::function<absl::StatusOr<size_t>(std::span<std::byte> out)>;
 
-// Fails ("unexpected end of file …") unless out is filled.
+// Fills `out`; fails ("unexpected end of file …") if the stream ends before.
 absl::Status ReadExactly(const ReadFn& read, std::span<std::byte> out);
 
-// Deflate packs at most 1032 bytes into one: more was never written, whatever a header declares.
-constexpr int64_t MostInflated(int64_t stored_bytes) { return stored_bytes * 1032 + 1024; }
+// Bounds the size of inflated data: deflate packs at most 1032 bytes into one.
+constexpr int64_t MaxInflatedBytes(int64_t stored_bytes) { return stored_bytes * 1032 + 1024; }
 
-// Half of the memory that the process can still take.
+// Returns half of the memory that the process can still allocate.
 int64_t DefaultMemoryLimit();
-// Fails with advice when `bytes` exceed `limit`, where a limit of 0 is the default one.
+// Fails if `bytes` exceed `limit`; 0: DefaultMemoryLimit().
 absl::Status CheckMemory(int64_t bytes, int64_t limit);
 
-// Size of a regular file in bytes. Fails on anything else (a folder, a FIFO, a device) without opening it, and on an
-// empty file. The message names the path.
+// Returns the size of a regular file in bytes. Fails on an empty file and, without opening it, on anything else (a
+// folder, a FIFO, a device). The message names the path.
 absl::StatusOr<int64_t> RegularFileSize(const std::string& path);
 
-// A regular file read from front to back; gzip is told by its first bytes and unpacked.
+// Reads a regular file from start to end; decompresses it if its first bytes are those of gzip.
 class InputFile {
  public:
   static absl::StatusOr<InputFile> Open(const std::string& path);
@@ -37,12 +37,12 @@ class InputFile {
   ReadFn reader() {
     return [this](std::span<std::byte> out) { return Read(out); };
   }
-  // No more bytes than this can come out.
-  int64_t most_bytes() const { return most_bytes_; }
+  // An upper bound of the bytes that Read returns in total.
+  int64_t max_size() const { return max_size_; }
 
  private:
   std::shared_ptr<void> gz_;
-  int64_t most_bytes_ = 0;
+  int64_t max_size_ = 0;
 };
 
 }  // namespace onnxtrain

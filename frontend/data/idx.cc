@@ -22,7 +22,7 @@ constexpr std::pair<int, DType> kTypes[] = {
 
 using Magic = std::array<uint8_t, 4>;
 
-std::optional<DType> TypeOfMagic(const Magic& magic) {
+std::optional<DType> ParseDType(const Magic& magic) {
   for (const auto& [code, dtype] : kTypes) {
     if (magic[0] == 0 && magic[1] == 0 && magic[2] == code && magic[3] > 0) return dtype;
   }
@@ -32,7 +32,7 @@ std::optional<DType> TypeOfMagic(const Magic& magic) {
 absl::StatusOr<Type> ReadHeader(const ReadFn& read) {
   Magic magic;
   RETURN_IF_ERROR(ReadExactly(read, std::as_writable_bytes(std::span(magic))));
-  const std::optional<DType> dtype = TypeOfMagic(magic);
+  const std::optional<DType> dtype = ParseDType(magic);
   if (!dtype) return Invalid("not an idx file (bad magic)");
   Type type{*dtype, {}};
   for (int axis = 0; axis < magic[3]; ++axis) {
@@ -44,14 +44,15 @@ absl::StatusOr<Type> ReadHeader(const ReadFn& read) {
   return type;
 }
 
-absl::StatusOr<NamedTensor> ReadNamed(const std::string& path, const DatasetOptions& options) {
+absl::StatusOr<NamedTensor> ReadNamedTensor(const std::string& path, const DatasetOptions& options) {
   auto tensor = ReadIdx(path, options.max_bytes);
   if (!tensor.ok()) return Annotate(tensor.status(), StrCat(path, ": "));
   const bool images = tensor->type().rank() > 1;
   return NamedTensor{images ? "image" : "label", *std::move(tensor)};
 }
 
-absl::StatusOr<std::shared_ptr<const Dataset>> Make(const std::string& path, std::vector<NamedTensor> columns) {
+absl::StatusOr<std::shared_ptr<const Dataset>> MakeIdxDataset(const std::string& path,
+                                                              std::vector<NamedTensor> columns) {
   auto dataset = MakeMemoryDataset(std::move(columns), [path](int64_t i) { return StrCat(path, ": sample ", i); });
   if (!dataset.ok()) return Annotate(dataset.status(), StrCat(path, ": "));
   return dataset;
@@ -64,8 +65,8 @@ bool Replace(std::string* text, std::string_view from, std::string_view to) {
   return true;
 }
 
-// The labels of a file of images, packed or not.
-std::optional<std::string> LabelsBeside(const std::string& images) {
+// Returns the labels file that belongs to a file of images, gzip or plain.
+std::optional<std::string> FindLabelsFile(const std::string& images) {
   const fs::path path(images);
   std::string name = path.filename().string();
   if (!Replace(&name, "images", "labels")) return std::nullopt;
@@ -78,7 +79,7 @@ std::optional<std::string> LabelsBeside(const std::string& images) {
   return std::nullopt;
 }
 
-// The one file in the folder whose name starts with `prefix`; of a plain and a packed one the plain.
+// Finds the file in the folder whose name starts with `prefix`; prefers a plain file to a gzip one.
 absl::StatusOr<std::string> FindFile(const fs::path& folder, const std::string& prefix) {
   std::error_code error;
   std::optional<std::string> found;
@@ -105,36 +106,35 @@ bool IsIdx(const std::string& path) {
   auto file = InputFile::Open(path);
   Magic magic;
   return file.ok() && ReadExactly(file->reader(), std::as_writable_bytes(std::span(magic))).ok() &&
-         TypeOfMagic(magic).has_value();
+         ParseDType(magic).has_value();
 }
 
 absl::StatusOr<HostTensor> ReadIdx(const std::string& path, int64_t max_bytes) {
   ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
   ASSIGN_OR_RETURN(const Type type, ReadHeader(file.reader()));
   const auto bytes = static_cast<int64_t>(type.bytes());
-  if (bytes > file.most_bytes())
-    return Invalid("the header declares ", ToString(type), ", more than the file can hold");
+  if (bytes > file.max_size()) return Invalid("the header declares ", ToString(type), ", more than the file can hold");
   RETURN_IF_ERROR(CheckMemory(bytes, max_bytes));
   HostTensor tensor(type);
   RETURN_IF_ERROR(ReadExactly(file.reader(), tensor.mutable_bytes()));
   std::byte more;
-  ASSIGN_OR_RETURN(const size_t rest, file.Read({&more, 1}));  // reaching the end also checks gzip's checksum
-  if (rest != 0) return Invalid("the file goes on behind the ", ToString(type), " that its header declares");
-  SwapBytes(tensor.mutable_bytes(), SizeOf(type.dtype));
+  ASSIGN_OR_RETURN(const size_t rest, file.Read({&more, 1}));  // reading to the end also checks gzip's checksum
+  if (rest != 0) return Invalid("the file holds more than the ", ToString(type), " that its header declares");
+  SwapBytes(tensor.mutable_bytes(), DTypeSize(type.dtype));
   return tensor;
 }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenIdx(const std::string& path, const DatasetOptions& options) {
   std::vector<NamedTensor> columns;
-  ASSIGN_OR_RETURN(NamedTensor first, ReadNamed(path, options));
+  ASSIGN_OR_RETURN(NamedTensor first, ReadNamedTensor(path, options));
   const bool images = first.name == "image";
   columns.push_back(std::move(first));
-  const std::optional<std::string> labels = images ? LabelsBeside(path) : std::nullopt;
+  const std::optional<std::string> labels = images ? FindLabelsFile(path) : std::nullopt;
   if (labels) {
-    ASSIGN_OR_RETURN(NamedTensor second, ReadNamed(*labels, options));
+    ASSIGN_OR_RETURN(NamedTensor second, ReadNamedTensor(*labels, options));
     columns.push_back(std::move(second));
   }
-  return Make(path, std::move(columns));
+  return MakeIdxDataset(path, std::move(columns));
 }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenMnistFolder(const std::string& path, const DatasetOptions& options) {
@@ -142,10 +142,10 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenMnistFolder(const std::string
   for (const char* kind : {"-images", "-labels"}) {
     auto file = FindFile(path, StrCat(options.eval_split ? "t10k" : "train", kind));
     if (!file.ok()) return Annotate(file.status(), StrCat(path, ": "));
-    ASSIGN_OR_RETURN(NamedTensor column, ReadNamed(*file, options));
+    ASSIGN_OR_RETURN(NamedTensor column, ReadNamedTensor(*file, options));
     columns.push_back(std::move(column));
   }
-  return Make(path, std::move(columns));
+  return MakeIdxDataset(path, std::move(columns));
 }
 
 }  // namespace onnxtrain

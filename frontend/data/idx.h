@@ -10,17 +10,17 @@
 
 namespace onnxtrain {
 
-// Do the first bytes of the (perhaps packed) file look like idx?
+// Whether the first bytes of the file, which may be gzip, are those of idx.
 bool IsIdx(const std::string& path);
 
-// The whole array. Messages do not name the file.
+// Reads the whole array. Messages do not name the file.
 absl::StatusOr<HostTensor> ReadIdx(const std::string& path, int64_t max_bytes);
 
-// A file of images with the labels that lie beside it (the same name with "labels" and "idx1"), if there are any; or
-// one of the two alone.
+// Opens a file of images with the labels file in the same folder (the same name with "labels" and "idx1"), if there is
+// one; or a single file of either kind.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenIdx(const std::string& path, const DatasetOptions& options);
 
-// A folder that has train-images… and train-labels… (or, with eval_split, t10k-…).
+// Opens a folder with train-images… and train-labels…, or t10k-… with eval_split.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenMnistFolder(const std::string& path, const DatasetOptions& options);
 
 }  // namespace onnxtrain

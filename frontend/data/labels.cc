@@ -8,7 +8,7 @@
 namespace onnxtrain {
 namespace {
 
-// Calls visit(row, value) for every value of the column as an integer; its error is annotated with the row.
+// Calls visit(row, value) for every value of the column as an integer. Errors are annotated with the row.
 template <typename Visitor>
 absl::Status ForEachLabel(const Dataset& data, int c, Visitor visit) {
   const Column& column = data.columns()[c];
@@ -34,14 +34,14 @@ absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64
   });
 }
 
-absl::StatusOr<LabelRange> RangeOfLabels(const Dataset& data, int column, int64_t ignore_index) {
+absl::StatusOr<LabelRange> ComputeLabelRange(const Dataset& data, int column, int64_t ignore_index) {
   LabelRange range{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()};
   RETURN_IF_ERROR(ForEachLabel(data, column, [&](int64_t label) {
     if (label == ignore_index) return absl::OkStatus();
     range = {std::min(range.min, label), std::max(range.max, label)};
     return absl::OkStatus();
   }));
-  if (range.min > range.max) return Invalid("column '", data.columns()[column].name, "' holds no label that counts");
+  if (range.min > range.max) return Invalid("column '", data.columns()[column].name, "' has no label but ignore_index");
   return range;
 }
 

@@ -5,18 +5,16 @@
 #include <condition_variable>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <thread>
+#include <utility>
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/data/convert.h"
-#include "frontend/data/order.h"
+#include "frontend/data/epoch_order.h"
 
 namespace onnxtrain {
 namespace {
-
-using Made = absl::StatusOr<std::unique_ptr<Batch>>;
 
 // Which samples batch number t holds: a pure function of the options, so it does not matter who makes it.
 class Schedule {
@@ -79,63 +77,88 @@ class Orders {
   Entry entries_[2];
 };
 
-// Makes any batch, from any thread.
-class BatchMaker {
+// The memory of one batch, which serves one batch after another.
+struct BatchBuffer {
+  Batch batch;
+  std::vector<std::vector<HostTensor>> tensors;  // by BatchFiller::extents: views of the same memory
+  std::vector<std::byte> scratch;
+};
+
+// Fills buffers with any batch, from any thread.
+class BatchFiller {
  public:
-  BatchMaker(std::shared_ptr<const Dataset> data, std::vector<FeedWriter> writers, const LoaderOptions& options)
+  BatchFiller(std::shared_ptr<const Dataset> data, std::vector<FeedWriter> writers, const LoaderOptions& options)
       : data_(std::move(data)),
         writers_(std::move(writers)),
         schedule_(data_->size(), options),
-        orders_(data_->size(), options) {}
+        orders_(data_->size(), options) {
+    const int64_t samples = data_->size(), full = std::min(options.batch_size, samples);
+    for (int64_t extent : {full, samples % full, (samples - options.first_sample) % full}) {
+      if (extent > 0 && std::ranges::find(extents_, extent) == extents_.end()) extents_.push_back(extent);
+    }
+  }
 
   const Schedule& schedule() const { return schedule_; }
 
-  Made Make(int64_t t) {
+  absl::Status Fill(int64_t t, BatchBuffer* buffer) {
+    const Schedule::Place place = schedule_.At(t);
     try {
-      return Fill(schedule_.At(t));
+      if (buffer->tensors.empty()) Allocate(buffer);
+      return Fill(place, buffer);
     } catch (const std::bad_alloc&) {
-      return absl::ResourceExhaustedError(StrCat("out of memory for a batch of ", schedule_.At(t).end - schedule_.At(t).begin, " samples"));
+      return absl::ResourceExhaustedError(StrCat("out of memory for a batch of ", place.end - place.begin, " samples"));
     }
   }
 
  private:
-  Made Fill(const Schedule::Place& place) {
-    auto batch = std::make_unique<Batch>();
-    batch->epoch = place.epoch;
-    const auto order = orders_.Get(place.epoch);
-    batch->samples.assign(order->begin() + place.begin, order->begin() + place.end);
-    std::vector<std::byte> scratch;
+  void Allocate(BatchBuffer* buffer) const {
+    std::vector<std::vector<HostTensor>> tensors(extents_.size());
     for (const FeedWriter& writer : writers_) {
-      ASSIGN_OR_RETURN(HostTensor tensor, Collate(writer, batch->samples, &scratch));
-      batch->tensors.push_back(std::move(tensor));
+      const auto type = [&](int64_t extent) {
+        Type batch = writer.sample();
+        batch.shape.insert(batch.shape.begin(), extent);
+        return batch;
+      };
+      const auto memory = std::make_shared<const HostTensor>(type(extents_.front()));
+      for (size_t i = 0; i < extents_.size(); ++i)
+        tensors[i].emplace_back(type(extents_[i]), memory, memory->bytes().data());
     }
-    return batch;
+    buffer->batch.samples.reserve(extents_.front());
+    buffer->tensors = std::move(tensors);
   }
 
-  absl::StatusOr<HostTensor> Collate(const FeedWriter& writer, const std::vector<int64_t>& samples,
-                                     std::vector<std::byte>* scratch) const {
-    Type type = writer.sample();
-    type.shape.insert(type.shape.begin(), static_cast<int64_t>(samples.size()));
-    HostTensor tensor(type);
-    std::byte* out = tensor.mutable_bytes().data();
-    for (int64_t i : samples) {
-      RETURN_IF_ERROR(writer.Write(*data_, i, out, scratch));
-      out += writer.sample().bytes();
+  absl::Status Fill(const Schedule::Place& place, BatchBuffer* buffer) {
+    Batch& batch = buffer->batch;
+    batch.epoch = place.epoch;
+    const auto order = orders_.Get(place.epoch);
+    batch.samples.assign(order->begin() + place.begin, order->begin() + place.end);
+    const size_t extent = std::ranges::find(extents_, place.end - place.begin) - extents_.begin();
+    std::vector<HostTensor>& tensors = buffer->tensors[extent];
+    batch.tensors = tensors;
+    for (size_t i = 0; i < writers_.size(); ++i) {
+      std::byte* out = tensors[i].mutable_bytes().data();
+      for (int64_t sample : batch.samples) {
+        RETURN_IF_ERROR(writers_[i].Write(*data_, sample, out, &buffer->scratch));
+        out += writers_[i].sample().bytes();
+      }
     }
-    return tensor;
+    return absl::OkStatus();
   }
 
   std::shared_ptr<const Dataset> data_;
   std::vector<FeedWriter> writers_;
   Schedule schedule_;
   Orders orders_;
+  std::vector<int64_t> extents_;  // the sizes that batches have, the largest first
 };
 
 class LoaderImpl : public Loader {
  public:
-  LoaderImpl(std::unique_ptr<BatchMaker> maker, const LoaderOptions& options) : maker_(std::move(maker)) {
-    if (options.num_workers <= 0) return;
-    ring_.resize(size_t{static_cast<unsigned>(options.num_workers)} * std::max(1, options.prefetch_factor));
+  LoaderImpl(std::unique_ptr<BatchFiller> filler, const LoaderOptions& options) : filler_(std::move(filler)) {
+    const size_t ahead = size_t{static_cast<unsigned>(options.num_workers)} * std::max(1, options.prefetch_factor);
+    ring_.resize(ahead);
+    buffers_.resize(ahead + 1);  // one is the consumer's
+    for (BatchBuffer& buffer : buffers_) free_.push_back(&buffer);
     for (int w = 0; w < options.num_workers; ++w) workers_.emplace_back([this] { Work(); });
   }
 
@@ -148,56 +171,78 @@ class LoaderImpl : public Loader {
     for (std::thread& worker : workers_) worker.join();
   }
 
-  Made Next() override {
+  absl::StatusOr<const Batch*> Next() override {
     if (!failed_.ok()) return failed_;
-    if (!maker_->schedule().Has(next_)) return nullptr;
+    if (!filler_->schedule().Has(next_)) return nullptr;
     const auto start = std::chrono::steady_clock::now();
-    Made made = workers_.empty() ? maker_->Make(next_++) : Take();
+    failed_ = workers_.empty() ? FillHere() : Take();
     waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    failed_ = made.status();
-    return made;
+    if (!failed_.ok()) return failed_;
+    return &current_->batch;
   }
 
   double waited_seconds() const override { return waited_; }
 
  private:
-  Made Take() {
+  struct Filled {
+    BatchBuffer* buffer = nullptr;  // null: not filled yet
+    absl::Status status;
+  };
+
+  absl::Status FillHere() {
+    current_ = free_.front();
+    return filler_->Fill(next_++, current_);
+  }
+
+  absl::Status Take() {
     std::unique_lock lock(mutex_);
-    std::optional<Made>& slot = ring_[next_ % ring_.size()];
-    ready_.wait(lock, [&] { return slot.has_value(); });
-    Made made = *std::move(slot);
-    slot.reset();
+    if (current_ != nullptr) free_.push_back(std::exchange(current_, nullptr));
+    Filled& slot = ring_[next_ % ring_.size()];
+    ready_.wait(lock, [&] { return slot.buffer != nullptr; });
+    current_ = std::exchange(slot.buffer, nullptr);
+    absl::Status status = std::move(slot.status);
     ++next_;
     lock.unlock();
     room_.notify_all();
-    return made;
+    return status;
   }
 
-  // Takes the number of the next batch that has room in the ring; none when it is time to leave.
-  std::optional<int64_t> Claim() {
+  // The number of the next batch that has room in the ring, and a buffer for it; no buffer when it is time to leave.
+  struct Claimed {
+    int64_t number = 0;
+    BatchBuffer* buffer = nullptr;
+  };
+  Claimed Claim() {
     std::unique_lock lock(mutex_);
     room_.wait(lock, [&] { return stop_ || claimed_ < next_ + static_cast<int64_t>(ring_.size()); });
-    if (stop_ || !maker_->schedule().Has(claimed_)) return std::nullopt;
-    return claimed_++;
+    if (stop_ || !filler_->schedule().Has(claimed_)) return {};
+    BatchBuffer* buffer = free_.back();
+    free_.pop_back();
+    return {claimed_++, buffer};
   }
 
   void Work() {
-    while (const std::optional<int64_t> t = Claim()) {
-      Made made = maker_->Make(*t);
+    while (true) {
+      const auto [number, buffer] = Claim();
+      if (buffer == nullptr) return;
+      absl::Status status = filler_->Fill(number, buffer);
       {
         std::lock_guard lock(mutex_);
-        ring_[*t % ring_.size()].emplace(std::move(made));
+        ring_[number % ring_.size()] = {buffer, std::move(status)};
       }
       ready_.notify_one();
     }
   }
 
-  std::unique_ptr<BatchMaker> maker_;
+  std::unique_ptr<BatchFiller> filler_;
   absl::Status failed_;
   double waited_ = 0;
+  std::vector<BatchBuffer> buffers_;
+  BatchBuffer* current_ = nullptr;  // the consumer's
   std::mutex mutex_;
   std::condition_variable room_, ready_;
-  std::vector<std::optional<Made>> ring_;
+  std::vector<BatchBuffer*> free_;
+  std::vector<Filled> ring_;        // filled buffers: batch t is at t modulo its size
   int64_t next_ = 0, claimed_ = 0;  // next_: batches delivered
   bool stop_ = false;
   std::vector<std::thread> workers_;  // last: they use all of the above
@@ -230,8 +275,8 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(std::shared_ptr<const Dat
     ASSIGN_OR_RETURN(FeedWriter writer, FeedWriter::Create(*data, spec));
     writers.push_back(std::move(writer));
   }
-  auto maker = std::make_unique<BatchMaker>(std::move(data), std::move(writers), options);
-  return std::make_unique<LoaderImpl>(std::move(maker), options);
+  auto filler = std::make_unique<BatchFiller>(std::move(data), std::move(writers), options);
+  return std::make_unique<LoaderImpl>(std::move(filler), options);
 }
 
 }  // namespace onnxtrain

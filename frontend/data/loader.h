@@ -1,8 +1,10 @@
-// Batches for the training loop: read, converted and normalized by worker threads ahead of time, delivered in order.
+// Batches for the training loop: read, converted and normalized by worker threads ahead of time, delivered in order in
+// buffers that are reused.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,8 +27,8 @@ struct FeedSpec {
 
 struct Batch {
   int64_t epoch = 0;
-  std::vector<int64_t> samples;     // indices into the data set
-  std::vector<HostTensor> tensors;  // one per FeedSpec, [batch, sample…]
+  std::vector<int64_t> samples;         // indices into the data set
+  std::span<const HostTensor> tensors;  // one per FeedSpec, [batch, sample…], 64-byte aligned
 };
 
 struct LoaderOptions {
@@ -48,9 +50,11 @@ class Loader {
   static absl::StatusOr<std::unique_ptr<Loader>> Create(std::shared_ptr<const Dataset> data,
                                                         std::vector<FeedSpec> specs, const LoaderOptions& options);
   virtual ~Loader() = default;  // stops and joins the workers
-  // The next batch in order, or null after the last. Waits if none is ready. One consumer thread. An error comes where
-  // its batch would have come, and again from then on.
-  virtual absl::StatusOr<std::unique_ptr<Batch>> Next() = 0;
+  // Returns the next batch in order, or null after the last. Waits if none is ready. One consumer thread. The loader
+  // owns the batch and reuses its tensors' memory from the next call on; tensors that are still held when the loader is
+  // destroyed stay as they are. Allocates nothing per batch once every buffer has been used (num_workers ·
+  // prefetch_factor + 1 of them). An error comes where its batch would have come, and again from then on.
+  virtual absl::StatusOr<const Batch*> Next() = 0;
   // Seconds that Next has waited so far.
   virtual double waited_seconds() const = 0;
 };
@@ -63,6 +67,6 @@ struct LabelRange {
   int64_t min = 0, max = 0;
 };
 // The least and the greatest label other than ignore_index. Fails, naming the row, on a value that is no integer.
-absl::StatusOr<LabelRange> RangeOfLabels(const Dataset& data, int column, int64_t ignore_index);
+absl::StatusOr<LabelRange> ComputeLabelRange(const Dataset& data, int column, int64_t ignore_index);
 
 }  // namespace onnxtrain

@@ -17,7 +17,7 @@ class MemoryDataset : public Dataset {
   int64_t size() const override { return tensors_[0].shape()[0]; }
   const std::vector<Column>& columns() const override { return columns_; }
   std::string Describe(int64_t i) const override { return describe_(i); }
-  int64_t held_bytes() const override {
+  int64_t memory_bytes() const override {
     int64_t bytes = 0;
     for (const HostTensor& tensor : tensors_) bytes += static_cast<int64_t>(tensor.bytes().size());
     return bytes;
@@ -46,7 +46,7 @@ class Slice : public Dataset {
   int64_t size() const override { return size_; }
   const std::vector<Column>& columns() const override { return source_->columns(); }
   std::string Describe(int64_t i) const override { return source_->Describe(begin_ + i); }
-  int64_t held_bytes() const override { return source_->held_bytes(); }
+  int64_t memory_bytes() const override { return source_->memory_bytes(); }
   absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size_);
     return source_->Read(begin_ + i, c, out);
@@ -59,8 +59,8 @@ class Slice : public Dataset {
 
 }  // namespace
 
-absl::StatusOr<Column> ColumnOf(std::string name, const Type& type) {
-  if (type.shape.empty()) return Invalid("'", name, "' is a single value and no array of samples");
+absl::StatusOr<Column> MakeColumn(std::string name, const Type& type) {
+  if (type.shape.empty()) return Invalid("'", name, "' is a single value, not an array of samples");
   if (type.shape[0] == 0) return Invalid("'", name, "' ", ToString(type), " holds no samples");
   Type sample{type.dtype, Shape(type.shape.begin() + 1, type.shape.end())};
   const bool image = sample.dtype == DType::kUInt8 && sample.rank() >= 2;
@@ -73,7 +73,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> MakeMemoryDataset(std::vector<Nam
   std::vector<Column> made;
   std::vector<HostTensor> tensors;
   for (NamedTensor& c : columns) {
-    ASSIGN_OR_RETURN(Column column, ColumnOf(c.name, c.tensor.type()));
+    ASSIGN_OR_RETURN(Column column, MakeColumn(c.name, c.tensor.type()));
     const int64_t n = c.tensor.shape()[0], first = columns[0].tensor.shape()[0];
     if (n != first) return Invalid("'", columns[0].name, "' has ", first, " samples, '", c.name, "' has ", n);
     column.classes = std::move(c.classes);

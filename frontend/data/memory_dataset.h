@@ -1,4 +1,4 @@
-// Data sets whose samples lie in memory: what npz, idx and CSV files become.
+// Data sets that hold their samples in memory, as npz, idx and CSV files do.
 #pragma once
 
 #include <functional>
@@ -18,10 +18,11 @@ struct NamedTensor {
   std::string problem = {};
 };
 
-// The column that an array [n, sample…] makes. Fails on a scalar and on n = 0.
-absl::StatusOr<Column> ColumnOf(std::string name, const Type& type);
+// Describes an array [n, sample…] as a column. Fails on a scalar and on n = 0.
+absl::StatusOr<Column> MakeColumn(std::string name, const Type& type);
 
-// Fails, naming the arrays, unless all have the same leading extent. `describe` as Dataset::Describe.
+// Makes a data set of tensors with the same leading extent; otherwise fails, naming them. `describe` implements
+// Dataset::Describe.
 absl::StatusOr<std::shared_ptr<const Dataset>> MakeMemoryDataset(std::vector<NamedTensor> columns,
                                                                  std::function<std::string(int64_t)> describe);
 

@@ -31,11 +31,11 @@ absl::Status ParseDescr(std::string_view descr, NpyHeader* header) {
       return absl::OkStatus();
     }
   }
-  return Invalid("element type '", descr.substr(0, 40), "' is no number (objects, strings, records and complex numbers",
-                 " cannot be fed)");
+  return Invalid("element type '", descr.substr(0, 40),
+                 "' is not a number (objects, strings, records and complex numbers", " cannot be fed)");
 }
 
-// Reads Python literals of the few kinds that a header is made of.
+// Reads the kinds of Python literals that headers contain.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : rest_(text) {}
@@ -52,7 +52,7 @@ class Cursor {
     rest_.remove_prefix(word.size());
     return true;
   }
-  // A quoted string without escapes.
+  // Takes a quoted string without escapes.
   std::optional<std::string_view> String() {
     const char quote = Take('\'') ? '\'' : Take('"') ? '"' : '\0';
     const size_t end = quote == '\0' ? std::string_view::npos : rest_.find(quote);
@@ -67,7 +67,7 @@ class Cursor {
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     if (error != std::errc()) return std::nullopt;
     rest_.remove_prefix(end - rest_.data());
-    TakeWord("L");  // Python 2 wrote long integers so
+    TakeWord("L");  // the suffix of Python 2's long integers
     return value;
   }
   bool AtEnd() {
@@ -84,10 +84,10 @@ class Cursor {
 };
 
 absl::Status ParseShape(Cursor* in, Shape* shape) {
-  if (!in->Take('(')) return Invalid("the shape is no tuple");
+  if (!in->Take('(')) return Invalid("the shape is not a tuple");
   while (!in->Take(')')) {
     const std::optional<int64_t> extent = in->Int();
-    if (!extent) return Invalid("the shape holds something that is no number");
+    if (!extent) return Invalid("the shape holds something that is not a number");
     shape->push_back(*extent);
     if (shape->size() > 32) return Invalid("the shape has more than 32 axes");
     if (in->Take(',')) continue;
@@ -103,14 +103,14 @@ absl::Status ParseValue(Key key, Cursor* in, NpyHeader* header) {
   if (key == kShape) return ParseShape(in, &header->type.shape);
   if (key == kDescr) {
     const auto descr = in->String();
-    return descr ? ParseDescr(*descr, header) : Invalid("records cannot be fed (descr is no string)");
+    return descr ? ParseDescr(*descr, header) : Invalid("records cannot be fed (descr is not a string)");
   }
   header->fortran = in->TakeWord("True");
   if (!header->fortran && !in->TakeWord("False")) return Invalid("fortran_order is neither True nor False");
   return absl::OkStatus();
 }
 
-std::optional<Key> KeyOf(std::string_view name) {
+std::optional<Key> ParseKey(std::string_view name) {
   constexpr std::string_view kNames[] = {"descr", "fortran_order", "shape"};
   for (int key = 0; key < kKeys; ++key) {
     if (name == kNames[key]) return static_cast<Key>(key);
@@ -118,17 +118,17 @@ std::optional<Key> KeyOf(std::string_view name) {
   return std::nullopt;
 }
 
-// Writes a Fortran-ordered tensor's elements (`from` has the shape it has in C order) in C order.
-HostTensor FromFortran(const HostTensor& from) {
+// Copies column-major elements to row-major order. `from` has the row-major shape.
+HostTensor ToRowMajor(const HostTensor& from) {
   HostTensor to(from.type());
   const Shape& shape = from.shape();
-  const size_t width = SizeOf(from.dtype());
+  const size_t width = DTypeSize(from.dtype());
   std::vector<int64_t> at(shape.size(), 0), stride(shape.size(), 1);
   for (size_t a = 1; a < shape.size(); ++a) stride[a] = stride[a - 1] * shape[a - 1];
   int64_t source = 0;
   for (int64_t i = 0, n = from.size(); i < n; ++i) {
     std::memcpy(to.mutable_bytes().data() + i * width, from.bytes().data() + source * width, width);
-    for (size_t a = shape.size(); a-- > 0;) {  // the odometer of C order
+    for (size_t a = shape.size(); a-- > 0;) {  // increments the row-major index
       source += stride[a];
       if (++at[a] < shape[a]) break;
       source -= stride[a] * shape[a];
@@ -138,7 +138,7 @@ HostTensor FromFortran(const HostTensor& from) {
   return to;
 }
 
-// Booleans of a hostile file may be any byte.
+// Bools in a hostile file may be any byte.
 void NormalizeBools(std::span<std::byte> data) {
   for (std::byte& b : data) b = static_cast<std::byte>(b != std::byte{0});
 }
@@ -155,10 +155,10 @@ absl::StatusOr<NpyHeader> ParseNpyDict(std::string_view text) {
   NpyHeader header;
   Cursor in(text);
   bool seen[kKeys] = {};
-  if (!in.Take('{')) return Invalid("the header is no dictionary");
+  if (!in.Take('{')) return Invalid("the header is not a dictionary");
   while (!in.Take('}')) {
     const auto name = in.String();
-    const auto key = name ? KeyOf(*name) : std::nullopt;
+    const auto key = name ? ParseKey(*name) : std::nullopt;
     if (!key || !in.Take(':')) return Invalid("bad header at '", in.rest().substr(0, 20), "'");
     if (std::exchange(seen[*key], true)) return Invalid("the header has '", *name, "' twice");
     RETURN_IF_ERROR(ParseValue(*key, &in, &header));
@@ -166,7 +166,7 @@ absl::StatusOr<NpyHeader> ParseNpyDict(std::string_view text) {
     if (in.Take('}')) break;
     return Invalid("bad header at '", in.rest().substr(0, 20), "'");
   }
-  if (!in.AtEnd()) return Invalid("text behind the header's dictionary");
+  if (!in.AtEnd()) return Invalid("text after the header's dictionary");
   if (!seen[kDescr] || !seen[kFortran] || !seen[kShape])
     return Invalid("the header lacks descr, fortran_order or shape");
   return header;
@@ -196,16 +196,16 @@ absl::StatusOr<HostTensor> ReadNpy(const ReadFn& read, int64_t size, int64_t max
   RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(header.type.bytes()), max_bytes));
   HostTensor tensor(header.type);
   RETURN_IF_ERROR(ReadExactly(read, tensor.mutable_bytes()));
-  if (header.big_endian) SwapBytes(tensor.mutable_bytes(), SizeOf(tensor.dtype()));
+  if (header.big_endian) SwapBytes(tensor.mutable_bytes(), DTypeSize(tensor.dtype()));
   if (tensor.dtype() == DType::kBool) NormalizeBools(tensor.mutable_bytes());
-  return header.fortran && header.type.rank() > 1 ? FromFortran(tensor) : tensor;
+  return header.fortran && header.type.rank() > 1 ? ToRowMajor(tensor) : tensor;
 }
 
 absl::StatusOr<std::string> NpyPreamble(const Type& type) {
   for (const auto& [name, dtype] : kDescrs) {
     if (dtype != type.dtype) continue;
     std::string dict =
-        StrCat("{'descr': '", SizeOf(dtype) == 1 ? "|" : "<", name, "', 'fortran_order': False, 'shape': (");
+        StrCat("{'descr': '", DTypeSize(dtype) == 1 ? "|" : "<", name, "', 'fortran_order': False, 'shape': (");
     for (int64_t extent : type.shape) StrAppend(&dict, extent, ", ");
     dict += "), }";
     dict.append((64 - (kMagicSize + 2 + dict.size() + 1) % 64) % 64, ' ');
@@ -215,7 +215,7 @@ absl::StatusOr<std::string> NpyPreamble(const Type& type) {
     out += static_cast<char>(dict.size() >> 8);
     return out + dict;
   }
-  return Invalid("a .npy array cannot hold ", NameOf(type.dtype));
+  return Invalid("a .npy array cannot hold ", ToString(type.dtype));
 }
 
 }  // namespace onnxtrain

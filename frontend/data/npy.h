@@ -1,5 +1,5 @@
-// NumPy's array files: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, versions 1 to 3.
-// The header is a Python literal; it is read by a bounded parser of ours that knows the three keys and nothing else.
+// NumPy's array files (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html), versions 1 to 3. The
+// header is a Python literal; the parser accepts its three keys only and bounds its size.
 #pragma once
 
 #include <memory>
@@ -14,28 +14,28 @@ namespace onnxtrain {
 
 struct NpyHeader {
   Type type;
-  bool fortran = false;  // stored with the first axis running fastest
+  bool fortran = false;  // column-major: the first axis is innermost
   bool big_endian = false;
-  int64_t offset = 0;  // where the elements begin in the stream
+  int64_t offset = 0;  // of the first element in the stream
 };
 
-// The text between the length field and the elements: "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }".
-// A descr without an element type here (objects, strings, records, complex) fails by its name.
+// Parses the text between the length field and the elements: "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3),
+// }". Fails, naming the descr, on element types that are not numbers (objects, strings, records, complex).
 absl::StatusOr<NpyHeader> ParseNpyDict(std::string_view text);
 
-// Reads from the start of a .npy stream up to the elements.
+// Reads the start of a .npy stream, up to the elements.
 absl::StatusOr<NpyHeader> ReadNpyHeader(const ReadFn& read);
 
-// Reads a whole .npy stream of exactly `size` bytes into C order and this machine's byte order. A header that declares
-// another size, and an array of more than `max_bytes` (see DatasetOptions), are refused before memory is taken.
+// Reads a .npy stream of exactly `size` bytes into row-major order and native byte order. Rejects a header that
+// declares another size, and an array of more than `max_bytes` (see DatasetOptions), before it allocates memory.
 absl::StatusOr<HostTensor> ReadNpy(const ReadFn& read, int64_t size, int64_t max_bytes);
 
-// What stands before the elements of a C-ordered little-endian array; 64-byte aligned. NumPy has no name for bf16:
-// fails.
+// Returns the bytes before the elements of a row-major little-endian array, a multiple of 64. Fails on bf16, for which
+// NumPy has no name.
 absl::StatusOr<std::string> NpyPreamble(const Type& type);
 
-// A data set of one column. Arrays up to 64 MiB (and Fortran-ordered ones) are held in memory, larger ones are read
-// from the file sample by sample: never mapped, so a file that shrinks is an error and not a signal.
+// Opens an array as a data set of one column. Holds arrays up to 64 MiB and column-major ones in memory and reads
+// larger ones sample by sample. Never maps the file, so that a file that shrinks is an error and not a signal.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenNpy(const std::string& path, const DatasetOptions& options);
 
 }  // namespace onnxtrain

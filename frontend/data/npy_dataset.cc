@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kHeldInMemory = int64_t{64} << 20;
 
-// A C-ordered array on disk.
+// A row-major array on disk.
 class NpyFile : public Dataset {
  public:
   NpyFile(std::string path, int fd, const NpyHeader& header, Column column)
@@ -30,7 +30,7 @@ class NpyFile : public Dataset {
   absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
     CHECK(c == 0 && i >= 0 && i < size() && out.size() == columns_[0].sample.bytes());
     RETURN_IF_ERROR(ReadAt(header_.offset + i * static_cast<int64_t>(out.size()), out, i));
-    if (header_.big_endian) SwapBytes(out, SizeOf(header_.type.dtype));
+    if (header_.big_endian) SwapBytes(out, DTypeSize(header_.type.dtype));
     if (header_.type.dtype == DType::kBool) {
       for (std::byte& b : out) b = static_cast<std::byte>(b != std::byte{0});
     }
@@ -83,7 +83,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> Open(const std::string& path, int
   if (header.offset + static_cast<int64_t>(header.type.bytes()) != size) {
     return Invalid("the header declares ", ToString(header.type), ", but the file has ", size, " bytes");
   }
-  ASSIGN_OR_RETURN(Column column, ColumnOf(name, header.type));
+  ASSIGN_OR_RETURN(Column column, MakeColumn(name, header.type));
   const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (own < 0) return Invalid(std::strerror(errno));
   return std::make_shared<NpyFile>(path, own, header, std::move(column));

@@ -36,21 +36,21 @@ absl::StatusOr<Archive> OpenArchive(const std::string& path, int flags) {
   return zip;
 }
 
-// The zip directory's word on an entry, checked as far as it can be without reading it.
+// Checks what the zip directory says about an entry, without reading the entry.
 absl::Status CheckEntry(const zip_stat_t& entry, int64_t file_size) {
   const auto packed = static_cast<int64_t>(entry.comp_size), size = static_cast<int64_t>(entry.size);
   if (entry.comp_method != ZIP_CM_STORE && entry.comp_method != ZIP_CM_DEFLATE) {
     return Invalid("compression method ", entry.comp_method, " is neither stored nor deflated");
   }
   const bool stored = entry.comp_method == ZIP_CM_STORE;
-  if (packed < 0 || packed > file_size || size < 0 || size > (stored ? packed : MostInflated(packed))) {
+  if (packed < 0 || packed > file_size || size < 0 || size > (stored ? packed : MaxInflatedBytes(packed))) {
     return Invalid("corrupt: ", size, " bytes are declared to be packed into ", packed, " bytes of a file of ",
                    file_size);
   }
   return absl::OkStatus();
 }
 
-// Reading one byte further is what makes libzip compare the checksum.
+// libzip compares the checksum only when a read passes the end.
 absl::Status CheckEnd(zip_file_t* file) {
   char byte;
   const zip_int64_t got = zip_fread(file, &byte, 1);
@@ -91,7 +91,7 @@ absl::StatusOr<NamedArrays> ReadAll(const std::string& path, int64_t file_size, 
     if (!name.ends_with(kSuffix)) return Invalid("'", name, "' is no .npy array");
     name.resize(name.size() - kSuffix.size());
     const std::string where = StrCat("array '", name, "': ");
-    if (!names.insert(name).second) return Invalid(where, "there are two of that name");
+    if (!names.insert(name).second) return Invalid(where, "the name occurs twice");
     RETURN_IF_ERROR(Annotate(CheckEntry(entry, file_size), where));
     RETURN_IF_ERROR(Annotate(CheckMemory(total += static_cast<int64_t>(entry.size), max_bytes), where));
     auto tensor = ReadEntry(zip.get(), entry, max_bytes);
@@ -110,7 +110,7 @@ absl::Status AddEntry(zip_t* zip, const std::string& name, const std::string& by
     return Invalid(zip_strerror(zip));
   }
   const bool set = zip_set_file_compression(zip, index, compressed ? ZIP_CM_DEFLATE : ZIP_CM_STORE, 0) == 0 &&
-                   zip_file_set_mtime(zip, index, 0, 0) == 0;  // the same arrays give the same file
+                   zip_file_set_mtime(zip, index, 0, 0) == 0;  // equal arrays make equal files
   return set ? absl::OkStatus() : Invalid(zip_strerror(zip));
 }
 

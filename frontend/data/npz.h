@@ -12,12 +12,12 @@ namespace onnxtrain {
 
 using NamedArrays = std::vector<std::pair<std::string, HostTensor>>;
 
-// All arrays in the file's order, in memory, of any shapes. Sizes are checked against each other (zip directory, .npy
-// header, what deflate can do) and against `max_bytes` (0: half of what is left) before memory is taken.
-// Errors name the file and the array.
+// Reads all arrays, of any shapes, in the order of the file. Checks the sizes in the zip directory and the .npy headers
+// against each other, against what deflate can pack and against `max_bytes` (0: half of the available memory) before it
+// allocates memory. Errors name the file and the array.
 absl::StatusOr<NamedArrays> ReadNpz(const std::string& path, int64_t max_bytes = 0);
 
-// Writes the arrays, stored or deflated, replacing `path` atomically. bf16 has no NumPy type: fails.
+// Writes the arrays, stored or deflated, and replaces `path` atomically. Fails on bf16, which NumPy has no type for.
 absl::Status WriteNpz(const std::string& path, const NamedArrays& arrays, bool compressed = false);
 
 }  // namespace onnxtrain

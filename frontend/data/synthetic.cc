@@ -27,10 +27,10 @@ class Synthetic : public Dataset {
     const DType dtype = columns_[c].sample.dtype;
     const int64_t n = columns_[c].sample.elements();
     std::vector<double> values(IsFloat(dtype) ? n + 3 : 0);
-    std::vector<int64_t> ints(IsFloat(dtype) ? 0 : n + 3);  // room for a whole last block
+    std::vector<int64_t> ints(IsFloat(dtype) ? 0 : n + 3);  // room for a complete last block
     for (int64_t at = 0; at < n; at += 4) {
-      const PhiloxBlock words = Block(i, c, at / 4);
-      IsFloat(dtype) ? Normals(words, &values[at]) : Integers(words, specs_[c], &ints[at]);
+      const PhiloxBlock words = DrawBlock(i, c, at / 4);
+      IsFloat(dtype) ? DrawNormals(words, &values[at]) : DrawIntegers(words, specs_[c], &ints[at]);
     }
     if (IsFloat(dtype)) {
       return ConvertValues(DType::kFloat64, std::as_bytes(std::span(values).first(n)), dtype, out.data(), 1);
@@ -39,23 +39,23 @@ class Synthetic : public Dataset {
   }
 
  private:
-  static uint32_t Low(uint64_t v) { return static_cast<uint32_t>(v); }
-  static uint32_t High(uint64_t v) { return static_cast<uint32_t>(v >> 32); }
+  static uint32_t LowWord(uint64_t v) { return static_cast<uint32_t>(v); }
+  static uint32_t HighWord(uint64_t v) { return static_cast<uint32_t>(v >> 32); }
 
-  PhiloxBlock Block(int64_t sample, int column, int64_t block) const {
-    return Philox4x32({Low(block), High(block), Low(sample), High(sample)},
-                      {Low(seed_) ^ 0x73796E74u, High(seed_) ^ static_cast<uint32_t>(column)});
+  PhiloxBlock DrawBlock(int64_t sample, int column, int64_t block) const {
+    return Philox4x32({LowWord(block), HighWord(block), LowWord(sample), HighWord(sample)},
+                      {LowWord(seed_) ^ 0x73796E74u, HighWord(seed_) ^ static_cast<uint32_t>(column)});
   }
-  static void Normals(const PhiloxBlock& words, double* out) {
+  static void DrawNormals(const PhiloxBlock& words, double* out) {
     for (int pair = 0; pair < 2; ++pair) {
-      const auto normals = NormalsOf(words[2 * pair], words[2 * pair + 1]);
+      const auto normals = BoxMuller(words[2 * pair], words[2 * pair + 1]);
       out[2 * pair] = normals[0];
       out[2 * pair + 1] = normals[1];
     }
   }
-  static void Integers(const PhiloxBlock& words, const SyntheticColumn& spec, int64_t* out) {
+  static void DrawIntegers(const PhiloxBlock& words, const SyntheticColumn& spec, int64_t* out) {
     const auto range = static_cast<uint64_t>(spec.high - spec.low);
-    for (int k = 0; k < 4; ++k) {  // the bias of 2^-32 · range does not matter here
+    for (int k = 0; k < 4; ++k) {  // a bias of 2^-32 · range is negligible
       out[k] = spec.low + static_cast<int64_t>(static_cast<unsigned __int128>(words[k]) * range >> 32);
     }
   }

@@ -7,7 +7,6 @@
 namespace onnxtrain {
 namespace {
 
-// Numbers by their bits: a NaN is the same as itself, and -0 is not 0.
 bool SameBits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
 bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {

@@ -14,7 +14,8 @@ namespace onnxtrain {
 
 using AttrValue = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, HostTensor>;
 
-bool SameAttr(const AttrValue& a, const AttrValue& b);  // tensors and numbers by their bytes
+// Compares numbers and tensors by their bits: a NaN equals itself, and -0 differs from 0.
+bool SameAttr(const AttrValue& a, const AttrValue& b);
 
 class Attrs {
  public:
@@ -22,17 +23,19 @@ class Attrs {
   Attrs(std::initializer_list<std::pair<const std::string, AttrValue>> list) : map_(list) {}
 
   bool Has(std::string_view name) const { return map_.find(name) != map_.end(); }
-  // The attribute, or null where it is absent or of another kind.
+  // Returns the attribute, or null if it is absent or of another kind.
   template <typename T>
   const T* Find(std::string_view name) const {
     auto it = map_.find(name);
     return it == map_.end() ? nullptr : std::get_if<T>(&it->second);
   }
-  // Operator rows list their attributes with defaults and every node of a graph has been checked against its row,
-  // so these need no error: an absent attribute reads as the given default.
+  // Return the attribute, or the default if it is absent. They report no errors: operator rows declare the kinds of
+  // their attributes, and every node of a graph has been checked against its row.
   int64_t Int(std::string_view name, int64_t otherwise = 0) const { return Get<int64_t>(name, otherwise); }
   double Float(std::string_view name, double otherwise = 0) const { return Get<double>(name, otherwise); }
-  std::string String(std::string_view name, std::string otherwise = "") const { return Get(name, std::move(otherwise)); }
+  std::string String(std::string_view name, std::string otherwise = "") const {
+    return Get(name, std::move(otherwise));
+  }
   std::vector<int64_t> Ints(std::string_view name, std::vector<int64_t> otherwise = {}) const {
     return Get(name, std::move(otherwise));
   }

@@ -2,12 +2,12 @@
 
 #include <array>
 
-#include "frontend/base/strings.h"
 #include "frontend/base/log.h"
+#include "frontend/base/strings.h"
 
 namespace onnxtrain {
 
-std::string_view NameOf(InputKind kind) {
+std::string_view ToString(InputKind kind) {
   constexpr std::array<std::string_view, 5> kNames = {"feed", "param", "frozen", "state", "derived"};
   return kNames[static_cast<size_t>(kind)];
 }
@@ -47,7 +47,7 @@ const GraphOutput* Graph::FindOutput(std::string_view name) const {
   return it == output_index_.end() ? nullptr : &outputs_[it->second];
 }
 
-const HostTensor* Graph::ConstantOf(ValueId id) const {
+const HostTensor* Graph::FindConstant(ValueId id) const {
   const Node* node = id == kNoValue ? nullptr : producer(id);
   return node != nullptr && node->op == "Constant" ? node->attrs.Tensor("value") : nullptr;
 }
@@ -56,7 +56,7 @@ std::string NodeTag(std::string_view op, std::string_view source) { return StrCa
 
 std::string NodeTag(const Node& node) { return NodeTag(node.op, node.source); }
 
-std::vector<std::vector<int32_t>> Readers(const Graph& graph) {
+std::vector<std::vector<int32_t>> ComputeUsers(const Graph& graph) {
   std::vector<std::vector<int32_t>> readers(graph.values().size());
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     for (ValueId v : graph.nodes()[n].inputs) {

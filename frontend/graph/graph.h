@@ -1,6 +1,6 @@
-// The internal graph: SSA, functional, static types, ids instead of pointers.
+// The intermediate representation: an SSA graph with static types, without side effects. Ids instead of pointers.
 //
-// Nodes stand in topological order: a node reads only graph inputs and outputs of nodes before it. Passes that change a
+// Nodes are in topological order: a node reads only graph inputs and outputs of earlier nodes. Passes that change a
 // graph build a new one (passes/rewrite.h); only appending (Builder, differentiate) works in place.
 #pragma once
 
@@ -20,7 +20,7 @@ inline constexpr ValueId kNoValue = -1;  // an absent optional input
 
 struct Value {
   Type type;
-  std::string name;   // the source's name for it; may be empty, need not be unique
+  std::string name;   // its name in the ONNX model; may be empty, need not be unique
   int32_t node = -1;  // index of the producing node, -1 for a graph input
   int32_t index = 0;  // which output of that node, or which graph input
 
@@ -30,23 +30,23 @@ struct Value {
 struct Node {
   std::string op;                // the name of a row of the operator table
   std::vector<ValueId> inputs;   // kNoValue where an optional input is absent
-  std::vector<ValueId> outputs;  // always all outputs of the row
+  std::vector<ValueId> outputs;  // as many as the row has
   Attrs attrs;
-  std::string source;            // the ONNX node it came from, for messages: "layer1/conv"
+  std::string source;  // the ONNX node it came from, for messages: "layer1/conv"
 
   bool operator==(const Node&) const = default;
 };
 
-// Who owns a graph input's bytes and what happens to them.
+// Who provides the bytes of a graph input and who changes them.
 enum class InputKind : uint8_t {
-  kFeed,       // new with every run: data, labels, keys, scalars
-  kParameter,  // trained
+  kFeed,       // fed with every run: data, labels, random keys, scalars
+  kParameter,  // a trained weight
   kFrozen,     // a weight that is not trained
-  kState,      // changed by forward passes and rules: running statistics, moments, counters
-  kDerived,    // computed from parameters once per update by the derive program (packed or cast weights)
+  kState,      // updated by forward passes and optimizer rules: running statistics, moments, counters
+  kDerived,    // computed from parameters once per update by the derive program: packed or cast weights
 };
 
-std::string_view NameOf(InputKind kind);  // "feed", "param", "frozen", "state", "derived"
+std::string_view ToString(InputKind kind);  // "feed", "param", "frozen", "state", "derived"
 
 struct GraphInput {
   ValueId value = kNoValue;
@@ -58,9 +58,9 @@ struct GraphInput {
 
 struct GraphOutput {
   ValueId value = kNoValue;
-  std::string name;          // unique among the outputs
-  // An input of the same type whose storage receives the value when the program runs (an update), or kNoValue.
-  // Every other reader of that input still sees the old value.
+  std::string name;  // unique among the outputs
+  // An update: the input of the same type whose storage receives the value when the program runs. All readers of that
+  // input still see the old value. kNoValue: not an update.
   ValueId into = kNoValue;
 
   bool operator==(const GraphOutput&) const = default;
@@ -68,10 +68,10 @@ struct GraphOutput {
 
 class Graph {
  public:
-  // Adds an input. Its name must be new.
+  // Adds an input, whose name must be new.
   ValueId AddInput(InputKind kind, std::string name, Type type);
-  // Appends a node whose outputs have these types. Types are not inferred here: see ops/builder.h.
-  // The returned reference is good until the next call.
+  // Appends a node with one output per type; ops/builder.h infers the types. The returned reference is valid until the
+  // next call.
   const Node& AddNode(std::string op, std::vector<ValueId> inputs, Attrs attrs, std::vector<Type> output_types,
                       std::string source = "");
   void AddOutput(std::string name, ValueId value, ValueId into = kNoValue);
@@ -82,15 +82,15 @@ class Graph {
   const std::vector<GraphOutput>& outputs() const { return outputs_; }
   const Value& value(ValueId id) const { return values_[id]; }
   const Type& type(ValueId id) const { return values_[id].type; }
-  // The producing node, or null for a graph input.
+  // Returns the producing node, or null for a graph input.
   const Node* producer(ValueId id) const { return values_[id].node < 0 ? nullptr : &nodes_[values_[id].node]; }
   bool IsInput(ValueId id) const { return values_[id].node < 0; }
   const GraphInput* FindInput(std::string_view name) const;
   const GraphOutput* FindOutput(std::string_view name) const;
-  // The tensor of a Constant node, or null.
-  const HostTensor* ConstantOf(ValueId id) const;
+  // Returns the tensor of a Constant node, or null for any other value.
+  const HostTensor* FindConstant(ValueId id) const;
 
-  // Same ids, names and bytes throughout.
+  // Compares ids, names, attributes and bytes.
   bool operator==(const Graph& other) const {
     return inputs_ == other.inputs_ && outputs_ == other.outputs_ && nodes_ == other.nodes_ && values_ == other.values_;
   }
@@ -103,18 +103,18 @@ class Graph {
   }
 
  private:
-  std::deque<Value> values_;  // appending must not move types that formulas hold references to
+  std::deque<Value> values_;  // a deque: appending must not move types that formulas refer to
   std::vector<Node> nodes_;
   std::vector<GraphInput> inputs_;
   std::vector<GraphOutput> outputs_;
   std::unordered_map<std::string, size_t> input_index_, output_index_;  // by name
 };
 
-// "[Conv 'layer1/conv'] ", the prefix of every message about a node.
+// Returns "[Conv 'layer1/conv'] ", the prefix of every message about a node.
 std::string NodeTag(const Node& node);
 std::string NodeTag(std::string_view op, std::string_view source);
 
-// Which nodes read each value, by value id; a node that reads a value twice is listed once.
-std::vector<std::vector<int32_t>> Readers(const Graph& graph);
+// Returns the nodes that read each value, by value id. A node that reads a value twice is listed once.
+std::vector<std::vector<int32_t>> ComputeUsers(const Graph& graph);
 
 }  // namespace onnxtrain

@@ -14,22 +14,29 @@
 namespace onnxtrain {
 namespace {
 
-// Calls f with a null pointer of the C++ type that stores `dtype`; the half types are stored as uint16_t, small
-// floats as uint8_t.
+// Calls f with a null pointer of the C++ type that stores `dtype`: uint16_t for float16 and bfloat16, uint8_t for small
+// floats.
 template <typename F>
 decltype(auto) Dispatch(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kFloat32: return f(static_cast<float*>(nullptr));
-    case DType::kFloat64: return f(static_cast<double*>(nullptr));
+    case DType::kFloat32:
+      return f(static_cast<float*>(nullptr));
+    case DType::kFloat64:
+      return f(static_cast<double*>(nullptr));
     case DType::kFloat16:
     case DType::kBFloat16:
-    case DType::kUInt16: return f(static_cast<uint16_t*>(nullptr));
+    case DType::kUInt16:
+      return f(static_cast<uint16_t*>(nullptr));
     case DType::kInt4:
     case DType::kInt2:
-    case DType::kInt8: return f(static_cast<int8_t*>(nullptr));
-    case DType::kInt16: return f(static_cast<int16_t*>(nullptr));
-    case DType::kInt32: return f(static_cast<int32_t*>(nullptr));
-    case DType::kInt64: return f(static_cast<int64_t*>(nullptr));
+    case DType::kInt8:
+      return f(static_cast<int8_t*>(nullptr));
+    case DType::kInt16:
+      return f(static_cast<int16_t*>(nullptr));
+    case DType::kInt32:
+      return f(static_cast<int32_t*>(nullptr));
+    case DType::kInt64:
+      return f(static_cast<int64_t*>(nullptr));
     case DType::kFloat8E4M3FN:
     case DType::kFloat8E4M3FNUZ:
     case DType::kFloat8E5M2:
@@ -39,9 +46,12 @@ decltype(auto) Dispatch(DType dtype, F&& f) {
     case DType::kUInt4:
     case DType::kUInt2:
     case DType::kUInt8:
-    case DType::kBool: return f(static_cast<uint8_t*>(nullptr));
-    case DType::kUInt32: return f(static_cast<uint32_t*>(nullptr));
-    case DType::kUInt64: return f(static_cast<uint64_t*>(nullptr));
+    case DType::kBool:
+      return f(static_cast<uint8_t*>(nullptr));
+    case DType::kUInt32:
+      return f(static_cast<uint32_t*>(nullptr));
+    case DType::kUInt64:
+      return f(static_cast<uint64_t*>(nullptr));
   }
   std::abort();
 }
@@ -53,7 +63,7 @@ int64_t Saturate(double v) {
   return static_cast<int64_t>(v);
 }
 
-// Tensors in mapped files lie at any address.
+// Tensors in mapped files may be unaligned.
 template <typename T>
 T Load(const std::byte* data, int64_t i) {
   T value;
@@ -65,7 +75,7 @@ T Load(const std::byte* data, int64_t i) {
 
 HostTensor::HostTensor(Type type) : type_(std::move(type)) {
   const size_t size = std::max<size_t>(64, (type_.bytes() + 63) / 64 * 64);
-  // calloc leaves the zeroing of large tensors to the kernel's lazy pages.
+  // For large tensors calloc returns zero pages that the kernel maps lazily.
   void* block = std::calloc(1, size + 64);
   if (block == nullptr) throw std::bad_alloc();
   const auto aligned = (reinterpret_cast<uintptr_t>(block) + 63) / 64 * 64;
@@ -109,7 +119,7 @@ std::span<std::byte> HostTensor::mutable_bytes() { return {const_cast<std::byte*
 double HostTensor::At(int64_t i) const {
   if (dtype() == DType::kFloat16) return HalfToFloat(Load<uint16_t>(data_, i));
   if (dtype() == DType::kBFloat16) return BFloat16ToFloat(Load<uint16_t>(data_, i));
-  if (IsSmallFloat(dtype())) return SmallToFloat(SmallFormat(dtype()), Load<uint8_t>(data_, i));
+  if (IsSmallFloat(dtype())) return SmallToFloat(ToSmallFloat(dtype()), Load<uint8_t>(data_, i));
   return Dispatch(dtype(), [&]<typename T>(T*) { return static_cast<double>(Load<T>(data_, i)); });
 }
 
@@ -120,16 +130,27 @@ int64_t HostTensor::IntAt(int64_t i) const {
 
 void HostTensor::Set(int64_t i, double value) {
   if (IsSmallFloat(dtype())) {
-    mutable_data<uint8_t>()[i] = EncodingOf(SmallFormat(dtype())).Encode(value);
+    mutable_data<uint8_t>()[i] = GetEncoding(ToSmallFloat(dtype())).Encode(value);
     return;
   }
   switch (dtype()) {
-    case DType::kFloat32: mutable_data<float>()[i] = static_cast<float>(value); return;
-    case DType::kFloat64: mutable_data<double>()[i] = value; return;
-    case DType::kFloat16: mutable_data<uint16_t>()[i] = FloatToHalf(static_cast<float>(value)); return;
-    case DType::kBFloat16: mutable_data<uint16_t>()[i] = FloatToBFloat16(static_cast<float>(value)); return;
-    case DType::kBool: mutable_data<uint8_t>()[i] = value != 0; return;
-    default: SetInt(i, Saturate(value));
+    case DType::kFloat32:
+      mutable_data<float>()[i] = static_cast<float>(value);
+      return;
+    case DType::kFloat64:
+      mutable_data<double>()[i] = value;
+      return;
+    case DType::kFloat16:
+      mutable_data<uint16_t>()[i] = FloatToHalf(static_cast<float>(value));
+      return;
+    case DType::kBFloat16:
+      mutable_data<uint16_t>()[i] = FloatToBFloat16(static_cast<float>(value));
+      return;
+    case DType::kBool:
+      mutable_data<uint8_t>()[i] = value != 0;
+      return;
+    default:
+      SetInt(i, Saturate(value));
   }
 }
 
@@ -179,7 +200,8 @@ HostTensor HostTensor::CastTo(DType to) const {
 }
 
 bool HostTensor::SameBytes(const HostTensor& other) const {
-  return type_ == other.type_ && (data_ == other.data_ || size() == 0 || std::memcmp(data_, other.data_, type_.bytes()) == 0);
+  return type_ == other.type_ &&
+         (data_ == other.data_ || size() == 0 || std::memcmp(data_, other.data_, type_.bytes()) == 0);
 }
 
 }  // namespace onnxtrain

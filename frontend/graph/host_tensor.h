@@ -10,13 +10,14 @@
 
 namespace onnxtrain {
 
-// Copying a HostTensor shares its bytes; Clone() copies them. Writing through mutable_bytes() is visible to all sharers,
-// so only the code that made a tensor writes to it. Reading is safe from any thread.
+// Copies share the bytes; Clone() copies them. Writes through mutable_bytes() are visible to all copies, so only the
+// code that created a tensor may write to it. Any thread may read.
 class HostTensor {
  public:
   HostTensor() = default;
   explicit HostTensor(Type type);  // zeroed, 64-byte aligned
-  // Bytes that somebody else owns (a mapped file): `owner` keeps them alive. They hold type.bytes() bytes, at any address; data() wants an aligned one.
+  // A view of type.bytes() bytes that `owner` keeps alive, such as a mapped file. The address need not be aligned, but
+  // data() requires it.
   HostTensor(Type type, std::shared_ptr<const void> owner, const void* data);
 
   static HostTensor Scalar(DType dtype, double value);
@@ -32,7 +33,7 @@ class HostTensor {
 
   std::span<const std::byte> bytes() const;
   std::span<std::byte> mutable_bytes();
-  // T must be of the element type's size.
+  // T must have the size of the element type.
   template <typename T>
   std::span<const T> data() const {
     return {reinterpret_cast<const T*>(bytes().data()), static_cast<size_t>(size())};
@@ -42,7 +43,7 @@ class HostTensor {
     return {reinterpret_cast<T*>(mutable_bytes().data()), static_cast<size_t>(size())};
   }
 
-  // One element, converted. Get of a NaN as integer is 0; floats saturate.
+  // Read or write one element with conversion. A NaN becomes the integer 0; out-of-range floats saturate.
   double At(int64_t i) const;
   int64_t IntAt(int64_t i) const;
   void Set(int64_t i, double value);
@@ -51,9 +52,10 @@ class HostTensor {
   std::vector<int64_t> ToInts() const;
 
   HostTensor Clone() const;
-  HostTensor Reshaped(Shape shape) const;  // shares the bytes; the number of elements must be the same
+  HostTensor Reshaped(Shape shape) const;  // shares the bytes; the element count must not change
   HostTensor CastTo(DType dtype) const;
   bool SameBytes(const HostTensor& other) const;
+  bool operator==(const HostTensor& other) const { return SameBytes(other); }
 
  private:
   Type type_;

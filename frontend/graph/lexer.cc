@@ -8,15 +8,15 @@
 
 namespace onnxtrain::text {
 
-std::string Token::Shown() const {
-  constexpr size_t kMost = 40;
+std::string Token::Describe() const {
+  constexpr size_t kMax = 40;
   if (kind == kEnd) return "the end of the text";
-  const std::string part = text.substr(0, kMost) + (text.size() > kMost ? "…" : "");
+  const std::string part = text.substr(0, kMax) + (text.size() > kMax ? "…" : "");
   if (kind == kString) return Quote(part);
   return StrCat("'", kind == kValue ? "%" : "", part, "'");
 }
 
-// The `length` characters from here, the first `skip` of which are no part of the token's text.
+// Takes `length` characters; the first `skip` of them are not part of the token's text.
 Token Lexer::Take(Token::Kind kind, size_t length, size_t skip) {
   Token token{kind, std::string(text_.substr(pos_ + skip, length - skip)), line_};
   pos_ += length;
@@ -50,13 +50,13 @@ absl::StatusOr<Token> Lexer::Next() {
     if (length > 1) return Take(Token::kValue, length, 1);
   }
   if (std::string_view("(){}[],:=@").find(c) != std::string_view::npos) return Take(Token::kPunctuation, 1);
-  return Invalid("line ", line_, ": unexpected ", Token{Token::kString, std::string(1, c)}.Shown());
+  return Invalid("line ", line_, ": unexpected ", Token{Token::kString, std::string(1, c)}.Describe());
 }
 
 Token Lexer::Word() {
   size_t length = 0;
   while (IsWordChar(At(pos_ + length))) ++length;
-  // The bits of an unusual NaN belong to the word: nan(7fc00001).
+  // The word includes the bits of a NaN with payload: nan(7fc00001).
   if (text_.substr(pos_, length) == "nan" && At(pos_ + length) == '(') {
     while (pos_ + length < text_.size() && text_[pos_ + length] != ')' && text_[pos_ + length] != '\n') ++length;
     length += At(pos_ + length) == ')';

@@ -1,4 +1,4 @@
-// Tokens of the text form of a graph.
+// Splits the text form of a graph into tokens.
 #pragma once
 
 #include <string>
@@ -11,19 +11,19 @@ namespace onnxtrain::text {
 struct Token {
   enum Kind { kEnd, kPunctuation, kValue, kWord, kNumber, kString };
   Kind kind = kEnd;
-  std::string text;  // of a value without its %, of a string without quotes and escapes
+  std::string text;  // without the % of a value, the quotes and escapes of a string
   int line = 1;
 
   bool Is(char punctuation) const { return kind == kPunctuation && text[0] == punctuation; }
   bool IsWord(std::string_view word) const { return kind == kWord && text == word; }
-  std::string Shown() const;  // for messages
+  std::string Describe() const;  // for messages
 };
 
 class Lexer {
  public:
   // The text must outlive the Lexer.
   explicit Lexer(std::string_view text) : text_(text) {}
-  // The next token; kEnd for ever at the end.
+  // Returns the next token; kEnd at the end, as often as it is called.
   absl::StatusOr<Token> Next();
 
  private:

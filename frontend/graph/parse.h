@@ -1,4 +1,4 @@
-// Reads the text form of a graph (print.h).
+// Parses the text form of a graph (print.h).
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,13 @@
 namespace onnxtrain {
 
 struct ParseOptions {
-  // Bytes that `splat` tensors may take together; everything else is bounded by the length of the text.
+  // Limits the total bytes of `splat` tensors; the length of the text bounds everything else.
   size_t max_splat_bytes = size_t{1} << 30;
 };
 
-// The graph such that Parse(Print(g)) == g. Total: any text gives a graph that passes VerifyStructure, or an error that
-// begins with "line N: ". Operators, attributes and types are not checked against the rows: see ops/check.h.
+// Returns the graph that the text describes: Parse(Print(g)) == g. Any text yields a graph that passes VerifyStructure
+// or an error that begins with "line N: ". Does not check operators, attributes and types against the rows; ops/check.h
+// does.
 absl::StatusOr<Graph> Parse(std::string_view text, const ParseOptions& options = {});
 
 }  // namespace onnxtrain

@@ -10,17 +10,17 @@
 namespace onnxtrain {
 namespace {
 
-std::string Word(const std::string& s) { return text::IsWord(s) ? s : text::Quote(s); }
+std::string QuoteUnlessWord(const std::string& s) { return text::IsWord(s) ? s : text::Quote(s); }
 
-bool AllAlike(const HostTensor& t) {
+bool AllElementsEqual(const HostTensor& t) {
   const auto bytes = t.bytes();
-  const size_t size = SizeOf(t.dtype());
-  // Each byte equals the one an element earlier.
+  const size_t size = DTypeSize(t.dtype());
+  // Every byte equals the one an element earlier.
   return std::memcmp(bytes.data(), bytes.data() + size, bytes.size() - size) == 0;
 }
 
-// On one line, or one line each.
-std::string Wrapped(const std::vector<std::string>& parts) {
+// Prints inputs on one line, or one per line if there are many.
+std::string WrapLines(const std::vector<std::string>& parts) {
   constexpr size_t kLine = 110;
   std::string line = absl::StrJoin(parts, ", ");
   return line.size() <= kLine ? line : StrCat("\n    ", absl::StrJoin(parts, ",\n    "));
@@ -46,9 +46,9 @@ class AttrPrinter {
  private:
   std::string Elements(const HostTensor& t) const {
     const auto bytes = t.bytes();
-    const size_t size = SizeOf(t.dtype()), count = bytes.size() / size;
+    const size_t size = DTypeSize(t.dtype()), count = bytes.size() / size;
     auto element = [&](size_t i) { return text::FormatElement(t.dtype(), bytes.data() + i * size); };
-    if (count > 1 && AllAlike(t)) return StrCat("splat ", element(0));
+    if (count > 1 && AllElementsEqual(t)) return StrCat("splat ", element(0));
     if (count > options_.list_elements) {
       return bytes.size() > options_.elide_bytes ? "..." : StrCat("hex \"", text::ToHex(bytes), "\"");
     }
@@ -69,10 +69,12 @@ class Printer {
   std::string Print();
 
  private:
-  bool Named(ValueId v) const { return text::IsWord(graph_.value(v).name) && uses_.at(graph_.value(v).name) == 1; }
+  bool HasUniqueName(ValueId v) const {
+    return text::IsWord(graph_.value(v).name) && uses_.at(graph_.value(v).name) == 1;
+  }
   std::string Token(ValueId v) const {
     if (v == kNoValue) return "_";
-    return Named(v) ? StrCat("%", graph_.value(v).name) : StrCat("%", v);
+    return HasUniqueName(v) ? StrCat("%", graph_.value(v).name) : StrCat("%", v);
   }
   std::string Input(const GraphInput& input) const;
   std::string Definition(ValueId v) const;
@@ -81,13 +83,13 @@ class Printer {
 
   const Graph& graph_;
   const PrintOptions& options_;
-  std::unordered_map<std::string, int> uses_;  // of each value name
+  std::unordered_map<std::string, int> uses_;  // of each value name, to find duplicates
 };
 
 std::string Printer::Input(const GraphInput& input) const {
   const Value& value = graph_.value(input.value);
-  std::string out = StrCat(NameOf(input.kind), " ", Token(input.value));
-  const bool named = Named(input.value);
+  std::string out = StrCat(ToString(input.kind), " ", Token(input.value));
+  const bool named = HasUniqueName(input.value);
   if (!named || input.name != value.name) StrAppend(&out, " ", text::Quote(input.name));
   if (input.name != value.name) StrAppend(&out, " as ", text::Quote(value.name));
   return StrCat(out, ": ", ToString(value.type));
@@ -95,7 +97,7 @@ std::string Printer::Input(const GraphInput& input) const {
 
 std::string Printer::Definition(ValueId v) const {
   const Value& value = graph_.value(v);
-  const bool quoted = !Named(v) && !value.name.empty();
+  const bool quoted = !HasUniqueName(v) && !value.name.empty();
   return StrCat(Token(v), quoted ? StrCat(" ", text::Quote(value.name)) : "", ": ", ToString(value.type));
 }
 
@@ -103,7 +105,7 @@ std::string Printer::Line(const Node& node) const {
   auto definition = [&](std::string* out, ValueId v) { *out += Definition(v); };
   auto token = [&](std::string* out, ValueId v) { *out += Token(v); };
   std::string out = StrCat(absl::StrJoin(node.outputs, ", ", definition), node.outputs.empty() ? "= " : " = ",
-                           Word(node.op), "(", absl::StrJoin(node.inputs, ", ", token), ")");
+                           QuoteUnlessWord(node.op), "(", absl::StrJoin(node.inputs, ", ", token), ")");
   if (!node.attrs.empty()) StrAppend(&out, " ", onnxtrain::Print(node.attrs, options_));
   if (!node.source.empty()) StrAppend(&out, " @", text::Quote(node.source));
   return out;
@@ -111,7 +113,7 @@ std::string Printer::Line(const Node& node) const {
 
 std::string Printer::Output(const GraphOutput& output) const {
   std::string out = Token(output.value);
-  if (output.value == kNoValue || !Named(output.value) || graph_.value(output.value).name != output.name) {
+  if (output.value == kNoValue || !HasUniqueName(output.value) || graph_.value(output.value).name != output.name) {
     StrAppend(&out, " ", text::Quote(output.name));
   }
   if (output.into != kNoValue) StrAppend(&out, " into ", Token(output.into));
@@ -122,7 +124,7 @@ std::string Printer::Print() {
   std::vector<std::string> head;
   std::string body;
   size_t next = 0;  // input
-  // Those defined before a value; ids count definitions in their order.
+  // Prints the inputs defined before a value; ids count definitions in order.
   auto inputs_before = [&](ValueId v) {
     std::vector<std::string> lines;
     const auto& inputs = graph_.inputs();
@@ -140,7 +142,7 @@ std::string Printer::Print() {
   for (const auto& input : inputs_before(end)) StrAppend(&body, "  ", input, "\n");
   auto output = [&](std::string* out, const GraphOutput& o) { *out += Output(o); };
   const std::string outputs = absl::StrJoin(graph_.outputs(), ", ", output);
-  return StrCat("graph(", Wrapped(head), ") {\n", body, "  return", outputs.empty() ? "" : " ", outputs, "\n}\n");
+  return StrCat("graph(", WrapLines(head), ") {\n", body, "  return", outputs.empty() ? "" : " ", outputs, "\n}\n");
 }
 
 }  // namespace
@@ -150,7 +152,7 @@ std::string Print(const Graph& graph, const PrintOptions& options) { return Prin
 std::string Print(const Attrs& attrs, const PrintOptions& options) {
   if (attrs.empty()) return "";
   auto attr = [&](std::string* out, const auto& entry) {
-    StrAppend(out, Word(entry.first), "=", std::visit(AttrPrinter(options), entry.second));
+    StrAppend(out, QuoteUnlessWord(entry.first), "=", std::visit(AttrPrinter(options), entry.second));
   };
   return StrCat("{", absl::StrJoin(attrs, ", ", attr), "}");
 }

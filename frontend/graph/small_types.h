@@ -1,4 +1,4 @@
-// The values of the storage types: what a byte means, and which byte a number becomes.
+// Encodes and decodes the storage types of one byte per element (type.h).
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace onnxtrain {
 
-// Of a small float.
-SmallFloat SmallFormat(DType dtype);
-// The integers keep the lowest bits of a number, as their own sign or none wants them.
+// Returns the format of a small float type.
+SmallFloat ToSmallFloat(DType dtype);
+// Wraps an integer to the low bits of the type, sign- or zero-extended.
 int64_t WrapSmallInt(DType dtype, int64_t value);
-// The number behind a byte.
+// Decodes a byte.
 double SmallValue(DType dtype, uint8_t byte);
-// How an EncodeFloat node rounds; its attributes have passed the type rule.
-const SmallEncoding& EncodingOf(const Attrs& attrs);
-// "even", "up", "down" or "nearest" (ties up).
-std::optional<SmallRounding> SmallRoundingOf(std::string_view name);
+// Returns the encoding of an EncodeFloat node, whose attributes have passed the type rule.
+const SmallFloatEncoding& GetEncoding(const Attrs& attrs);
+// Parses "even", "up", "down" or "nearest" (ties away from zero).
+std::optional<SmallRounding> ParseSmallRounding(std::string_view name);
 
 }  // namespace onnxtrain

@@ -28,7 +28,7 @@ std::string Format(T value) {
   return std::string(buffer, end);
 }
 
-// The whole token must be the number.
+// Parses the whole token as a number.
 template <typename T>
 bool Scan(std::string_view token, T* value) {
   const char* end = token.data() + token.size();
@@ -55,7 +55,7 @@ bool ScanHexBits(std::string_view hex, Bits* bits) {
   return true;
 }
 
-// How the float types are stored (Bits) and what they are read and written as (Number).
+// A float type: its storage (Bits) and the type that its text is converted with (Number).
 struct F32 {
   using Bits = uint32_t;
   using Number = float;
@@ -128,21 +128,32 @@ struct Codec {
   bool (*scan)(std::string_view, std::byte*);
 };
 
-// By DType. A bool is its byte, so that foreign bytes survive.
+// Indexed by DType. A bool is its byte, so that bytes other than 0 and 1 survive.
 constexpr Codec kCodecs[] = {
-    {FormatFloat<F32>, ScanFloat<F32>},       {FormatFloat<F64>, ScanFloat<F64>},
-    {FormatFloat<F16>, ScanFloat<F16>},       {FormatFloat<BF16>, ScanFloat<BF16>},
-    {FormatInt<int8_t>, ScanInt<int8_t>},     {FormatInt<int16_t>, ScanInt<int16_t>},
-    {FormatInt<int32_t>, ScanInt<int32_t>},   {FormatInt<int64_t>, ScanInt<int64_t>},
-    {FormatInt<uint8_t>, ScanInt<uint8_t>},   {FormatInt<uint16_t>, ScanInt<uint16_t>},
-    {FormatInt<uint32_t>, ScanInt<uint32_t>}, {FormatInt<uint64_t>, ScanInt<uint64_t>},
+    {FormatFloat<F32>, ScanFloat<F32>},
+    {FormatFloat<F64>, ScanFloat<F64>},
+    {FormatFloat<F16>, ScanFloat<F16>},
+    {FormatFloat<BF16>, ScanFloat<BF16>},
+    {FormatInt<int8_t>, ScanInt<int8_t>},
+    {FormatInt<int16_t>, ScanInt<int16_t>},
+    {FormatInt<int32_t>, ScanInt<int32_t>},
+    {FormatInt<int64_t>, ScanInt<int64_t>},
     {FormatInt<uint8_t>, ScanInt<uint8_t>},
-    // Small floats are their codes.
-    {FormatInt<uint8_t>, ScanInt<uint8_t>},   {FormatInt<uint8_t>, ScanInt<uint8_t>},
-    {FormatInt<uint8_t>, ScanInt<uint8_t>},   {FormatInt<uint8_t>, ScanInt<uint8_t>},
-    {FormatInt<uint8_t>, ScanInt<uint8_t>},   {FormatInt<uint8_t>, ScanInt<uint8_t>},
-    {FormatInt<int8_t>, ScanInt<int8_t>},     {FormatInt<uint8_t>, ScanInt<uint8_t>},
-    {FormatInt<int8_t>, ScanInt<int8_t>},     {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    {FormatInt<uint16_t>, ScanInt<uint16_t>},
+    {FormatInt<uint32_t>, ScanInt<uint32_t>},
+    {FormatInt<uint64_t>, ScanInt<uint64_t>},
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    // Small floats are printed as their codes.
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    {FormatInt<int8_t>, ScanInt<int8_t>},
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},
+    {FormatInt<int8_t>, ScanInt<int8_t>},
+    {FormatInt<uint8_t>, ScanInt<uint8_t>},
 };
 
 }  // namespace

@@ -15,21 +15,21 @@ struct DTypeInfo {
 };
 
 constexpr std::array<DTypeInfo, 23> kInfo = {{
-    {"f32", 4}, {"f64", 8}, {"f16", 2}, {"bf16", 2}, {"i8", 1}, {"i16", 2}, {"i32", 4}, {"i64", 8},
-    {"u8", 1}, {"u16", 2}, {"u32", 4}, {"u64", 8}, {"bool", 1},
-    {"f8e4m3fn", 1}, {"f8e4m3fnuz", 1}, {"f8e5m2", 1}, {"f8e5m2fnuz", 1}, {"f8e8m0", 1}, {"f4e2m1", 1},
-    {"i4", 1}, {"u4", 1}, {"i2", 1}, {"u2", 1},
+    {"f32", 4},    {"f64", 8},      {"f16", 2},        {"bf16", 2},   {"i8", 1},         {"i16", 2},
+    {"i32", 4},    {"i64", 8},      {"u8", 1},         {"u16", 2},    {"u32", 4},        {"u64", 8},
+    {"bool", 1},   {"f8e4m3fn", 1}, {"f8e4m3fnuz", 1}, {"f8e5m2", 1}, {"f8e5m2fnuz", 1}, {"f8e8m0", 1},
+    {"f4e2m1", 1}, {"i4", 1},       {"u4", 1},         {"i2", 1},     {"u2", 1},
 }};
 
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 
 }  // namespace
 
-size_t SizeOf(DType dtype) { return kInfo[static_cast<size_t>(dtype)].size; }
+size_t DTypeSize(DType dtype) { return kInfo[static_cast<size_t>(dtype)].size; }
 
-std::string_view NameOf(DType dtype) { return kInfo[static_cast<size_t>(dtype)].name; }
+std::string_view ToString(DType dtype) { return kInfo[static_cast<size_t>(dtype)].name; }
 
-std::optional<DType> DTypeOf(std::string_view name) {
+std::optional<DType> ParseDType(std::string_view name) {
   for (size_t i = 0; i < kInfo.size(); ++i) {
     if (kInfo[i].name == name) return static_cast<DType>(i);
   }
@@ -44,9 +44,9 @@ bool IsStorage(DType dtype) { return dtype > DType::kBool; }
 
 bool IsSmallFloat(DType dtype) { return dtype >= DType::kFloat8E4M3FN && dtype <= DType::kFloat4E2M1; }
 
-int BitsInFile(DType dtype) {
+int StorageBits(DType dtype) {
   if (dtype == DType::kInt2 || dtype == DType::kUInt2) return 2;
-  return dtype >= DType::kFloat4E2M1 ? 4 : 8 * static_cast<int>(SizeOf(dtype));
+  return dtype >= DType::kFloat4E2M1 ? 4 : 8 * static_cast<int>(DTypeSize(dtype));
 }
 
 int64_t NumElements(const Shape& shape) {
@@ -79,7 +79,31 @@ Shape Strides(const Shape& shape) {
 
 std::string ToString(const Shape& shape) { return StrCat("[", absl::StrJoin(shape, ","), "]"); }
 
-std::string ToString(const Type& type) { return StrCat(NameOf(type.dtype), ToString(type.shape)); }
+std::string ToString(const Type& type) {
+  const std::string layout = type.layout == Layout::kChannelsLast ? ":nhwc"
+                             : type.layout == Layout::kPacked     ? StrCat(":packed(", type.packed_bytes, ")")
+                                                                  : "";
+  return StrCat(ToString(type.dtype), ToString(type.shape), layout);
+}
+
+Shape ToChannelsLast(Shape shape) {
+  if (shape.size() > 2) std::rotate(shape.begin() + 1, shape.begin() + 2, shape.end());
+  return shape;
+}
+
+Shape ToChannelsFirst(Shape shape) {
+  if (shape.size() > 2) std::rotate(shape.begin() + 1, shape.end() - 1, shape.end());
+  return shape;
+}
+
+Shape PhysicalShape(const Type& type) {
+  return type.layout == Layout::kChannelsLast ? ToChannelsLast(type.shape) : type.shape;
+}
+
+bool IsTrivialChannelsLast(const Shape& shape) {
+  return shape.size() < 3 || shape[1] == 1 ||
+         std::all_of(shape.begin() + 2, shape.end(), [](int64_t d) { return d == 1; });
+}
 
 std::optional<Shape> BroadcastShapes(const Shape& a, const Shape& b) {
   Shape out(std::max(a.size(), b.size()));

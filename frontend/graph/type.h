@@ -1,4 +1,4 @@
-// Element types and static shapes.
+// Element types, static shapes and layouts.
 #pragma once
 
 #include <cstddef>
@@ -13,26 +13,43 @@
 namespace onnxtrain {
 
 enum class DType : uint8_t {
-  kFloat32, kFloat64, kFloat16, kBFloat16,
-  kInt8, kInt16, kInt32, kInt64,
-  kUInt8, kUInt16, kUInt32, kUInt64,
+  kFloat32,
+  kFloat64,
+  kFloat16,
+  kBFloat16,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUInt8,
+  kUInt16,
+  kUInt32,
+  kUInt64,
   kBool,
-  // Storage types, one byte per element (files pack them tighter): casts read and write them, kernels move them, nothing
-  // computes with them. The order of the floats is that of SmallFloat in frontend/base/small_float.h.
-  kFloat8E4M3FN, kFloat8E4M3FNUZ, kFloat8E5M2, kFloat8E5M2FNUZ, kFloat8E8M0, kFloat4E2M1,
-  kInt4, kUInt4, kInt2, kUInt2,             // sign- or zero-extended to the byte
+  // Storage types, one byte per element (files pack them tighter): casts read and write them, kernels move them,
+  // nothing computes with them. The order of the floats is that of SmallFloat in frontend/base/small_float.h.
+  kFloat8E4M3FN,
+  kFloat8E4M3FNUZ,
+  kFloat8E5M2,
+  kFloat8E5M2FNUZ,
+  kFloat8E8M0,
+  kFloat4E2M1,
+  kInt4,
+  kUInt4,
+  kInt2,
+  kUInt2,  // sign- or zero-extended to the byte
 };
 
-size_t SizeOf(DType dtype);               // bytes of one element
-std::string_view NameOf(DType dtype);     // "f32", "i64", "bool", …: the text form's names
-std::optional<DType> DTypeOf(std::string_view name);
+size_t DTypeSize(DType dtype);           // bytes of one element
+std::string_view ToString(DType dtype);  // "f32", "i64", "bool", …: the text form's names
+std::optional<DType> ParseDType(std::string_view name);
 bool IsFloat(DType dtype);
-bool IsInteger(DType dtype);              // signed or unsigned; not bool
-bool IsStorage(DType dtype);              // one of the storage types, which are neither float nor integer here
-bool IsSmallFloat(DType dtype);           // a storage type of floats
-int BitsInFile(DType dtype);              // of one element in raw data: 8·SizeOf but for the packed types
+bool IsInteger(DType dtype);     // signed or unsigned; not bool
+bool IsStorage(DType dtype);     // one of the storage types, which are neither float nor integer here
+bool IsSmallFloat(DType dtype);  // a storage type of floats
+int StorageBits(DType dtype);    // of one element in raw data: 8·DTypeSize but for the packed types
 
-using Shape = std::vector<int64_t>;       // extents, outermost first; {} is a scalar
+using Shape = std::vector<int64_t>;  // extents, outermost first; {} is a scalar
 
 // Product of the extents. The shape must have passed CheckShape.
 int64_t NumElements(const Shape& shape);
@@ -44,16 +61,35 @@ std::string ToString(const Shape& shape);  // "[2,3]"
 // Numpy broadcasting. Fails when the extents disagree.
 std::optional<Shape> BroadcastShapes(const Shape& a, const Shape& b);
 
+// The order of a tensor's elements in memory. Shapes always name the logical axes.
+enum class Layout : uint8_t {
+  kRowMajor,
+  kChannelsLast,  // [N,C,…] stored as [N,…,C]
+  kPacked,        // in blocks and padded, as one kernel reads it; only that kernel knows the order
+};
+
 struct Type {
   DType dtype = DType::kFloat32;
   Shape shape;
+  Layout layout = Layout::kRowMajor;
+  size_t packed_bytes = 0;  // kPacked only
 
   int rank() const { return static_cast<int>(shape.size()); }
   int64_t elements() const { return NumElements(shape); }
-  size_t bytes() const { return static_cast<size_t>(elements()) * SizeOf(dtype); }
+  size_t bytes() const {
+    return layout == Layout::kPacked ? packed_bytes : static_cast<size_t>(elements()) * DTypeSize(dtype);
+  }
   bool operator==(const Type&) const = default;
 };
 
-std::string ToString(const Type& type);    // "f32[2,3]"
+std::string ToString(const Type& type);  // "f32[2,3]", "f32[2,3,8,8]:nhwc", "bf16[8,3,3,3]:packed(1024)"
+
+// [N,C,…] → [N,…,C] and back.
+Shape ToChannelsLast(Shape shape);
+Shape ToChannelsFirst(Shape shape);
+// The extents in the order of memory. Not for packed types.
+Shape PhysicalShape(const Type& type);
+// Do row-major and channels last store [N,C,…] in the same order?
+bool IsTrivialChannelsLast(const Shape& shape);
 
 }  // namespace onnxtrain

@@ -5,6 +5,12 @@
 namespace onnxtrain {
 namespace {
 
+absl::Status CheckType(const Type& type) {
+  RETURN_IF_ERROR(CheckShape(type.shape));
+  if (type.layout == Layout::kChannelsLast && type.rank() < 3) return Invalid("no such layout: ", ToString(type));
+  return absl::OkStatus();
+}
+
 absl::Status CheckNode(const Graph& graph, size_t n) {
   const Node& node = graph.nodes()[n];
   const auto count = static_cast<ValueId>(graph.values().size());
@@ -43,7 +49,7 @@ absl::Status CheckOutput(const Graph& graph, const GraphOutput& output) {
 }  // namespace
 
 absl::Status VerifyStructure(const Graph& graph) {
-  for (const Value& value : graph.values()) RETURN_IF_ERROR(CheckShape(value.type.shape));
+  for (const Value& value : graph.values()) RETURN_IF_ERROR(CheckType(value.type));
   for (size_t n = 0; n < graph.nodes().size(); ++n) RETURN_IF_ERROR(CheckNode(graph, n));
   for (const GraphOutput& output : graph.outputs()) RETURN_IF_ERROR(CheckOutput(graph, output));
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// Structural invariants of a graph. Types are checked against the operator rows by ops/check.h.
+// Verifies the structural invariants of a graph. ops/check.h checks types against the operator rows.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,7 +6,7 @@
 
 namespace onnxtrain {
 
-// Ids in range, topological order, one producer per value, valid shapes, outputs bound, `into` of equal type.
+// Checks ids, topological order, one producer per value, shapes, bound outputs, and that `into` has the output's type.
 absl::Status VerifyStructure(const Graph& graph);
 
 }  // namespace onnxtrain

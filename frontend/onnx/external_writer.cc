@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kAlignment = 4096;  // what ONNX recommends for mapping
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-std::string FolderOf(const std::string& path) {
+std::string ParentFolder(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return folder.empty() ? "." : folder;
 }
@@ -29,13 +29,15 @@ bool SameFile(int a, int b) {
   return ::fstat(a, &x) == 0 && ::fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-int64_t Aligned(int64_t offset) { return (offset + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t AlignOffset(int64_t offset) { return (offset + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
 
 ExternalWriter::ExternalWriter(const std::string& source, const std::string& target)
-    : target_name_(std::filesystem::path(target).filename().string()), shown_folder_(FolderOf(target)),
-      source_fd_(::open(FolderOf(source).c_str(), kFolderFlags)), target_fd_(::open(shown_folder_.c_str(), kFolderFlags)) {}
+    : target_name_(std::filesystem::path(target).filename().string()),
+      shown_folder_(ParentFolder(target)),
+      source_fd_(::open(ParentFolder(source).c_str(), kFolderFlags)),
+      target_fd_(::open(shown_folder_.c_str(), kFolderFlags)) {}
 
 ExternalWriter::~ExternalWriter() {
   for (int fd : {source_fd_, target_fd_}) {
@@ -70,12 +72,12 @@ void ExternalWriter::MoveSharedPieces() {
     size_t reaches = 0;  // the piece that ends last so far
     for (size_t i = 0; i < pieces.size(); ++i) {
       if (i > 0 && pieces[i]->range.offset < end) shares[i] = shares[reaches] = true;
-      if (const int64_t mine = pieces[i]->range.offset + SizeOf(*pieces[i]); mine >= end) end = mine, reaches = i;
+      if (const int64_t mine = pieces[i]->range.offset + PieceBytes(*pieces[i]); mine >= end) end = mine, reaches = i;
     }
     for (size_t i = 0; i < pieces.size(); ++i) {
       if (!shares[i] || !pieces[i]->replaced) continue;
-      pieces[i]->range.offset = Aligned(end);
-      end = pieces[i]->range.offset + SizeOf(*pieces[i]);
+      pieces[i]->range.offset = AlignOffset(end);
+      end = pieces[i]->range.offset + PieceBytes(*pieces[i]);
     }
   }
 }
@@ -85,11 +87,11 @@ void ExternalWriter::GatherIntoOne() {
   const std::string name = target_name_ + ".data";
   int64_t end = 0;
   for (Piece& p : pieces_) {
-    const auto key = std::tuple(p.file, p.range.offset, SizeOf(p));
+    const auto key = std::tuple(p.file, p.range.offset, PieceBytes(p));
     auto known = p.replaced ? placed.end() : placed.find(key);
-    const int64_t offset = known != placed.end() ? known->second : Aligned(end);
+    const int64_t offset = known != placed.end() ? known->second : AlignOffset(end);
     if (!p.replaced) placed.emplace(key, offset);
-    if (known == placed.end()) end = offset + SizeOf(p);
+    if (known == placed.end()) end = offset + PieceBytes(p);
     p.range = {.location = name, .offset = offset};
     p.file = name;
   }
@@ -103,7 +105,7 @@ absl::Status ExternalWriter::Place() {
   } else {
     GatherIntoOne();
   }
-  for (Piece& p : pieces_) p.range.length = SizeOf(p);
+  for (Piece& p : pieces_) p.range.length = PieceBytes(p);
   return absl::OkStatus();
 }
 
@@ -112,12 +114,15 @@ absl::StatusOr<int> ExternalWriter::OpenParent(const std::vector<std::string>& p
   int at = ::fcntl(target_fd_, F_DUPFD_CLOEXEC, 0);
   for (size_t i = 0; at >= 0 && i + 1 < parts.size(); ++i) {
     int next = -1;
-    if (::mkdirat(at, parts[i].c_str(), 0755) == 0 || errno == EEXIST) next = ::openat(at, parts[i].c_str(), kFolderFlags | O_NOFOLLOW);
+    if (::mkdirat(at, parts[i].c_str(), 0755) == 0 || errno == EEXIST)
+      next = ::openat(at, parts[i].c_str(), kFolderFlags | O_NOFOLLOW);
     const int error = errno;
     ::close(std::exchange(at, next));
     errno = error;
   }
-  if (at < 0) return absl::UnavailableError(StrCat(shown_folder_, "/", absl::StrJoin(parts, "/"), ": cannot be created: ", std::strerror(errno)));
+  if (at < 0)
+    return absl::UnavailableError(
+        StrCat(shown_folder_, "/", absl::StrJoin(parts, "/"), ": cannot be created: ", std::strerror(errno)));
   return at;
 }
 

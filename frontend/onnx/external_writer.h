@@ -1,4 +1,4 @@
-// External data out: beneath the target's folder, under the names that it had.
+// Writes external data beneath the target's folder, under its old names.
 #pragma once
 
 #include <map>
@@ -11,11 +11,11 @@
 
 namespace onnxtrain {
 
-// Collects the tensors that a model keeps outside and writes their files. A tensor keeps its location and offset, unless
-//   - it has new bytes and shares the old ones with another tensor: then it moves to the end of its file;
-//   - a file of the same name is there already (the source's own, if the target stands beside the source): then all
-//     tensors go into one file TARGET.data.
-// Tensors are written one by one from where they lie (the mapped source, or the trained weight): nothing is gathered.
+// Collects the tensors with external data and writes their files. A tensor keeps its location and offset, unless
+//   - it has new bytes and shared the old ones with another tensor: then it moves to the end of its file;
+//   - a file of that name exists (the source's, if source and target are in one folder): then all tensors go into one
+//     file TARGET.data.
+// Writes tensors one by one from the mapped source or the trained weights, without gathering them in memory.
 class ExternalWriter {
  public:
   ExternalWriter(const std::string& source, const std::string& target);
@@ -23,15 +23,15 @@ class ExternalWriter {
   ExternalWriter(const ExternalWriter&) = delete;
   ExternalWriter& operator=(const ExternalWriter&) = delete;
 
-  // `range` is where the tensor stands beneath the source's folder; its location has been checked. Returns its number.
+  // Adds a tensor at `range` beneath the source's folder, whose location has been checked. Returns its number.
   size_t Add(ExternalRange range, HostTensor bytes, bool replaced);
   size_t size() const { return pieces_.size(); }
 
-  // Decides where everything goes; after it range(i) is final.
+  // Decides the locations of all tensors; afterwards range(i) is final.
   absl::Status Place();
   const ExternalRange& range(size_t i) const { return pieces_[i].range; }
 
-  // Writes temporary files, then gives all their names at once.
+  // Write() writes temporary files; Commit() renames all of them.
   absl::Status Write();
   absl::Status Commit();
 
@@ -40,10 +40,10 @@ class ExternalWriter {
     ExternalRange range;
     HostTensor bytes;
     bool replaced;
-    std::string file;  // the location without "./"
+    std::string file;  // location without "./"
   };
 
-  int64_t SizeOf(const Piece& piece) const { return static_cast<int64_t>(piece.bytes.bytes().size()); }
+  int64_t PieceBytes(const Piece& piece) const { return static_cast<int64_t>(piece.bytes.bytes().size()); }
   bool NamesAreFree() const;
   bool Exists(const std::string& file) const;
   void MoveSharedPieces();

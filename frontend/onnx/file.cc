@@ -53,7 +53,7 @@ absl::Status ReadAll(int fd, int64_t offset, std::byte* to, size_t size) {
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MapProtoFile(const std::string& path) {
   const std::string tag = StrCat(path, ": ");
-  // O_NONBLOCK: opening a pipe must not hang; it has no meaning for regular files.
+  // O_NONBLOCK: opening a pipe must not hang. It has no effect on regular files.
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0 && errno == ENOENT) return absl::NotFoundError(StrCat(tag, "there is no such file"));
   if (fd.get() < 0) return Invalid(tag, "cannot be opened: ", Errno());
@@ -63,7 +63,8 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MapProtoFile(const std::string
   if (!S_ISREG(info.st_mode)) return Invalid(tag, "is not a regular file");
   if (info.st_size == 0) return Invalid(tag, "is empty (0 bytes)");
   if (info.st_size > kMaxProtoBytes) {
-    return Invalid(tag, "is ", info.st_size, " bytes long; an ONNX file may have at most 2 GiB (keep weights as external data)");
+    return Invalid(tag, "is ", info.st_size,
+                   " bytes long; an ONNX file may have at most 2 GiB (keep weights as external data)");
   }
   auto file = MappedFile::Map(fd.release());
   return file.ok() ? file : Annotate(file.status(), tag);
@@ -88,13 +89,14 @@ absl::StatusOr<std::vector<std::string>> ExternalFiles::SplitLocation(const std:
   if (location.empty()) return Invalid("external data without a location");
   if (location.find('\0') != std::string::npos) return Invalid("external data location holds a NUL character");
   if (location[0] == '/') return Invalid("external data location '", location, "' is an absolute path");
-  if (location.find('\\') != std::string::npos) return Invalid("external data location '", location, "' holds a backslash");
+  if (location.find('\\') != std::string::npos)
+    return Invalid("external data location '", location, "' holds a backslash");
   std::vector<std::string> parts = absl::StrSplit(location, '/');
   if (parts[0] == ".") parts.erase(parts.begin());
-  if (parts.empty()) return Invalid("external data location '", location, "' is no file");
+  if (parts.empty()) return Invalid("external data location '", location, "' does not name a file");
   for (const std::string& part : parts) {
     if (part.empty() || part == "." || part == "..") {
-      return Invalid("external data location '", location, "' is no plain path beneath the model's folder");
+      return Invalid("external data location '", location, "' is not a plain path beneath the model's folder");
     }
   }
   return parts;
@@ -126,17 +128,18 @@ absl::StatusOr<HostTensor> ExternalFiles::Read(const ExternalRange& range, const
   if (range.length >= 0 && range.length != bytes) {
     return Invalid("external data has ", range.length, " bytes, ", ToString(type), " needs ", bytes);
   }
-  ASSIGN_OR_RETURN(File* file, Open(range.location));
+  ASSIGN_OR_RETURN(File * file, Open(range.location));
   if (range.offset < 0 || range.offset > file->size || bytes > file->size - range.offset) {
-    return Invalid("external data '", range.location, "' has ", file->size, " bytes, ", bytes, " are wanted from byte ", range.offset);
+    return Invalid("external data '", range.location, "' has ", file->size, " bytes, ", bytes, " are wanted from byte ",
+                   range.offset);
   }
   const std::string what = StrCat("external data '", range.location, "' ");
-  const bool aligned = range.offset % static_cast<int64_t>(SizeOf(type.dtype)) == 0;
-  if (!aligned || type.bytes() < kMappedFrom) return ReadCopy(range, type, file);
+  const bool aligned = range.offset % static_cast<int64_t>(DTypeSize(type.dtype)) == 0;
+  if (!aligned || type.bytes() < kMinMappedBytes) return ReadCopy(range, type, file);
   if (file->mapped == nullptr) {
     auto mapped = MappedFile::Map(::fcntl(file->fd.get(), F_DUPFD_CLOEXEC, 0));
     if (!mapped.ok()) return Annotate(mapped.status(), what);
-    // It may have shrunk since it was opened.
+    // The file may have shrunk since it was opened.
     if (static_cast<int64_t>((*mapped)->size()) != file->size) return Invalid(what, "changes while it is read");
     file->mapped = *std::move(mapped);
   }
@@ -148,7 +151,7 @@ absl::StatusOr<HostTensor> ExternalFiles::ReadCopy(const ExternalRange& range, c
   if (known.bytes().data() != nullptr && known.type().bytes() == type.bytes()) {
     return HostTensor(type, std::make_shared<HostTensor>(known), known.bytes().data());
   }
-  // Many overlapping ranges of one large file would take much more memory than there is on disk.
+  // Many overlapping ranges of one large file would take much more memory than the files have bytes.
   bytes_copied_ += static_cast<int64_t>(type.bytes());
   if (bytes_copied_ > 2 * bytes_in_files_) return Invalid("external data ranges overlap each other many times");
   HostTensor tensor(type);

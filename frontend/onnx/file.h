@@ -1,4 +1,4 @@
-// Files in: bounded reads, and external data beneath the model's folder.
+// Opens model files, and external data beneath the model's folder.
 #pragma once
 
 #include <map>
@@ -13,11 +13,11 @@
 
 namespace onnxtrain {
 
-// Any file that claims to be a protobuf: a regular file of 1 byte to 2 GiB. Errors name the path.
+// Maps a file that should hold a protobuf: a regular file of 1 byte to 2 GiB. Errors name the path.
 absl::StatusOr<std::shared_ptr<const MappedFile>> MapProtoFile(const std::string& path);
 
-// Tensors of fewer bytes are copied: a page of the file costs more.
-inline constexpr size_t kMappedFrom = 64 << 10;
+// Smaller tensors are copied: keeping a page of the file mapped costs more.
+inline constexpr size_t kMinMappedBytes = 64 << 10;
 
 // "offset" and "length" of a tensor's external_data. length < 0: not given.
 struct ExternalRange {
@@ -26,9 +26,9 @@ struct ExternalRange {
   int64_t length = -1;
 };
 
-// Reads tensors that live beside the model. A location must be a plain relative path beneath the model's folder; every
-// component is opened beneath the folder's descriptor and may be neither a symlink nor (the file) a hard link, a pipe
-// or a device, so that swapping files between check and open gains nothing.
+// Reads tensors from files beneath the model's folder. A location is a plain relative path. Every component is opened
+// relative to the folder's descriptor and must not be a symlink; the file must not be a hard link, pipe or device. So
+// swapping files between check and open gains an attacker nothing.
 class ExternalFiles {
  public:
   explicit ExternalFiles(const std::string& model_path);
@@ -36,14 +36,14 @@ class ExternalFiles {
   ExternalFiles(const ExternalFiles&) = delete;
   ExternalFiles& operator=(const ExternalFiles&) = delete;
 
-  // The bytes of one tensor: large ones are views of the mapped file, small ones copies. Tensors of the same range share
-  // them. Errors carry no tag.
+  // Reads one tensor: a view of the mapped file if it is large, else a copy. Tensors of the same range share their
+  // bytes. Errors do not name the tensor.
   absl::StatusOr<HostTensor> Read(const ExternalRange& range, const Type& type);
 
-  // The files that tensors look into.
+  // The files that tensors are views of.
   std::vector<std::shared_ptr<const MappedFile>> mapped() const;
 
-  // Checks a location's form alone: not empty, relative, no "." or "..", no NUL or backslash.
+  // Splits a location into components; an error unless it is a non-empty relative path without "..", NUL and backslash.
   static absl::StatusOr<std::vector<std::string>> SplitLocation(const std::string& location);
 
  private:

@@ -8,10 +8,27 @@
 namespace onnxtrain {
 namespace {
 
-// The message types of onnx.proto, as far as they nest.
+// The message types of onnx.proto that contain messages.
 enum Message : uint8_t {
-  kModel, kGraph, kNode, kAttribute, kTensor, kSparseTensor, kValueInfo, kType, kTypeOfTensor, kTypeOfMap, kTypeOfOther,
-  kShape, kTraining, kFunction, kAnnotation, kSequence, kMap, kOptional, kLeaf,
+  kModel,
+  kGraph,
+  kNode,
+  kAttribute,
+  kTensor,
+  kSparseTensor,
+  kValueInfo,
+  kType,
+  kTypeOfTensor,
+  kTypeOfMap,
+  kTypeOfOther,
+  kShape,
+  kTraining,
+  kFunction,
+  kAnnotation,
+  kSequence,
+  kMap,
+  kOptional,
+  kFlat,  // contains no messages
 };
 
 struct Child {
@@ -21,28 +38,63 @@ struct Child {
 };
 
 constexpr Child kChildren[] = {
-    {kModel, 7, kGraph}, {kModel, 8, kLeaf}, {kModel, 14, kLeaf}, {kModel, 20, kTraining}, {kModel, 25, kFunction},
-    {kGraph, 1, kNode}, {kGraph, 5, kTensor}, {kGraph, 11, kValueInfo}, {kGraph, 12, kValueInfo}, {kGraph, 13, kValueInfo},
-    {kGraph, 14, kAnnotation}, {kGraph, 15, kSparseTensor},
+    {kModel, 7, kGraph},
+    {kModel, 8, kFlat},
+    {kModel, 14, kFlat},
+    {kModel, 20, kTraining},
+    {kModel, 25, kFunction},
+    {kGraph, 1, kNode},
+    {kGraph, 5, kTensor},
+    {kGraph, 11, kValueInfo},
+    {kGraph, 12, kValueInfo},
+    {kGraph, 13, kValueInfo},
+    {kGraph, 14, kAnnotation},
+    {kGraph, 15, kSparseTensor},
     {kNode, 5, kAttribute},
-    {kAttribute, 5, kTensor}, {kAttribute, 6, kGraph}, {kAttribute, 10, kTensor}, {kAttribute, 11, kGraph},
-    {kAttribute, 14, kType}, {kAttribute, 15, kType}, {kAttribute, 22, kSparseTensor}, {kAttribute, 23, kSparseTensor},
-    {kTensor, 3, kLeaf}, {kTensor, 13, kLeaf},
-    {kSparseTensor, 1, kTensor}, {kSparseTensor, 2, kTensor},
+    {kAttribute, 5, kTensor},
+    {kAttribute, 6, kGraph},
+    {kAttribute, 10, kTensor},
+    {kAttribute, 11, kGraph},
+    {kAttribute, 14, kType},
+    {kAttribute, 15, kType},
+    {kAttribute, 22, kSparseTensor},
+    {kAttribute, 23, kSparseTensor},
+    {kTensor, 3, kFlat},
+    {kTensor, 13, kFlat},
+    {kSparseTensor, 1, kTensor},
+    {kSparseTensor, 2, kTensor},
     {kValueInfo, 2, kType},
-    {kType, 1, kTypeOfTensor}, {kType, 4, kTypeOfOther}, {kType, 5, kTypeOfMap}, {kType, 7, kLeaf}, {kType, 8, kTypeOfTensor},
+    {kType, 1, kTypeOfTensor},
+    {kType, 4, kTypeOfOther},
+    {kType, 5, kTypeOfMap},
+    {kType, 7, kFlat},
+    {kType, 8, kTypeOfTensor},
     {kType, 9, kTypeOfOther},
-    {kTypeOfTensor, 2, kShape}, {kTypeOfOther, 1, kType}, {kTypeOfMap, 2, kType},
-    {kShape, 1, kLeaf},
-    {kTraining, 1, kGraph}, {kTraining, 2, kGraph}, {kTraining, 3, kLeaf}, {kTraining, 4, kLeaf},
-    {kFunction, 7, kNode}, {kFunction, 9, kLeaf},
-    {kAnnotation, 2, kLeaf},
-    {kSequence, 3, kTensor}, {kSequence, 4, kSparseTensor}, {kSequence, 5, kSequence}, {kSequence, 6, kMap}, {kSequence, 7, kOptional},
+    {kTypeOfTensor, 2, kShape},
+    {kTypeOfOther, 1, kType},
+    {kTypeOfMap, 2, kType},
+    {kShape, 1, kFlat},
+    {kTraining, 1, kGraph},
+    {kTraining, 2, kGraph},
+    {kTraining, 3, kFlat},
+    {kTraining, 4, kFlat},
+    {kFunction, 7, kNode},
+    {kFunction, 9, kFlat},
+    {kAnnotation, 2, kFlat},
+    {kSequence, 3, kTensor},
+    {kSequence, 4, kSparseTensor},
+    {kSequence, 5, kSequence},
+    {kSequence, 6, kMap},
+    {kSequence, 7, kOptional},
     {kMap, 5, kSequence},
-    {kOptional, 3, kTensor}, {kOptional, 4, kSparseTensor}, {kOptional, 5, kSequence}, {kOptional, 6, kMap}, {kOptional, 7, kOptional},
+    {kOptional, 3, kTensor},
+    {kOptional, 4, kSparseTensor},
+    {kOptional, 5, kSequence},
+    {kOptional, 6, kMap},
+    {kOptional, 7, kOptional},
 };
 
-// Packed numbers take more room in memory than on the wire.
+// Packed numbers take more bytes in memory than on the wire.
 struct Packed {
   Message message;
   uint32_t field;
@@ -70,7 +122,7 @@ class Scanner {
         graphs_ -= stack_.back().message == kGraph;
         stack_.pop_back();
       } else {
-        RETURN_IF_ERROR(Field());
+        RETURN_IF_ERROR(ScanField());
         if (used_ > budget_) return Invalid("declares more messages than a file of its size may hold in memory");
       }
     }
@@ -78,9 +130,9 @@ class Scanner {
   }
 
  private:
-  absl::Status Malformed() const { return Invalid("is not an ONNX model: malformed protobuf at byte ", at_); }
+  absl::Status MalformedError() const { return Invalid("is not an ONNX model: malformed protobuf at byte ", at_); }
 
-  bool Varint(uint64_t* value) {
+  bool ReadVarint(uint64_t* value) {
     *value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
       if (at_ == stack_.back().end) return false;
@@ -91,31 +143,35 @@ class Scanner {
     return false;
   }
 
-  bool Skip(uint64_t n) {
+  bool SkipBytes(uint64_t n) {
     if (n > stack_.back().end - at_) return false;
     at_ += n;
     return true;
   }
 
-  absl::Status Field() {
+  absl::Status ScanField() {
     uint64_t tag, value;
-    if (!Varint(&tag) || tag >> 3 == 0 || tag >> 32 != 0) return Malformed();
+    if (!ReadVarint(&tag) || tag >> 3 == 0 || tag >> 32 != 0) return MalformedError();
     used_ += kNumberBytes;
     switch (tag & 7) {
-      case 0: return Varint(&value) ? absl::OkStatus() : Malformed();
-      case 1: return Skip(8) ? absl::OkStatus() : Malformed();
-      case 2: return Block(static_cast<uint32_t>(tag >> 3));
-      case 5: return Skip(4) ? absl::OkStatus() : Malformed();
+      case 0:
+        return ReadVarint(&value) ? absl::OkStatus() : MalformedError();
+      case 1:
+        return SkipBytes(8) ? absl::OkStatus() : MalformedError();
+      case 2:
+        return ScanBlock(static_cast<uint32_t>(tag >> 3));
+      case 5:
+        return SkipBytes(4) ? absl::OkStatus() : MalformedError();
     }
-    return Malformed();  // groups: ONNX has none
+    return MalformedError();  // groups: ONNX has none
   }
 
-  absl::Status Block(uint32_t field) {
+  absl::Status ScanBlock(uint32_t field) {
     uint64_t size;
-    if (!Varint(&size) || size > stack_.back().end - at_) return Malformed();
+    if (!ReadVarint(&size) || size > stack_.back().end - at_) return MalformedError();
     const Message parent = stack_.back().message;
     for (const Child& c : kChildren) {
-      if (c.parent == parent && c.field == field) return Enter(c.child, size);
+      if (c.parent == parent && c.field == field) return EnterMessage(c.child, size);
     }
     size_t growth = 1;
     for (const Packed& p : kPacked) {
@@ -126,10 +182,10 @@ class Scanner {
     return absl::OkStatus();
   }
 
-  absl::Status Enter(Message message, size_t size) {
+  absl::Status EnterMessage(Message message, size_t size) {
     used_ += kMessageBytes;
     graphs_ += message == kGraph;
-    // The model's own graph is no subgraph.
+    // The model's own graph is not a subgraph.
     if (graphs_ > kMaxSubgraphs + 1) return Invalid("nests subgraphs more than ", kMaxSubgraphs, " deep");
     if (stack_.size() >= kMaxMessages) return Invalid("nests messages more than ", kMaxMessages, " deep");
     stack_.push_back({message, at_ + size});

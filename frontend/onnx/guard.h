@@ -1,8 +1,9 @@
-// Looks at a file's bytes before protobuf does.
+// Checks the bytes of a file before protobuf parses them.
 //
-// A few kilobytes on the wire can become gigabytes of message objects, and nested messages recurse. Guard walks the wire
-// format with a table of ONNX's message fields, without recursion and without allocating, and refuses what would not fit
-// into three times the file's size plus 200 MiB, or nests deeper than kMaxSubgraphs.
+// A few kilobytes on the wire can become gigabytes of message objects, and the parser recurses into nested messages.
+// The guard walks the wire format with a table of ONNX's message fields, without recursion and allocation. It rejects
+// bytes whose messages would take more than three times the file's size plus 200 MiB, or nest deeper than the limits
+// below.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,8 @@
 
 namespace onnxtrain {
 
-inline constexpr int kMaxSubgraphs = 32;   // graphs within graphs
-inline constexpr int kMaxMessages = 150;   // messages within messages
+inline constexpr int kMaxSubgraphs = 32;  // graphs within graphs
+inline constexpr int kMaxMessages = 150;  // messages within messages
 
 absl::Status GuardModelBytes(std::span<const std::byte> bytes);
 absl::Status GuardTensorBytes(std::span<const std::byte> bytes);

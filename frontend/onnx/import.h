@@ -1,4 +1,5 @@
-// ONNX file → canonical graph. Opset versions, dynamic dims, shape subgraphs and export quirks end here.
+// ONNX file → canonical graph. Opset versions, dynamic dims, shape-computing subgraphs and quirks of exporters end
+// here.
 #pragma once
 
 #include <map>
@@ -9,69 +10,58 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/graph/graph.h"
-#include "frontend/onnx/edits.h"
+#include "frontend/graph/model_input.h"
+#include "frontend/onnx/model_edits.h"
 
 namespace onnxtrain {
 
-// Is a value a tensor (neither flag), a sequence of tensors, an optional tensor, or an optional sequence?
-struct ValueForm {
-  bool optional = false, sequence = false;
+// Returns "x.0": the name of element i of a sequence, or of the content of an optional, as an input or output of an
+// imported graph.
+std::string ElementName(const std::string& name, size_t i);
 
-  bool is_tensor() const { return !optional && !sequence; }
-};
-
-// The name of element i of a sequence, or of what an optional holds, among the inputs and outputs of an imported graph.
-std::string ElementName(const std::string& name, size_t i);  // "x.0"
-
-// A parsed, guarded model file: structure checked, tensors' bytes checked against their declared shapes, no protobuf in
-// the interface. Immutable; may be imported many times with different shapes, from any thread. Large initializers are
-// views of the mapped files: they take no memory of their own, and the files must not be changed in place.
+// A parsed, checked model file without protobuf in its interface: its structure is valid, and the bytes of tensors
+// match their shapes. Immutable; any thread may import it, as often and with as many shapes as it likes. Large
+// initializers are views of the mapped files and take no memory of their own, so the files must not be changed in
+// place.
 class OnnxModel {
  public:
-  // Reads and validates. Every error is one line that names the file and the node or tensor.
+  // Reads and checks the file. Every error is one line that names the file and the node or tensor.
   static absl::StatusOr<std::shared_ptr<const OnnxModel>> Load(const std::string& path) { return Load(path, {}); }
-  // The same with edits applied first, which the model remembers.
+  // Applies edits first, which the model remembers.
   static absl::StatusOr<std::shared_ptr<const OnnxModel>> Load(const std::string& path, ModelEdits edits);
   ~OnnxModel();
 
-  struct Input {
-    std::string name;
-    DType dtype;
-    std::vector<int64_t> dims;            // -1 where free
-    std::vector<std::string> dim_names;   // "" where fixed or unnamed
-    bool has_shape = true;
-    ValueForm form;                       // dtype and dims are those of tensors
-  };
+  using Input = ModelInput;
 
   const std::string& path() const;
-  const std::string& sha256() const;                       // of the file, hex
-  const ModelEdits& edits() const;                         // what differs from the file
-  const std::vector<Input>& inputs() const;                // those that are no initializers
+  const std::string& sha256() const;         // of the file, hex; waits until it is computed
+  const ModelEdits& edits() const;           // the differences from the file
+  const std::vector<Input>& inputs() const;  // without initializers
   const std::vector<std::string>& outputs() const;
-  const std::vector<ValueForm>& output_forms() const;      // of outputs()
-  // The inputs that these values (outputs or internal ones) are computed from.
-  std::vector<Input> InputsOf(const std::vector<std::string>& values) const;
-  std::string producer() const;                            // "pytorch 1.13.0"
+  const std::vector<ValueForm>& output_forms() const;  // of outputs()
+  // The inputs that these values, outputs or internal ones, depend on.
+  std::vector<Input> FindInputs(const std::vector<std::string>& values) const;
+  std::string producer() const;  // "pytorch 1.13.0"
   int64_t ir_version() const;
-  std::map<std::string, int64_t> opsets() const;           // by domain, "" for ai.onnx
+  std::map<std::string, int64_t> opsets() const;  // by domain, "" for ai.onnx
   struct Node {
-    std::string op;                         // "Conv" or "com.microsoft.Gelu"
-    std::string source;                     // its name, or one made of op and position: what messages call it
+    std::string op;      // "Conv" or "com.microsoft.Gelu"
+    std::string source;  // its name, or one made of operator and position; messages use it
     std::vector<std::string> inputs, outputs;
   };
-  std::vector<Node> nodes() const;                         // of the top graph, in topological order
-  std::map<std::string, int> op_histogram() const;         // "Conv" or "com.microsoft.Gelu" → count
+  std::vector<Node> nodes() const;                  // of the top graph, in topological order
+  std::map<std::string, int> op_histogram() const;  // "Conv" or "com.microsoft.Gelu" → count
   const HostTensor* Initializer(const std::string& name) const;
   std::vector<std::string> InitializerNames() const;
 
-  // Fails if a file that initializers look into (the model's own or external data) was changed in place since Load.
+  // Fails if a file that initializers refer to, the model's own or external data, was changed in place since Load.
   absl::Status CheckUnchanged() const;
-  // Gives resident pages of these files back; they are read again where somebody needs them.
-  void DropResident() const;
-  // Bytes of initializers that are no views of files: what the model itself holds.
-  size_t OwnBytes() const;
+  // Releases the resident pages of these files. The next access reads them again.
+  void ReleasePages() const;
+  // The bytes of initializers that are not views of files.
+  size_t HeapBytes() const;
 
-  struct Parsed;  // frontend/onnx only
+  struct Parsed;  // for frontend/onnx only
   const Parsed& parsed() const { return *parsed_; }
 
  private:
@@ -79,59 +69,66 @@ class OnnxModel {
   std::unique_ptr<Parsed> parsed_;
 };
 
-// A sequence or optional that is a model input: there is none at run time, its elements are feeds ("x.0", "x.1" …).
+// The content of an input that is a sequence or optional. Each element becomes a feed ("x.0", "x.1" …).
 struct ListInput {
-  bool present = true;           // false: an optional that holds nothing
-  std::vector<Shape> elements;   // of the sequence, or of the one tensor that an optional holds
+  bool present = true;          // false: an empty optional
+  std::vector<Shape> elements;  // of the sequence, or the one tensor of an optional
+
+  bool operator==(const ListInput&) const = default;
 };
 
 struct ImportOptions {
-  std::map<std::string, Shape> input_shapes;      // concrete; an input that is missing here uses its own dims
-  std::map<std::string, int64_t> dim_values;      // --dim NAME=N, by dim_param
-  std::map<std::string, HostTensor> fixed_inputs;  // inputs (or elements, "x.0") that are constants and no feeds;
-                                                   // one without elements gets the batch as its leading extent
-  std::map<std::string, ListInput> list_inputs;    // of every sequence or optional that is an input
-  int64_t batch = 0;                              // value of a free (or, where it is provable, fixed 1) leading dim; 0: 1
-  DType float_type = DType::kFloat32;             // kFloat64: all float32 weights, inputs and constants become float64
+  std::map<std::string, Shape> input_shapes;  // concrete; other inputs use their declared dims
+  std::map<std::string, int64_t> dim_values;  // --dim NAME=N, by dim_param
+  // Inputs, or elements of inputs ("x.0"), that are constants instead of feeds. An empty tensor gets the batch as its
+  // leading extent.
+  std::map<std::string, HostTensor> fixed_inputs;
+  std::map<std::string, ListInput> list_inputs;  // for every input that is a sequence or optional
+  // The value of free leading dims, and of fixed ones if all inputs share one; 0: 1, or that of input_shapes.
+  int64_t batch = 0;
+  DType float_type = DType::kFloat32;  // kFloat64: float32 weights, inputs and constants become float64
   bool training = false;
   bool batch_norm_frozen = false;
-  std::set<std::string> frozen_scales;            // names of BatchNorm scales: these nodes alone stay in inference mode
-  double dropout = -1;
-  bool conformance = false;                       // follow ONNX to the letter; initializers of rank 0 stay inputs' values
-  std::vector<std::string> outputs;               // internal value names to make outputs instead of the model's own
+  std::set<std::string> frozen_scales;  // BatchNorm nodes with these scales stay in inference mode
+  double dropout = -1;                  // ratio of all Dropout nodes; < 0: their own
+  bool conformance = false;             // follow ONNX to the letter: keep low precision, fold no constants
+  std::vector<std::string> outputs;     // names of values to output instead of the model's outputs
+
+  bool operator==(const ImportOptions&) const = default;
 };
 
 struct ImportedWeight {
-  std::string name;        // the graph input's name = the ONNX initializer's (or Constant node output's) name
-  HostTensor value;        // shares the model's bytes
-  std::string consumer;    // op_type and name of the first consuming node, for --train/--freeze and inspect
+  std::string name;      // of the graph input and of the ONNX initializer or Constant output
+  HostTensor value;      // shares the model's bytes
+  std::string consumer;  // op_type and name of the first consuming node, for --train, --freeze and inspect
 };
 
 struct StateUpdate {
-  std::string state;       // graph input of kind kState
-  std::string output;      // graph output that replaces it in training mode
+  std::string state;   // graph input of kind kState
+  std::string output;  // graph output that replaces it in training mode
 };
 
 struct ImportedModel {
-  Graph graph;                            // inputs: feeds (model inputs), weights (kParameter candidates, kFrozen, kState)
-  std::vector<ImportedWeight> weights;    // one per non-feed input
-  std::vector<std::string> outputs;       // names of the graph outputs that are the model's, in the model's order;
-                                          // those of a sequence are as many as it has elements ("y.0", "y.1" …)
-  std::map<std::string, DType> halves;    // of outputs: declared float16 or bfloat16, computed in float32 and not rounded yet
-  std::map<std::string, std::string> logits;  // of outputs that end in a classifier: the graph output to train on instead
-  std::vector<StateUpdate> state_updates; // only with `training`
-  std::vector<std::string> notes;         // quirks met, for people: "final Softmax", "Dropout in inference mode: …"
-  int64_t frozen_batch = 0;               // the batch that the file was exported for and that constants gave way; 0: none.
-                                          // That the model follows the new one is to be proved by running: optim/prove_batch.h
-  std::string random_key;                 // name of the feed u32[4], "" if the graph draws no random numbers
+  Graph graph;                          // inputs: feeds first, then weights (kParameter, kFrozen, kState)
+  std::vector<ImportedWeight> weights;  // one per input that is not a feed
+  std::vector<std::string> outputs;     // the graph outputs that are the model's, in its order; a sequence has one for
+                                        // each element ("y.0", "y.1" …)
+  std::map<std::string, DType> low_precision_outputs;  // declared float16 or bfloat16, computed in float32
+  std::map<std::string, std::string> logits;  // output of a classifier → the graph output to train on instead
+  std::vector<StateUpdate> state_updates;     // with `training` only
+  std::vector<std::string> notes;             // about quirks of the model, for users
+  // The batch that the file was exported for, if another one replaces it in constants; else 0. Running the model proves
+  // that it follows the new batch: optim/verify_batch_size.h.
+  int64_t exported_batch = 0;
+  std::string random_key;  // name of the feed u32[4]; "" if the graph draws no random numbers
 };
 
-// Float weights that reach an output and may be trained come out as kParameter, others as kFrozen, BatchNorm statistics
-// as kState; which kParameter is really trained is decided by optim/trainable.h. All unsupported operators are collected
-// into one error, with counts and node names, before anything else.
+// Imports a model for concrete shapes. Float weights become kParameter if they can be trained and reach an output, else
+// kFrozen; BatchNorm statistics become kState. optim/trainable.h chooses the parameters that are trained. Collects all
+// unsupported operators, with counts and node names, into one error before anything else.
 absl::StatusOr<ImportedModel> Import(const OnnxModel& model, const ImportOptions& options);
 
-// That error alone, which needs no shapes; for these values as outputs, or the model's own where there are none.
+// Returns the error about unsupported operators, without shapes. `outputs` as in ImportOptions.
 absl::Status CheckOperators(const OnnxModel& model, const std::vector<std::string>& outputs);
 
 }  // namespace onnxtrain

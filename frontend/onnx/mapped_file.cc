@@ -31,12 +31,12 @@ MappedFile::~MappedFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-bool MappedFile::Unchanged() const {
+bool MappedFile::IsUnchanged() const {
   struct stat info;
-  return ::fstat(fd_, &info) == 0 && static_cast<size_t>(info.st_size) == size_ && info.st_mtim.tv_sec == changed_seconds_ &&
-         info.st_mtim.tv_nsec == changed_nanoseconds_;
+  return ::fstat(fd_, &info) == 0 && static_cast<size_t>(info.st_size) == size_ &&
+         info.st_mtim.tv_sec == changed_seconds_ && info.st_mtim.tv_nsec == changed_nanoseconds_;
 }
 
-void MappedFile::DropResident() const { ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED); }
+void MappedFile::ReleasePages() const { ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED); }
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// A file in memory that takes none: weights are read from the page cache, which the kernel drops and refills.
+// Memory-mapped files: weights are read from the page cache, which the kernel drops and refills.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace onnxtrain {
 
-// The whole of a regular file, read-only. The file must not change while it is mapped: reading beyond an end that somebody
-// cut off kills the process. Who reads a mapping asks Unchanged() before. Replacing the file under its name is harmless.
+// A read-only mapping of a whole regular file. The file must not be changed in place: reading past the end of a
+// truncated file kills the process, so readers call IsUnchanged() first. Replacing the file under its name is harmless.
 class MappedFile {
  public:
-  // Takes the descriptor over, also when it fails.
+  // Takes ownership of the descriptor, also on failure.
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Map(int fd);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -24,10 +24,10 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  // Are size and time of the last change those of the mapping?
-  bool Unchanged() const;
-  // Gives the resident pages back; reading brings them in again.
-  void DropResident() const;
+  // Whether the file still has the size and modification time that it was mapped with.
+  bool IsUnchanged() const;
+  // Releases the resident pages; the next access reads them again.
+  void ReleasePages() const;
 
  private:
   MappedFile() = default;

@@ -1,4 +1,4 @@
-// Bytes → ModelProto, behind the guard. For the sources of this folder alone.
+// Bytes → ModelProto. For the sources of this folder only.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
-#include "frontend/onnx/edits.h"
+#include "frontend/onnx/model_edits.h"
 
 namespace onnx {
 class ModelProto;
@@ -14,10 +14,10 @@ class ModelProto;
 
 namespace onnxtrain {
 
-// Behind GuardModelBytes.
+// Parses the bytes after GuardModelBytes has accepted them.
 absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes);
 
-// Tensors of the edits take the element type of what they replace.
+// Applies edits. Their tensors take the element type of the tensors that they replace.
 absl::Status ApplyEdits(const ModelEdits& edits, onnx::ModelProto* model);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// What the reader makes of a file: plain structs without protobuf, checked, nodes in topological order.
+// The parsed form of a model file: plain structs without protobuf, checked, with nodes in topological order.
 #pragma once
 
 #include <future>
@@ -15,34 +15,39 @@
 #include "frontend/graph/attrs.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/mapped_file.h"
+#include "frontend/onnx/printable.h"
+#include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
 
 struct ParsedGraph;
 
 struct ParsedNode {
-  std::string name, op_type, domain;          // domain "" for ai.onnx
-  std::string source;                         // unique within the graph: the name, or made from op_type and position
-  std::vector<std::string> inputs, outputs;   // "" where absent
-  Attrs attrs;                                // a list of strings is one string with an entry per line
+  std::string name, op_type, domain;         // domain "" for ai.onnx
+  std::string source;                        // unique within the graph: the name, or op_type and position
+  std::vector<std::string> inputs, outputs;  // "": absent
+  Attrs attrs;                               // a list of strings is one string with a line per entry
   std::map<std::string, std::shared_ptr<ParsedGraph>> graphs;  // attributes that hold a graph
-  std::map<std::string, std::string> refs;    // attribute → attribute of the enclosing function
+  std::map<std::string, std::string> refs;                     // attribute → attribute of the enclosing function
   std::map<std::string, std::vector<std::string>> strings;     // attributes that are lists of strings
-  std::map<std::string, std::string> opaque;  // attributes that we have no type for, and what they hold
-  std::vector<std::string> captured;          // names that its subgraphs read from outside
+  std::map<std::string, std::string> opaque;  // attributes of unsupported types, with the name of the type
+  std::vector<std::string> captured;          // outer names that its subgraphs read
 };
 
-// Is it ai.onnx.preview.training.Gradient, which reads values by the names in its attributes?
-bool AsksForGradient(const ParsedNode& node);
+// Returns the traits of the node's operator; default ones for an operator that is not in the table.
+const OnnxTraits& GetOnnxTraits(const ParsedNode& node);
+
+// Whether the node is ai.onnx.preview.training.Gradient, which reads values by names in its attributes.
+bool IsGradientNode(const ParsedNode& node);
 
 struct ParsedValue {
   std::string name;
-  std::optional<DType> dtype;         // nothing where we have no such type: `kind` says what it is
-  std::string kind;                   // "tensor of string", "sequence"
+  std::optional<DType> dtype;  // nothing for unsupported types; `kind` names them
+  std::string kind;            // "tensor of string", "sequence"
   ValueForm form;
-  std::optional<DType> element;       // of a sequence or optional: the element type of its tensors
+  std::optional<DType> element;  // of a sequence or optional: the element type of its tensors
   bool has_shape = false;
-  std::vector<int64_t> dims;          // -1 where free
+  std::vector<int64_t> dims;  // -1 where free
   std::vector<std::string> dim_names;
 };
 
@@ -52,18 +57,18 @@ struct ParsedGraph {
   std::vector<ParsedValue> inputs, outputs;
   std::vector<std::string> initializer_order;
   std::unordered_map<std::string, HostTensor> initializers;  // share the model's bytes
-  std::unordered_set<std::string> sparse;                    // those that are stored sparse: never trained
-  std::unordered_map<std::string, std::string> opaque;       // initializers that we have no type for, and what they hold
+  std::unordered_set<std::string> sparse;                    // names of those stored sparse, which are not trained
+  std::unordered_map<std::string, std::string> opaque;       // initializers of unsupported types, with the type's name
 };
 
 struct ParsedFunction {
-  ParsedGraph graph;                      // its inputs have names alone
-  std::map<std::string, int64_t> opsets;  // of its body; empty: the model's
+  ParsedGraph graph;                      // its inputs have only names
+  std::map<std::string, int64_t> opsets;  // of its body; empty: those of the model
 };
 
 struct OnnxModel::Parsed {
   std::string path, producer;
-  std::shared_future<std::string> sha256;  // worked out while the file is read
+  std::shared_future<std::string> sha256;  // computed while the file is read
   ModelEdits edits;
   int64_t ir_version = 0;
   std::map<std::string, int64_t> opsets;
@@ -71,26 +76,23 @@ struct OnnxModel::Parsed {
   std::map<std::pair<std::string, std::string>, ParsedFunction> functions;  // by domain and name
   std::vector<Input> inputs;
   std::vector<std::string> outputs;
-  std::vector<std::shared_ptr<const MappedFile>> mapped;  // what large initializers look into
-  std::vector<std::string> notes;                         // what the reader had to assume
+  std::vector<std::shared_ptr<const MappedFile>> mapped;  // the files that large initializers are views of
+  std::vector<std::string> notes;                         // assumptions of the reader
   std::vector<ValueForm> output_forms;
 };
 
-// The names that a graph reads and does not define: a subgraph's free variables. `captured` must be filled in.
+// Reads a mapped model file into *model, whose path and edits are set; applies the edits. Errors do not name the file.
+absl::Status ReadModel(const std::shared_ptr<const MappedFile>& file, OnnxModel::Parsed* model);
+
+// Returns the names that a graph reads but does not define: the free variables of a subgraph. `captured` must be set.
 std::vector<std::string> FreeNames(const ParsedGraph& graph);
 
-// Checks that every name is defined exactly once (an input, an initializer, a node, or for subgraphs an enclosing graph),
-// puts the nodes into topological order (their own where it is one) and fills in `source` and `captured`, in subgraphs
-// too. Errors name the node.
+// Checks that every name is defined exactly once, by an input, initializer, node or, in subgraphs, an enclosing graph.
+// Sorts the nodes topologically (stable for sorted files) and sets `source` and `captured`, in subgraphs too. Errors
+// name the node.
 absl::Status CheckAndSort(ParsedGraph* graph);
 
-// Functions may not call themselves, however indirectly.
+// Checks that no function calls itself, directly or indirectly.
 absl::Status CheckFunctionCalls(const OnnxModel::Parsed& model);
-
-// A user's name as it may stand in a message of one line: control characters become '?', long names are cut.
-std::string Printable(std::string_view name);
-// The same for a whole message.
-std::string PrintableLine(std::string_view message);
-absl::Status OneLine(const absl::Status& status);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// Weights that a file stores as integers and that were trained as floats.
+// Quantizes trained weights that the file stores as integers.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,11 @@ class GraphProto;
 
 namespace onnxtrain {
 
-// `value` on the grid that the first node of `graph` that reads initializer `name` quantized lays over it, in the type of
-// `stored`; elements that training left alone keep their stored numbers. `known` gives a constant's tensor by its name.
-absl::StatusOr<HostTensor> RequantizedFor(const onnx::GraphProto& graph, const std::string& name, const HostTensor& value,
-                                          const HostTensor& stored,
-                                          const std::function<absl::StatusOr<HostTensor>(const std::string&)>& known);
+// Quantizes `value` with scale and zero point of the first node of `graph` that reads the initializer `name` as a
+// quantized weight, into the type of `stored`. Elements that training did not change keep their stored numbers. `known`
+// returns the tensor of a constant by name.
+absl::StatusOr<HostTensor> RequantizeWeight(const onnx::GraphProto& graph, const std::string& name,
+                                            const HostTensor& value, const HostTensor& stored,
+                                            const std::function<absl::StatusOr<HostTensor>(const std::string&)>& known);
 
 }  // namespace onnxtrain

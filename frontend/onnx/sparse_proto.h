@@ -11,8 +11,8 @@ class SparseTensorProto;
 
 namespace onnxtrain {
 
-// The dense form, of at most `budget` bytes: a few numbers may declare a large tensor. Indices must be in range and in
-// increasing order, as ONNX demands. Errors carry no tag.
+// Makes the tensor dense. Fails above `budget` bytes, as a few numbers can declare a large tensor, and on indices out
+// of range or not in increasing order. Errors do not name the tensor.
 absl::StatusOr<HostTensor> ReadSparseTensor(const onnx::SparseTensorProto& proto, ExternalFiles* files, int64_t budget);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// Names, order and cycles.
+// Checks names, order and cycles of a parsed graph.
 #include <algorithm>
 #include <functional>
 #include <queue>
@@ -10,21 +10,9 @@
 namespace onnxtrain {
 namespace {
 
-constexpr size_t kLongestName = 120;
-constexpr size_t kLongestMessage = 4000;
-
-std::string Cleaned(std::string_view text, size_t longest) {
-  std::string out(text.substr(0, longest));
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
-  }
-  if (text.size() > longest) out += "…";
-  return out;
-}
-
 std::string Tag(const ParsedNode& node) { return NodeTag(Printable(node.op_type), Printable(node.source)); }
 
-// Where a name comes from: the index of a node, or one of these.
+// The origin of a name: the index of a node, or this.
 constexpr int kFromOutside = -1;
 
 class Sorter {
@@ -33,10 +21,10 @@ class Sorter {
 
   absl::Status Run() {
     NameNodes();
-    RETURN_IF_ERROR(Define());
-    for (ParsedNode& node : graph_.nodes) RETURN_IF_ERROR(Descend(&node));
-    RETURN_IF_ERROR(Connect());
-    RETURN_IF_ERROR(Sort());
+    RETURN_IF_ERROR(DefineNames());
+    for (ParsedNode& node : graph_.nodes) RETURN_IF_ERROR(CheckSubgraphs(&node));
+    RETURN_IF_ERROR(ConnectNodes());
+    RETURN_IF_ERROR(SortNodes());
     return CheckOutputs();
   }
 
@@ -54,28 +42,31 @@ class Sorter {
     }
   }
 
-  absl::Status Define() {
+  absl::Status DefineNames() {
     for (const ParsedValue& input : graph_.inputs) {
       if (input.name.empty()) return Invalid("a graph input has no name");
-      if (!origin_.emplace(input.name, kFromOutside).second) return Invalid("two graph inputs are named '", Printable(input.name), "'");
+      if (!origin_.emplace(input.name, kFromOutside).second)
+        return Invalid("two graph inputs are named '", Printable(input.name), "'");
     }
     for (const std::string& name : graph_.initializer_order) origin_.emplace(name, kFromOutside);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       for (const std::string& name : graph_.nodes[i].outputs) {
         if (name.empty()) continue;
         auto [it, added] = origin_.emplace(name, static_cast<int>(i));
-        if (!added) return Invalid(Tag(graph_.nodes[i]), "defines '", Printable(name), "', which ", Definer(it->second), " defines already");
+        if (!added)
+          return Invalid(Tag(graph_.nodes[i]), "defines '", Printable(name), "', which ", DescribeOrigin(it->second),
+                         " defines already");
       }
     }
     return absl::OkStatus();
   }
 
-  std::string Definer(int origin) const {
+  std::string DescribeOrigin(int origin) const {
     return origin < 0 ? "a graph input or initializer" : StrCat("node '", Printable(graph_.nodes[origin].source), "'");
   }
 
-  // Checks the node's subgraphs, which see every name of this graph, and lists what they read of it.
-  absl::Status Descend(ParsedNode* node) {
+  // Checks the node's subgraphs, which see every name of this graph, and collects the names that they read of it.
+  absl::Status CheckSubgraphs(ParsedNode* node) {
     std::unordered_set<std::string> seen;
     for (const auto& [name, graph] : node->graphs) {
       RETURN_IF_ERROR(Annotate(Sorter(graph.get(), this).Run(), StrCat(Tag(*node), Printable(name), ": ")));
@@ -83,11 +74,11 @@ class Sorter {
         if (seen.insert(free).second) node->captured.push_back(std::move(free));
       }
     }
-    if (AsksForGradient(*node)) CaptureNamed(node);
+    if (IsGradientNode(*node)) CaptureNamed(node);
     return absl::OkStatus();
   }
 
-  // What it differentiates, and by what.
+  // A Gradient node captures the values that its attributes name.
   static void CaptureNamed(ParsedNode* node) {
     node->captured.push_back(node->attrs.String("y"));
     for (const char* list : {"xs", "zs"}) {
@@ -101,18 +92,18 @@ class Sorter {
     return outer_ != nullptr && (outer_->origin_.count(name) > 0 || outer_->DefinedOutside(name));
   }
 
-  absl::Status Connect() {
-    readers_.resize(graph_.nodes.size());
+  absl::Status ConnectNodes() {
+    users_.resize(graph_.nodes.size());
     waits_.resize(graph_.nodes.size(), 0);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       for (const auto* names : {&graph_.nodes[i].inputs, &graph_.nodes[i].captured}) {
-        for (const std::string& name : *names) RETURN_IF_ERROR(Edge(name, i));
+        for (const std::string& name : *names) RETURN_IF_ERROR(AddEdge(name, i));
       }
     }
     return absl::OkStatus();
   }
 
-  absl::Status Edge(const std::string& name, size_t reader) {
+  absl::Status AddEdge(const std::string& name, size_t reader) {
     if (name.empty()) return absl::OkStatus();
     auto it = origin_.find(name);
     if (it == origin_.end()) {
@@ -123,13 +114,13 @@ class Sorter {
     if (it->second == static_cast<int>(reader)) {
       return Invalid(Tag(graph_.nodes[reader]), "reads its own output '", Printable(name), "'");
     }
-    readers_[it->second].push_back(static_cast<int>(reader));
+    users_[it->second].push_back(static_cast<int>(reader));
     ++waits_[reader];
     return absl::OkStatus();
   }
 
   // Kahn's algorithm; among the ready nodes the earliest in the file comes first, so a sorted file keeps its order.
-  absl::Status Sort() {
+  absl::Status SortNodes() {
     std::priority_queue<int, std::vector<int>, std::greater<>> ready;
     for (size_t i = 0; i < waits_.size(); ++i) {
       if (waits_[i] == 0) ready.push(static_cast<int>(i));
@@ -139,21 +130,21 @@ class Sorter {
     while (!ready.empty()) {
       const int i = ready.top();
       ready.pop();
-      for (int reader : readers_[i]) {
+      for (int reader : users_[i]) {
         if (--waits_[reader] == 0) ready.push(reader);
       }
       sorted.push_back(std::move(graph_.nodes[i]));
     }
-    if (sorted.size() < graph_.nodes.size()) return Cycle();
+    if (sorted.size() < graph_.nodes.size()) return DescribeCycle();
     graph_.nodes = std::move(sorted);
     return absl::OkStatus();
   }
 
-  // Walks from a stuck node to a node that it waits for until one repeats.
-  absl::Status Cycle() const {
+  // Describes a cycle: walks from a waiting node to one that it waits for until a node repeats.
+  absl::Status DescribeCycle() const {
     std::vector<int> waits_for(waits_.size(), -1);
-    for (size_t i = 0; i < readers_.size(); ++i) {
-      for (int reader : readers_[i]) {
+    for (size_t i = 0; i < users_.size(); ++i) {
+      for (int reader : users_[i]) {
         if (waits_[i] > 0) waits_for[reader] = static_cast<int>(i);
       }
     }
@@ -172,7 +163,8 @@ class Sorter {
     std::unordered_set<std::string> seen;
     for (const ParsedValue& output : graph_.outputs) {
       if (output.name.empty()) return Invalid("a graph output has no name");
-      if (!seen.insert(output.name).second) return Invalid("two graph outputs are named '", Printable(output.name), "'");
+      if (!seen.insert(output.name).second)
+        return Invalid("two graph outputs are named '", Printable(output.name), "'");
       if (origin_.count(output.name) == 0 && !DefinedOutside(output.name)) {
         return Invalid("nothing defines the graph output '", Printable(output.name), "'");
       }
@@ -183,14 +175,15 @@ class Sorter {
   ParsedGraph& graph_;
   const Sorter* outer_;
   std::unordered_map<std::string, int> origin_;
-  std::vector<std::vector<int>> readers_;
+  std::vector<std::vector<int>> users_;
   std::vector<int> waits_;
 };
 
 using FunctionKey = std::pair<std::string, std::string>;
 
-// Depth-first over the calls; `state` is 1 while a function is being visited and 2 when it is done.
-absl::Status VisitFunction(const OnnxModel::Parsed& model, const FunctionKey& key, std::map<FunctionKey, int>* state, int depth);
+// Visits the calls depth-first; `state` is 1 while a function is being visited and 2 afterwards.
+absl::Status VisitFunction(const OnnxModel::Parsed& model, const FunctionKey& key, std::map<FunctionKey, int>* state,
+                           int depth);
 
 absl::Status VisitCalls(const OnnxModel::Parsed& model, const std::vector<ParsedNode>& nodes,
                         std::map<FunctionKey, int>* state, int depth) {
@@ -202,7 +195,8 @@ absl::Status VisitCalls(const OnnxModel::Parsed& model, const std::vector<Parsed
   return absl::OkStatus();
 }
 
-absl::Status VisitFunction(const OnnxModel::Parsed& model, const FunctionKey& key, std::map<FunctionKey, int>* state, int depth) {
+absl::Status VisitFunction(const OnnxModel::Parsed& model, const FunctionKey& key, std::map<FunctionKey, int>* state,
+                           int depth) {
   int& mine = (*state)[key];
   if (mine == 2) return absl::OkStatus();
   if (mine == 1) return Invalid("function '", Printable(key.second), "' calls itself");
@@ -215,15 +209,14 @@ absl::Status VisitFunction(const OnnxModel::Parsed& model, const FunctionKey& ke
 
 }  // namespace
 
-bool AsksForGradient(const ParsedNode& node) { return node.domain == "ai.onnx.preview.training" && node.op_type == "Gradient"; }
+const OnnxTraits& GetOnnxTraits(const ParsedNode& node) {
+  static const OnnxTraits kNone;
+  const OnnxOp* op = FindOnnxOp(node.domain, node.op_type);
+  return op == nullptr ? kNone : op->traits;
+}
 
-std::string Printable(std::string_view name) { return Cleaned(name, kLongestName); }
-
-std::string PrintableLine(std::string_view message) { return Cleaned(message, kLongestMessage); }
-
-absl::Status OneLine(const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), ToAbsl(PrintableLine(ToStd(status.message()))));
+bool IsGradientNode(const ParsedNode& node) {
+  return node.domain == "ai.onnx.preview.training" && node.op_type == "Gradient";
 }
 
 std::vector<std::string> FreeNames(const ParsedGraph& graph) {

@@ -9,20 +9,21 @@
 
 #include "absl/strings/numbers.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/onnx_import.h"
+#include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
 namespace {
 
 enum class Field : uint8_t { kFloat, kInt32, kInt64, kUInt64, kDouble, kString };
-constexpr std::string_view kFieldNames[] = {"float_data", "int32_data", "int64_data", "uint64_data", "double_data", "string_data"};
+constexpr std::string_view kFieldNames[] = {"float_data",  "int32_data",  "int64_data",
+                                            "uint64_data", "double_data", "string_data"};
 
 struct Element {
   int64_t number;
   std::string_view name;
-  int bits;                // of one element in raw_data; 0: never raw
-  Field field;             // which typed field may hold it
-  int per_entry_inverse;   // entries of that field per element (complex: 2), negative: elements per entry
+  int bits;                  // of one element in raw_data; 0: never raw
+  Field field;               // which typed field may hold it
+  int per_entry_inverse;     // entries of that field per element (complex: 2), negative: elements per entry
   int64_t min = 0, max = 0;  // of an integer entry; 0, 0: any
 };
 
@@ -62,14 +63,20 @@ const Element* FindElement(int64_t number) {
   return nullptr;
 }
 
-int64_t EntriesIn(const onnx::TensorProto& proto, Field field) {
+int64_t CountEntries(const onnx::TensorProto& proto, Field field) {
   switch (field) {
-    case Field::kFloat: return proto.float_data_size();
-    case Field::kInt32: return proto.int32_data_size();
-    case Field::kInt64: return proto.int64_data_size();
-    case Field::kUInt64: return proto.uint64_data_size();
-    case Field::kDouble: return proto.double_data_size();
-    case Field::kString: return proto.string_data_size();
+    case Field::kFloat:
+      return proto.float_data_size();
+    case Field::kInt32:
+      return proto.int32_data_size();
+    case Field::kInt64:
+      return proto.int64_data_size();
+    case Field::kUInt64:
+      return proto.uint64_data_size();
+    case Field::kDouble:
+      return proto.double_data_size();
+    case Field::kString:
+      return proto.string_data_size();
   }
   return 0;
 }
@@ -78,7 +85,7 @@ int64_t EntriesIn(const onnx::TensorProto& proto, Field field) {
 absl::Status CheckFields(const onnx::TensorProto& proto, const Element& element, bool raw, bool external) {
   std::string first = raw ? "raw_data" : "";
   for (Field field : {Field::kFloat, Field::kInt32, Field::kInt64, Field::kUInt64, Field::kDouble, Field::kString}) {
-    if (EntriesIn(proto, field) == 0) continue;
+    if (CountEntries(proto, field) == 0) continue;
     const std::string_view name = kFieldNames[static_cast<int>(field)];
     if (!first.empty()) return Invalid("has data in both ", first, " and ", name);
     if (field != element.field) return Invalid("of type ", element.name, " has its data in ", name);
@@ -97,7 +104,7 @@ absl::Status CheckSizes(const onnx::TensorProto& proto, const Element& element, 
     return Invalid("has ", got, " bytes of raw_data, ", element.name, ToString(shape), " needs ", want);
   }
   const int per = element.per_entry_inverse;
-  const int64_t want = per > 0 ? n * per : (n - per - 1) / -per, got = EntriesIn(proto, element.field);
+  const int64_t want = per > 0 ? n * per : (n - per - 1) / -per, got = CountEntries(proto, element.field);
   if (want == got) return absl::OkStatus();
   if (got == 0) return Invalid("has no data, ", element.name, ToString(shape), " needs ", want, " values");
   return Invalid("has ", got, " values in ", kFieldNames[static_cast<int>(element.field)], ", ", element.name,
@@ -115,11 +122,11 @@ absl::Status CheckRange(const Entries& entries, const Element& element) {
   return absl::OkStatus();
 }
 
-// Little-endian integers of the element's size, narrowed from a wider entry.
+// Narrows entries to little-endian integers of the element's size.
 template <typename Entries>
-HostTensor Narrow(const Entries& entries, const Type& type) {
+HostTensor NarrowEntries(const Entries& entries, const Type& type) {
   HostTensor tensor(type);
-  const size_t size = SizeOf(type.dtype);
+  const size_t size = DTypeSize(type.dtype);
   std::byte* to = tensor.mutable_bytes().data();
   for (const auto entry : entries) {
     std::memcpy(to, &entry, size);
@@ -128,8 +135,8 @@ HostTensor Narrow(const Entries& entries, const Type& type) {
   return tensor;
 }
 
-// Bytes other than 0 and 1 in a bool tensor would be undefined to read.
-HostTensor NormalizedBools(const HostTensor& raw) {
+// Reading a bool other than 0 and 1 would be undefined behavior.
+HostTensor NormalizeBools(const HostTensor& raw) {
   const auto bytes = raw.data<uint8_t>();
   if (std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b <= 1; })) return raw;
   HostTensor tensor(raw.type());
@@ -137,15 +144,15 @@ HostTensor NormalizedBools(const HostTensor& raw) {
   return tensor;
 }
 
-// As files hold it: the first elements in the lowest bits of a byte.
-Type TypeInFile(const Type& type) {
-  const int bits = BitsInFile(type.dtype);
+// Returns the type of the bytes in a file, where the first element is in the lowest bits of a byte.
+Type StorageType(const Type& type) {
+  const int bits = StorageBits(type.dtype);
   return bits >= 8 ? type : Type{DType::kUInt8, {(type.elements() * bits + 7) / 8}};
 }
 
-HostTensor Unpacked(const HostTensor& packed, const Type& type) {
+HostTensor Unpack(const HostTensor& packed, const Type& type) {
   HostTensor tensor(type);
-  const int bits = BitsInFile(type.dtype), per_byte = 8 / bits;
+  const int bits = StorageBits(type.dtype), per_byte = 8 / bits;
   const auto from = packed.data<uint8_t>();
   for (int64_t i = 0, n = tensor.size(); i < n; ++i) {
     const int64_t code = from[i / per_byte] >> (i % per_byte * bits) & ((1 << bits) - 1);
@@ -158,45 +165,53 @@ HostTensor Unpacked(const HostTensor& packed, const Type& type) {
   return tensor;
 }
 
-HostTensor FromFile(const HostTensor& raw, const Type& type) {
-  if (type.dtype == DType::kBool) return NormalizedBools(raw);
-  return BitsInFile(type.dtype) < 8 ? Unpacked(raw, type) : raw;
+HostTensor DecodeStored(const HostTensor& raw, const Type& type) {
+  if (type.dtype == DType::kBool) return NormalizeBools(raw);
+  return StorageBits(type.dtype) < 8 ? Unpack(raw, type) : raw;
 }
 
-HostTensor Shared(const Type& type, const std::shared_ptr<const void>& owner, const void* data) {
+HostTensor ViewOrEmpty(const Type& type, const std::shared_ptr<const void>& owner, const void* data) {
   return type.elements() == 0 ? HostTensor(type) : HostTensor(type, owner, data);
 }
 
-HostTensor FromTypedField(const onnx::TensorProto& proto, Field field, const Type& type,
+HostTensor ReadTypedField(const onnx::TensorProto& proto, Field field, const Type& type,
                           const std::shared_ptr<const void>& owner) {
   switch (field) {
-    case Field::kFloat: return Shared(type, owner, proto.float_data().data());
-    case Field::kDouble: return Shared(type, owner, proto.double_data().data());
-    case Field::kInt64: return Shared(type, owner, proto.int64_data().data());
-    case Field::kUInt64: return Narrow(proto.uint64_data(), type);
-    case Field::kInt32: return Narrow(proto.int32_data(), type);
-    case Field::kString: break;
+    case Field::kFloat:
+      return ViewOrEmpty(type, owner, proto.float_data().data());
+    case Field::kDouble:
+      return ViewOrEmpty(type, owner, proto.double_data().data());
+    case Field::kInt64:
+      return ViewOrEmpty(type, owner, proto.int64_data().data());
+    case Field::kUInt64:
+      return NarrowEntries(proto.uint64_data(), type);
+    case Field::kInt32:
+      return NarrowEntries(proto.int32_data(), type);
+    case Field::kString:
+      break;
   }
   return HostTensor(type);
 }
 
-absl::StatusOr<int64_t> Number(const std::string& key, const std::string& text) {
+absl::StatusOr<int64_t> ParseNumber(const std::string& key, const std::string& text) {
   int64_t value = -1;
-  const bool digits = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!digits || !absl::SimpleAtoi(text, &value)) return Invalid("external data ", key, " '", text.substr(0, 40), "' is no number");
+  const bool digits =
+      !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits || !absl::SimpleAtoi(text, &value))
+    return Invalid("external data ", key, " '", text.substr(0, 40), "' is not a number");
   return value;
 }
 
-absl::StatusOr<ExternalRange> RangeOf(const onnx::TensorProto& proto) {
+absl::StatusOr<ExternalRange> ReadExternalRange(const onnx::TensorProto& proto) {
   ExternalRange range;
   for (const auto& entry : proto.external_data()) {
     if (entry.key() == "location") {
       range.location = entry.value();
     } else if (entry.key() == "offset") {
-      ASSIGN_OR_RETURN(range.offset, Number("offset", entry.value()));
+      ASSIGN_OR_RETURN(range.offset, ParseNumber("offset", entry.value()));
     } else if (entry.key() == "length") {
-      ASSIGN_OR_RETURN(range.length, Number("length", entry.value()));
-    } else if (entry.key() != "checksum") {  // ONNX: optional, and no tool writes it
+      ASSIGN_OR_RETURN(range.length, ParseNumber("length", entry.value()));
+    } else if (entry.key() != "checksum") {  // optional in ONNX; no tool writes it
       return Invalid("external data has the unknown key '", entry.key().substr(0, 40), "'");
     }
   }
@@ -204,7 +219,7 @@ absl::StatusOr<ExternalRange> RangeOf(const onnx::TensorProto& proto) {
   return range;
 }
 
-absl::StatusOr<Shape> ShapeOf(const onnx::TensorProto& proto) {
+absl::StatusOr<Shape> ReadShape(const onnx::TensorProto& proto) {
   Shape shape(proto.dims().begin(), proto.dims().end());
   RETURN_IF_ERROR(CheckShape(shape));
   return shape;
@@ -219,45 +234,48 @@ std::string OnnxTypeName(int64_t onnx_type) {
 
 absl::StatusOr<ExternalBytes> ReadExternalBytes(const onnx::TensorProto& proto, ExternalFiles* files) {
   const Element* element = FindElement(proto.data_type());
-  if (element == nullptr || element->bits == 0) return Invalid("has external data of ", OnnxTypeName(proto.data_type()));
-  ASSIGN_OR_RETURN(const Shape shape, ShapeOf(proto));
+  if (element == nullptr || element->bits == 0)
+    return Invalid("has external data of ", OnnxTypeName(proto.data_type()));
+  ASSIGN_OR_RETURN(const Shape shape, ReadShape(proto));
   ExternalBytes result;
-  ASSIGN_OR_RETURN(result.range, RangeOf(proto));
-  ASSIGN_OR_RETURN(result.bytes, files->Read(result.range, {DType::kUInt8, {(NumElements(shape) * element->bits + 7) / 8}}));
+  ASSIGN_OR_RETURN(result.range, ReadExternalRange(proto));
+  ASSIGN_OR_RETURN(result.bytes,
+                   files->Read(result.range, {DType::kUInt8, {(NumElements(shape) * element->bits + 7) / 8}}));
   return result;
 }
 
 absl::StatusOr<TensorOrKind> ReadTensor(const onnx::TensorProto& proto, const std::shared_ptr<const void>& owner,
-                                        ExternalFiles* files, const OwnedBytes& lifted) {
+                                        ExternalFiles* files, const OwnedBytes& extracted) {
   const Element* element = FindElement(proto.data_type());
   if (element == nullptr) return Invalid("has the unknown element type ", proto.data_type());
-  ASSIGN_OR_RETURN(const Shape shape, ShapeOf(proto));
+  ASSIGN_OR_RETURN(const Shape shape, ReadShape(proto));
   if (proto.has_segment()) return Invalid("is stored in segments, which no tool reads");
   const bool external = proto.data_location() == onnx::TensorProto::EXTERNAL;
-  const OwnedBytes raw_data = lifted.bytes.empty() ? OwnedBytes{std::as_bytes(std::span(proto.raw_data())), owner} : lifted;
+  const OwnedBytes raw_data =
+      extracted.bytes.empty() ? OwnedBytes{std::as_bytes(std::span(proto.raw_data())), owner} : extracted;
   RETURN_IF_ERROR(CheckFields(proto, *element, !raw_data.bytes.empty(), external));
   const std::optional<DType> dtype = DTypeFromOnnx(proto.data_type());
   if (external) {
-    ASSIGN_OR_RETURN(const ExternalRange range, RangeOf(proto));
+    ASSIGN_OR_RETURN(const ExternalRange range, ReadExternalRange(proto));
     if (!dtype) return TensorOrKind{.opaque = std::string(element->name)};
-    if (files == nullptr) return Invalid("has external data, which may not stand here");
-    ASSIGN_OR_RETURN(const HostTensor raw, files->Read(range, TypeInFile({*dtype, shape})));
-    return TensorOrKind{.tensor = FromFile(raw, {*dtype, shape})};
+    if (files == nullptr) return Invalid("has external data, which is not allowed here");
+    ASSIGN_OR_RETURN(const HostTensor raw, files->Read(range, StorageType({*dtype, shape})));
+    return TensorOrKind{.tensor = DecodeStored(raw, {*dtype, shape})};
   }
   RETURN_IF_ERROR(CheckSizes(proto, *element, raw_data.bytes.size(), shape));
   RETURN_IF_ERROR(CheckRange(proto.int32_data(), *element));
   RETURN_IF_ERROR(CheckRange(proto.uint64_data(), *element));
   if (!dtype) return TensorOrKind{.opaque = std::string(element->name)};
-  const Type type{*dtype, shape}, stored = TypeInFile(type);
-  const HostTensor raw = raw_data.bytes.empty() ? FromTypedField(proto, element->field, stored, owner)
-                                                : Shared(stored, raw_data.owner, raw_data.bytes.data());
-  return TensorOrKind{.tensor = FromFile(raw, type)};
+  const Type type{*dtype, shape}, stored = StorageType(type);
+  const HostTensor raw = raw_data.bytes.empty() ? ReadTypedField(proto, element->field, stored, owner)
+                                                : ViewOrEmpty(stored, raw_data.owner, raw_data.bytes.data());
+  return TensorOrKind{.tensor = DecodeStored(raw, type)};
 }
 
-HostTensor AsInFile(const HostTensor& tensor) {
-  const int bits = BitsInFile(tensor.dtype()), per_byte = 8 / bits;
+HostTensor PackForStorage(const HostTensor& tensor) {
+  const int bits = StorageBits(tensor.dtype()), per_byte = 8 / bits;
   if (bits >= 8) return tensor;
-  HostTensor packed(TypeInFile(tensor.type()));
+  HostTensor packed(StorageType(tensor.type()));
   const auto to = packed.mutable_data<uint8_t>();
   const auto from = tensor.data<uint8_t>();
   for (size_t i = 0; i < from.size(); ++i) {

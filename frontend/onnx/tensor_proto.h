@@ -18,32 +18,32 @@ namespace onnxtrain {
 
 struct TensorOrKind {
   HostTensor tensor;
-  std::string opaque;  // the element type's name where it is one that we have no type for ("string", "complex64")
+  std::string opaque;  // the name of an unsupported element type ("string", "complex64")
 };
 
-// Bytes that somebody keeps.
+// Bytes and their owner.
 struct OwnedBytes {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
 };
 
-// Raw and same-typed data is shared with `owner`, which keeps `proto` alive. `files` may be null: external data is then
-// refused. `lifted`: raw_data that stands elsewhere, in place of the message's own; the tensor is a view of it, at whatever
-// address. Errors carry no tag.
+// Reads a tensor. Raw data and data of the same type is shared with `owner`, which keeps `proto` alive. Without
+// `files`, external data is an error. `extracted` replaces the raw_data of the message; the tensor is a view of it, at
+// any alignment. Errors do not name the tensor.
 absl::StatusOr<TensorOrKind> ReadTensor(const onnx::TensorProto& proto, const std::shared_ptr<const void>& owner,
-                                        ExternalFiles* files, const OwnedBytes& lifted = {});
+                                        ExternalFiles* files, const OwnedBytes& extracted = {});
 
-// The bytes of `tensor` as raw data or external data hold them: 4-bit and 2-bit types are packed.
-HostTensor AsInFile(const HostTensor& tensor);
+// Returns the bytes of `tensor` as raw_data and external data hold them: 4-bit and 2-bit types are packed.
+HostTensor PackForStorage(const HostTensor& tensor);
 
-// The bytes of a tensor with external data, of any element type that has bytes, and where they stand.
+// The bytes of a tensor with external data and their place. Element types may be unsupported, but not strings.
 struct ExternalBytes {
   ExternalRange range;
   HostTensor bytes;  // u8[n]
 };
 absl::StatusOr<ExternalBytes> ReadExternalBytes(const onnx::TensorProto& proto, ExternalFiles* files);
 
-// The name of ONNX's TensorProto.DataType, "type 99" for an unknown one.
+// Returns the name of a TensorProto.DataType, "type 99" for an unknown one.
 std::string OnnxTypeName(int64_t onnx_type);
 
 }  // namespace onnxtrain

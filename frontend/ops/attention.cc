@@ -11,7 +11,7 @@ bool SameBatch(const Shape& a, const Shape& b) {
 
 // The mask is float32 where the others are halves: what hides a key may be beyond them.
 absl::Status CheckMask(const TypeContext& c, size_t mask) {
-  const bool wide = c.has(mask) && c.in(mask).dtype == DType::kFloat32 && SizeOf(c.in(0).dtype) < 4;
+  const bool wide = c.has(mask) && c.in(mask).dtype == DType::kFloat32 && DTypeSize(c.in(0).dtype) < 4;
   return !c.has(mask) || wide ? absl::OkStatus() : RequireSameDType(c, mask, 0);
 }
 
@@ -20,7 +20,8 @@ absl::StatusOr<Type> AttentionType(const TypeContext& c, size_t first) {
   RETURN_IF_ERROR(CheckFloats(c, first + 3));
   RETURN_IF_ERROR(CheckMask(c, first + 3));
   const Shape &q = c.in(first).shape, &k = c.in(first + 1).shape, &v = c.in(first + 2).shape;
-  if (q.size() < 2 || !SameBatch(q, k) || !SameBatch(q, v) || q.back() != k.back() || k[k.size() - 2] != v[v.size() - 2]) {
+  if (q.size() < 2 || !SameBatch(q, k) || !SameBatch(q, v) || q.back() != k.back() ||
+      k[k.size() - 2] != v[v.size() - 2]) {
     return Invalid("expected q […,S,D], k […,T,D], v […,T,E], got ", ToString(q), ", ", ToString(k), ", ", ToString(v));
   }
   Shape scores = q;
@@ -49,7 +50,7 @@ absl::StatusOr<std::vector<Type>> InferAttentionGrad(const TypeContext& c) {
 Val Probabilities(Val q, Val k, Val mask, double scale) {
   const Val product = MatMul(q, k, false, true);
   if (!product) return Val();
-  const DType type = product.dtype(), wide = SizeOf(type) < 4 ? DType::kFloat32 : type;
+  const DType type = product.dtype(), wide = DTypeSize(type) < 4 ? DType::kFloat32 : type;
   Val scores = Cast(product, wide) * scale;
   if (mask) scores = scores + Cast(mask, wide);
   return Cast(scores.b().Op("Softmax", {scores}, {{"axis", int64_t{product.rank() - 1}}}), type);
@@ -59,22 +60,23 @@ std::vector<Val> DecomposeAttention(const DecomposeContext& c) {
   return {MatMul(Probabilities(c.x(0), c.x(1), c.x(3), c.attrs.Float("scale")), c.x(2))};
 }
 
-// With p = softmax(s), s = scale·q·kᵀ + mask: dv = pᵀ·dy, ds = p∘(dy·vᵀ − Σ p∘(dy·vᵀ)), dq = scale·ds·k, dk = scale·dsᵀ·q, and
-// dmask is the sum of ds over what was broadcast.
+// With p = softmax(s), s = scale·q·kᵀ + mask: dv = pᵀ·dy, ds = p∘(dy·vᵀ − Σ p∘(dy·vᵀ)), dq = scale·ds·k, dk =
+// scale·dsᵀ·q, and dmask is the sum of ds over what was broadcast.
 struct AttentionGrads {
   Val dq, dk, dv, scores;
 };
 
-AttentionGrads GradsOf(Val dy, Val q, Val k, Val v, Val mask, double scale) {
+AttentionGrads BuildAttentionGrads(Val dy, Val q, Val k, Val v, Val mask, double scale) {
   const Val p = Probabilities(q, k, mask, scale), dp = MatMul(dy, v, false, true);
   if (!p || !dp) return {};
-  const DType wide = SizeOf(p.dtype()) < 4 ? DType::kFloat32 : p.dtype();
-  const Val ds = Cast(p.b().Op("SoftmaxGrad", {Cast(dp, wide), Cast(p, wide)}, {{"axis", int64_t{p.rank() - 1}}}), p.dtype());
+  const DType wide = DTypeSize(p.dtype()) < 4 ? DType::kFloat32 : p.dtype();
+  const Val ds =
+      Cast(p.b().Op("SoftmaxGrad", {Cast(dp, wide), Cast(p, wide)}, {{"axis", int64_t{p.rank() - 1}}}), p.dtype());
   return {MatMul(ds, k) * scale, MatMul(ds, q, true, false) * scale, MatMul(p, dy, true, false), ds};
 }
 
 std::vector<Val> DecomposeAttentionGrad(const DecomposeContext& c) {
-  const AttentionGrads g = GradsOf(c.x(0), c.x(1), c.x(2), c.x(3), c.x(4), c.attrs.Float("scale"));
+  const AttentionGrads g = BuildAttentionGrads(c.x(0), c.x(1), c.x(2), c.x(3), c.x(4), c.attrs.Float("scale"));
   return {g.dq, g.dk, g.dv};
 }
 
@@ -87,7 +89,7 @@ std::vector<Val> GradAttention(const GradContext& c) {
     return grads;
   }
   const Val mask = c.x(3);
-  const AttentionGrads g = GradsOf(c.dy(), c.x(0), c.x(1), c.x(2), mask, attrs.Float("scale"));
+  const AttentionGrads g = BuildAttentionGrads(c.dy(), c.x(0), c.x(1), c.x(2), mask, attrs.Float("scale"));
   return {g.dq, g.dk, g.dv, Cast(SumTo(g.scores, mask.shape()), mask.dtype())};
 }
 
@@ -108,12 +110,28 @@ double GradFlops(std::span<const Type* const> in, std::span<const Type>, const A
 
 std::span<const OpRow> AttentionOps() {
   static const std::vector<OpRow> rows = {
-      {.name = "Attention", .inputs = {3, 4}, .attrs = {{"scale", 1.0}}, .infer = InferAttention,
-       .grad_status = GradStatus::kFormula, .gradient = GradAttention, .decompose = DecomposeAttention,
-       .precision = Precision::kLow, .recompute = Recompute::kExpensive, .flops = Flops},
-      {.name = "AttentionGrad", .inputs = {4, 5}, .outputs = 3, .attrs = {{"scale", 1.0}}, .infer = InferAttentionGrad,
-       .grad_status = GradStatus::kDecomposition, .decompose = DecomposeAttentionGrad, .precision = Precision::kLow,
-       .recompute = Recompute::kExpensive, .flops = GradFlops},
+      {.name = "Attention",
+       .inputs = {3, 4},
+       .attrs = {{"scale", 1.0}},
+       .infer = InferAttention,
+       .grad_status = GradStatus::kFormula,
+       .gradient = GradAttention,
+       .decompose = DecomposeAttention,
+       .precision = Precision::kLow,
+       .recompute = Recompute::kExpensive,
+       .flops = Flops,
+       .init = {.roles = {4, WeightRole::kTable}}},
+      {.name = "AttentionGrad",
+       .inputs = {4, 5},
+       .outputs = 3,
+       .attrs = {{"scale", 1.0}},
+       .infer = InferAttentionGrad,
+       .grad_status = GradStatus::kDecomposition,
+       .decompose = DecomposeAttentionGrad,
+       .precision = Precision::kLow,
+       .recompute = Recompute::kExpensive,
+       .flops = GradFlops,
+       .is_gradient = true},
   };
   return rows;
 }

@@ -25,7 +25,7 @@ int64_t Val::dim(int axis) const {
   return axis >= 0 && axis < rank() ? s[axis] : 1;
 }
 
-const HostTensor* Val::constant() const { return valid() ? b_->graph().ConstantOf(id_) : nullptr; }
+const HostTensor* Val::constant() const { return valid() ? b_->graph().FindConstant(id_) : nullptr; }
 
 Val Builder::Fail(absl::Status status) {
   if (status_.ok()) status_ = std::move(status);
@@ -49,7 +49,8 @@ Val Builder::Op(std::string_view op, std::vector<Val> inputs, Attrs attrs) {
 std::vector<Val> Builder::Ops(std::string_view op, std::vector<Val> inputs, Attrs attrs) {
   const OpRow* row = FindOp(op);
   CHECK(row != nullptr) << "no operator named " << op;
-  const std::vector<Val> failed(std::max(row->outputs == kOutputsFromAttr ? attrs.Int("num_outputs", 1) : row->outputs, int64_t{1}));
+  const std::vector<Val> failed(
+      std::max(row->outputs == kOutputsFromAttr ? attrs.Int("num_outputs", 1) : row->outputs, int64_t{1}));
   if (!status_.ok()) return failed;
   while (!inputs.empty() && !inputs.back().valid()) inputs.pop_back();
   // Pointers into the graph's values: nothing is appended before they are done with.
@@ -148,12 +149,18 @@ Val Where(Val condition, Val a, Val b) {
 
 Val Cast(Val x, DType to) {
   if (!x.valid() || x.dtype() == to) return x;
-  return x.b().Op("Cast", {x}, {{"to", std::string(NameOf(to))}});
+  return x.b().Op("Cast", {x}, {{"to", std::string(ToString(to))}});
 }
 
-Val ReduceSum(Val x, std::vector<int64_t> axes, bool keepdims) { return Reduce("ReduceSum", x, std::move(axes), keepdims); }
-Val ReduceMean(Val x, std::vector<int64_t> axes, bool keepdims) { return Reduce("ReduceMean", x, std::move(axes), keepdims); }
-Val ReduceMax(Val x, std::vector<int64_t> axes, bool keepdims) { return Reduce("ReduceMax", x, std::move(axes), keepdims); }
+Val ReduceSum(Val x, std::vector<int64_t> axes, bool keepdims) {
+  return Reduce("ReduceSum", x, std::move(axes), keepdims);
+}
+Val ReduceMean(Val x, std::vector<int64_t> axes, bool keepdims) {
+  return Reduce("ReduceMean", x, std::move(axes), keepdims);
+}
+Val ReduceMax(Val x, std::vector<int64_t> axes, bool keepdims) {
+  return Reduce("ReduceMax", x, std::move(axes), keepdims);
+}
 
 Val SumTo(Val x, Shape shape) {
   if (!x.valid() || x.shape() == shape) return x;
@@ -205,7 +212,8 @@ Val Slice(Val x, int64_t axis, int64_t start, int64_t length) {
   if (axis < 0 || axis >= x.rank()) return x.b().Fail(Invalid("slice along axis ", axis, " of ", ToString(x.type())));
   starts[axis] = start;
   sizes[axis] = length;
-  return x.b().Op("Slice", {x}, {{"starts", std::move(starts)}, {"sizes", std::move(sizes)}, {"steps", std::move(steps)}});
+  return x.b().Op("Slice", {x},
+                  {{"starts", std::move(starts)}, {"sizes", std::move(sizes)}, {"steps", std::move(steps)}});
 }
 
 Val ZerosLike(Val x) {

@@ -1,7 +1,8 @@
 // Builds graphs as expressions: Val a, b; Val y = Exp(a) * b + 1.0;
 //
-// Errors are sticky: once an operator cannot be typed, every later call gives an invalid Val and status() holds the first
-// error, so formulas need no error handling. Import code checks status() at the end; our own formulas may CHECK it.
+// Errors are sticky: after an operator without valid types, every call returns an invalid Val and status() holds the
+// first error, so formulas need no error handling. Import code checks status() at the end; gradients and decompositions
+// may CHECK it.
 #pragma once
 
 #include <initializer_list>
@@ -16,7 +17,7 @@ namespace onnxtrain {
 
 class Builder;
 
-// A value being built. A plain handle; the Builder must outlive it.
+// A handle of a value. The Builder must outlive it.
 class Val {
  public:
   Val() = default;
@@ -32,9 +33,9 @@ class Val {
   DType dtype() const { return type().dtype; }
   const Shape& shape() const { return type().shape; }
   int rank() const { return type().rank(); }
-  // Extent of an axis, which may be negative; 1 where there is no such axis.
+  // The extent of an axis, counted from the end if negative; 1 for an axis that does not exist.
   int64_t dim(int axis) const;
-  // The tensor behind it if it is a Constant, else null.
+  // The tensor of a Constant, else null.
   const HostTensor* constant() const;
 
  private:
@@ -53,19 +54,20 @@ class Builder {
   const absl::Status& status() const { return status_; }
   // Records an error unless there is one already; returns an invalid Val.
   Val Fail(absl::Status status);
-  // Gives the error so far and clears it, so that the Builder can go on (the importer collects several errors).
+  // Returns and clears the error. The importer continues after it and collects several errors.
   absl::Status TakeStatus();
 
-  // The source name that new nodes carry.
+  // The source name of new nodes.
   void set_source(std::string source) { source_ = std::move(source); }
   const std::string& source() const { return source_; }
-  // Evaluate operators of constants at once where the row can and the result is at most this large. 0: never.
+  // Sets the largest result, in bytes, of operators of constants that are evaluated at once. 0: none are.
   void set_fold_limit(size_t bytes) { fold_limit_ = bytes; }
 
   Val Input(InputKind kind, std::string name, Type type);
   Val Wrap(ValueId id) { return id == kNoValue ? Val() : Val(this, id); }
-  // Any operator of the table. Invalid Vals in `inputs` are absent optional inputs (trailing ones are dropped).
-  // Op returns output 0, Ops all outputs (as many invalid Vals as the row has outputs, at least one, on error).
+  // Appends an operator of the table. Invalid Vals in `inputs` are absent optional inputs; trailing ones are dropped.
+  // Op returns output 0, Ops all outputs. On error, Ops returns as many invalid Vals as the row has outputs, at least
+  // one.
   Val Op(std::string_view op, std::vector<Val> inputs, Attrs attrs = {});
   std::vector<Val> Ops(std::string_view op, std::vector<Val> inputs, Attrs attrs = {});
 
@@ -103,7 +105,7 @@ Val Rsqrt(Val x);  // 1/sqrt(x)
 Val Tanh(Val x);
 Val Sigmoid(Val x);
 Val Where(Val condition, Val a, Val b);
-Val Cast(Val x, DType to);                       // x itself if it already has the type
+Val Cast(Val x, DType to);  // x itself if it already has the type
 Val Equal(Val a, Val b);
 Val Greater(Val a, Val b);
 Val Less(Val a, Val b);
@@ -112,19 +114,19 @@ Val Less(Val a, Val b);
 Val ReduceSum(Val x, std::vector<int64_t> axes, bool keepdims = true);
 Val ReduceMean(Val x, std::vector<int64_t> axes, bool keepdims = true);
 Val ReduceMax(Val x, std::vector<int64_t> axes, bool keepdims = true);
-// Undoes broadcasting: sums x over the axes along which `shape` was broadcast to x's shape.
-// By value: a shape() of the graph moves when nodes are appended, as computing x does.
+// Undoes broadcasting: sums x over the axes along which `shape` was broadcast to x's shape. Takes the shape by value:
+// appending nodes invalidates references to shapes of the graph.
 Val SumTo(Val x, Shape shape);
 
 Val MatMul(Val a, Val b, bool trans_a = false, bool trans_b = false);
-Val Reshape(Val x, Shape shape);                 // static extents only; x itself if the shape is the same
+Val Reshape(Val x, Shape shape);                  // static extents only; x itself if the shape is the same
 Val Transpose(Val x, std::vector<int64_t> perm);  // x itself if perm is the identity
 Val Expand(Val x, Shape shape);
 Val Concat(std::vector<Val> parts, int64_t axis);
 Val Slice(Val x, int64_t axis, int64_t start, int64_t length);  // [start, start + length) along one axis
-Val ZerosLike(Val x);                            // an Expand of a scalar, no memory of its own until run
+Val ZerosLike(Val x);                                           // an Expand of a scalar
 
-// `axis` in [0, rank), or an error. Used by type rules and importers on user input.
+// Returns `axis` normalized to [0, rank), or an error: type rules and importers check user input with it.
 absl::StatusOr<int64_t> NormalizeAxis(int64_t axis, int64_t rank);
 
 }  // namespace onnxtrain

@@ -17,7 +17,8 @@ absl::Status CheckNode(const Graph& graph, const Node& node) {
   }
   for (size_t i = 0; i < types.size(); ++i) {
     if (!(types[i] == graph.type(node.outputs[i]))) {
-      return Invalid("output ", i, " has type ", ToString(graph.type(node.outputs[i])), ", its row says ", ToString(types[i]));
+      return Invalid("output ", i, " has type ", ToString(graph.type(node.outputs[i])), ", its row says ",
+                     ToString(types[i]));
     }
   }
   return absl::OkStatus();

@@ -6,7 +6,7 @@
 
 namespace onnxtrain {
 
-// VerifyStructure plus types. Runs after every pass.
+// Checks structure (VerifyStructure) and types. Runs after every pass.
 absl::Status Verify(const Graph& graph);
 
 }  // namespace onnxtrain

@@ -11,14 +11,15 @@ namespace {
 
 // The shape of y for x [N,C,…] and w [M,C/g,…].
 absl::StatusOr<Shape> ConvShape(const Shape& x, const Shape& w, const Attrs& attrs) {
-  if (x.size() != w.size() || x.size() < 3) return Invalid("cannot convolve ", ToString(x), " with weights ", ToString(w));
+  if (x.size() != w.size() || x.size() < 3)
+    return Invalid("cannot convolve ", ToString(x), " with weights ", ToString(w));
   const int64_t group = attrs.Int("group", 1);
   if (group < 1 || w[0] < 1 || w[0] % group != 0) {
     return Invalid("group ", group, " does not divide the ", w[0], " output channels of weights ", ToString(w));
   }
   if (x[1] % group != 0 || x[1] / group != w[1]) {
-    return Invalid("input ", ToString(x), " has ", x[1], " channels, weights ", ToString(w), " want ", w[1], " for each of ",
-                   group, " groups");
+    return Invalid("input ", ToString(x), " has ", x[1], " channels, weights ", ToString(w), " want ", w[1],
+                   " for each of ", group, " groups");
   }
   ASSIGN_OR_RETURN(const Windows windows, ReadWindows(attrs, Shape(w.begin() + 2, w.end())));
   ASSIGN_OR_RETURN(const Shape counts, WindowCounts(windows, Spatial(x)));
@@ -27,12 +28,13 @@ absl::StatusOr<Shape> ConvShape(const Shape& x, const Shape& w, const Attrs& att
   return y;
 }
 
-absl::Status CheckIsConvOf(const Shape& dy, const Shape& x, const Shape& w, const Attrs& attrs) {
+absl::Status CheckConvOutputShape(const Shape& dy, const Shape& x, const Shape& w, const Attrs& attrs) {
   RETURN_IF_ERROR(CheckShape(x));
   RETURN_IF_ERROR(CheckShape(w));
   ASSIGN_OR_RETURN(const Shape y, ConvShape(x, w, attrs));
   if (y == dy) return absl::OkStatus();
-  return Invalid("the convolution of ", ToString(x), " with ", ToString(w), " has shape ", ToString(y), ", not ", ToString(dy));
+  return Invalid("the convolution of ", ToString(x), " with ", ToString(w), " has shape ", ToString(y), ", not ",
+                 ToString(dy));
 }
 
 absl::StatusOr<std::vector<Type>> InferConv(const TypeContext& c) {
@@ -45,14 +47,15 @@ absl::StatusOr<std::vector<Type>> InferConv(const TypeContext& c) {
 absl::StatusOr<std::vector<Type>> InferConvTranspose(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 2));
   const Shape &dy = c.in(0).shape, &w = c.in(1).shape;
-  if (dy.size() < 3 || dy.size() != w.size()) return Invalid("cannot convolve ", ToString(dy), " with weights ", ToString(w));
+  if (dy.size() < 3 || dy.size() != w.size())
+    return Invalid("cannot convolve ", ToString(dy), " with weights ", ToString(w));
   const int64_t group = c.attrs.Int("group", 1);
   // group ≤ M keeps the product within what w's own shape allows.
   if (group < 1 || group > w[0]) return Invalid("group ", group, " does not divide weights ", ToString(w));
   Shape dx = {dy[0], w[1] * group};
   const Shape spatial = c.attrs.Ints("output_shape");
   dx.insert(dx.end(), spatial.begin(), spatial.end());
-  RETURN_IF_ERROR(CheckIsConvOf(dy, dx, w, c.attrs));
+  RETURN_IF_ERROR(CheckConvOutputShape(dy, dx, w, c.attrs));
   return std::vector<Type>{{c.in(0).dtype, std::move(dx)}};
 }
 
@@ -66,7 +69,7 @@ absl::StatusOr<std::vector<Type>> InferConvWeightGrad(const TypeContext& c) {
   Shape w = {dy[1], x[1] / group};
   const Shape kernel = c.attrs.Ints("kernel_shape");
   w.insert(w.end(), kernel.begin(), kernel.end());
-  RETURN_IF_ERROR(CheckIsConvOf(dy, x, w, c.attrs));
+  RETURN_IF_ERROR(CheckConvOutputShape(dy, x, w, c.attrs));
   return std::vector<Type>{{c.in(0).dtype, std::move(w)}};
 }
 
@@ -77,19 +80,19 @@ Attrs Geometry(const Attrs& from) {
   return attrs;
 }
 
-Shape SpatialOf(const Shape& shape) { return Shape(shape.begin() + 2, shape.end()); }
+Shape SpatialShape(const Shape& shape) { return Shape(shape.begin() + 2, shape.end()); }
 
 Val Forward(Builder& b, Val x, Val w, const Attrs& attrs) { return b.Op("Conv", {x, w}, Geometry(attrs)); }
 
 Val InputGrad(Builder& b, Val dy, Val w, const Shape& x, const Attrs& attrs) {
   Attrs a = Geometry(attrs);
-  a.Set("output_shape", SpatialOf(x));
+  a.Set("output_shape", SpatialShape(x));
   return b.Op("ConvTranspose", {dy, w}, std::move(a));
 }
 
 Val WeightGrad(Builder& b, Val x, Val dy, const Shape& w, const Attrs& attrs) {
   Attrs a = Geometry(attrs);
-  a.Set("kernel_shape", SpatialOf(w));
+  a.Set("kernel_shape", SpatialShape(w));
   return b.Op("ConvWeightGrad", {x, dy}, std::move(a));
 }
 
@@ -134,7 +137,8 @@ double WeightGradFlops(Types in, std::span<const Type> out, const Attrs&) { retu
 
 std::vector<AttrSpec> GeometryAttrs(std::initializer_list<AttrSpec> more = {}) {
   const std::vector<int64_t> ints;
-  std::vector<AttrSpec> attrs = {{"strides", ints, true}, {"pads", ints, true}, {"dilations", ints, true}, {"group", int64_t{1}}};
+  std::vector<AttrSpec> attrs = {
+      {"strides", ints, true}, {"pads", ints, true}, {"dilations", ints, true}, {"group", int64_t{1}}};
   attrs.insert(attrs.end(), more);
   return attrs;
 }
@@ -143,15 +147,39 @@ std::vector<AttrSpec> GeometryAttrs(std::initializer_list<AttrSpec> more = {}) {
 
 std::span<const OpRow> ConvOps() {
   static const std::vector<OpRow> rows = {
-      {.name = "Conv", .inputs = {2, 3}, .attrs = GeometryAttrs(), .infer = InferConv,
-       .grad_status = GradStatus::kFormula, .gradient = ConvGradient, .precision = Precision::kLow,
-       .recompute = Recompute::kExpensive, .flops = ConvFlops},
-      {.name = "ConvTranspose", .inputs = {2, 2}, .attrs = GeometryAttrs({{"output_shape", std::vector<int64_t>(), true}}),
-       .infer = InferConvTranspose, .grad_status = GradStatus::kFormula, .gradient = ConvTransposeGradient,
-       .precision = Precision::kLow, .recompute = Recompute::kExpensive, .flops = TransposeFlops},
-      {.name = "ConvWeightGrad", .inputs = {2, 2}, .attrs = GeometryAttrs({{"kernel_shape", std::vector<int64_t>(), true}}),
-       .infer = InferConvWeightGrad, .grad_status = GradStatus::kFormula, .gradient = ConvWeightGradGradient,
-       .precision = Precision::kLow, .recompute = Recompute::kExpensive, .flops = WeightGradFlops},
+      {.name = "Conv",
+       .inputs = {2, 3},
+       .attrs = GeometryAttrs(),
+       .infer = InferConv,
+       .grad_status = GradStatus::kFormula,
+       .gradient = ConvGradient,
+       .precision = Precision::kLow,
+       .recompute = Recompute::kExpensive,
+       .flops = ConvFlops,
+       .layout = {.inputs = 1, .outputs = 1, .packed = 2},
+       .init = {.roles = {WeightRole::kData, WeightRole::kConvKernel, WeightRole::kBias}}},
+      {.name = "ConvTranspose",
+       .inputs = {2, 2},
+       .attrs = GeometryAttrs({{"output_shape", std::vector<int64_t>(), true}}),
+       .infer = InferConvTranspose,
+       .grad_status = GradStatus::kFormula,
+       .gradient = ConvTransposeGradient,
+       .precision = Precision::kLow,
+       .recompute = Recompute::kExpensive,
+       .flops = TransposeFlops,
+       .layout = {.inputs = 1, .outputs = 1, .packed = 2},
+       .init = {.roles = {WeightRole::kData, WeightRole::kConvTransposeKernel}}},
+      {.name = "ConvWeightGrad",
+       .inputs = {2, 2},
+       .attrs = GeometryAttrs({{"kernel_shape", std::vector<int64_t>(), true}}),
+       .infer = InferConvWeightGrad,
+       .grad_status = GradStatus::kFormula,
+       .gradient = ConvWeightGradGradient,
+       .precision = Precision::kLow,
+       .recompute = Recompute::kExpensive,
+       .flops = WeightGradFlops,
+       .layout = {.inputs = 3},
+       .is_gradient = true},
   };
   return rows;
 }

@@ -6,7 +6,7 @@ namespace onnxtrain {
 namespace {
 
 // The row, where running the node is work.
-const OpRow* WorkOf(const Node& node) {
+const OpRow* FindCostedRow(const Node& node) {
   const OpRow* row = FindOp(node.op);
   return row == nullptr || row->view || node.op == "Constant" ? nullptr : row;
 }
@@ -14,7 +14,7 @@ const OpRow* WorkOf(const Node& node) {
 }  // namespace
 
 double NodeFlops(const Graph& graph, const Node& node) {
-  const OpRow* row = WorkOf(node);
+  const OpRow* row = FindCostedRow(node);
   if (row == nullptr) return 0;
   std::vector<const Type*> inputs;
   std::vector<Type> outputs;
@@ -25,7 +25,7 @@ double NodeFlops(const Graph& graph, const Node& node) {
 }
 
 double NodeBytes(const Graph& graph, const Node& node) {
-  if (WorkOf(node) == nullptr) return 0;
+  if (FindCostedRow(node) == nullptr) return 0;
   double bytes = 0;
   for (ValueId v : node.inputs) bytes += v == kNoValue ? 0 : static_cast<double>(graph.type(v).bytes());
   for (ValueId v : node.outputs) bytes += static_cast<double>(graph.type(v).bytes());

@@ -1,16 +1,16 @@
 // Determinants. The gradient of det is the matrix of cofactors, det(x)·x⁻ᵀ, which exists for singular matrices too.
-#include <algorithm>
-#include <cmath>
+#include <Eigen/LU>
 
 #include "frontend/base/status.h"
 #include "frontend/ops/formula.h"
+#include "frontend/ops/import/import_util.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
 namespace {
 
-// A square matrix in the last two axes. Determinants of larger ones over- or underflow whatever one does.
+// A square matrix in the last two axes. Determinants of larger matrices over- or underflow.
 absl::Status CheckSquare(const Shape& x) {
   if (x.size() < 2 || x.back() != x[x.size() - 2]) return Invalid("expected square matrices, got ", ToString(x));
   return x.back() <= 1024 ? absl::OkStatus()
@@ -35,33 +35,14 @@ std::vector<Val> DetGradient(const GradContext& c) {
   return {Reshape(c.dy(), scale) * c.b.Op("Cofactor", {c.x(0)})};
 }
 
-// Gaussian elimination with partial pivoting.
-double Det(std::vector<double> m, int64_t n) {
-  double det = 1;
-  for (int64_t k = 0; k < n; ++k) {
-    int64_t pivot = k;
-    for (int64_t r = k + 1; r < n; ++r) {
-      if (std::fabs(m[r * n + k]) > std::fabs(m[pivot * n + k])) pivot = r;
-    }
-    if (m[pivot * n + k] == 0) return 0;
-    if (pivot != k) {
-      std::swap_ranges(m.begin() + pivot * n, m.begin() + (pivot + 1) * n, m.begin() + k * n);
-      det = -det;
-    }
-    det *= m[k * n + k];
-    for (int64_t r = k + 1; r < n; ++r) {
-      const double f = m[r * n + k] / m[k * n + k];
-      for (int64_t j = k; j < n; ++j) m[r * n + j] -= f * m[k * n + j];
-    }
-  }
-  return det;
-}
-
 std::vector<HostTensor> EvaluateDet(const EvalContext& c) {
   HostTensor y(c.output_types[0]);
   const int64_t n = c.inputs[0]->shape().back();
   const std::vector<double> x = c.inputs[0]->ToDoubles();
-  for (int64_t i = 0; i < y.size(); ++i) y.Set(i, Det({x.begin() + i * n * n, x.begin() + (i + 1) * n * n}, n));
+  for (int64_t i = 0; i < y.size(); ++i) {
+    const Eigen::Map<const Eigen::MatrixXd> matrix(x.data() + i * n * n, n, n);
+    y.Set(i, n == 0 ? 1 : matrix.fullPivLu().determinant());
+  }
   return {std::move(y)};
 }
 
@@ -75,7 +56,8 @@ std::span<const OpRow> DeterminantOps() {
        .grad_status = GradStatus::kFormula,
        .gradient = DetGradient,
        .evaluate = EvaluateDet,
-       .precision = Precision::kFloat32},
+       .precision = Precision::kFloat32,
+       .onnx = ImportSame},
       {.name = "Cofactor", .inputs = {1, 1}, .infer = CofactorTypes, .precision = Precision::kFloat32},
   };
   return *rows;

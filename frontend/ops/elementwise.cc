@@ -1,5 +1,4 @@
-// The elementwise family: the rows stand in elementwise_{unary,activation,binary}.cc, their import in
-// elementwise_import.cc.
+// Collects the elementwise rows of elementwise_{unary,activation,binary}.cc.
 #include "frontend/ops/elementwise.h"
 
 namespace onnxtrain {

@@ -1,4 +1,4 @@
-// The parts of the elementwise family. Internal to frontend/ops.
+// Parts of the elementwise family. Internal to frontend/ops.
 #pragma once
 
 #include <vector>

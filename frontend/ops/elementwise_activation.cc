@@ -7,6 +7,8 @@
 #include "frontend/ops/elementwise.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
+#include "frontend/ops/import/import_util.h"
+#include "frontend/ops/init.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
@@ -14,19 +16,31 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-OpRow Activation(std::string_view name, std::vector<AttrSpec> attrs, Evaluate evaluate, Gradient gradient) {
-  return {.name = name, .attrs = std::move(attrs), .infer = SameAsFloatInput, .grad_status = GradStatus::kFormula,
-          .gradient = gradient, .evaluate = evaluate};
+OpRow Activation(std::string_view name, std::vector<AttrSpec> attrs, Evaluate evaluate, Gradient gradient,
+                 double (*gain)(const Attrs&)) {
+  return {.name = name,
+          .attrs = std::move(attrs),
+          .infer = SameAsFloatInput,
+          .grad_status = GradStatus::kFormula,
+          .gradient = gradient,
+          .evaluate = evaluate,
+          .init = {.gain = gain},
+          .onnx = ImportSame};
 }
 
-auto LeakyReluOf(const Attrs& a) {
+double LeakyReluGain(const Attrs& a) { return std::sqrt(2 / (1 + std::pow(a.Float("alpha", 0.01), 2))); }
+double SeluGain(const Attrs&) { return 1; }  // Klambauer et al., 2017: variance 1/fan_in
+// Clip with the lower bound 0 is Relu6 and the like.
+double ClipGain(const Attrs& a) { return a.Float("min") == 0 ? ReluGain(a) : -1; }
+
+auto MakeLeakyRelu(const Attrs& a) {
   return [alpha = a.Float("alpha")](double x) { return x < 0 ? alpha * x : x; };
 }
 std::vector<Val> LeakyReluGrad(const GradContext& c) {
   return {Where(Greater(c.x(0), 0), c.dy(), c.dy() * c.node.attrs.Float("alpha"))};
 }
 
-auto EluOf(const Attrs& a) {
+auto MakeElu(const Attrs& a) {
   return [alpha = a.Float("alpha")](double x) { return x < 0 ? alpha * std::expm1(x) : x; };
 }
 std::vector<Val> EluGrad(const GradContext& c) {
@@ -34,7 +48,7 @@ std::vector<Val> EluGrad(const GradContext& c) {
   return {Where(Greater(c.x(0), 0), c.dy(), c.dy() * (Exp(c.x(0)) * alpha))};
 }
 
-auto CeluOf(const Attrs& a) {
+auto MakeCelu(const Attrs& a) {
   return [alpha = a.Float("alpha")](double x) { return x < 0 ? alpha * std::expm1(x / alpha) : x; };
 }
 std::vector<Val> CeluGrad(const GradContext& c) {
@@ -42,7 +56,7 @@ std::vector<Val> CeluGrad(const GradContext& c) {
   return {Where(Greater(c.x(0), 0), c.dy(), c.dy() * Exp(c.x(0) / alpha))};
 }
 
-auto SeluOf(const Attrs& a) {
+auto MakeSelu(const Attrs& a) {
   return [alpha = a.Float("alpha"), gamma = a.Float("gamma")](double x) {
     return gamma * (x < 0 ? alpha * std::expm1(x) : x);
   };
@@ -52,15 +66,17 @@ std::vector<Val> SeluGrad(const GradContext& c) {
   return {Where(Greater(c.x(0), 0), c.dy() * gamma, c.dy() * (Exp(c.x(0)) * (alpha * gamma)))};
 }
 
-auto ThresholdedReluOf(const Attrs& a) {
+auto MakeThresholdedRelu(const Attrs& a) {
   return [alpha = a.Float("alpha")](double x) { return x > alpha ? x : 0; };
 }
 std::vector<Val> ThresholdedReluGrad(const GradContext& c) {
   return {Masked(Greater(c.x(0), c.node.attrs.Float("alpha")), c.dy())};
 }
 
-auto HardSigmoidOf(const Attrs& a) {
-  return [alpha = a.Float("alpha"), beta = a.Float("beta")](double x) { return std::fmin(std::fmax(alpha * x + beta, 0), 1); };
+auto MakeHardSigmoid(const Attrs& a) {
+  return [alpha = a.Float("alpha"), beta = a.Float("beta")](double x) {
+    return std::fmin(std::fmax(alpha * x + beta, 0), 1);
+  };
 }
 // alpha where 0 < y < 1.
 std::vector<Val> HardSigmoidGrad(const GradContext& c) {
@@ -68,7 +84,7 @@ std::vector<Val> HardSigmoidGrad(const GradContext& c) {
   return {Masked(inside, c.dy() * c.node.attrs.Float("alpha"))};
 }
 
-auto ShrinkOf(const Attrs& a) {
+auto MakeShrink(const Attrs& a) {
   return [lambd = a.Float("lambd"), bias = a.Float("bias")](double x) {
     return x < -lambd ? x + bias : x > lambd ? x - bias : 0;
   };
@@ -77,7 +93,7 @@ std::vector<Val> ShrinkGrad(const GradContext& c) {
   return {Masked(Greater(Unary("Abs", c.x(0)), c.node.attrs.Float("lambd")), c.dy())};
 }
 
-auto ClipOf(const Attrs& a) {
+auto MakeClip(const Attrs& a) {
   return [min = a.Float("min", -kInfinity), max = a.Float("max", kInfinity)](double x) {
     return std::isnan(x) ? x : std::fmin(std::fmax(x, min), max);
   };
@@ -91,7 +107,8 @@ std::vector<Val> ClipGrad(const GradContext& c) {
   return {dx};
 }
 
-// Gaussian error linear units (Hendrycks and Gimpel, 2016): x·Φ(x), or with Φ(x) ≈ (1 + tanh(√(2/π)(x + 0.044715 x³)))/2.
+// Gaussian error linear units (Hendrycks and Gimpel, 2016): x·Φ(x), or with Φ(x) ≈ (1 + tanh(√(2/π)(x + 0.044715
+// x³)))/2.
 constexpr double kTanhScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // √(2/π)
 constexpr double kTanhCubic = 0.044715;
 constexpr double kInvSqrt2 = std::numbers::sqrt2 / 2;
@@ -108,61 +125,83 @@ TypesOr GeluTypes(const TypeContext& c) {
 double TanhPart(double x) { return std::tanh(kTanhScale * (x + kTanhCubic * x * x * x)); }
 Val TanhPart(Val x) { return Tanh((x + x * x * x * kTanhCubic) * kTanhScale); }
 // Φ(x) or its approximation.
-double PhiOf(double x, bool tanh) { return tanh ? (1 + TanhPart(x)) / 2 : std::erfc(-x * kInvSqrt2) / 2; }
-Val PhiOf(Val x, bool tanh) { return (tanh ? TanhPart(x) + 1 : Unary("Erf", x * kInvSqrt2) + 1) * 0.5; }
+double NormalCdf(double x, bool tanh) { return tanh ? (1 + TanhPart(x)) / 2 : std::erfc(-x * kInvSqrt2) / 2; }
+Val NormalCdf(Val x, bool tanh) { return (tanh ? TanhPart(x) + 1 : Unary("Erf", x * kInvSqrt2) + 1) * 0.5; }
 
 // Φ′ of the approximation: ½(1 − t²)·√(2/π)(1 + 3·0.044715 x²).
-double SlopeOf(double x, bool tanh) {
+double GeluSlope(double x, bool tanh) {
   if (!tanh) return kInvSqrt2Pi * std::exp(-x * x / 2);
   const double t = TanhPart(x);
   return (1 - t * t) / 2 * kTanhScale * (1 + 3 * kTanhCubic * x * x);
 }
-Val SlopeOf(Val x, bool tanh) {
+Val GeluSlope(Val x, bool tanh) {
   if (!tanh) return Exp(x * x * -0.5) * kInvSqrt2Pi;
   const Val t = TanhPart(x);
   return (1 - t * t) * (x * x * (3 * kTanhCubic) + 1) * (kTanhScale / 2);
 }
 
-auto GeluOf(const Attrs& a) {
-  return [tanh = IsTanh(a)](double x) { return x * PhiOf(x, tanh); };
+auto MakeGelu(const Attrs& a) {
+  return [tanh = IsTanh(a)](double x) { return x * NormalCdf(x, tanh); };
 }
 std::vector<Val> GeluGradient(const GradContext& c) {
   Attrs attrs = c.node.attrs;
   return {c.b.Op("GeluGrad", {c.dy(), c.x(0)}, std::move(attrs))};
 }
-std::vector<Val> DecomposeGelu(const DecomposeContext& d) { return {d.x(0) * PhiOf(d.x(0), IsTanh(d.attrs))}; }
+std::vector<Val> DecomposeGelu(const DecomposeContext& d) { return {d.x(0) * NormalCdf(d.x(0), IsTanh(d.attrs))}; }
 
 // dx = dy·(Φ(x) + x·Φ′(x)).
 std::vector<HostTensor> EvalGeluGrad(const EvalContext& c) {
   const bool tanh = IsTanh(c.attrs);
-  return MapPairs(c, [tanh](double dy, double x) { return dy * (PhiOf(x, tanh) + x * SlopeOf(x, tanh)); },
-                  [](int64_t dy, int64_t x) { return int64_t{0}; });
+  return MapPairs(
+      c, [tanh](double dy, double x) { return dy * (NormalCdf(x, tanh) + x * GeluSlope(x, tanh)); },
+      [](int64_t dy, int64_t x) { return int64_t{0}; });
 }
 std::vector<Val> DecomposeGeluGrad(const DecomposeContext& d) {
   const Val dy = d.x(0), x = d.x(1);
   const bool tanh = IsTanh(d.attrs);
-  return {dy * (PhiOf(x, tanh) + x * SlopeOf(x, tanh))};
+  return {dy * (NormalCdf(x, tanh) + x * GeluSlope(x, tanh))};
 }
 
 }  // namespace
 
 std::vector<OpRow> ActivationRows() {
-  OpRow clip = Activation("Clip", {{"min", -kInfinity}, {"max", kInfinity}}, EvalWithAttrs<ClipOf>, ClipGrad);
+  OpRow clip =
+      Activation("Clip", {{"min", -kInfinity}, {"max", kInfinity}}, EvalWithAttrs<MakeClip>, ClipGrad, ClipGain);
+  clip.onnx = nullptr;
+  OpRow hard_sigmoid = Activation("HardSigmoid", {{"alpha", 0.2}, {"beta", 0.5}}, EvalWithAttrs<MakeHardSigmoid>,
+                                  HardSigmoidGrad, XavierGain);
+  hard_sigmoid.written_as = {{"Clip", {{"alpha", 1.0 / 6}, {"beta", 0.5}}}, {"Clip", {{"alpha", 0.2}, {"beta", 0.5}}}};
   return {
-      Activation("LeakyRelu", {{"alpha", 0.01}}, EvalWithAttrs<LeakyReluOf>, LeakyReluGrad),
-      Activation("Elu", {{"alpha", 1.0}}, EvalWithAttrs<EluOf>, EluGrad),
-      Activation("Celu", {{"alpha", 1.0}}, EvalWithAttrs<CeluOf>, CeluGrad),
-      Activation("ThresholdedRelu", {{"alpha", 1.0}}, EvalWithAttrs<ThresholdedReluOf>, ThresholdedReluGrad),
+      Activation("LeakyRelu", {{"alpha", 0.01}}, EvalWithAttrs<MakeLeakyRelu>, LeakyReluGrad, LeakyReluGain),
+      Activation("Elu", {{"alpha", 1.0}}, EvalWithAttrs<MakeElu>, EluGrad, ReluGain),
+      Activation("Celu", {{"alpha", 1.0}}, EvalWithAttrs<MakeCelu>, CeluGrad, ReluGain),
+      Activation("ThresholdedRelu", {{"alpha", 1.0}}, EvalWithAttrs<MakeThresholdedRelu>, ThresholdedReluGrad,
+                 ReluGain),
       // Klambauer et al., 2017.
-      Activation("Selu", {{"alpha", 1.6732632423543772}, {"gamma", 1.0507009873554805}}, EvalWithAttrs<SeluOf>, SeluGrad),
-      Activation("HardSigmoid", {{"alpha", 0.2}, {"beta", 0.5}}, EvalWithAttrs<HardSigmoidOf>, HardSigmoidGrad),
-      Activation("Shrink", {{"lambd", 0.5}, {"bias", 0.0}}, EvalWithAttrs<ShrinkOf>, ShrinkGrad),
+      Activation("Selu", {{"alpha", 1.6732632423543772}, {"gamma", 1.0507009873554805}}, EvalWithAttrs<MakeSelu>,
+                 SeluGrad, SeluGain),
+      std::move(hard_sigmoid),
+      Activation("Shrink", {{"lambd", 0.5}, {"bias", 0.0}}, EvalWithAttrs<MakeShrink>, ShrinkGrad, nullptr),
       std::move(clip),
-      {.name = "Gelu", .attrs = {{"approximate", std::string("none")}}, .infer = GeluTypes,
-       .grad_status = GradStatus::kFormula, .gradient = GeluGradient, .decompose = DecomposeGelu,
-       .evaluate = EvalWithAttrs<GeluOf>},
-      {.name = "GeluGrad", .inputs = {2, 2}, .attrs = {{"approximate", std::string("none")}}, .infer = GeluTypes,
-       .grad_status = GradStatus::kDecomposition, .decompose = DecomposeGeluGrad, .evaluate = EvalGeluGrad},
+      {.name = "Gelu",
+       .attrs = {{"approximate", std::string("none")}},
+       .infer = GeluTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient = GeluGradient,
+       .decompose = DecomposeGelu,
+       .evaluate = EvalWithAttrs<MakeGelu>,
+       .init = {.gain = ReluGain},
+       .written_as = {{"Erf", {{"approximate", "none"}}},
+                      {"Tanh", {{"approximate", "tanh"}}},
+                      {"Sigmoid", {{"approximate", "tanh"}}}}},  // (1 + tanh u)/2 = sigmoid 2u
+      {.name = "GeluGrad",
+       .inputs = {2, 2},
+       .attrs = {{"approximate", std::string("none")}},
+       .infer = GeluTypes,
+       .grad_status = GradStatus::kDecomposition,
+       .decompose = DecomposeGeluGrad,
+       .evaluate = EvalGeluGrad,
+       .is_gradient = true},
   };
 }
 

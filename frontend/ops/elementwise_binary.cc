@@ -7,14 +7,32 @@
 #include "frontend/ops/elementwise.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
+#include "frontend/ops/init.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
 namespace {
 
 OpRow Arithmetic(std::string_view name, Evaluate evaluate, Gradient gradient) {
-  return {.name = name, .inputs = {2, 2}, .infer = BroadcastNumeric, .grad_status = GradStatus::kFormula,
-          .gradient = gradient, .evaluate = evaluate};
+  return {.name = name,
+          .inputs = {2, 2},
+          .infer = BroadcastNumeric,
+          .grad_status = GradStatus::kFormula,
+          .gradient = gradient,
+          .evaluate = evaluate};
+}
+
+// + − · /: any of them may be part of a normalization. A weight is a bias or a scale.
+OpRow Basic(std::string_view name, Evaluate evaluate, Gradient gradient, WeightRole role) {
+  OpRow row = Arithmetic(name, evaluate, gradient);
+  row.arithmetic = true;
+  row.init.roles = {role, role};
+  return row;
+}
+
+OpRow Commutative(OpRow row) {
+  row.commutative = true;
+  return row;
 }
 
 OpRow Predicate(std::string_view name, TypeRule infer, Evaluate evaluate) {
@@ -41,39 +59,47 @@ Val PowByExponent(Val dy, Val a, Val b, Val y) {
   return Where(flat, Number(a, 0), dy * (y * Log(a)));
 }
 
-// The winner takes the gradient; at a tie, each half of it. `wins` is Greater for Max, Less for Min.
+// The gradient flows to the larger (or smaller) operand, half to each at a tie. `wins`: Greater for Max, Less for Min.
 Val Winner(std::string_view wins, Val dy, Val mine, Val other) {
   return Where(Equal(mine, other), dy * 0.5, Masked(Binary(wins, mine, other), dy));
 }
 template <bool kMax>
-Val ExtremumByA(Val dy, Val a, Val b, Val y) { return Winner(kMax ? "Greater" : "Less", dy, a, b); }
+Val ExtremumByA(Val dy, Val a, Val b, Val y) {
+  return Winner(kMax ? "Greater" : "Less", dy, a, b);
+}
 template <bool kMax>
-Val ExtremumByB(Val dy, Val a, Val b, Val y) { return Winner(kMax ? "Greater" : "Less", dy, b, a); }
+Val ExtremumByB(Val dy, Val a, Val b, Val y) {
+  return Winner(kMax ? "Greater" : "Less", dy, b, a);
+}
 
-double MaxOf(double a, double b) { return std::isnan(a) || a > b ? a : b; }
-double MinOf(double a, double b) { return std::isnan(a) || a < b ? a : b; }
+double ScalarMax(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+double ScalarMin(double a, double b) { return std::isnan(a) || a < b ? a : b; }
 
 // a − q·b with q = trunc(a/b) (fmod) or floor(a/b), so the derivative by b is −q.
 std::vector<Val> ModGrad(const GradContext& c) {
   const Val a = c.x(0), b = c.x(1), ratio = a / b;
-  const Val q = c.node.attrs.Int("fmod") ? Unary("Sign", ratio) * Unary("Floor", Unary("Abs", ratio)) : Unary("Floor", ratio);
+  const Val q =
+      c.node.attrs.Int("fmod") ? Unary("Sign", ratio) * Unary("Floor", Unary("Abs", ratio)) : Unary("Floor", ratio);
   return {c.need(0) ? SumTo(c.dy(), a.shape()) : Val(), c.need(1) ? SumTo(-(c.dy() * q), b.shape()) : Val()};
 }
 std::vector<HostTensor> EvalMod(const EvalContext& c) {
-  if (c.attrs.Int("fmod")) return MapPairs(c, [](double a, double b) { return std::fmod(a, b); }, SafeMod);
-  return MapPairs(c, [](double a, double b) { return a - b * std::floor(a / b); }, FloorMod);
+  if (c.attrs.Int("fmod"))
+    return MapPairs(
+        c, [](double a, double b) { return std::fmod(a, b); }, SafeMod);
+  return MapPairs(
+      c, [](double a, double b) { return a - b * std::floor(a / b); }, FloorMod);
 }
 
 // x where x > 0, else slope·x.
-double PReluOf(double x, double slope) { return x > 0 ? x : x * slope; }
+double ScalarPRelu(double x, double slope) { return x > 0 ? x : x * slope; }
 Val PReluByX(Val dy, Val x, Val slope, Val y) { return Where(Greater(x, 0), dy, dy * slope); }
 Val PReluBySlope(Val dy, Val x, Val slope, Val y) { return Where(Greater(x, 0), Number(x, 0), dy * x); }
 
 TypesOr WhereTypes(const TypeContext& c) {
   RETURN_IF_ERROR(RequireDType(c, 0, DType::kBool));
   RETURN_IF_ERROR(RequireSameDType(c, 1, 2));
-  ASSIGN_OR_RETURN(Shape values, BroadcastOf(c.in(1).shape, c.in(2).shape));
-  ASSIGN_OR_RETURN(Shape shape, BroadcastOf(c.in(0).shape, values));
+  ASSIGN_OR_RETURN(Shape values, BroadcastOrError(c.in(1).shape, c.in(2).shape));
+  ASSIGN_OR_RETURN(Shape shape, BroadcastOrError(c.in(0).shape, values));
   return std::vector<Type>{{c.in(1).dtype, std::move(shape)}};
 }
 std::vector<Val> WhereGrad(const GradContext& c) {
@@ -103,26 +129,37 @@ std::vector<OpRow> BinaryRows() {
   OpRow pow = Arithmetic("Pow", EvalBinary<[](double a, double b) { return std::pow(a, b); }, WrapPow>,
                          BroadcastGrad<PowByBase, PowByExponent>);
   pow.precision = Precision::kFloat32;
+  pow.arithmetic = true;
   OpRow mod = Arithmetic("Mod", EvalMod, ModGrad);
   mod.attrs = {{"fmod", int64_t{0}}};
+  OpRow prelu =
+      Arithmetic("PRelu", EvalBinary<ScalarPRelu, [](int64_t x, int64_t s) { return x < 1 ? WrapMul(x, s) : x; }>,
+                 BroadcastGrad<PReluByX, PReluBySlope>);
+  prelu.init = {.roles = {WeightRole::kData, WeightRole::kSlope}, .gain = ReluGain};
+  OpRow add = Commutative(Basic(
+      "Add", EvalBinary<[](double a, double b) { return a + b; }, WrapAdd>,
+      BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy; }, [](Val dy, Val a, Val b, Val y) { return dy; }>,
+      WeightRole::kBias));
+  add.init.transparent = true;
   return {
-      Arithmetic("Add", EvalBinary<[](double a, double b) { return a + b; }, WrapAdd>,
-                 BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy; }, [](Val dy, Val a, Val b, Val y) { return dy; }>),
-      Arithmetic("Sub", EvalBinary<[](double a, double b) { return a - b; }, WrapSub>,
-                 BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy; }, [](Val dy, Val a, Val b, Val y) { return -dy; }>),
-      Arithmetic("Mul", EvalBinary<[](double a, double b) { return a * b; }, WrapMul>,
-                 BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy * b; },
-                               [](Val dy, Val a, Val b, Val y) { return dy * a; }>),
-      Arithmetic("Div", EvalBinary<[](double a, double b) { return a / b; }, SafeDiv>,
-                 BroadcastGrad<DivByNumerator, DivByDenominator>),
+      std::move(add),
+      Basic("Sub", EvalBinary<[](double a, double b) { return a - b; }, WrapSub>,
+            BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy; },
+                          [](Val dy, Val a, Val b, Val y) { return -dy; }>,
+            WeightRole::kBias),
+      Commutative(Basic("Mul", EvalBinary<[](double a, double b) { return a * b; }, WrapMul>,
+                        BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy * b; },
+                                      [](Val dy, Val a, Val b, Val y) { return dy * a; }>,
+                        WeightRole::kScale)),
+      Basic("Div", EvalBinary<[](double a, double b) { return a / b; }, SafeDiv>,
+            BroadcastGrad<DivByNumerator, DivByDenominator>, WeightRole::kScale),
       std::move(pow),
-      Arithmetic("Max", EvalBinary<MaxOf, [](int64_t a, int64_t b) { return std::max(a, b); }>,
+      Arithmetic("Max", EvalBinary<ScalarMax, [](int64_t a, int64_t b) { return std::max(a, b); }>,
                  BroadcastGrad<ExtremumByA<true>, ExtremumByB<true>>),
-      Arithmetic("Min", EvalBinary<MinOf, [](int64_t a, int64_t b) { return std::min(a, b); }>,
+      Arithmetic("Min", EvalBinary<ScalarMin, [](int64_t a, int64_t b) { return std::min(a, b); }>,
                  BroadcastGrad<ExtremumByA<false>, ExtremumByB<false>>),
       std::move(mod),
-      Arithmetic("PRelu", EvalBinary<PReluOf, [](int64_t x, int64_t s) { return x < 1 ? WrapMul(x, s) : x; }>,
-                 BroadcastGrad<PReluByX, PReluBySlope>),
+      std::move(prelu),
       Predicate("Equal", BroadcastCompare, kCompare<std::equal_to<>>),
       Predicate("Less", BroadcastCompare, kCompare<std::less<>>),
       Predicate("LessOrEqual", BroadcastCompare, kCompare<std::less_equal<>>),
@@ -131,8 +168,13 @@ std::vector<OpRow> BinaryRows() {
       Predicate("And", BroadcastBool, kCompare<std::logical_and<>>),
       Predicate("Or", BroadcastBool, kCompare<std::logical_or<>>),
       Predicate("Xor", BroadcastBool, kCompare<std::not_equal_to<>>),
-      {.name = "Where", .inputs = {3, 3}, .infer = WhereTypes, .grad_status = GradStatus::kFormula, .gradient = WhereGrad,
-       .evaluate = EvalWhere},
+      {.name = "Where",
+       .inputs = {3, 3},
+       .infer = WhereTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient = WhereGrad,
+       .evaluate = EvalWhere,
+       .init = {.roles = {WeightRole::kData, WeightRole::kTable, WeightRole::kTable}}},
   };
 }
 

@@ -1,4 +1,4 @@
-// Small words for gradients and decompositions, beside those of builder.h.
+// Shorthand for gradients and decompositions, in addition to builder.h.
 #pragma once
 
 #include "frontend/ops/builder.h"
@@ -10,7 +10,7 @@ namespace onnxtrain {
 inline Val Number(Val x, double value) { return x.valid() ? x.b().Scalar(x.dtype(), value) : Val(); }
 inline Val Unary(std::string_view op, Val x) { return x.valid() ? x.b().Op(op, {x}) : Val(); }
 inline Val Binary(std::string_view op, Val x, Val y) { return x.valid() && y.valid() ? x.b().Op(op, {x, y}) : Val(); }
-// `value` where the condition holds, else 0. Safe where value is infinite or NaN and the condition does not hold.
+// Returns `value` where the condition holds, else 0, even where value is infinite or NaN.
 inline Val Masked(Val condition, Val value) { return Where(condition, value, Number(value, 0)); }
 inline Val Greater(Val x, double y) { return Greater(x, Number(x, y)); }
 inline Val Less(Val x, double y) { return Less(x, Number(x, y)); }

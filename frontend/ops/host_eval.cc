@@ -15,19 +15,26 @@ Shape BroadcastStrides(const Shape& from, const Shape& to) {
 }
 
 void CopyElement(const HostTensor& x, int64_t j, HostTensor* y, int64_t i) {
-  const size_t size = SizeOf(x.dtype());
+  const size_t size = DTypeSize(x.dtype());
   std::memcpy(y->mutable_bytes().data() + i * size, x.bytes().data() + j * size, size);
 }
 
-HostTensor Rearranged(const HostTensor& x, const Type& type, const Shape& strides, int64_t start) {
+HostTensor GatherStrided(const HostTensor& x, const Type& type, const Shape& strides, int64_t start) {
   HostTensor y(type);
-  Walk<1>(type.shape, {strides}, {start}, [&](int64_t i, const std::array<int64_t, 1>& at) { CopyElement(x, at[0], &y, i); });
+  Walk<1>(type.shape, {strides}, {start},
+          [&](int64_t i, const std::array<int64_t, 1>& at) { CopyElement(x, at[0], &y, i); });
   return y;
 }
 
-int64_t WrapAdd(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
-int64_t WrapSub(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b)); }
-int64_t WrapMul(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }
+int64_t WrapAdd(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+int64_t WrapSub(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+}
+int64_t WrapMul(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
 int64_t SafeDiv(int64_t a, int64_t b) { return b == 0 ? 0 : b == -1 ? WrapSub(0, a) : a / b; }
 int64_t SafeMod(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 

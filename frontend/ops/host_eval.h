@@ -10,7 +10,8 @@
 
 namespace onnxtrain {
 
-// Visits the elements of `shape` in row-major order. f(i, offsets): i counts up; offsets[k] = starts[k] + Σ index·strides[k].
+// Calls f(i, offsets) for the elements of `shape` in row-major order: i counts up, offsets[k] = starts[k] + Σ
+// index·strides[k].
 template <size_t N, typename F>
 void Walk(const Shape& shape, const std::array<Shape, N>& strides, const std::array<int64_t, N>& starts, F&& f) {
   std::array<int64_t, N> at = starts;
@@ -27,12 +28,12 @@ void Walk(const Shape& shape, const std::array<Shape, N>& strides, const std::ar
   }
 }
 
-// Strides that read a dense tensor of shape `from` as if it were broadcast to `to`.
+// Returns strides that read a dense tensor of shape `from` broadcast to `to`.
 Shape BroadcastStrides(const Shape& from, const Shape& to);
-// Copies element j of x to element i of *y, whatever the type, which must be the same.
+// Copies element j of x to element i of *y, which has the same type.
 void CopyElement(const HostTensor& x, int64_t j, HostTensor* y, int64_t i);
 // y[i] = x[start + Σ index·strides]: Expand, Transpose, Slice.
-HostTensor Rearranged(const HostTensor& x, const Type& type, const Shape& strides, int64_t start = 0);
+HostTensor GatherStrided(const HostTensor& x, const Type& type, const Shape& strides, int64_t start = 0);
 
 // y = F(x) with F: double → double, for float inputs.
 template <typename F>
@@ -47,13 +48,13 @@ std::vector<HostTensor> EvalUnary(const EvalContext& c) {
   return MapFloats(c, F);
 }
 
-// The same where the function depends on attributes: Make gives it.
+// The same for a function of the attributes: Make(attrs) returns it.
 template <auto Make>
 std::vector<HostTensor> EvalWithAttrs(const EvalContext& c) {
   return MapFloats(c, Make(c.attrs));
 }
 
-// The same for any type: integers and bool go through int64.
+// The same for any type: integers and bool are computed in int64.
 template <auto OnFloats, auto OnInts>
 std::vector<HostTensor> EvalNumeric(const EvalContext& c) {
   const HostTensor& x = *c.inputs[0];
@@ -79,7 +80,8 @@ std::vector<HostTensor> MapPairs(const EvalContext& c, F on_floats, G on_ints) {
   return {std::move(y)};
 }
 
-// y = F(a, b) with broadcasting. Unsigned 64-bit numbers above 2^63 compare and divide as negative ones.
+// y = F(a, b) with broadcasting. Unsigned 64-bit numbers above 2^63 compare and divide as
+// negative numbers.
 template <auto OnFloats, auto OnInts>
 std::vector<HostTensor> EvalBinary(const EvalContext& c) {
   return MapPairs(c, OnFloats, OnInts);
@@ -90,8 +92,8 @@ int64_t WrapAdd(int64_t a, int64_t b);
 int64_t WrapSub(int64_t a, int64_t b);
 int64_t WrapMul(int64_t a, int64_t b);
 int64_t SafeDiv(int64_t a, int64_t b);
-int64_t SafeMod(int64_t a, int64_t b);      // the sign of a; a mod 0 = 0
-int64_t FloorMod(int64_t a, int64_t b);     // the sign of b
-int64_t WrapPow(int64_t a, int64_t b);      // 0 for negative exponents, but of ±1
+int64_t SafeMod(int64_t a, int64_t b);   // the sign of a; a mod 0 = 0
+int64_t FloorMod(int64_t a, int64_t b);  // the sign of b
+int64_t WrapPow(int64_t a, int64_t b);   // 0 for negative exponents, but of ±1
 
 }  // namespace onnxtrain

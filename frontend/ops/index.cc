@@ -1,4 +1,4 @@
-// Gather and its kin. Imports: index_import.cc.
+// Gather, GatherElements and their gradients.
 #include "frontend/base/status.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/indexing.h"
@@ -65,7 +65,7 @@ TypesOr GatherElementsGradTypes(const TypeContext& c) {
   return std::vector<Type>{{c.in(0).dtype, std::move(shape)}};
 }
 
-// The gradient of a gathering is `op` (its scattering, which adds), and the other way round: both are linear in x.
+// Gather and scatter-add are linear in x: each is the gradient of the other. `op` is the scatter.
 std::vector<Val> Scatter(const GradContext& c, std::string_view op) {
   Attrs attrs{{"axis", c.node.attrs.Int("axis")}, {"input_shape", c.x(0).shape()}};
   return {c.b.Op(op, {c.dy(), c.x(1)}, std::move(attrs)), Val()};
@@ -107,8 +107,15 @@ constexpr auto kWalkGather = [](auto&&... args) { WalkGather(args...); };
 constexpr auto kWalkElements = [](auto&&... args) { WalkElements(args...); };
 
 OpRow IndexRow(std::string_view name, bool scatters, TypeRule infer, Gradient gradient, Evaluate evaluate) {
-  OpRow row{.name = name, .inputs = {2, 2}, .attrs = {{"axis", int64_t{0}}}, .infer = infer,
-            .grad_status = GradStatus::kFormula, .gradient = gradient, .evaluate = evaluate};
+  OpRow row{.name = name,
+            .inputs = {2, 2},
+            .attrs = {{"axis", int64_t{0}}},
+            .infer = infer,
+            .grad_status = GradStatus::kFormula,
+            .gradient = gradient,
+            .evaluate = evaluate};
+  row.is_gradient = scatters;
+  if (name == "Gather") row.init.roles = {WeightRole::kTable};
   if (scatters) row.attrs.push_back({"input_shape", std::vector<int64_t>{}, true});
   return row;
 }
@@ -117,16 +124,20 @@ OpRow IndexRow(std::string_view name, bool scatters, TypeRule infer, Gradient gr
 
 std::span<const OpRow> IndexOps() {
   static const auto* rows = new std::vector<OpRow>{
-      IndexRow("Gather", false, GatherTypes, [](const GradContext& c) { return Scatter(c, "GatherGrad"); },
-               [](const EvalContext& c) { return Gathered(c, kWalkGather); }),
-      IndexRow("GatherGrad", true, GatherGradTypes, [](const GradContext& c) { return Regather(c, "Gather"); },
-               [](const EvalContext& c) { return Scattered(c, kWalkGather); }),
-      IndexRow("GatherElements", false, GatherElementsTypes,
-               [](const GradContext& c) { return Scatter(c, "GatherElementsGrad"); },
-               [](const EvalContext& c) { return Gathered(c, kWalkElements); }),
-      IndexRow("GatherElementsGrad", true, GatherElementsGradTypes,
-               [](const GradContext& c) { return Regather(c, "GatherElements"); },
-               [](const EvalContext& c) { return Scattered(c, kWalkElements); }),
+      IndexRow(
+          "Gather", false, GatherTypes, [](const GradContext& c) { return Scatter(c, "GatherGrad"); },
+          [](const EvalContext& c) { return Gathered(c, kWalkGather); }),
+      IndexRow(
+          "GatherGrad", true, GatherGradTypes, [](const GradContext& c) { return Regather(c, "Gather"); },
+          [](const EvalContext& c) { return Scattered(c, kWalkGather); }),
+      IndexRow(
+          "GatherElements", false, GatherElementsTypes,
+          [](const GradContext& c) { return Scatter(c, "GatherElementsGrad"); },
+          [](const EvalContext& c) { return Gathered(c, kWalkElements); }),
+      IndexRow(
+          "GatherElementsGrad", true, GatherElementsGradTypes,
+          [](const GradContext& c) { return Regather(c, "GatherElements"); },
+          [](const EvalContext& c) { return Scattered(c, kWalkElements); }),
   };
   return *rows;
 }

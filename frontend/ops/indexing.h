@@ -1,4 +1,4 @@
-// What the operators that take indices share.
+// Index semantics of Gather, Scatter and related operators.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +9,17 @@
 
 namespace onnxtrain {
 
-// An index in [−n, 0) counts from the end; one outside [−n, n) is clamped.
-inline int64_t ResolveIndex(int64_t index, int64_t n) { return std::clamp<int64_t>(index < 0 ? index + n : index, 0, n - 1); }
+// Resolves an index: one in [−n, 0) counts from the end, one outside [−n, n) is clamped.
+inline int64_t ResolveIndex(int64_t index, int64_t n) {
+  return std::clamp<int64_t>(index < 0 ? index + n : index, 0, n - 1);
+}
 
-// Nothing can be clamped into an empty axis.
+// Fails for an empty axis: no index can be clamped into it.
 absl::Status CheckIndexable(const Shape& x, int64_t axis, const Shape& index);
-// The index of GatherElements and ScatterElements may be smaller than x along every axis but `axis`, and has x's rank.
+// Checks an index of GatherElements or ScatterElements: it has x's rank and may be smaller along every axis but `axis`.
 absl::Status CheckElementsIndex(const Shape& x, const Shape& index, int64_t axis);
 
-// Visits the elements of `index`: f(i, the offset in x of the element that it names).
+// Calls f(i, offset in x) for each element i of `index`.
 template <typename F>
 void WalkElements(const Shape& x, const HostTensor& index, int64_t axis, F f) {
   const Shape strides = Strides(x);

@@ -1,5 +1,5 @@
-// Evaluates a whole graph on the host by the rows' `evaluate`, or by the decomposition of rows that have none. For
-// proofs and tests: slow, and every value stays in memory until the end.
+// Evaluates a graph on the host by the rows' `evaluate`, or by the decomposition of rows without it. For proofs and
+// tests: slow, and keeps every value in memory until the end.
 #pragma once
 
 #include <map>
@@ -11,8 +11,8 @@
 
 namespace onnxtrain {
 
-// The graph outputs, in order. Fails where an input is missing or of another type, and on operators that can be neither
-// evaluated nor decomposed (random ones).
+// Returns the graph outputs, in order. Fails if an input is missing or has another type, and on operators that can be
+// neither evaluated nor decomposed (random operators).
 absl::StatusOr<std::vector<HostTensor>> Interpret(const Graph& graph, const std::map<std::string, HostTensor>& inputs);
 
 }  // namespace onnxtrain

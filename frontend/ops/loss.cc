@@ -51,9 +51,7 @@ Val LabelScalar(Val labels, int64_t value) {
   return labels ? labels.b().Constant(HostTensor::FromInts({DType::kInt64, {}}, {&value, 1})) : Val();
 }
 
-Val IsIgnored(Val labels, const Attrs& attrs) {
-  return Equal(labels, LabelScalar(labels, attrs.Int("ignore_index")));
-}
+Val IsIgnored(Val labels, const Attrs& attrs) { return Equal(labels, LabelScalar(labels, attrs.Int("ignore_index"))); }
 
 Val ZeroWhere(Val condition, Val x) { return Where(condition, x ? x.b().Scalar(x.dtype(), 0) : x, x); }
 
@@ -112,15 +110,31 @@ std::span<const OpRow> LossOps() {
   const AttrSpec ignore_index = {"ignore_index", int64_t{-100}};
   const AttrSpec label_smoothing = {"label_smoothing", 0.0};
   static const std::vector<OpRow> rows = {
-      {.name = "CrossEntropy", .inputs = {2, 2}, .outputs = 2, .attrs = {ignore_index, label_smoothing},
-       .infer = InferCrossEntropy, .grad_status = GradStatus::kFormula, .gradient = CrossEntropyGradient,
-       .decompose = DecomposeCrossEntropy, .precision = Precision::kFloat32},
-      {.name = "CrossEntropyGrad", .inputs = {3, 3}, .attrs = {ignore_index, label_smoothing},
-       .infer = InferCrossEntropyGrad, .grad_status = GradStatus::kDecomposition,
-       .decompose = DecomposeCrossEntropyGrad, .precision = Precision::kFloat32},
-      {.name = "BinaryCrossEntropyWithLogits", .inputs = {2, 2}, .infer = InferBinaryCrossEntropy,
-       .grad_status = GradStatus::kFormula, .gradient = BinaryCrossEntropyGradient,
-       .decompose = DecomposeBinaryCrossEntropy, .precision = Precision::kFloat32, .elementwise = true},
+      {.name = "CrossEntropy",
+       .inputs = {2, 2},
+       .outputs = 2,
+       .attrs = {ignore_index, label_smoothing},
+       .infer = InferCrossEntropy,
+       .grad_status = GradStatus::kFormula,
+       .gradient = CrossEntropyGradient,
+       .decompose = DecomposeCrossEntropy,
+       .precision = Precision::kFloat32},
+      {.name = "CrossEntropyGrad",
+       .inputs = {3, 3},
+       .attrs = {ignore_index, label_smoothing},
+       .infer = InferCrossEntropyGrad,
+       .grad_status = GradStatus::kDecomposition,
+       .decompose = DecomposeCrossEntropyGrad,
+       .precision = Precision::kFloat32,
+       .is_gradient = true},
+      {.name = "BinaryCrossEntropyWithLogits",
+       .inputs = {2, 2},
+       .infer = InferBinaryCrossEntropy,
+       .grad_status = GradStatus::kFormula,
+       .gradient = BinaryCrossEntropyGradient,
+       .decompose = DecomposeBinaryCrossEntropy,
+       .precision = Precision::kFloat32,
+       .elementwise = true},
   };
   return rows;
 }

@@ -1,4 +1,4 @@
-// Matrix products. Imports: matmul_import.cc.
+// Matrix products.
 #include "frontend/base/status.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
@@ -13,12 +13,12 @@ struct Extents {
   int64_t rows, columns;
 };
 
-Extents ExtentsOf(const Shape& shape, bool transposed) {
+Extents MatMulExtents(const Shape& shape, bool transposed) {
   const int64_t r = shape[shape.size() - 2], c = shape[shape.size() - 1];
   return transposed ? Extents{c, r} : Extents{r, c};
 }
 
-Shape BatchOf(const Shape& shape) { return {shape.begin(), shape.end() - 2}; }
+Shape BatchShape(const Shape& shape) { return {shape.begin(), shape.end() - 2}; }
 
 Shape WithMatrix(Shape batch, int64_t rows, int64_t columns) {
   batch.push_back(rows);
@@ -31,11 +31,13 @@ TypesOr MatMulTypes(const TypeContext& c) {
   RETURN_IF_ERROR(RequireSameDType(c, 0, 1));
   RETURN_IF_ERROR(RequireMinRank(c, 0, 2));
   RETURN_IF_ERROR(RequireMinRank(c, 1, 2));
-  const Extents a = ExtentsOf(c.in(0).shape, c.attrs.Int("trans_a")), b = ExtentsOf(c.in(1).shape, c.attrs.Int("trans_b"));
+  const Extents a = MatMulExtents(c.in(0).shape, c.attrs.Int("trans_a")),
+                b = MatMulExtents(c.in(1).shape, c.attrs.Int("trans_b"));
   if (a.columns != b.rows) {
-    return Invalid("inner extents of ", ToString(c.in(0)), " and ", ToString(c.in(1)), " disagree: ", a.columns, " and ", b.rows);
+    return Invalid("inner extents of ", ToString(c.in(0)), " and ", ToString(c.in(1)), " disagree: ", a.columns,
+                   " and ", b.rows);
   }
-  ASSIGN_OR_RETURN(Shape batch, BroadcastOf(BatchOf(c.in(0).shape), BatchOf(c.in(1).shape)));
+  ASSIGN_OR_RETURN(Shape batch, BroadcastOrError(BatchShape(c.in(0).shape), BatchShape(c.in(1).shape)));
   return std::vector<Type>{{c.in(0).dtype, WithMatrix(std::move(batch), a.rows, b.columns)}};
 }
 
@@ -61,9 +63,8 @@ std::vector<Val> MatMulGrad(const GradContext& c) {
   std::vector<Val> grads(2);
   if (c.need(0)) grads[0] = SumTo(GradA(dy, b, trans_a, trans_b), a.shape());
   if (!c.need(1)) return grads;
-  // A weight that serves a whole batch: one product over batch and rows together, in place of a batch of products that
-  // are summed up afterwards.
-  const bool shared = NumElements(BatchOf(b.shape())) == 1 && a.rank() > 2 && !trans_a && a.type().elements() > 0 &&
+  // A weight shared by the batch: one product over batch and rows, instead of a batch of products and a sum.
+  const bool shared = NumElements(BatchShape(b.shape())) == 1 && a.rank() > 2 && !trans_a && a.type().elements() > 0 &&
                       dy.type().elements() > 0;
   grads[1] = shared ? Reshape(GradB(Flattened(dy), Flattened(a), false, trans_b), b.shape())
                     : SumTo(GradB(dy, a, trans_a, trans_b), b.shape());
@@ -80,9 +81,10 @@ Shape OperandStrides(const Shape& shape, const Shape& batch, bool transposed) {
 std::vector<HostTensor> EvalMatMul(const EvalContext& c) {
   const HostTensor &a = *c.inputs[0], &b = *c.inputs[1];
   HostTensor y(c.output_types[0]);
-  const Shape batch = BatchOf(y.shape());
-  Shape sa = OperandStrides(a.shape(), batch, c.attrs.Int("trans_a")), sb = OperandStrides(b.shape(), batch, c.attrs.Int("trans_b"));
-  const int64_t k = ExtentsOf(a.shape(), c.attrs.Int("trans_a")).columns;
+  const Shape batch = BatchShape(y.shape());
+  Shape sa = OperandStrides(a.shape(), batch, c.attrs.Int("trans_a")),
+        sb = OperandStrides(b.shape(), batch, c.attrs.Int("trans_b"));
+  const int64_t k = MatMulExtents(a.shape(), c.attrs.Int("trans_a")).columns;
   const int64_t step_a = sa.back(), step_b = sb[sb.size() - 2];
   sa.back() = 0;  // the output's column moves b alone, its row a alone
   sb[sb.size() - 2] = 0;
@@ -102,7 +104,7 @@ std::vector<HostTensor> EvalMatMul(const EvalContext& c) {
 }
 
 double MatMulFlops(std::span<const Type* const> inputs, std::span<const Type> outputs, const Attrs& attrs) {
-  const int64_t k = ExtentsOf(inputs[0]->shape, attrs.Int("trans_a")).columns;
+  const int64_t k = MatMulExtents(inputs[0]->shape, attrs.Int("trans_a")).columns;
   return 2.0 * static_cast<double>(outputs[0].elements()) * static_cast<double>(k);
 }
 
@@ -110,9 +112,17 @@ double MatMulFlops(std::span<const Type* const> inputs, std::span<const Type> ou
 
 std::span<const OpRow> MatmulOps() {
   static const auto* rows = new std::vector<OpRow>{
-      {.name = "MatMul", .inputs = {2, 2}, .attrs = {{"trans_a", int64_t{0}}, {"trans_b", int64_t{0}}}, .infer = MatMulTypes,
-       .grad_status = GradStatus::kFormula, .gradient = MatMulGrad, .evaluate = EvalMatMul, .precision = Precision::kLow,
-       .recompute = Recompute::kExpensive, .flops = MatMulFlops},
+      {.name = "MatMul",
+       .inputs = {2, 2},
+       .attrs = {{"trans_a", int64_t{0}}, {"trans_b", int64_t{0}}},
+       .infer = MatMulTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient = MatMulGrad,
+       .evaluate = EvalMatMul,
+       .precision = Precision::kLow,
+       .recompute = Recompute::kExpensive,
+       .flops = MatMulFlops,
+       .init = {.roles = {WeightRole::kMatrix, WeightRole::kMatrix}}},
   };
   return *rows;
 }

@@ -1,4 +1,4 @@
-// Checks that the type rules of convolutions, pooling, normalization and losses share, beside those of rules.h.
+// Checks for the type rules of convolution, pooling, normalization and losses, in addition to rules.h.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace onnxtrain {
 
-// The first `n` inputs, where present, have one floating-point element type.
+// Requires one floating-point element type of the first `n` inputs that are present.
 inline absl::Status CheckFloats(const TypeContext& c, size_t n) {
   RETURN_IF_ERROR(RequireFloat(c, 0));
   for (size_t i = 1; i < std::min(n, c.inputs.size()); ++i) {
@@ -17,7 +17,7 @@ inline absl::Status CheckFloats(const TypeContext& c, size_t n) {
   return absl::OkStatus();
 }
 
-// Input i, where present, has this shape.
+// Requires the shape of input i, if present.
 inline absl::Status CheckInputShape(const TypeContext& c, size_t i, const Shape& shape) {
   return c.has(i) ? RequireShape(c, i, shape) : absl::OkStatus();
 }
@@ -27,7 +27,7 @@ inline absl::Status CheckInputType(const TypeContext& c, size_t i, const Type& t
   return RequireShape(c, i, type.shape);
 }
 
-// The attribute `axis`, which is in [0, rank of input 0).
+// Returns the attribute `axis`, checked against the rank of input 0.
 inline absl::Status CheckAxis(const TypeContext& c) { return AxisAttr(c, c.in(0).rank()).status(); }
 
 }  // namespace onnxtrain

@@ -3,8 +3,8 @@
 namespace onnxtrain {
 namespace {
 
-// Backward passes: a gradient of theirs is a second derivative of the model, which only a model that holds
-// ai.onnx.preview.training.Gradient nodes of Gradient nodes could ask for.
+// Backward operators: their gradients are second derivatives of the model, which only nested
+// ai.onnx.preview.training.Gradient nodes need.
 constexpr NoGradient kTable[] = {
     {"MaxPoolGrad", "the backward pass of MaxPool: its gradient would be a second derivative"},
     {"GridSampleInputGrad", "the backward pass of GridSample: its gradient would be a second derivative"},
@@ -22,7 +22,7 @@ constexpr NoGradient kTable[] = {
 
 std::span<const NoGradient> OperatorsWithoutGradient() { return kTable; }
 
-std::string_view WhyNoGradient(std::string_view op) {
+std::string_view NoGradientReason(std::string_view op) {
   for (const NoGradient& entry : kTable) {
     if (entry.op == op) return entry.reason;
   }

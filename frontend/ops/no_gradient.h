@@ -1,4 +1,4 @@
-// Why some canonical operators have no gradient: for people, in messages and in GRADIENTS.md.
+// Reasons why some canonical operators have no gradient, for messages and GRADIENTS.md.
 #pragma once
 
 #include <span>
@@ -10,9 +10,9 @@ struct NoGradient {
   std::string_view op, reason;
 };
 
-// Every row whose status is kNotDifferentiable, in table order.
+// Returns every row whose status is kNotDifferentiable, in table order.
 std::span<const NoGradient> OperatorsWithoutGradient();
-// The reason; "" of an operator that is not in the table.
-std::string_view WhyNoGradient(std::string_view op);
+// Returns the reason; "" for an operator that is not in the table.
+std::string_view NoGradientReason(std::string_view op);
 
 }  // namespace onnxtrain

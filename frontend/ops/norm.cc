@@ -1,4 +1,5 @@
-// Normalizations: y = (x − mean)·rstd·scale + bias, with statistics of the batch, of running averages, or of each sample.
+// Normalizations: y = (x − mean)·rstd·scale + bias, with statistics of the batch, of running averages, or of each
+// sample.
 //
 // The outputs mean and rstd feed the backward rows; where a model reads them itself, their gradients are
 // ∂mean/∂x = 1/n and ∂rstd/∂x = −rstd³·(x − mean)/n.
@@ -10,7 +11,7 @@
 namespace onnxtrain {
 namespace {
 
-// --- Shapes -----------------------------------------------------------------------------------------------------------
+// --- Shapes
 
 // All axes but that of the channels.
 std::vector<int64_t> ChannelStatAxes(const Shape& x) {
@@ -38,20 +39,26 @@ int64_t CountOver(const Shape& x, const std::vector<int64_t>& axes) {
   return n;
 }
 
-// --- Type rules -------------------------------------------------------------------------------------------------------
+// --- Type rules
 
-// Inputs `first`… are all [C] for x [N,C,…], which is input `x`.
+// Inputs `first`… are all [C] for x [N,C,…], which is input `x`. They have x's element type, or are all float32 beside
+// a half precision x.
 absl::Status CheckChannels(const TypeContext& c, size_t x, size_t first) {
-  RETURN_IF_ERROR(CheckFloats(c, c.inputs.size()));
+  for (size_t i = 0; i <= x; ++i) RETURN_IF_ERROR(RequireFloat(c, i));
+  for (size_t i = 0; i < x; ++i) RETURN_IF_ERROR(RequireSameDType(c, i, x));
   const Shape& shape = c.in(x).shape;
   if (shape.size() < 2) return Invalid("expected [N,C,…], got ", ToString(c.in(x)));
-  for (size_t i = first; i < c.inputs.size(); ++i) RETURN_IF_ERROR(CheckInputShape(c, i, {shape[1]}));
+  const bool mixed = DTypeSize(c.in(x).dtype) == 2 && c.in(first).dtype == DType::kFloat32;
+  for (size_t i = first; i < c.inputs.size(); ++i) {
+    RETURN_IF_ERROR(RequireSameDType(c, i, mixed ? first : x));
+    RETURN_IF_ERROR(CheckInputShape(c, i, {shape[1]}));
+  }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Type>> InferBatchNorm(const TypeContext& c) {
   RETURN_IF_ERROR(CheckChannels(c, 0, 1));
-  const Type stat = {c.in(0).dtype, {c.in(0).shape[1]}};
+  const Type stat = {c.in(1).dtype, {c.in(0).shape[1]}};
   return std::vector<Type>{c.in(0), stat, stat};
 }
 
@@ -95,7 +102,7 @@ absl::StatusOr<std::vector<Type>> InferLayerNormGrad(const TypeContext& c) {
   return std::vector<Type>{x, scale, scale};
 }
 
-// --- Decompositions ---------------------------------------------------------------------------------------------------
+// --- Decompositions
 
 struct Normalized {
   Val x, mean, rstd;  // x normalized; the statistics keep extents 1
@@ -133,8 +140,8 @@ std::vector<Val> DecomposeBatchNormGrad(const DecomposeContext& c) {
   const Val rstd = PerChannel(c.x(4), rank);
   const Val normalized = (x - PerChannel(c.x(3), rank)) * rstd;
   const std::vector<int64_t> axes = ChannelStatAxes(x.shape());
-  return {NormalizeGrad(dy * PerChannel(c.x(2), rank), normalized, rstd, axes),
-          ReduceSum(dy * normalized, axes, false), ReduceSum(dy, axes, false)};
+  return {NormalizeGrad(dy * PerChannel(c.x(2), rank), normalized, rstd, axes), ReduceSum(dy * normalized, axes, false),
+          ReduceSum(dy, axes, false)};
 }
 
 std::vector<Val> DecomposeLayerNormGrad(const DecomposeContext& c) {
@@ -150,9 +157,9 @@ std::vector<Val> DecomposeBatchNormInference(const DecomposeContext& c) {
   return {(c.x(0) - PerChannel(c.x(3), rank)) * PerChannel(factor, rank) + PerChannel(c.x(2), rank)};
 }
 
-// --- Gradients --------------------------------------------------------------------------------------------------------
+// --- Gradients
 
-// What arrives at the outputs mean and rstd, added to dx. `mean`, `rstd` and their gradients broadcast against x.
+// Adds the gradients of the outputs mean and rstd to dx. `mean`, `rstd` and their gradients broadcast against x.
 Val AddStatGrads(Val dx, Val x, Val mean, Val rstd, Val dmean, Val drstd, int64_t n) {
   const double scale = 1.0 / static_cast<double>(n);
   if (dmean) dx = dx + dmean * scale;
@@ -178,9 +185,17 @@ std::vector<Val> LayerNormGradient(const GradContext& c) {
   const Val x = c.x(0);
   const Val dy = c.dy() ? c.dy() : ZerosLike(c.y());
   std::vector<Val> grads = c.b.Ops("LayerNormGrad", {dy, x, c.x(1), c.y(1), c.y(2)}, {{"axis", axis}});
-  grads[0] = AddStatGrads(grads[0], x, c.y(1), c.y(2), c.dy(1), c.dy(2), CountOver(x.shape(), AxesFrom(axis, x.rank())));
+  grads[0] =
+      AddStatGrads(grads[0], x, c.y(1), c.y(2), c.dy(1), c.dy(2), CountOver(x.shape(), AxesFrom(axis, x.rank())));
   grads.resize(c.inputs.size());
   return grads;
+}
+
+// Batch normalization makes one pass for its sums (three operations per element, its gradient four) and one that
+// writes (three, five).
+template <int kPerElement>
+double PerElement(std::span<const Type* const>, std::span<const Type> out, const Attrs&) {
+  return kPerElement * static_cast<double>(out[0].elements());
 }
 
 }  // namespace
@@ -188,20 +203,63 @@ std::vector<Val> LayerNormGradient(const GradContext& c) {
 std::span<const OpRow> NormOps() {
   const AttrSpec epsilon = {"epsilon", 1e-5};
   const AttrSpec axis = {"axis", int64_t{0}, true};
+  const std::vector<WeightRole> roles = {WeightRole::kData, WeightRole::kNormScale, WeightRole::kNormBias,
+                                         WeightRole::kNormMean, WeightRole::kNormVariance};
   static const std::vector<OpRow> rows = {
-      {.name = "BatchNorm", .inputs = {3, 3}, .outputs = 3, .attrs = {epsilon}, .infer = InferBatchNorm,
-       .grad_status = GradStatus::kFormula, .gradient = BatchNormGradient, .decompose = DecomposeBatchNorm,
-       .precision = Precision::kInside, .batch_coupled = true},
-      {.name = "BatchNormGrad", .inputs = {5, 5}, .outputs = 3, .infer = InferBatchNormGrad,
-       .decompose = DecomposeBatchNormGrad, .precision = Precision::kInside, .batch_coupled = true},
-      {.name = "BatchNormInference", .inputs = {5, 5}, .attrs = {epsilon}, .infer = InferBatchNormInference,
-       .grad_status = GradStatus::kDecomposition, .decompose = DecomposeBatchNormInference,
-       .precision = Precision::kInside},
-      {.name = "LayerNorm", .inputs = {2, 3}, .outputs = 3, .attrs = {axis, epsilon}, .infer = InferLayerNorm,
-       .grad_status = GradStatus::kFormula, .gradient = LayerNormGradient, .decompose = DecomposeLayerNorm,
-       .precision = Precision::kFloat32},
-      {.name = "LayerNormGrad", .inputs = {5, 5}, .outputs = 3, .attrs = {axis}, .infer = InferLayerNormGrad,
-       .decompose = DecomposeLayerNormGrad, .precision = Precision::kFloat32},
+      {.name = "BatchNorm",
+       .inputs = {3, 3},
+       .outputs = 3,
+       .attrs = {epsilon},
+       .infer = InferBatchNorm,
+       .grad_status = GradStatus::kFormula,
+       .gradient = BatchNormGradient,
+       .decompose = DecomposeBatchNorm,
+       .precision = Precision::kMixedIo,
+       .flops = PerElement<6>,
+       .layout = {.inputs = 1, .outputs = 1},
+       .overwrites = kAnyInput,
+       .batch_coupled = true,
+       .init = {.roles = roles, .transparent = true}},
+      {.name = "BatchNormGrad",
+       .inputs = {5, 5},
+       .outputs = 3,
+       .infer = InferBatchNormGrad,
+       .decompose = DecomposeBatchNormGrad,
+       .precision = Precision::kMixedIo,
+       .flops = PerElement<9>,
+       .layout = {.inputs = 3, .outputs = 1},
+       .overwrites = kAnyInput,
+       .batch_coupled = true,
+       .is_gradient = true},
+      {.name = "BatchNormInference",
+       .inputs = {5, 5},
+       .attrs = {epsilon},
+       .infer = InferBatchNormInference,
+       .grad_status = GradStatus::kDecomposition,
+       .decompose = DecomposeBatchNormInference,
+       .precision = Precision::kMixedIo,
+       .flops = PerElement<3>,
+       .layout = {.inputs = 1, .outputs = 1},
+       .overwrites = kAnyInput,
+       .init = {.roles = roles, .transparent = true}},
+      {.name = "LayerNorm",
+       .inputs = {2, 3},
+       .outputs = 3,
+       .attrs = {axis, epsilon},
+       .infer = InferLayerNorm,
+       .grad_status = GradStatus::kFormula,
+       .gradient = LayerNormGradient,
+       .decompose = DecomposeLayerNorm,
+       .precision = Precision::kFloat32,
+       .init = {.roles = roles}},
+      {.name = "LayerNormGrad",
+       .inputs = {5, 5},
+       .outputs = 3,
+       .attrs = {axis},
+       .infer = InferLayerNormGrad,
+       .decompose = DecomposeLayerNormGrad,
+       .precision = Precision::kFloat32,
+       .is_gradient = true},
   };
   return rows;
 }

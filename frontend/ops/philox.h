@@ -1,6 +1,6 @@
-// The random numbers of every random operator: Philox4x32-10 (frontend/base/philox.h) with the derivation of key and
-// counter that README.md gives. A pure function of its arguments, so recomputing gives the same numbers and any element
-// can be had without those before it.
+// Random numbers of all random operators: Philox4x32-10 (frontend/base/philox.h), with key and counter derived as in
+// README.md. Pure functions of their arguments: recomputation yields the same numbers, and any element is computed
+// without its predecessors.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace onnxtrain {
 
-// What a random operator is fed: u32[4] in this order.
+// The key input of a random operator: u32[4] in this order.
 struct PhiloxKey {
   uint32_t seed = 0, step = 0, micro = 0, rank = 0;
 
-  // From the four words of the key input.
+  // Reads the four words of the key input.
   static constexpr PhiloxKey From(const uint32_t* words) { return {words[0], words[1], words[2], words[3]}; }
 };
 
-// The words of the elements 4·block … 4·block+3 of the operator with this stream attribute.
+// Returns the words of elements 4·block … 4·block+3 of the operator with this stream attribute.
 constexpr PhiloxBlock RandomBlock(const PhiloxKey& key, int64_t stream, uint64_t block) {
   const auto s = static_cast<uint32_t>(stream);
   return Philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), key.step, key.micro},

@@ -9,7 +9,7 @@ namespace {
 absl::StatusOr<Shape> PoolShape(const Shape& x, const Attrs& attrs) {
   if (x.size() < 3) return Invalid("expected [N,C,…] with spatial axes, got ", ToString(x));
   ASSIGN_OR_RETURN(const Windows w, ReadWindows(attrs, attrs.Ints("kernel_shape")));
-  RETURN_IF_ERROR(CheckWindowsTouch(w, Spatial(x)));
+  RETURN_IF_ERROR(CheckWindowsOverlapInput(w, Spatial(x)));
   ASSIGN_OR_RETURN(const Shape counts, WindowCounts(w, Spatial(x)));
   Shape y = {x[0], x[1]};
   y.insert(y.end(), counts.begin(), counts.end());
@@ -96,14 +96,41 @@ std::vector<AttrSpec> AverageGradAttrSpecs() {
 
 std::span<const OpRow> PoolOps() {
   static const std::vector<OpRow> rows = {
-      {.name = "MaxPool", .inputs = {1, 1}, .outputs = 2, .attrs = PoolAttrSpecs(), .infer = InferMaxPool,
-       .grad_status = GradStatus::kFormula, .gradient = MaxPoolGradient, .flops = PoolFlops},
-      {.name = "MaxPoolGrad", .inputs = {2, 2}, .attrs = {RequiredInts("input_shape")}, .infer = InferMaxPoolGrad},
-      {.name = "AveragePool", .inputs = {1, 1}, .attrs = AverageAttrSpecs(), .infer = InferAveragePool,
-       .grad_status = GradStatus::kFormula, .gradient = AveragePoolGradient, .flops = PoolFlops},
-      {.name = "AveragePoolGrad", .inputs = {1, 1}, .attrs = AverageGradAttrSpecs(),
-       .infer = InferAveragePoolGrad, .grad_status = GradStatus::kFormula, .gradient = AveragePoolGradGradient,
-       .flops = PoolGradFlops},
+      {.name = "MaxPool",
+       .inputs = {1, 1},
+       .outputs = 2,
+       .attrs = PoolAttrSpecs(),
+       .infer = InferMaxPool,
+       .grad_status = GradStatus::kFormula,
+       .gradient = MaxPoolGradient,
+       .flops = PoolFlops,
+       .layout = {.inputs = 1, .outputs = 3},
+       .selects = true,
+       .init = {.transparent = true}},
+      {.name = "MaxPoolGrad",
+       .inputs = {2, 2},
+       .attrs = {RequiredInts("input_shape")},
+       .infer = InferMaxPoolGrad,
+       .layout = {.inputs = 3, .outputs = 1},
+       .is_gradient = true},
+      {.name = "AveragePool",
+       .inputs = {1, 1},
+       .attrs = AverageAttrSpecs(),
+       .infer = InferAveragePool,
+       .grad_status = GradStatus::kFormula,
+       .gradient = AveragePoolGradient,
+       .flops = PoolFlops,
+       .layout = {.inputs = 1, .outputs = 1},
+       .init = {.transparent = true}},
+      {.name = "AveragePoolGrad",
+       .inputs = {1, 1},
+       .attrs = AverageGradAttrSpecs(),
+       .infer = InferAveragePoolGrad,
+       .grad_status = GradStatus::kFormula,
+       .gradient = AveragePoolGradGradient,
+       .flops = PoolGradFlops,
+       .layout = {.inputs = 1, .outputs = 1},
+       .is_gradient = true},
   };
   return rows;
 }

@@ -14,30 +14,41 @@ namespace onnxtrain {
 namespace {
 
 constexpr Grid kGrids[] = {
-    {DType::kInt8, -128, 127}, {DType::kUInt8, 0, 255}, {DType::kInt16, -32768, 32767}, {DType::kUInt16, 0, 65535},
-    {DType::kInt32, -2147483648.0, 2147483647.0}, {DType::kInt4, -8, 7}, {DType::kUInt4, 0, 15}, {DType::kInt2, -2, 1},
-    {DType::kUInt2, 0, 3}, {DType::kFloat8E4M3FN, -448, 448}, {DType::kFloat8E4M3FNUZ, -240, 240},
-    {DType::kFloat8E5M2, -57344, 57344}, {DType::kFloat8E5M2FNUZ, -57344, 57344}, {DType::kFloat4E2M1, -6, 6},
+    {DType::kInt8, -128, 127},
+    {DType::kUInt8, 0, 255},
+    {DType::kInt16, -32768, 32767},
+    {DType::kUInt16, 0, 65535},
+    {DType::kInt32, -2147483648.0, 2147483647.0},
+    {DType::kInt4, -8, 7},
+    {DType::kUInt4, 0, 15},
+    {DType::kInt2, -2, 1},
+    {DType::kUInt2, 0, 3},
+    {DType::kFloat8E4M3FN, -448, 448},
+    {DType::kFloat8E4M3FNUZ, -240, 240},
+    {DType::kFloat8E5M2, -57344, 57344},
+    {DType::kFloat8E5M2FNUZ, -57344, 57344},
+    {DType::kFloat4E2M1, -6, 6},
 };
 
-// Operators that move elements or choose among them: points of a grid stay points.
-constexpr std::string_view kMovers[] = {"Reshape", "Transpose", "Slice", "Expand", "Concat", "Split", "MaxPool", "Relu"};
+// Returns whether the operator maps points of a grid to points of the grid.
+bool KeepsGrid(std::string_view op) {
+  const OpRow* row = FindOp(op);
+  return row != nullptr && (row->moves_data || row->selects);
+}
 
-bool Moves(std::string_view op) { return std::find(std::begin(kMovers), std::end(kMovers), op) != std::end(kMovers); }
-
-// Finds the floats that a quantized value was made of.
+// Finds the floats that a quantized value was computed from.
 class FloatFinder {
  public:
   explicit FloatFinder(DType type) : type_(type) {}
 
-  // Invalid where v is not made of what Quantized was given.
+  // Returns an invalid Val if v is not computed from the operand of Quantized.
   Val operator()(Val v) {
     const Node* producer = v ? v.b().graph().producer(v.id()) : nullptr;
     if (producer == nullptr || --budget_ < 0) return Val();
-    const Node node = *producer;  // what is built below moves it
+    const Node node = *producer;  // appending nodes moves it
     if (node.op == "StraightThrough") return Cast(v, type_);
     if (node.op == "Cast") return (*this)(v.b().Wrap(node.inputs[0]));
-    return Moves(node.op) ? Moved(v, node) : Val();
+    return KeepsGrid(node.op) ? Moved(v, node) : Val();
   }
 
  private:
@@ -51,7 +62,7 @@ class FloatFinder {
   }
 
   DType type_;
-  int budget_ = 64;  // nodes; behind more, the gradient ends
+  int budget_ = 64;  // nodes; longer chains get no gradient
 };
 
 bool ByStraightThrough(Val v) {
@@ -67,28 +78,28 @@ T PointValue(const HostTensor& q, int64_t i, const HostTensor& scale, const Host
 
 }  // namespace
 
-std::optional<Grid> GridOf(DType dtype) {
+std::optional<Grid> FindGrid(DType dtype) {
   for (const Grid& grid : kGrids) {
     if (grid.type == dtype) return grid;
   }
   return std::nullopt;
 }
 
-absl::StatusOr<Layout> Layout::Of(const Shape& tensor, const Shape& scale, int64_t axis, int64_t block) {
-  Layout l;
+absl::StatusOr<ScaleLayout> ScaleLayout::Create(const Shape& tensor, const Shape& scale, int64_t axis, int64_t block) {
+  ScaleLayout l;
   l.shape_ = tensor;
   l.scale_ = scale;
   if (NumElements(scale) == 1 && block == 0) return l;
   const auto mismatch = [&] {
-    return Invalid("scales of shape ", ToString(scale), " do not belong to a tensor of shape ", ToString(tensor), ", axis ", axis,
-                   block == 0 ? "" : StrCat(", blocks of ", block));
+    return Invalid("scales of shape ", ToString(scale), " do not belong to a tensor of shape ", ToString(tensor),
+                   ", axis ", axis, block == 0 ? "" : StrCat(", blocks of ", block));
   };
   ASSIGN_OR_RETURN(const int64_t at, NormalizeAxis(axis, static_cast<int64_t>(tensor.size())));
   l.axis_ = static_cast<size_t>(at);
   l.inner_ = std::accumulate(tensor.begin() + at + 1, tensor.end(), int64_t{1}, std::multiplies<>());
   if (block == 0) {
     l.kind_ = Kind::kAxis;
-    return NumElements(scale) == tensor[at] && scale.size() == 1 ? absl::StatusOr<Layout>(l) : mismatch();
+    return NumElements(scale) == tensor[at] && scale.size() == 1 ? absl::StatusOr<ScaleLayout>(l) : mismatch();
   }
   l.kind_ = Kind::kBlock;
   Shape want = tensor;
@@ -99,14 +110,15 @@ absl::StatusOr<Layout> Layout::Of(const Shape& tensor, const Shape& scale, int64
   return l;
 }
 
-bool Layout::Fits(const Shape& zero) const {
+bool ScaleLayout::Fits(const Shape& zero) const {
   if (NumElements(zero) == 1) return true;
   return kind_ == Kind::kBlock ? zero == scale_ : NumElements(zero) == NumElements(scale_);
 }
 
-Val Layout::Along(Val param) const {
+Val ScaleLayout::Along(Val param) const {
   if (!param) return param;
-  if (!Fits(param.shape())) return param.b().Fail(Invalid("a zero point ", ToString(param.type()), " beside scales ", ToString(scale_)));
+  if (!Fits(param.shape()))
+    return param.b().Fail(Invalid("a zero point ", ToString(param.type()), " beside scales ", ToString(scale_)));
   if (param.type().elements() == 1) return Reshape(param, {});
   if (kind_ != Kind::kBlock) {
     Shape shape(shape_.size(), 1);
@@ -124,14 +136,15 @@ Val Layout::Along(Val param) const {
   return Slice(Reshape(repeated, joined), static_cast<int64_t>(axis_), 0, shape_[axis_]);
 }
 
-int64_t Layout::operator()(int64_t i) const {
+int64_t ScaleLayout::operator()(int64_t i) const {
   if (kind_ == Kind::kTensor) return 0;
   const int64_t extent = shape_[axis_], along = i / inner_ % extent;
   if (kind_ == Kind::kAxis) return along;
   return (i / inner_ / extent * blocks_ + along / block_) * inner_ + i % inner_;
 }
 
-HostTensor Dequantized(const HostTensor& q, const HostTensor& scale, const HostTensor* zero, const Layout& layout) {
+HostTensor Dequantized(const HostTensor& q, const HostTensor& scale, const HostTensor* zero,
+                       const ScaleLayout& layout) {
   HostTensor y({scale.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, q.shape()});
   const bool wide = y.dtype() == DType::kFloat64;
   for (int64_t i = 0, n = y.size(); i < n; ++i) {
@@ -141,9 +154,9 @@ HostTensor Dequantized(const HostTensor& q, const HostTensor& scale, const HostT
 }
 
 HostTensor Requantized(const HostTensor& values, const HostTensor& old, const HostTensor& scale, const HostTensor* zero,
-                       const Layout& layout) {
+                       const ScaleLayout& layout) {
   HostTensor q(old.type());
-  const Grid grid = *GridOf(old.dtype());
+  const Grid grid = *FindGrid(old.dtype());
   for (int64_t i = 0, n = q.size(); i < n; ++i) {
     const int64_t s = layout(i);
     const auto value = static_cast<float>(values.At(i));
@@ -158,11 +171,14 @@ HostTensor Requantized(const HostTensor& values, const HostTensor& old, const Ho
   return q;
 }
 
-Val StraightThrough(Val value, Val carrier) { return value ? value.b().Op("StraightThrough", {value, carrier}) : value; }
+Val StraightThrough(Val value, Val carrier) {
+  return value ? value.b().Op("StraightThrough", {value, carrier}) : value;
+}
 
-Val OnGrid(Val scaled, Val zero, const Grid& grid, bool saturate) {
+Val FakeQuantize(Val scaled, Val zero, const Grid& grid, bool saturate) {
   if (!scaled) return scaled;
-  if (SizeOf(scaled.dtype()) < 4) scaled = Cast(scaled, DType::kFloat32);  // a half has too few digits for the sums
+  if (DTypeSize(scaled.dtype()) < 4)
+    scaled = Cast(scaled, DType::kFloat32);  // half precision has too few digits for the sums
   zero = Cast(zero, scaled.dtype());
   if (zero && zero.constant() != nullptr) {
     const std::vector<double> zeros = zero.constant()->ToDoubles();
@@ -173,7 +189,8 @@ Val OnGrid(Val scaled, Val zero, const Grid& grid, bool saturate) {
     const Val sum = zero ? scaled + zero : scaled;
     if (!sum) return sum;
     const Val code = saturate ? Cast(sum, grid.type)
-                              : sum.b().Op("EncodeFloat", {sum}, {{"to", std::string(NameOf(grid.type))}, {"saturate", int64_t{0}}});
+                              : sum.b().Op("EncodeFloat", {sum},
+                                           {{"to", std::string(ToString(grid.type))}, {"saturate", int64_t{0}}});
     return StraightThrough(Cast(code, sum.dtype()), sum.b().Op("Clip", {sum}, range));
   }
   const Val rounded = StraightThrough(Unary("Round", scaled), scaled), sum = zero ? rounded + zero : rounded;
@@ -186,7 +203,7 @@ Val Quantized(Val on_grid, const Grid& grid) {
   return Cast(on_grid, grid.type);
 }
 
-Val FloatsOf(Val q, DType type) {
+Val GetFloatValues(Val q, DType type) {
   if (!q) return q;
   const Val floats = FloatFinder(type)(q);
   return floats ? floats : Cast(q, type);
@@ -196,7 +213,8 @@ namespace {
 
 TypesOr StraightThroughTypes(const TypeContext& c) {
   RETURN_IF_ERROR(RequireFloat(c, 0));
-  if (c.has(1) && !(c.in(1) == c.in(0))) return Invalid("the carrier of ", ToString(c.in(0)), " is ", ToString(c.in(1)));
+  if (c.has(1) && !(c.in(1) == c.in(0)))
+    return Invalid("the carrier of ", ToString(c.in(0)), " is ", ToString(c.in(1)));
   return SameAsInput(c);
 }
 
@@ -204,12 +222,16 @@ TypesOr StraightThroughTypes(const TypeContext& c) {
 
 std::span<const OpRow> QuantizeOps() {
   static const std::vector<OpRow> rows = {
-      {.name = "StraightThrough", .inputs = {1, 2}, .infer = StraightThroughTypes, .grad_status = GradStatus::kFormula,
-       .gradient = [](const GradContext& c) {
-         std::vector<Val> grads(c.inputs.size());
-         if (grads.size() > 1) grads[1] = c.dy();
-         return grads;
-       },
+      {.name = "StraightThrough",
+       .inputs = {1, 2},
+       .infer = StraightThroughTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient =
+           [](const GradContext& c) {
+             std::vector<Val> grads(c.inputs.size());
+             if (grads.size() > 1) grads[1] = c.dy();
+             return grads;
+           },
        .decompose = [](const DecomposeContext& c) { return std::vector<Val>{c.x(0)}; },
        .evaluate = [](const EvalContext& c) { return std::vector<HostTensor>{*c.inputs[0]}; }},
   };
@@ -219,7 +241,8 @@ std::span<const OpRow> QuantizeOps() {
 std::span<const OnnxOp> QuantizeImports() {
   static const std::vector<OnnxOp> ops = [] {
     std::vector<OnnxOp> all;
-    for (auto family : {QuantizeLinearImports, QuantizedOpImports}) all.insert(all.end(), family().begin(), family().end());
+    for (auto family : {QuantizeLinearImports, QuantizedOpImports})
+      all.insert(all.end(), family().begin(), family().end());
     return all;
   }();
   return ops;

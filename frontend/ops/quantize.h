@@ -1,75 +1,79 @@
-// Quantized tensors: points of a grid, scaled. What rows, import functions and the exporter share.
+// Quantized tensors as scaled points of a grid, for rows, import functions and the exporter.
 //
-// A quantized value is a number q of a small type; it stands for (q − zero)·scale. Scale and zero point are given for the
-// whole tensor, for each index of one axis, or for blocks along one axis (ONNX's QuantizeLinear).
+// A quantized value is a number q of a small type with the real value (q − zero)·scale. A tensor has one scale and zero
+// point, one per index of an axis, or one per block along an axis (ONNX's QuantizeLinear).
 #pragma once
 
 #include <optional>
 
 #include "absl/status/statusor.h"
 #include "frontend/graph/host_tensor.h"
-#include "frontend/ops/onnx_import.h"
+#include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
 
-// The numbers that a quantized type holds.
+// The range of a quantized type.
 struct Grid {
   DType type;
   double low, high;
 };
-// Of integers up to 32 bits and of floats of up to 8 bits; nothing for other types.
-std::optional<Grid> GridOf(DType dtype);
+// Returns the grid of integers up to 32 bits and floats up to 8 bits; nothing for other types.
+std::optional<Grid> FindGrid(DType dtype);
 
-// Which scale belongs to which element.
-class Layout {
+// Maps elements to scales.
+class ScaleLayout {
  public:
-  // For a tensor and scales of these shapes. `axis` may be negative; block 0: none. Fails where they do not fit.
-  static absl::StatusOr<Layout> Of(const Shape& tensor, const Shape& scale, int64_t axis, int64_t block);
+  // Creates the map for a tensor and scales of these shapes. `axis` may be negative; block 0: no blocks. Fails for
+  // shapes that do not match.
+  static absl::StatusOr<ScaleLayout> Create(const Shape& tensor, const Shape& scale, int64_t axis, int64_t block);
 
-  // `param`, a scale or zero point of the scale's shape (or of one element), so that it broadcasts against the tensor.
+  // Reshapes `param`, a scale or zero point of the scale's shape or of one element, to broadcast against the tensor.
   Val Along(Val param) const;
-  // May a zero point of this shape stand beside the scales? Along and the functions below ask for it.
+  // Returns whether a zero point may have this shape. Along and the functions below require it.
   bool Fits(const Shape& zero) const;
-  // Which of the scales belongs to element i of the tensor.
+  // Returns the index of the scale of element i.
   int64_t operator()(int64_t i) const;
 
  private:
   enum class Kind : uint8_t { kTensor, kAxis, kBlock };
   Kind kind_ = Kind::kTensor;
-  Shape shape_, scale_;        // of the tensor and the scales
+  Shape shape_, scale_;  // of the tensor and the scales
   size_t axis_ = 0;
   int64_t block_ = 1, blocks_ = 1, inner_ = 1;
 };
 
-// Float weights behind integers. Both compute in float32, or float64 where `scale` or `values` are.
-// (q − zero)·scale; `zero` may be null.
-HostTensor Dequantized(const HostTensor& q, const HostTensor& scale, const HostTensor* zero, const Layout& layout);
-// The points nearest to values/scale + zero. An element that still is what Dequantized gave keeps its number of `old`.
+// Converts between integers and float weights. Both functions compute in float32, or in float64 if `scale` or `values`
+// are float64.
+// Returns (q − zero)·scale; `zero` may be null.
+HostTensor Dequantized(const HostTensor& q, const HostTensor& scale, const HostTensor* zero, const ScaleLayout& layout);
+// Returns the points nearest to values/scale + zero. Elements that Dequantized returned unchanged keep their number in
+// `old`.
 HostTensor Requantized(const HostTensor& values, const HostTensor& old, const HostTensor& scale, const HostTensor* zero,
-                       const Layout& layout);
+                       const ScaleLayout& layout);
 
-// `value`, but its gradient goes to `carrier` (of the same type) instead, or nowhere without one.
+// Returns `value`; its gradient flows to `carrier` (of the same type), or nowhere without one.
 Val StraightThrough(Val value, Val carrier = Val());
-// The grid's number nearest to scaled + zero (invalid: 0), as floats; the gradient passes straight through where that is in
-// the grid's range (Jacob et al., 2018, arXiv:1712.05877). `saturate` concerns 8-bit floats: what is too large becomes infinite or NaN.
-Val OnGrid(Val scaled, Val zero, const Grid& grid, bool saturate = true);
-// The same as a tensor of the grid's type. FloatsOf finds the floats behind it again.
+// Rounds scaled + zero (invalid: 0) to the grid, as floats; the gradient passes straight through inside the grid's
+// range (Jacob et al., 2018, arXiv:1712.05877). Without `saturate`, 8-bit floats out of range become infinite or NaN.
+Val FakeQuantize(Val scaled, Val zero, const Grid& grid, bool saturate = true);
+// Casts values on the grid to the grid's type. GetFloatValues recovers the floats.
 Val Quantized(Val on_grid, const Grid& grid);
-// The numbers of a quantized tensor as floats of `type`: those that Quantized was given, with their gradient, also through
-// operators that only move elements; a Cast where q comes from elsewhere.
-Val FloatsOf(Val q, DType type);
+// Returns the numbers of a quantized tensor as floats of `type`: the operand of Quantized, with its gradient, also
+// through operators that move or select elements; a Cast if q has another source.
+Val GetFloatValues(Val q, DType type);
 
-// Import functions: ai.onnx and com.microsoft; those that compute on quantized tensors.
+// Import families: quantization of ai.onnx and com.microsoft; operators on quantized tensors.
 std::span<const OnnxOp> QuantizeLinearImports();
 std::span<const OnnxOp> QuantizedOpImports();
 
-// Where a weight stands in an operator that reads it quantized: its inputs. The axis of scales is that of the operator.
+// The inputs of an operator that hold a quantized weight. The axis of scales is that of the operator.
 struct QuantizedWeight {
   std::string_view domain, op_type;
   size_t tensor, scale, zero;
 };
 const QuantizedWeight* FindQuantizedWeight(std::string_view domain, std::string_view op_type, size_t input);
-// How scales lie along the weight of such an operator.
-absl::StatusOr<Layout> LayoutOfWeight(const QuantizedWeight& weight, const Attrs& attrs, const Shape& tensor, const Shape& scale);
+// Returns the layout of scales along the weight of such an operator.
+absl::StatusOr<ScaleLayout> WeightScaleLayout(const QuantizedWeight& weight, const Attrs& attrs, const Shape& tensor,
+                                              const Shape& scale);
 
 }  // namespace onnxtrain

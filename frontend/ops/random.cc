@@ -20,7 +20,7 @@ absl::StatusOr<std::vector<Type>> InferDropout(const TypeContext& c) {
 
 absl::StatusOr<std::vector<Type>> InferRandom(const TypeContext& c) {
   RETURN_IF_ERROR(CheckInputType(c, 0, KeyType()));
-  const std::optional<DType> dtype = DTypeOf(c.attrs.String("dtype"));
+  const std::optional<DType> dtype = ParseDType(c.attrs.String("dtype"));
   if (!dtype || !IsFloat(*dtype)) return Invalid("dtype '", c.attrs.String("dtype"), "' is not a floating-point type");
   return std::vector<Type>{{*dtype, c.attrs.Ints("shape")}};
 }
@@ -38,12 +38,23 @@ std::span<const OpRow> RandomOps() {
   const AttrSpec shape = {"shape", std::vector<int64_t>(), true};
   const AttrSpec dtype = {"dtype", std::string("f32")};
   static const std::vector<OpRow> rows = {
-      {.name = "Dropout", .inputs = {2, 2}, .attrs = {{"ratio", 0.5}, stream}, .infer = InferDropout,
-       .grad_status = GradStatus::kFormula, .gradient = DropoutGradient},
-      {.name = "RandomUniform", .inputs = {1, 1}, .attrs = {shape, dtype, {"low", 0.0}, {"high", 1.0}, stream},
-       .infer = InferRandom, .grad_status = GradStatus::kZero},
-      {.name = "RandomNormal", .inputs = {1, 1}, .attrs = {shape, dtype, {"mean", 0.0}, {"scale", 1.0}, stream},
-       .infer = InferRandom, .grad_status = GradStatus::kZero},
+      {.name = "Dropout",
+       .inputs = {2, 2},
+       .attrs = {{"ratio", 0.5}, stream},
+       .infer = InferDropout,
+       .grad_status = GradStatus::kFormula,
+       .gradient = DropoutGradient,
+       .init = {.transparent = true}},
+      {.name = "RandomUniform",
+       .inputs = {1, 1},
+       .attrs = {shape, dtype, {"low", 0.0}, {"high", 1.0}, stream},
+       .infer = InferRandom,
+       .grad_status = GradStatus::kZero},
+      {.name = "RandomNormal",
+       .inputs = {1, 1},
+       .attrs = {shape, dtype, {"mean", 0.0}, {"scale", 1.0}, stream},
+       .infer = InferRandom,
+       .grad_status = GradStatus::kZero},
   };
   return rows;
 }

@@ -1,7 +1,7 @@
-// Recurrent layers, one direction each, and their backward passes through time (Werbos, 1990; Hochreiter and Schmidhuber,
-// 1997; Cho et al., 2014). The projection of the inputs is a product of its own, over all steps at once, and so is the
-// gradient of the recurrent weights: both stand outside.
-#include "frontend/ops/recurrent.h"
+// Recurrent layers, one direction each, and their backward passes through time (Werbos, 1990; Hochreiter and
+// Schmidhuber, 1997; Cho et al., 2014). The projection of the inputs, over all steps at once, and the
+// gradient of the recurrent weights are separate products.
+#include "frontend/ops/row.h"
 
 #include "frontend/ops/formula.h"
 #include "frontend/ops/nn_rules.h"
@@ -10,7 +10,7 @@
 namespace onnxtrain {
 namespace {
 
-// --- Type rules --------------------------------------------------------------------------------------------------------
+// --- Type rules
 
 struct Extents {
   int64_t steps, batch, units;
@@ -22,7 +22,8 @@ struct Extents {
 absl::StatusOr<Extents> ReadExtents(const Shape& x, const Shape& r, int64_t gates) {
   const bool fits = x.size() == 3 && r.size() == 2 && r[0] % gates == 0 && r[0] / gates == r[1] && x[2] == r[0];
   if (fits && x[0] > 0 && x[1] > 0 && r[1] > 0) return Extents{x[0], x[1], r[1]};
-  return Invalid("expected x [S,B,", gates, "·H] and recurrent weights [", gates, "·H,H], got ", ToString(x), " and ", ToString(r));
+  return Invalid("expected x [S,B,", gates, "·H] and recurrent weights [", gates, "·H,H], got ", ToString(x), " and ",
+                 ToString(r));
 }
 
 absl::Status CheckLengths(const TypeContext& c, size_t i, const Extents& e) {
@@ -80,7 +81,8 @@ absl::StatusOr<std::vector<Type>> InferGruGrad(const TypeContext& c) {
 
 absl::Status CheckActivation(const Attrs& attrs) {
   const std::string name = attrs.String("activation");
-  return name == "Tanh" || name == "Relu" ? absl::OkStatus() : Invalid("activation '", name, "' is neither Tanh nor Relu");
+  return name == "Tanh" || name == "Relu" ? absl::OkStatus()
+                                          : Invalid("activation '", name, "' is neither Tanh nor Relu");
 }
 
 // x, r, h0, lengths? → h
@@ -103,17 +105,19 @@ absl::StatusOr<std::vector<Type>> InferRnnGrad(const TypeContext& c) {
   return Types(c.in(0).dtype, {e.all(), e.state()});
 }
 
-// --- Decompositions ----------------------------------------------------------------------------------------------------
+// --- Decompositions
 
 bool Reversed(const Attrs& attrs) { return attrs.Int("reverse") != 0; }
 
 std::vector<Val> DecomposeLstm(const DecomposeContext& c) {
-  const Unrolled u = UnrollLstm({.x = c.x(0), .r = c.x(1), .h0 = c.x(2), .c0 = c.x(3), .lengths = c.x(4), .reverse = Reversed(c.attrs)});
+  const Unrolled u = UnrollLstm(
+      {.x = c.x(0), .r = c.x(1), .h0 = c.x(2), .c0 = c.x(3), .lengths = c.x(4), .reverse = Reversed(c.attrs)});
   return {u.h, u.c, u.gates};
 }
 
 std::vector<Val> DecomposeGru(const DecomposeContext& c) {
-  const Unrolled u = UnrollGru({.x = c.x(0), .r = c.x(1), .b = c.x(2), .h0 = c.x(3), .lengths = c.x(4), .reverse = Reversed(c.attrs)});
+  const Unrolled u =
+      UnrollGru({.x = c.x(0), .r = c.x(1), .b = c.x(2), .h0 = c.x(3), .lengths = c.x(4), .reverse = Reversed(c.attrs)});
   return {u.h, u.gates};
 }
 
@@ -121,17 +125,21 @@ Val Relu(Val x) { return Unary("Relu", x); }
 
 std::vector<Val> DecomposeRnn(const DecomposeContext& c) {
   const bool relu = c.attrs.String("activation") == "Relu";
-  const Unrolled u = UnrollRnn({.x = c.x(0), .r = c.x(1), .h0 = c.x(2), .lengths = c.x(3), .reverse = Reversed(c.attrs),
+  const Unrolled u = UnrollRnn({.x = c.x(0),
+                                .r = c.x(1),
+                                .h0 = c.x(2),
+                                .lengths = c.x(3),
+                                .reverse = Reversed(c.attrs),
                                 .activations = {relu ? Relu : Tanh}});
   return {u.h};
 }
 
 // Backward over the steps: f(t, where) is called for the last step first; `where` is the step's own mask, if any.
 template <typename F>
-void BackThrough(int64_t steps, bool reverse, Val lengths, F f) {
+void ForEachStepBackward(int64_t steps, bool reverse, Val lengths, F f) {
   for (int64_t i = steps - 1; i >= 0; --i) {
     const int64_t t = reverse ? steps - 1 - i : i;
-    f(t, ActiveAt(lengths, t));
+    f(t, StepMask(lengths, t));
   }
 }
 
@@ -139,7 +147,7 @@ Val MaskedBy(Val active, Val x) { return active && x ? Masked(active, x) : x; }
 Val Choose(Val active, Val now, Val before) { return active && now && before ? Where(active, now, before) : now; }
 
 Val Stacked(std::vector<Val> steps) {
-  for (Val& step : steps) step = AsStep(step);
+  for (Val& step : steps) step = UnsqueezeStep(step);
   return Concat(std::move(steps), 0);
 }
 
@@ -154,13 +162,14 @@ std::vector<Val> DecomposeLstmGrad(const DecomposeContext& c) {
   const Val previous = PreviousStates(cells, c.x(2), reverse);
   Val dh = ZerosLike(c.x(2)), dc = dh;
   std::vector<Val> dx(dh_all.dim(0));
-  BackThrough(dh_all.dim(0), reverse, c.x(5), [&](int64_t t, Val active) {
-    const Val g_t = StepOf(gates, t), i = Gate(g_t, 0), o = Gate(g_t, 1), f = Gate(g_t, 2), g = Gate(g_t, 3);
-    const Val squashed = Tanh(StepOf(cells, t));
-    const Val dy = dh + StepOf(dh_all, t), dheld = dc_all ? dc + StepOf(dc_all, t) : dc;
+  ForEachStepBackward(dh_all.dim(0), reverse, c.x(5), [&](int64_t t, Val active) {
+    const Val g_t = SelectStep(gates, t), i = Gate(g_t, 0), o = Gate(g_t, 1), f = Gate(g_t, 2), g = Gate(g_t, 3);
+    const Val squashed = Tanh(SelectStep(cells, t));
+    const Val dy = dh + SelectStep(dh_all, t), dheld = dc_all ? dc + SelectStep(dc_all, t) : dc;
     const Val dcell = dheld + dy * o * TanhSlope(squashed);
     dx[t] = MaskedBy(active, Concat({dcell * g * SigmoidSlope(i), dy * squashed * SigmoidSlope(o),
-                                     dcell * StepOf(previous, t) * SigmoidSlope(f), dcell * i * TanhSlope(g)}, 1));
+                                     dcell * SelectStep(previous, t) * SigmoidSlope(f), dcell * i * TanhSlope(g)},
+                                    1));
     dh = Choose(active, MatMul(dx[t], r), dy);
     dc = Choose(active, dcell * f, dheld);
   });
@@ -173,11 +182,11 @@ std::vector<Val> DecomposeGruGrad(const DecomposeContext& c) {
   const Val previous = PreviousStates(c.x(3), c.x(2), reverse);
   Val dh = ZerosLike(c.x(2));
   std::vector<Val> dx(dh_all.dim(0)), dr(dx.size());
-  BackThrough(dh_all.dim(0), reverse, c.x(5), [&](int64_t t, Val active) {
-    const Val g_t = StepOf(gates, t), z = Gate(g_t, 0), reset = Gate(g_t, 1), n = Gate(g_t, 2), q = Gate(g_t, 3);
-    const Val dy = dh + StepOf(dh_all, t);
+  ForEachStepBackward(dh_all.dim(0), reverse, c.x(5), [&](int64_t t, Val active) {
+    const Val g_t = SelectStep(gates, t), z = Gate(g_t, 0), reset = Gate(g_t, 1), n = Gate(g_t, 2), q = Gate(g_t, 3);
+    const Val dy = dh + SelectStep(dh_all, t);
     const Val dn = dy * (1.0 - z) * TanhSlope(n);
-    const Val dz = dy * (StepOf(previous, t) - n) * SigmoidSlope(z), dreset = dn * q * SigmoidSlope(reset);
+    const Val dz = dy * (SelectStep(previous, t) - n) * SigmoidSlope(z), dreset = dn * q * SigmoidSlope(reset);
     dx[t] = MaskedBy(active, Concat({dz, dreset, dn}, 1));
     dr[t] = MaskedBy(active, Concat({dz, dreset, dn * reset}, 1));
     dh = Choose(active, dy * z + MatMul(dr[t], r), dy);
@@ -188,17 +197,17 @@ std::vector<Val> DecomposeGruGrad(const DecomposeContext& c) {
 std::vector<Val> DecomposeRnnGrad(const DecomposeContext& c) {
   const bool relu = c.attrs.String("activation") == "Relu";
   const Val dh_all = c.x(0), r = c.x(1), h = c.x(2);
-  Val dh = ZerosLike(StepOf(h, 0));
+  Val dh = ZerosLike(SelectStep(h, 0));
   std::vector<Val> dx(dh_all.dim(0));
-  BackThrough(dh_all.dim(0), Reversed(c.attrs), c.x(3), [&](int64_t t, Val active) {
-    const Val dy = dh + StepOf(dh_all, t), y = StepOf(h, t);
+  ForEachStepBackward(dh_all.dim(0), Reversed(c.attrs), c.x(3), [&](int64_t t, Val active) {
+    const Val dy = dh + SelectStep(dh_all, t), y = SelectStep(h, t);
     dx[t] = MaskedBy(active, relu ? Masked(Greater(y, 0.0), dy) : dy * TanhSlope(y));
     dh = Choose(active, MatMul(dx[t], r), dy);
   });
   return {Stacked(std::move(dx)), dh};
 }
 
-// --- Gradients ---------------------------------------------------------------------------------------------------------
+// --- Gradients
 
 // Σ over steps and samples of dgatesᵀ·h, the gradient of recurrent weights.
 Val WeightGrad(Val dgates, Val h) {
@@ -210,18 +219,19 @@ Val OrZeros(Val dy, Val y) { return dy ? dy : ZerosLike(y); }
 
 std::vector<Val> LstmGradient(const GradContext& c) {
   const int64_t reverse = c.node.attrs.Int("reverse");
-  const std::vector<Val> d = c.b.Ops("LstmGrad", {OrZeros(c.dy(0), c.y(0)), c.x(1), c.x(3), c.y(1), c.y(2), c.x(4), c.dy(1)},
-                                     {{"reverse", reverse}});
+  const std::vector<Val> d = c.b.Ops(
+      "LstmGrad", {OrZeros(c.dy(0), c.y(0)), c.x(1), c.x(3), c.y(1), c.y(2), c.x(4), c.dy(1)}, {{"reverse", reverse}});
   if (!d[0]) return std::vector<Val>(c.inputs.size());
-  std::vector<Val> grads = {d[0], c.need(1) ? WeightGrad(d[0], PreviousStates(c.y(0), c.x(2), reverse != 0)) : Val(), d[1], d[2]};
+  std::vector<Val> grads = {d[0], c.need(1) ? WeightGrad(d[0], PreviousStates(c.y(0), c.x(2), reverse != 0)) : Val(),
+                            d[1], d[2]};
   grads.resize(c.inputs.size());
   return grads;
 }
 
 std::vector<Val> GruGradient(const GradContext& c) {
   const int64_t reverse = c.node.attrs.Int("reverse");
-  const std::vector<Val> d = c.b.Ops("GruGrad", {OrZeros(c.dy(0), c.y(0)), c.x(1), c.x(3), c.y(0), c.y(1), c.x(4)},
-                                     {{"reverse", reverse}});
+  const std::vector<Val> d =
+      c.b.Ops("GruGrad", {OrZeros(c.dy(0), c.y(0)), c.x(1), c.x(3), c.y(0), c.y(1), c.x(4)}, {{"reverse", reverse}});
   if (!d[0]) return std::vector<Val>(c.inputs.size());
   std::vector<Val> grads = {d[0], c.need(1) ? WeightGrad(d[1], PreviousStates(c.y(0), c.x(3), reverse != 0)) : Val(),
                             c.need(2) ? ReduceSum(d[1], {0, 1}, false) : Val(), d[2]};
@@ -239,7 +249,7 @@ std::vector<Val> RnnGradient(const GradContext& c) {
   return grads;
 }
 
-// --- Rows --------------------------------------------------------------------------------------------------------------
+// --- Rows
 
 // The products; input 1 is the recurrent weights, input 0 has S·B rows.
 double Flops(std::span<const Type* const> in, std::span<const Type>, const Attrs&) {
@@ -247,9 +257,19 @@ double Flops(std::span<const Type* const> in, std::span<const Type>, const Attrs
 }
 
 OpRow Row(std::string_view name, Arity inputs, int outputs, TypeRule infer, Gradient gradient, Decompose decompose) {
-  return {.name = name, .inputs = inputs, .outputs = outputs, .attrs = {{"reverse", int64_t{0}}}, .infer = infer,
-          .grad_status = gradient != nullptr ? GradStatus::kFormula : GradStatus::kNotDifferentiable, .gradient = gradient,
-          .decompose = decompose, .precision = Precision::kFloat32, .recompute = Recompute::kExpensive, .flops = Flops};
+  return {.name = name,
+          .inputs = inputs,
+          .outputs = outputs,
+          .attrs = {{"reverse", int64_t{0}}},
+          .infer = infer,
+          .grad_status = gradient != nullptr ? GradStatus::kFormula : GradStatus::kNotDifferentiable,
+          .gradient = gradient,
+          .decompose = decompose,
+          .precision = Precision::kFloat32,
+          .recompute = Recompute::kExpensive,
+          .flops = Flops,
+          .is_gradient = gradient == nullptr,
+          .init = {.roles = {WeightRole::kData, WeightRole::kRecurrentMatrix}}};
 }
 
 }  // namespace

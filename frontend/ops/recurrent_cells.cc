@@ -5,14 +5,14 @@
 namespace onnxtrain {
 namespace {
 
-// Part i of the last axis, cut into parts of n.
+// Returns part i of the last axis, split into parts of n.
 Val Part(Val x, int64_t i, int64_t n) { return Slice(x, x.rank() - 1, i * n, n); }
 
 struct State {
   Val h, c, gates;
 };
 
-// The state after a step on x_t from a state.
+// Computes the state after a step on x_t.
 using Step = std::function<State(Val x, const State&)>;
 
 Val Held(Val active, Val now, Val before) { return active && now && before ? Where(active, now, before) : now; }
@@ -20,7 +20,7 @@ Val Held(Val active, Val now, Val before) { return active && now && before ? Whe
 Val Join(std::vector<Val> parts) {
   for (Val& part : parts) {
     if (!part) return part;
-    part = AsStep(part);
+    part = UnsqueezeStep(part);
   }
   return Concat(std::move(parts), 0);
 }
@@ -31,8 +31,8 @@ Unrolled Run(const Recurrence& layer, const Step& step) {
   State state = {layer.h0, layer.c0, {}};
   for (int64_t i = 0; i < steps; ++i) {
     const int64_t t = layer.reverse ? steps - 1 - i : i;
-    const Val active = ActiveAt(layer.lengths, t);
-    const State next = step(StepOf(layer.x, t), state);
+    const Val active = StepMask(layer.lengths, t);
+    const State next = step(SelectStep(layer.x, t), state);
     state = {Held(active, next.h, state.h), Held(active, next.c, state.c), next.gates};
     h[t] = state.h;
     c[t] = state.c;
@@ -50,7 +50,7 @@ Val Apply(const Recurrence& layer, size_t i, Val x, Val (*otherwise)(Val)) {
   return i < layer.activations.size() ? layer.activations[i](x) : otherwise(x);
 }
 
-// The activation number i, or its default, of a gate's sum, which is clipped.
+// Applies activation i, or its default, to the clipped sum of a gate.
 Val Activate(const Recurrence& layer, size_t i, Val x, Val (*otherwise)(Val)) {
   return Apply(layer, i, Clipped(layer, x), otherwise);
 }
@@ -62,26 +62,27 @@ Val Product(Val h, Val r, int64_t first_gate, int64_t gates) {
 
 }  // namespace
 
-Val FirstOf(Val x) { return x ? Reshape(x, Shape(x.shape().begin() + 1, x.shape().end())) : x; }
+Val SqueezeStep(Val x) { return x ? Reshape(x, Shape(x.shape().begin() + 1, x.shape().end())) : x; }
 
-Val AsStep(Val x) {
+Val UnsqueezeStep(Val x) {
   if (!x) return x;
   Shape shape = x.shape();
   shape.insert(shape.begin(), 1);
   return Reshape(x, std::move(shape));
 }
 
-Val StepOf(Val x, int64_t t) { return FirstOf(Slice(x, 0, t, 1)); }
+Val SelectStep(Val x, int64_t t) { return SqueezeStep(Slice(x, 0, t, 1)); }
 
-Val ActiveAt(Val lengths, int64_t t) {
+Val StepMask(Val lengths, int64_t t) {
   if (!lengths) return lengths;
   return Reshape(Greater(lengths, static_cast<double>(t)), {lengths.dim(0), 1});
 }
 
 Val PreviousStates(Val h, Val h0, bool reverse) {
   const int64_t others = h.dim(0) - 1;
-  if (others == 0) return AsStep(h0);
-  return reverse ? Concat({Slice(h, 0, 1, others), AsStep(h0)}, 0) : Concat({AsStep(h0), Slice(h, 0, 0, others)}, 0);
+  if (others == 0) return UnsqueezeStep(h0);
+  return reverse ? Concat({Slice(h, 0, 1, others), UnsqueezeStep(h0)}, 0)
+                 : Concat({UnsqueezeStep(h0), Slice(h, 0, 0, others)}, 0);
 }
 
 // i, o, f, g: the input, output and forget gates and the candidate. c' = f·c + i·g, h' = o·tanh(c').

@@ -1,4 +1,4 @@
-// Reductions over axes, ArgMax/ArgMin and CumSum. Imports: reduce_import.cc.
+// Reductions over axes, ArgMax/ArgMin and CumSum.
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -20,7 +20,7 @@ TypesOr ReduceTypes(const TypeContext& c) {
   return std::vector<Type>{{c.in(0).dtype, ReducedShape(c.in(0).shape, mask, c.attrs.Int("keepdims"))}};
 }
 
-// Integers have no value for the maximum of nothing.
+// The maximum of no integers is undefined.
 TypesOr ExtremumTypes(const TypeContext& c) {
   ASSIGN_OR_RETURN(std::vector<Type> types, ReduceTypes(c));
   if (!IsFloat(c.in(0).dtype) && c.in(0).elements() == 0 && types[0].elements() > 0) {
@@ -40,7 +40,8 @@ TypesOr ArgTypes(const TypeContext& c) {
   std::vector<bool> mask(c.in(0).rank(), false);
   mask[axis] = true;
   Shape shape = ReducedShape(c.in(0).shape, mask, c.attrs.Int("keepdims"));
-  if (c.in(0).shape[axis] == 0 && NumElements(shape) > 0) return Invalid("axis ", axis, " of ", ToString(c.in(0)), " is empty");
+  if (c.in(0).shape[axis] == 0 && NumElements(shape) > 0)
+    return Invalid("axis ", axis, " of ", ToString(c.in(0)), " is empty");
   return std::vector<Type>{{DType::kInt64, std::move(shape)}};
 }
 
@@ -49,7 +50,7 @@ TypesOr CumSumTypes(const TypeContext& c) {
   return SameAsNumericInput(c);
 }
 
-// ---- gradients -----------------------------------------------------------------------------------------------------
+// --- gradients
 
 // What was reduced, with extents 1 in its place, so that it broadcasts against x. The axes have been checked.
 Val Kept(const GradContext& c, Val reduced) {
@@ -71,8 +72,8 @@ std::vector<Val> ExtremumGrad(const GradContext& c) {
   return {Masked(wins, Kept(c, c.dy()) / n)};
 }
 
-// The product of the others: p/x with p the product of all that are not 0, where no zero is among them; at the only zero,
-// p; else 0.
+// The product of the others: p/x with p the product of all that are not 0, where no zero is among them; at the only
+// zero, p; else 0.
 std::vector<Val> ProdGrad(const GradContext& c) {
   const std::vector<int64_t> axes = c.node.attrs.Ints("axes");
   const Val x = c.x(0), zero = Equal(x, 0), filled = Where(zero, Number(x, 1), x);
@@ -89,14 +90,14 @@ std::vector<Val> CumSumGrad(const GradContext& c) {
   return {c.b.Op("CumSum", {c.dy()}, std::move(attrs))};
 }
 
-// ---- decompositions ------------------------------------------------------------------------------------------------
+// --- decompositions
 
 std::vector<Val> SumOfWideSquares(const DecomposeContext& c) {
   const Val x = Cast(c.x(0), DType::kFloat64);
   return {ReduceSum(x * x, {}, false)};
 }
 
-// ---- evaluation ----------------------------------------------------------------------------------------------------
+// --- evaluation
 
 // Per element of x, the offset of the element of the result that it is reduced into.
 Shape StridesInto(const Shape& x, const std::vector<bool>& mask) {
@@ -116,7 +117,8 @@ std::vector<T> Accumulate(const EvalContext& c, T init, Add add, Read read) {
 }
 
 template <typename Add, typename IntAdd>
-std::vector<HostTensor> Reduced(const EvalContext& c, double init, Add add, int64_t int_init, IntAdd int_add, bool mean) {
+std::vector<HostTensor> Reduced(const EvalContext& c, double init, Add add, int64_t int_init, IntAdd int_add,
+                                bool mean) {
   const HostTensor& x = *c.inputs[0];
   const Type& type = c.output_types[0];
   const int64_t count = mean && type.elements() > 0 ? x.size() / type.elements() : 1;
@@ -138,12 +140,14 @@ std::vector<HostTensor> EvalProd(const EvalContext& c) {
   return Reduced(c, 1, std::multiplies<double>(), 1, WrapMul, false);
 }
 std::vector<HostTensor> EvalMax(const EvalContext& c) {
-  return Reduced(c, -kInfinity, [](double a, double b) { return std::isnan(a) || a > b ? a : b; },
-                 std::numeric_limits<int64_t>::min(), [](int64_t a, int64_t b) { return std::max(a, b); }, false);
+  return Reduced(
+      c, -kInfinity, [](double a, double b) { return std::isnan(a) || a > b ? a : b; },
+      std::numeric_limits<int64_t>::min(), [](int64_t a, int64_t b) { return std::max(a, b); }, false);
 }
 std::vector<HostTensor> EvalMin(const EvalContext& c) {
-  return Reduced(c, kInfinity, [](double a, double b) { return std::isnan(a) || a < b ? a : b; },
-                 std::numeric_limits<int64_t>::max(), [](int64_t a, int64_t b) { return std::min(a, b); }, false);
+  return Reduced(
+      c, kInfinity, [](double a, double b) { return std::isnan(a) || a < b ? a : b; },
+      std::numeric_limits<int64_t>::max(), [](int64_t a, int64_t b) { return std::min(a, b); }, false);
 }
 
 // Calls f(first, step) for each line of x along `axis`: the offset of its first element and the distance of neighbours.
@@ -212,7 +216,7 @@ std::vector<HostTensor> EvalCumSum(const EvalContext& c) {
   return {std::move(y)};
 }
 
-// ---- rows ----------------------------------------------------------------------------------------------------------
+// --- rows
 
 double OnePerInput(std::span<const Type* const> inputs, std::span<const Type> outputs, const Attrs& attrs) {
   return static_cast<double>(inputs[0]->elements());
@@ -223,14 +227,25 @@ double TwoPerInput(std::span<const Type* const> inputs, std::span<const Type> ou
 }
 
 OpRow Reduction(std::string_view name, TypeRule infer, Evaluate evaluate, Gradient gradient) {
-  return {.name = name, .attrs = {{"axes", std::vector<int64_t>{}}, {"keepdims", int64_t{1}}}, .infer = infer,
-          .grad_status = GradStatus::kFormula, .gradient = gradient, .evaluate = evaluate,
-          .precision = Precision::kFloat32, .flops = OnePerInput};
+  return {.name = name,
+          .attrs = {{"axes", std::vector<int64_t>{}, false, AxisRole::kAxisSet}, {"keepdims", int64_t{1}}},
+          .infer = infer,
+          .grad_status = GradStatus::kFormula,
+          .gradient = gradient,
+          .evaluate = evaluate,
+          .precision = Precision::kFloat32,
+          .flops = OnePerInput,
+          .layout = {.inputs = 1, .outputs = 1, .any_order = true},
+          .reduction = true};
 }
 
 OpRow ArgRow(std::string_view name, Evaluate evaluate) {
-  return {.name = name, .attrs = {{"axis", int64_t{0}}, {"keepdims", int64_t{1}}, {"select_last_index", int64_t{0}}},
-          .infer = ArgTypes, .grad_status = GradStatus::kZero, .evaluate = evaluate, .flops = OnePerInput};
+  return {.name = name,
+          .attrs = {{"axis", int64_t{0}}, {"keepdims", int64_t{1}}, {"select_last_index", int64_t{0}}},
+          .infer = ArgTypes,
+          .grad_status = GradStatus::kZero,
+          .evaluate = evaluate,
+          .flops = OnePerInput};
 }
 
 }  // namespace
@@ -244,11 +259,20 @@ std::span<const OpRow> ReduceOps() {
       Reduction("ReduceProd", ReduceTypes, EvalProd, ProdGrad),
       ArgRow("ArgMax", EvalArg<true>),
       ArgRow("ArgMin", EvalArg<false>),
-      {.name = "CumSum", .attrs = {{"axis", int64_t{0}}, {"exclusive", int64_t{0}}, {"reverse", int64_t{0}}},
-       .infer = CumSumTypes, .grad_status = GradStatus::kFormula, .gradient = CumSumGrad, .evaluate = EvalCumSum,
+      {.name = "CumSum",
+       .attrs = {{"axis", int64_t{0}}, {"exclusive", int64_t{0}}, {"reverse", int64_t{0}}},
+       .infer = CumSumTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient = CumSumGrad,
+       .evaluate = EvalCumSum,
        .precision = Precision::kFloat32},
-      {.name = "SquaredNorm", .infer = SquaredNormTypes, .grad_status = GradStatus::kDecomposition,
-       .decompose = SumOfWideSquares, .evaluate = EvalSquaredNorm, .precision = Precision::kFloat32, .flops = TwoPerInput},
+      {.name = "SquaredNorm",
+       .infer = SquaredNormTypes,
+       .grad_status = GradStatus::kDecomposition,
+       .decompose = SumOfWideSquares,
+       .evaluate = EvalSquaredNorm,
+       .precision = Precision::kFloat32,
+       .flops = TwoPerInput},
   };
   return *rows;
 }

@@ -1,4 +1,4 @@
-// Resizing along axes, by nearest elements or by linear or cubic kernels. Imports: resample_import.cc.
+// Resizing along axes, by nearest elements or by linear or cubic kernels.
 #include "frontend/ops/resample.h"
 
 #include <algorithm>
@@ -13,7 +13,6 @@ namespace onnxtrain {
 namespace {
 
 // --- Taps
-// -------------------------------------------------------------------------------------------------------------
 
 double Hat(double d) { return std::max(0.0, 1 - std::fabs(d)); }
 
@@ -48,7 +47,7 @@ struct Filter {
   const Rounding* rounding;
   double a;
 
-  static Filter Of(const Attrs& attrs) {
+  static Filter FromAttrs(const Attrs& attrs) {
     const std::string mode = attrs.String("mode");
     return {mode == "nearest",
             mode == "cubic",
@@ -89,7 +88,7 @@ class TapsBuilder {
     for (size_t k = first; k < t_.weight.size(); ++k) t_.weight[k] /= sum;
   }
 
-  // What lies outside is what lies at the border.
+  // Elements outside repeat the border.
   void Put(int64_t i, double w, size_t first) {
     i = std::clamp<int64_t>(i, 0, t_.in - 1);
     if (t_.index.size() > first && t_.index.back() == i) {
@@ -106,9 +105,9 @@ class TapsBuilder {
   double stretch_;
 };
 
-// Where output o lies in x. Far enough outside is far enough. Which element is nearest would hang on the last bit of a
-// scale such as 1.6 that a file holds in float32: the quotient is rounded to what was meant.
-double PositionOf(int64_t o, const double* p, bool nearest) {
+// Returns the position of output o in x, bounded far outside. Rounds the quotient, since the nearest element would
+// depend on the last bit of a scale such as 1.6 that the file holds in float32.
+double SourcePosition(int64_t o, const double* p, bool nearest) {
   double x = (static_cast<double>(o) + p[0]) * p[1] / p[2];
   if (nearest) x = static_cast<float>(x);
   x += p[3];
@@ -116,10 +115,9 @@ double PositionOf(int64_t o, const double* p, bool nearest) {
 }
 
 // --- Type rules
-// -------------------------------------------------------------------------------------------------------
 
 constexpr double kLimit = int64_t{1} << 31;
-constexpr double kMostTaps = int64_t{1} << 28;  // of one axis: what its table may take
+constexpr double kMaxTaps = int64_t{1} << 28;  // of one axis: what its table may take
 
 bool AllFinite(const std::vector<double>& values) {
   return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
@@ -155,7 +153,7 @@ absl::Status CheckExtents(const Attrs& attrs, const Shape& in, const Shape& out)
     if (from < 0 || to < 0 || from >= kLimit || to >= kLimit || (from == 0 && to > 0)) {
       return Invalid("cannot resize axis ", axes[i], " from ", from, " to ", to);
     }
-    if (to > 0 && stretch[i] * static_cast<double>(to) > kMostTaps)
+    if (to > 0 && stretch[i] * static_cast<double>(to) > kMaxTaps)
       return Invalid("a filter stretched by ", stretch[i], " is too wide");
   }
   return absl::OkStatus();
@@ -192,7 +190,6 @@ TypesOr ResampleGradTypes(const TypeContext& c) {
 }
 
 // --- Gradients and evaluation
-// -----------------------------------------------------------------------------------------
 
 std::vector<Val> ResampleGradient(const GradContext& c) {
   Attrs attrs = c.node.attrs;
@@ -245,9 +242,15 @@ std::vector<HostTensor> EvaluateResampleGrad(const EvalContext& c) {
 std::vector<AttrSpec> ResampleAttrs() {
   const std::vector<int64_t> ints;
   const std::vector<double> numbers;
-  return {{"axes", ints, true},       {"sizes", ints, true},           {"position", numbers, true},
-          {"stretch", numbers, true}, {"mode", std::string(), true},   {"rounding", std::string("floor")},
-          {"cubic_a", -0.75},         {"exclude_outside", int64_t{0}}, {"zero_outside", int64_t{0}}};
+  return {{"axes", ints, true, AxisRole::kAxisList},
+          {"sizes", ints, true},
+          {"position", numbers, true},
+          {"stretch", numbers, true},
+          {"mode", std::string(), true},
+          {"rounding", std::string("floor")},
+          {"cubic_a", -0.75},
+          {"exclude_outside", int64_t{0}},
+          {"zero_outside", int64_t{0}}};
 }
 
 std::vector<AttrSpec> ResampleGradAttrs() {
@@ -284,22 +287,15 @@ Taps Taps::Transposed() const {
 std::vector<Taps> ResampleTaps(const Attrs& attrs, const Shape& x) {
   const std::vector<int64_t> axes = attrs.Ints("axes"), sizes = attrs.Ints("sizes");
   const std::vector<double> position = attrs.Floats("position"), stretch = attrs.Floats("stretch");
-  const Filter filter = Filter::Of(attrs);
+  const Filter filter = Filter::FromAttrs(attrs);
   std::vector<Taps> all;
   for (size_t i = 0; i < axes.size(); ++i) {
     Taps taps{.axis = axes[i], .in = x[axes[i]]};
     TapsBuilder builder(&taps, filter, stretch[i]);
-    for (int64_t o = 0; o < sizes[i]; ++o) builder.Add(PositionOf(o, &position[4 * i], filter.nearest));
+    for (int64_t o = 0; o < sizes[i]; ++o) builder.Add(SourcePosition(o, &position[4 * i], filter.nearest));
     all.push_back(std::move(taps));
   }
   return all;
-}
-
-Shape ResampledFrom(const Attrs& attrs, const Shape& dy) {
-  const std::vector<int64_t> axes = attrs.Ints("axes"), sizes = attrs.Ints("input_sizes");
-  Shape x = dy;
-  for (size_t i = 0; i < axes.size(); ++i) x[axes[i]] = sizes[i];
-  return x;
 }
 
 std::span<const OpRow> ResampleOps() {
@@ -310,14 +306,17 @@ std::span<const OpRow> ResampleOps() {
        .infer = ResampleTypes,
        .grad_status = GradStatus::kFormula,
        .gradient = ResampleGradient,
-       .evaluate = EvaluateResample},
+       .evaluate = EvaluateResample,
+       .layout = {.inputs = 1, .outputs = 1, .any_order = true}},
       {.name = "ResampleGrad",
        .inputs = {1, 1},
        .attrs = ResampleGradAttrs(),
        .infer = ResampleGradTypes,
        .grad_status = GradStatus::kFormula,
        .gradient = ResampleGradGradient,
-       .evaluate = EvaluateResampleGrad},
+       .evaluate = EvaluateResampleGrad,
+       .layout = {.inputs = 1, .outputs = 1, .any_order = true},
+       .is_gradient = true},
   };
   return *rows;
 }

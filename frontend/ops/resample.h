@@ -1,6 +1,5 @@
-// What an element of a Resample takes from its input, axis by axis: the meaning of the operator's attributes, shared by
-// type rule, host evaluation and the backends' kernels. Resampling is linear and separable; the transposed taps are its
-// gradient.
+// The taps of a Resample, axis by axis: the semantics of its attributes, shared by type rule, host evaluation and the
+// backends' kernels. Resampling is linear and separable; the transposed taps are its gradient.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +10,8 @@
 
 namespace onnxtrain {
 
-// One axis: y[o] = Σ weight[k]·x[index[k]], k in [begin[o], begin[o + 1]). Indices of one output ascend, and none
-// occurs twice; an output may have no tap at all (it is 0).
+// The taps of one axis: y[o] = Σ weight[k]·x[index[k]], k in [begin[o], begin[o + 1]). The indices of an output ascend
+// strictly; an output without taps is 0.
 struct Taps {
   int64_t axis = 0;
   int64_t in = 0;
@@ -25,10 +24,8 @@ struct Taps {
   Taps Transposed() const;
 };
 
-// Of a Resample of a tensor of shape x, whose attributes have passed the type rule; in the order of the attribute
-// `axes`.
+// Returns the taps of a Resample of a tensor of shape x, in the order of the attribute `axes`. The attributes have
+// passed the type rule.
 std::vector<Taps> ResampleTaps(const Attrs& attrs, const Shape& x);
-// The shape of x, given the attributes of a ResampleGrad and the shape of dy.
-Shape ResampledFrom(const Attrs& attrs, const Shape& dy);
 
 }  // namespace onnxtrain

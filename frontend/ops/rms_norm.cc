@@ -38,8 +38,8 @@ TypesOr InferRmsNormGrad(const TypeContext& c) {
   return std::vector<Type>{x, c.in(2)};
 }
 
-// Halves are squared, averaged and summed in float32.
-Val Wide(Val x) { return SizeOf(x.dtype()) < 4 ? Cast(x, DType::kFloat32) : x; }
+// Half precision is squared, averaged and summed in float32.
+Val Wide(Val x) { return DTypeSize(x.dtype()) < 4 ? Cast(x, DType::kFloat32) : x; }
 
 std::vector<Val> DecomposeRmsNorm(const DecomposeContext& c) {
   const Val x = c.x(0), wide = Wide(x);
@@ -54,12 +54,13 @@ std::vector<Val> DecomposeRmsNormGrad(const DecomposeContext& c) {
   return {Cast(dx, c.x(0).dtype()), Cast(SumTo(dy * n, scale.shape()), c.x(0).dtype())};
 }
 
-// What arrives at rstd adds −x·rstd³·mean(drstd).
+// The gradient of rstd adds −x·rstd³·mean(drstd).
 std::vector<Val> RmsNormGradient(const GradContext& c) {
   const Val x = c.x(0), rstd = c.y(1);
   Val dx, dscale;
   if (c.dy()) {
-    const std::vector<Val> grads = c.b.Ops("RmsNormGrad", {c.dy(), x, c.x(1), rstd}, {{"axis", c.node.attrs.Int("axis")}});
+    const std::vector<Val> grads =
+        c.b.Ops("RmsNormGrad", {c.dy(), x, c.x(1), rstd}, {{"axis", c.node.attrs.Int("axis")}});
     dx = grads[0];
     dscale = grads[1];
   }
@@ -76,11 +77,25 @@ std::vector<Val> RmsNormGradient(const GradContext& c) {
 std::span<const OpRow> RmsNormOps() {
   const AttrSpec axis = {"axis", int64_t{0}, true};
   static const std::vector<OpRow> rows = {
-      {.name = "RmsNorm", .inputs = {2, 2}, .outputs = 2, .attrs = {axis, {"epsilon", 1e-5}},
-       .infer = InferRmsNorm, .grad_status = GradStatus::kFormula, .gradient = RmsNormGradient,
-       .decompose = DecomposeRmsNorm, .precision = Precision::kFloat32},
-      {.name = "RmsNormGrad", .inputs = {4, 4}, .outputs = 2, .attrs = {axis}, .infer = InferRmsNormGrad,
-       .grad_status = GradStatus::kDecomposition, .decompose = DecomposeRmsNormGrad, .precision = Precision::kFloat32},
+      {.name = "RmsNorm",
+       .inputs = {2, 2},
+       .outputs = 2,
+       .attrs = {axis, {"epsilon", 1e-5}},
+       .infer = InferRmsNorm,
+       .grad_status = GradStatus::kFormula,
+       .gradient = RmsNormGradient,
+       .decompose = DecomposeRmsNorm,
+       .precision = Precision::kFloat32,
+       .init = {.roles = {WeightRole::kData, WeightRole::kNormScale}}},
+      {.name = "RmsNormGrad",
+       .inputs = {4, 4},
+       .outputs = 2,
+       .attrs = {axis},
+       .infer = InferRmsNormGrad,
+       .grad_status = GradStatus::kDecomposition,
+       .decompose = DecomposeRmsNormGrad,
+       .precision = Precision::kFloat32,
+       .is_gradient = true},
   };
   return rows;
 }

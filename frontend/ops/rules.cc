@@ -5,23 +5,23 @@
 namespace onnxtrain {
 namespace {
 
-absl::Status Unsuitable(const TypeContext& c, size_t i, std::string_view expected) {
+absl::Status TypeMismatch(const TypeContext& c, size_t i, std::string_view expected) {
   return Invalid("input ", i, " should be ", expected, ", got ", ToString(c.in(i)));
 }
 
 }  // namespace
 
 absl::Status RequireFloat(const TypeContext& c, size_t i) {
-  return IsFloat(c.in(i).dtype) ? absl::OkStatus() : Unsuitable(c, i, "of a float type");
+  return IsFloat(c.in(i).dtype) ? absl::OkStatus() : TypeMismatch(c, i, "of a float type");
 }
 
 absl::Status RequireNumeric(const TypeContext& c, size_t i) {
   const DType dtype = c.in(i).dtype;
-  return IsFloat(dtype) || IsInteger(dtype) ? absl::OkStatus() : Unsuitable(c, i, "of a numeric type");
+  return IsFloat(dtype) || IsInteger(dtype) ? absl::OkStatus() : TypeMismatch(c, i, "of a numeric type");
 }
 
 absl::Status RequireDType(const TypeContext& c, size_t i, DType dtype) {
-  return c.in(i).dtype == dtype ? absl::OkStatus() : Unsuitable(c, i, NameOf(dtype));
+  return c.in(i).dtype == dtype ? absl::OkStatus() : TypeMismatch(c, i, ToString(dtype));
 }
 
 absl::Status RequireSameDType(const TypeContext& c, size_t i, size_t j) {
@@ -31,14 +31,14 @@ absl::Status RequireSameDType(const TypeContext& c, size_t i, size_t j) {
 }
 
 absl::Status RequireMinRank(const TypeContext& c, size_t i, int rank) {
-  return c.in(i).rank() >= rank ? absl::OkStatus() : Unsuitable(c, i, StrCat("of rank ", rank, " or more"));
+  return c.in(i).rank() >= rank ? absl::OkStatus() : TypeMismatch(c, i, StrCat("of rank ", rank, " or more"));
 }
 
 absl::Status RequireShape(const TypeContext& c, size_t i, const Shape& shape) {
-  return c.in(i).shape == shape ? absl::OkStatus() : Unsuitable(c, i, StrCat("of shape ", ToString(shape)));
+  return c.in(i).shape == shape ? absl::OkStatus() : TypeMismatch(c, i, StrCat("of shape ", ToString(shape)));
 }
 
-absl::StatusOr<Shape> BroadcastOf(const Shape& a, const Shape& b) {
+absl::StatusOr<Shape> BroadcastOrError(const Shape& a, const Shape& b) {
   auto shape = BroadcastShapes(a, b);
   if (!shape.has_value()) return Invalid("shapes ", ToString(a), " and ", ToString(b), " do not broadcast");
   return *std::move(shape);
@@ -59,7 +59,7 @@ TypesOr SameAsNumericInput(const TypeContext& c) {
 TypesOr SameFloatInputs(const TypeContext& c) {
   RETURN_IF_ERROR(RequireFloat(c, 0));
   for (size_t i = 1; i < c.inputs.size(); ++i) {
-    if (!(c.in(i) == c.in(0))) return Unsuitable(c, i, ToString(c.in(0)));
+    if (!(c.in(i) == c.in(0))) return TypeMismatch(c, i, ToString(c.in(0)));
   }
   return SameAsInput(c);
 }
@@ -72,13 +72,13 @@ TypesOr PredicateOfFloat(const TypeContext& c) {
 TypesOr BroadcastNumeric(const TypeContext& c) {
   RETURN_IF_ERROR(RequireNumeric(c, 0));
   RETURN_IF_ERROR(RequireSameDType(c, 0, 1));
-  ASSIGN_OR_RETURN(Shape shape, BroadcastOf(c.in(0).shape, c.in(1).shape));
+  ASSIGN_OR_RETURN(Shape shape, BroadcastOrError(c.in(0).shape, c.in(1).shape));
   return std::vector<Type>{{c.in(0).dtype, std::move(shape)}};
 }
 
 TypesOr BroadcastCompare(const TypeContext& c) {
   RETURN_IF_ERROR(RequireSameDType(c, 0, 1));
-  ASSIGN_OR_RETURN(Shape shape, BroadcastOf(c.in(0).shape, c.in(1).shape));
+  ASSIGN_OR_RETURN(Shape shape, BroadcastOrError(c.in(0).shape, c.in(1).shape));
   return std::vector<Type>{{DType::kBool, std::move(shape)}};
 }
 

@@ -1,4 +1,4 @@
-// Type rules and the checks that type rules and import functions share.
+// Type rules, and checks for type rules and import functions.
 //
 // A rule must be total: any types and attribute values of the declared kinds give types or an error.
 #pragma once
@@ -13,15 +13,15 @@ namespace onnxtrain {
 
 using TypesOr = absl::StatusOr<std::vector<Type>>;
 
-// The output has the type of input 0, whatever that is / a float type / any type but bool.
+// The output has the type of input 0: any type, a float type, any type but bool.
 TypesOr SameAsInput(const TypeContext& c);
 TypesOr SameAsFloatInput(const TypeContext& c);
 TypesOr SameAsNumericInput(const TypeContext& c);
-// All inputs are given, are float and have one type, which is the output's.
+// All inputs are present and have one float type, the output's.
 TypesOr SameFloatInputs(const TypeContext& c);
 // A float input, a bool output of its shape.
 TypesOr PredicateOfFloat(const TypeContext& c);
-// Two inputs of one element type, broadcast: any but bool; the same, but a bool output; bool.
+// Two broadcast inputs of one element type: any type but bool; the same with a bool output; bool.
 TypesOr BroadcastNumeric(const TypeContext& c);
 TypesOr BroadcastCompare(const TypeContext& c);
 TypesOr BroadcastBool(const TypeContext& c);
@@ -32,22 +32,23 @@ absl::Status RequireDType(const TypeContext& c, size_t i, DType dtype);
 absl::Status RequireSameDType(const TypeContext& c, size_t i, size_t j);
 absl::Status RequireMinRank(const TypeContext& c, size_t i, int rank);
 absl::Status RequireShape(const TypeContext& c, size_t i, const Shape& shape);
-absl::StatusOr<Shape> BroadcastOf(const Shape& a, const Shape& b);
+absl::StatusOr<Shape> BroadcastOrError(const Shape& a, const Shape& b);
 
-// The attribute `axis`, which must be in [0, rank).
+// Returns the attribute `axis`, checked to be in [0, rank).
 absl::StatusOr<int64_t> AxisAttr(const TypeContext& c, int rank);
-// Which axes of a tensor of this rank `axes` names (all if empty). Fails on an axis outside [0, rank) and on a repeat.
+// Returns a mask of `axes` (all if empty) for a tensor of this rank. Fails on an axis outside [0, rank) and on a
+// repeat.
 absl::StatusOr<std::vector<bool>> AxesMask(const std::vector<int64_t>& axes, int rank);
-// The shape after reducing over the masked axes.
+// Returns the shape after reduction over the masked axes.
 Shape ReducedShape(const Shape& shape, const std::vector<bool>& mask, bool keepdims);
-// A shape-valued attribute, checked.
+// Returns a shape attribute, checked.
 absl::StatusOr<Shape> ShapeAttr(const TypeContext& c, std::string_view name);
-// An attribute with one integer per axis.
+// Returns an attribute with one integer per axis.
 absl::StatusOr<std::vector<int64_t>> IntsPerAxis(const TypeContext& c, std::string_view name, int rank);
 
-// The largest tensor that import materializes in host memory on a node's say-so (Range, ConstantOfShape, OneHot …).
+// The largest tensor that import materializes in host memory for a node (Range, ConstantOfShape, OneHot …).
 inline constexpr int64_t kMaxHostConstantBytes = int64_t{256} << 20;
-// Fails on a bad shape or one above the limit. Call before allocating.
+// Fails on an invalid shape or one above the limit. Call it before allocating.
 absl::Status CheckHostConstant(const Type& type);
 
 }  // namespace onnxtrain

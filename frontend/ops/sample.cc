@@ -1,4 +1,4 @@
-// Sampling at computed places: GridSample and RoiAlign. Imports: sample_import.cc.
+// Sampling at computed positions: GridSample and RoiAlign.
 #include "frontend/ops/sample.h"
 
 #include "frontend/base/status.h"
@@ -11,7 +11,6 @@ namespace onnxtrain {
 namespace {
 
 // --- GridSample
-// -------------------------------------------------------------------------------------------------------
 
 absl::Status CheckSpec(const Attrs& attrs, size_t spatial) {
   const std::string mode = attrs.String("mode"), padding = attrs.String("padding_mode");
@@ -100,7 +99,7 @@ void ForTaps(const SampleSpec& spec, const double* grid, const Shape& spatial, F
 }
 
 std::vector<HostTensor> EvaluateGridSample(const EvalContext& c) {
-  const SampleSpec spec = SampleSpec::Of(c.attrs);
+  const SampleSpec spec = SampleSpec::FromAttrs(c.attrs);
   const Shape& x = c.inputs[0]->shape();
   const Shape spatial(x.begin() + 2, x.end());
   const auto axes = static_cast<int64_t>(spatial.size());
@@ -118,22 +117,21 @@ std::vector<HostTensor> EvaluateGridSample(const EvalContext& c) {
 }
 
 // --- RoiAlign
-// ---------------------------------------------------------------------------------------------------------
 
 // x [N,C,H,W], rois [R,4], batch index [R].
 absl::StatusOr<Shape> RoiShape(const Shape& x, const Shape& rois, const Shape& batch, const Attrs& attrs) {
   if (x.size() != 4) return Invalid("expected [N,C,H,W], got ", ToString(x));
   if (rois.size() != 2 || rois[1] != 4) return Invalid("expected regions [R,4], got ", ToString(rois));
   if (batch != Shape{rois[0]}) return Invalid("expected ", rois[0], " batch indices, got ", ToString(batch));
-  const RoiSpec spec = RoiSpec::Of(attrs);
+  const RoiSpec spec = RoiSpec::FromAttrs(attrs);
   constexpr int64_t kLimit = int64_t{1} << 20;
   const std::string mode = attrs.String("mode");
   if (mode != "avg" && mode != "max") return Invalid("mode '", mode, "' is neither avg nor max");
   if (spec.height < 1 || spec.width < 1 || spec.height > kLimit || spec.width > kLimit) {
     return Invalid("cannot pool into ", spec.height, " by ", spec.width, " bins");
   }
-  if (spec.sampling_ratio < 0 || spec.sampling_ratio > kMostRoiSamples) {
-    return Invalid("sampling_ratio ", spec.sampling_ratio, " should be between 0 and ", kMostRoiSamples);
+  if (spec.sampling_ratio < 0 || spec.sampling_ratio > kMaxRoiSamples) {
+    return Invalid("sampling_ratio ", spec.sampling_ratio, " should be between 0 and ", kMaxRoiSamples);
   }
   if (!std::isfinite(spec.scale)) return Invalid("spatial_scale is not finite");
   const bool empty = x[0] == 0 || x[2] == 0 || x[3] == 0;
@@ -185,7 +183,7 @@ std::vector<AttrSpec> RoiAttrs(bool input_shape) {
 
 }  // namespace
 
-SampleSpec SampleSpec::Of(const Attrs& attrs) {
+SampleSpec SampleSpec::FromAttrs(const Attrs& attrs) {
   const std::string mode = attrs.String("mode"), padding = attrs.String("padding_mode");
   return {mode == "nearest"  ? SampleMode::kNearest
           : mode == "linear" ? SampleMode::kLinear
@@ -196,7 +194,7 @@ SampleSpec SampleSpec::Of(const Attrs& attrs) {
           attrs.Int("align_corners") != 0};
 }
 
-RoiSpec RoiSpec::Of(const Attrs& attrs) {
+RoiSpec RoiSpec::FromAttrs(const Attrs& attrs) {
   return {attrs.Int("output_height"),   attrs.Int("output_width"),    attrs.Int("sampling_ratio"),
           attrs.Float("spatial_scale"), attrs.Int("half_pixel") != 0, attrs.String("mode") == "max"};
 }
@@ -215,12 +213,14 @@ std::span<const OpRow> SampleOps() {
        .inputs = {2, 2},
        .attrs = GridAttrs(true),
        .infer = GridSampleInputGradTypes,
-       .precision = Precision::kFloat32},
+       .precision = Precision::kFloat32,
+       .is_gradient = true},
       {.name = "GridSampleGridGrad",
        .inputs = {3, 3},
        .attrs = GridAttrs(false),
        .infer = GridSampleGridGradTypes,
-       .precision = Precision::kFloat32},
+       .precision = Precision::kFloat32,
+       .is_gradient = true},
       {.name = "RoiAlign",
        .inputs = {3, 3},
        .attrs = RoiAttrs(false),
@@ -232,7 +232,8 @@ std::span<const OpRow> SampleOps() {
        .inputs = {3, 4},
        .attrs = RoiAttrs(true),
        .infer = RoiAlignGradTypes,
-       .precision = Precision::kFloat32},
+       .precision = Precision::kFloat32,
+       .is_gradient = true},
   };
   return *rows;
 }

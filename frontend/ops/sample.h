@@ -11,7 +11,6 @@
 namespace onnxtrain {
 
 // --- GridSample
-// -------------------------------------------------------------------------------------------------------
 
 enum class SampleMode : uint8_t { kNearest, kLinear, kCubic };
 enum class SamplePadding : uint8_t { kZeros, kBorder, kReflection };
@@ -22,7 +21,7 @@ struct SampleSpec {
   bool align_corners = false;
 
   // Of a GridSample that has passed its type rule.
-  static SampleSpec Of(const Attrs& attrs);
+  static SampleSpec FromAttrs(const Attrs& attrs);
   int taps() const { return mode == SampleMode::kNearest ? 1 : mode == SampleMode::kLinear ? 2 : 4; }
 };
 
@@ -63,7 +62,7 @@ SampleCoordinate<T> Padded(const SampleSpec& spec, SampleCoordinate<T> c, int64_
 
 // Far outside, or not a number: outside.
 template <typename T>
-T Harmless(T x) {
+T SanitizeCoordinate(T x) {
   return std::fabs(x) < T(1e9) ? x : T(-100);
 }
 
@@ -89,12 +88,12 @@ T CubicSlope(T d) {
 
 template <typename T>
 void CubicTaps(const SampleSpec& spec, SampleCoordinate<T> c, int64_t n, SampleTaps<T>* t) {
-  c.at = Harmless(c.at);
+  c.at = SanitizeCoordinate(c.at);
   const T base = std::floor(c.at), r = c.at - base;
   for (int k = 0; k < 4; ++k) {
     const T at = base + static_cast<T>(k - 1), d = std::fabs(static_cast<T>(k - 1) - r);
     const T sign = k < 2 ? T(1) : T(-1);  // distances to elements before the coordinate grow with it
-    const T read = Harmless(Padded(spec, SampleCoordinate<T>{at, 0}, n).at);
+    const T read = SanitizeCoordinate(Padded(spec, SampleCoordinate<T>{at, 0}, n).at);
     PutTap(t, k, static_cast<int64_t>(read), n, CubicWeight(d), sign * CubicSlope(d) * c.slope);
   }
 }
@@ -107,7 +106,7 @@ void TapsAlong(const SampleSpec& spec, T g, int64_t n, SampleTaps<T>* t) {
                                              : SampleCoordinate<T>{((g + 1) * extent - 1) / 2, extent / 2};
   if (spec.mode == SampleMode::kCubic) return CubicTaps(spec, c, n, t);
   c = Padded(spec, c, n);
-  c.at = Harmless(c.at);
+  c.at = SanitizeCoordinate(c.at);
   if (spec.mode == SampleMode::kNearest) return PutTap(t, 0, static_cast<int64_t>(std::nearbyint(c.at)), n, T(1), T(0));
   const T base = std::floor(c.at), r = c.at - base;
   PutTap(t, 0, static_cast<int64_t>(base), n, 1 - r, -c.slope);
@@ -115,7 +114,6 @@ void TapsAlong(const SampleSpec& spec, T g, int64_t n, SampleTaps<T>* t) {
 }
 
 // --- RoiAlign
-// ---------------------------------------------------------------------------------------------------------
 
 struct RoiSpec {
   int64_t height = 1, width = 1;  // bins
@@ -123,11 +121,11 @@ struct RoiSpec {
   double scale = 1;
   bool half_pixel = true, max = false;
 
-  static RoiSpec Of(const Attrs& attrs);
+  static RoiSpec FromAttrs(const Attrs& attrs);
 };
 
 // Samples per bin and axis where their number follows from the region: no more than this, however large the region.
-inline constexpr int64_t kMostRoiSamples = 1024;
+inline constexpr int64_t kMaxRoiSamples = 1024;
 
 // The samples of one region along one axis.
 template <typename T>
@@ -135,14 +133,14 @@ struct RoiAxis {
   T start, bin;
   int64_t samples;  // per bin
 
-  static RoiAxis Of(const RoiSpec& spec, T begin, T end, int64_t bins) {
+  static RoiAxis Make(const RoiSpec& spec, T begin, T end, int64_t bins) {
     const T scale = static_cast<T>(spec.scale), shift = spec.half_pixel ? T(0.5) : T(0);
     const T start = begin * scale - shift;
     T length = (end * scale - shift) - start;
     if (!spec.half_pixel) length = std::max(length, T(1));
     const T bin = length / static_cast<T>(bins);
     const T wanted = spec.sampling_ratio > 0 ? static_cast<T>(spec.sampling_ratio) : std::ceil(bin);
-    const T most = static_cast<T>(kMostRoiSamples);
+    const T most = static_cast<T>(kMaxRoiSamples);
     return {start, bin, static_cast<int64_t>(wanted > 0 ? std::min(wanted, most) : T(0))};
   }
   T At(int64_t b, int64_t s) const {
@@ -157,7 +155,7 @@ struct RoiPair {
   T low_weight = 0, high_weight = 0;
   bool inside = false;
 
-  static RoiPair Of(T x, int64_t n) {
+  static RoiPair Make(T x, int64_t n) {
     if (!(x >= -1) || !(x <= static_cast<T>(n))) return {};
     x = std::max(x, T(0));
     const auto low = static_cast<int64_t>(x);

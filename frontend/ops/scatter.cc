@@ -1,4 +1,4 @@
-// ScatterElements: a copy of x with updates written or reduced into places along an axis. Imports: scatter_import.cc.
+// ScatterElements: a copy of x with updates written or reduced into places along an axis.
 //
 // Several updates of one place: "none" keeps the last of them along the axis, the others reduce x and all of them.
 #include <cmath>
@@ -23,17 +23,20 @@ const std::map<std::string_view, Reduction>& Reductions() {
       {"none", {[](double, double u) { return u; }, [](int64_t, int64_t u) { return u; }}},
       {"add", {[](double x, double u) { return x + u; }, WrapAdd}},
       {"mul", {[](double x, double u) { return x * u; }, WrapMul}},
-      {"max", {[](double x, double u) { return std::isnan(x) || x > u ? x : u; },
-               [](int64_t x, int64_t u) { return std::max(x, u); }}},
-      {"min", {[](double x, double u) { return std::isnan(x) || x < u ? x : u; },
-               [](int64_t x, int64_t u) { return std::min(x, u); }}},
+      {"max",
+       {[](double x, double u) { return std::isnan(x) || x > u ? x : u; },
+        [](int64_t x, int64_t u) { return std::max(x, u); }}},
+      {"min",
+       {[](double x, double u) { return std::isnan(x) || x < u ? x : u; },
+        [](int64_t x, int64_t u) { return std::min(x, u); }}},
   };
   return *reductions;
 }
 
 TypesOr ScatterTypes(const TypeContext& c) {
   const std::string reduction = c.attrs.String("reduction");
-  if (Reductions().count(reduction) == 0) return Invalid("reduction '", reduction, "' is none of none, add, mul, min, max");
+  if (Reductions().count(reduction) == 0)
+    return Invalid("reduction '", reduction, "' is none of none, add, mul, min, max");
   if (reduction != "none") RETURN_IF_ERROR(RequireNumeric(c, 0));
   RETURN_IF_ERROR(RequireDType(c, 1, DType::kInt64));
   RETURN_IF_ERROR(RequireSameDType(c, 0, 2));
@@ -43,13 +46,14 @@ TypesOr ScatterTypes(const TypeContext& c) {
   return SameAsInput(c);
 }
 
-// ---- gradients -----------------------------------------------------------------------------------------------------
+// --- gradients
 
 Val ScatterInto(const GradContext& c, Val x, Val updates, std::string reduction) {
-  return c.b.Op("ScatterElements", {x, c.x(1), updates}, {{"axis", c.node.attrs.Int("axis")}, {"reduction", std::move(reduction)}});
+  return c.b.Op("ScatterElements", {x, c.x(1), updates},
+                {{"axis", c.node.attrs.Int("axis")}, {"reduction", std::move(reduction)}});
 }
 
-// What stands in v where the index points.
+// Gathers the elements of v at the index.
 Val Pointed(const GradContext& c, Val v) {
   return c.b.Op("GatherElements", {v, c.x(1)}, {{"axis", c.node.attrs.Int("axis")}});
 }
@@ -76,7 +80,8 @@ std::vector<Val> WriteGrad(const GradContext& c) {
 
 std::vector<Val> AddGrad(const GradContext& c) { return {c.dy(), Val(), Pointed(c, c.dy())}; }
 
-// The product of the other factors of a place: `product` is that of its factors that are not 0, `zeros` counts the others.
+// The product of the other factors of a place: `product` is that of its factors that are not 0, `zeros` counts the
+// others.
 Val Others(Val factor, Val product, Val zeros) {
   const Val zero = Equal(factor, 0), filled = Where(zero, Number(factor, 1), factor);
   return Where(zero, Masked(Equal(zeros, 1), product), Masked(Equal(zeros, 0), product / filled));
@@ -86,8 +91,10 @@ std::vector<Val> MulGrad(const GradContext& c) {
   const Val x = c.x(0), u = c.x(2);
   auto filled = [](Val v) { return Where(Equal(v, 0), Number(v, 1), v); };
   auto counted = [](Val v) { return Cast(Equal(v, 0), v.dtype()); };
-  const Val product = ScatterInto(c, filled(x), filled(u), "mul"), zeros = ScatterInto(c, counted(x), counted(u), "add");
-  return {c.dy() * Others(x, product, zeros), Val(), Pointed(c, c.dy()) * Others(u, Pointed(c, product), Pointed(c, zeros))};
+  const Val product = ScatterInto(c, filled(x), filled(u), "mul"),
+            zeros = ScatterInto(c, counted(x), counted(u), "add");
+  return {c.dy() * Others(x, product, zeros), Val(),
+          Pointed(c, c.dy()) * Others(u, Pointed(c, product), Pointed(c, zeros))};
 }
 
 // Shared equally between all that equal the extremum.
@@ -122,8 +129,13 @@ std::vector<HostTensor> EvalScatter(const EvalContext& c) {
 
 std::span<const OpRow> ScatterOps() {
   static const auto* rows = new std::vector<OpRow>{
-      {.name = "ScatterElements", .inputs = {3, 3}, .attrs = {{"axis", int64_t{0}}, {"reduction", std::string("none")}},
-       .infer = ScatterTypes, .grad_status = GradStatus::kFormula, .gradient = ScatterGrad, .evaluate = EvalScatter},
+      {.name = "ScatterElements",
+       .inputs = {3, 3},
+       .attrs = {{"axis", int64_t{0}}, {"reduction", std::string("none")}},
+       .infer = ScatterTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient = ScatterGrad,
+       .evaluate = EvalScatter},
   };
   return *rows;
 }

@@ -1,4 +1,4 @@
-// Constants and what moves elements without computing. Imports: shape_import*.cc.
+// Constants and operators that move elements.
 #include <algorithm>
 
 #include "frontend/base/status.h"
@@ -12,14 +12,15 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// ---- Constant, Reshape, Expand, Transpose --------------------------------------------------------------------------
+// --- Constant, Reshape, Expand, Transpose
 
 TypesOr ConstantTypes(const TypeContext& c) { return std::vector<Type>{c.attrs.Tensor("value")->type()}; }
 std::vector<HostTensor> EvalConstant(const EvalContext& c) { return {*c.attrs.Tensor("value")}; }
 
 TypesOr ReshapeTypes(const TypeContext& c) {
   ASSIGN_OR_RETURN(Shape shape, ShapeAttr(c, "shape"));
-  if (NumElements(shape) != c.in(0).elements()) return Invalid("cannot reshape ", ToString(c.in(0)), " to ", ToString(shape));
+  if (NumElements(shape) != c.in(0).elements())
+    return Invalid("cannot reshape ", ToString(c.in(0)), " to ", ToString(shape));
   return std::vector<Type>{{c.in(0).dtype, std::move(shape)}};
 }
 std::vector<Val> ReshapeGrad(const GradContext& c) { return {Reshape(c.dy(), c.x(0).shape())}; }
@@ -35,7 +36,7 @@ TypesOr ExpandTypes(const TypeContext& c) {
 std::vector<Val> ExpandGrad(const GradContext& c) { return {SumTo(c.dy(), c.x(0).shape())}; }
 std::vector<HostTensor> EvalExpand(const EvalContext& c) {
   const Type& type = c.output_types[0];
-  return {Rearranged(*c.inputs[0], type, BroadcastStrides(c.inputs[0]->shape(), type.shape))};
+  return {GatherStrided(*c.inputs[0], type, BroadcastStrides(c.inputs[0]->shape(), type.shape))};
 }
 
 TypesOr TransposeTypes(const TypeContext& c) {
@@ -60,10 +61,10 @@ std::vector<HostTensor> EvalTranspose(const EvalContext& c) {
   const Shape strides = Strides(c.inputs[0]->shape());
   Shape permuted;
   for (int64_t axis : c.attrs.Ints("perm")) permuted.push_back(strides[axis]);
-  return {Rearranged(*c.inputs[0], c.output_types[0], permuted)};
+  return {GatherStrided(*c.inputs[0], c.output_types[0], permuted)};
 }
 
-// ---- Concat, Split -------------------------------------------------------------------------------------------------
+// --- Concat, Split
 
 // The shape with another extent along the axis.
 Shape WithExtent(Shape shape, int64_t axis, int64_t extent) {
@@ -119,14 +120,15 @@ TypesOr SplitTypes(const TypeContext& c) {
   std::vector<Type> types;
   int64_t rest = x.shape[axis];
   for (int64_t size : sizes) {
-    if (size < 0 || size > rest) return Invalid("cannot split ", ToString(x), " along axis ", axis, " into ", ToString(sizes));
+    if (size < 0 || size > rest)
+      return Invalid("cannot split ", ToString(x), " along axis ", axis, " into ", ToString(sizes));
     rest -= size;
     types.push_back({x.dtype, WithExtent(x.shape, axis, size)});
   }
   if (rest != 0) return Invalid("sizes ", ToString(sizes), " leave ", rest, " of axis ", axis, " of ", ToString(x));
   return types;
 }
-// Zeros for the parts that no gradient reaches.
+// Zeros for parts without a gradient.
 std::vector<Val> SplitGrad(const GradContext& c) {
   std::vector<Val> parts;
   for (size_t i = 0; i < c.outputs.size(); ++i) parts.push_back(c.grads[i].valid() ? c.grads[i] : ZerosLike(c.y(i)));
@@ -138,13 +140,13 @@ std::vector<HostTensor> EvalSplit(const EvalContext& c) {
   const int64_t axis = c.attrs.Int("axis");
   int64_t start = 0;
   for (const Type& type : c.output_types) {
-    parts.push_back(Rearranged(*c.inputs[0], type, strides, start * strides[axis]));
+    parts.push_back(GatherStrided(*c.inputs[0], type, strides, start * strides[axis]));
     start += type.shape[axis];
   }
   return parts;
 }
 
-// ---- Slice, SliceGrad, Pad -----------------------------------------------------------------------------------------
+// --- Slice, SliceGrad, Pad
 
 // Whether starts[i] + k·steps[i], k < sizes[i], stay inside each extent.
 absl::Status CheckWindow(const Shape& shape, const Ints& starts, const Ints& sizes, const Ints& steps) {
@@ -156,7 +158,8 @@ absl::Status CheckWindow(const Shape& shape, const Ints& starts, const Ints& siz
     const int64_t last = ok && n > 0 ? starts[i] + (n - 1) * step : 0;
     if (ok && n > 0) ok = starts[i] < d && last >= 0 && last < d;
     if (!ok) {
-      return Invalid("slice from ", starts[i], " of ", n, " by ", step, " is outside axis ", i, " of ", ToString(shape));
+      return Invalid("slice from ", starts[i], " of ", n, " by ", step, " is outside axis ", i, " of ",
+                     ToString(shape));
     }
   }
   return absl::OkStatus();
@@ -174,7 +177,8 @@ TypesOr SliceTypes(const TypeContext& c) {
 TypesOr SliceGradTypes(const TypeContext& c) {
   const Type& dy = c.in(0);
   ASSIGN_OR_RETURN(Shape shape, ShapeAttr(c, "input_shape"));
-  if (shape.size() != dy.shape.size()) return Invalid("input_shape ", ToString(shape), " is not of the rank of ", ToString(dy));
+  if (shape.size() != dy.shape.size())
+    return Invalid("input_shape ", ToString(shape), " is not of the rank of ", ToString(dy));
   ASSIGN_OR_RETURN(const Ints starts, IntsPerAxis(c, "starts", dy.rank()));
   ASSIGN_OR_RETURN(const Ints steps, IntsPerAxis(c, "steps", dy.rank()));
   RETURN_IF_ERROR(CheckWindow(shape, starts, dy.shape, steps));
@@ -197,7 +201,7 @@ struct Window {
   Shape strides;
   int64_t start = 0;
 };
-Window WindowOf(const Shape& shape, const Ints& starts, const Ints& steps) {
+Window MakeSliceWindow(const Shape& shape, const Ints& starts, const Ints& steps) {
   Window w{Strides(shape), 0};
   for (size_t i = 0; i < shape.size(); ++i) {
     w.start += starts[i] * w.strides[i];
@@ -207,8 +211,8 @@ Window WindowOf(const Shape& shape, const Ints& starts, const Ints& steps) {
 }
 
 std::vector<HostTensor> EvalSlice(const EvalContext& c) {
-  const Window w = WindowOf(c.inputs[0]->shape(), c.attrs.Ints("starts"), c.attrs.Ints("steps"));
-  return {Rearranged(*c.inputs[0], c.output_types[0], w.strides, w.start)};
+  const Window w = MakeSliceWindow(c.inputs[0]->shape(), c.attrs.Ints("starts"), c.attrs.Ints("steps"));
+  return {GatherStrided(*c.inputs[0], c.output_types[0], w.strides, w.start)};
 }
 
 // *y's window becomes x.
@@ -219,7 +223,7 @@ void WriteWindow(const HostTensor& x, const Window& w, HostTensor* y) {
 
 std::vector<HostTensor> EvalSliceGrad(const EvalContext& c) {
   HostTensor dx(c.output_types[0]);
-  WriteWindow(*c.inputs[0], WindowOf(dx.shape(), c.attrs.Ints("starts"), c.attrs.Ints("steps")), &dx);
+  WriteWindow(*c.inputs[0], MakeSliceWindow(dx.shape(), c.attrs.Ints("starts"), c.attrs.Ints("steps")), &dx);
   return {std::move(dx)};
 }
 
@@ -227,7 +231,8 @@ TypesOr PadTypes(const TypeContext& c) {
   Type type = c.in(0);
   const Ints pads = c.attrs.Ints("pads");
   const size_t rank = type.shape.size();
-  if (pads.size() != 2 * rank) return Invalid("pads should be 2 per axis of ", ToString(type), ", got ", ToString(pads));
+  if (pads.size() != 2 * rank)
+    return Invalid("pads should be 2 per axis of ", ToString(type), ", got ", ToString(pads));
   for (size_t i = 0; i < 2 * rank; ++i) {
     // Each addend is checked by itself, so that their sum cannot overflow.
     if (pads[i] < 0) return Invalid("pads ", ToString(pads), " have a negative one");
@@ -247,16 +252,36 @@ std::vector<HostTensor> EvalPad(const EvalContext& c) {
   HostTensor y = HostTensor::Filled(c.output_types[0], c.attrs.Float("value"));
   Ints starts = c.attrs.Ints("pads");
   starts.resize(y.shape().size());
-  WriteWindow(*c.inputs[0], WindowOf(y.shape(), starts, Ints(starts.size(), 1)), &y);
+  WriteWindow(*c.inputs[0], MakeSliceWindow(y.shape(), starts, Ints(starts.size(), 1)), &y);
   return {std::move(y)};
 }
 
 OpRow Move(std::string_view name, std::vector<AttrSpec> attrs, TypeRule infer, Gradient gradient, Evaluate evaluate) {
-  return {.name = name, .attrs = std::move(attrs), .infer = infer, .grad_status = GradStatus::kFormula,
-          .gradient = gradient, .evaluate = evaluate};
+  return {.name = name,
+          .attrs = std::move(attrs),
+          .infer = infer,
+          .grad_status = GradStatus::kFormula,
+          .gradient = gradient,
+          .evaluate = evaluate,
+          .moves_data = true};
 }
 
-AttrSpec Required(std::string_view name) { return {name, Ints{}, true}; }
+// Operators that also fill in zeros or another number.
+OpRow Fill(std::string_view name, std::vector<AttrSpec> attrs, TypeRule infer, Gradient gradient, Evaluate evaluate) {
+  OpRow row = Move(name, std::move(attrs), infer, gradient, evaluate);
+  row.moves_data = false;
+  return row;
+}
+
+AttrSpec Required(std::string_view name, AxisRole axes = AxisRole::kNone) { return {name, Ints{}, true, axes}; }
+
+std::vector<AttrSpec> PerAxis(std::initializer_list<std::string_view> names) {
+  std::vector<AttrSpec> specs;
+  for (std::string_view name : names) specs.push_back(Required(name, AxisRole::kPerAxis));
+  return specs;
+}
+
+constexpr LayoutOperands kInAnyOrder = {.inputs = 1, .outputs = 1, .any_order = true};
 
 }  // namespace
 
@@ -265,27 +290,44 @@ std::span<const OpRow> ShapeOps() {
     OpRow reshape = Move("Reshape", {Required("shape")}, ReshapeTypes, ReshapeGrad, EvalReshape);
     reshape.view = true;
     reshape.recompute = Recompute::kFree;
-    OpRow expand = Move("Expand", {Required("shape")}, ExpandTypes, ExpandGrad, EvalExpand);
+    const AttrSpec axis = {"axis", int64_t{0}, true, AxisRole::kAxis};
+    OpRow expand = Move("Expand", {Required("shape", AxisRole::kPerAxis)}, ExpandTypes, ExpandGrad, EvalExpand);
     expand.recompute = Recompute::kFree;
-    OpRow concat = Move("Concat", {{"axis", int64_t{0}, true}}, ConcatTypes, ConcatGrad, EvalConcat);
+    expand.layout = kInAnyOrder;
+    OpRow concat = Move("Concat", {axis}, ConcatTypes, ConcatGrad, EvalConcat);
     concat.inputs = {1, Arity::kMany};
-    OpRow split = Move("Split", {{"axis", int64_t{0}, true}, Required("sizes"), {"num_outputs", int64_t{1}, true}}, SplitTypes,
-                       SplitGrad, EvalSplit);
+    concat.init.roles = {WeightRole::kTable};
+    concat.layout = {.inputs = kAllOperands, .outputs = 1, .any_order = true};
+    OpRow split =
+        Move("Split", {axis, Required("sizes"), {"num_outputs", int64_t{1}, true}}, SplitTypes, SplitGrad, EvalSplit);
     split.outputs = kOutputsFromAttr;
+    split.layout = {.inputs = 1, .outputs = kAllOperands, .any_order = true};
+    OpRow slice = Move("Slice", PerAxis({"starts", "sizes", "steps"}), SliceTypes, SliceGradient, EvalSlice);
+    slice.layout = kInAnyOrder;
+    OpRow slice_grad = Fill("SliceGrad", PerAxis({"input_shape", "starts", "steps"}), SliceGradTypes, SliceGradGradient,
+                            EvalSliceGrad);
+    slice_grad.layout = kInAnyOrder;
+    slice_grad.is_gradient = true;
+    OpRow pad = Fill("Pad", {Required("pads", AxisRole::kPads), {"value", 0.0}}, PadTypes, PadGrad, EvalPad);
+    pad.layout = kInAnyOrder;
     OpRow transpose = Move("Transpose", {Required("perm")}, TransposeTypes, TransposeGrad, EvalTranspose);
     transpose.derive = true;
     return new std::vector<OpRow>{
-        {.name = "Constant", .inputs = {0, 0}, .attrs = {{"value", HostTensor(), true}}, .infer = ConstantTypes,
-         .grad_status = GradStatus::kZero, .evaluate = EvalConstant, .recompute = Recompute::kFree},
+        {.name = "Constant",
+         .inputs = {0, 0},
+         .attrs = {{"value", HostTensor(), true}},
+         .infer = ConstantTypes,
+         .grad_status = GradStatus::kZero,
+         .evaluate = EvalConstant,
+         .recompute = Recompute::kFree},
         std::move(reshape),
         std::move(transpose),
         std::move(expand),
         std::move(concat),
         std::move(split),
-        Move("Slice", {Required("starts"), Required("sizes"), Required("steps")}, SliceTypes, SliceGradient, EvalSlice),
-        Move("SliceGrad", {Required("input_shape"), Required("starts"), Required("steps")}, SliceGradTypes, SliceGradGradient,
-             EvalSliceGrad),
-        Move("Pad", {Required("pads"), {"value", 0.0}}, PadTypes, PadGrad, EvalPad),
+        std::move(slice),
+        std::move(slice_grad),
+        std::move(pad),
     };
   }();
   return *rows;

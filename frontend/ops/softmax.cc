@@ -1,9 +1,10 @@
-// Softmax and its logarithm: primitives, because no combination of simpler operators is as stable in one pass. Their
-// backward rows need only the output.
+// Softmax and LogSoftmax are primitives, since no composition of simpler operators is as stable in one pass. Their
+// backward rows read only the output.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "frontend/ops/init.h"
 #include "frontend/ops/nn_rules.h"
 #include "frontend/ops/row.h"
 
@@ -73,16 +74,42 @@ std::vector<HostTensor> EvaluateLogSoftmax(const EvalContext& c) { return Evalua
 std::span<const OpRow> SoftmaxOps() {
   const AttrSpec axis = {"axis", int64_t{0}, true};
   static const std::vector<OpRow> rows = {
-      {.name = "Softmax", .inputs = {1, 1}, .attrs = {axis}, .infer = InferSoftmax,
-       .grad_status = GradStatus::kFormula, .gradient = SoftmaxGradient, .evaluate = EvaluateSoftmax,
-       .precision = Precision::kFloat32},
-      {.name = "LogSoftmax", .inputs = {1, 1}, .attrs = {axis}, .infer = InferSoftmax,
-       .grad_status = GradStatus::kFormula, .gradient = LogSoftmaxGradient, .evaluate = EvaluateLogSoftmax,
-       .precision = Precision::kFloat32},
-      {.name = "SoftmaxGrad", .inputs = {2, 2}, .attrs = {axis}, .infer = InferSoftmaxGrad,
-       .grad_status = GradStatus::kDecomposition, .decompose = DecomposeSoftmaxGrad, .precision = Precision::kFloat32},
-      {.name = "LogSoftmaxGrad", .inputs = {2, 2}, .attrs = {axis}, .infer = InferSoftmaxGrad,
-       .grad_status = GradStatus::kDecomposition, .decompose = DecomposeLogSoftmaxGrad, .precision = Precision::kFloat32},
+      {.name = "Softmax",
+       .inputs = {1, 1},
+       .attrs = {axis},
+       .infer = InferSoftmax,
+       .grad_status = GradStatus::kFormula,
+       .gradient = SoftmaxGradient,
+       .evaluate = EvaluateSoftmax,
+       .precision = Precision::kFloat32,
+       .probabilities = true,
+       .init = {.gain = XavierGain}},
+      {.name = "LogSoftmax",
+       .inputs = {1, 1},
+       .attrs = {axis},
+       .infer = InferSoftmax,
+       .grad_status = GradStatus::kFormula,
+       .gradient = LogSoftmaxGradient,
+       .evaluate = EvaluateLogSoftmax,
+       .precision = Precision::kFloat32,
+       .probabilities = true,
+       .init = {.gain = XavierGain}},
+      {.name = "SoftmaxGrad",
+       .inputs = {2, 2},
+       .attrs = {axis},
+       .infer = InferSoftmaxGrad,
+       .grad_status = GradStatus::kDecomposition,
+       .decompose = DecomposeSoftmaxGrad,
+       .precision = Precision::kFloat32,
+       .is_gradient = true},
+      {.name = "LogSoftmaxGrad",
+       .inputs = {2, 2},
+       .attrs = {axis},
+       .infer = InferSoftmaxGrad,
+       .grad_status = GradStatus::kDecomposition,
+       .decompose = DecomposeLogSoftmaxGrad,
+       .precision = Precision::kFloat32,
+       .is_gradient = true},
   };
   return rows;
 }

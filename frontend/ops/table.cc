@@ -1,11 +1,12 @@
-// The table of operators: the families, one after the other, and what backends registered.
+// The table of operators: the families in order, then the rows that backends registered.
+#include <algorithm>
 #include <map>
 #include <mutex>
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/onnx_import.h"
-#include "frontend/ops/recurrent.h"
+#include "frontend/ops/import/onnx_import.h"
+#include "frontend/ops/layout.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
@@ -25,38 +26,51 @@ struct Table {
   }
 
   Table() {
-    for (auto family : {ElementwiseOps, ReduceOps, MatmulOps, ConvOps, PoolOps, ResampleOps, SampleOps, DeterminantOps, NormOps, SoftmaxOps, AttentionOps,
-                        ShapeOps, IndexOps, ScatterOps, TopKOps, BitwiseOps, RandomOps, LossOps,
-                        RecurrentOps, QuantizeOps, RmsNormOps}) {
-      Add(family(), false);
-    }
+    for (std::span<const OpRow> family : {ONNXTRAIN_OP_FAMILIES}) Add(family, false);
   }
 };
 
-Table& TheTable() {
+Table& GetTable() {
   static Table* table = new Table;
   return *table;
 }
 
 using ImportKey = std::pair<std::string_view, std::string_view>;
 
-const std::map<ImportKey, const OnnxOp*>& Imports() {
-  static const auto* imports = [] {
-    auto* map = new std::map<ImportKey, const OnnxOp*>;
-    for (auto family : {ElementwiseImports, ReduceImports, MatmulImports, ConvImports, PoolImports, ResampleImports, SampleImports, GeometryImports, NormImports,
-                        SoftmaxImports, AttentionImports, ShapeImports, IndexImports, ScatterImports, SelectionImports,
-                        BitwiseImports, SignalImports, TrainingImports, MlImports, TfIdfImports, RandomImports, LossImports,
-                        RecurrentImports, QuantizeImports}) {
-      for (const OnnxOp& op : family()) {
-        CHECK(map->emplace(ImportKey{op.domain, op.op_type}, &op).second) << "two imports of " << op.op_type;
-      }
-    }
-    return map;
-  }();
-  return *imports;
+// Makes the import of a row under its own name, with the traits of the row.
+OnnxOp MakeOnnxOp(const OpRow& row) {
+  return {
+      .op_type = row.name,
+      .min_inputs = row.inputs.min,
+      .max_inputs = row.inputs.max,
+      .import = row.onnx,
+      .traits = {.probabilities = row.probabilities, .keeps_channels = row.init.gain != nullptr && !row.probabilities}};
 }
 
-std::string KindOf(const AttrValue& value) {
+struct ImportTable {
+  std::vector<OnnxOp> of_rows;
+  std::map<ImportKey, const OnnxOp*> by_name;
+
+  void Add(std::span<const OnnxOp> ops) {
+    for (const OnnxOp& op : ops)
+      CHECK(by_name.emplace(ImportKey{op.domain, op.op_type}, &op).second) << "two imports of " << op.op_type;
+  }
+
+  ImportTable() {
+    for (const OpRow* row : AllOps()) {
+      if (row->onnx != nullptr) of_rows.push_back(MakeOnnxOp(*row));
+    }
+    Add(of_rows);
+    for (std::span<const OnnxOp> family : {ONNXTRAIN_IMPORT_FAMILIES}) Add(family);
+  }
+};
+
+const std::map<ImportKey, const OnnxOp*>& Imports() {
+  static const auto* table = new ImportTable;
+  return table->by_name;
+}
+
+std::string AttrKind(const AttrValue& value) {
   constexpr std::string_view kNames[] = {"an integer", "a number", "a string", "integers", "numbers", "a tensor"};
   return std::string(kNames[value.index()]);
 }
@@ -68,7 +82,7 @@ absl::Status CheckAttrs(const OpRow& row, Attrs& attrs) {
       if (spec.name != name) continue;
       known = true;
       if (spec.value.index() != value.index()) {
-        return Invalid("attribute '", name, "' should be ", KindOf(spec.value), ", got ", KindOf(value));
+        return Invalid("attribute '", name, "' should be ", AttrKind(spec.value), ", got ", AttrKind(value));
       }
     }
     if (!known) return Invalid("has no attribute '", name, "'");
@@ -81,11 +95,29 @@ absl::Status CheckAttrs(const OpRow& row, Attrs& attrs) {
   return absl::OkStatus();
 }
 
+// Type rules see row-major inputs.
+absl::StatusOr<std::vector<Type>> InferRow(const OpRow& row, std::span<const Type* const> inputs, const Attrs& attrs) {
+  const auto is_row_major = [](const Type* t) { return t == nullptr || t->layout == Layout::kRowMajor; };
+  if (std::all_of(inputs.begin(), inputs.end(), is_row_major)) return row.infer({row.name, inputs, attrs});
+  std::vector<Type> plain(inputs.size());
+  std::vector<const Type*> pointers(inputs.size(), nullptr);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == nullptr) continue;
+    plain[i] = {inputs[i]->dtype, inputs[i]->shape};
+    pointers[i] = &plain[i];
+  }
+  ASSIGN_OR_RETURN(std::vector<Type> types, row.infer({row.name, pointers, attrs}));
+  RETURN_IF_ERROR(InferLayouts(row, inputs, attrs, &types));
+  return types;
+}
+
 absl::Status CheckArity(const OpRow& row, std::span<const Type* const> inputs) {
   const int n = static_cast<int>(inputs.size());
   if (n < row.inputs.min || n > row.inputs.max) {
     return Invalid("expected ", row.inputs.min,
-                   row.inputs.max == row.inputs.min ? "" : row.inputs.max >= Arity::kMany ? " or more" : StrCat(" to ", row.inputs.max),
+                   row.inputs.max == row.inputs.min ? ""
+                   : row.inputs.max >= Arity::kMany ? " or more"
+                                                    : StrCat(" to ", row.inputs.max),
                    " inputs, got ", n);
   }
   for (int i = 0; i < row.inputs.min; ++i) {
@@ -97,20 +129,20 @@ absl::Status CheckArity(const OpRow& row, std::span<const Type* const> inputs) {
 }  // namespace
 
 const OpRow* FindOp(std::string_view name) {
-  Table& table = TheTable();
+  Table& table = GetTable();
   std::lock_guard lock(table.mutex);
   auto it = table.by_name.find(name);
   return it == table.by_name.end() ? nullptr : it->second;
 }
 
 std::vector<const OpRow*> AllOps() {
-  Table& table = TheTable();
+  Table& table = GetTable();
   std::lock_guard lock(table.mutex);
   return table.in_order;
 }
 
 void RegisterOps(std::span<const OpRow> rows) {
-  Table& table = TheTable();
+  Table& table = GetTable();
   std::lock_guard lock(table.mutex);
   table.Add(rows, true);
 }
@@ -120,7 +152,7 @@ absl::StatusOr<std::vector<Type>> InferTypes(std::string_view op, std::span<cons
   if (row == nullptr) return Invalid("unknown operator");
   RETURN_IF_ERROR(CheckArity(*row, inputs));
   RETURN_IF_ERROR(CheckAttrs(*row, attrs));
-  ASSIGN_OR_RETURN(std::vector<Type> types, row->infer({op, inputs, attrs}));
+  ASSIGN_OR_RETURN(std::vector<Type> types, InferRow(*row, inputs, attrs));
   for (const Type& type : types) RETURN_IF_ERROR(CheckShape(type.shape));
   return types;
 }

@@ -1,4 +1,4 @@
-// TopK. Imports: selection_import.cc.
+// TopK.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -21,7 +21,7 @@ TypesOr TopKTypes(const TypeContext& c) {
   return std::vector<Type>{{c.in(0).dtype, shape}, {DType::kInt64, shape}};
 }
 
-// Each value goes back to where it came from.
+// Scatters the gradient of each value to its source.
 std::vector<Val> TopKGrad(const GradContext& c) {
   if (!c.dy().valid()) return {Val()};
   return {c.b.Op("GatherElementsGrad", {c.dy(), c.y(1)},
@@ -71,9 +71,15 @@ double LogPerElement(std::span<const Type* const> inputs, std::span<const Type> 
 
 std::span<const OpRow> TopKOps() {
   static const auto* rows = new std::vector<OpRow>{
-      {.name = "TopK", .outputs = 2, .attrs = {{"axis", int64_t{0}}, {"k", int64_t{1}, true}, {"largest", int64_t{1}}},
-       .infer = TopKTypes, .grad_status = GradStatus::kFormula, .gradient = TopKGrad, .evaluate = EvalTopK,
-       .recompute = Recompute::kExpensive, .flops = LogPerElement},
+      {.name = "TopK",
+       .outputs = 2,
+       .attrs = {{"axis", int64_t{0}}, {"k", int64_t{1}, true}, {"largest", int64_t{1}}},
+       .infer = TopKTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient = TopKGrad,
+       .evaluate = EvalTopK,
+       .recompute = Recompute::kExpensive,
+       .flops = LogPerElement},
   };
   return *rows;
 }

@@ -10,7 +10,8 @@ constexpr int64_t kLimit = int64_t{1} << 31;
 absl::Status CheckRange(const Shape& values, size_t count, int64_t least, std::string_view what) {
   if (values.size() != count) return Invalid(what, " ", ToString(values), " should have ", count, " entries");
   for (int64_t v : values) {
-    if (v < least || v >= kLimit) return Invalid(what, " ", ToString(values), " should be between ", least, " and 2^31");
+    if (v < least || v >= kLimit)
+      return Invalid(what, " ", ToString(values), " should be between ", least, " and 2^31");
   }
   return absl::OkStatus();
 }
@@ -19,7 +20,8 @@ absl::Status CheckRange(const Shape& values, size_t count, int64_t least, std::s
 
 absl::StatusOr<Windows> ReadWindows(const Attrs& attrs, Shape kernel) {
   const size_t n = kernel.size();
-  if (n < 1 || n > kMaxSpatialAxes) return Invalid("has ", n, " spatial axes; 1 to ", kMaxSpatialAxes, " are supported");
+  if (n < 1 || n > kMaxSpatialAxes)
+    return Invalid("has ", n, " spatial axes; 1 to ", kMaxSpatialAxes, " are supported");
   Windows w{std::move(kernel), attrs.Ints("strides"), attrs.Ints("pads"), attrs.Ints("dilations")};
   RETURN_IF_ERROR(CheckRange(w.kernel, n, 1, "kernel shape"));
   RETURN_IF_ERROR(CheckRange(w.strides, n, 1, "strides"));
@@ -50,7 +52,7 @@ absl::StatusOr<Shape> WindowCounts(const Windows& w, std::span<const int64_t> ex
   return counts;
 }
 
-absl::Status CheckWindowsTouch(const Windows& w, std::span<const int64_t> extents) {
+absl::Status CheckWindowsOverlapInput(const Windows& w, std::span<const int64_t> extents) {
   ASSIGN_OR_RETURN(const Shape counts, WindowCounts(w, extents));
   for (size_t i = 0; i < w.axes(); ++i) {
     const int64_t last = (counts[i] - 1) * w.strides[i] - w.pads[i];

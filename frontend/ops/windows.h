@@ -11,8 +11,8 @@ namespace onnxtrain {
 
 inline constexpr int kMaxSpatialAxes = 3;
 
-// One entry per spatial axis, but pads: all begins, then all ends. Checked: every number is below 2^31, so that sums and
-// products of two do not overflow; kernel, strides and dilations are positive, pads are not negative.
+// One entry per spatial axis, but pads: all begins, then all ends. Checked: every number is below 2^31, so that sums
+// and products of two do not overflow; kernel, strides and dilations are positive, pads are not negative.
 struct Windows {
   Shape kernel, strides, pads, dilations;
 
@@ -30,7 +30,7 @@ Attrs PoolAttrs(const Windows& w);
 // How many windows fit along each axis, given the spatial extents. Fails where not even one does.
 absl::StatusOr<Shape> WindowCounts(const Windows& w, std::span<const int64_t> extents);
 // Fails if some window lies in the padding alone: it has no maximum and no mean.
-absl::Status CheckWindowsTouch(const Windows& w, std::span<const int64_t> extents);
+absl::Status CheckWindowsOverlapInput(const Windows& w, std::span<const int64_t> extents);
 
 // [N, C, spatial…] → spatial…
 inline std::span<const int64_t> Spatial(const Shape& shape) {

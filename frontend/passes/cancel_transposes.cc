@@ -15,7 +15,7 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// [0, n−1, 1 … n−2] or its inverse [0, 2 … n−1, 1]. Others belong to attention and the like: patterns want them in place.
+// Matches [0, n−1, 1 … n−2] and its inverse [0, 2 … n−1, 1]. Other transposes are parts of patterns such as attention.
 bool MovesChannels(const Ints& perm) {
   const auto rank = static_cast<int64_t>(perm.size());
   if (rank < 3) return false;
@@ -27,7 +27,7 @@ bool MovesChannels(const Ints& perm) {
   return perm == to_back || perm == to_front;
 }
 
-// A node that reads at least one transposed value, on its way to an equal node that reads the values as they were before.
+// A node that reads a transposed value, to be replaced by the same operator on the untransposed values.
 struct Sink {
   const Node& node;
   Builder& b;
@@ -35,7 +35,7 @@ struct Sink {
   Ints perm;  // of the transposes: y.shape[i] = x.shape[perm[i]]
 
   int64_t Axis(int64_t axis) const { return perm[axis]; }
-  // One number per axis of the output, as the untransposed value wants them.
+  // Permutes numbers per axis of the output to the axes of the untransposed value.
   Ints Untransposed(const Ints& values) const {
     Ints out(values.size());
     for (size_t i = 0; i < values.size(); ++i) out[perm[i]] = values[i];
@@ -44,9 +44,9 @@ struct Sink {
   Val Finish(Val y) const { return Transpose(y, perm); }
 };
 
-// v such that Transpose(v, perm) is the operand, or invalid where that would move numbers.
+// Returns v with Transpose(v, perm) = operand, or an invalid Val if that moved elements.
 Val Before(const Sink& s, Val operand) {
-  if (const Val x = InputOf(operand, "Transpose"); x && AttrsOf(operand).Ints("perm") == s.perm) return x;
+  if (const Val x = MatchInput(operand, "Transpose"); x && ProducerAttrs(operand).Ints("perm") == s.perm) return x;
   const auto wide = std::ranges::count_if(operand.shape(), [](int64_t d) { return d != 1; });
   const size_t rank = s.perm.size();
   if (operand.shape().size() > rank || wide > 1) return Val();
@@ -68,8 +68,8 @@ Val SinkElementwise(const Sink& s) {
 Val SinkAlongAxis(const Sink& s) {
   std::vector<Val> in;
   for (Val v : s.in) {
-    const Val x = InputOf(v, "Transpose");
-    if (!x || AttrsOf(v).Ints("perm") != s.perm) return Val();
+    const Val x = MatchInput(v, "Transpose");
+    if (!x || ProducerAttrs(v).Ints("perm") != s.perm) return Val();
     in.push_back(x);
   }
   Attrs attrs = s.node.attrs;
@@ -85,22 +85,22 @@ Val SinkPad(const Sink& s) {
   moved.insert(moved.end(), ends.begin(), ends.end());
   Attrs attrs = s.node.attrs;
   attrs.Set("pads", moved);
-  return s.Finish(s.b.Op("Pad", {InputOf(s.in[0], "Transpose")}, attrs));
+  return s.Finish(s.b.Op("Pad", {MatchInput(s.in[0], "Transpose")}, attrs));
 }
 
 Val SinkSlice(const Sink& s) {
   Attrs attrs = s.node.attrs;
   for (const char* name : {"starts", "sizes", "steps"}) attrs.Set(name, s.Untransposed(attrs.Ints(name)));
-  return s.Finish(s.b.Op("Slice", {InputOf(s.in[0], "Transpose")}, attrs));
+  return s.Finish(s.b.Op("Slice", {MatchInput(s.in[0], "Transpose")}, attrs));
 }
 
 Val SinkSliceGrad(const Sink& s) {
   Attrs attrs = s.node.attrs;
   for (const char* name : {"input_shape", "starts", "steps"}) attrs.Set(name, s.Untransposed(attrs.Ints(name)));
-  return s.Finish(s.b.Op("SliceGrad", {InputOf(s.in[0], "Transpose")}, attrs));
+  return s.Finish(s.b.Op("SliceGrad", {MatchInput(s.in[0], "Transpose")}, attrs));
 }
 
-// Without the reduced axes, the transpose stays only if the others change places.
+// Fails where the axes that are left change their order.
 Val SinkReduce(const Sink& s) {
   Attrs attrs = s.node.attrs;
   Ints axes = attrs.Ints("axes");
@@ -108,7 +108,7 @@ Val SinkReduce(const Sink& s) {
   for (int64_t& axis : axes) axis = s.Axis(axis);
   std::ranges::sort(axes);
   attrs.Set("axes", axes);
-  const Val x = InputOf(s.in[0], "Transpose");
+  const Val x = MatchInput(s.in[0], "Transpose");
   if (attrs.Int("keepdims", 1) != 0) return s.Finish(s.b.Op(s.node.op, {x}, attrs));
   Ints kept;
   for (int64_t axis : s.perm) {
@@ -118,7 +118,7 @@ Val SinkReduce(const Sink& s) {
 }
 
 Val SinkTranspose(const Sink& s) {
-  const Val x = InputOf(s.in[0], "Transpose");
+  const Val x = MatchInput(s.in[0], "Transpose");
   Ints perm = s.node.attrs.Ints("perm");
   for (int64_t& axis : perm) axis = s.perm[axis];
   return std::ranges::is_sorted(perm) ? x : Transpose(x, perm);
@@ -129,18 +129,18 @@ struct Sinker {
   Val (*apply)(const Sink&);
 };
 constexpr Sinker kSinkers[] = {
-    {"Concat", SinkAlongAxis}, {"Softmax", SinkAlongAxis}, {"LogSoftmax", SinkAlongAxis}, {"SoftmaxGrad", SinkAlongAxis},
-    {"LogSoftmaxGrad", SinkAlongAxis}, {"Pad", SinkPad}, {"Slice", SinkSlice}, {"SliceGrad", SinkSliceGrad},
-    {"ReduceSum", SinkReduce}, {"ReduceMean", SinkReduce}, {"ReduceMax", SinkReduce}, {"ReduceMin", SinkReduce},
-    {"ReduceProd", SinkReduce}, {"Transpose", SinkTranspose},
+    {"Concat", SinkAlongAxis},      {"Softmax", SinkAlongAxis},        {"LogSoftmax", SinkAlongAxis},
+    {"SoftmaxGrad", SinkAlongAxis}, {"LogSoftmaxGrad", SinkAlongAxis}, {"Pad", SinkPad},
+    {"Slice", SinkSlice},           {"SliceGrad", SinkSliceGrad},      {"Transpose", SinkTranspose},
 };
 
 Val Apply(const Sink& s) {
   for (const Sinker& sinker : kSinkers) {
     if (sinker.op == s.node.op) return sinker.apply(s);
   }
-  const OpRow* row = FindOp(s.node.op);
-  return row != nullptr && row->elementwise ? SinkElementwise(s) : Val();
+  const OpRow& row = *FindOp(s.node.op);
+  if (row.reduction) return SinkReduce(s);
+  return row.elementwise ? SinkElementwise(s) : Val();
 }
 
 std::optional<std::vector<Val>> SinkBelow(Rewriter& r, const Node& node) {
@@ -148,9 +148,10 @@ std::optional<std::vector<Val>> SinkBelow(Rewriter& r, const Node& node) {
   Sink sink{node, r.b(), {}, {}};
   for (ValueId v : node.inputs) {
     sink.in.push_back(r.Map(v));
-    if (!sink.perm.empty() || !InputOf(sink.in.back(), "Transpose")) continue;
-    const Ints perm = AttrsOf(sink.in.back()).Ints("perm");
-    const bool whole = node.op == "Transpose" || r.from().type(node.outputs[0]).rank() == sink.in.back().rank() || node.op.starts_with("Reduce");
+    if (!sink.perm.empty() || !MatchInput(sink.in.back(), "Transpose")) continue;
+    const Ints perm = ProducerAttrs(sink.in.back()).Ints("perm");
+    const bool whole = node.op == "Transpose" || r.from().type(node.outputs[0]).rank() == sink.in.back().rank() ||
+                       FindOp(node.op)->reduction;
     if (MovesChannels(perm) && whole) sink.perm = perm;
   }
   if (sink.perm.empty()) return std::nullopt;
@@ -158,12 +159,13 @@ std::optional<std::vector<Val>> SinkBelow(Rewriter& r, const Node& node) {
   return result.valid() ? std::optional(std::vector<Val>{result}) : std::nullopt;
 }
 
-// Elements that transposes of what is computed from data move; those of weights alone are moved once per update.
+// Counts the elements that transposes of activations move. Weights are transposed once per update.
 int64_t Transposed(const Graph& graph) {
   const Pattern pattern(graph);
   int64_t elements = 0;
   for (const Node& node : graph.nodes()) {
-    if (node.op == "Transpose" && !pattern.IsWeight(node.outputs[0])) elements += graph.type(node.outputs[0]).elements();
+    if (node.op == "Transpose" && !pattern.IsWeight(node.outputs[0]))
+      elements += graph.type(node.outputs[0]).elements();
   }
   return elements;
 }

@@ -1,4 +1,4 @@
-// The transposes that exporters of channels-last frameworks put around every convolution.
+// Cancels the transposes that exporters of channels-last frameworks put around convolutions.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -6,9 +6,9 @@
 
 namespace onnxtrain {
 
-// Moves transposes that only take the channel axis from the front to the back, or back to the front, behind elementwise
-// operators, Softmax, Concat, Pad, Slice and reductions, where two that undo each other meet and vanish. Forward and
-// backward nodes alike. The graph stays as it was unless fewer elements are transposed afterwards.
+// Sinks transposes that move the channel axis between front and back below elementwise operators, Softmax, Concat, Pad,
+// Slice and reductions, and removes pairs that cancel, among forward and backward nodes. Returns the graph unchanged
+// unless the result transposes fewer elements.
 absl::StatusOr<Graph> CancelTransposes(const Graph& graph);
 
 }  // namespace onnxtrain

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "frontend/ops/row.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain {
@@ -21,10 +22,10 @@ size_t Hash(const std::vector<T>& values) {
   for (const T& v : values) hash = Mix(hash, Hash(v));
   return hash;
 }
-// Long tensors by their beginning: equality looks at all of it.
+// Hashes the beginning of long tensors; equality compares all of it.
 size_t Hash(const HostTensor& t) {
-  constexpr size_t kMost = 4096;
-  const auto bytes = t.bytes().first(std::min(t.bytes().size(), kMost));
+  constexpr size_t kMax = 4096;
+  const auto bytes = t.bytes().first(std::min(t.bytes().size(), kMax));
   return Mix(Hash(t.shape()), Hash(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
 }
 
@@ -38,11 +39,11 @@ size_t Hash(const Node& node, const std::vector<ValueId>& inputs) {
   return hash;
 }
 
-// The node's inputs in the new graph, in an order that does not matter where the operator's does not.
+// Returns the node's inputs in the new graph, sorted where the operator is commutative.
 std::vector<ValueId> Operands(Rewriter& r, const Node& node) {
   std::vector<ValueId> inputs;
   for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? kNoValue : r.Map(v).id());
-  if (node.op == "Add" || node.op == "Mul") std::ranges::sort(inputs);
+  if (FindOp(node.op)->commutative) std::ranges::sort(inputs);
   return inputs;
 }
 

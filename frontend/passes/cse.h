@@ -1,4 +1,4 @@
-// Merges nodes that compute the same.
+// Common subexpression elimination.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -6,10 +6,9 @@
 
 namespace onnxtrain {
 
-// Of nodes with equal operator, inputs and attributes the first stays, in place of the later ones (which are left
-// behind for Dce). Every operator of the table is a function of its inputs and attributes — random ones of their key
-// and stream — so all may be merged; Add and Mul also with their operands exchanged. Runs before rematerialization,
-// which clones nodes on purpose.
+// Replaces a node by the first one with equal operator, inputs and attributes, for commutative operators in either
+// order. Dce removes the dead nodes. Every operator is a function of its inputs and attributes (random ones of their
+// key and stream), so all may be merged. Runs before rematerialization, which clones nodes on purpose.
 absl::StatusOr<Graph> Cse(const Graph& graph);
 
 }  // namespace onnxtrain

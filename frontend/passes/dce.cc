@@ -16,7 +16,7 @@ std::vector<bool> Needed(const Graph& graph) {
     bool any = false;
     for (ValueId v : node.outputs) any |= needed[v];
     if (!any) continue;
-    // All outputs of a node stay with it.
+    // Keeps all outputs of a live node.
     for (ValueId v : node.outputs) needed[v] = true;
     for (ValueId v : node.inputs) {
       if (v != kNoValue) needed[v] = true;
@@ -54,6 +54,10 @@ Graph Dce(const Graph& graph, const DceOptions& options) {
     result.AddOutput(output.name, mapped(output.value), mapped(output.into));
   }
   return result;
+}
+
+Pass DcePass() {
+  return {"dce", [](const Graph& graph) -> absl::StatusOr<Graph> { return Dce(graph); }};
 }
 
 }  // namespace onnxtrain

@@ -1,16 +1,20 @@
-// Removes nodes whose outputs nobody needs.
+// Dead code elimination: removes nodes that no graph output depends on.
 #pragma once
 
 #include "frontend/graph/graph.h"
+#include "frontend/passes/pass.h"
 
 namespace onnxtrain {
 
 struct DceOptions {
-  bool drop_unused_weights = false;  // also parameters, frozen, state and derived inputs that nobody reads or writes
-  bool drop_unused_feeds = false;    // also feeds that nobody reads
+  bool drop_unused_weights = false;  // also parameters, frozen, state and derived inputs without users or updates
+  bool drop_unused_feeds = false;    // also feeds without users
 };
 
-// The nodes that graph outputs depend on, in their order, with the inputs in theirs.
+// Keeps the nodes that graph outputs depend on. Preserves the order of nodes and inputs.
 Graph Dce(const Graph& graph, const DceOptions& options = {});
+
+// Dce with the default options.
+Pass DcePass();
 
 }  // namespace onnxtrain

@@ -11,11 +11,11 @@
 namespace onnxtrain {
 
 absl::StatusOr<Graph> DecomposeNodes(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& lacks) {
-  constexpr int kMostRounds = 50;  // decompositions nest a few deep; more is a row that comes back to itself
+  constexpr int kMaxRounds = 50;  // decompositions nest a few deep; more is a row that comes back to itself
   Graph current = graph;
   bool changed = true;
   for (int round = 0; changed; ++round) {
-    CHECK_LT(round, kMostRounds) << "a decomposition without end";
+    CHECK_LT(round, kMaxRounds) << "a decomposition without end";
     changed = false;
     auto rule = [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
       const OpRow* row = FindOp(node.op);
@@ -32,8 +32,8 @@ absl::StatusOr<Graph> DecomposeNodes(const Graph& graph, const std::function<boo
 
 namespace {
 
-// Appends the nodes of `part` that outputs depend on to b's graph; part's inputs stand for `inputs`, in order. Gives
-// the values of part's outputs by name.
+// Inlines the live nodes of `part` into b's graph, with `inputs` for its inputs, in order. Returns the values of its
+// outputs by name.
 std::map<std::string, Val> Inline(Builder& b, const Graph& part, const std::vector<Val>& inputs) {
   std::vector<ValueId> map(part.values().size(), kNoValue);
   for (size_t i = 0; i < inputs.size(); ++i) map[part.inputs()[i].value] = inputs[i].id();

@@ -1,4 +1,4 @@
-// Composites into primitives.
+// Decomposes composites into primitives.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,12 @@
 
 namespace onnxtrain {
 
-// Replaces every node that `lacks` names and whose row has a decomposition, until none is left. Nodes that are lacking
-// and have no decomposition stay. The result is not cleaned of dead nodes.
+// Decomposes every node for which `lacks` holds until none with a decomposition is left. Keeps the others, and dead
+// nodes.
 absl::StatusOr<Graph> DecomposeNodes(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& lacks);
 
-// The gradient of a row by its decomposition: appends the decomposition over c.inputs (its forward values are computed
-// anew; cse merges them with the forward pass where that was decomposed too) and differentiates it.
+// Returns the gradient of a row by its decomposition: appends the decomposition over c.inputs and differentiates it.
+// Cse merges its forward values with those of the forward pass if that is decomposed too.
 std::vector<Val> GradientOfDecomposition(const OpRow& row, const GradContext& c);
 
 }  // namespace onnxtrain

@@ -23,7 +23,7 @@ class Engine {
  private:
   void MarkDependents();
   void MarkAncestors(std::span<const Seed> seeds);
-  absl::Status Plant(const Seed& seed);
+  absl::Status SeedGradient(const Seed& seed);
   bool Wanted(ValueId v) const { return v != kNoValue && depends_[v] && reaches_[v]; }
   absl::Status Visit(int32_t n);
   void Refuse(const Node& node);
@@ -66,7 +66,7 @@ void Engine::MarkAncestors(std::span<const Seed> seeds) {
   }
 }
 
-absl::Status Engine::Plant(const Seed& seed) {
+absl::Status Engine::SeedGradient(const Seed& seed) {
   const Type type = graph_->type(seed.value);
   if (!IsFloat(type.dtype)) return Invalid("a value of type ", ToString(type), " has no gradient");
   Val grad = builder_.Wrap(seed.gradient);
@@ -82,7 +82,7 @@ absl::Status Engine::Run(std::span<const Seed> seeds) {
   MarkDependents();
   MarkAncestors(seeds);
   const auto last = static_cast<int32_t>(graph_->nodes().size());
-  for (const Seed& seed : seeds) RETURN_IF_ERROR(Plant(seed));
+  for (const Seed& seed : seeds) RETURN_IF_ERROR(SeedGradient(seed));
   for (int32_t n = last; n-- > 0;) RETURN_IF_ERROR(Visit(n));
   if (!refused_.empty()) {
     return absl::UnimplementedError(StrCat("no gradient for ", absl::StrJoin(refused_, ", ")));
@@ -90,9 +90,9 @@ absl::Status Engine::Run(std::span<const Seed> seeds) {
   return builder_.status();
 }
 
-// The walk goes on behind the node, to find all others that have no gradient either.
+// Continues after the node, to report all operators without a gradient.
 void Engine::Refuse(const Node& node) {
-  const std::string_view why = WhyNoGradient(node.op);  // "" of rows that backends or tests add
+  const std::string_view why = NoGradientReason(node.op);  // "" of rows that backends or tests add
   refused_.insert(StrCat(node.op, " '", node.source, "'", why.empty() ? "" : StrCat(" (", why, ")")));
   for (ValueId v : node.inputs) {
     if (Wanted(v)) Contribute(v, ZerosLike(builder_.Wrap(v)));

@@ -1,7 +1,7 @@
 // Reverse-mode differentiation of the graph itself.
 //
-// The engine knows no operator: it walks the nodes backwards and asks each row for its formula (or takes the formula of
-// the row's decomposition). Contributions to one value are added in the order in which they are met, which is fixed.
+// The engine knows no operator: it visits nodes in reverse order and applies the gradient formula of each row, or that
+// of the row's decomposition. It adds contributions to a value in the order of the visit, which is fixed.
 #pragma once
 
 #include <map>
@@ -20,8 +20,8 @@ struct Seed {
 
 // Appends to *graph the gradient of the seeded values (of any shape; their sum, weighted with the seeds' gradients)
 // with respect to each value of `wrt`. Returns the gradients by value; a value that the seeded ones do not depend on
-// differentiably gets no entry. Nodes whose row offers no gradient and that stand on the way are an error; all of them
-// are named.
+// differentiably gets no entry. Fails, with all names, if
+// operators without a gradient are on the path.
 absl::StatusOr<std::map<ValueId, ValueId>> Differentiate(Graph* graph, std::span<const Seed> seeds,
                                                          std::span<const ValueId> wrt);
 

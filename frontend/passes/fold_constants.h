@@ -1,4 +1,4 @@
-// Computes what depends on constants alone.
+// Evaluates nodes of constants.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace onnxtrain {
 
-// Replaces nodes that read only constants, by their row's `evaluate`, where the outputs together have at most
-// `max_bytes`. An Expand stays unless it is tiny: one number says the same as the tensor that it is spread over.
+// Replaces nodes that read only constants by the result of their row's `evaluate` if the outputs have at most
+// `max_bytes` in total. Keeps an Expand unless it is tiny: a scalar takes less memory than its broadcast.
 absl::StatusOr<Graph> FoldConstants(const Graph& graph, size_t max_bytes = size_t{1} << 20);
 
 }  // namespace onnxtrain

@@ -57,7 +57,7 @@ class Hoister {
   }
 
  private:
-  // Per value: does it depend on weights alone, and on one at least? What the program itself changes is no weight here.
+  // Marks values that depend on weights alone, and on at least one. Excludes weights that the program updates.
   void MarkWeights() {
     weight_.assign(graph_.values().size(), false);
     constant_.assign(graph_.values().size(), false);
@@ -81,7 +81,7 @@ class Hoister {
     }
   }
 
-  // What the main program still reads, from its end backwards, as far as the first hoisted nodes.
+  // Marks, from the end backwards, what the main program reads, up to the hoisted nodes.
   void MarkHoisted(const std::function<bool(const Graph&, const Node&)>& worth) {
     read_.assign(graph_.values().size(), false);
     hoisted_.assign(graph_.values().size(), false);
@@ -99,7 +99,7 @@ class Hoister {
     }
   }
 
-  // What identifies the value wherever it is computed: an input by its name, anything else by all that it is made of.
+  // Returns a key that identifies the value in any graph: the name of an input, or the computation of other values.
   const std::string& Key(ValueId v) {
     std::string& key = keys_[v];
     if (!key.empty()) return key;
@@ -115,9 +115,9 @@ class Hoister {
   // "Transpose(fc.weight)#5e0c…"
   std::string Name(ValueId v) {
     const Node& node = *graph_.producer(v);
-    constexpr size_t kMostShown = 80;
+    constexpr size_t kMaxShown = 80;
     std::vector<std::string> inputs;
-    for (ValueId input : node.inputs) inputs.push_back(input == kNoValue ? "_" : Key(input).substr(0, kMostShown));
+    for (ValueId input : node.inputs) inputs.push_back(input == kNoValue ? "_" : Key(input).substr(0, kMaxShown));
     return StrCat(node.op, "(", absl::StrJoin(inputs, ", "), ")", Key(v).substr(node.op.size()));
   }
 

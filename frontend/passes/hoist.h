@@ -1,4 +1,4 @@
-// Splits off what depends on weights alone, so that it is computed once per update and not with every run.
+// Splits off values that depend on weights alone: they are computed once per update instead of in every run.
 #pragma once
 
 #include <functional>
@@ -13,12 +13,12 @@ struct Hoisted {
   Graph derive;  // its outputs, named like those inputs, from the parameters and frozen weights that they need
 };
 
-// Hoists every node that depends on parameters, frozen weights and constants alone and that the predicate finds worth
-// it (casts, transposes, packing: the results take memory, so a node that only looks should stay), together with all
-// that it is computed from. Weights that an output goes `into` are none in this sense: what is made of them serves one run. A derived value is named after its computation — "Transpose(fc.weight)#5e0c…" — so the same
-// computation on the same weights has the same name in every graph, and programs can share its buffer. Where nothing is
-// hoisted, derive has no outputs. Inputs of `main` keep their order; derived ones follow. A weight that only hoisted
-// nodes read stays an input of `main`.
+// Hoists every node that depends on parameters, frozen weights and constants alone and for which `worth` holds (casts,
+// transposes, packing: results take memory, so views should stay), with all nodes that it depends on. Excludes weights
+// that the program updates (outputs with `into`). Names a derived value after its computation,
+// "Transpose(fc.weight)#5e0c…": equal computations on the same weights have one name in all graphs, and programs share
+// the buffer. If nothing is hoisted, `derive` has no outputs. Inputs of `main` keep their order, also weights that only
+// hoisted nodes read; derived ones follow.
 absl::StatusOr<Hoisted> Hoist(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& worth);
 
 }  // namespace onnxtrain

@@ -7,18 +7,25 @@
 namespace onnxtrain {
 
 Pattern::Pattern(const Graph& graph)
-    : graph_(graph), weight_(graph.values().size(), true), readers_(graph.values().size(), 0) {
+    : graph_(graph),
+      weight_(graph.values().size(), true),
+      is_output_(graph.values().size(), false),
+      uses_(graph.values().size(), 0),
+      users_(ComputeUsers(graph)) {
   for (const GraphInput& input : graph.inputs()) weight_[input.value] = input.kind != InputKind::kFeed;
   for (const Node& node : graph.nodes()) {
     bool weight = true;
     for (ValueId v : node.inputs) {
       if (v == kNoValue) continue;
       weight = weight && weight_[v];
-      ++readers_[v];
+      ++uses_[v];
     }
     for (ValueId v : node.outputs) weight_[v] = weight;
   }
-  for (const GraphOutput& output : graph.outputs()) readers_[output.value] += 2;
+  for (const GraphOutput& output : graph.outputs()) {
+    uses_[output.value] += 2;
+    is_output_[output.value] = true;
+  }
 }
 
 const Node* Pattern::Producer(ValueId v, std::string_view op) const {
@@ -26,11 +33,23 @@ const Node* Pattern::Producer(ValueId v, std::string_view op) const {
   return node != nullptr && node->op == op ? node : nullptr;
 }
 
-std::optional<double> Pattern::Splat(ValueId v) const { return SplatOf(graph_, v); }
+const Node* Pattern::SoleUser(ValueId v, std::string_view op) const {
+  if (!HasOneUse(v)) return nullptr;
+  const Node& user = graph_.nodes()[users_[v][0]];
+  return op.empty() || user.op == op ? &user : nullptr;
+}
+
+ValueId Pattern::BeforeCast(ValueId v, DType from, DType to) const {
+  const Node* cast = Producer(v, "Cast");
+  const bool matches = cast != nullptr && graph_.type(v).dtype == to && graph_.type(cast->inputs[0]).dtype == from;
+  return matches ? cast->inputs[0] : kNoValue;
+}
+
+std::optional<double> Pattern::Splat(ValueId v) const { return FindSplat(graph_, v); }
 
 MatchedRegion::MatchedRegion(const Pattern& pattern, ValueId root) : pattern_(pattern), root_(root), frontier_{root} {}
 
-void MatchedRegion::Meet(ValueId v) {
+void MatchedRegion::AddOperand(ValueId v) {
   if (pattern_.Splat(v).has_value()) return;
   (pattern_.IsWeight(v) ? weights_ : frontier_).insert(v);
 }
@@ -42,7 +61,7 @@ bool MatchedRegion::Grow(const std::function<bool(const Node&)>& allowed) {
   frontier_.erase(last);
   nodes_.push_back(node);
   for (ValueId v : node->inputs) {
-    if (v != kNoValue) Meet(v);
+    if (v != kNoValue) AddOperand(v);
   }
   return !frontier_.empty();
 }

@@ -1,4 +1,4 @@
-// What the patterns of recognize are made of.
+// Matchers over graphs, and regions for the patterns of recognize.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace onnxtrain {
 
-// A proposal: `root` can be computed by `form` from `leaves`, all of which stand before it.
+// A proposal: `form` computes `root` from `leaves`, all of which precede it.
 struct Match {
   struct Leaf {
     ValueId value;
@@ -28,39 +28,47 @@ struct Match {
   std::set<ValueId> covers;  // the values that the composite replaces; never roots of other matches
 };
 
-// The graph with what several patterns ask about it.
+// A graph with its use counts and weights.
 class Pattern {
  public:
   explicit Pattern(const Graph& graph);
 
   const Graph& graph() const { return graph_; }
-  // Does the value depend on parameters, state and constants alone?
+  // Returns whether the value depends on parameters, state and constants alone.
   bool IsWeight(ValueId v) const { return weight_[v]; }
-  // Is the value read by one node only, and no output of the graph?
-  bool HasOneReader(ValueId v) const { return readers_[v] == 1; }
-  // The producing node if it is that operator, else null.
+  // Returns whether one operand of one node is the only use of the value; graph outputs are uses.
+  bool HasOneUse(ValueId v) const { return uses_[v] == 1; }
+  // Returns the users of the value, each once.
+  const std::vector<int32_t>& users(ValueId v) const { return users_[v]; }
+  bool IsOutput(ValueId v) const { return is_output_[v]; }
+  // Returns the sole user of the value, by one operand; null if there is none, it is no `op` ("": any), or the value is
+  // a graph output.
+  const Node* SoleUser(ValueId v, std::string_view op = "") const;
+  // Returns the operand of the Cast between these types that produces the value, else kNoValue.
+  ValueId BeforeCast(ValueId v, DType from, DType to) const;
+  // Returns the producer if it is that operator, else null.
   const Node* Producer(ValueId v, std::string_view op) const;
-  // The number that all elements of a constant are.
+  // Returns the value of all elements of a splat constant.
   std::optional<double> Splat(ValueId v) const;
 
  private:
   const Graph& graph_;
-  std::vector<bool> weight_;
-  std::vector<int> readers_;
+  std::vector<bool> weight_, is_output_;
+  std::vector<int> uses_;
+  std::vector<std::vector<int32_t>> users_;
 };
 
-// What a value is computed from, grown node by node backwards. Splat constants are part of the region; weights are
+// A region that computes a value, grown backwards node by node. Splat constants belong to the region; weights are
 // leaves.
 class MatchedRegion {
  public:
   MatchedRegion(const Pattern& pattern, ValueId root);
 
-  // Takes in the last node of the frontier. False, and no change, where that is an input or `allowed` refuses its
-  // operator.
+  // Adds the last node of the frontier. Returns false, without a change, if that is an input or `allowed` rejects it.
   bool Grow(const std::function<bool(const Node&)>& allowed);
 
   ValueId root() const { return root_; }
-  // The one value that the region depends on besides weights, if it is one.
+  // Returns the only value that the region depends on besides weights, if there is one.
   std::optional<ValueId> only_leaf() const {
     return frontier_.size() == 1 && !nodes_.empty() ? std::optional(*frontier_.begin()) : std::nullopt;
   }
@@ -71,7 +79,7 @@ class MatchedRegion {
   const Pattern& pattern() const { return pattern_; }
 
  private:
-  void Meet(ValueId v);
+  void AddOperand(ValueId v);
 
   const Pattern& pattern_;
   ValueId root_;
@@ -82,7 +90,7 @@ class MatchedRegion {
 
 using Proposals = std::vector<Match>;
 
-// Proposals for a region that hangs on one leaf, and how far to grow it.
+// Proposals for regions over one leaf, and the largest region.
 struct RegionPattern {
   bool (*allows)(const Node&);
   size_t most_nodes;
@@ -91,7 +99,7 @@ struct RegionPattern {
 
 std::span<const RegionPattern> FunctionPatterns();  // Gelu, Softplus, …: functions of one number
 std::span<const RegionPattern> NormPatterns();      // LayerNorm, Softmax
-// Proposals whose root is this node.
+// Returns proposals whose root is this node.
 Proposals ProposeAttention(const Pattern& pattern, const Node& root);
 Proposals ProposeCrossEntropy(const Pattern& pattern, const Node& root);
 

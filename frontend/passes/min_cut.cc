@@ -23,7 +23,7 @@ bool MinCut::FindLevels(int32_t source, int32_t sink) {
   return level_[sink] >= 0;
 }
 
-// Finds one path of the level graph and fills it. Without recursion: paths are as long as the graph is deep.
+// Augments one path of the level graph. Iterative, since paths are as long as the graph is deep.
 int64_t MinCut::Push(int32_t source, int32_t sink) {
   std::vector<std::pair<int32_t, size_t>> path;  // vertex, its edge
   int32_t v = source;

@@ -1,4 +1,4 @@
-// The cheapest set of edges that separates a source from a sink.
+// Minimum cut between a source and a sink.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class MinCut {
   explicit MinCut(int32_t vertices) : edges_(vertices) {}
 
   void AddEdge(int32_t from, int32_t to, int64_t capacity);
-  // By vertex: does it lie on the source's side of the smallest minimum cut? Call once.
+  // Returns by vertex whether it is on the source's side of the smallest minimum cut. Call it once.
   std::vector<bool> SourceSide(int32_t source, int32_t sink);
 
  private:

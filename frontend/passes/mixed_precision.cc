@@ -18,8 +18,8 @@ bool IsProduct(const Graph& graph, const Node& node) {
   return row.precision == Precision::kLow && graph.type(node.outputs[0]).dtype == kWide;
 }
 
-// Does every element of the result come from one multiplication?
-bool SumsNothing(const Graph& graph, const Node& node) {
+// Returns whether each output element is one product, without a sum.
+bool HasNoReduction(const Graph& graph, const Node& node) {
   const OpRow& row = *FindOp(node.op);
   if (row.flops == nullptr) return false;
   std::vector<const Type*> inputs;
@@ -28,7 +28,7 @@ bool SumsNothing(const Graph& graph, const Node& node) {
   return row.flops(inputs, {&y, 1}, node.attrs) <= 2.0 * static_cast<double>(y.elements());
 }
 
-// Does `low` hold every element as it is?
+// Returns whether `low` represents every element exactly.
 bool IsExact(const HostTensor& tensor, DType low) {
   for (int64_t i = 0; i < tensor.size(); ++i) {
     if (HostTensor::Scalar(low, tensor.At(i)).At(0) != tensor.At(i)) return false;
@@ -36,8 +36,8 @@ bool IsExact(const HostTensor& tensor, DType low) {
   return true;
 }
 
-// What the row takes in float32 beside factors in `low` stays float32: masks, which are added to sums.
-bool StaysWide(const Graph& graph, const Node& node, size_t input, DType low) {
+// Returns whether the row accepts float32 for this input while the others are in `low`: attention masks.
+bool AcceptsFloat32Input(const Graph& graph, const Node& node, size_t input, DType low) {
   std::vector<Type> types;
   for (ValueId v : node.inputs) types.push_back(v == kNoValue ? Type() : graph.type(v));
   std::vector<const Type*> inputs;
@@ -49,12 +49,13 @@ bool StaysWide(const Graph& graph, const Node& node, size_t input, DType low) {
   return input > 0 && types[input].dtype == kWide && InferTypes(node.op, inputs, attrs).ok();
 }
 
-class Caster {
+class MixedPrecisionRewriter {
  public:
-  Caster(const Graph& graph, DType low, Graph* result) : graph_(graph), low_(low), r_(graph, result), readers_(Readers(graph)) {
-    for (const Node& node : graph.nodes()) precision_.push_back(PrecisionOf(node));
+  MixedPrecisionRewriter(const Graph& graph, DType low, Graph* result)
+      : graph_(graph), low_(low), r_(graph, result), users_(ComputeUsers(graph)) {
+    for (const Node& node : graph.nodes()) precision_.push_back(EffectivePrecision(node));
     MarkWanted();
-    MarkPliant();
+    MarkFreelyCastable();
   }
 
   absl::Status Run() {
@@ -70,92 +71,97 @@ class Caster {
   }
 
  private:
-  bool IsWide(ValueId v) const { return v != kNoValue && graph_.type(v).dtype == kWide; }
-  bool IsAnyWide(const std::vector<ValueId>& values) const {
-    return std::any_of(values.begin(), values.end(), [&](ValueId v) { return IsWide(v); });
+  bool IsFloat32(ValueId v) const { return v != kNoValue && graph_.type(v).dtype == kWide; }
+  bool IsAnyFloat32(const std::vector<ValueId>& values) const {
+    return std::any_of(values.begin(), values.end(), [&](ValueId v) { return IsFloat32(v); });
   }
 
-  Precision PrecisionOf(const Node& node) const {
+  Precision EffectivePrecision(const Node& node) const {
     const Precision precision = FindOp(node.op)->precision;
-    return precision == Precision::kLow && SumsNothing(graph_, node) ? Precision::kFloat32 : precision;
+    return precision == Precision::kLow && HasNoReduction(graph_, node) ? Precision::kFloat32 : precision;
   }
 
-  // A value is wanted where a product reads it, directly or through operators that follow.
+  // Marks values that a product reads, directly or through operators that propagate the precision.
   void MarkWanted() {
     wanted_.assign(graph_.values().size(), false);
     for (size_t n = graph_.nodes().size(); n-- > 0;) {
       const Node& node = graph_.nodes()[n];
       if (!WantsLow(n)) continue;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
-        if (IsWide(node.inputs[i]) && !KeepsWide(node, i)) wanted_[node.inputs[i]] = true;
+        if (IsFloat32(node.inputs[i]) && !KeepsFloat32(node, i)) wanted_[node.inputs[i]] = true;
       }
     }
   }
 
-  bool KeepsWide(const Node& node, size_t input) const {
+  bool KeepsFloat32(const Node& node, size_t input) const {
     switch (FindOp(node.op)->precision) {
-      case Precision::kLow: return StaysWide(graph_, node, input, low_);
-      case Precision::kInside: return graph_.type(node.inputs[input]).shape != graph_.type(node.inputs[0]).shape;
-      default: return false;
+      case Precision::kLow:
+        return AcceptsFloat32Input(graph_, node, input, low_);
+      case Precision::kMixedIo:
+        return graph_.type(node.inputs[input]).shape != graph_.type(node.inputs[0]).shape;
+      default:
+        return false;
     }
   }
 
   bool WantsLow(size_t n) const {
-    if (precision_[n] == Precision::kLow || precision_[n] == Precision::kInside) return true;
-    return precision_[n] == Precision::kFollow && IsWanted(graph_.nodes()[n]);
+    if (precision_[n] == Precision::kLow || precision_[n] == Precision::kMixedIo) return true;
+    return precision_[n] == Precision::kPropagate && IsWanted(graph_.nodes()[n]);
   }
 
   bool IsWanted(const Node& node) const {
     return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return wanted_[v]; });
   }
 
-  // Weights, constants and what merely moves them: their casts cost nothing in a step.
-  void MarkPliant() {
-    pliant_.assign(graph_.values().size(), false);
+  // Marks weights, exact constants and propagated values of these: their casts cost nothing in a step.
+  void MarkFreelyCastable() {
+    freely_castable_.assign(graph_.values().size(), false);
     for (const GraphInput& input : graph_.inputs()) {
-      pliant_[input.value] = input.kind == InputKind::kParameter || input.kind == InputKind::kFrozen;
+      freely_castable_[input.value] = input.kind == InputKind::kParameter || input.kind == InputKind::kFrozen;
     }
     for (size_t n = 0; n < graph_.nodes().size(); ++n) {
       const Node& node = graph_.nodes()[n];
-      const auto pliant = [&](ValueId v) { return v == kNoValue || pliant_[v]; };
-      const HostTensor* constant = graph_.ConstantOf(node.outputs[0]);
-      const bool all = constant != nullptr ? IsWide(node.outputs[0]) && IsExact(*constant, low_)
-                                           : precision_[n] == Precision::kFollow && !node.inputs.empty() &&
-                                                 std::all_of(node.inputs.begin(), node.inputs.end(), pliant);
-      for (ValueId v : node.outputs) pliant_[v] = all;
+      const auto freely_castable = [&](ValueId v) { return v == kNoValue || freely_castable_[v]; };
+      const HostTensor* constant = graph_.FindConstant(node.outputs[0]);
+      const bool all = constant != nullptr ? IsFloat32(node.outputs[0]) && IsExact(*constant, low_)
+                                           : precision_[n] == Precision::kPropagate && !node.inputs.empty() &&
+                                                 std::all_of(node.inputs.begin(), node.inputs.end(), freely_castable);
+      for (ValueId v : node.outputs) freely_castable_[v] = all;
     }
   }
 
-  // Would nobody miss the bits that `low` drops?
-  bool ServesLowAlone(ValueId v) const {
+  // Returns whether all users accept `low`.
+  bool HasOnlyLowPrecisionUsers(ValueId v) const {
     if (!wanted_[v]) return false;
-    const bool output = std::any_of(graph_.outputs().begin(), graph_.outputs().end(), [&](const auto& o) { return o.value == v; });
-    return !output && std::all_of(readers_[v].begin(), readers_[v].end(), [&](int32_t n) { return TakesLow(n); });
+    const bool output =
+        std::any_of(graph_.outputs().begin(), graph_.outputs().end(), [&](const auto& o) { return o.value == v; });
+    return !output && std::all_of(users_[v].begin(), users_[v].end(), [&](int32_t n) { return AcceptsLow(n); });
   }
 
-  // Fused backward operators read what the forward pass kept, comparisons where it lies.
-  bool TakesLow(size_t n) const {
+  // Backward operators read what the forward pass saved, and comparisons read values in any precision.
+  bool AcceptsLow(size_t n) const {
     const Node& node = graph_.nodes()[n];
-    return WantsLow(n) || node.op.ends_with("Grad") || (precision_[n] == Precision::kFollow && !IsAnyWide(node.outputs));
+    return WantsLow(n) || FindOp(node.op)->is_gradient ||
+           (precision_[n] == Precision::kPropagate && !IsAnyFloat32(node.outputs));
   }
 
   bool IsLow(ValueId v) { return r_.Map(v).dtype() == low_; }
 
-  bool FollowsLow(const Node& node) {
+  bool PropagatesLow(const Node& node) {
     bool any = false;
     for (ValueId v : node.inputs) {
-      if (!IsWide(v)) continue;
-      if (!IsLow(v) && !pliant_[v]) return false;
+      if (!IsFloat32(v)) continue;
+      if (!IsLow(v) && !freely_castable_[v]) return false;
       any |= IsLow(v);
     }
-    return any && (IsWanted(node) || !IsAnyWide(node.outputs));
+    return any && (IsWanted(node) || !IsAnyFloat32(node.outputs));
   }
 
   void Emit(const Node& node, Precision precision) {
     r_.b().set_source(node.source);
-    if (node.op == "Cast" || !IsAnyWide(node.inputs)) {
+    if (node.op == "Cast" || !IsAnyFloat32(node.inputs)) {
       EmitAs(node, kNoCast);
-    } else if (precision == Precision::kLow || (precision == Precision::kFollow && FollowsLow(node))) {
+    } else if (precision == Precision::kLow || (precision == Precision::kPropagate && PropagatesLow(node))) {
       EmitAs(node, low_);
     } else {
       EmitAs(node, kWide);
@@ -164,13 +170,13 @@ class Caster {
 
   static constexpr DType kNoCast = DType::kBool;
 
-  // The node over inputs of that type. Each result is kept as its readers want it.
+  // Emits the node over inputs of that type. Casts each output to the type that its users read.
   void EmitAs(const Node& node, DType dtype) {
     std::vector<Val> inputs;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId v = node.inputs[i];
-      const bool wide = dtype == low_ && KeepsWide(node, i);
-      inputs.push_back(IsWide(v) && dtype != kNoCast ? As(v, wide ? kWide : dtype) : r_.Map(v));
+      const bool wide = dtype == low_ && KeepsFloat32(node, i);
+      inputs.push_back(IsFloat32(v) && dtype != kNoCast ? As(v, wide ? kWide : dtype) : r_.Map(v));
     }
     const std::vector<Val> outputs = r_.b().Ops(node.op, inputs, node.attrs);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
@@ -178,12 +184,12 @@ class Caster {
       if (!outputs[i].valid()) return;
       r_.b().graph().SetValueName(outputs[i].id(), graph_.value(old).name);
       r_.Set(old, outputs[i]);
-      if (!IsWide(old) || pliant_[old] || node.op == "Constant") continue;
-      if (IsLow(old) ? !wanted_[old] : ServesLowAlone(old)) r_.Set(old, As(old, IsLow(old) ? kWide : low_));
+      if (!IsFloat32(old) || freely_castable_[old] || node.op == "Constant") continue;
+      if (IsLow(old) ? !wanted_[old] : HasOnlyLowPrecisionUsers(old)) r_.Set(old, As(old, IsLow(old) ? kWide : low_));
     }
   }
 
-  // The value in that type, cast once.
+  // Returns the value in that type, cast once.
   Val As(ValueId old, DType dtype) {
     const Val now = r_.Map(old);
     if (!now.valid() || now.dtype() == dtype) return now;
@@ -195,19 +201,20 @@ class Caster {
   const Graph& graph_;
   const DType low_;
   Rewriter r_;
-  const std::vector<std::vector<int32_t>> readers_;
-  std::vector<Precision> precision_;     // by node
-  std::vector<bool> wanted_, pliant_;    // by value
-  std::map<ValueId, Val> casts_;         // by new value, between kWide and low_
+  const std::vector<std::vector<int32_t>> users_;
+  std::vector<Precision> precision_;            // by node
+  std::vector<bool> wanted_, freely_castable_;  // by value
+  std::map<ValueId, Val> casts_;                // by new value, between kWide and low_
 };
 
 }  // namespace
 
 absl::StatusOr<Graph> MixedPrecision(const Graph& graph, DType low) {
-  const bool any = std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) { return IsProduct(graph, n); });
+  const bool any =
+      std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) { return IsProduct(graph, n); });
   if (!any) return graph;
   Graph result;
-  RETURN_IF_ERROR(Caster(graph, low, &result).Run());
+  RETURN_IF_ERROR(MixedPrecisionRewriter(graph, low, &result).Run());
   return result;
 }
 

@@ -6,21 +6,23 @@
 
 namespace onnxtrain {
 
-// Gives every float32 value of the graph, forward and backward alike, the precision that its operators ask for
-// (Precision in ops/row.h) and writes the casts between them:
+// Assigns a precision to every float32 value, forward and backward, by the precision class of its operators (Precision
+// in ops/row.h), and inserts the casts:
 //
-//   low       products, convolutions and attention read `low` (f16 or bf16), and give it where another of them reads the result,
-//             directly or through operators that follow. Where nobody does (gradients of weights, logits) a Cast to f32
-//             stands behind them at once: a backend whose product accumulates in float32 writes that. Inputs that the
-//             row takes in float32 beside low ones (attention masks) stay so.
-//   follow    in `low` where all inputs have it, weights and exact constants aside, and where such a reader waits; else f32
-//   float32   norms, exponentials, sums, losses. What only low readers (and fused backward operators) read is kept as `low`.
-//   inside    batch normalization: computed in float32, with its statistics and weights; what it normalizes, and gives, is kept as
-//             `low` as between products
+// - kLow: products, convolutions and attention read `low` (f16 or bf16). They produce `low` if another of them reads
+// the
+//   result, directly or through kPropagate operators; otherwise a Cast to f32 follows directly, and a backend whose
+//   product accumulates in float32 writes that. Operands that the row accepts in float32 (attention masks) stay
+//   float32.
+// - kPropagate: in `low` if all inputs, except weights and exact constants, are in `low` and such a user exists.
+// - kFloat32: norms, exponentials, sums and losses. Their values are saved in `low` if all users read `low` or are
+//   backward operators.
+// - kMixedIo: batch normalization computes in float32, with float32 statistics and weights; its input and output are
+//   saved in `low`, as between products.
 //
-// Inputs and outputs of the graph keep their types: weights, moments and gradients stay float32. Casts of weights depend on
-// weights alone, so `hoist` makes them once per update. A product without a sum (of one inner element, as rotary positions
-// are made) stays float32. A graph without products is returned as it is.
+// Graph inputs and outputs keep their types: weights, moments and gradients stay float32. Casts of weights depend on
+// weights alone, so `hoist` computes them once per update. A product without a sum (of one inner element, as in rotary
+// embeddings) stays float32. Returns a graph without products unchanged.
 absl::StatusOr<Graph> MixedPrecision(const Graph& graph, DType low);
 
 }  // namespace onnxtrain

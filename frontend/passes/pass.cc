@@ -1,5 +1,6 @@
 #include "frontend/passes/pass.h"
 
+#include <atomic>
 #include <chrono>
 
 #include "frontend/base/status.h"
@@ -8,15 +9,23 @@
 namespace onnxtrain {
 namespace {
 
+#ifdef NDEBUG
+constexpr bool kVerifyByDefault = false;
+#else
+constexpr bool kVerifyByDefault = true;
+#endif
+
+std::atomic<bool> verify_passes = kVerifyByDefault;
+
+// `changed` may be null; then the graphs are compared for the observer only.
 absl::StatusOr<Graph> RunOne(Graph graph, const Pass& pass, const PassObserver& observer, bool* changed) {
   const auto start = std::chrono::steady_clock::now();
   absl::StatusOr<Graph> result = pass.run(graph);
-  const std::string who = StrCat("pass ", pass.name, ": ");
-  if (!result.ok()) return Annotate(result.status(), who);
+  if (!result.ok()) return Annotate(result.status(), StrCat("pass ", pass.name, ": "));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  RETURN_IF_ERROR(Annotate(Verify(*result), who));
-  const bool differs = !(*result == graph);
-  *changed |= differs;
+  RETURN_IF_ERROR(VerifyResult(pass.name, *result));
+  const bool differs = (changed != nullptr || observer) && !(*result == graph);
+  if (changed != nullptr) *changed |= differs;
   if (observer) observer({pass.name, differs, graph.nodes().size(), result->nodes().size(), seconds}, *result);
   return result;
 }
@@ -30,9 +39,15 @@ absl::StatusOr<Graph> RunRound(Graph graph, std::span<const Pass> passes, const 
 
 }  // namespace
 
+void SetVerifyPasses(bool verify) { verify_passes = verify; }
+
+absl::Status VerifyResult(std::string_view pass, const Graph& result) {
+  if (!verify_passes) return absl::OkStatus();
+  return Annotate(Verify(result), StrCat("pass ", pass, ": "));
+}
+
 absl::StatusOr<Graph> RunPasses(Graph graph, std::span<const Pass> passes, const PassObserver& observer) {
-  bool changed = false;
-  return RunRound(std::move(graph), passes, observer, &changed);
+  return RunRound(std::move(graph), passes, observer, nullptr);
 }
 
 absl::StatusOr<Graph> RunToFixedPoint(Graph graph, std::span<const Pass> passes, int rounds,

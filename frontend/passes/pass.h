@@ -1,9 +1,10 @@
-// Passes and the driver that runs them. The driver alone verifies: a pass need not, and cannot forget to.
+// Passes and the driver that runs and verifies them. No pass verifies its own result.
 #pragma once
 
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,7 +17,7 @@ struct Pass {
   std::function<absl::StatusOr<Graph>(const Graph&)> run;
 };
 
-// What one run of one pass did.
+// Report on one run of one pass.
 struct PassReport {
   std::string pass;
   bool changed = false;
@@ -24,13 +25,21 @@ struct PassReport {
   double seconds = 0;
 };
 
-// Called after every pass that was run; print.h gives the graph as text.
+// Called after every pass; print.h prints the graph as text.
 using PassObserver = std::function<void(const PassReport&, const Graph&)>;
 
-// Runs the passes in order. Errors, and invariants that a pass broke, name the pass: "pass cse: [Add 'x'] …".
+// Turns verification on or off for the whole process: on by default in debug builds, off in release builds, where tests
+// and `--verify-passes` turn it on. Call it before the first pass; its cost is in README.md.
+void SetVerifyPasses(bool verify);
+
+// Returns the error of a graph that breaks an invariant, with the name of the pass that made it: "pass cse: [Add 'x']
+// …". For passes that return more than a graph (Hoist, Rematerialize). OK where verification is off.
+absl::Status VerifyResult(std::string_view pass, const Graph& result);
+
+// Runs the passes in order and verifies the result of each. Errors name the pass.
 absl::StatusOr<Graph> RunPasses(Graph graph, std::span<const Pass> passes, const PassObserver& observer = nullptr);
 
-// The same, again and again until a round changes nothing, at most `rounds` times.
+// Repeats RunPasses until a round changes nothing, at most `rounds` times.
 absl::StatusOr<Graph> RunToFixedPoint(Graph graph, std::span<const Pass> passes, int rounds = 10,
                                       const PassObserver& observer = nullptr);
 

@@ -17,13 +17,13 @@ std::vector<Pass> CleanUpPasses() {
       {"fold_constants", [](const Graph& g) { return FoldConstants(g); }},
       {"simplify", Simplify},
       {"cse", Cse},
-      {"dce", [](const Graph& g) -> absl::StatusOr<Graph> { return Dce(g); }},
+      DcePass(),
   };
 }
 
 }  // namespace
 
-// Fewer transposes, then everything again where some went.
+// Cancels transposes, then repeats the other passes if any were removed.
 static absl::StatusOr<Graph> CancelAndCleanUp(Graph graph, const PassObserver& observer) {
   std::vector<Pass> passes = CleanUpPasses();
   passes.insert(passes.begin(), {"cancel_transposes", CancelTransposes});
@@ -39,7 +39,7 @@ absl::StatusOr<Graph> Canonicalize(Graph graph, const PassObserver& observer) {
   ASSIGN_OR_RETURN(graph, RunToFixedPoint(std::move(graph), CleanUpPasses(), 10, observer));
   std::vector<Pass> passes = CleanUpPasses();
   passes.insert(passes.begin(), {"recognize", [](const Graph& g) { return Recognize(g); }});
-  // Patterns are recognized in the layout in which they were written; transposes move afterwards.
+  // Recognizes patterns in the exported layout, before transposes move.
   ASSIGN_OR_RETURN(graph, RunToFixedPoint(std::move(graph), passes, 10, observer));
   return CancelAndCleanUp(std::move(graph), observer);
 }

@@ -1,4 +1,4 @@
-// The passes in the order in which they belong.
+// The pipelines of passes.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,12 +7,12 @@
 
 namespace onnxtrain {
 
-// fold_constants, simplify, cse and dce until nothing changes, then cancel_transposes and these again. For any graph: imported, joint (with its backward nodes)
-// or decomposed. Inputs, outputs and their order stay.
+// Runs fold_constants, simplify, cse and dce until nothing changes, then cancel_transposes and these again. For any
+// graph: imported, joint (with backward nodes) or decomposed. Keeps inputs, outputs and their order.
 absl::StatusOr<Graph> CleanUp(Graph graph, const PassObserver& observer = nullptr);
 
-// For a forward graph, before Differentiate: CleanUp and Recognize until nothing changes (what is recognized may be
-// part of a larger pattern).
+// Runs CleanUp and Recognize until nothing changes, since composites may be part of larger patterns. For a forward
+// graph, before Differentiate.
 absl::StatusOr<Graph> Canonicalize(Graph graph, const PassObserver& observer = nullptr);
 
 }  // namespace onnxtrain

@@ -12,16 +12,16 @@
 namespace onnxtrain {
 namespace {
 
-DType Wide(DType t) { return IsFloat(t) ? DType::kFloat64 : t; }
+DType ToFloat64(DType t) { return IsFloat(t) ? DType::kFloat64 : t; }
 
-// The graph's own form, copied onto stand-ins for the leaves.
+// Copies the graph's form onto inputs that replace the leaves.
 class Copy {
  public:
   Copy(const Graph& graph, Builder& b) : graph_(graph), b_(b) {}
 
   void Bind(ValueId leaf, Val v) { map_[leaf] = v; }
 
-  // Invalid where something is met that depends on more than the leaves, or does not fit the small shapes.
+  // Returns an invalid Val if a value depends on more than the leaves or is undefined for the small shapes.
   Val Of(ValueId root) {
     const std::set<ValueId> needed = Needed(root);
     for (ValueId v : needed) {
@@ -37,7 +37,7 @@ class Copy {
     while (!open.empty()) {
       const ValueId v = *open.rbegin();
       open.erase(v);
-      if (!needed.insert(v).second || map_.contains(v) || SplatOf(graph_, v).has_value()) continue;
+      if (!needed.insert(v).second || map_.contains(v) || FindSplat(graph_, v).has_value()) continue;
       const Node* node = graph_.producer(v);
       for (ValueId input : node == nullptr ? std::vector<ValueId>() : node->inputs) {
         if (input != kNoValue) open.insert(input);
@@ -47,14 +47,14 @@ class Copy {
   }
 
   Val Make(ValueId v) {
-    if (const auto number = SplatOf(graph_, v)) return b_.Scalar(Wide(graph_.type(v).dtype), *number);
+    if (const auto number = FindSplat(graph_, v)) return b_.Scalar(ToFloat64(graph_.type(v).dtype), *number);
     const Node* node = graph_.producer(v);
     if (node == nullptr || node->outputs.size() != 1) return Val();
-    if (const HostTensor* t = graph_.ConstantOf(v)) return b_.Constant(t->CastTo(Wide(t->dtype())));
+    if (const HostTensor* t = graph_.FindConstant(v)) return b_.Constant(t->CastTo(ToFloat64(t->dtype())));
     std::vector<Val> inputs;
     for (ValueId input : node->inputs) inputs.push_back(input == kNoValue ? Val() : map_.at(input));
     Attrs attrs = node->attrs;
-    if (const std::string* to = attrs.Find<std::string>("to"); to != nullptr && IsFloat(*DTypeOf(*to)))
+    if (const std::string* to = attrs.Find<std::string>("to"); to != nullptr && IsFloat(*ParseDType(*to)))
       attrs.Set("to", "f64");
     return b_.Op(node->op, std::move(inputs), std::move(attrs));
   }
@@ -82,7 +82,7 @@ HostTensor Draw(const Type& type, const Match::Leaf& leaf, double scale, std::mt
   return t;
 }
 
-bool Agree(const HostTensor& a, const HostTensor& b, double tolerance) {
+bool ResultsAgree(const HostTensor& a, const HostTensor& b, double tolerance) {
   for (int64_t i = 0; i < a.size(); ++i) {
     const double x = a.At(i), y = b.At(i);
     const bool same = x == y || (std::isnan(x) && std::isnan(y));
@@ -103,7 +103,7 @@ bool HasType(const Graph& graph, const Match& match) {
 
 }  // namespace
 
-bool Proved(const Graph& graph, const Match& match) {
+bool IsMatchProven(const Graph& graph, const Match& match) {
   if (!HasType(graph, match)) return false;
   Graph both;
   Builder b(&both);
@@ -111,7 +111,7 @@ bool Proved(const Graph& graph, const Match& match) {
   std::vector<Val> leaves;
   for (const auto& leaf : match.leaves) {
     leaves.push_back(
-        b.Input(InputKind::kFeed, StrCat(leaves.size()), {Wide(graph.type(leaf.value).dtype), leaf.small}));
+        b.Input(InputKind::kFeed, StrCat(leaves.size()), {ToFloat64(graph.type(leaf.value).dtype), leaf.small}));
     copy.Bind(leaf.value, leaves.back());
   }
   const Val before = copy.Of(match.root);
@@ -119,7 +119,7 @@ bool Proved(const Graph& graph, const Match& match) {
   if (!b.status().ok() || !after.valid() || before.type() != after.type()) return false;
   both.AddOutput("before", before.id());
   both.AddOutput("after", after.id());
-  const double tolerance = SizeOf(graph.type(match.root).dtype) < 4 ? 2e-3 : 1e-5;
+  const double tolerance = DTypeSize(graph.type(match.root).dtype) < 4 ? 2e-3 : 1e-5;
   std::mt19937 random(20);
   for (double scale : {1.0, 1e-3}) {
     std::map<std::string, HostTensor> inputs;
@@ -127,7 +127,7 @@ bool Proved(const Graph& graph, const Match& match) {
       inputs.emplace(StrCat(i), Draw(leaves[i].type(), match.leaves[i], scale, random));
     }
     const auto results = Interpret(both, inputs);
-    if (!results.ok() || !Agree((*results)[0], (*results)[1], tolerance)) return false;
+    if (!results.ok() || !ResultsAgree((*results)[0], (*results)[1], tolerance)) return false;
   }
   return true;
 }

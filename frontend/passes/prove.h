@@ -1,14 +1,14 @@
-// The proof of a pattern: both forms are evaluated.
+// Proves a pattern match by evaluation of both forms.
 #pragma once
 
 #include "frontend/passes/match.h"
 
 namespace onnxtrain {
 
-// Computes match.root from match.leaves, on their small shapes, as the graph does and by match.form, both in float64
-// and on the same numbers: normal ones of several magnitudes (an epsilon shows only where a variance is small), drawn
-// from a fixed seed. True if the results agree within 1e-5, relative (2e-3 where the graph has 16-bit constants), and
-// `form` has the root's type on the real leaves. Says no, rather than failing, to whatever cannot be evaluated.
-bool Proved(const Graph& graph, const Match& match);
+// Evaluates match.root from match.leaves, on their small shapes, by the graph and by match.form, in float64 and on the
+// same numbers: normal, of several magnitudes (an epsilon only matters for small variances), from a fixed seed. Returns
+// true if the results agree within 1e-5 relative (2e-3 for graphs with 16-bit constants) and `form` has the root's type
+// on the real leaves. Returns false if a form cannot be evaluated.
+bool IsMatchProven(const Graph& graph, const Match& match);
 
 }  // namespace onnxtrain

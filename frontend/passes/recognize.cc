@@ -13,7 +13,7 @@ class Recognizer {
  public:
   explicit Recognizer(const Graph& graph) : pattern_(graph) {}
 
-  // From the end of the graph, so that a larger form is met before a smaller one inside it.
+  // Visits nodes from the end of the graph, so that a larger pattern precedes a smaller one inside it.
   std::map<ValueId, Match> Run() {
     const auto& nodes = pattern_.graph().nodes();
     for (size_t n = nodes.size(); n-- > 0;) {
@@ -47,7 +47,7 @@ class Recognizer {
 
   bool Take(Proposals proposals) {
     for (Match& match : proposals) {
-      if (!Proved(pattern_.graph(), match)) continue;
+      if (!IsMatchProven(pattern_.graph(), match)) continue;
       covered_.insert(match.covers.begin(), match.covers.end());
       matches_.emplace(match.root, std::move(match));
       return true;

@@ -1,6 +1,6 @@
-// Turns the primitive patterns that exporters write back into composites: LayerNorm, Gelu, Attention,
-// CrossEntropy, Softmax and others.
-// Composites have exact backward rows and fused kernels, and keep fewer values for the backward pass.
+// Recognizes the primitive patterns of exporters and replaces them by composites: LayerNorm, Gelu, Attention,
+// CrossEntropy, Softmax and others. Composites have exact backward rows and fused kernels, and keep fewer values for
+// the backward pass.
 #pragma once
 
 #include <map>
@@ -11,9 +11,9 @@
 
 namespace onnxtrain {
 
-// Patterns propose (recognize_*.cc); a proposal is taken if both forms, evaluated on numbers drawn for it, agree
-// (prove.h). Belongs before Differentiate and after Simplify, whose canonical forms the patterns expect (x·x for Pow(x,
-// 2), trans_b for transposed keys). `found`, if not null, counts the composites that were put in, by operator.
+// Applies the proposals of the patterns (recognize_*.cc) that a proof confirms (prove.h). Runs before Differentiate and
+// after Simplify, whose canonical forms the patterns expect (x·x for Pow(x, 2), trans_b for transposed keys). `found`,
+// if not null, counts the inserted composites by operator.
 absl::StatusOr<Graph> Recognize(const Graph& graph, std::map<std::string, int>* found = nullptr);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// Scaled dot-product attention: MatMul(q, kᵀ), scaled before or after, masked by sums or choices, Softmax, MatMul with
+// Scaled dot-product attention: MatMul(q, kᵀ), scaled before or after, masked by Add or Where, Softmax, MatMul with
 // v.
 #include <algorithm>
 
@@ -7,13 +7,13 @@
 namespace onnxtrain {
 namespace {
 
-// An operand of a product: the value, and whether its last two axes are exchanged.
+// An operand of a product: the value, and whether its last two axes are transposed.
 struct Operand {
   ValueId value = kNoValue;
   bool swapped = false;
 };
 
-// A term of the mask: a sum, or where `choice` is set, `fill` in the places that the condition has (or has not) chosen.
+// A term of the mask: an addend or, if `choice` is set, `fill` where the condition holds (or does not).
 struct Term {
   ValueId value = kNoValue;
   bool choice = false;
@@ -45,13 +45,13 @@ class AttentionMatcher {
   }
 
  private:
-  // The producer of a value that nobody else reads: a value with other readers stays, and computing it twice would cost
-  // more than the fusion saves.
+  // Returns the producer of a value with one user. A value with other users would be computed twice, which costs more
+  // than the fusion saves.
   const Node* Inside(ValueId v, std::string_view op) const {
-    return pattern_.HasOneReader(v) ? pattern_.Producer(v, op) : nullptr;
+    return pattern_.HasOneUse(v) ? pattern_.Producer(v, op) : nullptr;
   }
 
-  // If v is a number times another value, takes the number into `factor` and gives that value; else v itself.
+  // If v is a scalar times another value, multiplies `factor` by the scalar and returns that value; else v.
   ValueId Unscaled(ValueId v, double* factor) {
     for (std::string_view op : {"Mul", "Div"}) {
       const Node* node = Inside(v, op);
@@ -68,7 +68,7 @@ class AttentionMatcher {
     return v;
   }
 
-  // From the softmax's operand down to the product of q and k.
+  // Matches from the operand of the softmax to the product of q and k.
   bool Scores(ValueId v) {
     v = Unscaled(v, &found_.scale);
     const bool done = Product(v) || Sum(v) || Choice(v);
@@ -98,14 +98,14 @@ class AttentionMatcher {
 
   // A row that is masked throughout gives equal weights where all scores are replaced by the same number. Adding that
   // number gives the same only if it swallows the scores: one of this size does in float32.
-  static constexpr double kMostFill = -1e9;
+  static constexpr double kMaxFill = -1e9;
 
   bool Choice(ValueId v) {
     const Node* node = Inside(v, "Where");
     if (node == nullptr) return false;
     for (size_t i : {1, 2}) {  // where the scores stand
       const auto fill = pattern_.Splat(node->inputs[3 - i]);
-      if (!fill.has_value() || *fill > kMostFill || graph_.type(node->inputs[i]) != graph_.type(v)) continue;
+      if (!fill.has_value() || *fill > kMaxFill || graph_.type(node->inputs[i]) != graph_.type(v)) continue;
       const Found before = found_;
       found_.terms.push_back({node->inputs[0], true, i == 2, *fill, found_.scale});
       if (Scores(node->inputs[i])) return true;
@@ -151,7 +151,7 @@ Shape Small(const Shape& batch, int64_t rows, int64_t columns, bool swapped) {
   return shape;
 }
 
-// Extents of 1 broadcast; others are those of the small scores.
+// Extents of 1 broadcast; others equal those of the small scores.
 Shape SmallMask(const Shape& mask, const Shape& scores) {
   Shape shape = mask;
   for (size_t i = 0; i < mask.size() && i < scores.size(); ++i) {

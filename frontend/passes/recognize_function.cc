@@ -1,35 +1,24 @@
-// Functions of one number. Exporters write them in every order of their factors and sums, so nothing is asked of the
-// form: any tangle of elementwise operators that hangs on one value and has the operators that the function needs is
+// Elementwise functions of one value. Exporters vary the order of factors and sums, so the patterns do not fix a form:
+// every region of elementwise operators over one leaf that has the operator `needs` of a row's written form is
 // proposed, and the proof decides.
+#include <algorithm>
+#include <iterator>
+
 #include "frontend/ops/row.h"
 #include "frontend/passes/match.h"
 
 namespace onnxtrain {
 namespace {
 
-struct Function {
-  std::string_view op;
-  std::string_view needs;  // an operator that every way of writing it has
-  Attrs attrs;
-};
-
-// From the larger to the smaller.
-const std::vector<Function>& Functions() {
-  static const auto* functions = new std::vector<Function>{
-      {"Gelu", "Erf", {{"approximate", "none"}}},
-      {"Gelu", "Tanh", {{"approximate", "tanh"}}},
-      {"Gelu", "Sigmoid", {{"approximate", "tanh"}}},  // (1 + tanh u)/2 = sigmoid 2u
-      {"Mish", "Tanh", {}},
-      {"HardSwish", "Clip", {}},
-      {"HardSwish", "HardSigmoid", {}},
-      {"HardSigmoid", "Clip", {{"alpha", 1.0 / 6}, {"beta", 0.5}}},
-      {"HardSigmoid", "Clip", {{"alpha", 0.2}, {"beta", 0.5}}},
-      {"Softplus", "Log", {}},
-      {"Softplus", "Log1p", {}},
-      {"Sigmoid", "Exp", {}},
-      {"Softsign", "Abs", {}},
-  };
-  return *functions;
+// Returns the rows with written forms, in table order.
+const std::vector<const OpRow*>& WrittenOps() {
+  static const auto* written = [] {
+    auto* rows = new std::vector<const OpRow*>;
+    std::ranges::copy_if(AllOps(), std::back_inserter(*rows),
+                         [](const OpRow* row) { return !row->written_as.empty(); });
+    return rows;
+  }();
+  return *written;
 }
 
 bool Allows(const Node& node) {
@@ -43,10 +32,14 @@ Proposals Propose(const MatchedRegion& region) {
   Proposals proposals;
   if (region.nodes().size() < 2 || !region.weights().empty() || graph.type(x) != graph.type(region.root()))
     return proposals;
-  for (const Function& f : Functions()) {
-    if (region.Count(f.needs) == 0) continue;
-    auto form = [&f](Builder& b, std::span<const Val> leaves) { return b.Op(f.op, {leaves[0]}, f.attrs); };
-    proposals.push_back({region.root(), f.op, {{x, {8, 32}}}, form, region.covers()});
+  for (const OpRow* row : WrittenOps()) {
+    for (const WrittenForm& form : row->written_as) {
+      if (region.Count(form.needs) == 0) continue;
+      auto build = [row, &form](Builder& b, std::span<const Val> leaves) {
+        return b.Op(row->name, {leaves[0]}, form.attrs);
+      };
+      proposals.push_back({region.root(), row->name, {{x, {8, 32}}}, build, region.covers()});
+    }
   }
   return proposals;
 }

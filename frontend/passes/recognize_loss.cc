@@ -1,4 +1,4 @@
-// Cross entropy: the log-probability of a label, picked out of a LogSoftmax.
+// Cross entropy: the log-probability of a label, gathered from a LogSoftmax.
 #include <limits>
 
 #include "frontend/passes/match.h"
@@ -6,7 +6,7 @@
 namespace onnxtrain {
 namespace {
 
-// −log p(label) for labels that count from 0, as CrossEntropy does it: classes on axis 1, or on the last.
+// −log p(label) by CrossEntropy, for labels from 0 and classes on axis 1 or the last axis.
 Val Form(Val x, Val index, int64_t axis) {
   Shape samples = index.shape();
   samples.erase(samples.begin() + axis);
@@ -21,7 +21,7 @@ Val Form(Val x, Val index, int64_t axis) {
 }  // namespace
 
 Proposals ProposeCrossEntropy(const Pattern& pattern, const Node& root) {
-  if (root.op != "GatherElements" || !pattern.HasOneReader(root.inputs[0])) return {};
+  if (root.op != "GatherElements" || !pattern.HasOneUse(root.inputs[0])) return {};
   const Node* softmax = pattern.Producer(root.inputs[0], "LogSoftmax");
   const int64_t axis = root.attrs.Int("axis");
   if (softmax == nullptr || softmax->attrs.Int("axis") != axis) return {};

@@ -1,14 +1,17 @@
-// Normalizations along axes: LayerNorm (Ba et al., 2016), RmsNorm (Zhang and Sennrich, 2019), Softmax, LogSoftmax. As with
-// functions of one number, any tangle that hangs on one value and has the right operators is proposed, and the proof decides.
+// Normalizations along axes: LayerNorm (Ba et al., 2016), RmsNorm (Zhang and Sennrich, 2019), Softmax, LogSoftmax. As
+// for functions of one value, every region of arithmetic operators and reductions over one leaf is proposed, and the
+// proof decides.
 #include <algorithm>
 
+#include "frontend/ops/row.h"
 #include "frontend/passes/match.h"
 
 namespace onnxtrain {
 namespace {
 
-bool IsOneOf(std::string_view op, std::initializer_list<std::string_view> ops) {
-  return std::ranges::find(ops, op) != ops.end();
+bool IsPartOfNorm(const Node& node) {
+  const OpRow* row = FindOp(node.op);
+  return row != nullptr && (row->arithmetic || row->reduction);
 }
 
 // The axes that all nodes of this operator in the region reduce, keeping extents of 1; empty where they differ.
@@ -26,11 +29,7 @@ std::vector<int64_t> ReducedAxes(const MatchedRegion& region, std::string_view o
 
 // --- LayerNorm
 
-bool LayerNormAllows(const Node& node) {
-  return IsOneOf(node.op, {"Add", "Sub", "Mul", "Div", "Pow", "Neg", "Sqrt", "Rsqrt", "Reciprocal", "ReduceMean"});
-}
-
-// The numbers that are added to something in the region: one of them is epsilon.
+// Returns the constants that the region adds: one of them is epsilon.
 std::set<double> Epsilons(const MatchedRegion& region) {
   std::set<double> found;
   for (const Node* node : region.nodes()) {
@@ -49,14 +48,15 @@ Shape WithoutLeadingOnes(const Shape& shape, size_t rank) {
   return Shape(shape.begin() + lead, shape.end());
 }
 
-// What a region normalizes: the last axes of x, from `axis` on, of that shape.
+// The operand of a normalization: the axes of x from `axis` on, with their shape.
 struct Normalized {
   int64_t axis;
   Shape shape;
   std::vector<Match::Leaf> leaves;  // x and the weights
 };
 
-// Of a region with so many means, all over the last axes of its leaf, and at most so many weights of their shape.
+// Matches a region with `means` means, all over the last axes of its leaf, and at most `most_weights` weights of their
+// shape.
 std::optional<Normalized> NormalizedBy(const MatchedRegion& region, int means, size_t most_weights) {
   const Graph& graph = region.pattern().graph();
   const ValueId x = *region.only_leaf();
@@ -105,7 +105,9 @@ Proposals ProposeLayerNorm(const MatchedRegion& region) {
   Proposals proposals;
   for (double epsilon : Epsilons(region)) {
     for (Affine roles : PossibleRoles(region.weights().size())) {
-      auto form = [=, axis = n->axis](Builder& b, std::span<const Val> v) { return LayerNorm(b, v, axis, epsilon, roles); };
+      auto form = [=, axis = n->axis](Builder& b, std::span<const Val> v) {
+        return LayerNorm(b, v, axis, epsilon, roles);
+      };
       proposals.push_back({region.root(), "LayerNorm", n->leaves, form, region.covers()});
     }
   }
@@ -113,10 +115,6 @@ Proposals ProposeLayerNorm(const MatchedRegion& region) {
 }
 
 // --- RmsNorm
-
-bool RmsNormAllows(const Node& node) {
-  return IsOneOf(node.op, {"Add", "Mul", "Div", "Pow", "Sqrt", "Rsqrt", "Reciprocal", "ReduceMean"});
-}
 
 Proposals ProposeRmsNorm(const MatchedRegion& region) {
   const auto n = NormalizedBy(region, 1, 1);
@@ -134,10 +132,7 @@ Proposals ProposeRmsNorm(const MatchedRegion& region) {
 
 // --- Softmax
 
-bool SoftmaxAllows(const Node& node) {
-  return IsOneOf(node.op,
-                 {"ReduceMax", "ReduceSum", "Sub", "Add", "Exp", "Div", "Mul", "Reciprocal", "Log", "Softmax"});
-}
+bool IsPartOfSoftmax(const Node& node) { return IsPartOfNorm(node) || node.op == "Softmax"; }
 
 Proposals ProposeSoftmax(const MatchedRegion& region) {
   const Graph& graph = region.pattern().graph();
@@ -158,9 +153,8 @@ Proposals ProposeSoftmax(const MatchedRegion& region) {
 }  // namespace
 
 std::span<const RegionPattern> NormPatterns() {
-  static constexpr RegionPattern kPatterns[] = {{LayerNormAllows, 16, ProposeLayerNorm},
-                                                {RmsNormAllows, 10, ProposeRmsNorm},
-                                                {SoftmaxAllows, 8, ProposeSoftmax}};
+  static constexpr RegionPattern kPatterns[] = {
+      {IsPartOfNorm, 16, ProposeLayerNorm}, {IsPartOfNorm, 10, ProposeRmsNorm}, {IsPartOfSoftmax, 8, ProposeSoftmax}};
   return kPatterns;
 }
 

@@ -10,9 +10,14 @@ namespace {
 
 class Cloner {
  public:
-  Cloner(const Graph& graph, int32_t boundary, const std::vector<Repeats>& again)
-      : graph_(graph), boundary_(boundary), again_(again), repeatable_(graph.nodes().size(), false),
-        made_(graph.nodes().size(), 0), first_(graph.values().size(), kNoValue), clone_(first_) {
+  Cloner(const Graph& graph, int32_t boundary, const std::vector<Clones>& again)
+      : graph_(graph),
+        boundary_(boundary),
+        clones_(again),
+        cloneable_(graph.nodes().size(), false),
+        made_(graph.nodes().size(), 0),
+        first_(graph.values().size(), kNoValue),
+        clone_(first_) {
     MarkViews();
   }
 
@@ -20,7 +25,7 @@ class Cloner {
     for (const GraphInput& input : graph_.inputs()) {
       Keep(input.value, out_.graph.AddInput(input.kind, input.name, graph_.type(input.value)), first_);
     }
-    for (int32_t n = 0; n < std::ssize(graph_.nodes()); ++n) repeatable_[n] ? Copy(n, 0, first_) : CopyLate(n);
+    for (int32_t n = 0; n < std::ssize(graph_.nodes()); ++n) cloneable_[n] ? Copy(n, 0, first_) : CopyBackward(n);
     for (const GraphOutput& output : graph_.outputs()) {
       out_.graph.AddOutput(output.name, first_[output.value], output.into == kNoValue ? kNoValue : first_[output.into]);
     }
@@ -31,40 +36,40 @@ class Cloner {
   using Map = std::vector<ValueId>;
 
   void MarkViews() {
-    again_.resize(graph_.nodes().size());
+    clones_.resize(graph_.nodes().size());
     for (int32_t n = 0; n < std::ssize(graph_.nodes()); ++n) {
       const Node& node = graph_.nodes()[n];
-      repeatable_[n] = n < boundary_;
+      cloneable_[n] = n < boundary_;
       const OpRow* row = FindOp(node.op);
       if (row == nullptr || !row->view) continue;
       const int32_t of = graph_.value(node.inputs[0]).node;
-      repeatable_[n] = repeatable_[n] || (of >= 0 && repeatable_[of]);
-      again_[n] = of >= 0 && !IsSideResult(graph_, node.inputs[0]) ? again_[of] : Repeats();
+      cloneable_[n] = cloneable_[n] || (of >= 0 && cloneable_[of]);
+      clones_[n] = of >= 0 && !IsSideOutput(graph_, node.inputs[0]) ? clones_[of] : Clones();
     }
   }
 
-  // A late reader comes: clones what it lacks, deepest first.
-  void CopyLate(int32_t late) {
-    std::vector<int32_t> open = {late};
+  // Clones the operands of a user in the backward pass, deepest first.
+  void CopyBackward(int32_t backward) {
+    std::vector<int32_t> open = {backward};
     while (!open.empty()) {
       const int32_t n = open.back();
       const size_t before = open.size();
       for (ValueId v : graph_.nodes()[n].inputs) {
-        const size_t serving = Serving(v, late);
+        const size_t serving = Serving(v, backward);
         if (serving > 0 && made_[graph_.value(v).node] != serving) open.push_back(graph_.value(v).node);
       }
       if (open.size() > before) continue;
       open.pop_back();
-      if (n != late && made_[n] == again_[n].At(late)) continue;
-      Copy(n, late, n == late ? first_ : clone_);
-      made_[n] = again_[n].At(late);
+      if (n != backward && made_[n] == clones_[n].At(backward)) continue;
+      Copy(n, backward, n == backward ? first_ : clone_);
+      made_[n] = clones_[n].At(backward);
     }
   }
 
-  // Which clone of the node that makes the value serves a reader in the backward pass; 0: the original.
+  // Returns which clone of the producer a user in the backward pass reads; 0: the original.
   size_t Serving(ValueId v, int32_t reader) const {
     const int32_t of = v == kNoValue ? -1 : graph_.value(v).node;
-    return of >= 0 && repeatable_[of] && !IsSideResult(graph_, v) ? again_[of].At(reader) : 0;
+    return of >= 0 && cloneable_[of] && !IsSideOutput(graph_, v) ? clones_[of].At(reader) : 0;
   }
 
   ValueId InputFor(int32_t reader, ValueId v) const {
@@ -72,13 +77,14 @@ class Cloner {
     return reader >= boundary_ && Serving(v, reader) > 0 ? clone_[v] : first_[v];
   }
 
-  // Copies the node for a reader: itself, the late node that wants its clone, or 0 for an original. Its results go to `map`.
+  // Copies the node for a user: itself, the backward node that reads its clone, or 0 for an original. Stores its
+  // outputs in `map`.
   void Copy(int32_t n, int32_t reader, Map& map) {
     const Node& node = graph_.nodes()[n];
     std::vector<ValueId> inputs;
     std::vector<Type> types;
     for (ValueId v : node.inputs) inputs.push_back(InputFor(reader, v));
-    const std::string op = &map == &clone_ ? OperatorOfClones(graph_, node) : node.op;
+    const std::string op = &map == &clone_ ? CloneOperator(graph_, node) : node.op;
     for (ValueId v : node.outputs) {
       if (op == node.op || types.empty()) {
         types.push_back(graph_.type(v));
@@ -86,7 +92,8 @@ class Cloner {
         inputs.push_back(first_[v]);
       }
     }
-    const std::vector<ValueId> outputs = out_.graph.AddNode(op, std::move(inputs), node.attrs, std::move(types), node.source).outputs;
+    const std::vector<ValueId> outputs =
+        out_.graph.AddNode(op, std::move(inputs), node.attrs, std::move(types), node.source).outputs;
     out_.origin.push_back(n);
     for (size_t i = 0; i < outputs.size(); ++i) Keep(node.outputs[i], outputs[i], map);
   }
@@ -98,19 +105,19 @@ class Cloner {
 
   const Graph& graph_;
   const int32_t boundary_;
-  std::vector<Repeats> again_;
-  std::vector<bool> repeatable_;  // by node: it stands before the boundary, or is a view of what does
-  std::vector<size_t> made_;      // by node: which of its clones there is now; 0: none
-  Map first_, clone_;             // old value → its original, its clone
+  std::vector<Clones> clones_;
+  std::vector<bool> cloneable_;  // by node: it stands before the boundary, or is a view of what does
+  std::vector<size_t> made_;     // by node: which of its clones there is now; 0: none
+  Map first_, clone_;            // old value → its original, its clone
   Rematerialized out_;
 };
 
 }  // namespace
 
-std::string OperatorOfClones(const Graph& graph, const Node& node) {
+std::string CloneOperator(const Graph& graph, const Node& node) {
   const bool has_sides = node.outputs.size() > 1 && std::all_of(node.outputs.begin() + 1, node.outputs.end(),
-                                                                [&](ValueId v) { return IsSideResult(graph, v); });
-  const std::string again = StrCat(node.op, "Again");
+                                                                [&](ValueId v) { return IsSideOutput(graph, v); });
+  const std::string again = StrCat(node.op, "Recompute");
   return has_sides && FindOp(again) != nullptr ? again : node.op;
 }
 
@@ -132,7 +139,7 @@ int32_t FirstBackwardNode(const Graph& graph, std::string_view seeds) {
   return static_cast<int32_t>(std::find(backward.begin(), backward.end(), true) - backward.begin());
 }
 
-bool IsSideResult(const Graph& graph, ValueId v) {
+bool IsSideOutput(const Graph& graph, ValueId v) {
   constexpr size_t kMuchSmaller = 32;
   const int32_t node = graph.value(v).node;
   if (node < 0) return false;
@@ -142,7 +149,7 @@ bool IsSideResult(const Graph& graph, ValueId v) {
   });
 }
 
-Rematerialized Rematerialize(const Graph& graph, int32_t boundary, const std::vector<Repeats>& again) {
+Rematerialized Rematerialize(const Graph& graph, int32_t boundary, const std::vector<Clones>& again) {
   return Cloner(graph, boundary, again).Run();
 }
 

@@ -1,4 +1,4 @@
-// Runs parts of the forward pass again instead of keeping their results for the backward pass.
+// Clones parts of the forward pass for the backward pass instead of saving their results.
 #pragma once
 
 #include <algorithm>
@@ -13,28 +13,28 @@
 
 namespace onnxtrain {
 
-// By node: does it depend on a feed whose name begins with `seeds`, that is on a gradient?
+// Returns by node whether it depends on a feed whose name begins with `seeds`, that is, on a gradient.
 std::vector<bool> DependsOn(const Graph& graph, std::string_view seeds);
 
-// The first such node in the list, or as many as there are nodes where none is. What stands before it is the forward pass.
+// Returns the index of the first such node, or the number of nodes. Nodes before it are the forward pass.
 int32_t FirstBackwardNode(const Graph& graph, std::string_view seeds);
 
-// When the results of a forward node are made anew: at nodes of the backward pass, by index and ascending. Readers before the first
-// of them read the original, those from one up to before the next share a clone, which is thrown away between.
-class Repeats {
+// The nodes of the backward pass, by ascending index, at which a forward node is cloned. Users before the first read
+// the original. Users from one of them up to the next share a clone, which dies after the last of these users.
+class Clones {
  public:
-  static constexpr size_t kMost = 4;
+  static constexpr size_t kMaxClones = 4;
 
-  Repeats() { from_.fill(kNever); }
-  // One clone for the whole backward pass.
-  static Repeats Once() { return Repeats(0); }
+  Clones() { from_.fill(kNever); }
+  // Returns one clone for the whole backward pass.
+  static Clones Once() { return Clones(0); }
 
   bool any() const { return from_[0] != kNever; }
   size_t count() const { return Before(kNever); }
   int32_t operator[](size_t i) const { return from_[i]; }
-  // Which of them serves a reader in the backward pass: 0 the original, 1 the first clone …
+  // Returns what a user in the backward pass reads: 0 the original, 1 the first clone …
   size_t At(int32_t reader) const { return Before(reader + 1); }
-  // False where there is no more room, or nothing to add.
+  // Returns false if the list is full or contains `from`.
   bool Add(int32_t from) {
     const size_t at = Before(from);
     if (from_.back() != kNever || from_[at] == from) return false;
@@ -46,37 +46,38 @@ class Repeats {
     const auto end = std::remove(from_.begin(), from_.end(), from);
     std::fill(end, from_.end(), kNever);
   }
-  bool operator==(const Repeats&) const = default;
+  bool operator==(const Clones&) const = default;
 
  private:
   static constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 
-  explicit Repeats(int32_t from) : Repeats() { from_[0] = from; }
+  explicit Clones(int32_t from) : Clones() { from_[0] = from; }
   size_t Before(int32_t reader) const {
     size_t count = 0;
-    while (count < kMost && from_[count] < reader) ++count;
+    while (count < kMaxClones && from_[count] < reader) ++count;
     return count;
   }
 
-  std::array<int32_t, kMost> from_;
+  std::array<int32_t, kMaxClones> from_;
 };
 
-// Is the value so much smaller than the largest result of its node that keeping it costs nothing? Statistics of a normalization are.
-bool IsSideResult(const Graph& graph, ValueId v);
+// Returns whether the value is much smaller than the largest output of its node (the statistics of a normalization), so
+// that saving it costs nothing.
+bool IsSideOutput(const Graph& graph, ValueId v);
 
-// The operator that a node's clones are: NAMEAgain where there is one that makes the first result from the inputs and the side results
-// of NAME, else its own.
-std::string OperatorOfClones(const Graph& graph, const Node& node);
+// Returns the operator of a node's clones: NAMERecompute if it exists, which computes the first output from the inputs
+// and the side outputs of NAME, else the node's own.
+std::string CloneOperator(const Graph& graph, const Node& node);
 
-// Clones results of nodes before `boundary` as `again` (by node, may be shorter) says. A clone stands right before the first
-// reader that needs it; clones read what serves the reader that they are made for. A view goes with the node whose bytes it
-// shows, so what is said of views does not matter. Originals of side results serve all readers. A node whose original nothing needs
-// runs as a clone only. The list order of the result is the one that needs little memory. Random operators draw the same numbers
-// again, as their keys are inputs and their streams attributes.
+// Clones nodes before `boundary` as `again` (by node, may be shorter) says. Inserts a clone directly before its first
+// user; the operands of a clone are what its user would read. A view follows the node whose bytes it has, so entries of
+// views are ignored. All users read the original side outputs. A node without users of the original runs as a clone
+// only. The resulting order keeps few bytes live. Clones of random operators repeat their numbers: keys are inputs,
+// streams are attributes.
 struct Rematerialized {
   Graph graph;
-  std::vector<int32_t> origin;  // by node: which node of the old graph it is or repeats
+  std::vector<int32_t> origin;  // by node: the node of the old graph that it is or clones
 };
-Rematerialized Rematerialize(const Graph& graph, int32_t boundary, const std::vector<Repeats>& again);
+Rematerialized Rematerialize(const Graph& graph, int32_t boundary, const std::vector<Clones>& again);
 
 }  // namespace onnxtrain

@@ -4,7 +4,7 @@
 
 namespace onnxtrain {
 
-Graph Reordered(const Graph& graph, const std::vector<int32_t>& order) {
+Graph ReorderNodes(const Graph& graph, const std::vector<int32_t>& order) {
   Graph result;
   Rewriter r(graph, &result);
   for (int32_t n : order) r.Copy(graph.nodes()[n]);

@@ -1,4 +1,4 @@
-// Puts the nodes of a graph into another order.
+// Reorders the nodes of a graph.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace onnxtrain {
 
-// `order`: nodes in a topological order. Those that are left out are dropped; outputs must not depend on them.
-Graph Reordered(const Graph& graph, const std::vector<int32_t>& order);
+// `order`: a topological order. Drops nodes that it omits; outputs must not depend on them.
+Graph ReorderNodes(const Graph& graph, const std::vector<int32_t>& order);
 
 }  // namespace onnxtrain

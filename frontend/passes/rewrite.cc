@@ -1,5 +1,7 @@
 #include "frontend/passes/rewrite.h"
 
+#include <algorithm>
+
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 
@@ -17,6 +19,12 @@ Val Rewriter::Map(ValueId old) {
   if (old == kNoValue) return Val();
   CHECK_NE(map_[old], kNoValue) << "value " << old << " has not been rewritten yet";
   return builder_.Wrap(map_[old]);
+}
+
+std::vector<Val> Rewriter::MapOperands(const Node& node) {
+  std::vector<Val> operands;
+  for (ValueId v : node.inputs) operands.push_back(Map(v));
+  return operands;
 }
 
 void Rewriter::Copy(const Node& node) {
@@ -37,10 +45,25 @@ void Rewriter::CopyOutputs() {
   }
 }
 
+namespace {
+
+// Names a new value after the old one, unless it has a name.
+void KeepName(const Graph& from, ValueId old, ValueId now, Graph* to) {
+  const std::string& name = from.value(old).name;
+  if (!name.empty() && to->value(now).name.empty()) to->SetValueName(now, name);
+}
+
+}  // namespace
+
 absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool* changed) {
   Graph result;
   Rewriter r(graph, &result);
   for (const Node& node : graph.nodes()) {
+    const bool is_set = std::ranges::all_of(node.outputs, [&](ValueId v) { return r.IsSet(v); });
+    if (is_set && !node.outputs.empty()) {
+      for (ValueId v : node.outputs) KeepName(graph, v, r.Map(v).id(), &result);
+      continue;
+    }
     r.b().set_source(node.source);
     auto replacement = rule(r, node);
     RETURN_IF_ERROR(r.b().status());
@@ -52,14 +75,13 @@ absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool*
     CHECK_EQ(replacement->size(), node.outputs.size()) << NodeTag(node);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const Val now = (*replacement)[i];
-      if (!now.valid()) continue;  // an output that nobody reads
+      if (!now.valid()) continue;  // an output without users
       if (now.type() != graph.type(node.outputs[i])) {
         return absl::InternalError(StrCat(NodeTag(node), "replaced by a value of type ", ToString(now.type()), ", had ",
                                           ToString(graph.type(node.outputs[i]))));
       }
       r.Set(node.outputs[i], now);
-      const std::string& name = graph.value(node.outputs[i]).name;
-      if (!name.empty() && result.value(now.id()).name.empty()) result.SetValueName(now.id(), name);
+      KeepName(graph, node.outputs[i], now.id(), &result);
     }
   }
   r.CopyOutputs();

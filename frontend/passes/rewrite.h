@@ -1,5 +1,5 @@
 // Passes as rewriting: a new graph is built node by node from the old one. A rule replaces a node by an expression over
-// the already rewritten values, or leaves it alone. What nobody reads any more is left behind by Dce.
+// the already rewritten values, or leaves it alone. Dce removes the nodes that a rewrite leaves dead.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,13 @@ class Rewriter {
   Builder& b() { return builder_; }
   // The new value of an old one, which must have been rewritten already. Invalid for kNoValue.
   Val Map(ValueId old);
+  // The new values of a node's inputs.
+  std::vector<Val> MapOperands(const Node& node);
+  // A rule may set values of later nodes: Rewrite then skips those nodes.
   void Set(ValueId old, Val now) { map_[old] = now.id(); }
+  bool IsSet(ValueId old) const { return map_[old] != kNoValue; }
+  // The new values by old ones so far.
+  const std::vector<ValueId>& values() const { return map_; }
   // Copies a node as it is; its outputs are mapped.
   void Copy(const Node& node);
   // Copies the list of graph outputs, mapped.
@@ -38,8 +44,9 @@ class Rewriter {
 // their attributes) and use r.Map on any value before it.
 using RewriteRule = std::function<std::optional<std::vector<Val>>(Rewriter& r, const Node& node)>;
 
-// Applies the rule to every node in order. The result is not cleaned of dead nodes. `changed` (may be null) is set to
-// true if the rule fired. New nodes carry the source of the node they replace, and values keep their names.
+// Applies the rule to every node in order, but for nodes whose outputs an earlier rule has set. The result is not
+// cleaned of dead nodes. `changed` (may be null) is set to true if the rule fired. New nodes carry the source of the
+// node they replace, and values keep their names.
 absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool* changed = nullptr);
 
 }  // namespace onnxtrain

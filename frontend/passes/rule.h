@@ -1,4 +1,4 @@
-// What a rule of simplify sees, and what rules share.
+// Rules of simplify and their matchers.
 #pragma once
 
 #include <optional>
@@ -12,33 +12,33 @@
 namespace onnxtrain {
 
 // A node that may be replaced. Its inputs are values of the new graph, already simplified.
-struct Site {
+struct NodeContext {
   Builder& b;
   const Node& node;     // of the old graph
   std::vector<Val> in;  // invalid where absent
   Type out;             // of output 0
 
   const Attrs& attrs() const { return node.attrs; }
-  // v as the node's output, if broadcasting makes it so; else invalid.
+  // Expands v to the type of the node's output; invalid if it does not broadcast.
   Val Fit(Val v) const;
 };
 
-// The value that replaces the node's single output, or an invalid Val.
+// Returns the replacement of the node's single output, or an invalid Val.
 struct Rule {
   std::string_view op;  // "": any
-  Val (*apply)(const Site&);
+  Val (*apply)(const NodeContext&);
 };
 
 std::span<const Rule> ArithmeticRules();
 std::span<const Rule> ShapeRules();
 
-// If v is computed by that operator, its input i; else invalid.
-Val InputOf(Val v, std::string_view op, size_t i = 0);
-// The attributes of the node behind v, by value: appending moves nodes. Empty for a graph input.
-Attrs AttrsOf(Val v);
-// The one number that all elements of a constant are, also behind an Expand.
-std::optional<double> SplatOf(const Graph& graph, ValueId v);
-inline std::optional<double> SplatOf(Val v) { return v ? SplatOf(v.b().graph(), v.id()) : std::nullopt; }
+// Returns input i of the producer of v if that is an `op`, else an invalid Val.
+Val MatchInput(Val v, std::string_view op, size_t i = 0);
+// Returns the attributes of the producer of v by value, since appending moves nodes. Empty for a graph input.
+Attrs ProducerAttrs(Val v);
+// Returns the value of all elements of a splat constant, also through an Expand.
+std::optional<double> FindSplat(const Graph& graph, ValueId v);
+inline std::optional<double> FindSplat(Val v) { return v ? FindSplat(v.b().graph(), v.id()) : std::nullopt; }
 bool IsSplat(Val v, double value);
 
 }  // namespace onnxtrain

@@ -4,37 +4,39 @@
 #include <map>
 
 #include "frontend/base/status.h"
+#include "frontend/ops/row.h"
 #include "frontend/passes/rewrite.h"
 #include "frontend/passes/rule.h"
 
 namespace onnxtrain {
 
-Val Site::Fit(Val v) const {
+Val NodeContext::Fit(Val v) const {
   if (!v.valid() || v.dtype() != out.dtype) return Val();
   return BroadcastShapes(v.shape(), out.shape) == out.shape ? Expand(v, out.shape) : Val();
 }
 
-Val InputOf(Val v, std::string_view op, size_t i) {
+Val MatchInput(Val v, std::string_view op, size_t i) {
   const Node* node = v.valid() ? v.b().graph().producer(v.id()) : nullptr;
   return node != nullptr && node->op == op && i < node->inputs.size() ? v.b().Wrap(node->inputs[i]) : Val();
 }
 
-Attrs AttrsOf(Val v) {
+Attrs ProducerAttrs(Val v) {
   const Node* node = v.b().graph().producer(v.id());
   return node == nullptr ? Attrs() : node->attrs;
 }
 
-std::optional<double> SplatOf(const Graph& graph, ValueId v) {
+std::optional<double> FindSplat(const Graph& graph, ValueId v) {
   const Node* node = v == kNoValue ? nullptr : graph.producer(v);
-  const HostTensor* t = graph.ConstantOf(node != nullptr && node->op == "Expand" ? node->inputs[0] : v);
+  if (node != nullptr && (node->op == "Expand" || FindOp(node->op)->view)) return FindSplat(graph, node->inputs[0]);
+  const HostTensor* t = graph.FindConstant(v);
   if (t == nullptr || t->size() == 0) return std::nullopt;
   const auto bytes = t->bytes();
-  const size_t size = SizeOf(t->dtype());
+  const size_t size = DTypeSize(t->dtype());
   if (std::memcmp(bytes.data(), bytes.data() + size, bytes.size() - size) != 0) return std::nullopt;
   return t->At(0);
 }
 
-bool IsSplat(Val v, double value) { return SplatOf(v) == value; }
+bool IsSplat(Val v, double value) { return FindSplat(v) == value; }
 
 namespace {
 
@@ -51,7 +53,7 @@ const RuleTable& Rules() {
   return *table;
 }
 
-Val FirstMatch(const Site& site) {
+Val FirstMatch(const NodeContext& site) {
   for (std::string_view op : {std::string_view(site.node.op), std::string_view()}) {
     for (auto [it, end] = Rules().equal_range(op); it != end; ++it) {
       if (const Val result = it->second->apply(site)) return result;
@@ -65,7 +67,7 @@ Val FirstMatch(const Site& site) {
 absl::StatusOr<Graph> Simplify(const Graph& graph) {
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
     if (node.outputs.size() != 1) return std::nullopt;
-    Site site{r.b(), node, {}, graph.type(node.outputs[0])};
+    NodeContext site{r.b(), node, {}, graph.type(node.outputs[0])};
     for (ValueId v : node.inputs) site.in.push_back(r.Map(v));
     const Val result = FirstMatch(site);
     if (!result.valid()) return std::nullopt;

@@ -1,4 +1,4 @@
-// Algebra on single nodes: what computes nothing goes, what has a cheaper form takes it.
+// Algebraic simplification of single nodes.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -6,9 +6,8 @@
 
 namespace onnxtrain {
 
-// One round of the rules of simplify_arithmetic.cc and simplify_shape.cc over all nodes. What is left behind is for
-// Dce; what became constant, for FoldConstants. Values change by rounding alone (merged constants), and by the sign of
-// zeros.
+// Applies the rules of simplify_arithmetic.cc and simplify_shape.cc to each node once. Dce removes dead nodes,
+// FoldConstants evaluates new constants. Values change only by rounding (merged constants) and in the sign of zeros.
 absl::StatusOr<Graph> Simplify(const Graph& graph);
 
 }  // namespace onnxtrain

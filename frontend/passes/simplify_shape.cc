@@ -1,4 +1,4 @@
-// Rules about where numbers stand.
+// Simplification of shapes and data movement.
 #include <algorithm>
 #include <numeric>
 
@@ -14,34 +14,34 @@ bool AllAre(const Ints& values, int64_t value) {
   return std::ranges::all_of(values, [&](int64_t v) { return v == value; });
 }
 
-// --- Views ----------------------------------------------------------------------------------------------------------
+// --- Views
 
-Val SameType(const Site& s) { return s.in[0].type() == s.out ? s.in[0] : Val(); }
+Val SameType(const NodeContext& s) { return s.in[0].type() == s.out ? s.in[0] : Val(); }
 
-Val ReshapeOfReshape(const Site& s) { return Reshape(InputOf(s.in[0], "Reshape"), s.out.shape); }
+Val ReshapeOfReshape(const NodeContext& s) { return Reshape(MatchInput(s.in[0], "Reshape"), s.out.shape); }
 
-// Values that several readers want rounded, in other shapes, are rounded once.
-Val CastOfReshape(const Site& s) {
-  const Val x = InputOf(s.in[0], "Reshape");
+// Casts a value once for several users in different shapes.
+Val CastOfReshape(const NodeContext& s) {
+  const Val x = MatchInput(s.in[0], "Reshape");
   return x ? Reshape(Cast(x, s.out.dtype), s.out.shape) : Val();
 }
 
-Val TransposeOfNothing(const Site& s) {
+Val TransposeOfNothing(const NodeContext& s) {
   const Ints perm = s.attrs().Ints("perm");
   return std::ranges::is_sorted(perm) ? s.in[0] : Val();
 }
 
-Val TransposeOfTranspose(const Site& s) {
-  const Val x = InputOf(s.in[0], "Transpose");
+Val TransposeOfTranspose(const NodeContext& s) {
+  const Val x = MatchInput(s.in[0], "Transpose");
   if (!x) return Val();
-  const Ints inner = AttrsOf(s.in[0]).Ints("perm");
+  const Ints inner = ProducerAttrs(s.in[0]).Ints("perm");
   Ints perm = s.attrs().Ints("perm");
   for (int64_t& axis : perm) axis = inner[axis];
   return Transpose(x, perm);
 }
 
-// Where only axes of extent 1 move, no number does.
-Val TransposeOfOnes(const Site& s) {
+// A transpose that moves only axes of extent 1 is a Reshape.
+Val TransposeOfOnes(const NodeContext& s) {
   Ints moved;
   for (int64_t axis : s.attrs().Ints("perm")) {
     if (s.in[0].shape()[axis] != 1) moved.push_back(axis);
@@ -49,11 +49,11 @@ Val TransposeOfOnes(const Site& s) {
   return std::ranges::is_sorted(moved) ? Reshape(s.in[0], s.out.shape) : Val();
 }
 
-// Where along an axis the extreme element stands, as long as the other axes keep their order.
-Val ArgOfTranspose(const Site& s) {
-  const Val x = InputOf(s.in[0], "Transpose");
+// Sinks a transpose below ArgMax or ArgMin if the other axes keep their order.
+Val ArgOfTranspose(const NodeContext& s) {
+  const Val x = MatchInput(s.in[0], "Transpose");
   if (!x || s.attrs().Int("keepdims") != 0) return Val();
-  Ints kept = AttrsOf(s.in[0]).Ints("perm");
+  Ints kept = ProducerAttrs(s.in[0]).Ints("perm");
   const int64_t axis = kept[s.attrs().Int("axis")];
   std::erase(kept, axis);
   if (!std::ranges::is_sorted(kept)) return Val();
@@ -62,16 +62,16 @@ Val ArgOfTranspose(const Site& s) {
   return s.b.Op(s.node.op, {x}, attrs);
 }
 
-// The last two axes of a product's operand are exchanged by the product itself. A permutation that moves the last axis
-// to the place before last is such an exchange after one that leaves the last axis alone.
-Val TransposedOperand(const Site& s) {
+// Folds a transpose of the last two axes into the product. A permutation that makes the last axis the second to last is
+// such a transpose after one that keeps the last axis.
+Val TransposedOperand(const NodeContext& s) {
   std::array<Val, 2> operands = {s.in[0], s.in[1]};
   std::array<bool, 2> swapped = {s.attrs().Int("trans_a") != 0, s.attrs().Int("trans_b") != 0};
   bool any = false;
   for (size_t i = 0; i < 2; ++i) {
-    const Val x = InputOf(operands[i], "Transpose");
+    const Val x = MatchInput(operands[i], "Transpose");
     if (!x) continue;
-    Ints perm = AttrsOf(operands[i]).Ints("perm");
+    Ints perm = ProducerAttrs(operands[i]).Ints("perm");
     const auto rank = static_cast<int64_t>(perm.size());
     if (rank < 2 || perm[rank - 2] != rank - 1) continue;
     std::swap(perm[rank - 2], perm[rank - 1]);
@@ -82,27 +82,27 @@ Val TransposedOperand(const Site& s) {
   return any ? MatMul(operands[0], operands[1], swapped[0], swapped[1]) : Val();
 }
 
-// A reduction over extents of 1 alone.
-Val ReduceNothing(const Site& s) {
+// Removes a reduction over extents of 1.
+Val ReduceNothing(const NodeContext& s) {
   return s.in[0].type().elements() == s.out.elements() ? Reshape(s.in[0], s.out.shape) : Val();
 }
 
-// --- Expand ---------------------------------------------------------------------------------------------------------
+// --- Expand
 
-Val ExpandOfExpand(const Site& s) {
-  const Val x = InputOf(s.in[0], "Expand");
+Val ExpandOfExpand(const NodeContext& s) {
+  const Val x = MatchInput(s.in[0], "Expand");
   return x ? Expand(x, s.out.shape) : Val();
 }
 
-// One number that is spread out stays one number, however it is arranged.
-Val RearrangeOfSplat(const Site& s) {
-  const Val x = InputOf(s.in[0], "Expand");
+// An expanded scalar stays an expanded scalar when it is rearranged.
+Val RearrangeOfSplat(const NodeContext& s) {
+  const Val x = MatchInput(s.in[0], "Expand");
   return x && x.type().elements() == 1 ? Expand(Reshape(x, {}), s.out.shape) : Val();
 }
 
-// The node's operator on other operands, or invalid where its row does not take them or gives another shape: some
-// elementwise operators do not broadcast.
-Val TryOp(const Site& s, const std::vector<Val>& in, const Shape& shape) {
+// Returns the node's operator on other operands, or an invalid Val if its row rejects them or infers another shape:
+// some elementwise operators do not broadcast.
+Val TryOp(const NodeContext& s, const std::vector<Val>& in, const Shape& shape) {
   std::vector<const Type*> types;
   for (Val v : in) types.push_back(v ? &v.type() : nullptr);
   Attrs attrs = s.attrs();
@@ -110,12 +110,12 @@ Val TryOp(const Site& s, const std::vector<Val>& in, const Shape& shape) {
   return inferred.ok() && inferred->front() == Type{s.out.dtype, shape} ? s.b.Op(s.node.op, in, s.attrs()) : Val();
 }
 
-// Elementwise operators spread their operands by themselves.
-Val ElementwiseOfExpand(const Site& s) {
+// Removes an Expand before elementwise operators, which broadcast.
+Val ElementwiseOfExpand(const NodeContext& s) {
   const OpRow* row = FindOp(s.node.op);
   if (row == nullptr || !row->elementwise || s.in.size() < 2) return Val();
   for (size_t i = 0; i < s.in.size(); ++i) {
-    const Val x = InputOf(s.in[i], "Expand");
+    const Val x = MatchInput(s.in[i], "Expand");
     if (!x) continue;
     Shape shape = x.shape();
     for (size_t k = 0; k < s.in.size(); ++k) {
@@ -133,8 +133,8 @@ Val ElementwiseOfExpand(const Site& s) {
   return Val();
 }
 
-// f(Expand(x)) = Expand(f(x)), also where the other operands are single numbers: f is computed on fewer elements.
-Val ExpandOfElementwise(const Site& s) {
+// f(Expand(x)) → Expand(f(x)), also if the other operands are scalars: computes f on fewer elements.
+Val ExpandOfElementwise(const NodeContext& s) {
   const OpRow* row = FindOp(s.node.op);
   if (row == nullptr || !row->elementwise || s.in.empty()) return Val();
   std::vector<Val> in = s.in;
@@ -143,7 +143,7 @@ Val ExpandOfElementwise(const Site& s) {
   for (Val& v : in) {
     if (!v.valid()) return Val();
     if (v.type().elements() == 1 && v.rank() <= 1) continue;
-    const Val x = InputOf(v, "Expand");
+    const Val x = MatchInput(v, "Expand");
     if (!x || any) return Val();
     v = x;
     shape = x.shape();
@@ -152,14 +152,14 @@ Val ExpandOfElementwise(const Site& s) {
   return any ? s.Fit(TryOp(s, in, shape)) : Val();
 }
 
-// --- Parts ----------------------------------------------------------------------------------------------------------
+// --- Parts
 
-Val WholeSlice(const Site& s) { return AllAre(s.attrs().Ints("steps"), 1) ? SameType(s) : Val(); }
+Val WholeSlice(const NodeContext& s) { return AllAre(s.attrs().Ints("steps"), 1) ? SameType(s) : Val(); }
 
-Val SliceOfSlice(const Site& s) {
-  const Val x = InputOf(s.in[0], "Slice");
+Val SliceOfSlice(const NodeContext& s) {
+  const Val x = MatchInput(s.in[0], "Slice");
   if (!x || s.out.elements() == 0) return Val();
-  const Attrs inner = AttrsOf(s.in[0]);
+  const Attrs inner = ProducerAttrs(s.in[0]);
   Ints starts = s.attrs().Ints("starts"), steps = s.attrs().Ints("steps");
   const Ints inner_starts = inner.Ints("starts"), inner_steps = inner.Ints("steps");
   for (size_t i = 0; i < starts.size(); ++i) {
@@ -169,19 +169,19 @@ Val SliceOfSlice(const Site& s) {
   return s.b.Op("Slice", {x}, {{"starts", starts}, {"sizes", s.out.shape}, {"steps", steps}});
 }
 
-Val PadOfNothing(const Site& s) { return AllAre(s.attrs().Ints("pads"), 0) ? s.in[0] : Val(); }
+Val PadOfNothing(const NodeContext& s) { return AllAre(s.attrs().Ints("pads"), 0) ? s.in[0] : Val(); }
 
-// Parts without elements add nothing: the empty cache in front of the first keys.
-Val ConcatOfNothing(const Site& s) {
+// Removes parts without elements, such as an empty cache before the first keys.
+Val ConcatOfNothing(const NodeContext& s) {
   std::vector<Val> in;
   std::ranges::copy_if(s.in, std::back_inserter(in), [](Val v) { return v.type().elements() > 0; });
   if (in.empty() || in.size() == s.in.size()) return Val();
   return in.size() == 1 ? in[0] : s.b.Op("Concat", in, s.attrs());
 }
 
-Val Only(const Site& s) { return s.in.size() == 1 ? s.in[0] : Val(); }
+Val Only(const NodeContext& s) { return s.in.size() == 1 ? s.in[0] : Val(); }
 
-// The axis along which two SliceGrads of one tensor adjoin, a before b, or -1.
+// Returns the axis along which two SliceGrads of one tensor are adjacent, a before b, or -1.
 int AdjoiningAxis(Val a, Val b, const Attrs& at, const Attrs& bt) {
   if (at.Ints("input_shape") != bt.Ints("input_shape") || !AllAre(at.Ints("steps"), 1) || !AllAre(bt.Ints("steps"), 1))
     return -1;
@@ -195,11 +195,11 @@ int AdjoiningAxis(Val a, Val b, const Attrs& at, const Attrs& bt) {
   return found;
 }
 
-// The gradients of adjoining slices of one tensor: written side by side instead of added.
-Val AddOfSliceGrads(const Site& s) {
-  Val a = InputOf(s.in[0], "SliceGrad"), b = InputOf(s.in[1], "SliceGrad");
+// Concatenates the gradients of adjacent slices of one tensor instead of adding them.
+Val AddOfSliceGrads(const NodeContext& s) {
+  Val a = MatchInput(s.in[0], "SliceGrad"), b = MatchInput(s.in[1], "SliceGrad");
   if (!a || !b || a.dtype() != b.dtype()) return Val();
-  Attrs at = AttrsOf(s.in[0]), bt = AttrsOf(s.in[1]);
+  Attrs at = ProducerAttrs(s.in[0]), bt = ProducerAttrs(s.in[1]);
   int axis = AdjoiningAxis(a, b, at, bt);
   if (axis < 0) {
     std::swap(a, b);

@@ -1,10 +1,10 @@
-// Losses of class indices or distributions.
-#include "optim/losses/shared.h"
+// Losses over class indices or class distributions.
 #include "optim/losses/loss_function.h"
+#include "optim/losses/shared.h"
 
 namespace onnxtrain {
 
-ClassPair Arrange(Val scores, Val labels) {
+ClassPair AlignClasses(Val scores, Val labels) {
   const int axis = *ClassAxis(scores.shape(), Shape(labels.shape().begin() + 1, labels.shape().end()));
   if (axis == 1) return {scores, labels};
   const int64_t classes = scores.dim(axis);
@@ -12,7 +12,7 @@ ClassPair Arrange(Val scores, Val labels) {
   return {Reshape(scores, {rows, classes}), Reshape(labels, {rows})};
 }
 
-PickedClass Pick(const ClassPair& pair, int64_t ignore_index) {
+GatheredClass GatherClassScores(const ClassPair& pair, int64_t ignore_index) {
   Builder& b = pair.scores.b();
   const Val ignored = Equal(pair.labels, b.Scalar(DType::kInt64, static_cast<double>(ignore_index)));
   const Val safe = Where(ignored, b.Scalar(DType::kInt64, 0), pair.labels);
@@ -22,20 +22,20 @@ PickedClass Pick(const ClassPair& pair, int64_t ignore_index) {
   return {Reshape(picked, pair.labels.shape()), ignored};
 }
 
-Val Hits(Val scores, Val labels, int64_t axis, DType dtype) {
+Val CountCorrect(Val scores, Val labels, int64_t axis, DType dtype) {
   const Val best = scores.b().Op("ArgMax", {scores}, {{"axis", axis}, {"keepdims", int64_t{0}}});
   return ReduceSum(Cast(Equal(best, labels), dtype), {}, false);
 }
 
-Val DistributionHits(Val scores, Val targets) {
+Val CountCorrectSoft(Val scores, Val targets) {
   const int64_t axis = scores.rank() - 1;
   const Val best = scores.b().Op("ArgMax", {targets}, {{"axis", axis}, {"keepdims", int64_t{0}}});
-  return Hits(scores, best, axis, scores.dtype());
+  return CountCorrect(scores, best, axis, scores.dtype());
 }
 
 namespace {
 
-// The weights of the classes as [K, 1, …], to go along axis 0 of `rank` axes.
+// Returns the class weights as [K, 1, …], for axis 0 of a tensor of this rank.
 Val ClassWeights(const LossContext& c, int rank) {
   Shape along(rank, 1);
   along[0] = std::ssize(c.class_weights);
@@ -43,21 +43,24 @@ Val ClassWeights(const LossContext& c, int rank) {
   return c.y.b().Constant(HostTensor::FromDoubles({c.y.dtype(), along}, weights));
 }
 
-// Shares of the classes, weighted.
-Val Weighted(const LossContext& c, Val shares) { return c.class_weights.empty() ? shares : shares * ClassWeights(c, 1); }
+// Weighted class probabilities.
+Val Weighted(const LossContext& c, Val shares) {
+  return c.class_weights.empty() ? shares : shares * ClassWeights(c, 1);
+}
 
-// What each target counts: [N, …] like the labels.
+// Returns the weight of each target, in the labels' shape [N, …].
 Val TargetWeights(const LossContext& c, Val labels, Val ignored) {
   Builder& b = c.y.b();
   const Val safe = Where(ignored, b.Scalar(DType::kInt64, 0), labels);
   return b.Op("Gather", {ClassWeights(c, 1), safe}, {{"axis", int64_t{0}}});
 }
 
-// As PyTorch: the part that smoothing spreads over the classes is weighted by each of them, the rest by the target's.
+// As in PyTorch, the smoothed part is weighted by each class's weight and the rest by the target's.
 Val WeightedCrossEntropy(const LossContext& c, const ClassPair& pair) {
   Builder& b = c.y.b();
   const Val ignored = Equal(pair.labels, b.Scalar(DType::kInt64, static_cast<double>(c.ignore_index)));
-  const Val loss = b.Ops("CrossEntropy", {pair.scores, pair.labels}, {{"ignore_index", c.ignore_index}, {"label_smoothing", 0.0}})[0];
+  const Val loss = b.Ops("CrossEntropy", {pair.scores, pair.labels},
+                         {{"ignore_index", c.ignore_index}, {"label_smoothing", 0.0}})[0];
   const Val weighted = loss * TargetWeights(c, pair.labels, ignored);
   if (c.label_smoothing == 0) return weighted;
   const Val log_prob = b.Op("LogSoftmax", {pair.scores}, {{"axis", int64_t{1}}});
@@ -66,39 +69,53 @@ Val WeightedCrossEntropy(const LossContext& c, const ClassPair& pair) {
   return weighted * (1 - c.label_smoothing) - counts * (c.label_smoothing / static_cast<double>(pair.scores.dim(1)));
 }
 
-// −Σ t·log p for labels given as distributions over the last axis.
+// −Σ t·log p, for distributions t over the last axis.
 LossParts SoftCrossEntropy(const LossContext& c) {
   const double classes = static_cast<double>(c.y.dim(-1));
-  const Val smooth = c.label_smoothing == 0 ? c.labels : c.labels * (1 - c.label_smoothing) + c.label_smoothing / classes;
+  const Val smooth =
+      c.label_smoothing == 0 ? c.labels : c.labels * (1 - c.label_smoothing) + c.label_smoothing / classes;
   const Val t = Weighted(c, smooth);
   const Val log_prob = c.y.b().Op("LogSoftmax", {c.y}, {{"axis", int64_t{c.y.rank() - 1}}});
-  return {-(t * log_prob), DistributionHits(c.y, c.labels)};
+  return {-(t * log_prob), CountCorrectSoft(c.y, c.labels)};
 }
 
 LossParts CrossEntropy(const LossContext& c) {
   if (c.form == LabelForm::kDistribution) return SoftCrossEntropy(c);
-  const auto pair = Arrange(c.y, c.labels);
-  if (!c.class_weights.empty()) return {WeightedCrossEntropy(c, pair), Hits(pair.scores, pair.labels, 1, c.y.dtype())};
+  const auto pair = AlignClasses(c.y, c.labels);
+  if (!c.class_weights.empty())
+    return {WeightedCrossEntropy(c, pair), CountCorrect(pair.scores, pair.labels, 1, c.y.dtype())};
   const Val loss = c.y.b().Ops("CrossEntropy", {pair.scores, pair.labels},
                                {{"ignore_index", c.ignore_index}, {"label_smoothing", c.label_smoothing}})[0];
-  return {loss, Hits(pair.scores, pair.labels, 1, c.y.dtype())};
+  return {loss, CountCorrect(pair.scores, pair.labels, 1, c.y.dtype())};
 }
 
 LossParts Nll(const LossContext& c) {
-  if (c.form == LabelForm::kDistribution) return {-(Weighted(c, c.labels) * c.y), DistributionHits(c.y, c.labels)};
-  const auto pair = Arrange(c.y, c.labels);
-  const auto [log_prob, ignored] = Pick(pair, c.ignore_index);
+  if (c.form == LabelForm::kDistribution) return {-(Weighted(c, c.labels) * c.y), CountCorrectSoft(c.y, c.labels)};
+  const auto pair = AlignClasses(c.y, c.labels);
+  const auto [log_prob, ignored] = GatherClassScores(pair, c.ignore_index);
   const Val losses = c.class_weights.empty() ? -log_prob : -log_prob * TargetWeights(c, pair.labels, ignored);
-  return {Where(ignored, c.y.b().Scalar(c.y.dtype(), 0), losses), Hits(pair.scores, pair.labels, 1, c.y.dtype())};
+  return {Where(ignored, c.y.b().Scalar(c.y.dtype(), 0), losses),
+          CountCorrect(pair.scores, pair.labels, 1, c.y.dtype())};
 }
 
 }  // namespace
 
 std::span<const LossFunction> ClassLosses() {
   static const std::vector<LossFunction> rows = {
-      {.name = "cross_entropy", .alias = "ce", .text = "−log softmax(y)[label]", .takes = "label_smoothing ignore_index class_weights",
-       .classes = true, .behind = "Softmax LogSoftmax", .hits = true, .parts = CrossEntropy},
-      {.name = "nll", .text = "−y[label]", .takes = "ignore_index class_weights", .classes = true, .hits = true, .parts = Nll},
+      {.name = "cross_entropy",
+       .alias = "ce",
+       .text = "−log softmax(y)[label]",
+       .takes = "label_smoothing ignore_index class_weights",
+       .classes = true,
+       .final_activations = "Softmax LogSoftmax",
+       .counts_correct = true,
+       .parts = CrossEntropy},
+      {.name = "nll",
+       .text = "−y[label]",
+       .takes = "ignore_index class_weights",
+       .classes = true,
+       .counts_correct = true,
+       .parts = Nll},
   };
   return rows;
 }

@@ -1,10 +1,10 @@
-// Losses of each element by itself.
+// Elementwise losses.
 #include "optim/losses/loss_function.h"
 #include "optim/losses/shared.h"
 
 namespace onnxtrain {
 
-Val CoinHits(Val logits, Val targets) {
+Val CountCorrectBinary(Val logits, Val targets) {
   Builder& b = logits.b();
   const Val hit = Equal(Greater(logits, b.Scalar(logits.dtype(), 0)), Greater(targets, b.Scalar(logits.dtype(), 0.5)));
   return ReduceSum(Cast(hit, logits.dtype()), {}, false);
@@ -13,7 +13,7 @@ Val CoinHits(Val logits, Val targets) {
 namespace {
 
 LossParts Bce(const LossContext& c) {
-  return {c.y.b().Op("BinaryCrossEntropyWithLogits", {c.y, c.labels}), CoinHits(c.y, c.labels)};
+  return {c.y.b().Op("BinaryCrossEntropyWithLogits", {c.y, c.labels}), CountCorrectBinary(c.y, c.labels)};
 }
 
 LossParts Mse(const LossContext& c) {
@@ -30,18 +30,26 @@ LossParts Huber(const LossContext& c) {
   return {Where(Less(a, d.b().Scalar(d.dtype(), delta)), d * d * 0.5, (a - delta / 2) * delta), Val()};
 }
 
-// A scalar is a mean over the samples; anything else holds one loss per sample.
+// A scalar output is the mean over the samples; any other output has one loss per sample.
 LossParts Output(const LossContext& c) { return {c.y, Val()}; }
 
 }  // namespace
 
 std::span<const LossFunction> ElementLosses() {
   static const std::vector<LossFunction> rows = {
-      {.name = "bce", .text = "log(1 + e^y) − label·y", .elements = true, .behind = "Sigmoid", .hits = true, .parts = Bce},
+      {.name = "bce",
+       .text = "log(1 + e^y) − label·y",
+       .elements = true,
+       .final_activations = "Sigmoid",
+       .counts_correct = true,
+       .parts = Bce},
       {.name = "mse", .text = "(y − label)²", .elements = true, .parts = Mse},
       {.name = "l1", .text = "|y − label|", .elements = true, .parts = L1},
-      {.name = "huber", .text = "(y − label)²/2 up to delta, a straight line beyond",
-       .options = {{"delta", 1, 1e-12, 1e12}}, .elements = true, .parts = Huber},
+      {.name = "huber",
+       .text = "(y − label)²/2 up to delta, a straight line beyond",
+       .options = {{"delta", 1, 1e-12, 1e12}},
+       .elements = true,
+       .parts = Huber},
       {.name = "onnx", .text = "a model of its own: see onnx_loss.h", .mean = LossMean::kSamples},
       {.name = "output", .text = "an output of the model is the loss", .mean = LossMean::kSamples, .parts = Output},
   };

@@ -7,7 +7,9 @@
 namespace onnxtrain {
 namespace {
 
-std::array<std::span<const LossFunction>, 4> Tables() { return {ClassLosses(), ElementLosses(), RegionLosses(), SequenceLosses()}; }
+std::array<std::span<const LossFunction>, 4> Tables() {
+  return {ClassLosses(), ElementLosses(), RegionLosses(), SequenceLosses()};
+}
 
 }  // namespace
 
@@ -32,7 +34,8 @@ std::string LossNames() {
 
 std::optional<int> ClassAxis(const Shape& logits, Shape label) {
   if (logits.size() < 2) return std::nullopt;
-  if (!label.empty() && label.back() == 1 && label.size() + 1 == logits.size()) label.pop_back();  // [N,1] for [N]
+  if (!label.empty() && label.back() == 1 && label.size() + 1 == logits.size())
+    label.pop_back();  // [N,1] instead of [N]
   const Shape sample(logits.begin() + 1, logits.end());
   if (Shape(sample.begin(), sample.end() - 1) == label) return static_cast<int>(logits.size()) - 1;
   if (Shape(sample.begin() + 1, sample.end()) == label) return 1;

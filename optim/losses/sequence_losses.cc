@@ -7,10 +7,10 @@
 namespace onnxtrain {
 namespace {
 
-// Stands for log 0: far below every log-probability, and a sum of many is still finite.
+// log 0: far below every log-probability, while sums of many stay finite.
 constexpr double kLogZero = -1e30;
 
-// log(e^a + e^b + …). What Max is taken of decides nothing, its derivative cancels: right at ties too.
+// log(e^a + e^b + …). The derivative of the subtracted maximum cancels, so ties are exact.
 Val LogSum(const std::vector<Val>& terms) {
   Val most = terms[0];
   for (size_t i = 1; i < terms.size(); ++i) most = most.b().Op("Max", {most, terms[i]});
@@ -19,13 +19,13 @@ Val LogSum(const std::vector<Val>& terms) {
   return most + Log(sum);
 }
 
-// Every entry `by` places further right, log 0 coming in from the left.
+// Shifts every row right by `by`, filling with log 0.
 Val Shifted(Val x, int64_t by) {
   const Val zero = Expand(x.b().Scalar(x.dtype(), kLogZero), {x.dim(0), by});
   return Concat({zero, Slice(x, 1, 0, x.dim(1) - by)}, 1);
 }
 
-// [N,S] → [N,2S+1]: a blank before, between and behind the labels.
+// [N,S] → [N,2S+1]: inserts blanks before, between and after the labels.
 Val Interleaved(Val labels, Val blank) {
   const int64_t n = labels.dim(0), s = labels.dim(1);
   const Val pairs = Concat({Expand(blank, {n, s, 1}), Reshape(labels, {n, s, 1})}, 2);
@@ -39,10 +39,10 @@ Val LogIf(Val condition, DType dtype) {
 
 struct Lattice {
   Val emissions;  // log-probabilities [N,T,2S+1]
-  Val skip;       // log 1 where a position is reached from two to the left, past a blank [N,2S+1]
+  Val skip;       // log 1 where a position can be reached from two to the left, past a blank; else log 0 [N,2S+1]
 };
 
-// log Σ over the paths that end at each position at the last step: [N,2S+1].
+// log Σ over the paths that end at each position after the last step: [N,2S+1].
 Val Forward(const Lattice& l) {
   const int64_t n = l.emissions.dim(0), steps = l.emissions.dim(1), width = l.emissions.dim(2);
   const auto at = [&](int64_t t) { return Reshape(Slice(l.emissions, 1, t, 1), {n, width}); };
@@ -73,7 +73,7 @@ LossParts Ctc(const LossContext& c) {
     const Val stays = b.Op("Or", {Equal(path, blank), Equal(path, before)});
     lattice.skip = LogIf(b.Op("Not", {stays}), dtype);
   }
-  // A path ends at the last label or at the blank behind it.
+  // A path ends at the last label or at the blank after it.
   const Val length = ReduceSum(Cast(b.Op("Not", {ignored}), dtype), {1}, true);
   const Val behind = Cast(ClassIndices(b, width, 2, 1), dtype) - length * 2.0;
   const Val ends = LogIf(b.Op("Or", {Equal(behind, b.Scalar(dtype, 0)), Equal(behind, b.Scalar(dtype, -1))}), dtype);
@@ -81,7 +81,7 @@ LossParts Ctc(const LossContext& c) {
   const Val most = ReduceMax(last, {1}, true);
   const Val total = Reshape(most + Log(ReduceSum(Exp(last - most), {1}, true)), {n});
   const Val loss = -total / b.Op("Max", {Reshape(length, {n}), b.Scalar(dtype, 1)});
-  // More labels than steps: no path.
+  // More labels than steps: there is no path.
   const double impossible = c.Option("zero_infinity", 0) != 0 ? 0 : std::numeric_limits<double>::infinity();
   return {Where(Less(total, b.Scalar(dtype, kLogZero / 10)), b.Scalar(dtype, impossible), loss), Val()};
 }
@@ -90,9 +90,14 @@ LossParts Ctc(const LossContext& c) {
 
 std::span<const LossFunction> SequenceLosses() {
   static const std::vector<LossFunction> rows = {
-      {.name = "ctc", .text = "−log of the sum over all alignments of the labels with the steps, ÷ number of labels", .takes = "ignore_index",
-       .options = {{"blank", 0, 0, 1e9}, {"zero_infinity", 0, 0, 1}, {"time_first", 0, 0, 1}}, .sequences = true,
-       .behind = "Softmax LogSoftmax", .mean = LossMean::kSamples, .parts = Ctc},
+      {.name = "ctc",
+       .text = "−log of the sum over all alignments of the labels with the steps, ÷ number of labels",
+       .takes = "ignore_index",
+       .options = {{"blank", 0, 0, 1e9}, {"zero_infinity", 0, 0, 1}, {"time_first", 0, 0, 1}},
+       .sequences = true,
+       .final_activations = "Softmax LogSoftmax",
+       .mean = LossMean::kSamples,
+       .parts = Ctc},
   };
   return rows;
 }

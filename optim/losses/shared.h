@@ -1,28 +1,28 @@
-// What losses share.
+// Building blocks of losses and metrics.
 #pragma once
 
 #include "frontend/ops/builder.h"
 
 namespace onnxtrain {
 
-// Scores as [rows, classes] or [N, classes, …], and labels to match.
+// Scores [rows, classes] or [N, classes, …] and labels without the class axis.
 struct ClassPair {
   Val scores, labels;
 };
-// Labels are indices of a shape that ClassAxis knows.
-ClassPair Arrange(Val scores, Val labels);
+// Moves the class axis to 1. Labels are class indices of a shape that ClassAxis accepts.
+ClassPair AlignClasses(Val scores, Val labels);
 
-struct PickedClass {
-  Val score;    // of each label's class, of the labels' shape; of any class where ignored
-  Val ignored;  // bool
+struct GatheredClass {
+  Val score;    // score of each label's class, in the labels' shape; arbitrary where ignored
+  Val ignored;  // bool, in the labels' shape
 };
-PickedClass Pick(const ClassPair& pair, int64_t ignore_index);
+GatheredClass GatherClassScores(const ClassPair& pair, int64_t ignore_index);
 
-// How many labels are where the highest score is: scalar.
-Val Hits(Val scores, Val labels, int64_t axis, DType dtype);
-// The same for labels that are distributions over the last axis.
-Val DistributionHits(Val scores, Val targets);
-// The same for coins: a logit above 0 against a target above 0.5.
-Val CoinHits(Val logits, Val targets);
+// Counts labels that equal the argmax of the scores along `axis`: scalar.
+Val CountCorrect(Val scores, Val labels, int64_t axis, DType dtype);
+// Counts rows whose argmax equals that of the target distribution over the last axis.
+Val CountCorrectSoft(Val scores, Val targets);
+// Counts elements where (logit > 0) == (target > 0.5).
+Val CountCorrectBinary(Val logits, Val targets);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// What Adam and its relatives share.
+// Moments and bias correction of the Adam family.
 #pragma once
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // Robbins & Monro (1951) and Polyak's momentum; Kingma & Ba, Adam (2015); Loshchilov & Hutter, Decoupled Weight Decay
-// Regularization (2019); Tieleman & Hinton, RMSprop (2012); Duchi et al., Adagrad (2011); Chen et al., Symbolic Discovery of
-// Optimization Algorithms (2023). The order of operations is that of PyTorch's torch.optim, so that trajectories agree to
-// rounding.
+// Regularization (2019); Tieleman & Hinton, RMSprop (2012); Duchi et al., Adagrad (2011); Chen et al., Symbolic
+// Discovery of Optimization Algorithms (2023). The order of operations is that of PyTorch's torch.optim, so that
+// trajectories agree to rounding.
 #include <cmath>
 
 #include "frontend/ops/formula.h"
@@ -19,7 +19,7 @@ RuleResult Sgd(const RuleContext& c) {
   return {c.param - c.lr * g, {}};
 }
 
-// The first gradient enters the buffer undamped.
+// The first gradient is not dampened.
 RuleResult Momentum(const RuleContext& c) {
   const Val g = WithL2(c);
   const double dampening = c.spec.dampening;
@@ -41,7 +41,7 @@ RuleResult Adam(const RuleContext& c) { return AdamStep(c, c.param, WithL2(c)); 
 
 RuleResult AdamW(const RuleContext& c) { return AdamStep(c, Decayed(c), c.grad); }
 
-// g ÷ the root of its running mean square, and that mean square.
+// Returns g divided by the root of its running mean square, and the mean square.
 std::pair<Val, Val> Whitened(const RuleContext& c) {
   const Val g = WithL2(c);
   const Val v = c.state[0] * c.spec.beta2 + g * g * (1 - c.spec.beta2);

@@ -1,5 +1,5 @@
-// You et al., Large Batch Optimization for Deep Learning (LAMB, 2020) and Large Batch Training of Convolutional Networks (LARS,
-// 2017); Shazeer & Stern, Adafactor (2018).
+// You et al., Large Batch Optimization for Deep Learning (LAMB, 2020) and Large Batch Training of Convolutional
+// Networks (LARS, 2017); Shazeer & Stern, Adafactor (2018).
 #include "frontend/ops/formula.h"
 #include "optim/rules/adam.h"
 
@@ -9,7 +9,7 @@ namespace {
 Val Norm(Val x) { return Sqrt(ReduceSum(x * x, {}, false)); }
 Val RootMeanSquare(Val x) { return Sqrt(ReduceMean(x * x, {}, false)); }
 
-// a / b where both are above 0, else 1: weights that begin at zero must be able to leave it.
+// Returns a / b where both are positive, else 1: weights that start at zero must be able to change.
 Val TrustRatio(Val a, Val b, Val ratio) {
   return Where(Greater(a, 0.0), Where(Greater(b, 0.0), ratio, Number(a, 1)), Number(a, 1));
 }
@@ -35,7 +35,7 @@ RuleResult Lars(const RuleContext& c) {
 
 bool Factored(const Shape& shape) { return shape.size() >= 2; }
 
-// Factored second moments: means over the last axis and over the one before it. A vector has the whole in the first.
+// Factored second moments: means over the last axis and over the second last. A vector keeps all of it in the first.
 Shape RowShape(const Shape& param) { return Factored(param) ? Shape(param.begin(), param.end() - 1) : param; }
 Shape ColumnShape(const Shape& param) {
   if (!Factored(param)) return {};
@@ -46,8 +46,8 @@ Shape ColumnShape(const Shape& param) {
 
 Val MeanOver(Val x, int axis, bool keepdims) { return ReduceMean(x, {axis}, keepdims); }
 
-// g ÷ the root of its estimated square, R ⊗ C ÷ mean R. One factor after the other: where a whole row of gradients is zero the
-// product of both underflows, and 0 · ∞ is no number.
+// Divides g by the root of its estimated square, R ⊗ C / mean(R), one factor at a time: for an all-zero row the product
+// of both factors would underflow, and 0 · ∞ is NaN.
 Val Whitened(Val g, Val rows, Val columns) {
   const int rank = rows.rank();
   const Val shares = rows / MeanOver(rows, rank - 1, true);

@@ -33,8 +33,8 @@ OptimizerSpec Resolved(OptimizerSpec spec) {
     double* value;
     double otherwise;
   };
-  for (const Number& n : {Number{&spec.momentum, d.momentum}, Number{&spec.beta1, d.beta1}, Number{&spec.beta2, d.beta2},
-                          Number{&spec.eps, d.eps}}) {
+  for (const Number& n : {Number{&spec.momentum, d.momentum}, Number{&spec.beta1, d.beta1},
+                          Number{&spec.beta2, d.beta2}, Number{&spec.eps, d.eps}}) {
     if (std::isnan(*n.value)) *n.value = n.otherwise;
   }
   return spec;

@@ -27,7 +27,7 @@ std::string StepText(const TrainEvent& e, const ProgressContext& context) {
   if (context.has_accuracy && e.report.targets > 0)
     StrAppend(&text, "  acc ", Percent(e.report.correct / e.report.targets));
   text += absl::StrFormat("  lr %.2e  |g| %-7.3g %9s samples/s", e.report.learning_rate, std::abs(e.report.grad_norm),
-                          WithCommas(std::llround(e.samples_per_second)));
+                          FormatWithCommas(std::llround(e.samples_per_second)));
   if (e.report.skipped > 0) text += absl::StrFormat("  %d skipped (gradient not finite)", e.report.skipped);
   return text;
 }
@@ -35,8 +35,8 @@ std::string StepText(const TrainEvent& e, const ProgressContext& context) {
 std::string EvalText(const TrainEvent& e) {
   std::string text = absl::StrFormat("  eval %-8.4g", e.eval.loss);
   if (e.eval.accuracy >= 0) StrAppend(&text, "  acc ", Percent(e.eval.accuracy));
-  for (const auto& [name, value] : e.eval.metrics) StrAppend(&text, "  ", name, " ", Short(value));
-  return text + absl::StrFormat("  on %s samples", WithCommas(e.eval.samples));
+  for (const auto& [name, value] : e.eval.metrics) StrAppend(&text, "  ", name, " ", FormatNumber(value));
+  return text + absl::StrFormat("  on %s samples", FormatWithCommas(e.eval.samples));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The progress line: one aligned line per report.
+// Prints progress: one aligned line per event.
 #pragma once
 
 #include <cstdio>
@@ -13,24 +13,25 @@ struct ProgressContext {
   bool has_accuracy = false;
 };
 
-// " 1200/5625  epoch  0.64  loss 0.2313  acc 93.12%  lr 9.8e-04  |g|  0.82   12,345 samples/s  eta 0:32", without
-// newline.
+// Returns " 1200/5625  epoch  0.64  loss 0.2313  acc 93.12%  lr 9.8e-04  |g|  0.82   12,345 samples/s  eta 0:32",
+// without a newline.
 std::string ProgressLine(const TrainEvent& event, const ProgressContext& context);
 
-// Writes steps as lines that overwrite each other on a terminal and as plain lines elsewhere; evaluations always stay.
+// Prints steps as one line that is overwritten on a terminal, and as plain lines elsewhere. Evaluations keep their
+// line.
 class Console {
  public:
   Console(std::FILE* out, const ProgressContext& context);
   ~Console() { Finish(); }
   void Show(const TrainEvent& event);
-  // Ends a line that would be overwritten, before anybody else writes.
+  // Ends an open line. Call before writing to the same stream.
   void Finish();
 
  private:
   std::FILE* out_;
   ProgressContext context_;
   bool terminal_;
-  bool open_ = false;  // a step line stands there without newline
+  bool open_ = false;  // the last line has no newline yet
 };
 
 }  // namespace onnxtrain

@@ -6,20 +6,20 @@
 
 namespace onnxtrain {
 
-std::string WithCommas(int64_t n) {
+std::string FormatWithCommas(int64_t n) {
   std::string digits = std::to_string(n < 0 ? -n : n);
   for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(i, 1, ',');
   return n < 0 ? "-" + digits : digits;
 }
 
-std::string ShownBytes(double bytes) {
+std::string FormatBytes(double bytes) {
   constexpr const char* kNames[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int i = 0;
   for (; bytes >= 1024 && i < 4; ++i) bytes /= 1024;
   return absl::StrFormat(i == 0 ? "%.0f %s" : "%.1f %s", bytes, kNames[i]);
 }
 
-std::string ShownSeconds(double seconds) {
+std::string FormatSeconds(double seconds) {
   if (!(seconds >= 0)) return "?";
   if (seconds < 10) return absl::StrFormat("%.2f s", seconds);
   if (seconds < 60) return absl::StrFormat("%.1f s", seconds);
@@ -28,6 +28,6 @@ std::string ShownSeconds(double seconds) {
   return absl::StrFormat("%d:%02d:%02d", s / 3600, s / 60 % 60, s % 60);
 }
 
-std::string Short(double x) { return absl::StrFormat("%.4g", x); }
+std::string FormatNumber(double x) { return absl::StrFormat("%.4g", x); }
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Formats numbers for people.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 namespace onnxtrain {
 
 // 5625 → "5,625"
-std::string WithCommas(int64_t n);
+std::string FormatWithCommas(int64_t n);
 // 1536 → "1.5 KiB"
-std::string ShownBytes(double bytes);
+std::string FormatBytes(double bytes);
 // 75 → "1:15", 4000 → "1:06:40", 0.42 → "0.42 s"
-std::string ShownSeconds(double seconds);
-// Four significant digits.
-std::string Short(double x);
+std::string FormatSeconds(double seconds);
+// Four significant digits: 0.00012345 → "0.0001234"
+std::string FormatNumber(double x);
 
 }  // namespace onnxtrain

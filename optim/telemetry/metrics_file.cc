@@ -14,10 +14,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// NaN and infinities, which JSON lacks, come out as null.
+// JSON has no NaN or infinities: they become null.
 Json StepLine(const TrainEvent& e, bool has_accuracy) {
   Json line = {{"event", "step"}, {"step", e.step}, {"epoch", e.epoch}, {"loss", nullptr}};
-  if (e.report.weight > 0) line["loss"] = e.report.loss;  // else every update was skipped
+  if (e.report.weight > 0) line["loss"] = e.report.loss;  // otherwise every update was skipped
   if (has_accuracy) line["accuracy"] = e.report.targets > 0 ? Json(e.report.correct / e.report.targets) : Json();
   line["lr"] = e.report.learning_rate;
   line["grad_norm"] = e.report.grad_norm;

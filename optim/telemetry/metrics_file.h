@@ -1,5 +1,4 @@
-// metrics.jsonl: one JSON object per event, written through at once, so that a reader (or a crash) always finds whole
-// lines.
+// Writes metrics.jsonl: one JSON object per event. Each line is one write(2), so readers always see whole lines.
 #pragma once
 
 #include <memory>
@@ -11,20 +10,20 @@
 
 namespace onnxtrain {
 
-// One line without its newline. Keys of a step: event step epoch loss accuracy? lr grad_norm skipped
-// samples_per_second; of an evaluation: event step epoch eval_loss eval_accuracy? eval_METRIC… eval_samples. What is not finite is
-// null.
+// Returns one line without its newline. Keys of a step: event step epoch loss accuracy? lr grad_norm skipped
+// samples_per_second; of an evaluation: event step epoch eval_loss eval_accuracy? eval_METRIC… eval_samples. Numbers
+// that are not finite are null.
 std::string ToJsonLine(const TrainEvent& event, bool has_accuracy);
 
 class MetricsFile {
  public:
-  // Replaces what is at `path`.
+  // Truncates the file.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> Create(const std::string& path, bool has_accuracy);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 
-  // A failed write is remembered and reported by status(): a full disk must not end the training.
+  // Keeps the first failure for status(): a full disk must not end the training.
   void Write(const TrainEvent& event);
   const absl::Status& status() const { return status_; }
 

@@ -19,12 +19,13 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// What tells products apart.
+// Products with equal keys are equal.
 std::string Signature(const Graph& graph, const Node& node) {
   std::string text = node.op;
   for (ValueId v : node.inputs) StrAppend(&text, " ", v == kNoValue ? "-" : ToString(graph.type(v)));
   for (const auto& [name, value] : node.attrs) {
-    if (const auto* flag = std::get_if<int64_t>(&value); flag != nullptr && *flag != 0) StrAppend(&text, " ", name, "=", *flag);
+    if (const auto* flag = std::get_if<int64_t>(&value); flag != nullptr && *flag != 0)
+      StrAppend(&text, " ", name, "=", *flag);
     if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
       StrAppend(&text, " ", name, "=");
       for (size_t i = 0; i < list->size(); ++i) StrAppend(&text, i == 0 ? "" : ",", (*list)[i]);
@@ -33,12 +34,13 @@ std::string Signature(const Graph& graph, const Node& node) {
   return text;
 }
 
-// The node alone; every operand is a feed.
+// Returns a graph of this node alone, with all operands as feeds.
 Graph Alone(const Graph& graph, const Node& node) {
   Graph alone;
   std::vector<ValueId> inputs;
   for (ValueId v : node.inputs) {
-    inputs.push_back(v == kNoValue ? kNoValue : alone.AddInput(InputKind::kFeed, StrCat("x", inputs.size()), graph.type(v)));
+    inputs.push_back(v == kNoValue ? kNoValue
+                                   : alone.AddInput(InputKind::kFeed, StrCat("x", inputs.size()), graph.type(v)));
   }
   std::vector<Type> types;
   for (ValueId v : node.outputs) types.push_back(graph.type(v));
@@ -72,7 +74,7 @@ std::vector<OperatorTime> OperatorTimes(const std::vector<ProgramProfile>& progr
     const double runs = static_cast<double>(profile.runs) / static_cast<double>(updates);
     for (size_t n = 0; n < seconds.size() && profile.runs > 0; ++n) {
       const Node& node = graph.nodes()[n];
-      if (seconds[n] == 0) continue;  // never run: a constant, a view
+      if (seconds[n] == 0) continue;  // constants and views do not run
       OperatorTime& time = by_op[node.op];
       time.op = node.op;
       ++time.nodes;
@@ -87,7 +89,8 @@ std::vector<OperatorTime> OperatorTimes(const std::vector<ProgramProfile>& progr
   return times;
 }
 
-absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const std::vector<ProgramProfile>& programs, double seconds) {
+absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const std::vector<ProgramProfile>& programs,
+                                                       double seconds) {
   struct Found {
     ProductRate rate;
     const Graph* graph;
@@ -117,7 +120,8 @@ absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const s
     f.rate.in_step /= static_cast<double>(f.rate.nodes);
     rates.push_back(std::move(f.rate));
   }
-  std::sort(rates.begin(), rates.end(), [](const auto& a, const auto& b) { return a.nodes * a.in_step > b.nodes * b.in_step; });
+  std::sort(rates.begin(), rates.end(),
+            [](const auto& a, const auto& b) { return a.nodes * a.in_step > b.nodes * b.in_step; });
   return rates;
 }
 
@@ -131,7 +135,7 @@ double ProbedRate(const std::vector<ProductRate>& products) {
 }
 
 double TriadBandwidth(int threads) {
-  constexpr size_t kElements = size_t{1} << 24;  // 64 MiB each: beyond the caches
+  constexpr size_t kElements = size_t{1} << 24;  // 64 MiB each: larger than the caches
   std::vector<float> a(kElements), b(kElements, 1), c(kElements, 2);
   double best = 0;
   for (int round = 0; round < 5; ++round) {

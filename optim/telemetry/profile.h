@@ -1,4 +1,4 @@
-// Where the time of a session's programs went, against what the backend reaches on the same products alone.
+// Profiles a session's programs by operator, and measures its matrix products and convolutions in isolation.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace onnxtrain {
 
-// All nodes of one operator within a set of programs, for one run of each.
+// All nodes of one operator in a set of programs.
 struct OperatorTime {
   std::string op;
   int64_t nodes = 0;
@@ -18,27 +18,28 @@ struct OperatorTime {
   double bytes = 0;
 };
 
-// The programs that have run, node by node, as seconds per update: sums of all runs ÷ `updates`, the operator that took
-// longest first. The session must have been made with time_nodes.
+// Returns the time per update by operator: sums over all runs of all programs, divided by `updates`; the slowest
+// operator first. The session must have been created with time_nodes.
 std::vector<OperatorTime> OperatorTimes(const std::vector<ProgramProfile>& programs, int64_t updates);
 
-// A product node alone, its operands in memory of their own: the median of several runs.
+// A product measured in isolation, with operands of its own: the median of several runs.
 struct ProductRate {
-  std::string text;        // "MatMul f32[1024,768] f32[768,3072]"
-  int64_t nodes = 0;       // of that operator and these types in the programs
-  double flops = 0;        // of one
-  double seconds = 0;      // of one, alone
-  double in_step = 0;      // of one, within the programs
+  std::string text;    // "MatMul f32[1024,768] f32[768,3072]"
+  int64_t nodes = 0;   // nodes of this operator and these types in the programs
+  double flops = 0;    // of one node
+  double seconds = 0;  // of one node, in isolation
+  double in_step = 0;  // of one node, within the programs
 };
 
-// Every distinct product of the programs that have run. Takes about `seconds` for each.
+// Measures every distinct product of the programs that have run, for about `seconds` each.
 absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const std::vector<ProgramProfile>& programs,
                                                        double seconds);
 
-// FLOP/s of the products if each ran at the rate that it reaches alone: the peak that a step is measured against.
+// Returns the FLOP/s of all products at their isolated rates: the reference that a step is compared with.
 double ProbedRate(const std::vector<ProductRate>& products);
 
-// Bytes per second of a = b + s·c over large arrays with this many threads, best of several runs.
+// Measures bytes per second of a = b + s·c over large arrays (STREAM triad) with this many threads: best of several
+// runs.
 double TriadBandwidth(int threads);
 
 }  // namespace onnxtrain

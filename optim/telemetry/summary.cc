@@ -33,7 +33,7 @@ Json TimeSplit(const TrainResult& r) {
   return {{"compile", r.compile_seconds},
           {"data", r.data_seconds},
           {"compute", r.compute_seconds},
-          {"optimizer", r.optimizer_seconds >= 0 ? Json(r.optimizer_seconds) : Json()},  // a part of compute
+          {"optimizer", r.optimizer_seconds >= 0 ? Json(r.optimizer_seconds) : Json()},  // part of compute
           {"checkpoint", 0.0},
           {"eval", r.eval_seconds}};
 }
@@ -72,15 +72,17 @@ std::string ToJson(const RunSummary& s) {
   json["model"] = s.model;
   json["model_sha256"] = s.model_sha256;
   json["seed"] = s.seed;
+  json["config"] = Json::parse(ToJson(s.config));
   json["warnings"] = s.warnings;
-  // Paths may be any bytes: what is no UTF-8 is replaced, not thrown about.
+  // Paths may be any bytes: invalid UTF-8 is replaced.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::optional<double> MetricOf(const std::string& summary_json, const std::string& name) {
+std::optional<double> FindSummaryMetric(const std::string& summary_json, const std::string& name) {
   const Json json = Json::parse(summary_json, nullptr, false);
-  // Names of metrics may have dots of their own.
-  if (json.is_object() && !json.contains(name) && json.contains("eval") && json["eval"].is_object() && json["eval"].contains(name)) {
+  // Metric names may contain dots.
+  if (json.is_object() && !json.contains(name) && json.contains("eval") && json["eval"].is_object() &&
+      json["eval"].contains(name)) {
     return json["eval"][name].is_number() ? std::optional(json["eval"][name].get<double>()) : std::nullopt;
   }
   const std::string path = name == "loss" || name == "accuracy" ? StrCat("eval.", name) : name;
@@ -95,7 +97,7 @@ std::optional<double> MetricOf(const std::string& summary_json, const std::strin
   return at->is_number() ? std::optional(at->get<double>()) : std::nullopt;
 }
 
-// Not getrusage: its figure survives exec, so that a process begins with what its parent had.
+// Not getrusage: its peak survives exec, so a process would begin with that of its parent.
 int64_t PeakResidentBytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

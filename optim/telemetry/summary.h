@@ -1,10 +1,11 @@
-// summary.json: what a run was and what came out of it.
+// Writes and reads summary.json: settings and results of a run.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "optim/config.h"
 #include "optim/trainer.h"
 
 namespace onnxtrain {
@@ -14,33 +15,34 @@ struct RunSummary {
   TrainResult result;
   bool resumable = false;
   bool exported = false;        // model.onnx was written
-  std::string exported_file;    // its name in the folder
-  std::string exported_metric;  // which weights they are: "last"
+  std::string exported_file;    // file name in the folder
+  std::string exported_metric;  // the exported weights: "last", "ema"
   std::string backend, device, cpu, precision = "float32";
   int64_t global_batch = 0, micro_batch = 0, accumulation = 1, world = 1;
-  int64_t planned_peak_bytes = 0;   // the session's arenas, activations, feeds
-  int64_t measured_peak_bytes = 0;  // of the whole process: libraries, model and data set included
+  int64_t planned_peak_bytes = 0;   // Session::planned_peak_bytes
+  int64_t measured_peak_bytes = 0;  // peak resident memory, less what the process held when it began
   int64_t trainable_parameters = 0;
   std::string loss, optimizer;
-  double learning_rate = 0;  // the highest of the schedule
+  double learning_rate = 0;  // the base rate of the schedule
   std::string data;          // path, or "synthetic"
   int64_t data_samples = 0;
-  std::string model, model_sha256;  // of the model that was trained
+  std::string model, model_sha256;  // path and hash of the trained model
   uint64_t seed = 0;
+  TrainConfig config;  // that repeats the run (ResolveConfig)
   std::vector<std::string> warnings;
 };
 
-// Samples per second of data, compute and nothing else: without compile and evaluation.
+// Returns samples per second of data and compute time, without compilation and evaluation.
 double Throughput(const TrainResult& result);
 
-// The object as text, indented, with a final newline. Numbers that are not finite, and what was not measured, are null.
+// Returns indented JSON with a final newline. Numbers that are not finite or were not measured are null.
 std::string ToJson(const RunSummary& summary);
 
-// A number of the summary by name, "final_loss" or "eval.accuracy"; loss, accuracy and metrics alone are those of the last
-// evaluation. nullopt where there is none.
-std::optional<double> MetricOf(const std::string& summary_json, const std::string& name);
+// Returns a number of the summary by path: "final_loss", "eval.accuracy". loss, accuracy and metric names without a
+// path are those of the last evaluation. nullopt where there is none.
+std::optional<double> FindSummaryMetric(const std::string& summary_json, const std::string& name);
 
-// The most memory that this process has had resident, in bytes; 0 where the system does not say.
+// Returns the peak resident memory of this process in bytes; 0 where the system does not report it.
 int64_t PeakResidentBytes();
 
 }  // namespace onnxtrain

@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "backends/place.h"
+#include "backends/arena_packing.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/verify.h"
 #include "frontend/ops/row.h"
@@ -15,8 +15,8 @@ namespace onnxtrain {
 namespace {
 
 // Operators over i64 whose result tells exactly which inputs were read:
-// Map is elementwise (1..3 inputs, as many outputs as it says), Mix depends on every element of every input, and so does Over,
-// which reads all of them before it writes its first output, and its first input along with that.
+// Map is elementwise (1..3 inputs, as many outputs as it says), Mix depends on every element of every input, and so
+// does Over, which reads all of them before it writes its first output, and its first input along with that.
 void RegisterTestOps() {
   static const OpRow rows[] = {
       {.name = "test.Map", .inputs = {1, 3}, .outputs = kOutputsFromAttr, .elementwise = true},
@@ -127,12 +127,16 @@ class Machine {
   const uint64_t* At(const Place& place) const { return const_cast<Machine*>(this)->At(place); }
   uint64_t* At(const Place& place) {
     switch (place.where) {
-      case Place::Where::kArena: return arena_.data() + place.offset / 8;
-      case Place::Where::kInput: return inputs_[place.index].data();
-      case Place::Where::kOutput: return outputs_[place.index].data();
+      case Place::Where::kArena:
+        return arena_.data() + place.offset / 8;
+      case Place::Where::kInput:
+        return inputs_[place.index].data();
+      case Place::Where::kOutput:
+        return outputs_[place.index].data();
       case Place::Where::kConstant:
-        return const_cast<uint64_t*>(graph_.ConstantOf(place.index)->data<uint64_t>().data());
-      case Place::Where::kNone: return nullptr;
+        return const_cast<uint64_t*>(graph_.FindConstant(place.index)->data<uint64_t>().data());
+      case Place::Where::kNone:
+        return nullptr;
     }
     return nullptr;
   }
@@ -189,7 +193,8 @@ MemoryPlan CheckPlan(const Graph& graph, const PlanOptions& options = {}) {
 Type I64(Shape shape) { return {DType::kInt64, std::move(shape)}; }
 
 ValueId Add(Graph* graph, std::string op, std::vector<ValueId> inputs, Shape shape, int outputs = 1) {
-  return graph->AddNode(std::move(op), std::move(inputs), {}, std::vector<Type>(outputs, I64(std::move(shape)))).outputs[0];
+  return graph->AddNode(std::move(op), std::move(inputs), {}, std::vector<Type>(outputs, I64(std::move(shape))))
+      .outputs[0];
 }
 
 Graph RandomGraph(std::mt19937& random) {
@@ -201,11 +206,14 @@ Graph RandomGraph(std::mt19937& random) {
     values.push_back(graph.AddInput(InputKind::kState, StrCat("in", i), I64(shapes[pick(6)])));
   }
   if (pick(2) == 0) {
-    values.push_back(graph.AddNode("Constant", {}, {{"value", HostTensor::Filled(I64({16}), 5)}}, {I64({16})}).outputs[0]);
+    values.push_back(
+        graph.AddNode("Constant", {}, {{"value", HostTensor::Filled(I64({16}), 5)}}, {I64({16})}).outputs[0]);
   }
   for (size_t i = 0, n = 1 + pick(40); i < n; ++i) {
     // Mostly recent values, so that others die.
-    const auto any = [&] { return values[pick(3) == 0 ? pick(values.size()) : values.size() - 1 - pick(std::min<size_t>(values.size(), 4))]; };
+    const auto any = [&] {
+      return values[pick(3) == 0 ? pick(values.size()) : values.size() - 1 - pick(std::min<size_t>(values.size(), 4))];
+    };
     const ValueId x = any();
     const Shape shape = graph.type(x).shape;
     const int64_t size = graph.type(x).elements();
@@ -221,12 +229,17 @@ Graph RandomGraph(std::mt19937& random) {
       if (!map || graph.type(y).shape == shape || graph.type(y).elements() == 1) inputs.push_back(y);
     }
     const int outputs = pick(4) == 0 ? 2 : 1;
-    const ValueId y = Add(&graph, map ? "test.Map" : over ? "test.Over" : "test.Mix", inputs, map || over ? shape : shapes[pick(6)], outputs);
+    const ValueId y = Add(&graph,
+                          map    ? "test.Map"
+                          : over ? "test.Over"
+                                 : "test.Mix",
+                          inputs, map || over ? shape : shapes[pick(6)], outputs);
     for (int o = 0; o < outputs; ++o) values.push_back(y + o);
   }
   std::vector<bool> used(graph.inputs().size(), false);
   for (size_t o = 0, n = 1 + pick(6); o < n; ++o) {
-    const ValueId value = pick(3) == 0 ? values[pick(values.size())] : values.back() - static_cast<ValueId>(pick(3) % values.size());
+    const ValueId value =
+        pick(3) == 0 ? values[pick(values.size())] : values.back() - static_cast<ValueId>(pick(3) % values.size());
     ValueId into = kNoValue;
     for (size_t i = 0; i < used.size() && pick(3) != 0; ++i) {
       if (used[i] || graph.type(graph.inputs()[i].value) != graph.type(value)) continue;
@@ -322,7 +335,8 @@ TEST_F(MemoryPlanTest, UpdatesRunAsSoonAsTheyCan) {
 }
 
 TEST_F(MemoryPlanTest, WhatIsMadeOfInputsAloneComesRightBeforeItsReader) {
-  // Ten packed weights, listed before the products that read them; each weight is overwritten by what its product gives.
+  // Ten packed weights, listed before the products that read them; each weight is overwritten by what its product
+  // gives.
   Graph g;
   std::vector<ValueId> weights, packed;
   for (int i = 0; i < 10; ++i) weights.push_back(g.AddInput(InputKind::kParameter, StrCat("w", i), I64({1024})));
@@ -360,9 +374,10 @@ TEST(PackTest, BlocksAliveTogetherDoNotOverlap) {
     std::vector<Block> blocks;
     for (int k = 0; k < 60; ++k) {
       const auto first = static_cast<int32_t>(random() % 50);
-      blocks.push_back({.bytes = 64 * (random() % 20), .first = first, .last = first + static_cast<int32_t>(random() % 20)});
+      blocks.push_back(
+          {.bytes = 64 * (random() % 20), .first = first, .last = first + static_cast<int32_t>(random() % 20)});
     }
-    const Packing packing = Pack(blocks);
+    const Packing packing = PackBlocks(blocks);
     for (size_t a = 0; a < blocks.size(); ++a) {
       EXPECT_LE(packing.offsets[a] + blocks[a].bytes, packing.total);
       for (size_t b = 0; b < a; ++b) {

@@ -1,5 +1,5 @@
-// ONNX's own conformance cases on both backends: each passes or stands in the manifest, and what stands there is little,
-// exists, does not pass, and is no float case of a differentiable operator.
+// Runs the ONNX project's conformance cases on both backends: each passes or is listed in the manifest. Listed cases
+// are few, exist, fail, and are not float cases of differentiable operators.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -44,12 +44,13 @@ Backend* BackendNamed(std::string_view name) {
 std::map<std::string, const OutOfScope*> Listed() {
   std::map<std::string, const OutOfScope*> listed;
   for (const OutOfScope& group : kManifest) {
-    for (std::string_view name : group.cases) EXPECT_TRUE(listed.emplace(std::string(name), &group).second) << name << " stands there twice";
+    for (std::string_view name : group.cases)
+      EXPECT_TRUE(listed.emplace(std::string(name), &group).second) << name << " is listed twice";
   }
   return listed;
 }
 
-std::vector<fs::path> CasesOf(const Collection& collection, std::string_view suite) {
+std::vector<fs::path> ListCases(const Collection& collection, std::string_view suite) {
   const auto cases = FindCases(fs::path(collection.folder) / suite);
   return cases.ok() ? *cases : std::vector<fs::path>();
 }
@@ -60,7 +61,8 @@ struct Counts {
 };
 
 // One case: it passes, or it is listed, not both.
-void RunOne(const fs::path& path, Backend* backend, const std::map<std::string, const OutOfScope*>& listed, Counts* counts) {
+void RunOne(const fs::path& path, Backend* backend, const std::map<std::string, const OutOfScope*>& listed,
+            Counts* counts) {
   const std::string name = path.stem().string();
   const absl::Status status = RunCase(path, backend);
   if (status.ok() != listed.contains(name)) {
@@ -68,7 +70,7 @@ void RunOne(const fs::path& path, Backend* backend, const std::map<std::string, 
     return;
   }
   ++counts->wrong;
-  ADD_FAILURE() << path << (status.ok() ? " passes but stands in the manifest" : StrCat(": ", status.message()));
+  ADD_FAILURE() << path << (status.ok() ? " passes but is listed in the manifest" : StrCat(": ", status.message()));
 }
 
 TEST(Conformance, EveryCasePassesOrStandsInTheManifest) {
@@ -83,17 +85,18 @@ TEST(Conformance, EveryCasePassesOrStandsInTheManifest) {
       Counts total;
       for (std::string_view suite : kSuites) {
         Counts counts;
-        for (const fs::path& path : CasesOf(collection, suite)) RunOne(path, BackendNamed(backend), listed, &counts);
+        for (const fs::path& path : ListCases(collection, suite)) RunOne(path, BackendNamed(backend), listed, &counts);
         if (counts.all() == 0) continue;
-        std::printf("%s/%s on %s: %d passed, %d failed, %d out of scope\n", collection.name.c_str(), std::string(suite).c_str(),
-                    std::string(backend).c_str(), counts.passed, counts.wrong, counts.listed);
+        std::printf("%s/%s on %s: %d passed, %d failed, %d out of scope\n", collection.name.c_str(),
+                    std::string(suite).c_str(), std::string(backend).c_str(), counts.passed, counts.wrong,
+                    counts.listed);
         // `simple` is 23 cases, of which 6 are of strings and some of sequences of unknown length.
         const double share = static_cast<double>(counts.listed) / counts.all();
         EXPECT_TRUE(counts.all() <= 30 || share <= kMaxShare) << collection.name << " " << suite << ": " << share;
         total.passed += counts.passed, total.listed += counts.listed, total.wrong += counts.wrong;
       }
-      std::printf("%s on %s: %d passed, %d failed, %d out of scope\n", collection.name.c_str(), std::string(backend).c_str(), total.passed,
-                  total.wrong, total.listed);
+      std::printf("%s on %s: %d passed, %d failed, %d out of scope\n", collection.name.c_str(),
+                  std::string(backend).c_str(), total.passed, total.wrong, total.listed);
       EXPECT_GT(total.all(), 500) << collection.folder;
       EXPECT_LE(total.listed, kMaxShare * total.all()) << collection.name;
     }
@@ -105,7 +108,7 @@ TEST(Manifest, NamesCasesThatExist) {
   for (const Collection& collection : kCollections) {
     if (!fs::exists(collection.folder)) GTEST_SKIP() << collection.folder << " is not there";
     for (std::string_view suite : kSuites) {
-      for (const fs::path& path : CasesOf(collection, suite)) known.insert(path.stem().string());
+      for (const fs::path& path : ListCases(collection, suite)) known.insert(path.stem().string());
     }
   }
   for (const auto& [name, group] : Listed()) EXPECT_TRUE(known.contains(name)) << name;
@@ -134,7 +137,7 @@ TEST(Manifest, HoldsNoFloatCaseOfADifferentiableOperator) {
   const auto listed = Listed();
   for (const Collection& collection : kCollections) {
     for (std::string_view suite : kSuites) {
-      for (const fs::path& path : CasesOf(collection, suite)) {
+      for (const fs::path& path : ListCases(collection, suite)) {
         const auto it = listed.find(path.stem().string());
         if (it == listed.end() || it->second->even_if_differentiable) continue;
         for (const std::string& op : Differentiable(path)) ADD_FAILURE() << path << ": " << op << " has a gradient";

@@ -1,1 +1,1 @@
-target_link_libraries(tests_conformance PRIVATE onnx_conformance_cases op_table_lib)
+target_link_libraries(${name} PRIVATE onnx_conformance_cases op_table_lib)

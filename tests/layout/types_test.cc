@@ -1,69 +1,24 @@
-// One name, one type: two definitions of a class in one namespace, each in a file of its own, break the one-definition rule,
-// and the linker takes either without a word.
+// Every type has one definition. Two definitions of a class in one namespace, each in its own source, violate the
+// one-definition rule; the linker picks one silently.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cctype>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/layout/source_tree.h"
+
+namespace onnxtrain::layout {
 namespace {
 
-namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
-bool IsWordChar(char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)); }
-bool IsWord(const std::string& token) { return IsWordChar(token[0]); }
+bool IsWord(const std::string& token) { return token[0] == '_' || std::isalnum(static_cast<unsigned char>(token[0])); }
 
-// The place behind the next `end` from `from` on.
-size_t Behind(const std::string& source, const std::string& end, size_t from) {
-  const size_t at = source.find(end, from);
-  return at == std::string::npos ? source.size() : at + end.size();
-}
-
-// The place behind a line, or behind a literal that `quote` closes; a backslash takes away what the next character means.
-size_t BehindUnescaped(const std::string& source, char end, size_t i) {
-  while (i < source.size() && source[i] != end) i += source[i] == '\\' ? 2 : 1;
-  return std::min(i + 1, source.size());
-}
-
-// The place behind the comment, preprocessor line or literal that starts at `i`, or `i`.
-size_t Skipped(const std::string& s, size_t i) {
-  if (s.compare(i, 2, "//") == 0) return Behind(s, "\n", i);
-  if (s.compare(i, 2, "/*") == 0) return Behind(s, "*/", i);
-  if (s[i] == '#') return BehindUnescaped(s, '\n', i);
-  if (s.compare(i, 2, "R\"") == 0) return Behind(s, std::string(")").append(s, i + 2, s.find('(', i) - i - 2).append("\""), i);
-  return s[i] == '"' || s[i] == '\'' ? BehindUnescaped(s, s[i], i + 1) : i;
-}
-
-size_t BehindWord(const std::string& s, size_t i) {
-  const bool number = std::isdigit(static_cast<unsigned char>(s[i]));
-  while (i < s.size() && (IsWordChar(s[i]) || (number && s[i] == '\''))) ++i;
-  return i;
-}
-
-// Words and punctuation of C++ source without comments, preprocessor lines and literals.
-Names TokensOf(const std::string& s) {
-  Names tokens;
-  for (size_t i = 0; i < s.size();) {
-    if (const size_t behind = Skipped(s, i); behind > i) {
-      i = behind;
-      continue;
-    }
-    const size_t end = IsWordChar(s[i]) ? BehindWord(s, i) : i + (s.compare(i, 2, "::") == 0 ? 2 : 1);
-    if (!std::isspace(static_cast<unsigned char>(s[i]))) tokens.push_back(s.substr(i, end - i));
-    i = end;
-  }
-  return tokens;
-}
-
-// Past a bracketed group that starts at `i`, if one does.
-size_t Past(const Names& t, size_t i, const std::string& open, const std::string& close) {
+// Returns the position after the bracketed group that starts at `i`, or `i` where none does.
+size_t SkipGroup(const Names& t, size_t i, const std::string& open, const std::string& close) {
   if (i >= t.size() || t[i] != open) return i;
   for (int depth = 0; i < t.size(); ++i) {
     depth += t[i] == open ? 1 : t[i] == close ? -1 : 0;
@@ -72,8 +27,8 @@ size_t Past(const Names& t, size_t i, const std::string& open, const std::string
   return i;
 }
 
-// "A::B" from `i` on; empty where no word stands there.
-std::string QualifiedName(const Names& t, size_t* i) {
+// Parses "A::B" at `i`; returns "" where there is no word.
+std::string ParseQualifiedName(const Names& t, size_t* i) {
   std::string name;
   for (; *i < t.size() && t[*i] != "final"; ++*i) {
     const bool joins = t[*i] == "::" || (IsWord(t[*i]) && (name.empty() || name.ends_with("::")));
@@ -83,26 +38,28 @@ std::string QualifiedName(const Names& t, size_t* i) {
   return name;
 }
 
-// The name of the type that the words before a brace define; empty where they define none, or a specialization.
-std::string DefinedType(const Names& head) {
-  size_t i = !head.empty() && head[0] == "template" ? Past(head, 1, "<", ">") : 0;
-  if (i >= head.size() || (head[i] != "class" && head[i] != "struct" && head[i] != "enum" && head[i] != "union")) return "";
+// Returns the name of the type that the tokens before a brace define; "" where they define none, or a specialization.
+std::string ParseDefinedType(const Names& head) {
+  size_t i = !head.empty() && head[0] == "template" ? SkipGroup(head, 1, "<", ">") : 0;
+  if (i >= head.size() || (head[i] != "class" && head[i] != "struct" && head[i] != "enum" && head[i] != "union"))
+    return "";
   if (head[i++] == "enum" && i < head.size() && (head[i] == "class" || head[i] == "struct")) ++i;
-  if (i < head.size() && head[i] == "alignas") i = Past(head, i + 1, "(", ")");
-  i = Past(head, i, "[", "]");
-  const std::string name = QualifiedName(head, &i);
+  if (i < head.size() && head[i] == "alignas") i = SkipGroup(head, i + 1, "(", ")");
+  i = SkipGroup(head, i, "[", "]");
+  const std::string name = ParseQualifiedName(head, &i);
   return i == head.size() || head[i] == ":" || head[i] == "final" ? name : "";
 }
 
-// The types that the source defines in named namespaces, outside functions, other types and anonymous namespaces.
-Names TypesOf(const std::string& source) {
+// Returns the types that the source defines in named namespaces, outside functions, other types and anonymous
+// namespaces.
+Names ListTypes(const std::string& source) {
   Names types, head;
   struct Scope {
     bool named;  // a named namespace in named namespaces
     std::string prefix;
   };
   std::vector<Scope> scopes = {{true, ""}};
-  for (const std::string& token : TokensOf(source)) {
+  for (const std::string& token : Tokenize(source)) {
     if (token != "{" && token != "}" && token != ";") {
       head.push_back(token);
       continue;
@@ -110,7 +67,7 @@ Names TypesOf(const std::string& source) {
     if (token == "{") {
       size_t begin = !head.empty() && head[0] == "inline" ? 2 : 1;
       const bool space = head.size() >= begin && head[begin - 1] == "namespace";
-      const std::string name = space ? QualifiedName(head, &begin) : DefinedType(head);
+      const std::string name = space ? ParseQualifiedName(head, &begin) : ParseDefinedType(head);
       const Scope& outer = scopes.back();
       if (outer.named && !space && !name.empty()) types.push_back(outer.prefix + name);
       scopes.push_back({outer.named && space && !name.empty(), outer.prefix + name + "::"});
@@ -122,8 +79,8 @@ Names TypesOf(const std::string& source) {
   return types;
 }
 
-TEST(Types, AreFoundWhereTheyAreDefined) {
-  EXPECT_EQ(TypesOf(R"(
+TEST(ListTypes, FindsDefinitionsInNamedNamespaces) {
+  EXPECT_EQ(ListTypes(R"(
     #define X struct Macro {
     namespace a::b {
     class Forward;
@@ -131,7 +88,7 @@ TEST(Types, AreFoundWhereTheyAreDefined) {
     struct One { struct Inner { int x = 1; }; };
     template <typename T, template <typename> class U> class alignas(64) Two final : public One {};
     enum class Three : int { kA };
-    struct One::Late {};
+    struct One::Nested {};
     template <> struct Two<int> {};
     const struct One kOne = {};
     namespace { struct Hidden {}; namespace c { struct HiddenToo {}; } }
@@ -139,22 +96,19 @@ TEST(Types, AreFoundWhereTheyAreDefined) {
     inline namespace d { union Four {}; }
     }
     struct Five {};)"),
-            (Names{"a::b::One", "a::b::Two", "a::b::Three", "a::b::One::Late", "a::b::d::Four", "Five"}));
+            (Names{"a::b::One", "a::b::Two", "a::b::Three", "a::b::One::Nested", "a::b::d::Four", "Five"}));
 }
 
 TEST(Types, HaveOneDefinitionEach) {
-  const fs::path root = ONNXTRAIN_SOURCE_DIR;
-  std::map<std::string, std::set<std::string>> defined;  // by type: the files, each of which may have it on both sides of an #if
-  for (const char* top : {"frontend", "backends", "optim", "tools", "tests"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
-      if (entry.path().extension() != ".h" && entry.path().extension() != ".cc") continue;
-      std::stringstream source;
-      source << std::ifstream(entry.path()).rdbuf();
-      for (const std::string& type : TypesOf(source.str())) defined[type].insert(fs::relative(entry.path(), root).string());
-    }
+  std::map<std::string, std::set<std::string>>
+      files_by_type;  // sets: one file may define a type on both sides of an #if
+  for (const SourceFile& file : ReadSources({".h", ".cc"})) {
+    for (const std::string& type : ListTypes(file.text)) files_by_type[type].insert(file.path);
   }
-  EXPECT_GT(defined.size(), 200u);
-  for (const auto& [type, files] : defined) EXPECT_EQ(files.size(), 1u) << type << " is defined in " << testing::PrintToString(files);
+  EXPECT_GT(files_by_type.size(), 200u);
+  for (const auto& [type, files] : files_by_type)
+    EXPECT_EQ(files.size(), 1u) << type << " is defined in " << testing::PrintToString(files);
 }
 
 }  // namespace
+}  // namespace onnxtrain::layout

@@ -1,6 +1,6 @@
-// Every model of ../shared/models, end to end through the program: gradients of both backends against each other and
-// against differences in float64, 20 steps on one batch with each backend, export, evaluation of what was exported.
-// Prints a table at the end; tools/check_models.sh shows it alone.
+// Runs the program on every model in ../shared/models: gradients of both backends against each other and against
+// float64 finite differences, 20 steps on one batch with each backend, export, evaluation of the exported model. Prints
+// a table at the end; tools/check_models.sh shows only the table.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,11 +27,12 @@ using Json = nlohmann::json;
 const std::string kShared = ONNXTRAIN_SOURCE_DIR "/../shared";
 const std::string kModels = kShared + "/models";
 
-// How far the backends' float32 values may be apart, relative to the norm of each tensor.
+// Tolerance between the backends in float32, relative to the norm of each tensor.
 constexpr double kBackends = 1e-4;
-// Gradients on an edge (see specs.h) may be as many times as far apart as inputs that move by so much, relatively, move them.
+// A gradient on the edge of a Relu or maximum (see specs.h) may differ by kMoves times the change that a relative
+// perturbation kNudge of the inputs causes.
 constexpr double kNudge = 1e-5, kMoves = 1.5;
-// How far the loss of an exported model may be from that of the model in training.
+// Tolerance between the losses of the exported model and of the model in training.
 constexpr double kReload = 1e-5;
 
 struct Row {
@@ -44,7 +45,8 @@ class Table : public testing::Environment {
   static Row& At(const std::string& model) { return Rows()[model]; }
   void TearDown() override {
     if (Rows().empty()) return;
-    std::printf("\n%-46s %-10s %-10s %-19s %-19s %s\n", "model", "backends", "float64", "cpu: 20 steps", "torch: 20 steps", "reload");
+    std::printf("\n%-46s %-10s %-10s %-19s %-19s %s\n", "model", "backends", "float64", "cpu: 20 steps",
+                "torch: 20 steps", "reload");
     for (const auto& [model, row] : Rows()) {
       std::printf("%-46s %-10s %-10s %-19s %-19s %s\n", model.c_str(), row.backends.c_str(), row.differences.c_str(),
                   row.cpu.c_str(), row.torch.c_str(), row.reload.c_str());
@@ -81,11 +83,20 @@ HostTensor Filled(const ModelColumn& column, int64_t batch) {
   static const HostTensor digits = MnistTest("images-idx3"), labels = MnistTest("labels-idx1");
   for (int64_t i = 0; i < tensor.size(); ++i) {
     switch (column.fill) {
-      case Fill::kDigits: tensor.Set(i, digits.At(i / width * 784 + i % width) / 255); break;
-      case Fill::kDigitLabels: tensor.SetInt(i, labels.IntAt(i)); break;
-      case Fill::kTokens: tensor.SetInt(i, static_cast<int64_t>(random() % column.limit)); break;
-      case Fill::kOnes: tensor.SetInt(i, 1); break;
-      case Fill::kNormal: tensor.Set(i, normal(random));
+      case Fill::kDigits:
+        tensor.Set(i, digits.At(i / width * 784 + i % width) / 255);
+        break;
+      case Fill::kDigitLabels:
+        tensor.SetInt(i, labels.IntAt(i));
+        break;
+      case Fill::kTokens:
+        tensor.SetInt(i, static_cast<int64_t>(random() % column.limit));
+        break;
+      case Fill::kOnes:
+        tensor.SetInt(i, 1);
+        break;
+      case Fill::kNormal:
+        tensor.Set(i, normal(random));
     }
   }
   return tensor;
@@ -101,7 +112,7 @@ std::vector<double> Losses(const std::string& metrics) {
   return losses;
 }
 
-double Apart(const HostTensor& a, const HostTensor& b) {
+double MaxDifference(const HostTensor& a, const HostTensor& b) {
   double difference = 0, norm = 0;
   for (int64_t i = 0; i < a.size(); ++i) {
     difference += std::pow(a.At(i) - b.At(i), 2);
@@ -123,7 +134,8 @@ class Model : public Scratch, public testing::WithParamInterface<ModelSpec> {
   Row& row() const { return Table::At(spec().file); }
 
   std::string Flags(const std::string& model, const std::string& data = "batch.npz") const {
-    return StrCat("--model ", model, " --data ", data, " --label label --batch-size ", spec().batch, " ", spec().flags, " ");
+    return StrCat("--model ", model, " --data ", data, " --label label --batch-size ", spec().batch, " ", spec().flags,
+                  " ");
   }
   // Exit code 2 says that some value disagrees by a measure of the program's own: the tests judge the numbers.
   Json Parsed(const Outcome& o) const {
@@ -133,7 +145,8 @@ class Model : public Scratch, public testing::WithParamInterface<ModelSpec> {
 
   // The largest relative difference between the backends' outputs, loss and gradients.
   void CompareBackends() {
-    const Json result = Parsed(Run("compare " + Flags(kModels + "/" + spec().file) + spec().gradient_flags + " --json --quiet"));
+    const Json result =
+        Parsed(Run("compare " + Flags(kModels + "/" + spec().file) + spec().gradient_flags + " --json --quiet"));
     ASSERT_TRUE(result.is_object());
     double worst = 0;
     std::map<std::string, double> on_edge;
@@ -150,11 +163,12 @@ class Model : public Scratch, public testing::WithParamInterface<ModelSpec> {
     ASSERT_EQ(on_edge.size(), spec().on_edge.size());
     if (on_edge.empty()) return;
     const std::map<std::string, double> moves = MovesByNudge();
-    for (const auto& [name, relative] : on_edge) EXPECT_LE(relative, std::max(kBackends, kMoves * moves.at(name))) << name;
+    for (const auto& [name, relative] : on_edge)
+      EXPECT_LE(relative, std::max(kBackends, kMoves * moves.at(name))) << name;
   }
 
-  // How far libtorch's gradients move when the inputs move by rounding. Where some of many values stand on the edge of a
-  // Relu or of a maximum, that decides which way their gradient goes.
+  // How far libtorch's gradients move when the inputs move by rounding. Where some of many values stand on the edge of
+  // a Relu or of a maximum, that decides which way their gradient goes.
   std::map<std::string, double> MovesByNudge() {
     auto arrays = ReadNpz(Path("batch.npz"));
     EXPECT_TRUE(arrays.ok());
@@ -173,13 +187,15 @@ class Model : public Scratch, public testing::WithParamInterface<ModelSpec> {
     const auto usual = gradients("batch.npz"), nudged = gradients("nudged.npz");
     std::map<std::string, double> moves;
     if (!usual.ok() || !nudged.ok()) return moves;
-    for (size_t i = 0; i < usual->size(); ++i) moves[(*usual)[i].first] = Apart((*usual)[i].second, (*nudged)[i].second);
+    for (size_t i = 0; i < usual->size(); ++i)
+      moves[(*usual)[i].first] = MaxDifference((*usual)[i].second, (*nudged)[i].second);
     return moves;
   }
 
   void CompareDifferences() {
-    const Json result = Parsed(Run(StrCat("compare ", Flags(kModels + "/" + spec().file), " --json --quiet --gradcheck ",
-                                          spec().coordinates, " --train '", spec().checked, "'")));
+    const Json result =
+        Parsed(Run(StrCat("compare ", Flags(kModels + "/" + spec().file), " --json --quiet --gradcheck ",
+                          spec().coordinates, " --train '", spec().checked, "'")));
     ASSERT_TRUE(result.is_object());
     const Json& rows = result["gradcheck"]["parameters"];
     ASSERT_FALSE(rows.empty());
@@ -203,7 +219,8 @@ class Model : public Scratch, public testing::WithParamInterface<ModelSpec> {
   void Reload(const std::string& backend) {
     const Json summary = Json::parse(ReadAll(Path(backend + "/summary.json")), nullptr, false);
     ASSERT_TRUE(summary.is_object());
-    const Json again = Parsed(Run("eval " + Flags(backend + "/model.onnx") + " --backend " + backend + " --json --quiet"));
+    const Json again =
+        Parsed(Run("eval " + Flags(backend + "/model.onnx") + " --backend " + backend + " --json --quiet"));
     ASSERT_TRUE(again.is_object()) << "no JSON";
     const double before = summary["eval"]["loss"], after = again["loss"];
     const double apart = std::fabs(after - before) / std::max(1e-6, std::fabs(before));
@@ -220,14 +237,14 @@ TEST_P(Model, TrainsAndGoesBack) {
   if (Exists("cpu/summary.json")) Reload("cpu");
 }
 
-std::string NameOf(const std::string& file) {
+std::string TestName(const std::string& file) {
   std::string name;
   for (char c : file) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Shared, Model, testing::ValuesIn(ModelSpecs()),
-                         [](const auto& info) { return NameOf(info.param.file); });
+                         [](const auto& info) { return TestName(info.param.file); });
 
 using Models = Scratch;
 
@@ -240,13 +257,15 @@ TEST_F(Models, ThatCannotBeTrainedAreRefusedByName) {
   }
 }
 
-// All of their weights are equal, so that gradients are of the order of 1e29: finite, but their squares are beyond float32.
+// All of their weights are equal, so that gradients are of the order of 1e29: finite, but their squares are beyond
+// float32.
 TEST_F(Models, OfEqualWeightsTakeSteps) {
   for (const std::string model : {"light_inception_v1", "light_vgg19"}) {
     const std::string file = kShared + "/conformance/light/" + model + ".onnx";
     if (!fs::exists(file)) GTEST_SKIP() << "no " << file;
     for (const char* backend : {"cpu", "torch"}) {
-      const Outcome o = Run(StrCat("--model ", file, " --backend ", backend, " --optimizer sgd --batch-size 1 --max-steps 2 --overwrite --quiet --out r"));
+      const Outcome o = Run(StrCat("--model ", file, " --backend ", backend,
+                                   " --optimizer sgd --batch-size 1 --max-steps 2 --overwrite --quiet --out r"));
       ASSERT_EQ(o.code, 0) << model << " on " << backend << ": " << o.err;
       const Json summary = Json::parse(ReadAll(Path("r/summary.json")));
       EXPECT_EQ(summary["steps"], 2) << model << " on " << backend;

@@ -39,7 +39,7 @@ TEST(OpTable, SaysWhyThereIsNoGradient) {
   for (const NoGradient& entry : OperatorsWithoutGradient()) {
     EXPECT_TRUE(listed.insert(entry.op).second) << entry.op;
     EXPECT_FALSE(entry.reason.empty()) << entry.op;
-    EXPECT_EQ(WhyNoGradient(entry.op), entry.reason);
+    EXPECT_EQ(NoGradientReason(entry.op), entry.reason);
   }
   EXPECT_EQ(listed, without);
 }

@@ -1,1 +1,1 @@
-target_link_libraries(tests_op_table PRIVATE op_table_lib)
+target_link_libraries(${name} PRIVATE op_table_lib)

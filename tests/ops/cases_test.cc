@@ -25,11 +25,11 @@ class OpCase : public ::testing::TestWithParam<Case> {
   const Case& c() const { return GetParam(); }
   bool Excepted(Mode mode) const { return ExceptionFor(mode, c().name) != nullptr; }
   bool HasGradient() const { return !DifferentiableInputs(c()).empty(); }
-  Tensors Feeds(const Graph& graph, bool wide) const { return FeedsOf(c(), graph, wide); }
+  Tensors Feeds(const Graph& graph, bool wide) const { return MakeFeeds(c(), graph, wide); }
 
   // The graph with gradients.
   Graph Joint(bool wide) const {
-    Graph graph = GraphOf(c(), wide);
+    Graph graph = MakeGraph(c(), wide);
     const absl::Status status = AddGradients(c(), &graph);
     EXPECT_TRUE(status.ok()) << status;
     return graph;
@@ -40,14 +40,14 @@ INSTANTIATE_TEST_SUITE_P(Table, OpCase, ::testing::ValuesIn(AllCases()),
                          [](const auto& info) { return info.param.name; });
 
 // What both must give for the test to go on.
-#define ASSERT_VALUE(lhs, expr)                   \
-  auto ONNXTRAIN_CONCAT(v_, __LINE__) = (expr);   \
+#define ASSERT_VALUE(lhs, expr)                                                                \
+  auto ONNXTRAIN_CONCAT(v_, __LINE__) = (expr);                                                \
   ASSERT_TRUE(ONNXTRAIN_CONCAT(v_, __LINE__).ok()) << ONNXTRAIN_CONCAT(v_, __LINE__).status(); \
   lhs = *std::move(ONNXTRAIN_CONCAT(v_, __LINE__))
 
 TEST_P(OpCase, HasTypes) {
   for (bool wide : {false, true}) {
-    const Graph graph = GraphOf(c(), wide);
+    const Graph graph = MakeGraph(c(), wide);
     ASSERT_FALSE(graph.outputs().empty()) << "the type rule refuses the case";
     EXPECT_TRUE(Verify(graph).ok()) << Verify(graph);
     if (!HasGradient()) continue;
@@ -56,7 +56,7 @@ TEST_P(OpCase, HasTypes) {
 }
 
 TEST_P(OpCase, SurvivesItsTextForm) {
-  const Graph graph = HasGradient() ? Joint(false) : GraphOf(c(), false);
+  const Graph graph = HasGradient() ? Joint(false) : MakeGraph(c(), false);
   const std::string text = Print(graph);
   ASSERT_VALUE(const Graph back, Parse(text));
   EXPECT_EQ(Print(back), text);
@@ -67,7 +67,7 @@ constexpr std::string_view kBackends[] = {"torch", "cpu"};
 
 TEST_P(OpCase, BackendsAgreeWithTheHost) {
   if (Excepted(Mode::kHost)) return;
-  const Graph graph = GraphOf(c(), true);
+  const Graph graph = MakeGraph(c(), true);
   const Tensors feeds = Feeds(graph, true);
   auto host = Interpret(graph, feeds);
   if (!host.ok()) return;  // it has no host evaluation
@@ -81,7 +81,7 @@ TEST_P(OpCase, BackendsAgreeWithTheHost) {
 
 TEST_P(OpCase, CpuAgreesWithTorch) {
   if (Excepted(Mode::kCpuForward)) return;
-  const Graph graph = GraphOf(c(), false);
+  const Graph graph = MakeGraph(c(), false);
   const Tensors feeds = Feeds(graph, false);
   ASSERT_VALUE(const Tensors torch, RunOn(BackendNamed("torch"), graph, feeds));
   ASSERT_VALUE(const Tensors cpu, RunOn(BackendNamed("cpu"), graph, feeds));
@@ -99,7 +99,7 @@ TEST_P(OpCase, CpuGradientAgreesWithTorch) {
 
 TEST_P(OpCase, CpuAgreesWithTorchInFloat64) {
   if (Excepted(Mode::kCpuForward) || Excepted(Mode::kCpuGradient)) return;
-  const Graph graph = HasGradient() ? Joint(true) : GraphOf(c(), true);
+  const Graph graph = HasGradient() ? Joint(true) : MakeGraph(c(), true);
   const Tensors feeds = Feeds(graph, true);
   ASSERT_VALUE(const Tensors torch, RunOn(BackendNamed("torch"), graph, feeds));
   ASSERT_VALUE(const Tensors cpu, RunOn(BackendNamed("cpu"), graph, feeds));
@@ -108,7 +108,8 @@ TEST_P(OpCase, CpuAgreesWithTorchInFloat64) {
 
 // The same with float64 as reference: both backends' float32 against what it should be.
 TEST_P(OpCase, Float32AgreesWithFloat64) {
-  const Graph narrow = HasGradient() ? Joint(false) : GraphOf(c(), false), wide = HasGradient() ? Joint(true) : GraphOf(c(), true);
+  const Graph narrow = HasGradient() ? Joint(false) : MakeGraph(c(), false),
+              wide = HasGradient() ? Joint(true) : MakeGraph(c(), true);
   Tensors feeds = Feeds(narrow, false), wide_feeds;
   for (const auto& [name, value] : feeds) wide_feeds[name] = value.CastTo(wide.type(wide.FindInput(name)->value).dtype);
   ASSERT_VALUE(const Tensors got, RunOn(BackendNamed("torch"), narrow, feeds));
@@ -128,7 +129,8 @@ double Loss(const Tensors& outputs, const Tensors& feeds, const std::vector<int>
 }
 
 // Central differences of the loss against one input's gradient, at up to 40 elements.
-void ExpectSlopes(const Case& c, const std::string& name, const HostTensor& gradient, const Tensors& feeds, BoundProgram& program) {
+void ExpectSlopes(const Case& c, const std::string& name, const HostTensor& gradient, const Tensors& feeds,
+                  BoundProgram& program) {
   double scale = 1e-3;
   for (int64_t i = 0; i < gradient.size(); ++i) scale = std::max(scale, std::fabs(gradient.At(i)));
   const int64_t stride = std::max<int64_t>(1, gradient.size() / 40);
@@ -149,7 +151,7 @@ void ExpectSlopes(const Case& c, const std::string& name, const HostTensor& grad
 
 TEST_P(OpCase, GradientAgreesWithFiniteDifferences) {
   if (!HasGradient() || Excepted(Mode::kFinite)) return;
-  const Graph joint = Joint(true), forward = GraphOf(c(), true);
+  const Graph joint = Joint(true), forward = MakeGraph(c(), true);
   const Tensors feeds = Feeds(joint, true);
   for (std::string_view backend : kBackends) {
     SCOPED_TRACE(std::string(backend));
@@ -172,7 +174,7 @@ void ExpectSameBits(const Tensors& got, const Tensors& want) {
 // Values and gradients are the same bits whatever memory held before, and nothing beyond the operands is touched.
 TEST_P(OpCase, CpuReadsOnlyWhatWasWritten) {
   const std::unique_ptr<Backend> guarded = Guarded(BackendNamed("cpu"));
-  const Graph narrow = HasGradient() ? Joint(false) : GraphOf(c(), false);
+  const Graph narrow = HasGradient() ? Joint(false) : MakeGraph(c(), false);
   ASSERT_VALUE(const Graph low, MixedPrecision(narrow, DType::kBFloat16));
   for (const Graph* graph : {&narrow, &low}) {
     const Tensors feeds = Feeds(*graph, false);
@@ -189,7 +191,7 @@ absl::StatusOr<Graph> Decomposed(const Case& c, const Graph& graph) {
 
 TEST_P(OpCase, DecompositionAgreesWithTheKernel) {
   if (FindOp(c().op)->decompose == nullptr || Excepted(Mode::kDecomposition)) return;
-  const Graph fused = GraphOf(c(), true);
+  const Graph fused = MakeGraph(c(), true);
   ASSERT_VALUE(Graph parts, Decomposed(c(), fused));
   for (const Node& node : parts.nodes()) EXPECT_NE(node.op, c().op);
   EXPECT_TRUE(Verify(parts).ok()) << Verify(parts);
@@ -202,7 +204,7 @@ TEST_P(OpCase, DecompositionAgreesWithTheKernel) {
 TEST_P(OpCase, GradientOfTheDecompositionAgrees) {
   if (FindOp(c().op)->decompose == nullptr || !HasGradient() || Excepted(Mode::kDecomposition)) return;
   const Graph fused = Joint(true);
-  ASSERT_VALUE(Graph parts, Decomposed(c(), GraphOf(c(), true)));
+  ASSERT_VALUE(Graph parts, Decomposed(c(), MakeGraph(c(), true)));
   const absl::Status status = AddGradients(c(), &parts);
   ASSERT_TRUE(status.ok()) << status;
   const Tensors feeds = Feeds(fused, true);
@@ -213,15 +215,16 @@ TEST_P(OpCase, GradientOfTheDecompositionAgrees) {
 
 // The inputs are computed values that die in the node, so that its outputs may take over their places.
 TEST_P(OpCase, MayRunInPlace) {
-  const Graph plain = GraphOf(c(), false);
+  const Graph plain = MakeGraph(c(), false);
   Graph copied;
   Builder b(&copied);
   std::vector<Val> inputs;
   for (size_t i = 0; i < c().inputs.size(); ++i) {
     const GraphInput* input = plain.FindInput(StrCat("x", i));
     const Type type = input == nullptr ? Type() : plain.type(input->value);
-    inputs.push_back(input == nullptr ? Val()
-                                      : b.Op("Expand", {b.Input(InputKind::kFeed, input->name, type)}, {{"shape", type.shape}}));
+    inputs.push_back(input == nullptr
+                         ? Val()
+                         : b.Op("Expand", {b.Input(InputKind::kFeed, input->name, type)}, {{"shape", type.shape}}));
   }
   const std::vector<Val> outputs = b.Ops(c().op, inputs, c().attrs);
   ASSERT_TRUE(b.status().ok()) << b.status();

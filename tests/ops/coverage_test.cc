@@ -59,7 +59,7 @@ TEST(Coverage, EveryBackendRunsEveryCaseOrItsDecomposition) {
   for (std::string_view name : {"torch", "cpu"}) {
     for (const Case& c : AllCases()) {
       for (bool wide : {false, true}) {
-        auto legal = BackendNamed(name).Legalize(GraphOf(c, wide));
+        auto legal = BackendNamed(name).Legalize(MakeGraph(c, wide));
         EXPECT_TRUE(legal.ok()) << name << " " << c.name << (wide ? " in float64: " : ": ") << legal.status();
       }
     }

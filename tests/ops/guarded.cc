@@ -46,9 +46,9 @@ class GuardedBuffer : public Buffer {
   std::byte* data_ = nullptr;
 };
 
-class SpoiledProgram : public Program {
+class PoisonedProgram : public Program {
  public:
-  explicit SpoiledProgram(std::unique_ptr<Program> program) : program_(std::move(program)) {}
+  explicit PoisonedProgram(std::unique_ptr<Program> program) : program_(std::move(program)) {}
 
   const Graph& graph() const override { return program_->graph(); }
   MemoryUse memory() const override { return program_->memory(); }
@@ -84,7 +84,7 @@ class GuardedBackend : public Backend {
   absl::StatusOr<Graph> Legalize(const Graph& graph) const override { return backend_.Legalize(graph); }
   absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& graph, const CompileOptions& options) override {
     ASSIGN_OR_RETURN(auto program, backend_.Compile(graph, options));
-    return std::make_unique<SpoiledProgram>(std::move(program));
+    return std::make_unique<PoisonedProgram>(std::move(program));
   }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override {
     auto buffer = std::make_unique<GuardedBuffer>(bytes);

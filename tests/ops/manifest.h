@@ -1,4 +1,5 @@
-// The exceptions: which cases or operators a mode passes over, and why. What is listed here must exist: coverage_test sees to it.
+// The exceptions: which cases or operators a mode passes over, and why. What is listed here must exist: coverage_test
+// sees to it.
 #pragma once
 
 #include <string_view>
@@ -13,15 +14,19 @@ struct Exception {
   std::string_view reason;
 };
 
-inline constexpr std::string_view kNegative = "unsigned 64-bit numbers above 2^63 are negative in the host's evaluation (host_eval.h)";
+inline constexpr std::string_view kNegative =
+    "unsigned 64-bit numbers above 2^63 are negative in the host's evaluation (host_eval.h)";
 
 inline constexpr Exception kExceptions[] = {
     {Mode::kDecomposition, "StraightThrough", "decomposed, it is its value, whose gradient it replaces"},
     {Mode::kFinite, "StraightThrough", "its gradient is by definition not that of its value"},
-    {Mode::kDecomposition, "CrossEntropy_hostile", "labels outside the classes: only that they are harmless is promised"},
-    {Mode::kDecomposition, "CrossEntropyGrad_hostile", "labels outside the classes: only that they are harmless is promised"},
+    {Mode::kDecomposition, "CrossEntropy_hostile",
+     "labels outside the classes: only that they are harmless is promised"},
+    {Mode::kDecomposition, "CrossEntropyGrad_hostile",
+     "labels outside the classes: only that they are harmless is promised"},
     {Mode::kFinite, "CrossEntropyGrad_hostile", "its gradient is that of the decomposition, which need not agree here"},
-    {Mode::kAutograd, "CrossEntropyGrad_hostile", "its gradient is that of the decomposition, which need not agree here"},
+    {Mode::kAutograd, "CrossEntropyGrad_hostile",
+     "its gradient is that of the decomposition, which need not agree here"},
     {Mode::kHost, "CrossEntropy_hostile", "labels outside the classes: only that they are harmless is promised"},
     {Mode::kHost, "CrossEntropyGrad_hostile", "labels outside the classes: only that they are harmless is promised"},
     {Mode::kHost, "Abs_u64_large", kNegative},

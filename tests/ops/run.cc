@@ -43,13 +43,14 @@ absl::StatusOr<Tensors> RunOn(Backend& backend, const Graph& graph, const Tensor
   return Outputs(program);
 }
 
-Tensors FeedsOf(const Case& c, const Graph& graph, bool wide) {
+Tensors MakeFeeds(const Case& c, const Graph& graph, bool wide) {
   Tensors feeds;
   for (size_t i = 0; i < c.inputs.size(); ++i) {
-    if (!c.inputs[i].absent) feeds[StrCat("x", i)] = InputOf(c, i, wide);
+    if (!c.inputs[i].absent) feeds[StrCat("x", i)] = MakeInput(c, i, wide);
   }
   for (int o : c.through) {
-    if (const GraphInput* dy = graph.FindInput(StrCat("dy", o))) feeds[dy->name] = CotangentOf(c, o, graph.type(dy->value));
+    if (const GraphInput* dy = graph.FindInput(StrCat("dy", o)))
+      feeds[dy->name] = MakeCotangent(c, o, graph.type(dy->value));
   }
   return feeds;
 }
@@ -65,7 +66,8 @@ Tensors FeedsOf(const Case& c, const Graph& graph, bool wide) {
   const double slack = tolerance * scale;
   for (int64_t i = 0; i < want.size(); ++i) {
     const double g = got.At(i), w = want.At(i);
-    const bool same = !IsFloat(want.dtype()) ? got.IntAt(i) == want.IntAt(i) : g == w || (std::isnan(g) && std::isnan(w)) || std::fabs(g - w) <= slack;
+    const bool same = !IsFloat(want.dtype()) ? got.IntAt(i) == want.IntAt(i)
+                                             : g == w || (std::isnan(g) && std::isnan(w)) || std::fabs(g - w) <= slack;
     if (!same) {
       return ::testing::AssertionFailure() << "element " << i << ": got " << g << ", want " << w << ", off by "
                                            << std::fabs(g - w) / scale << " of the largest element";

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/bound_program.h"
-#include "cases.h"
+#include "tests/ops/cases/cases.h"
 
 namespace onnxtrain::cases {
 
@@ -24,7 +24,7 @@ absl::StatusOr<Tensors> Outputs(BoundProgram& program);  // of a run, by name
 absl::StatusOr<Tensors> RunOn(Backend& backend, const Graph& graph, const Tensors& inputs);
 
 // Inputs and cotangents of a case.
-Tensors FeedsOf(const Case& c, const Graph& graph, bool wide);
+Tensors MakeFeeds(const Case& c, const Graph& graph, bool wide);
 
 // Within `tolerance` times the largest finite element of `want`; infinities and NaNs in the same places. Integers and
 // booleans must be equal.

@@ -1,13 +1,17 @@
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+#include <string>
+
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/celu.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/elu.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
-#include <ATen/ops/hardswish.h>
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
-#include <ATen/ops/mish.h>
 #include <ATen/ops/softplus.h>
 #include <ATen/ops/threshold.h>
 #include <ATen/ops/where.h>
@@ -37,36 +41,20 @@ using A = const Attrs&;
 
 }  // namespace
 
+Reference FindByName(std::string_view op) {
+  std::string name = "aten::";
+  std::ranges::transform(op, std::back_inserter(name), [](unsigned char c) { return std::tolower(c); });
+  const auto found = c10::Dispatcher::singleton().findSchema(c10::OperatorName(name, ""));
+  if (!found.has_value()) return nullptr;
+  return [f = found->typed<at::Tensor(const at::Tensor&)>()](const Operands& a) {
+    return std::vector<at::Tensor>{f.call(a[0])};
+  };
+}
+
 References ElementwiseReferences() {
   return {
-      {"Neg", Of([](T x) { return x.neg(); })},
-      {"Abs", Of([](T x) { return x.abs(); })},
-      {"Exp", Of([](T x) { return x.exp(); })},
-      {"Log", Of([](T x) { return x.log(); })},
-      {"Log1p", Of([](T x) { return x.log1p(); })},
-      {"Expm1", Of([](T x) { return x.expm1(); })},
-      {"Sqrt", Of([](T x) { return x.sqrt(); })},
-      {"Rsqrt", Of([](T x) { return x.rsqrt(); })},
-      {"Reciprocal", Of([](T x) { return x.reciprocal(); })},
-      {"Sin", Of([](T x) { return x.sin(); })},
-      {"Cos", Of([](T x) { return x.cos(); })},
-      {"Tan", Of([](T x) { return x.tan(); })},
-      {"Asin", Of([](T x) { return x.asin(); })},
-      {"Acos", Of([](T x) { return x.acos(); })},
-      {"Atan", Of([](T x) { return x.atan(); })},
-      {"Sinh", Of([](T x) { return x.sinh(); })},
-      {"Cosh", Of([](T x) { return x.cosh(); })},
-      {"Asinh", Of([](T x) { return x.asinh(); })},
-      {"Acosh", Of([](T x) { return x.acosh(); })},
-      {"Atanh", Of([](T x) { return x.atanh(); })},
-      {"Tanh", Of([](T x) { return x.tanh(); })},
-      {"Sigmoid", Of([](T x) { return x.sigmoid(); })},
-      {"Relu", Of([](T x) { return x.relu(); })},
       {"Softplus", Of([](T x) { return at::softplus(x, 1, 100); })},
       {"Softsign", Of([](T x) { return x / (x.abs() + 1); })},
-      {"HardSwish", Of([](T x) { return at::hardswish(x); })},
-      {"Mish", Of([](T x) { return at::mish(x); })},
-      {"Erf", Of([](T x) { return x.erf(); })},
       {"LeakyRelu", With([](T x, A a) { return at::leaky_relu(x, a.Float("alpha", 0.01)); })},
       {"Elu", With([](T x, A a) { return at::elu(x, a.Float("alpha", 1)); })},
       {"Celu", With([](T x, A a) { return at::celu(x, a.Float("alpha", 1)); })},
@@ -87,13 +75,13 @@ References ElementwiseReferences() {
          return y;
        })},
       {"Gelu", With([](T x, A a) { return at::gelu(x, a.String("approximate")); })},
-      {"GeluGrad", [](const Operands& a) {
+      {"GeluGrad",
+       [](const Operands& a) {
          return std::vector<at::Tensor>{at::gelu_backward(a[0], a[1], a.attrs().String("approximate"))};
        }},
       {"Cast", With([](T x, A a) { return x.to(a.String("to") == "f32" ? at::kDouble : at::kLong); })},
-      {"StraightThrough", [](const Operands& a) {
-         return std::vector<at::Tensor>{a[0].detach() + (a[1] - a[1].detach())};
-       }},
+      {"StraightThrough",
+       [](const Operands& a) { return std::vector<at::Tensor>{a[0].detach() + (a[1] - a[1].detach())}; }},
       {"Add", Of2([](T a, T b) { return a + b; })},
       {"Sub", Of2([](T a, T b) { return a - b; })},
       {"Mul", Of2([](T a, T b) { return a * b; })},

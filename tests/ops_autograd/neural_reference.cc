@@ -37,7 +37,8 @@ Tensors_ BatchNorm(const Operands& a) {
   const double epsilon = a.attrs().Float("epsilon");
   std::vector<int64_t> axes = {0};
   for (int64_t i = 2; i < a[0].dim(); ++i) axes.push_back(i);
-  return {at::batch_norm(a[0], a[1], a[2], {}, {}, true, 0, epsilon, false), a[0].mean(axes), Rstd(a[0], axes, epsilon, false)};
+  return {at::batch_norm(a[0], a[1], a[2], {}, {}, true, 0, epsilon, false), a[0].mean(axes),
+          Rstd(a[0], axes, epsilon, false)};
 }
 
 Tensors_ BatchNormInference(const Operands& a) {
@@ -76,9 +77,7 @@ Tensors_ Softmax(const Operands& a) { return {at::softmax(a[0], a.attrs().Int("a
 Tensors_ LogSoftmax(const Operands& a) { return {at::log_softmax(a[0], a.attrs().Int("axis"))}; }
 
 // Written out: y is a variable of its own here.
-Tensors_ SoftmaxGrad(const Operands& a) {
-  return {a[1] * (a[0] - (a[0] * a[1]).sum(a.attrs().Int("axis"), true))};
-}
+Tensors_ SoftmaxGrad(const Operands& a) { return {a[1] * (a[0] - (a[0] * a[1]).sum(a.attrs().Int("axis"), true))}; }
 Tensors_ LogSoftmaxGrad(const Operands& a) { return {a[0] - a[1].exp() * a[0].sum(a.attrs().Int("axis"), true)}; }
 
 Tensors_ Attention(const Operands& a) {
@@ -128,7 +127,7 @@ Tensors_ Dropout(const Operands& a) {
   const double ratio = a.attrs().Float("ratio");
   at::Tensor mask = at::zeros(x.sizes(), x.options().requires_grad(false));
   for (int64_t i = 0; i < x.numel(); ++i) {
-    const bool keep = UniformOf(RandomWord(philox, a.attrs().Int("stream"), i)) >= static_cast<float>(ratio);
+    const bool keep = WordToUniform(RandomWord(philox, a.attrs().Int("stream"), i)) >= static_cast<float>(ratio);
     static_cast<double*>(mask.data_ptr())[i] = keep;
   }
   return {x * mask / (1 - ratio)};
@@ -148,7 +147,8 @@ References NeuralReferences() {
       {"LogSoftmax", LogSoftmax},
       {"SoftmaxGrad", SoftmaxGrad},
       {"LogSoftmaxGrad", LogSoftmaxGrad},
-      {"Attention", Attention}, {"AttentionGrad", AttentionGrad},
+      {"Attention", Attention},
+      {"AttentionGrad", AttentionGrad},
       {"CrossEntropy", CrossEntropy},
       {"CrossEntropyGrad", CrossEntropyGrad},
       {"BinaryCrossEntropyWithLogits", BinaryCrossEntropy},

@@ -1,5 +1,5 @@
-// Recurrences, through libtorch's own cells: the gates' sums go in as the input of a cell with an identity for a weight, in
-// libtorch's order of gates.
+// Recurrences, through libtorch's own cells: the gates' sums go in as the input of a cell with an identity for a
+// weight, in libtorch's order of gates.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/gru_cell.h>
@@ -19,7 +19,7 @@ using at::Tensor;
 using State = std::vector<Tensor>;
 
 // The parts of an axis in another order.
-Tensor Reordered(const Tensor& x, int64_t axis, const std::vector<int64_t>& order) {
+Tensor ReorderNodes(const Tensor& x, int64_t axis, const std::vector<int64_t>& order) {
   if (!x.defined()) return x;
   const auto parts = x.chunk(static_cast<int64_t>(order.size()), axis);
   std::vector<Tensor> moved;
@@ -47,19 +47,19 @@ std::vector<Tensor> Run(const Operands& a, State state, const Tensor& lengths, S
 
 std::vector<Tensor> Lstm(const Operands& a) {
   const std::vector<int64_t> order = {0, 2, 3, 1};  // i, f, g, o of our i, o, f, g
-  const Tensor r = Reordered(a[1], 0, order), eye = at::eye(r.size(0), r.options().requires_grad(false));
+  const Tensor r = ReorderNodes(a[1], 0, order), eye = at::eye(r.size(0), r.options().requires_grad(false));
   return Run(a, {a[2], a[3]}, a[4], [&](const Tensor& x, const State& s) -> State {
-    const auto [h, c] = at::lstm_cell(Reordered(x, 1, order), {s[0], s[1]}, eye, r);
+    const auto [h, c] = at::lstm_cell(ReorderNodes(x, 1, order), {s[0], s[1]}, eye, r);
     return {h, c};
   });
 }
 
 std::vector<Tensor> Gru(const Operands& a) {
   const std::vector<int64_t> order = {1, 0, 2};  // r, z, n of our z, r, n
-  const Tensor r = Reordered(a[1], 0, order), b = Reordered(a[2], 0, order);
+  const Tensor r = ReorderNodes(a[1], 0, order), b = ReorderNodes(a[2], 0, order);
   const Tensor eye = at::eye(r.size(0), r.options().requires_grad(false));
   return Run(a, {a[3]}, a[4], [&](const Tensor& x, const State& s) -> State {
-    return {at::gru_cell(Reordered(x, 1, order), s[0], eye, r, at::zeros_like(b), b)};
+    return {at::gru_cell(ReorderNodes(x, 1, order), s[0], eye, r, at::zeros_like(b), b)};
   });
 }
 

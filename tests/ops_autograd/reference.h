@@ -9,7 +9,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
-#include "cases.h"
+#include "tests/ops/cases/cases.h"
 
 namespace onnxtrain::cases {
 
@@ -27,6 +27,8 @@ using Reference = std::function<std::vector<at::Tensor>(const Operands&)>;
 using References = std::map<std::string_view, Reference>;
 
 const References& AllReferences();
+// Returns libtorch's function of one tensor with the operator's name in lower case, or null.
+Reference FindByName(std::string_view op);
 
 // The families.
 References ElementwiseReferences();

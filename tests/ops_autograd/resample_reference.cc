@@ -117,8 +117,8 @@ std::vector<std::vector<Corner>> SamplesAlong(const Attrs& a, double begin, doub
 }
 
 // All corners of a bin: [C] each, weighted. A sample outside counts as 0.
-std::vector<at::Tensor> CornersOf(const Attrs& a, const at::Tensor& image, const double* roi, int64_t row,
-                                  int64_t column) {
+std::vector<at::Tensor> SampleCorners(const Attrs& a, const at::Tensor& image, const double* roi, int64_t row,
+                                      int64_t column) {
   std::vector<at::Tensor> corners;
   for (const auto& y : SamplesAlong(a, roi[1], roi[3], a.Int("output_height"), row, image.size(1))) {
     for (const auto& x : SamplesAlong(a, roi[0], roi[2], a.Int("output_width"), column, image.size(2))) {
@@ -140,8 +140,8 @@ std::vector<at::Tensor> RoiAlign(const Operands& a) {
     const at::Tensor image = a[0].select(0, a[2][r].item<int64_t>());
     std::vector<at::Tensor> bins;
     for (int64_t b = 0; b < attrs.Int("output_height") * attrs.Int("output_width"); ++b) {
-      const auto corners = CornersOf(attrs, image, a[1].data_ptr<double>() + 4 * r, b / attrs.Int("output_width"),
-                                     b % attrs.Int("output_width"));
+      const auto corners = SampleCorners(attrs, image, a[1].data_ptr<double>() + 4 * r, b / attrs.Int("output_width"),
+                                         b % attrs.Int("output_width"));
       if (corners.empty()) {
         bins.push_back(at::zeros({image.size(0)}, image.options()));
       } else if (attrs.String("mode") == "max") {

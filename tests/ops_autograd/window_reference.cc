@@ -26,8 +26,8 @@ at::Tensor Padded(const at::Tensor& x, const Attrs& a, double value) {
 }
 
 at::Tensor Conv(const at::Tensor& x, const at::Tensor& w, const Attrs& a) {
-  return at::convolution(Padded(x, a, 0), w, {}, a.Ints("strides"), Filled(a, 0), a.Ints("dilations"), false, Filled(a, 0),
-                         a.Int("group", 1));
+  return at::convolution(Padded(x, a, 0), w, {}, a.Ints("strides"), Filled(a, 0), a.Ints("dilations"), false,
+                         Filled(a, 0), a.Int("group", 1));
 }
 
 std::vector<at::Tensor> ConvWithBias(const Operands& a) {
@@ -64,7 +64,8 @@ at::Tensor AveragePool(const at::Tensor& x, const Attrs& a) {
   weight.insert(weight.begin(), {x.size(1), 1});
   const at::Tensor w = at::ones(weight, x.options());
   auto sums = [&](const at::Tensor& padded) {
-    return at::convolution(padded, w, {}, a.Ints("strides"), Filled(a, 0), a.Ints("dilations"), false, Filled(a, 0), x.size(1));
+    return at::convolution(padded, w, {}, a.Ints("strides"), Filled(a, 0), a.Ints("dilations"), false, Filled(a, 0),
+                           x.size(1));
   };
   const at::Tensor counted = at::ones(x.sizes(), x.options());
   return sums(Padded(x, a, 0)) / sums(Padded(counted, a, a.Int("count_include_pad") ? 1 : 0));

@@ -1,4 +1,4 @@
-// The moving average of the weights.
+// Exponential moving average of the weights, against the formula in float64.
 #include <cmath>
 
 #include "tests/optim/replay.h"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kDecay = 0.9;
 
-Vector GradientOf(int t) {
+Vector MakeGradient(int t) {
   Vector g(6);
   for (size_t i = 0; i < g.size(); ++i) g[i] = std::sin(0.7 * static_cast<double>(t) + static_cast<double>(i));
   return g;
@@ -16,19 +16,21 @@ Vector GradientOf(int t) {
 
 TEST(Average, FollowsTheWeights) {
   for (const char* backend : {"cpu", "torch"}) {
-    for (const char* rule : {"adamw", "lamb"}) {  // over a flat group, and over each tensor
-      Replay replay(backend, {DType::kFloat64, {.rule = rule, .lr = 0.05, .ema_decay = kDecay}, {}}, 0, {2, 3}, Vector(6, 1));
+    for (const char* rule : {"adamw", "lamb"}) {  // flat group, per tensor
+      Replay replay(backend, {DType::kFloat64, {.rule = rule, .lr = 0.05, .ema_decay = kDecay}, {}}, 0, {2, 3},
+                    Vector(6, 1));
       const std::string name = MomentName(kAverage, rule == std::string("lamb") ? "w" : "g");
-      Vector want(6, 0);  // a session begins with the weights: here with nothing
+      Vector want(6, 0);  // the replay starts at 0, a session at the weights
       for (int t = 0; t < 200; ++t) {
-        Vector gradient = GradientOf(t);
-        if (t % 50 == 7) gradient[2] = std::nan("");  // skipped: the average stays
+        Vector gradient = MakeGradient(t);
+        if (t % 50 == 7) gradient[2] = std::nan("");  // skipped: the average must not change
         replay.Step(gradient);
         for (size_t i = 0; i < want.size() && t % 50 != 7; ++i) {
           want[i] = kDecay * want[i] + (1 - kDecay) * replay.Param().At(static_cast<int64_t>(i));
         }
         const HostTensor got = replay.Get(name);
-        for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got.At(static_cast<int64_t>(i)), want[i], 1e-13) << backend << " " << rule << " " << t;
+        for (size_t i = 0; i < want.size(); ++i)
+          ASSERT_NEAR(got.At(static_cast<int64_t>(i)), want[i], 1e-13) << backend << " " << rule << " " << t;
       }
     }
   }

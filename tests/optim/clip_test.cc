@@ -12,7 +12,7 @@ namespace {
 const Shape kShape = {2, 3};
 const Vector kStart = {0.5, -1, 2, 1e-5, 0, -2e-5}, kGradient = {3, -0.01, 4, 0.1, -0.2, 0.05};
 
-// What one update of sgd with rate 1 takes away from the weights: the clipped gradient.
+// Returns the clipped gradient: the change of the weights by one SGD update with rate 1.
 Vector Clipped(const char* backend, const OptimizerSpec& clip, const Shape& shape = kShape) {
   OptimizerSpec spec = clip;
   spec.rule = "sgd";
@@ -48,7 +48,7 @@ void ExpectEqual(const Vector& got, const Vector& want) {
 TEST(Clip, ByValue) {
   for (const char* backend : {"cpu", "torch"}) {
     ExpectEqual(Clipped(backend, {.max_grad_norm = 0, .clip_value = 0.15}), {0.15, -0.01, 0.15, 0.1, -0.15, 0.05});
-    Vector want = kGradient;  // behind the global norm
+    Vector want = kGradient;  // after clipping by the global norm
     const double norm = NormOver(kGradient, {0, 1, 2, 3, 4, 5});
     for (double& g : want) g = std::clamp(g * 2 / (norm + 1e-6), -1.0, 1.0);
     ExpectEqual(Clipped(backend, {.max_grad_norm = 2, .clip_value = 1}), want);
@@ -58,7 +58,8 @@ TEST(Clip, ByValue) {
 TEST(Clip, Adaptively) {
   for (const char* backend : {"cpu", "torch"}) {
     ExpectEqual(Clipped(backend, {.max_grad_norm = 0, .agc = 0.1}), Adaptive(0.1, {{0, 1, 2}, {3, 4, 5}}));
-    ExpectEqual(Clipped(backend, {.max_grad_norm = 0, .agc = 0.1, .output_axes = {{"w", 1}}}), Adaptive(0.1, {{0, 3}, {1, 4}, {2, 5}}));
+    ExpectEqual(Clipped(backend, {.max_grad_norm = 0, .agc = 0.1, .output_axes = {{"w", 1}}}),
+                Adaptive(0.1, {{0, 3}, {1, 4}, {2, 5}}));
     ExpectEqual(Clipped(backend, {.max_grad_norm = 0, .agc = 0.5}, {6}), Adaptive(0.5, {{0, 1, 2, 3, 4, 5}}));
   }
 }

@@ -1,5 +1,5 @@
-// Dynamic loss scaling against the rule that PyTorch documents for torch._amp_update_scale_, written out in float64. (PyTorch 1.13
-// itself runs it on a GPU alone.)
+// Dynamic loss scaling against the rule that PyTorch documents for torch._amp_update_scale_, written out in float64.
+// (PyTorch 1.13 implements it for GPUs only.)
 #include "optim/loss_scale.h"
 
 #include <cmath>
@@ -32,7 +32,8 @@ struct Scaler {
 
 UpdateSpec Scaled(LossScaleSpec scale) {
   return {.optimizer = {.rule = "sgd", .lr = 0.5, .momentum = 0.5, .max_grad_norm = 1.5},
-          .schedule = {.name = "linear", .total_steps = 200}, .loss_scale = scale};
+          .schedule = {.name = "linear", .total_steps = 200},
+          .loss_scale = scale};
 }
 
 void Check(const char* backend, double initial, int64_t interval, const std::set<int>& bad) {
@@ -40,8 +41,8 @@ void Check(const char* backend, double initial, int64_t interval, const std::set
   Replay scaled(backend, Scaled({.initial = initial, .interval = interval}), 0.01, {3}, start);
   UpdateSpec plain_spec = Scaled({});
   plain_spec.loss_scale.reset();
-  Replay plain(backend, plain_spec, 0.01, {3}, start);  // is not shown what is skipped
-  scaled.Set(slot::kLossScale, {initial});
+  Replay plain(backend, plain_spec, 0.01, {3}, start);  // does not see skipped gradients
+  scaled.Set(device_scalar::kLossScale, {initial});
   Scaler want{initial, interval};
   double in_a_row = 0, applied = 0;
   for (int step = 0; step < 60; ++step) {
@@ -54,15 +55,16 @@ void Check(const char* backend, double initial, int64_t interval, const std::set
     want.Update(found);
     in_a_row = found ? in_a_row + 1 : 0;
     applied += found ? 0 : 1;
-    ASSERT_EQ(scaled.Get(slot::kLossScale).At(0), want.scale) << backend << " step " << step;
-    ASSERT_EQ(scaled.Get(slot::kScaleApplied).At(0), static_cast<double>(want.tracker)) << step;
-    ASSERT_EQ(scaled.Get(slot::kSkippedInARow).At(0), in_a_row) << step;
-    ASSERT_EQ(scaled.Get(slot::kApplied).At(0), applied) << step;
-    for (int64_t i = 0; i < 3; ++i) ASSERT_NEAR(scaled.Param().At(i), plain.Param().At(i), 2e-6) << backend << " step " << step;
+    ASSERT_EQ(scaled.Get(device_scalar::kLossScale).At(0), want.scale) << backend << " step " << step;
+    ASSERT_EQ(scaled.Get(device_scalar::kScaleApplied).At(0), static_cast<double>(want.tracker)) << step;
+    ASSERT_EQ(scaled.Get(device_scalar::kSkippedInARow).At(0), in_a_row) << step;
+    ASSERT_EQ(scaled.Get(device_scalar::kApplied).At(0), applied) << step;
+    for (int64_t i = 0; i < 3; ++i)
+      ASSERT_NEAR(scaled.Param().At(i), plain.Param().At(i), 2e-6) << backend << " step " << step;
     if (found) continue;
-    // The schedule has not seen the skipped updates, and neither has the norm the scale.
-    ASSERT_EQ(scaled.Get(slot::kRate).At(0), plain.Get(slot::kRate).At(0)) << step;
-    ASSERT_NEAR(scaled.Get(slot::kNorm).At(0), plain.Get(slot::kNorm).At(0), 1e-5) << step;
+    // The schedule does not count skipped updates, and the norm is unscaled.
+    ASSERT_EQ(scaled.Get(device_scalar::kRate).At(0), plain.Get(device_scalar::kRate).At(0)) << step;
+    ASSERT_NEAR(scaled.Get(device_scalar::kNorm).At(0), plain.Get(device_scalar::kNorm).At(0), 1e-5) << step;
   }
 }
 
@@ -71,18 +73,18 @@ TEST(LossScale, TrajectoryIsGradScalers) {
     Check(backend, 65536, 5, {});
     Check(backend, 65536, 7, {0, 1, 2, 9, 10, 23, 37, 38, 59});
     Check(backend, 4, 1000, {3, 4, 5, 6, 7, 30});
-    Check(backend, std::ldexp(1, 127), 2, {});  // cannot grow
+    Check(backend, std::ldexp(1, 127), 2, {});  // the largest finite scale
   }
 }
 
 TEST(LossScale, OneThatIsGivenStays) {
   Replay replay("cpu", Scaled({.initial = 1024, .dynamic = false}), 0, {1}, {1});
-  replay.Set(slot::kLossScale, {1024});
+  replay.Set(device_scalar::kLossScale, {1024});
   replay.Step({kInf});
   replay.Step({512});
-  EXPECT_EQ(replay.Get(slot::kLossScale).At(0), 1024);
-  EXPECT_EQ(replay.Get(slot::kSkipped).At(0), 1);
-  EXPECT_EQ(replay.Get(slot::kNorm).At(0), 0.5);
+  EXPECT_EQ(replay.Get(device_scalar::kLossScale).At(0), 1024);
+  EXPECT_EQ(replay.Get(device_scalar::kSkipped).At(0), 1);
+  EXPECT_EQ(replay.Get(device_scalar::kNorm).At(0), 0.5);
 }
 
 }  // namespace

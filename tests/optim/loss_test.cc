@@ -1,4 +1,4 @@
-// GCC 12 takes vectors of array elements that are not made yet for uninitialized, where making one may throw.
+// GCC 12: false positive on array elements whose construction may throw.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include "optim/loss.h"
 
@@ -6,14 +6,14 @@
 
 #include "frontend/ops/builder.h"
 #include "frontend/ops/check.h"
+#include "optim/global_batch.h"
 #include "optim/loss_text.h"
-#include "optim/window.h"
 
 namespace onnxtrain {
 namespace {
 
-// A model whose only output is `tail` (or nothing) behind a product of the given sample shape.
-ImportedModel ModelOf(const Shape& output, const std::string& tail) {
+// A model with one output: a product of this sample shape, followed by `tail` unless empty.
+ImportedModel MakeModel(const Shape& output, const std::string& tail) {
   ImportedModel model;
   Builder b(&model.graph);
   Val y = b.Input(InputKind::kFeed, "x", {DType::kFloat32, output}) * 2.0;
@@ -29,7 +29,7 @@ struct Row {
   std::string tail;
   Type label;
   int64_t max_label;
-  std::string loss;  // expected name; "" where an error is expected
+  std::string loss;  // expected name; "": an error
 };
 
 TEST(Loss, AutoChoice) {
@@ -50,10 +50,11 @@ TEST(Loss, AutoChoice) {
       {{4, 1}, "", {DType::kInt64, {}}, 7, ""},
   };
   for (const Row& row : rows) {
-    const ImportedModel model = ModelOf(row.output, row.tail);
+    const ImportedModel model = MakeModel(row.output, row.tail);
     const LabelInfo labels{.present = true, .sample = row.label, .max_value = row.max_label};
     const auto choice = ChooseLoss(model, {}, labels);
-    EXPECT_EQ(choice.ok() ? choice->name : "", row.loss) << ToString(row.output) << " " << row.tail << " " << ToString(row.label) << " " << choice.status();
+    EXPECT_EQ(choice.ok() ? choice->name : "", row.loss)
+        << ToString(row.output) << " " << row.tail << " " << ToString(row.label) << " " << choice.status();
     if (!choice.ok()) continue;
     Graph graph = model.graph;
     const auto values = AttachLoss(&graph, *choice, {}, row.output[0]);
@@ -65,7 +66,7 @@ TEST(Loss, AutoChoice) {
 }
 
 TEST(Loss, SeveralOutputsAreAnErrorThatNamesThem) {
-  ImportedModel model = ModelOf({4, 10}, "");
+  ImportedModel model = MakeModel({4, 10}, "");
   model.graph.AddOutput("other", model.graph.FindOutput("y")->value);
   model.outputs.push_back("other");
   const LabelInfo labels{.present = true, .sample = {DType::kInt64, {}}, .max_value = 9};
@@ -75,11 +76,12 @@ TEST(Loss, SeveralOutputsAreAnErrorThatNamesThem) {
   EXPECT_TRUE(ChooseLoss(model, {.logits = "other"}, labels).ok());
 }
 
-TEST(Loss, WindowWeightCountsTargets) {
+TEST(Loss, LossDenominatorCountsTargets) {
   const auto weight = [](const char* loss, LabelForm form, HostTensor labels) {
     const LossChoice choice{.terms = {{.function = FindLoss(loss), .form = form, .feed = kLabelFeed}}};
-    WindowWeights counted;
-    EXPECT_TRUE(counted.Count(choice, {}, {.labels = std::move(labels)}, 4).ok());
+    const LossSpec spec;
+    LossDenominators counted(choice, spec);
+    EXPECT_TRUE(counted.Count({{kLabelFeed, std::move(labels)}}, 4).ok());
     return counted.weights()[0];
   };
   EXPECT_EQ(weight("ce", LabelForm::kClasses, HostTensor::FromInts({1, -100, 3, -100})), 2);
@@ -119,12 +121,18 @@ TEST(Loss, FilesAreTerms) {
 
 TEST(Loss, RefusesWhatItCannotRead) {
   const std::pair<const char*, const char*> rows[] = {
-      {"cross", "--loss cross: unknown; known are auto, cross_entropy"}, {"ce+", "--loss : unknown"},
-      {"0*ce", "expected a factor above 0 before *, got '0'"},           {"x*ce", "got 'x'"},
-      {"focal:gama=2", "has no option 'gama'; it has gamma, alpha"},     {"focal:gamma=-1", "expected 0 to 100, got '-1'"},
-      {"ce@", "expected an output's name behind @"},                     {"output:", "expected output:NAME"},
-      {"output", "unknown"},                                             {"ce:label=", "expected COLUMN"},
-      {"auto:gamma=2", "auto has no options"},                           {"ce+onnx:", "expected onnx:FILE"},
+      {"cross", "`loss` cross: unknown; known are auto, cross_entropy"},
+      {"ce+", "`loss` : unknown"},
+      {"0*ce", "expected a factor above 0 before *, got '0'"},
+      {"x*ce", "got 'x'"},
+      {"focal:gama=2", "has no option 'gama'; it has gamma, alpha"},
+      {"focal:gamma=-1", "expected 0 to 100, got '-1'"},
+      {"ce@", "expected an output's name behind @"},
+      {"output:", "expected output:NAME"},
+      {"output", "unknown"},
+      {"ce:label=", "expected COLUMN"},
+      {"auto:gamma=2", "auto has no options"},
+      {"ce+onnx:", "expected onnx:FILE"},
   };
   for (const auto& [text, part] : rows) {
     const auto terms = ParseLoss(text);
@@ -134,7 +142,7 @@ TEST(Loss, RefusesWhatItCannotRead) {
 }
 
 TEST(Loss, TermsShareFeedsOfTheSameLabels) {
-  const ImportedModel model = ModelOf({4, 10}, "");
+  const ImportedModel model = MakeModel({4, 10}, "");
   const LabelInfo labels{.present = true, .sample = {DType::kInt64, {}}, .max_value = 9};
   const auto choice = ChooseLoss(model, {.name = "dice+2*ce"}, labels);
   ASSERT_TRUE(choice.ok()) << choice.status();

@@ -32,7 +32,8 @@ ScheduleSpec Spec(const std::string& text, int64_t total, double warmup = 0, dou
 }
 
 TEST(LrSchedule, GraphAndFunctionAgree) {
-  std::vector<std::string> texts = {"multistep:at=3/20/21", "cosine_restarts:period=7,growth=2", "step:size=4,gamma=0.3", "polynomial:power=2.5"};
+  std::vector<std::string> texts = {"multistep:at=3/20/21", "cosine_restarts:period=7,growth=2",
+                                    "step:size=4,gamma=0.3", "polynomial:power=2.5"};
   for (const ScheduleRow& row : AllSchedules()) {
     if (row.name != "multistep") texts.emplace_back(row.name);
   }
@@ -41,7 +42,8 @@ TEST(LrSchedule, GraphAndFunctionAgree) {
       for (double min_lr : {0.0, 0.01}) {
         const ScheduleSpec spec = Spec(text, 50, warmup, min_lr);
         for (int64_t step : {0, 1, 4, 5, 6, 7, 8, 14, 21, 25, 48, 49, 50, 80}) {
-          EXPECT_NEAR(OnGraph(spec, 0.1, step), ScheduleFactor(spec, 0.1, step), 1e-14) << text << " " << warmup << " " << step;
+          EXPECT_NEAR(OnGraph(spec, 0.1, step), ScheduleFactor(spec, 0.1, step), 1e-14)
+              << text << " " << warmup << " " << step;
         }
       }
     }
@@ -61,14 +63,16 @@ TEST(LrSchedule, KnownValues) {
   EXPECT_NEAR(ScheduleFactor(cosine, 0.1, 100), 0.2, 1e-15);
 }
 
-// The definitions of torch.optim.lr_scheduler, written out.
+// The definitions of torch.optim.lr_scheduler in double.
 TEST(LrSchedule, FollowsTheDefinitions) {
   constexpr double kPi = std::numbers::pi;
   struct Row {
     std::string text;
     std::function<double(int)> expected;
   };
-  const auto anneal = [](double from, double to, double pct) { return to + (from - to) / 2 * (1 + std::cos(kPi * pct)); };
+  const auto anneal = [](double from, double to, double pct) {
+    return to + (from - to) / 2 * (1 + std::cos(kPi * pct));
+  };
   const auto restarts = [&](int t) {
     int begin = 0, length = 10;
     while (t >= begin + length) begin += length, length *= 2;
@@ -83,7 +87,9 @@ TEST(LrSchedule, FollowsTheDefinitions) {
       {"cosine_restarts:period=10,growth=2", restarts},
       {"polynomial:power=2", [](int t) { return std::pow(1 - t / 100.0, 2); }},
       {"step:size=30,gamma=0.5", [](int t) { return std::pow(0.5, t / 30); }},
-      {"multistep:at=20/50,gamma=0.2", [](int t) { return t < 20 ? 1 : t < 50 ? 0.2 : 0.04; }},
+      {"multistep:at=20/50,gamma=0.2", [](int t) { return t < 20   ? 1
+                                                          : t < 50 ? 0.2
+                                                                   : 0.04; }},
       {"exponential:gamma=0.97", [](int t) { return std::pow(0.97, t); }},
       {"inverse_sqrt:scale=4", [](int t) { return 1 / std::sqrt(1 + t / 4.0); }},
       {"one_cycle", one_cycle},
@@ -100,11 +106,11 @@ TEST(LrSchedule, FollowsTheDefinitions) {
 
 TEST(LrSchedule, RefusesWhatItDoesNotKnow) {
   const std::pair<const char*, const char*> rows[] = {
-      {"cosin", "no schedule 'cosin'"},       {"step:siz=3", "no option 'siz'; it has size, gamma"},
-      {"linear:gamma=1", "it has none"},      {"step:gamma=2", "expected 0 to 1, got '2'"},
-      {"step:size=x", "got 'x'"},             {"step:size=3/4", "expected one number"},
-      {"multistep", "at=1000/2000"},          {"multistep:at=5/5", "ascending"},
-      {"step:size", "size: expected"},        {"step:size=nan", "got 'nan'"},
+      {"cosin", "no schedule 'cosin'"},  {"step:siz=3", "no option 'siz'; it has size, gamma"},
+      {"linear:gamma=1", "it has none"}, {"step:gamma=2", "expected 0 to 1, got '2'"},
+      {"step:size=x", "got 'x'"},        {"step:size=3/4", "expected one number"},
+      {"multistep", "at=1000/2000"},     {"multistep:at=5/5", "ascending"},
+      {"step:size", "size: expected"},   {"step:size=nan", "got 'nan'"},
   };
   for (const auto& [text, part] : rows) {
     const auto spec = ParseSchedule(text);

@@ -13,7 +13,7 @@
 namespace onnxtrain {
 namespace {
 
-// Scores [n,width] and labels, with a loss on them.
+// Scores [n,width], labels and a loss.
 struct Data {
   std::string loss;
   int64_t width;
@@ -24,7 +24,7 @@ struct Data {
   int64_t size() const { return static_cast<int64_t>(scores.size()) / width; }
 };
 
-ImportedModel ModelOf(const Data& data, int64_t batch) {
+ImportedModel MakeModel(const Data& data, int64_t batch) {
   ImportedModel model;
   Builder b(&model.graph);
   model.graph.AddOutput("y", (b.Input(InputKind::kFeed, "x", {DType::kFloat64, {batch, data.width}}) * 1.0).id());
@@ -42,14 +42,17 @@ HostTensor Rows(const std::vector<double>& values, Type type, int64_t begin) {
   return rows;
 }
 
-// Evaluated in batches of these sizes.
-std::vector<double> Evaluate(const Data& data, const std::vector<std::string>& names, const std::vector<int64_t>& batches) {
+// Evaluates in batches of these sizes.
+std::vector<double> Evaluate(const Data& data, const std::vector<std::string>& names,
+                             const std::vector<int64_t>& batches) {
   std::vector<Metric> metrics;
   MetricSums sums;
   int64_t begin = 0;
   for (int64_t batch : batches) {
-    const ImportedModel model = ModelOf(data, batch);
-    const LabelInfo info{.present = true, .sample = data.indices ? Type{DType::kInt64, {}} : Type{DType::kFloat64, {data.width}}, .max_value = 9};
+    const ImportedModel model = MakeModel(data, batch);
+    const LabelInfo info{.present = true,
+                         .sample = data.indices ? Type{DType::kInt64, {}} : Type{DType::kFloat64, {data.width}},
+                         .max_value = 9};
     const LossSpec spec{.name = data.loss};
     const auto choice = ChooseLoss(model, spec, info);
     EXPECT_TRUE(choice.ok()) << choice.status();
@@ -82,12 +85,13 @@ Data Random(const std::string& loss, int64_t n, int64_t width, bool indices) {
   std::mt19937 random(7);
   std::normal_distribution<double> normal;
   for (int64_t i = 0; i < n * width; ++i) data.scores.push_back(std::round(normal(random) * 4) / 4);  // with ties
-  for (int64_t i = 0; i < (indices ? n : n * width); ++i) data.labels.push_back(static_cast<double>(random() % (indices ? width : 2)));
+  for (int64_t i = 0; i < (indices ? n : n * width); ++i)
+    data.labels.push_back(static_cast<double>(random() % (indices ? width : 2)));
   if (indices) data.labels[3] = -100;
   return data;
 }
 
-// The definitions, pair by pair.
+// The definition over all pairs.
 double Area(const std::vector<double>& scores, const std::vector<bool>& positive) {
   double ordered = 0, pairs = 0;
   for (size_t i = 0; i < scores.size(); ++i) {
@@ -135,7 +139,8 @@ TEST(Metrics, OfClasses) {
     area += Area(shares[k], positive) / 4;
   }
   const double n = static_cast<double>(actual.size());
-  const double f1 = (F1(predicted, actual, 0) + F1(predicted, actual, 1) + F1(predicted, actual, 2) + F1(predicted, actual, 3)) / 4;
+  const double f1 =
+      (F1(predicted, actual, 0) + F1(predicted, actual, 1) + F1(predicted, actual, 2) + F1(predicted, actual, 3)) / 4;
   const double want[] = {hits / n, top2 / n, f1, f1, area, std::exp(nll / n)};
   for (const auto& split : kSplits) {
     const auto got = Evaluate(data, {"accuracy", "top2", "f1", "f1_macro", "auc", "perplexity"}, split);
@@ -177,8 +182,10 @@ TEST(Metrics, AreUndefinedWhereNothingCounts) {
 TEST(Metrics, RefusesWhatDoesNotFit) {
   const LossChoice classes{.terms = {{.function = FindLoss("ce"), .output = "y", .form = LabelForm::kClasses}}};
   const LossChoice values{.terms = {{.function = FindLoss("mse"), .output = "y", .form = LabelForm::kElements}}};
-  const std::pair<const char*, const char*> rows[] = {{"mae", "loss cross_entropy on 'y' has none"}, {"top", "unknown; there are accuracy, topK"},
-                                                      {"top0", "unknown"},                           {"f2", "unknown"},
+  const std::pair<const char*, const char*> rows[] = {{"mae", "loss cross_entropy on 'y' has none"},
+                                                      {"top", "unknown; there are accuracy, topK"},
+                                                      {"top0", "unknown"},
+                                                      {"f2", "unknown"},
                                                       {"f1@z", "no loss is on an output 'z'"}};
   for (const auto& [name, part] : rows) {
     const auto metrics = ChooseMetrics({name}, classes);

@@ -1,12 +1,13 @@
-// Where packed weights are made: in the program that reads them, or once per update for all that do.
+// Packed weights are computed in the program that reads them, or hoisted into a derive program once per update.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
 #include "frontend/ops/builder.h"
-#include "optim/hoist_rule.h"
+#include "optim/program/hoist_policy.h"
 #include "optim/session.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
@@ -14,7 +15,7 @@
 namespace onnxtrain {
 namespace {
 
-// x[rows,256] times the transposed weight.
+// x[rows,256] · wᵀ.
 Graph OneProduct(int64_t rows, InputKind kind, int readers) {
   Graph g;
   Builder b(&g);
@@ -25,14 +26,18 @@ Graph OneProduct(int64_t rows, InputKind kind, int readers) {
   return g;
 }
 
-bool Hoists(const Graph& g) { return WorthHoisting(g)(g, g.nodes()[0]); }
+bool Hoists(const Graph& g) {
+  FusedGraph unfused{g, std::vector<ValueId>(g.values().size())};
+  std::iota(unfused.values.begin(), unfused.values.end(), 0);
+  return ShouldHoist(unfused)(g, g.nodes()[0]);
+}
 
-TEST(WorthHoisting, WhatTakesLongBesideItsProduct) {
+TEST(ShouldHoist, WhatTakesLongBesideItsProduct) {
   EXPECT_TRUE(Hoists(OneProduct(64, InputKind::kParameter, 1)));
   EXPECT_FALSE(Hoists(OneProduct(4096, InputKind::kParameter, 1)));
 }
 
-TEST(WorthHoisting, WhatNeverChangesAndWhatSeveralNodesRead) {
+TEST(ShouldHoist, WhatNeverChangesAndWhatSeveralNodesRead) {
   EXPECT_TRUE(Hoists(OneProduct(4096, InputKind::kFrozen, 1)));
   EXPECT_TRUE(Hoists(OneProduct(4096, InputKind::kParameter, 2)));
 }
@@ -43,7 +48,8 @@ class PackedWeights : public Scratch {
 
   std::unique_ptr<Session> Planned(int64_t samples, int64_t micro, const std::string& frozen = "") {
     SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 15},
-                           .micro_batch = micro, .plan_only = true};
+                           .micro_batch = micro,
+                           .plan_only = true};
     options.import.input_shapes["x"] = {-1, 1024};
     if (!frozen.empty()) options.trainable.freeze = {frozen};
     auto session = Session::Create(OnnxModel::Load(Path("m.onnx")).value(), backend_.get(), options);
@@ -52,12 +58,13 @@ class PackedWeights : public Scratch {
     return *std::move(session);
   }
 
-  // Programs that contain packing, by name.
+  // Names of the programs that contain packing nodes.
   static std::vector<std::string> Packing(const Session& session) {
     std::vector<std::string> names;
     for (const ProgramProfile& p : session.Profile()) {
       const auto& nodes = p.program->graph().nodes();
-      const bool packs = std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == "cpu.PackWeight"; });
+      const bool packs =
+          std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == "cpu.PackWeight"; });
       if (packs) names.push_back(p.name);
     }
     return names;

@@ -1,4 +1,4 @@
-// Replays gradients through an update rule.
+// Replays gradients through the apply graph of an update rule.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,10 +18,10 @@ namespace onnxtrain {
 
 using Vector = std::vector<double>;
 
-// Runs the apply graph, as a session would: every input has memory of its own that outputs go `into`.
+// Runs the apply graph like a session does: each input has a buffer that outputs go `into`.
 class Replay {
  public:
-  // One group "g" of one parameter "w" of that shape.
+  // One group "g" with one parameter "w" of this shape.
   Replay(const std::string& backend, const UpdateSpec& spec, double decay, const Shape& shape, const Vector& start) {
     auto made = CreateBackend(backend, {.threads = 1});
     EXPECT_TRUE(made.ok()) << made.status();
@@ -56,7 +56,7 @@ class Replay {
   const std::string& grad() const { return grad_; }
 
  private:
-  std::unique_ptr<Backend> backend_;  // outlives what it made
+  std::unique_ptr<Backend> backend_;  // declared first: outlives its programs
   std::optional<BoundProgram> program_;
   std::string param_, grad_;
 };

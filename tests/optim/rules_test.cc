@@ -1,5 +1,5 @@
-// Each rule replays a recorded sequence of gradients, as the `apply` graph on both backends, against the formulas written out
-// in plain loops over doubles. (tests/parity replays through PyTorch those that it has.)
+// Replays recorded gradients through the `apply` graph of each rule on both backends, against its formula in plain
+// loops over doubles. (torch_rules_test.cc compares with PyTorch.)
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ Vector Start() {
   return p;
 }
 
-// What a rule keeps between updates; each reference uses what it needs.
+// State of the reference rules; each uses what it needs.
 struct Memory {
   Vector p = Start(), a = Vector(kSize), b = Vector(kSize);
 };
@@ -57,11 +57,11 @@ void ExpectFollows(const OptimizerSpec& optimizer, double decay, const Reference
         const double tolerance = dtype == DType::kFloat64 ? 1e-12 : 1e-5;
         for (int i = 0; i < kSize; ++i) {
           ASSERT_NEAR(got.At(i), memory.p[i], tolerance * std::max(1.0, std::fabs(memory.p[i])))
-              << optimizer.rule << " on " << backend << " " << NameOf(dtype) << " step " << t;
+              << optimizer.rule << " on " << backend << " " << ToString(dtype) << " step " << t;
         }
       }
-      EXPECT_EQ(replay.Get(slot::kApplied).IntAt(0), kSteps);
-      EXPECT_EQ(replay.Get(slot::kSkipped).IntAt(0), 0);
+      EXPECT_EQ(replay.Get(device_scalar::kApplied).IntAt(0), kSteps);
+      EXPECT_EQ(replay.Get(device_scalar::kSkipped).IntAt(0), 0);
     }
   }
 }
@@ -198,7 +198,7 @@ TEST(Rules, Adafactor) {
   });
 }
 
-// Inputs that are never seen have gradients of zero: whole rows and columns of them.
+// Unused inputs have zero gradients in whole rows and columns.
 TEST(Rules, GradientsOfZeroAreHarmless) {
   for (const OptimizerRule* rule : NamedRules()) {
     Replay replay("cpu", {DType::kFloat32, {.rule = std::string(rule->name), .lr = 0.01}, {}}, 0.1, kShape, Start());
@@ -211,11 +211,11 @@ TEST(Rules, GradientsOfZeroAreHarmless) {
     }
     const HostTensor param = replay.Param();
     for (int i = 0; i < kSize; ++i) EXPECT_TRUE(std::isfinite(param.At(i))) << rule->name << " " << i;
-    EXPECT_EQ(replay.Get(slot::kSkipped).IntAt(0), 0) << rule->name;
+    EXPECT_EQ(replay.Get(device_scalar::kSkipped).IntAt(0), 0) << rule->name;
   }
 }
 
-// A vector of zeros leaves zero under rules that scale by its norm, and Adafactor does not factor it.
+// A zero vector can leave zero under rules that scale by its norm, and Adafactor does not factor vectors.
 TEST(Rules, PerTensorRulesMoveZeros) {
   for (const OptimizerRule& rule : PerTensorRules()) {
     Graph graph;
@@ -223,11 +223,17 @@ TEST(Rules, PerTensorRulesMoveZeros) {
     const OptimizerSpec spec = Resolved({.rule = std::string(rule.name)});
     const Type type{DType::kFloat64, {3}};
     const Vector gradient = {1, -2, 3};
-    RuleContext c{.param = b.Constant(HostTensor(type)), .grad = b.Constant(HostTensor::FromDoubles(type, gradient)), .state = {},
-                  .lr = b.Scalar(DType::kFloat64, 0.1), .step = b.Scalar(DType::kFloat64, 0), .weight_decay = 0.1, .spec = spec};
+    RuleContext c{.param = b.Constant(HostTensor(type)),
+                  .grad = b.Constant(HostTensor::FromDoubles(type, gradient)),
+                  .state = {},
+                  .lr = b.Scalar(DType::kFloat64, 0.1),
+                  .step = b.Scalar(DType::kFloat64, 0),
+                  .weight_decay = 0.1,
+                  .spec = spec};
     b.set_fold_limit(1024);
     for (const RuleState& state : rule.state) {
-      c.state.push_back(b.Constant(HostTensor({DType::kFloat64, state.shape == nullptr ? Shape{3} : state.shape({3})})));
+      c.state.push_back(
+          b.Constant(HostTensor({DType::kFloat64, state.shape == nullptr ? Shape{3} : state.shape({3})})));
     }
     const Val updated = rule.update(c).param;
     ASSERT_TRUE(b.status().ok()) << b.status();
@@ -250,7 +256,7 @@ TEST(Rules, NumbersThatAreNotGivenAreTheRules) {
   EXPECT_EQ(FindRule({.rule = "nadam"}), nullptr);
 }
 
-// Their squares are beyond float32, as is the square of the norm: the clipped update must be the one of the same direction.
+// The squares overflow float32, as does the square of the norm: the clipped update must keep the direction.
 TEST(Apply, LargeFiniteGradientsStep) {
   for (const char* backend : {"cpu", "torch"}) {
     for (const OptimizerRule* rule : NamedRules()) {
@@ -258,16 +264,17 @@ TEST(Apply, LargeFiniteGradientsStep) {
       Replay large(backend, spec, 0.1, kShape, Start()), small(backend, spec, 0.1, kShape, Start());
       for (int t = 1; t <= 3; ++t) {
         Vector g = GradientAt(t);
-        for (double& x : g) x *= 1e3;  // clipped, too
+        for (double& x : g) x *= 1e3;  // still clipped
         small.Step(g);
         for (double& x : g) x *= 1e27;
         large.Step(g);
-        EXPECT_NEAR(large.Get(slot::kNorm).At(0) / (Norm(g)), 1, 1e-6) << rule->name << " on " << backend;
+        EXPECT_NEAR(large.Get(device_scalar::kNorm).At(0) / (Norm(g)), 1, 1e-6) << rule->name << " on " << backend;
       }
-      EXPECT_EQ(large.Get(slot::kSkipped).IntAt(0), 0) << rule->name << " on " << backend;
-      EXPECT_EQ(large.Get(slot::kApplied).IntAt(0), 3) << rule->name << " on " << backend;
+      EXPECT_EQ(large.Get(device_scalar::kSkipped).IntAt(0), 0) << rule->name << " on " << backend;
+      EXPECT_EQ(large.Get(device_scalar::kApplied).IntAt(0), 3) << rule->name << " on " << backend;
       const HostTensor got = large.Param(), want = small.Param();
-      for (int i = 0; i < kSize; ++i) EXPECT_NEAR(got.At(i), want.At(i), 1e-6) << rule->name << " on " << backend << " " << i;
+      for (int i = 0; i < kSize; ++i)
+        EXPECT_NEAR(got.At(i), want.At(i), 1e-6) << rule->name << " on " << backend << " " << i;
     }
   }
 }
@@ -277,19 +284,20 @@ TEST(Apply, NonFiniteGradientChangesNothingButTheSkipCount) {
     for (const OptimizerRule* rule : NamedRules()) {
       Replay replay("cpu", {DType::kFloat32, {.rule = std::string(rule->name), .lr = 0.01}, {}}, 0.1, kShape, Start());
       replay.Step(GradientAt(1));
-      const std::set<std::string> changing = {slot::kWindowLoss, slot::kNorm, slot::kSkipped, slot::kSkippedInARow, replay.grad()};
+      const std::set<std::string> changing = {device_scalar::kBatchLoss, device_scalar::kNorm, device_scalar::kSkipped,
+                                              device_scalar::kSkippedInARow, replay.grad()};
       std::map<std::string, HostTensor> before;
       for (const std::string& name : replay.Names()) before[name] = replay.Get(name);
       Vector g = GradientAt(2);
       g[3] = bad;
-      replay.Set(slot::kWindowLoss, {bad});
+      replay.Set(device_scalar::kBatchLoss, {bad});
       replay.Step(g);
       for (const std::string& name : replay.Names()) {
         if (changing.contains(name)) continue;
         EXPECT_TRUE(replay.Get(name).SameBytes(before.at(name))) << rule->name << " " << name;
       }
-      EXPECT_EQ(replay.Get(slot::kSkipped).IntAt(0), 1);
-      EXPECT_EQ(replay.Get(slot::kSkippedInARow).IntAt(0), 1);
+      EXPECT_EQ(replay.Get(device_scalar::kSkipped).IntAt(0), 1);
+      EXPECT_EQ(replay.Get(device_scalar::kSkippedInARow).IntAt(0), 1);
     }
   }
 }

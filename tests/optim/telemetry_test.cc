@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "optim/telemetry/console.h"
+#include "optim/telemetry/format.h"
 #include "optim/telemetry/metrics_file.h"
 #include "optim/telemetry/summary.h"
 
@@ -41,7 +42,7 @@ TEST(MetricsFile, EveryLineIsValidJson) {
   EXPECT_FALSE(Json::parse(ToJsonLine(Step(0.25), false)).contains("accuracy"));
   EXPECT_EQ(Json::parse(ToJsonLine(Step(INFINITY), true))["loss"], nullptr);
   EXPECT_EQ(Json::parse(ToJsonLine(Step(0, 0), true))["loss"],
-            nullptr);  // every update skipped: no loss, not a loss of 0
+            nullptr);  // all updates skipped: no loss instead of 0
   const Json eval = Json::parse(ToJsonLine(
       {.kind = TrainEvent::Kind::kEval, .step = 7, .eval = {.loss = 1.5, .accuracy = -1, .samples = 9}}, true));
   EXPECT_EQ(eval["eval_loss"], 1.5);
@@ -116,12 +117,12 @@ TEST(Summary, AnyNumbersAndAnyBytes) {
   EXPECT_EQ(json["eval"]["loss"], nullptr);
   EXPECT_EQ(json["exported"], nullptr);
   EXPECT_EQ(json["samples_per_second"], 80);
-  EXPECT_EQ(MetricOf(text, "accuracy"), 0.9);
-  EXPECT_EQ(MetricOf(text, "eval_before.accuracy"), 0.1);
-  EXPECT_EQ(MetricOf(text, "steps"), 10);
-  EXPECT_EQ(MetricOf(text, "time_split.compute"), 3);
+  EXPECT_EQ(FindSummaryMetric(text, "accuracy"), 0.9);
+  EXPECT_EQ(FindSummaryMetric(text, "eval_before.accuracy"), 0.1);
+  EXPECT_EQ(FindSummaryMetric(text, "steps"), 10);
+  EXPECT_EQ(FindSummaryMetric(text, "time_split.compute"), 3);
   for (const char* none : {"final_loss", "loss", "nope", "eval", "eval.nope", "steps.x", "version", ""})
-    EXPECT_FALSE(MetricOf(text, none).has_value()) << none;
+    EXPECT_FALSE(FindSummaryMetric(text, none).has_value()) << none;
   summary.exported = true;
   EXPECT_EQ(Json::parse(ToJson(summary))["exported"]["step"], 10);
   summary.result.eval = {};
@@ -131,6 +132,20 @@ TEST(Summary, AnyNumbersAndAnyBytes) {
 TEST(Summary, PeakMemoryIsThatOfThisProcess) {
   EXPECT_GT(PeakResidentBytes(), 1 << 20);
   EXPECT_LT(PeakResidentBytes(), int64_t{1} << 40);
+}
+
+TEST(Format, ForPeople) {
+  EXPECT_EQ(FormatWithCommas(0), "0");
+  EXPECT_EQ(FormatWithCommas(999), "999");
+  EXPECT_EQ(FormatWithCommas(1000), "1,000");
+  EXPECT_EQ(FormatWithCommas(-1234567), "-1,234,567");
+  EXPECT_EQ(FormatBytes(512), "512 B");
+  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
+  EXPECT_EQ(FormatBytes(3.0 * (1 << 30)), "3.0 GiB");
+  EXPECT_EQ(FormatSeconds(0.421), "0.42 s");
+  EXPECT_EQ(FormatSeconds(75), "1:15");
+  EXPECT_EQ(FormatSeconds(4000), "1:06:40");
+  EXPECT_EQ(FormatNumber(0.00012345), "0.0001234");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Losses by PyTorch in float64, with the gradients of its autograd.
+"""Writes PyTorch's losses in float64 and their gradients.
 
     python3 torch_losses.py FILE.npz     for each case CASE:x, CASE:label (CASE:label:1 …), CASE:loss and CASE:grad
 """
@@ -98,7 +98,8 @@ CASES = {
     'ctc_ties': (torch.zeros(2, 6, 4, dtype=torch.float64, requires_grad=True), [padded([[1, 1], [2, 3]])], ctc),
     'sum': (logits(6, 5), [classes(6, 5, 0.3), torch.tensor(RNG.standard_normal((6, 5)))],
             lambda y, t, u: 0.5 * F.cross_entropy(y, t) + 2 * F.l1_loss(y, u)),
-    'sum_of_one_label': (logits(2, 4, 3, 5), [classes((2, 3, 5), 4, 0.3)], lambda y, t: F.cross_entropy(y, t) + dice_classes(y, t)),
+    'sum_of_one_label': (logits(2, 4, 3, 5), [classes((2, 3, 5), 4, 0.3)],
+                         lambda y, t: F.cross_entropy(y, t) + dice_classes(y, t)),
     'ce_weighted': (logits(6, 5), [classes(6, 5, 0.3)], lambda y, t: F.cross_entropy(y, t, weights(0.5, 2, 0, 3, 1))),
     'ce_weighted_smooth': (logits(2, 4, 3, 5), [classes((2, 3, 5), 4, 0.3)],
                            lambda y, t: F.cross_entropy(y, t, weights(0.5, 2, 0.25, 3), label_smoothing=0.1)),

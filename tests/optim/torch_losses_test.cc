@@ -1,10 +1,11 @@
-// Every loss and its gradient against PyTorch's, and the gradient against central differences, in float64 on both backends.
+// Every loss and its gradient against PyTorch's, and the gradient against central differences, in float64 on both
+// backends.
 #include <cmath>
 #include <cstdlib>
 
 #include "frontend/base/strings.h"
 #include "frontend/data/npz.h"
-#include "optim/window.h"
+#include "optim/global_batch.h"
 #include "tests/optim/replay.h"
 
 namespace onnxtrain {
@@ -49,33 +50,36 @@ using Arrays = std::map<std::string, HostTensor>;
 
 Arrays Recorded() {
   const std::string path = std::string(ONNXTRAIN_BINARY_DIR) + "/torch_losses.npz";
-  const std::string command = StrCat("/usr/bin/python3 ", ONNXTRAIN_SOURCE_DIR, "/tests/optim/torch_losses.py '", path, "'");
+  const std::string command =
+      StrCat("/usr/bin/python3 ", ONNXTRAIN_SOURCE_DIR, "/tests/optim/torch_losses.py '", path, "'");
   EXPECT_EQ(std::system(command.c_str()), 0) << "it needs Debian's python3-torch and python3-numpy";
   auto arrays = ReadNpz(path);
   EXPECT_TRUE(arrays.ok()) << arrays.status();
   return {arrays->begin(), arrays->end()};
 }
 
-LabelInfo InfoOf(const HostTensor& labels) {
-  return {.present = true, .sample = {labels.dtype(), Shape(labels.shape().begin() + 1, labels.shape().end())}, .max_value = 9};
+LabelInfo MakeLabelInfo(const HostTensor& labels) {
+  return {.present = true,
+          .sample = {labels.dtype(), Shape(labels.shape().begin() + 1, labels.shape().end())},
+          .max_value = 9};
 }
 
-// One loss on y = 2·x, run with what PyTorch was given.
+// One loss on y = 2·x with the inputs that PyTorch got.
 class LossRun {
  public:
   LossRun(const Case& c, const Arrays& arrays, const std::string& backend) : x_(arrays.at(StrCat(c.name, ":x"))) {
     ImportedModel model;
     Builder b(&model.graph);
     Val y = b.Input(InputKind::kParameter, "x", x_.type()) * 2.0;
-    // Shares are for the classes of a Softmax: of nothing else would a loss that knows coins believe it.
+    // Distributions need a Softmax: without it a loss that accepts both forms reads labels as elements.
     if (std::string(c.name) == "focal_shares") y = b.Op("Softmax", {y}, {{"axis", int64_t{1}}});
     model.graph.AddOutput("y", y.id());
     model.outputs = {"y"};
     LossSpec spec{.name = c.loss, .label_smoothing = c.label_smoothing, .class_weights = c.class_weights};
     const HostTensor& label = arrays.at(StrCat(c.name, ":label"));
     const auto other = arrays.find(StrCat(c.name, ":label:1"));
-    if (other != arrays.end()) spec.own_labels["other"] = InfoOf(other->second);
-    auto choice = ChooseLoss(model, spec, InfoOf(label));
+    if (other != arrays.end()) spec.own_labels["other"] = MakeLabelInfo(other->second);
+    auto choice = ChooseLoss(model, spec, MakeLabelInfo(label));
     EXPECT_TRUE(choice.ok()) << c.name << " " << choice.status();
     choice_ = *std::move(choice);
     const int64_t batch = x_.shape()[0];
@@ -84,19 +88,23 @@ class LossRun {
     EXPECT_TRUE(Verify(*graph).ok()) << c.name << " " << Verify(*graph);
     backend_ = CreateBackend(backend, {.threads = 1}).value();
     run_ = BoundProgram::Make(*backend_, backend_->Legalize(*graph).value()).value();
-    Window window;
-    for (const LossFeed& feed : choice_.feeds) {
+    std::vector<std::string> names;
+    for (const LossFeed& feed : choice_.feeds) names.push_back(feed.name);
+    GlobalBatch global_batch(names);
+    for (size_t i = 0; i < names.size(); ++i) {
+      const LossFeed& feed = choice_.feeds[i];
       const HostTensor& given = feed.label.empty() ? label : other->second;
       Type type = feed.sample;
       type.shape.insert(type.shape.begin(), batch);
-      Put(feed.name, given.Reshaped(type.shape), &window);
+      global_batch.Set(i, given.Reshaped(type.shape));
       Set(feed.name, given.Reshaped(type.shape));
     }
-    WindowWeights counted;
-    EXPECT_TRUE(counted.Count(choice_, spec, window, batch).ok());
+    LossDenominators counted(choice_, spec);
+    EXPECT_TRUE(counted.Count(global_batch, batch).ok());
     weights_ = counted.weights();
     for (size_t i = 0; i < weights_.size(); ++i) {
-      Set(OfTerm(kInvWeightFeed, i), HostTensor::Scalar(x_.dtype(), InverseWeight(choice_.terms[i], weights_[i])));
+      Set(TermName(kInverseDenominatorFeed, i),
+          HostTensor::Scalar(x_.dtype(), InverseDenominator(choice_.terms[i], weights_[i])));
     }
   }
 
@@ -104,7 +112,8 @@ class LossRun {
     Set("x", x);
     EXPECT_TRUE(run_->Run().ok());
     std::vector<double> sums;
-    for (size_t i = 0; i < weights_.size(); ++i) sums.push_back(run_->Get(OfTerm(slot::kWindowLoss, i)).value().At(0));
+    for (size_t i = 0; i < weights_.size(); ++i)
+      sums.push_back(run_->Get(TermName(device_scalar::kBatchLoss, i)).value().At(0));
     return MeanLoss(choice_, sums, weights_);
   }
   HostTensor Gradient() { return run_->Get(GradName("x")).value(); }
@@ -116,7 +125,7 @@ class LossRun {
   HostTensor x_;
   LossChoice choice_;
   std::vector<double> weights_;
-  std::unique_ptr<Backend> backend_;  // outlives what it made
+  std::unique_ptr<Backend> backend_;  // declared first: outlives its programs
   std::optional<BoundProgram> run_;
 };
 

@@ -1,6 +1,8 @@
-"""The update rules that PyTorch has, replayed on a recorded sequence of gradients in float64.
+"""Replays PyTorch's update rules on a recorded sequence of gradients in float64.
 
-    python3 rules.py FILE.npz       start, gradients [steps, n], and for each case its parameters after every update [steps, n]
+    python3 torch_rules.py FILE.npz
+
+Writes start, gradients [steps, n], and for each case the parameters after every update [steps, n].
 """
 import sys
 

@@ -1,4 +1,4 @@
-// The rules that PyTorch has, against PyTorch's own trajectory in float64.
+// Update rules against PyTorch's trajectories in float64.
 #include <cmath>
 #include <cstdlib>
 
@@ -35,7 +35,8 @@ Vector Row(const HostTensor& matrix, int64_t row) {
 
 std::map<std::string, HostTensor> Recorded() {
   const std::string path = std::string(ONNXTRAIN_BINARY_DIR) + "/torch_rules.npz";
-  const std::string command = StrCat("/usr/bin/python3 ", ONNXTRAIN_SOURCE_DIR, "/tests/optim/torch_rules.py '", path, "'");
+  const std::string command =
+      StrCat("/usr/bin/python3 ", ONNXTRAIN_SOURCE_DIR, "/tests/optim/torch_rules.py '", path, "'");
   EXPECT_EQ(std::system(command.c_str()), 0) << "it needs Debian's python3-torch and python3-numpy";
   auto arrays = ReadNpz(path);
   EXPECT_TRUE(arrays.ok()) << arrays.status();

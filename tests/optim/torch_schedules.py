@@ -1,7 +1,8 @@
-"""PyTorch's learning rates.
+"""Writes PyTorch's learning rates.
 
-    python3 torch_schedules.py FILE.npz     for each schedule the rates of 100 updates; metrics, and for each plateau the rate after
-                                            every evaluation
+    python3 torch_schedules.py FILE.npz
+
+For each schedule the rates of 100 updates; metrics, and for each plateau schedule the rate after every evaluation.
 """
 import sys
 

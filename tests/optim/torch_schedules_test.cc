@@ -1,4 +1,4 @@
-// Schedules against PyTorch and on both backends.
+// Schedules against PyTorch, as numbers and as graphs on both backends.
 #include "optim/plateau.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,8 @@ const Case kCases[] = {
 
 std::map<std::string, HostTensor> Recorded() {
   const std::string path = std::string(ONNXTRAIN_BINARY_DIR) + "/torch_schedules.npz";
-  const std::string command = StrCat("/usr/bin/python3 ", ONNXTRAIN_SOURCE_DIR, "/tests/optim/torch_schedules.py '", path, "'");
+  const std::string command =
+      StrCat("/usr/bin/python3 ", ONNXTRAIN_SOURCE_DIR, "/tests/optim/torch_schedules.py '", path, "'");
   EXPECT_EQ(std::system(command.c_str()), 0) << "it needs Debian's python3-torch and python3-numpy";
   auto arrays = ReadNpz(path);
   EXPECT_TRUE(arrays.ok()) << arrays.status();
@@ -53,17 +54,19 @@ TEST(Plateau, FollowsPyTorch) {
 
 TEST(Schedules, FollowPyTorch) {
   const auto recorded = Recorded();
-  for (const char* text : {"linear", "cosine", "cosine_restarts:period=10,growth=2", "polynomial:power=2", "step:size=30,gamma=0.5",
-                           "multistep:at=20/50,gamma=0.2", "exponential:gamma=0.97", "one_cycle"}) {
+  for (const char* text :
+       {"linear", "cosine", "cosine_restarts:period=10,growth=2", "polynomial:power=2", "step:size=30,gamma=0.5",
+        "multistep:at=20/50,gamma=0.2", "exponential:gamma=0.97", "one_cycle"}) {
     ScheduleSpec spec = ParseSchedule(text).value();
     spec.total_steps = 100;
     spec.min_lr = spec.name == "cosine" ? 1e-3 : 0;
     const HostTensor& rates = recorded.at(spec.name);
-    for (int64_t t = 0; t < rates.size(); ++t) EXPECT_NEAR(0.1 * ScheduleFactor(spec, 0.1, t), rates.At(t), 1e-13) << text << " update " << t;
+    for (int64_t t = 0; t < rates.size(); ++t)
+      EXPECT_NEAR(0.1 * ScheduleFactor(spec, 0.1, t), rates.At(t), 1e-13) << text << " update " << t;
   }
 }
 
-// 200 updates under every schedule on both backends, against plain numbers.
+// 200 updates with each schedule on both backends, against the numbers.
 TEST(Schedules, AreReplayedOnTheDevice) {
   constexpr double kRate = 0.05;
   for (const ScheduleRow& row : AllSchedules()) {
@@ -75,14 +78,15 @@ TEST(Schedules, AreReplayedOnTheDevice) {
       for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
         const double tolerance = dtype == DType::kFloat64 ? 1e-12 : 1e-5;
         Replay replay(backend, {dtype, {.rule = "sgd", .lr = kRate, .max_grad_norm = 0}, spec}, 0, {2}, {1, 2});
-        if (row.name == "plateau") replay.Set(slot::kPlateau, {1});
+        if (row.name == "plateau") replay.Set(device_scalar::kPlateau, {1});
         double want = 1;
         for (int64_t t = 0; t < spec.total_steps; ++t) {
           const double gradient = std::sin(0.3 * static_cast<double>(t));
           replay.Step({gradient, 1});
           const double rate = kRate * ScheduleFactor(spec, kRate, t);
           want -= rate * gradient;
-          ASSERT_NEAR(replay.Get(slot::kRate).At(0), rate, tolerance * kRate) << row.name << " on " << backend << " update " << t;
+          ASSERT_NEAR(replay.Get(device_scalar::kRate).At(0), rate, tolerance * kRate)
+              << row.name << " on " << backend << " update " << t;
           ASSERT_NEAR(replay.Param().At(0), want, tolerance) << row.name << " on " << backend << " update " << t;
         }
       }
@@ -90,7 +94,7 @@ TEST(Schedules, AreReplayedOnTheDevice) {
   }
 }
 
-// A metric that is not a number is no better than the best.
+// NaN counts as no improvement.
 TEST(Plateau, FallsWhereTheMetricIsNone) {
   Plateau plateau(ParseSchedule("plateau:patience=1,factor=0.5").value(), 1, false);
   EXPECT_EQ(plateau.Step(1), 1);
@@ -100,13 +104,16 @@ TEST(Plateau, FallsWhereTheMetricIsNone) {
 
 TEST(Plateau, TheSlotScalesTheRate) {
   for (const char* backend : {"cpu", "torch"}) {
-    Replay replay(backend, {DType::kFloat64, {.rule = "sgd", .lr = 0.5, .max_grad_norm = 0}, {.name = "plateau", .total_steps = 10}}, 0, {2}, {1, 2});
-    replay.Set(slot::kPlateau, {1});
+    Replay replay(
+        backend,
+        {DType::kFloat64, {.rule = "sgd", .lr = 0.5, .max_grad_norm = 0}, {.name = "plateau", .total_steps = 10}}, 0,
+        {2}, {1, 2});
+    replay.Set(device_scalar::kPlateau, {1});
     replay.Step({1, 1});
-    replay.Set(slot::kPlateau, {0.1});
+    replay.Set(device_scalar::kPlateau, {0.1});
     replay.Step({1, 1});
     EXPECT_DOUBLE_EQ(replay.Param().At(0), 1 - 0.5 - 0.05) << backend;
-    EXPECT_DOUBLE_EQ(replay.Get(slot::kRate).At(0), 0.05) << backend;
+    EXPECT_DOUBLE_EQ(replay.Get(device_scalar::kRate).At(0), 0.05) << backend;
   }
 }
 

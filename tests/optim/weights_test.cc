@@ -1,11 +1,11 @@
-// Which weights a glob means, in which groups they are updated, and what is no trained weight at all.
+// Globs over weights, weight groups, and constant tables that are no weights.
 #include <gmock/gmock.h>
 
 #include <cmath>
 #include <limits>
 
-#include "optim/groups.h"
 #include "optim/fixed_tables.h"
+#include "optim/groups.h"
 #include "optim/weight_globs.h"
 
 namespace onnxtrain {
@@ -14,12 +14,12 @@ namespace {
 using testing::ElementsAre;
 
 TEST(WeightGlobs, Modules) {
-  EXPECT_THAT(ModulesOf("layer1.0.conv1.weight"), ElementsAre("layer1", "layer1.0", "layer1.0.conv1"));
-  const auto of_node = ModulesOf("/layer1/layer1.0/conv1/Conv");
+  EXPECT_THAT(ListModules("layer1.0.conv1.weight"), ElementsAre("layer1", "layer1.0", "layer1.0.conv1"));
+  const auto of_node = ListModules("/layer1/layer1.0/conv1/Conv");
   EXPECT_EQ(of_node.back(), "layer1.0.conv1");
   EXPECT_THAT(of_node, testing::Contains("layer1.0"));
-  EXPECT_THAT(ModulesOf("model/dense/kernel:0"), testing::IsSupersetOf({"model", "model/dense", "model.dense"}));
-  EXPECT_THAT(ModulesOf("bias"), ElementsAre());
+  EXPECT_THAT(ListModules("model/dense/kernel:0"), testing::IsSupersetOf({"model", "model/dense", "model.dense"}));
+  EXPECT_THAT(ListModules("bias"), ElementsAre());
 }
 
 TEST(WeightGlobs, Matches) {
@@ -39,7 +39,8 @@ TEST(WeightGlobs, Matches) {
       {"w[0]", "w[0]", "", true},
       {"w[0]", "w0", "", true},
   };
-  for (const Row& r : kRows) EXPECT_EQ(MatchesWeight(r.pattern, r.name, r.consumer), r.matches) << r.pattern << " " << r.name;
+  for (const Row& r : kRows)
+    EXPECT_EQ(MatchesWeight(r.pattern, r.name, r.consumer), r.matches) << r.pattern << " " << r.name;
 }
 
 TEST(Groups, ByDecayAndRate) {
@@ -55,7 +56,8 @@ TEST(Groups, ByDecayAndRate) {
   for (const WeightGroup& g : *groups) {
     for (const WeightDecision* w : g.members) members[w->name] = g.name;
   }
-  EXPECT_EQ(members, (std::map<std::string, std::string>{{"a.w", "decay"}, {"a.bias", "plain"}, {"head.w", "decay×10"}}));
+  EXPECT_EQ(members,
+            (std::map<std::string, std::string>{{"a.w", "decay"}, {"a.bias", "plain"}, {"head.w", "decay×10"}}));
   EXPECT_FALSE(GroupWeights({.weight_decay = 0.1, .no_decay = "nothing*"}, weights).ok());
   EXPECT_FALSE(GroupWeights({.lr_factors = {{"nothing", 2}}}, weights).ok());
 }
@@ -83,11 +85,11 @@ TEST(PositionTable, SinesAndCosinesAreNoWeights) {
 TEST(FixedTables, MasksAreNoWeights) {
   const Type type = {DType::kFloat32, {5, 5}};
   HostTensor mask(type);
-  EXPECT_FALSE(IsAttentionMask(mask));  // nothing is hidden
+  EXPECT_FALSE(IsAttentionMask(mask));  // masks nothing
   for (int64_t i = 0; i < 25; ++i) mask.Set(i, i % 5 <= i / 5 ? 0 : -1e4);
   EXPECT_TRUE(IsAttentionMask(mask));
   mask.Set(3, -std::numeric_limits<double>::infinity());
-  EXPECT_FALSE(IsAttentionMask(mask));  // two ways of hiding: these are numbers
+  EXPECT_FALSE(IsAttentionMask(mask));  // two different values: no mask
   EXPECT_FALSE(IsAttentionMask(HostTensor::Filled(type, -1e9)));
   HostTensor bias({DType::kFloat32, {5}});
   bias.Set(1, -1e9);

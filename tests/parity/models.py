@@ -1,9 +1,9 @@
-"""Small models for parity tests: made from a seed, exported untrained in training form, with their initial weights as .npz.
+"""Exports small untrained models for the parity tests, with weights drawn from a seed.
 
     python3 models.py FOLDER        writes FOLDER/NAME-opsetN.onnx and FOLDER/NAME.weights.npz for every model and opset
 
-Exported without constant folding and not with TrainingMode.EVAL, so BatchNorm is not folded into Conv and every weight keeps
-its name. Needs torch and numpy, not the onnx package.
+The export folds no constants and does not use TrainingMode.EVAL, so BatchNorm is not folded into Conv and every weight
+keeps its name. Needs torch and numpy, not the onnx package.
 """
 import math
 import os
@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 
 
-# ONNX stores attributes and constants as float32. With constants that float32 holds exactly, a float64 run of the exported
-# model and one of PyTorch compute the same function.
+# ONNX stores attributes and constants as float32. Constants that float32 represents exactly make float64 runs of the
+# exported model and of PyTorch compute the same function.
 EPSILON = float(np.float32(1e-5))
 MOMENTUM = 1 - float(np.float32(0.9))
 
@@ -47,7 +47,7 @@ class LeNet(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Large matrices: their update runs in the same program as their gradient."""
+    """MLP with large matrices, which are updated in the program that computes their gradients."""
 
     def __init__(self):
         super().__init__()
@@ -58,7 +58,7 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """The convolutions have biases that BatchNorm makes ineffective: their true gradient is zero."""
+    """Residual network whose convolution biases precede BatchNorm: their exact gradient is zero."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -90,7 +90,7 @@ class ResNet(nn.Module):
 
 
 class Attention(nn.Module):
-    """The key's bias shifts all scores of a query alike: its true gradient is zero."""
+    """Self-attention. The bias of the keys shifts all scores of a query alike: its exact gradient is zero."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -129,7 +129,7 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A classifier of sequences, or with `per_token` of every token."""
+    """Classifier of sequences or, with `per_token`, of tokens."""
 
     WIDTH, HEADS, LENGTH, VOCABULARY = 64, 4, 12, 50  # the scale 1/sqrt(WIDTH/HEADS) is exact
 
@@ -148,7 +148,7 @@ class Encoder(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A classifier of sequences: two layers, read at their final states and at the average of all steps."""
+    """Sequence classifier: two recurrent layers, read at their final states and the average over all steps."""
 
     def __init__(self, kind, bidirectional, **options):
         super().__init__()
@@ -175,14 +175,14 @@ def images(*shape):
 
 
 def sequences(rng, n):
-    """The class of a sequence is that of most of its tokens."""
+    """The class of a sequence is the class of most of its tokens."""
     tokens = rng.integers(0, Encoder.VOCABULARY, (n, Encoder.LENGTH))
     counts = np.stack([(tokens % 5 == c).sum(1) for c in range(5)], 1)
     return tokens, counts.argmax(1)
 
 
 def tagged(rng, n):
-    """Tokens that follow an even one have the class 0; sequences end after ragged lengths: behind it the label is -100."""
+    """Tokens after an even token have class 0; labels after the ragged end of each sequence are -100."""
     tokens = rng.integers(0, Encoder.VOCABULARY, (n, Encoder.LENGTH))
     labels = np.where(np.roll(tokens, 1, 1) % 2 == 0, 0, tokens % 5)
     lengths = rng.integers(1, Encoder.LENGTH + 1, (n, 1))
@@ -192,7 +192,7 @@ def tagged(rng, n):
 class Case:
     def __init__(self, make, batch, zero=()):
         self.make, self.batch = make, batch
-        self.zero = zero  # ends of the names of parameters whose true gradient is zero
+        self.zero = zero  # name suffixes of parameters whose exact gradient is zero
 
     def is_zero(self, name):
         return name.endswith(tuple(self.zero))
@@ -209,12 +209,12 @@ CASES = {
     'rnn': Case(lambda: Recurrent(nn.RNN, False, nonlinearity='relu'), sequences),
     'tagger': Case(lambda: Encoder(True, per_token=True), tagged, zero=('key.bias',)),
 }
-# What exporters write: BatchNorm in training form with the newer operator set, in inference form with the older one.
+# Exporters write BatchNorm in training form with the newer operator set, in inference form with the older one.
 FORMS = {16: torch.onnx.TrainingMode.TRAINING, 13: torch.onnx.TrainingMode.PRESERVE}
 
 
 def model(name):
-    """In inference form the exporter merges equal initializers, also a scale and a variance that are both ones: so none are."""
+    """Returns the model with distinct parameters: in inference form the exporter merges equal initializers."""
     torch.manual_seed(1234)
     net = CASES[name].make()
     with torch.no_grad():

@@ -39,9 +39,9 @@ HostTensor Rows(const HostTensor& all, int64_t begin, int64_t count) {
 }
 
 // Samples [begin, begin + count) of x and y, floats as `dtype`.
-Window WindowOf(const Arrays& data, DType dtype, int64_t begin, int64_t count) {
+GlobalBatch MakeGlobalBatch(const Arrays& data, DType dtype, int64_t begin, int64_t count) {
   const HostTensor x = Rows(data.at("x"), begin, count);
-  return {.feeds = {{"input", IsFloat(x.dtype()) ? x.CastTo(dtype) : x}}, .labels = Rows(data.at("y"), begin, count)};
+  return {{"input", IsFloat(x.dtype()) ? x.CastTo(dtype) : x}, {kLabelFeed, Rows(data.at("y"), begin, count)}};
 }
 
 struct Setting {
@@ -76,9 +76,9 @@ absl::StatusOr<Run> Start(const Setting& s) {
   return run;
 }
 
-absl::StatusOr<GradientResult> GradientsOf(const Setting& setting, const Arrays& data, int64_t samples) {
+absl::StatusOr<GradientResult> ComputeGradients(const Setting& setting, const Arrays& data, int64_t samples) {
   ASSIGN_OR_RETURN(const Run run, Start(setting));
-  return run.session->Gradients(WindowOf(data, setting.dtype, 0, samples));
+  return run.session->Gradients(MakeGlobalBatch(data, setting.dtype, 0, samples));
 }
 
 struct Trajectory {
@@ -91,7 +91,7 @@ absl::StatusOr<Trajectory> Train(const Setting& setting) {
   Trajectory out;
   for (int step = 0; step < kSteps; ++step) {
     RETURN_IF_ERROR(
-        run.session->Step(WindowOf(Reference(setting.model, "data"), setting.dtype, step * kBatch, kBatch)));
+        run.session->Step(MakeGlobalBatch(Reference(setting.model, "data"), setting.dtype, step * kBatch, kBatch)));
     ASSIGN_OR_RETURN(const StepReport report, run.session->Report());
     if (report.skipped != 0) return Invalid("step ", step, " was skipped");
     out.losses.push_back(report.loss);
@@ -147,9 +147,9 @@ TEST_P(Parity, FirstStep) {
       {"torch", DType::kFloat32, 16, 1e-6, 1e-4, 1e-5},    {"torch", DType::kFloat32, 13, 1e-6, 1e-4, 1e-5},
       {"cpu", DType::kFloat32, 16, 1e-6, 1e-4, 1e-5},      {"cpu", DType::kFloat32, 13, 1e-6, 1e-4, 1e-5}};
   for (const auto& c : kCases) {
-    SCOPED_TRACE(StrCat(c.backend, " ", NameOf(c.dtype), " opset ", c.opset));
-    const auto got = GradientsOf({.model = model(), .backend = c.backend, .dtype = c.dtype, .opset = c.opset},
-                                 Reference(model(), "data"), kBatch);
+    SCOPED_TRACE(StrCat(c.backend, " ", ToString(c.dtype), " opset ", c.opset));
+    const auto got = ComputeGradients({.model = model(), .backend = c.backend, .dtype = c.dtype, .opset = c.opset},
+                                      Reference(model(), "data"), kBatch);
     ASSERT_TRUE(got.ok()) << got.status();
     EXPECT_NEAR(got->loss, loss, c.loss * std::abs(loss));
     ExpectGradients(*got, want, c.gradient, c.zero);
@@ -164,13 +164,13 @@ TEST_P(Parity, TrainingLoss) {
     double tolerance;
   } kCases[] = {{"torch", DType::kFloat64, 1e-13}, {"torch", DType::kFloat32, 1e-6}, {"cpu", DType::kFloat32, 1e-6}};
   for (const auto& c : kCases) {
-    SCOPED_TRACE(StrCat(c.backend, " ", NameOf(c.dtype)));
+    SCOPED_TRACE(StrCat(c.backend, " ", ToString(c.dtype)));
     const auto run = Start({.model = model(), .backend = c.backend, .dtype = c.dtype, .micro_batch = 5});
     ASSERT_TRUE(run.ok()) << run.status();
-    const Window window = WindowOf(Reference(model(), "data"), c.dtype, 0, kBatch);
+    const GlobalBatch global_batch = MakeGlobalBatch(Reference(model(), "data"), c.dtype, 0, kBatch);
     const auto before = run->session->Weights();
-    const auto want = run->session->Gradients(window);
-    const auto got = run->session->TrainingLoss(window), again = run->session->TrainingLoss(window);
+    const auto want = run->session->Gradients(global_batch);
+    const auto got = run->session->TrainingLoss(global_batch), again = run->session->TrainingLoss(global_batch);
     const auto after = run->session->Weights();
     ASSERT_TRUE(before.ok() && want.ok() && got.ok() && again.ok() && after.ok()) << want.status() << got.status();
     EXPECT_NEAR(*got, want->loss, c.tolerance * std::abs(want->loss));
@@ -192,7 +192,8 @@ TEST_P(Parity, FiftyStepsInFloat64) {
   for (const Rule& rule : kRules) {
     for (StepForm form : {StepForm::kMicroAndApply, StepForm::kOneProgram}) {
       SCOPED_TRACE(StrCat(rule.name, form == StepForm::kOneProgram ? " in one program" : ""));
-      const auto got = Train({.model = model(), .backend = "torch", .dtype = DType::kFloat64, .optimizer = rule.spec, .form = form});
+      const auto got =
+          Train({.model = model(), .backend = "torch", .dtype = DType::kFloat64, .optimizer = rule.spec, .form = form});
       ASSERT_TRUE(got.ok()) << got.status();
       ExpectTrajectory(*got, Reference(model(), rule.name), 1e-10);
     }
@@ -237,9 +238,9 @@ INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(kModels),
 // pieces hold different numbers of targets that count.
 class Accumulation : public Parity {};
 
-TEST_P(Accumulation, PiecesOfAWindowGiveItsGradient) {
-  const Arrays& window = Reference(model(), "window");
-  const int64_t samples = window.at("x").shape()[0];
+TEST_P(Accumulation, MicroBatchesAccumulateTheGlobalBatchGradient) {
+  const Arrays& global_batch = Reference(model(), "global_batch");
+  const int64_t samples = global_batch.at("x").shape()[0];
   const struct {
     const char* backend;
     DType dtype;
@@ -251,23 +252,23 @@ TEST_P(Accumulation, PiecesOfAWindowGiveItsGradient) {
     Arrays whole;
     double loss = 0;
     for (int pieces : {1, 2, 4, 7}) {
-      SCOPED_TRACE(StrCat(c.backend, " ", NameOf(c.dtype), " in ", pieces, " pieces"));
+      SCOPED_TRACE(StrCat(c.backend, " ", ToString(c.dtype), " in ", pieces, " pieces"));
       const int64_t micro = (samples + pieces - 1) / pieces;
       ASSERT_EQ((samples + micro - 1) / micro, pieces);
-      const auto got = GradientsOf({.model = model(), .backend = c.backend, .dtype = c.dtype, .micro_batch = micro},
-                                   window, samples);
+      const auto got = ComputeGradients(
+          {.model = model(), .backend = c.backend, .dtype = c.dtype, .micro_batch = micro}, global_batch, samples);
       ASSERT_TRUE(got.ok()) << got.status();
       if (pieces == 1) {
-        EXPECT_NEAR(got->loss, window.at("loss").At(0), 1e-6);
-        ExpectGradients(*got, window, c.against_pytorch, c.zero);
+        EXPECT_NEAR(got->loss, global_batch.at("loss").At(0), 1e-6);
+        ExpectGradients(*got, global_batch, c.against_pytorch, c.zero);
         whole = got->gradients;
         loss = got->loss;
         continue;
       }
       EXPECT_NEAR(got->loss, loss, c.tolerance * std::abs(loss));
-      // The window's gradient is one vector; a small part of it may lose a digit more to the order of sums.
+      // The gradient of the global batch is one vector; a small part of it may lose a digit more to the order of sums.
       EXPECT_LE(RelativeDistance(got->gradients, whole), c.tolerance);
-      for (const auto& [name, gradient] : WithPrefix(window, "g:")) {
+      for (const auto& [name, gradient] : WithPrefix(global_batch, "g:")) {
         EXPECT_LE(RelativeDistance(got->gradients.at(name), whole.at(name)), 10 * c.tolerance) << name;
       }
     }

@@ -1,17 +1,17 @@
-"""Trains the models of models.py in PyTorch and writes what it computed, for the parity test.
+"""Trains the models of models.py in PyTorch and writes the reference values of the parity test.
 
     python3 reference.py FOLDER
 
-writes for every model NAME, beside the files of models.py:
+Writes for every model NAME, next to the files of models.py:
 
-    NAME.data.npz       x, y: the samples of STEPS batches of BATCH, one after the other
+    NAME.data.npz       x, y: the samples of STEPS consecutive batches of BATCH
     NAME.first.npz      float64: loss and gradients of the first batch in training mode
-    NAME.window.npz     x, y: WINDOW samples; loss and gradients (models without BatchNorm)
-    NAME.RULE.npz       float64: losses [STEPS] and final weights "w:…"; and PyTorch's own distance from them in float32,
-                        one entry per variant: loss_distance (largest difference of a step's loss), weight_distance
-                        (relative norm over all trained weights)
+    NAME.global_batch.npz  x, y: GLOBAL_BATCH samples; loss and gradients (models without BatchNorm)
+    NAME.RULE.npz       float64: losses [STEPS] and final weights "w:…"; and the distance of PyTorch's float32 runs from
+                        them, one entry per variant: loss_distance (largest difference of a step's loss),
+                        weight_distance (relative norm over all trained weights)
 
-Gradients are "g:…", those that are truly zero and only rounding in practice "z:…".
+Gradients are "g:…"; gradients whose exact value is zero are "z:…".
 """
 import os
 import sys
@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 import models
 
-STEPS, BATCH, WINDOW = 50, 16, 27
+STEPS, BATCH, GLOBAL_BATCH = 50, 16, 27
 RULES = {
     'sgd': dict(make=lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-4), clip=None),
     'adamw': dict(make=lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.01), clip=1.0),
@@ -108,8 +108,8 @@ def main(folder):
         save('data', dict(x=x, y=y))
         save('first', gradients(name, folder, x[:BATCH], y[:BATCH]))
         if name != 'resnet':
-            x1, y1 = case.batch(rng, WINDOW)
-            save('window', dict(x=x1, y=y1, **gradients(name, folder, x1, y1)))
+            x1, y1 = case.batch(rng, GLOBAL_BATCH)
+            save('global_batch', dict(x=x1, y=y1, **gradients(name, folder, x1, y1)))
         for rule in RULES:
             save(rule, reference(name, folder, rule, x, y))
         print(f'{name}: {time.time() - start:.1f} s in PyTorch', flush=True)

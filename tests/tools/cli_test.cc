@@ -67,7 +67,9 @@ TEST_F(Cli, HelpAndVersion) {
     const Outcome o = Run(StrCat(c, " --help"));
     EXPECT_EQ(o.code, 0) << c;
     EXPECT_NE(o.out.find("--model FILE"), std::string::npos) << c;
-    EXPECT_EQ(o.out.find("--optimizer") != std::string::npos, std::string(c) == "train" || std::string(c) == "bench" || std::string(c) == "plan") << c;
+    EXPECT_EQ(o.out.find("--optimizer") != std::string::npos,
+              std::string(c) == "train" || std::string(c) == "bench" || std::string(c) == "plan")
+        << c;
     EXPECT_EQ(o.err, "") << c;
   }
   const Outcome all = Run("--help");
@@ -177,6 +179,10 @@ TEST_F(Cli, ConfigFlagsRepeatTheRun) {
                            "--shuffle=false\n", "--momentum=0.9\n", "--seed=42\n"}) {
     EXPECT_NE(config.find(line), std::string::npos) << line << config;
   }
+  const Json saved = Summary("r")["config"];
+  EXPECT_EQ(saved["batch_size"], 16);
+  EXPECT_EQ(saved["lr"], (std::vector<std::string>{"0.003"}));
+  EXPECT_EQ(saved["freeze"], (std::vector<std::string>{"b*", "w1"}));
   const Outcome again = Run("--flagfile r/config.flags --quiet");
   EXPECT_EQ(again.code, 1) << again.err;  // the same --out
   ASSERT_EQ(Run("--flagfile r/config.flags --out r2 --quiet").code, 0);
@@ -596,7 +602,8 @@ TEST_F(Cli, BenchSplitsTheStepByOperator) {
 
 TEST_F(Cli, ResultsThatCannotBeWrittenAreAnError) {
   const std::string program = std::string(ONNXTRAIN_BINARY_DIR) + "/bin/onnxtrain";
-  const int status = std::system(StrCat("cd '", folder_, "' && '", program, "' inspect --model m.onnx >/dev/full 2>.err").c_str());
+  const int status =
+      std::system(StrCat("cd '", folder_, "' && '", program, "' inspect --model m.onnx >/dev/full 2>.err").c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
   EXPECT_EQ(ReadAll(Path(".err")), "onnxtrain: error: stdout: No space left on device\n");
 }
@@ -608,7 +615,8 @@ TEST_F(Cli, AddressSpaceThatRunsOutIsNoCrash) {
 #endif
   std::set<int> codes;
   for (int kib = 40000; kib <= 280000; kib += 8000) {
-    const Outcome o = Run("bench --model m.onnx --steps-only --max-steps 1 --threads 1 --backend cpu", StrCat("ulimit -v ", kib, " && "));
+    const Outcome o = Run("bench --model m.onnx --steps-only --max-steps 1 --threads 1 --backend cpu",
+                          StrCat("ulimit -v ", kib, " && "));
     codes.insert(o.code);
     EXPECT_TRUE(o.code == 0 || o.code == 1 || o.code == 127) << kib << " KiB: " << o.code << " " << o.err;
     if (o.code != 1) continue;

@@ -1,7 +1,8 @@
-"""What precision_training_test.cc and repeat_test.cc train: export_models.py FOLDER writes lenet.onnx, resnet.onnx, lstm.onnx, encoder.onnx and
-the encoder's samples.
+"""Exports the models of precision_training_test.cc and repeat_test.cc.
 
-The models are those of tests/parity. A tenth of the encoder's labels is drawn at random, so that its loss stays away from zero.
+    python3 export_models.py FOLDER     writes lenet.onnx, resnet.onnx, lstm.onnx, encoder.onnx, encoder.npz
+
+The models are those of tests/parity. A tenth of the encoder's labels is random, so that its loss stays away from zero.
 """
 import os
 import sys

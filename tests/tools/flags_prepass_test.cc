@@ -1,4 +1,4 @@
-#include "tools/onnxtrain/flags_prepass.h"
+#include "tools/onnxtrain/flags/flags_prepass.h"
 
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ std::string Text(const Arguments& args) {
   std::string text = args.command;
   if (args.help) text += " HELP";
   if (args.version) text += " VERSION";
-  for (const GivenFlag& f : args.flags) StrAppend(&text, " ", f.name, "=", f.value);
+  for (const SpecifiedFlag& f : args.flags) StrAppend(&text, " ", f.name, "=", f.value);
   return text;
 }
 

@@ -1,4 +1,5 @@
-// Models that were exported for one batch: trained with another where they follow it, refused by node where they do not.
+// Models that were exported for one batch: trained with another where they follow it, refused by node where they do
+// not.
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 

@@ -16,8 +16,13 @@ using Json = nlohmann::json;
 tiny::Model TwoHeads() {
   tiny::Model m;
   m.outputs = {"kind", "place"};
-  m.nodes = {{"MatMul", {"x", "w"}, {"h0"}}, {"Relu", {"h0"}, {"h"}}, {"MatMul", {"h", "a"}, {"kind"}}, {"MatMul", {"h", "b"}, {"place"}}};
-  m.weights = {{"w", {4, 16}, tiny::Uniform(64, 0.5f, 1)}, {"a", {16, 3}, tiny::Uniform(48, 0.5f, 2)}, {"b", {16, 2}, tiny::Uniform(32, 0.5f, 3)}};
+  m.nodes = {{"MatMul", {"x", "w"}, {"h0"}},
+             {"Relu", {"h0"}, {"h"}},
+             {"MatMul", {"h", "a"}, {"kind"}},
+             {"MatMul", {"h", "b"}, {"place"}}};
+  m.weights = {{"w", {4, 16}, tiny::Uniform(64, 0.5f, 1)},
+               {"a", {16, 3}, tiny::Uniform(48, 0.5f, 2)},
+               {"b", {16, 2}, tiny::Uniform(32, 0.5f, 3)}};
   return m;
 }
 
@@ -50,7 +55,8 @@ class Losses : public Scratch {
     SquaredError(true).Save(Path("weighted.onnx"));
     SquaredError(false).Save(Path("plain.onnx"));
     constexpr int64_t kSamples = 84;
-    HostTensor x({DType::kFloat32, {kSamples, 4}}), kind({DType::kInt64, {kSamples}}), coin({DType::kInt64, {kSamples}});
+    HostTensor x({DType::kFloat32, {kSamples, 4}}), kind({DType::kInt64, {kSamples}}),
+        coin({DType::kInt64, {kSamples}});
     HostTensor place({DType::kFloat32, {kSamples, 2}}), w({DType::kFloat32, {kSamples}});
     const std::vector<float> noise = tiny::Uniform(kSamples * 4, 1, 5);
     for (int64_t i = 0; i < kSamples; ++i) {
@@ -94,8 +100,10 @@ TEST_F(Losses, ASumIsTheSumOfItsParts) {
 }
 
 TEST_F(Losses, AccumulationIsTheSameUpdate) {
-  for (const char* loss : {"ce:label=kind@kind+0.25*l1:label=goal@place", "onnx:weighted.onnx", "onnx:weighted.onnx+ce:label=kind@kind"}) {
-    const std::string flags = StrCat("--model m.onnx --data d.npz --max-steps 4 --batch-size 28 --optimizer sgd --lr 0.1 --loss '", loss, "'");
+  for (const char* loss :
+       {"ce:label=kind@kind+0.25*l1:label=goal@place", "onnx:weighted.onnx", "onnx:weighted.onnx+ce:label=kind@kind"}) {
+    const std::string flags = StrCat(
+        "--model m.onnx --data d.npz --max-steps 4 --batch-size 28 --optimizer sgd --lr 0.1 --loss '", loss, "'");
     Trains(flags);
     const double whole = Summary()["final_loss"].get<double>();
     Trains(flags + " --micro-batch-size 4");
@@ -125,7 +133,9 @@ TEST_F(Losses, AModelOfTheLossIsATermOfASum) {
 }
 
 TEST_F(Losses, MetricsAreToldAndRequired) {
-  const std::string flags = "--overwrite --out r --quiet --model coin.onnx --data coin.npz --eval-split 0.25 --epochs 3 --metrics f1,auc,accuracy ";
+  const std::string flags =
+      "--overwrite --out r --quiet --model coin.onnx --data coin.npz --eval-split 0.25 --epochs 3 --metrics "
+      "f1,auc,accuracy ";
   EXPECT_EQ(Run(flags + "--require 'auc>=0' --require 'f1<=1'").code, 0);
   for (const char* name : {"f1", "auc", "accuracy"}) EXPECT_TRUE(Summary()["eval"][name].is_number()) << name;
   EXPECT_NE(ReadAll(Path("r/metrics.jsonl")).find("\"eval_auc\":"), std::string::npos);
@@ -136,7 +146,8 @@ TEST_F(Losses, MetricsAreToldAndRequired) {
 }
 
 TEST_F(Losses, TheAverageIsEvaluatedAndWritten) {
-  const std::string flags = "--model m.onnx --data d.npz --eval-data d.npz --loss ce@kind --label kind --epochs 3 --lr 0.05 --ema-decay 0.8 ";
+  const std::string flags =
+      "--model m.onnx --data d.npz --eval-data d.npz --loss ce@kind --label kind --epochs 3 --lr 0.05 --ema-decay 0.8 ";
   Trains(flags);
   EXPECT_EQ(Summary()["exported"]["metric"], "ema");
   const double average = EvalLoss("");
@@ -149,7 +160,9 @@ TEST_F(Losses, TheAverageIsEvaluatedAndWritten) {
 
 TEST_F(Losses, TheRateFallsOnAPlateau) {
   // Nothing gets better by 100 %: after every evaluation but the first the rate is a tenth.
-  Trains("--model coin.onnx --data coin.npz --eval-split 0.25 --epochs 3 --lr 0.01 --lr-scheduler plateau:patience=0,threshold=1 --log-every 1ep");
+  Trains(
+      "--model coin.onnx --data coin.npz --eval-split 0.25 --epochs 3 --lr 0.01 --lr-scheduler "
+      "plateau:patience=0,threshold=1 --log-every 1ep");
   std::vector<double> rates;
   std::istringstream lines(ReadAll(Path("r/metrics.jsonl")));
   for (std::string line; std::getline(lines, line);) {
@@ -163,8 +176,10 @@ TEST_F(Losses, TheRateFallsOnAPlateau) {
 }
 
 TEST_F(Losses, RatesByBatchAndLayer) {
-  const Outcome o = Run("--overwrite --out r --model m.onnx --data d.npz --loss ce@kind --label kind --max-steps 1 --batch-size 8 --lr 0.4 "
-                        "--optimizer sgd --lr-scale auto --lr-scale-base 32 --layer-lr-decay 0.5");
+  const Outcome o =
+      Run("--overwrite --out r --model m.onnx --data d.npz --loss ce@kind --label kind --max-steps 1 --batch-size 8 "
+          "--lr 0.4 "
+          "--optimizer sgd --lr-scale auto --lr-scale-base 32 --layer-lr-decay 0.5");
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.err.find("0.4 × 8/32 = 0.1"), std::string::npos) << o.err;
   EXPECT_NE(o.err.find("falls by 0.5 a layer"), std::string::npos) << o.err;
@@ -181,10 +196,12 @@ TEST_F(Losses, RefusesWhatDoesNotFit) {
   Refuses(on + "--loss onnx:nope.onnx", "there is no such file");
   Refuses(on + "--loss onnx:coin.onnx", "no input has the name of an output of the model");
   Refuses("--model coin.onnx --data coin.npz --loss onnx:plain.onnx", "is neither an output of the model");
-  Refuses(on + "--loss ce@kind --label kind --metrics mae --eval-split 0.2", "--metrics mae: loss cross_entropy on 'kind' has none");
+  Refuses(on + "--loss ce@kind --label kind --metrics mae --eval-split 0.2",
+          "--metrics mae: loss cross_entropy on 'kind' has none");
   Refuses(on + "--loss ce@kind --label kind --metrics f1", "--metrics: has no effect");
   Refuses(on + "--loss ce@kind --label kind --lr-scheduler plateau", "there is no evaluation data");
-  Refuses(on + "--loss ce@kind --label kind --lr-scheduler plateau --monitor f1 --eval-split 0.2", "--monitor f1: expected loss");
+  Refuses(on + "--loss ce@kind --label kind --lr-scheduler plateau --monitor f1 --eval-split 0.2",
+          "--monitor f1: expected loss");
   Refuses(on + "--loss ce@kind --label kind --monitor loss", "--monitor: has no effect");
   Refuses(on + "--loss ce@kind --label kind --lr-scale-base 8", "--lr-scale-base: has no effect");
   Refuses(on + "--loss ce@kind --label kind --export-weights ema", "say --ema-decay");

@@ -4,7 +4,7 @@
 
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
-#include "optim/planning_backend.h"
+#include "optim/program/planning_backend.h"
 #include "optim/session.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
@@ -27,7 +27,8 @@ class Memory : public Scratch {
   }
   // Synthetic data, three updates.
   Json Trained(const std::string& flags) {
-    const Outcome o = Run("--model m.onnx --backend cpu --threads 1 --max-steps 3 --json --quiet --overwrite --out r " + flags);
+    const Outcome o =
+        Run("--model m.onnx --backend cpu --threads 1 --max-steps 3 --json --quiet --overwrite --out r " + flags);
     EXPECT_EQ(o.code, 0) << o.err;
     return o.code == 0 ? Json::parse(o.out) : Json();
   }
@@ -55,7 +56,8 @@ TEST_F(Memory, PlanCountsEverything) {
 #ifndef __SANITIZE_ADDRESS__  // which takes memory for itself
 TEST_F(Memory, MeasuredIsPredicted) {
   tiny::Wide().Save(Path("m.onnx"));
-  for (const char* flags : {"--batch-size 2048", "--batch-size 4096 --micro-batch-size 2048", "--batch-size 2048 --memory-budget 260MiB"}) {
+  for (const char* flags :
+       {"--batch-size 2048", "--batch-size 4096 --micro-batch-size 2048", "--batch-size 2048 --memory-budget 260MiB"}) {
     const Json run = Trained(flags);
     const double planned = run["planned_peak_bytes"], measured = run["measured_peak_bytes"];
     EXPECT_GT(measured, 150 << 20) << flags;
@@ -88,8 +90,9 @@ TEST_F(Memory, RecomputingRepeatsDropoutMasks) {
   tiny::Deep(true).Save(Path("m.onnx"));
   for (const char* backend : {"cpu", "torch"}) {
     const auto trained = [&](const std::string& flags, int seed) {
-      const Outcome o = Run(StrCat("--model m.onnx --backend ", backend, " --device cpu --threads 1 --max-steps 3 --batch-size 4096 --dropout 0.3 --seed ", seed,
-                                   " --json --quiet --overwrite --out r ", flags));
+      const Outcome o = Run(StrCat("--model m.onnx --backend ", backend,
+                                   " --device cpu --threads 1 --max-steps 3 --batch-size 4096 --dropout 0.3 --seed ",
+                                   seed, " --json --quiet --overwrite --out r ", flags));
       EXPECT_EQ(o.code, 0) << o.err;
       return o.code == 0 ? Json::parse(o.out) : Json();
     };
@@ -97,7 +100,8 @@ TEST_F(Memory, RecomputingRepeatsDropoutMasks) {
     const std::string weights = ReadAll(Path("r/model.synthetic.onnx"));
     ASSERT_FALSE(weights.empty());
     const int64_t peak = none["planned_peak_bytes"];
-    for (const std::string& mode : {std::string("all"), std::string("sqrt"), StrCat("budget --memory-budget ", peak - (4 << 20))}) {
+    for (const std::string& mode :
+         {std::string("all"), std::string("sqrt"), StrCat("budget --memory-budget ", peak - (4 << 20))}) {
       const Json run = trained("--gradient-checkpointing " + mode, 1);
       EXPECT_LT(run["planned_peak_bytes"], peak) << backend << " " << mode;
       EXPECT_EQ(run["final_loss"], none["final_loss"]) << backend << " " << mode;
@@ -108,7 +112,8 @@ TEST_F(Memory, RecomputingRepeatsDropoutMasks) {
 }
 
 TEST_F(Memory, ABudgetThatIsTooSmallNamesOneThatIsNot) {
-  const Outcome o = Run("--model m.onnx --backend cpu --threads 1 --max-steps 3 --batch-size 4096 --out r --quiet --memory-budget 13MiB");
+  const Outcome o = Run(
+      "--model m.onnx --backend cpu --threads 1 --max-steps 3 --batch-size 4096 --out r --quiet --memory-budget 13MiB");
   EXPECT_EQ(o.code, 1) << o.err;
   const size_t at = o.err.find("the smallest that does is ");
   ASSERT_NE(at, std::string::npos) << o.err;
@@ -116,7 +121,8 @@ TEST_F(Memory, ABudgetThatIsTooSmallNamesOneThatIsNot) {
   const Json run = Trained(StrCat("--batch-size 4096 --memory-budget ", budget));
   EXPECT_EQ(run["steps"], 3);
   EXPECT_NE(o.err.find("(or a smaller --micro-batch-size)"), std::string::npos) << o.err;
-  const Outcome one = Run("--model m.onnx --backend cpu --threads 1 --max-steps 3 --batch-size 1 --out q --quiet --memory-budget 3KiB");
+  const Outcome one =
+      Run("--model m.onnx --backend cpu --threads 1 --max-steps 3 --batch-size 1 --out q --quiet --memory-budget 3KiB");
   EXPECT_NE(one.err.find("--memory-budget 3KiB: the smallest that does is "), std::string::npos) << one.err;
   EXPECT_EQ(one.err.find("--micro-batch-size"), std::string::npos) << one.err;
   EXPECT_EQ(Run("--model m.onnx --max-steps 1 --out q --gradient-checkpointing budget").code, 1);
@@ -137,32 +143,62 @@ TEST_F(Memory, MicroBatchesThatFit) {
   EXPECT_EQ(Run("--model m.onnx --batch-size 10 --micro-batch-size 4 --gradient-accumulation-steps 2 --out q").code, 1);
 }
 
-// Most of the memory is inputs: those of a window, which are given, and those of a micro-batch, which count once for all programs.
-TEST_F(Memory, MicroBatchesThatFitWhereInputsAreLarge) {
-  constexpr int64_t kInputs = 2048, kSamples = 20000, kBudget = int64_t{256} << 20;
-  tiny::Model wide{.input_shape = {-1, kInputs}};
-  wide.weights.push_back({"w", {kInputs, 4}, tiny::Uniform(kInputs * 4, 0.1f, 3)});
+// Most of the memory is inputs: those of a window, which are given, and those of a micro-batch, which count once for
+// all programs.
+// A model whose inputs take most of the memory, and a batch for it under a budget that holds no second copy.
+constexpr int64_t kWideBudget = int64_t{256} << 20;
+
+void SaveWideModel(const std::string& path, int64_t inputs) {
+  tiny::Model wide{.input_shape = {-1, inputs}};
+  wide.weights.push_back({"w", {inputs, 4}, tiny::Uniform(inputs * 4, 0.1f, 3)});
   wide.nodes.push_back({"MatMul", {"x", "w"}, {"p"}});
   wide.nodes.push_back({"Softmax", {"p"}, {"y"}});
-  wide.Save(Path("wide.onnx"));
-  const std::string batch = StrCat(" --model wide.onnx --backend cpu --threads 1 --json --batch-size ", kSamples, " --micro-batch-size auto --memory-budget ");
-  const Outcome o = Run(StrCat("bench --steps-only --max-steps 1", batch, kBudget));
+  wide.Save(path);
+}
+
+std::string WideBatch(int64_t samples) {
+  return StrCat(" --model wide.onnx --backend cpu --threads 1 --json --batch-size ", samples,
+                " --micro-batch-size auto --memory-budget ");
+}
+
+// Rows that are no multiple of the alignment are copied into the program.
+TEST_F(Memory, MicroBatchesThatFitWhereInputsAreLarge) {
+  constexpr int64_t kInputs = 2047, kSamples = 20001;
+  SaveWideModel(Path("wide.onnx"), kInputs);
+  const Outcome o = Run(StrCat("bench --steps-only --max-steps 1", WideBatch(kSamples), kWideBudget));
   ASSERT_EQ(o.code, 0) << o.err;
   const Json run = Json::parse(o.out);
   EXPECT_GT(run["micro_batch"], 1000);
   EXPECT_LT(run["micro_batch"], kSamples);
   for (const char* peak : {"planned_peak_bytes", "process_peak_bytes"}) {
-    EXPECT_GE(run[peak].get<double>(), 0.85 * kBudget) << peak;
-    EXPECT_LE(run[peak].get<double>(), kBudget) << peak;
+    EXPECT_GE(run[peak].get<double>(), 0.85 * kWideBudget) << peak;
+    EXPECT_LE(run[peak].get<double>(), kWideBudget) << peak;
   }
-  const Outcome none = Run(StrCat("bench --max-steps 1", batch, "16MiB"));
+  const Outcome none = Run(StrCat("bench --max-steps 1", WideBatch(kSamples), "16MiB"));
   EXPECT_EQ(none.code, 1);
   EXPECT_NE(none.err.find("--micro-batch-size auto: not even one sample fits"), std::string::npos) << none.err;
 }
 
+// Aligned rows are read in place: the whole batch fits, for which a copy of it would leave no room.
+TEST_F(Memory, LargeInputsAreReadInPlace) {
+  constexpr int64_t kInputs = 2048, kSamples = 20000;
+  constexpr double kBatchBytes = 4.0 * kInputs * kSamples;
+  static_assert(2 * kBatchBytes > kWideBudget);
+  SaveWideModel(Path("wide.onnx"), kInputs);
+  const Outcome o = Run(StrCat("bench --steps-only --max-steps 1", WideBatch(kSamples), kWideBudget));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json run = Json::parse(o.out);
+  EXPECT_EQ(run["micro_batch"], kSamples);
+  const double planned = run["planned_peak_bytes"], process = run["process_peak_bytes"];
+  EXPECT_GE(process, kBatchBytes);
+  EXPECT_LE(std::max(planned, process), kWideBudget);
+  EXPECT_NEAR(planned, process, 0.05 * process);
+}
+
 TEST_F(Memory, TimingTwoPrecisionsStaysWithinTheBudget) {
   const auto bench = [&](const std::string& flags) {
-    const Outcome o = Run("bench --model m.onnx --backend cpu --threads 1 --steps-only --max-steps 1 --json --batch-size 60000 " + flags);
+    const Outcome o = Run(
+        "bench --model m.onnx --backend cpu --threads 1 --steps-only --max-steps 1 --json --batch-size 60000 " + flags);
     EXPECT_EQ(o.code, 0) << o.err;
     return o.code == 0 ? Json::parse(o.out) : Json();
   };
@@ -187,7 +223,7 @@ class SmallDevice : public PlanningBackend {
   const size_t largest_;
 };
 
-TEST_F(Memory, RunningOutRepeatsTheWindowInSmallerMicroBatches) {
+TEST_F(Memory, OutOfMemoryRetriesTheBatchInSmallerMicroBatches) {
   auto cpu = CreateBackend("cpu", {.threads = 1});
   ASSERT_TRUE(cpu.ok()) << cpu.status();
   const auto model = OnnxModel::Load(Path("m.onnx"));
@@ -197,13 +233,14 @@ TEST_F(Memory, RunningOutRepeatsTheWindowInSmallerMicroBatches) {
   const std::vector<float> numbers = tiny::Uniform(kSamples * kDeepWidth, 1, 5);
   for (int64_t i = 0; i < x.size(); ++i) x.Set(i, numbers[i]);
   for (int64_t i = 0; i < kSamples; ++i) labels.SetInt(i, i % 4);
-  const Window window{.feeds = {{"x", x}}, .labels = labels};
+  const GlobalBatch global_batch{{"x", x}, {kLabelFeed, labels}};
   const auto train = [&](Backend* backend, int64_t* retries, int64_t* micro) {
-    SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 3}, .micro_batch = kSamples};
+    SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 3},
+                           .micro_batch = kSamples};
     options.import.input_shapes["x"] = {-1, kDeepWidth};
     auto session = Session::Create(*model, backend, options);
     EXPECT_TRUE(session.ok()) << session.status();
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE((*session)->Step(window).ok());
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE((*session)->Step(global_batch).ok());
     *retries = (*session)->oom_retries();
     *micro = (*session)->micro_batch();
     return (*session)->Report()->loss;
@@ -219,10 +256,11 @@ TEST_F(Memory, RunningOutRepeatsTheWindowInSmallerMicroBatches) {
 
   // Nothing helps where one sample does not fit.
   SmallDevice tiny(**cpu, 100'000);
-  SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 3}, .micro_batch = 8};
+  SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 3},
+                         .micro_batch = 8};
   options.import.input_shapes["x"] = {-1, kDeepWidth};
   auto session = Session::Create(*model, &tiny, options);
-  EXPECT_TRUE(!session.ok() || absl::IsResourceExhausted((*session)->Step(window)));
+  EXPECT_TRUE(!session.ok() || absl::IsResourceExhausted((*session)->Step(global_batch)));
 }
 
 }  // namespace

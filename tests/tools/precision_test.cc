@@ -34,7 +34,8 @@ class PrecisionFlags : public Scratch {
   }
 
   Outcome Train(const std::string& flags, const std::string& data = "d.npz") const {
-    return Run(StrCat("--model m.onnx --data ", data, " --lr 1e-2 --overwrite --out r ", flags.find("--batch-size") == std::string::npos ? "--batch-size 16 " : "",
+    return Run(StrCat("--model m.onnx --data ", data, " --lr 1e-2 --overwrite --out r ",
+                      flags.find("--batch-size") == std::string::npos ? "--batch-size 16 " : "",
                       flags.find("--epochs") == std::string::npos ? "--epochs 20 " : "", flags));
   }
   Json Summary() const { return Json::parse(ReadAll(Path("r/summary.json"))); }
@@ -72,7 +73,8 @@ TEST_F(PrecisionFlags, AutoSaysWhatItChose) {
   ASSERT_EQ(o.code, 0) << o.err;
   const std::string chosen = Summary()["precision"];
   EXPECT_NE(o.err.find(StrCat("auto: ", chosen, ", as forward and backward take ")), std::string::npos) << o.err;
-  EXPECT_NE(ReadAll(Path("r/config.flags")).find(StrCat("--mixed-precision=", chosen == "bf16" ? "bf16" : "no")), std::string::npos);
+  EXPECT_NE(ReadAll(Path("r/config.flags")).find(StrCat("--mixed-precision=", chosen == "bf16" ? "bf16" : "no")),
+            std::string::npos);
 }
 
 TEST_F(PrecisionFlags, TheLossScaleFallsUntilGradientsAreFinite) {

@@ -1,8 +1,8 @@
 // bf16 and fp16 train as float32 does: LeNet on MNIST and an encoder of two layers, through the program.
 //
-// Trajectories of one seed part by rounding alone, as those of different seeds do, and a single evaluation is then as far from another
-// as chance has it. What must agree are means: of the curve, which is averaged over windows of 100 steps, and of the evaluations of
-// several seeds.
+// Trajectories of one seed part by rounding alone, as those of different seeds do, and a single evaluation is then as
+// far from another as chance has it. What must agree are means: of the curve, which is averaged over windows of 100
+// steps, and of the evaluations of several seeds.
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -22,18 +22,22 @@ struct Training {
   double loss, accuracy;      // of the evaluation at the end
 };
 
-double Mean(const std::vector<double>& x) { return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size()); }
+double Mean(const std::vector<double>& x) {
+  return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
+}
 
 class PrecisionTraining : public Scratch {
  protected:
   PrecisionTraining() {
-    const std::string command = StrCat("/usr/bin/python3 " ONNXTRAIN_SOURCE_DIR "/tests/tools/export_models.py ", folder_);
+    const std::string command =
+        StrCat("/usr/bin/python3 " ONNXTRAIN_SOURCE_DIR "/tests/tools/export_models.py ", folder_);
     EXPECT_EQ(std::system(command.c_str()), 0) << "python3-torch is needed";
   }
 
   Training Train(const std::string& what, const std::string& precision, int seed) const {
-    const Outcome o = Run(StrCat(what, " --batch-size 64 --lr-scheduler cosine --log-every 100 --quiet --overwrite --out r --seed ", seed,
-                                 " --mixed-precision ", precision));
+    const Outcome o =
+        Run(StrCat(what, " --batch-size 64 --lr-scheduler cosine --log-every 100 --quiet --overwrite --out r --seed ",
+                   seed, " --mixed-precision ", precision));
     EXPECT_EQ(o.code, 0) << o.err;
     Training t{};
     std::istringstream lines(ReadAll(Path("r/metrics.jsonl")));
@@ -59,27 +63,29 @@ class PrecisionTraining : public Scratch {
     for (const char* precision : {"bf16", "fp16"}) ExpectAgree(want, TrainAll(what, precision, seeds), precision);
   }
 
-  static void ExpectAgree(const std::vector<Training>& want, const std::vector<Training>& got, const std::string& precision) {
-    std::vector<double> losses, accuracies, windows, curves;
+  static void ExpectAgree(const std::vector<Training>& want, const std::vector<Training>& got,
+                          const std::string& precision) {
+    std::vector<double> losses, accuracies, global_batches, curves;
     for (size_t s = 0; s < want.size(); ++s) {
       losses.push_back(got[s].loss / want[s].loss - 1);
       accuracies.push_back(got[s].accuracy - want[s].accuracy);
       ASSERT_EQ(got[s].curve.size(), want[s].curve.size());
       curves.push_back(Mean(got[s].curve) / Mean(want[s].curve) - 1);
-      EXPECT_NEAR(got[s].curve[0], want[s].curve[0], kLoss * want[s].curve[0]) << precision << ", before the trajectories part";
+      EXPECT_NEAR(got[s].curve[0], want[s].curve[0], kLoss * want[s].curve[0])
+          << precision << ", before the trajectories part";
     }
     for (size_t w = 0; w < want[0].curve.size(); ++w) {
       std::vector<double> ratios;
       for (size_t s = 0; s < want.size(); ++s) ratios.push_back(got[s].curve[w] / want[s].curve[w] - 1);
-      windows.push_back(std::abs(Mean(ratios)));
+      global_batches.push_back(std::abs(Mean(ratios)));
     }
     EXPECT_LE(std::abs(Mean(curves)), kLoss) << precision;
-    EXPECT_LE(Mean(windows), kLoss) << precision;
+    EXPECT_LE(Mean(global_batches), kLoss) << precision;
     EXPECT_LE(std::abs(Mean(losses)), kLoss) << precision;
     EXPECT_LE(std::abs(Mean(accuracies)), kAccuracy) << precision;
     EXPECT_GT(std::abs(losses[0]), 0) << precision << " rounds";
-    std::printf("%s: evaluation loss %+.4f, accuracy %+.4f, curve %+.4f, its windows off by %.4f\n", precision.c_str(), Mean(losses),
-                Mean(accuracies), Mean(curves), Mean(windows));
+    std::printf("%s: evaluation loss %+.4f, accuracy %+.4f, curve %+.4f, its windows off by %.4f\n", precision.c_str(),
+                Mean(losses), Mean(accuracies), Mean(curves), Mean(global_batches));
   }
 };
 

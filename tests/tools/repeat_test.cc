@@ -1,4 +1,5 @@
-// The same command gives the same bits, whatever memory held before, however threads are asked for and however data is read.
+// The same command gives the same bits, whatever memory held before, however threads are asked for and however data is
+// read.
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -20,14 +21,16 @@ struct Bits {
 class Repeat : public Scratch {
  protected:
   Repeat() {
-    const std::string command = StrCat("/usr/bin/python3 " ONNXTRAIN_SOURCE_DIR "/tests/tools/export_models.py ", folder_);
+    const std::string command =
+        StrCat("/usr/bin/python3 " ONNXTRAIN_SOURCE_DIR "/tests/tools/export_models.py ", folder_);
     EXPECT_EQ(std::system(command.c_str()), 0) << "python3-torch is needed";
   }
 
   // A run that hangs fails: it waits within a step, where nothing asks for a signal.
   Bits Train(const std::string& flags, const std::string& environment = "", int threads = 2) const {
-    const Outcome o = Run(StrCat("--backend cpu --threads ", threads, " --log-every 1 --quiet --overwrite --out r ", flags),
-                          StrCat("env ", environment, " timeout -s KILL 120"));
+    const Outcome o =
+        Run(StrCat("--backend cpu --threads ", threads, " --log-every 1 --quiet --overwrite --out r ", flags),
+            StrCat("env ", environment, " timeout -s KILL 120"));
     EXPECT_EQ(o.code, 0) << flags << " " << environment << ": " << o.err;
     Bits bits;
     std::istringstream lines(ReadAll(Path("r/metrics.jsonl")));
@@ -45,11 +48,14 @@ class Repeat : public Scratch {
     return bits;
   }
 
-  static std::string Filled(int byte) { return StrCat("MALLOC_PERTURB_=", byte); }  // what glibc writes into memory that it gives and takes
+  static std::string Filled(int byte) {
+    return StrCat("MALLOC_PERTURB_=", byte);
+  }  // what glibc writes into memory that it gives and takes
 };
 
 constexpr const char* kModels[] = {"resnet", "encoder", "lstm"};
-constexpr const char* kWays[] = {"", "--mixed-precision bf16", "--gradient-accumulation-steps 4", "--gradient-checkpointing all --ema-decay 0.9"};
+constexpr const char* kWays[] = {"", "--mixed-precision bf16", "--gradient-accumulation-steps 4",
+                                 "--gradient-checkpointing all --ema-decay 0.9"};
 
 TEST_F(Repeat, WhateverMemoryHeld) {
   for (const char* model : kModels) {
@@ -85,9 +91,11 @@ TEST_F(Repeat, FromTheFlagsThatARunWrote) {
 }
 
 TEST_F(Repeat, HoweverDataIsRead) {
-  const std::string flags = "--model encoder.onnx --data train.npz --batch-size 32 --max-steps 20 --micro-batch-size 16 ";
+  const std::string flags =
+      "--model encoder.onnx --data train.npz --batch-size 32 --max-steps 20 --micro-batch-size 16 ";
   const Bits want = Train(StrCat(flags, "--num-workers 0"));
-  for (const char* way : {"--num-workers 1", "--num-workers 3 --prefetch-factor 1", "--num-workers 2 --prefetch-factor 5"}) {
+  for (const char* way :
+       {"--num-workers 1", "--num-workers 3 --prefetch-factor 1", "--num-workers 2 --prefetch-factor 5"}) {
     EXPECT_TRUE(Train(StrCat(flags, way)) == want) << way;
   }
 }

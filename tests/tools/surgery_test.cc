@@ -1,5 +1,5 @@
-// Another number of classes, a head for an encoder, weights drawn anew, weights frozen or with a rate of their own: through
-// the program, and what it wrote read back.
+// Another number of classes, a head for an encoder, re-initialized weights, weights frozen or with a rate of their own:
+// through the program, and what it wrote read back.
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
@@ -133,23 +133,31 @@ TEST_F(SurgeryTest, WhatStandsBetweenIsNamed) {
   Refuses("--model soft.onnx --num-classes auto", "no --data");
 }
 
-// Before a softmax, activations and norms behind the classifier stay, the norm with one number per new class, and pooling.
+// Before a softmax, activations and norms behind the classifier stay, the norm with one number per new class, and
+// pooling.
 TEST_F(SurgeryTest, WhatKeepsTheClassesStays) {
   tiny::Model normed = tiny::Mlp(3);
-  normed.nodes.insert(normed.nodes.end(), {{"LeakyRelu", {"y"}, {"r"}}, {"BatchNormalization", {"r", "scale", "shift", "mean", "var"}, {"n"}},
+  normed.nodes.insert(normed.nodes.end(), {{"LeakyRelu", {"y"}, {"r"}},
+                                           {"BatchNormalization", {"r", "scale", "shift", "mean", "var"}, {"n"}},
                                            {"LogSoftmax", {"n"}, {"z"}}});
   normed.outputs = {"z"};
   for (const char* name : {"scale", "shift", "mean", "var"}) normed.weights.push_back({name, {3}, {1, 2, 3}});
   normed.Save(Path("tail.onnx"));
-  const Outcome o = Run("--model tail.onnx --data four.npz --eval-data four_test.npz --num-classes 4 --epochs 40 --lr 0.02 --out tail");
+  const Outcome o = Run(
+      "--model tail.onnx --data four.npz --eval-data four_test.npz --num-classes 4 --epochs 40 --lr 0.02 --out tail");
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_GT(Summary("tail")["eval"]["accuracy"], 0.9);
-  for (const char* name : {"b2", "scale", "shift", "mean", "var"}) EXPECT_EQ(Load("tail/model.onnx")->Initializer(name)->shape(), Shape{4}) << name;
+  for (const char* name : {"b2", "scale", "shift", "mean", "var"})
+    EXPECT_EQ(Load("tail/model.onnx")->Initializer(name)->shape(), Shape{4}) << name;
   ReloadsTo("tail", "four_test.npz");
 
   tiny::Model pooled;
   pooled.input_shape = {-1, 2, 5, 5};
-  pooled.nodes = {{"Conv", {"x", "w", "b"}, {"c"}}, {"Relu", {"c"}, {"r"}}, {"GlobalAveragePool", {"r"}, {"g"}}, {"Flatten", {"g"}, {"f"}}, {"Softmax", {"f"}, {"y"}}};
+  pooled.nodes = {{"Conv", {"x", "w", "b"}, {"c"}},
+                  {"Relu", {"c"}, {"r"}},
+                  {"GlobalAveragePool", {"r"}, {"g"}},
+                  {"Flatten", {"g"}, {"f"}},
+                  {"Softmax", {"f"}, {"y"}}};
   pooled.weights = {{"w", {3, 2, 3, 3}, tiny::Uniform(54, 0.3f, 4)}, {"b", {3}, {0, 0, 0}}};
   pooled.Save(Path("pooled.onnx"));
   ASSERT_EQ(Run("--model pooled.onnx --num-classes 7 --max-steps 2 --out pooled").code, 0);
@@ -197,7 +205,8 @@ TEST_F(SurgeryTest, HeadsForEncoders) {
 }
 
 TEST_F(SurgeryTest, DrawnWeightsDependOnSeedAndNameAlone) {
-  const std::string line = "--model m.onnx --data three.npz --max-steps 1 --backend cpu --threads 1 --overwrite --quiet --out ";
+  const std::string line =
+      "--model m.onnx --data three.npz --max-steps 1 --backend cpu --threads 1 --overwrite --quiet --out ";
   const auto model = [&](const std::string& folder, const std::string& flags) {
     const Outcome o = Run(line + folder + flags);
     EXPECT_EQ(o.code, 0) << o.err;
@@ -210,9 +219,11 @@ TEST_F(SurgeryTest, DrawnWeightsDependOnSeedAndNameAlone) {
   EXPECT_NE(both, model("e", ""));
   const Outcome o = Run("--model normed.onnx --data three.npz --max-steps 1 --reinit 'w*' --reinit scale --out f");
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_NE(o.err.find("drawn anew: w1 f32[4,16]: uniform ±1.225: Kaiming, fan in 4 (before Relu)"), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("re-initialized: w1 f32[4,16]: uniform ±1.225: Kaiming, fan in 4 (before Relu)"),
+            std::string::npos)
+      << o.err;
   EXPECT_NE(o.err.find("Xavier, fans 16 and 3"), std::string::npos) << o.err;
-  EXPECT_NE(o.err.find("drawn anew: scale f32[16]: 1: of a norm"), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("re-initialized: scale f32[16]: 1: of a norm"), std::string::npos) << o.err;
   Refuses("--model m.onnx --data three.npz --reinit 'nothing*'", "--reinit nothing*: matches no");
 }
 
@@ -220,7 +231,8 @@ TEST_F(SurgeryTest, FrozenScalesKeepTheirStatistics) {
   const auto unchanged = [&](const std::string& flags, const char* name) {
     const Outcome o = Run("--model normed.onnx --data three.npz --epochs 1 --overwrite --out r " + flags);
     EXPECT_EQ(o.code, 0) << o.err;
-    EXPECT_EQ(o.err.find("whose scale is frozen: 1, they stay in inference mode") != std::string::npos, !flags.empty()) << o.err;
+    EXPECT_EQ(o.err.find("whose scale is frozen: 1, they stay in inference mode") != std::string::npos, !flags.empty())
+        << o.err;
     return Load("r/model.onnx")->Initializer(name)->SameBytes(*Load("normed.onnx")->Initializer(name));
   };
   for (const char* name : {"mean", "var", "scale"}) {
@@ -233,7 +245,8 @@ TEST_F(SurgeryTest, FrozenScalesKeepTheirStatistics) {
 }
 
 TEST_F(SurgeryTest, RatesOfTheirOwn) {
-  const Outcome o = Run("--model m.onnx --data three.npz --max-steps 1 --lr 1e-3 --lr 'w2=0.05' --lr b1=1e-9 --no-shuffle --out r");
+  const Outcome o =
+      Run("--model m.onnx --data three.npz --max-steps 1 --lr 1e-3 --lr 'w2=0.05' --lr b1=1e-9 --no-shuffle --out r");
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.err.find("0.05 for w2 (--lr w2=0.05)"), std::string::npos) << o.err;
   const auto before = Load("m.onnx"), after = Load("r/model.onnx");
@@ -295,7 +308,8 @@ TEST_F(SurgeryTest, InspectSaysWhoRunsWhat) {
   EXPECT_EQ(Summary("r")["global_batch"], 5);
 }
 
-// --- models that others exported ----------------------------------------------------------------------------------------
+// --- models that others exported
+// ----------------------------------------------------------------------------------------
 
 TEST_F(SurgeryTest, FiveDigits) {
   if (!std::filesystem::exists(Shared("models"))) GTEST_SKIP() << "no folder of models beside the sources";
@@ -303,7 +317,8 @@ TEST_F(SurgeryTest, FiveDigits) {
     const auto digits = OpenDataset(Shared("data/mnist_idx"), {.eval_split = eval});
     ASSERT_TRUE(digits.ok()) << digits.status().message();
     const int64_t wanted = eval ? 500 : 3000;
-    HostTensor images({DType::kUInt8, {wanted, 28, 28}}), labels({DType::kInt64, {wanted}}), label((*digits)->columns()[1].sample);
+    HostTensor images({DType::kUInt8, {wanted, 28, 28}}), labels({DType::kInt64, {wanted}}),
+        label((*digits)->columns()[1].sample);
     int64_t n = 0;
     for (int64_t i = 0; n < wanted && i < (*digits)->size(); ++i) {
       ASSERT_TRUE((*digits)->Read(i, 1, label.mutable_bytes()).ok());
@@ -315,7 +330,8 @@ TEST_F(SurgeryTest, FiveDigits) {
     ASSERT_TRUE(WriteNpz(Path(eval ? "test.npz" : "train.npz"), {{"image", images}, {"label", labels}}).ok());
   }
   for (const char* model : {"mnist_cntk_opset8", "keras_mnist_cnn_opset12"}) {
-    const Outcome o = Run(StrCat("--model ", Shared("models/"), model, ".onnx --data train.npz --eval-data test.npz --num-classes auto --epochs 2 "
+    const Outcome o = Run(StrCat("--model ", Shared("models/"), model,
+                                 ".onnx --data train.npz --eval-data test.npz --num-classes auto --epochs 2 "
                                  "--overwrite --out r"));
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_NE(o.err.find("a new head, 10× the rate of the rest"), std::string::npos) << o.err;
@@ -332,16 +348,19 @@ TEST_F(SurgeryTest, EndsOfOthers) {
     const char *model, *weight;
     int64_t axis;
   };
-  for (const End& end : {End{"models/cnn_mnist_pytorch_opset9", "fc2.weight", 0}, End{"models/mnist_burn_bn_opset16", "norm2.running_var", 0},
+  for (const End& end : {End{"models/cnn_mnist_pytorch_opset9", "fc2.weight", 0},
+                         End{"models/mnist_burn_bn_opset16", "norm2.running_var", 0},
                          End{"conformance/light/light_squeezenet", "conv10_w_0", 0}}) {
-    const Outcome o = Run(StrCat("--model ", Shared(end.model), ".onnx --num-classes 5 --batch-size 2 --max-steps 1 --overwrite --out r"));
+    const Outcome o = Run(StrCat("--model ", Shared(end.model),
+                                 ".onnx --num-classes 5 --batch-size 2 --max-steps 1 --overwrite --out r"));
     ASSERT_EQ(o.code, 0) << end.model << o.err;
     const auto model = Load("r/model.synthetic.onnx");
     const HostTensor* weight = model->Initializer(end.weight);
     ASSERT_NE(weight, nullptr) << end.model;
     EXPECT_EQ(weight->shape()[end.axis], 5) << end.model;
   }
-  const Outcome o = Run(StrCat("--model ", Shared("models/sklearn_lr_mnist.onnx"), " --num-classes 5 --max-steps 20 --out r2"));
+  const Outcome o =
+      Run(StrCat("--model ", Shared("models/sklearn_lr_mnist.onnx"), " --num-classes 5 --max-steps 20 --out r2"));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.err.find("5 classes instead of 10"), std::string::npos) << o.err;
   const Outcome again = Run("inspect --model r2/model.synthetic.onnx --json");
@@ -362,15 +381,17 @@ TEST_F(SurgeryTest, ATransformerGetsAHead) {
       for (int64_t j = 0; j < length; ++j) {
         mask.SetInt(i * length + j, j < real);
         const auto low = static_cast<int64_t>((noise[i * length + j] + 1) * 5);  // below 10
-        ids.SetInt(i * length + j, j < real ? low : 15);  // the padding would mislead
+        ids.SetInt(i * length + j, j < real ? low : 15);                         // the padding would mislead
       }
       label.SetInt(i, i / 5 % 2);
       if (i / 5 % 2 == 1) ids.SetInt(i * length + i % real, 10 + i % 9);
     }
     ASSERT_TRUE(WriteNpz(Path(eval ? "test.npz" : "train.npz"),
-                         {{"input_ids", ids}, {"attention_mask", mask}, {"token_type_ids", types}, {"label", label}}).ok());
+                         {{"input_ids", ids}, {"attention_mask", mask}, {"token_type_ids", types}, {"label", label}})
+                    .ok());
   }
-  const Outcome o = Run(StrCat("--model ", Shared("models/"), "vespa_dummy_transformer_opset12.onnx --data train.npz --eval-data test.npz --head mean "
+  const Outcome o = Run(StrCat("--model ", Shared("models/"),
+                               "vespa_dummy_transformer_opset12.onnx --data train.npz --eval-data test.npz --head mean "
                                "--num-classes 2 --epochs 6 --lr 3e-3 --out r"));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.err.find("'attention_mask' does not mask"), std::string::npos) << o.err;

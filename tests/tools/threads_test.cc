@@ -27,7 +27,9 @@ class Threads : public Scratch {
 
   // What the summary of a run says about the processor: "NAME, N threads".
   std::string Summary(const std::string& flags, const std::string& prefix) {
-    const Outcome o = Run("--model m.onnx --backend cpu --max-steps 3 --batch-size 4096 --json --quiet --overwrite --out r " + flags, prefix);
+    const Outcome o =
+        Run("--model m.onnx --backend cpu --max-steps 3 --batch-size 4096 --json --quiet --overwrite --out r " + flags,
+            prefix);
     EXPECT_EQ(o.code, 0) << o.err;
     return o.code == 0 ? nlohmann::json::parse(o.out)["cpu"].get<std::string>() : "";
   }

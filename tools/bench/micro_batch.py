@@ -1,9 +1,9 @@
-"""Micro-batches that fit a budget: the size that `--micro-batch-size auto` picks and the peak that its steps reach.
+"""Measures the micro-batch that `--micro-batch-size auto` picks under a memory budget, and the peak memory.
 
-    /usr/bin/python3 tools/bench/micro_batch.py --budget 2GiB mlp.onnx:400000 lenet.onnx:60000 unet.onnx:60 resnet18.onnx:100 bert4.onnx:40
+    /usr/bin/python3 tools/bench/micro_batch.py --budget 2GiB mlp.onnx:400000 lenet.onnx:60000 unet.onnx:60
 
-MODEL:BATCH: a batch too large to be run as one. Each is one run of `onnxtrain bench`; the peak is that of the process above its start.
-Ends with 1 where a peak is not between 85 % and 100 % of the budget.
+MODEL:BATCH is a global batch too large for one micro-batch. Each case is one run of `onnxtrain bench`; the peak is the
+resident memory of the process above its value at start. Exits with 1 if a peak is outside 85 % to 100 % of the budget.
 """
 import argparse
 import sys
@@ -20,7 +20,8 @@ def size(text):
 
 
 def run(program, command, model, batch, budget, *flags):
-    line = [program, command, '--model', model, '--json', '--batch-size', batch, '--micro-batch-size', 'auto', '--memory-budget', str(budget)]
+    line = [program, command, '--model', model, '--json', '--batch-size', batch, '--micro-batch-size', 'auto',
+            '--memory-budget', str(budget)]
     begin = time.time()
     return run_json(line + list(flags)), time.time() - begin
 
@@ -40,9 +41,9 @@ def main():
         r, _ = run(args.program, 'bench', model, batch, budget, '--steps-only', '--max-steps', '1')
         share = r['process_peak_bytes'] / budget
         outside += not 0.85 <= share <= 1
-        print(f"{model.split('/')[-1]:>24} {batch:>8} {r['micro_batch']:8d} {seconds:7.2f} {r['planned_peak_bytes'] / 2**20:9.1f} "
-              f"{r['process_peak_bytes'] / 2**20:9.1f} {share:9.1%}", flush=True)
-    print('every peak is between 85 % and 100 % of the budget' if outside == 0 else f'{outside} peaks are outside 85 % to 100 % of the budget')
+        print(f"{model.split('/')[-1]:>24} {batch:>8} {r['micro_batch']:8d} {seconds:7.2f} "
+              f"{r['planned_peak_bytes'] / 2**20:9.1f} {r['process_peak_bytes'] / 2**20:9.1f} {share:9.1%}", flush=True)
+    print(f'{outside or "no"} peaks are outside 85 % to 100 % of the budget')
     return outside > 0
 
 

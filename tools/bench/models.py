@@ -1,9 +1,9 @@
-"""The models that benchmarks compare on, as PyTorch modules, and their export to ONNX.
+"""Defines the benchmark models as PyTorch modules and exports them to ONNX.
 
-    python3 models.py CASE FILE.onnx        writes one (see CASES)
+    python3 models.py CASE FILE.onnx        exports one case (see CASES)
 
-All are untrained and without dropout, so that both sides do the same work. Exported in training form: BatchNorm is not folded.
-Runs with torch 1.13 and 2.x.
+The models are untrained and have no dropout, so that both trainers do the same work. The export keeps training mode:
+BatchNorm is not folded into convolutions. Runs with torch 1.13 and 2.x.
 """
 import math
 import sys
@@ -48,7 +48,7 @@ class Layer(nn.Module):
 
 
 class Bert(nn.Module):
-    """A classifier of sequences with BERT-base's widths."""
+    """Sequence classifier with the widths of BERT-base."""
 
     def __init__(self, layers, length, width=768, heads=12, vocabulary=30522):
         super().__init__()
@@ -66,7 +66,7 @@ class Bert(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A causal language model; classes along the last axis are moved to axis 1, where the loss wants them."""
+    """Causal language model; returns logits with the classes in axis 1, as the loss expects."""
 
     def __init__(self, layers, length, width=768, heads=12, vocabulary=8192):
         super().__init__()
@@ -89,7 +89,7 @@ def convolution(inputs, outputs, kernel, stride=1):
 
 
 class Block(nn.Module):
-    """ResNet's: basic (two 3x3) or, with `bottleneck`, 1x1, 3x3 and 1x1 to four times the width."""
+    """Residual block: basic (two 3x3) or, with `bottleneck`, 1x1, 3x3 and 1x1 to four times the width."""
 
     def __init__(self, inputs, width, stride, bottleneck):
         super().__init__()
@@ -140,7 +140,7 @@ class Lstm(nn.Module):
 
 
 class UNet(nn.Module):
-    """Four levels; classes per pixel."""
+    """U-Net with four levels; logits per pixel."""
 
     def __init__(self, width=32, classes=4):
         super().__init__()
@@ -179,7 +179,8 @@ class Case:
 
 
 CASES = {
-    'mlp': Case(lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10)), (1, 28, 28), 10, 64),
+    'mlp': Case(lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10)), (1, 28, 28),
+                10, 64),
     'lenet': Case(lenet, (1, 28, 28), 10, 64),
     'bert4': Case(lambda: Bert(4, 128), (128,), 2, 8, vocabulary=30522),
     'bert': Case(lambda: Bert(12, 128), (128,), 2, 8, vocabulary=30522),

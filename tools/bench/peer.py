@@ -1,5 +1,7 @@
-"""One PyTorch training process for vs_torch.py. Reads lines "N" on stdin, makes N steps for each and writes their seconds as
-one JSON list a line; the first line it writes describes it. Flags: case, batch, precision (f32, bf16), device, compile.
+"""Runs one PyTorch training process for vs_torch.py.
+
+Writes one JSON line that describes the process. Then, for each line "N" on stdin, trains N steps and writes a JSON line
+with their seconds. Arguments: case, batch, precision (f32, bf16), device, threads, "compile" or "".
 """
 import json
 import sys
@@ -12,7 +14,7 @@ import models
 
 
 def reset_peak():
-    """Forgets the highest memory use so far: importing torch takes more than it keeps."""
+    """Resets the peak resident memory: importing torch allocates more than it keeps."""
     with open('/proc/self/clear_refs', 'w') as f:
         f.write('5')
 
@@ -23,7 +25,7 @@ def peak_resident():
 
 
 def state_bytes(model, optimizer):
-    """What lives from step to step: parameters, buffers, gradients, moments."""
+    """Returns the bytes that persist between steps: parameters, buffers, gradients, moments."""
     tensors = list(model.buffers())
     for p in model.parameters():
         tensors += [p, p.grad] + [t for t in optimizer.state[p].values() if torch.is_tensor(t)]

@@ -1,11 +1,11 @@
-"""Runs of `onnxtrain … --json`, for the scripts beside this one."""
+"""Runs `onnxtrain … --json` for the benchmark scripts."""
 import json
 import subprocess
 import sys
 
 
 def run_json(command):
-    """What the command prints. Ends with one line where it cannot be started or fails, behind what it says itself."""
+    """Returns the JSON that the command prints; exits with one line if the command fails."""
     try:
         result = subprocess.run(command, stdout=subprocess.PIPE)
     except OSError as error:

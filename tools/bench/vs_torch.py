@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""onnxtrain against PyTorch: the same model (exported by PyTorch), batch, precision and optimizer, alternating in one session.
+"""Compares onnxtrain with PyTorch on the same model (exported by PyTorch), batch size, precision and optimizer.
 
     tools/bench/vs_torch.py --onnxtrain build/release/bin/onnxtrain --case lenet,mlp,bert4 --json out.json
 
-Peers: PyTorch eager as it comes ("stock"), and with all CPUs, passive waiting and the right OpenBLAS kernels ("tuned"); with
---bf16 also its bf16 autocast, and ours with --mixed-precision bf16; with --compile torch.compile (torch 2.x). A step is forward, backward, clipping to norm 1 and
-AdamW. Every round runs each of them for about the same time, one after the other; what is shown is the median of all rounds and
-the ratio of ours (and of ours in bf16) to it (below 1: we are faster).
+Peers are PyTorch eager with its defaults ("stock") and with all CPUs, passive OpenMP waiting and the best OpenBLAS
+kernels ("tuned"). --bf16 adds PyTorch's bf16 autocast and onnxtrain's --mixed-precision bf16; --compile adds
+torch.compile (torch 2.x). A step is forward, backward, clipping to norm 1 and AdamW. Each round runs every program for
+about the same time, one after the other. The table shows medians over all rounds and the ratio of onnxtrain's time to
+each peer's (below 1: onnxtrain is faster).
 
-Peak memory is that of the process above its start. Of the float32 runs it is also told apart: PyTorch's activations are its
-peak less its parameters, buffers, gradients and moments; ours are the planned arena of a program that leaves its gradients for
-an update of their own, as it does when windows are accumulated. That way of running and a step in one program, where
-gradients share the arena, each have a total. --memory-flags are for these runs of ours alone.
+Peak memory is the resident memory of a process above its value at start. For float32 it is also split: PyTorch's
+activations are its peak minus parameters, buffers, gradients and moments; onnxtrain's are the planned arena of a
+program that accumulates gradients. The totals cover accumulating steps and steps in one program, where gradients share
+the arena. --memory-flags apply to these runs of onnxtrain only.
 
-The Python that runs this must have torch (Debian: python3-torch and /usr/bin/python3).
+The Python that runs this needs torch (Debian: python3-torch and /usr/bin/python3).
 """
 import argparse
 import json
@@ -47,7 +48,8 @@ class Peer:
         environment = dict(os.environ, **(TUNED if tuned else {}))
         command = [sys.executable, os.path.join(HERE, 'peer.py'), case, str(batch), precision, args.device,
                    str(cpus() if tuned else 0), compiled]
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE)
         self.facts = self.read()
 
     def read(self):
@@ -70,12 +72,12 @@ class Peer:
 
 
 class Ours:
-    """A process of its own for every round: what it takes to start is measured as well."""
+    """Runs onnxtrain; every round is a new process."""
 
     def __init__(self, name, model, batch, args, flags=()):
         self.name, self.seconds, self.peak, self.last = name, [], 0, {}
-        self.command = [args.onnxtrain, 'bench', '--model', model, '--batch-size', str(batch), '--json', '--loss', 'cross_entropy',
-                        '--device', args.device, '--backend', args.backend] + list(flags)
+        self.command = [args.onnxtrain, 'bench', '--model', model, '--batch-size', str(batch), '--json',
+                        '--loss', 'cross_entropy', '--device', args.device, '--backend', args.backend] + list(flags)
 
     def round(self, steps, extra=('--steps-only',)):
         self.last = run_json(self.command + ['--max-steps', str(steps)] + list(extra))
@@ -88,7 +90,7 @@ class Ours:
 
 
 class Memory:
-    """Ours with windows of two micro-batches, and in one program, beside a PyTorch process."""
+    """Compares the memory of onnxtrain, with two micro-batches and in one program, with a PyTorch process."""
 
     def __init__(self, model, batch, peer, args):
         flags = args.memory_flags.split()
@@ -101,8 +103,9 @@ class Memory:
 
     def json(self):
         activations = self.runs['accumulating']['arena_bytes']
-        result = {'flags': self.flags, 'activation_bytes': activations, 'peer_activation_bytes': self.peer - self.peer_state,
-                  'peer_peak_bytes': self.peer, 'activations_over_peer': activations / (self.peer - self.peer_state)}
+        peer_activations = self.peer - self.peer_state
+        result = {'flags': self.flags, 'activation_bytes': activations, 'peer_activation_bytes': peer_activations,
+                  'peer_peak_bytes': self.peer, 'activations_over_peer': activations / peer_activations}
         for name, run in self.runs.items():
             result[name] = {'planned_bytes': run['planned_peak_bytes'], 'peak_bytes': run['process_peak_bytes'],
                             'over_peer': run['process_peak_bytes'] / self.peer, 'repeated_nodes': run['repeated_nodes']}
@@ -111,8 +114,9 @@ class Memory:
 
 def memory_line(memory):
     mib = lambda n: f'{n / 2**20:.0f} MiB'
-    text = (f'  memory{memory["flags"] and " with " + memory["flags"]}: activations + workspace {mib(memory["activation_bytes"])} to '
-            f'{mib(memory["peer_activation_bytes"])} ({memory["activations_over_peer"]:.2f})')
+    text = (f'  memory{memory["flags"] and " with " + memory["flags"]}: activations + workspace '
+            f'{mib(memory["activation_bytes"])} to {mib(memory["peer_activation_bytes"])} '
+            f'({memory["activations_over_peer"]:.2f})')
     for name in ('accumulating', 'step'):
         run = memory[name]
         text += (f'; {name} {mib(run["peak_bytes"])} to {mib(memory["peer_peak_bytes"])} ({run["over_peer"]:.2f}), '
@@ -122,7 +126,7 @@ def memory_line(memory):
 
 BF16 = 'onnxtrain bf16'
 TUNED_PEER = 'torch tuned'
-MEASURABLE = 2**26  # what a small model needs drowns in what importing torch left behind
+MEASURABLE = 2**26  # below, allocations left over from importing torch dominate
 
 
 def steps_for(seconds_per_step, budget):
@@ -178,8 +182,9 @@ def report(name, batch, runs, details, parts):
     probed = details['probed_flops_per_second']
     if probed:
         print(f'  products {rate / 1e9:.0f} GF/s of the step, {probed / 1e9:.0f} alone ({100 * rate / probed:.0f} %); '
-              f'arena {details["arena_bytes"] / 2**20:.0f} MiB, {details["arena_bytes"] / max(1, details["arena_lower_bound_bytes"]):.3f} '
-              f'× its lower bound; start {details["first_step_seconds"]:.2f} s', flush=True)
+              f'arena {details["arena_bytes"] / 2**20:.0f} MiB, '
+              f'{details["arena_bytes"] / max(1, details["arena_lower_bound_bytes"]):.3f} × its lower bound; '
+              f'start {details["first_step_seconds"]:.2f} s', flush=True)
     if parts:
         print(memory_line(parts), flush=True)
     return result
@@ -189,7 +194,7 @@ def known_cases(text):
     names = text.split(',')
     for name in names:
         if name not in models.CASES:
-            raise argparse.ArgumentTypeError(f"no case '{name}': there are {','.join(models.CASES)}")
+            raise argparse.ArgumentTypeError(f"unknown case '{name}'; the cases are {','.join(models.CASES)}")
     return names
 
 
@@ -202,18 +207,19 @@ def at_least_one(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--onnxtrain', default='build/release/bin/onnxtrain')
-    parser.add_argument('--case', type=known_cases, default='mlp,lenet,bert4', help='of ' + ','.join(models.CASES))
-    parser.add_argument('--batch', type=at_least_one, help='another batch size than the case has')
+    parser.add_argument('--case', type=known_cases, default='mlp,lenet,bert4',
+                        help='comma-separated: ' + ','.join(models.CASES))
+    parser.add_argument('--batch', type=at_least_one, help='override the batch size of the case')
     parser.add_argument('--backend', default='cpu')
     parser.add_argument('--device', default='cpu')
     parser.add_argument('--rounds', type=at_least_one, default=5)
-    parser.add_argument('--seconds', type=float, default=2, help='for each run of a round')
+    parser.add_argument('--seconds', type=float, default=2, help='duration of each run in a round')
     parser.add_argument('--bf16', action='store_true')
     parser.add_argument('--compile', action='store_true')
-    parser.add_argument('--no-stock', dest='stock', action='store_false', help='without PyTorch as it comes, which is slow')
-    parser.add_argument('--memory-flags', default='', help='of onnxtrain, for the memory figures')
-    parser.add_argument('--json', help='results as JSON into this file')
-    parser.add_argument('--folder', help='where exported models are kept')
+    parser.add_argument('--no-stock', dest='stock', action='store_false', help='skip PyTorch with its defaults (slow)')
+    parser.add_argument('--memory-flags', default='', help='flags of onnxtrain for the memory figures')
+    parser.add_argument('--json', help='write the results to this JSON file')
+    parser.add_argument('--folder', help='keep exported models in this folder')
     args = parser.parse_args()
     if args.device.startswith('cuda') and not torch.cuda.is_available():
         parser.error(f'--device {args.device}: this torch sees no GPU')

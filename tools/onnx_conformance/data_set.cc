@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/tensor_file.h"
+#include "frontend/onnx/value_file.h"
 
 namespace onnxtrain {
 namespace {
@@ -25,7 +25,8 @@ absl::StatusOr<std::vector<StoredValue>> LoadNumbered(const fs::path& folder, co
   }
 }
 
-absl::StatusOr<std::vector<HostTensor>> LoadOutputs(const fs::path& folder, const std::string& prefix, const OnnxModel& model) {
+absl::StatusOr<std::vector<HostTensor>> LoadOutputs(const fs::path& folder, const std::string& prefix,
+                                                    const OnnxModel& model) {
   ASSIGN_OR_RETURN(std::vector<StoredValue> values, LoadNumbered(folder, prefix, model.output_forms()));
   std::vector<HostTensor> outputs;
   for (StoredValue& value : values) outputs.insert(outputs.end(), value.elements.begin(), value.elements.end());
@@ -44,12 +45,14 @@ bool Near(double a, double b, double absolute) {
 }
 
 absl::Status CompareBits(const std::string& name, const HostTensor& got, const HostTensor& want) {
-  if (got.shape() != want.shape()) return Invalid("output '", name, "' is ", ToString(got.type()), ", expected ", ToString(want.type()));
+  if (got.shape() != want.shape())
+    return Invalid("output '", name, "' is ", ToString(got.type()), ", expected ", ToString(want.type()));
   const HostTensor numbers = As(DType::kBFloat16, want);
   for (int64_t i = 0; i < want.size(); ++i) {
     if (std::isnan(got.At(i)) && std::isnan(numbers.At(i))) continue;
     const double bits = got.data<uint16_t>()[i];
-    if (!Near(bits, want.At(i), kAbsoluteTolerance)) return Invalid("output '", name, "' element ", i, " has bits ", bits, ", expected ", want.At(i));
+    if (!Near(bits, want.At(i), kAbsoluteTolerance))
+      return Invalid("output '", name, "' element ", i, " has bits ", bits, ", expected ", want.At(i));
   }
   return absl::OkStatus();
 }
@@ -96,14 +99,16 @@ absl::StatusOr<DataSet> LoadLightDataSet(const fs::path& path, const OnnxModel& 
 }
 
 absl::Status CompareOutput(const std::string& name, const HostTensor& got, const HostTensor& stored, double absolute) {
-  // ONNX's runner compares stored numbers, of bfloat16 too: its cases were made by truncation, kernels round to nearest.
+  // ONNX's runner compares stored numbers, of bfloat16 too: its cases were made by truncation, kernels round to
+  // nearest.
   if (got.dtype() == DType::kBFloat16 && stored.dtype() == DType::kUInt16) return CompareBits(name, got, stored);
   const HostTensor& want = stored;
   if (!(got.type() == want.type())) {
     return Invalid("output '", name, "' is ", ToString(got.type()), ", expected ", ToString(want.type()));
   }
   for (int64_t i = 0; i < want.size(); ++i) {
-    const bool same = IsFloat(want.dtype()) || IsSmallFloat(want.dtype()) ? Near(got.At(i), want.At(i), absolute) : got.IntAt(i) == want.IntAt(i);
+    const bool same = IsFloat(want.dtype()) || IsSmallFloat(want.dtype()) ? Near(got.At(i), want.At(i), absolute)
+                                                                          : got.IntAt(i) == want.IntAt(i);
     if (!same) return Invalid("output '", name, "' element ", i, " is ", got.At(i), ", expected ", want.At(i));
   }
   return absl::OkStatus();

@@ -16,7 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Runs the graph once on a backend and gives its outputs in order.
-absl::StatusOr<std::vector<HostTensor>> RunOn(Backend& backend, const Graph& graph, const std::map<std::string, HostTensor>& inputs) {
+absl::StatusOr<std::vector<HostTensor>> RunOn(Backend& backend, const Graph& graph,
+                                              const std::map<std::string, HostTensor>& inputs) {
   auto legal = backend.Legalize(graph);
   if (!legal.ok()) return absl::UnimplementedError(legal.status().message());
   ASSIGN_OR_RETURN(BoundProgram program, BoundProgram::Make(backend, *legal));
@@ -53,8 +54,8 @@ absl::StatusOr<ImportedModel> ImportCase(const OnnxModel& model, const DataSet& 
   return imported;
 }
 
-// One case records rounding noise of up to 1.9e-7 where its transform is 0: a float32 mean of ten numbers up to 99, which
-// may be off by 2^-24 times the mean of their magnitudes, 3.2e-6.
+// One case records rounding noise of up to 1.9e-7 where its transform is 0: a float32 mean of ten numbers up to 99,
+// which may be off by 2^-24 times the mean of their magnitudes, 3.2e-6.
 double AbsoluteTolerance(const OnnxModel& model) {
   return fs::path(model.path()).parent_path().filename() == "test_dft_inverse_opset19" ? 1e-6 : kAbsoluteTolerance;
 }

@@ -26,7 +26,7 @@ int64_t Milliseconds() {
   return now.tv_sec * int64_t{1000} + now.tv_nsec / 1000000;
 }
 
-// A terminal or a job manager may signal the process and its group: what comes at the same time is one signal.
+// A terminal or a job manager may signal the process and its group: signals at the same time count once.
 extern "C" void OnStop(int number) {
   constexpr int64_t kSameSignal = 300;
   if (!stop_asked.exchange(true)) {
@@ -37,7 +37,7 @@ extern "C" void OnStop(int number) {
   }
 }
 
-// 0 where the variable is not set.
+// Returns 0 where the variable is not set.
 int NumberIn(const char* variable) {
   const char* set = std::getenv(variable);
   return set == nullptr ? 0 : std::atoi(set);
@@ -54,11 +54,11 @@ int ChooseThreads(int wanted) {
 
 void SetEnvironment(int threads) {
   const std::string count = std::to_string(threads);
-  setenv("OMP_NUM_THREADS", count.c_str(), 1);  // --threads wins over what the user's environment says
-  setenv("OMP_DYNAMIC", "false", 1);  // how sums are cut must not depend on how busy the machine is
+  setenv("OMP_NUM_THREADS", count.c_str(), 1);  // --threads takes precedence over the environment
+  setenv("OMP_DYNAMIC", "false", 1);            // the split of reductions must not depend on the load of the machine
   setenv("OPENBLAS_NUM_THREADS", count.c_str(), 0);
-  // A waiting thread spins for about a tenth of a millisecond, then sleeps: waking one takes as long, and a small model's step
-  // has a hundred parallel loops; but it must not keep a CPU from OpenBLAS's own pool or from the loader.
+  // A waiting thread spins for about a tenth of a millisecond, then sleeps: waking one takes as long, and a small
+  // model's step has a hundred parallel loops; but it must not keep a CPU from OpenBLAS's own pool or from the loader.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "20000", 0);
   setenv("OMP_WAIT_POLICY", "PASSIVE", 0);
   if (HasAvx512()) setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);

@@ -1,4 +1,4 @@
-// What the process asks of the machine before a backend is loaded.
+// Process-wide settings: threads, environment variables, signals.
 #pragma once
 
 #include <atomic>
@@ -6,21 +6,21 @@
 
 namespace onnxtrain::cli {
 
-// Threads for compute: --threads if above 0, else OMP_NUM_THREADS if the user set it, else CpuCount(); no more than OMP_THREAD_LIMIT.
+// Threads for compute: --threads if above 0, else OMP_NUM_THREADS if the user set it, else CpuCount(); no more than
+// OMP_THREAD_LIMIT.
 int ChooseThreads(int wanted);
 
-// Thread counts, wait policy and, where the CPU has AVX-512, OpenBLAS's core type. libgomp and OpenBLAS read them when
-// they are loaded, so this comes before CreateBackend. What the user has set stays.
+// Sets thread counts, wait policy and, where the CPU has AVX-512, OpenBLAS's core type. libgomp and OpenBLAS read them
+// when they are loaded, so this must come before CreateBackend. Keeps what the user has set.
 void SetEnvironment(int threads);
 
 // "Intel(R) Xeon(R) Processor @ 2.20GHz"
 std::string CpuName();
 
-// Writing to a pipe that nobody reads gives an error and no signal.
+// Turns writes to a closed pipe into errors instead of signals.
 void IgnoreBrokenPipes();
 
-// From now on SIGINT, SIGTERM, SIGHUP and SIGUSR1 set the flag that is returned; a second signal ends the process at
-// once, as if nothing had been caught.
+// Makes SIGINT, SIGTERM, SIGHUP and SIGUSR1 set the returned flag. A second signal ends the process at once.
 const std::atomic<bool>* CatchSignals();
 
 }  // namespace onnxtrain::cli

@@ -1,73 +1,78 @@
 // onnxtrain: a table of subcommands behind one command line.
+#include <algorithm>
 #include <cstdio>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "tools/onnxtrain/command.h"
-#include "tools/onnxtrain/common.h"
+#include "frontend/base/text_file.h"
+#include "frontend/passes/pass.h"
+#include "tools/onnxtrain/commands/command.h"
+#include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/environment.h"
-#include "tools/onnxtrain/flags.h"
-#include "tools/onnxtrain/text_file.h"
+#include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/version.h"
 
 namespace onnxtrain::cli {
 namespace {
 
 constexpr Command kCommands[] = {
-    {"train", "trains a model on data (also without the word)", RunTrain},
-    {"eval", "loss and accuracy on data", RunEval},
-    {"predict", "writes the model's predictions as CSV", RunPredict},
-    {"grad", "writes loss, outputs and every gradient of one batch as .npz", RunGrad},
-    {"inspect", "shows the model: inputs, operators, weights and which are trained, the loss that fits", RunInspect},
-    {"compare", "checks the backends against each other, another framework's values or finite differences", RunCompare},
-    {"export", "writes a model with other weights", RunExport},
-    {"plan", "what a training step needs: memory by kind, recomputation, the largest micro-batch that fits", RunPlan},
-    {"bench", "times a training step and its operators against what the machine reaches", RunBench},
+    {"train", kTaskTrain, "trains a model on data (the default subcommand)", RunTrain},
+    {"eval", kTaskEval, "evaluates loss, accuracy and metrics on data", RunEval},
+    {"predict", kTaskPredict, "writes the model's predictions as CSV", RunPredict},
+    {"grad", kTaskGrad, "writes loss, outputs and every gradient of one batch as .npz", RunGrad},
+    {"inspect", kTaskInspect, "shows inputs, operators, weights and which are trained, the loss that fits", RunInspect},
+    {"compare", kTaskCompare, "compares the backends with each other, with another framework or finite differences",
+     RunCompare},
+    {"export", kTaskExport, "writes a model with other weights", RunExport},
+    {"plan", kTaskPlan, "plans a training step: memory by kind, recomputation, the largest micro-batch that fits",
+     RunPlan},
+    {"bench", kTaskBench, "times a training step and its operators against what the machine reaches", RunBench},
 };
 
-std::vector<CommandSpec> Specs() {
+const Command& FindCommand(std::string_view name) {
+  return *std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Command& c) { return c.name == name; });
+}
+
+std::vector<CommandSpec> ListCommands() {
   std::vector<CommandSpec> specs;
-  for (const Command& c : kCommands) specs.push_back({c.name, FlagsOf(c.name)});
+  for (const Command& c : kCommands) specs.push_back({c.name, ListFlags(c.task)});
   return specs;
 }
 
-absl::Status PrintHelp(const std::string& command, bool overview) {
-  std::string text;
-  if (overview) {
-    text =
-        "onnxtrain trains ONNX models.\n\n  onnxtrain --model x.onnx --data train.npz --eval-data test.npz --epochs 3 "
-        "--out runs/a\n"
-        "  onnxtrain --model x.onnx            a try on synthetic data\n"
-        "  onnxtrain SUBCOMMAND --model x.onnx …\n\nsubcommands (each has its own --help)\n";
-    for (const Command& c : kCommands)
-      StrAppend(&text, "  ", c.name, std::string(10 - std::string_view(c.name).size(), ' '), c.summary, "\n");
-    text += "\nflags of train\n";
-  } else {
-    for (const Command& c : kCommands) {
-      if (command == c.name) text = StrCat("onnxtrain ", c.name, ": ", c.summary, "\n");
-    }
-  }
-  return Print(text + FlagHelp(command));
+std::string Overview() {
+  std::string text =
+      "onnxtrain trains ONNX models.\n\n"
+      "  onnxtrain --model x.onnx --data train.npz --eval-data test.npz --epochs 3 --out runs/a\n"
+      "  onnxtrain --model x.onnx            a trial run on synthetic data\n"
+      "  onnxtrain SUBCOMMAND --model x.onnx …\n\nsubcommands (each has its own --help)\n";
+  for (const Command& c : kCommands)
+    StrAppend(&text, "  ", c.name, std::string(10 - std::string_view(c.name).size(), ' '), c.summary, "\n");
+  return text + "\nflags of train\n";
+}
+
+absl::Status PrintHelp(const Command& command, bool overview) {
+  const std::string heading = overview ? Overview() : StrCat("onnxtrain ", command.name, ": ", command.summary, "\n");
+  return Print(heading + FlagHelp(command.task));
 }
 
 absl::StatusOr<int> Run(const std::vector<std::string>& words) {
-  ASSIGN_OR_RETURN(const Arguments args,
-                   ParseArguments(words, Specs(), [](const std::string& path) { return ReadTextFile(path, 1 << 20); }));
+  const auto read = [](const std::string& path) { return ReadTextFile(path, 1 << 20); };
+  ASSIGN_OR_RETURN(const Arguments args, ParseArguments(words, ListCommands(), read));
   if (args.version) {
     RETURN_IF_ERROR(Print(StrCat("onnxtrain ", kVersion, "\n")));
     return kDone;
   }
+  const Command& command = FindCommand(args.command);
   if (args.help) {
-    RETURN_IF_ERROR(PrintHelp(args.command, words[0] != args.command));
+    RETURN_IF_ERROR(PrintHelp(command, words[0] != args.command));
     return kDone;
   }
-  RETURN_IF_ERROR(SetFlags(args));
-  for (const Command& c : kCommands) {
-    if (args.command == c.name) return c.run();
-  }
-  return kBadInput;
+  ASSIGN_OR_RETURN(const TrainConfig config, ParseConfig(args));
+  if (config.verify_passes) SetVerifyPasses(true);
+  return command.run(config);
 }
 
 // Messages are one line, whatever a library or a file name put into them.
@@ -75,6 +80,14 @@ std::string OneLine(std::string_view text) {
   std::string line;
   for (char c : text) line += c == '\n' || c == '\r' ? ' ' : c;
   return line;
+}
+
+absl::StatusOr<int> RunGuarded(const std::vector<std::string>& words) {
+  try {
+    return Run(words);
+  } catch (const std::bad_alloc&) {
+    return Invalid("out of memory");
+  }
 }
 
 }  // namespace
@@ -85,9 +98,9 @@ int main(int argc, char** argv) {
   FLAGS_minloglevel = google::WARNING;
   google::InitGoogleLogging(argv[0]);
   onnxtrain::cli::IgnoreBrokenPipes();
-  const auto code = onnxtrain::cli::Run({argv + 1, argv + argc});
+  const auto code = onnxtrain::cli::RunGuarded({argv + 1, argv + argc});
   if (code.ok()) return *code;
-  std::fprintf(stderr, "onnxtrain: error: %s\n",
-               onnxtrain::cli::OneLine(onnxtrain::ToStd(code.status().message())).c_str());
+  const std::string message = onnxtrain::cli::FieldsToFlags(onnxtrain::ToStd(code.status().message()));
+  std::fprintf(stderr, "onnxtrain: error: %s\n", onnxtrain::cli::OneLine(message).c_str());
   return onnxtrain::cli::kBadInput;
 }

@@ -22,7 +22,9 @@ In KnownFloats(std::vector<double> values) {
 In KnownTensor(Shape shape, std::vector<double> values) {
   return {In::kConstant, {}, HostTensor::FromDoubles({kFloat, std::move(shape)}, values)};
 }
-In KnownBytes(Shape shape, DType dtype = DType::kUInt8) { return {In::kConstant, {}, HostTensor::Filled({dtype, std::move(shape)}, 1)}; }
+In KnownBytes(Shape shape, DType dtype = DType::kUInt8) {
+  return {In::kConstant, {}, HostTensor::Filled({dtype, std::move(shape)}, 1)};
+}
 In KnownBoxes() { return KnownTensor({1, 2, 4}, {0, 0, 1, 1, 2, 2, 3, 3}); }
 In KnownScores() { return KnownTensor({1, 1, 2}, {0.9, 0.8}); }
 
@@ -33,17 +35,36 @@ std::vector<OpExample> FusedTable() {
   const std::string ms(kMicrosoft);
   const Attrs heads = {{"num_heads", int64_t{4}}, {"kv_num_heads", int64_t{2}}};
   return {
-      {ms, "RotaryEmbedding", 1, {Fed({1, 2, 3, 4}), Fed({1, 3}, kInt), KnownTensor({3, 2}, {1, 1, 0.8, 0.9, 0.3, 0.6}), KnownTensor({3, 2}, {0, 0, 0.6, 0.4, 0.9, 0.8})}},
-      {ms, "GroupQueryAttention", 1,
-       {Fed({1, 3, 8}), Fed({1, 3, 4}), Fed({1, 3, 4}), Absent(), Absent(), Fed({1}, DType::kInt32), Fed({}, DType::kInt32)}, heads, 3},
+      {ms,
+       "RotaryEmbedding",
+       1,
+       {Fed({1, 2, 3, 4}), Fed({1, 3}, kInt), KnownTensor({3, 2}, {1, 1, 0.8, 0.9, 0.3, 0.6}),
+        KnownTensor({3, 2}, {0, 0, 0.6, 0.4, 0.9, 0.8})}},
+      {ms,
+       "GroupQueryAttention",
+       1,
+       {Fed({1, 3, 8}), Fed({1, 3, 4}), Fed({1, 3, 4}), Absent(), Absent(), Fed({1}, DType::kInt32),
+        Fed({}, DType::kInt32)},
+       heads,
+       3},
       {ms, "NhwcConv", 1, {Fed({1, 4, 4, 2}), Weight({3, 2, 2, 2}), Weight({3})}},
-      {ms, "GroupNorm", 1, {Fed({1, 4, 4, 6}), Weight({6}), Weight({6})}, {{"groups", int64_t{2}}, {"activation", int64_t{1}}}},
+      {ms,
+       "GroupNorm",
+       1,
+       {Fed({1, 4, 4, 6}), Weight({6}), Weight({6})},
+       {{"groups", int64_t{2}}, {"activation", int64_t{1}}}},
       {ms, "FusedGemm", 1, {Fed({2, 3}), Weight({3, 4}), Weight({4})}, {{"activation", std::string("Relu")}}},
       {ms, "BiasSplitGelu", 1, {Fed({2, 3, 6}), Weight({6})}},
       {ms, "BiasAdd", 1, {Fed({2, 3, 4}), Weight({4}), Fed({2, 3, 4})}},
-      {ms, "MatMulNBits", 1, {Fed({2, 16}), KnownBytes({3, 1, 8}), KnownTensor({3, 1}, {0.1, 0.2, 0.3})},
+      {ms,
+       "MatMulNBits",
+       1,
+       {Fed({2, 16}), KnownBytes({3, 1, 8}), KnownTensor({3, 1}, {0.1, 0.2, 0.3})},
        {{"K", int64_t{16}}, {"N", int64_t{3}}, {"bits", int64_t{4}}, {"block_size", int64_t{16}}}},
-      {ms, "GatherBlockQuantized", 1, {KnownBytes({2, 16}), Fed({1, 3}, kInt), KnownTensor({2, 1}, {0.1, 0.2})},
+      {ms,
+       "GatherBlockQuantized",
+       1,
+       {KnownBytes({2, 16}), Fed({1, 3}, kInt), KnownTensor({2, 1}, {0.1, 0.2})},
        {{"bits", int64_t{8}}, {"block_size", int64_t{16}}, {"quantize_axis", int64_t{1}}}},
   };
 }
@@ -97,7 +118,10 @@ std::vector<OpExample> Table() {
       {"", "ScatterElements", 17, {Fed({4, 3}), Fed({2, 3}, kInt), Fed({2, 3})}},
       {"", "ScatterND", 17, {Fed({4, 3}), Fed({2, 1}, kInt), Fed({2, 3})}},
       {"", "OneHot", 17, {Fed({3}, kInt), KnownScalar(kInt, 4), KnownFloats({0, 1})}},
-      {"", "Compress", 17, {Fed({3}), {In::kConstant, {}, HostTensor::FromDoubles({DType::kBool, {3}}, std::vector<double>{1, 0, 1})}}},
+      {"",
+       "Compress",
+       17,
+       {Fed({3}), {In::kConstant, {}, HostTensor::FromDoubles({DType::kBool, {3}}, std::vector<double>{1, 0, 1})}}},
       {"", "NonZero", 17, {Known({1, 0, 2})}},
       {"", "SoftmaxCrossEntropyLoss", 17, {Fed({2, 3}), Fed({2}, kInt)}},
       {"", "NegativeLogLikelihoodLoss", 17, {Fed({2, 3}), Fed({2}, kInt)}},
@@ -126,17 +150,40 @@ std::vector<OpExample> Table() {
       {"", "Resize", 17, {image, Absent(), KnownFloats({1, 1, 2, 2})}},
       {"", "Upsample", 9, {image, KnownFloats({1, 1, 2, 2})}},
       {"", "GridSample", 17, {image, Fed({2, 3, 3, 2})}},
-      {"", "RoiAlign", 17, {image, Fed({3, 4}), Fed({3}, kInt)}, {{"output_height", int64_t{2}}, {"output_width", int64_t{2}}}},
+      {"",
+       "RoiAlign",
+       17,
+       {image, Fed({3, 4}), Fed({3}, kInt)},
+       {{"output_height", int64_t{2}}, {"output_width", int64_t{2}}}},
       {"", "MaxRoiPool", 21, {image, Fed({3, 5})}, {{"pooled_shape", Ints{2, 2}}}},
       {"", "Det", 17, {Fed({2, 3, 3})}},
       {"", "AffineGrid", 20, {Fed({2, 2, 3}), Known({2, 1, 3, 4})}},
       {"", "DeformConv", 19, {image, Weight({3, 4, 3, 3}), Fed({2, 18, 4, 4})}},
-      {"", "MaxUnpool", 17, {Fed({2, 4, 3, 3}), Fed({2, 4, 3, 3}, kInt)}, {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}}},
+      {"",
+       "MaxUnpool",
+       17,
+       {Fed({2, 4, 3, 3}), Fed({2, 4, 3, 3}, kInt)},
+       {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}}},
       {"", "Col2Im", 18, {Fed({1, 4, 9}), Known({4, 4}), Known({2, 2})}},
       {"", "CenterCropPad", 18, {Fed({4, 3}), Known({2, 5})}},
-      {"", "LSTM", 17, {Fed({5, 2, 3}), Weight({1, 16, 3}), Weight({1, 16, 4}), Weight({1, 32})}, {{"hidden_size", int64_t{4}}}, 3},
-      {"", "GRU", 17, {Fed({5, 2, 3}), Weight({1, 12, 3}), Weight({1, 12, 4}), Weight({1, 24})}, {{"hidden_size", int64_t{4}}}, 2},
-      {"", "RNN", 17, {Fed({5, 2, 3}), Weight({1, 4, 3}), Weight({1, 4, 4}), Weight({1, 8})}, {{"hidden_size", int64_t{4}}}, 2},
+      {"",
+       "LSTM",
+       17,
+       {Fed({5, 2, 3}), Weight({1, 16, 3}), Weight({1, 16, 4}), Weight({1, 32})},
+       {{"hidden_size", int64_t{4}}},
+       3},
+      {"",
+       "GRU",
+       17,
+       {Fed({5, 2, 3}), Weight({1, 12, 3}), Weight({1, 12, 4}), Weight({1, 24})},
+       {{"hidden_size", int64_t{4}}},
+       2},
+      {"",
+       "RNN",
+       17,
+       {Fed({5, 2, 3}), Weight({1, 4, 3}), Weight({1, 4, 4}), Weight({1, 8})},
+       {{"hidden_size", int64_t{4}}},
+       2},
       {"", "TopK", 17, {Fed({2, 5}), Known({3})}, {}, 2},
       {"", "ReverseSequence", 17, {Fed({4, 2, 3}), Known({4, 2})}},
       {"", "BitShift", 17, {Fed({3}, DType::kUInt8), Fed({3}, DType::kUInt8)}, {{"direction", std::string("LEFT")}}},
@@ -145,54 +192,129 @@ std::vector<OpExample> Table() {
       {"", "HannWindow", 17, {KnownScalar(kInt, 8)}},
       {"", "HammingWindow", 17, {KnownScalar(kInt, 8)}},
       {"", "BlackmanWindow", 17, {KnownScalar(kInt, 8)}},
-      {"", "MelWeightMatrix", 17,
-       {KnownScalar(kInt, 8), KnownScalar(kInt, 16), KnownScalar(kInt, 8000), KnownScalar(kFloat, 0), KnownScalar(kFloat, 4000)}},
+      {"",
+       "MelWeightMatrix",
+       17,
+       {KnownScalar(kInt, 8), KnownScalar(kInt, 16), KnownScalar(kInt, 8000), KnownScalar(kFloat, 0),
+        KnownScalar(kFloat, 4000)}},
       {"", "DFT", 17, {Fed({1, 8, 1})}, {{"axis", int64_t{1}}}},
       {"", "STFT", 17, {Fed({1, 32, 1}), KnownScalar(kInt, 8), Absent(), KnownScalar(kInt, 16)}},
       {"", "QuantizeLinear", 17, {Fed({2, 3}), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 128)}},
-      {"", "DequantizeLinear", 17, {Fed({2, 3}, DType::kUInt8), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 128)}},
+      {"",
+       "DequantizeLinear",
+       17,
+       {Fed({2, 3}, DType::kUInt8), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 128)}},
       {"", "DynamicQuantizeLinear", 17, {Fed({2, 3})}, {}, 3},
       {"", "MatMulInteger", 17, {Fed({2, 3}, DType::kUInt8), Fed({3, 4}, DType::kUInt8)}},
       {"", "ConvInteger", 17, {Fed({1, 1, 4, 4}, DType::kUInt8), Fed({1, 1, 2, 2}, DType::kUInt8)}},
-      {"", "QLinearMatMul", 17,
+      {"",
+       "QLinearMatMul",
+       17,
        {Fed({2, 3}, DType::kUInt8), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0), Fed({3, 4}, DType::kUInt8),
-        KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0)}},
-      {"", "QLinearConv", 17,
-       {Fed({1, 1, 4, 4}, DType::kUInt8), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0), Fed({1, 1, 2, 2}, DType::kUInt8),
-        KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0)}},
-      {"", "RotaryEmbedding", 23, {Fed({1, 2, 3, 4}), KnownTensor({3, 2}, {1, 1, 0.8, 0.9, 0.3, 0.6}), KnownTensor({3, 2}, {0, 0, 0.6, 0.4, 0.9, 0.8}), Fed({1, 3}, kInt)}},
+        KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0), KnownScalar(kFloat, 0.1),
+        KnownScalar(DType::kUInt8, 0)}},
+      {"",
+       "QLinearConv",
+       17,
+       {Fed({1, 1, 4, 4}, DType::kUInt8), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0),
+        Fed({1, 1, 2, 2}, DType::kUInt8), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0),
+        KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 0)}},
+      {"",
+       "RotaryEmbedding",
+       23,
+       {Fed({1, 2, 3, 4}), KnownTensor({3, 2}, {1, 1, 0.8, 0.9, 0.3, 0.6}),
+        KnownTensor({3, 2}, {0, 0, 0.6, 0.4, 0.9, 0.8}), Fed({1, 3}, kInt)}},
       {"", "TensorScatter", 24, {Fed({2, 1, 5, 3}), Fed({2, 1, 1, 3}), Known({1, 2})}},
-      {"ai.onnx.ml", "Scaler", 1, {Fed({2, 3})}, {{"offset", std::vector<double>{1, 2, 3}}, {"scale", std::vector<double>{1, 2, 3}}}},
-      {"ai.onnx.ml", "Imputer", 1, {Fed({2, 3})}, {{"imputed_value_floats", std::vector<double>{1, 2, 3}}, {"replaced_value_float", 0.0}}},
+      {"ai.onnx.ml",
+       "Scaler",
+       1,
+       {Fed({2, 3})},
+       {{"offset", std::vector<double>{1, 2, 3}}, {"scale", std::vector<double>{1, 2, 3}}}},
+      {"ai.onnx.ml",
+       "Imputer",
+       1,
+       {Fed({2, 3})},
+       {{"imputed_value_floats", std::vector<double>{1, 2, 3}}, {"replaced_value_float", 0.0}}},
       {"ai.onnx.ml", "Normalizer", 1, {Fed({2, 3})}, {{"norm", std::string("L2")}}},
-      {"ai.onnx.ml", "LinearRegressor", 1, {Fed({2, 3})},
-       {{"coefficients", std::vector<double>{1, 2, 3}}, {"intercepts", std::vector<double>{1}}, {"targets", int64_t{1}}}},
-      {"ai.onnx.ml", "LinearClassifier", 1, {Fed({2, 3})},
-       {{"coefficients", std::vector<double>{1, 2, 3, 4, 5, 6}}, {"intercepts", std::vector<double>{1, 2}}, {"classlabels_ints", Ints{0, 1}}}, 2},
+      {"ai.onnx.ml",
+       "LinearRegressor",
+       1,
+       {Fed({2, 3})},
+       {{"coefficients", std::vector<double>{1, 2, 3}},
+        {"intercepts", std::vector<double>{1}},
+        {"targets", int64_t{1}}}},
+      {"ai.onnx.ml",
+       "LinearClassifier",
+       1,
+       {Fed({2, 3})},
+       {{"coefficients", std::vector<double>{1, 2, 3, 4, 5, 6}},
+        {"intercepts", std::vector<double>{1, 2}},
+        {"classlabels_ints", Ints{0, 1}}},
+       2},
       {"ai.onnx.ml", "FeatureVectorizer", 1, {Fed({2, 3}), Fed({2, 2})}, {{"inputdimensions", Ints{3, 2}}}},
       {"ai.onnx.ml", "ArrayFeatureExtractor", 1, {Fed({2, 3}), Known({1})}},
       {"ai.onnx.ml", "OneHotEncoder", 1, {Fed({3}, kInt)}, {{"cats_int64s", Ints{0, 1, 2}}}},
-      {"ai.onnx.ml", "LabelEncoder", 2, {Fed({3}, kInt)}, {{"keys_int64s", Ints{0, 1}}, {"values_floats", std::vector<double>{1, 2}}}},
+      {"ai.onnx.ml",
+       "LabelEncoder",
+       2,
+       {Fed({3}, kInt)},
+       {{"keys_int64s", Ints{0, 1}}, {"values_floats", std::vector<double>{1, 2}}}},
       {"ai.onnx.ml", "ZipMap", 1, {Fed({2, 3})}, {{"classlabels_int64s", Ints{0, 1, 2}}}},
-      {"", "TfIdfVectorizer", 17, {Fed({6}, kInt)},
-       {{"mode", std::string("TF")}, {"min_gram_length", int64_t{1}}, {"max_gram_length", int64_t{1}}, {"max_skip_count", int64_t{0}},
-        {"ngram_counts", Ints{0}}, {"ngram_indexes", Ints{0, 1}}, {"pool_int64s", Ints{2, 3}}}},
+      {"",
+       "TfIdfVectorizer",
+       17,
+       {Fed({6}, kInt)},
+       {{"mode", std::string("TF")},
+        {"min_gram_length", int64_t{1}},
+        {"max_gram_length", int64_t{1}},
+        {"max_skip_count", int64_t{0}},
+        {"ngram_counts", Ints{0}},
+        {"ngram_indexes", Ints{0, 1}},
+        {"pool_int64s", Ints{2, 3}}}},
       {"", "Multinomial", 17, {Fed({2, 3})}},
-      {"ai.onnx.preview.training", "Adam", 1, {Fed({}), Fed({}, kInt), Fed({2}), Fed({2}), Fed({2}), Fed({2})},
-       {{"alpha", 0.9}, {"beta", 0.999}, {"epsilon", 1e-6}, {"norm_coefficient", 0.0}}, 3},
+      {"ai.onnx.preview.training",
+       "Adam",
+       1,
+       {Fed({}), Fed({}, kInt), Fed({2}), Fed({2}), Fed({2}), Fed({2})},
+       {{"alpha", 0.9}, {"beta", 0.999}, {"epsilon", 1e-6}, {"norm_coefficient", 0.0}},
+       3},
       {"ai.onnx.preview.training", "Adagrad", 1, {Fed({}), Fed({}, kInt), Fed({2}), Fed({2}), Fed({2})}, {}, 2},
-      {"ai.onnx.preview.training", "Momentum", 1, {Fed({}), Fed({}, kInt), Fed({2}), Fed({2}), Fed({2})},
-       {{"alpha", 0.9}, {"beta", 1.0}, {"mode", std::string("standard")}, {"norm_coefficient", 0.0}}, 2},
+      {"ai.onnx.preview.training",
+       "Momentum",
+       1,
+       {Fed({}), Fed({}, kInt), Fed({2}), Fed({2}), Fed({2})},
+       {{"alpha", 0.9}, {"beta", 1.0}, {"mode", std::string("standard")}, {"norm_coefficient", 0.0}},
+       2},
       {"", "Attention", 23, {Fed({1, 2, 3, 4}), Fed({1, 2, 5, 4}), Fed({1, 2, 5, 4})}},
       {std::string(kMicrosoft), "CropAndResize", 1, {image, Fed({3, 4}), Fed({3}, DType::kInt32), Known({2, 2})}},
-      {std::string(kMicrosoft), "FusedConv", 1, {image, Weight({3, 4, 3, 3}), Weight({3})}, {{"activation", std::string("Relu")}}},
+      {std::string(kMicrosoft),
+       "FusedConv",
+       1,
+       {image, Weight({3, 4, 3, 3}), Weight({3})},
+       {{"activation", std::string("Relu")}}},
       {std::string(kMicrosoft), "FusedMatMul", 1, {Fed({2, 3}), Weight({3, 4})}, {{"alpha", 0.5}}},
-      {std::string(kMicrosoft), "SkipLayerNormalization", 1, {Fed({2, 3, 4}), Fed({2, 3, 4}), Weight({4}), Weight({4})}},
+      {std::string(kMicrosoft),
+       "SkipLayerNormalization",
+       1,
+       {Fed({2, 3, 4}), Fed({2, 3, 4}), Weight({4}), Weight({4})}},
       {std::string(kMicrosoft), "SkipSimplifiedLayerNormalization", 1, {Fed({2, 3, 4}), Fed({2, 3, 4}), Weight({4})}},
-      {std::string(kMicrosoft), "Attention", 1, {Fed({2, 3, 4}), Weight({4, 12}), Weight({12})}, {{"num_heads", int64_t{2}}}},
-      {std::string(kMicrosoft), "MultiHeadAttention", 1, {Fed({2, 3, 4}), Fed({2, 3, 4}), Fed({2, 3, 4})}, {{"num_heads", int64_t{2}}}},
-      {std::string(kMicrosoft), "EmbedLayerNormalization", 1,
-       {Fed({2, 3}, DType::kInt32), Fed({2, 3}, DType::kInt32), Weight({9, 4}), Weight({8, 4}), Weight({2, 4}), Weight({4}), Weight({4})}, {}, 2},
+      {std::string(kMicrosoft),
+       "Attention",
+       1,
+       {Fed({2, 3, 4}), Weight({4, 12}), Weight({12})},
+       {{"num_heads", int64_t{2}}}},
+      {std::string(kMicrosoft),
+       "MultiHeadAttention",
+       1,
+       {Fed({2, 3, 4}), Fed({2, 3, 4}), Fed({2, 3, 4})},
+       {{"num_heads", int64_t{2}}}},
+      {std::string(kMicrosoft),
+       "EmbedLayerNormalization",
+       1,
+       {Fed({2, 3}, DType::kInt32), Fed({2, 3}, DType::kInt32), Weight({9, 4}), Weight({8, 4}), Weight({2, 4}),
+        Weight({4}), Weight({4})},
+       {},
+       2},
       {std::string(kMicrosoft), "BiasGelu", 1, {Fed({2, 3}), Weight({3})}},
       {std::string(kMicrosoft), "FastGelu", 1, {Fed({2, 3}), Weight({3})}},
   };
@@ -224,14 +346,21 @@ std::vector<std::vector<In>> CommonInputs(const OnnxOp& op) {
 
 }  // namespace
 
-std::unique_ptr<OneNode> NodeOf(const OpExample& example) {
-  auto node = std::make_unique<OneNode>(example.op_type, example.version, example.domain);
+std::unique_ptr<SingleNodeImporter> MakeExampleNode(const OpExample& example) {
+  auto node = std::make_unique<SingleNodeImporter>(example.op_type, example.version, example.domain);
   for (const In& in : example.inputs) {
     switch (in.kind) {
-      case In::kFed: node->Input(in.type); break;
-      case In::kWeight: node->Input(in.type, InputKind::kParameter); break;
-      case In::kConstant: node->Constant(in.value); break;
-      case In::kAbsent: node->Absent();
+      case In::kFed:
+        node->Input(in.type);
+        break;
+      case In::kWeight:
+        node->Input(in.type, InputKind::kParameter);
+        break;
+      case In::kConstant:
+        node->Constant(in.value);
+        break;
+      case In::kAbsent:
+        node->Absent();
     }
   }
   for (const auto& [name, value] : example.attrs) node->Attr(std::string(name), value);
@@ -241,7 +370,7 @@ std::unique_ptr<OneNode> NodeOf(const OpExample& example) {
 }
 
 absl::StatusOr<Graph> ImportExample(const OpExample& example) {
-  const std::unique_ptr<OneNode> node = NodeOf(example);
+  const std::unique_ptr<SingleNodeImporter> node = MakeExampleNode(example);
   ASSIGN_OR_RETURN(const std::vector<Val> outputs, node->Import());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i]) node->graph().AddOutput(StrCat("y", i), outputs[i].id());
@@ -249,7 +378,7 @@ absl::StatusOr<Graph> ImportExample(const OpExample& example) {
   return std::move(node->graph());
 }
 
-absl::StatusOr<OpExample> ExampleOf(const OnnxOp& op) {
+absl::StatusOr<OpExample> FindExample(const OnnxOp& op) {
   if (const OpExample* example = Find(op.domain, op.op_type)) return *example;
   // Other domains' operators of the same name mostly take the same.
   if (const OpExample* example = Find("", op.op_type)) {
@@ -265,7 +394,8 @@ absl::StatusOr<OpExample> ExampleOf(const OnnxOp& op) {
     if (graph.ok() && !graph->outputs().empty()) return example;
     if (!graph.ok()) last = graph.status();
   }
-  return Annotate(last, StrCat("no example of ", op.domain, op.domain.empty() ? "" : ".", op.op_type, " (tools/op_table/examples.cc): "));
+  return Annotate(last, StrCat("no example of ", op.domain, op.domain.empty() ? "" : ".", op.op_type,
+                               " (tools/op_table/examples.cc): "));
 }
 
 }  // namespace onnxtrain

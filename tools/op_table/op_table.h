@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "frontend/ops/onnx_import.h"
+#include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
 

@@ -1,24 +1,24 @@
-// Attention without a tensor of all scores: a block of queries at a time against all keys of one head. The backward pass computes
-// the probabilities again (Dao et al., FlashAttention, 2022; here a row of scores is short enough to be kept whole, so that
-// softmax needs no running maximum).
+// Attention without a tensor of all scores: a block of queries at a time against all keys of one head. The backward
+// pass computes the probabilities again (Dao et al., FlashAttention, 2022; here a row of scores is short enough to be
+// kept whole, so that softmax needs no running maximum).
 #include <omp.h>
 
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 
-#include "backends/cpu/attention_ops.h"
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/softmax.h"
-#include "backends/cpu/loop.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/ops/attention_ops.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/loop.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/half.h"
 
 namespace onnxtrain::cpu {
 
-// What products multiply: numbers, or pairs of bf16 that one instruction multiplies and adds up. Both take four bytes.
+// Factors of products: floats, or pairs of bf16 for a dot product instruction. Both have four bytes.
 template <typename S>
-using FactorOf = std::conditional_t<std::is_same_v<S, float>, float, uint32_t>;
+using GemmElement = std::conditional_t<std::is_same_v<S, float>, float, uint32_t>;
 
 template <typename F>
 struct Matrix {
@@ -26,7 +26,8 @@ struct Matrix {
   int64_t row, column;  // strides
 };
 
-// Of a block of queries, rows `ld` floats apart (a multiple of 16). What lies behind `keys` of them is free to overwrite.
+// Scores of a block of queries: rows `ld` floats apart, a multiple of 16. The kernel may overwrite the elements of a
+// row after its first `keys`.
 struct ScoreRows {
   float* data;
   int64_t ld, rows, keys;
@@ -34,31 +35,36 @@ struct ScoreRows {
 
 // For operands stored as S.
 template <typename S>
-struct AttentionLeaf {
-  using F = FactorOf<S>;
+struct AttentionSimd {
+  using F = GemmElement<S>;
   // c[m,n] = a·b, or added to c. b [k,n] and c have rows that are contiguous, ldb and ldc elements apart.
-  void (*multiply)(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n, int64_t k, bool add);
+  void (*multiply)(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n, int64_t k,
+                   bool add);
   // to[columns, 16] (rows `width` apart) = up to 16 rows of x, transposed, and zeros.
   void (*pack_tile)(const F* x, int64_t row, int64_t rows, int64_t columns, F* to, int64_t width);
   // The largest Σ x² of a row; NaN where there is one.
   float (*largest_square)(const S* x, int64_t row, int64_t column, int64_t rows, int64_t columns);
-  // Scores become e^(s·scale + mask − the row's largest): as factors, each row from its own start on, or as floats. `inverse`: one
-  // over the sum of each row. mask may be null; its strides are as given, that of columns 0 or 1.
-  void (*softmax)(const ScoreRows& s, float scale, const float* mask, int64_t mask_row, int64_t mask_column, float* inverse);
-  void (*softmax_floats)(const ScoreRows& s, float scale, const float* mask, int64_t mask_row, int64_t mask_column, float* inverse);
-  // p·inverse are probabilities now, and dp becomes the gradient of scores; the latter goes to `across`, too, where factors are pairs
-  // of neighbours in a row. Pairs of neighbours in a column lie where the first one of the two rows was.
+  // Scores become e^(s·scale + mask − the row's largest): as factors, each row from its own start on, or as floats.
+  // `inverse`: one over the sum of each row. mask may be null; its strides are as given, that of columns 0 or 1.
+  void (*softmax)(const ScoreRows& s, float scale, const float* mask, int64_t mask_row, int64_t mask_column,
+                  float* inverse);
+  void (*softmax_floats)(const ScoreRows& s, float scale, const float* mask, int64_t mask_row, int64_t mask_column,
+                         float* inverse);
+  // p·inverse are probabilities now, and dp becomes the gradient of scores; the latter goes to `across`, too, where
+  // factors are pairs of neighbours in a row. Pairs of neighbours in a column lie where the first one of the two rows
+  // was.
   void (*score_grads)(const ScoreRows& p, float* dp, float scale, const float* inverse, F* across);
   void (*scale)(const float* x, int64_t n, float by, S* to);
   // Two rows of bf16 side by side.
-  void (*pair_down)(const uint16_t* first, const uint16_t* second, int64_t n, uint32_t* to);
+  void (*pack_column_pairs)(const uint16_t* first, const uint16_t* second, int64_t n, uint32_t* to);
 };
 
 }  // namespace onnxtrain::cpu
 
-#define HWY_TARGET_INCLUDE "backends/cpu/kernels/attention.leaf.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/attention-inl.h"
 #include "hwy/foreach_target.h"
-#include "backends/cpu/kernels/attention.leaf.inc"
+
+#include "backends/cpu/kernels/attention-inl.h"
 
 namespace onnxtrain::cpu {
 
@@ -69,38 +75,45 @@ namespace {
 
 constexpr int64_t kPanel = 64;               // keys side by side, so that a product reads them in order
 constexpr int64_t kScoresInCache = 1 << 16;  // of a block of queries
-constexpr int64_t kMostQueries = 48;         // of a block
+constexpr int64_t kMaxQueries = 48;          // of a block
 constexpr int64_t kTile = 16;                // of a transposition
 
 template <typename S>
-const AttentionLeaf<S>& Leaf();
+const AttentionSimd<S>& Simd();
 template <>
-const AttentionLeaf<float>& Leaf() { return HWY_DYNAMIC_DISPATCH(FloatAttentionTable)(); }
+const AttentionSimd<float>& Simd() {
+  return HWY_DYNAMIC_DISPATCH(FloatAttentionTable)();
+}
 template <>
-const AttentionLeaf<uint16_t>& Leaf() { return HWY_DYNAMIC_DISPATCH(PairAttentionTable)(); }
+const AttentionSimd<uint16_t>& Simd() {
+  return HWY_DYNAMIC_DISPATCH(PairAttentionTable)();
+}
 
 template <typename S>
-constexpr bool kArePairs = !std::is_same_v<S, float>;
+constexpr bool kIsBf16 = !std::is_same_v<S, float>;
 
 // How many factors n elements make.
 template <typename S>
-int64_t Factors(int64_t n) { return kArePairs<S> ? (n + 1) / 2 : n; }
+int64_t NumGemmElements(int64_t n) {
+  return kIsBf16<S> ? (n + 1) / 2 : n;
+}
 
-// The matrices [rows, columns] of all heads, wherever they lie.
+// The matrices [rows, columns] of all heads, strided.
 struct Heads {
   Shape batch_strides;
   int64_t rows, columns, row, column;  // extents, strides
 };
 
-Heads HeadsOf(const StridedType& t) {
+Heads MakeHeads(const StridedType& t) {
   const size_t r = t.shape.size();
-  return {Shape(t.strides.begin(), t.strides.end() - 2), t.shape[r - 2], t.shape[r - 1], t.strides[r - 2], t.strides[r - 1]};
+  return {Shape(t.strides.begin(), t.strides.end() - 2), t.shape[r - 2], t.shape[r - 1], t.strides[r - 2],
+          t.strides[r - 1]};
 }
 
 // `rows` rows from `first` on, as rows of factors: pairs are neighbours in a row.
 template <typename S>
-void Gather(const Heads& h, const S* from, int64_t first, int64_t rows, FactorOf<S>* to) {
-  const int64_t factors = Factors<S>(h.columns);
+void Gather(const Heads& h, const S* from, int64_t first, int64_t rows, GemmElement<S>* to) {
+  const int64_t factors = NumGemmElements<S>(h.columns);
   for (int64_t i = 0; i < rows; ++i) {
     const S* x = from + (first + i) * h.row;
     to[(i + 1) * factors - 1] = 0;
@@ -115,28 +128,32 @@ void Gather(const Heads& h, const S* from, int64_t first, int64_t rows, FactorOf
 
 // The same rows where they are, if they can be read there.
 template <typename S>
-bool AreFactors(const Heads& h) { return h.column == 1 && (!kArePairs<S> || (h.columns % 2 == 0 && h.row % 2 == 0)); }
+bool IsDirectlyReadable(const Heads& h) {
+  return h.column == 1 && (!kIsBf16<S> || (h.columns % 2 == 0 && h.row % 2 == 0));
+}
 
 template <typename S>
-Matrix<FactorOf<S>> RowsOf(const Heads& h, const S* from, int64_t first, int64_t rows, FactorOf<S>* scratch) {
-  if (AreFactors<S>(h)) return {reinterpret_cast<const FactorOf<S>*>(from + first * h.row), Factors<S>(h.row), 1};
+Matrix<GemmElement<S>> GatherRows(const Heads& h, const S* from, int64_t first, int64_t rows, GemmElement<S>* scratch) {
+  if (IsDirectlyReadable<S>(h))
+    return {reinterpret_cast<const GemmElement<S>*>(from + first * h.row), NumGemmElements<S>(h.row), 1};
   Gather(h, from, first, rows, scratch);
-  return {scratch, Factors<S>(h.columns), 1};
+  return {scratch, NumGemmElements<S>(h.columns), 1};
 }
 
 // All rows; pairs are neighbours in a column.
-void GatherDown(const Heads& h, const float* from, float* to) { Gather(h, from, 0, h.rows, to); }
+void GatherColumnPairs(const Heads& h, const float* from, float* to) { Gather(h, from, 0, h.rows, to); }
 
-void GatherDown(const Heads& h, const uint16_t* from, uint32_t* to) {
+void GatherColumnPairs(const Heads& h, const uint16_t* from, uint32_t* to) {
   for (int64_t i = 0; i < h.rows; i += 2) {
     const uint16_t *first = from + i * h.row, *second = first + h.row;
     uint32_t* y = to + i / 2 * h.columns;
     if (i + 1 == h.rows) {
       for (int64_t j = 0; j < h.columns; ++j) y[j] = first[j * h.column];
     } else if (h.column == 1) {
-      Leaf<uint16_t>().pair_down(first, second, h.columns, y);
+      Simd<uint16_t>().pack_column_pairs(first, second, h.columns, y);
     } else {
-      for (int64_t j = 0; j < h.columns; ++j) y[j] = first[j * h.column] | static_cast<uint32_t>(second[j * h.column]) << 16;
+      for (int64_t j = 0; j < h.columns; ++j)
+        y[j] = first[j * h.column] | static_cast<uint32_t>(second[j * h.column]) << 16;
     }
   }
 }
@@ -151,7 +168,7 @@ void Scatter(const Heads& h, const float* from, int64_t first, int64_t rows, By 
     const float* x = from + i * h.columns;
     S* y = to + (first + i) * h.row;
     if (h.column == 1) {
-      Leaf<S>().scale(x, h.columns, by(i), y);
+      Simd<S>().scale(x, h.columns, by(i), y);
     } else {
       for (int64_t j = 0; j < h.columns; ++j) y[j * h.column] = Narrow(x[j] * by(i), S());
     }
@@ -162,15 +179,16 @@ float One(int64_t) { return 1; }
 
 int64_t Padded(int64_t n) { return (n + kTile - 1) / kTile * kTile; }
 
-// Rows x [rows, depth] transposed, as panels of kPanel (the last one: as many as are left, padded with zeros) of its rows.
+// Rows x [rows, depth] transposed, as panels of kPanel (the last one: as many as are left, padded with zeros) of its
+// rows.
 template <typename S>
-void PackTransposed(const Matrix<FactorOf<S>>& x, int64_t rows, int64_t depth, FactorOf<S>* to) {
+void PackTransposed(const Matrix<GemmElement<S>>& x, int64_t rows, int64_t depth, GemmElement<S>* to) {
   const int64_t padded = Padded(rows);
   for (int64_t first = 0; first < padded; first += kPanel) {
     const int64_t width = std::min(kPanel, padded - first);
     for (int64_t j = 0; j < width; j += kTile) {
       const int64_t row = first + j;
-      Leaf<S>().pack_tile(x.data + row * x.row, x.row, std::min(kTile, rows - row), depth, to + j, width);
+      Simd<S>().pack_tile(x.data + row * x.row, x.row, std::min(kTile, rows - row), depth, to + j, width);
     }
     to += width * depth;
   }
@@ -178,15 +196,15 @@ void PackTransposed(const Matrix<FactorOf<S>>& x, int64_t rows, int64_t depth, F
 
 // s = a·packedᵀ for its keys.
 template <typename S>
-void MultiplyPanels(const Matrix<FactorOf<S>>& a, const FactorOf<S>* packed, int64_t depth, const ScoreRows& s) {
+void MultiplyPanels(const Matrix<GemmElement<S>>& a, const GemmElement<S>* packed, int64_t depth, const ScoreRows& s) {
   for (int64_t first = 0; first < s.keys; first += kPanel) {
     const int64_t width = std::min(kPanel, s.ld - first);
-    Leaf<S>().multiply(a, packed, width, s.data + first, s.ld, s.rows, width, depth, false);
+    Simd<S>().multiply(a, packed, width, s.data + first, s.ld, s.rows, width, depth, false);
     packed += width * depth;
   }
 }
 
-// What forward and backward know.
+// Geometry and operands, for forward and backward.
 struct Geometry {
   Heads q, k, v;
   std::vector<Heads> inputs;  // all but the mask, in the order of the node
@@ -194,75 +212,83 @@ struct Geometry {
   float scale;
   bool has_mask = false;
   int64_t mask_row = 0, mask_column = 0;
-  bool scans_mask = false;    // it is one [queries, keys] for all heads
-  int64_t block;              // queries at a time
+  bool scans_mask = false;  // it is one [queries, keys] for all heads
+  int64_t block;            // queries at a time
 
   int64_t keys() const { return k.rows; }
   int64_t padded() const { return Padded(k.rows); }
 };
 
-// How many of the first keys a query sees, counted over all queries up to it. A constant or computed mask that hides the last
-// keys from the first queries (a causal model) halves the work.
-struct Seen {
+// The number of leading keys that a query or any query before it sees. A causal mask halves the work.
+struct VisibleKeys {
   const int64_t* by_query;  // null: all of them
   int64_t keys;
 
   int64_t By(int64_t first, int64_t count) const { return by_query == nullptr ? keys : by_query[first + count - 1]; }
 };
 
-// A hidden key's probability is exactly zero, so that it can be left out, if it lies kHidden or more below zero by the mask, an
-// open one of its query no more than kOpen, and no product q·k·scale exceeds kMostReach: e^−4900 is zero.
-constexpr float kHidden = -9000, kOpen = -100, kMostReach = 2000;
+// A hidden key's probability is exactly zero, so that it can be left out, if it lies kMaskedScore or more below zero by
+// the mask, an open one of its query no more than kUnmaskedScore, and no product q·k·scale exceeds kMaxScore: e^−4900
+// is zero.
+constexpr float kMaskedScore = -9000, kUnmaskedScore = -100, kMaxScore = 2000;
 
 // From a mask [queries, keys]; false where nothing is gained.
-bool FindSeen(const float* mask, int64_t queries, int64_t keys, int64_t* seen) {
+bool FindVisibleKeys(const float* mask, int64_t queries, int64_t keys, int64_t* seen) {
   int64_t most = 0;
   for (int64_t i = 0; i < queries; ++i) {
     const float* row = mask + i * keys;
     int64_t last = keys;
-    while (last > 0 && row[last - 1] <= kHidden) --last;
-    if (std::none_of(row, row + last, [](float x) { return x >= kOpen; })) return false;
+    while (last > 0 && row[last - 1] <= kMaskedScore) --last;
+    if (std::none_of(row, row + last, [](float x) { return x >= kUnmaskedScore; })) return false;
     seen[i] = most = std::max(most, last);
   }
   return queries > 0 && seen[0] < keys;
 }
 
-Geometry GeometryOf(const KernelContext& c, size_t first) {
-  std::vector<StridedType> operands = HeadOperands(c);
-  Geometry g{.q = HeadsOf(operands[first]), .k = HeadsOf(operands[first + 1]), .v = HeadsOf(operands[first + 2]), .inputs = {},
-             .heads = {}, .scale = static_cast<float>(c.attrs().Float("scale")), .has_mask = c.has(first + 3), .block = 0};
-  for (size_t i = 0; i < first + 3; ++i) g.inputs.push_back(HeadsOf(operands[i]));
+Geometry MakeGeometry(const KernelContext& c, size_t first) {
+  std::vector<StridedType> operands = GetHeadOperands(c);
+  Geometry g{.q = MakeHeads(operands[first]),
+             .k = MakeHeads(operands[first + 1]),
+             .v = MakeHeads(operands[first + 2]),
+             .inputs = {},
+             .heads = {},
+             .scale = static_cast<float>(c.attrs().Float("scale")),
+             .has_mask = c.has(first + 3),
+             .block = 0};
+  for (size_t i = 0; i < first + 3; ++i) g.inputs.push_back(MakeHeads(operands[i]));
   const Shape& q = operands[first].shape;
   if (g.has_mask) {
     StridedType& mask = operands[first + 3];
     Shape scores = q;
     scores.back() = g.keys();
     mask = {scores, BroadcastStrides(mask.shape, scores)};
-    g.mask_row = HeadsOf(mask).row;
-    g.mask_column = HeadsOf(mask).column;
+    g.mask_row = MakeHeads(mask).row;
+    g.mask_column = MakeHeads(mask).column;
     const bool matrix = g.mask_row == g.keys() && g.mask_column == 1;
     g.scans_mask = matrix && c.in(first + 3).elements() == g.q.rows * g.keys();
   }
   const Shape batch(q.begin(), q.end() - 2);
   std::vector<Shape> strides = {Shape(batch.size(), 0)};
-  for (const StridedType& t : operands) strides.push_back(HeadsOf(t).batch_strides);
+  for (const StridedType& t : operands) strides.push_back(MakeHeads(t).batch_strides);
   g.heads = MakeLoop(batch, strides);
-  g.block = std::clamp<int64_t>(kScoresInCache / std::max<int64_t>(1, g.padded()) / 6 * 6, 6, kMostQueries);
+  g.block = std::clamp<int64_t>(kScoresInCache / std::max<int64_t>(1, g.padded()) / 6 * 6, 6, kMaxQueries);
   return g;
 }
 
-// What no |q·k·scale| exceeds (Cauchy, Schwarz).
+// Returns an upper bound of |q·k·scale| (Cauchy–Schwarz).
 template <typename S>
-float Reach(const Geometry& g, const S* q, const S* k) {
-  const auto squares = [](const Heads& h, const S* x) { return Leaf<S>().largest_square(x, h.row, h.column, h.rows, h.columns); };
+float BoundScores(const Geometry& g, const S* q, const S* k) {
+  const auto squares = [](const Heads& h, const S* x) {
+    return Simd<S>().largest_square(x, h.row, h.column, h.rows, h.columns);
+  };
   return std::abs(g.scale) * std::sqrt(squares(g.q, q) * squares(g.k, k));
 }
 
-size_t WorkspaceOf(const Geometry& g, size_t of_thread) {
+size_t GetWorkspaceBytes(const Geometry& g, size_t of_thread) {
   return of_thread * omp_get_max_threads() + (g.scans_mask ? g.q.rows * sizeof(int64_t) : 0);
 }
 
-// Rows of a head are too short for the processor to foresee the next ones: fetches those of the inputs of the head after this one.
+// Prefetches the inputs of the next head: rows are too short for the hardware prefetcher.
 template <typename S>
 void PrefetchNext(const Geometry& g, const Args& args, int inputs, const OperandOffsets& at) {
   for (int k = 0; k < inputs; ++k) {
@@ -274,11 +300,12 @@ void PrefetchNext(const Geometry& g, const Args& args, int inputs, const Operand
   }
 }
 
-// Calls f(offsets, workspace of the thread, what is seen) for every head. q, k and the mask are the inputs from `first` on.
+// Calls f(offsets, workspace of the thread, what is seen) for every head. q, k and the mask are the inputs from `first`
+// on.
 template <typename S, typename F>
 void ForHeads(const Geometry& g, size_t workspace, const Args& args, int first, F&& f) {
   auto* counts = reinterpret_cast<int64_t*>(static_cast<char*>(args.workspace) + omp_get_max_threads() * workspace);
-  const bool hides = g.scans_mask && FindSeen(args.in(first + 3), g.q.rows, g.keys(), counts);
+  const bool hides = g.scans_mask && FindVisibleKeys(args.in(first + 3), g.q.rows, g.keys(), counts);
   const int64_t cost = g.q.rows * g.keys() * (g.q.columns + g.v.columns);
   Parallel(g.heads.size(), cost, [&](int64_t begin, int64_t end) {
     auto* mine = reinterpret_cast<float*>(static_cast<char*>(args.workspace) + omp_get_thread_num() * workspace);
@@ -289,14 +316,14 @@ void ForHeads(const Geometry& g, size_t workspace, const Args& args, int first, 
         const S* q = args.in<S>(first) + here[1 + first];
         const S* k = args.in<S>(first + 1) + here[2 + first];
         if (i + 1 < count) PrefetchNext<S>(g, args, first + 3, here);
-        f(here, mine, Seen{hides && Reach(g, q, k) <= kMostReach ? counts : nullptr, g.keys()});
+        f(here, mine, VisibleKeys{hides && BoundScores(g, q, k) <= kMaxScore ? counts : nullptr, g.keys()});
       }
     });
   });
 }
 
 // Parts of a workspace, each aligned.
-class Cut {
+class WorkspaceLayout {
  public:
   int64_t operator()(int64_t words) {
     const int64_t at = size_;
@@ -310,68 +337,82 @@ class Cut {
 };
 
 template <typename S>
-FactorOf<S>* At(float* workspace, int64_t offset) { return reinterpret_cast<FactorOf<S>*>(workspace + offset); }
+GemmElement<S>* At(float* workspace, int64_t offset) {
+  return reinterpret_cast<GemmElement<S>*>(workspace + offset);
+}
 
-// How many factors RowsOf needs.
+// How many factors GatherRows needs.
 template <typename S>
-int64_t ScratchOf(const Heads& h, int64_t rows) { return AreFactors<S>(h) ? 0 : rows * Factors<S>(h.columns); }
+int64_t GetScratchElements(const Heads& h, int64_t rows) {
+  return IsDirectlyReadable<S>(h) ? 0 : rows * NumGemmElements<S>(h.columns);
+}
 
 // The mask of the queries from `first` on.
-const float* MaskFrom(const Geometry& g, const float* mask, int64_t first) { return mask == nullptr ? nullptr : mask + first * g.mask_row; }
+const float* MaskFrom(const Geometry& g, const float* mask, int64_t first) {
+  return mask == nullptr ? nullptr : mask + first * g.mask_row;
+}
 
 template <typename S>
 absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, 0);
-  const Heads y = HeadsOf(HeadOperands(c).back());
-  const int64_t depth = Factors<S>(g.q.columns);
-  Cut cut;
-  const int64_t rows = cut(std::max(ScratchOf<S>(g.k, g.keys()), ScratchOf<S>(g.q, g.block))), packed_k = cut(g.padded() * depth);
-  const int64_t v = cut(Factors<S>(g.keys()) * g.v.columns), p = cut(g.block * g.padded()), out = cut(g.block * g.v.columns);
+  const Geometry g = MakeGeometry(c, 0);
+  const Heads y = MakeHeads(GetHeadOperands(c).back());
+  const int64_t depth = NumGemmElements<S>(g.q.columns);
+  WorkspaceLayout cut;
+  const int64_t rows = cut(std::max(GetScratchElements<S>(g.k, g.keys()), GetScratchElements<S>(g.q, g.block))),
+                packed_k = cut(g.padded() * depth);
+  const int64_t v = cut(NumGemmElements<S>(g.keys()) * g.v.columns), p = cut(g.block * g.padded()),
+                out = cut(g.block * g.v.columns);
   const size_t bytes = cut.bytes();
   const int y_at = 1 + static_cast<int>(c.node.inputs.size());
-  return Kernel{.run = [=](const Args& args) {
-    ForHeads<S>(g, bytes, args, 0, [&](const OperandOffsets& at, float* ws, const Seen& seen) {
-      const auto& leaf = Leaf<S>();
-      PackTransposed<S>(RowsOf(g.k, args.in<S>(1) + at[2], 0, g.keys(), At<S>(ws, rows)), g.keys(), depth, At<S>(ws, packed_k));
-      GatherDown(g.v, args.in<S>(2) + at[3], At<S>(ws, v));
-      const float* mask = g.has_mask ? args.in(3) + at[4] : nullptr;
-      for (int64_t first = 0; first < g.q.rows; first += g.block) {
-        const int64_t count = std::min(g.block, g.q.rows - first);
-        const ScoreRows scores{ws + p, g.padded(), count, seen.By(first, count)};
-        float inverse[kMostQueries];
-        MultiplyPanels<S>(RowsOf(g.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows)), At<S>(ws, packed_k), depth, scores);
-        leaf.softmax(scores, g.scale, MaskFrom(g, mask, first), g.mask_row, g.mask_column, inverse);
-        leaf.multiply({At<S>(ws, p), scores.ld, 1}, At<S>(ws, v), g.v.columns, ws + out, g.v.columns, count, g.v.columns,
-                      Factors<S>(scores.keys), false);
-        Scatter(y, ws + out, first, count, [&](int64_t i) { return inverse[i]; }, args.out<S>() + at[y_at]);
-      }
-    });
-  }, .workspace = WorkspaceOf(g, bytes)};
+  return Kernel{.run =
+                    [=](const Args& args) {
+                      ForHeads<S>(g, bytes, args, 0, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen) {
+                        const auto& simd = Simd<S>();
+                        PackTransposed<S>(GatherRows(g.k, args.in<S>(1) + at[2], 0, g.keys(), At<S>(ws, rows)),
+                                          g.keys(), depth, At<S>(ws, packed_k));
+                        GatherColumnPairs(g.v, args.in<S>(2) + at[3], At<S>(ws, v));
+                        const float* mask = g.has_mask ? args.in(3) + at[4] : nullptr;
+                        for (int64_t first = 0; first < g.q.rows; first += g.block) {
+                          const int64_t count = std::min(g.block, g.q.rows - first);
+                          const ScoreRows scores{ws + p, g.padded(), count, seen.By(first, count)};
+                          float inverse[kMaxQueries];
+                          MultiplyPanels<S>(GatherRows(g.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows)),
+                                            At<S>(ws, packed_k), depth, scores);
+                          simd.softmax(scores, g.scale, MaskFrom(g, mask, first), g.mask_row, g.mask_column, inverse);
+                          simd.multiply({At<S>(ws, p), scores.ld, 1}, At<S>(ws, v), g.v.columns, ws + out, g.v.columns,
+                                        count, g.v.columns, NumGemmElements<S>(scores.keys), false);
+                          Scatter(
+                              y, ws + out, first, count, [&](int64_t i) { return inverse[i]; },
+                              args.out<S>() + at[y_at]);
+                        }
+                      });
+                    },
+                .workspace = GetWorkspaceBytes(g, bytes)};
 }
 
-// The workspace of one head's backward pass, as offsets. What ends in _down has pairs of neighbours in a column; numbers
-// are the same either way.
-struct GradSpace {
+// The workspace of one head's backward pass, as offsets. What ends in _down has pairs of neighbours in a column;
+// numbers are the same either way.
+struct GradWorkspace {
   int64_t rows, packed_k, packed_v, dy, q, dy_down, q_down, k_down, p, dp, across, dq, dk, dv;
   size_t bytes;
 };
 
 template <typename S>
-GradSpace SpaceOf(const Geometry& g, const Heads& dy) {
+GradWorkspace MakeGradWorkspace(const Geometry& g, const Heads& dy) {
   const int64_t d = g.q.columns, e = g.v.columns, queries = g.q.rows;
-  Cut cut;
-  GradSpace s{};
-  s.rows = cut(std::max(ScratchOf<S>(g.k, g.keys()), ScratchOf<S>(g.v, g.keys())));
-  s.packed_k = cut(g.padded() * Factors<S>(d));
-  s.packed_v = cut(g.padded() * Factors<S>(e));
-  s.dy = cut(ScratchOf<S>(dy, queries));
-  s.q = cut(ScratchOf<S>(g.q, queries));
-  s.dy_down = cut(Factors<S>(queries) * e);
-  s.q_down = cut(Factors<S>(queries) * d);
-  s.k_down = cut(Factors<S>(g.keys()) * d);
+  WorkspaceLayout cut;
+  GradWorkspace s{};
+  s.rows = cut(std::max(GetScratchElements<S>(g.k, g.keys()), GetScratchElements<S>(g.v, g.keys())));
+  s.packed_k = cut(g.padded() * NumGemmElements<S>(d));
+  s.packed_v = cut(g.padded() * NumGemmElements<S>(e));
+  s.dy = cut(GetScratchElements<S>(dy, queries));
+  s.q = cut(GetScratchElements<S>(g.q, queries));
+  s.dy_down = cut(NumGemmElements<S>(queries) * e);
+  s.q_down = cut(NumGemmElements<S>(queries) * d);
+  s.k_down = cut(NumGemmElements<S>(g.keys()) * d);
   s.p = cut(g.block * g.padded());
   s.dp = cut(g.block * g.padded());
-  s.across = kArePairs<S> ? cut(g.block * g.padded() / 2) : s.dp;
+  s.across = kIsBf16<S> ? cut(g.block * g.padded() / 2) : s.dp;
   s.dq = cut(g.block * d);
   s.dk = cut(g.keys() * d);
   s.dv = cut(g.keys() * e);
@@ -379,68 +420,84 @@ GradSpace SpaceOf(const Geometry& g, const Heads& dy) {
   return s;
 }
 
-// What all blocks of one head read.
+// Operands of one head, packed.
 template <typename S>
 struct HeadRows {
-  Matrix<FactorOf<S>> q, dy;
+  Matrix<GemmElement<S>> q, dy;
   const float* mask;
 };
 
 // Adds what `count` queries from `first` on (a multiple of two) give to dk and dv, and computes their dq.
 template <typename S>
-void GradBlock(const Geometry& g, const GradSpace& s, const HeadRows<S>& head, int64_t seen, int64_t first, int64_t count, float* ws) {
-  const int64_t d = g.q.columns, e = g.v.columns, ld = g.padded(), depth = Factors<S>(count), before = Factors<S>(first);
-  const auto& leaf = Leaf<S>();
+void GradBlock(const Geometry& g, const GradWorkspace& s, const HeadRows<S>& head, int64_t seen, int64_t first,
+               int64_t count, float* ws) {
+  const int64_t d = g.q.columns, e = g.v.columns, ld = g.padded(), depth = NumGemmElements<S>(count),
+                before = NumGemmElements<S>(first);
+  const auto& simd = Simd<S>();
   const ScoreRows p{ws + s.p, ld, count, seen}, dp{ws + s.dp, ld, count, seen};
-  const int64_t down = kArePairs<S> ? 2 * ld : ld;  // from a row of factors to the next one
-  float inverse[kMostQueries];
-  MultiplyPanels<S>({head.q.data + first * head.q.row, head.q.row, 1}, At<S>(ws, s.packed_k), Factors<S>(d), p);
-  leaf.softmax_floats(p, g.scale, MaskFrom(g, head.mask, first), g.mask_row, g.mask_column, inverse);
-  MultiplyPanels<S>({head.dy.data + first * head.dy.row, head.dy.row, 1}, At<S>(ws, s.packed_v), Factors<S>(e), dp);
-  leaf.score_grads(p, dp.data, g.scale, inverse, At<S>(ws, s.across));
-  leaf.multiply({At<S>(ws, s.p), 1, down}, At<S>(ws, s.dy_down) + before * e, e, ws + s.dv, e, seen, e, depth, first != 0);
-  leaf.multiply({At<S>(ws, s.across), Factors<S>(ld), 1}, At<S>(ws, s.k_down), d, ws + s.dq, d, count, d, Factors<S>(seen), false);
-  leaf.multiply({At<S>(ws, s.dp), 1, down}, At<S>(ws, s.q_down) + before * d, d, ws + s.dk, d, seen, d, depth, first != 0);
+  const int64_t down = kIsBf16<S> ? 2 * ld : ld;  // from a row of factors to the next one
+  float inverse[kMaxQueries];
+  MultiplyPanels<S>({head.q.data + first * head.q.row, head.q.row, 1}, At<S>(ws, s.packed_k), NumGemmElements<S>(d), p);
+  simd.softmax_floats(p, g.scale, MaskFrom(g, head.mask, first), g.mask_row, g.mask_column, inverse);
+  MultiplyPanels<S>({head.dy.data + first * head.dy.row, head.dy.row, 1}, At<S>(ws, s.packed_v), NumGemmElements<S>(e),
+                    dp);
+  simd.score_grads(p, dp.data, g.scale, inverse, At<S>(ws, s.across));
+  simd.multiply({At<S>(ws, s.p), 1, down}, At<S>(ws, s.dy_down) + before * e, e, ws + s.dv, e, seen, e, depth,
+                first != 0);
+  simd.multiply({At<S>(ws, s.across), NumGemmElements<S>(ld), 1}, At<S>(ws, s.k_down), d, ws + s.dq, d, count, d,
+                NumGemmElements<S>(seen), false);
+  simd.multiply({At<S>(ws, s.dp), 1, down}, At<S>(ws, s.q_down) + before * d, d, ws + s.dk, d, seen, d, depth,
+                first != 0);
 }
 
-// Where the operands of a cpu.AttentionGrad are.
+// Operands of a cpu.AttentionGrad.
 struct GradHeads {
   Heads dy, dq, dk, dv;
 };
 
 template <typename S>
-HeadRows<S> GatherHead(const Geometry& g, const GradSpace& s, const Heads& dy_heads, const S* dy, const S* q, const S* k, const S* v, float* ws) {
-  PackTransposed<S>(RowsOf(g.k, k, 0, g.keys(), At<S>(ws, s.rows)), g.keys(), Factors<S>(g.q.columns), At<S>(ws, s.packed_k));
-  PackTransposed<S>(RowsOf(g.v, v, 0, g.keys(), At<S>(ws, s.rows)), g.keys(), Factors<S>(g.v.columns), At<S>(ws, s.packed_v));
-  GatherDown(dy_heads, dy, At<S>(ws, s.dy_down));
-  GatherDown(g.q, q, At<S>(ws, s.q_down));
-  GatherDown(g.k, k, At<S>(ws, s.k_down));
-  return {RowsOf(g.q, q, 0, g.q.rows, At<S>(ws, s.q)), RowsOf(dy_heads, dy, 0, g.q.rows, At<S>(ws, s.dy)), nullptr};
+HeadRows<S> GatherHead(const Geometry& g, const GradWorkspace& s, const Heads& dy_heads, const S* dy, const S* q,
+                       const S* k, const S* v, float* ws) {
+  PackTransposed<S>(GatherRows(g.k, k, 0, g.keys(), At<S>(ws, s.rows)), g.keys(), NumGemmElements<S>(g.q.columns),
+                    At<S>(ws, s.packed_k));
+  PackTransposed<S>(GatherRows(g.v, v, 0, g.keys(), At<S>(ws, s.rows)), g.keys(), NumGemmElements<S>(g.v.columns),
+                    At<S>(ws, s.packed_v));
+  GatherColumnPairs(dy_heads, dy, At<S>(ws, s.dy_down));
+  GatherColumnPairs(g.q, q, At<S>(ws, s.q_down));
+  GatherColumnPairs(g.k, k, At<S>(ws, s.k_down));
+  return {GatherRows(g.q, q, 0, g.q.rows, At<S>(ws, s.q)), GatherRows(dy_heads, dy, 0, g.q.rows, At<S>(ws, s.dy)),
+          nullptr};
 }
 
 template <typename S>
 absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, 1);
-  const std::vector<StridedType> operands = HeadOperands(c);
+  const Geometry g = MakeGeometry(c, 1);
+  const std::vector<StridedType> operands = GetHeadOperands(c);
   const size_t inputs = c.node.inputs.size();
-  const GradHeads h{HeadsOf(operands[0]), HeadsOf(operands[inputs]), HeadsOf(operands[inputs + 1]), HeadsOf(operands[inputs + 2])};
-  const GradSpace s = SpaceOf<S>(g, h.dy);
-  return Kernel{.run = [=](const Args& args) {
-    ForHeads<S>(g, s.bytes, args, 1, [&](const OperandOffsets& at, float* ws, const Seen& seen) {
-      HeadRows<S> head = GatherHead(g, s, h.dy, args.in<S>(0) + at[1], args.in<S>(1) + at[2], args.in<S>(2) + at[3], args.in<S>(3) + at[4], ws);
-      if (g.has_mask) head.mask = args.in(4) + at[5];
-      const int64_t start = seen.By(0, std::min(g.block, g.q.rows));  // keys that the first block writes: the others start with zero
-      std::fill_n(ws + s.dk + start * g.q.columns, (g.keys() - start) * g.q.columns, 0.0f);
-      std::fill_n(ws + s.dv + start * g.v.columns, (g.keys() - start) * g.v.columns, 0.0f);
-      for (int64_t first = 0; first < g.q.rows; first += g.block) {
-        const int64_t count = std::min(g.block, g.q.rows - first);
-        GradBlock<S>(g, s, head, seen.By(first, count), first, count, ws);
-        Scatter(h.dq, ws + s.dq, first, count, One, args.out<S>(0) + at[1 + inputs]);
-      }
-      Scatter(h.dk, ws + s.dk, 0, g.keys(), One, args.out<S>(1) + at[2 + inputs]);
-      Scatter(h.dv, ws + s.dv, 0, g.keys(), One, args.out<S>(2) + at[3 + inputs]);
-    });
-  }, .workspace = WorkspaceOf(g, s.bytes)};
+  const GradHeads h{MakeHeads(operands[0]), MakeHeads(operands[inputs]), MakeHeads(operands[inputs + 1]),
+                    MakeHeads(operands[inputs + 2])};
+  const GradWorkspace s = MakeGradWorkspace<S>(g, h.dy);
+  return Kernel{
+      .run =
+          [=](const Args& args) {
+            ForHeads<S>(g, s.bytes, args, 1, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen) {
+              HeadRows<S> head = GatherHead(g, s, h.dy, args.in<S>(0) + at[1], args.in<S>(1) + at[2],
+                                            args.in<S>(2) + at[3], args.in<S>(3) + at[4], ws);
+              if (g.has_mask) head.mask = args.in(4) + at[5];
+              const int64_t start = seen.By(
+                  0, std::min(g.block, g.q.rows));  // keys that the first block writes: the others start with zero
+              std::fill_n(ws + s.dk + start * g.q.columns, (g.keys() - start) * g.q.columns, 0.0f);
+              std::fill_n(ws + s.dv + start * g.v.columns, (g.keys() - start) * g.v.columns, 0.0f);
+              for (int64_t first = 0; first < g.q.rows; first += g.block) {
+                const int64_t count = std::min(g.block, g.q.rows - first);
+                GradBlock<S>(g, s, head, seen.By(first, count), first, count, ws);
+                Scatter(h.dq, ws + s.dq, first, count, One, args.out<S>(0) + at[1 + inputs]);
+              }
+              Scatter(h.dk, ws + s.dk, 0, g.keys(), One, args.out<S>(1) + at[2 + inputs]);
+              Scatter(h.dv, ws + s.dv, 0, g.keys(), One, args.out<S>(2) + at[3 + inputs]);
+            });
+          },
+      .workspace = GetWorkspaceBytes(g, s.bytes)};
 }
 
 // The mask stays float32.
@@ -450,8 +507,10 @@ constexpr TypeSet kPairTypes = kFloat | Only(DType::kBFloat16);
 
 std::span<const KernelRow> AttentionKernels() {
   static constexpr KernelRow kRows[] = {
-      {"cpu.Attention", PrepareAttention<float>}, {"cpu.AttentionGrad", PrepareAttentionGrad<float>},
-      {"cpu.Attention", PrepareAttention<uint16_t>, kPairTypes}, {"cpu.AttentionGrad", PrepareAttentionGrad<uint16_t>, kPairTypes},
+      {"cpu.Attention", PrepareAttention<float>},
+      {"cpu.AttentionGrad", PrepareAttentionGrad<float>},
+      {"cpu.Attention", PrepareAttention<uint16_t>, kPairTypes},
+      {"cpu.AttentionGrad", PrepareAttentionGrad<uint16_t>, kPairTypes},
   };
   return kRows;
 }

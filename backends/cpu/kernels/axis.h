@@ -4,7 +4,7 @@
 
 namespace onnxtrain::cpu {
 
-// A dense tensor seen as [outer, n, inner] around one of its axes.
+// A dense tensor as [outer, n, inner] around one of its axes.
 struct AxisView {
   int64_t outer = 1, n = 1, inner = 1;
 };

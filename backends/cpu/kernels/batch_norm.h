@@ -1,4 +1,4 @@
-// What batch normalization makes of its sums over a channel, whatever the layout (Ioffe and Szegedy, 2015).
+// Batch normalization from its sums over a channel, in any layout (Ioffe and Szegedy, 2015).
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@ struct BatchStatistics {
   float mean, rstd;
 };
 
-// Of Σx and Σx² over `count` elements. In double precision the variance loses nothing that float32 could show.
-inline BatchStatistics StatisticsOf(double sum, double squares, int64_t count, double epsilon) {
+// From Σx and Σx² over `count` elements. In double precision the variance is exact to float32.
+inline BatchStatistics ComputeBatchStatistics(double sum, double squares, int64_t count, double epsilon) {
   const double n = static_cast<double>(count), mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
   return {static_cast<float>(mean), static_cast<float>(1 / std::sqrt(variance + epsilon))};
 }
@@ -22,10 +22,11 @@ struct BatchGradient {
   float dscale, dbias, mean_dy, slope;
 };
 
-// Of Σdy and Σdy·(x − mean).
-inline BatchGradient GradientOf(double sum, double dot, int64_t count, float rstd) {
+// From Σdy and Σdy·(x − mean).
+inline BatchGradient ComputeBatchGradient(double sum, double dot, int64_t count, float rstd) {
   const double n = static_cast<double>(count);
-  return {static_cast<float>(dot * rstd), static_cast<float>(sum), static_cast<float>(sum / n), static_cast<float>(dot / n * rstd * rstd)};
+  return {static_cast<float>(dot * rstd), static_cast<float>(sum), static_cast<float>(sum / n),
+          static_cast<float>(dot / n * rstd * rstd)};
 }
 
 }  // namespace onnxtrain::cpu

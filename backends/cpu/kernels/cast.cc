@@ -1,5 +1,5 @@
-// Cast between all element types. Floats outside an integer's range saturate, NaN becomes 0; the integers of less than a
-// byte keep the lowest bits.
+// Cast between all element types. Floats outside an integer's range saturate, NaN becomes 0; the integers of less than
+// a byte keep the lowest bits.
 #include <array>
 #include <limits>
 
@@ -12,15 +12,20 @@
 namespace onnxtrain::cpu {
 namespace {
 
-struct Half { uint16_t bits; };
-struct Bool { uint8_t value; };
+struct Half {
+  uint16_t bits;
+};
+struct Bool {
+  uint8_t value;
+};
 
 template <typename T>
-auto Load(T x) { return x; }
+auto Load(T x) {
+  return x;
+}
 float Load(Half x) { return HalfToFloat(x.bits); }
 float Load(BFloat16 x) { return BFloat16ToFloat(x.bits); }
 uint8_t Load(Bool x) { return x.value; }
-
 
 template <typename To, typename From>
 To Convert(From x) {
@@ -32,7 +37,7 @@ To Convert(From x) {
     return {FloatToBFloat16(static_cast<float>(x))};
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
     if (x != x) return 0;
-    // The limits as floats may lie just outside: compare so that what is left converts exactly.
+    // The limits, as floats, may be just outside the range: the comparison leaves values that convert exactly.
     if (x >= static_cast<From>(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
     if (x <= static_cast<From>(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
     return static_cast<To>(x);
@@ -44,12 +49,18 @@ To Convert(From x) {
 template <typename F>
 auto ForAny(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kFloat32: return f(float());
-    case DType::kFloat64: return f(double());
-    case DType::kFloat16: return f(Half());
-    case DType::kBFloat16: return f(BFloat16());
-    case DType::kBool: return f(Bool());
-    default: return ForInteger(dtype, f);
+    case DType::kFloat32:
+      return f(float());
+    case DType::kFloat64:
+      return f(double());
+    case DType::kFloat16:
+      return f(Half());
+    case DType::kBFloat16:
+      return f(BFloat16());
+    case DType::kBool:
+      return f(Bool());
+    default:
+      return ForInteger(dtype, f);
   }
 }
 
@@ -64,7 +75,7 @@ Kernel CastKernel(int64_t n) {
   }};
 }
 
-// Storage types are bytes: a table gives their values.
+// Storage types are bytes: looks their values up in a table.
 template <typename To>
 Kernel DecodeKernel(int64_t n, DType from) {
   std::array<To, 256> table;
@@ -93,19 +104,19 @@ Kernel EncodeKernel(int64_t n, Encode encode) {
   }};
 }
 
-absl::StatusOr<Kernel> EncodeFloats(const KernelContext& c, const SmallEncoding& encoding) {
+absl::StatusOr<Kernel> EncodeFloats(const KernelContext& c, const SmallFloatEncoding& encoding) {
   return ForAny(c.in().dtype, [&]<typename From>(From) {
-    return EncodeKernel<From>(c.out().elements(), [&encoding](auto x) { return encoding.Encode(static_cast<double>(x)); });
+    return EncodeKernel<From>(c.out().elements(),
+                              [&encoding](auto x) { return encoding.Encode(static_cast<double>(x)); });
   });
 }
 
 absl::StatusOr<Kernel> PrepareToSmall(const KernelContext& c) {
   const DType to = c.out().dtype;
-  if (IsSmallFloat(to)) return EncodeFloats(c, EncodingOf(SmallFormat(to)));
+  if (IsSmallFloat(to)) return EncodeFloats(c, GetEncoding(ToSmallFloat(to)));
   return ForAny(c.in().dtype, [&]<typename From>(From) {
-    return EncodeKernel<From>(c.out().elements(), [to](auto x) {
-      return static_cast<uint8_t>(WrapSmallInt(to, Convert<int64_t>(x)));
-    });
+    return EncodeKernel<From>(c.out().elements(),
+                              [to](auto x) { return static_cast<uint8_t>(WrapSmallInt(to, Convert<int64_t>(x))); });
   });
 }
 
@@ -121,9 +132,7 @@ Kernel SmallToSmall(int64_t n, DType from, DType to) {
   }};
 }
 
-absl::StatusOr<Kernel> PrepareEncode(const KernelContext& c) {
-  return EncodeFloats(c, EncodingOf(c.attrs()));
-}
+absl::StatusOr<Kernel> PrepareEncode(const KernelContext& c) { return EncodeFloats(c, GetEncoding(c.attrs())); }
 
 absl::StatusOr<Kernel> PrepareCast(const KernelContext& c) {
   const int64_t n = c.out().elements();
@@ -131,7 +140,7 @@ absl::StatusOr<Kernel> PrepareCast(const KernelContext& c) {
   if (IsStorage(from) && IsStorage(to)) return SmallToSmall(n, from, to);
   if (IsStorage(to)) return PrepareToSmall(c);
   if (IsStorage(from)) return ForAny(to, [&]<typename To>(To) { return DecodeKernel<To>(n, from); });
-  if (const UnaryEntry* vectors = FindUnary(EntryOf(c.graph, c.node).name)) return UnaryKernel(c, vectors->span);
+  if (const UnaryEntry* vectors = FindUnary(GetEntry(c.graph, c.node).name)) return UnaryKernel(c, vectors->span);
   return ForAny(c.in().dtype, [&]<typename From>(From) {
     return ForAny(c.out().dtype, [&]<typename To>(To) { return CastKernel<From, To>(n); });
   });

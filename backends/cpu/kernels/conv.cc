@@ -1,14 +1,13 @@
-// Convolutions by oneDNN. Those over plain tensors take, inside the node and in planned workspace, the layout that the
-// fastest implementation wants; those over channels-last tensors have it already.
+// Convolutions by oneDNN. Over row-major tensors they reorder operands, inside the node and in planned workspace, to
+// the layouts of the fastest implementation; channels last tensors and packed weights are read as they are.
 #include <algorithm>
 
-#include "backends/cpu/channels_last_ops.h"
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/kernels/conv_weight_grad.h"
 #include "backends/cpu/kernels/reordered_call.h"
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
@@ -24,15 +23,15 @@ ConvLayouts Wanted(const ConvGeometry& g, bool plain) {
   return {AnyLayout(g.x), AnyLayout(g.w), AnyLayout(g.y)};
 }
 
-// The layouts that are fastest as a rule, unless only the reference implementation knows them.
+// Blocked layouts (plain ones if `plain`), unless only the reference implementation takes them.
 template <typename MakeDesc>
 auto Best(const ConvGeometry& g, bool plain, MakeDesc make) {
   const auto desc = make(Wanted(g, plain));
   return IsReference(desc) ? make(Wanted(g, !plain)) : desc;
 }
 
-// What a sum over nothing gives: the bias, or 0.
-Kernel OfNothing(const KernelContext& c, bool bias) {
+// A sum over no elements: the bias, or 0.
+Kernel MakeEmptyKernel(const KernelContext& c, bool bias) {
   const int64_t n = c.out().elements(), channels = c.out().shape[1];
   const int64_t inner = n == 0 ? 1 : n / c.out().shape[0] / channels;
   return {.run = [=](const Args& args) {
@@ -42,15 +41,18 @@ Kernel OfNothing(const KernelContext& c, bool bias) {
 
 Kernel Wrap(ReorderedCall call, bool bias) {
   const size_t workspace = call.workspace();
-  return {.run = [call = std::move(call), bias](const Args& args) {
-    call.Run(args.inputs[0], args.inputs[1], bias ? args.inputs[2] : nullptr, args.outputs[0], args.workspace);
-  }, .workspace = workspace};
+  return {.run =
+              [call = std::move(call), bias](const Args& args) {
+                call.Run(args.inputs[0], args.inputs[1], bias ? args.inputs[2] : nullptr, args.outputs[0],
+                         args.workspace);
+              },
+          .workspace = workspace};
 }
 
 absl::StatusOr<Kernel> PrepareConv(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), c.in(0).shape, c.in(1).shape, c.out().shape);
   const bool bias = c.has(2);
-  if (g.empty()) return OfNothing(c, bias);
+  if (g.empty()) return MakeEmptyKernel(c, bias);
   const auto desc = Best(g, false, [&](const ConvLayouts& l) { return ConvForward(g, l, {.bias = bias}); });
   std::vector<ReorderedCall::Operand> operands = {{DNNL_ARG_SRC, Plain(g.x), desc.src_desc()},
                                                   {DNNL_ARG_WEIGHTS, Plain(g.w), desc.weights_desc()}};
@@ -61,7 +63,7 @@ absl::StatusOr<Kernel> PrepareConv(const KernelContext& c) {
 
 absl::StatusOr<Kernel> PrepareConvTranspose(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), c.out().shape, c.in(1).shape, c.in(0).shape);
-  if (g.empty()) return OfNothing(c, false);
+  if (g.empty()) return MakeEmptyKernel(c, false);
   const auto desc = Best(g, IsThin(g), [&](const ConvLayouts& l) { return ConvBackwardData(g, l, l); });
   return Wrap(ReorderedCall(dnnl::convolution_backward_data(desc), desc.scratchpad_desc(),
                             {{DNNL_ARG_DIFF_DST, Plain(g.y), desc.diff_dst_desc()},
@@ -72,7 +74,7 @@ absl::StatusOr<Kernel> PrepareConvTranspose(const KernelContext& c) {
 
 absl::StatusOr<Kernel> PrepareConvWeightGrad(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), c.in(0).shape, c.out().shape, c.in(1).shape);
-  if (g.empty()) return OfNothing(c, false);
+  if (g.empty()) return MakeEmptyKernel(c, false);
   const auto desc = Best(g, false, [&](const ConvLayouts& l) { return ConvBackwardWeights(g, l, l); });
   return Wrap(ReorderedCall(dnnl::convolution_backward_weights(desc), desc.scratchpad_desc(),
                             {{DNNL_ARG_SRC, Plain(g.x), desc.src_desc()},
@@ -81,9 +83,9 @@ absl::StatusOr<Kernel> PrepareConvWeightGrad(const KernelContext& c) {
               false);
 }
 
-// --- Channels last ----------------------------------------------------------------------------------------------------
+// --- Channels last
 
-// A node whose tensors already have the layouts that its primitive wants.
+// A node whose tensors already have the layouts of its primitive.
 Kernel Direct(const dnnl::primitive& primitive, const memory::desc& scratchpad,
               std::vector<std::pair<int, memory::desc>> arguments, bool bias) {
   std::vector<ReorderedCall::Operand> operands;
@@ -96,51 +98,54 @@ absl::Status CheckPacked(const KernelContext& c, const memory::desc& weights) {
   return absl::InternalError("the weights were packed for another layout");
 }
 
-absl::StatusOr<Kernel> PrepareLastConv(const KernelContext& c) {
-  const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.in(0).shape), c.attrs().Ints("weight_shape"),
-                                          ChannelsFirstShape(c.out().shape));
+absl::StatusOr<Kernel> PrepareConvNhwc(const KernelContext& c) {
+  const ConvGeometry g = MakeConvGeometry(c.attrs(), c.in(0).shape, c.in(1).shape, c.out().shape);
   const bool bias = c.has(2);
-  const auto desc = ConvForward(g, ChannelsLastLayouts(ConvKind::kForward, g, c.in(0).dtype, c.out().dtype), {.bias = bias, .relu = c.attrs().String("activation") == "Relu"});
+  const auto desc = ConvForward(g, ChannelsLastLayouts(ConvKind::kForward, g, c.in(0).dtype, c.out().dtype),
+                                {.bias = bias, .relu = c.attrs().String("activation") == "Relu"});
   RETURN_IF_ERROR(CheckPacked(c, desc.weights_desc()));
-  std::vector<std::pair<int, memory::desc>> arguments = {{DNNL_ARG_SRC, desc.src_desc()}, {DNNL_ARG_WEIGHTS, desc.weights_desc()}};
+  std::vector<std::pair<int, memory::desc>> arguments = {{DNNL_ARG_SRC, desc.src_desc()},
+                                                         {DNNL_ARG_WEIGHTS, desc.weights_desc()}};
   if (bias) arguments.emplace_back(DNNL_ARG_BIAS, desc.bias_desc());
   arguments.emplace_back(DNNL_ARG_DST, desc.dst_desc());
   return Direct(dnnl::convolution_forward(desc), desc.scratchpad_desc(), arguments, bias);
 }
 
-absl::StatusOr<Kernel> PrepareLastConvTranspose(const KernelContext& c) {
-  const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.out().shape), c.attrs().Ints("weight_shape"),
-                                          ChannelsFirstShape(c.in(0).shape));
+absl::StatusOr<Kernel> PrepareConvTransposeNhwc(const KernelContext& c) {
+  const ConvGeometry g = MakeConvGeometry(c.attrs(), c.out().shape, c.in(1).shape, c.in(0).shape);
   const DType factors = c.in(0).dtype;
   const auto desc = ConvBackwardData(g, ChannelsLastLayouts(ConvKind::kInputGrad, g, factors, c.out().dtype),
                                      ChannelsLastLayouts(ConvKind::kForward, g, factors));
   RETURN_IF_ERROR(CheckPacked(c, desc.weights_desc()));
   return Direct(dnnl::convolution_backward_data(desc), desc.scratchpad_desc(),
-                {{DNNL_ARG_DIFF_DST, desc.diff_dst_desc()}, {DNNL_ARG_WEIGHTS, desc.weights_desc()},
+                {{DNNL_ARG_DIFF_DST, desc.diff_dst_desc()},
+                 {DNNL_ARG_WEIGHTS, desc.weights_desc()},
                  {DNNL_ARG_DIFF_SRC, desc.diff_src_desc()}},
                 false);
 }
 
-ReorderedCall LastConvWeightGrad(const ConvGeometry& g, DType factors) {
+ReorderedCall ConvWeightGradNhwc(const ConvGeometry& g, DType factors) {
   const auto desc = ConvBackwardWeights(g, ChannelsLastLayouts(ConvKind::kWeightGrad, g, factors),
                                         ChannelsLastLayouts(ConvKind::kForward, g, factors));
-  return {dnnl::convolution_backward_weights(desc), desc.scratchpad_desc(),
+  return {dnnl::convolution_backward_weights(desc),
+          desc.scratchpad_desc(),
           {{DNNL_ARG_SRC, desc.src_desc(), desc.src_desc()},
            {DNNL_ARG_DIFF_DST, desc.diff_dst_desc(), desc.diff_dst_desc()},
            {DNNL_ARG_DIFF_WEIGHTS, Plain(g.w), desc.diff_weights_desc()}}};
 }
 
-// oneDNN's threads meet several times within this primitive over bf16 and wait for each other in loops: where another process takes a
-// processor for a while, the others burn theirs for as long. So every thread has a primitive of its own, over its share of the output
-// channels, whose gradients it copies together. With two threads alone on a machine this is 3 to 10 % slower, up to a third
-// at stride 2. What a share does with all of x takes time, too: one of 32 channels still reaches .9 to 1 times the rate of one of 256,
-// at stride 2 .6 to .8, and one of 64 there .75 to 1. So there are as many shares as threads, if that leaves each of them so many.
+// Within this primitive over bf16, oneDNN's threads synchronize several times by spinning: while another process holds
+// one processor, the others spin. So every thread runs a primitive of its own over its share of the output channels,
+// whose gradients it first copies to be contiguous. With two threads on an idle machine this is 3 to 10 % slower, up to
+// a third at stride 2. Every share reads all of x: one of 32 channels reaches 0.9 to 1 times the rate of one of 256; at
+// stride 2 0.6 to 0.8 times, and one of 64 channels 0.75 to 1 times. So there are as many shares as threads if each
+// gets that many channels, and one share otherwise.
 class SharedWeightGrad {
  public:
   static int Shares(const ConvGeometry& g, DType factors) {
     const int threads = omp_get_max_threads();
     const bool dense = std::all_of(g.strides.begin(), g.strides.end(), [](int64_t s) { return s == 1; });
-    const int64_t channels = dense ? 32 : 64;  // that each has a multiple of
+    const int64_t channels = dense ? 32 : 64;  // the channels of a share are a multiple of this
     const bool fits = threads > 1 && g.w.size() == g.x.size() && g.y[1] % (channels * threads) == 0;
     return fits && factors == DType::kBFloat16 && HasBFloat16() ? threads : 1;
   }
@@ -149,8 +154,8 @@ class SharedWeightGrad {
     g.y[1] = g.w[0] = row_ / shares;
     weights_ = NumElements(g.w);
     const int threads = omp_get_max_threads();
-    omp_set_num_threads(1);  // what the primitive is made for
-    for (int i = 0; i < shares; ++i) calls_.push_back(LastConvWeightGrad(g, DType::kBFloat16));
+    omp_set_num_threads(1);  // the primitive is created for as many
+    for (int i = 0; i < shares; ++i) calls_.push_back(ConvWeightGradNhwc(g, DType::kBFloat16));
     omp_set_num_threads(threads);
     copy_ = Aligned64(rows_ * row_ / shares * sizeof(BFloat16));
   }
@@ -176,33 +181,51 @@ class SharedWeightGrad {
   }
 
   int shares_;
-  int64_t row_, rows_;      // channels of dy, and what else it has
-  int64_t weights_ = 0;     // of a share
-  size_t copy_ = 0;         // bytes
+  int64_t row_, rows_;   // channels of dy; its elements per channel
+  int64_t weights_ = 0;  // of a share
+  size_t copy_ = 0;      // bytes
   std::vector<ReorderedCall> calls_;
 };
 
-absl::StatusOr<Kernel> PrepareLastConvWeightGrad(const KernelContext& c) {
-  const ConvGeometry g = MakeConvGeometry(c.attrs(), ChannelsFirstShape(c.in(0).shape), c.out().shape,
-                                          ChannelsFirstShape(c.in(1).shape));
+absl::StatusOr<Kernel> PrepareConvWeightGradNhwc(const KernelContext& c) {
+  const ConvGeometry g = MakeConvGeometry(c.attrs(), c.in(0).shape, c.out().shape, c.in(1).shape);
   const DType factors = c.in(0).dtype;
-  if (auto own = OwnWeightGrad(g, factors)) return *std::move(own);
+  if (auto own = MakeDirectWeightGrad(g, factors)) return *std::move(own);
   const int shares = SharedWeightGrad::Shares(g, factors);
-  if (shares == 1) return Wrap(LastConvWeightGrad(g, factors), false);
-  const auto grad = std::make_shared<const SharedWeightGrad>(g, shares);
-  return Kernel{.run = [grad](const Args& args) { grad->Run(args); }, .workspace = grad->workspace()};
+  if (shares == 1) return Wrap(ConvWeightGradNhwc(g, factors), false);
+  SharedWeightGrad grad(g, shares);
+  const size_t workspace = grad.workspace();
+  return Kernel{.run = [grad = std::move(grad)](const Args& args) { grad.Run(args); }, .workspace = workspace};
+}
+
+bool HasPackedWeights(const KernelContext& c) { return c.in(1).layout == Layout::kPacked; }
+
+// Is it a matrix product, or has oneDNN more than a reference implementation?
+template <ConvKind kKind>
+bool IsFastNhwc(const KernelContext& c) {
+  const ConvGeometry g = MakeConvGeometry(kKind, c.graph, c.node);
+  if (g.empty()) return false;
+  const Shape& w = kKind == ConvKind::kWeightGrad ? c.out().shape : c.in(1).shape;
+  return IsMatMulConv(c.attrs(), w) || FindChannelsLastWeights(kKind, g, DType::kFloat32).has_value();
 }
 
 }  // namespace
 
 std::span<const KernelRow> ConvKernels() {
-  constexpr TypeSet kFactors = kFloat | Only(DType::kBFloat16), kPacked = kFactors | Only(DType::kUInt8);
-  static constexpr KernelRow kRows[] = {{"Conv", PrepareConv},
-                                        {"ConvTranspose", PrepareConvTranspose},
-                                        {"ConvWeightGrad", PrepareConvWeightGrad},
-                                        {"cpu.Conv", PrepareLastConv, kPacked},
-                                        {"cpu.ConvTranspose", PrepareLastConvTranspose, kPacked},
-                                        {"cpu.ConvWeightGrad", PrepareLastConvWeightGrad, kFactors}};
+  constexpr TypeSet kFactors = kFloat | Only(DType::kBFloat16);
+  constexpr Layout kLast = Layout::kChannelsLast;
+  constexpr auto kForward = PrepareConvNhwc, kBackwardData = PrepareConvTransposeNhwc,
+                 kBackwardWeights = PrepareConvWeightGradNhwc;
+  static constexpr KernelRow kRows[] = {
+      {"Conv", PrepareConv},
+      {"ConvTranspose", PrepareConvTranspose},
+      {"ConvWeightGrad", PrepareConvWeightGrad},
+      {"Conv", kForward, kFloat, HasPackedWeights, kLast, 0, IsFastNhwc<ConvKind::kForward>},
+      {"ConvTranspose", kBackwardData, kFloat, HasPackedWeights, kLast, 0, IsFastNhwc<ConvKind::kInputGrad>},
+      {"ConvWeightGrad", kBackwardWeights, kFloat, nullptr, kLast, 0, IsFastNhwc<ConvKind::kWeightGrad>},
+      {"cpu.Conv", kForward, kFactors, HasPackedWeights, kLast},
+      {"cpu.ConvTranspose", kBackwardData, kFactors, HasPackedWeights, kLast},
+      {"cpu.ConvWeightGrad", kBackwardWeights, kFactors, nullptr, kLast}};
   return kRows;
 }
 

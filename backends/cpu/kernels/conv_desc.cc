@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "backends/cpu/kernels/conv.h"
+#include "backends/cpu/runtime/guard.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -39,7 +40,7 @@ Shape GroupedWeights(Shape w, int64_t group) {
   return w;
 }
 
-Type TurnedWeights(Type w) {
+Type FlippedWeights(Type w) {
   std::swap(w.shape[0], w.shape[1]);
   return w;
 }
@@ -55,22 +56,40 @@ ConvGeometry MakeConvGeometry(const Attrs& attrs, Shape x, Shape w, Shape y) {
   return g;
 }
 
+ConvGeometry MakeConvGeometry(ConvKind kind, const Graph& graph, const Node& node) {
+  const Shape &a = graph.type(node.inputs[0]).shape, &b = graph.type(node.inputs[1]).shape,
+              &c = graph.type(node.outputs[0]).shape;
+  if (kind == ConvKind::kForward) return MakeConvGeometry(node.attrs, a, b, c);
+  return kind == ConvKind::kInputGrad ? MakeConvGeometry(node.attrs, c, b, a) : MakeConvGeometry(node.attrs, a, c, b);
+}
+
+bool IsMatMulConv(const Attrs& attrs, const Shape& w) {
+  const auto are = [](const Shape& values, int64_t value) {
+    return std::all_of(values.begin(), values.end(), [&](int64_t v) { return v == value; });
+  };
+  return attrs.Int("group", 1) == 1 && are(attrs.Ints("strides"), 1) && are(attrs.Ints("pads"), 0) &&
+         are(Shape(w.begin() + 2, w.end()), 1);
+}
+
 dnnl::convolution_forward::primitive_desc ConvForward(const ConvGeometry& g, const ConvLayouts& l, ConvEpilogue e) {
   using Desc = dnnl::convolution_forward::desc;
   const auto attr = e.relu ? WithRelu() : UserScratchpad();
   const auto kind = dnnl::prop_kind::forward_training;
   if (e.bias) {
-    return {Desc(kind, kDirect, l.x, l.w, Plain({g.y[1]}), l.y, g.strides, g.dilations, g.begin, g.end), attr, Engine()};
+    return {Desc(kind, kDirect, l.x, l.w, Plain({g.y[1]}), l.y, g.strides, g.dilations, g.begin, g.end), attr,
+            Engine()};
   }
   return {Desc(kind, kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end), attr, Engine()};
 }
 
-dnnl::convolution_backward_data::primitive_desc ConvBackwardData(const ConvGeometry& g, const ConvLayouts& l, const ConvLayouts& hint) {
+dnnl::convolution_backward_data::primitive_desc ConvBackwardData(const ConvGeometry& g, const ConvLayouts& l,
+                                                                 const ConvLayouts& hint) {
   const dnnl::convolution_backward_data::desc desc(kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end);
   return {desc, UserScratchpad(), Engine(), ConvForward(g, hint, {})};
 }
 
-dnnl::convolution_backward_weights::primitive_desc ConvBackwardWeights(const ConvGeometry& g, const ConvLayouts& l, const ConvLayouts& hint) {
+dnnl::convolution_backward_weights::primitive_desc ConvBackwardWeights(const ConvGeometry& g, const ConvLayouts& l,
+                                                                       const ConvLayouts& hint) {
   const dnnl::convolution_backward_weights::desc desc(kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end);
   return {desc, UserScratchpad(), Engine(), ConvForward(g, hint, {})};
 }
@@ -81,33 +100,41 @@ ConvLayouts ChannelsLastLayouts(ConvKind kind, const ConvGeometry& g, DType fact
           ChannelsLast(g.y, type(ConvKind::kForward))};
 }
 
-std::optional<memory::desc> ChannelsLastWeights(ConvKind kind, const ConvGeometry& g, DType factors) {
-  const ConvLayouts l = ChannelsLastLayouts(kind, g, factors), hint = ChannelsLastLayouts(ConvKind::kForward, g, factors);
-  const auto unless_reference = [](const auto& desc, const memory::desc& weights) {
-    return IsReference(desc) ? std::nullopt : std::optional(weights);
+std::optional<memory::desc> FindChannelsLastWeights(ConvKind kind, const ConvGeometry& g, DType factors) {
+  const ConvLayouts l = ChannelsLastLayouts(kind, g, factors),
+                    hint = ChannelsLastLayouts(ConvKind::kForward, g, factors);
+  std::optional<memory::desc> weights;
+  const auto unless_reference = [&](const auto& desc, const memory::desc& layout) {
+    if (!IsReference(desc)) weights = layout;
   };
-  if (kind == ConvKind::kForward) {
-    const auto desc = ConvForward(g, l, {});
-    return unless_reference(desc, desc.weights_desc());
-  }
-  if (kind == ConvKind::kInputGrad) {
-    const auto desc = ConvBackwardData(g, l, hint);
-    return unless_reference(desc, desc.weights_desc());
-  }
-  const auto desc = ConvBackwardWeights(g, l, hint);
-  return unless_reference(desc, desc.diff_weights_desc());
+  const absl::Status status = CatchDnnlErrors([&] {
+    if (kind == ConvKind::kForward) {
+      const auto desc = ConvForward(g, l, {});
+      unless_reference(desc, desc.weights_desc());
+    } else if (kind == ConvKind::kInputGrad) {
+      const auto desc = ConvBackwardData(g, l, hint);
+      unless_reference(desc, desc.weights_desc());
+    } else {
+      const auto desc = ConvBackwardWeights(g, l, hint);
+      unless_reference(desc, desc.diff_weights_desc());
+    }
+  });
+  return status.ok() ? weights : std::nullopt;
 }
 
-bool GivesHalves(ConvKind kind, const ConvGeometry& g) {
+bool SupportsBf16Output(ConvKind kind, const ConvGeometry& g) {
   constexpr DType kHalf = DType::kBFloat16;
-  const auto weights = ChannelsLastWeights(kind, g, kHalf);
+  const auto weights = FindChannelsLastWeights(kind, g, kHalf);
+  if (!weights) return false;
   const ConvLayouts l = ChannelsLastLayouts(kind, g, kHalf, kHalf);
-  if (kind == ConvKind::kForward) {
-    const auto desc = ConvForward(g, l, {});
-    return !IsReference(desc) && desc.weights_desc() == weights;
-  }
-  const auto desc = ConvBackwardData(g, l, ChannelsLastLayouts(ConvKind::kForward, g, kHalf));
-  return !IsReference(desc) && desc.weights_desc() == weights;
+  const auto keeps_weights = [&](const auto& desc) { return !IsReference(desc) && desc.weights_desc() == *weights; };
+  bool supports = false;
+  const absl::Status status = CatchDnnlErrors([&] {
+    supports = kind == ConvKind::kForward
+                   ? keeps_weights(ConvForward(g, l, {}))
+                   : keeps_weights(ConvBackwardData(g, l, ChannelsLastLayouts(ConvKind::kForward, g, kHalf)));
+  });
+  return status.ok() && supports;
 }
 
 // Strides of the blocks by axis, padded extents by axis, then for every block its extent and its axis.

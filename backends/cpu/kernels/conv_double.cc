@@ -1,19 +1,19 @@
-// Convolutions over float64, which oneDNN does not know: y[n,m,o] = Σ w[m,c,k]·x[n,c,o·stride + k·dilation − pad] and its two
-// gradients, as sums of rows. Every thread writes planes of its own.
+// Convolutions over float64, which oneDNN lacks: y[n,m,o] = Σ w[m,c,k]·x[n,c,o·stride + k·dilation − pad] and
+// its two gradients, as sums of rows. Every thread writes planes of its own.
 #include <algorithm>
 #include <array>
 
-#include "backends/cpu/kernel.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/parallel.h"
 
 namespace onnxtrain::cpu {
 namespace {
 
-// Always three spatial axes; those that the tensors lack have extent 1.
+// Always three spatial axes; missing ones have extent 1.
 struct Axis {
   int64_t x = 1, k = 1, y = 1, stride = 1, dilation = 1, pad = 0;
 
-  // The first output, and the end of those, whose element under tap t lies inside x.
+  // The outputs [first, end) whose element under tap t is inside x.
   int64_t First(int64_t t) const { return std::clamp<int64_t>((pad - t * dilation + stride - 1) / stride, 0, y); }
   int64_t End(int64_t t) const {
     const int64_t last = x - 1 + pad - t * dilation;
@@ -33,8 +33,9 @@ struct Geometry {
   int64_t outputs_per_group() const { return outputs / group; }
 };
 
-Geometry GeometryOf(const KernelContext& c, const Shape& x, const Shape& w, const Shape& y) {
-  const auto strides = c.attrs().Ints("strides"), pads = c.attrs().Ints("pads"), dilations = c.attrs().Ints("dilations");
+Geometry MakeGeometry(const KernelContext& c, const Shape& x, const Shape& w, const Shape& y) {
+  const auto strides = c.attrs().Ints("strides"), pads = c.attrs().Ints("pads"),
+             dilations = c.attrs().Ints("dilations");
   Geometry g{x[0], x[1], y[1], c.attrs().Int("group", 1), {}};
   const size_t spatial = x.size() - 2;
   for (size_t a = 0; a < spatial; ++a) {
@@ -43,8 +44,8 @@ Geometry GeometryOf(const KernelContext& c, const Shape& x, const Shape& w, cons
   return g;
 }
 
-// Calls f(tap, offset in the plane of x, offset in that of y, length) for all rows of outputs under all taps of the kernel.
-// Along a row, x advances by the last axis' stride and y by 1.
+// Calls f(tap, offset in the plane of x, offset in that of y, length) for all rows of outputs under all taps of the
+// kernel. Along a row, x advances by the last axis' stride and y by 1.
 template <typename F>
 void ForTaps(const Geometry& g, F f) {
   const auto& [d, h, w] = g.axes;
@@ -63,7 +64,7 @@ void ForTaps(const Geometry& g, F f) {
 int64_t PlaneCost(const Geometry& g) { return g.y() * g.taps(); }
 
 absl::StatusOr<Kernel> PrepareConv(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, c.in(0).shape, c.in(1).shape, c.out().shape);
+  const Geometry g = MakeGeometry(c, c.in(0).shape, c.in(1).shape, c.out().shape);
   const bool bias = c.has(2);
   const int64_t step = g.axes[2].stride, channels = g.inputs_per_group();
   return Kernel{.run = [=](const Args& args) {
@@ -85,7 +86,7 @@ absl::StatusOr<Kernel> PrepareConv(const KernelContext& c) {
 }
 
 absl::StatusOr<Kernel> PrepareConvTranspose(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, c.out().shape, c.in(1).shape, c.in(0).shape);
+  const Geometry g = MakeGeometry(c, c.out().shape, c.in(1).shape, c.in(0).shape);
   const int64_t step = g.axes[2].stride, channels = g.inputs_per_group(), outputs = g.outputs_per_group();
   return Kernel{.run = [=](const Args& args) {
     Parallel(g.samples * g.inputs, outputs * PlaneCost(g), [&](int64_t begin, int64_t end) {
@@ -106,7 +107,7 @@ absl::StatusOr<Kernel> PrepareConvTranspose(const KernelContext& c) {
 }
 
 absl::StatusOr<Kernel> PrepareConvWeightGrad(const KernelContext& c) {
-  const Geometry g = GeometryOf(c, c.in(0).shape, c.out().shape, c.in(1).shape);
+  const Geometry g = MakeGeometry(c, c.in(0).shape, c.out().shape, c.in(1).shape);
   const int64_t step = g.axes[2].stride, channels = g.inputs_per_group();
   return Kernel{.run = [=](const Args& args) {
     Parallel(g.outputs * channels, g.samples * PlaneCost(g), [&](int64_t begin, int64_t end) {

@@ -1,14 +1,15 @@
-// Gradients of convolutions' weights by a kernel of our own, for float32 and vectors of 16.
+// Convolution backward weights in float32 with vectors of 16 lanes.
 #pragma once
 
 #include <optional>
 
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/conv.h"
+#include "backends/cpu/runtime/kernel.h"
 
 namespace onnxtrain::cpu {
 
-// Of x [N,H,W,C] and dy [N,P,Q,M], to plain weights [M,C,…]; or nothing where oneDNN's kernel serves as well or better.
-std::optional<Kernel> OwnWeightGrad(const ConvGeometry& g, DType factors);
+// From x [N,C,H,W] and dy [N,M,P,Q], channels last, to row-major weights [M,C,…]; empty where oneDNN's kernel is as
+// fast.
+std::optional<Kernel> MakeDirectWeightGrad(const ConvGeometry& g, DType factors);
 
 }  // namespace onnxtrain::cpu

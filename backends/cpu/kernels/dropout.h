@@ -1,4 +1,5 @@
-// Dropout of consecutive elements, for every kernel that drops: the mask is a function of key, stream and element index alone.
+// Dropout of consecutive elements, for all kernels with dropout: the mask is a function of key, stream and element
+// index.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@ namespace onnxtrain::cpu {
 
 class DropoutSpan {
  public:
-  // Of the attributes ratio and stream.
+  // Reads the attributes ratio and stream.
   explicit DropoutSpan(const Attrs& attrs);
 
   // y = the dropout of the elements [first, first + n) of a tensor, which lie at x; y may be x. `key`: four words.

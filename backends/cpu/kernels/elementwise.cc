@@ -1,13 +1,15 @@
-// float32 elementwise operators, and Where for every type.
+// Elementwise operators over float32 and float64, and Where for every type.
 #include <algorithm>
 
 #include "backends/cpu/kernels/spans.h"
 #include "frontend/base/log.h"
 #include "frontend/base/strings.h"
+#include "frontend/ops/row.h"
 
-#define HWY_TARGET_INCLUDE "backends/cpu/kernels/elementwise.leaf.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/elementwise-inl.h"
 #include "hwy/foreach_target.h"
-#include "backends/cpu/kernels/elementwise.leaf.inc"
+
+#include "backends/cpu/kernels/elementwise-inl.h"
 
 namespace onnxtrain::cpu {
 
@@ -24,29 +26,22 @@ const Entry* Find(std::span<const Entry> table, std::string_view name) {
 
 }  // namespace
 
-std::array<double, 2> NumbersOf(const Node& node) {
-  struct Names {
-    std::string_view op, first, second;
-  };
-  static constexpr Names kNames[] = {
-      {"LeakyRelu", "alpha", ""}, {"Elu", "alpha", ""}, {"Celu", "alpha", ""}, {"ThresholdedRelu", "alpha", ""},
-      {"Selu", "alpha", "gamma"}, {"HardSigmoid", "alpha", "beta"}, {"Shrink", "lambd", "bias"}, {"Clip", "min", "max"},
-  };
-  for (const Names& names : kNames) {
-    if (node.op != names.op) continue;
-    return {node.attrs.Float(names.first), node.attrs.Float(names.second)};
+std::array<double, 2> GetParams(const Node& node) {
+  std::array<double, 2> params{};
+  auto next = params.begin();
+  for (const AttrSpec& spec : FindOp(node.op)->attrs) {
+    const bool integer = std::holds_alternative<int64_t>(spec.value);
+    if ((!integer && !std::holds_alternative<double>(spec.value)) || next == params.end()) continue;
+    *next++ = integer ? static_cast<double>(node.attrs.Int(spec.name)) : node.attrs.Float(spec.name);
   }
-  if (node.op == "IsInf") {
-    return {static_cast<double>(node.attrs.Int("detect_negative")), static_cast<double>(node.attrs.Int("detect_positive"))};
-  }
-  return {};
+  return params;
 }
 
 namespace {
 
-// A power by a known exponent may be a product or a root, as exact and far cheaper.
+// Returns the entry of a power: a square or root for these constant exponents, as exact and far cheaper.
 std::string PowName(const Graph& graph, const Node& node) {
-  const HostTensor* exponent = graph.ConstantOf(node.inputs[1]);
+  const HostTensor* exponent = graph.FindConstant(node.inputs[1]);
   const bool scalar = exponent != nullptr && exponent->size() == 1 &&
                       graph.type(node.inputs[0]).shape == graph.type(node.outputs[0]).shape;
   if (scalar && exponent->At(0) == 2) return "Pow/2";
@@ -54,17 +49,32 @@ std::string PowName(const Graph& graph, const Node& node) {
 }
 
 absl::StatusOr<Kernel> PrepareFloats(const KernelContext& c) {
-  const EntryName entry = EntryOf(c.graph, c.node);
-  if (const UnaryEntry* unary = FindUnary(entry.name)) return UnaryKernel(c, unary->span, entry.params, CostOf(entry.name));
+  const EntryName entry = GetEntry(c.graph, c.node);
+  if (const UnaryEntry* unary = FindUnary(entry.name)) return UnaryKernel(c, unary->span, entry.params, unary->cost);
   const BinaryEntry* binary = FindBinary(entry.name);
   CHECK(binary != nullptr) << "no elementwise function for " << entry.name;
-  return BinaryKernel(c, *binary, CostOf(entry.name));
+  return BinaryKernel(c, *binary, binary->cost);
+}
+
+// float64 checks gradients and runs models that hold doubles: the same functions, in loops over the C library's.
+absl::StatusOr<Kernel> PrepareDoubles(const KernelContext& c) {
+  constexpr int64_t kCost = 16;
+  const std::string name = GetEntry(c.graph, c.node).name;
+  const UnaryEntry* unary = FindUnary(name);
+  if (unary == nullptr) return BinaryKernel(c, FindBinary(name)->f64, kCost);
+  const auto params = GetParams(c.node);
+  const size_t y_size = DTypeSize(c.out().dtype);
+  return Kernel{.run = [=, f = unary->f64_span, n = c.out().elements()](const Args& args) {
+    Parallel(n, kCost, [&](int64_t begin, int64_t end) {
+      f(args.in<double>() + begin, args.out<char>() + begin * y_size, end - begin, params.data());
+    });
+  }};
 }
 
 template <typename T>
 using Select = void (*)(const uint8_t* condition, const T* a, const T* b, T* y, int64_t n);
 
-// Operands that step by one or stand: loops over those become vector code.
+// Operands with stride 1 or 0: the compiler vectorizes these loops.
 template <typename T, int kStepA, int kStepB>
 void SelectBy(const uint8_t* condition, const T* a, const T* b, T* y, int64_t n) {
   const T a0 = a[0], b0 = b[0];
@@ -75,15 +85,16 @@ void SelectBy(const uint8_t* condition, const T* a, const T* b, T* y, int64_t n)
   }
 }
 
-// Null for other steps.
+// Returns null for other strides.
 template <typename T>
 Select<T> SelectOf(int64_t condition, int64_t a, int64_t b) {
-  static constexpr Select<T> kByStep[2][2] = {{SelectBy<T, 0, 0>, SelectBy<T, 0, 1>}, {SelectBy<T, 1, 0>, SelectBy<T, 1, 1>}};
+  static constexpr Select<T> kByStep[2][2] = {{SelectBy<T, 0, 0>, SelectBy<T, 0, 1>},
+                                              {SelectBy<T, 1, 0>, SelectBy<T, 1, 1>}};
   const auto is_step = [](int64_t step) { return step == 0 || step == 1; };
   return condition == 1 && is_step(a) && is_step(b) ? kByStep[a][b] : nullptr;
 }
 
-// Where: elements are moved as they are, whatever their type.
+// Where moves elements of any type.
 template <typename T>
 absl::StatusOr<Kernel> WhereKernel(const KernelContext& c) {
   const Shape inputs[] = {c.in(0).shape, c.in(1).shape, c.in(2).shape};
@@ -113,51 +124,57 @@ absl::StatusOr<Kernel> WhereKernel(const KernelContext& c) {
 }
 
 absl::StatusOr<Kernel> PrepareWhere(const KernelContext& c) {
-  switch (SizeOf(c.out().dtype)) {
-    case 1: return WhereKernel<uint8_t>(c);
-    case 2: return WhereKernel<uint16_t>(c);
-    case 4: return WhereKernel<uint32_t>(c);
-    default: return WhereKernel<uint64_t>(c);
+  switch (DTypeSize(c.out().dtype)) {
+    case 1:
+      return WhereKernel<uint8_t>(c);
+    case 2:
+      return WhereKernel<uint16_t>(c);
+    case 4:
+      return WhereKernel<uint32_t>(c);
+    default:
+      return WhereKernel<uint64_t>(c);
   }
 }
 
 // The results of comparisons are bool, but their inputs must not be.
 bool OfFloats(const KernelContext& c) { return c.in(0).dtype == DType::kFloat32; }
+bool OfDoubles(const KernelContext& c) { return c.in(0).dtype == DType::kFloat64; }
 
 }  // namespace
 
-const ElementwiseTables& Elementwises() { return HWY_DYNAMIC_DISPATCH(ElementwiseTable)(); }
-const UnaryEntry* FindUnary(std::string_view entry) { return Find(Elementwises().unary, entry); }
-const BinaryEntry* FindBinary(std::string_view entry) { return Find(Elementwises().binary, entry); }
+const ElementwiseTables& GetElementwiseTables() { return HWY_DYNAMIC_DISPATCH(ElementwiseTable)(); }
+const UnaryEntry* FindUnary(std::string_view entry) { return Find(GetElementwiseTables().unary, entry); }
+const BinaryEntry* FindBinary(std::string_view entry) { return Find(GetElementwiseTables().binary, entry); }
 
-EntryName EntryOf(const Graph& graph, const Node& node) {
+EntryName GetEntry(const Graph& graph, const Node& node) {
   if (node.op == "Pow") return {PowName(graph, node)};
-  if (node.op == "Gelu" || node.op == "GeluGrad") return {StrCat(node.op, "/", node.attrs.String("approximate", "none"))};
+  if (node.op == "Gelu" || node.op == "GeluGrad")
+    return {StrCat(node.op, "/", node.attrs.String("approximate", "none"))};
   if (node.op == "Mod") return {StrCat("Mod/", node.attrs.Int("fmod"))};
-  if (node.op == "Cast") return {StrCat("Cast/", NameOf(graph.type(node.inputs[0]).dtype), "-", node.attrs.String("to"))};
-  const std::array<double, 2> numbers = NumbersOf(node);
+  if (node.op == "Cast")
+    return {StrCat("Cast/", ToString(graph.type(node.inputs[0]).dtype), "-", node.attrs.String("to"))};
+  const std::array<double, 2> numbers = GetParams(node);
   return {node.op, {static_cast<float>(numbers[0]), static_cast<float>(numbers[1])}};
 }
 
-int64_t CostOf(std::string_view entry) {
-  static constexpr std::string_view kCheap[] = {"Neg", "Abs", "Relu", "Clip", "Add", "Sub", "Mul", "Min", "Max", "Pow/2",
-                                                "Where", "Cast/bool-f32", "Cast/bf16-f32", "Cast/f32-bf16",
-                                                "Cast/f16-f32", "Cast/f32-f16", "Less", "Greater", "Equal", "Div", "Sqrt"};
-  if (std::find(std::begin(kCheap), std::end(kCheap), entry) != std::end(kCheap)) return 2;
-  return entry == "Pow" ? 32 : 8;
+int64_t GetElementCost(std::string_view entry) {
+  if (const UnaryEntry* unary = FindUnary(entry)) return unary->cost;
+  const BinaryEntry* binary = FindBinary(entry);
+  return binary == nullptr ? 2 : binary->cost;  // Where
 }
 
 std::span<const KernelRow> ElementwiseKernels() {
   static const auto* rows = [] {
-    auto* all = new std::vector<KernelRow>;
-    const auto add = [&](std::string_view entry) {
+    auto* all = new std::vector<KernelRow>{{"Where", PrepareWhere, kAnyType}};
+    const auto add = [&](std::string_view entry, bool f64) {
       const std::string_view op = entry.substr(0, entry.find('/'));
       const bool known = std::any_of(all->begin(), all->end(), [&](const KernelRow& row) { return row.op == op; });
-      if (op != "Cast" && !known) all->push_back({op, PrepareFloats, kFloat | kBools, OfFloats});
+      if (op == "Cast" || known) return;
+      all->push_back({op, PrepareFloats, kFloat | kBools, OfFloats});
+      if (f64) all->push_back({op, PrepareDoubles, kDouble | kBools, OfDoubles});
     };
-    for (const UnaryEntry& e : Elementwises().unary) add(e.op);
-    for (const BinaryEntry& e : Elementwises().binary) add(e.op);
-    all->push_back({"Where", PrepareWhere, kAnyType});
+    for (const UnaryEntry& e : GetElementwiseTables().unary) add(e.op, e.f64_span != nullptr);
+    for (const BinaryEntry& e : GetElementwiseTables().binary) add(e.op, e.f64.both != nullptr);
     return all;
   }();
   return *rows;

@@ -1,4 +1,4 @@
-// Tables of functions over spans: what an elementwise operator does to consecutive elements.
+// Tables of elementwise functions over rows of consecutive elements.
 #pragma once
 
 #include <array>
@@ -11,30 +11,39 @@
 
 namespace onnxtrain::cpu {
 
-// y may be one of the inputs. `p` are the operator's numbers (alpha, …).
+// Functions of rows. y may be one of the inputs. `p` are the operator's numbers (alpha, …).
 using UnarySpan = void (*)(const void* x, void* y, int64_t n, const float* p);
+using DoubleSpan = void (*)(const void* x, void* y, int64_t n, const double* p);
 using BinarySpan = void (*)(const void* a, const void* b, void* y, int64_t n);
 
-struct UnaryEntry {
-  const char* op;
-  UnarySpan span;
+struct BinarySpans {
+  BinarySpan both = nullptr;          // a[i], b[i]
+  BinarySpan scalar_right = nullptr;  // a[i], b[0]
+  BinarySpan scalar_left = nullptr;   // a[0], b[i]
 };
 
-struct BinaryEntry {
+// An elementwise function. One with variants has an entry for each: "Gelu/tanh". `cost`: how many additions an element
+// is worth, to judge how many threads it takes.
+struct UnaryEntry {
   const char* op;
-  BinarySpan both;          // a[i], b[i]
-  BinarySpan scalar_right;  // a[i], b[0]
-  BinarySpan scalar_left;   // a[0], b[i]
+  int64_t cost;
+  UnarySpan span;                 // over float32
+  DoubleSpan f64_span = nullptr;  // over float64; null where that is decomposed
+};
+
+struct BinaryEntry : BinarySpans {
+  const char* op;
+  int64_t cost;
+  BinarySpans f64 = {};
 };
 
 // y[i] = c[i] ? a[i] : b[i] over bool and floats; y may be an input.
 using SelectSpan = void (*)(const void* c, const void* a, const void* b, void* y, int64_t n);
 
-// Sums of two terms and roots, for chains (condense.h); y may be an input.
+// Sums of two terms and roots, for chains (peephole.h); y may be an input.
 using BlendSpan = void (*)(const float* a, float s, const float* b, const float* c, float t, float* y, int64_t n);
 using RootSpan = void (*)(const float* x, float s, float t, float* y, int64_t n);
 
-// An operator with variants has an entry for each: "Gelu/tanh".
 struct ElementwiseTables {
   std::span<const UnaryEntry> unary;
   std::span<const BinaryEntry> binary;
@@ -43,22 +52,22 @@ struct ElementwiseTables {
   RootSpan root, root_over;          // √x·s + t, √x/s + t
 };
 
-const ElementwiseTables& Elementwises();
-// Null where there is none.
+const ElementwiseTables& GetElementwiseTables();
+// Return null if there is none.
 const UnaryEntry* FindUnary(std::string_view entry);
 const BinaryEntry* FindBinary(std::string_view entry);
 
-// The entry that computes a node over float32 (or bool, where the operator says so), and its numbers.
+// The table entry of a node, and its numeric attributes.
 struct EntryName {
   std::string name;
   std::array<float, 2> params{};
 };
-EntryName EntryOf(const Graph& graph, const Node& node);
+EntryName GetEntry(const Graph& graph, const Node& node);
 
-// The numbers that a node's function takes besides x: alpha, bounds …
-std::array<double, 2> NumbersOf(const Node& node);
+// The numeric attributes of a node, in the order of its row: what its function takes besides x.
+std::array<double, 2> GetParams(const Node& node);
 
-// How many additions an element of this entry is worth, to judge how many threads it takes.
-int64_t CostOf(std::string_view entry);
+// Returns the cost of an element of this entry, in additions.
+int64_t GetElementCost(std::string_view entry);
 
 }  // namespace onnxtrain::cpu

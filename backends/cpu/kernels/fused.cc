@@ -1,14 +1,14 @@
 // Chains of elementwise operators over tiles that stay in the first-level cache.
-#include "backends/cpu/condense.h"
+#include "backends/cpu/kernels/peephole.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "backends/cpu/kernel.h"
-#include "backends/cpu/kernels/chain_sums.h"
 #include "backends/cpu/kernels/elementwise.h"
-#include "backends/cpu/loop.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/kernels/fused_reductions.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/loop.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
@@ -17,27 +17,27 @@ namespace {
 constexpr int64_t kTile = 512;
 constexpr int kSlots = kMaxFusedInputs + kMaxInstructions;
 
-// One pass: the one function that is not null.
+// One pass over a tile: exactly one function is not null.
 struct Op {
   UnarySpan unary = nullptr;
-  BinarySpan binary = nullptr;      // the variant that fits the operands
+  BinarySpan binary = nullptr;  // the variant for these operands
   SelectSpan select = nullptr;
-  BlendSpan blend = nullptr;        // of operands a, b, c, s, t
-  RootSpan root = nullptr;          // of operands a, -, -, s, t
+  BlendSpan blend = nullptr;  // of operands a, b, c, s, t
+  RootSpan root = nullptr;    // of operands a, -, -, s, t
   std::array<int, 5> operands = {-1, -1, -1, -1, -1};
   std::array<float, 2> params{};
-  int to = 0;                       // slot
+  int to = 0;  // slot
 };
 
-// An input that does not change along the inner loop and whose reader wants it in full.
+// An input that is constant along the inner loop but read by a function without a scalar variant.
 struct Repeated {
   int slot;
   size_t size;
 };
 
 struct Output {
-  int slot;         // of the result
-  int op;           // that computes it; −1 for an input
+  int slot;  // of the result
+  int op;    // that computes it; −1: an input
   size_t size;
 };
 
@@ -57,8 +57,8 @@ class Chain {
     Shape shape;
     for (const Shape& input : shapes) shape = *BroadcastShapes(shape, input);
     chain.loop_ = BroadcastLoop(shape, shapes);
-    if (!program.sums.empty()) chain.sums_ = ChainSums(program.sums, chain.loop_.size());
-    for (size_t s = 0; s < dtypes.size(); ++s) chain.sizes_[s] = SizeOf(dtypes[s]);
+    if (!program.sums.empty()) chain.sums_ = FusedReductions(program.sums, chain.loop_.size());
+    for (size_t s = 0; s < dtypes.size(); ++s) chain.sizes_[s] = DTypeSize(dtypes[s]);
     for (size_t i = 0; i < inputs; ++i) chain.steps_[i] = chain.loop_.InnerStride(1 + static_cast<int>(i));
     if (chain.loop_.inner() == 1) chain.steps_.fill(1);
     chain.Translate(program);
@@ -67,12 +67,12 @@ class Chain {
     return chain;
   }
 
-  // Is a result an input that repeats along the tiles?
+  // Is a result an input that is broadcast along tiles?
   bool RepeatsAResult() const {
     return std::any_of(outputs_.begin(), outputs_.end(), [&](const Output& o) { return IsScalar(o.slot); });
   }
 
-  // Would writing one result destroy an input that is another one?
+  // Would writing one result destroy an input that is another result?
   bool Destroys(const Args& args) const {
     for (const Output& from : outputs_) {
       for (size_t o = 0; o < outputs_.size() && from.op < 0; ++o) {
@@ -102,26 +102,26 @@ class Chain {
   }
 
  private:
-  // The inputs that are constant along the inner loop are passed as scalars where the function has a variant for that.
+  // Passes inputs that are constant along the inner loop as scalars where the function has a variant for it.
   bool IsScalar(int slot) const { return slot < inputs_ && steps_[slot] == 0; }
 
   void Translate(const FusedProgram& program) {
-    for (const ChainStep& step : Condense(program, inputs_, [&](int slot) { return IsScalar(slot); })) {
-      ops_.push_back(step.kind == ChainStep::Kind::kPlain ? PlainOp(step) : CondensedOp(step));
+    for (const PeepholeStep& step : RunPeephole(program, inputs_, [&](int slot) { return IsScalar(slot); })) {
+      ops_.push_back(step.kind == PeepholeStep::Kind::kPlain ? PlainOp(step) : PeepholeOp(step));
     }
-    for (const Instruction& in : program.code) cost_ += CostOf(in.entry);
+    for (const Instruction& in : program.code) cost_ += GetElementCost(in.entry);
     for (int slot : program.results) {
       const auto computes = std::find_if(ops_.begin(), ops_.end(), [&](const Op& op) { return op.to == slot; });
       outputs_.push_back({slot, slot < inputs_ ? -1 : static_cast<int>(computes - ops_.begin()), sizes_[slot]});
     }
   }
 
-  Op PlainOp(const ChainStep& step) {
+  Op PlainOp(const PeepholeStep& step) {
     const Instruction& in = step.instruction;
     Op op{.params = in.params, .to = step.to};
     std::copy(in.operands.begin(), in.operands.end(), op.operands.begin());
     if (in.entry == "Where") {
-      op.select = Elementwises().select;
+      op.select = GetElementwiseTables().select;
       for (int slot : in.operands) Repeat(slot);
     } else if (const UnaryEntry* unary = FindUnary(in.entry)) {
       op.unary = unary->span;
@@ -135,16 +135,26 @@ class Chain {
     return op;
   }
 
-  static Op CondensedOp(const ChainStep& step) {
+  static Op PeepholeOp(const PeepholeStep& step) {
     Op op{.operands = {step.a, step.b, step.c, step.s, step.t}, .params = {step.sign_a, step.sign_b}, .to = step.to};
-    const ElementwiseTables& table = Elementwises();
+    const ElementwiseTables& table = GetElementwiseTables();
     switch (step.kind) {
-      case ChainStep::Kind::kPlain:
-      case ChainStep::Kind::kSum: op.blend = table.sum; break;
-      case ChainStep::Kind::kProduct: op.blend = table.product; break;
-      case ChainStep::Kind::kQuotient: op.blend = table.quotient; break;
-      case ChainStep::Kind::kRoot: op.root = table.root; break;
-      case ChainStep::Kind::kRootOver: op.root = table.root_over; break;
+      case PeepholeStep::Kind::kPlain:
+      case PeepholeStep::Kind::kSum:
+        op.blend = table.sum;
+        break;
+      case PeepholeStep::Kind::kProduct:
+        op.blend = table.product;
+        break;
+      case PeepholeStep::Kind::kQuotient:
+        op.blend = table.quotient;
+        break;
+      case PeepholeStep::Kind::kRoot:
+        op.root = table.root;
+        break;
+      case PeepholeStep::Kind::kRootQuotient:
+        op.root = table.root_over;
+        break;
     }
     return op;
   }
@@ -152,7 +162,8 @@ class Chain {
   // A repeated slot can still be read as a scalar: its first element is the value.
   void Repeat(int slot) {
     if (!IsScalar(slot)) return;
-    const bool known = std::any_of(repeated_.begin(), repeated_.end(), [&](const Repeated& r) { return r.slot == slot; });
+    const bool known =
+        std::any_of(repeated_.begin(), repeated_.end(), [&](const Repeated& r) { return r.slot == slot; });
     if (!known) repeated_.push_back({slot, sizes_[slot]});
   }
 
@@ -164,11 +175,11 @@ class Chain {
       }
     }
     for (const Output& o : outputs_) last_read_[o.slot] = static_cast<int>(ops_.size());
-    for (const ChainSum& sum : sums_.sums()) last_read_[sum.slot] = static_cast<int>(ops_.size());
+    for (const FusedReduction& sum : sums_.sums()) last_read_[sum.slot] = static_cast<int>(ops_.size());
   }
 
-  // Results share scratch: a result takes over what its instruction read last, if the elements are of one size, or what
-  // was free before.
+  // Results share scratch rows: a result reuses the row of an operand that dies in its instruction, if the element
+  // sizes agree, or a free row.
   void AssignScratch(size_t slots) {
     std::vector<int> free;
     int used = 0;
@@ -188,7 +199,7 @@ class Chain {
     }
   }
 
-  // An output may stand in the place of an input. Then it must not be written before the input's last reader has run.
+  // An output may be in the memory of an input. Then it is written after the input's last reader.
   bool MayWriteDirectly(const Args& args, size_t o) const {
     if (outputs_[o].op < 0) return false;
     for (int i = 0; i < inputs_; ++i) {
@@ -197,8 +208,9 @@ class Chain {
     return true;
   }
 
-  // The elements [begin, end); `part`: which one of the sums they are.
-  void RunRange(const Args& args, const std::array<bool, kMaxInstructions>& direct, int64_t begin, int64_t end, int64_t part) const {
+  // Computes the elements [begin, end); `part`: their part of the reductions.
+  void RunRange(const Args& args, const std::array<bool, kMaxInstructions>& direct, int64_t begin, int64_t end,
+                int64_t part) const {
     alignas(64) char scratch[kMaxInstructions + kMaxFusedInputs][kTile * sizeof(float)];
     ForRows(loop_, begin, end, [&](const OperandOffsets& at, int64_t count) {
       for (int64_t t = 0; t < count; t += kTile) {
@@ -212,9 +224,10 @@ class Chain {
     });
   }
 
-  // Returns where each slot's values are.
-  std::array<char*, kSlots> RunTile(const Args& args, const std::array<bool, kMaxInstructions>& direct, const OperandOffsets& at,
-                                    int64_t t, int64_t n, char (*scratch)[kTile * sizeof(float)]) const {
+  // Returns the memory of each slot.
+  std::array<char*, kSlots> RunTile(const Args& args, const std::array<bool, kMaxInstructions>& direct,
+                                    const OperandOffsets& at, int64_t t, int64_t n,
+                                    char (*scratch)[kTile * sizeof(float)]) const {
     std::array<char*, kSlots> place;
     for (int i = 0; i < inputs_; ++i) {
       place[i] = static_cast<char*>(args.inputs[i]) + (at[1 + i] + steps_[i] * t) * sizes_[i];
@@ -237,7 +250,9 @@ class Chain {
   }
 
   static void RunOp(const Op& op, const std::array<char*, kSlots>& place, int64_t n) {
-    const auto floats = [&](int k) { return op.operands[k] < 0 ? nullptr : reinterpret_cast<const float*>(place[op.operands[k]]); };
+    const auto floats = [&](int k) {
+      return op.operands[k] < 0 ? nullptr : reinterpret_cast<const float*>(place[op.operands[k]]);
+    };
     const auto number = [&](int k) { return op.operands[k] < 0 ? 1.0f : *floats(k); };
     const void* a = place[op.operands[0]];
     char* y = place[op.to];
@@ -248,7 +263,8 @@ class Chain {
     } else if (op.select != nullptr) {
       op.select(a, place[op.operands[1]], place[op.operands[2]], y, n);
     } else if (op.blend != nullptr) {
-      op.blend(floats(0), op.params[0] * number(3), floats(1), floats(2), op.params[1] * number(4), reinterpret_cast<float*>(y), n);
+      op.blend(floats(0), op.params[0] * number(3), floats(1), floats(2), op.params[1] * number(4),
+               reinterpret_cast<float*>(y), n);
     } else {
       op.root(floats(0), number(3), number(4), reinterpret_cast<float*>(y), n);
     }
@@ -256,9 +272,14 @@ class Chain {
 
   static void Replicate(const char* value, int64_t n, size_t size, char* to) {
     switch (size) {
-      case 1: std::memset(to, *value, n); break;
-      case 2: std::fill_n(reinterpret_cast<uint16_t*>(to), n, *reinterpret_cast<const uint16_t*>(value)); break;
-      default: std::fill_n(reinterpret_cast<float*>(to), n, *reinterpret_cast<const float*>(value));
+      case 1:
+        std::memset(to, *value, n);
+        break;
+      case 2:
+        std::fill_n(reinterpret_cast<uint16_t*>(to), n, *reinterpret_cast<const uint16_t*>(value));
+        break;
+      default:
+        std::fill_n(reinterpret_cast<float*>(to), n, *reinterpret_cast<const float*>(value));
     }
   }
 
@@ -268,26 +289,26 @@ class Chain {
   std::vector<Op> ops_;
   std::vector<Repeated> repeated_;
   std::vector<Output> outputs_;
-  ChainSums sums_;
+  FusedReductions sums_;
   std::array<int64_t, kMaxFusedInputs> steps_{};
   std::array<size_t, kSlots> sizes_{};
-  std::array<int, kSlots> last_read_{};  // which op reads a slot last; outputs: past the end
+  std::array<int, kSlots> last_read_{};  // the last op that reads a slot; outputs: past the end
   std::array<int, kSlots> scratch_{};
 };
 
-// Where one flag decides whether the new values count (an update that is skipped when a gradient is not finite), there is a chain
-// for either case.
+// Where one flag decides whether new values are used (an update is skipped when a gradient is not finite), prepares a
+// chain for each of its values.
 absl::StatusOr<Kernel> PrepareFused(const KernelContext& c) {
   const auto inputs = static_cast<int>(c.node.inputs.size());
   ASSIGN_OR_RETURN(const FusedProgram program, FromAttrs(c.attrs(), inputs));
   ASSIGN_OR_RETURN(Chain chain, Chain::Make(c, program));
-  const int flag = DecidingInput(program, inputs, [&](int i) { return c.in(i).elements() == 1; });
+  const int flag = FindConditionInput(program, inputs, [&](int i) { return c.in(i).elements() == 1; });
   const size_t workspace = chain.workspace();
   if (flag < 0 || !program.sums.empty()) {
     return Kernel{.run = [chain = std::move(chain)](const Args& args) { chain.Run(args); }, .workspace = workspace};
   }
-  ASSIGN_OR_RETURN(Chain yes, Chain::Make(c, Decided(program, inputs, flag, true)));
-  ASSIGN_OR_RETURN(Chain no, Chain::Make(c, Decided(program, inputs, flag, false)));
+  ASSIGN_OR_RETURN(Chain yes, Chain::Make(c, SpecializeCondition(program, inputs, flag, true)));
+  ASSIGN_OR_RETURN(Chain no, Chain::Make(c, SpecializeCondition(program, inputs, flag, false)));
   const bool decides = !yes.RepeatsAResult() && !no.RepeatsAResult();
   return Kernel{.run = [=, chain = std::move(chain), yes = std::move(yes), no = std::move(no)](const Args& args) {
     const Chain& decided = *args.in<uint8_t>(flag) != 0 ? yes : no;
@@ -298,7 +319,8 @@ absl::StatusOr<Kernel> PrepareFused(const KernelContext& c) {
 }  // namespace
 
 std::span<const KernelRow> FusedKernels() {
-  static constexpr KernelRow kRows[] = {{"cpu.Fused", PrepareFused, kFloat | kBools | Only(DType::kBFloat16) | Only(DType::kFloat16)}};
+  static constexpr KernelRow kRows[] = {
+      {"cpu.Fused", PrepareFused, kFloat | kBools | Only(DType::kBFloat16) | Only(DType::kFloat16)}};
   return kRows;
 }
 

@@ -1,24 +1,24 @@
-// Gathers, their gradients, ArgMax and ArgMin.
+// Gather, its gradient, ArgMax and ArgMin.
 #include <algorithm>
 #include <cstring>
 
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/axis.h"
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/loop.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/loop.h"
+#include "backends/cpu/runtime/parallel.h"
 
 namespace onnxtrain::cpu {
 namespace {
 
-// Negative indices count from the end; what is outside nevertheless is clamped, so that no foreign memory is read.
+// Negative indices count from the end; indices out of range are clamped, so that no foreign memory is read.
 int64_t Clamped(int64_t index, int64_t n) { return std::clamp<int64_t>(index < 0 ? index + n : index, 0, n - 1); }
 
 template <typename I>
 absl::StatusOr<Kernel> GatherKernel(const KernelContext& c) {
   const AxisView x = ViewAround(c.in().shape, c.attrs().Int("axis"));
   const int64_t count = c.in(1).elements();
-  const size_t bytes = x.inner * SizeOf(c.in().dtype);
+  const size_t bytes = x.inner * DTypeSize(c.in().dtype);
   return Kernel{.run = [=](const Args& args) {
     const auto* from = args.in<char>();
     auto* to = args.out<char>();
@@ -32,7 +32,7 @@ absl::StatusOr<Kernel> GatherKernel(const KernelContext& c) {
   }};
 }
 
-// Every thread adds to columns of its own, in the order of the indices; to zero, or to what the third operand holds.
+// Each thread adds to its own columns, in the order of the indices, to zero or to the third operand.
 template <typename I, typename T>
 absl::StatusOr<Kernel> GatherGradKernel(const KernelContext& c) {
   const AxisView x = ViewAround(c.out().shape, c.attrs().Int("axis"));
@@ -51,7 +51,8 @@ absl::StatusOr<Kernel> GatherGradKernel(const KernelContext& c) {
         T* to = dx + first;
         const T* from = dy + block * count * x.inner + column;
         for (int64_t i = 0; i < x.n && old != dx; ++i) {
-          adds ? std::copy_n(old + first + i * x.inner, width, to + i * x.inner) : std::fill_n(to + i * x.inner, width, T(0));
+          adds ? std::copy_n(old + first + i * x.inner, width, to + i * x.inner)
+               : std::fill_n(to + i * x.inner, width, T(0));
         }
         for (int64_t i = 0; i < count; ++i) {
           T* row = to + Clamped(static_cast<int64_t>(index[i]), x.n) * x.inner;

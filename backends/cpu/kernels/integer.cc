@@ -14,11 +14,26 @@ T Wrap(uint64_t x) {
   return static_cast<T>(x);
 }
 
-struct AddOp { template <typename T> static T F(T a, T b) { return Wrap<T>(uint64_t(a) + uint64_t(b)); } };
-struct SubOp { template <typename T> static T F(T a, T b) { return Wrap<T>(uint64_t(a) - uint64_t(b)); } };
-struct MulOp { template <typename T> static T F(T a, T b) { return Wrap<T>(uint64_t(a) * uint64_t(b)); } };
+struct AddOp {
+  template <typename T>
+  static T F(T a, T b) {
+    return Wrap<T>(uint64_t(a) + uint64_t(b));
+  }
+};
+struct SubOp {
+  template <typename T>
+  static T F(T a, T b) {
+    return Wrap<T>(uint64_t(a) - uint64_t(b));
+  }
+};
+struct MulOp {
+  template <typename T>
+  static T F(T a, T b) {
+    return Wrap<T>(uint64_t(a) * uint64_t(b));
+  }
+};
 
-// Division by zero gives 0, and the least number divided by −1 wraps: both would trap.
+// Division by zero yields 0, and the smallest number divided by −1 wraps: both would trap.
 struct DivOp {
   template <typename T>
   static T F(T a, T b) {
@@ -40,29 +55,103 @@ struct FloorModOp {  // with the sign of the divisor
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
   }
 };
-struct PowOp { template <typename T> static T F(T a, T b) {
-  if (b < 0) return a == 1 ? 1 : a == static_cast<T>(-1) ? (b % 2 == 0 ? 1 : a) : 0;
-  uint64_t result = 1, base = uint64_t(a);
-  for (auto e = uint64_t(b); e != 0; e >>= 1, base *= base) result *= (e & 1) ? base : 1;
-  return Wrap<T>(result);
-} };
-struct MinOp { template <typename T> static T F(T a, T b) { return a < b ? a : b; } };
-struct MaxOp { template <typename T> static T F(T a, T b) { return a > b ? a : b; } };
-struct PReluOp { template <typename T> static T F(T a, T b) { return a < 0 ? MulOp::F(a, b) : a; } };
-struct EqualOp { template <typename T> static bool F(T a, T b) { return a == b; } };
-struct LessOp { template <typename T> static bool F(T a, T b) { return a < b; } };
-struct LessOrEqualOp { template <typename T> static bool F(T a, T b) { return a <= b; } };
-struct GreaterOp { template <typename T> static bool F(T a, T b) { return a > b; } };
-struct GreaterOrEqualOp { template <typename T> static bool F(T a, T b) { return a >= b; } };
-struct AndOp { static bool F(bool a, bool b) { return a && b; } };
-struct OrOp { static bool F(bool a, bool b) { return a || b; } };
-struct XorOp { static bool F(bool a, bool b) { return a != b; } };
+struct PowOp {
+  template <typename T>
+  static T F(T a, T b) {
+    if (b < 0) return a == 1 ? 1 : a == static_cast<T>(-1) ? (b % 2 == 0 ? 1 : a) : 0;
+    uint64_t result = 1, base = uint64_t(a);
+    for (auto e = uint64_t(b); e != 0; e >>= 1, base *= base) result *= (e & 1) ? base : 1;
+    return Wrap<T>(result);
+  }
+};
+struct MinOp {
+  template <typename T>
+  static T F(T a, T b) {
+    return a < b ? a : b;
+  }
+};
+struct MaxOp {
+  template <typename T>
+  static T F(T a, T b) {
+    return a > b ? a : b;
+  }
+};
+struct PReluOp {
+  template <typename T>
+  static T F(T a, T b) {
+    return a < 0 ? MulOp::F(a, b) : a;
+  }
+};
+struct EqualOp {
+  template <typename T>
+  static bool F(T a, T b) {
+    return a == b;
+  }
+};
+struct LessOp {
+  template <typename T>
+  static bool F(T a, T b) {
+    return a < b;
+  }
+};
+struct LessOrEqualOp {
+  template <typename T>
+  static bool F(T a, T b) {
+    return a <= b;
+  }
+};
+struct GreaterOp {
+  template <typename T>
+  static bool F(T a, T b) {
+    return a > b;
+  }
+};
+struct GreaterOrEqualOp {
+  template <typename T>
+  static bool F(T a, T b) {
+    return a >= b;
+  }
+};
+struct AndOp {
+  static bool F(bool a, bool b) { return a && b; }
+};
+struct OrOp {
+  static bool F(bool a, bool b) { return a || b; }
+};
+struct XorOp {
+  static bool F(bool a, bool b) { return a != b; }
+};
 
-struct BitwiseAndOp { template <typename T> static T F(T a, T b) { return a & b; } };
-struct BitwiseOrOp { template <typename T> static T F(T a, T b) { return a | b; } };
-struct BitwiseXorOp { template <typename T> static T F(T a, T b) { return a ^ b; } };
-struct ShiftLeftOp { template <typename T> static T F(T a, T b) { return uint64_t(b) > 63 ? T(0) : Wrap<T>(uint64_t(a) << b); } };
-struct ShiftRightOp { template <typename T> static T F(T a, T b) { return uint64_t(b) > 63 ? T(0) : Wrap<T>(uint64_t(a) >> b); } };
+struct BitwiseAndOp {
+  template <typename T>
+  static T F(T a, T b) {
+    return a & b;
+  }
+};
+struct BitwiseOrOp {
+  template <typename T>
+  static T F(T a, T b) {
+    return a | b;
+  }
+};
+struct BitwiseXorOp {
+  template <typename T>
+  static T F(T a, T b) {
+    return a ^ b;
+  }
+};
+struct ShiftLeftOp {
+  template <typename T>
+  static T F(T a, T b) {
+    return uint64_t(b) > 63 ? T(0) : Wrap<T>(uint64_t(a) << b);
+  }
+};
+struct ShiftRightOp {
+  template <typename T>
+  static T F(T a, T b) {
+    return uint64_t(b) > 63 ? T(0) : Wrap<T>(uint64_t(a) >> b);
+  }
+};
 
 template <typename Op, typename T, int kStepA, int kStepB>
 void Loop2(const void* a, const void* b, void* y, int64_t n) {
@@ -73,31 +162,63 @@ void Loop2(const void* a, const void* b, void* y, int64_t n) {
 }
 
 template <typename Op, typename T>
-BinaryEntry EntryOf() {
-  return {"", &Loop2<Op, T, 1, 1>, &Loop2<Op, T, 1, 0>, &Loop2<Op, T, 0, 1>};
+BinarySpans GetSpans() {
+  return {&Loop2<Op, T, 1, 1>, &Loop2<Op, T, 1, 0>, &Loop2<Op, T, 0, 1>};
 }
 
 template <typename Op>
 absl::StatusOr<Kernel> PrepareBinary(const KernelContext& c) {
-  return ForInteger(c.in().dtype, [&]<typename T>(T) { return BinaryKernel(c, EntryOf<Op, T>()); });
+  return ForInteger(c.in().dtype, [&]<typename T>(T) { return BinaryKernel(c, GetSpans<Op, T>()); });
 }
 
 template <typename Op>
 absl::StatusOr<Kernel> PrepareLogic(const KernelContext& c) {
-  return BinaryKernel(c, EntryOf<Op, bool>());
+  return BinaryKernel(c, GetSpans<Op, bool>());
 }
 
 absl::StatusOr<Kernel> PrepareMod(const KernelContext& c) {
   return c.attrs().Int("fmod") != 0 ? PrepareBinary<RemainderOp>(c) : PrepareBinary<FloorModOp>(c);
 }
 
-struct NegOp { template <typename T> static T F(T x, T, T) { return SubOp::F(T(0), x); } };
-struct AbsOp { template <typename T> static T F(T x, T, T) { return x < 0 ? SubOp::F(T(0), x) : x; } };
-struct SignOp { template <typename T> static T F(T x, T, T) { return x > 0 ? 1 : x < 0 ? -1 : 0; } };
-struct ReluOp { template <typename T> static T F(T x, T, T) { return x < 0 ? 0 : x; } };
-struct ClipOp { template <typename T> static T F(T x, T low, T high) { return x < low ? low : x > high ? high : x; } };
-struct BitwiseNotOp { template <typename T> static T F(T x, T, T) { return ~x; } };
-struct NotOp { static bool F(bool x, bool, bool) { return !x; } };
+struct NegOp {
+  template <typename T>
+  static T F(T x, T, T) {
+    return SubOp::F(T(0), x);
+  }
+};
+struct AbsOp {
+  template <typename T>
+  static T F(T x, T, T) {
+    return x < 0 ? SubOp::F(T(0), x) : x;
+  }
+};
+struct SignOp {
+  template <typename T>
+  static T F(T x, T, T) {
+    return x > 0 ? 1 : x < 0 ? -1 : 0;
+  }
+};
+struct ReluOp {
+  template <typename T>
+  static T F(T x, T, T) {
+    return x < 0 ? 0 : x;
+  }
+};
+struct ClipOp {
+  template <typename T>
+  static T F(T x, T low, T high) {
+    return x < low ? low : x > high ? high : x;
+  }
+};
+struct BitwiseNotOp {
+  template <typename T>
+  static T F(T x, T, T) {
+    return ~x;
+  }
+};
+struct NotOp {
+  static bool F(bool x, bool, bool) { return !x; }
+};
 
 template <typename T>
 T Saturated(double x) {
@@ -109,7 +230,8 @@ T Saturated(double x) {
 template <typename Op, typename T>
 Kernel UnaryOf(const KernelContext& c) {
   const int64_t n = c.out().elements();
-  const T low = Saturated<T>(std::ceil(c.attrs().Float("min"))), high = Saturated<T>(std::floor(c.attrs().Float("max")));
+  const T low = Saturated<T>(std::ceil(c.attrs().Float("min"))),
+          high = Saturated<T>(std::floor(c.attrs().Float("max")));
   return {.run = [=](const Args& args) {
     for (int64_t i = 0; i < n; ++i) args.out<T>()[i] = Op::F(args.in<T>()[i], low, high);
   }};
@@ -127,20 +249,35 @@ absl::StatusOr<Kernel> PrepareNot(const KernelContext& c) { return UnaryOf<NotOp
 std::span<const KernelRow> IntegerKernels() {
   constexpr TypeSet kCompared = kInts | kBools;
   static constexpr KernelRow kRows[] = {
-      {"Add", PrepareBinary<AddOp>, kInts}, {"Sub", PrepareBinary<SubOp>, kInts},
-      {"Mul", PrepareBinary<MulOp>, kInts}, {"Div", PrepareBinary<DivOp>, kInts},
-      {"Pow", PrepareBinary<PowOp>, kInts}, {"Min", PrepareBinary<MinOp>, kInts},
-      {"Max", PrepareBinary<MaxOp>, kInts}, {"PRelu", PrepareBinary<PReluOp>, kInts}, {"Mod", PrepareMod, kInts},
-      {"Equal", PrepareLogic<EqualOp>, kBools}, {"Equal", PrepareBinary<EqualOp>, kCompared},
-      {"Less", PrepareBinary<LessOp>, kCompared}, {"LessOrEqual", PrepareBinary<LessOrEqualOp>, kCompared},
+      {"Add", PrepareBinary<AddOp>, kInts},
+      {"Sub", PrepareBinary<SubOp>, kInts},
+      {"Mul", PrepareBinary<MulOp>, kInts},
+      {"Div", PrepareBinary<DivOp>, kInts},
+      {"Pow", PrepareBinary<PowOp>, kInts},
+      {"Min", PrepareBinary<MinOp>, kInts},
+      {"Max", PrepareBinary<MaxOp>, kInts},
+      {"PRelu", PrepareBinary<PReluOp>, kInts},
+      {"Mod", PrepareMod, kInts},
+      {"Equal", PrepareLogic<EqualOp>, kBools},
+      {"Equal", PrepareBinary<EqualOp>, kCompared},
+      {"Less", PrepareBinary<LessOp>, kCompared},
+      {"LessOrEqual", PrepareBinary<LessOrEqualOp>, kCompared},
       {"Greater", PrepareBinary<GreaterOp>, kCompared},
       {"GreaterOrEqual", PrepareBinary<GreaterOrEqualOp>, kCompared},
-      {"And", PrepareLogic<AndOp>, kBools}, {"Or", PrepareLogic<OrOp>, kBools}, {"Xor", PrepareLogic<XorOp>, kBools},
-      {"BitwiseAnd", PrepareBinary<BitwiseAndOp>, kInts}, {"BitwiseOr", PrepareBinary<BitwiseOrOp>, kInts},
-      {"BitwiseXor", PrepareBinary<BitwiseXorOp>, kInts}, {"BitwiseNot", PrepareUnary<BitwiseNotOp>, kInts},
-      {"ShiftLeft", PrepareBinary<ShiftLeftOp>, kInts}, {"ShiftRight", PrepareBinary<ShiftRightOp>, kInts},
-      {"Not", PrepareNot, kBools}, {"Neg", PrepareUnary<NegOp>, kInts}, {"Abs", PrepareUnary<AbsOp>, kInts},
-      {"Sign", PrepareUnary<SignOp>, kInts}, {"Relu", PrepareUnary<ReluOp>, kInts},
+      {"And", PrepareLogic<AndOp>, kBools},
+      {"Or", PrepareLogic<OrOp>, kBools},
+      {"Xor", PrepareLogic<XorOp>, kBools},
+      {"BitwiseAnd", PrepareBinary<BitwiseAndOp>, kInts},
+      {"BitwiseOr", PrepareBinary<BitwiseOrOp>, kInts},
+      {"BitwiseXor", PrepareBinary<BitwiseXorOp>, kInts},
+      {"BitwiseNot", PrepareUnary<BitwiseNotOp>, kInts},
+      {"ShiftLeft", PrepareBinary<ShiftLeftOp>, kInts},
+      {"ShiftRight", PrepareBinary<ShiftRightOp>, kInts},
+      {"Not", PrepareNot, kBools},
+      {"Neg", PrepareUnary<NegOp>, kInts},
+      {"Abs", PrepareUnary<AbsOp>, kInts},
+      {"Sign", PrepareUnary<SignOp>, kInts},
+      {"Relu", PrepareUnary<ReluOp>, kInts},
       {"Clip", PrepareUnary<ClipOp>, kInts},
   };
   return kRows;

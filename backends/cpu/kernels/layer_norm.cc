@@ -1,34 +1,36 @@
-// Layer and root mean square normalization, forward and backward, alone and with the sums, dropout and roundings around them
-// (norm_ops.h): row by row, so that a row passes through the first-level cache once.
+// LayerNorm and RMSNorm, forward and backward, alone and fused with sums, dropout and casts (norm_ops.h). Row by row,
+// so that a row passes through the first-level cache once.
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <optional>
 #include <vector>
 
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/dropout.h"
 #include "backends/cpu/kernels/elementwise.h"
-#include "backends/cpu/kernels/folds.h"
-#include "backends/cpu/norm_ops.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/kernels/reducer.h"
+#include "backends/cpu/ops/norm_ops.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/parallel.h"
 
 namespace onnxtrain::cpu {
 
-// One for each of the two. Root mean squares take 0 for the mean and give it, and have no dbias.
-struct LayerNormLeaf {
+// The functions of LayerNorm or RMSNorm. RMSNorm passes mean = 0 and has no bias gradient.
+struct LayerNormSimd {
   // y may be x.
-  void (*row)(const float* x, const float* scale, const float* bias, int64_t n, double epsilon, float* y, float* mean, float* rstd);
-  // Adds to dscale and dbias. dx may be dy or x.
-  void (*grad_row)(const float* dy, const float* x, const float* scale, int64_t n, float mean, float rstd, float* dx, double* dscale,
-                   double* dbias);
+  void (*row)(const float* x, const float* scale, const float* bias, int64_t n, double epsilon, float* y, float* mean,
+              float* rstd);
+  // Accumulates into dscale and dbias. dx may be dy or x.
+  void (*grad_row)(const float* dy, const float* x, const float* scale, int64_t n, float mean, float rstd, float* dx,
+                   double* dscale, double* dbias);
 };
 
 }  // namespace onnxtrain::cpu
 
-#define HWY_TARGET_INCLUDE "backends/cpu/kernels/layer_norm.leaf.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/layer_norm-inl.h"
 #include "hwy/foreach_target.h"
-#include "backends/cpu/kernels/layer_norm.leaf.inc"
+
+#include "backends/cpu/kernels/layer_norm-inl.h"
 
 namespace onnxtrain::cpu {
 
@@ -36,36 +38,40 @@ HWY_EXPORT(LayerNormTable);
 HWY_EXPORT(RmsNormTable);
 namespace {
 
-const LayerNormLeaf& Leaf(bool centered) { return centered ? HWY_DYNAMIC_DISPATCH(LayerNormTable)() : HWY_DYNAMIC_DISPATCH(RmsNormTable)(); }
+const LayerNormSimd& Simd(bool centered) {
+  return centered ? HWY_DYNAMIC_DISPATCH(LayerNormTable)() : HWY_DYNAMIC_DISPATCH(RmsNormTable)();
+}
 
 constexpr int64_t kDropoutCost = 16;
 
-// x as rows of n elements that are normalized together.
+// x as rows of n elements, each normalized on its own.
 struct Rows {
   int64_t rows = 1, n = 1;
 };
 
-Rows RowsOf(const Shape& x, int64_t axis) {
+Rows MakeRows(const Shape& x, int64_t axis) {
   Rows r;
   for (size_t a = 0; a < x.size(); ++a) (static_cast<int64_t>(a) < axis ? r.rows : r.n) *= x[a];
   return r;
 }
 
 struct RowBuffer {
-  alignas(64) float data[kLongestNormRow];
+  alignas(64) float data[kMaxNormRow];
 };
 
-// The node's output for each result that it may have; −1: not asked for.
+// The output of the node for each possible result; −1: absent.
 template <size_t kCount>
-class ResultPlaces {
+class ResultIndices {
  public:
-  explicit ResultPlaces(const std::vector<int64_t>& results) {
+  explicit ResultIndices(const std::vector<int64_t>& results) {
     at_.fill(-1);
     for (size_t i = 0; i < results.size(); ++i) at_[results[i]] = static_cast<int>(i);
   }
   template <typename Result>
-  bool has(Result result) const { return at_[static_cast<size_t>(result)] >= 0; }
-  // Null where it is not asked for.
+  bool has(Result result) const {
+    return at_[static_cast<size_t>(result)] >= 0;
+  }
+  // Null where absent.
   template <typename T = float, typename Result>
   T* Of(const Args& args, Result result, int64_t offset = 0) const {
     return has(result) ? args.out<T>(at_[static_cast<size_t>(result)]) + offset : nullptr;
@@ -80,17 +86,19 @@ void Narrow(const float* x, uint16_t* y, int64_t n) {
   if (y != nullptr) span(x, y, n, nullptr);
 }
 
-// Rows of consecutive inputs of a node, to be added up in order; one of them may go through a dropout.
+// Rows of consecutive inputs of a node, which are added in order; one of them may go through a dropout.
 class TermRows {
  public:
-  TermRows(const KernelContext& c, size_t first, size_t count, int64_t n, std::optional<DropoutSpan> dropout = {}, size_t key = 0, int64_t dropped = -1)
+  TermRows(const KernelContext& c, size_t first, size_t count, int64_t n, std::optional<DropoutSpan> dropout = {},
+           size_t key = 0, int64_t dropped = -1)
       : first_(first), n_(n), dropped_(dropout ? dropped : -1), key_(key), dropout_(dropout) {
     for (size_t i = 0; i < count; ++i) is_low_.push_back(c.in(first + i).dtype == DType::kBFloat16);
   }
 
   bool empty() const { return is_low_.empty(); }
 
-  // start + Σ of row i: at `to`, or where it lies already. `start` may be null; `to` may be any of the summed rows, where it holds as many.
+  // Returns start + Σ terms of row i, at `to` or in place. `start` may be null; `to` may be any of the summed rows that
+  // is as large.
   const float* Sum(const Args& args, int64_t i, const float* start, float* to, RowBuffer* scratch) const {
     const float* sum = start;
     for (size_t t = 0; t < is_low_.size(); ++t) {
@@ -107,7 +115,7 @@ class TermRows {
   }
 
  private:
-  // Made at `to` where it is not stored as it is.
+  // Converted at `to` unless it is stored as f32.
   const float* Term(const Args& args, size_t t, int64_t i, float* to) const {
     const void* from = args.inputs[first_ + t];
     const float* x = static_cast<const float*>(from) + i * n_;
@@ -130,23 +138,23 @@ class TermRows {
 };
 
 struct Norm {
-  LayerNormLeaf leaf;
+  LayerNormSimd simd;
   Rows r;
   double epsilon;
   size_t scale, bias;
   bool has_bias;
   TermRows terms;
-  ResultPlaces<kNormResults> results;
+  ResultIndices<kNormResults> results;
 
   void Row(const Args& args, int64_t i, RowBuffer* scratch) const {
     float* sum = results.Of(args, NormResult::kSum, i * r.n);
     const float* x = terms.Sum(args, i, nullptr, sum != nullptr ? sum : scratch[2].data, scratch);
     if (sum != nullptr && x != sum) std::memcpy(sum, x, r.n * sizeof(float));
-    float* wide = results.Of(args, NormResult::kWide, i * r.n);
+    float* wide = results.Of(args, NormResult::kF32, i * r.n);
     float* y = wide != nullptr ? wide : scratch[0].data;
     float mean, rstd;
-    leaf.row(x, args.in(scale), has_bias ? args.in(bias) : nullptr, r.n, epsilon, y, &mean, &rstd);
-    Narrow(y, results.Of<uint16_t>(args, NormResult::kLow, i * r.n), r.n);
+    simd.row(x, args.in(scale), has_bias ? args.in(bias) : nullptr, r.n, epsilon, y, &mean, &rstd);
+    Narrow(y, results.Of<uint16_t>(args, NormResult::kBf16, i * r.n), r.n);
     if (float* to = results.Of(args, NormResult::kMean, i)) *to = mean;
     if (float* to = results.Of(args, NormResult::kRstd, i)) *to = rstd;
   }
@@ -163,39 +171,52 @@ struct Norm {
 
 template <bool kCentered>
 absl::StatusOr<Kernel> PrepareNorm(const KernelContext& c) {
-  const Rows r = RowsOf(c.in().shape, c.attrs().Int("axis"));
-  std::vector<int64_t> results = {static_cast<int64_t>(NormResult::kWide), static_cast<int64_t>(NormResult::kRstd)};
+  const Rows r = MakeRows(c.in().shape, c.attrs().Int("axis"));
+  std::vector<int64_t> results = {static_cast<int64_t>(NormResult::kF32), static_cast<int64_t>(NormResult::kRstd)};
   if (kCentered) results.insert(results.begin() + 1, static_cast<int64_t>(NormResult::kMean));
-  return Norm{.leaf = Leaf(kCentered), .r = r, .epsilon = c.attrs().Float("epsilon"), .scale = 1, .bias = 2, .has_bias = c.has(2),
-              .terms = TermRows(c, 0, 1, r.n), .results = ResultPlaces<kNormResults>(results)}.Make(4);
+  return Norm{.simd = Simd(kCentered),
+              .r = r,
+              .epsilon = c.attrs().Float("epsilon"),
+              .scale = 1,
+              .bias = 2,
+              .has_bias = c.has(2),
+              .terms = TermRows(c, 0, 1, r.n),
+              .results = ResultIndices<kNormResults>(results)}
+      .Make(4);
 }
 
 template <bool kCentered>
 absl::StatusOr<Kernel> PrepareSumAndNorm(const KernelContext& c) {
-  const Rows r = RowsOf(c.in(kNormTerms).shape, c.attrs().Int("axis"));
+  const Rows r = MakeRows(c.in(kNormTerms).shape, c.attrs().Int("axis"));
   const int64_t dropped = c.attrs().Int("dropped");
   const size_t terms = c.node.inputs.size() - kNormTerms;
-  return Norm{.leaf = Leaf(kCentered), .r = r, .epsilon = c.attrs().Float("epsilon"), .scale = kNormScale, .bias = kNormBias, .has_bias = c.has(kNormBias),
+  return Norm{.simd = Simd(kCentered),
+              .r = r,
+              .epsilon = c.attrs().Float("epsilon"),
+              .scale = kNormScale,
+              .bias = kNormBias,
+              .has_bias = c.has(kNormBias),
               .terms = TermRows(c, kNormTerms, terms, r.n, DropoutSpan(c.attrs()), kNormKey, dropped),
-              .results = ResultPlaces<kNormResults>(c.attrs().Ints("results"))}.Make(4 + static_cast<int64_t>(terms) + (dropped < 0 ? 0 : kDropoutCost));
+              .results = ResultIndices<kNormResults>(c.attrs().Ints("results"))}
+      .Make(4 + static_cast<int64_t>(terms) + (dropped < 0 ? 0 : kDropoutCost));
 }
 
-// The sums over rows are made in parts, as many as the shape says and not as there are threads.
+// Sums over rows are computed in parts that depend on the shape, not on the number of threads.
 constexpr int64_t kParts = 16, kRowsPerPart = 8;
 
 struct NormGrad {
-  // Sums over all rows, those of the gradient's dropout last. Root mean squares have not the first.
-  static constexpr std::array<NormGradResult, 4> kSums = {NormGradResult::kBias, NormGradResult::kScale, NormGradResult::kColumns,
-                                                          NormGradResult::kDroppedColumns};
+  // Sums over all rows, those of the dropped gradient last. RMSNorm lacks the first.
+  static constexpr std::array<NormGradResult, 4> kSums = {NormGradResult::kBias, NormGradResult::kScale,
+                                                          NormGradResult::kColumns, NormGradResult::kDroppedColumns};
 
   bool centered;
-  LayerNormLeaf leaf;
+  LayerNormSimd simd;
   Rows r;
   size_t x, scale, mean, rstd;
   TermRows terms, more;
   std::optional<DropoutSpan> dropout;
-  ResultPlaces<kNormGradResults> results;
-  int64_t first = 0, sums = 2;  // which of kSums are made
+  ResultIndices<kNormGradResults> results;
+  int64_t first = 0, sums = 2;  // the range of kSums that is computed
   int64_t parts = 1;
 
   void Row(const Args& args, int64_t i, RowBuffer* scratch, double* accs) const {
@@ -203,32 +224,33 @@ struct NormGrad {
     float* sum = results.Of(args, NormGradResult::kSum, i * r.n);
     float* to = sum != nullptr ? sum : scratch[2].data;
     float* dx = more.empty() ? to : scratch[2].data;
-    leaf.grad_row(dy, args.in(x) + i * r.n, args.in(scale), r.n, centered ? args.in(mean)[i] : 0, args.in(rstd)[i], dx, SumAt(accs, 1),
-                  centered ? SumAt(accs, 0) : nullptr);
+    simd.grad_row(dy, args.in(x) + i * r.n, args.in(scale), r.n, centered ? args.in(mean)[i] : 0, args.in(rstd)[i], dx,
+                  SumAt(accs, 1), centered ? SumAt(accs, 0) : nullptr);
     const float* dh = more.Sum(args, i, dx, to, scratch);
-    Narrow(dh, results.Of<uint16_t>(args, NormGradResult::kLow, i * r.n), r.n);
-    if (results.has(NormGradResult::kColumns)) FloatSums().columns(dh, r.n, SumAt(accs, 2));
+    Narrow(dh, results.Of<uint16_t>(args, NormGradResult::kBf16, i * r.n), r.n);
+    if (results.has(NormGradResult::kColumns)) GetFloatSumReducer().columns(dh, r.n, SumAt(accs, 2));
     if (dropout) Drop(args, i, dh, scratch[1].data, SumAt(accs, 3));
   }
 
-  // Of kSums, the one at `which`.
+  // Returns element `which` of kSums.
   double* SumAt(double* accs, int64_t which) const { return accs + (which - first) * r.n; }
 
   void Drop(const Args& args, int64_t i, const float* dh, float* scratch, double* acc) const {
     float* dropped = results.Of(args, NormGradResult::kDropped, i * r.n);
     float* d = dropped != nullptr ? dropped : scratch;
     dropout->Run(args.in<uint32_t>(kNormGradKey), i * r.n, dh, r.n, d);
-    Narrow(d, results.Of<uint16_t>(args, NormGradResult::kDroppedLow, i * r.n), r.n);
-    if (results.has(NormGradResult::kDroppedColumns)) FloatSums().columns(d, r.n, acc);
+    Narrow(d, results.Of<uint16_t>(args, NormGradResult::kDroppedBf16, i * r.n), r.n);
+    if (results.has(NormGradResult::kDroppedColumns)) GetFloatSumReducer().columns(d, r.n, acc);
   }
 
   void Finish(const Args& args, double* accs) const {
     const int64_t width = sums * r.n;
     Parallel(width, parts, [&](int64_t begin, int64_t end) {
-      for (int64_t part = 1; part < parts; ++part) FloatSums().merge(accs + begin, accs + part * width + begin, end - begin);
+      for (int64_t part = 1; part < parts; ++part)
+        GetFloatSumReducer().merge(accs + begin, accs + part * width + begin, end - begin);
     });
     for (int64_t s = first; s < first + sums; ++s) {
-      if (float* to = results.Of(args, kSums[s])) FloatSums().finish(SumAt(accs, s), r.n, 1, to);
+      if (float* to = results.Of(args, kSums[s])) GetFloatSumReducer().finish(SumAt(accs, s), r.n, 1, to);
     }
   }
 
@@ -256,21 +278,41 @@ struct NormGrad {
 
 template <bool kCentered>
 absl::StatusOr<Kernel> PrepareNormGrad(const KernelContext& c) {
-  const Rows r = RowsOf(c.in(1).shape, c.attrs().Int("axis"));
-  std::vector<int64_t> results = {static_cast<int64_t>(NormGradResult::kSum), static_cast<int64_t>(NormGradResult::kScale)};
+  const Rows r = MakeRows(c.in(1).shape, c.attrs().Int("axis"));
+  std::vector<int64_t> results = {static_cast<int64_t>(NormGradResult::kSum),
+                                  static_cast<int64_t>(NormGradResult::kScale)};
   if (kCentered) results.push_back(static_cast<int64_t>(NormGradResult::kBias));
-  return NormGrad{.centered = kCentered, .leaf = Leaf(kCentered), .r = r, .x = 1, .scale = 2, .mean = 3, .rstd = kCentered ? 4 : 3, .terms = TermRows(c, 0, 1, r.n), .more = TermRows(c, 0, 0, r.n),
-                  .dropout = {}, .results = ResultPlaces<kNormGradResults>(results)}.Make(6);
+  return NormGrad{.centered = kCentered,
+                  .simd = Simd(kCentered),
+                  .r = r,
+                  .x = 1,
+                  .scale = 2,
+                  .mean = 3,
+                  .rstd = kCentered ? 4 : 3,
+                  .terms = TermRows(c, 0, 1, r.n),
+                  .more = TermRows(c, 0, 0, r.n),
+                  .dropout = {},
+                  .results = ResultIndices<kNormGradResults>(results)}
+      .Make(6);
 }
 
 template <bool kCentered>
 absl::StatusOr<Kernel> PrepareSumAndNormGrad(const KernelContext& c) {
-  const Rows r = RowsOf(c.in(kNormGradSum).shape, c.attrs().Int("axis"));
+  const Rows r = MakeRows(c.in(kNormGradSum).shape, c.attrs().Int("axis"));
   const size_t more = c.attrs().Int("more"), terms = c.node.inputs.size() - kNormGradTerms - more;
   const auto dropout = c.has(kNormGradKey) ? std::optional(DropoutSpan(c.attrs())) : std::nullopt;
-  return NormGrad{.centered = kCentered, .leaf = Leaf(kCentered), .r = r, .x = kNormGradSum, .scale = kNormGradScale, .mean = kNormGradMean, .rstd = kNormGradRstd,
-                  .terms = TermRows(c, kNormGradTerms, terms, r.n), .more = TermRows(c, kNormGradTerms + terms, more, r.n), .dropout = dropout,
-                  .results = ResultPlaces<kNormGradResults>(c.attrs().Ints("results"))}.Make(6 + static_cast<int64_t>(terms + more) + (dropout ? kDropoutCost : 0));
+  return NormGrad{.centered = kCentered,
+                  .simd = Simd(kCentered),
+                  .r = r,
+                  .x = kNormGradSum,
+                  .scale = kNormGradScale,
+                  .mean = kNormGradMean,
+                  .rstd = kNormGradRstd,
+                  .terms = TermRows(c, kNormGradTerms, terms, r.n),
+                  .more = TermRows(c, kNormGradTerms + terms, more, r.n),
+                  .dropout = dropout,
+                  .results = ResultIndices<kNormGradResults>(c.attrs().Ints("results"))}
+      .Make(6 + static_cast<int64_t>(terms + more) + (dropout ? kDropoutCost : 0));
 }
 
 }  // namespace
@@ -278,10 +320,14 @@ absl::StatusOr<Kernel> PrepareSumAndNormGrad(const KernelContext& c) {
 std::span<const KernelRow> LayerNormKernels() {
   constexpr TypeSet kMixed = kFloat | Only(DType::kBFloat16) | Only(DType::kUInt32);
   static constexpr KernelRow kRows[] = {
-      {"LayerNorm", PrepareNorm<true>}, {"LayerNormGrad", PrepareNormGrad<true>},
-      {"RmsNorm", PrepareNorm<false>}, {"RmsNormGrad", PrepareNormGrad<false>},
-      {"cpu.LayerNorm", PrepareSumAndNorm<true>, kMixed}, {"cpu.LayerNormGrad", PrepareSumAndNormGrad<true>, kMixed},
-      {"cpu.RmsNorm", PrepareSumAndNorm<false>, kMixed}, {"cpu.RmsNormGrad", PrepareSumAndNormGrad<false>, kMixed},
+      {"LayerNorm", PrepareNorm<true>},
+      {"LayerNormGrad", PrepareNormGrad<true>},
+      {"RmsNorm", PrepareNorm<false>},
+      {"RmsNormGrad", PrepareNormGrad<false>},
+      {"cpu.LayerNorm", PrepareSumAndNorm<true>, kMixed},
+      {"cpu.LayerNormGrad", PrepareSumAndNormGrad<true>, kMixed},
+      {"cpu.RmsNorm", PrepareSumAndNorm<false>, kMixed},
+      {"cpu.RmsNormGrad", PrepareSumAndNormGrad<false>, kMixed},
   };
   return kRows;
 }

@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/loop.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/loop.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/half.h"
 #include "frontend/graph/host_tensor.h"
 
@@ -21,7 +21,7 @@ void Transpose(bool yes, Shape* extents, Shape* strides) {
   std::swap((*strides)[r - 1], (*strides)[r - 2]);
 }
 
-// Extents with leading ones up to `rank`, and strides that go with them.
+// Prepends extents of 1 up to `rank`, with their strides.
 void PadRank(size_t rank, Shape* extents, Shape* strides) {
   while (extents->size() < rank) {
     extents->insert(extents->begin(), 1);
@@ -38,9 +38,9 @@ Shape LastTwo(const Shape& shape) { return Shape(shape.end() - 2, shape.end()); 
 
 }  // namespace
 
-Product ProductOf(const Shape& a, const Shape& b, const Shape& y, bool trans_a, bool trans_b) {
+Product MakeProduct(const Shape& a, const Shape& b, const Shape& y, bool trans_a, bool trans_b) {
   if (a.size() > 2 && BatchIsOne(b) && !trans_a && NumElements(a) > 0) {
-    return ProductOf(FlatRows(a), LastTwo(b), FlatRows(y), false, trans_b);
+    return MakeProduct(FlatRows(a), LastTwo(b), FlatRows(y), false, trans_b);
   }
   Product p{a, b, y, Strides(a), Strides(b), Strides(y), 0, 0, 0};
   Transpose(trans_a, &p.a, &p.a_strides);
@@ -55,8 +55,8 @@ Product ProductOf(const Shape& a, const Shape& b, const Shape& y, bool trans_a, 
 
 namespace {
 
-Product ProductOfNode(const KernelContext& c) {
-  return ProductOf(c.in(0).shape, c.in(1).shape, c.out().shape, c.attrs().Int("trans_a"), c.attrs().Int("trans_b"));
+Product MakeNodeProduct(const KernelContext& c) {
+  return MakeProduct(c.in(0).shape, c.in(1).shape, c.out().shape, c.attrs().Int("trans_a"), c.attrs().Int("trans_b"));
 }
 
 // y = act(a·b + bias + old). The bias, if any, is [n], what the product is added to is y's old value, in float32.
@@ -66,7 +66,7 @@ struct Epilogue {
   DType bias_type = DType::kFloat32;
 };
 
-dnnl::matmul::primitive_desc DescOf(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
+dnnl::matmul::primitive_desc MakeMatMulDesc(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
   const auto a = Plain(p.a, p.a_strides, e.in), y = Plain(p.y, p.y_strides, e.out);
   dnnl::primitive_attr attr = UserScratchpad();
   dnnl::post_ops ops;
@@ -79,22 +79,23 @@ dnnl::matmul::primitive_desc DescOf(const Product& p, const dnnl::memory::desc& 
   return {dnnl::matmul::desc(a, weights, Plain(bias, Strides(bias), e.bias_type), y), attr, Engine()};
 }
 
-std::shared_ptr<DnnlCall> CallOf(const dnnl::matmul::primitive_desc& desc, bool bias) {
+DnnlCall MakeMatMulCall(const dnnl::matmul::primitive_desc& desc, bool bias) {
   std::vector<std::pair<int, dnnl::memory::desc>> arguments = {{DNNL_ARG_SRC, desc.src_desc()},
                                                                {DNNL_ARG_WEIGHTS, desc.weights_desc()}};
   if (bias) arguments.emplace_back(DNNL_ARG_BIAS, desc.bias_desc());
   arguments.emplace_back(DNNL_ARG_DST, desc.dst_desc());
   arguments.emplace_back(DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc());
-  return std::make_shared<DnnlCall>(dnnl::matmul(desc), arguments);
+  return {dnnl::matmul(desc), arguments};
 }
 
 // Ones times ones, added to threes. As many sums as in the product: long ones are cut, and the parts added up.
-bool AddsThere(const Product& p, Epilogue e, const std::string& implementation) {
-  constexpr int64_t kMost = 64, kMostSums = 4096;
+bool AccumulatesInPlace(const Product& p, Epilogue e, const std::string& implementation) {
+  constexpr int64_t kMaxDim = 64, kMaxAccumulators = 4096;
   const bool trans_a = p.a_strides.back() != 1, trans_b = p.b_strides.back() != 1;
-  const int64_t m = std::min(p.m, kMost), n = std::min(p.n, kMost), k = std::min(p.k, kMostSums);
-  const Product small = ProductOf(trans_a ? Shape{k, m} : Shape{m, k}, trans_b ? Shape{n, k} : Shape{k, n}, {m, n}, trans_a, trans_b);
-  const auto desc = DescOf(small, Plain(small.b, small.b_strides, e.in), e);
+  const int64_t m = std::min(p.m, kMaxDim), n = std::min(p.n, kMaxDim), k = std::min(p.k, kMaxAccumulators);
+  const Product small =
+      MakeProduct(trans_a ? Shape{k, m} : Shape{m, k}, trans_b ? Shape{n, k} : Shape{k, n}, {m, n}, trans_a, trans_b);
+  const auto desc = MakeMatMulDesc(small, Plain(small.b, small.b_strides, e.in), e);
   if (desc.impl_info_str() != implementation) return false;
   const auto ones = [&](int64_t size) {
     HostTensor x({e.in, {size}});
@@ -104,61 +105,70 @@ bool AddsThere(const Product& p, Epilogue e, const std::string& implementation) 
   const HostTensor a = ones(m * k), b = ones(k * n);
   std::vector<float> y(m * n, 3);
   std::vector<std::byte> scratch(desc.scratchpad_desc().get_size());
-  CallOf(desc, false)->Run({a.bytes().data(), b.bytes().data(), y.data(), scratch.data()});
+  MakeMatMulCall(desc, false).Run({a.bytes().data(), b.bytes().data(), y.data(), scratch.data()});
   return std::all_of(y.begin(), y.end(), [&](float x) { return x == static_cast<float>(k + 3); });
 }
 
-// Does the implementation add to what the destination holds? Some of oneDNN's accept the post-op and ignore it, so that it is tried, once each.
-bool IsKnownToAdd(const Product& p, Epilogue e, const dnnl::matmul::primitive_desc& desc) {
+// Returns whether the implementation accumulates into the destination. Some of oneDNN's accept the post-op and ignore
+// it, so each is tried once.
+bool IsKnownToAccumulate(const Product& p, Epilogue e, const dnnl::matmul::primitive_desc& desc) {
   static std::mutex mutex;
   static auto* known = new std::map<std::tuple<std::string, DType>, bool>;
   const std::lock_guard lock(mutex);
   const std::string name = desc.impl_info_str();
   const auto [it, fresh] = known->try_emplace({name, e.in}, false);
-  if (fresh && !IsReference(desc)) it->second = AddsThere(p, {.adds = true, .in = e.in}, name);
+  if (fresh && !IsReference(desc)) it->second = AccumulatesInPlace(p, {.adds = true, .in = e.in}, name);
   return it->second;
 }
 
 void CopyOver(const float* from, float* to, int64_t size) {
-  if (from != to) Parallel(size, 1, [=](int64_t begin, int64_t end) { std::copy(from + begin, from + end, to + begin); });
+  if (from != to)
+    Parallel(size, 1, [=](int64_t begin, int64_t end) { std::copy(from + begin, from + end, to + begin); });
 }
 
-// The product in scratch memory, then added.
-Kernel AddedAfter(const Kernel& product, int64_t size) {
+// Computes the product in scratch memory, then adds it.
+Kernel MakeAddAfter(const Kernel& product, int64_t size) {
   const size_t bytes = Aligned64(size * sizeof(float));
-  return {.run = [=, run = product.run](const Args& args) {
-    auto* y = static_cast<float*>(args.workspace);
-    void* outputs[] = {y};
-    run({.inputs = args.inputs, .outputs = outputs, .workspace = static_cast<char*>(args.workspace) + bytes});
-    Parallel(size, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) args.out()[i] = args.in(3)[i] + y[i];
-    });
-  }, .workspace = bytes + product.workspace};
+  return {
+      .run =
+          [=, run = product.run](const Args& args) {
+            auto* y = static_cast<float*>(args.workspace);
+            void* outputs[] = {y};
+            run({.inputs = args.inputs, .outputs = outputs, .workspace = static_cast<char*>(args.workspace) + bytes});
+            Parallel(size, 1, [&](int64_t begin, int64_t end) {
+              for (int64_t i = begin; i < end; ++i) args.out()[i] = args.in(3)[i] + y[i];
+            });
+          },
+      .workspace = bytes + product.workspace};
 }
 
 Kernel ProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
-  const auto desc = DescOf(p, weights, e);
+  const auto desc = MakeMatMulDesc(p, weights, e);
   const int64_t size = NumElements(p.y);
-  if (e.adds && !IsKnownToAdd(p, e, desc)) {
+  if (e.adds && !IsKnownToAccumulate(p, e, desc)) {
     e.adds = false;
-    return AddedAfter(ProductKernel(p, weights, e), size);
+    return MakeAddAfter(ProductKernel(p, weights, e), size);
   }
-  return {.run = [=, call = CallOf(desc, e.bias)](const Args& args) {
-    if (e.adds) CopyOver(args.in(3), args.out(), size);
-    if (e.bias) {
-      call->Run({args.inputs[0], args.inputs[1], args.inputs[2], args.outputs[0], args.workspace});
-    } else {
-      call->Run({args.inputs[0], args.inputs[1], args.outputs[0], args.workspace});
-    }
-  }, .workspace = desc.scratchpad_desc().get_size()};
+  return {.run =
+              [=, call = MakeMatMulCall(desc, e.bias)](const Args& args) {
+                if (e.adds) CopyOver(args.in(3), args.out(), size);
+                if (e.bias) {
+                  call.Run({args.inputs[0], args.inputs[1], args.inputs[2], args.outputs[0], args.workspace});
+                } else {
+                  call.Run({args.inputs[0], args.inputs[1], args.outputs[0], args.workspace});
+                }
+              },
+          .workspace = desc.scratchpad_desc().get_size()};
 }
 
 // oneDNN takes no empty tensors.
-Kernel OfNothing(const KernelContext& c, Epilogue e) {
+Kernel MakeEmptyKernel(const KernelContext& c, Epilogue e) {
   const int64_t size = c.out().elements(), n = c.out().shape.back();
   return {.run = [=](const Args& args) {
     for (int64_t i = 0; i < size; ++i) {
-      const float bias = !e.bias ? 0 : e.bias_type == DType::kFloat32 ? args.in(2)[i % n] : BFloat16ToFloat(args.in<uint16_t>(2)[i % n]);
+      const float bias = !e.bias                          ? 0
+                         : e.bias_type == DType::kFloat32 ? args.in(2)[i % n]
+                                                          : BFloat16ToFloat(args.in<uint16_t>(2)[i % n]);
       const float sum = bias + (e.adds ? args.in(3)[i] : 0), x = e.relu && sum < 0 ? 0 : sum;
       e.out == DType::kFloat32 ? args.out()[i] = x : args.out<uint16_t>()[i] = FloatToBFloat16(x);
     }
@@ -166,8 +176,8 @@ Kernel OfNothing(const KernelContext& c, Epilogue e) {
 }
 
 Kernel PlainProduct(const KernelContext& c, Epilogue e) {
-  const Product p = ProductOfNode(c);
-  return p.empty() ? OfNothing(c, e) : ProductKernel(p, Plain(p.b, p.b_strides, e.in), e);
+  const Product p = MakeNodeProduct(c);
+  return p.empty() ? MakeEmptyKernel(c, e) : ProductKernel(p, Plain(p.b, p.b_strides, e.in), e);
 }
 
 absl::StatusOr<Kernel> PrepareMatMul(const KernelContext& c) {
@@ -175,17 +185,21 @@ absl::StatusOr<Kernel> PrepareMatMul(const KernelContext& c) {
 }
 
 absl::StatusOr<Kernel> PrepareFusedMatMul(const KernelContext& c) {
-  const Epilogue e{.bias = c.has(2), .relu = c.attrs().String("activation") == "Relu", .adds = c.has(3), .in = c.in().dtype,
-                   .out = c.out().dtype, .bias_type = c.has(2) ? c.in(2).dtype : DType::kFloat32};
+  const Epilogue e{.bias = c.has(2),
+                   .relu = c.attrs().String("activation") == "Relu",
+                   .adds = c.has(3),
+                   .in = c.in().dtype,
+                   .out = c.out().dtype,
+                   .bias_type = c.has(2) ? c.in(2).dtype : DType::kFloat32};
   if (c.attrs().Int("packed") == 0) return PlainProduct(c, e);
   const Shape& y = c.out().shape;
-  const Product p = ProductOf(c.in().shape, {c.in().shape.back(), y.back()}, y, false, false);
+  const Product p = MakeProduct(c.in().shape, {c.in().shape.back(), y.back()}, y, false, false);
   const auto layout = PackedLayout(p.m, p.k, p.n, e.in);
   if (!layout) return absl::InternalError("no packed layout for this product");
   return ProductKernel(p, *layout, e);
 }
 
-// Products that oneDNN does not know: of integers, which wrap around, and of float64. A row of the result at a time.
+// Products that oneDNN lacks: of integers, which wrap around, and of float64, row by row.
 template <typename T>
 void PlainRow(const Product& p, const T* a, int64_t a_step, const T* b, int64_t b_row, int64_t b_column, T* y) {
   using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
@@ -212,10 +226,12 @@ Kernel PlainLoops(const Product& p) {
     for (size_t i = 0; i < s.size(); ++i) s[i] = extents[i] == 1 ? 0 : s[i];
     return s;
   };
-  const Shape strides[] = {batch_strides(p.y, p.y_strides), batch_strides(p.a, p.a_strides), batch_strides(p.b, p.b_strides)};
+  const Shape strides[] = {batch_strides(p.y, p.y_strides), batch_strides(p.a, p.a_strides),
+                           batch_strides(p.b, p.b_strides)};
   const Loop loop = MakeLoop(batch, strides);
   const size_t r = p.y.size();
-  const int64_t a_row = p.a_strides[r - 2], a_column = p.a_strides[r - 1], b_row = p.b_strides[r - 2], b_column = p.b_strides[r - 1];
+  const int64_t a_row = p.a_strides[r - 2], a_column = p.a_strides[r - 1], b_row = p.b_strides[r - 2],
+                b_column = p.b_strides[r - 1];
   return {.run = [=](const Args& args) {
     Parallel(loop.size() * p.m, p.n * p.k, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -230,7 +246,7 @@ Kernel PlainLoops(const Product& p) {
 }
 
 absl::StatusOr<Kernel> PreparePlainMatMul(const KernelContext& c) {
-  const Product p = ProductOfNode(c);
+  const Product p = MakeNodeProduct(c);
   return ForNumber(c.out().dtype, [&]<typename T>(T) { return PlainLoops<T>(p); });
 }
 
@@ -239,17 +255,19 @@ absl::StatusOr<Kernel> PreparePlainMatMul(const KernelContext& c) {
 std::optional<dnnl::memory::desc> PackedLayout(int64_t m, int64_t k, int64_t n, DType dtype) {
   const dnnl::matmul::desc desc(Plain({m, k}, {k, 1}, dtype), AnyLayout({k, n}, dtype), Plain({m, n}, {n, 1}, dtype));
   const dnnl::matmul::primitive_desc best(desc, UserScratchpad(), Engine());
-  const bool plain = best.weights_desc() == Plain({k, n}, {n, 1}, dtype) || best.weights_desc() == Plain({k, n}, {1, k}, dtype);
+  const bool plain =
+      best.weights_desc() == Plain({k, n}, {n, 1}, dtype) || best.weights_desc() == Plain({k, n}, {1, k}, dtype);
   if (IsReference(best) || plain) return {};
   return best.weights_desc();
 }
 
 std::span<const KernelRow> MatmulKernels() {
   constexpr TypeSet kPacked = kFloat | Only(DType::kBFloat16) | Only(DType::kUInt8);
-  static constexpr KernelRow kRows[] = {{"MatMul", PrepareMatMul},
-                                        {"MatMul", PrepareMatMul, Only(DType::kBFloat16), [](const KernelContext&) { return HasBFloat16(); }},
-                                        {"MatMul", PreparePlainMatMul, kInts | kDouble},
-                                        {"cpu.MatMul", PrepareFusedMatMul, kPacked}};
+  static constexpr KernelRow kRows[] = {
+      {"MatMul", PrepareMatMul},
+      {"MatMul", PrepareMatMul, Only(DType::kBFloat16), [](const KernelContext&) { return HasBFloat16(); }},
+      {"MatMul", PreparePlainMatMul, kInts | kDouble},
+      {"cpu.MatMul", PrepareFusedMatMul, kPacked}};
   return kRows;
 }
 

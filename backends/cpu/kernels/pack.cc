@@ -1,10 +1,10 @@
-// Weights in the layouts that products read fastest.
+// Packs weights into the layouts of oneDNN's products.
 #include <algorithm>
 #include <type_traits>
 
-#include "backends/cpu/dnnl_call.h"
 #include "backends/cpu/kernels/matmul.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/dnnl_call.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/half.h"
 
 namespace onnxtrain::cpu {
@@ -15,28 +15,29 @@ inline constexpr int64_t kRowsIn = std::is_same_v<T, float> ? 1 : 2;
 
 // `to` [height, width] is made of a block of x; both extents are multiples of 16.
 template <typename T>
-struct PackBlockLeaf {
+struct PackBlockSimd {
   void (*rows)(const float* x, int64_t row, int64_t height, int64_t width, T* to);        // x(i, j) = x[i·row + j]
   void (*columns)(const float* x, int64_t column, int64_t height, int64_t width, T* to);  // x(i, j) = x[i + j·column]
 };
 
-struct PackLeaf {
-  PackBlockLeaf<float> floats;
-  PackBlockLeaf<uint32_t> pairs;
+struct PackSimd {
+  PackBlockSimd<float> floats;
+  PackBlockSimd<uint32_t> pairs;
 };
 
 }  // namespace onnxtrain::cpu
 
-#define HWY_TARGET_INCLUDE "backends/cpu/kernels/pack.leaf.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/pack-inl.h"
 #include "hwy/foreach_target.h"
-#include "backends/cpu/kernels/pack.leaf.inc"
+
+#include "backends/cpu/kernels/pack-inl.h"
 
 namespace onnxtrain::cpu {
 
 HWY_EXPORT(PackTable);
 namespace {
 
-const PackLeaf& Leaf() { return HWY_DYNAMIC_DISPATCH(PackTable)(); }
+const PackSimd& Simd() { return HWY_DYNAMIC_DISPATCH(PackTable)(); }
 
 // The layout of products: blocks of height × width elements T.
 template <typename T>
@@ -50,21 +51,23 @@ struct Blocks {
 };
 
 template <typename T>
-std::optional<Blocks<T>> BlocksOf(const dnnl::memory::desc& layout) {
+std::optional<Blocks<T>> GetBlocks(const dnnl::memory::desc& layout) {
   const dnnl_memory_desc_t& d = layout.data;
   const dnnl_blocking_desc_t& b = d.format_desc.blocking;
   constexpr bool kPairs = kRowsIn<T> == 2;
-  const bool same = d.data_type == (kPairs ? dnnl_bf16 : dnnl_f32) && d.ndims == 2 && d.offset0 == 0 && b.inner_nblks == (kPairs ? 3 : 2) &&
-                    b.inner_idxs[0] == 0 && b.inner_idxs[1] == 1 && b.inner_blks[0] % 16 == 0 && b.inner_blks[1] % 16 == 0 &&
+  const bool same = d.data_type == (kPairs ? dnnl_bf16 : dnnl_f32) && d.ndims == 2 && d.offset0 == 0 &&
+                    b.inner_nblks == (kPairs ? 3 : 2) && b.inner_idxs[0] == 0 && b.inner_idxs[1] == 1 &&
+                    b.inner_blks[0] % 16 == 0 && b.inner_blks[1] % 16 == 0 &&
                     (!kPairs || (b.inner_idxs[2] == 0 && b.inner_blks[2] == 2));
   if (!same) return {};
-  return Blocks<T>{d.dims[0], d.dims[1], b.inner_blks[0], b.inner_blks[1], b.strides[0] / kRowsIn<T>, b.strides[1] / kRowsIn<T>};
+  return Blocks<T>{
+      d.dims[0], d.dims[1], b.inner_blks[0], b.inner_blks[1], b.strides[0] / kRowsIn<T>, b.strides[1] / kRowsIn<T>};
 }
 
 void Put(float x, int64_t, float* to) { *to = x; }
 void Put(float x, int64_t row, uint32_t* to) { *to |= uint32_t{FloatToBFloat16(x)} << (row % 2 * 16); }
 
-// A block at the rim; what lies beyond the matrix is zero.
+// Packs a block at the border, padded with zeros.
 template <typename T>
 void PackRim(const Blocks<T>& b, const float* x, int64_t row, int64_t column, int64_t rows, int64_t columns, T* to) {
   std::fill_n(to, b.height * b.width, T{0});
@@ -73,15 +76,16 @@ void PackRim(const Blocks<T>& b, const float* x, int64_t row, int64_t column, in
   }
 }
 
-// Straight from float32, along what is contiguous. oneDNN's reorders take two to four times as long.
+// Packs from float32 in one pass, along the contiguous axis. oneDNN's reorders take two to four times as long.
 template <typename T>
-Kernel PackBlocks(const Blocks<T>& b, bool transposed, const PackBlockLeaf<T>& leaf) {
+Kernel PackBlocks(const Blocks<T>& b, bool transposed, const PackBlockSimd<T>& simd) {
   const int64_t row = transposed ? 1 : b.n, column = transposed ? b.k : 1;
-  const auto pack = transposed ? leaf.columns : leaf.rows;
+  const auto pack = transposed ? simd.columns : simd.rows;
   return {.run = [=](const Args& args) {
     Parallel(b.across() * b.down(), b.rows() * b.width, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
-        const int64_t over = transposed ? block / b.down() : block % b.across(), down = transposed ? block % b.down() : block / b.across();
+        const int64_t over = transposed ? block / b.down() : block % b.across(),
+                      down = transposed ? block % b.down() : block / b.across();
         const int64_t i = down * b.rows(), j = over * b.width;
         const int64_t rows = std::min(b.rows(), b.k - i), columns = std::min(b.width, b.n - j);
         const float* x = args.in() + i * row + j * column;
@@ -99,21 +103,25 @@ Kernel PackBlocks(const Blocks<T>& b, bool transposed, const PackBlockLeaf<T>& l
 absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
   const int64_t k = c.attrs().Int("k"), n = c.attrs().Int("n");
   const bool transposed = c.attrs().Int("trans") != 0;
-  const auto layout = PackedLayout(c.attrs().Int("rows"), k, n, *DTypeOf(c.attrs().String("to")));
+  const auto layout = PackedLayout(c.attrs().Int("rows"), k, n, *ParseDType(c.attrs().String("to")));
   if (!layout) return absl::InternalError("no packed layout for this weight");
   if (c.in().dtype == DType::kFloat32) {
-    if (const auto floats = BlocksOf<float>(*layout)) return PackBlocks(*floats, transposed, Leaf().floats);
-    if (const auto pairs = BlocksOf<uint32_t>(*layout)) return PackBlocks(*pairs, transposed, Leaf().pairs);
+    if (const auto floats = GetBlocks<float>(*layout)) return PackBlocks(*floats, transposed, Simd().floats);
+    if (const auto pairs = GetBlocks<uint32_t>(*layout)) return PackBlocks(*pairs, transposed, Simd().pairs);
   }
   const Reorder reorder = MakeReorder(Plain({k, n}, transposed ? Shape{1, k} : Shape{n, 1}, c.in().dtype), *layout);
-  return Kernel{.run = [call = reorder.call](const Args& args) { call->Run({args.inputs[0], args.outputs[0], args.workspace}); },
+  return Kernel{.run =
+                    [call = reorder.call](const Args& args) {
+                      call.Run({args.inputs[0], args.outputs[0], args.workspace});
+                    },
                 .workspace = reorder.scratch};
 }
 
 }  // namespace
 
 std::span<const KernelRow> PackKernels() {
-  static constexpr KernelRow kRows[] = {{"cpu.PackWeight", PreparePackWeight, kFloat | Only(DType::kBFloat16) | Only(DType::kUInt8)}};
+  static constexpr KernelRow kRows[] = {
+      {"cpu.PackWeight", PreparePackWeight, kFloat | Only(DType::kBFloat16) | Only(DType::kUInt8)}};
   return kRows;
 }
 

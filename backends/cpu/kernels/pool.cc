@@ -1,12 +1,12 @@
-// Pooling over one to three spatial axes. Planes are independent, so threads share them out.
+// Pooling over one to three spatial axes. Threads share the planes.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
 
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/pool.h"
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
@@ -54,15 +54,16 @@ using TapFunction = void (*)(const float* x, int64_t n, int32_t at, float* best,
 
 }  // namespace
 
-struct PoolLeaf {
+struct PoolSimd {
   TapFunction tap[2];  // by step − 1
 };
 
 }  // namespace onnxtrain::cpu
 
-#define HWY_TARGET_INCLUDE "backends/cpu/kernels/pool.leaf.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/pool-inl.h"
 #include "hwy/foreach_target.h"
-#include "backends/cpu/kernels/pool.leaf.inc"
+
+#include "backends/cpu/kernels/pool-inl.h"
 
 namespace onnxtrain::cpu {
 
@@ -83,7 +84,7 @@ struct Max {
 };
 
 template <typename T>
-Max<T> MaxOfWindow(const PoolGeometry& g, const T* x, const PoolWindow& w) {
+Max<T> FindWindowMax(const PoolGeometry& g, const T* x, const PoolWindow& w) {
   Max<T> max;
   ForElements(g, w, [&](int64_t at) { max.See(x[at], static_cast<int32_t>(at)); });
   return max;
@@ -91,9 +92,9 @@ Max<T> MaxOfWindow(const PoolGeometry& g, const T* x, const PoolWindow& w) {
 
 constexpr int64_t kRow = 256;  // outputs of a row at a time
 
-// The outputs [first, first + n) of a row whose windows are whole along the last axis, tap by tap.
-void MaxOfRow(const PoolGeometry& g, TapFunction tap, const float* x, const WindowSpan& d, const WindowSpan& h, int64_t first, int64_t n,
-              float* y, int64_t* index) {
+// Tap by tap: the outputs [first, first + n) of a row, whose windows are inside x along the last axis.
+void MaxOfRow(const PoolGeometry& g, TapFunction tap, const float* x, const WindowSpan& d, const WindowSpan& h,
+              int64_t first, int64_t n, float* y, int64_t* index) {
   float best[kRow];
   int32_t where[kRow];
   std::fill_n(best, n, -std::numeric_limits<float>::infinity());
@@ -105,7 +106,7 @@ void MaxOfRow(const PoolGeometry& g, TapFunction tap, const float* x, const Wind
   std::copy_n(where, n, index);
 }
 
-// The outputs of a row whose windows are whole: all but some at the ends.
+// The outputs of a row whose windows are inside x: all but some at the ends.
 struct Whole {
   int64_t first = 0, last = 0;
 };
@@ -139,7 +140,7 @@ absl::StatusOr<Kernel> MaxPoolKernel(const KernelContext& c) {
       }
       for (int64_t o = 0; o < row; ++o) {
         if (o >= whole.first && o < whole.last) continue;
-        const Max<T> max = MaxOfWindow(g, x, {d, h, g.axes[2].windows[o]});
+        const Max<T> max = FindWindowMax(g, x, {d, h, g.axes[2].windows[o]});
         y[o] = max.value;
         index[o] = max.where;
       }
@@ -151,7 +152,8 @@ template <typename T>
 absl::StatusOr<Kernel> MaxPoolGradKernel(const KernelContext& c) {
   const Shape& dx = c.out().shape;
   const int64_t planes = dx[0] * dx[1];
-  const int64_t inputs = planes == 0 ? 0 : c.out().elements() / planes, outputs = planes == 0 ? 0 : c.in().elements() / planes;
+  const int64_t inputs = planes == 0 ? 0 : c.out().elements() / planes,
+                outputs = planes == 0 ? 0 : c.in().elements() / planes;
   return Kernel{.run = [=](const Args& args) {
     Parallel(planes, inputs + 2 * outputs, [&](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane) {

@@ -9,7 +9,7 @@
 
 namespace onnxtrain::cpu {
 
-// The window of one output along one axis: where its first element that lies inside the tensor is, and how many do.
+// The window of one output along one axis: its first element inside the tensor, and the number of them.
 struct WindowSpan {
   int64_t start, count;
   int64_t first = 0;  // its number in the window: elements before it are padding
@@ -31,7 +31,7 @@ inline PoolAxis MakePoolAxis(int64_t in, int64_t out, int64_t kernel, int64_t st
   return axis;
 }
 
-// Three axes; those that the tensor lacks have extent 1.
+// Three axes; missing ones have extent 1.
 struct PoolGeometry {
   std::array<PoolAxis, 3> axes;
   int64_t planes = 1;
@@ -53,7 +53,7 @@ inline PoolGeometry MakePoolGeometry(const Attrs& attrs, const Shape& x, const S
   return g;
 }
 
-// The part of a window that lies inside.
+// The part of a window inside the tensor.
 struct PoolWindow {
   WindowSpan d, h, w;
   int64_t size() const { return d.count * h.count * w.count; }

@@ -1,10 +1,10 @@
 // Dropout and random tensors: pure functions of key, stream and element index (frontend/ops/README.md).
 #include <algorithm>
 
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/dropout.h"
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "frontend/ops/philox.h"
 
 namespace onnxtrain::cpu {
@@ -12,7 +12,7 @@ namespace onnxtrain::cpu {
 constexpr int kBlocks = 64;
 constexpr int64_t kWords = 4 * kBlocks;
 
-struct RandomLeaf {
+struct RandomSimd {
   // The words of elements [4·first_block, 4·first_block + kWords).
   void (*words)(const PhiloxKey& key, int64_t stream, uint64_t first_block, uint32_t* words);
   void (*dropout)(const uint32_t* words, const float* x, int64_t n, float ratio, float keep, float* y);
@@ -20,9 +20,10 @@ struct RandomLeaf {
 
 }  // namespace onnxtrain::cpu
 
-#define HWY_TARGET_INCLUDE "backends/cpu/kernels/random.leaf.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/random-inl.h"
 #include "hwy/foreach_target.h"
-#include "backends/cpu/kernels/random.leaf.inc"
+
+#include "backends/cpu/kernels/random-inl.h"
 
 namespace onnxtrain::cpu {
 
@@ -61,7 +62,7 @@ absl::StatusOr<Kernel> PrepareDoubleDropout(const KernelContext& c) {
   return Kernel{.run = [=](const Args& args) {
     ForWords(args.in<uint32_t>(1), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
-        const bool kept = UniformOf(words[i]) >= static_cast<float>(ratio);
+        const bool kept = WordToUniform(words[i]) >= static_cast<float>(ratio);
         args.out<double>()[first + i] = (kept ? 1.0 : 0.0) * args.in<double>()[first + i] / keep;
       }
     });
@@ -75,7 +76,7 @@ Kernel UniformKernel(const KernelContext& c) {
   return {.run = [=](const Args& args) {
     ForWords(args.in<uint32_t>(0), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
       T* y = args.out<T>() + first;
-      for (int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(low + (high - low) * UniformOf(words[i]));
+      for (int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(low + (high - low) * WordToUniform(words[i]));
     });
   }};
 }
@@ -87,7 +88,7 @@ Kernel NormalKernel(const KernelContext& c) {
   return {.run = [=](const Args& args) {
     ForWords(args.in<uint32_t>(0), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
       for (int64_t i = 0; i < count; i += 2) {
-        const auto normals = NormalsOf(words[i], words[i + 1]);
+        const auto normals = BoxMuller(words[i], words[i + 1]);
         for (int64_t k = i; k < std::min(i + 2, count); ++k) {
           args.out<T>()[first + k] = static_cast<T>(mean + scale * normals[k - i]);
         }
@@ -106,17 +107,19 @@ absl::StatusOr<Kernel> PrepareNormal(const KernelContext& c) {
 }  // namespace
 
 DropoutSpan::DropoutSpan(const Attrs& attrs)
-    : stream_(attrs.Int("stream")), ratio_(static_cast<float>(attrs.Float("ratio"))), keep_(static_cast<float>(1 - attrs.Float("ratio"))) {}
+    : stream_(attrs.Int("stream")),
+      ratio_(static_cast<float>(attrs.Float("ratio"))),
+      keep_(static_cast<float>(1 - attrs.Float("ratio"))) {}
 
-// Words come in blocks: those before the first element are drawn in vain.
+// Words come in blocks: those before the first element are discarded.
 void DropoutSpan::Run(const uint32_t* key_words, int64_t first, const float* x, int64_t n, float* y) const {
   const PhiloxKey key = PhiloxKey::From(key_words);
-  const RandomLeaf& leaf = HWY_DYNAMIC_DISPATCH(RandomTable)();
+  const RandomSimd& simd = HWY_DYNAMIC_DISPATCH(RandomTable)();
   alignas(64) uint32_t words[kWords];
   for (int64_t done = 0; done < n;) {
     const int64_t at = first + done, skipped = at % 4, count = std::min(n - done, kWords - skipped);
-    leaf.words(key, stream_, static_cast<uint64_t>(at / 4), words);
-    leaf.dropout(words + skipped, x + done, count, ratio_, keep_, y + done);
+    simd.words(key, stream_, static_cast<uint64_t>(at / 4), words);
+    simd.dropout(words + skipped, x + done, count, ratio_, keep_, y + done);
     done += count;
   }
 }

@@ -1,5 +1,5 @@
 // Recurrences: in each step one product of the samples' states with the recurrent weights, and one pass over the gates.
-#include "backends/cpu/kernels/recurrent.h"
+#include "backends/cpu/runtime/kernel.h"
 
 #include <omp.h>
 
@@ -8,19 +8,21 @@
 #include <cstring>
 #include <type_traits>
 
-#include "backends/cpu/kernels/step_product.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/kernels/recurrent_gemm.h"
+#include "backends/cpu/runtime/parallel.h"
 
 namespace onnxtrain::cpu {
 
-// Each works on one sample of n units. What the product gave stands in `gates`, `recurrent` and `h`, and x is added to it.
-struct RecurrentLeaf {
+// Functions over the n units of one sample. `gates`, `recurrent` and `h` hold the product, to which they add x.
+struct RecurrentSimd {
   void (*lstm)(const float* x, const float* c_before, float* gates, float* c, float* h, int64_t n);
   // The carries hold what later steps pass back, and then what this step passes on (to h: besides the product).
-  void (*lstm_grad)(const float* gates, const float* c, const float* c_before, const float* dh, float* carry_h, float* carry_c,
-                    float* dgates, int64_t n);
-  void (*gru)(const float* x, const float* recurrent, const float* bias, const float* h_before, float* gates, float* h, int64_t n);
-  void (*gru_grad)(const float* gates, const float* h_before, const float* dh, float* carry, float* dx, float* dr, int64_t n);
+  void (*lstm_grad)(const float* gates, const float* c, const float* c_before, const float* dh, float* carry_h,
+                    float* carry_c, float* dgates, int64_t n);
+  void (*gru)(const float* x, const float* recurrent, const float* bias, const float* h_before, float* gates, float* h,
+              int64_t n);
+  void (*gru_grad)(const float* gates, const float* h_before, const float* dh, float* carry, float* dx, float* dr,
+                   int64_t n);
   void (*rnn[2])(const float* x, float* h, int64_t n);  // tanh, ReLU
   void (*rnn_grad[2])(const float* h, const float* dh, float* carry, float* dx, int64_t n);
   void (*add_to)(const float* x, float* y, int64_t n);
@@ -28,34 +30,35 @@ struct RecurrentLeaf {
 
 }  // namespace onnxtrain::cpu
 
-#define HWY_TARGET_INCLUDE "backends/cpu/kernels/recurrent.leaf.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/recurrent-inl.h"
 #include "hwy/foreach_target.h"
-#include "backends/cpu/kernels/recurrent.leaf.inc"
+
+#include "backends/cpu/kernels/recurrent-inl.h"
 
 namespace onnxtrain::cpu {
 
 HWY_EXPORT(RecurrentTable);
 namespace {
 
-const RecurrentLeaf& Leaf() { return HWY_DYNAMIC_DISPATCH(RecurrentTable)(); }
+const RecurrentSimd& Simd() { return HWY_DYNAMIC_DISPATCH(RecurrentTable)(); }
 
-constexpr int64_t kGateCost = 48;     // of a unit's gates, against an addition
-constexpr int64_t kFewestSamples = 8; // of a block: fewer would make thin products
+constexpr int64_t kGateCost = 48;   // of a unit's gates, against an addition
+constexpr int64_t kMinSamples = 8;  // of a block: fewer would make thin products
 
-// What all of them know.
+// The geometry of a recurrence.
 struct Recurrence {
   int64_t steps, batch, units, gates;
   bool reverse, has_lengths, has_cell_gradients, relu;
-  // Samples know nothing of each other: where there are enough of them for all threads, each takes a block of them through all
-  // steps and waits for nobody. Else all threads work on each step.
+  // Samples are independent. With enough of them, each thread takes a block of samples through all steps without
+  // synchronization; otherwise all threads work on each step.
   int64_t blocks;
 
   int64_t samples() const { return batch / blocks; }  // of a block
 };
 
-int64_t BlocksOf(int64_t batch) {
+int64_t CountBlocks(int64_t batch) {
   const int64_t threads = omp_get_max_threads();
-  return batch % threads == 0 && batch / threads >= kFewestSamples ? threads : 1;
+  return batch % threads == 0 && batch / threads >= kMinSamples ? threads : 1;
 }
 
 // A sample in a step, by rows of tensors [steps,batch,…].
@@ -64,13 +67,13 @@ struct Place {
   int64_t before;  // the row of the state from which the step starts; −1: the initial state
 };
 
-Place PlaceOf(const Recurrence& r, int64_t i, int64_t sample) {
+Place GetPlace(const Recurrence& r, int64_t i, int64_t sample) {
   const auto row = [&](int64_t k) { return (r.reverse ? r.steps - 1 - k : k) * r.batch + sample; };
   return {row(i) / r.batch, sample, row(i), i == 0 ? -1 : row(i - 1)};
 }
 
-// What a kind of recurrence does in a place: the product is From · weights → To. It runs before the gates on the way forward,
-// behind them on the way back. Skip stands for Run behind the end of a sample.
+// A kind of recurrence at a sample and step: the product is From · weights → To, before the gates in the forward pass
+// and after them in the backward pass. Skip replaces Run beyond the length of a sample.
 struct Cell {
   const Recurrence& r;
   const Args& args;
@@ -95,7 +98,7 @@ struct Lstm : Cell {
   const float* CellBefore(const Place& at) const { return Before(args.out(1), 3, at); }
   float* To(const Place& at) const { return Out(2, at.row, 4); }
   void Run(const Place& at) const {
-    Leaf().lstm(In(0, at.row, 4), CellBefore(at), To(at), Out(1, at.row), Out(0, at.row), r.units);
+    Simd().lstm(In(0, at.row, 4), CellBefore(at), To(at), Out(1, at.row), Out(0, at.row), r.units);
   }
   void Skip(const Place& at) const {
     Run(at);
@@ -113,16 +116,16 @@ struct LstmGrad : Cell {
   float* To(const Place& at) const { return Out(1, at.sample); }
   void Run(const Place& at) const {
     AddCellGradient(at);
-    Leaf().lstm_grad(In(4, at.row, 4), In(3, at.row), Before(args.in(3), 2, at), In(0, at.row), To(at), Out(2, at.sample),
-                     Out(0, at.row, 4), r.units);
+    Simd().lstm_grad(In(4, at.row, 4), In(3, at.row), Before(args.in(3), 2, at), In(0, at.row), To(at),
+                     Out(2, at.sample), Out(0, at.row, 4), r.units);
   }
   void Skip(const Place& at) const {
     AddCellGradient(at);
-    Leaf().add_to(In(0, at.row), To(at), r.units);
+    Simd().add_to(In(0, at.row), To(at), r.units);
     Zero(Out(0, at.row, 4), 4);
   }
   void AddCellGradient(const Place& at) const {
-    if (r.has_cell_gradients) Leaf().add_to(In(6, at.row), Out(2, at.sample), r.units);
+    if (r.has_cell_gradients) Simd().add_to(In(6, at.row), Out(2, at.sample), r.units);
   }
 };
 
@@ -134,7 +137,7 @@ struct Gru : Cell {
   const float* From(const Place& at) const { return Before(args.out(0), 3, at); }
   float* To(const Place& at) const { return scratch + 3 * r.units * at.sample; }
   void Run(const Place& at) const {
-    Leaf().gru(In(0, at.row, 3), To(at), args.in(2), From(at), Out(1, at.row, 4), Out(0, at.row), r.units);
+    Simd().gru(In(0, at.row, 3), To(at), args.in(2), From(at), Out(1, at.row, 4), Out(0, at.row), r.units);
   }
   void Skip(const Place& at) const {
     Run(at);
@@ -150,10 +153,11 @@ struct GruGrad : Cell {
   const float* From(const Place& at) const { return Out(1, at.row, 3); }
   float* To(const Place& at) const { return Out(2, at.sample); }
   void Run(const Place& at) const {
-    Leaf().gru_grad(In(4, at.row, 4), Before(args.in(3), 2, at), In(0, at.row), To(at), Out(0, at.row, 3), Out(1, at.row, 3), r.units);
+    Simd().gru_grad(In(4, at.row, 4), Before(args.in(3), 2, at), In(0, at.row), To(at), Out(0, at.row, 3),
+                    Out(1, at.row, 3), r.units);
   }
   void Skip(const Place& at) const {
-    Leaf().add_to(In(0, at.row), To(at), r.units);
+    Simd().add_to(In(0, at.row), To(at), r.units);
     Zero(Out(0, at.row, 3), 3);
     Zero(Out(1, at.row, 3), 3);
   }
@@ -166,7 +170,7 @@ struct Rnn : Cell {
 
   const float* From(const Place& at) const { return Before(args.out(0), 2, at); }
   float* To(const Place& at) const { return Out(0, at.row); }
-  void Run(const Place& at) const { Leaf().rnn[r.relu](In(0, at.row), To(at), r.units); }
+  void Run(const Place& at) const { Simd().rnn[r.relu](In(0, at.row), To(at), r.units); }
   void Skip(const Place& at) const { Copy(From(at), To(at)); }
 };
 
@@ -177,9 +181,11 @@ struct RnnGrad : Cell {
 
   const float* From(const Place& at) const { return Out(0, at.row); }
   float* To(const Place& at) const { return Out(1, at.sample); }
-  void Run(const Place& at) const { Leaf().rnn_grad[r.relu](In(2, at.row), In(0, at.row), To(at), Out(0, at.row), r.units); }
+  void Run(const Place& at) const {
+    Simd().rnn_grad[r.relu](In(2, at.row), In(0, at.row), To(at), Out(0, at.row), r.units);
+  }
   void Skip(const Place& at) const {
-    Leaf().add_to(In(0, at.row), To(at), r.units);
+    Simd().add_to(In(0, at.row), To(at), r.units);
     Zero(Out(0, at.row), 1);
   }
 };
@@ -195,14 +201,14 @@ void ForSamples(const Recurrence& r, const Place& first, F f) {
   r.blocks > 1 ? range(0, r.samples()) : Parallel(r.batch, r.units * kGateCost, range);
 }
 
-// A block of samples through all steps.
+// Runs a block of samples through all steps.
 template <typename Kind>
-void Traverse(const Kind& cell, const int64_t* lengths, StepProduct& product, int64_t block) {
+void Traverse(const Kind& cell, const int64_t* lengths, RecurrentGemm& product, int64_t block) {
   const Recurrence& r = cell.r;
   const int64_t first = block * r.samples();
   for (size_t carry : Kind::kCarries) cell.Zero(cell.Out(carry, first), r.samples());
   for (int64_t i = 0; i < r.steps; ++i) {
-    const Place begin = PlaceOf(r, Kind::kForward ? i : r.steps - 1 - i, first);
+    const Place begin = GetPlace(r, Kind::kForward ? i : r.steps - 1 - i, first);
     if (Kind::kForward) product.Run(block, cell.From(begin), cell.To(begin));
     ForSamples(r, begin, [&](const Place& at) {
       lengths == nullptr || at.step < lengths[at.sample] ? cell.Run(at) : cell.Skip(at);
@@ -213,35 +219,43 @@ void Traverse(const Kind& cell, const int64_t* lengths, StepProduct& product, in
 
 // The first input is [S,B,…], the second one the recurrent weights [G·H,H].
 template <typename Kind>
-Recurrence RecurrenceOf(const KernelContext& c) {
+Recurrence MakeRecurrence(const KernelContext& c) {
   const Shape &x = c.in(0).shape, &weights = c.in(1).shape;
-  return {.steps = x[0], .batch = x[1], .units = weights[1], .gates = weights[0] / weights[1],
-          .reverse = c.attrs().Int("reverse") != 0, .has_lengths = c.has(Kind::kLengths),
+  return {.steps = x[0],
+          .batch = x[1],
+          .units = weights[1],
+          .gates = weights[0] / weights[1],
+          .reverse = c.attrs().Int("reverse") != 0,
+          .has_lengths = c.has(Kind::kLengths),
           .has_cell_gradients = std::is_same_v<Kind, LstmGrad> && c.has(6),
-          .relu = c.attrs().String("activation") == "Relu", .blocks = BlocksOf(x[1])};
+          .relu = c.attrs().String("activation") == "Relu",
+          .blocks = CountBlocks(x[1])};
 }
 
 template <typename Kind>
-StepProduct ProductOf(const Recurrence& r) {
+RecurrentGemm MakeRecurrentGemm(const Recurrence& r) {
   const int64_t wide = r.gates * r.units, n = r.units;
-  const StepProduct::Spec forward = {r.samples(), n, wide, {1, n}, false}, back = {r.samples(), wide, n, {n, 1}, true};
+  const RecurrentGemm::Spec forward = {r.samples(), n, wide, {1, n}, false},
+                            back = {r.samples(), wide, n, {n, 1}, true};
   return {Kind::kForward ? forward : back, r.blocks};
 }
 
 template <typename Kind>
 absl::StatusOr<Kernel> PrepareRecurrence(const KernelContext& c) {
-  const auto r = RecurrenceOf<Kind>(c);
-  StepProduct product = ProductOf<Kind>(r);
+  const auto r = MakeRecurrence<Kind>(c);
+  RecurrentGemm product = MakeRecurrentGemm<Kind>(r);
   const size_t sums = product.workspace(), workspace = sums + Kind::kScratch * r.batch * r.units * sizeof(float);
-  return Kernel{.run = [r, product, sums](const Args& args) mutable {
-    auto* bytes = static_cast<std::byte*>(args.workspace);
-    product.Load(args.in(1), bytes);
-    const Kind cell{{r, args, reinterpret_cast<float*>(bytes + sums)}};
-    const int64_t* lengths = r.has_lengths ? args.in<int64_t>(Kind::kLengths) : nullptr;
-    Parallel(r.blocks, kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) Traverse(cell, lengths, product, block);
-    });
-  }, .workspace = workspace};
+  return Kernel{.run =
+                    [r, product, sums](const Args& args) mutable {
+                      auto* bytes = static_cast<std::byte*>(args.workspace);
+                      product.Load(args.in(1), bytes);
+                      const Kind cell{{r, args, reinterpret_cast<float*>(bytes + sums)}};
+                      const int64_t* lengths = r.has_lengths ? args.in<int64_t>(Kind::kLengths) : nullptr;
+                      Parallel(r.blocks, kGrain, [&](int64_t begin, int64_t end) {
+                        for (int64_t block = begin; block < end; ++block) Traverse(cell, lengths, product, block);
+                      });
+                    },
+                .workspace = workspace};
 }
 
 }  // namespace

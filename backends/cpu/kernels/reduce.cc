@@ -1,44 +1,45 @@
-// Reductions over any axes, and running sums. Results do not depend on the number of threads.
+// Reductions over any axes, and cumulative sums. Results do not depend on the number of threads.
 #include <algorithm>
 #include <limits>
 
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/axis.h"
-#include "backends/cpu/kernels/folds.h"
+#include "backends/cpu/kernels/reducer.h"
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/loop.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/loop.h"
+#include "backends/cpu/runtime/parallel.h"
 
 namespace onnxtrain::cpu {
 
-struct FoldTable {
-  Folds sum, max, min, prod, sum_squares;
-  Folds squared_norm;  // sum_squares, stored in double precision
+struct ReducerTable {
+  Reducer sum, max, min, prod, sum_squares;
+  Reducer squared_norm;  // sum_squares, stored in double precision
 };
 
 }  // namespace onnxtrain::cpu
 
-#define HWY_TARGET_INCLUDE "backends/cpu/kernels/reduce.leaf.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/reduce-inl.h"
 #include "hwy/foreach_target.h"
-#include "backends/cpu/kernels/reduce.leaf.inc"
+
+#include "backends/cpu/kernels/reduce-inl.h"
 
 namespace onnxtrain::cpu {
 
-HWY_EXPORT(FloatFolds);
+HWY_EXPORT(FloatReducers);
 namespace {
 
-constexpr int64_t kColumns = 512;      // accumulators on the stack
-constexpr int64_t kMostParts = 16, kRowsPerPart = 32;
-constexpr int64_t kChunk = 1 << 16;    // elements of a row that one accumulator takes, if there are few rows
+constexpr int64_t kColumns = 512;  // accumulators on the stack
+constexpr int64_t kMaxParts = 16, kRowsPerPart = 32;
+constexpr int64_t kChunk = 1 << 16;  // elements of a row that one accumulator takes, if there are few rows
 
 // The axes of the input, merged, split into those that are kept and those that are folded.
 struct ReducePlan {
-  Loop kept;            // operand 0: output, 1: input
-  Loop folded;          // operand 0: input
-  bool rows = false;    // the innermost input axis is folded (then it is folded.inner()), else it is kept.inner()
+  Loop kept;          // operand 0: output, 1: input
+  Loop folded;        // operand 0: input
+  bool rows = false;  // the innermost input axis is folded (then it is folded.inner()), else it is kept.inner()
   size_t input_size = 4, output_size = 4;
-  int64_t chunks = 1;   // of the innermost axis, if rows
-  int64_t parts = 1;    // of the folded axis, if columns
+  int64_t chunks = 1;  // of the innermost axis, if rows
+  int64_t parts = 1;   // of the folded axis, if columns
   double divisor = 1;
 };
 
@@ -70,35 +71,34 @@ ReducePlan MakePlan(const KernelContext& c) {
   }
   plan.kept = MakeLoop(kept_extents, kept);
   plan.folded = MakeLoop(folded_extents, folded);
-  plan.input_size = SizeOf(c.in().dtype);
-  plan.output_size = SizeOf(c.out().dtype);
+  plan.input_size = DTypeSize(c.in().dtype);
+  plan.output_size = DTypeSize(c.out().dtype);
   if (c.node.op == "ReduceMean") plan.divisor = static_cast<double>(plan.folded.size());
   const bool matrix = !plan.rows && plan.kept.rows() == 1 && plan.folded.rows() == 1;
-  if (matrix) plan.parts = std::clamp<int64_t>(plan.folded.inner() / kRowsPerPart, 1, kMostParts);
+  if (matrix) plan.parts = std::clamp<int64_t>(plan.folded.inner() / kRowsPerPart, 1, kMaxParts);
   if (plan.rows && plan.kept.size() < 64) plan.chunks = std::max<int64_t>(1, plan.folded.inner() / kChunk);
   return plan;
 }
 
 // One chunk of the innermost axis of one output element.
-void FoldChunk(const ReducePlan& p, const Folds& f, const char* x, int64_t chunk, void* acc) {
+void ReduceChunk(const ReducePlan& p, const Reducer& f, const char* x, int64_t chunk, void* acc) {
   f.start(acc, 1);
   const int64_t inner = p.folded.inner();
   const int64_t begin = inner * chunk / p.chunks, end = inner * (chunk + 1) / p.chunks;
-  ForRows(p.folded, 0, p.folded.size(), [&](const OperandOffsets& at, int64_t) {
-    f.row(x + (at[0] + begin) * p.input_size, end - begin, acc);
-  });
+  ForRows(p.folded, 0, p.folded.size(),
+          [&](const OperandOffsets& at, int64_t) { f.row(x + (at[0] + begin) * p.input_size, end - begin, acc); });
 }
 
-int64_t FoldedCost(const ReducePlan& p) { return std::max<int64_t>(1, p.folded.size() / p.chunks); }
+int64_t ReduceCost(const ReducePlan& p) { return std::max<int64_t>(1, p.folded.size() / p.chunks); }
 
-// Few outputs of long rows: partial results of all chunks, then their sum in order.
-void ReduceByChunks(const ReducePlan& p, const Folds& f, const Args& args) {
+// Reduces long rows to few outputs: partial results of all chunks, then their sum in order.
+void ReduceByChunks(const ReducePlan& p, const Reducer& f, const Args& args) {
   const int64_t outputs = p.kept.size();
   auto* partial = static_cast<char*>(args.workspace);
-  Parallel(outputs * p.chunks, FoldedCost(p), [&](int64_t begin, int64_t end) {
+  Parallel(outputs * p.chunks, ReduceCost(p), [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       ForRows(p.kept, task / p.chunks, task / p.chunks + 1, [&](const OperandOffsets& at, int64_t) {
-        FoldChunk(p, f, args.in<char>() + at[1] * p.input_size, task % p.chunks, partial + task * f.accumulator);
+        ReduceChunk(p, f, args.in<char>() + at[1] * p.input_size, task % p.chunks, partial + task * f.accumulator);
       });
     }
   });
@@ -112,19 +112,19 @@ void ReduceByChunks(const ReducePlan& p, const Folds& f, const Args& args) {
   });
 }
 
-void ReduceRows(const ReducePlan& p, const Folds& f, const Args& args) {
-  Parallel(p.kept.size(), FoldedCost(p), [&](int64_t begin, int64_t end) {
+void ReduceRows(const ReducePlan& p, const Reducer& f, const Args& args) {
+  Parallel(p.kept.size(), ReduceCost(p), [&](int64_t begin, int64_t end) {
     ForRows(p.kept, begin, end, [&](const OperandOffsets& at, int64_t count) {
       alignas(16) char acc[16];
       for (int64_t i = 0; i < count; ++i) {
-        FoldChunk(p, f, args.in<char>() + (at[1] + i * p.kept.InnerStride(1)) * p.input_size, 0, acc);
+        ReduceChunk(p, f, args.in<char>() + (at[1] + i * p.kept.InnerStride(1)) * p.input_size, 0, acc);
         f.finish(acc, 1, p.divisor, args.out<char>() + (at[0] + i * p.kept.InnerStride(0)) * p.output_size);
       }
     });
   });
 }
 
-void ReduceColumns(const ReducePlan& p, const Folds& f, const Args& args) {
+void ReduceColumns(const ReducePlan& p, const Reducer& f, const Args& args) {
   Parallel(p.kept.size(), p.folded.size(), [&](int64_t begin, int64_t end) {
     alignas(64) char accs[kColumns * sizeof(double)];
     ForRows(p.kept, begin, end, [&](const OperandOffsets& at, int64_t count) {
@@ -143,15 +143,16 @@ void ReduceColumns(const ReducePlan& p, const Folds& f, const Args& args) {
   });
 }
 
-// A matrix of many rows to one row: parts of it from end to end, as memory likes it, then the sum of the parts in order.
-void ReduceColumnParts(const ReducePlan& p, const Folds& f, const Args& args) {
+// Reduces a matrix of many rows to one row: contiguous parts, then their sum in order.
+void ReduceColumnParts(const ReducePlan& p, const Reducer& f, const Args& args) {
   const int64_t columns = p.kept.inner(), rows = p.folded.inner(), row_bytes = p.folded.InnerStride(0) * p.input_size;
   auto* partial = static_cast<char*>(args.workspace);
   Parallel(p.parts, rows / p.parts * columns, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
       char* mine = partial + part * columns * f.accumulator;
       f.start(mine, columns);
-      for (int64_t r = rows * part / p.parts; r < rows * (part + 1) / p.parts; ++r) f.columns(args.in<char>() + r * row_bytes, columns, mine);
+      for (int64_t r = rows * part / p.parts; r < rows * (part + 1) / p.parts; ++r)
+        f.columns(args.in<char>() + r * row_bytes, columns, mine);
     }
   });
   Parallel(columns, p.parts, [&](int64_t begin, int64_t end) {
@@ -161,10 +162,10 @@ void ReduceColumnParts(const ReducePlan& p, const Folds& f, const Args& args) {
   });
 }
 
-const Folds& FoldsOf(const KernelContext& c) {
-  const FoldTable* table = &HWY_DYNAMIC_DISPATCH(FloatFolds)();
+const Reducer& MakeReducer(const KernelContext& c) {
+  const ReducerTable* table = &HWY_DYNAMIC_DISPATCH(FloatReducers)();
   if (c.in().dtype != DType::kFloat32) {
-    table = ForNumber(c.in().dtype, []<typename T>(T) { return &HWY_NAMESPACE::kFolds<T>; });
+    table = ForNumber(c.in().dtype, []<typename T>(T) { return &HWY_NAMESPACE::kReducers<T>; });
   }
   if (c.node.op == "ReduceMax") return table->max;
   if (c.node.op == "ReduceMin") return table->min;
@@ -175,10 +176,11 @@ const Folds& FoldsOf(const KernelContext& c) {
 
 absl::StatusOr<Kernel> PrepareReduce(const KernelContext& c) {
   const ReducePlan plan = MakePlan(c);
-  const Folds folds = FoldsOf(c);
+  const Reducer folds = MakeReducer(c);
   const bool parts = plan.parts > 1, chunks = plan.chunks > 1;
   const auto reduce = plan.rows ? (chunks ? ReduceByChunks : ReduceRows) : parts ? ReduceColumnParts : ReduceColumns;
-  const size_t partials = parts || chunks ? plan.kept.size() * std::max(plan.chunks, plan.parts) * folds.accumulator : 0;
+  const size_t partials =
+      parts || chunks ? plan.kept.size() * std::max(plan.chunks, plan.parts) * folds.accumulator : 0;
   return Kernel{.run = [=](const Args& args) { reduce(plan, folds, args); }, .workspace = partials};
 }
 
@@ -211,7 +213,7 @@ absl::StatusOr<Kernel> PrepareCumSum(const KernelContext& c) {
 
 }  // namespace
 
-const Folds& FloatSums() { return HWY_DYNAMIC_DISPATCH(FloatFolds)().sum; }
+const Reducer& GetFloatSumReducer() { return HWY_DYNAMIC_DISPATCH(FloatReducers)().sum; }
 
 std::span<const KernelRow> ReduceKernels() {
   static constexpr KernelRow kRows[] = {

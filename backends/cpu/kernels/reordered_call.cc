@@ -3,23 +3,32 @@
 #include <algorithm>
 
 namespace onnxtrain::cpu {
+namespace {
 
-ReorderedCall::ReorderedCall(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad, std::vector<Operand> operands) {
+DnnlCall MakeCall(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad,
+                  const std::vector<ReorderedCall::Operand>& operands) {
   std::vector<std::pair<int, dnnl::memory::desc>> arguments;
-  for (Operand& o : operands) {
-    arguments.emplace_back(o.arg, o.wanted);
+  for (const auto& o : operands) arguments.emplace_back(o.arg, o.wanted);
+  arguments.emplace_back(DNNL_ARG_SCRATCHPAD, scratchpad);
+  return {primitive, arguments};
+}
+
+}  // namespace
+
+ReorderedCall::ReorderedCall(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad,
+                             const std::vector<Operand>& operands)
+    : call_(MakeCall(primitive, scratchpad, operands)) {
+  for (const Operand& o : operands) {
     const bool output = &o == &operands.back();
     Side side{.offset = workspace_};
     if (o.plain != o.wanted) {
-      const Reorder reorder = MakeReorder(output ? o.wanted : o.plain, output ? o.plain : o.wanted);
+      Reorder reorder = MakeReorder(output ? o.wanted : o.plain, output ? o.plain : o.wanted);
       side.scratch = Aligned64(reorder.scratch);
-      side.reorder = reorder.call;
+      side.reorder.emplace(std::move(reorder.call));
       workspace_ += Aligned64(o.wanted.get_size());
     }
     sides_.push_back(std::move(side));
   }
-  arguments.emplace_back(DNNL_ARG_SCRATCHPAD, scratchpad);
-  call_ = std::make_shared<DnnlCall>(primitive, arguments);
   scratch_ = workspace_;
   workspace_ += Aligned64(scratchpad.get_size());
   for (const Side& side : sides_) workspace_ = std::max(workspace_, scratch_ + side.scratch);
@@ -38,9 +47,9 @@ void ReorderedCall::Run(const void* a, const void* b, const void* bias, void* ou
   enter(1, b);
   const void* y = inside(last, out);
   if (bias != nullptr) {
-    call_->Run({inside(0, a), inside(1, b), bias, y, base + scratch_});
+    call_.Run({inside(0, a), inside(1, b), bias, y, base + scratch_});
   } else {
-    call_->Run({inside(0, a), inside(1, b), y, base + scratch_});
+    call_.Run({inside(0, a), inside(1, b), y, base + scratch_});
   }
   if (sides_[last].reorder) sides_[last].reorder->Run({y, out, base + scratch_});
 }

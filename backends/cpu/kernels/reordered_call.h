@@ -1,16 +1,16 @@
-// One primitive between tensors of other layouts than it wants.
+// A oneDNN primitive with reorders of its operands.
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "backends/cpu/dnnl_call.h"
+#include "backends/cpu/runtime/dnnl_call.h"
 
 namespace onnxtrain::cpu {
 
-// Runs a primitive whose arguments may want other layouts than the graph's: inputs are reordered before it, the output
-// after it. Several threads may not run one at a time.
+// Runs a primitive that may require other layouts than the graph's: reorders inputs before it and the output after it.
+// One thread at a time; copies are independent.
 class ReorderedCall {
  public:
   // The last operand is the output. `arg` is DNNL_ARG_…
@@ -19,7 +19,8 @@ class ReorderedCall {
     dnnl::memory::desc plain, wanted;
   };
 
-  ReorderedCall(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad, std::vector<Operand> operands);
+  ReorderedCall(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad,
+                const std::vector<Operand>& operands);
 
   size_t workspace() const { return workspace_; }
 
@@ -28,12 +29,12 @@ class ReorderedCall {
 
  private:
   struct Side {
-    std::shared_ptr<DnnlCall> reorder;  // null where the layouts agree
-    size_t offset = 0;                  // of the reordered copy in the workspace
+    std::optional<DnnlCall> reorder;  // none where the layouts agree
+    size_t offset = 0;                // of the reordered copy in the workspace
     size_t scratch = 0;
   };
+  DnnlCall call_;
   std::vector<Side> sides_;
-  std::shared_ptr<DnnlCall> call_;
   size_t scratch_ = 0, workspace_ = 0;
 };
 

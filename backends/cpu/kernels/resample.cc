@@ -1,5 +1,5 @@
-// Resampling, axis by axis, of one item after the other (what lies behind the first resized axis: an image plane), so
-// that what lies between two axes stays in cache. The gradient is the same with transposed taps.
+// Resampling, axis by axis, of one item (an image plane: the first resized axis and those after it) at a time, so that
+// intermediate results stay in cache. The gradient is the same with transposed taps.
 #include "backends/cpu/kernels/resample.h"
 
 #include <algorithm>
@@ -8,14 +8,15 @@
 #include <type_traits>
 #include <vector>
 
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "frontend/ops/resample.h"
 
-#define HWY_TARGET_INCLUDE "backends/cpu/kernels/resample.leaf.inc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/resample-inl.h"
 #include "hwy/foreach_target.h"
-#include "backends/cpu/kernels/resample.leaf.inc"
+
+#include "backends/cpu/kernels/resample-inl.h"
 
 namespace onnxtrain::cpu {
 
@@ -23,21 +24,25 @@ HWY_EXPORT(FloatResampleTable);
 HWY_EXPORT(DoubleResampleTable);
 
 template <>
-const ResampleLeaf<float>& TheResampleLeaf<float>() { return HWY_DYNAMIC_DISPATCH(FloatResampleTable)(); }
+const ResampleSimd<float>& GetResampleSimd<float>() {
+  return HWY_DYNAMIC_DISPATCH(FloatResampleTable)();
+}
 template <>
-const ResampleLeaf<double>& TheResampleLeaf<double>() { return HWY_DYNAMIC_DISPATCH(DoubleResampleTable)(); }
+const ResampleSimd<double>& GetResampleSimd<double>() {
+  return HWY_DYNAMIC_DISPATCH(DoubleResampleTable)();
+}
 
 namespace {
 
-// A row (inner extent 1) is resampled in one of these ways.
-enum class RowForm { kDoubled, kPaired, kGathered, kSparse };
+// How a row (inner extent 1) is resampled.
+enum class RowForm { kRepeat2x, kSumPairs, kGathered, kSparse };
 
 // One axis: [outer, in, inner] → [outer, out, inner].
 template <typename T>
 struct Step {
   int64_t outer = 1, in = 0, out = 0, inner = 1;
   RowForm form = RowForm::kSparse;
-  int taps = 0;                     // kGathered: of every output, the table filled up with zeros
+  int taps = 0;                     // kGathered: per output, padded with zeros
   std::vector<int64_t> begin, row;  // row: index·inner
   std::vector<int32_t> index;       // kGathered: [taps, out]
   std::vector<T> weight;
@@ -56,9 +61,10 @@ bool EveryTapIs(const Taps& t, int64_t per_output, int64_t (*index)(int64_t o, i
   return true;
 }
 
-RowForm FormOf(const Taps& t) {
-  if (t.out() == 2 * t.in && EveryTapIs(t, 1, [](int64_t o, int64_t) { return o / 2; })) return RowForm::kDoubled;
-  if (t.in == 2 * t.out() && EveryTapIs(t, 2, [](int64_t o, int64_t k) { return 2 * o + k; })) return RowForm::kPaired;
+RowForm ClassifyRow(const Taps& t) {
+  if (t.out() == 2 * t.in && EveryTapIs(t, 1, [](int64_t o, int64_t) { return o / 2; })) return RowForm::kRepeat2x;
+  if (t.in == 2 * t.out() && EveryTapIs(t, 2, [](int64_t o, int64_t k) { return 2 * o + k; }))
+    return RowForm::kSumPairs;
   const auto taps = static_cast<int64_t>(t.index.size());
   return taps > 0 && t.most() * t.out() <= 2 * taps ? RowForm::kGathered : RowForm::kSparse;
 }
@@ -80,7 +86,7 @@ void FillTable(const Taps& t, Step<T>* s) {
 template <typename T>
 Step<T> MakeStep(const Taps& t, int64_t outer, int64_t inner) {
   Step<T> s{.outer = outer, .in = t.in, .out = t.out(), .inner = inner};
-  if (inner == 1) s.form = FormOf(t);
+  if (inner == 1) s.form = ClassifyRow(t);
   if (s.form == RowForm::kGathered) {
     FillTable(t, &s);
     return s;
@@ -91,16 +97,16 @@ Step<T> MakeStep(const Taps& t, int64_t outer, int64_t inner) {
   return s;
 }
 
-// One row of an axis that is the last.
+// One row of the innermost axis.
 template <typename T>
-void ResampleRow(const ResampleLeaf<T>& leaf, const Step<T>& s, const T* x, T* y) {
+void ResampleRow(const ResampleSimd<T>& simd, const Step<T>& s, const T* x, T* y) {
   switch (s.form) {
-    case RowForm::kDoubled:
-      return leaf.doubled(x, s.in, y);
-    case RowForm::kPaired:
-      return leaf.paired(x, s.out, y);
+    case RowForm::kRepeat2x:
+      return simd.repeat_2x(x, s.in, y);
+    case RowForm::kSumPairs:
+      return simd.sum_pairs(x, s.out, y);
     case RowForm::kGathered:
-      return leaf.gathered(s.taps, x, s.index.data(), s.weight.data(), s.out, y);
+      return simd.gather(s.taps, x, s.index.data(), s.weight.data(), s.out, y);
     case RowForm::kSparse:
       break;
   }
@@ -112,24 +118,28 @@ void ResampleRow(const ResampleLeaf<T>& leaf, const Step<T>& s, const T* x, T* y
 }
 
 template <typename T, typename X, typename Y>
-auto BlendOf(const ResampleLeaf<T>& leaf) {
+auto BlendOf(const ResampleSimd<T>& simd) {
   constexpr bool kFrom = std::is_same_v<X, BFloat16>, kTo = std::is_same_v<Y, BFloat16>;
-  if constexpr (kFrom && kTo) return leaf.of_halves;
-  else if constexpr (kFrom) return leaf.widened;
-  else if constexpr (kTo) return leaf.narrowed;
-  else return leaf.blended;
+  if constexpr (kFrom && kTo)
+    return simd.blend_bf16;
+  else if constexpr (kFrom)
+    return simd.blend_from_bf16;
+  else if constexpr (kTo)
+    return simd.blend_to_bf16;
+  else
+    return simd.blend;
 }
 
-// One output of an axis before the last, over all that lies behind it.
+// One output position of a non-innermost axis, over the contiguous inner dimensions.
 template <typename T, typename X, typename Y>
-void BlendRows(const ResampleLeaf<T>& leaf, const Step<T>& s, int64_t o, const X* x, Y* y) {
+void BlendRows(const ResampleSimd<T>& simd, const Step<T>& s, int64_t o, const X* x, Y* y) {
   const int64_t begin = s.begin[o], taps = s.begin[o + 1] - begin;
   if (taps == 0) {
     std::fill_n(y, s.inner, Y());
   } else if (std::is_same_v<X, Y> && taps == 1 && s.weight[begin] == 1) {
     std::memcpy(y, x + s.row[begin], s.inner * sizeof(Y));
   } else {
-    BlendOf<T, X, Y>(leaf)(taps, x, s.row.data() + begin, s.weight.data() + begin, s.inner, y);
+    BlendOf<T, X, Y>(simd)(taps, x, s.row.data() + begin, s.weight.data() + begin, s.inner, y);
   }
 }
 
@@ -139,14 +149,14 @@ int64_t Parts(const Step<T>& s) {
   return s.inner == 1 ? s.outer : s.outer * s.out;
 }
 
-// Halves have no steps along single elements.
+// bf16 has no steps along single elements.
 template <typename T, typename X, typename Y>
-void RunParts(const ResampleLeaf<T>& leaf, const Step<T>& s, int64_t begin, int64_t end, const X* x, Y* y) {
+void RunParts(const ResampleSimd<T>& simd, const Step<T>& s, int64_t begin, int64_t end, const X* x, Y* y) {
   for (int64_t part = begin; part < end; ++part) {
     if (s.inner > 1) {
-      BlendRows(leaf, s, part % s.out, x + part / s.out * s.in * s.inner, y + part * s.inner);
+      BlendRows(simd, s, part % s.out, x + part / s.out * s.in * s.inner, y + part * s.inner);
     } else if constexpr (std::is_same_v<X, Y>) {
-      if constexpr (std::is_same_v<X, T>) ResampleRow(leaf, s, x + part * s.in, y + part * s.out);
+      if constexpr (std::is_same_v<X, T>) ResampleRow(simd, s, x + part * s.in, y + part * s.out);
     }
   }
 }
@@ -155,21 +165,23 @@ template <typename T>
 struct Plan {
   std::vector<Step<T>> steps;
   int64_t items = 1, input = 1, output = 1;  // elements of an item
-  int64_t between = 0;                       // of the largest that lies between two steps
-  int64_t shares = 1;                        // of items, each with its own workspaces
+  int64_t between = 0;                       // elements of the largest intermediate result
+  int64_t shares = 1;                        // groups of items, each with its own workspaces
 
-  // for_parts(step, x, y) runs all parts of a step. The last one writes to the output, the others by turns to two workspaces.
+  // for_parts(step, x, y) runs all parts of a step. The last step writes the output, the others alternate between two
+  // workspaces.
   template <typename E, typename F>
   void RunItem(const E* x, E* y, T* workspace, F&& for_parts) const {
     const size_t last = steps.size() - 1;
     if (last == 0) return for_parts(steps[0], x, y);
     for_parts(steps[0], x, workspace);
-    for (size_t i = 1; i < last; ++i) for_parts(steps[i], workspace + (i - 1) % 2 * between, workspace + i % 2 * between);
+    for (size_t i = 1; i < last; ++i)
+      for_parts(steps[i], workspace + (i - 1) % 2 * between, workspace + i % 2 * between);
     for_parts(steps[last], workspace + (last - 1) % 2 * between, y);
   }
 };
 
-// What shrinks first, what grows last; and as few gathers along the last axis as possible.
+// Axes that shrink first and axes that grow last, with as few gathers along the innermost axis as possible.
 void Order(std::vector<Taps>* taps) {
   const auto ratio = [](const Taps& t) { return static_cast<double>(t.out()) / static_cast<double>(t.in); };
   std::sort(taps->begin(), taps->end(), [&](const Taps& a, const Taps& b) {
@@ -200,29 +212,30 @@ Plan<T> MakePlan(std::vector<Taps> taps, Shape shape) {
 
 // Few items: threads share each step.
 template <typename E, typename T>
-void RunStepsInParallel(const Plan<T>& plan, const ResampleLeaf<T>& leaf, const E* x, E* y, T* workspace) {
+void RunStepsInParallel(const Plan<T>& plan, const ResampleSimd<T>& simd, const E* x, E* y, T* workspace) {
   for (int64_t item = 0; item < plan.items; ++item) {
-    plan.RunItem(x + item * plan.input, y + item * plan.output, workspace, [&](const Step<T>& s, const auto* from, auto* to) {
-      Parallel(Parts(s), 4 * s.output() / std::max<int64_t>(Parts(s), 1),
-               [&](int64_t begin, int64_t end) { RunParts(leaf, s, begin, end, from, to); });
-    });
+    plan.RunItem(x + item * plan.input, y + item * plan.output, workspace,
+                 [&](const Step<T>& s, const auto* from, auto* to) {
+                   Parallel(Parts(s), 4 * s.output() / std::max<int64_t>(Parts(s), 1),
+                            [&](int64_t begin, int64_t end) { RunParts(simd, s, begin, end, from, to); });
+                 });
   }
 }
 
-// Many: they are cut into as many shares as there are workspaces.
+// Many items: threads share them.
 template <typename E, typename T>
-void RunShare(const Plan<T>& plan, const ResampleLeaf<T>& leaf, int64_t share, const E* x, E* y, T* workspace) {
+void RunShare(const Plan<T>& plan, const ResampleSimd<T>& simd, int64_t share, const E* x, E* y, T* workspace) {
   T* mine = workspace + 2 * plan.between * share;
   for (int64_t item = plan.items * share / plan.shares; item < plan.items * (share + 1) / plan.shares; ++item) {
     plan.RunItem(x + item * plan.input, y + item * plan.output, mine,
-                 [&](const Step<T>& s, const auto* from, auto* to) { RunParts(leaf, s, 0, Parts(s), from, to); });
+                 [&](const Step<T>& s, const auto* from, auto* to) { RunParts(simd, s, 0, Parts(s), from, to); });
   }
 }
 
 template <typename E, typename T>
-void RunSharesInParallel(const Plan<T>& plan, const ResampleLeaf<T>& leaf, const E* x, E* y, T* workspace) {
+void RunSharesInParallel(const Plan<T>& plan, const ResampleSimd<T>& simd, const E* x, E* y, T* workspace) {
   Parallel(plan.shares, 4 * (plan.output + plan.between) * plan.items / plan.shares, [&](int64_t begin, int64_t end) {
-    for (int64_t share = begin; share < end; ++share) RunShare(plan, leaf, share, x, y, workspace);
+    for (int64_t share = begin; share < end; ++share) RunShare(plan, simd, share, x, y, workspace);
   });
 }
 
@@ -237,9 +250,9 @@ absl::StatusOr<Kernel> ResampleBy(std::vector<Taps> taps, const Shape& x) {
   if (const int64_t threads = omp_get_max_threads(); made.items >= 2 * threads) made.shares = threads;
   const auto plan = std::make_shared<const Plan<T>>(std::move(made));
   const auto run = plan->shares > 1 ? RunSharesInParallel<E, T> : RunStepsInParallel<E, T>;
-  const ResampleLeaf<T>& leaf = TheResampleLeaf<T>();
-  Kernel kernel{.run = [=, &leaf](const Args& args) {
-    run(*plan, leaf, args.in<E>(), args.out<E>(), static_cast<T*>(args.workspace));
+  const ResampleSimd<T>& simd = GetResampleSimd<T>();
+  Kernel kernel{.run = [=, &simd](const Args& args) {
+    run(*plan, simd, args.in<E>(), args.out<E>(), static_cast<T*>(args.workspace));
   }};
   kernel.workspace = 2 * plan->between * plan->shares * sizeof(T);
   return kernel;
@@ -265,16 +278,16 @@ absl::StatusOr<Kernel> PrepareResampleGrad(const KernelContext& c) {
   return ResampleOf(c.in(), std::move(taps));
 }
 
-bool TakesHalves(const KernelContext& c) { return ResamplesHalves(c.attrs(), c.in().shape); }
+bool SupportsBf16Input(const KernelContext& c) { return SupportsBf16Resample(c.attrs(), c.in().shape); }
 
 }  // namespace
 
 std::span<const KernelRow> ResampleKernels() {
   static constexpr KernelRow kRows[] = {
       {"Resample", PrepareResample, kReals},
-      {"Resample", PrepareResample, Only(DType::kBFloat16), TakesHalves},
+      {"Resample", PrepareResample, kFloat, SupportsBf16Input, Layout::kRowMajor, 1},
       {"ResampleGrad", PrepareResampleGrad, kReals},
-      {"ResampleGrad", PrepareResampleGrad, Only(DType::kBFloat16), TakesHalves},
+      {"ResampleGrad", PrepareResampleGrad, kFloat, SupportsBf16Input, Layout::kRowMajor, 1},
   };
   return kRows;
 }

@@ -1,10 +1,10 @@
-// RoiAlign: every bin of a region reads its samples between four elements each, for all channels.
+// RoiAlign: each bin interpolates its samples between four elements, for all channels.
 #include <algorithm>
 #include <array>
 
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "frontend/ops/sample.h"
 
 namespace onnxtrain::cpu {
@@ -18,8 +18,8 @@ struct Rois {
   int64_t bins() const { return spec.height * spec.width; }
 };
 
-Rois RoisOf(const Attrs& attrs, const Shape& x, const Shape& rois) {
-  return {RoiSpec::Of(attrs), x[0], x[1], x[2], x[3], rois[0]};
+Rois MakeRois(const Attrs& attrs, const Shape& x, const Shape& rois) {
+  return {RoiSpec::FromAttrs(attrs), x[0], x[1], x[2], x[3], rois[0]};
 }
 
 // Four elements of a plane and their weights. Outside samples have weights 0.
@@ -30,7 +30,7 @@ struct Corners {
 };
 
 template <typename T>
-Corners<T> CornersOf(const RoiPair<T>& y, const RoiPair<T>& x, int64_t width) {
+Corners<T> MakeCorners(const RoiPair<T>& y, const RoiPair<T>& x, int64_t width) {
   if (!y.inside || !x.inside) return {};
   return {{y.low * width + x.low, y.low * width + x.high, y.high * width + x.low, y.high * width + x.high},
           {y.low_weight * x.low_weight, y.low_weight * x.high_weight, y.high_weight * x.low_weight,
@@ -48,9 +48,9 @@ struct Bin {
   template <typename F>
   void ForSamples(const Rois& r, F&& f) const {
     for (int64_t i = 0; i < y.samples; ++i) {
-      const auto vertical = RoiPair<T>::Of(y.At(row, i), r.height);
+      const auto vertical = RoiPair<T>::Make(y.At(row, i), r.height);
       for (int64_t j = 0; j < x.samples; ++j) {
-        f(CornersOf(vertical, RoiPair<T>::Of(x.At(column, j), r.width), r.width));
+        f(MakeCorners(vertical, RoiPair<T>::Make(x.At(column, j), r.width), r.width));
       }
     }
   }
@@ -59,12 +59,12 @@ struct Bin {
 // Calls f(bin, its number) for the bins of a region (x1, y1, x2, y2).
 template <typename T, typename F>
 void ForBins(const Rois& r, const T* roi, F&& f) {
-  const auto y = RoiAxis<T>::Of(r.spec, roi[1], roi[3], r.spec.height);
-  const auto x = RoiAxis<T>::Of(r.spec, roi[0], roi[2], r.spec.width);
+  const auto y = RoiAxis<T>::Make(r.spec, roi[1], roi[3], r.spec.height);
+  const auto x = RoiAxis<T>::Make(r.spec, roi[0], roi[2], r.spec.width);
   for (int64_t b = 0; b < r.bins(); ++b) f(Bin<T>{y, x, b / r.spec.width, b % r.spec.width}, b);
 }
 
-int64_t ImageOf(const Rois& r, int64_t index) { return std::clamp<int64_t>(index, 0, r.batch - 1); }
+int64_t GetImage(const Rois& r, int64_t index) { return std::clamp<int64_t>(index, 0, r.batch - 1); }
 
 template <typename T>
 T Dot(const Corners<T>& c, const T* x) {
@@ -85,7 +85,7 @@ void Average(const Rois& r, const Bin<T>& bin, const T* x, int64_t channels, T* 
   for (int64_t k = 0; k < channels; ++k) y[k * r.bins()] = sum[k] / count;
 }
 
-// The largest weighted corner of all samples: ONNX's meaning of "max".
+// The largest weighted corner of all samples, as "max" is defined by ONNX.
 template <typename T>
 struct Largest {
   T value = 0, weight = 0;
@@ -115,14 +115,14 @@ Largests<T> FindLargest(const Rois& r, const Bin<T>& bin, const T* x, int64_t ch
 
 template <typename T>
 absl::StatusOr<Kernel> RoiAlignKernel(const KernelContext& c) {
-  const Rois r = RoisOf(c.attrs(), c.in().shape, c.in(1).shape);
+  const Rois r = MakeRois(c.attrs(), c.in().shape, c.in(1).shape);
   const int64_t groups = (r.channels + kChannels - 1) / kChannels;
   return Kernel{.run = [=](const Args& args) {
     Parallel(r.regions * groups, kChannels * r.bins() * 16, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t region = i / groups, first = i % groups * kChannels,
                       channels = std::min(kChannels, r.channels - first);
-        const T* x = args.in<T>() + (ImageOf(r, args.in<int64_t>(2)[region]) * r.channels + first) * r.plane();
+        const T* x = args.in<T>() + (GetImage(r, args.in<int64_t>(2)[region]) * r.channels + first) * r.plane();
         T* y = args.out<T>() + (region * r.channels + first) * r.bins();
         ForBins(r, args.in<T>(1) + 4 * region, [&](const Bin<T>& bin, int64_t b) {
           if (!r.spec.max) return Average(r, bin, x, channels, y + b);
@@ -154,7 +154,7 @@ void SpreadLargest(const Rois& r, const Bin<T>& bin, const T* dy, const T* x, in
 // dy, rois, batch index, x. Threads share out the channels; each passes over all regions in order.
 template <typename T>
 absl::StatusOr<Kernel> RoiAlignGradKernel(const KernelContext& c) {
-  const Rois r = RoisOf(c.attrs(), c.out().shape, c.in(1).shape);
+  const Rois r = MakeRois(c.attrs(), c.out().shape, c.in(1).shape);
   const int64_t groups = (r.channels + kChannels - 1) / kChannels;
   return Kernel{.run = [=](const Args& args) {
     Parallel(groups, kChannels * (r.regions * r.bins() * 16 + r.batch * r.plane()), [&](int64_t begin, int64_t end) {
@@ -163,7 +163,7 @@ absl::StatusOr<Kernel> RoiAlignGradKernel(const KernelContext& c) {
         for (int64_t n = 0; n < r.batch; ++n)
           std::fill_n(args.out<T>() + (n * r.channels + first) * r.plane(), channels * r.plane(), T(0));
         for (int64_t region = 0; region < r.regions; ++region) {
-          const int64_t at = (ImageOf(r, args.in<int64_t>(2)[region]) * r.channels + first) * r.plane();
+          const int64_t at = (GetImage(r, args.in<int64_t>(2)[region]) * r.channels + first) * r.plane();
           const T* dy = args.in<T>() + (region * r.channels + first) * r.bins();
           ForBins(r, args.in<T>(1) + 4 * region, [&](const Bin<T>& bin, int64_t b) {
             if (!r.spec.max) return SpreadAverage(r, bin, dy + b, channels, args.out<T>() + at);

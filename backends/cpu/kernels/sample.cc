@@ -1,21 +1,21 @@
-// GridSample and its gradients: tables of taps for a few places at a time, then all channels by them.
+// GridSample and its gradients: computes tables of taps for a few positions, then applies them to all channels.
 #include "frontend/ops/sample.h"
 
 #include <algorithm>
 #include <array>
 #include <limits>
 
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/resample.h"
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
 namespace {
 
 constexpr int64_t kPlaces = 128;  // at a time
-constexpr int kMostTaps = 16;     // of all axes together: 4 by 4, or 2 by 2 by 2
+constexpr int kMaxTaps = 16;      // of all axes together: 4 by 4, or 2 by 2 by 2
 
 struct Sampling {
   SampleSpec spec;
@@ -31,12 +31,12 @@ struct Sampling {
 template <typename T>
 struct Table {
   int64_t n = 0;
-  std::array<int32_t, kMostTaps * kPlaces> index;
-  std::array<T, kMostTaps * kPlaces> weight;
+  std::array<int32_t, kMaxTaps * kPlaces> index;
+  std::array<T, kMaxTaps * kPlaces> weight;
 };
 
-Sampling SamplingOf(const Attrs& attrs, const Shape& x, const Shape& grid) {
-  Sampling s{.spec = SampleSpec::Of(attrs), .axes = static_cast<int>(x.size()) - 2, .taps = 1};
+Sampling MakeSampling(const Attrs& attrs, const Shape& x, const Shape& grid) {
+  Sampling s{.spec = SampleSpec::FromAttrs(attrs), .axes = static_cast<int>(x.size()) - 2, .taps = 1};
   for (int a = 0; a < s.axes; ++a) {
     s.taps *= s.spec.taps();
     s.extents[a] = x[2 + a];
@@ -108,15 +108,15 @@ void ForChunks(const Sampling& s, const T* grid, int64_t begin, int64_t end, F&&
 
 template <typename T>
 absl::StatusOr<Kernel> GridSampleKernel(const KernelContext& c) {
-  const Sampling s = SamplingOf(c.attrs(), c.in().shape, c.in(1).shape);
+  const Sampling s = MakeSampling(c.attrs(), c.in().shape, c.in(1).shape);
   RETURN_IF_ERROR(CheckPlane(s));
-  const ResampleLeaf<T>& leaf = TheResampleLeaf<T>();
-  return Kernel{.run = [=, &leaf](const Args& args) {
+  const ResampleSimd<T>& simd = GetResampleSimd<T>();
+  return Kernel{.run = [=, &simd](const Args& args) {
     Parallel(s.batch * Chunks(s), kPlaces * s.taps * (s.channels + 4), [&](int64_t begin, int64_t end) {
       ForChunks(s, args.in<T>(1), begin, end, [&](int64_t image, int64_t first, const Table<T>& table) {
         for (int64_t p = image * s.channels; p < (image + 1) * s.channels; ++p) {
-          leaf.gathered(s.taps, args.in<T>() + p * s.plane, table.index.data(), table.weight.data(), table.n,
-                        args.out<T>() + p * s.places + first);
+          simd.gather(s.taps, args.in<T>() + p * s.plane, table.index.data(), table.weight.data(), table.n,
+                      args.out<T>() + p * s.places + first);
         }
       });
     });
@@ -135,7 +135,7 @@ void Scatter(const Sampling& s, const Table<T>& table, const T* dy, T* dx) {
 // Threads share out groups of channels, which no two of them write.
 template <typename T>
 absl::StatusOr<Kernel> GridSampleInputGradKernel(const KernelContext& c) {
-  const Sampling s = SamplingOf(c.attrs(), c.out().shape, c.in(1).shape);
+  const Sampling s = MakeSampling(c.attrs(), c.out().shape, c.in(1).shape);
   RETURN_IF_ERROR(CheckPlane(s));
   constexpr int64_t kGroup = 16;
   const int64_t groups = (s.channels + kGroup - 1) / kGroup;
@@ -173,17 +173,17 @@ void PutGridGradient(const Sampling& s, const T* grid, const T* sum, int64_t ste
 // dy, x, grid
 template <typename T>
 absl::StatusOr<Kernel> GridSampleGridGradKernel(const KernelContext& c) {
-  const Sampling s = SamplingOf(c.attrs(), c.in(1).shape, c.in(2).shape);
+  const Sampling s = MakeSampling(c.attrs(), c.in(1).shape, c.in(2).shape);
   RETURN_IF_ERROR(CheckPlane(s));
-  const ResampleLeaf<T>& leaf = TheResampleLeaf<T>();
-  return Kernel{.run = [=, &leaf](const Args& args) {
+  const ResampleSimd<T>& simd = GetResampleSimd<T>();
+  return Kernel{.run = [=, &simd](const Args& args) {
     Parallel(s.batch * Chunks(s), kPlaces * s.taps * (s.channels + 8), [&](int64_t begin, int64_t end) {
-      std::array<T, kMostTaps * kPlaces> sum;
+      std::array<T, kMaxTaps * kPlaces> sum;
       ForChunks(s, args.in<T>(2), begin, end, [&](int64_t image, int64_t first, const Table<T>& table) {
         std::fill_n(sum.data(), s.taps * table.n, T(0));
         for (int64_t p = image * s.channels; p < (image + 1) * s.channels; ++p) {
-          leaf.correlated(s.taps, args.in<T>(1) + p * s.plane, table.index.data(), args.in<T>() + p * s.places + first,
-                          table.n, sum.data());
+          simd.correlate(s.taps, args.in<T>(1) + p * s.plane, table.index.data(), args.in<T>() + p * s.places + first,
+                         table.n, sum.data());
         }
         for (int64_t o = 0; o < table.n; ++o) {
           const int64_t at = (image * s.places + first + o) * s.axes;

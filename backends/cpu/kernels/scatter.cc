@@ -1,23 +1,48 @@
-// Updates written or reduced into places along an axis.
+// Writes or reduces updates into elements along an axis.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/loop.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/loop.h"
 
 namespace onnxtrain::cpu {
 namespace {
 
-struct Write { template <typename T> static T F(T, T u) { return u; } };
-struct Add { template <typename T> static T F(T x, T u) { return static_cast<T>(x + u); } };
-struct Mul { template <typename T> static T F(T x, T u) { return static_cast<T>(x * u); } };
+struct Write {
+  template <typename T>
+  static T F(T, T u) {
+    return u;
+  }
+};
+struct Add {
+  template <typename T>
+  static T F(T x, T u) {
+    return static_cast<T>(x + u);
+  }
+};
+struct Mul {
+  template <typename T>
+  static T F(T x, T u) {
+    return static_cast<T>(x * u);
+  }
+};
 // A NaN stays one.
-struct Max { template <typename T> static T F(T x, T u) { return x != x || x > u ? x : u; } };
-struct Min { template <typename T> static T F(T x, T u) { return x != x || x < u ? x : u; } };
+struct Max {
+  template <typename T>
+  static T F(T x, T u) {
+    return x != x || x > u ? x : u;
+  }
+};
+struct Min {
+  template <typename T>
+  static T F(T x, T u) {
+    return x != x || x < u ? x : u;
+  }
+};
 
-// In the order of the updates: the last one written stays.
+// In the order of the updates: the last one wins.
 template <typename Op, typename T>
 Kernel ScatterKernel(const KernelContext& c) {
   const int64_t axis = c.attrs().Int("axis"), n = c.in().shape[axis];

@@ -1,16 +1,16 @@
-// Operators that only move elements.
-#include "backends/cpu/kernel.h"
+// Operators that move elements.
 #include "backends/cpu/kernels/strided_copy.h"
+#include "backends/cpu/runtime/kernel.h"
 
 namespace onnxtrain::cpu {
 namespace {
 
 Kernel CopyKernel(const KernelContext& c, const Shape& extents, const Strided& to, const Strided& from) {
-  const StridedCopy copy(extents, to, from, SizeOf(c.out().dtype));
+  const StridedCopy copy(extents, to, from, DTypeSize(c.out().dtype));
   return {.run = [copy](const Args& args) { copy.Run(args.outputs[0], args.inputs[0]); }};
 }
 
-// Views that could not share their input's place.
+// Views that the memory plan could not alias with their input.
 absl::StatusOr<Kernel> PrepareReshape(const KernelContext& c) {
   const Shape flat = {c.out().elements()};
   return CopyKernel(c, flat, {0, {1}}, {0, {1}});
@@ -35,7 +35,7 @@ absl::StatusOr<Kernel> PrepareConcat(const KernelContext& c) {
   int64_t at = 0;
   for (size_t i = 0; i < c.node.inputs.size(); ++i) {
     const Shape& part = c.in(i).shape;
-    copies.emplace_back(part, Strided{at * to[axis], to}, Strided{0, Strides(part)}, SizeOf(c.out().dtype));
+    copies.emplace_back(part, Strided{at * to[axis], to}, Strided{0, Strides(part)}, DTypeSize(c.out().dtype));
     at += part[axis];
   }
   return Kernel{.run = [copies = std::move(copies)](const Args& args) {
@@ -50,7 +50,7 @@ absl::StatusOr<Kernel> PrepareSplit(const KernelContext& c) {
   int64_t at = 0;
   for (size_t i = 0; i < c.node.outputs.size(); ++i) {
     const Shape& part = c.out(i).shape;
-    copies.emplace_back(part, Strided{0, Strides(part)}, Strided{at * from[axis], from}, SizeOf(c.in().dtype));
+    copies.emplace_back(part, Strided{0, Strides(part)}, Strided{at * from[axis], from}, DTypeSize(c.in().dtype));
     at += part[axis];
   }
   return Kernel{.run = [copies = std::move(copies)](const Args& args) {
@@ -78,7 +78,7 @@ absl::StatusOr<Kernel> PrepareSlice(const KernelContext& c) {
 Kernel FillAndCopy(const KernelContext& c, double value, const Strided& to) {
   const HostTensor fill = HostTensor::Scalar(c.out().dtype, value);
   const int64_t n = c.out().elements();
-  const size_t size = SizeOf(c.out().dtype);
+  const size_t size = DTypeSize(c.out().dtype);
   const StridedCopy copy(c.in().shape, to, {0, Strides(c.in().shape)}, size);
   return {.run = [=](const Args& args) {
     Fill(args.outputs[0], n, fill.bytes().data(), size);
@@ -101,10 +101,11 @@ absl::StatusOr<Kernel> PreparePad(const KernelContext& c) {
 
 std::span<const KernelRow> ShapeKernels() {
   static constexpr KernelRow kRows[] = {
-      {"Reshape", PrepareReshape, kAnyType}, {"Transpose", PrepareTranspose, kAnyType},
-      {"Expand", PrepareExpand, kAnyType},   {"Concat", PrepareConcat, kAnyType},
-      {"Split", PrepareSplit, kAnyType},     {"Slice", PrepareSlice, kAnyType},
+      {"Reshape", PrepareReshape, kAnyType},     {"Transpose", PrepareTranspose, kAnyType},
+      {"Expand", PrepareExpand, kAnyType},       {"Concat", PrepareConcat, kAnyType},
+      {"Split", PrepareSplit, kAnyType},         {"Slice", PrepareSlice, kAnyType},
       {"SliceGrad", PrepareSliceGrad, kAnyType}, {"Pad", PreparePad, kAnyType},
+      {"cpu.View", PrepareReshape, kAnyType},
   };
   return kRows;
 }

@@ -4,7 +4,7 @@ namespace onnxtrain::cpu {
 
 Kernel UnaryKernel(const KernelContext& c, UnarySpan span, std::array<float, 2> params, int64_t cost) {
   const int64_t n = c.out().elements();
-  const size_t x_size = SizeOf(c.in().dtype), y_size = SizeOf(c.out().dtype);
+  const size_t x_size = DTypeSize(c.in().dtype), y_size = DTypeSize(c.out().dtype);
   return {.run = [=](const Args& args) {
     const auto* x = args.in<char>();
     auto* y = args.out<char>();
@@ -14,13 +14,13 @@ Kernel UnaryKernel(const KernelContext& c, UnarySpan span, std::array<float, 2> 
   }};
 }
 
-Kernel BinaryKernel(const KernelContext& c, const BinaryEntry& entry, int64_t cost) {
+Kernel BinaryKernel(const KernelContext& c, const BinarySpans& spans, int64_t cost) {
   const Shape inputs[] = {c.in(0).shape, c.in(1).shape};
   const Loop loop = BroadcastLoop(c.out().shape, inputs);
-  const size_t x_size = SizeOf(c.in().dtype), y_size = SizeOf(c.out().dtype);
-  const BinarySpan span = loop.InnerStride(1) == loop.InnerStride(2) ? entry.both
-                          : loop.InnerStride(1) != 0                  ? entry.scalar_right
-                                                                       : entry.scalar_left;
+  const size_t x_size = DTypeSize(c.in().dtype), y_size = DTypeSize(c.out().dtype);
+  const BinarySpan span = loop.InnerStride(1) == loop.InnerStride(2) ? spans.both
+                          : loop.InnerStride(1) != 0                 ? spans.scalar_right
+                                                                     : spans.scalar_left;
   return {.run = [=](const Args& args) {
     const auto *a = args.in<char>(0), *b = args.in<char>(1);
     auto* y = args.out<char>();

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/parallel.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -13,10 +13,14 @@ constexpr int64_t kTile = 32;
 template <typename F>
 void WithSize(size_t element_size, F&& f) {
   switch (element_size) {
-    case 1: return f(uint8_t());
-    case 2: return f(uint16_t());
-    case 4: return f(uint32_t());
-    default: return f(uint64_t());
+    case 1:
+      return f(uint8_t());
+    case 2:
+      return f(uint16_t());
+    case 4:
+      return f(uint32_t());
+    default:
+      return f(uint64_t());
   }
 }
 

@@ -1,9 +1,9 @@
-// Moving elements between strided tensors: the engine of Transpose, Expand, Slice, Concat and their like.
+// Copies between strided tensors, for Transpose, Expand, Slice, Concat and others.
 #pragma once
 
 #include <cstdint>
 
-#include "backends/cpu/loop.h"
+#include "backends/cpu/runtime/loop.h"
 
 namespace onnxtrain::cpu {
 
@@ -34,7 +34,7 @@ class StridedCopy {
   // A transposition: neighbours of the destination (stride 1 over `across_`) are far apart in the source, whose own
   // neighbours lie along another axis (`along_`). Then loop_ has the remaining axes only.
   bool tiled_ = false;
-  int64_t across_ = 0, along_ = 0;      // extents
+  int64_t across_ = 0, along_ = 0;       // extents
   int64_t to_step_ = 0, from_step_ = 0;  // destination stride along, source stride across
 };
 

@@ -5,23 +5,23 @@
 #include <cmath>
 #include <numeric>
 
-#include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/axis.h"
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/parallel.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/parallel.h"
 
 namespace onnxtrain::cpu {
 namespace {
 
-// A NaN is more than any number.
+// NaN is larger than any number.
 template <typename T>
 bool More(T a, T b) {
   return a != a ? b == b : a > b;
 }
 
-// One line: `order` has room for n places. Of equals the one with the lower place comes first.
+// Sorts one row; `order` has space for n indices. Ties are in the order of indices.
 template <typename T>
-void TopOfLine(const T* x, int64_t n, int64_t stride, int64_t k, bool largest, int64_t* order) {
+void SelectTopK(const T* x, int64_t n, int64_t stride, int64_t k, bool largest, int64_t* order) {
   std::iota(order, order + n, 0);
   std::partial_sort(order, order + k, order + n, [=](int64_t i, int64_t j) {
     const T a = x[i * stride], b = x[j * stride];
@@ -37,20 +37,22 @@ Kernel TopKKernel(const KernelContext& c) {
   const int64_t k = c.attrs().Int("k");
   const bool largest = c.attrs().Int("largest") != 0;
   const size_t workspace = static_cast<size_t>(x.n) * sizeof(int64_t) * omp_get_max_threads();
-  return {.run = [=](const Args& args) {
-    Parallel(x.outer * x.inner, x.n * 8, [&](int64_t begin, int64_t end) {
-      auto* order = static_cast<int64_t*>(args.workspace) + x.n * omp_get_thread_num();
-      for (int64_t i = begin; i < end; ++i) {
-        const T* line = args.in<T>() + i / x.inner * x.n * x.inner + i % x.inner;
-        const int64_t to = i / x.inner * k * x.inner + i % x.inner;
-        TopOfLine(line, x.n, x.inner, k, largest, order);
-        for (int64_t j = 0; j < k; ++j) {
-          args.out<T>()[to + j * x.inner] = line[order[j] * x.inner];
-          args.out<int64_t>(1)[to + j * x.inner] = order[j];
-        }
-      }
-    });
-  }, .workspace = workspace};
+  return {.run =
+              [=](const Args& args) {
+                Parallel(x.outer * x.inner, x.n * 8, [&](int64_t begin, int64_t end) {
+                  auto* order = static_cast<int64_t*>(args.workspace) + x.n * omp_get_thread_num();
+                  for (int64_t i = begin; i < end; ++i) {
+                    const T* line = args.in<T>() + i / x.inner * x.n * x.inner + i % x.inner;
+                    const int64_t to = i / x.inner * k * x.inner + i % x.inner;
+                    SelectTopK(line, x.n, x.inner, k, largest, order);
+                    for (int64_t j = 0; j < k; ++j) {
+                      args.out<T>()[to + j * x.inner] = line[order[j] * x.inner];
+                      args.out<int64_t>(1)[to + j * x.inner] = order[j];
+                    }
+                  }
+                });
+              },
+          .workspace = workspace};
 }
 
 absl::StatusOr<Kernel> PrepareTopK(const KernelContext& c) {

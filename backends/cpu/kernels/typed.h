@@ -1,4 +1,4 @@
-// From element types at prepare to C++ types of kernels.
+// Maps element types to C++ types when a kernel is prepared.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace onnxtrain::cpu {
 
-// An element of type bf16, where kernels compute in float32.
+// An element of type bf16. Kernels compute in float32.
 struct BFloat16 {
   uint16_t bits;
 };
@@ -23,14 +23,22 @@ auto ForFloat(DType dtype, F&& f) {
 template <typename F>
 auto ForInteger(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kInt8: return f(int8_t());
-    case DType::kInt16: return f(int16_t());
-    case DType::kInt32: return f(int32_t());
-    case DType::kInt64: return f(int64_t());
-    case DType::kUInt16: return f(uint16_t());
-    case DType::kUInt32: return f(uint32_t());
-    case DType::kUInt64: return f(uint64_t());
-    default: return f(uint8_t());
+    case DType::kInt8:
+      return f(int8_t());
+    case DType::kInt16:
+      return f(int16_t());
+    case DType::kInt32:
+      return f(int32_t());
+    case DType::kInt64:
+      return f(int64_t());
+    case DType::kUInt16:
+      return f(uint16_t());
+    case DType::kUInt32:
+      return f(uint32_t());
+    case DType::kUInt64:
+      return f(uint64_t());
+    default:
+      return f(uint8_t());
   }
 }
 
@@ -49,11 +57,15 @@ auto ForNumber(DType dtype, F&& f) {
 // An unsigned type of the element's size: for kernels that only move elements.
 template <typename F>
 auto ForSize(DType dtype, F&& f) {
-  switch (SizeOf(dtype)) {
-    case 1: return f(uint8_t());
-    case 2: return f(uint16_t());
-    case 4: return f(uint32_t());
-    default: return f(uint64_t());
+  switch (DTypeSize(dtype)) {
+    case 1:
+      return f(uint8_t());
+    case 2:
+      return f(uint16_t());
+    case 4:
+      return f(uint32_t());
+    default:
+      return f(uint64_t());
   }
 }
 

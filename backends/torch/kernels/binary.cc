@@ -51,9 +51,7 @@ Run ModBy(const Args& a) {
   return [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { F(y, x, z.masked_fill(z.eq(-1), 1)); };
 }
 
-Run Mod(const Args& a) {
-  return a.attrs().Int("fmod") != 0 ? ModBy<at::fmod_out>(a) : ModBy<at::remainder_out>(a);
-}
+Run Mod(const Args& a) { return a.attrs().Int("fmod") != 0 ? ModBy<at::fmod_out>(a) : ModBy<at::remainder_out>(a); }
 
 Run PRelu(const Args& a) {
   return [x = a.in[0], slope = a.in[1], y = a.out[0]] { y.copy_(at::where(x.lt(0), x * slope, x)); };

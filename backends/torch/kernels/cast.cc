@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kTwo63 = 9223372036854775808.0;
 
-bool IsNative(DType dtype) { return !IsStorage(dtype) && !IsCarried(dtype); }
+bool IsNative(DType dtype) { return !IsStorage(dtype) && !IsStoredAsSigned(dtype); }
 
 using Map = std::function<at::Tensor(const at::Tensor&)>;
 
@@ -50,9 +50,10 @@ at::Tensor DoubleToWide(const at::Tensor& x) {
   return at::where(wide.ge(kTwo63), (wide - 2 * kTwo63).to(at::kLong), wide.to(at::kLong));
 }
 
-Map SmallEncoder(const SmallEncoding& encoding, at::Device device) {
+Map SmallEncoder(const SmallFloatEncoding& encoding, at::Device device) {
   const auto count = static_cast<int64_t>(encoding.boundaries.size());
-  const at::Tensor boundaries = Upload(HostTensor::FromDoubles({DType::kFloat64, {count}}, encoding.boundaries), device);
+  const at::Tensor boundaries =
+      Upload(HostTensor::FromDoubles({DType::kFloat64, {count}}, encoding.boundaries), device);
   const at::Tensor nan = Upload(HostTensor::Scalar(DType::kInt64, encoding.nan), device);
   return [boundaries, nan, &encoding](const at::Tensor& x) {
     const at::Tensor wide = x.to(at::kDouble), magnitude = wide.abs();
@@ -68,21 +69,23 @@ Map SmallEncoder(const SmallEncoding& encoding, at::Device device) {
 
 // Integers that a storage type holds: the lowest bits, with their sign.
 Map SmallIntEncoder(DType to) {
-  const int64_t sign = int64_t{1} << (BitsInFile(to) - 1), flip = WrapSmallInt(to, sign) < 0 ? sign : 0;
+  const int64_t sign = int64_t{1} << (StorageBits(to) - 1), flip = WrapSmallInt(to, sign) < 0 ? sign : 0;
   return [=](const at::Tensor& x) { return (x.to(at::kLong).bitwise_and(2 * sign - 1).bitwise_xor(flip)).sub_(flip); };
 }
 
 Map Encoder(DType from, DType to, at::Device device) {
-  if (IsSmallFloat(to)) return SmallEncoder(EncodingOf(SmallFormat(to)), device);
+  if (IsSmallFloat(to)) return SmallEncoder(GetEncoding(ToSmallFloat(to)), device);
   if (IsStorage(to)) return SmallIntEncoder(to);
   const bool fractions = IsFloat(from) || IsSmallFloat(from);
   if (to == DType::kUInt64 && fractions) return DoubleToWide;
-  if (IsCarried(to) && fractions) return Truncated;  // ATen's narrowing of integers keeps the lowest bits
+  if (IsStoredAsSigned(to) && fractions) return Truncated;  // ATen's narrowing of integers keeps the lowest bits
   return [](const at::Tensor& x) { return x; };
 }
 
 Run Convert(const Args& a, Map decode, Map encode) {
-  return [decode = std::move(decode), encode = std::move(encode), x = a.in[0], y = a.out[0]] { y.copy_(encode(decode(x))); };
+  return [decode = std::move(decode), encode = std::move(encode), x = a.in[0], y = a.out[0]] {
+    y.copy_(encode(decode(x)));
+  };
 }
 
 Run Cast(const Args& a) {
@@ -92,7 +95,8 @@ Run Cast(const Args& a) {
 }
 
 Run EncodeFloat(const Args& a) {
-  return Convert(a, [](const at::Tensor& x) { return x; }, SmallEncoder(EncodingOf(a.attrs()), a.device));
+  return Convert(
+      a, [](const at::Tensor& x) { return x; }, SmallEncoder(GetEncoding(a.attrs()), a.device));
 }
 
 constexpr NamedKernel kKernels[] = {{"Cast", {Cast, Types::kAny}}, {"EncodeFloat", {EncodeFloat, Types::kAny}}};

@@ -18,7 +18,7 @@ std::vector<int64_t> PaddedSizes(const at::Tensor& x, const Window& w) {
 }
 
 Run Conv(const Args& a) {
-  const Window w = WindowOf(a.attrs(), {});
+  const Window w = MakeWindow(a.attrs(), {});
   const Optional<at::Tensor> bias = a.has(2) ? Optional<at::Tensor>(a.in[2]) : Optional<at::Tensor>();
   const std::vector<int64_t> pads = w.symmetric() ? w.begin : Zeros(w.rank()), no_output_pads = Zeros(w.rank());
   return [=, x = a.in[0], weight = a.in[1], y = a.out[0], group = a.attrs().Int("group", 1)] {
@@ -29,7 +29,7 @@ Run Conv(const Args& a) {
 
 // The gradient of the convolution that it is the transpose of; ATen reads of `input` its shape alone.
 Run ConvTranspose(const Args& a) {
-  const Window w = WindowOf(a.attrs(), {});
+  const Window w = MakeWindow(a.attrs(), {});
   const at::Tensor dx = a.out[0];
   const at::Tensor input = w.symmetric() ? dx : at::empty(PaddedSizes(dx, w), dx.options());
   const std::vector<int64_t> pads = w.symmetric() ? w.begin : Zeros(w.rank()), no_output_pads = Zeros(w.rank());
@@ -42,7 +42,7 @@ Run ConvTranspose(const Args& a) {
 }
 
 Run ConvWeightGrad(const Args& a) {
-  const Window w = WindowOf(a.attrs(), {});
+  const Window w = MakeWindow(a.attrs(), {});
   const std::vector<int64_t> pads = w.symmetric() ? w.begin : Zeros(w.rank()), no_output_pads = Zeros(w.rank());
   return [=, x = a.in[0], dy = a.in[1], dw = a.out[0], group = a.attrs().Int("group", 1)] {
     const at::Tensor input = w.symmetric() ? x : Padded(x, w, 0);

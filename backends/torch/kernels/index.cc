@@ -1,5 +1,5 @@
-// Gathers and their gradients. Negative indices count from the end; what is still outside is clamped, because an index
-// comes from a user's data and must never reach foreign memory.
+// Gather and its gradient. Negative indices count from the end; indices out of range are clamped, since they come from
+// user data and must not access foreign memory.
 #include <ATen/ops/gather.h>
 #include <ATen/ops/index_add.h>
 #include <ATen/ops/index_select.h>
@@ -26,9 +26,8 @@ std::vector<int64_t> SelectedSizes(const at::Tensor& whole, int64_t axis, const 
 
 Run Gather(const Args& a) {
   const int64_t axis = a.attrs().Int("axis"), n = a.in[0].size(axis);
-  return [=, y = a.out[0].view(SelectedSizes(a.in[0], axis, a.in[1])), x = a.in[0], index = a.in[1].flatten()]() mutable {
-    at::index_select_out(y, x, axis, SafeIndex(index, n));
-  };
+  return [=, y = a.out[0].view(SelectedSizes(a.in[0], axis, a.in[1])), x = a.in[0],
+          index = a.in[1].flatten()]() mutable { at::index_select_out(y, x, axis, SafeIndex(index, n)); };
 }
 
 Run GatherGrad(const Args& a) {

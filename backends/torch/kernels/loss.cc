@@ -45,7 +45,7 @@ Run CrossEntropyGrad(const Args& a) {
 }
 
 constexpr NamedKernel kKernels[] = {{"CrossEntropy", {CrossEntropy, Types::kNumber}},
-                                     {"CrossEntropyGrad", {CrossEntropyGrad, Types::kNumber}}};
+                                    {"CrossEntropyGrad", {CrossEntropyGrad, Types::kNumber}}};
 
 }  // namespace
 

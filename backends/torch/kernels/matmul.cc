@@ -8,15 +8,13 @@ namespace {
 
 at::Tensor Operand(const at::Tensor& x, bool transposed) { return transposed ? x.transpose(-2, -1) : x; }
 
-int64_t BatchOf(const at::Tensor& x) {
+int64_t BatchSize(const at::Tensor& x) {
   int64_t batch = 1;
   for (int64_t i = 0; i + 2 < x.dim(); ++i) batch *= x.size(i);
   return batch;
 }
 
-at::Tensor Matrix(const at::Tensor& x) {
-  return x.dim() == 2 ? x : x.flatten(0, -3).squeeze(0);
-}
+at::Tensor Matrix(const at::Tensor& x) { return x.dim() == 2 ? x : x.flatten(0, -3).squeeze(0); }
 
 Run Product(at::Tensor a, at::Tensor b, at::Tensor y) {
   return [=]() mutable { at::mm_out(y, a, b); };
@@ -28,10 +26,10 @@ Run BatchedProduct(const at::Tensor& a, const at::Tensor& b, const at::Tensor& y
   sizes_a.insert(sizes_a.end(), {a.size(-2), a.size(-1)});
   sizes_b.insert(sizes_b.end(), {b.size(-2), b.size(-1)});
   const at::Tensor wide_a = a.expand(sizes_a), wide_b = b.expand(sizes_b);
-  const int64_t n = BatchOf(y);
+  const int64_t n = BatchSize(y);
   auto flat = [n](const at::Tensor& x) { return x.reshape({n, x.size(-2), x.size(-1)}); };
   // Elements that repeat need memory of their own in a reshape, which must then see the values of each run.
-  const bool views = BatchOf(a) == n && BatchOf(b) == n;
+  const bool views = BatchSize(a) == n && BatchSize(b) == n;
   const at::Tensor flat_y = y.view({n, y.size(-2), y.size(-1)});
   if (!views) {
     return [=, y = flat_y]() mutable { at::bmm_out(y, flat(wide_a), flat(wide_b)); };
@@ -43,12 +41,12 @@ Run MatMul(const Args& args) {
   const bool trans_a = args.attrs().Int("trans_a") != 0, trans_b = args.attrs().Int("trans_b") != 0;
   const at::Tensor a = Operand(args.in[0], trans_a), b = Operand(args.in[1], trans_b), y = args.out[0];
   if (y.numel() == 0) return {};
-  if (BatchOf(b) == 1 && !trans_a) {
+  if (BatchSize(b) == 1 && !trans_a) {
     // One right-hand side for all batches: the rows of the left ones form one tall matrix.
-    return Product(a.reshape({BatchOf(a) * a.size(-2), a.size(-1)}), Matrix(b),
-                   y.view({BatchOf(y) * y.size(-2), y.size(-1)}));
+    return Product(a.reshape({BatchSize(a) * a.size(-2), a.size(-1)}), Matrix(b),
+                   y.view({BatchSize(y) * y.size(-2), y.size(-1)}));
   }
-  if (BatchOf(y) == 1) return Product(Matrix(a), Matrix(b), Matrix(y));
+  if (BatchSize(y) == 1) return Product(Matrix(a), Matrix(b), Matrix(y));
   return BatchedProduct(a, b, y);
 }
 

@@ -10,14 +10,14 @@
 namespace onnxtrain::aten {
 namespace {
 
-// Copies what somebody reads.
+// Copies the used outputs.
 void Store(const at::Tensor& to, const at::Tensor& from) {
   if (to.defined()) to.copy_(from.view(to.sizes()));
 }
 
 using Maybe = Optional<at::Tensor>;
 
-Maybe MaybeOf(const at::Tensor& x) { return x.defined() ? Maybe(x) : Maybe(); }
+Maybe MakeOptional(const at::Tensor& x) { return x.defined() ? Maybe(x) : Maybe(); }
 
 Run BatchNorm(const Args& a) {
   return [x = a.in[0], scale = a.in[1], bias = a.in[2], y = a.out[0], mean = a.out[1], rstd = a.out[2],
@@ -52,7 +52,7 @@ std::vector<int64_t> NormalizedShape(const Args& a, const at::Tensor& x) {
 }
 
 Run LayerNorm(const Args& a) {
-  return [x = a.in[0], scale = a.in[1], bias = MaybeOf(a.In(2)), y = a.out[0], mean = a.out[1], rstd = a.out[2],
+  return [x = a.in[0], scale = a.in[1], bias = MakeOptional(a.In(2)), y = a.out[0], mean = a.out[1], rstd = a.out[2],
           shape = NormalizedShape(a, a.in[0]), epsilon = a.attrs().Float("epsilon")] {
     const auto [y_, mean_, rstd_] = at::native_layer_norm(x, shape, scale, bias, epsilon);
     Store(y, y_);
@@ -63,10 +63,9 @@ Run LayerNorm(const Args& a) {
 
 Run LayerNormGrad(const Args& a) {
   return [in = a.in, out = a.out, shape = NormalizedShape(a, a.in[1])] {
-    // Of the bias, the kernel only wants the shape: the scale's.
-    const auto [dx, dscale, dbias] =
-        at::native_layer_norm_backward(in[0], in[1], shape, in[3], in[4], in[2], in[2],
-                                       {out[0].defined(), out[1].defined(), out[2].defined()});
+    // The kernel reads only the shape of the bias, which is that of the scale.
+    const auto [dx, dscale, dbias] = at::native_layer_norm_backward(
+        in[0], in[1], shape, in[3], in[4], in[2], in[2], {out[0].defined(), out[1].defined(), out[2].defined()});
     if (out[0].defined()) Store(out[0], dx);
     if (out[1].defined()) Store(out[1], dscale);
     if (out[2].defined()) Store(out[2], dbias);
@@ -74,11 +73,8 @@ Run LayerNormGrad(const Args& a) {
 }
 
 constexpr NamedKernel kKernels[] = {
-    {"BatchNorm", {BatchNorm}},
-    {"BatchNormGrad", {BatchNormGrad}},
-    {"BatchNormInference", {BatchNormInference}},
-    {"LayerNorm", {LayerNorm}},
-    {"LayerNormGrad", {LayerNormGrad}},
+    {"BatchNorm", {BatchNorm}}, {"BatchNormGrad", {BatchNormGrad}}, {"BatchNormInference", {BatchNormInference}},
+    {"LayerNorm", {LayerNorm}}, {"LayerNormGrad", {LayerNormGrad}},
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Poolings. Everything runs over two or three spatial axes (one axis gets a second one of extent 1). ATen's windows have
-// equal pads of at most half a kernel; other pads are made explicitly before.
+// Poolings. Everything runs over two or three spatial axes (one axis gets a second one of extent 1). ATen's windows
+// have equal pads of at most half a kernel; other pads are made explicitly before.
 #include <algorithm>
 #include <limits>
 
@@ -27,8 +27,8 @@ namespace {
 // A spatial rank of one becomes two, the new axis in front.
 at::Tensor Spatial2(const at::Tensor& x) { return x.dim() == 3 ? x.unsqueeze(2) : x; }
 
-Window WindowOfPool(const Args& a) {
-  Window w = WindowOf(a.attrs(), a.attrs().Ints("kernel_shape"));
+Window MakePoolWindow(const Args& a) {
+  Window w = MakeWindow(a.attrs(), a.attrs().Ints("kernel_shape"));
   if (w.rank() > 1) return w;
   for (auto* ones : {&w.kernel, &w.strides, &w.dilations}) ones->insert(ones->begin(), 1);
   for (auto* zeros : {&w.begin, &w.end}) zeros->insert(zeros->begin(), 0);
@@ -52,8 +52,8 @@ void MaxPoolOut(at::Tensor& y, at::Tensor& index, const at::Tensor& x, const Win
   }
 }
 
-// Offsets in the padded plane become offsets in the plane; one that points at padding (a window of nothing but padding or
-// -inf) becomes the nearest element.
+// Offsets in the padded plane become offsets in the plane; one that points at padding (a window of nothing but padding
+// or -inf) becomes the nearest element.
 void TranslateIndex(at::Tensor& index, const Window& w, at::IntArrayRef spatial) {
   at::Tensor rest = index.clone(), result = at::zeros_like(index);
   int64_t stride = 1;
@@ -67,7 +67,7 @@ void TranslateIndex(at::Tensor& index, const Window& w, at::IntArrayRef spatial)
 }
 
 Run MaxPool(const Args& a) {
-  const Window w = WindowOfPool(a);
+  const Window w = MakePoolWindow(a);
   const at::Tensor x = Spatial2(a.in[0]);
   const std::vector<int64_t> spatial = x.sizes().slice(2).vec();
   const bool fits = FitsATen(w), index_read = a.out[1].defined();
@@ -130,13 +130,12 @@ struct SumPool {
                                                   {true, false, false}))
           .view(in.sizes());
     }
-    return window.rank() == 2
-               ? at::avg_pool2d_backward(dy, in, window.kernel, window.strides, pads, false, true, 1)
-               : at::avg_pool3d_backward(dy, in, window.kernel, window.strides, pads, false, true, 1);
+    return window.rank() == 2 ? at::avg_pool2d_backward(dy, in, window.kernel, window.strides, pads, false, true, 1)
+                              : at::avg_pool3d_backward(dy, in, window.kernel, window.strides, pads, false, true, 1);
   }
 };
 
-SumPool SumPoolOf(const Window& w, const at::TensorOptions& options) {
+SumPool MakeSumPool(const Window& w, const at::TensorOptions& options) {
   SumPool pool{w, PadsFor(w), !FitsATen(w), {}};
   if (!w.dilated()) return pool;
   std::vector<int64_t> sizes = w.kernel;
@@ -175,19 +174,19 @@ at::Tensor Weights(const Args& a, const Window& w, at::IntArrayRef input, at::In
 }
 
 Run AveragePool(const Args& a) {
-  const Window w = WindowOfPool(a);
+  const Window w = MakePoolWindow(a);
   const at::Tensor x = Spatial2(a.in[0]);
   at::Tensor y = Spatial2(a.out[0]);
-  const SumPool pool = SumPoolOf(w, x.options());
+  const SumPool pool = MakeSumPool(w, x.options());
   const DType dtype = a.graph.type(a.node.inputs[0]).dtype;
   const at::Tensor weights = Weights(a, w, x.sizes().slice(2), y.sizes().slice(2), dtype);
   return [=]() mutable { at::mul_out(y, pool.Forward(x).view(y.sizes()), weights); };
 }
 
 Run AveragePoolGrad(const Args& a) {
-  const Window w = WindowOfPool(a);
+  const Window w = MakePoolWindow(a);
   const at::Tensor dy = Spatial2(a.in[0]), dx = Spatial2(a.out[0]);
-  const SumPool pool = SumPoolOf(w, dy.options());
+  const SumPool pool = MakeSumPool(w, dy.options());
   const DType dtype = a.graph.type(a.node.inputs[0]).dtype;
   const at::Tensor weights = Weights(a, w, dx.sizes().slice(2), dy.sizes().slice(2), dtype);
   return [=] { dx.copy_(pool.Backward(dy * weights, dx)); };

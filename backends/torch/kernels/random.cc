@@ -50,8 +50,7 @@ at::Tensor Words(const at::Tensor& key, int64_t stream, int64_t blocks) {
   const at::Tensor k = Low32(key.to(at::kLong)), block = at::arange(blocks, k.options());
   const at::Tensor seed = k[0], step = k[1].expand({blocks}), micro = k[2].expand({blocks}), rank = k[3];
   return at::stack(Philox({Low32(block), block.bitwise_right_shift(32), step, micro},
-                          Low32(seed + int64_t{0x9E3779B9u * s}),
-                          rank.bitwise_xor(int64_t{s * 0x85EBCA6Bu})),
+                          Low32(seed + int64_t{0x9E3779B9u * s}), rank.bitwise_xor(int64_t{s * 0x85EBCA6Bu})),
                    1);
 }
 

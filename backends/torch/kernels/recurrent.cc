@@ -1,6 +1,6 @@
-// Recurrences: a loop over the steps, each a few ATen calls into planned memory. No autograd, and no copies of the states:
-// every step writes its place of the outputs and the next one reads it there.
-#include "backends/torch/kernels/recurrent.h"
+// Recurrences: a loop over the steps, each a few ATen calls into planned memory. No copies of the states: each
+// step writes its part of the outputs, and the next one reads it there.
+#include "backends/torch/kernel.h"
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
@@ -26,7 +26,7 @@ struct Steps {
   int64_t at(int64_t i) const { return reverse ? count - 1 - i : i; }
 };
 
-Steps StepsOf(const Args& a, const Tensor& x) { return {x.size(0), a.attrs().Int("reverse") != 0}; }
+Steps MakeSteps(const Args& a, const Tensor& x) { return {x.size(0), a.attrs().Int("reverse") != 0}; }
 
 // What step i starts from: the state after step i − 1.
 Tensor Before(const Steps& steps, int64_t i, const Tensor& states, const Tensor& first) {
@@ -37,7 +37,7 @@ Tensor Before(const Steps& steps, int64_t i, const Tensor& states, const Tensor&
 Tensor Part(const Tensor& x, int64_t k, int64_t n) { return x.narrow(1, k * n, n); }
 
 // bool[B,1]: does step t count? Undefined where there are no lengths.
-Tensor ActiveAt(const Tensor& lengths, int64_t t) { return lengths.defined() ? lengths.gt(t).unsqueeze(1) : Tensor(); }
+Tensor StepMask(const Tensor& lengths, int64_t t) { return lengths.defined() ? lengths.gt(t).unsqueeze(1) : Tensor(); }
 
 void Hold(const Tensor& active, Tensor now, const Tensor& before) {
   if (active.defined()) now.copy_(at::where(active, now, before));
@@ -63,7 +63,7 @@ void RunLstmStep(LstmStep& s, const Tensor& r_t, const Tensor& lengths) {
   Part(s.gates, 3, n).tanh_();
   at::mul_out(s.c, Part(s.gates, 2, n), s.c_before);
   s.c.addcmul_(Part(s.gates, 0, n), Part(s.gates, 3, n));
-  const Tensor active = ActiveAt(lengths, s.t);
+  const Tensor active = StepMask(lengths, s.t);
   Hold(active, s.c, s.c_before);
   at::tanh_out(s.h, s.c);
   s.h.mul_(Part(s.gates, 1, n));
@@ -71,7 +71,7 @@ void RunLstmStep(LstmStep& s, const Tensor& r_t, const Tensor& lengths) {
 }
 
 Run Lstm(const Args& a) {
-  const Steps steps = StepsOf(a, a.in[0]);
+  const Steps steps = MakeSteps(a, a.in[0]);
   const Tensor h = a.Out(0), c = a.Out(1), gates = a.Out(2);
   std::vector<LstmStep> list;
   for (int64_t i = 0; i < steps.count; ++i) {
@@ -84,13 +84,13 @@ Run Lstm(const Args& a) {
 }
 
 Run LstmGrad(const Args& a) {
-  return [steps = StepsOf(a, a.in[0]), in = a.in, lengths = a.In(5), dc_all = a.In(6), dx = a.Out(0), dh0 = a.Out(1),
+  return [steps = MakeSteps(a, a.in[0]), in = a.in, lengths = a.In(5), dc_all = a.In(6), dx = a.Out(0), dh0 = a.Out(1),
           dc0 = a.Out(2)]() mutable {
     const int64_t n = dh0.size(1);
     Tensor dh = at::zeros_like(dh0), dc = dh;
     for (int64_t i = steps.count - 1; i >= 0; --i) {
       const int64_t t = steps.at(i);
-      const Tensor gates = in[4][t], dgates = dx[t], active = ActiveAt(lengths, t), squashed = in[3][t].tanh();
+      const Tensor gates = in[4][t], dgates = dx[t], active = StepMask(lengths, t), squashed = in[3][t].tanh();
       auto part = [n](const Tensor& x, int64_t k) { return Part(x, k, n); };
       const Tensor dy = dh + in[0][t], dheld = dc_all.defined() ? dc + dc_all[t] : dc;
       const Tensor dcell = dheld + at::tanh_backward(dy * part(gates, 1), squashed);
@@ -116,7 +116,8 @@ struct GruStep {
 void RunGruStep(GruStep& s, const Tensor& r_t, const Tensor& b, const Tensor& lengths) {
   const int64_t n = s.h.size(1);
   const Tensor rec = at::addmm(b, s.h_before, r_t);
-  Tensor zr = s.gates.narrow(1, 0, 2 * n), z = Part(s.gates, 0, n), candidate = Part(s.gates, 2, n), q = Part(s.gates, 3, n);
+  Tensor zr = s.gates.narrow(1, 0, 2 * n), z = Part(s.gates, 0, n), candidate = Part(s.gates, 2, n),
+         q = Part(s.gates, 3, n);
   at::add_out(zr, s.x.narrow(1, 0, 2 * n), rec.narrow(1, 0, 2 * n));
   zr.sigmoid_();
   q.copy_(Part(rec, 2, n));
@@ -125,11 +126,11 @@ void RunGruStep(GruStep& s, const Tensor& r_t, const Tensor& b, const Tensor& le
   // (1−z)·n + z·h
   at::sub_out(s.h, s.h_before, candidate);
   s.h.mul_(z).add_(candidate);
-  Hold(ActiveAt(lengths, s.t), s.h, s.h_before);
+  Hold(StepMask(lengths, s.t), s.h, s.h_before);
 }
 
 Run Gru(const Args& a) {
-  const Steps steps = StepsOf(a, a.in[0]);
+  const Steps steps = MakeSteps(a, a.in[0]);
   const Tensor h = a.Out(0), gates = a.Out(1);
   std::vector<GruStep> list;
   for (int64_t i = 0; i < steps.count; ++i) {
@@ -142,13 +143,15 @@ Run Gru(const Args& a) {
 }
 
 Run GruGrad(const Args& a) {
-  return [steps = StepsOf(a, a.in[0]), in = a.in, lengths = a.In(5), dx = a.Out(0), dr = a.Out(1), dh0 = a.Out(2)]() mutable {
+  return [steps = MakeSteps(a, a.in[0]), in = a.in, lengths = a.In(5), dx = a.Out(0), dr = a.Out(1),
+          dh0 = a.Out(2)]() mutable {
     const int64_t n = dh0.size(1);
     Tensor dh = at::zeros_like(dh0);
     for (int64_t i = steps.count - 1; i >= 0; --i) {
       const int64_t t = steps.at(i);
-      const Tensor gates = in[4][t], active = ActiveAt(lengths, t);
-      const Tensor z = Part(gates, 0, n), reset = Part(gates, 1, n), candidate = Part(gates, 2, n), q = Part(gates, 3, n);
+      const Tensor gates = in[4][t], active = StepMask(lengths, t);
+      const Tensor z = Part(gates, 0, n), reset = Part(gates, 1, n), candidate = Part(gates, 2, n),
+                   q = Part(gates, 3, n);
       Tensor dxt = dx[t], drt = dr[t];
       Tensor dz = Part(dxt, 0, n), dreset = Part(dxt, 1, n), dn = Part(dxt, 2, n);
       const Tensor dy = dh + in[0][t];
@@ -165,7 +168,7 @@ Run GruGrad(const Args& a) {
 }
 
 Run Rnn(const Args& a) {
-  return [steps = StepsOf(a, a.in[0]), in = a.in, r_t = a.in[1].t(), lengths = a.In(3), h = a.Out(0),
+  return [steps = MakeSteps(a, a.in[0]), in = a.in, r_t = a.in[1].t(), lengths = a.In(3), h = a.Out(0),
           relu = a.attrs().String("activation") == "Relu"]() mutable {
     for (int64_t i = 0; i < steps.count; ++i) {
       const int64_t t = steps.at(i);
@@ -173,18 +176,18 @@ Run Rnn(const Args& a) {
       const Tensor before = Before(steps, i, h, in[2]);
       at::addmm_out(y, in[0][t], before, r_t);
       relu ? y.relu_() : y.tanh_();
-      Hold(ActiveAt(lengths, t), y, before);
+      Hold(StepMask(lengths, t), y, before);
     }
   };
 }
 
 Run RnnGrad(const Args& a) {
-  return [steps = StepsOf(a, a.in[0]), in = a.in, lengths = a.In(3), dx = a.Out(0), dh0 = a.Out(1),
+  return [steps = MakeSteps(a, a.in[0]), in = a.in, lengths = a.In(3), dx = a.Out(0), dh0 = a.Out(1),
           relu = a.attrs().String("activation") == "Relu"]() mutable {
     Tensor dh = at::zeros_like(dh0);
     for (int64_t i = steps.count - 1; i >= 0; --i) {
       const int64_t t = steps.at(i);
-      const Tensor active = ActiveAt(lengths, t), dy = dh + in[0][t], y = in[2][t];
+      const Tensor active = StepMask(lengths, t), dy = dh + in[0][t], y = in[2][t];
       Tensor dsum = dx[t];
       dsum.copy_(relu ? dy.masked_fill(y.le(0), 0) : at::tanh_backward(dy, y));
       Mask(active, dsum);
@@ -195,8 +198,9 @@ Run RnnGrad(const Args& a) {
 }
 
 constexpr NamedKernel kKernels[] = {
-    {"Lstm", {Lstm, Types::kNumber}}, {"LstmGrad", {LstmGrad, Types::kNumber}}, {"Gru", {Gru, Types::kNumber}},
-    {"GruGrad", {GruGrad, Types::kNumber}}, {"Rnn", {Rnn, Types::kNumber}}, {"RnnGrad", {RnnGrad, Types::kNumber}},
+    {"Lstm", {Lstm, Types::kNumber}}, {"LstmGrad", {LstmGrad, Types::kNumber}},
+    {"Gru", {Gru, Types::kNumber}},   {"GruGrad", {GruGrad, Types::kNumber}},
+    {"Rnn", {Rnn, Types::kNumber}},   {"RnnGrad", {RnnGrad, Types::kNumber}},
 };
 
 }  // namespace

@@ -18,7 +18,7 @@
 namespace onnxtrain::aten {
 namespace {
 
-std::vector<int64_t> AxesOf(const Args& a) {
+std::vector<int64_t> ReducedAxes(const Args& a) {
   std::vector<int64_t> axes = a.attrs().Ints("axes");
   if (axes.empty()) {
     axes.resize(a.in[0].dim());
@@ -36,14 +36,14 @@ Run Copy(const Args& a) {
 
 Run Sum(const Args& a) {
   if (IsScalar(a)) return Copy(a);
-  return [x = a.in[0], y = a.out[0], axes = AxesOf(a), keep = a.attrs().Int("keepdims") != 0]() mutable {
+  return [x = a.in[0], y = a.out[0], axes = ReducedAxes(a), keep = a.attrs().Int("keepdims") != 0]() mutable {
     at::sum_out(y, x, axes, keep, y.scalar_type());
   };
 }
 
 Run Mean(const Args& a) {
   if (IsScalar(a)) return Copy(a);
-  return [x = a.in[0], y = a.out[0], axes = AxesOf(a), keep = a.attrs().Int("keepdims") != 0]() mutable {
+  return [x = a.in[0], y = a.out[0], axes = ReducedAxes(a), keep = a.attrs().Int("keepdims") != 0]() mutable {
     at::mean_out(y, x, axes, keep);
   };
 }
@@ -56,22 +56,22 @@ Run Extreme(const Args& a) {
   // Of nothing: type rules let only floats through.
   const double weakest = std::numeric_limits<double>::infinity() * (F == ExtremeOut(at::amax_out) ? -1 : 1);
   if (a.in[0].numel() == 0) return [=, y = a.out[0]] { y.fill_(weakest); };
-  return [x = a.in[0], y = a.out[0], axes = AxesOf(a), keep = a.attrs().Int("keepdims") != 0]() mutable {
+  return [x = a.in[0], y = a.out[0], axes = ReducedAxes(a), keep = a.attrs().Int("keepdims") != 0]() mutable {
     F(y, x, axes, keep);
   };
 }
 
 // ATen multiplies along one axis at a time.
 Run Prod(const Args& a) {
-  return [x = a.in[0], y = a.out[0], axes = AxesOf(a)] {
+  return [x = a.in[0], y = a.out[0], axes = ReducedAxes(a)] {
     at::Tensor product = x;
     for (int64_t axis : axes) product = at::prod(product, axis, /*keepdim=*/true, y.scalar_type());
     y.copy_(product.view(y.sizes()));
   };
 }
 
-// ATen's wide norm reads x once on a GPU, but on the CPU it first copies all of x into doubles: there, a part at a time,
-// small enough for the cache.
+// ATen's wide norm reads x once on a GPU, but on the CPU it first copies all of x into doubles: there, a part at a
+// time, small enough for the cache.
 constexpr int64_t kPart = 1 << 18;
 
 Run SquaredNorm(const Args& a) {

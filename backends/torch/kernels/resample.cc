@@ -28,7 +28,6 @@ namespace onnxtrain::aten {
 namespace {
 
 // --- ATen's own
-// ---------------------------------------------------------------------------------------------------------
 
 enum class Mode { kNearest, kLinear, kCubic };
 
@@ -87,7 +86,7 @@ struct AxisPosition {
   double shift, num, den, offset;
 };
 
-AxisPosition PositionOf(const Attrs& attrs, size_t i) {
+AxisPosition GetPosition(const Attrs& attrs, size_t i) {
   const std::vector<double> p = attrs.Floats("position");
   return {p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]};
 }
@@ -118,7 +117,7 @@ bool OnlySpatial(const std::vector<int64_t>& axes) {
 bool SetAlignment(const Attrs& attrs, const std::vector<Taps>& taps, Upsampling* u) {
   bool half = true, corners = true;
   for (size_t i = 0; i < taps.size(); ++i) {
-    const AxisPosition p = PositionOf(attrs, i);
+    const AxisPosition p = GetPosition(attrs, i);
     half &= IsHalfPixel(p);
     corners &= AlignsCorners(p, taps[i].in, taps[i].out());
     u->scales[taps[i].axis - 2] = p.den / p.num;
@@ -134,7 +133,8 @@ bool IsPlain(const Attrs& attrs) {
          std::all_of(stretch.begin(), stretch.end(), [](double s) { return s == 1; });
 }
 
-Optional<Upsampling> UpsamplingOf(const Attrs& attrs, const Shape& x, const Shape& y, const std::vector<Taps>& taps) {
+Optional<Upsampling> MatchUpsampling(const Attrs& attrs, const Shape& x, const Shape& y,
+                                     const std::vector<Taps>& taps) {
   const std::string mode = attrs.String("mode");
   if (x.size() < 3 || x.size() > 5 || !OnlySpatial(attrs.Ints("axes")) || !IsPlain(attrs)) return {};
   Upsampling u{mode == "nearest" ? Mode::kNearest : mode == "linear" ? Mode::kLinear : Mode::kCubic};
@@ -149,7 +149,6 @@ Optional<Upsampling> UpsamplingOf(const Attrs& attrs, const Shape& x, const Shap
 }
 
 // --- Tap by tap
-// ---------------------------------------------------------------------------------------------------------
 
 // Tap t of every output: which element, and its weight (0 where the output has fewer taps).
 struct Tap {
@@ -212,7 +211,7 @@ Run Resample(const Args& a) {
   const Shape &x = a.graph.type(a.node.inputs[0]).shape, &y = a.graph.type(a.node.outputs[0]).shape;
   if (NumElements(y) == 0) return Fill0(a);
   const std::vector<Taps> taps = ResampleTaps(a.attrs(), x);
-  const Optional<Upsampling> up = UpsamplingOf(a.attrs(), x, y, taps);
+  const Optional<Upsampling> up = MatchUpsampling(a.attrs(), x, y, taps);
   if (!up) return ByTaps(a, taps);
   return [u = *up, x = a.in[0], y = a.out[0]]() mutable { Forward(u, x, y); };
 }
@@ -221,7 +220,7 @@ Run ResampleGrad(const Args& a) {
   const Shape &y = a.graph.type(a.node.inputs[0]).shape, &x = a.graph.type(a.node.outputs[0]).shape;
   if (NumElements(y) == 0 || NumElements(x) == 0) return Fill0(a);
   std::vector<Taps> taps = ResampleTaps(a.attrs(), x);
-  const Optional<Upsampling> up = UpsamplingOf(a.attrs(), x, y, taps);
+  const Optional<Upsampling> up = MatchUpsampling(a.attrs(), x, y, taps);
   if (up) return [u = *up, dy = a.in[0], dx = a.out[0]]() mutable { Backward(u, dy, dx); };
   for (Taps& t : taps) t = t.Transposed();
   return ByTaps(a, taps);

@@ -25,7 +25,6 @@ namespace onnxtrain::aten {
 namespace {
 
 // --- GridSample
-// -------------------------------------------------------------------------------------------------------
 
 // ATen's numbers for the modes.
 struct GridModes {
@@ -33,7 +32,7 @@ struct GridModes {
   bool align_corners;
 
   static GridModes Of(const Attrs& attrs) {
-    const SampleSpec spec = SampleSpec::Of(attrs);
+    const SampleSpec spec = SampleSpec::FromAttrs(attrs);
     const int64_t interpolation = spec.mode == SampleMode::kLinear ? 0 : spec.mode == SampleMode::kNearest ? 1 : 2;
     return {interpolation, static_cast<int64_t>(spec.padding), spec.align_corners};
   }
@@ -62,7 +61,7 @@ at::Tensor NearestAlong(const SampleSpec& spec, const at::Tensor& grid, int64_t 
   return at::where(x.abs() < 1e9, x, at::zeros_like(x).fill_(-100)).round();
 }
 
-NearestElements NearestOf(const SampleSpec& spec, const at::Tensor& grid, at::IntArrayRef spatial) {
+NearestElements FindNearest(const SampleSpec& spec, const at::Tensor& grid, at::IntArrayRef spatial) {
   const auto axes = static_cast<int64_t>(spatial.size());
   const at::Tensor flat = grid.view({grid.size(0), 1, -1, axes});
   NearestElements e;
@@ -77,26 +76,26 @@ NearestElements NearestOf(const SampleSpec& spec, const at::Tensor& grid, at::In
 }
 
 Run NearestVolume(const Args& a) {
-  return [spec = SampleSpec::Of(a.attrs()), x = a.in[0], grid = a.in[1], y = a.out[0]] {
+  return [spec = SampleSpec::FromAttrs(a.attrs()), x = a.in[0], grid = a.in[1], y = a.out[0]] {
     if (y.numel() == 0) return;
-    const NearestElements e = NearestOf(spec, grid, x.sizes().slice(2));
+    const NearestElements e = FindNearest(spec, grid, x.sizes().slice(2));
     const at::Tensor read = x.flatten(2).gather(2, e.index.expand({x.size(0), x.size(1), e.index.size(2)}));
     y.copy_(at::where(e.inside, read, at::zeros_like(read)).view(y.sizes()));
   };
 }
 
 Run NearestVolumeInputGrad(const Args& a) {
-  return [spec = SampleSpec::Of(a.attrs()), dy = a.in[0], grid = a.in[1], dx = a.out[0]] {
+  return [spec = SampleSpec::FromAttrs(a.attrs()), dy = a.in[0], grid = a.in[1], dx = a.out[0]] {
     dx.zero_();
     if (dy.numel() == 0) return;
-    const NearestElements e = NearestOf(spec, grid, dx.sizes().slice(2));
+    const NearestElements e = FindNearest(spec, grid, dx.sizes().slice(2));
     const at::Tensor flat = dy.flatten(2);
     dx.flatten(2).scatter_add_(2, e.index.expand_as(flat), at::where(e.inside, flat, at::zeros_like(flat)));
   };
 }
 
 bool IsNearestVolume(const Args& a, const at::Tensor& grid) {
-  return grid.dim() == 5 && SampleSpec::Of(a.attrs()).mode == SampleMode::kNearest;
+  return grid.dim() == 5 && SampleSpec::FromAttrs(a.attrs()).mode == SampleMode::kNearest;
 }
 
 Run GridSample(const Args& a) {
@@ -139,7 +138,6 @@ Run GridSampleGridGrad(const Args& a) {
 }
 
 // --- RoiAlign
-// ---------------------------------------------------------------------------------------------------------
 
 // All regions along one axis: where samples start, how large a bin is, how many samples it has. [R] each.
 struct RoiAxes {
@@ -152,7 +150,7 @@ struct RoiAxes {
   }
 };
 
-RoiAxes AxisOf(const RoiSpec& spec, const at::Tensor& begin, const at::Tensor& end, int64_t bins, int64_t extent) {
+RoiAxes MakeRoiAxes(const RoiSpec& spec, const at::Tensor& begin, const at::Tensor& end, int64_t bins, int64_t extent) {
   const double shift = spec.half_pixel ? 0.5 : 0;
   const at::Tensor start = begin * spec.scale - shift;
   at::Tensor length = end * spec.scale - shift - start;
@@ -160,7 +158,7 @@ RoiAxes AxisOf(const RoiSpec& spec, const at::Tensor& begin, const at::Tensor& e
   const at::Tensor bin = length / static_cast<double>(bins);
   const at::Tensor samples = spec.sampling_ratio > 0
                                  ? at::zeros_like(bin).fill_(spec.sampling_ratio)
-                                 : at::where(bin > 0, at::ceil(bin).clamp(0, kMostRoiSamples), at::zeros_like(bin));
+                                 : at::where(bin > 0, at::ceil(bin).clamp(0, kMaxRoiSamples), at::zeros_like(bin));
   return {start, bin, samples, bins, extent};
 }
 
@@ -170,7 +168,7 @@ struct RoiSides {
   at::Tensor exists;  // is there such a sample?
 };
 
-RoiSides SidesOf(const RoiAxes& axis, int64_t i) {
+RoiSides GetSides(const RoiAxes& axis, int64_t i) {
   const at::Tensor bins = at::arange(axis.bins, axis.bin.options());
   const at::Tensor bin = axis.bin.unsqueeze(1), samples = axis.samples.unsqueeze(1);
   const at::Tensor x = axis.start.unsqueeze(1) + bins * bin + (static_cast<double>(i) + 0.5) * bin / samples;
@@ -189,9 +187,9 @@ void ForCorners(const RoiSpec& spec, const RoiAxes& y, const RoiAxes& x, const a
   const at::Tensor image = (batch * (y.extent * x.extent)).view({-1, 1, 1});
   const int64_t rows = y.most(spec), columns = x.most(spec);
   for (int64_t i = 0; i < rows; ++i) {
-    const RoiSides v = SidesOf(y, i);
+    const RoiSides v = GetSides(y, i);
     for (int64_t j = 0; j < columns; ++j) {
-      const RoiSides h = SidesOf(x, j);
+      const RoiSides h = GetSides(x, j);
       const at::Tensor exists = at::logical_and(v.exists.unsqueeze(2), h.exists.unsqueeze(1)).flatten();
       for (int corner = 0; corner < 4; ++corner) {
         const at::Tensor index = image + v.index[corner / 2].unsqueeze(2) * x.extent + h.index[corner % 2].unsqueeze(1);
@@ -208,8 +206,8 @@ struct Rois {
 
   static Rois Of(const RoiSpec& spec, const at::Tensor& rois, const at::Tensor& batch, at::IntArrayRef image) {
     const auto side = [&](int64_t i) { return rois.select(1, i); };
-    return {spec, AxisOf(spec, side(1), side(3), spec.height, image[2]),
-            AxisOf(spec, side(0), side(2), spec.width, image[3]), at::clamp(batch, 0, image[0] - 1)};
+    return {spec, MakeRoiAxes(spec, side(1), side(3), spec.height, image[2]),
+            MakeRoiAxes(spec, side(0), side(2), spec.width, image[3]), at::clamp(batch, 0, image[0] - 1)};
   }
   // 1 / samples of every bin: [R·PH·PW, 1].
   at::Tensor Share() const {
@@ -253,7 +251,7 @@ at::Tensor Counted(const at::Tensor& weight, const at::Tensor& exists) {
 }
 
 Run RoiAlign(const Args& a) {
-  const RoiSpec spec = RoiSpec::Of(a.attrs());
+  const RoiSpec spec = RoiSpec::FromAttrs(a.attrs());
   return [=, x = a.in[0], regions = a.in[1], batch = a.in[2], y = a.out[0]] {
     if (y.numel() == 0) return;
     const Rois rois = Rois::Of(spec, regions, batch, x.sizes());
@@ -272,7 +270,7 @@ Run RoiAlign(const Args& a) {
 }
 
 Run RoiAlignGrad(const Args& a) {
-  const RoiSpec spec = RoiSpec::Of(a.attrs());
+  const RoiSpec spec = RoiSpec::FromAttrs(a.attrs());
   return [=, dy = a.in[0], regions = a.in[1], batch = a.in[2], x = a.In(3), dx = a.out[0]] {
     const Rois rois = Rois::Of(spec, regions, batch, dx.sizes());
     const at::Tensor gradient = Elements(dy);

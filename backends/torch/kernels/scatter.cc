@@ -17,7 +17,7 @@ namespace {
 // Unsigned integers are carried as signed ones: with the highest bit turned their order is that of the unsigned ones.
 class Ordered {
  public:
-  explicit Ordered(const Args& a) : carried_(IsCarried(a.graph.type(a.node.inputs[0]).dtype)) {}
+  explicit Ordered(const Args& a) : carried_(IsStoredAsSigned(a.graph.type(a.node.inputs[0]).dtype)) {}
 
   at::Tensor operator()(const at::Tensor& x) const {
     if (!carried_) return x;
@@ -29,7 +29,7 @@ class Ordered {
   bool carried_;
 };
 
-// ATen warns, with the first call, that this function may change. So the first call is ours, in prepare, and says nothing.
+// The first call of this function warns that it may change: prepare makes that call and suppresses the warning.
 void TakeWarning() {
   static const bool taken = [] {
     SilentHandler silent;
@@ -40,12 +40,13 @@ void TakeWarning() {
   static_cast<void>(taken);
 }
 
-void ReduceInto(const at::Tensor& y, int64_t axis, const at::Tensor& index, const at::Tensor& updates, const char* reduce) {
+void ReduceInto(const at::Tensor& y, int64_t axis, const at::Tensor& index, const at::Tensor& updates,
+                const char* reduce) {
   y.scatter_reduce_(axis, index, updates, reduce, /*include_self=*/true);
 }
 
 // The updates, of those that meet all as the last one along the axis: then the order of writing does not matter.
-at::Tensor LastOfEach(const at::Tensor& x, int64_t axis, const at::Tensor& index, const at::Tensor& updates) {
+at::Tensor KeepLastUpdate(const at::Tensor& x, int64_t axis, const at::Tensor& index, const at::Tensor& updates) {
   std::vector<int64_t> along(index.dim(), 1);
   along[axis] = index.size(axis);
   const at::Tensor places = at::arange(index.size(axis), index.options()).view(along).expand(index.sizes());
@@ -58,7 +59,7 @@ Run Write(const Args& a) {
   const int64_t axis = a.attrs().Int("axis");
   return [=, x = a.in[0], index = a.in[1], updates = a.in[2], y = a.out[0]] {
     const at::Tensor safe = SafeIndex(index, x.size(axis));
-    const at::Tensor written = x.is_cuda() ? LastOfEach(x, axis, safe, updates) : updates;
+    const at::Tensor written = x.is_cuda() ? KeepLastUpdate(x, axis, safe, updates) : updates;
     y.copy_(x);
     y.scatter_(axis, safe, written);
   };

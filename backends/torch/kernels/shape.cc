@@ -1,4 +1,4 @@
-// Operators that move elements, and compute nothing.
+// Operators that move elements.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/flip.h>
 
@@ -11,7 +11,7 @@ Run CopyInto(at::Tensor to, at::Tensor from) {
   return [=] { to.copy_(from); };
 }
 
-// In place unless the plan had to put it elsewhere.
+// Aliased with its input unless the memory plan placed it elsewhere.
 Run Reshape(const Args& a) {
   if (a.in[0].data_ptr() == a.out[0].data_ptr()) return {};
   return CopyInto(a.out[0], a.in[0].view(a.out[0].sizes()));
@@ -48,7 +48,7 @@ struct Sliced {
   at::Tensor Mirror(const at::Tensor& x) const { return mirrored.empty() ? x : at::flip(x, mirrored); }
 };
 
-Sliced SlicedOf(const at::Tensor& whole, at::IntArrayRef sizes, const Attrs& attrs) {
+Sliced MakeSliced(const at::Tensor& whole, at::IntArrayRef sizes, const Attrs& attrs) {
   const std::vector<int64_t> starts = attrs.Ints("starts"), steps = attrs.Ints("steps");
   Sliced s{whole, {}};
   for (int64_t i = 0; i < whole.dim(); ++i) {
@@ -64,11 +64,11 @@ Sliced SlicedOf(const at::Tensor& whole, at::IntArrayRef sizes, const Attrs& att
 }
 
 Run Slice(const Args& a) {
-  return [s = SlicedOf(a.in[0], a.out[0].sizes(), a.attrs()), y = a.out[0]] { y.copy_(s.Mirror(s.part)); };
+  return [s = MakeSliced(a.in[0], a.out[0].sizes(), a.attrs()), y = a.out[0]] { y.copy_(s.Mirror(s.part)); };
 }
 
 Run SliceGrad(const Args& a) {
-  return [s = SlicedOf(a.out[0], a.in[0].sizes(), a.attrs()), dy = a.in[0], dx = a.out[0]] {
+  return [s = MakeSliced(a.out[0], a.in[0].sizes(), a.attrs()), dy = a.in[0], dx = a.out[0]] {
     dx.zero_();
     s.part.copy_(s.Mirror(dy));
   };
@@ -85,8 +85,9 @@ Run Pad(const Args& a) {
 }
 
 constexpr NamedKernel kKernels[] = {
-    {"Reshape", {Reshape, Types::kAny}}, {"Transpose", {Transpose, Types::kAny}}, {"Expand", {Expand, Types::kAny}},
-    {"Concat", {Concat, Types::kAny}},   {"Split", {Split, Types::kAny}},         {"Slice", {Slice, Types::kAny}},
+    {"Reshape", {Reshape, Types::kAny}},     {"Transpose", {Transpose, Types::kAny}},
+    {"Expand", {Expand, Types::kAny}},       {"Concat", {Concat, Types::kAny}},
+    {"Split", {Split, Types::kAny}},         {"Slice", {Slice, Types::kAny}},
     {"SliceGrad", {SliceGrad, Types::kAny}}, {"Pad", {Pad, Types::kAny}},
 };
 

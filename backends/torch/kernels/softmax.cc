@@ -16,9 +16,8 @@ Run Softmax(const Args& a) {
 }
 
 Run LogSoftmax(const Args& a) {
-  return [x = a.in[0], y = a.out[0], axis = a.attrs().Int("axis")]() mutable {
-    at::_log_softmax_out(y, x, axis, false);
-  };
+  return
+      [x = a.in[0], y = a.out[0], axis = a.attrs().Int("axis")]() mutable { at::_log_softmax_out(y, x, axis, false); };
 }
 
 Run SoftmaxGrad(const Args& a) {
@@ -52,8 +51,9 @@ Run Attention(const Args& a) {
 }
 
 constexpr NamedKernel kKernels[] = {
-    {"Softmax", {Softmax}},         {"LogSoftmax", {LogSoftmax}}, {"SoftmaxGrad", {SoftmaxGrad}},
-    {"LogSoftmaxGrad", {LogSoftmaxGrad}}, {"Attention", {Attention}},
+    {"Softmax", {Softmax}},         {"LogSoftmax", {LogSoftmax}},
+    {"SoftmaxGrad", {SoftmaxGrad}}, {"LogSoftmaxGrad", {LogSoftmaxGrad}},
+    {"Attention", {Attention}},
 };
 
 }  // namespace

@@ -109,7 +109,7 @@ Run Shrink(const Args& a) {
   };
 }
 
-// Open bounds are left away: an infinity is no integer.
+// Omits infinite bounds, which integers cannot represent.
 Run Clip(const Args& a) {
   const double low = a.attrs().Float("min"), high = a.attrs().Float("max");
   const bool has_low = !std::isinf(low) || low > 0, has_high = !std::isinf(high) || high < 0;
@@ -142,7 +142,6 @@ Run IsInf(const Args& a) {
   if (positive) return Unary<at::isposinf_out>(a);
   return [y = a.out[0]] { y.zero_(); };
 }
-
 
 constexpr NamedKernel kKernels[] = {
     {"Neg", {Unary<at::neg_out>, Types::kNumber}},

@@ -16,7 +16,7 @@ std::vector<int64_t> Window::PadList() const {
   return list;
 }
 
-Window WindowOf(const Attrs& attrs, std::vector<int64_t> kernel) {
+Window MakeWindow(const Attrs& attrs, std::vector<int64_t> kernel) {
   Window w;
   w.kernel = std::move(kernel);
   w.strides = attrs.Ints("strides");

@@ -1,4 +1,4 @@
-// What convolutions and poolings share: the attributes of a sliding window and padding that ATen's kernels lack.
+// Sliding windows of convolution and pooling: attributes, and padding that ATen's kernels lack.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@ struct Window {
 };
 
 // Of a node over `spatial` axes; `kernel` may be empty where the node has weights.
-Window WindowOf(const Attrs& attrs, std::vector<int64_t> kernel);
+Window MakeWindow(const Attrs& attrs, std::vector<int64_t> kernel);
 
 // x with the window's pads filled with `value`. A copy.
 at::Tensor Padded(const at::Tensor& x, const Window& window, double value);

@@ -1,0 +1,188 @@
+#include "backends/arena_packing.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <span>
+#include <utility>
+
+namespace onnxtrain {
+namespace {
+
+enum class Fit : uint8_t { kLowest, kTightest };
+
+// A packing under construction.
+class Placement {
+ public:
+  Placement(const std::vector<Block>& blocks, Fit fit) : blocks_(&blocks), fit_(fit), offsets_(blocks.size(), 0) {}
+
+  size_t total() const { return total_; }
+  size_t offset(int32_t block) const { return offsets_[block]; }
+  Packing Take() && { return {std::move(offsets_), total_}; }
+
+  void Add(int32_t b) {
+    const Block& block = (*blocks_)[b];
+    if (block.bytes == 0) return;
+    const size_t offset = FindGap(block);
+    offsets_[b] = offset;
+    total_ = std::max(total_, offset + block.bytes);
+    const Placed placed{offset, offset + block.bytes, block.first, block.last, b};
+    placed_.insert(std::ranges::upper_bound(placed_, offset, {}, &Placed::offset), placed);
+  }
+
+  // Replaces this placement by the part of `other` that consists of the blocks with place[b] < end.
+  void KeepBefore(const Placement& other, const std::vector<size_t>& place, size_t end) {
+    placed_.clear();
+    total_ = 0;
+    for (const Placed& p : other.placed_) {
+      if (place[p.block] >= end) continue;
+      placed_.push_back(p);
+      offsets_[p.block] = p.offset;
+      total_ = std::max(total_, p.end);
+    }
+  }
+
+ private:
+  struct Placed {
+    size_t offset, end;
+    int32_t first, last;  // live range
+    int32_t block;
+  };
+
+  // Finds an offset among the blocks whose live ranges overlap.
+  size_t FindGap(const Block& block) {
+    overlapping_.resize(placed_.size());
+    size_t count = 0;
+    for (const Placed& p : placed_) {  // without a branch: overlaps are hard to predict
+      overlapping_[count] = {p.offset, p.end};
+      count += static_cast<size_t>(p.first <= block.last) & static_cast<size_t>(p.last >= block.first);
+    }
+    size_t end = 0;  // of the blocks below
+    size_t best = std::numeric_limits<size_t>::max(), least_waste = best;
+    for (const auto& [next, next_end] : std::span(overlapping_).first(count)) {
+      if (next >= end + block.bytes) {
+        if (fit_ == Fit::kLowest) return end;
+        if (const size_t waste = next - end - block.bytes; waste < least_waste) {
+          least_waste = waste;
+          best = end;
+        }
+      }
+      end = std::max(end, next_end);
+    }
+    return best == std::numeric_limits<size_t>::max() ? end : best;
+  }
+
+  const std::vector<Block>* blocks_;
+  Fit fit_;
+  std::vector<Placed> placed_;                          // by offset
+  std::vector<std::pair<size_t, size_t>> overlapping_;  // offsets and ends: memory for FindGap
+  std::vector<size_t> offsets_;
+  size_t total_ = 0;
+};
+
+Placement PlaceInOrder(const std::vector<Block>& blocks, const std::vector<int32_t>& order, Fit fit) {
+  Placement placement(blocks, fit);
+  for (int32_t b : order) placement.Add(b);
+  return placement;
+}
+
+using Key = double (*)(const Block&);
+constexpr Key kKeys[] = {
+    [](const Block& b) { return -static_cast<double>(b.bytes); },
+    [](const Block& b) { return -static_cast<double>(b.bytes) * (b.last - b.first + 1); },
+    [](const Block& b) { return static_cast<double>(b.first); },
+    [](const Block& b) { return static_cast<double>(b.first - b.last); },
+};
+
+std::vector<int32_t> SortBlocks(const std::vector<Block>& blocks, Key key) {
+  std::vector<int32_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return key(blocks[a]) < key(blocks[b]); });
+  return order;
+}
+
+struct Start {
+  size_t total;
+  std::vector<int32_t> order;
+  Fit fit;
+};
+
+bool IsNearBound(size_t total, size_t bound) { return total <= bound + bound / 200; }
+
+// Blocks below a two-thousandth of the bound fit into the gaps of any packing: the search leaves them out and tries
+// more.
+constexpr size_t kSmall = 2000;
+
+// Moves a block, mostly one that ends above the bound, to a random earlier place in the order, and keeps the order if
+// it is not worse. Blocks before that place stay where they are, and a candidate is dropped as soon as it is worse.
+void ImproveByLocalSearch(const std::vector<Block>& blocks, size_t bound, Start start, Packing* best) {
+  auto& order = start.order;
+  const auto end =
+      std::stable_partition(order.begin(), order.end(), [&](int32_t b) { return blocks[b].bytes * kSmall >= bound; });
+  const std::vector<int32_t> small(end, order.end());
+  order.erase(end, order.end());
+  const size_t n = order.size();
+  const size_t rounds = n == 0 ? 0 : std::min<size_t>(2000, 80'000'000 / (n * n));
+  std::mt19937 random(1);
+  Placement now = PlaceInOrder(blocks, order, start.fit), candidate = now;
+  std::vector<size_t> place(blocks.size()), high;  // places in the order: by block; of blocks that end above the bound
+  for (size_t i = 0; i < rounds && !IsNearBound(now.total(), bound); ++i) {
+    high.clear();
+    for (size_t at = 0; at < n; ++at) {
+      place[order[at]] = at;
+      if (now.offset(order[at]) + blocks[order[at]].bytes > bound) high.push_back(at);
+    }
+    const bool any = high.empty() || random() % 4 == 0;
+    const size_t from = any ? random() % n : high[random() % high.size()], to = random() % (from + 1);
+    const auto moved = order.begin() + static_cast<ptrdiff_t>(to);
+    std::rotate(moved, order.begin() + static_cast<ptrdiff_t>(from), order.begin() + static_cast<ptrdiff_t>(from) + 1);
+    candidate.KeepBefore(now, place, to);
+    for (size_t at = to; at < n && candidate.total() <= now.total(); ++at) candidate.Add(order[at]);
+    if (candidate.total() <= now.total()) {
+      std::swap(now, candidate);
+    } else {  // undoes the move
+      std::rotate(moved, moved + 1, order.begin() + static_cast<ptrdiff_t>(from) + 1);
+    }
+  }
+  order.insert(order.end(), small.begin(), small.end());
+  Placement placement = PlaceInOrder(blocks, order, start.fit);
+  if (placement.total() < best->total) *best = std::move(placement).Take();
+}
+
+}  // namespace
+
+size_t PeakLiveBytes(const std::vector<Block>& blocks) {
+  int32_t steps = 0;
+  for (const Block& b : blocks) steps = std::max(steps, b.last + 1);
+  std::vector<int64_t> change(steps + 1, 0);
+  for (const Block& b : blocks) {
+    change[b.first] += static_cast<int64_t>(b.bytes);
+    change[b.last + 1] -= static_cast<int64_t>(b.bytes);
+  }
+  int64_t now = 0, most = 0;
+  for (int64_t c : change) most = std::max(most, now += c);
+  return static_cast<size_t>(most);
+}
+
+Packing PackBlocks(const std::vector<Block>& blocks) {
+  const size_t bound = PeakLiveBytes(blocks);
+  Packing best{.total = std::numeric_limits<size_t>::max()};
+  std::vector<Start> starts;
+  for (Key key : kKeys) {
+    for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
+      auto order = SortBlocks(blocks, key);
+      Placement placement = PlaceInOrder(blocks, order, fit);
+      starts.push_back({placement.total(), std::move(order), fit});
+      if (placement.total() < best.total) best = std::move(placement).Take();
+      if (best.total == bound) return best;
+    }
+  }
+  std::stable_sort(starts.begin(), starts.end(), [](const Start& a, const Start& b) { return a.total < b.total; });
+  for (Start& start : starts) {
+    if (!IsNearBound(best.total, bound)) ImproveByLocalSearch(blocks, bound, std::move(start), &best);
+  }
+  return best;
+}
+
+}  // namespace onnxtrain

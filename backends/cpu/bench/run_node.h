@@ -1,0 +1,64 @@
+// Runs a single node with the kernel of the cpu backend, and sequences of oneDNN primitives.
+#pragma once
+
+#include <dnnl.hpp>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "backends/cpu/bench/compare.h"
+#include "backends/cpu/runtime/dnnl_call.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "frontend/graph/graph.h"
+
+namespace onnxtrain::bench {
+
+// 64-byte aligned memory of random floats in [-1, 1) where the type is f32 or bf16, else of zeros.
+std::shared_ptr<void> MakeBuffer(DType dtype, size_t bytes);
+
+// A node over buffers of its own. Ends the process where the node cannot be typed or has no kernel.
+class NodeRunner {
+ public:
+  NodeRunner(std::string_view op, const std::vector<Type>& inputs, const Attrs& attrs);
+  NodeRunner(const NodeRunner&) = delete;
+
+  void Run() const;
+  const Type& output_type(size_t i) const { return graph_.type(node().outputs[i]); }
+  const std::shared_ptr<void>& output(size_t i) const { return outputs_[i]; }
+  void SetInput(size_t i, std::shared_ptr<void> buffer) { inputs_[i] = std::move(buffer); }
+
+ private:
+  const Node& node() const { return graph_.nodes().back(); }
+
+  Graph graph_;
+  cpu::Kernel kernel_;
+  std::vector<std::shared_ptr<void>> inputs_, outputs_;
+  std::shared_ptr<void> workspace_;
+};
+
+// Returns a function that runs the node.
+Run MakeNodeRun(std::string_view op, const std::vector<Type>& inputs, const Attrs& attrs);
+
+// Primitives that run one after the other.
+class DnnlSequence {
+ public:
+  // Memory with random contents.
+  static dnnl::memory MakeMemory(const dnnl::memory::desc& desc);
+
+  DnnlSequence& Add(dnnl::primitive primitive, std::unordered_map<int, dnnl::memory> args);
+  void Run();
+
+ private:
+  struct Step {
+    dnnl::primitive primitive;
+    std::unordered_map<int, dnnl::memory> args;
+  };
+  dnnl::stream stream_{cpu::Engine()};
+  std::vector<Step> steps_;
+};
+
+// Returns a function that runs the primitives.
+Run MakeDnnlRun(std::shared_ptr<DnnlSequence> sequence);
+
+}  // namespace onnxtrain::bench

@@ -1,0 +1,276 @@
+#include "backends/cpu/kernels/bfloat16-inl.h"
+#include "backends/cpu/kernels/transpose-inl.h"
+#include "backends/cpu/kernels/vector_math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onnxtrain::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Vectors of factors.
+template <typename F>
+using VecOf = std::conditional_t<std::is_same_v<F, float>, VecF32, VecU32>;
+
+// acc + x·row. Of pairs: both products.
+[[gnu::always_inline]] inline VecF32 MulAddPairs(VecF32 acc, VecF32 x, VecF32 row) { return Fma(x, row, acc); }
+inline float MulAddPairs(float acc, float a, float b) { return Fma(a, b, acc); }
+inline float MulAddPairs(float acc, uint32_t a, uint32_t b) {
+  return acc + FromBFloat16(a) * FromBFloat16(b) + FromBFloat16(a >> 16) * FromBFloat16(b >> 16);
+}
+
+// Highway lacks these instructions. Kernels for bf16 run only on processors that have them.
+#if HWY_TARGET == HWY_AVX3
+[[gnu::always_inline]] inline VecF32 MulAddPairs(VecF32 acc, VecU32 x, VecU32 row) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(acc.v.raw) : "v"(x.v.raw), "v"(row.v.raw));
+  return acc;
+}
+using Halves = hn::Vec<hn::Rebind<uint16_t, VecF32::Tag>>;
+[[gnu::always_inline]] inline Halves Rounded(VecF32 x) {
+  Halves y;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(y.raw) : "v"(x.v.raw));
+  return y;
+}
+[[gnu::always_inline]] inline VecU32 RoundedPairs(VecF32 first, VecF32 second) {
+  return VecU32(hn::PromoteTo(VecU32::Tag(), Rounded(first))) |
+         ShiftLeft<16>(VecU32(hn::PromoteTo(VecU32::Tag(), Rounded(second))));
+}
+#else
+[[gnu::always_inline]] inline VecF32 MulAddPairs(VecF32 acc, VecU32 x, VecU32 row) {
+  const VecF32 first = Fma(FromBits(ShiftLeft<16>(x)), FromBits(ShiftLeft<16>(row)), acc);
+  return Fma(FromBits(x & 0xffff0000u), FromBits(row & 0xffff0000u), first);
+}
+[[gnu::always_inline]] inline auto Rounded(VecF32 x) {
+  return hn::TruncateTo(hn::Rebind<uint16_t, VecF32::Tag>(), RoundToBFloat16(x).v);
+}
+[[gnu::always_inline]] inline VecU32 RoundedPairs(VecF32 first, VecF32 second) { return PackBf16Pair(first, second); }
+#endif
+
+// A vector, as S.
+[[gnu::always_inline]] inline void Put(VecF32 x, float* to) { x.Store(to); }
+[[gnu::always_inline]] inline void Put(VecF32 x, uint16_t* to) {
+  hn::StoreU(Rounded(x), hn::Rebind<uint16_t, VecF32::Tag>(), to);
+}
+inline void Put(float x, float* to) { *to = x; }
+inline void Put(float x, uint16_t* to) { *to = static_cast<uint16_t>(RoundToBFloat16(x)); }
+
+// kHeight × (kWidth·lanes) elements of c stay in registers while k runs.
+template <int kHeight, int kWidth, typename F>
+void MultiplyBlock(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t k, bool add) {
+  VecF32 acc[kHeight][kWidth];
+  for (int64_t p = 0; p < k; ++p) {
+    VecOf<F> row[kWidth];
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v) row[v] = VecOf<F>::Load(b + p * ldb + v * kVecLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < kHeight; ++i) {
+      const VecOf<F> x = a.data[i * a.row + p * a.column];
+#pragma GCC unroll 8
+      for (int v = 0; v < kWidth; ++v) acc[i][v] = MulAddPairs(acc[i][v], x, row[v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kHeight; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v) {
+      float* to = c + i * ldc + v * kVecLanes;
+      (add ? VecF32::Load(to) + acc[i][v] : acc[i][v]).Store(to);
+    }
+  }
+}
+
+// The last columns, fewer than a vector has.
+template <typename F>
+void MultiplyRemainder(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n,
+                       int64_t k, bool add) {
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      float sum = add ? c[i * ldc + j] : 0.0f;
+      for (int64_t p = 0; p < k; ++p) sum = MulAddPairs(sum, a.data[i * a.row + p * a.column], b[p * ldb + j]);
+      c[i * ldc + j] = sum;
+    }
+  }
+}
+
+constexpr int kBlockRows = 6, kBlockVecs = HWY_CAP_GE512 ? 4 : 2;  // as many as there are registers for
+
+template <int kWidth, typename F>
+void Columns(Matrix<F> a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t k, bool add) {
+  int64_t i = 0;
+  for (; i + kBlockRows <= m; i += kBlockRows, a.data += kBlockRows * a.row)
+    MultiplyBlock<kBlockRows, kWidth>(a, b, ldb, c + i * ldc, ldc, k, add);
+  for (; i < m; ++i, a.data += a.row) MultiplyBlock<1, kWidth>(a, b, ldb, c + i * ldc, ldc, k, add);
+}
+
+template <typename F>
+void Multiply(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n, int64_t k,
+              bool add) {
+  int64_t j = 0;
+  for (; j + kBlockVecs * kVecLanes <= n; j += kBlockVecs * kVecLanes)
+    Columns<kBlockVecs>(a, b + j, ldb, c + j, ldc, m, k, add);
+  for (; j + kVecLanes <= n; j += kVecLanes) Columns<1>(a, b + j, ldb, c + j, ldc, m, k, add);
+  if (j < n) MultiplyRemainder(a, b + j, ldb, c + j, ldc, m, n - j, k, add);
+}
+
+// Rows that are there beside rows of zeros.
+template <typename F>
+void PackTile(const F* x, int64_t row, int64_t rows, int64_t columns, F* to, int64_t width) {
+  const int64_t whole = rows == kTile ? columns / 4 * 4 : 0;
+  TransposeTile(x, row, whole, to, width);
+  for (int64_t k = whole; k < columns; ++k) {
+    for (int64_t j = 0; j < kTile; ++j) to[k * width + j] = j < rows ? x[j * row + k] : F(0);
+  }
+}
+
+// Rows of scores end with a vector's worth of lanes: what is behind the last key is −∞, then zero.
+
+// s·scale + mask, and the largest of them.
+float ScaleAndMask(float* s, int64_t n, float scale, const float* mask, int64_t step) {
+  const VecF32 one = mask == nullptr || step != 0 ? 0.0f : mask[0];
+  const bool adds = mask != nullptr && step != 0;
+  VecF32 max = -kInf;
+  int64_t j = 0;
+  for (; j + kVecLanes <= n; j += kVecLanes) {
+    const VecF32 x = VecF32::Load(s + j) * scale + (adds ? VecF32::Load(mask + j) : one);
+    x.Store(s + j);
+    max = Select(x > max, x, max);
+  }
+  if (j < n) {
+    float last[kVecLanes] = {};
+    for (int64_t i = 0; adds && j + i < n; ++i) last[i] = mask[j + i];
+    const VecF32 x = VecF32::Load(s + j) * scale + (adds ? VecF32::Load(last) : one);
+    const VecF32 there = hn::IfThenElse(hn::FirstN(VecF32::Tag(), n - j), x.v, VecF32(-kInf).v);
+    there.Store(s + j);
+    max = Select(there > max, there, max);
+  }
+  return hn::GetLane(hn::MaxOfLanes(VecF32::Tag(), max.v));
+}
+
+// s becomes e^(s − most), stored as S from the row's start on; Σ. What float32 cannot tell from zero without denormals
+// is zero.
+template <typename S>
+float ExpRow(float* s, int64_t n, float max) {
+  S* to = reinterpret_cast<S*>(s);
+  VecF32 sum;
+  for (int64_t j = 0; j < n; j += kVecLanes) {
+    const VecF32 x = VecF32::Load(s + j) - max;
+    const auto tiny = x < -87.0f;
+    const VecF32 e = Select(tiny, 0.0f, VecExpFiniteRange<VecF32>(Select(tiny, -87.0f, x)));
+    sum = sum + e;
+    Put(e, to + j);
+  }
+  return hn::GetLane(hn::SumOfLanes(VecF32::Tag(), sum.v));
+}
+
+template <typename S>
+void SoftmaxRows(const ScoreRows& r, float scale, const float* mask, int64_t mask_row, int64_t mask_column,
+                 float* inverse) {
+  for (int64_t i = 0; i < r.rows; ++i) {
+    float* s = r.data + i * r.ld;
+    const float max = ScaleAndMask(s, r.keys, scale, mask == nullptr ? nullptr : mask + i * mask_row, mask_column);
+    inverse[i] = 1.0f / ExpRow<S>(s, r.keys, max);
+  }
+}
+
+// One row of the backward pass: probabilities p·inverse, and the gradients of scores, p∘(dp − Σ p∘dp)·scale.
+struct GradRow {
+  const float *p, *dp;
+  float inverse, scale, dot;
+
+  GradRow(const float* p, const float* dp, int64_t n, float inverse, float scale)
+      : p(p), dp(dp), inverse(inverse), scale(scale) {
+    VecF32 sum;
+    for (int64_t j = 0; j < n; j += kVecLanes) sum = Fma(VecF32::Load(p + j), VecF32::Load(dp + j), sum);
+    dot = hn::GetLane(hn::SumOfLanes(VecF32::Tag(), sum.v)) * inverse;
+  }
+  [[gnu::always_inline]] VecF32 P(int64_t j) const { return VecF32::Load(p + j) * inverse; }
+  [[gnu::always_inline]] VecF32 Score(int64_t j, VecF32 p_of_j) const {
+    return p_of_j * (VecF32::Load(dp + j) - dot) * scale;
+  }
+};
+
+void ScoreGrads(const ScoreRows& p, float* dp, float scale, const float* inverse, float*) {
+  for (int64_t i = 0; i < p.rows; ++i) {
+    float *to = p.data + i * p.ld, *to_dp = dp + i * p.ld;
+    const GradRow row(to, to_dp, p.keys, inverse[i], scale);
+    for (int64_t j = 0; j < p.keys; j += kVecLanes) {
+      const VecF32 x = row.P(j);
+      row.Score(j, x).Store(to_dp + j);
+      x.Store(to + j);
+    }
+  }
+}
+
+// Rows 2i and 2i+1 become pairs where row 2i was.
+void ScoreGrads(const ScoreRows& p, float* dp, float scale, const float* inverse, uint32_t* across) {
+  for (int64_t i = 0; i < p.rows; i += 2) {
+    float *to = p.data + i * p.ld, *to_dp = dp + i * p.ld;
+    const bool both = i + 1 < p.rows;
+    const int64_t next = both ? p.ld : 0;
+    const GradRow first(to, to_dp, p.keys, inverse[i], scale);
+    const GradRow second(to + next, to_dp + next, p.keys, both ? inverse[i + 1] : 0.0f, scale);
+    auto* rows = reinterpret_cast<uint16_t*>(across + i * p.ld / 2);
+    for (int64_t j = 0; j < p.keys; j += kVecLanes) {
+      const VecF32 x = first.P(j), y = second.P(j), dx = first.Score(j, x), dy = second.Score(j, y);
+      RoundedPairs(x, y).Store(reinterpret_cast<uint32_t*>(to) + j);
+      RoundedPairs(dx, dy).Store(reinterpret_cast<uint32_t*>(to_dp) + j);
+      Put(dx, rows + j);
+      if (both) Put(dy, rows + p.ld + j);
+    }
+  }
+}
+
+inline float ToFloat(float x) { return x; }
+inline float ToFloat(uint16_t x) { return FromBFloat16(x); }
+
+[[gnu::always_inline]] inline VecU32 Widened(const uint16_t* from) {
+  return hn::PromoteTo(VecU32::Tag(), hn::LoadU(hn::Rebind<uint16_t, VecU32::Tag>(), from));
+}
+[[gnu::always_inline]] inline VecF32 WideAt(const float* x) { return VecF32::Load(x); }
+[[gnu::always_inline]] inline VecF32 WideAt(const uint16_t* x) { return FromBFloat16(Widened(x)); }
+
+template <typename S>
+float SumOfSquares(const S* x, int64_t n, int64_t step) {
+  VecF32 lanes;
+  int64_t j = 0;
+  for (; step == 1 && j + kVecLanes <= n; j += kVecLanes) lanes = Fma(WideAt(x + j), WideAt(x + j), lanes);
+  float sum = hn::GetLane(hn::SumOfLanes(VecF32::Tag(), lanes.v));
+  for (; j < n; ++j) sum += ToFloat(x[j * step]) * ToFloat(x[j * step]);
+  return sum;
+}
+
+template <typename S>
+float LargestSquare(const S* x, int64_t row, int64_t column, int64_t rows, int64_t columns) {
+  float max = 0;
+  for (int64_t i = 0; i < rows; ++i) {
+    const float sum = SumOfSquares(x + i * row, columns, column);
+    max = sum > max || sum != sum ? sum : max;
+  }
+  return max;
+}
+
+template <typename S>
+void Scale(const float* x, int64_t n, float by, S* to) {
+  int64_t j = 0;
+  for (; j + kVecLanes <= n; j += kVecLanes) Put(VecF32::Load(x + j) * by, to + j);
+  for (; j < n; ++j) Put(x[j] * by, to + j);
+}
+
+void PackColumnPairs(const uint16_t* first, const uint16_t* second, int64_t n, uint32_t* to) {
+  int64_t j = 0;
+  for (; j + kVecLanes <= n; j += kVecLanes) (Widened(first + j) | ShiftLeft<16>(Widened(second + j))).Store(to + j);
+  for (; j < n; ++j) to[j] = first[j] | static_cast<uint32_t>(second[j]) << 16;
+}
+
+template <typename S>
+constexpr AttentionSimd<S> kAttention = {Multiply,           PackTile,   LargestSquare, SoftmaxRows<S>,
+                                         SoftmaxRows<float>, ScoreGrads, Scale,         PackColumnPairs};
+
+}  // namespace
+
+const AttentionSimd<float>& FloatAttentionTable() { return kAttention<float>; }
+const AttentionSimd<uint16_t>& PairAttentionTable() { return kAttention<uint16_t>; }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace onnxtrain::cpu
+HWY_AFTER_NAMESPACE();

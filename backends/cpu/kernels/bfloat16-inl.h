@@ -1,0 +1,40 @@
+// bf16 in the low bits of 32, and pairs of bf16 in 32 bits, the first one low, as dot product instructions read them.
+// F: float or VecF32.
+
+// Compiled once per instruction set: Highway flips HWY_TARGET_TOGGLE before each pass.
+#if defined(ONNXTRAIN_BACKENDS_CPU_KERNELS_BFLOAT16_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ONNXTRAIN_BACKENDS_CPU_KERNELS_BFLOAT16_INL_H_
+#undef ONNXTRAIN_BACKENDS_CPU_KERNELS_BFLOAT16_INL_H_
+#else
+#define ONNXTRAIN_BACKENDS_CPU_KERNELS_BFLOAT16_INL_H_
+#endif
+
+#include "backends/cpu/kernels/vec-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace onnxtrain::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Rounds to nearest even; keeps NaN.
+template <typename F>
+[[gnu::always_inline]] inline UintOf<F> RoundToBFloat16(F x) {
+  const UintOf<F> bits = Bits(x), high = ShiftRight<16>(bits);
+  const UintOf<F> rounded = ShiftRight<16>(bits + 0x7fffu + (high & 1u));
+  return Select(x != x, high | 0x40u, rounded);
+}
+
+[[gnu::always_inline]] inline auto FromBFloat16(auto x) { return FromBits(ShiftLeft<16>(x)); }
+
+template <typename F>
+[[gnu::always_inline]] inline UintOf<F> PackBf16Pair(F first, F second) {
+  return RoundToBFloat16(first) | ShiftLeft<16>(RoundToBFloat16(second));
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace onnxtrain::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // per target

@@ -1,0 +1,284 @@
+// Pooling, channels last. Backward kernels gather, so that threads share the elements of dx; where windows do not
+// overlap, max pooling scatters and threads share the windows.
+#include "backends/cpu/kernels/pool.h"
+#include "backends/cpu/kernels/typed.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/parallel.h"
+
+namespace onnxtrain::cpu {
+
+// A contribution to one place along one or more axes: an element of its window, or a window that contains it.
+struct PoolTap {
+  int64_t offset;  // from the first contributing element of the sample
+  int32_t number;  // of the element in the window
+  float scale;     // average pooling: a factor of the element's share
+};
+
+// A row of places. Combines each tap of `outer` with each tap of the place, which start at `begin`: adds offsets and
+// numbers, multiplies scales.
+struct PoolRow {
+  const PoolTap* outer;
+  int outers;
+  const PoolTap* inner;
+  const int32_t* begin;
+  int64_t places, channels;
+  int64_t spilling, rounded;  // the first `spilling` places may be computed in `rounded` channels: whole vectors
+};
+
+// Over elements of type float or BFloat16.
+template <typename T>
+struct PoolNhwcSimd {
+  // The first of the largest of x + offset, and its number. A NaN wins.
+  void (*max)(const T* x, const PoolRow& row, T* y, uint8_t* where);
+  // Σ dy + offset where the maximum is the element of the tap's number.
+  void (*grad_gather)(const T* dy, const uint8_t* where, const PoolRow& row, T* dx);
+  // The same where windows do not overlap: dx + offset = dy where the maximum is the tap's number, else 0.
+  void (*grad_scatter)(const T* dy, const uint8_t* where, const PoolRow& row, T* dx);
+  // Σ (x + offset)·scale
+  void (*sum)(const T* x, const PoolRow& row, T* y);
+};
+
+}  // namespace onnxtrain::cpu
+
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/pool_nhwc-inl.h"
+#include "hwy/foreach_target.h"
+
+#include "backends/cpu/kernels/pool_nhwc-inl.h"
+
+namespace onnxtrain::cpu {
+
+HWY_EXPORT(FloatPoolNhwcTable);
+HWY_EXPORT(BFloat16PoolNhwcTable);
+namespace {
+
+template <typename T>
+const PoolNhwcSimd<T>& Simd();
+template <>
+const PoolNhwcSimd<float>& Simd() {
+  return HWY_DYNAMIC_DISPATCH(FloatPoolNhwcTable)();
+}
+template <>
+const PoolNhwcSimd<BFloat16>& Simd() {
+  return HWY_DYNAMIC_DISPATCH(BFloat16PoolNhwcTable)();
+}
+
+// The taps of every place along some axes, one after the other.
+struct TapTable {
+  std::vector<PoolTap> taps;
+  std::vector<int32_t> begin = {0};  // by place, and the end of the last one
+
+  int64_t places() const { return static_cast<int64_t>(begin.size()) - 1; }
+  const PoolTap* Of(int64_t place) const { return taps.data() + begin[place]; }
+  int Count(int64_t place) const { return begin[place + 1] - begin[place]; }
+  void Close() { begin.push_back(static_cast<int32_t>(taps.size())); }
+};
+
+// `whole`: padding counts as part of a window.
+float GetScale(const PoolAxis& axis, const WindowSpan& w, bool whole) {
+  return 1.0f / static_cast<float>(whole ? axis.kernel : w.count);
+}
+
+// Forward: places are windows, taps elements of x.
+TapTable ForwardTaps(const PoolAxis& axis, bool whole) {
+  TapTable table;
+  for (const WindowSpan& w : axis.windows) {
+    for (int64_t k = 0; k < w.count; ++k) {
+      table.taps.push_back({w.start + k * axis.dilation, static_cast<int32_t>(w.first + k), GetScale(axis, w, whole)});
+    }
+    table.Close();
+  }
+  return table;
+}
+
+// Backward: places are elements of x, taps windows in ascending order.
+TapTable BackwardTaps(const PoolAxis& axis, bool whole) {
+  std::vector<std::vector<PoolTap>> of(axis.in);
+  for (size_t o = 0; o < axis.windows.size(); ++o) {
+    const WindowSpan& w = axis.windows[o];
+    for (int64_t k = 0; k < w.count; ++k) {
+      of[w.start + k * axis.dilation].push_back(
+          {static_cast<int64_t>(o), static_cast<int32_t>(w.first + k), GetScale(axis, w, whole)});
+    }
+  }
+  TapTable table;
+  for (const auto& taps : of) {
+    table.taps.insert(table.taps.end(), taps.begin(), taps.end());
+    table.Close();
+  }
+  return table;
+}
+
+// Two axes as one: `extent` and `kernel` are the inner one's.
+TapTable Joined(const TapTable& outer, const TapTable& inner, int64_t extent, int64_t kernel) {
+  TapTable table;
+  for (int64_t i = 0; i < outer.places(); ++i) {
+    for (int64_t j = 0; j < inner.places(); ++j) {
+      for (int a = 0; a < outer.Count(i); ++a) {
+        for (int b = 0; b < inner.Count(j); ++b) {
+          const PoolTap &o = outer.Of(i)[a], &p = inner.Of(j)[b];
+          table.taps.push_back(
+              {o.offset * extent + p.offset, static_cast<int32_t>(o.number * kernel + p.number), o.scale * p.scale});
+        }
+      }
+      table.Close();
+    }
+  }
+  return table;
+}
+
+// Lanes of a vector, as in pool_nhwc-inl.h.
+constexpr int64_t kLanes = 16;
+
+struct PoolNhwc {
+  TapTable rows;     // over all spatial axes but the last
+  TapTable columns;  // over the last one
+  int64_t samples = 1, channels = 1;
+  int64_t from = 1;  // contributing elements of a sample
+  int64_t cost = 1;  // per row
+  // Places at the start of a row at which whole vectors of channels may be read and written: the lanes after the last
+  // channel are in the same row and are written later.
+  int64_t spilling = 0;
+  int64_t rounded = 1;  // channels, rounded up to whole vectors
+};
+
+int64_t SpillingPlaces(const PoolNhwc& p, int64_t from_width) {
+  int64_t w = 0;
+  const auto fits = [&](int64_t offset, int64_t width) { return offset + p.rounded <= width * p.channels; };
+  for (; w < p.columns.places() && fits(w * p.channels, p.columns.places()); ++w) {
+    for (int t = 0; t < p.columns.Count(w); ++t) {
+      if (!fits(p.columns.Of(w)[t].offset, from_width)) return w;
+    }
+  }
+  return w;
+}
+
+// `of_gradient`: the node's input is dy and its output dx. `backward`: places are the elements of dx, else windows.
+PoolNhwc MakePoolNhwc(const KernelContext& c, bool of_gradient, bool backward) {
+  const Shape& x = of_gradient ? c.out().shape : c.in().shape;
+  const Shape& y = of_gradient ? c.in().shape : c.out().shape;
+  const bool whole = c.attrs().Int("count_include_pad") != 0;
+  const PoolGeometry g = MakePoolGeometry(c.attrs(), x, y);
+  const auto table = [&](const PoolAxis& axis) {
+    return backward ? BackwardTaps(axis, whole) : ForwardTaps(axis, whole);
+  };
+  const auto extent = [&](const PoolAxis& axis) {
+    return backward ? static_cast<int64_t>(axis.windows.size()) : axis.in;
+  };
+  PoolNhwc p{.samples = x[0], .channels = x[1]};
+  p.columns = table(g.axes[2]);
+  p.rows = Joined(table(g.axes[0]), table(g.axes[1]), extent(g.axes[1]), g.axes[1].kernel);
+  const int64_t width = extent(g.axes[2]);
+  for (PoolTap& tap : p.rows.taps) {
+    tap.offset *= width * p.channels;
+    tap.number *= static_cast<int32_t>(g.axes[2].kernel);
+  }
+  for (PoolTap& tap : p.columns.taps) tap.offset *= p.channels;
+  p.rounded = (p.channels + kLanes - 1) / kLanes * kLanes;
+  p.spilling = SpillingPlaces(p, width);
+  p.from = extent(g.axes[0]) * extent(g.axes[1]) * width;
+  const int64_t row_taps = static_cast<int64_t>(p.rows.taps.size()) / std::max<int64_t>(1, p.rows.places());
+  p.cost = p.channels * static_cast<int64_t>(p.columns.taps.size()) * std::max<int64_t>(1, row_taps);
+  return p;
+}
+
+// Is every element of x in one window?
+bool AreWindowsDisjoint(const KernelContext& c) {
+  const Attrs& a = c.attrs();
+  const auto kernel = a.Ints("kernel_shape"), pads = a.Ints("pads"), dilations = a.Ints("dilations");
+  const auto is = [](int64_t n) { return [n](int64_t i) { return i == n; }; };
+  bool apart = a.Ints("strides") == kernel && std::all_of(pads.begin(), pads.end(), is(0)) &&
+               std::all_of(dilations.begin(), dilations.end(), is(1));
+  for (size_t i = 0; i < kernel.size() && apart; ++i) apart = c.out().shape[2 + i] == c.in().shape[2 + i] * kernel[i];
+  return apart;
+}
+
+// Calls f(offset of the contributing sample, offset of the row, row) for every row of places, in order in each thread.
+// `by_place`: results are written to the places, else to the contributing sample.
+template <typename F>
+void ForPoolRows(const PoolNhwc& p, bool by_place, F&& f) {
+  const int64_t rows = p.rows.places(), width = p.columns.places(), all = p.samples * rows;
+  Parallel(all, p.cost, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i % rows;
+      // This thread writes the following row next, and another sample follows the one it reads.
+      const bool spills = by_place && i + 1 < end && i + rows < all;
+      // The last vector of one element must not overwrite the first channels of the next one.
+      const int64_t spilling = by_place || p.rounded <= kLanes ? p.spilling : 0;
+      f(i / rows * p.from * p.channels, i * width * p.channels,
+        PoolRow{p.rows.Of(row), p.rows.Count(row), p.columns.taps.data(), p.columns.begin.data(), width, p.channels,
+                spills ? width : spilling, p.rounded});
+    }
+  });
+}
+
+using SharedPool = std::shared_ptr<const PoolNhwc>;
+
+template <typename T>
+Kernel MaxPool(const SharedPool& pool) {
+  return {.run = [pool](const Args& args) {
+    ForPoolRows(*pool, true, [&](int64_t from, int64_t to, const PoolRow& row) {
+      Simd<T>().max(args.in<T>() + from, row, args.out<T>() + to, args.out<uint8_t>(1) + to);
+    });
+  }};
+}
+
+template <typename T>
+Kernel MaxPoolGradScatter(const SharedPool& pool) {
+  return {.run = [pool](const Args& args) {
+    ForPoolRows(*pool, false, [&](int64_t to, int64_t from, const PoolRow& row) {
+      Simd<T>().grad_scatter(args.in<T>() + from, args.in<uint8_t>(1) + from, row, args.out<T>() + to);
+    });
+  }};
+}
+
+template <typename T>
+Kernel MaxPoolGradGather(const SharedPool& pool) {
+  return {.run = [pool](const Args& args) {
+    ForPoolRows(*pool, true, [&](int64_t from, int64_t to, const PoolRow& row) {
+      Simd<T>().grad_gather(args.in<T>() + from, args.in<uint8_t>(1) + from, row, args.out<T>() + to);
+    });
+  }};
+}
+
+template <typename T>
+Kernel SumPool(const SharedPool& pool) {
+  return {.run = [pool](const Args& args) {
+    ForPoolRows(*pool, true, [&](int64_t from, int64_t to, const PoolRow& row) {
+      Simd<T>().sum(args.in<T>() + from, row, args.out<T>() + to);
+    });
+  }};
+}
+
+SharedPool Shared(const KernelContext& c, bool of_gradient, bool backward) {
+  return std::make_shared<const PoolNhwc>(MakePoolNhwc(c, of_gradient, backward));
+}
+
+absl::StatusOr<Kernel> PrepareMaxPool(const KernelContext& c) {
+  return ForFloat(c.in().dtype, [&]<typename T>(T) { return MaxPool<T>(Shared(c, false, false)); });
+}
+
+absl::StatusOr<Kernel> PrepareMaxPoolGrad(const KernelContext& c) {
+  const bool apart = AreWindowsDisjoint(c);
+  const SharedPool pool = Shared(c, true, !apart);
+  return ForFloat(c.in().dtype,
+                  [&]<typename T>(T) { return apart ? MaxPoolGradScatter<T>(pool) : MaxPoolGradGather<T>(pool); });
+}
+
+template <bool kBackward>
+absl::StatusOr<Kernel> PrepareAveragePool(const KernelContext& c) {
+  return ForFloat(c.in().dtype, [&]<typename T>(T) { return SumPool<T>(Shared(c, kBackward, kBackward)); });
+}
+
+}  // namespace
+
+std::span<const KernelRow> PoolNhwcKernels() {
+  constexpr TypeSet kNumbered = kFloat | Only(DType::kUInt8);
+  constexpr Layout kLast = Layout::kChannelsLast;
+  static constexpr KernelRow kRows[] = {{"cpu.MaxPool", PrepareMaxPool, kNumbered, nullptr, kLast, 1},
+                                        {"cpu.MaxPoolGrad", PrepareMaxPoolGrad, kNumbered, nullptr, kLast, 1},
+                                        {"AveragePool", PrepareAveragePool<false>, kFloat, nullptr, kLast, 1},
+                                        {"AveragePoolGrad", PrepareAveragePool<true>, kFloat, nullptr, kLast, 1}};
+  return kRows;
+}
+
+}  // namespace onnxtrain::cpu

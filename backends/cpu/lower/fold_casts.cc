@@ -1,0 +1,179 @@
+#include "backends/cpu/lower/fold_casts.h"
+
+#include <algorithm>
+
+#include "backends/cpu/kernels/conv.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "frontend/base/status.h"
+#include "frontend/ops/row.h"
+#include "frontend/passes/match.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+using Vals = std::vector<Val>;
+
+ValueId BeforeUpcast(const Pattern& p, ValueId v) { return p.BeforeCast(v, DType::kBFloat16, DType::kFloat32); }
+ValueId BeforeDowncast(const Pattern& p, ValueId v) { return p.BeforeCast(v, DType::kFloat32, DType::kBFloat16); }
+
+bool IsDowncast(const Pattern& p, const Node& node) {
+  return node.op == "Cast" && BeforeDowncast(p, node.outputs[0]) != kNoValue;
+}
+
+bool IsOnlyRounded(const Pattern& p, ValueId v) {
+  return !p.IsOutput(v) && !p.users(v).empty() &&
+         std::ranges::all_of(p.users(v), [&](int32_t n) { return IsDowncast(p, p.graph().nodes()[n]); });
+}
+
+// --- Round trips
+
+bool IsBf16Conv(const Pattern& p, ValueId v) {
+  const Node* node = p.graph().producer(v);
+  const OpRow* row = node == nullptr ? nullptr : FindOp(node->op);
+  return row != nullptr && row->precision == Precision::kLow && row->layout.inputs != 0 &&
+         BeforeUpcast(p, node->inputs[0]) != kNoValue;
+}
+
+// Do all users read bf16, or will be part of fused chains that round their results?
+bool AllUsersReadBf16(const Pattern& p, ValueId v) {
+  return !p.users(v).empty() && std::ranges::all_of(p.users(v), [&](int32_t n) {
+    const Node& node = p.graph().nodes()[n];
+    return SupportsBf16(node.op) || (FindOp(node.op)->elementwise && IsOnlyRounded(p, node.outputs[0]));
+  });
+}
+
+bool IsRoundedAfterRelu(const Pattern& p, ValueId v) {
+  const Node* relu = p.SoleUser(v, "Relu");
+  const Node* cast = relu == nullptr ? nullptr : p.SoleUser(relu->outputs[0], "Cast");
+  return cast != nullptr && IsDowncast(p, *cast);
+}
+
+ValueId BeforeCasts(const Pattern& p, ValueId v) {
+  for (const ValueId x : {BeforeUpcast(p, v), BeforeDowncast(p, v)}) {
+    if (x != kNoValue) return BeforeCasts(p, x);
+  }
+  return v;
+}
+
+// Is `exact` normalized and, after the round trip to v, added to a value computed before it: a residual?
+bool IsNormInSum(const Pattern& p, ValueId exact, ValueId v) {
+  const Node *norm = p.graph().producer(exact), *sum = p.SoleUser(v, "Add");
+  const bool normalized =
+      norm != nullptr && FindOp(norm->op)->precision == Precision::kMixedIo && norm->outputs[0] == exact;
+  if (!normalized || sum == nullptr) return false;
+  const ValueId residual = BeforeCasts(p, sum->inputs[sum->inputs[0] == v ? 1 : 0]);
+  return p.graph().value(residual).node < p.graph().value(exact).node;
+}
+
+// The value before the round trip that ends with v, if users of v can read it instead, or kNoValue.
+ValueId BeforeRoundTrip(const Pattern& p, ValueId v) {
+  const ValueId rounded = BeforeUpcast(p, v);
+  const ValueId exact = rounded != kNoValue && p.HasOneUse(rounded) ? BeforeDowncast(p, rounded) : kNoValue;
+  if (exact == kNoValue) return kNoValue;
+  const bool skips =
+      (IsBf16Conv(p, exact) && !AllUsersReadBf16(p, v)) || IsRoundedAfterRelu(p, v) || IsNormInSum(p, exact, v);
+  return skips ? exact : kNoValue;
+}
+
+// --- Kernels of bf16
+
+class CastFolder {
+ public:
+  CastFolder(const Pattern& pattern, Rewriter& r) : p_(pattern), r_(r) {}
+
+  // The new outputs of the node, or none to keep it.
+  std::optional<Vals> Fold(const Node& node) {
+    const Val x = node.inputs.empty() ? Val() : r_.Map(node.inputs[0]);
+    if (IsDowncast(p_, node)) return x.dtype() == DType::kBFloat16 ? std::optional(Vals{x}) : std::nullopt;
+    if (node.op == "cpu.Conv" || node.op == "cpu.ConvTranspose") return RoundInConv(node);
+    if (const uint32_t inputs = FindBf16Inputs(p_.graph(), node); inputs != 0) return ReadBf16(node, inputs);
+    return FindOp(node.op)->elementwise && node.op != "Cast" ? CloneCasts(node) : std::nullopt;
+  }
+
+ private:
+  std::optional<Vals> RoundInConv(const Node& node) {
+    const ConvKind kind = node.op == "cpu.Conv" ? ConvKind::kForward : ConvKind::kInputGrad;
+    if (p_.graph().type(node.inputs[0]).dtype != DType::kBFloat16 || !IsOnlyRounded(p_, node.outputs[0]) ||
+        !SupportsBf16Output(kind, MakeConvGeometry(kind, p_.graph(), node)))
+      return std::nullopt;
+    Attrs attrs = node.attrs;
+    attrs.Set("to", std::string("bf16"));
+    return r_.b().Ops(node.op, r_.MapOperands(node), attrs);
+  }
+
+  std::optional<Vals> ReadBf16(const Node& node, uint32_t inputs) {
+    if (!IsOnlyRounded(p_, node.outputs[0])) return std::nullopt;
+    Vals in = r_.MapOperands(node);
+    for (size_t i = 0; i < in.size(); ++i) {
+      if ((inputs >> i & 1) == 0 || !in[i]) continue;
+      const ValueId low = BeforeUpcast(p_, node.inputs[i]);
+      if (low == kNoValue) return std::nullopt;
+      in[i] = r_.Map(low);
+    }
+    return r_.b().Ops(node.op, in, node.attrs);
+  }
+
+  std::optional<Vals> CloneCasts(const Node& node) {
+    Vals in = r_.MapOperands(node);
+    bool any = false;
+    for (size_t i = 0; i < in.size(); ++i) {
+      const ValueId low = BeforeUpcast(p_, node.inputs[i]);
+      if (low == kNoValue) continue;
+      const bool shared = p_.users(node.inputs[i]).size() > 1;
+      const ValueId exact = shared ? kNoValue : BeforeFusedRounding(low, node);
+      if (!shared && exact == kNoValue) continue;
+      in[i] = shared ? Cast(r_.Map(low), DType::kFloat32) : r_.Map(exact);
+      any = true;
+    }
+    return any ? std::optional(r_.b().Ops(node.op, in, node.attrs)) : std::nullopt;
+  }
+
+  // The float32 value that the bf16 value was rounded from, if its producer and the user will be fused, or kNoValue.
+  ValueId BeforeFusedRounding(ValueId low, const Node& user) const {
+    const ValueId exact = BeforeDowncast(p_, low);
+    const Node* producer = exact == kNoValue ? nullptr : p_.graph().producer(exact);
+    const bool fuses = producer != nullptr && FindOp(producer->op)->elementwise && p_.users(exact).size() == 1 &&
+                       p_.users(low).size() == 1 && !p_.IsOutput(low) &&
+                       p_.graph().type(low).shape == p_.graph().type(user.outputs[0]).shape;
+    return fuses ? exact : kNoValue;
+  }
+
+  const Pattern& p_;
+  Rewriter& r_;
+};
+
+}  // namespace
+
+absl::StatusOr<Graph> EliminateCastRoundTrips(const Graph& graph) {
+  const Pattern pattern(graph);
+  return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<Vals> {
+    const ValueId exact = node.op == "Cast" ? BeforeRoundTrip(pattern, node.outputs[0]) : kNoValue;
+    return exact == kNoValue ? std::nullopt : std::optional(Vals{r.Map(exact)});
+  });
+}
+
+// Not by Rewrite: values change their types, and the users that would see the old type are replaced.
+absl::StatusOr<Graph> FoldCasts(const Graph& graph) {
+  const Pattern pattern(graph);
+  Graph result;
+  Rewriter r(graph, &result);
+  CastFolder folder(pattern, r);
+  for (const Node& node : graph.nodes()) {
+    r.b().set_source(node.source);
+    const auto outputs = folder.Fold(node);
+    RETURN_IF_ERROR(r.b().status());
+    if (!outputs) {
+      r.Copy(node);
+      continue;
+    }
+    for (size_t i = 0; i < outputs->size(); ++i) {
+      r.Set(node.outputs[i], (*outputs)[i]);
+      result.SetValueName((*outputs)[i].id(), graph.value(node.outputs[i]).name);
+    }
+  }
+  r.CopyOutputs();
+  return result;
+}
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,90 @@
+#include "backends/cpu/lower/fold_head_transposes.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "backends/cpu/ops/attention_ops.h"
+#include "backends/cpu/runtime/dnnl_call.h"
+#include "frontend/base/strings.h"
+#include "frontend/passes/match.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+using Perm = std::vector<int64_t>;
+using Vals = std::vector<Val>;
+
+Perm Identity(int rank) {
+  Perm perm(rank);
+  std::iota(perm.begin(), perm.end(), 0);
+  return perm;
+}
+
+// Follows transposes from `*v` to the value that they permute. Returns the permutation that gives `*v` from it.
+Perm SkipTransposes(const Pattern& pattern, ValueId* v) {
+  Perm perm = Identity(pattern.graph().type(*v).rank());
+  while (const Node* transpose = pattern.Producer(*v, "Transpose")) {
+    const Perm outer = transpose->attrs.Ints("perm");
+    for (int64_t& axis : perm) axis = outer[axis];
+    *v = transpose->inputs[0];
+  }
+  return perm;
+}
+
+// The permutation of the transposes that read the value, if nothing else does and all are the same.
+std::optional<Perm> FindUserPerm(const Pattern& pattern, ValueId v) {
+  const auto& users = pattern.users(v);
+  if (users.empty() || pattern.IsOutput(v)) return std::nullopt;
+  const auto& nodes = pattern.graph().nodes();
+  const Node& first = nodes[users[0]];
+  const bool same = std::ranges::all_of(users, [&](int32_t n) {
+    return nodes[n].op == "Transpose" && nodes[n].attrs.Ints("perm") == first.attrs.Ints("perm");
+  });
+  return same ? std::optional(first.attrs.Ints("perm")) : std::nullopt;
+}
+
+Vals Fold(Rewriter& r, const Pattern& pattern, const Node& node) {
+  const std::string op = StrCat("cpu.", node.op);
+  Perm perms;
+  const auto add = [&](const Perm& perm) { perms.insert(perms.end(), perm.begin(), perm.end()); };
+  Vals operands;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    ValueId v = node.inputs[i];
+    if (i != MaskIndex(op)) add(SkipTransposes(pattern, &v));
+    operands.push_back(i == MaskIndex(op) ? Cast(r.Map(v), DType::kFloat32) : r.Map(v));
+  }
+  std::vector<bool> transposed;
+  for (ValueId v : node.outputs) {
+    const auto perm = FindUserPerm(pattern, v);
+    add(perm.value_or(Identity(r.from().type(v).rank())));
+    transposed.push_back(perm.has_value());
+  }
+  Vals outputs = r.b().Ops(op, operands, {{"scale", node.attrs.Float("scale")}, {"perms", perms}});
+  if (!r.b().status().ok()) return outputs;
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (!transposed[o]) continue;
+    for (int32_t n : pattern.users(node.outputs[o])) r.Set(r.from().nodes()[n].outputs[0], outputs[o]);
+    outputs[o] = Val();
+  }
+  return outputs;
+}
+
+}  // namespace
+
+bool CanFoldHeadTransposes(const Graph& graph, const Node& node) {
+  if (node.op != "Attention" && node.op != "AttentionGrad") return false;
+  const DType dtype = graph.type(node.inputs[0]).dtype;
+  const bool takes = dtype == DType::kFloat32 || (dtype == DType::kBFloat16 && HasBFloat16());
+  const auto is_empty = [&](ValueId v) { return v != kNoValue && graph.type(v).elements() == 0; };
+  return takes && std::none_of(node.inputs.begin(), node.inputs.end(), is_empty);
+}
+
+absl::StatusOr<Graph> FoldHeadTransposes(const Graph& graph) {
+  const Pattern pattern(graph);
+  return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<Vals> {
+    return CanFoldHeadTransposes(graph, node) ? std::optional(Fold(r, pattern, node)) : std::nullopt;
+  });
+}
+
+}  // namespace onnxtrain::cpu

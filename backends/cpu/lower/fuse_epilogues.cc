@@ -1,0 +1,300 @@
+#include "backends/cpu/lower/fuse_epilogues.h"
+
+#include <span>
+
+#include "backends/cpu/ops/matmul_ops.h"
+#include "backends/cpu/ops/nn_ops.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "frontend/ops/builder.h"
+#include "frontend/passes/match.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+using Vals = std::vector<Val>;
+using Result = std::optional<Vals>;
+
+struct Context {
+  Rewriter& r;
+  const Pattern& pattern;
+  const Node& node;  // the root of the fusion
+
+  const Graph& graph() const { return pattern.graph(); }
+  const Type& type(ValueId v) const { return graph().type(v); }
+};
+
+// --- Matchers ---
+
+// The value before casts between f32 and bf16.
+ValueId BeforeCasts(const Context& c, ValueId v) {
+  const Node* cast = c.pattern.Producer(v, "Cast");
+  const bool skips = cast != nullptr && IsMultiplied(c.type(v).dtype) && IsMultiplied(c.type(cast->inputs[0]).dtype);
+  return skips ? BeforeCasts(c, cast->inputs[0]) : v;
+}
+
+// The same, through casts that nobody else reads.
+ValueId BeforeSoleUseCasts(const Context& c, ValueId v) {
+  const Node* cast = c.pattern.HasOneUse(v) && BeforeCasts(c, v) != v ? c.pattern.Producer(v, "Cast") : nullptr;
+  return cast == nullptr ? v : BeforeSoleUseCasts(c, cast->inputs[0]);
+}
+
+bool IsZero(const Context& c, ValueId v) { return c.pattern.Splat(BeforeCasts(c, v)) == 0; }
+
+ValueId OtherOperand(const Node& sum, ValueId v) { return sum.inputs[sum.inputs[0] == v ? 1 : 0]; }
+
+// An f32 Add without broadcasting.
+bool IsPlainSum(const Context& c, const Node& node) {
+  const Type& type = c.type(node.outputs[0]);
+  return node.op == "Add" && type.dtype == DType::kFloat32 && c.type(node.inputs[0]) == type &&
+         c.type(node.inputs[1]) == type;
+}
+
+// An Add of the term that writes over its other operand: a graph input that nothing else reads.
+struct Accumulation {
+  const Node* sum = nullptr;
+  ValueId accumulator = kNoValue;
+};
+
+Accumulation FindAccumulation(const Context& c, ValueId term) {
+  const Node* sum = c.pattern.SoleUser(term, "Add");
+  if (sum == nullptr || !IsPlainSum(c, *sum)) return {};
+  const ValueId old = OtherOperand(*sum, term);
+  for (const GraphOutput& output : c.graph().outputs()) {
+    if (output.value == sum->outputs[0] && output.into == old && c.pattern.HasOneUse(old)) return {sum, old};
+  }
+  return {};
+}
+
+Attrs WithRelu(const Node& node) {
+  Attrs attrs = node.attrs;
+  attrs.Set("activation", std::string("Relu"));
+  return attrs;
+}
+
+// --- Convolutions and batch normalizations ---
+
+// Kernels for channels last compute epilogues.
+bool HasEpilogues(const Context& c, const Node& node) {
+  const KernelRow* row = FindKernel(c.graph(), node);
+  return row != nullptr && row->layout == Layout::kChannelsLast;
+}
+
+Result ReluAfterConv(const Context& c) {
+  const Node* conv = c.graph().producer(c.node.inputs[0]);
+  if (conv == nullptr || (conv->op != "Conv" && conv->op != "cpu.Conv")) return std::nullopt;
+  if (!HasEpilogues(c, *conv) || !c.pattern.HasOneUse(conv->outputs[0])) return std::nullopt;
+  return Vals{c.r.b().Op("cpu.Conv", c.r.MapOperands(*conv), WithRelu(*conv))};
+}
+
+// The Add of a residual to the normalized value. The residual must be computed before the normalization: of two
+// normalizations that are added, the second takes the first.
+const Node* FindResidualSum(const Context& c, ValueId y) {
+  const Node* sum = c.pattern.SoleUser(y, "Add");
+  if (sum == nullptr) return nullptr;
+  const ValueId other = OtherOperand(*sum, y);
+  const ValueId narrow = c.pattern.BeforeCast(other, DType::kBFloat16, DType::kFloat32);
+  const ValueId residual = narrow == kNoValue ? other : narrow;
+  const bool fits = c.type(other) == c.type(y) && c.graph().value(residual).node < c.graph().value(y).node;
+  return fits ? sum : nullptr;
+}
+
+// BatchNorm (+ residual) (+ Relu). Without either it is a cpu.BatchNorm, too, which has a form for recomputation.
+Result BatchNormEpilogue(const Context& c) {
+  const Node& norm = c.node;
+  if (!HasEpilogues(c, norm)) return std::nullopt;
+  const ValueId y = norm.outputs[0];
+  const Node* sum = FindResidualSum(c, y);
+  const Node* relu = c.pattern.SoleUser(sum == nullptr ? y : sum->outputs[0], "Relu");
+  Vals in = c.r.MapOperands(norm);
+  if (sum != nullptr) {
+    const ValueId other = OtherOperand(*sum, y);
+    const ValueId narrow = c.pattern.BeforeCast(other, DType::kBFloat16, DType::kFloat32);
+    in.push_back(Cast(c.r.Map(narrow == kNoValue ? other : narrow), in[0].dtype()));
+  }
+  Vals out = c.r.b().Ops("cpu.BatchNorm", in, relu != nullptr ? WithRelu(norm) : norm.attrs);
+  for (const Node* fused : {sum, relu}) {
+    if (fused != nullptr && c.r.b().status().ok()) c.r.Set(fused->outputs[0], out[0]);
+  }
+  return out;
+}
+
+// BatchNormGrad of Where(Relu(BatchNorm(x)) > 0, dy, 0): the kernel recomputes the mask from x. Casts to bf16 and back
+// keep the sign; a gradient that was rounded before the mask is the same after it.
+Result MaskOfBatchNormGrad(const Context& c) {
+  const Node& grad = c.node;
+  const Node* masked = c.pattern.Producer(BeforeSoleUseCasts(c, grad.inputs[0]), "Where");
+  if (masked == nullptr || !c.pattern.HasOneUse(masked->outputs[0]) || !IsZero(c, masked->inputs[2]))
+    return std::nullopt;
+  const Node* positive = c.pattern.Producer(masked->inputs[0], "Greater");
+  if (positive == nullptr || !IsZero(c, positive->inputs[1])) return std::nullopt;
+  const Node* relu = c.pattern.Producer(BeforeCasts(c, positive->inputs[0]), "Relu");
+  const Node* norm = relu == nullptr ? nullptr : c.pattern.Producer(relu->inputs[0], "BatchNorm");
+  const bool same = norm != nullptr && HasEpilogues(c, grad) && norm->outputs[0] == relu->inputs[0] &&
+                    norm->inputs[0] == grad.inputs[1] && norm->inputs[1] == grad.inputs[2] &&
+                    norm->outputs[1] == grad.inputs[3] && norm->outputs[2] == grad.inputs[4];
+  if (!same || c.type(masked->inputs[1]) != c.type(grad.inputs[1])) return std::nullopt;
+  Vals in = c.r.MapOperands(grad);
+  in[0] = c.r.Map(masked->inputs[1]);
+  in.push_back(c.r.Map(norm->inputs[2]));
+  return c.r.b().Ops("cpu.BatchNormGrad", in, WithRelu(grad));
+}
+
+// --- Reductions and scatter-adds ---
+
+// Σx² without x² in memory.
+Result SumOfSquares(const Context& c) {
+  const Node* square = c.pattern.Producer(c.node.inputs[0], "Mul");
+  const bool fits = square != nullptr && square->inputs[0] == square->inputs[1] &&
+                    c.type(c.node.inputs[0]).dtype == DType::kFloat32 && c.pattern.HasOneUse(square->outputs[0]);
+  if (!fits) return std::nullopt;
+  return Vals{c.r.b().Op("cpu.ReduceSumSquares", {c.r.Map(square->inputs[0])}, c.node.attrs)};
+}
+
+Val GatherGradAdd(const Context& c, const Node& grad, ValueId old) {
+  return c.r.b().Op("cpu.GatherGradAdd", {c.r.Map(grad.inputs[0]), c.r.Map(grad.inputs[1]), c.r.Map(old)}, grad.attrs);
+}
+
+// GatherGrad into an accumulator. Emitted at the gradient, not at the sum at the end of the program: the operands live
+// no longer than before.
+Result AccumulatedGatherGrad(const Context& c) {
+  const Accumulation into = FindAccumulation(c, c.node.outputs[0]);
+  if (into.sum == nullptr) return std::nullopt;
+  const Val sum = GatherGradAdd(c, c.node, into.accumulator);
+  if (sum) c.r.Set(into.sum->outputs[0], sum);
+  return Vals{sum};
+}
+
+// GatherGrad + a computed value that nothing else reads. Rows that no index names are not touched.
+Result SumWithGatherGrad(const Context& c) {
+  if (!IsPlainSum(c, c.node)) return std::nullopt;
+  for (const ValueId term : c.node.inputs) {
+    const ValueId old = OtherOperand(c.node, term);
+    const Node* grad = c.pattern.Producer(term, "GatherGrad");
+    const bool fits =
+        grad != nullptr && c.pattern.HasOneUse(term) && c.pattern.HasOneUse(old) && !c.graph().IsInput(old);
+    if (fits) return Vals{GatherGradAdd(c, *grad, old)};
+  }
+  return std::nullopt;
+}
+
+// --- Products ---
+
+struct Product {
+  const Node* node = nullptr;  // MatMul, or a cpu.MatMul of a packed weight
+  ValueId bias = kNoValue;
+  bool relu = false;
+};
+
+bool HasBf16Operands(const Context& c, const Node& product) {
+  return c.type(product.inputs[0]).dtype == DType::kBFloat16;
+}
+
+bool IsBias(const Context& c, ValueId bias, ValueId sum, ValueId product) {
+  const Shape shape = PhysicalShape(c.type(bias)), y = PhysicalShape(c.type(sum));
+  return y == PhysicalShape(c.type(product)) && !shape.empty() && shape.back() == y.back() &&
+         NumElements(shape) == y.back();
+}
+
+bool KeepsColumns(const Context& c, const Node& view) {
+  const Shape x = PhysicalShape(c.type(view.inputs[0])), y = PhysicalShape(c.type(view.outputs[0]));
+  return !x.empty() && !y.empty() && x.back() == y.back();
+}
+
+// The product, and what is done to it, that computes the value: act(a·b + bias) between casts. The product accumulates
+// in float32 and writes the type of the last node.
+Product FindProduct(const Context& c, ValueId v) {
+  const Node* node = c.graph().producer(v);
+  if (node == nullptr) return {};
+  if (node->op == "MatMul" || node->op == "cpu.MatMul") return {.node = node};
+  const bool sole = c.pattern.HasOneUse(node->inputs.empty() ? v : node->inputs[0]);
+  if (node->op == "cpu.View" && sole && KeepsColumns(c, *node)) return FindProduct(c, node->inputs[0]);
+  if (node->op == "Cast" && sole && IsMultiplied(c.type(node->inputs[0]).dtype)) {
+    const Product inner = FindProduct(c, node->inputs[0]);
+    return inner.node != nullptr && HasBf16Operands(c, *inner.node) ? inner : Product{};
+  }
+  if (node->op == "Relu" && sole) {
+    Product inner = FindProduct(c, node->inputs[0]);
+    if (inner.node == nullptr || inner.relu) return {};
+    inner.relu = true;
+    return inner;
+  }
+  if (node->op != "Add") return {};
+  for (const ValueId term : node->inputs) {
+    const ValueId bias = OtherOperand(*node, term);
+    if (!c.pattern.HasOneUse(term) || !IsBias(c, bias, v, term)) continue;
+    const Product inner = FindProduct(c, term);
+    if (inner.node != nullptr && inner.bias == kNoValue && !inner.relu) return {.node = inner.node, .bias = bias};
+  }
+  return {};
+}
+
+// A kernel of bf16 operands adds the float32 bias that a bf16 one was rounded from.
+Val MapBias(const Context& c, const Product& product) {
+  if (product.bias == kNoValue) return Val();
+  const ValueId bias = HasBf16Operands(c, *product.node) ? BeforeCasts(c, product.bias) : product.bias;
+  return Reinterpret(c.r.Map(bias), {c.type(bias).dtype, {c.type(product.node->outputs[0]).shape.back()}});
+}
+
+// Emitted at the last node of the product, as the bias may be computed late; an accumulated product too.
+Result ProductEpilogue(const Context& c) {
+  const ValueId y = c.node.outputs[0];
+  if (!IsMultiplied(c.type(y).dtype)) return std::nullopt;
+  const Product product = FindProduct(c, y);
+  if (product.node == nullptr) return std::nullopt;
+  const bool adds = !product.relu && c.type(y).shape == c.type(product.node->outputs[0]).shape;
+  const Accumulation into = adds ? FindAccumulation(c, y) : Accumulation();
+  if (product.node == &c.node && into.sum == nullptr) return std::nullopt;
+  Vals in = c.r.MapOperands(*product.node);
+  in.resize(2);
+  in.push_back(MapBias(c, product));
+  in.push_back(c.r.Map(into.accumulator));
+  Attrs attrs = product.node->attrs;
+  if (product.relu) attrs.Set("activation", std::string("Relu"));
+  if (c.type(y).dtype != in[0].dtype()) attrs.Set("to", std::string(ToString(c.type(y).dtype)));
+  const Val out = Reinterpret(c.r.b().Op("cpu.MatMul", in, attrs), c.type(y));
+  if (into.sum != nullptr && out) c.r.Set(into.sum->outputs[0], out);
+  return Vals{out};
+}
+
+// --- The table ---
+
+// `apply` checks the condition at a root and returns the replacement of its outputs; it may set the outputs of users
+// that it fused (Rewriter::Set).
+struct Fusion {
+  std::string_view root;
+  Result (*apply)(const Context&);
+};
+
+constexpr Fusion kActivations[] = {
+    {"Relu", ReluAfterConv},           // act(conv)
+    {"BatchNorm", BatchNormEpilogue},  // act(norm + residual)
+    {"BatchNormGrad", MaskOfBatchNormGrad},
+};
+
+constexpr Fusion kEpilogues[] = {
+    {"ReduceSum", SumOfSquares},     {"GatherGrad", AccumulatedGatherGrad},  // accumulator += scatter
+    {"Add", SumWithGatherGrad},      {"MatMul", ProductEpilogue},            // accumulator += a·b
+    {"cpu.MatMul", ProductEpilogue}, {"Add", ProductEpilogue},               // a·b + bias
+    {"Relu", ProductEpilogue},       {"Cast", ProductEpilogue},
+};
+
+// The first row that matches wins.
+absl::StatusOr<Graph> Apply(const Graph& graph, std::span<const Fusion> table) {
+  const Pattern pattern(graph);
+  return Rewrite(graph, [&](Rewriter& r, const Node& node) -> Result {
+    for (const Fusion& fusion : table) {
+      if (fusion.root != node.op) continue;
+      if (Result result = fusion.apply({r, pattern, node})) return result;
+    }
+    return std::nullopt;
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<Graph> FuseActivations(const Graph& graph) { return Apply(graph, kActivations); }
+
+absl::StatusOr<Graph> FuseEpilogues(const Graph& graph) { return Apply(graph, kEpilogues); }
+
+}  // namespace onnxtrain::cpu

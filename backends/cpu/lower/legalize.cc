@@ -1,0 +1,154 @@
+#include "backends/cpu/lower/legalize.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "backends/cpu/lower/assign_layouts.h"
+#include "backends/cpu/lower/fold_casts.h"
+#include "backends/cpu/lower/fold_head_transposes.h"
+#include "backends/cpu/lower/fuse_epilogues.h"
+#include "backends/cpu/lower/pack_weights.h"
+#include "backends/cpu/ops/nn_ops.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/promote_types.h"
+#include "frontend/base/status.h"
+#include "frontend/passes/dce.h"
+#include "frontend/passes/decompose.h"
+#include "frontend/passes/pass.h"
+#include "frontend/passes/rewrite.h"
+#include "frontend/passes/simplify.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+bool LacksKernel(const Graph& graph, const Node& node) {
+  return node.op != "Constant" && FindKernel(graph, node) == nullptr;
+}
+
+using Vals = std::vector<Val>;
+using Rule = Vals (*)(Rewriter& r, const Node& node, const Vals& in);
+
+// Softmax and its relatives along an axis that is not the last.
+Vals ComputeOnLastAxis(Rewriter& r, const Node& node, const Vals& in) {
+  const int64_t axis = node.attrs.Int("axis");
+  const int rank = in[0].rank();
+  std::vector<int64_t> to_last(rank), back(rank);
+  std::iota(to_last.begin(), to_last.end(), int64_t{0});
+  std::rotate(to_last.begin() + axis, to_last.begin() + axis + 1, to_last.end());
+  for (int i = 0; i < rank; ++i) back[to_last[i]] = i;
+  Vals moved;
+  for (const Val& x : in) moved.push_back(Transpose(x, to_last));
+  return {Transpose(r.b().Op(node.op, moved, {{"axis", int64_t{rank - 1}}}), back)};
+}
+
+// [N,C,…] ↔ [N·…,C]
+Val ToMatrix(Val x) {
+  const int64_t classes = x.dim(1);
+  const int64_t rows = classes == 0 ? 0 : NumElements(x.shape()) / classes;
+  return Reshape(Transpose(x, NchwToNhwcPerm(x.rank())), {rows, classes});
+}
+
+Val FromMatrix(Val x, const Shape& shape) {
+  return Transpose(Reshape(x, ToChannelsLast(shape)), NhwcToNchwPerm(static_cast<int>(shape.size())));
+}
+
+Val Flat(Val x) { return Reshape(x, {NumElements(x.shape())}); }
+
+Vals CrossEntropyOfMatrix(Rewriter& r, const Node& node, const Vals& in) {
+  const Vals out = r.b().Ops("CrossEntropy", {ToMatrix(in[0]), Flat(in[1])}, node.attrs);
+  return {Reshape(out[0], in[1].shape()), FromMatrix(out[1], in[0].shape())};
+}
+
+Vals CrossEntropyGradOfMatrix(Rewriter& r, const Node& node, const Vals& in) {
+  const Val out = r.b().Op("CrossEntropyGrad", {Flat(in[0]), ToMatrix(in[1]), Flat(in[2])}, node.attrs);
+  return {FromMatrix(out, in[1].shape())};
+}
+
+// For nodes that no kernel takes as they are, but another node of the same operator.
+const std::map<std::string_view, Rule>& Rules() {
+  static const auto* rules = new std::map<std::string_view, Rule>{
+      {"Softmax", ComputeOnLastAxis},         {"LogSoftmax", ComputeOnLastAxis},
+      {"SoftmaxGrad", ComputeOnLastAxis},     {"LogSoftmaxGrad", ComputeOnLastAxis},
+      {"CrossEntropy", CrossEntropyOfMatrix}, {"CrossEntropyGrad", CrossEntropyGradOfMatrix},
+  };
+  return *rules;
+}
+
+absl::StatusOr<Graph> MoveAxes(const Graph& graph) {
+  bool changed = false;
+  auto moved = Rewrite(
+      graph,
+      [](Rewriter& r, const Node& node) -> std::optional<Vals> {
+        const auto rule = Rules().find(node.op);
+        const DType dtype = r.from().type(node.inputs.empty() ? node.outputs[0] : node.inputs[0]).dtype;
+        const bool is_real = dtype == DType::kFloat32 || dtype == DType::kFloat64;
+        if (rule == Rules().end() || !is_real || !LacksKernel(r.from(), node)) return std::nullopt;
+        Vals in;
+        for (ValueId v : node.inputs) in.push_back(r.Map(v));
+        return rule->second(r, node, in);
+      },
+      &changed);
+  // A transpose that moves the classes last may cancel one that moved them away.
+  return moved.ok() && changed ? Simplify(Dce(*moved)) : moved;
+}
+
+std::string Signature(const Graph& graph, const Node& node) {
+  std::string text = NodeTag(node);
+  for (ValueId v : node.inputs) StrAppend(&text, v == kNoValue ? "-" : ToString(graph.type(v)), " ");
+  StrAppend(&text, "→");
+  for (ValueId v : node.outputs) StrAppend(&text, " ", ToString(graph.type(v)));
+  return text;
+}
+
+absl::Status CheckSupported(const Graph& graph) {
+  std::vector<std::string> lacking;
+  for (const Node& node : graph.nodes()) {
+    if (LacksKernel(graph, node)) lacking.push_back(Signature(graph, node));
+  }
+  if (lacking.empty()) return absl::OkStatus();
+  return absl::UnimplementedError(StrCat("the cpu backend cannot run ", absl::StrJoin(lacking, ", ")));
+}
+
+// A Where over bf16 or f16 has a kernel, but is fused with its neighbors in float32.
+bool IsFusedInFloat32(const Graph& graph, const Node& node) {
+  const DType dtype = graph.type(node.outputs[0]).dtype;
+  return node.op == "Where" && (dtype == DType::kBFloat16 || dtype == DType::kFloat16);
+}
+
+}  // namespace
+
+absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
+  const auto lacks = [](const Graph& g, const Node& node) {
+    return (LacksKernel(g, node) && !CanFoldHeadTransposes(g, node)) || IsFusedInFloat32(g, node);
+  };
+  const Pass supported[] = {
+      {"promote_half", [&](const Graph& g) { return PromoteHalfToFloat(g, lacks); }},
+      {"fold_head_transposes", FoldHeadTransposes},
+      {"move_axes", MoveAxes},
+      {"decompose", [](const Graph& g) { return DecomposeNodes(g, LacksKernel); }},
+      {"move_axes", MoveAxes},  // decompositions use such operators, too
+      DcePass(),
+  };
+  const Pass selected[] = {
+      {"eliminate_cast_round_trips", EliminateCastRoundTrips},
+      DcePass(),
+      {"assign_layouts", AssignLayouts},
+      DcePass(),
+      {"fuse_activations", FuseActivations},
+      DcePass(),
+      {"fold_casts", FoldCasts},
+      DcePass(),
+      {"pack_weights", PackWeights},
+      {"fuse_epilogues", FuseEpilogues},
+      DcePass(),
+  };
+  ASSIGN_OR_RETURN(Graph legal, RunPasses(graph, supported));
+  RETURN_IF_ERROR(CheckSupported(legal));
+  return RunPasses(std::move(legal), selected);
+}
+
+}  // namespace onnxtrain::cpu

@@ -1,0 +1,109 @@
+// The kernel interface: prepared at compile from a node's operator, attributes and types, then run from flat pointers.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "absl/status/statusor.h"
+#include "backends/kernel_table.h"
+#include "frontend/graph/graph.h"
+#include "frontend/ops/layout.h"
+
+namespace onnxtrain::cpu {
+
+// What prepare sees. Nodes have passed their row's type rule and the table's type set. A kernel may depend on the
+// operator, the attributes, the types of the operands and constant operands of one element, and on nothing else: nodes
+// that agree in them share it (kernel_cache.h).
+struct KernelContext {
+  const Graph& graph;
+  const Node& node;
+  // Set for operators that compute in any order, where their tensors are stored channels last: the kernel sees
+  // row-major tensors of the same bytes.
+  const PhysicalNode* physical = nullptr;
+
+  bool has(size_t i) const { return i < node.inputs.size() && node.inputs[i] != kNoValue; }
+  const Type& in(size_t i = 0) const { return physical ? physical->inputs[i] : graph.type(node.inputs[i]); }
+  const Type& out(size_t i = 0) const { return physical ? physical->outputs[i] : graph.type(node.outputs[i]); }
+  const Attrs& attrs() const { return physical ? physical->attrs : node.attrs; }
+};
+
+// The bytes of the node's tensors, resolved when the program is bound. Absent inputs are null.
+struct Args {
+  void* const* inputs = nullptr;
+  void* const* outputs = nullptr;
+  void* workspace = nullptr;  // 64-byte aligned
+
+  template <typename T = float>
+  const T* in(size_t i = 0) const {
+    return static_cast<const T*>(inputs[i]);
+  }
+  template <typename T = float>
+  T* out(size_t i = 0) const {
+    return static_cast<T*>(outputs[i]);
+  }
+};
+
+// Must not allocate or fail, but oneDNN may throw; the program turns that into a Status. Run-time state is captured by
+// value, so that copies of a kernel are independent.
+using RunKernel = std::function<void(const Args&)>;
+
+struct Kernel {
+  RunKernel run;
+  size_t workspace = 0;  // bytes
+};
+
+using Prepare = absl::StatusOr<Kernel> (*)(const KernelContext&);
+
+// Bits by DType.
+using TypeSet = uint32_t;
+constexpr TypeSet Only(DType dtype) { return 1u << static_cast<int>(dtype); }
+inline constexpr TypeSet kFloat = Only(DType::kFloat32);
+inline constexpr TypeSet kDouble = Only(DType::kFloat64);
+inline constexpr TypeSet kReals = kFloat | kDouble;
+template <typename T>
+inline constexpr TypeSet kTypeOf = std::is_same_v<T, double> ? kDouble : kFloat;
+inline constexpr TypeSet kInts = Only(DType::kInt8) | Only(DType::kInt16) | Only(DType::kInt32) | Only(DType::kInt64) |
+                                 Only(DType::kUInt8) | Only(DType::kUInt16) | Only(DType::kUInt32) |
+                                 Only(DType::kUInt64);
+inline constexpr TypeSet kBools = Only(DType::kBool);
+inline constexpr TypeSet kAnyType = ~0u;
+
+struct KernelRow {
+  std::string_view op;
+  Prepare prepare;
+  TypeSet types = kFloat;                           // what the inputs and outputs may be
+  bool (*accepts)(const KernelContext&) = nullptr;  // further conditions; null: none
+  // Of the operands that share a layout (frontend/ops/layout.h).
+  Layout layout = Layout::kRowMajor;
+  // Inputs that may be bf16, as bits: they and output 0 together. All others have one of `types`.
+  uint32_t bf16 = 0;
+  // For kChannelsLast. Null: nodes get that layout where their neighbors have it. Else they get it where it returns
+  // true, whatever their neighbors have, and never where it returns false.
+  bool (*prefers)(const KernelContext&) = nullptr;
+};
+
+// The families, each defined in kernels/. A line here declares and registers one; of several rows for a node, that of
+// the first family runs it.
+#define ONNXTRAIN_CPU_KERNEL_FAMILIES                                                                              \
+  ElementwiseKernels(), FusedKernels(), IntegerKernels(), CastKernels(), ReduceKernels(), MatmulKernels(),         \
+      PackKernels(), ConvKernels(), ConvPackKernels(), DoubleConvKernels(), PoolKernels(), PoolNhwcKernels(),      \
+      ResampleKernels(), SampleKernels(), RoiKernels(), DeterminantKernels(), BatchNormNhwcKernels(),              \
+      BatchNormKernels(), LayerNormKernels(), SoftmaxKernels(), AttentionKernels(), LossKernels(), ShapeKernels(), \
+      IndexKernels(), ScatterKernels(), TopKKernels(), RandomKernels(), RecurrentKernels()
+std::span<const KernelRow> ONNXTRAIN_CPU_KERNEL_FAMILIES;
+
+// The row that runs the node, or null. An operator may have several rows for different types and layouts.
+const KernelRow* FindKernel(const Graph& graph, const Node& node);
+absl::StatusOr<Kernel> PrepareKernel(const Graph& graph, const Node& node);
+
+// The inputs that may become bf16 together with output 0, as bits.
+uint32_t FindBf16Inputs(const Graph& graph, const Node& node);
+// Has the operator, in some layout or with an epilogue ("cpu.…"), a kernel that reads and writes bf16 beside float32?
+bool SupportsBf16(std::string_view op);
+// The row for tensors stored channels last, or null.
+const KernelRow* FindChannelsLastKernel(std::string_view op);
+
+}  // namespace onnxtrain::cpu

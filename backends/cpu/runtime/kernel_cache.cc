@@ -1,0 +1,70 @@
+#include "backends/cpu/runtime/kernel_cache.h"
+
+#include <omp.h>
+
+#include <functional>
+
+#include "backends/cpu/runtime/guard.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+// As many as oneDNN's own cache holds primitives. Beyond that, all are dropped: programs keep the copies they run.
+constexpr size_t kMaxKernels = 1024;
+
+absl::StatusOr<Kernel> PrepareNode(const Graph& graph, const Node& node) {
+  RETURN_IF_ERROR(CheckJitMemory());
+  return PrepareKernel(graph, node);
+}
+
+}  // namespace
+
+size_t KernelCache::Hash::operator()(const Signature& signature) const {
+  size_t hash = std::hash<std::string>()(signature.op);
+  const auto add = [&](size_t x) { hash = hash * 0x9E3779B97F4A7C15 + x; };
+  for (const auto& input : signature.inputs) {
+    add(input ? static_cast<size_t>(input->dtype) : ~size_t{0});
+    for (int64_t extent : input ? input->shape : Shape()) add(static_cast<size_t>(extent));
+  }
+  return hash;
+}
+
+KernelCache::Signature KernelCache::MakeSignature(const Graph& graph, const Node& node) {
+  Signature signature{.op = node.op, .attrs = node.attrs, .threads = omp_get_max_threads()};
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const ValueId v = node.inputs[i];
+    signature.inputs.push_back(v == kNoValue ? std::nullopt : std::optional(graph.type(v)));
+    const HostTensor* constant = v == kNoValue ? nullptr : graph.FindConstant(v);
+    if (constant != nullptr && constant->size() == 1) signature.constants.emplace_back(i, *constant);
+  }
+  for (ValueId v : node.outputs) signature.outputs.push_back(graph.type(v));
+  return signature;
+}
+
+absl::StatusOr<Kernel> KernelCache::Get(const Graph& graph, const Node& node) {
+  Signature signature = MakeSignature(graph, node);
+  absl::StatusOr<Kernel> kernel = absl::InternalError("");
+  const std::lock_guard lock(mutex_);
+  const auto get = [&] {
+    if (const auto found = kernels_.find(signature); found != kernels_.end()) {
+      kernel = found->second;
+      return;
+    }
+    kernel = PrepareNode(graph, node);
+    if (!kernel.ok()) return;
+    ++prepared_;
+    if (kernels_.size() >= kMaxKernels) kernels_.clear();
+    kernels_.emplace(std::move(signature), *kernel);
+  };
+  RETURN_IF_ERROR(Annotate(CatchDnnlErrors(get), NodeTag(node)));
+  if (!kernel.ok()) return Annotate(kernel.status(), NodeTag(node));
+  return kernel;
+}
+
+int64_t KernelCache::prepared() const {
+  const std::lock_guard lock(mutex_);
+  return prepared_;
+}
+
+}  // namespace onnxtrain::cpu

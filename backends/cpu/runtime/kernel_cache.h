@@ -1,0 +1,50 @@
+// Prepared kernels, shared by all nodes and all compilations that need the same one.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/cpu/runtime/kernel.h"
+
+namespace onnxtrain::cpu {
+
+// Maps what a kernel is prepared from (see KernelContext) and the number of threads to the kernel. Planning
+// under a memory budget compiles a program several times; repeated layers, micro-batch variants and recomputed nodes
+// have equal signatures. Each is prepared once, and every node gets a copy with run-time state of its own.
+// Thread-safe.
+class KernelCache {
+ public:
+  // Prepares the node's kernel, or copies one that was prepared before. Fails, naming the node, where no kernel exists
+  // or oneDNN cannot make it.
+  absl::StatusOr<Kernel> Get(const Graph& graph, const Node& node);
+
+  int64_t prepared() const;  // kernels prepared so far
+
+ private:
+  struct Signature {
+    std::string op;
+    Attrs attrs;
+    std::vector<std::optional<Type>> inputs;  // nullopt: absent
+    std::vector<Type> outputs;
+    std::vector<std::pair<size_t, HostTensor>> constants;  // by input: constant operands of one element
+    int threads;
+
+    bool operator==(const Signature&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Signature& signature) const;
+  };
+  static Signature MakeSignature(const Graph& graph, const Node& node);
+
+  mutable std::mutex mutex_;
+  std::unordered_map<Signature, Kernel, Hash> kernels_;
+  int64_t prepared_ = 0;
+};
+
+}  // namespace onnxtrain::cpu

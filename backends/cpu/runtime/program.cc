@@ -1,0 +1,290 @@
+#include "backends/cpu/runtime/program.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+#include "backends/cpu/lower/fuse.h"
+#include "backends/cpu/lower/fuse_elementwise.h"
+#include "backends/cpu/runtime/buffer.h"
+#include "backends/cpu/runtime/guard.h"
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/threads.h"
+#include "backends/dataflow.h"
+#include "backends/memory_plan.h"
+#include "frontend/base/status.h"
+#include "frontend/passes/pass.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+using Where = Place::Where;
+
+// Returns the kernels by node; dead nodes have an empty one.
+absl::StatusOr<std::vector<Kernel>> PrepareNodes(const Graph& graph, KernelCache& cache) {
+  const std::vector<bool> running = FindLiveNodes(graph);
+  std::vector<Kernel> kernels(graph.nodes().size());
+  for (size_t n = 0; n < kernels.size(); ++n) {
+    if (!running[n]) continue;
+    ASSIGN_OR_RETURN(kernels[n], cache.Get(graph, graph.nodes()[n]));
+  }
+  return kernels;
+}
+
+std::vector<size_t> GetWorkspaces(const std::vector<Kernel>& kernels) {
+  std::vector<size_t> bytes;
+  for (const Kernel& kernel : kernels) bytes.push_back(kernel.workspace);
+  return bytes;
+}
+
+class CpuProgram : public Program {
+ public:
+  CpuProgram(Graph graph, const CompileOptions& options, int threads)
+      : graph_(std::move(graph)), options_(options), threads_(threads) {}
+
+  absl::Status Compile(KernelCache& cache) {
+    SetNumThreads(threads_);
+    ASSIGN_OR_RETURN(std::vector<Kernel> kernels, PrepareNodes(graph_, cache));
+    plan_ = PlanMemory(graph_, {.reuse = !options_.keep_values, .workspace_bytes = GetWorkspaces(kernels)});
+    inputs_.resize(graph_.inputs().size());
+    bound_inputs_.resize(graph_.inputs().size());
+    input_pointers_.resize(graph_.inputs().size());
+    MakeSteps(kernels);
+    outputs_.resize(graph_.outputs().size());
+    if (options_.time_nodes) seconds_.resize(graph_.nodes().size());
+    return absl::OkStatus();
+  }
+
+  const Graph& graph() const override { return graph_; }
+  MemoryUse memory() const override { return {.arena = plan_.arena_bytes, .lower_bound = plan_.lower_bound}; }
+
+  absl::Status BindInput(std::string_view name, BufferView view) override {
+    const GraphInput* input = graph_.FindInput(name);
+    if (input == nullptr) return Invalid("the program has no input '", name, "'");
+    const size_t i = input - graph_.inputs().data();
+    RETURN_IF_ERROR(Bind(name, graph_.type(input->value).bytes(), view, &bound_inputs_[i]));
+    inputs_[i] = bound_inputs_[i];
+    return absl::OkStatus();
+  }
+
+  bool ReadInPlace(size_t input, const std::byte* data) override {
+    const bool in_place = reinterpret_cast<uintptr_t>(data) % kFeedAlignment == 0;
+    std::byte* address = in_place ? const_cast<std::byte*>(data) : *bound_inputs_[input];
+    if (inputs_[input] == address) return in_place;
+    inputs_[input] = address;
+    if (!resolved_) return in_place;
+    for (size_t pointer : input_pointers_[input]) pointers_[pointer] = address;
+    ResolveCopies();
+    return in_place;
+  }
+
+  absl::Status BindOutput(std::string_view name, BufferView view) override {
+    const GraphOutput* output = graph_.FindOutput(name);
+    if (output == nullptr) return Invalid("the program has no output '", name, "'");
+    if (output->into != kNoValue) return Invalid("output '", name, "' lives in an input");
+    return Bind(name, graph_.type(output->value).bytes(), view, &outputs_[output - graph_.outputs().data()]);
+  }
+
+  absl::Status BindArena(BufferView view) override {
+    RETURN_IF_ERROR(Bind("(arena)", plan_.arena_bytes, view, &arena_));
+    const auto& nodes = graph_.nodes();
+    if (std::any_of(nodes.begin(), nodes.end(), [&](const Node& node) { return ReordersOperands(node); }))
+      AdviseHugePages(*arena_, plan_.arena_bytes);
+    return absl::OkStatus();
+  }
+
+  absl::Status Run() override {
+    SetNumThreads(threads_);
+    if (!resolved_) RETURN_IF_ERROR(Resolve());
+    size_t at = 0;
+    const absl::Status status = CatchDnnlErrors([&] {
+      if (options_.time_nodes) return RunTimed(&at);
+      for (; at < steps_.size(); ++at) steps_[at].run(steps_[at].args);
+    });
+    if (!status.ok()) return Annotate(status, NodeTag(graph_.nodes()[steps_[at].node]));
+    for (const ResolvedCopy& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
+    return absl::OkStatus();
+  }
+
+  std::span<const double> NodeSeconds() const override { return seconds_; }
+
+  absl::StatusOr<HostTensor> Fetch(ValueId value) const override {
+    if (!options_.keep_values) return absl::FailedPreconditionError("the program was not compiled to keep its values");
+    if (value < 0 || value >= static_cast<ValueId>(plan_.places.size())) return Invalid("there is no value ", value);
+    const std::byte* data = resolved_ ? At(plan_.places[value]) : nullptr;
+    if (data == nullptr) return absl::NotFoundError(StrCat("value ", value, " has not been computed"));
+    HostTensor tensor(graph_.type(value));
+    std::memcpy(tensor.mutable_bytes().data(), data, tensor.bytes().size());
+    return tensor;
+  }
+
+ private:
+  struct Step {
+    RunKernel run;
+    Args args;
+    int32_t node;
+    size_t first_pointer;  // in pointers_: the inputs, then the outputs
+  };
+  struct ResolvedCopy {
+    std::byte* to;
+    const std::byte* from;
+    size_t bytes;
+  };
+
+  void RunTimed(size_t* at) {
+    auto begin = std::chrono::steady_clock::now();
+    for (; *at < steps_.size(); ++*at) {
+      steps_[*at].run(steps_[*at].args);
+      const auto end = std::chrono::steady_clock::now();
+      seconds_[steps_[*at].node] += std::chrono::duration<double>(end - begin).count();
+      begin = end;
+    }
+  }
+
+  // Row-major convolutions work on copies in blocked layouts, all over the arena.
+  bool ReordersOperands(const Node& node) const {
+    const OpRow* row = FindOp(node.op);
+    return row->precision == Precision::kLow && row->layout.inputs != 0 && !IsChannelsLast(graph_, node);
+  }
+
+  // A view whose input and output have the same place needs no step.
+  bool IsNothing(int32_t n) const {
+    const Node& node = graph_.nodes()[n];
+    const OpRow* row = FindOp(node.op);
+    return row->view && plan_.places[node.inputs[0]] == plan_.places[node.outputs[0]];
+  }
+
+  void MakeSteps(std::vector<Kernel>& kernels) {
+    size_t pointers = 0;
+    const auto add_pointer = [&](ValueId v) {
+      if (v != kNoValue && plan_.places[v].where == Where::kInput)
+        input_pointers_[plan_.places[v].index].push_back(pointers);
+      ++pointers;
+    };
+    for (int32_t n : plan_.order) {
+      if (IsNothing(n)) continue;
+      const Node& node = graph_.nodes()[n];
+      steps_.push_back({.run = std::move(kernels[n].run), .args = {}, .node = n, .first_pointer = pointers});
+      for (ValueId v : node.inputs) add_pointer(v);
+      for (ValueId v : node.outputs) add_pointer(v);
+    }
+    pointers_.resize(pointers);
+  }
+
+  absl::Status Bind(std::string_view name, size_t bytes, BufferView view, std::optional<std::byte*>* place) {
+    if (view.buffer == nullptr && bytes > 0) return Invalid("'", name, "' is bound to no buffer");
+    if (view.offset % 64 != 0) return Invalid("'", name, "' is bound to offset ", view.offset, ", no multiple of 64");
+    const size_t size = view.buffer == nullptr ? 0 : view.buffer->size();
+    if (view.offset > size || bytes > size - view.offset) {
+      return Invalid("'", name, "' needs ", bytes, " bytes at offset ", view.offset, " of a buffer of ", size);
+    }
+    *place = view.buffer == nullptr ? nullptr : static_cast<std::byte*>(view.buffer->data()) + view.offset;
+    resolved_ = false;
+    return absl::OkStatus();
+  }
+
+  std::byte* At(const Place& place) const {
+    switch (place.where) {
+      case Where::kArena:
+        return *arena_ + place.offset;
+      case Where::kInput:
+        return *inputs_[place.index];
+      case Where::kOutput:
+        return *outputs_[place.index];
+      case Where::kConstant:
+        return const_cast<std::byte*>(graph_.FindConstant(place.index)->bytes().data());
+      case Where::kNone:
+        return nullptr;
+    }
+    return nullptr;
+  }
+
+  absl::Status CheckBound() {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!inputs_[i])
+        return absl::FailedPreconditionError(StrCat("input '", graph_.inputs()[i].name, "' is not bound"));
+    }
+    for (size_t o = 0; o < outputs_.size(); ++o) {
+      const GraphOutput& output = graph_.outputs()[o];
+      if (output.into == kNoValue && !outputs_[o]) {
+        return absl::FailedPreconditionError(StrCat("output '", output.name, "' is not bound"));
+      }
+    }
+    if (!arena_ && plan_.arena_bytes > 0) return absl::FailedPreconditionError("the arena is not bound");
+    if (!arena_) arena_ = nullptr;
+    return absl::OkStatus();
+  }
+
+  // Not at binding: a program that is only planned has buffers without memory.
+  void TouchUpdatedInputs() {
+    const auto& outputs = graph_.outputs();
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const ValueId value = graph_.inputs()[i].value;
+      const bool updated =
+          std::any_of(outputs.begin(), outputs.end(), [&](const GraphOutput& o) { return o.into == value; });
+      if (updated) PrefaultPages(*inputs_[i], graph_.type(value).bytes());
+    }
+  }
+
+  absl::Status Resolve() {
+    RETURN_IF_ERROR(CheckBound());
+    TouchUpdatedInputs();
+    for (Step& step : steps_) {
+      const Node& node = graph_.nodes()[step.node];
+      void** pointer = &pointers_[step.first_pointer];
+      step.args = {.inputs = pointer,
+                   .outputs = pointer + node.inputs.size(),
+                   .workspace = *arena_ + plan_.workspace_offset[step.node]};
+      for (ValueId v : node.inputs) *pointer++ = v == kNoValue ? nullptr : At(plan_.places[v]);
+      for (ValueId v : node.outputs) *pointer++ = At(plan_.places[v]);
+    }
+    ResolveCopies();
+    resolved_ = true;
+    return absl::OkStatus();
+  }
+
+  void ResolveCopies() {
+    copies_.clear();
+    for (const Copy& copy : plan_.copies) copies_.push_back({At(copy.to), At(copy.from), copy.bytes});
+  }
+
+  Graph graph_;
+  CompileOptions options_;
+  int threads_;
+  MemoryPlan plan_;
+  std::vector<Step> steps_;
+  std::vector<void*> pointers_;
+  std::vector<ResolvedCopy> copies_;
+  std::vector<std::optional<std::byte*>> inputs_, outputs_;  // by graph input and output; empty: not bound
+  std::vector<std::optional<std::byte*>> bound_inputs_;      // where inputs_ are when they are not read in place
+  std::vector<std::vector<size_t>> input_pointers_;          // by graph input: those of pointers_ that are its address
+  std::optional<std::byte*> arena_;
+  std::vector<double> seconds_;  // by node, summed over runs; empty unless timed
+  bool resolved_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Program>> CompileProgram(const Graph& legal, const CompileOptions& options, int threads,
+                                                        KernelCache& cache) {
+  Graph graph;
+  if (options.keep_values) {  // values between a normalization and its neighbors stay, too
+    ASSIGN_OR_RETURN(FusedGraph chains, FuseElementwise(legal));
+    RETURN_IF_ERROR(VerifyResult("fuse_elementwise", chains.graph));
+    graph = std::move(chains.graph);
+  } else {
+    ASSIGN_OR_RETURN(graph, FuseGraph(legal));
+  }
+  auto program = std::make_unique<CpuProgram>(std::move(graph), options, threads);
+  RETURN_IF_ERROR(program->Compile(cache));
+  return program;
+}
+
+absl::StatusOr<std::vector<size_t>> NodeWorkspaces(const Graph& graph, int threads, KernelCache& cache) {
+  SetNumThreads(threads);
+  ASSIGN_OR_RETURN(const std::vector<Kernel> kernels, PrepareNodes(graph, cache));
+  return GetWorkspaces(kernels);
+}
+
+}  // namespace onnxtrain::cpu

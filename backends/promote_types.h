@@ -1,0 +1,21 @@
+// Promotes nodes whose element types have no kernel to a wider type, between casts.
+#pragma once
+
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/graph.h"
+
+namespace onnxtrain {
+
+// Returns whether the node has no kernel.
+using IsUnsupported = std::function<bool(const Graph&, const Node&)>;
+
+// Values stay half precision in memory; unsupported nodes compute in float32.
+absl::StatusOr<Graph> PromoteHalfToFloat(const Graph& graph, const IsUnsupported& is_unsupported);
+
+// Values stay unsigned (16 to 64 bits) in memory; unsupported nodes compute in int64, with the results of the unsigned
+// type. Casts from and to these types and operators that only move elements must exist.
+absl::StatusOr<Graph> PromoteUnsignedToInt64(const Graph& graph, const IsUnsupported& is_unsupported);
+
+}  // namespace onnxtrain

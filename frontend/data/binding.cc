@@ -1,0 +1,493 @@
+#include "frontend/data/binding.h"
+
+#include <algorithm>
+#include <set>
+
+#include "frontend/base/status.h"
+#include "frontend/base/units.h"
+#include "frontend/data/data_view.h"
+
+namespace onnxtrain {
+namespace {
+
+std::string Lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::string DimsText(const std::vector<int64_t>& dims, const std::vector<std::string>& names) {
+  std::string text = "[";
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const std::string name = i < names.size() && !names[i].empty() ? names[i] : "?";
+    StrAppend(&text, i == 0 ? "" : ",", dims[i] >= 0 ? StrCat(dims[i]) : name);
+  }
+  return text + "]";
+}
+
+std::string InputText(const ModelInput& input) {
+  return StrCat("'", input.name, "' ", ToString(input.dtype),
+                input.has_shape ? DimsText(input.dims, input.dim_names) : "[…]");
+}
+
+std::string ColumnText(const Column& c) {
+  return StrCat("'", c.name, "' ", c.problem.empty() ? ToString(c.sample) : "(unusable)");
+}
+
+template <typename T, typename Text>
+std::string Listed(const std::vector<T>& items, Text text) {
+  std::string out;
+  constexpr size_t kMost = 12;
+  for (size_t i = 0; i < items.size() && i < kMost; ++i) StrAppend(&out, i == 0 ? "" : ", ", text(items[i]));
+  if (items.size() > kMost) StrAppend(&out, ", … (", items.size(), " in all)");
+  return out.empty() ? "none" : out;
+}
+
+Shape WithoutOnes(const Shape& shape) {
+  Shape out;
+  std::copy_if(shape.begin(), shape.end(), std::back_inserter(out), [](int64_t d) { return d != 1; });
+  return out;
+}
+
+bool Compatible(const Shape& data, const Shape& fixed) {
+  return std::equal(data.begin(), data.end(), fixed.begin(), fixed.end(),
+                    [](int64_t d, int64_t f) { return f < 0 || d == f; });
+}
+
+// Returns the shapes of a sample with axes of extent 1 added or removed.
+std::vector<Shape> Views(const Shape& data, size_t rank) {
+  std::vector<Shape> views;
+  if (data.size() == rank) views.push_back(data);
+  if (data.size() + 1 == rank) {
+    for (size_t i = 0; i < rank; ++i) {
+      Shape view = data;
+      view.insert(view.begin() + static_cast<std::ptrdiff_t>(i), 1);
+      views.push_back(std::move(view));
+    }
+  }
+  if (const Shape squeezed = WithoutOnes(data); squeezed.size() == rank) views.push_back(squeezed);
+  return views;
+}
+
+class Binder {
+ public:
+  Binder(const std::vector<ModelInput>& inputs, std::shared_ptr<const Dataset> dataset, const BindSpec& spec)
+      : inputs_(inputs), spec_(spec), columns_(dataset->columns()) {
+    out_.dataset = std::move(dataset);
+  }
+
+  absl::StatusOr<BoundData> Run();
+
+ private:
+  absl::StatusOr<int> Resolve(const std::string& name, std::string_view flag) const;
+  absl::Status BindExplicit();
+  absl::Status FindLabel();
+  void BindByName();
+  absl::Status BindRest();
+  absl::Status BindOnlyInput(const ModelInput& input);
+  absl::Status BindDefaults();
+  absl::Status AddFeeds();
+  absl::StatusOr<FeedSpec> MakeFeed(const ModelInput& input, const std::vector<int>& columns);
+  absl::Status DescribeLabel(std::string_view what, BoundLabel* label);
+  absl::Status DescribeLabels();
+  std::set<int> LabelColumns() const;
+  absl::StatusOr<std::vector<int>> ResolveLabel(const std::vector<std::string>& names, std::string_view flag) const;
+  absl::StatusOr<Shape> FixedDims(const ModelInput& input) const;
+  Shape DataShape(const std::vector<int>& columns) const;
+  std::vector<const ModelInput*> Unbound() const;
+  std::vector<int> FreeColumns() const;
+  bool IsLeftOut(int c) const { return !spec_.leave_out.empty() && columns_[c].name == spec_.leave_out; }
+  bool IsTable() const;
+  std::string Choices() const;
+
+  const std::vector<ModelInput>& inputs_;
+  const BindSpec& spec_;
+  const std::vector<Column> columns_;  // of the data set, without constants
+  std::map<std::string, std::vector<int>> bound_;
+  std::vector<ConstantColumn> constants_;
+  BoundData out_;
+};
+
+absl::StatusOr<int> Binder::Resolve(const std::string& name, std::string_view flag) const {
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    if (columns_[c].name == name) return static_cast<int>(c);
+  }
+  const auto index = ParseInt(name);
+  if (index.ok() && *index >= 0 && *index < static_cast<int64_t>(columns_.size())) return static_cast<int>(*index);
+  return Invalid(flag, ": there is no column '", name, "'; there are ", Listed(columns_, ColumnText));
+}
+
+absl::Status Binder::BindExplicit() {
+  for (const auto& [input, names] : spec_.inputs) {
+    const bool known = std::any_of(inputs_.begin(), inputs_.end(), [&](const auto& i) { return i.name == input; });
+    if (!known)
+      return Invalid("`input` ", input, "=…: the model has no such input; it has ", Listed(inputs_, InputText));
+    for (const std::string& name : names) {
+      ASSIGN_OR_RETURN(const int c, Resolve(name, StrCat("`input` ", input)));
+      if (!columns_[c].problem.empty()) return Invalid("`input` ", input, ": ", columns_[c].problem);
+      bound_[input].push_back(c);
+    }
+  }
+  ASSIGN_OR_RETURN(out_.label.columns, ResolveLabel(spec_.label, "`label`"));
+  for (const auto& [key, names] : spec_.own_labels) {
+    ASSIGN_OR_RETURN(out_.own_labels[key].columns, ResolveLabel(names, "`loss` …label"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int>> Binder::ResolveLabel(const std::vector<std::string>& names,
+                                                      std::string_view flag) const {
+  std::vector<int> columns;
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(const int c, Resolve(name, flag));
+    if (!columns_[c].problem.empty()) return Invalid(flag, ": ", columns_[c].problem);
+    columns.push_back(c);
+  }
+  return columns;
+}
+
+// Label columns of every loss.
+std::set<int> Binder::LabelColumns() const {
+  std::set<int> used(out_.label.columns.begin(), out_.label.columns.end());
+  for (const auto& [key, label] : out_.own_labels) used.insert(label.columns.begin(), label.columns.end());
+  return used;
+}
+
+// Is every column a scalar, as in CSV?
+bool Binder::IsTable() const {
+  return columns_.size() > 1 &&
+         std::all_of(columns_.begin(), columns_.end(), [](const Column& c) { return c.sample.shape.empty(); });
+}
+
+std::vector<const ModelInput*> Binder::Unbound() const {
+  std::vector<const ModelInput*> out;
+  for (const auto& input : inputs_) {
+    if (!bound_.contains(input.name)) out.push_back(&input);
+  }
+  return out;
+}
+
+std::vector<int> Binder::FreeColumns() const {
+  std::set<int> used = LabelColumns();
+  for (const auto& [input, columns] : bound_) used.insert(columns.begin(), columns.end());
+  std::vector<int> out;
+  for (int c = 0; c < static_cast<int>(columns_.size()); ++c) {
+    if (!used.contains(c) && !IsLeftOut(c)) out.push_back(c);
+  }
+  return out;
+}
+
+void Binder::BindByName() {
+  const std::set<int> labels = LabelColumns();
+  for (const auto* input : Unbound()) {
+    for (int c = 0; c < static_cast<int>(columns_.size()); ++c) {
+      if (columns_[c].name == input->name && columns_[c].problem.empty() && !labels.contains(c))
+        bound_[input->name] = {c};
+    }
+  }
+}
+
+absl::Status Binder::FindLabel() {
+  if (!out_.label.columns.empty()) return absl::OkStatus();
+  std::set<std::string> input_names;
+  for (const auto& input : inputs_) input_names.insert(input.name);
+  std::vector<Column> candidates = columns_;
+  const std::set<int> own = LabelColumns();
+  // A column with the name of a model input belongs to that input, and one that a loss names to that loss.
+  for (Column& c : candidates) {
+    if (input_names.contains(c.name) || c.name == spec_.leave_out ||
+        own.contains(static_cast<int>(&c - candidates.data())))
+      c.name.clear();
+  }
+  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(candidates));
+  if (named.has_value()) {
+    out_.label.columns = {*named};
+  } else if (IsTable() && spec_.want_label) {
+    const int last = static_cast<int>(columns_.size()) - 1;
+    out_.label.columns = {last > 0 && IsLeftOut(last) ? last - 1 : last};
+  }
+  return absl::OkStatus();
+}
+
+std::string Binder::Choices() const {
+  std::vector<Column> left;
+  for (int c : FreeColumns()) left.push_back(columns_[c]);
+  std::vector<ModelInput> open;
+  for (const auto* input : Unbound()) open.push_back(*input);
+  return StrCat("the model's ", open.size() == 1 ? "input " : "inputs ", Listed(open, InputText), " and the columns ",
+                Listed(left, ColumnText));
+}
+
+Shape Binder::DataShape(const std::vector<int>& columns) const {
+  Shape shape = columns_[columns[0]].sample.shape;
+  if (columns.size() > 1) shape.push_back(static_cast<int64_t>(columns.size()));
+  return shape;
+}
+
+absl::Status Binder::BindOnlyInput(const ModelInput& input) {
+  std::vector<int> usable, fitting;
+  std::string left_out;
+  ASSIGN_OR_RETURN(const Shape fixed, FixedDims(input));
+  for (int c : FreeColumns()) {
+    if (columns_[c].problem.empty()) {
+      usable.push_back(c);
+      if (!input.has_shape || FitSample(columns_[c].sample.shape, fixed).ok()) fitting.push_back(c);
+    } else {
+      StrAppend(&left_out, left_out.empty() ? "" : "; ", columns_[c].problem);
+    }
+  }
+  if (usable.empty()) {
+    return Invalid("no column is left for ", Choices(), left_out.empty() ? "" : StrCat(" (", left_out, ")"));
+  }
+  if (usable.size() == 1) {
+    bound_[input.name] = usable;
+  } else if (IsTable()) {
+    const absl::Status fits = FitSample({static_cast<int64_t>(usable.size())}, fixed).status();
+    if (!fits.ok() && input.has_shape) {
+      return Invalid("input ", InputText(input), " does not fit the ", usable.size(),
+                     " numeric columns that are not the label",
+                     left_out.empty() ? "" : StrCat(" (left out: ", left_out, ")"), "; choose with `input` ",
+                     input.name, "=COLUMN,…");
+    }
+    bound_[input.name] = usable;
+    if (!left_out.empty()) out_.notes.push_back(StrCat("left out: ", left_out));
+  } else if (fitting.size() == 1) {
+    bound_[input.name] = fitting;
+  } else {
+    return Invalid("which column feeds what is not clear from ", Choices(), "; choose with `input` ", input.name,
+                   "=COLUMN and `label` COLUMN");
+  }
+  return absl::OkStatus();
+}
+
+// Binds helper inputs of text models to constants.
+absl::Status Binder::BindDefaults() {
+  struct Default {
+    const char* part;
+    const char* what;
+    int64_t (*value)(int64_t position);
+  };
+  static constexpr Default kDefaults[] = {
+      {"token_type_ids", "zeros", [](int64_t) -> int64_t { return 0; }},
+      {"segment_ids", "zeros", [](int64_t) -> int64_t { return 0; }},
+      {"attention_mask", "ones, nothing is padding", [](int64_t) -> int64_t { return 1; }},
+      {"input_mask", "ones, nothing is padding", [](int64_t) -> int64_t { return 1; }},
+      {"key_padding_mask", "zeros, nothing is padding",
+       [](int64_t) -> int64_t { return 0; }},                                              // PyTorch marks padding,
+      {"padding_mask", "ones, nothing is padding", [](int64_t) -> int64_t { return 1; }},  // Keras the rest
+      {"position_ids", "0, 1, 2, …", [](int64_t i) { return i; }},
+  };
+  const auto real = std::find_if(bound_.begin(), bound_.end(), [&](const auto& entry) {
+    return entry.second[0] < static_cast<int>(columns_.size());  // not a constant
+  });
+  if (real == bound_.end()) return absl::OkStatus();
+  const Shape like = DataShape(real->second);
+  for (const auto* input : Unbound()) {
+    for (const Default& d : kDefaults) {
+      if (Lower(input->name).find(d.part) == std::string::npos || input->dims.size() != 2) continue;
+      ASSIGN_OR_RETURN(const Shape fixed, FixedDims(*input));
+      ASSIGN_OR_RETURN(const Shape shape, FitSample(like, fixed));
+      HostTensor sample({input->dtype, shape});
+      for (int64_t i = 0; i < sample.size(); ++i) sample.SetInt(i, d.value(i));
+      bound_[input->name] = {static_cast<int>(columns_.size() + constants_.size())};
+      constants_.push_back({input->name, std::move(sample)});
+      out_.notes.push_back(
+          StrCat("input '", input->name, "' is not in the data: ", d.what, " (`input` ", input->name, "=COLUMN)"));
+      break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Binder::BindRest() {
+  if (Unbound().size() > 1) RETURN_IF_ERROR(BindDefaults());
+  std::vector<const ModelInput*> open = Unbound();
+  // Defaults copy the shape of a bound input: the only real input is bound first.
+  if (open.size() > 1 && bound_.empty()) {
+    std::vector<const ModelInput*> real;
+    for (const auto* input : open) {
+      const std::string name = Lower(input->name);
+      if (name.find("mask") == std::string::npos && name.find("type_ids") == std::string::npos &&
+          name.find("segment") == std::string::npos && name.find("position_ids") == std::string::npos) {
+        real.push_back(input);
+      }
+    }
+    if (real.size() == 1) {
+      RETURN_IF_ERROR(BindOnlyInput(*real[0]));
+      RETURN_IF_ERROR(BindDefaults());
+    }
+    open = Unbound();
+  }
+  if (open.size() == 1 && !bound_.empty()) RETURN_IF_ERROR(BindDefaults());
+  open = Unbound();
+  if (open.empty()) return absl::OkStatus();
+  if (open.size() == 1) return BindOnlyInput(*open[0]);
+  return Invalid("which column feeds what is not clear from ", Choices(), "; say `input` ", open[0]->name,
+                 "=COLUMN for each");
+}
+
+// Returns the extents without the batch axis, named ones filled in.
+absl::StatusOr<Shape> Binder::FixedDims(const ModelInput& input) const {
+  Shape fixed;
+  if (input.has_shape && input.dims.empty()) {
+    return Invalid("input ", InputText(input), " has no batch axis: it cannot be fed with samples");
+  }
+  for (size_t i = 1; i < input.dims.size(); ++i) {
+    const auto it = i < input.dim_names.size() ? spec_.dims.find(input.dim_names[i]) : spec_.dims.end();
+    fixed.push_back(input.dims[i] < 0 && it != spec_.dims.end() ? it->second : input.dims[i]);
+  }
+  return fixed;
+}
+
+absl::StatusOr<FeedSpec> Binder::MakeFeed(const ModelInput& input, const std::vector<int>& columns) {
+  const std::vector<Column>& all = out_.dataset->columns();
+  FeedSpec feed{.feed = input.name, .columns = columns};
+  Shape data = all[columns[0]].sample.shape;
+  if (columns.size() > 1) data.push_back(static_cast<int64_t>(columns.size()));
+  feed.sample = {input.dtype, data};
+  if (input.has_shape) {
+    ASSIGN_OR_RETURN(const Shape fixed, FixedDims(input));
+    auto fitted = FitSample(data, fixed);
+    if (!fitted.ok()) {
+      return Annotate(fitted.status(),
+                      StrCat("input ", InputText(input), " and column '", all[columns[0]].name, "'",
+                             columns.size() > 1 ? StrCat(" and ", columns.size() - 1, " more") : "", ": "));
+    }
+    feed.sample.shape = *fitted;
+  }
+  const bool free =
+      !input.has_shape || std::any_of(input.dims.begin() + 1, input.dims.end(), [](int64_t d) { return d < 0; });
+  if (free) {
+    Shape& shape = out_.input_shapes[input.name] = {-1};
+    shape.insert(shape.end(), feed.sample.shape.begin(), feed.sample.shape.end());
+  }
+  return feed;
+}
+
+// Finds the axis of a sample whose extent is the number of channels of a normalization.
+absl::Status PlaceChannels(const PixelScale& pixels, FeedSpec* feed) {
+  feed->scale = pixels.scale;
+  feed->mean = pixels.mean;
+  feed->std = pixels.std;
+  if (pixels.mean.size() <= 1) return absl::OkStatus();
+  const auto channels = static_cast<int64_t>(pixels.mean.size());
+  const Shape& shape = feed->sample.shape;
+  if (!shape.empty() && shape.front() == channels) return absl::OkStatus();
+  feed->channel_axis = static_cast<int>(shape.size()) - 1;
+  if (!shape.empty() && shape.back() == channels) return absl::OkStatus();
+  return Invalid("`normalize` gives ", channels, " channels, but input '", feed->feed, "' is ", ToString(feed->sample));
+}
+
+absl::Status Binder::AddFeeds() {
+  out_.dataset = WithConstants(out_.dataset, constants_);
+  for (const auto& input : inputs_) {
+    const std::vector<int>& columns = bound_.at(input.name);
+    ASSIGN_OR_RETURN(FeedSpec feed, MakeFeed(input, columns));
+    const Column& first = out_.dataset->columns()[columns[0]];
+    if (first.image && columns.size() == 1) {
+      out_.has_images = true;
+      RETURN_IF_ERROR(PlaceChannels(spec_.pixels, &feed));
+    }
+    if (columns[0] < static_cast<int>(columns_.size())) {
+      out_.notes.push_back(StrCat("input '", input.name, "' ", ToString(feed.sample), " ← ",
+                                  columns.size() == 1 ? StrCat("column '", first.name, "' ", ToString(first.sample))
+                                                      : StrCat(columns.size(), " columns '", first.name, "' … '",
+                                                               out_.dataset->columns()[columns.back()].name, "'")));
+    }
+    out_.feeds.push_back(std::move(feed));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Binder::DescribeLabel(std::string_view what, BoundLabel* label) {
+  if (label->columns.empty()) return absl::OkStatus();
+  const Column& first = columns_[label->columns[0]];
+  if (!first.problem.empty()) return Invalid("the label: ", first.problem, "; choose another column with `label`");
+  LabelInfo& info = label->info;
+  info.present = true;
+  info.sample = {first.sample.dtype, DataShape(label->columns)};
+  if (!IsFloat(first.sample.dtype)) {
+    bool begun = false;
+    for (int c : label->columns) {
+      ASSIGN_OR_RETURN(const LabelRange range, ComputeLabelRange(*out_.dataset, c, spec_.ignore_index));
+      info.min_value = begun ? std::min(info.min_value, range.min) : range.min;
+      info.max_value = begun ? std::max(info.max_value, range.max) : range.max;
+      begun = true;
+    }
+  }
+  label->text = StrCat(what, " ← column '", first.name, "' ", ToString(info.sample));
+  if (!first.classes.empty()) {
+    StrAppend(&label->text, ", ", first.classes.size(),
+              " classes: ", Listed(first.classes, [](const std::string& s) { return s; }));
+  } else if (!IsFloat(first.sample.dtype)) {
+    StrAppend(&label->text, ", values ", info.min_value, " to ", info.max_value);
+  }
+  out_.notes.push_back(label->text);
+  return absl::OkStatus();
+}
+
+absl::Status Binder::DescribeLabels() {
+  if (!out_.label.columns.empty()) out_.classes = columns_[out_.label.columns[0]].classes;
+  RETURN_IF_ERROR(DescribeLabel("label", &out_.label));
+  for (auto& [key, label] : out_.own_labels) RETURN_IF_ERROR(DescribeLabel("label of its own", &label));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BoundData> Binder::Run() {
+  RETURN_IF_ERROR(BindExplicit());
+  RETURN_IF_ERROR(FindLabel());
+  BindByName();
+  RETURN_IF_ERROR(BindRest());
+  // A single remaining column is the label.
+  if (const std::vector<int> left = FreeColumns(); out_.label.columns.empty() && spec_.want_label && left.size() == 1) {
+    out_.label.columns = left;
+  }
+  RETURN_IF_ERROR(AddFeeds());
+  RETURN_IF_ERROR(DescribeLabels());
+  return std::move(out_);
+}
+
+}  // namespace
+
+absl::StatusOr<Shape> FitSample(const Shape& data, const Shape& fixed) {
+  const auto differ = [&] {
+    return Invalid("a sample is ", ToString(data), ", which does not fit ", DimsText(fixed, {}));
+  };
+  for (const Shape& view : Views(data, fixed.size())) {
+    if (Compatible(view, fixed)) return view;
+  }
+  const auto free = std::count_if(fixed.begin(), fixed.end(), [](int64_t d) { return d < 0; });
+  if (free > 0) return differ();
+  if (NumElements(data) != NumElements(fixed)) return differ();
+  const Shape a = WithoutOnes(data), b = WithoutOnes(fixed);
+  if (a == b || a.size() <= 1 || b.size() <= 1) return fixed;
+  return Invalid("a sample is ", ToString(data), ", the model wants ", ToString(fixed),
+                 ": as many values in another order; transpose the data");
+}
+
+absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns) {
+  static const std::set<std::string> kNames = {"label", "labels", "target",  "targets",
+                                               "y",     "class",  "y_train", "y_test"};
+  std::optional<int> found;
+  for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
+    if (!kNames.contains(Lower(columns[c].name))) continue;
+    if (found.has_value()) {
+      return Invalid("both '", columns[*found].name, "' and '", columns[c].name,
+                     "' could be the label; choose with `label`");
+    }
+    found = c;
+  }
+  return found;
+}
+
+absl::StatusOr<BoundData> BindData(const std::vector<ModelInput>& inputs, std::shared_ptr<const Dataset> dataset,
+                                   const BindSpec& spec) {
+  return Binder(inputs, std::move(dataset), spec).Run();
+}
+
+const BoundLabel* FindBoundLabel(const BoundData& data, const std::string& key) {
+  const auto own = data.own_labels.find(key);
+  const BoundLabel* label = key.empty() ? &data.label : own != data.own_labels.end() ? &own->second : nullptr;
+  return label != nullptr && !label->columns.empty() ? label : nullptr;
+}
+
+}  // namespace onnxtrain

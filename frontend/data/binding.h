@@ -1,0 +1,63 @@
+// Binds the columns of a data set to model inputs and labels.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/label_info.h"
+#include "frontend/data/loader.h"
+#include "frontend/data/preprocess.h"
+#include "frontend/graph/model_input.h"
+
+namespace onnxtrain {
+
+struct BindSpec {
+  std::map<std::string, std::vector<std::string>> inputs;      // model input → columns, by name or 0-based index
+  std::vector<std::string> label;                              // columns; empty: found
+  std::map<std::string, std::vector<std::string>> own_labels;  // columns of losses with labels of their own, by a key
+  bool want_label = true;                                      // else a missing label is no error
+  std::map<std::string, int64_t> dims;                         // values of named free dimensions
+  PixelScale pixels;                                           // for image columns
+  int64_t ignore_index = -100;                                 // does not count for the range of the labels
+  std::string leave_out;                                       // a column that is neither input nor label
+};
+
+struct BoundLabel {
+  std::vector<int> columns;  // empty: there is none
+  LabelInfo info;
+  std::string text;  // which column it is, for people; "" without label
+};
+
+struct BoundData {
+  std::shared_ptr<const Dataset> dataset;  // with constant columns appended where inputs have defaults
+  std::vector<FeedSpec> feeds;             // of the model's inputs
+  BoundLabel label;
+  std::map<std::string, BoundLabel> own_labels;    // as BindSpec has them
+  std::vector<std::string> classes;                // names, where the label has them
+  std::map<std::string, Shape> input_shapes;       // of inputs with free dimensions besides the batch, which is -1
+  std::map<std::string, HostTensor> fixed_inputs;  // inputs without data that are constants of the graph
+  bool has_images = false;                         // is an image column fed?
+  std::vector<std::string> notes;                  // one line per decision, for people
+};
+
+// Binds explicit inputs first, then columns named like an input, then the one unbound input to the one column that fits
+// or to all numeric columns of a table. Helper inputs of text models (attention_mask, token_type_ids, position_ids)
+// have defaults. Fails with the choices listed where more than one binding is possible.
+absl::StatusOr<BoundData> BindData(const std::vector<ModelInput>& inputs, std::shared_ptr<const Dataset> dataset,
+                                   const BindSpec& spec);
+
+// The labels of that key: "" for the common ones, else a key of BindSpec::own_labels. Null where the data has none.
+const BoundLabel* FindBoundLabel(const BoundData& data, const std::string& key);
+
+// The column that is the label by its name ("label", "target", "y", …), or nullopt; several such names are an error.
+absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns);
+
+// Returns the shape of one sample of an input with extents `fixed` (-1: free, no batch axis) that is fed with samples
+// of shape `data`. Fails where the extents contradict each other or the layout seems to differ.
+absl::StatusOr<Shape> FitSample(const Shape& data, const Shape& fixed);
+
+}  // namespace onnxtrain

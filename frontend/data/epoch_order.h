@@ -1,0 +1,15 @@
+// The order of samples: a pure function of (seed, epoch), independent of worker count, micro-batch and world size.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace onnxtrain {
+
+// Returns a permutation of 0…n-1, the identity without shuffle. Fisher–Yates from the last position down, driven by
+// Philox4x32-10 with key (seed low, seed high ⊕ 0x53485546) and counter (block low, block high, epoch low, epoch high).
+// A block yields two 64-bit words, low half first; bounded draws use Lemire's unbiased multiply-and-reject
+// (arXiv:1805.10941).
+std::vector<int64_t> EpochOrder(int64_t n, uint64_t seed, int64_t epoch, bool shuffle);
+
+}  // namespace onnxtrain

@@ -1,0 +1,42 @@
+// preprocess.json: the preprocessing of the data that a model was trained on. Training writes it beside the model;
+// evaluation and prediction read it, so that a file of data means the same as in training.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace onnxtrain {
+
+struct Preprocess {
+  std::string normalize;                                   // as ParseNormalize takes it; "" where no input is an image
+  std::map<std::string, std::vector<std::string>> inputs;  // model input → column names
+  std::map<std::string, std::vector<int64_t>> layout;      // model input → shape of one sample
+  std::vector<std::string> label;                          // column names
+  std::vector<std::string> classes;                        // names in the order of the labels, where they have names
+  std::string loss, output;                                // "cross_entropy" on model output "probs"
+};
+
+// y = (x * scale - mean[c]) / std[c] on 8-bit pixels.
+struct PixelScale {
+  double scale = 1;
+  std::vector<double> mean, std;  // empty, one for all channels, or one per channel
+};
+// unit, raw, imagenet, "0.1307/0.3081", "0.5,0.5,0.5/0.2,0.2,0.2"
+absl::StatusOr<PixelScale> ParseNormalize(std::string_view text);
+
+std::string ToJson(const Preprocess& preprocess);
+// Fails with what is wrong; unknown keys are ignored.
+absl::StatusOr<Preprocess> ParsePreprocess(const std::string& json);
+
+// DIR/preprocess.json for DIR/model.onnx.
+std::string PreprocessPath(const std::string& model_path);
+// nullopt where the file is not there; an error names it.
+absl::StatusOr<std::optional<Preprocess>> ReadPreprocess(const std::string& model_path);
+
+}  // namespace onnxtrain

@@ -1,0 +1,48 @@
+// What the stages of one import share.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "frontend/onnx/importer/batch_unfixer.h"
+#include "frontend/onnx/importer/error_list.h"
+#include "frontend/onnx/importer/filled_weights.h"
+#include "frontend/onnx/importer/input_shapes.h"
+#include "frontend/onnx/importer/known_values.h"
+#include "frontend/onnx/importer/symbol_table.h"
+#include "frontend/onnx/importer/weight_table.h"
+
+namespace onnxtrain {
+
+// What nodes ask for besides their outputs.
+struct NodeEffects {
+  std::map<ValueId, ValueId> logits;                 // prediction of a classifier → what it is the softmax of
+  std::vector<std::pair<ValueId, ValueId>> updates;  // state, its new value
+  Val random_key;                                    // invalid: nothing draws random numbers
+};
+
+struct ImportState {
+  ImportState(const OnnxModel::Parsed& parsed, const ImportOptions& import_options, const LiveGraph& live_graph,
+              const InputShapes& shapes, std::vector<std::string>* import_notes);
+  ImportState(const ImportState&) = delete;
+  ImportState& operator=(const ImportState&) = delete;
+
+  const OnnxModel::Parsed& model;
+  const ImportOptions& options;
+  const LiveGraph& live;
+  const FloatTypes types;
+  Graph graph;
+  Builder builder;
+  WeightTable weights;
+  FilledWeights filled_weights;
+  KnownValues known;
+  BatchUnfixer batch_unfixer;
+  ErrorList errors;
+  SymbolTable symbols;
+  NodeEffects effects;
+  ImportScope top;
+};
+
+}  // namespace onnxtrain

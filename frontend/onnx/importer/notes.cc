@@ -1,0 +1,100 @@
+#include "frontend/onnx/importer/notes.h"
+
+#include <algorithm>
+#include <map>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/importer/operator_importer.h"
+
+namespace onnxtrain {
+namespace {
+
+class NoteTaker {
+ public:
+  NoteTaker(const OnnxModel& file, const ImportState& state, const std::vector<std::string>& outputs,
+            std::vector<std::string>* notes)
+      : file_(file), state_(state), outputs_(outputs), notes_(*notes) {
+    for (const ParsedNode& node : state.model.graph.nodes) {
+      if (!state.live.Contains(node)) continue;
+      ++counts_[node.op_type];
+      frozen_norms_ += HasFrozenScale(state.options, node);
+    }
+  }
+
+  void Run() {
+    NoteActivations();
+    NoteStoredForms();
+    if (counts_["ZipMap"] > 0) Add("ZipMap nodes: ", counts_["ZipMap"], ", imported as one column per class");
+    if (state_.options.training) NoteTraining();
+  }
+
+ private:
+  template <typename... Args>
+  void Add(const Args&... args) {
+    notes_.push_back(StrCat(args...));
+  }
+
+  void NoteActivations() {
+    for (const std::string& name : outputs_) {
+      const ParsedNode* node = state_.live.Producer(name);
+      if (node == nullptr) continue;
+      if (GetOnnxTraits(*node).probabilities) Add("output '", Printable(name), "' ends in ", node->op_type);
+    }
+  }
+
+  void NoteStoredForms() {
+    const auto sparse = std::ranges::count_if(state_.model.graph.sparse,
+                                              [&](const std::string& name) { return state_.live.IsRead(name); });
+    if (sparse > 0) Add("sparse initializers: ", sparse, ", not trained and left as they are");
+    if (const int filled = state_.filled_weights.count(); filled > 0)
+      Add("weights that ConstantOfShape nodes fill: ", filled, "; the export stores them as initializers");
+    std::map<std::string, int> low;
+    for (const ImportWeight& weight : state_.weights.weights()) {
+      const HostTensor* stored = file_.Initializer(weight.name);
+      if (stored == nullptr) continue;
+      if (stored->dtype() == DType::kFloat16) ++low["float16"];
+      if (stored->dtype() == DType::kBFloat16) ++low["bfloat16"];
+    }
+    for (const auto& [name, count] : low) {
+      Add(name, " weights: ", count, ", trained as ", ToString(state_.options.float_type),
+          " masters and rounded back on export");
+    }
+  }
+
+  void NoteTraining() {
+    const WeightTable& weights = state_.weights;
+    if (weights.body_tensors() > 0)
+      Add("float tensors within bodies of If, Loop or Scan: ", weights.body_tensors(), ", not trained");
+    NoteTiedWeights(weights, state_.live, &notes_);
+    if (weights.split_copies() > 0)
+      Add("equal initializers that the exporter had merged: ", weights.split_copies(), ", trained separately");
+    if (counts_["Dropout"] > 0 && state_.options.dropout < 0)
+      Add("Dropout nodes: ", counts_["Dropout"], ", with the ratio and mode of the file");
+    NoteBatchNorm();
+  }
+
+  void NoteBatchNorm() {
+    const bool frozen = state_.options.batch_norm_frozen;
+    if (const int count = counts_["BatchNormalization"]; count > 0)
+      Add("BatchNormalization nodes: ", count,
+          frozen ? ", statistics frozen" : ", statistics of the batch, running statistics updated");
+    if (frozen_norms_ > 0 && !frozen)
+      Add("BatchNormalization nodes whose scale is frozen: ", frozen_norms_, ", they stay in inference mode");
+  }
+
+  const OnnxModel& file_;
+  const ImportState& state_;
+  const std::vector<std::string>& outputs_;
+  std::vector<std::string>& notes_;
+  std::map<std::string, int> counts_;  // live nodes by operator
+  int frozen_norms_ = 0;
+};
+
+}  // namespace
+
+void NoteModel(const OnnxModel& model, const ImportState& state, const std::vector<std::string>& outputs,
+               std::vector<std::string>* notes) {
+  NoteTaker(model, state, outputs, notes).Run();
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,87 @@
+#include "frontend/onnx/importer/outputs.h"
+
+#include <algorithm>
+#include <set>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+absl::Status AddOutput(Graph* graph, const std::string& name, Val v, std::vector<std::string>* names) {
+  if (graph->FindOutput(name) != nullptr) return Invalid("two outputs are named '", Printable(name), "'");
+  graph->AddOutput(name, v.id());
+  names->push_back(name);
+  return absl::OkStatus();
+}
+
+absl::Status AddOutputs(Graph* graph, const std::string& name, const ImportValue& value,
+                        std::vector<std::string>* names) {
+  if (value.list == nullptr) return AddOutput(graph, name, value.tensor, names);
+  for (size_t i = 0; i < value.list->elements.size(); ++i) {
+    RETURN_IF_ERROR(AddOutput(graph, ElementName(name, i), value.list->elements[i], names));
+  }
+  return absl::OkStatus();
+}
+
+std::string UnusedOutputName(const Graph& graph, std::string name) {
+  while (graph.FindOutput(name) != nullptr) name += "_";
+  return name;
+}
+
+}  // namespace
+
+std::vector<std::string> ChooseOutputs(const OnnxModel::Parsed& model, const ImportOptions& options,
+                                       std::vector<std::string>* notes) {
+  if (!options.outputs.empty()) return options.outputs;
+  std::vector<std::string> outputs = model.outputs;
+  for (const ParsedValue& output : model.graph.outputs) {
+    if (outputs.size() < 2 || output.kind != "tensor of string") continue;
+    outputs.erase(std::ranges::find(outputs, output.name));
+    notes->push_back(StrCat("output '", Printable(output.name), "' holds strings and is left out"));
+  }
+  return outputs;
+}
+
+absl::StatusOr<std::vector<std::string>> BindOutputs(ImportState& state, const std::vector<std::string>& outputs) {
+  static const ParsedNode kReader{.op_type = "the model", .source = "outputs"};
+  std::vector<std::string> names;
+  std::set<std::string> seen;
+  for (const std::string& name : outputs) {
+    if (!seen.insert(name).second) return Invalid("output '", Printable(name), "' is asked for twice");
+    const std::optional<ImportValue> v = state.symbols.Find(state.top, name, kReader);
+    RETURN_IF_ERROR(state.errors.Summary());
+    if (!v || !v->valid()) return Invalid("there is no value '", Printable(name), "' to make an output of");
+    RETURN_IF_ERROR(AddOutputs(&state.graph, name, *v, &names));
+  }
+  return names;
+}
+
+std::map<std::string, std::string> ExposeLogits(ImportState& state, const std::vector<std::string>& outputs,
+                                                std::vector<std::string>* notes) {
+  std::map<std::string, std::string> exposed;
+  for (const std::string& name : outputs) {
+    const GraphOutput* scores = state.graph.FindOutput(name);
+    if (scores == nullptr) continue;  // a list
+    const auto it = state.effects.logits.find(scores->value);
+    if (it == state.effects.logits.end() || it->second == it->first) continue;
+    exposed[name] = UnusedOutputName(state.graph, StrCat(name, ".logits"));
+    state.graph.AddOutput(exposed[name], it->second);
+    notes->push_back(StrCat("output '", Printable(name),
+                            "' is a classifier's: trained on its scores before they become probabilities"));
+  }
+  return exposed;
+}
+
+std::vector<StateUpdate> BindStateUpdates(ImportState& state) {
+  std::vector<StateUpdate> updates;
+  for (const auto& [value, next] : state.effects.updates) {
+    const std::string& name = state.weights.Find(value)->name;
+    const std::string output = UnusedOutputName(state.graph, StrCat(name, ".next"));
+    state.graph.AddOutput(output, next, value);
+    updates.push_back({.state = name, .output = output});
+  }
+  return updates;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,110 @@
+#include <algorithm>
+#include <unordered_set>
+
+#include "frontend/base/sha256.h"
+#include "frontend/base/status.h"
+#include "frontend/onnx/file.h"
+#include "frontend/onnx/parsed.h"
+
+namespace onnxtrain {
+namespace {
+
+// Larger files are hashed by a thread of their own while the model is read and used.
+constexpr size_t kMinHashedInBackground = size_t{1} << 20;
+
+std::string OpName(const ParsedNode& node) { return StrCat(node.domain, node.domain.empty() ? "" : ".", node.op_type); }
+
+bool IsWithin(const std::byte* data, const MappedFile& file) {
+  return data >= file.data() && data < file.data() + file.size();
+}
+
+}  // namespace
+
+OnnxModel::OnnxModel() : parsed_(std::make_unique<Parsed>()) {}
+OnnxModel::~OnnxModel() = default;
+
+absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::Load(const std::string& path, ModelEdits edits) {
+  const auto file = MapProtoFile(path);
+  if (!file.ok()) return OneLine(file.status());
+  std::shared_ptr<OnnxModel> model(new OnnxModel);
+  model->parsed_->edits = std::move(edits);
+  model->parsed_->path = path;
+  model->parsed_->sha256 = std::async([file = *file] { return Sha256Hex(file->bytes()); }).share();
+  if ((*file)->size() < kMinHashedInBackground) model->parsed_->sha256.wait();
+  if (absl::Status s = ReadModel(*file, model->parsed_.get()); !s.ok()) return OneLine(Annotate(s, StrCat(path, ": ")));
+  return std::shared_ptr<const OnnxModel>(model);
+}
+
+absl::Status OnnxModel::CheckUnchanged() const {
+  for (const auto& file : parsed_->mapped) {
+    if (!file->IsUnchanged())
+      return absl::FailedPreconditionError(
+          StrCat(parsed_->path, ": it or its external data has changed since it was read"));
+  }
+  return absl::OkStatus();
+}
+
+void OnnxModel::ReleasePages() const {
+  parsed_->sha256.wait();  // hashing reads the file
+  for (const auto& file : parsed_->mapped) file->ReleasePages();
+}
+
+size_t OnnxModel::HeapBytes() const {
+  size_t total = 0;
+  for (const auto& [name, tensor] : parsed_->graph.initializers) {
+    const std::byte* data = tensor.bytes().data();
+    const bool mapped = std::ranges::any_of(parsed_->mapped, [&](const auto& file) { return IsWithin(data, *file); });
+    if (!mapped) total += tensor.bytes().size();
+  }
+  return total;
+}
+
+const std::string& OnnxModel::path() const { return parsed_->path; }
+const std::string& OnnxModel::sha256() const { return parsed_->sha256.get(); }
+const ModelEdits& OnnxModel::edits() const { return parsed_->edits; }
+const std::vector<OnnxModel::Input>& OnnxModel::inputs() const { return parsed_->inputs; }
+const std::vector<std::string>& OnnxModel::outputs() const { return parsed_->outputs; }
+const std::vector<ValueForm>& OnnxModel::output_forms() const { return parsed_->output_forms; }
+
+std::vector<OnnxModel::Input> OnnxModel::FindInputs(const std::vector<std::string>& values) const {
+  std::unordered_set<std::string> needed(values.begin(), values.end());
+  const auto& nodes = parsed_->graph.nodes;
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    if (std::none_of(node->outputs.begin(), node->outputs.end(),
+                     [&](const std::string& o) { return !o.empty() && needed.count(o) > 0; }))
+      continue;
+    needed.insert(node->inputs.begin(), node->inputs.end());
+    needed.insert(node->captured.begin(), node->captured.end());
+  }
+  std::vector<Input> inputs;
+  std::copy_if(parsed_->inputs.begin(), parsed_->inputs.end(), std::back_inserter(inputs),
+               [&](const Input& i) { return needed.count(i.name) > 0; });
+  return inputs;
+}
+
+std::string OnnxModel::producer() const { return parsed_->producer; }
+int64_t OnnxModel::ir_version() const { return parsed_->ir_version; }
+std::map<std::string, int64_t> OnnxModel::opsets() const { return parsed_->opsets; }
+
+std::vector<OnnxModel::Node> OnnxModel::nodes() const {
+  std::vector<Node> nodes;
+  for (const ParsedNode& node : parsed_->graph.nodes) {
+    nodes.push_back({Printable(OpName(node)), Printable(node.source), node.inputs, node.outputs});
+  }
+  return nodes;
+}
+
+std::map<std::string, int> OnnxModel::op_histogram() const {
+  std::map<std::string, int> counts;
+  for (const ParsedNode& node : parsed_->graph.nodes) ++counts[OpName(node)];
+  return counts;
+}
+
+const HostTensor* OnnxModel::Initializer(const std::string& name) const {
+  auto it = parsed_->graph.initializers.find(name);
+  return it == parsed_->graph.initializers.end() ? nullptr : &it->second;
+}
+
+std::vector<std::string> OnnxModel::InitializerNames() const { return parsed_->graph.initializer_order; }
+
+}  // namespace onnxtrain

@@ -1,0 +1,36 @@
+// Helpers for editing the messages of a model. For the sources of this folder alone.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "frontend/graph/host_tensor.h"
+
+namespace onnx {
+class AttributeProto;
+class GraphProto;
+class ModelProto;
+class NodeProto;
+class TensorProto;
+}  // namespace onnx
+
+namespace onnxtrain {
+
+// Whether the node is this operator of ai.onnx.
+bool IsOnnxOp(const onnx::NodeProto& node, std::string_view op_type);
+
+// The attribute of that name, or null.
+onnx::AttributeProto* FindAttribute(onnx::NodeProto* node, std::string_view name);
+
+// Stores a value of the message's type and shape into the field that held the old one, or into raw_data where that
+// field would have to be widened.
+void StoreTensor(const HostTensor& value, onnx::TensorProto* proto);
+
+// Appends an initializer. Files before IR version 4 list initializers as graph inputs as well.
+void AddInitializer(const std::string& name, const HostTensor& value, onnx::ModelProto* model);
+
+// Visits every tensor of a model: initializers and attributes of its graphs, subgraphs, functions and training info.
+absl::Status ForEachTensor(onnx::ModelProto* model, const std::function<absl::Status(onnx::TensorProto*)>& visit);
+
+}  // namespace onnxtrain

@@ -1,0 +1,161 @@
+#include "frontend/onnx/weight_replacer.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/parsed.h"
+#include "frontend/onnx/proto_util.h"
+#include "frontend/onnx/requantize.h"
+#include "frontend/onnx/tensor_proto.h"
+
+namespace onnxtrain {
+namespace {
+
+absl::StatusOr<HostTensor> CastLike(const HostTensor& value, const Type& stored) {
+  if (value.shape() != stored.shape)
+    return Invalid("has the shape ", ToString(value.shape()), ", the file has ", ToString(stored.shape));
+  if (!IsFloat(stored.dtype)) return Invalid("is stored as ", ToString(stored), ", which is not a float type");
+  return value.CastTo(stored.dtype);
+}
+
+bool IsFilledWith(const HostTensor& tensor, const HostTensor& number) {
+  const auto all = tensor.bytes(), one = number.bytes();
+  for (size_t at = 0; at < all.size(); at += one.size()) {
+    if (std::memcmp(all.data() + at, one.data(), one.size()) != 0) return false;
+  }
+  return true;
+}
+
+absl::Status ReplaceFloats(const HostTensor& value, onnx::AttributeProto* attribute) {
+  if (value.shape() != Shape{attribute->floats_size()}) {
+    return Invalid("has the shape ", ToString(value.shape()), ", the file has ", attribute->floats_size(), " floats");
+  }
+  for (int i = 0; i < attribute->floats_size(); ++i) attribute->set_floats(i, static_cast<float>(value.At(i)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+WeightReplacer::WeightReplacer(onnx::ModelProto* model, ExternalFiles* files)
+    : model_(*model), graph_(model->mutable_graph()), files_(*files) {
+  for (auto& initializer : *graph_->mutable_initializer()) initializers_[initializer.name()] = &initializer;
+  for (auto& node : *graph_->mutable_node()) {
+    for (const std::string& output : node.output()) producers_[output] = &node;
+  }
+}
+
+absl::Status WeightReplacer::Replace(const std::string& name, const HostTensor& value) {
+  if (auto it = initializers_.find(name); it != initializers_.end())
+    return ReplaceTensor(value, it->second, &counts_.initializers);
+  auto it = producers_.find(name);
+  if (it == producers_.end()) return ReplaceInAttribute(name, value);
+  if (IsOnnxOp(*it->second, "Constant")) {
+    onnx::AttributeProto* attribute = FindAttribute(it->second, "value");
+    if (attribute != nullptr && attribute->has_t())
+      return ReplaceTensor(value, attribute->mutable_t(), &counts_.constants);
+    attribute = FindAttribute(it->second, "value_floats");
+    if (attribute != nullptr) {
+      ++counts_.constants;
+      return ReplaceFloats(value, attribute);
+    }
+  }
+  if (IsOnnxOp(*it->second, "Identity") && it->second->input_size() == 1) return ReplaceCopy(value, it->second);
+  if (IsOnnxOp(*it->second, "ConstantOfShape") && it->second->input_size() == 1)
+    return ReplaceFilled(value, it->second);
+  return Invalid("is neither an initializer nor a Constant of the source model");
+}
+
+absl::StatusOr<HostTensor> WeightReplacer::ReadStored(const onnx::TensorProto& proto) {
+  ASSIGN_OR_RETURN(TensorOrKind tensor, ReadTensor(proto, nullptr, &files_));
+  if (!tensor.opaque.empty()) return Invalid("is stored as ", tensor.opaque);
+  return tensor.tensor;
+}
+
+const onnx::TensorProto* WeightReplacer::FindTensor(const std::string& name) {
+  if (auto it = initializers_.find(name); it != initializers_.end()) return it->second;
+  auto it = producers_.find(name);
+  if (it == producers_.end() || !IsOnnxOp(*it->second, "Constant")) return nullptr;
+  const onnx::AttributeProto* value = FindAttribute(it->second, "value");
+  return value != nullptr && value->has_t() ? &value->t() : nullptr;
+}
+
+absl::StatusOr<HostTensor> WeightReplacer::Requantize(const std::string& name, const HostTensor& value,
+                                                      const HostTensor& stored) {
+  return RequantizeWeight(*graph_, name, value, stored, [&](const std::string& constant) -> absl::StatusOr<HostTensor> {
+    const onnx::TensorProto* tensor = FindTensor(constant);
+    if (tensor == nullptr) return Invalid("is quantized with '", Printable(constant), "', which is not a constant");
+    return ReadStored(*tensor);
+  });
+}
+
+absl::Status WeightReplacer::ReplaceTensor(const HostTensor& value, onnx::TensorProto* proto, int* changed) {
+  ASSIGN_OR_RETURN(const HostTensor stored, ReadStored(*proto));
+  ASSIGN_OR_RETURN(const HostTensor cast,
+                   IsFloat(stored.dtype()) ? CastLike(value, stored.type()) : Requantize(proto->name(), value, stored));
+  // An unchanged value, also after a round trip through a wider type, keeps its bytes.
+  if (cast.SameBytes(stored)) return absl::OkStatus();
+  ++*changed;
+  if (proto->data_location() == onnx::TensorProto::EXTERNAL) {
+    external_[proto] = PackForStorage(cast);
+  } else {
+    StoreTensor(cast, proto);
+  }
+  return absl::OkStatus();
+}
+
+// Replaces a weight named OUTPUT.ATTRIBUTE, which a node of ai.onnx.ml holds as a list of floats.
+absl::Status WeightReplacer::ReplaceInAttribute(const std::string& name, const HostTensor& value) {
+  const size_t dot = name.rfind('.');
+  auto it = dot == std::string::npos ? producers_.end() : producers_.find(name.substr(0, dot));
+  onnx::AttributeProto* attribute = it == producers_.end() ? nullptr : FindAttribute(it->second, name.substr(dot + 1));
+  if (attribute == nullptr || attribute->floats_size() == 0) return Invalid("is not in the source model");
+  RETURN_IF_ERROR(ReplaceFloats(value.Reshaped({value.size()}), attribute));
+  ++counts_.attributes;
+  return absl::OkStatus();
+}
+
+// Replaces an Identity over a shared initializer by an initializer: the copy was trained apart.
+absl::Status WeightReplacer::ReplaceCopy(const HostTensor& value, onnx::NodeProto* node) {
+  auto it = initializers_.find(node->input(0));
+  if (it == initializers_.end()) return Invalid("copies something that is not an initializer");
+  ASSIGN_OR_RETURN(const HostTensor stored, ReadStored(*it->second));
+  ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, stored.type()));
+  ReplaceNode(node, cast);
+  ++counts_.split_copies;
+  return absl::OkStatus();
+}
+
+// Replaces a ConstantOfShape node by an initializer, unless the weight still has the one value that the node fills in.
+absl::Status WeightReplacer::ReplaceFilled(const HostTensor& value, onnx::NodeProto* node) {
+  const onnx::TensorProto* shape = FindTensor(node->input(0));
+  if (shape == nullptr) return Invalid("is filled by a node whose shape is computed");
+  ASSIGN_OR_RETURN(const HostTensor extents, ReadStored(*shape));
+  const onnx::AttributeProto* attribute = FindAttribute(node, "value");
+  HostTensor number = HostTensor::Scalar(DType::kFloat32, 0);
+  if (attribute != nullptr && attribute->has_t()) {
+    ASSIGN_OR_RETURN(number, ReadStored(attribute->t()));
+  }
+  if (number.size() != 1) return Invalid("is filled with ", number.size(), " numbers");
+  ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, {number.dtype(), extents.ToInts()}));
+  if (IsFilledWith(cast, number)) return absl::OkStatus();
+  ReplaceNode(node, cast);
+  ++counts_.filled;
+  return absl::OkStatus();
+}
+
+void WeightReplacer::ReplaceNode(const onnx::NodeProto* node, const HostTensor& value) {
+  AddInitializer(node->output(0), value, &model_);
+  replaced_nodes_.insert(node);
+}
+
+void WeightReplacer::RemoveReplacedNodes() {
+  auto* nodes = graph_->mutable_node();
+  nodes->erase(
+      std::remove_if(nodes->begin(), nodes->end(), [&](const auto& node) { return replaced_nodes_.count(&node) > 0; }),
+      nodes->end());
+}
+
+}  // namespace onnxtrain

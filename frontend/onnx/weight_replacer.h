@@ -1,0 +1,66 @@
+// Writes trained weights into the message of a model.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/file.h"
+
+namespace onnx {
+class GraphProto;
+class ModelProto;
+class NodeProto;
+class TensorProto;
+}  // namespace onnx
+
+namespace onnxtrain {
+
+// Replaces weights wherever the importer finds them: initializers, Constant nodes, attributes of ai.onnx.ml, Identity
+// nodes over shared initializers, and ConstantOfShape nodes. Values are cast to the stored element type, or quantized
+// again. Names, order and untouched bytes stay.
+class WeightReplacer {
+ public:
+  struct Counts {
+    int initializers = 0, constants = 0, attributes = 0;
+    int filled = 0;        // ConstantOfShape nodes that became initializers
+    int split_copies = 0;  // Identity nodes that became initializers
+  };
+
+  // `files` reads the external data of the model. Both must outlive the replacer.
+  WeightReplacer(onnx::ModelProto* model, ExternalFiles* files);
+
+  // Replaces one weight. Errors do not name it.
+  absl::Status Replace(const std::string& name, const HostTensor& value);
+  // Removes the nodes that initializers have replaced; afterwards no weight can be replaced.
+  void RemoveReplacedNodes();
+
+  // The tensor of an initializer or of a Constant node, or null.
+  const onnx::TensorProto* FindTensor(const std::string& name);
+  // Reads a tensor as the file stores it.
+  absl::StatusOr<HostTensor> ReadStored(const onnx::TensorProto& proto);
+  // The new bytes of tensors with external data.
+  const std::map<const onnx::TensorProto*, HostTensor>& external() const { return external_; }
+  const Counts& counts() const { return counts_; }
+
+ private:
+  absl::StatusOr<HostTensor> Requantize(const std::string& name, const HostTensor& value, const HostTensor& stored);
+  absl::Status ReplaceTensor(const HostTensor& value, onnx::TensorProto* proto, int* changed);
+  absl::Status ReplaceInAttribute(const std::string& name, const HostTensor& value);
+  absl::Status ReplaceCopy(const HostTensor& value, onnx::NodeProto* node);
+  absl::Status ReplaceFilled(const HostTensor& value, onnx::NodeProto* node);
+  void ReplaceNode(const onnx::NodeProto* node, const HostTensor& value);
+
+  onnx::ModelProto& model_;
+  onnx::GraphProto* graph_;
+  ExternalFiles& files_;
+  std::map<std::string, onnx::TensorProto*> initializers_;
+  std::map<std::string, onnx::NodeProto*> producers_;
+  std::map<const onnx::TensorProto*, HostTensor> external_;
+  std::set<const onnx::NodeProto*> replaced_nodes_;
+  Counts counts_;
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,258 @@
+#include "frontend/ops/import/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "frontend/ops/formula.h"
+#include "frontend/ops/import/import_util.h"
+#include "frontend/ops/import/nn.h"
+
+namespace onnxtrain {
+
+absl::StatusOr<Val> SplitHeads(Val x, int64_t heads) {
+  if (x.rank() != 3) return Invalid("expected 3 axes, the last for all heads, got ", ToString(x.type()));
+  if (heads < 1 || x.dim(2) % heads != 0) return Invalid(heads, " heads do not divide ", ToString(x.type()));
+  return Transpose(Reshape(x, {x.dim(0), x.dim(1), heads, x.dim(2) / heads}), {0, 2, 1, 3});
+}
+
+Val MergeHeads(Val x) {
+  const Val t = Transpose(x, {0, 2, 1, 3});
+  return Reshape(t, {t.dim(0), t.dim(1), t.dim(2) * t.dim(3)});
+}
+
+Val AdditiveMask(Val allowed, DType type, double otherwise) {
+  if (!allowed) return allowed;
+  return Where(allowed, allowed.b().Scalar(type, 0), allowed.b().Scalar(type, otherwise));
+}
+
+absl::StatusOr<Val> CausalMask(Builder& b, int64_t s, int64_t t, int64_t past, int64_t window) {
+  ASSIGN_OR_RETURN(const Val rows, Positions(b, s, past));
+  ASSIGN_OR_RETURN(const Val columns, Iota(b, t));
+  const Val query = Reshape(rows, {s, 1}), key = Reshape(columns, {1, t});
+  const Val seen = b.Op("GreaterOrEqual", {query, key});
+  if (window < 0) return seen;
+  const Val far = b.Constant(HostTensor::FromInts({DType::kInt64, {}}, {&window, 1}));
+  return AndMasks(seen, Less(query - key, far));
+}
+
+Val AndMasks(Val a, Val b) {
+  if (!a || !b) return a ? a : b;
+  return a.b().Op("And", {a, b});
+}
+
+absl::StatusOr<Val> Positions(Builder& b, int64_t s, int64_t past) {
+  ASSIGN_OR_RETURN(const Val index, Iota(b, s));
+  return Reshape(past == 0 ? index : index + b.Constant(HostTensor::FromInts({DType::kInt64, {}}, {&past, 1})), {1, s});
+}
+
+absl::Status Heads::Check() const {
+  if (!q || !k || !v) return q ? q.b().status() : Invalid("queries, keys or values are missing");
+  const bool ranks = q.rank() == 4 && k.rank() == 4 && v.rank() == 4;
+  if (!ranks || k.dim(1) < 1 || q.dim(1) % k.dim(1) != 0 || v.dim(1) != k.dim(1)) {
+    return Invalid("queries ", ToString(q.type()), " cannot share the heads of keys ", ToString(k.type()),
+                   " and values ", ToString(v.type()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PrependCache(Heads* h, Val past_key, Val past_value) {
+  if (past_key.valid() != past_value.valid()) return Invalid("past keys and values must come together");
+  if (!past_key) return absl::OkStatus();
+  if (past_key.rank() != 4 || past_value.rank() != 4)
+    return Invalid("past keys should have 4 axes, got ", ToString(past_key.type()));
+  h->past = past_key.dim(2);
+  if (h->past == 0) return absl::OkStatus();
+  h->k = Concat({past_key, h->k}, 2);
+  h->v = Concat({past_value, h->v}, 2);
+  return absl::OkStatus();
+}
+
+namespace {
+
+constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
+
+Val RepeatHeads(Val x, int64_t times) {
+  if (times == 1) return x;
+  const Val wide =
+      Expand(Reshape(x, {x.dim(0), x.dim(1), 1, x.dim(2), x.dim(3)}), {x.dim(0), x.dim(1), times, x.dim(2), x.dim(3)});
+  return Reshape(wide, {x.dim(0), x.dim(1) * times, x.dim(2), x.dim(3)});
+}
+
+// Does every query see a key, whatever is fed?
+bool AllSee(Val allowed) {
+  const HostTensor* known = allowed.constant();
+  const int64_t keys = allowed.dim(-1);
+  if (known == nullptr || keys < 1) return false;
+  const auto seen = known->data<uint8_t>();
+  for (size_t row = 0; row < seen.size(); row += keys) {
+    if (std::none_of(seen.begin() + row, seen.begin() + row + keys, [](uint8_t s) { return s != 0; })) return false;
+  }
+  return true;
+}
+
+// The conditions as what softmax can bear: a query that sees nothing sees everything, and `any` (invalid: always) says
+// that its result does not count.
+struct Masking {
+  Val additive, any;
+};
+
+Masking MakeMasking(const Heads& h) {
+  Masking m;
+  Val open = h.allowed;
+  if (open && !AllSee(open)) {
+    m.any = Greater(ReduceMax(Cast(open, h.q.dtype()), {-1}), 0);
+    open = open.b().Op("Or", {open, Unary("Not", m.any)});
+  }
+  m.additive = AdditiveMask(open, h.q.dtype(), kMinusInf);
+  if (h.bias) m.additive = m.additive ? m.additive + Cast(h.bias, h.q.dtype()) : Cast(h.bias, h.q.dtype());
+  return m;
+}
+
+Val Guarded(Val any, Val y) { return any && y ? Where(any, y, Number(y, 0)) : y; }
+
+// Softmax over the last axis, with the sink's score among the others.
+Val Normalized(Val scores, const Heads& h) {
+  if (!scores) return scores;
+  DType type = h.softmax.value_or(scores.dtype());
+  if (DTypeSize(type) < 4) type = DType::kFloat32;  // exponentials of halves are computed in float32
+  Val wide = Cast(scores, type);
+  const int64_t keys = wide.dim(-1);
+  if (h.sink) {
+    Shape shape = wide.shape();
+    shape.back() = 1;
+    wide = Concat({wide, Expand(Reshape(Cast(h.sink, type), {1, shape[1], 1, 1}), shape)}, 3);
+  }
+  const Val weights = wide.b().Op("Softmax", {wide}, {{"axis", int64_t{3}}});
+  return Cast(h.sink ? Slice(weights, 3, 0, keys) : weights, scores.dtype());
+}
+
+AttentionResult BuildPrimitiveAttention(const Heads& h, Val k, Val v, double scale) {
+  const Masking m = MakeMasking(h);
+  AttentionResult a;
+  a.products = MatMul(h.q, k, false, true) * scale;
+  a.masked = m.additive ? a.products + m.additive : a.products;
+  a.scores = a.masked;
+  if (h.softcap != 0) {
+    const Val capped = Tanh(a.products / h.softcap) * h.softcap;
+    a.scores = m.additive ? capped + m.additive : capped;
+  }
+  a.weights = Guarded(m.any, Normalized(a.scores, h));
+  a.y = MatMul(a.weights, v);
+  return a;
+}
+
+}  // namespace
+
+absl::StatusOr<AttentionResult> BuildAttention(Builder& b, const Heads& h, bool scores) {
+  RETURN_IF_ERROR(h.Check());
+  const int64_t times = h.q.dim(1) / h.k.dim(1);
+  const Val k = RepeatHeads(h.k, times), v = RepeatHeads(h.v, times);
+  const double scale = h.scale != 0 ? h.scale : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, h.q.dim(3))));
+  AttentionResult a;
+  if (scores || h.softcap != 0 || h.sink || (h.softmax && *h.softmax != h.q.dtype())) {
+    a = BuildPrimitiveAttention(h, k, v, scale);
+  } else {
+    const Masking m = MakeMasking(h);
+    a.y = Guarded(m.any, b.Op("Attention", {h.q, k, v, m.additive}, {{"scale", scale}}));
+  }
+  return a.y ? absl::StatusOr<AttentionResult>(a) : b.status();
+}
+
+namespace {
+
+// As SplitHeads; [B,H,S,D] stays.
+absl::StatusOr<Val> ReadHeads(const ImportContext& c, size_t i, std::string_view attribute) {
+  if (c.in(i).rank() == 4) return c.in(i);
+  return SplitHeads(c.in(i), c.attrs().Int(attribute));
+}
+
+// A mask for fewer keys than there are: nobody sees the others.
+Val WidenedTo(Val mask, int64_t keys) {
+  const int64_t missing = keys - mask.dim(-1);
+  if (mask.rank() == 0 || mask.dim(-1) <= 1 || missing <= 0) return mask;
+  Shape shape = mask.shape();
+  shape.back() = missing;
+  const Val none = mask.b().Scalar(mask.dtype(), mask.dtype() == DType::kBool ? 0 : kMinusInf);
+  return Concat({mask, Expand(none, shape)}, mask.rank() - 1);
+}
+
+// Keys before nonpad_kv_seqlen [B] alone; queries are the last of these where `causal`.
+absl::StatusOr<Val> Unpadded(ImportContext& c, const Heads& h, bool causal) {
+  const int64_t batch = h.q.dim(0), s = h.q.dim(2), t = h.k.dim(2);
+  if (c.in(6).shape() != Shape{batch})
+    return Invalid("nonpad_kv_seqlen should be [", batch, "], got ", ToString(c.in(6).type()));
+  const Val length = Reshape(Cast(c.in(6), DType::kInt64), {batch, 1, 1, 1});
+  ASSIGN_OR_RETURN(const Val keys, Positions(c.b(), t, 0));
+  const Val valid = Less(Reshape(keys, {1, 1, 1, t}), length);
+  if (!causal) return valid;
+  ASSIGN_OR_RETURN(const Val queries, Positions(c.b(), s, -s));
+  return AndMasks(valid,
+                  c.b().Op("GreaterOrEqual", {Reshape(queries, {1, 1, s, 1}) + length, Reshape(keys, {1, 1, 1, t})}));
+}
+
+absl::Status ReadMasks(ImportContext& c, Heads* h) {
+  const bool causal = c.attrs().Int("is_causal") != 0;
+  if (c.has(3)) {
+    const Val mask = WidenedTo(c.in(3), h->k.dim(2));
+    (mask.dtype() == DType::kBool ? h->allowed : h->bias) = mask;
+  }
+  if (c.has(6)) {
+    if (c.has(4)) return Invalid("past_key and nonpad_kv_seqlen exclude each other");
+    ASSIGN_OR_RETURN(const Val unpadded, Unpadded(c, *h, causal));
+    h->allowed = AndMasks(unpadded, h->allowed);
+  } else if (causal) {
+    // The cases that ONNX published with version 23 count queries from 0 in spite of a cache; ONNX 1.23 corrected text
+    // and cases.
+    ASSIGN_OR_RETURN(const Val seen, CausalMask(c.b(), h->q.dim(2), h->k.dim(2), c.conformance ? 0 : h->past));
+    h->allowed = AndMasks(seen, h->allowed);
+  }
+  return absl::OkStatus();
+}
+
+// ONNX's published cases have the masked products behind mode 1.
+absl::StatusOr<Val> ScoresOfMode(const AttentionResult& a, int64_t mode) {
+  const Val modes[] = {a.products, a.masked, a.scores, a.weights};
+  if (mode < 0 || mode > 3) return Invalid("qk_matmul_output_mode ", mode, " does not exist");
+  return modes[mode];
+}
+
+ImportResult ImportAttention(ImportContext& c) {
+  RETURN_IF_ERROR(RequireInputs(c, 3));
+  Heads h;
+  ASSIGN_OR_RETURN(h.q, ReadHeads(c, 0, "q_num_heads"));
+  ASSIGN_OR_RETURN(h.k, ReadHeads(c, 1, "kv_num_heads"));
+  ASSIGN_OR_RETURN(h.v, ReadHeads(c, 2, "kv_num_heads"));
+  RETURN_IF_ERROR(PrependCache(&h, c.in(4), c.in(5)));
+  RETURN_IF_ERROR(h.Check());
+  RETURN_IF_ERROR(ReadMasks(c, &h));
+  h.scale = c.attrs().Float("scale", 0);
+  h.softcap = c.attrs().Float("softcap");
+  if (c.attrs().Has("softmax_precision")) {
+    ASSIGN_OR_RETURN(h.softmax, ElementType(c.attrs().Int("softmax_precision")));
+    if (!IsFloat(*h.softmax)) return Invalid("softmax_precision ", ToString(*h.softmax), " is no float type");
+  }
+  const bool scores = c.node().used.size() > 3 && c.node().used[3];
+  ASSIGN_OR_RETURN(const AttentionResult a, BuildAttention(c.b(), h, scores));
+  std::vector<Val> results = {c.in(0).rank() == 3 ? MergeHeads(a.y) : a.y, h.k, h.v};
+  if (scores) {
+    ASSIGN_OR_RETURN(const Val output, ScoresOfMode(a, c.attrs().Int("qk_matmul_output_mode")));
+    results.push_back(output);
+  }
+  return results;
+}
+
+}  // namespace
+
+std::span<const OnnxOp> AttentionImports() {
+  static const std::vector<OnnxOp> ops = [] {
+    std::vector<OnnxOp> all = {{"", "Attention", 3, 7, ImportAttention, {.type_attr = "softmax_precision"}}};
+    for (auto family : {RotaryImports, TransformerImports, GroupedAttentionImports, FusedOpImports}) {
+      all.insert(all.end(), family().begin(), family().end());
+    }
+    return all;
+  }();
+  return ops;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,94 @@
+#include <limits>
+
+#include "frontend/ops/import/nn.h"
+
+namespace onnxtrain {
+namespace {
+
+// Labels are never this, so nothing is ignored where the node has no ignore_index.
+constexpr int64_t kIgnoreNothing = std::numeric_limits<int64_t>::min();
+
+struct Labels {
+  Val index;    // i64, 0 where ignored
+  Val ignored;  // bool; invalid where nothing can be
+};
+
+Val IntScalar(Builder& b, int64_t value) { return b.Constant(HostTensor::FromInts({DType::kInt64, {}}, {&value, 1})); }
+
+Labels ReadLabels(ImportContext& c) {
+  const Val labels = Cast(c.in(1), DType::kInt64);
+  const auto* ignore = c.attrs().Find<int64_t>("ignore_index");
+  if (ignore == nullptr) return {labels, Val()};
+  const Val ignored = Equal(labels, IntScalar(c.b(), *ignore));
+  return {Where(ignored, IntScalar(c.b(), 0), labels), ignored};
+}
+
+absl::Status CheckLossInputs(const ImportContext& c) {
+  RETURN_IF_ERROR(RequireInputs(c, 2));
+  const Val scores = c.in(0);
+  Shape rest = scores.shape();
+  if (rest.size() < 2 || !IsFloat(scores.dtype()))
+    return Invalid("expected scores [N,C,…], got ", ToString(scores.type()));
+  rest.erase(rest.begin() + 1);
+  if (c.in(1).shape() != rest || !IsInteger(c.in(1).dtype())) {
+    return Invalid("labels should be integers ", ToString(rest), ", got ", ToString(c.in(1).type()));
+  }
+  if (c.has(2) && c.in(2).type() != Type{scores.dtype(), {scores.dim(1)}}) {
+    return Invalid("weights should be ", ToString(Type{scores.dtype(), {scores.dim(1)}}), ", got ",
+                   ToString(c.in(2).type()));
+  }
+  return absl::OkStatus();
+}
+
+Val ZeroWhere(Val condition, Val x) { return condition ? Where(condition, x.b().Scalar(x.dtype(), 0), x) : x; }
+
+// The weight of each sample: that of its class, 0 where ignored; invalid where all are 1.
+Val SampleWeights(ImportContext& c, const Labels& labels) {
+  const DType type = c.in(0).dtype();
+  if (c.has(2)) return ZeroWhere(labels.ignored, c.b().Op("Gather", {c.in(2), labels.index}, {{"axis", int64_t{0}}}));
+  return labels.ignored ? Cast(c.b().Op("Not", {labels.ignored}), type) : Val();
+}
+
+// `loss` per sample is 0 where ignored. The mean is over the weights, so ignored samples do not count.
+absl::StatusOr<Val> Reduced(ImportContext& c, Val loss, const Labels& labels) {
+  const std::string reduction = c.attrs().String("reduction", "mean");
+  const Val weights = SampleWeights(c, labels);
+  if (c.has(2)) loss = loss * weights;
+  if (reduction == "none") return loss;
+  if (reduction == "sum") return ReduceSum(loss, {}, false);
+  if (reduction != "mean") return Invalid("reduction '", reduction, "' is none of none, sum, mean");
+  if (!weights) return ReduceMean(loss, {}, false);
+  return ReduceSum(loss, {}, false) / ReduceSum(weights, {}, false);
+}
+
+ImportResult ImportSoftmaxCrossEntropy(ImportContext& c) {
+  RETURN_IF_ERROR(CheckLossInputs(c));
+  const std::vector<Val> loss = c.b().Ops("CrossEntropy", {c.in(0), Cast(c.in(1), DType::kInt64)},
+                                          {{"ignore_index", c.attrs().Int("ignore_index", kIgnoreNothing)}});
+  ASSIGN_OR_RETURN(const Val reduced, Reduced(c, loss[0], ReadLabels(c)));
+  return std::vector<Val>{reduced, loss[1]};
+}
+
+// The input holds log-probabilities already.
+ImportResult ImportNegativeLogLikelihood(ImportContext& c) {
+  RETURN_IF_ERROR(CheckLossInputs(c));
+  const Labels labels = ReadLabels(c);
+  Shape one = c.in(0).shape();
+  one[1] = 1;
+  const Val picked = c.b().Op("GatherElements", {c.in(0), Reshape(labels.index, one)}, {{"axis", int64_t{1}}});
+  const Val loss = ZeroWhere(labels.ignored, -Reshape(picked, c.in(1).shape()));
+  ASSIGN_OR_RETURN(const Val reduced, Reduced(c, loss, labels));
+  return std::vector<Val>{reduced};
+}
+
+}  // namespace
+
+std::span<const OnnxOp> LossImports() {
+  static constexpr OnnxOp ops[] = {
+      {"", "SoftmaxCrossEntropyLoss", 2, 3, ImportSoftmaxCrossEntropy},
+      {"", "NegativeLogLikelihoodLoss", 2, 3, ImportNegativeLogLikelihood},
+  };
+  return ops;
+}
+
+}  // namespace onnxtrain

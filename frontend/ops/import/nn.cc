@@ -1,0 +1,132 @@
+#include "frontend/ops/import/nn.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "frontend/ops/rules.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kLimit = int64_t{1} << 31;
+
+absl::Status CheckNumbers(const Shape& values, size_t count, int64_t least, std::string_view what) {
+  if (values.size() != count) return Invalid(what, " ", ToString(values), " should have ", count, " entries");
+  for (int64_t v : values) {
+    if (v < least || v >= kLimit)
+      return Invalid(what, " ", ToString(values), " should be between ", least, " and 2^31");
+  }
+  return absl::OkStatus();
+}
+
+// Output extent ⌈extent/stride⌉; the odd element of padding goes to the end for SAME_UPPER, to the begin for
+// SAME_LOWER.
+void PadToSame(Windows* w, std::span<const int64_t> extents, bool upper) {
+  const size_t n = w->axes();
+  for (size_t i = 0; i < n; ++i) {
+    const int64_t windows = (extents[i] + w->strides[i] - 1) / w->strides[i];
+    const int64_t total = std::max<int64_t>(0, (windows - 1) * w->strides[i] + w->Reach(i) - extents[i]);
+    w->pads[i] = upper ? total / 2 : total - total / 2;
+    w->pads[i + n] = total - w->pads[i];
+  }
+}
+
+}  // namespace
+
+absl::Status RequireInputs(const ImportContext& c, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    if (!c.has(i)) return Invalid("input ", i, " is missing");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RequireSpatial(const ImportContext& c) {
+  RETURN_IF_ERROR(RequireInputs(c, 1));
+  const int rank = c.in(0).rank();
+  if (rank < 3) return Invalid("expected [N,C,…] with spatial axes, got ", ToString(c.in(0).type()));
+  if (rank > 2 + kMaxSpatialAxes) return Unsupported(StrCat(rank - 2, " spatial axes"));
+  return absl::OkStatus();
+}
+
+absl::Status Unsupported(std::string_view what) { return absl::UnimplementedError(StrCat(what, " is not supported")); }
+
+absl::StatusOr<Windows> ImportWindows(const Attrs& attrs, Shape kernel, std::span<const int64_t> extents) {
+  const size_t n = extents.size();
+  RETURN_IF_ERROR(CheckNumbers(kernel, n, 1, "kernel_shape"));
+  Windows w{std::move(kernel), attrs.Ints("strides", Shape(n, 1)), attrs.Ints("pads", Shape(2 * n, 0)),
+            attrs.Ints("dilations", Shape(n, 1))};
+  RETURN_IF_ERROR(CheckNumbers(w.strides, n, 1, "strides"));
+  RETURN_IF_ERROR(CheckNumbers(w.dilations, n, 1, "dilations"));
+  const std::string auto_pad = attrs.String("auto_pad", "NOTSET");
+  if (auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER") {
+    w.pads.assign(2 * n, 0);
+    PadToSame(&w, extents, auto_pad == "SAME_UPPER");
+  } else if (auto_pad == "VALID") {
+    w.pads.assign(2 * n, 0);
+  } else if (auto_pad != "NOTSET" && !auto_pad.empty()) {
+    return Invalid("auto_pad '", auto_pad, "' is none of NOTSET, SAME_UPPER, SAME_LOWER, VALID");
+  }
+  RETURN_IF_ERROR(CheckNumbers(w.pads, 2 * n, -kLimit, "pads"));
+  return w;
+}
+
+absl::StatusOr<Val> CropNegativePads(Val x, Windows* w) {
+  const size_t n = w->axes();
+  for (size_t i = 0; i < n; ++i) {
+    const int axis = static_cast<int>(i) + 2;
+    const int64_t begin = std::max<int64_t>(0, -w->pads[i]), end = std::max<int64_t>(0, -w->pads[i + n]);
+    if (begin == 0 && end == 0) continue;
+    const int64_t left = x.dim(axis) - begin - end;
+    if (left < 1) return Invalid("pads ", ToString(w->pads), " leave nothing of ", ToString(x.type()));
+    x = Slice(x, axis, begin, left);
+    w->pads[i] = std::max<int64_t>(0, w->pads[i]);
+    w->pads[i + n] = std::max<int64_t>(0, w->pads[i + n]);
+  }
+  return x;
+}
+
+Shape CeilModePads(const Windows& w, std::span<const int64_t> extents) {
+  const size_t n = w.axes();
+  Shape overhang(n, 0);
+  for (size_t i = 0; i < n; ++i) {
+    const int64_t begun = extents[i] + w.pads[i], room = begun + w.pads[i + n] - w.Reach(i);
+    if (room < 0) continue;
+    const int64_t last = (room + w.strides[i] - 1) / w.strides[i] * w.strides[i];  // start of the last window
+    if (last < begun) overhang[i] = last - room;
+  }
+  return overhang;
+}
+
+Val PadSpatial(Val x, const Shape& pads, double value) {
+  if (!x || std::all_of(pads.begin(), pads.end(), [](int64_t p) { return p == 0; })) return x;
+  const auto n = static_cast<std::ptrdiff_t>(pads.size() / 2);
+  Shape all(2, 0);
+  all.insert(all.end(), pads.begin(), pads.begin() + n);
+  all.insert(all.end(), 2, 0);
+  all.insert(all.end(), pads.begin() + n, pads.end());
+  return x.b().Op("Pad", {x}, {{"pads", std::move(all)}, {"value", value}});
+}
+
+Val UnsqueezeToChannels(Val v, int rank) {
+  if (!v) return v;
+  Shape shape(rank, 1);
+  if (rank > 1) shape[1] = v.type().elements();
+  return Reshape(v, std::move(shape));
+}
+
+std::vector<int64_t> SpatialAxes(Val x) {
+  std::vector<int64_t> axes(std::max(0, x.rank() - 2));
+  std::iota(axes.begin(), axes.end(), 2);
+  return axes;
+}
+
+absl::StatusOr<Val> Iota(Builder& b, int64_t n) {
+  RETURN_IF_ERROR(CheckHostConstant({DType::kInt64, {n}}));
+  std::vector<int64_t> values(n);
+  std::iota(values.begin(), values.end(), 0);
+  return b.Ints(values);
+}
+
+Val Ones(Val like, Shape shape) { return Expand(like.b().Scalar(like.dtype(), 1), std::move(shape)); }
+
+}  // namespace onnxtrain

@@ -1,0 +1,136 @@
+// QuantizeLinear, DequantizeLinear (ai.onnx and com.microsoft) and DynamicQuantizeLinear.
+#include <cmath>
+
+#include "frontend/base/status.h"
+#include "frontend/ops/formula.h"
+#include "frontend/ops/import/import_util.h"
+#include "frontend/ops/import/quantize.h"
+#include "frontend/ops/quantize.h"
+
+namespace onnxtrain {
+
+Val FixedInput(ImportContext& c, size_t i) {
+  if (!c.has(i)) return Val();
+  if (const HostTensor* known = c.Known(i)) return c.in(i).constant() != nullptr ? c.in(i) : c.b().Constant(*known);
+  return IsFloat(c.in(i).dtype()) ? StraightThrough(c.in(i)) : c.in(i);
+}
+
+absl::StatusOr<QuantizedInput> ReadQuantized(ImportContext& c, size_t tensor, size_t scale, size_t zero, int64_t axis,
+                                             int64_t block) {
+  for (size_t needed : {tensor, scale}) {
+    if (!c.has(needed)) return Invalid("input ", needed, " is missing");
+  }
+  const Val q = c.in(tensor);
+  const auto grid = FindGrid(q.dtype());
+  if (!grid) return Invalid("input ", tensor, " of type ", ToString(q.type()), " is not quantized");
+  ASSIGN_OR_RETURN(const ScaleLayout layout, ScaleLayout::Create(q.shape(), c.in(scale).shape(), axis, block));
+  Val factor = FixedInput(c, scale);
+  if (!IsFloat(factor.dtype())) factor = Cast(factor, DType::kFloat32);
+  const DType type = factor.dtype();
+  QuantizedInput result{.scale = layout.Along(factor), .zero = layout.Along(Cast(FixedInput(c, zero), type))};
+  const HostTensor *known_scale = c.Known(scale), *known_zero = c.has(zero) ? c.Known(zero) : nullptr;
+  const bool known = q.constant() != nullptr && known_scale != nullptr && (known_zero != nullptr || !c.has(zero));
+  if (known_zero != nullptr && !layout.Fits(known_zero->shape()))
+    return Invalid("a zero point ", ToString(known_zero->type()), " beside scales ", ToString(c.in(scale).type()));
+  if (known && q.type().elements() > 1 && (type == DType::kFloat32 || type == DType::kFloat64)) {
+    const Val weight = c.AsFloatWeight(tensor, Dequantized(*q.constant(), *known_scale, known_zero, layout));
+    if (weight) result.points = FakeQuantize(weight / result.scale, result.zero, *grid);
+  }
+  if (!result.points) result.points = GetFloatValues(q, type);
+  return c.b().status().ok() ? absl::StatusOr<QuantizedInput>(result) : c.b().status();
+}
+
+Val QuantizedInput::Centered() const { return zero ? points - zero : points; }
+
+absl::StatusOr<Val> Quantize(ImportContext& c, Val x, size_t scale, size_t zero) {
+  const auto grid = FindGrid(c.has(zero) ? c.in(zero).dtype() : DType::kUInt8);
+  if (!grid || !c.has(scale)) return Invalid("inputs ", scale, " and ", zero, " are no scale and zero point");
+  ASSIGN_OR_RETURN(const ScaleLayout layout, ScaleLayout::Create(x.shape(), c.in(scale).shape(), 1, 0));
+  const Val factor = layout.Along(Cast(FixedInput(c, scale), x.dtype()));
+  return Quantized(FakeQuantize(x / factor, layout.Along(Cast(FixedInput(c, zero), x.dtype())), *grid), *grid);
+}
+
+namespace {
+
+absl::StatusOr<DType> QuantizedType(ImportContext& c) {
+  const int64_t number = c.attrs().Int("output_dtype");
+  if (number == 0) return c.has(2) ? c.in(2).dtype() : DType::kUInt8;
+  ASSIGN_OR_RETURN(const DType dtype, ElementType(number));
+  if (c.has(2) && c.in(2).dtype() != dtype)
+    return Invalid("output_dtype disagrees with the zero point ", ToString(c.in(2).type()));
+  return dtype;
+}
+
+// Per tensor a one-dimensional tensor needs no axis, whatever the attribute says.
+int64_t AxisFor(const ImportContext& c, size_t scale) {
+  const bool single = !c.has(scale) || c.in(scale).type().elements() == 1;
+  return single || c.in(0).rank() == 1 ? 0 : c.attrs().Int("axis", 1);
+}
+
+ImportOr ImportQuantize(ImportContext& c) {
+  Val x = c.in(0);
+  ASSIGN_OR_RETURN(const DType dtype, QuantizedType(c));
+  const auto grid = FindGrid(dtype);
+  if (!grid) return Invalid("cannot quantize to ", ToString(dtype));
+  ASSIGN_OR_RETURN(const ScaleLayout layout,
+                   ScaleLayout::Create(x.shape(), c.in(1).shape(), AxisFor(c, 1), c.attrs().Int("block_size")));
+  Val scale = FixedInput(c, 1);
+  DType type = IsFloat(scale.dtype()) ? scale.dtype() : DType::kFloat32;
+  if (const int64_t precision = c.attrs().Int("precision"); precision != 0) {
+    ASSIGN_OR_RETURN(type, ElementType(precision));
+    if (!IsFloat(type)) return Invalid("precision ", ToString(type), " is no float type");
+  }
+  const Val scaled = Cast(x, type) / layout.Along(Cast(scale, type));
+  const Val zero = layout.Along(Cast(FixedInput(c, 2), type));
+  return One(Quantized(FakeQuantize(scaled, zero, *grid, c.attrs().Int("saturate", 1) != 0), *grid));
+}
+
+ImportOr ImportDequantize(ImportContext& c) {
+  ASSIGN_OR_RETURN(const QuantizedInput x, ReadQuantized(c, 0, 1, 2, AxisFor(c, 1), c.attrs().Int("block_size")));
+  DType type = x.scale.dtype();
+  if (const int64_t number = c.attrs().Int("output_dtype"); number != 0) {
+    ASSIGN_OR_RETURN(type, ElementType(number));
+    if (!IsFloat(type)) return Invalid("output_dtype ", ToString(type), " is no float type");
+  }
+  return One(Cast(x.Real(), type));
+}
+
+}  // namespace
+
+// ONNX: the range always holds 0; x to uint8.
+DynamicRange QuantizedDynamically(Val x) {
+  const Val fixed = StraightThrough(x);
+  if (!fixed) return {};
+  const Val zero = Number(x, 0);
+  const Val high = Binary("Max", ReduceMax(fixed, {}, false), zero);
+  const Val low =
+      Binary("Min", fixed.b().Op("ReduceMin", {fixed}, {{"axes", Shape()}, {"keepdims", int64_t{0}}}), zero);
+  const Val scale = (high - low) / 255.0;
+  // All zeros have no scale; any will do.
+  const Val divisor = Where(Equal(scale, 0.0), Number(x, 1), scale);
+  const Attrs range = {{"min", 0.0}, {"max", 255.0}};
+  const Val offset = Unary("Round", x.b().Op("Clip", {-(low / divisor)}, range));
+  return {.points = FakeQuantize(x / divisor, offset, *FindGrid(DType::kUInt8)), .scale = scale, .zero = offset};
+}
+
+namespace {
+
+ImportOr ImportDynamicQuantize(ImportContext& c) {
+  const DynamicRange r = QuantizedDynamically(c.in(0));
+  return std::vector<Val>{Quantized(r.points, *FindGrid(DType::kUInt8)), r.scale, Cast(r.zero, DType::kUInt8)};
+}
+
+}  // namespace
+
+std::span<const OnnxOp> QuantizeLinearImports() {
+  static constexpr OnnxOp ops[] = {
+      {"", "QuantizeLinear", 2, 3, ImportQuantize, {.takes_numbers = true, .type_attr = "precision"}},
+      {"", "DequantizeLinear", 2, 3, ImportDequantize, {.takes_numbers = true, .type_attr = "output_dtype"}},
+      {"com.microsoft", "QuantizeLinear", 2, 3, ImportQuantize, {.takes_numbers = true}},
+      {"com.microsoft", "DequantizeLinear", 2, 3, ImportDequantize, {.takes_numbers = true}},
+      {"", "DynamicQuantizeLinear", 1, 1, ImportDynamicQuantize},
+  };
+  return ops;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,197 @@
+// Operators that compute on quantized tensors: as float arithmetic on the points of their grids, which is exact as long
+// as sums stay below 2^24, and then a rounding to the grid of the result.
+#include "frontend/base/status.h"
+#include "frontend/ops/formula.h"
+#include "frontend/ops/import/import_util.h"
+#include "frontend/ops/import/quantize.h"
+#include "frontend/ops/quantize.h"
+
+namespace onnxtrain {
+namespace {
+
+absl::StatusOr<Val> First(ImportOr results) {
+  if (!results.ok()) return results.status();
+  return results->empty() ? Val() : results->front();
+}
+
+// x [N,M,…] times one scale, or one for each of the M.
+Val TimesChannels(Val x, Val scale) {
+  if (!x || !scale || scale.rank() == 0) return x * scale;
+  Shape shape(x.rank() - 1, 1);
+  shape[0] = scale.type().elements();
+  return x * Reshape(scale, std::move(shape));
+}
+
+// x, its scale and zero point; the same of w; scale and zero point of y; bias.
+ImportOr ImportQLinearConv(ImportContext& c) {
+  ASSIGN_OR_RETURN(const QuantizedInput x, ReadQuantized(c, 0, 1, 2));
+  ASSIGN_OR_RETURN(const QuantizedInput w, ReadQuantized(c, 3, 4, 5, 0));
+  const Val bias = c.has(8) ? Cast(c.in(8), x.scale.dtype()) : Val();
+  ASSIGN_OR_RETURN(Val y, First(ImportAs(c, "", "Conv", {x.Centered(), w.Centered(), bias}, c.attrs())));
+  y = TimesChannels(y * x.scale, w.scale);
+  ASSIGN_OR_RETURN(const Val q, Quantize(c, y, 6, 7));
+  return One(q);
+}
+
+absl::StatusOr<Val> Product(ImportContext& c, Val a, Val b) { return First(ImportAs(c, "", "MatMul", {a, b}, {})); }
+
+// a with scales of the whole or of rows, b of the whole or of columns.
+ImportOr ImportQLinearMatMul(ImportContext& c) {
+  ASSIGN_OR_RETURN(const QuantizedInput a, ReadQuantized(c, 0, 1, 2, -2));
+  ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 3, 4, 5, -1));
+  ASSIGN_OR_RETURN(const Val y, Product(c, a.Centered(), b.Centered()));
+  ASSIGN_OR_RETURN(const Val q, Quantize(c, y * a.scale * b.scale, 6, 7));
+  return One(q);
+}
+
+// The numbers of input `tensor` less its zero point.
+absl::StatusOr<Val> Centered(ImportContext& c, size_t tensor, size_t zero, int64_t axis) {
+  if (!FindGrid(c.in(tensor).dtype()))
+    return Invalid("input ", tensor, " of type ", ToString(c.in(tensor).type()), " is not quantized");
+  const Val x = GetFloatValues(c.in(tensor), DType::kFloat32);
+  if (!c.has(zero)) return x;
+  const Val z = Cast(FixedInput(c, zero), DType::kFloat32);
+  if (z.rank() == x.rank() && x.rank() > 1) return x - z;  // per row or column, with extents of 1 in place
+  ASSIGN_OR_RETURN(const ScaleLayout layout, ScaleLayout::Create(x.shape(), z.shape(), axis, 0));
+  return x - layout.Along(z);
+}
+
+ImportOr ComputeSums(Val y) { return One(Quantized(y, *FindGrid(DType::kInt32))); }
+
+ImportOr ImportConvInteger(ImportContext& c) {
+  ASSIGN_OR_RETURN(const Val x, Centered(c, 0, 2, 1));
+  ASSIGN_OR_RETURN(const Val w, Centered(c, 1, 3, 0));
+  ASSIGN_OR_RETURN(const Val y, First(ImportAs(c, "", "Conv", {x, w}, c.attrs())));
+  return ComputeSums(y);
+}
+
+ImportOr ImportMatMulInteger(ImportContext& c) {
+  ASSIGN_OR_RETURN(const Val a, Centered(c, 0, 2, -2));
+  ASSIGN_OR_RETURN(const Val b, Centered(c, 1, 3, -1));
+  ASSIGN_OR_RETURN(const Val y, Product(c, a, b));
+  return ComputeSums(y);
+}
+
+ImportOr WithBias(ImportContext& c, Val y, size_t bias) { return One(c.has(bias) ? y + c.in(bias) : y); }
+
+// A, B, their scales, their zero points, bias.
+ImportOr ImportMatMulIntegerToFloat(ImportContext& c) {
+  ASSIGN_OR_RETURN(const QuantizedInput a, ReadQuantized(c, 0, 2, 4, -2));
+  ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 1, 3, 5, -1));
+  ASSIGN_OR_RETURN(const Val y, Product(c, a.Centered(), b.Centered()));
+  return WithBias(c, y * a.scale * b.scale, 6);
+}
+
+// A (float), B, its scale and zero point, bias.
+ImportOr ImportDynamicQuantizeMatMul(ImportContext& c) {
+  ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 1, 2, 3, -1));
+  const DynamicRange a = QuantizedDynamically(c.in(0));
+  ASSIGN_OR_RETURN(const Val y, Product(c, a.points - a.zero, b.Centered()));
+  return WithBias(c, y * a.scale * b.scale, 4);
+}
+
+// A, B, C with their scales and zero points behind them; without a scale for Y, Y is float.
+ImportOr ImportQGemm(ImportContext& c) {
+  ASSIGN_OR_RETURN(const QuantizedInput a, ReadQuantized(c, 0, 1, 2));
+  ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 3, 4, 5, c.attrs().Int("transB") != 0 ? 0 : 1));
+  const Attrs attrs = {{"transA", c.attrs().Int("transA")}, {"transB", c.attrs().Int("transB")}};
+  ASSIGN_OR_RETURN(Val y, First(ImportAs(c, "", "Gemm", {a.Centered(), b.Centered()}, attrs)));
+  y = y * c.attrs().Float("alpha", 1.0);
+  if (c.has(6)) y = y + Cast(c.in(6), a.scale.dtype());
+  y = y * a.scale * (b.scale.rank() == 0 ? b.scale : Reshape(b.scale, {b.scale.type().elements()}));
+  if (!c.has(7)) return One(y);
+  ASSIGN_OR_RETURN(const Val q, Quantize(c, y, 7, 8));
+  return One(q);
+}
+
+// QLinearNAME of two operands: each with scale and zero point, then those of the result.
+ImportOr ImportQLinearBinary(ImportContext& c) {
+  ASSIGN_OR_RETURN(const QuantizedInput a, ReadQuantized(c, 0, 1, 2));
+  ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 3, 4, 5));
+  ASSIGN_OR_RETURN(const Val q, Quantize(c, Binary(c.node().op_type.substr(7), a.Real(), b.Real()), 6, 7));
+  return One(q);
+}
+
+// QLinearNAME of one operand with the attributes of NAME.
+ImportOr ImportQLinearUnary(ImportContext& c) {
+  if (c.attrs().Int("channels_last") != 0) return absl::UnimplementedError("channels_last is not supported");
+  ASSIGN_OR_RETURN(const QuantizedInput x, ReadQuantized(c, 0, 1, 2));
+  Attrs attrs = c.attrs();
+  attrs.Erase("channels_last");
+  attrs.Erase("opset");
+  ASSIGN_OR_RETURN(const Val y, First(ImportAs(c, "", c.node().op_type.substr(7), {x.Real()}, attrs)));
+  ASSIGN_OR_RETURN(const Val q, Quantize(c, y, 3, 4));
+  return One(q);
+}
+
+// Scale and zero point of the result, then those of each part behind it.
+ImportOr ImportQLinearConcat(ImportContext& c) {
+  if (c.num_inputs() % 3 != 2) return Invalid("has ", c.num_inputs(), " inputs, expected 2 and 3 for each part");
+  std::vector<Val> parts;
+  for (size_t i = 2; i < c.num_inputs(); i += 3) {
+    if (!c.has(i)) return Invalid("input ", i, " is missing");
+    ASSIGN_OR_RETURN(const QuantizedInput x, ReadQuantized(c, i, i + 1, i + 2));
+    parts.push_back(x.Real());
+  }
+  ASSIGN_OR_RETURN(const Val y, First(ImportAs(c, "", "Concat", parts, c.attrs())));
+  ASSIGN_OR_RETURN(const Val q, Quantize(c, y, 0, 1));
+  return One(q);
+}
+
+constexpr std::string_view kMs = "com.microsoft";
+
+constexpr QuantizedWeight kWeights[] = {
+    {"", "DequantizeLinear", 0, 1, 2},
+    {kMs, "DequantizeLinear", 0, 1, 2},
+    {"", "QLinearConv", 3, 4, 5},
+    {"", "QLinearMatMul", 3, 4, 5},
+    {kMs, "QGemm", 3, 4, 5},
+    {kMs, "MatMulIntegerToFloat", 1, 3, 5},
+    {kMs, "DynamicQuantizeMatMul", 1, 2, 3},
+    {kMs, "QLinearAdd", 3, 4, 5},
+    {kMs, "QLinearMul", 3, 4, 5},
+    {kMs, "QLinearAdd", 0, 1, 2},
+    {kMs, "QLinearMul", 0, 1, 2},
+};
+
+}  // namespace
+
+const QuantizedWeight* FindQuantizedWeight(std::string_view domain, std::string_view op_type, size_t input) {
+  for (const QuantizedWeight& w : kWeights) {
+    if (w.domain == domain && w.op_type == op_type && w.tensor == input) return &w;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<ScaleLayout> WeightScaleLayout(const QuantizedWeight& weight, const Attrs& attrs, const Shape& tensor,
+                                              const Shape& scale) {
+  if (weight.op_type != "DequantizeLinear") {
+    const bool rows = weight.op_type == "QLinearConv" || (weight.op_type == "QGemm" && attrs.Int("transB") != 0);
+    return ScaleLayout::Create(tensor, scale, rows ? 0 : -1, 0);
+  }
+  const bool single = NumElements(scale) == 1 || tensor.size() == 1;
+  return ScaleLayout::Create(tensor, scale, single ? 0 : attrs.Int("axis", 1), attrs.Int("block_size"));
+}
+
+std::span<const OnnxOp> QuantizedOpImports() {
+  static constexpr OnnxOp ops[] = {
+      {"", "QLinearConv", 8, 9, ImportQLinearConv},
+      {"", "QLinearMatMul", 8, 8, ImportQLinearMatMul},
+      {"", "ConvInteger", 2, 4, ImportConvInteger},
+      {"", "MatMulInteger", 2, 4, ImportMatMulInteger},
+      {kMs, "MatMulIntegerToFloat", 4, 7, ImportMatMulIntegerToFloat},
+      {kMs, "DynamicQuantizeMatMul", 3, 5, ImportDynamicQuantizeMatMul},
+      {kMs, "QGemm", 2, 9, ImportQGemm},
+      {kMs, "QLinearAdd", 2, 8, ImportQLinearBinary},
+      {kMs, "QLinearMul", 2, 8, ImportQLinearBinary},
+      {kMs, "QLinearSigmoid", 2, 5, ImportQLinearUnary},
+      {kMs, "QLinearLeakyRelu", 2, 5, ImportQLinearUnary},
+      {kMs, "QLinearGlobalAveragePool", 2, 5, ImportQLinearUnary},
+      {kMs, "QLinearAveragePool", 2, 5, ImportQLinearUnary},
+      {kMs, "QLinearSoftmax", 5, 5, ImportQLinearUnary},
+      {kMs, "QLinearConcat", 1, Arity::kMany, ImportQLinearConcat},
+  };
+  return ops;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,257 @@
+// Fourier transforms and the tables of signal processing.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+
+#include "frontend/base/status.h"
+#include "frontend/ops/import/fourier.h"
+#include "frontend/ops/import/import_util.h"
+#include "frontend/ops/rules.h"
+
+namespace onnxtrain {
+namespace {
+
+// [..., 1 or 2] as numbers.
+absl::StatusOr<Complex> SplitComplex(Val x) {
+  if (!x.valid() || !IsFloat(x.dtype()) || x.rank() < 2 || (x.dim(-1) != 1 && x.dim(-1) != 2)) {
+    return Invalid("expected a signal [..., 1 or 2], got ", ToString(x.type()));
+  }
+  const Shape shape(x.shape().begin(), x.shape().end() - 1);
+  const bool complex = x.dim(-1) == 2;
+  auto part = [&](int64_t i) { return Reshape(Slice(x, shape.size(), i, 1), shape); };
+  return Complex{part(0), complex ? part(1) : Val()};
+}
+
+Val Joined(Complex x) {
+  auto column = [](Val v) {
+    Shape shape = v.shape();
+    shape.push_back(1);
+    return Reshape(v, std::move(shape));
+  };
+  return x.im ? Concat({column(x.re), column(x.im)}, x.re.rank()) : column(x.re);
+}
+
+template <typename F>
+Complex Each(Complex x, F f) {
+  return {f(x.re), x.im ? f(x.im) : Val()};
+}
+
+Val AxisLast(Val x, int64_t axis) {
+  std::vector<int64_t> perm(x.rank());
+  std::iota(perm.begin(), perm.end(), 0);
+  std::rotate(perm.begin() + axis, perm.begin() + axis + 1, perm.end());
+  return Transpose(x, std::move(perm));
+}
+Val LastToAxis(Val x, int64_t axis) {
+  std::vector<int64_t> perm(x.rank());
+  std::iota(perm.begin(), perm.end(), 0);
+  std::rotate(perm.begin() + axis, perm.end() - 1, perm.end());
+  return Transpose(x, std::move(perm));
+}
+
+// The last axis cut or filled with zeros to n.
+Val Fitted(Val x, int64_t n) {
+  const int64_t have = x.dim(-1);
+  if (have > n) return Slice(x, x.rank() - 1, 0, n);
+  if (have == n || !x.valid()) return x;
+  std::vector<int64_t> pads(2 * x.rank(), 0);
+  pads.back() = n - have;
+  return x.b().Op("Pad", {x}, {{"pads", std::move(pads)}, {"value", 0.0}});
+}
+
+// The first n/2 + 1 of n values, whose conjugates the others are, to all n.
+Complex Unfolded(Complex x, int64_t n) {
+  const int64_t half = n / 2 + 1, rest = n - half, last = x.re.rank() - 1;
+  if (!x.im) x.im = ZerosLike(x.re);
+  x = Each(x, [&](Val v) { return Fitted(v, half); });
+  std::vector<int64_t> mirror(rest);
+  for (int64_t i = 0; i < rest; ++i) mirror[i] = rest - i;
+  return {Concat({x.re, GatherConstant(x.re, mirror, last)}, last),
+          Concat({x.im, -GatherConstant(x.im, mirror, last)}, last)};
+}
+
+struct Dft {
+  int64_t axis, length;
+  bool inverse, onesided;
+};
+
+absl::StatusOr<Dft> ReadDft(ImportContext& c) {
+  Dft d{.inverse = c.attrs().Int("inverse") != 0, .onesided = c.attrs().Int("onesided") != 0};
+  const int64_t rank = c.in(0).rank();
+  int64_t axis = c.node().version < 20 ? c.attrs().Int("axis", 1) : -2;
+  if (c.has(2)) {
+    ASSIGN_OR_RETURN(axis, KnownInt(c, 2, "axis"));
+  }
+  ASSIGN_OR_RETURN(d.axis, NormalizeAxis(axis, rank));
+  if (d.axis == rank - 1) return Invalid("axis ", axis, " holds the parts of the numbers");
+  const int64_t extent = c.in(0).dim(static_cast<int>(d.axis));
+  d.length = d.onesided && d.inverse ? 2 * (extent - 1) : extent;
+  if (c.has(1)) {
+    ASSIGN_OR_RETURN(d.length, KnownInt(c, 1, "dft_length"));
+  }
+  if (d.length < 1) return Invalid("a transform of length ", d.length);
+  RETURN_IF_ERROR(CheckHostConstant({DType::kFloat64, {d.length}}));  // of factors that turn
+  return d;
+}
+
+ImportOr ImportDft(ImportContext& c) {
+  if (c.in(0).rank() < 2) return Invalid("expected a signal [..., 1 or 2], got ", ToString(c.in(0).type()));
+  ASSIGN_OR_RETURN(const Dft d, ReadDft(c));
+  ASSIGN_OR_RETURN(Complex x, SplitComplex(c.in(0)));
+  x = Each(x, [&](Val v) { return AxisLast(v, d.axis); });
+  if (d.onesided && !d.inverse && x.im) return Invalid("a one-sided transform of complex numbers");
+  x = d.onesided && d.inverse ? Unfolded(x, d.length) : Each(x, [&](Val v) { return Fitted(v, d.length); });
+  ASSIGN_OR_RETURN(x, FourierTransform(x, d.inverse));
+  if (d.inverse) x = Each(x, [&](Val v) { return v * (1.0 / static_cast<double>(d.length)); });
+  if (d.onesided && d.inverse) x.im = Val();
+  if (d.onesided && !d.inverse) x = Each(x, [&](Val v) { return Fitted(v, d.length / 2 + 1); });
+  return One(Joined(Each(x, [&](Val v) { return LastToAxis(v, d.axis); })));
+}
+
+struct Frames {
+  int64_t length, step, count;
+};
+
+absl::StatusOr<Frames> ReadFrames(ImportContext& c) {
+  const int64_t signal = c.in(0).dim(1);
+  Frames f{.length = signal};
+  ASSIGN_OR_RETURN(f.step, KnownInt(c, 1, "frame_step"));
+  if (c.has(2)) {
+    if (c.in(2).rank() != 1) return Invalid("expected a window [n], got ", ToString(c.in(2).type()));
+    f.length = c.in(2).dim(0);
+  }
+  if (c.has(3)) {
+    ASSIGN_OR_RETURN(f.length, KnownInt(c, 3, "frame_length"));
+  }
+  if (f.step < 1) return Invalid("frame_step is ", f.step, ", it should be at least 1");
+  if (f.length < 1 || f.length > signal) return Invalid("a frame of length ", f.length, " in a signal of ", signal);
+  if (c.has(2) && c.in(2).dim(0) != f.length)
+    return Invalid("a window of ", c.in(2).dim(0), " for a frame of length ", f.length);
+  f.count = (signal - f.length) / f.step + 1;
+  RETURN_IF_ERROR(CheckHostConstant({DType::kInt64, {f.count, f.length}}));
+  return f;
+}
+
+ImportOr ImportStft(ImportContext& c) {
+  if (c.in(0).rank() != 3) return Invalid("expected a signal [batch, length, 1 or 2], got ", ToString(c.in(0).type()));
+  ASSIGN_OR_RETURN(const Frames f, ReadFrames(c));
+  ASSIGN_OR_RETURN(Complex x, SplitComplex(c.in(0)));
+  const bool onesided = c.attrs().Int("onesided", 1) != 0;
+  if (onesided && x.im) return Invalid("a one-sided transform of complex numbers");
+  std::vector<int64_t> places(f.count * f.length);
+  for (size_t i = 0; i < places.size(); ++i)
+    places[i] = static_cast<int64_t>(i) / f.length * f.step + static_cast<int64_t>(i) % f.length;
+  const Shape framed = {c.in(0).dim(0), f.count, f.length};
+  x = Each(x, [&](Val v) { return Reshape(GatherConstant(v, places, 1), framed); });
+  if (c.has(2)) x = Each(x, [&](Val v) { return v * Cast(c.in(2), v.dtype()); });
+  ASSIGN_OR_RETURN(x, FourierTransform(x, false));
+  if (onesided) x = Each(x, [&](Val v) { return Fitted(v, f.length / 2 + 1); });
+  return One(Joined(x));
+}
+
+// --- tables
+
+absl::StatusOr<DType> OutputType(const ImportContext& c) { return ElementType(c.attrs().Int("output_datatype", 1)); }
+
+// w[n] = a₀ − a₁·cos(2πn/N) + a₂·cos(4πn/N); N is the size, or one less for a symmetric window.
+struct Cosines {
+  double a0, a1, a2;
+};
+
+template <const Cosines& kCosines>
+ImportOr ImportWindow(ImportContext& c) {
+  ASSIGN_OR_RETURN(const int64_t size, KnownInt(c, 0, "size"));
+  ASSIGN_OR_RETURN(const DType dtype, OutputType(c));
+  const Type type{dtype, {size}};
+  RETURN_IF_ERROR(CheckHostConstant(type));
+  const int64_t period = c.attrs().Int("periodic", 1) != 0 ? size : size - 1;
+  HostTensor window(type);
+  for (int64_t i = 0; i < size; ++i) {
+    const double angle = period == 0 ? 0 : 2 * std::numbers::pi * static_cast<double>(i) / static_cast<double>(period);
+    window.Set(i, kCosines.a0 - kCosines.a1 * std::cos(angle) + kCosines.a2 * std::cos(2 * angle));
+  }
+  return One(c.b().Constant(std::move(window)));
+}
+
+constexpr Cosines kHann = {0.5, 0.5, 0}, kHamming = {25.0 / 46, 21.0 / 46, 0}, kBlackman = {0.42, 0.5, 0.08};
+
+struct Mel {
+  int64_t bands, bins, dft_length, rate;
+  double low, high;
+};
+
+absl::StatusOr<Mel> ReadMel(ImportContext& c) {
+  Mel m{};
+  ASSIGN_OR_RETURN(m.bands, KnownInt(c, 0, "num_mel_bins"));
+  ASSIGN_OR_RETURN(m.dft_length, KnownInt(c, 1, "dft_length"));
+  ASSIGN_OR_RETURN(m.rate, KnownInt(c, 2, "sample_rate"));
+  ASSIGN_OR_RETURN(m.low, KnownDouble(c, 3, "lower_edge_hertz"));
+  ASSIGN_OR_RETURN(m.high, KnownDouble(c, 4, "upper_edge_hertz"));
+  constexpr int64_t kMaxBands = int64_t{1} << 20, kLongest = int64_t{1} << 28;
+  if (m.bands < 0 || m.bands > kMaxBands || m.dft_length < 0 || m.dft_length > kLongest || m.rate < 1) {
+    return Invalid(m.bands, " bands of ", m.dft_length, " bins at ", m.rate, " Hz");
+  }
+  m.bins = m.dft_length / 2 + 1;
+  return m;
+}
+
+// The bins on which the triangles begin, peak and end: equally spaced on the mel scale.
+absl::StatusOr<std::vector<int64_t>> MelEdges(const Mel& m) {
+  auto mel = [](double hertz) { return 2595 * std::log10(1 + hertz / 700); };
+  const double step = (mel(m.high) - mel(m.low)) / static_cast<double>(m.bands + 2);
+  std::vector<int64_t> edges(m.bands + 2);
+  for (size_t i = 0; i < edges.size(); ++i) {
+    const double hertz = 700 * (std::pow(10.0, (mel(m.low) + static_cast<double>(i) * step) / 2595) - 1);
+    const double bin = std::floor(static_cast<double>(m.dft_length + 1) * hertz / static_cast<double>(m.rate));
+    if (!(bin >= 0 && bin < static_cast<double>(m.bins)))
+      return Invalid("the band from ", m.low, " to ", m.high, " Hz is outside the spectrum");
+    edges[i] = static_cast<int64_t>(bin);
+  }
+  return edges;
+}
+
+ImportOr ImportMelWeights(ImportContext& c) {
+  ASSIGN_OR_RETURN(const Mel m, ReadMel(c));
+  ASSIGN_OR_RETURN(const DType dtype, OutputType(c));
+  RETURN_IF_ERROR(CheckHostConstant({dtype, {m.bins, m.bands}}));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> edges, MelEdges(m));
+  HostTensor weights({dtype, {m.bins, m.bands}});
+  for (int64_t band = 0; band < m.bands; ++band) {
+    const int64_t begin = edges[band], peak = edges[band + 1], end = edges[band + 2];
+    if (begin == peak) weights.Set(peak * m.bands + band, 1);
+    for (int64_t bin = begin; begin != peak && bin <= peak; ++bin) {
+      weights.Set(bin * m.bands + band, static_cast<double>(bin - begin) / static_cast<double>(peak - begin));
+    }
+    for (int64_t bin = peak; peak != end && bin < end; ++bin) {
+      weights.Set(bin * m.bands + band, static_cast<double>(end - bin) / static_cast<double>(end - peak));
+    }
+  }
+  return One(c.b().Constant(std::move(weights)));
+}
+
+}  // namespace
+
+std::span<const OnnxOp> SignalImports() {
+  static const OnnxOp ops[] = {
+      {"", "DFT", 1, 3, ImportDft},
+      {"", "STFT", 2, 4, ImportStft},
+      {"", "HannWindow", 1, 1, ImportWindow<kHann>, {.type_attr = "output_datatype", .type_defaults_to_float = true}},
+      {"",
+       "HammingWindow",
+       1,
+       1,
+       ImportWindow<kHamming>,
+       {.type_attr = "output_datatype", .type_defaults_to_float = true}},
+      {"",
+       "BlackmanWindow",
+       1,
+       1,
+       ImportWindow<kBlackman>,
+       {.type_attr = "output_datatype", .type_defaults_to_float = true}},
+      {"", "MelWeightMatrix", 5, 5, ImportMelWeights, {.type_attr = "output_datatype", .type_defaults_to_float = true}},
+  };
+  return ops;
+}
+
+}  // namespace onnxtrain

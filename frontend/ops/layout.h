@@ -1,0 +1,36 @@
+// Layouts of operands: which share one, and what a node computes in the order of memory.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "frontend/graph/graph.h"
+#include "frontend/ops/row.h"
+
+namespace onnxtrain {
+
+// The operands of a node that share a layout: those that the row names and that have full rank, the largest of them.
+LayoutOperands FindLayoutOperands(const OpRow& row, std::span<const Type* const> inputs, std::span<const Type> outputs);
+LayoutOperands FindLayoutOperands(const Graph& graph, const Node& node);
+
+// Gives the outputs, whose types the row inferred from row-major inputs, the layout of the inputs. Fails where inputs
+// that should share a layout do not, or where the node has no equal over permuted axes.
+absl::Status InferLayouts(const OpRow& row, std::span<const Type* const> inputs, const Attrs& attrs,
+                          std::vector<Type>* outputs);
+
+// A node of an operator that computes in any order, over the row-major tensors that have the same bytes.
+struct PhysicalNode {
+  Attrs attrs;
+  std::vector<Type> inputs, outputs;  // absent inputs are scalars
+};
+PhysicalNode ToPhysical(const Graph& graph, const Node& node);
+
+// Is one of the operands stored channels last?
+bool IsChannelsLast(const Graph& graph, const Node& node);
+
+// Can the reduction with these attributes be made in the order of channels last? Without the reduced axes, the others
+// must stay in their order.
+bool KeepsAxisOrder(const OpRow& row, const Attrs& attrs, int rank);
+
+}  // namespace onnxtrain

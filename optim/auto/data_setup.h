@@ -1,0 +1,65 @@
+// From a configuration to data that is bound to a model: which columns feed which input, which are labels.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/binding.h"
+#include "frontend/data/preprocess.h"
+#include "frontend/onnx/import.h"
+#include "optim/config.h"
+#include "optim/loss.h"
+#include "optim/trainer.h"
+
+namespace onnxtrain {
+
+// A file of data, bound by input, label, normalize, header and by the preprocess.json of the model.
+struct OpenedData {
+  BoundData bound;
+  std::string normalize;  // of the images, "" where there are none
+  int own_columns = 0;    // columns of the file; the others were added
+};
+
+struct DataRequest {
+  std::string path, field;  // errors name the field
+  bool eval_split = false;
+  bool want_label = true;
+  std::vector<std::string> classes = {};  // fixed class names, from the training data
+  std::string leave_out = {};             // a column that is neither input nor label
+};
+
+absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& model,
+                                    const std::optional<Preprocess>& before, const DataRequest& request,
+                                    const LossSpec& loss);
+
+Header HeaderKind(const TrainConfig& config);
+// Is it a .csv or .tsv file, packed or not?
+bool IsTableFile(const std::string& path);
+// Is it a folder with evaluation files of its own (MNIST's t10k-*)?
+bool HasEvalFiles(const std::string& path);
+
+// What evaluation, prediction and gradients start from.
+struct ModelAndData {
+  std::shared_ptr<const OnnxModel> model;
+  std::optional<Preprocess> before;  // the model's preprocess.json
+  OpenedData data;
+  LossSpec loss;
+};
+// config.model and config.data, which must be set. `eval_split`: takes the evaluation files of a folder that has some.
+absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& config, bool eval_split, bool want_label);
+
+// The columns, layouts and classes of bound data: what other data of the model must agree with.
+Preprocess DescribeBinding(const OpenedData& data);
+
+// Feeds and labels for the trainer. Checks every label against the loss.
+absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const LossChoice& loss, int64_t ignore_index);
+
+// The first `count` samples.
+absl::StatusOr<GlobalBatch> ReadGlobalBatch(const TrainData& data, int64_t count);
+
+// config.num_workers; auto: a quarter of the CPUs, 1 to 4.
+int NumWorkers(const TrainConfig& config);
+
+}  // namespace onnxtrain

@@ -1,0 +1,26 @@
+// The largest micro-batch that fits the memory, from plans alone: nothing is tried until it runs out of memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "optim/auto/step_plan.h"
+#include "optim/session.h"
+#include "optim/trainer.h"
+
+namespace onnxtrain {
+
+// Bytes of that many samples as tensors.
+int64_t BatchBytes(const TrainData& data, int64_t samples);
+
+// The largest micro-batch of at most `most` samples whose plan fits the memory budget, or what the device has free,
+// with a margin, in global batches of `global_batch` samples (0: one micro-batch). 0 where not even one sample fits.
+absl::StatusOr<int64_t> LargestMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,
+                                          const SessionOptions& options, int64_t most, int64_t global_batch);
+
+// The largest micro-batch of at most `batch.global` and `samples` whose plan fits. The global batch stays.
+absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,
+                                        const SessionOptions& options, const BatchPlan& batch, int64_t samples);
+
+}  // namespace onnxtrain

@@ -1,0 +1,119 @@
+#include "optim/auto/model_setup.h"
+
+#include <algorithm>
+#include <set>
+
+#include "frontend/base/status.h"
+#include "optim/auto/default_inputs.h"
+#include "optim/onnx_loss.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kDefaultBatch = 32;
+
+std::set<std::string> FreeDimNames(const OnnxModel& model) {
+  std::set<std::string> names;
+  for (const ModelInput& input : model.inputs()) names.insert(input.dim_names.begin(), input.dim_names.end());
+  names.erase("");
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel(const TrainConfig& config) {
+  if (config.model.empty()) return Invalid("`model`: missing (which .onnx file?)");
+  return OnnxModel::Load(config.model);
+}
+
+// Checked before data is bound: an unknown operator may have inputs that no data fits.
+absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadRunnableModel(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(auto model, LoadModel(config));
+  const LossSpec loss{.name = config.loss.empty() ? "auto" : config.loss, .logits = config.logits};
+  ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(*model, loss));
+  RETURN_IF_ERROR(CheckOperators(*model, outputs));
+  return model;
+}
+
+absl::StatusOr<std::map<std::string, int64_t>> ParseDims(const TrainConfig& config, const OnnxModel& model) {
+  const std::set<std::string> known = FreeDimNames(model);
+  std::map<std::string, int64_t> dims;
+  for (const std::string& text : config.dim) {
+    const auto pair = ParsePair(text, "NAME=N");
+    const auto value = pair.ok() ? ParseInt(pair->second) : absl::StatusOr<int64_t>(pair.status());
+    if (!value.ok() || *value < 1) return Invalid("`dim`: expected NAME=N with N of at least 1, got '", text, "'");
+    if (!known.contains(pair->first)) {
+      std::string names;
+      for (const std::string& name : known) StrAppend(&names, " '", name, "'");
+      return Invalid("`dim` ", text, ": no input has a dimension of that name; there are",
+                     names.empty() ? " none" : names);
+    }
+    if (!dims.emplace(pair->first, *value).second) return Invalid("`dim` ", pair->first, ": given twice");
+  }
+  return dims;
+}
+
+absl::StatusOr<LossSpec> MakeLossSpec(const TrainConfig& config, const OnnxModel& model,
+                                      const std::optional<Preprocess>& before) {
+  LossSpec spec{.name = config.loss.empty() ? "auto" : config.loss,
+                .logits = config.logits,
+                .ignore_index = config.ignore_index,
+                .label_smoothing = config.label_smoothing,
+                .class_weights = config.class_weights};
+  if (config.loss.empty() && config.logits.empty() && before.has_value() && !before->loss.empty()) {
+    spec.name = before->loss;
+    const auto& outputs = model.outputs();
+    const bool known = std::find(outputs.begin(), outputs.end(), before->output) != outputs.end();
+    if (known && !spec.name.starts_with("output:")) spec.logits = before->output;
+  }
+  RETURN_IF_ERROR(LoadOnnxLosses(&spec));
+  return spec;
+}
+
+TrainableSpec MakeTrainableSpec(const TrainConfig& config) { return {.train = config.train, .freeze = config.freeze}; }
+
+absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const OnnxModel& model) {
+  const std::map<std::string, int> ops = model.op_histogram();
+  if (IsSpecified(config, "batch_norm") && !ops.contains("BatchNormalization"))
+    return Invalid("`batch_norm`: the model has no BatchNormalization nodes");
+  if (config.dropout >= 0 && !ops.contains("Dropout")) return Invalid("`dropout`: the model has no Dropout nodes");
+  ImportOptions import{.batch_norm_frozen = config.batch_norm == "frozen", .dropout = config.dropout};
+  ASSIGN_OR_RETURN(import.dim_values, ParseDims(config, model));
+  import.fixed_inputs = FindDefaultInputs(model.inputs()).fixed;
+  return import;
+}
+
+int64_t ExportedBatch(const OnnxModel& model) {
+  int64_t batch = 0;
+  for (const ModelInput& input : model.inputs()) {
+    if (!input.has_shape || input.dims.empty()) continue;
+    if (input.dims[0] < 2 || (batch != 0 && batch != input.dims[0])) return 1;
+    batch = input.dims[0];
+  }
+  return std::max<int64_t>(batch, 1);
+}
+
+int64_t GlobalBatchSize(const TrainConfig& config, const OnnxModel& model) {
+  if (config.batch_size > 0) return config.batch_size;
+  const int64_t exported = ExportedBatch(model);
+  return exported > 1 ? exported : kDefaultBatch;
+}
+
+std::string LossTakes(const LossChoice& loss) {
+  std::string takes;
+  for (const LossTerm& term : loss.terms) {
+    if (term.form != LabelForm::kElements) StrAppend(&takes, term.function->takes, " ");
+  }
+  return takes;
+}
+
+absl::Status CheckLossFields(const TrainConfig& config, const LossChoice& loss) {
+  const std::string takes = LossTakes(loss);
+  for (const char* field : {"label_smoothing", "ignore_index", "class_weights"}) {
+    if (IsSpecified(config, field) && takes.find(field) == std::string::npos)
+      return Invalid("`", field, "`: has no effect on loss ", loss.name);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,46 @@
+// From a configuration to a model and to the options of its import, loss and trained weights.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/preprocess.h"
+#include "frontend/onnx/import.h"
+#include "optim/config.h"
+#include "optim/loss.h"
+#include "optim/trainable.h"
+
+namespace onnxtrain {
+
+// config.model, which must be set.
+absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel(const TrainConfig& config);
+// The same for a model that is going to run: fails unless all of its operators, as far as config.logits needs them, are
+// known.
+absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadRunnableModel(const TrainConfig& config);
+
+// config.dim by name. Each must name a free dimension of an input.
+absl::StatusOr<std::map<std::string, int64_t>> ParseDims(const TrainConfig& config, const OnnxModel& model);
+
+// Reads the files of onnx:FILE. Where the configuration specifies neither loss nor logits, they are those of `before`.
+absl::StatusOr<LossSpec> MakeLossSpec(const TrainConfig& config, const OnnxModel& model,
+                                      const std::optional<Preprocess>& before);
+
+TrainableSpec MakeTrainableSpec(const TrainConfig& config);
+
+// Without input shapes, which follow from the data.
+absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const OnnxModel& model);
+
+// The batch that the model was exported for where that is above 1 and the same for all inputs, else 1.
+int64_t ExportedBatch(const OnnxModel& model);
+// config.batch_size; where it is not set, ExportedBatch if above 1, else 32.
+int64_t GlobalBatchSize(const TrainConfig& config, const OnnxModel& model);
+
+// Which of label_smoothing, ignore_index, class_weights the losses read, separated by blanks.
+std::string LossTakes(const LossChoice& loss);
+// Fails where such a field is specified and no loss reads it.
+absl::Status CheckLossFields(const TrainConfig& config, const LossChoice& loss);
+
+}  // namespace onnxtrain

@@ -1,0 +1,136 @@
+#include "optim/auto/precision.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "absl/strings/str_format.h"
+#include "frontend/base/status.h"
+#include "optim/auto/micro_batch.h"
+#include "optim/program/programs.h"
+#include "optim/telemetry/format.h"
+#include "optim/training_graph.h"
+
+namespace onnxtrain {
+namespace {
+
+// The largest time relative to float32 that is worth the bits.
+constexpr double kMaxTimeRatio = 0.9;
+
+// Allocates the weights of a graph as zeros, which take as long as any numbers.
+absl::Status AllocateWeights(const Graph& graph, Backend& backend, Arena* weights) {
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind != InputKind::kFeed) weights->Add(input.name, graph.type(input.value));
+  }
+  return weights->Allocate(backend, "weights");
+}
+
+absl::StatusOr<double> MeasureBestSeconds(Programs& programs, CompiledProgram& program, Backend& backend) {
+  using Clock = std::chrono::steady_clock;
+  double best = std::numeric_limits<double>::infinity(), total = 0;
+  constexpr double kEnough = 0.3;
+  for (int runs = 0; runs < 20 && total < kEnough; ++runs) {
+    const auto begin = Clock::now();
+    RETURN_IF_ERROR(programs.Run(program));
+    RETURN_IF_ERROR(backend.Synchronize());
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    best = std::min(best, seconds);
+    total += seconds;
+  }
+  return best;
+}
+
+// The bytes that a session with these options holds beside its programs.
+absl::StatusOr<int64_t> SessionBytes(const std::shared_ptr<PreparedModels>& models, Backend& backend,
+                                     SessionOptions options) {
+  options.plan_only = true;
+  ASSIGN_OR_RETURN(const auto session, Session::Create(models, &backend, std::move(options)));
+  return session->memory().total();
+}
+
+// Times forward and backward pass of one micro-batch under the session's budget, with the same recomputation.
+class MicroTimer {
+ public:
+  MicroTimer(const Graph& graph, const SessionOptions& options, int64_t session_bytes, Backend& backend)
+      : graph_(graph), recompute_(options.recompute), session_bytes_(session_bytes), backend_(backend) {}
+
+  // Each call allocates and frees its own memory.
+  absl::StatusOr<double> Time(DType compute) const {
+    Arena weights;
+    RETURN_IF_ERROR(AllocateWeights(graph_, backend_, &weights));
+    Bindings state;
+    for (const std::string& name : weights.names()) state[name] = weights.At(name);
+    Programs programs(&backend_, compute, false, recompute_, [this] { return static_cast<size_t>(session_bytes_); });
+    ASSIGN_OR_RETURN(const auto program, programs.Compile(graph_, {}, state));
+    RETURN_IF_ERROR(programs.Run(*program));  // the first run faults memory in
+    return MeasureBestSeconds(programs, *program, backend_);
+  }
+
+ private:
+  const Graph& graph_;
+  const RecomputeSpec recompute_;
+  const int64_t session_bytes_;
+  Backend& backend_;
+};
+
+absl::StatusOr<PrecisionChoice> DecideAuto(const std::shared_ptr<PreparedModels>& models, Backend& backend,
+                                           const SessionOptions& options) {
+  ASSIGN_OR_RETURN(const int64_t beside, SessionBytes(models, backend, options));
+  ASSIGN_OR_RETURN(const PreparedModel prepared,
+                   models->Prepare(MakePrepareOptions(options), options.micro_batch, true, false));
+  ASSIGN_OR_RETURN(const Graph graph, BuildMicro(prepared.model, prepared.loss, options.loss, options.micro_batch, {}));
+  const MicroTimer timer(graph, options, beside, backend);
+  ASSIGN_OR_RETURN(const double wide, timer.Time(DType::kFloat32));
+  ASSIGN_OR_RETURN(const double low, timer.Time(DType::kBFloat16));
+  const bool faster = low < kMaxTimeRatio * wide;
+  return PrecisionChoice{
+      faster ? "bf16" : "no",
+      absl::StrFormat("auto: %s, as forward and backward take %.3g ms in bf16 and %.3g ms in float32",
+                      faster ? "bf16" : "float32", low * 1e3, wide * 1e3)};
+}
+
+absl::StatusOr<PrecisionChoice> Decide(const std::string& precision, const std::shared_ptr<PreparedModels>& models,
+                                       Backend& backend, const SessionOptions& options) {
+  if (precision == "auto") return DecideAuto(models, backend, options);
+  if (precision == "no") return PrecisionChoice{};
+  PrecisionChoice choice{precision, StrCat("matrix products in ", precision, ", weights and gradients in float32")};
+  if (choice.name == "fp16" && backend.device() == "cpu") {
+    StrAppend(&choice.why, "; a CPU has no fp16 products: emulated, slower than float32");
+    choice.warning =
+        "`mixed_precision` fp16 is emulated on a CPU: slower than float32, good to see what fp16 does to this model "
+        "(bf16 is fast)";
+  }
+  return choice;
+}
+
+absl::StatusOr<PrecisionChoice> ApplyPrecision(const TrainConfig& config, const std::shared_ptr<PreparedModels>& models,
+                                               Backend& backend, SessionOptions* options) {
+  ASSIGN_OR_RETURN(PrecisionChoice choice, Decide(config.mixed_precision, models, backend, *options));
+  if (choice.name == "bf16") options->compute = DType::kBFloat16;
+  if (choice.name != "fp16") return choice;
+  options->compute = DType::kFloat16;
+  const bool dynamic = config.loss_scale == 0;
+  options->loss_scale = dynamic ? LossScaleSpec{} : LossScaleSpec{.initial = config.loss_scale, .dynamic = false};
+  StrAppend(&choice.why, "; loss scale ", dynamic ? "dynamic" : FormatNumber(config.loss_scale), " (`loss_scale`)");
+  return choice;
+}
+
+}  // namespace
+
+absl::StatusOr<PrecisionChoice> ChoosePrecisionAndBatch(const TrainConfig& config,
+                                                        const std::shared_ptr<PreparedModels>& models, Backend& backend,
+                                                        int64_t samples, BatchPlan* batch, SessionOptions* options) {
+  const auto fit = [&]() -> absl::Status {
+    if (config.micro_batch_size != TrainConfig::kAuto) return absl::OkStatus();
+    ASSIGN_OR_RETURN(*batch, FitMicroBatch(models, backend, *options, *batch, samples));
+    options->micro_batch = batch->micro;
+    return absl::OkStatus();
+  };
+  const bool timed = config.mixed_precision == "auto";
+  if (timed) RETURN_IF_ERROR(fit());  // types are compared on a micro-batch that fits in both
+  ASSIGN_OR_RETURN(PrecisionChoice choice, ApplyPrecision(config, models, backend, options));
+  if (!timed || options->compute != DType::kFloat32) RETURN_IF_ERROR(fit());
+  return choice;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,34 @@
+#include "optim/auto/synthetic_setup.h"
+
+#include "frontend/base/status.h"
+#include "optim/auto/micro_batch.h"
+#include "optim/auto/model_setup.h"
+#include "optim/auto/session_setup.h"
+#include "optim/auto/synthetic_data.h"
+
+namespace onnxtrain {
+
+absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const BackendFactory& make_backend) {
+  RETURN_IF_ERROR(Validate(config));
+  SyntheticSetup setup;
+  ASSIGN_OR_RETURN(auto loaded, LoadRunnableModel(config));
+  setup.models = std::make_shared<PreparedModels>(std::move(loaded));
+  ASSIGN_OR_RETURN(setup.batch, PlanBatch(config));
+  const OnnxModel& model = *setup.models->model();
+  ASSIGN_OR_RETURN(const LossSpec loss, MakeLossSpec(config, model, std::nullopt));
+  ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, model));
+  ASSIGN_OR_RETURN(const BoundData bound, MakeSyntheticData(model, import, loss, setup.batch.global, config.seed));
+  ASSIGN_OR_RETURN(setup.options, MakeSessionOptions(config, model, bound, loss, setup.batch.micro));
+  ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*setup.models, bound, setup.options, true));
+  ASSIGN_OR_RETURN(setup.data, MakeTrainData(bound, prepared.loss, loss.ignore_index));
+  setup.options.caller_bytes = BatchBytes(setup.data, setup.batch.global);
+  setup.options.optimizer = MakeOptimizer(config);
+  setup.options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite
+  setup.options.recompute = MakeRecomputeSpec(config);
+  ASSIGN_OR_RETURN(setup.backend, make_backend(config));
+  ASSIGN_OR_RETURN(setup.precision, ChoosePrecisionAndBatch(config, setup.models, *setup.backend, setup.batch.global,
+                                                            &setup.batch, &setup.options));
+  return setup;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,26 @@
+// A session on synthetic data, without a training run: what `bench` times and `plan` plans.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "optim/auto/precision.h"
+#include "optim/auto/step_plan.h"
+#include "optim/auto/training_run.h"
+#include "optim/session.h"
+#include "optim/trainer.h"
+
+namespace onnxtrain {
+
+struct SyntheticSetup {
+  std::shared_ptr<PreparedModels> models;
+  BatchPlan batch;
+  SessionOptions options;
+  TrainData data;  // one global batch of samples
+  std::unique_ptr<Backend> backend;
+  PrecisionChoice precision;
+};
+
+absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const BackendFactory& make_backend);
+
+}  // namespace onnxtrain

@@ -1,0 +1,313 @@
+#include "optim/auto/training_run.h"
+
+#include <algorithm>
+
+#include "frontend/base/status.h"
+#include "frontend/data/data_view.h"
+#include "optim/auto/micro_batch.h"
+#include "optim/auto/model_setup.h"
+#include "optim/auto/session_setup.h"
+#include "optim/auto/surgery.h"
+#include "optim/auto/synthetic_data.h"
+#include "optim/telemetry/format.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kSyntheticSteps = 20;
+
+std::optional<int64_t> IfSet(int64_t x) { return x > 0 ? std::optional(x) : std::nullopt; }
+
+int64_t SyntheticSteps(const TrainConfig& config) { return config.max_steps > 0 ? config.max_steps : kSyntheticSteps; }
+
+// eval_split where it names a column, else "".
+std::string SplitColumn(const TrainConfig& config) {
+  const bool fraction = ParseNumber(config.eval_split).ok() || config.eval_split.starts_with("last:");
+  return fraction ? "" : config.eval_split;
+}
+
+absl::Status ApplySurgeryToData(const TrainConfig& config, const BoundData* bound, TrainingData* data) {
+  if (!HasSurgery(config)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, data->model, bound, data->loss.logits));
+  data->model = std::move(surgery.model);
+  data->surgery = std::move(surgery.lines);
+  data->fresh = std::move(surgery.fresh);
+  if (!surgery.logits.empty()) data->loss.logits = surgery.logits;
+  return absl::OkStatus();
+}
+
+absl::Status MakeUpData(const TrainConfig& config, int64_t global_batch, TrainingData* data) {
+  data->synthetic = true;
+  data->train_text = "synthetic";
+  RETURN_IF_ERROR(ApplySurgeryToData(config, nullptr, data));
+  ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, *data->model));
+  ASSIGN_OR_RETURN(data->train.bound, MakeSyntheticData(*data->model, import, data->loss,
+                                                        SyntheticSteps(config) * global_batch, config.seed));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Split> SplitByConfig(const TrainConfig& config, const std::shared_ptr<const Dataset>& source,
+                                    std::string* text) {
+  if (const std::string column = SplitColumn(config); !column.empty()) {
+    *text = StrCat("samples that column '", column, "' selects");
+    return SplitByColumn(source, config.data, HeaderKind(config), column);
+  }
+  const auto split = ParseSplit(config.eval_split);
+  if (!split.ok()) return Annotate(split.status(), "`eval_split`: ");
+  *text = StrCat(split->last ? "the last " : "random ", FormatNumber(100 * split->fraction), "% of the data");
+  return SplitDataset(source, split->fraction, split->last, config.seed);
+}
+
+absl::Status HoldOutEvalData(const TrainConfig& config, TrainingData* data) {
+  if (data->train.bound.dataset->size() < 2) return Invalid("`eval_split`: one sample cannot be split");
+  ASSIGN_OR_RETURN(Split parts, SplitByConfig(config, data->train.bound.dataset, &data->eval_text));
+  data->eval = data->train;
+  data->train.bound.dataset = std::move(parts.train);
+  data->eval.bound.dataset = std::move(parts.eval);
+  data->eval_is_part_of_train = true;
+  return absl::OkStatus();
+}
+
+absl::Status OpenEvalData(const TrainConfig& config, TrainingData* data) {
+  if (config.eval_data.empty() && !config.eval_split.empty()) return HoldOutEvalData(config, data);
+  if (config.eval_data.empty() && !HasEvalFiles(config.data)) return absl::OkStatus();
+  data->eval_text = config.eval_data.empty() ? config.data : config.eval_data;
+  const DataRequest request{.path = data->eval_text, .field = "eval_data", .eval_split = true};
+  ASSIGN_OR_RETURN(data->eval, OpenData(config, *data->model, DescribeBinding(data->train), request, data->loss));
+  return absl::OkStatus();
+}
+
+void SetInterval(const Interval& interval, int64_t per_epoch, int64_t* steps, double* seconds) {
+  *steps = IntervalSteps(interval, per_epoch);
+  if (interval.unit == Interval::Unit::kSeconds) *seconds = interval.value;
+}
+
+// Checks what would end the run at its first step.
+absl::Status CheckWork(const TrainConfig& config, const PreparedModel& prepared, int64_t samples,
+                       int64_t global_batch) {
+  const auto trained = [](const WeightDecision& w) { return w.trained; };
+  if (std::none_of(prepared.weights.begin(), prepared.weights.end(), trained)) {
+    return Invalid("nothing to train: ", prepared.weights.empty()
+                                             ? "the model has no weights"
+                                             : StrCat("no weight is trainable ('", prepared.weights[0].name,
+                                                      "': ", prepared.weights[0].why, ")"));
+  }
+  if (config.drop_last && samples < global_batch)
+    return Invalid("`drop_last`: ", samples, " samples make no batch of ", global_batch, " (`batch_size`)");
+  return absl::OkStatus();
+}
+
+RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const LossChoice& loss) {
+  const auto ops = data.model->op_histogram();
+  return {.has_data = !data.synthetic,
+          .has_eval = data.has_eval(),
+          .optimizer = config.optimizer,
+          .momentum = MakeOptimizer(config).momentum,
+          .scheduler = config.lr_scheduler.substr(0, config.lr_scheduler.find(':')),
+          .weight_decay = config.weight_decay,
+          .scales_lr = config.lr_scale != "none",
+          .loss_takes = LossTakes(loss),
+          .has_images = data.train.bound.has_images,
+          .is_table = IsTableFile(config.data),
+          .has_batch_norm = ops.contains("BatchNormalization"),
+          .has_dropout = ops.contains("Dropout"),
+          .eval_data_given = !config.eval_data.empty(),
+          .fp16 = config.mixed_precision == "fp16"};
+}
+
+// The schedule plateau needs evaluations and one of their metrics. Sets options->plateau and monitor.
+absl::StatusOr<std::unique_ptr<Plateau>> MakePlateau(const TrainConfig& config, const OptimizerChoice& optimizer,
+                                                     const LossChoice& loss, bool has_eval, TrainOptions* options) {
+  if (optimizer.schedule.name != "plateau") return nullptr;
+  if (!has_eval) return Invalid("`lr_scheduler` plateau: there is no evaluation data (`eval_data`, `eval_split`)");
+  const std::vector<std::string> metrics = EvalNames(loss, config.metrics);
+  const size_t colon = config.monitor.rfind(':');
+  const std::string name = config.monitor.substr(0, colon),
+                    to = colon == std::string::npos ? "" : config.monitor.substr(colon + 1);
+  const bool known = name == "loss" || (name == "accuracy" && loss.classes) ||
+                     std::find(metrics.begin(), metrics.end(), name) != metrics.end();
+  if (!known || (to != "min" && to != "max" && !to.empty())) {
+    return Invalid("`monitor` ", config.monitor, ": expected loss, ", loss.classes ? "accuracy, " : "",
+                   "or one of `metrics`, with :min or :max behind it");
+  }
+  const bool falls = name == "loss" || name.starts_with("mae") || name.starts_with("perplexity");
+  auto plateau = std::make_unique<Plateau>(optimizer.schedule, optimizer.spec.lr, to.empty() ? !falls : to == "max");
+  options->plateau = plateau.get();
+  options->monitor = name;
+  return plateau;
+}
+
+// Bytes that a run holds besides its session: samples in memory, and the batches that are trained on and prefetched.
+int64_t CallerBytes(const TrainingRun& run) {
+  int64_t bytes = run.train.dataset->memory_bytes();
+  if (run.has_eval() && !run.data.eval_is_part_of_train) bytes += run.eval.dataset->memory_bytes();
+  const int64_t ahead = int64_t{run.options.num_workers} * run.options.prefetch_factor;
+  const int64_t batches = std::min(run.options.epochs * run.steps.per_epoch, ahead + 1);
+  return bytes + batches * BatchBytes(run.train, std::min(run.batch.global, run.train.dataset->size()));
+}
+
+// Bytes of an evaluation, for each sample of a micro-batch.
+int64_t CallerBytesPerSample(const TrainingRun& run) {
+  if (!run.has_eval()) return 0;
+  return (run.options.num_workers * LoaderOptions().prefetch_factor + 1) * BatchBytes(run.eval, 1);
+}
+
+void ResetField(const ConfigField& field, TrainConfig* config) {
+  static const TrainConfig kDefaults;
+  std::visit([&](auto member) { config->*member = kDefaults.*member; }, field.member);
+}
+
+}  // namespace
+
+absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+                                              int64_t global_batch) {
+  TrainingData data{.model = std::move(model)};
+  ASSIGN_OR_RETURN(std::optional<Preprocess> before, ReadPreprocess(config.model));
+  if (before.has_value()) data.preprocess_path = PreprocessPath(config.model);
+  if (before.has_value() && ChangesClasses(config)) before->classes.clear(), before->loss.clear();
+  ASSIGN_OR_RETURN(data.loss, MakeLossSpec(config, *data.model, before));
+  if (config.data.empty()) {
+    RETURN_IF_ERROR(MakeUpData(config, global_batch, &data));
+    return data;
+  }
+  data.train_text = config.data;
+  const DataRequest request{.path = config.data, .field = "data", .leave_out = SplitColumn(config)};
+  ASSIGN_OR_RETURN(data.train, OpenData(config, *data.model, before, request, data.loss));
+  RETURN_IF_ERROR(ApplySurgeryToData(config, &data.train.bound, &data));
+  RETURN_IF_ERROR(OpenEvalData(config, &data));
+  return data;
+}
+
+StepPlan PlanSteps(const TrainConfig& config, const TrainingData& data, int64_t global_batch) {
+  return PlanSteps(data.train.bound.dataset->size(), global_batch, config.drop_last, IfSet(config.epochs),
+                   IfSet(data.synthetic ? SyntheticSteps(config) : config.max_steps));
+}
+
+TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, int64_t global_batch) {
+  TrainOptions options{.batch_size = global_batch,
+                       .epochs = steps.epochs,
+                       .max_steps = steps.max_steps,
+                       .max_seconds = config.max_time,
+                       .shuffle = config.shuffle,
+                       .drop_last = config.drop_last,
+                       .num_workers = NumWorkers(config),
+                       .prefetch_factor = static_cast<int>(config.prefetch_factor),
+                       .seed = static_cast<uint64_t>(config.seed)};
+  if (config.log_every.value > 0) {
+    SetInterval(config.log_every, steps.per_epoch, &options.log_every, &options.log_seconds);
+  } else {
+    options.log_every = AutoLogSteps(steps);
+  }
+  SetInterval(config.eval_every, steps.per_epoch, &options.eval_every, &options.eval_seconds);
+  if (config.on_nonfinite == "abort") options.max_consecutive_skips = 1;
+  return options;
+}
+
+absl::StatusOr<OptimizerChoice> ChooseOptimizer(const TrainConfig& config, const PreparedModel& prepared,
+                                                const std::vector<std::string>& fresh, int64_t global_batch,
+                                                int64_t total_steps) {
+  OptimizerChoice choice{.spec = MakeOptimizer(config)};
+  ASSIGN_OR_RETURN(choice.schedule, MakeSchedule(config));
+  choice.schedule.total_steps = total_steps;
+  choice.origin = ClassifyWeightOrigin(CollectWeights(prepared.model, fresh));
+  const RateScale scale = ScaleForBatch(config.lr_scale, choice.spec.rule, global_batch, config.lr_scale_base);
+  ASSIGN_OR_RETURN(RateChoice rates, ChooseRates(config.lr, prepared, choice.origin, fresh, choice.spec, scale.factor));
+  RETURN_IF_ERROR(DecayByLayer(config.layer_lr_decay, prepared, &rates));
+  choice.spec.lr = rates.lr;
+  choice.spec.lr_factors = std::move(rates.factors);
+  choice.unscaled_lr = rates.lr / scale.factor;
+  choice.rate_text = rates.why;
+  if (scale.factor != 1)
+    StrAppend(&choice.rate_text, "; ", FormatNumber(choice.unscaled_lr), " × ", scale.text, " = ",
+              FormatNumber(rates.lr));
+  choice.rate_lines = std::move(rates.lines);
+  if (choice.schedule.min_lr > choice.spec.lr)
+    return Invalid("`min_lr` ", choice.schedule.min_lr, " is above `lr` ", choice.spec.lr);
+  return choice;
+}
+
+int64_t TrainingRun::trained_parameters() const {
+  int64_t total = 0;
+  for (const WeightDecision& w : session->weights()) total += w.trained ? w.type.elements() : 0;
+  return total;
+}
+
+absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+                                            const BackendFactory& make_backend) {
+  RETURN_IF_ERROR(Validate(config));
+  if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
+  TrainingRun run{.config = config};
+  ASSIGN_OR_RETURN(run.batch, PlanBatch(config, GlobalBatchSize(config, *model)));
+  ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), run.batch.global));
+  run.steps = PlanSteps(config, run.data, run.batch.global);
+  run.options = PlanLoop(config, run.steps, run.batch.global);
+
+  const BoundData& bound = run.data.train.bound;
+  ASSIGN_OR_RETURN(SessionOptions options,
+                   MakeSessionOptions(config, *run.data.model, bound, run.data.loss, run.batch.micro));
+  run.models = std::make_shared<PreparedModels>(run.data.model);
+  ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.models, bound, options, true));
+  RETURN_IF_ERROR(CheckWork(config, prepared, bound.dataset->size(), run.batch.global));
+  RETURN_IF_ERROR(ChooseMetrics(options.metrics, prepared.loss).status());
+  run.facts = MakeRunFacts(config, run.data, prepared.loss);
+  RETURN_IF_ERROR(CheckEffects(config, run.facts));
+  ASSIGN_OR_RETURN(run.optimizer, ChooseOptimizer(config, prepared, run.data.fresh, run.batch.global, run.steps.total));
+  ASSIGN_OR_RETURN(run.train, MakeTrainData(bound, prepared.loss, config.ignore_index));
+  if (run.data.has_eval()) {
+    ASSIGN_OR_RETURN(run.eval, MakeTrainData(run.data.eval.bound, prepared.loss, config.ignore_index));
+  }
+  ASSIGN_OR_RETURN(run.plateau, MakePlateau(config, run.optimizer, prepared.loss, run.has_eval(), &run.options));
+
+  ASSIGN_OR_RETURN(run.backend, make_backend(config));
+  options.optimizer = run.optimizer.spec;
+  options.schedule = run.optimizer.schedule;
+  options.recompute = MakeRecomputeSpec(config);
+  options.caller_bytes = CallerBytes(run);
+  options.caller_bytes_per_sample = CallerBytesPerSample(run);
+  ASSIGN_OR_RETURN(run.precision, ChoosePrecisionAndBatch(config, run.models, *run.backend, run.train.dataset->size(),
+                                                          &run.batch, &options));
+  ASSIGN_OR_RETURN(run.session, Session::Create(run.models, run.backend.get(), std::move(options)));
+  return run;
+}
+
+absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
+  return PrepareTraining(config, std::move(model), MakeBackend);
+}
+
+TrainConfig ResolveConfig(const TrainingRun& run) {
+  TrainConfig c = run.config;
+  const OptimizerSpec& optimizer = run.optimizer.spec;
+  c.loss = run.data.loss.name;
+  if (c.head.empty()) c.logits = run.data.loss.logits;
+  c.batch_size = run.batch.global;
+  if (c.micro_batch_size != TrainConfig::kAuto) {
+    c.micro_batch_size = run.batch.micro;
+    c.gradient_accumulation_steps = run.batch.accumulation;
+  }
+  std::erase_if(c.lr, [](const std::string& rate) { return rate.find('=') == std::string::npos; });
+  c.lr.insert(c.lr.begin(), StrCat(run.optimizer.unscaled_lr));
+  c.mixed_precision = run.precision.name;
+  c.max_grad_norm = optimizer.max_grad_norm;
+  c.momentum = optimizer.momentum;
+  c.betas = {optimizer.beta1, optimizer.beta2};
+  c.eps = optimizer.eps;
+  if (c.epochs > 0 || c.max_steps == 0) c.epochs = run.steps.epochs;
+  c.num_workers = run.options.num_workers;
+  c.backend = run.backend->name();
+  c.device = run.backend->device();
+  if (!run.data.train.normalize.empty()) c.normalize = run.data.train.normalize;
+  c.specified.clear();
+  for (const ConfigField& field : ConfigFields()) {
+    const bool has_effect = WhyNoEffect(field.name, run.facts).empty() &&
+                            !(field.name == std::string_view("prefetch_factor") && c.num_workers == 0);
+    if (!has_effect && !IsSpecified(run.config, field.name)) {
+      ResetField(field, &c);
+    } else if ((field.tasks & kTaskTrain) != 0 && !field.traits.transient && !FieldTexts(c, field).empty()) {
+      c.specified.emplace(field.name);
+    }
+  }
+  return c;
+}
+
+}  // namespace onnxtrain

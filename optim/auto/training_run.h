@@ -1,0 +1,97 @@
+// Everything of a training run before its first step. PrepareTraining runs the stages; each is a function of its
+// inputs.
+//
+//   auto run = PrepareTraining(config);
+//   auto result = Train(*run->session, run->train, run->eval, run->options, on_event);
+//   auto weights = run->session->Weights();
+//   Export(*run->data.model, *weights, "trained.onnx");
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "optim/auto/data_setup.h"
+#include "optim/auto/effects.h"
+#include "optim/auto/learning_rates.h"
+#include "optim/auto/precision.h"
+#include "optim/auto/step_plan.h"
+#include "optim/config.h"
+#include "optim/plateau.h"
+#include "optim/session.h"
+#include "optim/trainer.h"
+
+namespace onnxtrain {
+
+// Stage 1: the model, after surgery, and the data that is bound to it.
+struct TrainingData {
+  std::shared_ptr<const OnnxModel> model;
+  std::vector<std::string> surgery;  // what was done to the model, a line each
+  std::vector<std::string> fresh;    // weights of a new head
+  LossSpec loss;
+  OpenedData train, eval;              // eval.bound.dataset is null where there is none
+  std::string train_text, eval_text;   // path, or how it was made
+  std::string preprocess_path;         // of the preprocess.json that was read, else ""
+  bool synthetic = false;              // samples were made up
+  bool eval_is_part_of_train = false;  // both views of one data set
+
+  bool has_eval() const { return eval.bound.dataset != nullptr; }
+};
+// Opens, binds and splits config.data and eval_data, and applies surgery, which may need the labels. `global_batch`
+// counts for synthetic samples.
+absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+                                              int64_t global_batch);
+
+// Stage 2: updates and intervals of the loop.
+StepPlan PlanSteps(const TrainConfig& config, const TrainingData& data, int64_t global_batch);
+TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, int64_t global_batch);
+
+// Stage 3: rule, schedule and learning rates.
+struct OptimizerChoice {
+  OptimizerSpec spec;
+  ScheduleSpec schedule;
+  WeightOrigin origin;
+  double unscaled_lr = 0;               // before lr_scale
+  std::string rate_text;                // where the learning rate comes from
+  std::vector<std::string> rate_lines;  // rates of single weights
+};
+absl::StatusOr<OptimizerChoice> ChooseOptimizer(const TrainConfig& config, const PreparedModel& prepared,
+                                                const std::vector<std::string>& fresh, int64_t global_batch,
+                                                int64_t total_steps);
+
+// The result of all stages. Movable; nothing in it points to itself.
+struct TrainingRun {
+  TrainConfig config;
+  TrainingData data;
+  BatchPlan batch;
+  StepPlan steps;
+  OptimizerChoice optimizer;
+  PrecisionChoice precision;
+  RunFacts facts;
+  TrainData train, eval;
+  std::unique_ptr<Plateau> plateau;  // where the schedule is one; options refer to it
+  TrainOptions options;
+  std::shared_ptr<PreparedModels> models;  // imports of data.model, shared by every stage and the session
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Session> session;  // declared after the backend, which must outlive it
+
+  bool has_eval() const { return eval.dataset != nullptr; }
+  int64_t trained_parameters() const;
+};
+
+using BackendFactory = std::function<absl::StatusOr<std::unique_ptr<Backend>>(const TrainConfig& config)>;
+
+// Validates the configuration and makes every automatic decision: loss, binding, batches, learning rates, precision,
+// micro-batch, recomputation. `make_backend` is called when everything that needs no backend has succeeded.
+absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+                                            const BackendFactory& make_backend);
+// The same with config.model and MakeBackend.
+absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config);
+
+// The configuration with every decision of the run in place of "auto", and every field with an effect specified:
+// repeats the run.
+TrainConfig ResolveConfig(const TrainingRun& run);
+
+}  // namespace onnxtrain

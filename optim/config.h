@@ -1,0 +1,185 @@
+// The configuration of a run, as plain values: parsed once, validated in one place, passed down by value.
+//
+//   TrainConfig config;
+//   config.model = "x.onnx";
+//   config.data = "train.npz";
+//   config.epochs = 5;
+//   auto run = PrepareTraining(config);  // optim/auto/training_run.h
+//
+// One table (ConfigFields) describes every field: parsing, limits, printing, JSON, flag files and the help of the
+// command line are generated from it. The flag of a field has its name, with dashes.
+//
+// Messages of the library put names of fields in backquotes: "`batch_size` 10 is not a multiple of …". The command line
+// replaces them by flags (tools/onnxtrain/flags).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/base/units.h"
+
+namespace onnxtrain {
+
+// The help of each field is in ConfigFields(). A default that stands for "not specified" is explained here.
+struct TrainConfig {
+  static constexpr int64_t kAuto = -1;
+
+  // Model.
+  std::string model, out;
+  bool overwrite = false;
+  std::string weights;
+  std::string export_weights = "auto";
+  std::string loss;    // "": that of preprocess.json beside the model, else auto
+  std::string logits;  // "": found
+  std::vector<std::string> train, freeze, reinit;
+  int64_t num_classes = 0;  // 0: the last layer stays
+  std::string head;         // "": none is appended
+  std::string batch_norm = "train";
+  double dropout = -1;  // below 0: Dropout nodes stay as exported
+  std::vector<std::string> dim;
+
+  // Data.
+  std::string data;  // "": synthetic samples
+  std::string eval_data, eval_split;
+  std::vector<std::string> input, label;
+  std::string header = "auto";
+  std::string normalize;  // "": that of preprocess.json beside the model, else unit
+  bool shuffle = true, drop_last = false;
+  int64_t num_workers = kAuto;
+  int64_t prefetch_factor = 2;
+
+  // Step.
+  int64_t batch_size = 0;                   // 0: the batch that the model was exported for, else 32
+  int64_t micro_batch_size = 0;             // 0: follows from the other two
+  int64_t gradient_accumulation_steps = 0;  // 0: follows from the other two
+  std::string mixed_precision = "no";
+  double loss_scale = 0;  // 0: dynamic
+  std::string on_nonfinite = "skip";
+  std::string gradient_checkpointing = "auto";
+  int64_t memory_budget = 0;  // bytes; 0: what is free
+  double max_grad_norm = -1;  // below 0: 1, or no limit where clip_value or agc is set
+  double clip_value = 0, agc = 0;
+  std::string optimizer = "adamw";
+  std::vector<std::string> lr;  // empty: auto
+  double momentum = -1;         // below 0: the optimizer's default; eps and betas likewise
+  double dampening = 0;
+  bool nesterov = false;
+  std::vector<double> betas;
+  double eps = -1;
+  double weight_decay = 0;
+  std::string no_decay = "auto";
+  std::string lr_scale = "none";
+  int64_t lr_scale_base = 256;
+  double layer_lr_decay = 1;
+  double ema_decay = 0;
+  std::string lr_scheduler = "constant";
+  double warmup = 0, min_lr = 0;
+  double label_smoothing = 0;
+  std::vector<double> class_weights;
+  int64_t ignore_index = -100;
+  int64_t epochs = 0;     // 0: 3, or as many as max_steps takes
+  int64_t max_steps = 0;  // 0: no limit; without data: 20
+  double max_time = 0;    // seconds; 0: no limit
+  int64_t seed = 42;
+
+  // Run.
+  std::string backend = "auto", device = "auto";
+  int64_t threads = 0;  // 0: every CPU that the process may use
+  Interval log_every;   // value 0: about 20 an epoch
+  Interval eval_every = {Interval::Unit::kEpochs, 1};
+  bool quiet = false, json = false, steps_only = false;
+  bool verify_passes = false;  // a debug build always does
+  std::string monitor = "loss:min";
+  std::vector<std::string> metrics, require;
+  std::string plot, reference;
+  int64_t gradcheck = 0;
+
+  // Names of fields that SetField, ParseFlags or FromJson set: they count as specified even at their default.
+  std::set<std::string, std::less<>> specified;
+
+  bool operator==(const TrainConfig&) const = default;
+};
+
+// What a field configures: each subcommand of the command line is one.
+enum ConfigTask : unsigned {
+  kTaskTrain = 1,
+  kTaskEval = 2,
+  kTaskPredict = 4,
+  kTaskGrad = 8,
+  kTaskInspect = 16,
+  kTaskCompare = 32,
+  kTaskExport = 64,
+  kTaskBench = 128,
+  kTaskPlan = 256,
+  kTaskAll = 511,
+};
+
+using ConfigMember =
+    std::variant<bool TrainConfig::*, int64_t TrainConfig::*, double TrainConfig::*, std::string TrainConfig::*,
+                 std::vector<std::string> TrainConfig::*, std::vector<double> TrainConfig::*, Interval TrainConfig::*>;
+
+struct FieldTraits {
+  static constexpr double kInf = std::numeric_limits<double>::infinity();
+  enum class Unit : uint8_t { kNone, kBytes, kSeconds };
+
+  // A number outside of the limits stands for "not specified", and is the default if it is anything.
+  double min = -kInf, max = kInf;      // inclusive
+  double above = -kInf, below = kInf;  // exclusive
+  const char* choices = "";            // "a|b|c": nothing else is allowed
+  const char* word = "";               // the text of `word_value`: "auto"
+  double word_value = 0;
+  const char* otherwise = "";  // the default for people, where that of the struct stands for "not specified"
+  bool repeatable = false;     // a list that is given one element at a time; other lists are comma-separated
+  bool transient = false;      // says nothing about the result: not part of a flag file or of JSON
+  Unit unit = Unit::kNone;
+};
+
+struct ConfigField {
+  const char* group;  // model, data, step, run
+  const char* name;
+  unsigned tasks;  // of ConfigTask
+  ConfigMember member;
+  const char* value;  // placeholder for the help: "N|auto"; "" for a bool
+  const char* help;
+  FieldTraits traits = {};
+
+  bool is_bool() const { return std::holds_alternative<bool TrainConfig::*>(member); }
+};
+
+// Every field, by group.
+std::span<const ConfigField> ConfigFields();
+// Null where there is none of that name.
+const ConfigField* FindField(std::string_view name);
+
+// Parses `text` into a field and notes it as specified. A repeatable field gets one more element, another list is
+// replaced. Errors name the field and say what is expected.
+absl::Status SetField(TrainConfig* config, const ConfigField& field, std::string_view text);
+
+// The values of a field as SetField takes them: one text for each element of a repeatable field, else at most one.
+// Empty where the field has no value ("" or an empty list).
+std::vector<std::string> FieldTexts(const TrainConfig& config, const ConfigField& field);
+
+// Was the field set by name, or does it differ from its default?
+bool IsSpecified(const TrainConfig& config, std::string_view name);
+
+// Checks limits and choices of single fields.
+absl::Status CheckFields(const TrainConfig& config);
+// Checks everything that is wrong for any model and data: CheckFields, grammars, combinations.
+absl::Status Validate(const TrainConfig& config);
+
+// The specified fields of `tasks`, one "--name=value" a line: a flag file.
+std::string ToFlags(const TrainConfig& config, unsigned tasks = kTaskAll);
+
+// The specified fields as a JSON object, and back: FromJson(ToJson(c)) equals c, up to transient fields and the set of
+// specified names. Lists are arrays; intervals, sizes and durations are text ("1ep", "2GiB", "90s").
+std::string ToJson(const TrainConfig& config);
+absl::StatusOr<TrainConfig> FromJson(std::string_view json);
+
+}  // namespace onnxtrain

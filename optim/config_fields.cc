@@ -1,0 +1,205 @@
+// The table of fields: one row makes a field of TrainConfig, its flag, its line of help and its place in files.
+#include "optim/config.h"
+
+namespace onnxtrain {
+namespace {
+
+using C = TrainConfig;
+using Unit = FieldTraits::Unit;
+
+constexpr double kBatchLimit = 1 << 24;
+constexpr unsigned kReads = kTaskTrain | kTaskEval | kTaskPredict | kTaskGrad | kTaskCompare;  // read data
+constexpr unsigned kGradients = kTaskTrain | kTaskGrad | kTaskCompare;                         // differentiate
+constexpr unsigned kSynthetic = kTaskBench | kTaskPlan;                                        // make samples up
+constexpr unsigned kSteps = kTaskTrain | kSynthetic;                                           // update, or plan to
+constexpr unsigned kSurgery = kTaskTrain | kTaskInspect | kTaskExport;                         // change the structure
+constexpr unsigned kLabels = kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare;                // weigh labels
+
+// One field a row: group, name, tasks, member, placeholder, help, traits.
+// clang-format off
+constexpr ConfigField kFields[] = {
+    {"model", "model", kTaskAll, &C::model, "FILE", "Path of the ONNX model"},
+    {"model", "out", kTaskTrain | kTaskPredict | kTaskGrad | kTaskExport, &C::out, "PATH",
+     "Output path. train: a folder (default runs/NAME-TIME); predict, grad, export: a file"},
+    {"model", "overwrite", kTaskTrain, &C::overwrite, "",
+     "Replaces the run that the output folder holds", {.transient = true}},
+    {"model", "weights", kTaskExport, &C::weights, "FILE",
+     "Replaces weights by initializer name: an .npz, or another .onnx of the same architecture"},
+    {"model", "export_weights", kTaskTrain, &C::export_weights, "WHICH",
+     "Weights to export: last, ema (needs `ema_decay`); auto: ema where `ema_decay` is set, else last",
+     {.choices = "auto|last|ema|best"}},
+    {"model", "loss", kReads | kTaskInspect | kSynthetic, &C::loss, "NAME",
+     "auto, cross_entropy, nll, bce, mse, l1, huber, focal, dice, ctc, output:NAME or onnx:FILE (an ONNX model of the "
+     "loss), with options: focal:gamma=2,alpha=0.25; a sum of several, each with its output and label: "
+     "ce@out1+0.5*l1:label=COLUMN@out2", {.otherwise = "auto"}},
+    {"model", "logits", kReads | kTaskInspect | kSynthetic, &C::logits, "NAME",
+     "Value of the model to train on, where `loss` auto cannot choose one"},
+    {"model", "train", kGradients | kTaskInspect | kSynthetic, &C::train, "GLOB",
+     "Trains only the weights that match by weight, node or module name; repeatable", {.repeatable = true}},
+    {"model", "freeze", kGradients | kTaskInspect | kSynthetic, &C::freeze, "GLOB",
+     "Does not train the weights that match; takes precedence over `train`; repeatable", {.repeatable = true}},
+    {"model", "reinit", kSurgery, &C::reinit, "GLOB",
+     "Re-initializes the weights that match (Kaiming or Xavier, chosen from the consuming operator); repeatable",
+     {.repeatable = true}},
+    {"model", "num_classes", kSurgery, &C::num_classes, "N|auto",
+     "Replaces the last layer by one with N outputs; auto: one for each class of the labels",
+     {.min = 1, .max = kBatchLimit, .word = "auto", .word_value = C::kAuto}},
+    {"model", "head", kSurgery, &C::head, "HOW",
+     "Appends a classifier to an encoder, behind pooling over the sequence: first position, mean or maximum",
+     {.choices = "cls|mean|max"}},
+    {"model", "batch_norm", kGradients | kSynthetic, &C::batch_norm, "MODE",
+     "train: batch statistics, running statistics are updated; frozen: running statistics, unchanged",
+     {.choices = "train|frozen"}},
+    {"model", "dropout", kGradients | kSynthetic, &C::dropout, "P",
+     "Activates the model's Dropout nodes with this probability", {.min = 0, .below = 1}},
+    {"model", "dim", kReads | kTaskInspect | kSynthetic | kTaskExport, &C::dim, "NAME=N",
+     "Sets a free dimension of the model's inputs; repeatable", {.repeatable = true}},
+
+    {"data", "data", kReads, &C::data, "PATH", "Samples: .npz, .npy, .csv, .tsv, IDX file or MNIST folder (also .gz)"},
+    {"data", "eval_data", kTaskTrain, &C::eval_data, "PATH",
+     "Evaluation samples, used before, during and after training (an MNIST folder has its own)"},
+    {"data", "eval_split", kTaskTrain, &C::eval_split, "F|last:F|COLUMN",
+     "Holds out evaluation samples from `data`. 0.1: a random tenth; last:0.1: the last tenth; COLUMN: the samples "
+     "where it is not 0, or test, eval, valid, dev"},
+    {"data", "input", kReads, &C::input, "MODEL_INPUT=COLUMN[,…]",
+     "Columns of a model input; several are concatenated; repeatable", {.repeatable = true}},
+    {"data", "label", kReads, &C::label, "COLUMN[,…]", "Label column, by name or 0-based index"},
+    {"data", "header", kReads, &C::header, "WHETHER",
+     "Whether the first line of a CSV file names the columns", {.choices = "auto|yes|no"}},
+    {"data", "normalize", kReads, &C::normalize, "HOW",
+     "Normalization of 8-bit pixels. unit: 0–1; raw: 0–255; imagenet; MEAN/STD per channel on 0–1: 0.1307/0.3081",
+     {.otherwise = "unit"}},
+    {"data", "shuffle", kTaskTrain, &C::shuffle, "", "Shuffles the samples in every epoch"},
+    {"data", "drop_last", kTaskTrain, &C::drop_last, "", "Drops the last batch of an epoch if it is short"},
+    {"data", "num_workers", kTaskTrain | kTaskEval, &C::num_workers, "N|auto",
+     "Threads that read and convert samples; 0: the training thread does it",
+     {.min = 0, .max = 1024, .word = "auto", .word_value = C::kAuto}},
+    {"data", "prefetch_factor", kTaskTrain, &C::prefetch_factor, "N",
+     "Batches that each worker prepares ahead", {.min = 1, .max = 1024}},
+
+    {"step", "batch_size", kReads | kSynthetic, &C::batch_size, "N",
+     "Global batch: samples per update (train, plan, bench) or run (eval, predict); samples in all: grad (default "
+     "all), compare (default 8; with `reference` all)", {.min = 1, .max = kBatchLimit, .otherwise = "32"}},
+    {"step", "micro_batch_size", kSteps | kTaskGrad, &C::micro_batch_size, "N|auto",
+     "Samples per forward and backward pass (default: the global batch); auto: as many as fit the memory",
+     {.min = 1, .max = kBatchLimit, .word = "auto", .word_value = C::kAuto}},
+    {"step", "gradient_accumulation_steps", kSteps, &C::gradient_accumulation_steps, "N",
+     "Micro-batches per update", {.min = 1, .max = 1 << 20, .otherwise = "1"}},
+    {"step", "mixed_precision", kSteps, &C::mixed_precision, "PRECISION",
+     "Computes matrix products and convolutions in bf16 or fp16; weights, their gradients, norms and sums stay "
+     "float32; auto: bf16 where it is faster; fp16 is emulated on a CPU, to show its effect on a model",
+     {.choices = "no|bf16|fp16|auto"}},
+    {"step", "loss_scale", kSteps, &C::loss_scale, "dynamic|X",
+     "Factor of the loss in fp16; dynamic: starts at 65536, is halved after a non-finite gradient and doubled after "
+     "2000 updates without one", {.above = 0, .word = "dynamic"}},
+    {"step", "on_nonfinite", kTaskTrain, &C::on_nonfinite, "WHAT",
+     "skip: skips an update whose gradient is not finite (20 in a row end the run); abort: ends the run",
+     {.choices = "skip|abort"}},
+    {"step", "gradient_checkpointing", kSteps, &C::gradient_checkpointing, "HOW",
+     "What the backward pass recomputes instead of keeping it. none; auto: as little as the memory allows; sqrt: all "
+     "but the borders of √n segments; all: everything cheap; budget: as auto, within `memory_budget`",
+     {.choices = "none|auto|sqrt|all|budget"}},
+    {"step", "memory_budget", kSteps, &C::memory_budget, "BYTES",
+     "Memory that training may use in all: 900MiB, 2GiB (default: what is free)", {.min = 1, .unit = Unit::kBytes}},
+    {"step", "max_grad_norm", kSteps, &C::max_grad_norm, "X",
+     "Clips gradients to this global norm; 0: off (default where `clip_value` or `agc` is set)",
+     {.min = 0, .otherwise = "1"}},
+    {"step", "clip_value", kSteps, &C::clip_value, "X", "Clips each element of a gradient to ±X; 0: off", {.min = 0}},
+    {"step", "agc", kSteps, &C::agc, "RATIO",
+     "Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0: "
+     "off", {.min = 0}},
+    {"step", "optimizer", kSteps, &C::optimizer, "NAME",
+     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars or adafactor",
+     {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor"}},
+    {"step", "lr", kTaskTrain, &C::lr, "[GLOB=]X",
+     "Learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a pre-trained transformer, "
+     "ten times that for its new head; GLOB=X: of the weights that match; repeatable",
+     {.otherwise = "auto", .repeatable = true}},
+    {"step", "momentum", kTaskTrain, &C::momentum, "X",
+     "Momentum of sgd, rmsprop and lars; auto: 0, for lars 0.9",
+     {.min = 0, .below = 1, .word = "auto", .word_value = -1}},
+    {"step", "dampening", kTaskTrain, &C::dampening, "X", "Dampening of the momentum of sgd", {.min = 0, .max = 1}},
+    {"step", "nesterov", kTaskTrain, &C::nesterov, "", "Nesterov momentum for sgd"},
+    {"step", "betas", kTaskTrain, &C::betas, "A,B",
+     "Decay rates of the moment estimates of adam, adamw, lamb and lion; rmsprop uses the second; auto: 0.9,0.999, "
+     "for lion and rmsprop 0.9,0.99", {.min = 0, .below = 1, .word = "auto"}},
+    {"step", "eps", kTaskTrain, &C::eps, "X",
+     "Epsilon in the denominator of the update; auto: 1e-8, for adagrad 1e-10, for lamb 1e-6",
+     {.min = 0, .word = "auto", .word_value = -1}},
+    {"step", "weight_decay", kSteps, &C::weight_decay, "X",
+     "Weight decay: decoupled for adamw, lion, lamb and adafactor; L2 for the others", {.min = 0}},
+    {"step", "no_decay", kTaskTrain, &C::no_decay, "auto|none|GLOB",
+     "Weights without weight decay. auto: rank ≤ 1 and names that end in bias; none; or a glob of weights"},
+    {"step", "lr_scale", kTaskTrain, &C::lr_scale, "HOW",
+     "Scales the learning rate with the batch: linear (× batch/base), sqrt (× √(batch/base)) or auto (linear for sgd "
+     "and lars, sqrt for the others)", {.choices = "none|linear|sqrt|auto"}},
+    {"step", "lr_scale_base", kTaskTrain, &C::lr_scale_base, "N",
+     "Batch size that `lr` is meant for", {.min = 1, .max = kBatchLimit}},
+    {"step", "layer_lr_decay", kTaskTrain, &C::layer_lr_decay, "D",
+     "Multiplies each layer's learning rate by D relative to the next layer (layer-wise decay)",
+     {.min = 1e-6, .max = 1}},
+    {"step", "ema_decay", kTaskTrain, &C::ema_decay, "D",
+     "Keeps an exponential moving average of the weights, e = D·e + (1 − D)·w after each update, and evaluates it; 0: "
+     "off", {.min = 0, .below = 1}},
+    {"step", "lr_scheduler", kTaskTrain, &C::lr_scheduler, "NAME[:OPTIONS]",
+     "constant, linear, cosine, cosine_restarts, polynomial, step, multistep, exponential, inverse_sqrt, plateau, "
+     "one_cycle, wsd, wsd_cosine or wsd_sqrt, with options: step:size=1000,gamma=0.5"},
+    {"step", "warmup", kTaskTrain, &C::warmup, "N|RATIO",
+     "Updates over which the learning rate rises from 0; below 1: fraction of the run", {.min = 0}},
+    {"step", "min_lr", kTaskTrain, &C::min_lr, "X",
+     "Lower bound of the learning rate, where linear, cosine, polynomial and wsd end", {.min = 0}},
+    {"step", "label_smoothing", kLabels, &C::label_smoothing, "X",
+     "Label smoothing of cross_entropy", {.min = 0, .below = 1}},
+    {"step", "class_weights", kLabels, &C::class_weights, "W0,W1,…",
+     "Weight of each class in cross_entropy and nll, in order", {.min = 0}},
+    {"step", "ignore_index", kLabels, &C::ignore_index, "LABEL", "Label that cross_entropy and nll leave out"},
+    {"step", "epochs", kTaskTrain, &C::epochs, "N", "Passes over the data", {.min = 1, .max = 1e9, .otherwise = "3"}},
+    {"step", "max_steps", kTaskTrain | kTaskBench, &C::max_steps, "N",
+     "Stops after N updates; without `epochs`: trains exactly N", {.min = 1, .max = 1e15}},
+    {"step", "max_time", kTaskTrain, &C::max_time, "TIME",
+     "Stops after this time: 90s, 10m, 2h", {.above = 0, .unit = Unit::kSeconds}},
+    {"step", "seed", kGradients | kSynthetic | kSurgery, &C::seed, "N",
+     "Seed of the data order, dropout, new weights and synthetic data", {.min = 0}},
+
+    {"run", "backend", kSteps | kTaskEval | kTaskPredict | kTaskGrad, &C::backend, "NAME",
+     "auto (torch where there is a GPU, else cpu), cpu or torch", {.choices = "auto|cpu|torch"}},
+    {"run", "device", kReads | kSynthetic, &C::device, "NAME", "auto, cpu or cuda:N"},
+    {"run", "threads", kReads | kSynthetic, &C::threads, "N",
+     "CPU threads (default: what affinity, cgroup and OMP_NUM_THREADS allow)", {.min = 1, .max = 4096}},
+    {"run", "log_every", kTaskTrain, &C::log_every, "INTERVAL",
+     "Updates (500), epochs (0.1ep) or time (10m) between progress lines; auto: about 20 an epoch", {.word = "auto"}},
+    {"run", "eval_every", kTaskTrain, &C::eval_every, "INTERVAL",
+     "Updates (500), epochs (1ep) or time (10m) between evaluations"},
+    {"run", "quiet", kReads | kTaskBench, &C::quiet, "", "Prints no start page and no progress", {.transient = true}},
+    {"run", "json", kSteps | kTaskEval | kTaskInspect | kTaskCompare, &C::json, "",
+     "Prints the result as JSON", {.transient = true}},
+    {"run", "verify_passes", kTaskAll, &C::verify_passes, "",
+     "Verifies the graph after every pass (frontend/passes), for debugging", {.transient = true}},
+    {"run", "steps_only", kTaskBench, &C::steps_only, "", "Times whole steps and nothing else"},
+    {"run", "monitor", kTaskTrain, &C::monitor, "METRIC[:min|:max]",
+     "Metric that `lr_scheduler` plateau follows: loss, accuracy or one of `metrics`, minimized or maximized"},
+    {"run", "metrics", kTaskTrain | kTaskEval, &C::metrics, "NAME[,…]",
+     "Metrics of evaluations besides the loss: accuracy, topK (top5), f1, f1_macro, auc, perplexity, mae; of one of "
+     "several outputs: f1@OUTPUT"},
+    {"run", "plot", kTaskPlan, &C::plot, "FILE", "Plots live memory over the step as SVG"},
+    {"run", "require", kTaskTrain | kTaskEval, &C::require, "'METRIC>=X'",
+     "Exits with 3 unless the result meets it: 'accuracy>=0.97'; repeatable", {.repeatable = true}},
+    {"run", "reference", kTaskCompare, &C::reference, "FILE",
+     "Compares with an .npz of outputs by name, loss and grad:NAME (as grad writes it)"},
+    {"run", "gradcheck", kTaskCompare, &C::gradcheck, "N",
+     "Checks N coordinates per parameter against float64 central differences", {.min = 1, .max = 1 << 20}},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const ConfigField> ConfigFields() { return kFields; }
+
+const ConfigField* FindField(std::string_view name) {
+  for (const ConfigField& field : kFields) {
+    if (field.name == name) return &field;
+  }
+  return nullptr;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,72 @@
+// The one place that says which configurations are wrong for any model and data.
+#include "frontend/base/status.h"
+#include "frontend/data/preprocess.h"
+#include "optim/auto/learning_rates.h"
+#include "optim/config.h"
+#include "optim/loss_text.h"
+#include "optim/lr_schedule.h"
+
+namespace onnxtrain {
+namespace {
+
+using C = TrainConfig;
+
+struct Rule {
+  bool (*broken)(const C& c);
+  const char* message;
+};
+
+bool IsCuda(const std::string& device) {
+  return device == "cuda" || (device.starts_with("cuda:") && ParseInt(device.substr(5)).ok());
+}
+
+constexpr Rule kRules[] = {
+    {[](const C& c) { return c.head != "" && c.num_classes == 0; },
+     "`head`: how many classes? (`num_classes` N or auto)"},
+    {[](const C& c) { return c.export_weights == "best"; },
+     "`export_weights` best: no checkpoints are kept to choose the best of; say last or ema"},
+    {[](const C& c) { return c.export_weights == "ema" && c.ema_decay == 0; },
+     "`export_weights` ema: no average is kept; say `ema_decay`"},
+    {[](const C& c) { return c.num_workers == 0 && IsSpecified(c, "prefetch_factor"); },
+     "`prefetch_factor`: has no effect with `num_workers` 0"},
+    {[](const C& c) { return c.micro_batch_size == C::kAuto && c.gradient_accumulation_steps != 0; },
+     "`micro_batch_size` auto: chooses `gradient_accumulation_steps`, which is specified too"},
+    {[](const C& c) { return c.gradient_checkpointing == "budget" && c.memory_budget == 0; },
+     "`gradient_checkpointing` budget: needs a `memory_budget`"},
+    {[](const C& c) { return c.mixed_precision != "fp16" && IsSpecified(c, "loss_scale"); },
+     "`loss_scale`: has no effect: only `mixed_precision` fp16 scales the loss"},
+    {[](const C& c) { return c.nesterov && c.dampening != 0; }, "`nesterov`: needs a `dampening` of 0"},
+    {[](const C& c) { return c.betas.size() != 0 && c.betas.size() != 2; },
+     "`betas`: expected two numbers, like 0.9,0.999"},
+};
+
+absl::Status CheckDevice(const C& c) {
+  const bool cuda = IsCuda(c.device);
+  if (c.device != "auto" && c.device != "cpu" && !cuda)
+    return Invalid("`device`: expected auto, cpu or cuda:N, got '", c.device, "'");
+  if (cuda && c.backend == "cpu") return Invalid("`device` ", c.device, ": `backend` cpu runs on the CPU only");
+  return absl::OkStatus();
+}
+
+absl::Status CheckPairs(const char* field, const std::vector<std::string>& texts, const char* shape) {
+  for (const std::string& text : texts)
+    RETURN_IF_ERROR(Annotate(ParsePair(text, shape).status(), StrCat("`", field, "`: ")));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Validate(const TrainConfig& c) {
+  RETURN_IF_ERROR(CheckFields(c));
+  for (const Rule& rule : kRules) {
+    if (rule.broken(c)) return Invalid(rule.message);
+  }
+  RETURN_IF_ERROR(CheckDevice(c));
+  RETURN_IF_ERROR(CheckPairs("input", c.input, "MODEL_INPUT=COLUMN[,…]"));
+  if (!c.normalize.empty()) RETURN_IF_ERROR(Annotate(ParseNormalize(c.normalize).status(), "`normalize`: "));
+  RETURN_IF_ERROR(CheckRates(c.lr));
+  if (!c.loss.empty()) RETURN_IF_ERROR(ParseLoss(c.loss).status());
+  return Annotate(ParseSchedule(c.lr_scheduler).status(), "`lr_scheduler`: ");
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,74 @@
+#include "optim/prepared_models.h"
+
+#include <algorithm>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr size_t kMaxEntries = 16;
+constexpr size_t kMaxCopiedBytes = size_t{1} << 20;  // of an entry that keeps copied values
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const ImportedModel>> PreparedModels::ImportForward(const PrepareOptions& options,
+                                                                                   int64_t batch, bool training,
+                                                                                   bool values) {
+  ImportOptions import = options.import;
+  import.batch = batch;
+  import.training = training;
+  ASSIGN_OR_RETURN(import.outputs, LossOutputs(*model_, options.loss));
+  const auto found = std::ranges::find(entries_, import, &Entry::import);
+  if (found != entries_.end() && (found->has_values || !values)) {
+    entries_.splice(entries_.begin(), entries_, found);
+    return found->model;
+  }
+  ++imports_;
+  ASSIGN_OR_RETURN(ImportedModel imported, onnxtrain::ImportForward(*model_, options, batch, training));
+  if (found != entries_.end()) entries_.erase(found);
+  if (entries_.size() == kMaxEntries) entries_.pop_back();
+  entries_.push_front({std::move(import), true, std::make_shared<ImportedModel>(std::move(imported))});
+  if (!values) ReleaseValues(&entries_.front());
+  return entries_.front().model;
+}
+
+absl::StatusOr<PreparedModel> PreparedModels::PrepareWeights(const PrepareOptions& options, int64_t batch,
+                                                             bool training, bool values) {
+  return ChooseWeights(options, [&](const PrepareOptions& import) -> absl::StatusOr<ImportedModel> {
+    ASSIGN_OR_RETURN(const auto imported, ImportForward(import, batch, training, values));
+    return *imported;
+  });
+}
+
+absl::StatusOr<PreparedModel> PreparedModels::Prepare(const PrepareOptions& options, int64_t batch, bool training,
+                                                      bool values) {
+  ASSIGN_OR_RETURN(PreparedModel prepared, PrepareWeights(options, batch, training, values));
+  ASSIGN_OR_RETURN(prepared.loss, ChooseLoss(prepared.model, options.loss, options.labels));
+  return prepared;
+}
+
+// What shares the model's bytes takes no memory.
+size_t PreparedModels::CopiedBytes(const ImportedModel& imported) const {
+  size_t bytes = 0;
+  for (const ImportedWeight& weight : imported.weights) {
+    const HostTensor* stored = model_->Initializer(weight.name);
+    const bool shared = stored != nullptr && stored->bytes().data() == weight.value.bytes().data();
+    if (!shared) bytes += weight.value.bytes().size();
+  }
+  return bytes;
+}
+
+void PreparedModels::ReleaseValues() {
+  for (Entry& entry : entries_) ReleaseValues(&entry);
+}
+
+// Callers may hold the model: it is then replaced, not changed.
+void PreparedModels::ReleaseValues(Entry* entry) const {
+  if (!entry->has_values || CopiedBytes(*entry->model) <= kMaxCopiedBytes) return;
+  if (entry->model.use_count() > 1) entry->model = std::make_shared<ImportedModel>(*entry->model);
+  for (ImportedWeight& weight : entry->model->weights) weight.value = HostTensor();
+  entry->has_values = false;
+}
+
+}  // namespace onnxtrain

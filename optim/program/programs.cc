@@ -1,0 +1,308 @@
+#include "optim/program/programs.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "backends/allocate.h"
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+#include "frontend/ops/row.h"
+#include "frontend/passes/dce.h"
+#include "frontend/passes/hoist.h"
+#include "frontend/passes/pass.h"
+#include "optim/program/hoist_policy.h"
+#include "optim/program/optimize.h"
+#include "optim/rematerialization/apply.h"
+
+namespace onnxtrain {
+namespace {
+
+const Region* Find(const Bindings& bindings, const std::string& name) {
+  const auto it = bindings.find(name);
+  return it == bindings.end() ? nullptr : &it->second;
+}
+
+const Region* Lookup(const std::string& name, const Bindings& overrides, const Bindings& state) {
+  const Region* override = Find(overrides, name);
+  return override != nullptr ? override : Find(state, name);
+}
+
+// Returns the region that an output without `into` is written to; null: the exchange buffer, from where the host reads
+// it. That holds for a weight that the model returns unchanged, too: the region of that name in `state` is the weight
+// itself.
+const Region* Destination(const Graph& graph, const std::string& output, const Bindings& overrides,
+                          const Bindings& state) {
+  return graph.FindInput(output) == nullptr ? Lookup(output, overrides, state) : Find(overrides, output);
+}
+
+// Estimates the code that libraries generate for products and convolutions: 45 to 110 KiB each, measured on CPUs over
+// ResNets, U-Net, BERT and GPT-2.
+size_t CodeBytes(const Graph& graph) {
+  constexpr size_t kProduct = size_t{64} << 10;
+  const auto& nodes = graph.nodes();
+  return kProduct *
+         std::count_if(nodes.begin(), nodes.end(), [](const Node& node) { return FindOp(node.op)->flops != nullptr; });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& graph, const Bindings& overrides,
+                                                                   const Bindings& state, bool time_nodes,
+                                                                   int64_t samples) {
+  const auto start = std::chrono::steady_clock::now();
+  ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph, compute_));
+  ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
+  ASSIGN_OR_RETURN(legal, HoistDerived(legal, state));
+  auto compiled = std::make_unique<CompiledProgram>();
+  LayOutExchange(legal, overrides, state, compiled.get());
+  compiled->code = CodeBytes(legal);
+  RETURN_IF_ERROR(CompileWithin(std::move(legal), time_nodes, samples, compiled.get()));
+  RETURN_IF_ERROR(Bind(*compiled, overrides, state));
+  all_.push_back(compiled.get());
+  ::malloc_trim(0);  // returns the pages of graphs and plans, which no plan counts
+  compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return compiled;
+}
+
+namespace {
+
+size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+size_t Plus(size_t a, size_t b) { return a > std::numeric_limits<size_t>::max() - b ? a : a + b; }
+
+// Share of a budget that plans may use: the rest is for memory that they do not know, such as tables of libraries.
+constexpr double kPlannable = 0.98;
+
+std::string Mebibytes(size_t bytes) { return StrCat((bytes + (size_t{1} << 20) - 1) >> 20, "MiB"); }
+
+// In the unit that a flag accepts.
+std::string ExactBytes(size_t bytes) {
+  if (bytes % (size_t{1} << 20) == 0) return StrCat(bytes >> 20, "MiB");
+  return bytes % 1024 == 0 ? StrCat(bytes >> 10, "KiB") : StrCat(bytes);
+}
+
+}  // namespace
+
+// Bytes that are held beside the arena of the program that is compiled next.
+size_t Programs::BytesBesideArena(const CompiledProgram& next) const {
+  return other_bytes_() + std::max(code_bytes(), next.code) + derived_bytes() +
+         std::max(exchange_bytes(), next.exchanged - next.read_in_place);
+}
+
+// Compiles the graph as it is, or, where that needs too much memory or the mode asks for it, with the plan that fits.
+absl::Status Programs::CompileWithin(Graph legal, bool time_nodes, int64_t samples, CompiledProgram* compiled) {
+  const CompileOptions options{.keep_values = options_.keep_values, .time_nodes = options_.time_nodes || time_nodes};
+  const size_t beside = BytesBesideArena(*compiled);
+  const auto budget = static_cast<size_t>(static_cast<double>(recompute_.memory_budget) * kPlannable);
+  const size_t limit = budget == 0 ? Plus(backend_.FreeMemory(), arena_.size) : budget > beside ? budget - beside : 0;
+  size_t scratch = 0;
+  if (recompute_.mode != RecomputeMode::kAll && recompute_.mode != RecomputeMode::kSqrt) {
+    ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, options));
+    const MemoryUse use = compiled->program->memory();
+    if (use.arena + use.scratch <= limit) return absl::OkStatus();
+    scratch = use.scratch;
+    compiled->program.reset();
+  }
+  size_t smallest = 0;
+  const absl::Status status = CompileRecomputed(legal, options, limit - std::min(limit, scratch), compiled, &smallest);
+  return absl::IsResourceExhausted(status) ? TooLarge(smallest + scratch, limit, beside, samples) : status;
+}
+
+// Plans with the kernels that the graph fuses to and applies the plan to the graph before fusion. Where clones fuse so
+// that the program needs more than planned, the next smaller plan is taken.
+absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOptions& options, size_t limit,
+                                         CompiledProgram* compiled, size_t* smallest) {
+  ASSIGN_OR_RETURN(const FusedGraph fused, backend_.Fuse(legal));
+  RETURN_IF_ERROR(VerifyResult("fuse", fused.graph));
+  ASSIGN_OR_RETURN(const std::vector<size_t> workspaces, backend_.Workspaces(fused.graph));
+  const RecomputePlanner planner(fused.graph, workspaces, backend_.device() == "cpu" ? 64 : 512);
+  for (size_t planned = limit;;) {
+    ASSIGN_OR_RETURN(const RecomputePlan plan, ChooseRecompute(planner, recompute_.mode, planned, smallest));
+    const Graph recomputed = ApplyRecompute(legal, fused, planner, plan.recomputed);
+    RETURN_IF_ERROR(VerifyResult("rematerialize", recomputed));
+    ASSIGN_OR_RETURN(compiled->program, backend_.Compile(recomputed, options));
+    if (compiled->program->memory().arena > limit && plan.arena > 0) {
+      planned = plan.arena - 1;
+      continue;
+    }
+    compiled->repeated = plan.repeated;
+    compiled->extra_share = plan.seconds > 0 ? plan.extra_seconds / plan.seconds : 0;
+    return absl::OkStatus();
+  }
+}
+
+absl::Status Programs::TooLarge(size_t arena, size_t limit, size_t beside, int64_t samples) const {
+  if (recompute_.memory_budget > 0) {
+    const auto smallest = static_cast<size_t>(static_cast<double>(beside + arena) / kPlannable);
+    return Invalid("`memory_budget` ", ExactBytes(recompute_.memory_budget), ": the smallest that does is ",
+                   Mebibytes(smallest), samples > 1 ? " (or a smaller `micro_batch_size`)" : "");
+  }
+  return absl::ResourceExhaustedError(StrCat("activations need ", Mebibytes(arena), ", but only ", Mebibytes(limit),
+                                             " of memory are free",
+                                             samples > 1 ? ": a smaller `micro_batch_size` needs less" : ""));
+}
+
+void Programs::LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state,
+                              CompiledProgram* program) const {
+  const auto add = [&](const std::string& name, ValueId value, std::map<std::string, Region>* into) {
+    const Type& type = graph.type(value);
+    (*into)[name] = {{nullptr, program->exchanged}, type};
+    program->exchanged += Aligned(type.bytes());
+  };
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind != InputKind::kFeed) continue;
+    add(input.name, input.value, &program->feeds);
+    // Every micro-batch of such a feed is aligned where the whole batch is.
+    const size_t bytes = graph.type(input.value).bytes();
+    if (backend_.ReadsHostMemory() && bytes % kFeedAlignment == 0) program->read_in_place += bytes;
+  }
+  for (const GraphOutput& output : graph.outputs()) {
+    if (output.into == kNoValue && Destination(graph, output.name, overrides, state) == nullptr)
+      add(output.name, output.value, &program->outputs);
+  }
+}
+
+absl::Status Programs::Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {
+  RETURN_IF_ERROR(BindShared(program, exchange_));
+  RETURN_IF_ERROR(BindInputs(program, overrides, state));
+  RETURN_IF_ERROR(BindOutputs(program, overrides, state));
+  return BindShared(program, arena_);
+}
+
+absl::Status Programs::BindInputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {
+  const Graph& graph = program.program->graph();
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind == InputKind::kFeed) continue;
+    const bool derived = input.kind == InputKind::kDerived;
+    const Region* region = derived ? &derived_.at(input.name) : Lookup(input.name, overrides, state);
+    if (derived) program.derived_by.push_back(derived_by_.at(input.name));
+    CHECK(region != nullptr) << "nothing to bind the input " << input.name << " to";
+    CHECK(region->type == graph.type(input.value))
+        << input.name << ": " << ToString(region->type) << " against " << ToString(graph.type(input.value));
+    RETURN_IF_ERROR(program.program->BindInput(input.name, region->view));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Programs::BindOutputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {
+  const Graph& graph = program.program->graph();
+  for (const GraphOutput& output : graph.outputs()) {
+    if (output.into != kNoValue) continue;
+    const Region* found = Destination(graph, output.name, overrides, state);
+    if (found != nullptr) RETURN_IF_ERROR(program.program->BindOutput(output.name, found->view));
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+absl::Status BindArena(CompiledProgram& program, Buffer* buffer) { return program.program->BindArena({buffer, 0}); }
+
+absl::Status BindExchange(CompiledProgram& program, Buffer* buffer) {
+  for (auto& [name, region] : program.feeds) {
+    region.view.buffer = buffer;
+    RETURN_IF_ERROR(program.program->BindInput(name, region.view));
+  }
+  for (auto& [name, region] : program.outputs) {
+    region.view.buffer = buffer;
+    RETURN_IF_ERROR(program.program->BindOutput(name, region.view));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Programs::Programs(Backend* backend, DType compute, bool time_nodes, RecomputeSpec recompute,
+                   std::function<size_t()> other_bytes)
+    : backend_(*backend),
+      compute_(compute),
+      options_{.time_nodes = time_nodes},
+      recompute_(recompute),
+      other_bytes_(std::move(other_bytes)),
+      arena_{"activations", [](const CompiledProgram& p) { return p.program->memory().arena; }, BindArena},
+      exchange_{"inputs and outputs of programs", [](const CompiledProgram& p) { return p.exchanged; }, BindExchange} {}
+
+// Binds the program to the shared memory. When that grows, all programs are bound to the new memory.
+absl::Status Programs::BindShared(CompiledProgram& program, Shared& shared) {
+  size_t needed = shared.needed(program);
+  for (const CompiledProgram* other : all_) needed = std::max(needed, shared.needed(*other));
+  if (needed <= shared.size) return shared.bind(program, shared.buffer.get());
+  RETURN_IF_ERROR(backend_.Synchronize());
+  shared.Reset();
+  ASSIGN_OR_RETURN(shared.buffer, AllocateChecked(backend_, needed, shared.what));
+  shared.size = needed;
+  for (CompiledProgram* other : all_) RETURN_IF_ERROR(shared.bind(*other, shared.buffer.get()));
+  return shared.bind(program, shared.buffer.get());
+}
+
+size_t Programs::exchange_bytes() const {
+  size_t bytes = 0;
+  for (const CompiledProgram* program : all_) bytes = std::max(bytes, program->exchanged - program->read_in_place);
+  return bytes;
+}
+
+void Programs::Release(const CompiledProgram& program) {
+  std::erase(all_, &program);
+  arena_.Reset();
+  exchange_.Reset();
+}
+
+absl::StatusOr<Graph> Programs::HoistDerived(const Graph& legal, const Bindings& state) {
+  ASSIGN_OR_RETURN(const FusedGraph fused, backend_.Fuse(legal));
+  ASSIGN_OR_RETURN(Hoisted hoisted, Hoist(legal, ShouldHoist(fused)));
+  for (const Graph* part : {&hoisted.main, &hoisted.derive}) RETURN_IF_ERROR(VerifyResult("hoist", *part));
+  // Derive programs of other programs may compute some of these values already.
+  Graph fresh = hoisted.derive;
+  fresh.ClearOutputs();
+  auto memory = std::make_unique<Arena>();
+  for (const GraphOutput& output : hoisted.derive.outputs()) {
+    if (derived_.contains(output.name)) continue;
+    fresh.AddOutput(output.name, output.value);
+    memory->Add(output.name, fresh.type(output.value));
+  }
+  if (fresh.outputs().empty()) return std::move(hoisted.main);
+  RETURN_IF_ERROR(memory->Allocate(backend_, "packed weights"));
+  for (const std::string& name : memory->names()) derived_[name] = memory->At(name);
+  derived_memory_.push_back(std::move(memory));
+  auto compiled = std::make_unique<CompiledProgram>();
+  ASSIGN_OR_RETURN(compiled->program, backend_.Compile(Dce(fresh, {.drop_unused_weights = true}), options_));
+  RETURN_IF_ERROR(Bind(*compiled, derived_, state));
+  all_.push_back(compiled.get());
+  for (const GraphOutput& output : fresh.outputs()) derived_by_[output.name] = derive_.size();
+  derive_.push_back({.compiled = std::move(compiled)});
+  return std::move(hoisted.main);
+}
+
+absl::Status Programs::Run(CompiledProgram& program) {
+  for (size_t i : program.derived_by) {
+    if (derive_[i].version == weights_version_) continue;
+    RETURN_IF_ERROR(derive_[i].compiled->program->Run());
+    ++derive_[i].compiled->runs;
+    derive_[i].version = weights_version_;
+  }
+  ++program.runs;
+  return program.program->Run();
+}
+
+std::vector<const CompiledProgram*> Programs::derive_programs() const {
+  std::vector<const CompiledProgram*> programs;
+  for (const DeriveProgram& derive : derive_) programs.push_back(derive.compiled.get());
+  return programs;
+}
+
+size_t Programs::code_bytes() const {
+  size_t most = 0;
+  for (const CompiledProgram* program : all_) most = std::max(most, program->code);
+  return most;
+}
+
+size_t Programs::derived_bytes() const {
+  size_t total = 0;
+  for (const auto& memory : derived_memory_) total += memory->size();
+  return total;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,109 @@
+// Compiled programs and their memory. All programs of a session share one arena for activations, one exchange buffer
+// for feeds and outputs, and derived values (packed weights).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+#include "optim/rematerialization/policy.h"
+#include "optim/state.h"
+
+namespace onnxtrain {
+
+struct CompiledProgram {
+  std::unique_ptr<Program> program;
+  int64_t runs = 0;
+  std::vector<size_t> derived_by;  // the derive programs whose values it reads
+  // Regions of the exchange buffer. The host writes feeds before a run and reads outputs after it; no other program may
+  // run in between.
+  std::map<std::string, Region> feeds, outputs;
+  size_t exchanged = 0;      // bytes of both
+  size_t read_in_place = 0;  // of those, bytes of feeds that no run touches (Program::ReadInPlace)
+  size_t code = 0;           // estimated bytes of generated kernels
+  int64_t repeated = 0;      // number of recomputed nodes
+  double extra_share = 0;    // share of the run's time that recomputation takes, by the cost model
+};
+
+class Programs {
+ public:
+  // `compute`: as in OptimizeProgram; `time_nodes`: as in CompileOptions. `other_bytes` returns the bytes that the
+  // session holds beside its programs; called by each Compile.
+  Programs(
+      Backend* backend, DType compute, bool time_nodes, RecomputeSpec recompute = {},
+      std::function<size_t()> other_bytes = [] { return size_t{0}; });
+
+  // Legalizes, hoists values of weights, rematerializes within the budget, compiles and binds. Inputs other than feeds,
+  // and outputs, are looked up in `overrides` and then in `state`; feeds, and outputs found in neither, are regions of
+  // the exchange buffer. These regions may move when another program is compiled. `time_nodes`: times the nodes of this
+  // program in any case. `samples`: its batch size; where memory is too small for more than one, the error suggests
+  // fewer.
+  absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides,
+                                                           const Bindings& state, bool time_nodes = false,
+                                                           int64_t samples = 1);
+
+  // Runs a program, after the derive programs that it reads from if weights have changed since their last run.
+  absl::Status Run(CompiledProgram& program);
+  // To be called after every update and whenever weights are written.
+  void WeightsChanged() { ++weights_version_; }
+
+  // Forgets a program that is about to be destroyed and frees the shared memory. Another program must be compiled
+  // before any runs again.
+  void Release(const CompiledProgram& program);
+
+  size_t derived_bytes() const;  // packed weights
+  size_t arena_bytes() const { return arena_.size; }
+  size_t code_bytes() const;      // generated kernels, which programs share
+  size_t exchange_bytes() const;  // feeds and outputs in memory of their own, of the program with most of them
+  std::vector<const CompiledProgram*> derive_programs() const;
+  double compile_seconds() const { return compile_seconds_; }
+
+ private:
+  // Moves values of weights into a derive program and returns the rest.
+  absl::StatusOr<Graph> HoistDerived(const Graph& legal, const Bindings& state);
+  absl::Status CompileWithin(Graph legal, bool time_nodes, int64_t samples, CompiledProgram* compiled);
+  absl::Status CompileRecomputed(const Graph& legal, const CompileOptions& options, size_t limit,
+                                 CompiledProgram* compiled, size_t* smallest);
+  size_t BytesBesideArena(const CompiledProgram& next) const;
+  absl::Status TooLarge(size_t arena, size_t limit, size_t beside, int64_t samples) const;
+  void LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state,
+                      CompiledProgram* program) const;
+  absl::Status Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
+  // Memory that programs use one after the other, as large as the largest program needs.
+  struct Shared {
+    const char* what;
+    size_t (*needed)(const CompiledProgram& program);
+    absl::Status (*bind)(CompiledProgram& program, Buffer* buffer);
+    std::unique_ptr<Buffer> buffer;
+    size_t size = 0;
+
+    void Reset() { buffer.reset(), size = 0; }
+  };
+  absl::Status BindShared(CompiledProgram& program, Shared& shared);
+  absl::Status BindInputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
+  absl::Status BindOutputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
+
+  Backend& backend_;
+  const DType compute_;
+  const CompileOptions options_;
+  const RecomputeSpec recompute_;
+  const std::function<size_t()> other_bytes_;
+  Shared arena_, exchange_;
+  std::vector<CompiledProgram*> all_;  // those that use both
+  struct DeriveProgram {
+    std::unique_ptr<CompiledProgram> compiled;
+    int64_t version = -1;  // of the weights that its values were computed from
+  };
+  std::vector<DeriveProgram> derive_;
+  std::map<std::string, size_t> derived_by_;  // derived value → index into derive_
+  int64_t weights_version_ = 0;
+  Bindings derived_;  // where derived values live, by canonical name
+  std::vector<std::unique_ptr<Arena>> derived_memory_;
+  double compile_seconds_ = 0;
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,159 @@
+#include "optim/verify_batch_size.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "frontend/base/status.h"
+#include "optim/training_graph.h"
+
+namespace onnxtrain {
+namespace {
+
+using Tensors = std::map<std::string, HostTensor>;
+
+HostTensor RandomTensor(const Type& type, std::mt19937& random) {
+  std::normal_distribution<double> normal;
+  HostTensor t(type);
+  for (int64_t i = 0; i < t.size(); ++i) {
+    if (IsFloat(type.dtype)) {
+      t.Set(i, normal(random));
+    } else {
+      t.SetInt(i, static_cast<int64_t>(random() % 2));  // 0 and 1 are valid indices of any table of two rows
+    }
+  }
+  return t;
+}
+
+HostTensor Rows(const HostTensor& all, int64_t begin, int64_t count) {
+  Type type = all.type();
+  const size_t row = type.shape[0] > 0 ? type.bytes() / type.shape[0] : 0;
+  type.shape[0] = count;
+  HostTensor rows(type);
+  if (type.bytes() > 0) std::memcpy(rows.mutable_bytes().data(), all.bytes().data() + begin * row, count * row);
+  return rows;
+}
+
+// Relative to the largest number of the tensor: kernels round differently for other batch sizes.
+bool ResultsAgree(const HostTensor& a, const HostTensor& b) {
+  constexpr double kTolerance = 1e-3;
+  if (!(a.type() == b.type())) return false;
+  double largest = 0;
+  for (int64_t i = 0; i < b.size(); ++i) {
+    if (const double v = std::abs(b.At(i)); std::isfinite(v)) largest = std::max(largest, v);
+  }
+  for (int64_t i = 0; i < a.size(); ++i) {
+    const double x = a.At(i), y = b.At(i);
+    const bool same = x == y || (std::isnan(x) && std::isnan(y));
+    if (!same && !(std::abs(x - y) <= kTolerance * largest)) return false;
+  }
+  return true;
+}
+
+bool FollowsBatch(const Type& type, int64_t batch) { return type.rank() > 0 && type.shape[0] == batch; }
+
+class BatchSizeVerifier {
+ public:
+  BatchSizeVerifier(PreparedModels& models, const PrepareOptions& options, int64_t frozen, Backend& backend,
+                    const Bindings& weights)
+      : models_(models), options_(options), frozen_(frozen), batch_(frozen + 1), backend_(backend), weights_(weights) {}
+
+  absl::Status Run() {
+    ASSIGN_OR_RETURN(const bool same, Compare(false));
+    if (same) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const bool inside, Compare(true));
+    return Invalid(inside || where_.empty() ? "" : where_,
+                   "does not follow the batch: the model was exported for a batch of ", frozen_, ", and with ", batch_,
+                   " samples it gives others than with ", frozen_, " (export it with a free batch dimension)");
+  }
+
+ private:
+  // `inside`: compares every float value whose axis 0 is the batch, in graph order; otherwise the outputs.
+  absl::StatusOr<bool> Compare(bool inside) {
+    ASSIGN_OR_RETURN(const Graph free, GraphFor(batch_, inside));
+    ASSIGN_OR_RETURN(const Graph fixed, GraphFor(frozen_, inside));
+    std::mt19937 random(20);
+    Tensors feeds, first, last;
+    for (const GraphInput& input : free.inputs()) {
+      if (input.kind != InputKind::kFeed) continue;
+      const HostTensor& all = feeds[input.name] = RandomTensor(free.type(input.value), random);
+      const bool batched = FollowsBatch(all.type(), batch_);
+      first[input.name] = batched ? Rows(all, 0, frozen_) : all;
+      last[input.name] = batched ? Rows(all, 1, frozen_) : all;
+    }
+    ASSIGN_OR_RETURN(const Tensors together, Evaluate(free, feeds));
+    ASSIGN_OR_RETURN(const Tensors begin, Evaluate(fixed, first));
+    ASSIGN_OR_RETURN(const Tensors end, Evaluate(fixed, last));
+    for (const GraphOutput& output : free.outputs()) {
+      auto a = begin.find(output.name), b = end.find(output.name);
+      if (a == begin.end() || b == end.end()) continue;
+      if (Matches(together.at(output.name), a->second, b->second)) continue;
+      const Node* node = free.producer(output.value);
+      where_ = node == nullptr ? StrCat("'", output.name, "' ") : NodeTag(*node);
+      return false;
+    }
+    return true;
+  }
+
+  bool Matches(const HostTensor& all, const HostTensor& begin, const HostTensor& end) const {
+    if (!FollowsBatch(begin.type(), frozen_)) return true;  // rows are not samples
+    if (!FollowsBatch(all.type(), batch_)) return false;
+    return ResultsAgree(Rows(all, 0, frozen_), begin) && ResultsAgree(Rows(all, 1, frozen_), end);
+  }
+
+  absl::StatusOr<Graph> GraphFor(int64_t batch, bool inside) {
+    if (!inside) {
+      ASSIGN_OR_RETURN(const auto imported, models_.ImportForward(options_, batch, false, false));
+      return BuildPredict(*imported);
+    }
+    ASSIGN_OR_RETURN(ImportedModel imported, ImportAsWritten(*models_.model(), options_, batch, false));
+    Graph graph = BuildPredict(imported);
+    std::vector<std::pair<std::string, ValueId>> named;
+    for (const Node& node : graph.nodes()) {
+      for (ValueId v : node.outputs) {
+        const std::string& name = graph.value(v).name;
+        if (!name.empty() && FollowsBatch(graph.type(v), batch) && IsFloat(graph.type(v).dtype))
+          named.emplace_back(name, v);
+      }
+    }
+    graph.ClearOutputs();
+    for (const auto& [name, v] : named) {
+      if (graph.FindOutput(name) == nullptr) graph.AddOutput(name, v);
+    }
+    return graph;
+  }
+
+  absl::StatusOr<Tensors> Evaluate(const Graph& graph, const Tensors& feeds) {
+    Programs programs(&backend_, DType::kFloat32, false);
+    ASSIGN_OR_RETURN(const auto program, programs.Compile(graph, {}, weights_));
+    for (const auto& [name, region] : program->feeds) {
+      auto it = feeds.find(name);
+      if (it != feeds.end() && it->second.type() == region.type) RETURN_IF_ERROR(WriteRegion(region, it->second));
+    }
+    RETURN_IF_ERROR(programs.Run(*program));
+    RETURN_IF_ERROR(backend_.Synchronize());
+    Tensors results;
+    for (const auto& [name, region] : program->outputs) {
+      ASSIGN_OR_RETURN(results[name], ReadRegion(region));
+    }
+    return results;
+  }
+
+  PreparedModels& models_;
+  const PrepareOptions& options_;
+  const int64_t frozen_, batch_;
+  Backend& backend_;
+  const Bindings& weights_;
+  std::string where_;
+};
+
+}  // namespace
+
+absl::Status VerifyBatchSize(PreparedModels& models, const PrepareOptions& options, int64_t frozen_batch,
+                             Backend& backend, const Bindings& weights) {
+  return Annotate(BatchSizeVerifier(models, options, frozen_batch, backend, weights).Run(),
+                  StrCat(models.model()->path(), ": "));
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,170 @@
+// The torch backend as a backend: memory, binding, updates in place, errors. Its kernels are tested by tests/ops.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "backends/registry.h"
+#include "frontend/ops/builder.h"
+#include "frontend/ops/row.h"
+
+namespace onnxtrain {
+namespace {
+
+Backend& Torch() {
+  static Backend* backend = [] {
+    auto made = CreateBackend("torch", {});
+    EXPECT_TRUE(made.ok()) << made.status();
+    return std::move(made)->release();
+  }();
+  return *backend;
+}
+
+// A buffer that holds the tensor.
+std::unique_ptr<Buffer> MakeBuffer(const HostTensor& tensor) {
+  auto buffer = Torch().Allocate(tensor.bytes().size());
+  EXPECT_TRUE(buffer.ok()) << buffer.status();
+  EXPECT_TRUE((*buffer)->Write(0, tensor.bytes()).ok());
+  return *std::move(buffer);
+}
+
+std::vector<double> ReadValues(const Buffer& buffer, const Type& type) {
+  HostTensor tensor(type);
+  EXPECT_TRUE(buffer.Read(0, tensor.mutable_bytes()).ok());
+  return tensor.ToDoubles();
+}
+
+struct Compiled {
+  std::unique_ptr<Program> program;
+  std::unique_ptr<Buffer> arena;
+
+  explicit Compiled(const Graph& graph) {
+    auto legal = Torch().Legalize(graph);
+    EXPECT_TRUE(legal.ok()) << legal.status();
+    auto made = Torch().Compile(*legal, {});
+    EXPECT_TRUE(made.ok()) << made.status();
+    program = *std::move(made);
+    arena = *Torch().Allocate(program->memory().arena);
+    EXPECT_TRUE(program->BindArena({arena.get(), 0}).ok());
+  }
+};
+
+// y = x w + b, w' = w - 0.5 w; w' goes into w.
+Graph Affine() {
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kFeed, "x", {DType::kFloat32, {2, 2}});
+  const Val w = b.Input(InputKind::kParameter, "w", {DType::kFloat32, {2, 2}});
+  const Val bias = b.Input(InputKind::kParameter, "b", {DType::kFloat32, {2}});
+  graph.AddOutput("y", (MatMul(x, w) + bias).id());
+  graph.AddOutput("new_w", (w - w * 0.5).id(), w.id());
+  EXPECT_TRUE(b.status().ok()) << b.status();
+  return graph;
+}
+
+const Type kSquare{DType::kFloat32, {2, 2}};
+
+TEST(TorchBackend, RunsUpdatesInPlaceAndRebinds) {
+  Compiled c(Affine());
+  auto x = MakeBuffer(HostTensor::FromDoubles(kSquare, std::vector<double>{1, 2, 3, 4}));
+  auto w = MakeBuffer(HostTensor::FromDoubles(kSquare, std::vector<double>{1, 0, 0, 1}));
+  auto bias = MakeBuffer(HostTensor::FromDoubles({DType::kFloat32, {2}}, std::vector<double>{10, 20}));
+  auto y = MakeBuffer(HostTensor(kSquare));
+  EXPECT_FALSE(c.program->Run().ok()) << "inputs are not bound";
+  ASSERT_TRUE(c.program->BindInput("x", {x.get(), 0}).ok());
+  ASSERT_TRUE(c.program->BindInput("w", {w.get(), 0}).ok());
+  ASSERT_TRUE(c.program->BindInput("b", {bias.get(), 0}).ok());
+  ASSERT_TRUE(c.program->BindOutput("y", {y.get(), 0}).ok());
+  ASSERT_TRUE(c.program->Run().ok());
+  EXPECT_EQ(ReadValues(*y, kSquare), (std::vector<double>{11, 22, 13, 24}));
+  EXPECT_EQ(ReadValues(*w, kSquare), (std::vector<double>{.5, 0, 0, .5}));
+  auto other = MakeBuffer(HostTensor::FromDoubles(kSquare, std::vector<double>{2, 2, 2, 2}));
+  ASSERT_TRUE(c.program->BindInput("x", {other.get(), 0}).ok());
+  ASSERT_TRUE(c.program->Run().ok());
+  EXPECT_EQ(ReadValues(*y, kSquare), (std::vector<double>{11, 21, 11, 21}));
+  EXPECT_EQ(ReadValues(*w, kSquare), (std::vector<double>{.25, 0, 0, .25}));
+}
+
+TEST(TorchBackend, RefusesWhatDoesNotFit) {
+  Compiled c(Affine());
+  auto small = Torch().Allocate(8);
+  EXPECT_FALSE(c.program->BindInput("x", {small->get(), 0}).ok());
+  EXPECT_FALSE(c.program->BindInput("x", {nullptr, 0}).ok());
+  EXPECT_FALSE(c.program->BindInput("nothing", {small->get(), 0}).ok());
+  EXPECT_FALSE(c.program->BindOutput("new_w", {small->get(), 0}).ok()) << "it lives where w lives";
+  std::byte bytes[16];
+  EXPECT_FALSE((*small)->Read(0, bytes).ok());
+  EXPECT_FALSE((*small)->Write(8, {bytes, 1}).ok());
+}
+
+TEST(TorchBackend, BuffersStartZeroedAndAligned) {
+  auto buffer = Torch().Allocate(1000);
+  ASSERT_TRUE(buffer.ok());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>((*buffer)->data()) % 64, 0u);
+  EXPECT_EQ(ReadValues(**buffer, {DType::kUInt8, {1000}}), std::vector<double>(1000, 0));
+}
+
+TEST(TorchBackend, NamesEveryNodeThatItCannotRun) {
+  static const auto* foreign = new std::vector<OpRow>{
+      {.name = "test.Foreign",
+       .infer = [](const TypeContext& c) -> absl::StatusOr<std::vector<Type>> { return std::vector<Type>{c.in(0)}; }}};
+  RegisterOps(*foreign);
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kFeed, "x", {DType::kFloat32, {3}});
+  b.set_source("first");
+  const Val y = b.Op("test.Foreign", {x});
+  b.set_source("second");
+  graph.AddOutput("y", b.Op("test.Foreign", {y}).id());
+  ASSERT_TRUE(b.status().ok()) << b.status();
+  const absl::Status status = Torch().Legalize(graph).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("first"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("second"), absl::string_view::npos) << status;
+}
+
+TEST(TorchBackend, AnErrorOfAKernelNamesTheNode) {
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kFeed, "x", {DType::kInt64, {1}});
+  b.set_source("quotient");
+  graph.AddOutput("y", (x / x).id());
+  Compiled c(graph);
+  auto zero = MakeBuffer(HostTensor({DType::kInt64, {1}}));
+  auto y = MakeBuffer(HostTensor({DType::kInt64, {1}}));
+  ASSERT_TRUE(c.program->BindInput("x", {zero.get(), 0}).ok());
+  ASSERT_TRUE(c.program->BindOutput("y", {y.get(), 0}).ok());
+  const absl::Status status = c.program->Run();
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("[Div 'quotient']"), absl::string_view::npos) << status;
+}
+
+TEST(TorchBackend, RefusesADeviceThatIsNotThere) {
+  EXPECT_FALSE(CreateBackend("torch", {.device = "cuda:77"}).ok());
+  EXPECT_FALSE(CreateBackend("torch", {.device = "toaster"}).ok());
+}
+
+TEST(TorchBackend, KeepValuesLetsThemBeFetched) {
+  const Graph graph = Affine();
+  auto program = Torch().Compile(graph, {.keep_values = true});
+  ASSERT_TRUE(program.ok()) << program.status();
+  auto arena = *Torch().Allocate((*program)->memory().arena);
+  auto x = MakeBuffer(HostTensor::FromDoubles(kSquare, std::vector<double>{1, 2, 3, 4}));
+  auto w = MakeBuffer(HostTensor::FromDoubles(kSquare, std::vector<double>{1, 0, 0, 1}));
+  auto bias = MakeBuffer(HostTensor({DType::kFloat32, {2}}));
+  auto y = MakeBuffer(HostTensor(kSquare));
+  ASSERT_TRUE((*program)->BindArena({arena.get(), 0}).ok());
+  ASSERT_TRUE((*program)->BindInput("x", {x.get(), 0}).ok());
+  ASSERT_TRUE((*program)->BindInput("w", {w.get(), 0}).ok());
+  ASSERT_TRUE((*program)->BindInput("b", {bias.get(), 0}).ok());
+  ASSERT_TRUE((*program)->BindOutput("y", {y.get(), 0}).ok());
+  ASSERT_TRUE((*program)->Run().ok());
+  for (const Node& node : graph.nodes()) {
+    if (node.op != "MatMul") continue;
+    auto product = (*program)->Fetch(node.outputs[0]);
+    ASSERT_TRUE(product.ok()) << product.status();
+    EXPECT_EQ(product->ToDoubles(), (std::vector<double>{1, 2, 3, 4}));
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain

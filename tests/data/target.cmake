@@ -1,4 +1,0 @@
-# These tests write archives and compressed files.
-find_package(ZLIB REQUIRED)
-find_library(ZIP_LIBRARY zip REQUIRED)
-target_link_libraries(tests_data PRIVATE ${ZIP_LIBRARY} ZLIB::ZLIB)

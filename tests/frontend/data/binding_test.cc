@@ -1,0 +1,223 @@
+#include "frontend/data/binding.h"
+
+#include <gtest/gtest.h>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+using Input = ModelInput;
+
+Input F32(std::string name, std::vector<int64_t> dims) {
+  return {std::move(name), DType::kFloat32, std::move(dims), {}};
+}
+Input I64(std::string name, std::vector<int64_t> dims) { return {std::move(name), DType::kInt64, std::move(dims), {}}; }
+
+struct Col {
+  std::string name;
+  DType dtype;
+  Shape sample;
+};
+
+std::shared_ptr<const Dataset> Data(const std::vector<Col>& columns, int64_t n = 3) {
+  std::vector<std::string> names;
+  std::vector<HostTensor> tensors;
+  for (const Col& c : columns) {
+    Shape shape = c.sample;
+    shape.insert(shape.begin(), n);
+    names.push_back(c.name);
+    tensors.emplace_back(Type{c.dtype, shape});
+  }
+  return *InMemoryDataset("data", names, tensors);
+}
+
+// "x←1,2 label←0", or the error.
+std::string Bound(const std::vector<Input>& inputs, const std::vector<Col>& columns, const BindSpec& spec = {}) {
+  const auto bound = BindData(inputs, Data(columns), spec);
+  if (!bound.ok()) return std::string(ToStd(bound.status().message()));
+  std::string text;
+  const auto list = [&](const std::vector<int>& cs) {
+    for (size_t i = 0; i < cs.size(); ++i) StrAppend(&text, i == 0 ? "" : ",", cs[i]);
+  };
+  for (const FeedSpec& feed : bound->feeds) {
+    StrAppend(&text, feed.feed, "←");
+    list(feed.columns);
+    StrAppend(&text, " ");
+  }
+  text += "label←";
+  list(bound->label.columns);
+  return text;
+}
+
+constexpr DType kF = DType::kFloat32, kU = DType::kUInt8, kI = DType::kInt64;
+
+TEST(Bind, FindsTheOnlyWay) {
+  EXPECT_EQ(Bound({F32("in", {-1, 1, 28, 28})}, {{"image", kU, {28, 28}}, {"label", kU, {}}}), "in←0 label←1");
+  EXPECT_EQ(Bound({F32("in", {-1, 784})}, {{"y", kI, {}}, {"pixels", kF, {784}}}), "in←1 label←0");
+  EXPECT_EQ(Bound({F32("in", {-1, 4})}, {{"data", kF, {4}}, {"what", kI, {}}}),
+            "in←0 label←1");  // the other one is the label
+  EXPECT_EQ(Bound({F32("in", {-1, 3})}, {{"a", kF, {}}, {"b", kF, {}}, {"c", kF, {}}, {"d", kI, {}}}),
+            "in←0,1,2 label←3");
+  EXPECT_EQ(Bound({F32("in", {-1, 3})}, {{"target", kF, {}}, {"b", kF, {}}, {"c", kF, {}}, {"d", kI, {}}}),
+            "in←1,2,3 label←0");
+  EXPECT_EQ(Bound({F32("a", {-1, 2}), F32("b", {-1, 3})}, {{"b", kF, {3}}, {"a", kF, {2}}, {"y", kI, {}}}),
+            "a←1 b←0 label←2");
+  EXPECT_EQ(Bound({F32("in", {-1, 2})}, {{"p", kF, {2}}, {"q", kF, {5}}, {"y", kI, {}}}),
+            "in←0 label←2");  // only one fits
+}
+
+TEST(Bind, WhatIsAmbiguousIsAnError) {
+  const std::string two = Bound({F32("in", {-1, 2})}, {{"p", kF, {2}}, {"q", kF, {2}}, {"y", kI, {}}});
+  EXPECT_NE(two.find("not clear"), std::string::npos) << two;
+  EXPECT_NE(two.find("`input` in=COLUMN"), std::string::npos) << two;
+  EXPECT_NE(two.find("'p' f32[2]"), std::string::npos) << two;
+  const std::string labels = Bound({F32("in", {-1, 2})}, {{"p", kF, {2}}, {"label", kI, {}}, {"target", kI, {}}});
+  EXPECT_NE(labels.find("both 'label' and 'target'"), std::string::npos) << labels;
+  const std::string inputs =
+      Bound({F32("a", {-1, 2}), F32("b", {-1, 2})}, {{"p", kF, {2}}, {"q", kF, {2}}, {"y", kI, {}}});
+  EXPECT_NE(inputs.find("`input` a=COLUMN"), std::string::npos) << inputs;
+  const std::string width = Bound({F32("in", {-1, 5})}, {{"a", kF, {}}, {"b", kF, {}}, {"c", kI, {}}});
+  EXPECT_NE(width.find("does not fit the 2 numeric columns"), std::string::npos) << width;
+  const std::string none = Bound({F32("in", {-1, 5})}, {{"label", kI, {}}});
+  EXPECT_NE(none.find("no column is left"), std::string::npos) << none;
+}
+
+TEST(Bind, ExplicitBindings) {
+  BindSpec spec;
+  spec.inputs = {{"in", {"q"}}};
+  spec.label = {"p"};
+  EXPECT_EQ(Bound({F32("in", {-1, 2})}, {{"p", kF, {2}}, {"q", kF, {2}}}, spec), "in←1 label←0");
+  spec.inputs = {{"in", {"2", "0"}}};
+  spec.label = {"1"};
+  EXPECT_EQ(Bound({F32("in", {-1, 2})}, {{"a", kF, {}}, {"b", kF, {}}, {"c", kF, {}}}, spec), "in←2,0 label←1");
+  spec.label = {"b", "c"};
+  spec.inputs = {{"in", {"a"}}};
+  EXPECT_EQ(Bound({F32("in", {-1, 1})}, {{"a", kF, {}}, {"b", kF, {}}, {"c", kF, {}}}, spec), "in←0 label←1,2");
+  spec.inputs = {{"nosuch", {"a"}}};
+  EXPECT_NE(Bound({F32("in", {-1, 1})}, {{"a", kF, {}}, {"b", kF, {}}}, spec)
+                .find("the model has no such input; it has 'in' f32[?,1]"),
+            std::string::npos);
+  spec.inputs = {{"in", {"zz"}}};
+  EXPECT_NE(Bound({F32("in", {-1, 1})}, {{"a", kF, {}}, {"b", kF, {}}}, spec).find("there is no column 'zz'"),
+            std::string::npos);
+  spec.inputs = {};
+  spec.label = {"zz"};
+  EXPECT_NE(Bound({F32("in", {-1, 1})}, {{"a", kF, {}}, {"b", kF, {}}}, spec).find("`label`: there is no column 'zz'"),
+            std::string::npos);
+}
+
+TEST(Bind, TextModelsHaveDefaults) {
+  const std::vector<Input> bert = {I64("input_ids", {-1, -1}), I64("token_type_ids", {-1, -1}),
+                                   I64("attention_mask", {-1, -1})};
+  for (const char* name : {"input_ids", "tokens"}) {
+    const auto bound = BindData(bert, Data({{name, kI, {8}}, {"label", kI, {}}}), {});
+    ASSERT_TRUE(bound.ok()) << bound.status();
+    ASSERT_EQ(bound->feeds.size(), 3u);
+    EXPECT_EQ(bound->label.columns, std::vector<int>{1});
+    const auto value = [&](int feed) {
+      std::vector<int64_t> sample(8);
+      const FeedSpec& spec = bound->feeds[feed];
+      EXPECT_EQ(spec.sample, (Type{kI, {8}}));
+      EXPECT_TRUE(bound->dataset->Read(2, spec.columns[0], std::as_writable_bytes(std::span(sample))).ok());
+      return sample;
+    };
+    EXPECT_EQ(value(1), std::vector<int64_t>(8, 0));
+    EXPECT_EQ(value(2), std::vector<int64_t>(8, 1));
+    EXPECT_EQ(bound->input_shapes.at("attention_mask"), (Shape{-1, 8}));
+  }
+}
+
+// Said aloud, in words that the start page shows; masks of PyTorch mark padding, those of others what is none.
+TEST(Bind, MasksLetEverythingThrough) {
+  const struct {
+    const char* mask;
+    int64_t value;
+  } kMasks[] = {{"attention_mask", 1},
+                {"encoder_attention_mask", 1},
+                {"input_mask", 1},
+                {"padding_mask", 1},
+                {"src_key_padding_mask", 0}};
+  for (const auto& row : kMasks) {
+    const auto bound = BindData({I64("input_ids", {-1, -1}), I64(row.mask, {-1, -1})},
+                                Data({{"tokens", kI, {4}}, {"label", kI, {}}}), {});
+    ASSERT_TRUE(bound.ok()) << bound.status();
+    std::vector<int64_t> sample(4);
+    EXPECT_TRUE(bound->dataset->Read(0, bound->feeds[1].columns[0], std::as_writable_bytes(std::span(sample))).ok());
+    EXPECT_EQ(sample, std::vector<int64_t>(4, row.value)) << row.mask;
+    const std::string want = StrCat("input '", row.mask, "' is not in the data: ", row.value == 1 ? "ones" : "zeros",
+                                    ", nothing is padding");
+    const bool said = std::any_of(bound->notes.begin(), bound->notes.end(),
+                                  [&](const std::string& note) { return note.starts_with(want); });
+    EXPECT_TRUE(said) << row.mask;
+  }
+}
+
+// Names in every order: constants are bound while others still look for a shape.
+TEST(Bind, DefaultsInAnyOrder) {
+  for (const char* real : {"aaa", "input_ids", "zzz"}) {
+    const std::vector<Input> inputs = {I64("attention_mask", {-1, -1}), I64("token_type_ids", {-1, -1}),
+                                       I64(real, {-1, -1}), I64("position_ids", {-1, -1})};
+    for (const char* column : {real, "tokens"}) {
+      const auto bound = BindData(inputs, Data({{column, kI, {6}}, {"label", kI, {}}}), {});
+      ASSERT_TRUE(bound.ok()) << real << bound.status();
+      for (const FeedSpec& feed : bound->feeds) EXPECT_EQ(feed.sample, (Type{kI, {6}})) << real << feed.feed;
+    }
+  }
+}
+
+TEST(Bind, NoLabelWanted) {
+  BindSpec spec;
+  spec.want_label = false;
+  EXPECT_EQ(Bound({F32("in", {-1, 3})}, {{"a", kF, {}}, {"b", kF, {}}, {"c", kF, {}}}, spec), "in←0,1,2 label←");
+  EXPECT_EQ(Bound({F32("in", {-1, 2})}, {{"a", kF, {}}, {"label", kI, {}}, {"c", kF, {}}}, spec), "in←0,2 label←1");
+}
+
+TEST(Bind, PixelsByChannel) {
+  BindSpec spec;
+  spec.pixels = {1.0 / 255, {0.5, 0.4, 0.3}, {0.1, 0.1, 0.1}};
+  const auto first = BindData({F32("in", {-1, 3, 8, 8})}, Data({{"image", kU, {3, 8, 8}}, {"label", kI, {}}}), spec);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->feeds[0].channel_axis, 0);
+  EXPECT_TRUE(first->has_images);
+  const auto last = BindData({F32("in", {-1, 8, 8, 3})}, Data({{"image", kU, {8, 8, 3}}, {"label", kI, {}}}), spec);
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_EQ(last->feeds[0].channel_axis, 2);
+  EXPECT_FALSE(BindData({F32("in", {-1, 1, 8, 8})}, Data({{"image", kU, {8, 8}}, {"label", kI, {}}}), spec).ok());
+}
+
+TEST(FitSample, Table) {
+  struct Row {
+    Shape data, fixed, want;  // want {-9}: an error
+  };
+  const Shape kBad = {-9};
+  const Row rows[] = {
+      {{28, 28}, {1, 28, 28}, {1, 28, 28}},
+      {{28, 28}, {28, 28, 1}, {28, 28, 1}},
+      {{28, 28}, {784}, {784}},
+      {{784}, {1, 28, 28}, {1, 28, 28}},
+      {{3, 32, 32}, {3, 32, 32}, {3, 32, 32}},
+      {{32, 32, 3}, {3, 32, 32}, kBad},
+      {{28, 28}, {14, 56}, kBad},
+      {{5}, {4}, kBad},
+      {{128}, {-1}, {128}},
+      {{28, 28}, {1, -1, -1}, {1, 28, 28}},
+      {{28, 28}, {-1, -1, -1}, {1, 28, 28}},
+      {{3, 32, 32}, {-1, -1}, kBad},
+      {{1, 28, 28}, {28, 28}, {28, 28}},
+      {{}, {1}, {1}},
+      {{}, {}, {}},
+      {{1}, {}, {}},
+      {{4}, {}, kBad},
+      {{32, 32, 3}, {-1, -1, 3}, {32, 32, 3}},
+      {{32, 32, 4}, {-1, -1, 3}, kBad},
+  };
+  for (const Row& row : rows) {
+    const auto fitted = FitSample(row.data, row.fixed);
+    EXPECT_EQ(fitted.ok() ? *fitted : kBad, row.want)
+        << ToString(row.data) << " as " << ToString(row.fixed) << " " << fitted.status();
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain

@@ -1,0 +1,292 @@
+#include "frontend/data/csv.h"
+
+#include <cstring>
+
+#include "frontend/data/csv_reader.h"
+#include "tests/frontend/data/files.h"
+
+namespace onnxtrain {
+namespace {
+
+using Records = std::vector<std::vector<std::string>>;
+
+// Reads in pieces of `piece` bytes, so that pieces end at every position once.
+absl::StatusOr<Records> Split(std::string_view text, size_t piece, char separator = ',') {
+  size_t at = 0;
+  CsvReader reader(
+      [&](std::span<std::byte> out) -> absl::StatusOr<size_t> {
+        const size_t n = std::min({out.size(), piece, text.size() - at});
+        std::memcpy(out.data(), text.data() + at, n);
+        at += n;
+        return n;
+      },
+      separator);
+  Records records;
+  std::vector<std::string> fields;
+  while (true) {
+    const auto more = reader.Next(&fields);
+    if (!more.ok()) return more.status();
+    if (!*more) return records;
+    records.push_back(fields);
+  }
+}
+
+TEST(CsvReader, Records) {
+  const struct {
+    const char* text;
+    Records records;
+  } kCases[] = {
+      {"", {}},
+      {"a,b\n1,2\n", {{"a", "b"}, {"1", "2"}}},
+      {"a,b\r\n1,2", {{"a", "b"}, {"1", "2"}}},
+      {"a,b\r1,2\r", {{"a", "b"}, {"1", "2"}}},
+      {"\xEF\xBB\xBF"
+       "a,b\n",
+       {{"a", "b"}}},
+      {"\n\na\n\n\nb\n\n", {{"a"}, {"b"}}},
+      {",\n", {{"", ""}}},
+      {"a,\n,b", {{"a", ""}, {"", "b"}}},
+      {"\"\"\n", {{""}}},
+      {"\"a,b\",\"c\nd\",\"e\r\nf\",\"g\"\"h\"\n", {{"a,b", "c\nd", "e\r\nf", "g\"h"}}},
+      {"\"\"\"\"\n", {{"\""}}},
+      {"a\"b\"c,5'\n", {{"a\"b\"c", "5'"}}},
+      {"grüße,日本,😀\n", {{"grüße", "日本", "😀"}}},
+      {" a , b \n", {{" a ", " b "}}},
+  };
+  for (const auto& c : kCases) {
+    for (size_t piece : {3, 4, 5, 1000}) {
+      const auto records = Split(c.text, piece);
+      ASSERT_TRUE(records.ok()) << c.text << records.status();
+      EXPECT_EQ(*records, c.records) << c.text << " in pieces of " << piece;
+    }
+  }
+  EXPECT_EQ(*Split("a\tb,c\n", 1, '\t'), (Records{{"a", "b,c"}}));
+}
+
+TEST(CsvReader, Errors) {
+  const struct {
+    std::string_view text;
+    const char* message;
+  } kCases[] = {
+      {"a,b\n1,\"2\n3,4\n", "row 2, column 1: the quote that begins this field is not closed"},
+      {"a,b\n1,\"2\" 3\n", "row 2, column 1: text after the closing quote"},
+      {"a,b\n1,2\ncaf\xE9,3\n", "row 3, column 0: the text is not UTF-8 (latin-1?)"},
+      {{"a,b\n1,\0\n", 8}, "row 2, column 1: a NUL byte: the text is not UTF-8"},
+      {"\xFF\xFE"
+       "a",
+       "row 1, column 0: the text is not UTF-8 (latin-1?)"},
+      {"\"a\nb\",\xC0\x80\n", "row 1, column 1: the text is not UTF-8 (latin-1?)"},
+  };
+  for (const auto& c : kCases) {
+    for (size_t piece : {1, 1000}) EXPECT_EQ(Message(Split(c.text, piece).status()), c.message);
+  }
+}
+
+TEST(CsvReader, TenMegabytesInAField) {
+  std::string text = "a,b\n\"";
+  for (int i = 0; i < 1 << 20; ++i) text += "ten\nbytes\"\"";
+  const auto records = Split(text + "\",2\n", 1 << 16);
+  ASSERT_TRUE(records.ok()) << records.status();
+  EXPECT_EQ((*records)[1][0].size(), size_t{10} << 20);
+}
+
+TEST(CsvReader, Utf8) {
+  for (const char* good :
+       {"", "a", "\xC2\x80", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_TRUE(IsUtf8(good)) << good;
+  }
+  for (const char* bad : {"\x80", "\xC1\xBF", "\xC2", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xE2\x82", "\xF0\x8F\xBF\xBF",
+                          "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF"}) {
+    EXPECT_FALSE(IsUtf8(bad));
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const Dataset>> Open(const std::string& text, const DatasetOptions& options = {},
+                                                    const char* name = "t.csv") {
+  static TempDir dir;
+  auto data = OpenDataset(dir.Write(name, text), options);
+  return data;
+}
+
+// Returns the error without the folder.
+std::string ReadError(const std::string& text, const DatasetOptions& options = {}) {
+  const std::string message = Message(Open(text, options).status());
+  const size_t at = message.find("t.csv");
+  return at == std::string::npos ? message : message.substr(at);
+}
+
+std::string ColumnProblem(const std::string& text, int column, const DatasetOptions& options = {}) {
+  const auto data = Open(text, options);
+  if (!data.ok()) return StrCat("does not open: ", Message(data.status()));
+  const std::string problem = (*data)->columns()[column].problem;
+  std::vector<std::byte> out((*data)->columns()[column].sample.bytes());
+  if (!problem.empty()) {
+    EXPECT_EQ(Message((*data)->Read(0, column, out)), problem);
+  }
+  return problem.empty() ? "" : problem.substr(problem.find("t.csv"));
+}
+
+TEST(Csv, Columns) {
+  const auto data = Open("a,b,kind\n1,0.5,x\n-2,1e3,z\n+3,.25,x\n\n4,5.,y\n");
+  ASSERT_TRUE(data.ok()) << data.status();
+  const auto& columns = (*data)->columns();
+  ASSERT_EQ(columns.size(), 3u);
+  EXPECT_EQ(columns[0].name, "a");
+  EXPECT_EQ(ToString(columns[0].sample), "i64[]");
+  EXPECT_EQ(ToString(columns[1].sample), "f64[]");
+  EXPECT_EQ(ColumnValues(**data, 0), (std::vector<double>{1, -2, 3, 4}));
+  EXPECT_EQ(ColumnValues(**data, 1), (std::vector<double>{.5, 1000, .25, 5}));
+  EXPECT_EQ(columns[2].classes, (std::vector<std::string>{"x", "y", "z"}));
+  EXPECT_EQ(ColumnValues(**data, 2), (std::vector<double>{0, 2, 0, 1}));
+  EXPECT_TRUE((*data)->Describe(0).ends_with("t.csv: row 2"));
+  EXPECT_TRUE((*data)->Describe(3).ends_with("t.csv: row 6"));  // the blank line counts
+}
+
+TEST(Csv, IntegersTurnIntoFloatsWhereOneIsAFloat) {
+  const auto data = Open("9007199254740993,1\n2,2.5\n");
+  ASSERT_TRUE(data.ok());
+  HostTensor v((*data)->columns()[0].sample);
+  ASSERT_TRUE((*data)->Read(0, 0, v.mutable_bytes()).ok());
+  EXPECT_EQ(v.IntAt(0), 9007199254740993);
+  EXPECT_EQ(ColumnValues(**data, 1), (std::vector<double>{1, 2.5}));
+}
+
+TEST(Csv, HeaderIsFound) {
+  const struct {
+    const char* text;
+    Header header;
+    const char* first_name;
+    int64_t rows;
+  } kCases[] = {
+      {"5.1,3.5,setosa\n4.9,3.0,virginica\n", Header::kAuto, "0", 2},
+      {"length,width,kind\n4.9,3.0,virginica\n", Header::kAuto, "length", 1},
+      {"x,x\n1,2\n", Header::kAuto, "0", 2},     // two columns cannot have one name
+      {"a,,c\n1,2,3\n", Header::kAuto, "0", 2},  // a missing value
+      {"a,b\nc,d\n", Header::kNo, "0", 2},
+      {"1,2\n3,4\n", Header::kYes, "1", 1},
+      {",b\n3,4\n", Header::kYes, "#0", 1},  // a column without a name
+  };
+  for (const auto& c : kCases) {
+    const auto data = Open(c.text, {.header = c.header});
+    ASSERT_TRUE(data.ok()) << c.text << data.status();
+    EXPECT_EQ((*data)->columns()[0].name, c.first_name) << c.text;
+    EXPECT_EQ((*data)->size(), c.rows) << c.text;
+  }
+}
+
+TEST(Csv, LabelByNameOrIndex) {
+  const std::string text = "kind,a,grade\nx,1,good\ny,2,bad\n";
+  for (const char* label : {"kind", "0"}) {
+    const auto data = Open(text, {.label = {label}});
+    ASSERT_TRUE(data.ok()) << data.status();
+    EXPECT_EQ((*data)->columns()[0].classes.size(), 2u);
+    EXPECT_NE((*data)->columns()[2].problem, "");
+  }
+  const auto both = Open(text, {.label = {"kind", "2"}});
+  ASSERT_TRUE(both.ok());
+  EXPECT_EQ((*both)->columns()[2].classes, (std::vector<std::string>{"bad", "good"}));
+  EXPECT_EQ(ReadError(text, {.label = {"sort"}}),
+            "t.csv: there is no column 'sort' among 3 columns from 'kind' to 'grade'");
+  EXPECT_EQ(ReadError(text, {.label = {"3"}}), "t.csv: there is no column '3' among 3 columns from 'kind' to 'grade'");
+  EXPECT_EQ(ReadError(text, {.label = {"-1"}}),
+            "t.csv: there is no column '-1' among 3 columns from 'kind' to 'grade'");
+}
+
+TEST(Csv, ClassesOfTraining) {
+  const std::vector<std::string> names = {"z", "y", "x"};
+  const auto data = Open("1,x\n2,z\n", {.class_names = names});
+  ASSERT_TRUE(data.ok());
+  EXPECT_EQ((*data)->columns()[1].classes, names);
+  EXPECT_EQ(ColumnValues(**data, 1), (std::vector<double>{2, 0}));
+  // Class names that are numbers stay names.
+  const auto numbers = Open("1,7\n2,3\n", {.class_names = {"3", "7", "other"}});
+  ASSERT_TRUE(numbers.ok());
+  EXPECT_EQ(ColumnValues(**numbers, 1), (std::vector<double>{1, 0}));
+  EXPECT_EQ(ReadError("1,x\n2,w\n", {.class_names = names}),
+            "t.csv: row 2, column '1': 'w' is not among the 3 classes");
+}
+
+TEST(Csv, ProblemsOfAColumn) {
+  const struct {
+    const char* text;
+    int column;
+    const char* problem;
+  } kCases[] = {
+      {"age,y\n1,0\n,1\n", 0, "t.csv: row 3, column 'age': missing value"},
+      {"age,y\n1,0\nNaN,1\n", 0, "t.csv: row 3, column 'age': missing value"},
+      {"age,y\n1,0\n ? ,1\n", 0, "t.csv: row 3, column 'age': missing value"},
+      {"sex,y\n1,0\nmale,1\n", 0, "t.csv: row 3, column 'sex': 'male' is not a number"},
+      {"sex,y\n1,0\n1.5x,1\n", 0, "t.csv: row 3, column 'sex': '1.5x' is not a number"},
+      {"sex,y\n1,0\n1e999,1\n", 0, "t.csv: row 3, column 'sex': '1e999' is not a number"},
+      {"sex,y\n1,0\n0x10,1\n", 0, "t.csv: row 3, column 'sex': '0x10' is not a number"},
+      {"sex,y\n1,0\n+-1,1\n", 0, "t.csv: row 3, column 'sex': '+-1' is not a number"},
+      {"a,y\n1,0\n2,\n", 1, "t.csv: row 3, column 'y': missing value"},
+      {"a,y\n1,0\n2,NA\n", 1, "t.csv: row 3, column 'y': missing value"},
+      {"a,y\n1,yes\n2,\n", 1, "t.csv: row 3, column 'y': missing value"},
+      {"a,y\n1,yes\n2,None\n", 1, ""},  // a name among names
+      {"a,y\n1,inf\n2,-inf\n", 1, ""},
+  };
+  for (const auto& c : kCases) EXPECT_EQ(ColumnProblem(c.text, c.column), c.problem) << c.text;
+  EXPECT_EQ(ColumnProblem("a,y\n1,0\n" + std::string(39, 'x') + "äöü,1\n", 0),
+            "t.csv: row 3, column 'a': '" + std::string(39, 'x') + "…' is not a number");
+}
+
+TEST(Csv, ErrorsOfTheFile) {
+  const struct {
+    std::string text;
+    const char* message;
+  } kCases[] = {
+      {"\n\n", "t.csv: there are no rows"},
+      {"a,b\n", "t.csv: there are no rows after the header"},
+      {"a,b\n1,2\n3\n", "t.csv: row 3 has 1 fields, row 1 has 2"},
+      {"a,b\n1,2\n\n3,4,5\n", "t.csv: row 4 has 3 fields, row 1 has 2"},
+      {"a,b\n1,\"2\n", "t.csv: row 2, column 1: the quote that begins this field is not closed"},
+      {"name,b\nJos\xE9,2\n", "t.csv: row 2, column 0: the text is not UTF-8 (latin-1?)"},
+  };
+  for (const auto& c : kCases) EXPECT_EQ(ReadError(c.text), c.message);
+  EXPECT_EQ(ReadError("a,a\n1,2\n", {.header = Header::kYes}), "t.csv: row 1: two columns are named 'a'");
+  EXPECT_EQ(ReadError(",0\n1,2\n", {.header = Header::kYes}),
+            "");  // the unnamed index of a table next to numbered columns
+  std::string rows;
+  for (int i = 0; i < 100000; ++i) rows += "1,2\n";
+  EXPECT_EQ(ReadError(rows, {.max_bytes = 1 << 20}),
+            "t.csv: needs 2 MiB of memory, the limit is 1 MiB (an .npy is read from disk)");
+}
+
+TEST(Csv, Tabs) {
+  const auto data = Open("a\tb\n1\tx,y\n", {}, "t.tsv");
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->columns()[1].classes, (std::vector<std::string>{"x,y"}));
+}
+
+TEST(Csv, RealTables) {
+  const std::string shared = SharedData();
+  if (shared.empty()) GTEST_SKIP() << "no shared data beside the project";
+  const auto iris = OpenDataset(shared + "/data/tabular/iris.csv", {});
+  ASSERT_TRUE(iris.ok()) << iris.status();
+  EXPECT_EQ((*iris)->size(), 150);
+  EXPECT_EQ((*iris)->columns()[4].classes,
+            (std::vector<std::string>{"Iris-setosa", "Iris-versicolor", "Iris-virginica"}));
+  const auto titanic = OpenDataset(shared + "/data/tabular/titanic.csv", {.label = {"survived"}});
+  ASSERT_TRUE(titanic.ok()) << titanic.status();
+  EXPECT_EQ((*titanic)->size(), 891);
+  EXPECT_EQ(ToString((*titanic)->columns()[0].sample), "i64[]");
+  EXPECT_TRUE((*titanic)->columns()[3].problem.ends_with("row 7, column 'age': missing value"));
+  EXPECT_TRUE((*titanic)->columns()[2].problem.ends_with("row 2, column 'sex': 'male' is not a number"));
+  EXPECT_EQ((*titanic)->columns()[6].problem, "");
+}
+
+TEST(Csv, RealQuoting) {
+  const std::string shared = SharedData();
+  if (shared.empty()) GTEST_SKIP() << "no shared data beside the project";
+  const auto read = [&](const char* name) { return *Split(ReadFile(shared + "/bad-inputs/csv/csvs_" + name), 7); };
+  EXPECT_EQ(read("comma_in_quotes.csv")[1][3], "Anytown, WW");
+  EXPECT_EQ(read("empty_crlf.csv"), (Records{{"a", "b", "c"}, {"1", "", ""}, {"2", "3", "4"}}));
+  EXPECT_EQ(read("json.csv")[1][1], "{\"type\": \"Point\", \"coordinates\": [102.0, 0.5]}");
+  EXPECT_EQ(read("newlines.csv")[2][0], "Once upon \na time");
+  EXPECT_EQ(read("quotes_and_newlines.csv")[1][1], "ha \n\"ha\" \nha");
+  EXPECT_EQ(read("simple_crlf.csv"), (Records{{"a", "b", "c"}, {"1", "2", "3"}}));
+}
+
+}  // namespace
+}  // namespace onnxtrain

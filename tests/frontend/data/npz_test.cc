@@ -1,0 +1,149 @@
+#include "frontend/data/npz.h"
+
+#include <sys/stat.h>
+#include <zip.h>
+
+#include "tests/frontend/data/files.h"
+
+namespace onnxtrain {
+namespace {
+
+const char kPython[] = "/usr/bin/python3";
+
+NamedArrays Sample() {
+  return {{"x", HostTensor::FromDoubles({DType::kFloat32, {3, 2}}, std::vector<double>{1, 2, 3, 4, 5, 6})},
+          {"y", HostTensor::FromInts({7, 8, 9})}};
+}
+
+void ExpectMessage(const absl::Status& status, const std::string& text) {
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(Message(status).find(text), std::string::npos) << status;
+}
+
+// Makes a zip with one entry of the given content.
+void WriteZip(const std::string& path, const std::string& name, const std::string& content, int method = ZIP_CM_STORE) {
+  zip_t* zip = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
+  const zip_int64_t at = zip_file_add(zip, name.c_str(), zip_source_buffer(zip, content.data(), content.size(), 0), 0);
+  zip_set_file_compression(zip, at, method, 0);
+  ASSERT_EQ(zip_close(zip), 0);
+}
+
+TEST(Npz, WritesAndReads) {
+  TempDir dir;
+  for (bool compressed : {false, true}) {
+    ASSERT_TRUE(WriteNpz(dir / "a.npz", Sample(), compressed).ok());
+    const auto read = ReadNpz(dir / "a.npz");
+    ASSERT_TRUE(read.ok()) << read.status();
+    ASSERT_EQ(read->size(), 2u);
+    for (int i : {0, 1}) {
+      EXPECT_EQ((*read)[i].first, Sample()[i].first);
+      EXPECT_TRUE((*read)[i].second.SameBytes(Sample()[i].second));
+    }
+  }
+}
+
+TEST(Npz, NumpyReadsOursAndWeReadNumpys) {
+  TempDir dir;
+  ASSERT_TRUE(WriteNpz(dir / "ours.npz", Sample(), true).ok());
+  const std::string script = dir.Write("t.py", R"(
+import numpy as np, sys
+ours = np.load(sys.argv[1] + '/ours.npz')
+assert ours['x'].dtype == np.float32 and ours['x'].tolist() == [[1, 2], [3, 4], [5, 6]]
+assert ours['y'].tolist() == [7, 8, 9]
+x = np.arange(24).reshape(2, 3, 4)
+arrays = {d.replace('>', 'b').replace('<', 'l') + o: np.array(x, dtype=d, order=o.upper())
+          for d in ['<f2', '<f4', '<f8', 'i1', '<i2', '<i4', '<i8', 'u1', '<u2', '<u4', '<u8', '>f4', '>i8']
+          for o in 'cf'}
+arrays['?'] = x % 2 == 1
+np.savez(sys.argv[1] + '/stored.npz', **arrays)
+np.savez_compressed(sys.argv[1] + '/deflated.npz', **arrays)
+)");
+  ASSERT_EQ(std::system(StrCat(kPython, " ", script, " ", dir.path()).c_str()), 0) << "python3-numpy is needed";
+  for (const char* name : {"stored.npz", "deflated.npz"}) {
+    const auto data = OpenDataset(dir / name, {});
+    ASSERT_TRUE(data.ok()) << data.status();
+    EXPECT_EQ((*data)->size(), 2);
+    ASSERT_EQ((*data)->columns().size(), 27u);
+    for (int c = 0; c < 27; ++c) {
+      EXPECT_EQ((*data)->columns()[c].sample.shape, (Shape{3, 4}));
+      const std::vector<double> values = ColumnValues(**data, c);
+      for (int i = 0; i < 24; ++i) EXPECT_EQ(values[i], c == 26 ? i % 2 : i) << (*data)->columns()[c].name;
+    }
+  }
+}
+
+TEST(Npz, ArraysOfADatasetHaveOneLength) {
+  TempDir dir;
+  NamedArrays arrays = Sample();
+  arrays.emplace_back("z", HostTensor({DType::kFloat32, {4}}));
+  ASSERT_TRUE(WriteNpz(dir / "a.npz", arrays).ok());
+  EXPECT_EQ(Message(OpenDataset(dir / "a.npz", {}).status()), dir / "a.npz" + ": 'x' has 3 samples, 'z' has 4");
+  arrays = {{"x", HostTensor({DType::kFloat32, {0, 4}})}};
+  ASSERT_TRUE(WriteNpz(dir / "a.npz", arrays).ok());
+  EXPECT_EQ(Message(OpenDataset(dir / "a.npz", {}).status()), dir / "a.npz" + ": 'x' f32[0,4] holds no samples");
+}
+
+TEST(Npz, BrokenArchives) {
+  TempDir dir;
+  ExpectMessage(OpenDataset(dir.Write("a.npz", ""), {}).status(), "a.npz: the file is empty");
+  ExpectMessage(OpenDataset(dir.Write("b.npz", "not a zip at all"), {}).status(), "b.npz: not a readable zip archive");
+  ExpectMessage(OpenDataset(dir / "c.npz", {}).status(), "c.npz: No such file");
+  WriteZip(dir / "d.npz", "readme.txt", "hello");
+  ExpectMessage(OpenDataset(dir / "d.npz", {}).status(), "d.npz: 'readme.txt' is no .npy array");
+  WriteZip(dir / "e.npz", "x.npy", "hello");
+  ExpectMessage(OpenDataset(dir / "e.npz", {}).status(), "e.npz: array 'x': unexpected end of file");
+  mkfifo((dir / "f.npz").c_str(), 0600);
+  ExpectMessage(OpenDataset(dir / "f.npz", {}).status(), "f.npz: not a regular file");
+}
+
+// A truncated file or a flipped bit gives an error or the true arrays, never others.
+TEST(Npz, EveryTruncationAndBitFlipIsNoticed) {
+  TempDir dir;
+  for (bool compressed : {false, true}) {
+    ASSERT_TRUE(WriteNpz(dir / "a.npz", Sample(), compressed).ok());
+    const std::string good = ReadFile(dir / "a.npz");
+    for (size_t cut = 0; cut < good.size(); ++cut) {
+      EXPECT_FALSE(ReadNpz(dir.Write("cut.npz", good.substr(0, cut))).ok()) << cut;
+    }
+    for (size_t at = 0; at < good.size(); ++at) {
+      std::string bad = good;
+      bad[at] ^= 1 << at % 8;
+      const auto read = ReadNpz(dir.Write("flipped.npz", bad));
+      if (!read.ok()) continue;  // a flip in a time stamp is harmless
+      ASSERT_EQ(read->size(), 2u);
+      for (int i : {0, 1}) EXPECT_TRUE((*read)[i].second.SameBytes(Sample()[i].second)) << at;
+    }
+  }
+}
+
+TEST(Npz, BombsAreRefused) {
+  TempDir dir;
+  // A real bomb: 64 MiB of zeros in about 64 KiB, above the given limit.
+  ASSERT_TRUE(WriteNpz(dir / "a.npz", {{"x", HostTensor({DType::kUInt8, {64 << 20}})}}, true).ok());
+  EXPECT_LT(std::filesystem::file_size(dir / "a.npz"), 100u << 10);
+  ASSERT_TRUE(ReadNpz(dir / "a.npz").ok());
+  ExpectMessage(ReadNpz(dir / "a.npz", 32 << 20).status(),
+                "a.npz: array 'x': needs 65 MiB of memory, the limit is 32 MiB");
+  // The limit applies to the sum of many small arrays.
+  NamedArrays many;
+  for (int i = 0; i < 8; ++i) many.emplace_back(StrCat("x", i), HostTensor({DType::kUInt8, {1 << 20}}));
+  ASSERT_TRUE(WriteNpz(dir / "b.npz", many, true).ok());
+  ExpectMessage(ReadNpz(dir / "b.npz", 4 << 20).status(), "array 'x3': needs 5 MiB of memory, the limit is 4 MiB");
+  // A directory that declares more than deflate can pack: the size field of the central record is set to 2 GiB.
+  std::string lie = ReadFile(dir / "a.npz");
+  const size_t central = lie.rfind("PK\1\2");
+  ASSERT_NE(central, std::string::npos);
+  lie.replace(central + 24, 4, std::string_view("\0\0\0\x80", 4));
+  ExpectMessage(ReadNpz(dir.Write("c.npz", lie)).status(), "c.npz: array 'x': corrupt: 2147483648 bytes are declared");
+}
+
+TEST(Npz, TwoArraysOfOneName) {
+  TempDir dir;
+  ASSERT_TRUE(WriteNpz(dir / "a.npz", {{"x", HostTensor::FromInts({1})}, {"z", HostTensor::FromInts({2})}}).ok());
+  std::string bytes = ReadFile(dir / "a.npz");
+  for (size_t at = 0; (at = bytes.find("z.npy", at)) != std::string::npos;) bytes[at] = 'x';
+  ExpectMessage(ReadNpz(dir.Write("b.npz", bytes)).status(), "b.npz: array 'x': the name occurs twice");
+}
+
+}  // namespace
+}  // namespace onnxtrain

@@ -1,0 +1,165 @@
+// Tests weights in attributes of ai.onnx.ml, logits of classifiers, and ai.onnx.preview.training.Gradient.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "frontend/onnx/export.h"
+#include "frontend/ops/interpret.h"
+#include "model_builder.h"
+
+namespace onnxtrain {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+void SetFloats(onnx::NodeProto* node, const std::string& name, const std::vector<float>& values) {
+  auto* attribute = node->add_attribute();
+  attribute->set_name(name);
+  attribute->set_type(onnx::AttributeProto::FLOATS);
+  for (float v : values) attribute->add_floats(v);
+}
+
+void SetStrings(onnx::NodeProto* node, const std::string& name, const std::vector<std::string>& values) {
+  auto* attribute = node->add_attribute();
+  attribute->set_name(name);
+  attribute->set_type(onnx::AttributeProto::STRINGS);
+  for (const std::string& v : values) attribute->add_strings(v);
+}
+
+void SetString(onnx::NodeProto* node, const std::string& name, const std::string& value) {
+  auto* attribute = node->add_attribute();
+  attribute->set_name(name);
+  attribute->set_type(onnx::AttributeProto::STRING);
+  attribute->set_s(value);
+}
+
+// The export of scikit-learn's logistic regression: labels, and a list of dictionaries of normalized sigmoids.
+onnx::ModelProto Classifier(bool named) {
+  onnx::ModelProto model = NewModel();
+  auto* opset = model.add_opset_import();
+  opset->set_domain("ai.onnx.ml");
+  opset->set_version(1);
+  AddInput(&model, "x", {1, 2});
+  auto* linear = AddNode(&model, "LinearClassifier", {"x"}, {"label", "raw"});
+  SetFloats(linear, "coefficients", {1, 2, 3, 4, 5, 6});
+  SetFloats(linear, "intercepts", {.1f, .2f, .3f});
+  SetString(linear, "post_transform", "LOGISTIC");
+  if (named) SetStrings(linear, "classlabels_strings", {"a", "b", "c"});
+  auto* normalizer = AddNode(&model, "Normalizer", {"raw"}, {"probabilities"});
+  SetString(normalizer, "norm", "L1");
+  auto* zip = AddNode(&model, "ZipMap", {"probabilities"}, {"table"});
+  for (auto* node : {linear, normalizer, zip}) node->set_domain("ai.onnx.ml");
+  AddOutput(&model, "label");
+  AddOutput(&model, "table");
+  model.mutable_graph()->mutable_output(0)->mutable_type()->mutable_tensor_type()->set_elem_type(
+      named ? onnx::TensorProto::STRING : onnx::TensorProto::INT64);
+  return model;
+}
+
+TEST(LinearModels, WeightsStandInAttributesAndGoBackThere) {
+  const std::string source = Save(Classifier(false));
+  auto model = OnnxModel::Load(source);
+  ASSERT_TRUE(model.ok()) << model.status();
+  auto imported = Import(**model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(imported->weights.size(), 2u);
+  EXPECT_EQ(imported->weights[0].name, "label.coefficients");
+  EXPECT_EQ(imported->weights[0].value.shape(), (Shape{3, 2}));
+  EXPECT_EQ(imported->weights[1].name, "label.intercepts");
+  for (const GraphInput& input : imported->graph.inputs()) {
+    EXPECT_EQ(input.kind, input.name == "x" ? InputKind::kFeed : InputKind::kParameter) << input.name;
+  }
+  const std::string target = TestFolder() + "/trained.onnx";
+  const auto value = HostTensor::FromDoubles({DType::kFloat32, {3, 2}}, std::vector<double>{6, 5, 4, 3, 2, 1});
+  auto notes = Export(source, (*model)->sha256(), {{"label.coefficients", value}}, target);
+  ASSERT_TRUE(notes.ok()) << notes.status();
+  EXPECT_THAT(*notes, ElementsAre("1 attributes replaced"));
+  auto again = OnnxModel::Load(target);
+  ASSERT_TRUE(again.ok()) << again.status();
+  auto back = Import(**again, {.training = true});
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(back->weights[0].value.SameBytes(value));
+}
+
+// The softmax of the logits equals the probabilities of the model.
+TEST(LinearModels, LogitsOfNormalizedSigmoids) {
+  auto imported = ImportModel(Classifier(true));
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_THAT(imported->outputs, ElementsAre("table"));
+  EXPECT_THAT(imported->notes, ElementsAre(HasSubstr("'label' holds strings"), HasSubstr("ZipMap nodes: 1"),
+                                           HasSubstr("'table' is a classifier's")));
+  ASSERT_EQ(imported->logits.count("table"), 1u);
+  std::map<std::string, HostTensor> feeds = {
+      {"x", HostTensor::FromDoubles({DType::kFloat32, {1, 2}}, std::vector<double>{-.5, .2})}};
+  for (const ImportedWeight& w : imported->weights) feeds[w.name] = w.value;
+  auto values = Interpret(imported->graph, feeds);
+  ASSERT_TRUE(values.ok()) << values.status();
+  const HostTensor& probabilities = (*values)[0];
+  const GraphOutput* output = imported->graph.FindOutput(imported->logits["table"]);
+  ASSERT_NE(output, nullptr);
+  const HostTensor& logits = (*values)[output - imported->graph.outputs().data()];
+  double sum = 0;
+  for (int64_t i = 0; i < 3; ++i) sum += std::exp(logits.At(i));
+  for (int64_t i = 0; i < 3; ++i) EXPECT_NEAR(std::exp(logits.At(i)) / sum, probabilities.At(i), 1e-6);
+}
+
+TEST(LinearModels, TreesAreRefusedByName) {
+  onnx::ModelProto model = NewModel();
+  AddInput(&model, "x", {1, 2});
+  for (const char* op : {"TreeEnsembleClassifier", "SVMRegressor"})
+    AddNode(&model, op, {"x"}, {op})->set_domain("ai.onnx.ml");
+  AddNode(&model, "Concat", {"TreeEnsembleClassifier", "SVMRegressor"}, {"y"});
+  AddOutput(&model, "y");
+  EXPECT_THAT(Message(ImportModel(model).status()),
+              testing::AllOf(HasSubstr("TreeEnsembleClassifier"), HasSubstr("SVMRegressor")));
+}
+
+// y = a·b + a with a = 3, b = 4, and dy/da, dy/db at the point named by `at`.
+absl::StatusOr<std::vector<double>> Gradients(const std::vector<std::string>& at, const std::string& y = "y") {
+  onnx::ModelProto model = NewModel();
+  auto* opset = model.add_opset_import();
+  opset->set_domain("ai.onnx.preview.training");
+  opset->set_version(1);
+  for (const char* name : {"a", "b", "c"}) AddInput(&model, name, {1});
+  // Before the nodes that it differentiates: the order in the file does not matter.
+  auto* gradient = AddNode(&model, "Gradient", at, {"da", "db"});
+  gradient->set_domain("ai.onnx.preview.training");
+  SetStrings(gradient, "xs", {"a", "b"});
+  SetString(gradient, "y", y);
+  AddNode(&model, "Mul", {"a", "b"}, {"p"});
+  AddNode(&model, "Add", {"p", "a"}, {"y"});
+  AddOutput(&model, "da");
+  AddOutput(&model, "db");
+  auto imported = ImportModel(model);
+  if (!imported.ok()) return imported.status();
+  std::map<std::string, HostTensor> feeds;
+  double value = 3;
+  for (const char* name : {"a", "b", "c"}) feeds[name] = HostTensor::Filled({DType::kFloat32, {1}}, value++);
+  auto values = Interpret(imported->graph, feeds);
+  if (!values.ok()) return values.status();
+  return std::vector<double>{(*values)[0].At(0), (*values)[1].At(0)};
+}
+
+TEST(GradientNode, DifferentiatesTheGraphAroundIt) {
+  auto g = Gradients({"a", "b"});
+  ASSERT_TRUE(g.ok()) << g.status();
+  EXPECT_THAT(*g, ElementsAre(5, 3));
+}
+
+TEST(GradientNode, AtAnotherPoint) {
+  auto g = Gradients({"c", "a"});  // a = 5, b = 3
+  ASSERT_TRUE(g.ok()) << g.status();
+  EXPECT_THAT(*g, ElementsAre(4, 5));
+}
+
+TEST(GradientNode, RefusesWhatIsNotThere) {
+  EXPECT_THAT(Message(Gradients({"a", "b"}, "nobody").status()), HasSubstr("nobody"));
+  EXPECT_THAT(Message(Gradients({"a", "b"}, "").status()), HasSubstr("'y'"));
+  EXPECT_THAT(Message(Gradients({"a"}).status()), HasSubstr("1 inputs for the 2 values"));
+  EXPECT_THAT(Message(Gradients({"a", "b"}, "da").status()), HasSubstr("own output"));
+}
+
+}  // namespace
+}  // namespace onnxtrain

@@ -1,0 +1,2 @@
+# The examples of operators that tests bend.
+target_link_libraries(${name} PRIVATE op_table_lib)

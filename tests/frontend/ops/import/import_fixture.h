@@ -1,0 +1,3 @@
+#pragma once
+
+#include "frontend/ops/single_node_importer.h"

@@ -1,3 +1,0 @@
-#pragma once
-
-#include "frontend/ops/one_node.h"

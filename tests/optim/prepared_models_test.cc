@@ -1,0 +1,117 @@
+// A model is imported once per batch and mode, whoever asks for it.
+#include "optim/prepared_models.h"
+
+#include "backends/registry.h"
+#include "optim/auto/batch_size.h"
+#include "optim/session.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kSamples = 12;
+
+class Prepared : public Scratch {
+ protected:
+  Prepared() {
+    tiny::Mlp(3).Save(Path("m.onnx"));
+    models_ = std::make_shared<PreparedModels>(OnnxModel::Load(Path("m.onnx")).value());
+    options_.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 2};
+    options_.import.input_shapes["x"] = {-1, 4};
+    options_.step_form = StepForm::kMicroAndApply;
+  }
+
+  PrepareOptions MakePrepareOptions() const {
+    return {options_.import, options_.loss, options_.labels, options_.trainable};
+  }
+
+  std::unique_ptr<Session> NewSession(int64_t micro_batch) {
+    options_.micro_batch = micro_batch;
+    auto session = Session::Create(models_, backend_.get(), options_);
+    EXPECT_TRUE(session.ok()) << session.status();
+    return session.ok() ? *std::move(session) : nullptr;
+  }
+
+  static GlobalBatch MakeBatch(DType dtype) {
+    const std::vector<float> numbers = tiny::Uniform(kSamples * 4, 1, 3);
+    HostTensor x({dtype, {kSamples, 4}}), labels({DType::kInt64, {kSamples}});
+    for (int64_t i = 0; i < x.size(); ++i) x.Set(i, numbers[i]);
+    for (int64_t i = 0; i < kSamples; ++i) labels.SetInt(i, i % 3);
+    return {{"x", x}, {kLabelFeed, labels}};
+  }
+
+  std::unique_ptr<Backend> backend_ = CreateBackend("cpu", {.threads = 1}).value();
+  std::shared_ptr<PreparedModels> models_;
+  SessionOptions options_;
+};
+
+TEST_F(Prepared, EachBatchAndModeIsImportedOnce) {
+  const auto session = NewSession(5);  // micro-batches of 5, 5 and 2
+  const GlobalBatch batch = MakeBatch(DType::kFloat32);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(session->Step(batch).ok());
+  EXPECT_EQ(models_->imports(), 2);  // the first, the next and the last micro-batch
+  ASSERT_TRUE(session->Evaluate(batch).ok());
+  ASSERT_TRUE(session->Predict(batch).ok());
+  EXPECT_EQ(models_->imports(), 4);
+  ASSERT_TRUE(session->Gradients(batch).ok());
+  ASSERT_TRUE(NewSession(2)->Evaluate(batch).ok());
+  EXPECT_EQ(models_->imports(), 4);
+}
+
+TEST_F(Prepared, PlansAndSessionsShareImports) {
+  for (int i = 0; i < 2; ++i) {
+    for (const int64_t size : {1, 4, 8}) ASSERT_TRUE(PlannedMemory(models_, *backend_, options_, size, size).ok());
+  }
+  EXPECT_EQ(models_->imports(), 3);
+  options_.compute = DType::kBFloat16;
+  ASSERT_TRUE(PlannedMemory(models_, *backend_, options_, 8, 8).ok());
+  ASSERT_TRUE(NewSession(4)->Step(MakeBatch(DType::kFloat32)).ok());
+  EXPECT_EQ(models_->imports(), 3);
+}
+
+TEST_F(Prepared, OtherOptionsAreOtherImports) {
+  PrepareOptions options = MakePrepareOptions();
+  ASSERT_TRUE(models_->Prepare(options, 4, true, false).ok());
+  options.import.dropout = 0.5;
+  ASSERT_TRUE(models_->Prepare(options, 4, true, false).ok());
+  options.import.fixed_inputs["none"] = HostTensor::FromInts({1});
+  ASSERT_TRUE(models_->Prepare(options, 4, true, false).ok());
+  EXPECT_EQ(models_->imports(), 3);
+  options.import.fixed_inputs["none"] = HostTensor::FromInts({1});
+  options.trainable.freeze = {"w1"};
+  ASSERT_TRUE(models_->Prepare(options, 4, true, false).ok());
+  EXPECT_EQ(models_->imports(), 3) << "which weights are trained is decided after the import";
+}
+
+TEST_F(Prepared, TheLeastRecentlyUsedGoes) {
+  const PrepareOptions options = MakePrepareOptions();
+  for (int64_t batch = 1; batch <= 17; ++batch) ASSERT_TRUE(models_->ImportForward(options, batch, true, false).ok());
+  ASSERT_TRUE(models_->ImportForward(options, 2, true, false).ok());
+  EXPECT_EQ(models_->imports(), 17);
+  ASSERT_TRUE(models_->ImportForward(options, 1, true, false).ok());
+  EXPECT_EQ(models_->imports(), 18);
+}
+
+// Values that the import converts (float64 here) are dropped as soon as they are on the device, unless they are small.
+TEST_F(Prepared, ConvertedValuesAreNotKept) {
+  tiny::Wide().Save(Path("m.onnx"));
+  models_ = std::make_shared<PreparedModels>(OnnxModel::Load(Path("m.onnx")).value());
+  options_.import.input_shapes["x"] = {-1, 1024};
+  const PrepareOptions narrow = MakePrepareOptions();
+  options_.import.float_type = DType::kFloat64;
+  const PrepareOptions wide = MakePrepareOptions();
+  for (const auto& [options, kept] : {std::pair(narrow, true), {wide, false}}) {
+    const auto held = models_->ImportForward(options, 4, true, true).value();
+    models_->ReleaseValues();
+    EXPECT_GT(held->weights[0].value.size(), 0) << "callers keep what they got";
+    const int64_t before = models_->imports();
+    EXPECT_EQ(models_->ImportForward(options, 4, true, false).value()->weights[0].value.size() > 1, kept);
+    EXPECT_EQ(models_->imports(), before);
+    EXPECT_GT(models_->ImportForward(options, 4, true, true).value()->weights[0].value.size(), 1);
+    EXPECT_EQ(models_->imports(), kept ? before : before + 1);
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain

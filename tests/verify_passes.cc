@@ -1,0 +1,10 @@
+// Every test verifies the result of every pass.
+#include "frontend/passes/pass.h"
+
+namespace onnxtrain {
+namespace {
+
+[[maybe_unused]] const bool verify = (SetVerifyPasses(true), true);
+
+}  // namespace
+}  // namespace onnxtrain

@@ -1,0 +1,42 @@
+// What the subcommands share: exit codes, output, the backend.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+#include "frontend/onnx/import.h"
+#include "optim/config.h"
+
+namespace onnxtrain::cli {
+
+// The exit codes of the contract.
+enum ExitCode { kDone = 0, kBadInput = 1, kFailed = 2, kRequirement = 3, kStopped = 75 };
+
+// Messages and pages may name fields of the configuration in backquotes; people see flags.
+
+// For people, on stderr; not with --quiet.
+void LogInfo(const TrainConfig& config, const std::string& text);
+// On stderr, always: "onnxtrain: warning: …".
+void Warn(const std::string& text);
+// Prints that training failed, and why. Returns kFailed.
+int ReportFailure(const absl::Status& status);
+// Prints every requirement that is not met. Returns kRequirement if there is one, else kDone.
+int ReportUnmet(const std::vector<std::string>& unmet);
+// Results, on stdout. A reader that went away is no error; a full disk is.
+absl::Status Print(const std::string& text);
+
+// --threads, else what the environment and the CPUs say.
+int ComputeThreads(const TrainConfig& config);
+// Sets the environment that libraries read when they are loaded, then loads the backend.
+absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const TrainConfig& config);
+// The backend of that name in place of --backend.
+absl::StatusOr<std::unique_ptr<Backend>> LoadNamedBackend(TrainConfig config, const std::string& name);
+
+// "cpu on cpu: oneDNN 2.6.3, …"
+std::string DescribeBackend(const Backend& backend);
+// "cnn.onnx, by pytorch 1.9, opset 9"
+std::string DescribeModel(const OnnxModel& model);
+
+}  // namespace onnxtrain::cli

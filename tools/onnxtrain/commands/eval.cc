@@ -1,0 +1,75 @@
+// onnxtrain eval: evaluates loss, accuracy and metrics of a model on data.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_format.h"
+#include "frontend/base/status.h"
+#include "optim/telemetry/format.h"
+#include "tools/onnxtrain/commands/command.h"
+#include "tools/onnxtrain/commands/inference.h"
+#include "tools/onnxtrain/flags/require.h"
+#include "tools/onnxtrain/report/start_page.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+absl::StatusOr<std::vector<Requirement>> Requirements(const TrainConfig& config, const LossChoice& loss,
+                                                      const std::vector<std::string>& metrics) {
+  std::vector<Requirement> requirements;
+  for (const std::string& text : config.require) {
+    auto r = ParseRequirement(text);
+    if (!r.ok()) return Annotate(r.status(), "`require`: ");
+    const bool asked = std::find(metrics.begin(), metrics.end(), r->metric) != metrics.end();
+    if (!asked && r->metric != "loss" && r->metric != "accuracy" && r->metric != "samples") {
+      return Invalid(
+          "`require` ", r->metric,
+          ": eval knows loss, accuracy, samples, what `metrics` asks for and the losses of a sum (l1@OUTPUT)");
+    }
+    if (!asked && r->metric == "accuracy" && !loss.classes)
+      return Invalid("`require` accuracy: loss ", loss.name, " has none");
+    requirements.push_back(*std::move(r));
+  }
+  return requirements;
+}
+
+std::string Report(const TrainConfig& config, const EvalMetrics& m, const LossChoice& loss) {
+  if (!config.json) {
+    std::string text = PageRow("loss", StrCat(FormatNumber(m.loss), " (", loss.name, ")"));
+    if (m.accuracy >= 0) text += PageRow("accuracy", absl::StrFormat("%.2f%%", 100 * m.accuracy));
+    for (const auto& [name, value] : m.metrics) text += PageRow(name, FormatNumber(value));
+    return text + PageRow("samples", FormatWithCommas(m.samples));
+  }
+  nlohmann::ordered_json json = {
+      {"model", config.model}, {"data", config.data}, {"loss_name", loss.name}, {"loss", m.loss}};
+  if (m.accuracy >= 0) json["accuracy"] = m.accuracy;
+  for (const auto& [name, value] : m.metrics) json[name] = value;
+  json["samples"] = m.samples;
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunEval(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(const ModelAndData setup, OpenInputs(config, true, true));
+  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *setup.model, setup.data.bound, setup.loss,
+                                                              GlobalBatchSize(config, *setup.model)));
+  options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
+  const auto models = std::make_shared<PreparedModels>(setup.model);
+  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, setup.data.bound, options, false));
+  RETURN_IF_ERROR(CheckLossFields(config, look.loss));
+  RETURN_IF_ERROR(ChooseMetrics(options.metrics, look.loss).status());
+  ASSIGN_OR_RETURN(const std::vector<Requirement> requirements,
+                   Requirements(config, look.loss, EvalNames(look.loss, options.metrics)));
+  ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
+  LogInfo(config, look.loss.explanation);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));
+  ASSIGN_OR_RETURN(const EvalMetrics metrics, EvaluateAll(*session, data, NumWorkers(config)));
+  RETURN_IF_ERROR(Print(Report(config, metrics, look.loss)));
+  const auto unmet = FindUnmetRequirements(requirements, [&](const std::string& name) {
+    return name == "samples" ? std::optional<double>(metrics.samples) : FindEvalMetric(metrics, name);
+  });
+  return ReportUnmet(unmet);
+}
+
+}  // namespace onnxtrain::cli

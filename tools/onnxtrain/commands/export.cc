@@ -1,0 +1,75 @@
+// onnxtrain export: writes a model with weights from elsewhere, another head or re-initialized weights, untrained.
+#include "frontend/onnx/export.h"
+
+#include "frontend/base/status.h"
+#include "frontend/data/npz.h"
+#include "optim/auto/surgery.h"
+#include "tools/onnxtrain/commands/command.h"
+#include "tools/onnxtrain/commands/inference.h"
+#include "tools/onnxtrain/report/start_page.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+using Weights = std::map<std::string, HostTensor>;
+
+absl::StatusOr<Weights> FromArrays(const std::string& path) {
+  ASSIGN_OR_RETURN(NamedArrays arrays, ReadNpz(path));
+  Weights weights;
+  for (auto& [name, value] : arrays) weights.emplace(std::move(name), std::move(value));
+  return weights;
+}
+
+// Returns the floating-point initializers of another model that this one has too, by name.
+absl::StatusOr<Weights> FromModel(const std::string& path, const OnnxModel& model) {
+  ASSIGN_OR_RETURN(const auto other, OnnxModel::Load(path));
+  Weights weights;
+  for (const std::string& name : other->InitializerNames()) {
+    const HostTensor* value = other->Initializer(name);
+    if (IsFloat(value->dtype()) && model.Initializer(name) != nullptr) weights.emplace(name, *value);
+  }
+  return weights;
+}
+
+absl::Status Check(const Weights& weights, const OnnxModel& model) {
+  if (weights.empty()) return Invalid("holds no weight of ", model.path());
+  for (const auto& [name, value] : weights) {
+    const HostTensor* stored = model.Initializer(name);
+    if (stored == nullptr) return Invalid("'", name, "' is no initializer of ", model.path());
+    if (stored->shape() != value.shape()) {
+      return Invalid("'", name, "' is ", ToString(value.type()), ", the model has ", ToString(stored->type()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Reads --weights; empty where it is not given.
+absl::StatusOr<Weights> LoadSpecifiedWeights(const TrainConfig& config, const OnnxModel& model) {
+  if (config.weights.empty()) return Weights();
+  auto weights = config.weights.ends_with(".onnx") ? FromModel(config.weights, model) : FromArrays(config.weights);
+  if (!weights.ok()) return Annotate(weights.status(), "`weights`: ");
+  RETURN_IF_ERROR(Annotate(Check(*weights, model), StrCat("`weights` ", config.weights, ": ")));
+  return weights;
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunExport(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(const std::string out, OutputFile(config, "y.onnx"));
+  ASSIGN_OR_RETURN(auto model, LoadModel(config));
+  if (config.weights.empty() && !HasSurgery(config)) return Invalid("`weights`: missing (an .npz, or another .onnx)");
+  if (HasSurgery(config)) {
+    ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, model, nullptr, ""));
+    model = std::move(surgery.model);
+    for (const std::string& line : surgery.lines) LogInfo(config, line);
+  }
+  ASSIGN_OR_RETURN(const Weights weights, LoadSpecifiedWeights(config, *model));
+  ASSIGN_OR_RETURN(const auto edits, Export(*model, weights, out));
+  std::string text = PageRow(
+      "written", StrCat(out, ": ", weights.size(), " of ", model->InitializerNames().size(), " initializers replaced"));
+  for (const std::string& edit : edits) text += PageRow("", edit);
+  RETURN_IF_ERROR(Print(text));
+  return kDone;
+}
+
+}  // namespace onnxtrain::cli

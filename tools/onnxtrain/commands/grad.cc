@@ -1,0 +1,38 @@
+// onnxtrain grad: writes loss, outputs and every gradient of one batch, for comparison with other frameworks.
+#include "frontend/base/status.h"
+#include "optim/telemetry/format.h"
+#include "tools/onnxtrain/commands/command.h"
+#include "tools/onnxtrain/commands/inference.h"
+#include "tools/onnxtrain/report/named_results.h"
+#include "tools/onnxtrain/report/start_page.h"
+
+namespace onnxtrain::cli {
+
+absl::StatusOr<int> RunGrad(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(const std::string out, OutputFile(config, "g.npz"));
+  ASSIGN_OR_RETURN(const ModelAndData setup, OpenInputs(config, false, true));
+  const int64_t all = setup.data.bound.dataset->size();
+  const int64_t samples = config.batch_size > 0 ? std::min(config.batch_size, all) : all;
+  const int64_t micro = config.micro_batch_size > 0 ? config.micro_batch_size : samples;
+  ASSIGN_OR_RETURN(SessionOptions options,
+                   MakeSessionOptions(config, *setup.model, setup.data.bound, setup.loss, micro));
+  options.optimizer.rule = "sgd";  // keeps no moments: there is no update
+  const auto models = std::make_shared<PreparedModels>(setup.model);
+  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, setup.data.bound, options, true));
+  RETURN_IF_ERROR(CheckLossFields(config, look.loss));
+  ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
+  LogInfo(config, look.loss.explanation);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));
+  ASSIGN_OR_RETURN(const GlobalBatch global_batch, ReadGlobalBatch(data, samples));
+  ASSIGN_OR_RETURN(const GradientResult result, session->Gradients(global_batch));
+  RETURN_IF_ERROR(WriteNpz(out, NamedResults(result)));
+  const char* outputs = result.outputs.size() == 1 ? " output, " : " outputs, ";
+  const std::string written = StrCat(out, ": loss, ", result.outputs.size(), outputs, result.gradients.size(),
+                                     " gradients of ", FormatWithCommas(samples), " samples");
+  RETURN_IF_ERROR(Print(PageRow("loss", StrCat(FormatNumber(result.loss), " (", look.loss.name, ")")) +
+                        PageRow("written", written)));
+  return kDone;
+}
+
+}  // namespace onnxtrain::cli

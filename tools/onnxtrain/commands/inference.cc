@@ -1,0 +1,28 @@
+#include "tools/onnxtrain/commands/inference.h"
+
+#include "frontend/base/status.h"
+#include "tools/onnxtrain/report/output_folder.h"
+
+namespace onnxtrain::cli {
+
+absl::StatusOr<ModelAndData> OpenInputs(const TrainConfig& config, bool eval_split, bool want_label) {
+  ASSIGN_OR_RETURN(ModelAndData opened, OpenModelAndData(config, eval_split, want_label));
+  if (opened.before.has_value())
+    LogInfo(config, StrCat("reading ", PreprocessPath(config.model), ", which was written with this model"));
+  for (const std::string& note : opened.data.bound.notes) LogInfo(config, note);
+  if (!opened.data.normalize.empty())
+    LogInfo(config, StrCat("pixels normalized: ", opened.data.normalize, " (`normalize`)"));
+  return opened;
+}
+
+absl::StatusOr<std::string> OutputFile(const TrainConfig& config, const char* example) {
+  if (config.out.empty()) return Invalid("`out`: missing (which file is written, ", example, "?)");
+  std::vector<std::string> inputs = {config.model};
+  for (const std::string& path : {config.data, config.weights}) {
+    if (!path.empty()) inputs.push_back(path);
+  }
+  RETURN_IF_ERROR(Annotate(CheckNotInput(config.out, inputs), "`out` "));
+  return config.out;
+}
+
+}  // namespace onnxtrain::cli

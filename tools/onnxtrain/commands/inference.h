@@ -1,0 +1,20 @@
+// What eval, predict, grad and compare share.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "optim/auto/data_setup.h"
+#include "optim/auto/model_setup.h"
+#include "optim/auto/session_setup.h"
+#include "tools/onnxtrain/commands/common.h"
+
+namespace onnxtrain::cli {
+
+// OpenModelAndData, and prints how the data was bound.
+absl::StatusOr<ModelAndData> OpenInputs(const TrainConfig& config, bool eval_split, bool want_label);
+
+// --out, which must be given and must not be an input.
+absl::StatusOr<std::string> OutputFile(const TrainConfig& config, const char* example);
+
+}  // namespace onnxtrain::cli

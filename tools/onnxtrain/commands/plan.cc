@@ -1,0 +1,189 @@
+// onnxtrain plan: prints the memory of a training step from plans alone: nothing is allocated and nothing runs.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_format.h"
+#include "frontend/base/status.h"
+#include "frontend/base/text_file.h"
+#include "optim/auto/batch_size.h"
+#include "optim/auto/micro_batch.h"
+#include "optim/auto/synthetic_setup.h"
+#include "optim/rematerialization/policy.h"
+#include "optim/telemetry/format.h"
+#include "tools/onnxtrain/commands/command.h"
+#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/report/memory_plot.h"
+#include "tools/onnxtrain/report/start_page.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Budget {
+  int64_t total = 0;  // bytes of everything
+  int64_t activations = 0;
+  int64_t repeated = 0;
+  double time = 1;  // relative to keeping everything
+};
+
+struct StepMemory {
+  SessionMemory memory;
+  MemoryUse arena;        // of the largest program
+  int64_t workspace = 0;  // bytes of the largest one
+  int64_t repeated = 0;
+  double extra_share = 0;       // of the time, spent on recomputation
+  int64_t largest_micro = 0;    // 0: not even one sample fits
+  std::vector<Budget> budgets;  // from the most to the least memory
+};
+
+const ProgramProfile& Largest(const std::vector<ProgramProfile>& profiles) {
+  return *std::max_element(profiles.begin(), profiles.end(), [](const auto& a, const auto& b) {
+    return a.program->memory().arena < b.program->memory().arena;
+  });
+}
+
+absl::StatusOr<std::unique_ptr<Session>> PlannedSession(const SyntheticSetup& trial, const RecomputeSpec& recompute) {
+  SessionOptions options = trial.options;
+  options.plan_only = true;
+  options.recompute = recompute;
+  ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                   Session::Create(trial.models, trial.backend.get(), std::move(options)));
+  RETURN_IF_ERROR(session->Plan(trial.batch.global));
+  return session;
+}
+
+std::vector<Budget> MakeBudgets(const std::vector<RecomputePlan>& plans, int64_t others) {
+  constexpr size_t kMost = 12;
+  std::vector<Budget> budgets;
+  const double none = plans.front().seconds;
+  const size_t stride = (plans.size() + kMost - 1) / kMost;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (i % stride != 0 && i + 1 != plans.size()) continue;
+    const auto arena = static_cast<int64_t>(plans[i].arena);
+    budgets.push_back({others + arena, arena, plans[i].repeated, none > 0 ? plans[i].seconds / none : 1});
+  }
+  return budgets;
+}
+
+// The planner is deterministic: the session's plan is among its plans.
+absl::Status Draw(const TrainConfig& config, const RecomputePlanner& planner,
+                  const std::vector<RecomputePlan>& frontier, const StepMemory& step, const SyntheticSetup& trial) {
+  const RecomputePlan* taken = &frontier.front();
+  std::vector<RecomputePlan> fixed;
+  for (RecomputeMode mode : {RecomputeMode::kSqrt, RecomputeMode::kAll}) {
+    if (trial.options.recompute.mode == mode) taken = &fixed.emplace_back(planner.Plan(mode));
+  }
+  for (const RecomputePlan& plan : frontier) {
+    if (fixed.empty() && plan.arena == step.arena.arena) taken = &plan;
+  }
+  const std::string title =
+      StrCat(config.model, ", ", trial.batch.micro, " samples, ", taken->repeated, " nodes recomputed");
+  return WriteTextFile(config.plot, MemoryPlot(title, planner.Model(), taken->recomputed, taken->arena));
+}
+
+absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSetup& trial) {
+  StepMemory step;
+  ASSIGN_OR_RETURN(const auto session, PlannedSession(trial, trial.options.recompute));
+  step.memory = session->memory();
+  const auto profiles = session->Profile();
+  const ProgramProfile& largest = Largest(profiles);
+  step.arena = largest.program->memory();
+  step.repeated = largest.repeated;
+  step.extra_share = largest.extra_share;
+  ASSIGN_OR_RETURN(const auto keeping, PlannedSession(trial, {.mode = RecomputeMode::kNone}));
+  const auto kept = keeping->Profile();
+  const Graph& graph = Largest(kept).program->graph();
+  ASSIGN_OR_RETURN(const std::vector<size_t> workspaces, trial.backend->Workspaces(graph));
+  for (size_t bytes : workspaces) step.workspace = std::max(step.workspace, static_cast<int64_t>(bytes));
+  const RecomputePlanner planner(graph, workspaces, trial.backend->device() == "cpu" ? 64 : 512);
+  const std::vector<RecomputePlan> frontier = planner.Frontier();
+  step.budgets = MakeBudgets(frontier, keeping->memory().total() - keeping->memory().activations);
+  constexpr int64_t kMostSamples = 1 << 16;
+  ASSIGN_OR_RETURN(step.largest_micro, LargestMicroBatch(trial.models, *trial.backend, trial.options, kMostSamples, 0));
+  if (!config.plot.empty()) RETURN_IF_ERROR(Draw(config, planner, frontier, step, trial));
+  return step;
+}
+
+struct MemoryRow {
+  const char* key;
+  const char* name;
+  int64_t SessionMemory::*bytes;
+};
+constexpr MemoryRow kRows[] = {
+    {"parameters", "parameters", &SessionMemory::parameters},
+    {"gradients", "gradients", &SessionMemory::gradients},
+    {"moments", "moments", &SessionMemory::moments},
+    {"statistics", "statistics, counters", &SessionMemory::statistics},
+    {"packed", "packed weights", &SessionMemory::packed},
+    {"feeds", "feeds", &SessionMemory::feeds},
+    {"activations", "activations", &SessionMemory::activations},
+    {"host", "model, batches, libraries", &SessionMemory::host},
+};
+
+std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
+
+std::string Page(const SyntheticSetup& trial, const StepMemory& step) {
+  std::string text =
+      PageRow("model", DescribeModel(*trial.models->model())) + PageRow("backend", DescribeBackend(*trial.backend));
+  text += PageRow("batch", StrCat(trial.batch.global, " = ", trial.batch.micro, " per micro-batch × ",
+                                  trial.batch.accumulation, " accumulated"));
+  for (const MemoryRow& row : kRows) {
+    text += absl::StrFormat("  %-28s %12s", row.name, Bytes(step.memory.*row.bytes));
+    if (row.bytes == &SessionMemory::gradients && step.memory.gradients == 0)
+      text += "  (among the activations until their update)";
+    if (row.bytes == &SessionMemory::activations) {
+      absl::StrAppendFormat(
+          &text, "  (%.3f × the least; workspaces up to %s)",
+          static_cast<double>(step.arena.arena) / std::max<double>(1, static_cast<double>(step.arena.lower_bound)),
+          Bytes(step.workspace));
+    }
+    text += "\n";
+  }
+  text += absl::StrFormat("  %-28s %12s\n", "peak", Bytes(step.memory.total()));
+  text += PageRow("recompute", step.repeated == 0 ? "nothing"
+                                                  : absl::StrFormat("%d nodes recomputed, %.1f%% of the time",
+                                                                    step.repeated, 100 * step.extra_share));
+  text += PageRow("largest", step.largest_micro == 0
+                                 ? "not even one sample fits"
+                                 : StrCat(step.largest_micro, " samples per micro-batch fit without recomputing more"));
+  absl::StrAppendFormat(&text, "  %12s %12s %8s %8s\n", "budget", "activations", "nodes", "time");
+  for (const Budget& b : step.budgets) {
+    absl::StrAppendFormat(&text, "  %12s %12s %8d %7.3fx\n", Bytes(b.total), Bytes(b.activations), b.repeated, b.time);
+  }
+  return text;
+}
+
+Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMemory& step) {
+  Json json = {{"model", config.model},
+               {"backend", trial.backend->name()},
+               {"batch", trial.batch.global},
+               {"micro_batch", trial.batch.micro},
+               {"accumulation", trial.batch.accumulation},
+               {"memory", Json::object()},
+               {"peak_bytes", step.memory.total()},
+               {"arena_bytes", step.arena.arena},
+               {"arena_lower_bound_bytes", step.arena.lower_bound},
+               {"workspace_bytes", step.workspace},
+               {"repeated_nodes", step.repeated},
+               {"recompute_share", step.extra_share},
+               {"largest_micro_batch", step.largest_micro},
+               {"budgets", Json::array()}};
+  for (const MemoryRow& row : kRows) json["memory"][row.key] = step.memory.*row.bytes;
+  for (const Budget& b : step.budgets) {
+    json["budgets"].push_back(
+        {{"bytes", b.total}, {"activation_bytes", b.activations}, {"repeated_nodes", b.repeated}, {"time", b.time}});
+  }
+  return json;
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunPlan(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(const SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
+  ASSIGN_OR_RETURN(const StepMemory step, MakePlan(config, trial));
+  RETURN_IF_ERROR(Print(config.json ? ToJson(config, trial, step).dump(2) + "\n" : Page(trial, step)));
+  return kDone;
+}
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,63 @@
+// onnxtrain predict: writes the model's predictions for every sample as CSV.
+#include <algorithm>
+
+#include "frontend/base/status.h"
+#include "frontend/base/text_file.h"
+#include "optim/telemetry/format.h"
+#include "tools/onnxtrain/commands/command.h"
+#include "tools/onnxtrain/commands/inference.h"
+#include "tools/onnxtrain/report/predictions.h"
+#include "tools/onnxtrain/report/start_page.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound, const PredictionTable& table) {
+  const LoaderOptions load{.batch_size = session.micro_batch(), .num_workers = 1};
+  ASSIGN_OR_RETURN(const auto loader, Loader::Create(bound.dataset, bound.feeds, load));
+  GlobalBatch global_batch(FeedNames(bound.feeds));
+  std::string text = table.Header();
+  int64_t done = 0;
+  while (true) {
+    ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
+    if (batch == nullptr) return text;
+    SetTensors(*batch, &global_batch);
+    ASSIGN_OR_RETURN(const Evaluation e, session.Predict(global_batch));
+    const auto values = e.outputs.find(table.output());
+    const auto count = static_cast<int64_t>(batch->samples.size());
+    if (values == e.outputs.end() || values->second.type().rank() < 1 || values->second.shape()[0] != count) {
+      return Invalid("output '", table.output(), "' has no row per sample");
+    }
+    text += table.Rows(values->second, done);
+    done += count;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunPredict(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(const std::string out, OutputFile(config, "preds.csv, or - for stdout"));
+  ASSIGN_OR_RETURN(const ModelAndData setup, OpenInputs(config, true, false));
+  BoundData unlabelled = setup.data.bound;
+  unlabelled.label.info = {};
+  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *setup.model, unlabelled, setup.loss,
+                                                              GlobalBatchSize(config, *setup.model)));
+  options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
+  const auto models = std::make_shared<PreparedModels>(setup.model);
+  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, unlabelled, options, false));
+  const PredictionTable table(look, setup.before.has_value() ? setup.before->classes : std::vector<std::string>());
+  LogInfo(config, table.description());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));
+  ASSIGN_OR_RETURN(const std::string text, PredictAll(*session, unlabelled, table));
+  if (out == "-") {
+    RETURN_IF_ERROR(Print(text));
+    return kDone;
+  }
+  RETURN_IF_ERROR(WriteTextFile(out, text));
+  RETURN_IF_ERROR(
+      Print(PageRow("written", StrCat(out, ": ", FormatWithCommas(unlabelled.dataset->size()), " samples"))));
+  return kDone;
+}
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,130 @@
+#include "tools/onnxtrain/flags/flags.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_split.h"
+#include "frontend/base/status.h"
+#include "tools/onnxtrain/flags/require.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+// "; did you mean adam?" where a value is close to a choice that the field has.
+std::string Suggestion(const ConfigField& field, const std::string& value) {
+  const std::vector<std::string> choices = absl::StrSplit(field.traits.choices, '|', absl::SkipEmpty());
+  const std::string near = Nearest(value, choices);
+  return near.empty() || near == value ? "" : StrCat("; did you mean ", near, "?");
+}
+
+absl::Status SetFlag(const SpecifiedFlag& flag, TrainConfig* config) {
+  const ConfigField& field = *FindField(flag.name);
+  const absl::Status status = SetField(config, field, flag.value);
+  if (status.ok()) return status;
+  const std::string place = flag.place.empty() ? "" : StrCat(flag.place, ": ");
+  return Invalid(place, ToStd(status.message()), Suggestion(field, flag.value));
+}
+
+// Terminal columns: UTF-8's continuation bytes take none.
+size_t CountColumns(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+std::string FirstOrEmpty(const std::vector<std::string>& texts) { return texts.empty() ? "" : texts.front(); }
+
+std::string DefaultText(const ConfigField& field) {
+  static const TrainConfig kDefaults;
+  if (*field.traits.otherwise != 0) return field.traits.otherwise;
+  return field.traits.repeatable ? "" : FirstOrEmpty(FieldTexts(kDefaults, field));
+}
+
+// Appends `text` wrapped at `width` columns, indented by `indent`; the cursor is at `indent`.
+void AppendWrapped(const std::string& text, size_t indent, size_t width, std::string* out) {
+  size_t column = indent;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string_view word = std::string_view(text).substr(begin, end - begin);
+    const bool breaks = begin > 0 && column + 1 + CountColumns(word) > width;
+    if (breaks) column = indent;
+    StrAppend(out, begin == 0 ? "" : breaks ? "\n" + std::string(indent, ' ') : " ", word);
+    column += CountColumns(word) + 1;
+    begin = end + 1;
+  }
+}
+
+std::string HelpLine(const ConfigField& field) {
+  constexpr size_t kIndent = 38, kWidth = 120;
+  const std::string flag = FormatFlag(field.name);
+  std::string line = field.is_bool() ? StrCat("  --[no-]", flag.substr(2)) : StrCat("  ", flag, " ", field.value);
+  const size_t used = CountColumns(line);
+  line += used < kIndent ? std::string(kIndent - used, ' ') : "\n" + std::string(kIndent, ' ');
+  const std::string otherwise = DefaultText(field);
+  const std::string text = StrCat(field.help, otherwise.empty() ? "" : StrCat(" (default ", otherwise, ")"));
+  AppendWrapped(FieldsToFlags(text), kIndent, kWidth, &line);
+  return line + "\n";
+}
+
+}  // namespace
+
+std::vector<FlagSpec> ListFlags(unsigned task) {
+  std::vector<FlagSpec> specs;
+  for (const ConfigField& field : ConfigFields()) {
+    if ((field.tasks & task) != 0) specs.push_back({field.name, field.is_bool(), field.traits.repeatable});
+  }
+  return specs;
+}
+
+absl::StatusOr<TrainConfig> ParseConfig(const Arguments& args) {
+  TrainConfig config;
+  for (const SpecifiedFlag& flag : args.flags) RETURN_IF_ERROR(SetFlag(flag, &config));
+  RETURN_IF_ERROR(Validate(config));
+  for (const std::string& text : config.require)
+    RETURN_IF_ERROR(Annotate(ParseRequirement(text).status(), "`require`: "));
+  return config;
+}
+
+std::string FieldsToFlags(std::string_view message) {
+  std::string text;
+  while (true) {
+    const size_t begin = message.find('`');
+    const size_t end = begin == std::string_view::npos ? begin : message.find('`', begin + 1);
+    if (end == std::string_view::npos) return StrCat(text, message);
+    const std::string_view name = message.substr(begin + 1, end - begin - 1);
+    const bool field = FindField(name) != nullptr;
+    // The second quote of what is no field may be the first one of a field.
+    StrAppend(&text, message.substr(0, begin), field ? FormatFlag(name) : StrCat("`", name));
+    message.remove_prefix(field ? end + 1 : end);
+  }
+}
+
+std::vector<std::string> DefaultFlags(const TrainConfig& config, const TrainConfig& resolved) {
+  std::vector<std::string> flags;
+  for (const ConfigField& field : ConfigFields()) {
+    if (!resolved.specified.contains(field.name) || IsSpecified(config, field.name)) continue;
+    const std::string flag = FormatFlag(field.name), value = FirstOrEmpty(FieldTexts(resolved, field));
+    if (!field.is_bool()) {
+      flags.push_back(StrCat(flag, " ", value));
+    } else {
+      flags.push_back(value == "true" ? flag : "--no-" + flag.substr(2));
+    }
+  }
+  return flags;
+}
+
+std::string FlagHelp(unsigned task) {
+  std::string text;
+  for (const char* group : {"model", "data", "step", "run"}) {
+    std::string lines;
+    for (const ConfigField& field : ConfigFields()) {
+      if ((field.tasks & task) != 0 && std::string_view(field.group) == group) lines += HelpLine(field);
+    }
+    if (std::string_view(group) == "run") {
+      lines +=
+          "  --flagfile FILE                     More flags, one a line; typed flags take precedence; repeatable\n"
+          "  --help, --version\n";
+    }
+    if (!lines.empty()) StrAppend(&text, "\n", group, "\n", lines);
+  }
+  return text;
+}
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,29 @@
+// Flags are the fields of TrainConfig (optim/config.h) with dashes: this is the way between the two.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "optim/config.h"
+#include "tools/onnxtrain/flags/flags_prepass.h"
+
+namespace onnxtrain::cli {
+
+// The flags of a subcommand (of ConfigTask), for the pre-pass.
+std::vector<FlagSpec> ListFlags(unsigned task);
+
+// Parses and validates. Errors name flags, and the flag file that a value comes from.
+absl::StatusOr<TrainConfig> ParseConfig(const Arguments& args);
+
+// Replaces names of fields in a message of the library by flags: "`batch_size` 10" → "--batch-size 10".
+std::string FieldsToFlags(std::string_view message);
+
+// Flags of `resolved` that `config` does not specify: "--lr 0.001", "--no-drop-last".
+std::vector<std::string> DefaultFlags(const TrainConfig& config, const TrainConfig& resolved);
+
+// The page of `onnxtrain COMMAND --help`, without its heading: flags by group, with defaults.
+std::string FlagHelp(unsigned task);
+
+}  // namespace onnxtrain::cli

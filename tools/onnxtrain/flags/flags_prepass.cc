@@ -1,0 +1,303 @@
+#include "tools/onnxtrain/flags/flags_prepass.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+std::string Underscored(std::string_view name) {
+  std::string out(name);
+  std::replace(out.begin(), out.end(), '-', '_');
+  return out;
+}
+
+std::optional<bool> BoolWord(std::string_view word) {
+  constexpr std::string_view kTrue[] = {"true", "yes", "on", "1"}, kFalse[] = {"false", "no", "off", "0"};
+  if (std::find(std::begin(kTrue), std::end(kTrue), word) != std::end(kTrue)) return true;
+  if (std::find(std::begin(kFalse), std::end(kFalse), word) != std::end(kFalse)) return false;
+  return std::nullopt;
+}
+
+bool IsFlagWord(std::string_view word) {
+  if (word.size() < 2 || word[0] != '-') return false;
+  return word[1] == '-' ? word.size() > 2 : !(word[1] >= '0' && word[1] <= '9') && word[1] != '.';
+}
+
+// One word of the form --name, --name=value or -name.
+struct Word {
+  std::string name;
+  std::optional<std::string> value;
+};
+
+Word SplitWord(std::string_view word) {
+  word.remove_prefix(word[1] == '-' ? 2 : 1);
+  const size_t equal = word.find('=');
+  if (equal == std::string_view::npos) return {Underscored(word), std::nullopt};
+  return {Underscored(word.substr(0, equal)), std::string(word.substr(equal + 1))};
+}
+
+std::string Trim(std::string_view line) {
+  const size_t first = line.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return "";
+  return std::string(line.substr(first, line.find_last_not_of(" \t\r") - first + 1));
+}
+
+// A line of a flag file as words; the value is the rest of the line, blanks included.
+std::vector<std::string> LineWords(const std::string& line) {
+  const size_t blank = line.find_first_of(" \t"), equal = line.find('=');
+  if (blank == std::string::npos || equal < blank) return {line};
+  return {line.substr(0, blank), Trim(std::string_view(line).substr(blank))};
+}
+
+class Parser {
+ public:
+  Parser(const CommandSpec& command, const std::vector<CommandSpec>& commands, const ReadTextFn& read)
+      : command_(command), commands_(commands), read_(read) {}
+
+  // Parses the words of the command line or of one line of a flag file. Flags of included files come first.
+  absl::Status Parse(const std::vector<std::string>& words, const std::string& place, std::vector<SpecifiedFlag>* out);
+
+ private:
+  struct Target {
+    const FlagSpec* flag = nullptr;
+    bool negated = false;
+  };
+  absl::StatusOr<Target> Find(const std::string& name) const;
+  absl::Status Unknown(const std::string& name) const;
+  absl::StatusOr<std::string> SwitchValue(const Target& target, const Word& word, const std::vector<std::string>& words,
+                                          size_t* i) const;
+  absl::StatusOr<std::string> PlainValue(const Word& word, const std::vector<std::string>& words, size_t* i) const;
+  absl::Status LeftOver(const std::string& word) const;
+  absl::Status ReadFlagFile(const std::string& path, const std::string& place, std::vector<SpecifiedFlag>* out);
+
+  const CommandSpec& command_;
+  const std::vector<CommandSpec>& commands_;
+  const ReadTextFn& read_;
+  std::vector<std::string> open_files_;
+};
+
+const FlagSpec* FindFlag(const CommandSpec& command, std::string_view name) {
+  auto it = std::find_if(command.flags.begin(), command.flags.end(), [&](const FlagSpec& f) { return f.name == name; });
+  return it == command.flags.end() ? nullptr : &*it;
+}
+
+absl::StatusOr<Parser::Target> Parser::Find(const std::string& name) const {
+  if (const FlagSpec* flag = FindFlag(command_, name)) return Target{flag, false};
+  for (std::string_view prefix : {"no_", "no"}) {
+    if (!name.starts_with(prefix)) continue;
+    const FlagSpec* flag = FindFlag(command_, std::string_view(name).substr(prefix.size()));
+    if (flag != nullptr && flag->boolean) return Target{flag, true};
+    if (flag != nullptr && prefix == "no_")
+      return Invalid(FormatFlag(name), ": ", FormatFlag(flag->name), " is no switch, it takes a value");
+  }
+  return Unknown(name);
+}
+
+absl::Status Parser::Unknown(const std::string& name) const {
+  std::string elsewhere;
+  for (const CommandSpec& other : commands_) {
+    if (FindFlag(other, name) != nullptr) StrAppend(&elsewhere, elsewhere.empty() ? "" : ", ", other.name);
+  }
+  if (!elsewhere.empty())
+    return Invalid(FormatFlag(name), ": no flag of '", command_.name, "' (it belongs to ", elsewhere, ")");
+  std::vector<std::string> names = {"help", "version", "flagfile"};
+  for (const FlagSpec& f : command_.flags) {
+    names.push_back(f.name);
+    if (f.boolean) names.push_back("no_" + f.name);
+  }
+  const std::string near = Nearest(name, names);
+  return Invalid(FormatFlag(name), ": unknown flag",
+                 near.empty() ? StrCat(" (see onnxtrain ", command_.name, " --help)")
+                              : StrCat("; did you mean ", FormatFlag(near), "?"));
+}
+
+absl::StatusOr<std::string> Parser::SwitchValue(const Target& target, const Word& word,
+                                                const std::vector<std::string>& words, size_t* i) const {
+  std::optional<bool> value = true;
+  if (word.value.has_value()) {
+    value = BoolWord(*word.value);
+    if (!value.has_value()) return Invalid(FormatFlag(word.name), ": expected true or false, got '", *word.value, "'");
+    if (target.negated) return Invalid(FormatFlag(word.name), ": takes no value");
+  } else if (!target.negated && *i + 1 < words.size()) {
+    if (const auto next = BoolWord(words[*i + 1])) {
+      value = next;
+      ++*i;
+    }
+  }
+  return *value != target.negated ? "true" : "false";
+}
+
+absl::StatusOr<std::string> Parser::PlainValue(const Word& word, const std::vector<std::string>& words,
+                                               size_t* i) const {
+  std::string value;
+  if (word.value.has_value()) {
+    value = *word.value;
+  } else {
+    if (*i + 1 >= words.size()) return Invalid(FormatFlag(word.name), ": the value is missing");
+    value = words[++*i];
+  }
+  if (Trim(value).empty()) return Invalid(FormatFlag(word.name), ": the value is empty");
+  if (value.starts_with("--"))
+    return Invalid(FormatFlag(word.name), ": the value is missing (next comes '", value, "')");
+  return value;
+}
+
+absl::Status Parser::LeftOver(const std::string& word) const {
+  const auto is_command = [&](const CommandSpec& c) { return c.name == word; };
+  if (std::any_of(commands_.begin(), commands_.end(), is_command)) {
+    return Invalid("'", word, "': the subcommand must be the first word");
+  }
+  return Invalid("'", word, "': a word that belongs to no flag",
+                 word.ends_with(".onnx") ? StrCat("; did you mean --model ", word, "?") : "");
+}
+
+absl::Status Parser::Parse(const std::vector<std::string>& words, const std::string& place,
+                           std::vector<SpecifiedFlag>* out) {
+  std::vector<SpecifiedFlag> here;
+  std::vector<SpecifiedFlag> included;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!IsFlagWord(words[i])) return LeftOver(words[i]);
+    const Word word = SplitWord(words[i]);
+    if (word.name == "flagfile") {
+      ASSIGN_OR_RETURN(const std::string path, PlainValue(word, words, &i));
+      RETURN_IF_ERROR(ReadFlagFile(path, place, &included));
+      continue;
+    }
+    ASSIGN_OR_RETURN(const Target target, Find(word.name));
+    std::string value;
+    if (target.flag->boolean) {
+      ASSIGN_OR_RETURN(value, SwitchValue(target, word, words, &i));
+    } else {
+      ASSIGN_OR_RETURN(value, PlainValue(word, words, &i));
+    }
+    here.push_back({target.flag->name, value, place});
+  }
+  out->insert(out->end(), included.begin(), included.end());
+  out->insert(out->end(), here.begin(), here.end());
+  return absl::OkStatus();
+}
+
+// A flag given twice in the same place is a mistake, even where both values agree: an edit may have missed one.
+absl::Status CheckTwice(const std::vector<SpecifiedFlag>& flags, const CommandSpec& command) {
+  std::map<std::pair<std::string, std::string>, std::string> seen;
+  for (const SpecifiedFlag& f : flags) {
+    if (FindFlag(command, f.name)->repeatable) continue;
+    const auto [it, fresh] = seen.emplace(std::pair{f.place, f.name}, f.value);
+    if (!fresh) return Invalid(FormatFlag(f.name), ": given twice (", it->second, " and ", f.value, ")");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Parser::ReadFlagFile(const std::string& path, const std::string& place, std::vector<SpecifiedFlag>* out) {
+  std::filesystem::path file(path);
+  if (file.is_relative() && !place.empty()) file = std::filesystem::path(place).parent_path() / file;
+  const std::string name = file.lexically_normal().string();
+  if (std::find(open_files_.begin(), open_files_.end(), name) != open_files_.end()) {
+    return Invalid("--flagfile ", name, ": includes itself");
+  }
+  if (open_files_.size() >= 32) return Invalid("--flagfile ", name, ": nested too deeply");
+  absl::StatusOr<std::string> text = read_(name);
+  if (!text.ok()) return Annotate(text.status(), StrCat("--flagfile ", name, ": "));
+  open_files_.push_back(name);
+  std::vector<SpecifiedFlag> included, here;
+  int number = 0;
+  for (size_t begin = 0; begin < text->size(); ++number) {
+    const size_t end = std::min(text->find('\n', begin), text->size());
+    const std::string line = Trim(std::string_view(*text).substr(begin, end - begin));
+    begin = end + 1;
+    if (line.empty() || line[0] == '#') continue;
+    std::vector<SpecifiedFlag> flags;
+    const absl::Status status = Parse(LineWords(line), name, &flags);
+    if (!status.ok()) return Annotate(status, StrCat(name, ": line ", number + 1, ": "));
+    for (SpecifiedFlag& f : flags) (f.place == name ? here : included).push_back(std::move(f));
+  }
+  open_files_.pop_back();
+  RETURN_IF_ERROR(Annotate(CheckTwice(here, command_), StrCat(name, ": ")));
+  out->insert(out->end(), included.begin(), included.end());
+  out->insert(out->end(), here.begin(), here.end());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const CommandSpec*> ChooseCommand(const std::vector<std::string>& words,
+                                                 const std::vector<CommandSpec>& commands) {
+  if (words.empty() || IsFlagWord(words[0])) return &commands[0];
+  std::vector<std::string> names;
+  for (const CommandSpec& c : commands) {
+    if (c.name == words[0]) return &c;
+    names.push_back(c.name);
+  }
+  if (words[0].ends_with(".onnx"))
+    return Invalid("'", words[0], "': unknown subcommand; did you mean --model ", words[0], "?");
+  const std::string near = Nearest(words[0], names);
+  return Invalid("'", words[0], "': unknown subcommand",
+                 near.empty() ? " (see onnxtrain --help)" : StrCat("; did you mean ", near, "?"));
+}
+
+bool Asks(const std::vector<std::string>& words, std::initializer_list<std::string_view> questions) {
+  return std::any_of(words.begin(), words.end(), [&](const std::string& w) {
+    return std::find(questions.begin(), questions.end(), w) != questions.end();
+  });
+}
+
+}  // namespace
+
+std::string FormatFlag(std::string_view flag) {
+  std::string out = StrCat("--", flag);
+  std::replace(out.begin(), out.end(), '_', '-');
+  return out;
+}
+
+std::string Nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  const auto distance = [&](const std::string& other) {
+    std::vector<std::vector<size_t>> d(word.size() + 1, std::vector<size_t>(other.size() + 1));
+    for (size_t i = 0; i <= word.size(); ++i) {
+      for (size_t j = 0; j <= other.size(); ++j) {
+        if (i == 0 || j == 0) {
+          d[i][j] = i + j;
+          continue;
+        }
+        d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (word[i - 1] != other[j - 1])});
+        if (i > 1 && j > 1 && word[i - 1] == other[j - 2] && word[i - 2] == other[j - 1])
+          d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+    return d[word.size()][other.size()];
+  };
+  std::string best;
+  size_t least = std::max<size_t>(1, word.size() / 3) + 1;
+  for (const std::string& c : candidates) {
+    // A prefix of a candidate ("--batch") or an extension of one ("evaluate") counts as near.
+    const bool part = word.size() >= 3 && c.size() >= 3 && (c.starts_with(word) || word.starts_with(c));
+    const size_t d = part ? 1 : distance(c);
+    if (d < least) least = d, best = c;
+  }
+  return best;
+}
+
+absl::StatusOr<Arguments> ParseArguments(const std::vector<std::string>& words,
+                                         const std::vector<CommandSpec>& commands, const ReadTextFn& read) {
+  Arguments args{.command = commands[0].name};
+  args.help = Asks(words, {"--help", "-help", "-h", "--help=true"});
+  args.version = Asks(words, {"--version", "-version"});
+  if (args.version) return args;
+  ASSIGN_OR_RETURN(const CommandSpec* command, ChooseCommand(words, commands));
+  args.command = command->name;
+  if (args.help) return args;
+  const bool named = !words.empty() && !IsFlagWord(words[0]);
+  RETURN_IF_ERROR(Parser(*command, commands, read).Parse({words.begin() + named, words.end()}, "", &args.flags));
+  std::vector<SpecifiedFlag> typed;
+  for (const SpecifiedFlag& f : args.flags) {
+    if (f.place.empty()) typed.push_back(f);
+  }
+  RETURN_IF_ERROR(CheckTwice(typed, *command));
+  return args;
+}
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,197 @@
+#include "tools/onnxtrain/report/inspection.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+#include "frontend/ops/cost.h"
+#include "frontend/ops/row.h"
+#include "optim/auto/learning_rates.h"
+#include "optim/auto/model_setup.h"
+#include "optim/auto/surgery.h"
+#include "optim/auto/synthetic_data.h"
+#include "optim/program/optimize.h"
+#include "optim/training_graph.h"
+#include "tools/onnxtrain/report/quirks.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+std::string Text(const absl::Status& status) { return std::string(ToStd(status.message())); }
+
+class Inspector {
+ public:
+  // `logits`: the output of an appended head, else "".
+  Inspector(const TrainConfig& config, Inspection* out, const std::string& logits)
+      : config_(config), out_(*out), file_(*out->model), batch_(ExportedBatch(*out->model)), logits_(logits) {}
+
+  absl::Status Run() {
+    ASSIGN_OR_RETURN(options_.import, MakeImportOptions(config_, file_));
+    ASSIGN_OR_RETURN(options_.loss, MakeLossSpec(config_, file_, std::nullopt));
+    if (!logits_.empty()) options_.loss.logits = logits_;
+    options_.trainable = MakeTrainableSpec(config_);
+    const auto shapes = MakeSyntheticShapes(file_, options_.loss, options_.import.dim_values);
+    if (shapes.ok()) options_.import.input_shapes = *shapes;
+    out_.shapes = options_.import.input_shapes;
+    for (std::string& quirk : FindQuirks(file_)) out_.quirks.push_back(std::move(quirk));
+    auto imported = ImportForward(file_, options_, batch_, true);
+    if (imported.ok()) backends_ = LoadBackends();  // slow: loads libtorch
+    const std::string error = Text(imported.status());
+    out_.operators = GetOperatorSupport(file_, imported.ok() ? &*imported : nullptr, error, backends_);
+    if (!imported.ok())
+      return AddReasons(AnnotateFreeDims(imported.status(), file_, options_.import.dim_values)), absl::OkStatus();
+    InspectForward(*imported);
+    InspectBatch();
+    InspectWeights();
+    return absl::OkStatus();
+  }
+
+ private:
+  // Adds one problem per node and operator.
+  void AddReasons(const absl::Status& status) {
+    std::string text = Text(status);
+    const std::string path = file_.path() + ": ";
+    if (text.starts_with(path)) text.erase(0, path.size());
+    if (text.starts_with("unsupported operators: ")) return AddUnknown(text);
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find("; [", begin), text.size());
+      out_.problems.push_back(text.substr(begin, end - begin));
+      begin = end + 2;
+    }
+  }
+
+  void AddUnknown(const std::string& text) {
+    bool any = false;
+    for (const OperatorSupport& op : out_.operators) {
+      if (op.known) continue;
+      std::vector<std::string> names;
+      for (const OnnxModel::Node& node : file_.nodes()) {
+        if (node.op == op.op) names.push_back(node.source);
+      }
+      any = true;
+      out_.problems.push_back(StrCat(op.op, " is not supported: '", absl::StrJoin(names, "', '"), "'"));
+    }
+    if (!any) out_.problems.push_back(text);
+  }
+
+  void InspectForward(const ImportedModel& model) {
+    for (const std::string& note : model.notes) out_.quirks.push_back(note);
+    for (const std::string& name : model.outputs)
+      out_.outputs[name] = model.graph.type(model.graph.FindOutput(name)->value);
+    for (std::string& tied : TiedWeights(model)) out_.quirks.push_back(std::move(tied));
+    for (const Node& node : model.graph.nodes()) {
+      out_.forward_flops += NodeFlops(model.graph, node) / static_cast<double>(batch_);
+      const OpRow* row = FindOp(node.op);
+      if (node.op == "Constant" || (row != nullptr && row->view)) continue;
+      out_.activation_bytes +=
+          static_cast<double>(model.graph.type(node.outputs[0]).bytes()) / static_cast<double>(batch_);
+    }
+    for (const ImportedWeight& w : model.weights) out_.parameter_bytes += static_cast<double>(w.value.type().bytes());
+  }
+
+  // Tries another batch where the file fixes one.
+  void InspectBatch() {
+    int64_t fixed = 0;
+    for (const auto& input : file_.inputs()) {
+      if (input.has_shape && !input.dims.empty() && input.dims[0] > 0) fixed = input.dims[0];
+    }
+    if (fixed == 0) return;
+    const auto other = ImportForward(file_, options_, fixed + 1, true);
+    out_.quirks.push_back(other.ok()
+                              ? StrCat("exported for a batch of ", fixed, "; other batches work")
+                              : StrCat("exported for a batch of ", fixed, " and bound to it: ", Text(other.status())));
+  }
+
+  void InspectWeights() {
+    auto prepared = PrepareWeights(file_, options_, batch_, true);
+    if (!prepared.ok()) return AddReasons(prepared.status());
+    ImportedModel& model = prepared->model;
+    for (const std::string& note : model.notes) {
+      if (std::find(out_.quirks.begin(), out_.quirks.end(), note) == out_.quirks.end()) out_.quirks.push_back(note);
+    }
+    out_.origin = ClassifyWeightOrigin(CollectWeights(model, {}));
+    out_.weights = prepared->weights;
+    const auto trained = [](const WeightDecision& w) { return w.trained; };
+    if (std::none_of(out_.weights.begin(), out_.weights.end(), trained)) return NothingToTrain(model);
+    InspectLoss(model);
+  }
+
+  // Explains why no weight is trainable: nodes that pass no gradient.
+  void NothingToTrain(const ImportedModel& model) {
+    out_.problems.emplace_back(out_.weights.empty() ? "nothing to train: the model has no floating-point weights"
+                                                    : "nothing to train: no weight is trainable (the table says why)");
+    const Graph& graph = model.graph;
+    std::vector<bool> weighted(graph.values().size(), false);
+    for (const ImportedWeight& w : model.weights) weighted[graph.FindInput(w.name)->value] = true;
+    for (const Node& node : graph.nodes()) {
+      const OpRow* row = FindOp(node.op);
+      bool reached = false;
+      for (ValueId v : node.inputs) reached |= v != kNoValue && weighted[v] && IsFloat(graph.type(v).dtype);
+      for (ValueId v : node.outputs) weighted[v] = reached;
+      const bool passes =
+          row == nullptr || row->grad_status == GradStatus::kFormula || row->grad_status == GradStatus::kDecomposition;
+      if (reached && !passes) out_.problems.push_back(StrCat(NodeTag(node), "no gradient passes"));
+    }
+  }
+
+  void InspectLoss(const ImportedModel& model) {
+    auto loss = ChooseLoss(model, options_.loss, options_.labels);
+    if (loss.ok()) {
+      out_.loss = loss->explanation;
+    } else {
+      out_.loss_problem = Text(loss.status());
+      // The user chooses the output; the inspection takes the first that can be trained.
+      for (const std::string& name : model.outputs) {
+        LossSpec some = options_.loss;
+        some.logits = name;
+        loss = ChooseLoss(model, some, options_.labels);
+        if (loss.ok()) break;
+      }
+    }
+    if (!loss.ok()) return out_.problems.push_back(out_.loss_problem);
+    InspectTraining(model, *loss);
+  }
+
+  void InspectTraining(const ImportedModel& model, const LossChoice& loss) {
+    auto training = BuildMicro(model, loss, options_.loss, batch_, {});
+    if (!training.ok()) return AddReasons(training.status());
+    auto graph = OptimizeProgram(*std::move(training), DType::kFloat32);
+    if (!graph.ok()) return AddReasons(graph.status());
+    for (const Node& node : graph->nodes())
+      out_.training_flops += NodeFlops(*graph, node) / static_cast<double>(batch_);
+    bool any = false;
+    for (const InstalledBackend& b : backends_) {
+      std::string problem = b.backend == nullptr ? b.problem : Text(b.backend->Legalize(*graph).status());
+      any |= problem.empty();
+      out_.backends[b.name] = std::move(problem);
+    }
+    if (any) return;
+    for (const auto& [name, problem] : out_.backends) out_.problems.push_back(StrCat("backend ", name, ": ", problem));
+  }
+
+  const TrainConfig& config_;
+  Inspection& out_;
+  const OnnxModel& file_;
+  const int64_t batch_;
+  const std::string logits_;
+  PrepareOptions options_;
+  std::vector<InstalledBackend> backends_;
+};
+
+}  // namespace
+
+absl::StatusOr<Inspection> Inspect(const TrainConfig& config) {
+  Inspection out;
+  ASSIGN_OR_RETURN(out.model, LoadModel(config));
+  std::string logits;
+  if (HasSurgery(config)) {
+    ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, out.model, nullptr, config.logits));
+    out.model = std::move(surgery.model);
+    out.quirks = std::move(surgery.lines);
+    logits = surgery.logits;
+  }
+  RETURN_IF_ERROR(Inspector(config, &out, logits).Run());
+  return out;
+}
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,37 @@
+// What `inspect` finds in a model.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "optim/auto/weight_origin.h"
+#include "optim/config.h"
+#include "optim/prepare.h"
+#include "tools/onnxtrain/report/operator_support.h"
+
+namespace onnxtrain::cli {
+
+struct Inspection {
+  std::shared_ptr<const OnnxModel> model;
+  std::map<std::string, Type> outputs;  // by name, at the extents in `shapes`; empty where the import failed
+  std::map<std::string, Shape> shapes;  // by input, with values for free dimensions
+  std::vector<OperatorSupport> operators;
+  std::map<std::string, std::string> backends;  // "" or why it cannot run the training step
+  std::vector<std::string> problems;            // each prevents training
+  std::vector<std::string> quirks;
+  std::vector<WeightDecision> weights;
+  WeightOrigin origin;
+  std::string loss;          // chosen by auto without labels; "" where it cannot choose
+  std::string loss_problem;  // why not
+  // Per sample; 0: unknown.
+  double forward_flops = 0, training_flops = 0, activation_bytes = 0;
+  double parameter_bytes = 0;
+};
+
+// Inspects config.model; reads the fields about model, loss and dimensions.
+absl::StatusOr<Inspection> Inspect(const TrainConfig& config);
+
+}  // namespace onnxtrain::cli

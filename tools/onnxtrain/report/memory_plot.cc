@@ -1,0 +1,131 @@
+#include "tools/onnxtrain/report/memory_plot.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "frontend/base/strings.h"
+#include "optim/telemetry/format.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+constexpr double kWidth = 960, kHeight = 420, kLeft = 90, kTop = 44, kRight = 170, kBottom = 44;
+
+struct KindStyle {
+  RecomputeCostModel::Kind kind;
+  const char* name;
+  const char* color;
+};
+// Kinds, from the bottom of the stack.
+constexpr KindStyle kStyles[] = {
+    {RecomputeCostModel::kSaved, "saved for backward", "#4477aa"},
+    {RecomputeCostModel::kRecomputed, "recomputed", "#ee7733"},
+    {RecomputeCostModel::kForward, "forward, short-lived", "#88ccee"},
+    {RecomputeCostModel::kBackward, "backward", "#999933"},
+    {RecomputeCostModel::kWorkspace, "workspaces", "#bbbbbb"},
+};
+
+class Plot {
+ public:
+  Plot(std::vector<RecomputeCostModel::KindBytes> steps, double most) : steps_(std::move(steps)), most_(most) {}
+
+  double X(double step) const {
+    return kLeft + step / static_cast<double>(std::max<size_t>(1, steps_.size())) * (kWidth - kLeft - kRight);
+  }
+  double Y(double bytes) const { return kHeight - kBottom - bytes / most_ * (kHeight - kTop - kBottom); }
+
+  // Draws one area per kind, stacked.
+  std::string Areas() const {
+    std::vector<int64_t> base(steps_.size(), 0);
+    std::string svg;
+    for (const KindStyle& style : kStyles) {
+      std::string upper, lower;
+      for (size_t s = 0; s < steps_.size(); ++s) {
+        const int64_t top = base[s] + steps_[s][style.kind];
+        const auto at = static_cast<double>(s);
+        absl::StrAppendFormat(&upper, "%.1f,%.1f %.1f,%.1f ", X(at), Y(static_cast<double>(top)), X(at + 1),
+                              Y(static_cast<double>(top)));
+        lower = absl::StrFormat("%.1f,%.1f %.1f,%.1f ", X(at + 1), Y(static_cast<double>(base[s])), X(at),
+                                Y(static_cast<double>(base[s]))) +
+                lower;
+        base[s] = top;
+      }
+      absl::StrAppendFormat(&svg, "<polygon fill=\"%s\" points=\"%s%s\"/>\n", style.color, upper, lower);
+    }
+    return svg;
+  }
+
+  std::string Axis() const {
+    std::string svg;
+    for (int i = 0; i <= 4; ++i) {
+      const double bytes = most_ * i / 4;
+      absl::StrAppendFormat(&svg,
+                            "<line x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#dddddd\"/>"
+                            "<text x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+                            kLeft, kWidth - kRight, Y(bytes), Y(bytes), kLeft - 6, Y(bytes) + 4, FormatBytes(bytes));
+    }
+    return svg;
+  }
+
+  std::string VerticalLine(int32_t step, const char* text) const {
+    return absl::StrFormat(
+        "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.0f\" y2=\"%.0f\" stroke=\"#333333\" stroke-dasharray=\"4 3\"/>"
+        "<text x=\"%.1f\" y=\"%.0f\">%s</text>\n",
+        X(step), X(step), kTop, kHeight - kBottom, X(step) + 4, kTop + 12, text);
+  }
+
+  std::string HorizontalLine(double bytes, const std::string& text) const {
+    return absl::StrFormat(
+        "<line x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#aa3377\"/>"
+        "<text x=\"%.0f\" y=\"%.1f\" fill=\"#aa3377\">%s</text>\n",
+        kLeft, kWidth - kRight, Y(bytes), Y(bytes), kWidth - kRight + 6, Y(bytes) + 4, text);
+  }
+
+  static std::string Legend() {
+    std::string svg;
+    double y = kHeight / 2;
+    for (auto style = std::rbegin(kStyles); style != std::rend(kStyles); ++style, y += 20) {
+      absl::StrAppendFormat(
+          &svg,
+          "<rect x=\"%.0f\" y=\"%.0f\" width=\"12\" height=\"12\" fill=\"%s\"/><text x=\"%.0f\" y=\"%.0f\">%s</text>\n",
+          kWidth - kRight + 8, y - 10, style->color, kWidth - kRight + 26, y, style->name);
+    }
+    return svg;
+  }
+
+ private:
+  const std::vector<RecomputeCostModel::KindBytes> steps_;
+  const double most_;
+};
+
+std::string Escaped(const std::string& text) {
+  std::string escaped;
+  for (char c : text) escaped += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
+  return escaped;
+}
+
+}  // namespace
+
+std::string MemoryPlot(const std::string& title, const RecomputeCostModel& model, const RecomputeSchedule& recomputed,
+                       size_t arena) {
+  RecomputeSchedule marks = recomputed;
+  marks.resize(model.graph().nodes().size());
+  RecomputeTrace trace;
+  model.Simulate(marks, &trace);
+  const double most = 1.05 * std::max(static_cast<double>(arena), static_cast<double>(trace.peak));
+  const Plot plot(model.SplitByKind(trace), std::max(1.0, most));
+  std::string svg = absl::StrFormat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" "
+      "font-size=\"12\">\n"
+      "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"%.0f\" y=\"22\" font-size=\"15\">%s</text>\n",
+      kWidth, kHeight, kLeft, Escaped(title));
+  svg += plot.Axis() + plot.Areas() +
+         plot.HorizontalLine(static_cast<double>(arena), "arena " + FormatBytes(static_cast<double>(arena)));
+  svg += plot.VerticalLine(trace.backward, "backward pass") + Plot::Legend();
+  absl::StrAppendFormat(&svg, "<text x=\"%.0f\" y=\"%.0f\">nodes in the order in which they run (%d)</text>\n</svg>\n",
+                        kLeft, kHeight - 16, trace.runs.size());
+  return svg;
+}
+
+}  // namespace onnxtrain::cli

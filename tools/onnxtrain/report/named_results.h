@@ -1,0 +1,15 @@
+// Names of loss, outputs and gradients in files and comparisons.
+#pragma once
+
+#include "frontend/data/npz.h"
+#include "optim/session.h"
+
+namespace onnxtrain::cli {
+
+inline constexpr char kGradPrefix[] = "grad:";
+
+// "loss", then the model's outputs by name, then "grad:WEIGHT" for each gradient. An output whose
+// name clashes with one of the others is "output:NAME".
+NamedArrays NamedResults(const GradientResult& result);
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,38 @@
+// How each backend runs the operators of a model, and whether gradients pass them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+#include "frontend/onnx/import.h"
+
+namespace onnxtrain::cli {
+
+struct OperatorSupport {
+  std::string op;  // of the file
+  int count = 0;
+  bool known = true;  // else it cannot be imported
+  // By backend: "kernel", "decomposed" or "missing"; "absent" where the backend is not installed. None where nothing of
+  // the operator is left to be run.
+  std::map<std::string, std::string> backends;
+  std::string gradient;  // "formula", "decomposition", "zero", "none", several by comma; "": nothing is left
+};
+
+struct InstalledBackend {
+  std::string name;
+  std::unique_ptr<Backend> backend;  // null where its library cannot be loaded
+  std::string problem;
+};
+// Loads every known backend, installed or not.
+std::vector<InstalledBackend> LoadBackends();
+
+// `model` is the import of `file`, or null where that failed with `error`; no backend is asked then.
+std::vector<OperatorSupport> GetOperatorSupport(const OnnxModel& file, const ImportedModel* model,
+                                                const std::string& error,
+                                                const std::vector<InstalledBackend>& backends);
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,96 @@
+#include "tools/onnxtrain/report/output_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The files that a run writes.
+constexpr const char* kRunFiles[] = {"model.onnx",   "model.synthetic.onnx", "preprocess.json",
+                                     "summary.json", "metrics.jsonl",        "config.flags"};
+
+std::string RunFileIn(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* name : kRunFiles) {
+    if (fs::exists(fs::symlink_status(folder / name, ignored))) return name;
+  }
+  return "";
+}
+
+absl::StatusOr<int> Lock(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return Invalid("--out ", path, ": ", std::strerror(errno));
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  const int error = errno;
+  close(fd);
+  if (error == EWOULDBLOCK) return Invalid("--out ", path, ": another process is writing a run there");
+  return Invalid("--out ", path, ": cannot be locked: ", std::strerror(error));
+}
+
+}  // namespace
+
+std::string DefaultOutputFolder(const std::string& model_path) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local = {};
+  localtime_r(&now, &local);
+  char stamp[32];
+  std::strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", &local);
+  const std::string base = StrCat("runs/", fs::path(model_path).stem().string(), "-", stamp);
+  std::string path = base;
+  std::error_code ignored;
+  for (int i = 2; fs::exists(path, ignored); ++i) path = StrCat(base, "-", i);
+  return path;
+}
+
+absl::Status CheckNotInput(const std::string& target, const std::vector<std::string>& inputs) {
+  std::error_code ignored;
+  for (const std::string& input : inputs) {
+    if (fs::equivalent(target, input, ignored)) return Invalid(target, ": would overwrite an input of this run");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<OutputFolder>> OutputFolder::Open(const std::string& path, bool overwrite,
+                                                                 const std::vector<std::string>& inputs) {
+  std::error_code error;
+  const bool made = fs::create_directories(path, error);
+  if (error || !fs::is_directory(path)) {
+    return Invalid("--out ", path, ": ", error ? error.message() : std::string("not a folder"));
+  }
+  ASSIGN_OR_RETURN(const int fd, Lock(path));
+  std::unique_ptr<OutputFolder> folder(new OutputFolder(path, fd, made));
+  for (const char* name : kRunFiles) RETURN_IF_ERROR(CheckNotInput(folder->File(name), inputs));
+  if (const std::string file = RunFileIn(path); !file.empty() && !overwrite) {
+    return Invalid("--out ", path, ": holds a run already (", file, "); choose another folder or say --overwrite");
+  }
+  if (access(path.c_str(), W_OK) != 0) return Invalid("--out ", path, ": ", std::strerror(errno));
+  return folder;
+}
+
+absl::Status OutputFolder::RemoveOldRun() {
+  for (const char* name : kRunFiles) {
+    std::error_code error;
+    fs::remove(File(name), error);
+    if (error) return Invalid(File(name), ": ", error.message());
+  }
+  return absl::OkStatus();
+}
+
+OutputFolder::~OutputFolder() {
+  std::error_code ignored;
+  if (made_) fs::remove(path_, ignored);  // removes an empty folder only
+  close(fd_);
+}
+
+}  // namespace onnxtrain::cli

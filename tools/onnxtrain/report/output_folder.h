@@ -1,0 +1,44 @@
+// The folder of a run: chosen, checked, locked, and the files in it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace onnxtrain::cli {
+
+// "runs/NAME-YYYYMMDD-HHMMSS" for NAME.onnx, with -2, -3, … where that is taken.
+std::string DefaultOutputFolder(const std::string& model_path);
+
+// Fails if `target` is one of the inputs (the same file, through links or other spellings too).
+absl::Status CheckNotInput(const std::string& target, const std::vector<std::string>& inputs);
+
+class OutputFolder {
+ public:
+  // Creates the folder where it is missing and takes an exclusive lock on it (flock) that lasts as long as the object
+  // and the process. Fails if it holds a run and `overwrite` is false, if another process trains into it, if a file
+  // that the run would write is one of `inputs`.
+  static absl::StatusOr<std::unique_ptr<OutputFolder>> Open(const std::string& path, bool overwrite,
+                                                            const std::vector<std::string>& inputs);
+  // Removes a folder that Open made and nobody has written to.
+  ~OutputFolder();
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+
+  // Removes the files of the old run and no others. Called when the new run is certain to begin.
+  absl::Status RemoveOldRun();
+
+  const std::string& path() const { return path_; }
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  OutputFolder(std::string path, int fd, bool made) : path_(std::move(path)), fd_(fd), made_(made) {}
+
+  std::string path_;
+  int fd_;
+  bool made_;
+};
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,128 @@
+#include "tools/onnxtrain/report/quirks.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+bool Contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+bool IsNumber(const std::string& name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+// PyTorch names a folded weight "onnx::Conv_123" or "123"; TensorFlow combines the names of its parts.
+bool IsFoldedNormName(const std::string& name, bool others_have_names) {
+  return name.starts_with("onnx::Conv_") || Contains(name, "FusedBatchNorm") || Contains(name, "batch_normalization") ||
+         (others_have_names && IsNumber(name));
+}
+
+std::string FoldedNorms(const OnnxModel& file) {
+  if (file.op_histogram().contains("BatchNormalization")) return "";
+  const auto names = file.InitializerNames();
+  const bool have_names =
+      std::any_of(names.begin(), names.end(), [](const std::string& n) { return Contains(n, ".weight"); });
+  int folded = 0;
+  for (const OnnxModel::Node& node : file.nodes()) {
+    if (node.op != "Conv" || node.inputs.size() < 3) continue;
+    folded += IsFoldedNormName(node.inputs[1], have_names) || IsFoldedNormName(node.inputs[2], have_names);
+  }
+  if (folded == 0) return "";
+  return StrCat("BatchNorm was folded into ", folded,
+                " Conv nodes: there is none left, and they train as plain affine convolutions");
+}
+
+std::string Reader(const Node& node) { return StrCat(node.op, " '", node.source, "'"); }
+
+// Counts each node of the file once: an importer may split it into several.
+std::vector<int32_t> BySource(const Graph& graph, const std::vector<int32_t>& nodes) {
+  std::vector<int32_t> first;
+  std::set<std::string> seen;
+  for (int32_t n : nodes) {
+    if (seen.insert(graph.nodes()[n].source).second) first.push_back(n);
+  }
+  return first;
+}
+
+std::string SharedText(const Graph& graph, const std::string& name, const std::vector<int32_t>& readers) {
+  std::string text;
+  constexpr size_t kMost = 3;
+  for (size_t i = 0; i < readers.size() && i < kMost; ++i)
+    StrAppend(&text, i == 0 ? "" : ", ", Reader(graph.nodes()[readers[i]]));
+  return StrCat("tied: '", name, "' is read by ", readers.size(), " nodes: ", text,
+                readers.size() > kMost ? ", …" : "");
+}
+
+bool SameTransposed(const HostTensor& a, const HostTensor& b) {
+  if (a.type().rank() != 2 || b.type().rank() != 2 || a.dtype() != b.dtype()) return false;
+  const int64_t rows = a.shape()[0], columns = a.shape()[1];
+  if (b.shape() != Shape{columns, rows}) return false;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      if (a.At(i * columns + j) != b.At(j * rows + i)) return false;
+    }
+  }
+  return true;
+}
+
+bool IsConstant(const HostTensor& t) {
+  for (int64_t i = 1; i < t.size(); ++i) {
+    if (t.At(i) != t.At(0)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<std::string> FindQuirks(const OnnxModel& file) {
+  std::vector<std::string> quirks;
+  const auto ops = file.op_histogram();
+  if (std::string folded = FoldedNorms(file); !folded.empty()) quirks.push_back(std::move(folded));
+  if (!ops.contains("Dropout"))
+    quirks.emplace_back(
+        "no Dropout nodes: exports for inference leave them out, and --dropout has nothing to activate");
+  int half = 0;
+  for (const std::string& name : file.InitializerNames()) {
+    const HostTensor* t = file.Initializer(name);
+    half += t != nullptr && (t->dtype() == DType::kFloat16 || t->dtype() == DType::kBFloat16);
+  }
+  if (half > 0)
+    quirks.push_back(
+        StrCat(half, " initializers of half precision: trained as float32 masters and cast back on export"));
+  return quirks;
+}
+
+std::vector<std::string> TiedWeights(const ImportedModel& model) {
+  std::vector<std::string> tied;
+  const auto readers = ComputeUsers(model.graph);
+  std::map<int64_t, std::vector<const ImportedWeight*>> by_size;
+  for (const ImportedWeight& w : model.weights) {
+    const GraphInput* input = model.graph.FindInput(w.name);
+    if (input == nullptr || input->kind == InputKind::kState) continue;
+    const std::vector<int32_t> apart = BySource(model.graph, readers[input->value]);
+    if (apart.size() > 1) tied.push_back(SharedText(model.graph, w.name, apart));
+    constexpr int64_t kEnough = 64;  // smaller tensors may be equal by chance
+    if (w.value.size() >= kEnough && w.value.type().rank() >= 2) by_size[w.value.size()].push_back(&w);
+  }
+  for (const auto& [size, weights] : by_size) {
+    for (size_t i = 0; i < weights.size(); ++i) {
+      for (size_t j = i + 1; j < weights.size(); ++j) {
+        if (IsConstant(weights[i]->value)) break;
+        const bool same =
+            weights[i]->value.type() == weights[j]->value.type() && weights[i]->value.SameBytes(weights[j]->value);
+        if (!same && !SameTransposed(weights[i]->value, weights[j]->value)) continue;
+        tied.push_back(StrCat("stored twice: '", weights[i]->name, "' and '", weights[j]->name, "' are equal",
+                              same ? "" : ", transposed", "; they train apart"));
+      }
+    }
+  }
+  return tied;
+}
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,181 @@
+#include "tools/onnxtrain/report/start_page.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+#include "optim/rules/rule.h"
+#include "optim/telemetry/format.h"
+#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/flags/flags.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+std::string Rows(const std::string& label, const std::vector<std::string>& lines) {
+  std::string text;
+  for (size_t i = 0; i < lines.size(); ++i) text += PageRow(i == 0 ? label : "", lines[i]);
+  return text;
+}
+
+// "`freeze` conv*: a, b, … (12 in all)" for each reason that names a glob.
+std::vector<std::string> GlobLines(const std::vector<WeightDecision>& weights) {
+  std::map<std::string, std::vector<std::string>> matched;
+  for (const WeightDecision& w : weights) {
+    if (w.why.find('`') != std::string::npos) matched[w.why].push_back(w.name);
+  }
+  std::vector<std::string> lines;
+  for (auto& [why, names] : matched) {
+    constexpr size_t kMost = 8;
+    const size_t all = names.size();
+    names.resize(std::min(all, kMost));
+    lines.push_back(StrCat(why, ": ", absl::StrJoin(names, ", "), all > kMost ? StrCat(", … (", all, " in all)") : ""));
+  }
+  return lines;
+}
+
+std::string ModelRows(const TrainingRun& run) {
+  int64_t trained = 0, frozen = 0, statistics = 0;
+  for (const WeightDecision& w : run.session->weights()) {
+    (w.trained ? trained : w.why == "running statistics" ? statistics : frozen) += w.type.elements();
+  }
+  std::vector<std::string> lines = {DescribeModel(*run.data.model)};
+  lines.push_back(StrCat(FormatWithCommas(trained), " parameters trained",
+                         frozen > 0 ? StrCat(", ", FormatWithCommas(frozen), " not") : "",
+                         statistics > 0 ? StrCat(", ", FormatWithCommas(statistics), " running statistics") : "",
+                         " (`train`, `freeze`)"));
+  for (std::string& line : GlobLines(run.session->weights())) lines.push_back(std::move(line));
+  lines.insert(lines.end(), run.data.surgery.begin(), run.data.surgery.end());
+  for (const std::string& note : run.session->notes()) lines.push_back("note: " + note);
+  return Rows("model", lines);
+}
+
+std::string DataRows(const TrainingRun& run) {
+  const TrainingData& data = run.data;
+  std::vector<std::string> lines;
+  if (!data.preprocess_path.empty())
+    lines.push_back(StrCat("reading ", data.preprocess_path, ", which was written with this model"));
+  lines.push_back(StrCat(data.train_text, ": ", FormatWithCommas(run.train.dataset->size()), " samples",
+                         run.options.shuffle ? "" : ", in order",
+                         run.options.drop_last ? ", short batches dropped" : ""));
+  lines.insert(lines.end(), data.train.bound.notes.begin(), data.train.bound.notes.end());
+  if (!data.train.normalize.empty())
+    lines.push_back(StrCat("pixels normalized: ", data.train.normalize, " (`normalize`)"));
+  std::string text = Rows("data", lines);
+  if (run.has_eval()) {
+    text += PageRow("eval data", StrCat(data.eval_text, ": ", FormatWithCommas(run.eval.dataset->size()), " samples"));
+  } else if (!data.synthetic) {
+    text += PageRow("eval data", "none (`eval_data`, `eval_split`)");
+  }
+  return text;
+}
+
+std::string OptimizerText(const OptimizerSpec& o) {
+  std::string text = o.rule;
+  const std::string_view takes = FindRule(o)->takes;
+  const auto reads = [&](std::string_view number) { return takes.find(number) != std::string_view::npos; };
+  if (reads("momentum")) StrAppend(&text, ", momentum ", o.momentum, o.nesterov ? " (Nesterov)" : "");
+  if (o.dampening != 0) StrAppend(&text, ", dampening ", o.dampening);
+  if (reads("betas")) StrAppend(&text, ", betas ", o.beta1, ",", o.beta2);
+  if (reads("eps")) StrAppend(&text, ", eps ", o.eps);
+  StrAppend(&text, ", weight decay ", o.weight_decay);
+  if (o.max_grad_norm > 0) StrAppend(&text, ", global norm ≤ ", o.max_grad_norm);
+  if (o.agc > 0) StrAppend(&text, ", gradients ≤ ", o.agc, " of their weights (AGC)");
+  if (o.clip_value > 0) StrAppend(&text, ", elements within ±", o.clip_value);
+  if (o.max_grad_norm == 0 && o.agc == 0 && o.clip_value == 0) StrAppend(&text, ", no clipping");
+  if (o.ema_decay > 0) StrAppend(&text, "; evaluates their moving average, decay ", o.ema_decay);
+  return text;
+}
+
+std::string StepsText(const TrainingRun& run) {
+  const StepPlan& steps = run.steps;
+  std::string text = StrCat(FormatWithCommas(steps.total), " updates");
+  if (!run.data.synthetic) {
+    StrAppend(&text, ": ", steps.epochs, steps.epochs == 1 ? " epoch of " : " epochs of ",
+              FormatWithCommas(steps.per_epoch));
+    if (steps.max_steps > 0) StrAppend(&text, ", at most ", FormatWithCommas(steps.max_steps));
+  }
+  if (run.options.max_seconds > 0) StrAppend(&text, ", at most ", FormatSeconds(run.options.max_seconds));
+  return text;
+}
+
+std::string RateRows(const OptimizerChoice& o) {
+  std::string rate = StrCat(FormatNumber(o.spec.lr), o.rate_text);
+  if (o.schedule.name != "constant") StrAppend(&rate, "; ", o.schedule.name, " to ", FormatNumber(o.schedule.min_lr));
+  if (o.schedule.warmup > 0)
+    StrAppend(&rate, "; warm-up ", FormatNumber(o.schedule.warmup), o.schedule.warmup < 1 ? " of the run" : " updates");
+  std::vector<std::string> rates = {rate};
+  rates.insert(rates.end(), o.rate_lines.begin(), o.rate_lines.end());
+  return Rows("lr", rates);
+}
+
+std::string StepRows(const TrainingRun& run) {
+  const BatchPlan& b = run.batch;
+  return PageRow("loss", StrCat(run.session->loss().explanation, " (`loss`, `logits`)")) +
+         PageRow("batch", StrCat(b.global, " = ", b.micro, " per micro-batch × ", b.accumulation, " accumulated")) +
+         PageRow("steps", StepsText(run)) + PageRow("optimizer", OptimizerText(run.optimizer.spec)) +
+         RateRows(run.optimizer);
+}
+
+// The flags that were not given, wrapped.
+std::string DefaultRows(const TrainConfig& config, const TrainConfig& resolved) {
+  std::vector<std::string> lines(1);
+  for (const std::string& flag : DefaultFlags(config, resolved)) {
+    constexpr size_t kWidth = 100;
+    if (lines.back().size() + flag.size() + 2 > kWidth) lines.emplace_back();
+    StrAppend(&lines.back(), lines.back().empty() ? "" : "  ", flag);
+  }
+  return Rows("defaults", lines);
+}
+
+std::string Metrics(const EvalMetrics& m) {
+  std::string text = StrCat("loss ", FormatNumber(m.loss));
+  if (m.accuracy >= 0) text += absl::StrFormat(", accuracy %.2f%%", 100 * m.accuracy);
+  for (const auto& [name, value] : m.metrics) StrAppend(&text, ", ", name, " ", FormatNumber(value));
+  return text;
+}
+
+}  // namespace
+
+std::string PageRow(const std::string& label, const std::string& text) {
+  return absl::StrFormat("%-11s%s\n", label, text);
+}
+
+std::string StartPage(const TrainingRun& run, const TrainConfig& resolved) {
+  std::string text = ModelRows(run) + DataRows(run) + StepRows(run);
+  text += PageRow("run", "backend " + DescribeBackend(*run.backend));
+  if (!run.precision.why.empty()) text += PageRow("precision", run.precision.why + " (`mixed_precision`)");
+  text += PageRow("out", resolved.out);
+  text += DefaultRows(run.config, resolved);
+  text.pop_back();
+  return text;
+}
+
+std::string EndPage(const RunSummary& summary, const std::string& folder, const std::vector<std::string>& files) {
+  const TrainResult& r = summary.result;
+  std::string text =
+      PageRow("trained",
+              StrCat(FormatWithCommas(r.steps), " updates, ", FormatNumber(r.epochs), " epochs, ",
+                     FormatWithCommas(r.samples), " samples in ", FormatSeconds(r.seconds), " (",
+                     FormatWithCommas(static_cast<int64_t>(Throughput(r))), " samples/s); ended by ", r.stop_reason));
+  text += PageRow(
+      "loss",
+      StrCat(FormatNumber(r.final_loss), " over the last updates",
+             r.skipped_steps > 0 ? StrCat("; ", r.skipped_steps, " updates skipped: gradient not finite") : ""));
+  if (r.eval_before.samples > 0) {
+    text += PageRow("eval",
+                    StrCat("before: ", Metrics(r.eval_before), r.eval.samples > 0 ? "; after: " + Metrics(r.eval) : "",
+                           " (", FormatWithCommas(r.eval_before.samples), " samples)"));
+  }
+  text += PageRow("time", StrCat("compile ", FormatSeconds(r.compile_seconds), ", waiting for data ",
+                                 FormatSeconds(r.data_seconds), ", compute ", FormatSeconds(r.compute_seconds),
+                                 r.eval_seconds > 0 ? StrCat(", eval ", FormatSeconds(r.eval_seconds)) : ""));
+  text += PageRow(
+      "memory", StrCat("planned ", FormatBytes(static_cast<double>(summary.planned_peak_bytes)), "; the process took ",
+                       FormatBytes(static_cast<double>(summary.measured_peak_bytes)), " above its start"));
+  return text + PageRow("written", StrCat(folder, ": ", absl::StrJoin(files, ", ")));
+}
+
+}  // namespace onnxtrain::cli
