@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "frontend/base/strings.h"
+#include "frontend/graph/print.h"
+#include "frontend/graph/text.h"
 #include "frontend/passes/rule.h"
 
 namespace onnxtrain {
@@ -11,7 +14,8 @@ Pattern::Pattern(const Graph& graph)
       weight_(graph.values().size(), true),
       is_output_(graph.values().size(), false),
       uses_(graph.values().size(), 0),
-      users_(ComputeUsers(graph)) {
+      users_(ComputeUsers(graph)),
+      kind_(graph.nodes().size(), -1) {
   for (const GraphInput& input : graph.inputs()) weight_[input.value] = input.kind != InputKind::kFeed;
   for (const Node& node : graph.nodes()) {
     bool weight = true;
@@ -47,6 +51,22 @@ ValueId Pattern::BeforeCast(ValueId v, DType from, DType to) const {
 
 std::optional<double> Pattern::Splat(ValueId v) const { return FindSplat(graph_, v); }
 
+int32_t Pattern::Kind(const Node& node) const {
+  int32_t& kind = kind_[&node - graph_.nodes().data()];
+  if (kind >= 0) return kind;
+  std::string key = StrCat(node.op, Print(node.attrs));
+  for (ValueId v : node.outputs) StrAppend(&key, " ", ToString(graph_.type(v)));
+  for (ValueId v : node.inputs) {
+    if (v == kNoValue) {
+      key += " _";
+      continue;
+    }
+    StrAppend(&key, weight_[v] ? " w" : " v", ToString(graph_.type(v)));
+    if (const auto splat = Splat(v)) key += "=" + text::FormatDouble(*splat);
+  }
+  return kind = kinds_.emplace(std::move(key), static_cast<int32_t>(kinds_.size())).first->second;
+}
+
 MatchedRegion::MatchedRegion(const Pattern& pattern, ValueId root) : pattern_(pattern), root_(root), frontier_{root} {}
 
 void MatchedRegion::AddOperand(ValueId v) {
@@ -60,8 +80,13 @@ bool MatchedRegion::Grow(const std::function<bool(const Node&)>& allowed) {
   if (node == nullptr || node->outputs.size() != 1 || !allowed(*node)) return false;
   frontier_.erase(last);
   nodes_.push_back(node);
+  const auto number = [&](ValueId v) { return numbering_.emplace(v, std::ssize(numbering_)).first->second; };
+  signature_.push_back(pattern_.Kind(*node));
+  signature_.push_back(number(last));
   for (ValueId v : node->inputs) {
-    if (v != kNoValue) AddOperand(v);
+    if (v == kNoValue) continue;
+    signature_.push_back(number(v));
+    AddOperand(v);
   }
   return !frontier_.empty();
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -50,12 +52,17 @@ class Pattern {
   const Node* Producer(ValueId v, std::string_view op) const;
   // Returns the value of all elements of a splat constant.
   std::optional<double> Splat(ValueId v) const;
+  // Returns a number for all that a pattern may ask of the node alone: operator, attributes, types, constants, which
+  // operands are weights.
+  int32_t Kind(const Node& node) const;
 
  private:
   const Graph& graph_;
   std::vector<bool> weight_, is_output_;
   std::vector<int> uses_;
   std::vector<std::vector<int32_t>> users_;
+  mutable std::map<std::string, int32_t> kinds_;
+  mutable std::vector<int32_t> kind_;  // by node; -1: not computed yet
 };
 
 // A region that computes a value, grown backwards node by node. Splat constants belong to the region; weights are
@@ -77,6 +84,9 @@ class MatchedRegion {
   int Count(std::string_view op) const;
   std::set<ValueId> covers() const;
   const Pattern& pattern() const { return pattern_; }
+  // Regions of equal signature are the same computation on leaves of the same types: what is proved of one holds for
+  // all.
+  const std::vector<int32_t>& signature() const { return signature_; }
 
  private:
   void AddOperand(ValueId v);
@@ -86,6 +96,8 @@ class MatchedRegion {
   std::set<ValueId> frontier_;  // ids grow along the graph: the last is computed last
   std::set<ValueId> weights_;
   std::vector<const Node*> nodes_;
+  std::vector<int32_t> signature_;        // by node: its kind, then its operands
+  std::map<ValueId, int32_t> numbering_;  // operands, as they appear
 };
 
 using Proposals = std::vector<Match>;

@@ -52,7 +52,12 @@ bool AcceptsFloat32Input(const Graph& graph, const Node& node, size_t input, DTy
 class MixedPrecisionRewriter {
  public:
   MixedPrecisionRewriter(const Graph& graph, DType low, Graph* result)
-      : graph_(graph), low_(low), r_(graph, result), users_(ComputeUsers(graph)) {
+      : graph_(graph),
+        low_(low),
+        r_(graph, result),
+        users_(ComputeUsers(graph)),
+        is_output_(graph.values().size(), false) {
+    for (const GraphOutput& output : graph.outputs()) is_output_[output.value] = true;
     for (const Node& node : graph.nodes()) precision_.push_back(EffectivePrecision(node));
     MarkWanted();
     MarkFreelyCastable();
@@ -133,9 +138,7 @@ class MixedPrecisionRewriter {
   // Returns whether all users accept `low`.
   bool HasOnlyLowPrecisionUsers(ValueId v) const {
     if (!wanted_[v]) return false;
-    const bool output =
-        std::any_of(graph_.outputs().begin(), graph_.outputs().end(), [&](const auto& o) { return o.value == v; });
-    return !output && std::all_of(users_[v].begin(), users_[v].end(), [&](int32_t n) { return AcceptsLow(n); });
+    return !is_output_[v] && std::all_of(users_[v].begin(), users_[v].end(), [&](int32_t n) { return AcceptsLow(n); });
   }
 
   // Backward operators read what the forward pass saved, and comparisons read values in any precision.
@@ -202,6 +205,7 @@ class MixedPrecisionRewriter {
   const DType low_;
   Rewriter r_;
   const std::vector<std::vector<int32_t>> users_;
+  std::vector<bool> is_output_;                 // by value
   std::vector<Precision> precision_;            // by node
   std::vector<bool> wanted_, freely_castable_;  // by value
   std::map<ValueId, Val> casts_;                // by new value, between kWide and low_

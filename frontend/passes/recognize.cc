@@ -9,6 +9,9 @@
 namespace onnxtrain {
 namespace {
 
+// Limits the proofs of one graph. Real models have some hundred different regions, files made to be slow any number.
+constexpr size_t kMaxRefuted = 4000;
+
 class Recognizer {
  public:
   explicit Recognizer(const Graph& graph) : pattern_(graph) {}
@@ -39,8 +42,12 @@ class Recognizer {
 
   bool Grow(const RegionPattern& p, ValueId root) {
     MatchedRegion region(pattern_, root);
+    std::set<std::vector<int32_t>>& refuted = refuted_[&p];
     while (region.nodes().size() < p.most_nodes && region.Grow(p.allows)) {
-      if (region.only_leaf().has_value() && Take(p.propose(region))) return true;
+      if (!region.only_leaf().has_value() || refuted.contains(region.signature())) continue;
+      if (refuted.size() >= kMaxRefuted) return false;
+      if (Take(p.propose(region))) return true;
+      refuted.insert(region.signature());
     }
     return false;
   }
@@ -58,6 +65,7 @@ class Recognizer {
   Pattern pattern_;
   std::map<ValueId, Match> matches_;  // by root
   std::set<ValueId> covered_;
+  std::map<const RegionPattern*, std::set<std::vector<int32_t>>> refuted_;  // signatures of regions without a match
 };
 
 }  // namespace
