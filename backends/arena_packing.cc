@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "backends/arena_sweep.h"
+
 namespace onnxtrain {
 namespace {
 
@@ -110,6 +112,9 @@ struct Start {
 
 bool IsNearBound(size_t total, size_t bound) { return total <= bound + bound / 200; }
 
+// Placing n blocks in any other order than that of their live ranges takes O(n²).
+constexpr size_t kManyBlocks = 4000, kTooManyBlocks = 12'000;
+
 // Blocks below a two-thousandth of the bound fit into the gaps of any packing: the search leaves them out and tries
 // more.
 constexpr size_t kSmall = 2000;
@@ -168,6 +173,10 @@ size_t PeakLiveBytes(const std::vector<Block>& blocks) {
 Packing PackBlocks(const std::vector<Block>& blocks) {
   const size_t bound = PeakLiveBytes(blocks);
   Packing best{.total = std::numeric_limits<size_t>::max()};
+  if (blocks.size() > kManyBlocks) {
+    best = PackBySweeps(blocks);
+    if (IsNearBound(best.total, bound) || blocks.size() > kTooManyBlocks) return best;
+  }
   std::vector<Start> starts;
   for (Key key : kKeys) {
     for (Fit fit : {Fit::kLowest, Fit::kTightest}) {

@@ -90,15 +90,14 @@ bool Reaches(const Dataflow& flow, int32_t from, const std::vector<int32_t>& to)
   return false;
 }
 
-bool OverwritesInput(const Dataflow& flow, const GraphOutput& output, int32_t writer) {
+// May the output be written over the input that it goes into, as the only one of `writers` outputs?
+bool OverwritesInput(const Dataflow& flow, const GraphOutput& output, int32_t writer, int writers) {
   const ValueId out = flow.root[output.value];
   const ValueId old = output.into;
   if (flow.is_output[old]) return false;
   const auto& readers = flow.readers[old];
   const bool reads = std::find(readers.begin(), readers.end(), writer) != readers.end();
-  if (reads && !flow.CanOverwrite(writer, out, old)) return false;
-  const auto& targets = flow.graph->outputs();
-  return std::count_if(targets.begin(), targets.end(), [&](const auto& o) { return o.into == old; }) == 1;
+  return writers == 1 && (!reads || flow.CanOverwrite(writer, out, old));
 }
 
 // Orders every reader of the old value before the writer of the new one, where that closes no cycle.
@@ -113,6 +112,10 @@ bool OrderAfterReaders(Dataflow* flow, int32_t writer, const std::vector<int32_t
 }
 
 void BindOutputs(const Graph& graph, Dataflow* flow) {
+  std::vector<int> writers(graph.values().size(), 0);  // by graph input
+  for (const GraphOutput& output : graph.outputs()) {
+    if (output.into != kNoValue) ++writers[output.into];
+  }
   for (size_t o = 0; o < graph.outputs().size(); ++o) {
     const GraphOutput& output = graph.outputs()[o];
     const ValueId out = flow->root[output.value];
@@ -122,7 +125,8 @@ void BindOutputs(const Graph& graph, Dataflow* flow) {
       continue;
     }
     const int32_t writer = graph.value(out).node;
-    if (OverwritesInput(*flow, output, writer) && OrderAfterReaders(flow, writer, flow->readers[output.into])) {
+    if (OverwritesInput(*flow, output, writer, writers[output.into]) &&
+        OrderAfterReaders(flow, writer, flow->readers[output.into])) {
       flow->bound[out] = flow->bound[output.into];
     }
   }
@@ -133,12 +137,13 @@ void BindOutputs(const Graph& graph, Dataflow* flow) {
 bool Dataflow::CanOverwrite(int32_t node, ValueId out, ValueId r) const {
   const Node& n = graph->nodes()[node];
   const uint32_t inputs = rows[node]->elementwise ? kAnyInput : out == n.outputs[0] ? rows[node]->overwrites : 0;
+  if (inputs == 0) return false;
   for (size_t i = 0; i < n.inputs.size(); ++i) {
     const ValueId v = n.inputs[i];
     const bool may = inputs >> std::min<size_t>(i, 31) & 1;
     if (v != kNoValue && root[v] == r && (!may || graph->type(v) != graph->type(out))) return false;
   }
-  return inputs != 0;
+  return true;
 }
 
 std::vector<bool> FindLiveNodes(const Graph& graph) {

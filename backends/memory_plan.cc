@@ -1,6 +1,7 @@
 #include "backends/memory_plan.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "backends/arena_packing.h"
 #include "backends/dataflow.h"
@@ -152,12 +153,13 @@ std::vector<Copy> MakeFinalCopies(const Graph& graph, const std::vector<Place>& 
 
 // Finds copies whose source is an input that another copy overwrites.
 std::vector<size_t> FindClobbered(const std::vector<Copy>& copies) {
+  std::unordered_set<int32_t> overwritten;  // inputs
+  for (const Copy& copy : copies) {
+    if (copy.to.where == Where::kInput) overwritten.insert(copy.to.index);
+  }
   std::vector<size_t> found;
   for (size_t c = 0; c < copies.size(); ++c) {
-    const bool overwritten = std::any_of(copies.begin(), copies.end(), [&](const Copy& other) {
-      return copies[c].from.where == Where::kInput && other.to == copies[c].from;
-    });
-    if (overwritten) found.push_back(c);
+    if (copies[c].from.where == Where::kInput && overwritten.contains(copies[c].from.index)) found.push_back(c);
   }
   return found;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 
 #include "frontend/base/log.h"
@@ -69,6 +70,7 @@ class Scheduler {
     }
     unread_.resize(flow.root.size());
     for (size_t v = 0; v < flow.root.size(); ++v) unread_[v] = static_cast<int32_t>(flow.readers[v].size());
+    FindReadGroups();
   }
 
   std::vector<int32_t> Run(Rule rule) {
@@ -84,14 +86,14 @@ class Scheduler {
   }
 
  private:
-  int32_t Best(Rule rule) const {
+  int32_t Best(Rule rule) {
     int32_t best = *ready_.begin();
     if (rule == kRules[0]) return best;
-    Cost least = rule(GetMemoryEffect(best));
+    Cost least = rule(GetEffectOnce(best));
     int looked_at = 0;
     for (int32_t node : ready_) {
       if (++looked_at > kLookahead) break;
-      if (const Cost cost = rule(GetMemoryEffect(node)); cost < least) {
+      if (const Cost cost = rule(GetEffectOnce(node)); cost < least) {
         least = cost;
         best = node;
       }
@@ -108,18 +110,28 @@ class Scheduler {
     order->push_back(node);
   }
 
-  // Calls f for each arena group that the node reads, once, without those of sources: they are live during it only.
-  template <typename F>
-  void ForReadGroups(int32_t node, F f) const {
-    const auto& inputs = flow_.graph->nodes()[node].inputs;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i] == kNoValue || !flow_.in_arena(flow_.root[inputs[i]])) continue;
-      const ValueId r = flow_.root[inputs[i]];
-      if (sources_[flow_.graph->value(r).node]) continue;
-      const bool repeated = std::any_of(inputs.begin(), inputs.begin() + i,
-                                        [&](ValueId v) { return v != kNoValue && flow_.root[v] == r; });
-      if (!repeated) f(r);
+  // Lists the arena groups that each node reads, once, without those of sources: they are live during it only.
+  void FindReadGroups() {
+    read_groups_.resize(flow_.rows.size());
+    std::vector<int32_t> last_reader(flow_.root.size(), -1);
+    for (int32_t n = 0; n < std::ssize(read_groups_); ++n) {
+      if (!flow_.runs(n)) continue;
+      for (ValueId v : flow_.graph->nodes()[n].inputs) {
+        const ValueId r = v == kNoValue ? kNoValue : flow_.root[v];
+        if (r == kNoValue || !flow_.in_arena(r) || sources_[flow_.graph->value(r).node] || last_reader[r] == n)
+          continue;
+        last_reader[r] = n;
+        read_groups_[n].push_back(r);
+      }
     }
+    effects_.resize(read_groups_.size());
+  }
+
+  // The effect of a ready node changes only when it becomes the last reader of a group.
+  const MemoryEffect& GetEffectOnce(int32_t node) {
+    std::optional<MemoryEffect>& effect = effects_[node];
+    if (!effect) effect = GetMemoryEffect(node);
+    return *effect;
   }
 
   MemoryEffect GetMemoryEffect(int32_t node) const {
@@ -134,20 +146,23 @@ class Scheduler {
       if (unread_[v] > 0 || flow_.is_output[v]) kept += graph.type(v).bytes();
     }
     e.net = kept;
-    ForReadGroups(node, [&](ValueId r) {
-      if (unread_[r] != 1 || flow_.is_output[r]) return;
+    for (ValueId r : read_groups_[node]) {
+      if (unread_[r] != 1 || flow_.is_output[r]) continue;
       e.net -= graph.type(r).bytes();
       const bool reused = flow_.in_arena(outputs[0]) && flow_.CanOverwrite(node, outputs[0], r) &&
                           graph.type(r).bytes() == graph.type(outputs[0]).bytes();
       if (reused) e.peak = 0;
-    });
+    }
     if (!workspace_.empty()) e.peak += workspace_[node];
     return e;
   }
 
   void Finish(int32_t node) {
     ready_.erase(node);
-    if (!IsAlias(flow_, node)) ForReadGroups(node, [&](ValueId r) { --unread_[r]; });
+    for (ValueId r : read_groups_[node]) {
+      if (IsAlias(flow_, node) || --unread_[r] != 1) continue;
+      for (int32_t reader : flow_.readers[r]) effects_[reader].reset();
+    }
     for (int32_t next : flow_.after[node]) {
       if (--missing_[next] == 0) ready_.insert(next);  // never a source: sources wait for sources only
     }
@@ -157,8 +172,10 @@ class Scheduler {
   const std::vector<size_t>& workspace_;
   const std::vector<bool>& sources_;
   std::vector<bool> emitted_;
-  std::vector<int32_t> missing_;  // by node: predecessors that have not run, without sources
-  std::vector<int32_t> unread_;   // by root: readers that have not run
+  std::vector<int32_t> missing_;                      // by node: predecessors that have not run, without sources
+  std::vector<int32_t> unread_;                       // by root: readers that have not run
+  std::vector<std::vector<ValueId>> read_groups_;     // by node
+  std::vector<std::optional<MemoryEffect>> effects_;  // by node, where up to date
   std::set<int32_t> ready_;
 };
 
