@@ -10,6 +10,7 @@
 #include "backends/cpu/ops/fused.h"
 #include "backends/cpu/ops/nn_ops.h"
 #include "backends/cpu/runtime/parallel.h"
+#include "backends/reachability.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/layout.h"
 #include "frontend/passes/match.h"
@@ -62,10 +63,15 @@ std::optional<FusedReduction> MatchReduction(const Shape& x, const std::vector<i
   return pays ? std::optional(FusedReduction{.columns = extents[1]}) : std::nullopt;
 }
 
+// Limits the search for cycles, on average over all nodes.
+constexpr int64_t kVisitsPerNode = 1000;
+
 class ElementwiseFuser {
  public:
-  explicit ElementwiseFuser(const Graph& graph) : graph_(graph), pattern_(graph) {
+  explicit ElementwiseFuser(const Graph& graph) : graph_(graph), pattern_(graph), forest_(graph, ComputeUsers(graph)) {
     const size_t n = graph.nodes().size();
+    seen_.assign(n, 0);
+    visits_left_ = kVisitsPerNode * std::ssize(graph.nodes());
     unit_.resize(n);
     std::iota(unit_.begin(), unit_.end(), 0);
     members_.resize(n);
@@ -181,7 +187,7 @@ class ElementwiseFuser {
     if (p >= 0 && fusible_[p] && GetShape(p) == GetShape(cast) && unit_[p] != unit_[cast]) TryJoin(p, cast);
   }
 
-  bool CanFuse(const std::vector<int32_t>& nodes) const {
+  bool CanFuse(const std::vector<int32_t>& nodes) {
     std::vector<FusedReduction> sums;
     for (int32_t n : nodes) {
       if (reductions_[n]) sums.push_back(reductions_[n]->sum);
@@ -234,14 +240,21 @@ class ElementwiseFuser {
 
   // Does a path leave the nodes and come back, or does one of them read a reduction, which is complete only at the end?
   // A unit is one step of a path, as it runs as one node. Nodes are merged in list order: each node after the last of
-  // `nodes` is a unit of its own still, and no path leads back from there.
-  bool CreatesCycle(const std::vector<int32_t>& nodes) const {
-    std::vector<bool> seen(unit_.size(), false);
-    std::vector<int32_t> stack = nodes;
+  // `nodes` is a unit of its own still, and no path leads back from there. Says yes where the search gets too long.
+  bool CreatesCycle(const std::vector<int32_t>& nodes) {
+    ++search_;
+    std::vector<int32_t> stack = nodes, positions;
+    for (int32_t n : nodes) positions.push_back(forest_.begin(n));
+    std::sort(positions.begin(), positions.end());
     const auto inside = [&](int32_t n) { return std::binary_search(nodes.begin(), nodes.end(), n); };
+    const auto surely_returns = [&](int32_t n) {
+      const auto next = std::lower_bound(positions.begin(), positions.end(), forest_.begin(n));
+      return next != positions.end() && *next < forest_.end(n);
+    };
     while (!stack.empty()) {
       const int32_t n = stack.back();
       stack.pop_back();
+      if (--visits_left_ < 0) return true;
       const bool from_inside = inside(n);
       for (ValueId v : graph_.nodes()[n].outputs) {
         for (int32_t r : pattern_.users(v)) {
@@ -249,8 +262,9 @@ class ElementwiseFuser {
             if (!from_inside || reductions_[n]) return true;
             continue;
           }
-          if (r > nodes.back() || seen[unit_[r]]) continue;
-          seen[unit_[r]] = true;
+          if (r > nodes.back() || seen_[unit_[r]] == search_) continue;
+          if (surely_returns(r)) return true;
+          seen_[unit_[r]] = search_;
           stack.insert(stack.end(), members_[unit_[r]].begin(), members_[unit_[r]].end());
         }
       }
@@ -335,6 +349,10 @@ class ElementwiseFuser {
 
   const Graph& graph_;
   const Pattern pattern_;
+  const SpanningForest forest_;
+  std::vector<int32_t> seen_;  // by unit: the last search that reached it
+  int32_t search_ = 0;
+  int64_t visits_left_;                        // of all searches
   std::vector<int32_t> unit_;                  // by node
   std::vector<std::vector<int32_t>> members_;  // by unit, ascending; empty for one that was merged into another
   std::vector<bool> fusible_;

@@ -1,5 +1,6 @@
 #include "backends/cpu/lower/fuse_epilogues.h"
 
+#include <set>
 #include <span>
 
 #include "backends/cpu/ops/matmul_ops.h"
@@ -18,7 +19,8 @@ using Result = std::optional<Vals>;
 struct Context {
   Rewriter& r;
   const Pattern& pattern;
-  const Node& node;  // the root of the fusion
+  const std::set<std::pair<ValueId, ValueId>>& updates;  // graph outputs and the inputs that they go into
+  const Node& node;                                      // the root of the fusion
 
   const Graph& graph() const { return pattern.graph(); }
   const Type& type(ValueId v) const { return graph().type(v); }
@@ -60,10 +62,8 @@ Accumulation FindAccumulation(const Context& c, ValueId term) {
   const Node* sum = c.pattern.SoleUser(term, "Add");
   if (sum == nullptr || !IsPlainSum(c, *sum)) return {};
   const ValueId old = OtherOperand(*sum, term);
-  for (const GraphOutput& output : c.graph().outputs()) {
-    if (output.value == sum->outputs[0] && output.into == old && c.pattern.HasOneUse(old)) return {sum, old};
-  }
-  return {};
+  const bool writes_over = c.updates.contains({sum->outputs[0], old}) && c.pattern.HasOneUse(old);
+  return writes_over ? Accumulation{sum, old} : Accumulation{};
 }
 
 Attrs WithRelu(const Node& node) {
@@ -201,30 +201,34 @@ bool KeepsColumns(const Context& c, const Node& view) {
   return !x.empty() && !y.empty() && x.back() == y.back();
 }
 
+// What may follow a product.
+struct Epilogue {
+  bool bias = true, relu = true;
+};
+
 // The product, and what is done to it, that computes the value: act(a·b + bias) between casts. The product accumulates
 // in float32 and writes the type of the last node.
-Product FindProduct(const Context& c, ValueId v) {
+Product FindProduct(const Context& c, ValueId v, Epilogue allowed = {}) {
   const Node* node = c.graph().producer(v);
   if (node == nullptr) return {};
   if (node->op == "MatMul" || node->op == "cpu.MatMul") return {.node = node};
   const bool sole = c.pattern.HasOneUse(node->inputs.empty() ? v : node->inputs[0]);
-  if (node->op == "cpu.View" && sole && KeepsColumns(c, *node)) return FindProduct(c, node->inputs[0]);
+  if (node->op == "cpu.View" && sole && KeepsColumns(c, *node)) return FindProduct(c, node->inputs[0], allowed);
   if (node->op == "Cast" && sole && IsMultiplied(c.type(node->inputs[0]).dtype)) {
-    const Product inner = FindProduct(c, node->inputs[0]);
+    const Product inner = FindProduct(c, node->inputs[0], allowed);
     return inner.node != nullptr && HasBf16Operands(c, *inner.node) ? inner : Product{};
   }
-  if (node->op == "Relu" && sole) {
-    Product inner = FindProduct(c, node->inputs[0]);
-    if (inner.node == nullptr || inner.relu) return {};
-    inner.relu = true;
+  if (node->op == "Relu" && sole && allowed.relu) {
+    Product inner = FindProduct(c, node->inputs[0], {.bias = allowed.bias, .relu = false});
+    inner.relu = inner.node != nullptr;
     return inner;
   }
-  if (node->op != "Add") return {};
+  if (node->op != "Add" || !allowed.bias) return {};
   for (const ValueId term : node->inputs) {
     const ValueId bias = OtherOperand(*node, term);
     if (!c.pattern.HasOneUse(term) || !IsBias(c, bias, v, term)) continue;
-    const Product inner = FindProduct(c, term);
-    if (inner.node != nullptr && inner.bias == kNoValue && !inner.relu) return {.node = inner.node, .bias = bias};
+    const Product inner = FindProduct(c, term, {.bias = false, .relu = false});
+    if (inner.node != nullptr) return {.node = inner.node, .bias = bias};
   }
   return {};
 }
@@ -282,10 +286,12 @@ constexpr Fusion kEpilogues[] = {
 // The first row that matches wins.
 absl::StatusOr<Graph> Apply(const Graph& graph, std::span<const Fusion> table) {
   const Pattern pattern(graph);
+  std::set<std::pair<ValueId, ValueId>> updates;
+  for (const GraphOutput& output : graph.outputs()) updates.emplace(output.value, output.into);
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> Result {
     for (const Fusion& fusion : table) {
       if (fusion.root != node.op) continue;
-      if (Result result = fusion.apply({r, pattern, node})) return result;
+      if (Result result = fusion.apply({r, pattern, updates, node})) return result;
     }
     return std::nullopt;
   });

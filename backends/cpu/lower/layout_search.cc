@@ -25,7 +25,9 @@ class LayoutSearch {
   }
 
   std::vector<bool> Run() {
+    FindReads();
     PropagateFromFixed();
+    CountReaders();
     bool changed = true;
     for (int sweep = 0; sweep < kSweeps && changed; ++sweep) changed = Sweep(sweep % 2 != 0);
     return nhwc_;
@@ -34,27 +36,37 @@ class LayoutSearch {
  private:
   using Kind = LayoutConstraint::Kind;
 
-  bool ReadsInNodeLayout(int32_t n, ValueId v) const {
-    const auto& inputs = graph_.nodes()[n].inputs;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i] == v && (constraints_[n].operands.inputs >> std::min<size_t>(i, 31) & 1) != 0) return true;
-    }
-    return false;
-  }
-
   bool WritesInNodeLayout(ValueId v) const {
     const Value& value = graph_.value(v);
     return value.node >= 0 && (constraints_[value.node].operands.outputs >> std::min(value.index, 31) & 1) != 0;
   }
 
+  // Lists what each node reads in its own layout.
+  void FindReads() {
+    reads_.resize(nhwc_.size());
+    readers_.resize(bytes_.size());
+    operands_.assign(bytes_.size(), 0);
+    std::vector<int32_t> reader(bytes_.size(), -1);  // by value: the last node that reads it in its layout
+    for (int32_t n = 0; n < std::ssize(reads_); ++n) {
+      const auto& inputs = graph_.nodes()[n].inputs;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const bool in_layout = (constraints_[n].operands.inputs >> std::min<size_t>(i, 31) & 1) != 0;
+        if (inputs[i] != kNoValue && in_layout) reader[inputs[i]] = n;
+      }
+      for (ValueId v : inputs) {
+        if (v != kNoValue) ++operands_[v];
+        if (v == kNoValue || reader[v] != n) continue;
+        reads_[n].push_back(v);
+        readers_[v].push_back(n);
+      }
+    }
+  }
+
   // Calls f for the values that have the node's layout.
   template <typename F>
   void ForEachInNodeLayout(int32_t n, F&& f) const {
-    const Node& node = graph_.nodes()[n];
-    for (ValueId v : node.inputs) {
-      if (v != kNoValue && ReadsInNodeLayout(n, v)) f(v);
-    }
-    for (ValueId v : node.outputs) {
+    for (ValueId v : reads_[n]) f(v);
+    for (ValueId v : graph_.nodes()[n].outputs) {
       if (WritesInNodeLayout(v)) f(v);
     }
   }
@@ -70,23 +82,35 @@ class LayoutSearch {
     for (size_t n = 0; n < constraints_.size(); ++n) {
       if (constraints_[n].kind == Kind::kNhwc) push(static_cast<int32_t>(n));
     }
+    std::vector<bool> seen(bytes_.size(), false);  // values
     while (!stack.empty()) {
       const int32_t n = stack.back();
       stack.pop_back();
       ForEachInNodeLayout(n, [&](ValueId v) {
+        if (seen[v]) return;
+        seen[v] = true;
         if (WritesInNodeLayout(v)) push(graph_.value(v).node);
-        for (int32_t r : pattern_.users(v)) {
-          if (ReadsInNodeLayout(r, v)) push(r);
-        }
+        for (int32_t r : readers_[v]) push(r);
       });
     }
+  }
+
+  void CountReaders() {
+    nhwc_readers_.assign(bytes_.size(), 0);
+    for (size_t v = 0; v < bytes_.size(); ++v) {
+      for (int32_t r : readers_[v]) nhwc_readers_[v] += nhwc_[r];
+    }
+  }
+
+  void Flip(int32_t n) {
+    nhwc_[n] = !nhwc_[n];
+    for (ValueId v : reads_[n]) nhwc_readers_[v] += nhwc_[n] ? 1 : -1;
   }
 
   double Cost(ValueId v) const {
     if (bytes_[v] == 0) return 0;
     const bool made = WritesInNodeLayout(v) && nhwc_[graph_.value(v).node];
-    bool other = pattern_.IsOutput(v) && made;
-    for (int32_t r : pattern_.users(v)) other |= (nhwc_[r] && ReadsInNodeLayout(r, v)) != made;
+    const bool other = made ? pattern_.IsOutput(v) || nhwc_readers_[v] < operands_[v] : nhwc_readers_[v] > 0;
     return other ? bytes_[v] : 0;
   }
 
@@ -99,9 +123,9 @@ class LayoutSearch {
   bool TryFlip(int32_t n) {
     if (constraints_[n].kind != Kind::kPropagate) return false;
     const double before = CostAround(n);
-    nhwc_[n] = !nhwc_[n];
+    Flip(n);
     if (CostAround(n) < before) return true;
-    nhwc_[n] = !nhwc_[n];
+    Flip(n);
     return false;
   }
 
@@ -117,6 +141,10 @@ class LayoutSearch {
   const Pattern pattern_;
   std::vector<double> bytes_;  // by value: cost of having it in both layouts
   std::vector<bool> nhwc_;
+  std::vector<std::vector<ValueId>> reads_;    // by node: operands in its layout
+  std::vector<std::vector<int32_t>> readers_;  // by value: the nodes that read it in their layout, once per operand
+  std::vector<int32_t> nhwc_readers_;          // by value: how many of these are channels last
+  std::vector<int32_t> operands_;              // by value: operands of any node that it is
 };
 
 }  // namespace
