@@ -1,4 +1,7 @@
 // Scaled dot-product attention (Vaswani et al., 2017).
+#include <limits>
+
+#include "frontend/ops/formula.h"
 #include "frontend/ops/nn_rules.h"
 #include "frontend/ops/row.h"
 
@@ -46,14 +49,23 @@ absl::StatusOr<std::vector<Type>> InferAttentionGrad(const TypeContext& c) {
   return std::vector<Type>{c.in(1), c.in(2), c.in(3)};
 }
 
+// Returns whether the mask hides every key from a query: a row of −∞, of which softmax is NaN.
+Val HidesAllKeys(Val mask) {
+  const Val largest = mask.rank() == 0 ? mask : ReduceMax(mask, {-1});
+  return Equal(largest, -std::numeric_limits<double>::infinity());
+}
+
 // In half precision, scores and exponentials are computed in float32, as fused kernels do.
 Val Probabilities(Val q, Val k, Val mask, double scale) {
   const Val product = MatMul(q, k, false, true);
   if (!product) return Val();
   const DType type = product.dtype(), wide = DTypeSize(type) < 4 ? DType::kFloat32 : type;
-  Val scores = Cast(product, wide) * scale;
-  if (mask) scores = scores + Cast(mask, wide);
-  return Cast(scores.b().Op("Softmax", {scores}, {{"axis", int64_t{product.rank() - 1}}}), type);
+  const Val scores = Cast(product, wide) * scale;
+  const auto softmax = [&](Val x) { return Cast(x.b().Op("Softmax", {x}, {{"axis", int64_t{x.rank() - 1}}}), type); };
+  if (!mask) return softmax(scores);
+  const Val hidden = HidesAllKeys(mask), zero = Number(mask, 0);
+  const Val p = softmax(scores + Cast(Where(hidden, zero, mask), wide));
+  return Where(hidden, Number(p, 0), p);
 }
 
 std::vector<Val> DecomposeAttention(const DecomposeContext& c) {

@@ -1,6 +1,8 @@
 // Scaled dot-product attention: MatMul(q, kᵀ), scaled before or after, masked by Add or Where, Softmax, MatMul with
 // v.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "frontend/passes/match.h"
 
@@ -25,6 +27,7 @@ struct Term {
 struct Found {
   Operand q, k, v;
   double scale = 1;
+  bool guarded = false;  // probabilities that are NaN become zeros
   std::vector<Term> terms;
   std::set<ValueId> covers;
 };
@@ -36,10 +39,11 @@ class AttentionMatcher {
   std::optional<Found> Match(const Node& root) {
     if (root.op != "MatMul" || root.attrs.Int("trans_a") != 0) return std::nullopt;
     found_.v = {root.inputs[1], root.attrs.Int("trans_b") != 0};
-    const Node* softmax = Inside(root.inputs[0], "Softmax");
+    const Node* softmax = Guarded(root.inputs[0]);
+    if (softmax == nullptr) softmax = Inside(root.inputs[0], "Softmax");
     if (softmax == nullptr || softmax->attrs.Int("axis") != graph_.type(softmax->outputs[0]).rank() - 1)
       return std::nullopt;
-    found_.covers = {root.outputs[0], softmax->outputs[0]};
+    found_.covers.insert({root.outputs[0], softmax->outputs[0]});
     if (!Scores(softmax->inputs[0])) return std::nullopt;
     return std::move(found_);
   }
@@ -49,6 +53,19 @@ class AttentionMatcher {
   // than the fusion saves.
   const Node* Inside(ValueId v, std::string_view op) const {
     return pattern_.HasOneUse(v) ? pattern_.Producer(v, op) : nullptr;
+  }
+
+  // Matches Where(IsNaN(p), 0, p), p = Softmax: what PyTorch writes, because a query that sees no key gives zeros.
+  const Node* Guarded(ValueId v) {
+    const Node* where = Inside(v, "Where");
+    const Node* is_nan = where == nullptr ? nullptr : Inside(where->inputs[0], "IsNaN");
+    if (is_nan == nullptr || is_nan->inputs[0] != where->inputs[2] || pattern_.Splat(where->inputs[1]) != 0)
+      return nullptr;
+    const ValueId p = where->inputs[2];
+    if (pattern_.users(p).size() != 2 || pattern_.IsOutput(p)) return nullptr;
+    found_.covers.insert({v, is_nan->outputs[0]});
+    found_.guarded = true;
+    return pattern_.Producer(p, "Softmax");
   }
 
   // If v is a scalar times another value, multiplies `factor` by the scalar and returns that value; else v.
@@ -161,6 +178,12 @@ Shape SmallMask(const Shape& mask, const Shape& scores) {
   return shape;
 }
 
+// What hides all keys from a query.
+double HiddenRow(const Term& term) {
+  if (term.choice) return term.fill_where_true ? 1 : 0;
+  return term.factor > 0 ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+}
+
 }  // namespace
 
 Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
@@ -173,17 +196,20 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
   };
   Shape batch(graph.type(found->q.value).shape.begin(), graph.type(found->q.value).shape.end() - 2);
   for (int64_t& n : batch) n = std::min<int64_t>(n, 2);
-  const int64_t s = std::min<int64_t>(extent(found->q, 0), 3), t = std::min<int64_t>(extent(found->k, 0), 5);
-  const int64_t d = std::min<int64_t>(extent(found->q, 1), 4), e = std::min<int64_t>(extent(found->v, 1), 3);
-  std::vector<Match::Leaf> leaves = {{found->q.value, Small(batch, s, d, found->q.swapped)},
-                                     {found->k.value, Small(batch, t, d, found->k.swapped)},
-                                     {found->v.value, Small(batch, t, e, found->v.swapped)}};
+  const ValueId q = found->q.value, k = found->k.value, v = found->v.value;
+  const int64_t t = std::min<int64_t>(extent(found->k, 0), 5), d = std::min<int64_t>(extent(found->q, 1), 4);
+  const int64_t s = q == k || q == v ? t : std::min<int64_t>(extent(found->q, 0), 3);
+  const int64_t e = v == q || v == k ? d : std::min<int64_t>(extent(found->v, 1), 3);
+  std::vector<Match::Leaf> leaves = {{q, Small(batch, s, d, found->q.swapped)},
+                                     {k, Small(batch, t, d, found->k.swapped)},
+                                     {v, Small(batch, t, e, found->v.swapped)}};
   const Shape scores = Small(batch, s, t, false);
   for (const Term& term : found->terms) {
     leaves.push_back({.value = term.value, .small = SmallMask(graph.type(term.value).shape, scores)});
     if (term.choice) leaves.back().first = !term.fill_where_true;  // float64 swallows less: no row is masked throughout
+    if (found->guarded && (!term.choice || std::isinf(term.fill))) leaves.back().first_row = HiddenRow(term);
   }
-  auto form = [f = *found](Builder& b, std::span<const Val> v) { return Form(b, f, v); };
+  auto form = [f = *found](Builder& b, std::span<const Val> leaves) { return Form(b, f, leaves); };
   return {{root.outputs[0], "Attention", std::move(leaves), form, found->covers}};
 }
 

@@ -40,6 +40,42 @@ Val TransposeOfTranspose(const NodeContext& s) {
   return Transpose(x, perm);
 }
 
+// The number of axes of `whole` that each axis of `merged` is made of, in order; empty if some axis is not.
+Ints MergedAxes(const Shape& whole, const Shape& merged) {
+  Ints counts;
+  size_t at = 0;
+  for (int64_t extent : merged) {
+    const size_t first = at;
+    for (int64_t product = 1; at < whole.size() && (at == first || product < extent); ++at) product *= whole[at];
+    counts.push_back(static_cast<int64_t>(at - first));
+  }
+  return at == whole.size() && NumElements(whole) == NumElements(merged) ? counts : Ints();
+}
+
+// Reshape(Transpose(Reshape(x))) → Transpose(Reshape(x)) where the last Reshape splits axes: heads that are merged with
+// the batch while keys are transposed.
+Val SplitOfTransposedReshape(const NodeContext& s) {
+  const Val merged = MatchInput(s.in[0], "Transpose");
+  if (!MatchInput(merged, "Reshape") || s.out.elements() == 0) return Val();
+  const Ints counts = MergedAxes(s.out.shape, s.in[0].shape());
+  if (counts.empty()) return Val();
+  const Ints perm = ProducerAttrs(s.in[0]).Ints("perm");
+  std::vector<Ints> parts(perm.size());  // of each axis of `merged`: axes of the result
+  int64_t at = 0;
+  for (size_t i = 0; i < perm.size(); ++i) {
+    for (int64_t n = 0; n < counts[i]; ++n) parts[perm[i]].push_back(at++);
+  }
+  Shape split;
+  Ints order(at);
+  for (const Ints& axes : parts) {
+    for (int64_t axis : axes) {
+      order[axis] = static_cast<int64_t>(split.size());
+      split.push_back(s.out.shape[axis]);
+    }
+  }
+  return Transpose(Reshape(merged, split), order);
+}
+
 // A transpose that moves only axes of extent 1 is a Reshape.
 Val TransposeOfOnes(const NodeContext& s) {
   Ints moved;
@@ -133,6 +169,13 @@ Val ElementwiseOfExpand(const NodeContext& s) {
   return Val();
 }
 
+// Masks broadcast.
+Val AttentionOfExpandedMask(const NodeContext& s) {
+  std::vector<Val> in = s.in;
+  if (in.size() < 4 || !(in[3] = MatchInput(in[3], "Expand"))) return Val();
+  return TryOp(s, in, s.out.shape);
+}
+
 // f(Expand(x)) → Expand(f(x)), also if the other operands are scalars: computes f on fewer elements.
 Val ExpandOfElementwise(const NodeContext& s) {
   const OpRow* row = FindOp(s.node.op);
@@ -216,6 +259,7 @@ std::span<const Rule> ShapeRules() {
       {"Reshape", SameType},
       {"Reshape", RearrangeOfSplat},
       {"Reshape", ReshapeOfReshape},
+      {"Reshape", SplitOfTransposedReshape},
       {"Cast", CastOfReshape},
       {"Transpose", TransposeOfNothing},
       {"Transpose", TransposeOfTranspose},
@@ -231,6 +275,7 @@ std::span<const Rule> ShapeRules() {
       {"ReduceProd", ReduceNothing},
       {"Expand", SameType},
       {"Expand", ExpandOfExpand},
+      {"Attention", AttentionOfExpandedMask},
       {"", ElementwiseOfExpand},
       {"", ExpandOfElementwise},
       {"Slice", WholeSlice},

@@ -168,7 +168,8 @@ void SoftmaxRows(const ScoreRows& r, float scale, const float* mask, int64_t mas
   for (int64_t i = 0; i < r.rows; ++i) {
     float* s = r.data + i * r.ld;
     const float max = ScaleAndMask(s, r.keys, scale, mask == nullptr ? nullptr : mask + i * mask_row, mask_column);
-    inverse[i] = 1.0f / ExpRow<S>(s, r.keys, max);
+    const bool hidden = max == -kInf;  // every key: exponentials and result are zeros
+    inverse[i] = 1.0f / (ExpRow<S>(s, r.keys, hidden ? 0.0f : max) + (hidden ? 1.0f : 0.0f));
   }
 }
 

@@ -5,6 +5,8 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/softmax.h>
 
+#include <limits>
+
 #include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
 
@@ -37,7 +39,11 @@ at::Tensor Flat3(const at::Tensor& x) {
   return x.dim() == 3 ? x : x.dim() == 2 ? x.unsqueeze(0) : x.flatten(0, -3).view({-1, rows, columns});
 }
 
-// softmax(scale q kᵀ + mask) v; between the products of halves, float32
+at::Tensor HidesAllKeys(const at::Tensor& mask) {
+  return (mask.dim() == 0 ? mask : mask.amax(-1, true)).eq(-std::numeric_limits<double>::infinity());
+}
+
+// softmax(scale q kᵀ + mask) v; between the products of halves, float32. A query without a visible key gets zeros.
 Run Attention(const Args& a) {
   const at::Tensor q = Flat3(a.in[0]), k = Flat3(a.in[1]).transpose(1, 2), v = Flat3(a.in[2]);
   std::vector<int64_t> sizes = a.in[0].sizes().vec();
@@ -46,7 +52,9 @@ Run Attention(const Args& a) {
   return [=, y = Flat3(a.out[0]), mask = a.In(3), scale = a.attrs().Float("scale")]() mutable {
     at::Tensor scores = at::bmm(q, k).to(wide).mul_(scale);
     if (mask.defined()) scores.view(sizes).add_(mask);
-    at::bmm_out(y, at::_softmax(scores, -1, false).to(v.scalar_type()), v);
+    at::Tensor p = at::_softmax(scores, -1, false);
+    if (mask.defined()) p.view(sizes).masked_fill_(HidesAllKeys(mask), 0);
+    at::bmm_out(y, p.to(v.scalar_type()), v);
   };
 }
 

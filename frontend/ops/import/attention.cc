@@ -91,25 +91,27 @@ bool AllSee(Val allowed) {
   return true;
 }
 
-// The conditions as what softmax can bear: a query that sees nothing sees everything, and `any` (invalid: always) says
-// that its result does not count.
+Val AdditiveMask(const Heads& h) {
+  const Val allowed = AdditiveMask(h.allowed, h.q.dtype(), kMinusInf);
+  if (!h.bias) return allowed;
+  const Val bias = Cast(h.bias, h.q.dtype());
+  return allowed ? allowed + bias : bias;
+}
+
+// A mask as softmax can bear it: a query that sees nothing sees everything, and `hidden` (invalid: never) says that its
+// result does not count.
 struct Masking {
-  Val additive, any;
+  Val additive, open, hidden;
 };
 
 Masking MakeMasking(const Heads& h) {
   Masking m;
-  Val open = h.allowed;
-  if (open && !AllSee(open)) {
-    m.any = Greater(ReduceMax(Cast(open, h.q.dtype()), {-1}), 0);
-    open = open.b().Op("Or", {open, Unary("Not", m.any)});
-  }
-  m.additive = AdditiveMask(open, h.q.dtype(), kMinusInf);
-  if (h.bias) m.additive = m.additive ? m.additive + Cast(h.bias, h.q.dtype()) : Cast(h.bias, h.q.dtype());
+  m.additive = m.open = AdditiveMask(h);
+  if (!m.open || (!h.bias && AllSee(h.allowed))) return m;
+  m.hidden = Equal(m.open.rank() == 0 ? m.open : ReduceMax(m.open, {-1}), kMinusInf);
+  m.open = Where(m.hidden, Number(m.open, 0), m.open);
   return m;
 }
-
-Val Guarded(Val any, Val y) { return any && y ? Where(any, y, Number(y, 0)) : y; }
 
 // Softmax over the last axis, with the sink's score among the others.
 Val Normalized(Val scores, const Heads& h) {
@@ -131,13 +133,11 @@ AttentionResult BuildPrimitiveAttention(const Heads& h, Val k, Val v, double sca
   const Masking m = MakeMasking(h);
   AttentionResult a;
   a.products = MatMul(h.q, k, false, true) * scale;
+  const Val capped = h.softcap != 0 ? Tanh(a.products / h.softcap) * h.softcap : a.products;
   a.masked = m.additive ? a.products + m.additive : a.products;
-  a.scores = a.masked;
-  if (h.softcap != 0) {
-    const Val capped = Tanh(a.products / h.softcap) * h.softcap;
-    a.scores = m.additive ? capped + m.additive : capped;
-  }
-  a.weights = Guarded(m.any, Normalized(a.scores, h));
+  a.scores = m.additive ? capped + m.additive : capped;
+  a.weights = Normalized(m.open ? capped + m.open : capped, h);
+  if (m.hidden) a.weights = Where(m.hidden, Number(a.weights, 0), a.weights);
   a.y = MatMul(a.weights, v);
   return a;
 }
@@ -153,8 +153,7 @@ absl::StatusOr<AttentionResult> BuildAttention(Builder& b, const Heads& h, bool 
   if (scores || h.softcap != 0 || h.sink || (h.softmax && *h.softmax != h.q.dtype())) {
     a = BuildPrimitiveAttention(h, k, v, scale);
   } else {
-    const Masking m = MakeMasking(h);
-    a.y = Guarded(m.any, b.Op("Attention", {h.q, k, v, m.additive}, {{"scale", scale}}));
+    a.y = b.Op("Attention", {h.q, k, v, AdditiveMask(h)}, {{"scale", scale}});
   }
   return a.y ? absl::StatusOr<AttentionResult>(a) : b.status();
 }

@@ -1,43 +1,8 @@
 // Recognize: what exporters write, as text, and the composite that comes out, with the same numbers from both.
-#include "frontend/passes/recognize.h"
-
-#include "frontend/passes/cse.h"
-#include "frontend/passes/dce.h"
-#include "frontend/passes/pipeline.h"
-#include "tests/frontend/passes/testing.h"
+#include "tests/frontend/passes/recognize_testing.h"
 
 namespace onnxtrain {
 namespace {
-
-struct Case {
-  std::string_view what, inputs, before, found;
-};
-
-// "Gelu 2, LayerNorm 1"
-std::string Counts(const std::map<std::string, int>& found) {
-  std::string out;
-  for (const auto& [op, count] : found) StrAppend(&out, out.empty() ? "" : ", ", op, " ", count);
-  return out;
-}
-
-std::string Constants(std::initializer_list<std::pair<std::string_view, std::string_view>> constants) {
-  std::string out;
-  for (const auto& [name, value] : constants)
-    StrAppend(&out, "%", name, ": f32[] = Constant() {value=f32[](", value, ")}; ");
-  return out;
-}
-
-void Check(const Case& c, const std::string& constants = "") {
-  SCOPED_TRACE(std::string(c.what));
-  const Graph before = MustParse(GraphText(c.inputs, constants + std::string(c.before)));
-  const auto clean = CleanUp(before);
-  ASSERT_TRUE(clean.ok()) << clean.status();
-  std::map<std::string, int> found;
-  const auto after = Recognize(*clean, &found);
-  ASSERT_TRUE(after.ok()) << after.status();
-  EXPECT_EQ(Counts(found), c.found) << Print(*clean);
-  ExpectSameNumbers(before, Dce(*after), 1e-4);
-}
 
 TEST(Recognize, FunctionsOfOneNumber) {
   constexpr std::string_view x = "feed %x: f32[2,3]";
@@ -51,7 +16,7 @@ TEST(Recognize, FunctionsOfOneNumber) {
                                            {"two", "2"},
                                            {"six", "6"},
                                            {"near", "0.72"}});
-  const Case kCases[] = {
+  const RecognizeCase kCases[] = {
       {"PyTorch: x * 0.5 * (1 + erf(x / sqrt2))", x,
        "%a: f32[2,3] = Div(%x, %root2); %b: f32[2,3] = Erf(%a); %c: f32[2,3] = Add(%b, %one); %d: f32[2,3] = Mul(%x, "
        "%c); "
@@ -110,7 +75,7 @@ TEST(Recognize, FunctionsOfOneNumber) {
        "%e: f32[2,3] = Tanh(%d); %f: f32[2,3] = Mul(%e, %c); %f",
        "Mish 2"},
   };
-  for (const Case& c : kCases) Check(c, constants);
+  for (const RecognizeCase& c : kCases) CheckRecognized(c, constants);
 }
 
 TEST(Recognize, Normalizations) {
@@ -127,7 +92,7 @@ TEST(Recognize, Normalizations) {
   const std::string plain = StrCat(kPlain, "%n");
   const std::string residual =
       StrCat(kPlain, "%t: f32[2,3,8] = Mul(%n, %g); %y: f32[2,3,8] = Add(%t, %b); %z: f32[2,3,8] = Add(%x, %y); %z");
-  const Case kCases[] = {
+  const RecognizeCase kCases[] = {
       {"PyTorch", xw, affine, "LayerNorm 1"},
       {"root mean square of transformers' Llama", xw,
        "%p: f32[2,3,8] = Pow(%x, %two); %v: f32[2,3,1] = ReduceMean(%p) {axes=[2], keepdims=1}; "
@@ -182,7 +147,7 @@ TEST(Recognize, Normalizations) {
        "%y: f32[2,3,8] = Sub(%x, %l); %y",
        "LogSoftmax 1"},
   };
-  for (const Case& c : kCases) Check(c, constants);
+  for (const RecognizeCase& c : kCases) CheckRecognized(c, constants);
 }
 
 TEST(Recognize, KeepsScaleBiasAndEpsilonApart) {
@@ -224,7 +189,7 @@ TEST(Recognize, Attention) {
   const std::string raised = with("%d: f32[2,2,3,5] = Mul(%a, %root); %s: f32[2,2,3,5] = Where(%mask, %d, %some); ");
   const std::string shown = StrCat(kScores, "%s: f32[2,2,3,5] = Div(%a, %eight); ", kEnd, ", %p");
   const std::string unscaled = StrCat(kScores, "%s: f32[2,2,3,5] = Neg(%a); ", kEnd);
-  const Case kCases[] = {
+  const RecognizeCase kCases[] = {
       {"divided scores", qkv, divided, "Attention 1"},
       {"a mask added", masked, added, "Attention 1"},
       {"a mask added before scaling", masked, added_first, "Attention 1"},
@@ -252,7 +217,7 @@ TEST(Recognize, Attention) {
        "%y: f32[2,2,3,6] = MatMul(%p, %v) {trans_a=0, trans_b=0}; %y",
        ""},
   };
-  for (const Case& c : kCases) Check(c, constants);
+  for (const RecognizeCase& c : kCases) CheckRecognized(c, constants);
 }
 
 // What paddle2onnx writes: constants of shape [1], scales that are reshaped, queries scaled before the product.
@@ -268,7 +233,7 @@ TEST(Recognize, ExportsOfPaddle) {
                                     {"scale", "0.35355338"}}) {
     StrAppend(&constants, "%", name, ": f32[1] = Constant() {value=f32[1](", value, ")}; ");
   }
-  const Case kCases[] = {
+  const RecognizeCase kCases[] = {
       {"gelu", "feed %x: f32[2,3]",
        "%a: f32[2,3] = Div(%x, %root2); %b: f32[2,3] = Erf(%a); %c: f32[2,3] = Add(%b, %one); %d: f32[2,3] = Mul(%x, "
        "%c); "
@@ -294,11 +259,11 @@ TEST(Recognize, ExportsOfPaddle) {
        "%p: f32[2,2,3,5] = Softmax(%s) {axis=3}; %y: f32[2,2,3,6] = MatMul(%p, %w) {trans_a=0, trans_b=0}; %y",
        "Attention 1"},
   };
-  for (const Case& c : kCases) Check(c, constants);
+  for (const RecognizeCase& c : kCases) CheckRecognized(c, constants);
 }
 
 TEST(Recognize, CrossEntropy) {
-  const Case kCases[] = {
+  const RecognizeCase kCases[] = {
       {"PyTorch: nll_loss of log_softmax", "feed %x: f32[4,3,2], feed %t: i64[4,2]",
        "%l: f32[4,3,2] = LogSoftmax(%x) {axis=1}; %i: i64[4,1,2] = Reshape(%t) {shape=[4, 1, 2]}; "
        "%g: f32[4,1,2] = GatherElements(%l, %i) {axis=1}; %r: f32[4,2] = Reshape(%g) {shape=[4, 2]}; %n: f32[4,2] = "
@@ -314,7 +279,7 @@ TEST(Recognize, CrossEntropy) {
       {"another axis", "feed %x: f32[4,3], feed %i: i64[4,1]",
        "%l: f32[4,3] = LogSoftmax(%x) {axis=0}; %g: f32[4,1] = GatherElements(%l, %i) {axis=1}; %g", ""},
   };
-  for (const Case& c : kCases) Check(c);
+  for (const RecognizeCase& c : kCases) CheckRecognized(c);
   const Graph loss = MustParse(GraphText(kCases[0].inputs, kCases[0].before));
   EXPECT_EQ(Print(Canonicalize(loss).value()),
             GraphText(kCases[0].inputs,

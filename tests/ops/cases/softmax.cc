@@ -44,6 +44,12 @@ std::vector<Case> SoftmaxCases() {
       {"Attention_flat", "Attention", {Normal({5, 4}), Normal({6, 4}), Normal({6, 3}), Normal({5, 6})}, {}});
   cases.push_back(
       {"Attention_batch", "Attention", {Normal({3, 5, 8}), Normal({3, 5, 8}), Normal({3, 5, 8})}, {{"scale", 0.3}}});
+  // A query that sees no key: zeros, and no gradient.
+  cases.push_back({"Attention_hidden",
+                   "Attention",
+                   {Normal({2, 2, 4}), Normal({2, 3, 4}), Normal({2, 3, 4}),
+                    Fixed(Values({2, 1, 3}, {-inf, -inf, -inf, 0, -inf, 1}))},
+                   {{"scale", 0.5}}});
   const auto add_gradient = [&](std::string suffix, Shape q, Shape k, Shape v, Shape mask) {
     Shape dy = q;
     dy.back() = v.back();

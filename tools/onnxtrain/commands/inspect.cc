@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -88,6 +89,19 @@ std::string OperatorRows(const Inspection& i) {
   return text;
 }
 
+constexpr size_t kMaxNearMisses = 8;  // all are in --json
+
+std::string FusedRows(const Inspection& i) {
+  std::vector<std::string> counts;
+  for (const auto& [op, count] : i.recognized) counts.push_back(StrCat(op, " ", count));
+  std::string text =
+      counts.empty() ? "" : PageRow("recognized", StrCat(absl::StrJoin(counts, ", "), " in written form"));
+  for (size_t k = 0; k < std::min(i.near_misses.size(), kMaxNearMisses); ++k)
+    text += PageRow("nearly", i.near_misses[k]);
+  if (i.near_misses.size() <= kMaxNearMisses) return text;
+  return text + PageRow("", StrCat("… and ", i.near_misses.size() - kMaxNearMisses, " more (--json lists all)"));
+}
+
 std::string WeightRow(const WeightDecision& w, size_t wide) {
   const bool plain = w.why == "trained by default";
   return StrCat("  ", Padded(w.trained ? "trained" : "fixed", 8), Padded(Fitted(w.name), wide), "  ",
@@ -146,7 +160,7 @@ std::string Page(const TrainConfig& config, const Inspection& i) {
     text +=
         PageRow("output", StrCat("'", name, "'", type == i.outputs.end() ? "" : StrCat(" ", ToString(type->second))));
   }
-  text += OperatorRows(i);
+  text += OperatorRows(i) + FusedRows(i);
   if (!i.weights.empty())
     text += WeightRows(i) +
             PageRow("origin", StrCat(i.origin.trained ? "looks trained: " : "looks untrained: ", i.origin.why));
@@ -217,6 +231,8 @@ std::string ToJson(const Inspection& i) {
     json["output_types"][name] = {{"type", ToString(type.dtype)}, {"shape", type.shape}};
   json["operators"] = m.op_histogram();
   json["operator_support"] = OperatorJson(i);
+  json["recognized"] = i.recognized;
+  json["nearly_recognized"] = i.near_misses;
   json["backends"] = Json::object();
   for (const auto& [backend, problem] : i.backends)
     json["backends"][backend] = {{"trains", problem.empty()}, {"problem", OrNull(problem)}};

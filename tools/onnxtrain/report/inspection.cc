@@ -6,6 +6,7 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
+#include "frontend/passes/near_misses.h"
 #include "optim/auto/learning_rates.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/surgery.h"
@@ -41,6 +42,8 @@ class Inspector {
     if (!imported.ok())
       return AddReasons(AnnotateFreeDims(imported.status(), file_, options_.import.dim_values)), absl::OkStatus();
     InspectForward(*imported);
+    out_.recognized = CountRecognized(file_, imported->graph);
+    out_.near_misses = FindNearMisses(imported->graph);
     InspectBatch();
     InspectWeights();
     return absl::OkStatus();

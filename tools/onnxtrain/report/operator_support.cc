@@ -106,4 +106,19 @@ std::vector<OperatorSupport> GetOperatorSupport(const OnnxModel& file, const Imp
   return list;
 }
 
+// A rewritten node has the source of the node that it replaces. That of a composite in the file has its operator, or
+// one without a row.
+std::map<std::string, int> CountRecognized(const OnnxModel& file, const Graph& graph) {
+  const Index index(file);
+  std::map<std::string, int> counts;
+  for (const Node& node : graph.nodes()) {
+    const OpRow* row = FindOp(node.op);
+    const bool composite = row != nullptr && !row->is_gradient &&
+                           (row->decompose != nullptr || row->probabilities || !row->written_as.empty());
+    const std::string* written = composite ? index.Find(node.source) : nullptr;
+    if (written != nullptr && *written != node.op && FindOp(*written) != nullptr) ++counts[node.op];
+  }
+  return counts;
+}
+
 }  // namespace onnxtrain::cli

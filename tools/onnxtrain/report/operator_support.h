@@ -35,4 +35,7 @@ std::vector<OperatorSupport> GetOperatorSupport(const OnnxModel& file, const Imp
                                                 const std::string& error,
                                                 const std::vector<InstalledBackend>& backends);
 
+// Counts the composites of an optimized import that replaced nodes of another operator of the file.
+std::map<std::string, int> CountRecognized(const OnnxModel& file, const Graph& graph);
+
 }  // namespace onnxtrain::cli

@@ -100,6 +100,19 @@ TEST_F(Attentions, AQueryThatSeesNothingGivesZeros) {
   }
 }
 
+TEST_F(Attentions, AFloatMaskMayHideAllKeys) {
+  HostTensor mask({kF32, {3, 3}});
+  for (int64_t i = 3; i < 6; ++i) mask.Set(i, -INFINITY);
+  for (const Attrs& path : {Attrs(), Attrs{{"softcap", 1e4}}}) {
+    const std::vector<double> y = Onnx(path, &mask);
+    ASSERT_EQ(y.size(), 48u);
+    for (size_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(y[8 + i], 0);
+      EXPECT_NE(y[i], 0);
+    }
+  }
+}
+
 // A cap far above all scores changes next to nothing, and takes the path by primitives.
 TEST_F(Attentions, SoftcapBendsScores) {
   ExpectNear(Onnx({{"softcap", 1e4}, {"is_causal", int64_t{1}}}), Onnx({{"is_causal", int64_t{1}}}));

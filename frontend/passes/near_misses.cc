@@ -1,0 +1,127 @@
+#include "frontend/passes/near_misses.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "frontend/base/strings.h"
+#include "frontend/ops/row.h"
+#include "frontend/passes/match.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int kMaxSteps = 6;  // between the products of attention
+
+std::string Quoted(const Node& node) { return node.source.empty() ? node.op : StrCat(node.op, " '", node.source, "'"); }
+
+bool IsBetweenProducts(const Node& node) {
+  const OpRow* row = FindOp(node.op);
+  return row != nullptr && (row->elementwise || row->view || node.op == "Dropout" || node.op == "Transpose");
+}
+
+// The chain from a value back to the producer of that operator, through elementwise operators and views; empty if there
+// is none. Follows the operand of the value's own size.
+std::vector<const Node*> ChainTo(const Pattern& pattern, ValueId v, std::string_view op) {
+  std::vector<const Node*> chain;
+  for (int step = 0; step < kMaxSteps; ++step) {
+    const Node* node = pattern.graph().producer(v);
+    if (node == nullptr) return {};
+    chain.push_back(node);
+    if (node->op == op) return chain;
+    if (!IsBetweenProducts(*node)) return {};
+    const int64_t size = pattern.graph().type(v).elements();
+    const auto next = std::ranges::find_if(node->inputs, [&](ValueId input) {
+      return input != kNoValue && pattern.graph().type(input).dtype != DType::kBool && !pattern.IsWeight(input) &&
+             pattern.graph().type(input).elements() == size;
+    });
+    if (next == node->inputs.end()) return {};
+    v = *next;
+  }
+  return {};
+}
+
+// Does the composite express this node between the products?
+bool IsExpressible(const Pattern& pattern, const Node& node) {
+  if (node.op == "Where" || node.op == "IsNaN") return true;
+  if (node.op == "Add") return true;
+  return (node.op == "Mul" || node.op == "Div") &&
+         std::ranges::any_of(node.inputs, [&](ValueId v) { return pattern.Splat(v).has_value(); });
+}
+
+// The first node of a chain, but for its end, that attention does not express, or whose value somebody else reads.
+std::optional<std::string> FindObstacle(const Pattern& pattern, const std::vector<const Node*>& chain) {
+  for (const Node* node : chain) {
+    if (node != chain.back() && !IsExpressible(pattern, *node))
+      return StrCat(Quoted(*node), " is between its products");
+    if (pattern.IsOutput(node->outputs[0])) return StrCat("the result of ", Quoted(*node), " is an output");
+  }
+  return std::nullopt;
+}
+
+std::string WhyNoAttention(const Pattern& pattern, const Node& product, const std::vector<const Node*>& to_softmax,
+                           const std::vector<const Node*>& to_scores) {
+  const Graph& graph = pattern.graph();
+  for (const auto* chain : {&to_softmax, &to_scores}) {
+    if (const auto obstacle = FindObstacle(pattern, *chain)) return *obstacle;
+  }
+  const Node &softmax = *to_softmax.back(), &scores = *to_scores.back();
+  if (softmax.attrs.Int("axis") != graph.type(softmax.outputs[0]).rank() - 1)
+    return StrCat(Quoted(softmax), " is not over the keys");
+  const auto leading = [&](ValueId v) {
+    const Shape& shape = graph.type(v).shape;
+    return Shape(shape.begin(), shape.end() - 2);
+  };
+  const Shape batch = leading(scores.inputs[0]);
+  if (batch.empty()) return "it has no axis of heads";
+  if (leading(scores.inputs[1]) != batch || leading(product.inputs[1]) != batch)
+    return "queries, keys and values have different heads";
+  return "somebody else reads its scores, or both forms differ in value";
+}
+
+// A softmax between two products.
+std::optional<std::string> NearAttention(const Pattern& pattern, const Node& node) {
+  if (node.op != "MatMul" || pattern.IsWeight(node.outputs[0])) return std::nullopt;
+  const auto to_softmax = ChainTo(pattern, node.inputs[0], "Softmax");
+  if (to_softmax.empty()) return std::nullopt;
+  const auto to_scores = ChainTo(pattern, to_softmax.back()->inputs[0], "MatMul");
+  if (to_scores.empty()) return std::nullopt;
+  return StrCat("Attention: ", Quoted(node), ": ", WhyNoAttention(pattern, node, to_softmax, to_scores));
+}
+
+// √(mean + ε): the denominator of a normalization.
+std::optional<std::string> NearNorm(const Pattern& pattern, const Node& node) {
+  if (node.op != "Sqrt" && node.op != "Rsqrt") return std::nullopt;
+  const Node* sum = pattern.Producer(node.inputs[0], "Add");
+  if (sum == nullptr) return std::nullopt;
+  for (ValueId v : sum->inputs) {
+    const Node* mean = pattern.Producer(v, "ReduceMean");
+    if (mean == nullptr) continue;
+    const std::vector<int64_t> axes = mean->attrs.Ints("axes");
+    const int rank = pattern.graph().type(mean->inputs[0]).rank();
+    const bool last = !axes.empty() && std::ranges::max(axes) == rank - 1 &&
+                      std::ranges::min(axes) == rank - static_cast<int64_t>(axes.size());
+    return StrCat("LayerNorm or RmsNorm: ", Quoted(node), ": ",
+                  last ? "no form of them has its value" : "its mean is not over the last axes");
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> NearGelu(const Pattern&, const Node& node) {
+  if (node.op != "Erf") return std::nullopt;
+  return StrCat("Gelu: ", Quoted(node), ": no form of it has the value around this node");
+}
+
+}  // namespace
+
+std::vector<std::string> FindNearMisses(const Graph& graph) {
+  const Pattern pattern(graph);
+  std::vector<std::string> misses;
+  for (const Node& node : graph.nodes()) {
+    for (auto explain : {NearAttention, NearNorm, NearGelu}) {
+      if (auto miss = explain(pattern, node)) misses.push_back(*std::move(miss));
+    }
+  }
+  return misses;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,131 @@
+// Recognize: scaled_dot_product_attention as the exporters of PyTorch 2 write it.
+#include <cmath>
+
+#include "frontend/passes/near_misses.h"
+#include "tests/frontend/passes/recognize_testing.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr std::string_view kQkv = "feed %q: f32[2,2,3,4], feed %k: f32[2,2,5,4], feed %v: f32[2,2,5,6]";
+
+std::string WithMask(std::string_view mask) { return StrCat(kQkv, ", feed %mask: ", mask); }
+
+std::string Numbers() {
+  return Constants({{"root", "0.70710677"}, {"zero", "0"}, {"inf", "-inf"}, {"least", "-3.4028235e+38"}}) +
+         "%factor: f32[1] = Constant() {value=f32[1](0.70710677)}; ";
+}
+
+// √scale times queries and transposed keys, as both exporters write it.
+constexpr std::string_view kScores =
+    "%t: f32[2,2,4,5] = Transpose(%k) {perm=[0, 1, 3, 2]}; %qs: f32[2,2,3,4] = Mul(%q, %factor); "
+    "%ks: f32[2,2,4,5] = Mul(%t, %factor); %a: f32[2,2,3,5] = MatMul(%qs, %ks) {trans_a=0, trans_b=0}; ";
+constexpr std::string_view kGuard =
+    "%p: f32[2,2,3,5] = Softmax(%s) {axis=3}; %n: bool[2,2,3,5] = IsNaN(%p); "
+    "%g: f32[2,2,3,5] = Where(%n, %zero, %p); ";
+constexpr std::string_view kProduct = "%y: f32[2,2,3,6] = MatMul(%g, %v) {trans_a=0, trans_b=0}; %y";
+
+TEST(RecognizeSdpa, GuardsAgainstQueriesWithoutKeys) {
+  const auto with = [](std::string_view scores) { return StrCat(kScores, scores, kGuard, kProduct); };
+  const std::string bool_mask = WithMask("bool[2,1,1,5]"), float_mask = WithMask("f32[2,1,3,5]");
+  const std::string chosen = with("%w: f32[2,1,1,5] = Where(%mask, %zero, %inf); %s: f32[2,2,3,5] = Add(%a, %w); ");
+  const std::string added = with("%s: f32[2,2,3,5] = Add(%a, %mask); ");
+  const std::string filled = with("%s: f32[2,2,3,5] = Where(%mask, %a, %inf); ");
+  const std::string finite = with("%s: f32[2,2,3,5] = Where(%mask, %a, %least); ");
+  const std::string read = StrCat(kScores, "%s: f32[2,2,3,5] = Add(%a, %mask); ", kGuard, kProduct, ", %p");
+  const std::string ones =
+      StrCat(kScores, "%s: f32[2,2,3,5] = Add(%a, %mask); %one: f32[] = Constant() {value=f32[](1)}; ",
+             "%p: f32[2,2,3,5] = Softmax(%s) {axis=3}; %n: bool[2,2,3,5] = IsNaN(%p); "
+             "%g: f32[2,2,3,5] = Where(%n, %one, %p); ",
+             kProduct);
+  const RecognizeCase kCases[] = {
+      {"a boolean mask made additive", bool_mask, chosen, "Attention 1"},
+      {"an additive mask", float_mask, added, "Attention 1"},
+      {"scores chosen by a mask", bool_mask, filled, "Attention 1"},
+      {"scores replaced by the least number", bool_mask, finite, "Attention 1"},
+      {"probabilities that somebody reads", float_mask, read, ""},
+      {"a guard that gives ones", float_mask, ones, ""},
+  };
+  for (const RecognizeCase& c : kCases) CheckRecognized(c, Numbers());
+}
+
+// The mask hides every key from the queries of the first sample: zeros, before and after.
+TEST(RecognizeSdpa, QueriesWithoutKeysGiveZeros) {
+  const Graph graph = MustParse(GraphText(
+      WithMask("f32[2,1,1,5]"), StrCat(Numbers(), kScores, "%s: f32[2,2,3,5] = Add(%a, %mask); ", kGuard, kProduct)));
+  auto inputs = RandomInputs(graph);
+  for (int i = 0; i < 5; ++i) inputs.at("mask").Set(i, -INFINITY);
+  const Graph canonical = Canonicalize(graph).value();
+  EXPECT_NE(Print(canonical).find("= Attention("), std::string::npos);
+  const HostTensor before = MustRun(graph, inputs)[0], after = MustRun(canonical, inputs)[0];
+  ExpectNear(before, after, 1e-5);
+  for (int i = 0; i < after.size() / 2; ++i) ASSERT_EQ(after.At(i), 0);
+}
+
+// Keys whose heads are merged with the batch while they are transposed, and a mask per key that is expanded to the
+// scores: the operands are those of before, without a copy.
+TEST(RecognizeSdpa, KeysAndMaskWithoutCopies) {
+  const Graph graph = MustParse(GraphText(
+      WithMask("bool[2,1,1,5]"),
+      Numbers() +
+          "%m: f32[4,5,4] = Reshape(%k) {shape=[4, 5, 4]}; %mt: f32[4,4,5] = Transpose(%m) {perm=[0, 2, 1]}; "
+          "%t: f32[2,2,4,5] = Reshape(%mt) {shape=[2, 2, 4, 5]}; %qs: f32[2,2,3,4] = Mul(%q, %factor); "
+          "%ks: f32[2,2,4,5] = Mul(%t, %factor); %a: f32[2,2,3,5] = MatMul(%qs, %ks) {trans_a=0, trans_b=0}; "
+          "%e: bool[2,2,3,5] = Expand(%mask) {shape=[2, 2, 3, 5]}; %w: f32[2,2,3,5] = Where(%e, %zero, %inf); "
+          "%s: f32[2,2,3,5] = Add(%a, %w); " +
+          std::string(kGuard) + std::string(kProduct)));
+  const Graph canonical = Canonicalize(graph).value();
+  EXPECT_EQ(Print(canonical),
+            GraphText(WithMask("bool[2,1,1,5]"),
+                      "%zero: f32[] = Constant() {value=f32[](0)}; %inf: f32[] = Constant() {value=f32[](-inf)}; "
+                      "%6: f32[2,1,1,5] = Where(%mask, %zero, %inf); "
+                      "%y: f32[2,2,3,6] = Attention(%q, %k, %v, %6) {scale=0.4999999828857291}; %y"));
+  ExpectSameNumbers(graph, canonical, 1e-4);
+}
+
+// One head of keys and values serves two heads of queries.
+TEST(RecognizeSdpa, SharedHeads) {
+  constexpr std::string_view inputs = "feed %q: f32[2,4,3,4], feed %kv: f32[2,2,5,4]";
+  const RecognizeCase shared = {
+      "repeated by Expand", inputs,
+      "%u: f32[2,2,1,5,4] = Reshape(%kv) {shape=[2, 2, 1, 5, 4]}; %e: f32[2,2,2,5,4] = Expand(%u) {shape=[2, 2, 2, 5, "
+      "4]}; %r: f32[2,4,5,4] = Reshape(%e) {shape=[2, 4, 5, 4]}; %t: f32[2,4,4,5] = Transpose(%r) {perm=[0, 1, 3, 2]}; "
+      "%a: f32[2,4,3,5] = MatMul(%q, %t) {trans_a=0, trans_b=0}; %p: f32[2,4,3,5] = Softmax(%a) {axis=3}; "
+      "%y: f32[2,4,3,4] = MatMul(%p, %r) {trans_a=0, trans_b=0}; %y",
+      "Attention 1"};
+  CheckRecognized(shared);
+}
+
+std::string OnlyMiss(std::string_view inputs, const std::string& body) {
+  const auto misses = FindNearMisses(Canonicalize(MustParse(GraphText(inputs, Numbers() + body))).value());
+  return misses.size() == 1 ? misses[0] : StrCat(misses.size(), " near misses");
+}
+
+TEST(NearMisses, NameWhatIsInTheWay) {
+  const std::string scores(kScores), product(kProduct);
+  const std::string end = "%g: f32[2,2,3,5] = Softmax(%s) {axis=3} @\"weights\"; ";
+  EXPECT_EQ(OnlyMiss(kQkv, scores + "%s: f32[2,2,3,5] = Tanh(%a) @\"cap\"; " + end + product),
+            "Attention: MatMul: Tanh 'cap' is between its products");
+  EXPECT_EQ(OnlyMiss(kQkv, scores + "%s: f32[2,2,3,5] = Mul(%a, %root); " + end + product + ", %g"),
+            "Attention: MatMul: the result of Softmax 'weights' is an output");
+  EXPECT_EQ(OnlyMiss(WithMask("bool[2,1,1,5]"), scores +
+                                                    "%some: f32[] = Constant() {value=f32[](-5)}; "
+                                                    "%s: f32[2,2,3,5] = Where(%mask, %a, %some); " +
+                                                    end + product),
+            "Attention: MatMul: somebody else reads its scores, or both forms differ in value");
+  EXPECT_EQ(OnlyMiss("feed %q: f32[2,2,3,4], feed %k: f32[2,1,5,4], feed %v: f32[2,1,5,6]",
+                     "%s: f32[2,2,3,5] = MatMul(%q, %k) {trans_a=0, trans_b=1}; " + end + product),
+            "Attention: MatMul: queries, keys and values have different heads");
+  EXPECT_EQ(OnlyMiss(kQkv, scores + "%s: f32[2,2,3,5] = Mul(%a, %root); " + end + product), "0 near misses");
+  EXPECT_EQ(
+      OnlyMiss("feed %x: f32[4,8]",
+               "%m: f32[1,8] = ReduceMean(%x) {axes=[0], keepdims=1}; %c: f32[4,8] = Sub(%x, %m); %p: f32[4,8] = "
+               "Mul(%c, %c); %v: f32[1,8] = ReduceMean(%p) {axes=[0], keepdims=1}; %e: f32[1,8] = Add(%v, %root); "
+               "%d: f32[1,8] = Sqrt(%e) @\"deviation\"; %y: f32[4,8] = Div(%c, %d); %y"),
+      "LayerNorm or RmsNorm: Sqrt 'deviation': its mean is not over the last axes");
+  EXPECT_EQ(OnlyMiss("feed %x: f32[4,8]", "%e: f32[4,8] = Erf(%x) @\"erf\"; %y: f32[4,8] = Mul(%e, %x); %y"),
+            "Gelu: Erf 'erf': no form of it has the value around this node");
+}
+
+}  // namespace
+}  // namespace onnxtrain
