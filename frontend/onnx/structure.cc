@@ -20,6 +20,7 @@ class Sorter {
   Sorter(ParsedGraph* graph, const Sorter* outer) : graph_(*graph), outer_(outer) {}
 
   absl::Status Run() {
+    DropRepeatedConstants();
     NameNodes();
     RETURN_IF_ERROR(DefineNames());
     for (ParsedNode& node : graph_.nodes) RETURN_IF_ERROR(CheckSubgraphs(&node));
@@ -29,6 +30,20 @@ class Sorter {
   }
 
  private:
+  // Removes Constant nodes that define a name again with the same value: some converters write one per user.
+  void DropRepeatedConstants() {
+    std::unordered_map<std::string, HostTensor> known;
+    std::erase_if(graph_.nodes, [&](const ParsedNode& node) {
+      const bool constant = node.domain.empty() && node.op_type == "Constant" && node.outputs.size() == 1;
+      const HostTensor* value = constant ? node.attrs.Tensor("value") : nullptr;
+      if (value == nullptr) return false;
+      const auto initializer = graph_.initializers.find(node.outputs[0]);
+      if (initializer != graph_.initializers.end()) return initializer->second.SameBytes(*value);
+      const auto [it, added] = known.emplace(node.outputs[0], *value);
+      return !added && it->second.SameBytes(*value);
+    });
+  }
+
   void NameNodes() {
     std::unordered_set<std::string> taken;
     for (const ParsedNode& node : graph_.nodes) taken.insert(node.name);

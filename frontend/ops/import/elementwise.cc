@@ -4,6 +4,7 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
+#include "frontend/ops/import/legacy.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
@@ -123,55 +124,47 @@ ImportOr ImportSwish(ImportContext& c) {
   return One(x * Sigmoid(alpha == 1 ? x : x * alpha));
 }
 
-// αx + β, ONNX's experimental Affine and its relatives, which old exporters wrote.
-ImportOr ImportAffine(ImportContext& c) {
-  return One(c.in(0) * c.attrs().Float("alpha", 1.0) + c.attrs().Float("beta", 0.0));
-}
-ImportOr ImportScaledTanh(ImportContext& c) {
-  return One(Tanh(c.in(0) * c.attrs().Float("beta", 1.0)) * c.attrs().Float("alpha", 1.0));
-}
-ImportOr ImportParametricSoftplus(ImportContext& c) {
-  return One(Unary("Softplus", c.in(0) * c.attrs().Float("beta", 1.0)) * c.attrs().Float("alpha", 1.0));
-}
+// Rows list the operators that are imported as they are (OpRow::onnx).
+constexpr int kMany = Arity::kMany;
+constexpr OnnxOp kOps[] = {
+    {"", "Add", 2, 2, ImportBinary, {.weight_inputs = 0b11}},
+    {"", "Sub", 2, 2, ImportBinary, {.takes_numbers = true}},
+    {"", "Mul", 2, 2, ImportBinary, {.weight_inputs = 0b11}},
+    {"", "Div", 2, 2, ImportBinary, {.takes_numbers = true}},
+    {"", "Equal", 2, 2, ImportBinary, {.takes_numbers = true}},
+    {"", "Less", 2, 2, ImportBinary, {.takes_numbers = true}},
+    {"", "LessOrEqual", 2, 2, ImportBinary, {.takes_numbers = true}},
+    {"", "Greater", 2, 2, ImportBinary, {.takes_numbers = true}},
+    {"", "GreaterOrEqual", 2, 2, ImportBinary, {.takes_numbers = true}},
+    {"", "And", 2, 2, ImportBinary},
+    {"", "Or", 2, 2, ImportBinary},
+    {"", "Xor", 2, 2, ImportBinary},
+    {"", "Pow", 2, 2, ImportPow, {.takes_numbers = true}},
+    {"", "Mod", 2, 2, ImportMod, {.takes_numbers = true}},
+    {"", "Where", 3, 3, ImportSame, {.takes_numbers = true}},
+    {"", "PRelu", 2, 2, ImportPRelu, {.weight_inputs = 0b10}},
+    {"", "Sum", 1, kMany, ImportSum},
+    {"", "Mean", 1, kMany, ImportMean},
+    {"", "Max", 1, kMany, ImportExtremum, {.takes_numbers = true}},
+    {"", "Min", 1, kMany, ImportExtremum, {.takes_numbers = true}},
+    {"", "Clip", 1, 3, ImportClip, {.keeps_channels = true, .takes_numbers = true}},
+    {"", "Cast", 1, 1, ImportCast, {.keeps_classes = true, .takes_numbers = true, .type_attr = "to"}},
+    {"", "CastLike", 2, 2, ImportCastLike},
+    {"", "Identity", 1, 1, ImportIdentity, {.view = true}},
+    {"", "Gelu", 1, 1, ImportGelu, {.keeps_channels = true}},
+    {"", "Swish", 1, 1, ImportSwish},
+    {"com.microsoft", "Gelu", 1, 1, ImportGelu},
+};
 
 }  // namespace
 
-// Rows list the operators that are imported as they are (OpRow::onnx).
 std::span<const OnnxOp> ElementwiseImports() {
-  constexpr int kMany = Arity::kMany;
-  static constexpr OnnxOp kOps[] = {
-      {"", "Add", 2, 2, ImportBinary, {.weight_inputs = 0b11}},
-      {"", "Sub", 2, 2, ImportBinary, {.takes_numbers = true}},
-      {"", "Mul", 2, 2, ImportBinary, {.weight_inputs = 0b11}},
-      {"", "Div", 2, 2, ImportBinary, {.takes_numbers = true}},
-      {"", "Equal", 2, 2, ImportBinary, {.takes_numbers = true}},
-      {"", "Less", 2, 2, ImportBinary, {.takes_numbers = true}},
-      {"", "LessOrEqual", 2, 2, ImportBinary, {.takes_numbers = true}},
-      {"", "Greater", 2, 2, ImportBinary, {.takes_numbers = true}},
-      {"", "GreaterOrEqual", 2, 2, ImportBinary, {.takes_numbers = true}},
-      {"", "And", 2, 2, ImportBinary},
-      {"", "Or", 2, 2, ImportBinary},
-      {"", "Xor", 2, 2, ImportBinary},
-      {"", "Pow", 2, 2, ImportPow, {.takes_numbers = true}},
-      {"", "Mod", 2, 2, ImportMod, {.takes_numbers = true}},
-      {"", "Where", 3, 3, ImportSame, {.takes_numbers = true}},
-      {"", "PRelu", 2, 2, ImportPRelu, {.weight_inputs = 0b10}},
-      {"", "Sum", 1, kMany, ImportSum},
-      {"", "Mean", 1, kMany, ImportMean},
-      {"", "Max", 1, kMany, ImportExtremum, {.takes_numbers = true}},
-      {"", "Min", 1, kMany, ImportExtremum, {.takes_numbers = true}},
-      {"", "Clip", 1, 3, ImportClip, {.keeps_channels = true, .takes_numbers = true}},
-      {"", "Cast", 1, 1, ImportCast, {.keeps_classes = true, .takes_numbers = true, .type_attr = "to"}},
-      {"", "CastLike", 2, 2, ImportCastLike},
-      {"", "Identity", 1, 1, ImportIdentity, {.view = true}},
-      {"", "Gelu", 1, 1, ImportGelu, {.keeps_channels = true}},
-      {"", "Swish", 1, 1, ImportSwish},
-      {"", "Affine", 1, 1, ImportAffine},
-      {"", "ScaledTanh", 1, 1, ImportScaledTanh},
-      {"", "ParametricSoftplus", 1, 1, ImportParametricSoftplus},
-      {"com.microsoft", "Gelu", 1, 1, ImportGelu},
-  };
-  return kOps;
+  static const std::vector<OnnxOp> ops = [] {
+    std::vector<OnnxOp> all(std::begin(kOps), std::end(kOps));
+    all.insert(all.end(), LegacyImports().begin(), LegacyImports().end());
+    return all;
+  }();
+  return ops;
 }
 
 }  // namespace onnxtrain

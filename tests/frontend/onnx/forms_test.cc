@@ -231,5 +231,27 @@ TEST(Weights, MayBeReadAsShapesToo) {
   EXPECT_EQ(imported->graph.type(imported->graph.FindOutput("z")->value).shape, (Shape{4, 3}));
 }
 
+// Some converters write a Constant for each of its users, under one name.
+TEST(Constants, MayRepeatAValueButNotChangeIt) {
+  onnx::ModelProto model = NewModel();
+  AddInput(&model, "x", {-1, 2});
+  const auto constant = [&](std::vector<float> values) {
+    onnx::TensorProto* value = SetTensor(AddNode(&model, "Constant", {}, {"c"}), "value");
+    value->set_data_type(1);
+    value->add_dims(2);
+    FillFloats(value, values);
+  };
+  constant({1, 2});
+  constant({1, 2});
+  AddNode(&model, "Add", {"x", "c"}, {"y"});
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(imported->weights.size(), 1u);
+  EXPECT_THAT(imported->weights[0].value.ToDoubles(), ElementsAre(1, 2));
+  constant({1, 3});
+  EXPECT_THAT(Message(LoadModel(model).status()), HasSubstr("defines 'c', which"));
+}
+
 }  // namespace
 }  // namespace onnxtrain
