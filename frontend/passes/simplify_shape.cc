@@ -46,10 +46,12 @@ Ints MergedAxes(const Shape& whole, const Shape& merged) {
   size_t at = 0;
   for (int64_t extent : merged) {
     const size_t first = at;
-    for (int64_t product = 1; at < whole.size() && (at == first || product < extent); ++at) product *= whole[at];
+    int64_t product = 1;
+    for (; at < whole.size() && (at == first || product < extent); ++at) product *= whole[at];
+    if (product != extent) return {};
     counts.push_back(static_cast<int64_t>(at - first));
   }
-  return at == whole.size() && NumElements(whole) == NumElements(merged) ? counts : Ints();
+  return at == whole.size() ? counts : Ints();
 }
 
 // Reshape(Transpose(Reshape(x))) → Transpose(Reshape(x)) where the last Reshape splits axes: heads that are merged with
