@@ -12,7 +12,7 @@ constexpr unsigned kReads = kTaskTrain | kTaskEval | kTaskPredict | kTaskGrad | 
 constexpr unsigned kGradients = kTaskTrain | kTaskGrad | kTaskCompare;                         // differentiate
 constexpr unsigned kSynthetic = kTaskBench | kTaskPlan;                                        // make samples up
 constexpr unsigned kSteps = kTaskTrain | kSynthetic;                                           // update, or plan to
-constexpr unsigned kSurgery = kTaskTrain | kTaskInspect | kTaskExport;                         // change the structure
+constexpr unsigned kSurgery = kGradients | kSynthetic | kTaskInspect | kTaskExport;                      // change the structure
 constexpr unsigned kLabels = kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare;                // weigh labels
 
 // One field a row: group, name, tasks, member, placeholder, help, traits.
@@ -61,8 +61,9 @@ constexpr ConfigField kFields[] = {
     {"data", "eval_split", kTaskTrain, &C::eval_split, "F|last:F|COLUMN",
      "Holds out evaluation samples from `data`. 0.1: a random tenth; last:0.1: the last tenth; COLUMN: the samples "
      "where it is not 0, or test, eval, valid, dev"},
-    {"data", "input", kReads, &C::input, "MODEL_INPUT=COLUMN[,…]",
-     "Columns of a model input; several are concatenated; repeatable", {.repeatable = true}},
+    {"data", "input", kReads | kTaskInspect | kSynthetic, &C::input, "MODEL_INPUT=COLUMN[,…]",
+     "Columns of a model input; several are concatenated. NUMBER for an input without a batch axis, and @FILE.npy: a "
+     "constant for all samples. Repeatable", {.repeatable = true}},
     {"data", "label", kReads, &C::label, "COLUMN[,…]", "Label column, by name or 0-based index"},
     {"data", "header", kReads, &C::header, "WHETHER",
      "Whether the first line of a CSV file names the columns", {.choices = "auto|yes|no"}},

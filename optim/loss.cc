@@ -1,6 +1,7 @@
 #include "optim/loss.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "absl/strings/str_join.h"
@@ -20,6 +21,15 @@ struct Candidate {
   ValueId before;    // input of the tail; `value` where there is no tail
 };
 
+// Drops outputs without a row per sample where there are others.
+void PreferBatched(const ImportedModel& model, std::vector<Candidate>* candidates) {
+  const auto batched = [&](const Candidate& c) {
+    const Type& type = model.graph.type(c.value);
+    return type.rank() > 0 && type.shape[0] == model.batch;
+  };
+  if (std::ranges::any_of(*candidates, batched)) std::erase_if(*candidates, std::not_fn(batched));
+}
+
 std::vector<Candidate> Candidates(const ImportedModel& model, const std::string& wanted) {
   std::vector<Candidate> found;
   for (const std::string& name : model.outputs) {
@@ -38,6 +48,7 @@ std::vector<Candidate> Candidates(const ImportedModel& model, const std::string&
     }
     found.push_back(std::move(c));
   }
+  if (wanted.empty()) PreferBatched(model, &found);
   return found;
 }
 
@@ -104,11 +115,13 @@ struct Chosen {
 };
 
 // Completes a term from its function and output.
-absl::StatusOr<Chosen> Finish(const Graph& graph, const Candidate& c, const LossFunction& loss,
+absl::StatusOr<Chosen> Finish(const ImportedModel& model, const Candidate& c, const LossFunction& loss,
                               const LossTermSpec& spec, const LabelInfo& labels) {
+  const Graph& graph = model.graph;
   Chosen chosen;
   LossTerm& term = chosen.term = {
       .function = &loss, .options = spec.options, .factor = spec.factor, .output = c.name, .value = c.value};
+  if (model.moved_outputs.contains(c.name)) term.options.erase("time_first");  // the importer has moved the batch
   const bool on_logits = Contains(loss.final_activations, c.tail);
   if (on_logits) term.value = c.before;
   if (loss.name == "nll" && c.tail == "Softmax") {
@@ -167,17 +180,34 @@ absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& sp
   for (const Candidate& c : all) {
     const LossFunction* loss = term.function == nullptr ? AutoLoss(model.graph, c, labels) : term.function;
     if (loss == nullptr) continue;
-    if (term.function != nullptr && all.size() > 1 && !Finish(model.graph, c, *loss, term, labels).ok()) continue;
+    if (term.function != nullptr && all.size() > 1 && !Finish(model, c, *loss, term, labels).ok()) continue;
     fitting.push_back(c);
     losses.push_back(loss);
   }
-  if (fitting.size() == 1) return Finish(model.graph, fitting[0], *losses[0], term, labels);
+  if (fitting.size() == 1) return Finish(model, fitting[0], *losses[0], term, labels);
   if (fitting.size() > 1) {
     return Invalid("several outputs could be trained: ", Describe(model.graph, fitting),
                    "; choose one with `logits` NAME");
   }
   return Invalid("no loss fits labels ", labels.present ? ToString(labels.sample) : "that are not there",
                  " per sample and the outputs ", Describe(model.graph, all), "; choose with `loss` and `logits`");
+}
+
+// Replaces a term of `auto` by one for each output that can be trained, with labels of its own, where there are several.
+std::vector<LossTermSpec> SumOutputs(const ImportedModel& model, const LossSpec& spec,
+                                     std::vector<LossTermSpec> terms) {
+  const bool open = terms.size() == 1 && terms[0].function == nullptr && terms[0].output.empty() &&
+                    terms[0].file.empty() && spec.logits.empty();
+  if (!spec.sum_outputs || !open) return terms;
+  std::vector<LossTermSpec> sum;
+  for (const Candidate& c : Candidates(model, "")) {
+    if (model.graph.type(c.before).shape.empty()) continue;
+    LossTermSpec term = terms[0];
+    term.output = c.name;
+    term.label = {c.name};
+    sum.push_back(std::move(term));
+  }
+  return sum.size() > 1 ? sum : terms;
 }
 
 std::string Explanation(const LossChoice& choice) {
@@ -261,7 +291,8 @@ absl::Status CheckClassWeights(const Graph& graph, const LossSpec& spec, const L
 }  // namespace
 
 absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels) {
-  ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(spec.name));
+  ASSIGN_OR_RETURN(std::vector<LossTermSpec> terms, ParseLoss(spec.name));
+  terms = SumOutputs(model, spec, std::move(terms));
   LossChoice choice;
   for (const LossTermSpec& term : terms) {
     if (!term.file.empty()) {

@@ -59,8 +59,29 @@ void PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t c
   if (part.size() > 0) std::memcpy(all->mutable_bytes().data() + begin * row, part.bytes().data(), count * row);
 }
 
-absl::StatusOr<int64_t> CountSamples(const GlobalBatch& global_batch) {
+HostTensor FirstRows(const HostTensor& tensor, int64_t rows) {
+  Shape shape = tensor.shape();
+  shape[0] = rows;
+  HostTensor first({tensor.dtype(), shape});
+  if (first.size() > 0) std::memcpy(first.mutable_bytes().data(), tensor.bytes().data(), first.bytes().size());
+  return first;
+}
+
+HostTensor RepeatLastRow(const HostTensor& tensor, int64_t rows) {
+  Shape shape = tensor.shape();
+  const int64_t given = std::exchange(shape[0], rows);
+  HostTensor padded({tensor.dtype(), shape});
+  const size_t row = tensor.bytes().size() / given;
+  for (int64_t i = 0; row > 0 && i < rows; ++i)
+    std::memcpy(padded.mutable_bytes().data() + i * row, tensor.bytes().data() + std::min(i, given - 1) * row, row);
+  return padded;
+}
+
+// Fails where `fixed_batch` is above 0 and does not divide them.
+absl::StatusOr<int64_t> CountSamples(const GlobalBatch& global_batch, int64_t fixed_batch) {
   const int64_t samples = global_batch.samples();
+  if (fixed_batch > 0 && samples % fixed_batch != 0)
+    return Invalid("the model is bound to a batch of ", fixed_batch, ", which does not divide ", samples, " samples");
   if (samples < 0) return Invalid("the model takes no input with a batch axis: there are no samples to train on");
   if (samples == 0) return Invalid("a global batch without samples");
   return samples;
@@ -90,6 +111,7 @@ class SessionImpl : public Session {
   const std::vector<WeightDecision>& weights() const override { return prepared_.weights; }
   const std::vector<std::string>& notes() const override { return prepared_.model.notes; }
   int64_t micro_batch() const override { return options_.micro_batch; }
+  int64_t fixed_batch() const override { return options_.fixed_batch; }
   int64_t steps() const override { return attempted_; }
   SessionMemory memory() const override;
   int64_t oom_retries() const override { return oom_retries_; }
@@ -117,6 +139,7 @@ class SessionImpl : public Session {
   absl::Status MoveWeightsIn();
   absl::Status EnsureFrozen(const ImportedModel& model, int64_t batch, bool training);
   absl::Status VerifyFrozenBatch(int64_t frozen);
+  absl::Status FallBackTo(int64_t exported);
   UpdateSpec MakeUpdateSpec() const {
     return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size(), options_.loss_scale};
   }
@@ -132,6 +155,7 @@ class SessionImpl : public Session {
   };
   absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch);
   absl::StatusOr<Evaluation> Evaluate(ProgramKind kind, const GlobalBatch& global_batch);
+  absl::StatusOr<Evaluation> PredictPadded(const GlobalBatch& global_batch, int64_t samples);
   absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
   RandomKey Key(int64_t micro) const { return {options_.seed, attempted_, micro}; }
   absl::Status CountTargets(const GlobalBatch& global_batch, int64_t samples);
@@ -176,7 +200,17 @@ absl::Status SessionImpl::Init() {
   RETURN_IF_ERROR(SetPlateau(1));
   if (options_.loss_scale) RETURN_IF_ERROR(state_.device_scalars().loss_scale.Write(options_.loss_scale->initial));
   RETURN_IF_ERROR(MoveWeightsIn());
-  return VerifyFrozenBatch(prepared_.model.exported_batch);
+  const int64_t exported = prepared_.model.exported_batch;
+  const absl::Status follows = VerifyFrozenBatch(exported);
+  return absl::IsInvalidArgument(follows) ? FallBackTo(exported) : follows;
+}
+
+// Micro-batches get the size that the model was exported for. Weights and their layout stay.
+absl::Status SessionImpl::FallBackTo(int64_t exported) {
+  options_.micro_batch = options_.fixed_batch = exported;
+  ASSIGN_OR_RETURN(prepared_, models_->Prepare(prepare_, exported, true, false));
+  for (ImportedWeight& w : prepared_.model.weights) w.value = HostTensor();
+  return absl::OkStatus();
 }
 
 // Verifies once: the result holds for every batch size.
@@ -272,7 +306,7 @@ absl::Status SessionImpl::CountTargets(const GlobalBatch& global_batch, int64_t 
 
 absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, bool outputs,
                                     std::map<std::string, HostTensor>* fetched) {
-  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch));
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(state_.EnsureGradients());
   int64_t micro = 0;
@@ -335,9 +369,10 @@ void SessionImpl::HalveMicroBatch() {
 absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
   if (state_.groups().empty()) return Invalid("nothing to train: no weight is trainable");
   CHECK(!averaged_) << "UseAverage(false) must precede a step";
-  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch));
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   absl::Status status = Update(global_batch, samples);
-  while (absl::IsResourceExhausted(status) && std::min(samples, options_.micro_batch) > 1) {
+  while (absl::IsResourceExhausted(status) && std::min(samples, options_.micro_batch) > 1 &&
+         options_.fixed_batch == 0) {
     options_.micro_batch = std::min(samples, options_.micro_batch);
     HalveMicroBatch();
     status = Update(global_batch, samples);
@@ -413,7 +448,7 @@ std::vector<ProgramProfile> SessionImpl::Profile() const {
 }
 
 absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const GlobalBatch& global_batch) {
-  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch));
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   int64_t micro = 0;
   Evaluation e;
   DeviceScalars& device_scalars = state_.device_scalars();
@@ -448,7 +483,8 @@ absl::Status SessionImpl::AddMetrics(const CompiledProgram& program, MetricSums*
 }
 
 absl::StatusOr<Evaluation> SessionImpl::Predict(const GlobalBatch& global_batch) {
-  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch));
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, 0));
+  if (options_.fixed_batch > 0 && samples % options_.fixed_batch != 0) return PredictPadded(global_batch, samples);
   Evaluation e;
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch) {
     const int64_t count = std::min(options_.micro_batch, samples - begin);
@@ -456,6 +492,22 @@ absl::StatusOr<Evaluation> SessionImpl::Predict(const GlobalBatch& global_batch)
     RETURN_IF_ERROR(program->feeds.Fill(global_batch, begin, count, Key(0)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, begin, count, samples, &e.outputs));
+  }
+  return e;
+}
+
+// Repeats the last sample until a fixed batch divides the samples, and drops its predictions.
+absl::StatusOr<Evaluation> SessionImpl::PredictPadded(const GlobalBatch& global_batch, int64_t samples) {
+  const int64_t whole = (samples + options_.fixed_batch - 1) / options_.fixed_batch * options_.fixed_batch;
+  GlobalBatch padded = global_batch;
+  for (size_t i = 0; i < padded.names()->size(); ++i) {
+    const HostTensor& tensor = padded.tensor(i);
+    if (tensor.type().rank() > 0 && tensor.shape()[0] == samples) padded.Set(i, RepeatLastRow(tensor, whole));
+  }
+  ASSIGN_OR_RETURN(Evaluation e, Predict(padded));
+  for (auto& [name, output] : e.outputs) {
+    if (output.type().rank() > 0 && output.shape()[0] == whole && !state_.bindings().contains(name))
+      output = FirstRows(output, samples);
   }
   return e;
 }

@@ -46,6 +46,7 @@ struct SessionOptions {
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
   int64_t micro_batch = 32;  // samples per run of the micro programs
+  int64_t fixed_batch = 0;   // the model runs with micro-batches of this size only; 0: with any
   uint64_t seed = 42;
   DType compute = DType::kFloat32;          // kBFloat16 or kFloat16: mixed precision; all state stays float32
   std::optional<LossScaleSpec> loss_scale;  // with kFloat16
@@ -116,6 +117,8 @@ class Session {
   virtual const std::vector<WeightDecision>& weights() const = 0;
   virtual const std::vector<std::string>& notes() const = 0;
   virtual int64_t micro_batch() const = 0;   // samples
+  // As SessionOptions::fixed_batch. Create sets it where running the model shows that it does not follow the batch.
+  virtual int64_t fixed_batch() const = 0;
   virtual int64_t steps() const = 0;         // updates attempted so far
   virtual SessionMemory memory() const = 0;  // with all programs compiled so far
   int64_t planned_peak_bytes() const { return memory().total(); }

@@ -218,4 +218,12 @@ absl::StatusOr<std::string> NpyPreamble(const Type& type) {
   return Invalid("a .npy array cannot hold ", ToString(type.dtype));
 }
 
+absl::StatusOr<HostTensor> ReadNpyFile(const std::string& path) {
+  ASSIGN_OR_RETURN(const int64_t size, RegularFileSize(path));
+  ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+  auto array = ReadNpy(file.reader(), size, DefaultMemoryLimit());
+  if (!array.ok()) return Annotate(array.status(), StrCat(path, ": "));
+  return array;
+}
+
 }  // namespace onnxtrain

@@ -30,6 +30,9 @@ absl::StatusOr<NpyHeader> ReadNpyHeader(const ReadFn& read);
 // declares another size, and an array of more than `max_bytes` (see DatasetOptions), before it allocates memory.
 absl::StatusOr<HostTensor> ReadNpy(const ReadFn& read, int64_t size, int64_t max_bytes);
 
+// Reads an array of any shape from a file. Errors name the file.
+absl::StatusOr<HostTensor> ReadNpyFile(const std::string& path);
+
 // Returns the bytes before the elements of a row-major little-endian array, a multiple of 64. Fails on bf16, for which
 // NumPy has no name.
 absl::StatusOr<std::string> NpyPreamble(const Type& type);

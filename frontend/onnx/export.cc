@@ -3,7 +3,9 @@
 #include <onnx/onnx_pb.h>
 
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <memory>
 #include <set>
 
 #include "google/protobuf/io/zero_copy_stream_impl.h"
@@ -137,13 +139,40 @@ class Exporter {
   int modes_changed_ = 0;
 };
 
+// The file that was read, with all edits made.
+struct EditedModel {
+  std::shared_ptr<const MappedFile> file;
+  std::shared_ptr<onnx::ModelProto> model;
+  std::unique_ptr<Exporter> exporter;
+  std::vector<std::string> notes;
+};
+
+absl::StatusOr<EditedModel> EditModel(const std::string& source, const std::string& sha256,
+                                      const std::map<std::string, HostTensor>& weights, const std::string& target,
+                                      const ModelEdits& edits) {
+  EditedModel edited;
+  ASSIGN_OR_RETURN(edited.file, MapProtoFile(source));
+  const std::string tag = StrCat(source, ": ");
+  if (Sha256Hex(edited.file->bytes()) != sha256)
+    return absl::FailedPreconditionError(StrCat(tag, "has changed since it was imported"));
+  auto model = ParseModelProto(edited.file->bytes());
+  if (!model.ok()) return OneLine(Annotate(model.status(), tag));
+  edited.model = *std::move(model);
+  edited.file->ReleasePages();
+  if (absl::Status s = ApplyEdits(edits, edited.model.get()); !s.ok()) return OneLine(Annotate(s, tag));
+  edited.exporter = std::make_unique<Exporter>(edited.model.get(), source, target);
+  auto notes = edited.exporter->Edit(weights);
+  if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
+  edited.notes = *std::move(notes);
+  const size_t size = edited.model->ByteSizeLong();
+  if (size > static_cast<size_t>(std::numeric_limits<int>::max() - 1))
+    return Invalid("the trained model has ", size, " bytes, more than an ONNX file may have");
+  return edited;
+}
+
 // Writes everything under temporary names, then commits the data before the model: a model must never refer to a file
 // that does not exist.
 absl::Status WriteModel(const onnx::ModelProto& model, ExternalWriter& external, const std::string& target) {
-  const size_t size = model.ByteSizeLong();
-  if (size > static_cast<size_t>(std::numeric_limits<int>::max() - 1)) {
-    return Invalid("the trained model has ", size, " bytes, more than an ONNX file may have");
-  }
   RETURN_IF_ERROR(external.Write());
   ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(target));
   google::protobuf::io::FileOutputStream stream(file.fd());
@@ -154,25 +183,24 @@ absl::Status WriteModel(const onnx::ModelProto& model, ExternalWriter& external,
   return file.Commit();
 }
 
+absl::Status CheckRoom(int64_t bytes, const std::string& target) {
+  const std::string folder = std::filesystem::path(target).parent_path().string();
+  std::error_code error;
+  const auto space = std::filesystem::space(folder.empty() ? "." : folder, error);
+  if (error || space.available >= static_cast<uintmax_t>(bytes)) return absl::OkStatus();
+  return absl::UnavailableError(
+      StrCat(target, ": needs ", bytes, " bytes, and its folder has room for ", space.available));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> Export(const std::string& source, const std::string& sha256,
                                                 const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target, const ModelEdits& edits) {
-  ASSIGN_OR_RETURN(const auto file, MapProtoFile(source));
-  const std::string tag = StrCat(source, ": ");
-  if (Sha256Hex(file->bytes()) != sha256)
-    return absl::FailedPreconditionError(StrCat(tag, "has changed since it was imported"));
-  auto model = ParseModelProto(file->bytes());
-  if (!model.ok()) return OneLine(Annotate(model.status(), tag));
-  file->ReleasePages();
-  if (absl::Status s = ApplyEdits(edits, model->get()); !s.ok()) return OneLine(Annotate(s, tag));
-  Exporter exporter(model->get(), source, target);
-  auto notes = exporter.Edit(weights);
-  if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
-  RETURN_IF_ERROR(OneLine(WriteModel(**model, exporter.external(), target)));
-  notes->insert(notes->begin(), edits.lines.begin(), edits.lines.end());
-  return notes;
+  ASSIGN_OR_RETURN(EditedModel edited, EditModel(source, sha256, weights, target, edits));
+  RETURN_IF_ERROR(OneLine(WriteModel(*edited.model, edited.exporter->external(), target)));
+  edited.notes.insert(edited.notes.begin(), edits.lines.begin(), edits.lines.end());
+  return std::move(edited.notes);
 }
 
 absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
@@ -180,6 +208,15 @@ absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
                                                 const std::string& target) {
   RETURN_IF_ERROR(model.CheckUnchanged());
   return Export(model.path(), model.sha256(), weights, target, model.edits());
+}
+
+absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
+                         const std::string& target) {
+  RETURN_IF_ERROR(model.CheckUnchanged());
+  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model.path(), model.sha256(), weights, target, model.edits()));
+  const int64_t bytes = static_cast<int64_t>(edited.model->ByteSizeLong()) + edited.exporter->external().bytes();
+  RETURN_IF_ERROR(CheckRoom(bytes, target));
+  return AtomicFile::Create(target).status();
 }
 
 }  // namespace onnxtrain

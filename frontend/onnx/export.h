@@ -25,4 +25,9 @@ absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
                                                 const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target);
 
+// Proves that Export to `target` will succeed with weights of these shapes: makes every edit in memory and checks the
+// size, that the folder can be written and that it has room. Writes nothing that stays.
+absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
+                         const std::string& target);
+
 }  // namespace onnxtrain

@@ -51,6 +51,12 @@ size_t ExternalWriter::Add(ExternalRange range, HostTensor bytes, bool replaced)
   return pieces_.size() - 1;
 }
 
+int64_t ExternalWriter::bytes() const {
+  int64_t bytes = 0;
+  for (const Piece& p : pieces_) bytes += PieceBytes(p);
+  return bytes;
+}
+
 bool ExternalWriter::Exists(const std::string& file) const {
   struct stat info;
   return ::fstatat(target_fd_, file.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;

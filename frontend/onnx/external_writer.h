@@ -26,6 +26,7 @@ class ExternalWriter {
   // Adds a tensor at `range` beneath the source's folder, whose location has been checked. Returns its number.
   size_t Add(ExternalRange range, HostTensor bytes, bool replaced);
   size_t size() const { return pieces_.size(); }
+  int64_t bytes() const;  // of all tensors
 
   // Decides the locations of all tensors; afterwards range(i) is final.
   absl::Status Place();

@@ -77,13 +77,18 @@ struct ListInput {
   bool operator==(const ListInput&) const = default;
 };
 
+inline constexpr int kNoBatchAxis = -1;
+
 struct ImportOptions {
   std::map<std::string, Shape> input_shapes;  // concrete; other inputs use their declared dims
   std::map<std::string, int64_t> dim_values;  // --dim NAME=N, by dim_param
-  // Inputs, or elements of inputs ("x.0"), that are constants instead of feeds. An empty tensor gets the batch as its
-  // leading extent.
+  // Inputs, or elements of inputs ("x.0"), that are constants instead of feeds, in the layout of the file. An empty tensor
+  // gets the batch as the extent of its batch axis.
   std::map<std::string, HostTensor> fixed_inputs;
   std::map<std::string, ListInput> list_inputs;  // for every input that is a sequence or optional
+  // The batch axes of inputs and outputs where it is not 0; kNoBatchAxis where there is none. Feeds and outputs of the
+  // graph have the batch first: input_shapes too.
+  std::map<std::string, int> batch_axes;
   // The value of free leading dims, and of fixed ones if all inputs share one; 0: 1, or that of input_shapes.
   int64_t batch = 0;
   DType float_type = DType::kFloat32;  // kFloat64: float32 weights, inputs and constants become float64
@@ -113,6 +118,8 @@ struct ImportedModel {
   std::vector<ImportedWeight> weights;  // one per input that is not a feed
   std::vector<std::string> outputs;     // the graph outputs that are the model's, in its order; a sequence has one for
                                         // each element ("y.0", "y.1" …)
+  std::set<std::string> moved_outputs;  // outputs whose batch axis was moved to the front
+  int64_t batch = 1;                    // leading extent of the feeds
   std::map<std::string, DType> low_precision_outputs;  // declared float16 or bfloat16, computed in float32
   std::map<std::string, std::string> logits;  // output of a classifier → the graph output to train on instead
   std::vector<StateUpdate> state_updates;     // with `training` only

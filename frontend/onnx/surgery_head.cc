@@ -51,6 +51,8 @@ class HeadSurgeon {
     options.training = false;
     for (auto& [name, shape] : options.input_shapes) std::replace(shape.begin(), shape.end(), int64_t{-1}, batch);
     if (!spec_.value.empty()) options.outputs = {spec_.value};
+    // The head reads the value as the file has it.
+    for (const std::string& name : file_.outputs()) options.batch_axes.erase(name);
     return Import(file_, options);
   }
 

@@ -5,8 +5,10 @@
 
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "optim/auto/batch_axes.h"
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/model_setup.h"
+#include "optim/auto/surgery.h"
 #include "optim/loss_text.h"
 #include "optim/onnx_loss.h"
 
@@ -45,16 +47,31 @@ void DropMissing(const Dataset& dataset, BindSpec* spec) {
 }
 
 // Explicit bindings replace those of preprocess.json.
-absl::Status AddInputs(const std::vector<std::string>& texts, BindSpec* spec) {
+absl::Status AddInputs(const std::vector<std::string>& texts,
+                       const std::map<std::string, std::string>& constants, BindSpec* spec) {
   std::map<std::string, std::vector<std::string>> given;
   for (const std::string& text : texts) {
     auto pair = ParsePair(text, "MODEL_INPUT=COLUMN[,…]");
     if (!pair.ok()) return Annotate(pair.status(), "`input`: ");
+    if (constants.contains(pair->first)) continue;
     auto columns = ParseList(pair->second);
     if (!columns.ok()) return Annotate(columns.status(), StrCat("`input` ", text, ": "));
     if (!given.emplace(pair->first, *columns).second) return Invalid("`input` ", pair->first, ": given twice");
   }
   for (auto& [input, columns] : given) spec->inputs[input] = std::move(columns);
+  return absl::OkStatus();
+}
+
+// Samples feed no input that is the same for all of them.
+absl::Status CheckFedInputs(const std::vector<OnnxModel::Input>& inputs, const BatchAxes& axes) {
+  for (const OnnxModel::Input& input : inputs) {
+    const auto axis = axes.find(input.name);
+    const bool batchless = input.dims.empty() || (axis != axes.end() && axis->second == kNoBatchAxis);
+    if (input.has_shape && batchless)
+      return Invalid("input '", input.name, "' ", ToString(input.dtype),
+                     " has no batch axis: it cannot be fed with samples; give it a constant (`input` ", input.name,
+                     "=N or ", input.name, "=@FILE.npy)");
+  }
   return absl::OkStatus();
 }
 
@@ -120,18 +137,28 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
   OpenedData opened{.own_columns = static_cast<int>((*dataset)->columns().size())};
   DropMissing(**dataset, &spec);
   if (!config.label.empty()) spec.label = config.label;
-  RETURN_IF_ERROR(AddInputs(config.input, &spec));
+  const std::map<std::string, std::string> constants = FindConstantTexts(config, model);
+  RETURN_IF_ERROR(AddInputs(config.input, constants, &spec));
   const std::string normalize = ChooseNormalize(config, before);
   auto pixels = ParseNormalize(normalize);
   if (!pixels.ok()) return Annotate(pixels.status(), "`normalize`: ");
   spec.pixels = *pixels;
   ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model, loss));
   const std::vector<OnnxModel::Input> needed = NeededInputs(model, outputs);
-  const DefaultInputs natural = FindDefaultInputs(needed, [&](const std::string& name) {
+  DefaultInputs natural = FindDefaultInputs(needed, [&](const std::string& name) {
     const auto& columns = (*dataset)->columns();
     return spec.inputs.contains(name) || std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
   });
-  auto bound = BindData(WithoutFixed(needed, natural), *std::move(dataset), spec);
+  ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, model));
+  for (const auto& [name, text] : constants) {
+    const auto fixed = import.fixed_inputs.find(name);
+    if (fixed == import.fixed_inputs.end()) continue;  // the outputs do not depend on it
+    natural.fixed[name] = fixed->second;
+    natural.notes.push_back(StrCat("input '", name, "' ← the constant ", text));
+  }
+  const std::vector<OnnxModel::Input> fed = MoveBatchFirst(WithoutFixed(needed, natural), import.batch_axes);
+  RETURN_IF_ERROR(CheckFedInputs(fed, import.batch_axes));
+  auto bound = BindData(fed, *std::move(dataset), spec);
   if (!bound.ok()) return Annotate(bound.status(), StrCat(request.path, ": "));
   opened.bound = *std::move(bound);
   opened.bound.fixed_inputs = natural.fixed;
@@ -163,7 +190,14 @@ absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& config, bool ev
                             .field = "data",
                             .eval_split = eval_split && HasEvalFiles(config.data),
                             .want_label = want_label};
+  if (opened.before.has_value() && ChangesClasses(config)) opened.before->classes.clear(), opened.before->loss.clear();
   ASSIGN_OR_RETURN(opened.data, OpenData(config, *opened.model, opened.before, request, opened.loss));
+  if (!HasSurgery(config)) return opened;
+  ASSIGN_OR_RETURN(Surgery surgery,
+                   ApplySurgery(config, std::move(opened.model), &opened.data.bound, opened.loss.logits));
+  opened.model = std::move(surgery.model);
+  opened.data.bound.notes.insert(opened.data.bound.notes.end(), surgery.lines.begin(), surgery.lines.end());
+  if (!surgery.logits.empty()) opened.loss.logits = surgery.logits;
   return opened;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "frontend/base/strings.h"
+#include "optim/auto/batch_axes.h"
 
 namespace onnxtrain {
 namespace {
@@ -13,16 +14,32 @@ bool IsCache(const std::string& name) {
          name == "past" || (name.starts_with("past_") && name.find_first_not_of("0123456789", 5) == std::string::npos);
 }
 
-// A cache has the batch as its first axis and at least one free extent after it, the length.
-std::optional<HostTensor> EmptyCache(const OnnxModel::Input& input) {
-  if (input.dims.size() < 3) return std::nullopt;
-  Shape shape = {1};
-  bool free = false;
-  for (size_t i = 1; i < input.dims.size(); ++i) {
-    free |= input.dims[i] < 0;
-    shape.push_back(std::max<int64_t>(input.dims[i], 0));
+// The batch of a cache: the dimension that is named so, else the first one if it is free or 1, else the first free one
+// of several.
+std::optional<size_t> FindCacheBatch(const OnnxModel::Input& input) {
+  const auto free = std::ranges::count_if(input.dims, [](int64_t d) { return d < 0; });
+  for (size_t i = 0; i < input.dim_names.size(); ++i) {
+    if (NamesBatch(input.dim_names[i])) return i;
   }
-  return free ? std::optional(HostTensor({input.dtype, shape})) : std::nullopt;
+  if (input.dims[0] < 0 || input.dims[0] == 1) return 0;
+  return free < 2 ? std::nullopt : std::optional<size_t>(std::ranges::find(input.dims, -1) - input.dims.begin());
+}
+
+struct EmptyCache {
+  HostTensor tensor;
+  int batch_axis;
+};
+
+// The free extents of a cache besides its batch are its length.
+std::optional<EmptyCache> MakeEmptyCache(const OnnxModel::Input& input) {
+  if (input.dims.size() < 3) return std::nullopt;
+  const std::optional<size_t> batch = FindCacheBatch(input);
+  if (!batch) return std::nullopt;
+  Shape shape = input.dims;
+  std::ranges::replace_if(shape, [](int64_t d) { return d < 0; }, 0);
+  shape[*batch] = 1;
+  if (NumElements(shape) > 0) return std::nullopt;
+  return EmptyCache{HostTensor({input.dtype, shape}), static_cast<int>(*batch)};
 }
 
 }  // namespace
@@ -35,9 +52,11 @@ DefaultInputs FindDefaultInputs(const std::vector<OnnxModel::Input>& inputs,
     if (input.name == "use_cache_branch" && input.dtype == DType::kBool) {
       natural.fixed.emplace(input.name, HostTensor({input.dtype, Shape(input.dims.size(), 1)}));
       natural.notes.push_back("input 'use_cache_branch' is not in the data: false");
-    } else if (auto empty = IsCache(input.name) ? EmptyCache(input) : std::nullopt) {
-      natural.notes.push_back(StrCat("input '", input.name, "' is not in the data: empty ", ToString(empty->type())));
-      natural.fixed.emplace(input.name, *std::move(empty));
+    } else if (auto empty = IsCache(input.name) ? MakeEmptyCache(input) : std::nullopt) {
+      natural.notes.push_back(
+          StrCat("input '", input.name, "' is not in the data: empty ", ToString(empty->tensor.type())));
+      natural.fixed.emplace(input.name, std::move(empty->tensor));
+      natural.batch_axes.emplace(input.name, empty->batch_axis);
     }
   }
   return natural;

@@ -12,6 +12,7 @@ namespace onnxtrain {
 
 struct DefaultInputs {
   std::map<std::string, HostTensor> fixed;  // for ImportOptions: constants of the graph
+  std::map<std::string, int> batch_axes;    // of caches
   std::vector<std::string> notes;           // one line per input, for people
 };
 

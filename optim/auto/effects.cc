@@ -25,7 +25,6 @@ constexpr EffectRow kEffects[] = {
     {"eval_data", NoData, "there is no `data`"},
     {"eval_split", NoData, "there is no `data`"},
     {"eval_split", [](const RunFacts& f) { return f.eval_data_given; }, "`eval_data` is given"},
-    {"input", NoData, "there is no `data`"},
     {"label", NoData, "there is no `data`"},
     {"header", NoData, "there is no `data`"},
     {"normalize", NoData, "there is no `data`"},

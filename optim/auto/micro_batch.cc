@@ -32,6 +32,7 @@ int64_t UsableMemory(const Backend& backend, const SessionOptions& options) {
 
 absl::StatusOr<int64_t> LargestMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,
                                           const SessionOptions& options, int64_t most, int64_t global_batch) {
+  if (options.fixed_batch > 0) return options.fixed_batch;
   SessionOptions planned = options;
   planned.recompute.memory_budget = 0;  // a size that fits without automatic recomputation
   const auto peak = [&](int64_t size) -> absl::StatusOr<int64_t> {

@@ -4,7 +4,9 @@
 #include <set>
 
 #include "frontend/base/status.h"
+#include "optim/auto/batch_axes.h"
 #include "optim/auto/default_inputs.h"
+#include "optim/auto/input_plan.h"
 #include "optim/onnx_loss.h"
 
 namespace onnxtrain {
@@ -17,6 +19,15 @@ std::set<std::string> FreeDimNames(const OnnxModel& model) {
   for (const ModelInput& input : model.inputs()) names.insert(input.dim_names.begin(), input.dim_names.end());
   names.erase("");
   return names;
+}
+
+absl::Status CheckConstantsOnly(const TrainConfig& config, const std::map<std::string, std::string>& constants) {
+  for (const std::string& text : config.input) {
+    if (!constants.contains(text.substr(0, text.find('='))))
+      return Invalid("`input` ", text, ": has no effect: there is no `data` (a constant is a number, for an input ",
+                     "without a batch axis, or @FILE.npy)");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -79,18 +90,41 @@ absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const
   if (config.dropout >= 0 && !ops.contains("Dropout")) return Invalid("`dropout`: the model has no Dropout nodes");
   ImportOptions import{.batch_norm_frozen = config.batch_norm == "frozen", .dropout = config.dropout};
   ASSIGN_OR_RETURN(import.dim_values, ParseDims(config, model));
-  import.fixed_inputs = FindDefaultInputs(model.inputs()).fixed;
+  const LossSpec loss{.name = config.loss.empty() ? "auto" : config.loss, .logits = config.logits};
+  InputRequest request{.dims = import.dim_values,
+                       .constants = FindConstantTexts(config, model),
+                       .sizes = config.data.empty()};
+  if (config.data.empty()) RETURN_IF_ERROR(CheckConstantsOnly(config, request.constants));
+  if (const auto outputs = LossOutputs(model, loss); outputs.ok()) request.outputs = *outputs;
+  ASSIGN_OR_RETURN(InputPlan plan, PlanInputs(model, request));
+  import.input_shapes = std::move(plan.input_shapes);
+  import.fixed_inputs = std::move(plan.fixed);
+  import.batch_axes = std::move(plan.batch_axes);
   return import;
 }
 
-int64_t ExportedBatch(const OnnxModel& model) {
-  int64_t batch = 0;
-  for (const ModelInput& input : model.inputs()) {
-    if (!input.has_shape || input.dims.empty()) continue;
-    if (input.dims[0] < 2 || (batch != 0 && batch != input.dims[0])) return 1;
-    batch = input.dims[0];
+std::map<std::string, std::string> FindConstantTexts(const TrainConfig& config, const OnnxModel& model) {
+  std::map<std::string, std::string> texts;
+  if (config.input.empty()) return texts;
+  const BatchAxes axes = GuessBatchAxes(model, model.inputs()).front();
+  for (const std::string& text : config.input) {
+    const auto pair = ParsePair(text, "MODEL_INPUT=COLUMN[,…]");
+    if (!pair.ok()) continue;
+    const auto input = std::ranges::find(model.inputs(), pair->first, &ModelInput::name);
+    const auto axis = axes.find(pair->first);
+    const bool batchless = input != model.inputs().end() && input->has_shape &&
+                           (input->dims.empty() || (axis != axes.end() && axis->second == kNoBatchAxis));
+    const bool number = batchless && ParseNumber(pair->second).ok();
+    if (pair->second.starts_with("@") || number) texts.emplace(pair->first, pair->second);
   }
-  return std::max<int64_t>(batch, 1);
+  return texts;
+}
+
+int64_t ExportedBatch(const OnnxModel& model) {
+  const std::vector<ModelInput> inputs = WithoutFixed(model.inputs(), FindDefaultInputs(model.inputs()));
+  ImportOptions import{.batch_axes = GuessBatchAxes(model, inputs).front()};
+  import.fixed_inputs = FindDefaultInputs(model.inputs()).fixed;
+  return DeclaredBatch(model, import);
 }
 
 int64_t GlobalBatchSize(const TrainConfig& config, const OnnxModel& model) {

@@ -30,7 +30,11 @@ absl::StatusOr<LossSpec> MakeLossSpec(const TrainConfig& config, const OnnxModel
 
 TrainableSpec MakeTrainableSpec(const TrainConfig& config);
 
-// Without input shapes, which follow from the data.
+// The entries of config.input that are constants and no columns, by input: NUMBER for an input that may have no batch
+// axis, @FILE.npy for any.
+std::map<std::string, std::string> FindConstantTexts(const TrainConfig& config, const OnnxModel& model);
+
+// With sizes that the model accepts for free dimensions where there is no data; the shapes of data replace them.
 absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const OnnxModel& model);
 
 // The batch that the model was exported for where that is above 1 and the same for all inputs, else 1.

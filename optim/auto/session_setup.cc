@@ -6,6 +6,7 @@
 #include "backends/registry.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "optim/auto/batch_axes.h"
 #include "optim/auto/model_setup.h"
 #include "optim/lr_schedule.h"
 #include "optim/rules/rule.h"
@@ -82,16 +83,60 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
   return options;
 }
 
-absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData& data, const SessionOptions& options,
-                                         bool training) {
+namespace {
+
+absl::StatusOr<PreparedModel> PrepareAt(PreparedModels& models, const BoundData& data, const SessionOptions& options,
+                                        int64_t batch, bool training) {
   ASSIGN_OR_RETURN(PreparedModel prepared,
-                   models.PrepareWeights(MakePrepareOptions(options), options.micro_batch, training, true));
+                   models.PrepareWeights(MakePrepareOptions(options), batch, training, true));
   auto loss = ChooseLoss(prepared.model, options.loss, options.labels);
   if (!loss.ok() && !data.label.text.empty())
     return Invalid(ToStd(loss.status().message()), " (", data.label.text, ")");
   ASSIGN_OR_RETURN(prepared.loss, std::move(loss));
-  RETURN_IF_ERROR(CheckLossBatch(prepared.model.graph, prepared.loss, options.micro_batch));
+  RETURN_IF_ERROR(CheckLossBatch(prepared.model.graph, prepared.loss, batch));
   return prepared;
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData& data, SessionOptions* options,
+                                         bool training) {
+  const int64_t declared = DeclaredBatch(*models.model(), options->import);
+  auto prepared = PrepareAt(models, data, *options, options->micro_batch, training);
+  const bool at_declared = options->micro_batch == declared;
+  if (prepared.ok() && (!at_declared || declared == 1)) return prepared;
+  auto other = PrepareAt(models, data, *options, at_declared ? declared + 1 : declared, training);
+  if (prepared.ok() == other.ok()) return prepared;  // follows every batch, or fails with any
+  options->micro_batch = options->fixed_batch = declared;
+  return at_declared ? std::move(prepared) : std::move(other);
+}
+
+std::string DescribeFixedBatch(int64_t fixed_batch) {
+  if (fixed_batch == 0) return "";
+  return StrCat("the model is bound to the batch of ", fixed_batch, " that it was exported for");
+}
+
+absl::Status FixMicroBatch(const TrainConfig& config, const SessionOptions& options, BatchPlan* batch) {
+  const int64_t fixed = options.fixed_batch;
+  if (fixed == 0) return absl::OkStatus();
+  const std::string why = DescribeFixedBatch(fixed);
+  if (batch->global % fixed != 0) return Invalid("`batch_size` ", batch->global, ": ", why, ", which does not divide it");
+  if (config.micro_batch_size > 0 && config.micro_batch_size != fixed)
+    return Invalid("`micro_batch_size` ", config.micro_batch_size, ": ", why);
+  const int64_t steps = batch->global / fixed;
+  if (config.gradient_accumulation_steps > 0 && config.gradient_accumulation_steps != steps)
+    return Invalid("`gradient_accumulation_steps` ", config.gradient_accumulation_steps, ": ", why);
+  *batch = {batch->global, fixed, steps};
+  return absl::OkStatus();
+}
+
+absl::Status KeepWholeBatches(int64_t fixed_batch, std::shared_ptr<const Dataset>* samples) {
+  if (fixed_batch < 2 || (*samples)->size() % fixed_batch == 0) return absl::OkStatus();
+  const int64_t whole = (*samples)->size() / fixed_batch * fixed_batch;
+  if (whole == 0)
+    return Invalid(DescribeFixedBatch(fixed_batch), ", and there are only ", (*samples)->size(), " samples");
+  *samples = SliceDataset(*samples, 0, whole);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const TrainConfig& config) {

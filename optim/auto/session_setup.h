@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "frontend/data/binding.h"
+#include "optim/auto/step_plan.h"
 #include "optim/config.h"
 #include "optim/prepare.h"
 #include "optim/session.h"
@@ -24,9 +26,19 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
                                                   const BoundData& data, const LossSpec& loss, int64_t micro_batch);
 
 // Prepares what a session with these options starts from: forward graph, weights with values, loss. An error about the
-// loss says which column the label is.
-absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData& data, const SessionOptions& options,
+// loss says which column the label is. Where the model follows no batch but the one that its file declares, that becomes
+// options->micro_batch and fixed_batch.
+absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData& data, SessionOptions* options,
                                          bool training);
+
+// What fixed_batch means for users; "" where it is 0.
+std::string DescribeFixedBatch(int64_t fixed_batch);
+
+// Plans micro-batches of options.fixed_batch where it is set. Fails where the configuration contradicts it.
+absl::Status FixMicroBatch(const TrainConfig& config, const SessionOptions& options, BatchPlan* batch);
+
+// Leaves samples at the end out that make no whole batch of fixed_batch samples. Fails if none is left.
+absl::Status KeepWholeBatches(int64_t fixed_batch, std::shared_ptr<const Dataset>* samples);
 
 // config.backend on config.device. auto: torch where there is a usable CUDA device, else cpu. The caller has set the
 // environment that libraries read when they are loaded (backends/registry.h).

@@ -5,13 +5,13 @@
 #include "frontend/base/status.h"
 #include "frontend/data/synthetic.h"
 #include "frontend/ops/row.h"
+#include "optim/auto/batch_axes.h"
 #include "optim/auto/default_inputs.h"
+#include "optim/auto/free_dims.h"
 #include "optim/prepare.h"
 
 namespace onnxtrain {
 namespace {
-
-constexpr int64_t kFreeExtent = 32;
 
 // Returns the extent of the table that a feed indexes, directly or through data movement; 2 where it indexes none.
 int64_t IndexLimit(const Graph& graph, ValueId feed) {
@@ -42,38 +42,6 @@ std::string DescribeColumn(const SyntheticColumn& c) {
   return c.low + 1 == c.high ? StrCat("all ", c.low) : StrCat("integers from ", c.low, " to ", c.high - 1);
 }
 
-// Returns the extent of an axis that the first MatMul, Gemm or Conv of an input requires; 0 where there is none.
-int64_t WantedExtent(const OnnxModel& model, const OnnxModel::Input& input, size_t axis) {
-  for (const OnnxModel::Node& node : model.nodes()) {
-    if (node.inputs.size() < 2 || node.inputs[0] != input.name) continue;
-    const HostTensor* weight = model.Initializer(node.inputs[1]);
-    if (weight == nullptr || weight->type().rank() < 2) continue;
-    const Shape& shape = weight->shape();
-    if (node.op == "Conv" && axis == 1) return shape[1];
-    if (node.op == "MatMul" && axis + 1 == input.dims.size()) return shape[shape.size() - 2];
-    // transB is unknown here; a classifier's matrix narrows.
-    if (node.op == "Gemm" && axis == 1) return std::max(shape[0], shape[1]);
-  }
-  return 0;
-}
-
-absl::StatusOr<Shape> GetSampleShape(const OnnxModel& model, const OnnxModel::Input& input,
-                                     const std::map<std::string, int64_t>& dims) {
-  if (!input.has_shape || input.dims.empty()) {
-    return Invalid("input '", input.name, "' has no shape with a batch axis: no sample can be made up for it");
-  }
-  Shape shape;
-  for (size_t i = 1; i < input.dims.size(); ++i) {
-    const auto it = i < input.dim_names.size() ? dims.find(input.dim_names[i]) : dims.end();
-    const int64_t wanted = input.dims[i] >= 0 || it != dims.end() ? 0 : WantedExtent(model, input, i);
-    shape.push_back(input.dims[i] >= 0 ? input.dims[i]
-                    : it != dims.end() ? it->second
-                    : wanted > 0       ? wanted
-                                       : kFreeExtent);
-  }
-  return shape;
-}
-
 SyntheticColumn InputColumn(const Graph& graph, const OnnxModel::Input& input, const Shape& sample) {
   SyntheticColumn column{.name = input.name, .sample = {input.dtype, sample}};
   const GraphInput* feed = graph.FindInput(input.name);
@@ -99,19 +67,6 @@ SyntheticColumn LabelColumn(const LossChoice& loss, const LossFeed& feed) {
 
 }  // namespace
 
-absl::StatusOr<std::map<std::string, Shape>> MakeSyntheticShapes(const OnnxModel& model, const LossSpec& loss,
-                                                                 const std::map<std::string, int64_t>& dims) {
-  std::map<std::string, Shape> shapes;
-  ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model, loss));
-  const std::vector<OnnxModel::Input> needed = NeededInputs(model, outputs);
-  for (const auto& input : WithoutFixed(needed, FindDefaultInputs(needed))) {
-    ASSIGN_OR_RETURN(const Shape sample, GetSampleShape(model, input, dims));
-    Shape& shape = shapes[input.name] = {-1};
-    shape.insert(shape.end(), sample.begin(), sample.end());
-  }
-  return shapes;
-}
-
 absl::Status AnnotateFreeDims(const absl::Status& status, const OnnxModel& model,
                               const std::map<std::string, int64_t>& dims) {
   std::string free;
@@ -125,43 +80,71 @@ absl::Status AnnotateFreeDims(const absl::Status& status, const OnnxModel& model
   }
   if (status.ok() || free.empty()) return status;
   return absl::Status(status.code(),
-                      StrCat(status.message(), " (free dimensions were taken to be ", kFreeExtent, "; say", free, ")"));
+                      StrCat(status.message(), " (free dimensions were taken to be ", TrialSizes().front(), "; say", free, ")"));
 }
 
-absl::StatusOr<BoundData> MakeSyntheticData(const OnnxModel& model, const ImportOptions& import, const LossSpec& loss,
-                                            int64_t size, uint64_t seed) {
-  BoundData data;
-  PrepareOptions prepare{.import = import, .loss = loss};
-  ASSIGN_OR_RETURN(data.input_shapes, MakeSyntheticShapes(model, loss, import.dim_values));
-  prepare.import.input_shapes = data.input_shapes;
-  const auto prepared_or = Prepare(model, prepare, 2, true);
-  if (!prepared_or.ok()) return AnnotateFreeDims(prepared_or.status(), model, import.dim_values);
-  const PreparedModel& prepared = *prepared_or;
-  std::vector<SyntheticColumn> columns;
+namespace {
+
+// "input 'sr' is a constant for all samples: i64 [] of 16000"
+std::string DescribeConstant(const std::string& name, const HostTensor& value) {
+  if (value.size() == 0) return StrCat("input '", name, "' is not in the data: empty ", ToString(value.type()));
+  const std::string what = value.size() == 1 ? StrCat(value.At(0)) : StrCat("of ", value.size(), " values");
+  return StrCat("input '", name, "' is a constant for all samples: ", ToString(value.type()), " ", what, " (`input` ",
+                name, "=N or @FILE.npy)");
+}
+
+// A column for each input that is no constant.
+absl::Status AddInputColumns(const OnnxModel& model, const ImportOptions& import, const LossSpec& loss,
+                             const Graph& graph, BoundData* data, std::vector<SyntheticColumn>* columns) {
   ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model, loss));
-  const std::vector<OnnxModel::Input> needed = NeededInputs(model, outputs);
-  const DefaultInputs natural = FindDefaultInputs(needed);
-  data.fixed_inputs = natural.fixed;
-  data.notes = natural.notes;
-  const std::vector<OnnxModel::Input> inputs = WithoutFixed(needed, natural);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Shape& shape = data.input_shapes.at(inputs[i].name);
-    columns.push_back(InputColumn(prepared.model.graph, inputs[i], {shape.begin() + 1, shape.end()}));
-    data.feeds.push_back(
-        {.feed = columns.back().name, .columns = {static_cast<int>(i)}, .sample = columns.back().sample});
-    data.notes.push_back(StrCat("input '", columns.back().name, "' ", ToString(columns.back().sample), " ← ",
-                                DescribeColumn(columns.back())));
+  for (const OnnxModel::Input& input : NeededInputs(model, outputs)) {
+    if (const auto fixed = import.fixed_inputs.find(input.name); fixed != import.fixed_inputs.end()) {
+      data->notes.push_back(DescribeConstant(input.name, fixed->second));
+      continue;
+    }
+    const auto shape = import.input_shapes.find(input.name);
+    if (shape == import.input_shapes.end())
+      return Invalid("input '", input.name, "' has no shape: no sample can be made up for it");
+    const SyntheticColumn& column =
+        columns->emplace_back(InputColumn(graph, input, {shape->second.begin() + 1, shape->second.end()}));
+    data->feeds.push_back(
+        {.feed = column.name, .columns = {static_cast<int>(columns->size()) - 1}, .sample = column.sample});
+    data->notes.push_back(
+        StrCat("input '", column.name, "' ", ToString(column.sample), " ← ", DescribeColumn(column)));
   }
-  for (const LossFeed& feed : prepared.loss.feeds) {
-    const SyntheticColumn column = LabelColumn(prepared.loss, feed);
-    BoundLabel& label = feed.label.empty() ? data.label : data.own_labels[feed.label];
+  return absl::OkStatus();
+}
+
+absl::Status AddLabelColumns(const LossSpec& loss, const LossChoice& choice, BoundData* data,
+                             std::vector<SyntheticColumn>* columns) {
+  for (const LossFeed& feed : choice.feeds) {
+    const SyntheticColumn column = LabelColumn(choice, feed);
+    BoundLabel& label = feed.label.empty() ? data->label : data->own_labels[feed.label];
     if (!label.columns.empty())
       return Invalid("`loss` ", loss.name,
                      ": synthetic labels fit one kind of loss: give each loss labels of its own (label=NAME)");
-    label.columns = {static_cast<int>(columns.size())};
+    label.columns = {static_cast<int>(columns->size())};
     label.info = {.present = true, .sample = column.sample, .min_value = column.low, .max_value = column.high - 1};
-    columns.push_back(column);
+    columns->push_back(column);
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<BoundData> MakeSyntheticData(const OnnxModel& model, const ImportOptions& import, const LossSpec& loss,
+                                            int64_t size, uint64_t seed) {
+  BoundData data{.input_shapes = import.input_shapes, .fixed_inputs = import.fixed_inputs};
+  const PrepareOptions prepare{.import = import, .loss = loss};
+  auto prepared = Prepare(model, prepare, 2, true);
+  if (!prepared.ok()) {
+    if (auto declared = Prepare(model, prepare, DeclaredBatch(model, import), true); declared.ok())
+      prepared = std::move(declared);
+  }
+  if (!prepared.ok()) return AnnotateFreeDims(prepared.status(), model, import.dim_values);
+  std::vector<SyntheticColumn> columns;
+  RETURN_IF_ERROR(AddInputColumns(model, import, loss, prepared->model.graph, &data, &columns));
+  RETURN_IF_ERROR(AddLabelColumns(loss, prepared->loss, &data, &columns));
   data.dataset = SyntheticDataset(std::move(columns), size, seed);
   return data;
 }

@@ -4,6 +4,7 @@
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/session_setup.h"
+#include "optim/auto/surgery.h"
 #include "optim/auto/synthetic_data.h"
 
 namespace onnxtrain {
@@ -12,14 +13,22 @@ absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const
   RETURN_IF_ERROR(Validate(config));
   SyntheticSetup setup;
   ASSIGN_OR_RETURN(auto loaded, LoadRunnableModel(config));
+  ASSIGN_OR_RETURN(LossSpec loss, MakeLossSpec(config, *loaded, std::nullopt));
+  loss.sum_outputs = true;
+  if (HasSurgery(config)) {
+    ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, std::move(loaded), nullptr, loss.logits));
+    loaded = std::move(surgery.model);
+    setup.surgery = std::move(surgery.lines);
+    if (!surgery.logits.empty()) loss.logits = surgery.logits;
+  }
   setup.models = std::make_shared<PreparedModels>(std::move(loaded));
-  ASSIGN_OR_RETURN(setup.batch, PlanBatch(config));
   const OnnxModel& model = *setup.models->model();
-  ASSIGN_OR_RETURN(const LossSpec loss, MakeLossSpec(config, model, std::nullopt));
+  ASSIGN_OR_RETURN(setup.batch, PlanBatch(config, GlobalBatchSize(config, model)));
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, model));
   ASSIGN_OR_RETURN(const BoundData bound, MakeSyntheticData(model, import, loss, setup.batch.global, config.seed));
   ASSIGN_OR_RETURN(setup.options, MakeSessionOptions(config, model, bound, loss, setup.batch.micro));
-  ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*setup.models, bound, setup.options, true));
+  ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*setup.models, bound, &setup.options, true));
+  RETURN_IF_ERROR(FixMicroBatch(config, setup.options, &setup.batch));
   ASSIGN_OR_RETURN(setup.data, MakeTrainData(bound, prepared.loss, loss.ignore_index));
   setup.options.caller_bytes = BatchBytes(setup.data, setup.batch.global);
   setup.options.optimizer = MakeOptimizer(config);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "optim/auto/precision.h"
@@ -14,6 +16,7 @@ namespace onnxtrain {
 
 struct SyntheticSetup {
   std::shared_ptr<PreparedModels> models;
+  std::vector<std::string> surgery;  // what was done to the model, a line each
   BatchPlan batch;
   SessionOptions options;
   TrainData data;  // one global batch of samples

@@ -38,6 +38,7 @@ absl::Status ApplySurgeryToData(const TrainConfig& config, const BoundData* boun
 
 absl::Status MakeUpData(const TrainConfig& config, int64_t global_batch, TrainingData* data) {
   data->synthetic = true;
+  data->loss.sum_outputs = true;
   data->train_text = "synthetic";
   RETURN_IF_ERROR(ApplySurgeryToData(config, nullptr, data));
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, *data->model));
@@ -152,6 +153,15 @@ int64_t CallerBytesPerSample(const TrainingRun& run) {
   return (run.options.num_workers * LoaderOptions().prefetch_factor + 1) * BatchBytes(run.eval, 1);
 }
 
+// The session has found out by running the model that it is bound to its batch.
+absl::Status FollowSession(TrainingRun* run, SessionOptions options) {
+  if (run->session->fixed_batch() == options.fixed_batch) return absl::OkStatus();
+  options.fixed_batch = run->session->fixed_batch();
+  RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run->train.dataset));
+  if (run->has_eval()) RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run->eval.dataset));
+  return FixMicroBatch(run->config, options, &run->batch);
+}
+
 void ResetField(const ConfigField& field, TrainConfig* config) {
   static const TrainConfig kDefaults;
   std::visit([&](auto member) { config->*member = kDefaults.*member; }, field.member);
@@ -239,14 +249,15 @@ absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shar
   TrainingRun run{.config = config};
   ASSIGN_OR_RETURN(run.batch, PlanBatch(config, GlobalBatchSize(config, *model)));
   ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), run.batch.global));
-  run.steps = PlanSteps(config, run.data, run.batch.global);
-  run.options = PlanLoop(config, run.steps, run.batch.global);
-
-  const BoundData& bound = run.data.train.bound;
+  BoundData& bound = run.data.train.bound;
   ASSIGN_OR_RETURN(SessionOptions options,
                    MakeSessionOptions(config, *run.data.model, bound, run.data.loss, run.batch.micro));
   run.models = std::make_shared<PreparedModels>(run.data.model);
-  ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.models, bound, options, true));
+  ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.models, bound, &options, true));
+  RETURN_IF_ERROR(FixMicroBatch(config, options, &run.batch));
+  RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &bound.dataset));
+  run.steps = PlanSteps(config, run.data, run.batch.global);
+  run.options = PlanLoop(config, run.steps, run.batch.global);
   RETURN_IF_ERROR(CheckWork(config, prepared, bound.dataset->size(), run.batch.global));
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, prepared.loss).status());
   run.facts = MakeRunFacts(config, run.data, prepared.loss);
@@ -254,6 +265,7 @@ absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shar
   ASSIGN_OR_RETURN(run.optimizer, ChooseOptimizer(config, prepared, run.data.fresh, run.batch.global, run.steps.total));
   ASSIGN_OR_RETURN(run.train, MakeTrainData(bound, prepared.loss, config.ignore_index));
   if (run.data.has_eval()) {
+    RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run.data.eval.bound.dataset));
     ASSIGN_OR_RETURN(run.eval, MakeTrainData(run.data.eval.bound, prepared.loss, config.ignore_index));
   }
   ASSIGN_OR_RETURN(run.plateau, MakePlateau(config, run.optimizer, prepared.loss, run.has_eval(), &run.options));
@@ -266,7 +278,8 @@ absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shar
   options.caller_bytes_per_sample = CallerBytesPerSample(run);
   ASSIGN_OR_RETURN(run.precision, ChoosePrecisionAndBatch(config, run.models, *run.backend, run.train.dataset->size(),
                                                           &run.batch, &options));
-  ASSIGN_OR_RETURN(run.session, Session::Create(run.models, run.backend.get(), std::move(options)));
+  ASSIGN_OR_RETURN(run.session, Session::Create(run.models, run.backend.get(), options));
+  RETURN_IF_ERROR(FollowSession(&run, std::move(options)));
   return run;
 }
 

@@ -60,12 +60,13 @@ void BatchUnfixer::UnfixConcat(std::vector<Val>* inputs, const Attrs& attrs) {
   }
 }
 
-absl::Status BatchUnfixer::CheckOutputs(const ParsedGraph& model) const {
+absl::Status BatchUnfixer::CheckOutputs(const ParsedGraph& model, const InputShapes& shapes) const {
   if (fixed_ == 0) return absl::OkStatus();
   const Graph& graph = builder_.graph();
   for (const ParsedValue& output : model.outputs) {
     const GraphOutput* bound = graph.FindOutput(output.name);
-    if (bound == nullptr || output.dims.empty() || output.dims[0] != fixed_) continue;
+    const int axis = shapes.BatchAxis(output);
+    if (bound == nullptr || axis < 0 || axis >= std::ssize(output.dims) || output.dims[axis] != fixed_) continue;
     const Type& type = graph.type(bound->value);
     if (type.rank() > 0 && type.shape[0] == batch_) continue;
     const Node* node = graph.producer(bound->value);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/onnx/importer/input_shapes.h"
 #include "frontend/onnx/importer/known_values.h"
 
 namespace onnxtrain {
@@ -18,7 +19,7 @@ class BatchUnfixer {
 
   absl::Status UnfixNode(const ParsedNode& node, std::vector<Val>* inputs, Attrs* attrs);
   // Checks that every output that had the fixed batch has the new one.
-  absl::Status CheckOutputs(const ParsedGraph& model) const;
+  absl::Status CheckOutputs(const ParsedGraph& model, const InputShapes& shapes) const;
 
  private:
   absl::StatusOr<bool> UnfixShape(const ParsedNode& node, Val data, std::vector<int64_t>* target);

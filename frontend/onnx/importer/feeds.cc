@@ -1,11 +1,21 @@
 #include "frontend/onnx/importer/feeds.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
 namespace {
+
+// Moves axis 0 of a feed to where the file has the batch.
+Val MoveBatchTo(Val feed, int axis) {
+  if (axis <= 0) return feed;
+  std::vector<int64_t> perm(feed.rank());
+  std::iota(perm.begin(), perm.end(), 0);
+  std::rotate(perm.begin(), perm.begin() + 1, perm.begin() + axis + 1);
+  return Transpose(feed, std::move(perm));
+}
 
 class FeedCreator {
  public:
@@ -16,7 +26,7 @@ class FeedCreator {
   absl::StatusOr<ImportValue> Create(const ParsedValue& input) const {
     if (!input.form.is_tensor() && input.element) return CreateList(input);
     if (const HostTensor* fixed = FindFixed(input.name))
-      return ImportValue(builder_.Constant(types_.Map(FitToBatch(*fixed))));
+      return ImportValue(builder_.Constant(types_.Map(FitToBatch(*fixed, shapes_.BatchAxis(input)))));
     if (!input.dtype) return absl::UnimplementedError(StrCat("is a ", input.kind, ", which is not supported"));
     ASSIGN_OR_RETURN(const Shape shape, shapes_.Resolve(input));
     RETURN_IF_ERROR(CheckShape(shape));
@@ -24,7 +34,7 @@ class FeedCreator {
     const bool low = DTypeSize(*input.dtype) == 2 && IsFloat(*input.dtype);
     const Val feed =
         builder_.Input(InputKind::kFeed, input.name, {low ? *input.dtype : types_.Map(*input.dtype), shape});
-    return ImportValue(Cast(feed, types_.Map(*input.dtype)));
+    return ImportValue(MoveBatchTo(Cast(feed, types_.Map(*input.dtype)), shapes_.BatchAxis(input)));
   }
 
  private:
@@ -34,10 +44,10 @@ class FeedCreator {
   }
 
   // A tensor that would be empty for any batch keeps its shape.
-  HostTensor FitToBatch(const HostTensor& fixed) const {
-    if (fixed.size() > 0 || fixed.shape().empty()) return fixed;
+  HostTensor FitToBatch(const HostTensor& fixed, int axis) const {
+    if (fixed.size() > 0 || axis < 0 || axis >= fixed.type().rank()) return fixed;
     Shape shape = fixed.shape();
-    shape[0] = shapes_.batch();
+    shape[axis] = shapes_.batch();
     return NumElements(shape) > 0 ? fixed : HostTensor({fixed.dtype(), shape});
   }
 
@@ -96,6 +106,8 @@ absl::Status CreateFeeds(const ImportOptions& options, const LiveGraph& live, co
     auto value = creator.Create(input);
     if (!value.ok()) return Annotate(value.status(), tag);
     top->values[input.name] = *std::move(value);
+    if (const int axis = shapes.BatchAxis(input); axis > 0)
+      notes->push_back(StrCat(tag, "has its batch on axis ", axis, ": samples come without it"));
   }
   if (shapes.fixed_batch() > 0) {
     notes->push_back(StrCat("exported for a batch of ", shapes.fixed_batch(), ": its constants follow the batch of ",

@@ -67,6 +67,15 @@ std::map<std::string, DType> FindLowPrecisionOutputs(const ParsedGraph& model, c
   return outputs;
 }
 
+std::set<std::string> FindMovedOutputs(const ImportOptions& options, const std::vector<std::string>& outputs) {
+  std::set<std::string> moved;
+  for (const std::string& name : outputs) {
+    const auto axis = options.batch_axes.find(name);
+    if (axis != options.batch_axes.end() && axis->second > 0) moved.insert(name);
+  }
+  return moved;
+}
+
 absl::StatusOr<ImportedModel> RunStages(const OnnxModel& file, const ImportOptions& options) {
   const OnnxModel::Parsed& model = file.parsed();
   std::vector<std::string> notes = model.notes;
@@ -80,7 +89,7 @@ absl::StatusOr<ImportedModel> RunStages(const OnnxModel& file, const ImportOptio
   RETURN_IF_ERROR(state.errors.Summary());
   ImportedModel imported;
   ASSIGN_OR_RETURN(imported.outputs, BindOutputs(state, outputs));
-  RETURN_IF_ERROR(state.batch_unfixer.CheckOutputs(model.graph));
+  RETURN_IF_ERROR(state.batch_unfixer.CheckOutputs(model.graph, shapes));
   SetWeightKinds(state.weights, &state.graph);
   NoteModel(file, state, outputs, &notes);
   imported.logits = ExposeLogits(state, outputs, &notes);
@@ -90,6 +99,8 @@ absl::StatusOr<ImportedModel> RunStages(const OnnxModel& file, const ImportOptio
   imported.low_precision_outputs = FindLowPrecisionOutputs(model.graph, swept.graph);
   imported.graph = std::move(swept.graph);
   imported.exported_batch = shapes.fixed_batch();
+  imported.batch = shapes.batch();
+  imported.moved_outputs = FindMovedOutputs(options, imported.outputs);
   std::ranges::transform(notes, std::back_inserter(imported.notes), PrintableLine);
   if (const Val key = state.effects.random_key; key.valid())
     imported.random_key = state.graph.inputs()[state.graph.value(key.id()).index].name;

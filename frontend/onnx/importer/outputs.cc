@@ -1,6 +1,7 @@
 #include "frontend/onnx/importer/outputs.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "frontend/base/status.h"
@@ -15,6 +16,15 @@ absl::Status AddOutput(Graph* graph, const std::string& name, Val v, std::vector
   return absl::OkStatus();
 }
 
+// Moves the batch axis of an output to the front.
+Val MoveBatchFirst(Val output, int axis) {
+  if (axis <= 0 || axis >= output.rank()) return output;
+  std::vector<int64_t> perm(output.rank());
+  std::iota(perm.begin(), perm.end(), 0);
+  std::rotate(perm.begin(), perm.begin() + axis, perm.begin() + axis + 1);
+  return Transpose(output, std::move(perm));
+}
+
 absl::Status AddOutputs(Graph* graph, const std::string& name, const ImportValue& value,
                         std::vector<std::string>* names) {
   if (value.list == nullptr) return AddOutput(graph, name, value.tensor, names);
@@ -22,6 +32,13 @@ absl::Status AddOutputs(Graph* graph, const std::string& name, const ImportValue
     RETURN_IF_ERROR(AddOutput(graph, ElementName(name, i), value.list->elements[i], names));
   }
   return absl::OkStatus();
+}
+
+// A Softmax whose output is moved stays known as one.
+void ExposeMovedLogits(ImportState& state, Val output, Val moved, int axis) {
+  const Node* node = state.graph.producer(output.id());
+  if (node == nullptr || node->op != "Softmax") return;
+  state.effects.logits[moved.id()] = MoveBatchFirst(state.builder.Wrap(node->inputs[0]), axis).id();
 }
 
 std::string UnusedOutputName(const Graph& graph, std::string name) {
@@ -52,7 +69,11 @@ absl::StatusOr<std::vector<std::string>> BindOutputs(ImportState& state, const s
     const std::optional<ImportValue> v = state.symbols.Find(state.top, name, kReader);
     RETURN_IF_ERROR(state.errors.Summary());
     if (!v || !v->valid()) return Invalid("there is no value '", Printable(name), "' to make an output of");
-    RETURN_IF_ERROR(AddOutputs(&state.graph, name, *v, &names));
+    const auto axis = state.options.batch_axes.find(name);
+    const bool moved = v->list == nullptr && axis != state.options.batch_axes.end();
+    const ImportValue batch_first = moved ? ImportValue(MoveBatchFirst(v->tensor, axis->second)) : *v;
+    if (moved && axis->second > 0) ExposeMovedLogits(state, v->tensor, batch_first.tensor, axis->second);
+    RETURN_IF_ERROR(AddOutputs(&state.graph, name, batch_first, &names));
   }
   return names;
 }

@@ -348,9 +348,9 @@ ImportOr ImportReverseSequence(ImportContext& c) {
 }  // namespace
 
 std::span<const OnnxOp> RecurrentImports() {
-  static constexpr OnnxOp kOps[] = {{"", "LSTM", 3, 8, ImportLstm, {.weight_inputs = 0b10001110}},
-                                    {"", "GRU", 3, 6, ImportGru, {.weight_inputs = 0b1110}},
-                                    {"", "RNN", 3, 6, ImportRnn, {.weight_inputs = 0b1110}},
+  static constexpr OnnxOp kOps[] = {{"", "LSTM", 3, 8, ImportLstm, {.time_major = true, .weight_inputs = 0b10001110}},
+                                    {"", "GRU", 3, 6, ImportGru, {.time_major = true, .weight_inputs = 0b1110}},
+                                    {"", "RNN", 3, 6, ImportRnn, {.time_major = true, .weight_inputs = 0b1110}},
                                     {"", "ReverseSequence", 2, 2, ImportReverseSequence}};
   return kOps;
 }

@@ -145,6 +145,19 @@ TEST(Export, Refusals) {
               HasSubstr("has changed"));
 }
 
+TEST(Export, IsProvenWithoutWriting) {
+  const auto model = OnnxModel::Load(Save(LinearModel()));
+  ASSERT_TRUE(model.ok());
+  const std::string folder = TestFolder() + "/proof";
+  std::filesystem::create_directories(folder);
+  EXPECT_TRUE(CheckExport(**model, {}, folder + "/t.onnx").ok());
+  EXPECT_THAT(Message(CheckExport(**model, {{"ghost", Floats({3}, {0, 0, 0})}}, folder + "/t.onnx")),
+              HasSubstr("'ghost' is not in"));
+  EXPECT_THAT(Message(CheckExport(**model, {{"b", Floats({2}, {0, 0})}}, folder + "/t.onnx")), HasSubstr("shape"));
+  EXPECT_FALSE(CheckExport(**model, {}, folder + "/no/such/t.onnx").ok());
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
 TEST(Export, AFailedWriteKeepsWhatWasThere) {
   const std::string source = Save(LinearModel());
   auto loaded = OnnxModel::Load(source);

@@ -54,6 +54,7 @@ struct Result {
 absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   Setup s;
   ASSIGN_OR_RETURN(s.trial, PrepareSynthetic(config, LoadBackend));
+  for (const std::string& line : s.trial.surgery) LogInfo(config, line);
   ASSIGN_OR_RETURN(s.global_batch, ReadGlobalBatch(s.trial.data, s.trial.batch.global));
   return s;
 }

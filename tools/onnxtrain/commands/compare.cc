@@ -46,7 +46,7 @@ absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   ASSIGN_OR_RETURN(s.options, MakeSessionOptions(config, *s.data.model, s.data.data.bound, s.data.loss, samples));
   s.options.optimizer.rule = "sgd";  // keeps no moments: there is no update
   s.models = std::make_shared<PreparedModels>(s.data.model);
-  ASSIGN_OR_RETURN(s.look, PrepareFor(*s.models, s.data.data.bound, s.options, true));
+  ASSIGN_OR_RETURN(s.look, PrepareFor(*s.models, s.data.data.bound, &s.options, true));
   RETURN_IF_ERROR(CheckLossFields(config, s.look.loss));
   ASSIGN_OR_RETURN(s.train, MakeTrainData(s.data.data.bound, s.look.loss, s.data.loss.ignore_index));
   ASSIGN_OR_RETURN(s.global_batch, ReadGlobalBatch(s.train, samples));

@@ -55,15 +55,16 @@ absl::StatusOr<int> RunEval(const TrainConfig& config) {
                                                               GlobalBatchSize(config, *setup.model)));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   const auto models = std::make_shared<PreparedModels>(setup.model);
-  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, setup.data.bound, options, false));
+  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, setup.data.bound, &options, false));
   RETURN_IF_ERROR(CheckLossFields(config, look.loss));
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, look.loss).status());
   ASSIGN_OR_RETURN(const std::vector<Requirement> requirements,
                    Requirements(config, look.loss, EvalNames(look.loss, options.metrics)));
-  ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
+  ASSIGN_OR_RETURN(TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
   LogInfo(config, look.loss.explanation);
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));
+  RETURN_IF_ERROR(KeepWholeBatches(session->fixed_batch(), &data.dataset));
   ASSIGN_OR_RETURN(const EvalMetrics metrics, EvaluateAll(*session, data, NumWorkers(config)));
   RETURN_IF_ERROR(Print(Report(config, metrics, look.loss)));
   const auto unmet = FindUnmetRequirements(requirements, [&](const std::string& name) {

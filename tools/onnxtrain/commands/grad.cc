@@ -18,7 +18,7 @@ absl::StatusOr<int> RunGrad(const TrainConfig& config) {
                    MakeSessionOptions(config, *setup.model, setup.data.bound, setup.loss, micro));
   options.optimizer.rule = "sgd";  // keeps no moments: there is no update
   const auto models = std::make_shared<PreparedModels>(setup.model);
-  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, setup.data.bound, options, true));
+  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, setup.data.bound, &options, true));
   RETURN_IF_ERROR(CheckLossFields(config, look.loss));
   ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
   LogInfo(config, look.loss.explanation);

@@ -7,6 +7,7 @@
 #include "frontend/base/text_file.h"
 #include "optim/auto/batch_size.h"
 #include "optim/auto/micro_batch.h"
+#include "optim/auto/session_setup.h"
 #include "optim/auto/synthetic_setup.h"
 #include "optim/rematerialization/policy.h"
 #include "optim/telemetry/format.h"
@@ -127,7 +128,9 @@ std::string Page(const SyntheticSetup& trial, const StepMemory& step) {
   std::string text =
       PageRow("model", DescribeModel(*trial.models->model())) + PageRow("backend", DescribeBackend(*trial.backend));
   text += PageRow("batch", StrCat(trial.batch.global, " = ", trial.batch.micro, " per micro-batch × ",
-                                  trial.batch.accumulation, " accumulated"));
+                                  trial.batch.accumulation, " accumulated",
+                                  trial.options.fixed_batch > 0 ? ": " : "",
+                                  DescribeFixedBatch(trial.options.fixed_batch)));
   for (const MemoryRow& row : kRows) {
     text += absl::StrFormat("  %-28s %12s", row.name, Bytes(step.memory.*row.bytes));
     if (row.bytes == &SessionMemory::gradients && step.memory.gradients == 0)
@@ -181,6 +184,7 @@ Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMe
 
 absl::StatusOr<int> RunPlan(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
+  for (const std::string& line : trial.surgery) LogInfo(config, line);
   ASSIGN_OR_RETURN(const StepMemory step, MakePlan(config, trial));
   RETURN_IF_ERROR(Print(config.json ? ToJson(config, trial, step).dump(2) + "\n" : Page(trial, step)));
   return kDone;

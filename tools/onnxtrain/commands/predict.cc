@@ -44,7 +44,7 @@ absl::StatusOr<int> RunPredict(const TrainConfig& config) {
                                                               GlobalBatchSize(config, *setup.model)));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   const auto models = std::make_shared<PreparedModels>(setup.model);
-  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, unlabelled, options, false));
+  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, unlabelled, &options, false));
   const PredictionTable table(look, setup.before.has_value() ? setup.before->classes : std::vector<std::string>());
   LogInfo(config, table.description());
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));

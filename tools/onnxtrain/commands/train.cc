@@ -148,6 +148,8 @@ class Recorder {
   absl::StatusOr<int> TrainAndWrite(const std::atomic<bool>* stop);
 
  private:
+  std::string ModelFile() const { return run_.data.synthetic ? "model.synthetic.onnx" : "model.onnx"; }
+  absl::Status CheckModelCanBeWritten();
   absl::Status Begin();
   absl::StatusOr<TrainResult> Loop(const std::atomic<bool>* stop);
   absl::Status WriteModel(RunSummary* summary);
@@ -164,7 +166,14 @@ class Recorder {
   std::vector<std::string> files_;
 };
 
+// Hours of training must not end in a model that cannot be written.
+absl::Status Recorder::CheckModelCanBeWritten() {
+  ASSIGN_OR_RETURN(const auto weights, run_.session->Weights());
+  return Annotate(CheckExport(*run_.data.model, weights, folder_.File(ModelFile())), "the model could not be written: ");
+}
+
 absl::Status Recorder::Begin() {
+  RETURN_IF_ERROR(CheckModelCanBeWritten());
   RETURN_IF_ERROR(folder_.RemoveOldRun());
   const std::string flags = StrCat("# onnxtrain train --flagfile THIS\n", ToFlags(resolved_, kTaskTrain));
   RETURN_IF_ERROR(WriteTextFile(folder_.File("config.flags"), flags));
@@ -190,7 +199,7 @@ absl::StatusOr<TrainResult> Recorder::Loop(const std::atomic<bool>* stop) {
 }
 
 absl::Status Recorder::WriteModel(RunSummary* summary) {
-  const std::string name = run_.data.synthetic ? "model.synthetic.onnx" : "model.onnx";
+  const std::string name = ModelFile();
   RETURN_IF_ERROR(run_.session->UseAverage(ExportsAverage(run_.config)));
   ASSIGN_OR_RETURN(const auto weights, run_.session->Weights());
   ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));

@@ -7,6 +7,7 @@
 #include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/near_misses.h"
+#include "optim/auto/batch_axes.h"
 #include "optim/auto/learning_rates.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/surgery.h"
@@ -24,15 +25,15 @@ class Inspector {
  public:
   // `logits`: the output of an appended head, else "".
   Inspector(const TrainConfig& config, Inspection* out, const std::string& logits)
-      : config_(config), out_(*out), file_(*out->model), batch_(ExportedBatch(*out->model)), logits_(logits) {}
+      : config_(config), out_(*out), file_(*out->model), logits_(logits) {}
 
   absl::Status Run() {
     ASSIGN_OR_RETURN(options_.import, MakeImportOptions(config_, file_));
     ASSIGN_OR_RETURN(options_.loss, MakeLossSpec(config_, file_, std::nullopt));
     if (!logits_.empty()) options_.loss.logits = logits_;
     options_.trainable = MakeTrainableSpec(config_);
-    const auto shapes = MakeSyntheticShapes(file_, options_.loss, options_.import.dim_values);
-    if (shapes.ok()) options_.import.input_shapes = *shapes;
+    batch_ = DeclaredBatch(file_, options_.import);
+    options_.loss.sum_outputs = true;
     out_.shapes = options_.import.input_shapes;
     for (std::string& quirk : FindQuirks(file_)) out_.quirks.push_back(std::move(quirk));
     auto imported = ImportForward(file_, options_, batch_, true);
@@ -94,15 +95,15 @@ class Inspector {
 
   // Tries another batch where the file fixes one.
   void InspectBatch() {
-    int64_t fixed = 0;
-    for (const auto& input : file_.inputs()) {
-      if (input.has_shape && !input.dims.empty() && input.dims[0] > 0) fixed = input.dims[0];
-    }
-    if (fixed == 0) return;
-    const auto other = ImportForward(file_, options_, fixed + 1, true);
-    out_.quirks.push_back(other.ok()
-                              ? StrCat("exported for a batch of ", fixed, "; other batches work")
-                              : StrCat("exported for a batch of ", fixed, " and bound to it: ", Text(other.status())));
+    const std::vector<ModelInput> inputs = MoveBatchFirst(file_.inputs(), options_.import.batch_axes);
+    const bool fixed =
+        std::ranges::any_of(inputs, [](const auto& input) { return !input.dims.empty() && input.dims[0] > 0; });
+    const auto other = ImportForward(file_, options_, batch_ + 1, true);
+    if (other.ok() && !fixed) return;
+    out_.quirks.push_back(
+        other.ok() ? StrCat("exported for a batch of ", batch_, "; other batches work")
+                   : StrCat("exported for a batch of ", batch_,
+                            " and bound to it, so that micro-batches have that size: ", Text(other.status())));
   }
 
   void InspectWeights() {
@@ -175,7 +176,7 @@ class Inspector {
   const TrainConfig& config_;
   Inspection& out_;
   const OnnxModel& file_;
-  const int64_t batch_;
+  int64_t batch_ = 1;  // that the file declares
   const std::string logits_;
   PrepareOptions options_;
   std::vector<InstalledBackend> backends_;

@@ -1,0 +1,153 @@
+#include "optim/auto/batch_axes.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "frontend/ops/import/onnx_import.h"
+
+namespace onnxtrain {
+namespace {
+
+std::string Lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+const std::string& DimName(const ModelInput& input, size_t axis) {
+  static const std::string kNone;
+  return axis < input.dim_names.size() ? input.dim_names[axis] : kNone;
+}
+
+// The first axis for which `is_batch` holds, else kNoBatchAxis.
+template <typename Predicate>
+int FindAxis(const ModelInput& input, Predicate is_batch) {
+  for (size_t i = 0; i < input.dims.size(); ++i) {
+    if (is_batch(i)) return static_cast<int>(i);
+  }
+  return kNoBatchAxis;
+}
+
+void SetAxis(const ModelInput& input, int axis, BatchAxes* axes) {
+  if (axis != 0) (*axes)[input.name] = axis;
+}
+
+// By names alone; nothing where no dimension is named like a batch.
+std::optional<BatchAxes> GuessByName(const std::vector<ModelInput>& inputs) {
+  BatchAxes axes;
+  bool any = false;
+  for (const ModelInput& input : inputs) {
+    const int axis = FindAxis(input, [&](size_t i) { return NamesBatch(DimName(input, i)); });
+    any |= axis != kNoBatchAxis;
+    if (input.has_shape) SetAxis(input, axis, &axes);
+  }
+  return any ? std::optional(axes) : std::nullopt;
+}
+
+// What axis `axis` of `lead` tells about the batch: its name or extent.
+struct BatchDim {
+  std::string name;
+  int64_t extent;  // < 0: free
+};
+
+int FindBatchDim(const ModelInput& input, const BatchDim& batch) {
+  if (batch.extent >= 0) return FindAxis(input, [&](size_t i) { return input.dims[i] == batch.extent; });
+  const int named = FindAxis(input, [&](size_t i) { return !batch.name.empty() && DimName(input, i) == batch.name; });
+  if (named != kNoBatchAxis || input.dims.empty()) return named;
+  const bool anonymous = input.dims[0] < 0 && (batch.name.empty() || DimName(input, 0).empty());
+  return anonymous ? 0 : kNoBatchAxis;
+}
+
+// The batch is axis `axis` of the input `lead`.
+BatchAxes GuessFrom(const std::vector<ModelInput>& inputs, const ModelInput& lead, int axis) {
+  const BatchDim batch{DimName(lead, axis), lead.dims[axis]};
+  BatchAxes axes;
+  for (const ModelInput& input : inputs) {
+    if (!input.has_shape) continue;
+    SetAxis(input, &input == &lead ? axis : FindBatchDim(input, batch), &axes);
+  }
+  return axes;
+}
+
+// Does a recurrent node with time as the first axis read the input? The batch is then axis 1.
+bool IsReadTimeMajor(const OnnxModel& model, const ModelInput& input) {
+  return std::ranges::any_of(model.nodes(), [&](const OnnxModel::Node& node) {
+    const OnnxOp* op = node.op.find('.') == std::string::npos ? FindOnnxOp("", node.op) : nullptr;
+    return op != nullptr && op->traits.time_major && !node.inputs.empty() && node.inputs[0] == input.name;
+  });
+}
+
+}  // namespace
+
+bool NamesBatch(const std::string& dim) {
+  const std::string name = Lower(dim);
+  const bool expression = name.find_first_of("+*/- ") != std::string::npos;
+  return !expression && (name.find("batch") != std::string::npos || name == "n" || name == "b" || name == "bs" ||
+                         name == "bsz");
+}
+
+std::vector<ModelInput> MoveBatchFirst(std::vector<ModelInput> inputs, const BatchAxes& axes) {
+  for (ModelInput& input : inputs) {
+    const auto axis = axes.find(input.name);
+    if (axis == axes.end() || axis->second <= 0 || axis->second >= std::ssize(input.dims)) continue;
+    input.dim_names.resize(input.dims.size());
+    std::rotate(input.dims.begin(), input.dims.begin() + axis->second, input.dims.begin() + axis->second + 1);
+    std::rotate(input.dim_names.begin(), input.dim_names.begin() + axis->second,
+                input.dim_names.begin() + axis->second + 1);
+  }
+  return inputs;
+}
+
+std::vector<BatchAxes> GuessBatchAxes(const OnnxModel& model, const std::vector<ModelInput>& inputs) {
+  std::vector<BatchAxes> guesses;
+  const auto add = [&](BatchAxes guess) {
+    if (std::ranges::find(guesses, guess) == guesses.end()) guesses.push_back(std::move(guess));
+  };
+  if (const auto named = GuessByName(inputs)) add(*named);
+  for (const ModelInput& lead : inputs) {
+    if (lead.dims.size() > 1 && IsReadTimeMajor(model, lead)) add(GuessFrom(inputs, lead, 1));
+  }
+  const auto lead = std::ranges::find_if(inputs, [](const ModelInput& input) { return !input.dims.empty(); });
+  if (lead == inputs.end()) {
+    add({});
+    return guesses;
+  }
+  add(GuessFrom(inputs, *lead, 0));
+  if (lead->dims.size() > 1) add(GuessFrom(inputs, *lead, 1));
+  return guesses;
+}
+
+bool HasPlainBatch(const std::vector<ModelInput>& inputs, const BatchAxes& guess) {
+  return guess.empty() && std::ranges::all_of(inputs, [](const ModelInput& input) {
+           return !input.has_shape || input.dims.empty() || input.dims[0] < 0;
+         });
+}
+
+BatchAxes TraceOutputs(const ImportedModel& two, const ImportedModel& three) {
+  BatchAxes axes;
+  for (const std::string& name : two.outputs) {
+    const GraphOutput* more = three.graph.FindOutput(name);
+    if (more == nullptr) continue;
+    const Shape& a = two.graph.type(two.graph.FindOutput(name)->value).shape;
+    const Shape& b = three.graph.type(more->value).shape;
+    int axis = kNoBatchAxis;
+    for (size_t i = 0; i < std::min(a.size(), b.size()) && axis == kNoBatchAxis; ++i) {
+      if (a[i] == 2 && b[i] == 3) axis = static_cast<int>(i);
+    }
+    if (axis != 0) axes[name] = axis;
+  }
+  return axes;
+}
+
+int64_t DeclaredBatch(const OnnxModel& model, const ImportOptions& import) {
+  int64_t batch = 0;
+  for (const ModelInput& input : MoveBatchFirst(model.inputs(), import.batch_axes)) {
+    const auto axis = import.batch_axes.find(input.name);
+    const bool batched = axis == import.batch_axes.end() || axis->second != kNoBatchAxis;
+    if (!batched || import.fixed_inputs.contains(input.name) || input.dims.empty() || input.dims[0] < 1) continue;
+    if (batch != 0 && batch != input.dims[0]) return 1;
+    batch = input.dims[0];
+  }
+  return std::max<int64_t>(batch, 1);
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,36 @@
+// Finds the batch axis of each input and output of a model file: by the names of dimensions, by the operators that read
+// an input, and by importing the model with two batch sizes.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "frontend/onnx/import.h"
+
+namespace onnxtrain {
+
+// By input or output, where it is not 0; kNoBatchAxis where there is none. As in ImportOptions.
+using BatchAxes = std::map<std::string, int>;
+
+// Is it the name that exporters give a batch dimension: "batch", "batch_size", "N"?
+bool NamesBatch(const std::string& dim);
+
+// The inputs with their batch axes moved to the front, as samples come.
+std::vector<ModelInput> MoveBatchFirst(std::vector<ModelInput> inputs, const BatchAxes& axes);
+
+// Candidates for the batch axes of the inputs, the likeliest first; at least one.
+std::vector<BatchAxes> GuessBatchAxes(const OnnxModel& model, const std::vector<ModelInput>& inputs);
+
+// Does every input have a free first dimension that may be the batch of all? Then there is nothing to find out.
+bool HasPlainBatch(const std::vector<ModelInput>& inputs, const BatchAxes& guess);
+
+// The batch axes of the outputs, where the extents follow the batch from `two` to `three`: the model imported with
+// batches of 2 and 3. Scalars and other outputs without a batch get kNoBatchAxis.
+BatchAxes TraceOutputs(const ImportedModel& two, const ImportedModel& three);
+
+// The batch of a model that may follow no other one: the extent that the batch axes of its feeds share; 1 where none is
+// fixed or they differ. `import` has the batch axes and the inputs that are constants.
+int64_t DeclaredBatch(const OnnxModel& model, const ImportOptions& import);
+
+}  // namespace onnxtrain

@@ -1,0 +1,227 @@
+#include "optim/auto/input_plan.h"
+
+#include <algorithm>
+#include <random>
+
+#include "frontend/base/status.h"
+#include "frontend/base/units.h"
+#include "frontend/data/npy.h"
+#include "optim/auto/default_inputs.h"
+#include "optim/auto/free_dims.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kUsualSampleRate = 16000;
+
+Shape ConstantShape(const ModelInput& input, int64_t size) {
+  Shape shape = input.dims;
+  std::ranges::replace_if(shape, [](int64_t d) { return d < 0; }, size);
+  return shape;
+}
+
+bool IsSampleRate(const std::string& name) {
+  return name == "sr" || name.find("sample_rate") != std::string::npos ||
+         name.find("sampling_rate") != std::string::npos;
+}
+
+bool IsBatchless(const ModelInput& input, const BatchAxes& axes) {
+  const auto axis = axes.find(input.name);
+  return input.has_shape && (input.dims.empty() || (axis != axes.end() && axis->second == kNoBatchAxis));
+}
+
+// Do all indices that are known lie in the tables that they index? A size of a position table is exceeded silently.
+bool IndicesFit(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    if (node.op != "Gather") continue;
+    const HostTensor* indices = graph.FindConstant(node.inputs[1]);
+    if (indices == nullptr) continue;
+    const int64_t extent = graph.type(node.inputs[0]).shape[node.attrs.Int("axis")];
+    for (int64_t i = 0; i < indices->size(); ++i) {
+      if (indices->IntAt(i) >= extent || indices->IntAt(i) < -extent) return false;
+    }
+  }
+  return true;
+}
+
+// Do all float outputs begin with the batch of 2?
+bool BeginsWithBatch(const ImportedModel& two) {
+  return std::ranges::all_of(two.outputs, [&](const std::string& name) {
+    const Type& type = two.graph.type(two.graph.FindOutput(name)->value);
+    return !IsFloat(type.dtype) || (type.rank() > 0 && type.shape[0] == 2);
+  });
+}
+
+class InputPlanner {
+ public:
+  InputPlanner(const OnnxModel& model, const InputRequest& request)
+      : model_(model), request_(request), needed_(NeededInputs(model, request.outputs)) {}
+
+  absl::StatusOr<InputPlan> Run() {
+    RETURN_IF_ERROR(ReadConstants());
+    const BatchAxes obvious = Guesses().front();
+    if (!request_.sizes && HasPlainBatch(needed_, obvious)) return MakePlan(obvious, TrialSizes().front(), 0);
+    absl::Status first;
+    for (const bool empty_caches : {true, false}) {
+      if (!empty_caches && caches_.fixed.empty()) break;
+      caches_ = empty_caches ? FindDefaultInputs(needed_) : DefaultInputs{};
+      for (const BatchAxes& guess : Guesses()) {
+        InputPlan plan = TryGuess(guess, empty_caches ? 0 : 1, true);
+        if (plan.problem.ok()) return plan;
+        if (first.ok()) first = plan.problem;
+      }
+      // A batch that cannot be freed: the one that the file declares.
+      for (const BatchAxes& guess : Guesses()) {
+        InputPlan plan = TryGuess(guess, empty_caches ? 0 : 1, false);
+        if (plan.problem.ok()) return plan;
+      }
+    }
+    caches_ = FindDefaultInputs(needed_);
+    InputPlan plan = MakePlan(Guesses().front(), TrialSizes().front(), 0);
+    plan.problem = first;
+    return plan;
+  }
+
+ private:
+  absl::Status ReadConstants() {
+    for (const auto& [name, text] : request_.constants) {
+      const auto input = std::ranges::find(model_.inputs(), name, &ModelInput::name);
+      if (input == model_.inputs().end()) return Invalid("`input` ", name, "=", text, ": the model has no such input");
+      ASSIGN_OR_RETURN(constants_[name], ReadConstant(*input, text));
+    }
+    return absl::OkStatus();
+  }
+
+  bool IsFixed(const ModelInput& input) const {
+    return caches_.fixed.contains(input.name) || constants_.contains(input.name);
+  }
+
+  std::vector<BatchAxes> Guesses() const {
+    std::vector<ModelInput> open;
+    std::ranges::copy_if(needed_, std::back_inserter(open), [&](const auto& input) { return !IsFixed(input); });
+    return GuessBatchAxes(model_, open);
+  }
+
+  InputPlan MakePlan(const BatchAxes& guess, int64_t size, int64_t past) const {
+    InputPlan plan{.batch_axes = guess, .fixed = caches_.fixed};
+    for (const auto& [name, axis] : caches_.batch_axes) {
+      if (axis != 0) plan.batch_axes[name] = axis;
+    }
+    const FreeDims dims{model_, request_.dims, size, past};
+    for (const ModelInput& input : MoveBatchFirst(needed_, guess)) {
+      if (const auto constant = constants_.find(input.name); constant != constants_.end()) {
+        plan.fixed[input.name] = constant->second;
+        plan.batch_axes[input.name] = kNoBatchAxis;
+      } else if (IsBatchless(input, guess) && !IsFixed(input)) {
+        plan.fixed.emplace(input.name, DefaultConstant(input, size));
+        plan.batch_axes[input.name] = kNoBatchAxis;
+      } else if (input.has_shape && !IsFixed(input)) {
+        Shape& shape = plan.input_shapes[input.name] = {-1};
+        const Shape sample = SizeSample(dims, input);
+        shape.insert(shape.end(), sample.begin(), sample.end());
+      }
+    }
+    return plan;
+  }
+
+  bool HasFreeSizes(const BatchAxes& guess) const {
+    const FreeDims dims{model_, request_.dims};
+    return std::ranges::any_of(MoveBatchFirst(needed_, guess), [&](const ModelInput& input) {
+      return !IsFixed(input) && HasFreeDims(dims, input);
+    });
+  }
+
+  // Tries sizes for the free dimensions until the model accepts one.
+  InputPlan TryGuess(const BatchAxes& guess, int64_t past, bool follows_batch) const {
+    InputPlan first;
+    for (const int64_t size : TrialSizes()) {
+      InputPlan plan = MakePlan(guess, size, past);
+      plan.problem = follows_batch ? TraceBatch(guess, &plan) : TryDeclaredBatch(plan);
+      if (plan.problem.ok()) return plan;
+      const bool again = first.problem == plan.problem;  // it does not depend on sizes
+      if (first.problem.ok()) first = std::move(plan);
+      if (again || !HasFreeSizes(guess)) break;
+    }
+    return first;
+  }
+
+  ImportOptions MakeOptions(const InputPlan& plan) const {
+    return {.input_shapes = plan.input_shapes,
+            .dim_values = request_.dims,
+            .fixed_inputs = plan.fixed,
+            .batch_axes = plan.batch_axes,
+            .outputs = request_.outputs};
+  }
+
+  absl::StatusOr<ImportedModel> ImportAt(const InputPlan& plan, int64_t batch) const {
+    ImportOptions options = MakeOptions(plan);
+    options.batch = batch;
+    for (auto& [name, shape] : options.input_shapes) std::ranges::replace(shape, int64_t{-1}, batch);
+    ASSIGN_OR_RETURN(ImportedModel imported, Import(model_, options));
+    if (!IndicesFit(imported.graph)) return Invalid("a constant index lies outside of its table");
+    return imported;
+  }
+
+  // Imports the model with two batches. Some float output must follow. One import is enough for the common model whose
+  // inputs and outputs all begin with a free batch.
+  absl::Status TraceBatch(const BatchAxes& guess, InputPlan* plan) const {
+    ASSIGN_OR_RETURN(const ImportedModel two, ImportAt(*plan, 2));
+    if (HasPlainBatch(needed_, guess) && BeginsWithBatch(two)) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const ImportedModel three, ImportAt(*plan, 3));
+    const BatchAxes outputs = TraceOutputs(two, three);
+    bool follows = false;
+    for (const std::string& name : two.outputs) {
+      const auto axis = outputs.find(name);
+      follows |= IsFloat(two.graph.type(two.graph.FindOutput(name)->value).dtype) &&
+                 (axis == outputs.end() || axis->second != kNoBatchAxis);
+    }
+    if (!follows && !plan->input_shapes.empty()) return Invalid(model_.path(), ": no output follows the batch");
+    plan->batch_axes.insert(outputs.begin(), outputs.end());
+    return absl::OkStatus();
+  }
+
+  absl::Status TryDeclaredBatch(const InputPlan& plan) const { 
+    return ImportAt(plan, DeclaredBatch(model_, MakeOptions(plan))).status();
+  }
+
+  const OnnxModel& model_;
+  const InputRequest& request_;
+  const std::vector<ModelInput> needed_;
+  DefaultInputs caches_ = FindDefaultInputs(needed_);
+  std::map<std::string, HostTensor> constants_;
+};
+
+}  // namespace
+
+absl::StatusOr<HostTensor> ReadConstant(const ModelInput& input, const std::string& text) {
+  const std::string tag = StrCat("`input` ", input.name, "=", text, ": ");
+  if (text.starts_with("@")) {
+    auto array = ReadNpyFile(text.substr(1));
+    if (!array.ok()) return Annotate(array.status(), tag);
+    const Shape& shape = array->shape();
+    const bool fits = !input.has_shape || std::equal(shape.begin(), shape.end(), input.dims.begin(), input.dims.end(),
+                                                     [](int64_t a, int64_t d) { return d < 0 || a == d; });
+    if (!fits) return Invalid(tag, "the file has ", ToString(array->type()), ", the input ", ToString(input.dims));
+    return array->CastTo(input.dtype);
+  }
+  ASSIGN_OR_RETURN(const double number, ParseNumber(text));
+  HostTensor constant({input.dtype, ConstantShape(input, 1)});
+  for (int64_t i = 0; i < constant.size(); ++i) constant.Set(i, number);
+  return constant;
+}
+
+HostTensor DefaultConstant(const ModelInput& input, int64_t size) {
+  HostTensor constant({input.dtype, ConstantShape(input, size)});
+  std::mt19937 random(7);
+  std::normal_distribution<double> normal;
+  const bool tensor = IsFloat(input.dtype) && !input.dims.empty();
+  const double number = IsSampleRate(input.name) ? kUsualSampleRate : input.dtype == DType::kBool ? 0 : 1;
+  for (int64_t i = 0; i < constant.size(); ++i) constant.Set(i, tensor ? normal(random) : number);
+  return constant;
+}
+
+absl::StatusOr<InputPlan> PlanInputs(const OnnxModel& model, const InputRequest& request) {
+  return InputPlanner(model, request).Run();
+}
+
+}  // namespace onnxtrain

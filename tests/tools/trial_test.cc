@@ -1,0 +1,169 @@
+// Models that start with `--model` alone: any batch axis, free sizes, inputs without a batch, several outputs, and
+// batches that cannot be freed.
+#include <nlohmann/json.hpp>
+
+#include "frontend/base/status.h"
+#include "frontend/data/npz.h"
+#include "frontend/onnx/import.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+class Trial : public Scratch {
+ protected:
+  // The summary of a trial of m.onnx, {} where it fails.
+  Json Train(const tiny::Model& m, const std::string& flags = "") {
+    m.Save(Path("m.onnx"));
+    last_ = Run("--model m.onnx --batch-size 6 --max-steps 3 --overwrite --out r " + flags);
+    EXPECT_EQ(last_.code, 0) << last_.err;
+    if (last_.code != 0) return {};
+    EXPECT_TRUE(OnnxModel::Load(Path("r/model.synthetic.onnx")).ok());
+    return Json::parse(ReadAll(Path("r/summary.json")));
+  }
+
+  bool Said(const std::string& text) const { return last_.err.find(text) != std::string::npos; }
+
+  Outcome last_;
+};
+
+// y[1,3]: the mean over everything is harmless with one sample, another function with more.
+tiny::Model Mixing(int64_t batch) {
+  tiny::Model m;
+  m.input_shape = {batch, 4};
+  m.nodes = {{"MatMul", {"x", "w"}, {"h"}}, {"ReduceMean", {"h"}, {"m"}}, {"Sub", {"h", "m"}, {"y"}}};
+  m.weights = {{"w", {4, 3}, tiny::Uniform(12, 0.5f, 1)}};
+  return m;
+}
+
+// h[5,1,8] of x[5,1,4], read as one sequence of 5: the last product keeps its rows apart, the batch is axis 1.
+tiny::Model TimeMajor(int64_t batch) {
+  tiny::Model m{.input_shape = {5, batch, 4}};
+  m.nodes = {{"MatMul", {"x", "w"}, {"h"}}, {"Mul", {"h", "position"}, {"p"}}, {"Tanh", {"p"}, {"y"}}};
+  m.weights = {{"w", {4, 8}, tiny::Uniform(32, 0.5f, 1)}, {"position", {5, 1, 8}, tiny::Uniform(40, 1, 2)}};
+  return m;
+}
+
+TEST_F(Trial, ABatchThatCannotBeFreedBecomesTheMicroBatch) {
+  for (int64_t batch : {1, 3}) {
+    const Json summary = Train(Mixing(batch));
+    ASSERT_FALSE(summary.is_null());
+    EXPECT_EQ(summary["micro_batch"], batch);
+    EXPECT_EQ(summary["accumulation"], 6 / batch);
+    EXPECT_TRUE(Said("bound to the batch of " + std::to_string(batch))) << last_.err;
+  }
+}
+
+TEST_F(Trial, AGlobalBatchThatAFixedBatchDoesNotDivideIsRefused) {
+  Mixing(4).Save(Path("m.onnx"));
+  const Outcome o = Run("--model m.onnx --batch-size 6 --max-steps 2 --out r");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_NE(o.err.find("--batch-size 6"), std::string::npos) << o.err;
+}
+
+// Real data whose size a fixed batch does not divide: training leaves the rest out, predictions are complete.
+TEST_F(Trial, AFixedBatchTrainsAndPredictsRealData) {
+  Mixing(3).Save(Path("m.onnx"));
+  HostTensor x({DType::kFloat32, {10, 4}}), y({DType::kInt64, {10}});
+  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, static_cast<double>(i % 7) - 3);
+  ASSERT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", y}}).ok());
+  const Outcome o = Run("--model m.onnx --data d.npz --batch-size 3 --epochs 2 --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Json::parse(ReadAll(Path("r/summary.json")))["steps"], 6);
+  const Outcome p = Run("predict --model r/model.onnx --data d.npz --out p.csv");
+  ASSERT_EQ(p.code, 0) << p.err;
+  const std::string csv = ReadAll(Path("p.csv"));
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 11) << csv;
+}
+
+TEST_F(Trial, TheBatchMayBeAxisOne) {
+  const Json summary = Train(TimeMajor(1));
+  ASSERT_FALSE(summary.is_null());
+  EXPECT_EQ(summary["micro_batch"], 6);
+  EXPECT_TRUE(Said("'x' has its batch on axis 1")) << last_.err;
+}
+
+// One sample of data is [5,4], and its prediction [5,8].
+TEST_F(Trial, SamplesOfATimeMajorModelComeWithoutTheBatch) {
+  TimeMajor(-1).Save(Path("m.onnx"));
+  HostTensor x({DType::kFloat32, {7, 5, 4}}), y({DType::kFloat32, {7, 5, 8}});
+  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, static_cast<double>(i % 5) - 2);
+  ASSERT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", y}}).ok());
+  const Outcome o = Run("grad --model m.onnx --data d.npz --out g.npz");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto arrays = ReadNpz(Path("g.npz"));
+  ASSERT_TRUE(arrays.ok()) << arrays.status();
+  const auto output = std::ranges::find_if(*arrays, [](const auto& a) { return a.first.ends_with("y"); });
+  ASSERT_NE(output, arrays->end());
+  EXPECT_EQ(output->second.shape(), (Shape{7, 5, 8}));
+}
+
+TEST_F(Trial, OutputsWithoutABatchAreNoObstacle) {
+  tiny::Model m = tiny::Mlp(3);
+  m.nodes.push_back({"Mul", {"w1", "w1"}, {"penalty"}});
+  m.outputs = {"penalty", "y"};
+  ASSERT_FALSE(Train(m).is_null());
+  EXPECT_TRUE(Said("on output 'y'")) << last_.err;
+  EXPECT_FALSE(Said("'penalty' f32")) << last_.err;
+}
+
+TEST_F(Trial, SeveralOutputsTrainOnTheSumOfTheirLosses) {
+  tiny::Model m = tiny::Mlp(3);
+  m.nodes.push_back({"MatMul", {"h", "w3"}, {"value"}});
+  m.weights.push_back({"w3", {16, 1}, tiny::Uniform(16, 0.5f, 3)});
+  m.outputs = {"y", "value"};
+  ASSERT_FALSE(Train(m).is_null());
+  EXPECT_TRUE(Said("cross_entropy on output 'y'") && Said("+ mse on output 'value'")) << last_.err;
+  // With data the choice is the user's.
+  HostTensor x({DType::kFloat32, {4, 4}}), label({DType::kInt64, {4}});
+  ASSERT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());
+  EXPECT_EQ(Run("bench --model m.onnx --batch-size 4 --max-steps 1 --steps-only").code, 0);
+}
+
+TEST_F(Trial, InputsWithoutABatchGetAConstant) {
+  tiny::Model m = tiny::Mlp(3);
+  m.more_inputs = {{"scale", {}}};
+  m.nodes.push_back({"Mul", {"y", "scale"}, {"z"}});
+  m.outputs = {"z"};
+  ASSERT_FALSE(Train(m).is_null());
+  EXPECT_TRUE(Said("'scale' is a constant for all samples")) << last_.err;
+  ASSERT_FALSE(Train(m, "--input scale=0.5").is_null());
+  HostTensor x({DType::kFloat32, {6, 4}}), label({DType::kInt64, {6}});
+  ASSERT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());
+  const Outcome without = Run("grad --model m.onnx --data d.npz --out g.npz");
+  EXPECT_EQ(without.code, 1);
+  EXPECT_NE(without.err.find("--input scale="), std::string::npos) << without.err;
+  // With a scale of 0 all classes are equally likely: the loss is ln 3.
+  const Outcome with = Run("grad --model m.onnx --data d.npz --input scale=0 --out g.npz");
+  EXPECT_EQ(with.code, 0) << with.err;
+  EXPECT_NE(with.out.find("1.0986"), std::string::npos) << with.out;
+  EXPECT_EQ(Run("bench --model m.onnx --input x=3").code, 1);
+}
+
+TEST_F(Trial, BenchPlanGradAndCompareTakeSurgery) {
+  tiny::Mlp(3).Save(Path("m.onnx"));
+  HostTensor x({DType::kFloat32, {6, 4}}), label({DType::kInt64, {6}});
+  for (int64_t i = 0; i < 6; ++i) label.SetInt(i, i % 5);
+  ASSERT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());
+  const Outcome bench = Run("bench --model m.onnx --num-classes 5 --max-steps 1 --steps-only");
+  EXPECT_EQ(bench.code, 0) << bench.err;
+  EXPECT_NE(bench.err.find("re-initialized"), std::string::npos) << bench.err;
+  const Outcome plan = Run("plan --model m.onnx --num-classes 5");
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  const Outcome grad = Run("grad --model m.onnx --num-classes auto --data d.npz --out g.npz");
+  ASSERT_EQ(grad.code, 0) << grad.err;
+  const auto arrays = ReadNpz(Path("g.npz"));
+  ASSERT_TRUE(arrays.ok());
+  const auto bias = std::ranges::find_if(*arrays, [](const auto& a) { return a.first.ends_with("b2"); });
+  ASSERT_NE(bias, arrays->end());
+  EXPECT_EQ(bias->second.shape(), (Shape{5}));
+  const Outcome compare = Run("compare --model m.onnx --num-classes 5 --data d.npz");
+  EXPECT_EQ(compare.code, 0) << compare.err;
+  EXPECT_NE(Run("grad --model m.onnx --data d.npz --out g.npz").code, 0);  // label 4 is none of 3 classes
+}
+
+}  // namespace
+}  // namespace onnxtrain
