@@ -12,7 +12,7 @@ constexpr unsigned kReads = kTaskTrain | kTaskEval | kTaskPredict | kTaskGrad | 
 constexpr unsigned kGradients = kTaskTrain | kTaskGrad | kTaskCompare;                         // differentiate
 constexpr unsigned kSynthetic = kTaskBench | kTaskPlan;                                        // make samples up
 constexpr unsigned kSteps = kTaskTrain | kSynthetic;                                           // update, or plan to
-constexpr unsigned kSurgery = kGradients | kSynthetic | kTaskInspect | kTaskExport;                      // change the structure
+constexpr unsigned kSurgery = kGradients | kSynthetic | kTaskInspect | kTaskExport;            // change the structure
 constexpr unsigned kLabels = kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare;                // weigh labels
 
 // One field a row: group, name, tasks, member, placeholder, help, traits.

@@ -193,7 +193,8 @@ absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& sp
                  " per sample and the outputs ", Describe(model.graph, all), "; choose with `loss` and `logits`");
 }
 
-// Replaces a term of `auto` by one for each output that can be trained, with labels of its own, where there are several.
+// Replaces a term of `auto` by one for each output that can be trained, with labels of its own, where there are
+// several.
 std::vector<LossTermSpec> SumOutputs(const ImportedModel& model, const LossSpec& spec,
                                      std::vector<LossTermSpec> terms) {
   const bool open = terms.size() == 1 && terms[0].function == nullptr && terms[0].output.empty() &&

@@ -20,7 +20,7 @@ struct LossSpec {
   int64_t ignore_index = -100;  // label of excluded targets (class losses)
   double label_smoothing = 0;
   std::vector<double> class_weights;            // weight of a target by its class; empty: all 1
-  bool sum_outputs = false;  // auto trains every output that fits, each with labels of its own
+  bool sum_outputs = false;                     // auto trains every output that fits, each with labels of its own
   std::map<std::string, LabelInfo> own_labels;  // labels of terms with a label option, by LossTermSpec::label_key()
   std::map<std::string, std::shared_ptr<const OnnxModel>> onnx;  // loss models by FILE of onnx:FILE (LoadOnnxLosses)
 };

@@ -116,7 +116,7 @@ class Session {
   virtual const std::vector<Metric>& metrics() const = 0;
   virtual const std::vector<WeightDecision>& weights() const = 0;
   virtual const std::vector<std::string>& notes() const = 0;
-  virtual int64_t micro_batch() const = 0;   // samples
+  virtual int64_t micro_batch() const = 0;  // samples
   // As SessionOptions::fixed_batch. Create sets it where running the model shows that it does not follow the batch.
   virtual int64_t fixed_batch() const = 0;
   virtual int64_t steps() const = 0;         // updates attempted so far

@@ -82,8 +82,8 @@ inline constexpr int kNoBatchAxis = -1;
 struct ImportOptions {
   std::map<std::string, Shape> input_shapes;  // concrete; other inputs use their declared dims
   std::map<std::string, int64_t> dim_values;  // --dim NAME=N, by dim_param
-  // Inputs, or elements of inputs ("x.0"), that are constants instead of feeds, in the layout of the file. An empty tensor
-  // gets the batch as the extent of its batch axis.
+  // Inputs, or elements of inputs ("x.0"), that are constants instead of feeds, in the layout of the file. An empty
+  // tensor gets the batch as the extent of its batch axis.
   std::map<std::string, HostTensor> fixed_inputs;
   std::map<std::string, ListInput> list_inputs;  // for every input that is a sequence or optional
   // The batch axes of inputs and outputs where it is not 0; kNoBatchAxis where there is none. Feeds and outputs of the

@@ -81,8 +81,8 @@ bool IsReadTimeMajor(const OnnxModel& model, const ModelInput& input) {
 bool NamesBatch(const std::string& dim) {
   const std::string name = Lower(dim);
   const bool expression = name.find_first_of("+*/- ") != std::string::npos;
-  return !expression && (name.find("batch") != std::string::npos || name == "n" || name == "b" || name == "bs" ||
-                         name == "bsz");
+  return !expression &&
+         (name.find("batch") != std::string::npos || name == "n" || name == "b" || name == "bs" || name == "bsz");
 }
 
 std::vector<ModelInput> MoveBatchFirst(std::vector<ModelInput> inputs, const BatchAxes& axes) {

@@ -47,8 +47,8 @@ void DropMissing(const Dataset& dataset, BindSpec* spec) {
 }
 
 // Explicit bindings replace those of preprocess.json.
-absl::Status AddInputs(const std::vector<std::string>& texts,
-                       const std::map<std::string, std::string>& constants, BindSpec* spec) {
+absl::Status AddInputs(const std::vector<std::string>& texts, const std::map<std::string, std::string>& constants,
+                       BindSpec* spec) {
   std::map<std::string, std::vector<std::string>> given;
   for (const std::string& text : texts) {
     auto pair = ParsePair(text, "MODEL_INPUT=COLUMN[,…]");

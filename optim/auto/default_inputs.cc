@@ -36,7 +36,8 @@ std::optional<EmptyCache> MakeEmptyCache(const OnnxModel::Input& input) {
   const std::optional<size_t> batch = FindCacheBatch(input);
   if (!batch) return std::nullopt;
   Shape shape = input.dims;
-  std::ranges::replace_if(shape, [](int64_t d) { return d < 0; }, 0);
+  std::ranges::replace_if(
+      shape, [](int64_t d) { return d < 0; }, 0);
   shape[*batch] = 1;
   if (NumElements(shape) > 0) return std::nullopt;
   return EmptyCache{HostTensor({input.dtype, shape}), static_cast<int>(*batch)};

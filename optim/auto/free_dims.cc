@@ -45,7 +45,8 @@ class DimExpression {
   int64_t Atom() {
     SkipBlanks();
     const size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_')) ++at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_'))
+      ++at_;
     const std::string word = text_.substr(begin, at_ - begin);
     SkipBlanks();
     if (word.empty()) return -1;

@@ -16,7 +16,8 @@ constexpr int64_t kUsualSampleRate = 16000;
 
 Shape ConstantShape(const ModelInput& input, int64_t size) {
   Shape shape = input.dims;
-  std::ranges::replace_if(shape, [](int64_t d) { return d < 0; }, size);
+  std::ranges::replace_if(
+      shape, [](int64_t d) { return d < 0; }, size);
   return shape;
 }
 
@@ -126,9 +127,8 @@ class InputPlanner {
 
   bool HasFreeSizes(const BatchAxes& guess) const {
     const FreeDims dims{model_, request_.dims};
-    return std::ranges::any_of(MoveBatchFirst(needed_, guess), [&](const ModelInput& input) {
-      return !IsFixed(input) && HasFreeDims(dims, input);
-    });
+    return std::ranges::any_of(MoveBatchFirst(needed_, guess),
+                               [&](const ModelInput& input) { return !IsFixed(input) && HasFreeDims(dims, input); });
   }
 
   // Tries sizes for the free dimensions until the model accepts one.
@@ -180,7 +180,7 @@ class InputPlanner {
     return absl::OkStatus();
   }
 
-  absl::Status TryDeclaredBatch(const InputPlan& plan) const { 
+  absl::Status TryDeclaredBatch(const InputPlan& plan) const {
     return ImportAt(plan, DeclaredBatch(model_, MakeOptions(plan))).status();
   }
 

@@ -29,9 +29,9 @@ struct InputRequest {
 // The inputs of a run without data. Feeds have sizes for their free dimensions that the model accepts, found by
 // importing it; where it accepts none, `problem` is the error of the first attempt.
 struct InputPlan {
-  BatchAxes batch_axes;                        // of inputs and outputs
-  std::map<std::string, HostTensor> fixed;     // empty caches, constants of the user, and defaults
-  std::map<std::string, Shape> input_shapes;   // of feeds, the batch first and -1
+  BatchAxes batch_axes;                       // of inputs and outputs
+  std::map<std::string, HostTensor> fixed;    // empty caches, constants of the user, and defaults
+  std::map<std::string, Shape> input_shapes;  // of feeds, the batch first and -1
   absl::Status problem;
 };
 

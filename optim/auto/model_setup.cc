@@ -91,9 +91,8 @@ absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const
   ImportOptions import{.batch_norm_frozen = config.batch_norm == "frozen", .dropout = config.dropout};
   ASSIGN_OR_RETURN(import.dim_values, ParseDims(config, model));
   const LossSpec loss{.name = config.loss.empty() ? "auto" : config.loss, .logits = config.logits};
-  InputRequest request{.dims = import.dim_values,
-                       .constants = FindConstantTexts(config, model),
-                       .sizes = config.data.empty()};
+  InputRequest request{
+      .dims = import.dim_values, .constants = FindConstantTexts(config, model), .sizes = config.data.empty()};
   if (config.data.empty()) RETURN_IF_ERROR(CheckConstantsOnly(config, request.constants));
   if (const auto outputs = LossOutputs(model, loss); outputs.ok()) request.outputs = *outputs;
   ASSIGN_OR_RETURN(InputPlan plan, PlanInputs(model, request));

@@ -87,8 +87,7 @@ namespace {
 
 absl::StatusOr<PreparedModel> PrepareAt(PreparedModels& models, const BoundData& data, const SessionOptions& options,
                                         int64_t batch, bool training) {
-  ASSIGN_OR_RETURN(PreparedModel prepared,
-                   models.PrepareWeights(MakePrepareOptions(options), batch, training, true));
+  ASSIGN_OR_RETURN(PreparedModel prepared, models.PrepareWeights(MakePrepareOptions(options), batch, training, true));
   auto loss = ChooseLoss(prepared.model, options.loss, options.labels);
   if (!loss.ok() && !data.label.text.empty())
     return Invalid(ToStd(loss.status().message()), " (", data.label.text, ")");
@@ -120,7 +119,8 @@ absl::Status FixMicroBatch(const TrainConfig& config, const SessionOptions& opti
   const int64_t fixed = options.fixed_batch;
   if (fixed == 0) return absl::OkStatus();
   const std::string why = DescribeFixedBatch(fixed);
-  if (batch->global % fixed != 0) return Invalid("`batch_size` ", batch->global, ": ", why, ", which does not divide it");
+  if (batch->global % fixed != 0)
+    return Invalid("`batch_size` ", batch->global, ": ", why, ", which does not divide it");
   if (config.micro_batch_size > 0 && config.micro_batch_size != fixed)
     return Invalid("`micro_batch_size` ", config.micro_batch_size, ": ", why);
   const int64_t steps = batch->global / fixed;

@@ -26,8 +26,8 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
                                                   const BoundData& data, const LossSpec& loss, int64_t micro_batch);
 
 // Prepares what a session with these options starts from: forward graph, weights with values, loss. An error about the
-// loss says which column the label is. Where the model follows no batch but the one that its file declares, that becomes
-// options->micro_batch and fixed_batch.
+// loss says which column the label is. Where the model follows no batch but the one that its file declares, that
+// becomes options->micro_batch and fixed_batch.
 absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData& data, SessionOptions* options,
                                          bool training);
 

@@ -79,8 +79,8 @@ absl::Status AnnotateFreeDims(const absl::Status& status, const OnnxModel& model
     }
   }
   if (status.ok() || free.empty()) return status;
-  return absl::Status(status.code(),
-                      StrCat(status.message(), " (free dimensions were taken to be ", TrialSizes().front(), "; say", free, ")"));
+  return absl::Status(status.code(), StrCat(status.message(), " (free dimensions were taken to be ",
+                                            TrialSizes().front(), "; say", free, ")"));
 }
 
 namespace {
@@ -109,8 +109,7 @@ absl::Status AddInputColumns(const OnnxModel& model, const ImportOptions& import
         columns->emplace_back(InputColumn(graph, input, {shape->second.begin() + 1, shape->second.end()}));
     data->feeds.push_back(
         {.feed = column.name, .columns = {static_cast<int>(columns->size()) - 1}, .sample = column.sample});
-    data->notes.push_back(
-        StrCat("input '", column.name, "' ", ToString(column.sample), " ← ", DescribeColumn(column)));
+    data->notes.push_back(StrCat("input '", column.name, "' ", ToString(column.sample), " ← ", DescribeColumn(column)));
   }
   return absl::OkStatus();
 }

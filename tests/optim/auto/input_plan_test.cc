@@ -45,8 +45,8 @@ TEST_F(InputPlanTest, NamesTellTheBatchAxis) {
   EXPECT_TRUE(NamesBatch("batch_size") && NamesBatch("N") && NamesBatch("encoder_batch"));
   EXPECT_FALSE(NamesBatch("batch + past") || NamesBatch("sequence") || NamesBatch(""));
   const auto model = Load(tiny::Mlp(3));
-  const auto guesses = GuessBatchAxes(
-      *model, {Input("x", {"time", "batch", "6"}), Input("h", {"2", "batch", "8"}), Input("sr", {})});
+  const auto guesses =
+      GuessBatchAxes(*model, {Input("x", {"time", "batch", "6"}), Input("h", {"2", "batch", "8"}), Input("sr", {})});
   EXPECT_THAT(guesses.front(), ElementsAre(Pair("h", 1), Pair("sr", kNoBatchAxis), Pair("x", 1)));
 }
 

@@ -128,8 +128,7 @@ std::string Page(const SyntheticSetup& trial, const StepMemory& step) {
   std::string text =
       PageRow("model", DescribeModel(*trial.models->model())) + PageRow("backend", DescribeBackend(*trial.backend));
   text += PageRow("batch", StrCat(trial.batch.global, " = ", trial.batch.micro, " per micro-batch × ",
-                                  trial.batch.accumulation, " accumulated",
-                                  trial.options.fixed_batch > 0 ? ": " : "",
+                                  trial.batch.accumulation, " accumulated", trial.options.fixed_batch > 0 ? ": " : "",
                                   DescribeFixedBatch(trial.options.fixed_batch)));
   for (const MemoryRow& row : kRows) {
     text += absl::StrFormat("  %-28s %12s", row.name, Bytes(step.memory.*row.bytes));

@@ -169,7 +169,8 @@ class Recorder {
 // Hours of training must not end in a model that cannot be written.
 absl::Status Recorder::CheckModelCanBeWritten() {
   ASSIGN_OR_RETURN(const auto weights, run_.session->Weights());
-  return Annotate(CheckExport(*run_.data.model, weights, folder_.File(ModelFile())), "the model could not be written: ");
+  return Annotate(CheckExport(*run_.data.model, weights, folder_.File(ModelFile())),
+                  "the model could not be written: ");
 }
 
 absl::Status Recorder::Begin() {
