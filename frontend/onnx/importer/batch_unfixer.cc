@@ -1,10 +1,74 @@
 #include "frontend/onnx/importer/batch_unfixer.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
+
+namespace {
+
+struct BatchChange {
+  int64_t fixed, batch;  // of the file, and the new one
+};
+
+// The target with its 0 and -1 replaced, for data of the fixed batch with that many elements; nothing where it does not
+// fit such data, or fits the data as it is.
+std::optional<Shape> ResolveTarget(const Shape& data, Shape target, int64_t elements) {
+  int64_t rest = 1;
+  for (size_t i = 0; i < target.size(); ++i) {
+    if (target[i] == 0 && i < data.size()) target[i] = data[i];
+    if (target[i] == 0 || target[i] < -1 || target[i] > elements / rest) return std::nullopt;
+    if (target[i] > 0) rest *= target[i];
+  }
+  if (elements % rest != 0) return std::nullopt;
+  const auto open = std::ranges::find(target, -1);
+  if (open != target.end()) {
+    *open = elements / rest;
+  } else if (rest != elements) {
+    return std::nullopt;
+  }
+  return target;
+}
+
+// How many elements may lie behind each sample of the data: where an axis is the batch, or has it as its outer or inner
+// factor.
+std::vector<int64_t> InnerSizes(const Shape& data, int64_t batch) {
+  std::vector<int64_t> exact, outer, inner;
+  int64_t behind = 1;
+  for (size_t i = data.size(); i-- > 0; behind *= data[i]) {
+    if (data[i] == batch) exact.insert(exact.begin(), behind);
+    if (data[i] == batch || data[i] % batch != 0) continue;
+    outer.insert(outer.begin(), data[i] / batch * behind);
+    inner.insert(inner.begin(), behind);
+  }
+  exact.insert(exact.end(), outer.begin(), outer.end());
+  exact.insert(exact.end(), inner.begin(), inner.end());
+  return exact;
+}
+
+// Multiplies the one extent of the target that holds the batch. Elements keep their order, so it is the extent with as
+// many elements behind the batch as in the data. Where several fit, running the model tells.
+bool UnfixReshape(const Shape& data, BatchChange change, std::vector<int64_t>* target) {
+  const auto [fixed_batch, batch] = change;
+  const int64_t elements = NumElements(data);
+  if (elements == 0 || elements % batch != 0) return false;
+  const std::optional<Shape> fixed = ResolveTarget(data, *target, elements / batch * fixed_batch);
+  if (!fixed) return false;
+  for (const int64_t inner : InnerSizes(data, batch)) {
+    int64_t from = NumElements(*fixed);  // elements of this axis and those behind it
+    for (size_t i = 0; i < fixed->size(); from /= (*fixed)[i], ++i) {
+      if ((*fixed)[i] % fixed_batch != 0 || from / fixed_batch != inner) continue;
+      if ((*target)[i] <= 0) return false;  // follows by itself
+      (*target)[i] = (*fixed)[i] / fixed_batch * batch;
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
 
 absl::Status BatchUnfixer::UnfixNode(const ParsedNode& node, std::vector<Val>* inputs, Attrs* attrs) {
   if (fixed_ == 0 || !node.domain.empty()) return absl::OkStatus();
@@ -22,7 +86,7 @@ absl::Status BatchUnfixer::UnfixNode(const ParsedNode& node, std::vector<Val>* i
     attrs->Set("shape", target);
   }
   notes_.push_back(
-      StrCat(node.op_type, " '", node.source, "': the leading ", fixed_, " of its target became ", batch_));
+      StrCat(node.op_type, " '", node.source, "': the batch of ", fixed_, " in its target became ", batch_));
   return absl::OkStatus();
 }
 
@@ -35,15 +99,10 @@ bool BatchUnfixer::RepeatsForBatch(const ParsedNode& node, Val data, int64_t lea
 absl::StatusOr<bool> BatchUnfixer::UnfixShape(const ParsedNode& node, Val data, std::vector<int64_t>* target) {
   int64_t& lead = target->front();
   if (RepeatsForBatch(node, data, lead)) return lead = batch_, true;
-  if (node.op_type == "Tile") return false;
-  if (!known_.DependsOnFeed(data) || data.rank() == 0 || data.dim(0) != batch_ || lead == batch_) return false;
-  if (lead == fixed_) return lead = batch_, true;
-  const bool infers = std::find(target->begin() + 1, target->end(), -1) != target->end();
-  if (node.op_type == "Reshape" && lead > 0 && infers) {
-    return Invalid("reshapes to ", ToString(*target), ", which holds only for the batch of ", fixed_,
-                   " that the model was exported for");
-  }
-  return false;
+  if (node.op_type == "Tile" || !known_.DependsOnFeed(data) || data.rank() == 0) return false;
+  if (data.dim(0) == batch_ && lead == batch_) return false;
+  if (data.dim(0) == batch_ && lead == fixed_) return lead = batch_, true;
+  return node.op_type == "Reshape" && UnfixReshape(data.shape(), {fixed_, batch_}, target);
 }
 
 // A class token or initial state that was expanded to the fixed batch of 1 is concatenated with a value of the new

@@ -1,4 +1,4 @@
-// Tests a fixed batch in target shapes of operators other than Reshape.
+// Tests a fixed batch in target shapes of operators.
 #include <gtest/gtest.h>
 
 #include "model_builder.h"
@@ -37,6 +37,26 @@ TEST(FrozenTargets, ShapeOfCenterCropPadFollowsTheBatch) {
   AddNode(&model, "CenterCropPad", {"x", "shape"}, {"y"}, "crop");
   AddOutput(&model, "y");
   EXPECT_EQ(ImportedOutputShape(model, 5), (Shape{5, 4}));
+}
+
+// The shape of a value [batch,4,6] that `perm` transposes and a constant target reshapes.
+Shape ReshapedShape(const std::vector<int64_t>& perm, const std::vector<int64_t>& target, int64_t batch) {
+  onnx::ModelProto model = NewModel();
+  AddInput(&model, "x", {1, 4, 6});
+  FillInts(AddInitializer(&model, "target", {static_cast<int64_t>(target.size())}, 7), target);
+  SetInts(AddNode(&model, "Transpose", {"x"}, {"t"}, "transpose"), "perm", perm);
+  AddNode(&model, "Reshape", {"t", "target"}, {"y"}, "reshape");
+  AddOutput(&model, "y");
+  return ImportedOutputShape(model, batch);
+}
+
+TEST(FrozenTargets, ReshapeFollowsTheBatchOnAnyAxis) {
+  EXPECT_EQ(ReshapedShape({1, 0, 2}, {4, 1, 2, 3}, 5), (Shape{4, 5, 2, 3}));  // heads of a time-major value
+  EXPECT_EQ(ReshapedShape({0, 1, 2}, {4, 6}, 5), (Shape{20, 6}));             // merged with the axis behind it
+  EXPECT_EQ(ReshapedShape({1, 0, 2}, {4, 2, 3}, 5), (Shape{4, 10, 3}));       // batch and heads
+  EXPECT_EQ(ReshapedShape({0, 1, 2}, {2, 2, 6}, 5), (Shape{10, 2, 6}));       // windows
+  EXPECT_EQ(ReshapedShape({1, 0, 2}, {4, 1, -1, 3}, 5), (Shape{4, 5, 2, 3}));
+  EXPECT_EQ(ReshapedShape({0, 1, 2}, {-1, 6}, 5), (Shape{20, 6}));
 }
 
 }  // namespace
