@@ -136,7 +136,7 @@ class InputPlanner {
     InputPlan first;
     for (const int64_t size : TrialSizes()) {
       InputPlan plan = MakePlan(guess, size, past);
-      plan.problem = follows_batch ? TraceBatch(guess, &plan) : TryDeclaredBatch(plan);
+      plan.problem = follows_batch ? TraceBatch(guess, &plan) : TryDeclaredBatch(&plan);
       if (plan.problem.ok()) return plan;
       const bool again = first.problem == plan.problem;  // it does not depend on sizes
       if (first.problem.ok()) first = std::move(plan);
@@ -180,8 +180,20 @@ class InputPlanner {
     return absl::OkStatus();
   }
 
-  absl::Status TryDeclaredBatch(const InputPlan& plan) const {
-    return ImportAt(plan, DeclaredBatch(model_, MakeOptions(plan))).status();
+  // Imports the model with the batch of its file. Some float output must have rows for its samples.
+  absl::Status TryDeclaredBatch(InputPlan* plan) const {
+    const int64_t batch = DeclaredBatch(model_, MakeOptions(*plan));
+    ASSIGN_OR_RETURN(const ImportedModel imported, ImportAt(*plan, batch));
+    bool any = false;
+    for (const std::string& name : imported.outputs) {
+      const Type& type = imported.graph.type(imported.graph.FindOutput(name)->value);
+      const auto axis = std::ranges::find(type.shape, batch);
+      any |= axis != type.shape.end() && IsFloat(type.dtype);
+      const bool first = axis == type.shape.begin() && axis != type.shape.end();
+      if (!first)
+        plan->batch_axes[name] = axis == type.shape.end() ? kNoBatchAxis : static_cast<int>(axis - type.shape.begin());
+    }
+    return any ? absl::OkStatus() : Invalid(model_.path(), ": no output has the batch of ", batch);
   }
 
   const OnnxModel& model_;
