@@ -139,6 +139,7 @@ class SessionImpl : public Session {
   absl::Status MoveWeightsIn();
   absl::Status EnsureFrozen(const ImportedModel& model, int64_t batch, bool training);
   absl::Status VerifyFrozenBatch(int64_t frozen);
+  int64_t FindExportedBatch();
   absl::Status FallBackTo(int64_t exported);
   UpdateSpec MakeUpdateSpec() const {
     return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size(), options_.loss_scale};
@@ -200,9 +201,22 @@ absl::Status SessionImpl::Init() {
   RETURN_IF_ERROR(SetPlateau(1));
   if (options_.loss_scale) RETURN_IF_ERROR(state_.device_scalars().loss_scale.Write(options_.loss_scale->initial));
   RETURN_IF_ERROR(MoveWeightsIn());
-  const int64_t exported = prepared_.model.exported_batch;
+  const int64_t exported = FindExportedBatch();
   const absl::Status follows = VerifyFrozenBatch(exported);
   return absl::IsInvalidArgument(follows) ? FallBackTo(exported) : follows;
+}
+
+// The batch of the file that another one may replace; 0: it is free. Micro-batches of that very size show it only where
+// another size is imported.
+int64_t SessionImpl::FindExportedBatch() {
+  const auto is_declared = [&](const ModelInput& input) {
+    return std::ranges::find(input.dims, options_.micro_batch) != input.dims.end();
+  };
+  const bool hidden = options_.micro_batch > 1 && options_.fixed_batch == 0 && !options_.plan_only &&
+                      std::ranges::any_of(models_->model()->inputs(), is_declared);
+  if (prepared_.model.exported_batch > 0 || !hidden) return prepared_.model.exported_batch;
+  const auto other = models_->ImportForward(prepare_, options_.micro_batch + 1, false, false);
+  return other.ok() ? (*other)->exported_batch : 0;
 }
 
 // Micro-batches get the size that the model was exported for. Weights and their layout, which the state refers to,

@@ -139,7 +139,7 @@ TEST_F(Trial, InputsWithoutABatchGetAConstant) {
   // With a scale of 0 all classes are equally likely: the loss is ln 3.
   const Outcome with = Run("grad --model m.onnx --data d.npz --input scale=0 --out g.npz");
   EXPECT_EQ(with.code, 0) << with.err;
-  EXPECT_NE(with.out.find("1.0986"), std::string::npos) << with.out;
+  EXPECT_NE(with.out.find("1.099"), std::string::npos) << with.out;
   EXPECT_EQ(Run("bench --model m.onnx --input x=3").code, 1);
 }
 
