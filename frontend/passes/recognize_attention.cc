@@ -27,7 +27,9 @@ struct Term {
 struct Found {
   Operand q, k, v;
   double scale = 1;
-  bool guarded = false;  // probabilities that are NaN become zeros
+  bool guarded = false;    // probabilities that are NaN become zeros
+  bool regrouped = false;  // leading axes are merged or split on the way
+  Shape batch;             // the leading axes, most of them
   std::vector<Term> terms;
   std::set<ValueId> covers;
 };
@@ -39,8 +41,9 @@ class AttentionMatcher {
   std::optional<Found> Match(const Node& root) {
     if (root.op != "MatMul" || root.attrs.Int("trans_a") != 0) return std::nullopt;
     found_.v = {root.inputs[1], root.attrs.Int("trans_b") != 0};
-    const Node* softmax = Guarded(root.inputs[0]);
-    if (softmax == nullptr) softmax = Inside(root.inputs[0], "Softmax");
+    const ValueId p = Regrouped(root.inputs[0]);
+    const Node* softmax = Guarded(p);
+    if (softmax == nullptr) softmax = Inside(p, "Softmax");
     if (softmax == nullptr || softmax->attrs.Int("axis") != graph_.type(softmax->outputs[0]).rank() - 1)
       return std::nullopt;
     found_.covers.insert({root.outputs[0], softmax->outputs[0]});
@@ -53,6 +56,18 @@ class AttentionMatcher {
   // than the fusion saves.
   const Node* Inside(ValueId v, std::string_view op) const {
     return pattern_.HasOneUse(v) ? pattern_.Producer(v, op) : nullptr;
+  }
+
+  // Skips Reshapes of leading axes. Masks broadcast to the form with most of them.
+  ValueId Regrouped(ValueId v) {
+    const Shape& shape = graph_.type(v).shape;
+    if (shape.size() > found_.batch.size() + 2) found_.batch.assign(shape.begin(), shape.end() - 2);
+    const Node* node = Inside(v, "Reshape");
+    const Shape from = node == nullptr ? Shape() : graph_.type(node->inputs[0]).shape;
+    if (from.size() < 3 || shape.size() < 3 || !std::equal(from.end() - 2, from.end(), shape.end() - 2)) return v;
+    found_.covers.insert(v);
+    found_.regrouped = true;
+    return Regrouped(node->inputs[0]);
   }
 
   // Matches Where(IsNaN(p), 0, p), p = Softmax: what PyTorch writes, because a query that sees no key gives zeros.
@@ -87,7 +102,7 @@ class AttentionMatcher {
 
   // Matches from the operand of the softmax to the product of q and k.
   bool Scores(ValueId v) {
-    v = Unscaled(v, &found_.scale);
+    v = Unscaled(Regrouped(Unscaled(v, &found_.scale)), &found_.scale);
     const bool done = Product(v) || Sum(v) || Choice(v);
     if (done) found_.covers.insert(v);
     return done;
@@ -150,15 +165,27 @@ Val MaskTerm(Builder& b, const Term& term, Val leaf, DType dtype) {
   return term.fill_where_true ? Where(leaf, fill, zero) : Where(leaf, zero, fill);
 }
 
+Val WithBatch(Val x, const Shape& batch) {
+  if (!x) return x;
+  Shape shape = batch;
+  shape.insert(shape.end(), x.shape().end() - 2, x.shape().end());
+  return Reshape(x, std::move(shape));
+}
+
 Val Form(Builder& b, const Found& found, std::span<const Val> leaves) {
-  const Val q = Unswapped(leaves[0], found.q.swapped), k = Unswapped(leaves[1], found.k.swapped);
-  const Val v = Unswapped(leaves[2], found.v.swapped);
+  Val q = Unswapped(leaves[0], found.q.swapped), k = Unswapped(leaves[1], found.k.swapped);
+  Val v = Unswapped(leaves[2], found.v.swapped);
+  const Shape outer(leaves[2].shape().begin(), leaves[2].shape().end() - 2);
+  if (found.regrouped) {
+    for (Val* x : {&q, &k, &v}) *x = WithBatch(*x, found.batch);
+  }
   Val mask;
   for (size_t i = 0; i < found.terms.size(); ++i) {
     const Val term = MaskTerm(b, found.terms[i], leaves[3 + i], q.dtype());
     mask = mask ? mask + term : term;
   }
-  return b.Op("Attention", {q, k, v, mask}, {{"scale", found.scale}});
+  const Val y = b.Op("Attention", {q, k, v, mask}, {{"scale", found.scale}});
+  return found.regrouped ? WithBatch(y, outer) : y;
 }
 
 Shape Small(const Shape& batch, int64_t rows, int64_t columns, bool swapped) {
@@ -178,6 +205,8 @@ Shape SmallMask(const Shape& mask, const Shape& scores) {
   return shape;
 }
 
+constexpr int64_t kMaxRegrouped = 1 << 12;  // leading extents in a proof that cannot shrink them
+
 // What hides all keys from a query.
 double HiddenRow(const Term& term) {
   if (term.choice) return term.fill_where_true ? 1 : 0;
@@ -195,7 +224,8 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
     return shape[shape.size() - 2 + (o.swapped ? 1 - axis : axis)];
   };
   Shape batch(graph.type(found->q.value).shape.begin(), graph.type(found->q.value).shape.end() - 2);
-  for (int64_t& n : batch) n = std::min<int64_t>(n, 2);
+  if (found->regrouped && NumElements(batch) > kMaxRegrouped) return {};
+  for (int64_t& n : batch) n = found->regrouped ? n : std::min<int64_t>(n, 2);
   const ValueId q = found->q.value, k = found->k.value, v = found->v.value;
   const int64_t t = std::min<int64_t>(extent(found->k, 0), 5), d = std::min<int64_t>(extent(found->q, 1), 4);
   const int64_t s = q == k || q == v ? t : std::min<int64_t>(extent(found->q, 0), 3);
@@ -203,7 +233,7 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
   std::vector<Match::Leaf> leaves = {{q, Small(batch, s, d, found->q.swapped)},
                                      {k, Small(batch, t, d, found->k.swapped)},
                                      {v, Small(batch, t, e, found->v.swapped)}};
-  const Shape scores = Small(batch, s, t, false);
+  const Shape scores = Small(found->regrouped ? found->batch : batch, s, t, false);
   for (const Term& term : found->terms) {
     leaves.push_back({.value = term.value, .small = SmallMask(graph.type(term.value).shape, scores)});
     if (term.choice) leaves.back().first = !term.fill_where_true;  // float64 swallows less: no row is masked throughout

@@ -137,6 +137,72 @@ Val WhereOfNot(const NodeContext& s) {
   return c ? Where(c, s.in[2], s.in[1]) : Val();
 }
 
+// A factor that is 1 where a condition holds (or does not) and else 0: a cast condition, perhaps reshaped.
+struct Gate {
+  Val condition;
+  bool negated = false;
+};
+
+std::optional<Gate> FindGate(Val v) {
+  bool cast = false;
+  Gate gate = {v};
+  while (true) {
+    Val next = MatchInput(gate.condition, "Reshape");
+    if (!next && cast && (next = MatchInput(gate.condition, "Not"))) gate.negated = !gate.negated;
+    if (!next && !cast) {
+      next = MatchInput(gate.condition, "Cast");
+      if (next && next.dtype() != DType::kBool) return std::nullopt;
+      cast = next.valid();
+    }
+    if (!next) return cast ? std::optional(gate) : std::nullopt;
+    gate.condition = next;
+  }
+}
+
+// c·x + (1 − c)·y → Where(c, x, y): how tf2onnx writes a choice.
+Val SumOfGated(const NodeContext& s) {
+  for (size_t i : {0, 1}) {
+    for (size_t k : {0, 1}) {
+      const Val c = MatchInput(s.in[0], "Mul", i), x = MatchInput(s.in[0], "Mul", 1 - i);
+      const Val d = MatchInput(s.in[1], "Mul", k), y = MatchInput(s.in[1], "Mul", 1 - k);
+      if (!c || !d || c.shape() != d.shape()) continue;
+      const auto yes = FindGate(c), no = FindGate(d);
+      if (!yes || !no || yes->condition.id() != no->condition.id() || yes->negated == no->negated) continue;
+      const Val condition = Reshape(yes->condition, c.shape());
+      return s.Fit(yes->negated ? Where(condition, y, x) : Where(condition, x, y));
+    }
+  }
+  return Val();
+}
+
+// The same of constants: c holds ones and zeros, and `other` one number where c is 0 and zeros elsewhere.
+Val ChoiceOfConstants(const NodeContext& s, Val c, Val x, Val other) {
+  const HostTensor *gate = c ? c.constant() : nullptr, *rest = gate == nullptr ? nullptr : other.constant();
+  if (rest == nullptr || gate->shape() != rest->shape() || gate->size() < 2) return Val();
+  HostTensor condition({DType::kBool, gate->shape()});
+  std::optional<double> fill;
+  for (int64_t i = 0; i < gate->size(); ++i) {
+    const double one = gate->At(i), number = rest->At(i);
+    if ((one != 0 && one != 1) || (one == 1 && number != 0)) return Val();
+    condition.SetInt(i, one == 1);
+    if (one == 0 && fill.value_or(number) != number) return Val();
+    if (one == 0) fill = number;
+  }
+  if (!fill.has_value()) return Val();
+  const DType type = s.out.dtype;
+  return s.Fit(Where(s.b.Constant(std::move(condition)), x, s.b.Scalar(type, *fill)));
+}
+
+Val SumOfGatedConstants(const NodeContext& s) {
+  for (size_t i : {0, 1}) {
+    for (size_t k : {0, 1}) {
+      const Val c = MatchInput(s.in[i], "Mul", k), x = MatchInput(s.in[i], "Mul", 1 - k);
+      if (const Val choice = ChoiceOfConstants(s, c, x, s.in[1 - i])) return choice;
+    }
+  }
+  return Val();
+}
+
 Val CastToSame(const NodeContext& s) { return s.in[0].dtype() == s.out.dtype ? s.in[0] : Val(); }
 
 bool IsSigned(DType t) { return t >= DType::kInt8 && t <= DType::kInt64; }
@@ -185,6 +251,8 @@ std::span<const Rule> ArithmeticRules() {
       {"Sqrt", SqrtOfReciprocal},
       {"Pow", PowOfConstant},
       {"Add", MergeConstants},
+      {"Add", SumOfGated},
+      {"Add", SumOfGatedConstants},
       {"Sub", MergeConstants},
       {"Mul", MergeConstants},
       {"Div", MergeConstants},

@@ -96,6 +96,63 @@ TEST(RecognizeSdpa, SharedHeads) {
   CheckRecognized(shared);
 }
 
+// What tf2onnx writes for Keras: heads merged with the batch around the products, and masks as sums of products.
+TEST(RecognizeSdpa, ExportsOfKeras) {
+  const std::string inputs = "feed %q: f32[4,8,3], feed %k: f32[4,8,5], feed %v: f32[4,5,6], feed %mask: bool[2,1,1,5]";
+  const std::string scores =
+      "%a: f32[4,3,5] = MatMul(%q, %k) {trans_a=1, trans_b=0}; %r: f32[2,2,3,5] = Reshape(%a) {shape=[2, 2, 3, 5]}; "
+      "%m: f32[2,2,3,5] = Mul(%r, %root); ";
+  const std::string product =
+      "%p: f32[2,2,3,5] = Softmax(%s) {axis=3}; %u: f32[4,3,5] = Reshape(%p) {shape=[4, 3, 5]}; "
+      "%y: f32[4,3,6] = MatMul(%u, %v) {trans_a=0, trans_b=0}; %y";
+  const std::string chosen = scores +
+                             "%c: f32[2,1,1,5] = Cast(%mask) {to=\"f32\"}; %x: f32[2,2,3,5] = Mul(%c, %m); "
+                             "%n: bool[2,1,1,5] = Not(%mask); %d: f32[2,1,1,5] = Cast(%n) {to=\"f32\"}; "
+                             "%f: f32[2,1,1,5] = Mul(%least, %d); %s: f32[2,2,3,5] = Add(%x, %f); " +
+                             product;
+  const std::string constant = scores +
+                               "%c: f32[1,5] = Constant() {value=f32[1,5](1, 1, 0, 1, 0)}; "
+                               "%f: f32[1,5] = Constant() {value=f32[1,5](0, 0, -1e+10, 0, -1e+10)}; "
+                               "%x: f32[2,2,3,5] = Mul(%c, %m); %s: f32[2,2,3,5] = Add(%x, %f); " +
+                               product;
+  const std::string other = scores +
+                            "%c: f32[1,5] = Constant() {value=f32[1,5](1, 1, 0, 1, 2)}; "
+                            "%f: f32[1,5] = Constant() {value=f32[1,5](0, 0, -1e+10, 0, -1e+10)}; "
+                            "%x: f32[2,2,3,5] = Mul(%c, %m); %s: f32[2,2,3,5] = Add(%x, %f); " +
+                            product;
+  const std::string biased = scores + "%s: f32[2,2,3,5] = Add(%m, %mask_of_heads); " + product;
+  const RecognizeCase kCases[] = {
+      {"a mask that is fed", inputs, chosen, "Attention 1"},
+      {"a mask of constants", inputs, constant, "Attention 1"},
+      {"a bias per head", inputs, biased, "Attention 1"},
+      {"factors that are no choice", inputs, other, ""},
+  };
+  for (const RecognizeCase& c : kCases)
+    CheckRecognized(c, Numbers() +
+                           "%mask_of_heads: f32[2,1,1] = Constant() "
+                           "{value=f32[2,1,1](0, 1)}; ");
+}
+
+// Constants that were rounded to bf16: the graph means GELU, as precisely as its numbers.
+TEST(RecognizeRounded, Gelu) {
+  const auto gelu = [](std::string_view divisor) {
+    return StrCat("%root: f32[] = Constant() {value=f32[](", divisor,
+                  ")}; %one: f32[] = Constant() {value=f32[](1)}; %half: f32[] = Constant() {value=f32[](0.5)}; "
+                  "%a: f32[2,3] = Div(%x, %root); %b: f32[2,3] = Erf(%a); %c: f32[2,3] = Add(%b, %one); "
+                  "%d: f32[2,3] = Mul(%x, %half); %e: f32[2,3] = Mul(%d, %c); %e");
+  };
+  const auto count = [&](std::string_view divisor) {
+    std::map<std::string, int> found;
+    const Graph graph = CleanUp(MustParse(GraphText("feed %x: f32[2,3]", gelu(divisor)))).value();
+    EXPECT_TRUE(Recognize(graph, &found).ok());
+    return found["Gelu"];
+  };
+  EXPECT_EQ(count("1.4140625"), 1);  // of bf16
+  EXPECT_EQ(count("1.4142135"), 1);
+  EXPECT_EQ(count("1.4141"), 0);  // of no type
+  EXPECT_EQ(count("1.4375"), 0);  // of bf16, but another number
+}
+
 std::string OnlyMiss(std::string_view inputs, const std::string& body) {
   const auto misses = FindNearMisses(Canonicalize(MustParse(GraphText(inputs, Numbers() + body))).value());
   return misses.size() == 1 ? misses[0] : StrCat(misses.size(), " near misses");

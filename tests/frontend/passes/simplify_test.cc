@@ -34,6 +34,27 @@ TEST(Simplify, PartsWithoutElementsVanish) {
         {kSimplify, kDce});
 }
 
+TEST(Simplify, AxesThatAreSplitAfterATranspose) {
+  constexpr std::string_view x = "feed %x: f32[2,12,32]";
+  // Heads merged with the batch: the transposes become one.
+  Check(
+      {x,
+       "%a: f32[2,12,4,8] = Reshape(%x) {shape=[2, 12, 4, 8]}; %b: f32[2,4,12,8] = Transpose(%a) {perm=[0, 2, 1, 3]}; "
+       "%c: f32[8,12,8] = Reshape(%b) {shape=[8, 12, 8]}; %d: f32[8,8,12] = Transpose(%c) {perm=[0, 2, 1]}; "
+       "%z: f32[2,4,8,12] = Reshape(%d) {shape=[2, 4, 8, 12]}; %z",
+       "%a: f32[2,12,4,8] = Reshape(%x) {shape=[2, 12, 4, 8]}; %z: f32[2,4,8,12] = Transpose(%a) {perm=[0, 2, 3, 1]}; "
+       "%z"},
+      {kSimplify, kDce});
+  // A Reshape that merges axes, or cuts across them, stays.
+  for (std::string_view shape : {"[2,12,32]", "[8,12,8]", "[2,8,48]", "[768]"}) {
+    const std::string text = StrCat(
+        "%a: f32[2,12,4,8] = Reshape(%x) {shape=[2, 12, 4, 8]}; %b: f32[2,4,12,8] = Transpose(%a) {perm=[0, 2, 1, "
+        "3]}; %z: f32",
+        shape, " = Reshape(%b) {shape=", shape, "}; %z");
+    Check({x, text, text}, {kSimplify, kDce});
+  }
+}
+
 TEST(Simplify, Arithmetic) {
   constexpr std::string_view x = "feed %x: f32[2,3]", xy = "feed %x: f32[2,3], feed %y: f32[2,3]";
   const Case kCases[] = {
