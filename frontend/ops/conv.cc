@@ -37,15 +37,27 @@ absl::Status CheckConvOutputShape(const Shape& dy, const Shape& x, const Shape& 
                  ToString(dy));
 }
 
+// The element type of the result: that of the factors, or `to`. Products of halves may be accumulated, with a bias, in
+// float32 and rounded once.
+absl::StatusOr<DType> ConvResult(const TypeContext& c) {
+  const std::string to = c.attrs.String("to");
+  RETURN_IF_ERROR(CheckFloats(c, to.empty() ? 3 : 2));
+  const DType factors = c.in(0).dtype;
+  if (to.empty() || ToString(factors) == to) return factors;
+  const bool wide = DTypeSize(factors) < 4 && to == ToString(DType::kFloat32);
+  return wide ? absl::StatusOr<DType>(DType::kFloat32) : Invalid("no convolution of ", ToString(c.in(0)), " to ", to);
+}
+
 absl::StatusOr<std::vector<Type>> InferConv(const TypeContext& c) {
-  RETURN_IF_ERROR(CheckFloats(c, 3));
+  ASSIGN_OR_RETURN(const DType result, ConvResult(c));
   ASSIGN_OR_RETURN(Shape y, ConvShape(c.in(0).shape, c.in(1).shape, c.attrs));
   RETURN_IF_ERROR(CheckInputShape(c, 2, {y[1]}));
-  return std::vector<Type>{{c.in(0).dtype, std::move(y)}};
+  if (c.has(2) && !c.attrs.String("to").empty()) RETURN_IF_ERROR(CheckInputType(c, 2, {DType::kFloat32, {y[1]}}));
+  return std::vector<Type>{{result, std::move(y)}};
 }
 
 absl::StatusOr<std::vector<Type>> InferConvTranspose(const TypeContext& c) {
-  RETURN_IF_ERROR(CheckFloats(c, 2));
+  ASSIGN_OR_RETURN(const DType result, ConvResult(c));
   const Shape &dy = c.in(0).shape, &w = c.in(1).shape;
   if (dy.size() < 3 || dy.size() != w.size())
     return Invalid("cannot convolve ", ToString(dy), " with weights ", ToString(w));
@@ -56,11 +68,11 @@ absl::StatusOr<std::vector<Type>> InferConvTranspose(const TypeContext& c) {
   const Shape spatial = c.attrs.Ints("output_shape");
   dx.insert(dx.end(), spatial.begin(), spatial.end());
   RETURN_IF_ERROR(CheckConvOutputShape(dy, dx, w, c.attrs));
-  return std::vector<Type>{{c.in(0).dtype, std::move(dx)}};
+  return std::vector<Type>{{result, std::move(dx)}};
 }
 
 absl::StatusOr<std::vector<Type>> InferConvWeightGrad(const TypeContext& c) {
-  RETURN_IF_ERROR(CheckFloats(c, 2));
+  ASSIGN_OR_RETURN(const DType result, ConvResult(c));
   const Shape &x = c.in(0).shape, &dy = c.in(1).shape;
   const int64_t group = c.attrs.Int("group", 1);
   if (x.size() < 3 || dy.size() != x.size() || group < 1 || x[1] % group != 0) {
@@ -70,7 +82,7 @@ absl::StatusOr<std::vector<Type>> InferConvWeightGrad(const TypeContext& c) {
   const Shape kernel = c.attrs.Ints("kernel_shape");
   w.insert(w.end(), kernel.begin(), kernel.end());
   RETURN_IF_ERROR(CheckConvOutputShape(dy, x, w, c.attrs));
-  return std::vector<Type>{{c.in(0).dtype, std::move(w)}};
+  return std::vector<Type>{{result, std::move(w)}};
 }
 
 Attrs Geometry(const Attrs& from) {
@@ -137,8 +149,11 @@ double WeightGradFlops(Types in, std::span<const Type> out, const Attrs&) { retu
 
 std::vector<AttrSpec> GeometryAttrs(std::initializer_list<AttrSpec> more = {}) {
   const std::vector<int64_t> ints;
-  std::vector<AttrSpec> attrs = {
-      {"strides", ints, true}, {"pads", ints, true}, {"dilations", ints, true}, {"group", int64_t{1}}};
+  std::vector<AttrSpec> attrs = {{"strides", ints, true},
+                                 {"pads", ints, true},
+                                 {"dilations", ints, true},
+                                 {"group", int64_t{1}},
+                                 {"to", std::string()}};
   attrs.insert(attrs.end(), more);
   return attrs;
 }

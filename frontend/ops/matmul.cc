@@ -122,6 +122,7 @@ std::span<const OpRow> MatmulOps() {
        .precision = Precision::kLow,
        .recompute = Recompute::kExpensive,
        .flops = MatMulFlops,
+       .layout = {.packed = 2},
        .init = {.roles = {WeightRole::kMatrix, WeightRole::kMatrix}}},
   };
   return *rows;

@@ -19,14 +19,24 @@ absl::StatusOr<Shape> PoolShape(const Shape& x, const Attrs& attrs) {
 absl::StatusOr<std::vector<Type>> InferMaxPool(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 1));
   ASSIGN_OR_RETURN(Shape y, PoolShape(c.in(0).shape, c.attrs));
-  return std::vector<Type>{{c.in(0).dtype, y}, {DType::kInt64, y}};
+  const bool in_window = c.attrs.Int("index_in_window") != 0;
+  double window = 1;
+  for (int64_t k : c.attrs.Ints("kernel_shape")) window *= static_cast<double>(k);
+  if (in_window && window > 255) return Invalid("windows of more than 255 elements");
+  return std::vector<Type>{{c.in(0).dtype, y}, {in_window ? DType::kUInt8 : DType::kInt64, y}};
 }
 
 absl::StatusOr<std::vector<Type>> InferMaxPoolGrad(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 1));
   const Shape& dy = c.in(0).shape;
-  RETURN_IF_ERROR(CheckInputType(c, 1, {DType::kInt64, dy}));
+  const bool in_window = c.has(1) && c.in(1).dtype == DType::kUInt8;
+  RETURN_IF_ERROR(CheckInputType(c, 1, {in_window ? DType::kUInt8 : DType::kInt64, dy}));
   Shape dx = c.attrs.Ints("input_shape");
+  if (in_window) {
+    RETURN_IF_ERROR(CheckShape(dx));
+    ASSIGN_OR_RETURN(const Shape y, PoolShape(dx, c.attrs));
+    RETURN_IF_ERROR(CheckInputShape(c, 0, y));
+  }
   if (dy.size() < 3 || dx.size() != dy.size() || dx[0] != dy[0] || dx[1] != dy[1]) {
     return Invalid("pooling ", ToString(dx), " cannot give ", ToString(dy));
   }
@@ -80,6 +90,18 @@ std::vector<AttrSpec> PoolAttrSpecs() {
   return {RequiredInts("kernel_shape"), RequiredInts("strides"), RequiredInts("pads"), RequiredInts("dilations")};
 }
 
+std::vector<AttrSpec> MaxAttrSpecs() {
+  std::vector<AttrSpec> attrs = PoolAttrSpecs();
+  attrs.push_back({"index_in_window", int64_t{0}});
+  return attrs;
+}
+
+// The windows: for an index in the window alone.
+std::vector<AttrSpec> MaxGradAttrSpecs() {
+  const std::vector<int64_t> ints;
+  return {RequiredInts("input_shape"), {"kernel_shape", ints}, {"strides", ints}, {"pads", ints}, {"dilations", ints}};
+}
+
 std::vector<AttrSpec> AverageAttrSpecs() {
   std::vector<AttrSpec> attrs = PoolAttrSpecs();
   attrs.push_back({"count_include_pad", int64_t{0}});
@@ -99,7 +121,7 @@ std::span<const OpRow> PoolOps() {
       {.name = "MaxPool",
        .inputs = {1, 1},
        .outputs = 2,
-       .attrs = PoolAttrSpecs(),
+       .attrs = MaxAttrSpecs(),
        .infer = InferMaxPool,
        .grad_status = GradStatus::kFormula,
        .gradient = MaxPoolGradient,
@@ -109,7 +131,7 @@ std::span<const OpRow> PoolOps() {
        .init = {.transparent = true}},
       {.name = "MaxPoolGrad",
        .inputs = {2, 2},
-       .attrs = {RequiredInts("input_shape")},
+       .attrs = MaxGradAttrSpecs(),
        .infer = InferMaxPoolGrad,
        .layout = {.inputs = 3, .outputs = 1},
        .is_gradient = true},

@@ -26,6 +26,12 @@ Attrs PoolAttrs(const Case& c) {
           {"dilations", Shape{1, 1}}};
 }
 
+Attrs MaxPoolAttrs(const Case& c) {
+  Attrs attrs = PoolAttrs(c);
+  attrs.Set("index_in_window", int64_t{1});
+  return attrs;
+}
+
 Attrs GradAttrs(const Case& c) {
   Attrs attrs = PoolAttrs(c);
   attrs.Set("input_shape", c.x);
@@ -40,10 +46,10 @@ dnnl::memory::desc NhwcDesc(DType dtype, const Shape& shape) {
 
 // The gradient reads the indices that the forward node writes.
 Run MakeMaxGrad(const Case& c, DType dtype) {
-  const NodeRunner forward("cpu.MaxPool", {Nhwc(dtype, c.x)}, PoolAttrs(c));
+  const NodeRunner forward("MaxPool", {Nhwc(dtype, c.x)}, MaxPoolAttrs(c));
   forward.Run();
   auto grad = std::make_shared<NodeRunner>(
-      "cpu.MaxPoolGrad", std::vector<Type>{Nhwc(dtype, OutputShape(c)), forward.output_type(1)}, GradAttrs(c));
+      "MaxPoolGrad", std::vector<Type>{Nhwc(dtype, OutputShape(c)), forward.output_type(1)}, GradAttrs(c));
   grad->SetInput(1, forward.output(1));
   return [grad] { grad->Run(); };
 }
@@ -90,7 +96,7 @@ void CompareCase(const Case& c, DType dtype) {
   const std::string what = StrCat(" ", ToString(x), " window ", c.kernel, " stride ", c.stride);
   const auto average = algorithm::pooling_avg_exclude_padding;
   Compare(
-      "pool/max" + what, [=] { return MakeNodeRun("cpu.MaxPool", {x}, PoolAttrs(c)); },
+      "pool/max" + what, [=] { return MakeNodeRun("MaxPool", {x}, MaxPoolAttrs(c)); },
       [=] { return MakeOneDnnForward(c, dtype, algorithm::pooling_max); });
   Compare(
       "pool/max grad" + what, [=] { return MakeMaxGrad(c, dtype); },

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "backends/cpu/kernels/softmax.h"
-#include "backends/cpu/ops/attention_ops.h"
+#include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/loop.h"
 #include "backends/cpu/runtime/parallel.h"

@@ -199,6 +199,7 @@ absl::StatusOr<Kernel> PrepareConvWeightGradNhwc(const KernelContext& c) {
 }
 
 bool HasPackedWeights(const KernelContext& c) { return c.in(1).layout == Layout::kPacked; }
+bool WritesFloat32(const KernelContext& c) { return c.out().dtype == DType::kFloat32; }
 
 // Is it a matrix product, or has oneDNN more than a reference implementation?
 template <ConvKind kKind>
@@ -220,12 +221,10 @@ std::span<const KernelRow> ConvKernels() {
       {"Conv", PrepareConv},
       {"ConvTranspose", PrepareConvTranspose},
       {"ConvWeightGrad", PrepareConvWeightGrad},
-      {"Conv", kForward, kFloat, HasPackedWeights, kLast, 0, IsFastNhwc<ConvKind::kForward>},
-      {"ConvTranspose", kBackwardData, kFloat, HasPackedWeights, kLast, 0, IsFastNhwc<ConvKind::kInputGrad>},
-      {"ConvWeightGrad", kBackwardWeights, kFloat, nullptr, kLast, 0, IsFastNhwc<ConvKind::kWeightGrad>},
-      {"cpu.Conv", kForward, kFactors, HasPackedWeights, kLast},
-      {"cpu.ConvTranspose", kBackwardData, kFactors, HasPackedWeights, kLast},
-      {"cpu.ConvWeightGrad", kBackwardWeights, kFactors, nullptr, kLast}};
+      {"Conv", kForward, kFactors, HasPackedWeights, kLast, 0, IsFastNhwc<ConvKind::kForward>},
+      {"ConvTranspose", kBackwardData, kFactors, HasPackedWeights, kLast, 0, IsFastNhwc<ConvKind::kInputGrad>},
+      {"ConvWeightGrad", kBackwardWeights, kFactors, WritesFloat32, kLast, 0, IsFastNhwc<ConvKind::kWeightGrad>},
+      {"cpu.Conv", kForward, kFactors, HasPackedWeights, kLast}};
   return kRows;
 }
 

@@ -52,12 +52,14 @@ std::optional<dnnl::memory::desc> FindChannelsLastWeights(ConvKind kind, const C
 // Can such a convolution over bf16, with the same weights, write bf16?
 bool SupportsBf16Output(ConvKind kind, const ConvGeometry& g);
 
-// A layout of weights as the attribute of a node, and back for weights [M,C/g,…]. Only dense layouts in blocks.
+// A layout of weights as the attribute of a node, and back for weights [M,C/g,…] or a matrix. Only dense layouts in
+// blocks.
 std::vector<int64_t> ToInts(const dnnl::memory::desc& layout);
 // Empty where the numbers are no layout of that shape.
-std::optional<dnnl::memory::desc> PackedConvLayout(const Type& w, int64_t group, const std::vector<int64_t>& ints);
+std::optional<dnnl::memory::desc> PackedWeightLayout(const Type& w, int64_t group, const std::vector<int64_t>& ints);
 
-// The weights [C,M,…] of the forward convolution that computes the input gradient of one with weights [M,C,…].
+// The weights [C,M,…] of the forward convolution that computes the input gradient of one with weights [M,C,…]; or the
+// transposed matrix.
 Type FlippedWeights(Type w);
 
 // [M,C/g,…] → [g,M/g,C/g,…] where there are groups.

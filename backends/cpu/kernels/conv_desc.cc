@@ -150,7 +150,7 @@ std::vector<int64_t> ToInts(const memory::desc& layout) {
   return ints;
 }
 
-std::optional<memory::desc> PackedConvLayout(const Type& w, int64_t group, const std::vector<int64_t>& ints) {
+std::optional<memory::desc> PackedWeightLayout(const Type& w, int64_t group, const std::vector<int64_t>& ints) {
   const Shape shape = GroupedWeights(w.shape, group);
   const size_t n = shape.size();
   if (ints.size() < 2 * n || ints.size() % 2 != 0 || ints.size() - 2 * n > 2 * DNNL_MAX_NDIMS) return {};

@@ -97,7 +97,7 @@ Kernel PackBy(ConvPacking packing, size_t bytes) {
 absl::StatusOr<Kernel> PreparePackConvWeight(const KernelContext& c) {
   const int64_t group = c.attrs().Int("group");
   const bool flipped = c.attrs().Int("flipped") != 0;
-  const auto layout = PackedConvLayout(flipped ? FlippedWeights(c.in()) : c.in(), group, c.attrs().Ints("layout"));
+  const auto layout = PackedWeightLayout(flipped ? FlippedWeights(c.in()) : c.in(), group, c.attrs().Ints("layout"));
   if (!layout) return absl::InternalError("no layout of these weights");
   ConvPacking packing = MakeConvPacking(*layout, group > 1, flipped);
   return ForFloat(c.in().dtype, [&]<typename T>(T) { return PackBy<T>(std::move(packing), layout->get_size()); });
@@ -106,7 +106,9 @@ absl::StatusOr<Kernel> PreparePackConvWeight(const KernelContext& c) {
 }  // namespace
 
 std::span<const KernelRow> ConvPackKernels() {
-  static constexpr KernelRow kRows[] = {{"cpu.PackConvWeight", PreparePackConvWeight, kFloat | Only(DType::kBFloat16)}};
+  static constexpr KernelRow kRows[] = {
+      {"cpu.PackWeight", PreparePackConvWeight, kFloat | Only(DType::kBFloat16),
+       [](const KernelContext& c) { return c.in().rank() > 2 && c.in().dtype == c.out().dtype; }}};
   return kRows;
 }
 

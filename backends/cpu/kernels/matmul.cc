@@ -191,11 +191,11 @@ absl::StatusOr<Kernel> PrepareFusedMatMul(const KernelContext& c) {
                    .in = c.in().dtype,
                    .out = c.out().dtype,
                    .bias_type = c.has(2) ? c.in(2).dtype : DType::kFloat32};
-  if (c.attrs().Int("packed") == 0) return PlainProduct(c, e);
-  const Shape& y = c.out().shape;
-  const Product p = MakeProduct(c.in().shape, {c.in().shape.back(), y.back()}, y, false, false);
-  const auto layout = PackedLayout(p.m, p.k, p.n, e.in);
-  if (!layout) return absl::InternalError("no packed layout for this product");
+  if (c.in(1).layout != Layout::kPacked) return PlainProduct(c, e);
+  const Product p = MakeNodeProduct(c);
+  const auto layout = FindPackedLayout(p.m, p.k, p.n, e.in);
+  if (!layout || layout->get_size() != c.in(1).bytes())
+    return absl::InternalError("the weight was packed for another product");
   return ProductKernel(p, *layout, e);
 }
 
@@ -252,7 +252,7 @@ absl::StatusOr<Kernel> PreparePlainMatMul(const KernelContext& c) {
 
 }  // namespace
 
-std::optional<dnnl::memory::desc> PackedLayout(int64_t m, int64_t k, int64_t n, DType dtype) {
+std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype) {
   const dnnl::matmul::desc desc(Plain({m, k}, {k, 1}, dtype), AnyLayout({k, n}, dtype), Plain({m, n}, {n, 1}, dtype));
   const dnnl::matmul::primitive_desc best(desc, UserScratchpad(), Engine());
   const bool plain =
@@ -262,12 +262,15 @@ std::optional<dnnl::memory::desc> PackedLayout(int64_t m, int64_t k, int64_t n, 
 }
 
 std::span<const KernelRow> MatmulKernels() {
-  constexpr TypeSet kPacked = kFloat | Only(DType::kBFloat16) | Only(DType::kUInt8);
+  constexpr TypeSet kFactors = kFloat | Only(DType::kBFloat16);
+  constexpr Layout kPacked = Layout::kPacked;
   static constexpr KernelRow kRows[] = {
       {"MatMul", PrepareMatMul},
       {"MatMul", PrepareMatMul, Only(DType::kBFloat16), [](const KernelContext&) { return HasBFloat16(); }},
       {"MatMul", PreparePlainMatMul, kInts | kDouble},
-      {"cpu.MatMul", PrepareFusedMatMul, kPacked}};
+      {"MatMul", PrepareFusedMatMul, kFactors, nullptr, kPacked},
+      {"cpu.MatMul", PrepareFusedMatMul, kFactors},
+      {"cpu.MatMul", PrepareFusedMatMul, kFactors, nullptr, kPacked}};
   return kRows;
 }
 

@@ -21,6 +21,6 @@ struct Product {
 Product MakeProduct(const Shape& a, const Shape& b, const Shape& y, bool trans_a, bool trans_b);
 
 // Returns the fastest layout of a weight [k, n] of that type for m rows; nothing if that is row-major.
-std::optional<dnnl::memory::desc> PackedLayout(int64_t m, int64_t k, int64_t n, DType dtype);
+std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype);
 
 }  // namespace onnxtrain::cpu

@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "backends/cpu/kernels/matmul.h"
+#include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/runtime/dnnl_call.h"
+#include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/half.h"
 
@@ -101,9 +102,9 @@ Kernel PackBlocks(const Blocks<T>& b, bool transposed, const PackBlockSimd<T>& s
 }
 
 absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
-  const int64_t k = c.attrs().Int("k"), n = c.attrs().Int("n");
-  const bool transposed = c.attrs().Int("trans") != 0;
-  const auto layout = PackedLayout(c.attrs().Int("rows"), k, n, *ParseDType(c.attrs().String("to")));
+  const int64_t k = c.out().shape[0], n = c.out().shape[1];
+  const bool transposed = c.attrs().Int("flipped") != 0;
+  const auto layout = PackedWeightLayout(c.out(), 1, c.attrs().Ints("layout"));
   if (!layout) return absl::InternalError("no packed layout for this weight");
   if (c.in().dtype == DType::kFloat32) {
     if (const auto floats = GetBlocks<float>(*layout)) return PackBlocks(*floats, transposed, Simd().floats);
@@ -120,8 +121,8 @@ absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
 }  // namespace
 
 std::span<const KernelRow> PackKernels() {
-  static constexpr KernelRow kRows[] = {
-      {"cpu.PackWeight", PreparePackWeight, kFloat | Only(DType::kBFloat16) | Only(DType::kUInt8)}};
+  static constexpr KernelRow kRows[] = {{"cpu.PackWeight", PreparePackWeight, kFloat | Only(DType::kBFloat16),
+                                         [](const KernelContext& c) { return c.in().rank() == 2; }}};
   return kRows;
 }
 

@@ -218,11 +218,12 @@ absl::StatusOr<Kernel> PrepareAveragePoolGrad(const KernelContext& c) {
 
 std::span<const KernelRow> PoolKernels() {
   constexpr TypeSet kIndexed = kReals | Only(DType::kInt64);
+  constexpr auto kAcrossAxes = [](const KernelContext& c) { return !AveragesAlongFirst(c); };
   static constexpr KernelRow kRows[] = {
       {"MaxPool", PrepareMaxPool, kIndexed},
       {"MaxPoolGrad", PrepareMaxPoolGrad, kIndexed},
-      {"AveragePool", PrepareAveragePool, kReals},
-      {"AveragePoolGrad", PrepareAveragePoolGrad, kReals},
+      {"AveragePool", PrepareAveragePool, kReals, kAcrossAxes},
+      {"AveragePoolGrad", PrepareAveragePoolGrad, kReals, kAcrossAxes},
   };
   return kRows;
 }

@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "frontend/graph/attrs.h"
+#include "backends/cpu/runtime/kernel.h"
 
 namespace onnxtrain::cpu {
 
@@ -58,5 +58,9 @@ struct PoolWindow {
   WindowSpan d, h, w;
   int64_t size() const { return d.count * h.count * w.count; }
 };
+
+// Is it an average of f32 planes over windows that are wide along the first spatial axis alone, with enough elements
+// behind it? Then it is one over tensors stored channels last, with these elements for channels.
+bool AveragesAlongFirst(const KernelContext& c);
 
 }  // namespace onnxtrain::cpu

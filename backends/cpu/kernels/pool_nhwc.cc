@@ -264,18 +264,50 @@ absl::StatusOr<Kernel> PrepareMaxPoolGrad(const KernelContext& c) {
                   [&]<typename T>(T) { return apart ? MaxPoolGradScatter<T>(pool) : MaxPoolGradGather<T>(pool); });
 }
 
+bool HasIndexInWindow(const KernelContext& c) {
+  return (c.node.op == "MaxPool" ? c.out(1) : c.in(1)).dtype == DType::kUInt8;
+}
+
 template <bool kBackward>
 absl::StatusOr<Kernel> PrepareAveragePool(const KernelContext& c) {
   return ForFloat(c.in().dtype, [&]<typename T>(T) { return SumPool<T>(Shared(c, kBackward, kBackward)); });
 }
 
+// As one over [N·C,A,…] stored channels last, with what follows A for channels.
+template <bool kBackward>
+absl::StatusOr<Kernel> PrepareAverageAlongFirst(const KernelContext& c) {
+  const auto rows = [](const Shape& shape) {
+    return Shape{shape[0] * shape[1], NumElements(Shape(shape.begin() + 3, shape.end())), shape[2]};
+  };
+  PhysicalNode node{c.attrs(), {{DType::kFloat32, rows(c.in().shape)}}, {{DType::kFloat32, rows(c.out().shape)}}};
+  const auto pads = c.attrs().Ints("pads");
+  for (const char* name : {"kernel_shape", "strides", "dilations"})
+    node.attrs.Set(name, Shape{c.attrs().Ints(name)[0]});
+  node.attrs.Set("pads", Shape{pads[0], pads[pads.size() / 2]});
+  return PrepareAveragePool<kBackward>({c.graph, c.node, &node});
+}
+
 }  // namespace
+
+bool AveragesAlongFirst(const KernelContext& c) {
+  constexpr int64_t kFew = 8;
+  const Attrs& a = c.attrs();
+  const auto kernel = a.Ints("kernel_shape"), strides = a.Ints("strides"), pads = a.Ints("pads");
+  for (size_t i = 1; i < kernel.size(); ++i) {
+    if (kernel[i] != 1 || strides[i] != 1 || pads[i] != 0 || pads[kernel.size() + i] != 0) return false;
+  }
+  const Shape& x = c.in().shape;
+  return c.in().dtype == DType::kFloat32 && c.out().elements() > 0 &&
+         NumElements(Shape(x.begin() + 3, x.end())) >= kFew;
+}
 
 std::span<const KernelRow> PoolNhwcKernels() {
   constexpr TypeSet kNumbered = kFloat | Only(DType::kUInt8);
   constexpr Layout kLast = Layout::kChannelsLast;
-  static constexpr KernelRow kRows[] = {{"cpu.MaxPool", PrepareMaxPool, kNumbered, nullptr, kLast, 1},
-                                        {"cpu.MaxPoolGrad", PrepareMaxPoolGrad, kNumbered, nullptr, kLast, 1},
+  static constexpr KernelRow kRows[] = {{"MaxPool", PrepareMaxPool, kNumbered, HasIndexInWindow, kLast, 1},
+                                        {"MaxPoolGrad", PrepareMaxPoolGrad, kNumbered, HasIndexInWindow, kLast, 1},
+                                        {"AveragePool", PrepareAverageAlongFirst<false>, kFloat, AveragesAlongFirst},
+                                        {"AveragePoolGrad", PrepareAverageAlongFirst<true>, kFloat, AveragesAlongFirst},
                                         {"AveragePool", PrepareAveragePool<false>, kFloat, nullptr, kLast, 1},
                                         {"AveragePoolGrad", PrepareAveragePool<true>, kFloat, nullptr, kLast, 1}};
   return kRows;

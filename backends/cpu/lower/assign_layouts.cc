@@ -1,10 +1,9 @@
-#include "backends/cpu/lower/assign_layouts.h"
-
 #include <algorithm>
 
 #include "backends/cpu/lower/layout_rewriter.h"
 #include "backends/cpu/lower/layout_search.h"
-#include "backends/cpu/ops/nn_ops.h"
+#include "backends/cpu/lower/passes.h"
+#include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/layout.h"
@@ -62,7 +61,11 @@ Vals LowerToSameOp(const LoweringContext& c) {
   return c.b().Ops(c.node.op, in, c.attrs());
 }
 
-Vals LowerMaxPool(const LoweringContext& c) { return c.b().Ops("cpu.MaxPool", {c.nhwc(0)}, c.attrs()); }
+Vals LowerMaxPool(const LoweringContext& c) {
+  Attrs attrs = c.attrs();
+  attrs.Set("index_in_window", int64_t{1});
+  return c.b().Ops("MaxPool", {c.nhwc(0)}, attrs);
+}
 
 const Node* FindMaxPool(const Graph& graph, const Node& grad) {
   const Node* pool = graph.producer(grad.inputs[1]);
@@ -71,8 +74,9 @@ const Node* FindMaxPool(const Graph& graph, const Node& grad) {
 
 Vals LowerMaxPoolGrad(const LoweringContext& c) {
   Attrs attrs = FindMaxPool(c.from(), c.node)->attrs;
+  attrs.Erase("index_in_window");
   attrs.Set("input_shape", c.out().shape);
-  return {c.b().Op("cpu.MaxPoolGrad", {c.nhwc(0), c.nhwc(1)}, attrs)};
+  return {c.b().Op("MaxPoolGrad", {c.nhwc(0), c.nhwc(1)}, attrs)};
 }
 
 constexpr int64_t kNarrowChannels = 32;
@@ -113,38 +117,6 @@ LowerRule FindLowering(const Node& node) {
     if (row.op == node.op) return row.lower;
   }
   return LowerToSameOp;
-}
-
-// --- Row-major nodes
-
-// Does nothing happen along the spatial axes but the first?
-bool PoolsFirstAxis(const Attrs& attrs) {
-  const Ints kernel = attrs.Ints("kernel_shape"), strides = attrs.Ints("strides"), pads = attrs.Ints("pads");
-  for (size_t i = 1; i < kernel.size(); ++i) {
-    if (kernel[i] != 1 || strides[i] != 1 || pads[i] != 0 || pads[kernel.size() + i] != 0) return false;
-  }
-  return true;
-}
-
-// An average over windows of planes [N,C,A,…] that are wide along A alone is one of [N·C,A,…] stored channels last,
-// with what follows A for channels. Empty where it is not, or too little follows.
-Vals LowerAverageAlongFirst(const LoweringContext& c) {
-  constexpr int64_t kFew = 8;
-  const bool averages = c.node.op == "AveragePool" || c.node.op == "AveragePoolGrad";
-  if (!averages || c.in(0).dtype != DType::kFloat32 || c.in(0).layout != Layout::kRowMajor ||
-      !PoolsFirstAxis(c.attrs()))
-    return {};
-  const Shape &x = c.in(0).shape, &y = c.out().shape;
-  const int64_t channels = NumElements(Shape(x.begin() + 3, x.end()));
-  if (channels < kFew || c.out().elements() == 0) return {};
-  const auto rows = [&](const Shape& shape) { return Shape{shape[0] * shape[1], channels, shape[2]}; };
-  Attrs attrs = c.attrs();
-  for (const char* name : {"kernel_shape", "strides", "dilations"}) attrs.Set(name, Ints{c.attrs().Ints(name)[0]});
-  const Ints pads = c.attrs().Ints("pads");
-  attrs.Set("pads", Ints{pads[0], pads[pads.size() / 2]});
-  if (attrs.Has("input_shape")) attrs.Set("input_shape", rows(y));
-  const Val in = Reinterpret(c.nchw(0), {DType::kFloat32, rows(x), Layout::kChannelsLast});
-  return {Reinterpret(c.b().Op(c.node.op, {in}, attrs), c.out())};
 }
 
 // --- The pass
@@ -189,10 +161,11 @@ class LayoutRewriter {
     LayoutVariants variants(r);
     for (size_t n = 0; n < graph_.nodes().size(); ++n) {
       const Node& node = graph_.nodes()[n];
-      const LoweringContext context{variants, node};
       r.b().set_source(node.source);
-      const Vals outputs = nhwc_[n] ? FindLowering(node)(context) : LowerAverageAlongFirst(context);
-      if (outputs.empty()) {
+      Vals outputs;
+      if (nhwc_[n]) {
+        outputs = FindLowering(node)({variants, node});
+      } else {
         for (ValueId v : node.inputs) variants.Nchw(v);
         r.Copy(node);
       }

@@ -1,13 +1,11 @@
-#include "backends/cpu/lower/fold_casts.h"
-
 #include <algorithm>
 
 #include "backends/cpu/kernels/conv.h"
+#include "backends/cpu/lower/passes.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/match.h"
-#include "frontend/passes/rewrite.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -19,11 +17,6 @@ ValueId BeforeDowncast(const Pattern& p, ValueId v) { return p.BeforeCast(v, DTy
 
 bool IsDowncast(const Pattern& p, const Node& node) {
   return node.op == "Cast" && BeforeDowncast(p, node.outputs[0]) != kNoValue;
-}
-
-bool IsOnlyRounded(const Pattern& p, ValueId v) {
-  return !p.IsOutput(v) && !p.users(v).empty() &&
-         std::ranges::all_of(p.users(v), [&](int32_t n) { return IsDowncast(p, p.graph().nodes()[n]); });
 }
 
 // --- Round trips
@@ -45,15 +38,7 @@ bool AllUsersReadBf16(const Pattern& p, ValueId v) {
 
 bool IsRoundedAfterRelu(const Pattern& p, ValueId v) {
   const Node* relu = p.SoleUser(v, "Relu");
-  const Node* cast = relu == nullptr ? nullptr : p.SoleUser(relu->outputs[0], "Cast");
-  return cast != nullptr && IsDowncast(p, *cast);
-}
-
-ValueId BeforeCasts(const Pattern& p, ValueId v) {
-  for (const ValueId x : {BeforeUpcast(p, v), BeforeDowncast(p, v)}) {
-    if (x != kNoValue) return BeforeCasts(p, x);
-  }
-  return v;
+  return relu != nullptr && IsOnlyRounded(p, relu->outputs[0]);
 }
 
 // Is `exact` normalized and, after the round trip to v, added to a value computed before it: a residual?
@@ -62,7 +47,7 @@ bool IsNormInSum(const Pattern& p, ValueId exact, ValueId v) {
   const bool normalized =
       norm != nullptr && FindOp(norm->op)->precision == Precision::kMixedIo && norm->outputs[0] == exact;
   if (!normalized || sum == nullptr) return false;
-  const ValueId residual = BeforeCasts(p, sum->inputs[sum->inputs[0] == v ? 1 : 0]);
+  const ValueId residual = BeforeCasts(p, OtherOperand(*sum, v));
   return p.graph().value(residual).node < p.graph().value(exact).node;
 }
 
@@ -86,20 +71,22 @@ class CastFolder {
   std::optional<Vals> Fold(const Node& node) {
     const Val x = node.inputs.empty() ? Val() : r_.Map(node.inputs[0]);
     if (IsDowncast(p_, node)) return x.dtype() == DType::kBFloat16 ? std::optional(Vals{x}) : std::nullopt;
-    if (node.op == "cpu.Conv" || node.op == "cpu.ConvTranspose") return RoundInConv(node);
+    if (node.op == "Conv" || node.op == "ConvTranspose") return RoundInConv(node);
     if (const uint32_t inputs = FindBf16Inputs(p_.graph(), node); inputs != 0) return ReadBf16(node, inputs);
     return FindOp(node.op)->elementwise && node.op != "Cast" ? CloneCasts(node) : std::nullopt;
   }
 
  private:
   std::optional<Vals> RoundInConv(const Node& node) {
-    const ConvKind kind = node.op == "cpu.Conv" ? ConvKind::kForward : ConvKind::kInputGrad;
-    if (p_.graph().type(node.inputs[0]).dtype != DType::kBFloat16 || !IsOnlyRounded(p_, node.outputs[0]) ||
+    const ConvKind kind = node.op == "Conv" ? ConvKind::kForward : ConvKind::kInputGrad;
+    const bool relu = kind == ConvKind::kForward && IsRoundedAfterRelu(p_, node.outputs[0]);
+    if (p_.graph().type(node.inputs[0]).dtype != DType::kBFloat16 || (!relu && !IsOnlyRounded(p_, node.outputs[0])) ||
         !SupportsBf16Output(kind, MakeConvGeometry(kind, p_.graph(), node)))
       return std::nullopt;
     Attrs attrs = node.attrs;
     attrs.Set("to", std::string("bf16"));
-    return r_.b().Ops(node.op, r_.MapOperands(node), attrs);
+    const Val y = r_.b().Op(node.op, r_.MapOperands(node), attrs);
+    return Vals{relu ? Cast(y, DType::kFloat32) : y};  // fused with the Relu (fuse_epilogues.cc)
   }
 
   std::optional<Vals> ReadBf16(const Node& node, uint32_t inputs) {
@@ -133,8 +120,11 @@ class CastFolder {
   ValueId BeforeFusedRounding(ValueId low, const Node& user) const {
     const ValueId exact = BeforeDowncast(p_, low);
     const Node* producer = exact == kNoValue ? nullptr : p_.graph().producer(exact);
-    const bool fuses = producer != nullptr && FindOp(producer->op)->elementwise && p_.users(exact).size() == 1 &&
-                       p_.users(low).size() == 1 && !p_.IsOutput(low) &&
+    const Node* before =
+        producer == nullptr || producer->op != "Relu" ? nullptr : p_.graph().producer(producer->inputs[0]);
+    const bool in_conv = before != nullptr && before->op == "Conv" && p_.HasOneUse(before->outputs[0]);
+    const bool fuses = producer != nullptr && FindOp(producer->op)->elementwise && !in_conv &&
+                       p_.users(exact).size() == 1 && p_.users(low).size() == 1 && !p_.IsOutput(low) &&
                        p_.graph().type(low).shape == p_.graph().type(user.outputs[0]).shape;
     return fuses ? exact : kNoValue;
   }
@@ -153,27 +143,9 @@ absl::StatusOr<Graph> EliminateCastRoundTrips(const Graph& graph) {
   });
 }
 
-// Not by Rewrite: values change their types, and the users that would see the old type are replaced.
-absl::StatusOr<Graph> FoldCasts(const Graph& graph) {
+absl::StatusOr<FusedGraph> FoldCasts(const Graph& graph) {
   const Pattern pattern(graph);
-  Graph result;
-  Rewriter r(graph, &result);
-  CastFolder folder(pattern, r);
-  for (const Node& node : graph.nodes()) {
-    r.b().set_source(node.source);
-    const auto outputs = folder.Fold(node);
-    RETURN_IF_ERROR(r.b().status());
-    if (!outputs) {
-      r.Copy(node);
-      continue;
-    }
-    for (size_t i = 0; i < outputs->size(); ++i) {
-      r.Set(node.outputs[i], (*outputs)[i]);
-      result.SetValueName((*outputs)[i].id(), graph.value(node.outputs[i]).name);
-    }
-  }
-  r.CopyOutputs();
-  return result;
+  return RewriteNodes(graph, [&](Rewriter& r, const Node& node) { return CastFolder(pattern, r).Fold(node); });
 }
 
 }  // namespace onnxtrain::cpu

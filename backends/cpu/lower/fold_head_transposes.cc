@@ -1,13 +1,10 @@
-#include "backends/cpu/lower/fold_head_transposes.h"
-
 #include <algorithm>
 #include <numeric>
 
-#include "backends/cpu/ops/attention_ops.h"
+#include "backends/cpu/lower/passes.h"
+#include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/dnnl_call.h"
 #include "frontend/base/strings.h"
-#include "frontend/passes/match.h"
-#include "frontend/passes/rewrite.h"
 
 namespace onnxtrain::cpu {
 namespace {

@@ -1,5 +1,3 @@
-#include "backends/cpu/lower/fuse_elementwise.h"
-
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -7,14 +5,13 @@
 #include <set>
 
 #include "backends/cpu/kernels/elementwise.h"
+#include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/fused.h"
-#include "backends/cpu/ops/nn_ops.h"
+#include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "backends/reachability.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/layout.h"
-#include "frontend/passes/match.h"
-#include "frontend/passes/rewrite.h"
 
 namespace onnxtrain::cpu {
 namespace {

@@ -1,14 +1,9 @@
-#include "backends/cpu/lower/fuse_epilogues.h"
-
 #include <set>
 #include <span>
 
-#include "backends/cpu/ops/matmul_ops.h"
-#include "backends/cpu/ops/nn_ops.h"
-#include "backends/cpu/runtime/kernel.h"
-#include "frontend/ops/builder.h"
+#include "backends/cpu/lower/passes.h"
+#include "backends/cpu/ops/ops.h"
 #include "frontend/passes/match.h"
-#include "frontend/passes/rewrite.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -28,29 +23,13 @@ struct Context {
 
 // --- Matchers ---
 
-// The value before casts between f32 and bf16.
-ValueId BeforeCasts(const Context& c, ValueId v) {
-  const Node* cast = c.pattern.Producer(v, "Cast");
-  const bool skips = cast != nullptr && IsMultiplied(c.type(v).dtype) && IsMultiplied(c.type(cast->inputs[0]).dtype);
-  return skips ? BeforeCasts(c, cast->inputs[0]) : v;
-}
-
-// The same, through casts that nobody else reads.
+// The value before casts between f32 and bf16 that nobody else reads.
 ValueId BeforeSoleUseCasts(const Context& c, ValueId v) {
-  const Node* cast = c.pattern.HasOneUse(v) && BeforeCasts(c, v) != v ? c.pattern.Producer(v, "Cast") : nullptr;
+  const Node* cast = c.pattern.HasOneUse(v) && BeforeCasts(c.pattern, v) != v ? c.pattern.Producer(v, "Cast") : nullptr;
   return cast == nullptr ? v : BeforeSoleUseCasts(c, cast->inputs[0]);
 }
 
-bool IsZero(const Context& c, ValueId v) { return c.pattern.Splat(BeforeCasts(c, v)) == 0; }
-
-ValueId OtherOperand(const Node& sum, ValueId v) { return sum.inputs[sum.inputs[0] == v ? 1 : 0]; }
-
-// An f32 Add without broadcasting.
-bool IsPlainSum(const Context& c, const Node& node) {
-  const Type& type = c.type(node.outputs[0]);
-  return node.op == "Add" && type.dtype == DType::kFloat32 && c.type(node.inputs[0]) == type &&
-         c.type(node.inputs[1]) == type;
-}
+bool IsZero(const Context& c, ValueId v) { return c.pattern.Splat(BeforeCasts(c.pattern, v)) == 0; }
 
 // An Add of the term that writes over its other operand: a graph input that nothing else reads.
 struct Accumulation {
@@ -60,7 +39,7 @@ struct Accumulation {
 
 Accumulation FindAccumulation(const Context& c, ValueId term) {
   const Node* sum = c.pattern.SoleUser(term, "Add");
-  if (sum == nullptr || !IsPlainSum(c, *sum)) return {};
+  if (sum == nullptr || !IsPlainSum(c.graph(), *sum)) return {};
   const ValueId old = OtherOperand(*sum, term);
   const bool writes_over = c.updates.contains({sum->outputs[0], old}) && c.pattern.HasOneUse(old);
   return writes_over ? Accumulation{sum, old} : Accumulation{};
@@ -80,23 +59,27 @@ bool HasEpilogues(const Context& c, const Node& node) {
   return row != nullptr && row->layout == Layout::kChannelsLast;
 }
 
+// Relu(conv). FoldCasts widens the result of a convolution that writes bf16 for a Relu whose result is only rounded.
 Result ReluAfterConv(const Context& c) {
-  const Node* conv = c.graph().producer(c.node.inputs[0]);
-  if (conv == nullptr || (conv->op != "Conv" && conv->op != "cpu.Conv")) return std::nullopt;
-  if (!HasEpilogues(c, *conv) || !c.pattern.HasOneUse(conv->outputs[0])) return std::nullopt;
-  return Vals{c.r.b().Op("cpu.Conv", c.r.MapOperands(*conv), WithRelu(*conv))};
+  const ValueId x = c.node.inputs[0], y = SkipUpcast(c.pattern, x);
+  const Node* conv = c.pattern.Producer(y, "Conv");
+  if (conv == nullptr || !HasEpilogues(c, *conv) || !c.pattern.HasOneUse(x) || !c.pattern.HasOneUse(y))
+    return std::nullopt;
+  if (y != x && !IsOnlyRounded(c.pattern, c.node.outputs[0])) return std::nullopt;
+  const Val fused = c.r.b().Op("cpu.Conv", c.r.MapOperands(*conv), WithRelu(*conv));
+  if (y == x || !fused) return Vals{fused};
+  for (int32_t n : c.pattern.users(c.node.outputs[0])) c.r.Set(c.graph().nodes()[n].outputs[0], fused);
+  return Vals{Val()};
 }
 
-// The Add of a residual to the normalized value. The residual must be computed before the normalization: of two
-// normalizations that are added, the second takes the first.
-const Node* FindResidualSum(const Context& c, ValueId y) {
+// The residual that an Add, the sole user of the normalized value, adds to it; kNoValue: none. It must be computed
+// before the normalization: of two normalizations that are added, the second takes the first.
+ValueId FindResidual(const Context& c, ValueId y) {
   const Node* sum = c.pattern.SoleUser(y, "Add");
-  if (sum == nullptr) return nullptr;
-  const ValueId other = OtherOperand(*sum, y);
-  const ValueId narrow = c.pattern.BeforeCast(other, DType::kBFloat16, DType::kFloat32);
-  const ValueId residual = narrow == kNoValue ? other : narrow;
-  const bool fits = c.type(other) == c.type(y) && c.graph().value(residual).node < c.graph().value(y).node;
-  return fits ? sum : nullptr;
+  const ValueId other = sum == nullptr ? kNoValue : OtherOperand(*sum, y);
+  if (other == kNoValue || c.type(other) != c.type(y)) return kNoValue;
+  const ValueId residual = SkipUpcast(c.pattern, other);
+  return c.graph().value(residual).node < c.graph().value(y).node ? residual : kNoValue;
 }
 
 // BatchNorm (+ residual) (+ Relu). Without either it is a cpu.BatchNorm, too, which has a form for recomputation.
@@ -104,14 +87,11 @@ Result BatchNormEpilogue(const Context& c) {
   const Node& norm = c.node;
   if (!HasEpilogues(c, norm)) return std::nullopt;
   const ValueId y = norm.outputs[0];
-  const Node* sum = FindResidualSum(c, y);
+  const ValueId residual = FindResidual(c, y);
+  const Node* sum = residual == kNoValue ? nullptr : c.pattern.SoleUser(y);
   const Node* relu = c.pattern.SoleUser(sum == nullptr ? y : sum->outputs[0], "Relu");
   Vals in = c.r.MapOperands(norm);
-  if (sum != nullptr) {
-    const ValueId other = OtherOperand(*sum, y);
-    const ValueId narrow = c.pattern.BeforeCast(other, DType::kBFloat16, DType::kFloat32);
-    in.push_back(Cast(c.r.Map(narrow == kNoValue ? other : narrow), in[0].dtype()));
-  }
+  if (sum != nullptr) in.push_back(Cast(c.r.Map(residual), in[0].dtype()));
   Vals out = c.r.b().Ops("cpu.BatchNorm", in, relu != nullptr ? WithRelu(norm) : norm.attrs);
   for (const Node* fused : {sum, relu}) {
     if (fused != nullptr && c.r.b().status().ok()) c.r.Set(fused->outputs[0], out[0]);
@@ -128,7 +108,7 @@ Result MaskOfBatchNormGrad(const Context& c) {
     return std::nullopt;
   const Node* positive = c.pattern.Producer(masked->inputs[0], "Greater");
   if (positive == nullptr || !IsZero(c, positive->inputs[1])) return std::nullopt;
-  const Node* relu = c.pattern.Producer(BeforeCasts(c, positive->inputs[0]), "Relu");
+  const Node* relu = c.pattern.Producer(BeforeCasts(c.pattern, positive->inputs[0]), "Relu");
   const Node* norm = relu == nullptr ? nullptr : c.pattern.Producer(relu->inputs[0], "BatchNorm");
   const bool same = norm != nullptr && HasEpilogues(c, grad) && norm->outputs[0] == relu->inputs[0] &&
                     norm->inputs[0] == grad.inputs[1] && norm->inputs[1] == grad.inputs[2] &&
@@ -162,12 +142,12 @@ Result AccumulatedGatherGrad(const Context& c) {
   if (into.sum == nullptr) return std::nullopt;
   const Val sum = GatherGradAdd(c, c.node, into.accumulator);
   if (sum) c.r.Set(into.sum->outputs[0], sum);
-  return Vals{sum};
+  return Vals{Val()};
 }
 
 // GatherGrad + a computed value that nothing else reads. Rows that no index names are not touched.
 Result SumWithGatherGrad(const Context& c) {
-  if (!IsPlainSum(c, c.node)) return std::nullopt;
+  if (!IsPlainSum(c.graph(), c.node)) return std::nullopt;
   for (const ValueId term : c.node.inputs) {
     const ValueId old = OtherOperand(c.node, term);
     const Node* grad = c.pattern.Producer(term, "GatherGrad");
@@ -181,7 +161,7 @@ Result SumWithGatherGrad(const Context& c) {
 // --- Products ---
 
 struct Product {
-  const Node* node = nullptr;  // MatMul, or a cpu.MatMul of a packed weight
+  const Node* node = nullptr;
   ValueId bias = kNoValue;
   bool relu = false;
 };
@@ -211,7 +191,7 @@ struct Epilogue {
 Product FindProduct(const Context& c, ValueId v, Epilogue allowed = {}) {
   const Node* node = c.graph().producer(v);
   if (node == nullptr) return {};
-  if (node->op == "MatMul" || node->op == "cpu.MatMul") return {.node = node};
+  if (node->op == "MatMul") return {.node = node};
   const bool sole = c.pattern.HasOneUse(node->inputs.empty() ? v : node->inputs[0]);
   if (node->op == "cpu.View" && sole && KeepsColumns(c, *node)) return FindProduct(c, node->inputs[0], allowed);
   if (node->op == "Cast" && sole && IsMultiplied(c.type(node->inputs[0]).dtype)) {
@@ -236,7 +216,7 @@ Product FindProduct(const Context& c, ValueId v, Epilogue allowed = {}) {
 // A kernel of bf16 operands adds the float32 bias that a bf16 one was rounded from.
 Val MapBias(const Context& c, const Product& product) {
   if (product.bias == kNoValue) return Val();
-  const ValueId bias = HasBf16Operands(c, *product.node) ? BeforeCasts(c, product.bias) : product.bias;
+  const ValueId bias = HasBf16Operands(c, *product.node) ? BeforeCasts(c.pattern, product.bias) : product.bias;
   return Reinterpret(c.r.Map(bias), {c.type(bias).dtype, {c.type(product.node->outputs[0]).shape.back()}});
 }
 
@@ -257,8 +237,9 @@ Result ProductEpilogue(const Context& c) {
   if (product.relu) attrs.Set("activation", std::string("Relu"));
   if (c.type(y).dtype != in[0].dtype()) attrs.Set("to", std::string(ToString(c.type(y).dtype)));
   const Val out = Reinterpret(c.r.b().Op("cpu.MatMul", in, attrs), c.type(y));
-  if (into.sum != nullptr && out) c.r.Set(into.sum->outputs[0], out);
-  return Vals{out};
+  if (into.sum == nullptr || !out) return Vals{out};
+  c.r.Set(into.sum->outputs[0], out);
+  return Vals{Val()};
 }
 
 // --- The table ---
@@ -270,25 +251,32 @@ struct Fusion {
   Result (*apply)(const Context&);
 };
 
-constexpr Fusion kActivations[] = {
-    {"Relu", ReluAfterConv},           // act(conv)
+// These decide what is rounded, and which nodes can be recomputed, so they are part of Legalize: use counts differ once
+// rematerialization has cloned nodes.
+constexpr Fusion kBatchNorms[] = {
     {"BatchNorm", BatchNormEpilogue},  // act(norm + residual)
     {"BatchNormGrad", MaskOfBatchNormGrad},
 };
+constexpr Fusion kProducts[] = {
+    {"MatMul", ProductEpilogue},  // accumulator += a·b
+    {"Add", ProductEpilogue},     // a·b + bias
+    {"Relu", ProductEpilogue},
+    {"Cast", ProductEpilogue},
+};
 
 constexpr Fusion kEpilogues[] = {
-    {"ReduceSum", SumOfSquares},     {"GatherGrad", AccumulatedGatherGrad},  // accumulator += scatter
-    {"Add", SumWithGatherGrad},      {"MatMul", ProductEpilogue},            // accumulator += a·b
-    {"cpu.MatMul", ProductEpilogue}, {"Add", ProductEpilogue},               // a·b + bias
-    {"Relu", ProductEpilogue},       {"Cast", ProductEpilogue},
+    {"Relu", ReluAfterConv},
+    {"ReduceSum", SumOfSquares},
+    {"GatherGrad", AccumulatedGatherGrad},  // accumulator += scatter
+    {"Add", SumWithGatherGrad},
 };
 
 // The first row that matches wins.
-absl::StatusOr<Graph> Apply(const Graph& graph, std::span<const Fusion> table) {
+absl::StatusOr<FusedGraph> Apply(const Graph& graph, std::span<const Fusion> table) {
   const Pattern pattern(graph);
   std::set<std::pair<ValueId, ValueId>> updates;
   for (const GraphOutput& output : graph.outputs()) updates.emplace(output.value, output.into);
-  return Rewrite(graph, [&](Rewriter& r, const Node& node) -> Result {
+  return RewriteNodes(graph, [&](Rewriter& r, const Node& node) -> Result {
     for (const Fusion& fusion : table) {
       if (fusion.root != node.op) continue;
       if (Result result = fusion.apply({r, pattern, updates, node})) return result;
@@ -299,8 +287,10 @@ absl::StatusOr<Graph> Apply(const Graph& graph, std::span<const Fusion> table) {
 
 }  // namespace
 
-absl::StatusOr<Graph> FuseActivations(const Graph& graph) { return Apply(graph, kActivations); }
+absl::StatusOr<FusedGraph> LowerBatchNorms(const Graph& graph) { return Apply(graph, kBatchNorms); }
 
-absl::StatusOr<Graph> FuseEpilogues(const Graph& graph) { return Apply(graph, kEpilogues); }
+absl::StatusOr<FusedGraph> LowerProducts(const Graph& graph) { return Apply(graph, kProducts); }
+
+absl::StatusOr<FusedGraph> FuseEpilogues(const Graph& graph) { return Apply(graph, kEpilogues); }
 
 }  // namespace onnxtrain::cpu

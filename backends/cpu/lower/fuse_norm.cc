@@ -1,16 +1,12 @@
-#include "backends/cpu/lower/fuse_norm.h"
-
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <utility>
 
-#include "backends/cpu/lower/fuse_elementwise.h"
+#include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/norm_ops.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
-#include "frontend/passes/match.h"
-#include "frontend/passes/rewrite.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -72,19 +68,13 @@ class NormFuser {
     return x.dtype == DType::kFloat32 && row <= kMaxNormRow && x.elements() > 0;
   }
 
-  bool IsPlainSum(const Node& node) const {
-    const Type& type = GetType(node.outputs[0]);
-    return node.op == "Add" && type.dtype == DType::kFloat32 && GetType(node.inputs[0]) == type &&
-           GetType(node.inputs[1]) == type;
-  }
-
   // Can the kernel compute the node instead of the chain that it would be part of?
   bool IsFree(int32_t n) const { return in_sum_chain_[n] && !done_[n]; }
 
   // The sum that produces a value and can be fused; null: none.
   const Node* FindSum(ValueId v) const {
     const Node* node = pattern_.Producer(v, "Add");
-    return node != nullptr && IsPlainSum(*node) && IsFree(graph_.value(v).node) ? node : nullptr;
+    return node != nullptr && IsPlainSum(graph_, *node) && IsFree(graph_.value(v).node) ? node : nullptr;
   }
   const Node* FindInnerSum(ValueId v) const { return pattern_.HasOneUse(v) ? FindSum(v) : nullptr; }
 
@@ -104,8 +94,8 @@ class NormFuser {
 
   // Maps a term, or the bf16 value that it was cast from.
   Val MapTerm(ValueId v) {
-    const ValueId narrow = pattern_.BeforeCast(v, DType::kBFloat16, DType::kFloat32);
-    return rewriter_.Map(narrow != kNoValue && in_sum_chain_[graph_.value(v).node] ? narrow : v);
+    const ValueId narrow = SkipUpcast(pattern_, v);
+    return rewriter_.Map(narrow != v && in_sum_chain_[graph_.value(v).node] ? narrow : v);
   }
 
   bool IsCastToLow(int32_t n) const {
@@ -205,12 +195,13 @@ class NormFuser {
               .sum = At(n).outputs[0],
               .uses = {},
               .dropped = {}};
-    int32_t at = n;
+    std::vector<int32_t> nodes = {n};  // the kernel computes them
     for (int32_t sum = SoleSum(grad.sum); sum >= 0 && CanDefer(n, sum); sum = SoleSum(grad.sum)) {
-      grad.more.push_back(At(sum).inputs[At(sum).inputs[0] == grad.sum ? 1 : 0]);
+      grad.more.push_back(OtherOperand(At(sum), grad.sum));
       grad.sum = At(sum).outputs[0];
-      at = sum;
+      nodes.push_back(sum);
     }
+    const int32_t at = nodes.back();
     const Shape& x = GetType(At(n).inputs[1]).shape;
     const int64_t row = NumElements(Shape(x.begin() + At(n).attrs.Int("axis"), x.end()));
     grad.uses = ClassifyUses(grad.sum, at, row);
@@ -219,25 +210,15 @@ class NormFuser {
     const bool gains = grad.terms.size() > 1 || !grad.more.empty() || !grad.uses.low.empty() ||
                        !grad.uses.columns.empty() || grad.uses.dropout >= 0;
     if (!gains) return;
-    for (int32_t s = graph_.value(grad.sum).node; s != n;) {
-      done_[s] = true;
-      s = GetSumProducer(s, grad.more);
-    }
-    done_[n] = true;
-    if (grad.uses.dropout >= 0) done_[grad.uses.dropout] = true;
+    if (grad.uses.dropout >= 0) nodes.push_back(grad.uses.dropout);
+    for (int32_t node : nodes) done_[node] = true;
     grads_.emplace(at, std::move(grad));
-  }
-
-  // The producer of the operand of a sum that is not in `more`.
-  int32_t GetSumProducer(int32_t sum, const std::vector<ValueId>& more) const {
-    const bool first = std::find(more.begin(), more.end(), At(sum).inputs[0]) != more.end();
-    return graph_.value(At(sum).inputs[first ? 1 : 0]).node;
   }
 
   // The plain sum that is the sole user of the value and can be fused; −1: none.
   int32_t SoleSum(ValueId v) const {
     const Node* sum = pattern_.SoleUser(v, "Add");
-    return sum != nullptr && IsPlainSum(*sum) && IsFree(pattern_.users(v)[0]) ? pattern_.users(v)[0] : -1;
+    return sum != nullptr && IsPlainSum(graph_, *sum) && IsFree(pattern_.users(v)[0]) ? pattern_.users(v)[0] : -1;
   }
 
   // Can the gradient be computed as late as at node `at`: are its other results read after it only?

@@ -1,5 +1,3 @@
-#include "backends/cpu/lower/legalize.h"
-
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -7,19 +5,14 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "backends/cpu/lower/assign_layouts.h"
-#include "backends/cpu/lower/fold_casts.h"
-#include "backends/cpu/lower/fold_head_transposes.h"
-#include "backends/cpu/lower/fuse_epilogues.h"
-#include "backends/cpu/lower/pack_weights.h"
-#include "backends/cpu/ops/nn_ops.h"
+#include "backends/cpu/lower/passes.h"
+#include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/promote_types.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/decompose.h"
 #include "frontend/passes/pass.h"
-#include "frontend/passes/rewrite.h"
 #include "frontend/passes/simplify.h"
 
 namespace onnxtrain::cpu {
@@ -138,12 +131,12 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
       DcePass(),
       {"assign_layouts", AssignLayouts},
       DcePass(),
-      {"fuse_activations", FuseActivations},
+      {"lower_batch_norms", WithoutValues<LowerBatchNorms>},
       DcePass(),
-      {"fold_casts", FoldCasts},
+      {"fold_casts", WithoutValues<FoldCasts>},
       DcePass(),
       {"pack_weights", PackWeights},
-      {"fuse_epilogues", FuseEpilogues},
+      {"lower_products", WithoutValues<LowerProducts>},
       DcePass(),
   };
   ASSIGN_OR_RETURN(Graph legal, RunPasses(graph, supported));

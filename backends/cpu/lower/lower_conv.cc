@@ -2,8 +2,7 @@
 
 #include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/lower/layout_rewriter.h"
-#include "backends/cpu/ops/nn_ops.h"
-#include "frontend/base/strings.h"
+#include "backends/cpu/ops/ops.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -42,12 +41,13 @@ class ConvOperands {
   Val PackedWeights() const { return Pack(*FindChannelsLastWeights(kind_, geometry_, dtype()), false); }
   Val Pack(const dnnl::memory::desc& layout, bool flipped) const {
     return c_.b().Op(
-        "cpu.PackConvWeight", {Nchw(1)},
+        "cpu.PackWeight", {Nchw(1)},
         {{"group", c_.attrs().Int("group", 1)}, {"layout", ToInts(layout)}, {"flipped", int64_t{flipped}}});
   }
-  // The operator, or its form with bf16 operands and a float32 result.
-  Val Op(std::string_view op, Vals inputs, const Attrs& attrs) const {
-    return c_.b().Op(is_bf16_ ? StrCat("cpu.", op) : std::string(op), std::move(inputs), attrs);
+  // Over bf16 operands with a float32 result, where they are bf16.
+  Val Op(std::string_view op, Vals inputs, Attrs attrs) const {
+    if (is_bf16_) attrs.Set("to", std::string("f32"));
+    return c_.b().Op(op, std::move(inputs), std::move(attrs));
   }
 
  private:

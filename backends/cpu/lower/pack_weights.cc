@@ -1,12 +1,13 @@
-#include "backends/cpu/lower/pack_weights.h"
-
 #include <algorithm>
 #include <map>
 #include <tuple>
 
-#include "backends/cpu/ops/matmul_ops.h"
+#include "backends/cpu/kernels/conv.h"
+#include "backends/cpu/kernels/matmul.h"
+#include "backends/cpu/lower/passes.h"
+#include "backends/cpu/ops/ops.h"
+#include "backends/cpu/runtime/guard.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/row.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain::cpu {
@@ -17,77 +18,73 @@ namespace {
 // Packing to bf16 includes the cast.
 constexpr int64_t kRowsToPackFrozen = 32, kRowsToPackTrained = 512, kRowsToPackAny = 2048, kMinWideDim = 1024;
 
-class WeightPacker {
- public:
-  explicit WeightPacker(const Graph& graph) : graph_(graph) {}
+// The second operand of a product a·b.
+struct Weight {
+  const Graph& graph;
+  const Node& product;
 
-  absl::StatusOr<Graph> Run() {
-    return Rewrite(graph_, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
-      const Val packed = node.op == "MatMul" && MayPack(node) ? Pack(r, node) : Val();
-      if (!packed) return std::nullopt;
-      const int64_t n = graph_.type(node.outputs[0]).shape.back();
-      return std::vector<Val>{
-          r.b().Op("cpu.MatMul", {r.Map(node.inputs[0]), packed}, {{"packed", int64_t{1}}, {"n", n}})};
-    });
-  }
-
- private:
-  const Type& Left(const Node& product) const { return graph_.type(product.inputs[0]); }
-  bool IsBf16(const Node& product) const { return Left(product).dtype == DType::kBFloat16; }
+  const Type& a() const { return graph.type(product.inputs[0]); }
+  const Shape& shape() const { return graph.type(product.inputs[1]).shape; }
+  bool is_bf16() const { return a().dtype == DType::kBFloat16; }
+  bool is_transposed() const { return product.attrs.Int("trans_b") != 0; }
+  int64_t rows() const { return a().elements() / a().shape.back(); }  // that are multiplied with it
 
   // The value that a bf16 weight was cast from.
-  ValueId SkipCasts(const Node& product, ValueId v) const {
-    const Node* node = IsBf16(product) ? graph_.producer(v) : nullptr;
-    const bool cast = node != nullptr && node->op == "Cast" && IsMultiplied(graph_.type(node->inputs[0]).dtype);
-    return cast ? SkipCasts(product, node->inputs[0]) : v;
+  ValueId Master() const {
+    ValueId v = product.inputs[1];
+    for (const Node* node = graph.producer(v);
+         is_bf16() && node != nullptr && node->op == "Cast" && IsMultiplied(graph.type(node->inputs[0]).dtype);
+         node = graph.producer(v))
+      v = node->inputs[0];
+    return v;
   }
 
-  ValueId SkipViews(ValueId v) const {
-    const Node* node = graph_.producer(v);
-    return node != nullptr && FindOp(node->op)->view ? SkipViews(node->inputs[0]) : v;
+  // The graph input or constant whose bytes the master has; kNoValue: none.
+  ValueId Source() const {
+    ValueId v = Master();
+    while (const Node* node = graph.producer(v)) {
+      if (!FindOp(node->op)->view) return graph.FindConstant(v) != nullptr ? v : kNoValue;
+      v = node->inputs[0];
+    }
+    return v;
   }
 
-  int64_t RowsToPack(const Node& product) const {
-    const Shape& weight = graph_.type(product.inputs[1]).shape;
-    const bool wide = product.attrs.Int("trans_b") == 0 && std::max(weight[0], weight[1]) >= kMinWideDim;
-    return wide || IsBf16(product) ? kRowsToPackTrained : kRowsToPackAny;
+  bool IsWorthPacking() const {
+    if (!IsMultiplied(a().dtype) || shape().size() != 2 || product.attrs.Int("trans_a") != 0 || a().elements() == 0)
+      return false;
+    const ValueId source = Source();
+    if (source == kNoValue) return false;
+    const InputKind kind = graph.IsInput(source) ? graph.inputs()[graph.value(source).index].kind : InputKind::kFrozen;
+    const bool wide = !is_transposed() && std::max(shape()[0], shape()[1]) >= kMinWideDim;
+    if (kind == InputKind::kParameter) return rows() >= (wide || is_bf16() ? kRowsToPackTrained : kRowsToPackAny);
+    return (kind == InputKind::kFrozen || kind == InputKind::kDerived) && rows() >= kRowsToPackFrozen;
   }
 
-  // Is the second operand a weight that many rows of the first are multiplied with?
-  bool MayPack(const Node& product) const {
-    const Type &a = Left(product), &b = graph_.type(product.inputs[1]);
-    if (!IsMultiplied(a.dtype) || b.rank() != 2 || product.attrs.Int("trans_a") != 0 || a.elements() == 0) return false;
-    const ValueId weight = SkipViews(SkipCasts(product, product.inputs[1]));
-    const bool constant = graph_.FindConstant(weight) != nullptr;
-    if (!graph_.IsInput(weight) && !constant) return false;
-    const InputKind kind = constant ? InputKind::kFrozen : graph_.inputs()[graph_.value(weight).index].kind;
-    const int64_t rows = a.elements() / a.shape.back();
-    if (kind == InputKind::kParameter) return rows >= RowsToPack(product);
-    return (kind == InputKind::kFrozen || kind == InputKind::kDerived) && rows >= kRowsToPackFrozen;
+  // Invalid where oneDNN prefers it as it is.
+  Val Pack(Rewriter& r) const {
+    const int64_t k = a().shape.back(), n = graph.type(product.outputs[0]).shape.back();
+    std::optional<dnnl::memory::desc> layout;
+    const absl::Status status = CatchDnnlErrors([&] { layout = FindPackedLayout(rows(), k, n, a().dtype); });
+    if (!status.ok()) return r.b().Fail(status);
+    if (!layout) return Val();
+    return r.b().Op(
+        "cpu.PackWeight", {r.Map(Master())},
+        {{"layout", ToInts(*layout)}, {"flipped", int64_t{is_transposed()}}, {"to", std::string(ToString(a().dtype))}});
   }
-
-  // The packed weight, shared by all products of as many rows; invalid where oneDNN prefers it as it is.
-  Val Pack(Rewriter& r, const Node& product) {
-    const Type& a = Left(product);
-    const int64_t rows = a.elements() / a.shape.back(), k = a.shape.back(),
-                  n = graph_.type(product.outputs[0]).shape.back();
-    const int64_t trans = product.attrs.Int("trans_b");
-    const auto key = std::make_tuple(product.inputs[1], rows, trans);
-    if (auto it = packed_.find(key); it != packed_.end()) return it->second;
-    const auto bytes = PackedBytes(rows, k, n, a.dtype);
-    if (!bytes.ok()) return r.b().Fail(bytes.status());
-    if (*bytes == 0) return packed_[key] = Val();
-    return packed_[key] =
-               r.b().Op("cpu.PackWeight", {r.Map(SkipCasts(product, product.inputs[1]))},
-                        {{"rows", rows}, {"k", k}, {"n", n}, {"trans", trans}, {"to", std::string(ToString(a.dtype))}});
-  }
-
-  const Graph& graph_;
-  std::map<std::tuple<ValueId, int64_t, int64_t>, Val> packed_;
 };
 
 }  // namespace
 
-absl::StatusOr<Graph> PackWeights(const Graph& graph) { return WeightPacker(graph).Run(); }
+absl::StatusOr<Graph> PackWeights(const Graph& graph) {
+  std::map<std::tuple<ValueId, int64_t, bool>, Val> packed;  // shared by all products of as many rows
+  return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
+    const Weight weight{graph, node};
+    if (node.op != "MatMul" || !weight.IsWorthPacking()) return std::nullopt;
+    const auto [it, fresh] = packed.try_emplace({node.inputs[1], weight.rows(), weight.is_transposed()});
+    if (fresh) it->second = weight.Pack(r);
+    if (!it->second) return std::nullopt;
+    return std::vector<Val>{r.b().Op("MatMul", {r.Map(node.inputs[0]), it->second})};
+  });
+}
 
 }  // namespace onnxtrain::cpu

@@ -1,7 +1,7 @@
-#include "backends/cpu/ops/attention_ops.h"
-
-#include <algorithm>
-
+// cpu.Attention and cpu.AttentionGrad: attention over heads in the layout of the projections. Strides replace the
+// transposes around the canonical operators. The attribute "perms" holds one permutation for every input but the mask,
+// then one for every output: they transpose an input to the operand, and a result to the output.
+#include "backends/cpu/ops/ops.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
@@ -9,21 +9,9 @@ namespace {
 
 using Perm = std::vector<int64_t>;
 
-constexpr std::string_view kPrefix = "cpu.";
-
-// The attribute "perms" holds one permutation for every input but the mask, then one for every output. They transpose
-// an input to the operand, and a result to the output.
 Perm GetPerm(const Attrs& attrs, size_t index, size_t rank) {
   const Perm all = attrs.Ints("perms");
   return {all.begin() + index * rank, all.begin() + (index + 1) * rank};
-}
-
-bool IsPerm(Perm perm) {
-  std::sort(perm.begin(), perm.end());
-  for (size_t i = 0; i < perm.size(); ++i) {
-    if (perm[i] != static_cast<int64_t>(i)) return false;
-  }
-  return true;
 }
 
 Shape Permuted(const Shape& shape, const Perm& perm) {
@@ -32,102 +20,77 @@ Shape Permuted(const Shape& shape, const Perm& perm) {
   return result;
 }
 
-absl::Status CheckPerms(const TypeContext& c, size_t operands) {
-  const size_t rank = c.in(0).rank();
-  if (c.attrs.Ints("perms").size() != operands * rank) return Invalid("permutations of the wrong length");
-  for (size_t i = 0; i < operands; ++i) {
-    if (!IsPerm(GetPerm(c.attrs, i, rank))) return Invalid("no permutation");
-  }
-  for (size_t i = 0; i < MaskIndex(c.op); ++i) {
-    if (c.in(i).rank() != static_cast<int>(rank)) return Invalid("operands of different ranks");
-  }
-  return absl::OkStatus();
-}
-
-// The types of the operands of the operator without transposes.
-std::vector<Type> Operands(std::span<const Type* const> inputs, std::string_view op, const Attrs& attrs) {
-  std::vector<Type> types;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    Type type = *inputs[i];
-    if (i != MaskIndex(op)) type.shape = Permuted(type.shape, GetPerm(attrs, i, inputs[0]->rank()));
-    types.push_back(std::move(type));
+// Transposes the operands from `first` on.
+TypesOr Transposed(Types types, size_t first, size_t mask, const Attrs& attrs) {
+  const size_t rank = types[0].rank();
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (first == 0 && i == mask) continue;
+    const Type* x = &types[i];
+    Attrs transpose = {{"perm", GetPerm(attrs, first + i, rank)}};
+    ASSIGN_OR_RETURN(const Types y, InferTypes("Transpose", {&x, 1}, transpose));
+    types[i] = y[0];
   }
   return types;
 }
 
-std::vector<const Type*> Pointers(const std::vector<Type>& types) {
+TypesOr Operands(std::span<const Type* const> inputs, size_t mask, const Attrs& attrs) {
+  Types types;
+  for (const Type* type : inputs) types.push_back(type == nullptr ? Type{} : *type);
+  return Transposed(std::move(types), 0, mask, attrs);
+}
+
+std::vector<const Type*> Pointers(const Types& types) {
   std::vector<const Type*> pointers;
   for (const Type& type : types) pointers.push_back(&type);
   return pointers;
 }
 
-absl::StatusOr<std::vector<Type>> InferHeadTypes(const TypeContext& c) {
-  const size_t outputs = c.op.ends_with("Grad") ? 3 : 1;
-  RETURN_IF_ERROR(CheckPerms(c, MaskIndex(c.op) + outputs));
-  const std::vector<Type> operands = Operands(c.inputs, c.op, c.attrs);
+TypesOr InferHeadTypes(const TypeContext& c) {
+  const size_t mask = MaskIndex(c.op), outputs = FindOp(BaseName(c.op))->outputs;
+  if (c.attrs.Ints("perms").size() != (mask + outputs) * c.in(0).rank())
+    return Invalid("permutations of the wrong length");
+  ASSIGN_OR_RETURN(const Types operands, Operands(c.inputs, mask, c.attrs));
   Attrs attrs = {{"scale", c.attrs.Float("scale")}};
-  ASSIGN_OR_RETURN(std::vector<Type> types, InferTypes(c.op.substr(kPrefix.size()), Pointers(operands), attrs));
-  for (size_t o = 0; o < types.size(); ++o) {
-    types[o].shape = Permuted(types[o].shape, GetPerm(c.attrs, MaskIndex(c.op) + o, c.in(0).rank()));
-  }
-  return types;
+  ASSIGN_OR_RETURN(Types types, InferTypes(BaseName(c.op), Pointers(operands), attrs));
+  return Transposed(std::move(types), mask, mask, c.attrs);
 }
 
-// Forward, two products have all scores as result or operand; backward, five.
-double ProductFlops(const Type& q, const Type& k, double products) {
-  return products * 2.0 * static_cast<double>(q.elements()) * static_cast<double>(k.shape[k.shape.size() - 2]);
+template <const char* kOp>
+double Flops(std::span<const Type* const> inputs, std::span<const Type> outputs, const Attrs& attrs) {
+  const Types operands = *Operands(inputs, MaskIndex(kOp), attrs);
+  return FindOp(kOp)->flops(Pointers(operands), outputs, attrs);
 }
 
-double Flops(std::span<const Type* const> inputs, std::span<const Type>, const Attrs& attrs) {
-  const std::vector<Type> types = Operands(inputs, "cpu.Attention", attrs);
-  return ProductFlops(types[0], types[1], 1) +
-         ProductFlops(types[0], types[1], 1) * types[2].shape.back() / types[0].shape.back();
-}
-
-double GradFlops(std::span<const Type* const> inputs, std::span<const Type>, const Attrs& attrs) {
-  const std::vector<Type> types = Operands(inputs, "cpu.AttentionGrad", attrs);
-  return ProductFlops(types[1], types[2], 3) + ProductFlops(types[0], types[2], 2);
-}
+constexpr char kForward[] = "Attention", kBackward[] = "AttentionGrad";
 
 }  // namespace
 
-size_t MaskIndex(std::string_view op) { return op.ends_with("Grad") ? 4 : 3; }
+size_t MaskIndex(std::string_view op) { return op.ends_with(kBackward) ? 4 : 3; }
 
 std::vector<OpRow> AttentionRows() {
-  const std::vector<AttrSpec> attrs = {{"scale", 1.0}, {"perms", std::vector<int64_t>(), true}};
-  return {{.name = "cpu.Attention",
-           .inputs = {3, 4},
-           .attrs = attrs,
-           .infer = InferHeadTypes,
-           .precision = Precision::kLow,
-           .recompute = Recompute::kExpensive,
-           .flops = Flops},
-          {.name = "cpu.AttentionGrad",
-           .inputs = {4, 5},
-           .outputs = 3,
-           .attrs = attrs,
-           .infer = InferHeadTypes,
-           .precision = Precision::kLow,
-           .recompute = Recompute::kExpensive,
-           .flops = GradFlops}};
+  const AttrSpec perms = {"perms", std::vector<int64_t>(), true};
+  OpRow forward = FormOf("cpu.Attention", InferHeadTypes, 0, {perms}),
+        backward = FormOf("cpu.AttentionGrad", InferHeadTypes, 0, {perms});
+  forward.flops = Flops<kForward>;
+  backward.flops = Flops<kBackward>;
+  return {forward, backward};
 }
 
 std::vector<StridedType> GetHeadOperands(const KernelContext& c) {
-  const size_t rank = c.in(0).rank(), mask = MaskIndex(c.node.op), inputs = c.node.inputs.size();
+  const size_t rank = c.in(0).rank(), mask = MaskIndex(c.node.op);
   std::vector<StridedType> operands;
-  for (size_t i = 0; i < inputs; ++i) {
-    if (i == mask) {
-      operands.push_back({c.in(i).shape, Strides(c.in(i).shape)});
-      continue;
-    }
-    const Perm perm = GetPerm(c.attrs(), i, rank);
-    operands.push_back({Permuted(c.in(i).shape, perm), Permuted(Strides(c.in(i).shape), perm)});
+  const auto add = [&](const Shape& shape, const Perm& perm) {
+    operands.push_back({Permuted(shape, perm), Permuted(Strides(shape), perm)});
+  };
+  for (size_t i = 0; i < c.node.inputs.size(); ++i) {
+    i == mask ? operands.push_back({c.in(i).shape, Strides(c.in(i).shape)})
+              : add(c.in(i).shape, GetPerm(c.attrs(), i, rank));
   }
   for (size_t o = 0; o < c.node.outputs.size(); ++o) {
     const Perm perm = GetPerm(c.attrs(), mask + o, rank);
     Perm back(rank);
     for (size_t a = 0; a < rank; ++a) back[perm[a]] = static_cast<int64_t>(a);
-    operands.push_back({Permuted(c.out(o).shape, back), Permuted(Strides(c.out(o).shape), back)});
+    add(c.out(o).shape, back);
   }
   return operands;
 }

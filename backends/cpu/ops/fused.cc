@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "backends/cpu/kernels/elementwise.h"
+#include "backends/cpu/ops/ops.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
@@ -130,19 +131,19 @@ absl::StatusOr<std::vector<DType>> SlotTypes(const FusedProgram& program, const 
   return types;
 }
 
-OpRow FusedRow() {
+std::vector<OpRow> FusedRows() {
   const std::vector<int64_t> ints;
-  return {.name = "cpu.Fused",
-          .inputs = {1, kMaxFusedInputs},
-          .outputs = kOutputsFromAttr,
-          .attrs = {{"ops", std::string(), true},
-                    {"operands", ints, true},
-                    {"params", std::vector<double>(), true},
-                    {"results", ints, true},
-                    {"sums", ints},
-                    {"num_outputs", int64_t{1}, true}},
-          .infer = FusedTypes,
-          .elementwise = true};
+  return {{.name = "cpu.Fused",
+           .inputs = {1, kMaxFusedInputs},
+           .outputs = kOutputsFromAttr,
+           .attrs = {{"ops", std::string(), true},
+                     {"operands", ints, true},
+                     {"params", std::vector<double>(), true},
+                     {"results", ints, true},
+                     {"sums", ints},
+                     {"num_outputs", int64_t{1}, true}},
+           .infer = FusedTypes,
+           .elementwise = true}};
 }
 
 }  // namespace onnxtrain::cpu

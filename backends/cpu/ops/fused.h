@@ -13,7 +13,6 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/graph/attrs.h"
-#include "frontend/ops/row.h"
 
 namespace onnxtrain::cpu {
 
@@ -50,7 +49,5 @@ absl::StatusOr<FusedProgram> FromAttrs(const Attrs& attrs, size_t inputs);
 
 // Returns the element type of every slot. Fails where an entry cannot take its operands.
 absl::StatusOr<std::vector<DType>> SlotTypes(const FusedProgram& program, const std::vector<DType>& inputs);
-
-OpRow FusedRow();
 
 }  // namespace onnxtrain::cpu

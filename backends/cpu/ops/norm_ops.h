@@ -13,7 +13,6 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/graph/attrs.h"
-#include "frontend/ops/row.h"
 
 namespace onnxtrain::cpu {
 
@@ -30,7 +29,5 @@ inline constexpr size_t kNormGradScale = 0, kNormGradRstd = 1, kNormGradMean = 2
 
 // Largest row that fits the stack of a kernel.
 inline constexpr int64_t kMaxNormRow = 4096;
-
-std::vector<OpRow> LayerNormRows();
 
 }  // namespace onnxtrain::cpu

@@ -1,58 +1,137 @@
 #include "backends/cpu/ops/ops.h"
 
-#include "backends/cpu/ops/attention_ops.h"
-#include "backends/cpu/ops/fused.h"
-#include "backends/cpu/ops/matmul_ops.h"
-#include "backends/cpu/ops/nn_ops.h"
-#include "backends/cpu/ops/norm_ops.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
-
 namespace {
 
-absl::StatusOr<std::vector<Type>> GatherGradAddTypes(const TypeContext& c) {
-  Attrs attrs = c.attrs;
-  ASSIGN_OR_RETURN(auto types, InferTypes("GatherGrad", c.inputs.first(2), attrs));
-  if (c.in(2) != types[0]) return Invalid("expected ", ToString(types[0]), " to add to, got ", ToString(c.in(2)));
+const AttrSpec kActivation = {"activation", std::string()};
+
+// The types of the operator without "cpu." for the first `count` inputs.
+TypesOr InferBase(const TypeContext& c, size_t count, std::string_view base = "") {
+  if (base.empty()) base = BaseName(c.op);
+  Attrs attrs;
+  for (const AttrSpec& spec : FindOp(base)->attrs) {
+    for (const auto& [name, value] : c.attrs) {
+      if (name == spec.name) attrs.Set(name, value);
+    }
+  }
+  return InferTypes(base, c.inputs.first(std::min(count, c.inputs.size())), attrs);
+}
+
+// Input i, where there is one.
+absl::Status CheckOptional(const TypeContext& c, size_t i, const Type& type) {
+  if (!c.has(i) || c.in(i) == type) return absl::OkStatus();
+  return Invalid("expected input ", i, " to be ", ToString(type), ", got ", ToString(c.in(i)));
+}
+
+TypesOr ConvTypes(const TypeContext& c) { return InferBase(c, 3); }
+
+// Products of bf16 are accumulated in float32 and rounded once, to the type `to`.
+TypesOr MatMulTypes(const TypeContext& c) {
+  ASSIGN_OR_RETURN(Types types, InferBase(c, 2));
+  Type& y = types[0];
+  const std::string to = c.attrs.String("to");
+  if (const auto dtype = to.empty() ? y.dtype : ParseDType(to); dtype == y.dtype || (dtype && IsMultiplied(*dtype))) {
+    y.dtype = *dtype;
+  } else {
+    return Invalid("no products of ", to);
+  }
+  const bool wide_bias = c.has(2) && c.in(2).dtype == DType::kFloat32;
+  RETURN_IF_ERROR(CheckOptional(c, 2, {wide_bias ? DType::kFloat32 : c.in(0).dtype, {y.shape.back()}}));
+  RETURN_IF_ERROR(CheckOptional(c, 3, {DType::kFloat32, y.shape}));
+  if (c.has(3) && (y.dtype != DType::kFloat32 || !c.attrs.String("activation").empty()))
+    return Invalid("cannot add to ", ToString(c.in(3)));
   return types;
 }
 
-// dy, indices, accumulator
-OpRow GatherGradAddRow() {
-  OpRow row = *FindOp("GatherGrad");
-  return {.name = "cpu.GatherGradAdd",
-          .inputs = {3, 3},
-          .attrs = row.attrs,
-          .infer = GatherGradAddTypes,
-          .precision = row.precision,
-          .recompute = row.recompute,
-          .flops = row.flops,
-          .overwrites = 1u << 2};
+TypesOr BatchNormTypes(const TypeContext& c) {
+  RETURN_IF_ERROR(CheckOptional(c, 3, c.in(0)));
+  return InferBase(c, 3);
 }
 
-OpRow SumSquaresRow() {
-  return {.name = "cpu.ReduceSumSquares",
-          .attrs = FindOp("ReduceSum")->attrs,
-          .infer =
-              [](const TypeContext& c) {
-                Attrs attrs = c.attrs;
-                return InferTypes("ReduceSum", c.inputs, attrs);
-              },
-          .layout = FindOp("ReduceSum")->layout};
+// The bias tells where the Relu after the normalization is 0.
+TypesOr BatchNormGradTypes(const TypeContext& c) {
+  if (c.has(5) != (c.attrs.String("activation") == "Relu")) return Invalid("a bias and an activation go together");
+  RETURN_IF_ERROR(CheckOptional(c, 5, c.in(2)));
+  return InferBase(c, 5);
+}
+
+TypesOr BatchNormRecomputeTypes(const TypeContext& c) {
+  ASSIGN_OR_RETURN(const Types types, InferBase(c, 3, "BatchNorm"));
+  const size_t statistics = c.has(5) ? 4 : 3;
+  if (c.has(5)) RETURN_IF_ERROR(CheckOptional(c, 3, c.in(0)));
+  for (size_t i : {statistics, statistics + 1}) RETURN_IF_ERROR(CheckOptional(c, i, types[1]));
+  return Types{types[0]};
+}
+
+TypesOr GatherGradAddTypes(const TypeContext& c) {
+  ASSIGN_OR_RETURN(const Types types, InferBase(c, 2, "GatherGrad"));
+  RETURN_IF_ERROR(CheckOptional(c, 2, types[0]));
+  return types;
+}
+
+TypesOr SumSquaresTypes(const TypeContext& c) { return InferBase(c, 1, "ReduceSum"); }
+
+std::vector<OpRow> FormRows() {
+  OpRow matmul = FormOf("cpu.MatMul", MatMulTypes, 2, {kActivation, {"to", std::string()}});
+  matmul.overwrites = 1u << 3;
+  OpRow norm = FormOf("cpu.BatchNorm", BatchNormTypes, 1, {kActivation});
+  norm.layout.inputs |= 8;
+  OpRow recompute = norm;
+  recompute.name = "cpu.BatchNormRecompute";
+  recompute.inputs = {5, 6};
+  recompute.outputs = 1;
+  recompute.infer = BatchNormRecomputeTypes;
+  recompute.flops = FindOp("BatchNormInference")->flops;
+  recompute.batch_coupled = false;
+  OpRow scatter = *FindOp("GatherGrad"), squares = *FindOp("ReduceSum");
+  const OpRow scatter_add = {.name = "cpu.GatherGradAdd",  // dy, indices, accumulator
+                             .inputs = {3, 3},
+                             .attrs = scatter.attrs,
+                             .infer = GatherGradAddTypes,
+                             .precision = scatter.precision,
+                             .recompute = scatter.recompute,
+                             .flops = scatter.flops,
+                             .overwrites = 1u << 2};
+  const OpRow sum_squares = {
+      .name = "cpu.ReduceSumSquares", .attrs = squares.attrs, .infer = SumSquaresTypes, .layout = squares.layout};
+  return {matmul,
+          norm,
+          recompute,
+          scatter_add,
+          sum_squares,
+          FormOf("cpu.Conv", ConvTypes, 0, {kActivation}),
+          FormOf("cpu.BatchNormGrad", BatchNormGradTypes, 1, {kActivation})};
 }
 
 }  // namespace
 
+std::string_view BaseName(std::string_view op) { return op.substr(std::string_view("cpu.").size()); }
+
+OpRow FormOf(std::string_view name, TypeRule infer, int more_inputs, std::vector<AttrSpec> more_attrs) {
+  const OpRow& base = *FindOp(BaseName(name));
+  more_attrs.insert(more_attrs.begin(), base.attrs.begin(), base.attrs.end());
+  return {.name = name,
+          .inputs = {base.inputs.min, base.inputs.max + more_inputs},
+          .outputs = base.outputs,
+          .attrs = std::move(more_attrs),
+          .infer = infer,
+          .precision = base.precision,
+          .recompute = base.recompute,
+          .flops = base.flops,
+          .layout = base.layout,
+          .overwrites = base.overwrites,
+          .batch_coupled = base.batch_coupled,
+          .is_gradient = base.is_gradient};
+}
+
 void RegisterCpuOps() {
   static const auto* rows = [] {
-    auto* all = new std::vector<OpRow>(MatMulRows());
-    for (OpRow& row : NnRows()) all->push_back(std::move(row));
-    for (OpRow& row : AttentionRows()) all->push_back(std::move(row));
-    for (OpRow& row : LayerNormRows()) all->push_back(std::move(row));
-    all->push_back(FusedRow());
-    all->push_back(SumSquaresRow());
-    all->push_back(GatherGradAddRow());
+    auto* all = new std::vector<OpRow>;
+    for (auto family : {FormRows, LayoutRows, AttentionRows, LayerNormRows, FusedRows}) {
+      for (OpRow& row : family()) all->push_back(std::move(row));
+    }
     return all;
   }();
   RegisterOps(*rows);

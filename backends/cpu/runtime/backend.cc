@@ -3,8 +3,7 @@
 #include <hwy/highway.h>
 #include <dnnl.hpp>
 
-#include "backends/cpu/lower/fuse_elementwise.h"
-#include "backends/cpu/lower/legalize.h"
+#include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/buffer.h"
 #include "backends/cpu/runtime/kernel.h"
@@ -43,7 +42,7 @@ class CpuBackend : public Backend {
     SetNumThreads(options_.threads);  // oneDNN's layouts depend on it
     return LegalizeGraph(graph);
   }
-  absl::StatusOr<FusedGraph> Fuse(const Graph& legal) const override { return FuseElementwise(legal); }
+  absl::StatusOr<FusedGraph> Fuse(const Graph& legal) const override { return FuseKernels(legal); }
   absl::StatusOr<std::vector<size_t>> Workspaces(const Graph& graph) const override {
     return NodeWorkspaces(graph, options_.threads, kernels_);
   }

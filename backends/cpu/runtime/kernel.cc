@@ -30,6 +30,8 @@ const Rows& FindRows(std::string_view op) {
   return rows == nullptr ? *none : *rows;
 }
 
+bool HasBit(uint32_t bits, size_t i) { return (bits >> std::min<size_t>(i, 31) & 1) != 0; }
+
 // The node with what its kernel sees: kernels that compute in any order see row-major tensors.
 class Candidate {
  public:
@@ -42,6 +44,7 @@ class Candidate {
   KernelContext context() const { return {graph_, node_, physical_ ? &*physical_ : nullptr}; }
 
   bool FitsLayout(const KernelRow& row) const {
+    if (row.layout == Layout::kPacked) return HasPackedInput();
     if (row.layout == Layout::kChannelsLast) return channels_last_ || IsTrivial();
     return (!channels_last_ || operands_.any_order) && !HasPackedInput();
   }
@@ -53,7 +56,7 @@ class Candidate {
       return half && named ? dtype == DType::kBFloat16 : (row.types & Only(dtype)) != 0;
     };
     for (size_t i = 0; i < node_.inputs.size(); ++i) {
-      if (!fits(node_.inputs[i], (row.bf16 >> std::min<size_t>(i, 31) & 1) != 0)) return false;
+      if (!fits(node_.inputs[i], HasBit(row.bf16, i))) return false;
     }
     for (size_t i = 0; i < node_.outputs.size(); ++i) {
       if (!fits(node_.outputs[i], i == 0)) return false;
@@ -69,17 +72,13 @@ class Candidate {
   }
   // Do all operands that share a layout have the same bytes in either one?
   bool IsTrivial() const {
-    for (size_t i = 0; i < node_.inputs.size(); ++i) {
-      if ((operands_.inputs >> std::min<size_t>(i, 31) & 1) != 0 &&
-          !IsTrivialChannelsLast(graph_.type(node_.inputs[i]).shape))
-        return false;
-    }
-    for (size_t i = 0; i < node_.outputs.size(); ++i) {
-      if ((operands_.outputs >> std::min<size_t>(i, 31) & 1) != 0 &&
-          !IsTrivialChannelsLast(graph_.type(node_.outputs[i]).shape))
-        return false;
-    }
-    return true;
+    const auto are_trivial = [&](const std::vector<ValueId>& values, uint32_t shared) {
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (HasBit(shared, i) && !IsTrivialChannelsLast(graph_.type(values[i]).shape)) return false;
+      }
+      return true;
+    };
+    return are_trivial(node_.inputs, operands_.inputs) && are_trivial(node_.outputs, operands_.outputs);
   }
 
   const Graph& graph_;

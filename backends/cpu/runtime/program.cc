@@ -5,8 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "backends/cpu/lower/fuse.h"
-#include "backends/cpu/lower/fuse_elementwise.h"
+#include "backends/cpu/lower/passes.h"
 #include "backends/cpu/runtime/buffer.h"
 #include "backends/cpu/runtime/guard.h"
 #include "backends/cpu/runtime/kernel.h"
@@ -14,7 +13,6 @@
 #include "backends/dataflow.h"
 #include "backends/memory_plan.h"
 #include "frontend/base/status.h"
-#include "frontend/passes/pass.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -270,9 +268,8 @@ absl::StatusOr<std::unique_ptr<Program>> CompileProgram(const Graph& legal, cons
                                                         KernelCache& cache) {
   Graph graph;
   if (options.keep_values) {  // values between a normalization and its neighbors stay, too
-    ASSIGN_OR_RETURN(FusedGraph chains, FuseElementwise(legal));
-    RETURN_IF_ERROR(VerifyResult("fuse_elementwise", chains.graph));
-    graph = std::move(chains.graph);
+    ASSIGN_OR_RETURN(FusedGraph kernels, FuseKernels(legal));
+    graph = std::move(kernels.graph);
   } else {
     ASSIGN_OR_RETURN(graph, FuseGraph(legal));
   }

@@ -1,0 +1,101 @@
+// The two stages of lowering, and their passes. Passes leave dead nodes behind, and their input should have none: dead
+// users count as users.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+#include "frontend/base/status.h"
+#include "frontend/passes/match.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain::cpu {
+
+// --- Matchers.
+// Is the value read by f32 → bf16 casts alone?
+bool IsOnlyRounded(const Pattern& pattern, ValueId v);
+// Returns the value before casts between f32 and bf16.
+ValueId BeforeCasts(const Pattern& pattern, ValueId v);
+// Returns the bf16 value that a float32 one was cast from, else the value itself.
+ValueId SkipUpcast(const Pattern& pattern, ValueId v);
+// Is it an Add of float32 without broadcasting?
+bool IsPlainSum(const Graph& graph, const Node& node);
+ValueId OtherOperand(const Node& sum, ValueId v);
+
+// A pass of a rewriting function that also maps values.
+template <absl::StatusOr<FusedGraph> (*kRewrite)(const Graph&)>
+absl::StatusOr<Graph> WithoutValues(const Graph& graph) {
+  ASSIGN_OR_RETURN(FusedGraph rewritten, kRewrite(graph));
+  return std::move(rewritten.graph);
+}
+
+// Rewrites node by node, as Rewrite does, but values may change their types: then all users must be replaced.
+absl::StatusOr<FusedGraph> RewriteNodes(const Graph& graph, const RewriteRule& rule);
+
+// --- Legalize: from the canonical graph to one that this backend's kernels run. Chooses element types, layouts and
+// decompositions. Fails naming every node that cannot be run.
+absl::StatusOr<Graph> LegalizeGraph(const Graph& graph);
+
+// Does FoldHeadTransposes replace the node: an Attention or AttentionGrad of float32, or of bf16 where the processor
+// multiplies it?
+bool CanFoldHeadTransposes(const Graph& graph, const Node& node);
+// Replaces these nodes together with the transposes of their operands and results, which become strides.
+absl::StatusOr<Graph> FoldHeadTransposes(const Graph& graph);
+
+// Removes f32 → bf16 → f32 round trips that PromoteHalfToFloat (backends/promote_types.h) leaves between a value and
+// its only user, if
+//   - the value is the result of a convolution, which accumulates in float32, unless all users round it again or have
+//     kernels that read bf16;
+//   - the user is a Relu whose result is rounded: rounding once gives the same bits;
+//   - the value is normalized by a batch normalization and the user is a sum, which the normalization computes itself.
+absl::StatusOr<Graph> EliminateCastRoundTrips(const Graph& graph);
+
+// Gives values [N,C,…] the layouts that kernels prefer, with transposes where two layouts meet. Convolutions that
+// oneDNN runs well channels last always get it (KernelRow::prefers); operators that have a kernel for it, or compute in
+// any order, get it where that leaves fewer bytes to be transposed. All nodes must have kernels.
+absl::StatusOr<Graph> AssignLayouts(const Graph& graph);
+
+// Chooses the kernels of batch normalizations channels last, which add a residual and compute a Relu, and in backward
+// passes the mask of the Relu. Part of Legalize, since they have forms for recomputation.
+absl::StatusOr<FusedGraph> LowerBatchNorms(const Graph& graph);
+
+// Replaces bf16 → f32 casts, a node and its f32 → bf16 casts by the node over bf16, where it has a kernel for that
+// (KernelRow::bf16), and lets convolutions of bf16 write bf16 where nothing reads more. Clones the cast of a value that
+// several elementwise operators read, so that each is fused with its own; rounds nothing between two operators that
+// will be fused.
+absl::StatusOr<FusedGraph> FoldCasts(const Graph& graph);
+
+// Packs the weights of products into the layout that oneDNN multiplies fastest, where enough rows share them. Packing
+// casts float32 masters to bf16 on the way.
+absl::StatusOr<Graph> PackWeights(const Graph& graph);
+
+// Chooses the kernels of products, with a bias, an activation, gradient accumulation (beta = 1) and casts of the
+// result. Part of Legalize, since they decide whether a product is rounded before what follows it. Runs after
+// FoldCasts: a product that elementwise users read in bf16 must stay bf16.
+absl::StatusOr<FusedGraph> LowerProducts(const Graph& graph);
+
+// --- Fuse: fuses the kernels of a legalized graph. Runs last, inside Compile; nothing is taken apart again.
+// Rematerialization plans with the kernels of FuseKernels; FuseGraph fuses normalizations, too, and returns what runs.
+absl::StatusOr<FusedGraph> FuseKernels(const Graph& legal);
+absl::StatusOr<Graph> FuseGraph(const Graph& legal);
+
+// Fuses elementwise operators into the kernel that produces or consumes their operand: activations into convolutions,
+// squares into sums, additions into scatter-adds.
+absl::StatusOr<FusedGraph> FuseEpilogues(const Graph& graph);
+
+// Fuses layer and RMS normalizations with their neighbors (norm_ops.h): the residual sum and its dropout, casts to and
+// from bf16 and, in the backward pass, sums of gradients, the mask of the dropout and the bias gradient before it.
+// Takes sums and casts from the chains that consist of nothing else (FindSumChains).
+absl::StatusOr<Graph> FuseNorms(const Graph& graph);
+
+// Fuses elementwise operators, and reductions of their values, into chains (cpu.Fused) that run tile by tile. Merges a
+// producer with its users where no path between them leaves the chain, all are of one shape, and the bounds of fused.h
+// hold. Every value has the bits of the unfused operators, but for reductions, which sum in another order.
+absl::StatusOr<FusedGraph> FuseElementwise(const Graph& graph);
+
+// By node: would FuseElementwise leave the node alone, or make it part of a chain of sums, casts to and from bf16 and
+// reductions alone? A kernel with such operators of its own can take these nodes instead (fuse_norm.cc).
+std::vector<bool> FindSumChains(const Graph& graph);
+
+}  // namespace onnxtrain::cpu
