@@ -18,14 +18,36 @@ struct TypeCase {
   std::string expected;  // the types, or "error: " and the start of the message
 };
 
+// Windows of 2 elements along one axis, with one more attribute.
+Attrs Pairs(std::string name, AttrValue value) {
+  Attrs attrs = {{"strides", Shape{1}}, {"pads", Shape{0, 0}}, {"dilations", Shape{1}}};
+  attrs.Set(std::move(name), std::move(value));
+  return attrs;
+}
+
+Attrs PoolPairs(std::string name, AttrValue value) {
+  Attrs attrs = Pairs(std::move(name), std::move(value));
+  attrs.Set("kernel_shape", Shape{2});
+  return attrs;
+}
+
 TEST(Types, HandCases) {
-  const Attrs none;
+  const Attrs none, wide = Pairs("to", std::string("f32"));
   const TypeCase cases[] = {
       {"Add", {"f32[2,1,4]", "f32[3,1]"}, none, "f32[2,3,4]"},
       {"Add", {"f32[2]", "f64[2]"}, none, "error: inputs 0 and 1 should have one element type"},
       {"Add", {"bool[2]", "bool[2]"}, none, "error: input 0 should be of a numeric type"},
       {"Add", {"f32[2]", "f32[3]"}, none, "error: shapes [2] and [3] do not broadcast"},
       {"Equal", {"i64[2,1]", "i64[3]"}, none, "bool[2,3]"},
+      {"Conv", {"bf16[1,3,9]", "bf16[4,3,2]"}, Pairs("group", int64_t{1}), "bf16[1,4,8]"},
+      {"Conv", {"bf16[1,3,9]", "bf16[4,3,2]", "f32[4]"}, wide, "f32[1,4,8]"},
+      {"Conv", {"bf16[1,3,9]", "bf16[4,3,2]", "bf16[4]"}, wide, "error: input 2"},
+      {"Conv", {"f32[1,3,9]", "f32[4,3,2]"}, Pairs("to", std::string("bf16")), "error: no convolution of"},
+      {"MaxPool", {"f32[1,3,9]"}, PoolPairs("index_in_window", int64_t{0}), "f32[1,3,8] i64[1,3,8]"},
+      {"MaxPool", {"f32[1,3,9]"}, PoolPairs("index_in_window", int64_t{1}), "f32[1,3,8] u8[1,3,8]"},
+      {"MaxPoolGrad", {"f32[1,3,8]", "u8[1,3,8]"}, PoolPairs("input_shape", Shape{1, 3, 9}), "f32[1,3,9]"},
+      {"MaxPoolGrad", {"f32[1,3,7]", "u8[1,3,7]"}, PoolPairs("input_shape", Shape{1, 3, 9}), "error: input 0"},
+      {"MaxPoolGrad", {"f32[1,3,8]", "i64[1,3,8]"}, {{"input_shape", Shape{1, 3, 9}}}, "f32[1,3,9]"},
       {"And", {"i64[2]", "i64[2]"}, none, "error: input 0 should be bool"},
       {"Where", {"bool[2,1]", "i32[3]", "i32[]"}, none, "i32[2,3]"},
       {"Exp", {"i64[2]"}, none, "error: input 0 should be of a float type"},
