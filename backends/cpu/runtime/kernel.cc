@@ -44,7 +44,7 @@ class Candidate {
   KernelContext context() const { return {graph_, node_, physical_ ? &*physical_ : nullptr}; }
 
   bool FitsLayout(const KernelRow& row) const {
-    if (row.layout == Layout::kPacked) return HasPackedInput();
+    if (row.layout == Layout::kPacked) return HasPackedInput();  // row-major operands and a packed weight
     if (row.layout == Layout::kChannelsLast) return channels_last_ || IsTrivial();
     return (!channels_last_ || operands_.any_order) && !HasPackedInput();
   }
