@@ -28,23 +28,61 @@ absl::Status ReadPacked(ImportContext& c, Heads* h) {
   return absl::OkStatus();
 }
 
-// A cache may be longer than what it holds: seqlens_k says how much counts, which must be all of it.
-absl::Status CheckCache(ImportContext& c, int64_t past, int64_t s) {
-  if (past == 0) return absl::OkStatus();
+// The keys of a cache, and how many of them count for each sample: seqlens_k + 1 − s. The others are room for later.
+struct Cache {
+  int64_t keys = 0;
+  Val filled;  // i64 [B,1,1,1]; invalid: all of them
+};
+
+absl::StatusOr<Cache> ReadCache(ImportContext& c, int64_t batch, int64_t s) {
+  Cache cache = {.keys = c.has(3) ? c.in(3).dim(2) : 0};
+  if (cache.keys == 0) return cache;
+  if (!c.has(5) || c.in(5).type().elements() != batch)
+    return Invalid("seqlens_k should hold ", batch, " numbers for a cache of ", cache.keys, " keys");
   const HostTensor* lengths = c.Known(5);
   const std::vector<int64_t> last = lengths == nullptr ? std::vector<int64_t>() : lengths->ToInts();
-  const bool full =
-      !last.empty() && std::all_of(last.begin(), last.end(), [&](int64_t k) { return k == past + s - 1; });
-  return full ? absl::OkStatus()
-              : Unsupported(StrCat("a cache of ", past, " keys that seqlens_k does not fill; one of length 0"));
+  if (!last.empty() && std::ranges::all_of(last, [&](int64_t k) { return k == cache.keys + s - 1; })) return cache;
+  cache.filled = Reshape(Cast(c.in(5), DType::kInt64), {batch, 1, 1, 1}) + static_cast<double>(1 - s);
+  return cache;
 }
 
-absl::Status RotateQueriesAndKeys(ImportContext& c, Heads* h, int64_t past) {
+// Positions of the keys of a cache and behind it, [B,1,1,T]: new keys follow those that count.
+absl::StatusOr<Val> KeyPositions(Builder& b, const Cache& cache, int64_t keys) {
+  ASSIGN_OR_RETURN(const Val index, Positions(b, keys, 0));
+  const Val fresh = index - static_cast<double>(cache.keys);
+  return Where(Less(fresh, 0), index, fresh + cache.filled);
+}
+
+// Which keys a query sees where a cache has room: none of the room, and none behind the query.
+absl::StatusOr<Val> SeenInCache(Builder& b, const Cache& cache, int64_t s, int64_t keys, int64_t window) {
+  ASSIGN_OR_RETURN(const Val index, Positions(b, keys, 0));
+  ASSIGN_OR_RETURN(const Val key, KeyPositions(b, cache, keys));
+  ASSIGN_OR_RETURN(const Val row, Positions(b, s, 0));
+  const Val query = Reshape(row, {s, 1}) + cache.filled;
+  const Val is_new = b.Op("GreaterOrEqual", {index, Number(index, static_cast<double>(cache.keys))});
+  const Val counts = b.Op("Or", {is_new, Less(index, cache.filled)});
+  const Val seen = AndMasks(counts, b.Op("GreaterOrEqual", {query, key}));
+  return window < 0 ? seen : AndMasks(seen, Less(query - key, static_cast<double>(window)));
+}
+
+// Keys or values in the order of their positions, room at the end.
+absl::StatusOr<Val> InOrder(Builder& b, const Cache& cache, Val x) {
+  if (!cache.filled) return x;
+  const int64_t keys = x.dim(2);
+  ASSIGN_OR_RETURN(const Val position, Positions(b, keys, 0));
+  const Val at = Reshape(position, {1, 1, keys, 1});
+  const Val index = Where(Less(at, cache.filled), at, at - cache.filled + static_cast<double>(cache.keys));
+  const Val last = Number(index, static_cast<double>(keys - 1));
+  return b.Op("GatherElements", {x, Expand(b.Op("Min", {index, last}), x.shape())}, {{"axis", int64_t{2}}});
+}
+
+absl::Status RotateQueriesAndKeys(ImportContext& c, Heads* h, const Cache& cache) {
   if (c.attrs().Int("do_rotary") == 0) return absl::OkStatus();
   if (!c.has(7) || !c.has(8)) return Invalid("do_rotary needs cos_cache and sin_cache");
   Val positions = c.in(9);
   if (!positions) {
-    ASSIGN_OR_RETURN(positions, Positions(c.b(), h->q.dim(2), past));
+    ASSIGN_OR_RETURN(positions, Positions(c.b(), h->q.dim(2), cache.filled ? 0 : cache.keys));
+    if (cache.filled) positions = positions + Reshape(cache.filled, {h->q.dim(0), 1});
   }
   ASSIGN_OR_RETURN(const Val cos, RotaryRows(c, 7, positions));
   ASSIGN_OR_RETURN(const Val sin, RotaryRows(c, 8, positions));
@@ -59,19 +97,25 @@ ImportResult ImportGroupQueryAttention(ImportContext& c) {
   Heads h;
   RETURN_IF_ERROR(ReadPacked(c, &h));
   RETURN_IF_ERROR(h.Check());
-  const int64_t past = c.has(3) ? c.in(3).dim(2) : 0, s = h.q.dim(2);
-  RETURN_IF_ERROR(CheckCache(c, past, s));
-  RETURN_IF_ERROR(RotateQueriesAndKeys(c, &h, past));
+  const int64_t s = h.q.dim(2), window = c.attrs().Int("local_window_size", -1);
+  ASSIGN_OR_RETURN(const Cache cache, ReadCache(c, h.q.dim(0), s));
+  RETURN_IF_ERROR(RotateQueriesAndKeys(c, &h, cache));
   RETURN_IF_ERROR(PrependCache(&h, c.in(3), c.in(4)));
   if (c.node().used.size() > 3 && c.node().used[3]) return Unsupported("the output output_qk");
-  ASSIGN_OR_RETURN(h.allowed, CausalMask(c.b(), s, h.k.dim(2), h.past, c.attrs().Int("local_window_size", -1)));
+  if (cache.filled) {
+    ASSIGN_OR_RETURN(h.allowed, SeenInCache(c.b(), cache, s, h.k.dim(2), window));
+  } else {
+    ASSIGN_OR_RETURN(h.allowed, CausalMask(c.b(), s, h.k.dim(2), h.past, window));
+  }
   h.bias = c.in(10);
   h.scale = c.attrs().Float("scale", 0);
   h.softcap = c.attrs().Float("softcap", 0);
   h.sink = c.in(11);
   if (!h.sink && c.attrs().Int("smooth_softmax") > 0) h.sink = Expand(c.b().Scalar(h.q.dtype(), 0), {h.q.dim(1)});
   ASSIGN_OR_RETURN(const AttentionResult a, BuildAttention(c.b(), h));
-  return std::vector<Val>{MergeHeads(a.y), h.k, h.v};
+  ASSIGN_OR_RETURN(const Val keys, InOrder(c.b(), cache, h.k));
+  ASSIGN_OR_RETURN(const Val values, InOrder(c.b(), cache, h.v));
+  return std::vector<Val>{MergeHeads(a.y), keys, values};
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // Fused and packed nodes: each form against another form of the same computation, or against numbers by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "frontend/base/strings.h"
 #include "frontend/ops/interpret.h"
@@ -80,6 +82,56 @@ TEST_F(Attentions, GroupedQueriesAreCausal) {
     n.Absent().Absent().Constant(Whole(DType::kInt32, {2}, {2, 2})).Constant(Whole(DType::kInt32, {}, {3}));
     n.Attr("num_heads", int64_t{4}).Attr("kv_num_heads", int64_t{2});
     ExpectNear(Outcome(n), Onnx({{"is_causal", int64_t{1}}}));
+  }
+}
+
+// A cache with room: sample 0 holds one key, sample 1 two, of four. Without room, each sample alone gives the same.
+TEST_F(Attentions, ACacheMayHaveRoom) {
+  const HostTensor past_k = Noise({2, 2, 4, 2}, 7), past_v = Noise({2, 2, 4, 2}, 8);
+  const HostTensor cos = Noise({8, 1}, 9), sin = Noise({8, 1}, 10);
+  const auto attend = [&](const HostTensor& q, const HostTensor& k, const HostTensor& v, const HostTensor& pk,
+                          const HostTensor& pv, std::vector<int64_t> lengths, int64_t window) {
+    SingleNodeImporter n("GroupQueryAttention", 1, kMs);
+    n.Constant(q).Constant(k).Constant(v).Constant(pk).Constant(pv);
+    n.Constant(Whole(DType::kInt32, {std::ssize(lengths)}, lengths)).Constant(Whole(DType::kInt32, {}, {7}));
+    n.Constant(cos).Constant(sin).Attr("do_rotary", int64_t{1}).Attr("local_window_size", window);
+    n.Attr("num_heads", int64_t{4}).Attr("kv_num_heads", int64_t{2}).Outputs(3);
+    const auto outputs = n.Import();
+    EXPECT_TRUE(outputs.ok()) << outputs.status();
+    if (!outputs.ok()) return std::vector<std::vector<double>>(3);
+    for (int i = 0; i < 3; ++i) n.graph().AddOutput(StrCat(i), (*outputs)[i].id());
+    std::vector<std::vector<double>> values;
+    const auto results = Interpret(n.graph(), {});
+    EXPECT_TRUE(results.ok()) << results.status();
+    if (results.ok()) std::ranges::transform(*results, std::back_inserter(values), &HostTensor::ToDoubles);
+    values.resize(3);
+    return values;
+  };
+  // Sample `b` of x [2,…], and of its third axis the first `n` elements.
+  const auto part = [](const HostTensor& x, int64_t b, int64_t n) {
+    Shape shape = x.shape();
+    const int64_t row = shape[shape.size() - 1], had = shape[shape.size() - 2], all = x.size() / 2;
+    shape[0] = 1;
+    shape[shape.size() - 2] = n;
+    HostTensor y({kF32, shape});
+    for (int64_t i = 0; i < y.size(); ++i) y.Set(i, x.At(b * all + i / (n * row) * had * row + i % (n * row)));
+    return y;
+  };
+  for (int64_t window : {-1, 2}) {
+    const auto both = attend(q_, k_, v_, past_k, past_v, {3, 4}, window);
+    for (int64_t b : {0, 1}) {
+      const int64_t held = b + 1;
+      const auto alone = attend(part(q_, b, 3), part(k_, b, 3), part(v_, b, 3), part(past_k, b, held),
+                                part(past_v, b, held), {held + 2}, window);
+      const size_t size = alone[0].size();
+      ExpectNear({both[0].begin() + b * size, both[0].begin() + (b + 1) * size}, alone[0]);
+      // Of each group [7,2] of present keys, the first held + 3 rows.
+      for (int64_t i = 0; i < std::ssize(alone[1]); ++i) {
+        const int64_t rows = (held + 3) * 2, at = b * 28 + i / rows * 14 + i % rows;
+        EXPECT_NEAR(both[1][at], alone[1][i], 1e-6) << i;
+        EXPECT_NEAR(both[2][at], alone[2][i], 1e-6) << i;
+      }
+    }
   }
 }
 
