@@ -9,6 +9,7 @@
 
 #include "frontend/base/half.h"
 #include "frontend/base/log.h"
+#include "frontend/base/strings.h"
 #include "frontend/graph/small_types.h"
 
 namespace onnxtrain {
@@ -63,6 +64,16 @@ int64_t Saturate(double v) {
   return static_cast<int64_t>(v);
 }
 
+class TensorTooLarge : public std::bad_alloc {
+ public:
+  explicit TensorTooLarge(const Type& type)
+      : what_(std::make_shared<std::string>(StrCat(ToString(type), " needs ", type.bytes() >> 20, " MiB"))) {}
+  const char* what() const noexcept override { return what_->c_str(); }
+
+ private:
+  std::shared_ptr<const std::string> what_;  // copies of an exception must not throw
+};
+
 // Tensors in mapped files may be unaligned.
 template <typename T>
 T Load(const std::byte* data, int64_t i) {
@@ -77,7 +88,7 @@ HostTensor::HostTensor(Type type) : type_(std::move(type)) {
   const size_t size = std::max<size_t>(64, (type_.bytes() + 63) / 64 * 64);
   // For large tensors calloc returns zero pages that the kernel maps lazily.
   void* block = std::calloc(1, size + 64);
-  if (block == nullptr) throw std::bad_alloc();
+  if (block == nullptr) throw TensorTooLarge(type_);
   const auto aligned = (reinterpret_cast<uintptr_t>(block) + 63) / 64 * 64;
   owner_ = std::shared_ptr<const void>(block, [](const void* p) { std::free(const_cast<void*>(p)); });
   data_ = reinterpret_cast<const std::byte*>(aligned);

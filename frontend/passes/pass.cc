@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/check.h"
 
@@ -19,6 +20,7 @@ std::atomic<bool> verify_passes = kVerifyByDefault;
 
 // `changed` may be null; then the graphs are compared for the observer only.
 absl::StatusOr<Graph> RunOne(Graph graph, const Pass& pass, const PassObserver& observer, bool* changed) {
+  RETURN_IF_ERROR(CheckCancelled());
   const auto start = std::chrono::steady_clock::now();
   absl::StatusOr<Graph> result = pass.run(graph);
   if (!result.ok()) return Annotate(result.status(), StrCat("pass ", pass.name, ": "));

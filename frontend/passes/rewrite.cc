@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "frontend/base/cancellation.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 
@@ -59,6 +60,7 @@ absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool*
   Graph result;
   Rewriter r(graph, &result);
   for (const Node& node : graph.nodes()) {
+    RETURN_IF_ERROR(CheckCancelled());
     const bool is_set = std::ranges::all_of(node.outputs, [&](ValueId v) { return r.IsSet(v); });
     if (is_set && !node.outputs.empty()) {
       for (ValueId v : node.outputs) KeepName(graph, v, r.Map(v).id(), &result);

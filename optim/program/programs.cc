@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "backends/allocate.h"
+#include "frontend/base/cancellation.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
@@ -52,6 +53,7 @@ size_t CodeBytes(const Graph& graph) {
 absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& graph, const Bindings& overrides,
                                                                    const Bindings& state, bool time_nodes,
                                                                    int64_t samples) {
+  const PreparingScope preparing;
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph, compute_));
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));

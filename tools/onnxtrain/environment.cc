@@ -2,13 +2,16 @@
 
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
 
+#include "frontend/base/cancellation.h"
 #include "frontend/base/machine.h"
+#include "tools/onnxtrain/commands/common.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -26,11 +29,26 @@ int64_t Milliseconds() {
   return now.tv_sec * int64_t{1000} + now.tv_nsec / 1000000;
 }
 
+// Preparations that have not ended by now after a signal are cut off: nothing of them is worth saving. A step of
+// training is not.
+constexpr unsigned kGraceSeconds = 8;
+
+extern "C" void OnGraceOver(int) {
+  if (!IsPreparing()) {
+    alarm(1);
+    return;
+  }
+  constexpr char kMessage[] = "onnxtrain: stopped by a signal while preparing the model\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  _exit(kStopped);
+}
+
 // A terminal or a job manager may signal the process and its group: signals at the same time count once.
 extern "C" void OnStop(int number) {
   constexpr int64_t kSameSignal = 300;
   if (!stop_asked.exchange(true)) {
     asked_at.store(Milliseconds());
+    alarm(kGraceSeconds);
   } else if (Milliseconds() - asked_at.load() > kSameSignal) {
     signal(number, SIG_DFL);
     raise(number);
@@ -81,6 +99,9 @@ const std::atomic<bool>* CatchSignals() {
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
   for (int s : kStops) sigaction(s, &action, nullptr);
+  action.sa_handler = OnGraceOver;
+  sigaction(SIGALRM, &action, nullptr);
+  SetCancelFlag(&stop_asked);
   return &stop_asked;
 }
 

@@ -20,7 +20,8 @@ std::string CpuName();
 // Turns writes to a closed pipe into errors instead of signals.
 void IgnoreBrokenPipes();
 
-// Makes SIGINT, SIGTERM, SIGHUP and SIGUSR1 set the returned flag. A second signal ends the process at once.
+// Makes SIGINT, SIGTERM, SIGHUP and SIGUSR1 set the returned flag, which also ends preparations of models: with an
+// error where they look at it, else with the process some seconds later. A second signal ends the process at once.
 const std::atomic<bool>* CatchSignals();
 
 }  // namespace onnxtrain::cli

@@ -1,7 +1,10 @@
 // onnxtrain: a table of subcommands behind one command line.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -58,6 +61,22 @@ absl::Status PrintHelp(const Command& command, bool overview) {
   return Print(heading + FlagHelp(command.task));
 }
 
+// Returns the error of memory that ran out: what it was for, if known.
+absl::Status OutOfMemory(const std::exception& error) {
+  const std::string_view what = error.what();
+  return absl::ResourceExhaustedError(StrCat("out of memory", what.starts_with("std::") ? "" : StrCat(": ", what)));
+}
+
+absl::StatusOr<int> RunGuarded(const Command& command, const TrainConfig& config) {
+  try {
+    return command.run(config);
+  } catch (const std::bad_alloc& error) {
+    return Annotate(OutOfMemory(error), StrCat(config.model, ": "));
+  } catch (const std::length_error& error) {  // of a container that would exceed the address space
+    return Annotate(OutOfMemory(error), StrCat(config.model, ": "));
+  }
+}
+
 absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   const auto read = [](const std::string& path) { return ReadTextFile(path, 1 << 20); };
   ASSIGN_OR_RETURN(const Arguments args, ParseArguments(words, ListCommands(), read));
@@ -72,7 +91,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   }
   ASSIGN_OR_RETURN(const TrainConfig config, ParseConfig(args));
   if (config.verify_passes) SetVerifyPasses(true);
-  return command.run(config);
+  return RunGuarded(command, config);
 }
 
 // Messages are one line, whatever a library or a file name put into them.
@@ -82,12 +101,24 @@ std::string OneLine(std::string_view text) {
   return line;
 }
 
-absl::StatusOr<int> RunGuarded(const std::vector<std::string>& words) {
+int ReportStop() {
+  std::fputs("onnxtrain: stopped by a signal while preparing the model\n", stderr);
+  return kStopped;
+}
+
+// Ends the process with one line where an exception leaves a thread.
+[[noreturn]] void OnTerminate() {
+  std::string what = "an unexpected error";
   try {
-    return Run(words);
+    if (const auto error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
-    return Invalid("out of memory");
+    what = "out of memory";
+  } catch (const std::exception& error) {
+    what = error.what();
+  } catch (...) {
   }
+  std::fprintf(stderr, "onnxtrain: failed: %s\n", OneLine(what).c_str());
+  std::_Exit(kFailed);
 }
 
 }  // namespace
@@ -97,9 +128,11 @@ int main(int argc, char** argv) {
   FLAGS_logtostderr = true;
   FLAGS_minloglevel = google::WARNING;
   google::InitGoogleLogging(argv[0]);
+  std::set_terminate(onnxtrain::cli::OnTerminate);
   onnxtrain::cli::IgnoreBrokenPipes();
-  const auto code = onnxtrain::cli::RunGuarded({argv + 1, argv + argc});
+  const auto code = onnxtrain::cli::Run({argv + 1, argv + argc});
   if (code.ok()) return *code;
+  if (absl::IsCancelled(code.status())) return onnxtrain::cli::ReportStop();
   const std::string message = onnxtrain::cli::FieldsToFlags(onnxtrain::ToStd(code.status().message()));
   std::fprintf(stderr, "onnxtrain: error: %s\n", onnxtrain::cli::OneLine(message).c_str());
   return onnxtrain::cli::kBadInput;

@@ -12,6 +12,7 @@
 #include "backends/cpu/runtime/threads.h"
 #include "backends/dataflow.h"
 #include "backends/memory_plan.h"
+#include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
@@ -25,6 +26,7 @@ absl::StatusOr<std::vector<Kernel>> PrepareNodes(const Graph& graph, KernelCache
   std::vector<Kernel> kernels(graph.nodes().size());
   for (size_t n = 0; n < kernels.size(); ++n) {
     if (!running[n]) continue;
+    RETURN_IF_ERROR(CheckCancelled());
     ASSIGN_OR_RETURN(kernels[n], cache.Get(graph, graph.nodes()[n]));
   }
   return kernels;
@@ -216,12 +218,9 @@ class CpuProgram : public Program {
 
   // Not at binding: a program that is only planned has buffers without memory.
   void TouchUpdatedInputs() {
-    const auto& outputs = graph_.outputs();
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const ValueId value = graph_.inputs()[i].value;
-      const bool updated =
-          std::any_of(outputs.begin(), outputs.end(), [&](const GraphOutput& o) { return o.into == value; });
-      if (updated) PrefaultPages(*inputs_[i], graph_.type(value).bytes());
+    for (const GraphOutput& output : graph_.outputs()) {
+      if (output.into == kNoValue) continue;
+      PrefaultPages(*inputs_[graph_.value(output.into).index], graph_.type(output.into).bytes());
     }
   }
 

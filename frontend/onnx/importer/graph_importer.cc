@@ -1,5 +1,6 @@
 #include "frontend/onnx/importer/graph_importer.h"
 
+#include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/importer/gradient_node.h"
 #include "frontend/onnx/importer/operator_importer.h"
@@ -17,6 +18,7 @@ constexpr size_t kMaxNodes = 1'000'000;         // of the graph
 absl::Status GraphImporter::ImportNodes(ImportScope& scope) {
   for (const ParsedNode& node : scope.graph->nodes) {
     if (scope.is_top() && !state_.live.Contains(node)) continue;
+    RETURN_IF_ERROR(CheckCancelled());
     if (!scope.is_top()) RETURN_IF_ERROR(CountExpanded(1));
     state_.builder.set_source(scope.prefix + node.source);
     auto results = ImportNode(scope, node);

@@ -1,8 +1,10 @@
 // onnxtrain [train]: trains a model into a folder.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_format.h"
+#include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "frontend/onnx/export.h"
@@ -240,7 +242,9 @@ absl::StatusOr<int> Recorder::TrainAndWrite(const std::atomic<bool>* stop) {
   const auto result = Loop(stop);
   if (!result.ok()) {
     TrainResult nothing;
-    nothing.stop_reason = "error";
+    const bool cancelled = absl::IsCancelled(result.status());  // before the first step
+    nothing.stop_reason = cancelled ? "signal" : "error";
+    if (cancelled) return Finish(nothing, "");
     ASSIGN_OR_RETURN(const int code, Finish(nothing, std::string(ToStd(result.status().message()))));
     // A broken sample found while training is bad input, as before the first step.
     return absl::IsInvalidArgument(result.status()) ? kBadInput : code;
@@ -276,12 +280,14 @@ void Announce(const TrainingRun& run, const TrainConfig& resolved) {
 
 absl::StatusOr<int> RunTrain(const TrainConfig& config) {
   const std::atomic<bool>* stop = CatchSignals();
+  std::optional<PreparingScope> preparing(std::in_place);
   const int64_t resident_at_start = PeakResidentBytes();
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<OutputFolder> folder, OpenFolder(config));
   ASSIGN_OR_RETURN(TrainingRun run, PrepareTraining(config, std::move(model), LoadBackend));
   ASSIGN_OR_RETURN(std::vector<Requirement> requirements, ReadRequirements(run));
   TrainConfig resolved = ResolveForFile(run, *folder);
+  preparing.reset();
   Announce(run, resolved);
   return Recorder(run, *folder, std::move(resolved), std::move(requirements), resident_at_start).TrainAndWrite(stop);
 }
