@@ -5,6 +5,8 @@
 namespace onnxtrain {
 namespace {
 
+constexpr double kMaxHostFlops = 2e8;
+
 // The row, where running the node is work.
 const OpRow* FindCostedRow(const Node& node) {
   const OpRow* row = FindOp(node.op);
@@ -30,6 +32,11 @@ double NodeBytes(const Graph& graph, const Node& node) {
   for (ValueId v : node.inputs) bytes += v == kNoValue ? 0 : static_cast<double>(graph.type(v).bytes());
   for (ValueId v : node.outputs) bytes += static_cast<double>(graph.type(v).bytes());
   return bytes;
+}
+
+bool IsCheapOnHost(const Graph& graph, const Node& node) {
+  constexpr double kMaxBytes = 2e8;
+  return NodeFlops(graph, node) <= kMaxHostFlops && NodeBytes(graph, node) <= kMaxBytes;
 }
 
 bool IsProduct(const Node& node) {

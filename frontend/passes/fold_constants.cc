@@ -1,5 +1,6 @@
 #include "frontend/passes/fold_constants.h"
 
+#include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/rewrite.h"
 
@@ -21,6 +22,7 @@ absl::StatusOr<Graph> FoldConstants(const Graph& graph, size_t max_bytes) {
     const OpRow* row = FindOp(node.op);
     if (row == nullptr || row->evaluate == nullptr || node.inputs.empty()) return std::nullopt;
     if (OutputBytes(graph, node) > (node.op == "Expand" ? kMaxExpandBytes : max_bytes)) return std::nullopt;
+    if (!IsCheapOnHost(graph, node)) return std::nullopt;
     std::vector<const HostTensor*> inputs;
     std::vector<Type> types;
     for (ValueId v : node.inputs) {

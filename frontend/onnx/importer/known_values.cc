@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
+#include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
@@ -52,7 +53,7 @@ std::optional<HostTensor> KnownValues::Evaluate(ValueId value) {
   const Graph& graph = builder_.graph();
   const Node node = *graph.producer(value);
   const OpRow* row = FindOp(node.op);
-  if (row == nullptr || row->evaluate == nullptr) return std::nullopt;
+  if (row == nullptr || row->evaluate == nullptr || !IsCheapOnHost(graph, node)) return std::nullopt;
   std::vector<const HostTensor*> inputs;
   for (ValueId input : node.inputs) {
     const HostTensor* known = input == kNoValue ? nullptr : Find(input);
