@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "optim/auto/batch_size.h"
 #include "optim/telemetry/format.h"
@@ -13,12 +14,28 @@ namespace {
 // The share of memory that stays free for what no plan knows: rounding of allocators, stacks of threads.
 constexpr double kMargin = 0.05;
 
+int64_t SaturatedProduct(size_t bytes, int64_t count) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  int64_t product;
+  return __builtin_mul_overflow(bytes, count, &product) ? kMost : product;
+}
+
 }  // namespace
 
 int64_t BatchBytes(const TrainData& data, int64_t samples) {
-  int64_t bytes = 0;
-  for (const FeedSpec& feed : data.specs) bytes += static_cast<int64_t>(feed.sample.bytes());
-  return bytes * samples;
+  size_t bytes = 0;
+  for (const FeedSpec& feed : data.specs) bytes += feed.sample.bytes();
+  return SaturatedProduct(bytes, samples);
+}
+
+absl::Status CheckBatchFits(const Dataset& dataset, int64_t samples) {
+  size_t bytes = 0;
+  for (const Column& column : dataset.columns()) bytes += column.sample.bytes();
+  const int64_t needed = SaturatedProduct(bytes, std::min(samples, dataset.size()));
+  const size_t available = AvailableMemory();
+  if (static_cast<size_t>(needed) <= available) return absl::OkStatus();
+  return Invalid("a batch of ", samples, samples == 1 ? " sample of " : " samples of ", bytes, " bytes needs ",
+                 needed >> 20, " MiB, but only ", available >> 20, " MiB of memory are free (`batch_size`)");
 }
 
 namespace {

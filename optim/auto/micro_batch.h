@@ -14,6 +14,9 @@ namespace onnxtrain {
 // Bytes of that many samples as tensors.
 int64_t BatchBytes(const TrainData& data, int64_t samples);
 
+// Fails if not even the columns of one batch fit into memory.
+absl::Status CheckBatchFits(const Dataset& dataset, int64_t samples);
+
 // The largest micro-batch of at most `most` samples whose plan fits the memory budget, or what the device has free,
 // with a margin, in global batches of `global_batch` samples (0: one micro-batch). 0 where not even one sample fits.
 absl::StatusOr<int64_t> LargestMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,

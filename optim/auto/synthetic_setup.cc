@@ -26,6 +26,7 @@ absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const
   ASSIGN_OR_RETURN(setup.batch, PlanBatch(config, GlobalBatchSize(config, model)));
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, model));
   ASSIGN_OR_RETURN(const BoundData bound, MakeSyntheticData(model, import, loss, setup.batch.global, config.seed));
+  RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, setup.batch.global));
   ASSIGN_OR_RETURN(setup.options, MakeSessionOptions(config, model, bound, loss, setup.batch.micro));
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*setup.models, bound, &setup.options, true));
   RETURN_IF_ERROR(FixMicroBatch(config, setup.options, &setup.batch));

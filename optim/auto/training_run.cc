@@ -250,6 +250,7 @@ absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shar
   ASSIGN_OR_RETURN(run.batch, PlanBatch(config, GlobalBatchSize(config, *model)));
   ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), run.batch.global));
   BoundData& bound = run.data.train.bound;
+  RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
   ASSIGN_OR_RETURN(SessionOptions options,
                    MakeSessionOptions(config, *run.data.model, bound, run.data.loss, run.batch.micro));
   run.models = std::make_shared<PreparedModels>(run.data.model);

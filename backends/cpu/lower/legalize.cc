@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <string>
@@ -89,6 +90,26 @@ absl::StatusOr<Graph> MoveAxes(const Graph& graph) {
   return moved.ok() && changed ? Simplify(Dce(*moved)) : moved;
 }
 
+// Fails for products and windows that oneDNN does not count: it divides by zero, or searches for hours.
+absl::Status CheckExtents(const Graph& graph, const Node& node) {
+  constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max(), kMaxSpatial = int64_t{1} << 24;
+  if (FindOp(node.op)->flops == nullptr) return absl::OkStatus();
+  const auto check = [&](ValueId v) -> absl::Status {
+    const Shape& shape = graph.type(v).shape;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] > (node.attrs.Has("pads") && i > 1 ? kMaxSpatial : kMaxRows))
+        return Invalid(NodeTag(node), "extent ", shape[i], " of ", ToString(graph.type(v)), " is too large");
+    }
+    const int64_t rows = shape.empty() || shape.back() == 0 ? 0 : NumElements(shape) / shape.back();
+    return rows <= kMaxRows ? absl::OkStatus() : Invalid(NodeTag(node), ToString(graph.type(v)), " has too many rows");
+  };
+  for (ValueId v : node.inputs) {
+    if (v != kNoValue) RETURN_IF_ERROR(check(v));
+  }
+  for (ValueId v : node.outputs) RETURN_IF_ERROR(check(v));
+  return absl::OkStatus();
+}
+
 std::string Signature(const Graph& graph, const Node& node) {
   std::string text = NodeTag(node);
   for (ValueId v : node.inputs) StrAppend(&text, v == kNoValue ? "-" : ToString(graph.type(v)), " ");
@@ -115,6 +136,7 @@ bool IsFusedInFloat32(const Graph& graph, const Node& node) {
 }  // namespace
 
 absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
+  for (const Node& node : graph.nodes()) RETURN_IF_ERROR(CheckExtents(graph, node));
   const auto lacks = [](const Graph& g, const Node& node) {
     return (LacksKernel(g, node) && !CanFoldHeadTransposes(g, node)) || IsFusedInFloat32(g, node);
   };
