@@ -7,6 +7,7 @@
 #include <random>
 
 #include "backends/arena_packing.h"
+#include "backends/reachability.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/verify.h"
 #include "frontend/ops/row.h"
@@ -388,6 +389,74 @@ TEST(PackTest, BlocksAliveTogetherDoNotOverlap) {
       }
     }
   }
+}
+
+void CheckOffsets(const std::vector<Block>& blocks, const Packing& packing) {
+  // By step, the blocks that are live, by offset.
+  std::vector<std::pair<int32_t, int32_t>> starts, ends;
+  for (int32_t b = 0; b < std::ssize(blocks); ++b) {
+    starts.emplace_back(blocks[b].first, b);
+    ends.emplace_back(blocks[b].last, b);
+    EXPECT_LE(packing.offsets[b] + blocks[b].bytes, packing.total);
+  }
+  std::sort(starts.begin(), starts.end());
+  std::sort(ends.begin(), ends.end());
+  std::map<size_t, size_t> live;  // offset → end
+  auto ended = ends.begin();
+  for (const auto& [first, b] : starts) {
+    for (; ended->first < first; ++ended) live.erase(packing.offsets[ended->second]);
+    const size_t begin = packing.offsets[b], end = begin + blocks[b].bytes;
+    const auto next = live.lower_bound(begin);
+    ASSERT_TRUE(next == live.end() || next->first >= end);
+    ASSERT_TRUE(next == live.begin() || std::prev(next)->second <= begin);
+    live[begin] = end;
+  }
+}
+
+TEST(PackTest, NestedBlocksArePackedToTheBound) {
+  constexpr int32_t kCount = 30'000;
+  std::mt19937 random(6);
+  std::vector<Block> blocks;
+  for (int32_t i = 0; i < kCount; ++i)
+    blocks.push_back({.bytes = 64 * (1 + random() % 50), .first = i, .last = 2 * kCount - i});
+  const Packing packing = PackBlocks(blocks);
+  CheckOffsets(blocks, packing);
+  EXPECT_EQ(packing.total, PeakLiveBytes(blocks));
+}
+
+TEST(PackTest, ManyRandomBlocksArePackedCloseToTheBound) {
+  std::mt19937 random(7);
+  std::vector<Block> blocks;
+  for (int32_t i = 0; i < 50'000; ++i) {
+    const auto first = static_cast<int32_t>(random() % 20'000);
+    const auto length = static_cast<int32_t>(random() % 100);
+    blocks.push_back({.bytes = 64 * (1 + random() % 50), .first = first, .last = first + length});
+  }
+  const Packing packing = PackBlocks(blocks);
+  CheckOffsets(blocks, packing);
+  EXPECT_LE(packing.total, 1.2 * PeakLiveBytes(blocks));
+}
+
+TEST(SpanningForestTest, DescendantsAreReachable) {
+  std::mt19937 random(8);
+  Graph g;
+  std::vector<ValueId> values = {g.AddInput(InputKind::kFeed, "x", I64({1}))};
+  for (int i = 0; i < 60; ++i)
+    values.push_back(Add(&g, "test.Mix", {values[random() % values.size()], values[random() % values.size()]}, {1}));
+  const auto users = ComputeUsers(g);
+  const SpanningForest forest(g, users);
+  size_t pairs = 0;
+  for (int32_t from = 0; from < std::ssize(g.nodes()); ++from) {
+    std::vector<bool> reached(g.nodes().size(), false);
+    reached[from] = true;
+    for (int32_t n = from; n < std::ssize(g.nodes()); ++n) {
+      for (int32_t r : users[g.nodes()[n].outputs[0]]) reached[r] = reached[r] || reached[n];
+      const bool descends = forest.begin(from) <= forest.begin(n) && forest.begin(n) < forest.end(from);
+      EXPECT_TRUE(!descends || reached[n]) << from << " → " << n;
+      pairs += descends;
+    }
+  }
+  EXPECT_GT(pairs, g.nodes().size());  // more than each node itself
 }
 
 }  // namespace
