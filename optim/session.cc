@@ -224,6 +224,10 @@ int64_t SessionImpl::FindExportedBatch() {
 absl::Status SessionImpl::FallBackTo(int64_t exported) {
   options_.micro_batch = options_.fixed_batch = exported;
   ASSIGN_OR_RETURN(PreparedModel fixed, models_->Prepare(prepare_, exported, true, false));
+  const auto sample = [](const LossFeed& feed) { return feed.sample; };
+  if (!std::ranges::equal(fixed.loss.feeds, prepared_.loss.feeds, {}, sample, sample))
+    return Invalid(models_->model()->path(), ": follows no batch but ", exported,
+                   ", with which its outputs need other labels: use `batch_size` ", exported);
   fixed.model.weights.clear();
   prepared_.model = std::move(fixed.model);
   prepared_.loss = std::move(fixed.loss);
