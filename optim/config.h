@@ -38,7 +38,7 @@ struct TrainConfig {
   std::string export_weights = "auto";
   std::string loss;    // "": that of preprocess.json beside the model, else auto
   std::string logits;  // "": found
-  std::vector<std::string> train, freeze, reinit;
+  std::vector<std::string> train, freeze, reinit, tie;
   int64_t num_classes = 0;  // 0: the last layer stays
   std::string head;         // "": none is appended
   std::string batch_norm = "train";

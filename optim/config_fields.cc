@@ -38,6 +38,9 @@ constexpr ConfigField kFields[] = {
      "Trains only the weights that match by weight, node or module name; repeatable", {.repeatable = true}},
     {"model", "freeze", kGradients | kTaskInspect | kSynthetic, &C::freeze, "GLOB",
      "Does not train the weights that match; takes precedence over `train`; repeatable", {.repeatable = true}},
+    {"model", "tie", kTaskAll, &C::tie, "A=B",
+     "Trains two initializers of equal values, or a transpose, as one weight; none: also those that the file stores "
+     "twice are trained apart; repeatable", {.repeatable = true}},
     {"model", "reinit", kSurgery, &C::reinit, "GLOB",
      "Re-initializes the weights that match (Kaiming or Xavier, chosen from the consuming operator); repeatable",
      {.repeatable = true}},

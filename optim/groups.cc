@@ -20,8 +20,8 @@ absl::StatusOr<std::vector<WeightGroup>> GroupWeights(const OptimizerSpec& spec,
   WeightGlobs no_decay("no_decay", by_glob ? std::vector<std::string>{spec.no_decay} : std::vector<std::string>{});
   const auto decays = [&](const WeightDecision& w) {
     if (spec.weight_decay == 0 || spec.no_decay == "none") return spec.weight_decay != 0;
-    if (spec.no_decay == "auto") return w.type.rank() > 1 && !w.name.ends_with("bias");
-    return no_decay.Match(w.name, w.consumer) == nullptr;
+    if (spec.no_decay == "auto") return w.type.rank() > 1 && !w.name.ends_with("bias") && !w.alias.ends_with("bias");
+    return no_decay.Match(w) == nullptr;
   };
   // Decaying weights first, then by rate.
   std::map<UpdateRule, WeightGroup, std::greater<>> groups;

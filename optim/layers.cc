@@ -23,7 +23,7 @@ std::string ModuleLayer(const std::vector<std::string>& modules) {
 }
 
 std::string LayerName(const WeightDecision& w) {
-  std::vector<std::string> modules = ListModules(w.name);
+  std::vector<std::string> modules = ListModules(w.alias.empty() ? w.name : w.alias);
   const std::string node = w.consumer.substr(w.consumer.find(' ') + 1);
   if (modules.empty()) {
     modules = ListModules(node);

@@ -17,6 +17,10 @@ std::string ReasonNotTrainable(InputKind kind, const Type& type) {
 
 }  // namespace
 
+std::string DisplayName(const WeightDecision& weight) {
+  return weight.alias.empty() ? weight.name : StrCat(weight.alias, " (", weight.name, ")");
+}
+
 absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model, const TrainableSpec& spec) {
   WeightGlobs train("train", spec.train), freeze("freeze", spec.freeze);
   std::map<std::string, size_t> index;
@@ -25,13 +29,15 @@ absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model
   for (const ImportedWeight& w : model->weights) {
     const size_t input = index.at(w.name);
     const InputKind kind = model->graph.inputs()[input].kind;
-    WeightDecision d{.name = w.name, .type = w.value.type(), .consumer = w.consumer};
-    const std::string* wanted = train.Match(w.name, w.consumer);
-    const std::string* frozen = freeze.Match(w.name, w.consumer);
+    WeightDecision d{.name = w.name, .type = w.value.type(), .consumer = w.consumer, .alias = w.alias};
+    const std::string* wanted = train.Match(w);
+    const std::string* frozen = freeze.Match(w);
     if (kind != InputKind::kParameter) {
       d.why = ReasonNotTrainable(kind, d.type);
     } else if (frozen != nullptr) {
       d.why = StrCat("matches `freeze` ", *frozen);
+    } else if (wanted == nullptr && !w.fixed.empty()) {
+      d.why = StrCat(w.fixed, ": fixed unless `train` names it");
     } else if (wanted == nullptr && IsSinusoidTable(w.value)) {
       d.why = "a table of sines and cosines: fixed unless `train` names it";
     } else if (wanted == nullptr && IsAttentionMask(w.value)) {

@@ -17,9 +17,13 @@ struct WeightDecision {
   std::string name;
   Type type;
   std::string consumer;
+  std::string alias;  // as in ImportedWeight
   bool trained = false;
   std::string why;  // "matches `freeze` conv*", "BatchNorm statistics", "reaches no differentiable loss", …
 };
+
+// Returns the weight's name in the exported module, with the name in the file behind it if that differs.
+std::string DisplayName(const WeightDecision& weight);
 
 // Returns a decision per weight of the imported model, in graph order, and sets the kinds of the graph's inputs to
 // kParameter or kFrozen. Fails on a glob that matches nothing.

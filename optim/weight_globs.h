@@ -15,9 +15,10 @@ namespace onnxtrain {
 // model/dense and, with dots, model.dense.
 std::vector<std::string> ListModules(std::string_view name);
 
-// Does a pattern (fnmatch's *, ?, […]) match the weight's name, the name of its consuming node with or without the
-// operator, or a module of either? `consumer` is "Conv NODE", or empty.
-bool MatchesWeight(const std::string& pattern, const std::string& name, const std::string& consumer);
+// Does a pattern (fnmatch's *, ?, […]) match the weight's name, its name in the exported module (`alias`), the name of
+// its consuming node with or without the operator, or a module of these? `consumer` is "Conv NODE", or empty.
+bool MatchesWeight(const std::string& pattern, const std::string& name, const std::string& consumer,
+                   const std::string& alias = "");
 
 // The patterns of one field of the configuration, and how many weights each has matched.
 class WeightGlobs {
@@ -25,12 +26,18 @@ class WeightGlobs {
   WeightGlobs(std::string_view field, std::vector<std::string> patterns)
       : field_(field), patterns_(std::move(patterns)), match_counts_(patterns_.size()) {}
 
-  // Returns the first matching pattern, or null. Counts every matching pattern.
-  const std::string* Match(const std::string& name, const std::string& consumer);
+  // Returns the first matching pattern, or null. Counts every matching pattern. `weight` is an ImportedWeight or a
+  // WeightDecision.
+  template <typename Weight>
+  const std::string* Match(const Weight& weight) {
+    return Match(weight.name, weight.consumer, weight.alias);
+  }
   // Fails, naming the pattern, where one has matched nothing.
   absl::Status CheckAllMatched() const;
 
  private:
+  const std::string* Match(const std::string& name, const std::string& consumer, const std::string& alias);
+
   std::string field_;
   std::vector<std::string> patterns_;
   std::vector<int> match_counts_;

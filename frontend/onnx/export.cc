@@ -18,6 +18,7 @@
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/proto_util.h"
+#include "frontend/onnx/tensor_compare.h"
 #include "frontend/onnx/tensor_proto.h"
 #include "frontend/onnx/weight_replacer.h"
 
@@ -33,9 +34,17 @@ class Exporter {
         weights_(model, &files_),
         external_(source, target) {}
 
-  absl::StatusOr<std::vector<std::string>> Edit(const std::map<std::string, HostTensor>& weights) {
+  absl::StatusOr<std::vector<std::string>> Edit(const std::map<std::string, HostTensor>& weights,
+                                                const SharedWeights& shared) {
+    ASSIGN_OR_RETURN(const auto split_values, SplitValues(weights, shared.splits));
     for (const auto& [name, value] : weights) {
+      if (split_values.contains(name)) continue;
       RETURN_IF_ERROR(Annotate(weights_.Replace(name, value), StrCat("weight '", Printable(name), "' ")));
+    }
+    for (const WeightTie& tie : shared.ties) RETURN_IF_ERROR(ReplaceCopy(tie, weights));
+    for (const SplitWeight& split : shared.splits) {
+      RETURN_IF_ERROR(Annotate(weights_.ReplaceSplit(split, split_values.at(split.name)),
+                               StrCat("weight '", Printable(split.name), "' ")));
     }
     RETURN_IF_ERROR(PlaceExternal());
     LeaveTrainingMode();
@@ -46,6 +55,29 @@ class Exporter {
   ExternalWriter& external() { return external_; }
 
  private:
+  // The values of split weights: the trained ones, and for the others those of the file, before anything is replaced.
+  absl::StatusOr<std::map<std::string, HostTensor>> SplitValues(const std::map<std::string, HostTensor>& weights,
+                                                                const std::vector<SplitWeight>& splits) {
+    std::map<std::string, HostTensor> values;
+    for (const SplitWeight& split : splits) {
+      const auto trained = weights.find(split.name);
+      if (trained != weights.end()) {
+        values.emplace(split.name, trained->second);
+        continue;
+      }
+      ASSIGN_OR_RETURN(const HostTensor stored, weights_.ReadInitializer(split.merged));
+      values.emplace(split.name, stored.Clone());
+    }
+    return values;
+  }
+
+  absl::Status ReplaceCopy(const WeightTie& tie, const std::map<std::string, HostTensor>& weights) {
+    const auto trained = weights.find(tie.weight);
+    if (trained == weights.end()) return absl::OkStatus();
+    return Annotate(weights_.Replace(tie.copy, tie.transposed ? Transposed(trained->second) : trained->second),
+                    StrCat("weight '", Printable(tie.copy), "' "));
+  }
+
   // Keeps external data of the source external, replaced or not.
   absl::Status PlaceExternal() {
     std::vector<std::pair<onnx::TensorProto*, size_t>> moved;
@@ -126,6 +158,8 @@ class Exporter {
     note(counts.filled, "ConstantOfShape nodes became initializers");
     note(counts.split_copies,
          "Identity nodes over shared initializers became initializers: the copies were trained separately");
+    note(counts.split_weights,
+         "weights of different modules, which the file stores as one initializer, became initializers of their own");
     note(modes_changed_, "BatchNormalization or Dropout nodes set to inference mode");
     note(static_cast<int>(external_.size()), "tensors written as external data");
     return notes;
@@ -149,7 +183,7 @@ struct EditedModel {
 
 absl::StatusOr<EditedModel> EditModel(const std::string& source, const std::string& sha256,
                                       const std::map<std::string, HostTensor>& weights, const std::string& target,
-                                      const ModelEdits& edits) {
+                                      const ModelEdits& edits, const SharedWeights& shared) {
   EditedModel edited;
   ASSIGN_OR_RETURN(edited.file, MapProtoFile(source));
   const std::string tag = StrCat(source, ": ");
@@ -161,7 +195,7 @@ absl::StatusOr<EditedModel> EditModel(const std::string& source, const std::stri
   edited.file->ReleasePages();
   if (absl::Status s = ApplyEdits(edits, edited.model.get()); !s.ok()) return OneLine(Annotate(s, tag));
   edited.exporter = std::make_unique<Exporter>(edited.model.get(), source, target);
-  auto notes = edited.exporter->Edit(weights);
+  auto notes = edited.exporter->Edit(weights, shared);
   if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
   edited.notes = *std::move(notes);
   const size_t size = edited.model->ByteSizeLong();
@@ -196,8 +230,9 @@ absl::Status CheckRoom(int64_t bytes, const std::string& target) {
 
 absl::StatusOr<std::vector<std::string>> Export(const std::string& source, const std::string& sha256,
                                                 const std::map<std::string, HostTensor>& weights,
-                                                const std::string& target, const ModelEdits& edits) {
-  ASSIGN_OR_RETURN(EditedModel edited, EditModel(source, sha256, weights, target, edits));
+                                                const std::string& target, const ModelEdits& edits,
+                                                const SharedWeights& shared) {
+  ASSIGN_OR_RETURN(EditedModel edited, EditModel(source, sha256, weights, target, edits, shared));
   RETURN_IF_ERROR(OneLine(WriteModel(*edited.model, edited.exporter->external(), target)));
   edited.notes.insert(edited.notes.begin(), edits.lines.begin(), edits.lines.end());
   return std::move(edited.notes);
@@ -207,13 +242,14 @@ absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
                                                 const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target) {
   RETURN_IF_ERROR(model.CheckUnchanged());
-  return Export(model.path(), model.sha256(), weights, target, model.edits());
+  return Export(model.path(), model.sha256(), weights, target, model.edits(), model.parsed().graph.shared);
 }
 
 absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
                          const std::string& target) {
   RETURN_IF_ERROR(model.CheckUnchanged());
-  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model.path(), model.sha256(), weights, target, model.edits()));
+  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model.path(), model.sha256(), weights, target, model.edits(),
+                                                       model.parsed().graph.shared));
   const int64_t bytes = static_cast<int64_t>(edited.model->ByteSizeLong()) + edited.exporter->external().bytes();
   RETURN_IF_ERROR(CheckRoom(bytes, target));
   return AtomicFile::Create(target).status();

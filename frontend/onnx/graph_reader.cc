@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/graph/graph.h"
+#include "frontend/onnx/metadata.h"
 #include "frontend/onnx/sparse_proto.h"
 #include "frontend/onnx/value_info.h"
 #include "frontend/ops/rules.h"
@@ -85,6 +86,7 @@ absl::Status GraphReader::ReadNode(const onnx::NodeProto& proto, int index, Pars
   node->domain = NormalizeDomain(proto.domain());
   node->inputs.assign(proto.input().begin(), proto.input().end());
   node->outputs.assign(proto.output().begin(), proto.output().end());
+  node->fx = ParseFxNode(ReadMetadata(proto));
   std::unordered_set<std::string> seen;
   for (const auto& attribute : proto.attribute()) {
     const std::string name = StrCat(tag, "attribute '", Printable(attribute.name()), "' ");

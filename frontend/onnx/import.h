@@ -30,6 +30,9 @@ class OnnxModel {
   // Applies edits first, which the model remembers.
   static absl::StatusOr<std::shared_ptr<const OnnxModel>> Load(const std::string& path, ModelEdits edits);
   ~OnnxModel();
+  // Reads the same file with other edits, and the same ties. Edits of weights that the file merges or stores twice
+  // reach what the file stores.
+  absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadEdited(ModelEdits edits) const;
 
   using Input = ModelInput;
 
@@ -95,6 +98,7 @@ struct ImportOptions {
   bool training = false;
   bool batch_norm_frozen = false;
   std::set<std::string> frozen_scales;  // BatchNorm nodes with these scales stay in inference mode
+  bool constant_factors = true;         // factors that the exporter derived are constants, else weights
   double dropout = -1;                  // ratio of all Dropout nodes; < 0: their own
   bool conformance = false;             // follow ONNX to the letter: keep low precision, fold no constants
   std::vector<std::string> outputs;     // names of values to output instead of the model's outputs
@@ -106,6 +110,8 @@ struct ImportedWeight {
   std::string name;      // of the graph input and of the ONNX initializer or Constant output
   HostTensor value;      // shares the model's bytes
   std::string consumer;  // op_type and name of the first consuming node, for --train, --freeze and inspect
+  std::string alias;     // its name in the module that was exported, where the file calls it otherwise; else ""
+  std::string fixed;     // why it is trained only if it is asked for: "a buffer of the exported module"; else ""
 };
 
 struct StateUpdate {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "frontend/graph/attrs.h"
+#include "frontend/onnx/weight_origin.h"
 
 namespace onnxtrain {
 
@@ -49,7 +50,10 @@ struct ModelEdits {
   std::vector<Extent> extents;
   std::vector<Output> outputs;     // if not empty, instead of the model's own
   std::vector<std::string> lines;  // descriptions for users
+  std::vector<WeightTie> ties;     // by name in the file or in the exported module
+  bool tie_stored_twice = true;    // tie initializers that hold one parameter of the exported module
 
+  // Whether the file stays as it is. Ties change only how it is trained.
   bool empty() const {
     return tensors.empty() && nodes.empty() && inputs.empty() && attributes.empty() && extents.empty() &&
            outputs.empty();

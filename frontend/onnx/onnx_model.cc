@@ -5,6 +5,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/parsed.h"
+#include "frontend/onnx/tensor_compare.h"
 
 namespace onnxtrain {
 namespace {
@@ -33,6 +34,22 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::Load(const std::stri
   if ((*file)->size() < kMinHashedInBackground) model->parsed_->sha256.wait();
   if (absl::Status s = ReadModel(*file, model->parsed_.get()); !s.ok()) return OneLine(Annotate(s, StrCat(path, ": ")));
   return std::shared_ptr<const OnnxModel>(model);
+}
+
+absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdits edits) const {
+  edits.ties = parsed_->edits.ties;
+  edits.tie_stored_twice = parsed_->edits.tie_stored_twice;
+  for (const SplitWeight& split : parsed_->graph.shared.splits) {
+    if (!edits.tensors.contains(split.name)) continue;
+    for (const FileReader& reader : split.readers)
+      edits.inputs.push_back({.node = reader.node, .input = reader.input, .name = split.name});
+  }
+  for (const WeightTie& tie : parsed_->graph.shared.ties) {
+    const auto edited = edits.tensors.find(tie.weight);
+    if (edited != edits.tensors.end())
+      edits.tensors.emplace(tie.copy, tie.transposed ? Transposed(edited->second) : edited->second);
+  }
+  return Load(path(), std::move(edits));
 }
 
 absl::Status OnnxModel::CheckUnchanged() const {

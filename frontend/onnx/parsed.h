@@ -16,6 +16,8 @@
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/mapped_file.h"
 #include "frontend/onnx/printable.h"
+#include "frontend/onnx/torch_export.h"
+#include "frontend/onnx/weight_origin.h"
 #include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
@@ -32,6 +34,7 @@ struct ParsedNode {
   std::map<std::string, std::vector<std::string>> strings;     // attributes that are lists of strings
   std::map<std::string, std::string> opaque;  // attributes of unsupported types, with the name of the type
   std::vector<std::string> captured;          // outer names that its subgraphs read
+  std::shared_ptr<const FxNode> fx;           // null: the file does not say
 };
 
 // Returns the traits of the node's operator; default ones for an operator that is not in the table.
@@ -59,6 +62,8 @@ struct ParsedGraph {
   std::unordered_map<std::string, HostTensor> initializers;  // share the model's bytes
   std::unordered_set<std::string> sparse;                    // names of those stored sparse, which are not trained
   std::unordered_map<std::string, std::string> opaque;       // initializers of unsupported types, with the type's name
+  WeightOrigins origins;                                     // of the initializers of the model's graph
+  SharedWeights shared;
 };
 
 struct ParsedFunction {

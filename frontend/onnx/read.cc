@@ -11,6 +11,7 @@
 #include "frontend/onnx/graph_reader.h"
 #include "frontend/onnx/guard.h"
 #include "frontend/onnx/model_proto.h"
+#include "frontend/onnx/weight_names.h"
 
 namespace onnxtrain {
 namespace {
@@ -93,12 +94,23 @@ void Summarize(OnnxModel::Parsed* model) {
   }
 }
 
+void NoteMissing(const std::vector<std::string>& parameters, OnnxModel::Parsed* model) {
+  if (parameters.empty()) return;
+  model->notes.push_back(StrCat("parameters of the exported module that the file does not hold: ", parameters.size(),
+                                " ('", Printable(parameters[0]), parameters.size() > 1 ? "', …)" : "')",
+                                ", folded into others or removed as zeros, and not trained (PyTorch: optimize=False "
+                                "keeps them)"));
+}
+
 absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, OnnxModel::Parsed* model) {
   RETURN_IF_ERROR(ReadVersions(proto, model));
   if (!proto.has_graph()) return Invalid("holds no graph: it is not an ONNX model");
   if (proto.graph().output_size() == 0) return Invalid("its graph has no outputs");
   RETURN_IF_ERROR(reader->ReadGraph(proto.graph(), &model->graph));
   RETURN_IF_ERROR(CheckAndSort(&model->graph));
+  NoteMissing(NameWeights(ReadTorchMetadata(proto), &model->graph), model);
+  NameWeightsByReaders(&model->graph);
+  RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
   for (const auto& function : proto.functions()) RETURN_IF_ERROR(ReadFunction(function, reader, model));
   RETURN_IF_ERROR(CheckFunctionCalls(*model));
   Summarize(model);

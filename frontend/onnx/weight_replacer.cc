@@ -146,6 +146,28 @@ absl::Status WeightReplacer::ReplaceFilled(const HostTensor& value, onnx::NodePr
   return absl::OkStatus();
 }
 
+absl::StatusOr<HostTensor> WeightReplacer::ReadInitializer(const std::string& name) {
+  const auto it = initializers_.find(name);
+  if (it == initializers_.end()) return Invalid("is stored in '", Printable(name), "', which is not an initializer");
+  const auto replaced = external_.find(it->second);
+  return replaced != external_.end() ? replaced->second : ReadStored(*it->second);
+}
+
+absl::Status WeightReplacer::ReplaceSplit(const SplitWeight& split, const HostTensor& value) {
+  ASSIGN_OR_RETURN(const HostTensor merged, ReadInitializer(split.merged));
+  ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, merged.type()));
+  if (cast.SameBytes(merged)) return absl::OkStatus();
+  for (const FileReader& reader : split.readers) {
+    const auto node = producers_.find(reader.node);
+    if (node == producers_.end() || static_cast<size_t>(node->second->input_size()) <= reader.input)
+      return Invalid("is read by '", Printable(reader.node), "', which the source model does not have");
+    node->second->set_input(static_cast<int>(reader.input), split.name);
+  }
+  AddInitializer(split.name, cast, &model_);
+  ++counts_.split_weights;
+  return absl::OkStatus();
+}
+
 void WeightReplacer::ReplaceNode(const onnx::NodeProto* node, const HostTensor& value) {
   AddInitializer(node->output(0), value, &model_);
   replaced_nodes_.insert(node);

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/file.h"
+#include "frontend/onnx/weight_origin.h"
 
 namespace onnx {
 class GraphProto;
@@ -25,8 +26,9 @@ class WeightReplacer {
  public:
   struct Counts {
     int initializers = 0, constants = 0, attributes = 0;
-    int filled = 0;        // ConstantOfShape nodes that became initializers
-    int split_copies = 0;  // Identity nodes that became initializers
+    int filled = 0;         // ConstantOfShape nodes that became initializers
+    int split_copies = 0;   // Identity nodes that became initializers
+    int split_weights = 0;  // readers of merged initializers that got their own
   };
 
   // `files` reads the external data of the model. Both must outlive the replacer.
@@ -34,6 +36,11 @@ class WeightReplacer {
 
   // Replaces one weight. Errors do not name it.
   absl::Status Replace(const std::string& name, const HostTensor& value);
+  // Replaces a weight that the file has merged into an initializer, which may have been replaced before: adds an
+  // initializer for it if the values differ.
+  absl::Status ReplaceSplit(const SplitWeight& split, const HostTensor& value);
+  // The value of an initializer, replaced or not.
+  absl::StatusOr<HostTensor> ReadInitializer(const std::string& name);
   // Removes the nodes that initializers have replaced; afterwards no weight can be replaced.
   void RemoveReplacedNodes();
 

@@ -73,7 +73,7 @@ class Chooser {
       WeightGlobs glob("lr", {rate.glob});
       std::vector<std::string> names;
       for (const WeightDecision& w : prepared_.weights) {
-        if (glob.Match(w.name, w.consumer) != nullptr && w.trained) names.push_back(w.name);
+        if (glob.Match(w) != nullptr && w.trained) names.push_back(w.name);
       }
       RETURN_IF_ERROR(glob.CheckAllMatched());
       if (names.empty())
@@ -111,7 +111,7 @@ bool IsTransformer(const Graph& graph) {
 }
 
 absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, const PreparedModel& prepared,
-                                       const WeightOrigin& origin, const std::vector<std::string>& fresh,
+                                       const ModelOrigin& origin, const std::vector<std::string>& fresh,
                                        const OptimizerSpec& optimizer, double scale) {
   ASSIGN_OR_RETURN(SpecifiedRates rates, Read(given));
   for (GlobRate& rate : rates.globs) rate.lr *= scale;

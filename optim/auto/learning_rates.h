@@ -42,7 +42,7 @@ absl::Status CheckRates(const std::vector<std::string>& lr);
 // the automatic rate in proportion to Adam's. `fresh` are the weights of a new head: kHeadFactor times the rate, unless
 // a glob matches or the whole model looks untrained. Every rate is multiplied with `scale`.
 absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, const PreparedModel& prepared,
-                                       const WeightOrigin& origin, const std::vector<std::string>& fresh,
+                                       const ModelOrigin& origin, const std::vector<std::string>& fresh,
                                        const OptimizerSpec& optimizer, double scale = 1);
 
 // Multiplies the rate of layer i of L by decay^(L−1−i): see layers.h.

@@ -30,11 +30,26 @@ absl::Status CheckConstantsOnly(const TrainConfig& config, const std::map<std::s
   return absl::OkStatus();
 }
 
+absl::StatusOr<ModelEdits> ParseTies(const TrainConfig& config) {
+  ModelEdits edits;
+  for (const std::string& text : config.tie) {
+    if (text == "none") {
+      edits.tie_stored_twice = false;
+      continue;
+    }
+    const auto pair = ParsePair(text, "A=B");
+    if (!pair.ok()) return Invalid("`tie`: expected A=B, the names of two weights, or none, got '", text, "'");
+    edits.ties.push_back({.weight = pair->first, .copy = pair->second});
+  }
+  return edits;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel(const TrainConfig& config) {
   if (config.model.empty()) return Invalid("`model`: missing (which .onnx file?)");
-  return OnnxModel::Load(config.model);
+  ASSIGN_OR_RETURN(ModelEdits edits, ParseTies(config));
+  return OnnxModel::Load(config.model, std::move(edits));
 }
 
 // Checked before data is bound: an unknown operator may have inputs that no data fits.
@@ -89,6 +104,7 @@ absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const
     return Invalid("`batch_norm`: the model has no BatchNormalization nodes");
   if (config.dropout >= 0 && !ops.contains("Dropout")) return Invalid("`dropout`: the model has no Dropout nodes");
   ImportOptions import{.batch_norm_frozen = config.batch_norm == "frozen", .dropout = config.dropout};
+  import.constant_factors = config.train.empty();  // else they are weights, and `train` may name one
   ASSIGN_OR_RETURN(import.dim_values, ParseDims(config, model));
   const LossSpec loss{.name = config.loss.empty() ? "auto" : config.loss, .logits = config.logits};
   InputRequest request{

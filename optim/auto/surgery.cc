@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<std::string>> MatchReinit(const std::vector<std::stri
   WeightGlobs globs("reinit", patterns);
   std::vector<std::string> names;
   for (const ImportedWeight& w : model.weights) {
-    if (globs.Match(w.name, w.consumer) != nullptr && IsFloat(w.value.dtype())) names.push_back(w.name);
+    if (globs.Match(w) != nullptr && IsFloat(w.value.dtype())) names.push_back(w.name);
   }
   RETURN_IF_ERROR(globs.CheckAllMatched());
   return names;
@@ -81,7 +81,7 @@ absl::StatusOr<ImportedModel> Forward(const OnnxModel& model, const ImportOption
 }
 
 absl::Status CheckPlan(const OnnxModel& model, const SurgeryPlan& plan, const ImportOptions& import, int64_t classes) {
-  const auto changed = OnnxModel::Load(model.path(), plan.edits);
+  const auto changed = model.LoadEdited(plan.edits);
   if (!changed.ok()) return Invalid("`num_classes`: ", ToStd(changed.status().message()));
   ImportOptions only = import;
   only.outputs = {plan.output};
@@ -116,7 +116,7 @@ absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, std::shared_ptr<
     ASSIGN_OR_RETURN(const int64_t classes, NumClasses(config, data));
     RETURN_IF_ERROR(CheckPlan(*model, plan, import, classes));
   }
-  ASSIGN_OR_RETURN(const auto changed, OnnxModel::Load(model->path(), plan.edits));
+  ASSIGN_OR_RETURN(const auto changed, model->LoadEdited(plan.edits));
   ASSIGN_OR_RETURN(const ImportedModel imported, Forward(*changed, import));
   ASSIGN_OR_RETURN(std::vector<std::string> names, MatchReinit(config.reinit, imported));
   std::set<std::string> all(names.begin(), names.end());
@@ -131,7 +131,7 @@ absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, std::shared_ptr<
   }
   if (!config.reinit.empty())
     plan.edits.lines.push_back(StrCat(drawn.size(), " weights were re-initialized before training"));
-  ASSIGN_OR_RETURN(surgery.model, OnnxModel::Load(model->path(), std::move(plan.edits)));
+  ASSIGN_OR_RETURN(surgery.model, model->LoadEdited(std::move(plan.edits)));
   return surgery;
 }
 

@@ -52,7 +52,7 @@ TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, int64_t 
 struct OptimizerChoice {
   OptimizerSpec spec;
   ScheduleSpec schedule;
-  WeightOrigin origin;
+  ModelOrigin origin;
   double unscaled_lr = 0;               // before lr_scale
   std::string rate_text;                // where the learning rate comes from
   std::vector<std::string> rate_lines;  // rates of single weights

@@ -58,7 +58,7 @@ bool LooksInitialized(const HostTensor& t) {
 
 }  // namespace
 
-WeightOrigin ClassifyWeightOrigin(const std::vector<NamedWeight>& weights) {
+ModelOrigin ClassifyWeightOrigin(const std::vector<NamedWeight>& weights) {
   double drawn = 0, other = 0;
   for (const NamedWeight& w : weights) {
     // Running statistics are no evidence: an exporter that traces a new model in training mode moves them.

@@ -9,7 +9,7 @@
 
 namespace onnxtrain {
 
-struct WeightOrigin {
+struct ModelOrigin {
   bool trained = false;
   std::string why;  // for people
 };
@@ -23,6 +23,6 @@ struct NamedWeight {
 // Initializers draw matrices from a uniform or a normal distribution (flat, or with excess kurtosis 0 and no outliers)
 // of mean 0; training shifts them and adds tails. The class with more elements wins, among the tensors that are large
 // enough to classify.
-WeightOrigin ClassifyWeightOrigin(const std::vector<NamedWeight>& weights);
+ModelOrigin ClassifyWeightOrigin(const std::vector<NamedWeight>& weights);
 
 }  // namespace onnxtrain

@@ -51,7 +51,11 @@ std::vector<ImportedWeight> TakeWeights(const SweptGraph& swept, WeightTable* ta
   for (const GraphInput& input : swept.graph.inputs()) {
     if (input.kind == InputKind::kFeed) continue;
     ImportWeight& weight = *by_value.at(input.value);
-    weights.push_back({.name = weight.name, .value = std::move(weight.tensor), .consumer = std::move(weight.consumer)});
+    weights.push_back({.name = weight.name,
+                       .value = std::move(weight.tensor),
+                       .consumer = std::move(weight.consumer),
+                       .alias = std::move(weight.alias),
+                       .fixed = std::move(weight.fixed)});
   }
   return weights;
 }

@@ -14,7 +14,7 @@ ImportState::ImportState(const OnnxModel::Parsed& parsed, const ImportOptions& i
       live(live_graph),
       types(options.float_type, options.conformance),
       builder(&graph),
-      weights(model.graph, live, types, &builder),
+      weights(model.graph, live, types, options.constant_factors, &builder),
       filled_weights(model.graph, live, types),
       known(&builder, &weights, !options.conformance),
       batch_unfixer(shapes.fixed_batch(), shapes.batch(), &builder, &known, import_notes),

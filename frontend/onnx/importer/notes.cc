@@ -66,11 +66,27 @@ class NoteTaker {
     if (weights.body_tensors() > 0)
       Add("float tensors within bodies of If, Loop or Scan: ", weights.body_tensors(), ", not trained");
     NoteTiedWeights(weights, state_.live, &notes_);
+    NoteSplits();
+    if (const auto& factors = weights.constant_factors(); !factors.empty())
+      Add("factors that the exporter derived: ", factors.size(), " ('", Printable(factors[0]),
+          factors.size() > 1 ? "', …)" : "')", ", not trained (`train` trains them)");
     if (weights.split_copies() > 0)
       Add("equal initializers that the exporter had merged: ", weights.split_copies(), ", trained separately");
     if (counts_["Dropout"] > 0 && state_.options.dropout < 0)
       Add("Dropout nodes: ", counts_["Dropout"], ", with the ratio and mode of the file");
     NoteBatchNorm();
+  }
+
+  void NoteSplits() {
+    const auto live = [&](const SplitWeight& split) { return state_.live.IsRead(split.name); };
+    if (const auto count = std::ranges::count_if(state_.model.graph.shared.splits, live); count > 0)
+      Add("weights of different modules that the exporter had merged: ", count,
+          ", trained separately; the export stores them apart where they differ");
+    for (const WeightTie& tie : state_.model.graph.shared.ties) {
+      if (!state_.live.IsRead(tie.copy)) continue;
+      Add("'", Printable(tie.copy), "' stores '", Printable(tie.weight), "' a second time",
+          tie.transposed ? ", transposed" : "", ": trained as one weight (`tie` none trains them apart)");
+    }
   }
 
   void NoteBatchNorm() {

@@ -1,33 +1,14 @@
 #include <algorithm>
-#include <cstring>
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/importer/notes.h"
+#include "frontend/onnx/tensor_compare.h"
 
 namespace onnxtrain {
 namespace {
 
 constexpr size_t kMaxShown = 4;
-
-bool IsSplat(const HostTensor& t) {
-  const auto bytes = t.bytes();
-  const size_t size = DTypeSize(t.dtype());
-  return bytes.empty() || std::memcmp(bytes.data(), bytes.data() + size, bytes.size() - size) == 0;
-}
-
-bool IsTransposeOf(const HostTensor& a, const HostTensor& b) {
-  const int64_t rows = a.shape()[0], columns = a.shape()[1];
-  if (b.shape() != Shape{columns, rows} || a.dtype() != b.dtype()) return false;
-  const size_t size = DTypeSize(a.dtype());
-  const std::byte *p = a.bytes().data(), *q = b.bytes().data();
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) {
-      if (std::memcmp(p + (i * columns + j) * size, q + (j * rows + i) * size, size) != 0) return false;
-    }
-  }
-  return true;
-}
 
 std::vector<const ImportWeight*> FloatWeights(const WeightTable& table) {
   std::vector<const ImportWeight*> weights;
@@ -67,7 +48,7 @@ void NoteTiedWeights(const WeightTable& weights, const LiveGraph& live, std::vec
   const std::string more = pairs.size() > kMaxShown ? StrCat(" and ", pairs.size() - kMaxShown, " more pairs") : "";
   pairs.resize(std::min(pairs.size(), kMaxShown));
   notes->push_back(StrCat("weights with equal values, possibly tied: ", absl::StrJoin(pairs, ", "), more,
-                          "; each is trained separately"));
+                          "; each is trained separately (`tie` A=B trains two as one)"));
 }
 
 }  // namespace onnxtrain

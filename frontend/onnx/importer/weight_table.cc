@@ -26,6 +26,22 @@ absl::StatusOr<HostTensor> ConstantTensor(const ParsedNode& node, const Attrs& a
   return Invalid("holds no value that is supported");
 }
 
+// A number that training has to leave alone, which is a constant for all passes.
+bool IsDerivedFactor(WeightOrigin::Kind kind, const HostTensor& tensor) {
+  return kind == WeightOrigin::Kind::kConstant && tensor.size() == 1;
+}
+
+std::string ReasonFixed(WeightOrigin::Kind kind) {
+  switch (kind) {
+    case WeightOrigin::Kind::kBuffer:
+      return "a buffer of the exported module";
+    case WeightOrigin::Kind::kConstant:
+      return "a constant of the exported module";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 bool IsConstantNode(const ParsedNode& node) { return node.domain.empty() && node.op_type == "Constant"; }
@@ -38,9 +54,17 @@ bool WeightTable::TakesNumber(const ParsedNode& node) const {
   return next.size() == 1 && next[0]->op_type == "Sqrt";
 }
 
+WeightOrigin WeightTable::FindOrigin(const std::string& name) const {
+  const auto it = graph_.origins.find(name);
+  return it == graph_.origins.end() ? WeightOrigin() : it->second;
+}
+
 bool WeightTable::IsConstant(const ParsedGraph& graph, const std::string& name, const HostTensor& tensor) const {
   if (&graph != &graph_ || graph.sparse.count(name) > 0) return true;
-  if (!IsFloat(tensor.dtype()) || tensor.shape().empty() || tensor.size() == 0) return true;
+  if (!IsFloat(tensor.dtype()) || tensor.size() == 0) return true;
+  const WeightOrigin::Kind kind = FindOrigin(name).kind;
+  if (kind == WeightOrigin::Kind::kParameter) return false;
+  if (tensor.shape().empty() || (IsDerivedFactor(kind, tensor) && constant_factors_)) return true;
   const auto& users = live_.Users(name);
   return tensor.size() == 1 && !users.empty() &&
          std::ranges::all_of(users, [&](const ParsedNode* user) { return TakesNumber(*user); });
@@ -52,10 +76,13 @@ Val WeightTable::Add(const std::string& name, HostTensor tensor, const ParsedNod
   const ParsedNode& consumer = computes == users.end() ? reader : **computes;
   const Val v = builder_.Input(InputKind::kParameter, name, tensor.type());
   index_[v.id()] = weights_.size();
+  const WeightOrigin origin = FindOrigin(name);
   weights_.push_back({.value = v.id(),
                       .name = name,
                       .tensor = std::move(tensor),
-                      .consumer = StrCat(consumer.op_type, " ", consumer.source)});
+                      .consumer = StrCat(consumer.op_type, " ", consumer.source),
+                      .alias = origin.module_name == name ? "" : origin.module_name,
+                      .fixed = ReasonFixed(origin.kind)});
   return v;
 }
 
@@ -66,6 +93,8 @@ Val WeightTable::ReadInitializer(const ImportScope& scope, const std::string& na
   Val& v = constants_[{scope.graph, name}];
   if (v.valid()) return v;
   if (scope.graph != &graph_ && IsFloat(tensor.dtype()) && tensor.size() > 1) ++body_tensors_;
+  if (scope.graph == &graph_ && IsDerivedFactor(FindOrigin(name).kind, tensor) && !tensor.shape().empty())
+    derived_factors_.push_back(name);
   v = builder_.Constant(Aligned(std::move(mapped)));
   if (v.valid()) builder_.graph().SetValueName(v.id(), scope.prefix + name);
   return v;

@@ -17,9 +17,10 @@ struct ImportWeight {
   ValueId value = kNoValue;
   std::string name;
   HostTensor tensor;
-  std::string consumer;  // op_type and source of the first node that computes with it
-  bool state = false;    // non-trained state, such as BatchNorm statistics
-  bool updated = false;  // a node updates the state
+  std::string consumer;      // op_type and source of the first node that computes with it
+  std::string alias, fixed;  // as in ImportedWeight
+  bool state = false;        // non-trained state, such as BatchNorm statistics
+  bool updated = false;      // a node updates the state
 };
 
 // Whether the node is ai.onnx's Constant.
@@ -30,8 +31,9 @@ bool IsConstantNode(const ParsedNode& node);
 class WeightTable {
  public:
   // `graph` is the model's own; all arguments must outlive the table.
-  WeightTable(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types, Builder* builder)
-      : graph_(graph), live_(live), types_(types), builder_(*builder) {}
+  WeightTable(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types, bool constant_factors,
+              Builder* builder)
+      : graph_(graph), live_(live), types_(types), constant_factors_(constant_factors), builder_(*builder) {}
 
   // Adds a weight that `reader` reads. The tensor has its final element type.
   Val Add(const std::string& name, HostTensor tensor, const ParsedNode& reader);
@@ -61,8 +63,11 @@ class WeightTable {
   // How many merged copies were split, and how many float tensors of bodies became constants.
   int split_copies() const { return split_copies_; }
   int body_tensors() const { return body_tensors_; }
+  // The factors that the exporter derived, which are constants.
+  const std::vector<std::string>& constant_factors() const { return derived_factors_; }
 
  private:
+  WeightOrigin FindOrigin(const std::string& name) const;
   bool IsConstant(const ParsedGraph& graph, const std::string& name, const HostTensor& tensor) const;
   bool TakesNumber(const ParsedNode& node) const;
   bool IsNameTaken(const std::string& name) const;
@@ -70,10 +75,12 @@ class WeightTable {
   const ParsedGraph& graph_;
   const LiveGraph& live_;
   const FloatTypes& types_;
+  const bool constant_factors_;
   Builder& builder_;
   std::vector<ImportWeight> weights_;
   std::map<ValueId, size_t> index_;
   std::map<std::pair<const ParsedGraph*, std::string>, Val> constants_;  // initializers; repeated bodies share them
+  std::vector<std::string> derived_factors_;
   int split_copies_ = 0, body_tensors_ = 0;
 };
 

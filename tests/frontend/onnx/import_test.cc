@@ -173,13 +173,13 @@ TEST(Import, ShapeComputationsVanish) {
 TEST(Import, WeightsAndConstants) {
   onnx::ModelProto proto = LinearModel();
   FillFloats(AddInitializer(&proto, "unread", {2}), {1, 2});
-  FillFloats(AddInitializer(&proto, "scale", {}), {0.5});
+  FillFloats(AddInitializer(&proto, "half", {}), {0.5});
   FillFloats(AddInitializer(&proto, "low", {1}), {0});
   onnx::TensorProto* t = SetTensor(AddNode(&proto, "Constant", {}, {"c"}, "const"), "value");
   t->set_data_type(1);
   t->add_dims(3);
   FillFloats(t, {1, 2, 3});
-  AddNode(&proto, "Mul", {"y", "scale"}, {"y1"});
+  AddNode(&proto, "Mul", {"y", "half"}, {"y1"});
   AddNode(&proto, "Add", {"y1", "c"}, {"y2"}, "shift");
   AddNode(&proto, "Max", {"y2", "low"}, {"z"});
   AddOutput(&proto, "z");

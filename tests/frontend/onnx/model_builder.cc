@@ -153,7 +153,7 @@ absl::StatusOr<onnx::ModelProto> RoundTrip(const onnx::ModelProto& model,
                                            std::vector<std::string>* notes) {
   const std::string source = Save(model), target = TestFolder() + "/trained.onnx";
   ASSIGN_OR_RETURN(const auto loaded, OnnxModel::Load(source));
-  ASSIGN_OR_RETURN(std::vector<std::string> done, Export(source, loaded->sha256(), weights, target));
+  ASSIGN_OR_RETURN(std::vector<std::string> done, Export(*loaded, weights, target));
   if (notes != nullptr) *notes = std::move(done);
   onnx::ModelProto result;
   if (!result.ParseFromString(ReadFile(target))) return absl::InternalError(target + " cannot be read back");

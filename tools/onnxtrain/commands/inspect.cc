@@ -104,7 +104,7 @@ std::string FusedRows(const Inspection& i) {
 
 std::string WeightRow(const WeightDecision& w, size_t wide) {
   const bool plain = w.why == "trained by default";
-  return StrCat("  ", Padded(w.trained ? "trained" : "fixed", 8), Padded(Fitted(w.name), wide), "  ",
+  return StrCat("  ", Padded(w.trained ? "trained" : "fixed", 8), Padded(Fitted(DisplayName(w)), wide), "  ",
                 Padded(ToString(w.type), 18), "  ", Fitted(w.consumer),
                 plain ? "" : StrCat(w.consumer.empty() ? "" : "  ", "(", w.why, ")"), "\n");
 }
@@ -210,6 +210,7 @@ Json WeightsJson(const Inspection& i) {
   Json list = Json::array();
   for (const WeightDecision& w : i.weights) {
     list.push_back({{"name", w.name},
+                    {"module_name", OrNull(w.alias)},
                     {"type", ToString(w.type.dtype)},
                     {"shape", w.type.shape},
                     {"consumer", w.consumer},

@@ -81,7 +81,7 @@ double Chance(const LossChoice& loss) {
 }
 
 void WarnAtChance(const TrainingRun& run, const EvalMetrics& before, Warnings* warnings) {
-  const WeightOrigin& origin = run.optimizer.origin;
+  const ModelOrigin& origin = run.optimizer.origin;
   if (!origin.trained || HasSurgery(run.config) || before.accuracy < 0 ||
       before.accuracy > 1.5 * Chance(run.session->loss()))
     return;

@@ -25,7 +25,7 @@ struct Inspection {
   std::vector<std::string> problems;            // each prevents training
   std::vector<std::string> quirks;
   std::vector<WeightDecision> weights;
-  WeightOrigin origin;
+  ModelOrigin origin;
   std::string loss;          // chosen by auto without labels; "" where it cannot choose
   std::string loss_problem;  // why not
   // Per sample; 0: unknown.

@@ -1,41 +1,22 @@
 #include "tools/onnxtrain/report/quirks.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <map>
 #include <set>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/folded_norms.h"
 
 namespace onnxtrain::cli {
 namespace {
 
-bool Contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-bool IsNumber(const std::string& name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-}
-
-// PyTorch names a folded weight "onnx::Conv_123" or "123"; TensorFlow combines the names of its parts.
-bool IsFoldedNormName(const std::string& name, bool others_have_names) {
-  return name.starts_with("onnx::Conv_") || Contains(name, "FusedBatchNorm") || Contains(name, "batch_normalization") ||
-         (others_have_names && IsNumber(name));
-}
-
 std::string FoldedNorms(const OnnxModel& file) {
-  if (file.op_histogram().contains("BatchNormalization")) return "";
-  const auto names = file.InitializerNames();
-  const bool have_names =
-      std::any_of(names.begin(), names.end(), [](const std::string& n) { return Contains(n, ".weight"); });
-  int folded = 0;
-  for (const OnnxModel::Node& node : file.nodes()) {
-    if (node.op != "Conv" || node.inputs.size() < 3) continue;
-    folded += IsFoldedNormName(node.inputs[1], have_names) || IsFoldedNormName(node.inputs[2], have_names);
-  }
+  const int folded = CountFoldedNorms(file);
   if (folded == 0) return "";
   return StrCat("BatchNorm was folded into ", folded,
-                " Conv nodes: there is none left, and they train as plain affine convolutions");
+                " nodes: there is none left, and they train as plain affine layers; an export with BatchNorm trains "
+                "better (PyTorch: optimize=False)");
 }
 
 std::string Reader(const Node& node) { return StrCat(node.op, " '", node.source, "'"); }

@@ -25,7 +25,7 @@ std::string Rows(const std::string& label, const std::vector<std::string>& lines
 std::vector<std::string> GlobLines(const std::vector<WeightDecision>& weights) {
   std::map<std::string, std::vector<std::string>> matched;
   for (const WeightDecision& w : weights) {
-    if (w.why.find('`') != std::string::npos) matched[w.why].push_back(w.name);
+    if (w.why.find('`') != std::string::npos) matched[w.why].push_back(DisplayName(w));
   }
   std::vector<std::string> lines;
   for (auto& [why, names] : matched) {

@@ -1,0 +1,44 @@
+#include "frontend/onnx/folded_norms.h"
+
+#include <algorithm>
+
+#include "frontend/onnx/parsed.h"
+#include "frontend/onnx/weight_names.h"
+
+namespace onnxtrain {
+namespace {
+
+bool Contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+bool IsNumber(std::string_view name) {
+  return !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// PyTorch names a folded weight "onnx::Conv_123" or "123"; TensorFlow combines the names of its parts.
+bool IsFoldedName(const std::string& name, bool others_have_names) {
+  return name.starts_with("onnx::Conv_") || Contains(name, "FusedBatchNorm") || Contains(name, "batch_normalization") ||
+         (others_have_names && IsNumber(name));
+}
+
+bool HasFoldedNames(const ParsedNode& node, bool others_have_names) {
+  return node.op_type == "Conv" && node.inputs.size() > 2 &&
+         (IsFoldedName(node.inputs[1], others_have_names) || IsFoldedName(node.inputs[2], others_have_names));
+}
+
+// The fx node of a fused node is that of the batch normalization.
+bool WasNorm(const ParsedNode& node) { return node.fx != nullptr && Contains(node.fx->target, "batch_norm"); }
+
+}  // namespace
+
+int CountFoldedNorms(const OnnxModel& model) {
+  const ParsedGraph& graph = model.parsed().graph;
+  const auto is_norm = [](const ParsedNode& node) { return node.op_type == "BatchNormalization"; };
+  if (std::ranges::any_of(graph.nodes, is_norm)) return 0;
+  const bool have_names =
+      std::ranges::any_of(graph.initializer_order, [](const std::string& name) { return Contains(name, ".weight"); });
+  return static_cast<int>(std::ranges::count_if(graph.nodes, [&](const ParsedNode& node) {
+    return HasFoldedNames(node, have_names) || (TakesWeight(node, 1) && WasNorm(node));
+  }));
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,81 @@
+#include "frontend/onnx/module_path.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "frontend/base/strings.h"
+
+namespace onnxtrain {
+namespace {
+
+bool IsDigit(unsigned char c) { return std::isdigit(c) != 0; }
+
+std::string LowerLetters(std::string_view text) {
+  std::string letters;
+  for (unsigned char c : text) {
+    if (std::isalpha(c) != 0) letters += static_cast<char>(std::tolower(c));
+  }
+  return letters;
+}
+
+// "bias" of "model/dense/BiasAdd/ReadVariableOp:0" is one scope further out.
+std::string_view ParameterPart(std::string_view name) {
+  name = name.substr(0, name.rfind(':'));
+  constexpr std::string_view kRead = "/ReadVariableOp";
+  if (name.ends_with(kRead)) name.remove_suffix(kRead.size());
+  return name.substr(name.find_last_of("./") + 1);
+}
+
+}  // namespace
+
+std::vector<std::string> SplitModule(std::string_view path) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    if (end > begin) parts.emplace_back(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::string ScopePath(std::string_view node) {
+  std::vector<std::string> parts = SplitModule(node);
+  if (parts.size() < 2) return "";
+  parts.pop_back();
+  std::string path;
+  for (const std::string& part : parts) StrAppend(&path, path.empty() ? "" : "/", part);
+  return path;
+}
+
+std::string DottedModule(std::string_view node) {
+  std::string path, last;
+  for (const std::string& scope : SplitModule(ScopePath(node))) {
+    const bool repeats = !last.empty() && scope.starts_with(last + ".");
+    if (repeats) path.resize(path.size() - last.size());
+    StrAppend(&path, path.empty() || repeats ? "" : ".", scope);
+    last = scope;
+  }
+  return path;
+}
+
+bool IsGeneratedName(std::string_view name) {
+  if (name.find("::") != std::string_view::npos) return true;
+  if (name.find('.') != std::string_view::npos || std::ranges::none_of(name, IsDigit)) return false;
+  constexpr std::string_view kStems[] = {"", "val", "v", "t", "tmp", "const", "constant", "initializer"};
+  return std::ranges::find(kStems, LowerLetters(name)) != std::end(kStems);
+}
+
+bool IsParameterName(std::string_view name) {
+  if (IsGeneratedName(name)) return false;
+  constexpr std::string_view kWords[] = {"weight", "bias",  "kernel",      "scale", "gamma",    "beta",
+                                         "alpha",  "slope", "temperature", "coef",  "intercept"};
+  const std::string_view part = ParameterPart(name);
+  for (size_t begin = 0; begin <= part.size();) {
+    const size_t end = std::min(part.find('_', begin), part.size());
+    if (std::ranges::find(kWords, LowerLetters(part.substr(begin, end - begin))) != std::end(kWords)) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+}  // namespace onnxtrain

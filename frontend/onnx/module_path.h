@@ -1,0 +1,26 @@
+// Reads module paths and roles from the names that exporters give nodes and weights.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace onnxtrain {
+
+// Splits "/layer1/layer1.0/conv1" at slashes.
+std::vector<std::string> SplitModule(std::string_view path);
+
+// Returns the scopes around a node: "layer1/layer1.0/conv1" of "/layer1/layer1.0/conv1/Conv"; "" without slashes.
+std::string ScopePath(std::string_view node);
+
+// Returns the module that a node is in, with dots: "layer1.0.conv1". Scopes that repeat the scope around them count
+// once.
+std::string DottedModule(std::string_view node);
+
+// Whether an exporter made the name up: "onnx::MatMul_264", "val_23", "1042".
+bool IsGeneratedName(std::string_view name);
+
+// Whether the name ends in a word for a parameter: "logit_scale", "layers.0.gamma", "dense/bias:0".
+bool IsParameterName(std::string_view name);
+
+}  // namespace onnxtrain

@@ -1,0 +1,17 @@
+// Compares the values of tensors by their bytes.
+#pragma once
+
+#include "frontend/graph/host_tensor.h"
+
+namespace onnxtrain {
+
+// Whether all elements are equal. Such tensors are equal by chance: fresh scales are ones, fresh biases zeros.
+bool IsSplat(const HostTensor& tensor);
+
+// Whether one matrix is the transpose of the other.
+bool IsTransposeOf(const HostTensor& a, const HostTensor& b);
+
+// Returns the transpose of a matrix.
+HostTensor Transposed(const HostTensor& matrix);
+
+}  // namespace onnxtrain

@@ -1,0 +1,303 @@
+#include "frontend/onnx/weight_names.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/tensor_compare.h"
+
+namespace onnxtrain {
+namespace {
+
+using Kind = WeightOrigin::Kind;
+
+constexpr size_t kMaxArgs = 1000;  // of one fx node; a recurrent layer has four for each layer and direction
+
+Kind OriginKind(SignatureEntry::Kind kind) {
+  switch (kind) {
+    case SignatureEntry::Kind::kParameter:
+      return Kind::kParameter;
+    case SignatureEntry::Kind::kBuffer:
+      return Kind::kBuffer;
+    case SignatureEntry::Kind::kConstant:
+      break;
+  }
+  return Kind::kConstant;
+}
+
+// "weight" of "encoder.norm1.weight".
+std::string_view LastPart(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+std::string WithoutDigits(std::string name) {
+  std::erase_if(name, [](unsigned char c) { return std::isdigit(c) != 0; });
+  return name;
+}
+
+// One input of a node that is an initializer.
+struct Read {
+  ParsedNode* node = nullptr;
+  size_t input = 0;
+  std::string weight;
+  std::string placeholder;  // of the parameter that it stands for; "": not known
+  bool derived = false;     // it stands for a constant that was merged with a parameter
+};
+
+// All nodes that were translated from one fx node.
+struct FxGroup {
+  const FxNode* fx = nullptr;
+  std::vector<Read*> reads;  // of floating-point initializers
+};
+
+class TorchNamer {
+ public:
+  TorchNamer(const TorchMetadata& metadata, ParsedGraph* graph)
+      : metadata_(metadata), graph_(*graph), splitter_(graph) {
+    for (const auto& [placeholder, entry] : metadata.signature) placeholder_of_.emplace(entry.target, placeholder);
+  }
+
+  void Run() {
+    ListReads();
+    for (const auto& [name, reads] : reads_of_) Identify(name);
+    for (auto& [name, group] : groups_) NotePositions(*group.fx);
+    for (auto& [name, group] : groups_) MatchGroup(group);
+    for (const std::string& name : std::vector(graph_.initializer_order)) Decide(name);
+    ListMissing();
+  }
+
+  std::vector<std::string> TakeMissing() { return std::move(missing_); }
+
+ private:
+  const SignatureEntry& Entry(const std::string& placeholder) const { return metadata_.signature.at(placeholder); }
+
+  void ListReads() {
+    for (ParsedNode& node : graph_.nodes) {
+      if (std::ranges::all_of(node.outputs, &std::string::empty)) continue;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const auto it = graph_.initializers.find(node.inputs[i]);
+        if (it == graph_.initializers.end() || !IsFloat(it->second.dtype())) continue;
+        all_reads_.push_back(std::make_unique<Read>(Read{.node = &node, .input = i, .weight = node.inputs[i]}));
+        reads_of_[node.inputs[i]].push_back(all_reads_.back().get());
+        if (node.fx == nullptr) continue;
+        FxGroup& group = groups_[node.fx->name];
+        group.fx = node.fx.get();
+        group.reads.push_back(all_reads_.back().get());
+      }
+    }
+  }
+
+  // Finds the placeholder that an initializer is called after or was folded from.
+  void Identify(const std::string& name) {
+    const auto weight = metadata_.weights.find(name);
+    if (weight != metadata_.weights.end() && metadata_.signature.contains(weight->second.placeholder)) {
+      identity_[name] = weight->second.placeholder;
+    } else if (const auto own = placeholder_of_.find(name); own != placeholder_of_.end()) {
+      identity_[name] = own->second;
+    } else if (weight != metadata_.weights.end() && !weight->second.folded_from.empty()) {
+      IdentifyFolded(name, weight->second.folded_from);
+    }
+    if (const std::string* own = Identity(name)) stored_.insert(*own);
+  }
+
+  void IdentifyFolded(const std::string& name, const std::vector<std::string>& sources) {
+    std::vector<std::string> parameters;
+    for (const std::string& source : sources) {
+      const auto it = placeholder_of_.find(source);
+      if (it != placeholder_of_.end() && Entry(it->second).kind == SignatureEntry::Kind::kParameter)
+        parameters.push_back(it->second);
+    }
+    if (parameters.size() == 1) identity_[name] = parameters[0];
+    graph_.origins[name].kind = parameters.empty() ? Kind::kConstant : Kind::kParameter;
+  }
+
+  const std::string* Identity(const std::string& weight) const {
+    const auto it = identity_.find(weight);
+    return it == identity_.end() ? nullptr : &it->second;
+  }
+
+  void NotePositions(const FxNode& fx) {
+    for (size_t i = 0; i < fx.args.size(); ++i) positions_.emplace(std::pair(fx.target, fx.args[i]), i);
+  }
+
+  static bool Take(const std::string& placeholder, Read* read, std::vector<std::string>* args) {
+    const auto it = std::ranges::find(*args, placeholder);
+    if (it == args->end()) return false;
+    read->placeholder = placeholder;
+    args->erase(it);
+    return true;
+  }
+
+  // Matches the initializers that the nodes of an fx node read to the parameters among its arguments.
+  void MatchGroup(FxGroup& group) {
+    std::vector<std::string> args;
+    std::set<std::string> seen;
+    for (const std::string& arg : group.fx->args) {
+      if (metadata_.signature.contains(arg) && seen.insert(arg).second) args.push_back(arg);
+    }
+    if (args.empty() || args.size() > kMaxArgs || group.reads.size() > kMaxArgs) return;
+    std::vector<Read*> open;
+    for (Read* read : group.reads) {
+      const std::string* own = Identity(read->weight);
+      if (own != nullptr && Take(*own, read, &args)) continue;
+      const bool known = own != nullptr && reads_of_[read->weight].size() == 1;  // batch normalization folded into it
+      if (!known && !IsDerived(read->weight)) open.push_back(read);
+    }
+    std::erase_if(args, [&](const std::string& arg) { return stored_.contains(arg); });
+    MatchByPosition(*group.fx, &open, &args);
+    MatchByName(&open, &args);
+    if (open.size() == args.size()) {
+      for (size_t i = 0; i < open.size(); ++i) open[i]->placeholder = args[i];
+    } else if (args.empty()) {
+      for (Read* read : open) read->derived = true;
+    }
+  }
+
+  bool IsDerived(const std::string& weight) const {
+    const auto it = graph_.origins.find(weight);
+    return it != graph_.origins.end() && it->second.kind == Kind::kConstant;
+  }
+
+  // The initializer is this argument where it is read under its own name: then it is this argument here.
+  void MatchByPosition(const FxNode& fx, std::vector<Read*>* open, std::vector<std::string>* args) {
+    std::erase_if(*open, [&](Read* read) {
+      const std::string* own = Identity(read->weight);
+      const auto at = own == nullptr ? positions_.end() : positions_.find({fx.target, *own});
+      return at != positions_.end() && at->second < fx.args.size() && Take(fx.args[at->second], read, args);
+    });
+  }
+
+  // A "weight" stands for the only "weight" among the arguments.
+  void MatchByName(std::vector<Read*>* open, std::vector<std::string>* args) {
+    const auto part = [&](const std::string& placeholder) { return LastPart(Entry(placeholder).target); };
+    const auto read_part = [&](const Read* read) {
+      const std::string* own = Identity(read->weight);
+      return own == nullptr ? std::string_view() : part(*own);
+    };
+    std::erase_if(*open, [&](Read* read) {
+      const std::string_view name = read_part(read);
+      const auto same = [&](const std::string& arg) { return part(arg) == name; };
+      const auto rivals = std::ranges::count_if(*open, [&](const Read* r) { return read_part(r) == name; });
+      if (name.empty() || rivals != 1 || std::ranges::count_if(*args, same) != 1) return false;
+      return Take(*std::ranges::find_if(*args, same), read, args);
+    });
+  }
+
+  // Whether two parameters of equal bytes are different ones all the same: both fresh, or of cloned layers. Others were
+  // tied by the program, as the embedding and the head of a language model.
+  bool AreApart(const HostTensor& value, const std::string& a, const std::string& b) const {
+    return IsSplat(value) || WithoutDigits(Entry(a).target) == WithoutDigits(Entry(b).target);
+  }
+
+  void Decide(const std::string& name) {
+    const auto found = reads_of_.find(name);
+    if (found == reads_of_.end()) return;
+    const std::vector<Read*>& reads = found->second;
+    const std::string main = MainPlaceholder(name, reads);
+    SetOrigin(name, main, reads);
+    std::map<std::string, std::vector<WeightReader>> others;  // by placeholder, "" for derived constants
+    for (const Read* read : reads) {
+      const bool other = !read->placeholder.empty() && read->placeholder != main &&
+                         AreApart(graph_.initializers.at(name), main, read->placeholder);
+      if (other || (read->derived && reads.size() > 1))
+        others[read->placeholder].push_back({.node = read->node, .input = read->input});
+    }
+    for (const auto& [placeholder, readers] : others) Split(name, placeholder, readers);
+  }
+
+  void ListMissing() {
+    std::set<std::string> held;
+    for (const auto& [name, origin] : graph_.origins) held.insert(origin.module_name);
+    std::set<std::string> read;  // the program may have parameters that it does not use
+    for (const ParsedNode& node : graph_.nodes) {
+      if (node.fx != nullptr) read.insert(node.fx->args.begin(), node.fx->args.end());
+    }
+    for (const auto& [placeholder, entry] : metadata_.signature) {
+      const bool parameter = entry.kind == SignatureEntry::Kind::kParameter && read.contains(placeholder);
+      if (parameter && !held.contains(entry.target)) missing_.push_back(entry.target);
+    }
+  }
+
+  void Split(const std::string& merged, const std::string& placeholder, const std::vector<WeightReader>& readers) {
+    const bool derived = placeholder.empty();
+    const std::string target = derived ? merged + ".constant" : Entry(placeholder).target;
+    const std::string name = splitter_.Split(merged, target, readers);
+    graph_.origins[name] = {.kind = derived ? Kind::kConstant : OriginKind(Entry(placeholder).kind),
+                            .module_name = derived ? "" : target};
+  }
+
+  // The parameter that keeps the initializer's name; "" where none is known.
+  std::string MainPlaceholder(const std::string& name, const std::vector<Read*>& reads) const {
+    const std::string* own = Identity(name);
+    const auto is_own = [&](const Read* r) {
+      return !r->derived && (r->placeholder.empty() || r->placeholder == *own);
+    };
+    if (own != nullptr && std::ranges::any_of(reads, is_own)) return *own;
+    const auto first = std::ranges::find_if(reads, [](const Read* r) { return !r->placeholder.empty(); });
+    return first != reads.end() ? (*first)->placeholder : own != nullptr ? *own : "";
+  }
+
+  void SetOrigin(const std::string& name, const std::string& placeholder, const std::vector<Read*>& reads) {
+    WeightOrigin& origin = graph_.origins[name];
+    if (!placeholder.empty()) {
+      origin = {.kind = OriginKind(Entry(placeholder).kind), .module_name = Entry(placeholder).target};
+    } else if (origin.kind == Kind::kUnknown) {
+      const bool weight = std::ranges::any_of(reads, [](const Read* r) { return TakesWeight(*r->node, r->input); });
+      const bool traced = std::ranges::all_of(reads, [](const Read* r) { return r->node->fx != nullptr; });
+      if (traced && !weight) origin.kind = Kind::kConstant;
+    }
+  }
+
+  const TorchMetadata& metadata_;
+  ParsedGraph& graph_;
+  WeightSplitter splitter_;
+  std::map<std::string, std::string> placeholder_of_;  // by target
+  std::map<std::string, std::string> identity_;        // placeholder, by initializer
+  std::set<std::string> stored_;                       // placeholders that are some initializer's identity
+  std::vector<std::unique_ptr<Read>> all_reads_;
+  std::vector<std::string> missing_;
+  std::map<std::string, std::vector<Read*>> reads_of_;               // by initializer
+  std::map<std::string, FxGroup> groups_;                            // by fx node
+  std::map<std::pair<std::string, std::string>, size_t> positions_;  // of an argument, by operator and placeholder
+};
+
+}  // namespace
+
+bool TakesWeight(const ParsedNode& node, size_t input) {
+  const OnnxTraits& traits = GetOnnxTraits(node);
+  const bool elementwise = (traits.weight_inputs & 1) != 0 && !traits.classifier;
+  return !elementwise && input < 32 && (traits.weight_inputs >> input & 1) != 0;
+}
+
+WeightSplitter::WeightSplitter(ParsedGraph* graph) : graph_(*graph) {
+  for (const ParsedValue& input : graph->inputs) names_.insert(input.name);
+  for (const std::string& name : graph->initializer_order) names_.insert(name);
+  for (const ParsedNode& node : graph->nodes) names_.insert(node.outputs.begin(), node.outputs.end());
+}
+
+std::string WeightSplitter::Split(const std::string& merged, const std::string& name,
+                                  const std::vector<WeightReader>& readers) {
+  std::string own = name;
+  for (int i = 1; !names_.insert(own).second; ++i) own = StrCat(name, "_", i);
+  SplitWeight split{.name = own, .merged = merged};
+  for (const WeightReader& reader : readers) {
+    reader.node->inputs[reader.input] = own;
+    const auto output = std::ranges::find_if(reader.node->outputs, [](const std::string& o) { return !o.empty(); });
+    split.readers.push_back({.node = *output, .input = reader.input});
+  }
+  const HostTensor value = graph_.initializers.at(merged);
+  graph_.initializers.emplace(own, value);
+  graph_.initializer_order.push_back(own);
+  graph_.shared.splits.push_back(std::move(split));
+  return own;
+}
+
+std::vector<std::string> NameWeights(const TorchMetadata& metadata, ParsedGraph* graph) {
+  if (metadata.signature.empty()) return {};
+  TorchNamer namer(metadata, graph);
+  namer.Run();
+  return namer.TakeMissing();
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,47 @@
+// Finds out which weights of the exported program the initializers of a file are, and undoes merges by equal bytes.
+#pragma once
+
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "frontend/onnx/parsed.h"
+
+namespace onnxtrain {
+
+// Fills `origins` from the metadata of torch.export and gives readers of merged initializers weights of their own.
+//
+// PyTorch's exporter merges initializers of equal bytes: in a fresh model all scales of LayerNorm are one. The fx node
+// of each reader names the parameters that it was translated from. Weights that the program shares are one parameter
+// there and stay one here. Returns the parameters that no initializer holds, because they were folded into others or
+// removed as zeros.
+std::vector<std::string> NameWeights(const TorchMetadata& metadata, ParsedGraph* graph);
+
+// Does the same for files without such metadata, from what the readers do: the scales and biases of normalizations and
+// the biases of products in different modules are different weights. Names weights like "onnx::MatMul_264" after the
+// module of their reader.
+void NameWeightsByReaders(ParsedGraph* graph);
+
+// Ties the weights that `edits` names, and those that are one parameter of the exported module: of each pair one
+// initializer remains, and a node makes the other from it. Fails on tensors that are no weights or differ.
+absl::Status TieWeights(const ModelEdits& edits, ParsedGraph* graph);
+
+// Whether an input of the node can only be a weight: of a product, convolution, normalization or recurrence.
+bool TakesWeight(const ParsedNode& node, size_t input);
+
+// Gives readers of merged initializers copies of their own.
+class WeightSplitter {
+ public:
+  // `graph` must outlive it.
+  explicit WeightSplitter(ParsedGraph* graph);
+
+  // Makes these inputs of nodes read a copy of `merged` called `name`, or like it if the name is taken. Returns its
+  // name.
+  std::string Split(const std::string& merged, const std::string& name, const std::vector<WeightReader>& readers);
+
+ private:
+  ParsedGraph& graph_;
+  std::unordered_set<std::string> names_;
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,57 @@
+// Where the initializers of a file come from: the parameters, buffers and constants of the program that was exported.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace onnxtrain {
+
+struct ParsedNode;
+
+struct WeightOrigin {
+  enum class Kind : uint8_t {
+    kUnknown,    // the file does not say
+    kParameter,  // also what constant folding made of one
+    kBuffer,
+    kConstant,  // of the program, or one that the exporter derived
+  };
+  Kind kind = Kind::kUnknown;
+  std::string module_name;  // "encoder.layers.0.norm1.weight"; "": not known
+};
+using WeightOrigins = std::unordered_map<std::string, WeightOrigin>;  // by initializer
+
+// An input of a node that reads an initializer.
+struct WeightReader {
+  ParsedNode* node = nullptr;
+  size_t input = 0;
+};
+
+// The same in terms of the file: by an output of the node.
+struct FileReader {
+  std::string node;
+  size_t input = 0;
+};
+
+// A weight that the exporter merged into another initializer, because their bytes were equal. The graph reads it by a
+// name of its own; the file does not.
+struct SplitWeight {
+  std::string name, merged;
+  std::vector<FileReader> readers;
+};
+
+// Two initializers that are trained as one weight.
+struct WeightTie {
+  std::string weight, copy;
+  bool transposed = false;
+};
+
+// Where the weights that are trained differ from the initializers of the file.
+struct SharedWeights {
+  std::vector<SplitWeight> splits;
+  std::vector<WeightTie> ties;  // a node makes the copy of the weight
+};
+
+}  // namespace onnxtrain

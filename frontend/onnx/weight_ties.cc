@@ -1,0 +1,96 @@
+// Trains initializers that the file stores twice as one weight.
+#include <algorithm>
+#include <numeric>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/tensor_compare.h"
+#include "frontend/onnx/weight_names.h"
+
+namespace onnxtrain {
+namespace {
+
+class Tier {
+ public:
+  explicit Tier(ParsedGraph* graph) : graph_(*graph) {
+    for (const ParsedValue& output : graph->outputs) fixed_.insert(output.name);
+  }
+
+  absl::Status Tie(const WeightTie& names) {
+    ASSIGN_OR_RETURN(const std::string weight, Find(names.weight));
+    ASSIGN_OR_RETURN(const std::string copy, Find(names.copy));
+    if (weight == copy) return Invalid("`tie`: '", Printable(weight), "' is one weight already");
+    if (!TryTie(weight, copy)) {
+      return Invalid("`tie`: '", Printable(weight), "' and '", Printable(copy),
+                     "' cannot be one weight: they are neither equal nor transposes of each other, or an output");
+    }
+    return absl::OkStatus();
+  }
+
+  // Ties what constant folding made of a parameter to the parameter that the file also stores.
+  void TieStoredTwice() {
+    std::unordered_map<std::string, std::string> stored;  // by name in the module
+    for (const bool by_own_name : {true, false}) {
+      for (const std::string& name : std::vector(graph_.initializer_order)) {
+        const auto origin = graph_.origins.find(name);
+        if (origin == graph_.origins.end() || origin->second.kind != WeightOrigin::Kind::kParameter) continue;
+        const std::string module_name = origin->second.module_name;
+        if (module_name.empty() || (module_name == name) != by_own_name) continue;
+        const auto [it, first] = stored.emplace(module_name, name);
+        if (!first) TryTie(it->second, name);
+      }
+    }
+  }
+
+  void AddNodes() {
+    graph_.nodes.insert(graph_.nodes.begin(), std::make_move_iterator(nodes_.begin()),
+                        std::make_move_iterator(nodes_.end()));
+    std::erase_if(graph_.initializer_order, [&](const auto& name) {
+      return !graph_.initializers.contains(name) && !graph_.opaque.contains(name);
+    });
+  }
+
+ private:
+  absl::StatusOr<std::string> Find(const std::string& name) const {
+    if (graph_.initializers.contains(name)) return name;
+    for (const std::string& initializer : graph_.initializer_order) {
+      const auto origin = graph_.origins.find(initializer);
+      const bool called = origin != graph_.origins.end() && origin->second.module_name == name;
+      if (called && graph_.initializers.contains(initializer)) return initializer;
+    }
+    return Invalid("`tie`: there is no weight '", Printable(name), "'");
+  }
+
+  bool TryTie(const std::string& weight, const std::string& copy) {
+    const HostTensor &a = graph_.initializers.at(weight), &b = graph_.initializers.at(copy);
+    const bool same = a.type() == b.type() && a.SameBytes(b);
+    if (!IsFloat(a.dtype()) || a.shape().empty() || fixed_.contains(copy) || graph_.sparse.contains(copy) ||
+        graph_.sparse.contains(weight) || (!same && !IsTransposeOf(a, b)))
+      return false;
+    std::vector<int64_t> perm(a.shape().size());
+    std::iota(perm.begin(), perm.end(), 0);
+    if (!same) std::ranges::reverse(perm);
+    ParsedNode node{.op_type = "Transpose", .inputs = {weight}, .outputs = {copy}};
+    node.name = node.source = StrCat("tie/", copy);
+    node.attrs.Set("perm", std::move(perm));
+    nodes_.push_back(std::move(node));
+    graph_.initializers.erase(copy);
+    graph_.shared.ties.push_back({.weight = weight, .copy = copy, .transposed = !same});
+    return true;
+  }
+
+  ParsedGraph& graph_;
+  std::unordered_set<std::string> fixed_;  // names that must remain initializers
+  std::vector<ParsedNode> nodes_;
+};
+
+}  // namespace
+
+absl::Status TieWeights(const ModelEdits& edits, ParsedGraph* graph) {
+  Tier tier(graph);
+  for (const WeightTie& tie : edits.ties) RETURN_IF_ERROR(tier.Tie(tie));
+  if (edits.tie_stored_twice) tier.TieStoredTwice();
+  tier.AddNodes();
+  return absl::OkStatus();
+}
+
+}  // namespace onnxtrain

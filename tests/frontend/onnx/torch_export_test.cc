@@ -1,0 +1,358 @@
+// Models as torch.export writes them: which initializers are parameters, which were merged, how they are called.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "frontend/onnx/folded_norms.h"
+#include "frontend/onnx/torch_export.h"
+#include "tests/frontend/onnx/model_builder.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr const char* kSignatureKey = "pkg.torch.export.ExportedProgram.graph_signature";
+
+// libonnx's classes do not know these fields, so they are unknown fields of the messages.
+template <typename Proto>
+void AddMetadata(Proto* proto, int field, const std::string& key, const std::string& value) {
+  onnx::StringStringEntryProto entry;
+  entry.set_key(key);
+  entry.set_value(value);
+  proto->mutable_unknown_fields()->AddLengthDelimited(field, entry.SerializeAsString());
+}
+
+void AddSignature(onnx::ModelProto* model, const std::string& text) {
+  AddMetadata(model->mutable_graph(), 16, kSignatureKey, text);
+}
+
+void AddFx(onnx::NodeProto* node, const std::string& name, const std::string& target, const std::string& args) {
+  AddMetadata(node, 9, "pkg.torch.onnx.fx_node",
+              "%" + name + " : [num_users=1] = call_function[target=torch.ops.aten." + target + "](args = (" + args +
+                  "), kwargs = {})");
+}
+
+void AddFoldedFrom(onnx::ModelProto* model, const std::string& name, const std::string& sources) {
+  onnx::ValueInfoProto* info = model->mutable_graph()->add_value_info();
+  info->set_name(name);
+  AddMetadata(info, 4, "pkg.onnxscript.optimizer.folded_from", sources);
+}
+
+void AddFilled(onnx::ModelProto* model, const std::string& name, std::vector<int64_t> dims, float value) {
+  int64_t size = 1;
+  for (int64_t d : dims) size *= d;
+  FillFloats(AddInitializer(model, name, dims), std::vector<float>(static_cast<size_t>(size), value));
+}
+
+// Two layers of LayerNorm, whose fresh scales and biases the exporter has merged.
+onnx::ModelProto TwoNorms(const std::string& second) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, "n1.weight", {4}, 1);
+  AddFilled(&model, "n1.bias", {4}, 0);
+  AddSignature(&model,
+               "\n# inputs\np_n1_weight: PARAMETER target='n1.weight'\np_n1_bias: PARAMETER target='n1.bias'\n"
+               "p_n2_weight: PARAMETER target='n2.weight'\np_n2_bias: PARAMETER target='n2.bias'\nx: USER_INPUT\n");
+  AddFx(AddNode(&model, "LayerNormalization", {"x", "n1.weight", "n1.bias"}, {"a"}), "layer_norm", "layer_norm.default",
+        "%x, [4], %p_n1_weight, %p_n1_bias");
+  AddFx(AddNode(&model, "LayerNormalization", {"a", "n1.weight", "n1.bias"}, {"y"}), "layer_norm_1",
+        "layer_norm.default", "%layer_norm, [4], %p_" + second + "_weight, %p_" + second + "_bias");
+  AddOutput(&model, "y");
+  return model;
+}
+
+using Names = std::vector<std::string>;
+
+Names WeightNames(const ImportedModel& model) {
+  Names names;
+  for (const ImportedWeight& w : model.weights) names.push_back(w.name);
+  std::ranges::sort(names);
+  return names;
+}
+
+const ImportedWeight* FindWeight(const ImportedModel& model, const std::string& name) {
+  const auto it = std::ranges::find(model.weights, name, &ImportedWeight::name);
+  return it == model.weights.end() ? nullptr : &*it;
+}
+
+TEST(TorchExport, WeightsMergedByTheirBytesAreSplit) {
+  const auto imported = ImportModel(TwoNorms("n2"), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"n1.bias", "n1.weight", "n2.bias", "n2.weight"}));
+}
+
+TEST(TorchExport, AModuleThatRunsTwiceKeepsItsWeights) {
+  const auto imported = ImportModel(TwoNorms("n1"), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"n1.bias", "n1.weight"}));
+}
+
+TEST(TorchExport, TheExportSplitsInitializersWhoseValuesDiffer) {
+  const std::map<std::string, HostTensor> weights = {{"n1.weight", Floats({4}, {1, 2, 3, 4})},
+                                                     {"n1.bias", Floats({4}, {5, 5, 5, 5})},
+                                                     {"n2.weight", Floats({4}, {4, 3, 2, 1})},
+                                                     {"n2.bias", Floats({4}, {5, 5, 5, 5})}};
+  std::vector<std::string> notes;
+  const auto exported = RoundTrip(TwoNorms("n2"), weights, &notes);
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_EQ(exported->graph().initializer_size(), 3);
+  EXPECT_EQ(exported->graph().node(0).input(1), "n1.weight");
+  EXPECT_EQ(exported->graph().node(1).input(1), "n2.weight");
+  EXPECT_EQ(exported->graph().node(1).input(2), "n1.bias");
+  EXPECT_TRUE(std::ranges::any_of(notes, [](const auto& n) { return n.find("became initializers") != n.npos; }));
+}
+
+TEST(TorchExport, ASplitWeightThatWasNotTrainedKeepsTheValueOfTheFile) {
+  const auto exported = RoundTrip(TwoNorms("n2"), {{"n1.weight", Floats({4}, {1, 2, 3, 4})}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  ASSERT_EQ(exported->graph().node(1).input(1), "n2.weight");
+  const auto& added = exported->graph().initializer(2);
+  ASSERT_EQ(added.name(), "n2.weight");
+  const auto* values = reinterpret_cast<const float*>(added.raw_data().data());
+  EXPECT_TRUE(std::all_of(values, values + 4, [](float v) { return v == 1; }));
+}
+
+// x/std·gamma·scale·derived + Gather(table): a buffer, parameters of one element, a constant of the exporter and a
+// folded parameter.
+onnx::ModelProto Kinds() {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, "std", {4}, 2);
+  AddFilled(&model, "gamma", {}, 1.5);
+  AddFilled(&model, "val_3", {1}, 0.5);
+  FillFloats(AddInitializer(&model, "val_7", {4, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  AddSignature(&model,
+               "\n# inputs\np_gamma: PARAMETER target='gamma'\np_fc_weight: PARAMETER target='fc.weight'\n"
+               "b_std: BUFFER target='std' persistent=True\nx: USER_INPUT\n");
+  AddFoldedFrom(&model, "val_3", "['val_1', 'val_2']");
+  AddFoldedFrom(&model, "val_7", "['fc.weight']");
+  AddFx(AddNode(&model, "Mul", {"x", "std"}, {"a"}), "mul", "mul.Tensor", "%x, %b_std");
+  AddFx(AddNode(&model, "Mul", {"a", "gamma"}, {"b"}), "mul_1", "mul.Tensor", "%mul, %p_gamma");
+  AddFx(AddNode(&model, "Mul", {"b", "val_3"}, {"c"}), "sdpa", "mul.Tensor", "%mul_1");
+  AddFx(AddNode(&model, "MatMul", {"c", "val_7"}, {"y"}), "linear", "linear.default", "%sdpa, %p_fc_weight");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(TorchExport, BuffersAndDerivedConstantsAreFixedScalarsAreNot) {
+  const auto imported = ImportModel(Kinds(), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"gamma", "std", "val_7"}));
+  EXPECT_EQ(FindWeight(*imported, "gamma")->fixed, "");
+  EXPECT_EQ(FindWeight(*imported, "std")->fixed, "a buffer of the exported module");
+  EXPECT_EQ(FindWeight(*imported, "val_7")->alias, "fc.weight");
+  EXPECT_EQ(imported->graph.FindInput("gamma")->kind, InputKind::kParameter);
+}
+
+TEST(TorchExport, DerivedFactorsAreWeightsWhereTheyMayBeTrained) {
+  const auto imported = ImportModel(Kinds(), {.training = true, .constant_factors = false});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_NE(FindWeight(*imported, "val_3"), nullptr);
+  EXPECT_EQ(FindWeight(*imported, "val_3")->fixed, "a constant of the exported module");
+}
+
+TEST(TorchExport, ParametersThatTheFileDoesNotHoldAreNoted) {
+  onnx::ModelProto model = TwoNorms("n2");
+  onnx::NodeProto* relu = AddNode(&model, "Relu", {"y"}, {"z"});
+  AddFx(relu, "linear", "linear.default", "%layer_norm_1, %p_fc_bias");
+  AddOutput(&model, "z");
+  model.mutable_graph()->mutable_unknown_fields()->Clear();
+  AddSignature(&model,
+               "p_n1_weight: PARAMETER target='n1.weight'\np_n1_bias: PARAMETER target='n1.bias'\n"
+               "p_n2_weight: PARAMETER target='n2.weight'\np_n2_bias: PARAMETER target='n2.bias'\n"
+               "p_fc_bias: PARAMETER target='fc.bias'\np_unused: PARAMETER target='unused'\n");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const auto names_bias = [](const std::string& n) { return n.find("does not hold: 1 ('fc.bias')") != n.npos; };
+  EXPECT_TRUE(std::ranges::any_of(imported->notes, names_bias));
+}
+
+TEST(TorchExport, BothFormsOfASignatureAreRead) {
+  using Kind = SignatureEntry::Kind;
+  const TorchSignature expected = {{"p_fc_weight", {Kind::kParameter, "fc.weight"}},
+                                   {"b_mean", {Kind::kBuffer, "mean"}},
+                                   {"c_0", {Kind::kConstant, "c"}}};
+  EXPECT_EQ(ParseSignature("\n# inputs\np_fc_weight: PARAMETER target='fc.weight'\n"
+                           "b_mean: BUFFER target='mean' persistent=True\nc_0: CONSTANT_TENSOR target='c'\n"
+                           "x: USER_INPUT\n\n# outputs\nadd: BUFFER_MUTATION target='mean'\ny: USER_OUTPUT\n"),
+            expected);
+  EXPECT_EQ(ParseSignature("ExportGraphSignature(input_specs=[InputSpec(kind=<InputKind.PARAMETER: 2>, "
+                           "arg=TensorArgument(name='p_fc_weight'), target='fc.weight', persistent=None), "
+                           "InputSpec(kind=<InputKind.BUFFER: 3>, arg=TensorArgument(name='b_mean'), target='mean', "
+                           "persistent=True), InputSpec(kind=<InputKind.CONSTANT_TENSOR: 4>, "
+                           "arg=TensorArgument(name='c_0'), target='c', persistent=None), "
+                           "InputSpec(kind=<InputKind.USER_INPUT: 1>, arg=TensorArgument(name='x'), target=None, "
+                           "persistent=None)], output_specs=[])"),
+            expected);
+  EXPECT_TRUE(ParseSignature("InputKind.InputKind.PARAMETER name=' target='").empty());
+}
+
+TEST(TorchExport, FoldedBatchNormIsFound) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {1, 1, 2, 2});
+  AddFilled(&model, "conv.weight", {1, 1, 1, 1}, 3);
+  onnx::NodeProto* conv = AddNode(&model, "Conv", {"x", "conv.weight"}, {"y"});
+  AddOutput(&model, "y");
+  EXPECT_EQ(CountFoldedNorms(**LoadModel(model)), 0);
+  AddFx(conv, "bn", "_native_batch_norm_legit_no_training.default", "%conv2d, %p_bn_weight");
+  EXPECT_EQ(CountFoldedNorms(**LoadModel(model)), 1);
+}
+
+// An embedding, which the exporter stores a second time, transposed, for the head that shares it.
+onnx::ModelProto TiedHead(bool metadata) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2}, 7);
+  FillFloats(AddInitializer(&model, "wte.weight", {3, 2}), {1, 2, 3, 4, 5, 6});
+  FillFloats(AddInitializer(&model, "val_9", {2, 3}), {1, 3, 5, 2, 4, 6});
+  if (metadata) {
+    AddSignature(&model, "\n# inputs\np_wte_weight: PARAMETER target='wte.weight'\nx: USER_INPUT\n");
+    AddFoldedFrom(&model, "val_9", "['wte.weight']");
+  }
+  AddFx(AddNode(&model, "Gather", {"wte.weight", "x"}, {"h"}), "embedding", "embedding.default", "%p_wte_weight, %x");
+  AddFx(AddNode(&model, "MatMul", {"h", "val_9"}, {"y"}), "linear", "linear.default", "%embedding, %p_wte_weight");
+  AddOutput(&model, "y");
+  return model;
+}
+
+absl::StatusOr<Names> NamesWithEdits(const onnx::ModelProto& model, const ModelEdits& edits) {
+  auto loaded = OnnxModel::Load(Save(model), edits);
+  if (!loaded.ok()) return loaded.status();
+  auto imported = Import(**loaded, {.training = true});
+  if (!imported.ok()) return imported.status();
+  return WeightNames(*imported);
+}
+
+TEST(Ties, AParameterStoredTwiceIsOneWeight) {
+  EXPECT_EQ(*NamesWithEdits(TiedHead(true), {}), (Names{"wte.weight"}));
+  EXPECT_EQ(*NamesWithEdits(TiedHead(true), {.tie_stored_twice = false}), (Names{"val_9", "wte.weight"}));
+  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {}), (Names{"val_9", "wte.weight"}));
+  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {.ties = {{"wte.weight", "val_9"}}}), (Names{"wte.weight"}));
+}
+
+TEST(Ties, TheExportWritesBothCopies) {
+  const auto exported = RoundTrip(TiedHead(true), {{"wte.weight", Floats({3, 2}, {6, 5, 4, 3, 2, 1})}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const auto* values = reinterpret_cast<const float*>(exported->graph().initializer(1).raw_data().data());
+  EXPECT_EQ(std::vector<float>(values, values + 6), (std::vector<float>{6, 4, 2, 5, 3, 1}));
+}
+
+TEST(Ties, RefuseWeightsThatDifferOrDoNotExist) {
+  onnx::ModelProto model = TiedHead(false);
+  EXPECT_NE(Message(NamesWithEdits(model, {.ties = {{"wte.weight", "head"}}}).status()).find("no weight 'head'"),
+            std::string::npos);
+  FillFloats(model.mutable_graph()->mutable_initializer(1), {1, 3, 5, 2, 4, 7});
+  EXPECT_NE(Message(NamesWithEdits(model, {.ties = {{"wte.weight", "val_9"}}}).status()).find("cannot be one weight"),
+            std::string::npos);
+}
+
+TEST(Ties, EditsOfMergedWeightsReachTheirReaders) {
+  const auto loaded = OnnxModel::Load(Save(TwoNorms("n2")));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto edited = (*loaded)->LoadEdited({.tensors = {{"n2.weight", Floats({4}, {1, 2, 3, 4})}}});
+  ASSERT_TRUE(edited.ok()) << edited.status();
+  const auto imported = Import(**edited, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(FindWeight(*imported, "n2.weight")->value.At(3), 4);
+  EXPECT_EQ(FindWeight(*imported, "n1.weight")->value.At(3), 1);
+}
+
+// Two products with a bias each, and norms, as the older exporter names nodes; the file has one initializer for all
+// biases and one for all scales.
+onnx::ModelProto NamedModules(const std::string& first, const std::string& second) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3, 3});
+  FillFloats(AddInitializer(&model, "onnx::MatMul_7", {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  AddFilled(&model, first + ".bias", {3}, 0);
+  AddFilled(&model, first + ".weight", {3}, 1);
+  AddNode(&model, "MatMul", {"x", "onnx::MatMul_7"}, {"a"}, "/fc/MatMul");
+  AddNode(&model, "Add", {first + ".bias", "a"}, {"b"}, "/fc/Add");
+  AddNode(&model, "LayerNormalization", {"b", first + ".weight", first + ".bias"}, {"c"}, "/" + first + "/LayerNorm");
+  AddNode(&model, "LayerNormalization", {"c", first + ".weight", first + ".bias"}, {"y"}, "/" + second + "/LayerNorm");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(MergedWeights, ModulesOfReadersTellWeightsApart) {
+  const auto imported = ImportModel(NamedModules("n1", "n2"), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported),
+            (Names{"fc.bias", "n1.bias", "n1.weight", "n2.bias", "n2.weight", "onnx::MatMul_7"}));
+  EXPECT_EQ(FindWeight(*imported, "onnx::MatMul_7")->alias, "fc.weight");
+}
+
+TEST(MergedWeights, AModuleThatRunsTwiceKeepsItsWeights) {
+  const auto imported = ImportModel(NamedModules("norm", "norm_1"), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"fc.bias", "norm.bias", "norm.weight", "onnx::MatMul_7"}));
+}
+
+TEST(MergedWeights, BiasesOfDifferentMatricesAreSplitWithoutNames) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  FillFloats(AddInitializer(&model, "w1", {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  FillFloats(AddInitializer(&model, "w2", {3, 3}), {3, 2, 3, 4, 5, 6, 7, 8, 9});
+  AddFilled(&model, "b", {3}, 0);
+  AddNode(&model, "Gemm", {"x", "w1", "b"}, {"a"});
+  AddNode(&model, "Gemm", {"a", "w1", "b"}, {"c"});
+  AddNode(&model, "Gemm", {"c", "w2", "b"}, {"y"});
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"b", "b_1", "w1", "w2"}));
+}
+
+TEST(MergedWeights, ValuesThatWereTrainedStayShared) {
+  onnx::ModelProto model = NamedModules("n1", "n2");
+  FillFloats(model.mutable_graph()->mutable_initializer(1), {1, 2, 3});
+  FillFloats(model.mutable_graph()->mutable_initializer(2), {1, 2, 3});
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"n1.bias", "n1.weight", "onnx::MatMul_7"}));
+}
+
+// x·name·name, or, with one product, softmax(x·name).
+onnx::ModelProto Factor(const std::string& name, const std::vector<int64_t>& dims, bool twice) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, name, dims, 0.5);
+  AddFilled(&model, "w", {4}, 2);
+  AddNode(&model, "Mul", {"x", name}, {"a"});
+  AddNode(&model, twice ? "Mul" : "Softmax",
+          twice ? std::vector<std::string>{"a", name} : std::vector<std::string>{"a"}, {"b"});
+  AddNode(&model, "Mul", {"b", "w"}, {"y"});
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(Factors, AreTrainedIfTheyAreCalledLikeParameters) {
+  struct Case {
+    const char* name;
+    std::vector<int64_t> dims;
+    bool twice, trained;
+  };
+  const Case cases[] = {{"logit_scale", {}, false, true}, {"layers.0.gamma", {1}, true, true},
+                        {"val_68", {1}, true, false},     {"onnx::Mul_12", {1}, false, false},
+                        {"eps", {}, true, false},         {"model/scale:0", {}, true, true}};
+  for (const Case& c : cases) {
+    const auto imported = ImportModel(Factor(c.name, c.dims, c.twice), {.training = true});
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    EXPECT_EQ(FindWeight(*imported, c.name) != nullptr, c.trained) << c.name;
+  }
+}
+
+TEST(Factors, ConstantNodesOfPyTorchAreFixed) {
+  onnx::ModelProto model = Factor("gamma", {1}, false);
+  onnx::NodeProto* constant = AddNode(&model, "Constant", {}, {"/g/Constant_output_0"}, "/g/Constant");
+  onnx::TensorProto* value = SetTensor(constant, "value");
+  value->set_data_type(1);
+  value->add_dims(4);
+  FillFloats(value, {1, 2, 3, 4});
+  AddNode(&model, "Mul", {"y", "/g/Constant_output_0"}, {"z"});
+  AddOutput(&model, "z");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_NE(FindWeight(*imported, "/g/Constant_output_0"), nullptr);
+  EXPECT_EQ(FindWeight(*imported, "/g/Constant_output_0")->fixed, "a constant of the exported module");
+}
+
+}  // namespace
+}  // namespace onnxtrain
