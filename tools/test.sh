@@ -16,7 +16,12 @@ bash tools/setup.sh
 tools/lint.sh --fast
 cmake --preset release
 cmake --build --preset release
-ctest --test-dir build/release --output-on-failure
+results=$PWD/build/release/test-results
+rm -rf "$results"
+failed=0
+GTEST_OUTPUT=xml:$results/ ctest --test-dir build/release --output-on-failure || failed=1
+/usr/bin/python3 tools/test_summary.py "$results"
+[ $failed = 0 ]
 
 # Code that reads untrusted files.
 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \

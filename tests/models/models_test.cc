@@ -16,6 +16,7 @@
 #include "frontend/data/idx.h"
 #include "frontend/data/npz.h"
 #include "tests/models/specs.h"
+#include "tests/shared_files.h"
 #include "tests/tools/scratch.h"
 
 namespace onnxtrain {
@@ -24,8 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const std::string kShared = ONNXTRAIN_SOURCE_DIR "/../shared";
-const std::string kModels = kShared + "/models";
+const std::string kModels = SharedPath("models");
 
 // Tolerance between the backends in float32, relative to the norm of each tensor.
 constexpr double kBackends = 1e-4;
@@ -68,7 +68,7 @@ std::string Format(const char* format, double a, double b = 0) {
 }
 
 HostTensor MnistTest(const std::string& part) {
-  const auto tensor = ReadIdx(kShared + "/data/mnist_idx/t10k-" + part + "-ubyte.gz", int64_t{1} << 30);
+  const auto tensor = ReadIdx(SharedPath("data/mnist_idx/t10k-" + part + "-ubyte.gz"), int64_t{1} << 30);
   EXPECT_TRUE(tensor.ok()) << tensor.status();
   return tensor.ok() ? *tensor : HostTensor({DType::kUInt8, {10000, 28, 28}});
 }
@@ -124,7 +124,7 @@ double MaxDifference(const HostTensor& a, const HostTensor& b) {
 class Model : public Scratch, public testing::WithParamInterface<ModelSpec> {
  protected:
   void SetUp() override {
-    if (!fs::exists(kModels)) GTEST_SKIP() << "no " << kModels;
+    SKIP_WITHOUT_SHARED("models");
     NamedArrays arrays;
     for (const ModelColumn& column : spec().columns) arrays.emplace_back(column.name, Filled(column, spec().batch));
     ASSERT_TRUE(WriteNpz(Path("batch.npz"), arrays).ok());
@@ -249,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(Shared, Model, testing::ValuesIn(ModelSpecs()),
 using Models = Scratch;
 
 TEST_F(Models, ThatCannotBeTrainedAreRefusedByName) {
-  if (!fs::exists(kModels)) GTEST_SKIP() << "no " << kModels;
+  SKIP_WITHOUT_SHARED("models");
   for (const Refusal& refusal : Refusals()) {
     const Outcome o = Run("--model " + kModels + "/" + refusal.file + " --quiet");
     EXPECT_EQ(o.code, 1) << refusal.file;
@@ -261,8 +261,8 @@ TEST_F(Models, ThatCannotBeTrainedAreRefusedByName) {
 // float32.
 TEST_F(Models, OfEqualWeightsTakeSteps) {
   for (const std::string model : {"light_inception_v1", "light_vgg19"}) {
-    const std::string file = kShared + "/conformance/light/" + model + ".onnx";
-    if (!fs::exists(file)) GTEST_SKIP() << "no " << file;
+    SKIP_WITHOUT_SHARED("conformance/light/" + model + ".onnx");
+    const std::string file = SharedPath("conformance/light/" + model + ".onnx");
     for (const char* backend : {"cpu", "torch"}) {
       const Outcome o = Run(StrCat("--model ", file, " --backend ", backend,
                                    " --optimizer sgd --batch-size 1 --max-steps 2 --overwrite --quiet --out r"));
@@ -275,7 +275,7 @@ TEST_F(Models, OfEqualWeightsTakeSteps) {
 }
 
 TEST_F(Models, AreAllInTheTable) {
-  if (!fs::exists(kModels)) GTEST_SKIP() << "no " << kModels;
+  SKIP_WITHOUT_SHARED("models");
   std::set<std::string> known;
   for (const ModelSpec& spec : ModelSpecs()) known.insert(spec.file);
   for (const Refusal& refusal : Refusals()) known.insert(refusal.file);

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "frontend/base/strings.h"
+#include "tests/shared_files.h"
 #include "tests/tools/scratch.h"
 
 namespace onnxtrain {
@@ -90,8 +91,8 @@ class PrecisionTraining : public Scratch {
 };
 
 TEST_F(PrecisionTraining, LeNet) {
-  const std::string data = ONNXTRAIN_SOURCE_DIR "/../shared/data/mnist_idx";
-  if (!std::filesystem::exists(data)) GTEST_SKIP() << data << " is not there";
+  SKIP_WITHOUT_SHARED("data/mnist_idx");
+  const std::string data = SharedPath("data/mnist_idx");
   ExpectHalvesAgree(StrCat("--model lenet.onnx --data ", data, " --normalize unit --lr 1e-3 --epochs 1"), 3);
 }
 

@@ -6,6 +6,7 @@
 #include "frontend/data/dataset.h"
 #include "frontend/data/npz.h"
 #include "frontend/onnx/import.h"
+#include "tests/shared_files.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -56,8 +57,6 @@ tiny::Model Normed() {
   }
   return m;
 }
-
-std::string Shared(const std::string& name) { return std::string(ONNXTRAIN_SOURCE_DIR) + "/../shared/" + name; }
 
 class SurgeryTest : public Scratch {
  protected:
@@ -312,9 +311,9 @@ TEST_F(SurgeryTest, InspectSaysWhoRunsWhat) {
 // ----------------------------------------------------------------------------------------
 
 TEST_F(SurgeryTest, FiveDigits) {
-  if (!std::filesystem::exists(Shared("models"))) GTEST_SKIP() << "no folder of models beside the sources";
+  SKIP_WITHOUT_SHARED("models");
   for (const bool eval : {false, true}) {
-    const auto digits = OpenDataset(Shared("data/mnist_idx"), {.eval_split = eval});
+    const auto digits = OpenDataset(SharedPath("data/mnist_idx"), {.eval_split = eval});
     ASSERT_TRUE(digits.ok()) << digits.status().message();
     const int64_t wanted = eval ? 500 : 3000;
     HostTensor images({DType::kUInt8, {wanted, 28, 28}}), labels({DType::kInt64, {wanted}}),
@@ -330,7 +329,7 @@ TEST_F(SurgeryTest, FiveDigits) {
     ASSERT_TRUE(WriteNpz(Path(eval ? "test.npz" : "train.npz"), {{"image", images}, {"label", labels}}).ok());
   }
   for (const char* model : {"mnist_cntk_opset8", "keras_mnist_cnn_opset12"}) {
-    const Outcome o = Run(StrCat("--model ", Shared("models/"), model,
+    const Outcome o = Run(StrCat("--model ", SharedPath("models/"), model,
                                  ".onnx --data train.npz --eval-data test.npz --num-classes auto --epochs 2 "
                                  "--overwrite --out r"));
     ASSERT_EQ(o.code, 0) << o.err;
@@ -343,7 +342,7 @@ TEST_F(SurgeryTest, FiveDigits) {
 // Behind the last weights: Relu; batch norm; Relu and pooling over what the convolution sees. Weights in attributes of
 // ai.onnx.ml, with a list of labels.
 TEST_F(SurgeryTest, EndsOfOthers) {
-  if (!std::filesystem::exists(Shared("models"))) GTEST_SKIP() << "no folder of models beside the sources";
+  SKIP_WITHOUT_SHARED("models");
   struct End {
     const char *model, *weight;
     int64_t axis;
@@ -351,7 +350,7 @@ TEST_F(SurgeryTest, EndsOfOthers) {
   for (const End& end : {End{"models/cnn_mnist_pytorch_opset9", "fc2.weight", 0},
                          End{"models/mnist_burn_bn_opset16", "norm2.running_var", 0},
                          End{"conformance/light/light_squeezenet", "conv10_w_0", 0}}) {
-    const Outcome o = Run(StrCat("--model ", Shared(end.model),
+    const Outcome o = Run(StrCat("--model ", SharedPath(end.model),
                                  ".onnx --num-classes 5 --batch-size 2 --max-steps 1 --overwrite --out r"));
     ASSERT_EQ(o.code, 0) << end.model << o.err;
     const auto model = Load("r/model.synthetic.onnx");
@@ -360,7 +359,7 @@ TEST_F(SurgeryTest, EndsOfOthers) {
     EXPECT_EQ(weight->shape()[end.axis], 5) << end.model;
   }
   const Outcome o =
-      Run(StrCat("--model ", Shared("models/sklearn_lr_mnist.onnx"), " --num-classes 5 --max-steps 20 --out r2"));
+      Run(StrCat("--model ", SharedPath("models/sklearn_lr_mnist.onnx"), " --num-classes 5 --max-steps 20 --out r2"));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.err.find("5 classes instead of 10"), std::string::npos) << o.err;
   const Outcome again = Run("inspect --model r2/model.synthetic.onnx --json");
@@ -370,7 +369,7 @@ TEST_F(SurgeryTest, EndsOfOthers) {
 
 // The class is whether a token of the upper half stands among those that are not masked.
 TEST_F(SurgeryTest, ATransformerGetsAHead) {
-  if (!std::filesystem::exists(Shared("models"))) GTEST_SKIP() << "no folder of models beside the sources";
+  SKIP_WITHOUT_SHARED("models");
   for (const bool eval : {false, true}) {
     const int64_t n = eval ? 200 : 1500, length = 8;
     const Type type{DType::kInt64, {n, length}};
@@ -390,7 +389,7 @@ TEST_F(SurgeryTest, ATransformerGetsAHead) {
                          {{"input_ids", ids}, {"attention_mask", mask}, {"token_type_ids", types}, {"label", label}})
                     .ok());
   }
-  const Outcome o = Run(StrCat("--model ", Shared("models/"),
+  const Outcome o = Run(StrCat("--model ", SharedPath("models/"),
                                "vespa_dummy_transformer_opset12.onnx --data train.npz --eval-data test.npz --head mean "
                                "--num-classes 2 --epochs 6 --lr 3e-3 --out r"));
   ASSERT_EQ(o.code, 0) << o.err;

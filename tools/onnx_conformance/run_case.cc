@@ -34,24 +34,37 @@ absl::StatusOr<std::vector<HostTensor>> RunOn(Backend& backend, const Graph& gra
   return outputs;
 }
 
-// Cases feed shapes, axes, bounds and the like as run-time inputs, where a static graph needs them at import: as few
-// inputs as possible are fixed, from the last to the first, but always scalar switches (a training mode).
-absl::StatusOr<ImportedModel> ImportCase(const OnnxModel& model, const DataSet& data) {
+ImportOptions CaseOptions(const OnnxModel& model, const DataSet& data) {
   ImportOptions options{.list_inputs = data.lists, .conformance = true};
   for (const OnnxModel::Input& input : model.inputs()) {
     for (const Feed& feed : data.inputs) {
       if (feed.name == input.name) options.input_shapes[feed.name] = feed.tensor.shape();
     }
   }
+  return options;
+}
+
+struct CaseImport {
+  ImportedModel model;
+  size_t fixed = 0;  // inputs that are constants of the graph
+};
+
+// Cases feed shapes, axes, bounds and switches at run time, where a static graph needs them at import. Fixes only the
+// inputs without which the import fails: all others stay inputs of the program.
+absl::StatusOr<CaseImport> ImportCase(const OnnxModel& model, const DataSet& data) {
+  ImportOptions options = CaseOptions(model, data);
+  if (auto imported = Import(model, options); imported.ok()) return CaseImport{*std::move(imported)};
+  for (const Feed& feed : data.inputs) options.fixed_inputs[feed.name] = feed.tensor;
+  ASSIGN_OR_RETURN(ImportedModel model_of_fewest, Import(model, options));
   for (const Feed& feed : data.inputs) {
-    if (feed.tensor.type() == Type{DType::kBool, {}}) options.fixed_inputs[feed.name] = feed.tensor;
+    options.fixed_inputs.erase(feed.name);
+    if (auto imported = Import(model, options); imported.ok()) {
+      model_of_fewest = *std::move(imported);
+    } else {
+      options.fixed_inputs[feed.name] = feed.tensor;
+    }
   }
-  absl::StatusOr<ImportedModel> imported = Import(model, options);
-  for (size_t first = data.inputs.size(); !imported.ok() && first-- > 0;) {
-    options.fixed_inputs[data.inputs[first].name] = data.inputs[first].tensor;
-    imported = Import(model, options);
-  }
-  return imported;
+  return CaseImport{std::move(model_of_fewest), options.fixed_inputs.size()};
 }
 
 // One case records rounding noise of up to 1.9e-7 where its transform is 0: a float32 mean of ten numbers up to 99,
@@ -61,7 +74,8 @@ double AbsoluteTolerance(const OnnxModel& model) {
 }
 
 absl::Status RunDataSet(const OnnxModel& model, const DataSet& data, Backend* backend) {
-  ASSIGN_OR_RETURN(const ImportedModel imported, ImportCase(model, data));
+  ASSIGN_OR_RETURN(const CaseImport made, ImportCase(model, data));
+  const ImportedModel& imported = made.model;
   std::map<std::string, HostTensor> inputs;
   for (const ImportedWeight& weight : imported.weights) inputs[weight.name] = weight.value;
   for (const Feed& feed : data.inputs) inputs[feed.name] = feed.tensor;
@@ -74,7 +88,8 @@ absl::Status RunDataSet(const OnnxModel& model, const DataSet& data, Backend* ba
   for (size_t i = 0; i < data.outputs.size(); ++i) {
     RETURN_IF_ERROR(CompareOutput(imported.outputs[i], outputs[i], data.outputs[i], AbsoluteTolerance(model)));
   }
-  return absl::OkStatus();
+  if (backend == nullptr || data.inputs.empty() || made.fixed < data.inputs.size()) return absl::OkStatus();
+  return absl::UnimplementedError("needs every input at import, where the host evaluates it: no kernel ran");
 }
 
 absl::Status RunLight(const fs::path& path, Backend* backend) {

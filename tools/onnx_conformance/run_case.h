@@ -14,8 +14,9 @@ namespace onnxtrain {
 // The cases of a folder, sorted. Fails where the folder cannot be read.
 absl::StatusOr<std::vector<std::filesystem::path>> FindCases(const std::filesystem::path& folder);
 
-// Imports the case, runs it on all of its data and compares. `backend` null: the importer's own slow evaluation.
-// kUnimplemented where an operator or a type is not supported.
+// Imports the case, runs it on all of its data and compares. The data are inputs of the program, but for those that a
+// static graph needs at import (shapes, axes, bounds). `backend` null: the importer's own slow evaluation.
+// kUnimplemented where an operator or a type is not supported, or where no input is left for the backend.
 absl::Status RunCase(const std::filesystem::path& path, Backend* backend);
 
 }  // namespace onnxtrain

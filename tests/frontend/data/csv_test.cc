@@ -4,6 +4,7 @@
 
 #include "frontend/data/csv_reader.h"
 #include "tests/frontend/data/files.h"
+#include "tests/shared_files.h"
 
 namespace onnxtrain {
 namespace {
@@ -260,14 +261,13 @@ TEST(Csv, Tabs) {
 }
 
 TEST(Csv, RealTables) {
-  const std::string shared = SharedData();
-  if (shared.empty()) GTEST_SKIP() << "no shared data beside the project";
-  const auto iris = OpenDataset(shared + "/data/tabular/iris.csv", {});
+  SKIP_WITHOUT_SHARED("data/tabular");
+  const auto iris = OpenDataset(SharedPath("data/tabular/iris.csv"), {});
   ASSERT_TRUE(iris.ok()) << iris.status();
   EXPECT_EQ((*iris)->size(), 150);
   EXPECT_EQ((*iris)->columns()[4].classes,
             (std::vector<std::string>{"Iris-setosa", "Iris-versicolor", "Iris-virginica"}));
-  const auto titanic = OpenDataset(shared + "/data/tabular/titanic.csv", {.label = {"survived"}});
+  const auto titanic = OpenDataset(SharedPath("data/tabular/titanic.csv"), {.label = {"survived"}});
   ASSERT_TRUE(titanic.ok()) << titanic.status();
   EXPECT_EQ((*titanic)->size(), 891);
   EXPECT_EQ(ToString((*titanic)->columns()[0].sample), "i64[]");
@@ -277,9 +277,8 @@ TEST(Csv, RealTables) {
 }
 
 TEST(Csv, RealQuoting) {
-  const std::string shared = SharedData();
-  if (shared.empty()) GTEST_SKIP() << "no shared data beside the project";
-  const auto read = [&](const char* name) { return *Split(ReadFile(shared + "/bad-inputs/csv/csvs_" + name), 7); };
+  SKIP_WITHOUT_SHARED("bad-inputs/csv");
+  const auto read = [&](const char* name) { return *Split(ReadFile(SharedPath("bad-inputs/csv/csvs_") + name), 7); };
   EXPECT_EQ(read("comma_in_quotes.csv")[1][3], "Anytown, WW");
   EXPECT_EQ(read("empty_crlf.csv"), (Records{{"a", "b", "c"}, {"1", "", ""}, {"2", "3", "4"}}));
   EXPECT_EQ(read("json.csv")[1][1], "{\"type\": \"Point\", \"coordinates\": [102.0, 0.5]}");

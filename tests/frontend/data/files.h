@@ -39,14 +39,6 @@ inline std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Returns the folder of real data next to the project, or "".
-inline std::string SharedData() {
-  const char* set = std::getenv("ONNXTRAIN_SHARED");
-  const std::filesystem::path path =
-      set != nullptr ? set : std::filesystem::path(ONNXTRAIN_SOURCE_DIR) / ".." / "shared";
-  return std::filesystem::is_directory(path) ? path.string() : "";
-}
-
 inline std::string Message(const absl::Status& status) { return std::string(ToStd(status.message())); }
 
 // Returns the values of column c of samples [0, n), as doubles.

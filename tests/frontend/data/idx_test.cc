@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/frontend/data/files.h"
+#include "tests/shared_files.h"
 
 namespace onnxtrain {
 namespace {
@@ -142,10 +143,9 @@ TEST(Idx, UnknownFilesAndPaths) {
 }
 
 TEST(Idx, RealMnist) {
-  const std::string shared = SharedData();
-  if (shared.empty()) GTEST_SKIP() << "no shared data beside the project";
+  SKIP_WITHOUT_SHARED("data/mnist_idx");
   for (bool eval : {false, true}) {
-    const auto data = OpenDataset(shared + "/data/mnist_idx", {.eval_split = eval});
+    const auto data = OpenDataset(SharedPath("data/mnist_idx"), {.eval_split = eval});
     ASSERT_TRUE(data.ok()) << data.status();
     EXPECT_EQ((*data)->size(), eval ? 10000 : 60000);
     EXPECT_EQ(ToString((*data)->columns()[0].sample), "u8[28,28]");

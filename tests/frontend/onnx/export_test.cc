@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "model_builder.h"
+#include "tests/shared_files.h"
 
 namespace onnxtrain {
 namespace {
@@ -173,10 +174,9 @@ TEST(Export, AFailedWriteKeepsWhatWasThere) {
 
 // Exports every real model with all its weights: the result has the same bytes.
 TEST(SharedModels, ExportIsByteIdentical) {
-  const std::string shared = SharedFolder();
-  if (shared.empty()) GTEST_SKIP() << "NO SHARED FOLDER: real models were not exported";
+  SKIP_WITHOUT_SHARED("models");
   int tried = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(shared + "/models")) {
+  for (const auto& entry : std::filesystem::directory_iterator(SharedPath("models"))) {
     if (entry.path().extension() != ".onnx") continue;
     auto loaded = OnnxModel::Load(entry.path().string());
     ASSERT_TRUE(loaded.ok()) << loaded.status();

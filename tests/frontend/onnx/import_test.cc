@@ -10,6 +10,7 @@
 #include "frontend/ops/check.h"
 #include "frontend/ops/interpret.h"
 #include "model_builder.h"
+#include "tests/shared_files.h"
 
 namespace onnxtrain {
 namespace {
@@ -407,8 +408,7 @@ TEST(Bombs, DeclaredTensorsAreNotAllocated) {
 }
 
 TEST(SharedModels, ImportForTrainingAtAnyBatch) {
-  const std::string shared = SharedFolder();
-  if (shared.empty()) GTEST_SKIP() << "NO SHARED FOLDER: real models were not imported";
+  SKIP_WITHOUT_SHARED("models");
   struct Case {
     std::string file;
     size_t parameters;
@@ -421,7 +421,7 @@ TEST(SharedModels, ImportForTrainingAtAnyBatch) {
       {"unet_sed_opset18", 26, {4, 1, 224, 224}}, {"cifar_deep_kw_opset9", 12, {4, 10}},
   };
   for (const Case& c : cases) {
-    auto loaded = OnnxModel::Load(shared + "/models/" + c.file + ".onnx");
+    auto loaded = OnnxModel::Load(SharedPath("models/" + c.file + ".onnx"));
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     auto model = Import(**loaded, {.batch = 4, .training = true});
     ASSERT_TRUE(model.ok()) << c.file << ": " << model.status();

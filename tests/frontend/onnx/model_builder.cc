@@ -177,9 +177,4 @@ onnx::ModelProto LinearModel() {
   return model;
 }
 
-std::string SharedFolder() {
-  const std::string folder = ONNXTRAIN_SOURCE_DIR "/../shared";
-  return fs::exists(folder) ? folder : std::string();
-}
-
 }  // namespace onnxtrain

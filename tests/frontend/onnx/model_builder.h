@@ -49,7 +49,4 @@ std::string Message(const absl::Status& status);
 // x → y = x·w + b, with x [N, 2], w [2, 3], b [3]. Most tests modify this model.
 onnx::ModelProto LinearModel();
 
-// Returns the folder of real models next to the sources, or "".
-std::string SharedFolder();
-
 }  // namespace onnxtrain
