@@ -1,6 +1,6 @@
 // onnxtrain compare: runs the same samples on both backends and compares them with each other, with the values of
 // another framework and with finite differences.
-#include <cmath>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
@@ -24,8 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Tensors = std::map<std::string, HostTensor>;
 
-// The largest relative difference that rounding explains in float32.
-constexpr double kTolerance = 1e-3;
+constexpr uint64_t kNudges = 2;
 
 struct Setup {
   ModelAndData data;
@@ -54,27 +53,48 @@ absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   return s;
 }
 
-// Loss, outputs and gradients under the names of `grad` and of --reference.
-absl::StatusOr<Tensors> Results(const Setup& s, Backend& backend) {
+absl::Status NudgeWeights(Session& session, uint64_t nudge) {
+  ASSIGN_OR_RETURN(auto weights, session.Weights());
+  for (auto& [name, value] : weights) value = Nudge(value, nudge, false);
+  return session.SetWeights(weights);
+}
+
+GlobalBatch NudgeBatch(const GlobalBatch& batch, uint64_t nudge) {
+  GlobalBatch moved(*batch.names());
+  for (size_t i = 0; i < batch.names()->size(); ++i) moved.Set(i, Nudge(batch.tensor(i), nudge + i, true));
+  return moved;
+}
+
+// Loss, outputs and gradients under the names of `grad` and of --reference; of nudged inputs and weights unless `nudge`
+// is 0.
+absl::StatusOr<Tensors> Results(const Setup& s, Backend& backend, uint64_t nudge) {
   ASSIGN_OR_RETURN(const auto session, Session::Create(s.models, &backend, s.options));
-  ASSIGN_OR_RETURN(const GradientResult result, session->Gradients(s.global_batch));
+  if (nudge > 0) RETURN_IF_ERROR(NudgeWeights(*session, nudge));
+  ASSIGN_OR_RETURN(const GradientResult result,
+                   session->Gradients(nudge > 0 ? NudgeBatch(s.global_batch, nudge) : s.global_batch));
   const NamedArrays named = NamedResults(result);
   return Tensors(named.begin(), named.end());
 }
 
-// A gradient that is zero in exact arithmetic (a bias before BatchNorm) has no meaningful relative error: small
-// gradients are measured relative to the norm of all gradients.
-void MeasureAgainstWhole(const Tensors& reference, std::vector<Difference>* differences) {
-  double total = 0;
-  for (const auto& [name, value] : reference) {
-    if (!name.starts_with(kGradPrefix)) continue;
-    for (int64_t i = 0; i < value.size(); ++i) total += value.At(i) * value.At(i);
+// Every named value, likewise.
+absl::StatusOr<Tensors> Trace(const Setup& s, Backend& backend, uint64_t nudge) {
+  if (nudge == 0) return TraceValues(s.look, s.options, s.global_batch, backend);
+  PreparedModel moved = s.look;
+  for (ImportedWeight& w : moved.model.weights) w.value = Nudge(w.value, nudge, false);
+  return TraceValues(moved, s.options, NudgeBatch(s.global_batch, nudge), backend);
+}
+
+using Compute = absl::StatusOr<Tensors> (*)(const Setup&, Backend&, uint64_t nudge);
+using Moves = std::vector<std::vector<Difference>>;
+
+// How far nudges move what the backend computes.
+absl::StatusOr<Moves> MeasureMoves(const Setup& s, Backend& backend, Compute compute, const Tensors& usual) {
+  Moves moves;
+  for (uint64_t nudge = 1; nudge <= kNudges; ++nudge) {
+    ASSIGN_OR_RETURN(const Tensors moved, compute(s, backend, 1000 * nudge));
+    moves.push_back(CompareTensorMaps(moved, usual));
   }
-  for (Difference& d : *differences) {
-    if (!d.name.starts_with(kGradPrefix) || !std::isfinite(d.relative) || total == 0) continue;
-    const double scale = 1e-3 * std::sqrt(total);
-    d.relative = std::min(d.relative, d.largest * std::sqrt(static_cast<double>(d.type.elements())) / scale);
-  }
+  return moves;
 }
 
 struct Report {
@@ -83,21 +103,32 @@ struct Report {
   bool agrees = true;
 };
 
-Report MakeReport(std::string title, const Tensors& a, const Tensors& b) {
+Report MakeReport(std::string title, const Tensors& a, const Tensors& b, const Moves& moves) {
   Report report{std::move(title), CompareTensorMaps(a, b)};
-  MeasureAgainstWhole(b, &report.differences);
-  for (const Difference& d : report.differences) report.agrees &= d.relative <= kTolerance;
+  JudgeDifferences(moves, &report.differences);
+  report.agrees = std::ranges::all_of(report.differences, &Difference::agrees);
   return report;
 }
 
+constexpr char kColumns[] =
+    "difference: norm of the difference over the norm of the value (a gradient below a thousandth of all gradients: "
+    "over "
+    "that)\nnudged: the same between the value and the one from inputs and weights that moved by up to %d ulps\n"
+    "allowed: %g, or %g × nudged if that is more; '-' where nudged is above %g, which nobody can judge in float32\n"
+    "largest: the largest difference of two elements\n";
+
+std::string Allowed(const Difference& d) { return d.judged() ? absl::StrFormat("%.2e", d.allowed) : "-"; }
+
 std::string Page(const Report& r) {
-  std::string text = StrCat(r.title, ": ", r.agrees ? "agree" : "DISAGREE", " (", r.differences.size(),
-                            " values, relative difference up to ", kTolerance, ")\n");
+  const auto unjudged = std::ranges::count_if(r.differences, [](const Difference& d) { return !d.judged(); });
+  std::string text = StrCat(r.title, ": ", r.agrees ? "agree" : "DISAGREE", " (", r.differences.size(), " values");
+  if (unjudged > 0) StrAppend(&text, ", ", unjudged, " of them too ill-conditioned to judge");
+  text += absl::StrFormat(")\n  %10s %9s %9s %9s  value\n", "difference", "nudged", "allowed", "largest");
   constexpr size_t kMost = 12;
-  for (size_t i = 0; i < r.differences.size() && (i < kMost || r.differences[i].relative > kTolerance); ++i) {
+  for (size_t i = 0; i < r.differences.size() && (i < kMost || !r.differences[i].agrees()); ++i) {
     const Difference& d = r.differences[i];
-    text +=
-        absl::StrFormat("  %9.2e relative  %9.2e largest  %s %s\n", d.relative, d.largest, d.name, ToString(d.type));
+    text += absl::StrFormat("  %10.2e %9.2e %9s %9.2e  %s %s\n", d.relative, d.nudged, Allowed(d), d.largest, d.name,
+                            ToString(d.type));
   }
   if (r.differences.size() > kMost) StrAppend(&text, "  … the others are closer\n");
   return text;
@@ -106,8 +137,12 @@ std::string Page(const Report& r) {
 Json ToJson(const Report& r) {
   Json json = {{"title", r.title}, {"agrees", r.agrees}, {"values", Json::array()}};
   for (const Difference& d : r.differences) {
-    json["values"].push_back(
-        {{"name", d.name}, {"type", ToString(d.type)}, {"relative", d.relative}, {"largest", d.largest}});
+    json["values"].push_back({{"name", d.name},
+                              {"type", ToString(d.type)},
+                              {"relative", d.relative},
+                              {"nudged", d.nudged},
+                              {"allowed", d.judged() ? Json(d.allowed) : Json()},
+                              {"largest", d.largest}});
   }
   return json;
 }
@@ -148,23 +183,43 @@ absl::StatusOr<Tensors> ReadReference(const TrainConfig& config, const Tensors& 
   return reference;
 }
 
+// What each backend computes, and how far nudges move it on one of them.
+struct Computed {
+  std::map<std::string, Tensors> by_backend;
+  Moves moves;
+};
+
+absl::StatusOr<Computed> ComputeOnAll(const TrainConfig& config, const Setup& s, Compute compute) {
+  Computed computed;
+  for (const std::string& name : BackendNames()) {
+    ASSIGN_OR_RETURN(const auto backend, LoadNamedBackend(config, name));
+    ASSIGN_OR_RETURN(computed.by_backend[name], compute(s, *backend, 0));
+    if (!computed.moves.empty()) continue;
+    ASSIGN_OR_RETURN(computed.moves, MeasureMoves(s, *backend, compute, computed.by_backend[name]));
+  }
+  return computed;
+}
+
+void AddPair(const std::string& what, const Computed& computed, std::vector<Report>* reports) {
+  const auto& all = computed.by_backend;
+  if (!all.contains("cpu") || !all.contains("torch")) return;
+  reports->push_back(MakeReport(StrCat("cpu and torch, ", what), all.at("cpu"), all.at("torch"), computed.moves));
+}
+
 absl::StatusOr<std::vector<Report>> CompareAllWays(const TrainConfig& config, const Setup& s) {
-  std::map<std::string, Tensors> results, traces;
   for (const std::string& name : BackendNames()) {
     ASSIGN_OR_RETURN(const auto backend, LoadNamedBackend(config, name));
     LogInfo(config, DescribeBackend(*backend));
-    ASSIGN_OR_RETURN(results[name], Results(s, *backend));
-    ASSIGN_OR_RETURN(traces[name], TraceValues(s.look, s.options, s.global_batch, *backend));
   }
+  ASSIGN_OR_RETURN(const Computed traces, ComputeOnAll(config, s, Trace));
+  ASSIGN_OR_RETURN(const Computed results, ComputeOnAll(config, s, Results));
   std::vector<Report> reports;
-  if (results.contains("cpu") && results.contains("torch")) {
-    reports.push_back(MakeReport("cpu and torch, every named value", traces["cpu"], traces["torch"]));
-    reports.push_back(MakeReport("cpu and torch, loss, outputs and gradients", results["cpu"], results["torch"]));
-  }
+  AddPair("every named value", traces, &reports);
+  AddPair("loss, outputs and gradients", results, &reports);
   if (config.reference.empty()) return reports;
-  for (const auto& [name, ours] : results) {
+  for (const auto& [name, ours] : results.by_backend) {
     ASSIGN_OR_RETURN(const Tensors reference, ReadReference(config, ours));
-    reports.push_back(MakeReport(StrCat(name, " and the reference"), ours, reference));
+    reports.push_back(MakeReport(StrCat(name, " and the reference"), ours, reference, results.moves));
   }
   return reports;
 }
@@ -175,7 +230,7 @@ absl::StatusOr<int> RunCompare(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const Setup setup, SetUp(config));
   ASSIGN_OR_RETURN(const std::vector<Report> reports, CompareAllWays(config, setup));
   Json json = {{"comparisons", Json::array()}};
-  std::string page;
+  std::string page = absl::StrFormat(kColumns, kNudgeUlps, kRounding, kSpread, kJudgeable);
   bool agrees = true;
   for (const Report& r : reports) {
     json["comparisons"].push_back(ToJson(r));

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
+
+#include "tools/onnxtrain/report/named_results.h"
 
 namespace onnxtrain::cli {
 
@@ -29,15 +32,62 @@ Difference CompareTensors(const std::string& name, const HostTensor& a, const Ho
   return d;
 }
 
+namespace {
+
+double GradientNorm(const std::map<std::string, HostTensor>& values) {
+  double total = 0;
+  for (const auto& [name, value] : values) {
+    if (!name.starts_with(kGradPrefix)) continue;
+    for (int64_t i = 0; i < value.size(); ++i) total += value.At(i) * value.At(i);
+  }
+  return std::sqrt(total);
+}
+
+// A gradient counts as no smaller than a thousandth of all gradients.
+void MeasureAgainstAll(double norm, Difference* d) {
+  if (!d->name.starts_with(kGradPrefix) || !std::isfinite(d->relative) || norm == 0) return;
+  d->relative = std::min(d->relative, d->largest * std::sqrt(static_cast<double>(d->type.elements())) / (1e-3 * norm));
+}
+
+}  // namespace
+
 std::vector<Difference> CompareTensorMaps(const std::map<std::string, HostTensor>& a,
                                           const std::map<std::string, HostTensor>& b) {
+  const double norm = GradientNorm(b);
   std::vector<Difference> all;
   for (const auto& [name, value] : a) {
-    if (const auto it = b.find(name); it != b.end()) all.push_back(CompareTensors(name, value, it->second));
+    const auto it = b.find(name);
+    if (it == b.end()) continue;
+    all.push_back(CompareTensors(name, value, it->second));
+    MeasureAgainstAll(norm, &all.back());
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Difference& x, const Difference& y) { return x.relative > y.relative; });
   return all;
+}
+
+void JudgeDifferences(const std::vector<std::vector<Difference>>& moves, std::vector<Difference>* differences) {
+  std::map<std::string, double> nudged;
+  for (const auto& all : moves) {
+    for (const Difference& d : all) nudged[d.name] = std::max(nudged[d.name], d.relative);
+  }
+  for (Difference& d : *differences) {
+    d.nudged = nudged[d.name];
+    d.allowed =
+        d.nudged > kJudgeable ? std::numeric_limits<double>::infinity() : std::max(kRounding, kSpread * d.nudged);
+  }
+  std::stable_sort(differences->begin(), differences->end(), [](const Difference& x, const Difference& y) {
+    return x.judged() != y.judged() ? y.judged() : x.relative / x.allowed > y.relative / y.allowed;
+  });
+}
+
+HostTensor Nudge(const HostTensor& tensor, uint64_t seed, bool keep_whole) {
+  if (!IsFloat(tensor.dtype())) return tensor;
+  std::mt19937_64 random(seed);
+  HostTensor moved(tensor.type());
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    const double x = tensor.At(i), unit = static_cast<double>(random() >> 11) * 0x1p-52 - 1;  // in [-1, 1)
+    moved.Set(i, keep_whole && x == std::trunc(x) ? x : x * (1 + kNudgeUlps * 0x1p-23 * unit));
+  }
+  return moved;
 }
 
 }  // namespace onnxtrain::cli
