@@ -1,6 +1,7 @@
 #include "optim/loss.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 
@@ -114,6 +115,43 @@ struct Chosen {
   LossFeed feed;
 };
 
+// Returns 1 where the value is a channels-first image: elementwise operators follow one that reads channels at axis 1
+// (convolution, pooling, normalization). Else returns the last axis.
+int PresumeClassAxis(const Graph& graph, ValueId value) {
+  const Shape& shape = graph.type(value).shape;
+  const int last = static_cast<int>(shape.size()) - 1;
+  for (const Node* node = graph.producer(value); node != nullptr && !node->inputs.empty();
+       node = graph.producer(value)) {
+    const OpRow& row = *FindOp(node->op);
+    if (row.layout.inputs != 0) return std::min(1, last);
+    value = node->inputs[0];
+    if (row.moves_data || value == kNoValue || graph.type(value).shape != shape) break;
+  }
+  return last;
+}
+
+// Returns the class axis of a value of this shape: the one that the labels leave out, else option `axis`, else the
+// model's.
+absl::StatusOr<int> ChooseClassAxis(const Graph& graph, const LossTerm& term, const LabelInfo& labels) {
+  const Shape& shape = graph.type(term.value).shape;
+  const int last = static_cast<int>(shape.size()) - 1;
+  const double asked = OptionOr(term.options, "axis", kOpenOption);
+  if (!std::isnan(asked) && asked != -1 && asked != 1 && asked != last)
+    return Invalid("`loss` ", term.function->name, ":axis=", asked, ": the classes of '", term.output, "' ",
+                   ToString(graph.type(term.value)), " are along axis 1 or ", last);
+  const int wanted = std::isnan(asked) ? PresumeClassAxis(graph, term.value) : asked == 1 ? 1 : last;
+  Shape label = labels.sample.shape;
+  if (!labels.present) {
+    label = Sample(shape);
+    label.erase(label.begin() + (wanted - 1));
+  }
+  const int axis = *ClassAxis(shape, label);
+  if (!std::isnan(asked) && axis != wanted)
+    return Invalid("`loss` ", term.function->name, ":axis=", asked, ": labels ", ToString(label), " of '", term.output,
+                   "' ", ToString(graph.type(term.value)), " leave out axis ", axis);
+  return axis;
+}
+
 // Completes a term from its function and output.
 absl::StatusOr<Chosen> Finish(const ImportedModel& model, const Candidate& c, const LossFunction& loss,
                               const LossTermSpec& spec, const LabelInfo& labels) {
@@ -144,8 +182,7 @@ absl::StatusOr<Chosen> Finish(const ImportedModel& model, const Candidate& c, co
     chosen.feed.num_classes = type.shape[2];
   }
   if (term.form != LabelForm::kClasses) return chosen;
-  const int axis = *ClassAxis(
-      type.shape, labels.present ? labels.sample.shape : Sample(Shape(type.shape.begin(), type.shape.end() - 1)));
+  ASSIGN_OR_RETURN(const int axis, ChooseClassAxis(graph, term, labels));
   chosen.feed.num_classes = type.shape[axis];
   chosen.feed.sample.dtype = DType::kInt64;
   chosen.feed.sample.shape.erase(chosen.feed.sample.shape.begin() + (axis - 1));

@@ -2,8 +2,13 @@
 #pragma once
 
 #include "frontend/ops/builder.h"
+#include "optim/options.h"
 
 namespace onnxtrain {
+
+// The axis of the classes in a loss over class indices: 1, or the last (-1). By default the one that the labels leave
+// out, which is ambiguous only without labels.
+inline constexpr NumberOption kClassAxisOption = {"axis", kOpenOption, -1, 15};
 
 // Scores [rows, classes] or [N, classes, …] and labels without the class axis.
 struct ClassPair {

@@ -76,6 +76,35 @@ TEST(Loss, SeveralOutputsAreAnErrorThatNamesThem) {
   EXPECT_TRUE(ChooseLoss(model, {.logits = "other"}, labels).ok());
 }
 
+// Without labels, which would tell, classes are along the channels of an image and else along the last axis.
+TEST(Loss, ClassAxisWithoutLabels) {
+  const auto label = [](const ImportedModel& model, const std::string& loss) -> std::string {
+    const auto choice = ChooseLoss(model, {.name = loss}, {});
+    return choice.ok() ? ToString(choice->feeds[0].sample.shape) : "none";
+  };
+  const ImportedModel values = MakeModel({4, 10, 7, 5}, "");
+  EXPECT_EQ(label(values, "ce"), ToString(Shape{10, 7}));
+  EXPECT_EQ(label(values, "ce:axis=-1"), ToString(Shape{10, 7}));
+  EXPECT_EQ(label(values, "ce:axis=1"), ToString(Shape{7, 5}));
+  EXPECT_EQ(label(values, "nll:axis=3"), ToString(Shape{10, 7}));
+  EXPECT_EQ(label(values, "ce:axis=2"), "none");
+  ImportedModel image;
+  Builder b(&image.graph);
+  const Val x = b.Input(InputKind::kFeed, "x", {DType::kFloat32, {4, 3, 7, 5}}),
+            w = b.Input(InputKind::kParameter, "w", {DType::kFloat32, {10, 3, 1, 1}});
+  const Val y = b.Op("Conv", {x, w},
+                     {{"strides", std::vector<int64_t>{1, 1}},
+                      {"pads", std::vector<int64_t>{0, 0, 0, 0}},
+                      {"dilations", std::vector<int64_t>{1, 1}},
+                      {"group", int64_t{1}}});
+  image.graph.AddOutput("y", (y * 2.0).id());
+  image.outputs = {"y"};
+  EXPECT_EQ(label(image, "ce"), ToString(Shape{7, 5}));
+  EXPECT_EQ(label(image, "ce:axis=-1"), ToString(Shape{10, 7}));
+  const LabelInfo last{.present = true, .sample = {DType::kInt64, {10, 7}}, .max_value = 4};
+  EXPECT_FALSE(ChooseLoss(image, {.name = "ce:axis=1"}, last).ok());
+}
+
 TEST(Loss, LossDenominatorCountsTargets) {
   const auto weight = [](const char* loss, LabelForm form, HostTensor labels) {
     const LossChoice choice{.terms = {{.function = FindLoss(loss), .form = form, .feed = kLabelFeed}}};
