@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import torch
 
-STEPS, SIZE = 200, 24
+STEPS, SIZE = 200, 1031  # more than a tile of vectors, with a tail
 
-# The names are those of the cases in rules_test.cc.
+# The names are those of the cases in torch_rules_test.cc.
 CASES = {
     'sgd': lambda p: torch.optim.SGD(p, lr=0.05, weight_decay=0.01),
     'sgd_momentum': lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.01),
@@ -21,8 +21,10 @@ CASES = {
     'adamw': lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
     'rmsprop': lambda p: torch.optim.RMSprop(p, lr=0.01, weight_decay=0.01),
     'rmsprop_momentum': lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9),
+    'sgd_cosine': lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
     'adagrad': lambda p: torch.optim.Adagrad(p, lr=0.1, weight_decay=0.01),
 }
+SCHEDULES = {'sgd_cosine': lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=STEPS)}
 
 
 def main(path):
@@ -33,10 +35,13 @@ def main(path):
     for name, make in CASES.items():
         parameter = torch.nn.Parameter(torch.tensor(start))
         optimizer = make([parameter])
+        schedule = SCHEDULES[name](optimizer) if name in SCHEDULES else None
         trajectory = []
         for gradient in gradients:
             parameter.grad = torch.tensor(gradient)
             optimizer.step()
+            if schedule:
+                schedule.step()
             trajectory.append(parameter.detach().numpy().copy())
         arrays[name] = np.stack(trajectory)
     np.savez(path, **arrays)
