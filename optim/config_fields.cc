@@ -169,7 +169,7 @@ constexpr ConfigField kFields[] = {
      "auto (torch where there is a GPU, else cpu), cpu or torch", {.choices = "auto|cpu|torch"}},
     {"run", "device", kReads | kSynthetic, &C::device, "NAME", "auto, cpu or cuda:N"},
     {"run", "threads", kReads | kSynthetic, &C::threads, "N",
-     "CPU threads (default: what affinity, cgroup and OMP_NUM_THREADS allow)", {.min = 1, .max = 4096}},
+     "CPU threads (default: what affinity, cgroup and OMP_NUM_THREADS allow; for a small model as few as are fastest)", {.min = 1, .max = 4096}},
     {"run", "log_every", kTaskTrain, &C::log_every, "INTERVAL",
      "Updates (500), epochs (0.1ep) or time (10m) between progress lines; auto: about 20 an epoch", {.word = "auto"}},
     {"run", "eval_every", kTaskTrain, &C::eval_every, "INTERVAL",

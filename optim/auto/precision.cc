@@ -1,13 +1,9 @@
 #include "optim/auto/precision.h"
 
-#include <algorithm>
-#include <chrono>
-#include <limits>
-
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
 #include "optim/auto/micro_batch.h"
-#include "optim/program/programs.h"
+#include "optim/auto/micro_timer.h"
 #include "optim/telemetry/format.h"
 #include "optim/training_graph.h"
 
@@ -17,29 +13,6 @@ namespace {
 // The largest time relative to float32 that is worth the bits.
 constexpr double kMaxTimeRatio = 0.9;
 
-// Allocates the weights of a graph as zeros, which take as long as any numbers.
-absl::Status AllocateWeights(const Graph& graph, Backend& backend, Arena* weights) {
-  for (const GraphInput& input : graph.inputs()) {
-    if (input.kind != InputKind::kFeed) weights->Add(input.name, graph.type(input.value));
-  }
-  return weights->Allocate(backend, "weights");
-}
-
-absl::StatusOr<double> MeasureBestSeconds(Programs& programs, CompiledProgram& program, Backend& backend) {
-  using Clock = std::chrono::steady_clock;
-  double best = std::numeric_limits<double>::infinity(), total = 0;
-  constexpr double kEnough = 0.3;
-  for (int runs = 0; runs < 20 && total < kEnough; ++runs) {
-    const auto begin = Clock::now();
-    RETURN_IF_ERROR(programs.Run(program));
-    RETURN_IF_ERROR(backend.Synchronize());
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    best = std::min(best, seconds);
-    total += seconds;
-  }
-  return best;
-}
-
 // The bytes that a session with these options holds beside its programs.
 absl::StatusOr<int64_t> SessionBytes(const std::shared_ptr<PreparedModels>& models, Backend& backend,
                                      SessionOptions options) {
@@ -48,40 +21,16 @@ absl::StatusOr<int64_t> SessionBytes(const std::shared_ptr<PreparedModels>& mode
   return session->memory().total();
 }
 
-// Times forward and backward pass of one micro-batch under the session's budget, with the same recomputation.
-class MicroTimer {
- public:
-  MicroTimer(const Graph& graph, const SessionOptions& options, int64_t session_bytes, Backend& backend)
-      : graph_(graph), recompute_(options.recompute), session_bytes_(session_bytes), backend_(backend) {}
-
-  // Each call allocates and frees its own memory.
-  absl::StatusOr<double> Time(DType compute) const {
-    Arena weights;
-    RETURN_IF_ERROR(AllocateWeights(graph_, backend_, &weights));
-    Bindings state;
-    for (const std::string& name : weights.names()) state[name] = weights.At(name);
-    Programs programs(&backend_, compute, false, recompute_, [this] { return static_cast<size_t>(session_bytes_); });
-    ASSIGN_OR_RETURN(const auto program, programs.Compile(graph_, {}, state));
-    RETURN_IF_ERROR(programs.Run(*program));  // the first run faults memory in
-    return MeasureBestSeconds(programs, *program, backend_);
-  }
-
- private:
-  const Graph& graph_;
-  const RecomputeSpec recompute_;
-  const int64_t session_bytes_;
-  Backend& backend_;
-};
-
 absl::StatusOr<PrecisionChoice> DecideAuto(const std::shared_ptr<PreparedModels>& models, Backend& backend,
                                            const SessionOptions& options) {
   ASSIGN_OR_RETURN(const int64_t beside, SessionBytes(models, backend, options));
   ASSIGN_OR_RETURN(const PreparedModel prepared,
                    models->Prepare(MakePrepareOptions(options), options.micro_batch, true, false));
   ASSIGN_OR_RETURN(const Graph graph, BuildMicro(prepared.model, prepared.loss, options.loss, options.micro_batch, {}));
-  const MicroTimer timer(graph, options, beside, backend);
-  ASSIGN_OR_RETURN(const double wide, timer.Time(DType::kFloat32));
-  ASSIGN_OR_RETURN(const double low, timer.Time(DType::kBFloat16));
+  const MicroTimer timer(graph, options.recompute, beside, backend);
+  ASSIGN_OR_RETURN(const std::vector<double> wide_times, timer.Time(DType::kFloat32));
+  ASSIGN_OR_RETURN(const std::vector<double> low_times, timer.Time(DType::kBFloat16));
+  const double wide = wide_times.front(), low = low_times.front();
   const bool faster = low < kMaxTimeRatio * wide;
   return PrecisionChoice{
       faster ? "bf16" : "no",

@@ -6,6 +6,7 @@
 #include "optim/auto/session_setup.h"
 #include "optim/auto/surgery.h"
 #include "optim/auto/synthetic_data.h"
+#include "optim/auto/threads.h"
 
 namespace onnxtrain {
 
@@ -35,7 +36,9 @@ absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const
   setup.options.optimizer = MakeOptimizer(config);
   setup.options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite
   setup.options.recompute = MakeRecomputeSpec(config);
-  ASSIGN_OR_RETURN(setup.backend, make_backend(config));
+  TrainConfig with_threads = config;
+  ASSIGN_OR_RETURN(setup.backend, MakeBackendForModel(setup.models, setup.options, make_backend, &with_threads));
+  setup.threads = with_threads.threads;
   ASSIGN_OR_RETURN(setup.precision, ChoosePrecisionAndBatch(config, setup.models, *setup.backend, setup.batch.global,
                                                             &setup.batch, &setup.options));
   return setup;

@@ -21,6 +21,7 @@ struct SyntheticSetup {
   SessionOptions options;
   TrainData data;  // one global batch of samples
   std::unique_ptr<Backend> backend;
+  int64_t threads = 0;  // of the backend, as TrainConfig::threads
   PrecisionChoice precision;
 };
 

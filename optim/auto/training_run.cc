@@ -9,6 +9,7 @@
 #include "optim/auto/session_setup.h"
 #include "optim/auto/surgery.h"
 #include "optim/auto/synthetic_data.h"
+#include "optim/auto/threads.h"
 #include "optim/telemetry/format.h"
 
 namespace onnxtrain {
@@ -271,7 +272,7 @@ absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shar
   }
   ASSIGN_OR_RETURN(run.plateau, MakePlateau(config, run.optimizer, prepared.loss, run.has_eval(), &run.options));
 
-  ASSIGN_OR_RETURN(run.backend, make_backend(config));
+  ASSIGN_OR_RETURN(run.backend, MakeBackendForModel(run.models, options, make_backend, &run.config));
   options.optimizer = run.optimizer.spec;
   options.schedule = run.optimizer.schedule;
   options.recompute = MakeRecomputeSpec(config);

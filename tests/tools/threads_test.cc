@@ -26,9 +26,10 @@ class Threads : public Scratch {
   Threads() { Elementwise().Save(Path("m.onnx")); }
 
   // What the summary of a run says about the processor: "NAME, N threads".
-  std::string Summary(const std::string& flags, const std::string& prefix) {
+  std::string Summary(const std::string& flags, const std::string& prefix, int batch = 4096) {
     const Outcome o =
-        Run("--model m.onnx --backend cpu --max-steps 3 --batch-size 4096 --json --quiet --overwrite --out r " + flags,
+        Run(StrCat("--model m.onnx --backend cpu --max-steps 3 --json --quiet --overwrite --out r --batch-size ", batch,
+                   " ", flags),
             prefix);
     EXPECT_EQ(o.code, 0) << o.err;
     return o.code == 0 ? nlohmann::json::parse(o.out)["cpu"].get<std::string>() : "";
@@ -49,6 +50,16 @@ TEST_F(Threads, FollowFlagEnvironmentAndAffinity) {
   EXPECT_TRUE(Summary("", one_cpu).ends_with(", 1 thread"));
   EXPECT_TRUE(Summary("", "env OMP_NUM_THREADS=3").ends_with(", 3 threads"));
   EXPECT_TRUE(Summary("--threads 2", "env OMP_NUM_THREADS=3").ends_with(", 2 threads"));
+}
+
+// Waking a second thread would take longer than the work. A repeated run takes the number from config.flags.
+TEST_F(Threads, AreFewForLittleWork) {
+  const std::string open = "env -u OMP_NUM_THREADS";
+  EXPECT_TRUE(Summary("", open, 4).ends_with(", 1 thread"));
+  EXPECT_NE(ReadAll(Path("r/config.flags")).find("--threads=1\n"), std::string::npos)
+      << ReadAll(Path("r/config.flags"));
+  EXPECT_TRUE(Summary("--threads 2", open, 4).ends_with(", 2 threads"));
+  EXPECT_TRUE(Summary("", "env OMP_NUM_THREADS=2", 4).ends_with(", 2 threads"));
 }
 
 TEST_F(Threads, ChangeNoBitOfWhatOurKernelsCompute) {
