@@ -56,8 +56,9 @@ int FewestFastThreads(const std::map<int, double>& seconds) {
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackendForModel(const std::shared_ptr<PreparedModels>& models,
                                                              const SessionOptions& options,
                                                              const BackendFactory& make_backend, TrainConfig* config) {
+  const bool open = IsOpen(*config);  // the factory may set the variable
   ASSIGN_OR_RETURN(auto backend, make_backend(*config));
-  if (backend->name() != "cpu" || !IsOpen(*config)) return backend;
+  if (backend->name() != "cpu" || !open) return backend;
   ASSIGN_OR_RETURN(const Graph graph, BuildMicroGraph(*models, options));
   const double work = Work(graph);
   if (work >= kMuchWork) return backend;

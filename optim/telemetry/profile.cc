@@ -49,6 +49,29 @@ Graph Alone(const Graph& graph, const Node& node) {
   return alone;
 }
 
+// Returns a graph of all products of the program and of nothing else. A value that the program computes once is one
+// feed, also where several products read it: forward and backward pass find it in the caches as in the program.
+Graph ProductsOf(const Graph& graph) {
+  Graph alone;
+  std::map<ValueId, ValueId> feeds;
+  const auto feed = [&](ValueId v) {
+    if (v == kNoValue) return kNoValue;
+    const auto [it, fresh] = feeds.try_emplace(v, kNoValue);
+    if (fresh) it->second = alone.AddInput(InputKind::kFeed, StrCat("x", v), graph.type(v));
+    return it->second;
+  };
+  for (const Node& node : graph.nodes()) {
+    if (!IsProduct(node)) continue;
+    std::vector<ValueId> inputs;
+    for (ValueId v : node.inputs) inputs.push_back(feed(v));
+    std::vector<Type> types;
+    for (ValueId v : node.outputs) types.push_back(graph.type(v));
+    const std::vector<ValueId> outputs = alone.AddNode(node.op, inputs, node.attrs, types).outputs;
+    for (ValueId v : outputs) alone.AddOutput(StrCat("y", v), v);
+  }
+  return alone;
+}
+
 absl::StatusOr<double> Seconds(BoundProgram& program) {
   const double begin = Now();
   RETURN_IF_ERROR(program.Run());
@@ -125,13 +148,21 @@ absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const s
   return rates;
 }
 
-double ProbedRate(const std::vector<ProductRate>& products) {
-  double flops = 0, seconds = 0;
-  for (const ProductRate& p : products) {
-    flops += static_cast<double>(p.nodes) * p.flops;
-    seconds += static_cast<double>(p.nodes) * p.seconds;
+absl::StatusOr<ProductWork> ProbeProductsTogether(Backend& backend, const std::vector<ProgramProfile>& programs,
+                                                  int64_t updates, double seconds) {
+  ProductWork work;
+  for (const ProgramProfile& profile : programs) {
+    const Graph& graph = profile.program->graph();
+    double flops = 0;
+    for (const Node& node : graph.nodes()) flops += IsProduct(node) ? NodeFlops(graph, node) : 0;
+    if (profile.runs == 0 || flops == 0) continue;
+    const double runs = static_cast<double>(profile.runs) / static_cast<double>(updates);
+    ASSIGN_OR_RETURN(BoundProgram products, BoundProgram::Make(backend, ProductsOf(graph)));
+    ASSIGN_OR_RETURN(const double once, MedianSeconds(products, seconds));
+    work.flops += runs * flops;
+    work.seconds += runs * once;
   }
-  return seconds > 0 ? flops / seconds : 0;
+  return work;
 }
 
 double TriadBandwidth(int threads) {

@@ -35,8 +35,18 @@ struct ProductRate {
 absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const std::vector<ProgramProfile>& programs,
                                                        double seconds);
 
-// Returns the FLOP/s of all products at their isolated rates: the reference that a step is compared with.
-double ProbedRate(const std::vector<ProductRate>& products);
+// All products of an update.
+struct ProductWork {
+  double flops = 0;
+  double seconds = 0;  // in programs that do nothing else
+
+  double rate() const { return seconds > 0 ? flops / seconds : 0; }
+};
+
+// Measures the products of each program that has run as one program, for about `seconds` each. They do the work that
+// they do in the step, on operands of the same sizes and in the same order, so a step cannot be faster.
+absl::StatusOr<ProductWork> ProbeProductsTogether(Backend& backend, const std::vector<ProgramProfile>& programs,
+                                                  int64_t updates, double seconds);
 
 // Measures bytes per second of a = b + s·c over large arrays (STREAM triad) with this many threads: best of several
 // runs.

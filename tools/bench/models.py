@@ -1,9 +1,10 @@
 """Defines the benchmark models as PyTorch modules and exports them to ONNX.
 
-    python3 models.py CASE FILE.onnx        exports one case (see CASES)
+    python3 models.py CASE FILE.onnx [SEED] [FOLDER]    exports one case (see CASES); FOLDER: a pre-trained model
 
-The models are untrained and have no dropout, so that both trainers do the same work. The export keeps training mode:
-BatchNorm is not folded into convolutions. Runs with torch 1.13 and 2.x.
+The models have no dropout, so that both trainers do the same work. Cases of this file export with torch 1.13 and 2.x in
+training mode: BatchNorm is not folded into convolutions. Cases of other libraries (torchvision, transformers) go
+through torch 2.x's own exporter (torch.export), as users write it.
 """
 import math
 import sys
@@ -15,6 +16,8 @@ from torch.nn import functional as F
 
 
 class Attention(nn.Module):
+    fused = False  # computes by F.scaled_dot_product_attention (torch 2.x)
+
     def __init__(self, width, heads, causal):
         super().__init__()
         self.heads, self.causal = heads, causal
@@ -24,10 +27,13 @@ class Attention(nn.Module):
         batch, length, width = x.shape
         split = lambda t: t.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
         q, k, v = split(self.query(x)), split(self.key(x)), split(self.value(x))
-        scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(width // self.heads)
-        if mask is not None:
-            scores = scores + mask
-        y = torch.matmul(F.softmax(scores, dim=-1), v)
+        if Attention.fused:  # the mask of a causal model is the causal one
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=mask is not None)
+        else:
+            scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(width // self.heads)
+            if mask is not None:
+                scores = scores + mask
+            y = torch.matmul(F.softmax(scores, dim=-1), v)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -160,50 +166,109 @@ class UNet(nn.Module):
         return self.head(x)
 
 
+class Encoder(nn.Module):
+    """Pre-trained BERT-like encoder of the transformers library: token ids and mask to hidden states."""
+
+    def __init__(self, folder):
+        super().__init__()
+        import transformers
+        config = transformers.AutoConfig.from_pretrained(folder, hidden_dropout_prob=0.0,
+                                                         attention_probs_dropout_prob=0.0)
+        self.encoder = transformers.AutoModel.from_pretrained(folder, config=config, add_pooling_layer=False)
+
+    def forward(self, input_ids, attention_mask):
+        return self.encoder(input_ids, attention_mask=attention_mask).last_hidden_state
+
+
+def torchvision_model(name, **options):
+    import torchvision
+    return getattr(torchvision.models, name)(weights=None, **options)
+
+
 class Case:
-    """make() → module; shape of one sample; vocabulary (0: real numbers); label shape of one sample; classes; batch."""
+    """A model and the data it is trained on.
 
-    def __init__(self, make, sample, classes, batch, vocabulary=0, label=()):
+    make(folder): module. sample: shape of one sample. batch: default size. vocabulary: token ids below it; 0: real
+    numbers. label: shape of the label of one sample. classes: of the labels; 0: real numbers and the mean squared
+    error. axis: of the classes in the output. masked: a second input, all ones. needs: libraries beyond torch; such a
+    case is exported by torch.export. folder: make needs one.
+    """
+
+    def __init__(self, make, sample, classes, batch, vocabulary=0, label=(), axis=-1, masked=False, needs=(),
+                 folder=False):
         self.make, self.sample, self.classes, self.batch = make, sample, classes, batch
-        self.vocabulary, self.label = vocabulary, label
+        self.vocabulary, self.label, self.axis, self.masked = vocabulary, label, axis, masked
+        self.needs, self.folder = needs, folder
 
-    def inputs(self, batch):
-        generator = torch.Generator().manual_seed(1)
+    def inputs(self, batch, seed=1):
+        generator = torch.Generator().manual_seed(seed)
         shape = (batch,) + self.sample
-        if self.vocabulary:
-            return torch.randint(0, self.vocabulary, shape, generator=generator)
-        return torch.randn(shape, generator=generator)
+        if not self.vocabulary:
+            return (torch.randn(shape, generator=generator),)
+        tokens = torch.randint(0, self.vocabulary, shape, generator=generator)
+        return (tokens, torch.ones_like(tokens)) if self.masked else (tokens,)
 
-    def labels(self, batch):
-        return torch.randint(0, self.classes, (batch,) + self.label, generator=torch.Generator().manual_seed(2))
+    def labels(self, batch, seed=2):
+        generator = torch.Generator().manual_seed(seed)
+        shape = (batch,) + self.label
+        if not self.classes:
+            return torch.randn(shape, generator=generator)
+        return torch.randint(0, self.classes, shape, generator=generator)
+
+    def loss(self, outputs, labels):
+        """The peer's loss. Classes are along axis 1, where torch expects them."""
+        return F.cross_entropy(outputs, labels) if self.classes else F.mse_loss(outputs, labels)
+
+    def loss_flag(self):
+        """The same loss for onnxtrain."""
+        return f'ce:axis={self.axis}' if self.classes else 'mse'
+
+    def images(self):
+        return len(self.sample) == 3
 
 
 CASES = {
-    'mlp': Case(lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10)), (1, 28, 28),
+    'mlp': Case(lambda _: nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10)), (1, 28, 28),
                 10, 64),
-    'lenet': Case(lenet, (1, 28, 28), 10, 64),
-    'bert4': Case(lambda: Bert(4, 128), (128,), 2, 8, vocabulary=30522),
-    'bert': Case(lambda: Bert(12, 128), (128,), 2, 8, vocabulary=30522),
-    'gpt4': Case(lambda: Gpt(4, 256), (256,), 8192, 2, vocabulary=8192, label=(256,)),
-    'resnet18': Case(lambda: ResNet([2, 2, 2, 2], False), (3, 224, 224), 1000, 16),
-    'resnet50': Case(lambda: ResNet([3, 4, 6, 3], True), (3, 224, 224), 1000, 16),
-    'lstm': Case(Lstm, (64, 128), 10, 32),
-    'unet': Case(UNet, (3, 128, 128), 4, 8, label=(128, 128)),
+    'lenet': Case(lambda _: lenet(), (1, 28, 28), 10, 64),
+    'bert4': Case(lambda _: Bert(4, 128), (128,), 2, 8, vocabulary=30522),
+    'bert': Case(lambda _: Bert(12, 128), (128,), 2, 8, vocabulary=30522),
+    'gpt4': Case(lambda _: Gpt(4, 256), (256,), 8192, 2, vocabulary=8192, label=(256,), axis=1),
+    'resnet18': Case(lambda _: ResNet([2, 2, 2, 2], False), (3, 224, 224), 1000, 16),
+    'resnet50': Case(lambda _: ResNet([3, 4, 6, 3], True), (3, 224, 224), 1000, 16),
+    'lstm': Case(lambda _: Lstm(), (64, 128), 10, 32),
+    'unet': Case(lambda _: UNet(), (3, 128, 128), 4, 8, label=(128, 128), axis=1),
+    'minilm': Case(Encoder, (48,), 0, 32, vocabulary=30522, label=(48, 384), masked=True, needs=('transformers',),
+                   folder=True),
+    'minilm512': Case(Encoder, (512,), 0, 4, vocabulary=30522, label=(512, 384), masked=True,
+                      needs=('transformers',), folder=True),
+    'tv_resnet50': Case(lambda _: torchvision_model('resnet50'), (3, 224, 224), 1000, 16, needs=('torchvision',)),
+    'tv_mobilenet_v3': Case(lambda _: torchvision_model('mobilenet_v3_large', dropout=0.0), (3, 224, 224), 1000, 16,
+                            needs=('torchvision',)),
 }
 
 
-def export(name, path):
-    case = CASES[name]
-    torch.manual_seed(0)
-    model = case.make()
+def export_for_training(model, inputs, path):
     options = dict(opset_version=16, training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
                    input_names=['x'], output_names=['y'], dynamic_axes={'x': {0: 'N'}, 'y': {0: 'N'}})
     if torch.__version__ >= '2.6':
         options['dynamo'] = False
+    torch.onnx.export(model, inputs, path, **options)
+
+
+def export_as_users_do(model, inputs, path):
+    """torch 2.x's exporter; optimize=False keeps BatchNorm, which it would fold into the convolution before it."""
+    torch.onnx.export(model.eval(), inputs, path, dynamo=True, optimize=False, external_data=False,
+                      dynamic_shapes=tuple({0: torch.export.Dim('N')} for _ in inputs))
+
+
+def export(name, path, seed=0, folder=''):
+    case = CASES[name]
+    torch.manual_seed(seed)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        torch.onnx.export(model, case.inputs(2), path, **options)
+        (export_as_users_do if case.needs else export_for_training)(case.make(folder), case.inputs(2), path)
 
 
 if __name__ == '__main__':
-    export(*sys.argv[1:])
+    export(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:4]), *sys.argv[4:5])

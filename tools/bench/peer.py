@@ -1,7 +1,10 @@
 """Runs one PyTorch training process for vs_torch.py.
 
 Writes one JSON line that describes the process. Then, for each line "N" on stdin, trains N steps and writes a JSON line
-with their seconds. Arguments: case, batch, precision (f32, bf16), device, threads, "compile" or "".
+with their seconds. The argument is a JSON object: case, folder, batch, seed, precision (f32, bf16), device, threads (0:
+torch's own choice), tuned, compile ("", "default", "max-autotune").
+
+A tuned process uses what its torch has: channels_last for images, F.scaled_dot_product_attention, fused AdamW.
 """
 import json
 import sys
@@ -29,45 +32,66 @@ def state_bytes(model, optimizer):
     tensors = list(model.buffers())
     for p in model.parameters():
         tensors += [p, p.grad] + [t for t in optimizer.state[p].values() if torch.is_tensor(t)]
-    return sum(t.numel() * t.element_size() for t in tensors)
+    return sum(t.numel() * t.element_size() for t in tensors if t is not None)
 
 
-def main(case_name, batch, precision, device, threads, compiled):
-    case, batch = models.CASES[case_name], int(batch)
-    if int(threads):
-        torch.set_num_threads(int(threads))
-    torch.manual_seed(0)
+def make_optimizer(model, tuned):
+    parameters, options = list(model.parameters()), dict(lr=1e-6, weight_decay=0)
+    if tuned:
+        try:
+            return torch.optim.AdamW(parameters, fused=True, **options), 'fused'
+        except (RuntimeError, TypeError):  # torch 1.13, or none for this device
+            pass
+    return torch.optim.AdamW(parameters, foreach=True, **options), 'foreach'
+
+
+class Training:
+    def __init__(self, spec):
+        self.spec, self.case = spec, models.CASES[spec['case']]
+        torch.manual_seed(spec['seed'])
+        channels_last = spec['tuned'] and self.case.images()
+        models.Attention.fused = spec['tuned'] and hasattr(F, 'scaled_dot_product_attention')
+        self.model = self.case.make(spec['folder']).to(spec['device']).train()
+        self.x = [x.to(spec['device']) for x in self.case.inputs(spec['batch'])]
+        self.y = self.case.labels(spec['batch']).to(spec['device'])
+        if channels_last:
+            self.model = self.model.to(memory_format=torch.channels_last)
+            self.x = [x.contiguous(memory_format=torch.channels_last) for x in self.x]
+        self.optimizer, self.update = make_optimizer(self.model, spec['tuned'])
+        self.run = torch.compile(self.model, mode=spec['compile']) if spec['compile'] else self.model
+        self.uses = [self.update] + ['channels_last'] * channels_last + ['sdpa'] * models.Attention.fused
+
+    def step(self):
+        device = self.spec['device'].split(':')[0]
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=self.spec['precision'] == 'bf16'):
+            loss = self.case.loss(self.run(*self.x), self.y)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        if device == 'cuda':
+            torch.cuda.synchronize()
+
+
+def main(spec):
+    if spec['threads']:
+        torch.set_num_threads(spec['threads'])
     reset_peak()
     before = peak_resident()
-    model = case.make().to(device).train()
-    x, y = case.inputs(batch).to(device), case.labels(batch).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, weight_decay=0, foreach=True)
-    run = torch.compile(model) if compiled == 'compile' else model
-    wait = torch.cuda.synchronize if device.startswith('cuda') else lambda: None
-
-    def step():
-        with torch.autocast(device.split(':')[0], dtype=torch.bfloat16, enabled=precision == 'bf16'):
-            loss = F.cross_entropy(run(x), y)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-
+    training = Training(spec)
     for _ in range(3):
-        step()
-    wait()
-    print(json.dumps({'torch': torch.__version__, 'threads': torch.get_num_threads(),
-                      'parameters': sum(p.numel() for p in model.parameters()),
-                      'state_bytes': state_bytes(model, optimizer)}), flush=True)
+        training.step()
+    print(json.dumps({'torch': torch.__version__, 'threads': torch.get_num_threads(), 'uses': training.uses,
+                      'parameters': sum(p.numel() for p in training.model.parameters()),
+                      'state_bytes': state_bytes(training.model, training.optimizer)}), flush=True)
     for line in sys.stdin:
         seconds = []
         for _ in range(int(line)):
             begin = time.perf_counter()
-            step()
-            wait()
+            training.step()
             seconds.append(time.perf_counter() - begin)
         print(json.dumps({'seconds': seconds, 'peak_bytes': peak_resident() - before}), flush=True)
 
 
 if __name__ == '__main__':
-    main(*sys.argv[1:])
+    main(json.loads(sys.argv[1]))

@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kWarmSteps = 3, kMinSteps = 10, kMaxSteps = 2000;
-constexpr double kSeconds = 3, kProbeSeconds = 0.1;
+constexpr double kSeconds = 3, kProbeSeconds = 0.1, kProgramSeconds = 1;
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -39,6 +39,7 @@ struct Result {
   int64_t repeated = 0;  // nodes that the programs recompute
   std::vector<OperatorTime> operators;
   std::vector<ProductRate> products;
+  ProductWork alone;  // all products of a step
   double bandwidth = 0;
 
   // Interpolates between two steps.
@@ -57,6 +58,10 @@ absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   for (const std::string& line : s.trial.surgery) LogInfo(config, line);
   ASSIGN_OR_RETURN(s.global_batch, ReadGlobalBatch(s.trial.data, s.trial.batch.global));
   return s;
+}
+
+int Threads(const TrainConfig& config, const Setup& s) {
+  return s.trial.threads > 0 ? static_cast<int>(s.trial.threads) : ComputeThreads(config);
 }
 
 absl::Status StepAndWait(const Setup& s, Session& session) {
@@ -127,13 +132,9 @@ absl::Status MeasureOperators(const Setup& s, Result* result) {
   }
   result->operators = Since(warm, OperatorTimes(session->Profile(), 1), updates);
   ASSIGN_OR_RETURN(result->products, ProbeProducts(*s.trial.backend, session->Profile(), kProbeSeconds));
+  ASSIGN_OR_RETURN(result->alone,
+                   ProbeProductsTogether(*s.trial.backend, session->Profile(), updates + kWarmSteps, kProgramSeconds));
   return absl::OkStatus();
-}
-
-double ProductFlops(const Result& r) {
-  double flops = 0;
-  for (const ProductRate& p : r.products) flops += static_cast<double>(p.nodes) * p.flops;
-  return flops;
 }
 
 std::string OperatorTable(const Result& r) {
@@ -168,7 +169,6 @@ std::string StepLine(const Setup& s, const Result& r) {
 }
 
 std::string Page(const Setup& s, const Result& r) {
-  const double rate = ProductFlops(r) / r.median();
   std::string text = PageRow("model", DescribeModel(*s.trial.models->model()));
   text += PageRow("backend", DescribeBackend(*s.trial.backend));
   if (!s.trial.precision.why.empty()) text += PageRow("precision", s.trial.precision.why);
@@ -177,10 +177,12 @@ std::string Page(const Setup& s, const Result& r) {
                   absl::StrFormat("%.2f s from opening the file to the end of the first step, %.2f s of it compiling",
                                   r.first_step, r.compile));
   if (!r.products.empty()) {
-    text += PageRow("products",
-                    absl::StrFormat("%.3f GF a step: %.1f GF/s of the step's time; alone they reach %.1f GF/s (%.0f%%)",
-                                    ProductFlops(r) / 1e9, rate / 1e9, ProbedRate(r.products) / 1e9,
-                                    100 * rate / ProbedRate(r.products)));
+    text +=
+        PageRow("products",
+                absl::StrFormat("%.3f GF a step: %.1f GF/s of the step's time; a program of them alone reaches %.1f "
+                                "GF/s and would take %.0f%% of the step",
+                                r.alone.flops / 1e9, r.alone.flops / r.median() / 1e9, r.alone.rate() / 1e9,
+                                100 * r.alone.seconds / r.median()));
   }
   if (r.bandwidth > 0) text += PageRow("bandwidth", absl::StrFormat("%.1f GB/s (triad)", r.bandwidth / 1e9));
   text += PageRow(
@@ -197,7 +199,7 @@ Json ToJson(const TrainConfig& config, const Setup& s, const Result& r) {
                {"backend", s.trial.backend->name()},
                {"device", s.trial.backend->device()},
                {"description", s.trial.backend->description()},
-               {"threads", ComputeThreads(config)},
+               {"threads", Threads(config, s)},
                {"precision", s.trial.precision.name},
                {"batch", s.trial.batch.global},
                {"micro_batch", s.trial.batch.micro},
@@ -206,8 +208,9 @@ Json ToJson(const TrainConfig& config, const Setup& s, const Result& r) {
                {"seconds", r.seconds},
                {"first_step_seconds", r.first_step},
                {"compile_seconds", r.compile},
-               {"product_flops", ProductFlops(r)},
-               {"probed_flops_per_second", ProbedRate(r.products)},
+               {"product_flops", r.alone.flops},
+               {"products_alone_seconds", r.alone.seconds},
+               {"probed_flops_per_second", r.alone.rate()},
                {"triad_bytes_per_second", r.bandwidth},
                {"arena_bytes", r.arena.arena},
                {"arena_lower_bound_bytes", r.arena.lower_bound},
@@ -241,7 +244,7 @@ absl::StatusOr<int> RunBench(const TrainConfig& config) {
   RETURN_IF_ERROR(MeasureSteps(config, setup, begin, resident, &result));
   if (!config.steps_only) {
     RETURN_IF_ERROR(MeasureOperators(setup, &result));
-    result.bandwidth = TriadBandwidth(ComputeThreads(config));
+    result.bandwidth = TriadBandwidth(Threads(config, setup));
   }
   RETURN_IF_ERROR(Print(config.json ? ToJson(config, setup, result).dump(2) + "\n" : Page(setup, result)));
   return kDone;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 
@@ -74,9 +75,8 @@ void JudgeDifferences(const std::vector<std::vector<Difference>>& moves, std::ve
     d.allowed =
         d.nudged > kJudgeable ? std::numeric_limits<double>::infinity() : std::max(kRounding, kSpread * d.nudged);
   }
-  std::stable_sort(differences->begin(), differences->end(), [](const Difference& x, const Difference& y) {
-    return x.judged() != y.judged() ? y.judged() : x.relative / x.allowed > y.relative / y.allowed;
-  });
+  const auto excess = [](const Difference& d) { return d.judged() ? d.relative / d.allowed : -1; };
+  std::ranges::stable_sort(*differences, std::ranges::greater(), excess);
 }
 
 HostTensor Nudge(const HostTensor& tensor, uint64_t seed, bool keep_whole) {
