@@ -1,0 +1,116 @@
+#!/usr/bin/python3
+"""Writes seeds for the fuzzing targets: DIR/TARGET/NAME.
+
+    make_seeds.py DIR
+
+Models are the small ones of Debian's libonnx-testdata; all other seeds are made here.
+"""
+import gzip
+import io
+import json
+import os
+import struct
+import sys
+
+import numpy as np
+
+ONNX_CASES = '/usr/share/libonnx-testdata/data/node'
+LARGEST_MODEL = 1500
+
+
+def models():
+    for case in sorted(os.listdir(ONNX_CASES)):
+        path = os.path.join(ONNX_CASES, case, 'model.onnx')
+        if os.path.exists(path) and os.path.getsize(path) <= LARGEST_MODEL:
+            with open(path, 'rb') as file:
+                yield case, file.read()
+
+
+def saved(save, *arguments, **arrays):
+    buffer = io.BytesIO()
+    save(buffer, *arguments, **arrays)
+    return buffer.getvalue()
+
+
+def arrays():
+    for dtype in ('f4', 'f8', 'f2', 'i8', 'u1', '?', '>i4'):
+        yield dtype.strip('>?') or 'bool', np.arange(6).reshape(3, 2).astype(dtype)
+    yield 'fortran', np.asfortranarray(np.ones((3, 2), 'f4'))
+    yield 'scalar', np.float32(1)
+    yield 'empty', np.zeros((0, 3), 'f4')
+
+
+def npy():
+    for name, array in arrays():
+        yield name, saved(np.save, array)
+
+
+def npz():
+    for name, array in arrays():
+        yield name, saved(np.savez, x=array, y=np.arange(3))
+    yield 'deflated', saved(np.savez_compressed, image=np.zeros((3, 1, 4, 4), 'u1'), label=np.arange(3))
+
+
+def idx():
+    images = struct.pack('>HBBIII', 0, 8, 3, 2, 3, 3) + bytes(18)
+    yield 'images', images
+    yield 'packed', gzip.compress(images, mtime=0)
+    yield 'floats', struct.pack('>HBBII', 0, 13, 2, 2, 2) + bytes(16)
+    yield 'labels', struct.pack('>HBBI', 0, 8, 1, 4) + bytes([0, 1, 2, 1])
+
+
+def csv():
+    yield 'header', b'a,b,kind\n1,2.5,cat\n3,4e-1,dog\n'
+    yield 'numbers', b'1,2,0\r\n3,4,1\r\n'
+    yield 'quoted', b'text,label\n"a ""b"", c\nd",1\nplain,0\n'
+    yield 'marked', b'\xef\xbb\xbfx,y\n1,NA\n,2\n\n'
+    yield 'packed', gzip.compress(b'x,y\n1,2\n', mtime=0)
+
+
+def graph():
+    yield 'mlp', b'''graph(feed %x: f32[2,4], param %fc.weight: f32[3,4], state %2 "the mean": f32[3]) {
+  %3 "hidden layer": f32[2,3] = MatMul(%x, %fc.weight) {trans_a=0, trans_b=1} @"fc/gemm"
+  %4: f32[] = Constant() {value=f32[](0.5)}
+  %y: f32[2,3] = Add(%3, %4)
+  feed %lr "learning rate" as "lr": f32[]
+  %mean: f32[3], %8: f32[3] = Moments(%y, _, %lr) {alpha=0.1, axes=[0, 1], betas=[0.5, 1.0], mode="a \\"b\\""}
+  return %y "logits", %mean, %8 "new mean" into %2
+}
+'''
+    yield 'conv', b'''graph(feed %x: f32[2,3,8,8], param %w: f32[4,3,3,3]) {
+  %y: f32[2,4,8,8] = Conv(%x, %w, _) {strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], groups=1}
+  %z: f32[2,4,8,8] = Relu(%y)
+  %c: i64[2] = Constant() {value=i64[2](1, -2)}
+  %s: bf16[3] = Constant() {value=bf16[3](splat 1)}
+  return %z "z"
+}
+'''
+
+
+def preprocess():
+    yield 'all', json.dumps({
+        'normalize': '0.5,0.5,0.5/0.2,0.2,0.2', 'inputs': {'x': {'columns': ['image'], 'layout': [3, 4, 4]}},
+        'label': ['label'], 'classes': ['cat', 'dog'], 'loss': 'cross_entropy', 'output': 'probs'}).encode()
+    yield 'little', b'{"normalize": "unit"}'
+
+
+def flags():
+    yield 'train', b'--model\nx.onnx\n--epochs=3\n--lr\nfc=1e-2\n--lr\n1e-3\n--no-shuffle'
+    yield 'plan', b'plan\n--model\nx.onnx\n--batch_size\n16\n--shuffle\nfalse'
+    yield 'lines', b'--model x.onnx\n--epochs 3\n# a comment\n\n--shuffle\n'
+    yield 'file', b'--flagfile\na.flags\n'
+    yield 'help', b'train\n--help'
+
+
+def main(folder):
+    seeds = {'model': models, 'import': models, 'graph': graph, 'npy': npy, 'npz': npz, 'idx': idx, 'csv': csv,
+             'preprocess': preprocess, 'flags': flags}
+    for target, make in seeds.items():
+        os.makedirs(os.path.join(folder, target), exist_ok=True)
+        for name, content in make():
+            with open(os.path.join(folder, target, name), 'wb') as file:
+                file.write(content)
+
+
+if __name__ == '__main__':
+    main(sys.argv[1])

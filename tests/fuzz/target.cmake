@@ -1,0 +1,5 @@
+# Links the readers alone, so that sanitizer builds stay small.
+target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tools/onnxtrain/flags/flags_prepass.cc)
+find_package(glog REQUIRED)
+target_link_libraries(${name} PRIVATE frontend_base frontend_graph frontend_ops frontend_passes frontend_onnx
+                                      frontend_data glog::glog)
