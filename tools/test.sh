@@ -7,14 +7,14 @@ cd "$(dirname "$0")/.."
 run_sanitized() {
   local preset=$1
   shift
-  cmake --preset "$preset" >/dev/null
+  cmake --preset "$preset" -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >/dev/null
   cmake --build --preset "$preset" --target "$@"
   for test in "$@"; do "build/$preset/bin/$test" --gtest_brief=1; done
 }
 
 bash tools/setup.sh
 tools/lint.sh --fast
-cmake --preset release
+cmake --preset release -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 cmake --build --preset release
 results=$PWD/build/release/test-results
 rm -rf "$results"
