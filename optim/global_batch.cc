@@ -100,11 +100,12 @@ absl::Status LossDenominators::Count(const GlobalBatch& global_batch, int64_t sa
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> LossDenominators::TermDenominator(size_t i, const GlobalBatch& global_batch, int64_t samples) {
-  const LossTerm& term = choice_.terms[i];
-  if (term.onnx != nullptr && term.onnx->weighted) return OnnxDenominator(*term.onnx, global_batch, samples);
-  if (!CountsLabels(term)) return static_cast<double>(samples);
-  return CountLabels(term, spec_.class_weights, spec_.ignore_index, labels_.Get(global_batch, label_of_[i]));
+absl::StatusOr<double> LossDenominators::TermDenominator(size_t term, const GlobalBatch& global_batch,
+                                                         int64_t samples) {
+  const LossTerm& loss = choice_.terms[term];
+  if (loss.onnx != nullptr && loss.onnx->weighted) return OnnxDenominator(*loss.onnx, global_batch, samples);
+  if (!CountsLabels(loss)) return static_cast<double>(samples);
+  return CountLabels(loss, spec_.class_weights, spec_.ignore_index, labels_.Get(global_batch, label_of_[term]));
 }
 
 absl::StatusOr<double> LossDenominators::OnnxDenominator(const OnnxLoss& loss, const GlobalBatch& global_batch,
