@@ -42,7 +42,9 @@ class ScratchFolder {
     std::filesystem::create_directories(path_);
   }
   ~ScratchFolder() { std::filesystem::remove_all(path_); }
+  // Makes a new file: ext4 writes one that is overwritten to the disk when it is closed.
   std::string Write(const char* name, std::string_view bytes) const {
+    std::filesystem::remove(path_ / name);
     std::ofstream(path_ / name, std::ios::binary) << bytes;
     return (path_ / name).string();
   }
