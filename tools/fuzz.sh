@@ -9,7 +9,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
-command -v clang++ >/dev/null || { echo "$0: clang++ is missing: apt-get install clang libclang-rt-14-dev" >&2; exit 1; }
+if ! command -v clang++ >/dev/null; then
+  echo "$0: clang++ is missing: apt-get install clang libclang-rt-14-dev" >&2
+  exit 1
+fi
 cmake --preset fuzz >/dev/null
 cmake --build --preset fuzz --target fuzz
 /usr/bin/python3 tests/fuzz/make_seeds.py build/fuzz/seeds
