@@ -1,6 +1,8 @@
 #include "optim/auto/input_plan.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <random>
 
 #include "frontend/base/status.h"
@@ -13,12 +15,18 @@ namespace onnxtrain {
 namespace {
 
 constexpr int64_t kUsualSampleRate = 16000;
+constexpr double kMaxConstantElements = 1 << 24;  // of a constant that nobody gave
 
 Shape ConstantShape(const ModelInput& input, int64_t size) {
   Shape shape = input.dims;
   std::ranges::replace_if(
       shape, [](int64_t d) { return d < 0; }, size);
   return shape;
+}
+
+// The product is of doubles, since declared extents may be of any size.
+bool IsTooBig(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>()) > kMaxConstantElements;
 }
 
 bool IsSampleRate(const std::string& name) {
@@ -114,6 +122,11 @@ class InputPlanner {
         plan.fixed[input.name] = constant->second;
         plan.batch_axes[input.name] = kNoBatchAxis;
       } else if (IsBatchless(input, guess) && !IsFixed(input)) {
+        if (IsTooBig(ConstantShape(input, size))) {
+          plan.problem = Invalid(model_.path(), ": input '", input.name, "' ", ToString(input.dims),
+                                 " has no batch axis and is too big for a constant");
+          continue;
+        }
         plan.fixed.emplace(input.name, DefaultConstant(input, size));
         plan.batch_axes[input.name] = kNoBatchAxis;
       } else if (input.has_shape && !IsFixed(input)) {
@@ -136,7 +149,7 @@ class InputPlanner {
     InputPlan first;
     for (const int64_t size : TrialSizes()) {
       InputPlan plan = MakePlan(guess, size, past);
-      plan.problem = follows_batch ? TraceBatch(guess, &plan) : TryDeclaredBatch(&plan);
+      if (plan.problem.ok()) plan.problem = follows_batch ? TraceBatch(guess, &plan) : TryDeclaredBatch(&plan);
       if (plan.problem.ok()) return plan;
       const bool again = first.problem == plan.problem;  // it does not depend on sizes
       if (first.problem.ok()) first = std::move(plan);
@@ -217,7 +230,9 @@ absl::StatusOr<HostTensor> ReadConstant(const ModelInput& input, const std::stri
     return array->CastTo(input.dtype);
   }
   ASSIGN_OR_RETURN(const double number, ParseNumber(text));
-  HostTensor constant({input.dtype, ConstantShape(input, 1)});
+  const Shape shape = ConstantShape(input, 1);
+  if (IsTooBig(shape)) return Invalid(tag, ToString(shape), " is too big for one number: use @FILE.npy");
+  HostTensor constant({input.dtype, shape});
   for (int64_t i = 0; i < constant.size(); ++i) constant.Set(i, number);
   return constant;
 }
