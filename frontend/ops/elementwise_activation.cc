@@ -67,7 +67,7 @@ std::vector<Val> SeluGrad(const GradContext& c) {
 }
 
 auto MakeThresholdedRelu(const Attrs& a) {
-  return [alpha = a.Float("alpha")](double x) { return x > alpha ? x : 0; };
+  return [alpha = a.Float("alpha")](double x) { return x <= alpha ? 0 : x; };  // NaN stays
 }
 std::vector<Val> ThresholdedReluGrad(const GradContext& c) {
   return {Masked(Greater(c.x(0), c.node.attrs.Float("alpha")), c.dy())};
@@ -75,7 +75,7 @@ std::vector<Val> ThresholdedReluGrad(const GradContext& c) {
 
 auto MakeHardSigmoid(const Attrs& a) {
   return [alpha = a.Float("alpha"), beta = a.Float("beta")](double x) {
-    return std::fmin(std::fmax(alpha * x + beta, 0), 1);
+    return std::isnan(x) ? x : std::fmin(std::fmax(alpha * x + beta, 0), 1);
   };
 }
 // alpha where 0 < y < 1.

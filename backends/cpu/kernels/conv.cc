@@ -4,6 +4,7 @@
 
 #include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/kernels/conv_weight_grad.h"
+#include "backends/cpu/kernels/relu.h"
 #include "backends/cpu/kernels/reordered_call.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/kernel.h"
@@ -53,7 +54,7 @@ absl::StatusOr<Kernel> PrepareConv(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), c.in(0).shape, c.in(1).shape, c.out().shape);
   const bool bias = c.has(2);
   if (g.empty()) return MakeEmptyKernel(c, bias);
-  const auto desc = Best(g, false, [&](const ConvLayouts& l) { return ConvForward(g, l, {.bias = bias}); });
+  const auto desc = Best(g, false, [&](const ConvLayouts& l) { return ConvForward(g, l, bias); });
   std::vector<ReorderedCall::Operand> operands = {{DNNL_ARG_SRC, Plain(g.x), desc.src_desc()},
                                                   {DNNL_ARG_WEIGHTS, Plain(g.w), desc.weights_desc()}};
   if (bias) operands.push_back({DNNL_ARG_BIAS, Plain({g.y[1]}), Plain({g.y[1]})});
@@ -101,14 +102,14 @@ absl::Status CheckPacked(const KernelContext& c, const memory::desc& weights) {
 absl::StatusOr<Kernel> PrepareConvNhwc(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(c.attrs(), c.in(0).shape, c.in(1).shape, c.out().shape);
   const bool bias = c.has(2);
-  const auto desc = ConvForward(g, ChannelsLastLayouts(ConvKind::kForward, g, c.in(0).dtype, c.out().dtype),
-                                {.bias = bias, .relu = c.attrs().String("activation") == "Relu"});
+  const auto desc = ConvForward(g, ChannelsLastLayouts(ConvKind::kForward, g, c.in(0).dtype, c.out().dtype), bias);
   RETURN_IF_ERROR(CheckPacked(c, desc.weights_desc()));
   std::vector<std::pair<int, memory::desc>> arguments = {{DNNL_ARG_SRC, desc.src_desc()},
                                                          {DNNL_ARG_WEIGHTS, desc.weights_desc()}};
   if (bias) arguments.emplace_back(DNNL_ARG_BIAS, desc.bias_desc());
   arguments.emplace_back(DNNL_ARG_DST, desc.dst_desc());
-  return Direct(dnnl::convolution_forward(desc), desc.scratchpad_desc(), arguments, bias);
+  Kernel conv = Direct(dnnl::convolution_forward(desc), desc.scratchpad_desc(), arguments, bias);
+  return c.attrs().String("activation") == "Relu" ? ApplyRelu(std::move(conv), c.out()) : conv;
 }
 
 absl::StatusOr<Kernel> PrepareConvTransposeNhwc(const KernelContext& c) {

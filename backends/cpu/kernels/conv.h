@@ -32,12 +32,8 @@ struct ConvLayouts {
   dnnl::memory::desc x, w, y;
 };
 
-// y = act(conv(x, w) + bias)
-struct ConvEpilogue {
-  bool bias = false, relu = false;
-};
-
-dnnl::convolution_forward::primitive_desc ConvForward(const ConvGeometry& g, const ConvLayouts& l, ConvEpilogue e);
+// y = conv(x, w) + bias
+dnnl::convolution_forward::primitive_desc ConvForward(const ConvGeometry& g, const ConvLayouts& l, bool bias);
 // `hint`: the layouts of a forward convolution.
 dnnl::convolution_backward_data::primitive_desc ConvBackwardData(const ConvGeometry& g, const ConvLayouts& l,
                                                                  const ConvLayouts& hint);

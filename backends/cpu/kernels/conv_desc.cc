@@ -23,14 +23,6 @@ memory::desc ChannelsLast(const Shape& extents, DType dtype) {
   return Plain(extents, strides, dtype);
 }
 
-dnnl::primitive_attr WithRelu() {
-  dnnl::primitive_attr attr = UserScratchpad();
-  dnnl::post_ops ops;
-  ops.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
-  attr.set_post_ops(ops);
-  return attr;
-}
-
 }  // namespace
 
 Shape GroupedWeights(Shape w, int64_t group) {
@@ -71,11 +63,11 @@ bool IsMatMulConv(const Attrs& attrs, const Shape& w) {
          are(Shape(w.begin() + 2, w.end()), 1);
 }
 
-dnnl::convolution_forward::primitive_desc ConvForward(const ConvGeometry& g, const ConvLayouts& l, ConvEpilogue e) {
+dnnl::convolution_forward::primitive_desc ConvForward(const ConvGeometry& g, const ConvLayouts& l, bool bias) {
   using Desc = dnnl::convolution_forward::desc;
-  const auto attr = e.relu ? WithRelu() : UserScratchpad();
+  const auto attr = UserScratchpad();
   const auto kind = dnnl::prop_kind::forward_training;
-  if (e.bias) {
+  if (bias) {
     return {Desc(kind, kDirect, l.x, l.w, Plain({g.y[1]}), l.y, g.strides, g.dilations, g.begin, g.end), attr,
             Engine()};
   }
@@ -85,13 +77,13 @@ dnnl::convolution_forward::primitive_desc ConvForward(const ConvGeometry& g, con
 dnnl::convolution_backward_data::primitive_desc ConvBackwardData(const ConvGeometry& g, const ConvLayouts& l,
                                                                  const ConvLayouts& hint) {
   const dnnl::convolution_backward_data::desc desc(kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end);
-  return {desc, UserScratchpad(), Engine(), ConvForward(g, hint, {})};
+  return {desc, UserScratchpad(), Engine(), ConvForward(g, hint, false)};
 }
 
 dnnl::convolution_backward_weights::primitive_desc ConvBackwardWeights(const ConvGeometry& g, const ConvLayouts& l,
                                                                        const ConvLayouts& hint) {
   const dnnl::convolution_backward_weights::desc desc(kDirect, l.x, l.w, l.y, g.strides, g.dilations, g.begin, g.end);
-  return {desc, UserScratchpad(), Engine(), ConvForward(g, hint, {})};
+  return {desc, UserScratchpad(), Engine(), ConvForward(g, hint, false)};
 }
 
 ConvLayouts ChannelsLastLayouts(ConvKind kind, const ConvGeometry& g, DType factors, DType result) {

@@ -174,7 +174,7 @@ constexpr UnaryEntry kUnary[] = {
     Function("LeakyRelu", 8, FN(Select(x < 0.0f, p[0] * x, x))),
     Function("Elu", 8, FN(Select(x < 0.0f, p[0] * VecExpm1(x), x))),
     Function("Celu", 8, FN(Select(x < 0.0f, p[0] * VecExpm1(x / p[0]), x))),
-    Function("ThresholdedRelu", 8, FN(Select(x > p[0], x, 0.0f))),
+    Function("ThresholdedRelu", 8, FN(Select((x > p[0]) | (x != x), x, 0.0f))),
     Function("Selu", 8, FN(p[1] * Select(x < 0.0f, p[0] * VecExpm1(x), x))),
     Function("HardSigmoid", 8, FN(Within(p[0] * x + p[1], 0, 1))),
     Function("Shrink", 8, FN(Select(x < -p[0], x + p[1], Select(x > p[0], x - p[1], 0.0f)))),

@@ -5,10 +5,12 @@
 #include <mutex>
 #include <tuple>
 
+#include "backends/cpu/kernels/relu.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/loop.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/half.h"
+#include "frontend/base/status.h"
 #include "frontend/graph/host_tensor.h"
 
 namespace onnxtrain::cpu {
@@ -59,9 +61,9 @@ Product MakeNodeProduct(const KernelContext& c) {
   return MakeProduct(c.in(0).shape, c.in(1).shape, c.out().shape, c.attrs().Int("trans_a"), c.attrs().Int("trans_b"));
 }
 
-// y = act(a·b + bias + old). The bias, if any, is [n], what the product is added to is y's old value, in float32.
+// y = a·b + bias + old. The bias, if any, is [n], what the product is added to is y's old value, in float32.
 struct Epilogue {
-  bool bias = false, relu = false, adds = false;
+  bool bias = false, adds = false;
   DType in = DType::kFloat32, out = DType::kFloat32;  // of a, and of y
   DType bias_type = DType::kFloat32;
 };
@@ -71,7 +73,6 @@ dnnl::matmul::primitive_desc MakeMatMulDesc(const Product& p, const dnnl::memory
   dnnl::primitive_attr attr = UserScratchpad();
   dnnl::post_ops ops;
   if (e.adds) ops.append_sum();
-  if (e.relu) ops.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
   attr.set_post_ops(ops);
   if (!e.bias) return {dnnl::matmul::desc(a, weights, y), attr, Engine()};
   Shape bias(p.y.size(), 1);
@@ -169,8 +170,8 @@ Kernel MakeEmptyKernel(const KernelContext& c, Epilogue e) {
       const float bias = !e.bias                          ? 0
                          : e.bias_type == DType::kFloat32 ? args.in(2)[i % n]
                                                           : BFloat16ToFloat(args.in<uint16_t>(2)[i % n]);
-      const float sum = bias + (e.adds ? args.in(3)[i] : 0), x = e.relu && sum < 0 ? 0 : sum;
-      e.out == DType::kFloat32 ? args.out()[i] = x : args.out<uint16_t>()[i] = FloatToBFloat16(x);
+      const float sum = bias + (e.adds ? args.in(3)[i] : 0);
+      e.out == DType::kFloat32 ? args.out()[i] = sum : args.out<uint16_t>()[i] = FloatToBFloat16(sum);
     }
   }};
 }
@@ -184,9 +185,8 @@ absl::StatusOr<Kernel> PrepareMatMul(const KernelContext& c) {
   return PlainProduct(c, {.in = c.in().dtype, .out = c.out().dtype});
 }
 
-absl::StatusOr<Kernel> PrepareFusedMatMul(const KernelContext& c) {
+absl::StatusOr<Kernel> PrepareProductAndSum(const KernelContext& c) {
   const Epilogue e{.bias = c.has(2),
-                   .relu = c.attrs().String("activation") == "Relu",
                    .adds = c.has(3),
                    .in = c.in().dtype,
                    .out = c.out().dtype,
@@ -197,6 +197,11 @@ absl::StatusOr<Kernel> PrepareFusedMatMul(const KernelContext& c) {
   if (!layout || layout->get_size() != c.in(1).bytes())
     return absl::InternalError("the weight was packed for another product");
   return ProductKernel(p, *layout, e);
+}
+
+absl::StatusOr<Kernel> PrepareFusedMatMul(const KernelContext& c) {
+  ASSIGN_OR_RETURN(Kernel kernel, PrepareProductAndSum(c));
+  return c.attrs().String("activation") == "Relu" ? ApplyRelu(std::move(kernel), c.out()) : kernel;
 }
 
 // Products that oneDNN lacks: of integers, which wrap around, and of float64, row by row.

@@ -34,11 +34,12 @@ Run Sub(const Args& a) {
   return [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { at::sub_out(y, x, z); };
 }
 
-// The divisor -1 traps on x86 where the quotient overflows; x / -1 is -x in wrapping arithmetic.
+// The divisor -1 traps on x86 where the quotient overflows; x / -1 is -x in wrapping arithmetic. x / 0 is 0.
 Run IntegerDiv(const Args& a) {
   return [x = a.in[0], z = a.in[1], y = a.out[0]] {
-    const at::Tensor minus = z.eq(-1);
-    y.copy_(at::where(minus, x.neg(), at::div(x, z.masked_fill(minus, 1), "trunc")));
+    const at::Tensor minus = z.eq(-1), none = z.eq(0);
+    const at::Tensor quotient = at::div(x, z.masked_fill(minus.logical_or(none), 1), "trunc");
+    y.copy_(at::where(minus, x.neg(), quotient).masked_fill_(none, 0));
   };
 }
 
@@ -47,8 +48,9 @@ Run Div(const Args& a) { return a.in[0].is_floating_point() ? Binary<at::div_out
 template <BinaryOut F>
 Run ModBy(const Args& a) {
   if (a.in[0].is_floating_point()) return Binary<F>(a);
-  // x mod -1 = x mod 1 = 0, and the hardware traps on the former at the smallest integer.
-  return [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { F(y, x, z.masked_fill(z.eq(-1), 1)); };
+  // x mod -1 = x mod 0 = x mod 1 = 0, and the hardware traps on the former two.
+  return
+      [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { F(y, x, z.masked_fill(z.eq(-1).logical_or(z.eq(0)), 1)); };
 }
 
 Run Mod(const Args& a) { return a.attrs().Int("fmod") != 0 ? ModBy<at::fmod_out>(a) : ModBy<at::remainder_out>(a); }

@@ -64,6 +64,12 @@ Run Copy(const Args& a) {
   return [x = a.in[0], y = a.out[0]] { y.copy_(x); };
 }
 
+// ATen's sign of NaN is 0.
+Run Sign(const Args& a) {
+  if (!a.in[0].is_floating_point()) return Unary<at::sign_out>(a);
+  return [x = a.in[0], y = a.out[0]] { y.copy_(at::where(at::isnan(x), x, at::sign(x))); };
+}
+
 Run Relu(const Args& a) {
   return [x = a.in[0], y = a.out[0]]() mutable { at::clamp_min_out(y, x, 0); };
 }
@@ -146,7 +152,7 @@ Run IsInf(const Args& a) {
 constexpr NamedKernel kKernels[] = {
     {"Neg", {Unary<at::neg_out>, Types::kNumber}},
     {"Abs", {Unary<at::abs_out>, Types::kNumber}},
-    {"Sign", {Unary<at::sign_out>, Types::kNumber}},
+    {"Sign", {Sign, Types::kNumber}},
     {"Exp", {Unary<at::exp_out>}},
     {"Log", {Unary<at::log_out>}},
     {"Log1p", {Unary<at::log1p_out>}},

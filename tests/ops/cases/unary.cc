@@ -102,6 +102,12 @@ std::vector<Case> UnaryCases() {
     cases.push_back({op, op, {WellSeparated({4, 25})}, {}});
     cases.push_back({op + "_special", op, {Fixed(Special())}, {}});
   }
+  // A NaN that became a number would hide that a model has diverged.
+  for (std::string op : {"Relu", "LeakyRelu", "Elu", "Celu", "Selu", "ThresholdedRelu", "HardSigmoid", "HardSwish",
+                         "Clip", "Abs", "Sign", "Floor", "Round", "Sigmoid", "Tanh", "Softplus", "Erf"}) {
+    cases.push_back({op + "_nan", op, {Fixed(Values({19}, std::vector<double>(19, kNaN)))}, {}});
+  }
+  cases.push_back({"Clip_nan_both", "Clip", {Fixed(Values({3}, {kNaN, -9, 9}))}, {{"min", 0.0}, {"max", 6.0}}});
   for (std::string op : {"Neg", "Abs", "Sign"}) {
     cases.push_back({op + "_i64", op, {Ints({17}, -9, 9)}, {}});
     cases.push_back({op + "_i32", op, {Ints({17}, -9, 9, DType::kInt32)}, {}});
