@@ -41,8 +41,8 @@ std::vector<Candidate> Candidates(const ImportedModel& model, const std::string&
     Candidate c{name, v, "", v};
     const Node& node = *model.graph.producer(v);
     if (auto logits = model.logits.find(name); logits != model.logits.end()) {
-      c.tail = "Softmax";
-      c.before = model.graph.FindOutput(logits->second)->value;
+      c.tail = logits->second.activation;
+      c.before = model.graph.FindOutput(logits->second.output)->value;
     } else if (FindOp(node.op)->probabilities) {
       c.tail = node.op;
       c.before = node.inputs[0];
@@ -160,6 +160,7 @@ absl::StatusOr<Chosen> Finish(const ImportedModel& model, const Candidate& c, co
   LossTerm& term = chosen.term = {
       .function = &loss, .options = spec.options, .factor = spec.factor, .output = c.name, .value = c.value};
   if (model.moved_outputs.contains(c.name)) term.options.erase("time_first");  // the importer has moved the batch
+  term.activation = c.tail;
   const bool on_logits = Contains(loss.final_activations, c.tail);
   if (on_logits) term.value = c.before;
   if (loss.name == "nll" && c.tail == "Softmax") {

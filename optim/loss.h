@@ -40,7 +40,8 @@ struct LossTerm {
   const LossFunction* function = nullptr;
   Options options;
   double factor = 1;
-  std::string output;        // the trained model output
+  std::string output;      // the trained model output
+  std::string activation;  // what makes the output of its logits: Softmax, LogSoftmax, Sigmoid; "": they are the output
   ValueId value = kNoValue;  // logits or prediction, in the graph that the loss was chosen on
   LabelForm form = LabelForm::kNone;
   std::string feed;                      // LossFeed::name of the labels; "" for kNone

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
+#include "optim/logits.h"
 #include "optim/program/optimize.h"
 
 namespace onnxtrain {
@@ -38,6 +39,7 @@ absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const Prepar
                                             bool training) {
   ASSIGN_OR_RETURN(ImportedModel imported, ImportAsWritten(model, options, batch, training));
   ASSIGN_OR_RETURN(imported.graph, OptimizeForward(std::move(imported.graph)));
+  ExposeLogits(&imported);
   return imported;
 }
 

@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/class_index.h"
 #include "frontend/data/data_view.h"
 
 namespace onnxtrain {
@@ -84,11 +85,15 @@ class Binder {
   void BindByName();
   absl::Status BindRest();
   absl::Status BindOnlyInput(const ModelInput& input);
+  std::string TableHint(const ModelInput& input) const;
+  absl::Status CheckDefaultLabel(int c) const;
+  void WarnOfDefaultLabel();
   absl::Status BindDefaults();
   absl::Status AddFeeds();
   absl::StatusOr<FeedSpec> MakeFeed(const ModelInput& input, const std::vector<int>& columns);
   absl::Status DescribeLabel(std::string_view what, BoundLabel* label);
   absl::Status DescribeLabels();
+  absl::Status NumberClasses();
   std::set<int> LabelColumns() const;
   absl::StatusOr<std::vector<int>> ResolveLabel(const std::vector<std::string>& names, std::string_view flag) const;
   absl::StatusOr<Shape> FixedDims(const ModelInput& input) const;
@@ -101,9 +106,10 @@ class Binder {
 
   const std::vector<ModelInput>& inputs_;
   const BindSpec& spec_;
-  const std::vector<Column> columns_;  // of the data set, without constants
+  std::vector<Column> columns_;  // of the data set, without constants
   std::map<std::string, std::vector<int>> bound_;
   std::vector<ConstantColumn> constants_;
+  bool label_is_last_ = false;  // nothing but its place says that it is the label
   BoundData out_;
 };
 
@@ -204,6 +210,8 @@ absl::Status Binder::FindLabel() {
   } else if (IsTable() && spec_.want_label) {
     const int last = static_cast<int>(columns_.size()) - 1;
     out_.label.columns = {last > 0 && IsLeftOut(last) ? last - 1 : last};
+    RETURN_IF_ERROR(CheckDefaultLabel(out_.label.columns[0]));
+    label_is_last_ = true;
   }
   return absl::OkStatus();
 }
@@ -221,6 +229,39 @@ Shape Binder::DataShape(const std::vector<int>& columns) const {
   Shape shape = columns_[columns[0]].sample.shape;
   if (columns.size() > 1) shape.push_back(static_cast<int64_t>(columns.size()));
   return shape;
+}
+
+// A column by whose name it is neither feature nor label.
+bool NamesSplit(const Column& c) {
+  static const std::set<std::string> kNames = {"split", "set", "subset", "partition", "fold"};
+  return kNames.contains(Lower(c.name));
+}
+bool NamesRow(const Column& c) {
+  static const std::set<std::string> kNames = {"id", "index", "row", "unnamed: 0", "#0", "idx"};
+  return kNames.contains(Lower(c.name));
+}
+
+// What may be wrong where the columns of a table do not fit an input.
+std::string Binder::TableHint(const ModelInput& input) const {
+  std::string hint;
+  for (const Column& c : columns_) {
+    if (NamesSplit(c)) StrAppend(&hint, "; '", c.name, "' may divide the data: `eval_split` ", c.name);
+    if (NamesRow(c)) StrAppend(&hint, "; '", c.name, "' may number the rows: `input` ", input.name, "=… leaves it out");
+  }
+  const Column& first = columns_.front();
+  if (label_is_last_ && (!first.problem.empty() || !IsFloat(first.sample.dtype)))
+    StrAppend(&hint, "; the label is the last column, '", columns_.back().name, "', unless `label` ", first.name,
+              " says otherwise");
+  return hint;
+}
+
+// The label of a table is by default its last column: refuses one that can be none.
+absl::Status Binder::CheckDefaultLabel(int c) const {
+  const Column& label = columns_[c];
+  if (NamesSplit(label))
+    return Invalid("the label would be the last column, '", label.name,
+                   "', which seems to divide the data; choose with `label` COLUMN (and `eval_split` ", label.name, ")");
+  return absl::OkStatus();
 }
 
 absl::Status Binder::BindOnlyInput(const ModelInput& input) {
@@ -246,7 +287,7 @@ absl::Status Binder::BindOnlyInput(const ModelInput& input) {
       return Invalid("input ", InputText(input), " does not fit the ", usable.size(),
                      " numeric columns that are not the label",
                      left_out.empty() ? "" : StrCat(" (left out: ", left_out, ")"), "; choose with `input` ",
-                     input.name, "=COLUMN,…");
+                     input.name, "=COLUMN,…", TableHint(input));
     }
     bound_[input.name] = usable;
     if (!left_out.empty()) out_.notes.push_back(StrCat("left out: ", left_out));
@@ -425,11 +466,43 @@ absl::Status Binder::DescribeLabel(std::string_view what, BoundLabel* label) {
   return absl::OkStatus();
 }
 
+// Labels that are the model's own classes become indices into them.
+absl::Status Binder::NumberClasses() {
+  if (spec_.classes.empty() || out_.label.columns.size() != 1 || AreIndices(spec_.classes)) return absl::OkStatus();
+  const int c = out_.label.columns[0];
+  const Column& label = columns_[c];
+  const auto quoted = [](const std::string& name) { return StrCat("'", name, "'"); };
+  const bool numbers = !IntegerClasses(spec_.classes).empty();
+  if (numbers && !label.classes.empty())
+    return Invalid("the label column '", label.name, "' holds names (", Listed(label.classes, quoted),
+                   "), but the model's classes are ", Listed(spec_.classes, quoted));
+  if (!numbers || !label.problem.empty() || (IsFloat(label.sample.dtype) && label.sample.elements() != 1))
+    return absl::OkStatus();
+  out_.dataset = WithClassIndices(out_.dataset, c, spec_.classes, spec_.ignore_index);
+  columns_ = out_.dataset->columns();
+  return absl::OkStatus();
+}
+
 absl::Status Binder::DescribeLabels() {
-  if (!out_.label.columns.empty()) out_.classes = columns_[out_.label.columns[0]].classes;
+  if (!out_.label.columns.empty()) {
+    out_.classes = columns_[out_.label.columns[0]].classes;
+    out_.classes_are_sorted = !out_.classes.empty() && (spec_.classes.empty() || AreIndices(spec_.classes));
+    if (out_.classes.empty() && !AreIndices(spec_.classes)) out_.classes = spec_.classes;
+  }
   RETURN_IF_ERROR(DescribeLabel("label", &out_.label));
   for (auto& [key, label] : out_.own_labels) RETURN_IF_ERROR(DescribeLabel("label of its own", &label));
   return absl::OkStatus();
+}
+
+// A first column of classes before columns of numbers is a label more likely than a last one without any classes.
+void Binder::WarnOfDefaultLabel() {
+  const Column &first = columns_.front(), &last = columns_.back();
+  const LabelInfo& label = out_.label.info;
+  if (!label_is_last_ || IsFloat(first.sample.dtype) || !first.problem.empty() || !last.classes.empty()) return;
+  if (!IsFloat(label.sample.dtype) && label.min_value != label.max_value) return;
+  out_.warnings.push_back(StrCat("the label is the last column, '", last.name, "', whose values are ",
+                                 IsFloat(label.sample.dtype) ? "no integers" : StrCat("all ", label.min_value),
+                                 "; if it is the first one, add `label` ", first.name));
 }
 
 absl::StatusOr<BoundData> Binder::Run() {
@@ -441,8 +514,10 @@ absl::StatusOr<BoundData> Binder::Run() {
   if (const std::vector<int> left = FreeColumns(); out_.label.columns.empty() && spec_.want_label && left.size() == 1) {
     out_.label.columns = left;
   }
+  RETURN_IF_ERROR(NumberClasses());
   RETURN_IF_ERROR(AddFeeds());
   RETURN_IF_ERROR(DescribeLabels());
+  WarnOfDefaultLabel();
   return std::move(out_);
 }
 

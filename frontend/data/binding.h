@@ -20,6 +20,7 @@ struct BindSpec {
   std::vector<std::string> label;                              // columns; empty: found
   std::map<std::string, std::vector<std::string>> own_labels;  // columns of losses with labels of their own, by a key
   bool want_label = true;                                      // else a missing label is no error
+  std::vector<std::string> classes;                            // in the order of the model's scores; empty: unknown
   std::map<std::string, int64_t> dims;                         // values of named free dimensions
   PixelScale pixels;                                           // for image columns
   int64_t ignore_index = -100;                                 // does not count for the range of the labels
@@ -38,10 +39,12 @@ struct BoundData {
   BoundLabel label;
   std::map<std::string, BoundLabel> own_labels;    // as BindSpec has them
   std::vector<std::string> classes;                // names, where the label has them
+  bool classes_are_sorted = false;                 // they were numbered in the order of their names
   std::map<std::string, Shape> input_shapes;       // of inputs with free dimensions besides the batch, which is -1
   std::map<std::string, HostTensor> fixed_inputs;  // inputs without data that are constants of the graph
   bool has_images = false;                         // is an image column fed?
   std::vector<std::string> notes;                  // one line per decision, for people
+  std::vector<std::string> warnings;               // what is probably not meant
 };
 
 // Binds explicit inputs first, then columns named like an input, then the one unbound input to the one column that fits

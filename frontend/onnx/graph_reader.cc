@@ -52,6 +52,8 @@ absl::Status GraphReader::ReadInitializer(const onnx::TensorProto& proto, Parsed
                          ? graph->initializers.emplace(proto.name(), std::move(tensor->tensor)).second
                          : graph->opaque.emplace(proto.name(), tensor->opaque).second;
   if (!added) return Invalid(tag, "is defined twice");
+  if (proto.string_data_size() > 0 && proto.dims_size() == 1)
+    graph->strings[proto.name()].assign(proto.string_data().begin(), proto.string_data().end());
   graph->initializer_order.push_back(proto.name());
   return absl::OkStatus();
 }

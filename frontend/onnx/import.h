@@ -119,6 +119,12 @@ struct StateUpdate {
   std::string output;  // graph output that replaces it in training mode
 };
 
+// The values behind an output of probabilities.
+struct Logits {
+  std::string output;                  // the graph output to train on instead
+  std::string activation = "Softmax";  // what makes probabilities of them
+};
+
 struct ImportedModel {
   Graph graph;                          // inputs: feeds first, then weights (kParameter, kFrozen, kState)
   std::vector<ImportedWeight> weights;  // one per input that is not a feed
@@ -127,9 +133,9 @@ struct ImportedModel {
   std::set<std::string> moved_outputs;  // outputs whose batch axis was moved to the front
   int64_t batch = 1;                    // leading extent of the feeds
   std::map<std::string, DType> low_precision_outputs;  // declared float16 or bfloat16, computed in float32
-  std::map<std::string, std::string> logits;  // output of a classifier → the graph output to train on instead
-  std::vector<StateUpdate> state_updates;     // with `training` only
-  std::vector<std::string> notes;             // about quirks of the model, for users
+  std::map<std::string, Logits> logits;                // by output that holds probabilities, where they are known
+  std::vector<StateUpdate> state_updates;              // with `training` only
+  std::vector<std::string> notes;                      // about quirks of the model, for users
   // The batch that the file was exported for, if another one replaces it in constants; else 0. Running the model proves
   // that it follows the new batch: optim/verify_batch_size.h.
   int64_t exported_batch = 0;

@@ -63,8 +63,9 @@ class Editor {
     if (node == nullptr) return false;
     for (auto& attribute : *node->mutable_attribute()) {
       if (attribute.floats_size() == 0 || attribute.name() != name.substr(dot + 1)) continue;
+      const HostTensor list = FitFloats(value, attribute.floats_size());
       attribute.clear_floats();
-      for (int64_t i = 0; i < value.size(); ++i) attribute.add_floats(static_cast<float>(value.At(i)));
+      for (int64_t i = 0; i < list.size(); ++i) attribute.add_floats(static_cast<float>(list.At(i)));
       return true;
     }
     return false;

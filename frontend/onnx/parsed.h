@@ -64,6 +64,7 @@ struct ParsedGraph {
   std::unordered_map<std::string, std::string> opaque;       // initializers of unsupported types, with the type's name
   WeightOrigins origins;                                     // of the initializers of the model's graph
   SharedWeights shared;
+  std::unordered_map<std::string, std::vector<std::string>> strings;  // the values of those that are lists of strings
 };
 
 struct ParsedFunction {

@@ -83,6 +83,17 @@ void AddInitializer(const std::string& name, const HostTensor& value, onnx::Mode
   for (int64_t d : value.shape()) type->mutable_shape()->add_dim()->set_dim_value(d);
 }
 
+HostTensor FitFloats(const HostTensor& weight, int64_t size) {
+  const int64_t n = weight.size();
+  if (weight.shape().empty() || weight.shape()[0] != 1 || 2 * n != size) return weight.Reshaped({n});
+  HostTensor rows({weight.dtype(), {size}});
+  for (int64_t i = 0; i < n; ++i) {
+    rows.Set(i, -weight.At(i));
+    rows.Set(n + i, weight.At(i));
+  }
+  return rows;
+}
+
 absl::Status ForEachTensor(onnx::ModelProto* model, const TensorVisitor& visit) {
   RETURN_IF_ERROR(ForEachTensor(model->mutable_graph(), visit));
   for (auto& function : *model->mutable_functions()) {

@@ -30,6 +30,10 @@ void StoreTensor(const HostTensor& value, onnx::TensorProto* proto);
 // Appends an initializer. Files before IR version 4 list initializers as graph inputs as well.
 void AddInitializer(const std::string& name, const HostTensor& value, onnx::ModelProto* model);
 
+// Returns the numbers of a weight as a list of floats in an attribute has them: `size` is the list's old length. Of the
+// rows (−w, w) of a binary classifier, the importer trains w, [1, …]: it is mirrored again.
+HostTensor FitFloats(const HostTensor& weight, int64_t size);
+
 // Visits every tensor of a model: initializers and attributes of its graphs, subgraphs, functions and training info.
 absl::Status ForEachTensor(onnx::ModelProto* model, const std::function<absl::Status(onnx::TensorProto*)>& visit);
 

@@ -112,7 +112,7 @@ absl::Status WeightReplacer::ReplaceInAttribute(const std::string& name, const H
   auto it = dot == std::string::npos ? producers_.end() : producers_.find(name.substr(0, dot));
   onnx::AttributeProto* attribute = it == producers_.end() ? nullptr : FindAttribute(it->second, name.substr(dot + 1));
   if (attribute == nullptr || attribute->floats_size() == 0) return Invalid("is not in the source model");
-  RETURN_IF_ERROR(ReplaceFloats(value.Reshaped({value.size()}), attribute));
+  RETURN_IF_ERROR(ReplaceFloats(FitFloats(value, attribute->floats_size()), attribute));
   ++counts_.attributes;
   return absl::OkStatus();
 }

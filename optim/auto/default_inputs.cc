@@ -52,7 +52,7 @@ DefaultInputs FindDefaultInputs(const std::vector<OnnxModel::Input>& inputs,
     if (taken != nullptr && taken(input.name)) continue;
     if (input.name == "use_cache_branch" && input.dtype == DType::kBool) {
       natural.fixed.emplace(input.name, HostTensor({input.dtype, Shape(input.dims.size(), 1)}));
-      natural.notes.push_back("input 'use_cache_branch' is not in the data: false");
+      natural.notes.emplace_back("input 'use_cache_branch' is not in the data: false");
     } else if (auto empty = IsCache(input.name) ? MakeEmptyCache(input) : std::nullopt) {
       natural.notes.push_back(
           StrCat("input '", input.name, "' is not in the data: empty ", ToString(empty->tensor.type())));

@@ -78,16 +78,16 @@ absl::StatusOr<std::vector<std::string>> BindOutputs(ImportState& state, const s
   return names;
 }
 
-std::map<std::string, std::string> ExposeLogits(ImportState& state, const std::vector<std::string>& outputs,
-                                                std::vector<std::string>* notes) {
-  std::map<std::string, std::string> exposed;
+std::map<std::string, Logits> ExposeLogits(ImportState& state, const std::vector<std::string>& outputs,
+                                           std::vector<std::string>* notes) {
+  std::map<std::string, Logits> exposed;
   for (const std::string& name : outputs) {
     const GraphOutput* scores = state.graph.FindOutput(name);
     if (scores == nullptr) continue;  // a list
     const auto it = state.effects.logits.find(scores->value);
     if (it == state.effects.logits.end() || it->second == it->first) continue;
-    exposed[name] = UnusedOutputName(state.graph, StrCat(name, ".logits"));
-    state.graph.AddOutput(exposed[name], it->second);
+    exposed[name] = {.output = UnusedOutputName(state.graph, StrCat(name, ".logits"))};
+    state.graph.AddOutput(exposed[name].output, it->second);
     notes->push_back(StrCat("output '", Printable(name),
                             "' is a classifier's: trained on its scores before they become probabilities"));
   }

@@ -20,8 +20,8 @@ absl::StatusOr<std::vector<std::string>> BindOutputs(ImportState& state, const s
 
 // Adds the logits behind outputs that are probabilities of a classifier as further outputs ("y.logits"). Returns their
 // names by output and notes them.
-std::map<std::string, std::string> ExposeLogits(ImportState& state, const std::vector<std::string>& outputs,
-                                                std::vector<std::string>* notes);
+std::map<std::string, Logits> ExposeLogits(ImportState& state, const std::vector<std::string>& outputs,
+                                           std::vector<std::string>* notes);
 
 // Adds the new value of each state that a node updates as an output into it ("running_mean.next").
 std::vector<StateUpdate> BindStateUpdates(ImportState& state);

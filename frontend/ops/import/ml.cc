@@ -175,11 +175,10 @@ ImportOr ImportLabelEncoder(ImportContext& c) {
 
 // --- linear models
 
-// x·Wᵀ + b with the weights that the node holds in attributes; `outputs` rows of coefficients.
-absl::StatusOr<Val> Linear(ImportContext& c, int64_t outputs) {
+// x·Wᵀ + b with these weights, which the node holds in attributes; `outputs` rows of coefficients.
+absl::StatusOr<Val> Linear(ImportContext& c, int64_t outputs, const Numbers& coefficients, const Numbers& intercepts) {
   Val x = AsFloat(c, 0);
   if (x.rank() == 1) x = Reshape(x, {1, x.dim(0)});
-  const Numbers coefficients = c.attrs().Floats("coefficients"), intercepts = c.attrs().Floats("intercepts");
   const auto count = static_cast<int64_t>(coefficients.size());
   if (x.rank() != 2 || outputs < 1 || outputs > kMaxRows || count % outputs != 0 || count / outputs != x.dim(1)) {
     return Invalid(count, " coefficients for ", outputs, " outputs of ", ToString(x.type()));
@@ -191,6 +190,10 @@ absl::StatusOr<Val> Linear(ImportContext& c, int64_t outputs) {
   const Val y = MatMul(x, w, false, true);
   if (intercepts.empty()) return y;
   return y + c.AttributeWeight("intercepts", HostTensor::FromDoubles({x.dtype(), {outputs}}, intercepts));
+}
+
+absl::StatusOr<Val> Linear(ImportContext& c, int64_t outputs) {
+  return Linear(c, outputs, c.attrs().Floats("coefficients"), c.attrs().Floats("intercepts"));
 }
 
 Val BuildSoftmax(Val x) { return x.valid() ? x.b().Op("Softmax", {x}, {{"axis", int64_t{x.rank() - 1}}}) : Val(); }
@@ -230,6 +233,17 @@ absl::StatusOr<Scores> TwoClasses(Val x, const std::string& transform) {
   return Transformed(Concat({-x, x}, 1), transform);
 }
 
+// scikit-learn's binary classifiers are written as (−w, w) with independent sigmoids. Trained apart, their
+// probabilities would no longer sum to 1, so one row is trained; the exporter writes its mirror image, too.
+bool IsMirrored(const Numbers& rows) {
+  const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2);
+  return rows.size() % 2 == 0 && std::equal(rows.begin(), middle, middle, [](double a, double b) { return a == -b; });
+}
+
+Numbers SecondHalf(const Numbers& rows) {
+  return {rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2), rows.end()};
+}
+
 // Labels are strings or integers; integers where the file gives neither.
 absl::StatusOr<Ints> ReadClasses(const ImportContext& c, int64_t rows) {
   Ints labels = c.attrs().Ints("classlabels_ints");
@@ -257,10 +271,13 @@ int64_t ReadRows(const ImportContext& c) {
 ImportOr ImportLinearClassifier(ImportContext& c) {
   const int64_t rows = ReadRows(c);
   ASSIGN_OR_RETURN(const Ints labels, ReadClasses(c, rows));
-  ASSIGN_OR_RETURN(const Val x, Linear(c, rows));
-  if (!x.valid()) return One(Val());
+  const Numbers coefficients = c.attrs().Floats("coefficients"), intercepts = c.attrs().Floats("intercepts");
   const std::string transform = c.attrs().String("post_transform", "NONE");
-  const bool two = rows == 1 && labels.size() == 2;
+  const bool mirrored = rows == 2 && transform == "LOGISTIC" && IsMirrored(coefficients) && IsMirrored(intercepts);
+  ASSIGN_OR_RETURN(const Val x, mirrored ? Linear(c, 1, SecondHalf(coefficients), SecondHalf(intercepts))
+                                         : Linear(c, rows, coefficients, intercepts));
+  if (!x.valid()) return One(Val());
+  const bool two = mirrored || (rows == 1 && labels.size() == 2);
   ASSIGN_OR_RETURN(const Scores scores, two ? TwoClasses(x, transform) : Transformed(x, transform));
   c.SetLogits(scores.y, scores.logits);
   if (c.node().strings.count("classlabels_strings") > 0 && c.attrs().Ints("classlabels_ints").empty())

@@ -219,5 +219,46 @@ TEST(FitSample, Table) {
   }
 }
 
+// Labels 7, 3, 10 of classes 3, 7, 10 are the scores 1, 0, 2.
+TEST(Bind, NumbersTheModelsClasses) {
+  const auto labels = HostTensor::FromInts({7, 3, 10});
+  const auto data = *InMemoryDataset("data", {"x", "label"}, {HostTensor({kF, {3, 2}}), labels});
+  const auto bound = BindData({F32("in", {-1, 2})}, data, {.classes = {"3", "7", "10"}});
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  EXPECT_EQ(bound->label.info.max_value, 2);
+  EXPECT_EQ(bound->classes, (std::vector<std::string>{"3", "7", "10"}));
+  int64_t index = -1;
+  for (const auto& [row, want] : {std::pair(0, 1), {1, 0}, {2, 2}}) {
+    ASSERT_TRUE(bound->dataset->Read(row, 1, std::as_writable_bytes(std::span(&index, 1))).ok());
+    EXPECT_EQ(index, want);
+  }
+  const auto other = BindData({F32("in", {-1, 2})}, data, {.classes = {"3", "8", "10"}});
+  EXPECT_NE(
+      other.status().message().find("sample 0, column 'label': label 7 is not among the model's classes 3, 8, 10"),
+      absl::string_view::npos)
+      << other.status();
+}
+
+TEST(Bind, WarnsOfALabelThatIsProbablyTheFirstColumn) {
+  const auto table = [](std::vector<int64_t> last) {
+    return *InMemoryDataset("data", {"a", "b", "c"},
+                            {HostTensor::FromInts({0, 1, 2}), HostTensor({kF, {3}}), HostTensor::FromInts(last)});
+  };
+  const auto constant = BindData({F32("in", {-1, 2})}, table({0, 0, 0}), {});
+  ASSERT_TRUE(constant.ok()) << constant.status();
+  ASSERT_EQ(constant->warnings.size(), 1u);
+  EXPECT_NE(constant->warnings[0].find("`label` a"), std::string::npos) << constant->warnings[0];
+  EXPECT_TRUE(BindData({F32("in", {-1, 2})}, table({0, 1, 0}), {})->warnings.empty());
+}
+
+TEST(Bind, NamesColumnsThatDivideOrNumberTheData) {
+  const std::string text =
+      Bound({F32("in", {-1, 2})}, {{"id", kI, {}}, {"a", kF, {}}, {"b", kF, {}}, {"split", kI, {}}, {"kind", kI, {}}});
+  EXPECT_NE(text.find("`eval_split` split"), std::string::npos) << text;
+  EXPECT_NE(text.find("'id' may number the rows"), std::string::npos) << text;
+  const std::string last = Bound({F32("in", {-1, 2})}, {{"a", kF, {}}, {"b", kF, {}}, {"split", kI, {}}});
+  EXPECT_NE(last.find("the label would be the last column, 'split'"), std::string::npos) << last;
+}
+
 }  // namespace
 }  // namespace onnxtrain

@@ -4,7 +4,9 @@
 
 #include <cmath>
 
+#include "frontend/onnx/class_labels.h"
 #include "frontend/onnx/export.h"
+#include "frontend/onnx/parsed.h"
 #include "frontend/ops/interpret.h"
 #include "model_builder.h"
 
@@ -97,12 +99,72 @@ TEST(LinearModels, LogitsOfNormalizedSigmoids) {
   auto values = Interpret(imported->graph, feeds);
   ASSERT_TRUE(values.ok()) << values.status();
   const HostTensor& probabilities = (*values)[0];
-  const GraphOutput* output = imported->graph.FindOutput(imported->logits["table"]);
+  const GraphOutput* output = imported->graph.FindOutput(imported->logits["table"].output);
   ASSERT_NE(output, nullptr);
   const HostTensor& logits = (*values)[output - imported->graph.outputs().data()];
   double sum = 0;
   for (int64_t i = 0; i < 3; ++i) sum += std::exp(logits.At(i));
   for (int64_t i = 0; i < 3; ++i) EXPECT_NEAR(std::exp(logits.At(i)) / sum, probabilities.At(i), 1e-6);
+}
+
+// The export of scikit-learn's binary logistic regression: (−w, w) with independent sigmoids.
+onnx::ModelProto BinaryClassifier() {
+  onnx::ModelProto model = NewModel();
+  auto* opset = model.add_opset_import();
+  opset->set_domain("ai.onnx.ml");
+  opset->set_version(1);
+  AddInput(&model, "x", {1, 2});
+  auto* linear = AddNode(&model, "LinearClassifier", {"x"}, {"label", "probabilities"});
+  SetFloats(linear, "coefficients", {-1, 2, 1, -2});
+  SetFloats(linear, "intercepts", {.5f, -.5f});
+  SetString(linear, "post_transform", "LOGISTIC");
+  SetStrings(linear, "classlabels_strings", {"no", "yes"});
+  linear->set_domain("ai.onnx.ml");
+  AddOutput(&model, "probabilities");
+  return model;
+}
+
+TEST(LinearModels, MirroredRowsAreTrainedAsOne) {
+  const std::string source = Save(BinaryClassifier());
+  auto model = OnnxModel::Load(source);
+  ASSERT_TRUE(model.ok()) << model.status();
+  auto imported = Import(**model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(imported->weights[0].value.shape(), (Shape{1, 2}));
+  EXPECT_EQ(imported->weights[0].value.At(1), -2);
+  const std::string target = TestFolder() + "/binary.onnx";
+  const auto w = HostTensor::FromDoubles({DType::kFloat32, {1, 2}}, std::vector<double>{3, 4});
+  const auto b = HostTensor::FromDoubles({DType::kFloat32, {1}}, std::vector<double>{7});
+  const auto notes = Export(source, (*model)->sha256(), {{"label.coefficients", w}, {"label.intercepts", b}}, target);
+  ASSERT_TRUE(notes.ok()) << notes.status();
+  const auto again = OnnxModel::Load(target);
+  ASSERT_TRUE(again.ok()) << again.status();
+  const Attrs& attrs = (*again)->parsed().graph.nodes[0].attrs;
+  EXPECT_THAT(attrs.Floats("coefficients"), ElementsAre(-3, -4, 3, 4));
+  EXPECT_THAT(attrs.Floats("intercepts"), ElementsAre(-7, 7));
+}
+
+TEST(ClassLabels, AreThoseOfClassifierZipMapAndTable) {
+  const auto labels = [](const onnx::ModelProto& model, const std::string& output) {
+    return FindClassLabels(**OnnxModel::Load(Save(model)), output);
+  };
+  EXPECT_THAT(labels(BinaryClassifier(), ""), ElementsAre("no", "yes"));
+  EXPECT_THAT(labels(Classifier(true), "table"), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(labels(Classifier(false), ""), ElementsAre());  // the file names none
+
+  onnx::ModelProto model = NewModel();  // scikit-learn's MLPClassifier
+  AddInput(&model, "x", {1, 3});
+  auto* classes = model.mutable_graph()->add_initializer();
+  classes->set_name("classes");
+  classes->set_data_type(onnx::TensorProto::STRING);
+  classes->add_dims(3);
+  for (const char* name : {"u", "v", "w"}) classes->add_string_data(name);
+  AddNode(&model, "Softmax", {"x"}, {"softmax"});
+  AddNode(&model, "Identity", {"softmax"}, {"probabilities"});
+  AddNode(&model, "ArgMax", {"softmax"}, {"best"});
+  AddNode(&model, "ArrayFeatureExtractor", {"classes", "best"}, {"label"})->set_domain("ai.onnx.ml");
+  AddOutput(&model, "probabilities");
+  EXPECT_THAT(labels(model, ""), ElementsAre("u", "v", "w"));
 }
 
 TEST(LinearModels, TreesAreRefusedByName) {

@@ -29,10 +29,10 @@ PredictionTable::PredictionTable(const PreparedModel& model, std::vector<std::st
   const ValueId value = graph.FindOutput(output_)->value;
   const Type& type = graph.type(value);
   for (size_t i = 1; i < type.shape.size(); ++i) width_ *= type.shape[i];
-  const Node* last = graph.producer(value);
-  if (last != nullptr && last->op == "Softmax") tail_ = Tail::kSoftmax;
-  if (last != nullptr && last->op == "LogSoftmax") tail_ = Tail::kLogSoftmax;
-  if (last != nullptr && last->op == "Sigmoid") tail_ = Tail::kSigmoid;
+  const std::string& activation = loss.leading().activation;
+  if (activation == "Softmax") tail_ = Tail::kSoftmax;
+  if (activation == "LogSoftmax") tail_ = Tail::kLogSoftmax;
+  if (activation == "Sigmoid") tail_ = Tail::kSigmoid;
   const LabelForm form = loss.leading().form;
   const bool scores = form == LabelForm::kClasses || form == LabelForm::kDistribution;
   if (scores && type.rank() == 2 && width_ > 1) form_ = Form::kClasses;

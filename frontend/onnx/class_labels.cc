@@ -1,0 +1,126 @@
+#include "frontend/onnx/class_labels.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/parsed.h"
+
+namespace onnxtrain {
+namespace {
+
+using Names = std::vector<std::string>;
+
+constexpr int kMaxSteps = 100;
+
+Names ToNames(const std::vector<int64_t>& labels) {
+  Names names;
+  for (const int64_t label : labels) names.push_back(StrCat(label));
+  return names;
+}
+
+// The labels in the attributes of a classifier or a ZipMap.
+Names LabelsInAttributes(const ParsedNode& node) {
+  for (const char* ints : {"classlabels_ints", "classlabels_int64s"}) {
+    if (const std::vector<int64_t> labels = node.attrs.Ints(ints); !labels.empty()) return ToNames(labels);
+  }
+  const auto strings = node.strings.find("classlabels_strings");
+  return strings != node.strings.end() ? strings->second : Names();
+}
+
+bool IsMl(const ParsedNode& node, std::string_view op) { return node.domain == "ai.onnx.ml" && node.op_type == op; }
+
+// Whether class c of the output is class c of input 0.
+bool KeepsClasses(const ParsedNode& node) {
+  const OnnxTraits& traits = GetOnnxTraits(node);
+  return traits.view || traits.probabilities || traits.keeps_classes || IsMl(node, "ArrayFeatureExtractor") ||
+         (node.domain.empty() && (node.op_type == "Cast" || node.op_type == "Identity" || node.op_type == "Clip"));
+}
+
+class LabelFinder {
+ public:
+  explicit LabelFinder(const ParsedGraph& graph) : graph_(graph) {
+    for (const ParsedNode& node : graph.nodes) {
+      for (const std::string& output : node.outputs) producers_[output] = &node;
+      for (const std::string& input : node.inputs) readers_[input].push_back(&node);
+    }
+  }
+
+  Names Find(std::string value) const {
+    for (int step = 0; step < kMaxSteps; ++step) {
+      if (Names labels = LabelsOfReaders(value); !labels.empty()) return labels;
+      const auto producer = producers_.find(value);
+      if (producer == producers_.end()) break;
+      const ParsedNode& node = *producer->second;
+      if (Names labels = LabelsInAttributes(node); !labels.empty()) return labels;
+      if (node.inputs.empty() || !KeepsClasses(node)) break;
+      value = node.inputs[0];
+    }
+    return {};
+  }
+
+ private:
+  const std::vector<const ParsedNode*>& Readers(const std::string& value) const {
+    static const std::vector<const ParsedNode*> kNone;
+    const auto it = readers_.find(value);
+    return it == readers_.end() ? kNone : it->second;
+  }
+
+  // Of a ZipMap beside the output, or of the table behind an ArgMax.
+  Names LabelsOfReaders(const std::string& scores) const {
+    for (const ParsedNode* reader : Readers(scores)) {
+      if (IsMl(*reader, "ZipMap")) return LabelsInAttributes(*reader);
+      if (reader->op_type == "Identity" || reader->op_type == "Cast") {
+        for (const ParsedNode* next : Readers(reader->outputs[0])) {
+          if (IsMl(*next, "ZipMap")) return LabelsInAttributes(*next);
+        }
+      }
+      if (reader->op_type != "ArgMax") continue;
+      if (Names labels = TableAt(reader->outputs[0]); !labels.empty()) return labels;
+    }
+    return {};
+  }
+
+  // The table that is read at these indices.
+  Names TableAt(std::string index) const {
+    for (int step = 0; step < 8; ++step) {
+      const ParsedNode* through = nullptr;
+      for (const ParsedNode* reader : Readers(index)) {
+        const bool table = IsMl(*reader, "ArrayFeatureExtractor") || reader->op_type == "Gather";
+        if (table && reader->inputs.size() == 2 && reader->inputs[1] == index) return Table(reader->inputs[0]);
+        if (KeepsClasses(*reader)) through = reader;
+      }
+      if (through == nullptr) break;
+      index = through->outputs[0];
+    }
+    return {};
+  }
+
+  Names Table(const std::string& name) const {
+    if (const auto strings = graph_.strings.find(name); strings != graph_.strings.end()) return strings->second;
+    const auto tensor = graph_.initializers.find(name);
+    if (tensor == graph_.initializers.end() || !IsInteger(tensor->second.dtype())) return {};
+    return ToNames(tensor->second.ToInts());
+  }
+
+  const ParsedGraph& graph_;
+  std::unordered_map<std::string, const ParsedNode*> producers_;
+  std::unordered_map<std::string, std::vector<const ParsedNode*>> readers_;
+};
+
+}  // namespace
+
+std::vector<std::string> FindClassLabels(const OnnxModel& model, const std::string& output) {
+  const LabelFinder finder(model.parsed().graph);
+  if (!output.empty()) return finder.Find(output);
+  Names found;
+  for (const std::string& name : model.outputs()) {
+    Names labels = finder.Find(name);
+    if (labels.empty() || labels == found) continue;
+    if (!found.empty()) return {};
+    found = std::move(labels);
+  }
+  return found;
+}
+
+}  // namespace onnxtrain
