@@ -147,6 +147,25 @@ absl::StatusOr<Normalization> MakeNormalization(const FeedSpec& spec) {
   return norm;
 }
 
+// Are all values finite (or NaN, where that is allowed) and in range? One pass without branches.
+template <typename T>
+bool AreValid(std::span<T> values, bool allow_nan, double low, double high) {
+  bool valid = true;
+  for (const T stored : values) {
+    const auto x = static_cast<double>(ReadScalar(stored));
+    valid &= (x >= low && x <= high) || (allow_nan && x != x);
+  }
+  return valid;
+}
+
+struct Bounds {
+  double low, high;
+};
+Bounds MakeBounds(const FeedSpec& spec) {
+  if (spec.range.has_value()) return {spec.range->min, spec.range->max};
+  return {-std::numeric_limits<double>::max(), std::numeric_limits<double>::max()};
+}
+
 // Checks that the columns together have as many values as the feed.
 absl::Status CheckColumns(const Dataset& data, const FeedSpec& spec) {
   if (spec.columns.empty()) return Invalid("no column is assigned");
@@ -214,6 +233,39 @@ absl::StatusOr<FeedWriter> FeedWriter::Create(const Dataset& data, const FeedSpe
   return writer;
 }
 
+// Returns the place of the first value that is not valid, or -1.
+int64_t FeedWriter::FindInvalid(std::span<const std::byte> values) const {
+  const DType dtype = spec_.sample.dtype;
+  if (normalizes_ || IsStorage(dtype) || (!IsFloat(dtype) && !spec_.range.has_value())) return -1;
+  const Bounds bounds = MakeBounds(spec_);
+  return Visit(dtype, [&]<typename T>(Tag<T>) -> int64_t {
+    const std::span<const T> all(reinterpret_cast<const T*>(values.data()), values.size() / sizeof(T));
+    const auto valid = [&](std::span<const T> part) {
+      return AreValid(part, spec_.allow_nan, bounds.low, bounds.high);
+    };
+    if (valid(all)) return -1;
+    size_t k = 0;
+    while (valid(all.subspan(k, 1))) ++k;
+    return static_cast<int64_t>(k);
+  });
+}
+
+absl::Status FeedWriter::Check(const Dataset& data, int64_t i, std::span<const std::byte> values) const {
+  const int64_t k = FindInvalid(values);
+  if (k < 0) return absl::OkStatus();
+  const size_t columns = spec_.columns.size();
+  const DType dtype = spec_.sample.dtype;
+  const auto size = static_cast<int64_t>(DTypeSize(dtype));
+  double x = 0;
+  RETURN_IF_ERROR(
+      ConvertValues(dtype, values.subspan(k * size, size), DType::kFloat64, reinterpret_cast<std::byte*>(&x), 1));
+  const std::string place =
+      StrCat(data.Describe(i), ", column '", data.columns()[spec_.columns[k % columns]].name, "'",
+             spec_.sample.elements() == static_cast<int64_t>(columns) ? "" : StrCat(", element ", k / columns), ": ");
+  if (!std::isfinite(x)) return Invalid(place, x, " is not a finite ", ToString(dtype));
+  return Invalid(place, x, " is outside of ", spec_.range.has_value() ? spec_.range->what : ToString(dtype));
+}
+
 absl::Status FeedWriter::Write(const Dataset& data, int64_t i, std::byte* out, std::vector<std::byte>* scratch) const {
   const auto stride = static_cast<int64_t>(spec_.columns.size());
   for (int64_t k = 0; k < stride; ++k) {
@@ -228,7 +280,7 @@ absl::Status FeedWriter::Write(const Dataset& data, int64_t i, std::byte* out, s
     const absl::Status done = ConvertValues(column.sample.dtype, *scratch, spec_.sample.dtype, place, stride);
     if (!done.ok()) return Annotate(done, StrCat(data.Describe(i), ", column '", column.name, "': "));
   }
-  return absl::OkStatus();
+  return Check(data, i, {out, static_cast<size_t>(spec_.sample.bytes())});
 }
 
 }  // namespace onnxtrain

@@ -39,6 +39,10 @@ class FeedWriter {
   absl::Status Write(const Dataset& data, int64_t i, std::byte* out, std::vector<std::byte>* scratch) const;
 
  private:
+  int64_t FindInvalid(std::span<const std::byte> values) const;
+  // Fails with row, column and value on a value that is not finite or not in FeedSpec::range.
+  absl::Status Check(const Dataset& data, int64_t i, std::span<const std::byte> values) const;
+
   FeedSpec spec_;
   bool normalizes_ = false;
   Normalization normalization_;

@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 #include "frontend/data/csv_reader.h"
 #include "frontend/data/memory_dataset.h"
@@ -190,6 +191,24 @@ bool HasHeader(Header option, const Record& first) {
   return option == Header::kAuto ? LooksLikeHeader(first) : option == Header::kYes;
 }
 
+// Finds a separator other than the expected one: all of a row is one field, or numbers like 1,5;2,5 fall apart.
+absl::Status CheckSeparator(const Record& first, char separator) {
+  for (const char other : {';', '\t', '|', ','}) {
+    if (other == separator) continue;
+    const auto has = [&](const std::string& field) { return field.find(other) != std::string::npos; };
+    const auto numbers = [&](const std::string& field) {
+      const std::vector<std::string> parts = absl::StrSplit(field, other);
+      return std::all_of(parts.begin(), parts.end(), IsNumber);
+    };
+    const bool found = std::any_of(first.begin(), first.end(), has);
+    if (!found || (first.size() > 1 && !std::all_of(first.begin(), first.end(), numbers))) continue;
+    const std::string name = other == '\t' ? "a tab" : StrCat("'", std::string(1, other), "'");
+    return Invalid("the fields seem to be separated by ", name, ": expected ", separator == '\t' ? "tabs" : "commas",
+                   " (a .csv file has commas between fields and a point in numbers, a .tsv file has tabs)");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<std::string>> MakeColumnNames(bool header, const Record& first) {
   std::vector<std::string> names;
   std::set<std::string> seen;
@@ -222,6 +241,7 @@ class Table {
  public:
   Table(std::string path, ReadFn read, char separator, const DatasetOptions& options)
       : path_(std::move(path)),
+        separator_(separator),
         reader_(std::move(read), separator),
         options_(options),
         limit_(options.max_bytes != 0 ? options.max_bytes : DefaultMemoryLimit()) {}
@@ -230,6 +250,7 @@ class Table {
     Record record;
     ASSIGN_OR_RETURN(bool more, reader_.Next(&record));
     if (!more) return Invalid("there are no rows");
+    RETURN_IF_ERROR(CheckSeparator(record, separator_));
     const bool header = HasHeader(options_.header, record);
     RETURN_IF_ERROR(MakeBuilders(header, record));
     if (!header) RETURN_IF_ERROR(Add(record));
@@ -276,6 +297,7 @@ class Table {
   }
 
   std::string path_;
+  char separator_;
   CsvReader reader_;
   const DatasetOptions& options_;
   int64_t limit_;

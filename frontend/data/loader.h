@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,12 @@
 #include "frontend/data/dataset.h"
 
 namespace onnxtrain {
+
+// Values that an input may have.
+struct ValueRange {
+  double min = 0, max = 0;  // inclusive
+  std::string what;         // "the 100 rows of Gather 'embedding' (negative ones count from the end)"
+};
 
 // How one column becomes one batch tensor.
 struct FeedSpec {
@@ -23,6 +30,9 @@ struct FeedSpec {
   double scale = 1;
   std::vector<double> mean, std;
   int channel_axis = 0;
+  // Values that end the run, with row and value, before they reach a batch.
+  bool allow_nan = false;           // NaN marks a missing value, which the model fills in
+  std::optional<ValueRange> range;  // of integers, or of labels
 };
 
 struct Batch {

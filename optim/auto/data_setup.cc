@@ -5,10 +5,13 @@
 
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "frontend/data/class_index.h"
+#include "frontend/onnx/class_labels.h"
 #include "optim/auto/batch_axes.h"
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/surgery.h"
+#include "optim/auto/value_checks.h"
 #include "optim/loss_text.h"
 #include "optim/onnx_loss.h"
 
@@ -19,6 +22,8 @@ namespace {
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& request, DatasetOptions options,
                                                              bool label_known) {
   const bool explicit_label = !options.label.empty();
+  std::vector<std::string> class_names;
+  if (!explicit_label) class_names = std::exchange(options.class_names, {});  // of a column that is not known yet
   auto dataset = OpenDataset(request.path, options);
   if (!dataset.ok() && explicit_label && !label_known && absl::IsNotFound(dataset.status())) {
     options.label.clear();
@@ -30,25 +35,80 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
   ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns));
   const auto last = static_cast<int>(columns.size()) - 1;
   const int label = named.value_or(last > 0 && columns[last].name == request.leave_out ? last - 1 : last);
-  if (label == last) return dataset;
+  if (label == last && class_names.empty()) return dataset;
+  options.class_names = std::move(class_names);
   options.label = {columns[label].name};
   return OpenDataset(request.path, options);
 }
 
-// Drops bindings to columns that the file lacks: they are inferred again.
-void DropMissing(const Dataset& dataset, BindSpec* spec) {
-  const auto has = [&](const std::string& name) {
-    return std::any_of(dataset.columns().begin(), dataset.columns().end(),
-                       [&](const Column& c) { return c.name == name; });
-  };
-  std::erase_if(spec->inputs,
-                [&](const auto& entry) { return !std::all_of(entry.second.begin(), entry.second.end(), has); });
-  if (!std::all_of(spec->label.begin(), spec->label.end(), has)) spec->label.clear();
+using Columns = std::vector<Column>;
+
+bool HasColumn(const Columns& columns, const std::string& name) {
+  return std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
 }
 
-// Explicit bindings replace those of preprocess.json.
-absl::Status AddInputs(const std::vector<std::string>& texts, const std::map<std::string, std::string>& constants,
-                       BindSpec* spec) {
+// Returns "x_test" for "x_train" where only the former is there.
+std::string FindCounterpart(const Columns& columns, const std::string& name) {
+  const size_t at = name.find("train");
+  if (HasColumn(columns, name) || at == std::string::npos) return name;
+  for (const char* part : {"test", "eval", "valid", "val", "dev"}) {
+    std::string other = name;
+    other.replace(at, 5, part);
+    if (HasColumn(columns, other)) return other;
+  }
+  return name;
+}
+
+std::string ListColumns(const Columns& columns) {
+  constexpr size_t kMost = 8;
+  std::string text;
+  for (size_t c = 0; c < columns.size() && c < kMost; ++c) StrAppend(&text, c == 0 ? "'" : ", '", columns[c].name, "'");
+  return columns.size() > kMost ? StrCat(text, ", … (", columns.size(), " in all)") : text;
+}
+
+// Reconciles the columns of the training data with a file. A single array needs no name. Columns that are not there are
+// an error with `same_columns`; else all of their input, or the label, are inferred again.
+absl::Status MatchColumns(const Columns& columns, const DataRequest& request, BindSpec* spec) {
+  const auto match = [&](std::vector<std::string>* names, const std::string& what) -> absl::StatusOr<bool> {
+    for (std::string& name : *names) {
+      name = FindCounterpart(columns, name);
+      if (HasColumn(columns, name)) continue;
+      if (!request.same_columns || columns.size() == 1) return false;
+      return Invalid("there is no column '", name, "', ", what, "; the columns are ", ListColumns(columns));
+    }
+    return true;
+  };
+  for (auto entry = spec->inputs.begin(); entry != spec->inputs.end();) {
+    const std::string& input = entry->first;
+    ASSIGN_OR_RETURN(const bool found,
+                     match(&entry->second, StrCat("which input '", input, "' was trained on (`input` ", input,
+                                                  "=COLUMN,… names others)")));
+    entry = found ? std::next(entry) : spec->inputs.erase(entry);
+  }
+  ASSIGN_OR_RETURN(const bool labelled, match(&spec->label, "the label in training (`label` names another)"));
+  if (!labelled) spec->label.clear();
+  return absl::OkStatus();
+}
+
+// Are the labels classes, for all that is known before a loss is chosen?
+bool LabelsAreClasses(const LossSpec& loss) {
+  const auto terms = ParseLoss(loss.name);
+  return terms.ok() && std::ranges::any_of(*terms, [](const LossTermSpec& term) {
+           if (!term.file.empty() || !term.label.empty()) return false;
+           return term.function == nullptr || term.function->classes || term.function->name == "bce";
+         });
+}
+
+// Class names in the order of the scores: those of the training data, else of the model file.
+std::vector<std::string> ChooseClasses(const OnnxModel& model, const std::optional<Preprocess>& before,
+                                       const DataRequest& request, const LossSpec& loss) {
+  if (!LabelsAreClasses(loss)) return {};
+  if (before.has_value() && !before->classes.empty()) return before->classes;
+  return request.model_classes ? FindClassLabels(model, loss.logits) : std::vector<std::string>();
+}
+
+absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseInputs(
+    const std::vector<std::string>& texts, const std::map<std::string, std::string>& constants) {
   std::map<std::string, std::vector<std::string>> given;
   for (const std::string& text : texts) {
     auto pair = ParsePair(text, "MODEL_INPUT=COLUMN[,…]");
@@ -58,8 +118,7 @@ absl::Status AddInputs(const std::vector<std::string>& texts, const std::map<std
     if (!columns.ok()) return Annotate(columns.status(), StrCat("`input` ", text, ": "));
     if (!given.emplace(pair->first, *columns).second) return Invalid("`input` ", pair->first, ": given twice");
   }
-  for (auto& [input, columns] : given) spec->inputs[input] = std::move(columns);
-  return absl::OkStatus();
+  return given;
 }
 
 // Samples feed no input that is the same for all of them.
@@ -129,16 +188,28 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
   options.header = HeaderKind(config);
   if (IsSpecified(config, "header") && !IsTableFile(request.path))
     return Invalid("`header`: ", request.path, " is no table of text");
-  if (request.want_label && before.has_value()) options.class_names = before->classes;
+  OpenedData opened{.classes = ChooseClasses(model, before, request, loss)};
+  if (request.want_label) spec.classes = opened.classes;
+  if (IntegerClasses(spec.classes).empty()) options.class_names = spec.classes;
   if (!config.label.empty()) options.label = config.label;
   auto dataset = OpenWithLabel(request, options, !config.label.empty());
   if (!dataset.ok()) return Annotate(dataset.status(), StrCat("`", request.field, "`: "));
   if (request.want_label) RETURN_IF_ERROR(AddOwnLabels(loss, model, (*dataset)->columns(), &spec));
-  OpenedData opened{.own_columns = static_cast<int>((*dataset)->columns().size())};
-  DropMissing(**dataset, &spec);
-  if (!config.label.empty()) spec.label = config.label;
+  opened.own_columns = static_cast<int>((*dataset)->columns().size());
+  if (!config.label.empty() || !request.want_label) spec.label.clear();
+  std::map<std::string, std::vector<std::string>> explicit_inputs;
   const std::map<std::string, std::string> constants = FindConstantTexts(config, model);
-  RETURN_IF_ERROR(AddInputs(config.input, constants, &spec));
+  ASSIGN_OR_RETURN(explicit_inputs, ParseInputs(config.input, constants));
+  for (const auto& [input, columns] : explicit_inputs) spec.inputs.erase(input);
+  const Columns& columns = (*dataset)->columns();
+  RETURN_IF_ERROR(Annotate(MatchColumns(columns, request, &spec), StrCat(request.path, ": ")));
+  spec.inputs.merge(explicit_inputs);
+  if (!config.label.empty()) spec.label = config.label;
+  if (!request.want_label && before.has_value()) {
+    for (const std::string& label : before->label) {
+      if (config.label.empty() && HasColumn(columns, label)) spec.label.push_back(label);
+    }
+  }
   const std::string normalize = ChooseNormalize(config, before);
   auto pixels = ParseNormalize(normalize);
   if (!pixels.ok()) return Annotate(pixels.status(), "`normalize`: ");
@@ -146,7 +217,6 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
   ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model, loss));
   const std::vector<OnnxModel::Input> needed = NeededInputs(model, outputs);
   DefaultInputs natural = FindDefaultInputs(needed, [&](const std::string& name) {
-    const auto& columns = (*dataset)->columns();
     return spec.inputs.contains(name) || std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
   });
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, model));
@@ -189,7 +259,9 @@ absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& config, bool ev
   const DataRequest request{.path = config.data,
                             .field = "data",
                             .eval_split = eval_split && HasEvalFiles(config.data),
-                            .want_label = want_label};
+                            .want_label = want_label,
+                            .same_columns = true,
+                            .model_classes = !ChangesClasses(config)};
   if (opened.before.has_value() && ChangesClasses(config)) opened.before->classes.clear(), opened.before->loss.clear();
   ASSIGN_OR_RETURN(opened.data, OpenData(config, *opened.model, opened.before, request, opened.loss));
   if (!HasSurgery(config)) return opened;
@@ -214,8 +286,22 @@ Preprocess DescribeBinding(const OpenedData& data) {
   return p;
 }
 
-absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const LossChoice& loss, int64_t ignore_index) {
+namespace {
+
+// Labels of a loss on probabilities lie between 0 and 1.
+std::optional<ValueRange> RangeOfLabels(const LossChoice& loss, const std::string& feed) {
+  const bool binary = std::ranges::any_of(loss.terms, [&](const LossTerm& term) {
+    return term.feed == feed && term.form == LabelForm::kElements && term.function->name == "bce";
+  });
+  return binary ? std::optional(ValueRange{0, 1, "0 to 1, the labels of bce"}) : std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedModel& prepared, int64_t ignore_index) {
+  const LossChoice& loss = prepared.loss;
   TrainData train{.dataset = data.dataset, .specs = data.feeds};
+  AddValueChecks(prepared.model, &train.specs);
   for (const LossFeed& feed : loss.feeds) {
     const BoundLabel* label = FindBoundLabel(data, feed.label);
     if (label == nullptr && feed.label.empty()) {
@@ -226,7 +312,8 @@ absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const LossChoice&
     for (int c : label->columns) {
       if (feed.num_classes > 0) RETURN_IF_ERROR(CheckLabels(*data.dataset, c, feed.num_classes, ignore_index));
     }
-    train.specs.push_back({.feed = feed.name, .columns = label->columns, .sample = feed.sample});
+    train.specs.push_back(
+        {.feed = feed.name, .columns = label->columns, .sample = feed.sample, .range = RangeOfLabels(loss, feed.name)});
   }
   return train;
 }

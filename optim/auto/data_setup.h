@@ -11,6 +11,7 @@
 #include "frontend/onnx/import.h"
 #include "optim/config.h"
 #include "optim/loss.h"
+#include "optim/prepare.h"
 #include "optim/trainer.h"
 
 namespace onnxtrain {
@@ -18,16 +19,18 @@ namespace onnxtrain {
 // A file of data, bound by input, label, normalize, header and by the preprocess.json of the model.
 struct OpenedData {
   BoundData bound;
-  std::string normalize;  // of the images, "" where there are none
-  int own_columns = 0;    // columns of the file; the others were added
+  std::string normalize;             // of the images, "" where there are none
+  int own_columns = 0;               // columns of the file; the others were added
+  std::vector<std::string> classes;  // of the training data or the model file, in the order of the scores
 };
 
 struct DataRequest {
   std::string path, field;  // errors name the field
   bool eval_split = false;
   bool want_label = true;
-  std::vector<std::string> classes = {};  // fixed class names, from the training data
-  std::string leave_out = {};             // a column that is neither input nor label
+  bool same_columns = false;   // fails where the file lacks a column that the model was trained on
+  bool model_classes = true;   // the model file may name the classes
+  std::string leave_out = {};  // a column that is neither input nor label
 };
 
 absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& model,
@@ -53,8 +56,8 @@ absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& config, bool ev
 // The columns, layouts and classes of bound data: what other data of the model must agree with.
 Preprocess DescribeBinding(const OpenedData& data);
 
-// Feeds and labels for the trainer. Checks every label against the loss.
-absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const LossChoice& loss, int64_t ignore_index);
+// Feeds and labels for the trainer, with the checks of their values. Checks every class label against the loss.
+absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedModel& prepared, int64_t ignore_index);
 
 // The first `count` samples.
 absl::StatusOr<GlobalBatch> ReadGlobalBatch(const TrainData& data, int64_t count);

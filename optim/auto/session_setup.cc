@@ -90,7 +90,8 @@ absl::StatusOr<PreparedModel> PrepareAt(PreparedModels& models, const BoundData&
   ASSIGN_OR_RETURN(PreparedModel prepared, models.PrepareWeights(MakePrepareOptions(options), batch, training, true));
   auto loss = ChooseLoss(prepared.model, options.loss, options.labels);
   if (!loss.ok() && !data.label.text.empty())
-    return Invalid(ToStd(loss.status().message()), " (", data.label.text, ")");
+    return Invalid(ToStd(loss.status().message()), " (", data.label.text, ")",
+                   data.warnings.empty() ? "" : StrCat("; ", data.warnings[0]));
   ASSIGN_OR_RETURN(prepared.loss, std::move(loss));
   RETURN_IF_ERROR(CheckLossBatch(prepared.model.graph, prepared.loss, batch));
   return prepared;

@@ -31,7 +31,7 @@ absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const
   ASSIGN_OR_RETURN(setup.options, MakeSessionOptions(config, model, bound, loss, setup.batch.micro));
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*setup.models, bound, &setup.options, true));
   RETURN_IF_ERROR(FixMicroBatch(config, setup.options, &setup.batch));
-  ASSIGN_OR_RETURN(setup.data, MakeTrainData(bound, prepared.loss, loss.ignore_index));
+  ASSIGN_OR_RETURN(setup.data, MakeTrainData(bound, prepared, loss.ignore_index));
   setup.options.caller_bytes = BatchBytes(setup.data, setup.batch.global);
   setup.options.optimizer = MakeOptimizer(config);
   setup.options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite

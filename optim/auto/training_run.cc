@@ -1,4 +1,5 @@
 #include "optim/auto/training_run.h"
+#include "optim/auto/data_hints.h"
 
 #include <algorithm>
 
@@ -74,7 +75,7 @@ absl::Status OpenEvalData(const TrainConfig& config, TrainingData* data) {
   if (config.eval_data.empty() && !config.eval_split.empty()) return HoldOutEvalData(config, data);
   if (config.eval_data.empty() && !HasEvalFiles(config.data)) return absl::OkStatus();
   data->eval_text = config.eval_data.empty() ? config.data : config.eval_data;
-  const DataRequest request{.path = data->eval_text, .field = "eval_data", .eval_split = true};
+  const DataRequest request{.path = data->eval_text, .field = "eval_data", .eval_split = true, .same_columns = true};
   ASSIGN_OR_RETURN(data->eval, OpenData(config, *data->model, DescribeBinding(data->train), request, data->loss));
   return absl::OkStatus();
 }
@@ -182,7 +183,8 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
     return data;
   }
   data.train_text = config.data;
-  const DataRequest request{.path = config.data, .field = "data", .leave_out = SplitColumn(config)};
+  const DataRequest request{
+      .path = config.data, .field = "data", .model_classes = !ChangesClasses(config), .leave_out = SplitColumn(config)};
   ASSIGN_OR_RETURN(data.train, OpenData(config, *data.model, before, request, data.loss));
   RETURN_IF_ERROR(ApplySurgeryToData(config, &data.train.bound, &data));
   RETURN_IF_ERROR(OpenEvalData(config, &data));
@@ -265,11 +267,12 @@ absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shar
   run.facts = MakeRunFacts(config, run.data, prepared.loss);
   RETURN_IF_ERROR(CheckEffects(config, run.facts));
   ASSIGN_OR_RETURN(run.optimizer, ChooseOptimizer(config, prepared, run.data.fresh, run.batch.global, run.steps.total));
-  ASSIGN_OR_RETURN(run.train, MakeTrainData(bound, prepared.loss, config.ignore_index));
+  ASSIGN_OR_RETURN(run.train, MakeTrainData(bound, prepared, config.ignore_index));
   if (run.data.has_eval()) {
     RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run.data.eval.bound.dataset));
-    ASSIGN_OR_RETURN(run.eval, MakeTrainData(run.data.eval.bound, prepared.loss, config.ignore_index));
+    ASSIGN_OR_RETURN(run.eval, MakeTrainData(run.data.eval.bound, prepared, config.ignore_index));
   }
+  ASSIGN_OR_RETURN(run.warnings, FindDataHints(run, prepared));
   ASSIGN_OR_RETURN(run.plateau, MakePlateau(config, run.optimizer, prepared.loss, run.has_eval(), &run.options));
 
   ASSIGN_OR_RETURN(run.backend, MakeBackendForModel(run.models, options, make_backend, &run.config));

@@ -73,6 +73,7 @@ struct TrainingRun {
   TrainData train, eval;
   std::unique_ptr<Plateau> plateau;  // where the schedule is one; options refer to it
   TrainOptions options;
+  std::vector<std::string> warnings;       // about the data
   std::shared_ptr<PreparedModels> models;  // imports of data.model, shared by every stage and the session
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Session> session;  // declared after the backend, which must outlive it

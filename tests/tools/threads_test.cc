@@ -48,8 +48,16 @@ int FirstCpu() {
 TEST_F(Threads, FollowFlagEnvironmentAndAffinity) {
   const std::string one_cpu = StrCat("env -u OMP_NUM_THREADS taskset -c ", FirstCpu());
   EXPECT_TRUE(Summary("", one_cpu).ends_with(", 1 thread"));
-  EXPECT_TRUE(Summary("", "env OMP_NUM_THREADS=3").ends_with(", 3 threads"));
-  EXPECT_TRUE(Summary("--threads 2", "env OMP_NUM_THREADS=3").ends_with(", 2 threads"));
+  EXPECT_TRUE(Summary("", "env OMP_NUM_THREADS=1").ends_with(", 1 thread"));
+  EXPECT_TRUE(Summary("--threads 1", "env OMP_NUM_THREADS=3").ends_with(", 1 thread"));
+}
+
+TEST_F(Threads, AreNoMoreThanTheCpus) {
+  const std::string one_cpu = StrCat("taskset -c ", FirstCpu());
+  EXPECT_TRUE(Summary("", one_cpu + " env OMP_NUM_THREADS=40000").ends_with(", 1 thread"));
+  EXPECT_TRUE(Summary("--threads 4000", one_cpu).ends_with(", 1 thread"));
+  const Outcome o = Run("--model m.onnx --max-steps 1 --overwrite --out r", one_cpu + " env OMP_NUM_THREADS=40000");
+  EXPECT_THAT(o.err, testing::HasSubstr("OMP_NUM_THREADS 40000: there are 1 CPUs"));
 }
 
 // Waking a second thread would take longer than the work. A repeated run takes the number from config.flags.

@@ -11,6 +11,7 @@
 
 #include "frontend/base/cancellation.h"
 #include "frontend/base/machine.h"
+#include "frontend/base/strings.h"
 #include "tools/onnxtrain/commands/common.h"
 
 namespace onnxtrain::cli {
@@ -65,9 +66,16 @@ int NumberIn(const char* variable) {
 
 int ChooseThreads(int wanted) {
   if (wanted <= 0) wanted = NumberIn("OMP_NUM_THREADS");
-  if (wanted <= 0) wanted = CpuCount();
-  const int limit = NumberIn("OMP_THREAD_LIMIT");
-  return limit > 0 ? std::min(wanted, limit) : wanted;
+  const int limit = NumberIn("OMP_THREAD_LIMIT"), cpus = limit > 0 ? std::min(limit, CpuCount()) : CpuCount();
+  return wanted <= 0 ? cpus : std::min(wanted, cpus);
+}
+
+std::string DescribeThreadLimit(int wanted) {
+  const std::string source = wanted > 0 ? "--threads" : "OMP_NUM_THREADS";
+  if (wanted <= 0) wanted = NumberIn("OMP_NUM_THREADS");
+  if (wanted <= CpuCount()) return "";
+  return StrCat(source, " ", wanted, ": there are ", CpuCount(), " CPUs, so ", ChooseThreads(wanted),
+                " threads are used");
 }
 
 void SetEnvironment(int threads) {

@@ -172,5 +172,40 @@ TEST(FeedWriter, ABadValueNamesItsRowAndColumn) {
             "mem: sample 1, column 'y': 2.5 is not an integer in range");
 }
 
+// What the second of two samples makes of a feed; "" where it is written.
+std::string WriteError(HostTensor values, FeedSpec spec) {
+  const auto data = *InMemoryDataset("data", {"x"}, {std::move(values)});
+  spec.feed = "in";
+  spec.columns = {0};
+  const auto writer = FeedWriter::Create(*data, spec);
+  EXPECT_TRUE(writer.ok()) << writer.status();
+  std::vector<std::byte> out(spec.sample.bytes()), scratch;
+  EXPECT_TRUE(writer->Write(*data, 0, out.data(), &scratch).ok());
+  return std::string(writer->Write(*data, 1, out.data(), &scratch).message());
+}
+
+TEST(FeedWriter, NamesValuesThatAreNotFinite) {
+  const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
+  for (const double x : {nan, inf, -inf, 1e300}) {
+    const auto values = HostTensor::FromDoubles({DType::kFloat64, {2, 3}}, std::vector<double>{1, 2, 3, 4, x, 6});
+    const std::string error = WriteError(values, {.sample = {DType::kFloat32, {3}}});
+    EXPECT_EQ(error.find("data: sample 1, column 'x', element 1: "), 0) << error;
+    EXPECT_NE(error.find("is not a finite f32"), std::string::npos) << error;
+    EXPECT_EQ(WriteError(values, {.sample = {DType::kFloat64, {3}}}).empty(), x == 1e300);
+  }
+  const auto missing = HostTensor::FromDoubles({DType::kFloat32, {2}}, std::vector<double>{1, nan});
+  EXPECT_EQ(WriteError(missing, {.sample = {DType::kFloat32, {}}, .allow_nan = true}), "");
+}
+
+TEST(FeedWriter, NamesValuesOutOfRange) {
+  const auto ids = [](int64_t id) {
+    return HostTensor::FromInts({DType::kInt64, {2, 2}}, std::vector<int64_t>{0, 9, 1, id});
+  };
+  const FeedSpec spec{.sample = {DType::kInt64, {2}}, .range = ValueRange{-10, 9, "the 10 rows"}};
+  EXPECT_EQ(WriteError(ids(-10), spec), "");
+  EXPECT_EQ(WriteError(ids(10), spec), "data: sample 1, column 'x', element 1: 10 is outside of the 10 rows");
+  EXPECT_EQ(WriteError(ids(-11), spec), "data: sample 1, column 'x', element 1: -11 is outside of the 10 rows");
+}
+
 }  // namespace
 }  // namespace onnxtrain

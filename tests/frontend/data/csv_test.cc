@@ -287,5 +287,20 @@ TEST(Csv, RealQuoting) {
   EXPECT_EQ(read("simple_crlf.csv"), (Records{{"a", "b", "c"}, {"1", "2", "3"}}));
 }
 
+// "" where the file opens.
+std::string OpenError(const std::string& name, const std::string& text) {
+  const TempDir dir;
+  const auto opened = OpenDataset(dir.Write(name, text), {});
+  return opened.ok() ? "" : std::string(opened.status().message());
+}
+
+TEST(Csv, NamesAnotherSeparator) {
+  for (const auto& [name, text] : {std::pair("a.csv", "x;y;label\n1;2;0\n"), {"b.csv", "1,5;2,5;0\n3,5;4,5;1\n"}}) {
+    EXPECT_NE(OpenError(name, text).find("separated by ';'"), std::string::npos) << OpenError(name, text);
+  }
+  EXPECT_NE(OpenError("c.tsv", "x,y\n1,2\n").find("separated by ','"), std::string::npos);
+  EXPECT_EQ(OpenError("d.csv", "text,label\n\"a;b\",1\n"), "");
+}
+
 }  // namespace
 }  // namespace onnxtrain

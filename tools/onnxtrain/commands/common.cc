@@ -37,6 +37,8 @@ absl::Status Print(const std::string& text) {
 int ComputeThreads(const TrainConfig& config) { return ChooseThreads(static_cast<int>(config.threads)); }
 
 absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const TrainConfig& config) {
+  if (const std::string limit = DescribeThreadLimit(static_cast<int>(config.threads)); !limit.empty())
+    LogInfo(config, limit);
   TrainConfig with_threads = config;
   with_threads.threads = ComputeThreads(config);
   SetEnvironment(static_cast<int>(with_threads.threads));

@@ -47,7 +47,7 @@ absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   s.models = std::make_shared<PreparedModels>(s.data.model);
   ASSIGN_OR_RETURN(s.look, PrepareFor(*s.models, s.data.data.bound, &s.options, true));
   RETURN_IF_ERROR(CheckLossFields(config, s.look.loss));
-  ASSIGN_OR_RETURN(s.train, MakeTrainData(s.data.data.bound, s.look.loss, s.data.loss.ignore_index));
+  ASSIGN_OR_RETURN(s.train, MakeTrainData(s.data.data.bound, s.look, s.data.loss.ignore_index));
   ASSIGN_OR_RETURN(s.global_batch, ReadGlobalBatch(s.train, samples));
   LogInfo(config, StrCat(s.look.loss.explanation, ", ", samples, " samples"));
   return s;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
+#include "optim/auto/data_hints.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
@@ -60,7 +61,9 @@ absl::StatusOr<int> RunEval(const TrainConfig& config) {
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, look.loss).status());
   ASSIGN_OR_RETURN(const std::vector<Requirement> requirements,
                    Requirements(config, look.loss, EvalNames(look.loss, options.metrics)));
-  ASSIGN_OR_RETURN(TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
+  ASSIGN_OR_RETURN(TrainData data, MakeTrainData(setup.data.bound, look, setup.loss.ignore_index));
+  if (const std::string guessed = DescribeGuessedClasses(setup.data.bound, look.loss); !guessed.empty())
+    return Invalid(config.data, ": ", guessed);
   LogInfo(config, look.loss.explanation);
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));

@@ -20,7 +20,7 @@ absl::StatusOr<int> RunGrad(const TrainConfig& config) {
   const auto models = std::make_shared<PreparedModels>(setup.model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, setup.data.bound, &options, true));
   RETURN_IF_ERROR(CheckLossFields(config, look.loss));
-  ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look.loss, setup.loss.ignore_index));
+  ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look, setup.loss.ignore_index));
   LogInfo(config, look.loss.explanation);
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));

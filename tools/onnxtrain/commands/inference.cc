@@ -7,8 +7,11 @@ namespace onnxtrain::cli {
 
 absl::StatusOr<ModelAndData> OpenInputs(const TrainConfig& config, bool eval_split, bool want_label) {
   ASSIGN_OR_RETURN(ModelAndData opened, OpenModelAndData(config, eval_split, want_label));
-  if (opened.before.has_value())
-    LogInfo(config, StrCat("reading ", PreprocessPath(config.model), ", which was written with this model"));
+  const std::string preprocess = PreprocessPath(config.model);
+  LogInfo(config, opened.before.has_value() ? StrCat("reading ", preprocess, ", which was written with this model")
+                                            : StrCat("no preprocess.json lies beside ", config.model,
+                                                     ": columns, normalization and classes are inferred"));
+  for (const std::string& warning : opened.data.bound.warnings) Warn(warning);
   for (const std::string& note : opened.data.bound.notes) LogInfo(config, note);
   if (!opened.data.normalize.empty())
     LogInfo(config, StrCat("pixels normalized: ", opened.data.normalize, " (`normalize`)"));

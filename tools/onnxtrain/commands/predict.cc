@@ -3,6 +3,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
+#include "optim/auto/value_checks.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
@@ -45,7 +46,8 @@ absl::StatusOr<int> RunPredict(const TrainConfig& config) {
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   const auto models = std::make_shared<PreparedModels>(setup.model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, unlabelled, &options, false));
-  const PredictionTable table(look, setup.before.has_value() ? setup.before->classes : std::vector<std::string>());
+  AddValueChecks(look.model, &unlabelled.feeds);
+  const PredictionTable table(look, setup.data.classes);
   LogInfo(config, table.description());
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));

@@ -274,6 +274,7 @@ void Announce(const TrainingRun& run, const TrainConfig& resolved) {
   if (run.data.synthetic)
     Warn("NO --data: training on synthetic samples, to show that the model trains; the result is of no other use");
   LogInfo(run.config, StartPage(run, resolved));
+  for (const std::string& warning : run.warnings) Warn(warning);
 }
 
 }  // namespace

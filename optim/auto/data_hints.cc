@@ -1,0 +1,93 @@
+#include "optim/auto/data_hints.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "frontend/base/status.h"
+#include "optim/auto/value_checks.h"
+#include "optim/telemetry/format.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kSamples = 64;
+constexpr double kLarge = 100;  // standardized data stays far below, percentages and ages do not exceed it
+constexpr size_t kListed = 4;
+
+// The largest magnitude of every element of a sample.
+std::vector<double> LargestByElement(const HostTensor& batch) {
+  const int64_t samples = batch.shape()[0], width = batch.size() / std::max<int64_t>(samples, 1);
+  std::vector<double> largest(width, 0);
+  for (int64_t i = 0; i < batch.size(); ++i) {
+    if (std::isfinite(batch.At(i))) largest[i % width] = std::max(largest[i % width], std::fabs(batch.At(i)));
+  }
+  return largest;
+}
+
+// Names the columns of a table that are too large.
+std::string ListLarge(const TrainData& data, const FeedSpec& feed, const std::vector<double>& largest) {
+  std::string text;
+  size_t found = 0;
+  for (size_t c = 0; c < largest.size(); ++c) {
+    if (largest[c] <= kLarge || ++found > kListed) continue;
+    StrAppend(&text, found == 1 ? "" : ", ", "'", data.dataset->columns()[feed.columns[c]].name, "' (up to ",
+              FormatNumber(largest[c]), ")");
+  }
+  return found > kListed ? StrCat(text, " and ", found - kListed, " more") : text;
+}
+
+std::string LargeInputHint(const TrainingRun& run, const FeedSpec& feed, const HostTensor& batch) {
+  const std::vector<double> largest = LargestByElement(batch);
+  const double most = largest.empty() ? 0 : *std::max_element(largest.begin(), largest.end());
+  if (most <= kLarge) return "";
+  const std::string input = StrCat("input '", feed.feed, "', which the model does not scale, ");
+  if (feed.columns.size() > 1 && feed.columns.size() == largest.size())
+    return StrCat(input, "has large columns: ", ListLarge(run.train, feed, largest),
+                  "; bring them to about -1 to 1 before training");
+  if (run.data.train.bound.has_images)
+    return StrCat(input, "has values up to ", FormatNumber(most), " (`normalize` unit or imagenet scales pixels)");
+  return StrCat(input, "has values up to ", FormatNumber(most), "; ",
+                most <= 255 && feed.sample.rank() >= 2
+                    ? "store pixels as u8, which `normalize` scales, or divide by 255"
+                    : "bring them to about -1 to 1 before training");
+}
+
+// Statistics of a single sample are its values: the normalization gives 0, or noise.
+std::string SingleSampleHint(const TrainingRun& run, const PreparedModel& prepared) {
+  if (prepared.model.state_updates.empty()) return "";
+  const int64_t global = run.batch.global, rest = run.train.dataset->size() % global;
+  const std::string why = ", and BatchNormalization computes its statistics over a batch";
+  if (global == 1) return StrCat("batches have one sample (`batch_size`)", why);
+  if (rest == 1 && !run.config.drop_last)
+    return StrCat("the last batch of an epoch has one sample", why, "; `drop_last` leaves it out");
+  if (run.batch.micro == 1) return StrCat("micro-batches have one sample (`micro_batch_size`)", why);
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> FindDataHints(const TrainingRun& run, const PreparedModel& prepared) {
+  std::vector<std::string> hints = run.data.train.bound.warnings;
+  if (run.data.synthetic) return hints;
+  const auto add = [&](std::string hint) {
+    if (!hint.empty()) hints.push_back(std::move(hint));
+  };
+  add(DescribeGuessedClasses(run.data.train.bound, prepared.loss));
+  add(SingleSampleHint(run, prepared));
+  ASSIGN_OR_RETURN(const GlobalBatch batch, ReadGlobalBatch(run.train, kSamples));
+  for (const FeedSpec& feed : run.data.train.bound.feeds) {
+    if (!IsFloat(feed.sample.dtype) || !IsUnscaled(prepared.model.graph, feed.feed)) continue;
+    if (const HostTensor* values = batch.Find(feed.feed)) add(LargeInputHint(run, feed, *values));
+  }
+  return hints;
+}
+
+std::string DescribeGuessedClasses(const BoundData& data, const LossChoice& loss) {
+  const auto names = static_cast<int64_t>(data.classes.size());
+  if (!data.classes_are_sorted || names >= loss.num_classes()) return "";
+  return StrCat("the labels have ", names, " names and the model ", loss.num_classes(),
+                " classes, which it does not name: the names are numbered in sorted order, which may be wrong (keep "
+                "preprocess.json beside a trained model, or write labels as numbers)");
+}
+
+}  // namespace onnxtrain

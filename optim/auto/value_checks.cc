@@ -1,0 +1,108 @@
+#include "optim/auto/value_checks.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+using Names = std::set<std::string_view>;
+
+const Names kViews = {"Cast", "Reshape", "Transpose", "Expand"};
+const Names kMoves = {"Cast", "Reshape", "Transpose", "Expand", "Pad", "Concat", "Slice", "Gather"};
+const Names kArithmetic = {"Cast",  "Reshape", "Transpose", "Expand", "Pad", "Concat",
+                           "Slice", "Gather",  "Add",       "Sub",    "Mul", "Div"};
+const Names kProducts = {"MatMul", "Conv", "ConvTranspose", "Lstm", "Gru", "Rnn"};
+
+// Does the value reach one of the operators as a first operand, through the others?
+bool Reaches(const Graph& graph, ValueId from, const Names& through, const Names& targets) {
+  std::set<ValueId> reached = {from};
+  for (const Node& node : graph.nodes()) {
+    const bool reads = std::ranges::any_of(node.inputs, [&](ValueId v) { return reached.contains(v); });
+    if (!reads) continue;
+    if (targets.contains(node.op) && reached.contains(node.inputs[0])) return true;
+    if (through.contains(node.op)) reached.insert(node.outputs.begin(), node.outputs.end());
+  }
+  return false;
+}
+
+class RangeFinder {
+ public:
+  explicit RangeFinder(const Graph& graph) : graph_(graph) {
+    for (const Node& node : graph.nodes()) {
+      if (node.op != "Gather" && node.op != "GatherElements") continue;
+      const int64_t n = graph.type(node.inputs[0]).shape[node.attrs.Int("axis")];
+      const ValueId table = node.inputs[0];
+      const std::string name =
+          graph.IsInput(table) ? graph.inputs()[graph.value(table).index].name : StrCat(node.op, " ", node.source);
+      Trace(node.inputs[1], {.min = -static_cast<double>(n), .max = static_cast<double>(n - 1)}, name, n);
+    }
+  }
+
+  std::optional<ValueRange> Find(const std::string& feed) const {
+    const auto found = ranges_.find(feed);
+    return found == ranges_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  // Walks back from indices to the feed that they come from; constants that are added move the range.
+  void Trace(ValueId v, ValueRange range, const std::string& table, int64_t rows) {
+    while (!graph_.IsInput(v)) {
+      const Node* node = graph_.producer(v);
+      if (node == nullptr || node->inputs.empty()) return;
+      if (kViews.contains(node->op)) {
+        v = node->inputs[0];
+      } else if (!UndoSum(*node, &v, &range)) {
+        return;
+      }
+    }
+    const GraphInput& input = graph_.inputs()[graph_.value(v).index];
+    if (input.kind != InputKind::kFeed) return;
+    range.what = StrCat("the ", rows, " rows of '", table, "': ", range.min, " to ", range.max,
+                        ", where negative ones count from the end");
+    const auto [it, fresh] = ranges_.emplace(input.name, range);
+    if (fresh) return;
+    const double low = std::max(it->second.min, range.min), high = std::min(it->second.max, range.max);
+    if (high < it->second.max) it->second.what = range.what;
+    it->second.min = low;
+    it->second.max = high;
+  }
+
+  bool UndoSum(const Node& node, ValueId* v, ValueRange* range) const {
+    if (node.op != "Add" && node.op != "Sub") return false;
+    const bool first = node.op == "Add" && graph_.FindConstant(node.inputs[0]) != nullptr;
+    const HostTensor* constant = graph_.FindConstant(node.inputs[first ? 0 : 1]);
+    if (constant == nullptr || constant->size() != 1) return false;
+    const double offset = node.op == "Add" ? constant->At(0) : -constant->At(0);
+    range->min -= offset;
+    range->max -= offset;
+    *v = node.inputs[first ? 1 : 0];
+    return true;
+  }
+
+  const Graph& graph_;
+  std::map<std::string, ValueRange> ranges_;
+};
+
+}  // namespace
+
+void AddValueChecks(const ImportedModel& model, std::vector<FeedSpec>* feeds) {
+  const RangeFinder ranges(model.graph);
+  for (FeedSpec& feed : *feeds) {
+    const GraphInput* input = model.graph.FindInput(feed.feed);
+    if (input == nullptr) continue;
+    feed.range = ranges.Find(feed.feed);
+    feed.allow_nan = Reaches(model.graph, input->value, kArithmetic, {"IsNaN"});
+  }
+}
+
+bool IsUnscaled(const Graph& graph, const std::string& feed) {
+  const GraphInput* input = graph.FindInput(feed);
+  return input != nullptr && Reaches(graph, input->value, kMoves, kProducts);
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,137 @@
+// Columns, classes and values of data for a model that has been trained.
+#include "optim/auto/data_setup.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "frontend/base/status.h"
+#include "frontend/data/npz.h"
+#include "frontend/ops/builder.h"
+#include "optim/auto/data_hints.h"
+#include "optim/auto/value_checks.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// A model of four features and three classes, trained on the columns b, a, c, d and the label "kind".
+class DataSetupTest : public Scratch {
+ protected:
+  DataSetupTest() {
+    tiny::Mlp(3, "Softmax").Save(Path("m.onnx"));
+    Preprocess before{.inputs = {{"x", {"b", "a", "c", "d"}}}, .label = {"kind"}, .classes = {"u", "v", "w"}};
+    Write("preprocess.json", ToJson(before));
+    config_.model = Path("m.onnx");
+  }
+
+  void Write(const std::string& name, const std::string& text) { std::ofstream(Path(name)) << text; }
+
+  absl::StatusOr<ModelAndData> Open(const std::string& csv, bool want_label = true) {
+    Write("d.csv", csv);
+    config_.data = Path("d.csv");
+    return OpenModelAndData(config_, true, want_label);
+  }
+  std::string Error(const std::string& csv, bool want_label = true) {
+    const auto opened = Open(csv, want_label);
+    return opened.ok() ? "" : std::string(ToStd(opened.status().message()));
+  }
+  double Value(const BoundData& data, int feed, int element) {
+    const auto loader = *Loader::Create(data.dataset, data.feeds, {.batch_size = 1, .num_workers = 0});
+    return (*loader->Next())->tensors[feed].At(element);
+  }
+
+  TrainConfig config_;
+};
+
+TEST_F(DataSetupTest, TakesTheColumnsOfTraining) {
+  const auto opened = Open("kind,a,b,c,d,e\nw,1,2,3,4,5\nu,1,2,3,4,5\n");
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const BoundData& bound = opened->data.bound;
+  EXPECT_EQ(Value(bound, 0, 0), 2);
+  EXPECT_EQ(Value(bound, 0, 1), 1);
+  EXPECT_EQ(bound.label.info.min_value, 0);
+  EXPECT_EQ(bound.label.info.max_value, 2);  // "w" is class 2, though only two names are there
+}
+
+TEST_F(DataSetupTest, AMissingColumnIsAnErrorThatNamesIt) {
+  EXPECT_THAT(Error("a,b,c,e,kind\n1,2,3,4,u\n"), HasSubstr("there is no column 'd', which input 'x' was trained on"));
+  EXPECT_THAT(Error("a,b,c,d,e\n1,2,3,4,5\n"), HasSubstr("there is no column 'kind', the label in training"));
+  EXPECT_EQ(Error("a,b,c,d\n1,2,3,4\n", false), "");  // prediction needs no label
+  config_.input = {"x=a,b,c,e"};
+  EXPECT_EQ(Error("a,b,c,e,kind\n1,2,3,4,u\n"), "");
+}
+
+TEST_F(DataSetupTest, ArraysOfTestDataMayBeNamedSo) {
+  Write("preprocess.json", ToJson({.inputs = {{"x", {"x_train"}}}, .label = {"y_train"}}));
+  const HostTensor x({DType::kFloat32, {2, 4}}), y({DType::kInt64, {2}});
+  ASSERT_TRUE(WriteNpz(Path("t.npz"), {{"x_test", x}, {"y_test", y}}).ok());
+  config_.data = Path("t.npz");
+  const auto opened = OpenModelAndData(config_, true, true);
+  EXPECT_TRUE(opened.ok()) << opened.status();
+}
+
+TEST_F(DataSetupTest, NamesOfFewerClassesAreNotGuessed) {
+  std::filesystem::remove(Path("preprocess.json"));
+  const auto opened = Open("a,b,c,d,kind\n1,2,3,4,u\n1,2,3,4,w\n");
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  LossChoice loss;
+  loss.terms = {{.feed = kLabelFeed}};
+  loss.feeds = {{.name = kLabelFeed, .num_classes = 3}};
+  EXPECT_THAT(DescribeGuessedClasses(opened->data.bound, loss), HasSubstr("2 names and the model 3 classes"));
+  loss.feeds[0].num_classes = 2;
+  EXPECT_EQ(DescribeGuessedClasses(opened->data.bound, loss), "");
+}
+
+// Gather(table [10,3], ids + 2) and an input whose NaN is replaced.
+TEST(ValueChecks, FollowFromTheGraph) {
+  ImportedModel model;
+  Builder b(&model.graph);
+  const Val ids = b.Input(InputKind::kFeed, "ids", {DType::kInt32, {2, 5}});
+  const Val x = b.Input(InputKind::kFeed, "x", {DType::kFloat32, {2, 3}});
+  const Val table = b.Input(InputKind::kParameter, "table", {DType::kFloat32, {10, 3}});
+  const Val index = Cast(Reshape(ids, {10}), DType::kInt64) + 2.0;
+  model.graph.AddOutput("rows", b.Op("Gather", {table, index}, {{"axis", int64_t{0}}}).id());
+  model.graph.AddOutput("filled", Where(b.Op("IsNaN", {x}), b.Scalar(DType::kFloat32, 0), x).id());
+  ASSERT_TRUE(b.status().ok()) << b.status();
+  std::vector<FeedSpec> feeds = {{.feed = "ids"}, {.feed = "x"}};
+  AddValueChecks(model, &feeds);
+  ASSERT_TRUE(feeds[0].range.has_value());
+  EXPECT_EQ(feeds[0].range->min, -12);
+  EXPECT_EQ(feeds[0].range->max, 7);
+  EXPECT_THAT(feeds[0].range->what, HasSubstr("the 10 rows of 'table'"));
+  EXPECT_FALSE(feeds[0].allow_nan);
+  EXPECT_TRUE(feeds[1].allow_nan);
+  EXPECT_FALSE(feeds[1].range.has_value());
+}
+
+class DataHintsTest : public Scratch {
+ protected:
+  std::vector<std::string> Hints(double scale) {
+    tiny::Mlp(3, "Softmax").Save(Path("m.onnx"));
+    HostTensor x({DType::kFloat32, {33, 4}}), y({DType::kInt64, {33}});
+    for (int64_t i = 0; i < x.size(); ++i) x.Set(i, scale * static_cast<double>(i % 5));
+    for (int64_t i = 0; i < 33; ++i) y.SetInt(i, i % 3);
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", y}}).ok());
+    TrainConfig config;
+    config.model = Path("m.onnx");
+    config.data = Path("d.npz");
+    const auto run = PrepareTraining(config);
+    EXPECT_TRUE(run.ok()) << run.status();
+    return run.ok() ? run->warnings : std::vector<std::string>();
+  }
+};
+
+TEST_F(DataHintsTest, LargeInputsAreNamed) {
+  EXPECT_THAT(Hints(1), IsEmpty());
+  EXPECT_THAT(Hints(1e5), ElementsAre(HasSubstr("has values up to 4e+05")));
+}
+
+}  // namespace
+}  // namespace onnxtrain
