@@ -62,7 +62,7 @@ int32_t Pattern::Kind(const Node& node) const {
       continue;
     }
     StrAppend(&key, weight_[v] ? " w" : " v", ToString(graph_.type(v)));
-    if (const auto splat = Splat(v)) key += "=" + text::FormatDouble(*splat);
+    if (const auto splat = Splat(v)) StrAppend(&key, "=", text::FormatDouble(*splat));
   }
   return kind = kinds_.emplace(std::move(key), static_cast<int32_t>(kinds_.size())).first->second;
 }
