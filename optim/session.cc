@@ -210,7 +210,9 @@ absl::Status SessionImpl::Init() {
 // another size is imported.
 int64_t SessionImpl::FindExportedBatch() {
   const auto is_declared = [&](const ModelInput& input) {
-    return std::ranges::find(input.dims, options_.micro_batch) != input.dims.end();
+    const auto found = prepare_.import.batch_axes.find(input.name);
+    const int axis = found == prepare_.import.batch_axes.end() ? 0 : found->second;
+    return axis != kNoBatchAxis && axis < std::ssize(input.dims) && input.dims[axis] == options_.micro_batch;
   };
   const bool hidden = options_.micro_batch > 1 && options_.fixed_batch == 0 && !options_.plan_only &&
                       std::ranges::any_of(models_->model()->inputs(), is_declared);

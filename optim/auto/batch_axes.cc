@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "frontend/ops/import/onnx_import.h"
 
@@ -68,12 +69,14 @@ BatchAxes GuessFrom(const std::vector<ModelInput>& inputs, const ModelInput& lea
   return axes;
 }
 
-// Does a recurrent node with time as the first axis read the input? The batch is then axis 1.
-bool IsReadTimeMajor(const OnnxModel& model, const ModelInput& input) {
-  return std::ranges::any_of(model.nodes(), [&](const OnnxModel::Node& node) {
+// What recurrent nodes with time as the first axis read: the batch is axis 1 there.
+std::set<std::string> FindTimeMajorValues(const OnnxModel& model) {
+  std::set<std::string> values;
+  for (const OnnxModel::Node& node : model.nodes()) {
     const OnnxOp* op = node.op.find('.') == std::string::npos ? FindOnnxOp("", node.op) : nullptr;
-    return op != nullptr && op->traits.time_major && !node.inputs.empty() && node.inputs[0] == input.name;
-  });
+    if (op != nullptr && op->traits.time_major && !node.inputs.empty()) values.insert(node.inputs[0]);
+  }
+  return values;
 }
 
 }  // namespace
@@ -103,8 +106,9 @@ std::vector<BatchAxes> GuessBatchAxes(const OnnxModel& model, const std::vector<
     if (std::ranges::find(guesses, guess) == guesses.end()) guesses.push_back(std::move(guess));
   };
   if (const auto named = GuessByName(inputs)) add(*named);
+  const std::set<std::string> time_major = FindTimeMajorValues(model);
   for (const ModelInput& lead : inputs) {
-    if (lead.dims.size() > 1 && IsReadTimeMajor(model, lead)) add(GuessFrom(inputs, lead, 1));
+    if (lead.dims.size() > 1 && time_major.contains(lead.name)) add(GuessFrom(inputs, lead, 1));
   }
   const auto lead = std::ranges::find_if(inputs, [](const ModelInput& input) { return !input.dims.empty(); });
   if (lead == inputs.end()) {

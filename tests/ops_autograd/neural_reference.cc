@@ -80,17 +80,22 @@ Tensors_ LogSoftmax(const Operands& a) { return {at::log_softmax(a[0], a.attrs()
 Tensors_ SoftmaxGrad(const Operands& a) { return {a[1] * (a[0] - (a[0] * a[1]).sum(a.attrs().Int("axis"), true))}; }
 Tensors_ LogSoftmaxGrad(const Operands& a) { return {a[0] - a[1].exp() * a[0].sum(a.attrs().Int("axis"), true)}; }
 
+// All zero in rows that the mask hides entirely.
+at::Tensor Probabilities(at::Tensor scores, const at::Tensor& mask) {
+  if (mask.defined()) scores = scores + mask;
+  const at::Tensor hidden = scores.isneginf().all(-1, true);
+  return at::softmax(scores.masked_fill(hidden, 0), -1).masked_fill(hidden, 0);
+}
+
 Tensors_ Attention(const Operands& a) {
-  at::Tensor scores = a[0].matmul(a[1].transpose(-2, -1)) * a.attrs().Float("scale", 1);
-  if (a[3].defined()) scores = scores + a[3];
-  return {at::softmax(scores, -1).matmul(a[2])};
+  const at::Tensor scores = a[0].matmul(a[1].transpose(-2, -1)) * a.attrs().Float("scale", 1);
+  return {Probabilities(scores, a[3]).matmul(a[2])};
 }
 
 Tensors_ AttentionGrad(const Operands& a) {
   const double scale = a.attrs().Float("scale", 1);
-  at::Tensor scores = a[1].matmul(a[2].transpose(-2, -1)) * scale;
-  if (a[4].defined()) scores = scores + a[4];
-  const at::Tensor p = at::softmax(scores, -1), dp = a[0].matmul(a[3].transpose(-2, -1));
+  const at::Tensor scores = a[1].matmul(a[2].transpose(-2, -1)) * scale;
+  const at::Tensor p = Probabilities(scores, a[4]), dp = a[0].matmul(a[3].transpose(-2, -1));
   const at::Tensor ds = p * (dp - (p * dp).sum(-1, true)) * scale;
   return {ds.matmul(a[2]), ds.transpose(-2, -1).matmul(a[1]), p.transpose(-2, -1).matmul(a[0])};
 }
