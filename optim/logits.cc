@@ -6,6 +6,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/ops/formula.h"
+#include "frontend/ops/op_classes.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
@@ -198,8 +199,7 @@ class LogitsFinder {
     if (v == kNoValue) return false;
     if (condition(v)) return true;
     const Node* node = depth > 0 ? Visit(v) : nullptr;
-    static constexpr std::string_view kGuards[] = {"Add", "Max", "Clip", "Cast", "Reshape", "Where", "Expand"};
-    if (node == nullptr || std::ranges::count(kGuards, node->op) == 0) return false;
+    if (node == nullptr || !GuardsDivisor(node->op)) return false;
     const std::vector<ValueId> inputs = node->inputs;
     return std::ranges::any_of(inputs, [&](ValueId in) { return LeadsTo(in, depth - 1, condition); });
   }
@@ -207,11 +207,9 @@ class LogitsFinder {
   bool IsNonNegative(ValueId v, int depth = 6) {
     const Node* node = depth > 0 ? Visit(v) : nullptr;
     if (node == nullptr) return false;
-    static constexpr std::string_view kPositive[] = {"Sigmoid", "Softmax", "Exp", "Relu", "Softplus", "Abs"};
-    static constexpr std::string_view kKeep[] = {"Add", "Mul", "Div", "Reciprocal", "Sqrt", "Reshape", "Cast"};
-    if (std::ranges::count(kPositive, node->op) > 0) return true;
+    if (IsAlwaysNonNegative(node->op)) return true;
     if (const HostTensor* constant = graph_.FindConstant(v)) return constant->size() == 1 && constant->At(0) >= 0;
-    if (std::ranges::count(kKeep, node->op) == 0) return false;
+    if (!KeepsNonNegative(node->op)) return false;
     const std::vector<ValueId> inputs = node->inputs;
     return std::ranges::all_of(inputs, [&](ValueId in) { return IsNonNegative(in, depth - 1); });
   }

@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/parsed.h"
+#include "frontend/ops/op_classes.h"
 
 namespace onnxtrain {
 namespace {
@@ -34,7 +35,7 @@ bool IsMl(const ParsedNode& node, std::string_view op) { return node.domain == "
 bool KeepsClasses(const ParsedNode& node) {
   const OnnxTraits& traits = GetOnnxTraits(node);
   return traits.view || traits.probabilities || traits.keeps_classes || IsMl(node, "ArrayFeatureExtractor") ||
-         (node.domain.empty() && (node.op_type == "Cast" || node.op_type == "Identity" || node.op_type == "Clip"));
+         (node.domain.empty() && KeepsOnnxClasses(node.op_type));
 }
 
 class LabelFinder {

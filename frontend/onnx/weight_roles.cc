@@ -11,6 +11,7 @@
 #include "frontend/onnx/tensor_compare.h"
 #include "frontend/onnx/weight_names.h"
 #include "frontend/onnx/weight_tracer.h"
+#include "frontend/ops/op_classes.h"
 
 namespace onnxtrain {
 namespace {
@@ -66,8 +67,7 @@ class RoleNamer {
   // Whether no reader takes the number as an attribute of its formula, as ε, a bound or the scale of a quantization.
   static bool IsFactorOrTerm(const std::vector<WeightReader>& readers) {
     return std::ranges::all_of(readers, [](const WeightReader& reader) {
-      return IsOp(*reader.node,
-                  {"Mul", "Div", "Add", "Sub", "Exp", "Softplus", "Sigmoid", "Tanh", "Expand", "Identity"});
+      return reader.node->domain.empty() && ReadsOnnxFactorOrTerm(reader.node->op_type);
     });
   }
 
@@ -88,7 +88,7 @@ class RoleNamer {
 
   // Whether attention scores pass the node on the way to their softmax.
   static bool KeepsScores(const ParsedNode& node) {
-    return IsOp(node, {"MatMul", "Mul", "Div", "Add", "Where"}) || IsViewOrCast(node);
+    return (node.domain.empty() && PassesOnnxScores(node.op_type)) || IsViewOrCast(node);
   }
 
   // The matrix that a bias is added behind: the other weight of the node, or of the product before an Add.

@@ -6,26 +6,23 @@
 #include <string_view>
 
 #include "frontend/base/status.h"
+#include "frontend/ops/op_classes.h"
 
 namespace onnxtrain {
 namespace {
 
-using Names = std::set<std::string_view>;
+using OpClass = bool (*)(std::string_view);
 
-const Names kViews = {"Cast", "Reshape", "Transpose", "Expand"};
-const Names kMoves = {"Cast", "Reshape", "Transpose", "Expand", "Pad", "Concat", "Slice", "Gather"};
-const Names kArithmetic = {"Cast",  "Reshape", "Transpose", "Expand", "Pad", "Concat",
-                           "Slice", "Gather",  "Add",       "Sub",    "Mul", "Div"};
-const Names kProducts = {"MatMul", "Conv", "ConvTranspose", "Lstm", "Gru", "Rnn"};
+bool TestsForNan(std::string_view op) { return op == "IsNaN"; }
 
 // Does the value reach one of the operators as a first operand, through the others?
-bool Reaches(const Graph& graph, ValueId from, const Names& through, const Names& targets) {
+bool Reaches(const Graph& graph, ValueId from, OpClass through, OpClass is_target) {
   std::set<ValueId> reached = {from};
   for (const Node& node : graph.nodes()) {
     const bool reads = std::ranges::any_of(node.inputs, [&](ValueId v) { return reached.contains(v); });
     if (!reads) continue;
-    if (targets.contains(node.op) && reached.contains(node.inputs[0])) return true;
-    if (through.contains(node.op)) reached.insert(node.outputs.begin(), node.outputs.end());
+    if (is_target(node.op) && reached.contains(node.inputs[0])) return true;
+    if (through(node.op)) reached.insert(node.outputs.begin(), node.outputs.end());
   }
   return false;
 }
@@ -54,7 +51,7 @@ class RangeFinder {
     while (!graph_.IsInput(v)) {
       const Node* node = graph_.producer(v);
       if (node == nullptr || node->inputs.empty()) return;
-      if (kViews.contains(node->op)) {
+      if (IsViewOrRepeat(node->op)) {
         v = node->inputs[0];
       } else if (!UndoSum(*node, &v, &range)) {
         return;
@@ -96,13 +93,13 @@ void AddValueChecks(const ImportedModel& model, std::vector<FeedSpec>* feeds) {
     const GraphInput* input = model.graph.FindInput(feed.feed);
     if (input == nullptr) continue;
     feed.range = ranges.Find(feed.feed);
-    feed.allow_nan = Reaches(model.graph, input->value, kArithmetic, {"IsNaN"});
+    feed.allow_nan = Reaches(model.graph, input->value, MovesOrCombines, TestsForNan);
   }
 }
 
 bool IsUnscaled(const Graph& graph, const std::string& feed) {
   const GraphInput* input = graph.FindInput(feed);
-  return input != nullptr && Reaches(graph, input->value, kMoves, kProducts);
+  return input != nullptr && Reaches(graph, input->value, MovesElements, MultipliesByWeight);
 }
 
 }  // namespace onnxtrain

@@ -25,7 +25,7 @@ class Trial : public Scratch {
     return Json::parse(ReadAll(Path("r/summary.json")));
   }
 
-  bool Said(const std::string& text) const { return last_.err.find(text) != std::string::npos; }
+  bool HasMessage(const std::string& text) const { return last_.err.find(text) != std::string::npos; }
 
   Outcome last_;
 };
@@ -53,7 +53,7 @@ TEST_F(Trial, ABatchThatCannotBeFreedBecomesTheMicroBatch) {
     ASSERT_FALSE(summary.is_null());
     EXPECT_EQ(summary["micro_batch"], batch);
     EXPECT_EQ(summary["accumulation"], 6 / batch);
-    EXPECT_TRUE(Said("bound to the batch of " + std::to_string(batch))) << last_.err;
+    EXPECT_TRUE(HasMessage("bound to the batch of " + std::to_string(batch))) << last_.err;
   }
 }
 
@@ -83,7 +83,7 @@ TEST_F(Trial, TheBatchMayBeAxisOne) {
   const Json summary = Train(TimeMajor(1));
   ASSERT_FALSE(summary.is_null());
   EXPECT_EQ(summary["micro_batch"], 6);
-  EXPECT_TRUE(Said("'x' has its batch on axis 1")) << last_.err;
+  EXPECT_TRUE(HasMessage("'x' has its batch on axis 1")) << last_.err;
 }
 
 // One sample of data is [5,4], and its prediction [5,8].
@@ -106,8 +106,8 @@ TEST_F(Trial, OutputsWithoutABatchAreNoObstacle) {
   m.nodes.push_back({"Mul", {"w1", "w1"}, {"penalty"}});
   m.outputs = {"penalty", "y"};
   ASSERT_FALSE(Train(m).is_null());
-  EXPECT_TRUE(Said("on output 'y'")) << last_.err;
-  EXPECT_FALSE(Said("'penalty' f32")) << last_.err;
+  EXPECT_TRUE(HasMessage("on output 'y'")) << last_.err;
+  EXPECT_FALSE(HasMessage("'penalty' f32")) << last_.err;
 }
 
 TEST_F(Trial, SeveralOutputsTrainOnTheSumOfTheirLosses) {
@@ -116,7 +116,7 @@ TEST_F(Trial, SeveralOutputsTrainOnTheSumOfTheirLosses) {
   m.weights.push_back({"w3", {16, 1}, tiny::Uniform(16, 0.5f, 3)});
   m.outputs = {"y", "value"};
   ASSERT_FALSE(Train(m).is_null());
-  EXPECT_TRUE(Said("cross_entropy on output 'y'") && Said("+ mse on output 'value'")) << last_.err;
+  EXPECT_TRUE(HasMessage("cross_entropy on output 'y'") && HasMessage("+ mse on output 'value'")) << last_.err;
   // With data the choice is the user's.
   HostTensor x({DType::kFloat32, {4, 4}}), label({DType::kInt64, {4}});
   ASSERT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());
@@ -129,7 +129,7 @@ TEST_F(Trial, InputsWithoutABatchGetAConstant) {
   m.nodes.push_back({"Mul", {"y", "scale"}, {"z"}});
   m.outputs = {"z"};
   ASSERT_FALSE(Train(m).is_null());
-  EXPECT_TRUE(Said("'scale' is a constant for all samples")) << last_.err;
+  EXPECT_TRUE(HasMessage("'scale' is a constant for all samples")) << last_.err;
   ASSERT_FALSE(Train(m, "--input scale=0.5").is_null());
   HostTensor x({DType::kFloat32, {6, 4}}), label({DType::kInt64, {6}});
   ASSERT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());

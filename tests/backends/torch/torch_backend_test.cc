@@ -123,19 +123,24 @@ TEST(TorchBackend, NamesEveryNodeThatItCannotRun) {
 }
 
 TEST(TorchBackend, AnErrorOfAKernelNamesTheNode) {
+  const Type index = {DType::kInt64, {1, 1, 1, 1}}, gradient = {DType::kFloat32, {1, 1, 1, 1}};
   Graph graph;
   Builder b(&graph);
-  const Val x = b.Input(InputKind::kFeed, "x", {DType::kInt64, {1}});
-  b.set_source("quotient");
-  graph.AddOutput("y", (x / x).id());
+  const Val dy = b.Input(InputKind::kFeed, "dy", gradient), at = b.Input(InputKind::kFeed, "at", index);
+  b.set_source("pool");
+  graph.AddOutput("dx", b.Op("MaxPoolGrad", {dy, at}, {{"input_shape", std::vector<int64_t>{1, 1, 2, 2}}}).id());
+  ASSERT_TRUE(b.status().ok()) << b.status();
   Compiled c(graph);
-  auto zero = MakeBuffer(HostTensor({DType::kInt64, {1}}));
-  auto y = MakeBuffer(HostTensor({DType::kInt64, {1}}));
-  ASSERT_TRUE(c.program->BindInput("x", {zero.get(), 0}).ok());
-  ASSERT_TRUE(c.program->BindOutput("y", {y.get(), 0}).ok());
+  HostTensor outside(index);
+  outside.SetInt(0, 4);
+  auto dy_buffer = MakeBuffer(HostTensor(gradient)), at_buffer = MakeBuffer(outside);
+  auto dx_buffer = MakeBuffer(HostTensor({DType::kFloat32, {1, 1, 2, 2}}));
+  ASSERT_TRUE(c.program->BindInput("dy", {dy_buffer.get(), 0}).ok());
+  ASSERT_TRUE(c.program->BindInput("at", {at_buffer.get(), 0}).ok());
+  ASSERT_TRUE(c.program->BindOutput("dx", {dx_buffer.get(), 0}).ok());
   const absl::Status status = c.program->Run();
   EXPECT_FALSE(status.ok());
-  EXPECT_NE(status.message().find("[Div 'quotient']"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("[MaxPoolGrad 'pool']"), absl::string_view::npos) << status;
 }
 
 TEST(TorchBackend, RefusesADeviceThatIsNotThere) {

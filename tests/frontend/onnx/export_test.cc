@@ -186,7 +186,7 @@ TEST(SharedModels, ExportIsByteIdentical) {
       if (t != nullptr && IsFloat(t->dtype())) weights[name] = t->CastTo(DType::kFloat64);
     }
     const std::string target = TestFolder() + "/out.onnx";
-    auto notes = Export(entry.path().string(), (*loaded)->sha256(), weights, target);
+    auto notes = Export(**loaded, weights, target);
     ASSERT_TRUE(notes.ok()) << notes.status();
     EXPECT_THAT(*notes, IsEmpty()) << entry.path();
     onnx::ModelProto before, after;

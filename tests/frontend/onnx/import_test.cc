@@ -388,7 +388,7 @@ TEST(FrozenBatch, WhatDoesNotFollowIsRefused) {
   FillInts(AddInitializer(&proto, "target", {2}, 7), {6, 2});
   AddNode(&proto, "Reshape", {"last", "target"}, {"y"}, "mix");
   AddOutput(&proto, "y");
-  EXPECT_THAT(Message(ImportModel(proto, {.batch = 5}).status()), AllOf(HasSubstr("'mix'"), HasSubstr("batch of 1")));
+  EXPECT_THAT(Message(ImportModel(proto, {.batch = 5}).status()), HasSubstr("[Reshape 'mix'] cannot reshape"));
   EXPECT_TRUE(ImportModel(proto).ok());
 }
 
