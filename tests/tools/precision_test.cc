@@ -1,6 +1,5 @@
 // --mixed-precision, --loss-scale, --on-nonfinite, clipping and class weights, through the program.
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
@@ -13,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Three classes that four numbers tell apart; sample `bad` has one that is not finite.
+// Three classes that four numbers tell apart; those of sample `bad` are finite, their squares are not.
 NamedArrays Samples(int64_t n, int64_t bad = -1) {
   HostTensor x({DType::kFloat32, {n, 4}}), y({DType::kInt64, {n}});
   const std::vector<float> noise = tiny::Uniform(n * 4, 0.5f, 7);
@@ -21,7 +20,7 @@ NamedArrays Samples(int64_t n, int64_t bad = -1) {
     y.SetInt(i, i % 3);
     for (int64_t j = 0; j < 4; ++j) x.Set(i * 4 + j, noise[i * 4 + j] + (j == i % 3 ? 2 : 0));
   }
-  if (bad >= 0) x.Set(bad * 4, std::numeric_limits<double>::infinity());
+  for (int64_t j = 0; bad >= 0 && j < 4; ++j) x.Set(bad * 4 + j, 3e38);
   return {{"x", x}, {"label", y}};
 }
 
@@ -29,12 +28,15 @@ class PrecisionFlags : public Scratch {
  protected:
   PrecisionFlags() {
     tiny::Mlp(3).Save(Path("m.onnx"));
+    tiny::SquaredMlp(3).Save(Path("squared.onnx"));
     EXPECT_TRUE(WriteNpz(Path("d.npz"), Samples(96)).ok());
     EXPECT_TRUE(WriteNpz(Path("bad.npz"), Samples(96, 40)).ok());
   }
 
-  Outcome Train(const std::string& flags, const std::string& data = "d.npz") const {
-    return Run(StrCat("--model m.onnx --data ", data, " --lr 1e-2 --overwrite --out r ",
+  Outcome TrainOnBadSample(const std::string& flags) const { return Train(flags, "bad.npz", "squared.onnx"); }
+  Outcome Train(const std::string& flags, const std::string& data = "d.npz",
+                const std::string& model = "m.onnx") const {
+    return Run(StrCat("--model ", model, " --data ", data, " --lr 1e-2 --overwrite --out r ",
                       flags.find("--batch-size") == std::string::npos ? "--batch-size 16 " : "",
                       flags.find("--epochs") == std::string::npos ? "--epochs 20 " : "", flags));
   }
@@ -82,7 +84,10 @@ TEST_F(PrecisionFlags, TheLossScaleFallsUntilGradientsAreFinite) {
   ASSERT_EQ(Train("--mixed-precision fp16 --loss-scale 1e9 --max-steps 25 --log-every 1 --quiet").code, 2);
   ASSERT_EQ(Train("--mixed-precision fp16 --loss-scale 256 --max-steps 5 --log-every 1 --quiet").code, 0);
   for (const Json& step : Steps()) EXPECT_EQ(step["loss_scale"], 256);
-  ASSERT_EQ(Train("--mixed-precision fp16 --log-every 1 --max-steps 6 --quiet", "bad.npz").code, 0);
+  const std::string six = "--mixed-precision fp16 --log-every 1 --max-steps 6 --quiet";
+  ASSERT_EQ(Train(six, "d.npz", "squared.onnx").code, 0);
+  const auto without = Summary()["skipped_steps"].get<int64_t>();
+  ASSERT_EQ(TrainOnBadSample(six).code, 0);
   double scale = 65536;
   int64_t skipped = 0;
   for (const Json& step : Steps()) {
@@ -91,19 +96,19 @@ TEST_F(PrecisionFlags, TheLossScaleFallsUntilGradientsAreFinite) {
     for (int64_t i = 0; i < skips; ++i) scale /= 2;
     EXPECT_EQ(step["loss_scale"], scale);
   }
-  EXPECT_EQ(skipped, 1);  // the batch with the sample that is not finite
-  EXPECT_EQ(Summary()["skipped_steps"], 1);
+  EXPECT_EQ(skipped, without + 1);  // the batch with that sample
+  EXPECT_EQ(Summary()["skipped_steps"], skipped);
 }
 
 TEST_F(PrecisionFlags, OnNonfinite) {
-  EXPECT_EQ(Train("--quiet", "bad.npz").code, 0);
+  EXPECT_EQ(TrainOnBadSample("--quiet").code, 0);
   EXPECT_EQ(Summary()["skipped_steps"], 20);  // once in every epoch
-  const Outcome o = Train("--on-nonfinite abort --quiet", "bad.npz");
+  const Outcome o = TrainOnBadSample("--on-nonfinite abort --quiet");
   EXPECT_EQ(o.code, 2);
   EXPECT_NE(o.err.find("was not finite (--on-nonfinite abort)"), std::string::npos) << o.err;
   EXPECT_LE(Summary()["steps"], 6);
   // 20 in a row are enough, however rarely is logged.
-  EXPECT_EQ(Train("--quiet --batch-size 96 --epochs 100 --log-every 90", "bad.npz").code, 2);
+  EXPECT_EQ(TrainOnBadSample("--quiet --batch-size 96 --epochs 100 --log-every 90").code, 2);
   EXPECT_EQ(Summary()["steps"], 20);
 }
 

@@ -123,6 +123,14 @@ inline Model Mlp(int64_t classes, const std::string& tail = "") {
   return m;
 }
 
+// Mlp of x²: 3e38 is a finite sample whose gradient is not.
+inline Model SquaredMlp(int64_t classes) {
+  Model m = Mlp(classes);
+  m.nodes[0].inputs[0] = "squared";
+  m.nodes.insert(m.nodes.begin(), {"Mul", {"x", "x"}, {"squared"}});
+  return m;
+}
+
 // x[batch,1024] → 2048 → 2048 → 16 classes: large enough that a copy of anything shows.
 inline Model Wide() {
   Model m{.input_shape = {-1, 1024}};
