@@ -77,7 +77,7 @@ class TorchNamer {
       if (std::ranges::all_of(node.outputs, &std::string::empty)) continue;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         const auto it = graph_.initializers.find(node.inputs[i]);
-        if (it == graph_.initializers.end() || !IsFloat(it->second.dtype())) continue;
+        if (it == graph_.initializers.end() || !IsFloat(it->second.dtype()) || ReadsShapeOnly(node)) continue;
         all_reads_.push_back(std::make_unique<Read>(Read{.node = &node, .input = i, .weight = node.inputs[i]}));
         reads_of_[node.inputs[i]].push_back(all_reads_.back().get());
         if (node.fx == nullptr) continue;
@@ -137,13 +137,7 @@ class TorchNamer {
       if (metadata_.signature.contains(arg) && seen.insert(arg).second) args.push_back(arg);
     }
     if (args.empty() || args.size() > kMaxArgs || group.reads.size() > kMaxArgs) return;
-    std::vector<Read*> open;
-    for (Read* read : group.reads) {
-      const std::string* own = Identity(read->weight);
-      if (own != nullptr && Take(*own, read, &args)) continue;
-      const bool known = own != nullptr && reads_of_[read->weight].size() == 1;  // batch normalization folded into it
-      if (!known && !IsDerived(read->weight)) open.push_back(read);
-    }
+    std::vector<Read*> open = TakeOwn(group, seen, &args);
     std::erase_if(args, [&](const std::string& arg) { return stored_.contains(arg); });
     MatchByPosition(*group.fx, &open, &args);
     MatchByName(&open, &args);
@@ -152,6 +146,25 @@ class TorchNamer {
     } else if (args.empty()) {
       for (Read* read : open) read->derived = true;
     }
+  }
+
+  // Matches the reads that are arguments by their own name. Returns the others that may be arguments, too.
+  std::vector<Read*> TakeOwn(FxGroup& group, const std::set<std::string>& all, std::vector<std::string>* args) {
+    std::vector<Read*> open;
+    std::set<std::pair<const ParsedNode*, std::string>> taken;
+    for (Read* read : group.reads) {
+      const std::string* own = Identity(read->weight);
+      if (own != nullptr && Take(*own, read, args)) {
+        taken.emplace(read->node, read->weight);
+      } else if (own != nullptr && all.contains(*own) && !taken.contains({read->node, read->weight})) {
+        read->placeholder = *own;  // several nodes read the same argument
+      } else if (own != nullptr && reads_of_[read->weight].size() == 1) {
+        continue;  // batch normalization was folded into it
+      } else if (!IsDerived(read->weight)) {
+        open.push_back(read);
+      }
+    }
+    return open;
   }
 
   bool IsDerived(const std::string& weight) const {
@@ -200,8 +213,8 @@ class TorchNamer {
     for (const Read* read : reads) {
       const bool other = !read->placeholder.empty() && read->placeholder != main &&
                          AreApart(graph_.initializers.at(name), main, read->placeholder);
-      if (other || (read->derived && reads.size() > 1))
-        others[read->placeholder].push_back({.node = read->node, .input = read->input});
+      const bool derived = read->derived && reads.size() > 1 && IsSplat(graph_.initializers.at(name));
+      if (other || derived) others[read->placeholder].push_back({.node = read->node, .input = read->input});
     }
     for (const auto& [placeholder, readers] : others) Split(name, placeholder, readers);
   }
@@ -268,6 +281,10 @@ bool TakesWeight(const ParsedNode& node, size_t input) {
   const OnnxTraits& traits = GetOnnxTraits(node);
   const bool elementwise = (traits.weight_inputs & 1) != 0 && !traits.classifier;
   return !elementwise && input < 32 && (traits.weight_inputs >> input & 1) != 0;
+}
+
+bool ReadsShapeOnly(const ParsedNode& node) {
+  return node.domain.empty() && (node.op_type == "Shape" || node.op_type == "Size");
 }
 
 WeightSplitter::WeightSplitter(ParsedGraph* graph) : graph_(*graph) {

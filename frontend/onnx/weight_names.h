@@ -29,6 +29,9 @@ absl::Status TieWeights(const ModelEdits& edits, ParsedGraph* graph);
 // Whether an input of the node can only be a weight: of a product, convolution, normalization or recurrence.
 bool TakesWeight(const ParsedNode& node, size_t input);
 
+// Whether the node reads no elements of its input.
+bool ReadsShapeOnly(const ParsedNode& node);
+
 // Gives readers of merged initializers copies of their own.
 class WeightSplitter {
  public:

@@ -25,7 +25,8 @@ class RoleNamer {
   explicit RoleNamer(ParsedGraph* graph) : graph_(*graph), splitter_(graph) {
     for (ParsedNode& node : graph->nodes) {
       for (const std::string& output : node.outputs) producers_[output] = &node;
-      for (size_t i = 0; i < node.inputs.size(); ++i) readers_[node.inputs[i]].push_back({&node, i});
+      for (size_t i = 0; i < node.inputs.size() && !ReadsShapeOnly(node); ++i)
+        readers_[node.inputs[i]].push_back({&node, i});
     }
     for (const ParsedValue& output : graph->outputs) outputs_.insert(output.name);
   }

@@ -186,6 +186,43 @@ TEST(TorchExport, BothFormsOfASignatureAreRead) {
   EXPECT_TRUE(ParseSignature("InputKind.InputKind.PARAMETER name=' target='").empty());
 }
 
+TEST(TorchExport, SeveralNodesMayReadOneArgument) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {1, 1, 2, 2});
+  AddFilled(&model, "conv.weight", {1, 1, 2, 2}, 3);
+  AddFilled(&model, "one", {1, 1, 2, 2}, 1);
+  AddSignature(&model, "p_conv_weight: PARAMETER target='conv.weight'\n");
+  const std::string args = "%x, %p_conv_weight, None";
+  AddFx(AddNode(&model, "Shape", {"conv.weight"}, {"s"}), "conv2d", "conv2d.default", args);
+  AddFx(AddNode(&model, "Add", {"conv.weight", "one"}, {"w"}), "conv2d", "conv2d.default", args);
+  AddFx(AddNode(&model, "Sub", {"conv.weight", "w"}, {"v"}), "conv2d", "conv2d.default", args);
+  AddFx(AddNode(&model, "Conv", {"x", "v"}, {"y"}), "conv2d", "conv2d.default", args);
+  AddOutput(&model, "y");
+  AddOutput(&model, "s");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(std::ranges::count_if(imported->weights, [](const auto& w) { return w.name.starts_with("conv"); }), 1);
+  EXPECT_EQ(FindWeight(*imported, "conv.weight")->fixed, "");
+}
+
+// The exporter has merged all four tensors of a fresh batch normalization into two.
+TEST(TorchExport, StatisticsMergedWithScalesAreSplit) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, "bn.weight", {4}, 1);
+  AddFilled(&model, "bn.bias", {4}, 0);
+  AddSignature(
+      &model,
+      "p_bn_weight: PARAMETER target='bn.weight'\np_bn_bias: PARAMETER target='bn.bias'\n"
+      "b_bn_mean: BUFFER target='bn.mean' persistent=True\nb_bn_var: BUFFER target='bn.var' persistent=True\n");
+  AddFx(AddNode(&model, "BatchNormalization", {"x", "bn.weight", "bn.bias", "bn.bias", "bn.weight"}, {"y"}), "bn",
+        "batch_norm.default", "%x, %p_bn_weight, %p_bn_bias, %b_bn_mean, %b_bn_var");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"bn.bias", "bn.mean", "bn.var", "bn.weight"}));
+}
+
 TEST(TorchExport, FoldedBatchNormIsFound) {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "x", {1, 1, 2, 2});
