@@ -7,7 +7,6 @@
 #include <random>
 
 #include "backends/arena_packing.h"
-#include "backends/reachability.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/verify.h"
 #include "frontend/ops/row.h"
@@ -435,28 +434,6 @@ TEST(PackTest, ManyRandomBlocksArePackedCloseToTheBound) {
   const Packing packing = PackBlocks(blocks);
   CheckOffsets(blocks, packing);
   EXPECT_LE(packing.total, 1.2 * PeakLiveBytes(blocks));
-}
-
-TEST(SpanningForestTest, DescendantsAreReachable) {
-  std::mt19937 random(8);
-  Graph g;
-  std::vector<ValueId> values = {g.AddInput(InputKind::kFeed, "x", I64({1}))};
-  for (int i = 0; i < 60; ++i)
-    values.push_back(Add(&g, "test.Mix", {values[random() % values.size()], values[random() % values.size()]}, {1}));
-  const auto users = ComputeUsers(g);
-  const SpanningForest forest(g, users);
-  size_t pairs = 0;
-  for (int32_t from = 0; from < std::ssize(g.nodes()); ++from) {
-    std::vector<bool> reached(g.nodes().size(), false);
-    reached[from] = true;
-    for (int32_t n = from; n < std::ssize(g.nodes()); ++n) {
-      for (int32_t r : users[g.nodes()[n].outputs[0]]) reached[r] = reached[r] || reached[n];
-      const bool descends = forest.begin(from) <= forest.begin(n) && forest.begin(n) < forest.end(from);
-      EXPECT_TRUE(!descends || reached[n]) << from << " → " << n;
-      pairs += descends;
-    }
-  }
-  EXPECT_GT(pairs, g.nodes().size());  // more than each node itself
 }
 
 }  // namespace

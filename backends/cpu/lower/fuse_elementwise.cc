@@ -1,15 +1,14 @@
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/lower/passes.h"
+#include "backends/cpu/lower/unit_graph.h"
 #include "backends/cpu/ops/fused.h"
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/parallel.h"
-#include "backends/reachability.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/layout.h"
 
@@ -60,24 +59,12 @@ std::optional<FusedReduction> MatchReduction(const Shape& x, const std::vector<i
   return pays ? std::optional(FusedReduction{.columns = extents[1]}) : std::nullopt;
 }
 
-// Limits the search for cycles, on average over all nodes.
-constexpr int64_t kVisitsPerNode = 1000;
-
 class ElementwiseFuser {
  public:
-  explicit ElementwiseFuser(const Graph& graph) : graph_(graph), pattern_(graph), forest_(graph, ComputeUsers(graph)) {
-    const size_t n = graph.nodes().size();
-    seen_.assign(n, 0);
-    visits_left_ = kVisitsPerNode * std::ssize(graph.nodes());
-    unit_.resize(n);
-    std::iota(unit_.begin(), unit_.end(), 0);
-    members_.resize(n);
-    fusible_.resize(n);
-    for (size_t i = 0; i < n; ++i) {
-      members_[i] = {static_cast<int32_t>(i)};
-      fusible_[i] = IsFusible(graph, graph.nodes()[i]);
-    }
+  explicit ElementwiseFuser(const Graph& graph) : graph_(graph), pattern_(graph), units_(pattern_) {
+    for (const Node& node : graph.nodes()) fusible_.push_back(IsFusible(graph, node));
     FindReductions();
+    FindInnerValues();
     MergeNodes();
   }
 
@@ -85,10 +72,11 @@ class ElementwiseFuser {
     FusedGraph result;
     Rewriter r(graph_, &result.graph);
     for (int32_t unit : UnitOrder()) {
-      if (members_[unit].size() == 1) {
-        r.Copy(graph_.nodes()[members_[unit][0]]);
+      const std::vector<int32_t>& members = units_.members(unit);
+      if (members.size() == 1) {
+        r.Copy(graph_.nodes()[members[0]]);
       } else {
-        RETURN_IF_ERROR(Emit(members_[unit], r));
+        RETURN_IF_ERROR(Emit(members, r));
       }
     }
     r.CopyOutputs();
@@ -98,9 +86,9 @@ class ElementwiseFuser {
 
   // By node.
   std::vector<bool> FindSumChains() const {
-    std::vector<bool> found(unit_.size());
+    std::vector<bool> found(fusible_.size());
     for (size_t n = 0; n < found.size(); ++n) {
-      const std::vector<int32_t>& members = members_[unit_[n]];
+      const std::vector<int32_t>& members = units_.members(Unit(n));
       found[n] = std::all_of(members.begin(), members.end(), [&](int32_t m) { return !fusible_[m] || IsSumOrCast(m); });
     }
     return found;
@@ -118,7 +106,7 @@ class ElementwiseFuser {
     for (size_t n = 0; n < graph_.nodes().size(); ++n) {
       if (reductions_[n]) TryFuseReduction(static_cast<int32_t>(n));
       if (!fusible_[n]) continue;
-      for (ValueId v : graph_.nodes()[n].inputs) TryMerge(static_cast<int32_t>(n), v);
+      for (ValueId v : graph_.nodes()[n].inputs) TryMergeProducer(static_cast<int32_t>(n), v);
     }
   }
 
@@ -163,11 +151,9 @@ class ElementwiseFuser {
   // Merges a reduction into the chain whose value it reads.
   void TryFuseReduction(int32_t n) {
     const Reduction& reduction = *reductions_[n];
-    std::vector<int32_t> merged = members_[unit_[reduction.chain]];
-    if (reduction.view >= 0) merged.push_back(reduction.view);
-    merged.push_back(n);
-    std::sort(merged.begin(), merged.end());
-    if (CanFuse(merged)) Merge(std::move(merged), unit_[reduction.chain]);
+    std::vector<int32_t> units = {Unit(reduction.chain), Unit(n)};
+    if (reduction.view >= 0) units.push_back(Unit(reduction.view));
+    TryMerge(units);
     TryFuseIntoRoundingProducer(reduction.chain);
   }
 
@@ -175,16 +161,29 @@ class ElementwiseFuser {
   // rounded value.
   void TryFuseIntoRoundingProducer(int32_t cast) {
     const Node& node = graph_.nodes()[cast];
-    const auto is_reduction = [&](int32_t r) { return unit_[r] == unit_[cast] && !fusible_[r]; };
+    const auto is_reduction = [&](int32_t r) { return Unit(r) == Unit(cast) && !fusible_[r]; };
     const std::vector<int32_t>& readers = pattern_.users(node.outputs[0]);
     if (node.op != "Cast" || pattern_.IsOutput(node.outputs[0]) ||
         !std::all_of(readers.begin(), readers.end(), is_reduction))
       return;
     const int32_t p = graph_.value(node.inputs[0]).node;
-    if (p >= 0 && fusible_[p] && GetShape(p) == GetShape(cast) && unit_[p] != unit_[cast]) TryJoin(p, cast);
+    if (p >= 0 && fusible_[p] && GetShape(p) == GetShape(cast)) TryJoin(p, cast);
   }
 
-  bool CanFuse(const std::vector<int32_t>& nodes) {
+  // Merges the units of two nodes.
+  void TryJoin(int32_t p, int32_t n) {
+    if (Unit(p) != Unit(n)) TryMerge({{Unit(p), Unit(n)}});
+  }
+
+  void TryMerge(const std::vector<int32_t>& units) {
+    std::vector<int32_t> nodes;
+    for (int32_t u : units) nodes.insert(nodes.end(), units_.members(u).begin(), units_.members(u).end());
+    std::sort(nodes.begin(), nodes.end());
+    if (CanCompute(nodes)) units_.TryMerge(units);
+  }
+
+  // Can one kernel compute these nodes?
+  bool CanCompute(const std::vector<int32_t>& nodes) const {
     std::vector<FusedReduction> sums;
     for (int32_t n : nodes) {
       if (reductions_[n]) sums.push_back(reductions_[n]->sum);
@@ -192,7 +191,28 @@ class ElementwiseFuser {
     const bool fit =
         std::all_of(sums.begin(), sums.end(), [&](const FusedReduction& s) { return s.IsCompatibleWith(sums[0]); });
     return fit && sums.size() <= kMaxFusedReductions && nodes.size() <= static_cast<size_t>(kMaxInstructions) &&
-           GetInputs(nodes).size() <= kMaxFusedInputs && !CreatesCycle(nodes);
+           GetInputs(nodes).size() <= kMaxFusedInputs && !ReadsOwnReduction(nodes);
+  }
+
+  // Does one of the nodes read a reduction among them, which is complete only at the end?
+  bool ReadsOwnReduction(const std::vector<int32_t>& nodes) const {
+    return std::any_of(nodes.begin(), nodes.end(), [&](int32_t n) {
+      return std::ranges::any_of(graph_.nodes()[n].inputs, [&](ValueId v) {
+        const int32_t p = v == kNoValue ? -1 : graph_.value(v).node;
+        return p >= 0 && reductions_[p] && std::binary_search(nodes.begin(), nodes.end(), p);
+      });
+    });
+  }
+
+  // Finds the values that only chains over their shape read.
+  void FindInnerValues() {
+    inner_.resize(graph_.values().size());
+    for (size_t n = 0; n < fusible_.size(); ++n) {
+      if (!fusible_[n]) continue;
+      const ValueId v = graph_.nodes()[n].outputs[0];
+      const Shape shape = GetShape(static_cast<int32_t>(n));
+      inner_[v] = std::ranges::all_of(pattern_.users(v), [&](int32_t r) { return CanJoinChain(r, shape); });
+    }
   }
 
   // Can the node be part of a chain over this shape, or reduce one of its values?
@@ -200,27 +220,11 @@ class ElementwiseFuser {
     return fusible_[n] ? GetShape(n) == shape : reductions_[n].has_value() || views_[n];
   }
 
-  void Merge(std::vector<int32_t> merged, int32_t unit) {
-    for (int32_t m : merged) members_[unit_[m]].clear();
-    for (int32_t m : merged) unit_[m] = unit;
-    members_[unit] = std::move(merged);
+  void TryMergeProducer(int32_t n, ValueId v) {
+    if (inner_[v]) TryJoin(graph_.value(v).node, n);
   }
 
-  void TryMerge(int32_t n, ValueId v) {
-    const int32_t p = graph_.value(v).node;
-    if (p < 0 || !fusible_[p] || unit_[p] == unit_[n] || GetShape(p) != GetShape(n)) return;
-    const bool inner = std::all_of(pattern_.users(v).begin(), pattern_.users(v).end(),
-                                   [&](int32_t r) { return CanJoinChain(r, GetShape(n)); });
-    if (inner) TryJoin(p, n);
-  }
-
-  // Merges the units of two nodes.
-  void TryJoin(int32_t p, int32_t n) {
-    std::vector<int32_t> merged = members_[unit_[p]];
-    merged.insert(merged.end(), members_[unit_[n]].begin(), members_[unit_[n]].end());
-    std::sort(merged.begin(), merged.end());
-    if (CanFuse(merged)) Merge(std::move(merged), unit_[p]);
-  }
+  int32_t Unit(size_t node) const { return units_.unit(static_cast<int32_t>(node)); }
 
   // Values that the nodes read from outside, in order of first use.
   std::vector<ValueId> GetInputs(const std::vector<int32_t>& nodes) const {
@@ -235,55 +239,21 @@ class ElementwiseFuser {
     return inputs;
   }
 
-  // Does a path leave the nodes and come back, or does one of them read a reduction, which is complete only at the end?
-  // A unit is one step of a path, as it runs as one node. Nodes are merged in list order: each node after the last of
-  // `nodes` is a unit of its own still, and no path leads back from there. Says yes where the search gets too long.
-  bool CreatesCycle(const std::vector<int32_t>& nodes) {
-    ++search_;
-    std::vector<int32_t> stack = nodes, positions;
-    for (int32_t n : nodes) positions.push_back(forest_.begin(n));
-    std::sort(positions.begin(), positions.end());
-    const auto inside = [&](int32_t n) { return std::binary_search(nodes.begin(), nodes.end(), n); };
-    const auto surely_returns = [&](int32_t n) {
-      const auto next = std::lower_bound(positions.begin(), positions.end(), forest_.begin(n));
-      return next != positions.end() && *next < forest_.end(n);
-    };
-    while (!stack.empty()) {
-      const int32_t n = stack.back();
-      stack.pop_back();
-      if (--visits_left_ < 0) return true;
-      const bool from_inside = inside(n);
-      for (ValueId v : graph_.nodes()[n].outputs) {
-        for (int32_t r : pattern_.users(v)) {
-          if (inside(r)) {
-            if (!from_inside || reductions_[n]) return true;
-            continue;
-          }
-          if (r > nodes.back() || seen_[unit_[r]] == search_) continue;
-          if (surely_returns(r)) return true;
-          seen_[unit_[r]] = search_;
-          stack.insert(stack.end(), members_[unit_[r]].begin(), members_[unit_[r]].end());
-        }
-      }
-    }
-    return false;
-  }
-
   // Units in topological order; among ready ones, that with the first last node comes first.
   std::vector<int32_t> UnitOrder() const {
-    std::vector<int> missing(unit_.size(), 0);
-    std::vector<std::set<int32_t>> next(unit_.size());
-    for (size_t n = 0; n < unit_.size(); ++n) {
+    std::vector<int> missing(fusible_.size(), 0);
+    std::vector<std::set<int32_t>> next(fusible_.size());
+    for (size_t n = 0; n < fusible_.size(); ++n) {
       for (ValueId v : graph_.nodes()[n].outputs) {
         for (int32_t r : pattern_.users(v)) {
-          if (unit_[r] != unit_[n] && next[unit_[n]].insert(unit_[r]).second) ++missing[unit_[r]];
+          if (Unit(r) != Unit(n) && next[Unit(n)].insert(Unit(r)).second) ++missing[Unit(r)];
         }
       }
     }
     std::set<std::pair<int32_t, int32_t>> ready;  // last node, unit
-    const auto make_ready = [&](int32_t unit) { ready.insert({members_[unit].back(), unit}); };
-    for (size_t u = 0; u < unit_.size(); ++u) {
-      if (!members_[u].empty() && missing[u] == 0) make_ready(static_cast<int32_t>(u));
+    const auto make_ready = [&](int32_t unit) { ready.insert({units_.members(unit).back(), unit}); };
+    for (size_t u = 0; u < fusible_.size(); ++u) {
+      if (!units_.members(static_cast<int32_t>(u)).empty() && missing[u] == 0) make_ready(static_cast<int32_t>(u));
     }
     std::vector<int32_t> order;
     while (!ready.empty()) {
@@ -299,7 +269,7 @@ class ElementwiseFuser {
 
   bool IsReadOutside(ValueId v, int32_t unit) const {
     return pattern_.IsOutput(v) ||
-           std::any_of(pattern_.users(v).begin(), pattern_.users(v).end(), [&](int32_t n) { return unit_[n] != unit; });
+           std::any_of(pattern_.users(v).begin(), pattern_.users(v).end(), [&](int32_t n) { return Unit(n) != unit; });
   }
 
   absl::Status Emit(const std::vector<int32_t>& nodes, Rewriter& r) const {
@@ -317,7 +287,7 @@ class ElementwiseFuser {
       }
       if (!fusible_[n]) continue;
       slots[out] = static_cast<int>(inputs.size() + program.code.size());
-      if (IsReadOutside(out, unit_[n])) {
+      if (IsReadOutside(out, Unit(n))) {
         program.results.push_back(slots[out]);
         results.push_back(out);
       }
@@ -346,15 +316,11 @@ class ElementwiseFuser {
 
   const Graph& graph_;
   const Pattern pattern_;
-  const SpanningForest forest_;
-  std::vector<int32_t> seen_;  // by unit: the last search that reached it
-  int32_t search_ = 0;
-  int64_t visits_left_;                        // of all searches
-  std::vector<int32_t> unit_;                  // by node
-  std::vector<std::vector<int32_t>> members_;  // by unit, ascending; empty for one that was merged into another
+  UnitGraph units_;
   std::vector<bool> fusible_;
   std::vector<std::optional<Reduction>> reductions_;
   std::vector<bool> views_;  // those that only a reduction reads
+  std::vector<bool> inner_;  // by value
 };
 
 }  // namespace

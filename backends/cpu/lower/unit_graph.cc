@@ -1,0 +1,122 @@
+#include "backends/cpu/lower/unit_graph.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace onnxtrain::cpu {
+
+UnitGraph::UnitGraph(const Pattern& pattern)
+    : pattern_(pattern), unit_(pattern.graph().nodes().size()), members_(unit_.size()), number_(unit_.size() + 1) {
+  std::iota(unit_.begin(), unit_.end(), 0);
+  const auto head = static_cast<int32_t>(unit_.size());
+  next_.resize(unit_.size() + 1);
+  previous_.resize(unit_.size() + 1);
+  mark_.assign(unit_.size(), 0);
+  inside_.assign(unit_.size(), 0);
+  for (int32_t n = 0; n <= head; ++n) {
+    next_[n] = n == head ? 0 : n + 1;
+    previous_[n] = n == 0 ? head : n - 1;
+    if (n < head) members_[n] = {n};
+  }
+  Renumber();
+}
+
+bool UnitGraph::TryMerge(std::span<const int32_t> units) {
+  ++search_;
+  const auto by_number = [&](int32_t a, int32_t b) { return number_[a] < number_[b]; };
+  const auto [first, last] = std::ranges::minmax_element(units, by_number);
+  first_ = number_[*first];
+  last_ = number_[*last];
+  for (int32_t u : units) inside_[u] = search_;
+  Search forward{.forward = true}, backward{.forward = false};
+  const auto expand_all = [&](Search* search) {
+    return std::ranges::all_of(units, [&](int32_t u) { return Expand(u, search); });
+  };
+  if (!expand_all(&backward)) return false;
+  if (!backward.exhausted() && !expand_all(&forward)) return false;
+  Search* exhausted = FindExhausted(&forward, &backward);
+  if (exhausted == nullptr) return false;
+  // What precedes the units goes before the first of them, or what follows behind the last; their own place is there.
+  const int32_t place = exhausted->forward ? *last : *first, kept = units.front();
+  MoveBehind(std::move(exhausted->reached), exhausted->forward ? place : previous_[place]);
+  if (place != kept) MoveBehind({kept}, place);
+  for (int32_t u : units) {
+    if (u == kept) continue;
+    Unlink(u);
+    for (int32_t n : members_[u]) unit_[n] = kept;
+    members_[kept].insert(members_[kept].end(), members_[u].begin(), members_[u].end());
+    members_[u].clear();
+  }
+  std::sort(members_[kept].begin(), members_[kept].end());
+  return true;
+}
+
+UnitGraph::Search* UnitGraph::FindExhausted(Search* forward, Search* backward) {
+  const int64_t begin = visited_;
+  while (!forward->exhausted() && !backward->exhausted()) {
+    Search* search = forward->edges < backward->edges ? forward : backward;
+    if (visited_ - begin > kMaxSearch || !Expand(search->reached[search->expanded++], search)) return nullptr;
+  }
+  return backward->exhausted() ? backward : forward;
+}
+
+bool UnitGraph::Expand(int32_t unit, Search* search) {
+  const Graph& graph = pattern_.graph();
+  for (int32_t n : members_[unit]) {
+    const Node& node = graph.nodes()[n];
+    for (ValueId v : search->forward ? node.outputs : node.inputs) {
+      if (!search->forward) {
+        if (v != kNoValue && !graph.IsInput(v) && !Reach(graph.value(v).node, unit, search)) return false;
+        continue;
+      }
+      for (int32_t user : pattern_.users(v)) {
+        if (!Reach(user, unit, search)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool UnitGraph::Reach(int32_t node, int32_t from, Search* search) {
+  const int32_t to = unit_[node];
+  ++search->edges;
+  ++visited_;
+  if (IsInside(to)) return IsInside(from);
+  if (number_[to] < first_ || number_[to] > last_ || mark_[to] == Mark(*search)) return true;
+  if (mark_[to] / 2 == search_) return false;  // the other search came here
+  mark_[to] = Mark(*search);
+  search->reached.push_back(to);
+  return true;
+}
+
+void UnitGraph::Unlink(int32_t unit) {
+  next_[previous_[unit]] = next_[unit];
+  previous_[next_[unit]] = previous_[unit];
+}
+
+void UnitGraph::MoveBehind(std::vector<int32_t> units, int32_t place) {
+  std::ranges::sort(units, {}, [&](int32_t u) { return number_[u]; });
+  for (int32_t u : units) Unlink(u);
+  const auto head = static_cast<int32_t>(unit_.size());
+  const int64_t below = number_[place];
+  const int64_t above = next_[place] == head ? std::numeric_limits<int64_t>::max() : number_[next_[place]];
+  const int64_t gap = (above - below) / (std::ssize(units) + 1);
+  for (int32_t u : units) {
+    previous_[u] = place;
+    next_[u] = next_[place];
+    previous_[next_[u]] = next_[place] = u;
+    number_[u] = number_[place] + gap;
+    place = u;
+  }
+  if (gap == 0) Renumber();
+}
+
+void UnitGraph::Renumber() {
+  const auto head = static_cast<int32_t>(unit_.size());
+  const int64_t gap = std::numeric_limits<int64_t>::max() / (std::ssize(unit_) + 2);
+  number_[head] = 0;
+  for (int32_t u = next_[head]; u != head; u = next_[u]) number_[u] = number_[previous_[u]] + gap;
+}
+
+}  // namespace onnxtrain::cpu

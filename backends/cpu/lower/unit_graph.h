@@ -1,0 +1,65 @@
+// A partition of a graph's nodes into units that stays acyclic while units are merged.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "frontend/passes/match.h"
+
+namespace onnxtrain::cpu {
+
+// Keeps the units in a topological order (a list with numbers, renumbered where a gap closes). Searches are limited to
+// the units between those to be merged and run forwards and backwards by turns until one side is exhausted, so that
+// neighbors merge in constant time however large the graph is.
+class UnitGraph {
+ public:
+  // Every node is a unit of its own. The pattern must outlive the object.
+  explicit UnitGraph(const Pattern& pattern);
+
+  // Units have the number of one of their nodes.
+  int32_t unit(int32_t node) const { return unit_[node]; }
+  // Returns the nodes, ascending; empty for a unit that was merged into another.
+  const std::vector<int32_t>& members(int32_t unit) const { return members_[unit]; }
+  // Merges the units into the first of them and returns true, unless a path leaves them and comes back, or the search
+  // for one takes more than kMaxSearch edges.
+  bool TryMerge(std::span<const int32_t> units);
+
+  static constexpr int64_t kMaxSearch = 4096;
+  // Returns the edges that all searches together have visited.
+  int64_t visited_edges() const { return visited_; }
+
+ private:
+  // The units that one of the two searches has reached, in the order of discovery.
+  struct Search {
+    bool forward;
+    std::vector<int32_t> reached = {};
+    size_t expanded = 0;
+    int64_t edges = 0;
+
+    bool exhausted() const { return expanded == reached.size(); }
+  };
+
+  // Returns the exhausted search, or null if there may be a cycle.
+  Search* FindExhausted(Search* forward, Search* backward);
+  // Reaches the neighbors of a unit. Returns false if they close a cycle.
+  bool Expand(int32_t unit, Search* search);
+  bool Reach(int32_t node, int32_t from, Search* search);
+  int32_t Mark(const Search& search) const { return 2 * search_ + (search.forward ? 1 : 0); }
+  bool IsInside(int32_t unit) const { return inside_[unit] == search_; }
+  // Moves the units, in list order, directly behind another (or before the first one, for the head of the list).
+  void MoveBehind(std::vector<int32_t> units, int32_t place);
+  void Unlink(int32_t unit);
+  void Renumber();
+
+  const Pattern& pattern_;
+  std::vector<int32_t> unit_;                  // by node
+  std::vector<std::vector<int32_t>> members_;  // by unit
+  std::vector<int64_t> number_;                // by unit: ascending along the list
+  std::vector<int32_t> next_, previous_;       // by unit; the last entry is the head of the list
+  std::vector<int32_t> mark_, inside_;         // by unit: the last search that reached it, or started from it
+  int32_t search_ = 0;
+  int64_t first_ = 0, last_ = 0;  // numbers of the units that the current search is limited to
+  int64_t visited_ = 0;
+};
+
+}  // namespace onnxtrain::cpu
