@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 
+#include "backends/bindings.h"
 #include "backends/memory_plan.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/kernel.h"
@@ -26,18 +28,12 @@ struct Scope {
   c10::OptionalDeviceGuard device_guard;
 };
 
-// The address of a graph input, output or the arena, and whether it changed since the kernels were prepared.
-struct Binding {
-  bool bound = false;
-  void* address = nullptr;  // null for memory of no bytes
-  bool changed = false;
-};
-
 struct Step {
   std::string where;  // for messages
   int32_t node = -1;  // -1: a copy at the end of the run
   Copy copy = {};
-  Run run;  // empty: nothing to do
+  Run run = {};                                            // empty: nothing to do
+  std::optional<std::vector<const void*>> addresses = {};  // that `run` was prepared for; nullopt: not prepared
 };
 
 class TorchProgram : public Program {
@@ -57,13 +53,9 @@ class TorchProgram : public Program {
   absl::StatusOr<HostTensor> Fetch(ValueId value) const override;
 
  private:
-  absl::Status Bind(Binding& binding, BufferView view, size_t bytes, std::string_view what);
-  absl::Status CheckBound() const;
   absl::Status Refresh();
-  const Binding* FindBinding(const Place& place) const;
-  const Binding& OutputBinding(int32_t output) const;
-  at::Tensor ViewAt(const Place& place, const Type& type) const;
-  bool Changed(const Place& place) const;
+  void* At(const Place& place) const;
+  std::vector<const void*> GetAddresses(const Step& step) const;
   absl::Status Prepare(Step& step);
   aten::Run PrepareNode(const Node& node) const;
   absl::Status BindZeros(std::vector<std::unique_ptr<Buffer>>* buffers);
@@ -77,22 +69,16 @@ class TorchProgram : public Program {
   MemoryUse memory_;
   std::vector<Step> steps_;
   std::map<ValueId, at::Tensor> constants_;
-  std::vector<int32_t> input_of_;  // by value id: index of the graph input, or -1
-  std::vector<Binding> inputs_, outputs_;
-  Binding arena_;
+  Bindings bindings_;
   std::vector<double> seconds_;    // by node, summed over runs; empty unless timed
   std::vector<at::Tensor> views_;  // by value id; undefined where the value has no place
-  bool stale_ = true, never_prepared_ = true;
+  bool stale_ = true;              // bound since the kernels were prepared
 };
 
 TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at::Device device)
-    : graph_(graph), device_(device), keep_values_(options.keep_values) {
+    : graph_(graph), device_(device), keep_values_(options.keep_values), bindings_(graph_, plan_) {
   plan_ = PlanMemory(graph_, {.alignment = device.is_cpu() ? size_t{64} : size_t{512}, .reuse = !keep_values_});
   memory_ = {.arena = plan_.arena_bytes, .lower_bound = plan_.lower_bound, .scratch = 0};
-  input_of_.assign(graph_.values().size(), -1);
-  for (size_t i = 0; i < graph_.inputs().size(); ++i) input_of_[graph_.inputs()[i].value] = static_cast<int32_t>(i);
-  inputs_.resize(graph_.inputs().size());
-  outputs_.resize(graph_.outputs().size());
   views_.resize(graph_.values().size());
   if (options.time_nodes) seconds_.resize(graph_.nodes().size());
   for (int32_t n : plan_.order) steps_.push_back({.where = NodeTag(graph_.nodes()[n]), .node = n});
@@ -109,91 +95,32 @@ absl::Status TorchProgram::UploadConstants() {
   return absl::OkStatus();
 }
 
-absl::Status TorchProgram::Bind(Binding& binding, BufferView view, size_t bytes, std::string_view what) {
-  if (view.buffer == nullptr) return Invalid(what, ": no buffer");
-  if (view.offset > view.buffer->size() || bytes > view.buffer->size() - view.offset) {
-    return Invalid(what, ": expected ", bytes, " bytes at ", view.offset, ", got a buffer of ", view.buffer->size());
-  }
-  // Compared by address: a buffer that was bound before may be gone, and a new one may have taken its place.
-  void* address = static_cast<std::byte*>(view.buffer->data()) + view.offset;
-  if (!binding.bound || binding.address != address) {
-    binding = {true, address, true};
-    stale_ = true;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status TorchProgram::BindInput(std::string_view name, BufferView view) {
-  const GraphInput* input = graph_.FindInput(name);
-  if (input == nullptr) return Invalid("no input named '", name, "'");
-  return Bind(inputs_[input_of_[input->value]], view, graph_.type(input->value).bytes(), StrCat("input '", name, "'"));
+  stale_ = true;
+  return bindings_.BindInput(name, view);
 }
 
 absl::Status TorchProgram::BindOutput(std::string_view name, BufferView view) {
-  const GraphOutput* output = graph_.FindOutput(name);
-  if (output == nullptr) return Invalid("no output named '", name, "'");
-  if (output->into != kNoValue) return Invalid("output '", name, "' lives where its input lives");
-  return Bind(outputs_[output - graph_.outputs().data()], view, graph_.type(output->value).bytes(),
-              StrCat("output '", name, "'"));
+  stale_ = true;
+  return bindings_.BindOutput(name, view);
 }
 
 absl::Status TorchProgram::BindArena(BufferView view) {
-  // Empty values may have no buffer.
-  if (plan_.arena_bytes == 0 && view.buffer == nullptr) {
-    if (!arena_.bound) arena_ = {true, nullptr, true};
-    return absl::OkStatus();
-  }
-  return Bind(arena_, view, plan_.arena_bytes, "arena");
+  stale_ = true;
+  return bindings_.BindArena(view);
 }
 
-absl::Status TorchProgram::CheckBound() const {
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (!inputs_[i].bound) return Invalid("input '", graph_.inputs()[i].name, "' is not bound");
-  }
-  for (size_t i = 0; i < outputs_.size(); ++i) {
-    if (!OutputBinding(i).bound) return Invalid("output '", graph_.outputs()[i].name, "' is not bound");
-  }
-  if (plan_.arena_bytes > 0 && !arena_.bound) return Invalid("the arena is not bound");
-  return absl::OkStatus();
+void* TorchProgram::At(const Place& place) const {
+  return place.where == Place::Where::kConstant ? constants_.at(place.index).data_ptr() : bindings_.At(place);
 }
 
-const Binding& TorchProgram::OutputBinding(int32_t output) const {
-  const ValueId into = graph_.outputs()[output].into;
-  return into == kNoValue ? outputs_[output] : inputs_[input_of_[into]];
-}
-
-// Returns null for constants and unused values.
-const Binding* TorchProgram::FindBinding(const Place& place) const {
-  switch (place.where) {
-    case Place::Where::kArena:
-      return &arena_;
-    case Place::Where::kInput:
-      return &inputs_[place.index];
-    case Place::Where::kOutput:
-      return &OutputBinding(place.index);
-    case Place::Where::kConstant:
-    case Place::Where::kNone:
-      return nullptr;
-  }
-  return nullptr;
-}
-
-// Undefined where the place is none.
-at::Tensor TorchProgram::ViewAt(const Place& place, const Type& type) const {
-  void* data = nullptr;
-  if (place.where == Place::Where::kConstant) {
-    data = constants_.at(place.index).data_ptr();
-  } else if (const Binding* binding = FindBinding(place)) {
-    data = static_cast<std::byte*>(binding->address) + (place.where == Place::Where::kArena ? place.offset : 0);
-  } else {
-    return {};
-  }
-  return MakeView(data, type, device_);
-}
-
-bool TorchProgram::Changed(const Place& place) const {
-  const Binding* binding = FindBinding(place);
-  return binding != nullptr && binding->changed;
+std::vector<const void*> TorchProgram::GetAddresses(const Step& step) const {
+  if (step.node < 0) return {At(step.copy.from), At(step.copy.to)};
+  const Node& node = graph_.nodes()[step.node];
+  std::vector<const void*> addresses;
+  for (ValueId v : node.inputs) addresses.push_back(v == kNoValue ? nullptr : At(plan_.places[v]));
+  for (ValueId v : node.outputs) addresses.push_back(At(plan_.places[v]));
+  return addresses;
 }
 
 aten::Run TorchProgram::PrepareNode(const Node& node) const {
@@ -210,35 +137,26 @@ absl::Status TorchProgram::Prepare(Step& step) {
       step.run = PrepareNode(graph_.nodes()[step.node]);
     } else {
       const Type bytes{DType::kUInt8, {static_cast<int64_t>(step.copy.bytes)}};
-      step.run = [to = ViewAt(step.copy.to, bytes), from = ViewAt(step.copy.from, bytes)] { to.copy_(from); };
+      step.run = [to = MakeView(At(step.copy.to), bytes, device_),
+                  from = MakeView(At(step.copy.from), bytes, device_)] { to.copy_(from); };
     }
   });
 }
 
-// Recreates the views of rebound buffers and prepares their kernels again.
+// Recreates the views of memory that has moved, and prepares the kernels that use it again.
 absl::Status TorchProgram::Refresh() {
-  RETURN_IF_ERROR(CheckBound());
-  std::vector<bool> changed(views_.size());
+  RETURN_IF_ERROR(bindings_.CheckAllBound());
   for (size_t v = 0; v < views_.size(); ++v) {
-    const Place& place = plan_.places[v];
-    changed[v] = Changed(place) || (place.where == Place::Where::kConstant && !views_[v].defined());
-    if (changed[v]) views_[v] = ViewAt(place, graph_.type(v));
+    if (plan_.places[v].where != Place::Where::kNone)
+      views_[v] = MakeView(At(plan_.places[v]), graph_.type(v), device_);
   }
-  auto touches = [&](const Step& step) {
-    if (step.node < 0) return Changed(step.copy.from) || Changed(step.copy.to);
-    const Node& node = graph_.nodes()[step.node];
-    auto is_changed = [&](ValueId v) { return v != kNoValue && changed[v]; };
-    return std::any_of(node.inputs.begin(), node.inputs.end(), is_changed) ||
-           std::any_of(node.outputs.begin(), node.outputs.end(), is_changed);
-  };
   for (Step& step : steps_) {
-    if (never_prepared_ || touches(step)) RETURN_IF_ERROR(Prepare(step));
+    auto addresses = GetAddresses(step);
+    if (step.addresses == addresses) continue;
+    RETURN_IF_ERROR(Prepare(step));
+    step.addresses = std::move(addresses);
   }
-  for (std::vector<Binding>* bindings : {&inputs_, &outputs_}) {
-    for (Binding& binding : *bindings) binding.changed = false;
-  }
-  arena_.changed = false;
-  never_prepared_ = stale_ = false;
+  stale_ = false;
   return absl::OkStatus();
 }
 
@@ -283,19 +201,21 @@ absl::Status TorchProgram::BindZeros(std::vector<std::unique_ptr<Buffer>>* buffe
     ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, AllocateBuffer(bytes, device_));
     buffers->push_back(std::move(buffer));
   }
-  for (Binding& binding : inputs_) binding = {true, (*buffers)[0]->data(), true};
-  for (Binding& binding : outputs_) binding = {true, (*buffers)[1]->data(), true};
-  arena_ = {true, (*buffers)[2]->data(), true};
-  return absl::OkStatus();
+  for (const GraphInput& input : graph_.inputs()) RETURN_IF_ERROR(BindInput(input.name, {(*buffers)[0].get(), 0}));
+  for (const GraphOutput& output : graph_.outputs()) {
+    if (output.into == kNoValue) RETURN_IF_ERROR(BindOutput(output.name, {(*buffers)[1].get(), 0}));
+  }
+  return BindArena({(*buffers)[2].get(), 0});
 }
 
 void TorchProgram::Unbind() {
-  inputs_.assign(inputs_.size(), {});
-  outputs_.assign(outputs_.size(), {});
-  arena_ = {};
+  bindings_ = Bindings(graph_, plan_);
   views_.assign(views_.size(), {});
-  for (Step& step : steps_) step.run = nullptr;
-  never_prepared_ = stale_ = true;
+  for (Step& step : steps_) {
+    step.run = nullptr;
+    step.addresses.reset();
+  }
+  stale_ = true;
 }
 
 // Zeros are invalid for some kernels (integer division), so a failed run is no error.

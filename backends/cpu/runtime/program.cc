@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <optional>
 
+#include "backends/bindings.h"
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/runtime/buffer.h"
 #include "backends/cpu/runtime/guard.h"
@@ -41,17 +41,14 @@ std::vector<size_t> GetWorkspaces(const std::vector<Kernel>& kernels) {
 class CpuProgram : public Program {
  public:
   CpuProgram(Graph graph, const CompileOptions& options, int threads)
-      : graph_(std::move(graph)), options_(options), threads_(threads) {}
+      : graph_(std::move(graph)), options_(options), threads_(threads), bindings_(graph_, plan_) {}
 
   absl::Status Compile(KernelCache& cache) {
     SetNumThreads(threads_);
     ASSIGN_OR_RETURN(std::vector<Kernel> kernels, PrepareNodes(graph_, cache));
     plan_ = PlanMemory(graph_, {.reuse = !options_.keep_values, .workspace_bytes = GetWorkspaces(kernels)});
-    inputs_.resize(graph_.inputs().size());
-    bound_inputs_.resize(graph_.inputs().size());
     input_pointers_.resize(graph_.inputs().size());
     MakeSteps(kernels);
-    outputs_.resize(graph_.outputs().size());
     if (options_.time_nodes) seconds_.resize(graph_.nodes().size());
     return absl::OkStatus();
   }
@@ -60,37 +57,31 @@ class CpuProgram : public Program {
   MemoryUse memory() const override { return {.arena = plan_.arena_bytes, .lower_bound = plan_.lower_bound}; }
 
   absl::Status BindInput(std::string_view name, BufferView view) override {
-    const GraphInput* input = graph_.FindInput(name);
-    if (input == nullptr) return Invalid("the program has no input '", name, "'");
-    const size_t i = input - graph_.inputs().data();
-    RETURN_IF_ERROR(Bind(name, graph_.type(input->value).bytes(), view, &bound_inputs_[i]));
-    inputs_[i] = bound_inputs_[i];
-    return absl::OkStatus();
+    resolved_ = false;
+    return bindings_.BindInput(name, view);
   }
 
   bool ReadInPlace(size_t input, const std::byte* data) override {
     const bool in_place = reinterpret_cast<uintptr_t>(data) % kFeedAlignment == 0;
-    std::byte* address = in_place ? const_cast<std::byte*>(data) : *bound_inputs_[input];
-    if (inputs_[input] == address) return in_place;
-    inputs_[input] = address;
-    if (!resolved_) return in_place;
-    for (size_t pointer : input_pointers_[input]) pointers_[pointer] = address;
+    const bool moved = bindings_.MoveInput(input, in_place ? const_cast<std::byte*>(data) : nullptr);
+    if (!moved || !resolved_) return in_place;
+    for (size_t pointer : input_pointers_[input])
+      pointers_[pointer] = At({.where = Where::kInput, .index = static_cast<int32_t>(input)});
     ResolveCopies();
     return in_place;
   }
 
   absl::Status BindOutput(std::string_view name, BufferView view) override {
-    const GraphOutput* output = graph_.FindOutput(name);
-    if (output == nullptr) return Invalid("the program has no output '", name, "'");
-    if (output->into != kNoValue) return Invalid("output '", name, "' lives in an input");
-    return Bind(name, graph_.type(output->value).bytes(), view, &outputs_[output - graph_.outputs().data()]);
+    resolved_ = false;
+    return bindings_.BindOutput(name, view);
   }
 
   absl::Status BindArena(BufferView view) override {
-    RETURN_IF_ERROR(Bind("(arena)", plan_.arena_bytes, view, &arena_));
+    resolved_ = false;
+    RETURN_IF_ERROR(bindings_.BindArena(view));
     const auto& nodes = graph_.nodes();
     if (std::any_of(nodes.begin(), nodes.end(), [&](const Node& node) { return ReordersOperands(node); }))
-      AdviseHugePages(*arena_, plan_.arena_bytes);
+      AdviseHugePages(bindings_.arena(), plan_.arena_bytes);
     return absl::OkStatus();
   }
 
@@ -172,67 +163,28 @@ class CpuProgram : public Program {
     pointers_.resize(pointers);
   }
 
-  absl::Status Bind(std::string_view name, size_t bytes, BufferView view, std::optional<std::byte*>* place) {
-    if (view.buffer == nullptr && bytes > 0) return Invalid("'", name, "' is bound to no buffer");
-    if (view.offset % 64 != 0) return Invalid("'", name, "' is bound to offset ", view.offset, ", no multiple of 64");
-    const size_t size = view.buffer == nullptr ? 0 : view.buffer->size();
-    if (view.offset > size || bytes > size - view.offset) {
-      return Invalid("'", name, "' needs ", bytes, " bytes at offset ", view.offset, " of a buffer of ", size);
-    }
-    *place = view.buffer == nullptr ? nullptr : static_cast<std::byte*>(view.buffer->data()) + view.offset;
-    resolved_ = false;
-    return absl::OkStatus();
-  }
-
   std::byte* At(const Place& place) const {
-    switch (place.where) {
-      case Where::kArena:
-        return *arena_ + place.offset;
-      case Where::kInput:
-        return *inputs_[place.index];
-      case Where::kOutput:
-        return *outputs_[place.index];
-      case Where::kConstant:
-        return const_cast<std::byte*>(graph_.FindConstant(place.index)->bytes().data());
-      case Where::kNone:
-        return nullptr;
-    }
-    return nullptr;
-  }
-
-  absl::Status CheckBound() {
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      if (!inputs_[i])
-        return absl::FailedPreconditionError(StrCat("input '", graph_.inputs()[i].name, "' is not bound"));
-    }
-    for (size_t o = 0; o < outputs_.size(); ++o) {
-      const GraphOutput& output = graph_.outputs()[o];
-      if (output.into == kNoValue && !outputs_[o]) {
-        return absl::FailedPreconditionError(StrCat("output '", output.name, "' is not bound"));
-      }
-    }
-    if (!arena_ && plan_.arena_bytes > 0) return absl::FailedPreconditionError("the arena is not bound");
-    if (!arena_) arena_ = nullptr;
-    return absl::OkStatus();
+    if (place.where != Where::kConstant) return bindings_.At(place);
+    return const_cast<std::byte*>(graph_.FindConstant(place.index)->bytes().data());
   }
 
   // Not at binding: a program that is only planned has buffers without memory.
   void TouchUpdatedInputs() {
     for (const GraphOutput& output : graph_.outputs()) {
       if (output.into == kNoValue) continue;
-      PrefaultPages(*inputs_[graph_.value(output.into).index], graph_.type(output.into).bytes());
+      PrefaultPages(At(plan_.places[output.into]), graph_.type(output.into).bytes());
     }
   }
 
   absl::Status Resolve() {
-    RETURN_IF_ERROR(CheckBound());
+    RETURN_IF_ERROR(bindings_.CheckAllBound());
     TouchUpdatedInputs();
     for (Step& step : steps_) {
       const Node& node = graph_.nodes()[step.node];
       void** pointer = &pointers_[step.first_pointer];
       step.args = {.inputs = pointer,
                    .outputs = pointer + node.inputs.size(),
-                   .workspace = *arena_ + plan_.workspace_offset[step.node]};
+                   .workspace = bindings_.arena() + plan_.workspace_offset[step.node]};
       for (ValueId v : node.inputs) *pointer++ = v == kNoValue ? nullptr : At(plan_.places[v]);
       for (ValueId v : node.outputs) *pointer++ = At(plan_.places[v]);
     }
@@ -250,14 +202,12 @@ class CpuProgram : public Program {
   CompileOptions options_;
   int threads_;
   MemoryPlan plan_;
+  Bindings bindings_;
   std::vector<Step> steps_;
   std::vector<void*> pointers_;
   std::vector<ResolvedCopy> copies_;
-  std::vector<std::optional<std::byte*>> inputs_, outputs_;  // by graph input and output; empty: not bound
-  std::vector<std::optional<std::byte*>> bound_inputs_;      // where inputs_ are when they are not read in place
-  std::vector<std::vector<size_t>> input_pointers_;          // by graph input: those of pointers_ that are its address
-  std::optional<std::byte*> arena_;
-  std::vector<double> seconds_;  // by node, summed over runs; empty unless timed
+  std::vector<std::vector<size_t>> input_pointers_;  // by graph input: those of pointers_ that are its address
+  std::vector<double> seconds_;                      // by node, summed over runs; empty unless timed
   bool resolved_ = false;
 };
 
