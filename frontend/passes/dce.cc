@@ -1,5 +1,6 @@
 #include "frontend/passes/dce.h"
 
+#include <utility>
 #include <vector>
 
 namespace onnxtrain {
@@ -27,7 +28,7 @@ std::vector<bool> Needed(const Graph& graph) {
 
 }  // namespace
 
-Graph Dce(const Graph& graph, const DceOptions& options) {
+Graph Dce(const Graph& graph, const DceOptions& options, std::vector<ValueId>* values) {
   const std::vector<bool> needed = Needed(graph);
   Graph result;
   std::vector<ValueId> map(graph.values().size(), kNoValue);
@@ -53,6 +54,7 @@ Graph Dce(const Graph& graph, const DceOptions& options) {
   for (const GraphOutput& output : graph.outputs()) {
     result.AddOutput(output.name, mapped(output.value), mapped(output.into));
   }
+  if (values != nullptr) *values = std::move(map);
   return result;
 }
 

@@ -48,45 +48,55 @@ void Rewriter::CopyOutputs() {
 
 namespace {
 
-// Names a new value after the old one, unless it has a name.
-void KeepName(const Graph& from, ValueId old, ValueId now, Graph* to) {
-  const std::string& name = from.value(old).name;
-  if (!name.empty() && to->value(now).name.empty()) to->SetValueName(now, name);
+// Sets the outputs of a node. Outputs of another type than before must be set by the rule.
+absl::Status SetOutputs(const Node& node, const std::vector<Val>& outputs, Rewriter* r) {
+  CHECK_EQ(outputs.size(), node.outputs.size()) << NodeTag(node);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].valid()) continue;
+    const Type& before = r->from().type(node.outputs[i]);
+    if (outputs[i].type() != before) {
+      return absl::InternalError(StrCat(NodeTag(node), "replaced by a value of type ", ToString(outputs[i].type()),
+                                        ", had ", ToString(before)));
+    }
+    r->Set(node.outputs[i], outputs[i]);
+  }
+  return absl::OkStatus();
+}
+
+// Names the new outputs of a node after the old ones, unless they have names.
+void KeepNames(const Graph& from, const Node& node, Rewriter* r, Graph* to) {
+  for (ValueId v : node.outputs) {
+    const std::string& name = from.value(v).name;
+    if (!r->IsSet(v) || name.empty()) continue;
+    const ValueId now = r->Map(v).id();
+    if (to->value(now).name.empty()) to->SetValueName(now, name);
+  }
 }
 
 }  // namespace
 
-absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool* changed) {
+absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool* changed,
+                              std::vector<ValueId>* values) {
   Graph result;
   Rewriter r(graph, &result);
   for (const Node& node : graph.nodes()) {
     RETURN_IF_ERROR(CheckCancelled());
     const bool is_set = std::ranges::all_of(node.outputs, [&](ValueId v) { return r.IsSet(v); });
-    if (is_set && !node.outputs.empty()) {
-      for (ValueId v : node.outputs) KeepName(graph, v, r.Map(v).id(), &result);
-      continue;
-    }
-    r.b().set_source(node.source);
-    auto replacement = rule(r, node);
-    RETURN_IF_ERROR(r.b().status());
-    if (!replacement.has_value()) {
-      r.Copy(node);
-      continue;
-    }
-    if (changed != nullptr) *changed = true;
-    CHECK_EQ(replacement->size(), node.outputs.size()) << NodeTag(node);
-    for (size_t i = 0; i < node.outputs.size(); ++i) {
-      const Val now = (*replacement)[i];
-      if (!now.valid()) continue;  // an output without users
-      if (now.type() != graph.type(node.outputs[i])) {
-        return absl::InternalError(StrCat(NodeTag(node), "replaced by a value of type ", ToString(now.type()), ", had ",
-                                          ToString(graph.type(node.outputs[i]))));
+    if (!is_set || node.outputs.empty()) {
+      r.b().set_source(node.source);
+      const auto replacement = rule(r, node);
+      RETURN_IF_ERROR(r.b().status());
+      if (!replacement) {
+        r.Copy(node);
+        continue;
       }
-      r.Set(node.outputs[i], now);
-      KeepName(graph, node.outputs[i], now.id(), &result);
+      if (changed != nullptr) *changed = true;
+      RETURN_IF_ERROR(SetOutputs(node, *replacement, &r));
     }
+    KeepNames(graph, node, &r, &result);
   }
   r.CopyOutputs();
+  if (values != nullptr) *values = r.values();
   return result;
 }
 

@@ -40,13 +40,15 @@ class Rewriter {
   std::vector<ValueId> map_;
 };
 
-// One Val per output of the node, or nullopt to keep the node. May look at r.from() around the node (its producers and
-// their attributes) and use r.Map on any value before it.
+// One Val per output of the node (invalid: it has no users, or the rule has set it), or nullopt to keep the node. May
+// look at r.from() around the node (its producers and their attributes) and use r.Map on any value before it.
 using RewriteRule = std::function<std::optional<std::vector<Val>>(Rewriter& r, const Node& node)>;
 
 // Applies the rule to every node in order, but for nodes whose outputs an earlier rule has set. The result is not
-// cleaned of dead nodes. `changed` (may be null) is set to true if the rule fired. New nodes carry the source of the
-// node they replace, and values keep their names.
-absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool* changed = nullptr);
+// cleaned of dead nodes. `changed` (may be null) is set to true if the rule fired, `values` (may be null) to the new
+// values by old ones, kNoValue where there is none. New nodes carry the source of the node they replace, and values
+// keep their names.
+absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool* changed = nullptr,
+                              std::vector<ValueId>* values = nullptr);
 
 }  // namespace onnxtrain

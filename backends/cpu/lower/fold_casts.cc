@@ -86,7 +86,7 @@ class CastFolder {
     Attrs attrs = node.attrs;
     attrs.Set("to", std::string("bf16"));
     const Val y = r_.b().Op(node.op, r_.MapOperands(node), attrs);
-    return Vals{relu ? Cast(y, DType::kFloat32) : y};  // fused with the Relu (fuse_epilogues.cc)
+    return relu ? Vals{Cast(y, DType::kFloat32)} : SetBf16(node, {y});  // fused with the Relu (fuse_epilogues.cc)
   }
 
   std::optional<Vals> ReadBf16(const Node& node, uint32_t inputs) {
@@ -98,7 +98,15 @@ class CastFolder {
       if (low == kNoValue) return std::nullopt;
       in[i] = r_.Map(low);
     }
-    return r_.b().Ops(node.op, in, node.attrs);
+    return SetBf16(node, r_.b().Ops(node.op, in, node.attrs));
+  }
+
+  // Output 0 is bf16 now, and its users, casts to bf16, go.
+  Vals SetBf16(const Node& node, Vals outputs) {
+    if (!r_.b().status().ok()) return outputs;
+    r_.Set(node.outputs[0], outputs[0]);
+    outputs[0] = Val();
+    return outputs;
   }
 
   std::optional<Vals> CloneCasts(const Node& node) {
@@ -143,9 +151,9 @@ absl::StatusOr<Graph> EliminateCastRoundTrips(const Graph& graph) {
   });
 }
 
-absl::StatusOr<FusedGraph> FoldCasts(const Graph& graph) {
+absl::StatusOr<Graph> FoldCasts(const Graph& graph) {
   const Pattern pattern(graph);
-  return RewriteNodes(graph, [&](Rewriter& r, const Node& node) { return CastFolder(pattern, r).Fold(node); });
+  return Rewrite(graph, [&](Rewriter& r, const Node& node) { return CastFolder(pattern, r).Fold(node); });
 }
 
 }  // namespace onnxtrain::cpu

@@ -68,9 +68,9 @@ class ElementwiseFuser {
     MergeNodes();
   }
 
-  absl::StatusOr<FusedGraph> Build() const {
-    FusedGraph result;
-    Rewriter r(graph_, &result.graph);
+  absl::StatusOr<Graph> Build(ValueMap* values) const {
+    Graph result;
+    Rewriter r(graph_, &result);
     for (int32_t unit : UnitOrder()) {
       const std::vector<int32_t>& members = units_.members(unit);
       if (members.size() == 1) {
@@ -80,7 +80,7 @@ class ElementwiseFuser {
       }
     }
     r.CopyOutputs();
-    result.values = r.values();
+    if (values != nullptr) *values = r.values();
     return result;
   }
 
@@ -325,7 +325,9 @@ class ElementwiseFuser {
 
 }  // namespace
 
-absl::StatusOr<FusedGraph> FuseElementwise(const Graph& graph) { return ElementwiseFuser(graph).Build(); }
+absl::StatusOr<Graph> FuseElementwise(const Graph& graph, ValueMap* values) {
+  return ElementwiseFuser(graph).Build(values);
+}
 
 std::vector<bool> FindSumChains(const Graph& graph) { return ElementwiseFuser(graph).FindSumChains(); }
 

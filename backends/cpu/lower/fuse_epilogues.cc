@@ -272,25 +272,26 @@ constexpr Fusion kEpilogues[] = {
 };
 
 // The first row that matches wins.
-absl::StatusOr<FusedGraph> Apply(const Graph& graph, std::span<const Fusion> table) {
+absl::StatusOr<Graph> Apply(const Graph& graph, std::span<const Fusion> table, ValueMap* values = nullptr) {
   const Pattern pattern(graph);
   std::set<std::pair<ValueId, ValueId>> updates;
   for (const GraphOutput& output : graph.outputs()) updates.emplace(output.value, output.into);
-  return RewriteNodes(graph, [&](Rewriter& r, const Node& node) -> Result {
+  const auto rule = [&](Rewriter& r, const Node& node) -> Result {
     for (const Fusion& fusion : table) {
       if (fusion.root != node.op) continue;
       if (Result result = fusion.apply({r, pattern, updates, node})) return result;
     }
     return std::nullopt;
-  });
+  };
+  return Rewrite(graph, rule, nullptr, values);
 }
 
 }  // namespace
 
-absl::StatusOr<FusedGraph> LowerBatchNorms(const Graph& graph) { return Apply(graph, kBatchNorms); }
+absl::StatusOr<Graph> LowerBatchNorms(const Graph& graph) { return Apply(graph, kBatchNorms); }
 
-absl::StatusOr<FusedGraph> LowerProducts(const Graph& graph) { return Apply(graph, kProducts); }
+absl::StatusOr<Graph> LowerProducts(const Graph& graph) { return Apply(graph, kProducts); }
 
-absl::StatusOr<FusedGraph> FuseEpilogues(const Graph& graph) { return Apply(graph, kEpilogues); }
+absl::StatusOr<Graph> FuseEpilogues(const Graph& graph, ValueMap* values) { return Apply(graph, kEpilogues, values); }
 
 }  // namespace onnxtrain::cpu

@@ -153,12 +153,12 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
       DcePass(),
       {"assign_layouts", AssignLayouts},
       DcePass(),
-      {"lower_batch_norms", WithoutValues<LowerBatchNorms>},
+      {"lower_batch_norms", LowerBatchNorms},
       DcePass(),
-      {"fold_casts", WithoutValues<FoldCasts>},
+      {"fold_casts", FoldCasts},
       DcePass(),
       {"pack_weights", PackWeights},
-      {"lower_products", WithoutValues<LowerProducts>},
+      {"lower_products", LowerProducts},
       DcePass(),
   };
   ASSIGN_OR_RETURN(Graph legal, RunPasses(graph, supported));

@@ -6,7 +6,6 @@
 
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
-#include "frontend/base/status.h"
 #include "frontend/passes/match.h"
 #include "frontend/passes/rewrite.h"
 
@@ -23,15 +22,8 @@ ValueId SkipUpcast(const Pattern& pattern, ValueId v);
 bool IsPlainSum(const Graph& graph, const Node& node);
 ValueId OtherOperand(const Node& sum, ValueId v);
 
-// A pass of a rewriting function that also maps values.
-template <absl::StatusOr<FusedGraph> (*kRewrite)(const Graph&)>
-absl::StatusOr<Graph> WithoutValues(const Graph& graph) {
-  ASSIGN_OR_RETURN(FusedGraph rewritten, kRewrite(graph));
-  return std::move(rewritten.graph);
-}
-
-// Rewrites node by node, as Rewrite does, but values may change their types: then all users must be replaced.
-absl::StatusOr<FusedGraph> RewriteNodes(const Graph& graph, const RewriteRule& rule);
+// The new values by old ones; kNoValue where there is none.
+using ValueMap = std::vector<ValueId>;
 
 // --- Legalize: from the canonical graph to one that this backend's kernels run. Chooses element types, layouts and
 // decompositions. Fails naming every node that cannot be run.
@@ -58,13 +50,13 @@ absl::StatusOr<Graph> AssignLayouts(const Graph& graph);
 
 // Chooses the kernels of batch normalizations channels last, which add a residual and compute a Relu, and in backward
 // passes the mask of the Relu. Part of Legalize, since they have forms for recomputation.
-absl::StatusOr<FusedGraph> LowerBatchNorms(const Graph& graph);
+absl::StatusOr<Graph> LowerBatchNorms(const Graph& graph);
 
 // Replaces bf16 → f32 casts, a node and its f32 → bf16 casts by the node over bf16, where it has a kernel for that
 // (KernelRow::bf16), and lets convolutions of bf16 write bf16 where nothing reads more. Clones the cast of a value that
 // several elementwise operators read, so that each is fused with its own; rounds nothing between two operators that
 // will be fused.
-absl::StatusOr<FusedGraph> FoldCasts(const Graph& graph);
+absl::StatusOr<Graph> FoldCasts(const Graph& graph);
 
 // Packs the weights of products into the layout that oneDNN multiplies fastest, where enough rows share them. Packing
 // casts float32 masters to bf16 on the way.
@@ -73,7 +65,7 @@ absl::StatusOr<Graph> PackWeights(const Graph& graph);
 // Chooses the kernels of products, with a bias, an activation, gradient accumulation (beta = 1) and casts of the
 // result. Part of Legalize, since they decide whether a product is rounded before what follows it. Runs after
 // FoldCasts: a product that elementwise users read in bf16 must stay bf16.
-absl::StatusOr<FusedGraph> LowerProducts(const Graph& graph);
+absl::StatusOr<Graph> LowerProducts(const Graph& graph);
 
 // --- Fuse: fuses the kernels of a legalized graph. Runs last, inside Compile; nothing is taken apart again.
 // Rematerialization plans with the kernels of FuseKernels; FuseGraph fuses normalizations, too, and returns what runs.
@@ -82,7 +74,7 @@ absl::StatusOr<Graph> FuseGraph(const Graph& legal);
 
 // Fuses elementwise operators into the kernel that produces or consumes their operand: activations into convolutions,
 // squares into sums, additions into scatter-adds.
-absl::StatusOr<FusedGraph> FuseEpilogues(const Graph& graph);
+absl::StatusOr<Graph> FuseEpilogues(const Graph& graph, ValueMap* values = nullptr);
 
 // Fuses layer and RMS normalizations with their neighbors (norm_ops.h): the residual sum and its dropout, casts to and
 // from bf16 and, in the backward pass, sums of gradients, the mask of the dropout and the bias gradient before it.
@@ -92,7 +84,7 @@ absl::StatusOr<Graph> FuseNorms(const Graph& graph);
 // Fuses elementwise operators, and reductions of their values, into chains (cpu.Fused) that run tile by tile. Merges a
 // producer with its users where no path between them leaves the chain, all are of one shape, and the bounds of fused.h
 // hold. Every value has the bits of the unfused operators, but for reductions, which sum in another order.
-absl::StatusOr<FusedGraph> FuseElementwise(const Graph& graph);
+absl::StatusOr<Graph> FuseElementwise(const Graph& graph, ValueMap* values = nullptr);
 
 // By node: would FuseElementwise leave the node alone, or make it part of a chain of sums, casts to and from bf16 and
 // reductions alone? A kernel with such operators of its own can take these nodes instead (fuse_norm.cc).
