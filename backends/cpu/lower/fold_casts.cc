@@ -2,6 +2,7 @@
 
 #include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/lower/passes.h"
+#include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
@@ -141,6 +142,31 @@ class CastFolder {
   Rewriter& r_;
 };
 
+// --- Products
+
+// Computes v, which FindProduct has matched, in float32 and without the roundings before it.
+Val ComputeExact(Rewriter& r, ValueId v) {
+  const Type& type = r.from().type(v);
+  if (type.dtype == DType::kFloat32) return r.Map(v);
+  const Node& node = *r.from().producer(v);
+  if (node.op != "MatMul") {  // a cast or a view
+    const Val x = ComputeExact(r, node.inputs[0]);
+    return Reinterpret(x, {x.dtype(), type.shape, type.layout});
+  }
+  Attrs attrs = node.attrs;
+  attrs.Set("to", std::string("f32"));
+  return r.b().Op("cpu.MatMul", r.MapOperands(node), attrs);
+}
+
+std::optional<Vals> WidenProduct(const Pattern& p, Rewriter& r, const Node& node) {
+  const bool widens = node.op == "Cast" && BeforeUpcast(p, node.outputs[0]) != kNoValue;
+  if (!widens && node.op != "Add") return std::nullopt;
+  const ProductChain product = FindProduct(p, node.outputs[0], ProductChain::kRounded);
+  if (product.node == nullptr || !product.IsBf16(p.graph())) return std::nullopt;
+  if (widens) return Vals{ComputeExact(r, node.inputs[0])};
+  return Vals{r.Map(OtherOperand(node, product.bias)) + Cast(r.Map(BeforeCasts(p, product.bias)), DType::kFloat32)};
+}
+
 }  // namespace
 
 absl::StatusOr<Graph> EliminateCastRoundTrips(const Graph& graph) {
@@ -154,6 +180,11 @@ absl::StatusOr<Graph> EliminateCastRoundTrips(const Graph& graph) {
 absl::StatusOr<Graph> FoldCasts(const Graph& graph) {
   const Pattern pattern(graph);
   return Rewrite(graph, [&](Rewriter& r, const Node& node) { return CastFolder(pattern, r).Fold(node); });
+}
+
+absl::StatusOr<Graph> WidenProducts(const Graph& graph) {
+  const Pattern pattern(graph);
+  return Rewrite(graph, [&](Rewriter& r, const Node& node) { return WidenProduct(pattern, r, node); });
 }
 
 }  // namespace onnxtrain::cpu

@@ -160,81 +160,30 @@ Result SumWithGatherGrad(const Context& c) {
 
 // --- Products ---
 
-struct Product {
-  const Node* node = nullptr;
-  ValueId bias = kNoValue;
-  bool relu = false;
-};
-
-bool HasBf16Operands(const Context& c, const Node& product) {
-  return c.type(product.inputs[0]).dtype == DType::kBFloat16;
-}
-
-bool IsBias(const Context& c, ValueId bias, ValueId sum, ValueId product) {
-  const Shape shape = PhysicalShape(c.type(bias)), y = PhysicalShape(c.type(sum));
-  return y == PhysicalShape(c.type(product)) && !shape.empty() && shape.back() == y.back() &&
-         NumElements(shape) == y.back();
-}
-
-bool KeepsColumns(const Context& c, const Node& view) {
-  const Shape x = PhysicalShape(c.type(view.inputs[0])), y = PhysicalShape(c.type(view.outputs[0]));
-  return !x.empty() && !y.empty() && x.back() == y.back();
-}
-
-// What may follow a product.
-struct Epilogue {
-  bool bias = true, relu = true;
-};
-
-// The product, and what is done to it, that computes the value: act(a·b + bias) between casts. The product accumulates
-// in float32 and writes the type of the last node.
-Product FindProduct(const Context& c, ValueId v, Epilogue allowed = {}) {
-  const Node* node = c.graph().producer(v);
-  if (node == nullptr) return {};
-  if (node->op == "MatMul") return {.node = node};
-  const bool sole = c.pattern.HasOneUse(node->inputs.empty() ? v : node->inputs[0]);
-  if (node->op == "cpu.View" && sole && KeepsColumns(c, *node)) return FindProduct(c, node->inputs[0], allowed);
-  if (node->op == "Cast" && sole && IsMultiplied(c.type(node->inputs[0]).dtype)) {
-    const Product inner = FindProduct(c, node->inputs[0], allowed);
-    return inner.node != nullptr && HasBf16Operands(c, *inner.node) ? inner : Product{};
-  }
-  if (node->op == "Relu" && sole && allowed.relu) {
-    Product inner = FindProduct(c, node->inputs[0], {.bias = allowed.bias, .relu = false});
-    inner.relu = inner.node != nullptr;
-    return inner;
-  }
-  if (node->op != "Add" || !allowed.bias) return {};
-  for (const ValueId term : node->inputs) {
-    const ValueId bias = OtherOperand(*node, term);
-    if (!c.pattern.HasOneUse(term) || !IsBias(c, bias, v, term)) continue;
-    const Product inner = FindProduct(c, term, {.bias = false, .relu = false});
-    if (inner.node != nullptr) return {.node = inner.node, .bias = bias};
-  }
-  return {};
-}
-
-// A kernel of bf16 operands adds the float32 bias that a bf16 one was rounded from.
-Val MapBias(const Context& c, const Product& product) {
+// A kernel of bf16 operands adds a bias of either type.
+Val MapBias(const Context& c, const ProductChain& product) {
   if (product.bias == kNoValue) return Val();
-  const ValueId bias = HasBf16Operands(c, *product.node) ? BeforeCasts(c.pattern, product.bias) : product.bias;
+  const ValueId bias = product.IsBf16(c.graph()) ? SkipUpcast(c.pattern, product.bias) : product.bias;
   return Reinterpret(c.r.Map(bias), {c.type(bias).dtype, {c.type(product.node->outputs[0]).shape.back()}});
 }
 
-// Emitted at the last node of the product, as the bias may be computed late; an accumulated product too.
+// act(a·b + bias), or accumulator += a·b, in the type of the last node. Emitted at the last node, as the bias may be
+// computed late; an accumulated product too.
 Result ProductEpilogue(const Context& c) {
   const ValueId y = c.node.outputs[0];
   if (!IsMultiplied(c.type(y).dtype)) return std::nullopt;
-  const Product product = FindProduct(c, y);
-  if (product.node == nullptr) return std::nullopt;
+  const ValueId exact = c.pattern.BeforeCast(y, DType::kFloat32, DType::kBFloat16);
+  const bool rounds = exact != kNoValue && c.pattern.HasOneUse(exact);
+  const ProductChain product = FindProduct(c.pattern, rounds ? exact : y, ProductChain::kExact);
+  if (product.node == nullptr || (rounds && !product.IsBf16(c.graph()))) return std::nullopt;
   const bool adds = !product.relu && c.type(y).shape == c.type(product.node->outputs[0]).shape;
   const Accumulation into = adds ? FindAccumulation(c, y) : Accumulation();
   if (product.node == &c.node && into.sum == nullptr) return std::nullopt;
   Vals in = c.r.MapOperands(*product.node);
-  in.resize(2);
   in.push_back(MapBias(c, product));
   in.push_back(c.r.Map(into.accumulator));
-  Attrs attrs = product.node->attrs;
-  if (product.relu) attrs.Set("activation", std::string("Relu"));
+  Attrs attrs = product.relu ? WithRelu(*product.node) : product.node->attrs;
+  attrs.Erase("to");
   if (c.type(y).dtype != in[0].dtype()) attrs.Set("to", std::string(ToString(c.type(y).dtype)));
   const Val out = Reinterpret(c.r.b().Op("cpu.MatMul", in, attrs), c.type(y));
   if (into.sum == nullptr || !out) return Vals{out};
@@ -251,20 +200,18 @@ struct Fusion {
   Result (*apply)(const Context&);
 };
 
-// These decide what is rounded, and which nodes can be recomputed, so they are part of Legalize: use counts differ once
-// rematerialization has cloned nodes.
+// Part of Legalize, as there is a form for recomputation.
 constexpr Fusion kBatchNorms[] = {
     {"BatchNorm", BatchNormEpilogue},  // act(norm + residual)
     {"BatchNormGrad", MaskOfBatchNormGrad},
 };
-constexpr Fusion kProducts[] = {
-    {"MatMul", ProductEpilogue},  // accumulator += a·b
-    {"Add", ProductEpilogue},     // a·b + bias
-    {"Relu", ProductEpilogue},
-    {"Cast", ProductEpilogue},
-};
 
 constexpr Fusion kEpilogues[] = {
+    {"MatMul", ProductEpilogue},      // accumulator += a·b
+    {"cpu.MatMul", ProductEpilogue},  // the same, of bf16
+    {"Add", ProductEpilogue},         // a·b + bias
+    {"Relu", ProductEpilogue},
+    {"Cast", ProductEpilogue},
     {"Relu", ReluAfterConv},
     {"ReduceSum", SumOfSquares},
     {"GatherGrad", AccumulatedGatherGrad},  // accumulator += scatter
@@ -289,8 +236,6 @@ absl::StatusOr<Graph> Apply(const Graph& graph, std::span<const Fusion> table, V
 }  // namespace
 
 absl::StatusOr<Graph> LowerBatchNorms(const Graph& graph) { return Apply(graph, kBatchNorms); }
-
-absl::StatusOr<Graph> LowerProducts(const Graph& graph) { return Apply(graph, kProducts); }
 
 absl::StatusOr<Graph> FuseEpilogues(const Graph& graph, ValueMap* values) { return Apply(graph, kEpilogues, values); }
 

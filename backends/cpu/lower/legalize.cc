@@ -158,7 +158,7 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
       {"fold_casts", FoldCasts},
       DcePass(),
       {"pack_weights", PackWeights},
-      {"lower_products", LowerProducts},
+      {"widen_products", WidenProducts},
       DcePass(),
   };
   ASSIGN_OR_RETURN(Graph legal, RunPasses(graph, supported));

@@ -22,6 +22,19 @@ ValueId SkipUpcast(const Pattern& pattern, ValueId v);
 bool IsPlainSum(const Graph& graph, const Node& node);
 ValueId OtherOperand(const Node& sum, ValueId v);
 
+// The product, and what is done to it, that computes a value: views of relu(a·b + bias).
+struct ProductChain {
+  const Node* node = nullptr;  // null: there is none
+  ValueId bias = kNoValue;
+  bool relu = false;
+
+  bool IsBf16(const Graph& graph) const;  // of its operands
+
+  // Between these, none; or, for bf16 operands, also casts between f32 and bf16.
+  enum Casts { kExact, kRounded };
+};
+ProductChain FindProduct(const Pattern& pattern, ValueId v, ProductChain::Casts casts);
+
 // The new values by old ones; kNoValue where there is none.
 using ValueMap = std::vector<ValueId>;
 
@@ -62,10 +75,10 @@ absl::StatusOr<Graph> FoldCasts(const Graph& graph);
 // casts float32 masters to bf16 on the way.
 absl::StatusOr<Graph> PackWeights(const Graph& graph);
 
-// Chooses the kernels of products, with a bias, an activation, gradient accumulation (beta = 1) and casts of the
-// result. Part of Legalize, since they decide whether a product is rounded before what follows it. Runs after
-// FoldCasts: a product that elementwise users read in bf16 must stay bf16.
-absl::StatusOr<Graph> LowerProducts(const Graph& graph);
+// Removes the roundings between a bf16 product, which accumulates in float32, its bias and its activation: the product
+// writes float32 (cpu.MatMul, attribute `to`), and the bias is read before it was rounded. Runs after FoldCasts: a
+// product that elementwise users read in bf16 must stay bf16.
+absl::StatusOr<Graph> WidenProducts(const Graph& graph);
 
 // --- Fuse: fuses the kernels of a legalized graph. Runs last, inside Compile; nothing is taken apart again.
 // Rematerialization plans with the kernels of FuseKernels; FuseGraph fuses normalizations, too, and returns what runs.

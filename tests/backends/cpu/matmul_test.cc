@@ -1,9 +1,12 @@
 // Products with bias, activation and packed weights against the plain ones.
+#include <algorithm>
 #include <cmath>
 
 #include "frontend/graph/print.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/interpret.h"
+#include "frontend/passes/dce.h"
+#include "frontend/passes/rewrite.h"
 #include "tests/backends/cpu/testing.h"
 
 namespace onnxtrain {
@@ -149,6 +152,31 @@ TEST(CpuMatMul, BFloat16EpiloguesAndPacking) {
   if (CountOps(fused, "cpu.PackWeight") == 0) GTEST_SKIP() << "this processor multiplies no bf16";
   EXPECT_EQ(CountOps(fused, "Cast"), 1) << Print(fused);  // of a
   EXPECT_EQ(CountOps(fused, "Add"), 0);
+}
+
+// Legalize decides what is rounded: with one of two users gone, as when rematerialization moves it to a clone, the
+// other one reads the same bits.
+TEST(CpuMatMul, RoundingDoesNotDependOnUseCounts) {
+  const Shape a = {33, 65}, w = {65, 17};
+  Graph both = HalfProduct({.a = a, .b = w, .bias = {17}});
+  const ValueId product = std::ranges::find(both.nodes(), "MatMul", &Node::op)->outputs[0];
+  both.AddOutput("product", product);
+  const Graph legal = Cpu().Legalize(both).value();
+  Graph one;
+  Rewriter r(legal, &one);
+  for (const Node& node : legal.nodes()) r.Copy(node);
+  one.AddOutput("y", r.Map(legal.FindOutput("y")->value).id());
+  std::mt19937 random(9);
+  std::map<std::string, HostTensor> inputs;
+  for (const GraphInput& input : both.inputs())
+    inputs[input.name] = RandomTensor(both.type(input.value), random, -1, 1);
+  const auto run = [&](const Graph& graph) {
+    BoundProgram program = BoundProgram::Make(Cpu(), graph).value();
+    for (const auto& [name, value] : inputs) EXPECT_TRUE(program.Set(name, value).ok());
+    EXPECT_TRUE(program.Run().ok());
+    return program.Get("y").value();
+  };
+  EXPECT_EQ(run(Dce(one)), run(legal));
 }
 
 // Rows with a single 1 bring every packed weight out as it was rounded, also at the rim of the blocks.
