@@ -133,10 +133,9 @@ AttentionResult BuildPrimitiveAttention(const Heads& h, Val k, Val v, double sca
   const Masking m = MakeMasking(h);
   AttentionResult a;
   a.products = MatMul(h.q, k, false, true) * scale;
-  const Val capped = h.softcap != 0 ? Tanh(a.products / h.softcap) * h.softcap : a.products;
-  a.masked = m.additive ? a.products + m.additive : a.products;
-  a.scores = m.additive ? capped + m.additive : capped;
-  a.weights = Normalized(m.open ? capped + m.open : capped, h);
+  a.capped = h.softcap != 0 ? Tanh(a.products / h.softcap) * h.softcap : a.products;
+  a.scores = m.additive ? a.capped + m.additive : a.capped;
+  a.weights = Normalized(m.open ? a.capped + m.open : a.capped, h);
   if (m.hidden) a.weights = Where(m.hidden, Number(a.weights, 0), a.weights);
   a.y = MatMul(a.weights, v);
   return a;
@@ -176,42 +175,56 @@ Val WidenedTo(Val mask, int64_t keys) {
   return Concat({mask, Expand(none, shape)}, mask.rank() - 1);
 }
 
-// Keys before nonpad_kv_seqlen [B] alone; queries are the last of these where `causal`.
-absl::StatusOr<Val> Unpadded(ImportContext& c, const Heads& h, bool causal) {
-  const int64_t batch = h.q.dim(0), s = h.q.dim(2), t = h.k.dim(2);
+// The first cases that ONNX published with outputs of mode 1 have the masked products there, and count queries from 0 in
+// spite of a cache; ONNX 1.23 corrected text and cases of all versions.
+bool AsFirstPublished(const ImportContext& c) {
+  return c.conformance && c.attrs().Int("qk_matmul_output_mode") == 1 && c.attrs().Float("softcap") == 0;
+}
+
+// nonpad_kv_seqlen as [B,1,1,1]; invalid if absent.
+absl::StatusOr<Val> KeyCounts(ImportContext& c, const Heads& h) {
+  if (!c.has(6)) return Val();
+  if (c.has(4)) return Invalid("past_key and nonpad_kv_seqlen exclude each other");
+  const int64_t batch = h.q.dim(0);
   if (c.in(6).shape() != Shape{batch})
     return Invalid("nonpad_kv_seqlen should be [", batch, "], got ", ToString(c.in(6).type()));
-  const Val length = Reshape(Cast(c.in(6), DType::kInt64), {batch, 1, 1, 1});
-  ASSIGN_OR_RETURN(const Val keys, Positions(c.b(), t, 0));
-  const Val valid = Less(Reshape(keys, {1, 1, 1, t}), length);
-  if (!causal) return valid;
-  ASSIGN_OR_RETURN(const Val queries, Positions(c.b(), s, -s));
-  return AndMasks(valid,
-                  c.b().Op("GreaterOrEqual", {Reshape(queries, {1, 1, s, 1}) + length, Reshape(keys, {1, 1, 1, t})}));
+  return Reshape(Cast(c.in(6), DType::kInt64), {batch, 1, 1, 1});
+}
+
+// The keys within so many positions before (behind: a negative sign) a query; all of them for a negative `size`.
+Val WithinWindow(Val query, Val key, int64_t size, double sign) {
+  if (size < 0) return Val();
+  const Val distance = (query - key) * sign;
+  return distance.b().Op("LessOrEqual", {distance, Number(distance, static_cast<double>(size))});
+}
+
+// Which keys the positions let a query see: queries follow the keys of the cache, or are the last of `counts` keys.
+absl::StatusOr<Val> SeenByPosition(ImportContext& c, const Heads& h, Val counts) {
+  const int64_t s = h.q.dim(2), t = h.k.dim(2), past = AsFirstPublished(c) ? 0 : h.past;
+  ASSIGN_OR_RETURN(const Val queries, Positions(c.b(), s, counts ? -s : past));
+  ASSIGN_OR_RETURN(const Val key, Positions(c.b(), t, 0));
+  const Val in_block = Reshape(queries, {s, 1}), query = counts ? in_block + counts : in_block;
+  const auto window = [&](std::string_view side) { return std::min(c.attrs().Int(side, -1), s + t + past); };
+  Val seen = counts ? Less(key, counts) : Val();
+  if (c.attrs().Int("is_causal") != 0) seen = AndMasks(seen, WithinWindow(query, key, 0, -1));
+  seen = AndMasks(seen, WithinWindow(query, key, window("left_window_size"), 1));
+  return AndMasks(seen, WithinWindow(query, key, window("right_window_size"), -1));
 }
 
 absl::Status ReadMasks(ImportContext& c, Heads* h) {
-  const bool causal = c.attrs().Int("is_causal") != 0;
   if (c.has(3)) {
     const Val mask = WidenedTo(c.in(3), h->k.dim(2));
     (mask.dtype() == DType::kBool ? h->allowed : h->bias) = mask;
   }
-  if (c.has(6)) {
-    if (c.has(4)) return Invalid("past_key and nonpad_kv_seqlen exclude each other");
-    ASSIGN_OR_RETURN(const Val unpadded, Unpadded(c, *h, causal));
-    h->allowed = AndMasks(unpadded, h->allowed);
-  } else if (causal) {
-    // The cases that ONNX published with version 23 count queries from 0 in spite of a cache; ONNX 1.23 corrected text
-    // and cases.
-    ASSIGN_OR_RETURN(const Val seen, CausalMask(c.b(), h->q.dim(2), h->k.dim(2), c.conformance ? 0 : h->past));
-    h->allowed = AndMasks(seen, h->allowed);
-  }
+  ASSIGN_OR_RETURN(const Val counts, KeyCounts(c, *h));
+  ASSIGN_OR_RETURN(const Val seen, SeenByPosition(c, *h, counts));
+  h->allowed = AndMasks(seen, h->allowed);
   return absl::OkStatus();
 }
 
-// ONNX's published cases have the masked products behind mode 1.
-absl::StatusOr<Val> ScoresOfMode(const AttentionResult& a, int64_t mode) {
-  const Val modes[] = {a.products, a.masked, a.scores, a.weights};
+absl::StatusOr<Val> ScoresOfMode(const ImportContext& c, const AttentionResult& a) {
+  const Val modes[] = {a.products, AsFirstPublished(c) ? a.scores : a.capped, a.scores, a.weights};
+  const int64_t mode = c.attrs().Int("qk_matmul_output_mode");
   if (mode < 0 || mode > 3) return Invalid("qk_matmul_output_mode ", mode, " does not exist");
   return modes[mode];
 }
@@ -235,7 +248,7 @@ ImportResult ImportAttention(ImportContext& c) {
   ASSIGN_OR_RETURN(const AttentionResult a, BuildAttention(c.b(), h, scores));
   std::vector<Val> results = {c.in(0).rank() == 3 ? MergeHeads(a.y) : a.y, h.k, h.v};
   if (scores) {
-    ASSIGN_OR_RETURN(const Val output, ScoresOfMode(a, c.attrs().Int("qk_matmul_output_mode")));
+    ASSIGN_OR_RETURN(const Val output, ScoresOfMode(c, a));
     results.push_back(output);
   }
   return results;

@@ -39,8 +39,8 @@ absl::Status PrependCache(Heads* h, Val past_key, Val past_value);
 
 struct AttentionResult {
   Val y;  // [B,H,S,E]
-  Val products, masked, scores,
-      weights;  // [B,H,S,T]; only with `scores`: scaled q·kᵀ, that and masks, and cap, softmax
+  Val products, capped, scores,
+      weights;  // [B,H,S,T]; only with `scores`: scaled q·kᵀ, that with the cap, masks added, softmax
 };
 // Builds one Attention operator, or primitives where the node reads or modifies the scores.
 absl::StatusOr<AttentionResult> BuildAttention(Builder& b, const Heads& h, bool scores = false);

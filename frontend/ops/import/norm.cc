@@ -271,7 +271,9 @@ ImportResult ImportMeanVariance(ImportContext& c) {
   for (int64_t& axis : axes) {
     ASSIGN_OR_RETURN(axis, NormalizeAxis(axis, x.rank()));
   }
-  const Val centered = x - ReduceMean(x, axes), variance = ReduceMean(centered * centered, axes);
+  const Val centered = x - ReduceMean(x, axes);
+  if (c.node().version < 9 && c.attrs().Int("normalize_variance", 1) == 0) return std::vector<Val>{centered};
+  const Val variance = ReduceMean(centered * centered, axes);
   // The derivative of the root of 0 is infinite: where all are equal it is not taken.
   const Val equal = Equal(variance, c.b().Scalar(x.dtype(), 0)), one = c.b().Scalar(x.dtype(), 1);
   const Val deviation = Where(equal, c.b().Scalar(x.dtype(), 0), Sqrt(Where(equal, one, variance)));

@@ -37,9 +37,9 @@ Position AlignCorners(const AxisPlan& p) {
 }
 
 Position HalfPixelSymmetric(const AxisPlan& p) {
-  const double center = static_cast<double>(p.in) / 2,
-               adjustment = static_cast<double>(p.out) / (p.scale * static_cast<double>(p.in));
-  return {0.5, p.num, p.den, center * (1 - adjustment) - 0.5};
+  // Half of what the output does not cover of the input, without a rounding where the scale is a power of two.
+  const double uncovered = static_cast<double>(p.in) - static_cast<double>(p.out) / p.scale;
+  return {0.5, p.num, p.den, uncovered / 2 - 0.5};
 }
 
 Position CropAndResize(const AxisPlan& p) {

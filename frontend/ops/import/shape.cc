@@ -141,15 +141,21 @@ absl::StatusOr<int64_t> BlockSize(ImportContext& c) {
   return b;
 }
 
+// Is a channel of blocks (depth, row, column), and not (row, column, depth)?
+absl::StatusOr<bool> ChannelsFirst(const ImportContext& c) {
+  const std::string mode = c.attrs().String("mode", "DCR");
+  if (mode != "DCR" && mode != "CRD") return Invalid("unknown mode '", mode, "'");
+  return mode == "CRD";
+}
+
 ImportOr ImportDepthToSpace(ImportContext& c) {
   ASSIGN_OR_RETURN(const int64_t b, BlockSize(c));
+  ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c));
   const Val x = c.in(0);
   const int64_t n = x.dim(0), channels = x.dim(1), h = x.dim(2), w = x.dim(3), depth = channels / (b * b);
   if (channels % (b * b) != 0) return Invalid(channels, " channels do not split into blocks of ", b, "x", b);
-  const std::string mode = c.attrs().String("mode", "DCR");
-  if (mode != "DCR" && mode != "CRD") return Invalid("unknown mode '", mode, "'");
-  const Val blocks = mode == "DCR" ? Transpose(Reshape(x, {n, b, b, depth, h, w}), {0, 3, 4, 1, 5, 2})
-                                   : Transpose(Reshape(x, {n, depth, b, b, h, w}), {0, 1, 4, 2, 5, 3});
+  const Val blocks = channels_first ? Transpose(Reshape(x, {n, depth, b, b, h, w}), {0, 1, 4, 2, 5, 3})
+                                    : Transpose(Reshape(x, {n, b, b, depth, h, w}), {0, 3, 4, 1, 5, 2});
   return One(Reshape(blocks, {n, depth, h * b, w * b}));
 }
 
@@ -158,7 +164,9 @@ ImportOr ImportSpaceToDepth(ImportContext& c) {
   const Val x = c.in(0);
   const int64_t n = x.dim(0), channels = x.dim(1), h = x.dim(2), w = x.dim(3);
   if (h % b != 0 || w % b != 0) return Invalid(h, "x", w, " does not split into blocks of ", b, "x", b);
-  const Val blocks = Transpose(Reshape(x, {n, channels, h / b, b, w / b, b}), {0, 3, 5, 1, 2, 4});
+  ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c));
+  const Ints order = channels_first ? Ints{0, 1, 3, 5, 2, 4} : Ints{0, 3, 5, 1, 2, 4};
+  const Val blocks = Transpose(Reshape(x, {n, channels, h / b, b, w / b, b}), order);
   return One(Reshape(blocks, {n, channels * b * b, h / b, w / b}));
 }
 
