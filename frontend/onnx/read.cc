@@ -11,6 +11,7 @@
 #include "frontend/onnx/graph_reader.h"
 #include "frontend/onnx/guard.h"
 #include "frontend/onnx/model_proto.h"
+#include "frontend/onnx/product_scales.h"
 #include "frontend/onnx/weight_names.h"
 
 namespace onnxtrain {
@@ -110,6 +111,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   RETURN_IF_ERROR(CheckAndSort(&model->graph));
   NoteMissing(NameWeights(ReadTorchMetadata(proto), &model->graph), model);
   NameWeightsByReaders(&model->graph);
+  AttachProductScales(&model->graph);
   RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
   for (const auto& function : proto.functions()) RETURN_IF_ERROR(ReadFunction(function, reader, model));
   RETURN_IF_ERROR(CheckFunctionCalls(*model));

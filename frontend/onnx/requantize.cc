@@ -2,8 +2,10 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <unordered_set>
+
 #include "frontend/base/status.h"
-#include "frontend/ops/quantize.h"
+#include "frontend/onnx/product_scales.h"
 
 namespace onnxtrain {
 namespace {
@@ -16,39 +18,72 @@ Attrs ReadIntAttrs(const onnx::NodeProto& node) {
   return attrs;
 }
 
-const QuantizedWeight* FindWeightUse(const onnx::NodeProto& node, const std::string& name) {
-  const std::string domain = node.domain() == "ai.onnx" ? "" : node.domain();
-  for (int i = 0; i < node.input_size(); ++i) {
-    const QuantizedWeight* weight = node.input(i) == name ? FindQuantizedWeight(domain, node.op_type(), i) : nullptr;
-    if (weight != nullptr) return weight;
+std::string DomainOf(const onnx::NodeProto& node) { return node.domain() == "ai.onnx" ? "" : node.domain(); }
+
+std::map<size_t, std::string> FindScalesBehind(const onnx::GraphProto& graph) {
+  std::vector<NodeNames> nodes;
+  for (const onnx::NodeProto& node : graph.node()) {
+    nodes.push_back({DomainOf(node),
+                     node.op_type(),
+                     {node.input().begin(), node.input().end()},
+                     {node.output().begin(), node.output().end()}});
   }
-  return nullptr;
+  std::unordered_set<std::string> initializers;
+  for (const auto& initializer : graph.initializer()) initializers.insert(initializer.name());
+  return FindProductScales(nodes, [&](const std::string& name) { return initializers.contains(name); });
 }
 
 }  // namespace
 
-absl::StatusOr<HostTensor> RequantizeWeight(
-    const onnx::GraphProto& graph, const std::string& name, const HostTensor& value, const HostTensor& stored,
-    const std::function<absl::StatusOr<HostTensor>(const std::string&)>& known) {
+Requantizer::Requantizer(const onnx::GraphProto& graph) {
+  for (const onnx::NodeProto& node : graph.node()) {
+    if (node.op_type() == "Identity" && node.input_size() == 1 && node.output_size() == 1)
+      copies_[node.output(0)] = node.input(0);
+  }
+  std::map<size_t, std::string> behind = FindScalesBehind(graph);
+  for (int i = 0; i < graph.node_size(); ++i) AddUses(graph.node(i), behind[i]);
+}
+
+void Requantizer::AddUses(const onnx::NodeProto& node, const std::string& scale_behind) {
+  const auto input = [&](size_t i) -> std::string {
+    return i < static_cast<size_t>(node.input_size()) ? Source(node.input(static_cast<int>(i))) : "";
+  };
+  for (size_t i = 0; i < static_cast<size_t>(node.input_size()); ++i) {
+    const QuantizedWeight* row = FindQuantizedWeight(DomainOf(node), node.op_type(), i);
+    if (row == nullptr || row->packed) continue;
+    const std::string scale = row->scale_behind ? scale_behind : input(row->scale);
+    if (!scale.empty()) uses_.try_emplace(input(i), Use{&node, row, scale, input(row->factor), input(row->zero)});
+  }
+}
+
+const std::string& Requantizer::Source(const std::string& name) const {
+  const std::string* source = &name;
+  for (auto it = copies_.find(name); it != copies_.end(); it = copies_.find(*source)) source = &it->second;
+  return *source;
+}
+
+absl::StatusOr<HostTensor> Requantizer::Quantize(const std::string& name, const HostTensor& value,
+                                                 const HostTensor& stored, const FindConstant& find) const {
   if (value.shape() != stored.shape())
     return Invalid("has the shape ", ToString(value.shape()), ", the file has ", ToString(stored.shape()));
-  for (const onnx::NodeProto& node : graph.node()) {
-    const QuantizedWeight* weight = FindGrid(stored.dtype()) ? FindWeightUse(node, name) : nullptr;
-    if (weight == nullptr || static_cast<int>(weight->scale) >= node.input_size()) continue;
-    ASSIGN_OR_RETURN(const HostTensor scale, known(node.input(static_cast<int>(weight->scale))));
-    const int at = static_cast<int>(weight->zero);
-    const bool has_zero = at < node.input_size() && !node.input(at).empty();
-    HostTensor zero;
-    if (has_zero) {
-      ASSIGN_OR_RETURN(zero, known(node.input(at)));
-    }
-    ASSIGN_OR_RETURN(const ScaleLayout layout,
-                     WeightScaleLayout(*weight, ReadIntAttrs(node), stored.shape(), scale.shape()));
-    if (has_zero && !layout.Fits(zero.shape()))
-      return Invalid("has a zero point ", ToString(zero.type()), " beside scales ", ToString(scale.type()));
-    return Requantized(value, stored, scale, has_zero ? &zero : nullptr, layout);
+  const auto use = uses_.find(name);
+  if (use == uses_.end() || !FindGrid(stored.dtype()))
+    return Invalid("is stored as ", ToString(stored.type()), ", and no node says what its numbers stand for");
+  const auto& [node, row, scale_name, factor, zero_name] = use->second;
+  ASSIGN_OR_RETURN(HostTensor scale, find(scale_name));
+  if (!factor.empty()) {
+    ASSIGN_OR_RETURN(const HostTensor other, find(factor));
+    scale = ProductOfScales(scale, other);
   }
-  return Invalid("is stored as ", ToString(stored.type()), ", and no node says what its numbers stand for");
+  HostTensor zero;
+  if (!zero_name.empty()) {
+    ASSIGN_OR_RETURN(zero, find(zero_name));
+  }
+  ASSIGN_OR_RETURN(const ScaleLayout layout,
+                   WeightScaleLayout(*row, ReadIntAttrs(*node), stored.shape(), scale.shape()));
+  if (!zero_name.empty() && !layout.Fits(zero.shape()))
+    return Invalid("has a zero point ", ToString(zero.type()), " beside scales ", ToString(scale.type()));
+  return Requantized(value, stored, scale, zero_name.empty() ? nullptr : &zero, layout);
 }
 
 }  // namespace onnxtrain

@@ -8,7 +8,6 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/proto_util.h"
-#include "frontend/onnx/requantize.h"
 #include "frontend/onnx/tensor_proto.h"
 
 namespace onnxtrain {
@@ -49,13 +48,13 @@ WeightReplacer::WeightReplacer(onnx::ModelProto* model, ExternalFiles* files)
 
 absl::Status WeightReplacer::Replace(const std::string& name, const HostTensor& value) {
   if (auto it = initializers_.find(name); it != initializers_.end())
-    return ReplaceTensor(value, it->second, &counts_.initializers);
+    return ReplaceTensor(name, value, it->second, &counts_.initializers);
   auto it = producers_.find(name);
   if (it == producers_.end()) return ReplaceInAttribute(name, value);
   if (IsOnnxOp(*it->second, "Constant")) {
     onnx::AttributeProto* attribute = FindAttribute(it->second, "value");
     if (attribute != nullptr && attribute->has_t())
-      return ReplaceTensor(value, attribute->mutable_t(), &counts_.constants);
+      return ReplaceTensor(name, value, attribute->mutable_t(), &counts_.constants);
     attribute = FindAttribute(it->second, "value_floats");
     if (attribute != nullptr) {
       ++counts_.constants;
@@ -84,17 +83,19 @@ const onnx::TensorProto* WeightReplacer::FindTensor(const std::string& name) {
 
 absl::StatusOr<HostTensor> WeightReplacer::Requantize(const std::string& name, const HostTensor& value,
                                                       const HostTensor& stored) {
-  return RequantizeWeight(*graph_, name, value, stored, [&](const std::string& constant) -> absl::StatusOr<HostTensor> {
+  if (!requantizer_) requantizer_.emplace(*graph_);
+  return requantizer_->Quantize(name, value, stored, [&](const std::string& constant) -> absl::StatusOr<HostTensor> {
     const onnx::TensorProto* tensor = FindTensor(constant);
     if (tensor == nullptr) return Invalid("is quantized with '", Printable(constant), "', which is not a constant");
     return ReadStored(*tensor);
   });
 }
 
-absl::Status WeightReplacer::ReplaceTensor(const HostTensor& value, onnx::TensorProto* proto, int* changed) {
+absl::Status WeightReplacer::ReplaceTensor(const std::string& name, const HostTensor& value, onnx::TensorProto* proto,
+                                           int* changed) {
   ASSIGN_OR_RETURN(const HostTensor stored, ReadStored(*proto));
   ASSIGN_OR_RETURN(const HostTensor cast,
-                   IsFloat(stored.dtype()) ? CastLike(value, stored.type()) : Requantize(proto->name(), value, stored));
+                   IsFloat(stored.dtype()) ? CastLike(value, stored.type()) : Requantize(name, value, stored));
   // An unchanged value, also after a round trip through a wider type, keeps its bytes.
   if (cast.SameBytes(stored)) return absl::OkStatus();
   ++*changed;

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/file.h"
+#include "frontend/onnx/requantize.h"
 #include "frontend/onnx/weight_origin.h"
 
 namespace onnx {
@@ -54,7 +56,7 @@ class WeightReplacer {
 
  private:
   absl::StatusOr<HostTensor> Requantize(const std::string& name, const HostTensor& value, const HostTensor& stored);
-  absl::Status ReplaceTensor(const HostTensor& value, onnx::TensorProto* proto, int* changed);
+  absl::Status ReplaceTensor(const std::string& name, const HostTensor& value, onnx::TensorProto* proto, int* changed);
   absl::Status ReplaceInAttribute(const std::string& name, const HostTensor& value);
   absl::Status ReplaceCopy(const HostTensor& value, onnx::NodeProto* node);
   absl::Status ReplaceFilled(const HostTensor& value, onnx::NodeProto* node);
@@ -67,6 +69,7 @@ class WeightReplacer {
   std::map<std::string, onnx::NodeProto*> producers_;
   std::map<const onnx::TensorProto*, HostTensor> external_;
   std::set<const onnx::NodeProto*> replaced_nodes_;
+  std::optional<Requantizer> requantizer_;  // of the nodes of the graph; made when it is needed
   Counts counts_;
 };
 

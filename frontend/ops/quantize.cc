@@ -47,11 +47,18 @@ class FloatFinder {
     if (producer == nullptr || --budget_ < 0) return Val();
     const Node node = *producer;  // appending nodes moves it
     if (node.op == "StraightThrough") return Cast(v, type_);
-    if (node.op == "Cast") return (*this)(v.b().Wrap(node.inputs[0]));
+    if (node.op == "Cast") return KeepsNumbers(v, node) ? (*this)(v.b().Wrap(node.inputs[0])) : Val();
     return KeepsGrid(node.op) ? Moved(v, node) : Val();
   }
 
  private:
+  // Whether every number of the source, which is on the grid of an integer type or already of the target's, survives.
+  static bool KeepsNumbers(Val v, const Node& cast) {
+    const DType from = v.b().graph().type(cast.inputs[0]).dtype;
+    const auto source = FindGrid(from), target = FindGrid(v.dtype());
+    return IsFloat(from) || !target || (source && source->low >= target->low && source->high <= target->high);
+  }
+
   Val Moved(Val v, const Node& node) {
     std::vector<Val> inputs;
     for (ValueId id : node.inputs) {
@@ -169,6 +176,14 @@ HostTensor Requantized(const HostTensor& values, const HostTensor& old, const Ho
     q.Set(i, std::isnan(point) ? z : point);
   }
   return q;
+}
+
+HostTensor ProductOfScales(const HostTensor& scale, const HostTensor& factor) {
+  const HostTensor& shape = scale.size() > factor.size() ? scale : factor;
+  HostTensor y({DType::kFloat32, shape.shape()});
+  for (int64_t i = 0; i < y.size(); ++i)
+    y.Set(i, scale.At(scale.size() == 1 ? 0 : i) * factor.At(factor.size() == 1 ? 0 : i));
+  return y;
 }
 
 Val StraightThrough(Val value, Val carrier) {

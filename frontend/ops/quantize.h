@@ -66,12 +66,22 @@ Val GetFloatValues(Val q, DType type);
 std::span<const OnnxOp> QuantizeLinearImports();
 std::span<const OnnxOp> QuantizedOpImports();
 
-// The inputs of an operator that hold a quantized weight. The axis of scales is that of the operator.
+// The inputs of an operator that hold a quantized weight. The axis of scales is that of the operator. A bias is on the
+// grid of the products that it is added to: its scale is the product of two, and its zero point 0.
 struct QuantizedWeight {
+  static constexpr size_t kNone = ~size_t{0};
   std::string_view domain, op_type;
   size_t tensor, scale, zero;
+  size_t factor = kNone;      // a second scale
+  bool scale_behind = false;  // the operator has none: `scale` is an input that the reader of files adds, with what its
+                              // result is multiplied by
+  bool packed = false;        // bytes that hold several numbers: not trained
 };
 const QuantizedWeight* FindQuantizedWeight(std::string_view domain, std::string_view op_type, size_t input);
+// Returns the row of an operator that holds its weight in packed bytes, or null.
+const QuantizedWeight* FindPackedWeight(std::string_view domain, std::string_view op_type);
+// Returns the scale of a bias: scale·factor, for each element of the larger one.
+HostTensor ProductOfScales(const HostTensor& scale, const HostTensor& factor);
 // Returns the layout of scales along the weight of such an operator.
 absl::StatusOr<ScaleLayout> WeightScaleLayout(const QuantizedWeight& weight, const Attrs& attrs, const Shape& tensor,
                                               const Shape& scale);

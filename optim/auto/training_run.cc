@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/data_view.h"
+#include "frontend/onnx/untrained_weights.h"
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/session_setup.h"
@@ -85,9 +86,18 @@ void SetInterval(const Interval& interval, int64_t per_epoch, int64_t* steps, do
   if (interval.unit == Interval::Unit::kSeconds) *seconds = interval.value;
 }
 
+// Refuses to train what is left of a model whose products hold weights without a gradient, unless that was asked for.
+absl::Status CheckStoredForms(const TrainConfig& config, const OnnxModel& model) {
+  const std::string untrained = FindUntrainedWeights(model);
+  if (untrained.empty() || !config.train.empty() || !config.freeze.empty()) return absl::OkStatus();
+  return Invalid("the weights of ", untrained,
+                 " are stored as integers that cannot be trained: train the float model and quantize it again, or name "
+                 "the other weights that are to be trained (`train`)");
+}
+
 // Checks what would end the run at its first step.
-absl::Status CheckWork(const TrainConfig& config, const PreparedModel& prepared, int64_t samples,
-                       int64_t global_batch) {
+absl::Status CheckWork(const TrainConfig& config, const OnnxModel& model, const PreparedModel& prepared,
+                       int64_t samples, int64_t global_batch) {
   const auto trained = [](const WeightDecision& w) { return w.trained; };
   if (std::none_of(prepared.weights.begin(), prepared.weights.end(), trained)) {
     return Invalid("nothing to train: ", prepared.weights.empty()
@@ -95,6 +105,7 @@ absl::Status CheckWork(const TrainConfig& config, const PreparedModel& prepared,
                                              : StrCat("no weight is trainable ('", prepared.weights[0].name,
                                                       "': ", prepared.weights[0].why, ")"));
   }
+  RETURN_IF_ERROR(CheckStoredForms(config, model));
   if (config.drop_last && samples < global_batch)
     return Invalid("`drop_last`: ", samples, " samples make no batch of ", global_batch, " (`batch_size`)");
   return absl::OkStatus();
@@ -262,7 +273,7 @@ absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shar
   RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &bound.dataset));
   run.steps = PlanSteps(config, run.data, run.batch.global);
   run.options = PlanLoop(config, run.steps, run.batch.global);
-  RETURN_IF_ERROR(CheckWork(config, prepared, bound.dataset->size(), run.batch.global));
+  RETURN_IF_ERROR(CheckWork(config, *run.data.model, prepared, bound.dataset->size(), run.batch.global));
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, prepared.loss).status());
   run.facts = MakeRunFacts(config, run.data, prepared.loss);
   RETURN_IF_ERROR(CheckEffects(config, run.facts));

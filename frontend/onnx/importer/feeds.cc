@@ -30,10 +30,10 @@ class FeedCreator {
     if (!input.dtype) return absl::UnimplementedError(StrCat("is a ", input.kind, ", which is not supported"));
     ASSIGN_OR_RETURN(const Shape shape, shapes_.Resolve(input));
     RETURN_IF_ERROR(CheckShape(shape));
-    // Low precision stays at the model's border: data is rounded as it will be when the trained model runs.
-    const bool low = DTypeSize(*input.dtype) == 2 && IsFloat(*input.dtype);
+    // The file's types stay at the model's border: data is rounded as it will be when the trained model runs.
+    const bool chosen = *input.dtype == DType::kFloat32;
     const Val feed =
-        builder_.Input(InputKind::kFeed, input.name, {low ? *input.dtype : types_.Map(*input.dtype), shape});
+        builder_.Input(InputKind::kFeed, input.name, {chosen ? types_.Map(*input.dtype) : *input.dtype, shape});
     return ImportValue(MoveBatchTo(Cast(feed, types_.Map(*input.dtype)), shapes_.BatchAxis(input)));
   }
 

@@ -1,13 +1,25 @@
 #include "frontend/onnx/importer/float_types.h"
 
+#include <algorithm>
+
 #include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
 
+bool HasDoubleWeights(const ParsedGraph& graph) {
+  const auto is_weight = [](const HostTensor& t) { return t.dtype() == DType::kFloat64 && t.size() > 1; };
+  const auto holds_weight = [&](const ParsedNode& node) {
+    const HostTensor* value = node.attrs.Tensor("value");
+    return value != nullptr && is_weight(*value);
+  };
+  return std::ranges::any_of(graph.initializers, [&](const auto& entry) { return is_weight(entry.second); }) ||
+         std::ranges::any_of(graph.nodes, holds_weight);
+}
+
 DType FloatTypes::Map(DType dtype) const {
   const bool low = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-  if (dtype == DType::kFloat32 || (low && !keep_low_precision_)) return float_type_;
-  return dtype;
+  const bool mapped = dtype == DType::kFloat32 || (low && low_) || (dtype == DType::kFloat64 && double_);
+  return mapped ? float_type_ : dtype;
 }
 
 void FloatTypes::MapTypeAttr(const OnnxTraits& traits, Attrs* attrs) const {

@@ -5,12 +5,16 @@
 
 namespace onnxtrain {
 
+// Whether the graph stores weights in float64, and not just a number of a formula.
+bool HasDoubleWeights(const ParsedGraph& graph);
+
 // Maps float32 to the chosen float type. float16 and bfloat16 get masters of it too, and everything around them
-// computes in it, unless `keep_low_precision`.
+// computes in it, unless `as_stored`; so does float64 in a graph with float64 weights. In others float64 is what a
+// float32 model computes positions and sizes in, and stays.
 class FloatTypes {
  public:
-  FloatTypes(DType float_type, bool keep_low_precision)
-      : float_type_(float_type), keep_low_precision_(keep_low_precision) {}
+  FloatTypes(DType float_type, bool as_stored, bool double_weights = false)
+      : float_type_(float_type), low_(!as_stored), double_(!as_stored && double_weights) {}
 
   DType Map(DType dtype) const;
   HostTensor Map(const HostTensor& tensor) const { return tensor.CastTo(Map(tensor.dtype())); }
@@ -21,7 +25,7 @@ class FloatTypes {
   void MapTypeAttr(const OnnxTraits& traits, Attrs* attrs) const;
 
   DType float_type_;
-  bool keep_low_precision_;
+  bool low_, double_;  // which other types are mapped
 };
 
 }  // namespace onnxtrain

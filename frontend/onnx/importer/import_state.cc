@@ -12,7 +12,7 @@ ImportState::ImportState(const OnnxModel::Parsed& parsed, const ImportOptions& i
     : model(parsed),
       options(import_options),
       live(live_graph),
-      types(options.float_type, options.conformance),
+      types(options.float_type, options.conformance, HasDoubleWeights(parsed.graph)),
       builder(&graph),
       weights(model.graph, live, types, options.constant_factors, &builder),
       filled_weights(model.graph, live, types),

@@ -49,12 +49,15 @@ class NoteTaker {
     if (const int filled = state_.filled_weights.count(); filled > 0)
       Add("weights that ConstantOfShape nodes fill: ", filled, "; the export stores them as initializers");
     std::map<std::string, int> low;
+    int wide = 0;
     for (const ImportWeight& weight : state_.weights.weights()) {
       const HostTensor* stored = file_.Initializer(weight.name);
       if (stored == nullptr) continue;
       if (stored->dtype() == DType::kFloat16) ++low["float16"];
       if (stored->dtype() == DType::kBFloat16) ++low["bfloat16"];
+      wide += stored->dtype() == DType::kFloat64 && weight.tensor.dtype() == DType::kFloat32;
     }
+    if (wide > 0) Add("float64 weights: ", wide, ", trained as float32 and stored as float64 again on export");
     for (const auto& [name, count] : low) {
       Add(name, " weights: ", count, ", trained as ", ToString(state_.options.float_type),
           " masters and rounded back on export");

@@ -106,7 +106,13 @@ absl::StatusOr<Val> WeightTable::ReadConstantNode(const ImportScope& scope, cons
   ASSIGN_OR_RETURN(const Attrs attrs, ResolveAttrs(scope, node));
   ASSIGN_OR_RETURN(const HostTensor value, ConstantTensor(node, attrs));
   const bool weight = IsFloat(value.dtype()) && value.size() > 1 && scope.graph == &graph_;
-  return weight ? Add(node.outputs[0], types_.Map(value), node) : builder_.Constant(types_.Map(value));
+  if (weight) return Add(node.outputs[0], types_.Map(value), node);
+  const Val v = builder_.Constant(types_.Map(value));
+  if (scope.graph == &graph_ && v.valid()) {
+    constants_[{&graph_, node.outputs[0]}] = v;
+    builder_.graph().SetValueName(v.id(), node.outputs[0]);
+  }
+  return v;
 }
 
 bool WeightTable::IsNameTaken(const std::string& name) const {

@@ -175,8 +175,8 @@ Val WidenedTo(Val mask, int64_t keys) {
   return Concat({mask, Expand(none, shape)}, mask.rank() - 1);
 }
 
-// The first cases that ONNX published with outputs of mode 1 have the masked products there, and count queries from 0 in
-// spite of a cache; ONNX 1.23 corrected text and cases of all versions.
+// The first cases that ONNX published with outputs of mode 1 have the masked products there, and count queries from 0
+// in spite of a cache; ONNX 1.23 corrected text and cases of all versions.
 bool AsFirstPublished(const ImportContext& c) {
   return c.conformance && c.attrs().Int("qk_matmul_output_mode") == 1 && c.attrs().Float("softcap") == 0;
 }

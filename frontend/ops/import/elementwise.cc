@@ -5,6 +5,7 @@
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
 #include "frontend/ops/import/legacy.h"
+#include "frontend/ops/quantize.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
@@ -74,12 +75,15 @@ constexpr TypeName kTypeNames[] = {
     {"UINT16", DType::kUInt16}, {"UINT32", DType::kUInt32},  {"UINT64", DType::kUInt64},   {"BOOL", DType::kBool},
 };
 
+// Integers on a grid give a float with the gradient of what was quantized: sums of products that are scaled behind.
+Val CastIntegers(Val x, DType to) { return IsFloat(to) && !IsFloat(x.dtype()) ? GetFloatValues(x, to) : Cast(x, to); }
+
 // `saturate` concerns the 8-bit floats alone, and `round_mode` one of them.
 ImportOr CastTo(ImportContext& c, DType to) {
   const bool saturate = c.attrs().Int("saturate", 1) != 0, powers = to == DType::kFloat8E8M0;
   const std::string mode = powers ? c.attrs().String("round_mode", "up") : "even";
   const bool usual = saturate && mode == (powers ? "up" : "even");
-  if (usual || !IsSmallFloat(to) || c.in(0).dtype() == to) return One(Cast(c.in(0), to));
+  if (usual || !IsSmallFloat(to) || c.in(0).dtype() == to) return One(CastIntegers(c.in(0), to));
   const Val x = IsFloat(c.in(0).dtype()) ? c.in(0) : Cast(c.in(0), DType::kFloat32);
   return One(c.b().Op("EncodeFloat", {x},
                       {{"to", std::string(ToString(to))}, {"saturate", int64_t{saturate}}, {"round_mode", mode}}));

@@ -40,6 +40,19 @@ absl::StatusOr<QuantizedInput> ReadQuantized(ImportContext& c, size_t tensor, si
   return c.b().status().ok() ? absl::StatusOr<QuantizedInput>(result) : c.b().status();
 }
 
+absl::StatusOr<Val> ReadQuantizedBias(ImportContext& c, size_t bias, size_t scale, size_t factor) {
+  if (!c.has(bias)) return Val();
+  const Val q = c.in(bias);
+  const HostTensor *a = c.Known(scale), *b = c.Known(factor);
+  const bool one = a != nullptr && b != nullptr && (a->size() == 1 || b->size() == 1);
+  if (q.constant() == nullptr || q.dtype() != DType::kInt32 || !one) return Cast(q, DType::kFloat32);
+  const HostTensor product = ProductOfScales(*a, *b);
+  ASSIGN_OR_RETURN(const ScaleLayout layout, ScaleLayout::Create(q.shape(), product.shape(), -1, 0));
+  const Val weight = c.AsFloatWeight(bias, Dequantized(*q.constant(), product, nullptr, layout));
+  if (!weight) return Cast(q, DType::kFloat32);
+  return FakeQuantize(weight / layout.Along(c.b().Constant(product)), Val(), *FindGrid(DType::kInt32));
+}
+
 Val QuantizedInput::Centered() const { return zero ? points - zero : points; }
 
 absl::StatusOr<Val> Quantize(ImportContext& c, Val x, size_t scale, size_t zero) {

@@ -20,6 +20,9 @@ struct QuantizedInput {
 // Integers that a weight is stored as become a float weight on the grid. `axis` and `block` as in ScaleLayout::Create.
 absl::StatusOr<QuantizedInput> ReadQuantized(ImportContext& c, size_t tensor, size_t scale, size_t zero,
                                              int64_t axis = 1, int64_t block = 0);
+// A bias on the grid of products with these scales (inputs), as floats; an int32 initializer becomes a float weight.
+// Invalid if absent.
+absl::StatusOr<Val> ReadQuantizedBias(ImportContext& c, size_t bias, size_t scale, size_t factor);
 // x, quantized with the scale and zero point (uint8 where absent) of those inputs, one for the tensor or each index of
 // axis 1.
 absl::StatusOr<Val> Quantize(ImportContext& c, Val x, size_t scale, size_t zero);

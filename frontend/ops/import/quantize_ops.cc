@@ -26,7 +26,8 @@ Val TimesChannels(Val x, Val scale) {
 ImportOr ImportQLinearConv(ImportContext& c) {
   ASSIGN_OR_RETURN(const QuantizedInput x, ReadQuantized(c, 0, 1, 2));
   ASSIGN_OR_RETURN(const QuantizedInput w, ReadQuantized(c, 3, 4, 5, 0));
-  const Val bias = c.has(8) ? Cast(c.in(8), x.scale.dtype()) : Val();
+  ASSIGN_OR_RETURN(Val bias, ReadQuantizedBias(c, 8, 1, 4));
+  bias = Cast(bias, x.scale.dtype());
   ASSIGN_OR_RETURN(Val y, First(ImportAs(c, "", "Conv", {x.Centered(), w.Centered(), bias}, c.attrs())));
   y = TimesChannels(y * x.scale, w.scale);
   ASSIGN_OR_RETURN(const Val q, Quantize(c, y, 6, 7));
@@ -44,11 +45,31 @@ ImportOr ImportQLinearMatMul(ImportContext& c) {
   return One(q);
 }
 
+// The weight behind the integers of input 1, if the reader of the file has found the scale of the products: input 4.
+// Invalid if it has not, or if scale and zero point are not constants along the columns.
+Val ProductWeight(ImportContext& c, const Grid& grid) {
+  constexpr size_t kScale = 4, kZero = 3;
+  const Val q = c.in(1);
+  const HostTensor *scale = c.has(kScale) ? c.Known(kScale) : nullptr, *zero = c.has(kZero) ? c.Known(kZero) : nullptr;
+  if (scale == nullptr || (zero == nullptr && c.has(kZero)) || q.constant() == nullptr) return Val();
+  const auto layout = ScaleLayout::Create(q.shape(), scale->shape(), -1, 0);
+  if (!layout.ok() || (zero != nullptr && !layout->Fits(zero->shape()))) return Val();
+  const Val divisor = layout->Along(c.b().Constant(*scale));
+  const Val offset = zero == nullptr ? Val() : layout->Along(c.b().Constant(zero->CastTo(DType::kFloat32)));
+  const Val weight = c.AsFloatWeight(1, Dequantized(*q.constant(), *scale, zero, *layout));  // what is known may move
+  return weight ? FakeQuantize(weight / divisor, offset, grid) : weight;
+}
+
+absl::StatusOr<Val> Points(ImportContext& c, size_t tensor) {
+  const auto grid = FindGrid(c.in(tensor).dtype());
+  if (!grid) return Invalid("input ", tensor, " of type ", ToString(c.in(tensor).type()), " is not quantized");
+  const Val weight = tensor == 1 ? ProductWeight(c, *grid) : Val();
+  return weight ? weight : GetFloatValues(c.in(tensor), DType::kFloat32);
+}
+
 // The numbers of input `tensor` less its zero point.
 absl::StatusOr<Val> Centered(ImportContext& c, size_t tensor, size_t zero, int64_t axis) {
-  if (!FindGrid(c.in(tensor).dtype()))
-    return Invalid("input ", tensor, " of type ", ToString(c.in(tensor).type()), " is not quantized");
-  const Val x = GetFloatValues(c.in(tensor), DType::kFloat32);
+  ASSIGN_OR_RETURN(const Val x, Points(c, tensor));
   if (!c.has(zero)) return x;
   const Val z = Cast(FixedInput(c, zero), DType::kFloat32);
   if (z.rank() == x.rank() && x.rank() > 1) return x - z;  // per row or column, with extents of 1 in place
@@ -97,7 +118,8 @@ ImportOr ImportQGemm(ImportContext& c) {
   const Attrs attrs = {{"transA", c.attrs().Int("transA")}, {"transB", c.attrs().Int("transB")}};
   ASSIGN_OR_RETURN(Val y, First(ImportAs(c, "", "Gemm", {a.Centered(), b.Centered()}, attrs)));
   y = y * c.attrs().Float("alpha", 1.0);
-  if (c.has(6)) y = y + Cast(c.in(6), a.scale.dtype());
+  ASSIGN_OR_RETURN(const Val bias, ReadQuantizedBias(c, 6, 1, 4));
+  if (bias) y = y + Cast(bias, a.scale.dtype());
   y = y * a.scale * (b.scale.rank() == 0 ? b.scale : Reshape(b.scale, {b.scale.type().elements()}));
   if (!c.has(7)) return One(y);
   ASSIGN_OR_RETURN(const Val q, Quantize(c, y, 7, 8));
@@ -140,18 +162,26 @@ ImportOr ImportQLinearConcat(ImportContext& c) {
 
 constexpr std::string_view kMs = "com.microsoft";
 
+constexpr size_t kNone = QuantizedWeight::kNone;
+
 constexpr QuantizedWeight kWeights[] = {
     {"", "DequantizeLinear", 0, 1, 2},
     {kMs, "DequantizeLinear", 0, 1, 2},
     {"", "QLinearConv", 3, 4, 5},
+    {"", "QLinearConv", 8, 1, kNone, 4},
     {"", "QLinearMatMul", 3, 4, 5},
     {kMs, "QGemm", 3, 4, 5},
+    {kMs, "QGemm", 6, 1, kNone, 4},
     {kMs, "MatMulIntegerToFloat", 1, 3, 5},
     {kMs, "DynamicQuantizeMatMul", 1, 2, 3},
     {kMs, "QLinearAdd", 3, 4, 5},
     {kMs, "QLinearMul", 3, 4, 5},
     {kMs, "QLinearAdd", 0, 1, 2},
     {kMs, "QLinearMul", 0, 1, 2},
+    {.op_type = "ConvInteger", .tensor = 1, .scale = 4, .zero = 3, .scale_behind = true},
+    {.op_type = "MatMulInteger", .tensor = 1, .scale = 4, .zero = 3, .scale_behind = true},
+    {.domain = kMs, .op_type = "MatMulNBits", .tensor = 1, .scale = 2, .zero = 3, .packed = true},
+    {.domain = kMs, .op_type = "GatherBlockQuantized", .tensor = 0, .scale = 2, .zero = 3, .packed = true},
 };
 
 }  // namespace
@@ -159,6 +189,13 @@ constexpr QuantizedWeight kWeights[] = {
 const QuantizedWeight* FindQuantizedWeight(std::string_view domain, std::string_view op_type, size_t input) {
   for (const QuantizedWeight& w : kWeights) {
     if (w.domain == domain && w.op_type == op_type && w.tensor == input) return &w;
+  }
+  return nullptr;
+}
+
+const QuantizedWeight* FindPackedWeight(std::string_view domain, std::string_view op_type) {
+  for (const QuantizedWeight& w : kWeights) {
+    if (w.packed && w.domain == domain && w.op_type == op_type) return &w;
   }
   return nullptr;
 }
@@ -177,8 +214,8 @@ std::span<const OnnxOp> QuantizedOpImports() {
   static constexpr OnnxOp ops[] = {
       {"", "QLinearConv", 8, 9, ImportQLinearConv},
       {"", "QLinearMatMul", 8, 8, ImportQLinearMatMul},
-      {"", "ConvInteger", 2, 4, ImportConvInteger},
-      {"", "MatMulInteger", 2, 4, ImportMatMulInteger},
+      {"", "ConvInteger", 2, 5, ImportConvInteger},
+      {"", "MatMulInteger", 2, 5, ImportMatMulInteger},
       {kMs, "MatMulIntegerToFloat", 4, 7, ImportMatMulIntegerToFloat},
       {kMs, "DynamicQuantizeMatMul", 3, 5, ImportDynamicQuantizeMatMul},
       {kMs, "QGemm", 2, 9, ImportQGemm},

@@ -84,6 +84,68 @@ TEST(FilledWeights, HugeOnesAreRefused) {
   EXPECT_THAT(Message(ImportModel(model).status()), HasSubstr("'bomb'"));
 }
 
+void FillDoubles(onnx::TensorProto* tensor, const std::vector<double>& values) {
+  for (double value : values) tensor->add_double_data(value);
+}
+
+constexpr int kDouble = 11;
+
+TEST(Float64, ModelsAreTrainedInFloat32AndStoredAsTheyWere) {
+  onnx::ModelProto model = NewModel();
+  AddInput(&model, "x", {-1, 2}, kDouble);
+  FillDoubles(AddInitializer(&model, "w", {2, 2}, kDouble), {1, 2, 3, 4});
+  FillDoubles(AddInitializer(&model, "half", {}, kDouble), {0.5});
+  AddNode(&model, "MatMul", {"x", "w"}, {"a"});
+  AddNode(&model, "Mul", {"a", "half"}, {"y"});
+  AddOutput(&model, "y");
+  auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(imported->weights.size(), 1u);
+  EXPECT_EQ(imported->weights[0].value.dtype(), DType::kFloat32);
+  EXPECT_EQ(GetInputKind(*imported, "w"), InputKind::kParameter);
+  EXPECT_EQ(imported->graph.type(imported->graph.FindInput("x")->value).dtype, DType::kFloat64);  // as the file has it
+  EXPECT_EQ(imported->graph.type(imported->graph.FindOutput("y")->value).dtype, DType::kFloat32);
+  EXPECT_THAT(imported->notes, Contains(HasSubstr("float64 weights: 1, trained as float32")));
+
+  auto trained = RoundTrip(model, {{"w", Floats({2, 2}, {1, 2.5, 3, 4})}});
+  ASSERT_TRUE(trained.ok()) << trained.status();
+  const onnx::TensorProto& w = trained->graph().initializer(0);
+  EXPECT_EQ(w.data_type(), kDouble);
+  auto again = ImportModel(*trained);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_THAT(again->weights[0].value.ToDoubles(), ElementsAre(1, 2.5, 3, 4));
+}
+
+TEST(Float64, WeightsWithinFloat32AreCastWhereTheGraphCastsThem) {
+  onnx::ModelProto model = NewModel();
+  AddInput(&model, "x", {-1, 2});
+  FillDoubles(AddInitializer(&model, "w", {2, 2}, kDouble), {1, 2, 3, 4});
+  FillFloats(AddInitializer(&model, "v", {2, 2}), {1, 2, 3, 4});
+  SetInt(AddNode(&model, "Cast", {"x"}, {"wide"}), "to", kDouble);
+  AddNode(&model, "MatMul", {"wide", "w"}, {"a"});
+  SetInt(AddNode(&model, "Cast", {"a"}, {"narrow"}), "to", 1);
+  AddNode(&model, "MatMul", {"narrow", "v"}, {"y"});
+  AddOutput(&model, "y");
+  auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(GetInputKind(*imported, "w"), InputKind::kParameter);
+  EXPECT_EQ(GetInputKind(*imported, "v"), InputKind::kParameter);
+  EXPECT_THAT(imported->notes, Contains(HasSubstr("float64 weights: 1, ")));
+}
+
+TEST(Float64, PositionsOfFloat32ModelsStayAsTheyAre) {
+  onnx::ModelProto model = LinearModel();
+  model.mutable_graph()->mutable_node(0)->set_input(0, "narrow");
+  SetInt(AddNode(&model, "Cast", {"x"}, {"wide"}), "to", kDouble);
+  SetInt(AddNode(&model, "Cast", {"wide"}, {"narrow"}), "to", 1);
+  auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  bool computes_wide = false;
+  for (const Node& node : imported->graph.nodes())
+    computes_wide |= imported->graph.type(node.outputs[0]).dtype == DType::kFloat64;
+  EXPECT_TRUE(computes_wide);
+}
+
 TEST(Ties, AreReported) {
   onnx::ModelProto model = NewModel();
   AddInput(&model, "x", {-1, 2});

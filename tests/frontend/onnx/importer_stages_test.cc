@@ -86,6 +86,9 @@ TEST(FloatTypes, MapsFloatsAndTheirAttributes) {
   EXPECT_EQ(types.Map(DType::kBFloat16), DType::kFloat64);
   EXPECT_EQ(types.Map(DType::kInt64), DType::kInt64);
   EXPECT_EQ(FloatTypes(DType::kFloat32, true).Map(DType::kFloat16), DType::kFloat16);
+  EXPECT_EQ(FloatTypes(DType::kFloat32, false).Map(DType::kFloat64), DType::kFloat64);
+  EXPECT_EQ(FloatTypes(DType::kFloat32, false, true).Map(DType::kFloat64), DType::kFloat32);
+  EXPECT_EQ(FloatTypes(DType::kFloat32, true, true).Map(DType::kFloat64), DType::kFloat64);
   Attrs cast{{"to", int64_t{1}}}, random;
   types.MapAttrs(MakeNode("Cast", {"x"}, {"y"}), &cast);
   types.MapAttrs(MakeNode("RandomNormal", {}, {"y"}), &random);

@@ -4,6 +4,7 @@
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
 #include "frontend/onnx/export.h"
+#include "frontend/onnx/untrained_weights.h"
 #include "model_builder.h"
 #include "optim/session.h"
 
@@ -53,6 +54,77 @@ onnx::ModelProto Network() {
   return model;
 }
 
+onnx::TensorProto* AddNoise(onnx::ModelProto* model, const std::string& name, const std::vector<int64_t>& dims,
+                            int type, int range) {
+  auto* tensor = AddInitializer(model, name, dims, type);
+  int64_t size = 1;
+  for (int64_t extent : dims) size *= extent;
+  for (int i = 0; i < size; ++i) tensor->add_int32_data(Noise(i, range));
+  return tensor;
+}
+
+// The same in operators on integers: QLinearConv with a bias on the grid of its products, and QGemm.
+onnx::ModelProto OperatorNetwork() {
+  onnx::ModelProto model = NewModel(21);
+  auto* contrib = model.add_opset_import();
+  contrib->set_domain("com.microsoft");
+  contrib->set_version(1);
+  AddInput(&model, "x", {-1, 1, 6, 6});
+  AddNoise(&model, "w", {4, 1, 3, 3}, kInt8, 100);
+  AddNoise(&model, "b", {4}, kInt32, 2000);
+  AddNoise(&model, "v", {64, 3}, kInt8, 100);
+  AddNoise(&model, "c", {3}, kInt32, 500);
+  FillFloats(AddInitializer(&model, "w_scale", {4}), {0.005f, 0.004f, 0.006f, 0.005f});
+  FillFloats(AddInitializer(&model, "v_scale", {}), {0.004f});
+  FillFloats(AddInitializer(&model, "y_scale", {}), {0.05f});
+  AddInitializer(&model, "v_zero", {}, kInt8)->add_int32_data(3);
+  AddInitializer(&model, "w_zero", {}, kInt8)->add_int32_data(0);
+  AddInitializer(&model, "y_zero", {}, kUInt8)->add_int32_data(128);
+  QuantizePair(&model, "x", 0.02f, 128);
+  FillFloats(AddInitializer(&model, "h_scale", {}), {0.02f});
+  AddInitializer(&model, "h_zero", {}, kUInt8)->add_int32_data(0);
+  AddNode(&model, "QLinearConv", {"x_q", "x_scale", "x_zero", "w", "w_scale", "w_zero", "h_scale", "h_zero", "b"},
+          {"h_q"});
+  AddNode(&model, "Flatten", {"h_q"}, {"flat"});
+  AddNode(&model, "QGemm", {"flat", "h_scale", "h_zero", "v", "v_scale", "v_zero", "c", "y_scale", "y_zero"}, {"y_q"})
+      ->set_domain("com.microsoft");
+  AddNode(&model, "DequantizeLinear", {"y_q", "y_scale", "y_zero"}, {"y"});
+  AddOutput(&model, "y");
+  return model;
+}
+
+// NAME, quantized over its own range, times the integers `weight`, scaled behind.
+void AddIntegerProduct(onnx::ModelProto* model, const std::string& op, const std::string& name,
+                       const std::string& weight, const std::string& output) {
+  AddNode(model, "DynamicQuantizeLinear", {name}, {name + "_q", name + "_scale", name + "_zero"});
+  AddNode(model, op, {name + "_q", weight, name + "_zero", weight + "_zero"}, {output + "_sums"});
+  SetInt(AddNode(model, "Cast", {output + "_sums"}, {output + "_floats"}), "to", 1);
+  AddNode(model, "Mul", {name + "_scale", weight + "_scale"}, {output + "_scales"});
+  AddNode(model, "Mul", {output + "_floats", output + "_scales"}, {output});
+}
+
+// The same as tools write it that quantize activations at run time.
+onnx::ModelProto DynamicNetwork() {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {-1, 1, 6, 6});
+  AddNoise(&model, "w", {4, 1, 3, 3}, kInt8, 100);
+  AddInitializer(&model, "w_zero", {}, kInt8)->add_int32_data(0);
+  FillFloats(AddInitializer(&model, "w_scale", {}), {0.005f});
+  auto* v = AddInitializer(&model, "v", {64, 3}, kUInt8);
+  for (int i = 0; i < 192; ++i) v->add_int32_data(128 + Noise(i, 100));
+  auto* zeros = AddInitializer(&model, "v_zero", {3}, kUInt8);
+  for (int zero : {128, 130, 120}) zeros->add_int32_data(zero);
+  FillFloats(AddInitializer(&model, "v_scale", {3}), {0.004f, 0.005f, 0.003f});
+  FillFloats(AddInitializer(&model, "b", {3}), {0.1f, 0.2f, 0.3f});
+  AddIntegerProduct(&model, "ConvInteger", "x", "w", "conv");
+  AddNode(&model, "Relu", {"conv"}, {"h"});
+  AddNode(&model, "Flatten", {"h"}, {"flat"});
+  AddIntegerProduct(&model, "MatMulInteger", "flat", "v", "logits");
+  AddNode(&model, "Add", {"logits", "b"}, {"y"});
+  AddOutput(&model, "y");
+  return model;
+}
+
 GlobalBatch Samples() {
   HostTensor x({DType::kFloat32, {12, 1, 6, 6}}), labels({DType::kInt64, {12}});
   for (int64_t i = 0; i < 12; ++i) {
@@ -80,12 +152,19 @@ int Differences(const HostTensor& a, const HostTensor& b) {
   return count;
 }
 
-class Quantized : public testing::TestWithParam<const char*> {};
+struct NetworkCase {
+  const char* name;
+  onnx::ModelProto (*build)();
+  std::vector<const char*> integers, fixed;  // initializers
+};
+
+class Quantized : public testing::TestWithParam<std::tuple<const char*, NetworkCase>> {};
 
 TEST_P(Quantized, NetworkTrainsAndItsIntegersMove) {
-  auto backend = CreateBackend(GetParam(), {});
+  const auto& [backend_name, network] = GetParam();
+  auto backend = CreateBackend(backend_name, {});
   ASSERT_TRUE(backend.ok()) << backend.status();
-  auto model = LoadModel(Network());
+  auto model = LoadModel(network.build());
   ASSERT_TRUE(model.ok()) << model.status();
   auto session = NewSession(*model, backend->get());
   ASSERT_NE(session, nullptr);
@@ -99,12 +178,12 @@ TEST_P(Quantized, NetworkTrainsAndItsIntegersMove) {
   ASSERT_TRUE(edits.ok()) << edits.status();
   const auto trained = OnnxModel::Load(target);
   ASSERT_TRUE(trained.ok()) << trained.status();
-  for (const char* name : {"w", "b", "v"}) {
+  for (const char* name : network.integers) {
     const HostTensor &old = *(*model)->Initializer(name), &now = *(*trained)->Initializer(name);
     EXPECT_EQ(old.type(), now.type());
     EXPECT_GT(Differences(old, now), old.size() / 4) << name;
   }
-  for (const char* name : {"x_scale", "w_scale", "h_zero"}) {
+  for (const char* name : network.fixed) {
     EXPECT_TRUE((*model)->Initializer(name)->SameBytes(*(*trained)->Initializer(name))) << name;
   }
   // The exported integers encode the trained weights.
@@ -116,8 +195,9 @@ TEST_P(Quantized, NetworkTrainsAndItsIntegersMove) {
 }
 
 TEST_P(Quantized, UntouchedIntegersKeepTheirBytes) {
-  auto backend = CreateBackend(GetParam(), {});
-  auto model = LoadModel(Network());
+  const auto& [backend_name, network] = GetParam();
+  auto backend = CreateBackend(backend_name, {});
+  auto model = LoadModel(network.build());
   ASSERT_TRUE(backend.ok() && model.ok());
   auto session = NewSession(*model, backend->get());
   ASSERT_NE(session, nullptr);
@@ -127,7 +207,70 @@ TEST_P(Quantized, UntouchedIntegersKeepTheirBytes) {
   EXPECT_EQ(ReadFile(target), ReadFile((*model)->path()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Quantized, testing::Values("cpu", "torch"));
+const NetworkCase kNetworks[] = {
+    {"Pairs", Network, {"w", "b", "v"}, {"x_scale", "w_scale", "h_zero"}},
+    {"Operators", OperatorNetwork, {"w", "b", "v", "c"}, {"x_scale", "w_scale", "v_zero"}},
+    {"Dynamic", DynamicNetwork, {"w", "v"}, {"w_scale", "v_scale", "v_zero"}},
+};
+
+INSTANTIATE_TEST_SUITE_P(Backends, Quantized,
+                         testing::Combine(testing::Values("cpu", "torch"), testing::ValuesIn(kNetworks)),
+                         [](const auto& info) {
+                           return StrCat(std::get<0>(info.param), std::get<1>(info.param).name);
+                         });
+
+// x [N,2] → MatMul of a Constant node of integers, read and scaled through copies → y [N,2].
+TEST(QuantizedCopies, AreFoundBehindIdentityAndConstant) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {-1, 2});
+  onnx::TensorProto* w = SetTensor(AddNode(&model, "Constant", {}, {"w"}), "value");
+  w->set_data_type(kInt8);
+  w->add_dims(2), w->add_dims(2);
+  for (int q : {10, 20, -30, 40}) w->add_int32_data(q);
+  FillFloats(AddInitializer(&model, "scale", {}), {0.5f});
+  AddNode(&model, "Identity", {"w"}, {"w_copy"});
+  AddNode(&model, "Identity", {"scale"}, {"scale_copy"});
+  AddNode(&model, "Identity", {"scale_copy"}, {"scale_again"});
+  AddNode(&model, "DequantizeLinear", {"w_copy", "scale_again"}, {"w_float"});
+  AddNode(&model, "MatMul", {"x", "w_float"}, {"y"});
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(imported->weights.size(), 1u);
+  EXPECT_EQ(imported->weights[0].name, "w");
+  EXPECT_EQ(imported->weights[0].value.ToDoubles(), (std::vector<double>{5, 10, -15, 20}));
+  std::vector<std::string> notes;
+  const auto trained = RoundTrip(model, {{"w", Floats({2, 2}, {5, 10.6, -15, 19})}}, &notes);
+  ASSERT_TRUE(trained.ok()) << trained.status();
+  const auto again = ImportModel(*trained, {.training = true});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->weights[0].value.ToDoubles(), (std::vector<double>{5, 10.5, -15, 19}));
+}
+
+// The scale of the product behind MatMulInteger is no parameter; without one, the integers are none either.
+TEST(IntegerProducts, FindTheirScaleBehindThem) {
+  const auto imported = ImportModel(DynamicNetwork(), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  std::map<std::string, InputKind> kinds;
+  for (const ImportedWeight& w : imported->weights)
+    kinds[w.name] = w.fixed.empty() ? imported->graph.FindInput(w.name)->kind : InputKind::kFrozen;
+  EXPECT_EQ(kinds, (std::map<std::string, InputKind>{{"b", InputKind::kParameter},
+                                                     {"v", InputKind::kParameter},
+                                                     {"v_scale", InputKind::kFrozen},
+                                                     {"w", InputKind::kParameter}}));
+  const auto model = LoadModel(DynamicNetwork());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(FindUntrainedWeights(**model), "");
+
+  onnx::ModelProto unscaled = NewModel(17);
+  AddInput(&unscaled, "x", {-1, 4}, kUInt8);
+  AddNoise(&unscaled, "w", {4, 3}, kInt8, 100);
+  AddNode(&unscaled, "MatMulInteger", {"x", "w"}, {"y"});
+  AddOutput(&unscaled, "y");
+  const auto other = LoadModel(unscaled);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(FindUntrainedWeights(**other), "MatMulInteger (1)");
+}
 
 }  // namespace
 }  // namespace onnxtrain
