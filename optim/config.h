@@ -36,6 +36,7 @@ struct TrainConfig {
   bool overwrite = false;
   std::string weights;
   std::string export_weights = "auto";
+  std::string checkpoint, init_from;
   std::string loss;    // "": that of preprocess.json beside the model, else auto
   std::string logits;  // "": found
   std::vector<std::string> train, freeze, reinit, tie;
@@ -94,6 +95,11 @@ struct TrainConfig {
   int64_t threads = 0;  // 0: every CPU that the process may use
   Interval log_every;   // value 0: about 20 an epoch
   Interval eval_every = {Interval::Unit::kEpochs, 1};
+  Interval save_every = {Interval::Unit::kSeconds, 600};
+  int64_t keep_last = 2, keep_best = 0;
+  std::string resume;  // "": a run of its own
+  bool resume_force = false;
+  int64_t early_stopping_patience = 0;  // 0: none
   bool quiet = false, json = false, steps_only = false;
   bool verify_passes = false;  // a debug build always does
   std::string monitor = "loss:min";
@@ -125,6 +131,13 @@ using ConfigMember =
     std::variant<bool TrainConfig::*, int64_t TrainConfig::*, double TrainConfig::*, std::string TrainConfig::*,
                  std::vector<std::string> TrainConfig::*, std::vector<double> TrainConfig::*, Interval TrainConfig::*>;
 
+// What another value of a field does to a run that is resumed.
+enum class OnResume : uint8_t {
+  kFixed,    // it would be another run
+  kChanges,  // other numbers from here on
+  kFree      // the same numbers
+};
+
 struct FieldTraits {
   static constexpr double kInf = std::numeric_limits<double>::infinity();
   enum class Unit : uint8_t { kNone, kBytes, kSeconds };
@@ -139,6 +152,7 @@ struct FieldTraits {
   bool repeatable = false;     // a list that is given one element at a time; other lists are comma-separated
   bool transient = false;      // says nothing about the result: not part of a flag file or of JSON
   Unit unit = Unit::kNone;
+  OnResume on_resume = OnResume::kFixed;
 };
 
 struct ConfigField {

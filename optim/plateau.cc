@@ -1,7 +1,7 @@
 #include "optim/plateau.h"
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 
 namespace onnxtrain {
 
@@ -12,28 +12,28 @@ Plateau::Plateau(const ScheduleSpec& spec, double lr, bool maximize)
       patience_(OptionOr(spec.options, "patience", 10)),
       threshold_(OptionOr(spec.options, "threshold", 1e-4)),
       cooldown_(OptionOr(spec.options, "cooldown", 0)),
-      maximize_(maximize),
-      best_((maximize ? -1 : 1) * std::numeric_limits<double>::infinity()) {}
+      maximize_(maximize) {}
 
 bool Plateau::Better(double metric) const {
-  return maximize_ ? metric > best_ * (1 + threshold_) : metric < best_ * (1 - threshold_);
+  if (std::isnan(state_.best)) return !std::isnan(metric);
+  return maximize_ ? metric > state_.best * (1 + threshold_) : metric < state_.best * (1 - threshold_);
 }
 
 double Plateau::Step(double metric) {
   const bool better = Better(metric);
-  if (better) best_ = metric;
-  bad_ = better ? 0 : bad_ + 1;
-  if (cooling_ > 0) {
-    --cooling_;
-    bad_ = 0;
+  if (better) state_.best = metric;
+  state_.bad = better ? 0 : state_.bad + 1;
+  if (state_.cooling > 0) {
+    --state_.cooling;
+    state_.bad = 0;
   }
-  if (bad_ <= patience_) return factor_;
-  cooling_ = cooldown_;
-  bad_ = 0;
-  const double lower = std::max(lr_ * factor_ * fall_, min_lr_);
+  if (state_.bad <= patience_) return state_.factor;
+  state_.cooling = cooldown_;
+  state_.bad = 0;
+  const double lower = std::max(lr_ * state_.factor * fall_, min_lr_);
   constexpr double kLeastChange = 1e-8;
-  if (lr_ * factor_ - lower > kLeastChange) factor_ = lower / lr_;
-  return factor_;
+  if (lr_ * state_.factor - lower > kLeastChange) state_.factor = lower / lr_;
+  return state_.factor;
 }
 
 }  // namespace onnxtrain

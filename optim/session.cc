@@ -134,6 +134,9 @@ class SessionImpl : public Session {
   bool has_average() const override { return options_.optimizer.ema_decay > 0; }
   absl::Status UseAverage(bool use) override;
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
+  absl::StatusOr<std::vector<StateTensor>> State() override;
+  SessionCounters counters() const override;
+  absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) override;
 
  private:
   absl::Status MoveWeightsIn();
@@ -580,6 +583,36 @@ absl::Status SessionImpl::UseAverage(bool use) {
 absl::Status SessionImpl::SetWeights(const std::map<std::string, HostTensor>& weights) {
   programs_.WeightsChanged();
   return state_.SetWeights(weights);
+}
+
+absl::StatusOr<std::vector<StateTensor>> SessionImpl::State() {
+  CHECK(!averaged_) << "UseAverage(false) must precede State";
+  RETURN_IF_ERROR(backend_.Synchronize());
+  return state_.Tensors(options_.optimizer);
+}
+
+SessionCounters SessionImpl::counters() const {
+  return {attempted_, reported_attempts_, reported_skips_, skipped_in_a_row_, options_.micro_batch, oom_retries_};
+}
+
+absl::Status SessionImpl::Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) {
+  const std::vector<StateTensor> tensors = state_.Tensors(options_.optimizer);
+  for (const StateTensor& tensor : tensors) {
+    const auto value = state.find(tensor.name);
+    if (value == state.end()) return Invalid("holds no tensor '", tensor.name, "'");
+    if (!(value->second.type() == tensor.region.type))
+      return Invalid("tensor '", tensor.name, "' is ", ToString(value->second.type()), ", the run has ",
+                     ToString(tensor.region.type));
+  }
+  if (state.size() != tensors.size()) return Invalid("holds ", state.size(), " tensors, the run has ", tensors.size());
+  for (const StateTensor& tensor : tensors) RETURN_IF_ERROR(WriteRegion(tensor.region, state.at(tensor.name)));
+  attempted_ = counters.attempted;
+  reported_attempts_ = counters.reported_attempts;
+  reported_skips_ = counters.reported_skips;
+  skipped_in_a_row_ = counters.skipped_in_a_row;
+  oom_retries_ = counters.oom_retries;
+  programs_.WeightsChanged();
+  return absl::OkStatus();
 }
 
 size_t SessionImpl::BytesBesidePrograms() const {

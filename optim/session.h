@@ -28,6 +28,7 @@
 #include "optim/prepared_models.h"
 #include "optim/rematerialization/policy.h"
 #include "optim/session_memory.h"
+#include "optim/state.h"
 #include "optim/trainable.h"
 
 namespace onnxtrain {
@@ -87,6 +88,20 @@ struct GradientResult {
   double loss = 0;
   std::map<std::string, HostTensor> outputs;
   std::map<std::string, HostTensor> gradients;  // by parameter name
+};
+
+// Device memory that outlives a step. Its bytes, SessionCounters and the options make up a session.
+struct StateTensor {
+  std::string name;  // of a weight or a running statistic: the initializer's; all other names begin with "$"
+  bool of_model;     // a weight, a running statistic or the average of a weight; else a moment or a counter
+  Region region;
+};
+
+struct SessionCounters {
+  int64_t attempted = 0;  // updates
+  int64_t reported_attempts = 0, reported_skips = 0;
+  int64_t skipped_in_a_row = 0;
+  int64_t micro_batch = 0, oom_retries = 0;
 };
 
 // A compiled program and its runs.
@@ -162,6 +177,13 @@ class Session {
   virtual bool has_average() const = 0;
   virtual absl::Status UseAverage(bool use) = 0;
   virtual absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) = 0;
+
+  // Returns what a checkpoint holds; waits for queued work. The regions stay where they are as long as the session
+  // lives, and change with its next update. Not while the weights are exchanged with their average.
+  virtual absl::StatusOr<std::vector<StateTensor>> State() = 0;
+  virtual SessionCounters counters() const = 0;
+  // Continues from another session's State(), of the same model and options: every tensor of it by name, and no other.
+  virtual absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) = 0;
 };
 
 }  // namespace onnxtrain

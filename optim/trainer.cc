@@ -52,7 +52,16 @@ class Loop {
   bool LogIsDue() const;
   bool EvalIsDue() const;
   bool Stopped() const { return options_.stop != nullptr && options_.stop->load(); }
+  bool SaveIsDue() const;
+  bool IsBest(const EvalMetrics& metrics);
+  void Save(SaveReason reason);
+  void Resume(const LoopPosition& position);
+  absl::Status Updates();
   std::string StopReason() const;  // "": continue
+  int64_t Patience() const { return options_.patience > 0 ? options_.patience : std::numeric_limits<int64_t>::max(); }
+  double Monitored(const EvalMetrics& metrics) const {
+    return FindEvalMetric(metrics, options_.monitor).value_or(std::numeric_limits<double>::quiet_NaN());
+  }
   double Epochs() const { return static_cast<double>(result_.steps) / static_cast<double>(per_epoch_); }
 
   Session& session_;
@@ -63,17 +72,20 @@ class Loop {
   const int64_t per_epoch_, log_every_;
   const Clock::time_point start_ = Clock::now();
   GlobalBatch batch_;  // the current one
-  TrainResult result_;
-  int64_t logged_step_ = 0, logged_samples_ = 0, evaluated_step_ = -1;
-  double logged_compute_ = 0;
-  int64_t skipped_in_a_row_ = 0;
-  Clock::time_point logged_at_ = start_, evaluated_at_ = start_;
+  LoopPosition at_;
+  TrainResult& result_ = at_.result;
+  TrainResult before_;  // of the runs that this one continues
+  int64_t skipped_in_a_row_ = 0, saved_step_ = 0;
+  bool intact_ = true;  // the session holds the weights of a whole number of updates
+  Clock::time_point logged_at_ = start_, evaluated_at_ = start_, saved_at_ = start_;
 };
 
 absl::Status Loop::Update() {
   const double compiled = session_.compile_seconds();
   const auto start = Clock::now();
+  intact_ = false;
   RETURN_IF_ERROR(session_.Step(batch_));
+  intact_ = true;
   result_.compute_seconds += Since(start) - (session_.compile_seconds() - compiled);
   ASSIGN_OR_RETURN(skipped_in_a_row_, session_.SkippedInARow());
   ++result_.steps;
@@ -82,7 +94,7 @@ absl::Status Loop::Update() {
 }
 
 absl::Status Loop::Log() {
-  if (logged_step_ == result_.steps) return absl::OkStatus();
+  if (at_.logged_step == result_.steps) return absl::OkStatus();
   const auto start = Clock::now();
   ASSIGN_OR_RETURN(const StepReport report, session_.Report());
   result_.compute_seconds += Since(start);  // waits for queued work
@@ -90,18 +102,18 @@ absl::Status Loop::Log() {
   // Skipped updates do not count.
   result_.final_loss = report.weight > 0 ? report.loss : std::numeric_limits<double>::quiet_NaN();
   TrainEvent event{.kind = TrainEvent::Kind::kStep, .step = result_.steps, .epoch = Epochs(), .report = report};
-  const double seconds = result_.compute_seconds + result_.data_seconds - logged_compute_;
-  event.samples_per_second = seconds > 0 ? static_cast<double>(result_.samples - logged_samples_) / seconds : 0;
-  logged_step_ = result_.steps;
-  logged_samples_ = result_.samples;
-  logged_compute_ = result_.compute_seconds + result_.data_seconds;
+  const double seconds = result_.compute_seconds + result_.data_seconds - at_.logged_seconds;
+  event.samples_per_second = seconds > 0 ? static_cast<double>(result_.samples - at_.logged_samples) / seconds : 0;
+  at_.logged_step = result_.steps;
+  at_.logged_samples = result_.samples;
+  at_.logged_seconds = result_.compute_seconds + result_.data_seconds;
   logged_at_ = Clock::now();
   on_event_(event);
   return absl::OkStatus();
 }
 
 absl::Status Loop::EvaluateNow(EvalMetrics* metrics) {
-  if (eval_.dataset == nullptr || evaluated_step_ == result_.steps) return absl::OkStatus();
+  if (eval_.dataset == nullptr || at_.evaluated_step == result_.steps) return absl::OkStatus();
   const auto start = Clock::now();
   const double compiled = session_.compile_seconds();
   auto evaluated = EvaluateAll(session_, eval_, options_.num_workers, options_.stop);
@@ -109,11 +121,9 @@ absl::Status Loop::EvaluateNow(EvalMetrics* metrics) {
   if (absl::IsCancelled(evaluated.status())) return absl::OkStatus();  // see StopReason()
   if (!evaluated.ok()) return evaluated.status();
   *metrics = *evaluated;
-  if (options_.plateau != nullptr && result_.steps > 0) {
-    const double metric = FindEvalMetric(*metrics, options_.monitor).value_or(std::numeric_limits<double>::quiet_NaN());
-    RETURN_IF_ERROR(session_.SetPlateau(options_.plateau->Step(metric)));
-  }
-  evaluated_step_ = result_.steps;
+  if (options_.plateau != nullptr && result_.steps > 0)
+    RETURN_IF_ERROR(session_.SetPlateau(options_.plateau->Step(Monitored(*metrics))));
+  at_.evaluated_step = result_.steps;
   evaluated_at_ = Clock::now();
   on_event_({.kind = TrainEvent::Kind::kEval, .step = result_.steps, .epoch = Epochs(), .eval = *metrics});
   return absl::OkStatus();
@@ -130,27 +140,77 @@ bool Loop::EvalIsDue() const {
   return result_.steps % every == 0;
 }
 
+bool Loop::SaveIsDue() const {
+  if (!options_.save) return false;
+  if (options_.save_seconds > 0) return Since(saved_at_) >= options_.save_seconds;
+  return options_.save_every > 0 && result_.steps % options_.save_every == 0;
+}
+
+// NaN is never better.
+bool Loop::IsBest(const EvalMetrics& metrics) {
+  const double metric = Monitored(metrics);
+  const bool first = at_.best.step < 0 && !std::isnan(metric);
+  const bool better = first || (options_.monitor_max ? metric > at_.best.metric : metric < at_.best.metric);
+  if (better) {
+    at_.best = {.step = result_.steps, .metric = metric};
+  } else {
+    ++at_.best.worse_since;
+  }
+  return better;
+}
+
+void Loop::Save(SaveReason reason) {
+  if (!options_.save || result_.steps == 0) return;
+  if (saved_step_ == result_.steps && reason != SaveReason::kBest && reason != SaveReason::kEnd) return;
+  const auto start = Clock::now();
+  if (options_.plateau != nullptr) at_.plateau = options_.plateau->state();
+  LoopPosition position = at_;
+  position.result.seconds += Since(start_);
+  position.result.compile_seconds += session_.compile_seconds();
+  position.result.oom_retries = session_.oom_retries();
+  options_.save(position, reason);
+  saved_step_ = result_.steps;
+  saved_at_ = Clock::now();
+  result_.checkpoint_seconds += Since(start);
+}
+
+void Loop::Resume(const LoopPosition& position) {
+  at_ = position;
+  before_ = position.result;
+  saved_step_ = result_.steps;
+  if (options_.plateau != nullptr) options_.plateau->Restore(position.plateau);
+}
+
 std::string Loop::StopReason() const {
   if (Stopped()) return "signal";
   if (skipped_in_a_row_ >= options_.max_consecutive_skips) return "not_finite";
   if (options_.max_steps > 0 && result_.steps >= options_.max_steps) return "max_steps";
   if (options_.max_seconds > 0 && Since(start_) >= options_.max_seconds) return "max_time";
+  if (at_.best.worse_since >= Patience()) return "early_stopping";
   return "";
 }
 
-absl::StatusOr<TrainResult> Loop::Run() {
-  RETURN_IF_ERROR(EvaluateNow(&result_.eval_before));
+absl::Status Loop::Updates() {
+  const int64_t epoch = result_.steps / per_epoch_;
   LoaderOptions load{.batch_size = options_.batch_size,
                      .drop_last = options_.drop_last,
                      .shuffle = options_.shuffle,
                      .seed = options_.seed,
                      .num_workers = options_.num_workers,
                      .prefetch_factor = options_.prefetch_factor,
-                     .epochs = options_.epochs};
-  ASSIGN_OR_RETURN(auto loader, Loader::Create(train_.dataset, train_.specs, load));
+                     .first_epoch = epoch,
+                     .first_sample = result_.steps % per_epoch_ * options_.batch_size,
+                     .epochs = options_.epochs - epoch};
+  std::unique_ptr<Loader> loader;
+  if (load.epochs > 0) {
+    ASSIGN_OR_RETURN(loader, Loader::Create(train_.dataset, train_.specs, load));
+  }
   while ((result_.stop_reason = StopReason()).empty()) {
-    ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
-    result_.data_seconds = loader->waited_seconds();
+    const Batch* batch = nullptr;
+    if (loader != nullptr) {
+      ASSIGN_OR_RETURN(batch, loader->Next());
+      result_.data_seconds = before_.data_seconds + loader->waited_seconds();
+    }
     if (batch == nullptr) {
       result_.stop_reason = "epochs";
       break;
@@ -161,18 +221,34 @@ absl::StatusOr<TrainResult> Loop::Run() {
     if (eval_.dataset != nullptr && EvalIsDue()) {
       RETURN_IF_ERROR(Log());
       RETURN_IF_ERROR(EvaluateNow(&result_.eval));
+      if (at_.evaluated_step == result_.steps && IsBest(result_.eval) && options_.save_best) Save(SaveReason::kBest);
     }
+    if (options_.save_now != nullptr && options_.save_now->exchange(false)) Save(SaveReason::kAsked);
+    if (SaveIsDue()) Save(SaveReason::kInterval);
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TrainResult> Loop::Run() {
+  if (options_.resume) Resume(*options_.resume);
+  if (!options_.resume) RETURN_IF_ERROR(EvaluateNow(&result_.eval_before));
+  const absl::Status updates = Updates();
+  // Before the last report and evaluation, which a run that goes on from here does not have.
+  if (intact_) Save(SaveReason::kEnd);
+  RETURN_IF_ERROR(updates);
   RETURN_IF_ERROR(Log());
   // A signal asks for a quick end: no final evaluation.
-  if (result_.stop_reason != "signal" && result_.stop_reason != "not_finite")
+  if (result_.stop_reason != "signal" && result_.stop_reason != "not_finite" && eval_.dataset != nullptr) {
+    const bool again = at_.evaluated_step == result_.steps;
     RETURN_IF_ERROR(EvaluateNow(&result_.eval));
+    if (!again && result_.steps > 0 && IsBest(result_.eval) && options_.save_best) Save(SaveReason::kBest);
+  }
   if (result_.steps == 0) result_.eval = result_.eval_before;
   result_.epochs = Epochs();
-  result_.compile_seconds = session_.compile_seconds();
+  result_.compile_seconds += session_.compile_seconds();
   result_.oom_retries = session_.oom_retries();
   result_.optimizer_seconds = session_.optimizer_seconds();
-  result_.seconds = Since(start_);
+  result_.seconds += Since(start_);
   return result_;
 }
 

@@ -26,6 +26,48 @@ struct TrainData {
 std::vector<std::string> FeedNames(const std::vector<FeedSpec>& specs);
 void SetTensors(const Batch& batch, GlobalBatch* global_batch);
 
+struct EvalMetrics {
+  double loss = 0;
+  double accuracy = -1;  // < 0: not defined for this loss
+  int64_t samples = 0;
+  std::vector<std::pair<std::string, double>> metrics;  // by EvalNames; NaN where undefined
+};
+
+struct TrainResult {
+  // "epochs", "max_steps", "max_time", "early_stopping", "signal"; "not_finite": max_consecutive_skips was reached
+  std::string stop_reason;
+  int64_t steps = 0, samples = 0, skipped_steps = 0, oom_retries = 0;
+  double epochs = 0, seconds = 0;  // seconds: wall time of the loop, with compilation and evaluation
+  double final_loss = 0;           // mean over the updates of the last report; NaN if all were skipped
+  EvalMetrics eval_before, eval;   // before the first and after the last step; samples = 0: none
+  double compile_seconds = 0, data_seconds = 0, compute_seconds = 0, eval_seconds = 0, checkpoint_seconds = 0;
+  double optimizer_seconds = -1;  // part of compute_seconds; < 0: unknown
+};
+
+// The best evaluation so far, by the monitored metric.
+struct BestEvaluation {
+  int64_t step = -1;  // < 0: none yet
+  double metric = 0;
+  int64_t worse_since = 0;  // evaluations since then
+};
+
+// Where the loop stands between two updates. With Session::State, all that a run needs to continue as if it had never
+// been interrupted: the order of the samples follows from seed and steps.
+struct LoopPosition {
+  TrainResult result;  // so far
+  int64_t logged_step = 0, logged_samples = 0, evaluated_step = -1;
+  double logged_seconds = 0;
+  BestEvaluation best;
+  Plateau::State plateau;
+};
+
+enum class SaveReason : uint8_t {
+  kInterval,
+  kAsked,  // TrainOptions::save_now
+  kBest,   // the monitored metric was never better
+  kEnd     // no update follows
+};
+
 struct TrainOptions {
   int64_t batch_size = 32;  // samples per update
   int64_t epochs = 3;
@@ -39,15 +81,19 @@ struct TrainOptions {
   uint64_t seed = 42;
   int64_t max_consecutive_skips = 20;       // ends the run after so many updates in a row without a finite gradient
   Plateau* plateau = nullptr;               // steps after every evaluation but the first
-  std::string monitor = "loss";             // the metric that it sees
+  std::string monitor = "loss";             // the metric that it sees, and by which evaluations are compared
+  bool monitor_max = false;                 // greater is better
+  int64_t patience = 0;                     // evaluations without a better one that end the run; 0: no limit
   const std::atomic<bool>* stop = nullptr;  // set by a signal handler: ends the run after the current update
-};
 
-struct EvalMetrics {
-  double loss = 0;
-  double accuracy = -1;  // < 0: not defined for this loss
-  int64_t samples = 0;
-  std::vector<std::pair<std::string, double>> metrics;  // by EvalNames; NaN where undefined
+  // Called between two updates, and where the run ends, also by an error that left the session as it was: what a run
+  // that continues needs. Saves nothing twice for one step, except where the reason is new.
+  std::function<void(const LoopPosition& position, SaveReason reason)> save;
+  int64_t save_every = 0;                 // updates; 0: only as below
+  double save_seconds = 0;                // above 0: by time instead
+  bool save_best = false;                 // after an evaluation that is the best
+  std::atomic<bool>* save_now = nullptr;  // set by a signal handler: saves after the current update and is reset
+  std::optional<LoopPosition> resume;     // continues there; the session has been restored
 };
 
 // Returns the names of evaluation results besides loss and accuracy: the metrics, then the terms of a sum of losses,
@@ -65,17 +111,6 @@ struct TrainEvent {
   StepReport report;  // kStep
   double samples_per_second = 0;
   EvalMetrics eval;  // kEval
-};
-
-struct TrainResult {
-  // "epochs", "max_steps", "max_time", "signal"; "not_finite": max_consecutive_skips was reached
-  std::string stop_reason;
-  int64_t steps = 0, samples = 0, skipped_steps = 0, oom_retries = 0;
-  double epochs = 0, seconds = 0;  // seconds: wall time of the loop, with compilation and evaluation
-  double final_loss = 0;           // mean over the updates of the last report; NaN if all were skipped
-  EvalMetrics eval_before, eval;   // before the first and after the last step; samples = 0: none
-  double compile_seconds = 0, data_seconds = 0, compute_seconds = 0, eval_seconds = 0;
-  double optimizer_seconds = -1;  // part of compute_seconds; < 0: unknown
 };
 
 // Evaluates all samples with the averaged weights where the session has them. `stop` (may be null) ends it early with

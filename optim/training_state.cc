@@ -6,6 +6,20 @@
 
 namespace onnxtrain {
 
+int64_t StateBytes(const OptimizerSpec& optimizer, const std::vector<WeightDecision>& weights) {
+  const OptimizerRule* rule = FindRule(optimizer);
+  int64_t bytes = 0;
+  for (const WeightDecision& w : weights) {
+    if (!w.trained) continue;
+    const auto size = static_cast<int64_t>(w.type.bytes());
+    bytes += size * (optimizer.ema_decay > 0 ? 2 : 1);
+    for (const RuleState& state : rule->state)
+      bytes +=
+          state.shape == nullptr ? size : static_cast<int64_t>(Type{w.type.dtype, state.shape(w.type.shape)}.bytes());
+  }
+  return bytes;
+}
+
 absl::Status TrainingState::LayOut(const OptimizerSpec& optimizer, const PreparedModel& prepared, bool scaled_loss) {
   prepared_ = &prepared;
   ASSIGN_OR_RETURN(members_, GroupWeights(optimizer, prepared.weights));
@@ -129,6 +143,22 @@ absl::StatusOr<std::map<std::string, HostTensor>> TrainingState::Weights() const
     }
   }
   return weights;
+}
+
+std::vector<StateTensor> TrainingState::Tensors(const OptimizerSpec& optimizer) const {
+  std::vector<StateTensor> tensors;
+  const auto add = [&](const std::string& name, bool of_model) {
+    tensors.push_back({name, of_model, bindings_.at(name)});
+  };
+  for (const WeightDecision& w : prepared_->weights) {
+    if (w.trained || statistics_.Has(w.name)) add(w.name, true);
+  }
+  for (const auto& [weight, rule] : rules_) {
+    if (optimizer.ema_decay > 0) add(MomentName(kAverage, weight), true);
+    for (const RuleState& state : FindRule(optimizer)->state) add(MomentName(state.name, weight), false);
+  }
+  for (const std::string& name : device_scalars_.memory.names()) add(name, false);
+  return tensors;
 }
 
 Bindings TrainingState::FlatStatistics() const {

@@ -16,11 +16,15 @@
 #include "optim/groups.h"
 #include "optim/prepare.h"
 #include "optim/rules/rule.h"
+#include "optim/session.h"
 #include "optim/session_memory.h"
 #include "optim/state.h"
 #include "optim/training_graph.h"
 
 namespace onnxtrain {
+
+// Bytes of the tensors that TrainingState::Tensors lists, but for counters and running statistics.
+int64_t StateBytes(const OptimizerSpec& optimizer, const std::vector<WeightDecision>& weights);
 
 class TrainingState {
  public:
@@ -41,6 +45,9 @@ class TrainingState {
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights);
   // Returns the weights and statistics that training changes.
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() const;
+
+  // Returns what a checkpoint holds: weights and statistics that training changes, their averages, moments, counters.
+  std::vector<StateTensor> Tensors(const OptimizerSpec& optimizer) const;
 
   const Bindings& bindings() const { return bindings_; }
   // Bindings of kStatistics and kPending for an apply program, and their number of elements.

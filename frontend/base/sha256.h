@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -9,5 +10,16 @@ namespace onnxtrain {
 
 // Returns the digest as 64 lower-case hex digits.
 std::string Sha256Hex(std::span<const std::byte> bytes);
+
+// The digest of bytes that come in parts.
+class Sha256 {
+ public:
+  Sha256();
+  void Update(std::span<const std::byte> bytes);
+  std::string Hex();  // of everything so far; nothing may follow
+
+ private:
+  std::shared_ptr<void> context_;
+};
 
 }  // namespace onnxtrain

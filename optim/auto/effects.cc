@@ -13,6 +13,8 @@ struct EffectRow {
 };
 
 bool NoData(const RunFacts& f) { return !f.has_data; }
+bool NoEval(const RunFacts& f) { return !f.has_eval; }
+constexpr const char* kNoEval = "there is no evaluation data (`eval_data`, `eval_split`)";
 // Does the update rule read that number?
 bool Takes(const RunFacts& f, std::string_view number) {
   return FindRule({.rule = f.optimizer})->takes.find(number) != std::string_view::npos;
@@ -32,10 +34,8 @@ constexpr EffectRow kEffects[] = {
     {"shuffle", NoData, "there is no `data`"},
     {"header", [](const RunFacts& f) { return !f.is_table; }, "the data is no table of text"},
     {"normalize", [](const RunFacts& f) { return !f.has_images; }, "the data feeds no 8-bit images"},
-    {"metrics", [](const RunFacts& f) { return !f.has_eval; },
-     "there is no evaluation data (`eval_data`, `eval_split`)"},
-    {"eval_every", [](const RunFacts& f) { return !f.has_eval; },
-     "there is no evaluation data (`eval_data`, `eval_split`)"},
+    {"metrics", NoEval, kNoEval},
+    {"eval_every", NoEval, kNoEval},
     {"momentum", [](const RunFacts& f) { return !Takes(f, "momentum"); },
      "only `optimizer` sgd, rmsprop and lars have momentum"},
     {"dampening", NoMomentum, "only `optimizer` sgd with `momentum` has it"},
@@ -44,7 +44,13 @@ constexpr EffectRow kEffects[] = {
     {"eps", [](const RunFacts& f) { return !Takes(f, "eps"); }, "the `optimizer` has none"},
     {"no_decay", [](const RunFacts& f) { return f.weight_decay == 0; }, "there is no `weight_decay`"},
     {"lr_scale_base", [](const RunFacts& f) { return !f.scales_lr; }, "there is no `lr_scale`"},
-    {"monitor", [](const RunFacts& f) { return f.scheduler != "plateau"; }, "`lr_scheduler` is not plateau"},
+    {"monitor", [](const RunFacts& f) { return !f.compares_evals; },
+     "nothing compares evaluations (`lr_scheduler` plateau, `keep_best`, `early_stopping_patience`, `export_weights` "
+     "best)"},
+    {"save_every", NoData, "there is no `data`"},
+    {"keep_last", NoData, "there is no `data`"},
+    {"keep_best", NoEval, kNoEval},
+    {"early_stopping_patience", NoEval, kNoEval},
     {"min_lr", IsConstant, "`lr_scheduler` constant never falls"},
     {"min_lr", IsOneCycle, "`lr_scheduler` one_cycle has an end of its own (final_div)"},
     {"warmup", IsOneCycle, "`lr_scheduler` one_cycle rises by itself (pct)"},

@@ -21,6 +21,7 @@ struct RunFacts {
   bool has_images = true, is_table = true, has_batch_norm = true, has_dropout = true;
   bool eval_data_given = false;
   bool fp16 = false;
+  bool compares_evals = false;  // plateau, keep_best, early_stopping_patience or export_weights best
 };
 // Why a field has no effect in such a run; "" where it has one.
 std::string WhyNoEffect(std::string_view field, const RunFacts& facts);

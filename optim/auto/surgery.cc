@@ -110,6 +110,8 @@ absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, std::shared_ptr<
                                      const BoundData* data, const std::string& value) {
   ASSIGN_OR_RETURN(const ImportOptions import, ImportFor(config, *model, data));
   ASSIGN_OR_RETURN(SurgeryPlan plan, Plan(config, *model, data, import, value));
+  for (const auto& [name, tensor] : model->edits().tensors) plan.edits.tensors.emplace(name, tensor);
+  plan.edits.lines.insert(plan.edits.lines.begin(), model->edits().lines.begin(), model->edits().lines.end());
   Surgery surgery{.fresh = plan.fresh, .lines = plan.edits.lines};
   if (!config.head.empty()) surgery.logits = plan.output;
   if (config.num_classes != 0 && config.head.empty()) {

@@ -1,11 +1,12 @@
 #include "optim/auto/training_run.h"
-#include "optim/auto/data_hints.h"
 
 #include <algorithm>
 
 #include "frontend/base/status.h"
 #include "frontend/data/data_view.h"
 #include "frontend/onnx/untrained_weights.h"
+#include "optim/auto/data_hints.h"
+#include "optim/auto/init_from.h"
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/session_setup.h"
@@ -13,6 +14,7 @@
 #include "optim/auto/synthetic_data.h"
 #include "optim/auto/threads.h"
 #include "optim/telemetry/format.h"
+#include "optim/training_state.h"
 
 namespace onnxtrain {
 namespace {
@@ -33,7 +35,7 @@ absl::Status ApplySurgeryToData(const TrainConfig& config, const BoundData* boun
   if (!HasSurgery(config)) return absl::OkStatus();
   ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, data->model, bound, data->loss.logits));
   data->model = std::move(surgery.model);
-  data->surgery = std::move(surgery.lines);
+  data->surgery.insert(data->surgery.end(), surgery.lines.begin(), surgery.lines.end());
   data->fresh = std::move(surgery.fresh);
   if (!surgery.logits.empty()) data->loss.logits = surgery.logits;
   return absl::OkStatus();
@@ -111,6 +113,11 @@ absl::Status CheckWork(const TrainConfig& config, const OnnxModel& model, const 
   return absl::OkStatus();
 }
 
+bool ComparesEvaluations(const TrainConfig& c) {
+  return c.lr_scheduler.starts_with("plateau") || c.keep_best > 0 || c.early_stopping_patience > 0 ||
+         c.export_weights == "best";
+}
+
 RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const LossChoice& loss) {
   const auto ops = data.model->op_histogram();
   return {.has_data = !data.synthetic,
@@ -126,14 +133,16 @@ RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const
           .has_batch_norm = ops.contains("BatchNormalization"),
           .has_dropout = ops.contains("Dropout"),
           .eval_data_given = !config.eval_data.empty(),
-          .fp16 = config.mixed_precision == "fp16"};
+          .fp16 = config.mixed_precision == "fp16",
+          .compares_evals = ComparesEvaluations(config)};
 }
 
-// The schedule plateau needs evaluations and one of their metrics. Sets options->plateau and monitor.
-absl::StatusOr<std::unique_ptr<Plateau>> MakePlateau(const TrainConfig& config, const OptimizerChoice& optimizer,
-                                                     const LossChoice& loss, bool has_eval, TrainOptions* options) {
-  if (optimizer.schedule.name != "plateau") return nullptr;
-  if (!has_eval) return Invalid("`lr_scheduler` plateau: there is no evaluation data (`eval_data`, `eval_split`)");
+// Whatever compares evaluations needs some, and one of their metrics. Sets options->monitor and what depends on it.
+absl::Status SetMonitor(const TrainConfig& config, const LossChoice& loss, bool has_eval, TrainOptions* options) {
+  if (!ComparesEvaluations(config)) return absl::OkStatus();
+  if (!has_eval)
+    return Invalid(config.lr_scheduler.starts_with("plateau") ? "`lr_scheduler` plateau" : "`export_weights` best",
+                   ": there is no evaluation data (`eval_data`, `eval_split`)");
   const std::vector<std::string> metrics = EvalNames(loss, config.metrics);
   const size_t colon = config.monitor.rfind(':');
   const std::string name = config.monitor.substr(0, colon),
@@ -145,10 +154,24 @@ absl::StatusOr<std::unique_ptr<Plateau>> MakePlateau(const TrainConfig& config, 
                    "or one of `metrics`, with :min or :max behind it");
   }
   const bool falls = name == "loss" || name.starts_with("mae") || name.starts_with("perplexity");
-  auto plateau = std::make_unique<Plateau>(optimizer.schedule, optimizer.spec.lr, to.empty() ? !falls : to == "max");
-  options->plateau = plateau.get();
   options->monitor = name;
+  options->monitor_max = to.empty() ? !falls : to == "max";
+  options->patience = config.early_stopping_patience;
+  options->save_best = config.keep_best > 0 || config.export_weights == "best";
+  return absl::OkStatus();
+}
+
+std::unique_ptr<Plateau> MakePlateau(const OptimizerChoice& optimizer, TrainOptions* options) {
+  if (optimizer.schedule.name != "plateau") return nullptr;
+  auto plateau = std::make_unique<Plateau>(optimizer.schedule, optimizer.spec.lr, options->monitor_max);
+  options->plateau = plateau.get();
   return plateau;
+}
+
+// Bytes of a copy of the state, which a checkpoint is written from.
+int64_t CheckpointBytes(const TrainingRun& run, const PreparedModel& prepared) {
+  if (run.data.synthetic || run.config.save_every.value == 0) return 0;
+  return StateBytes(run.optimizer.spec, prepared.weights);
 }
 
 // Bytes that a run holds besides its session: samples in memory, and the batches that are trained on and prefetched.
@@ -185,6 +208,9 @@ void ResetField(const ConfigField& field, TrainConfig* config) {
 absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
                                               int64_t global_batch) {
   TrainingData data{.model = std::move(model)};
+  if (!config.init_from.empty()) {
+    ASSIGN_OR_RETURN(data.model, InitFromCheckpoint(data.model, config.init_from, &data.surgery));
+  }
   ASSIGN_OR_RETURN(std::optional<Preprocess> before, ReadPreprocess(config.model));
   if (before.has_value()) data.preprocess_path = PreprocessPath(config.model);
   if (before.has_value() && ChangesClasses(config)) before->classes.clear(), before->loss.clear();
@@ -223,6 +249,8 @@ TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, int64_t 
     options.log_every = AutoLogSteps(steps);
   }
   SetInterval(config.eval_every, steps.per_epoch, &options.eval_every, &options.eval_seconds);
+  if (config.save_every.value > 0)
+    SetInterval(config.save_every, steps.per_epoch, &options.save_every, &options.save_seconds);
   if (config.on_nonfinite == "abort") options.max_consecutive_skips = 1;
   return options;
 }
@@ -284,13 +312,14 @@ absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shar
     ASSIGN_OR_RETURN(run.eval, MakeTrainData(run.data.eval.bound, prepared, config.ignore_index));
   }
   ASSIGN_OR_RETURN(run.warnings, FindDataHints(run, prepared));
-  ASSIGN_OR_RETURN(run.plateau, MakePlateau(config, run.optimizer, prepared.loss, run.has_eval(), &run.options));
+  RETURN_IF_ERROR(SetMonitor(config, prepared.loss, run.has_eval(), &run.options));
+  run.plateau = MakePlateau(run.optimizer, &run.options);
 
   ASSIGN_OR_RETURN(run.backend, MakeBackendForModel(run.models, options, make_backend, &run.config));
   options.optimizer = run.optimizer.spec;
   options.schedule = run.optimizer.schedule;
   options.recompute = MakeRecomputeSpec(config);
-  options.caller_bytes = CallerBytes(run);
+  options.caller_bytes = CallerBytes(run) + CheckpointBytes(run, prepared);
   options.caller_bytes_per_sample = CallerBytesPerSample(run);
   ASSIGN_OR_RETURN(run.precision, ChoosePrecisionAndBatch(config, run.models, *run.backend, run.train.dataset->size(),
                                                           &run.batch, &options));

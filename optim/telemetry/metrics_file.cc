@@ -5,9 +5,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
+#include "frontend/base/text_file.h"
 
 namespace onnxtrain {
 namespace {
@@ -35,6 +37,13 @@ Json EvalLine(const TrainEvent& e) {
   return line;
 }
 
+// Did the run write this line before it was at `position`?
+bool IsUpTo(const LoopPosition& position, const Json& line) {
+  if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) return false;
+  const bool eval = line.value("event", "") == "eval";
+  return line["step"].get<int64_t>() <= (eval ? position.evaluated_step : position.logged_step);
+}
+
 absl::Status WriteAll(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = write(fd, text.data(), text.size());
@@ -51,10 +60,25 @@ std::string ToJsonLine(const TrainEvent& event, bool has_accuracy) {
   return (event.kind == TrainEvent::Kind::kStep ? StepLine(event, has_accuracy) : EvalLine(event)).dump();
 }
 
-absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Create(const std::string& path, bool has_accuracy) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(const std::string& path, int flags, bool has_accuracy) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
   if (fd < 0) return absl::UnavailableError(StrCat(path, ": ", std::strerror(errno)));
   return std::unique_ptr<MetricsFile>(new MetricsFile(path, fd, has_accuracy));
+}
+
+absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Create(const std::string& path, bool has_accuracy) {
+  return Open(path, O_TRUNC, has_accuracy);
+}
+
+absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Continue(const std::string& path, bool has_accuracy,
+                                                                   const LoopPosition& position) {
+  std::ifstream file(path);
+  std::string kept;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    if (IsUpTo(position, Json::parse(line, nullptr, false))) kept += line + "\n";
+  }
+  RETURN_IF_ERROR(WriteTextFile(path, kept));
+  return Open(path, O_APPEND, has_accuracy);
 }
 
 MetricsFile::~MetricsFile() { close(fd_); }

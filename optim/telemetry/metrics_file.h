@@ -19,6 +19,9 @@ class MetricsFile {
  public:
   // Truncates the file.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> Create(const std::string& path, bool has_accuracy);
+  // Goes on behind the lines that a run had written up to a position, and drops what came after it.
+  static absl::StatusOr<std::unique_ptr<MetricsFile>> Continue(const std::string& path, bool has_accuracy,
+                                                               const LoopPosition& position);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
@@ -28,6 +31,7 @@ class MetricsFile {
   const absl::Status& status() const { return status_; }
 
  private:
+  static absl::StatusOr<std::unique_ptr<MetricsFile>> Open(const std::string& path, int flags, bool has_accuracy);
   MetricsFile(std::string path, int fd, bool has_accuracy)
       : path_(std::move(path)), fd_(fd), has_accuracy_(has_accuracy) {}
 

@@ -21,11 +21,17 @@ Json EvalJson(const EvalMetrics& m) {
 
 Json ResultJson(const RunSummary& s) {
   const TrainResult& r = s.result;
-  return {{"version", s.version},       {"stop_reason", r.stop_reason},
-          {"resumable", s.resumable},   {"steps", r.steps},
-          {"epochs", r.epochs},         {"samples", r.samples},
-          {"seconds", r.seconds},       {"samples_per_second", Throughput(r)},
-          {"final_loss", r.final_loss}, {"eval_before", EvalJson(r.eval_before)},
+  return {{"version", s.version},
+          {"stop_reason", r.stop_reason},
+          {"resumable", s.resumable},
+          {"resumed_from", s.resumed_from},
+          {"steps", r.steps},
+          {"epochs", r.epochs},
+          {"samples", r.samples},
+          {"seconds", r.seconds},
+          {"samples_per_second", Throughput(r)},
+          {"final_loss", r.final_loss},
+          {"eval_before", EvalJson(r.eval_before)},
           {"eval", EvalJson(r.eval)}};
 }
 
@@ -34,7 +40,7 @@ Json TimeSplit(const TrainResult& r) {
           {"data", r.data_seconds},
           {"compute", r.compute_seconds},
           {"optimizer", r.optimizer_seconds >= 0 ? Json(r.optimizer_seconds) : Json()},  // part of compute
-          {"checkpoint", 0.0},
+          {"checkpoint", r.checkpoint_seconds},
           {"eval", r.eval_seconds}};
 }
 
@@ -49,7 +55,7 @@ std::string ToJson(const RunSummary& s) {
   Json json = ResultJson(s);
   json["exported"] = nullptr;
   if (s.exported)
-    json["exported"] = {{"step", s.result.steps}, {"metric", s.exported_metric}, {"file", s.exported_file}};
+    json["exported"] = {{"step", s.exported_step}, {"metric", s.exported_metric}, {"file", s.exported_file}};
   json["loss"] = s.loss;
   json["optimizer"] = s.optimizer;
   json["lr"] = s.learning_rate;

@@ -13,10 +13,12 @@ namespace onnxtrain {
 struct RunSummary {
   std::string version;
   TrainResult result;
-  bool resumable = false;
+  bool resumable = false;           // the last step is in a checkpoint
+  int64_t resumed_from = 0;         // step; 0: began anew
   bool exported = false;        // model.onnx was written
   std::string exported_file;    // file name in the folder
-  std::string exported_metric;  // the exported weights: "last", "ema"
+  std::string exported_metric;  // the exported weights: "last", "ema", "best"
+  int64_t exported_step = 0;
   std::string backend, device, cpu, precision = "float32";
   int64_t global_batch = 0, micro_batch = 0, accumulation = 1, world = 1;
   int64_t planned_peak_bytes = 0;   // Session::planned_peak_bytes

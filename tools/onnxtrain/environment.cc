@@ -19,8 +19,8 @@ namespace {
 
 bool HasAvx512() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
 
-std::atomic<bool> stop_asked{false};
-constexpr int kStops[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+std::atomic<bool> stop_asked{false}, save_asked{false};
+constexpr int kStops[] = {SIGINT, SIGTERM, SIGHUP};
 
 std::atomic<int64_t> asked_at{0};  // milliseconds
 
@@ -54,6 +54,19 @@ extern "C" void OnStop(int number) {
     signal(number, SIG_DFL);
     raise(number);
   }
+}
+
+extern "C" void OnSave(int) { save_asked.store(true); }
+
+void Catch(int number, void (*handler)(int)) {
+  struct sigaction before = {};
+  const bool may_be_ignored = number == SIGINT || number == SIGHUP;
+  if (may_be_ignored && sigaction(number, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) return;
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  sigaction(number, &action, nullptr);
 }
 
 // Returns 0 where the variable is not set.
@@ -101,16 +114,12 @@ std::string CpuName() {
 
 void IgnoreBrokenPipes() { signal(SIGPIPE, SIG_IGN); }
 
-const std::atomic<bool>* CatchSignals() {
-  struct sigaction action = {};
-  action.sa_handler = OnStop;
-  sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
-  for (int s : kStops) sigaction(s, &action, nullptr);
-  action.sa_handler = OnGraceOver;
-  sigaction(SIGALRM, &action, nullptr);
+SignalFlags CatchSignals() {
+  for (int number : kStops) Catch(number, OnStop);
+  Catch(SIGUSR1, OnSave);
+  Catch(SIGALRM, OnGraceOver);
   SetCancelFlag(&stop_asked);
-  return &stop_asked;
+  return {&stop_asked, &save_asked};
 }
 
 }  // namespace onnxtrain::cli

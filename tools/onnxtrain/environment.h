@@ -22,8 +22,14 @@ std::string CpuName();
 // Turns writes to a closed pipe into errors instead of signals.
 void IgnoreBrokenPipes();
 
-// Makes SIGINT, SIGTERM, SIGHUP and SIGUSR1 set the returned flag, which also ends preparations of models: with an
-// error where they look at it, else with the process some seconds later. A second signal ends the process at once.
-const std::atomic<bool>* CatchSignals();
+struct SignalFlags {
+  const std::atomic<bool>* stop;  // also ends preparations of models: see CatchSignals
+  std::atomic<bool>* save;        // whoever has saved resets it
+};
+
+// Makes SIGINT, SIGTERM and SIGHUP set `stop`, and SIGUSR1 `save`. SIGINT and SIGHUP stay ignored where they were, as
+// behind nohup. `stop` ends preparations with an error where they look at it, else with the process some seconds later.
+// A second signal to stop ends the process at once.
+SignalFlags CatchSignals();
 
 }  // namespace onnxtrain::cli

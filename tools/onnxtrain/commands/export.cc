@@ -4,6 +4,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/npz.h"
 #include "optim/auto/surgery.h"
+#include "optim/checkpoint/resume.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
 #include "tools/onnxtrain/report/start_page.h"
@@ -43,8 +44,22 @@ absl::Status Check(const Weights& weights, const OnnxModel& model) {
   return absl::OkStatus();
 }
 
-// Reads --weights; empty where it is not given.
+// The averages of weights where the run would have exported them.
+absl::StatusOr<Weights> FromCheckpoint(const TrainConfig& config, const OnnxModel& model) {
+  ASSIGN_OR_RETURN(const ResumePoint point, OpenResumePoint(config.checkpoint));
+  for (const std::string& skipped : point.skipped) Warn("skipped: " + skipped);
+  if (!HasSurgery(config) && point.state.model_sha256 != model.sha256())
+    Warn(StrCat(model.path(), ": is not the file that ", point.checkpoint.path, " was trained from"));
+  const TrainConfig& trained = point.state.config;
+  return ReadWeights(point.checkpoint, trained.ema_decay > 0 && trained.export_weights != "last");
+}
+
+// Reads --weights or --checkpoint; empty where neither is given.
 absl::StatusOr<Weights> LoadSpecifiedWeights(const TrainConfig& config, const OnnxModel& model) {
+  if (!config.checkpoint.empty()) {
+    const auto weights = FromCheckpoint(config, model);
+    return weights.ok() ? weights : Annotate(weights.status(), "`checkpoint`: ");
+  }
   if (config.weights.empty()) return Weights();
   auto weights = config.weights.ends_with(".onnx") ? FromModel(config.weights, model) : FromArrays(config.weights);
   if (!weights.ok()) return Annotate(weights.status(), "`weights`: ");
@@ -57,7 +72,8 @@ absl::StatusOr<Weights> LoadSpecifiedWeights(const TrainConfig& config, const On
 absl::StatusOr<int> RunExport(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const std::string out, OutputFile(config, "y.onnx"));
   ASSIGN_OR_RETURN(auto model, LoadModel(config));
-  if (config.weights.empty() && !HasSurgery(config)) return Invalid("`weights`: missing (an .npz, or another .onnx)");
+  if (config.weights.empty() && config.checkpoint.empty() && !HasSurgery(config))
+    return Invalid("`weights`: missing (an .npz, or another .onnx), and so is `checkpoint`");
   if (HasSurgery(config)) {
     ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, model, nullptr, ""));
     model = std::move(surgery.model);

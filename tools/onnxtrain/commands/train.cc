@@ -1,123 +1,21 @@
-// onnxtrain [train]: trains a model into a folder.
+// onnxtrain [train]: trains a model into a folder, from its beginning or from a checkpoint.
 #include <algorithm>
-#include <cmath>
+#include <filesystem>
 #include <optional>
 
-#include "absl/strings/str_format.h"
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
-#include "frontend/onnx/export.h"
 #include "optim/auto/model_setup.h"
-#include "optim/auto/surgery.h"
-#include "optim/auto/training_run.h"
-#include "optim/telemetry/console.h"
-#include "optim/telemetry/format.h"
-#include "optim/telemetry/metrics_file.h"
 #include "optim/telemetry/summary.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
-#include "tools/onnxtrain/environment.h"
-#include "tools/onnxtrain/flags/flags.h"
-#include "tools/onnxtrain/flags/require.h"
-#include "tools/onnxtrain/report/output_folder.h"
+#include "tools/onnxtrain/commands/recorder.h"
 #include "tools/onnxtrain/report/start_page.h"
-#include "tools/onnxtrain/version.h"
 
 namespace onnxtrain::cli {
 namespace {
 
-Preprocess MakePreprocess(const TrainingRun& run) {
-  Preprocess p = DescribeBinding(run.data.train);
-  p.loss = run.session->loss().name;
-  p.output = run.session->loss().output();
-  return p;
-}
-
-bool ExportsAverage(const TrainConfig& c) { return c.ema_decay > 0 && c.export_weights != "last"; }
-
-RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t resident_at_start) {
-  const int threads = ComputeThreads(run.config);
-  RunSummary summary{.version = kVersion,
-                     .result = result,
-                     .exported_metric = ExportsAverage(run.config) ? "ema" : "last",
-                     .backend = run.backend->name(),
-                     .device = run.backend->device(),
-                     .cpu = StrCat(CpuName(), ", ", threads, threads == 1 ? " thread" : " threads"),
-                     .global_batch = run.batch.global,
-                     .micro_batch = run.session->micro_batch(),  // smaller than planned where memory ran out
-                     .planned_peak_bytes = run.session->planned_peak_bytes(),
-                     .measured_peak_bytes = PeakResidentBytes() - resident_at_start,
-                     .trainable_parameters = run.trained_parameters(),
-                     .loss = run.session->loss().name,
-                     .optimizer = run.optimizer.spec.rule,
-                     .learning_rate = run.optimizer.spec.lr,
-                     .data = run.data.train_text,
-                     .data_samples = run.train.dataset->size(),
-                     .model = run.data.model->path(),
-                     .model_sha256 = run.data.model->sha256(),
-                     .seed = run.options.seed};
-  if (run.precision.name != "no") summary.precision = run.precision.name;
-  summary.accumulation = (run.batch.global + summary.micro_batch - 1) / summary.micro_batch;
-  return summary;
-}
-
-// Warnings for stderr and summary.json, each once.
-class Warnings {
- public:
-  void Add(const std::string& text) {
-    if (std::find(texts_.begin(), texts_.end(), text) != texts_.end()) return;
-    texts_.push_back(text);
-    Warn(text);
-  }
-  const std::vector<std::string>& texts() const { return texts_; }
-
- private:
-  std::vector<std::string> texts_;
-};
-
-double Chance(const LossChoice& loss) {
-  return loss.num_classes() > 1 ? 1.0 / static_cast<double>(loss.num_classes()) : 0.5;
-}
-
-void WarnAtChance(const TrainingRun& run, const EvalMetrics& before, Warnings* warnings) {
-  const ModelOrigin& origin = run.optimizer.origin;
-  if (!origin.trained || HasSurgery(run.config) || before.accuracy < 0 ||
-      before.accuracy > 1.5 * Chance(run.session->loss()))
-    return;
-  const std::string& normalize = run.data.train.normalize;
-  warnings->Add(absl::StrFormat(
-      "the model looks trained (%s) but starts at %.1f%% accuracy, which is chance: the preprocessing is "
-      "probably wrong%s",
-      origin.why, 100 * before.accuracy, normalize.empty() ? "" : StrCat(" (--normalize is ", normalize, ")")));
-}
-
-void WarnAtSmallScale(const StepReport& report, Warnings* warnings) {
-  if (report.loss_scale == 0 || report.loss_scale >= 1) return;
-  warnings->Add("the loss scale fell below 1: gradients overflow fp16 at any scale (bf16 has float32's range)");
-}
-
-void WarnIfWorse(const TrainingRun& run, const TrainResult& r, Warnings* warnings) {
-  if (!run.optimizer.origin.trained || r.eval.samples == 0 || r.steps == 0) return;
-  const bool accuracy = r.eval.accuracy >= 0;
-  const double before = accuracy ? r.eval_before.accuracy : r.eval_before.loss;
-  const double after = accuracy ? r.eval.accuracy : r.eval.loss;
-  if (accuracy ? after >= before : after <= before) return;
-  warnings->Add(StrCat("the model looks trained and ends worse than it began (", accuracy ? "accuracy " : "loss ",
-                       FormatNumber(before), " → ", FormatNumber(after), "): the preprocessing or --lr ",
-                       FormatNumber(run.optimizer.spec.lr), " is probably wrong"));
-}
-
-// Why a loop that came to its end has still failed; "" if it has not.
-std::string FindFailure(const TrainConfig& config, const TrainResult& r) {
-  if (r.steps > 0 && r.skipped_steps == r.steps) return "every update was skipped: the gradient was never finite";
-  if (r.stop_reason == "not_finite" && config.on_nonfinite == "abort")
-    return StrCat("the gradient of update ", r.steps, " was not finite (--on-nonfinite abort)");
-  if (r.stop_reason == "not_finite")
-    return "the gradient was not finite in update after update (a lower --lr may help)";
-  if (!std::isfinite(r.final_loss)) return "the last loss is not finite (a lower --lr may help)";
-  return "";
-}
+namespace fs = std::filesystem;
 
 absl::StatusOr<std::vector<Requirement>> ReadRequirements(const TrainingRun& run) {
   const LossChoice& loss = run.session->loss();
@@ -136,129 +34,72 @@ absl::StatusOr<std::vector<Requirement>> ReadRequirements(const TrainingRun& run
   return requirements;
 }
 
-// Trains, and writes the files of the run.
-class Recorder {
- public:
-  Recorder(TrainingRun& run, OutputFolder& folder, TrainConfig resolved, std::vector<Requirement> requirements,
-           int64_t resident_at_start)
-      : run_(run),
-        folder_(folder),
-        resolved_(std::move(resolved)),
-        requirements_(std::move(requirements)),
-        resident_at_start_(resident_at_start) {}
-
-  absl::StatusOr<int> TrainAndWrite(const std::atomic<bool>* stop);
-
- private:
-  std::string ModelFile() const { return run_.data.synthetic ? "model.synthetic.onnx" : "model.onnx"; }
-  absl::Status CheckModelCanBeWritten();
-  absl::Status Begin();
-  absl::StatusOr<TrainResult> Loop(const std::atomic<bool>* stop);
-  absl::Status WriteModel(RunSummary* summary);
-  absl::StatusOr<int> Finish(const TrainResult& result, const std::string& failure);
-  int CheckRequirements(const std::string& json) const;
-
-  TrainingRun& run_;
-  OutputFolder& folder_;
-  const TrainConfig resolved_;
-  const std::vector<Requirement> requirements_;
-  const int64_t resident_at_start_;
-  std::unique_ptr<MetricsFile> metrics_;
-  Warnings warnings_;
-  std::vector<std::string> files_;
+// What is known before the model is loaded.
+struct Start {
+  TrainConfig config;  // with that of the checkpoint, if there is one
+  std::optional<ResumePoint> point;
+  std::vector<std::string> notes;
+  OldRun old_run = OldRun::kRefuse;
 };
 
-// Hours of training must not end in a model that cannot be written.
-absl::Status Recorder::CheckModelCanBeWritten() {
-  ASSIGN_OR_RETURN(const auto weights, run_.session->Weights());
-  return Annotate(CheckExport(*run_.data.model, weights, folder_.File(ModelFile())),
-                  "the model could not be written: ");
+// The folder of the run that a checkpoint, or a folder of checkpoints, belongs to.
+std::string RunFolder(const std::string& path) {
+  fs::path folder = fs::path(path).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  if (folder.filename().string().starts_with("step-")) folder = folder.parent_path();
+  return folder.filename() == kCheckpointsFolder ? folder.parent_path().string() : folder.string();
 }
 
-absl::Status Recorder::Begin() {
-  RETURN_IF_ERROR(CheckModelCanBeWritten());
-  RETURN_IF_ERROR(folder_.RemoveOldRun());
-  const std::string flags = StrCat("# onnxtrain train --flagfile THIS\n", ToFlags(resolved_, kTaskTrain));
-  RETURN_IF_ERROR(WriteTextFile(folder_.File("config.flags"), flags));
-  RETURN_IF_ERROR(WriteTextFile(folder_.File("preprocess.json"), ToJson(MakePreprocess(run_))));
-  ASSIGN_OR_RETURN(metrics_, MetricsFile::Create(folder_.File("metrics.jsonl"), run_.session->loss().classes));
-  files_ = {"summary.json", "metrics.jsonl", "preprocess.json", "config.flags"};
+bool SameFolder(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return fs::equivalent(a, b, ignored);
+}
+
+// With --resume auto, a run that was killed before its first checkpoint begins again.
+absl::Status FindNothing(const TrainConfig& config, const absl::Status& problem, Start* start) {
+  std::error_code ignored;
+  const bool holds = !ListCheckpoints(StrCat(config.out, "/", kCheckpointsFolder)).empty();
+  if (config.resume != "auto" || holds) return problem;
+  start->old_run = fs::exists(config.out + "/summary.json", ignored) ? OldRun::kRefuse : OldRun::kReplace;
   return absl::OkStatus();
 }
 
-absl::StatusOr<TrainResult> Recorder::Loop(const std::atomic<bool>* stop) {
-  TrainOptions options = run_.options;
-  options.stop = stop;
-  Console console(stderr, {.total_steps = options.max_seconds > 0 ? 0 : run_.steps.total,
-                           .has_accuracy = run_.session->loss().classes});
-  return Train(*run_.session, run_.train, run_.eval, options, [&](const TrainEvent& event) {
-    metrics_->Write(event);
-    if (!run_.config.quiet) console.Show(event);
-    WarnAtSmallScale(event.report, &warnings_);
-    if (event.kind != TrainEvent::Kind::kEval || event.step > 0) return;
-    console.Finish();
-    WarnAtChance(run_, event.eval, &warnings_);
-  });
-}
-
-absl::Status Recorder::WriteModel(RunSummary* summary) {
-  const std::string name = ModelFile();
-  RETURN_IF_ERROR(run_.session->UseAverage(ExportsAverage(run_.config)));
-  ASSIGN_OR_RETURN(const auto weights, run_.session->Weights());
-  ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
-  for (const std::string& edit : edits) LogInfo(run_.config, "export: " + edit);
-  summary->exported = true;
-  summary->exported_file = name;
-  files_.insert(files_.begin(), name);
-  return absl::OkStatus();
-}
-
-int Recorder::CheckRequirements(const std::string& json) const {
-  return ReportUnmet(
-      FindUnmetRequirements(requirements_, [&](const std::string& name) { return FindSummaryMetric(json, name); }));
-}
-
-absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::string& failure) {
-  if (failure.empty()) WarnIfWorse(run_, result, &warnings_);
-  RunSummary summary = Summarize(run_, result, resident_at_start_);
-  const bool stopped = result.stop_reason == "signal";
-  absl::Status written;
-  if (failure.empty() && !stopped) written = WriteModel(&summary);
-  if (!metrics_->status().ok()) warnings_.Add(std::string(ToStd(metrics_->status().message())));
-  summary.config = resolved_;
-  summary.warnings = warnings_.texts();
-  const std::string json = ToJson(summary);
-  const absl::Status saved = WriteTextFile(folder_.File("summary.json"), json);
-  for (const absl::Status& status : {written, saved}) {
-    if (!status.ok()) return ReportFailure(status);
+absl::StatusOr<Start> FindStart(const TrainConfig& config) {
+  Start start{.config = config, .old_run = config.overwrite ? OldRun::kReplace : OldRun::kRefuse};
+  if (config.resume.empty()) return start;
+  const std::string path = config.resume == "auto" ? config.out : config.resume;
+  auto point = OpenResumePoint(path);
+  if (!point.ok()) {
+    RETURN_IF_ERROR(FindNothing(config, Annotate(point.status(), "`resume`: "), &start));
+    return start;
   }
-  if (!failure.empty()) return ReportFailure(Invalid(failure));
-  RETURN_IF_ERROR(Print(run_.config.json ? json : EndPage(summary, folder_.path(), files_)));
-  return stopped ? kStopped : CheckRequirements(json);
+  for (const std::string& skipped : point->skipped) start.notes.push_back("skipped: " + skipped);
+  auto merged = MergeConfig(config, point->state, &start.notes);
+  if (!merged.ok()) return Annotate(merged.status(), StrCat("`resume` ", point->checkpoint.path, ": "));
+  start.config = *std::move(merged);
+  if (!config.specified.contains("out")) start.config.out = RunFolder(path);
+  if (SameFolder(start.config.out, RunFolder(path))) start.old_run = OldRun::kContinue;
+  start.point = *std::move(point);
+  return start;
 }
 
-absl::StatusOr<int> Recorder::TrainAndWrite(const std::atomic<bool>* stop) {
-  RETURN_IF_ERROR(Begin());
-  const auto result = Loop(stop);
-  if (!result.ok()) {
-    TrainResult nothing;
-    const bool cancelled = absl::IsCancelled(result.status());  // before the first step
-    nothing.stop_reason = cancelled ? "signal" : "error";
-    if (cancelled) return Finish(nothing, "");
-    ASSIGN_OR_RETURN(const int code, Finish(nothing, std::string(ToStd(result.status().message()))));
-    // A broken sample found while training is bad input, as before the first step.
-    return absl::IsInvalidArgument(result.status()) ? kBadInput : code;
-  }
-  return Finish(*result, FindFailure(run_.config, *result));
+// Has the run nothing left to do?
+bool IsFinished(const Start& start) {
+  if (!start.point || !start.point->state.finished || start.old_run != OldRun::kContinue) return false;
+  const TrainConfig& then = start.point->state.config;
+  std::error_code ignored;
+  return then.epochs == start.config.epochs && then.max_steps == start.config.max_steps &&
+         then.early_stopping_patience == start.config.early_stopping_patience &&
+         fs::exists(start.config.out + "/model.onnx", ignored);
 }
 
-absl::StatusOr<std::unique_ptr<OutputFolder>> OpenFolder(const TrainConfig& config) {
+absl::StatusOr<std::unique_ptr<OutputFolder>> OpenFolder(const TrainConfig& config, OldRun old_run) {
   std::vector<std::string> inputs = {config.model, PreprocessPath(config.model)};
   for (const std::string& path : {config.data, config.eval_data}) {
     if (!path.empty()) inputs.push_back(path);
   }
   const std::string path = config.out.empty() ? DefaultOutputFolder(config.model) : config.out;
-  return OutputFolder::Open(path, config.overwrite, inputs);
+  return OutputFolder::Open(path, old_run, inputs);
 }
 
 TrainConfig ResolveForFile(const TrainingRun& run, const OutputFolder& folder) {
@@ -277,20 +118,48 @@ void Announce(const TrainingRun& run, const TrainConfig& resolved) {
   for (const std::string& warning : run.warnings) Warn(warning);
 }
 
+// Brings the session to where the checkpoint left it.
+absl::Status Resume(const TrainConfig& config, const std::string& fingerprint, Start* start, TrainingRun* run) {
+  ResumePoint& point = *start->point;
+  RETURN_IF_ERROR(
+      Annotate(CheckSameRun(point.state, run->data.model->sha256(), fingerprint, config.resume_force, &start->notes),
+               StrCat("`resume` ", point.checkpoint.path, ": ")));
+  RETURN_IF_ERROR(RestoreSession(point, run->session.get()));
+  LogInfo(config, PageRow("resumed",
+                          StrCat(point.checkpoint.path, ": ", point.state.position.result.steps, " updates are done")));
+  for (const std::string& note : start->notes) Warn("`resume`: " + note);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunTrain(const TrainConfig& config) {
-  const std::atomic<bool>* stop = CatchSignals();
+  const SignalFlags signals = CatchSignals();
   std::optional<PreparingScope> preparing(std::in_place);
   const int64_t resident_at_start = PeakResidentBytes();
-  ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
-  ASSIGN_OR_RETURN(const std::unique_ptr<OutputFolder> folder, OpenFolder(config));
-  ASSIGN_OR_RETURN(TrainingRun run, PrepareTraining(config, std::move(model), LoadBackend));
+  ASSIGN_OR_RETURN(Start start, FindStart(config));
+  if (IsFinished(start)) {
+    RETURN_IF_ERROR(Print(PageRow("finished", StrCat(start.config.out, ": nothing is left to do"))));
+    return kDone;
+  }
+  ASSIGN_OR_RETURN(auto model, LoadRunnableModel(start.config));
+  ASSIGN_OR_RETURN(const std::unique_ptr<OutputFolder> folder, OpenFolder(start.config, start.old_run));
+  ASSIGN_OR_RETURN(TrainingRun run, PrepareTraining(start.config, std::move(model), LoadBackend));
   ASSIGN_OR_RETURN(std::vector<Requirement> requirements, ReadRequirements(run));
-  TrainConfig resolved = ResolveForFile(run, *folder);
+  RecordedRun recorded{.run = &run,
+                       .folder = folder.get(),
+                       .resolved = ResolveForFile(run, *folder),
+                       .requirements = std::move(requirements),
+                       .resident_at_start = resident_at_start,
+                       .data_fingerprint = run.data.synthetic ? "" : DataFingerprint(run.train)};
   preparing.reset();
-  Announce(run, resolved);
-  return Recorder(run, *folder, std::move(resolved), std::move(requirements), resident_at_start).TrainAndWrite(stop);
+  Announce(run, recorded.resolved);
+  if (start.point) {
+    RETURN_IF_ERROR(Resume(config, recorded.data_fingerprint, &start, &run));
+    recorded.resumed = start.point->state.position;
+    recorded.continues_folder = start.old_run == OldRun::kContinue;
+  }
+  return Recorder(std::move(recorded)).TrainAndWrite(signals);
 }
 
 }  // namespace onnxtrain::cli

@@ -10,6 +10,8 @@
 #include <filesystem>
 
 #include "frontend/base/status.h"
+#include "optim/checkpoint/checkpoint_folder.h"
+#include "optim/checkpoint/resume.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -17,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The files that a run writes.
-constexpr const char* kRunFiles[] = {"model.onnx",   "model.synthetic.onnx", "preprocess.json",
+constexpr const char* kRunFiles[] = {"model.onnx",   "model.synthetic.onnx", "model.unfinished.onnx", "preprocess.json",
                                      "summary.json", "metrics.jsonl",        "config.flags"};
 
 std::string RunFileIn(const fs::path& folder) {
@@ -25,7 +27,7 @@ std::string RunFileIn(const fs::path& folder) {
   for (const char* name : kRunFiles) {
     if (fs::exists(fs::symlink_status(folder / name, ignored))) return name;
   }
-  return "";
+  return ListCheckpoints(folder / kCheckpointsFolder).empty() ? "" : kCheckpointsFolder;
 }
 
 absl::StatusOr<int> Lock(const std::string& path) {
@@ -36,6 +38,20 @@ absl::StatusOr<int> Lock(const std::string& path) {
   close(fd);
   if (error == EWOULDBLOCK) return Invalid("--out ", path, ": another process is writing a run there");
   return Invalid("--out ", path, ": cannot be locked: ", std::strerror(error));
+}
+
+// Checkpoints and links to them, and the folder if nothing else is in it.
+absl::Status RemoveCheckpoints(const std::string& folder) {
+  std::error_code error;
+  for (const int64_t step : ListCheckpoints(folder)) {
+    if (!error) fs::remove_all(StrCat(folder, "/", CheckpointName(step)), error);
+  }
+  for (const char* link : {"latest", "best"}) {
+    if (!error) fs::remove(StrCat(folder, "/", link), error);
+  }
+  if (error) return Invalid(folder, ": ", error.message());
+  fs::remove(folder, error);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -61,7 +77,7 @@ absl::Status CheckNotInput(const std::string& target, const std::vector<std::str
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<OutputFolder>> OutputFolder::Open(const std::string& path, bool overwrite,
+absl::StatusOr<std::unique_ptr<OutputFolder>> OutputFolder::Open(const std::string& path, OldRun old_run,
                                                                  const std::vector<std::string>& inputs) {
   std::error_code error;
   const bool made = fs::create_directories(path, error);
@@ -71,8 +87,9 @@ absl::StatusOr<std::unique_ptr<OutputFolder>> OutputFolder::Open(const std::stri
   ASSIGN_OR_RETURN(const int fd, Lock(path));
   std::unique_ptr<OutputFolder> folder(new OutputFolder(path, fd, made));
   for (const char* name : kRunFiles) RETURN_IF_ERROR(CheckNotInput(folder->File(name), inputs));
-  if (const std::string file = RunFileIn(path); !file.empty() && !overwrite) {
-    return Invalid("--out ", path, ": holds a run already (", file, "); choose another folder or say --overwrite");
+  if (const std::string file = RunFileIn(path); !file.empty() && old_run == OldRun::kRefuse) {
+    return Invalid("--out ", path, ": holds a run already (", file,
+                   "); choose another folder, or say --resume auto or --overwrite");
   }
   if (access(path.c_str(), W_OK) != 0) return Invalid("--out ", path, ": ", std::strerror(errno));
   return folder;
@@ -84,7 +101,7 @@ absl::Status OutputFolder::RemoveOldRun() {
     fs::remove(File(name), error);
     if (error) return Invalid(File(name), ": ", error.message());
   }
-  return absl::OkStatus();
+  return RemoveCheckpoints(File(kCheckpointsFolder));
 }
 
 OutputFolder::~OutputFolder() {

@@ -1,6 +1,7 @@
 // The folder of a run: chosen, checked, locked, and the files in it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,19 +16,22 @@ std::string DefaultOutputFolder(const std::string& model_path);
 // Fails if `target` is one of the inputs (the same file, through links or other spellings too).
 absl::Status CheckNotInput(const std::string& target, const std::vector<std::string>& inputs);
 
+// What to do with a run that the folder holds.
+enum class OldRun : uint8_t { kRefuse, kReplace, kContinue };
+
 class OutputFolder {
  public:
   // Creates the folder where it is missing and takes an exclusive lock on it (flock) that lasts as long as the object
-  // and the process. Fails if it holds a run and `overwrite` is false, if another process trains into it, if a file
-  // that the run would write is one of `inputs`.
-  static absl::StatusOr<std::unique_ptr<OutputFolder>> Open(const std::string& path, bool overwrite,
+  // and the process. Fails if it holds a run that is to be refused, if another process trains into it, if a file that
+  // the run would write is one of `inputs`.
+  static absl::StatusOr<std::unique_ptr<OutputFolder>> Open(const std::string& path, OldRun old_run,
                                                             const std::vector<std::string>& inputs);
   // Removes a folder that Open made and nobody has written to.
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
-  // Removes the files of the old run and no others. Called when the new run is certain to begin.
+  // Removes the files and checkpoints of the old run and no others. Called when the new run is certain to begin.
   absl::Status RemoveOldRun();
 
   const std::string& path() const { return path_; }

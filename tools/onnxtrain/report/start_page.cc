@@ -172,12 +172,16 @@ std::string EndPage(const RunSummary& summary, const std::string& folder, const 
                     StrCat("before: ", Metrics(r.eval_before), r.eval.samples > 0 ? "; after: " + Metrics(r.eval) : "",
                            " (", FormatWithCommas(r.eval_before.samples), " samples)"));
   }
-  text += PageRow("time", StrCat("compile ", FormatSeconds(r.compile_seconds), ", waiting for data ",
-                                 FormatSeconds(r.data_seconds), ", compute ", FormatSeconds(r.compute_seconds),
-                                 r.eval_seconds > 0 ? StrCat(", eval ", FormatSeconds(r.eval_seconds)) : ""));
+  text += PageRow(
+      "time", StrCat("compile ", FormatSeconds(r.compile_seconds), ", waiting for data ", FormatSeconds(r.data_seconds),
+                     ", compute ", FormatSeconds(r.compute_seconds),
+                     r.eval_seconds > 0 ? StrCat(", eval ", FormatSeconds(r.eval_seconds)) : "",
+                     r.checkpoint_seconds > 0 ? StrCat(", checkpoints ", FormatSeconds(r.checkpoint_seconds)) : ""));
   text += PageRow(
       "memory", StrCat("planned ", FormatBytes(static_cast<double>(summary.planned_peak_bytes)), "; the process took ",
                        FormatBytes(static_cast<double>(summary.measured_peak_bytes)), " above its start"));
+  if (summary.resumable && r.stop_reason == "signal")
+    text += PageRow("continue", StrCat("onnxtrain --resume ", folder));
   return text + PageRow("written", StrCat(folder, ": ", absl::StrJoin(files, ", ")));
 }
 

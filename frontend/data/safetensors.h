@@ -1,0 +1,31 @@
+// Named tensors in one file, in the format safetensors: a JSON header with types, shapes and offsets, then the bytes.
+// https://huggingface.co/docs/safetensors
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/npz.h"
+
+namespace onnxtrain {
+
+struct NamedType {
+  std::string name;
+  Type type;
+};
+
+// Returns everything before the tensors' bytes, which follow one another in the order of `tensors`; a multiple of 8
+// bytes. `metadata` maps texts to texts. Fails on an element type that the format has not, and on equal names.
+absl::StatusOr<std::string> SafetensorsHeader(const std::vector<NamedType>& tensors,
+                                              const std::map<std::string, std::string>& metadata = {});
+
+// Reads a whole file. Names, types, shapes and offsets are checked against the file's length, and that against
+// `max_bytes` (0: half of the available memory), before memory is allocated. Errors name the file and the tensor.
+absl::StatusOr<NamedArrays> ReadSafetensors(const std::string& path, int64_t max_bytes = 0);
+
+}  // namespace onnxtrain

@@ -1,0 +1,31 @@
+#include "optim/auto/init_from.h"
+
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+#include "optim/checkpoint/resume.h"
+
+namespace onnxtrain {
+
+absl::StatusOr<std::shared_ptr<const OnnxModel>> InitFromCheckpoint(const std::shared_ptr<const OnnxModel>& model,
+                                                                    const std::string& path,
+                                                                    std::vector<std::string>* lines) {
+  ASSIGN_OR_RETURN(const ResumePoint point, OpenResumePoint(path));
+  ASSIGN_OR_RETURN(const auto weights, ReadWeights(point.checkpoint, point.state.config.ema_decay > 0));
+  ModelEdits edits;
+  std::vector<std::string> left_out;
+  for (const auto& [name, value] : weights) {
+    const HostTensor* stored = model->Initializer(name);
+    if (stored != nullptr && stored->shape() == value.shape()) {
+      edits.tensors[name] = value.CastTo(stored->dtype());
+    } else {
+      left_out.push_back(name);
+    }
+  }
+  if (edits.tensors.empty()) return Invalid(point.checkpoint.path, ": holds no weight of ", model->path());
+  edits.lines.push_back(StrCat(edits.tensors.size(), " weights were those of a checkpoint before training"));
+  lines->push_back(StrCat("initialized: ", edits.tensors.size(), " weights from ", point.checkpoint.path));
+  if (!left_out.empty()) lines->push_back(StrCat("left out: ", absl::StrJoin(left_out, ", ")));
+  return model->LoadEdited(std::move(edits));
+}
+
+}  // namespace onnxtrain

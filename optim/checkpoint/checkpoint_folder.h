@@ -1,0 +1,90 @@
+// Checkpoints on disk: a folder of folders step-NNNNNNNN, each complete or not there at all.
+//
+//   model.safetensors      trained weights, running statistics and weight averages, by initializer name
+//   optimizer.safetensors  moments and counters
+//   state.json             everything else (run_state.h)
+//   MANIFEST.json          size and SHA-256 of each file, and its own
+//
+// A checkpoint is written under a name that begins with ".tmp-", synced file by file with the manifest last, and then
+// renamed: a process that is killed at any moment, and a disk that fails at any call, leave the older ones as they are.
+// `latest` is a symbolic link to the newest.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/safetensors.h"
+
+namespace onnxtrain {
+
+struct TensorSource {
+  std::string name;
+  Type type;
+  std::function<absl::Status(size_t offset, std::span<std::byte> out)> read;  // bytes [offset, offset + out.size())
+};
+
+struct CheckpointContent {
+  int64_t step = 0;
+  std::vector<TensorSource> model, optimizer;
+  std::string state;  // JSON
+
+  int64_t bytes() const;  // of the tensors
+};
+
+// A checkpoint whose files are whole.
+struct StoredCheckpoint {
+  std::string path;
+  int64_t step = 0;
+  std::string state;  // JSON
+};
+
+// A folder of checkpoints that one process writes to. Thread-compatible.
+class CheckpointFolder {
+ public:
+  // Creates the folder, and removes what writers that were killed left behind.
+  static absl::StatusOr<std::unique_ptr<CheckpointFolder>> Open(const std::string& path);
+  ~CheckpointFolder();
+  CheckpointFolder(const CheckpointFolder&) = delete;
+  CheckpointFolder& operator=(const CheckpointFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  // Writes a checkpoint and points `latest` to it. Replaces one of the same step. Fails before it writes anything where
+  // the disk has less space than it takes.
+  absl::Status Write(const CheckpointContent& content);
+  // Points the link `name` to the checkpoint of a step.
+  absl::Status Link(const std::string& name, int64_t step);
+  absl::Status Remove(int64_t step);
+
+ private:
+  CheckpointFolder(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  absl::Status RemoveLeftovers();
+  absl::Status CheckFreeSpace(int64_t bytes) const;
+  absl::Status MoveIntoPlace(const std::string& temporary, const std::string& name);
+  absl::Status Failed(std::string_view what) const;
+
+  std::string path_;
+  int fd_;
+};
+
+// "step-00000042"
+std::string CheckpointName(int64_t step);
+
+// The steps of the checkpoints in a folder, ascending; valid or not. Empty where there is no such folder.
+std::vector<int64_t> ListCheckpoints(const std::string& folder);
+
+// Opens one checkpoint, `path`, and checks every byte of it against the manifest.
+absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const std::string& path);
+absl::StatusOr<NamedArrays> ReadModelTensors(const StoredCheckpoint& checkpoint);
+absl::StatusOr<NamedArrays> ReadOptimizerTensors(const StoredCheckpoint& checkpoint);
+
+// Opens the newest valid checkpoint of a folder; says in *skipped what is wrong with those that are newer. NotFound
+// where the folder holds none that is valid.
+absl::StatusOr<StoredCheckpoint> OpenNewestCheckpoint(const std::string& folder, std::vector<std::string>* skipped);
+
+}  // namespace onnxtrain

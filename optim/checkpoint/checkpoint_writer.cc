@@ -1,0 +1,105 @@
+#include "optim/checkpoint/checkpoint_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+// Of the link `best` that an earlier process has made.
+std::vector<int64_t> LinkedBest(const CheckpointFolder& folder) {
+  std::error_code error;
+  const std::string target = std::filesystem::read_symlink(folder.path() + "/best", error).filename().string();
+  for (const int64_t step : ListCheckpoints(folder.path())) {
+    if (!error && CheckpointName(step) == target) return {step};
+  }
+  return {};
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, const Retention& retention)
+    : folder_(*folder), retention_(retention), best_(LinkedBest(*folder)) {}
+
+absl::Status CheckpointWriter::Reserve(Session& session) {
+  ASSIGN_OR_RETURN(tensors_, session.State());
+  for (const StateTensor& tensor : tensors_) copies_.emplace_back(tensor.region.type);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::Copy(Session& session) {
+  if (copies_.empty()) RETURN_IF_ERROR(Reserve(session));
+  RETURN_IF_ERROR(session.State().status());  // waits for queued work
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const BufferView& view = tensors_[i].region.view;
+    RETURN_IF_ERROR(view.buffer->Read(view.offset, copies_[i].mutable_bytes()));
+  }
+  return absl::OkStatus();
+}
+
+CheckpointContent CheckpointWriter::MakeContent(int64_t step, std::string state) const {
+  CheckpointContent content{.step = step, .state = std::move(state)};
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const auto read = [copy = copies_[i]](size_t offset, std::span<std::byte> out) {
+      std::memcpy(out.data(), copy.bytes().data() + offset, out.size());
+      return absl::OkStatus();
+    };
+    (tensors_[i].of_model ? content.model : content.optimizer).push_back({tensors_[i].name, copies_[i].type(), read});
+  }
+  return content;
+}
+
+absl::Status CheckpointWriter::Save(Session& session, int64_t step, std::string state, bool best) {
+  const absl::Status before = Finish();
+  RETURN_IF_ERROR(Copy(session));
+  last_step_ = step;
+  thread_ = std::thread(
+      [this, content = MakeContent(step, std::move(state)), best] { status_ = WriteAndRotate(content, best); });
+  return before;
+}
+
+absl::Status CheckpointWriter::MarkBest(int64_t step) {
+  RETURN_IF_ERROR(Finish());
+  return LinkBest(step);
+}
+
+absl::Status CheckpointWriter::Finish() {
+  Join();
+  return std::exchange(status_, absl::OkStatus());
+}
+
+void CheckpointWriter::Join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status CheckpointWriter::WriteAndRotate(const CheckpointContent& content, bool best) {
+  RETURN_IF_ERROR(folder_.Write(content));
+  if (best) RETURN_IF_ERROR(LinkBest(content.step));
+  return Rotate(content.step);
+}
+
+absl::Status CheckpointWriter::LinkBest(int64_t step) {
+  std::erase(best_, step);
+  best_.push_back(step);
+  return folder_.Link("best", step);
+}
+
+absl::Status CheckpointWriter::Rotate(int64_t written) {
+  const size_t kept = std::min(best_.size(), static_cast<size_t>(std::max<int64_t>(retention_.keep_best, 0)));
+  best_.erase(best_.begin(), best_.end() - static_cast<std::ptrdiff_t>(kept));
+  const std::vector<int64_t> steps = ListCheckpoints(folder_.path());
+  const auto end = std::ranges::upper_bound(steps, written);
+  const auto first_kept =
+      end - std::min<std::ptrdiff_t>(end - steps.begin(), std::max<int64_t>(retention_.keep_last, 1));
+  for (auto step = steps.begin(); step != steps.end(); ++step) {
+    const bool recent = step >= first_kept && step < end;
+    if (!recent && std::ranges::find(best_, *step) == best_.end()) RETURN_IF_ERROR(folder_.Remove(*step));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,62 @@
+// Saves a session while it trains: copies its state, which the next update waits for, and writes the copy to disk on a
+// thread of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "optim/checkpoint/checkpoint_folder.h"
+#include "optim/session.h"
+
+namespace onnxtrain {
+
+struct Retention {
+  int64_t keep_last = 2;  // newest checkpoints; at least 1
+  int64_t keep_best = 0;  // of the best evaluations; the best of all has the link `best`
+};
+
+class CheckpointWriter {
+ public:
+  // `folder` must outlive it.
+  CheckpointWriter(CheckpointFolder* folder, const Retention& retention);
+  ~CheckpointWriter() { Join(); }
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // Copies the session's state and returns; the writing goes on. At most one checkpoint is being written: waits for the
+  // one before, and returns its failure, once. `best`: no evaluation was better than that of this step. Afterwards,
+  // checkpoints of later steps, which this run has not made, are removed as well as those that are not to be kept.
+  absl::Status Save(Session& session, int64_t step, std::string state, bool best);
+  // Marks the checkpoint of a step that Save has written.
+  absl::Status MarkBest(int64_t step);
+  // Waits. Returns the failure of the last one, once.
+  absl::Status Finish();
+
+  // The step of the last Save; -1: none.
+  int64_t last_step() const { return last_step_; }
+  // Allocates the memory of the copy before the first step.
+  absl::Status Reserve(Session& session);
+
+ private:
+  absl::Status Copy(Session& session);
+  CheckpointContent MakeContent(int64_t step, std::string state) const;
+  absl::Status WriteAndRotate(const CheckpointContent& content, bool best);
+  absl::Status LinkBest(int64_t step);
+  absl::Status Rotate(int64_t written);
+  void Join();
+
+  CheckpointFolder& folder_;
+  const Retention retention_;
+  std::vector<StateTensor> tensors_;
+  std::vector<HostTensor> copies_;  // by index of tensors_
+  std::vector<int64_t> best_;       // steps, the best one last
+  int64_t last_step_ = -1;
+  absl::Status status_;  // written by the thread until it is joined
+  std::thread thread_;
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,150 @@
+#include "optim/checkpoint/resume.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/str_join.h"
+#include "frontend/base/sha256.h"
+#include "frontend/base/status.h"
+#include "frontend/data/data_view.h"
+#include "optim/training_graph.h"
+
+namespace onnxtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kFingerprintSamples = 64;
+
+std::string Shown(const std::vector<std::string>& texts) { return texts.empty() ? "unset" : absl::StrJoin(texts, " "); }
+
+absl::StatusOr<StoredCheckpoint> OpenAny(const std::string& path, std::vector<std::string>* skipped) {
+  std::error_code ignored;
+  if (fs::exists(path + "/MANIFEST.json", ignored)) return OpenCheckpoint(path);
+  const std::string inner = StrCat(path, "/", kCheckpointsFolder);
+  return OpenNewestCheckpoint(fs::is_directory(inner, ignored) ? inner : path, skipped);
+}
+
+// The other limit of the run would end it first, although the user has not asked for it now.
+void ReplaceLimit(const TrainConfig& given, TrainConfig* merged) {
+  const bool epochs = given.specified.contains("epochs"), steps = given.specified.contains("max_steps");
+  if (epochs == steps) return;
+  if (epochs) merged->max_steps = 0;
+  if (steps) merged->epochs = 0;
+  merged->specified.erase(epochs ? "max_steps" : "epochs");
+}
+
+absl::Status CopyField(const ConfigField& field, const TrainConfig& from, TrainConfig* to) {
+  std::visit([&](auto member) { to->*member = from.*member; }, field.member);
+  if (from.specified.contains(field.name)) to->specified.insert(field.name);
+  return absl::OkStatus();
+}
+
+absl::Status MergeField(const ConfigField& field, const TrainConfig& given, TrainConfig* merged,
+                        std::vector<std::string>* notes) {
+  if (field.traits.transient) return CopyField(field, given, merged);
+  if (!given.specified.contains(field.name)) return absl::OkStatus();
+  const std::string now = Shown(FieldTexts(given, field)), then = Shown(FieldTexts(*merged, field));
+  if (now == then) return absl::OkStatus();
+  const std::string change = StrCat("`", field.name, "`: ", then, " → ", now);
+  if (field.traits.on_resume == OnResume::kFixed) {
+    if (!given.resume_force) return Invalid(change, ": would make it another run (`resume_force` keeps the old value)");
+    notes->push_back(StrCat(change, ": ignored, the run keeps the old value"));
+    return absl::OkStatus();
+  }
+  if (field.traits.on_resume == OnResume::kChanges) notes->push_back(StrCat(change, ": from here on"));
+  return CopyField(field, given, merged);
+}
+
+void HashText(std::string_view text, Sha256* hash) { hash->Update(std::as_bytes(std::span(text.data(), text.size()))); }
+
+// Samples at equal distances, the first and the last among them.
+std::vector<int64_t> Probes(int64_t samples) {
+  const int64_t count = std::min(samples, kFingerprintSamples);
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < count; ++i) rows.push_back(count == 1 ? 0 : i * (samples - 1) / (count - 1));
+  return rows;
+}
+
+absl::Status HashSamples(const TrainData& data, Sha256* hash) {
+  const std::vector<int64_t> rows = Probes(data.dataset->size());
+  const LoaderOptions options{.batch_size = static_cast<int64_t>(rows.size()), .num_workers = 0};
+  ASSIGN_OR_RETURN(auto loader, Loader::Create(SubsetDataset(data.dataset, rows), data.specs, options));
+  ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
+  for (const HostTensor& tensor : batch->tensors) hash->Update(tensor.bytes());
+  return absl::OkStatus();
+}
+
+absl::Status Ignore(const std::string& problem, bool force, std::vector<std::string>* notes) {
+  if (!force) return Invalid(problem, " (`resume_force` resumes nevertheless)");
+  notes->push_back(problem + ": ignored");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ResumePoint> OpenResumePoint(const std::string& path) {
+  ResumePoint point;
+  ASSIGN_OR_RETURN(point.checkpoint, OpenAny(path, &point.skipped));
+  auto state = ParseRunState(point.checkpoint.state);
+  if (!state.ok()) return Annotate(state.status(), point.checkpoint.path + "/state.json: ");
+  point.state = *std::move(state);
+  return point;
+}
+
+absl::StatusOr<TrainConfig> MergeConfig(const TrainConfig& given, const RunState& saved,
+                                        std::vector<std::string>* notes) {
+  TrainConfig merged = saved.config;
+  for (const ConfigField& field : ConfigFields()) {
+    if ((field.tasks & kTaskTrain) != 0) RETURN_IF_ERROR(MergeField(field, given, &merged, notes));
+  }
+  ReplaceLimit(given, &merged);
+  if (saved.session.oom_retries > 0 && !given.specified.contains("micro_batch_size")) {
+    merged.micro_batch_size = saved.session.micro_batch;
+    merged.gradient_accumulation_steps = 0;
+    merged.specified.erase("gradient_accumulation_steps");
+  }
+  return merged;
+}
+
+std::string DataFingerprint(const TrainData& data) {
+  Sha256 hash;
+  HashText(StrCat(data.dataset->size()), &hash);
+  for (const FeedSpec& spec : data.specs) HashText(StrCat(spec.feed, " ", ToString(spec.sample), "\n"), &hash);
+  const absl::Status hashed = HashSamples(data, &hash);
+  if (!hashed.ok()) HashText(ToStd(hashed.message()), &hash);
+  return hash.Hex();
+}
+
+absl::Status CheckSameRun(const RunState& saved, const std::string& model_sha256, const std::string& data_fingerprint,
+                          bool force, std::vector<std::string>* notes) {
+  if (saved.model_sha256 != model_sha256)
+    RETURN_IF_ERROR(Ignore("`model`: is not the file that the checkpoint was trained from", force, notes));
+  if (saved.data_fingerprint != data_fingerprint)
+    RETURN_IF_ERROR(Ignore("`data`: its samples are not those that the checkpoint was trained on", force, notes));
+  return absl::OkStatus();
+}
+
+absl::Status RestoreSession(const ResumePoint& point, Session* session) {
+  std::map<std::string, HostTensor> tensors;
+  for (auto* read : {ReadModelTensors, ReadOptimizerTensors}) {
+    ASSIGN_OR_RETURN(NamedArrays arrays, read(point.checkpoint));
+    for (auto& [name, value] : arrays) tensors.emplace(name, std::move(value));
+  }
+  return Annotate(session->Restore(tensors, point.state.session), point.checkpoint.path + ": ");
+}
+
+absl::StatusOr<std::map<std::string, HostTensor>> ReadWeights(const StoredCheckpoint& checkpoint, bool average) {
+  ASSIGN_OR_RETURN(NamedArrays arrays, ReadModelTensors(checkpoint));
+  std::map<std::string, HostTensor> weights, averages;
+  const std::string prefix = MomentName(kAverage, "");
+  for (auto& [name, value] : arrays) {
+    const bool is_average = name.starts_with(prefix);
+    (is_average ? averages : weights).emplace(is_average ? name.substr(prefix.size()) : name, std::move(value));
+  }
+  if (!average) return weights;
+  for (auto& [name, value] : averages) weights[name] = std::move(value);
+  return weights;
+}
+
+}  // namespace onnxtrain

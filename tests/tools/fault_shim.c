@@ -1,0 +1,100 @@
+/* Makes one call of the file system fail, or kills the process in front of it: for tests, by LD_PRELOAD.
+ *
+ * Counts calls on checkpoints: those that name a file below ".tmp-" or "step-", or a link "latest" or "best", and those
+ * on descriptors that such a call has opened. FAULT_AT=N chooses the N-th, from 1; FAULT=kill or an errno. With
+ * FAULT_COUNT=FILE the number of calls is written there at exit.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_FDS 4096
+
+static atomic_int calls;
+static atomic_char counted_fds[MAX_FDS];
+
+static int is_counted_name(const char* path) {
+  return path != NULL && (strstr(path, ".tmp-") || strstr(path, "step-") || !strcmp(path, "latest") ||
+                          !strcmp(path, "best") || !strcmp(path, "model.safetensors") ||
+                          !strcmp(path, "optimizer.safetensors") || !strcmp(path, "state.json") ||
+                          !strcmp(path, "MANIFEST.json"));
+}
+static int is_counted_fd(int fd) { return fd >= 0 && fd < MAX_FDS && counted_fds[fd]; }
+static void remember(int fd, int counted) {
+  if (fd >= 0 && fd < MAX_FDS) counted_fds[fd] = (char)counted;
+}
+
+/* Is this call to fail? Sets errno. */
+static int strike(int counted) {
+  const char* at = getenv("FAULT_AT");
+  const char* fault = getenv("FAULT");
+  if (!counted) return 0;
+  const int call = atomic_fetch_add(&calls, 1) + 1;
+  if (at == NULL || fault == NULL || call != atoi(at)) return 0;
+  if (!strcmp(fault, "kill")) raise(SIGKILL);
+  errno = atoi(fault);
+  return 1;
+}
+
+__attribute__((destructor)) static void report(void) {
+  const char* path = getenv("FAULT_COUNT");
+  FILE* file = path == NULL ? NULL : fopen(path, "w");
+  if (file == NULL) return;
+  fprintf(file, "%d\n", calls);
+  fclose(file);
+}
+
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static mode_t mode_of(int flags, va_list list) { return flags & (O_CREAT | O_TMPFILE) ? va_arg(list, mode_t) : 0; }
+
+int openat(int folder, const char* path, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = mode_of(flags, list);
+  va_end(list);
+  const int counted = is_counted_name(path) && (flags & O_CREAT || flags & O_DIRECTORY);
+  if (strike(counted)) return -1;
+  const int fd = NEXT(openat)(folder, path, flags, mode);
+  remember(fd, counted);
+  return fd;
+}
+ssize_t write(int fd, const void* data, size_t size) {
+  return strike(is_counted_fd(fd)) ? -1 : NEXT(write)(fd, data, size);
+}
+int fsync(int fd) { return strike(is_counted_fd(fd)) ? -1 : NEXT(fsync)(fd); }
+int close(int fd) {
+  const int counted = is_counted_fd(fd);
+  remember(fd, 0);
+  if (strike(counted)) {
+    const int error = errno;
+    NEXT(close)(fd);
+    errno = error;
+    return -1;
+  }
+  return NEXT(close)(fd);
+}
+int mkdirat(int folder, const char* path, mode_t mode) {
+  return strike(is_counted_name(path)) ? -1 : NEXT(mkdirat)(folder, path, mode);
+}
+int renameat(int from_folder, const char* from, int to_folder, const char* to) {
+  return strike(is_counted_name(from)) ? -1 : NEXT(renameat)(from_folder, from, to_folder, to);
+}
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
+  return strike(is_counted_name(from)) ? -1 : NEXT(renameat2)(from_folder, from, to_folder, to, flags);
+}
+int symlinkat(const char* target, int folder, const char* path) {
+  return strike(is_counted_name(path)) ? -1 : NEXT(symlinkat)(target, folder, path);
+}
+int unlinkat(int folder, const char* path, int flags) {
+  return strike(is_counted_name(path)) ? -1 : NEXT(unlinkat)(folder, path, flags);
+}

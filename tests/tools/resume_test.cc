@@ -1,0 +1,298 @@
+// A run that is interrupted anywhere and continued is the run that was not: the same weights, losses and metrics, bit
+// for bit.
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "frontend/base/status.h"
+#include "frontend/data/npz.h"
+#include "optim/checkpoint/checkpoint_folder.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// ONNXTRAIN_LONG_TESTS=1 interrupts at every place instead of some.
+bool IsLong() { return std::getenv("ONNXTRAIN_LONG_TESTS") != nullptr; }
+
+// x[batch,4] → MatMul → BatchNormalization → Relu → Dropout → MatMul: statistics, random masks and two groups.
+tiny::Model Network() {
+  tiny::Model m;
+  m.nodes = {{"MatMul", {"x", "w1"}, {"h0"}}, {"BatchNormalization", {"h0", "scale", "bias", "mean", "var"}, {"h1"}},
+             {"Relu", {"h1"}, {"h2"}},        {"Dropout", {"h2"}, {"h"}},
+             {"MatMul", {"h", "w2"}, {"o"}},  {"Add", {"o", "b2"}, {"y"}}};
+  m.weights = {{"w1", {4, 16}, tiny::Uniform(64, 0.5f, 1)}, {"scale", {16}, std::vector<float>(16, 1)},
+               {"bias", {16}, tiny::Uniform(16, 0.1f, 2)},  {"mean", {16}, std::vector<float>(16, 0)},
+               {"var", {16}, std::vector<float>(16, 1)},    {"w2", {16, 3}, tiny::Uniform(48, 0.5f, 3)},
+               {"b2", {3}, std::vector<float>(3, 0.1f)}};
+  return m;
+}
+
+NamedArrays Samples(int64_t n) {
+  HostTensor x({DType::kFloat32, {n, 4}}), y({DType::kInt64, {n}});
+  const std::vector<float> noise = tiny::Uniform(static_cast<size_t>(n * 4), 0.9f, 7);
+  for (int64_t i = 0; i < n; ++i) {
+    y.SetInt(i, i % 3);
+    for (int64_t j = 0; j < 4; ++j) x.Set(i * 4 + j, noise[i * 4 + j] + (j == i % 3 ? 1 : 0));
+  }
+  return {{"x", x}, {"label", y}};
+}
+
+class Resume : public Scratch {
+ protected:
+  Resume() {
+    Network().Save(Path("m.onnx"));
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), Samples(50)).ok());  // 38 to train on: batches of 10, 10, 10 and 8
+  }
+
+  // Two epochs, eight updates.
+  static constexpr int64_t kSteps = 8;
+  static constexpr const char* kBase =
+      "--model m.onnx --data d.npz --eval-split last:12 --batch-size 10 --epochs 2 --dropout 0.3 --log-every 3 "
+      "--eval-every 3 --threads 1 --quiet ";
+
+  Outcome Train(const std::string& flags, const std::string& prefix = "") const {
+    return Run(StrCat(kBase, flags), StrCat("timeout -s KILL 120 ", prefix));
+  }
+
+  // Everything that must not depend on interruptions.
+  struct Traces {
+    std::string model;
+    std::vector<std::string> metrics;
+
+    bool operator==(const Traces&) const = default;
+  };
+  Traces Read(const std::string& folder) const {
+    Traces traces{.model = ReadAll(Path(folder + "/model.onnx"))};
+    std::istringstream lines(ReadAll(Path(folder + "/metrics.jsonl")));
+    for (std::string line; std::getline(lines, line);) {
+      Json event = Json::parse(line);
+      event.erase("samples_per_second");
+      traces.metrics.push_back(event.dump());
+    }
+    return traces;
+  }
+  Json Summary(const std::string& folder) const { return Json::parse(ReadAll(Path(folder + "/summary.json"))); }
+
+  // Makes folder `to` what `from` was when update `step` had been saved and the process was killed.
+  void CutAt(const std::string& from, const std::string& to, int64_t step) const {
+    fs::remove_all(Path(to));
+    fs::copy(Path(from), Path(to), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    for (const char* name : {"model.onnx", "summary.json"}) fs::remove(Path(to + "/" + name));
+    for (const int64_t later : ListCheckpoints(Path(to + "/checkpoints"))) {
+      if (later > step) fs::remove_all(Path(StrCat(to, "/checkpoints/", CheckpointName(later))));
+    }
+  }
+
+  // Interrupts after each of `steps` and compares with the whole run.
+  void Check(const std::string& flags, const std::vector<int64_t>& steps, const std::string& resume_flags = "") {
+    fs::remove_all(Path("whole"));
+    const Outcome whole = Train(StrCat(flags, " --save-every 1 --keep-last 99 --out whole"));
+    ASSERT_EQ(whole.code, 0) << flags << "\n" << whole.err;
+    const Traces expected = Read("whole");
+    ASSERT_FALSE(expected.model.empty());
+    for (const int64_t step : steps) {
+      CutAt("whole", "cut", step);
+      const Outcome resumed = Run(StrCat("--resume cut --quiet ", resume_flags), "timeout -s KILL 120");
+      ASSERT_EQ(resumed.code, 0) << flags << " after update " << step << "\n" << resumed.err;
+      EXPECT_TRUE(Read("cut") == expected) << flags << " after update " << step;
+      EXPECT_EQ(Summary("cut")["resumed_from"], step);
+      EXPECT_EQ(Summary("cut")["eval"], Summary("whole")["eval"]);
+      EXPECT_EQ(Summary("cut")["final_loss"], Summary("whole")["final_loss"]);
+    }
+  }
+
+  static std::vector<int64_t> Every() { return {1, 2, 3, 4, 5, 6, 7}; }
+};
+
+TEST_F(Resume, AtEveryUpdate) { Check("--backend cpu", Every()); }
+
+TEST_F(Resume, AtEveryUpdateOnTorch) { Check("--backend torch", IsLong() ? Every() : std::vector<int64_t>{3, 4, 6}); }
+
+TEST_F(Resume, WithAccumulationAveragesAndOtherWorkers) {
+  Check("--gradient-accumulation-steps 2 --ema-decay 0.9 --num-workers 1", {1, 3, 4, 7}, "--num-workers 3");
+}
+
+TEST_F(Resume, WithEveryOptimizer) {
+  for (const char* rule : {"sgd", "sgd --momentum 0.9", "adam", "adamw --weight-decay 0.1", "rmsprop",
+                           "rmsprop --momentum 0.5", "adagrad", "lion", "lamb", "lars", "adafactor"})
+    Check(StrCat("--optimizer ", rule), IsLong() ? Every() : std::vector<int64_t>{3, 5});
+}
+
+TEST_F(Resume, WithEverySchedule) {
+  for (const char* schedule : {"linear --warmup 2", "cosine", "cosine_restarts", "polynomial", "step:size=3,gamma=0.5",
+                               "multistep:steps=2/5,gamma=0.5", "exponential", "inverse_sqrt --warmup 2",
+                               "plateau:patience=0,threshold=0.5", "one_cycle", "wsd", "wsd_cosine", "wsd_sqrt"})
+    Check(StrCat("--lr 1e-2 --lr-scheduler ", schedule), IsLong() ? Every() : std::vector<int64_t>{5});
+}
+
+TEST_F(Resume, WithMixedPrecision) {
+  Check("--mixed-precision bf16", {3});
+  Check("--mixed-precision fp16 --loss-scale dynamic", {2, 5});
+}
+
+TEST_F(Resume, WithEarlyStoppingAndTheBestWeights) {
+  Check("--export-weights best --keep-best 2 --metrics f1 --monitor f1:max --lr 0.05", {2, 5, 7});
+  Check("--early-stopping-patience 1 --monitor loss:min --eval-every 1 --lr 3 --epochs 9", {1});
+}
+
+TEST_F(Resume, AfterASignalInAnyPhase) {
+  ASSERT_EQ(Train("--epochs 300 --save-every end --out whole").code, 0);
+  const Traces expected = Read("whole");
+  for (const char* delay : {"0.2", "0.3", "0.5"}) {
+    fs::remove_all(Path("cut"));
+    Outcome o = Train("--epochs 300 --save-every end --out cut", StrCat("timeout -s TERM ", delay));
+    for (int again = 0; again < 200 && o.code != 0; ++again) {
+      ASSERT_TRUE(o.code == 124 || o.code == 75) << o.err;  // `timeout` says 124 for what it stopped
+      if (Exists("cut/summary.json") && Summary("cut")["steps"] > 0) {
+        EXPECT_TRUE(Exists("cut/model.unfinished.onnx"));
+        EXPECT_EQ(Summary("cut")["resumable"], true);
+        EXPECT_EQ(Summary("cut")["stop_reason"], "signal");
+      }
+      const bool last = again > 3;  // a slow machine may not get far in that time
+      o = Train("--epochs 300 --save-every end --out cut --resume auto", last ? "" : StrCat("timeout -s TERM ", delay));
+    }
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_TRUE(Read("cut") == expected) << delay;
+    EXPECT_FALSE(Exists("cut/model.unfinished.onnx"));
+  }
+}
+
+TEST_F(Resume, SavesOnRequestAndGoesOn) {
+  const Outcome o = Run(StrCat(kBase, "--epochs 3000 --save-every end --max-steps 4000 --out r & pid=$!; sleep 0.7; ",
+                               "kill -USR1 $pid; sleep 0.3; ls r/checkpoints > listed; wait $pid"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Summary("r")["stop_reason"], "max_steps");
+  EXPECT_NE(ReadAll(Path("listed")).find("step-"), std::string::npos) << ReadAll(Path("listed"));
+}
+
+TEST_F(Resume, KilledAtEveryCallOfASave) {
+  const std::string flags = "--save-every 2 --keep-last 1 --max-steps 4 --out ";
+  const std::string shim = "env LD_PRELOAD=" FAULT_SHIM " ";
+  ASSERT_EQ(Train(flags + "whole", StrCat(shim, "FAULT_COUNT=", Path("count"))).code, 0);
+  const Traces expected = Read("whole");
+  const int calls = std::atoi(ReadAll(Path("count")).c_str());
+  ASSERT_GT(calls, 40);
+  for (int call = 1; call <= calls; call += IsLong() ? 1 : 7) {
+    fs::remove_all(Path("cut"));
+    const Outcome killed = Train(flags + "cut", StrCat(shim, "FAULT=kill FAULT_AT=", call));
+    ASSERT_EQ(killed.code, 137) << call << killed.err;
+    const Outcome resumed = Train(flags + "cut --resume auto");
+    ASSERT_EQ(resumed.code, 0) << call << "\n" << resumed.err;
+    EXPECT_TRUE(Read("cut") == expected) << "killed in front of call " << call << " of " << calls;
+    for (const auto& entry : fs::directory_iterator(Path("cut/checkpoints")))
+      EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp-")) << call << " " << entry.path();
+  }
+}
+
+TEST_F(Resume, EveryErrorOfTheDiskLeavesAGoodCheckpoint) {
+  const std::string flags = "--save-every 2 --keep-last 2 --max-steps 6 --out ";
+  const std::string shim = "env LD_PRELOAD=" FAULT_SHIM " ";
+  ASSERT_EQ(Train(flags + "whole", StrCat(shim, "FAULT_COUNT=", Path("count"))).code, 0);
+  const Traces expected = Read("whole");
+  const int calls = std::atoi(ReadAll(Path("count")).c_str());
+  constexpr int kErrors[] = {ENOSPC, EIO, EDQUOT, EROFS};
+  for (int call = 1; call <= calls; call += IsLong() ? 1 : 9) {
+    fs::remove_all(Path("cut"));
+    const Outcome o = Train(flags + "cut", StrCat(shim, "FAULT=", kErrors[call % 4], " FAULT_AT=", call));
+    ASSERT_EQ(o.code, 0) << call << "\n" << o.err;
+    EXPECT_TRUE(Read("cut") == expected) << call;
+    std::vector<std::string> skipped;
+    const auto newest = OpenNewestCheckpoint(Path("cut/checkpoints"), &skipped);
+    ASSERT_TRUE(newest.ok()) << call << newest.status();
+    EXPECT_GE(newest->step, 4) << call;
+    EXPECT_TRUE(skipped.empty()) << call << skipped[0];
+  }
+}
+
+TEST_F(Resume, ShortWritesAndInterruptedCallsAreNoErrors) {
+  const Outcome o = Train("--save-every 2 --max-steps 4 --out r",
+                          StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT=", EINTR, " FAULT_AT=4 "));
+  EXPECT_EQ(o.code, 0);
+  EXPECT_EQ(o.err, "");
+}
+
+TEST_F(Resume, AutoStartsGoesOnOrHasNothingToDo) {
+  EXPECT_EQ(Train("--out r --resume auto").code, 0);
+  const Traces first = Read("r");
+  const Outcome again = Train("--out r --resume auto");
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_NE(again.out.find("nothing is left to do"), std::string::npos) << again.out;
+  EXPECT_TRUE(Read("r") == first);
+  const Outcome more = Train("--out r --resume auto --epochs 3");
+  EXPECT_EQ(more.code, 0) << more.err;
+  EXPECT_EQ(Summary("r")["steps"], 12);
+  EXPECT_EQ(Summary("r")["resumed_from"], kSteps);
+}
+
+TEST_F(Resume, RefusesAnotherRun) {
+  ASSERT_EQ(Train("--out r --max-steps 5").code, 0);
+  struct Row {
+    std::string flags, problem;
+  };
+  EXPECT_TRUE(WriteNpz(Path("other.npz"), Samples(51)).ok());
+  tiny::Mlp(3).Save(Path("other.onnx"));
+  const Row rows[] = {{"--batch-size 5", "--batch-size: 10 → 5"},
+                      {"--optimizer sgd", "--optimizer: adamw → sgd"},
+                      {"--seed 7", "--seed: 42 → 7"},
+                      {"--data other.npz", "--data: its samples are not those"},
+                      {"--model other.onnx", "--model: is not the file"},
+                      {"--overwrite", "--overwrite"}};
+  for (const Row& row : rows) {
+    const Outcome o = Run("--resume r --quiet --epochs 3 " + row.flags);
+    EXPECT_EQ(o.code, 1) << row.flags << o.err;
+    EXPECT_NE(o.err.find(row.problem), std::string::npos) << row.flags << "\n" << o.err;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+  }
+  const Outcome forced = Run("--resume r --quiet --epochs 3 --data other.npz --batch-size 5 --resume-force");
+  EXPECT_EQ(forced.code, 0) << forced.err;
+  EXPECT_NE(forced.err.find("--batch-size: 10 → 5: ignored"), std::string::npos) << forced.err;
+  EXPECT_NE(forced.err.find("ignored"), std::string::npos) << forced.err;
+  const Outcome none = Run("--resume nowhere --quiet");
+  EXPECT_EQ(none.code, 1);
+  EXPECT_NE(none.err.find("nowhere"), std::string::npos) << none.err;
+}
+
+TEST_F(Resume, ADamagedCheckpointIsSkippedAndNamed) {
+  ASSERT_EQ(Train("--out whole --save-every 1 --keep-last 9").code, 0);
+  CutAt("whole", "r", 5);
+  std::string path = Path("r/checkpoints/step-00000005/model.safetensors"), bytes = ReadAll(path);
+  bytes[bytes.size() / 2] ^= 1;
+  WriteAll(path, bytes);
+  const Outcome o = Run("--resume r --quiet");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("step-00000005/model.safetensors: is damaged"), std::string::npos) << o.err;
+  EXPECT_TRUE(Read("r") == Read("whole"));
+  EXPECT_EQ(Summary("r")["resumed_from"], 4);
+}
+
+TEST_F(Resume, ExportsAndStartsFromACheckpoint) {
+  ASSERT_EQ(Train("--out r --save-every 3 --keep-last 9").code, 0);
+  const Outcome last = Run("export --model m.onnx --checkpoint r --out last.onnx");
+  ASSERT_EQ(last.code, 0) << last.err;
+  EXPECT_EQ(ReadAll(Path("last.onnx")), ReadAll(Path("r/model.onnx")));
+  ASSERT_EQ(Run("export --model m.onnx --checkpoint r/checkpoints/step-00000003 --out third.onnx").code, 0);
+  EXPECT_NE(ReadAll(Path("third.onnx")), ReadAll(Path("last.onnx")));
+  const Outcome more = Run("--model m.onnx --data d.npz --init-from r --max-steps 1 --lr 1e-9 --out s --quiet");
+  ASSERT_EQ(more.code, 0) << more.err;
+  const Outcome before = Run("eval --model r/model.onnx --data d.npz --json");
+  const Outcome after = Run("eval --model s/model.onnx --data d.npz --json");
+  EXPECT_NEAR(Json::parse(before.out)["loss"].get<double>(), Json::parse(after.out)["loss"].get<double>(), 0.05);
+  EXPECT_NE(Run("--model m.onnx --data d.npz --init-from nowhere --out t").err.find("nowhere"), std::string::npos);
+}
+
+TEST_F(Resume, AFailedRunLeavesItsLastGoodWeights) {
+  const Outcome o = Train("--lr 1e30 --max-grad-norm 0 --optimizer sgd --save-every end --out r --on-nonfinite abort");
+  EXPECT_EQ(o.code, 2) << o.err;
+  EXPECT_TRUE(Exists("r/model.unfinished.onnx"));
+  EXPECT_FALSE(Exists("r/model.onnx"));
+  EXPECT_FALSE(ListCheckpoints(Path("r/checkpoints")).empty());
+}
+
+}  // namespace
+}  // namespace onnxtrain

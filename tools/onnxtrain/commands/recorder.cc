@@ -1,0 +1,288 @@
+#include "tools/onnxtrain/commands/recorder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "absl/strings/str_format.h"
+#include "frontend/base/status.h"
+#include "frontend/base/text_file.h"
+#include "frontend/onnx/export.h"
+#include "optim/auto/surgery.h"
+#include "optim/telemetry/console.h"
+#include "optim/telemetry/format.h"
+#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/report/start_page.h"
+#include "tools/onnxtrain/version.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+Preprocess MakePreprocess(const TrainingRun& run) {
+  Preprocess p = DescribeBinding(run.data.train);
+  p.loss = run.session->loss().name;
+  p.output = run.session->loss().output();
+  return p;
+}
+
+bool ExportsAverage(const TrainConfig& c) { return c.ema_decay > 0 && c.export_weights != "last"; }
+
+RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t resident_at_start) {
+  const int threads = ComputeThreads(run.config);
+  RunSummary summary{.version = kVersion,
+                     .result = result,
+                     .exported_metric = ExportsAverage(run.config) ? "ema" : "last",
+                     .backend = run.backend->name(),
+                     .device = run.backend->device(),
+                     .cpu = StrCat(CpuName(), ", ", threads, threads == 1 ? " thread" : " threads"),
+                     .global_batch = run.batch.global,
+                     .micro_batch = run.session->micro_batch(),  // smaller than planned where memory ran out
+                     .planned_peak_bytes = run.session->planned_peak_bytes(),
+                     .measured_peak_bytes = PeakResidentBytes() - resident_at_start,
+                     .trainable_parameters = run.trained_parameters(),
+                     .loss = run.session->loss().name,
+                     .optimizer = run.optimizer.spec.rule,
+                     .learning_rate = run.optimizer.spec.lr,
+                     .data = run.data.train_text,
+                     .data_samples = run.train.dataset->size(),
+                     .model = run.data.model->path(),
+                     .model_sha256 = run.data.model->sha256(),
+                     .seed = run.options.seed};
+  if (run.precision.name != "no") summary.precision = run.precision.name;
+  summary.accumulation = (run.batch.global + summary.micro_batch - 1) / summary.micro_batch;
+  return summary;
+}
+
+double Chance(const LossChoice& loss) {
+  return loss.num_classes() > 1 ? 1.0 / static_cast<double>(loss.num_classes()) : 0.5;
+}
+
+void WarnAtChance(const TrainingRun& run, const EvalMetrics& before, Warnings* warnings) {
+  const ModelOrigin& origin = run.optimizer.origin;
+  if (!origin.trained || HasSurgery(run.config) || before.accuracy < 0 ||
+      before.accuracy > 1.5 * Chance(run.session->loss()))
+    return;
+  const std::string& normalize = run.data.train.normalize;
+  warnings->Add(absl::StrFormat(
+      "the model looks trained (%s) but starts at %.1f%% accuracy, which is chance: the preprocessing is "
+      "probably wrong%s",
+      origin.why, 100 * before.accuracy, normalize.empty() ? "" : StrCat(" (--normalize is ", normalize, ")")));
+}
+
+void WarnAtSmallScale(const StepReport& report, Warnings* warnings) {
+  if (report.loss_scale == 0 || report.loss_scale >= 1) return;
+  warnings->Add("the loss scale fell below 1: gradients overflow fp16 at any scale (bf16 has float32's range)");
+}
+
+void WarnIfWorse(const TrainingRun& run, const TrainResult& r, Warnings* warnings) {
+  if (!run.optimizer.origin.trained || r.eval.samples == 0 || r.steps == 0) return;
+  const bool accuracy = r.eval.accuracy >= 0;
+  const double before = accuracy ? r.eval_before.accuracy : r.eval_before.loss;
+  const double after = accuracy ? r.eval.accuracy : r.eval.loss;
+  if (accuracy ? after >= before : after <= before) return;
+  warnings->Add(StrCat("the model looks trained and ends worse than it began (", accuracy ? "accuracy " : "loss ",
+                       FormatNumber(before), " → ", FormatNumber(after), "): the preprocessing or --lr ",
+                       FormatNumber(run.optimizer.spec.lr), " is probably wrong"));
+}
+
+// Why a loop that came to its end has still failed; "" if it has not.
+std::string FindFailure(const TrainConfig& config, const TrainResult& r) {
+  if (r.steps > 0 && r.skipped_steps == r.steps) return "every update was skipped: the gradient was never finite";
+  if (r.stop_reason == "not_finite" && config.on_nonfinite == "abort")
+    return StrCat("the gradient of update ", r.steps, " was not finite (--on-nonfinite abort)");
+  if (r.stop_reason == "not_finite")
+    return "the gradient was not finite in update after update (a lower --lr may help)";
+  if (!std::isfinite(r.final_loss)) return "the last loss is not finite (a lower --lr may help)";
+  return "";
+}
+
+bool IsEnd(const std::string& stop_reason) {
+  return stop_reason == "epochs" || stop_reason == "max_steps" || stop_reason == "early_stopping";
+}
+
+constexpr char kUnfinishedFile[] = "model.unfinished.onnx";
+
+}  // namespace
+
+void Warnings::Add(const std::string& text) {
+  if (std::find(texts_.begin(), texts_.end(), text) != texts_.end()) return;
+  texts_.push_back(text);
+  Warn(text);
+}
+
+// Hours of training must not end in a model that cannot be written.
+absl::Status Recorder::CheckModelCanBeWritten() {
+  ASSIGN_OR_RETURN(const auto weights, run_.session->Weights());
+  return Annotate(CheckExport(*run_.data.model, weights, folder_.File(ModelFile())),
+                  "the model could not be written: ");
+}
+
+absl::Status Recorder::BeginCheckpoints() {
+  if (run_.data.synthetic) return absl::OkStatus();
+  ASSIGN_OR_RETURN(checkpoints_, CheckpointFolder::Open(folder_.File(kCheckpointsFolder)));
+  const bool keeps_best = run_.config.export_weights == "best";
+  const Retention retention{.keep_last = run_.config.keep_last,
+                            .keep_best = std::max<int64_t>(run_.config.keep_best, keeps_best ? 1 : 0)};
+  writer_ = std::make_unique<CheckpointWriter>(checkpoints_.get(), retention);
+  return run_.config.save_every.value > 0 ? writer_->Reserve(*run_.session) : absl::OkStatus();
+}
+
+absl::Status Recorder::Begin() {
+  RETURN_IF_ERROR(CheckModelCanBeWritten());
+  if (!recorded_.continues_folder) RETURN_IF_ERROR(folder_.RemoveOldRun());
+  const std::string flags = StrCat("# onnxtrain train --flagfile THIS\n", ToFlags(recorded_.resolved, kTaskTrain));
+  RETURN_IF_ERROR(WriteTextFile(folder_.File("config.flags"), flags));
+  RETURN_IF_ERROR(WriteTextFile(folder_.File("preprocess.json"), ToJson(MakePreprocess(run_))));
+  const std::string metrics = folder_.File("metrics.jsonl");
+  const bool classes = run_.session->loss().classes;
+  if (recorded_.continues_folder) {
+    ASSIGN_OR_RETURN(metrics_, MetricsFile::Continue(metrics, classes, *recorded_.resumed));
+  } else {
+    ASSIGN_OR_RETURN(metrics_, MetricsFile::Create(metrics, classes));
+  }
+  files_ = {"summary.json", "metrics.jsonl", "preprocess.json", "config.flags"};
+  return BeginCheckpoints();
+}
+
+RunState Recorder::MakeState(const LoopPosition& position, SaveReason reason) const {
+  return {.version = kVersion,
+          .position = position,
+          .session = run_.session->counters(),
+          .finished = reason == SaveReason::kEnd && IsEnd(position.result.stop_reason),
+          .config = recorded_.resolved,
+          .model_sha256 = run_.data.model->sha256(),
+          .data_fingerprint = recorded_.data_fingerprint,
+          .samples_per_second = Throughput(position.result)};
+}
+
+// A disk that is full must not end the training.
+void Recorder::WarnOfFailedSave(const absl::Status& status) {
+  if (!status.ok()) warnings_.Add(StrCat("a checkpoint was not saved: ", ToStd(status.message())));
+}
+
+void Recorder::Save(const LoopPosition& position, SaveReason reason) {
+  const int64_t step = position.result.steps;
+  best_ = position.best;
+  if (reason == SaveReason::kEnd) at_end_ = position.result;
+  if (writer_ == nullptr) return;
+  if (reason == SaveReason::kBest && writer_->last_step() == step) {
+    WarnOfFailedSave(writer_->MarkBest(step));
+    return;
+  }
+  const std::string state = ToJson(MakeState(position, reason));
+  WarnOfFailedSave(writer_->Save(*run_.session, step, state, reason == SaveReason::kBest));
+  if (reason != SaveReason::kEnd) return;
+  const absl::Status written = writer_->Finish();
+  WarnOfFailedSave(written);
+  if (written.ok()) saved_step_ = step;
+}
+
+void Recorder::OnEvent(const TrainEvent& event) {
+  metrics_->Write(event);
+  WarnAtSmallScale(event.report, &warnings_);
+}
+
+absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
+  TrainOptions options = run_.options;
+  options.stop = signals.stop;
+  options.save_now = signals.save;
+  options.resume = recorded_.resumed;
+  options.save = [this](const LoopPosition& position, SaveReason reason) { Save(position, reason); };
+  Console console(stderr, {.total_steps = options.max_seconds > 0 ? 0 : run_.steps.total,
+                           .has_accuracy = run_.session->loss().classes});
+  return Train(*run_.session, run_.train, run_.eval, options, [&](const TrainEvent& event) {
+    OnEvent(event);
+    if (!run_.config.quiet) console.Show(event);
+    if (event.kind != TrainEvent::Kind::kEval || event.step > 0) return;
+    console.Finish();
+    WarnAtChance(run_, event.eval, &warnings_);
+  });
+}
+
+absl::StatusOr<std::map<std::string, HostTensor>> Recorder::WeightsToExport(RunSummary* summary) {
+  summary->exported_step = summary->result.steps;
+  const bool average = ExportsAverage(run_.config);
+  if (run_.config.export_weights == "best" && best_.step >= 0 && best_.step != summary->result.steps) {
+    summary->exported_step = best_.step;
+    ASSIGN_OR_RETURN(const StoredCheckpoint best,
+                     OpenCheckpoint(StrCat(checkpoints_->path(), "/", CheckpointName(best_.step))));
+    return ReadWeights(best, average);
+  }
+  RETURN_IF_ERROR(run_.session->UseAverage(average));
+  auto weights = run_.session->Weights();
+  RETURN_IF_ERROR(run_.session->UseAverage(false));
+  return weights;
+}
+
+absl::Status Recorder::WriteModel(RunSummary* summary) {
+  const std::string name = ModelFile();
+  ASSIGN_OR_RETURN(const auto weights, WeightsToExport(summary));
+  ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
+  for (const std::string& edit : edits) LogInfo(run_.config, "export: " + edit);
+  summary->exported = true;
+  summary->exported_file = name;
+  files_.insert(files_.begin(), name);
+  std::error_code ignored;
+  std::filesystem::remove(folder_.File(kUnfinishedFile), ignored);
+  return absl::OkStatus();
+}
+
+// An update that failed may have left half of the weights changed: then those of the newest checkpoint are the last
+// good ones.
+absl::Status Recorder::WriteUnfinished() {
+  std::map<std::string, HostTensor> weights;
+  if (at_end_) {
+    ASSIGN_OR_RETURN(weights, run_.session->Weights());
+  } else {
+    std::vector<std::string> skipped;
+    if (checkpoints_ == nullptr || ListCheckpoints(checkpoints_->path()).empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const StoredCheckpoint newest, OpenNewestCheckpoint(checkpoints_->path(), &skipped));
+    ASSIGN_OR_RETURN(weights, ReadWeights(newest, false));
+  }
+  RETURN_IF_ERROR(Export(*run_.data.model, weights, folder_.File(kUnfinishedFile)).status());
+  files_.insert(files_.begin(), kUnfinishedFile);
+  return absl::OkStatus();
+}
+
+int Recorder::CheckRequirements(const std::string& json) const {
+  return ReportUnmet(FindUnmetRequirements(recorded_.requirements,
+                                           [&](const std::string& name) { return FindSummaryMetric(json, name); }));
+}
+
+absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::string& failure) {
+  if (failure.empty()) WarnIfWorse(run_, result, &warnings_);
+  if (writer_ != nullptr) WarnOfFailedSave(writer_->Finish());
+  RunSummary summary = Summarize(run_, result, recorded_.resident_at_start);
+  const bool stopped = result.stop_reason == "signal";
+  const absl::Status written = failure.empty() && !stopped ? WriteModel(&summary) : WriteUnfinished();
+  if (checkpoints_ != nullptr && !ListCheckpoints(checkpoints_->path()).empty())
+    files_.emplace_back(kCheckpointsFolder);
+  if (!metrics_->status().ok()) warnings_.Add(std::string(ToStd(metrics_->status().message())));
+  summary.resumable = saved_step_ == result.steps && result.steps > 0;
+  summary.resumed_from = recorded_.resumed ? recorded_.resumed->result.steps : 0;
+  summary.config = recorded_.resolved;
+  summary.warnings = warnings_.texts();
+  const std::string json = ToJson(summary);
+  const absl::Status saved = WriteTextFile(folder_.File("summary.json"), json);
+  for (const absl::Status& status : {written, saved}) {
+    if (!status.ok()) return ReportFailure(status);
+  }
+  if (!failure.empty()) return ReportFailure(Invalid(failure));
+  RETURN_IF_ERROR(Print(run_.config.json ? json : EndPage(summary, folder_.path(), files_)));
+  return stopped ? kStopped : CheckRequirements(json);
+}
+
+absl::StatusOr<int> Recorder::TrainAndWrite(const SignalFlags& signals) {
+  RETURN_IF_ERROR(Begin());
+  const auto result = Loop(signals);
+  if (result.ok()) return Finish(*result, FindFailure(run_.config, *result));
+  TrainResult so_far = at_end_.value_or(TrainResult());
+  const bool cancelled = absl::IsCancelled(result.status());  // before the first step
+  so_far.stop_reason = cancelled ? "signal" : "error";
+  if (cancelled) return Finish(so_far, "");
+  ASSIGN_OR_RETURN(const int code, Finish(so_far, std::string(ToStd(result.status().message()))));
+  // A broken sample found while training is bad input, as before the first step.
+  return absl::IsInvalidArgument(result.status()) ? kBadInput : code;
+}
+
+}  // namespace onnxtrain::cli

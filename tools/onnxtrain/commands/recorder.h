@@ -1,0 +1,81 @@
+// Trains, and writes what a run leaves in its folder: model, metrics, checkpoints, summary.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "optim/auto/training_run.h"
+#include "optim/checkpoint/checkpoint_writer.h"
+#include "optim/checkpoint/resume.h"
+#include "optim/telemetry/metrics_file.h"
+#include "optim/telemetry/summary.h"
+#include "tools/onnxtrain/environment.h"
+#include "tools/onnxtrain/flags/require.h"
+#include "tools/onnxtrain/report/output_folder.h"
+
+namespace onnxtrain::cli {
+
+// Warnings for stderr and summary.json, each once.
+class Warnings {
+ public:
+  void Add(const std::string& text);
+  const std::vector<std::string>& texts() const { return texts_; }
+
+ private:
+  std::vector<std::string> texts_;
+};
+
+// The parts of a run that is about to begin.
+struct RecordedRun {
+  TrainingRun* run;
+  OutputFolder* folder;
+  TrainConfig resolved;
+  std::vector<Requirement> requirements;
+  int64_t resident_at_start = 0;  // bytes
+  std::string data_fingerprint;
+  std::optional<LoopPosition> resumed;  // where the session, which has been restored, goes on
+  bool continues_folder = false;        // the folder's files are those of the run that goes on
+};
+
+class Recorder {
+ public:
+  explicit Recorder(RecordedRun recorded)
+      : recorded_(std::move(recorded)), run_(*recorded_.run), folder_(*recorded_.folder) {}
+
+  // Returns the exit code. A run that does not come to its end leaves its last good weights in a checkpoint and in
+  // model.unfinished.onnx.
+  absl::StatusOr<int> TrainAndWrite(const SignalFlags& signals);
+
+ private:
+  std::string ModelFile() const { return run_.data.synthetic ? "model.synthetic.onnx" : "model.onnx"; }
+  absl::Status CheckModelCanBeWritten();
+  absl::Status Begin();
+  absl::Status BeginCheckpoints();
+  absl::StatusOr<TrainResult> Loop(const SignalFlags& signals);
+  void OnEvent(const TrainEvent& event);
+  void Save(const LoopPosition& position, SaveReason reason);
+  RunState MakeState(const LoopPosition& position, SaveReason reason) const;
+  void WarnOfFailedSave(const absl::Status& status);
+  absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
+  absl::Status WriteModel(RunSummary* summary);
+  absl::Status WriteUnfinished();
+  absl::StatusOr<int> Finish(const TrainResult& result, const std::string& failure);
+  int CheckRequirements(const std::string& json) const;
+
+  RecordedRun recorded_;
+  TrainingRun& run_;
+  OutputFolder& folder_;
+  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none are written
+  std::unique_ptr<CheckpointWriter> writer_;
+  BestEvaluation best_;
+  std::optional<TrainResult> at_end_;  // the session holds the weights of this many updates, none follows
+  int64_t saved_step_ = -1;
+  Warnings warnings_;
+  std::vector<std::string> files_;
+};
+
+}  // namespace onnxtrain::cli
