@@ -204,7 +204,8 @@ struct CheckField {
   absl::Status operator()(const std::string& x) const { return CheckChoice(field, x); }
   absl::Status operator()(const std::vector<double>& x) const { return CheckNumbers(field, x); }
   absl::Status operator()(const Interval& x) const {
-    return x.value > 0 ? absl::OkStatus() : Wrong(field, "expected an interval above 0");
+    const bool word = HasWord(field.traits) && x == Interval();
+    return word || x.value > 0 ? absl::OkStatus() : Wrong(field, "expected an interval above 0");
   }
   absl::Status operator()(bool) const { return absl::OkStatus(); }
   absl::Status operator()(const std::vector<std::string>& x) const {

@@ -31,11 +31,20 @@ constexpr int kFormat = 1;
 constexpr int64_t kMaxStateBytes = int64_t{64} << 20;
 constexpr size_t kChunk = size_t{4} << 20;
 
+// Calls again what a signal has interrupted.
+template <typename Call>
+auto Retry(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
 // A file of a checkpoint while it is written: counts and hashes its bytes.
 class FileWriter {
  public:
   static absl::StatusOr<FileWriter> Create(int folder, const std::string& name) {
-    FileWriter writer(name, openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    const auto create = [&] { return openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); };
+    FileWriter writer(name, Retry(create));
     if (writer.fd_ < 0) return writer.Failed("cannot be created");
     return writer;
   }
@@ -50,8 +59,7 @@ class FileWriter {
     hash_.Update(bytes);
     size_ += static_cast<int64_t>(bytes.size());
     while (!bytes.empty()) {
-      const ssize_t n = write(fd_, bytes.data(), bytes.size());
-      if (n < 0 && errno == EINTR) continue;
+      const ssize_t n = Retry([&] { return write(fd_, bytes.data(), bytes.size()); });
       if (n < 0) return Failed("cannot be written");
       bytes = bytes.subspan(n);
     }
@@ -60,7 +68,7 @@ class FileWriter {
   absl::Status Append(std::string_view text) { return Append(std::as_bytes(std::span(text.data(), text.size()))); }
 
   absl::Status Finish() {
-    if (fsync(fd_) != 0) return Failed("cannot be synced to disk");
+    if (Retry([&] { return fsync(fd_); }) != 0) return Failed("cannot be synced to disk");
     return close(std::exchange(fd_, -1)) == 0 ? absl::OkStatus() : Failed("cannot be closed");
   }
   Json ManifestEntry() { return {{"bytes", size_}, {"sha256", hash_.Hex()}}; }
@@ -221,17 +229,18 @@ absl::Status CheckpointFolder::Write(const CheckpointContent& content) {
   std::error_code ignored;
   fs::remove_all(path_ + "/" + temporary, ignored);
   if (mkdirat(fd_, temporary.c_str(), 0755) != 0) return Failed(temporary + " cannot be created");
-  const int folder = openat(fd_, temporary.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int folder = Retry([&] { return openat(fd_, temporary.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (folder < 0) return Failed(temporary + " cannot be opened");
   absl::Status written = Annotate(WriteFiles(folder, content), StrCat(path_, "/", name, ": "));
-  if (written.ok() && fsync(folder) != 0 && errno != EINVAL) written = Failed(name + " cannot be synced to disk");
+  if (written.ok() && Retry([&] { return fsync(folder); }) != 0 && errno != EINVAL)
+    written = Failed(name + " cannot be synced to disk");
   close(folder);
   if (!written.ok()) {
     fs::remove_all(path_ + "/" + temporary, ignored);
     return written;
   }
   RETURN_IF_ERROR(MoveIntoPlace(temporary, name));
-  if (fsync(fd_) != 0 && errno != EINVAL) return Failed("cannot be synced to disk");
+  if (Retry([&] { return fsync(fd_); }) != 0 && errno != EINVAL) return Failed("cannot be synced to disk");
   return Link("latest", content.step);
 }
 
