@@ -167,7 +167,7 @@ TEST_F(Resume, AfterASignalInAnyPhase) {
 TEST_F(Resume, SavesOnRequestAndGoesOn) {
   const Outcome o =
       Run(StrCat(kBase, "--epochs 10000000 --max-time 4 --eval-every 1000ep --save-every end --out r & pid=$!; ",
-                 "sleep 1; kill -USR1 $pid; sleep 1; ls r/checkpoints > listed; wait $pid"));
+                 "sleep 1; kill -USR1 $pid; sleep 1; cd ", folder_, "; ls r/checkpoints > listed; wait $pid"));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(Summary("r")["stop_reason"], "max_time");
   EXPECT_NE(ReadAll(Path("listed")).find("step-"), std::string::npos) << ReadAll(Path("listed"));

@@ -60,7 +60,7 @@ absl::Status FindNothing(const TrainConfig& config, const absl::Status& problem,
   std::error_code ignored;
   const bool holds = !ListCheckpoints(StrCat(config.out, "/", kCheckpointsFolder)).empty();
   if (config.resume != "auto" || holds) return problem;
-  start->old_run = fs::exists(config.out + "/summary.json", ignored) ? OldRun::kRefuse : OldRun::kReplace;
+  start->old_run = fs::exists(config.out + "/model.onnx", ignored) ? OldRun::kRefuse : OldRun::kReplace;
   return absl::OkStatus();
 }
 
