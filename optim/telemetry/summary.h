@@ -13,8 +13,8 @@ namespace onnxtrain {
 struct RunSummary {
   std::string version;
   TrainResult result;
-  bool resumable = false;           // the last step is in a checkpoint
-  int64_t resumed_from = 0;         // step; 0: began anew
+  bool resumable = false;       // the last step is in a checkpoint
+  int64_t resumed_from = 0;     // step; 0: began anew
   bool exported = false;        // model.onnx was written
   std::string exported_file;    // file name in the folder
   std::string exported_metric;  // the exported weights: "last", "ema", "best"
