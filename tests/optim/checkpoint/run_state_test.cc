@@ -55,7 +55,7 @@ TEST(RunState, EveryMemberIsNeeded) {
   for (const char* text : {"", "[]", "{", "{\"position\":3}"}) EXPECT_FALSE(ParseRunState(text).ok()) << text;
 }
 
-TrainConfig Given(const std::vector<std::pair<std::string, std::string>>& fields) {
+TrainConfig MakeConfig(const std::vector<std::pair<std::string, std::string>>& fields) {
   TrainConfig config;
   for (const auto& [name, text] : fields) EXPECT_TRUE(SetField(&config, *FindField(name), text).ok()) << name;
   return config;
@@ -63,9 +63,10 @@ TrainConfig Given(const std::vector<std::pair<std::string, std::string>>& fields
 
 TEST(MergeConfig, TakesTheCheckpointsValuesUnlessOthersAreGiven) {
   RunState saved = Example();
-  saved.config = Given({{"model", "m.onnx"}, {"batch_size", "16"}, {"epochs", "3"}, {"lr", "0.1"}});
+  saved.config = MakeConfig({{"model", "m.onnx"}, {"batch_size", "16"}, {"epochs", "3"}, {"lr", "0.1"}});
   std::vector<std::string> notes;
-  const auto merged = MergeConfig(Given({{"batch_size", "16"}, {"lr", "0.2"}, {"num_workers", "3"}}), saved, &notes);
+  const auto merged =
+      MergeConfig(MakeConfig({{"batch_size", "16"}, {"lr", "0.2"}, {"num_workers", "3"}}), saved, &notes);
   ASSERT_TRUE(merged.ok()) << merged.status();
   EXPECT_EQ(merged->batch_size, 16);
   EXPECT_EQ(merged->epochs, 3);
@@ -76,12 +77,12 @@ TEST(MergeConfig, TakesTheCheckpointsValuesUnlessOthersAreGiven) {
 
 TEST(MergeConfig, RefusesWhatWouldBeAnotherRun) {
   RunState saved = Example();
-  saved.config = Given({{"batch_size", "16"}, {"optimizer", "sgd"}});
+  saved.config = MakeConfig({{"batch_size", "16"}, {"optimizer", "sgd"}});
   std::vector<std::string> notes;
-  const auto refused = MergeConfig(Given({{"batch_size", "8"}}), saved, &notes);
+  const auto refused = MergeConfig(MakeConfig({{"batch_size", "8"}}), saved, &notes);
   ASSERT_FALSE(refused.ok());
   EXPECT_TRUE(ToStd(refused.status().message()).starts_with("`batch_size`: 16 → 8")) << refused.status();
-  const auto forced = MergeConfig(Given({{"batch_size", "8"}, {"resume_force", "true"}}), saved, &notes);
+  const auto forced = MergeConfig(MakeConfig({{"batch_size", "8"}, {"resume_force", "true"}}), saved, &notes);
   ASSERT_TRUE(forced.ok()) << forced.status();
   EXPECT_EQ(forced->batch_size, 16);
   EXPECT_EQ(notes.size(), 1u);
@@ -90,20 +91,20 @@ TEST(MergeConfig, RefusesWhatWouldBeAnotherRun) {
 TEST(MergeConfig, ALimitReplacesTheOther) {
   RunState saved = Example();
   std::vector<std::string> notes;
-  saved.config = Given({{"epochs", "3"}});
-  EXPECT_EQ(MergeConfig(Given({{"max_steps", "900"}}), saved, &notes)->epochs, 0);
-  saved.config = Given({{"max_steps", "9"}});
-  EXPECT_EQ(MergeConfig(Given({{"epochs", "5"}}), saved, &notes)->max_steps, 0);
-  EXPECT_EQ(MergeConfig(Given({}), saved, &notes)->max_steps, 9);
+  saved.config = MakeConfig({{"epochs", "3"}});
+  EXPECT_EQ(MergeConfig(MakeConfig({{"max_steps", "900"}}), saved, &notes)->epochs, 0);
+  saved.config = MakeConfig({{"max_steps", "9"}});
+  EXPECT_EQ(MergeConfig(MakeConfig({{"epochs", "5"}}), saved, &notes)->max_steps, 0);
+  EXPECT_EQ(MergeConfig(MakeConfig({}), saved, &notes)->max_steps, 9);
 }
 
 TEST(MergeConfig, KeepsTheMicroBatchThatFitTheMemory) {
   RunState saved = Example();
-  saved.config = Given({{"batch_size", "16"}, {"micro_batch_size", "8"}, {"gradient_accumulation_steps", "2"}});
+  saved.config = MakeConfig({{"batch_size", "16"}, {"micro_batch_size", "8"}, {"gradient_accumulation_steps", "2"}});
   saved.session.micro_batch = 4;
   saved.session.oom_retries = 1;
   std::vector<std::string> notes;
-  const auto merged = MergeConfig(Given({}), saved, &notes);
+  const auto merged = MergeConfig(MakeConfig({}), saved, &notes);
   ASSERT_TRUE(merged.ok()) << merged.status();
   EXPECT_EQ(merged->micro_batch_size, 4);
   EXPECT_EQ(merged->gradient_accumulation_steps, 0);
