@@ -1,5 +1,6 @@
 // Packing of f32 weights for products, in f32 and bf16: pack.cc against oneDNN's reorder.
 #include "backends/cpu/bench/run_node.h"
+#include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "frontend/base/strings.h"
 
@@ -22,11 +23,11 @@ Run MakeOneDnn(const Case& c, const dnnl::memory::desc& packed) {
 }
 
 void CompareCase(const Case& c, DType to) {
-  const auto packed = cpu::PackedLayout(kRows, c.k, c.n, to);
+  const auto packed = cpu::FindPackedLayout(kRows, c.k, c.n, to);
   if (!packed) return;  // multiplied unpacked
   const Type weight = {DType::kFloat32, c.transposed ? Shape{c.n, c.k} : Shape{c.k, c.n}};
   const Attrs attrs = {
-      {"rows", kRows}, {"k", c.k}, {"n", c.n}, {"trans", int64_t{c.transposed}}, {"to", std::string(ToString(to))}};
+      {"layout", cpu::ToInts(*packed)}, {"flipped", int64_t{c.transposed}}, {"to", std::string(ToString(to))}};
   Compare(
       StrCat("pack/", ToString(weight), c.transposed ? " transposed" : "", " to ", ToString(to)),
       [=] { return MakeNodeRun("cpu.PackWeight", {weight}, attrs); }, [=] { return MakeOneDnn(c, *packed); });
