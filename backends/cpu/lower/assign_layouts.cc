@@ -40,8 +40,6 @@ using Ints = std::vector<int64_t>;
 using Vals = std::vector<Val>;
 using Kind = LayoutConstraint::Kind;
 
-bool HasBit(uint32_t bits, size_t i) { return (bits >> std::min<size_t>(i, 31) & 1) != 0; }
-
 // --- Nodes channels last
 
 // An operand of lower rank as one of full rank.

@@ -38,7 +38,7 @@ class LayoutSearch {
 
   bool WritesInNodeLayout(ValueId v) const {
     const Value& value = graph_.value(v);
-    return value.node >= 0 && (constraints_[value.node].operands.outputs >> std::min(value.index, 31) & 1) != 0;
+    return value.node >= 0 && HasBit(constraints_[value.node].operands.outputs, value.index);
   }
 
   // Lists what each node reads in its own layout.
@@ -50,8 +50,7 @@ class LayoutSearch {
     for (int32_t n = 0; n < std::ssize(reads_); ++n) {
       const auto& inputs = graph_.nodes()[n].inputs;
       for (size_t i = 0; i < inputs.size(); ++i) {
-        const bool in_layout = (constraints_[n].operands.inputs >> std::min<size_t>(i, 31) & 1) != 0;
-        if (inputs[i] != kNoValue && in_layout) reader[inputs[i]] = n;
+        if (inputs[i] != kNoValue && HasBit(constraints_[n].operands.inputs, i)) reader[inputs[i]] = n;
       }
       for (ValueId v : inputs) {
         if (v != kNoValue) ++operands_[v];

@@ -2,12 +2,16 @@
 // bytes to be transposed, found by local search.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "frontend/graph/graph.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain::cpu {
+
+// Is operand i among those that the bits name? Bit 31 stands for all from 31 on.
+inline bool HasBit(uint32_t bits, size_t i) { return (bits >> std::min<size_t>(i, 31) & 1) != 0; }
 
 struct LayoutConstraint {
   enum class Kind : uint8_t { kRowMajor, kPropagate, kNhwc };
