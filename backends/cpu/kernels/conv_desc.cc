@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "backends/cpu/kernels/conv.h"
-#include "backends/cpu/runtime/guard.h"
+#include "backends/cpu/runtime/dnnl_call.h"
 
 namespace onnxtrain::cpu {
 namespace {

@@ -1,4 +1,4 @@
-// What the rules of AssignLayouts (assign_layouts.h) are written with.
+// What the rules of AssignLayouts (passes.h) are written with.
 #pragma once
 
 #include <vector>

@@ -6,7 +6,7 @@
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/ops.h"
-#include "backends/cpu/runtime/guard.h"
+#include "backends/cpu/runtime/dnnl_call.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/rewrite.h"
 

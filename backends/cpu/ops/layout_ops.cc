@@ -3,7 +3,7 @@
 
 #include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/ops/ops.h"
-#include "backends/cpu/runtime/guard.h"
+#include "backends/cpu/runtime/dnnl_call.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {

@@ -2,7 +2,6 @@
 
 #include <new>
 
-#include "backends/cpu/runtime/guard.h"
 #include "frontend/base/address_space.h"
 #include "frontend/base/status.h"
 

@@ -1,16 +1,23 @@
-// A prepared oneDNN primitive with its arguments. Only this backend's kernels include it.
+// oneDNN's primitives, and the one place where its exceptions end. dnnl is seen nowhere outside this backend.
 #pragma once
 
 #include <dnnl.hpp>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "frontend/graph/type.h"
 
 namespace onnxtrain::cpu {
 
 dnnl::engine& Engine();
 dnnl::primitive_attr UserScratchpad();
+
+// Runs f and turns a dnnl::error, or memory running out, into a Status.
+absl::Status CatchDnnlErrors(const std::function<void()>& f);
+// Before oneDNN makes a primitive: where no memory can be mapped for its code, oneDNN writes it to address 0.
+absl::Status CheckJitMemory();
 
 // f32 and bf16: what our primitives compute with.
 dnnl::memory::data_type DnnlType(DType dtype);
@@ -25,8 +32,8 @@ dnnl::memory::desc AnyLayout(const Shape& extents, DType dtype = DType::kFloat32
 
 inline size_t Aligned64(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Copies share the immutable primitive and have argument slots of their own, so copies may run in different threads;
-// one object may not.
+// A prepared primitive with its arguments. Copies share the immutable primitive and have argument slots of their own,
+// so copies may run in different threads; one object may not.
 class DnnlCall {
  public:
   // `arguments`: DNNL_ARG_… with the layout of each, in the order in which Run gets the pointers.

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "backends/cpu/runtime/guard.h"
+#include "backends/cpu/runtime/dnnl_call.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {

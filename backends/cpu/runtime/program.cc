@@ -7,7 +7,7 @@
 #include "backends/bindings.h"
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/runtime/buffer.h"
-#include "backends/cpu/runtime/guard.h"
+#include "backends/cpu/runtime/dnnl_call.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/threads.h"
 #include "backends/dataflow.h"
