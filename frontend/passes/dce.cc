@@ -1,5 +1,6 @@
 #include "frontend/passes/dce.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,12 @@ std::vector<bool> Needed(const Graph& graph) {
     }
   }
   return needed;
+}
+
+bool HasDeadNodes(const Graph& graph) {
+  const std::vector<bool> needed = Needed(graph);
+  return std::ranges::any_of(graph.nodes(),
+                             [&](const Node& node) { return node.outputs.empty() || !needed[node.outputs[0]]; });
 }
 
 }  // namespace
@@ -59,7 +66,7 @@ Graph Dce(const Graph& graph, const DceOptions& options, std::vector<ValueId>* v
 }
 
 Pass DcePass() {
-  return {"dce", [](const Graph& graph) -> absl::StatusOr<Graph> { return Dce(graph); }};
+  return {"dce", [](const Graph& graph) -> absl::StatusOr<Graph> { return Dce(graph); }, HasDeadNodes};
 }
 
 }  // namespace onnxtrain

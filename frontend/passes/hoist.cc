@@ -24,8 +24,8 @@ uint64_t Fingerprint(std::string_view s) {
 
 class Hoister {
  public:
-  Hoister(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& worth) : graph_(graph) {
-    MarkWeights();
+  Hoister(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& worth)
+      : graph_(graph), weight_(FindWeightValues(graph)) {
     MarkHoisted(worth);
   }
 
@@ -57,30 +57,6 @@ class Hoister {
   }
 
  private:
-  // Marks values that depend on weights alone, and on at least one. Excludes weights that the program updates.
-  void MarkWeights() {
-    weight_.assign(graph_.values().size(), false);
-    constant_.assign(graph_.values().size(), false);
-    for (const GraphInput& input : graph_.inputs()) {
-      weight_[input.value] = input.kind == InputKind::kParameter || input.kind == InputKind::kFrozen;
-    }
-    for (const GraphOutput& output : graph_.outputs()) {
-      if (output.into != kNoValue) weight_[output.into] = false;
-    }
-    for (const Node& node : graph_.nodes()) {
-      bool all = true, any = false;
-      for (ValueId v : node.inputs) {
-        if (v == kNoValue) continue;
-        all &= weight_[v] || constant_[v];
-        any |= weight_[v];
-      }
-      for (ValueId v : node.outputs) {
-        weight_[v] = all && any;
-        constant_[v] = all && !any;
-      }
-    }
-  }
-
   // Marks, from the end backwards, what the main program reads, up to the hoisted nodes.
   void MarkHoisted(const std::function<bool(const Graph&, const Node&)>& worth) {
     read_.assign(graph_.values().size(), false);
@@ -122,11 +98,35 @@ class Hoister {
   }
 
   const Graph& graph_;
-  std::vector<bool> weight_, constant_, read_, hoisted_;
+  const std::vector<bool> weight_;
+  std::vector<bool> read_, hoisted_;
   std::map<ValueId, std::string> keys_;
 };
 
 }  // namespace
+
+std::vector<bool> FindWeightValues(const Graph& graph) {
+  std::vector<bool> weight(graph.values().size(), false), constant(weight);
+  for (const GraphInput& input : graph.inputs()) {
+    weight[input.value] = input.kind == InputKind::kParameter || input.kind == InputKind::kFrozen;
+  }
+  for (const GraphOutput& output : graph.outputs()) {
+    if (output.into != kNoValue) weight[output.into] = false;
+  }
+  for (const Node& node : graph.nodes()) {
+    bool all = true, any = false;
+    for (ValueId v : node.inputs) {
+      if (v == kNoValue) continue;
+      all &= weight[v] || constant[v];
+      any |= weight[v];
+    }
+    for (ValueId v : node.outputs) {
+      weight[v] = all && any;
+      constant[v] = all && !any;
+    }
+  }
+  return weight;
+}
 
 absl::StatusOr<Hoisted> Hoist(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& worth) {
   return Hoister(graph, worth).Split();

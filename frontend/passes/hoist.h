@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/graph/graph.h"
@@ -12,6 +13,10 @@ struct Hoisted {
   Graph main;    // the graph, with an input of kind kDerived for each hoisted value that it reads
   Graph derive;  // its outputs, named like those inputs, from the parameters and frozen weights that they need
 };
+
+// Finds, by value, what depends on parameters, frozen weights and constants alone, and on at least one weight. Excludes
+// weights that the program updates (outputs with `into`).
+std::vector<bool> FindWeightValues(const Graph& graph);
 
 // Hoists every node that depends on parameters, frozen weights and constants alone and for which `worth` holds (casts,
 // transposes, packing: results take memory, so views should stay), with all nodes that it depends on. Excludes weights

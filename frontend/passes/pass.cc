@@ -1,5 +1,6 @@
 #include "frontend/passes/pass.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
@@ -21,22 +22,21 @@ std::atomic<bool> verify_passes = kVerifyByDefault;
 // `changed` may be null; then the graphs are compared for the observer only.
 absl::StatusOr<Graph> RunOne(Graph graph, const Pass& pass, const PassObserver& observer, bool* changed) {
   RETURN_IF_ERROR(CheckCancelled());
+  const size_t nodes = graph.nodes().size();
+  if (pass.may_change && !pass.may_change(graph)) {
+    if (changed != nullptr) *changed = false;
+    if (observer) observer({pass.name, false, nodes, nodes, 0}, graph);
+    return graph;
+  }
   const auto start = std::chrono::steady_clock::now();
   absl::StatusOr<Graph> result = pass.run(graph);
   if (!result.ok()) return Annotate(result.status(), StrCat("pass ", pass.name, ": "));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   RETURN_IF_ERROR(VerifyResult(pass.name, *result));
   const bool differs = (changed != nullptr || observer) && !(*result == graph);
-  if (changed != nullptr) *changed |= differs;
-  if (observer) observer({pass.name, differs, graph.nodes().size(), result->nodes().size(), seconds}, *result);
+  if (changed != nullptr) *changed = differs;
+  if (observer) observer({pass.name, differs, nodes, result->nodes().size(), seconds}, *result);
   return result;
-}
-
-absl::StatusOr<Graph> RunRound(Graph graph, std::span<const Pass> passes, const PassObserver& observer, bool* changed) {
-  for (const Pass& pass : passes) {
-    ASSIGN_OR_RETURN(graph, RunOne(std::move(graph), pass, observer, changed));
-  }
-  return graph;
 }
 
 }  // namespace
@@ -48,15 +48,30 @@ absl::Status VerifyResult(std::string_view pass, const Graph& result) {
   return Annotate(Verify(result), StrCat("pass ", pass, ": "));
 }
 
+std::function<bool(const Graph&)> AnyNode(std::function<bool(const Graph&, const Node&)> has) {
+  return [has = std::move(has)](const Graph& graph) {
+    return std::ranges::any_of(graph.nodes(), [&](const Node& node) { return has(graph, node); });
+  };
+}
+
+std::function<bool(const Graph&)> AnyNodeOf(std::string_view op) {
+  return AnyNode([op = std::string(op)](const Graph&, const Node& node) { return node.op == op; });
+}
+
 absl::StatusOr<Graph> RunPasses(Graph graph, std::span<const Pass> passes, const PassObserver& observer) {
-  return RunRound(std::move(graph), passes, observer, nullptr);
+  for (const Pass& pass : passes) {
+    ASSIGN_OR_RETURN(graph, RunOne(std::move(graph), pass, observer, nullptr));
+  }
+  return graph;
 }
 
 absl::StatusOr<Graph> RunToFixedPoint(Graph graph, std::span<const Pass> passes, int rounds,
                                       const PassObserver& observer) {
-  for (bool changed = true; changed && rounds > 0; --rounds) {
-    changed = false;
-    ASSIGN_OR_RETURN(graph, RunRound(std::move(graph), passes, observer, &changed));
+  const size_t runs = passes.size() * rounds;
+  for (size_t i = 0, unchanged = 0; i < runs && unchanged < passes.size(); ++i) {
+    bool changed = false;
+    ASSIGN_OR_RETURN(graph, RunOne(std::move(graph), passes[i % passes.size()], observer, &changed));
+    unchanged = changed ? 0 : unchanged + 1;
   }
   return graph;
 }

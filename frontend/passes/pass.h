@@ -15,7 +15,14 @@ namespace onnxtrain {
 struct Pass {
   std::string name;
   std::function<absl::StatusOr<Graph>(const Graph&)> run;
+  // Returns false for graphs that the pass would leave as they are: the driver then saves the copy. Null: true.
+  std::function<bool(const Graph&)> may_change = nullptr;
 };
+
+// Makes a `may_change` that asks for a node with the property.
+std::function<bool(const Graph&)> AnyNode(std::function<bool(const Graph&, const Node&)> has);
+// The same for nodes of one operator.
+std::function<bool(const Graph&)> AnyNodeOf(std::string_view op);
 
 // Report on one run of one pass.
 struct PassReport {
@@ -39,7 +46,7 @@ absl::Status VerifyResult(std::string_view pass, const Graph& result);
 // Runs the passes in order and verifies the result of each. Errors name the pass.
 absl::StatusOr<Graph> RunPasses(Graph graph, std::span<const Pass> passes, const PassObserver& observer = nullptr);
 
-// Repeats RunPasses until a round changes nothing, at most `rounds` times.
+// Runs the passes in turn until each of them has left the graph as it is, at most `rounds` times each.
 absl::StatusOr<Graph> RunToFixedPoint(Graph graph, std::span<const Pass> passes, int rounds = 10,
                                       const PassObserver& observer = nullptr);
 

@@ -23,8 +23,9 @@ std::vector<Pass> CleanUpPasses() {
 
 }  // namespace
 
-// Cancels transposes, then repeats the other passes if any were removed.
+// Cancels transposes, then repeats the other passes if any were removed. For graphs that are clean.
 static absl::StatusOr<Graph> CancelAndCleanUp(Graph graph, const PassObserver& observer) {
+  if (!AnyNodeOf("Transpose")(graph)) return graph;
   std::vector<Pass> passes = CleanUpPasses();
   passes.insert(passes.begin(), {"cancel_transposes", CancelTransposes});
   return RunToFixedPoint(std::move(graph), passes, 10, observer);

@@ -75,8 +75,11 @@ absl::StatusOr<std::vector<std::string>> FindDataHints(const TrainingRun& run, c
   add(DescribeGuessedClasses(run.data.train.bound, prepared.loss));
   add(SingleSampleHint(run, prepared));
   ASSIGN_OR_RETURN(const GlobalBatch batch, ReadGlobalBatch(run.train, kSamples));
+  const Graph& graph = prepared.model.graph;
+  const std::vector<bool> unscaled = FindUnscaled(graph);
   for (const FeedSpec& feed : run.data.train.bound.feeds) {
-    if (!IsFloat(feed.sample.dtype) || !IsUnscaled(prepared.model.graph, feed.feed)) continue;
+    const GraphInput* input = graph.FindInput(feed.feed);
+    if (!IsFloat(feed.sample.dtype) || input == nullptr || !unscaled[input->value]) continue;
     if (const HostTensor* values = batch.Find(feed.feed)) add(LargeInputHint(run, feed, *values));
   }
   return hints;

@@ -12,20 +12,16 @@
 namespace onnxtrain {
 namespace {
 
-// Operations and four times the bytes of a micro-batch. Below the first, one thread computes it in the time that it
-// takes to wake another; from the second on it takes milliseconds, which threads always shorten.
-constexpr double kNoWork = 1e6, kMuchWork = 1e9;
+// Operations and four times the bytes. Below the first, one thread computes them in the time that it takes to wake
+// another; from the second on a micro-batch takes milliseconds, which threads always shorten. No kernel shares a node
+// below the third among threads, not even one that other nodes are fused into.
+constexpr double kNoWork = 1e6, kMuchWork = 1e9, kShareable = 2e4;
+constexpr size_t kManyNodes = 5000;
 constexpr double kAsFast = 1.05;  // of the fastest time
 
 bool IsOpen(const TrainConfig& config) {
   return config.threads == 0 && std::getenv("OMP_NUM_THREADS") == nullptr &&
          config.micro_batch_size != TrainConfig::kAuto && CpuCount() > 1;
-}
-
-double Work(const Graph& graph) {
-  double work = 0;
-  for (const Node& node : graph.nodes()) work += NodeFlops(graph, node) + 4 * NodeBytes(graph, node);
-  return work;
 }
 
 absl::StatusOr<Graph> BuildMicroGraph(PreparedModels& models, const SessionOptions& options) {
@@ -53,6 +49,18 @@ int FewestFastThreads(const std::map<int, double>& seconds) {
   return std::ranges::find_if(seconds, [&](const auto& s) { return s.second <= kAsFast * fastest; })->first;
 }
 
+std::optional<int> ThreadsByWork(const Graph& micro) {
+  double work = 0, large = 0;
+  for (const Node& node : micro.nodes()) {
+    const double of_node = NodeFlops(micro, node) + 4 * NodeBytes(micro, node);
+    work += of_node < kShareable ? 0 : of_node;
+    large += of_node < kNoWork ? 0 : of_node;
+  }
+  if (work < kNoWork) return 1;
+  if (micro.nodes().size() > kManyNodes) return 2 * large >= work ? 0 : 1;
+  return work >= kMuchWork ? std::optional(0) : std::nullopt;
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackendForModel(const std::shared_ptr<PreparedModels>& models,
                                                              const SessionOptions& options,
                                                              const BackendFactory& make_backend, TrainConfig* config) {
@@ -60,13 +68,12 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackendForModel(const std::shared_p
   ASSIGN_OR_RETURN(auto backend, make_backend(*config));
   if (backend->name() != "cpu" || !open) return backend;
   ASSIGN_OR_RETURN(const Graph graph, BuildMicroGraph(*models, options));
-  const double work = Work(graph);
-  if (work >= kMuchWork) return backend;
-  int threads = 1;
-  if (work >= kNoWork) {
+  std::optional<int> threads = ThreadsByWork(graph);
+  if (threads == 0) return backend;
+  if (!threads) {
     ASSIGN_OR_RETURN(threads, MeasureThreads(graph, make_backend, *config));
   }
-  config->threads = threads;
+  config->threads = *threads;
   return make_backend(*config);
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string_view>
+#include <vector>
 
 #include "frontend/base/status.h"
 #include "frontend/ops/op_classes.h"
@@ -15,16 +15,19 @@ using OpClass = bool (*)(std::string_view);
 
 bool TestsForNan(std::string_view op) { return op == "IsNaN"; }
 
-// Does the value reach one of the operators as a first operand, through the others?
-bool Reaches(const Graph& graph, ValueId from, OpClass through, OpClass is_target) {
-  std::set<ValueId> reached = {from};
-  for (const Node& node : graph.nodes()) {
-    const bool reads = std::ranges::any_of(node.inputs, [&](ValueId v) { return reached.contains(v); });
-    if (!reads) continue;
-    if (is_target(node.op) && reached.contains(node.inputs[0])) return true;
-    if (through(node.op)) reached.insert(node.outputs.begin(), node.outputs.end());
+// Finds, by value, what reaches one of the operators as a first operand, through the others.
+std::vector<bool> FindReaching(const Graph& graph, OpClass through, OpClass is_target) {
+  std::vector<bool> reaching(graph.values().size(), false);
+  for (size_t n = graph.nodes().size(); n-- > 0;) {
+    const Node& node = graph.nodes()[n];
+    if (node.inputs.empty()) continue;
+    if (is_target(node.op) && node.inputs[0] != kNoValue) reaching[node.inputs[0]] = true;
+    if (!through(node.op) || std::ranges::none_of(node.outputs, [&](ValueId v) { return reaching[v]; })) continue;
+    for (ValueId v : node.inputs) {
+      if (v != kNoValue) reaching[v] = true;
+    }
   }
-  return false;
+  return reaching;
 }
 
 class RangeFinder {
@@ -89,17 +92,17 @@ class RangeFinder {
 
 void AddValueChecks(const ImportedModel& model, std::vector<FeedSpec>* feeds) {
   const RangeFinder ranges(model.graph);
+  const std::vector<bool> tested = FindReaching(model.graph, MovesOrCombines, TestsForNan);
   for (FeedSpec& feed : *feeds) {
     const GraphInput* input = model.graph.FindInput(feed.feed);
     if (input == nullptr) continue;
     feed.range = ranges.Find(feed.feed);
-    feed.allow_nan = Reaches(model.graph, input->value, MovesOrCombines, TestsForNan);
+    feed.allow_nan = tested[input->value];
   }
 }
 
-bool IsUnscaled(const Graph& graph, const std::string& feed) {
-  const GraphInput* input = graph.FindInput(feed);
-  return input != nullptr && Reaches(graph, input->value, MovesElements, MultipliesByWeight);
+std::vector<bool> FindUnscaled(const Graph& graph) {
+  return FindReaching(graph, MovesElements, MultipliesByWeight);
 }
 
 }  // namespace onnxtrain

@@ -12,7 +12,7 @@ namespace onnxtrain {
 // a constant: ONNX's Gather takes -n to n-1. Sets allow_nan of inputs whose NaN the model replaces itself.
 void AddValueChecks(const ImportedModel& model, std::vector<FeedSpec>* feeds);
 
-// Whether a feed reaches a product, convolution or recurrent layer without any scaling or normalization.
-bool IsUnscaled(const Graph& graph, const std::string& feed);
+// Finds, by value, what reaches a product, convolution or recurrent layer without any scaling or normalization.
+std::vector<bool> FindUnscaled(const Graph& graph);
 
 }  // namespace onnxtrain

@@ -1,8 +1,10 @@
 #include "optim/program/hoist_policy.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "frontend/ops/row.h"
+#include "frontend/passes/hoist.h"
 #include "optim/program/node_seconds.h"
 
 namespace onnxtrain {
@@ -59,6 +61,13 @@ class HoistPolicy {
 };
 
 }  // namespace
+
+bool MayHoist(const Graph& legal) {
+  const std::vector<bool> weight = FindWeightValues(legal);
+  return std::ranges::any_of(legal.nodes(), [&](const Node& node) {
+    return !node.outputs.empty() && weight[node.outputs[0]] && FindOp(node.op)->derive;
+  });
+}
 
 std::function<bool(const Graph&, const Node&)> ShouldHoist(const FusedGraph& fused) {
   return [&values = fused.values, policy = HoistPolicy(fused.graph)](const Graph&, const Node& node) {

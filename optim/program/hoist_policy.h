@@ -8,6 +8,9 @@
 
 namespace onnxtrain {
 
+// Is there a node that could be hoisted? What follows is expensive.
+bool MayHoist(const Graph& legal);
+
 // Returns the predicate for Hoist (frontend/passes/hoist.h) over a legalized graph, for a program that may run several
 // times between two updates. Hoisted are values of frozen weights, values with several users (they would stay in the
 // arena between them), and values that are expensive beside their users: where products have few rows. Any other value

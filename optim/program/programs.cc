@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph, compute_));
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
-  ASSIGN_OR_RETURN(legal, HoistDerived(legal, state));
+  ASSIGN_OR_RETURN(legal, HoistDerived(std::move(legal), state));
   auto compiled = std::make_unique<CompiledProgram>();
   LayOutExchange(legal, overrides, state, compiled.get());
   compiled->code = CodeBytes(legal);
@@ -252,7 +252,8 @@ void Programs::Release(const CompiledProgram& program) {
   exchange_.Reset();
 }
 
-absl::StatusOr<Graph> Programs::HoistDerived(const Graph& legal, const Bindings& state) {
+absl::StatusOr<Graph> Programs::HoistDerived(Graph legal, const Bindings& state) {
+  if (!MayHoist(legal)) return legal;
   ASSIGN_OR_RETURN(const FusedGraph fused, backend_.Fuse(legal));
   ASSIGN_OR_RETURN(Hoisted hoisted, Hoist(legal, ShouldHoist(fused)));
   for (const Graph* part : {&hoisted.main, &hoisted.derive}) RETURN_IF_ERROR(VerifyResult("hoist", *part));

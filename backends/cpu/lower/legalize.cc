@@ -72,22 +72,20 @@ const std::map<std::string_view, Rule>& Rules() {
   return *rules;
 }
 
+bool CanMoveAxes(const Graph& graph, const Node& node) {
+  const DType dtype = graph.type(node.inputs.empty() ? node.outputs[0] : node.inputs[0]).dtype;
+  const bool is_real = dtype == DType::kFloat32 || dtype == DType::kFloat64;
+  return Rules().contains(node.op) && is_real && LacksKernel(graph, node);
+}
+
 absl::StatusOr<Graph> MoveAxes(const Graph& graph) {
-  bool changed = false;
-  auto moved = Rewrite(
-      graph,
-      [](Rewriter& r, const Node& node) -> std::optional<Vals> {
-        const auto rule = Rules().find(node.op);
-        const DType dtype = r.from().type(node.inputs.empty() ? node.outputs[0] : node.inputs[0]).dtype;
-        const bool is_real = dtype == DType::kFloat32 || dtype == DType::kFloat64;
-        if (rule == Rules().end() || !is_real || !LacksKernel(r.from(), node)) return std::nullopt;
-        Vals in;
-        for (ValueId v : node.inputs) in.push_back(r.Map(v));
-        return rule->second(r, node, in);
-      },
-      &changed);
+  const auto rule = [](Rewriter& r, const Node& node) -> std::optional<Vals> {
+    if (!CanMoveAxes(r.from(), node)) return std::nullopt;
+    return Rules().at(node.op)(r, node, r.MapOperands(node));
+  };
+  ASSIGN_OR_RETURN(const Graph moved, Rewrite(graph, rule));
   // A transpose that moves the classes last may cancel one that moved them away.
-  return moved.ok() && changed ? Simplify(Dce(*moved)) : moved;
+  return Simplify(Dce(moved));
 }
 
 // Fails for products and windows that oneDNN does not count: it divides by zero, or searches for hours.
@@ -133,6 +131,20 @@ bool IsFusedInFloat32(const Graph& graph, const Node& node) {
   return node.op == "Where" && (dtype == DType::kBFloat16 || dtype == DType::kFloat16);
 }
 
+bool UsesHalf(const Graph& graph, const Node& node) {
+  const auto is_half = [&](ValueId v) {
+    return v != kNoValue && IsFloat(graph.type(v).dtype) && DTypeSize(graph.type(v).dtype) == 2;
+  };
+  return std::ranges::any_of(node.inputs, is_half) || std::ranges::any_of(node.outputs, is_half);
+}
+
+bool HasSpatialAxes(const Graph& graph, const Node& node) {
+  const auto has_spatial_axes = [&](ValueId v) { return v != kNoValue && graph.type(v).rank() > 2; };
+  return std::ranges::any_of(node.inputs, has_spatial_axes) || std::ranges::any_of(node.outputs, has_spatial_axes);
+}
+
+bool IsBatchNorm(const Graph&, const Node& node) { return node.op == "BatchNorm" || node.op == "BatchNormGrad"; }
+
 }  // namespace
 
 absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
@@ -141,24 +153,24 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
     return (LacksKernel(g, node) && !CanFoldHeadTransposes(g, node)) || IsFusedInFloat32(g, node);
   };
   const Pass supported[] = {
-      {"promote_half", [&](const Graph& g) { return PromoteHalfToFloat(g, lacks); }},
-      {"fold_head_transposes", FoldHeadTransposes},
-      {"move_axes", MoveAxes},
-      {"decompose", [](const Graph& g) { return DecomposeNodes(g, LacksKernel); }},
-      {"move_axes", MoveAxes},  // decompositions use such operators, too
+      {"promote_half", [&](const Graph& g) { return PromoteHalfToFloat(g, lacks); }, AnyNode(UsesHalf)},
+      {"fold_head_transposes", FoldHeadTransposes, AnyNode(CanFoldHeadTransposes)},
+      {"move_axes", MoveAxes, AnyNode(CanMoveAxes)},
+      {"decompose", [](const Graph& g) { return DecomposeNodes(g, LacksKernel); }, AnyNode(LacksKernel)},
+      {"move_axes", MoveAxes, AnyNode(CanMoveAxes)},  // decompositions use such operators, too
       DcePass(),
   };
   const Pass selected[] = {
-      {"eliminate_cast_round_trips", EliminateCastRoundTrips},
+      {"eliminate_cast_round_trips", EliminateCastRoundTrips, AnyNodeOf("Cast")},
       DcePass(),
-      {"assign_layouts", AssignLayouts},
+      {"assign_layouts", AssignLayouts, AnyNode(HasSpatialAxes)},
       DcePass(),
-      {"lower_batch_norms", LowerBatchNorms},
+      {"lower_batch_norms", LowerBatchNorms, AnyNode(IsBatchNorm)},
       DcePass(),
-      {"fold_casts", FoldCasts},
+      {"fold_casts", FoldCasts, AnyNodeOf("Cast")},
       DcePass(),
-      {"pack_weights", PackWeights},
-      {"widen_products", WidenProducts},
+      {"pack_weights", PackWeights, AnyNodeOf("MatMul")},
+      {"widen_products", WidenProducts, AnyNodeOf("MatMul")},
       DcePass(),
   };
   ASSIGN_OR_RETURN(Graph legal, RunPasses(graph, supported));

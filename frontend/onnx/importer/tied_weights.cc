@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
@@ -18,22 +20,45 @@ std::vector<const ImportWeight*> FloatWeights(const WeightTable& table) {
   return weights;
 }
 
-// "'a' and 'b'" for each two matrices with equal values, up to a transpose. Constant fills prove nothing.
-std::vector<std::string> FindEqualPairs(std::vector<const ImportWeight*> weights) {
-  std::erase_if(weights, [](auto* w) { return w->tensor.shape().size() != 2 || IsSplat(w->tensor); });
-  std::ranges::stable_sort(weights, {}, [](auto* w) { return w->tensor.size(); });
-  std::vector<std::string> pairs;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    for (size_t k = i + 1; k < weights.size() && weights[k]->tensor.size() == weights[i]->tensor.size(); ++k) {
-      const HostTensor &a = weights[i]->tensor, &b = weights[k]->tensor;
+// What a matrix and its transpose have in common: the extents, the type and the elements of the diagonal.
+std::string TransposeInvariant(const HostTensor& matrix) {
+  constexpr int64_t kMaxElements = 16;
+  const auto [rows, columns] = std::pair(matrix.shape()[0], matrix.shape()[1]);
+  const size_t size = DTypeSize(matrix.dtype());
+  std::string key = StrCat(std::min(rows, columns), "x", std::max(rows, columns), ToString(matrix.dtype()), ":");
+  for (int64_t i = 0; i < std::min({rows, columns, kMaxElements}); ++i) {
+    const std::byte* element = matrix.bytes().data() + size * (i * columns + i);
+    key.append(reinterpret_cast<const char*>(element), size);
+  }
+  return key;
+}
+
+// "'a' and 'b'" for each matrix b that equals an earlier one, a, up to a transpose. Constant fills prove nothing.
+class EqualPairs {
+ public:
+  void Add(const ImportWeight& weight) {
+    if (weight.tensor.shape().size() != 2 || IsSplat(weight.tensor)) return;
+    std::vector<const ImportWeight*>& candidates = different_[TransposeInvariant(weight.tensor)];
+    for (const ImportWeight* other : candidates) {
+      const HostTensor &a = other->tensor, &b = weight.tensor;
       const bool transposed = IsTransposeOf(a, b);
       if (!transposed && !(a.type() == b.type() && a.SameBytes(b))) continue;
-      pairs.push_back(StrCat("'", Printable(weights[i]->name), "' and '", Printable(weights[k]->name), "'",
-                             transposed ? " (transposed)" : ""));
+      pairs_.push_back(StrCat("'", Printable(other->name), "' and '", Printable(weight.name), "'",
+                              transposed ? " (transposed)" : ""));
+      return;
     }
+    if (candidates.size() < kMaxCandidates) candidates.push_back(&weight);
   }
-  return pairs;
-}
+
+  std::vector<std::string> Take() && { return std::move(pairs_); }
+
+ private:
+  // Bounds the comparisons for files whose matrices have one diagonal in common.
+  static constexpr size_t kMaxCandidates = 16;
+
+  std::map<std::string, std::vector<const ImportWeight*>> different_;
+  std::vector<std::string> pairs_;
+};
 
 }  // namespace
 
@@ -43,7 +68,9 @@ void NoteTiedWeights(const WeightTable& weights, const LiveGraph& live, std::vec
   if (tied > 0)
     notes->push_back(
         StrCat("weights with several readers: ", tied, ", trained as one each (their gradients are summed)"));
-  std::vector<std::string> pairs = FindEqualPairs(floats);
+  EqualPairs equal;
+  for (const ImportWeight* weight : floats) equal.Add(*weight);
+  std::vector<std::string> pairs = std::move(equal).Take();
   if (pairs.empty()) return;
   const std::string more = pairs.size() > kMaxShown ? StrCat(" and ", pairs.size() - kMaxShown, " more pairs") : "";
   pairs.resize(std::min(pairs.size(), kMaxShown));
