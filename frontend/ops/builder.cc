@@ -10,7 +10,7 @@
 namespace onnxtrain {
 namespace {
 
-constexpr double kMaxFoldFlops = 2e8;
+constexpr double kMaxFoldFlops = 1e6;
 
 }  // namespace
 
@@ -86,7 +86,7 @@ bool Builder::Fold(std::string_view op, const std::vector<Val>& inputs, const At
     if (v.valid() && known.back() == nullptr) return false;
     input_types.push_back(v.valid() ? &v.type() : nullptr);
   }
-  // A product of constants can be small and still take minutes.
+  // A product of constants can be small and still take minutes: FoldConstants has a budget for these.
   if (row->flops != nullptr && row->flops(input_types, types, attrs) > kMaxFoldFlops) return false;
   for (HostTensor& tensor : row->evaluate({attrs, known, types})) results->push_back(Constant(std::move(tensor)));
   return true;

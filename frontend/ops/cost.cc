@@ -5,8 +5,6 @@
 namespace onnxtrain {
 namespace {
 
-constexpr double kMaxHostFlops = 2e8;
-
 // The row, where running the node is work.
 const OpRow* FindCostedRow(const Node& node) {
   const OpRow* row = FindOp(node.op);
@@ -34,9 +32,13 @@ double NodeBytes(const Graph& graph, const Node& node) {
   return bytes;
 }
 
-bool IsCheapOnHost(const Graph& graph, const Node& node) {
-  constexpr double kMaxBytes = 2e8;
-  return NodeFlops(graph, node) <= kMaxHostFlops && NodeBytes(graph, node) <= kMaxBytes;
+bool HostBudget::Spend(const Graph& graph, const Node& node) {
+  constexpr double kFree = 4096, kMaxFlops = 2e8, kMaxBytes = 2e8;  // of a node
+  const double flops = NodeFlops(graph, node), bytes = NodeBytes(graph, node), cost = flops + bytes;
+  if (cost <= kFree) return true;
+  if (flops > kMaxFlops || bytes > kMaxBytes || cost > left_) return false;
+  left_ -= cost;
+  return true;
 }
 
 bool IsProduct(const Node& node) {

@@ -1,6 +1,5 @@
 #include "frontend/passes/fold_constants.h"
 
-#include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/rewrite.h"
 
@@ -17,18 +16,20 @@ size_t OutputBytes(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-absl::StatusOr<Graph> FoldConstants(const Graph& graph, size_t max_bytes) {
+absl::StatusOr<Graph> FoldConstants(const Graph& graph, size_t max_bytes, HostBudget* budget) {
+  HostBudget own;
+  if (budget == nullptr) budget = &own;
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
     const OpRow* row = FindOp(node.op);
     if (row == nullptr || row->evaluate == nullptr || node.inputs.empty()) return std::nullopt;
     if (OutputBytes(graph, node) > (node.op == "Expand" ? kMaxExpandBytes : max_bytes)) return std::nullopt;
-    if (!IsCheapOnHost(graph, node)) return std::nullopt;
     std::vector<const HostTensor*> inputs;
     std::vector<Type> types;
     for (ValueId v : node.inputs) {
       inputs.push_back(r.Map(v).constant());
       if (v != kNoValue && inputs.back() == nullptr) return std::nullopt;
     }
+    if (!budget->Spend(graph, node)) return std::nullopt;
     for (ValueId v : node.outputs) types.push_back(graph.type(v));
     std::vector<Val> results;
     for (HostTensor& tensor : row->evaluate({node.attrs, inputs, types})) {

@@ -1,5 +1,7 @@
 #include "frontend/passes/pipeline.h"
 
+#include <memory>
+
 #include "frontend/base/status.h"
 #include "frontend/passes/cancel_transposes.h"
 #include "frontend/passes/cse.h"
@@ -12,9 +14,11 @@ namespace onnxtrain {
 
 namespace {
 
+// The host's budget is for all rounds.
 std::vector<Pass> CleanUpPasses() {
+  const auto budget = std::make_shared<HostBudget>();
   return {
-      {"fold_constants", [](const Graph& g) { return FoldConstants(g); }},
+      {"fold_constants", [budget](const Graph& g) { return FoldConstants(g, kMaxFoldedBytes, budget.get()); }},
       {"simplify", Simplify},
       {"cse", Cse},
       DcePass(),

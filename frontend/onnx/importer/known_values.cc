@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
@@ -53,7 +52,7 @@ std::optional<HostTensor> KnownValues::Evaluate(ValueId value) {
   const Graph& graph = builder_.graph();
   const Node node = *graph.producer(value);
   const OpRow* row = FindOp(node.op);
-  if (row == nullptr || row->evaluate == nullptr || !IsCheapOnHost(graph, node)) return std::nullopt;
+  if (row == nullptr || row->evaluate == nullptr) return std::nullopt;
   std::vector<const HostTensor*> inputs;
   for (ValueId input : node.inputs) {
     const HostTensor* known = input == kNoValue ? nullptr : Find(input);
@@ -62,7 +61,7 @@ std::optional<HostTensor> KnownValues::Evaluate(ValueId value) {
   }
   std::vector<Type> types;
   for (ValueId output : node.outputs) types.push_back(graph.type(output));
-  if (!std::ranges::all_of(types, IsSmall)) return std::nullopt;
+  if (!std::ranges::all_of(types, IsSmall) || !budget_.Spend(graph, node)) return std::nullopt;
   return row->evaluate({node.attrs, inputs, types})[graph.value(value).index];
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "frontend/onnx/importer/weight_table.h"
+#include "frontend/ops/cost.h"
 
 namespace onnxtrain {
 
@@ -35,6 +36,7 @@ class KnownValues {
   std::vector<bool> depends_on_feed_;  // by value
   std::map<ValueId, std::optional<HostTensor>> evaluated_;
   size_t constant_bytes_ = 0;
+  HostBudget budget_;
 };
 
 }  // namespace onnxtrain
