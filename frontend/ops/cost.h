@@ -11,8 +11,8 @@ double NodeFlops(const Graph& graph, const Node& node);
 // Returns the bytes of all inputs and outputs, each once; 0 for views and constants.
 double NodeBytes(const Graph& graph, const Node& node);
 
-// Bounds what the host evaluates of one graph: a product of constants can be small and take minutes, and many cheap nodes
-// take hours together.
+// Bounds what the host evaluates of one graph: a product of constants can be small and take minutes, and many cheap
+// nodes take hours together.
 class HostBudget {
  public:
   // Returns whether the host may evaluate the node, and counts its cost. Nodes as small as computations of shapes cost

@@ -12,8 +12,8 @@ namespace onnxtrain {
 inline constexpr size_t kMaxFoldedBytes = size_t{1} << 20;  // of a node's outputs
 
 // Replaces nodes that read only constants by the result of their row's `evaluate` if the outputs have at most
-// `max_bytes` in total and the budget lasts (null: one for this call). Keeps an Expand unless it is tiny: a scalar takes
-// less memory than its broadcast.
+// `max_bytes` in total and the budget lasts (null: one for this call). Keeps an Expand unless it is tiny: a scalar
+// takes less memory than its broadcast.
 absl::StatusOr<Graph> FoldConstants(const Graph& graph, size_t max_bytes = kMaxFoldedBytes,
                                     HostBudget* budget = nullptr);
 

@@ -101,8 +101,6 @@ void AddValueChecks(const ImportedModel& model, std::vector<FeedSpec>* feeds) {
   }
 }
 
-std::vector<bool> FindUnscaled(const Graph& graph) {
-  return FindReaching(graph, MovesElements, MultipliesByWeight);
-}
+std::vector<bool> FindUnscaled(const Graph& graph) { return FindReaching(graph, MovesElements, MultipliesByWeight); }
 
 }  // namespace onnxtrain

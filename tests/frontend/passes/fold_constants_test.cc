@@ -22,9 +22,7 @@ Graph Sines(int count, int64_t elements) {
   return graph;
 }
 
-int64_t Count(const Graph& graph, std::string_view op) {
-  return std::ranges::count(graph.nodes(), op, &Node::op);
-}
+int64_t Count(const Graph& graph, std::string_view op) { return std::ranges::count(graph.nodes(), op, &Node::op); }
 
 TEST(HostBudgetTest, ComputationsOfShapesCostNothing) {
   const auto folded = FoldConstants(Sines(3000, 16));
