@@ -140,7 +140,9 @@ absl::Status Recorder::Begin() {
   } else {
     ASSIGN_OR_RETURN(metrics_, MetricsFile::Create(metrics, classes));
   }
-  files_ = {"summary.json", "metrics.jsonl", "preprocess.json", "config.flags"};
+  const int64_t resumed = recorded_.continues_folder ? recorded_.resumed->result.steps : 0;
+  ASSIGN_OR_RETURN(events_, EventFile::Create(folder_.File(kEventsFolder), resumed));
+  files_ = {"summary.json", "metrics.jsonl", "preprocess.json", "config.flags", kEventsFolder};
   return BeginCheckpoints();
 }
 
@@ -179,6 +181,7 @@ void Recorder::Save(const LoopPosition& position, SaveReason reason) {
 
 void Recorder::OnEvent(const TrainEvent& event) {
   metrics_->Write(event);
+  events_->Write(event.step, ScalarsOf(event, run_.session->loss().classes));
   WarnAtSmallScale(event.report, &warnings_);
 }
 
@@ -257,7 +260,9 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
   const absl::Status written = failure.empty() && !stopped ? WriteModel(&summary) : WriteUnfinished();
   if (checkpoints_ != nullptr && !ListCheckpoints(checkpoints_->path()).empty())
     files_.emplace_back(kCheckpointsFolder);
-  if (!metrics_->status().ok()) warnings_.Add(std::string(ToStd(metrics_->status().message())));
+  for (const absl::Status& status : {metrics_->status(), events_->status()}) {
+    if (!status.ok()) warnings_.Add(std::string(ToStd(status.message())));
+  }
   summary.resumable = saved_step_ == result.steps && result.steps > 0;
   summary.resumed_from = recorded_.resumed ? recorded_.resumed->result.steps : 0;
   summary.config = recorded_.resolved;

@@ -10,6 +10,7 @@
 #include "optim/auto/training_run.h"
 #include "optim/checkpoint/checkpoint_writer.h"
 #include "optim/checkpoint/resume.h"
+#include "optim/telemetry/event_file.h"
 #include "optim/telemetry/metrics_file.h"
 #include "optim/telemetry/summary.h"
 #include "tools/onnxtrain/environment.h"
@@ -69,6 +70,7 @@ class Recorder {
   TrainingRun& run_;
   OutputFolder& folder_;
   std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<EventFile> events_;
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none are written
   std::unique_ptr<CheckpointWriter> writer_;
   BestEvaluation best_;

@@ -54,6 +54,21 @@ absl::Status RemoveCheckpoints(const std::string& folder) {
   return absl::OkStatus();
 }
 
+absl::Status RemoveEvents(const std::string& folder) {
+  std::error_code error;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().filename().string().starts_with("events.out.tfevents.")) files.push_back(entry.path());
+  }
+  error.clear();  // no such folder
+  for (const fs::path& file : files) {
+    if (!error) fs::remove(file, error);
+  }
+  if (error) return Invalid(folder, ": ", error.message());
+  fs::remove(folder, error);  // if nothing else is in it
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string DefaultOutputFolder(const std::string& model_path) {
@@ -101,6 +116,7 @@ absl::Status OutputFolder::RemoveOldRun() {
     fs::remove(File(name), error);
     if (error) return Invalid(File(name), ": ", error.message());
   }
+  RETURN_IF_ERROR(RemoveEvents(File(kEventsFolder)));
   return RemoveCheckpoints(File(kCheckpointsFolder));
 }
 

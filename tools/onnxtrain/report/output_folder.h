@@ -16,6 +16,8 @@ std::string DefaultOutputFolder(const std::string& model_path);
 // Fails if `target` is one of the inputs (the same file, through links or other spellings too).
 absl::Status CheckNotInput(const std::string& target, const std::vector<std::string>& inputs);
 
+inline constexpr char kEventsFolder[] = "tensorboard";  // in the folder of a run
+
 // What to do with a run that the folder holds.
 enum class OldRun : uint8_t { kRefuse, kReplace, kContinue };
 

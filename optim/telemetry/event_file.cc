@@ -1,0 +1,130 @@
+#include "optim/telemetry/event_file.h"
+
+#include <fcntl.h>
+#include <isa-l/crc.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "records are little-endian");
+
+template <typename T>
+std::string Raw(T value) {
+  std::string bytes(sizeof(T), '\0');
+  std::memcpy(bytes.data(), &value, sizeof(T));
+  return bytes;
+}
+
+uint32_t MaskedCrc(std::string bytes) {
+  auto* data = reinterpret_cast<unsigned char*>(bytes.data());
+  const uint32_t crc = ~crc32_iscsi(data, static_cast<int>(bytes.size()), ~uint32_t{0});
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+std::string Record(const std::string& data) {
+  const std::string length = Raw(static_cast<uint64_t>(data.size()));
+  return length + Raw(MaskedCrc(length)) + data + Raw(MaskedCrc(data));
+}
+
+// Protobuf's wire format.
+enum Wire { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+std::string Varint(uint64_t value) {
+  std::string bytes;
+  for (; value >= 128; value >>= 7) bytes += static_cast<char>(value | 128);
+  return bytes + static_cast<char>(value);
+}
+std::string Key(int field, Wire wire) { return Varint(static_cast<uint64_t>(field) << 3 | wire); }
+std::string Sub(int field, const std::string& message) { return Key(field, kBytes) + Varint(message.size()) + message; }
+
+std::string EventPrefix(double wall_time, int64_t step) {
+  return Key(1, kFixed64) + Raw(wall_time) + Key(2, kVarint) + Varint(static_cast<uint64_t>(step));
+}
+
+std::string SummaryValue(const std::string& tag, double value) {
+  return Sub(1, Sub(1, tag) + Key(2, kFixed32) + Raw(static_cast<float>(value)));
+}
+
+double WallTime() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+std::string FileName() {
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  return StrCat("events.out.tfevents.", static_cast<int64_t>(WallTime()), ".", host, ".", getpid());
+}
+
+Scalars StepScalars(const TrainEvent& e, bool has_accuracy) {
+  const StepReport& r = e.report;
+  Scalars scalars = {{"train/grad_norm", r.grad_norm},
+                     {"train/learning_rate", r.learning_rate},
+                     {"train/skipped_steps", static_cast<double>(r.skipped)},
+                     {"train/epoch", e.epoch},
+                     {"throughput/samples_per_sec", e.samples_per_second}};
+  if (r.weight > 0) scalars.emplace_back("train/loss", r.loss);  // else every update was skipped
+  if (has_accuracy && r.targets > 0) scalars.emplace_back("train/accuracy", r.correct / r.targets);
+  if (r.loss_scale > 0) scalars.emplace_back("train/loss_scale", r.loss_scale);
+  return scalars;
+}
+
+Scalars EvalScalars(const EvalMetrics& m) {
+  Scalars scalars = {{"eval/loss", m.loss}};
+  if (m.accuracy >= 0) scalars.emplace_back("eval/accuracy", m.accuracy);
+  for (const auto& [name, value] : m.metrics) scalars.emplace_back("eval/" + name, value);
+  return scalars;
+}
+
+}  // namespace
+
+Scalars ScalarsOf(const TrainEvent& event, bool has_accuracy) {
+  return event.kind == TrainEvent::Kind::kStep ? StepScalars(event, has_accuracy) : EvalScalars(event.eval);
+}
+
+std::string EventRecord(double wall_time, int64_t step, const Scalars& scalars) {
+  std::string values;
+  for (const auto& [tag, value] : scalars) {
+    if (std::isfinite(value)) values += SummaryValue(tag, value);
+  }
+  return Record(EventPrefix(wall_time, step) + Sub(5, values));
+}
+
+absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& folder, int64_t after_step) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::string path = StrCat(folder, "/", FileName());
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return absl::UnavailableError(StrCat(path, ": ", std::strerror(errno)));
+  std::unique_ptr<EventFile> file(new EventFile(path, fd));
+  file->Append(Record(EventPrefix(WallTime(), 0) + Sub(3, "brain.Event:2")));
+  // A session log with status START.
+  if (after_step > 0)
+    file->Append(Record(EventPrefix(WallTime(), after_step + 1) + Sub(7, Key(1, kVarint) + Varint(1))));
+  RETURN_IF_ERROR(file->status());
+  return file;
+}
+
+EventFile::~EventFile() { close(fd_); }
+
+void EventFile::Append(std::string_view bytes) {
+  while (status_.ok() && !bytes.empty()) {
+    const ssize_t n = write(fd_, bytes.data(), bytes.size());
+    if (n >= 0) {
+      bytes.remove_prefix(n);
+    } else if (errno != EINTR) {
+      status_ = absl::UnavailableError(StrCat(path_, ": ", std::strerror(errno)));
+    }
+  }
+}
+
+void EventFile::Write(int64_t step, const Scalars& scalars) { Append(EventRecord(WallTime(), step, scalars)); }
+
+}  // namespace onnxtrain
