@@ -120,6 +120,17 @@ TEST(RunCase, CountsNoCaseThatTheHostEvaluates) {
   EXPECT_TRUE(RunCase(node / "test_nonzero_example", nullptr).ok());
 }
 
+// The forms that operators had in the first opsets, which neither collection has: opsets/make_cases.py.
+TEST(Opsets, FormsOfTheFirstOpsetsAreComputed) {
+  const auto cases = FindCases(ONNXTRAIN_SOURCE_DIR "/tests/conformance/opsets");
+  ASSERT_TRUE(cases.ok()) << cases.status();
+  EXPECT_EQ(cases->size(), 3u);
+  for (const fs::path& path : *cases) {
+    for (std::string_view backend : kBackends)
+      EXPECT_TRUE(RunCase(path, BackendNamed(backend)).ok()) << path << RunCase(path, BackendNamed(backend));
+  }
+}
+
 TEST(Manifest, NamesCasesThatExist) {
   std::set<std::string> known;
   for (const Collection& collection : kCollections) {

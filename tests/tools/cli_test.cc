@@ -562,6 +562,73 @@ TEST_F(Cli, ExportTakesWeightsByName) {
   EXPECT_FALSE(Exists("q.onnx"));
 }
 
+// x → product → Gelu as exporters write it → product → attention without heads, whose scores are bent by Tanh.
+tiny::Model WrittenForms() {
+  tiny::Model m;
+  m.nodes = {{"MatMul", {"x", "w"}, {"h"}},         {"Div", {"h", "root"}, {"scaled"}},
+             {"Erf", {"scaled"}, {"erf"}},          {"Add", {"erf", "one"}, {"sum"}},
+             {"Mul", {"h", "sum"}, {"twice"}},      {"Mul", {"twice", "half"}, {"gelu"}},
+             {"MatMul", {"gelu", "k"}, {"scores"}}, {"Tanh", {"scores"}, {"bent"}},
+             {"Softmax", {"bent"}, {"weights"}},    {"MatMul", {"weights", "v"}, {"mixed"}},
+             {"Mul", {"mixed", "half"}, {"input"}}, {"Erf", {"input"}, {"y"}}};
+  m.weights = {{"w", {4, 4}, tiny::Uniform(16, 0.5f, 1)},
+               {"k", {4, 4}, tiny::Uniform(16, 0.5f, 2)},
+               {"v", {4, 4}, tiny::Uniform(16, 0.5f, 3)},
+               {"root", {}, {1.41421356f}},
+               {"one", {}, {1}},
+               {"half", {}, {0.5f}}};
+  return m;
+}
+
+TEST_F(Cli, InspectShowsWrittenFormsAndWhatIsNearlyOne) {
+  WrittenForms().Save(Path("forms.onnx"));
+  const Outcome o = Run("inspect --model forms.onnx --json");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json json = Json::parse(o.out);
+  EXPECT_EQ(json["recognized"], (Json{{"Gelu", 1}}));
+  ASSERT_EQ(json["nearly_recognized"].size(), 2u) << o.out;
+  EXPECT_EQ(json["nearly_recognized"][0], "Attention: MatMul 'mixed_node': Tanh 'bent_node' is between its products");
+  EXPECT_EQ(json["nearly_recognized"][1], "Gelu: Erf 'y_node': no form of it has the value around this node");
+  const std::string page = Run("inspect --model forms.onnx").out;
+  EXPECT_NE(page.find("recognized Gelu 1 in written form"), std::string::npos) << page;
+  EXPECT_NE(page.find("nearly     Attention: MatMul 'mixed_node'"), std::string::npos) << page;
+}
+
+// x, quantized → integers · w → floats + b: nothing says what w stands for.
+std::string UnscaledProduct() {
+  using tiny::Message;
+  const auto node = [](const std::string& op, const std::vector<std::string>& in, const std::vector<std::string>& out) {
+    Message m;
+    for (const std::string& name : in) m.Bytes(1, name);
+    for (const std::string& name : out) m.Bytes(2, name);
+    return m.Bytes(4, op);
+  };
+  const auto value = [](const std::string& name) {
+    const Message dims = Message().Sub(1, Message().Bytes(2, "batch")).Sub(1, Message().Int(1, 2));
+    return Message().Bytes(1, name).Sub(2, Message().Sub(1, Message().Int(1, 1).Sub(2, dims)));
+  };
+  const float bias[2] = {0.5f, 0.25f};
+  Message graph;
+  graph.Sub(1, node("DynamicQuantizeLinear", {"x"}, {"q", "scale", "zero"}));
+  graph.Sub(1, node("MatMulInteger", {"q", "w", "zero"}, {"sums"}));
+  graph.Sub(1, node("Cast", {"sums"}, {"floats"}).Sub(5, Message().Bytes(1, "to").Int(3, 1).Int(20, 2)));
+  graph.Sub(1, node("Add", {"floats", "b"}, {"y"})).Bytes(2, "unscaled");
+  graph.Sub(5, Message().Int(1, 2).Int(1, 2).Int(2, 3).Bytes(8, "w").Bytes(9, "\x01\x02\x03\x04"));
+  graph.Sub(5, Message().Int(1, 2).Int(2, 1).Bytes(8, "b").Bytes(9, {reinterpret_cast<const char*>(bias), 8}));
+  graph.Sub(11, value("x")).Sub(12, value("y"));
+  return Message().Int(1, 7).Sub(7, graph).Sub(8, Message().Bytes(1, "").Int(2, 13)).text();
+}
+
+TEST_F(Cli, IntegersWithoutAScaleAreTrainedAroundOnlyOnRequest) {
+  std::ofstream(Path("unscaled.onnx"), std::ios::binary) << UnscaledProduct();
+  const Outcome o = Run("--model unscaled.onnx --max-steps 2");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_NE(o.err.find("the weights of MatMulInteger (1) are stored as integers that cannot be trained"),
+            std::string::npos)
+      << o.err;
+  EXPECT_EQ(Run("--model unscaled.onnx --max-steps 2 --train b --out r").code, 0);
+}
+
 TEST_F(Cli, InspectShowsWhatWouldBeTrained) {
   const Outcome o = Run("inspect --model soft.onnx --freeze 'b*' --json");
   ASSERT_EQ(o.code, 0) << o.err;

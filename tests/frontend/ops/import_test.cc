@@ -193,6 +193,7 @@ TEST(Import, Einsum) {
 
 TEST(Import, Shapes) {
   const HostTensor cube = F64({1, 4, 1, 1}, {0, 1, 2, 3});
+  const HostTensor planes = F64({1, 2, 2, 2}, {0, 1, 2, 3, 4, 5, 6, 7});
   const std::vector<ImportCase> cases = {
       {{"Reshape", 13, {kX, W({0, -1, 1})}, {}}, "f64[2,3,1]", {1, 2, 3, 4, 5, 6}},
       {{"Reshape", 14, {F64({0, 3}, {}), W({3, 0})}, {{"allowzero", int64_t{1}}}}, "f64[3,0]", {}},
@@ -231,6 +232,10 @@ TEST(Import, Shapes) {
       {{"SpaceToDepth", 13, {F64({1, 1, 2, 2}, {0, 1, 2, 3})}, {{"blocksize", int64_t{2}}}},
        "f64[1,4,1,1]",
        {0, 1, 2, 3}},
+      {{"SpaceToDepth", 13, {planes}, {{"blocksize", int64_t{2}}}}, "f64[1,8,1,1]", {0, 4, 1, 5, 2, 6, 3, 7}},
+      {{"SpaceToDepth", 28, {planes}, {{"blocksize", int64_t{2}}, {"mode", std::string("CRD")}}},
+       "f64[1,8,1,1]",
+       {0, 1, 2, 3, 4, 5, 6, 7}},
   };
   for (const ImportCase& c : cases) CheckCase(c);
 }

@@ -165,6 +165,64 @@ TEST_F(Attentions, AFloatMaskMayHideAllKeys) {
   }
 }
 
+// Windows count from a query's own position, behind the cache, and bound what is_causal leaves.
+TEST_F(Attentions, WindowsAreMasks) {
+  struct WindowCase {
+    int64_t left, right, causal;
+    std::vector<int64_t> seen;  // [3,3]
+  };
+  const WindowCase cases[] = {{0, 0, 0, {1, 0, 0, 0, 1, 0, 0, 0, 1}},
+                              {1, 0, 0, {1, 0, 0, 1, 1, 0, 0, 1, 1}},
+                              {-1, 1, 0, {1, 1, 0, 1, 1, 1, 1, 1, 1}},
+                              {1, 1, 1, {1, 0, 0, 1, 1, 0, 0, 1, 1}}};
+  for (const WindowCase& c : cases) {
+    const HostTensor seen = Whole(DType::kBool, {3, 3}, c.seen);
+    ExpectNear(Onnx({{"left_window_size", c.left}, {"right_window_size", c.right}, {"is_causal", c.causal}}),
+               Onnx({}, &seen));
+  }
+}
+
+// A query follows the keys of the cache.
+TEST_F(Attentions, CausalQueriesFollowTheCache) {
+  const HostTensor past = Noise({2, 2, 2, 2}, 4), seen = Whole(DType::kBool, {3, 5},
+                                                               {1, 1, 1, 0, 0,  //
+                                                                1, 1, 1, 1, 0,  //
+                                                                1, 1, 1, 1, 1});
+  const auto attend = [&](const HostTensor* mask) {
+    SingleNodeImporter n("Attention", 24);
+    n.Constant(q_).Constant(k_).Constant(v_).Attr("q_num_heads", int64_t{4}).Attr("kv_num_heads", int64_t{2});
+    mask == nullptr ? n.Absent().Attr("is_causal", int64_t{1}) : n.Constant(*mask);
+    return Outcome(n.Constant(past).Constant(past));
+  };
+  ExpectNear(attend(nullptr), attend(&seen));
+}
+
+// The scores that the node gives: products, capped, masked, normalized.
+TEST_F(Attentions, ModesGiveTheirScores) {
+  const HostTensor mask = Noise({3, 3}, 5);
+  const auto scores = [&](int64_t mode) {
+    SingleNodeImporter n("Attention", 24);
+    n.Constant(q_).Constant(q_).Constant(q_).Constant(mask).Outputs(4);
+    n.Attr("q_num_heads", int64_t{4}).Attr("kv_num_heads", int64_t{4});
+    n.Attr("softcap", 0.5).Attr("qk_matmul_output_mode", mode);
+    const auto outputs = n.Import();
+    EXPECT_TRUE(outputs.ok()) << outputs.status();
+    n.graph().AddOutput("s", (*outputs)[3].id());
+    return Interpret(n.graph(), {})->front().ToDoubles();
+  };
+  std::vector<double> expected = scores(0);
+  for (double& s : expected) s = 0.5 * std::tanh(s / 0.5);
+  ExpectNear(scores(1), expected);
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] += mask.At(static_cast<int64_t>(i % 9));
+  ExpectNear(scores(2), expected);
+  for (size_t row = 0; row < expected.size(); row += 3) {
+    double sum = 0;
+    for (size_t i = row; i < row + 3; ++i) sum += expected[i] = std::exp(expected[i]);
+    for (size_t i = row; i < row + 3; ++i) expected[i] /= sum;
+  }
+  ExpectNear(scores(3), expected);
+}
+
 // A cap far above all scores changes next to nothing, and takes the path by primitives.
 TEST_F(Attentions, SoftcapBendsScores) {
   ExpectNear(Onnx({{"softcap", 1e4}, {"is_causal", int64_t{1}}}), Onnx({{"is_causal", int64_t{1}}}));

@@ -52,6 +52,15 @@ TEST(ImportResize, ScalesMultiplyInFloat32) {
   EXPECT_EQ(EvaluateNode(n, {Arange({1, 1, 10})}).shape(), (Shape{1, 1, 7}));
 }
 
+// Half of 5 elements are 2.5: two are kept, at 1 and 3, the middle of what each stands for.
+TEST(ImportResize, SymmetricHalfPixelsAreExact) {
+  SingleNodeImporter n("Resize", 19);
+  n.Input({kF32, {1, 1, 5}}).Absent().Constant(Floats({1, 1, 0.5f}));
+  n.Attr("coordinate_transformation_mode", std::string("half_pixel_symmetric"));
+  n.Attr("nearest_mode", std::string("floor"));
+  EXPECT_THAT(EvaluateNode(n, {Arange({1, 1, 5})}).ToDoubles(), ElementsAre(2, 4));
+}
+
 TEST(ImportResize, ARoundedScaleHitsTheElementsThatItMeans) {
   SingleNodeImporter n("Resize", 13);
   n.Input({kF32, {1, 1, 9}}).Absent().Constant(Floats({1, 1, 1.0f / 3}));
