@@ -85,25 +85,25 @@ class FileWriter {
   Sha256 hash_;
 };
 
-absl::Status AppendTensors(const std::vector<TensorSource>& tensors, FileWriter* file) {
+absl::Status AppendTensors(const std::vector<TensorSource>& tensors, std::span<std::byte> chunk, FileWriter* file) {
   std::vector<NamedType> types;
   for (const TensorSource& t : tensors) types.push_back({t.name, t.type});
   ASSIGN_OR_RETURN(const std::string header, SafetensorsHeader(types, {{"format", "onnxtrain"}}));
   RETURN_IF_ERROR(file->Append(header));
-  std::vector<std::byte> chunk;
   for (const TensorSource& t : tensors) {
-    for (size_t begin = 0; begin < t.type.bytes(); begin += kChunk) {
-      chunk.resize(std::min(kChunk, t.type.bytes() - begin));
-      RETURN_IF_ERROR(t.read(begin, chunk));
-      RETURN_IF_ERROR(file->Append(chunk));
+    for (size_t begin = 0; begin < t.type.bytes(); begin += chunk.size()) {
+      const std::span<std::byte> part = chunk.first(std::min(chunk.size(), t.type.bytes() - begin));
+      RETURN_IF_ERROR(t.read(begin, part));
+      RETURN_IF_ERROR(file->Append(part));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status WriteTensors(int folder, const char* name, const std::vector<TensorSource>& tensors, Json* files) {
+absl::Status WriteTensors(int folder, const char* name, const std::vector<TensorSource>& tensors,
+                          std::span<std::byte> chunk, Json* files) {
   ASSIGN_OR_RETURN(FileWriter file, FileWriter::Create(folder, name));
-  RETURN_IF_ERROR(AppendTensors(tensors, &file));
+  RETURN_IF_ERROR(AppendTensors(tensors, chunk, &file));
   RETURN_IF_ERROR(file.Finish());
   (*files)[name] = file.ManifestEntry();
   return absl::OkStatus();
@@ -124,10 +124,10 @@ std::string ManifestText(const Json& content) {
   return manifest.dump(2) + "\n";
 }
 
-absl::Status WriteFiles(int folder, const CheckpointContent& content) {
+absl::Status WriteFiles(int folder, const CheckpointContent& content, std::span<std::byte> chunk) {
   Json files = Json::object(), none = Json::object();
-  RETURN_IF_ERROR(WriteTensors(folder, kModelFile, content.model, &files));
-  RETURN_IF_ERROR(WriteTensors(folder, kOptimizerFile, content.optimizer, &files));
+  RETURN_IF_ERROR(WriteTensors(folder, kModelFile, content.model, chunk, &files));
+  RETURN_IF_ERROR(WriteTensors(folder, kOptimizerFile, content.optimizer, chunk, &files));
   RETURN_IF_ERROR(WriteText(folder, kStateFile, content.state, &files));
   const Json manifest = {{"format", kFormat}, {"step", content.step}, {"files", files}};
   return WriteText(folder, kManifestFile, ManifestText(manifest), &none);
@@ -227,11 +227,12 @@ absl::Status CheckpointFolder::Write(const CheckpointContent& content) {
   RETURN_IF_ERROR(CheckFreeSpace(content.bytes() + static_cast<int64_t>(content.state.size())));
   const std::string name = CheckpointName(content.step), temporary = StrCat(kTemporary, name);
   std::error_code ignored;
+  chunk_.resize(kChunk);
   fs::remove_all(path_ + "/" + temporary, ignored);
   if (mkdirat(fd_, temporary.c_str(), 0755) != 0) return Failed(temporary + " cannot be created");
   const int folder = Retry([&] { return openat(fd_, temporary.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (folder < 0) return Failed(temporary + " cannot be opened");
-  absl::Status written = Annotate(WriteFiles(folder, content), StrCat(path_, "/", name, ": "));
+  absl::Status written = Annotate(WriteFiles(folder, content, chunk_), StrCat(path_, "/", name, ": "));
   if (written.ok() && Retry([&] { return fsync(folder); }) != 0 && errno != EINVAL)
     written = Failed(name + " cannot be synced to disk");
   close(folder);

@@ -70,6 +70,7 @@ class CheckpointFolder {
 
   std::string path_;
   int fd_;
+  std::vector<std::byte> chunk_;  // reused: memory for what is read and written next
 };
 
 // "step-00000042"
