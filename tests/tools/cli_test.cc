@@ -260,6 +260,21 @@ TEST_F(Cli, SignalsEndTheRun) {
   }
 }
 
+TEST_F(Cli, PresetsTrain) {
+  int presets = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(ONNXTRAIN_SOURCE_DIR "/presets")) {
+    if (entry.path().extension() != ".flags") continue;
+    const std::string out = "r" + entry.path().stem().string();
+    const Outcome o =
+        Run(StrCat("--flagfile ", entry.path().string(), " --model m.onnx --data train.npz --eval-split 0.2",
+                   " --max-steps 6 --quiet --out ", out));
+    EXPECT_EQ(o.code, 0) << entry.path() << o.err;
+    EXPECT_TRUE(Exists(out + "/model.onnx")) << entry.path();
+    ++presets;
+  }
+  EXPECT_GE(presets, 5);
+}
+
 TEST_F(Cli, AnIgnoredHangupStaysIgnored) {
   const Outcome o =
       Run("--model m.onnx --data train.npz --epochs 100000000 --max-time 2s --log-every 1000 --quiet --out r",
