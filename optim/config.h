@@ -51,6 +51,9 @@ struct TrainConfig {
   std::string eval_data, eval_split;
   std::vector<std::string> input, label;
   std::string header = "auto";
+  std::vector<std::string> encode, fill;
+  bool standardize = false, scale_targets = false;
+  std::string on_bad_sample = "abort";
   std::string normalize;  // "": that of preprocess.json beside the model, else unit
   bool shuffle = true, drop_last = false;
   int64_t num_workers = kAuto;

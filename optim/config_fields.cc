@@ -69,7 +69,8 @@ constexpr ConfigField kFields[] = {
     {"data", "eval_data", kTaskTrain, &C::eval_data, "PATH",
      "Evaluation samples, used before, during and after training (an MNIST folder has its own)", {.on_resume = kFree}},
     {"data", "eval_split", kTaskTrain, &C::eval_split, "F|last:F|COLUMN",
-     "Holds out evaluation samples from `data`. 0.1: a random tenth; last:0.1: the last tenth; COLUMN: the samples "
+     "Holds out evaluation samples from `data`. 0.1: about a tenth, by a hash of each sample, so that samples added "
+     "later move none; last:0.1: the last tenth; COLUMN: the samples "
      "where it is not 0, or test, eval, valid, dev"},
     {"data", "input", kReads | kTaskInspect | kSynthetic, &C::input, "MODEL_INPUT=COLUMN[,…]",
      "Columns of a model input; several are concatenated. NUMBER for an input without a batch axis, and @FILE.npy: a "
@@ -77,6 +78,20 @@ constexpr ConfigField kFields[] = {
     {"data", "label", kReads, &C::label, "COLUMN[,…]", "Label column, by name or 0-based index"},
     {"data", "header", kReads, &C::header, "WHETHER",
      "Whether the first line of a CSV file names the columns", {.choices = "auto|yes|no"}},
+    {"data", "encode", kTaskTrain, &C::encode, "[COLUMN=]HOW",
+     "Encodes columns of categories, all columns of text or COLUMN. onehot: an input value for each category; index: "
+     "its place among the sorted categories; repeatable", {.repeatable = true}},
+    {"data", "fill", kTaskTrain, &C::fill, "[COLUMN=]HOW",
+     "Fills missing values of all columns or of COLUMN, as the training samples have it: mean, median, most_frequent "
+     "or a number; missing categories become the most frequent one; repeatable", {.repeatable = true}},
+    {"data", "standardize", kTaskTrain, &C::standardize, "",
+     "Standardizes numbers that are no pixels: subtracts each column's mean over the training samples and divides by "
+     "its standard deviation"},
+    {"data", "scale_targets", kTaskTrain, &C::scale_targets, "",
+     "Trains a regression on standardized targets; the last layer of the exported model predicts in the original unit"},
+    {"data", "on_bad_sample", kTaskTrain | kTaskEval | kTaskPredict, &C::on_bad_sample, "WHAT",
+     "A sample that cannot be read or used (NaN, a label or index out of range). abort: ends the run; skip: leaves it "
+     "out, and says how many", {.choices = "abort|skip"}},
     {"data", "normalize", kReads, &C::normalize, "HOW",
      "Normalization of 8-bit pixels. unit: 0–1; raw: 0–255; imagenet; MEAN/STD per channel on 0–1: 0.1307/0.3081",
      {.otherwise = "unit"}},
@@ -220,8 +235,9 @@ constexpr ConfigField kFields[] = {
      "Metric by which evaluations are compared (`lr_scheduler` plateau, `keep_best`, `early_stopping_patience`): loss, "
      "accuracy or one of `metrics`, minimized or maximized", {.on_resume = kChanges}},
     {"run", "metrics", kTaskTrain | kTaskEval, &C::metrics, "NAME[,…]",
-     "Metrics of evaluations besides the loss: accuracy, topK (top5), f1, f1_macro, auc, perplexity, mae; of one of "
-     "several outputs: f1@OUTPUT", {.on_resume = kFree}},
+     "Metrics of evaluations besides the loss: accuracy, topK (top5), f1, f1_macro, auc, perplexity; of numbers "
+     "mae, rmse, r2, also of each target (rmse_0; default for regressions: rmse,r2); of one of several outputs: "
+     "f1@OUTPUT", {.on_resume = kFree}},
     {"run", "plot", kTaskPlan, &C::plot, "FILE", "Plots live memory over the step as SVG"},
     {"run", "require", kTaskTrain | kTaskEval, &C::require, "'METRIC>=X'",
      "Exits with 3 unless the result meets it: 'accuracy>=0.97'; repeatable", {.repeatable = true, .on_resume = kFree}},

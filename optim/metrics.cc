@@ -7,226 +7,45 @@
 
 #include "absl/strings/numbers.h"
 #include "frontend/base/status.h"
-#include "optim/losses/shared.h"
+#include "optim/metric_rows.h"
 
 namespace onnxtrain {
 namespace {
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
-Val Total(Val condition, DType dtype) { return ReduceSum(Cast(condition, dtype), {}, false); }
-
-Val ArgMax(Val scores, int64_t axis) {
-  return scores.b().Op("ArgMax", {scores}, {{"axis", axis}, {"keepdims", int64_t{0}}});
-}
-
-// Predictions and labels as class indices; binary labels are the classes 0 and 1.
-struct Classified {
-  Val predicted, actual;  // i64 of one shape
-  Val counts;             // bool: false where ignored
-  int64_t classes;
-};
-
-Classified Classify(const MetricContext& c) {
-  Builder& b = c.y.b();
-  if (c.form == LabelForm::kElements) {
-    const Val actual = Cast(Greater(c.labels, b.Scalar(c.labels.dtype(), 0.5)), DType::kInt64);
-    const Val predicted = Cast(Greater(c.y, b.Scalar(c.y.dtype(), 0)), DType::kInt64);
-    return {predicted, actual, Equal(actual, actual), 2};
+// Calls visit(row) for every metric until it returns true.
+template <typename Visitor>
+void ForEachRow(Visitor visit) {
+  for (const auto rows : {ClassMetrics(), ValueMetrics()}) {
+    for (const MetricRow& row : rows) {
+      if (visit(row)) return;
+    }
   }
-  if (c.form == LabelForm::kDistribution) {
-    const int64_t axis = c.y.rank() - 1;
-    const Val actual = ArgMax(c.labels, axis);
-    return {ArgMax(c.y, axis), actual, Equal(actual, actual), c.y.dim(-1)};
-  }
-  const auto [scores, labels] = AlignClasses(c.y, c.labels);
-  const Val ignored = Equal(labels, b.Scalar(DType::kInt64, static_cast<double>(c.ignore_index)));
-  return {ArgMax(scores, 1), labels, b.Op("Not", {ignored}), scores.dim(1)};
 }
 
-Val And(Val a, Val b) { return a.b().Op("And", {a, b}); }
-
-std::vector<Val> AccuracyStats(const MetricContext& c) {
-  const Classified k = Classify(c);
-  return {Total(And(Equal(k.predicted, k.actual), k.counts), c.y.dtype()), Total(k.counts, c.y.dtype())};
+// Is it that of the row? Sets *k to the number of a numbered name.
+bool IsNameOf(const MetricRow& row, std::string_view name, int64_t* k) {
+  if (!row.numbered) return row.name == name;
+  if (!name.starts_with(row.name)) return false;
+  return absl::SimpleAtoi(ToAbsl(name.substr(row.name.size())), k) && *k >= 1 && *k <= 1'000'000;
 }
 
-// A label is in the top k where fewer than k scores are greater than its own.
-std::vector<Val> TopStats(const MetricContext& c) {
-  const auto pair = AlignClasses(c.y, c.labels);
-  const auto [own, ignored] = GatherClassScores(pair, c.ignore_index);
-  Shape one = pair.scores.shape();
-  one[1] = 1;
-  const Val above = ReduceSum(Cast(Greater(pair.scores, Reshape(own, one)), c.y.dtype()), {1}, false);
-  const Val counts = c.y.b().Op("Not", {ignored});
-  const Val hit = Less(above, c.y.b().Scalar(c.y.dtype(), static_cast<double>(c.k)));
-  return {Total(And(hit, counts), c.y.dtype()), Total(counts, c.y.dtype())};
-}
-
-double Ratio(const MetricStats& s) { return s[1][0] > 0 ? s[0][0] / s[1][0] : kUndefined; }
-
-// By class: true positives, predictions, labels.
-std::vector<Val> ConfusionStats(const MetricContext& c) {
-  const Classified k = Classify(c);
-  const int64_t n = NumElements(k.actual.shape());
-  const Val index = ClassIndices(c.y.b(), k.classes, 2, 1), counts = Reshape(k.counts, {n, 1});
-  const Val predicted = And(Equal(Reshape(k.predicted, {n, 1}), index), counts),
-            actual = And(Equal(Reshape(k.actual, {n, 1}), index), counts);
-  const auto sum = [&](Val hits) { return ReduceSum(Cast(hits, c.y.dtype()), {0}, false); };
-  return {sum(And(predicted, actual)), sum(predicted), sum(actual)};
-}
-
-// 2·tp / (predictions + labels) of one class.
-double ClassF1(const MetricStats& s, size_t k) { return 2 * s[0][k] / (s[1][k] + s[2][k]); }
-
-// Mean over the classes that occur among labels or predictions (as in scikit-learn).
-double F1Macro(const MetricStats& s) {
-  double sum = 0;
-  int occurring = 0;
-  for (size_t k = 0; k < s[0].size(); ++k) {
-    if (s[1][k] + s[2][k] == 0) continue;
-    sum += ClassF1(s, k);
-    ++occurring;
-  }
-  return occurring > 0 ? sum / occurring : kUndefined;
-}
-
-double F1(const MetricStats& s) {
-  if (s[0].size() != 2) return F1Macro(s);
-  return s[1][1] + s[2][1] > 0 ? ClassF1(s, 1) : 0;
-}
-
-// Scores of class 1, or of each class, and the labels, −1 where ignored.
-std::vector<Val> ScoreStats(const MetricContext& c) {
-  const Classified k = Classify(c);
-  const int64_t n = NumElements(k.actual.shape());
-  const Val none = c.y.b().Scalar(DType::kInt64, -1);
-  const Val actual = Cast(Reshape(Where(k.counts, k.actual, none), {n}), c.y.dtype());
-  if (c.form == LabelForm::kElements) return {Reshape(c.y, {n}), actual};
-  const bool rows = c.form == LabelForm::kDistribution || c.y.rank() == 2;
-  Val scores = rows ? c.y : AlignClasses(c.y, c.labels).scores;
-  if (scores.rank() > 2 && c.form == LabelForm::kClasses) {  // [N,C,…] → [N,…,C]
-    scores = Transpose(Reshape(scores, {scores.dim(0), k.classes, n / scores.dim(0)}), {0, 2, 1});
-  }
-  scores = Reshape(scores, {n, k.classes});
-  if (k.classes == 2) return {Reshape(Slice(scores, 1, 1, 1) - Slice(scores, 1, 0, 1), {n}), actual};
-  return {c.y.b().Op("Softmax", {scores}, {{"axis", int64_t{1}}}), actual};
-}
-
-// Area under the ROC curve of class `k` against the rest: the share of correctly ordered pairs, ties counting half
-// (Mann & Whitney, 1947). NaN without such pairs.
-double ClassAuc(const std::vector<double>& scores, const std::vector<double>& actual, size_t k, size_t width) {
-  std::vector<std::pair<double, bool>> order;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    if (actual[i] >= 0)
-      order.emplace_back(scores[i * width + (width > 1 ? k : 0)], actual[i] == static_cast<double>(k));
-  }
-  std::sort(order.begin(), order.end());
-  double below = 0, positives = 0, ordered = 0;  // negatives with lower scores; correctly ordered pairs
-  for (size_t i = 0; i < order.size();) {
-    double same[2] = {0, 0};
-    const size_t begin = i;
-    for (; i < order.size() && order[i].first == order[begin].first; ++i) ++same[order[i].second ? 1 : 0];
-    ordered += same[1] * (below + same[0] / 2);
-    below += same[0];
-    positives += same[1];
-  }
-  return below > 0 && positives > 0 ? ordered / (below * positives) : kUndefined;
-}
-
-// Two classes: class 1 against 0. More: the mean over classes of one against the rest.
-double Auc(const MetricStats& s) {
-  if (s[1].empty()) return kUndefined;
-  const size_t width = s[0].size() / s[1].size();
-  if (width <= 1) return ClassAuc(s[0], s[1], 1, 1);
-  double sum = 0;
-  int defined = 0;
-  for (size_t k = 0; k < width; ++k) {
-    const double area = ClassAuc(s[0], s[1], k, width);
-    if (std::isnan(area)) continue;
-    sum += area;
-    ++defined;
-  }
-  return defined > 0 ? sum / defined : kUndefined;
-}
-
-std::vector<Val> LikelihoodStats(const MetricContext& c) {
-  Builder& b = c.y.b();
-  if (c.form == LabelForm::kDistribution) {
-    const Val log_prob = b.Op("LogSoftmax", {c.y}, {{"axis", int64_t{c.y.rank() - 1}}});
-    return {ReduceSum(-(c.labels * log_prob), {}, false), ReduceSum(c.labels, {}, false)};
-  }
-  const auto pair = AlignClasses(c.y, c.labels);
-  const auto [log_prob, ignored] =
-      GatherClassScores({b.Op("LogSoftmax", {pair.scores}, {{"axis", int64_t{1}}}), pair.labels}, c.ignore_index);
-  return {ReduceSum(Where(ignored, b.Scalar(c.y.dtype(), 0), -log_prob), {}, false),
-          Total(b.Op("Not", {ignored}), c.y.dtype())};
-}
-
-double Perplexity(const MetricStats& s) { return std::exp(Ratio(s)); }
-
-std::vector<Val> ErrorStats(const MetricContext& c) {
-  const Val error = c.y.b().Op("Abs", {c.y - c.labels});
-  return {ReduceSum(error, {}, false), c.y.b().Scalar(c.y.dtype(), static_cast<double>(NumElements(error.shape())))};
-}
-
-const std::vector<MetricRow>& Rows() {
-  static const auto* rows = new std::vector<MetricRow>{
-      {.name = "accuracy",
-       .text = "share of correct predictions",
-       .classes = true,
-       .binary_labels = true,
-       .stats = AccuracyStats,
-       .value = Ratio},
-      {.name = "top",
-       .text = "share of labels among the K highest scores: top5",
-       .numbered = true,
-       .classes = true,
-       .stats = TopStats,
-       .value = Ratio},
-      {.name = "f1",
-       .text = "F1 of class 1 of two, macro of more",
-       .classes = true,
-       .binary_labels = true,
-       .stats = ConfusionStats,
-       .value = F1},
-      {.name = "f1_macro",
-       .text = "mean F1 of the classes",
-       .classes = true,
-       .binary_labels = true,
-       .stats = ConfusionStats,
-       .value = F1Macro},
-      {.name = "auc",
-       .text = "area under the ROC curve; of more than two classes: mean of one against the rest",
-       .keep = true,
-       .classes = true,
-       .binary_labels = true,
-       .stats = ScoreStats,
-       .value = Auc},
-      {.name = "perplexity",
-       .text = "e to the mean negative log-likelihood",
-       .classes = true,
-       .stats = LikelihoodStats,
-       .value = Perplexity},
-      {.name = "mae", .text = "mean absolute error", .values = true, .stats = ErrorStats, .value = Ratio},
-  };
-  return *rows;
-}
-
-// Finds the row; sets *k to the number of a numbered name.
 const MetricRow* FindMetric(std::string_view name, int64_t* k) {
-  for (const MetricRow& row : Rows()) {
-    if (row.name == name && !row.numbered) return &row;
-    if (!row.numbered || !name.starts_with(row.name)) continue;
-    const auto number = ToAbsl(name.substr(row.name.size()));
-    if (absl::SimpleAtoi(number, k) && *k >= 1 && *k <= 1'000'000) return &row;
-  }
-  return nullptr;
+  const MetricRow* found = nullptr;
+  ForEachRow([&](const MetricRow& row) {
+    if (IsNameOf(row, name, k)) found = &row;
+    return found != nullptr;
+  });
+  return found;
 }
 
 std::string Names() {
   std::string names;
-  for (const MetricRow& row : Rows()) StrAppend(&names, names.empty() ? "" : ", ", row.name, row.numbered ? "K" : "");
+  ForEachRow([&](const MetricRow& row) {
+    StrAppend(&names, names.empty() ? "" : ", ", row.name, row.numbered ? "K" : "");
+    return false;
+  });
   return names;
 }
 
@@ -269,6 +88,45 @@ absl::StatusOr<std::vector<Metric>> ChooseMetrics(const std::vector<std::string>
   return metrics;
 }
 
+namespace {
+
+constexpr int64_t kMostTargets = 64;
+
+int64_t CountTargets(const LossTerm& term, const LossChoice& loss) {
+  const auto feed = std::ranges::find(loss.feeds, term.feed, &LossFeed::name);
+  return feed != loss.feeds.end() ? feed->sample.elements() : 0;
+}
+
+bool ReportsTargets(const MetricRow& row, int64_t targets) {
+  return row.by_target != nullptr && targets > 1 && targets <= kMostTargets;
+}
+
+// The statistics in the unit of the targets before they were divided.
+MetricStats InUnit(const MetricRow& row, MetricStats stats, const std::vector<double>& unit) {
+  if (unit.empty() || row.error_power == 0) return stats;
+  for (size_t t = 0; t < stats[0].size(); ++t) stats[0][t] *= std::pow(unit[unit.size() == 1 ? 0 : t], row.error_power);
+  return stats;
+}
+
+}  // namespace
+
+std::vector<std::string> DefaultMetrics(const LossChoice& loss) {
+  const LossTerm& term = loss.leading();
+  const bool regression = term.form == LabelForm::kElements && term.function->final_activations.empty();
+  if (loss.terms.size() > 1 || !regression || CountTargets(term, loss) > kMostTargets) return {};
+  return {"rmse", "r2"};
+}
+
+std::vector<std::string> ValueNames(const Metric& metric, const LossChoice& loss) {
+  std::vector<std::string> names = {metric.name};
+  const int64_t targets = CountTargets(loss.terms[metric.term], loss);
+  for (int64_t t = 0; ReportsTargets(*metric.row, targets) && t < targets; ++t) {
+    const size_t at = std::min(metric.name.find('@'), metric.name.size());
+    names.push_back(StrCat(metric.name.substr(0, at), "_", t, metric.name.substr(at)));
+  }
+  return names;
+}
+
 std::string MetricOutput(size_t metric, size_t stat) { return StrCat("$metric:", metric, ":", stat); }
 
 absl::Status AttachMetrics(Graph* graph, const std::vector<Metric>& metrics, const LossChoice& loss,
@@ -281,7 +139,8 @@ absl::Status AttachMetrics(Graph* graph, const std::vector<Metric>& metrics, con
                                                           .labels = b.Wrap(graph->FindInput(term.feed)->value),
                                                           .form = term.form,
                                                           .ignore_index = spec.ignore_index,
-                                                          .k = metrics[m].k});
+                                                          .k = metrics[m].k,
+                                                          .batch_axis = term.batch_axis()});
     RETURN_IF_ERROR(b.status());
     for (size_t i = 0; i < stats.size(); ++i) graph->AddOutput(MetricOutput(m, i), stats[i].id());
   }
@@ -312,10 +171,21 @@ void MetricSums::Add(const std::vector<Metric>& metrics, const MetricSums& other
   }
 }
 
-std::vector<double> MetricSums::Values(const std::vector<Metric>& metrics) const {
+std::vector<double> MetricSums::Values(const std::vector<Metric>& metrics,
+                                       const std::vector<std::vector<double>>& units) const {
   std::vector<double> values;
   for (size_t m = 0; m < metrics.size(); ++m) {
-    values.push_back(m < stats_.size() && !stats_[m].empty() ? metrics[m].row->value(stats_[m]) : kUndefined);
+    const MetricRow& row = *metrics[m].row;
+    if (m >= stats_.size() || stats_[m].empty()) {
+      values.push_back(kUndefined);
+      continue;
+    }
+    const MetricStats stats = InUnit(row, stats_[m], m < units.size() ? units[m] : std::vector<double>());
+    values.push_back(row.value(stats));
+    if (row.by_target == nullptr) continue;
+    const std::vector<double> targets = row.by_target(stats);
+    if (ReportsTargets(row, static_cast<int64_t>(targets.size())))
+      values.insert(values.end(), targets.begin(), targets.end());
   }
   return values;
 }

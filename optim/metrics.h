@@ -18,6 +18,7 @@ struct MetricContext {
   LabelForm form;
   int64_t ignore_index;
   int64_t k;  // of top5: 5
+  int batch_axis = 0;
 };
 
 // A metric's tensors, flattened: summed or concatenated over the batches.
@@ -32,6 +33,9 @@ struct MetricRow {
   bool classes = false, binary_labels = false, values = false;
   std::vector<Val> (*stats)(const MetricContext&) = nullptr;
   double (*value)(const MetricStats&) = nullptr;  // NaN where undefined
+  // Of regressions: the same for each target, an element of a sample's labels.
+  std::vector<double> (*by_target)(const MetricStats&) = nullptr;
+  int error_power = 0;  // of the unit of the targets that the first tensor, a number by target, is in
 };
 
 struct Metric {
@@ -43,6 +47,12 @@ struct Metric {
 
 // Parses "NAME[@OUTPUT]" each; without an output the metric reads the leading term.
 absl::StatusOr<std::vector<Metric>> ChooseMetrics(const std::vector<std::string>& names, const LossChoice& loss);
+
+// rmse and r2 for a regression with few targets, else none.
+std::vector<std::string> DefaultMetrics(const LossChoice& loss);
+
+// Returns the names of a metric's values: its own and, for 2 to 64 targets, "rmse_0", "rmse_1", …
+std::vector<std::string> ValueNames(const Metric& metric, const LossChoice& loss);
 
 // Returns the name of the graph output of a metric's tensor.
 std::string MetricOutput(size_t metric, size_t stat);
@@ -56,8 +66,10 @@ class MetricSums {
  public:
   void Add(const std::vector<Metric>& metrics, size_t metric, size_t stat, const HostTensor& tensor);
   void Add(const std::vector<Metric>& metrics, const MetricSums& other);
-  // Returns the value of each metric.
-  std::vector<double> Values(const std::vector<Metric>& metrics) const;
+  // Returns the value of each metric; each is followed by those of its targets where ValueNames has some. units[m] are
+  // what the targets of metric m were divided by: a number for each or for all; empty: 1.
+  std::vector<double> Values(const std::vector<Metric>& metrics,
+                             const std::vector<std::vector<double>>& units = {}) const;
 
  private:
   void Add(const MetricRow& row, std::vector<double> part, std::vector<double>* into);

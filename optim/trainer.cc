@@ -266,8 +266,20 @@ void SetTensors(const Batch& batch, GlobalBatch* global_batch) {
 
 namespace {
 
-std::vector<std::pair<std::string, double>> NamedMetrics(const Session& session, const Evaluation& total) {
-  std::vector<double> values = total.metrics.Values(session.metrics());
+// What standardized targets were divided by, for each metric.
+std::vector<std::vector<double>> TargetUnits(const Session& session, const TrainData& data) {
+  std::vector<std::vector<double>> units;
+  for (const Metric& metric : session.metrics()) {
+    const std::string& feed = session.loss().terms[metric.term].feed;
+    const auto spec = std::ranges::find(data.specs, feed, &FeedSpec::feed);
+    units.push_back(spec != data.specs.end() ? spec->divisor : std::vector<double>());
+  }
+  return units;
+}
+
+std::vector<std::pair<std::string, double>> NamedMetrics(const Session& session, const TrainData& data,
+                                                         const Evaluation& total) {
+  std::vector<double> values = total.metrics.Values(session.metrics(), TargetUnits(session, data));
   std::vector<std::string> names;
   for (const Metric& metric : session.metrics()) names.push_back(metric.name);
   for (size_t t = 0; t < session.loss().terms.size(); ++t) {
@@ -299,7 +311,7 @@ absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& d
   const LossChoice& loss = session.loss();
   metrics.loss = MeanLoss(loss, total);
   if (loss.classes && total.targets > 0) metrics.accuracy = total.correct / total.targets;
-  metrics.metrics = NamedMetrics(session, total);
+  metrics.metrics = NamedMetrics(session, data, total);
   return metrics;
 }
 
@@ -314,7 +326,11 @@ absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data,
 }
 
 std::vector<std::string> EvalNames(const LossChoice& loss, const std::vector<std::string>& metrics) {
-  std::vector<std::string> names = metrics;
+  std::vector<std::string> names;
+  const auto chosen = ChooseMetrics(metrics, loss);
+  for (size_t m = 0; chosen.ok() && m < chosen->size(); ++m) {
+    for (std::string& name : ValueNames((*chosen)[m], loss)) names.push_back(std::move(name));
+  }
   for (const LossTerm& term : loss.terms) {
     if (loss.terms.size() > 1) names.push_back(StrCat(term.function->name, "@", term.output));
   }

@@ -284,10 +284,11 @@ absl::Status Binder::BindOnlyInput(const ModelInput& input) {
   } else if (IsTable()) {
     const absl::Status fits = FitSample({static_cast<int64_t>(usable.size())}, fixed).status();
     if (!fits.ok() && input.has_shape) {
-      return Invalid("input ", InputText(input), " does not fit the ", usable.size(),
-                     " numeric columns that are not the label",
-                     left_out.empty() ? "" : StrCat(" (left out: ", left_out, ")"), "; choose with `input` ",
-                     input.name, "=COLUMN,…", TableHint(input));
+      return Invalid(
+          "input ", InputText(input), " does not fit the ", usable.size(), " numeric columns that are not the label",
+          left_out.empty() ? ""
+                           : StrCat(" (left out: ", left_out, "; `encode` takes in text, `fill` ", "missing values)"),
+          "; choose with `input` ", input.name, "=COLUMN,…", TableHint(input));
     }
     bound_[input.name] = usable;
     if (!left_out.empty()) out_.notes.push_back(StrCat("left out: ", left_out));
@@ -449,7 +450,7 @@ absl::Status Binder::DescribeLabel(std::string_view what, BoundLabel* label) {
   if (!IsFloat(first.sample.dtype)) {
     bool begun = false;
     for (int c : label->columns) {
-      ASSIGN_OR_RETURN(const LabelRange range, ComputeLabelRange(*out_.dataset, c, spec_.ignore_index));
+      ASSIGN_OR_RETURN(const LabelRange range, ComputeLabelRange(*out_.dataset, c, spec_.ignore_index, spec_.skip_bad));
       info.min_value = begun ? std::min(info.min_value, range.min) : range.min;
       info.max_value = begun ? std::max(info.max_value, range.max) : range.max;
       begun = true;

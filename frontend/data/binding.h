@@ -24,6 +24,7 @@ struct BindSpec {
   std::map<std::string, int64_t> dims;                         // values of named free dimensions
   PixelScale pixels;                                           // for image columns
   int64_t ignore_index = -100;                                 // does not count for the range of the labels
+  bool skip_bad = false;                                       // leaves labels that are no integers out of their range
   std::string leave_out;                                       // a column that is neither input nor label
 };
 

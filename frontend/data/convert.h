@@ -27,6 +27,15 @@ struct Normalization {
 void NormalizeValues(const Normalization& normalization, DType from_type, std::span<const std::byte> from,
                      DType to_type, std::byte* to);
 
+// Computes y = (x - shift[at]) / divisor[at] in double, where at = first + j·step for value j.
+struct Standardize {
+  std::span<const double> shift, divisor;
+  int64_t first = 0, step = 0;
+};
+// Standardizes the values of `from` to elements 0, stride, 2·stride… of `to`, of a float type.
+void StandardizeValues(const Standardize& standardize, DType from_type, std::span<const std::byte> from, DType to_type,
+                       std::byte* to, int64_t stride);
+
 // Writes the samples of one feed into a batch.
 class FeedWriter {
  public:
@@ -42,6 +51,10 @@ class FeedWriter {
   int64_t FindInvalid(std::span<const std::byte> values) const;
   // Fails with row, column and value on a value that is not finite or not in FeedSpec::range.
   absl::Status Check(const Dataset& data, int64_t i, std::span<const std::byte> values) const;
+
+  // Reads column `k` of the feed into its places of `out`.
+  absl::Status WriteColumn(const Dataset& data, int64_t i, int64_t k, std::byte* out,
+                           std::vector<std::byte>* scratch) const;
 
   FeedSpec spec_;
   bool normalizes_ = false;

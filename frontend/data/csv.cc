@@ -1,14 +1,12 @@
 #include "frontend/data/csv.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <numeric>
 #include <set>
-#include <unordered_map>
 
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
+#include "frontend/data/csv_columns.h"
 #include "frontend/data/csv_reader.h"
 #include "frontend/data/memory_dataset.h"
 
@@ -17,172 +15,8 @@ namespace {
 
 using Record = std::vector<std::string>;
 
-std::string_view Trim(std::string_view s) {
-  while (!s.empty() && (s.front() == ' ' || s.front() == '\t')) s.remove_prefix(1);
-  while (!s.empty() && (s.back() == ' ' || s.back() == '\t')) s.remove_suffix(1);
-  return s;
-}
-
-template <typename T>
-bool ParseNumber(std::string_view s, T* value) {
-  if (s.size() > 1 && s[0] == '+' && s[1] != '-') s.remove_prefix(1);
-  const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), *value);
-  return error == std::errc() && end == s.data() + s.size();
-}
-
-// NaN denotes a missing value, not a number.
-bool IsNumber(std::string_view s) {
-  double value;
-  return ParseNumber(Trim(s), &value) && !std::isnan(value);
-}
-
-bool IsMissingValue(std::string_view s) {
-  std::string lower(Trim(s));
-  for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  constexpr std::string_view kNames[] = {"", "na", "n/a", "nan", "-nan", "null", "none", "?"};
-  return std::find(std::begin(kNames), std::end(kNames), lower) != std::end(kNames);
-}
-
-std::string QuoteValue(std::string_view s) {
-  size_t cut = std::min<size_t>(s.size(), 40);
-  while (cut < s.size() && cut > 0 && (s[cut] & 0xC0) == 0x80) --cut;  // do not split a UTF-8 sequence
-  return StrCat("'", s.substr(0, cut), cut < s.size() ? "…'" : "'");
-}
-
-// The numbers of a column: integers until one is not, then floats.
-class Numbers {
- public:
-  // Returns false if the text is not a number.
-  bool Add(std::string_view text) {
-    text = Trim(text);
-    int64_t i;
-    double d;
-    if (integral_ && ParseNumber(text, &i)) {
-      ints_.push_back(i);
-      return true;
-    }
-    if (!ParseNumber(text, &d) || std::isnan(d)) return false;
-    if (integral_) floats_.assign(ints_.begin(), ints_.end());
-    integral_ = false;
-    floats_.push_back(d);
-    return true;
-  }
-  HostTensor Tensor() const {
-    if (integral_) return HostTensor::FromInts(ints_);
-    return HostTensor::FromDoubles({DType::kFloat64, {static_cast<int64_t>(floats_.size())}}, floats_);
-  }
-
- private:
-  bool integral_ = true;
-  std::vector<int64_t> ints_;
-  std::vector<double> floats_;
-};
-
-// The location of a value, for messages.
-struct Place {
-  std::string path, column;
-  std::string InFile(int64_t row) const { return StrCat("row ", row, ", column '", column, "': "); }
-  std::string At(int64_t row) const { return StrCat(path, ": ", InFile(row)); }
-};
-
-class Builder {
- public:
-  virtual ~Builder() = default;
-  virtual absl::Status Add(int64_t row, const std::string& field) = 0;
-  virtual NamedTensor Finish(int64_t rows) = 0;
-};
-
-NamedTensor MakeUnusableColumn(const std::string& name, int64_t rows, std::string problem) {
-  return {name, HostTensor({DType::kFloat64, {rows}}), {}, std::move(problem)};
-}
-
-// A column that is not the label: numbers, or unusable.
-class Feature : public Builder {
- public:
-  explicit Feature(Place place) : place_(std::move(place)) {}
-
-  absl::Status Add(int64_t row, const std::string& field) override {
-    if (!problem_.empty() || numbers_.Add(field)) return absl::OkStatus();
-    problem_ =
-        StrCat(place_.At(row), IsMissingValue(field) ? "missing value" : StrCat(QuoteValue(field), " is not a number"));
-    numbers_ = {};
-    return absl::OkStatus();
-  }
-  NamedTensor Finish(int64_t rows) override {
-    if (!problem_.empty()) return MakeUnusableColumn(place_.column, rows, std::move(problem_));
-    return {place_.column, numbers_.Tensor()};
-  }
-
- private:
-  Place place_;
-  Numbers numbers_;
-  std::string problem_;
-};
-
-// A label column: numbers, or names that become indices into the sorted or given classes.
-class Label : public Builder {
- public:
-  Label(Place place, std::vector<std::string> classes) : place_(std::move(place)), fixed_(!classes.empty()) {
-    for (const std::string& name : classes) FindClassId(name);
-  }
-
-  absl::Status Add(int64_t row, const std::string& field) override {
-    if (fixed_ && !field.empty() && !ids_of_.contains(field)) {
-      return Invalid(place_.InFile(row), QuoteValue(field), " is not among the ", names_.size(), " classes");
-    }
-    RememberFirst(&empty_row_, field.empty(), row);
-    RememberFirst(&missing_row_, IsMissingValue(field), row);
-    ids_.push_back(FindClassId(field));
-    return absl::OkStatus();
-  }
-
-  NamedTensor Finish(int64_t rows) override {
-    const bool numbers = !fixed_ && std::all_of(names_.begin(), names_.end(), [](const std::string& name) {
-      return IsNumber(name) || IsMissingValue(name);
-    });
-    // "None" is a class in a column of names and a missing value in one of numbers.
-    const int64_t missing = numbers ? missing_row_ : empty_row_;
-    if (missing > 0) return MakeUnusableColumn(place_.column, rows, StrCat(place_.At(missing), "missing value"));
-    return numbers ? MakeNumbers() : MakeClassIndices();
-  }
-
- private:
-  static void RememberFirst(int64_t* first, bool condition, int64_t row) {
-    if (condition && *first == 0) *first = row;
-  }
-  int64_t FindClassId(const std::string& name) {
-    const auto [it, added] = ids_of_.try_emplace(name, static_cast<int64_t>(names_.size()));
-    if (added) names_.push_back(name);
-    return it->second;
-  }
-  NamedTensor MakeNumbers() const {
-    Numbers numbers;
-    for (int64_t id : ids_) numbers.Add(names_[id]);
-    return {place_.column, numbers.Tensor()};
-  }
-  NamedTensor MakeClassIndices() const {
-    std::vector<int64_t> order(names_.size()), place(names_.size()), out;
-    std::iota(order.begin(), order.end(), int64_t{0});
-    if (!fixed_) std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return names_[a] < names_[b]; });
-    std::vector<std::string> classes;
-    for (size_t i = 0; i < order.size(); ++i) {
-      place[order[i]] = static_cast<int64_t>(i);
-      classes.push_back(names_[order[i]]);
-    }
-    for (int64_t id : ids_) out.push_back(place[id]);
-    return {place_.column, HostTensor::FromInts(out), std::move(classes)};
-  }
-
-  Place place_;
-  bool fixed_;
-  int64_t empty_row_ = 0, missing_row_ = 0;
-  std::vector<int64_t> ids_;
-  std::vector<std::string> names_;
-  std::unordered_map<std::string, int64_t> ids_of_;
-};
-
 bool LooksLikeHeader(const Record& record) {
-  const auto is_name = [](const std::string& field) { return !Trim(field).empty() && !IsNumber(field); };
+  const auto is_name = [](const std::string& field) { return !TrimBlanks(field).empty() && !IsCsvNumber(field); };
   return std::all_of(record.begin(), record.end(), is_name) &&
          std::set<std::string>(record.begin(), record.end()).size() == record.size();
 }
@@ -198,7 +32,7 @@ absl::Status CheckSeparator(const Record& first, char separator) {
     const auto has = [&](const std::string& field) { return field.find(other) != std::string::npos; };
     const auto numbers = [&](const std::string& field) {
       const std::vector<std::string> parts = absl::StrSplit(field, other);
-      return std::all_of(parts.begin(), parts.end(), IsNumber);
+      return std::all_of(parts.begin(), parts.end(), IsCsvNumber);
     };
     const bool found = std::any_of(first.begin(), first.end(), has);
     if (!found || (first.size() > 1 && !std::all_of(first.begin(), first.end(), numbers))) continue;
@@ -213,7 +47,7 @@ absl::StatusOr<std::vector<std::string>> MakeColumnNames(bool header, const Reco
   std::vector<std::string> names;
   std::set<std::string> seen;
   for (size_t c = 0; c < first.size(); ++c) {
-    names.emplace_back(header ? Trim(first[c]) : std::string_view());
+    names.emplace_back(header ? TrimBlanks(first[c]) : std::string_view());
     if (names.back().empty()) names.back() = StrCat(header ? "#" : "", c);
     if (!seen.insert(names.back()).second) return Invalid("row 1: two columns are named '", names.back(), "'");
   }
@@ -227,7 +61,7 @@ absl::StatusOr<std::vector<bool>> FindLabelColumns(const std::vector<std::string
   for (const std::string& name : label) {
     auto it = std::find(names.begin(), names.end(), name);
     size_t index = it - names.begin();
-    if (it == names.end() && !ParseNumber(name, &index)) index = names.size();
+    if (const auto number = ParseInt(name); it == names.end() && number.ok() && *number >= 0) index = *number;
     if (index >= names.size()) {
       return absl::NotFoundError(StrCat("there is no column '", name, "' among ", names.size(), " columns from '",
                                         names[0], "' to '", names.back(), "'"));
@@ -252,7 +86,7 @@ class Table {
     if (!more) return Invalid("there are no rows");
     RETURN_IF_ERROR(CheckSeparator(record, separator_));
     const bool header = HasHeader(options_.header, record);
-    RETURN_IF_ERROR(MakeBuilders(header, record));
+    RETURN_IF_ERROR(MakeColumns(header, record));
     if (!header) RETURN_IF_ERROR(Add(record));
     while (true) {
       ASSIGN_OR_RETURN(more, reader_.Next(&record));
@@ -264,33 +98,46 @@ class Table {
   }
 
  private:
-  absl::Status MakeBuilders(bool header, const Record& first) {
+  absl::Status MakeColumns(bool header, const Record& first) {
     ASSIGN_OR_RETURN(const std::vector<std::string> names, MakeColumnNames(header, first));
     ASSIGN_OR_RETURN(const std::vector<bool> is_label, FindLabelColumns(names, options_.label));
     for (size_t c = 0; c < names.size(); ++c) {
-      Place place{path_, names[c]};
+      CsvColumnSpec spec{.path = path_, .name = names[c], .skip_bad = options_.skip_bad};
       if (is_label[c]) {
-        builders_.push_back(std::make_unique<Label>(std::move(place), options_.class_names));
-      } else {
-        builders_.push_back(std::make_unique<Feature>(std::move(place)));
+        spec.classes = options_.class_names;
+        columns_.push_back(MakeLabelColumn(std::move(spec)));
+        continue;
       }
+      using Text = CsvColumnSpec::Text;
+      spec.text = options_.categories.names.contains(names[c]) ? Text::kAlwaysCategories
+                  : options_.categories.all                    ? Text::kCategories
+                                                               : Text::kProblem;
+      spec.keep_missing = options_.missing.contains(names[c]);
+      columns_.push_back(MakeFeatureColumn(std::move(spec)));
     }
     return absl::OkStatus();
   }
 
   absl::Status Add(const Record& record) {
-    if (record.size() != builders_.size()) {
-      return Invalid("row ", reader_.row(), " has ", record.size(), " fields, row 1 has ", builders_.size());
-    }
-    rows_.push_back(reader_.row());
-    RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(rows_.size() * (builders_.size() + 1) * sizeof(int64_t)), limit_));
-    for (size_t c = 0; c < record.size(); ++c) RETURN_IF_ERROR(builders_[c]->Add(reader_.row(), record[c]));
+    const int64_t row = reader_.row();
+    rows_.push_back(row);
+    RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(rows_.size() * (columns_.size() + 1) * sizeof(int64_t)), limit_));
+    if (record.size() != columns_.size()) return AddRagged(record);
+    for (size_t c = 0; c < record.size(); ++c) RETURN_IF_ERROR(columns_[c]->Add(row, record[c]));
+    return absl::OkStatus();
+  }
+
+  absl::Status AddRagged(const Record& record) {
+    const std::string why =
+        StrCat("row ", reader_.row(), " has ", record.size(), " fields, row 1 has ", columns_.size());
+    if (!options_.skip_bad) return Invalid(why);
+    for (auto& column : columns_) column->AddUnreadable(StrCat(path_, ": ", why));
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::shared_ptr<const Dataset>> Finish() {
     std::vector<NamedTensor> columns;
-    for (auto& builder : builders_) columns.push_back(builder->Finish(static_cast<int64_t>(rows_.size())));
+    for (auto& column : columns_) columns.push_back(column->Finish());
     return MakeMemoryDataset(std::move(columns), [path = path_, rows = std::move(rows_)](int64_t i) {
       return StrCat(path, ": row ", rows[i]);
     });
@@ -301,7 +148,7 @@ class Table {
   CsvReader reader_;
   const DatasetOptions& options_;
   int64_t limit_;
-  std::vector<std::unique_ptr<Builder>> builders_;
+  std::vector<std::unique_ptr<CsvColumn>> columns_;
   std::vector<int64_t> rows_;
 };
 

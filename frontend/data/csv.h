@@ -13,9 +13,9 @@ namespace onnxtrain {
 //
 // Header::kAuto takes the first row as a header if its fields are distinct and none is empty or a number. Empty fields,
 // and in numeric columns NA, N/A, NaN, null, none and ?, are missing values. A column with a missing value, or with
-// text that is not its label, gets a Column::problem that names the row and the column. Errors of the whole file fail:
-// rows of unequal length, an open quote, text that is not UTF-8, no rows, two columns of one name, an unknown label
-// column, a label that is not in class_names.
+// text that is neither its label nor a category, gets a Column::problem that names the row and the column, unless
+// DatasetOptions says otherwise. Errors of the whole file fail: rows of unequal length, an open quote, text that is not
+// UTF-8, no rows, two columns of one name, an unknown label column, a label that is not in class_names.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenCsv(const std::string& path, char separator,
                                                        const DatasetOptions& options);
 

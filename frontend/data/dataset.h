@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct Column {
   Type sample;                       // shape of one sample, without the batch axis
   std::vector<std::string> classes;  // of a label column with names for values; empty for numbers
   bool image = false;                // u8 pixels, which --normalize applies to
+  bool measured = true;              // false for categories and constants, which are not standardized
   // Why the column cannot be read ("t.csv: row 7, column 'age': missing value"); "" if it can. Other columns stay
   // usable; Read, Loader::Create and CheckLabels fail with this message.
   std::string problem = {};
@@ -39,12 +41,26 @@ class Dataset {
 
 enum class Header { kAuto, kYes, kNo };
 
+// Columns by name.
+struct ColumnSet {
+  bool all = false;
+  std::set<std::string> names = {};
+  bool contains(const std::string& name) const { return all || names.contains(name); }
+};
+
 struct DatasetOptions {
   Header header = Header::kAuto;         // CSV
   std::vector<std::string> label;        // CSV: label columns by name or 0-based index; default: the last
   std::vector<std::string> class_names;  // CSV: fixed class order, from training; empty: sorted
-  bool eval_split = false;               // MNIST folder: the t10k files instead of train
-  int64_t max_bytes = 0;                 // memory limit for samples; 0: half of the available memory
+  // CSV: columns that are not labels, whose text becomes i64 indices into Column::classes; a column that is mostly
+  // numbers only where it is named.
+  ColumnSet categories = {};
+  // CSV: columns that are not labels, whose missing values are NaN, or -1 for categories.
+  ColumnSet missing = {};
+  // CSV: a field that cannot be used makes its sample unreadable, not its column: Read fails for it.
+  bool skip_bad = false;
+  bool eval_split = false;  // MNIST folder: the t10k files instead of train
+  int64_t max_bytes = 0;    // memory limit for samples; 0: half of the available memory
 };
 
 // Opens a .npz, .npy, .csv or .tsv file (also with .gz), an idx file, or a folder with MNIST's files (.gz or plain).
@@ -52,8 +68,8 @@ struct DatasetOptions {
 //   npz  one column per array, in the order of the file; all arrays have the same leading extent
 //   npy  one column, named after the file
 //   idx  columns "image" [28,28] and, if the labels are in the same folder, "label" []
-//   csv  one scalar column per column: i64 if all values are integers, else f64; names of labels become i64 indices
-//        into its classes. Columns are named "0", "1", … without a header, "#0" if the header names them ""
+//   csv  one scalar column per column: i64 if all values are integers, else f64; names of labels and categories become
+//        i64 indices into its classes. Columns are named "0", "1", … without a header, "#0" if the header names them ""
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenDataset(const std::string& path, const DatasetOptions& options);
 
 // Makes a data set of tensors: tensors[c] is column c, [n, …] with the same n > 0 for all. u8 samples of rank ≥ 2 are

@@ -8,39 +8,67 @@
 namespace onnxtrain {
 namespace {
 
-// Calls visit(row, value) for every value of the column as an integer. Errors are annotated with the row.
-template <typename Visitor>
-absl::Status ForEachLabel(const Dataset& data, int c, Visitor visit) {
-  const Column& column = data.columns()[c];
-  if (!column.problem.empty()) return Invalid(column.problem);
-  std::vector<std::byte> raw(column.sample.bytes());
-  std::vector<int64_t> labels(column.sample.elements());
-  for (int64_t i = 0; i < data.size(); ++i) {
-    RETURN_IF_ERROR(data.Read(i, c, raw));
+// Reads the values of one column as integers. Holds the buffers that samples share.
+class LabelReader {
+ public:
+  LabelReader(const Dataset& data, int c)
+      : data_(data), c_(c), raw_(column().sample.bytes()), labels_(column().sample.elements()) {}
+
+  // Calls visit(value) for every label of sample i. Errors are annotated with the row.
+  template <typename Visitor>
+  absl::Status Visit(int64_t i, Visitor visit) {
+    RETURN_IF_ERROR(data_.Read(i, c_, raw_));
     absl::Status status =
-        ConvertValues(column.sample.dtype, raw, DType::kInt64, reinterpret_cast<std::byte*>(labels.data()), 1);
-    for (size_t k = 0; k < labels.size() && status.ok(); ++k) status = visit(labels[k]);
-    if (!status.ok()) return Annotate(status, StrCat(data.Describe(i), ", column '", column.name, "': "));
+        ConvertValues(column().sample.dtype, raw_, DType::kInt64, reinterpret_cast<std::byte*>(labels_.data()), 1);
+    for (size_t k = 0; k < labels_.size() && status.ok(); ++k) status = visit(labels_[k]);
+    if (status.ok()) return status;
+    return Annotate(status, StrCat(data_.Describe(i), ", column '", column().name, "': "));
   }
-  return absl::OkStatus();
+
+ private:
+  const Column& column() const { return data_.columns()[c_]; }
+
+  const Dataset& data_;
+  int c_;
+  std::vector<std::byte> raw_;
+  std::vector<int64_t> labels_;
+};
+
+absl::Status CheckClass(int64_t label, int64_t classes, int64_t ignore_index) {
+  if (label == ignore_index || (label >= 0 && label < classes)) return absl::OkStatus();
+  return Invalid("label ", label, " is outside of the ", classes, " classes 0 to ", classes - 1);
 }
 
 }  // namespace
 
-absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64_t ignore_index) {
-  return ForEachLabel(data, column, [&](int64_t label) {
-    if (label == ignore_index || (label >= 0 && label < classes)) return absl::OkStatus();
-    return Invalid("label ", label, " is outside of the ", classes, " classes 0 to ", classes - 1);
-  });
+absl::Status CheckLabel(const Dataset& data, int64_t i, const LabelCheck& check) {
+  for (int c : check.columns) {
+    RETURN_IF_ERROR(LabelReader(data, c).Visit(
+        i, [&](int64_t label) { return CheckClass(label, check.classes, check.ignore_index); }));
+  }
+  return absl::OkStatus();
 }
 
-absl::StatusOr<LabelRange> ComputeLabelRange(const Dataset& data, int column, int64_t ignore_index) {
+absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64_t ignore_index) {
+  if (const std::string& problem = data.columns()[column].problem; !problem.empty()) return Invalid(problem);
+  LabelReader reader(data, column);
+  for (int64_t i = 0; i < data.size(); ++i) {
+    RETURN_IF_ERROR(reader.Visit(i, [&](int64_t label) { return CheckClass(label, classes, ignore_index); }));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LabelRange> ComputeLabelRange(const Dataset& data, int column, int64_t ignore_index, bool skip_bad) {
+  if (const std::string& problem = data.columns()[column].problem; !problem.empty()) return Invalid(problem);
   LabelRange range{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()};
-  RETURN_IF_ERROR(ForEachLabel(data, column, [&](int64_t label) {
-    if (label == ignore_index) return absl::OkStatus();
-    range = {std::min(range.min, label), std::max(range.max, label)};
-    return absl::OkStatus();
-  }));
+  LabelReader reader(data, column);
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const absl::Status status = reader.Visit(i, [&](int64_t label) {
+      if (label != ignore_index) range = {std::min(range.min, label), std::max(range.max, label)};
+      return absl::OkStatus();
+    });
+    if (!skip_bad) RETURN_IF_ERROR(status);
+  }
   if (range.min > range.max) return Invalid("column '", data.columns()[column].name, "' has no label but ignore_index");
   return range;
 }

@@ -30,6 +30,9 @@ struct FeedSpec {
   double scale = 1;
   std::vector<double> mean, std;
   int channel_axis = 0;
+  // y = (x - shift[j]) / divisor[j], j being the element of `sample`, or its column where there are as many numbers as
+  // columns, or 0 where there is one number. Empty: y = x.
+  std::vector<double> shift, divisor;
   // Values that end the run, with row and value, before they reach a batch.
   bool allow_nan = false;           // NaN marks a missing value, which the model fills in
   std::optional<ValueRange> range;  // of integers, or of labels
@@ -69,6 +72,14 @@ class Loader {
   virtual double waited_seconds() const = 0;
 };
 
+// Labels of `columns` that must be classes.
+struct LabelCheck {
+  std::vector<int> columns;
+  int64_t classes = 0, ignore_index = -100;
+};
+// Checks one sample; the error names its row.
+absl::Status CheckLabel(const Dataset& data, int64_t i, const LabelCheck& check);
+
 // Checks that all values of a label column are integers (of whatever element type) and lie in [0, classes) or equal
 // ignore_index; the error names the row.
 absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64_t ignore_index);
@@ -76,7 +87,9 @@ absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64
 struct LabelRange {
   int64_t min = 0, max = 0;
 };
-// The least and the greatest label other than ignore_index. Fails, naming the row, on a value that is no integer.
-absl::StatusOr<LabelRange> ComputeLabelRange(const Dataset& data, int column, int64_t ignore_index);
+// The least and the greatest label other than ignore_index. A value that is no integer is an error that names the row,
+// or with `skip_bad` left out.
+absl::StatusOr<LabelRange> ComputeLabelRange(const Dataset& data, int column, int64_t ignore_index,
+                                             bool skip_bad = false);
 
 }  // namespace onnxtrain

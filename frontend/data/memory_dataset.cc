@@ -8,11 +8,16 @@
 namespace onnxtrain {
 namespace {
 
+using Unreadable = std::map<int64_t, std::string>;
+
 class MemoryDataset : public Dataset {
  public:
-  MemoryDataset(std::vector<Column> columns, std::vector<HostTensor> tensors,
+  MemoryDataset(std::vector<Column> columns, std::vector<HostTensor> tensors, std::vector<Unreadable> unreadable,
                 std::function<std::string(int64_t)> describe)
-      : columns_(std::move(columns)), tensors_(std::move(tensors)), describe_(std::move(describe)) {}
+      : columns_(std::move(columns)),
+        tensors_(std::move(tensors)),
+        unreadable_(std::move(unreadable)),
+        describe_(std::move(describe)) {}
 
   int64_t size() const override { return tensors_[0].shape()[0]; }
   const std::vector<Column>& columns() const override { return columns_; }
@@ -26,6 +31,7 @@ class MemoryDataset : public Dataset {
   absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size() && c >= 0 && c < static_cast<int>(columns_.size()));
     if (!columns_[c].problem.empty()) return Invalid(columns_[c].problem);
+    if (const auto bad = unreadable_[c].find(i); bad != unreadable_[c].end()) return Invalid(bad->second);
     CHECK_EQ(out.size(), columns_[c].sample.bytes());
     if (!out.empty()) std::memcpy(out.data(), tensors_[c].bytes().data() + i * out.size(), out.size());
     return absl::OkStatus();
@@ -34,6 +40,7 @@ class MemoryDataset : public Dataset {
  private:
   std::vector<Column> columns_;
   std::vector<HostTensor> tensors_;
+  std::vector<Unreadable> unreadable_;  // by column
   std::function<std::string(int64_t)> describe_;
 };
 
@@ -72,6 +79,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> MakeMemoryDataset(std::vector<Nam
   if (columns.empty()) return Invalid("there are no arrays");
   std::vector<Column> made;
   std::vector<HostTensor> tensors;
+  std::vector<Unreadable> unreadable;
   for (NamedTensor& c : columns) {
     ASSIGN_OR_RETURN(Column column, MakeColumn(c.name, c.tensor.type()));
     const int64_t n = c.tensor.shape()[0], first = columns[0].tensor.shape()[0];
@@ -80,8 +88,10 @@ absl::StatusOr<std::shared_ptr<const Dataset>> MakeMemoryDataset(std::vector<Nam
     column.problem = std::move(c.problem);
     made.push_back(std::move(column));
     tensors.push_back(c.tensor);
+    unreadable.push_back(std::move(c.unreadable));
   }
-  return std::make_shared<MemoryDataset>(std::move(made), std::move(tensors), std::move(describe));
+  return std::make_shared<MemoryDataset>(std::move(made), std::move(tensors), std::move(unreadable),
+                                         std::move(describe));
 }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> InMemoryDataset(std::string name, std::vector<std::string> columns,

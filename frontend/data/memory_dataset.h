@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ struct NamedTensor {
   HostTensor tensor;  // [n, sample…]
   std::vector<std::string> classes = {};
   std::string problem = {};
+  std::map<int64_t, std::string> unreadable = {};  // why Read fails for single samples
 };
 
 // Describes an array [n, sample…] as a column. Fails on a scalar and on n = 0.

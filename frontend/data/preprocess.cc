@@ -1,5 +1,6 @@
 #include "frontend/data/preprocess.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -35,6 +36,53 @@ absl::StatusOr<std::vector<double>> ParseNumbers(std::string_view text) {
   return numbers;
 }
 
+Json TransformJson(const ColumnTransform& t) {
+  Json json = Json::object();
+  if (!t.categories.empty()) json["encode"] = t.one_hot ? "onehot" : "index";
+  if (!t.categories.empty()) json["categories"] = t.categories;
+  if (!t.fill.empty()) json["fill"] = t.fill;
+  return json;
+}
+
+absl::StatusOr<ColumnTransform> ParseTransform(const std::string& column, const Json& json) {
+  if (!json.is_object()) return Invalid("'columns' holds something else than objects");
+  ColumnTransform t{.column = column};
+  std::string encode;
+  RETURN_IF_ERROR(Take(json, "encode", &encode));
+  RETURN_IF_ERROR(Take(json, "categories", &t.categories));
+  RETURN_IF_ERROR(Take(json, "fill", &t.fill));
+  t.one_hot = encode == "onehot";
+  const bool place = t.categories.empty() || t.fill.empty() ||
+                     (t.fill.size() == 1 && t.fill[0] >= 0 && t.fill[0] < static_cast<double>(t.categories.size()));
+  if (t.categories.empty() != encode.empty() || !place)
+    return Invalid("'columns' of '", column, "' contradict themselves");
+  return t;
+}
+
+absl::Status ParseInput(const std::string& name, const Json& value, Preprocess* p) {
+  if (!value.is_object()) return Invalid("'inputs' holds something else than objects");
+  RETURN_IF_ERROR(Take(value, "columns", &p->inputs[name]));
+  RETURN_IF_ERROR(Take(value, "layout", &p->layout[name]));
+  Standardization standardize;
+  RETURN_IF_ERROR(Take(value, "mean", &standardize.shift));
+  RETURN_IF_ERROR(Take(value, "std", &standardize.divisor));
+  const auto positive = [](double x) { return x > 0; };
+  if (standardize.shift.size() != standardize.divisor.size() || !std::ranges::all_of(standardize.divisor, positive))
+    return Invalid("'mean' and 'std' of input '", name, "' do not fit together");
+  if (!standardize.shift.empty()) p->standardize[name] = std::move(standardize);
+  return absl::OkStatus();
+}
+
+// Calls parse(name, value) for each entry of the object json[key], where there is one.
+template <typename Parse>
+absl::Status ForEach(const Json& json, const char* key, Parse parse) {
+  const auto entries = json.find(key);
+  if (entries == json.end()) return absl::OkStatus();
+  if (!entries->is_object()) return Invalid("'", key, "' is no object");
+  for (const auto& [name, value] : entries->items()) RETURN_IF_ERROR(parse(name, value));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<PixelScale> ParseNormalize(std::string_view text) {
@@ -61,7 +109,12 @@ std::string ToJson(const Preprocess& p) {
   for (const auto& [name, columns] : p.inputs) {
     json["inputs"][name]["columns"] = columns;
     if (const auto it = p.layout.find(name); it != p.layout.end()) json["inputs"][name]["layout"] = it->second;
+    if (const auto it = p.standardize.find(name); it != p.standardize.end()) {
+      json["inputs"][name]["mean"] = it->second.shift;
+      json["inputs"][name]["std"] = it->second.divisor;
+    }
   }
+  for (const ColumnTransform& t : p.columns) json["columns"][t.column] = TransformJson(t);
   json["label"] = p.label;
   json["classes"] = p.classes;
   json["loss"] = p.loss;
@@ -78,14 +131,13 @@ absl::StatusOr<Preprocess> ParsePreprocess(const std::string& text) {
   RETURN_IF_ERROR(Take(json, "classes", &p.classes));
   RETURN_IF_ERROR(Take(json, "loss", &p.loss));
   RETURN_IF_ERROR(Take(json, "output", &p.output));
-  const auto inputs = json.find("inputs");
-  if (inputs == json.end()) return p;
-  if (!inputs->is_object()) return Invalid("'inputs' is no object");
-  for (const auto& [name, value] : inputs->items()) {
-    if (!value.is_object()) return Invalid("'inputs' holds something else than objects");
-    RETURN_IF_ERROR(Take(value, "columns", &p.inputs[name]));
-    RETURN_IF_ERROR(Take(value, "layout", &p.layout[name]));
-  }
+  RETURN_IF_ERROR(
+      ForEach(json, "inputs", [&](const auto& name, const Json& value) { return ParseInput(name, value, &p); }));
+  RETURN_IF_ERROR(ForEach(json, "columns", [&](const auto& name, const Json& value) -> absl::Status {
+    ASSIGN_OR_RETURN(ColumnTransform transform, ParseTransform(name, value));
+    p.columns.push_back(std::move(transform));
+    return absl::OkStatus();
+  }));
   return p;
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "frontend/data/transform.h"
 
 namespace onnxtrain {
 
@@ -17,6 +18,8 @@ struct Preprocess {
   std::string normalize;                                   // as ParseNormalize takes it; "" where no input is an image
   std::map<std::string, std::vector<std::string>> inputs;  // model input → column names
   std::map<std::string, std::vector<int64_t>> layout;      // model input → shape of one sample
+  std::map<std::string, Standardization> standardize;      // model input → as FeedSpec has it
+  std::vector<ColumnTransform> columns;                    // of the file, before they are assigned to inputs
   std::vector<std::string> label;                          // column names
   std::vector<std::string> classes;                        // names in the order of the labels, where they have names
   std::string loss, output;                                // "cross_entropy" on model output "probs"

@@ -95,4 +95,14 @@ absl::StatusOr<ClassifierPath> FindClassifier(const WeightTracer& tracer, const 
       .classifier = found.begin()->first, .nodes = {nodes.begin(), nodes.end()}, .output = found.begin()->second};
 }
 
+absl::StatusOr<size_t> AxisBeforeReshape(const ParsedNode& node, const Shape& before, const Shape& after, size_t axis) {
+  const auto behind = [](const Shape& shape, size_t a) {
+    return NumElements(Shape(shape.begin() + a + 1, shape.end()));
+  };
+  for (size_t a = 0; a < before.size(); ++a) {
+    if (before[a] == after[axis] && behind(before, a) == behind(after, axis)) return a;
+  }
+  return Invalid(NodeTag(node), "mixes the classes with other axes of the weight");
+}
+
 }  // namespace onnxtrain

@@ -21,4 +21,7 @@ struct ClassifierPath {
 // them; anything else is an error.
 absl::StatusOr<ClassifierPath> FindClassifier(const WeightTracer& tracer, const std::string& output);
 
+// Finds the axis of a Reshape's input of shape `before` that an axis of its output stands for.
+absl::StatusOr<size_t> AxisBeforeReshape(const ParsedNode& node, const Shape& before, const Shape& after, size_t axis);
+
 }  // namespace onnxtrain

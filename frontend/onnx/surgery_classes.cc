@@ -17,17 +17,6 @@ std::vector<int64_t> MakeRange(int64_t n) {
   return numbers;
 }
 
-// Finds the axis of a Reshape's input that its output axis stands for.
-absl::StatusOr<size_t> AxisBefore(const ParsedNode& node, const Shape& before, const Shape& after, size_t axis) {
-  const auto behind = [](const Shape& shape, size_t a) {
-    return NumElements(Shape(shape.begin() + a + 1, shape.end()));
-  };
-  for (size_t a = 0; a < before.size(); ++a) {
-    if (before[a] == after[axis] && behind(before, a) == behind(after, axis)) return a;
-  }
-  return Invalid(NodeTag(node), "mixes the classes with other axes of the weight");
-}
-
 class ClassSurgeon {
  public:
   ClassSurgeon(const OnnxModel& model, int64_t classes) : tracer_(model.parsed()), classes_(classes) {}
@@ -59,7 +48,7 @@ class ClassSurgeon {
       if (IsOp(node, {"Transpose"})) axis = static_cast<size_t>(Permutation(node, before.size())[axis]);
       if (IsOp(node, {"Reshape"})) {
         RETURN_IF_ERROR(SetReshape(node, axis, after[axis]));
-        ASSIGN_OR_RETURN(axis, AxisBefore(node, before, after, axis));
+        ASSIGN_OR_RETURN(axis, AxisBeforeReshape(node, before, after, axis));
       }
       after = before;
     }

@@ -43,13 +43,13 @@ std::string LargeInputHint(const TrainingRun& run, const FeedSpec& feed, const H
   const std::string input = StrCat("input '", feed.feed, "', which the model does not scale, ");
   if (feed.columns.size() > 1 && feed.columns.size() == largest.size())
     return StrCat(input, "has large columns: ", ListLarge(run.train, feed, largest),
-                  "; bring them to about -1 to 1 before training");
+                  " (`standardize` brings columns to mean 0 and deviation 1)");
   if (run.data.train.bound.has_images)
     return StrCat(input, "has values up to ", FormatNumber(most), " (`normalize` unit or imagenet scales pixels)");
   return StrCat(input, "has values up to ", FormatNumber(most), "; ",
                 most <= 255 && feed.sample.rank() >= 2
                     ? "store pixels as u8, which `normalize` scales, or divide by 255"
-                    : "bring them to about -1 to 1 before training");
+                    : "`standardize` brings them to mean 0 and deviation 1");
 }
 
 // Statistics of a single sample are its values: the normalization gives 0, or noise.

@@ -6,57 +6,23 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/data/class_index.h"
+#include "frontend/data/data_view.h"
 #include "frontend/onnx/class_labels.h"
 #include "optim/auto/batch_axes.h"
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/model_setup.h"
+#include "optim/auto/open_samples.h"
 #include "optim/auto/surgery.h"
-#include "optim/auto/value_checks.h"
 #include "optim/loss_text.h"
 #include "optim/onnx_loss.h"
 
 namespace onnxtrain {
 namespace {
 
-// Opens the data set, and again where the label column by name is not the one that the format takes by default.
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& request, DatasetOptions options,
-                                                             bool label_known) {
-  const bool explicit_label = !options.label.empty();
-  std::vector<std::string> class_names;
-  if (!explicit_label) class_names = std::exchange(options.class_names, {});  // of a column that is not known yet
-  auto dataset = OpenDataset(request.path, options);
-  if (!dataset.ok() && explicit_label && !label_known && absl::IsNotFound(dataset.status())) {
-    options.label.clear();
-    options.class_names.clear();
-    return OpenDataset(request.path, options);
-  }
-  if (!dataset.ok() || explicit_label || !IsTableFile(request.path)) return dataset;
-  const std::vector<Column>& columns = (*dataset)->columns();
-  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns));
-  const auto last = static_cast<int>(columns.size()) - 1;
-  const int label = named.value_or(last > 0 && columns[last].name == request.leave_out ? last - 1 : last);
-  if (label == last && class_names.empty()) return dataset;
-  options.class_names = std::move(class_names);
-  options.label = {columns[label].name};
-  return OpenDataset(request.path, options);
-}
-
 using Columns = std::vector<Column>;
 
 bool HasColumn(const Columns& columns, const std::string& name) {
   return std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
-}
-
-// Returns "x_test" for "x_train" where only the former is there.
-std::string FindCounterpart(const Columns& columns, const std::string& name) {
-  const size_t at = name.find("train");
-  if (HasColumn(columns, name) || at == std::string::npos) return name;
-  for (const char* part : {"test", "eval", "valid", "val", "dev"}) {
-    std::string other = name;
-    other.replace(at, 5, part);
-    if (HasColumn(columns, other)) return other;
-  }
-  return name;
 }
 
 std::string ListColumns(const Columns& columns) {
@@ -165,11 +131,53 @@ std::string ChooseNormalize(const TrainConfig& config, const std::optional<Prepr
   return before.has_value() && !before->normalize.empty() ? before->normalize : "unit";
 }
 
-}  // namespace
-
-Header HeaderKind(const TrainConfig& config) {
-  return config.header == "yes" ? Header::kYes : config.header == "no" ? Header::kNo : Header::kAuto;
+std::vector<std::string> ResolveAll(const OpenedSamples& samples, const std::vector<std::string>& names) {
+  std::vector<std::string> all;
+  for (const std::string& name : names) {
+    for (std::string& resolved : samples.Resolve(name)) all.push_back(std::move(resolved));
+  }
+  return all;
 }
+
+// Whether --standardize applies: to floats from numbers of the file.
+bool IsStandardized(const OpenedData& data, const FeedSpec& feed) {
+  const std::vector<Column>& columns = data.bound.dataset->columns();
+  const auto measured = [&](int c) { return columns[c].measured && !columns[c].image && c < data.own_columns; };
+  return IsFloat(feed.sample.dtype) && std::ranges::any_of(feed.columns, measured);
+}
+
+absl::Status FitStandardizations(OpenedData* data) {
+  std::shared_ptr<const Dataset> training = data->bound.dataset;
+  if (data->held_out.has_value()) training = SubsetDataset(training, data->held_out->rows.train);
+  int64_t fitted = 0;
+  for (FeedSpec& feed : data->bound.feeds) {
+    if (!IsStandardized(*data, feed)) continue;
+    ASSIGN_OR_RETURN(Standardization standardization, FitStandardization(*training, feed.columns));
+    feed.shift = std::move(standardization.shift);
+    feed.divisor = std::move(standardization.divisor);
+    fitted += static_cast<int64_t>(feed.columns.size());
+  }
+  if (fitted == 0) return Invalid("`standardize`: has no effect: no column of numbers feeds an input of floats");
+  data->bound.notes.push_back(StrCat("standardized: ", fitted, fitted == 1 ? " column" : " columns"));
+  return absl::OkStatus();
+}
+
+// Fits what `standardize` asks for; else takes what the model was trained with.
+absl::Status SetStandardization(const TrainConfig& config, const std::optional<Preprocess>& before,
+                                const DataRequest& request, OpenedData* data) {
+  if (request.fit && config.standardize) return FitStandardizations(data);
+  if (!before.has_value()) return absl::OkStatus();
+  for (FeedSpec& feed : data->bound.feeds) {
+    const auto known = before->standardize.find(feed.feed);
+    if (known == before->standardize.end() || !IsStandardized(*data, feed)) continue;
+    feed.shift = known->second.shift;
+    feed.divisor = known->second.divisor;
+    data->bound.notes.push_back(StrCat("input '", feed.feed, "' is standardized as in training"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 bool IsTableFile(const std::string& path) {
   return path.ends_with(".csv") || path.ends_with(".tsv") || path.ends_with(".csv.gz") || path.ends_with(".tsv.gz");
@@ -184,27 +192,32 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
     spec.inputs = before->inputs;
     spec.label = before->label;
   }
+  spec.skip_bad = config.on_bad_sample == "skip";
   DatasetOptions options{.label = spec.label, .eval_split = request.eval_split};
-  options.header = HeaderKind(config);
   if (IsSpecified(config, "header") && !IsTableFile(request.path))
     return Invalid("`header`: ", request.path, " is no table of text");
   OpenedData opened{.classes = ChooseClasses(model, before, request, loss)};
   if (request.want_label) spec.classes = opened.classes;
   if (IntegerClasses(spec.classes).empty()) options.class_names = spec.classes;
   if (!config.label.empty()) options.label = config.label;
-  auto dataset = OpenWithLabel(request, options, !config.label.empty());
-  if (!dataset.ok()) return Annotate(dataset.status(), StrCat("`", request.field, "`: "));
-  if (request.want_label) RETURN_IF_ERROR(AddOwnLabels(loss, model, (*dataset)->columns(), &spec));
-  opened.own_columns = static_cast<int>((*dataset)->columns().size());
+  auto samples = OpenSamples(config, before, request, options, loss);
+  if (!samples.ok()) return Annotate(samples.status(), StrCat("`", request.field, "`: "));
+  const Columns& columns = samples->dataset->columns();
+  if (request.want_label) RETURN_IF_ERROR(AddOwnLabels(loss, model, columns, &spec));
+  opened.own_columns = static_cast<int>(columns.size());
+  opened.transforms = samples->transforms;
+  opened.held_out = samples->held_out;
   if (!config.label.empty() || !request.want_label) spec.label.clear();
   std::map<std::string, std::vector<std::string>> explicit_inputs;
   const std::map<std::string, std::string> constants = FindConstantTexts(config, model);
   ASSIGN_OR_RETURN(explicit_inputs, ParseInputs(config.input, constants));
-  for (const auto& [input, columns] : explicit_inputs) spec.inputs.erase(input);
-  const Columns& columns = (*dataset)->columns();
+  for (auto& [input, names] : explicit_inputs) {
+    spec.inputs.erase(input);
+    names = ResolveAll(*samples, names);
+  }
   RETURN_IF_ERROR(Annotate(MatchColumns(columns, request, &spec), StrCat(request.path, ": ")));
   spec.inputs.merge(explicit_inputs);
-  if (!config.label.empty()) spec.label = config.label;
+  if (!config.label.empty()) spec.label = ResolveAll(*samples, config.label);
   if (!request.want_label && before.has_value()) {
     for (const std::string& label : before->label) {
       if (config.label.empty() && HasColumn(columns, label)) spec.label.push_back(label);
@@ -228,11 +241,14 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
   }
   const std::vector<OnnxModel::Input> fed = MoveBatchFirst(WithoutFixed(needed, natural), import.batch_axes);
   RETURN_IF_ERROR(CheckFedInputs(fed, import.batch_axes));
-  auto bound = BindData(fed, *std::move(dataset), spec);
+  auto bound = BindData(fed, samples->dataset, spec);
   if (!bound.ok()) return Annotate(bound.status(), StrCat(request.path, ": "));
   opened.bound = *std::move(bound);
   opened.bound.fixed_inputs = natural.fixed;
-  opened.bound.notes.insert(opened.bound.notes.end(), natural.notes.begin(), natural.notes.end());
+  std::vector<std::string>& notes = opened.bound.notes;
+  notes.insert(notes.begin(), samples->notes.begin(), samples->notes.end());
+  notes.insert(notes.end(), natural.notes.begin(), natural.notes.end());
+  RETURN_IF_ERROR(SetStandardization(config, before, request, &opened));
   if (opened.bound.has_images) opened.normalize = normalize;
   if (IsSpecified(config, "normalize") && !opened.bound.has_images) {
     return Invalid("`normalize`: has no effect: ", request.path, " feeds no 8-bit images");
@@ -281,41 +297,11 @@ Preprocess DescribeBinding(const OpenedData& data) {
       if (c < data.own_columns) p.inputs[feed.feed].push_back(columns[c].name);
     }
     if (p.inputs.contains(feed.feed)) p.layout[feed.feed] = feed.sample.shape;
+    if (!feed.shift.empty()) p.standardize[feed.feed] = {feed.shift, feed.divisor};
   }
   for (int c : data.bound.label.columns) p.label.push_back(columns[c].name);
+  p.columns = data.transforms;
   return p;
-}
-
-namespace {
-
-// Labels of a loss on probabilities lie between 0 and 1.
-std::optional<ValueRange> RangeOfLabels(const LossChoice& loss, const std::string& feed) {
-  const bool binary = std::ranges::any_of(loss.terms, [&](const LossTerm& term) {
-    return term.feed == feed && term.form == LabelForm::kElements && term.function->name == "bce";
-  });
-  return binary ? std::optional(ValueRange{0, 1, "0 to 1, the labels of bce"}) : std::nullopt;
-}
-
-}  // namespace
-
-absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedModel& prepared, int64_t ignore_index) {
-  const LossChoice& loss = prepared.loss;
-  TrainData train{.dataset = data.dataset, .specs = data.feeds};
-  AddValueChecks(prepared.model, &train.specs);
-  for (const LossFeed& feed : loss.feeds) {
-    const BoundLabel* label = FindBoundLabel(data, feed.label);
-    if (label == nullptr && feed.label.empty()) {
-      return Invalid("loss ", loss.name, " needs labels, but the data has no label column; name one with `label`");
-    }
-    if (label == nullptr)
-      return Invalid("loss ", loss.name, " needs a column '", feed.label, "', which the data does not have");
-    for (int c : label->columns) {
-      if (feed.num_classes > 0) RETURN_IF_ERROR(CheckLabels(*data.dataset, c, feed.num_classes, ignore_index));
-    }
-    train.specs.push_back(
-        {.feed = feed.name, .columns = label->columns, .sample = feed.sample, .range = RangeOfLabels(loss, feed.name)});
-  }
-  return train;
 }
 
 absl::StatusOr<GlobalBatch> ReadGlobalBatch(const TrainData& data, int64_t count) {

@@ -8,7 +8,9 @@
 #include "absl/status/statusor.h"
 #include "frontend/data/binding.h"
 #include "frontend/data/preprocess.h"
+#include "frontend/data/transform.h"
 #include "frontend/onnx/import.h"
+#include "optim/auto/data_split.h"
 #include "optim/config.h"
 #include "optim/loss.h"
 #include "optim/prepare.h"
@@ -19,9 +21,11 @@ namespace onnxtrain {
 // A file of data, bound by input, label, normalize, header and by the preprocess.json of the model.
 struct OpenedData {
   BoundData bound;
-  std::string normalize;             // of the images, "" where there are none
-  int own_columns = 0;               // columns of the file; the others were added
-  std::vector<std::string> classes;  // of the training data or the model file, in the order of the scores
+  std::string normalize;                    // of the images, "" where there are none
+  int own_columns = 0;                      // columns of the file; the others were added
+  std::vector<std::string> classes;         // of the training data or the model file, in the order of the scores
+  std::vector<ColumnTransform> transforms;  // applied to the columns of the file
+  std::optional<HeldOut> held_out;          // with DataRequest::fit, where eval_split is set
 };
 
 struct DataRequest {
@@ -30,6 +34,7 @@ struct DataRequest {
   bool want_label = true;
   bool same_columns = false;   // fails where the file lacks a column that the model was trained on
   bool model_classes = true;   // the model file may name the classes
+  bool fit = false;            // fits encode, fill and standardize to the samples that eval_split leaves for training
   std::string leave_out = {};  // a column that is neither input nor label
 };
 
@@ -37,7 +42,6 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
                                     const std::optional<Preprocess>& before, const DataRequest& request,
                                     const LossSpec& loss);
 
-Header HeaderKind(const TrainConfig& config);
 // Is it a .csv or .tsv file, packed or not?
 bool IsTableFile(const std::string& path);
 // Is it a folder with evaluation files of its own (MNIST's t10k-*)?
@@ -58,6 +62,14 @@ Preprocess DescribeBinding(const OpenedData& data);
 
 // Feeds and labels for the trainer, with the checks of their values. Checks every class label against the loss.
 absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedModel& prepared, int64_t ignore_index);
+
+struct LeftOut {
+  std::string line;           // for people; "" where none is left out
+  std::vector<int64_t> rows;  // the samples that stay; empty: all
+};
+// With on_bad_sample skip: leaves out the samples that cannot be read or used (with `labels` also as labels).
+absl::StatusOr<LeftOut> LeaveOutBadSamples(const TrainConfig& config, const PreparedModel& prepared, bool labels,
+                                           BoundData* data);
 
 // The first `count` samples.
 absl::StatusOr<GlobalBatch> ReadGlobalBatch(const TrainData& data, int64_t count);

@@ -10,6 +10,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> InitFromCheckpoint(const std::s
                                                                     const std::string& path,
                                                                     std::vector<std::string>* lines) {
   ASSIGN_OR_RETURN(const ResumePoint point, OpenResumePoint(path));
+  RETURN_IF_ERROR(CheckUnit(point));
   ASSIGN_OR_RETURN(const auto weights, ReadWeights(point.checkpoint, point.state.config.ema_decay > 0));
   ModelEdits edits;
   std::vector<std::string> left_out;

@@ -25,12 +25,6 @@ std::optional<int64_t> IfSet(int64_t x) { return x > 0 ? std::optional(x) : std:
 
 int64_t SyntheticSteps(const TrainConfig& config) { return config.max_steps > 0 ? config.max_steps : kSyntheticSteps; }
 
-// eval_split where it names a column, else "".
-std::string SplitColumn(const TrainConfig& config) {
-  const bool fraction = ParseNumber(config.eval_split).ok() || config.eval_split.starts_with("last:");
-  return fraction ? "" : config.eval_split;
-}
-
 absl::Status ApplySurgeryToData(const TrainConfig& config, const BoundData* bound, TrainingData* data) {
   if (!HasSurgery(config)) return absl::OkStatus();
   ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, data->model, bound, data->loss.logits));
@@ -52,30 +46,17 @@ absl::Status MakeUpData(const TrainConfig& config, int64_t global_batch, Trainin
   return absl::OkStatus();
 }
 
-absl::StatusOr<Split> SplitByConfig(const TrainConfig& config, const std::shared_ptr<const Dataset>& source,
-                                    std::string* text) {
-  if (const std::string column = SplitColumn(config); !column.empty()) {
-    *text = StrCat("samples that column '", column, "' selects");
-    return SplitByColumn(source, config.data, HeaderKind(config), column);
-  }
-  const auto split = ParseSplit(config.eval_split);
-  if (!split.ok()) return Annotate(split.status(), "`eval_split`: ");
-  *text = StrCat(split->last ? "the last " : "random ", FormatNumber(100 * split->fraction), "% of the data");
-  return SplitDataset(source, split->fraction, split->last, config.seed);
-}
-
-absl::Status HoldOutEvalData(const TrainConfig& config, TrainingData* data) {
-  if (data->train.bound.dataset->size() < 2) return Invalid("`eval_split`: one sample cannot be split");
-  ASSIGN_OR_RETURN(Split parts, SplitByConfig(config, data->train.bound.dataset, &data->eval_text));
+void HoldOutEvalData(TrainingData* data) {
   data->eval = data->train;
-  data->train.bound.dataset = std::move(parts.train);
-  data->eval.bound.dataset = std::move(parts.eval);
+  const SplitRows& rows = data->train.held_out->rows;
+  data->train.bound.dataset = SubsetDataset(data->train.bound.dataset, rows.train);
+  data->eval.bound.dataset = SubsetDataset(data->eval.bound.dataset, rows.eval);
+  data->eval_text = data->train.held_out->text;
   data->eval_is_part_of_train = true;
-  return absl::OkStatus();
 }
 
 absl::Status OpenEvalData(const TrainConfig& config, TrainingData* data) {
-  if (config.eval_data.empty() && !config.eval_split.empty()) return HoldOutEvalData(config, data);
+  if (data->train.held_out.has_value()) return HoldOutEvalData(data), absl::OkStatus();
   if (config.eval_data.empty() && !HasEvalFiles(config.data)) return absl::OkStatus();
   data->eval_text = config.eval_data.empty() ? config.data : config.eval_data;
   const DataRequest request{.path = data->eval_text, .field = "eval_data", .eval_split = true, .same_columns = true};
@@ -198,6 +179,30 @@ absl::Status FollowSession(TrainingRun* run, SessionOptions options) {
   return FixMicroBatch(run->config, options, &run->batch);
 }
 
+// Of training and evaluation; adds to the warnings of the data.
+absl::Status LeaveOutBadSamples(const PreparedModel& prepared, TrainingRun* run) {
+  for (OpenedData* data : {&run->data.train, &run->data.eval}) {
+    if (data->bound.dataset == nullptr) continue;
+    ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(run->config, prepared, true, &data->bound));
+    const char* part = data == &run->data.train ? "training: " : "evaluation: ";
+    if (!left_out.line.empty()) run->data.train.bound.warnings.push_back(part + left_out.line);
+  }
+  return absl::OkStatus();
+}
+
+// A trained model predicts in the original unit. One with random weights predicts in none.
+absl::Status BeginInScaledUnit(TrainingRun* run) {
+  if (!run->scaled_targets.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(auto weights, run->session->Weights());
+  auto unfolded = weights;
+  const absl::Status possible = UnfoldUnit(run->scaled_targets->layer, run->scaled_targets->unit, &unfolded);
+  if (!possible.ok()) return Annotate(possible, "`scale_targets`: ");
+  if (!run->optimizer.origin.trained) return absl::OkStatus();
+  std::map<std::string, HostTensor> changed;
+  for (const OutputLayer::Part& part : run->scaled_targets->layer.parts) changed[part.name] = unfolded.at(part.name);
+  return run->session->SetWeights(changed);
+}
+
 void ResetField(const ConfigField& field, TrainConfig* config) {
   static const TrainConfig kDefaults;
   std::visit([&](auto member) { config->*member = kDefaults.*member; }, field.member);
@@ -220,8 +225,11 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
     return data;
   }
   data.train_text = config.data;
-  const DataRequest request{
-      .path = config.data, .field = "data", .model_classes = !ChangesClasses(config), .leave_out = SplitColumn(config)};
+  const DataRequest request{.path = config.data,
+                            .field = "data",
+                            .model_classes = !ChangesClasses(config),
+                            .fit = true,
+                            .leave_out = SplitColumn(config)};
   ASSIGN_OR_RETURN(data.train, OpenData(config, *data.model, before, request, data.loss));
   RETURN_IF_ERROR(ApplySurgeryToData(config, &data.train.bound, &data));
   RETURN_IF_ERROR(OpenEvalData(config, &data));
@@ -297,11 +305,15 @@ absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shar
                    MakeSessionOptions(config, *run.data.model, bound, run.data.loss, run.batch.micro));
   run.models = std::make_shared<PreparedModels>(run.data.model);
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.models, bound, &options, true));
+  RETURN_IF_ERROR(LeaveOutBadSamples(prepared, &run));
+  RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
   RETURN_IF_ERROR(FixMicroBatch(config, options, &run.batch));
   RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &bound.dataset));
   run.steps = PlanSteps(config, run.data, run.batch.global);
   run.options = PlanLoop(config, run.steps, run.batch.global);
   RETURN_IF_ERROR(CheckWork(config, *run.data.model, prepared, bound.dataset->size(), run.batch.global));
+  if (run.data.has_eval() && config.metrics.empty())
+    run.config.metrics = options.metrics = DefaultMetrics(prepared.loss);
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, prepared.loss).status());
   run.facts = MakeRunFacts(config, run.data, prepared.loss);
   RETURN_IF_ERROR(CheckEffects(config, run.facts));
@@ -311,8 +323,16 @@ absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shar
     RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run.data.eval.bound.dataset));
     ASSIGN_OR_RETURN(run.eval, MakeTrainData(run.data.eval.bound, prepared, config.ignore_index));
   }
+  if (config.scale_targets) {
+    auto scaled = ScaleTargets(*run.data.model, prepared, &run.train, &run.eval);
+    if (!scaled.ok()) return Annotate(scaled.status(), "`scale_targets`: ");
+    run.scaled_targets = *std::move(scaled);
+    bound.notes.push_back(
+        "targets standardized: losses are in units of their standard deviation, metrics and the "
+        "exported model in the original unit");
+  }
   ASSIGN_OR_RETURN(run.warnings, FindDataHints(run, prepared));
-  RETURN_IF_ERROR(SetMonitor(config, prepared.loss, run.has_eval(), &run.options));
+  RETURN_IF_ERROR(SetMonitor(run.config, prepared.loss, run.has_eval(), &run.options));
   run.plateau = MakePlateau(run.optimizer, &run.options);
 
   ASSIGN_OR_RETURN(run.backend, MakeBackendForModel(run.models, options, make_backend, &run.config));
@@ -325,7 +345,15 @@ absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shar
                                                           &run.batch, &options));
   ASSIGN_OR_RETURN(run.session, Session::Create(run.models, run.backend.get(), options));
   RETURN_IF_ERROR(FollowSession(&run, std::move(options)));
+  RETURN_IF_ERROR(BeginInScaledUnit(&run));
   return run;
+}
+
+absl::StatusOr<std::map<std::string, HostTensor>> TrainingRun::ToExport(
+    std::map<std::string, HostTensor> weights) const {
+  if (scaled_targets.has_value())
+    RETURN_IF_ERROR(Annotate(FoldUnit(scaled_targets->layer, scaled_targets->unit, &weights), "`scale_targets`: "));
+  return weights;
 }
 
 absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config) {

@@ -3,12 +3,14 @@
 //
 //   auto run = PrepareTraining(config);
 //   auto result = Train(*run->session, run->train, run->eval, run->options, on_event);
-//   auto weights = run->session->Weights();
+//   auto weights = run->ToExport(*run->session->Weights());
 //   Export(*run->data.model, *weights, "trained.onnx");
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,7 @@
 #include "optim/auto/learning_rates.h"
 #include "optim/auto/precision.h"
 #include "optim/auto/step_plan.h"
+#include "optim/auto/target_unit.h"
 #include "optim/config.h"
 #include "optim/plateau.h"
 #include "optim/session.h"
@@ -71,7 +74,8 @@ struct TrainingRun {
   PrecisionChoice precision;
   RunFacts facts;
   TrainData train, eval;
-  std::unique_ptr<Plateau> plateau;  // where the schedule is one; options refer to it
+  std::optional<ScaledTargets> scaled_targets;  // with scale_targets
+  std::unique_ptr<Plateau> plateau;             // where the schedule is one; options refer to it
   TrainOptions options;
   std::vector<std::string> warnings;       // about the data
   std::shared_ptr<PreparedModels> models;  // imports of data.model, shared by every stage and the session
@@ -80,6 +84,9 @@ struct TrainingRun {
 
   bool has_eval() const { return eval.dataset != nullptr; }
   int64_t trained_parameters() const;
+  // Weights of the session, or of a checkpoint of the run, as the exported model has them: with the unit of scaled
+  // targets folded back.
+  absl::StatusOr<std::map<std::string, HostTensor>> ToExport(std::map<std::string, HostTensor> weights) const;
 };
 
 using BackendFactory = std::function<absl::StatusOr<std::unique_ptr<Backend>>(const TrainConfig& config)>;

@@ -134,6 +134,12 @@ absl::Status RestoreSession(const ResumePoint& point, Session* session) {
   return Annotate(session->Restore(tensors, point.state.session), point.checkpoint.path + ": ");
 }
 
+absl::Status CheckUnit(const ResumePoint& point) {
+  if (!point.state.config.scale_targets) return absl::OkStatus();
+  return Invalid(point.checkpoint.path, ": its run scaled the targets, so its weights predict in another unit; resume it "
+                 "(`resume`), which writes a model in the original one");
+}
+
 absl::StatusOr<std::map<std::string, HostTensor>> ReadWeights(const StoredCheckpoint& checkpoint, bool average) {
   ASSIGN_OR_RETURN(NamedArrays arrays, ReadModelTensors(checkpoint));
   std::map<std::string, HostTensor> weights, averages;

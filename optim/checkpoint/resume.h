@@ -44,6 +44,9 @@ absl::Status CheckSameRun(const RunState& saved, const std::string& model_sha256
 // Reads the checkpoint's tensors into the session.
 absl::Status RestoreSession(const ResumePoint& point, Session* session);
 
+// Fails for a run with scaled targets: its weights predict in a unit that the checkpoint does not hold.
+absl::Status CheckUnit(const ResumePoint& point);
+
 // Returns the weights and running statistics of a checkpoint by initializer name, the averages of weights in their
 // place where `average`.
 absl::StatusOr<std::map<std::string, HostTensor>> ReadWeights(const StoredCheckpoint& checkpoint, bool average);

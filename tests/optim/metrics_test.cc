@@ -172,6 +172,38 @@ TEST(Metrics, OfValues) {
   for (const auto& split : kSplits) EXPECT_NEAR(Evaluate(data, {"mae"}, split)[0], error, 1e-12);
 }
 
+// As scikit-learn defines them: r2 is the mean over the targets.
+TEST(Metrics, OfRegressions) {
+  Data data = Random("mse", 24, 3, false);
+  for (size_t i = 0; i < data.labels.size(); i += 3) data.labels[i] += 1e6;  // far from 0
+  std::vector<double> want = {0, 0, 0, 0, 0, 0, 0, 0};                       // rmse, by target, r2, by target
+  for (size_t t = 0; t < 3; ++t) {
+    double mean = 0, errors = 0, squares = 0;
+    for (size_t i = t; i < 72; i += 3) mean += data.labels[i] / 24;
+    for (size_t i = t; i < 72; i += 3) {
+      errors += std::pow(data.scores[i] - data.labels[i], 2);
+      squares += std::pow(data.labels[i] - mean, 2);
+    }
+    want[1 + t] = std::sqrt(errors / 24);
+    want[0] += errors / 72;
+    want[5 + t] = 1 - errors / squares;
+    want[4] += want[5 + t] / 3;
+  }
+  want[0] = std::sqrt(want[0]);
+  for (const auto& split : kSplits) {
+    const auto got = Evaluate(data, {"rmse", "r2"}, split);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t m = 0; m < got.size(); ++m) EXPECT_NEAR(got[m] / want[m], 1, 1e-9) << m;
+  }
+}
+
+TEST(Metrics, OfTargetsWithoutVariance) {
+  const Data met{.loss = "mse", .width = 1, .scores = {2, 2}, .labels = {2, 2}, .indices = false};
+  EXPECT_EQ(Evaluate(met, {"r2"}, {1, 1}), std::vector<double>{1});
+  const Data missed{.loss = "mse", .width = 1, .scores = {1, 2}, .labels = {2, 2}, .indices = false};
+  EXPECT_EQ(Evaluate(missed, {"r2"}, {2}), std::vector<double>{0});
+}
+
 TEST(Metrics, AreUndefinedWhereNothingCounts) {
   Data data{.loss = "ce", .width = 2, .scores = {1, 2, 3, 4}, .labels = {-100, -100}, .indices = true};
   for (double value : Evaluate(data, {"accuracy", "top1", "auc", "perplexity"}, {2})) EXPECT_TRUE(std::isnan(value));

@@ -51,16 +51,19 @@ std::string Report(const TrainConfig& config, const EvalMetrics& m, const LossCh
 }  // namespace
 
 absl::StatusOr<int> RunEval(const TrainConfig& config) {
-  ASSIGN_OR_RETURN(const ModelAndData setup, OpenInputs(config, true, true));
+  ASSIGN_OR_RETURN(ModelAndData setup, OpenInputs(config, true, true));
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *setup.model, setup.data.bound, setup.loss,
                                                               GlobalBatchSize(config, *setup.model)));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   const auto models = std::make_shared<PreparedModels>(setup.model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, setup.data.bound, &options, false));
   RETURN_IF_ERROR(CheckLossFields(config, look.loss));
+  if (options.metrics.empty()) options.metrics = DefaultMetrics(look.loss);
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, look.loss).status());
   ASSIGN_OR_RETURN(const std::vector<Requirement> requirements,
                    Requirements(config, look.loss, EvalNames(look.loss, options.metrics)));
+  ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(config, look, true, &setup.data.bound));
+  if (!left_out.line.empty()) Warn(left_out.line);
   ASSIGN_OR_RETURN(TrainData data, MakeTrainData(setup.data.bound, look, setup.loss.ignore_index));
   if (const std::string guessed = DescribeGuessedClasses(setup.data.bound, look.loss); !guessed.empty())
     return Invalid(config.data, ": ", guessed);

@@ -51,6 +51,7 @@ absl::StatusOr<Weights> FromCheckpoint(const TrainConfig& config, const OnnxMode
   if (!HasSurgery(config) && point.state.model_sha256 != model.sha256())
     Warn(StrCat(model.path(), ": is not the file that ", point.checkpoint.path, " was trained from"));
   const TrainConfig& trained = point.state.config;
+  RETURN_IF_ERROR(CheckUnit(point));
   return ReadWeights(point.checkpoint, trained.ema_decay > 0 && trained.export_weights != "last");
 }
 

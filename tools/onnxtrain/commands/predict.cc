@@ -13,12 +13,13 @@
 namespace onnxtrain::cli {
 namespace {
 
-absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound, const PredictionTable& table) {
+// `rows`: the numbers of the samples; empty: in order from 0.
+absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound, const PredictionTable& table,
+                                       const std::vector<int64_t>& rows) {
   const LoaderOptions load{.batch_size = session.micro_batch(), .num_workers = 1};
   ASSIGN_OR_RETURN(const auto loader, Loader::Create(bound.dataset, bound.feeds, load));
   GlobalBatch global_batch(FeedNames(bound.feeds));
   std::string text = table.Header();
-  int64_t done = 0;
   while (true) {
     ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
     if (batch == nullptr) return text;
@@ -29,8 +30,9 @@ absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound,
     if (values == e.outputs.end() || values->second.type().rank() < 1 || values->second.shape()[0] != count) {
       return Invalid("output '", table.output(), "' has no row per sample");
     }
-    text += table.Rows(values->second, done);
-    done += count;
+    std::vector<int64_t> samples = batch->samples;
+    for (int64_t& sample : samples) sample = rows.empty() ? sample : rows[sample];
+    text += table.Rows(values->second, samples);
   }
 }
 
@@ -46,12 +48,14 @@ absl::StatusOr<int> RunPredict(const TrainConfig& config) {
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   const auto models = std::make_shared<PreparedModels>(setup.model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, unlabelled, &options, false));
+  ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(config, look, false, &unlabelled));
+  if (!left_out.line.empty()) Warn(left_out.line);
   AddValueChecks(look.model, &unlabelled.feeds);
   const PredictionTable table(look, setup.data.classes);
   LogInfo(config, table.description());
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));
-  ASSIGN_OR_RETURN(const std::string text, PredictAll(*session, unlabelled, table));
+  ASSIGN_OR_RETURN(const std::string text, PredictAll(*session, unlabelled, table, left_out.rows));
   if (out == "-") {
     RETURN_IF_ERROR(Print(text));
     return kDone;

@@ -112,7 +112,8 @@ void Warnings::Add(const std::string& text) {
 
 // Hours of training must not end in a model that cannot be written.
 absl::Status Recorder::CheckModelCanBeWritten() {
-  ASSIGN_OR_RETURN(const auto weights, run_.session->Weights());
+  ASSIGN_OR_RETURN(auto trained, run_.session->Weights());
+  ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(trained)));
   return Annotate(CheckExport(*run_.data.model, weights, folder_.File(ModelFile())),
                   "the model could not be written: ");
 }
@@ -219,7 +220,8 @@ absl::StatusOr<std::map<std::string, HostTensor>> Recorder::WeightsToExport(RunS
 
 absl::Status Recorder::WriteModel(RunSummary* summary) {
   const std::string name = ModelFile();
-  ASSIGN_OR_RETURN(const auto weights, WeightsToExport(summary));
+  ASSIGN_OR_RETURN(auto chosen, WeightsToExport(summary));
+  ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
   ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
   for (const std::string& edit : edits) LogInfo(run_.config, "export: " + edit);
   summary->exported = true;
@@ -242,6 +244,7 @@ absl::Status Recorder::WriteUnfinished() {
     ASSIGN_OR_RETURN(const StoredCheckpoint newest, OpenNewestCheckpoint(checkpoints_->path(), &skipped));
     ASSIGN_OR_RETURN(weights, ReadWeights(newest, false));
   }
+  ASSIGN_OR_RETURN(weights, run_.ToExport(std::move(weights)));
   RETURN_IF_ERROR(Export(*run_.data.model, weights, folder_.File(kUnfinishedFile)).status());
   files_.insert(files_.begin(), kUnfinishedFile);
   return absl::OkStatus();

@@ -76,14 +76,13 @@ std::vector<double> PredictionTable::Probabilities(std::vector<double> row) cons
   return row;
 }
 
-std::string PredictionTable::Rows(const HostTensor& values, int64_t first) const {
+std::string PredictionTable::Rows(const HostTensor& values, const std::vector<int64_t>& samples) const {
   std::string text;
-  const int64_t samples = values.size() / width_;
-  for (int64_t i = 0; i < samples; ++i) {
+  for (int64_t i = 0; i < static_cast<int64_t>(samples.size()); ++i) {
     std::vector<double> row(width_);
     for (int64_t c = 0; c < width_; ++c) row[c] = values.At(i * width_ + c);
     row = Probabilities(std::move(row));
-    StrAppend(&text, first + i);
+    StrAppend(&text, samples[i]);
     if (form_ == Form::kClasses) {
       const int64_t best = std::max_element(row.begin(), row.end()) - row.begin();
       StrAppend(&text, ",", CsvField(Name(best)), ",", Number(row[best]));

@@ -18,8 +18,8 @@ class PredictionTable {
   const std::string& output() const { return output_; }  // the model output that is written
   std::string description() const;                       // for people
   std::string Header() const;                            // with newline
-  // One line per sample of `values` [n, …]; the first is sample number `first`.
-  std::string Rows(const HostTensor& values, int64_t first) const;
+  // One line per sample of `values` [n, …], with the numbers `samples`.
+  std::string Rows(const HostTensor& values, const std::vector<int64_t>& samples) const;
 
  private:
   enum class Form : uint8_t { kClasses, kBinary, kNumbers } form_ = Form::kNumbers;

@@ -1,0 +1,273 @@
+#include "frontend/data/csv_columns.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <unordered_map>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+template <typename T>
+bool ParseNumber(std::string_view s, T* value) {
+  if (s.size() > 1 && s[0] == '+' && s[1] != '-') s.remove_prefix(1);
+  const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), *value);
+  return error == std::errc() && end == s.data() + s.size();
+}
+
+bool IsMissingValue(std::string_view s) {
+  std::string lower(TrimBlanks(s));
+  for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  constexpr std::string_view kNames[] = {"", "na", "n/a", "nan", "-nan", "null", "none", "?"};
+  return std::find(std::begin(kNames), std::end(kNames), lower) != std::end(kNames);
+}
+
+std::string QuoteValue(std::string_view s) {
+  size_t cut = std::min<size_t>(s.size(), 40);
+  while (cut < s.size() && cut > 0 && (s[cut] & 0xC0) == 0x80) --cut;  // do not split a UTF-8 sequence
+  return StrCat("'", s.substr(0, cut), cut < s.size() ? "…'" : "'");
+}
+
+// The numbers of a column: integers until one is not, then floats.
+class Numbers {
+ public:
+  // Returns false if the text is not a number.
+  bool Add(std::string_view text) {
+    text = TrimBlanks(text);
+    int64_t i;
+    double d;
+    if (integral_ && ParseNumber(text, &i)) {
+      ints_.push_back(i);
+      return true;
+    }
+    if (!ParseNumber(text, &d) || std::isnan(d)) return false;
+    AddFloat(d);
+    return true;
+  }
+  void AddFloat(double value) {
+    if (integral_) floats_.assign(ints_.begin(), ints_.end());
+    integral_ = false;
+    floats_.push_back(value);
+  }
+  // Adds a place that nothing reads.
+  void AddNothing() { integral_ ? ints_.push_back(0) : floats_.push_back(0); }
+
+  HostTensor Tensor() const {
+    if (integral_) return HostTensor::FromInts(ints_);
+    return HostTensor::FromDoubles({DType::kFloat64, {static_cast<int64_t>(floats_.size())}}, floats_);
+  }
+
+ private:
+  bool integral_ = true;
+  std::vector<int64_t> ints_;
+  std::vector<double> floats_;
+};
+
+// The names of a column, each with a number in the order of appearance.
+class Names {
+ public:
+  void Add(const std::string& name) { ids_.push_back(FindId(name)); }
+  int64_t FindId(const std::string& name) {
+    const auto [it, added] = ids_of_.try_emplace(name, static_cast<int64_t>(names_.size()));
+    if (added) names_.push_back(name);
+    return it->second;
+  }
+  bool Has(const std::string& name) const { return ids_of_.contains(name); }
+  const std::vector<int64_t>& ids() const { return ids_; }
+  const std::vector<std::string>& names() const { return names_; }
+
+  // Classes without `left_out`, sorted unless their order is fixed, and a class index for every field; -1: left out.
+  NamedTensor ClassIndices(const std::string& column, bool fixed, const std::string& left_out) const {
+    std::vector<int64_t> order(names_.size()), place(names_.size(), -1), out;
+    std::iota(order.begin(), order.end(), int64_t{0});
+    std::erase_if(order, [&](int64_t id) { return names_[id] == left_out; });
+    if (!fixed) std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return names_[a] < names_[b]; });
+    std::vector<std::string> classes;
+    for (int64_t id : order) {
+      place[id] = static_cast<int64_t>(classes.size());
+      classes.push_back(names_[id]);
+    }
+    for (int64_t id : ids_) out.push_back(place[id]);
+    return {column, HostTensor::FromInts(out), std::move(classes)};
+  }
+
+ private:
+  std::vector<int64_t> ids_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, int64_t> ids_of_;
+};
+
+class ColumnBase : public CsvColumn {
+ public:
+  explicit ColumnBase(CsvColumnSpec spec) : spec_(std::move(spec)) {}
+
+ protected:
+  std::string InFile(int64_t row) const { return StrCat("row ", row, ", column '", spec_.name, "': "); }
+  std::string At(int64_t row) const { return StrCat(spec_.path, ": ", InFile(row)); }
+  NamedTensor MakeUnusable(std::string problem) const {
+    return {spec_.name, HostTensor({DType::kFloat64, {count_}}), {}, std::move(problem)};
+  }
+  NamedTensor WithUnreadable(NamedTensor column, std::map<int64_t, std::string> more = {}) {
+    column.unreadable = std::move(unreadable_);
+    column.unreadable.merge(more);
+    return column;
+  }
+
+  CsvColumnSpec spec_;
+  int64_t count_ = 0;                          // samples so far
+  std::map<int64_t, std::string> unreadable_;  // by sample
+};
+
+// Fields that are no numbers, by sample.
+struct Odd {
+  int64_t row = 0;
+  std::string text;
+  bool missing = false;
+};
+
+class Feature : public ColumnBase {
+ public:
+  using ColumnBase::ColumnBase;
+
+  absl::Status Add(int64_t row, const std::string& field) override {
+    if (KeepsNames()) names_.Add(std::string(TrimBlanks(field)));
+    if (!numbers_.Add(field)) AddOdd(row, field);
+    ++count_;
+    return absl::OkStatus();
+  }
+  void AddUnreadable(std::string why) override {
+    if (KeepsNames()) names_.Add("");
+    numbers_.AddNothing();
+    unreadable_.emplace(count_++, std::move(why));
+  }
+  NamedTensor Finish() override {
+    if (KeepsNames() && (spec_.text == CsvColumnSpec::Text::kAlwaysCategories || IsMostlyText()))
+      return FinishCategories();
+    if (spec_.skip_bad && IsMostlyText()) return MakeUnusable(Explain(odd_.begin()->second));
+    std::map<int64_t, std::string> bad;
+    for (const auto& [sample, odd] : odd_) {
+      if (odd.missing && spec_.keep_missing) continue;
+      if (!spec_.skip_bad) return MakeUnusable(Explain(odd));
+      bad.emplace(sample, Explain(odd));
+    }
+    return WithUnreadable({spec_.name, numbers_.Tensor()}, std::move(bad));
+  }
+
+ private:
+  bool KeepsNames() const { return spec_.text != CsvColumnSpec::Text::kProblem; }
+  bool IsMostlyText() const { return 2 * text_ > count_ - missing_ - static_cast<int64_t>(unreadable_.size()); }
+  std::string Explain(const Odd& odd) const {
+    return StrCat(At(odd.row), odd.missing ? "missing value" : StrCat(odd.text, " is not a number"));
+  }
+
+  // Keeps the first of them where one spoils the column.
+  void AddOdd(int64_t row, const std::string& field) {
+    const bool missing = IsMissingValue(field);
+    ++(missing ? missing_ : text_);
+    if (missing && spec_.keep_missing) {
+      numbers_.AddFloat(std::numeric_limits<double>::quiet_NaN());
+    } else {
+      numbers_.AddNothing();
+    }
+    if (spec_.skip_bad || odd_.empty() || (odd_.begin()->second.missing && spec_.keep_missing))
+      odd_.insert_or_assign(spec_.skip_bad ? count_ : 0, Odd{row, QuoteValue(field), missing});
+    if (TrimBlanks(field).empty()) empty_.emplace_back(count_, row);
+  }
+
+  // Of names only an empty field is missing: "None" may be a category.
+  NamedTensor FinishCategories() {
+    std::map<int64_t, std::string> bad;
+    for (const auto& [sample, row] : empty_) {
+      if (spec_.keep_missing) break;
+      if (!spec_.skip_bad) return MakeUnusable(StrCat(At(row), "missing value"));
+      bad.emplace(sample, StrCat(At(row), "missing value"));
+    }
+    return WithUnreadable(names_.ClassIndices(spec_.name, false, ""), std::move(bad));
+  }
+
+  Numbers numbers_;
+  Names names_;  // where categories are allowed
+  int64_t text_ = 0, missing_ = 0;
+  std::map<int64_t, Odd> odd_;  // all with skip_bad, else the first
+  std::vector<std::pair<int64_t, int64_t>> empty_;
+};
+
+class Label : public ColumnBase {
+ public:
+  explicit Label(CsvColumnSpec spec) : ColumnBase(std::move(spec)), fixed_(!spec_.classes.empty()) {
+    for (const std::string& name : spec_.classes) names_.FindId(name);
+  }
+
+  absl::Status Add(int64_t row, const std::string& field) override {
+    if (fixed_ && !field.empty() && !names_.Has(field)) {
+      const std::string why =
+          StrCat(InFile(row), QuoteValue(field), " is not among the ", spec_.classes.size(), " classes");
+      if (!spec_.skip_bad) return Invalid(why);
+      AddUnreadable(StrCat(spec_.path, ": ", why));
+      return absl::OkStatus();
+    }
+    if (IsMissingValue(field)) missing_.push_back({count_, row, field.empty()});
+    names_.Add(field);
+    ++count_;
+    return absl::OkStatus();
+  }
+  void AddUnreadable(std::string why) override {
+    names_.Add("");
+    unreadable_.emplace(count_++, std::move(why));
+  }
+
+  NamedTensor Finish() override {
+    const bool numbers =
+        !fixed_ && std::all_of(names_.names().begin(), names_.names().end(),
+                               [](const std::string& name) { return IsCsvNumber(name) || IsMissingValue(name); });
+    std::map<int64_t, std::string> bad;
+    for (const Missing& m : missing_) {
+      if (!numbers && !m.empty) continue;  // "None" is a class in a column of names
+      if (!spec_.skip_bad) return MakeUnusable(StrCat(At(m.row), "missing value"));
+      bad.emplace(m.sample, StrCat(At(m.row), "missing value"));
+    }
+    return WithUnreadable(numbers ? MakeNumbers() : names_.ClassIndices(spec_.name, fixed_, ""), std::move(bad));
+  }
+
+ private:
+  struct Missing {
+    int64_t sample, row;
+    bool empty;
+  };
+
+  NamedTensor MakeNumbers() const {
+    Numbers numbers;
+    for (int64_t id : names_.ids()) {
+      if (!numbers.Add(names_.names()[id])) numbers.AddNothing();
+    }
+    return {spec_.name, numbers.Tensor()};
+  }
+
+  bool fixed_;
+  Names names_;
+  std::vector<Missing> missing_;
+};
+
+}  // namespace
+
+std::string_view TrimBlanks(std::string_view s) {
+  while (!s.empty() && (s.front() == ' ' || s.front() == '\t')) s.remove_prefix(1);
+  while (!s.empty() && (s.back() == ' ' || s.back() == '\t')) s.remove_suffix(1);
+  return s;
+}
+
+bool IsCsvNumber(std::string_view s) {
+  double value;
+  return ParseNumber(TrimBlanks(s), &value) && !std::isnan(value);
+}
+
+std::unique_ptr<CsvColumn> MakeFeatureColumn(CsvColumnSpec spec) { return std::make_unique<Feature>(std::move(spec)); }
+std::unique_ptr<CsvColumn> MakeLabelColumn(CsvColumnSpec spec) { return std::make_unique<Label>(std::move(spec)); }
+
+}  // namespace onnxtrain

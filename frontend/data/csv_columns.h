@@ -1,0 +1,40 @@
+// The columns of a CSV file while it is read: fields come in, row by row, and a column of numbers or classes comes out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "frontend/data/memory_dataset.h"
+
+namespace onnxtrain {
+
+std::string_view TrimBlanks(std::string_view s);
+// Is it a number, blanks around it apart? NaN denotes a missing value.
+bool IsCsvNumber(std::string_view s);
+
+struct CsvColumnSpec {
+  std::string path, name;
+  enum class Text : uint8_t { kProblem, kCategories, kAlwaysCategories } text = Text::kProblem;
+  bool keep_missing = false, skip_bad = false;  // DatasetOptions has what they mean
+  std::vector<std::string> classes = {};        // of a label column: their order; empty: sorted
+};
+
+class CsvColumn {
+ public:
+  virtual ~CsvColumn() = default;
+  // Rows are numbered as in a spreadsheet. Fails only where the whole file is of no use.
+  virtual absl::Status Add(int64_t row, const std::string& field) = 0;
+  // Adds a sample whose row cannot be read.
+  virtual void AddUnreadable(std::string why) = 0;
+  virtual NamedTensor Finish() = 0;
+};
+
+// Numbers, or categories where the specification allows them.
+std::unique_ptr<CsvColumn> MakeFeatureColumn(CsvColumnSpec spec);
+// Numbers, or names that become indices into the sorted or given classes.
+std::unique_ptr<CsvColumn> MakeLabelColumn(CsvColumnSpec spec);
+
+}  // namespace onnxtrain

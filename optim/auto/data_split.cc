@@ -1,0 +1,31 @@
+#include "optim/auto/data_split.h"
+
+#include "frontend/base/status.h"
+#include "frontend/base/units.h"
+#include "optim/telemetry/format.h"
+
+namespace onnxtrain {
+
+std::string SplitColumn(const TrainConfig& config) {
+  const bool fraction = ParseNumber(config.eval_split).ok() || config.eval_split.starts_with("last:");
+  return fraction ? "" : config.eval_split;
+}
+
+absl::StatusOr<HeldOut> HoldOutSamples(const TrainConfig& config, const Dataset& data, const DatasetOptions& options) {
+  if (data.size() < 2) return Invalid("`eval_split`: one sample cannot be split");
+  HeldOut held_out;
+  if (const std::string column = SplitColumn(config); !column.empty()) {
+    held_out.text = StrCat("samples that column '", column, "' selects");
+    ASSIGN_OR_RETURN(held_out.rows, SplitByColumn(data.size(), config.data, options, column));
+    return held_out;
+  }
+  const auto split = ParseSplit(config.eval_split);
+  if (!split.ok()) return Annotate(split.status(), "`eval_split`: ");
+  const std::string part = StrCat(FormatNumber(100 * split->fraction), "% of the data");
+  held_out.text = split->last ? StrCat("the last ", part) : StrCat("about ", part, ", by hash");
+  held_out.rows = split->last ? SplitAtEnd(data.size(), split->fraction)
+                              : SplitByHash(data, split->fraction, static_cast<uint64_t>(config.seed));
+  return held_out;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,159 @@
+#include "optim/auto/open_samples.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "frontend/base/status.h"
+#include "frontend/base/units.h"
+#include "optim/loss_text.h"
+
+namespace onnxtrain {
+namespace {
+
+bool Has(const std::vector<Column>& columns, const std::string& name) {
+  return std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
+}
+
+Header HeaderKind(const TrainConfig& config) {
+  return config.header == "yes" ? Header::kYes : config.header == "no" ? Header::kNo : Header::kAuto;
+}
+
+// The name of a column that is given by name or 0-based index.
+std::string ResolveName(const std::vector<Column>& columns, const std::string& name) {
+  const auto index = ParseInt(name);
+  const bool number = index.ok() && *index >= 0 && *index < static_cast<int64_t>(columns.size());
+  return !Has(columns, name) && number ? columns[*index].name : name;
+}
+
+// Opens the data set, and again where the label column by name is not the one that the format takes by default.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& request, DatasetOptions options,
+                                                             bool label_known) {
+  const bool explicit_label = !options.label.empty();
+  std::vector<std::string> class_names;
+  if (!explicit_label) class_names = std::exchange(options.class_names, {});  // of a column that is not known yet
+  auto dataset = OpenDataset(request.path, options);
+  if (!dataset.ok() && explicit_label && !label_known && absl::IsNotFound(dataset.status())) {
+    options.label.clear();
+    options.class_names.clear();
+    return OpenDataset(request.path, options);
+  }
+  if (!dataset.ok() || explicit_label || !IsTableFile(request.path)) return dataset;
+  const std::vector<Column>& columns = (*dataset)->columns();
+  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns));
+  const auto last = static_cast<int>(columns.size()) - 1;
+  const int label = named.value_or(last > 0 && columns[last].name == request.leave_out ? last - 1 : last);
+  if (label == last && class_names.empty()) return dataset;
+  options.class_names = std::move(class_names);
+  options.label = {columns[label].name};
+  return OpenDataset(request.path, options);
+}
+
+// Columns that must stay as they are: labels, and the one that divides the data.
+absl::StatusOr<std::set<std::string>> FindUntouched(const std::vector<Column>& columns, const DataRequest& request,
+                                                    const std::vector<std::string>& label, const LossSpec& loss) {
+  std::set<std::string> names = {request.leave_out};
+  for (const std::string& name : label) names.insert(ResolveName(columns, name));
+  ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(loss.name));
+  for (const LossTermSpec& term : terms) names.insert(term.label.begin(), term.label.end());
+  if (!label.empty()) return names;
+  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns));
+  const bool by_place = IsTableFile(request.path) && columns.size() > 1;
+  if (named.has_value()) names.insert(columns[*named].name);
+  if (!named.has_value() && by_place)
+    names.insert(columns[columns.back().name == request.leave_out ? columns.size() - 2 : columns.size() - 1].name);
+  return names;
+}
+
+std::vector<int64_t> TrainingRows(const OpenedSamples& opened) {
+  if (opened.held_out.has_value()) return opened.held_out->rows.train;
+  std::vector<int64_t> all(opened.dataset->size());
+  std::iota(all.begin(), all.end(), int64_t{0});
+  return all;
+}
+
+// The transforms of the model's preprocess.json, for the columns of another file. New training data may have others.
+std::vector<ColumnTransform> CarryOver(const Preprocess& before, const std::vector<Column>& columns,
+                                       bool same_columns) {
+  std::vector<ColumnTransform> transforms = before.columns;
+  for (ColumnTransform& t : transforms) t.column = FindCounterpart(columns, t.column);
+  if (!same_columns) std::erase_if(transforms, [&](const ColumnTransform& t) { return !Has(columns, t.column); });
+  return transforms;
+}
+
+// What the columns of text become, and whether numbers may be missing.
+void AllowTransforms(const TransformSpec& spec, const std::optional<Preprocess>& before, DatasetOptions* options) {
+  options->categories = spec.encoded();
+  options->missing = spec.filled();
+  if (!before.has_value()) return;
+  for (const ColumnTransform& t : before->columns) {
+    if (!t.categories.empty()) options->categories.names.insert(t.column);
+    if (!t.fill.empty()) options->missing.names.insert(t.column);
+  }
+}
+
+absl::Status CheckFitted(const TrainConfig& config, const std::vector<ColumnTransform>& transforms) {
+  const auto encoded = [](const ColumnTransform& t) { return !t.categories.empty(); };
+  const auto filled = [](const ColumnTransform& t) { return !t.fill.empty(); };
+  if (!config.encode.empty() && std::ranges::none_of(transforms, encoded))
+    return Invalid("`encode`: has no effect: no column but the label holds text (COLUMN=HOW encodes numbers)");
+  if (!config.fill.empty() && std::ranges::none_of(transforms, filled))
+    return Invalid("`fill`: has no effect: no column but the label can have missing values");
+  return absl::OkStatus();
+}
+
+std::string DescribeTransform(const ColumnTransform& t) {
+  if (t.categories.empty()) return "";
+  return StrCat("column '", t.column, "' ← ", t.categories.size(), t.one_hot ? " one-hot" : " numbered",
+                " categories: ", t.categories.front(), t.categories.size() > 1 ? " … " + t.categories.back() : "");
+}
+
+}  // namespace
+
+std::vector<std::string> OpenedSamples::Resolve(const std::string& column) const {
+  if (transforms.empty()) return {column};
+  return TransformedColumns(transforms, ResolveName(file_columns, column));
+}
+
+absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::optional<Preprocess>& before,
+                                          const DataRequest& request, DatasetOptions options, const LossSpec& loss) {
+  TransformSpec spec;
+  if (request.fit) {
+    ASSIGN_OR_RETURN(spec, ParseTransforms(config.encode, config.fill));
+  }
+  const bool fits = request.fit && (!config.encode.empty() || !config.fill.empty());
+  AllowTransforms(spec, fits ? std::nullopt : before, &options);
+  options.header = HeaderKind(config);
+  options.skip_bad = config.on_bad_sample == "skip";
+  OpenedSamples opened;
+  ASSIGN_OR_RETURN(opened.dataset, OpenWithLabel(request, options, !config.label.empty()));
+  opened.file_columns = opened.dataset->columns();
+  if (request.fit && !config.eval_split.empty() && config.eval_data.empty()) {
+    ASSIGN_OR_RETURN(opened.held_out, HoldOutSamples(config, *opened.dataset, options));
+  }
+  if (fits) {
+    ASSIGN_OR_RETURN(const auto untouched, FindUntouched(opened.file_columns, request, options.label, loss));
+    ASSIGN_OR_RETURN(opened.transforms, FitTransforms(*opened.dataset, TrainingRows(opened), spec, untouched));
+    RETURN_IF_ERROR(CheckFitted(config, opened.transforms));
+  } else if (before.has_value()) {
+    opened.transforms = CarryOver(*before, opened.file_columns, request.same_columns);
+  }
+  for (const ColumnTransform& t : opened.transforms) {
+    if (std::string text = DescribeTransform(t); !text.empty()) opened.notes.push_back(std::move(text));
+  }
+  ASSIGN_OR_RETURN(opened.dataset, ApplyTransforms(std::move(opened.dataset), opened.transforms, &opened.notes));
+  return opened;
+}
+
+std::string FindCounterpart(const std::vector<Column>& columns, const std::string& name) {
+  const size_t at = name.find("train");
+  if (Has(columns, name) || at == std::string::npos) return name;
+  for (const char* part : {"test", "eval", "valid", "val", "dev"}) {
+    std::string other = name;
+    other.replace(at, 5, part);
+    if (Has(columns, other)) return other;
+  }
+  return name;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,78 @@
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+#include "frontend/data/bad_samples.h"
+#include "optim/auto/data_setup.h"
+#include "optim/auto/value_checks.h"
+
+namespace onnxtrain {
+namespace {
+
+// Labels of a loss on probabilities lie between 0 and 1.
+std::optional<ValueRange> RangeOfLabels(const LossChoice& loss, const std::string& feed) {
+  const bool binary = std::ranges::any_of(loss.terms, [&](const LossTerm& term) {
+    return term.feed == feed && term.form == LabelForm::kElements && term.function->name == "bce";
+  });
+  return binary ? std::optional(ValueRange{0, 1, "0 to 1, the labels of bce"}) : std::nullopt;
+}
+
+TrainData MakeInputs(const BoundData& data, const PreparedModel& prepared) {
+  TrainData train{.dataset = data.dataset, .specs = data.feeds};
+  AddValueChecks(prepared.model, &train.specs);
+  return train;
+}
+
+absl::Status AddLabels(const BoundData& data, const LossChoice& loss, TrainData* train) {
+  for (const LossFeed& feed : loss.feeds) {
+    const BoundLabel* label = FindBoundLabel(data, feed.label);
+    if (label == nullptr && feed.label.empty()) {
+      return Invalid("loss ", loss.name, " needs labels, but the data has no label column; name one with `label`");
+    }
+    if (label == nullptr)
+      return Invalid("loss ", loss.name, " needs a column '", feed.label, "', which the data does not have");
+    train->specs.push_back(
+        {.feed = feed.name, .columns = label->columns, .sample = feed.sample, .range = RangeOfLabels(loss, feed.name)});
+  }
+  return absl::OkStatus();
+}
+
+// The labels that must be classes. AddLabels has found all of them.
+std::vector<LabelCheck> FindLabelChecks(const BoundData& data, const LossChoice& loss, int64_t ignore_index) {
+  std::vector<LabelCheck> checks;
+  for (const LossFeed& feed : loss.feeds) {
+    const BoundLabel* label = FindBoundLabel(data, feed.label);
+    if (feed.num_classes > 0) checks.push_back({label->columns, feed.num_classes, ignore_index});
+  }
+  return checks;
+}
+
+}  // namespace
+
+absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedModel& prepared, int64_t ignore_index) {
+  TrainData train = MakeInputs(data, prepared);
+  RETURN_IF_ERROR(AddLabels(data, prepared.loss, &train));
+  for (const LabelCheck& check : FindLabelChecks(data, prepared.loss, ignore_index)) {
+    for (int c : check.columns) RETURN_IF_ERROR(CheckLabels(*data.dataset, c, check.classes, ignore_index));
+  }
+  return train;
+}
+
+absl::StatusOr<LeftOut> LeaveOutBadSamples(const TrainConfig& config, const PreparedModel& prepared, bool labels,
+                                           BoundData* data) {
+  if (config.on_bad_sample != "skip") return LeftOut{};
+  TrainData train = MakeInputs(*data, prepared);
+  if (labels) RETURN_IF_ERROR(AddLabels(*data, prepared.loss, &train));
+  const auto checks = labels ? FindLabelChecks(*data, prepared.loss, config.ignore_index) : std::vector<LabelCheck>();
+  const int64_t size = data->dataset->size();
+  ASSIGN_OR_RETURN(GoodSamples good,
+                   DropBadSamples(data->dataset, train.specs, checks, std::max(1, NumWorkers(config))));
+  data->dataset = good.dataset;
+  if (good.bad == 0) return LeftOut{};
+  const bool more = good.bad > static_cast<int64_t>(good.reasons.size());
+  return LeftOut{.line = StrCat("left out ", good.bad, " of ", size, " samples (`on_bad_sample` skip): ",
+                                absl::StrJoin(good.reasons, "; "), more ? "; …" : ""),
+                 .rows = std::move(good.rows)};
+}
+
+}  // namespace onnxtrain
