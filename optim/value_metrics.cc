@@ -51,8 +51,7 @@ std::vector<double> RootMeanSquareByTarget(const MetricStats& s) {
 std::vector<Val> VarianceStats(const MetricContext& c) {
   const Val error = c.y - c.labels;
   const Val mean = ReduceMean(c.labels, {c.batch_axis}, true), deviation = c.labels - mean;
-  return {SumByTarget(c, error * error), SumByTarget(c, mean), SumByTarget(c, deviation * deviation),
-          SampleCount(c)};
+  return {SumByTarget(c, error * error), SumByTarget(c, mean), SumByTarget(c, deviation * deviation), SampleCount(c)};
 }
 
 // 1 - errors / variance; the parts of the batches are combined as Chan, Golub & LeVeque (1979) do. A target without

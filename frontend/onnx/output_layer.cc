@@ -92,7 +92,8 @@ absl::Status ChangeParts(const OutputLayer& layer, std::map<std::string, HostTen
   for (const OutputLayer::Part& part : layer.parts) {
     const auto weight = weights->find(part.name);
     if (weight == weights->end() || weight->second.shape() != part.shape || !IsFloat(weight->second.dtype()))
-      return Invalid("weight '", Printable(part.name), "' of the last layer is not trained, or not stored as floats of its shape");
+      return Invalid("weight '", Printable(part.name),
+                     "' of the last layer is not trained, or not stored as floats of its shape");
     HostTensor changed(weight->second.type());
     for (int64_t e = 0; e < changed.size(); ++e) {
       const double x = change(weight->second.At(e), e / part.inner % layer.targets, part);

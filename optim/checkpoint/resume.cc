@@ -136,7 +136,8 @@ absl::Status RestoreSession(const ResumePoint& point, Session* session) {
 
 absl::Status CheckUnit(const ResumePoint& point) {
   if (!point.state.config.scale_targets) return absl::OkStatus();
-  return Invalid(point.checkpoint.path, ": its run scaled the targets, so its weights predict in another unit; resume it "
+  return Invalid(point.checkpoint.path,
+                 ": its run scaled the targets, so its weights predict in another unit; resume it "
                  "(`resume`), which writes a model in the original one");
 }
 

@@ -175,6 +175,32 @@ TEST_F(Tables, BadSamplesAreLeftOut) {
           "no sample is left: all 2 are bad");
 }
 
+// Fits, scaled targets and left-out samples are the same when a run is continued.
+TEST_F(Tables, ContinuedRunsAreTheSame) {
+  Regression(6, 1).Save(Path("m.onnx"));
+  WriteAll(Path("t.csv"), Houses(100, kOddRows));
+  const std::string flags =
+      "--data t.csv --encode onehot --fill mean --standardize --scale-targets --eval-split 0.2 --on-bad-sample skip "
+      "--epochs 4 --save-every 1ep --keep-last 9";
+  const Outcome whole = Train(flags);
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const int64_t steps = ReadJson("r/summary.json")["steps"];
+  using std::filesystem::copy_options;
+  std::filesystem::copy(Path("r"), Path("cut"), copy_options::recursive | copy_options::copy_symlinks);
+  for (const char* name : {"cut/model.onnx", "cut/summary.json"}) std::filesystem::remove(Path(name));
+  for (const auto& entry : std::filesystem::directory_iterator(Path("cut/checkpoints"))) {
+    const std::string name = entry.path().filename().string();
+    if (std::stoll(name.substr(name.find_last_of('-') + 1)) > steps / 2) std::filesystem::remove_all(entry.path());
+  }
+  const Outcome resumed = Run("--resume cut --quiet");
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(ReadJson("cut/summary.json")["resumed_from"], steps / 2);
+  EXPECT_EQ(ReadAll(Path("cut/model.onnx")), ReadAll(Path("r/model.onnx")));
+  const Outcome exported = Run("export --model m.onnx --checkpoint r --out e.onnx");
+  EXPECT_EQ(exported.code, 1);
+  EXPECT_NE(exported.err.find("scaled the targets"), std::string::npos) << exported.err;
+}
+
 TEST_F(Tables, LabelsThatNoLossTakes) {
   tiny::Mlp(1, "Sigmoid").Save(Path("m.onnx"));
   WriteAll(Path("t.csv"), "a,b,c,d,y\n1,2,3,4,0.5\n4,3,2,1,1.5\n1,1,1,1,0\n");
