@@ -579,15 +579,24 @@ TEST_F(Cli, ExportTakesWeightsByName) {
   EXPECT_FALSE(Exists("q.onnx"));
 }
 
-// x → product → Gelu as exporters write it → product → attention without heads, whose scores are bent by Tanh.
+// x → product → Gelu as exporters write it → product → attention without heads, whose scores are bent by Tanh → gate.
 tiny::Model WrittenForms() {
   tiny::Model m;
-  m.nodes = {{"MatMul", {"x", "w"}, {"h"}},         {"Div", {"h", "root"}, {"scaled"}},
-             {"Erf", {"scaled"}, {"erf"}},          {"Add", {"erf", "one"}, {"sum"}},
-             {"Mul", {"h", "sum"}, {"twice"}},      {"Mul", {"twice", "half"}, {"gelu"}},
-             {"MatMul", {"gelu", "k"}, {"scores"}}, {"Tanh", {"scores"}, {"bent"}},
-             {"Softmax", {"bent"}, {"weights"}},    {"MatMul", {"weights", "v"}, {"mixed"}},
-             {"Mul", {"mixed", "half"}, {"input"}}, {"Erf", {"input"}, {"y"}}};
+  m.nodes = {{"MatMul", {"x", "w"}, {"h"}},
+             {"Div", {"h", "root"}, {"scaled"}},
+             {"Erf", {"scaled"}, {"erf"}},
+             {"Add", {"erf", "one"}, {"sum"}},
+             {"Mul", {"h", "sum"}, {"twice"}},
+             {"Mul", {"twice", "half"}, {"gelu"}},
+             {"MatMul", {"gelu", "k"}, {"scores"}},
+             {"Tanh", {"scores"}, {"bent"}},
+             {"Softmax", {"bent"}, {"weights"}},
+             {"MatMul", {"weights", "v"}, {"mixed"}},
+             {"Sigmoid", {"mixed"}, {"sigmoid"}},
+             {"Mul", {"mixed", "sigmoid"}, {"swish"}},
+             {"Mul", {"swish", "h"}, {"gated"}},
+             {"Mul", {"gated", "half"}, {"input"}},
+             {"Erf", {"input"}, {"y"}}};
   m.weights = {{"w", {4, 4}, tiny::Uniform(16, 0.5f, 1)},
                {"k", {4, 4}, tiny::Uniform(16, 0.5f, 2)},
                {"v", {4, 4}, tiny::Uniform(16, 0.5f, 3)},
@@ -603,11 +612,13 @@ TEST_F(Cli, InspectShowsWrittenFormsAndWhatIsNearlyOne) {
   ASSERT_EQ(o.code, 0) << o.err;
   const Json json = Json::parse(o.out);
   EXPECT_EQ(json["recognized"], (Json{{"Gelu", 1}}));
+  EXPECT_EQ(json["elementwise_forms"], (Json{{"SwiGlu", 1}}));
   ASSERT_EQ(json["nearly_recognized"].size(), 2u) << o.out;
   EXPECT_EQ(json["nearly_recognized"][0], "Attention: MatMul 'mixed_node': Tanh 'bent_node' is between its products");
   EXPECT_EQ(json["nearly_recognized"][1], "Gelu: Erf 'y_node': no form of it has the value around this node");
   const std::string page = Run("inspect --model forms.onnx").out;
   EXPECT_NE(page.find("recognized Gelu 1 in written form"), std::string::npos) << page;
+  EXPECT_NE(page.find("forms      SwiGlu 1 in written form"), std::string::npos) << page;
   EXPECT_NE(page.find("nearly     Attention: MatMul 'mixed_node'"), std::string::npos) << page;
 }
 

@@ -91,11 +91,15 @@ std::string OperatorRows(const Inspection& i) {
 
 constexpr size_t kMaxNearMisses = 8;  // all are in --json
 
+std::string CountsRow(const std::string& title, const std::map<std::string, int>& counts, std::string_view what) {
+  std::vector<std::string> parts;
+  for (const auto& [op, count] : counts) parts.push_back(StrCat(op, " ", count));
+  return parts.empty() ? "" : PageRow(title, StrCat(absl::StrJoin(parts, ", "), " ", what));
+}
+
 std::string FusedRows(const Inspection& i) {
-  std::vector<std::string> counts;
-  for (const auto& [op, count] : i.recognized) counts.push_back(StrCat(op, " ", count));
-  std::string text =
-      counts.empty() ? "" : PageRow("recognized", StrCat(absl::StrJoin(counts, ", "), " in written form"));
+  std::string text = CountsRow("recognized", i.recognized, "in written form") +
+                     CountsRow("forms", i.elementwise, "in written form, left to fused elementwise kernels");
   for (size_t k = 0; k < std::min(i.near_misses.size(), kMaxNearMisses); ++k)
     text += PageRow("nearly", i.near_misses[k]);
   if (i.near_misses.size() <= kMaxNearMisses) return text;
@@ -233,6 +237,7 @@ std::string ToJson(const Inspection& i) {
   json["operators"] = m.op_histogram();
   json["operator_support"] = OperatorJson(i);
   json["recognized"] = i.recognized;
+  json["elementwise_forms"] = i.elementwise;
   json["nearly_recognized"] = i.near_misses;
   json["backends"] = Json::object();
   for (const auto& [backend, problem] : i.backends)

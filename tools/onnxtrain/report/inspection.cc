@@ -6,6 +6,7 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
+#include "frontend/passes/elementwise_forms.h"
 #include "frontend/passes/near_misses.h"
 #include "optim/auto/batch_axes.h"
 #include "optim/auto/learning_rates.h"
@@ -44,6 +45,7 @@ class Inspector {
       return AddReasons(AnnotateFreeDims(imported.status(), file_, options_.import.dim_values)), absl::OkStatus();
     InspectForward(*imported);
     out_.recognized = CountRecognized(file_, imported->graph);
+    out_.elementwise = CountElementwiseForms(imported->graph);
     out_.near_misses = FindNearMisses(imported->graph);
     InspectBatch();
     InspectWeights();

@@ -20,6 +20,7 @@ struct Inspection {
   std::map<std::string, Shape> shapes;  // by input, with values for free dimensions
   std::vector<OperatorSupport> operators;
   std::map<std::string, int> recognized;        // composites that replaced written forms, by operator
+  std::map<std::string, int> elementwise;       // forms that kernels for elementwise regions compute as they are
   std::vector<std::string> near_misses;         // what looks like a composite and is none, and why
   std::map<std::string, std::string> backends;  // "" or why it cannot run the training step
   std::vector<std::string> problems;            // each prevents training
