@@ -56,6 +56,7 @@ class Loop {
   bool IsBest(const EvalMetrics& metrics);
   void Save(SaveReason reason);
   void Resume(const LoopPosition& position);
+  absl::Status ReportAndEvaluate();
   absl::Status Updates();
   std::string StopReason() const;  // "": continue
   int64_t Patience() const { return options_.patience > 0 ? options_.patience : std::numeric_limits<int64_t>::max(); }
@@ -190,6 +191,16 @@ std::string Loop::StopReason() const {
   return "";
 }
 
+absl::Status Loop::ReportAndEvaluate() {
+  if (LogIsDue()) RETURN_IF_ERROR(Log());
+  if (eval_.dataset == nullptr || !EvalIsDue() || at_.evaluated_step == result_.steps) return absl::OkStatus();
+  RETURN_IF_ERROR(Log());
+  RETURN_IF_ERROR(EvaluateNow(&result_.eval));
+  const bool evaluated = at_.evaluated_step == result_.steps;  // a signal ends an evaluation
+  if (evaluated && IsBest(result_.eval) && options_.save_best) Save(SaveReason::kBest);
+  return absl::OkStatus();
+}
+
 absl::Status Loop::Updates() {
   const int64_t epoch = result_.steps / per_epoch_;
   LoaderOptions load{.batch_size = options_.batch_size,
@@ -205,6 +216,8 @@ absl::Status Loop::Updates() {
   if (load.epochs > 0) {
     ASSIGN_OR_RETURN(loader, Loader::Create(train_.dataset, train_.specs, load));
   }
+  // A signal may have come between an update and its evaluation.
+  if (options_.resume && result_.steps > 0) RETURN_IF_ERROR(ReportAndEvaluate());
   while ((result_.stop_reason = StopReason()).empty()) {
     const Batch* batch = nullptr;
     if (loader != nullptr) {
@@ -217,12 +230,7 @@ absl::Status Loop::Updates() {
     }
     SetTensors(*batch, &batch_);
     RETURN_IF_ERROR(Update());
-    if (LogIsDue()) RETURN_IF_ERROR(Log());
-    if (eval_.dataset != nullptr && EvalIsDue()) {
-      RETURN_IF_ERROR(Log());
-      RETURN_IF_ERROR(EvaluateNow(&result_.eval));
-      if (at_.evaluated_step == result_.steps && IsBest(result_.eval) && options_.save_best) Save(SaveReason::kBest);
-    }
+    RETURN_IF_ERROR(ReportAndEvaluate());
     if (options_.save_now != nullptr && options_.save_now->exchange(false)) Save(SaveReason::kAsked);
     if (SaveIsDue()) Save(SaveReason::kInterval);
   }
@@ -241,6 +249,7 @@ absl::StatusOr<TrainResult> Loop::Run() {
   if (result_.stop_reason != "signal" && result_.stop_reason != "not_finite" && eval_.dataset != nullptr) {
     const bool again = at_.evaluated_step == result_.steps;
     RETURN_IF_ERROR(EvaluateNow(&result_.eval));
+    if (at_.evaluated_step != result_.steps) result_.stop_reason = "signal";
     if (!again && result_.steps > 0 && IsBest(result_.eval) && options_.save_best) Save(SaveReason::kBest);
   }
   if (result_.steps == 0) result_.eval = result_.eval_before;

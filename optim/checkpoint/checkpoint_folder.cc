@@ -214,7 +214,7 @@ absl::Status CheckpointFolder::RemoveLeftovers() {
   return error ? absl::UnavailableError(StrCat(path_, ": ", error.message())) : absl::OkStatus();
 }
 
-absl::Status CheckpointFolder::CheckFreeSpace(int64_t bytes) const {
+absl::Status CheckpointFolder::CheckRoom(int64_t bytes) const {
   struct statvfs info;
   if (fstatvfs(fd_, &info) != 0) return absl::OkStatus();  // the writes will tell
   const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
@@ -224,7 +224,7 @@ absl::Status CheckpointFolder::CheckFreeSpace(int64_t bytes) const {
 }
 
 absl::Status CheckpointFolder::Write(const CheckpointContent& content) {
-  RETURN_IF_ERROR(CheckFreeSpace(content.bytes() + static_cast<int64_t>(content.state.size())));
+  RETURN_IF_ERROR(CheckRoom(content.bytes() + static_cast<int64_t>(content.state.size())));
   const std::string name = CheckpointName(content.step), temporary = StrCat(kTemporary, name);
   std::error_code ignored;
   chunk_.resize(kChunk);

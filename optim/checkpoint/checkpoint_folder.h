@@ -54,6 +54,8 @@ class CheckpointFolder {
 
   const std::string& path() const { return path_; }
 
+  // Fails where the disk has less space than a checkpoint of so many bytes takes.
+  absl::Status CheckRoom(int64_t bytes) const;
   // Writes a checkpoint and points `latest` to it. Replaces one of the same step. Fails before it writes anything where
   // the disk has less space than it takes.
   absl::Status Write(const CheckpointContent& content);
@@ -64,7 +66,6 @@ class CheckpointFolder {
  private:
   CheckpointFolder(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
   absl::Status RemoveLeftovers();
-  absl::Status CheckFreeSpace(int64_t bytes) const;
   absl::Status MoveIntoPlace(const std::string& temporary, const std::string& name);
   absl::Status Failed(std::string_view what) const;
 

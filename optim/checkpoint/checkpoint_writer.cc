@@ -25,6 +25,13 @@ std::vector<int64_t> LinkedBest(const CheckpointFolder& folder) {
 CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, const Retention& retention)
     : folder_(*folder), retention_(retention), best_(LinkedBest(*folder)) {}
 
+absl::Status CheckpointWriter::CheckRoom(Session& session) const {
+  ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session.State());
+  int64_t bytes = 0;
+  for (const StateTensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.region.type.bytes());
+  return folder_.CheckRoom(bytes);
+}
+
 absl::Status CheckpointWriter::Reserve(Session& session) {
   ASSIGN_OR_RETURN(tensors_, session.State());
   for (const StateTensor& tensor : tensors_) copies_.emplace_back(tensor.region.type);

@@ -38,6 +38,8 @@ class CheckpointWriter {
 
   // The step of the last Save; -1: none.
   int64_t last_step() const { return last_step_; }
+  // Fails where the disk has no room for a checkpoint.
+  absl::Status CheckRoom(Session& session) const;
   // Allocates the memory of the copy before the first step.
   absl::Status Reserve(Session& session);
 

@@ -77,6 +77,7 @@ void VisitMembers(V& visit, auto& c, const SessionCounters*) {
 template <typename V>
 void VisitMembers(V& visit, auto& s, const RunState*) {
   visit("version", s.version);
+  visit("cpu", s.cpu);
   visit("finished", s.finished);
   visit("model_sha256", s.model_sha256);
   visit("data_fingerprint", s.data_fingerprint);

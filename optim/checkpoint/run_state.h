@@ -12,7 +12,7 @@
 namespace onnxtrain {
 
 struct RunState {
-  std::string version;  // of the program that wrote it
+  std::string version, cpu;  // of the program that wrote it, and of its machine
   LoopPosition position;
   SessionCounters session;
   bool finished = false;  // the run came to its end: epochs, max_steps or early stopping

@@ -2,7 +2,7 @@
  *
  * Counts calls on checkpoints: those that name a file below ".tmp-" or "step-", or a link "latest" or "best", and those
  * on descriptors that such a call has opened. FAULT_AT=N chooses the N-th, from 1; FAULT=kill or an errno. With
- * FAULT_COUNT=FILE the number of calls is written there at exit.
+ * FAULT_COUNT=FILE the number of calls is written there at exit. With FAULT_FREE=N every disk has N free blocks.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define MAX_FDS 4096
@@ -97,4 +98,9 @@ int symlinkat(const char* target, int folder, const char* path) {
 }
 int unlinkat(int folder, const char* path, int flags) {
   return strike(is_counted_name(path)) ? -1 : NEXT(unlinkat)(folder, path, flags);
+}
+int fstatvfs(int fd, struct statvfs* info) {
+  const int result = NEXT(fstatvfs)(fd, info);
+  if (getenv("FAULT_FREE") != NULL) info->f_bavail = strtoul(getenv("FAULT_FREE"), NULL, 10);
+  return result;
 }

@@ -192,6 +192,24 @@ TEST_F(Resume, KilledAtEveryCallOfASave) {
   }
 }
 
+TEST_F(Resume, KilledAtRandomInstants) {
+  const std::string flags = "--epochs 2500 --eval-every 400ep --save-every 40 --out ";
+  ASSERT_EQ(Train(flags + "whole").code, 0);
+  const Traces expected = Read("whole");
+  const int instants = IsLong() ? 200 : 10;
+  fs::remove_all(Path("cut"));
+  for (int instant = 0, finished = 0; instant < instants; ++instant) {
+    const int milliseconds = 30 + (instant * 7919) % 470;
+    const Outcome o = Train(flags + "cut --resume auto", StrCat("timeout -s KILL ", milliseconds / 1000.0));
+    ASSERT_TRUE(o.code == 0 || o.code == 137) << o.err;
+    if (o.code != 0) continue;
+    EXPECT_TRUE(Read("cut") == expected) << ++finished;
+    fs::remove_all(Path("cut"));
+  }
+  ASSERT_EQ(Train(flags + "cut --resume auto").code, 0);
+  EXPECT_TRUE(Read("cut") == expected);
+}
+
 TEST_F(Resume, EveryErrorOfTheDiskLeavesAGoodCheckpoint) {
   const std::string flags = "--save-every 2 --keep-last 2 --max-steps 6 --out ";
   const std::string shim = "env LD_PRELOAD=" FAULT_SHIM " ";
@@ -219,6 +237,13 @@ TEST_F(Resume, ShortWritesAndInterruptedCallsAreNoErrors) {
   EXPECT_EQ(o.err, "");
 }
 
+TEST_F(Resume, ADiskWithoutRoomIsRefusedBeforeTheFirstStep) {
+  const Outcome o = Train("--epochs 2 --out r", "env LD_PRELOAD=" FAULT_SHIM " FAULT_FREE=0");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_NE(o.err.find("a checkpoint takes"), std::string::npos) << o.err;
+  EXPECT_FALSE(Exists("r/model.onnx"));
+}
+
 TEST_F(Resume, AutoStartsGoesOnOrHasNothingToDo) {
   EXPECT_EQ(Train("--epochs 2 --out r --resume auto").code, 0);
   const Traces first = Read("r");
@@ -226,6 +251,7 @@ TEST_F(Resume, AutoStartsGoesOnOrHasNothingToDo) {
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_NE(again.out.find("nothing is left to do"), std::string::npos) << again.out;
   EXPECT_TRUE(Read("r") == first);
+  EXPECT_EQ(Train("--epochs 2 --out r --resume auto --require 'loss<=1e-9'").code, 3);
   const Outcome more = Train("--out r --resume auto --epochs 3");
   EXPECT_EQ(more.code, 0) << more.err;
   EXPECT_EQ(Summary("r")["steps"], 12);
@@ -260,6 +286,13 @@ TEST_F(Resume, RefusesAnotherRun) {
   const Outcome none = Run("--resume nowhere --quiet");
   EXPECT_EQ(none.code, 1);
   EXPECT_NE(none.err.find("nowhere"), std::string::npos) << none.err;
+}
+
+TEST_F(Resume, AnotherNumberOfThreadsIsAnnounced) {
+  ASSERT_EQ(Train("--epochs 1 --out r").code, 0);
+  const Outcome o = Run("--resume r --epochs 2 --threads 2 --quiet");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("--threads: 1 → 2"), std::string::npos) << o.err;
 }
 
 TEST_F(Resume, ADamagedCheckpointIsSkippedAndNamed) {

@@ -12,7 +12,7 @@ namespace onnxtrain {
 namespace {
 
 RunState Example() {
-  RunState state{.version = "1.2", .finished = true, .model_sha256 = "ab", .data_fingerprint = "cd"};
+  RunState state{.version = "1.2", .cpu = "a", .finished = true, .model_sha256 = "ab", .data_fingerprint = "cd"};
   state.samples_per_second = 12.5;
   state.position.result = {.stop_reason = "epochs", .steps = 7, .samples = 70, .skipped_steps = 1, .oom_retries = 2};
   state.position.result.final_loss = std::numeric_limits<double>::quiet_NaN();

@@ -120,11 +120,13 @@ absl::Status Recorder::CheckModelCanBeWritten() {
 
 absl::Status Recorder::BeginCheckpoints() {
   if (run_.data.synthetic) return absl::OkStatus();
+  if (recorded_.continues_folder) saved_step_ = recorded_.resumed->result.steps;
   ASSIGN_OR_RETURN(checkpoints_, CheckpointFolder::Open(folder_.File(kCheckpointsFolder)));
   const bool keeps_best = run_.config.export_weights == "best";
   const Retention retention{.keep_last = run_.config.keep_last,
                             .keep_best = std::max<int64_t>(run_.config.keep_best, keeps_best ? 1 : 0)};
   writer_ = std::make_unique<CheckpointWriter>(checkpoints_.get(), retention);
+  RETURN_IF_ERROR(writer_->CheckRoom(*run_.session));
   return run_.config.save_every.value > 0 ? writer_->Reserve(*run_.session) : absl::OkStatus();
 }
 
@@ -149,6 +151,7 @@ absl::Status Recorder::Begin() {
 
 RunState Recorder::MakeState(const LoopPosition& position, SaveReason reason) const {
   return {.version = kVersion,
+          .cpu = CpuName(),
           .position = position,
           .session = run_.session->counters(),
           .finished = reason == SaveReason::kEnd && IsEnd(position.result.stop_reason),
@@ -284,7 +287,8 @@ absl::StatusOr<int> Recorder::TrainAndWrite(const SignalFlags& signals) {
   RETURN_IF_ERROR(Begin());
   const auto result = Loop(signals);
   if (result.ok()) return Finish(*result, FindFailure(run_.config, *result));
-  TrainResult so_far = at_end_.value_or(TrainResult());
+  TrainResult so_far = recorded_.resumed ? recorded_.resumed->result : TrainResult();
+  if (at_end_) so_far = *at_end_;
   const bool cancelled = absl::IsCancelled(result.status());  // before the first step
   so_far.stop_reason = cancelled ? "signal" : "error";
   if (cancelled) return Finish(so_far, "");

@@ -5,12 +5,14 @@
 
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
+#include "frontend/base/text_file.h"
 #include "optim/auto/model_setup.h"
 #include "optim/telemetry/summary.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/commands/recorder.h"
 #include "tools/onnxtrain/report/start_page.h"
+#include "tools/onnxtrain/version.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -90,7 +92,19 @@ bool IsFinished(const Start& start) {
   std::error_code ignored;
   return then.epochs == start.config.epochs && then.max_steps == start.config.max_steps &&
          then.early_stopping_patience == start.config.early_stopping_patience &&
-         fs::exists(start.config.out + "/model.onnx", ignored);
+         fs::exists(start.config.out + "/model.onnx", ignored) &&
+         fs::exists(start.config.out + "/summary.json", ignored);
+}
+
+absl::StatusOr<int> ReportFinished(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(const std::string summary, ReadTextFile(config.out + "/summary.json", int64_t{64} << 20));
+  std::vector<Requirement> requirements;
+  for (const std::string& text : config.require) {
+    ASSIGN_OR_RETURN(requirements.emplace_back(), ParseRequirement(text));
+  }
+  RETURN_IF_ERROR(Print(config.json ? summary : PageRow("finished", config.out + ": nothing is left to do")));
+  return ReportUnmet(
+      FindUnmetRequirements(requirements, [&](const std::string& name) { return FindSummaryMetric(summary, name); }));
 }
 
 absl::StatusOr<std::unique_ptr<OutputFolder>> OpenFolder(const TrainConfig& config, OldRun old_run) {
@@ -118,12 +132,24 @@ void Announce(const TrainingRun& run, const TrainConfig& resolved) {
   for (const std::string& warning : run.warnings) Warn(warning);
 }
 
+// What may change the rounding, but not the run.
+void NoteOtherMachine(const TrainConfig& resolved, const RunState& saved, std::vector<std::string>* notes) {
+  const auto note = [&](const char* what, const std::string& then, const std::string& now) {
+    if (then != now) notes->push_back(StrCat(what, ": ", then, " → ", now, ": equal up to rounding from here on"));
+  };
+  note("threads", StrCat(saved.config.threads), StrCat(resolved.threads));
+  note("processor", saved.cpu, CpuName());
+  note("version of onnxtrain", saved.version, kVersion);
+}
+
 // Brings the session to where the checkpoint left it.
-absl::Status Resume(const TrainConfig& config, const std::string& fingerprint, Start* start, TrainingRun* run) {
+absl::Status Resume(const TrainConfig& config, const TrainConfig& resolved, const std::string& fingerprint,
+                    Start* start, TrainingRun* run) {
   ResumePoint& point = *start->point;
   RETURN_IF_ERROR(
       Annotate(CheckSameRun(point.state, run->data.model->sha256(), fingerprint, config.resume_force, &start->notes),
                StrCat("`resume` ", point.checkpoint.path, ": ")));
+  NoteOtherMachine(resolved, point.state, &start->notes);
   RETURN_IF_ERROR(RestoreSession(point, run->session.get()));
   LogInfo(config, PageRow("resumed",
                           StrCat(point.checkpoint.path, ": ", point.state.position.result.steps, " updates are done")));
@@ -138,10 +164,7 @@ absl::StatusOr<int> RunTrain(const TrainConfig& config) {
   std::optional<PreparingScope> preparing(std::in_place);
   const int64_t resident_at_start = PeakResidentBytes();
   ASSIGN_OR_RETURN(Start start, FindStart(config));
-  if (IsFinished(start)) {
-    RETURN_IF_ERROR(Print(PageRow("finished", StrCat(start.config.out, ": nothing is left to do"))));
-    return kDone;
-  }
+  if (IsFinished(start)) return ReportFinished(start.config);
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(start.config));
   ASSIGN_OR_RETURN(const std::unique_ptr<OutputFolder> folder, OpenFolder(start.config, start.old_run));
   ASSIGN_OR_RETURN(TrainingRun run, PrepareTraining(start.config, std::move(model), LoadBackend));
@@ -155,7 +178,7 @@ absl::StatusOr<int> RunTrain(const TrainConfig& config) {
   preparing.reset();
   Announce(run, recorded.resolved);
   if (start.point) {
-    RETURN_IF_ERROR(Resume(config, recorded.data_fingerprint, &start, &run));
+    RETURN_IF_ERROR(Resume(config, recorded.resolved, recorded.data_fingerprint, &start, &run));
     recorded.resumed = start.point->state.position;
     recorded.continues_folder = start.old_run == OldRun::kContinue;
   }
