@@ -3,6 +3,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "frontend/base/status.h"
@@ -13,11 +14,24 @@
 namespace onnxtrain {
 namespace {
 
+// A finite weight may leave the range of the type that the file stores it in: 65504 for f16.
+absl::Status CheckFits(const HostTensor& value, const HostTensor& cast) {
+  if (cast.dtype() == value.dtype()) return absl::OkStatus();
+  for (int64_t i = 0; i < cast.size(); ++i) {
+    if (std::isfinite(value.At(i)) && !std::isfinite(cast.At(i)))
+      return Invalid("became ", value.At(i), ", which is beyond the range of the ", ToString(cast.dtype()),
+                     " that the file stores it in");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<HostTensor> CastLike(const HostTensor& value, const Type& stored) {
   if (value.shape() != stored.shape)
     return Invalid("has the shape ", ToString(value.shape()), ", the file has ", ToString(stored.shape));
   if (!IsFloat(stored.dtype)) return Invalid("is stored as ", ToString(stored), ", which is not a float type");
-  return value.CastTo(stored.dtype);
+  HostTensor cast = value.CastTo(stored.dtype);
+  RETURN_IF_ERROR(CheckFits(value, cast));
+  return cast;
 }
 
 bool IsFilledWith(const HostTensor& tensor, const HostTensor& number) {

@@ -134,7 +134,8 @@ absl::Status SetMonitor(const TrainConfig& config, const LossChoice& loss, bool 
     return Invalid("`monitor` ", config.monitor, ": expected loss, ", loss.classes ? "accuracy, " : "",
                    "or one of `metrics`, with :min or :max behind it");
   }
-  const bool falls = name == "loss" || name.starts_with("mae") || name.starts_with("perplexity");
+  const auto is = [&](const char* metric) { return name.starts_with(metric); };
+  const bool falls = name == "loss" || is("mae") || is("rmse") || is("perplexity");
   options->monitor = name;
   options->monitor_max = to.empty() ? !falls : to == "max";
   options->patience = config.early_stopping_patience;

@@ -87,6 +87,11 @@ TEST_F(Tables, ScaledTargetsKeepTheirUnit) {
   Regression(6, 1).Save(Path("m.onnx"));
   WriteAll(Path("t.csv"), Houses(200));
   ASSERT_EQ(Train(kPrepare).code, 0);
+  // An error is to fall: the worst checkpoint, from before training, is not the best.
+  const Outcome best = Train(StrCat(kPrepare, "--monitor rmse --export-weights best --save-every 1ep --keep-best 1"));
+  ASSERT_EQ(best.code, 0) << best.err;
+  EXPECT_GT(ReadJson("r/summary.json")["exported"]["step"].get<int64_t>(), 50);
+  ASSERT_EQ(Train(kPrepare).code, 0);
   const Json eval = ReadJson("r/summary.json")["eval"];
   EXPECT_LT(eval["loss"].get<double>(), 1);
   const double rmse = eval["rmse"].get<double>();

@@ -60,6 +60,18 @@ TEST(Export, CastsBackToTheStoredType) {
   EXPECT_THAT(result->graph().initializer(3).float_data(), ElementsAre(5, 6));
 }
 
+// A weight that became infinite in the type of the file would be lost without a word.
+TEST(Export, RefusesWhatTheStoredTypeCannotHold) {
+  onnx::ModelProto model = LinearModel();
+  onnx::TensorProto* half = AddInitializer(&model, "half", {2}, 10);
+  half->add_int32_data(0x3c00), half->add_int32_data(0x3c00);
+  EXPECT_TRUE(RoundTrip(model, {{"half", Floats({2}, {65504, -65504})}}).ok());
+  const auto beyond = RoundTrip(model, {{"half", Floats({2}, {1, -70000})}});
+  ASSERT_FALSE(beyond.ok());
+  EXPECT_THAT(std::string(beyond.status().message()),
+              HasSubstr("became -70000, which is beyond the range of the f16 that the file stores it in"));
+}
+
 TEST(Export, ConstantNodesKeepTheirPlace) {
   onnx::ModelProto model = LinearModel();
   onnx::TensorProto* t = SetTensor(AddNode(&model, "Constant", {}, {"c"}, "const"), "value");
