@@ -5,8 +5,8 @@
 
 namespace onnxtrain {
 
-// Is it a sinusoidal position table (Vaswani et al., 2017)? Tests the rows: the first is zeros and ones, and each has
-// squared norm width/2.
+// Is it a table of sines and cosines: of positions (Vaswani et al., 2017), or of the angles of rotary embeddings, which
+// may hold the sines alone? Tests the rows, which have squared norm width/2, or the columns, which are waves.
 bool IsSinusoidTable(const HostTensor& tensor);
 
 // Is it an additive attention mask: zeros and one large negative number, of rank ≥ 2?

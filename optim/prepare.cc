@@ -45,13 +45,19 @@ absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const Prepar
 
 namespace {
 
+// The ones that exporters write for a normalization without weights: nothing that somebody has frozen.
+bool IsConstantOfProgram(const WeightDecision& weight) { return weight.why.starts_with("a constant of"); }
+
 // With a frozen scale, batch statistics would drift away from it.
-std::set<std::string> FrozenScales(const Graph& graph) {
-  std::set<std::string> names;
+std::set<std::string> FrozenScales(const Graph& graph, const std::vector<WeightDecision>& weights) {
+  std::set<std::string> names, constants;
+  for (const WeightDecision& weight : weights) {
+    if (IsConstantOfProgram(weight)) constants.insert(weight.name);
+  }
   for (const Node& node : graph.nodes()) {
     if (node.op != "BatchNorm" || !graph.IsInput(node.inputs[1])) continue;
     const GraphInput& scale = graph.inputs()[graph.value(node.inputs[1]).index];
-    if (scale.kind == InputKind::kFrozen) names.insert(scale.name);
+    if (scale.kind == InputKind::kFrozen && !constants.contains(scale.name)) names.insert(scale.name);
   }
   return names;
 }
@@ -62,7 +68,7 @@ absl::StatusOr<PreparedModel> ChooseWeights(const PrepareOptions& options, const
   PreparedModel prepared;
   ASSIGN_OR_RETURN(prepared.model, import(options));
   ASSIGN_OR_RETURN(prepared.weights, ChooseTrainable(&prepared.model, options.trainable));
-  const std::set<std::string> frozen = FrozenScales(prepared.model.graph);
+  const std::set<std::string> frozen = FrozenScales(prepared.model.graph, prepared.weights);
   if (frozen.empty()) return prepared;
   PrepareOptions frozen_options = options;
   frozen_options.import.frozen_scales = frozen;

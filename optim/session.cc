@@ -225,14 +225,16 @@ int64_t SessionImpl::FindExportedBatch() {
 }
 
 // Micro-batches get the size that the model was exported for. Weights and their layout, which the state refers to,
-// stay.
+// stay. Labels that fit its outputs with another batch only are kOutOfRange.
 absl::Status SessionImpl::FallBackTo(int64_t exported) {
   options_.micro_batch = options_.fixed_batch = exported;
-  ASSIGN_OR_RETURN(PreparedModel fixed, models_->Prepare(prepare_, exported, true, false));
+  ASSIGN_OR_RETURN(PreparedModel fixed, models_->PrepareWeights(prepare_, exported, true, false));
+  auto loss = ChooseLoss(fixed.model, prepare_.loss, prepare_.labels);
   const auto sample = [](const LossFeed& feed) { return feed.sample; };
-  if (!std::ranges::equal(fixed.loss.feeds, prepared_.loss.feeds, {}, sample, sample))
-    return Invalid(models_->model()->path(), ": follows no batch but ", exported,
-                   ", with which its outputs need other labels: use `batch_size` ", exported);
+  if (!loss.ok() || !std::ranges::equal(loss->feeds, prepared_.loss.feeds, {}, sample, sample))
+    return absl::OutOfRangeError(StrCat(models_->model()->path(), ": follows no batch but ", exported,
+                                        ", with which its outputs need other labels: use `batch_size` ", exported));
+  fixed.loss = *std::move(loss);
   fixed.model.weights.clear();
   prepared_.model = std::move(fixed.model);
   prepared_.loss = std::move(fixed.loss);

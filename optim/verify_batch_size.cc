@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "frontend/base/status.h"
 #include "optim/training_graph.h"
@@ -26,14 +27,22 @@ HostTensor RandomTensor(const Type& type, std::mt19937& random) {
   return t;
 }
 
-HostTensor Rows(const HostTensor& all, int64_t begin, int64_t count) {
+// Elements `begin` … `begin` + `count` of an axis.
+HostTensor SliceAxis(const HostTensor& all, size_t axis, int64_t begin, int64_t count) {
   Type type = all.type();
-  const size_t row = type.shape[0] > 0 ? type.bytes() / type.shape[0] : 0;
-  type.shape[0] = count;
-  HostTensor rows(type);
-  if (type.bytes() > 0) std::memcpy(rows.mutable_bytes().data(), all.bytes().data() + begin * row, count * row);
-  return rows;
+  const int64_t extent = std::exchange(type.shape[axis], count);
+  HostTensor part(type);
+  if (type.bytes() == 0) return part;
+  const auto first = type.shape.begin(), split = first + static_cast<std::ptrdiff_t>(axis);
+  const size_t outer = NumElements(Shape(first, split)), row = type.bytes() / count / outer;
+  for (size_t i = 0; i < outer; ++i) {
+    std::memcpy(part.mutable_bytes().data() + i * count * row, all.bytes().data() + (i * extent + begin) * row,
+                count * row);
+  }
+  return part;
 }
+
+HostTensor Rows(const HostTensor& all, int64_t begin, int64_t count) { return SliceAxis(all, 0, begin, count); }
 
 // Relative to the largest number of the tensor: kernels round differently for other batch sizes.
 bool ResultsAgree(const HostTensor& a, const HostTensor& b) {
@@ -98,8 +107,18 @@ class BatchSizeVerifier {
 
   bool Matches(const HostTensor& all, const HostTensor& begin, const HostTensor& end) const {
     if (!FollowsBatch(begin.type(), frozen_)) return true;  // rows are not samples
-    if (!FollowsBatch(all.type(), batch_)) return false;
-    return ResultsAgree(Rows(all, 0, frozen_), begin) && ResultsAgree(Rows(all, 1, frozen_), end);
+    if (!FollowsBatch(all.type(), batch_) || all.type().rank() != begin.type().rank()) return false;
+    return ResultsAgree(Block(all, 0, begin.shape()), begin) && ResultsAgree(Block(all, 1, end.shape()), end);
+  }
+
+  // What `shape` is of a result for more samples, from sample `begin` on: scores of samples against each other, as of
+  // CLIP, have the batch on two axes.
+  HostTensor Block(const HostTensor& all, int64_t begin, const Shape& shape) const {
+    HostTensor block = all;
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      if (all.shape()[axis] == batch_ && shape[axis] == frozen_) block = SliceAxis(block, axis, begin, frozen_);
+    }
+    return block;
   }
 
   absl::StatusOr<Graph> GraphFor(int64_t batch, bool inside) {

@@ -152,6 +152,8 @@ class TorchNamer {
   std::vector<Read*> TakeOwn(FxGroup& group, const std::set<std::string>& all, std::vector<std::string>* args) {
     std::vector<Read*> open;
     std::set<std::pair<const ParsedNode*, std::string>> taken;
+    // A statistic that is equal to a scale which the program does not have: operators take statistics last.
+    std::ranges::stable_partition(group.reads, [&](const Read* read) { return !IsBufferReadLater(*read, group); });
     for (Read* read : group.reads) {
       const std::string* own = Identity(read->weight);
       if (own != nullptr && Take(*own, read, args)) {
@@ -165,6 +167,15 @@ class TorchNamer {
       }
     }
     return open;
+  }
+
+  // Whether a later input of the node reads the same buffer.
+  bool IsBufferReadLater(const Read& read, const FxGroup& group) const {
+    const std::string* own = Identity(read.weight);
+    if (own == nullptr || Entry(*own).kind != SignatureEntry::Kind::kBuffer) return false;
+    return std::ranges::any_of(group.reads, [&](const Read* other) {
+      return other->node == read.node && other->weight == read.weight && other->input > read.input;
+    });
   }
 
   bool IsDerived(const std::string& weight) const {

@@ -16,7 +16,8 @@ struct WeightOrigin {
     kUnknown,    // the file does not say
     kParameter,  // also what constant folding made of one
     kBuffer,
-    kConstant,  // of the program, or one that the exporter derived
+    kConstant,      // of the program, or one that the exporter derived
+    kStandardizer,  // shifts or scales the inputs of the model
   };
   Kind kind = Kind::kUnknown;
   std::string module_name;  // "encoder.layers.0.norm1.weight"; "": not known

@@ -29,11 +29,16 @@ class RoleNamer {
         readers_[node.inputs[i]].push_back({&node, i});
     }
     for (const ParsedValue& output : graph->outputs) outputs_.insert(output.name);
+    for (const ParsedValue& input : graph->inputs) {
+      if (!graph->initializers.contains(input.name)) raw_.insert(input.name);
+    }
   }
 
   void Run() {
-    for (const ParsedNode& node : graph_.nodes) {
+    for (ParsedNode& node : graph_.nodes) {
       if (IsTracedConstant(node)) graph_.origins[node.outputs[0]].kind = Kind::kConstant;
+      if (IsOp(node, {"Identity"})) JoinCopy(node);
+      FindStandardizer(node);
     }
     for (const std::string& name : std::vector(graph_.initializer_order)) {
       const HostTensor tensor = graph_.initializers.contains(name) ? graph_.initializers.at(name) : HostTensor();
@@ -42,9 +47,10 @@ class RoleNamer {
       WeightOrigin& origin = graph_.origins[name];
       if (origin.kind != Kind::kUnknown) continue;
       if (tensor.size() == 1) origin.kind = ScalarKind(name, tensor, readers->second);
+      if (IsGeneratedName(name) && IsOfZerosAndOnes(tensor)) origin.kind = Kind::kConstant;
       if (tensor.size() > 1 && readers->second.size() > 1 && IsSplat(tensor)) SplitByModule(name, readers->second);
       if (IsGeneratedName(name) && origin.module_name.empty())
-        graph_.origins[name].module_name = NameByReader(readers->second[0]);
+        graph_.origins[name].module_name = NameByReader(FirstComputing(readers->second));
     }
   }
 
@@ -55,12 +61,67 @@ class RoleNamer {
     return torch && IsOp(node, {"Constant"}) && node.outputs.size() == 1 && !node.outputs[0].empty();
   }
 
+  static const WeightReader& FirstComputing(const std::vector<WeightReader>& readers) {
+    const auto computes = std::ranges::find_if(readers, [](const auto& r) { return !IsOp(*r.node, {"Identity"}); });
+    return computes == readers.end() ? readers[0] : *computes;
+  }
+
+  // PyTorch reads initializers of equal bytes through Identity nodes where it has merged them. Copies that calls of one
+  // module read, "/query" and "/query_1", are one weight, unless nothing but chance has made them equal.
+  void JoinCopy(const ParsedNode& identity) {
+    if (identity.inputs.size() != 1 || identity.outputs.size() != 1) return;
+    const std::string copy = identity.outputs[0], weight = identity.inputs[0];
+    const auto stored = graph_.initializers.find(weight);
+    if (stored == graph_.initializers.end() || IsSplat(stored->second) || outputs_.contains(copy)) return;
+    std::set<std::string> owners;
+    for (const WeightReader& reader : readers_[weight]) {
+      if (!IsOp(*reader.node, {"Identity"})) owners.insert(ScopePath(reader.node->name));
+    }
+    owners.erase("");
+    const std::vector<WeightReader> readers = readers_[copy];
+    const auto owned = [&](const auto& r) { return owners.contains(ModuleOfCall(r.node->name, owners)); };
+    if (readers.empty() || !std::ranges::all_of(readers, owned)) return;
+    for (const WeightReader& reader : readers) reader.node->inputs[reader.input] = weight;
+    readers_[weight].insert(readers_[weight].end(), readers.begin(), readers.end());
+    readers_.erase(copy);
+  }
+
+  // Means and deviations that programs hold as buffers: (x − mean) / std for an input x, one number for each channel.
+  void FindStandardizer(const ParsedNode& node) {
+    if (node.inputs.empty() || !raw_.contains(node.inputs[0]) || node.outputs.empty()) return;
+    if (IsViewOrCast(node)) raw_.insert(node.outputs[0]);
+    if (!IsOp(node, {"Sub", "Div"}) || node.inputs.size() != 2) return;
+    const auto stored = graph_.initializers.find(node.inputs[1]);
+    if (stored == graph_.initializers.end() || !IsVector(stored->second)) return;
+    raw_.insert(node.outputs[0]);
+    if (WeightOrigin& origin = graph_.origins[node.inputs[1]]; origin.kind == Kind::kUnknown)
+      origin.kind = Kind::kStandardizer;
+  }
+
+  static bool IsVector(const HostTensor& tensor) {
+    return IsFloat(tensor.dtype()) && std::ranges::count_if(tensor.shape(), [](int64_t d) { return d > 1; }) <= 1;
+  }
+
+  // Unit matrices and masks, which constant folding leaves without a name.
+  static bool IsOfZerosAndOnes(const HostTensor& tensor) {
+    for (int64_t i = 0; i < tensor.size(); ++i) {
+      if (const double x = tensor.At(i); x != 0 && x != 1) return false;
+    }
+    return !IsSplat(tensor);
+  }
+
   // A number that training must not change, a parameter, or unknown.
   Kind ScalarKind(const std::string& name, const HostTensor& tensor, const std::vector<WeightReader>& readers) const {
-    if (IsParameterName(name)) return IsFactorOrTerm(readers) ? Kind::kParameter : Kind::kUnknown;
-    if (tensor.shape().empty() || !std::ranges::all_of(readers, IsFactor)) return Kind::kUnknown;
-    const bool shared = readers.size() > 1;
-    return shared || LeadsToSoftmax(*readers[0].node) ? Kind::kConstant : Kind::kUnknown;
+    const bool factor = std::ranges::all_of(readers, IsFactor);
+    const bool fixed = factor && (readers.size() > 1 || LeadsToSoftmax(*readers[0].node));
+    const bool parameter = IsParameterName(name) || (!fixed && IsTracedParameter(name, *readers[0].node));
+    if (parameter) return IsFactorOrTerm(readers) ? Kind::kParameter : Kind::kUnknown;
+    return fixed && !tensor.shape().empty() ? Kind::kConstant : Kind::kUnknown;
+  }
+
+  // PyTorch's tracer calls parameters as the program does, and stores the numbers of formulas in Constant nodes.
+  static bool IsTracedParameter(const std::string& name, const ParsedNode& reader) {
+    return reader.name.starts_with("/") && !IsGeneratedName(name);
   }
 
   static bool IsFactor(const WeightReader& reader) { return IsOp(*reader.node, {"Mul", "Div"}); }
@@ -190,6 +251,7 @@ class RoleNamer {
   std::unordered_map<std::string, ParsedNode*> producers_;
   std::unordered_map<std::string, std::vector<WeightReader>> readers_;
   std::unordered_set<std::string> outputs_;
+  std::unordered_set<std::string> raw_;  // inputs of the model, viewed, cast or standardized
 };
 
 }  // namespace

@@ -50,12 +50,24 @@ struct BatchDim {
   int64_t extent;  // < 0: free
 };
 
-int FindBatchDim(const ModelInput& input, const BatchDim& batch) {
+bool HasDim(const ModelInput& input, const std::string& name) {
+  return std::ranges::find(input.dim_names, name) != input.dim_names.end();
+}
+
+// Exporters number dimensions ("unk__12", "s77") and do not always find out which are equal: a free first axis whose
+// name no other input has is a batch, too.
+bool BeginsWithOwnFreeDim(const ModelInput& input, const std::vector<ModelInput>& inputs) {
+  if (input.dims.empty() || input.dims[0] >= 0) return false;
+  const std::string& name = DimName(input, 0);
+  return name.empty() || std::ranges::none_of(inputs, [&](const ModelInput& other) {
+           return other.name != input.name && HasDim(other, name);
+         });
+}
+
+int FindBatchDim(const ModelInput& input, const BatchDim& batch, const std::vector<ModelInput>& inputs) {
   if (batch.extent >= 0) return FindAxis(input, [&](size_t i) { return input.dims[i] == batch.extent; });
   const int named = FindAxis(input, [&](size_t i) { return !batch.name.empty() && DimName(input, i) == batch.name; });
-  if (named != kNoBatchAxis || input.dims.empty()) return named;
-  const bool anonymous = input.dims[0] < 0 && (batch.name.empty() || DimName(input, 0).empty());
-  return anonymous ? 0 : kNoBatchAxis;
+  return named == kNoBatchAxis && BeginsWithOwnFreeDim(input, inputs) ? 0 : named;
 }
 
 // The batch is axis `axis` of the input `lead`.
@@ -64,7 +76,7 @@ BatchAxes GuessFrom(const std::vector<ModelInput>& inputs, const ModelInput& lea
   BatchAxes axes;
   for (const ModelInput& input : inputs) {
     if (!input.has_shape) continue;
-    SetAxis(input, &input == &lead ? axis : FindBatchDim(input, batch), &axes);
+    SetAxis(input, &input == &lead ? axis : FindBatchDim(input, batch, inputs), &axes);
   }
   return axes;
 }

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "frontend/onnx/import.h"
@@ -29,7 +31,12 @@ struct FreeDims {
 // those that a first layer demands, and the others by their names, so that equal names have equal sizes.
 Shape SizeSample(const FreeDims& dims, const ModelInput& input);
 
-// Does the input have a dimension behind its batch axis whose size has to be found?
-bool HasFreeDims(const FreeDims& dims, const ModelInput& input);
+// The names of the dimensions behind the batch axis of the input whose sizes have to be found.
+std::set<std::string> FreeDimNames(const FreeDims& dims, const ModelInput& input);
+
+// What the error of an import tells about sizes: how many nodes failed, and the extents in its shapes,
+// "cannot reshape f32[32,2,16] to [6,4,8]", those that a model demands among them.
+int CountFailedNodes(std::string_view error);
+std::vector<int64_t> FindExtents(std::string_view error);
 
 }  // namespace onnxtrain

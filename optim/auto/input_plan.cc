@@ -4,6 +4,7 @@
 #include <functional>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int64_t kUsualSampleRate = 16000;
 constexpr double kMaxConstantElements = 1 << 24;  // of a constant that nobody gave
+constexpr int64_t kMaxNodesImported = 200'000;    // by all trials of a search for sizes
 
 Shape ConstantShape(const ModelInput& input, int64_t size) {
   Shape shape = input.dims;
@@ -69,7 +71,8 @@ class InputPlanner {
   absl::StatusOr<InputPlan> Run() {
     RETURN_IF_ERROR(ReadConstants());
     const BatchAxes obvious = Guesses().front();
-    if (!request_.sizes && HasPlainBatch(needed_, obvious)) return MakePlan(obvious, TrialSizes().front(), 0);
+    if (!request_.sizes && HasPlainBatch(needed_, obvious) && !MayBeTimeMajor())
+      return MakePlan(obvious, MakeDims(TrialSizes().front(), 0));
     absl::Status first;
     for (const bool empty_caches : {true, false}) {
       if (!empty_caches && caches_.fixed.empty()) break;
@@ -79,6 +82,10 @@ class InputPlanner {
         if (plan.problem.ok()) return plan;
         if (first.ok()) first = plan.problem;
       }
+      for (const BatchAxes& guess : Guesses()) {
+        InputPlan plan = SearchSizes(guess, empty_caches ? 0 : 1);
+        if (plan.problem.ok()) return plan;
+      }
       // A batch that cannot be freed: the one that the file declares.
       for (const BatchAxes& guess : Guesses()) {
         InputPlan plan = TryGuess(guess, empty_caches ? 0 : 1, false);
@@ -86,7 +93,7 @@ class InputPlanner {
       }
     }
     caches_ = FindDefaultInputs(needed_);
-    InputPlan plan = MakePlan(Guesses().front(), TrialSizes().front(), 0);
+    InputPlan plan = MakePlan(Guesses().front(), MakeDims(TrialSizes().front(), 0));
     plan.problem = first;
     return plan;
   }
@@ -101,6 +108,13 @@ class InputPlanner {
     return absl::OkStatus();
   }
 
+  // Is every axis that may be the batch called otherwise or not at all, and are there two for the first input?
+  bool MayBeTimeMajor() const {
+    const bool named = std::ranges::any_of(
+        needed_, [](const ModelInput& input) { return std::ranges::any_of(input.dim_names, NamesBatch); });
+    return !named && !needed_.empty() && needed_[0].dims.size() > 1 && needed_[0].dims[1] < 0;
+  }
+
   bool IsFixed(const ModelInput& input) const {
     return caches_.fixed.contains(input.name) || constants_.contains(input.name);
   }
@@ -111,23 +125,24 @@ class InputPlanner {
     return GuessBatchAxes(model_, open);
   }
 
-  InputPlan MakePlan(const BatchAxes& guess, int64_t size, int64_t past) const {
+  FreeDims MakeDims(int64_t size, int64_t past) const { return {model_, request_.dims, size, past}; }
+
+  InputPlan MakePlan(const BatchAxes& guess, const FreeDims& dims) const {
     InputPlan plan{.batch_axes = guess, .fixed = caches_.fixed};
     for (const auto& [name, axis] : caches_.batch_axes) {
       if (axis != 0) plan.batch_axes[name] = axis;
     }
-    const FreeDims dims{model_, request_.dims, size, past};
     for (const ModelInput& input : MoveBatchFirst(needed_, guess)) {
       if (const auto constant = constants_.find(input.name); constant != constants_.end()) {
         plan.fixed[input.name] = constant->second;
         plan.batch_axes[input.name] = kNoBatchAxis;
       } else if (IsBatchless(input, guess) && !IsFixed(input)) {
-        if (IsTooBig(ConstantShape(input, size))) {
+        if (IsTooBig(ConstantShape(input, dims.size))) {
           plan.problem = Invalid(model_.path(), ": input '", input.name, "' ", ToString(input.dims),
                                  " has no batch axis and is too big for a constant");
           continue;
         }
-        plan.fixed.emplace(input.name, DefaultConstant(input, size));
+        plan.fixed.emplace(input.name, DefaultConstant(input, dims.size));
         plan.batch_axes[input.name] = kNoBatchAxis;
       } else if (input.has_shape && !IsFixed(input)) {
         Shape& shape = plan.input_shapes[input.name] = {-1};
@@ -138,24 +153,63 @@ class InputPlanner {
     return plan;
   }
 
-  bool HasFreeSizes(const BatchAxes& guess) const {
-    const FreeDims dims{model_, request_.dims};
-    return std::ranges::any_of(MoveBatchFirst(needed_, guess),
-                               [&](const ModelInput& input) { return !IsFixed(input) && HasFreeDims(dims, input); });
+  // The names of the dimensions whose sizes have to be found.
+  std::set<std::string> FreeNames(const BatchAxes& guess) const {
+    std::set<std::string> names;
+    for (const ModelInput& input : MoveBatchFirst(needed_, guess)) {
+      if (!IsFixed(input)) names.merge(FreeDimNames(MakeDims(0, 0), input));
+    }
+    return names;
   }
 
   // Tries sizes for the free dimensions until the model accepts one.
   InputPlan TryGuess(const BatchAxes& guess, int64_t past, bool follows_batch) const {
     InputPlan first;
     for (const int64_t size : TrialSizes()) {
-      InputPlan plan = MakePlan(guess, size, past);
+      InputPlan plan = MakePlan(guess, MakeDims(size, past));
       if (plan.problem.ok()) plan.problem = follows_batch ? TraceBatch(guess, &plan) : TryDeclaredBatch(&plan);
       if (plan.problem.ok()) return plan;
       const bool again = first.problem == plan.problem;  // it does not depend on sizes
       if (first.problem.ok()) first = std::move(plan);
-      if (again || !HasFreeSizes(guess)) break;
+      if (again || FreeNames(guess).empty()) break;
     }
     return first;
+  }
+
+  // Finds a size for each named dimension by itself: of the sizes that the errors mention and the usual ones, the one
+  // with which the fewest nodes fail.
+  InputPlan SearchSizes(const BatchAxes& guess, int64_t past) const {
+    std::set<std::string> names = FreeNames(guess);
+    names.erase("");
+    std::map<std::string, int64_t> sizes = request_.dims;
+    InputPlan best = TrySizes(guess, sizes, past);
+    int64_t left = kMaxNodesImported / std::max<int64_t>(std::ssize(model_.nodes()), 1);
+    for (const std::string& name : names) {
+      for (const int64_t size : CandidateSizes(best.problem)) {
+        if (best.problem.ok() || left-- <= 0) return best;
+        std::map<std::string, int64_t> tried = sizes;
+        tried[name] = size;
+        InputPlan plan = TrySizes(guess, tried, past);
+        if (!plan.problem.ok() && CountFailed(plan) >= CountFailed(best)) continue;
+        best = std::move(plan);
+        sizes = std::move(tried);
+      }
+    }
+    return best;
+  }
+
+  InputPlan TrySizes(const BatchAxes& guess, const std::map<std::string, int64_t>& sizes, int64_t past) const {
+    InputPlan plan = MakePlan(guess, {model_, sizes, TrialSizes().front(), past});
+    if (plan.problem.ok()) plan.problem = TraceBatch(guess, &plan);
+    return plan;
+  }
+
+  static int CountFailed(const InputPlan& plan) { return CountFailedNodes(ToStd(plan.problem.message())); }
+
+  static std::vector<int64_t> CandidateSizes(const absl::Status& problem) {
+    std::vector<int64_t> sizes = FindExtents(ToStd(problem.message()));
+    sizes.insert(sizes.end(), TrialSizes().begin(), TrialSizes().end());
+    return sizes;
   }
 
   ImportOptions MakeOptions(const InputPlan& plan) const {

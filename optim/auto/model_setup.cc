@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/import/onnx_import.h"
 #include "optim/auto/batch_axes.h"
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/input_plan.h"
@@ -19,6 +21,38 @@ std::set<std::string> FreeDimNames(const OnnxModel& model) {
   for (const ModelInput& input : model.inputs()) names.insert(input.dim_names.begin(), input.dim_names.end());
   names.erase("");
   return names;
+}
+
+bool HoldsWeights(const OnnxModel& model) {
+  const std::vector<std::string> names = model.InitializerNames();
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    const HostTensor* tensor = model.Initializer(name);
+    return tensor != nullptr && tensor->size() > 1 && (IsFloat(tensor->dtype()) || IsInteger(tensor->dtype()));
+  });
+}
+
+// Where a node reads a weight and nothing else: "fc.weight" of Gemm, but no operand of an Add.
+bool ReadsAsWeight(const OnnxModel::Node& node, size_t input) {
+  const OnnxOp* op = node.op.find('.') == std::string::npos ? FindOnnxOp("", node.op) : nullptr;
+  if (op == nullptr || input == 0) return false;
+  const bool elementwise = (op->traits.weight_inputs & 1) != 0 && !op->traits.classifier;
+  return !elementwise && (op->traits.weight_inputs >> input & 1) != 0;
+}
+
+// Some tools write the graph of a model without its weights, as inputs.
+absl::Status CheckHoldsWeights(const OnnxModel& model) {
+  if (HoldsWeights(model)) return absl::OkStatus();
+  std::set<std::string> names;
+  for (const ModelInput& input : model.inputs()) names.insert(input.name);
+  std::vector<std::string> weights;
+  for (const OnnxModel::Node& node : model.nodes()) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (ReadsAsWeight(node, i) && names.erase(node.inputs[i]) > 0) weights.push_back(node.inputs[i]);
+    }
+  }
+  if (weights.empty()) return absl::OkStatus();
+  return Invalid(model.path(), ": holds no weights: its nodes read them from the inputs '",
+                 absl::StrJoin(weights, "', '"), "' (export the model with its weights as initializers)");
 }
 
 absl::Status CheckConstantsOnly(const TrainConfig& config, const std::map<std::string, std::string>& constants) {
@@ -58,6 +92,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadRunnableModel(const TrainCo
   const LossSpec loss{.name = config.loss.empty() ? "auto" : config.loss, .logits = config.logits};
   ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(*model, loss));
   RETURN_IF_ERROR(CheckOperators(*model, outputs));
+  RETURN_IF_ERROR(CheckHoldsWeights(*model));
   return model;
 }
 

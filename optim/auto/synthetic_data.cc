@@ -132,10 +132,10 @@ absl::Status AddLabelColumns(const LossSpec& loss, const LossChoice& choice, Bou
 }  // namespace
 
 absl::StatusOr<BoundData> MakeSyntheticData(const OnnxModel& model, const ImportOptions& import, const LossSpec& loss,
-                                            int64_t size, uint64_t seed) {
+                                            int64_t size, int64_t micro_batch, uint64_t seed) {
   BoundData data{.input_shapes = import.input_shapes, .fixed_inputs = import.fixed_inputs};
   const PrepareOptions prepare{.import = import, .loss = loss};
-  auto prepared = Prepare(model, prepare, 2, true);
+  auto prepared = Prepare(model, prepare, micro_batch, true);
   if (!prepared.ok()) {
     if (auto declared = Prepare(model, prepare, DeclaredBatch(model, import), true); declared.ok())
       prepared = std::move(declared);

@@ -16,8 +16,9 @@ absl::Status AnnotateFreeDims(const absl::Status& status, const OnnxModel& model
                               const std::map<std::string, int64_t>& dims);
 
 // `size` samples, a function of the seed, shaped as above. Integer inputs that index a table stay inside it, masks are
-// ones. `import` (MakeImportOptions) and `loss` are those of the run.
+// ones. `import` (MakeImportOptions) and `loss` are those of the run; labels fit the outputs of micro-batches of
+// `micro_batch`, which may depend on it (scores of samples against each other).
 absl::StatusOr<BoundData> MakeSyntheticData(const OnnxModel& model, const ImportOptions& import, const LossSpec& loss,
-                                            int64_t size, uint64_t seed);
+                                            int64_t size, int64_t micro_batch, uint64_t seed);
 
 }  // namespace onnxtrain

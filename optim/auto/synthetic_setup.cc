@@ -26,7 +26,8 @@ absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const
   const OnnxModel& model = *setup.models->model();
   ASSIGN_OR_RETURN(setup.batch, PlanBatch(config, GlobalBatchSize(config, model)));
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, model));
-  ASSIGN_OR_RETURN(const BoundData bound, MakeSyntheticData(model, import, loss, setup.batch.global, config.seed));
+  ASSIGN_OR_RETURN(const BoundData bound,
+                   MakeSyntheticData(model, import, loss, setup.batch.global, setup.batch.micro, config.seed));
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, setup.batch.global));
   ASSIGN_OR_RETURN(setup.options, MakeSessionOptions(config, model, bound, loss, setup.batch.micro));
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*setup.models, bound, &setup.options, true));

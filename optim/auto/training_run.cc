@@ -41,8 +41,10 @@ absl::Status MakeUpData(const TrainConfig& config, int64_t global_batch, Trainin
   data->train_text = "synthetic";
   RETURN_IF_ERROR(ApplySurgeryToData(config, nullptr, data));
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, *data->model));
-  ASSIGN_OR_RETURN(data->train.bound, MakeSyntheticData(*data->model, import, data->loss,
-                                                        SyntheticSteps(config) * global_batch, config.seed));
+  ASSIGN_OR_RETURN(const BatchPlan batch, PlanBatch(config, global_batch));
+  ASSIGN_OR_RETURN(data->train.bound,
+                   MakeSyntheticData(*data->model, import, data->loss, SyntheticSteps(config) * batch.global,
+                                     batch.micro, config.seed));
   return absl::OkStatus();
 }
 
@@ -293,8 +295,10 @@ int64_t TrainingRun::trained_parameters() const {
   return total;
 }
 
-absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
-                                            const BackendFactory& make_backend) {
+namespace {
+
+absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+                                       const BackendFactory& make_backend) {
   RETURN_IF_ERROR(Validate(config));
   if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
   TrainingRun run{.config = config};
@@ -347,6 +351,21 @@ absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shar
   ASSIGN_OR_RETURN(run.session, Session::Create(run.models, run.backend.get(), options));
   RETURN_IF_ERROR(FollowSession(&run, std::move(options)));
   RETURN_IF_ERROR(BeginInScaledUnit(&run));
+  return run;
+}
+
+}  // namespace
+
+absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+                                            const BackendFactory& make_backend) {
+  auto run = PrepareRun(config, model, make_backend);
+  // Labels that were made up for scores of the samples against each other are made up again for the only batch that the
+  // model follows.
+  if (!absl::IsOutOfRange(run.status()) || !config.data.empty() || config.micro_batch_size != 0) return run;
+  TrainConfig fixed = config;
+  fixed.micro_batch_size = ExportedBatch(*model);
+  run = PrepareRun(fixed, model, make_backend);
+  if (run.ok()) run->warnings.push_back(DescribeFixedBatch(fixed.micro_batch_size));
   return run;
 }
 

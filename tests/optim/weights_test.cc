@@ -82,6 +82,25 @@ TEST(PositionTable, SinesAndCosinesAreNoWeights) {
   EXPECT_FALSE(IsSinusoidTable(HostTensor::Filled({DType::kFloat32, {8, 8}}, std::sqrt(0.5))));
 }
 
+// Rotary embeddings keep sines and cosines apart.
+TEST(PositionTable, SinesAloneAreNoWeights) {
+  constexpr int64_t kRows = 16, kWidth = 4;
+  HostTensor sines({DType::kFloat32, {1, kRows, kWidth}}), cosines({DType::kFloat32, {kRows, 1, kWidth}});
+  HostTensor lines({DType::kFloat32, {kRows, kWidth}});
+  for (int64_t i = 0; i < kRows * kWidth; ++i) {
+    const double angle = static_cast<double>(i / kWidth) / std::pow(100.0, static_cast<double>(i % kWidth) / kWidth);
+    sines.Set(i, std::sin(angle));
+    cosines.Set(i, std::cos(angle));
+    lines.Set(i, angle);
+  }
+  EXPECT_TRUE(IsSinusoidTable(sines));
+  EXPECT_TRUE(IsSinusoidTable(cosines));
+  EXPECT_FALSE(IsSinusoidTable(lines));
+  EXPECT_FALSE(IsSinusoidTable(HostTensor::Filled({DType::kFloat32, {kRows, kWidth}}, 1)));
+  sines.Set(kWidth * 9 + 2, 0.5);
+  EXPECT_FALSE(IsSinusoidTable(sines));
+}
+
 TEST(FixedTables, MasksAreNoWeights) {
   const Type type = {DType::kFloat32, {5, 5}};
   HostTensor mask(type);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
+#include "frontend/data/npy.h"
 #include "frontend/data/npz.h"
 #include "frontend/onnx/import.h"
 #include "tests/tools/scratch.h"
@@ -23,6 +24,12 @@ class Trial : public Scratch {
     if (last_.code != 0) return {};
     EXPECT_TRUE(OnnxModel::Load(Path("r/model.synthetic.onnx")).ok());
     return Json::parse(ReadAll(Path("r/summary.json")));
+  }
+
+  void SaveNpy(const std::string& name, const HostTensor& tensor) const {
+    const auto bytes = tensor.bytes();
+    std::ofstream(Path(name), std::ios::binary)
+        << *NpyPreamble(tensor.type()) << std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
 
   bool HasMessage(const std::string& text) const { return last_.err.find(text) != std::string::npos; }
@@ -141,6 +148,88 @@ TEST_F(Trial, InputsWithoutABatchGetAConstant) {
   EXPECT_EQ(with.code, 0) << with.err;
   EXPECT_NE(with.out.find("1.099"), std::string::npos) << with.out;
   EXPECT_EQ(Run("bench --model m.onnx --input x=3").code, 1);
+}
+
+TEST_F(Trial, AConstantMayBeAnArrayInAFile) {
+  tiny::Model m = tiny::Mlp(3);
+  m.more_inputs = {{"window", {3}}};
+  m.input_shape = {-1, 4};
+  m.nodes.push_back({"Mul", {"y", "window"}, {"z"}});
+  m.outputs = {"z"};
+  m.Save(Path("m.onnx"));
+  HostTensor x({DType::kFloat32, {6, 4}}), label({DType::kInt64, {6}}), window({DType::kFloat32, {3}});
+  ASSERT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());
+  SaveNpy("window.npy", window);
+  const Outcome o = Run("grad --model m.onnx --data d.npz --input window=@window.npy --out g.npz");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.out.find("1.099"), std::string::npos) << o.out;  // ln 3: zeros leave no class more likely
+  EXPECT_EQ(Run("--model m.onnx --input window=@window.npy --max-steps 2 --out r").code, 0);
+  SaveNpy("short.npy", HostTensor({DType::kFloat32, {2}}));
+  const Outcome wrong = Run("grad --model m.onnx --data d.npz --input window=@short.npy --out g.npz");
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_NE(wrong.err.find("--input window=@short.npy"), std::string::npos) << wrong.err;
+}
+
+TEST_F(Trial, GradAndCompareMakeUpSamples) {
+  tiny::Mlp(3).Save(Path("m.onnx"));
+  const Outcome grad = Run("grad --model m.onnx --batch-size 5 --num-classes 4 --out g.npz");
+  ASSERT_EQ(grad.code, 0) << grad.err;
+  EXPECT_NE(grad.err.find("no --data: 5 synthetic samples"), std::string::npos) << grad.err;
+  const auto arrays = ReadNpz(Path("g.npz"));
+  ASSERT_TRUE(arrays.ok()) << arrays.status();
+  const auto output = std::ranges::find_if(*arrays, [](const auto& a) { return a.first == "y"; });
+  ASSERT_NE(output, arrays->end());
+  EXPECT_EQ(output->second.shape(), (Shape{5, 4}));
+  const Outcome compare = Run("compare --model m.onnx --json");
+  EXPECT_EQ(compare.code, 0) << compare.err;
+  EXPECT_TRUE(Json::parse(compare.out)["agrees"].get<bool>());
+  EXPECT_EQ(Run("grad --model m.onnx --label 4 --out g.npz").code, 1);
+  EXPECT_EQ(Run("eval --model m.onnx").code, 1);
+}
+
+// y[B,B]: the scores of two encoders against each other.
+tiny::Model Contrastive(int64_t batch) {
+  tiny::Model m{.input_shape = {batch, 4}};
+  m.more_inputs = {{"t", {batch, 4}}};
+  m.nodes = {{"MatMul", {"x", "w"}, {"a"}},
+             {"MatMul", {"t", "v"}, {"b"}},
+             {"Transpose", {"b"}, {"c"}},
+             {"MatMul", {"a", "c"}, {"y"}}};
+  m.weights = {{"w", {4, 8}, tiny::Uniform(32, 0.5f, 1)}, {"v", {4, 8}, tiny::Uniform(32, 0.5f, 2)}};
+  return m;
+}
+
+TEST_F(Trial, OutputsMayHaveTheBatchTwice) {
+  for (int64_t batch : {1, -1}) {
+    const Json summary = Train(Contrastive(batch));
+    ASSERT_FALSE(summary.is_null());
+    EXPECT_EQ(summary["micro_batch"], 6);
+    EXPECT_TRUE(HasMessage("on output 'y' f32[6,6]")) << last_.err;
+  }
+}
+
+// The mean over the batch binds the model to one sample, whose only score gets another loss.
+TEST_F(Trial, LabelsFollowABatchThatCannotBeFreed) {
+  tiny::Model m = Contrastive(1);
+  m.nodes.push_back({"ReduceMean", {"y"}, {"mean"}});
+  m.nodes.push_back({"Sub", {"y", "mean"}, {"z"}});
+  m.nodes.push_back({"Add", {"z", "y"}, {"scores"}});
+  m.outputs = {"scores"};
+  const Json summary = Train(m);
+  ASSERT_FALSE(summary.is_null());
+  EXPECT_EQ(summary["micro_batch"], 1);
+  EXPECT_TRUE(HasMessage("bound to the batch of 1")) << last_.err;
+}
+
+TEST_F(Trial, WeightsThatTheFileDoesNotHoldAreNamed) {
+  tiny::Model m{.input_shape = {-1, 4}};
+  m.more_inputs = {{"fc.weight", {4, 3}}};
+  m.nodes = {{"MatMul", {"x", "fc.weight"}, {"y"}}};
+  m.Save(Path("m.onnx"));
+  const Outcome o = Run("--model m.onnx --out r");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_NE(o.err.find("m.onnx: holds no weights: its nodes read them from the inputs 'fc.weight'"), std::string::npos)
+      << o.err;
 }
 
 TEST_F(Trial, BenchPlanGradAndCompareTakeSurgery) {

@@ -37,6 +37,8 @@ std::string ReasonFixed(WeightOrigin::Kind kind) {
       return "a buffer of the exported module";
     case WeightOrigin::Kind::kConstant:
       return "a constant of the exported module";
+    case WeightOrigin::Kind::kStandardizer:
+      return "it shifts or scales the inputs of the model";
     default:
       return "";
   }

@@ -223,6 +223,26 @@ TEST(TorchExport, StatisticsMergedWithScalesAreSplit) {
   EXPECT_EQ(WeightNames(*imported), (Names{"bn.bias", "bn.mean", "bn.var", "bn.weight"}));
 }
 
+// Without weights of its own (affine=False), the exporter writes ones and zeros, which the statistics are, too.
+TEST(TorchExport, StatisticsKeepTheirNamesWithoutAScale) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, "bn.mean", {4}, 0);
+  AddFilled(&model, "bn.var", {4}, 1);
+  AddSignature(
+      &model, "b_bn_mean: BUFFER target='bn.mean' persistent=True\nb_bn_var: BUFFER target='bn.var' persistent=True\n");
+  AddFx(AddNode(&model, "BatchNormalization", {"x", "bn.var", "bn.mean", "bn.mean", "bn.var"}, {"y"}), "bn",
+        "batch_norm.default", "%x, None, None, %b_bn_mean, %b_bn_var");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"bn.mean", "bn.mean.constant", "bn.var", "bn.var.constant"}));
+  const GraphInput* state = imported->graph.FindInput("bn.var");
+  ASSERT_NE(state, nullptr);
+  EXPECT_EQ(state->kind, InputKind::kState);
+  EXPECT_EQ(FindWeight(*imported, "bn.var.constant")->fixed, "a constant of the exported module");
+}
+
 TEST(TorchExport, FoldedBatchNormIsFound) {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "x", {1, 1, 2, 2});
@@ -322,6 +342,28 @@ TEST(MergedWeights, AModuleThatRunsTwiceKeepsItsWeights) {
   EXPECT_EQ(WeightNames(*imported), (Names{"fc.bias", "norm.bias", "norm.weight", "onnx::MatMul_7"}));
 }
 
+// Two products with equal matrices; the second reads its copy through an Identity.
+onnx::ModelProto TwoProducts(const std::string& second) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  FillFloats(AddInitializer(&model, "onnx::MatMul_7", {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  AddNode(&model, "Identity", {"onnx::MatMul_7"}, {"onnx::MatMul_8"}, "Identity_0");
+  AddNode(&model, "MatMul", {"x", "onnx::MatMul_7"}, {"a"}, "/layers.0/fc/MatMul");
+  AddNode(&model, "MatMul", {"a", "onnx::MatMul_8"}, {"y"}, "/" + second + "/MatMul");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(MergedWeights, CopiesOfOneModuleAreOneWeight) {
+  const auto calls = ImportModel(TwoProducts("layers.0/fc_1"), {.training = true});
+  ASSERT_TRUE(calls.ok()) << calls.status();
+  EXPECT_EQ(WeightNames(*calls), (Names{"onnx::MatMul_7"}));
+  EXPECT_EQ(FindWeight(*calls, "onnx::MatMul_7")->alias, "layers.0.fc.weight");
+  const auto clones = ImportModel(TwoProducts("layers.1/fc"), {.training = true});
+  ASSERT_TRUE(clones.ok()) << clones.status();
+  EXPECT_EQ(WeightNames(*clones), (Names{"onnx::MatMul_7", "onnx::MatMul_8"}));
+}
+
 TEST(MergedWeights, BiasesOfDifferentMatricesAreSplitWithoutNames) {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "x", {2, 3});
@@ -374,6 +416,57 @@ TEST(Factors, AreTrainedIfTheyAreCalledLikeParameters) {
     ASSERT_TRUE(imported.ok()) << imported.status();
     EXPECT_EQ(FindWeight(*imported, c.name) != nullptr, c.trained) << c.name;
   }
+}
+
+// PyTorch's tracer stores the numbers of formulas in Constant nodes: other ones are parameters, whatever their names.
+TEST(Factors, NumbersThatTheTracerStoredAreTrained) {
+  onnx::ModelProto model = Factor("temp", {}, false);
+  EXPECT_EQ(FindWeight(*ImportModel(model, {.training = true}), "temp"), nullptr);
+  onnx::ModelProto traced = NewModel(17);
+  AddInput(&traced, "x", {2, 4});
+  AddFilled(&traced, "temp", {}, 0.5);
+  AddFilled(&traced, "scale_of_scores", {1}, 0.5);
+  AddNode(&traced, "Mul", {"x", "scale_of_scores"}, {"a"}, "/Mul");
+  AddNode(&traced, "Softmax", {"a"}, {"b"}, "/Softmax");
+  AddNode(&traced, "Div", {"b", "temp"}, {"y"}, "/Div");
+  AddOutput(&traced, "y");
+  const auto imported = ImportModel(traced, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_NE(FindWeight(*imported, "temp"), nullptr);
+}
+
+TEST(FixedWeights, MeansAndDeviationsOfInputs) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3, 2, 2});
+  for (const char* name : {"mean", "std", "shift"}) FillFloats(AddInitializer(&model, name, {3, 1, 1}), {1, 2, 3});
+  FillFloats(AddInitializer(&model, "centers", {2, 2}), {1, 2, 3, 4});
+  AddNode(&model, "Sub", {"x", "mean"}, {"a"});
+  AddNode(&model, "Div", {"a", "std"}, {"b"});
+  AddNode(&model, "Tanh", {"b"}, {"c"});
+  AddNode(&model, "Sub", {"c", "shift"}, {"y"});
+  AddNode(&model, "Sub", {"x", "centers"}, {"z"});
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(FindWeight(*imported, "mean")->fixed, "it shifts or scales the inputs of the model");
+  EXPECT_EQ(FindWeight(*imported, "std")->fixed, "it shifts or scales the inputs of the model");
+  EXPECT_EQ(FindWeight(*imported, "shift")->fixed, "");
+  model.mutable_graph()->mutable_output(0)->set_name("z");
+  EXPECT_EQ(FindWeight(*ImportModel(model, {.training = true}), "centers")->fixed, "");
+}
+
+TEST(FixedWeights, TablesOfZerosAndOnesWithoutAName) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2, 2});
+  FillFloats(AddInitializer(&model, "onnx::Add_9", {2, 2}), {1, 0, 0, 1});
+  FillFloats(AddInitializer(&model, "fc.weight", {2, 2}), {1, 0, 0, 1});
+  AddNode(&model, "Add", {"x", "onnx::Add_9"}, {"a"}, "/Add");
+  AddNode(&model, "MatMul", {"a", "fc.weight"}, {"y"}, "/fc/MatMul");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(FindWeight(*imported, "onnx::Add_9")->fixed, "a constant of the exported module");
+  EXPECT_EQ(FindWeight(*imported, "fc.weight")->fixed, "");
 }
 
 TEST(Factors, ConstantNodesOfPyTorchAreFixed) {

@@ -50,6 +50,16 @@ TEST_F(InputPlanTest, NamesTellTheBatchAxis) {
   EXPECT_THAT(guesses.front(), ElementsAre(Pair("h", 1), Pair("sr", kNoBatchAxis), Pair("x", 1)));
 }
 
+// tf2onnx gives every free dimension a name of its own; a name that two inputs share is no batch of one of them.
+TEST_F(InputPlanTest, NumberedDimensionsMayBeTheBatch) {
+  const auto model = Load(tiny::Mlp(3));
+  const auto numbered = GuessBatchAxes(*model, {Input("ids", {"unk__8", "12"}), Input("mask", {"unk__9", "12"})});
+  EXPECT_TRUE(numbered.front().empty());
+  const auto shared =
+      GuessBatchAxes(*model, {Input("x", {"s0", "4"}), Input("q", {"s1", "4"}), Input("k", {"s1", "4"})});
+  EXPECT_THAT(shared.front(), ElementsAre(Pair("k", kNoBatchAxis), Pair("q", kNoBatchAxis)));
+}
+
 TEST_F(InputPlanTest, ExtentsTellTheBatchAxis) {
   const auto model = Load(tiny::Mlp(3));
   const auto guesses = GuessBatchAxes(*model, {Input("ids", {"1", "4"}), Input("past", {"2", "1", "4", "3"})});
@@ -80,6 +90,38 @@ TEST_F(InputPlanTest, SizesAreTriedUntilTheModelAcceptsOne) {
   const InputPlan plan = Plan(m);
   EXPECT_TRUE(plan.problem.ok()) << plan.problem;
   EXPECT_THAT(plan.input_shapes.at("x"), ElementsAre(-1, 16));
+}
+
+// w[3,21]·x[batch,s,4] and v[3,9]·t[batch,u,4]: each dimension has a size of its own, which no usual one is.
+TEST_F(InputPlanTest, EveryDimensionMayNeedASizeOfItsOwn) {
+  tiny::Model m{.input_shape = {-1, -1, 4}};
+  m.more_inputs = {{"t", {-1, -1, 4}}};
+  m.weights = {{"w", {3, 21}, tiny::Uniform(63, 1, 1)}, {"v", {3, 9}, tiny::Uniform(27, 1, 2)}};
+  m.nodes = {{"MatMul", {"w", "x"}, {"a"}}, {"MatMul", {"v", "t"}, {"b"}}};
+  m.outputs = {"a", "b"};
+  m.Save(Path("m.onnx"));
+  std::string bytes = ReadAll(Path("m.onnx"));
+  const std::vector<std::string> names = {"batch", "dim_x", "batch", "dim_t"};
+  size_t at = 0;
+  for (const std::string& name : names) {
+    at = bytes.find("batch", at);
+    ASSERT_NE(at, std::string::npos);
+    bytes.replace(at, name.size(), name);
+    at += name.size();
+  }
+  WriteAll(Path("m.onnx"), bytes);
+  const auto model = OnnxModel::Load(Path("m.onnx"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto plan = PlanInputs(**model, {});
+  ASSERT_TRUE(plan.ok() && plan->problem.ok()) << plan->problem;
+  EXPECT_THAT(plan->input_shapes.at("x"), ElementsAre(-1, 21, 4));
+  EXPECT_THAT(plan->input_shapes.at("t"), ElementsAre(-1, 9, 4));
+}
+
+TEST(SizesInErrors, AreExtentsOfShapes) {
+  const std::string error = "m.onnx: [Reshape 'r_1'] cannot reshape f32[32,2,16] to [6,4,8]; [Add 'a'] [77] and [6]";
+  EXPECT_THAT(FindExtents(error), ElementsAre(32, 2, 16, 6, 4, 8, 77));
+  EXPECT_EQ(CountFailedNodes(error), 2);
 }
 
 // Time is axis 0 of x and of the output: y[5,1,3] = x[5,1,4]·w + state[1,1,3].

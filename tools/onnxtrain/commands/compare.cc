@@ -37,7 +37,7 @@ struct Setup {
 
 absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   Setup s;
-  ASSIGN_OR_RETURN(s.data, OpenInputs(config, false, true));
+  ASSIGN_OR_RETURN(s.data, OpenOrMakeUpInputs(config));
   const int64_t all = s.data.data.bound.dataset->size();
   const int64_t samples = std::min<int64_t>(all, config.batch_size > 0       ? config.batch_size
                                                  : !config.reference.empty() ? all

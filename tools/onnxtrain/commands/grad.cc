@@ -10,7 +10,7 @@ namespace onnxtrain::cli {
 
 absl::StatusOr<int> RunGrad(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const std::string out, OutputFile(config, "g.npz"));
-  ASSIGN_OR_RETURN(const ModelAndData setup, OpenInputs(config, false, true));
+  ASSIGN_OR_RETURN(const ModelAndData setup, OpenOrMakeUpInputs(config));
   const int64_t all = setup.data.bound.dataset->size();
   const int64_t samples = config.batch_size > 0 ? std::min(config.batch_size, all) : all;
   const int64_t micro = config.micro_batch_size > 0 ? config.micro_batch_size : samples;

@@ -1,9 +1,34 @@
 #include "tools/onnxtrain/commands/inference.h"
 
 #include "frontend/base/status.h"
+#include "optim/auto/effects.h"
+#include "optim/auto/training_run.h"
 #include "tools/onnxtrain/report/output_folder.h"
 
 namespace onnxtrain::cli {
+namespace {
+
+constexpr int64_t kSamples = 8;
+
+absl::StatusOr<ModelAndData> MakeUpInputs(TrainConfig config) {
+  RETURN_IF_ERROR(CheckEffectsWithoutData(config));
+  ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
+  const int64_t exported = ExportedBatch(*model);
+  const int64_t samples = config.batch_size > 0 ? config.batch_size : exported > 1 ? exported : kSamples;
+  config.max_steps = 1;
+  ASSIGN_OR_RETURN(TrainingData made_up, LoadTrainingData(config, std::move(model), samples));
+  LogInfo(config, StrCat("no `data`: ", samples, " synthetic samples"));
+  for (const std::string& note : made_up.train.bound.notes) LogInfo(config, note);
+  for (const std::string& line : made_up.surgery) LogInfo(config, line);
+  return ModelAndData{
+      .model = std::move(made_up.model), .data = std::move(made_up.train), .loss = std::move(made_up.loss)};
+}
+
+}  // namespace
+
+absl::StatusOr<ModelAndData> OpenOrMakeUpInputs(const TrainConfig& config) {
+  return config.data.empty() ? MakeUpInputs(config) : OpenInputs(config, false, true);
+}
 
 absl::StatusOr<ModelAndData> OpenInputs(const TrainConfig& config, bool eval_split, bool want_label) {
   ASSIGN_OR_RETURN(ModelAndData opened, OpenModelAndData(config, eval_split, want_label));
