@@ -5,7 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 bash tools/setup.sh
 cmake --preset release
-cmake --build --preset release --target onnxtrain_tool onnxtrain_backend_cpu onnxtrain_backend_torch
+backends=(onnxtrain_backend_cpu)
+case " $* " in *--backend*torch*) backends+=(onnxtrain_backend_torch) ;; esac
+cmake --build --preset release --target onnxtrain_tool "${backends[@]}"
 
 demo=build/demo
 mkdir -p "$demo"
