@@ -60,6 +60,7 @@ bool HasColumnsOfWaves(const HostTensor& tensor) {
   const auto axis = std::ranges::find_if(tensor.shape(), [](int64_t extent) { return extent > 1; });
   if (axis == tensor.shape().end() || *axis < kMinRows) return false;
   const int64_t rows = *axis, width = tensor.size() / rows;
+  if (!IsWave({tensor, 0, width, kMinRows})) return false;  // without reading all of a large weight
   if (WaveFactor({tensor, 0, width, rows}) > 1.99) return false;
   for (int64_t c = 0; c < width; ++c) {
     if (!IsWave({tensor, c, width, rows})) return false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace onnxtrain {
 
@@ -15,8 +16,9 @@ Plateau::Plateau(const ScheduleSpec& spec, double lr, bool maximize)
       maximize_(maximize) {}
 
 bool Plateau::Better(double metric) const {
-  if (std::isnan(state_.best)) return !std::isnan(metric);
-  return maximize_ ? metric > state_.best * (1 + threshold_) : metric < state_.best * (1 - threshold_);
+  const double worst = (maximize_ ? -1 : 1) * std::numeric_limits<double>::infinity();
+  const double best = std::isnan(state_.best) ? worst : state_.best;
+  return maximize_ ? metric > best * (1 + threshold_) : metric < best * (1 - threshold_);
 }
 
 double Plateau::Step(double metric) {

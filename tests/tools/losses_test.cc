@@ -205,7 +205,7 @@ TEST_F(Losses, RefusesWhatDoesNotFit) {
   Refuses(on + "--loss ce@kind --label kind --monitor loss", "--monitor: has no effect");
   Refuses(on + "--loss ce@kind --label kind --lr-scale-base 8", "--lr-scale-base: has no effect");
   Refuses(on + "--loss ce@kind --label kind --export-weights ema", "say --ema-decay");
-  Refuses(on + "--loss ce@kind --label kind --export-weights best", "no checkpoints");
+  Refuses(on + "--loss ce@kind --label kind --export-weights best", "there is no evaluation data");
 }
 
 }  // namespace
