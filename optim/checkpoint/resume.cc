@@ -34,16 +34,15 @@ void ReplaceLimit(const TrainConfig& given, TrainConfig* merged) {
   merged->specified.erase(epochs ? "max_steps" : "epochs");
 }
 
-absl::Status CopyField(const ConfigField& field, const TrainConfig& from, TrainConfig* to) {
+void CopyField(const ConfigField& field, const TrainConfig& from, TrainConfig* to) {
   std::visit([&](auto member) { to->*member = from.*member; }, field.member);
   if (from.specified.contains(field.name)) to->specified.insert(field.name);
-  return absl::OkStatus();
 }
 
 absl::Status MergeField(const ConfigField& field, const TrainConfig& given, TrainConfig* merged,
                         std::vector<std::string>* notes) {
-  if (field.traits.transient) return CopyField(field, given, merged);
-  if (!given.specified.contains(field.name)) return absl::OkStatus();
+  if (field.traits.transient) CopyField(field, given, merged);
+  if (field.traits.transient || !given.specified.contains(field.name)) return absl::OkStatus();
   const std::string now = Shown(FieldTexts(given, field)), then = Shown(FieldTexts(*merged, field));
   if (now == then) return absl::OkStatus();
   const std::string change = StrCat("`", field.name, "`: ", then, " → ", now);
@@ -53,7 +52,8 @@ absl::Status MergeField(const ConfigField& field, const TrainConfig& given, Trai
     return absl::OkStatus();
   }
   if (field.traits.on_resume == OnResume::kChanges) notes->push_back(StrCat(change, ": from here on"));
-  return CopyField(field, given, merged);
+  CopyField(field, given, merged);
+  return absl::OkStatus();
 }
 
 void HashText(std::string_view text, Sha256* hash) { hash->Update(std::as_bytes(std::span(text.data(), text.size()))); }

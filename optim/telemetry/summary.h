@@ -14,7 +14,7 @@ struct RunSummary {
   std::string version;
   TrainResult result;
   bool resumable = false;       // the last step is in a checkpoint
-  int64_t resumed_from = 0;     // step; 0: began anew
+  int64_t resumed_from = 0;     // step; 0: started from the beginning
   bool exported = false;        // model.onnx was written
   std::string exported_file;    // file name in the folder
   std::string exported_metric;  // the exported weights: "last", "ema", "best"

@@ -117,6 +117,34 @@ TEST_F(Resume, AtEveryUpdate) { Check("--backend cpu", Every()); }
 
 TEST_F(Resume, AtEveryUpdateOnTorch) { Check("--backend torch", IsLong() ? Every() : std::vector<int64_t>{3, 4, 6}); }
 
+TEST_F(Resume, FromALinkGoesOnInTheFolderOfItsRun) {
+  ASSERT_EQ(Train(StrCat(kTwoEpochs, "--save-every 1 --keep-last 99 --out whole")).code, 0);
+  CutAt("whole", "cut", 6);
+  fs::remove(Path("cut/checkpoints/latest"));
+  fs::create_symlink(CheckpointName(6), Path("cut/checkpoints/latest"));
+  const Outcome resumed = Run("--resume cut/checkpoints/latest --quiet", "timeout -s KILL 120");
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_TRUE(Read("cut") == Read("whole"));
+}
+
+// At a rate so high that the last evaluation is not the best one.
+TEST_F(Resume, ExportsTheLastWeightsIfTheBestAreLost) {
+  const Outcome whole = Train(
+      StrCat(kTwoEpochs, "--optimizer sgd --lr 30 --export-weights best --save-every 1 --keep-last 99 --out whole"));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const Json exported = Summary("whole")["exported"];
+  ASSERT_EQ(exported["metric"], "best");
+  const int64_t best = exported["step"];
+  ASSERT_LT(best, 7);
+  CutAt("whole", "cut", 7);
+  fs::remove_all(Path(StrCat("cut/checkpoints/", CheckpointName(best))));
+  const Outcome resumed = Run("--resume cut --quiet", "timeout -s KILL 120");
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("the best weights are lost"), std::string::npos) << resumed.err;
+  EXPECT_EQ(Summary("cut")["exported"]["metric"], "last");
+  EXPECT_EQ(Summary("cut")["exported"]["step"], kSteps);
+}
+
 TEST_F(Resume, WithAccumulationAveragesAndOtherWorkers) {
   Check("--gradient-accumulation-steps 2 --ema-decay 0.9 --num-workers 1", {1, 3, 4, 7}, "--num-workers 3");
 }

@@ -100,6 +100,11 @@ bool IsEnd(const std::string& stop_reason) {
   return stop_reason == "epochs" || stop_reason == "max_steps" || stop_reason == "early_stopping";
 }
 
+absl::StatusOr<std::map<std::string, HostTensor>> ReadCheckpointWeights(const std::string& path, bool average) {
+  ASSIGN_OR_RETURN(const StoredCheckpoint checkpoint, OpenCheckpoint(path));
+  return ReadWeights(checkpoint, average);
+}
+
 constexpr char kUnfinishedFile[] = "model.unfinished.onnx";
 
 }  // namespace
@@ -209,11 +214,17 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
 absl::StatusOr<std::map<std::string, HostTensor>> Recorder::WeightsToExport(RunSummary* summary) {
   summary->exported_step = summary->result.steps;
   const bool average = ExportsAverage(run_.config);
-  if (run_.config.export_weights == "best" && best_.step >= 0 && best_.step != summary->result.steps) {
-    summary->exported_step = best_.step;
-    ASSIGN_OR_RETURN(const StoredCheckpoint best,
-                     OpenCheckpoint(StrCat(checkpoints_->path(), "/", CheckpointName(best_.step))));
-    return ReadWeights(best, average);
+  const bool has_best = run_.config.export_weights == "best" && best_.step >= 0;
+  if (has_best) summary->exported_metric = "best";
+  if (has_best && best_.step != summary->result.steps) {
+    auto best = ReadCheckpointWeights(StrCat(checkpoints_->path(), "/", CheckpointName(best_.step)), average);
+    if (best.ok()) {
+      summary->exported_step = best_.step;
+      return best;
+    }
+    // Its save may have failed: a model of the last weights is better than none.
+    summary->exported_metric = average ? "ema" : "last";
+    warnings_.Add(StrCat("the best weights are lost, the model has the last ones: ", ToStd(best.status().message())));
   }
   RETURN_IF_ERROR(run_.session->UseAverage(average));
   auto weights = run_.session->Weights();

@@ -48,7 +48,8 @@ struct Start {
 std::string RunFolder(const std::string& path) {
   fs::path folder = fs::path(path).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
-  if (folder.filename().string().starts_with("step-")) folder = folder.parent_path();
+  std::error_code ignored;
+  if (fs::exists(folder / "MANIFEST.json", ignored)) folder = folder.parent_path();  // a checkpoint or a link to one
   return folder.filename() == kCheckpointsFolder ? folder.parent_path().string() : folder.string();
 }
 
