@@ -188,7 +188,7 @@ std::string Loop::StopReason() const {
   if (options_.max_steps > 0 && result_.steps >= options_.max_steps) return "max_steps";
   if (options_.max_seconds > 0 && Since(start_) >= options_.max_seconds) return "max_time";
   if (at_.best.worse_since >= Patience()) return "early_stopping";
-  return "";
+  return result_.steps / per_epoch_ >= options_.epochs ? "epochs" : "";
 }
 
 absl::Status Loop::ReportAndEvaluate() {
@@ -197,11 +197,16 @@ absl::Status Loop::ReportAndEvaluate() {
   RETURN_IF_ERROR(Log());
   RETURN_IF_ERROR(EvaluateNow(&result_.eval));
   const bool evaluated = at_.evaluated_step == result_.steps;  // a signal ends an evaluation
-  if (evaluated && IsBest(result_.eval) && options_.save_best) Save(SaveReason::kBest);
+  if (!evaluated || !IsBest(result_.eval) || !options_.save_best) return absl::OkStatus();
+  if (StopReason().empty()) Save(SaveReason::kBest);  // else that of the end is the best one
   return absl::OkStatus();
 }
 
 absl::Status Loop::Updates() {
+  // A signal may have come between an update and its evaluation.
+  if (options_.resume && result_.steps > 0) RETURN_IF_ERROR(ReportAndEvaluate());
+  result_.stop_reason = StopReason();
+  if (!result_.stop_reason.empty()) return absl::OkStatus();
   const int64_t epoch = result_.steps / per_epoch_;
   LoaderOptions load{.batch_size = options_.batch_size,
                      .drop_last = options_.drop_last,
@@ -212,27 +217,16 @@ absl::Status Loop::Updates() {
                      .first_epoch = epoch,
                      .first_sample = result_.steps % per_epoch_ * options_.batch_size,
                      .epochs = options_.epochs - epoch};
-  std::unique_ptr<Loader> loader;
-  if (load.epochs > 0) {
-    ASSIGN_OR_RETURN(loader, Loader::Create(train_.dataset, train_.specs, load));
-  }
-  // A signal may have come between an update and its evaluation.
-  if (options_.resume && result_.steps > 0) RETURN_IF_ERROR(ReportAndEvaluate());
-  while ((result_.stop_reason = StopReason()).empty()) {
-    const Batch* batch = nullptr;
-    if (loader != nullptr) {
-      ASSIGN_OR_RETURN(batch, loader->Next());
-      result_.data_seconds = before_.data_seconds + loader->waited_seconds();
-    }
-    if (batch == nullptr) {
-      result_.stop_reason = "epochs";
-      break;
-    }
+  ASSIGN_OR_RETURN(auto loader, Loader::Create(train_.dataset, train_.specs, load));
+  while (result_.stop_reason.empty()) {
+    ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
+    result_.data_seconds = before_.data_seconds + loader->waited_seconds();
     SetTensors(*batch, &batch_);
     RETURN_IF_ERROR(Update());
     RETURN_IF_ERROR(ReportAndEvaluate());
     if (options_.save_now != nullptr && options_.save_now->exchange(false)) Save(SaveReason::kAsked);
-    if (SaveIsDue()) Save(SaveReason::kInterval);
+    result_.stop_reason = StopReason();
+    if (result_.stop_reason.empty() && SaveIsDue()) Save(SaveReason::kInterval);
   }
   return absl::OkStatus();
 }

@@ -6,24 +6,44 @@
 #include <utility>
 
 #include "frontend/base/status.h"
+#include "frontend/base/text_file.h"
+#include "optim/checkpoint/run_state.h"
 
 namespace onnxtrain {
 namespace {
 
-// Of the link `best` that an earlier process has made.
-std::vector<int64_t> LinkedBest(const CheckpointFolder& folder) {
+// The step that the link `best` points to; -1: none.
+int64_t LinkedBest(const CheckpointFolder& folder) {
   std::error_code error;
   const std::string target = std::filesystem::read_symlink(folder.path() + "/best", error).filename().string();
   for (const int64_t step : ListCheckpoints(folder.path())) {
-    if (!error && CheckpointName(step) == target) return {step};
+    if (!error && CheckpointName(step) == target) return step;
   }
-  return {};
+  return -1;
+}
+
+// Was no evaluation before that of this checkpoint better?
+bool WasBest(const CheckpointFolder& folder, int64_t step) {
+  const auto text = ReadTextFile(StrCat(folder.path(), "/", CheckpointName(step), "/state.json"), int64_t{1} << 24);
+  if (!text.ok()) return false;
+  const auto state = ParseRunState(*text);
+  return state.ok() && state->position.best.step == step;
+}
+
+// The checkpoints of best evaluations that earlier processes have written, the best one last.
+std::vector<int64_t> FindBest(const CheckpointFolder& folder, int64_t last) {
+  const int64_t linked = LinkedBest(folder);
+  std::vector<int64_t> best;
+  for (const int64_t step : ListCheckpoints(folder.path())) {
+    if (step <= last && (step == linked || WasBest(folder, step))) best.push_back(step);
+  }
+  return best;
 }
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, const Retention& retention)
-    : folder_(*folder), retention_(retention), best_(LinkedBest(*folder)) {}
+CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, const Retention& retention, int64_t first_step)
+    : folder_(*folder), retention_(retention), best_(FindBest(*folder, first_step)) {}
 
 absl::Status CheckpointWriter::CheckRoom(Session& session) const {
   ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session.State());
@@ -85,7 +105,7 @@ void CheckpointWriter::Join() {
 
 absl::Status CheckpointWriter::WriteAndRotate(const CheckpointContent& content, bool best) {
   RETURN_IF_ERROR(folder_.Write(content));
-  if (best) RETURN_IF_ERROR(LinkBest(content.step));
+  if (best && retention_.keep_best > 0) RETURN_IF_ERROR(LinkBest(content.step));
   return Rotate(content.step);
 }
 
@@ -106,7 +126,8 @@ absl::Status CheckpointWriter::Rotate(int64_t written) {
     const bool recent = step >= first_kept && step < end;
     if (!recent && std::ranges::find(best_, *step) == best_.end()) RETURN_IF_ERROR(folder_.Remove(*step));
   }
-  return absl::OkStatus();
+  // The link may have pointed to a checkpoint that this run has not made.
+  return best_.empty() || LinkedBest(folder_) == best_.back() ? absl::OkStatus() : folder_.Link("best", best_.back());
 }
 
 }  // namespace onnxtrain

@@ -21,8 +21,9 @@ struct Retention {
 
 class CheckpointWriter {
  public:
-  // `folder` must outlive it.
-  CheckpointWriter(CheckpointFolder* folder, const Retention& retention);
+  // `folder` must outlive it; `first_step`: the update that the run continues after. The best checkpoints up to it
+  // count for `retention`.
+  CheckpointWriter(CheckpointFolder* folder, const Retention& retention, int64_t first_step);
   ~CheckpointWriter() { Join(); }
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;

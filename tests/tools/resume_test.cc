@@ -128,6 +128,34 @@ TEST_F(Resume, FromALinkGoesOnInTheFolderOfItsRun) {
 }
 
 // At a rate so high that the last evaluation is not the best one.
+// The loss of every evaluation is the best so far: a run that goes on knows those of the process before it.
+TEST_F(Resume, KeepsTheBestCheckpointsOfTheProcessBefore) {
+  const std::string best = "--eval-every 1 --lr 0.01 --keep-last 1 --keep-best 4 --save-every 100 ";
+  const auto kept = [&](const std::string& folder) { return ListCheckpoints(Path(folder + "/checkpoints")); };
+  const Outcome whole = Train(best + "--max-steps 7 --out whole");
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  ASSERT_EQ(kept("whole"), (std::vector<int64_t>{4, 5, 6, 7}));
+  ASSERT_EQ(Train(best + "--max-steps 5 --out cut").code, 0);
+  ASSERT_EQ(kept("cut"), (std::vector<int64_t>{2, 3, 4, 5}));
+  ASSERT_EQ(Run("--resume cut --quiet --max-steps 7").code, 0);
+  EXPECT_EQ(kept("cut"), kept("whole"));
+  EXPECT_EQ(fs::read_symlink(Path("cut/checkpoints/best")), CheckpointName(7));
+  // Checkpoints that the continued run has not made do not count.
+  ASSERT_EQ(Run("--resume cut/checkpoints/step-00000005 --quiet --max-steps 6").code, 0);
+  EXPECT_EQ(kept("cut"), (std::vector<int64_t>{4, 5, 6}));
+}
+
+TEST_F(Resume, LeavesAveragedWeightsWhereTheModelWouldHaveThem) {
+  const std::string flags = "--epochs 1000000 --eval-every 1000000ep --ema-decay 0.9999 --overwrite --out r";
+  for (const char* delay : {"0.7", "3", "12"}) {  // a slow machine may not have begun
+    Train(flags, StrCat("timeout -s TERM ", delay, " "));
+    if (Exists("r/model.unfinished.onnx")) break;
+  }
+  const Outcome exported = Run("export --model m.onnx --checkpoint r --out averages.onnx");
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_EQ(ReadAll(Path("r/model.unfinished.onnx")), ReadAll(Path("averages.onnx")));
+}
+
 TEST_F(Resume, ExportsTheLastWeightsIfTheBestAreLost) {
   const Outcome whole = Train(
       StrCat(kTwoEpochs, "--optimizer sgd --lr 30 --export-weights best --save-every 1 --keep-last 99 --out whole"));
@@ -218,6 +246,16 @@ TEST_F(Resume, KilledAtEveryCallOfASave) {
     for (const auto& entry : fs::directory_iterator(Path("cut/checkpoints")))
       EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp-")) << call << " " << entry.path();
   }
+}
+
+// Two checkpoints, whether the last update is a multiple of the interval or not.
+TEST_F(Resume, WritesTheCheckpointOfTheEndOnce) {
+  const auto calls = [&](const std::string& every) {
+    const std::string shim = StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT_COUNT=", Path("count"), " ");
+    EXPECT_EQ(Train(StrCat("--max-steps 4 --save-every ", every, " --out r", every), shim).code, 0);
+    return ReadAll(Path("count"));
+  };
+  EXPECT_EQ(calls("2"), calls("3"));
 }
 
 TEST_F(Resume, KilledAtRandomInstants) {

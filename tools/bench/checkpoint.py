@@ -5,9 +5,10 @@
     /usr/bin/python3 tools/bench/checkpoint.py --soak 10000
 
 Trains a case of models.py on random samples, in turns with a checkpoint every --every updates and with none but that of
-the end. The share is the median time of a run with them over that of a run without; the pause is the time that the
-loop spends on a save. --soak N trains a small network for N updates with a checkpoint every ten, and compares memory
-and open files at a tenth and at the end of the run. On an otherwise idle machine, and a disk as the runs will have.
+the end. The share is the median time of a run with them over that of a run without; the pause is what a save holds the
+loop for, without that of the end, which waits for the disk. --soak N trains a small network for N updates with a
+checkpoint every ten, and compares memory and open files at a tenth and at the end of the run. On an otherwise idle
+machine, and a disk as the runs will have.
 """
 import argparse
 import os
@@ -47,18 +48,17 @@ def measure(args, folder):
     batch = args.batch or case.batch
     models.export(args.case, f'{folder}/model.onnx')
     samples(case, batch * 8, folder)
-    times, pauses = {'with': [], 'without': []}, []
+    times, saves = ({'with': [], 'without': []} for _ in range(2))
+    intermediate = (args.steps - 1) // args.every
     for _ in range(args.rounds):
         for run, every in (('with', str(args.every)), ('without', 'end')):
             summary = train(args, folder, batch, every, run)
             split = summary['time_split']
-            last = 0 if run == 'with' else split['checkpoint']  # the save at the end is the same in both
-            times[run].append(summary['seconds'] - split['compile'] - last)
-            if run == 'with':
-                pauses.append(split['checkpoint'] / max(1, args.steps // args.every))
+            times[run].append(summary['seconds'] - split['compile'])
+            saves[run].append(split['checkpoint'])
     size = folder_bytes(f'{folder}/with/checkpoints/latest')
     with_, without = (statistics.median(times[run]) for run in ('with', 'without'))
-    pause = 1e3 * statistics.median(pauses)
+    pause = 1e3 * (statistics.median(saves['with']) - statistics.median(saves['without'])) / intermediate
     print(f'{args.case} B={batch}: a checkpoint has {size / MIB:.0f} MiB; {args.steps} updates take {with_:.2f} s with '
           f'one every {args.every}, {without:.2f} s without: {100 * (with_ / without - 1):+.1f} %; a save holds the '
           f'loop for {pause:.0f} ms, {pause / (size / 1e8):.0f} ms per 100 MB')

@@ -130,7 +130,7 @@ absl::Status Recorder::BeginCheckpoints() {
   const bool keeps_best = run_.config.export_weights == "best";
   const Retention retention{.keep_last = run_.config.keep_last,
                             .keep_best = std::max<int64_t>(run_.config.keep_best, keeps_best ? 1 : 0)};
-  writer_ = std::make_unique<CheckpointWriter>(checkpoints_.get(), retention);
+  writer_ = std::make_unique<CheckpointWriter>(checkpoints_.get(), retention, saved_step_);
   RETURN_IF_ERROR(writer_->CheckRoom(*run_.session));
   return run_.config.save_every.value > 0 ? writer_->Reserve(*run_.session) : absl::OkStatus();
 }
@@ -181,7 +181,7 @@ void Recorder::Save(const LoopPosition& position, SaveReason reason) {
     return;
   }
   const std::string state = ToJson(MakeState(position, reason));
-  WarnOfFailedSave(writer_->Save(*run_.session, step, state, reason == SaveReason::kBest));
+  WarnOfFailedSave(writer_->Save(*run_.session, step, state, position.best.step == step));
   if (reason != SaveReason::kEnd) return;
   const absl::Status written = writer_->Finish();
   WarnOfFailedSave(written);
@@ -211,6 +211,14 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
   });
 }
 
+// The last weights, or their averages where the model is to have these.
+absl::StatusOr<std::map<std::string, HostTensor>> Recorder::SessionWeights() {
+  RETURN_IF_ERROR(run_.session->UseAverage(ExportsAverage(run_.config)));
+  auto weights = run_.session->Weights();
+  RETURN_IF_ERROR(run_.session->UseAverage(false));
+  return weights;
+}
+
 absl::StatusOr<std::map<std::string, HostTensor>> Recorder::WeightsToExport(RunSummary* summary) {
   summary->exported_step = summary->result.steps;
   const bool average = ExportsAverage(run_.config);
@@ -226,10 +234,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> Recorder::WeightsToExport(RunS
     summary->exported_metric = average ? "ema" : "last";
     warnings_.Add(StrCat("the best weights are lost, the model has the last ones: ", ToStd(best.status().message())));
   }
-  RETURN_IF_ERROR(run_.session->UseAverage(average));
-  auto weights = run_.session->Weights();
-  RETURN_IF_ERROR(run_.session->UseAverage(false));
-  return weights;
+  return SessionWeights();
 }
 
 absl::Status Recorder::WriteModel(RunSummary* summary) {
@@ -251,12 +256,12 @@ absl::Status Recorder::WriteModel(RunSummary* summary) {
 absl::Status Recorder::WriteUnfinished() {
   std::map<std::string, HostTensor> weights;
   if (at_end_) {
-    ASSIGN_OR_RETURN(weights, run_.session->Weights());
+    ASSIGN_OR_RETURN(weights, SessionWeights());
   } else {
     std::vector<std::string> skipped;
     if (checkpoints_ == nullptr || ListCheckpoints(checkpoints_->path()).empty()) return absl::OkStatus();
     ASSIGN_OR_RETURN(const StoredCheckpoint newest, OpenNewestCheckpoint(checkpoints_->path(), &skipped));
-    ASSIGN_OR_RETURN(weights, ReadWeights(newest, false));
+    ASSIGN_OR_RETURN(weights, ReadWeights(newest, ExportsAverage(run_.config)));
   }
   ASSIGN_OR_RETURN(weights, run_.ToExport(std::move(weights)));
   RETURN_IF_ERROR(Export(*run_.data.model, weights, folder_.File(kUnfinishedFile)).status());

@@ -60,6 +60,7 @@ class Recorder {
   void Save(const LoopPosition& position, SaveReason reason);
   RunState MakeState(const LoopPosition& position, SaveReason reason) const;
   void WarnOfFailedSave(const absl::Status& status);
+  absl::StatusOr<std::map<std::string, HostTensor>> SessionWeights();
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
   absl::Status WriteModel(RunSummary* summary);
   absl::Status WriteUnfinished();
