@@ -212,6 +212,7 @@ absl::Status Loop::Updates() {
                      .drop_last = options_.drop_last,
                      .shuffle = options_.shuffle,
                      .seed = options_.seed,
+                     .augment = true,
                      .num_workers = options_.num_workers,
                      .prefetch_factor = options_.prefetch_factor,
                      .first_epoch = epoch,

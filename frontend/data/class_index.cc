@@ -26,11 +26,11 @@ class ClassIndices : public Dataset {
   std::string Describe(int64_t i) const override { return source_->Describe(i); }
   int64_t memory_bytes() const override { return source_->memory_bytes(); }
 
-  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
-    if (c != column_) return source_->Read(i, c, out);
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
+    if (c != column_) return source_->Read(i, c, pass, out);
     const Type& from = source_->columns()[c].sample;
     std::vector<std::byte> raw(from.bytes());
-    RETURN_IF_ERROR(source_->Read(i, c, raw));
+    RETURN_IF_ERROR(source_->Read(i, c, pass, raw));
     RETURN_IF_ERROR(Annotate(ConvertValues(from.dtype, raw, DType::kInt64, out.data(), 1), Place(i)));
     auto* labels = reinterpret_cast<int64_t*>(out.data());
     for (int64_t k = 0; k < from.elements(); ++k) {

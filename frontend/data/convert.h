@@ -45,7 +45,8 @@ class FeedWriter {
 
   const Type& sample() const { return spec_.sample; }
   // Writes sample i to `out`, spec.sample.bytes() bytes. The caller keeps `scratch` to allocate it only once.
-  absl::Status Write(const Dataset& data, int64_t i, std::byte* out, std::vector<std::byte>* scratch) const;
+  absl::Status Write(const Dataset& data, int64_t i, std::byte* out, std::vector<std::byte>* scratch,
+                     const ReadPass& pass = {}) const;
 
  private:
   int64_t FindInvalid(std::span<const std::byte> values) const;
@@ -53,8 +54,8 @@ class FeedWriter {
   absl::Status Check(const Dataset& data, int64_t i, std::span<const std::byte> values) const;
 
   // Reads column `k` of the feed into its places of `out`.
-  absl::Status WriteColumn(const Dataset& data, int64_t i, int64_t k, std::byte* out,
-                           std::vector<std::byte>* scratch) const;
+  absl::Status WriteColumn(const Dataset& data, int64_t i, int64_t k, std::byte* out, std::vector<std::byte>* scratch,
+                           const ReadPass& pass) const;
 
   FeedSpec spec_;
   bool normalizes_ = false;

@@ -11,8 +11,8 @@ class Subset : public Dataset {
       : source_(std::move(source)), rows_(std::move(rows)) {}
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
   const std::vector<Column>& columns() const override { return source_->columns(); }
-  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
-    return source_->Read(rows_[i], c, out);
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
+    return source_->Read(rows_[i], c, pass, out);
   }
   std::string Describe(int64_t i) const override { return source_->Describe(rows_[i]); }
   int64_t memory_bytes() const override { return source_->memory_bytes(); }
@@ -34,8 +34,8 @@ class Constants : public Dataset {
   }
   int64_t size() const override { return source_->size(); }
   const std::vector<Column>& columns() const override { return columns_; }
-  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
-    if (c < own_) return source_->Read(i, c, out);
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
+    if (c < own_) return source_->Read(i, c, pass, out);
     const auto bytes = constants_[c - own_].sample.bytes();
     if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
     return absl::OkStatus();

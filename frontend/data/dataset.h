@@ -25,6 +25,14 @@ struct Column {
   std::string problem = {};
 };
 
+// The pass over the data that a sample is read for. Equal passes read equal values: random augmentation is a function
+// of (seed, epoch, sample) alone.
+struct ReadPass {
+  bool augment = false;  // as training does; false: samples as they are
+  uint64_t seed = 0;
+  int64_t epoch = 0;
+};
+
 // Immutable after opening. Any number of threads may call Read at once.
 class Dataset {
  public:
@@ -32,7 +40,10 @@ class Dataset {
   virtual int64_t size() const = 0;  // samples
   virtual const std::vector<Column>& columns() const = 0;
   // Writes sample `i` of column `c` in the column's element type to `out`, columns()[c].sample.bytes() bytes.
-  virtual absl::Status Read(int64_t i, int c, std::span<std::byte> out) const = 0;
+  // Sources without augmentation ignore `pass`; views pass it on.
+  virtual absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const = 0;
+  // Reads the sample without augmentation.
+  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const { return Read(i, c, ReadPass{}, out); }
   // Returns "data.csv: row 17", the prefix of messages about a sample.
   virtual std::string Describe(int64_t i) const = 0;
   // Bytes of memory that hold samples; 0 if they are read from files or generated. A view returns those of its source.

@@ -145,12 +145,12 @@ absl::Status FeedWriter::Check(const Dataset& data, int64_t i, std::span<const s
 }
 
 absl::Status FeedWriter::WriteColumn(const Dataset& data, int64_t i, int64_t k, std::byte* out,
-                                     std::vector<std::byte>* scratch) const {
+                                     std::vector<std::byte>* scratch, const ReadPass& pass) const {
   const auto stride = static_cast<int64_t>(spec_.columns.size());
   const Column& column = data.columns()[spec_.columns[k]];
   const DType from = column.sample.dtype, to = spec_.sample.dtype;
   scratch->resize(column.sample.bytes());
-  RETURN_IF_ERROR(data.Read(i, spec_.columns[k], *scratch));
+  RETURN_IF_ERROR(data.Read(i, spec_.columns[k], pass, *scratch));
   std::byte* place = out + k * static_cast<int64_t>(DTypeSize(to));
   absl::Status done;
   if (normalizes_) {
@@ -165,9 +165,10 @@ absl::Status FeedWriter::WriteColumn(const Dataset& data, int64_t i, int64_t k, 
   return done.ok() ? done : Annotate(done, StrCat(data.Describe(i), ", column '", column.name, "': "));
 }
 
-absl::Status FeedWriter::Write(const Dataset& data, int64_t i, std::byte* out, std::vector<std::byte>* scratch) const {
+absl::Status FeedWriter::Write(const Dataset& data, int64_t i, std::byte* out, std::vector<std::byte>* scratch,
+                               const ReadPass& pass) const {
   const auto columns = static_cast<int64_t>(spec_.columns.size());
-  for (int64_t k = 0; k < columns; ++k) RETURN_IF_ERROR(WriteColumn(data, i, k, out, scratch));
+  for (int64_t k = 0; k < columns; ++k) RETURN_IF_ERROR(WriteColumn(data, i, k, out, scratch, pass));
   return Check(data, i, {out, static_cast<size_t>(spec_.sample.bytes())});
 }
 

@@ -90,6 +90,7 @@ class BatchFiller {
   BatchFiller(std::shared_ptr<const Dataset> data, std::vector<FeedWriter> writers, const LoaderOptions& options)
       : data_(std::move(data)),
         writers_(std::move(writers)),
+        pass_{.augment = options.augment, .seed = options.seed},
         schedule_(data_->size(), options),
         orders_(data_->size(), options) {
     const int64_t samples = data_->size(), full = std::min(options.batch_size, samples);
@@ -135,10 +136,12 @@ class BatchFiller {
     const size_t extent = std::ranges::find(extents_, place.end - place.begin) - extents_.begin();
     std::vector<HostTensor>& tensors = buffer->tensors[extent];
     batch.tensors = tensors;
+    ReadPass pass = pass_;
+    pass.epoch = place.epoch;
     for (size_t i = 0; i < writers_.size(); ++i) {
       std::byte* out = tensors[i].mutable_bytes().data();
       for (int64_t sample : batch.samples) {
-        RETURN_IF_ERROR(writers_[i].Write(*data_, sample, out, &buffer->scratch));
+        RETURN_IF_ERROR(writers_[i].Write(*data_, sample, out, &buffer->scratch, pass));
         out += writers_[i].sample().bytes();
       }
     }
@@ -147,6 +150,7 @@ class BatchFiller {
 
   std::shared_ptr<const Dataset> data_;
   std::vector<FeedWriter> writers_;
+  ReadPass pass_;  // of epoch 0
   Schedule schedule_;
   Orders orders_;
   std::vector<int64_t> extents_;  // the sizes that batches have, the largest first

@@ -49,6 +49,7 @@ struct LoaderOptions {
   bool drop_last = false;
   bool shuffle = false;
   uint64_t seed = 42;
+  bool augment = false;                       // as ReadPass has it, with the same seed
   int num_workers = 1;                        // threads; 0: read in Next()
   int prefetch_factor = 2;                    // batches ahead per worker
   int64_t first_epoch = 0, first_sample = 0;  // where to begin: (epoch, samples already consumed in it)

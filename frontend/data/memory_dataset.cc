@@ -28,7 +28,7 @@ class MemoryDataset : public Dataset {
     return bytes;
   }
 
-  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
+  absl::Status Read(int64_t i, int c, const ReadPass&, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size() && c >= 0 && c < static_cast<int>(columns_.size()));
     if (!columns_[c].problem.empty()) return Invalid(columns_[c].problem);
     if (const auto bad = unreadable_[c].find(i); bad != unreadable_[c].end()) return Invalid(bad->second);
@@ -54,9 +54,9 @@ class Slice : public Dataset {
   const std::vector<Column>& columns() const override { return source_->columns(); }
   std::string Describe(int64_t i) const override { return source_->Describe(begin_ + i); }
   int64_t memory_bytes() const override { return source_->memory_bytes(); }
-  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size_);
-    return source_->Read(begin_ + i, c, out);
+    return source_->Read(begin_ + i, c, pass, out);
   }
 
  private:

@@ -27,7 +27,7 @@ class NpyFile : public Dataset {
   const std::vector<Column>& columns() const override { return columns_; }
   std::string Describe(int64_t i) const override { return StrCat(path_, ": sample ", i); }
 
-  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
+  absl::Status Read(int64_t i, int c, const ReadPass&, std::span<std::byte> out) const override {
     CHECK(c == 0 && i >= 0 && i < size() && out.size() == columns_[0].sample.bytes());
     RETURN_IF_ERROR(ReadAt(header_.offset + i * static_cast<int64_t>(out.size()), out, i));
     if (header_.big_endian) SwapBytes(out, DTypeSize(header_.type.dtype));

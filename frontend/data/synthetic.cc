@@ -22,7 +22,7 @@ class Synthetic : public Dataset {
   const std::vector<Column>& columns() const override { return columns_; }
   std::string Describe(int64_t i) const override { return StrCat("synthetic sample ", i); }
 
-  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
+  absl::Status Read(int64_t i, int c, const ReadPass&, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size_ && out.size() == columns_[c].sample.bytes());
     const DType dtype = columns_[c].sample.dtype;
     const int64_t n = columns_[c].sample.elements();

@@ -21,8 +21,8 @@ class Filled : public Dataset {
   const std::vector<Column>& columns() const override { return source_->columns(); }
   std::string Describe(int64_t i) const override { return source_->Describe(i); }
   int64_t memory_bytes() const override { return source_->memory_bytes(); }
-  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
-    RETURN_IF_ERROR(source_->Read(i, c, out));
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
+    RETURN_IF_ERROR(source_->Read(i, c, pass, out));
     const std::vector<double>& fill = fill_[c];
     if (fill.empty()) return absl::OkStatus();
     // A view: writes go to `out`.
@@ -57,9 +57,9 @@ class Encoded : public Dataset {
   const std::vector<Column>& columns() const override { return columns_; }
   std::string Describe(int64_t i) const override { return source_->Describe(i); }
   int64_t memory_bytes() const override { return source_->memory_bytes(); }
-  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
     const Place& place = places_[c];
-    if (place.transform == nullptr) return source_->Read(i, place.source, out);
+    if (place.transform == nullptr) return source_->Read(i, place.source, pass, out);
     ASSIGN_OR_RETURN(const int64_t category, FindCategory(i, place));
     if (place.transform->one_hot) {
       *reinterpret_cast<float*>(out.data()) = category == place.category ? 1.0f : 0.0f;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "frontend/base/status.h"
+#include "frontend/data/data_view.h"
 #include "frontend/data/epoch_order.h"
 #include "tests/frontend/data/files.h"
 
@@ -27,7 +28,7 @@ class Numbers : public Dataset {
   int64_t size() const override { return kSamples; }
   const std::vector<Column>& columns() const override { return columns_; }
   std::string Describe(int64_t i) const override { return StrCat("numbers: sample ", i); }
-  absl::Status Read(int64_t i, int c, std::span<std::byte> out) const override {
+  absl::Status Read(int64_t i, int c, const ReadPass&, std::span<std::byte> out) const override {
     ++reads_;
     if (i % 7 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));  // workers overtake each other
     if (i == bad_) return Invalid(Describe(i), ": broken");
@@ -261,6 +262,35 @@ TEST(Slices, ArePartsOfADataset) {
   EXPECT_EQ(slice->size(), 3);
   EXPECT_EQ(ColumnValues(*slice, 0), (std::vector<double>{10, -10, 11, -11, 12, -12}));
   EXPECT_EQ(slice->Describe(0), "numbers: sample 10");
+}
+
+// Sample i is the pass that it is read for: epoch and seed, or -1 without augmentation.
+class Passes : public Dataset {
+ public:
+  Passes() { columns_.push_back({.name = "x", .sample = {DType::kInt32, {2}}, .classes = {}}); }
+  int64_t size() const override { return 6; }
+  const std::vector<Column>& columns() const override { return columns_; }
+  std::string Describe(int64_t i) const override { return StrCat("passes: sample ", i); }
+  absl::Status Read(int64_t, int, const ReadPass& pass, std::span<std::byte> out) const override {
+    const int32_t values[2] = {pass.augment ? static_cast<int32_t>(pass.epoch) : -1, static_cast<int32_t>(pass.seed)};
+    std::memcpy(out.data(), values, sizeof(values));
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<Column> columns_;
+};
+
+TEST(Loader, SamplesLearnTheirPassThroughEveryView) {
+  std::shared_ptr<const Dataset> data = SliceDataset(std::make_shared<Passes>(), 1, 6);
+  data = WithConstants(SubsetDataset(data, {0, 2, 3, 4}), {{"one", HostTensor::Scalar(DType::kInt64, 1)}});
+  for (const bool augment : {false, true}) {
+    const auto delivered =
+        Drain(data, {.batch_size = 4, .seed = 9, .augment = augment, .first_epoch = 3, .first_sample = 2, .epochs = 2});
+    ASSERT_TRUE(delivered.ok()) << delivered.status();
+    const double first = augment ? 3 : -1, second = augment ? 4 : -1;
+    EXPECT_EQ(delivered->values, (std::vector<double>{first, 9, first, 9, second, 9, second, 9, second, 9, second, 9}));
+  }
 }
 
 }  // namespace
