@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "frontend/base/status.h"
+#include "optim/telemetry/durations.h"
 
 namespace onnxtrain {
 namespace {
@@ -63,6 +64,7 @@ class Loop {
   double Monitored(const EvalMetrics& metrics) const {
     return FindEvalMetric(metrics, options_.monitor).value_or(std::numeric_limits<double>::quiet_NaN());
   }
+  double Seconds() const { return before_.seconds + Since(start_); }
   double Epochs() const { return static_cast<double>(result_.steps) / static_cast<double>(per_epoch_); }
 
   Session& session_;
@@ -77,6 +79,9 @@ class Loop {
   TrainResult& result_ = at_.result;
   TrainResult before_;  // of the runs that this one continues
   int64_t skipped_in_a_row_ = 0, saved_step_ = 0;
+  ResourceMonitor resources_;
+  Durations durations_;  // of updates
+  double logged_data_seconds_ = 0, updated_data_seconds_ = 0;
   bool intact_ = true;  // the session holds the weights of a whole number of updates
   Clock::time_point logged_at_ = start_, evaluated_at_ = start_, saved_at_ = start_;
 };
@@ -87,7 +92,10 @@ absl::Status Loop::Update() {
   intact_ = false;
   RETURN_IF_ERROR(session_.Step(batch_));
   intact_ = true;
-  result_.compute_seconds += Since(start) - (session_.compile_seconds() - compiled);
+  const double seconds = Since(start) - (session_.compile_seconds() - compiled);
+  result_.compute_seconds += seconds;
+  durations_.Add(seconds + result_.data_seconds - updated_data_seconds_);
+  updated_data_seconds_ = result_.data_seconds;
   ASSIGN_OR_RETURN(skipped_in_a_row_, session_.SkippedInARow());
   ++result_.steps;
   result_.samples += batch_.samples();
@@ -102,9 +110,18 @@ absl::Status Loop::Log() {
   result_.skipped_steps += report.skipped;
   // Skipped updates do not count.
   result_.final_loss = report.weight > 0 ? report.loss : std::numeric_limits<double>::quiet_NaN();
-  TrainEvent event{.kind = TrainEvent::Kind::kStep, .step = result_.steps, .epoch = Epochs(), .report = report};
+  TrainEvent event{.kind = TrainEvent::Kind::kStep,
+                   .step = result_.steps,
+                   .epoch = Epochs(),
+                   .seconds = Seconds(),
+                   .report = report,
+                   .resources = resources_.Take()};
   const double seconds = result_.compute_seconds + result_.data_seconds - at_.logged_seconds;
-  event.samples_per_second = seconds > 0 ? static_cast<double>(result_.samples - at_.logged_samples) / seconds : 0;
+  if (seconds > 0) {
+    event.samples_per_second = static_cast<double>(result_.samples - at_.logged_samples) / seconds;
+    event.data_wait = (result_.data_seconds - logged_data_seconds_) / seconds;
+  }
+  logged_data_seconds_ = result_.data_seconds;
   at_.logged_step = result_.steps;
   at_.logged_samples = result_.samples;
   at_.logged_seconds = result_.compute_seconds + result_.data_seconds;
@@ -126,7 +143,11 @@ absl::Status Loop::EvaluateNow(EvalMetrics* metrics) {
     RETURN_IF_ERROR(session_.SetPlateau(options_.plateau->Step(Monitored(*metrics))));
   at_.evaluated_step = result_.steps;
   evaluated_at_ = Clock::now();
-  on_event_({.kind = TrainEvent::Kind::kEval, .step = result_.steps, .epoch = Epochs(), .eval = *metrics});
+  on_event_({.kind = TrainEvent::Kind::kEval,
+             .step = result_.steps,
+             .epoch = Epochs(),
+             .seconds = Seconds(),
+             .eval = *metrics});
   return absl::OkStatus();
 }
 
@@ -166,7 +187,7 @@ void Loop::Save(SaveReason reason) {
   const auto start = Clock::now();
   if (options_.plateau != nullptr) at_.plateau = options_.plateau->state();
   LoopPosition position = at_;
-  position.result.seconds += Since(start_);
+  position.result.seconds = Seconds();
   position.result.compile_seconds += session_.compile_seconds();
   position.result.oom_retries = session_.oom_retries();
   options_.save(position, reason);
@@ -179,6 +200,7 @@ void Loop::Resume(const LoopPosition& position) {
   at_ = position;
   before_ = position.result;
   saved_step_ = result_.steps;
+  logged_data_seconds_ = updated_data_seconds_ = result_.data_seconds;
   if (options_.plateau != nullptr) options_.plateau->Restore(position.plateau);
 }
 
@@ -252,7 +274,9 @@ absl::StatusOr<TrainResult> Loop::Run() {
   result_.compile_seconds += session_.compile_seconds();
   result_.oom_retries = session_.oom_retries();
   result_.optimizer_seconds = session_.optimizer_seconds();
-  result_.seconds += Since(start_);
+  result_.seconds = Seconds();
+  result_.step_median_seconds = durations_.Quantile(0.5);
+  result_.step_p95_seconds = durations_.Quantile(0.95);
   return result_;
 }
 

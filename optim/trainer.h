@@ -13,6 +13,7 @@
 #include "frontend/data/loader.h"
 #include "optim/plateau.h"
 #include "optim/session.h"
+#include "optim/telemetry/resources.h"
 
 namespace onnxtrain {
 
@@ -42,6 +43,8 @@ struct TrainResult {
   EvalMetrics eval_before, eval;   // before the first and after the last step; samples = 0: none
   double compile_seconds = 0, data_seconds = 0, compute_seconds = 0, eval_seconds = 0, checkpoint_seconds = 0;
   double optimizer_seconds = -1;  // part of compute_seconds; < 0: unknown
+  // Of one update with its wait for data, without compilation; of this process alone. 0: no update.
+  double step_median_seconds = 0, step_p95_seconds = 0;
 };
 
 // The best evaluation so far, by the monitored metric.
@@ -107,9 +110,12 @@ std::optional<double> FindEvalMetric(const EvalMetrics& metrics, const std::stri
 struct TrainEvent {
   enum class Kind : uint8_t { kStep, kEval } kind = Kind::kStep;
   int64_t step = 0;
-  double epoch = 0;   // fractional
-  StepReport report;  // kStep
+  double epoch = 0;    // fractional
+  double seconds = 0;  // of the loop, with those of the runs that this one continues
+  StepReport report;   // kStep, and the three below
   double samples_per_second = 0;
+  double data_wait = 0;  // share of the time since the last report
+  ResourceReading resources;
   EvalMetrics eval;  // kEval
 };
 

@@ -1,9 +1,11 @@
 #include "optim/telemetry/console.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
@@ -28,8 +30,18 @@ std::string StepText(const TrainEvent& e, const ProgressContext& context) {
     StrAppend(&text, "  acc ", Percent(e.report.correct / e.report.targets));
   text += absl::StrFormat("  lr %.2e  |g| %-7.3g %9s samples/s", e.report.learning_rate, std::abs(e.report.grad_norm),
                           FormatWithCommas(std::llround(e.samples_per_second)));
+  text += absl::StrFormat("  wait %2.0f%%  cpu %.1f  mem %s", 100 * e.data_wait, e.resources.busy_cpus,
+                          FormatBytes(static_cast<double>(e.resources.resident_bytes)));
   if (e.report.skipped > 0) text += absl::StrFormat("  %d skipped (gradient not finite)", e.report.skipped);
   return text;
+}
+
+// "  eta   1:04:09": of one width below 100 hours.
+std::string TimeLeft(double seconds) {
+  if (seconds < 0) return std::string(15, ' ');
+  const auto whole = static_cast<int64_t>(std::llround(seconds)), hours = whole / 3600;
+  const std::string minutes = absl::StrFormat("%02d:%02d", whole / 60 % 60, whole % 60);
+  return absl::StrFormat("  eta %9s", hours > 0 ? StrCat(hours, ":", minutes) : minutes);
 }
 
 std::string EvalText(const TrainEvent& e) {
@@ -39,20 +51,42 @@ std::string EvalText(const TrainEvent& e) {
   return text + absl::StrFormat("  on %s samples", FormatWithCommas(e.eval.samples));
 }
 
+// Of the terminal, less one for the cursor.
+size_t Columns(std::FILE* out) {
+  winsize size{};
+  const bool known = ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col - 1 : std::numeric_limits<size_t>::max();
+}
+
 }  // namespace
 
-std::string ProgressLine(const TrainEvent& event, const ProgressContext& context) {
-  return Position(event, context) +
-         (event.kind == TrainEvent::Kind::kStep ? StepText(event, context) : EvalText(event));
+std::string ProgressLine(const TrainEvent& event, const ProgressContext& context, double seconds_left) {
+  const bool step = event.kind == TrainEvent::Kind::kStep;
+  return Position(event, context) + (context.total_steps > 0 ? TimeLeft(seconds_left) : "") +
+         (step ? StepText(event, context) : EvalText(event));
 }
 
 Console::Console(std::FILE* out, const ProgressContext& context)
     : out_(out), context_(context), terminal_(isatty(fileno(out)) == 1) {}
 
+// From the time since the first report, which includes evaluations and checkpoints, but not the first compilation.
+double Console::SecondsLeft(const TrainEvent& event) {
+  if (first_step_ < 0) {
+    first_step_ = event.step;
+    first_seconds_ = event.seconds;
+  }
+  const int64_t steps = event.step - first_step_;
+  if (context_.total_steps == 0 || steps <= 0) return -1;
+  return (event.seconds - first_seconds_) / static_cast<double>(steps) *
+         static_cast<double>(std::max<int64_t>(0, context_.total_steps - event.step));
+}
+
 void Console::Show(const TrainEvent& event) {
-  const bool stays = !terminal_ || event.kind == TrainEvent::Kind::kEval;
+  const bool step = event.kind == TrainEvent::Kind::kStep, stays = !terminal_ || !step;
+  std::string line = ProgressLine(event, context_, step ? SecondsLeft(event) : -1);
+  if (!stays) line.resize(std::min(line.size(), Columns(out_)));  // a wrapped line could not be overwritten
   if (terminal_) std::fputs("\r\033[K", out_);
-  std::fputs(ProgressLine(event, context_).c_str(), out_);
+  std::fputs(line.c_str(), out_);
   if (stays) std::fputc('\n', out_);
   open_ = !stays;
   std::fflush(out_);

@@ -13,12 +13,13 @@ struct ProgressContext {
   bool has_accuracy = false;
 };
 
-// Returns " 1200/5625  epoch  0.64  loss 0.2313  acc 93.12%  lr 9.8e-04  |g|  0.82   12,345 samples/s  eta 0:32",
-// without a newline.
-std::string ProgressLine(const TrainEvent& event, const ProgressContext& context);
+// Returns " 1200/5625  epoch  0.64  eta     00:32  loss 0.2313  acc 93.12%  lr 9.8e-04  |g|  0.82   12,345 samples/s
+//   wait  1%  cpu 1.9  mem 1.2 GiB", without a newline: the share of the time that the step waited for data, the CPUs
+// that were busy, the memory of the process. `seconds_left` below 0: not known.
+std::string ProgressLine(const TrainEvent& event, const ProgressContext& context, double seconds_left = -1);
 
-// Prints steps as one line that is overwritten on a terminal, and as plain lines elsewhere. Evaluations keep their
-// line.
+// Prints steps as one line that is overwritten on a terminal, cut to its width, and as plain lines elsewhere.
+// Evaluations keep their line.
 class Console {
  public:
   Console(std::FILE* out, const ProgressContext& context);
@@ -28,10 +29,14 @@ class Console {
   void Finish();
 
  private:
+  double SecondsLeft(const TrainEvent& event);
+
   std::FILE* out_;
   ProgressContext context_;
   bool terminal_;
   bool open_ = false;  // the last line has no newline yet
+  int64_t first_step_ = -1;
+  double first_seconds_ = 0;
 };
 
 }  // namespace onnxtrain

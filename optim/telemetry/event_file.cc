@@ -69,7 +69,10 @@ Scalars StepScalars(const TrainEvent& e, bool has_accuracy) {
                      {"train/learning_rate", r.learning_rate},
                      {"train/skipped_steps", static_cast<double>(r.skipped)},
                      {"train/epoch", e.epoch},
-                     {"throughput/samples_per_sec", e.samples_per_second}};
+                     {"throughput/samples_per_sec", e.samples_per_second},
+                     {"time/data_loading(%)", 100 * e.data_wait},
+                     {"memory/resident_mib", static_cast<double>(e.resources.resident_bytes) / (1 << 20)},
+                     {"utilization/busy_cpus", e.resources.busy_cpus}};
   if (r.weight > 0) scalars.emplace_back("train/loss", r.loss);  // else every update was skipped
   if (has_accuracy && r.targets > 0) scalars.emplace_back("train/accuracy", r.correct / r.targets);
   if (r.loss_scale > 0) scalars.emplace_back("train/loss_scale", r.loss_scale);

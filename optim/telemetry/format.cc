@@ -28,6 +28,11 @@ std::string FormatSeconds(double seconds) {
   return absl::StrFormat("%d:%02d:%02d", s / 3600, s / 60 % 60, s % 60);
 }
 
+std::string FormatDuration(double seconds) {
+  if (seconds < 1e-3) return absl::StrFormat("%.3g µs", 1e6 * seconds);
+  return seconds < 1 ? absl::StrFormat("%.3g ms", 1e3 * seconds) : absl::StrFormat("%.3g s", seconds);
+}
+
 std::string FormatNumber(double x) { return absl::StrFormat("%.4g", x); }
 
 }  // namespace onnxtrain

@@ -26,6 +26,10 @@ Json StepLine(const TrainEvent& e, bool has_accuracy) {
   line["skipped"] = e.report.skipped;
   if (e.report.loss_scale > 0) line["loss_scale"] = e.report.loss_scale;
   line["samples_per_second"] = e.samples_per_second;
+  line["data_wait"] = e.data_wait;
+  line["busy_cpus"] = e.resources.busy_cpus;
+  line["resident_bytes"] = e.resources.resident_bytes;
+  line["seconds"] = e.seconds;
   return line;
 }
 
@@ -34,6 +38,7 @@ Json EvalLine(const TrainEvent& e) {
   if (e.eval.accuracy >= 0) line["eval_accuracy"] = e.eval.accuracy;
   for (const auto& [name, value] : e.eval.metrics) line["eval_" + name] = value;
   line["eval_samples"] = e.eval.samples;
+  line["seconds"] = e.seconds;
   return line;
 }
 

@@ -11,8 +11,8 @@
 namespace onnxtrain {
 
 // Returns one line without its newline. Keys of a step: event step epoch loss accuracy? lr grad_norm skipped
-// samples_per_second; of an evaluation: event step epoch eval_loss eval_accuracy? eval_METRIC… eval_samples. Numbers
-// that are not finite are null.
+// loss_scale? samples_per_second data_wait busy_cpus resident_bytes seconds; of an evaluation: event step epoch
+// eval_loss eval_accuracy? eval_METRIC… eval_samples seconds. Numbers that are not finite are null.
 std::string ToJsonLine(const TrainEvent& event, bool has_accuracy);
 
 class MetricsFile {

@@ -1,6 +1,5 @@
 #include "optim/telemetry/summary.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
@@ -34,6 +33,8 @@ Json ResultJson(const RunSummary& s) {
           {"eval_before", EvalJson(r.eval_before)},
           {"eval", EvalJson(r.eval)}};
 }
+
+Json Measured(double value) { return value > 0 ? Json(value) : Json(); }
 
 Json TimeSplit(const TrainResult& r) {
   return {{"compile", r.compile_seconds},
@@ -70,6 +71,11 @@ std::string ToJson(const RunSummary& s) {
   json["planned_peak_bytes"] = s.planned_peak_bytes;
   json["measured_peak_bytes"] = s.measured_peak_bytes;
   json["time_split"] = TimeSplit(s.result);
+  json["step_seconds"] = {{"median", Measured(s.result.step_median_seconds)},
+                          {"p95", Measured(s.result.step_p95_seconds)}};
+  json["busy_cpus"] = Measured(s.busy_cpus);
+  json["diagnosis"] =
+      s.diagnosis.limit.empty() ? Json() : Json{{"limit", s.diagnosis.limit}, {"text", s.diagnosis.text}};
   json["skipped_steps"] = s.result.skipped_steps;
   json["oom_retries"] = s.result.oom_retries;
   json["trainable_parameters"] = s.trainable_parameters;
@@ -101,15 +107,6 @@ std::optional<double> FindSummaryMetric(const std::string& summary_json, const s
     begin = end + 1;
   }
   return at->is_number() ? std::optional(at->get<double>()) : std::nullopt;
-}
-
-// Not getrusage: its peak survives exec, so a process would begin with that of its parent.
-int64_t PeakResidentBytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return int64_t{1024} * std::atoll(line.c_str() + 6);
-  }
-  return 0;
 }
 
 }  // namespace onnxtrain

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "optim/config.h"
+#include "optim/telemetry/diagnosis.h"
 #include "optim/trainer.h"
 
 namespace onnxtrain {
@@ -23,6 +24,8 @@ struct RunSummary {
   int64_t global_batch = 0, micro_batch = 0, accumulation = 1, world = 1;
   int64_t planned_peak_bytes = 0;   // Session::planned_peak_bytes
   int64_t measured_peak_bytes = 0;  // peak resident memory, less what the process held when it began
+  double busy_cpus = 0;             // mean over the loop; 0: not measured
+  Diagnosis diagnosis;
   int64_t trainable_parameters = 0;
   std::string loss, optimizer;
   double learning_rate = 0;  // the base rate of the schedule
@@ -43,8 +46,5 @@ std::string ToJson(const RunSummary& summary);
 // Returns a number of the summary by path: "final_loss", "eval.accuracy". loss, accuracy and metric names without a
 // path are those of the last evaluation. nullopt where there is none.
 std::optional<double> FindSummaryMetric(const std::string& summary_json, const std::string& name);
-
-// Returns the peak resident memory of this process in bytes; 0 where the system does not report it.
-int64_t PeakResidentBytes();
 
 }  // namespace onnxtrain

@@ -1,14 +1,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "optim/telemetry/console.h"
+#include "optim/telemetry/diagnosis.h"
+#include "optim/telemetry/durations.h"
 #include "optim/telemetry/format.h"
 #include "optim/telemetry/metrics_file.h"
+#include "optim/telemetry/resources.h"
 #include "optim/telemetry/summary.h"
 
 namespace onnxtrain {
@@ -79,11 +84,38 @@ TEST(Console, LinesAlign) {
   const ProgressContext context{.total_steps = 12000, .has_accuracy = true};
   const std::string a = ProgressLine(Step(0.25), context), b = ProgressLine(Step(1.0 / 3), context);
   EXPECT_EQ(a.size(), b.size());
-  EXPECT_TRUE(a.starts_with("  120/12000  epoch  0.50  loss 0.25")) << a;
+  EXPECT_TRUE(a.starts_with("  120/12000  epoch  0.50" + std::string(15, ' ') + "  loss 0.25")) << a;
   EXPECT_NE(a.find("acc  75.00%"), std::string::npos) << a;
   EXPECT_NE(a.find("12,346 samples/s"), std::string::npos) << a;
   EXPECT_NE(a.find("2 skipped"), std::string::npos) << a;
   EXPECT_EQ(ProgressLine(Step(1), {}).find("acc"), std::string::npos);
+}
+
+TEST(Console, TellsTheTimeLeft) {
+  const ProgressContext context{.total_steps = 12000};
+  EXPECT_NE(ProgressLine(Step(1), context, 64.4).find("eta     01:04  loss"), std::string::npos);
+  EXPECT_NE(ProgressLine(Step(1), context, 3600 * 30 + 59.6).find("eta  30:01:00  loss"), std::string::npos);
+  EXPECT_EQ(ProgressLine(Step(1), context, 7).size(), ProgressLine(Step(1), context).size());
+  EXPECT_EQ(ProgressLine(Step(1), {}, 7).find("eta"), std::string::npos);  // the end is not known
+}
+
+TEST(Console, EstimatesFromTheTimeSinceTheFirstReport) {
+  std::FILE* file = std::tmpfile();
+  {
+    Console console(file, {.total_steps = 320});
+    TrainEvent event = Step(1);
+    event.step = 20;
+    event.seconds = 50;  // compiling took most of it
+    console.Show(event);
+    event.step = 120;
+    event.seconds = 60;
+    console.Show(event);
+  }
+  std::rewind(file);
+  char text[1024] = {};
+  const size_t size = std::fread(text, 1, sizeof(text) - 1, file);
+  std::fclose(file);
+  EXPECT_NE(std::string(text, size).find("120/320  epoch  0.50  eta     00:20"), std::string::npos) << text;
 }
 
 TEST(Console, PlainLinesWhereThereIsNoTerminal) {
@@ -133,6 +165,56 @@ TEST(Summary, AnyNumbersAndAnyBytes) {
 TEST(Summary, PeakMemoryIsThatOfThisProcess) {
   EXPECT_GT(PeakResidentBytes(), 1 << 20);
   EXPECT_LT(PeakResidentBytes(), int64_t{1} << 40);
+}
+
+TEST(Durations, QuantilesToOnePercent) {
+  Durations durations;
+  EXPECT_EQ(durations.Quantile(0.5), 0);
+  for (int i = 1; i <= 1000; ++i) durations.Add(i * 1e-3);
+  EXPECT_EQ(durations.count(), 1000);
+  EXPECT_NEAR(durations.Quantile(0.5), 0.5, 0.005);
+  EXPECT_NEAR(durations.Quantile(0.95), 0.95, 0.0095);
+  EXPECT_NEAR(durations.Quantile(1), 1, 0.01);
+  for (const double outside : {0.0, -1.0, 1e300}) durations.Add(outside);
+  EXPECT_NEAR(durations.Quantile(1e-9), 1e-7, 1e-9);
+  EXPECT_GT(durations.Quantile(1), 3600);
+}
+
+TEST(Resources, MeasuresThisProcess) {
+  ResourceMonitor monitor;
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+       std::chrono::steady_clock::now() < end;) {
+  }
+  const ResourceReading busy = monitor.Take();
+  EXPECT_GT(busy.busy_cpus, 0);
+  EXPECT_GT(busy.resident_bytes, 1 << 20);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LT(monitor.Take().busy_cpus, 0.5);
+}
+
+TEST(Diagnosis, NamesWhatLimitsTheRun) {
+  TrainResult r{.steps = 100, .seconds = 100, .compute_seconds = 90, .step_median_seconds = 1};
+  const RunConditions busy{.threads = 2, .busy_cpus = 1.9};
+  const auto limit = [&](const TrainResult& result, RunConditions conditions = {.threads = 2, .busy_cpus = 1.9}) {
+    return Diagnose(result, conditions).limit;
+  };
+  EXPECT_EQ(limit(r), "compute");
+  EXPECT_NE(Diagnose(r, busy).text.find("90 %"), std::string::npos);
+  EXPECT_NE(Diagnose(r, busy).text.find("`mixed_precision`"), std::string::npos);
+  EXPECT_EQ(Diagnose(r, {.threads = 1, .full_precision = false}).text.find("mixed"), std::string::npos);
+  EXPECT_EQ(limit(r, {.threads = 2, .busy_cpus = 1}), "threads");
+  EXPECT_EQ(limit(r, {.threads = 2, .busy_cpus = 1.9, .recompute_share = 0.2}), "memory");
+  r.data_seconds = 20;
+  EXPECT_EQ(limit(r), "data");
+  r.step_median_seconds = 1e-4;
+  EXPECT_EQ(limit(r), "overhead");
+  r.checkpoint_seconds = 20;
+  EXPECT_EQ(limit(r), "checkpoints");
+  r.eval_seconds = 50;
+  EXPECT_EQ(limit(r), "evaluation");
+  r.compile_seconds = 60;
+  EXPECT_EQ(limit(r), "compilation");
+  EXPECT_EQ(limit({}), "");
 }
 
 TEST(Format, ForPeople) {

@@ -73,7 +73,8 @@ class Resume : public Scratch {
     std::istringstream lines(ReadAll(Path(folder + "/metrics.jsonl")));
     for (std::string line; std::getline(lines, line);) {
       Json event = Json::parse(line);
-      event.erase("samples_per_second");
+      for (const char* timing : {"samples_per_second", "data_wait", "busy_cpus", "resident_bytes", "seconds"})
+        event.erase(timing);
       traces.metrics.push_back(event.dump());
     }
     return traces;

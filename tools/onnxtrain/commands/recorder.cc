@@ -27,7 +27,15 @@ Preprocess MakePreprocess(const TrainingRun& run) {
 
 bool ExportsAverage(const TrainConfig& c) { return c.ema_decay > 0 && c.export_weights != "last"; }
 
-RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t resident_at_start) {
+RunConditions ConditionsOf(const TrainingRun& run, double busy_cpus) {
+  RunConditions conditions{
+      .threads = ComputeThreads(run.config), .busy_cpus = busy_cpus, .full_precision = run.precision.name == "no"};
+  for (const ProgramProfile& program : run.session->Profile())
+    conditions.recompute_share = std::max(conditions.recompute_share, program.extra_share);
+  return conditions;
+}
+
+RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t resident_at_start, double busy_cpus) {
   const int threads = ComputeThreads(run.config);
   RunSummary summary{.version = kVersion,
                      .result = result,
@@ -39,6 +47,8 @@ RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t 
                      .micro_batch = run.session->micro_batch(),  // smaller than planned where memory ran out
                      .planned_peak_bytes = run.session->planned_peak_bytes(),
                      .measured_peak_bytes = PeakResidentBytes() - resident_at_start,
+                     .busy_cpus = busy_cpus,
+                     .diagnosis = Diagnose(result, ConditionsOf(run, busy_cpus)),
                      .trainable_parameters = run.trained_parameters(),
                      .loss = run.session->loss().name,
                      .optimizer = run.optimizer.spec.rule,
@@ -202,13 +212,16 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
   options.save = [this](const LoopPosition& position, SaveReason reason) { Save(position, reason); };
   Console console(stderr, {.total_steps = options.max_seconds > 0 ? 0 : run_.steps.total,
                            .has_accuracy = run_.session->loss().classes});
-  return Train(*run_.session, run_.train, run_.eval, options, [&](const TrainEvent& event) {
+  ResourceMonitor resources;
+  auto result = Train(*run_.session, run_.train, run_.eval, options, [&](const TrainEvent& event) {
     OnEvent(event);
     if (!run_.config.quiet) console.Show(event);
     if (event.kind != TrainEvent::Kind::kEval || event.step > 0) return;
     console.Finish();
     WarnAtChance(run_, event.eval, &warnings_);
   });
+  busy_cpus_ = resources.Take().busy_cpus;
+  return result;
 }
 
 // The last weights, or their averages where the model is to have these.
@@ -277,7 +290,7 @@ int Recorder::CheckRequirements(const std::string& json) const {
 absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::string& failure) {
   if (failure.empty()) WarnIfWorse(run_, result, &warnings_);
   if (writer_ != nullptr) WarnOfFailedSave(writer_->Finish());
-  RunSummary summary = Summarize(run_, result, recorded_.resident_at_start);
+  RunSummary summary = Summarize(run_, result, recorded_.resident_at_start, busy_cpus_);
   const bool stopped = result.stop_reason == "signal";
   const absl::Status written = failure.empty() && !stopped ? WriteModel(&summary) : WriteUnfinished();
   if (checkpoints_ != nullptr && !ListCheckpoints(checkpoints_->path()).empty())

@@ -77,6 +77,7 @@ class Recorder {
   BestEvaluation best_;
   std::optional<TrainResult> at_end_;  // the session holds the weights of this many updates, none follows
   int64_t saved_step_ = -1;
+  double busy_cpus_ = 0;  // mean over the loop
   Warnings warnings_;
   std::vector<std::string> files_;
 };

@@ -177,10 +177,16 @@ std::string EndPage(const RunSummary& summary, const std::string& folder, const 
                      ", compute ", FormatSeconds(r.compute_seconds),
                      r.eval_seconds > 0 ? StrCat(", eval ", FormatSeconds(r.eval_seconds)) : "",
                      r.checkpoint_seconds > 0 ? StrCat(", checkpoints ", FormatSeconds(r.checkpoint_seconds)) : ""));
+  if (r.step_median_seconds > 0) {
+    text += PageRow("step",
+                    absl::StrFormat("median %s, 95%% within %s; %.1f CPUs busy", FormatDuration(r.step_median_seconds),
+                                    FormatDuration(r.step_p95_seconds), summary.busy_cpus));
+  }
   text += PageRow(
       "memory", StrCat("planned ", FormatBytes(static_cast<double>(summary.planned_peak_bytes)), "; the process took ",
                        FormatBytes(static_cast<double>(summary.measured_peak_bytes)), " above its start"));
-  if (summary.resumable && r.stop_reason == "signal")
+  if (!summary.diagnosis.text.empty()) text += PageRow("limit", FieldsToFlags(summary.diagnosis.text));
+  if (summary.resumable && (r.stop_reason == "signal" || r.stop_reason == "max_time"))
     text += PageRow("continue", StrCat("onnxtrain --resume ", folder));
   return text + PageRow("written", StrCat(folder, ": ", absl::StrJoin(files, ", ")));
 }
