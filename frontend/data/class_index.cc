@@ -7,24 +7,22 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/convert.h"
+#include "frontend/data/data_view.h"
 
 namespace onnxtrain {
 namespace {
 
-class ClassIndices : public Dataset {
+class ClassIndices : public DatasetView {
  public:
   ClassIndices(std::shared_ptr<const Dataset> source, int column, const std::vector<std::string>& classes,
                int64_t ignore_index)
-      : source_(std::move(source)), column_(column), columns_(source_->columns()) {
+      : DatasetView(std::move(source)), column_(column), columns_(source_->columns()) {
     columns_[column].sample.dtype = DType::kInt64;
     columns_[column].classes = classes;
     for (const int64_t number : IntegerClasses(classes)) index_.emplace(number, index_.size());
     index_.emplace(ignore_index, ignore_index);
   }
-  int64_t size() const override { return source_->size(); }
   const std::vector<Column>& columns() const override { return columns_; }
-  std::string Describe(int64_t i) const override { return source_->Describe(i); }
-  int64_t memory_bytes() const override { return source_->memory_bytes(); }
 
   absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
     if (c != column_) return source_->Read(i, c, pass, out);
@@ -46,7 +44,6 @@ class ClassIndices : public Dataset {
  private:
   std::string Place(int64_t i) const { return StrCat(Describe(i), ", column '", columns_[column_].name, "': "); }
 
-  std::shared_ptr<const Dataset> source_;
   int column_;
   std::vector<Column> columns_;
   std::unordered_map<int64_t, int64_t> index_;

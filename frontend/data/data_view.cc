@@ -5,34 +5,31 @@
 namespace onnxtrain {
 namespace {
 
-class Subset : public Dataset {
+class Subset : public DatasetView {
  public:
   Subset(std::shared_ptr<const Dataset> source, std::vector<int64_t> rows)
-      : source_(std::move(source)), rows_(std::move(rows)) {}
+      : DatasetView(std::move(source)), rows_(std::move(rows)) {}
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
-  const std::vector<Column>& columns() const override { return source_->columns(); }
   absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
     return source_->Read(rows_[i], c, pass, out);
   }
+  absl::StatusOr<std::string> ReadText(int64_t i, int c) const override { return source_->ReadText(rows_[i], c); }
   std::string Describe(int64_t i) const override { return source_->Describe(rows_[i]); }
-  int64_t memory_bytes() const override { return source_->memory_bytes(); }
 
  private:
-  std::shared_ptr<const Dataset> source_;
   std::vector<int64_t> rows_;
 };
 
-class Constants : public Dataset {
+class Constants : public DatasetView {
  public:
   Constants(std::shared_ptr<const Dataset> source, std::vector<ConstantColumn> constants)
-      : source_(std::move(source)),
+      : DatasetView(std::move(source)),
         own_(static_cast<int>(source_->columns().size())),
         constants_(std::move(constants)),
         columns_(source_->columns()) {
     for (const ConstantColumn& c : constants_)
       columns_.push_back({.name = c.name, .sample = c.sample.type(), .measured = false});
   }
-  int64_t size() const override { return source_->size(); }
   const std::vector<Column>& columns() const override { return columns_; }
   absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
     if (c < own_) return source_->Read(i, c, pass, out);
@@ -40,11 +37,8 @@ class Constants : public Dataset {
     if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
     return absl::OkStatus();
   }
-  std::string Describe(int64_t i) const override { return source_->Describe(i); }
-  int64_t memory_bytes() const override { return source_->memory_bytes(); }
 
  private:
-  std::shared_ptr<const Dataset> source_;
   int own_;
   std::vector<ConstantColumn> constants_;
   std::vector<Column> columns_;

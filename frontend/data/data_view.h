@@ -3,12 +3,30 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/data/dataset.h"
 
 namespace onnxtrain {
+
+// Forwards everything to another data set; views override what they change.
+class DatasetView : public Dataset {
+ public:
+  explicit DatasetView(std::shared_ptr<const Dataset> source) : source_(std::move(source)) {}
+  int64_t size() const override { return source_->size(); }
+  const std::vector<Column>& columns() const override { return source_->columns(); }
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
+    return source_->Read(i, c, pass, out);
+  }
+  absl::StatusOr<std::string> ReadText(int64_t i, int c) const override { return source_->ReadText(i, c); }
+  std::string Describe(int64_t i) const override { return source_->Describe(i); }
+  int64_t memory_bytes() const override { return source_->memory_bytes(); }
+
+ protected:
+  std::shared_ptr<const Dataset> source_;
+};
 
 // The samples `rows` of `source`, in that order.
 std::shared_ptr<const Dataset> SubsetDataset(std::shared_ptr<const Dataset> source, std::vector<int64_t> rows);

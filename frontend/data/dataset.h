@@ -20,6 +20,7 @@ struct Column {
   std::vector<std::string> classes;  // of a label column with names for values; empty for numbers
   bool image = false;                // u8 pixels, which --normalize applies to
   bool measured = true;              // false for categories and constants, which are not standardized
+  bool text = false;                 // ReadText returns the text of a sample; Read fails, with `problem`
   // Why the column cannot be read ("t.csv: row 7, column 'age': missing value"); "" if it can. Other columns stay
   // usable; Read, Loader::Create and CheckLabels fail with this message.
   std::string problem = {};
@@ -44,6 +45,8 @@ class Dataset {
   virtual absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const = 0;
   // Reads the sample without augmentation.
   absl::Status Read(int64_t i, int c, std::span<std::byte> out) const { return Read(i, c, ReadPass{}, out); }
+  // Returns the text of sample `i`, UTF-8. Requires columns()[c].text.
+  virtual absl::StatusOr<std::string> ReadText(int64_t i, int c) const;
   // Returns "data.csv: row 17", the prefix of messages about a sample.
   virtual std::string Describe(int64_t i) const = 0;
   // Bytes of memory that hold samples; 0 if they are read from files or generated. A view returns those of its source.
@@ -68,14 +71,16 @@ struct DatasetOptions {
   ColumnSet categories = {};
   // CSV: columns that are not labels, whose missing values are NaN, or -1 for categories.
   ColumnSet missing = {};
+  // CSV: columns that are not labels, whose text ReadText returns as it is. They become neither numbers nor categories.
+  ColumnSet text = {};
   // CSV: a field that cannot be used makes its sample unreadable, not its column: Read fails for it.
   bool skip_bad = false;
-  bool eval_split = false;  // MNIST folder: the t10k files instead of train
+  bool eval_split = false;  // evaluation samples of a path that has some, as MNIST's folder with its t10k files
   int64_t max_bytes = 0;    // memory limit for samples; 0: half of the available memory
 };
 
-// Opens a .npz, .npy, .csv or .tsv file (also with .gz), an idx file, or a folder with MNIST's files (.gz or plain).
-// Every error names the file, and the row or column.
+// Opens data of a kind that source.h registers: a file, a folder, or "name:path" with the name of a kind. Every error
+// names the file, and the row or column.
 //   npz  one column per array, in the order of the file; all arrays have the same leading extent
 //   npy  one column, named after the file
 //   idx  columns "image" [28,28] and, if the labels are in the same folder, "label" []

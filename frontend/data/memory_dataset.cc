@@ -4,63 +4,66 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "frontend/data/data_view.h"
 
 namespace onnxtrain {
 namespace {
 
-using Unreadable = std::map<int64_t, std::string>;
-
 class MemoryDataset : public Dataset {
  public:
-  MemoryDataset(std::vector<Column> columns, std::vector<HostTensor> tensors, std::vector<Unreadable> unreadable,
+  MemoryDataset(std::vector<Column> columns, std::vector<NamedTensor> contents,
                 std::function<std::string(int64_t)> describe)
-      : columns_(std::move(columns)),
-        tensors_(std::move(tensors)),
-        unreadable_(std::move(unreadable)),
-        describe_(std::move(describe)) {}
+      : columns_(std::move(columns)), contents_(std::move(contents)), describe_(std::move(describe)) {}
 
-  int64_t size() const override { return tensors_[0].shape()[0]; }
+  int64_t size() const override { return contents_[0].tensor.shape()[0]; }
   const std::vector<Column>& columns() const override { return columns_; }
   std::string Describe(int64_t i) const override { return describe_(i); }
   int64_t memory_bytes() const override {
     int64_t bytes = 0;
-    for (const HostTensor& tensor : tensors_) bytes += static_cast<int64_t>(tensor.bytes().size());
+    for (const NamedTensor& content : contents_) bytes += static_cast<int64_t>(content.tensor.bytes().size());
     return bytes;
   }
 
   absl::Status Read(int64_t i, int c, const ReadPass&, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size() && c >= 0 && c < static_cast<int>(columns_.size()));
     if (!columns_[c].problem.empty()) return Invalid(columns_[c].problem);
-    if (const auto bad = unreadable_[c].find(i); bad != unreadable_[c].end()) return Invalid(bad->second);
+    RETURN_IF_ERROR(CheckReadable(i, c));
     CHECK_EQ(out.size(), columns_[c].sample.bytes());
-    if (!out.empty()) std::memcpy(out.data(), tensors_[c].bytes().data() + i * out.size(), out.size());
+    if (!out.empty()) std::memcpy(out.data(), contents_[c].tensor.bytes().data() + i * out.size(), out.size());
     return absl::OkStatus();
+  }
+  absl::StatusOr<std::string> ReadText(int64_t i, int c) const override {
+    if (!columns_[c].text) return Dataset::ReadText(i, c);
+    RETURN_IF_ERROR(CheckReadable(i, c));
+    return contents_[c].texts[i];
   }
 
  private:
+  absl::Status CheckReadable(int64_t i, int c) const {
+    const auto bad = contents_[c].unreadable.find(i);
+    return bad == contents_[c].unreadable.end() ? absl::OkStatus() : Invalid(bad->second);
+  }
+
   std::vector<Column> columns_;
-  std::vector<HostTensor> tensors_;
-  std::vector<Unreadable> unreadable_;  // by column
+  std::vector<NamedTensor> contents_;
   std::function<std::string(int64_t)> describe_;
 };
 
-class Slice : public Dataset {
+class Slice : public DatasetView {
  public:
   Slice(std::shared_ptr<const Dataset> source, int64_t begin, int64_t end)
-      : source_(std::move(source)), begin_(begin), size_(end - begin) {
+      : DatasetView(std::move(source)), begin_(begin), size_(end - begin) {
     CHECK(begin >= 0 && begin <= end && end <= source_->size());
   }
   int64_t size() const override { return size_; }
-  const std::vector<Column>& columns() const override { return source_->columns(); }
   std::string Describe(int64_t i) const override { return source_->Describe(begin_ + i); }
-  int64_t memory_bytes() const override { return source_->memory_bytes(); }
+  absl::StatusOr<std::string> ReadText(int64_t i, int c) const override { return source_->ReadText(begin_ + i, c); }
   absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size_);
     return source_->Read(begin_ + i, c, pass, out);
   }
 
  private:
-  std::shared_ptr<const Dataset> source_;
   int64_t begin_, size_;
 };
 
@@ -78,20 +81,16 @@ absl::StatusOr<std::shared_ptr<const Dataset>> MakeMemoryDataset(std::vector<Nam
                                                                  std::function<std::string(int64_t)> describe) {
   if (columns.empty()) return Invalid("there are no arrays");
   std::vector<Column> made;
-  std::vector<HostTensor> tensors;
-  std::vector<Unreadable> unreadable;
-  for (NamedTensor& c : columns) {
+  for (const NamedTensor& c : columns) {
     ASSIGN_OR_RETURN(Column column, MakeColumn(c.name, c.tensor.type()));
     const int64_t n = c.tensor.shape()[0], first = columns[0].tensor.shape()[0];
     if (n != first) return Invalid("'", columns[0].name, "' has ", first, " samples, '", c.name, "' has ", n);
-    column.classes = std::move(c.classes);
-    column.problem = std::move(c.problem);
+    column.classes = c.classes;
+    column.problem = c.problem;
+    column.text = !c.texts.empty();
     made.push_back(std::move(column));
-    tensors.push_back(c.tensor);
-    unreadable.push_back(std::move(c.unreadable));
   }
-  return std::make_shared<MemoryDataset>(std::move(made), std::move(tensors), std::move(unreadable),
-                                         std::move(describe));
+  return std::make_shared<MemoryDataset>(std::move(made), std::move(columns), std::move(describe));
 }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> InMemoryDataset(std::string name, std::vector<std::string> columns,

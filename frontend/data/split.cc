@@ -39,6 +39,11 @@ uint64_t HashSample(const Dataset& data, int64_t i, uint64_t seed) {
   if (data.memory_bytes() == 0) return Mix(HashValue(i, hash));
   for (int c = 0; c < static_cast<int>(data.columns().size()); ++c) {
     const Column& column = data.columns()[c];
+    if (column.text) {
+      const auto text = data.ReadText(i, c);
+      if (text.ok()) hash = HashBytes(std::as_bytes(std::span(*text)), hash);
+      continue;
+    }
     HostTensor value(column.sample);
     if (data.Read(i, c, value.mutable_bytes()).ok()) hash = HashColumn(column, value, hash);
   }

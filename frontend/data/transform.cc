@@ -8,19 +8,16 @@
 #include "frontend/base/units.h"
 #include "frontend/data/category_text.h"
 #include "frontend/data/class_index.h"
+#include "frontend/data/data_view.h"
 
 namespace onnxtrain {
 namespace {
 
 // Replaces missing values of a column of numbers.
-class Filled : public Dataset {
+class Filled : public DatasetView {
  public:
   Filled(std::shared_ptr<const Dataset> source, std::vector<std::vector<double>> fill)
-      : source_(std::move(source)), fill_(std::move(fill)) {}
-  int64_t size() const override { return source_->size(); }
-  const std::vector<Column>& columns() const override { return source_->columns(); }
-  std::string Describe(int64_t i) const override { return source_->Describe(i); }
-  int64_t memory_bytes() const override { return source_->memory_bytes(); }
+      : DatasetView(std::move(source)), fill_(std::move(fill)) {}
   absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
     RETURN_IF_ERROR(source_->Read(i, c, pass, out));
     const std::vector<double>& fill = fill_[c];
@@ -34,15 +31,14 @@ class Filled : public Dataset {
   }
 
  private:
-  std::shared_ptr<const Dataset> source_;
   std::vector<std::vector<double>> fill_;  // by column; empty: stays
 };
 
 // Columns of categories as numbers.
-class Encoded : public Dataset {
+class Encoded : public DatasetView {
  public:
   Encoded(std::shared_ptr<const Dataset> source, const std::vector<ColumnTransform>& transforms)
-      : source_(std::move(source)), transforms_(transforms) {
+      : DatasetView(std::move(source)), transforms_(transforms) {
     for (int c = 0; c < static_cast<int>(source_->columns().size()); ++c) {
       const Column& column = source_->columns()[c];
       const auto t = std::ranges::find(transforms_, column.name, &ColumnTransform::column);
@@ -53,10 +49,10 @@ class Encoded : public Dataset {
       }
     }
   }
-  int64_t size() const override { return source_->size(); }
   const std::vector<Column>& columns() const override { return columns_; }
-  std::string Describe(int64_t i) const override { return source_->Describe(i); }
-  int64_t memory_bytes() const override { return source_->memory_bytes(); }
+  absl::StatusOr<std::string> ReadText(int64_t i, int c) const override {
+    return source_->ReadText(i, places_[c].source);
+  }
   absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
     const Place& place = places_[c];
     if (place.transform == nullptr) return source_->Read(i, place.source, pass, out);
@@ -129,7 +125,6 @@ class Encoded : public Dataset {
     return Invalid(Describe(i), ", ", where, "category '", *name, "' is not among those of training");
   }
 
-  std::shared_ptr<const Dataset> source_;
   std::vector<ColumnTransform> transforms_;
   std::map<std::string, std::unordered_map<std::string, int64_t>> indices_;
   std::vector<Place> places_;

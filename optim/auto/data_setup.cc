@@ -1,12 +1,12 @@
 #include "optim/auto/data_setup.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/data/class_index.h"
 #include "frontend/data/data_view.h"
+#include "frontend/data/source.h"
 #include "frontend/onnx/class_labels.h"
 #include "optim/auto/batch_axes.h"
 #include "optim/auto/default_inputs.h"
@@ -180,7 +180,8 @@ absl::Status SetStandardization(const TrainConfig& config, const std::optional<P
 }  // namespace
 
 bool IsTableFile(const std::string& path) {
-  return path.ends_with(".csv") || path.ends_with(".tsv") || path.ends_with(".csv.gz") || path.ends_with(".tsv.gz");
+  const auto found = FindSource(path);
+  return found.ok() && found->source->is_table;
 }
 
 absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& model,
@@ -257,12 +258,8 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
 }
 
 bool HasEvalFiles(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) return false;
-  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
-    if (entry.path().filename().string().starts_with("t10k-images")) return true;
-  }
-  return false;
+  const auto found = FindSource(path);
+  return found.ok() && found->source->has_eval_samples != nullptr && found->source->has_eval_samples(found->path);
 }
 
 absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& config, bool eval_split, bool want_label) {

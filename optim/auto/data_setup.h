@@ -42,9 +42,9 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
                                     const std::optional<Preprocess>& before, const DataRequest& request,
                                     const LossSpec& loss);
 
-// Is it a .csv or .tsv file, packed or not?
+// Is it a table of text, as a .csv file?
 bool IsTableFile(const std::string& path);
-// Is it a folder with evaluation files of its own (MNIST's t10k-*)?
+// Does it hold evaluation samples of its own (MNIST's t10k-* in a folder)?
 bool HasEvalFiles(const std::string& path);
 
 // What evaluation, prediction and gradients start from.

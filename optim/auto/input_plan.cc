@@ -8,7 +8,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/npy.h"
+#include "frontend/data/formats/npy.h"
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/free_dims.h"
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/safetensors.h"
+#include "frontend/data/formats/safetensors.h"
 
 namespace onnxtrain {
 

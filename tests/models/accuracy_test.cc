@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
-#include "frontend/data/idx.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/idx.h"
+#include "frontend/data/formats/npz.h"
 #include "tests/shared_files.h"
 #include "tests/tools/scratch.h"
 

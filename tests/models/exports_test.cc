@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "frontend/base/status.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "tests/tools/scratch.h"
 
 namespace onnxtrain {

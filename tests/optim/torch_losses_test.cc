@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "optim/global_batch.h"
 #include "tests/optim/replay.h"
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "tests/optim/replay.h"
 
 namespace onnxtrain {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "optim/lr_schedule.h"
 #include "tests/optim/replay.h"
 

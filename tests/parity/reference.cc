@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 
 namespace onnxtrain::parity {
 namespace {

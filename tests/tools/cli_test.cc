@@ -9,7 +9,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "frontend/onnx/import.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

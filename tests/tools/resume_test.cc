@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "optim/checkpoint/checkpoint_folder.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

@@ -4,7 +4,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/dataset.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "frontend/onnx/import.h"
 #include "tests/shared_files.h"
 #include "tests/tools/scratch.h"

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
-#include "frontend/data/npy.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npy.h"
+#include "frontend/data/formats/npz.h"
 #include "frontend/onnx/import.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

@@ -1,8 +1,8 @@
-#include "frontend/data/csv.h"
+#include "frontend/data/formats/csv.h"
 
 #include <cstring>
 
-#include "frontend/data/csv_reader.h"
+#include "frontend/data/formats/csv_reader.h"
 #include "tests/frontend/data/files.h"
 #include "tests/shared_files.h"
 

@@ -1,4 +1,4 @@
-#include "frontend/data/idx.h"
+#include "frontend/data/formats/idx.h"
 
 #include <zlib.h>
 

@@ -1,4 +1,4 @@
-#include "frontend/data/npy.h"
+#include "frontend/data/formats/npy.h"
 
 #include <algorithm>
 #include <cstring>

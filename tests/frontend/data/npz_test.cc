@@ -1,4 +1,4 @@
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 
 #include <sys/stat.h>
 #include <zip.h>

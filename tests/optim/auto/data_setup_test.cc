@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "frontend/base/status.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "frontend/ops/builder.h"
 #include "optim/auto/data_hints.h"
 #include "optim/auto/value_checks.h"

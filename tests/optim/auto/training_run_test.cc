@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "frontend/base/status.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "frontend/onnx/export.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

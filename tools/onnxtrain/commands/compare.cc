@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "backends/registry.h"
 #include "frontend/base/status.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "optim/telemetry/format.h"
 #include "optim/training_graph.h"
 #include "tools/onnxtrain/commands/command.h"

@@ -2,7 +2,7 @@
 #include "frontend/onnx/export.h"
 
 #include "frontend/base/status.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "optim/auto/surgery.h"
 #include "optim/checkpoint/resume.h"
 #include "tools/onnxtrain/commands/command.h"

@@ -1,6 +1,7 @@
 #include "tools/onnxtrain/commands/inference.h"
 
 #include "frontend/base/status.h"
+#include "frontend/data/source.h"
 #include "optim/auto/effects.h"
 #include "optim/auto/training_run.h"
 #include "tools/onnxtrain/report/output_folder.h"
@@ -47,7 +48,7 @@ absl::StatusOr<std::string> OutputFile(const TrainConfig& config, const char* ex
   if (config.out.empty()) return Invalid("`out`: missing (which file is written, ", example, "?)");
   std::vector<std::string> inputs = {config.model};
   for (const std::string& path : {config.data, config.weights}) {
-    if (!path.empty()) inputs.push_back(path);
+    if (!path.empty()) inputs.push_back(SourcePath(path));
   }
   RETURN_IF_ERROR(Annotate(CheckNotInput(config.out, inputs), "`out` "));
   return config.out;

@@ -6,6 +6,7 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
+#include "frontend/data/source.h"
 #include "optim/auto/model_setup.h"
 #include "optim/telemetry/summary.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -111,7 +112,7 @@ absl::StatusOr<int> ReportFinished(const TrainConfig& config) {
 absl::StatusOr<std::unique_ptr<OutputFolder>> OpenFolder(const TrainConfig& config, OldRun old_run) {
   std::vector<std::string> inputs = {config.model, PreprocessPath(config.model)};
   for (const std::string& path : {config.data, config.eval_data}) {
-    if (!path.empty()) inputs.push_back(path);
+    if (!path.empty()) inputs.push_back(SourcePath(path));
   }
   const std::string path = config.out.empty() ? DefaultOutputFolder(config.model) : config.out;
   return OutputFolder::Open(path, old_run, inputs);

@@ -1,7 +1,7 @@
 // Names of loss, outputs and gradients in files and comparisons.
 #pragma once
 
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "optim/session.h"
 
 namespace onnxtrain::cli {

@@ -1,4 +1,4 @@
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 
 #include <zip.h>
 
@@ -8,7 +8,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/file.h"
-#include "frontend/data/npy.h"
+#include "frontend/data/formats/npy.h"
+#include "frontend/data/memory_dataset.h"
 
 namespace onnxtrain {
 namespace {
@@ -139,6 +140,15 @@ absl::Status WriteNpz(const std::string& path, const NamedArrays& arrays, bool c
   if (zip_close(zip->get()) != 0) return Invalid(path, ": ", zip_strerror(zip->get()));
   zip->release();
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenNpz(const std::string& path, const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(NamedArrays arrays, ReadNpz(path, options.max_bytes));
+  std::vector<NamedTensor> columns;
+  for (auto& [name, tensor] : arrays) columns.push_back({std::move(name), std::move(tensor)});
+  auto dataset = MakeMemoryDataset(std::move(columns), [path](int64_t i) { return StrCat(path, ": sample ", i); });
+  if (!dataset.ok()) return Annotate(dataset.status(), StrCat(path, ": "));
+  return dataset;
 }
 
 }  // namespace onnxtrain

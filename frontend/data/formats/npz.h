@@ -1,11 +1,13 @@
 // Archives of named arrays, as NumPy's savez and savez_compressed write them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/dataset.h"
 #include "frontend/graph/host_tensor.h"
 
 namespace onnxtrain {
@@ -19,5 +21,8 @@ absl::StatusOr<NamedArrays> ReadNpz(const std::string& path, int64_t max_bytes =
 
 // Writes the arrays, stored or deflated, and replaces `path` atomically. Fails on bf16, which NumPy has no type for.
 absl::Status WriteNpz(const std::string& path, const NamedArrays& arrays, bool compressed = false);
+
+// Opens an archive as a data set: one column per array, in the order of the file, of the same leading extent.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenNpz(const std::string& path, const DatasetOptions& options);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-#include "frontend/data/idx.h"
+#include "frontend/data/formats/idx.h"
 
 #include <array>
 #include <filesystem>
@@ -100,7 +100,19 @@ absl::StatusOr<std::string> FindFile(const fs::path& folder, const std::string& 
   return (folder / *found).string();
 }
 
+bool HasFile(const std::string& folder, std::string_view prefix) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().filename().string().starts_with(prefix)) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+bool IsMnistFolder(const std::string& path) { return HasFile(path, "train-images") || HasMnistEvalFiles(path); }
+
+bool HasMnistEvalFiles(const std::string& path) { return HasFile(path, "t10k-images"); }
 
 bool IsIdx(const std::string& path) {
   auto file = InputFile::Open(path);

@@ -20,6 +20,10 @@ absl::StatusOr<HostTensor> ReadIdx(const std::string& path, int64_t max_bytes);
 // one; or a single file of either kind.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenIdx(const std::string& path, const DatasetOptions& options);
 
+// Whether a folder has files named like MNIST's, and among them those for evaluation.
+bool IsMnistFolder(const std::string& path);
+bool HasMnistEvalFiles(const std::string& path);
+
 // Opens a folder with train-images… and train-labels…, or t10k-… with eval_split.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenMnistFolder(const std::string& path, const DatasetOptions& options);
 

@@ -9,7 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/bytes.h"
 #include "frontend/data/memory_dataset.h"
-#include "frontend/data/npy.h"
+#include "frontend/data/formats/npy.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,4 +1,4 @@
-#include "frontend/data/csv_reader.h"
+#include "frontend/data/formats/csv_reader.h"
 
 #include "frontend/base/status.h"
 

@@ -1,4 +1,4 @@
-#include "frontend/data/csv_columns.h"
+#include "frontend/data/formats/csv_columns.h"
 
 #include <algorithm>
 #include <charconv>
@@ -198,6 +198,29 @@ class Feature : public ColumnBase {
   std::vector<std::pair<int64_t, int64_t>> empty_;
 };
 
+class Text : public ColumnBase {
+ public:
+  using ColumnBase::ColumnBase;
+
+  absl::Status Add(int64_t, const std::string& field) override {
+    texts_.push_back(field);
+    ++count_;
+    return absl::OkStatus();
+  }
+  void AddUnreadable(std::string why) override {
+    texts_.emplace_back();
+    unreadable_.emplace(count_++, std::move(why));
+  }
+  NamedTensor Finish() override {
+    NamedTensor column = WithUnreadable(MakeUnusable(StrCat(spec_.path, ": column '", spec_.name, "' is text")));
+    column.texts = std::move(texts_);
+    return column;
+  }
+
+ private:
+  std::vector<std::string> texts_;
+};
+
 class Label : public ColumnBase {
  public:
   explicit Label(CsvColumnSpec spec) : ColumnBase(std::move(spec)), fixed_(!spec_.classes.empty()) {
@@ -268,6 +291,7 @@ bool IsCsvNumber(std::string_view s) {
 }
 
 std::unique_ptr<CsvColumn> MakeFeatureColumn(CsvColumnSpec spec) { return std::make_unique<Feature>(std::move(spec)); }
+std::unique_ptr<CsvColumn> MakeTextColumn(CsvColumnSpec spec) { return std::make_unique<Text>(std::move(spec)); }
 std::unique_ptr<CsvColumn> MakeLabelColumn(CsvColumnSpec spec) { return std::make_unique<Label>(std::move(spec)); }
 
 }  // namespace onnxtrain

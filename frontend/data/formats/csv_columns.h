@@ -34,6 +34,8 @@ class CsvColumn {
 
 // Numbers, or categories where the specification allows them.
 std::unique_ptr<CsvColumn> MakeFeatureColumn(CsvColumnSpec spec);
+// Text as it is.
+std::unique_ptr<CsvColumn> MakeTextColumn(CsvColumnSpec spec);
 // Numbers, or names that become indices into the sorted or given classes.
 std::unique_ptr<CsvColumn> MakeLabelColumn(CsvColumnSpec spec);
 

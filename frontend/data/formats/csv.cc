@@ -1,4 +1,4 @@
-#include "frontend/data/csv.h"
+#include "frontend/data/formats/csv.h"
 
 #include <algorithm>
 #include <set>
@@ -6,8 +6,8 @@
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/csv_columns.h"
-#include "frontend/data/csv_reader.h"
+#include "frontend/data/formats/csv_columns.h"
+#include "frontend/data/formats/csv_reader.h"
 #include "frontend/data/memory_dataset.h"
 
 namespace onnxtrain {
@@ -102,26 +102,33 @@ class Table {
     ASSIGN_OR_RETURN(const std::vector<std::string> names, MakeColumnNames(header, first));
     ASSIGN_OR_RETURN(const std::vector<bool> is_label, FindLabelColumns(names, options_.label));
     for (size_t c = 0; c < names.size(); ++c) {
-      CsvColumnSpec spec{.path = path_, .name = names[c], .skip_bad = options_.skip_bad};
-      if (is_label[c]) {
-        spec.classes = options_.class_names;
-        columns_.push_back(MakeLabelColumn(std::move(spec)));
-        continue;
-      }
-      using Text = CsvColumnSpec::Text;
-      spec.text = options_.categories.names.contains(names[c]) ? Text::kAlwaysCategories
-                  : options_.categories.all                    ? Text::kCategories
-                                                               : Text::kProblem;
-      spec.keep_missing = options_.missing.contains(names[c]);
-      columns_.push_back(MakeFeatureColumn(std::move(spec)));
+      is_text_.push_back(options_.text.contains(names[c]));
+      columns_.push_back(MakeColumn(names[c], is_text_[c], is_label[c]));
     }
     return absl::OkStatus();
+  }
+
+  std::unique_ptr<CsvColumn> MakeColumn(const std::string& name, bool is_text, bool is_label) const {
+    CsvColumnSpec spec{.path = path_, .name = name, .skip_bad = options_.skip_bad};
+    if (is_text) return MakeTextColumn(std::move(spec));
+    if (is_label) {
+      spec.classes = options_.class_names;
+      return MakeLabelColumn(std::move(spec));
+    }
+    using Text = CsvColumnSpec::Text;
+    spec.text = options_.categories.names.contains(name) ? Text::kAlwaysCategories
+                : options_.categories.all                ? Text::kCategories
+                                                         : Text::kProblem;
+    spec.keep_missing = options_.missing.contains(name);
+    return MakeFeatureColumn(std::move(spec));
   }
 
   absl::Status Add(const Record& record) {
     const int64_t row = reader_.row();
     rows_.push_back(row);
-    RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(rows_.size() * (columns_.size() + 1) * sizeof(int64_t)), limit_));
+    const size_t numbers = rows_.size() * (columns_.size() + 1) * sizeof(int64_t);
+    for (size_t c = 0; c < std::min(record.size(), is_text_.size()); ++c) text_bytes_ += is_text_[c] * record[c].size();
+    RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(numbers + text_bytes_), limit_));
     if (record.size() != columns_.size()) return AddRagged(record);
     for (size_t c = 0; c < record.size(); ++c) RETURN_IF_ERROR(columns_[c]->Add(row, record[c]));
     return absl::OkStatus();
@@ -149,6 +156,8 @@ class Table {
   const DatasetOptions& options_;
   int64_t limit_;
   std::vector<std::unique_ptr<CsvColumn>> columns_;
+  std::vector<bool> is_text_;  // by column
+  size_t text_bytes_ = 0;
   std::vector<int64_t> rows_;
 };
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 
 namespace onnxtrain {
 

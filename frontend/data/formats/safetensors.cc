@@ -1,4 +1,4 @@
-#include "frontend/data/safetensors.h"
+#include "frontend/data/formats/safetensors.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,0 +1,88 @@
+#include "frontend/data/source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "frontend/data/data_view.h"
+#include "frontend/data/split.h"
+#include "tests/frontend/data/files.h"
+
+namespace onnxtrain {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenOnes(const std::string& path, const DatasetOptions&) {
+  return InMemoryDataset(path, {"x"}, {HostTensor::FromInts({1, 1, 1})});
+}
+
+TEST(Source, IsFoundBySuffixContentAndName) {
+  const TempDir dir;
+  const std::string table = dir.Write("T.CSV", "a,b\n1,2\n"), text = dir.Write("rows.txt", "a,b\n1,2\n3,4\n");
+  EXPECT_EQ(FindSource(table)->source->name, "csv");
+  EXPECT_EQ(FindSource("x.tsv.gz")->source->name, "tsv");
+  EXPECT_EQ(FindSource("x.csv.zst")->source->name, "csv");
+  EXPECT_EQ(FindSource(dir.Write("plain", std::string("\0\0\x08\x01\0\0\0\1a", 9)))->source->name, "idx");
+  EXPECT_EQ(FindSource("csv:" + text)->path, text);
+  EXPECT_EQ((*OpenDataset("csv:" + text, {}))->size(), 2);
+  EXPECT_THAT(Message(FindSource(text).status()), HasSubstr("rows.txt: not a known kind of data (.npz, .npy, .csv,"));
+  EXPECT_THAT(Message(FindSource("none:" + text).status()), HasSubstr("none:" + text + ": No such file"));
+}
+
+TEST(Source, AFileWhoseNameHasAColonIsItself) {
+  const TempDir dir;
+  const std::string path = dir.Write("csv:a.tsv", "a\tb\n1\t2\n");
+  EXPECT_EQ(FindSource(path)->source->name, "tsv");
+  EXPECT_EQ(SourcePath(path), path);
+  EXPECT_EQ(SourcePath("csv:a.txt"), "a.txt");
+  EXPECT_EQ(SourcePath("C:a.txt"), "C:a.txt");
+}
+
+TEST(Source, ProgramsRegisterTheirOwn) {
+  const TempDir dir;
+  ASSERT_TRUE(RegisterSource({.name = "ones", .what = ".ones", .suffixes = {".ones"}, .open = OpenOnes}).ok());
+  EXPECT_EQ((*OpenDataset("a.ones", {}))->size(), 3);
+  EXPECT_EQ((*OpenDataset("ones:anything", {}))->Describe(1), "anything: sample 1");
+  EXPECT_THAT(Message(FindSource(dir.Write("x", "abc")).status()), HasSubstr("(.ones, "));
+  EXPECT_THAT(Message(RegisterSource({.name = "ones", .open = OpenOnes})), HasSubstr("the name is taken"));
+  EXPECT_THAT(Message(RegisterSource({.name = "a b", .open = OpenOnes})), HasSubstr("letters, digits"));
+  EXPECT_THAT(Message(RegisterSource({.name = "closed"})), HasSubstr("no `open`"));
+  // Comes before the built-in sources.
+  ASSERT_TRUE(RegisterSource({.name = "mine", .what = ".npy", .suffixes = {".npy"}, .open = OpenOnes}).ok());
+  EXPECT_EQ(FindSource("x.npy")->source->name, "mine");
+}
+
+TEST(TextColumn, KeepsTextThroughViews) {
+  const TempDir dir;
+  const std::string path = dir.Write("t.csv", "text,label\n\"a, b\",0\n7,1\n,0\n");
+  const auto data = *OpenDataset(path, {.text = {.names = {"text"}}});
+  EXPECT_TRUE(data->columns()[0].text);
+  EXPECT_EQ(*data->ReadText(0, 0), "a, b");
+  EXPECT_EQ(*SliceDataset(data, 1, 3)->ReadText(0, 0), "7");
+  EXPECT_EQ(*SubsetDataset(data, {2, 0})->ReadText(1, 0), "a, b");
+  const auto more = WithConstants(data, {{"one", HostTensor::FromInts({1})}});
+  EXPECT_EQ(*more->ReadText(1, 0), "7");
+  EXPECT_EQ(Message(data->ReadText(1, 1).status()), path + ": row 3, column 'label': no text");
+  double value;
+  EXPECT_EQ(Message(data->Read(0, 0, std::as_writable_bytes(std::span(&value, 1)))), path + ": column 'text' is text");
+}
+
+TEST(TextColumn, CountsForTheSplit) {
+  const TempDir dir;
+  std::string text = "text,label\n";
+  for (int i = 0; i < 200; ++i) text += StrCat("word", i, ",1\n");
+  const auto data = *OpenDataset(dir.Write("t.csv", text), {.text = {.names = {"text"}}});
+  const SplitRows rows = SplitByHash(*data, 0.5, 1);
+  EXPECT_GT(rows.eval.size(), 50u);  // equal samples would all be on one side
+  EXPECT_GT(rows.train.size(), 50u);
+}
+
+TEST(TextColumn, CountsForTheMemoryLimit) {
+  const TempDir dir;
+  const std::string path = dir.Write("t.csv", "text,label\n" + std::string(5000, 'x') + ",0\n");
+  EXPECT_THAT(Message(OpenDataset(path, {.text = {.names = {"text"}}, .max_bytes = 4000}).status()),
+              HasSubstr("the limit is"));
+}
+
+}  // namespace
+}  // namespace onnxtrain
