@@ -8,8 +8,8 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/data/bytes.h"
-#include "frontend/data/memory_dataset.h"
 #include "frontend/data/formats/npy.h"
+#include "frontend/data/memory_dataset.h"
 
 namespace onnxtrain {
 namespace {
