@@ -43,6 +43,7 @@ class Exporter {
     }
     for (const WeightTie& tie : shared.ties) RETURN_IF_ERROR(ReplaceCopy(tie, weights));
     for (const SplitWeight& split : shared.splits) {
+      if (!split_values.contains(split.name)) continue;
       RETURN_IF_ERROR(Annotate(weights_.ReplaceSplit(split, split_values.at(split.name)),
                                StrCat("weight '", Printable(split.name), "' ")));
     }
@@ -65,6 +66,7 @@ class Exporter {
         values.emplace(split.name, trained->second);
         continue;
       }
+      if (split.merged.empty()) continue;  // the file means zeros
       ASSIGN_OR_RETURN(const HostTensor stored, weights_.ReadInitializer(split.merged));
       values.emplace(split.name, stored.Clone());
     }
@@ -160,6 +162,7 @@ class Exporter {
          "Identity nodes over shared initializers became initializers: the copies were trained separately");
     note(counts.split_weights,
          "weights of different modules, which the file stores as one initializer, became initializers of their own");
+    note(counts.restored_biases, "biases, which the file leaves out because they were zeros, became initializers");
     note(modes_changed_, "BatchNormalization or Dropout nodes set to inference mode");
     note(static_cast<int>(external_.size()), "tensors written as external data");
     return notes;

@@ -139,8 +139,9 @@ class Editor {
 
   absl::Status Rewire(const ModelEdits::NewInput& edit) {
     onnx::NodeProto* node = Producer(edit.node);
-    if (node == nullptr || static_cast<int>(edit.input) >= node->input_size())
+    if (node == nullptr || static_cast<int>(edit.input) > node->input_size())
       return Invalid("there is no node that makes '", Printable(edit.node), "'");
+    if (static_cast<int>(edit.input) == node->input_size()) node->add_input();  // a bias that was left out
     node->set_input(static_cast<int>(edit.input), edit.name);
     return absl::OkStatus();
   }

@@ -11,6 +11,7 @@
 #include "frontend/onnx/graph_reader.h"
 #include "frontend/onnx/guard.h"
 #include "frontend/onnx/model_proto.h"
+#include "frontend/onnx/padding_rows.h"
 #include "frontend/onnx/product_scales.h"
 #include "frontend/onnx/weight_names.h"
 
@@ -99,8 +100,7 @@ void NoteMissing(const std::vector<std::string>& parameters, OnnxModel::Parsed* 
   if (parameters.empty()) return;
   model->notes.push_back(StrCat("parameters of the exported module that the file does not hold: ", parameters.size(),
                                 " ('", Printable(parameters[0]), parameters.size() > 1 ? "', …)" : "')",
-                                ", folded into others or removed as zeros, and not trained (PyTorch: optimize=False "
-                                "keeps them)"));
+                                ", folded into others and not trained (PyTorch: optimize=False keeps them)"));
 }
 
 absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, OnnxModel::Parsed* model) {
@@ -112,6 +112,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   NoteMissing(NameWeights(ReadTorchMetadata(proto), &model->graph), model);
   NameWeightsByReaders(&model->graph);
   AttachProductScales(&model->graph);
+  MarkPaddingRows(model);
   RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
   for (const auto& function : proto.functions()) RETURN_IF_ERROR(ReadFunction(function, reader, model));
   RETURN_IF_ERROR(CheckFunctionCalls(*model));

@@ -1,5 +1,7 @@
 #include "frontend/onnx/tensor_compare.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace onnxtrain {
@@ -8,6 +10,21 @@ bool IsSplat(const HostTensor& tensor) {
   const auto bytes = tensor.bytes();
   const size_t size = DTypeSize(tensor.dtype());
   return bytes.empty() || std::memcmp(bytes.data(), bytes.data() + size, bytes.size() - size) == 0;
+}
+
+bool IsProgression(const HostTensor& tensor) {
+  constexpr int64_t kMinSize = 4;
+  constexpr double kRounding = 1e-5;  // of numbers that were computed as float32
+  const auto axes = std::ranges::count_if(tensor.shape(), [](int64_t extent) { return extent > 1; });
+  if (!IsFloat(tensor.dtype()) || axes != 1 || tensor.size() < kMinSize || tensor.At(0) == tensor.At(1)) return false;
+  const double first = tensor.At(0), second = tensor.At(1), step = second - first;
+  bool sums = true, powers = first != 0 && second != 0;
+  for (int64_t i = 2; i < tensor.size() && (sums || powers); ++i) {
+    const double x = tensor.At(i), last = tensor.At(i - 1), steps = static_cast<double>(i) * step;
+    sums = sums && std::abs(x - first - steps) <= kRounding * (std::abs(first) + std::abs(steps));
+    powers = powers && std::abs(x * first - last * second) <= kRounding * std::abs(last * second);
+  }
+  return sums || powers;
 }
 
 bool IsTransposeOf(const HostTensor& a, const HostTensor& b) {

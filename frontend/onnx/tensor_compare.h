@@ -8,6 +8,9 @@ namespace onnxtrain {
 // Whether all elements are equal. Such tensors are equal by chance: fresh scales are ones, fresh biases zeros.
 bool IsSplat(const HostTensor& tensor);
 
+// Whether it is a list of at least 4 equally spaced numbers or of powers: frequencies, slopes, a grid.
+bool IsProgression(const HostTensor& tensor);
+
 // Whether one matrix is the transpose of the other.
 bool IsTransposeOf(const HostTensor& a, const HostTensor& b);
 

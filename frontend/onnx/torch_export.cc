@@ -6,6 +6,9 @@
 #include <cctype>
 #include <optional>
 
+#include "absl/strings/numbers.h"
+#include "frontend/base/strings.h"
+
 namespace onnxtrain {
 namespace {
 
@@ -81,6 +84,18 @@ void ReadWeight(const onnx::ValueInfoProto& value, TorchMetadata* out) {
   out->weights.emplace(value.name(), std::move(weight));
 }
 
+// "(args = (%p_e_weight, %ids, 1), …": the third argument of an embedding, if it is there.
+int64_t ParsePaddingRow(std::string_view text) {
+  std::string_view args = Between(text, "embedding.default](args = (", ')');
+  for (int skipped = 0; skipped < 2; ++skipped) {
+    const size_t comma = args.find(',');
+    if (comma == std::string_view::npos) return -1;
+    args.remove_prefix(comma + 1);
+  }
+  int64_t row = -1;
+  return absl::SimpleAtoi(ToAbsl(args.substr(0, args.find(','))), &row) ? row : -1;
+}
+
 }  // namespace
 
 std::shared_ptr<const FxNode> ParseFxNode(const Metadata& metadata) {
@@ -90,6 +105,7 @@ std::shared_ptr<const FxNode> ParseFxNode(const Metadata& metadata) {
   fx->name = ReadName(text, 1);
   fx->target = Between(text, "[target=", ']');
   fx->module = InnermostModule(FindMetadata(metadata, "pkg.torch.onnx.name_scopes"));
+  fx->padding_row = ParsePaddingRow(text);
   for (size_t at = text.find('%', text.find("](")); at != std::string_view::npos; at = text.find('%', at + 1)) {
     fx->args.emplace_back(ReadName(text, at + 1));
   }

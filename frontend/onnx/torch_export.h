@@ -1,6 +1,7 @@
 // What PyTorch's exporter (torch.onnx.export with dynamo=True) writes into metadata about weights and nodes.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@ struct FxNode {
   std::string target;             // "torch.ops.aten.linear.default"
   std::vector<std::string> args;  // values of the exported program: "p_fc_weight"
   std::string module;             // that calls it: "encoder.layers.0.norm1"
+  int64_t padding_row = -1;       // of an embedding: the row that is not trained; -1: none
 };
 
 // Returns null if the metadata of a node describes no fx node.

@@ -36,6 +36,18 @@ std::string WithoutDigits(std::string name) {
   return name;
 }
 
+// The length of the bias that a product or a convolution with this weight takes; 0 for other nodes.
+int64_t CountBiasChannels(const ParsedNode& node, const HostTensor& weight) {
+  const Shape& shape = weight.shape();
+  int64_t channels = 0;
+  if (shape.size() < 2 || !node.domain.empty()) return 0;
+  const int64_t last = node.op_type == "Gemm" && node.attrs.Int("transB") == 0 ? 1 : 0;
+  if (node.op_type == "Gemm" && node.attrs.Float("beta", 1) == 1) channels = shape[last];
+  if (node.op_type == "Conv") channels = shape[0];
+  if (node.op_type == "ConvTranspose" && node.attrs.Int("group", 1) == 1) channels = shape[1];
+  return channels <= weight.size() ? channels : 0;
+}
+
 // One input of a node that is an initializer.
 struct Read {
   ParsedNode* node = nullptr;
@@ -64,7 +76,9 @@ class TorchNamer {
     for (auto& [name, group] : groups_) NotePositions(*group.fx);
     for (auto& [name, group] : groups_) MatchGroup(group);
     for (const std::string& name : std::vector(graph_.initializer_order)) Decide(name);
-    ListMissing();
+    const std::set<std::string> held = HeldParameters();
+    RestoreBiases(held);
+    ListMissing(held);
   }
 
   std::vector<std::string> TakeMissing() { return std::move(missing_); }
@@ -230,16 +244,52 @@ class TorchNamer {
     for (const auto& [placeholder, readers] : others) Split(name, placeholder, readers);
   }
 
-  void ListMissing() {
+  std::set<std::string> HeldParameters() const {
     std::set<std::string> held;
     for (const auto& [name, origin] : graph_.origins) held.insert(origin.module_name);
+    return held;
+  }
+
+  // The exporter removes biases that are zeros: those of a fresh model. The fx nodes of their readers still name them.
+  void RestoreBiases(const std::set<std::string>& held) {
+    std::map<std::string, std::vector<WeightReader>> removed;  // by the name of the bias
+    for (ParsedNode& node : graph_.nodes) {
+      const std::string bias = RemovedBias(node);
+      if (!bias.empty() && !held.contains(bias)) removed[bias].push_back({.node = &node, .input = 2});
+    }
+    for (const auto& [bias, readers] : removed) {
+      const HostTensor& weight = graph_.initializers.at(readers[0].node->inputs[1]);
+      const int64_t channels = CountBiasChannels(*readers[0].node, weight);
+      const std::string name = splitter_.Restore(bias, HostTensor({weight.dtype(), {channels}}), readers);
+      graph_.origins[name] = {.kind = Kind::kParameter, .module_name = bias};
+      restored_.insert(bias);
+    }
+  }
+
+  // The bias of the module whose weight the node reads, if the fx node has one and the node has not; else "".
+  std::string RemovedBias(const ParsedNode& node) const {
+    if (node.fx == nullptr || node.inputs.size() != 2) return "";
+    const auto weight = graph_.initializers.find(node.inputs[1]);
+    const auto origin = graph_.origins.find(node.inputs[1]);
+    if (weight == graph_.initializers.end() || origin == graph_.origins.end()) return "";
+    const std::string& name = origin->second.module_name;
+    if (LastPart(name) != "weight" || CountBiasChannels(node, weight->second) == 0) return "";
+    const std::string bias = name.substr(0, name.size() - LastPart(name).size()) + "bias";
+    const auto placeholder = placeholder_of_.find(bias);
+    if (placeholder == placeholder_of_.end() || Entry(placeholder->second).kind != SignatureEntry::Kind::kParameter)
+      return "";
+    return std::ranges::count(node.fx->args, placeholder->second) > 0 ? bias : "";
+  }
+
+  void ListMissing(const std::set<std::string>& held) {
     std::set<std::string> read;  // the program may have parameters that it does not use
     for (const ParsedNode& node : graph_.nodes) {
       if (node.fx != nullptr) read.insert(node.fx->args.begin(), node.fx->args.end());
     }
     for (const auto& [placeholder, entry] : metadata_.signature) {
       const bool parameter = entry.kind == SignatureEntry::Kind::kParameter && read.contains(placeholder);
-      if (parameter && !held.contains(entry.target)) missing_.push_back(entry.target);
+      if (parameter && !held.contains(entry.target) && !restored_.contains(entry.target))
+        missing_.push_back(entry.target);
     }
   }
 
@@ -281,6 +331,7 @@ class TorchNamer {
   std::set<std::string> stored_;                       // placeholders that are some initializer's identity
   std::vector<std::unique_ptr<Read>> all_reads_;
   std::vector<std::string> missing_;
+  std::set<std::string> restored_;                                   // biases
   std::map<std::string, std::vector<Read*>> reads_of_;               // by initializer
   std::map<std::string, FxGroup> groups_;                            // by fx node
   std::map<std::pair<std::string, std::string>, size_t> positions_;  // of an argument, by operator and placeholder
@@ -306,19 +357,28 @@ WeightSplitter::WeightSplitter(ParsedGraph* graph) : graph_(*graph) {
 
 std::string WeightSplitter::Split(const std::string& merged, const std::string& name,
                                   const std::vector<WeightReader>& readers) {
-  std::string own = name;
-  for (int i = 1; !names_.insert(own).second; ++i) own = StrCat(name, "_", i);
-  SplitWeight split{.name = own, .merged = merged};
+  const HostTensor value = graph_.initializers.at(merged);
+  return Add({.name = name, .merged = merged}, value, readers);
+}
+
+std::string WeightSplitter::Restore(const std::string& name, HostTensor zeros,
+                                    const std::vector<WeightReader>& readers) {
+  return Add({.name = name}, std::move(zeros), readers);
+}
+
+std::string WeightSplitter::Add(SplitWeight split, HostTensor value, const std::vector<WeightReader>& readers) {
+  const std::string name = split.name;
+  for (int i = 1; !names_.insert(split.name).second; ++i) split.name = StrCat(name, "_", i);
   for (const WeightReader& reader : readers) {
-    reader.node->inputs[reader.input] = own;
+    reader.node->inputs.resize(std::max(reader.node->inputs.size(), reader.input + 1));
+    reader.node->inputs[reader.input] = split.name;
     const auto output = std::ranges::find_if(reader.node->outputs, [](const std::string& o) { return !o.empty(); });
     split.readers.push_back({.node = *output, .input = reader.input});
   }
-  const HostTensor value = graph_.initializers.at(merged);
-  graph_.initializers.emplace(own, value);
-  graph_.initializer_order.push_back(own);
+  graph_.initializers.emplace(split.name, std::move(value));
+  graph_.initializer_order.push_back(split.name);
   graph_.shared.splits.push_back(std::move(split));
-  return own;
+  return graph_.shared.splits.back().name;
 }
 
 std::vector<std::string> NameWeights(const TorchMetadata& metadata, ParsedGraph* graph) {

@@ -13,8 +13,8 @@ namespace onnxtrain {
 //
 // PyTorch's exporter merges initializers of equal bytes: in a fresh model all scales of LayerNorm are one. The fx node
 // of each reader names the parameters that it was translated from. Weights that the program shares are one parameter
-// there and stay one here. Returns the parameters that no initializer holds, because they were folded into others or
-// removed as zeros.
+// there and stay one here. Biases that the exporter removed because they were zeros are weights again. Returns the
+// parameters that no initializer holds, because they were folded into others.
 std::vector<std::string> NameWeights(const TorchMetadata& metadata, ParsedGraph* graph);
 
 // Does the same for files without such metadata, from what the readers do: the scales and biases of normalizations and
@@ -41,8 +41,13 @@ class WeightSplitter {
   // Makes these inputs of nodes read a copy of `merged` called `name`, or like it if the name is taken. Returns its
   // name.
   std::string Split(const std::string& merged, const std::string& name, const std::vector<WeightReader>& readers);
+  // Makes these inputs of nodes, which may be absent, read a weight of zeros that the file does not hold. It counts as
+  // split from "".
+  std::string Restore(const std::string& name, HostTensor zeros, const std::vector<WeightReader>& readers);
 
  private:
+  std::string Add(SplitWeight split, HostTensor value, const std::vector<WeightReader>& readers);
+
   ParsedGraph& graph_;
   std::unordered_set<std::string> names_;
 };

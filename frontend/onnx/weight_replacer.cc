@@ -168,18 +168,32 @@ absl::StatusOr<HostTensor> WeightReplacer::ReadInitializer(const std::string& na
   return replaced != external_.end() ? replaced->second : ReadStored(*it->second);
 }
 
+// A bias that the file leaves out stands for zeros of the weight's type.
+absl::StatusOr<HostTensor> WeightReplacer::ReadMerged(const SplitWeight& split, const Shape& shape) {
+  if (!split.merged.empty()) return ReadInitializer(split.merged);
+  const auto node = producers_.find(split.readers.at(0).node);
+  const auto weight = node == producers_.end() || node->second->input_size() < 2
+                          ? initializers_.end()
+                          : initializers_.find(node->second->input(1));
+  if (weight == initializers_.end()) return Invalid("is the bias of a weight that the source model does not have");
+  ASSIGN_OR_RETURN(const HostTensor stored, ReadStored(*weight->second));
+  return HostTensor({stored.dtype(), shape});
+}
+
 absl::Status WeightReplacer::ReplaceSplit(const SplitWeight& split, const HostTensor& value) {
-  ASSIGN_OR_RETURN(const HostTensor merged, ReadInitializer(split.merged));
+  ASSIGN_OR_RETURN(const HostTensor merged, ReadMerged(split, value.shape()));
   ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, merged.type()));
   if (cast.SameBytes(merged)) return absl::OkStatus();
   for (const FileReader& reader : split.readers) {
     const auto node = producers_.find(reader.node);
-    if (node == producers_.end() || static_cast<size_t>(node->second->input_size()) <= reader.input)
+    const int inputs = node == producers_.end() ? 0 : node->second->input_size(), at = static_cast<int>(reader.input);
+    if (inputs == at && split.merged.empty()) node->second->add_input();
+    if (at >= inputs + (split.merged.empty() ? 1 : 0))
       return Invalid("is read by '", Printable(reader.node), "', which the source model does not have");
-    node->second->set_input(static_cast<int>(reader.input), split.name);
+    node->second->set_input(at, split.name);
   }
   AddInitializer(split.name, cast, &model_);
-  ++counts_.split_weights;
+  ++(split.merged.empty() ? counts_.restored_biases : counts_.split_weights);
   return absl::OkStatus();
 }
 

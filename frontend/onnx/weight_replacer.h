@@ -31,6 +31,7 @@ class WeightReplacer {
     int filled = 0;         // ConstantOfShape nodes that became initializers
     int split_copies = 0;   // Identity nodes that became initializers
     int split_weights = 0;  // readers of merged initializers that got their own
+    int restored_biases = 0;
   };
 
   // `files` reads the external data of the model. Both must outlive the replacer.
@@ -55,6 +56,7 @@ class WeightReplacer {
   const Counts& counts() const { return counts_; }
 
  private:
+  absl::StatusOr<HostTensor> ReadMerged(const SplitWeight& split, const Shape& shape);
   absl::StatusOr<HostTensor> Requantize(const std::string& name, const HostTensor& value, const HostTensor& stored);
   absl::Status ReplaceTensor(const std::string& name, const HostTensor& value, onnx::TensorProto* proto, int* changed);
   absl::Status ReplaceInAttribute(const std::string& name, const HostTensor& value);

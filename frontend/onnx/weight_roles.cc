@@ -48,6 +48,7 @@ class RoleNamer {
       if (origin.kind != Kind::kUnknown) continue;
       if (tensor.size() == 1) origin.kind = ScalarKind(name, tensor, readers->second);
       if (IsGeneratedName(name) && IsOfZerosAndOnes(tensor)) origin.kind = Kind::kConstant;
+      if (IsProgression(tensor) && IsNumberOfFormulas(readers->second)) origin.kind = Kind::kConstant;
       if (tensor.size() > 1 && readers->second.size() > 1 && IsSplat(tensor)) SplitByModule(name, readers->second);
       if (IsGeneratedName(name) && origin.module_name.empty())
         graph_.origins[name].module_name = NameByReader(FirstComputing(readers->second));
@@ -131,6 +132,12 @@ class RoleNamer {
     return std::ranges::all_of(readers, [](const WeightReader& reader) {
       return reader.node->domain.empty() && ReadsOnnxFactorOrTerm(reader.node->op_type);
     });
+  }
+
+  // Frequencies, slopes and grids are read by arithmetic, not where a layer has its weight.
+  bool IsNumberOfFormulas(const std::vector<WeightReader>& readers) const {
+    return IsFactorOrTerm(readers) &&
+           std::ranges::none_of(readers, [&](const WeightReader& r) { return TakesOwnWeight(r); });
   }
 
   bool LeadsToSoftmax(const ParsedNode& factor) const {

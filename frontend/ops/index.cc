@@ -65,10 +65,19 @@ TypesOr GatherElementsGradTypes(const TypeContext& c) {
   return std::vector<Type>{{c.in(0).dtype, std::move(shape)}};
 }
 
+// PyTorch does not train the row of a table that stands for padding: no gradient reaches it through this node.
+Val ZeroPadding(const GradContext& c) {
+  const int64_t padding = c.node.attrs.Int("padding_idx");
+  if (padding < 0) return c.dy();
+  Shape along = c.x(1).shape();
+  along.resize(c.dy().rank() - c.node.attrs.Int("axis"), 1);
+  return Where(Reshape(Equal(c.x(1), static_cast<double>(padding)), std::move(along)), Number(c.dy(), 0), c.dy());
+}
+
 // Gather and scatter-add are linear in x: each is the gradient of the other. `op` is the scatter.
-std::vector<Val> Scatter(const GradContext& c, std::string_view op) {
+std::vector<Val> Scatter(const GradContext& c, std::string_view op, Val dy) {
   Attrs attrs{{"axis", c.node.attrs.Int("axis")}, {"input_shape", c.x(0).shape()}};
-  return {c.b.Op(op, {c.dy(), c.x(1)}, std::move(attrs)), Val()};
+  return {c.b.Op(op, {dy, c.x(1)}, std::move(attrs)), Val()};
 }
 std::vector<Val> Regather(const GradContext& c, std::string_view op) {
   return {c.b.Op(op, {c.dy(), c.x(1)}, {{"axis", c.node.attrs.Int("axis")}}), Val()};
@@ -115,7 +124,10 @@ OpRow IndexRow(std::string_view name, bool scatters, TypeRule infer, Gradient gr
             .gradient = gradient,
             .evaluate = evaluate};
   row.is_gradient = scatters;
-  if (name == "Gather") row.init.roles = {WeightRole::kTable};
+  if (name == "Gather") {
+    row.init.roles = {WeightRole::kTable};
+    row.attrs.push_back({"padding_idx", int64_t{-1}});
+  }
   if (scatters) row.attrs.push_back({"input_shape", std::vector<int64_t>{}, true});
   return row;
 }
@@ -125,14 +137,14 @@ OpRow IndexRow(std::string_view name, bool scatters, TypeRule infer, Gradient gr
 std::span<const OpRow> IndexOps() {
   static const auto* rows = new std::vector<OpRow>{
       IndexRow(
-          "Gather", false, GatherTypes, [](const GradContext& c) { return Scatter(c, "GatherGrad"); },
+          "Gather", false, GatherTypes, [](const GradContext& c) { return Scatter(c, "GatherGrad", ZeroPadding(c)); },
           [](const EvalContext& c) { return Gathered(c, kWalkGather); }),
       IndexRow(
           "GatherGrad", true, GatherGradTypes, [](const GradContext& c) { return Regather(c, "Gather"); },
           [](const EvalContext& c) { return Scattered(c, kWalkGather); }),
       IndexRow(
           "GatherElements", false, GatherElementsTypes,
-          [](const GradContext& c) { return Scatter(c, "GatherElementsGrad"); },
+          [](const GradContext& c) { return Scatter(c, "GatherElementsGrad", c.dy()); },
           [](const EvalContext& c) { return Gathered(c, kWalkElements); }),
       IndexRow(
           "GatherElementsGrad", true, GatherElementsGradTypes,

@@ -39,7 +39,9 @@ std::vector<ExportSpec> ExportSpecs() {
           {"mobile.tst"},
           {"mobile.dyt"},
           {"translator.ts"},
-          {"vision.ts"}};
+          {"vision.ts"},
+          {"padded.ts"},
+          {"padded.dy"}};
 }
 
 std::string ExportPath(const std::string& file) { return StrCat(ONNXTRAIN_SOURCE_DIR, "/tests/models/exports/", file); }

@@ -81,8 +81,15 @@ class NoteTaker {
   }
 
   void NoteSplits() {
-    const auto live = [&](const SplitWeight& split) { return state_.live.IsRead(split.name); };
-    if (const auto count = std::ranges::count_if(state_.model.graph.shared.splits, live); count > 0)
+    const auto& splits = state_.model.graph.shared.splits;
+    const auto count_live = [&](bool restored) {
+      return std::ranges::count_if(splits, [&](const SplitWeight& split) {
+        return split.merged.empty() == restored && state_.live.IsRead(split.name);
+      });
+    };
+    if (const auto count = count_live(true); count > 0)
+      Add("biases that the exporter had removed because they were zeros: ", count, ", trained; the export stores them");
+    if (const auto count = count_live(false); count > 0)
       Add("weights of different modules that the exporter had merged: ", count,
           ", trained separately; the export stores them apart where they differ");
     for (const WeightTie& tie : state_.model.graph.shared.ties) {

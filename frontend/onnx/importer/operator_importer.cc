@@ -4,6 +4,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/importer/node_context.h"
+#include "frontend/ops/import/index.h"
 
 namespace onnxtrain {
 namespace {
@@ -45,6 +46,8 @@ absl::StatusOr<NodeView> ViewNode(ImportState& state, ImportScope& scope, const 
     view.used.push_back(!name.empty() && (!scope.is_top() || state.live.IsRead(name)));
   ASSIGN_OR_RETURN(view.attrs, ResolveAttrs(scope, node));
   state.types.MapAttrs(node, &view.attrs);
+  // A row that was guessed is trained like what else a user has named.
+  if (!state.options.constant_factors && node.fx == nullptr) view.attrs.Erase(kPaddingRow);
   return view;
 }
 

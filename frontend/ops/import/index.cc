@@ -72,7 +72,9 @@ namespace {
 ImportOr ImportGather(ImportContext& c) {
   ASSIGN_OR_RETURN(const int64_t axis, ReadAxis(c, 0, c.in(0).rank()));
   ASSIGN_OR_RETURN(const Val index, IndexInput(c, 1, c.in(0).dim(static_cast<int>(axis))));
-  return One(c.b().Op(c.node().op_type, {c.in(0), index}, {{"axis", axis}}));
+  Attrs attrs{{"axis", axis}};
+  if (c.node().op_type == "Gather" && axis == 0) attrs.Set("padding_idx", c.attrs().Int(kPaddingRow, -1));
+  return One(c.b().Op(c.node().op_type, {c.in(0), index}, std::move(attrs)));
 }
 
 ImportOr ImportGatherND(ImportContext& c) {

@@ -5,6 +5,9 @@
 
 namespace onnxtrain {
 
+// The attribute by which the importer tells Gather which row of a table stands for padding. Files do not hold it.
+inline constexpr char kPaddingRow[] = "pytorch.padding_row";
+
 // Returns input i as i64. Known values must lie in [−extent, extent).
 absl::StatusOr<Val> IndexInput(ImportContext& c, size_t i, int64_t extent);
 

@@ -166,6 +166,101 @@ TEST(TorchExport, ParametersThatTheFileDoesNotHoldAreNoted) {
   EXPECT_TRUE(std::ranges::any_of(imported->notes, names_bias));
 }
 
+// Two calls of one linear layer, whose bias the exporter has removed, and a convolution that never had one.
+onnx::ModelProto RemovedBias() {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  FillFloats(AddInitializer(&model, "fc.weight", {3, 3}), {1, 2, 4, 4, 5, 6, 7, 8, 8});
+  AddSignature(&model,
+               "p_fc_weight: PARAMETER target='fc.weight'\np_fc_bias: PARAMETER target='fc.bias'\nx: USER_INPUT\n");
+  AddFx(AddNode(&model, "Gemm", {"x", "fc.weight"}, {"a"}), "linear", "linear.default", "%x, %p_fc_weight, %p_fc_bias");
+  AddFx(AddNode(&model, "Gemm", {"a", "fc.weight"}, {"y"}), "linear_1", "linear.default",
+        "%linear, %p_fc_weight, %p_fc_bias");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(TorchExport, BiasesThatWereZerosAreTrained) {
+  const auto imported = ImportModel(RemovedBias(), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"fc.bias", "fc.weight"}));
+  EXPECT_EQ(FindWeight(*imported, "fc.bias")->value.shape(), (Shape{3}));
+  const auto names_them = [](const std::string& n) { return n.find("removed because they were zeros: 1") != n.npos; };
+  EXPECT_TRUE(std::ranges::any_of(imported->notes, names_them));
+  onnx::ModelProto without = RemovedBias();  // a layer that never had a bias
+  for (auto& node : *without.mutable_graph()->mutable_node()) node.mutable_unknown_fields()->Clear();
+  EXPECT_EQ(WeightNames(*ImportModel(without, {.training = true})), (Names{"fc.weight"}));
+}
+
+TEST(TorchExport, TheExportStoresBiasesThatWereZeros) {
+  const HostTensor weight = Floats({3, 3}, {1, 2, 4, 4, 5, 6, 7, 8, 8});
+  const auto same = RoundTrip(RemovedBias(), {{"fc.weight", weight}, {"fc.bias", Floats({3}, {0, 0, 0})}});
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(same->graph().node(0).input_size(), 2);
+  EXPECT_EQ(same->graph().initializer_size(), 1);
+  const auto trained = RoundTrip(RemovedBias(), {{"fc.weight", weight}, {"fc.bias", Floats({3}, {1, 2, 3})}});
+  ASSERT_TRUE(trained.ok()) << trained.status();
+  for (const auto& node : trained->graph().node()) {
+    ASSERT_EQ(node.input_size(), 3);
+    EXPECT_EQ(node.input(2), "fc.bias");
+  }
+  ASSERT_EQ(trained->graph().initializer_size(), 2);
+  EXPECT_EQ(trained->graph().initializer(1).name(), "fc.bias");
+}
+
+TEST(TorchExport, EditsOfARestoredBiasReachItsReaders) {
+  const auto loaded = OnnxModel::Load(Save(RemovedBias()));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto edited = (*loaded)->LoadEdited({.tensors = {{"fc.bias", Floats({3}, {1, 2, 3})}}});
+  ASSERT_TRUE(edited.ok()) << edited.status();
+  const auto imported = Import(**edited, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(FindWeight(*imported, "fc.bias")->value.At(2), 3);
+}
+
+int64_t PaddingRow(const absl::StatusOr<ImportedModel>& imported) {
+  for (const Node& node : imported->graph.nodes()) {
+    if (node.op == "Gather") return node.attrs.Int("padding_idx");
+  }
+  return -2;
+}
+
+// An embedding of five rows; row 3 is zeros.
+onnx::ModelProto Embedding() {
+  onnx::ModelProto model = NewModel(17);
+  model.set_producer_name("pytorch");
+  AddInput(&model, "ids", {2, 3}, onnx::TensorProto::INT64);
+  FillFloats(AddInitializer(&model, "e.weight", {5, 2}), {1, 2, 4, 4, 5, 6, 0, 0, 9, 9});
+  AddNode(&model, "Gather", {"e.weight", "ids"}, {"y"}, "/e/Gather");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(Padding, TheRowOfTheProgramIsNotTrained) {
+  onnx::ModelProto model = Embedding();
+  AddSignature(&model, "p_e_weight: PARAMETER target='e.weight'\nids: USER_INPUT\n");
+  AddFx(model.mutable_graph()->mutable_node(0), "embedding", "embedding.default", "%p_e_weight, %ids, 1");
+  EXPECT_EQ(PaddingRow(ImportModel(model, {.training = true})), 1);
+  model.mutable_graph()->mutable_node(0)->mutable_unknown_fields()->Clear();
+  AddFx(model.mutable_graph()->mutable_node(0), "embedding", "embedding.default", "%p_e_weight, %ids");
+  EXPECT_EQ(PaddingRow(ImportModel(model, {.training = true})), -1);
+}
+
+TEST(Padding, TheOnlyRowOfZerosIsTakenForIt) {
+  onnx::ModelProto model = Embedding();
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(PaddingRow(imported), 3);
+  const auto names_row = [](const std::string& n) { return n.find("row 3 of 'e.weight'") != n.npos; };
+  EXPECT_TRUE(std::ranges::any_of(imported->notes, names_row));
+  EXPECT_EQ(PaddingRow(ImportModel(model, {.training = true, .constant_factors = false})), -1);  // `train` is given
+  model.set_producer_name("tf2onnx");
+  EXPECT_EQ(PaddingRow(ImportModel(model, {.training = true})), -1);
+  model = Embedding();
+  FillFloats(model.mutable_graph()->mutable_initializer(0), {1, 2, 0, 0, 5, 6, 0, 0, 9, 9});
+  EXPECT_EQ(PaddingRow(ImportModel(model, {.training = true})), -1);
+}
+
 TEST(TorchExport, BothFormsOfASignatureAreRead) {
   using Kind = SignatureEntry::Kind;
   const TorchSignature expected = {{"p_fc_weight", {Kind::kParameter, "fc.weight"}},
@@ -482,6 +577,23 @@ TEST(Factors, ConstantNodesOfPyTorchAreFixed) {
   ASSERT_TRUE(imported.ok()) << imported.status();
   ASSERT_NE(FindWeight(*imported, "/g/Constant_output_0"), nullptr);
   EXPECT_EQ(FindWeight(*imported, "/g/Constant_output_0")->fixed, "a constant of the exported module");
+}
+
+TEST(FixedWeights, ListsOfEquallySpacedNumbersOrPowers) {
+  const auto fixed = [](const std::string& op, const std::vector<float>& values) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {3, static_cast<int64_t>(values.size())});
+    FillFloats(AddInitializer(&model, "f", {static_cast<int64_t>(values.size())}), values);
+    AddNode(&model, "Relu", {"x"}, {"r"});
+    AddNode(&model, op, {"r", "f"}, {"y"});
+    AddOutput(&model, "y");
+    const auto imported = ImportModel(model, {.training = true});
+    return !FindWeight(*imported, "f")->fixed.empty();
+  };
+  EXPECT_TRUE(fixed("Mul", {1, 2, 4, 8}));
+  EXPECT_TRUE(fixed("Sub", {-2, -1.25F, -0.5F, 0.25F, 1}));
+  EXPECT_FALSE(fixed("Mul", {1, 2, 4, 7}));
+  EXPECT_FALSE(fixed("Mul", {1, 1, 1, 1}));
 }
 
 }  // namespace

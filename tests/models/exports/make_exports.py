@@ -203,6 +203,22 @@ class VisionTransformer(nn.Module):
         return self.head(self.encoder(x)[:, 0])
 
 
+class Padded(nn.Module):
+    """An embedding with a row for padding, biases of zeros, powers of two as a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.e = nn.Embedding(20, 6, padding_idx=1)
+        self.register_buffer("powers", 2.0 ** torch.arange(6))
+        self.a, self.b = nn.Linear(12, 8), nn.Linear(8, 3)
+        nn.init.zeros_(self.a.bias)
+        nn.init.zeros_(self.b.bias)
+
+    def forward(self, ids):
+        x = self.e(ids).mean(1)
+        return self.b(F.gelu(self.a(torch.cat([x, torch.sin(x * self.powers)], 1))))
+
+
 def normal(*shape):
     return torch.randn(SAMPLES, *shape)
 
@@ -221,12 +237,14 @@ CASES = {
     "unet": (UNet, lambda: {"x": normal(3, 8, 8)}, (8, 8), 2),
     "mobile": (Mobile, lambda: {"x": normal(3, 8, 8)}, (), 5),
     "translator": (Translator, lambda: {"source": tokens(6), "target": tokens(4)}, (4,), 20),
+    "padded": (Padded, lambda: {"ids": tokens(5)}, (), 3),
     "vision": (VisionTransformer, lambda: {"x": normal(3, 8, 8)}, (), 5),
 }
 # Exporter (`ts`: TorchScript, `dy`: dynamo) and mode: for inference, with a `t` for training.
 VARIANTS = {
     "scalars": ["ts", "dy"], "shared": ["ts", "dy"], "llama": ["ts", "dy"], "speech": ["ts", "dy"],
     "recurrent": ["ts"], "unet": ["tst", "dyt"], "mobile": ["tst", "dyt"], "translator": ["ts"], "vision": ["ts"],
+    "padded": ["ts", "dy"],
 }
 STATES = {"h0", "c0"}  # their batch is axis 1 of the model's input
 
