@@ -7,6 +7,7 @@ packages=(
   libonnx-dev libonnx-testdata libprotobuf-dev protobuf-compiler
   libdnnl-dev libtorch-dev libopenblas-dev libhwy-dev libeigen3-dev
   zlib1g-dev libzip-dev libisal-dev libssl-dev nlohmann-json3-dev
+  libjpeg-dev libpng-dev libwebp-dev libgif-dev
   python3 python3-numpy python3-torch
 )
 missing=()

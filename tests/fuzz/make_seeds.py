@@ -67,6 +67,16 @@ def csv():
     yield 'packed', gzip.compress(b'x,y\n1,2\n', mtime=0)
 
 
+def pictures():
+    """The files of tests/frontend/data/image/pictures.bin: see make_pictures.py there."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../frontend/data/image/pictures.bin')
+    with open(path, 'rb') as file:
+        while line := file.readline():
+            name, size, width, height, channels = line.split()
+            yield name.decode(), file.read(int(size))
+            file.read((int(width) * int(height) + 7 * 5) * int(channels))
+
+
 def graph():
     yield 'mlp', b'''graph(feed %x: f32[2,4], param %fc.weight: f32[3,4], state %2 "the mean": f32[3]) {
   %3 "hidden layer": f32[2,3] = MatMul(%x, %fc.weight) {trans_a=0, trans_b=1} @"fc/gemm"
@@ -104,7 +114,7 @@ def flags():
 
 def main(folder):
     seeds = {'model': models, 'import': models, 'graph': graph, 'npy': npy, 'npz': npz, 'idx': idx, 'csv': csv,
-             'preprocess': preprocess, 'flags': flags}
+             'picture': pictures, 'preprocess': preprocess, 'flags': flags}
     for target, make in seeds.items():
         os.makedirs(os.path.join(folder, target), exist_ok=True)
         for name, content in make():

@@ -15,6 +15,8 @@
 #include "frontend/data/formats/idx.h"
 #include "frontend/data/formats/npy.h"
 #include "frontend/data/formats/npz.h"
+#include "frontend/data/image/decode.h"
+#include "frontend/data/image/resample.h"
 #include "frontend/data/preprocess.h"
 #include "frontend/graph/parse.h"
 #include "frontend/graph/print.h"
@@ -118,6 +120,23 @@ bool RunIdx(std::string_view bytes) {
   return ReadSamples(OpenIdx(WriteScratch("data-idx3-ubyte", bytes), {.max_bytes = kMaxBytes}));
 }
 
+// Decodes all of a picture, and a part of it at a part of its size.
+bool RunPicture(std::string_view bytes) {
+  const ByteSpan file(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  PictureDecoder decoder;
+  const auto info = decoder.Open(file);
+  if (!Accepts(info.status())) return false;
+  if (int64_t{info->width} * info->height > kMaxBytes / 4) return false;  // takes long
+  Image image, resized;
+  if (!Accepts(decoder.Decode({}, &image))) return false;
+  CHECK(image.pixels.size() == size_t(image.width) * image.height * image.channels);
+  const Box part{info->width / 3, info->height / 3, (info->width + 2) / 3, (info->height + 2) / 3};
+  if (!Accepts(decoder.Open(file).status())) return false;
+  if (!Accepts(decoder.Decode({.part = part, .min_width = 4, .min_height = 4}, &image))) return false;
+  Resampler().Resize(image, *info, part, Filter::kBilinear, 9, 5, &resized);
+  return true;
+}
+
 bool RunPreprocess(std::string_view bytes) {
   const auto preprocess = ParsePreprocess(std::string(bytes));
   if (!Accepts(preprocess.status())) return false;
@@ -140,8 +159,10 @@ bool RunFlags(std::string_view bytes) {
 }
 
 constexpr FuzzTarget kTargets[] = {
-    {"model", RunModel}, {"import", RunImport}, {"graph", RunGraph},           {"npz", RunNpz},     {"npy", RunNpy},
-    {"csv", RunCsv},     {"idx", RunIdx},       {"preprocess", RunPreprocess}, {"flags", RunFlags},
+    {"model", RunModel}, {"import", RunImport},   {"graph", RunGraph},
+    {"npz", RunNpz},     {"npy", RunNpy},         {"csv", RunCsv},
+    {"idx", RunIdx},     {"picture", RunPicture}, {"preprocess", RunPreprocess},
+    {"flags", RunFlags},
 };
 
 }  // namespace

@@ -44,6 +44,7 @@ const std::vector<Fence> kFences = {
     {"^nlohmann/", "^(frontend/data|optim|tools)/"},
     {"^openssl/", "^frontend/base/"},
     {"^(zip|zlib)\\.h", "^frontend/data/"},
+    {"^(jpeglib|jerror|png|gif_lib)\\.h|^webp/", "^frontend/data/image/"},
 };
 
 std::string ParentFolder(const std::string& path) {

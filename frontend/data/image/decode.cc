@@ -1,0 +1,70 @@
+#include "frontend/data/image/decode.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+#include "frontend/data/image/formats.h"
+
+namespace onnxtrain {
+namespace {
+
+using namespace std::string_view_literals;
+
+bool HasAt(ByteSpan bytes, size_t at, std::string_view text) {
+  return bytes.size() >= at + text.size() &&
+         std::equal(text.begin(), text.end(), reinterpret_cast<const char*>(bytes.data()) + at);
+}
+
+// The byte at 14 is the size of a BMP's second header, whose upper bytes are 0.
+bool IsBmp(ByteSpan b) { return HasAt(b, 0, "BM") && b.size() >= 18 && b[15] == 0 && b[16] == 0 && b[17] == 0; }
+
+struct Format {
+  bool (*matches)(ByteSpan bytes);
+  std::unique_ptr<PictureReader> (*make)();
+};
+constexpr Format kFormats[] = {
+    {[](ByteSpan b) { return HasAt(b, 0, "\xff\xd8\xff"); }, MakeJpegReader},
+    {[](ByteSpan b) { return HasAt(b, 0, "\x89PNG\r\n\x1a\n"); }, MakePngReader},
+    {[](ByteSpan b) { return HasAt(b, 0, "RIFF") && HasAt(b, 8, "WEBP"); }, MakeWebpReader},
+    {[](ByteSpan b) { return HasAt(b, 0, "GIF87a") || HasAt(b, 0, "GIF89a"); }, MakeGifReader},
+    {IsBmp, MakeBmpReader},
+};
+
+size_t FindFormat(ByteSpan bytes) {
+  return std::find_if(std::begin(kFormats), std::end(kFormats), [&](const Format& f) { return f.matches(bytes); }) -
+         std::begin(kFormats);
+}
+
+}  // namespace
+
+absl::Status CheckPixels(int64_t width, int64_t height) {
+  if (width < 1 || height < 1) return Invalid("the header declares ", width, " × ", height, " pixels");
+  if (width <= kMaxPixels && height <= kMaxPixels && width * height <= kMaxPixels) return absl::OkStatus();
+  return Invalid("the header declares ", width, " × ", height, " pixels, more than ", kMaxPixels >> 20, " Mi");
+}
+
+bool IsPicture(ByteSpan bytes) { return FindFormat(bytes) < std::size(kFormats); }
+
+PictureDecoder::PictureDecoder() : readers_(std::size(kFormats)) {}
+PictureDecoder::~PictureDecoder() = default;
+
+absl::StatusOr<PictureInfo> PictureDecoder::Open(ByteSpan bytes) {
+  current_ = nullptr;
+  if (bytes.empty()) return Invalid("the file is empty");
+  const size_t format = FindFormat(bytes);
+  if (format == std::size(kFormats)) return Invalid("not a JPEG, PNG, WebP, GIF or BMP picture");
+  if (readers_[format] == nullptr) readers_[format] = kFormats[format].make();
+  ASSIGN_OR_RETURN(const PictureInfo info, readers_[format]->Open(bytes));
+  RETURN_IF_ERROR(CheckPixels(info.width, info.height));
+  current_ = readers_[format].get();
+  return info;
+}
+
+absl::Status PictureDecoder::Decode(const DecodeRequest& request, Image* image) {
+  CHECK(current_ != nullptr);
+  return current_->Decode(request, image);
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,65 @@
+// WebP by libwebp.
+#include <webp/decode.h>
+#include <webp/demux.h>
+
+#include <cstring>
+#include <memory>
+
+#include "frontend/base/status.h"
+#include "frontend/data/image/exif.h"
+#include "frontend/data/image/formats.h"
+
+namespace onnxtrain {
+namespace {
+
+using Demuxer = std::unique_ptr<WebPDemuxer, decltype(&WebPDemuxDelete)>;
+using Animation = std::unique_ptr<WebPAnimDecoder, decltype(&WebPAnimDecoderDelete)>;
+
+int Orientation(const WebPData& data) {
+  const Demuxer demuxer(WebPDemux(&data), WebPDemuxDelete);
+  WebPChunkIterator chunk = {};
+  if (demuxer == nullptr || WebPDemuxGetChunk(demuxer.get(), "EXIF", 1, &chunk) == 0) return 1;
+  const int orientation = ExifOrientation({chunk.chunk.bytes, chunk.chunk.size});
+  WebPDemuxReleaseChunkIterator(&chunk);
+  return orientation;
+}
+
+class WebpReader : public PictureReader {
+ public:
+  absl::StatusOr<PictureInfo> Open(ByteSpan bytes) override {
+    data_ = {bytes.data(), bytes.size()};
+    if (WebPGetFeatures(data_.bytes, data_.size, &features_) != VP8_STATUS_OK) return Broken();
+    return PictureInfo{features_.width, features_.height, Orientation(data_)};
+  }
+
+  absl::Status Decode(const DecodeRequest&, Image* image) override {
+    image->Reset(features_.width, features_.height, 3);
+    if (features_.has_animation != 0) return DecodeFirstFrame(image);
+    const bool done = WebPDecodeRGBInto(data_.bytes, data_.size, image->pixels.data(), image->pixels.size(),
+                                        static_cast<int>(image->stride())) != nullptr;
+    return done ? absl::OkStatus() : Broken();
+  }
+
+ private:
+  static absl::Status Broken() { return Invalid("broken or truncated WebP"); }
+
+  absl::Status DecodeFirstFrame(Image* image) const {
+    WebPAnimDecoderOptions options;
+    WebPAnimDecoderOptionsInit(&options);
+    const Animation animation(WebPAnimDecoderNew(&data_, &options), WebPAnimDecoderDelete);
+    uint8_t* canvas = nullptr;
+    int timestamp = 0;
+    if (animation == nullptr || WebPAnimDecoderGetNext(animation.get(), &canvas, &timestamp) == 0) return Broken();
+    for (size_t i = 0; i < image->pixels.size() / 3; ++i) std::memcpy(&image->pixels[3 * i], canvas + 4 * i, 3);
+    return absl::OkStatus();
+  }
+
+  WebPData data_ = {};
+  WebPBitstreamFeatures features_ = {};
+};
+
+}  // namespace
+
+std::unique_ptr<PictureReader> MakeWebpReader() { return std::make_unique<WebpReader>(); }
+
+}  // namespace onnxtrain
