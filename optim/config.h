@@ -55,6 +55,10 @@ struct TrainConfig {
   bool standardize = false, scale_targets = false;
   std::string on_bad_sample = "abort";
   std::string normalize;  // "": that of preprocess.json beside the model, else unit
+  // Files of pictures. "": as in preprocess.json beside the model, else as the model's input has it, crop and rgb.
+  std::string image_size, resize, channel_order;
+  std::vector<std::string> augment;
+  bool decode_scaling = false;
   bool shuffle = true, drop_last = false;
   int64_t num_workers = kAuto;
   int64_t prefetch_factor = 2;

@@ -64,7 +64,8 @@ constexpr ConfigField kFields[] = {
     {"model", "dim", kReads | kTaskInspect | kSynthetic | kTaskExport, &C::dim, "NAME=N",
      "Sets a free dimension of the model's inputs; repeatable", {.repeatable = true}},
 
-    {"data", "data", kReads, &C::data, "PATH", "Samples: .npz, .npy, .csv, .tsv, IDX file or MNIST folder (also .gz)",
+    {"data", "data", kReads, &C::data, "PATH",
+     "Samples: .npz, .npy, .csv, .tsv, IDX file, folder of MNIST or of pictures (also .gz)",
      {.on_resume = kFree}},
     {"data", "eval_data", kTaskTrain, &C::eval_data, "PATH",
      "Evaluation samples, used before, during and after training (an MNIST folder has its own)", {.on_resume = kFree}},
@@ -95,6 +96,20 @@ constexpr ConfigField kFields[] = {
     {"data", "normalize", kReads, &C::normalize, "HOW",
      "Normalization of 8-bit pixels. unit: 0–1; raw: 0–255; imagenet; MEAN/STD per channel on 0–1: 0.1307/0.3081",
      {.otherwise = "unit"}},
+    {"data", "image_size", kReads, &C::image_size, "N|HxW",
+     "Height and width of the samples that files of pictures become, where the model leaves them open"},
+    {"data", "resize", kReads, &C::resize, "HOW",
+     "How a picture of other proportions fills a sample. crop: cuts the sides off; stretch: changes the proportions; "
+     "pad: adds black bars", {.choices = "stretch|crop|pad", .otherwise = "crop"}},
+    {"data", "channel_order", kReads, &C::channel_order, "ORDER",
+     "Order of the color channels that the model takes from files of pictures",
+     {.choices = "rgb|bgr", .otherwise = "rgb"}},
+    {"data", "augment", kTaskTrain, &C::augment, "HOW[,…]",
+     "Changes training pictures at random, as a function of seed, epoch and sample: crop[:MIN[-MAX]] (a part of this "
+     "share of the area, default 0.08-1), flip[:P], vflip[:P], rotate:DEGREES, color[:X], randaugment[:N[/M]], "
+     "erase[:P]"},
+    {"data", "decode_scaling", kTaskTrain, &C::decode_scaling, "",
+     "Decodes JPEG files at a half, a quarter or an eighth of their size where that is enough: faster, other pixels"},
     {"data", "shuffle", kTaskTrain, &C::shuffle, "", "Shuffles the samples in every epoch"},
     {"data", "drop_last", kTaskTrain, &C::drop_last, "", "Drops the last batch of an epoch if it is short"},
     {"data", "num_workers", kTaskTrain | kTaskEval, &C::num_workers, "N|auto",

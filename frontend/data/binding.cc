@@ -473,6 +473,7 @@ absl::Status Binder::NumberClasses() {
   const int c = out_.label.columns[0];
   const Column& label = columns_[c];
   const auto quoted = [](const std::string& name) { return StrCat("'", name, "'"); };
+  if (label.classes == spec_.classes) return absl::OkStatus();
   const bool numbers = !IntegerClasses(spec_.classes).empty();
   if (numbers && !label.classes.empty())
     return Invalid("the label column '", label.name, "' holds names (", Listed(label.classes, quoted),

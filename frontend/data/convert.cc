@@ -1,5 +1,6 @@
 #include "frontend/data/convert.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -47,9 +48,27 @@ absl::Status Convert(const From* from, int64_t n, To* to, int64_t stride) {
   return absl::OkStatus();
 }
 
+constexpr int64_t kTableChannels = 4;
+
+// Computes each of the 256 results of a channel once.
+template <typename To>
+void NormalizeByTable(const Normalization& norm, const uint8_t* from, int64_t n, To* to) {
+  const auto channels = static_cast<int64_t>(norm.mean.size());
+  To table[kTableChannels][256];
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int x = 0; x < 256; ++x) Store((x * norm.scale - norm.mean[c]) / norm.std[c], &table[c][x]);
+  }
+  for (int64_t i = 0, c = 0; i < n; c = c + 1 == channels ? 0 : c + 1) {
+    for (const int64_t end = std::min(n, i + norm.inner); i < end; ++i) to[i] = table[c][from[i]];
+  }
+}
+
 template <typename From, typename To>
 void Normalize(const Normalization& norm, const From* from, int64_t n, To* to) {
   const auto channels = static_cast<int64_t>(norm.mean.size());
+  if constexpr (std::is_same_v<From, uint8_t>) {
+    if (channels <= kTableChannels && n >= 256 * channels) return NormalizeByTable(norm, from, n, to);
+  }
   for (int64_t block = 0; block * norm.inner < n; ++block) {
     const double mean = norm.mean[block % channels], std = norm.std[block % channels], scale = norm.scale;
     for (int64_t i = block * norm.inner, end = i + norm.inner; i < end; ++i) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/image/image_options.h"
 #include "frontend/graph/host_tensor.h"
 
 namespace onnxtrain {
@@ -19,6 +20,7 @@ struct Column {
   Type sample;                       // shape of one sample, without the batch axis
   std::vector<std::string> classes;  // of a label column with names for values; empty for numbers
   bool image = false;                // u8 pixels, which --normalize applies to
+  bool picture = false;              // decoded from files of pictures as ImageOptions says
   bool measured = true;              // false for categories and constants, which are not standardized
   bool text = false;                 // ReadText returns the text of a sample; Read fails, with `problem`
   // Why the column cannot be read ("t.csv: row 7, column 'age': missing value"); "" if it can. Other columns stay
@@ -49,6 +51,11 @@ class Dataset {
   virtual absl::StatusOr<std::string> ReadText(int64_t i, int c) const;
   // Returns "data.csv: row 17", the prefix of messages about a sample.
   virtual std::string Describe(int64_t i) const = 0;
+  // Returns a name of the sample that stays when others are added or the data moves; "" if only its values identify it.
+  // Not passed on by views.
+  virtual std::string StableName(int64_t i) const { return ""; }
+  // What opening the file has decided or left out, one line each, for people. Not passed on by views.
+  virtual std::vector<std::string> notes() const { return {}; }
   // Bytes of memory that hold samples; 0 if they are read from files or generated. A view returns those of its source.
   virtual int64_t memory_bytes() const { return 0; }
 };
@@ -63,9 +70,11 @@ struct ColumnSet {
 };
 
 struct DatasetOptions {
-  Header header = Header::kAuto;         // CSV
-  std::vector<std::string> label;        // CSV: label columns by name or 0-based index; default: the last
-  std::vector<std::string> class_names;  // CSV: fixed class order, from training; empty: sorted
+  Header header = Header::kAuto;                 // CSV
+  std::vector<std::string> label;                // CSV: label columns by name or 0-based index; default: the last
+  std::vector<std::string> class_names;          // CSV: fixed class order, from training; empty: sorted
+  std::vector<std::string> folder_classes = {};  // folders of classes: the same, also of classes that are numbers
+  ImageOptions images = {};                      // files of pictures
   // CSV: columns that are not labels, whose text becomes i64 indices into Column::classes; a column that is mostly
   // numbers only where it is named.
   ColumnSet categories = {};

@@ -73,6 +73,38 @@ absl::Status ParseInput(const std::string& name, const Json& value, Preprocess* 
   return absl::OkStatus();
 }
 
+Json PicturesJson(const PicturePreprocess& p) {
+  Json json = {{"height", p.height}, {"width", p.width},   {"channels", p.channels},
+               {"layout", p.layout}, {"resize", p.resize}, {"channel_order", p.channel_order}};
+  for (const auto& f : p.folders)
+    json["folders"].push_back({{"column", f.column}, {"folder", f.folder}, {"mask", f.mask}});
+  return json;
+}
+
+absl::Status ParsePictures(const Json& json, Preprocess* preprocess) {
+  const auto it = json.find("pictures");
+  if (it == json.end()) return absl::OkStatus();
+  if (!it->is_object()) return Invalid("'pictures' is no object");
+  PicturePreprocess p;
+  RETURN_IF_ERROR(Take(*it, "height", &p.height));
+  RETURN_IF_ERROR(Take(*it, "width", &p.width));
+  RETURN_IF_ERROR(Take(*it, "channels", &p.channels));
+  RETURN_IF_ERROR(Take(*it, "layout", &p.layout));
+  RETURN_IF_ERROR(Take(*it, "resize", &p.resize));
+  RETURN_IF_ERROR(Take(*it, "channel_order", &p.channel_order));
+  const auto folders = it->find("folders");
+  for (const Json& folder : folders == it->end() ? Json::array() : *folders) {
+    if (!folder.is_object()) return Invalid("'folders' holds something else than objects");
+    PicturePreprocess::Folder f;
+    RETURN_IF_ERROR(Take(folder, "column", &f.column));
+    RETURN_IF_ERROR(Take(folder, "folder", &f.folder));
+    RETURN_IF_ERROR(Take(folder, "mask", &f.mask));
+    p.folders.push_back(std::move(f));
+  }
+  preprocess->pictures = std::move(p);
+  return absl::OkStatus();
+}
+
 // Calls parse(name, value) for each entry of the object json[key], where there is one.
 template <typename Parse>
 absl::Status ForEach(const Json& json, const char* key, Parse parse) {
@@ -106,6 +138,7 @@ absl::StatusOr<PixelScale> ParseNormalize(std::string_view text) {
 std::string ToJson(const Preprocess& p) {
   Json json;
   if (!p.normalize.empty()) json["normalize"] = p.normalize;
+  if (p.pictures.has_value()) json["pictures"] = PicturesJson(*p.pictures);
   for (const auto& [name, columns] : p.inputs) {
     json["inputs"][name]["columns"] = columns;
     if (const auto it = p.layout.find(name); it != p.layout.end()) json["inputs"][name]["layout"] = it->second;
@@ -127,6 +160,7 @@ absl::StatusOr<Preprocess> ParsePreprocess(const std::string& text) {
   if (!json.is_object()) return Invalid("no JSON object");
   Preprocess p;
   RETURN_IF_ERROR(Take(json, "normalize", &p.normalize));
+  RETURN_IF_ERROR(ParsePictures(json, &p));
   RETURN_IF_ERROR(Take(json, "label", &p.label));
   RETURN_IF_ERROR(Take(json, "classes", &p.classes));
   RETURN_IF_ERROR(Take(json, "loss", &p.loss));

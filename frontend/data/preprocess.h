@@ -14,8 +14,23 @@
 
 namespace onnxtrain {
 
+// What files of pictures were made to.
+struct PicturePreprocess {
+  int64_t height = 0, width = 0, channels = 0;
+  std::string layout, resize, channel_order;  // nchw, nhwc; as the fields of the configuration
+  struct Folder {
+    std::string column, folder;  // below the root of the data
+    bool mask = false;
+    bool operator==(const Folder&) const = default;
+  };
+  std::vector<Folder> folders;  // of inputs and labels that are folders
+
+  bool operator==(const PicturePreprocess&) const = default;
+};
+
 struct Preprocess {
   std::string normalize;                                   // as ParseNormalize takes it; "" where no input is an image
+  std::optional<PicturePreprocess> pictures;               // where an input was fed with files of pictures
   std::map<std::string, std::vector<std::string>> inputs;  // model input → column names
   std::map<std::string, std::vector<int64_t>> layout;      // model input → shape of one sample
   std::map<std::string, Standardization> standardize;      // model input → as FeedSpec has it

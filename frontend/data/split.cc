@@ -36,6 +36,8 @@ uint64_t HashColumn(const Column& column, const HostTensor& value, uint64_t hash
 
 uint64_t HashSample(const Dataset& data, int64_t i, uint64_t seed) {
   uint64_t hash = HashValue(seed, 0xCBF29CE484222325u);
+  if (const std::string name = data.StableName(i); !name.empty())
+    return Mix(HashBytes(std::as_bytes(std::span(name)), hash));
   if (data.memory_bytes() == 0) return Mix(HashValue(i, hash));
   for (int c = 0; c < static_cast<int>(data.columns().size()); ++c) {
     const Column& column = data.columns()[c];

@@ -28,8 +28,8 @@ SplitRows SplitAtEnd(int64_t size, double fraction);
 
 // Evaluates the samples whose hash is below `fraction` of all hashes, at least 1 and not all: about that fraction. The
 // hash depends on `seed` and the sample's values alone, so samples that a file gains later leave the others where they
-// are, and equal samples are on one side. Samples that are not in memory are hashed by their index instead, so that no
-// file is read twice. Requires size ≥ 2.
+// are, and equal samples are on one side. Samples with a Dataset::StableName are hashed by it, others that are not in
+// memory by their index, so that no file is read twice. Requires size ≥ 2.
 SplitRows SplitByHash(const Dataset& data, double fraction, uint64_t seed);
 
 // Splits by a column of the file `path`, which data of `size` samples was opened from with `options`: numbers other

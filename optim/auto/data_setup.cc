@@ -10,8 +10,10 @@
 #include "frontend/onnx/class_labels.h"
 #include "optim/auto/batch_axes.h"
 #include "optim/auto/default_inputs.h"
+#include "optim/auto/image_plan.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/open_samples.h"
+#include "optim/auto/picture_folders.h"
 #include "optim/auto/surgery.h"
 #include "optim/loss_text.h"
 #include "optim/onnx_loss.h"
@@ -184,9 +186,12 @@ bool IsTableFile(const std::string& path) {
   return found.ok() && found->source->is_table;
 }
 
-absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& model,
-                                    const std::optional<Preprocess>& before, const DataRequest& request,
+absl::StatusOr<OpenedData> OpenData(const TrainConfig& given, const OnnxModel& model,
+                                    const std::optional<Preprocess>& before, const DataRequest& given_request,
                                     const LossSpec& loss) {
+  const TrainConfig config = WithLabelColumns(given);
+  DataRequest request = given_request;
+  request.folders = FindFolderColumns(given, before, request.path, request.want_label);
   BindSpec spec{.want_label = request.want_label, .ignore_index = loss.ignore_index, .leave_out = request.leave_out};
   ASSIGN_OR_RETURN(spec.dims, ParseDims(config, model));
   if (before.has_value()) {
@@ -201,6 +206,8 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
   if (request.want_label) spec.classes = opened.classes;
   if (IntegerClasses(spec.classes).empty()) options.class_names = spec.classes;
   if (!config.label.empty()) options.label = config.label;
+  if (request.want_label) options.folder_classes = opened.classes;
+  ASSIGN_OR_RETURN(options.images, PlanImages(config, model.inputs(), spec.dims, before));
   auto samples = OpenSamples(config, before, request, options, loss);
   if (!samples.ok()) return Annotate(samples.status(), StrCat("`", request.field, "`: "));
   const Columns& columns = samples->dataset->columns();
@@ -251,6 +258,8 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
   notes.insert(notes.end(), natural.notes.begin(), natural.notes.end());
   RETURN_IF_ERROR(SetStandardization(config, before, request, &opened));
   if (opened.bound.has_images) opened.normalize = normalize;
+  if (FeedsPictures(opened.bound)) opened.pictures = DescribeImages(options.images, request.folders);
+  RETURN_IF_ERROR(CheckPictureFields(config, request.path, opened.pictures.has_value()));
   if (IsSpecified(config, "normalize") && !opened.bound.has_images) {
     return Invalid("`normalize`: has no effect: ", request.path, " feeds no 8-bit images");
   }
@@ -262,7 +271,8 @@ bool HasEvalFiles(const std::string& path) {
   return found.ok() && found->source->has_eval_samples != nullptr && found->source->has_eval_samples(found->path);
 }
 
-absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& config, bool eval_split, bool want_label) {
+absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& given, bool eval_split, bool want_label) {
+  const TrainConfig config = WithFolderRoot(given);
   RETURN_IF_ERROR(Validate(config));
   ModelAndData opened;
   ASSIGN_OR_RETURN(opened.model, LoadRunnableModel(config));
@@ -287,7 +297,7 @@ absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& config, bool ev
 }
 
 Preprocess DescribeBinding(const OpenedData& data) {
-  Preprocess p{.normalize = data.normalize, .classes = data.bound.classes};
+  Preprocess p{.normalize = data.normalize, .pictures = data.pictures, .classes = data.bound.classes};
   const std::vector<Column>& columns = data.bound.dataset->columns();
   for (const FeedSpec& feed : data.bound.feeds) {
     for (int c : feed.columns) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/data/binding.h"
+#include "frontend/data/image/picture_pairs.h"
 #include "frontend/data/preprocess.h"
 #include "frontend/data/transform.h"
 #include "frontend/onnx/import.h"
@@ -21,11 +22,12 @@ namespace onnxtrain {
 // A file of data, bound by input, label, normalize, header and by the preprocess.json of the model.
 struct OpenedData {
   BoundData bound;
-  std::string normalize;                    // of the images, "" where there are none
-  int own_columns = 0;                      // columns of the file; the others were added
-  std::vector<std::string> classes;         // of the training data or the model file, in the order of the scores
-  std::vector<ColumnTransform> transforms;  // applied to the columns of the file
-  std::optional<HeldOut> held_out;          // with DataRequest::fit, where eval_split is set
+  std::string normalize;                      // of the images, "" where there are none
+  std::optional<PicturePreprocess> pictures;  // where an input is fed with files of pictures
+  int own_columns = 0;                        // columns of the file; the others were added
+  std::vector<std::string> classes;           // of the training data or the model file, in the order of the scores
+  std::vector<ColumnTransform> transforms;    // applied to the columns of the file
+  std::optional<HeldOut> held_out;            // with DataRequest::fit, where eval_split is set
 };
 
 struct DataRequest {
@@ -36,6 +38,7 @@ struct DataRequest {
   bool model_classes = true;   // the model file may name the classes
   bool fit = false;            // fits encode, fill and standardize to the samples that eval_split leaves for training
   std::string leave_out = {};  // a column that is neither input nor label
+  std::vector<FolderColumn> folders = {};  // opens these instead of a source of data
 };
 
 absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& model,
@@ -44,7 +47,7 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
 
 // Is it a table of text, as a .csv file?
 bool IsTableFile(const std::string& path);
-// Does it hold evaluation samples of its own (MNIST's t10k-* in a folder)?
+// Does it hold evaluation samples of its own (MNIST's t10k-* in a folder, pictures in val, test …)?
 bool HasEvalFiles(const std::string& path);
 
 // What evaluation, prediction and gradients start from.

@@ -14,6 +14,8 @@ struct EffectRow {
 
 bool NoData(const RunFacts& f) { return !f.has_data; }
 bool NoEval(const RunFacts& f) { return !f.has_eval; }
+bool NoPictures(const RunFacts& f) { return !f.has_pictures; }
+constexpr const char* kNoPictures = "the data feeds no files of pictures";
 constexpr const char* kNoEval = "there is no evaluation data (`eval_data`, `eval_split`)";
 // Does the update rule read that number?
 bool Takes(const RunFacts& f, std::string_view number) {
@@ -39,6 +41,11 @@ constexpr EffectRow kEffects[] = {
     {"shuffle", NoData, "there is no `data`"},
     {"header", [](const RunFacts& f) { return !f.is_table; }, "the data is no table of text"},
     {"normalize", [](const RunFacts& f) { return !f.has_images; }, "the data feeds no 8-bit images"},
+    {"image_size", NoPictures, kNoPictures},
+    {"resize", NoPictures, kNoPictures},
+    {"channel_order", NoPictures, kNoPictures},
+    {"decode_scaling", NoPictures, kNoPictures},
+    {"augment", NoPictures, kNoPictures},
     {"metrics", NoEval, kNoEval},
     {"eval_every", NoEval, kNoEval},
     {"momentum", [](const RunFacts& f) { return !Takes(f, "momentum"); },

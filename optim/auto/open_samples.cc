@@ -32,6 +32,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
   const bool explicit_label = !options.label.empty();
   std::vector<std::string> class_names;
   if (!explicit_label) class_names = std::exchange(options.class_names, {});  // of a column that is not known yet
+  if (!request.folders.empty()) return OpenPicturePairs(request.path, request.folders, options.images);
   auto dataset = OpenDataset(request.path, options);
   if (!dataset.ok() && explicit_label && !label_known && absl::IsNotFound(dataset.status())) {
     options.label.clear();
@@ -128,6 +129,7 @@ absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::
   OpenedSamples opened;
   ASSIGN_OR_RETURN(opened.dataset, OpenWithLabel(request, options, !config.label.empty()));
   opened.file_columns = opened.dataset->columns();
+  opened.notes = opened.dataset->notes();
   if (request.fit && !config.eval_split.empty() && config.eval_data.empty()) {
     ASSIGN_OR_RETURN(opened.held_out, HoldOutSamples(config, *opened.dataset, options));
   }

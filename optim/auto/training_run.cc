@@ -9,6 +9,7 @@
 #include "optim/auto/init_from.h"
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/model_setup.h"
+#include "optim/auto/picture_folders.h"
 #include "optim/auto/session_setup.h"
 #include "optim/auto/surgery.h"
 #include "optim/auto/synthetic_data.h"
@@ -59,7 +60,8 @@ void HoldOutEvalData(TrainingData* data) {
 
 absl::Status OpenEvalData(const TrainConfig& config, TrainingData* data) {
   if (data->train.held_out.has_value()) return HoldOutEvalData(data), absl::OkStatus();
-  if (config.eval_data.empty() && !HasEvalFiles(config.data)) return absl::OkStatus();
+  const bool folders = !FindFolderColumns(config, std::nullopt, config.data, true).empty();
+  if (config.eval_data.empty() && (folders || !HasEvalFiles(config.data))) return absl::OkStatus();
   data->eval_text = config.eval_data.empty() ? config.data : config.eval_data;
   const DataRequest request{.path = data->eval_text, .field = "eval_data", .eval_split = true, .same_columns = true};
   ASSIGN_OR_RETURN(data->eval, OpenData(config, *data->model, DescribeBinding(data->train), request, data->loss));
@@ -112,6 +114,7 @@ RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const
           .scales_lr = config.lr_scale != "none",
           .loss_takes = LossTakes(loss),
           .has_images = data.train.bound.has_images,
+          .has_pictures = data.train.pictures.has_value(),
           .is_table = IsTableFile(config.data),
           .has_batch_norm = ops.contains("BatchNormalization"),
           .has_dropout = ops.contains("Dropout"),
@@ -297,8 +300,9 @@ int64_t TrainingRun::trained_parameters() const {
 
 namespace {
 
-absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,
                                        const BackendFactory& make_backend) {
+  const TrainConfig config = WithFolderRoot(given);
   RETURN_IF_ERROR(Validate(config));
   if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
   TrainingRun run{.config = config};

@@ -12,6 +12,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "frontend/passes/pass.h"
+#include "optim/auto/picture_folders.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/environment.h"
@@ -89,7 +90,8 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
     RETURN_IF_ERROR(PrintHelp(command, words[0] != args.command));
     return kDone;
   }
-  ASSIGN_OR_RETURN(const TrainConfig config, ParseConfig(args));
+  ASSIGN_OR_RETURN(TrainConfig config, ParseConfig(args));
+  if ((FindField("data")->tasks & command.task) != 0) config = WithFolderRoot(std::move(config));
   if (config.verify_passes) SetVerifyPasses(true);
   return RunGuarded(command, config);
 }

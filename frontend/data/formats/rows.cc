@@ -4,14 +4,20 @@
 #include "frontend/data/formats/idx.h"
 #include "frontend/data/formats/npy.h"
 #include "frontend/data/formats/npz.h"
+#include "frontend/data/image/image_folder.h"
+#include "frontend/data/image/picture_table.h"
 
 namespace onnxtrain {
 namespace {
 
 using Opened = absl::StatusOr<std::shared_ptr<const Dataset>>;
 
-Opened OpenCommas(const std::string& path, const DatasetOptions& options) { return OpenCsv(path, ',', options); }
-Opened OpenTabs(const std::string& path, const DatasetOptions& options) { return OpenCsv(path, '\t', options); }
+Opened OpenTable(const std::string& path, char separator, const DatasetOptions& options) {
+  const std::optional<PathColumn> paths = FindPathColumn(path, separator, options.header);
+  return paths.has_value() ? OpenPictureTable(path, separator, *paths, options) : OpenCsv(path, separator, options);
+}
+Opened OpenCommas(const std::string& path, const DatasetOptions& options) { return OpenTable(path, ',', options); }
+Opened OpenTabs(const std::string& path, const DatasetOptions& options) { return OpenTable(path, '\t', options); }
 
 }  // namespace
 
@@ -27,6 +33,11 @@ std::vector<Source> BuiltInSources() {
        .recognizes = IsMnistFolder,
        .open = OpenMnistFolder,
        .has_eval_samples = HasMnistEvalFiles},
+      {.name = "images",
+       .what = "a folder of pictures",
+       .recognizes = IsImageFolder,
+       .open = OpenImageFolder,
+       .has_eval_samples = HasEvalImages},
   };
 }
 

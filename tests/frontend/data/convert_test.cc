@@ -90,21 +90,28 @@ std::vector<double> Written(const Dataset& data, const FeedSpec& spec, int64_t i
   return out.ToDoubles();
 }
 
+// The larger samples take a table of the 256 results.
 TEST(FeedWriter, NormalizesChannelsFirstAndLast) {
-  const FeedSpec first{.feed = "x",
-                       .columns = {0},
-                       .sample = {DType::kFloat64, {3, 2, 2}},
-                       .scale = 1 / 255.,
-                       .mean = {.1, .2, .3},
-                       .std = {.5, .6, .7},
-                       .channel_axis = 0};
-  const std::vector<double> y = Written(*Images({2, 3, 2, 2}), first, 1);
-  for (int j = 0; j < 12; ++j) EXPECT_EQ(y[j], ((12 + j) * (1 / 255.) - first.mean[j / 4]) / first.std[j / 4]);
-  FeedSpec last = first;
-  last.sample.shape = {2, 2, 3};
-  last.channel_axis = 2;
-  const std::vector<double> z = Written(*Images({2, 2, 2, 3}), last, 1);
-  for (int j = 0; j < 12; ++j) EXPECT_EQ(z[j], ((12 + j) * (1 / 255.) - last.mean[j % 3]) / last.std[j % 3]);
+  for (const int64_t side : {2, 20}) {
+    const int64_t n = side * side;
+    const FeedSpec first{.feed = "x",
+                         .columns = {0},
+                         .sample = {DType::kFloat64, {3, side, side}},
+                         .scale = 1 / 255.,
+                         .mean = {.1, .2, .3},
+                         .std = {.5, .6, .7},
+                         .channel_axis = 0};
+    const auto expected = [&](int64_t j, int64_t c) {
+      return (static_cast<double>((3 * n + j) % 251) * (1 / 255.) - first.mean[c]) / first.std[c];
+    };
+    const std::vector<double> y = Written(*Images({2, 3, side, side}), first, 1);
+    for (int64_t j = 0; j < 3 * n; ++j) EXPECT_EQ(y[j], expected(j, j / n));
+    FeedSpec last = first;
+    last.sample.shape = {side, side, 3};
+    last.channel_axis = 2;
+    const std::vector<double> z = Written(*Images({2, side, side, 3}), last, 1);
+    for (int64_t j = 0; j < 3 * n; ++j) EXPECT_EQ(z[j], expected(j, j % 3));
+  }
 }
 
 TEST(FeedWriter, OneMeanServesAllChannelsAndShapesOnlyNeedAsManyValues) {

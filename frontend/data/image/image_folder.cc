@@ -1,0 +1,187 @@
+#include "frontend/data/image/image_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "frontend/base/status.h"
+#include "frontend/data/image/decode.h"
+#include "frontend/data/image/picture_dataset.h"
+#include "frontend/data/memory_dataset.h"
+
+namespace onnxtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxDepth = 16;        // links may lead around in circles
+constexpr size_t kFirstFiles = 100;  // that IsImageFolder looks at
+constexpr const char* kEvalParts[] = {"val", "valid", "validation", "test", "eval", "dev"};
+
+// Files that nobody means.
+bool IsLitter(const std::string& name) {
+  static const std::set<std::string> kNames = {"Thumbs.db", "ehthumbs.db", "desktop.ini", "__MACOSX"};
+  return name.starts_with('.') || kNames.contains(name);
+}
+
+bool HasPictureSuffix(const std::string& name) {
+  static const std::set<std::string> kSuffixes = {".jpg", ".jpeg", ".jpe", ".jfif", ".png",
+                                                  ".bmp", ".dib",  ".gif", ".webp"};
+  std::string suffix = fs::path(name).extension().string();
+  std::ranges::transform(suffix, suffix.begin(), [](unsigned char c) { return std::tolower(c); });
+  return kSuffixes.contains(suffix);
+}
+
+bool HoldsPicture(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;  // a FIFO would block
+  uint8_t start[32] = {};
+  std::ifstream in(path, std::ios::binary);
+  in.read(reinterpret_cast<char*>(start), sizeof(start));
+  return IsPicture({start, static_cast<size_t>(in.gcount())});
+}
+
+struct Entry {
+  std::string name;
+  bool folder;
+};
+absl::StatusOr<std::vector<Entry>> ListEntries(const fs::path& folder) {
+  std::vector<Entry> entries;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    std::string name = it->path().filename().string();
+    if (!IsLitter(name)) entries.push_back({std::move(name), it->is_directory(ignored)});
+  }
+  if (error) return Invalid(folder.string(), ": ", error.message());
+  std::ranges::sort(entries, {}, &Entry::name);
+  return entries;
+}
+
+class Lister {
+ public:
+  explicit Lister(fs::path root, size_t max_files = SIZE_MAX) : root_(std::move(root)), max_files_(max_files) {}
+
+  absl::Status Walk(const std::string& below, int depth = 0) {
+    if (depth > kMaxDepth) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::vector<Entry> entries, ListEntries(root_ / below));
+    for (const Entry& entry : entries) {
+      if (seen_ >= max_files_) return absl::OkStatus();
+      const std::string name = below.empty() ? entry.name : StrCat(below, "/", entry.name);
+      if (entry.folder) {
+        RETURN_IF_ERROR(Walk(name, depth + 1));
+      } else {
+        ++seen_;
+        Add(name);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<std::string> names;
+  std::vector<std::string> others;  // files that are no pictures
+
+ private:
+  void Add(const std::string& name) {
+    const bool picture = HasPictureSuffix(name) || HoldsPicture(root_ / name);
+    (picture ? names : others).push_back(name);
+  }
+
+  fs::path root_;
+  size_t max_files_, seen_ = 0;
+};
+
+void NoteOthers(const std::string& folder, const std::vector<std::string>& others, std::vector<std::string>* notes) {
+  if (others.empty()) return;
+  notes->push_back(StrCat("left out ", others.size(), others.size() == 1 ? " file" : " files", " of ", folder,
+                          " that are no pictures: ", others[0], others.size() > 1 ? ", …" : ""));
+}
+
+// The part of the folder that is meant: itself, or one for training or evaluation.
+absl::StatusOr<std::string> FindPart(const std::string& path, bool eval_split) {
+  if (!HasEvalImages(path)) return path;
+  if (!eval_split) return (fs::path(path) / "train").string();
+  for (const char* part : kEvalParts) {
+    if (fs::is_directory(fs::path(path) / part)) return (fs::path(path) / part).string();
+  }
+  return path;
+}
+
+std::string ListClasses(const std::vector<std::string>& classes) {
+  std::string text;
+  for (size_t i = 0; i < classes.size() && i < 8; ++i) StrAppend(&text, i == 0 ? "" : ", ", classes[i]);
+  return classes.size() > 8 ? text + ", …" : text;
+}
+
+// The label of each picture, whose class is the first folder of its name.
+absl::StatusOr<NamedTensor> MakeLabels(const std::string& folder, const std::vector<std::string>& names,
+                                       const std::vector<std::string>& wanted) {
+  std::vector<std::string> of;
+  for (const std::string& name : names) of.push_back(name.substr(0, name.find('/')));
+  const std::set<std::string> found(of.begin(), of.end());
+  NamedTensor label{.name = "label", .classes = wanted};
+  if (wanted.empty()) label.classes.assign(found.begin(), found.end());
+  std::map<std::string, int64_t> index;
+  for (const std::string& name : label.classes) index.emplace(name, index.size());
+  std::vector<int64_t> values;
+  for (const std::string& name : of) {
+    const auto it = index.find(name);
+    if (it == index.end())
+      return Invalid(folder, ": the folder '", name, "' is none of the model's ", wanted.size(), " classes (",
+                     ListClasses(wanted), "); `num_classes` auto makes a new last layer for the classes of the data");
+    values.push_back(it->second);
+  }
+  label.tensor = HostTensor::FromInts(values);
+  return label;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ListPictures(const std::string& folder, std::vector<std::string>* notes) {
+  Lister lister(folder);
+  RETURN_IF_ERROR(lister.Walk(""));
+  NoteOthers(folder, lister.others, notes);
+  if (lister.names.empty()) return Invalid(folder, ": there are no pictures in it");
+  std::ranges::sort(lister.names);
+  return std::move(lister.names);
+}
+
+bool IsImageFolder(const std::string& path) {
+  std::error_code ignored;
+  Lister lister(path, kFirstFiles);
+  return fs::is_directory(path, ignored) && lister.Walk("").ok() && lister.names.size() > lister.others.size();
+}
+
+bool HasEvalImages(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(fs::path(path) / "train", ignored)) return false;
+  const auto exists = [&](const char* part) { return fs::is_directory(fs::path(path) / part, ignored); };
+  return std::ranges::any_of(kEvalParts, exists) && IsImageFolder((fs::path(path) / "train").string());
+}
+
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenImageFolder(const std::string& path, const DatasetOptions& options) {
+  const ImageOptions& images = options.images;
+  if (images.width == 0)
+    return Invalid(path, ": ", images.problem.empty() ? "the size of a sample is not known" : images.problem);
+  ASSIGN_OR_RETURN(const std::string folder, FindPart(path, options.eval_split));
+  std::vector<std::string> notes;
+  ASSIGN_OR_RETURN(std::vector<std::string> names, ListPictures(folder, &notes));
+  std::shared_ptr<const Dataset> labels;
+  const auto in_folder = [](const std::string& name) { return name.find('/') != std::string::npos; };
+  const auto classified = std::ranges::count_if(names, in_folder);
+  if (classified > 0) {
+    const auto beside = std::ranges::find_if_not(names, in_folder);
+    if (beside != names.end())
+      return Invalid(folder, ": ", *beside, " lies beside the folders of the classes: it has no class");
+    ASSIGN_OR_RETURN(NamedTensor label, MakeLabels(folder, names, options.folder_classes));
+    std::vector<NamedTensor> columns;
+    columns.push_back(std::move(label));
+    ASSIGN_OR_RETURN(labels, MakeMemoryDataset(std::move(columns), [](int64_t i) { return StrCat("sample ", i); }));
+  }
+  std::vector<PictureColumn> pictures;
+  pictures.push_back({.name = "image", .options = images, .files = FilesInFolder(folder, std::move(names))});
+  return MakePictureDataset(std::move(pictures), std::move(labels), -1, false, std::move(notes));
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,126 @@
+#include "frontend/data/image/picture_dataset.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kMaxFile = int64_t{1} << 30;
+
+absl::Status ReadRegularFile(int fd, std::vector<uint8_t>* bytes) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return Invalid(std::strerror(errno));
+  if (!S_ISREG(info.st_mode)) return Invalid("not a regular file");
+  if (info.st_size > kMaxFile) return Invalid("larger than ", kMaxFile >> 20, " MiB");
+  bytes->resize(info.st_size);
+  for (size_t done = 0; done < bytes->size();) {
+    const ssize_t n = read(fd, bytes->data() + done, bytes->size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Invalid(std::strerror(errno));
+    if (n == 0) return Invalid("the file has become shorter");
+    done += n;
+  }
+  return absl::OkStatus();
+}
+
+class FolderFiles : public PictureFiles {
+ public:
+  FolderFiles(std::string root, std::vector<std::string> names) : root_(std::move(root)), names_(std::move(names)) {
+    if (!root_.empty() && !root_.ends_with('/')) root_ += '/';
+  }
+  int64_t size() const override { return static_cast<int64_t>(names_.size()); }
+  std::string Name(int64_t i) const override { return names_[i]; }
+  std::string Describe(int64_t i) const override { return root_ + names_[i]; }
+  absl::Status Read(int64_t i, std::vector<uint8_t>* bytes) const override {
+    // O_NONBLOCK: a FIFO does not block.
+    const int fd = open(Describe(i).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return Invalid(std::strerror(errno));
+    absl::Status status = ReadRegularFile(fd, bytes);
+    close(fd);
+    return status;
+  }
+
+ private:
+  std::string root_;
+  std::vector<std::string> names_;
+};
+
+Column DescribeColumn(const PictureColumn& p) {
+  const bool mask = p.kind == PictureKind::kMask;
+  const Type sample = mask ? Type{DType::kUInt8, {p.options.height, p.options.width}} : p.options.sample();
+  return {.name = p.name, .sample = sample, .classes = {}, .image = !mask, .picture = true, .measured = !mask};
+}
+
+class PictureDataset : public Dataset {
+ public:
+  PictureDataset(std::vector<PictureColumn> pictures, std::shared_ptr<const Dataset> table, int leave_out,
+                 bool describe_by_table, std::vector<std::string> notes)
+      : pictures_(std::move(pictures)),
+        table_(std::move(table)),
+        describe_by_table_(describe_by_table),
+        notes_(std::move(notes)) {
+    for (const PictureColumn& p : pictures_) {
+      columns_.push_back(DescribeColumn(p));
+      CHECK_EQ(p.files->size(), pictures_[0].files->size());
+    }
+    if (table_ == nullptr) return;
+    CHECK_EQ(table_->size(), size());
+    for (int c = 0; c < static_cast<int>(table_->columns().size()); ++c) {
+      if (c == leave_out) continue;
+      columns_.push_back(table_->columns()[c]);
+      places_.push_back(c);
+    }
+  }
+
+  int64_t size() const override { return pictures_[0].files->size(); }
+  const std::vector<Column>& columns() const override { return columns_; }
+  std::string StableName(int64_t i) const override { return pictures_[0].files->Name(i); }
+  std::vector<std::string> notes() const override { return notes_; }
+  int64_t memory_bytes() const override { return table_ != nullptr ? table_->memory_bytes() : 0; }
+  std::string Describe(int64_t i) const override {
+    return describe_by_table_ ? table_->Describe(i) : pictures_[0].files->Describe(i);
+  }
+
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
+    const auto own = static_cast<int>(pictures_.size());
+    if (c >= own) return table_->Read(i, places_[c - own], pass, out);
+    const PictureColumn& p = pictures_[c];
+    thread_local std::vector<uint8_t> bytes;
+    absl::Status status = p.files->Read(i, &bytes);
+    if (status.ok()) status = PicturePipeline::ForThisThread().Run(bytes, p.options, p.kind, pass, i, out);
+    if (status.ok()) return status;
+    return Annotate(status,
+                    StrCat(describe_by_table_ ? StrCat(table_->Describe(i), ": ") : "", p.files->Describe(i), ": "));
+  }
+
+ private:
+  std::vector<PictureColumn> pictures_;
+  std::shared_ptr<const Dataset> table_;
+  bool describe_by_table_;
+  std::vector<std::string> notes_;
+  std::vector<Column> columns_;
+  std::vector<int> places_;  // of the further columns in the table
+};
+
+}  // namespace
+
+std::shared_ptr<const PictureFiles> FilesInFolder(std::string root, std::vector<std::string> names) {
+  return std::make_shared<FolderFiles>(std::move(root), std::move(names));
+}
+
+std::shared_ptr<const Dataset> MakePictureDataset(std::vector<PictureColumn> pictures,
+                                                  std::shared_ptr<const Dataset> table, int leave_out,
+                                                  bool describe_by_table, std::vector<std::string> notes) {
+  return std::make_shared<PictureDataset>(std::move(pictures), std::move(table), leave_out, describe_by_table,
+                                          std::move(notes));
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,115 @@
+#include "frontend/data/image/picture_pipeline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+#include "frontend/data/image/augment.h"
+#include "frontend/data/image/color.h"
+#include "frontend/data/image/turn.h"
+
+namespace onnxtrain {
+namespace {
+
+int Scaled(int extent, int from, int to) {
+  return static_cast<int>(std::clamp<int64_t>((int64_t{extent} * to + from / 2) / from, 1, to));
+}
+
+// Width and height that the picture takes within the sample.
+std::pair<int, int> FilledSize(int width, int height, const ImageOptions& o) {
+  if (o.fit != ImageFit::kPad) return {o.width, o.height};
+  if (int64_t{width} * o.height > int64_t{height} * o.width) return {o.width, Scaled(height, width, o.width)};
+  return {Scaled(width, height, o.height), o.height};
+}
+
+// Centers a picture between black bars.
+void Pad(int width, int height, Image* image, Image* spare) {
+  if (image->width == width && image->height == height) return;
+  spare->Reset(width, height, image->channels);
+  std::ranges::fill(spare->pixels, uint8_t{0});
+  const int x = (width - image->width) / 2, y = (height - image->height) / 2;
+  for (int r = 0; r < image->height; ++r)
+    std::memcpy(spare->row(y + r) + static_cast<size_t>(x) * image->channels, image->row(r), image->stride());
+  std::swap(*image, *spare);
+}
+
+void SwapRedAndBlue(Image* image) {
+  for (size_t i = 0; i + 2 < image->pixels.size(); i += 3) std::swap(image->pixels[i], image->pixels[i + 2]);
+}
+
+void WritePlanes(const Image& image, uint8_t* out) {
+  const auto channels = static_cast<size_t>(image.channels);
+  const size_t n = image.pixels.size() / channels;
+  for (size_t c = 0; c < channels; ++c) {
+    const uint8_t* from = image.pixels.data() + c;
+    for (size_t i = 0; i < n; ++i) out[c * n + i] = from[i * channels];
+  }
+}
+
+}  // namespace
+
+Box FitBox(int width, int height, const ImageOptions& o) {
+  if (o.fit != ImageFit::kCrop) return {0, 0, width, height};
+  Box box{0, 0, width, height};
+  if (int64_t{width} * o.height > int64_t{height} * o.width) {
+    box.width = std::clamp<int>(std::lround(double(height) * o.width / o.height), 1, width);
+  } else {
+    box.height = std::clamp<int>(std::lround(double(width) * o.height / o.width), 1, height);
+  }
+  box.x = (width - box.width) / 2;
+  box.y = (height - box.height) / 2;
+  return box;
+}
+
+PicturePipeline& PicturePipeline::ForThisThread() {
+  thread_local PicturePipeline pipeline;
+  return pipeline;
+}
+
+absl::Status PicturePipeline::Run(ByteSpan file, const ImageOptions& options, PictureKind kind, const ReadPass& pass,
+                                  int64_t sample, std::span<std::byte> out) {
+  const bool mask = kind == PictureKind::kMask;
+  ASSIGN_OR_RETURN(const PictureInfo info, decoder_.Open(file));
+  const Turn upright = UprightTurn(info.orientation);
+  const int width = upright.transpose ? info.height : info.width, height = upright.transpose ? info.width : info.height;
+  const bool augments = pass.augment && options.augment.changes_pictures();
+  Augmenter augmenter(options.augment, pass, sample);
+  Box box = FitBox(width, height, options);
+  Turn turn = upright;
+  if (augments) {
+    box = augmenter.DrawBox(width, height, box);
+    turn = Compose(upright, augmenter.DrawTurn());
+  }
+  const bool cut = augments && options.augment.crop_max > 0;  // changes the proportions by itself
+  auto [filled_width, filled_height] =
+      cut ? std::pair(options.width, options.height) : FilledSize(box.width, box.height, options);
+  if (upright.transpose) std::swap(filled_width, filled_height);
+  const Box stored = StoredBox(upright, info.width, info.height, box);
+  const bool scaling = options.decode_scaling && !mask;
+  RETURN_IF_ERROR(decoder_.Decode({.part = stored,
+                                   .min_width = scaling ? filled_width : 0,
+                                   .min_height = scaling ? filled_height : 0,
+                                   .indices = mask},
+                                  &decoded_));
+  if (mask && decoded_.channels != 1) return Invalid("a mask must have a palette or be grey, this picture has colors");
+  SetChannels(mask ? 1 : options.channels, &decoded_);
+  resampler_.Resize(decoded_, info, stored, mask ? Filter::kNearest : Filter::kBilinear, filled_width, filled_height,
+                    &image_);
+  TurnImage(turn, &image_, &spare_);
+  Pad(options.width, options.height, &image_, &spare_);
+  if (augments) augmenter.Change(mask, &image_, &spare_);
+  CHECK_EQ(out.size(), image_.pixels.size());
+  if (options.bgr && !mask) SwapRedAndBlue(&image_);
+  auto* to = reinterpret_cast<uint8_t*>(out.data());
+  if (options.channels_last || mask) {
+    std::ranges::copy(image_.pixels, to);
+  } else {
+    WritePlanes(image_, to);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace onnxtrain

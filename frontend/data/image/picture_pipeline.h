@@ -1,0 +1,39 @@
+// From the bytes of a file to a sample: decode, cut, resize, turn, augment, lay out.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "frontend/data/dataset.h"
+#include "frontend/data/image/decode.h"
+#include "frontend/data/image/image_options.h"
+#include "frontend/data/image/resample.h"
+
+namespace onnxtrain {
+
+enum class PictureKind : uint8_t {
+  kColors,  // [channels, height, width] or [height, width, channels]
+  kMask     // [height, width]: classes as indices of a palette or grey values, never mixed
+};
+
+// Returns the part of a width × height picture (as it is looked at) that fills a sample without augmentation.
+Box FitBox(int width, int height, const ImageOptions& options);
+
+// Keeps decoders and buffers. One thread at a time; ForThisThread() has one for each.
+class PicturePipeline {
+ public:
+  static PicturePipeline& ForThisThread();
+
+  // Writes the sample to `out`, of options.sample() or, for masks, height × width bytes. Augmentation is a function of
+  // (pass, sample); pictures and masks of one sample are cut and turned alike.
+  absl::Status Run(ByteSpan file, const ImageOptions& options, PictureKind kind, const ReadPass& pass, int64_t sample,
+                   std::span<std::byte> out);
+
+ private:
+  PictureDecoder decoder_;
+  Resampler resampler_;
+  Image decoded_, image_, spare_;
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,69 @@
+#include "optim/auto/picture_folders.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "frontend/base/units.h"
+
+namespace onnxtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool IsFolder(const std::string& root, const std::string& name) {
+  std::error_code ignored;
+  return !name.empty() && fs::is_directory(fs::path(root) / name, ignored);
+}
+
+// What is behind "NAME=", or all of the text.
+std::string AfterName(const std::string& text) {
+  const size_t equal = text.find('=');
+  return equal == std::string::npos ? text : text.substr(equal + 1);
+}
+
+void AddInputs(const TrainConfig& config, const std::string& root, std::vector<FolderColumn>* folders) {
+  for (const std::string& text : config.input) {
+    const std::string folder = AfterName(text);
+    if (IsFolder(root, folder)) folders->push_back({.name = folder, .folder = folder});
+  }
+}
+
+void AddLabels(const TrainConfig& config, const std::string& root, std::vector<FolderColumn>* folders) {
+  for (const std::string& text : config.label) {
+    const std::string folder = AfterName(text), name = text.substr(0, text.find('='));
+    if (IsFolder(root, folder)) folders->push_back({.name = name, .folder = folder, .kind = PictureKind::kMask});
+  }
+}
+
+}  // namespace
+
+TrainConfig WithFolderRoot(TrainConfig config) {
+  if (config.data.empty() && !FindFolderColumns(config, std::nullopt, ".", true).empty()) {
+    config.data = std::string(1, '.');  // a literal draws a false warning of GCC 12
+    config.specified.emplace("data");
+  }
+  return config;
+}
+
+std::vector<FolderColumn> FindFolderColumns(const TrainConfig& config, const std::optional<Preprocess>& before,
+                                            const std::string& root, bool want_label) {
+  std::vector<FolderColumn> folders;
+  AddInputs(config, root, &folders);
+  if (want_label) AddLabels(config, root, &folders);
+  if (!folders.empty() || !before.has_value() || !before->pictures.has_value()) return folders;
+  for (const PicturePreprocess::Folder& f : before->pictures->folders) {
+    if (f.mask && !want_label) continue;
+    folders.push_back({f.column, f.folder, f.mask ? PictureKind::kMask : PictureKind::kColors});
+  }
+  return folders;
+}
+
+TrainConfig WithLabelColumns(TrainConfig config) {
+  for (std::string& label : config.label) {
+    const size_t equal = label.find('=');
+    if (equal != std::string::npos && IsFolder(config.data, label.substr(equal + 1))) label.resize(equal);
+  }
+  return config;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,25 @@
+// Inputs and labels that are folders of pictures: `input` x=images/ and `label` mask=masks/.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frontend/data/image/picture_pairs.h"
+#include "frontend/data/preprocess.h"
+#include "optim/config.h"
+
+namespace onnxtrain {
+
+// Folders are relative to `data`; without it, to the working directory: sets data to "." where an input or label names
+// a folder there.
+TrainConfig WithFolderRoot(TrainConfig config);
+
+// The columns that name folders below `root`; without any, those of `before`. `want_label`: also that of the label.
+std::vector<FolderColumn> FindFolderColumns(const TrainConfig& config, const std::optional<Preprocess>& before,
+                                            const std::string& root, bool want_label);
+
+// The label as the name of a column: `label` mask=masks/ is the column mask.
+TrainConfig WithLabelColumns(TrainConfig config);
+
+}  // namespace onnxtrain

@@ -1,0 +1,277 @@
+#include "frontend/data/image/image_folder.h"
+
+#include <gmock/gmock.h>
+
+#include "frontend/base/status.h"
+#include "frontend/data/data_view.h"
+#include "frontend/data/image/picture_pairs.h"
+#include "frontend/data/loader.h"
+#include "frontend/data/source.h"
+#include "frontend/data/split.h"
+#include "tests/frontend/data/files.h"
+
+namespace onnxtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A 24-bit BMP of one color a pixel, from the top left.
+std::string Bmp(int width, int height, const std::vector<std::array<uint8_t, 3>>& colors) {
+  std::string file("BM", 2), row;
+  const auto number = [&](uint32_t value, int size) {
+    for (int i = 0; i < size; ++i) file.push_back(static_cast<char>(value >> 8 * i));
+  };
+  number(0, 4), number(0, 4), number(54, 4), number(40, 4), number(width, 4), number(-height, 4), number(1, 2);
+  number(24, 2), number(0, 4), number(0, 4), number(0, 4), number(0, 4), number(0, 4), number(0, 4);
+  for (int y = 0; y < height; ++y) {
+    const size_t start = file.size();
+    for (int x = 0; x < width; ++x) {
+      const auto& c = colors[(y * width + x) % colors.size()];
+      file += {static_cast<char>(c[2]), static_cast<char>(c[1]), static_cast<char>(c[0])};
+    }
+    while ((file.size() - start) % 4 != 0) file.push_back(0);
+  }
+  return file;
+}
+
+// An 8-bit BMP whose palette is grey.
+std::string MaskBmp(int width, int height, const std::vector<uint8_t>& classes) {
+  std::string file = Bmp(width, height, {{0, 0, 0}}).substr(0, 54);
+  file[28] = 8;
+  file[10] = 0x36, file[11] = 4;
+  for (int i = 0; i < 256; ++i) file += {static_cast<char>(i), static_cast<char>(i), static_cast<char>(i), 0};
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < (width + 3) / 4 * 4; ++x)
+      file.push_back(x < width ? static_cast<char>(classes[y * width + x]) : 0);
+  }
+  return file;
+}
+
+class ImageFolder : public testing::Test {
+ protected:
+  void Write(const std::string& name, std::string_view content) {
+    fs::create_directories(fs::path(dir / name).parent_path());
+    dir.Write(name, content);
+  }
+  absl::StatusOr<std::shared_ptr<const Dataset>> Open(const DatasetOptions& options) {
+    return OpenDataset(dir.path(), options);
+  }
+
+  TempDir dir;
+  DatasetOptions options{.images = {.width = 2, .height = 2, .channels = 3}};
+};
+
+TEST_F(ImageFolder, SubfoldersAreClassesInBytewiseOrder) {
+  Write("b/1.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  Write("a2/x/deep.bmp", Bmp(2, 2, {{4, 5, 6}}));
+  Write("B/2.bmp", Bmp(2, 2, {{7, 8, 9}}));
+  Write("a10/noname", Bmp(2, 2, {{10, 11, 12}}));  // known by its content
+  const auto data = Open(options);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_THAT((*data)->columns()[1].classes, ElementsAre("B", "a10", "a2", "b"));
+  EXPECT_EQ(ColumnValues(**data, 1), (std::vector<double>{0, 1, 2, 3}));
+  EXPECT_EQ((*data)->columns()[0].sample, (Type{DType::kUInt8, {3, 2, 2}}));
+  const std::vector<double> pixels = ColumnValues(**data, 0);
+  EXPECT_EQ(std::vector<double>(pixels.begin(), pixels.begin() + 12),
+            (std::vector<double>{7, 7, 7, 7, 8, 8, 8, 8, 9, 9, 9, 9}));
+  EXPECT_EQ((*data)->Describe(2), dir / "a2/x/deep.bmp");
+}
+
+TEST_F(ImageFolder, LayoutAndChannelsAreThoseOfTheModel) {
+  Write("a/1.bmp", Bmp(2, 1, {{10, 20, 30}, {40, 50, 60}}));
+  const auto values = [&](ImageOptions images) {
+    images.width = 2, images.height = 1;
+    const auto data = Open({.images = images});
+    EXPECT_TRUE(data.ok()) << data.status();
+    return ColumnValues(**data, 0);
+  };
+  EXPECT_THAT(values({.channels_last = true}), ElementsAre(10, 20, 30, 40, 50, 60));
+  EXPECT_THAT(values({.channels_last = true, .bgr = true}), ElementsAre(30, 20, 10, 60, 50, 40));
+  EXPECT_THAT(values({}), ElementsAre(10, 40, 20, 50, 30, 60));
+  EXPECT_THAT(values({.channels = 1}), ElementsAre(18, 48));
+}
+
+TEST_F(ImageFolder, OtherProportionsAreCutStretchedOrPadded) {
+  Write("a/1.bmp", Bmp(4, 2, {{0, 0, 0}, {100, 0, 0}, {200, 0, 0}, {60, 0, 0}}));
+  const auto reds = [&](ImageFit fit) {
+    const auto data = Open({.images = {.width = 2, .height = 2, .fit = fit}});
+    EXPECT_TRUE(data.ok()) << data.status();
+    const std::vector<double> all = ColumnValues(**data, 0);
+    return std::vector<double>(all.begin(), all.begin() + 4);
+  };
+  EXPECT_THAT(reds(ImageFit::kCrop), ElementsAre(100, 200, 100, 200));
+  const std::vector<double> stretched = reds(ImageFit::kStretch), padded = reds(ImageFit::kPad);
+  EXPECT_EQ(stretched[0], stretched[2]);
+  EXPECT_GT(stretched[0], 40);
+  EXPECT_LT(stretched[0], 100);
+  EXPECT_EQ(padded[0], stretched[0]);  // one row of pixels, and one of black
+  EXPECT_EQ(padded[2], 0);
+}
+
+TEST_F(ImageFolder, StrayFilesAreLeftOutAndNamed) {
+  for (const char* name : {"a/1.bmp", "a/2.bmp", "a/3.bmp"}) Write(name, Bmp(2, 2, {{1, 2, 3}}));
+  for (const char* name : {".DS_Store", "a/.DS_Store", "a/Thumbs.db", "a/notes.txt", "a/empty"}) Write(name, "x");
+  Write("a/empty", "");
+  const auto data = Open(options);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->size(), 3);
+  EXPECT_THAT((*data)->notes(),
+              ElementsAre(StrCat("left out 2 files of ", dir.path(), " that are no pictures: a/empty, …")));
+}
+
+TEST_F(ImageFolder, BrokenPicturesAreErrorsWithTheirName) {
+  Write("a/1.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  Write("a/empty.png", "");
+  Write("a/short.bmp", Bmp(2, 2, {{1, 2, 3}}).substr(0, 60));
+  Write("a/text.jpg", "no picture");
+  const auto data = Open(options);
+  ASSERT_TRUE(data.ok()) << data.status();
+  std::vector<std::byte> out(12);
+  const auto error = [&](int64_t i) { return Message((*data)->Read(i, 0, out)); };
+  EXPECT_EQ(error(0), "");
+  EXPECT_EQ(error(1), dir / "a/empty.png: the file is empty");
+  EXPECT_EQ(error(2), dir / "a/short.bmp: truncated BMP");
+  EXPECT_EQ(error(3), dir / "a/text.jpg: not a JPEG, PNG, WebP, GIF or BMP picture");
+}
+
+TEST_F(ImageFolder, ClassesOfTheModelDecideTheIndices) {
+  Write("10/1.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  Write("2/1.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  options.folder_classes = {"2", "3", "10"};
+  EXPECT_EQ(ColumnValues(**Open(options), 1), (std::vector<double>{2, 0}));
+  options.folder_classes = {"2", "3"};
+  EXPECT_THAT(Message(Open(options).status()), HasSubstr("the folder '10' is none of the model's 2 classes (2, 3)"));
+}
+
+TEST_F(ImageFolder, PartsForTrainingAndEvaluation) {
+  Write("train/a/1.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  Write("val/a/2.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  EXPECT_TRUE(HasEvalImages(dir.path()));
+  EXPECT_EQ((*Open(options))->Describe(0), dir / "train/a/1.bmp");
+  options.eval_split = true;
+  EXPECT_EQ((*Open(options))->Describe(0), dir / "val/a/2.bmp");
+}
+
+TEST_F(ImageFolder, AnOpenSizeIsAnErrorThatSaysWhatToDo) {
+  Write("a/1.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  EXPECT_EQ(Message(Open({.images = {.problem = "say how large"}}).status()), dir.path() + ": say how large");
+}
+
+TEST_F(ImageFolder, SplitsByNameSoThatOtherSamplesMoveNone) {
+  for (int i = 0; i < 60; ++i) Write(StrCat("a/", i, ".bmp"), Bmp(2, 2, {{1, 2, 3}}));
+  const auto names = [](const Dataset& data) {
+    std::set<std::string> held_out;
+    for (const int64_t i : SplitByHash(data, 0.3, 7).eval) held_out.insert(data.Describe(i));
+    return held_out;
+  };
+  const std::set<std::string> before = names(**Open(options));
+  Write("a/0000.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  std::set<std::string> after = names(**Open(options));
+  after.erase(dir / "a/0000.bmp");
+  EXPECT_EQ(after, before);
+}
+
+// The same augmented pixels, whoever makes the batches and wherever they begin.
+TEST_F(ImageFolder, AugmentationDoesNotDependOnWorkersBatchesOrResume) {
+  for (int i = 0; i < 12; ++i) {
+    const auto c = static_cast<uint8_t>(20 * i);
+    Write(StrCat("a/", i, ".bmp"), Bmp(9, 7, {{c, 10, 20}, {200, c, 3}, {7, 77, c}, {c, c, 0}, {90, 1, 2}}));
+  }
+  options.images = {.width = 5, .height = 4, .augment = {.crop_min = 0.3, .crop_max = 1, .flip = 0.5, .color = 0.4}};
+  const std::shared_ptr<const Dataset> data = *Open(options);
+  const FeedSpec spec{.feed = "x", .columns = {0}, .sample = {DType::kFloat32, {3, 4, 5}}};
+  const auto pixels = [&](LoaderOptions load) {
+    load.shuffle = true, load.augment = true, load.epochs = 2 - load.first_epoch;
+    auto loader = *Loader::Create(data, {spec}, load);
+    std::vector<double> all;
+    while (const Batch* batch = *loader->Next()) {
+      for (const double x : batch->tensors[0].ToDoubles()) all.push_back(x);
+    }
+    return all;
+  };
+  const std::vector<double> expected = pixels({.batch_size = 4, .num_workers = 0});
+  EXPECT_EQ(pixels({.batch_size = 4, .num_workers = 1}), expected);
+  EXPECT_EQ(pixels({.batch_size = 3, .num_workers = 4}), expected);
+  const std::vector<double> resumed = pixels({.batch_size = 2, .num_workers = 2, .first_epoch = 1, .first_sample = 6});
+  EXPECT_EQ(resumed, std::vector<double>(expected.end() - 6 * 60, expected.end()));
+  const std::vector<double> first(expected.begin(), expected.begin() + 12 * 60),
+      second(expected.begin() + 12 * 60, expected.end());
+  EXPECT_NE(std::multiset<double>(first.begin(), first.end()), std::multiset<double>(second.begin(), second.end()));
+}
+
+TEST_F(ImageFolder, TablesNamePicturesBesideThem) {
+  Write("img/1.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  Write("img/2.bmp", Bmp(2, 2, {{4, 5, 6}}));
+  Write("with.csv", "file,kind\nimg/2.bmp,cat\nimg/1.bmp,ape\nimg/3.bmp,ape\n");
+  Write("without.csv", "cat,img/2.bmp\nape,img/1.bmp\n");
+  const auto data = OpenDataset(dir / "with.csv", options);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->columns()[0].name, "file");
+  EXPECT_EQ(ColumnValues(**data, 1), (std::vector<double>{1, 0, 0}));
+  std::vector<std::byte> out(12);
+  EXPECT_TRUE((*data)->Read(0, 0, out).ok());
+  EXPECT_EQ(static_cast<int>(out[0]), 4);
+  EXPECT_EQ(Message((*data)->Read(2, 0, out)),
+            StrCat(dir / "with.csv", ": row 4: ", dir / "img/3.bmp", ": No such file or directory"));
+  const auto plain = OpenDataset(dir / "without.csv", options);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ((*plain)->columns()[0].sample.shape, (Shape{3, 2, 2}));
+  EXPECT_EQ(ColumnValues(**plain, 1), (std::vector<double>{1, 0}));
+}
+
+class PicturePairs : public ImageFolder {
+ protected:
+  const std::vector<FolderColumn> folders = {{.name = "images/", .folder = "images/"},
+                                             {.name = "mask", .folder = "masks", .kind = PictureKind::kMask}};
+};
+
+TEST_F(PicturePairs, MasksKeepTheirClasses) {
+  Write("images/a.bmp", Bmp(4, 4, {{1, 2, 3}}));
+  Write("masks/a.bmp", MaskBmp(4, 4, {0, 0, 9, 9, 0, 0, 9, 9, 5, 5, 7, 7, 5, 5, 7, 7}));
+  const auto data = OpenPicturePairs(dir.path(), folders, options.images);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->columns()[1].sample, (Type{DType::kUInt8, {2, 2}}));
+  EXPECT_THAT(ColumnValues(**data, 1), ElementsAre(0, 9, 5, 7));
+  EXPECT_FALSE((*data)->columns()[1].image);
+}
+
+// The color of a pixel is its class, so pictures that are moved otherwise than their masks show.
+TEST_F(PicturePairs, PicturesAndMasksMoveTogether) {
+  std::vector<std::array<uint8_t, 3>> colors;
+  std::vector<uint8_t> classes;
+  for (int i = 0; i < 64; ++i) {
+    const auto value = static_cast<uint8_t>(i % 8 < 4 ? (i < 32 ? 10 : 60) : (i < 32 ? 120 : 240));
+    colors.push_back({value, value, value});
+    classes.push_back(value);
+  }
+  Write("images/a.bmp", Bmp(8, 8, colors));
+  Write("masks/a.bmp", MaskBmp(8, 8, classes));
+  options.images = {
+      .width = 16, .height = 16, .augment = {.crop_min = 0.3, .crop_max = 1, .flip = 0.5, .vertical_flip = 0.5}};
+  const auto data = *OpenPicturePairs(dir.path(), folders, options.images);
+  for (int64_t epoch = 0; epoch < 30; ++epoch) {
+    std::vector<std::byte> picture(3 * 256), mask(256);
+    const ReadPass pass{.augment = true, .seed = 1, .epoch = epoch};
+    ASSERT_TRUE(data->Read(0, 0, pass, picture).ok() && data->Read(0, 1, pass, mask).ok());
+    int equal = 0;
+    for (int i = 0; i < 256; ++i) equal += picture[i] == mask[i];
+    EXPECT_GT(equal, 150) << epoch;  // all but the borders, which are mixed
+  }
+}
+
+TEST_F(PicturePairs, MissingCounterpartsAreErrors) {
+  Write("images/a.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  Write("images/b.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  Write("masks/a.bmp", MaskBmp(2, 2, {0, 1, 2, 3}));
+  EXPECT_THAT(Message(OpenPicturePairs(dir.path(), folders, options.images).status()),
+              HasSubstr("images/b.bmp: there is no picture b.* in "));
+  Write("masks/b.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  std::vector<std::byte> out(4);
+  EXPECT_THAT(Message((*OpenPicturePairs(dir.path(), folders, options.images))->Read(1, 1, out)),
+              HasSubstr("a mask must have a palette or be grey, this picture has colors"));
+}
+
+}  // namespace
+}  // namespace onnxtrain
