@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "frontend/base/units.h"
@@ -55,7 +56,7 @@ absl::StatusOr<ColumnTransform> ParseTransform(const std::string& column, const 
   const bool place = t.categories.empty() || t.fill.empty() ||
                      (t.fill.size() == 1 && t.fill[0] >= 0 && t.fill[0] < static_cast<double>(t.categories.size()));
   if (t.categories.empty() != encode.empty() || !place)
-    return Invalid("'columns' of '", column, "' contradict themselves");
+    return Invalid("'columns' of '", Printable(column), "' contradict themselves");
   return t;
 }
 
@@ -68,7 +69,7 @@ absl::Status ParseInput(const std::string& name, const Json& value, Preprocess* 
   RETURN_IF_ERROR(Take(value, "std", &standardize.divisor));
   const auto positive = [](double x) { return x > 0; };
   if (standardize.shift.size() != standardize.divisor.size() || !std::ranges::all_of(standardize.divisor, positive))
-    return Invalid("'mean' and 'std' of input '", name, "' do not fit together");
+    return Invalid("'mean' and 'std' of input '", Printable(name), "' do not fit together");
   if (!standardize.shift.empty()) p->standardize[name] = std::move(standardize);
   return absl::OkStatus();
 }

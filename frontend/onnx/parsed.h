@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "frontend/base/printable.h"
 #include "frontend/graph/attrs.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/mapped_file.h"
-#include "frontend/onnx/printable.h"
 #include "frontend/onnx/torch_export.h"
 #include "frontend/onnx/weight_origin.h"
 #include "frontend/ops/import/onnx_import.h"

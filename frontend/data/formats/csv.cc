@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_split.h"
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/formats/csv_columns.h"
@@ -49,7 +50,8 @@ absl::StatusOr<std::vector<std::string>> MakeColumnNames(bool header, const Reco
   for (size_t c = 0; c < first.size(); ++c) {
     names.emplace_back(header ? TrimBlanks(first[c]) : std::string_view());
     if (names.back().empty()) names.back() = StrCat(header ? "#" : "", c);
-    if (!seen.insert(names.back()).second) return Invalid("row 1: two columns are named '", names.back(), "'");
+    if (!seen.insert(names.back()).second)
+      return Invalid("row 1: two columns are named '", Printable(names.back()), "'");
   }
   return names;
 }
@@ -64,7 +66,7 @@ absl::StatusOr<std::vector<bool>> FindLabelColumns(const std::vector<std::string
     if (const auto number = ParseInt(name); it == names.end() && number.ok() && *number >= 0) index = *number;
     if (index >= names.size()) {
       return absl::NotFoundError(StrCat("there is no column '", name, "' among ", names.size(), " columns from '",
-                                        names[0], "' to '", names.back(), "'"));
+                                        Printable(names[0]), "' to '", Printable(names.back()), "'"));
     }
     is_label[index] = true;
   }

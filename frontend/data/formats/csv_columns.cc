@@ -9,6 +9,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
@@ -31,7 +32,7 @@ bool IsMissingValue(std::string_view s) {
 std::string QuoteValue(std::string_view s) {
   size_t cut = std::min<size_t>(s.size(), 40);
   while (cut < s.size() && cut > 0 && (s[cut] & 0xC0) == 0x80) --cut;  // do not split a UTF-8 sequence
-  return StrCat("'", s.substr(0, cut), cut < s.size() ? "…'" : "'");
+  return StrCat("'", Printable(s.substr(0, cut)), cut < s.size() ? "…'" : "'");
 }
 
 // The numbers of a column: integers until one is not, then floats.
@@ -108,7 +109,7 @@ class ColumnBase : public CsvColumn {
   explicit ColumnBase(CsvColumnSpec spec) : spec_(std::move(spec)) {}
 
  protected:
-  std::string InFile(int64_t row) const { return StrCat("row ", row, ", column '", spec_.name, "': "); }
+  std::string InFile(int64_t row) const { return StrCat("row ", row, ", column '", Printable(spec_.name), "': "); }
   std::string At(int64_t row) const { return StrCat(spec_.path, ": ", InFile(row)); }
   NamedTensor MakeUnusable(std::string problem) const {
     return {spec_.name, HostTensor({DType::kFloat64, {count_}}), {}, std::move(problem)};

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "frontend/data/bytes.h"
 
@@ -31,7 +32,7 @@ absl::Status ParseDescr(std::string_view descr, NpyHeader* header) {
       return absl::OkStatus();
     }
   }
-  return Invalid("element type '", descr.substr(0, 40),
+  return Invalid("element type '", Printable(descr.substr(0, 40)),
                  "' is not a number (objects, strings, records and complex numbers", " cannot be fed)");
 }
 
@@ -159,12 +160,12 @@ absl::StatusOr<NpyHeader> ParseNpyDict(std::string_view text) {
   while (!in.Take('}')) {
     const auto name = in.String();
     const auto key = name ? ParseKey(*name) : std::nullopt;
-    if (!key || !in.Take(':')) return Invalid("bad header at '", in.rest().substr(0, 20), "'");
+    if (!key || !in.Take(':')) return Invalid("bad header at '", Printable(in.rest().substr(0, 20)), "'");
     if (std::exchange(seen[*key], true)) return Invalid("the header has '", *name, "' twice");
     RETURN_IF_ERROR(ParseValue(*key, &in, &header));
     if (in.Take(',')) continue;
     if (in.Take('}')) break;
-    return Invalid("bad header at '", in.rest().substr(0, 20), "'");
+    return Invalid("bad header at '", Printable(in.rest().substr(0, 20)), "'");
   }
   if (!in.AtEnd()) return Invalid("text after the header's dictionary");
   if (!seen[kDescr] || !seen[kFortran] || !seen[kShape])

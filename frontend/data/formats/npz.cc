@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "frontend/data/file.h"
 #include "frontend/data/formats/npy.h"
@@ -89,9 +90,9 @@ absl::StatusOr<NamedArrays> ReadAll(const std::string& path, int64_t file_size, 
     if (zip_stat_index(zip.get(), i, 0, &entry) != 0) return Invalid(zip_strerror(zip.get()));
     if ((entry.valid & kNeeded) != kNeeded) return Invalid("entry ", i, ": incomplete directory");
     std::string name = entry.name;
-    if (!name.ends_with(kSuffix)) return Invalid("'", name, "' is no .npy array");
+    if (!name.ends_with(kSuffix)) return Invalid("'", Printable(name), "' is no .npy array");
     name.resize(name.size() - kSuffix.size());
-    const std::string where = StrCat("array '", name, "': ");
+    const std::string where = StrCat("array '", Printable(name), "': ");
     if (!names.insert(name).second) return Invalid(where, "the name occurs twice");
     RETURN_IF_ERROR(Annotate(CheckEntry(entry, file_size), where));
     RETURN_IF_ERROR(Annotate(CheckMemory(total += static_cast<int64_t>(entry.size), max_bytes), where));

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "frontend/data/file.h"
 
@@ -97,13 +98,14 @@ absl::StatusOr<std::vector<Entry>> ParseHeader(std::string_view text, int64_t by
   for (const auto& [name, value] : header.items()) {
     if (name == kMetadata) continue;
     auto entry = ParseEntry(name, value);
-    if (!entry.ok()) return Annotate(entry.status(), StrCat("tensor '", name, "': "));
+    if (!entry.ok()) return Annotate(entry.status(), StrCat("tensor '", Printable(name), "': "));
     entries.push_back(*std::move(entry));
   }
   std::ranges::stable_sort(entries, {}, [](const Entry& e) { return std::pair(e.begin, e.end); });
   int64_t covered = 0;
   for (const Entry& entry : entries) {
-    if (entry.begin != covered) return Invalid("tensor '", entry.name, "': begins at ", entry.begin, ", not ", covered);
+    if (entry.begin != covered)
+      return Invalid("tensor '", Printable(entry.name), "': begins at ", entry.begin, ", not ", covered);
     covered = entry.end;
   }
   if (covered != bytes) return Invalid("holds ", bytes, " bytes of tensors, its header declares ", covered);

@@ -1,4 +1,4 @@
-#include "frontend/onnx/printable.h"
+#include "frontend/base/printable.h"
 
 #include "frontend/base/strings.h"
 
