@@ -124,7 +124,7 @@ absl::StatusOr<int> Binder::Resolve(const std::string& name, std::string_view fl
 
 absl::Status Binder::BindExplicit() {
   for (const auto& [input, names] : spec_.inputs) {
-    const bool known = std::any_of(inputs_.begin(), inputs_.end(), [&](const auto& i) { return i.name == input; });
+    const bool known = std::ranges::find(inputs_, input, &ModelInput::name) != inputs_.end();
     if (!known)
       return Invalid("`input` ", input, "=…: the model has no such input; it has ", Listed(inputs_, InputText));
     for (const std::string& name : names) {

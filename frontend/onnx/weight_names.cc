@@ -167,7 +167,8 @@ class TorchNamer {
     std::vector<Read*> open;
     std::set<std::pair<const ParsedNode*, std::string>> taken;
     // A statistic that is equal to a scale which the program does not have: operators take statistics last.
-    std::ranges::stable_partition(group.reads, [&](const Read* read) { return !IsBufferReadLater(*read, group); });
+    std::stable_partition(group.reads.begin(), group.reads.end(),
+                          [&](const Read* read) { return !IsBufferReadLater(*read, group); });
     for (Read* read : group.reads) {
       const std::string* own = Identity(read->weight);
       if (own != nullptr && Take(*own, read, args)) {
