@@ -93,7 +93,7 @@ class Search {
   std::vector<RecomputeChoice> Run() {
     const RecomputeSchedule none(model_.graph().nodes().size());
     SimulateAndRecord(none, &base_);
-    if (base_.peak == 0) return frontier_.All();
+    if (base_.peak == 0 || model_.candidates().empty()) return frontier_.All();
     SweepUniformPrices();
     RecomputeTrace trace;
     for (const RecomputeSchedule& recomputed : SolveChain(model_, SomeCuts())) SimulateAndRecord(recomputed, &trace);
@@ -241,7 +241,7 @@ class Search {
     RecomputeTrace trace;
     for (int round = 0; round < kRounds && simulations_left_ > 0; ++round) {
       const std::vector<RecomputeChoice> choices = frontier_.All();
-      for (int i = 0; i < kTries; ++i) {
+      for (int i = 0; i < kTries && simulations_left_ > 0; ++i) {
         RecomputeSchedule recomputed = choices[random() % choices.size()].recomputed;
         for (size_t flips = 1 + random() % kFlips; flips > 0; --flips) {
           Clones& repeats = recomputed[nodes[random() % nodes.size()]];

@@ -177,6 +177,21 @@ TEST(Recompute, UpdatesAndGraphsWithoutBackwardPassStay) {
   EXPECT_TRUE(ChooseRecompute(planner, RecomputeMode::kAuto, 1 << 20, &smallest).ok());
 }
 
+// The forward pass writes an output alone, and the backward pass reads inputs alone.
+TEST(Recompute, GraphsWithoutCandidatesHaveOnePlan) {
+  Graph g;
+  Builder b(&g);
+  const Val x = b.Input(InputKind::kFeed, "x", {DType::kFloat32, {64, 32}});
+  const Val loss = ReduceSum(x, {}, false);
+  const Val inv = b.Input(InputKind::kFeed, kInverseDenominatorFeed, loss.type());
+  g.AddOutput("loss", loss.id());
+  g.AddOutput("grad", MatMul(x, Tanh(Expand(inv, {64, 8})), true).id());
+  const RecomputePlanner planner(g, NoWorkspace(g), 64);
+  EXPECT_TRUE(planner.Applies());
+  EXPECT_TRUE(planner.Model().candidates().empty());
+  EXPECT_EQ(planner.Frontier().size(), 1u);
+}
+
 // Layers of a packed (here: transposed) weight each, whose products are worth repeating where memory is scarce.
 TEST(Recompute, WhatIsMadeOfWeightsIsMadeAnewForEveryReader) {
   Graph g;
