@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
+#include <unordered_set>
 
 #include "frontend/base/status.h"
 
@@ -82,9 +84,10 @@ class FeedCreator {
 };
 
 absl::Status CheckGivenNames(const ImportOptions& options, const ParsedGraph& graph) {
+  std::unordered_set<std::string_view> inputs;
+  for (const ParsedValue& input : graph.inputs) inputs.insert(input.name);
   for (const auto& [name, shape] : options.input_shapes) {
-    if (std::ranges::find(graph.inputs, name, &ParsedValue::name) == graph.inputs.end())
-      return Invalid("has no input '", Printable(name), "'");
+    if (!inputs.contains(name)) return Invalid("has no input '", Printable(name), "'");
   }
   return absl::OkStatus();
 }
