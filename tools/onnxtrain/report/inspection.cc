@@ -13,6 +13,7 @@
 #include "optim/auto/model_setup.h"
 #include "optim/auto/surgery.h"
 #include "optim/auto/synthetic_data.h"
+#include "optim/prepared_models.h"
 #include "optim/program/optimize.h"
 #include "optim/training_graph.h"
 #include "tools/onnxtrain/report/quirks.h"
@@ -26,7 +27,7 @@ class Inspector {
  public:
   // `logits`: the output of an appended head, else "".
   Inspector(const TrainConfig& config, Inspection* out, const std::string& logits)
-      : config_(config), out_(*out), file_(*out->model), logits_(logits) {}
+      : config_(config), out_(*out), file_(*out->model), models_(out->model), logits_(logits) {}
 
   absl::Status Run() {
     ASSIGN_OR_RETURN(options_.import, MakeImportOptions(config_, file_));
@@ -37,16 +38,16 @@ class Inspector {
     options_.loss.sum_outputs = true;
     out_.shapes = options_.import.input_shapes;
     for (std::string& quirk : FindQuirks(file_)) out_.quirks.push_back(std::move(quirk));
-    auto imported = ImportForward(file_, options_, batch_, true);
+    const auto imported = models_.ImportForward(options_, batch_, true, true);
     if (imported.ok()) backends_ = LoadBackends();  // slow: loads libtorch
     const std::string error = Text(imported.status());
-    out_.operators = GetOperatorSupport(file_, imported.ok() ? &*imported : nullptr, error, backends_);
+    out_.operators = GetOperatorSupport(file_, imported.ok() ? imported->get() : nullptr, error, backends_);
     if (!imported.ok())
       return AddReasons(AnnotateFreeDims(imported.status(), file_, options_.import.dim_values)), absl::OkStatus();
-    InspectForward(*imported);
-    out_.recognized = CountRecognized(file_, imported->graph);
-    out_.elementwise = CountElementwiseForms(imported->graph);
-    out_.near_misses = FindNearMisses(imported->graph);
+    InspectForward(**imported);
+    out_.recognized = CountRecognized(file_, (*imported)->graph);
+    out_.elementwise = CountElementwiseForms((*imported)->graph);
+    out_.near_misses = FindNearMisses((*imported)->graph);
     InspectBatch();
     InspectWeights();
     return absl::OkStatus();
@@ -100,7 +101,7 @@ class Inspector {
     const std::vector<ModelInput> inputs = MoveBatchFirst(file_.inputs(), options_.import.batch_axes);
     const bool fixed =
         std::ranges::any_of(inputs, [](const auto& input) { return !input.dims.empty() && input.dims[0] > 0; });
-    const auto other = ImportForward(file_, options_, batch_ + 1, true);
+    const auto other = ImportAsWritten(file_, options_, batch_ + 1, true);
     if (other.ok() && !fixed) return;
     out_.quirks.push_back(
         other.ok() ? StrCat("exported for a batch of ", batch_, "; other batches work")
@@ -109,7 +110,7 @@ class Inspector {
   }
 
   void InspectWeights() {
-    auto prepared = PrepareWeights(file_, options_, batch_, true);
+    auto prepared = models_.PrepareWeights(options_, batch_, true, true);
     if (!prepared.ok()) return AddReasons(prepared.status());
     ImportedModel& model = prepared->model;
     for (const std::string& note : model.notes) {
@@ -178,7 +179,8 @@ class Inspector {
   const TrainConfig& config_;
   Inspection& out_;
   const OnnxModel& file_;
-  int64_t batch_ = 1;  // that the file declares
+  PreparedModels models_;  // saves the second of two equal imports
+  int64_t batch_ = 1;      // that the file declares
   const std::string logits_;
   PrepareOptions options_;
   std::vector<InstalledBackend> backends_;
