@@ -34,13 +34,14 @@ class TorchBackend : public Backend {
   absl::StatusOr<Graph> Legalize(const Graph& graph) const override {
     const auto lacks = [this](const Graph& g, const Node& n) { return !Supports(g, n); };
     std::vector<Pass> passes = {
-        {"decompose", [&](const Graph& g) { return DecomposeNodes(g, lacks); }},
-        {"promote_unsigned", [&](const Graph& g) { return PromoteUnsignedToInt64(g, lacks); }},
+        {"decompose", [&](const Graph& g) { return DecomposeNodes(g, lacks); }, AnyNode(lacks)},
+        {"promote_unsigned", [&](const Graph& g) { return PromoteUnsignedToInt64(g, lacks); }, AnyNode(lacks)},
         DcePass(),
     };
     // A GPU has a half precision kernel for every operator with a kernel, so nothing is promoted.
     if (device_.is_cpu())
-      passes.insert(passes.begin(), {"promote_half", [&](const Graph& g) { return PromoteHalfToFloat(g, lacks); }});
+      passes.insert(passes.begin(),
+                    {"promote_half", [&](const Graph& g) { return PromoteHalfToFloat(g, lacks); }, AnyNode(lacks)});
     ASSIGN_OR_RETURN(const Graph legal, RunPasses(graph, passes));
     RETURN_IF_ERROR(CheckSupported(legal));
     return legal;

@@ -24,6 +24,7 @@ const Node& Graph::AddNode(std::string op, std::vector<ValueId> inputs, Attrs at
                            std::string source) {
   const auto index = static_cast<int32_t>(nodes_.size());
   Node node{.op = std::move(op), .inputs = std::move(inputs), .attrs = std::move(attrs), .source = std::move(source)};
+  node.outputs.reserve(output_types.size());
   for (size_t i = 0; i < output_types.size(); ++i) {
     node.outputs.push_back(static_cast<ValueId>(values_.size()));
     values_.push_back({.type = std::move(output_types[i]), .node = index, .index = static_cast<int32_t>(i)});

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "frontend/ops/row.h"
 #include "frontend/passes/rewrite.h"
@@ -39,15 +40,32 @@ size_t Hash(const Node& node, const std::vector<ValueId>& inputs) {
   return hash;
 }
 
+void SortIfCommutative(const Node& node, std::vector<ValueId>* inputs) {
+  if (FindOp(node.op)->commutative) std::ranges::sort(*inputs);
+}
+
 // Returns the node's inputs in the new graph, sorted where the operator is commutative.
 std::vector<ValueId> Operands(Rewriter& r, const Node& node) {
   std::vector<ValueId> inputs;
+  inputs.reserve(node.inputs.size());
   for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? kNoValue : r.Map(v).id());
-  if (FindOp(node.op)->commutative) std::ranges::sort(inputs);
+  SortIfCommutative(node, &inputs);
   return inputs;
 }
 
 }  // namespace
+
+// Nodes that become equal only when others are merged read results of equal nodes.
+bool HasEqualNodes(const Graph& graph) {
+  std::unordered_set<size_t> hashes;
+  hashes.reserve(graph.nodes().size());
+  std::vector<ValueId> inputs;
+  return std::ranges::any_of(graph.nodes(), [&](const Node& node) {
+    inputs = node.inputs;
+    SortIfCommutative(node, &inputs);
+    return !hashes.insert(Hash(node, inputs)).second;
+  });
+}
 
 absl::StatusOr<Graph> Cse(const Graph& graph) {
   struct Seen {

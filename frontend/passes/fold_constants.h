@@ -17,4 +17,7 @@ inline constexpr size_t kMaxFoldedBytes = size_t{1} << 20;  // of a node's outpu
 absl::StatusOr<Graph> FoldConstants(const Graph& graph, size_t max_bytes = kMaxFoldedBytes,
                                     HostBudget* budget = nullptr);
 
+// Returns false where FoldConstants finds nothing with any budget.
+bool HasFoldableNodes(const Graph& graph, size_t max_bytes = kMaxFoldedBytes);
+
 }  // namespace onnxtrain

@@ -77,6 +77,10 @@ class MatchedRegion {
   bool Grow(const std::function<bool(const Node&)>& allowed);
 
   ValueId root() const { return root_; }
+  // Can a larger region of so many nodes have an only leaf? Each node takes one value from the frontier.
+  bool CanEndWithin(size_t most_nodes) const {
+    return nodes_.size() < most_nodes && frontier_.size() <= most_nodes - nodes_.size() + 1;
+  }
   // Returns the only value that the region depends on besides weights, if there is one.
   std::optional<ValueId> only_leaf() const {
     return frontier_.size() == 1 && !nodes_.empty() ? std::optional(*frontier_.begin()) : std::nullopt;

@@ -66,9 +66,9 @@ absl::StatusOr<Graph> RunPasses(Graph graph, std::span<const Pass> passes, const
 }
 
 absl::StatusOr<Graph> RunToFixedPoint(Graph graph, std::span<const Pass> passes, int rounds,
-                                      const PassObserver& observer) {
+                                      const PassObserver& observer, size_t clean) {
   const size_t runs = passes.size() * rounds;
-  for (size_t i = 0, unchanged = 0; i < runs && unchanged < passes.size(); ++i) {
+  for (size_t i = 0, unchanged = clean; i < runs && unchanged < passes.size(); ++i) {
     bool changed = false;
     ASSIGN_OR_RETURN(graph, RunOne(std::move(graph), passes[i % passes.size()], observer, &changed));
     unchanged = changed ? 0 : unchanged + 1;

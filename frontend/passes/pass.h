@@ -46,8 +46,9 @@ absl::Status VerifyResult(std::string_view pass, const Graph& result);
 // Runs the passes in order and verifies the result of each. Errors name the pass.
 absl::StatusOr<Graph> RunPasses(Graph graph, std::span<const Pass> passes, const PassObserver& observer = nullptr);
 
-// Runs the passes in turn until each of them has left the graph as it is, at most `rounds` times each.
+// Runs the passes in turn until each of them has left the graph as it is, at most `rounds` times each. The last `clean`
+// passes are known to leave the given graph as it is.
 absl::StatusOr<Graph> RunToFixedPoint(Graph graph, std::span<const Pass> passes, int rounds = 10,
-                                      const PassObserver& observer = nullptr);
+                                      const PassObserver& observer = nullptr, size_t clean = 0);
 
 }  // namespace onnxtrain

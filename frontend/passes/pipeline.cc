@@ -18,35 +18,37 @@ namespace {
 std::vector<Pass> CleanUpPasses() {
   const auto budget = std::make_shared<HostBudget>();
   return {
-      {"fold_constants", [budget](const Graph& g) { return FoldConstants(g, kMaxFoldedBytes, budget.get()); }},
+      {"fold_constants", [budget](const Graph& g) { return FoldConstants(g, kMaxFoldedBytes, budget.get()); },
+       [](const Graph& g) { return HasFoldableNodes(g); }},
       {"simplify", Simplify},
-      {"cse", Cse},
+      {"cse", Cse, HasEqualNodes},
       DcePass(),
   };
 }
 
 }  // namespace
 
-// Cancels transposes, then repeats the other passes if any were removed. For graphs that are clean.
-static absl::StatusOr<Graph> CancelAndCleanUp(Graph graph, const PassObserver& observer) {
-  if (!AnyNodeOf("Transpose")(graph)) return graph;
+// Repeats the passes of a graph that they have cleaned up if `first` changes it.
+static absl::StatusOr<Graph> RunBeforeCleanUp(Pass first, Graph graph, const PassObserver& observer) {
   std::vector<Pass> passes = CleanUpPasses();
-  passes.insert(passes.begin(), {"cancel_transposes", CancelTransposes});
-  return RunToFixedPoint(std::move(graph), passes, 10, observer);
+  const size_t clean = passes.size();
+  passes.insert(passes.begin(), std::move(first));
+  return RunToFixedPoint(std::move(graph), passes, 10, observer, clean);
 }
+
+static const Pass kCancelTransposes = {"cancel_transposes", CancelTransposes, AnyNodeOf("Transpose")};
+static const Pass kRecognize = {"recognize", [](const Graph& g) { return Recognize(g); }};
 
 absl::StatusOr<Graph> CleanUp(Graph graph, const PassObserver& observer) {
   ASSIGN_OR_RETURN(graph, RunToFixedPoint(std::move(graph), CleanUpPasses(), 10, observer));
-  return CancelAndCleanUp(std::move(graph), observer);
+  return RunBeforeCleanUp(kCancelTransposes, std::move(graph), observer);
 }
 
 absl::StatusOr<Graph> Canonicalize(Graph graph, const PassObserver& observer) {
   ASSIGN_OR_RETURN(graph, RunToFixedPoint(std::move(graph), CleanUpPasses(), 10, observer));
-  std::vector<Pass> passes = CleanUpPasses();
-  passes.insert(passes.begin(), {"recognize", [](const Graph& g) { return Recognize(g); }});
   // Recognizes patterns in the exported layout, before transposes move.
-  ASSIGN_OR_RETURN(graph, RunToFixedPoint(std::move(graph), passes, 10, observer));
-  return CancelAndCleanUp(std::move(graph), observer);
+  ASSIGN_OR_RETURN(graph, RunBeforeCleanUp(kRecognize, std::move(graph), observer));
+  return RunBeforeCleanUp(kCancelTransposes, std::move(graph), observer);
 }
 
 }  // namespace onnxtrain

@@ -43,7 +43,7 @@ class Recognizer {
   bool Grow(const RegionPattern& p, ValueId root) {
     MatchedRegion region(pattern_, root);
     std::set<std::vector<int32_t>>& refuted = refuted_[&p];
-    while (region.nodes().size() < p.most_nodes && region.Grow(p.allows)) {
+    while (region.CanEndWithin(p.most_nodes) && region.Grow(p.allows)) {
       if (!region.only_leaf().has_value() || refuted.contains(region.signature())) continue;
       if (refuted.size() >= kMaxRefuted) return false;
       if (Take(p.propose(region))) return true;

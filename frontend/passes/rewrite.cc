@@ -24,14 +24,17 @@ Val Rewriter::Map(ValueId old) {
 
 std::vector<Val> Rewriter::MapOperands(const Node& node) {
   std::vector<Val> operands;
+  operands.reserve(node.inputs.size());
   for (ValueId v : node.inputs) operands.push_back(Map(v));
   return operands;
 }
 
 void Rewriter::Copy(const Node& node) {
   std::vector<ValueId> inputs;
+  inputs.reserve(node.inputs.size());
   for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? kNoValue : Map(v).id());
   std::vector<Type> types;
+  types.reserve(node.outputs.size());
   for (ValueId v : node.outputs) types.push_back(from_.type(v));
   const Node& copy = to_->AddNode(node.op, std::move(inputs), node.attrs, std::move(types), node.source);
   for (size_t i = 0; i < node.outputs.size(); ++i) {

@@ -68,6 +68,7 @@ absl::StatusOr<Graph> Simplify(const Graph& graph) {
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
     if (node.outputs.size() != 1) return std::nullopt;
     NodeContext site{r.b(), node, {}, graph.type(node.outputs[0])};
+    site.in.reserve(node.inputs.size());
     for (ValueId v : node.inputs) site.in.push_back(r.Map(v));
     const Val result = FirstMatch(site);
     if (!result.valid()) return std::nullopt;

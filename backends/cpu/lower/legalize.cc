@@ -138,6 +138,10 @@ bool UsesHalf(const Graph& graph, const Node& node) {
   return std::ranges::any_of(node.inputs, is_half) || std::ranges::any_of(node.outputs, is_half);
 }
 
+bool UsesBf16(const Graph& graph) {
+  return std::ranges::any_of(graph.values(), [](const Value& v) { return v.type.dtype == DType::kBFloat16; });
+}
+
 bool HasSpatialAxes(const Graph& graph, const Node& node) {
   const auto has_spatial_axes = [&](ValueId v) { return v != kNoValue && graph.type(v).rank() > 2; };
   return std::ranges::any_of(node.inputs, has_spatial_axes) || std::ranges::any_of(node.outputs, has_spatial_axes);
@@ -161,16 +165,16 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
       DcePass(),
   };
   const Pass selected[] = {
-      {"eliminate_cast_round_trips", EliminateCastRoundTrips, AnyNodeOf("Cast")},
+      {"eliminate_cast_round_trips", EliminateCastRoundTrips, UsesBf16},
       DcePass(),
       {"assign_layouts", AssignLayouts, AnyNode(HasSpatialAxes)},
       DcePass(),
       {"lower_batch_norms", LowerBatchNorms, AnyNode(IsBatchNorm)},
       DcePass(),
-      {"fold_casts", FoldCasts, AnyNodeOf("Cast")},
+      {"fold_casts", FoldCasts, UsesBf16},
       DcePass(),
-      {"pack_weights", PackWeights, AnyNodeOf("MatMul")},
-      {"widen_products", WidenProducts, AnyNodeOf("MatMul")},
+      {"pack_weights", PackWeights, AnyNode(IsWorthPacking)},
+      {"widen_products", WidenProducts, UsesBf16},
       DcePass(),
   };
   ASSIGN_OR_RETURN(Graph legal, RunPasses(graph, supported));

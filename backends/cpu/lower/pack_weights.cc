@@ -75,11 +75,15 @@ struct Weight {
 
 }  // namespace
 
+bool IsWorthPacking(const Graph& graph, const Node& node) {
+  return node.op == "MatMul" && Weight{graph, node}.IsWorthPacking();
+}
+
 absl::StatusOr<Graph> PackWeights(const Graph& graph) {
   std::map<std::tuple<ValueId, int64_t, bool>, Val> packed;  // shared by all products of as many rows
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
+    if (!IsWorthPacking(graph, node)) return std::nullopt;
     const Weight weight{graph, node};
-    if (node.op != "MatMul" || !weight.IsWorthPacking()) return std::nullopt;
     const auto [it, fresh] = packed.try_emplace({node.inputs[1], weight.rows(), weight.is_transposed()});
     if (fresh) it->second = weight.Pack(r);
     if (!it->second) return std::nullopt;

@@ -71,6 +71,8 @@ absl::StatusOr<Graph> LowerBatchNorms(const Graph& graph);
 // will be fused.
 absl::StatusOr<Graph> FoldCasts(const Graph& graph);
 
+// Does PackWeights ask oneDNN for a layout of the node's second operand?
+bool IsWorthPacking(const Graph& graph, const Node& node);
 // Packs the weights of products into the layout that oneDNN multiplies fastest, where enough rows share them. Packing
 // casts float32 masters to bf16 on the way.
 absl::StatusOr<Graph> PackWeights(const Graph& graph);

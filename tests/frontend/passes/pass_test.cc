@@ -46,6 +46,16 @@ TEST(RunToFixedPointTest, EndsAfterSoManyRounds) {
   EXPECT_EQ(result->nodes().size(), 86u);
 }
 
+TEST(RunToFixedPointTest, CleanPassesRunOnlyAfterAChange) {
+  for (const int left : {3, 4}) {
+    int runs[2] = {};
+    const Pass passes[] = {Shorten(left, &runs[0]), Shorten(9, &runs[1])};
+    ASSERT_TRUE(RunToFixedPoint(Activations(4), passes, 10, nullptr, 1).ok());
+    EXPECT_EQ(runs[0], left == 3 ? 2 : 1);
+    EXPECT_EQ(runs[1], left == 3 ? 1 : 0);
+  }
+}
+
 TEST(PassTest, IsSkippedWhereItCannotChangeTheGraph) {
   int runs = 0;
   Pass pass = Shorten(0, &runs);

@@ -11,7 +11,7 @@ namespace onnxtrain {
 namespace {
 
 const Pass kSimplify = {"simplify", Simplify};
-const Pass kCse = {"cse", Cse};
+const Pass kCse = {"cse", Cse, HasEqualNodes};
 const Pass kFold = {"fold_constants", [](const Graph& g) { return FoldConstants(g); }};
 const Pass kDce = {"dce", [](const Graph& g) -> absl::StatusOr<Graph> { return Dce(g); }};
 
@@ -232,6 +232,27 @@ TEST(Cse, MergesWhatComputesTheSame) {
           key,
           "%a: f32[2] = Dropout(%x, %k) {ratio=0.5, stream=1}; %c: f32[2] = Dropout(%x, %k) {ratio=0.5, stream=2}; "
           "%a, %a \"b\", %c"));
+}
+
+// The predicates decide whether the passes run.
+TEST(Cse, EqualNodesAreFound) {
+  const auto has = [](std::string_view body) {
+    return HasEqualNodes(MustParse(GraphText("feed %x: f32[2], feed %y: f32[2]", body)));
+  };
+  EXPECT_TRUE(has("%a: f32[2] = Add(%x, %y); %b: f32[2] = Add(%y, %x); %a, %b"));
+  EXPECT_FALSE(has("%a: f32[2] = Sub(%x, %y); %b: f32[2] = Sub(%y, %x); %a, %b"));
+  EXPECT_FALSE(has("%a: f32[2] = LeakyRelu(%x) {alpha=0.1}; %b: f32[2] = LeakyRelu(%x) {alpha=0.2}; %a, %b"));
+}
+
+TEST(FoldConstants, FoldableNodesAreFound) {
+  constexpr std::string_view c = "%c: f32[2] = Constant() {value=f32[2](1, 2)}; ";
+  const auto has = [&](std::string_view body, size_t max_bytes = kMaxFoldedBytes) {
+    return HasFoldableNodes(MustParse(GraphText("feed %x: f32[2]", StrCat(c, body))), max_bytes);
+  };
+  EXPECT_TRUE(has("%z: f32[2] = Exp(%c); %z"));
+  EXPECT_FALSE(has("%z: f32[2] = Exp(%c); %z", 7));
+  EXPECT_FALSE(has("%z: f32[2] = Add(%c, %x); %z"));
+  EXPECT_FALSE(has("%z: f32[1000,2] = Expand(%c) {shape=[1000, 2]}; %z"));
 }
 
 TEST(FoldConstants, ComputesWhatIsKnown) {
