@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
@@ -30,7 +31,7 @@ absl::StatusOr<double> ParseWithUnit(std::string_view text, const UnitName (&uni
     const auto value = ParseNumber(number);
     if (value.ok() && *value > 0) return *value * u.factor;
   }
-  return Invalid("expected ", expected, ", got '", text, "'");
+  return Invalid("expected ", expected, ", got '", Printable(text), "'");
 }
 
 }  // namespace
@@ -39,7 +40,7 @@ absl::StatusOr<double> ParseNumber(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
-    return Invalid("expected a number, got '", text, "'");
+    return Invalid("expected a number, got '", Printable(text), "'");
   }
   return value;
 }
@@ -48,7 +49,7 @@ absl::StatusOr<int64_t> ParseInt(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
-    return Invalid("expected a whole number, got '", text, "'");
+    return Invalid("expected a whole number, got '", Printable(text), "'");
   }
   return value;
 }
@@ -59,7 +60,7 @@ absl::StatusOr<double> ParseDuration(std::string_view text) {
 
 absl::StatusOr<int64_t> ParseSize(std::string_view text) {
   ASSIGN_OR_RETURN(const double bytes, ParseWithUnit(text, kSizes, "a size like 4096, 512KiB, 64MiB or 2GiB"));
-  if (bytes > 0x1p62) return Invalid("expected a size below 4 EiB, got '", text, "'");
+  if (bytes > 0x1p62) return Invalid("expected a size below 4 EiB, got '", Printable(text), "'");
   return static_cast<int64_t>(bytes);
 }
 
@@ -75,7 +76,7 @@ absl::StatusOr<Interval> ParseInterval(std::string_view text) {
     return Interval{Interval::Unit::kSeconds, seconds};
   }
   const auto steps = ParseInt(text);
-  if (!steps.ok() || *steps < 1) return Invalid("expected ", kExpected, ", got '", text, "'");
+  if (!steps.ok() || *steps < 1) return Invalid("expected ", kExpected, ", got '", Printable(text), "'");
   return Interval{Interval::Unit::kSteps, static_cast<double>(*steps)};
 }
 
@@ -93,7 +94,7 @@ absl::StatusOr<std::vector<std::string>> ParseList(std::string_view text) {
 absl::StatusOr<std::pair<std::string, std::string>> ParsePair(std::string_view text, std::string_view shape) {
   const size_t equal = text.find('=');
   if (equal == std::string_view::npos || equal == 0 || equal + 1 == text.size()) {
-    return Invalid("expected ", shape, ", got '", text, "'");
+    return Invalid("expected ", shape, ", got '", Printable(text), "'");
   }
   return std::pair{std::string(text.substr(0, equal)), std::string(text.substr(equal + 1))};
 }

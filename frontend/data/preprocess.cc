@@ -124,7 +124,7 @@ absl::StatusOr<PixelScale> ParseNormalize(std::string_view text) {
   if (text == "imagenet") return PixelScale{1.0 / 255, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
   const size_t slash = text.find('/');
   const auto wrong = [&] {
-    return Invalid("expected unit, raw, imagenet or MEAN/STD like 0.1307/0.3081, got '", text, "'");
+    return Invalid("expected unit, raw, imagenet or MEAN/STD like 0.1307/0.3081, got '", Printable(text), "'");
   };
   if (slash == std::string_view::npos) return wrong();
   const auto mean = ParseNumbers(text.substr(0, slash)), std = ParseNumbers(text.substr(slash + 1));
