@@ -13,6 +13,7 @@
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/padding_rows.h"
 #include "frontend/onnx/product_scales.h"
+#include "frontend/onnx/single_biases.h"
 #include "frontend/onnx/weight_names.h"
 
 namespace onnxtrain {
@@ -113,6 +114,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   NameWeightsByReaders(&model->graph);
   AttachProductScales(&model->graph);
   MarkPaddingRows(model);
+  MarkSingleBiases(model);
   RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
   for (const auto& function : proto.functions()) RETURN_IF_ERROR(ReadFunction(function, reader, model));
   RETURN_IF_ERROR(CheckFunctionCalls(*model));

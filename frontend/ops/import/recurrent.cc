@@ -8,6 +8,7 @@
 #include "frontend/ops/import/import_util.h"
 #include "frontend/ops/import/nn.h"
 #include "frontend/ops/import/onnx_import.h"
+#include "frontend/ops/import/recurrent.h"
 #include "frontend/ops/recurrent_cells.h"
 
 namespace onnxtrain {
@@ -177,7 +178,7 @@ Biases ReadBiases(ImportContext& c, const Layer& layer, int64_t d) {
   if (!c.has(3)) return {};
   const Val both = OfDirection(c.in(3), d);
   const int64_t n = layer.gates * layer.units;
-  return {Slice(both, 0, 0, n), Slice(both, 0, n, n)};
+  return {Slice(both, 0, 0, n), c.attrs().Has(kSingleBias) ? Val() : Slice(both, 0, n, n)};
 }
 
 // What every direction has: the projected inputs with both biases, unless `apart`.
@@ -185,7 +186,7 @@ absl::StatusOr<Recurrence> ReadRecurrence(ImportContext& c, const Layer& layer, 
   Recurrence one;
   const Biases biases = ReadBiases(c, layer, d);
   one.x = MatMul(layer.x, OfDirection(c.in(1), d), false, true);
-  if (biases.w) one.x = one.x + (apart ? biases.w : biases.w + biases.r);
+  if (biases.w) one.x = one.x + (apart || !biases.r ? biases.w : biases.w + biases.r);
   if (apart) one.b = biases.r ? biases.r : Expand(c.b().Scalar(layer.x.dtype(), 0), {layer.gates * layer.units});
   one.r = OfDirection(c.in(2), d);
   ASSIGN_OR_RETURN(one.h0, InitialState(c, layer, 5, d));
