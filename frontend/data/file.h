@@ -20,6 +20,12 @@ absl::Status ReadExactly(const ReadFn& read, std::span<std::byte> out);
 // Bounds the size of inflated data: deflate packs at most 1032 bytes into one.
 constexpr int64_t MaxInflatedBytes(int64_t stored_bytes) { return stored_bytes * 1032 + 1024; }
 
+// Fills a growing string with all that is left of a stream; fails if that is more than `limit` bytes.
+absl::StatusOr<std::string> ReadAll(const ReadFn& read, int64_t limit);
+
+// Bounds the size of unpacked Zstandard, whose blocks of 4 bytes can stand for 128 KiB.
+constexpr int64_t MaxUnpackedBytes(int64_t stored_bytes) { return stored_bytes << 15; }
+
 // Returns half of the memory that the process can still allocate.
 int64_t DefaultMemoryLimit();
 // Fails if `bytes` exceed `limit`; 0: DefaultMemoryLimit().
@@ -29,19 +35,37 @@ absl::Status CheckMemory(int64_t bytes, int64_t limit);
 // folder, a FIFO, a device). The message names the path.
 absl::StatusOr<int64_t> RegularFileSize(const std::string& path);
 
-// Reads a regular file from start to end; decompresses it if its first bytes are those of gzip.
+// A regular file that threads read at offsets of their own.
+class RandomFile {
+ public:
+  static absl::StatusOr<std::shared_ptr<const RandomFile>> Open(const std::string& path);
+  RandomFile(const RandomFile&) = delete;
+  RandomFile& operator=(const RandomFile&) = delete;
+  ~RandomFile();
+
+  // Fills `out` with the bytes from `offset`. The message does not name the file, which may have become shorter.
+  absl::Status ReadAt(int64_t offset, std::span<std::byte> out) const;
+  // A stream of the bytes [offset, end). The file must outlive it.
+  ReadFn reader(int64_t offset, int64_t end) const;
+  int64_t size() const { return size_; }  // when it was opened
+
+ private:
+  RandomFile(int fd, int64_t size) : fd_(fd), size_(size) {}
+  int fd_;
+  int64_t size_;
+};
+
+// Reads a regular file from start to end; decompresses it if its first bytes are those of gzip or Zstandard.
 class InputFile {
  public:
   static absl::StatusOr<InputFile> Open(const std::string& path);
-  absl::StatusOr<size_t> Read(std::span<std::byte> out);
-  ReadFn reader() {
-    return [this](std::span<std::byte> out) { return Read(out); };
-  }
+  absl::StatusOr<size_t> Read(std::span<std::byte> out) { return read_(out); }
+  ReadFn reader() { return read_; }
   // An upper bound of the bytes that Read returns in total.
   int64_t max_size() const { return max_size_; }
 
  private:
-  std::shared_ptr<void> gz_;
+  ReadFn read_;
   int64_t max_size_ = 0;
 };
 

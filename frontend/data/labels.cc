@@ -34,9 +34,9 @@ class LabelReader {
   std::vector<int64_t> labels_;
 };
 
-absl::Status CheckClass(int64_t label, int64_t classes, int64_t ignore_index) {
+absl::Status CheckClass(int64_t label, int64_t classes, int64_t ignore_index, const char* hint = "") {
   if (label == ignore_index || (label >= 0 && label < classes)) return absl::OkStatus();
-  return Invalid("label ", label, " is outside of the ", classes, " classes 0 to ", classes - 1);
+  return Invalid("label ", label, " is outside of the ", classes, " classes 0 to ", classes - 1, hint);
 }
 
 }  // namespace
@@ -53,7 +53,9 @@ absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64
   if (const std::string& problem = data.columns()[column].problem; !problem.empty()) return Invalid(problem);
   LabelReader reader(data, column);
   for (int64_t i = 0; i < data.size(); ++i) {
-    RETURN_IF_ERROR(reader.Visit(i, [&](int64_t label) { return CheckClass(label, classes, ignore_index); }));
+    RETURN_IF_ERROR(reader.Visit(i, [&](int64_t label) {
+      return CheckClass(label, classes, ignore_index, " (`num_classes` auto fits the last layer to the labels)");
+    }));
   }
   return absl::OkStatus();
 }

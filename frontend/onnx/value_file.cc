@@ -28,9 +28,10 @@ absl::StatusOr<HostTensor> ReadElement(const onnx::TensorProto& proto, const std
   return tensor->tensor;
 }
 
-absl::StatusOr<HostTensor> LoadTensor(std::span<const std::byte> bytes) {
+absl::StatusOr<StoredValue> LoadTensor(std::span<const std::byte> bytes) {
   ASSIGN_OR_RETURN(const auto proto, ParseMessage<onnx::TensorProto>(bytes, GuardTensorBytes, "a tensor"));
-  return ReadElement(*proto, proto);
+  ASSIGN_OR_RETURN(HostTensor tensor, ReadElement(*proto, proto));
+  return StoredValue{.name = proto->name(), .elements = {std::move(tensor)}};
 }
 
 absl::StatusOr<StoredValue> ReadSequence(const onnx::SequenceProto& proto, const std::shared_ptr<const void>& owner) {
@@ -63,8 +64,7 @@ absl::StatusOr<StoredValue> LoadValue(std::span<const std::byte> bytes, ValueFor
     ASSIGN_OR_RETURN(const auto proto, ParseMessage<onnx::SequenceProto>(bytes, GuardSequenceBytes, "a sequence"));
     return ReadSequence(*proto, proto);
   }
-  ASSIGN_OR_RETURN(HostTensor tensor, LoadTensor(bytes));
-  return StoredValue{.elements = {std::move(tensor)}};
+  return LoadTensor(bytes);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 namespace onnxtrain {
 
 struct StoredValue {
+  std::string name = {};             // of a tensor; "" where the file has none
   bool present = true;               // false: an empty optional
   std::vector<HostTensor> elements;  // of a sequence; one for a tensor or an optional tensor
 };

@@ -105,24 +105,9 @@ class Table {
     ASSIGN_OR_RETURN(const std::vector<bool> is_label, FindLabelColumns(names, options_.label));
     for (size_t c = 0; c < names.size(); ++c) {
       is_text_.push_back(options_.text.contains(names[c]));
-      columns_.push_back(MakeColumn(names[c], is_text_[c], is_label[c]));
+      columns_.push_back(MakeCsvColumn(path_, names[c], is_label[c], options_));
     }
     return absl::OkStatus();
-  }
-
-  std::unique_ptr<CsvColumn> MakeColumn(const std::string& name, bool is_text, bool is_label) const {
-    CsvColumnSpec spec{.path = path_, .name = name, .skip_bad = options_.skip_bad};
-    if (is_text) return MakeTextColumn(std::move(spec));
-    if (is_label) {
-      spec.classes = options_.class_names;
-      return MakeLabelColumn(std::move(spec));
-    }
-    using Text = CsvColumnSpec::Text;
-    spec.text = options_.categories.names.contains(name) ? Text::kAlwaysCategories
-                : options_.categories.all                ? Text::kCategories
-                                                         : Text::kProblem;
-    spec.keep_missing = options_.missing.contains(name);
-    return MakeFeatureColumn(std::move(spec));
   }
 
   absl::Status Add(const Record& record) {
@@ -165,12 +150,17 @@ class Table {
 
 }  // namespace
 
+absl::StatusOr<std::shared_ptr<const Dataset>> ReadCsv(const std::string& name, const ReadFn& read, char separator,
+                                                       const DatasetOptions& options) {
+  auto dataset = Table(name, read, separator, options).Load();
+  if (!dataset.ok()) return Annotate(dataset.status(), StrCat(name, ": "));
+  return dataset;
+}
+
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenCsv(const std::string& path, char separator,
                                                        const DatasetOptions& options) {
   ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
-  auto dataset = Table(path, file.reader(), separator, options).Load();
-  if (!dataset.ok()) return Annotate(dataset.status(), StrCat(path, ": "));
-  return dataset;
+  return ReadCsv(path, file.reader(), separator, options);
 }
 
 }  // namespace onnxtrain

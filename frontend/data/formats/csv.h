@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/data/dataset.h"
+#include "frontend/data/file.h"
 
 namespace onnxtrain {
 
@@ -17,6 +18,10 @@ namespace onnxtrain {
 // DatasetOptions says otherwise. Errors of the whole file fail: rows of unequal length, an open quote, text that is not
 // UTF-8, no rows, two columns of one name, an unknown label column, a label that is not in class_names.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenCsv(const std::string& path, char separator,
+                                                       const DatasetOptions& options);
+
+// The same from a stream. Messages name `name`.
+absl::StatusOr<std::shared_ptr<const Dataset>> ReadCsv(const std::string& name, const ReadFn& read, char separator,
                                                        const DatasetOptions& options);
 
 }  // namespace onnxtrain

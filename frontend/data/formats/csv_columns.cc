@@ -199,7 +199,7 @@ class Feature : public ColumnBase {
   std::vector<std::pair<int64_t, int64_t>> empty_;
 };
 
-class Text : public ColumnBase {
+class TextValues : public ColumnBase {
  public:
   using ColumnBase::ColumnBase;
 
@@ -230,8 +230,8 @@ class Label : public ColumnBase {
 
   absl::Status Add(int64_t row, const std::string& field) override {
     if (fixed_ && !field.empty() && !names_.Has(field)) {
-      const std::string why =
-          StrCat(InFile(row), QuoteValue(field), " is not among the ", spec_.classes.size(), " classes");
+      const std::string why = StrCat(InFile(row), QuoteValue(field), " is not among the ", spec_.classes.size(),
+                                     " classes (`class_map` FILE gives others, and their order)");
       if (!spec_.skip_bad) return Invalid(why);
       AddUnreadable(StrCat(spec_.path, ": ", why));
       return absl::OkStatus();
@@ -292,7 +292,23 @@ bool IsCsvNumber(std::string_view s) {
 }
 
 std::unique_ptr<CsvColumn> MakeFeatureColumn(CsvColumnSpec spec) { return std::make_unique<Feature>(std::move(spec)); }
-std::unique_ptr<CsvColumn> MakeTextColumn(CsvColumnSpec spec) { return std::make_unique<Text>(std::move(spec)); }
+std::unique_ptr<CsvColumn> MakeTextColumn(CsvColumnSpec spec) { return std::make_unique<TextValues>(std::move(spec)); }
 std::unique_ptr<CsvColumn> MakeLabelColumn(CsvColumnSpec spec) { return std::make_unique<Label>(std::move(spec)); }
+
+std::unique_ptr<CsvColumn> MakeCsvColumn(const std::string& path, const std::string& name, bool is_label,
+                                         const DatasetOptions& options) {
+  CsvColumnSpec spec{.path = path, .name = name, .skip_bad = options.skip_bad};
+  if (options.text.contains(name)) return MakeTextColumn(std::move(spec));
+  if (is_label) {
+    spec.classes = options.class_names;
+    return MakeLabelColumn(std::move(spec));
+  }
+  using Text = CsvColumnSpec::Text;
+  spec.text = options.categories.names.contains(name) ? Text::kAlwaysCategories
+              : options.categories.all                ? Text::kCategories
+                                                      : Text::kProblem;
+  spec.keep_missing = options.missing.contains(name);
+  return MakeFeatureColumn(std::move(spec));
+}
 
 }  // namespace onnxtrain

@@ -39,4 +39,8 @@ std::unique_ptr<CsvColumn> MakeTextColumn(CsvColumnSpec spec);
 // Numbers, or names that become indices into the sorted or given classes.
 std::unique_ptr<CsvColumn> MakeLabelColumn(CsvColumnSpec spec);
 
+// The column `name` of the file `path` as DatasetOptions has it.
+std::unique_ptr<CsvColumn> MakeCsvColumn(const std::string& path, const std::string& name, bool is_label,
+                                         const DatasetOptions& options);
+
 }  // namespace onnxtrain

@@ -1,5 +1,6 @@
 #include "frontend/data/formats/npy.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
@@ -150,6 +151,15 @@ absl::Status CheckSize(const NpyHeader& header, int64_t size) {
   return Invalid("the header declares ", ToString(header.type), " = ", want, " bytes, but there are ", size);
 }
 
+absl::StatusOr<HostTensor> ReadElements(const NpyHeader& header, const ReadFn& read, int64_t max_bytes) {
+  RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(header.type.bytes()), max_bytes));
+  HostTensor tensor(header.type);
+  RETURN_IF_ERROR(ReadExactly(read, tensor.mutable_bytes()));
+  if (header.big_endian) SwapBytes(tensor.mutable_bytes(), DTypeSize(tensor.dtype()));
+  if (tensor.dtype() == DType::kBool) NormalizeBools(tensor.mutable_bytes());
+  return header.fortran && header.type.rank() > 1 ? ToRowMajor(tensor) : tensor;
+}
+
 }  // namespace
 
 absl::StatusOr<NpyHeader> ParseNpyDict(std::string_view text) {
@@ -194,12 +204,18 @@ absl::StatusOr<NpyHeader> ReadNpyHeader(const ReadFn& read) {
 absl::StatusOr<HostTensor> ReadNpy(const ReadFn& read, int64_t size, int64_t max_bytes) {
   ASSIGN_OR_RETURN(const NpyHeader header, ReadNpyHeader(read));
   RETURN_IF_ERROR(CheckSize(header, size));
-  RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(header.type.bytes()), max_bytes));
-  HostTensor tensor(header.type);
-  RETURN_IF_ERROR(ReadExactly(read, tensor.mutable_bytes()));
-  if (header.big_endian) SwapBytes(tensor.mutable_bytes(), DTypeSize(tensor.dtype()));
-  if (tensor.dtype() == DType::kBool) NormalizeBools(tensor.mutable_bytes());
-  return header.fortran && header.type.rank() > 1 ? ToRowMajor(tensor) : tensor;
+  return ReadElements(header, read, max_bytes);
+}
+
+absl::StatusOr<HostTensor> ReadNpyStream(const ReadFn& read, int64_t max_size, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(const NpyHeader header, ReadNpyHeader(read));
+  const int64_t want = header.offset + static_cast<int64_t>(header.type.bytes());
+  if (want > max_size) return Invalid("the header declares ", ToString(header.type), ", more than the file can hold");
+  ASSIGN_OR_RETURN(HostTensor tensor, ReadElements(header, read, max_bytes));
+  std::byte more;
+  ASSIGN_OR_RETURN(const size_t rest, read({&more, 1}));  // reading to the end also checks the checksum
+  if (rest != 0) return Invalid("there is more than the ", ToString(header.type), " that the header declares");
+  return tensor;
 }
 
 absl::StatusOr<std::string> NpyPreamble(const Type& type) {
@@ -217,6 +233,23 @@ absl::StatusOr<std::string> NpyPreamble(const Type& type) {
     return out + dict;
   }
   return Invalid("a .npy array cannot hold ", ToString(type.dtype));
+}
+
+absl::StatusOr<HostTensor> ReadNextNpy(const ReadFn& read, int64_t* rest) {
+  ASSIGN_OR_RETURN(const NpyHeader header, ReadNpyHeader(read));
+  *rest -= header.offset + static_cast<int64_t>(header.type.bytes());
+  if (*rest < 0) return Invalid("the header declares ", ToString(header.type), ", but ", -*rest, " bytes are missing");
+  return ReadElements(header, read, static_cast<int64_t>(header.type.bytes()));
+}
+
+absl::StatusOr<HostTensor> ReadNpyBytes(std::span<const uint8_t> bytes) {
+  const ReadFn read = [rest = std::as_bytes(bytes)](std::span<std::byte> out) mutable -> absl::StatusOr<size_t> {
+    const size_t size = std::min(out.size(), rest.size());
+    std::copy_n(rest.begin(), size, out.begin());
+    rest = rest.subspan(size);
+    return size;
+  };
+  return ReadNpy(read, static_cast<int64_t>(bytes.size()), static_cast<int64_t>(bytes.size()));
 }
 
 absl::StatusOr<HostTensor> ReadNpyFile(const std::string& path) {

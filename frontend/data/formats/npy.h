@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,15 @@ absl::StatusOr<NpyHeader> ReadNpyHeader(const ReadFn& read);
 // declares another size, and an array of more than `max_bytes` (see DatasetOptions), before it allocates memory.
 absl::StatusOr<HostTensor> ReadNpy(const ReadFn& read, int64_t size, int64_t max_bytes);
 
+// Reads a .npy stream of at most `max_size` bytes up to its end, as packed files give it.
+absl::StatusOr<HostTensor> ReadNpyStream(const ReadFn& read, int64_t max_size, int64_t max_bytes);
+
+// Reads one array of a stream of several that has *rest more bytes, and takes its bytes off *rest.
+absl::StatusOr<HostTensor> ReadNextNpy(const ReadFn& read, int64_t* rest);
+
+// Reads an array from the bytes of a .npy file.
+absl::StatusOr<HostTensor> ReadNpyBytes(std::span<const uint8_t> bytes);
+
 // Reads an array of any shape from a file. Errors name the file.
 absl::StatusOr<HostTensor> ReadNpyFile(const std::string& path);
 
@@ -38,7 +48,7 @@ absl::StatusOr<HostTensor> ReadNpyFile(const std::string& path);
 absl::StatusOr<std::string> NpyPreamble(const Type& type);
 
 // Opens an array as a data set of one column. Holds arrays up to 64 MiB and column-major ones in memory and reads
-// larger ones sample by sample. Never maps the file, so that a file that shrinks is an error and not a signal.
+// larger ones sample by sample. Reads .npy.gz and .npy.zst into memory.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenNpy(const std::string& path, const DatasetOptions& options);
 
 }  // namespace onnxtrain

@@ -78,7 +78,9 @@ absl::StatusOr<HostTensor> ReadEntry(zip_t* zip, const zip_stat_t& entry, int64_
   return tensor;
 }
 
-absl::StatusOr<NamedArrays> ReadAll(const std::string& path, int64_t file_size, int64_t max_bytes) {
+// Reads the arrays but those in `skip`.
+absl::StatusOr<NamedArrays> ReadArrays(const std::string& path, int64_t file_size, int64_t max_bytes,
+                                       const std::set<std::string>& skip) {
   ASSIGN_OR_RETURN(const Archive zip, OpenArchive(path, ZIP_RDONLY));
   if (max_bytes == 0) max_bytes = DefaultMemoryLimit();
   NamedArrays arrays;
@@ -94,6 +96,7 @@ absl::StatusOr<NamedArrays> ReadAll(const std::string& path, int64_t file_size, 
     name.resize(name.size() - kSuffix.size());
     const std::string where = StrCat("array '", Printable(name), "': ");
     if (!names.insert(name).second) return Invalid(where, "the name occurs twice");
+    if (skip.contains(name)) continue;
     RETURN_IF_ERROR(Annotate(CheckEntry(entry, file_size), where));
     RETURN_IF_ERROR(Annotate(CheckMemory(total += static_cast<int64_t>(entry.size), max_bytes), where));
     auto tensor = ReadEntry(zip.get(), entry, max_bytes);
@@ -119,8 +122,13 @@ absl::Status AddEntry(zip_t* zip, const std::string& name, const std::string& by
 }  // namespace
 
 absl::StatusOr<NamedArrays> ReadNpz(const std::string& path, int64_t max_bytes) {
+  return ReadNpzWithout({}, path, max_bytes);
+}
+
+absl::StatusOr<NamedArrays> ReadNpzWithout(const std::set<std::string>& skip, const std::string& path,
+                                           int64_t max_bytes) {
   ASSIGN_OR_RETURN(const int64_t file_size, RegularFileSize(path));
-  auto arrays = ReadAll(path, file_size, max_bytes);
+  auto arrays = ReadArrays(path, file_size, max_bytes, skip);
   if (!arrays.ok()) return Annotate(arrays.status(), StrCat(path, ": "));
   return arrays;
 }
@@ -141,15 +149,6 @@ absl::Status WriteNpz(const std::string& path, const NamedArrays& arrays, bool c
   if (zip_close(zip->get()) != 0) return Invalid(path, ": ", zip_strerror(zip->get()));
   zip->release();
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenNpz(const std::string& path, const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(NamedArrays arrays, ReadNpz(path, options.max_bytes));
-  std::vector<NamedTensor> columns;
-  for (auto& [name, tensor] : arrays) columns.push_back({std::move(name), std::move(tensor)});
-  auto dataset = MakeMemoryDataset(std::move(columns), [path](int64_t i) { return StrCat(path, ": sample ", i); });
-  if (!dataset.ok()) return Annotate(dataset.status(), StrCat(path, ": "));
-  return dataset;
 }
 
 }  // namespace onnxtrain

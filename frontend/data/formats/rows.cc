@@ -1,9 +1,15 @@
 #include "frontend/data/formats/rows.h"
 
+#include "frontend/data/formats/audio_folder.h"
 #include "frontend/data/formats/csv.h"
 #include "frontend/data/formats/idx.h"
+#include "frontend/data/formats/jsonl.h"
 #include "frontend/data/formats/npy.h"
 #include "frontend/data/formats/npz.h"
+#include "frontend/data/formats/npz_folder.h"
+#include "frontend/data/formats/safetensors.h"
+#include "frontend/data/formats/stdin.h"
+#include "frontend/data/formats/tar.h"
 #include "frontend/data/image/image_folder.h"
 #include "frontend/data/image/picture_table.h"
 
@@ -24,9 +30,27 @@ Opened OpenTabs(const std::string& path, const DatasetOptions& options) { return
 std::vector<Source> BuiltInSources() {
   return {
       {.name = "npz", .what = ".npz", .suffixes = {".npz"}, .open = OpenNpz},
-      {.name = "npy", .what = ".npy", .suffixes = {".npy"}, .open = OpenNpy},
+      {.name = "npy", .what = ".npy", .suffixes = {".npy"}, .packed = true, .open = OpenNpy},
+      {.name = "safetensors", .what = ".safetensors", .suffixes = {".safetensors"}, .open = OpenSafetensors},
       {.name = "csv", .what = ".csv", .suffixes = {".csv"}, .packed = true, .open = OpenCommas, .is_table = true},
       {.name = "tsv", .what = ".tsv", .suffixes = {".tsv"}, .packed = true, .open = OpenTabs, .is_table = true},
+      {.name = "jsonl",
+       .what = ".jsonl",
+       .suffixes = {".jsonl", ".ndjson"},
+       .packed = true,
+       .open = OpenJsonLines,
+       .is_table = true},
+      {.name = "tar",
+       .what = ".tar (also shard-{000..099}.tar)",
+       .suffixes = {".tar"},
+       .open = OpenTar,
+       .is_table = true},
+      {.name = "stdin", .what = "- (a pipe)", .recognizes = IsStdin, .open = OpenStdin, .is_table = true},
+      {.name = "audio_folder",
+       .what = "a folder of .wav or .flac files",
+       .recognizes = IsAudioFolder,
+       .open = OpenAudioFolder},
+      {.name = "npz_folder", .what = "a folder of .npz files", .recognizes = IsNpzFolder, .open = OpenNpzFolder},
       {.name = "idx", .what = "idx", .recognizes = IsIdx, .open = OpenIdx},
       {.name = "mnist",
        .what = "a folder with MNIST's files",

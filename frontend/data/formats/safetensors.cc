@@ -10,6 +10,8 @@
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "frontend/data/file.h"
+#include "frontend/data/formats/file_arrays.h"
+#include "frontend/data/memory_dataset.h"
 
 namespace onnxtrain {
 namespace {
@@ -112,20 +114,27 @@ absl::StatusOr<std::vector<Entry>> ParseHeader(std::string_view text, int64_t by
   return entries;
 }
 
+using Opened = absl::StatusOr<std::shared_ptr<const Dataset>>;
+
 absl::Status ReadInto(std::ifstream& file, std::span<std::byte> out) {
   file.read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(out.size()));
   return file ? absl::OkStatus() : Invalid("unexpected end of file");
 }
 
-absl::StatusOr<NamedArrays> ReadOpened(std::ifstream& file, int64_t size, int64_t max_bytes) {
+// Reads everything before the tensors' bytes.
+absl::StatusOr<std::vector<Entry>> ReadHeader(std::ifstream& file, int64_t size) {
   uint64_t length = 0;
   RETURN_IF_ERROR(ReadInto(file, std::as_writable_bytes(std::span(&length, 1))));
   const int64_t rest = size - static_cast<int64_t>(sizeof(length));
   if (length > static_cast<uint64_t>(std::min(rest, kMaxHeader))) return Invalid("its header is longer than the file");
-  RETURN_IF_ERROR(CheckMemory(size, max_bytes));
   std::string header(length, '\0');
   RETURN_IF_ERROR(ReadInto(file, std::as_writable_bytes(std::span(header))));
-  ASSIGN_OR_RETURN(const std::vector<Entry> entries, ParseHeader(header, rest - static_cast<int64_t>(length)));
+  return ParseHeader(header, rest - static_cast<int64_t>(length));
+}
+
+absl::StatusOr<NamedArrays> ReadOpened(std::ifstream& file, int64_t size, int64_t max_bytes) {
+  RETURN_IF_ERROR(CheckMemory(size, max_bytes));
+  ASSIGN_OR_RETURN(const std::vector<Entry> entries, ReadHeader(file, size));
   NamedArrays arrays;
   for (const Entry& entry : entries) {
     arrays.emplace_back(entry.name, HostTensor(entry.type));
@@ -134,7 +143,35 @@ absl::StatusOr<NamedArrays> ReadOpened(std::ifstream& file, int64_t size, int64_
   return arrays;
 }
 
+Opened OpenInMemory(const std::string& path, const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(NamedArrays arrays, ReadSafetensors(path, options.max_bytes));
+  std::vector<NamedTensor> columns;
+  for (auto& [name, tensor] : arrays) columns.push_back({std::move(name), std::move(tensor)});
+  auto dataset = MakeMemoryDataset(std::move(columns), [path](int64_t i) { return StrCat(path, ": sample ", i); });
+  if (!dataset.ok()) return Annotate(dataset.status(), path + ": ");
+  return dataset;
+}
+
+Opened OpenInFile(const std::string& path) {
+  ASSIGN_OR_RETURN(const auto file, RandomFile::Open(path));
+  std::ifstream stream(path, std::ios::binary);
+  ASSIGN_OR_RETURN(const std::vector<Entry> entries, ReadHeader(stream, file->size()));
+  const int64_t begin = stream.tellg();
+  std::vector<FileArray> arrays;
+  for (const Entry& entry : entries)
+    arrays.push_back({.name = entry.name, .type = entry.type, .offset = begin + entry.begin});
+  return MakeFileDataset(path, file, std::move(arrays));
+}
+
 }  // namespace
+
+Opened OpenSafetensors(const std::string& path, const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(const int64_t size, RegularFileSize(path));
+  if (size <= kHeldInMemory) return OpenInMemory(path, options);
+  auto dataset = OpenInFile(path);
+  if (!dataset.ok()) return Annotate(dataset.status(), path + ": ");
+  return dataset;
+}
 
 absl::StatusOr<std::string> SafetensorsHeader(const std::vector<NamedType>& tensors,
                                               const std::map<std::string, std::string>& metadata) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,5 +28,9 @@ absl::StatusOr<std::string> SafetensorsHeader(const std::vector<NamedType>& tens
 // Reads a whole file. Names, types, shapes and offsets are checked against the file's length, and that against
 // `max_bytes` (0: half of the available memory), before memory is allocated. Errors name the file and the tensor.
 absl::StatusOr<NamedArrays> ReadSafetensors(const std::string& path, int64_t max_bytes = 0);
+
+// Opens a file as a data set: one column per tensor, in the order of their bytes, of the same leading extent. Holds
+// files up to 64 MiB in memory and reads samples of larger ones when they are needed.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenSafetensors(const std::string& path, const DatasetOptions& options);
 
 }  // namespace onnxtrain

@@ -203,8 +203,9 @@ TEST(Csv, ClassesOfTraining) {
   const auto numbers = Open("1,7\n2,3\n", {.class_names = {"3", "7", "other"}});
   ASSERT_TRUE(numbers.ok());
   EXPECT_EQ(ColumnValues(**numbers, 1), (std::vector<double>{1, 0}));
-  EXPECT_EQ(ReadError("1,x\n2,w\n", {.class_names = names}),
-            "t.csv: row 2, column '1': 'w' is not among the 3 classes");
+  EXPECT_EQ(
+      ReadError("1,x\n2,w\n", {.class_names = names}),
+      "t.csv: row 2, column '1': 'w' is not among the 3 classes (`class_map` FILE gives others, and their order)");
 }
 
 TEST(Csv, ProblemsOfAColumn) {

@@ -243,9 +243,13 @@ TEST(Labels, AreChecked) {
   const auto data = *OpenDataset(dir.Write("t.csv", "a,y,z,w\n1,0,0.5,\n2,3,1,x\n3,-100,2,x\n"), {.label = {"y"}});
   EXPECT_TRUE(CheckLabels(*data, 1, 4, -100).ok());
   EXPECT_EQ(Message(CheckLabels(*data, 1, 3, -100)),
-            dir / "t.csv" + ": row 3, column 'y': label 3 is outside of the 3 classes 0 to 2");
+            dir / "t.csv" +
+                ": row 3, column 'y': label 3 is outside of the 3 classes 0 to 2"
+                " (`num_classes` auto fits the last layer to the labels)");
   EXPECT_EQ(Message(CheckLabels(*data, 1, 4, -1)),
-            dir / "t.csv" + ": row 4, column 'y': label -100 is outside of the 4 classes 0 to 3");
+            dir / "t.csv" +
+                ": row 4, column 'y': label -100 is outside of the 4 classes 0 to 3"
+                " (`num_classes` auto fits the last layer to the labels)");
   EXPECT_EQ(Message(CheckLabels(*data, 2, 4, -1)),
             dir / "t.csv" + ": row 2, column 'z': 0.5 is not an integer in range");
   EXPECT_EQ(Message(CheckLabels(*data, 3, 4, -1)), dir / "t.csv" + ": row 2, column 'w': missing value");

@@ -25,7 +25,8 @@ TEST(Source, IsFoundBySuffixContentAndName) {
   EXPECT_EQ(FindSource(dir.Write("plain", std::string("\0\0\x08\x01\0\0\0\1a", 9)))->source->name, "idx");
   EXPECT_EQ(FindSource("csv:" + text)->path, text);
   EXPECT_EQ((*OpenDataset("csv:" + text, {}))->size(), 2);
-  EXPECT_THAT(Message(FindSource(text).status()), HasSubstr("rows.txt: not a known kind of data (.npz, .npy, .csv,"));
+  EXPECT_THAT(Message(FindSource(text).status()),
+              HasSubstr("rows.txt: not a known kind of data (.npz, .npy, .safetensors, .csv,"));
   EXPECT_THAT(Message(FindSource("none:" + text).status()), HasSubstr("none:" + text + ": No such file"));
 }
 

@@ -1,0 +1,86 @@
+#include "frontend/data/formats/stdin.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "frontend/base/status.h"
+#include "frontend/data/file.h"
+#include "frontend/data/formats/csv.h"
+#include "frontend/data/formats/jsonl.h"
+#include "frontend/data/formats/npy.h"
+#include "frontend/data/memory_dataset.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr const char* kName = "standard input";
+constexpr std::string_view kNpy = "\x93NUMPY";
+
+absl::StatusOr<size_t> ReadDescriptor(std::span<std::byte> out) {
+  size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t got = read(STDIN_FILENO, out.data() + done, out.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Invalid(std::strerror(errno));
+    if (got == 0) break;
+    done += got;
+  }
+  return done;
+}
+
+// A pipe can be read once, and a data set is opened several times (to find its label, to split it).
+absl::StatusOr<const std::string*> ReadOnce(int64_t limit) {
+  static auto* mutex = new std::mutex;
+  static auto* bytes = new absl::StatusOr<std::string>(absl::UnknownError(""));
+  std::lock_guard lock(*mutex);
+  if (absl::IsUnknown(bytes->status())) *bytes = ReadAll(ReadDescriptor, limit);
+  RETURN_IF_ERROR(bytes->status());
+  return &**bytes;
+}
+
+ReadFn MakeReader(const std::string& bytes) {
+  return [rest = std::as_bytes(std::span(bytes))](std::span<std::byte> out) mutable -> absl::StatusOr<size_t> {
+    const size_t size = std::min(out.size(), rest.size());
+    std::copy_n(rest.begin(), size, out.begin());
+    rest = rest.subspan(size);
+    return size;
+  };
+}
+
+absl::StatusOr<std::shared_ptr<const Dataset>> ReadArrays(const std::string& name, const std::string& bytes) {
+  std::vector<NamedTensor> columns;
+  const ReadFn read = MakeReader(bytes);
+  for (int64_t rest = static_cast<int64_t>(bytes.size()); rest > 0;) {
+    auto array = ReadNextNpy(read, &rest);
+    if (!array.ok()) return Annotate(array.status(), StrCat("array ", columns.size(), ": "));
+    columns.push_back({StrCat(columns.size()), *std::move(array)});
+  }
+  return MakeMemoryDataset(std::move(columns), [name](int64_t i) { return StrCat(name, ": sample ", i); });
+}
+
+}  // namespace
+
+bool IsStdin(const std::string& path) { return path == "-"; }
+
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenBytes(const std::string& name, const std::string& bytes,
+                                                         const DatasetOptions& options) {
+  const size_t first = bytes.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) return Invalid(name, ": there are no samples");
+  if (bytes[first] == '{') return ReadJsonLines(name, MakeReader(bytes), options);
+  if (!bytes.starts_with(kNpy)) return ReadCsv(name, MakeReader(bytes), ',', options);
+  auto dataset = ReadArrays(name, bytes);
+  if (!dataset.ok()) return Annotate(dataset.status(), StrCat(name, ": "));
+  return dataset;
+}
+
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenStdin(const std::string&, const DatasetOptions& options) {
+  const auto bytes = ReadOnce(options.max_bytes != 0 ? options.max_bytes : DefaultMemoryLimit());
+  if (!bytes.ok()) return Annotate(bytes.status(), StrCat(kName, ": "));
+  return OpenBytes(kName, **bytes, options);
+}
+
+}  // namespace onnxtrain

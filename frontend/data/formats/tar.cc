@@ -1,0 +1,234 @@
+#include "frontend/data/formats/tar.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "absl/strings/ascii.h"
+#include "frontend/base/status.h"
+#include "frontend/base/units.h"
+#include "frontend/data/formats/json_text.h"
+#include "frontend/data/formats/jsonl.h"
+#include "frontend/data/formats/npy.h"
+#include "frontend/data/formats/tar_index.h"
+#include "frontend/data/image/picture_dataset.h"
+#include "frontend/data/source.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = OrderedJson;
+using Index = std::shared_ptr<const TarIndex>;
+using Opened = absl::StatusOr<std::shared_ptr<const Dataset>>;
+
+// Puts the values of a small member into the object of its sample.
+using AddValues = absl::Status (*)(const std::string& extension, const std::string& text, Json* sample);
+
+absl::Status AddObject(const std::string&, const std::string& text, Json* sample) {
+  ASSIGN_OR_RETURN(const Json object, ParseJsonObject(text));
+  for (const auto& [key, value] : object.items()) (*sample)[key] = value;
+  return absl::OkStatus();
+}
+
+absl::Status AddText(const std::string& extension, const std::string& text, Json* sample) {
+  (*sample)[extension] = text;
+  return absl::OkStatus();
+}
+
+absl::Status AddClass(const std::string& extension, const std::string& text, Json* sample) {
+  const std::string name(absl::StripAsciiWhitespace(text));
+  const auto number = ParseInt(name);
+  (*sample)[extension] = number.ok() ? Json(*number) : Json(name);
+  return absl::OkStatus();
+}
+
+struct SmallMember {
+  const char* extension;
+  AddValues add;
+};
+// In the order of their columns: without another name the last is the label.
+constexpr SmallMember kSmallMembers[] = {{"json", AddObject}, {"txt", AddText}, {"cls", AddClass}};
+
+const SmallMember* FindSmallMember(const std::string& extension) {
+  const auto* row = std::ranges::find_if(kSmallMembers, [&](const SmallMember& m) { return m.extension == extension; });
+  return row == std::end(kSmallMembers) ? nullptr : row;
+}
+
+// A stream of JSON lines, one for each sample.
+class SampleLines {
+ public:
+  explicit SampleLines(Index index) : index_(std::move(index)) {}
+
+  absl::StatusOr<size_t> Read(std::span<std::byte> out) {
+    size_t done = 0;
+    while (done < out.size()) {
+      if (at_ == line_.size()) {
+        if (next_ == index_->size()) break;
+        RETURN_IF_ERROR(MakeLine(next_++));
+      }
+      const size_t size = std::min(out.size() - done, line_.size() - at_);
+      std::memcpy(out.data() + done, line_.data() + at_, size);
+      done += size;
+      at_ += size;
+    }
+    return done;
+  }
+
+ private:
+  absl::Status MakeLine(int64_t i) {
+    Json sample = Json::object();
+    for (const SmallMember& member : kSmallMembers) {
+      const auto e = std::ranges::find(index_->extensions(), member.extension) - index_->extensions().begin();
+      if (e == static_cast<int64_t>(index_->extensions().size())) continue;
+      absl::Status added = index_->Read(i, static_cast<int>(e), &bytes_);
+      if (added.ok()) added = member.add(member.extension, std::string(bytes_.begin(), bytes_.end()), &sample);
+      if (!added.ok()) return Annotate(added, StrCat(index_->Describe(i), ".", member.extension, ": "));
+    }
+    line_ = sample.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    at_ = 0;
+    return absl::OkStatus();
+  }
+
+  Index index_;
+  std::vector<uint8_t> bytes_;
+  std::string line_;
+  size_t at_ = 0;
+  int64_t next_ = 0;
+};
+
+// Arrays in members of their own, then the columns of a table (may be null).
+class TarDataset : public Dataset {
+ public:
+  TarDataset(Index index, std::vector<Column> arrays, std::vector<int> extensions, std::shared_ptr<const Dataset> table)
+      : index_(std::move(index)),
+        columns_(std::move(arrays)),
+        extensions_(std::move(extensions)),
+        table_(std::move(table)) {
+    if (table_ != nullptr) columns_.insert(columns_.end(), table_->columns().begin(), table_->columns().end());
+  }
+
+  int64_t size() const override { return index_->size(); }
+  const std::vector<Column>& columns() const override { return columns_; }
+  std::string Describe(int64_t i) const override { return index_->Describe(i); }
+  int64_t memory_bytes() const override {
+    return table_ != nullptr && extensions_.empty() ? table_->memory_bytes() : 0;
+  }
+  absl::StatusOr<std::string> ReadText(int64_t i, int c) const override {
+    return c < arrays() ? Dataset::ReadText(i, c) : table_->ReadText(i, c - arrays());
+  }
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
+    if (c >= arrays()) return table_->Read(i, c - arrays(), pass, out);
+    return Annotate(ReadArray(i, c, out), StrCat(Describe(i), ".", columns_[c].name, ": "));
+  }
+
+ private:
+  int arrays() const { return static_cast<int>(extensions_.size()); }
+
+  absl::Status ReadArray(int64_t i, int c, std::span<std::byte> out) const {
+    std::vector<uint8_t> bytes;
+    RETURN_IF_ERROR(index_->Read(i, extensions_[c], &bytes));
+    ASSIGN_OR_RETURN(const HostTensor array, ReadNpyBytes(bytes));
+    if (array.type() != columns_[c].sample)
+      return Invalid(ToString(array.type()), ", but the first sample has ", ToString(columns_[c].sample));
+    std::ranges::copy(array.bytes(), out.begin());
+    return absl::OkStatus();
+  }
+
+  Index index_;
+  std::vector<Column> columns_;
+  std::vector<int> extensions_;  // of the arrays
+  std::shared_ptr<const Dataset> table_;
+};
+
+absl::StatusOr<Column> MakeArrayColumn(const TarIndex& index, int e) {
+  std::vector<uint8_t> bytes;
+  RETURN_IF_ERROR(index.Read(0, e, &bytes));
+  ASSIGN_OR_RETURN(const HostTensor array, ReadNpyBytes(bytes));
+  const std::string& extension = index.extensions()[e];
+  const bool image = array.dtype() == DType::kUInt8 && array.type().rank() >= 2;
+  return Column{.name = extension, .sample = array.type(), .image = image};
+}
+
+// The picture of every sample, as files of a folder are read.
+class MemberPictures : public PictureFiles {
+ public:
+  MemberPictures(Index index, int extension) : index_(std::move(index)), extension_(extension) {}
+  int64_t size() const override { return index_->size(); }
+  absl::Status Read(int64_t i, std::vector<uint8_t>* bytes) const override {
+    return index_->Read(i, extension_, bytes);
+  }
+  std::string Name(int64_t i) const override { return StrCat(index_->Key(i), Suffix()); }
+  std::string Describe(int64_t i) const override { return StrCat(index_->Describe(i), Suffix()); }
+
+ private:
+  std::string Suffix() const { return "." + index_->extensions()[extension_]; }
+
+  Index index_;
+  int extension_;
+};
+
+enum class MemberKind { kArray, kSmall, kPicture, kUnknown };
+
+MemberKind KindOf(const std::string& extension) {
+  const std::string suffix = "." + extension;
+  if (HasSuffix(suffix, {".npy"}, false)) return MemberKind::kArray;
+  if (FindSmallMember(extension) != nullptr) return MemberKind::kSmall;
+  const bool picture = HasSuffix(suffix, {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp"}, false);
+  return picture ? MemberKind::kPicture : MemberKind::kUnknown;
+}
+
+// The extensions of each kind.
+absl::StatusOr<std::map<MemberKind, std::vector<int>>> SortMembers(const std::string& pattern, const TarIndex& index) {
+  std::map<MemberKind, std::vector<int>> kinds;
+  for (int e = 0; e < static_cast<int>(index.extensions().size()); ++e) {
+    const MemberKind kind = KindOf(index.extensions()[e]);
+    if (kind == MemberKind::kUnknown)
+      return Invalid(pattern, ": members .", index.extensions()[e],
+                     " are not known (.npy, .cls, .json, .txt, .jpg, .png, .webp, .gif, .bmp)");
+    kinds[kind].push_back(e);
+  }
+  return kinds;
+}
+
+Opened MakeArraysAndTable(const std::string& pattern, const Index& index, const std::vector<int>& arrays,
+                          bool has_table, const DatasetOptions& options) {
+  std::vector<Column> columns;
+  for (const int e : arrays) {
+    auto column = MakeArrayColumn(*index, e);
+    if (!column.ok()) return Annotate(column.status(), StrCat(index->Describe(0), ".", index->extensions()[e], ": "));
+    columns.push_back(*std::move(column));
+  }
+  std::shared_ptr<const Dataset> table;
+  if (has_table) {
+    const auto lines = std::make_shared<SampleLines>(index);
+    const ReadFn read = [lines](std::span<std::byte> out) { return lines->Read(out); };
+    ASSIGN_OR_RETURN(table, ReadJsonLines(pattern, read, options));
+  }
+  return std::make_shared<TarDataset>(index, std::move(columns), arrays, std::move(table));
+}
+
+}  // namespace
+
+Opened OpenTar(const std::string& pattern, const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(const Index index, TarIndex::Open(pattern));
+  ASSIGN_OR_RETURN(auto kinds, SortMembers(pattern, *index));
+  const std::vector<int>&arrays = kinds[MemberKind::kArray], &pictures = kinds[MemberKind::kPicture];
+  std::shared_ptr<const Dataset> others;
+  if (pictures.size() < index->extensions().size()) {
+    const bool has_table = !kinds[MemberKind::kSmall].empty();
+    ASSIGN_OR_RETURN(others, MakeArraysAndTable(pattern, index, arrays, has_table, options));
+  }
+  if (pictures.empty()) return others;
+  if (options.images.width == 0)
+    return Invalid(pattern, ": ",
+                   options.images.problem.empty() ? "the size of a sample is not known" : options.images.problem);
+  std::vector<PictureColumn> columns;
+  for (const int e : pictures) {
+    columns.push_back({.name = index->extensions()[e],
+                       .options = options.images,
+                       .files = std::make_shared<MemberPictures>(index, e)});
+  }
+  return MakePictureDataset(std::move(columns), others, -1, others != nullptr);
+}
+
+}  // namespace onnxtrain

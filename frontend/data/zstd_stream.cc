@@ -1,0 +1,58 @@
+#include "frontend/data/zstd_stream.h"
+
+#include <zstd.h>
+
+#include <memory>
+#include <vector>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int kMaxWindowLog = 27;
+
+class ZstdStream {
+ public:
+  explicit ZstdStream(ReadFn read) : read_(std::move(read)), packed_(ZSTD_DStreamInSize()) {
+    ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, kMaxWindowLog);
+  }
+
+  absl::StatusOr<size_t> Read(std::span<std::byte> out) {
+    ZSTD_outBuffer to = {out.data(), out.size(), 0};
+    while (to.pos < to.size) {
+      if (from_.pos == from_.size) RETURN_IF_ERROR(Fill());
+      if (from_.size == 0) break;
+      const size_t left = ZSTD_decompressStream(context_.get(), &to, &from_);
+      if (ZSTD_isError(left)) return Invalid("the Zstandard data is corrupt: ", ZSTD_getErrorName(left));
+      in_frame_ = left != 0;
+    }
+    return to.pos;
+  }
+
+ private:
+  absl::Status Fill() {
+    ASSIGN_OR_RETURN(const size_t got, read_(std::as_writable_bytes(std::span(packed_))));
+    if (got == 0 && in_frame_) return Invalid("the Zstandard data is truncated");
+    from_ = {packed_.data(), got, 0};
+    return absl::OkStatus();
+  }
+
+  struct Free {
+    void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+  };
+  ReadFn read_;
+  std::vector<char> packed_;
+  std::unique_ptr<ZSTD_DCtx, Free> context_{ZSTD_createDCtx()};
+  ZSTD_inBuffer from_ = {nullptr, 0, 0};
+  bool in_frame_ = false;
+};
+
+}  // namespace
+
+ReadFn DecompressZstd(ReadFn read) {
+  auto stream = std::make_shared<ZstdStream>(std::move(read));
+  return [stream](std::span<std::byte> out) { return stream->Read(out); };
+}
+
+}  // namespace onnxtrain

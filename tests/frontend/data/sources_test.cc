@@ -1,0 +1,288 @@
+// Formats that have no test file of their own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "frontend/data/class_map.h"
+#include "frontend/data/formats/npy.h"
+#include "frontend/data/formats/npz.h"
+#include "frontend/data/formats/safetensors.h"
+#include "frontend/data/formats/stdin.h"
+#include "frontend/data/source.h"
+#include "tests/frontend/data/files.h"
+
+namespace onnxtrain {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Zstd(std::string_view text) {
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
+  return packed;
+}
+
+std::string OpenError(const std::string& path, const DatasetOptions& options = {}) {
+  return Message(OpenDataset(path, options).status());
+}
+
+TEST(Zstandard, PacksTextAndArrays) {
+  const TempDir dir;
+  std::string text = "a,b\n";
+  for (int i = 0; i < 100000; ++i) text += StrCat(i, ",", i % 3, "\n");
+  const auto table = *OpenDataset(dir.Write("t.csv.zst", Zstd(text)), {});
+  EXPECT_EQ(table->size(), 100000);
+  EXPECT_EQ(ColumnValues(*table, 0)[99999], 99999);
+  const auto two = *OpenDataset(dir.Write("two.jsonl.zst", Zstd("{\"a\":1}\n") + Zstd("{\"a\":2}\n")), {});
+  EXPECT_THAT(ColumnValues(*two, 0), ElementsAre(1, 2));
+  const std::string array = *NpyPreamble({DType::kUInt8, {3}}) + "abc";
+  const auto packed = *OpenDataset(dir.Write("x.npy.zst", Zstd(array)), {});
+  EXPECT_EQ(packed->columns()[0].name, "x");
+  EXPECT_THAT(ColumnValues(*packed, 0), ElementsAre('a', 'b', 'c'));
+}
+
+TEST(Zstandard, BadFiles) {
+  const TempDir dir;
+  const std::string packed = Zstd("a,b\n1,2\n3,4\n");
+  EXPECT_THAT(OpenError(dir.Write("cut.csv.zst", packed.substr(0, packed.size() - 3))), HasSubstr("truncated"));
+  std::string flipped = packed;
+  flipped[6] ^= 0x55;
+  EXPECT_THAT(OpenError(dir.Write("bad.csv.zst", flipped)), HasSubstr("bad.csv.zst: "));
+  EXPECT_THAT(OpenError(dir.Write("more.npy.zst", Zstd(*NpyPreamble({DType::kUInt8, {3}}) + "abcd"))),
+              HasSubstr("there is more than the"));
+  const std::string huge = *NpyPreamble({DType::kUInt8, {int64_t{1} << 40}});
+  EXPECT_THAT(OpenError(dir.Write("huge.npy.zst", Zstd(huge))), HasSubstr("more than the file can hold"));
+}
+
+TEST(JsonLines, ColumnsOfNumbersNamesAndArrays) {
+  const TempDir dir;
+  const auto data = *OpenDataset(dir.Write("t.jsonl",
+                                           "\xEF\xBB\xBF{\"n\": 1, \"v\": [[1, 2], [3, 4]], \"y\": \"dog\"}\r\n"
+                                           "\n"
+                                           "{\"y\": \"cat\", \"v\": [[5, 6], [7, 8.5]], \"n\": 2.5}\n"
+                                           "{\"n\": true, \"v\": [[0, 0], [0, 0]], \"y\": \"dog\"}"),
+                                 {});
+  ASSERT_EQ(data->size(), 3);
+  EXPECT_EQ(data->columns()[1].sample, (Type{DType::kFloat64, {2, 2}}));
+  EXPECT_THAT(ColumnValues(*data, 0), ElementsAre(1, 2.5, 1));
+  EXPECT_THAT(ColumnValues(*data, 1), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8.5, 0, 0, 0, 0));
+  EXPECT_THAT(data->columns()[2].classes, ElementsAre("cat", "dog"));
+  EXPECT_THAT(ColumnValues(*data, 2), ElementsAre(1, 0, 1));
+  EXPECT_THAT(data->Describe(1), HasSubstr("t.jsonl: row 3"));
+}
+
+TEST(JsonLines, WholeNumbersStayWhole) {
+  const TempDir dir;
+  const auto data = *OpenDataset(dir.Write("t.ndjson", "{\"v\": [1, 2], \"y\": 9007199254740993}\n"), {});
+  EXPECT_EQ(data->columns()[0].sample, (Type{DType::kInt64, {2}}));
+  int64_t y = 0;
+  ASSERT_TRUE(data->Read(0, 1, std::as_writable_bytes(std::span(&y, 1))).ok());
+  EXPECT_EQ(y, 9007199254740993);
+}
+
+TEST(JsonLines, MissingValuesAndLateKeys) {
+  const TempDir dir;
+  const std::string path = dir.Write("t.jsonl",
+                                     "{\"a\": null, \"y\": 0}\n"
+                                     "{\"a\": 3, \"b\": [1], \"y\": 1}\n"
+                                     "{\"b\": [2], \"y\": 1}\n");
+  const auto data = *OpenDataset(path, {.label = {"y"}});
+  EXPECT_EQ(data->columns()[0].problem, path + ": row 1, column 'a': missing value");
+  EXPECT_EQ(data->columns()[2].problem, path + ": row 1, column 'b': missing value");
+  const auto filled = *OpenDataset(path, {.label = {"y"}, .missing = {.all = true}});
+  EXPECT_TRUE(filled->columns()[0].problem.empty());
+  const auto skipping = *OpenDataset(path, {.label = {"y"}, .skip_bad = true});
+  double b = 0;
+  EXPECT_FALSE(skipping->Read(0, 2, std::as_writable_bytes(std::span(&b, 1))).ok());
+  EXPECT_TRUE(skipping->Read(2, 2, std::as_writable_bytes(std::span(&b, 1))).ok());
+}
+
+TEST(JsonLines, TextColumns) {
+  const TempDir dir;
+  const auto data = *OpenDataset(dir.Write("t.jsonl", "{\"text\": \"a \\u00e9\", \"y\": 0}\n{\"text\": 7, \"y\": 1}\n"),
+                                 {.text = {.names = {"text"}}});
+  EXPECT_EQ(*data->ReadText(0, 0), "a \u00e9");
+  EXPECT_EQ(*data->ReadText(1, 0), "7");
+}
+
+TEST(JsonLines, BadLines) {
+  const TempDir dir;
+  const auto error = [&](std::string_view text, const DatasetOptions& options = {}) {
+    return OpenError(dir.Write("t.jsonl", text), options);
+  };
+  EXPECT_THAT(error("{\"a\":1}\n{\"a\":"), HasSubstr("t.jsonl: row 2: not a JSON object"));
+  EXPECT_THAT(error("[1]\n"), HasSubstr("row 1: not a JSON object"));
+  EXPECT_THAT(error("\n\n"), HasSubstr("there are no lines"));
+  EXPECT_THAT(error("{\"a\":1}\n", {.label = {"b"}}), HasSubstr("no line has the key 'b'"));
+  EXPECT_THAT(error("{\"a\":1,\"y\":\"x\"}\n", {.class_names = {"u"}}), HasSubstr("not among the 1 classes"));
+  const auto problem = [&](std::string_view text) {
+    return (*OpenDataset(dir.Write("t.jsonl", text), {.label = {"y"}}))->columns()[0].problem;
+  };
+  EXPECT_THAT(problem("{\"v\":[1,2],\"y\":0}\n{\"v\":[1],\"y\":0}\n"), HasSubstr("row 2, column 'v': its shape [1]"));
+  EXPECT_THAT(problem("{\"v\":[1,\"x\"],\"y\":0}\n"), HasSubstr("an array holds string"));
+  EXPECT_THAT(problem("{\"v\":1,\"y\":0}\n{\"v\":{},\"y\":0}\n"), HasSubstr("object where others have a single value"));
+  EXPECT_THAT(error("{\"v\":" + std::string(100000, '[') + std::string(100000, ']') + "}\n"), HasSubstr("64 deep"));
+  EXPECT_EQ(error("{\"v\":\"" + std::string(100, '[') + "\\\"[\",\"y\":0}\n", {.label = {"y"}}), "");
+  const auto skipped =
+      *OpenDataset(dir.Write("t.jsonl", "{\"a\":1}\nnonsense\n{\"a\":2,\"late\":3}\n"), {.skip_bad = true});
+  EXPECT_EQ(skipped->size(), 3);
+  double a = 0;
+  EXPECT_THAT(Message(skipped->Read(1, 0, std::as_writable_bytes(std::span(&a, 1)))), HasSubstr("row 2: not a JSON"));
+}
+
+TEST(Safetensors, IsADataSet) {
+  const TempDir dir;
+  const std::vector<NamedType> types = {{"x", {DType::kFloat32, {2, 3}}}, {"y", {DType::kInt64, {2}}}};
+  const std::string header = *SafetensorsHeader(types);
+  std::string bytes(2 * 3 * 4 + 2 * 8, '\0');
+  bytes[24] = 7;
+  const auto data = *OpenDataset(dir.Write("d.safetensors", header + bytes), {});
+  EXPECT_THAT(ColumnValues(*data, 1), ElementsAre(7, 0));
+  EXPECT_THAT(OpenError(dir.Write("cut.safetensors", header)), HasSubstr("cut.safetensors: "));
+}
+
+// Arrays of more than 64 MiB stay in their file.
+class LargeArrays : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LargeArrays, AreReadFromTheFile) {
+  const TempDir dir;
+  const std::string path = dir / GetParam();
+  HostTensor x({DType::kUInt8, {70, 1 << 20}}), y({DType::kInt16, {70}});
+  for (int64_t i = 0; i < 70; ++i) {
+    x.mutable_bytes()[i << 20] = static_cast<std::byte>(i);
+    y.SetInt(i, 100 + i);
+  }
+  if (path.ends_with(".npz")) {
+    ASSERT_TRUE(WriteNpz(path, {{"x", x}, {"y", y}}).ok());
+  } else {
+    std::string bytes = *SafetensorsHeader({{"x", x.type()}, {"y", y.type()}});
+    for (const HostTensor* t : {&x, &y})
+      bytes.append(reinterpret_cast<const char*>(t->bytes().data()), t->bytes().size());
+    dir.Write(GetParam(), bytes);
+  }
+  const auto opened = OpenDataset(path, {.max_bytes = 1 << 20});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const Dataset& data = **opened;
+  EXPECT_EQ(data.memory_bytes(), 0);
+  EXPECT_EQ(ColumnValues(data, 1)[69], 169);
+  HostTensor sample(data.columns()[0].sample);
+  ASSERT_TRUE(data.Read(69, 0, sample.mutable_bytes()).ok());
+  EXPECT_EQ(sample.IntAt(0), 69);
+  std::filesystem::resize_file(path, 1 << 20);
+  EXPECT_THAT(Message(data.Read(69, 0, sample.mutable_bytes())), HasSubstr("sample 69: the file has become shorter"));
+}
+INSTANTIATE_TEST_SUITE_P(Formats, LargeArrays, ::testing::Values("a.npz", "a.safetensors"));
+
+TEST(Pipe, TellsWhatItHoldsByItsFirstBytes) {
+  const auto json = *OpenBytes("pipe", "\n{\"x\": [1, 2], \"y\": 1}\n", {});
+  EXPECT_THAT(ColumnValues(*json, 0), ElementsAre(1, 2));
+  EXPECT_EQ(json->Describe(0), "pipe: row 2");
+  const auto table = *OpenBytes("pipe", "a,b\n1,2\n", {});
+  EXPECT_EQ(table->columns()[1].name, "b");
+  const std::string x = *NpyPreamble({DType::kUInt8, {2, 2}}) + "abcd", y = *NpyPreamble({DType::kUInt8, {2}}) + "\1\2";
+  const auto arrays = *OpenBytes("pipe", x + y, {});
+  EXPECT_EQ(arrays->columns()[1].name, "1");
+  EXPECT_THAT(ColumnValues(*arrays, 0), ElementsAre('a', 'b', 'c', 'd'));
+  EXPECT_THAT(ColumnValues(*arrays, 1), ElementsAre(1, 2));
+  EXPECT_THAT(Message(OpenBytes("pipe", x + y.substr(0, y.size() - 1), {}).status()),
+              HasSubstr("pipe: array 1: the header declares u8[2], but 1 bytes are missing"));
+  EXPECT_THAT(Message(OpenBytes("pipe", x + x.substr(0, 9), {}).status()), HasSubstr("pipe: array 1: "));
+  EXPECT_EQ(Message(OpenBytes("pipe", " \n", {}).status()), "pipe: there are no samples");
+  EXPECT_EQ(FindSource("-")->source->name, "stdin");
+}
+
+// 16-bit samples in RIFF WAVE.
+std::string Wav(int rate, int channels, const std::vector<int16_t>& samples) {
+  const auto number = [](uint32_t value, int bytes) {
+    std::string text;
+    for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> 8 * i);
+    return text;
+  };
+  const auto size = static_cast<uint32_t>(2 * samples.size());
+  std::string wav = "RIFF" + number(36 + size, 4) + "WAVEfmt " + number(16, 4) + number(1, 2) + number(channels, 2) +
+                    number(rate, 4) + number(rate * channels * 2, 4) + number(channels * 2, 2) + number(16, 2) +
+                    "data" + number(size, 4);
+  for (const int16_t s : samples) wav += number(static_cast<uint16_t>(s), 2);
+  return wav;
+}
+
+TEST(AudioFolder, AFolderPerClass) {
+  const TempDir dir;
+  for (const char* folder : {"dog", "cat", "empty"}) std::filesystem::create_directory(dir / folder);
+  dir.Write("dog/1.wav", Wav(8000, 1, {16384, -32768}));
+  dir.Write("cat/a.WAV", Wav(8000, 1, {0, 8192}));
+  dir.Write("cat/notes.txt", "x");
+  const auto data = *OpenDataset(dir.path(), {});
+  EXPECT_THAT(ColumnValues(*data, 0), ElementsAre(0, 0.25, 0.5, -1));
+  EXPECT_THAT(data->columns()[1].classes, ElementsAre("cat", "dog"));
+  EXPECT_THAT(ColumnValues(*data, 1), ElementsAre(0, 1));
+  EXPECT_EQ(data->Describe(1), dir / "dog/1.wav");
+  EXPECT_THAT(ColumnValues(**OpenDataset(dir.path(), {.folder_classes = {"dog", "bird", "cat"}}), 1),
+              ElementsAre(2, 0));
+  EXPECT_THAT(OpenError(dir.path(), {.folder_classes = {"dog"}}), HasSubstr("'cat' is not among the 1 classes"));
+  dir.Write("top.wav", Wav(8000, 1, {1}));
+  EXPECT_THAT(OpenError("audio_folder:" + dir.path()), HasSubstr("has sound files beside the folders"));
+}
+
+TEST(AudioFolder, ChannelsAndBadFiles) {
+  const TempDir dir;
+  dir.Write("1.wav", Wav(8000, 2, {16384, 0, -16384, 8192}));
+  const auto read = [&](const std::string& second) {
+    dir.Write("2.wav", second);
+    const auto data = *OpenDataset(dir.path(), {});
+    HostTensor audio(data->columns()[0].sample);
+    return Message(data->Read(1, 0, audio.mutable_bytes()));
+  };
+  EXPECT_EQ(read(Wav(8000, 2, {1, 2, 3, 4})), "");
+  const auto data = *OpenDataset(dir.path(), {});
+  EXPECT_EQ(data->columns()[0].sample, (Type{DType::kFloat32, {2, 2}}));
+  HostTensor audio(data->columns()[0].sample);
+  ASSERT_TRUE(data->Read(0, 0, audio.mutable_bytes()).ok());
+  EXPECT_THAT(audio.ToDoubles(), ElementsAre(0.5, -0.5, 0, 0.25));
+  EXPECT_THAT(read(Wav(16000, 2, {1, 2, 3, 4})), HasSubstr("2.wav: sample rate 16000, but 8000 in 1.wav"));
+  EXPECT_THAT(read(Wav(8000, 1, {1, 2})), HasSubstr("2.wav: channels: 1, but 2"));
+  EXPECT_THAT(read(Wav(8000, 2, {1, 2})), HasSubstr("2.wav: frames: 1, but 2"));
+  EXPECT_THAT(read("nonsense"), HasSubstr("2.wav: "));
+  EXPECT_THAT(read(""), HasSubstr("2.wav: the file is empty"));
+  dir.Write("1.wav", "RIFF");
+  EXPECT_THAT(OpenError(dir.path()), HasSubstr("1.wav: "));
+}
+
+TEST(ClassMap, NamesByLineOrByIndex) {
+  const TempDir dir;
+  EXPECT_THAT(*ReadClassMap(dir.Write("m.txt", "dog\r\ncat\n\nbird")), ElementsAre("dog", "cat", "bird"));
+  EXPECT_THAT(*ReadClassMap(dir.Write("m.csv", "\"a, b\",1\nc,0\n")), ElementsAre("c", "a, b"));
+  const auto error = [&](std::string_view text) { return Message(ReadClassMap(dir.Write("m.csv", text)).status()); };
+  EXPECT_THAT(error("a,0\nb,2\n"), HasSubstr("m.csv: row 2: index 2 is not below the 2 classes"));
+  EXPECT_THAT(error("a,0\nb,0\n"), HasSubstr("row 2: index 0 occurs twice"));
+  EXPECT_THAT(error("a\na\n"), HasSubstr("row 2: the name 'a' occurs twice"));
+  EXPECT_THAT(error("a,0\nb\n"), HasSubstr("row 2: expected a name, or name,index"));
+  EXPECT_THAT(error("a,x\n"), HasSubstr("'x' is no index of a class"));
+  EXPECT_THAT(error("\n"), HasSubstr("there are no classes"));
+}
+
+TEST(NpzFolder, OneFilePerSample) {
+  const TempDir dir;
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(WriteNpz(dir / StrCat("s", i, ".npz"),
+                         {{"x", HostTensor::FromInts({i, i + 1})}, {"y", HostTensor({DType::kInt64, {}})}})
+                    .ok());
+  dir.Write(".DS_Store", "x");
+  const auto data = *OpenDataset(dir.path(), {});
+  EXPECT_THAT(ColumnValues(*data, 0), ElementsAre(0, 1, 1, 2, 2, 3));
+  EXPECT_EQ(data->columns()[1].sample, (Type{DType::kInt64, {}}));
+  EXPECT_EQ(data->Describe(2), dir / "s2.npz");
+  ASSERT_TRUE(WriteNpz(dir / "s1.npz", {{"x", HostTensor::FromInts({1})}}).ok());
+  HostTensor x(data->columns()[0].sample);
+  EXPECT_THAT(Message(data->Read(1, 0, x.mutable_bytes())), HasSubstr("s1.npz: 'x' is i64[1], but i64[2] in s0.npz"));
+  EXPECT_THAT(Message(data->Read(1, 1, x.mutable_bytes().first(8))), HasSubstr("there is no array 'y'"));
+  std::filesystem::remove(dir / "s2.npz");
+  EXPECT_THAT(Message(data->Read(2, 0, x.mutable_bytes())), HasSubstr("s2.npz: No such file"));
+}
+
+}  // namespace
+}  // namespace onnxtrain
