@@ -11,6 +11,7 @@
 #include "frontend/ops/builder.h"
 #include "optim/auto/data_hints.h"
 #include "optim/auto/value_checks.h"
+#include "tests/frontend/data/image/recorded.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -75,6 +76,52 @@ TEST_F(DataSetupTest, ArraysOfTestDataMayBeNamedSo) {
   config_.data = Path("t.npz");
   const auto opened = OpenModelAndData(config_, true, true);
   EXPECT_TRUE(opened.ok()) << opened.status();
+}
+
+// The four features are a grey picture of 2 × 2.
+TEST_F(DataSetupTest, FoldersOfPicturesFollowTheModelAndItsClasses) {
+  Write("preprocess.json", ToJson({.classes = {"10", "9", "2"}}));
+  const std::vector<uint8_t> file = ReadRecordedPictures().front().file;
+  for (const char* folder : {"2", "10"}) {
+    std::filesystem::create_directories(Path(StrCat("p/", folder)));
+    Write(StrCat("p/", folder, "/1"), {file.begin(), file.end()});
+  }
+  config_.data = Path("p");
+  config_.resize = "stretch";
+  const auto opened = OpenModelAndData(config_, true, true);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const BoundData& bound = opened->data.bound;
+  EXPECT_EQ(bound.feeds[0].sample.shape, Shape{4});
+  EXPECT_TRUE(bound.has_images);
+  EXPECT_EQ(bound.label.info.max_value, 2);
+  const PicturePreprocess wanted{
+      .height = 2, .width = 2, .channels = 1, .layout = "nchw", .resize = "stretch", .channel_order = "rgb"};
+  EXPECT_EQ(DescribeBinding(opened->data).pictures, wanted);
+  std::filesystem::create_directories(Path("p/11"));
+  Write("p/11/1", {file.begin(), file.end()});
+  const auto other = OpenModelAndData(config_, true, true);
+  EXPECT_THAT(std::string(ToStd(other.status().message())),
+              HasSubstr("the folder '11' is none of the model's 3 classes"));
+}
+
+// Both columns are folders below the data; the label says so by its name.
+TEST_F(DataSetupTest, PicturesAndMasksAreFolders) {
+  Write("preprocess.json", "{}");
+  const auto pictures = ReadRecordedPictures();
+  const auto grey = std::ranges::find(pictures, "palette4.png", &RecordedPicture::name);
+  for (const char* name : {"images/a.png", "masks/a.png"}) {
+    std::filesystem::create_directories(std::filesystem::path(Path(name)).parent_path());
+    Write(name, {grey->file.begin(), grey->file.end()});
+  }
+  config_.data = folder_;
+  config_.input = {"x=images/"};
+  config_.label = {"kind=masks/"};
+  const auto opened = OpenModelAndData(config_, true, true);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const BoundData& bound = opened->data.bound;
+  EXPECT_EQ(bound.label.info.sample, (Type{DType::kUInt8, {2, 2}}));
+  EXPECT_EQ(DescribeBinding(opened->data).label, std::vector<std::string>{"kind"});
+  EXPECT_EQ(DescribeBinding(opened->data).pictures->folders.size(), 2u);
 }
 
 TEST_F(DataSetupTest, NamesOfFewerClassesAreNotGuessed) {
