@@ -22,10 +22,11 @@ class Resampler {
               Image* out);
 
  private:
-  // Output pixel i is Σ_k weights[i·taps + k] · in[first[i] + k], k < count[i].
+  // Output pixel i is Σ_k weights[i·taps + k] · in[first[i] + k], k < taps. As many for each pixel: no branch depends
+  // on it.
   struct Axis {
     int taps = 0;
-    std::vector<int> first, count;
+    std::vector<int> first;
     std::vector<float> weights;
   };
   // Of the part [begin, begin + extent) of `in` pixels.
@@ -33,7 +34,8 @@ class Resampler {
   static void SetNearest(double begin, double extent, int in, int out, Axis* axis);
 
   Axis x_, y_;
-  std::vector<float> row_;  // a row of the output's height and the input's width
+  std::vector<float> row_;    // a row of the output's height and the input's width
+  std::vector<float> mixed_;  // a row of the output, not yet rounded
 };
 
 }  // namespace onnxtrain
