@@ -88,10 +88,15 @@ absl::StatusOr<Graph> MoveAxes(const Graph& graph) {
   return Simplify(Dce(moved));
 }
 
-// Fails for products and windows that oneDNN does not count: it divides by zero, or searches for hours.
+// Fails for products and windows that oneDNN does not count: it divides by zero, or searches for hours. The code that
+// it generates for a window grows with the padding.
 absl::Status CheckExtents(const Graph& graph, const Node& node) {
-  constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max(), kMaxSpatial = int64_t{1} << 24;
+  constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max(), kMaxSpatial = int64_t{1} << 24,
+                    kMaxPad = int64_t{1} << 20;
   if (FindOp(node.op)->flops == nullptr) return absl::OkStatus();
+  for (int64_t pad : node.attrs.Ints("pads")) {
+    if (pad > kMaxPad) return Invalid(NodeTag(node), "a padding of ", pad, " is too large");
+  }
   const auto check = [&](ValueId v) -> absl::Status {
     const Shape& shape = graph.type(v).shape;
     for (size_t i = 0; i < shape.size(); ++i) {

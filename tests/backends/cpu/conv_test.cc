@@ -88,6 +88,17 @@ TEST_P(CpuConv, RunsAsTheRightKernel) {
   }
 }
 
+// The code that oneDNN generates grows with the padding.
+TEST(CpuConvTest, HugePaddingIsRefused) {
+  constexpr int64_t kPad = int64_t{1} << 28;
+  const Graph graph =
+      ConvGraph({.x = {1, 1, 4, 4}, .w = {1, 1, 3, 3}, .stride = kPad, .pads = Ints(4, kPad)}, DType::kFloat32);
+  const auto legal = Cpu().Legalize(graph);
+  ASSERT_FALSE(legal.ok());
+  EXPECT_NE(legal.status().message().find("a padding of 268435456 is too large"), absl::string_view::npos)
+      << legal.status();
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, CpuConv,
     testing::Values(
