@@ -59,6 +59,10 @@ struct TrainConfig {
   std::string image_size, resize, channel_order;
   std::vector<std::string> augment;
   bool decode_scaling = false;
+  std::vector<std::string> text;  // empty: the columns of preprocess.json
+  std::string tokenizer;          // "": that of preprocess.json
+  int64_t max_length = 0;         // tokens; 0: as many as the model takes
+  bool length_grouping = false;
   bool shuffle = true, drop_last = false;
   int64_t num_workers = kAuto;
   int64_t prefetch_factor = 2;

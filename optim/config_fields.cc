@@ -77,6 +77,17 @@ constexpr ConfigField kFields[] = {
      "Columns of a model input; several are concatenated. NUMBER for an input without a batch axis, and @FILE.npy: a "
      "constant for all samples. Repeatable", {.repeatable = true}},
     {"data", "label", kReads, &C::label, "COLUMN[,…]", "Label column, by name or 0-based index"},
+    {"data", "text", kReads, &C::text, "COLUMN[,PAIR]",
+     "Columns of text, by name or 0-based index, that the tokenizer turns into the model's token inputs; a second one "
+     "is the other text of a pair"},
+    {"data", "tokenizer", kReads, &C::tokenizer, "FILE",
+     "tokenizer.json, BERT's vocab.txt, vocab.json beside merges.txt, a SentencePiece .model, a folder with one of "
+     "them, or chars: a token for each character of the training text", {.otherwise = "that of preprocess.json"}},
+    {"data", "max_length", kReads, &C::max_length, "N",
+     "Tokens of a sample, special ones included; longer texts are truncated. auto: as many as the model has positions "
+     "for", {.min = 1, .max = kBatchLimit, .otherwise = "auto"}},
+    {"data", "length_grouping", kTaskTrain, &C::length_grouping, "",
+     "Batches samples of similar length, which are padded less; the batches stay in random order"},
     {"data", "header", kReads, &C::header, "WHETHER",
      "Whether the first line of a CSV file names the columns", {.choices = "auto|yes|no"}},
     {"data", "encode", kTaskTrain, &C::encode, "[COLUMN=]HOW",

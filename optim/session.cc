@@ -153,11 +153,17 @@ class SessionImpl : public Session {
   // A program for batches of `samples` samples.
   struct Ready {
     ProgramKind kind;
-    int64_t samples;
+    int64_t samples, length;
     std::unique_ptr<CompiledProgram> compiled;
     BatchFeeds feeds;
+    int64_t last_use = 0;
   };
-  absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch);
+  absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch, int64_t length);
+  absl::StatusOr<Ready*> Compile(ProgramKind kind, int64_t batch, int64_t length);
+  PrepareOptions PrepareAtLength(int64_t length) const;
+  int64_t LongestLength() const;
+  int64_t FindLength(const GlobalBatch& global_batch) const;
+  void EvictProgram();
   absl::StatusOr<Evaluation> Evaluate(ProgramKind kind, const GlobalBatch& global_batch);
   absl::StatusOr<Evaluation> PredictPadded(const GlobalBatch& global_batch, int64_t samples);
   absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
@@ -184,6 +190,7 @@ class SessionImpl : public Session {
   std::optional<LossDenominators> loss_denominators_;
   TrainingState state_;
   std::vector<std::unique_ptr<Ready>> ready_;
+  int64_t uses_ = 0;  // of programs
   std::unique_ptr<CompiledProgram> apply_, swap_;
   bool averaged_ = false;        // the weights and their average are exchanged
   bool batch_verified_ = false;  // VerifyBatchSize has succeeded
@@ -289,11 +296,44 @@ absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, c
                     {.first = IsFirst(kind), .outputs = HasOutputs(kind), .scaled = options_.loss_scale.has_value()});
 }
 
-absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t batch) {
-  for (const auto& ready : ready_) {
-    if (ready->kind == kind && ready->samples == batch) return ready.get();
-  }
-  ASSIGN_OR_RETURN(PreparedModel prepared, models_->Prepare(prepare_, batch, IsTraining(kind), false));
+// Extents of variable inputs; 0 where there are none.
+int64_t SessionImpl::LongestLength() const {
+  return options_.variable_inputs.empty() ? 0 : prepare_.import.input_shapes.at(options_.variable_inputs[0])[1];
+}
+
+int64_t SessionImpl::FindLength(const GlobalBatch& global_batch) const {
+  const HostTensor* input = options_.variable_inputs.empty() ? nullptr : global_batch.Find(options_.variable_inputs[0]);
+  return input != nullptr && input->type().rank() > 1 ? input->shape()[1] : LongestLength();
+}
+
+PrepareOptions SessionImpl::PrepareAtLength(int64_t length) const {
+  PrepareOptions prepare = prepare_;
+  for (const std::string& name : options_.variable_inputs) prepare.import.input_shapes.at(name)[1] = length;
+  if (options_.variable_labels) prepare.labels.sample.shape[0] = length;
+  return prepare;
+}
+
+// Drops the program that was not used for the longest time. The memory that programs share is bound again when the next
+// one is compiled.
+void SessionImpl::EvictProgram() {
+  const auto oldest = std::ranges::min_element(ready_, {}, [](const auto& ready) { return ready->last_use; });
+  programs_.Release(*(*oldest)->compiled);
+  ready_.erase(oldest);
+}
+
+absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t batch, int64_t length) {
+  constexpr size_t kMaxPrograms = 128;
+  const auto found = std::ranges::find_if(ready_, [&](const auto& ready) {
+    return ready->kind == kind && ready->samples == batch && ready->length == length;
+  });
+  if (found == ready_.end() && ready_.size() == kMaxPrograms) EvictProgram();
+  ASSIGN_OR_RETURN(Ready * ready, found != ready_.end() ? found->get() : Compile(kind, batch, length));
+  ready->last_use = ++uses_;
+  return ready;
+}
+
+absl::StatusOr<SessionImpl::Ready*> SessionImpl::Compile(ProgramKind kind, int64_t batch, int64_t length) {
+  ASSIGN_OR_RETURN(PreparedModel prepared, models_->Prepare(PrepareAtLength(length), batch, IsTraining(kind), false));
   RETURN_IF_ERROR(EnsureFrozen(prepared.model, batch, IsTraining(kind)));
   prepared.model.weights.clear();  // the arenas have the values
   if (!options_.plan_only) models_->ReleaseValues();
@@ -304,7 +344,7 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t b
   const bool timed = kind == ProgramKind::kStep && on_host();
   ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), timed, batch));
   BatchFeeds feeds(*compiled, prepared.model.random_key);
-  ready_.push_back(std::make_unique<Ready>(Ready{kind, batch, std::move(compiled), std::move(feeds)}));
+  ready_.push_back(std::make_unique<Ready>(Ready{kind, batch, length, std::move(compiled), std::move(feeds)}));
   return ready_.back().get();
 }
 
@@ -316,7 +356,7 @@ bool SessionImpl::OneProgramStep(int64_t samples) const {
 }
 
 absl::Status SessionImpl::RunStep(const GlobalBatch& global_batch, int64_t samples) {
-  ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kStep, samples));
+  ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kStep, samples, FindLength(global_batch)));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(program->feeds.Fill(global_batch, 0, samples, Key(0)));
   RETURN_IF_ERROR(program->feeds.FillInverseDenominators(prepared_.loss, loss_denominators_->weights()));
@@ -343,7 +383,7 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, bool output
     const int64_t count = std::min(options_.micro_batch, samples - begin);
     const ProgramKind kind = outputs ? (micro == 0 ? ProgramKind::kMicroOutputsFirst : ProgramKind::kMicroOutputsNext)
                                      : (micro == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext);
-    ASSIGN_OR_RETURN(Ready * program, Get(kind, count));
+    ASSIGN_OR_RETURN(Ready * program, Get(kind, count, FindLength(global_batch)));
     RETURN_IF_ERROR(program->feeds.Fill(global_batch, begin, count, Key(micro)));
     RETURN_IF_ERROR(program->feeds.FillInverseDenominators(prepared_.loss, loss_denominators_->weights()));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
@@ -367,13 +407,14 @@ absl::Status SessionImpl::AddOutputs(const CompiledProgram& program, int64_t beg
 }
 
 absl::Status SessionImpl::Plan(int64_t samples) {
-  if (OneProgramStep(samples)) return Get(ProgramKind::kStep, samples).status();
+  const int64_t length = LongestLength();
+  if (OneProgramStep(samples)) return Get(ProgramKind::kStep, samples, length).status();
   RETURN_IF_ERROR(state_.EnsureGradients());
   RETURN_IF_ERROR(EnsureApply());
   const int64_t micro = std::min(samples, options_.micro_batch), rest = samples % micro;
-  RETURN_IF_ERROR(Get(ProgramKind::kMicroFirst, micro).status());
-  if (samples >= 2 * micro) RETURN_IF_ERROR(Get(ProgramKind::kMicroNext, micro).status());
-  return rest == 0 ? absl::OkStatus() : Get(ProgramKind::kMicroNext, rest).status();
+  RETURN_IF_ERROR(Get(ProgramKind::kMicroFirst, micro, length).status());
+  if (samples >= 2 * micro) RETURN_IF_ERROR(Get(ProgramKind::kMicroNext, micro, length).status());
+  return rest == 0 ? absl::OkStatus() : Get(ProgramKind::kMicroNext, rest, length).status();
 }
 
 absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t samples) {
@@ -466,12 +507,17 @@ std::vector<ProgramProfile> SessionImpl::Profile() const {
   std::vector<ProgramProfile> profiles;
   for (const auto& ready : ready_) {
     const CompiledProgram& compiled = *ready->compiled;
-    profiles.push_back({kProgramNames[static_cast<int>(ready->kind)], ready->samples, compiled.program.get(),
-                        compiled.runs, compiled.repeated, compiled.extra_share});
+    profiles.push_back({.name = kProgramNames[static_cast<int>(ready->kind)],
+                        .samples = ready->samples,
+                        .length = ready->length,
+                        .program = compiled.program.get(),
+                        .runs = compiled.runs,
+                        .repeated = compiled.repeated,
+                        .extra_share = compiled.extra_share});
   }
-  if (apply_ != nullptr) profiles.push_back({"apply", 0, apply_->program.get(), apply_->runs});
+  if (apply_ != nullptr) profiles.push_back({.name = "apply", .program = apply_->program.get(), .runs = apply_->runs});
   for (const CompiledProgram* derive : programs_.derive_programs()) {
-    profiles.push_back({"derive", 0, derive->program.get(), derive->runs});
+    profiles.push_back({.name = "derive", .program = derive->program.get(), .runs = derive->runs});
   }
   return profiles;
 }
@@ -485,7 +531,7 @@ absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const GlobalB
   RETURN_IF_ERROR(device_scalars.batch_correct.Write(0));
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
     const int64_t count = std::min(options_.micro_batch, samples - begin);
-    ASSIGN_OR_RETURN(Ready * program, Get(kind, count));
+    ASSIGN_OR_RETURN(Ready * program, Get(kind, count, FindLength(global_batch)));
     RETURN_IF_ERROR(program->feeds.Fill(global_batch, begin, count, Key(micro)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddMetrics(*program->compiled, &e.metrics));
@@ -517,7 +563,7 @@ absl::StatusOr<Evaluation> SessionImpl::Predict(const GlobalBatch& global_batch)
   Evaluation e;
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch) {
     const int64_t count = std::min(options_.micro_batch, samples - begin);
-    ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kPredict, count));
+    ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kPredict, count, FindLength(global_batch)));
     RETURN_IF_ERROR(program->feeds.Fill(global_batch, begin, count, Key(0)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, begin, count, samples, &e.outputs));

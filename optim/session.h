@@ -43,6 +43,10 @@ struct SessionOptions {
   LossSpec loss;
   LabelInfo labels;
   std::vector<std::string> metrics;  // evaluated besides the loss: see metrics.h
+  // Inputs whose extent behind the batch differs between batches: input_shapes and labels have the greatest one, for
+  // which memory is planned. A program is compiled for each extent, when it is first used.
+  std::vector<std::string> variable_inputs;
+  bool variable_labels = false;  // the labels, too, have that extent
   TrainableSpec trainable;
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
@@ -106,9 +110,10 @@ struct SessionCounters {
 
 // A compiled program and its runs.
 struct ProgramProfile {
-  std::string name;        // micro_first, micro_next, step, apply, derive, …
-  int64_t samples = 0;     // 0 for apply and derive
-  const Program* program;  // owned by the session
+  std::string name;                  // micro_first, micro_next, step, apply, derive, …
+  int64_t samples = 0;               // 0 for apply and derive
+  int64_t length = 0;                // of variable inputs
+  const Program* program = nullptr;  // owned by the session
   int64_t runs = 0;
   int64_t repeated = 0;    // rematerialized nodes
   double extra_share = 0;  // share of the run's time spent on them, by the cost model

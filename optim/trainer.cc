@@ -235,6 +235,7 @@ absl::Status Loop::Updates() {
                      .shuffle = options_.shuffle,
                      .seed = options_.seed,
                      .augment = true,
+                     .length_grouping = options_.length_grouping,
                      .num_workers = options_.num_workers,
                      .prefetch_factor = options_.prefetch_factor,
                      .first_epoch = epoch,

@@ -79,7 +79,7 @@ struct TrainOptions {
   int64_t log_every = 0;                     // updates; 0: about 20 reports per epoch
   int64_t eval_every = 0;                    // updates; 0: after each epoch
   double log_seconds = 0, eval_seconds = 0;  // above 0: by time instead
-  bool shuffle = true, drop_last = false;
+  bool shuffle = true, length_grouping = false, drop_last = false;
   int num_workers = 1, prefetch_factor = 2;
   uint64_t seed = 42;
   int64_t max_consecutive_skips = 20;       // ends the run after so many updates in a row without a finite gradient

@@ -8,6 +8,7 @@ packages=(
   libdnnl-dev libtorch-dev libopenblas-dev libhwy-dev libeigen3-dev
   zlib1g-dev libzip-dev libzstd-dev libarchive-dev libsndfile1-dev libisal-dev libssl-dev nlohmann-json3-dev
   libjpeg-dev libpng-dev libwebp-dev libgif-dev
+  libicu-dev libsentencepiece-dev
   python3 python3-numpy python3-torch
 )
 missing=()

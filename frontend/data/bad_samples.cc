@@ -47,7 +47,7 @@ class SampleChecker {
   absl::Status Check(int64_t i, Buffers* buffers) const {
     for (const FeedWriter& writer : writers_) {
       buffers->value.resize(writer.sample().bytes());
-      RETURN_IF_ERROR(writer.Write(data_, i, buffers->value.data(), &buffers->scratch));
+      RETURN_IF_ERROR(writer.Write(data_, i, buffers->value, &buffers->scratch));
     }
     for (const LabelCheck& label : labels_) RETURN_IF_ERROR(CheckLabel(data_, i, label));
     return absl::OkStatus();

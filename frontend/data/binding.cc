@@ -7,6 +7,7 @@
 #include "frontend/base/units.h"
 #include "frontend/data/class_index.h"
 #include "frontend/data/data_view.h"
+#include "frontend/data/text/text_dataset.h"
 
 namespace onnxtrain {
 namespace {
@@ -83,6 +84,7 @@ class Binder {
   absl::Status BindExplicit();
   absl::Status FindLabel();
   void BindByName();
+  absl::Status BindTokens();
   absl::Status BindRest();
   absl::Status BindOnlyInput(const ModelInput& input);
   std::string TableHint(const ModelInput& input) const;
@@ -101,6 +103,9 @@ class Binder {
   std::vector<const ModelInput*> Unbound() const;
   std::vector<int> FreeColumns() const;
   bool IsLeftOut(int c) const { return !spec_.leave_out.empty() && columns_[c].name == spec_.leave_out; }
+  // Is it text or tokens, which feed nothing but the inputs of a text model?
+  bool IsText(int c) const { return columns_[c].text || columns_[c].variable; }
+  int LastColumn() const;
   bool IsTable() const;
   std::string Choices() const;
 
@@ -160,8 +165,15 @@ std::set<int> Binder::LabelColumns() const {
 
 // Is every column a scalar, as in CSV?
 bool Binder::IsTable() const {
-  return columns_.size() > 1 &&
-         std::all_of(columns_.begin(), columns_.end(), [](const Column& c) { return c.sample.shape.empty(); });
+  return columns_.size() > 1 && std::all_of(columns_.begin(), columns_.end(),
+                                            [](const Column& c) { return c.variable || c.sample.shape.empty(); });
+}
+
+// The last column of a table that may be its label.
+int Binder::LastColumn() const {
+  int last = static_cast<int>(columns_.size()) - 1;
+  while (last > 0 && (IsText(last) || IsLeftOut(last))) --last;
+  return last;
 }
 
 std::vector<const ModelInput*> Binder::Unbound() const {
@@ -177,7 +189,7 @@ std::vector<int> Binder::FreeColumns() const {
   for (const auto& [input, columns] : bound_) used.insert(columns.begin(), columns.end());
   std::vector<int> out;
   for (int c = 0; c < static_cast<int>(columns_.size()); ++c) {
-    if (!used.contains(c) && !IsLeftOut(c)) out.push_back(c);
+    if (!used.contains(c) && !IsLeftOut(c) && !IsText(c)) out.push_back(c);
   }
   return out;
 }
@@ -208,8 +220,7 @@ absl::Status Binder::FindLabel() {
   if (named.has_value()) {
     out_.label.columns = {*named};
   } else if (IsTable() && spec_.want_label) {
-    const int last = static_cast<int>(columns_.size()) - 1;
-    out_.label.columns = {last > 0 && IsLeftOut(last) ? last - 1 : last};
+    out_.label.columns = {LastColumn()};
     RETURN_IF_ERROR(CheckDefaultLabel(out_.label.columns[0]));
     label_is_last_ = true;
   }
@@ -299,6 +310,50 @@ absl::Status Binder::BindOnlyInput(const ModelInput& input) {
                    "=COLUMN and `label` COLUMN");
   }
   return absl::OkStatus();
+}
+
+// What an input of a text model is by its name.
+struct TokenInput {
+  const char* part;  // of its name, in lower case
+  TokenRole role;
+};
+constexpr TokenInput kTokenInputs[] = {
+    {"token_type_ids", TokenRole::kTypes},     {"segment_ids", TokenRole::kTypes},
+    {"attention_mask", TokenRole::kMask},      {"input_mask", TokenRole::kMask},
+    {"key_padding_mask", TokenRole::kPadding},  // PyTorch marks padding,
+    {"padding_mask", TokenRole::kMask},         // Keras the rest
+    {"position_ids", TokenRole::kPositions},
+};
+
+std::optional<TokenRole> FindTokenRole(const std::string& name) {
+  for (const TokenInput& known : kTokenInputs) {
+    if (Lower(name).find(known.part) != std::string::npos) return known.role;
+  }
+  return std::nullopt;
+}
+
+// Binds inputs of [batch, length] to columns of tokens: by their names, and the one that is left to the token ids.
+absl::Status Binder::BindTokens() {
+  if (spec_.first_token_column < 0) return absl::OkStatus();
+  std::vector<const ModelInput*> ids;
+  for (const ModelInput* input : Unbound()) {
+    if (input->has_shape && input->dims.size() != 2) continue;
+    const std::optional<TokenRole> role = FindTokenRole(input->name);
+    if (role.has_value()) {
+      bound_[input->name] = {spec_.first_token_column + static_cast<int>(*role)};
+    } else {
+      ids.push_back(input);
+    }
+  }
+  const auto named = [](const ModelInput* input) { return Lower(input->name).find("input_ids") != std::string::npos; };
+  if (ids.size() > 1 && std::ranges::count_if(ids, named) == 1) ids = {*std::ranges::find_if(ids, named)};
+  if (ids.size() == 1) bound_[ids[0]->name] = {spec_.first_token_column};
+  for (const auto& [input, columns] : bound_) {
+    if (columns[0] == spec_.first_token_column) out_.token_input = input;
+  }
+  if (!out_.token_input.empty()) return absl::OkStatus();
+  return Invalid("which input takes the token ids is not clear from ", Listed(inputs_, InputText),
+                 "; say `input` NAME=", columns_[spec_.first_token_column].name);
 }
 
 // Binds helper inputs of text models to constants.
@@ -395,6 +450,7 @@ absl::StatusOr<FeedSpec> Binder::MakeFeed(const ModelInput& input, const std::ve
                              columns.size() > 1 ? StrCat(" and ", columns.size() - 1, " more") : "", ": "));
     }
     feed.sample.shape = *fitted;
+    feed.variable = all[columns[0]].variable && columns.size() == 1 && fixed.size() == 1 && fixed[0] < 0;
   }
   const bool free =
       !input.has_shape || std::any_of(input.dims.begin() + 1, input.dims.end(), [](int64_t d) { return d < 0; });
@@ -498,7 +554,7 @@ absl::Status Binder::DescribeLabels() {
 
 // A first column of classes before columns of numbers is a label more likely than a last one without any classes.
 void Binder::WarnOfDefaultLabel() {
-  const Column &first = columns_.front(), &last = columns_.back();
+  const Column &first = columns_.front(), &last = columns_[LastColumn()];
   const LabelInfo& label = out_.label.info;
   if (!label_is_last_ || IsFloat(first.sample.dtype) || !first.problem.empty() || !last.classes.empty()) return;
   if (!IsFloat(label.sample.dtype) && label.min_value != label.max_value) return;
@@ -511,6 +567,7 @@ absl::StatusOr<BoundData> Binder::Run() {
   RETURN_IF_ERROR(BindExplicit());
   RETURN_IF_ERROR(FindLabel());
   BindByName();
+  RETURN_IF_ERROR(BindTokens());
   RETURN_IF_ERROR(BindRest());
   // A single remaining column is the label.
   if (const std::vector<int> left = FreeColumns(); out_.label.columns.empty() && spec_.want_label && left.size() == 1) {

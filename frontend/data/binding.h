@@ -26,6 +26,7 @@ struct BindSpec {
   int64_t ignore_index = -100;                                 // does not count for the range of the labels
   bool skip_bad = false;                                       // leaves labels that are no integers out of their range
   std::string leave_out;                                       // a column that is neither input nor label
+  int first_token_column = -1;  // columns of tokens, in the order of kTokenRoles, feed what their names say; -1: none
 };
 
 struct BoundLabel {
@@ -44,6 +45,7 @@ struct BoundData {
   std::map<std::string, Shape> input_shapes;       // of inputs with free dimensions besides the batch, which is -1
   std::map<std::string, HostTensor> fixed_inputs;  // inputs without data that are constants of the graph
   bool has_images = false;                         // is an image column fed?
+  std::string token_input;                         // the input that is fed with token ids; "": none
   std::vector<std::string> notes;                  // one line per decision, for people
   std::vector<std::string> warnings;               // what is probably not meant
 };

@@ -44,8 +44,10 @@ class FeedWriter {
   static absl::StatusOr<FeedWriter> Create(const Dataset& data, const FeedSpec& spec);
 
   const Type& sample() const { return spec_.sample; }
-  // Writes sample i to `out`, spec.sample.bytes() bytes. The caller keeps `scratch` to allocate it only once.
-  absl::Status Write(const Dataset& data, int64_t i, std::byte* out, std::vector<std::byte>* scratch,
+  bool variable() const { return spec_.variable; }
+  // Writes sample i to `out`, spec.sample.bytes() bytes; of a variable feed, to any number of elements. The caller
+  // keeps `scratch` to allocate it only once.
+  absl::Status Write(const Dataset& data, int64_t i, std::span<std::byte> out, std::vector<std::byte>* scratch,
                      const ReadPass& pass = {}) const;
 
  private:
@@ -54,8 +56,8 @@ class FeedWriter {
   absl::Status Check(const Dataset& data, int64_t i, std::span<const std::byte> values) const;
 
   // Reads column `k` of the feed into its places of `out`.
-  absl::Status WriteColumn(const Dataset& data, int64_t i, int64_t k, std::byte* out, std::vector<std::byte>* scratch,
-                           const ReadPass& pass) const;
+  absl::Status WriteColumn(const Dataset& data, int64_t i, int64_t k, std::span<std::byte> out,
+                           std::vector<std::byte>* scratch, const ReadPass& pass) const;
 
   FeedSpec spec_;
   bool normalizes_ = false;

@@ -14,6 +14,7 @@ class Subset : public DatasetView {
     return source_->Read(rows_[i], c, pass, out);
   }
   absl::StatusOr<std::string> ReadText(int64_t i, int c) const override { return source_->ReadText(rows_[i], c); }
+  int64_t Length(int64_t i) const override { return source_->Length(rows_[i]); }
   std::string Describe(int64_t i) const override { return source_->Describe(rows_[i]); }
 
  private:

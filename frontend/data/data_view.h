@@ -21,6 +21,7 @@ class DatasetView : public Dataset {
     return source_->Read(i, c, pass, out);
   }
   absl::StatusOr<std::string> ReadText(int64_t i, int c) const override { return source_->ReadText(i, c); }
+  int64_t Length(int64_t i) const override { return source_->Length(i); }
   std::string Describe(int64_t i) const override { return source_->Describe(i); }
   int64_t memory_bytes() const override { return source_->memory_bytes(); }
 

@@ -23,6 +23,9 @@ struct Column {
   bool picture = false;              // decoded from files of pictures as ImageOptions says
   bool measured = true;              // false for categories and constants, which are not standardized
   bool text = false;                 // ReadText returns the text of a sample; Read fails, with `problem`
+  // The samples are sequences of their own lengths (Dataset::Length): sample.shape is [the greatest one], and Read
+  // fills any number of elements, padded or cut.
+  bool variable = false;
   // Why the column cannot be read ("t.csv: row 7, column 'age': missing value"); "" if it can. Other columns stay
   // usable; Read, Loader::Create and CheckLabels fail with this message.
   std::string problem = {};
@@ -49,6 +52,8 @@ class Dataset {
   absl::Status Read(int64_t i, int c, std::span<std::byte> out) const { return Read(i, c, ReadPass{}, out); }
   // Returns the text of sample `i`, UTF-8. Requires columns()[c].text.
   virtual absl::StatusOr<std::string> ReadText(int64_t i, int c) const;
+  // Length of sample `i` in the columns that are `variable`, which share it; 0 where there are none.
+  virtual int64_t Length(int64_t i) const { return 0; }
   // Returns "data.csv: row 17", the prefix of messages about a sample.
   virtual std::string Describe(int64_t i) const = 0;
   // Returns a name of the sample that stays when others are added or the data moves; "" if only its values identify it.
@@ -80,7 +85,8 @@ struct DatasetOptions {
   ColumnSet categories = {};
   // CSV: columns that are not labels, whose missing values are NaN, or -1 for categories.
   ColumnSet missing = {};
-  // CSV: columns that are not labels, whose text ReadText returns as it is. They become neither numbers nor categories.
+  // CSV: columns, by name or 0-based index, that are not labels, whose text ReadText returns as it is. They become
+  // neither numbers nor categories.
   ColumnSet text = {};
   // CSV: a field that cannot be used makes its sample unreadable, not its column: Read fails for it.
   bool skip_bad = false;

@@ -1,5 +1,6 @@
 #include "frontend/data/epoch_order.h"
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <utility>
@@ -11,7 +12,7 @@ namespace {
 
 class Words {
  public:
-  Words(uint64_t seed, uint64_t epoch) : key_{LowWord(seed), HighWord(seed) ^ 0x53485546}, epoch_(epoch) {}
+  Words(uint64_t seed, uint32_t stream, uint64_t epoch) : key_{LowWord(seed), HighWord(seed) ^ stream}, epoch_(epoch) {}
 
   uint64_t Next() {
     if (half_ == 0)
@@ -41,15 +42,44 @@ class Words {
   int half_ = 0;
 };
 
+constexpr uint32_t kSampleStream = 0x53485546, kBatchStream = 0x4c454e47;
+
+template <typename T>
+void Shuffle(Words words, std::vector<T>* items) {
+  for (size_t i = items->size(); i-- > 1;) std::swap((*items)[i], (*items)[words.DrawBelow(i + 1)]);
+}
+
 }  // namespace
 
 std::vector<int64_t> EpochOrder(int64_t n, uint64_t seed, int64_t epoch, bool shuffle) {
   std::vector<int64_t> order(n);
   std::iota(order.begin(), order.end(), int64_t{0});
   if (!shuffle) return order;
-  Words words(seed, static_cast<uint64_t>(epoch));
-  for (int64_t i = n - 1; i > 0; --i) std::swap(order[i], order[words.DrawBelow(i + 1)]);
+  Shuffle(Words(seed, kSampleStream, static_cast<uint64_t>(epoch)), &order);
   return order;
+}
+
+void GroupByLength(int64_t batch_size, const std::function<int64_t(int64_t)>& length, uint64_t seed, int64_t epoch,
+                   std::vector<int64_t>* order) {
+  constexpr int64_t kMostBatches = 50;  // of a chunk
+  const auto n = static_cast<int64_t>(order->size());
+  const int64_t chunk = std::clamp<int64_t>(n / (4 * batch_size), 1, kMostBatches) * batch_size;
+  for (int64_t begin = 0; begin < n; begin += chunk) {
+    std::stable_sort(order->begin() + begin, order->begin() + std::min(begin + chunk, n),
+                     [&](int64_t a, int64_t b) { return length(a) > length(b); });
+  }
+  std::vector<int64_t> batches(n / batch_size);
+  std::iota(batches.begin(), batches.end(), int64_t{0});
+  Shuffle(Words(seed, kBatchStream, static_cast<uint64_t>(epoch)), &batches);
+  const auto longest =
+      std::ranges::max_element(batches, {}, [&](int64_t batch) { return length((*order)[batch * batch_size]); });
+  if (longest != batches.end()) std::iter_swap(batches.begin(), longest);
+  std::vector<int64_t> grouped;
+  grouped.reserve(n);
+  for (const int64_t batch : batches)
+    grouped.insert(grouped.end(), order->begin() + batch * batch_size, order->begin() + (batch + 1) * batch_size);
+  grouped.insert(grouped.end(), order->begin() + static_cast<int64_t>(grouped.size()), order->end());
+  *order = std::move(grouped);
 }
 
 }  // namespace onnxtrain

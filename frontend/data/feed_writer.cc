@@ -144,17 +144,17 @@ absl::Status FeedWriter::Check(const Dataset& data, int64_t i, std::span<const s
   return Invalid(place, x, " is outside of ", spec_.range.has_value() ? spec_.range->what : ToString(dtype));
 }
 
-absl::Status FeedWriter::WriteColumn(const Dataset& data, int64_t i, int64_t k, std::byte* out,
+absl::Status FeedWriter::WriteColumn(const Dataset& data, int64_t i, int64_t k, std::span<std::byte> out,
                                      std::vector<std::byte>* scratch, const ReadPass& pass) const {
   const auto stride = static_cast<int64_t>(spec_.columns.size());
   const Column& column = data.columns()[spec_.columns[k]];
   const DType from = column.sample.dtype, to = spec_.sample.dtype;
-  scratch->resize(column.sample.bytes());
+  scratch->resize(spec_.variable ? out.size() / DTypeSize(to) * DTypeSize(from) : column.sample.bytes());
   RETURN_IF_ERROR(data.Read(i, spec_.columns[k], pass, *scratch));
-  std::byte* place = out + k * static_cast<int64_t>(DTypeSize(to));
+  std::byte* place = out.data() + k * static_cast<int64_t>(DTypeSize(to));
   absl::Status done;
   if (normalizes_) {
-    NormalizeValues(normalization_, from, *scratch, to, out);
+    NormalizeValues(normalization_, from, *scratch, to, out.data());
   } else if (!spec_.shift.empty()) {
     const bool one = spec_.shift.size() == 1, by_column = spec_.shift.size() == spec_.columns.size();
     StandardizeValues({spec_.shift, spec_.divisor, one ? 0 : k, one || by_column ? 0 : stride}, from, *scratch, to,
@@ -165,11 +165,11 @@ absl::Status FeedWriter::WriteColumn(const Dataset& data, int64_t i, int64_t k, 
   return done.ok() ? done : Annotate(done, StrCat(data.Describe(i), ", column '", column.name, "': "));
 }
 
-absl::Status FeedWriter::Write(const Dataset& data, int64_t i, std::byte* out, std::vector<std::byte>* scratch,
-                               const ReadPass& pass) const {
+absl::Status FeedWriter::Write(const Dataset& data, int64_t i, std::span<std::byte> out,
+                               std::vector<std::byte>* scratch, const ReadPass& pass) const {
   const auto columns = static_cast<int64_t>(spec_.columns.size());
   for (int64_t k = 0; k < columns; ++k) RETURN_IF_ERROR(WriteColumn(data, i, k, out, scratch, pass));
-  return Check(data, i, {out, static_cast<size_t>(spec_.sample.bytes())});
+  return Check(data, i, out);
 }
 
 }  // namespace onnxtrain

@@ -54,14 +54,13 @@ class Schedule {
 // The orders of the epochs that workers are in: two at most matter at a time.
 class Orders {
  public:
-  Orders(int64_t samples, const LoaderOptions& options) : samples_(samples), options_(options) {}
+  Orders(const Dataset& data, const LoaderOptions& options) : data_(data), options_(options) {}
 
   std::shared_ptr<const std::vector<int64_t>> Get(int64_t epoch) {
     std::lock_guard lock(mutex_);
     Entry& entry = entries_[epoch % 2];
     if (entry.order == nullptr || entry.epoch != epoch) {
-      entry = {epoch, std::make_shared<const std::vector<int64_t>>(
-                          EpochOrder(samples_, options_.seed, epoch, options_.shuffle))};
+      entry = {epoch, std::make_shared<const std::vector<int64_t>>(Make(epoch))};
     }
     return entry.order;
   }
@@ -71,7 +70,14 @@ class Orders {
     int64_t epoch = 0;
     std::shared_ptr<const std::vector<int64_t>> order;
   };
-  int64_t samples_;
+  std::vector<int64_t> Make(int64_t epoch) const {
+    std::vector<int64_t> order = EpochOrder(data_.size(), options_.seed, epoch, options_.shuffle);
+    const auto length = [this](int64_t i) { return data_.Length(i); };
+    if (options_.length_grouping) GroupByLength(options_.batch_size, length, options_.seed, epoch, &order);
+    return order;
+  }
+
+  const Dataset& data_;
   LoaderOptions options_;
   std::mutex mutex_;
   Entry entries_[2];
@@ -80,7 +86,9 @@ class Orders {
 // The memory of one batch, which serves one batch after another.
 struct BatchBuffer {
   Batch batch;
-  std::vector<std::vector<HostTensor>> tensors;  // by BatchFiller::extents: views of the same memory
+  std::vector<std::vector<HostTensor>> tensors;           // by BatchFiller::extents: views of the same memory
+  std::vector<std::shared_ptr<const HostTensor>> memory;  // by feed
+  std::vector<HostTensor> shortened;                      // the tensors of a batch whose feeds are variable
   std::vector<std::byte> scratch;
 };
 
@@ -92,7 +100,7 @@ class BatchFiller {
         writers_(std::move(writers)),
         pass_{.augment = options.augment, .seed = options.seed},
         schedule_(data_->size(), options),
-        orders_(data_->size(), options) {
+        orders_(*data_, options) {
     const int64_t samples = data_->size(), full = std::min(options.batch_size, samples);
     for (int64_t extent : {full, samples % full, (samples - options.first_sample) % full}) {
       if (extent > 0 && std::ranges::find(extents_, extent) == extents_.end()) extents_.push_back(extent);
@@ -121,6 +129,7 @@ class BatchFiller {
         return batch;
       };
       const auto memory = std::make_shared<const HostTensor>(type(extents_.front()));
+      buffer->memory.push_back(memory);
       for (size_t i = 0; i < extents_.size(); ++i)
         tensors[i].emplace_back(type(extents_[i]), memory, memory->bytes().data());
     }
@@ -134,18 +143,37 @@ class BatchFiller {
     const auto order = orders_.Get(place.epoch);
     batch.samples.assign(order->begin() + place.begin, order->begin() + place.end);
     const size_t extent = std::ranges::find(extents_, place.end - place.begin) - extents_.begin();
-    std::vector<HostTensor>& tensors = buffer->tensors[extent];
+    std::vector<HostTensor>& tensors =
+        has_variable_ ? Shorten(buffer->tensors[extent], FindLongest(batch.samples), buffer) : buffer->tensors[extent];
     batch.tensors = tensors;
     ReadPass pass = pass_;
     pass.epoch = place.epoch;
     for (size_t i = 0; i < writers_.size(); ++i) {
-      std::byte* out = tensors[i].mutable_bytes().data();
+      std::span<std::byte> rows = tensors[i].mutable_bytes();
+      const size_t row = rows.size() / batch.samples.size();
       for (int64_t sample : batch.samples) {
-        RETURN_IF_ERROR(writers_[i].Write(*data_, sample, out, &buffer->scratch, pass));
-        out += writers_[i].sample().bytes();
+        RETURN_IF_ERROR(writers_[i].Write(*data_, sample, rows.first(row), &buffer->scratch, pass));
+        rows = rows.subspan(row);
       }
     }
     return absl::OkStatus();
+  }
+
+  int64_t FindLongest(const std::vector<int64_t>& samples) const {
+    int64_t longest = 0;
+    for (const int64_t sample : samples) longest = std::max(longest, data_->Length(sample));
+    return longest;
+  }
+
+  // Returns views of the tensors with variable feeds cut to the length that a batch is padded to.
+  std::vector<HostTensor>& Shorten(const std::vector<HostTensor>& tensors, int64_t longest, BatchBuffer* buffer) const {
+    buffer->shortened.clear();
+    for (size_t i = 0; i < writers_.size(); ++i) {
+      Type type = tensors[i].type();
+      if (writers_[i].variable()) type.shape[1] = RoundUpLength(longest, type.shape[1]);
+      buffer->shortened.emplace_back(type, buffer->memory[i], buffer->memory[i]->bytes().data());
+    }
+    return buffer->shortened;
   }
 
   std::shared_ptr<const Dataset> data_;
@@ -153,6 +181,7 @@ class BatchFiller {
   ReadPass pass_;  // of epoch 0
   Schedule schedule_;
   Orders orders_;
+  bool has_variable_ = std::ranges::any_of(writers_, &FeedWriter::variable);
   std::vector<int64_t> extents_;  // the sizes that batches have, the largest first
 };
 
@@ -267,6 +296,12 @@ absl::Status CheckOptions(int64_t samples, const LoaderOptions& o) {
 }
 
 }  // namespace
+
+int64_t RoundUpLength(int64_t length, int64_t longest) {
+  int64_t step = 8;
+  while (step * 16 < length) step *= 2;
+  return std::min((std::max<int64_t>(length, 1) + step - 1) / step * step, longest);
+}
 
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(std::shared_ptr<const Dataset> data, std::vector<FeedSpec> specs,
                                                        const LoaderOptions& options) {

@@ -25,6 +25,9 @@ struct FeedSpec {
   std::string feed;          // the graph input's name, or "label"
   std::vector<int> columns;  // data set columns; several are concatenated along one new last axis
   Type sample;               // element type and shape (without the batch axis) that the graph wants
+  // The column is variable and the graph takes any length: batches are as long as their longest sample, rounded up by
+  // RoundUpLength, and at most as long as `sample`.
+  bool variable = false;
   // y = (x * scale - mean[c]) / std[c]; c is the channel axis of `sample` (or 0 for one value). Applied to image
   // columns (Column::image) alone: other numbers come as they are.
   double scale = 1;
@@ -38,6 +41,10 @@ struct FeedSpec {
   std::optional<ValueRange> range;  // of integers, or of labels
 };
 
+// The length that batches are padded to: a multiple of 8, of 16 above 128, of 32 above 256, …: programs are compiled
+// for few of them, and at most an eighth is padding. At most `longest`.
+int64_t RoundUpLength(int64_t length, int64_t longest);
+
 struct Batch {
   int64_t epoch = 0;
   std::vector<int64_t> samples;         // indices into the data set
@@ -50,6 +57,7 @@ struct LoaderOptions {
   bool shuffle = false;
   uint64_t seed = 42;
   bool augment = false;                       // as ReadPass has it, with the same seed
+  bool length_grouping = false;               // with shuffle: as GroupByLength (epoch_order.h)
   int num_workers = 1;                        // threads; 0: read in Next()
   int prefetch_factor = 2;                    // batches ahead per worker
   int64_t first_epoch = 0, first_sample = 0;  // where to begin: (epoch, samples already consumed in it)

@@ -106,6 +106,18 @@ absl::Status ParsePictures(const Json& json, Preprocess* preprocess) {
   return absl::OkStatus();
 }
 
+absl::Status ParseText(const Json& json, TextPreprocess* text) {
+  const auto it = json.find("text");
+  if (it == json.end()) return absl::OkStatus();
+  if (!it->is_object()) return Invalid("'text' is no object");
+  RETURN_IF_ERROR(Take(*it, "columns", &text->columns));
+  RETURN_IF_ERROR(Take(*it, "tokenizer", &text->tokenizer));
+  RETURN_IF_ERROR(Take(*it, "sha256", &text->sha256));
+  RETURN_IF_ERROR(Take(*it, "max_length", &text->max_length));
+  const bool whole = !text->columns.empty() && text->columns.size() <= 2 && !text->tokenizer.empty();
+  return whole && text->max_length > 0 ? absl::OkStatus() : Invalid("'text' lacks columns, tokenizer or max_length");
+}
+
 // Calls parse(name, value) for each entry of the object json[key], where there is one.
 template <typename Parse>
 absl::Status ForEach(const Json& json, const char* key, Parse parse) {
@@ -149,6 +161,12 @@ std::string ToJson(const Preprocess& p) {
     }
   }
   for (const ColumnTransform& t : p.columns) json["columns"][t.column] = TransformJson(t);
+  if (!p.text.columns.empty()) {
+    json["text"] = {{"columns", p.text.columns},
+                    {"tokenizer", p.text.tokenizer},
+                    {"sha256", p.text.sha256},
+                    {"max_length", p.text.max_length}};
+  }
   json["label"] = p.label;
   json["classes"] = p.classes;
   json["loss"] = p.loss;
@@ -166,6 +184,7 @@ absl::StatusOr<Preprocess> ParsePreprocess(const std::string& text) {
   RETURN_IF_ERROR(Take(json, "classes", &p.classes));
   RETURN_IF_ERROR(Take(json, "loss", &p.loss));
   RETURN_IF_ERROR(Take(json, "output", &p.output));
+  RETURN_IF_ERROR(ParseText(json, &p.text));
   RETURN_IF_ERROR(
       ForEach(json, "inputs", [&](const auto& name, const Json& value) { return ParseInput(name, value, &p); }));
   RETURN_IF_ERROR(ForEach(json, "columns", [&](const auto& name, const Json& value) -> absl::Status {

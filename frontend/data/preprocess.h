@@ -28,6 +28,14 @@ struct PicturePreprocess {
   bool operator==(const PicturePreprocess&) const = default;
 };
 
+// How columns of text became tokens.
+struct TextPreprocess {
+  std::vector<std::string> columns;  // one, or two of a pair; empty: there is no text
+  std::string tokenizer;             // path, absolute or in the folder of preprocess.json
+  std::string sha256;                // of the files of the tokenizer
+  int64_t max_length = 0;            // tokens
+};
+
 struct Preprocess {
   std::string normalize;                                   // as ParseNormalize takes it; "" where no input is an image
   std::optional<PicturePreprocess> pictures;               // where an input was fed with files of pictures
@@ -35,9 +43,10 @@ struct Preprocess {
   std::map<std::string, std::vector<int64_t>> layout;      // model input → shape of one sample
   std::map<std::string, Standardization> standardize;      // model input → as FeedSpec has it
   std::vector<ColumnTransform> columns;                    // of the file, before they are assigned to inputs
-  std::vector<std::string> label;                          // column names
-  std::vector<std::string> classes;                        // names in the order of the labels, where they have names
-  std::string loss, output;                                // "cross_entropy" on model output "probs"
+  TextPreprocess text;
+  std::vector<std::string> label;    // column names
+  std::vector<std::string> classes;  // names in the order of the labels, where they have names
+  std::string loss, output;          // "cross_entropy" on model output "probs"
 };
 
 // y = (x * scale - mean[c]) / std[c] on 8-bit pixels.

@@ -208,8 +208,20 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& given, const OnnxModel& m
   if (!config.label.empty()) options.label = config.label;
   if (request.want_label) options.folder_classes = opened.classes;
   ASSIGN_OR_RETURN(options.images, PlanImages(config, model.inputs(), spec.dims, before));
+  if (request.text.has_value()) {
+    opened.text = *request.text;
+  } else {
+    ASSIGN_OR_RETURN(opened.text, MakeTextSetup(config, before, request.fit));
+  }
+  options.text.names.insert(opened.text.columns.begin(), opened.text.columns.end());
   auto samples = OpenSamples(config, before, request, options, loss);
   if (!samples.ok()) return Annotate(samples.status(), StrCat("`", request.field, "`: "));
+  if (!opened.text.columns.empty()) {
+    auto tokens = AddTokens(config, model, &opened.text, samples->dataset, &samples->notes);
+    if (!tokens.ok()) return Annotate(tokens.status(), StrCat(request.path, ": "));
+    samples->dataset = tokens->dataset;
+    spec.first_token_column = tokens->first_column;
+  }
   const Columns& columns = samples->dataset->columns();
   if (request.want_label) RETURN_IF_ERROR(AddOwnLabels(loss, model, columns, &spec));
   opened.own_columns = static_cast<int>(columns.size());
@@ -308,6 +320,12 @@ Preprocess DescribeBinding(const OpenedData& data) {
   }
   for (int c : data.bound.label.columns) p.label.push_back(columns[c].name);
   p.columns = data.transforms;
+  if (data.text.tokenizer != nullptr) {
+    p.text = {.columns = data.text.columns,
+              .tokenizer = "tokenizer",
+              .sha256 = TokenizerDigest(*data.text.tokenizer),
+              .max_length = data.text.max_length};
+  }
   return p;
 }
 

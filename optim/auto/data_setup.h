@@ -12,6 +12,7 @@
 #include "frontend/data/transform.h"
 #include "frontend/onnx/import.h"
 #include "optim/auto/data_split.h"
+#include "optim/auto/text_setup.h"
 #include "optim/config.h"
 #include "optim/loss.h"
 #include "optim/prepare.h"
@@ -27,6 +28,7 @@ struct OpenedData {
   int own_columns = 0;                        // columns of the file; the others were added
   std::vector<std::string> classes;           // of the training data or the model file, in the order of the scores
   std::vector<ColumnTransform> transforms;    // applied to the columns of the file
+  TextSetup text;                             // columns of text, and what tokenized them
   std::optional<HeldOut> held_out;            // with DataRequest::fit, where eval_split is set
 };
 
@@ -39,6 +41,7 @@ struct DataRequest {
   bool fit = false;            // fits encode, fill and standardize to the samples that eval_split leaves for training
   std::string leave_out = {};  // a column that is neither input nor label
   std::vector<FolderColumn> folders = {};  // opens these instead of a source of data
+  std::optional<TextSetup> text = {};      // of the training data; else as MakeTextSetup
 };
 
 absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& model,

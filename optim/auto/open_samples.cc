@@ -15,7 +15,14 @@ bool Has(const std::vector<Column>& columns, const std::string& name) {
   return std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
 }
 
-Header HeaderKind(const TrainConfig& config) {
+// Were the columns of text numbered, in a file without names for them? Its text looks like names.
+bool HadNoHeader(const std::optional<Preprocess>& before) {
+  const auto numbered = [](const std::string& name) { return ParseInt(name).ok(); };
+  return before.has_value() && !before->text.columns.empty() && std::ranges::all_of(before->text.columns, numbered);
+}
+
+Header HeaderKind(const TrainConfig& config, const std::optional<Preprocess>& before) {
+  if (config.header == "auto" && HadNoHeader(before)) return Header::kNo;
   return config.header == "yes" ? Header::kYes : config.header == "no" ? Header::kNo : Header::kAuto;
 }
 
@@ -24,6 +31,13 @@ std::string ResolveName(const std::vector<Column>& columns, const std::string& n
   const auto index = ParseInt(name);
   const bool number = index.ok() && *index >= 0 && *index < static_cast<int64_t>(columns.size());
   return !Has(columns, name) && number ? columns[*index].name : name;
+}
+
+// The last column that may be a label.
+int LastColumn(const std::vector<Column>& columns, const std::string& leave_out) {
+  auto last = static_cast<int>(columns.size()) - 1;
+  while (last > 0 && (columns[last].text || columns[last].name == leave_out)) --last;
+  return last;
 }
 
 // Opens the data set, and again where the label column by name is not the one that the format takes by default.
@@ -43,7 +57,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
   const std::vector<Column>& columns = (*dataset)->columns();
   ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns));
   const auto last = static_cast<int>(columns.size()) - 1;
-  const int label = named.value_or(last > 0 && columns[last].name == request.leave_out ? last - 1 : last);
+  const int label = named.value_or(LastColumn(columns, request.leave_out));
   if (label == last && class_names.empty()) return dataset;
   options.class_names = std::move(class_names);
   options.label = {columns[label].name};
@@ -61,8 +75,7 @@ absl::StatusOr<std::set<std::string>> FindUntouched(const std::vector<Column>& c
   ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns));
   const bool by_place = IsTableFile(request.path) && columns.size() > 1;
   if (named.has_value()) names.insert(columns[*named].name);
-  if (!named.has_value() && by_place)
-    names.insert(columns[columns.back().name == request.leave_out ? columns.size() - 2 : columns.size() - 1].name);
+  if (!named.has_value() && by_place) names.insert(columns[LastColumn(columns, request.leave_out)].name);
   return names;
 }
 
@@ -124,7 +137,7 @@ absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::
   }
   const bool fits = request.fit && (!config.encode.empty() || !config.fill.empty());
   AllowTransforms(spec, fits ? std::nullopt : before, &options);
-  options.header = HeaderKind(config);
+  options.header = HeaderKind(config, before);
   options.skip_bad = config.on_bad_sample == "skip";
   OpenedSamples opened;
   ASSIGN_OR_RETURN(opened.dataset, OpenWithLabel(request, options, !config.label.empty()));

@@ -80,6 +80,11 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
   ASSIGN_OR_RETURN(options.import, MakeImportOptions(config, model));
   options.import.input_shapes = data.input_shapes;
   options.import.fixed_inputs = data.fixed_inputs;
+  for (const FeedSpec& feed : data.feeds) {
+    if (feed.variable) options.variable_inputs.push_back(feed.feed);
+  }
+  const std::vector<int>& label = data.label.columns;
+  options.variable_labels = label.size() == 1 && data.dataset->columns()[label[0]].variable;
   return options;
 }
 

@@ -31,8 +31,11 @@ absl::Status AddLabels(const BoundData& data, const LossChoice& loss, TrainData*
     }
     if (label == nullptr)
       return Invalid("loss ", loss.name, " needs a column '", feed.label, "', which the data does not have");
-    train->specs.push_back(
-        {.feed = feed.name, .columns = label->columns, .sample = feed.sample, .range = RangeOfLabels(loss, feed.name)});
+    train->specs.push_back({.feed = feed.name,
+                            .columns = label->columns,
+                            .sample = feed.sample,
+                            .variable = data.dataset->columns()[label->columns[0]].variable,
+                            .range = RangeOfLabels(loss, feed.name)});
   }
   return absl::OkStatus();
 }

@@ -63,7 +63,11 @@ absl::Status OpenEvalData(const TrainConfig& config, TrainingData* data) {
   const bool folders = !FindFolderColumns(config, std::nullopt, config.data, true).empty();
   if (config.eval_data.empty() && (folders || !HasEvalFiles(config.data))) return absl::OkStatus();
   data->eval_text = config.eval_data.empty() ? config.data : config.eval_data;
-  const DataRequest request{.path = data->eval_text, .field = "eval_data", .eval_split = true, .same_columns = true};
+  const DataRequest request{.path = data->eval_text,
+                            .field = "eval_data",
+                            .eval_split = true,
+                            .same_columns = true,
+                            .text = data->train.text};
   ASSIGN_OR_RETURN(data->eval, OpenData(config, *data->model, DescribeBinding(data->train), request, data->loss));
   return absl::OkStatus();
 }
@@ -176,6 +180,21 @@ int64_t CallerBytesPerSample(const TrainingRun& run) {
   return (run.options.num_workers * LoaderOptions().prefetch_factor + 1) * BatchBytes(run.eval, 1);
 }
 
+// Grouping needs an order to change and lengths that differ.
+absl::Status CheckGrouping(const TrainConfig& config, const Dataset& data) {
+  if (!config.length_grouping) return absl::OkStatus();
+  if (!config.shuffle) return Invalid("`length_grouping`: has no effect without `shuffle`");
+  int64_t i = 1;
+  while (i < data.size() && data.Length(i) == data.Length(0)) ++i;
+  return i < data.size() ? absl::OkStatus()
+                         : Invalid("`length_grouping`: has no effect: all samples have the same length");
+}
+
+absl::Status CheckVocabulary(const OpenedData& data, const TrainData& train) {
+  const auto ids = std::ranges::find(train.specs, data.bound.token_input, &FeedSpec::feed);
+  return ids == train.specs.end() ? absl::OkStatus() : CheckVocabulary(*data.text.tokenizer, ids->range);
+}
+
 // The session has found out by running the model that it is bound to its batch.
 absl::Status FollowSession(TrainingRun* run, SessionOptions options) {
   if (run->session->fixed_batch() == options.fixed_batch) return absl::OkStatus();
@@ -253,6 +272,7 @@ TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, int64_t 
                        .max_steps = steps.max_steps,
                        .max_seconds = config.max_time,
                        .shuffle = config.shuffle,
+                       .length_grouping = config.length_grouping,
                        .drop_last = config.drop_last,
                        .num_workers = NumWorkers(config),
                        .prefetch_factor = static_cast<int>(config.prefetch_factor),
@@ -320,6 +340,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &bound.dataset));
   run.steps = PlanSteps(config, run.data, run.batch.global);
   run.options = PlanLoop(config, run.steps, run.batch.global);
+  RETURN_IF_ERROR(CheckGrouping(config, *bound.dataset));
   RETURN_IF_ERROR(CheckWork(config, *run.data.model, prepared, bound.dataset->size(), run.batch.global));
   if (run.data.has_eval() && config.metrics.empty())
     run.config.metrics = options.metrics = DefaultMetrics(prepared.loss);
@@ -328,6 +349,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   RETURN_IF_ERROR(CheckEffects(config, run.facts));
   ASSIGN_OR_RETURN(run.optimizer, ChooseOptimizer(config, prepared, run.data.fresh, run.batch.global, run.steps.total));
   ASSIGN_OR_RETURN(run.train, MakeTrainData(bound, prepared, config.ignore_index));
+  RETURN_IF_ERROR(CheckVocabulary(run.data.train, run.train));
   if (run.data.has_eval()) {
     RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run.data.eval.bound.dataset));
     ASSIGN_OR_RETURN(run.eval, MakeTrainData(run.data.eval.bound, prepared, config.ignore_index));

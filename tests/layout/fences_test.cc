@@ -45,6 +45,8 @@ const std::vector<Fence> kFences = {
     {"^openssl/", "^frontend/base/"},
     {"^(zip|zlib|zstd|archive|archive_entry|sndfile)\\.h", "^frontend/data/"},
     {"^(jpeglib|jerror|png|gif_lib)\\.h|^webp/", "^frontend/data/image/"},
+    {"^unicode/", "^frontend/data/text/"},
+    {"^sentencepiece_processor\\.h", "^frontend/data/text/sentence_piece_library\\.cc$"},
 };
 
 std::string ParentFolder(const std::string& path) {

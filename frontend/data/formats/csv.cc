@@ -103,9 +103,11 @@ class Table {
   absl::Status MakeColumns(bool header, const Record& first) {
     ASSIGN_OR_RETURN(const std::vector<std::string> names, MakeColumnNames(header, first));
     ASSIGN_OR_RETURN(const std::vector<bool> is_label, FindLabelColumns(names, options_.label));
+    DatasetOptions options = options_;
     for (size_t c = 0; c < names.size(); ++c) {
-      is_text_.push_back(options_.text.contains(names[c]));
-      columns_.push_back(MakeCsvColumn(path_, names[c], is_label[c], options_));
+      if (options_.text.contains(StrCat(c))) options.text.names.insert(names[c]);
+      is_text_.push_back(options.text.contains(names[c]));
+      columns_.push_back(MakeCsvColumn(path_, names[c], is_label[c], options));
     }
     return absl::OkStatus();
   }

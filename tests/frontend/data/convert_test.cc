@@ -85,7 +85,7 @@ std::vector<double> Written(const Dataset& data, const FeedSpec& spec, int64_t i
   EXPECT_TRUE(writer.ok()) << writer.status();
   HostTensor out(spec.sample);
   std::vector<std::byte> scratch;
-  const absl::Status status = writer->Write(data, i, out.mutable_bytes().data(), &scratch);
+  const absl::Status status = writer->Write(data, i, out.mutable_bytes(), &scratch);
   EXPECT_TRUE(status.ok()) << status;
   return out.ToDoubles();
 }
@@ -174,8 +174,8 @@ TEST(FeedWriter, ABadValueNamesItsRowAndColumn) {
   ASSERT_TRUE(writer.ok());
   int64_t out;
   std::vector<std::byte> scratch;
-  EXPECT_TRUE(writer->Write(*data, 0, reinterpret_cast<std::byte*>(&out), &scratch).ok());
-  EXPECT_EQ(Message(writer->Write(*data, 1, reinterpret_cast<std::byte*>(&out), &scratch)),
+  EXPECT_TRUE(writer->Write(*data, 0, std::as_writable_bytes(std::span(&out, 1)), &scratch).ok());
+  EXPECT_EQ(Message(writer->Write(*data, 1, std::as_writable_bytes(std::span(&out, 1)), &scratch)),
             "mem: sample 1, column 'y': 2.5 is not an integer in range");
 }
 
@@ -187,8 +187,8 @@ std::string WriteError(HostTensor values, FeedSpec spec) {
   const auto writer = FeedWriter::Create(*data, spec);
   EXPECT_TRUE(writer.ok()) << writer.status();
   std::vector<std::byte> out(spec.sample.bytes()), scratch;
-  EXPECT_TRUE(writer->Write(*data, 0, out.data(), &scratch).ok());
-  return std::string(writer->Write(*data, 1, out.data(), &scratch).message());
+  EXPECT_TRUE(writer->Write(*data, 0, out, &scratch).ok());
+  return std::string(writer->Write(*data, 1, out, &scratch).message());
 }
 
 TEST(FeedWriter, NamesValuesThatAreNotFinite) {

@@ -145,12 +145,24 @@ absl::Status Recorder::BeginCheckpoints() {
   return run_.config.save_every.value > 0 ? writer_->Reserve(*run_.session) : absl::OkStatus();
 }
 
+// preprocess.json refers to them.
+absl::Status Recorder::WriteTokenizer() const {
+  const auto& tokenizer = run_.data.train.text.tokenizer;
+  if (tokenizer == nullptr) return absl::OkStatus();
+  const std::string folder = folder_.File(kTokenizerFolder);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  for (const auto& [name, bytes] : tokenizer->files()) RETURN_IF_ERROR(WriteTextFile(StrCat(folder, "/", name), bytes));
+  return absl::OkStatus();
+}
+
 absl::Status Recorder::Begin() {
   RETURN_IF_ERROR(CheckModelCanBeWritten());
   if (!recorded_.continues_folder) RETURN_IF_ERROR(folder_.RemoveOldRun());
   const std::string flags = StrCat("# onnxtrain train --flagfile THIS\n", ToFlags(recorded_.resolved, kTaskTrain));
   RETURN_IF_ERROR(WriteTextFile(folder_.File("config.flags"), flags));
   RETURN_IF_ERROR(WriteTextFile(folder_.File("preprocess.json"), ToJson(MakePreprocess(run_))));
+  RETURN_IF_ERROR(WriteTokenizer());
   const std::string metrics = folder_.File("metrics.jsonl");
   const bool classes = run_.session->loss().classes;
   if (recorded_.continues_folder) {

@@ -54,6 +54,7 @@ class Recorder {
   std::string ModelFile() const { return run_.data.synthetic ? "model.synthetic.onnx" : "model.onnx"; }
   absl::Status CheckModelCanBeWritten();
   absl::Status Begin();
+  absl::Status WriteTokenizer() const;
   absl::Status BeginCheckpoints();
   absl::StatusOr<TrainResult> Loop(const SignalFlags& signals);
   void OnEvent(const TrainEvent& event);

@@ -69,6 +69,18 @@ absl::Status RemoveEvents(const std::string& folder) {
   return absl::OkStatus();
 }
 
+// The files of a tokenizer, and the folder if nothing else is in it.
+absl::Status RemoveTokenizer(const std::string& folder) {
+  std::error_code error;
+  for (const char* name :
+       {"tokenizer.json", "vocab.txt", "tokenizer_config.json", "vocab.json", "merges.txt", "tokenizer.model"}) {
+    if (!error) fs::remove(StrCat(folder, "/", name), error);
+  }
+  if (error) return Invalid(folder, ": ", error.message());
+  fs::remove(folder, error);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string DefaultOutputFolder(const std::string& model_path) {
@@ -117,6 +129,7 @@ absl::Status OutputFolder::RemoveOldRun() {
     if (error) return Invalid(File(name), ": ", error.message());
   }
   RETURN_IF_ERROR(RemoveEvents(File(kEventsFolder)));
+  RETURN_IF_ERROR(RemoveTokenizer(File(kTokenizerFolder)));
   return RemoveCheckpoints(File(kCheckpointsFolder));
 }
 

@@ -17,6 +17,7 @@ std::string DefaultOutputFolder(const std::string& model_path);
 absl::Status CheckNotInput(const std::string& target, const std::vector<std::string>& inputs);
 
 inline constexpr char kEventsFolder[] = "tensorboard";  // in the folder of a run
+inline constexpr char kTokenizerFolder[] = "tokenizer";
 
 // What to do with a run that the folder holds.
 enum class OldRun : uint8_t { kRefuse, kReplace, kContinue };

@@ -1,0 +1,228 @@
+#include "frontend/data/text/pre_tokenizers.h"
+
+#include <algorithm>
+
+#include "frontend/base/status.h"
+#include "frontend/data/text/byte_level_scanner.h"
+#include "frontend/data/text/regex.h"
+#include "frontend/data/text/splitter.h"
+
+namespace onnxtrain {
+namespace {
+
+bool IsPunctuation(char32_t c) { return HasFlags(c, kBertPunctuation); }
+
+template <typename F>
+class FunctionPreTokenizer : public PreTokenizer {
+ public:
+  FunctionPreTokenizer(bool drops_blanks, F split) : drops_blanks_(drops_blanks), split_(std::move(split)) {}
+  void Split(std::string_view text, bool first, PieceSink emit) const override { split_(text, first, emit); }
+  bool DropsBlanks() const override { return drops_blanks_; }
+
+ private:
+  bool drops_blanks_;
+  F split_;
+};
+
+template <typename F>
+PreTokenizerPtr MakePreTokenizer(bool drops_blanks, F split) {
+  return std::make_unique<FunctionPreTokenizer<F>>(drops_blanks, std::move(split));
+}
+
+// Emits runs of characters that are not `dropped`; those that are `alone` are pieces of their own.
+void SplitWords(std::string_view text, uint16_t dropped, uint16_t alone, PieceSink emit) {
+  size_t begin = 0, at = 0;
+  const auto flush = [&] {
+    if (begin < at) emit(text.substr(begin, at - begin));
+  };
+  for (char32_t c; at < text.size();) {
+    const size_t bytes = DecodeChar(text.substr(at), &c);
+    const uint16_t flags = GetCharFlags(c);
+    if ((flags & (dropped | alone)) != 0) {
+      flush();
+      if ((flags & dropped) == 0) emit(text.substr(at, bytes));
+      begin = at + bytes;
+    }
+    at += bytes;
+  }
+  flush();
+}
+
+// Emits runs of word characters and runs of characters that are neither of words nor spaces.
+void SplitWordsAndOthers(std::string_view text, PieceSink emit) {
+  enum class Run : uint8_t { kNone, kWord, kOther } run = Run::kNone;
+  size_t begin = 0, at = 0;
+  for (char32_t c; at < text.size();) {
+    const size_t bytes = DecodeChar(text.substr(at), &c);
+    const uint16_t flags = GetCharFlags(c);
+    const Run next = (flags & kSpace) != 0 ? Run::kNone : (flags & kWord) != 0 ? Run::kWord : Run::kOther;
+    if (next != run) {
+      if (run != Run::kNone) emit(text.substr(begin, at - begin));
+      begin = at;
+      run = next;
+    }
+    at += bytes;
+  }
+  if (run != Run::kNone) emit(text.substr(begin));
+}
+
+void Scan(std::string_view text, PieceScanner scan, PieceSink emit) {
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = scan(text, begin);
+    emit(text.substr(begin, end - begin));
+    begin = end;
+  }
+}
+
+// Matches and what is between them; `invert` exchanges the two.
+class Matches {
+ public:
+  explicit Matches(bool invert) : invert_(invert) {}
+  void Add(size_t begin, size_t end) {
+    AddRest(begin);
+    segments_.push_back({begin, end, !invert_});
+    done_ = end;
+  }
+  std::vector<Segment> Finish(size_t size) {
+    AddRest(size);
+    return std::move(segments_);
+  }
+
+ private:
+  void AddRest(size_t end) {
+    if (done_ < end) segments_.push_back({done_, end, invert_});
+  }
+  bool invert_;
+  size_t done_ = 0;
+  std::vector<Segment> segments_;
+};
+
+class Metaspace : public PreTokenizer {
+ public:
+  Metaspace(std::string replacement, PrependScheme scheme, bool split)
+      : replacement_(std::move(replacement)), scheme_(scheme), split_(split) {}
+
+  void Split(std::string_view text, bool first, PieceSink emit) const override {
+    std::string replaced;
+    const bool prepends = scheme_ == PrependScheme::kAlways || (scheme_ == PrependScheme::kFirst && first);
+    if (prepends && !text.starts_with(' ') && !text.starts_with(replacement_)) replaced = replacement_;
+    for (const char c : text) c == ' ' ? replaced.append(replacement_) : replaced.append(1, c);
+    if (!split_) return emit(replaced);
+    Matches matches(false);
+    for (size_t at = 0; (at = replaced.find(replacement_, at)) != std::string::npos; at += replacement_.size())
+      matches.Add(at, at + replacement_.size());
+    EmitSegments(replaced, matches.Finish(replaced.size()), SplitBehavior::kMergedWithNext, emit);
+  }
+  bool LooksAtPlace() const override { return scheme_ == PrependScheme::kFirst; }
+
+ private:
+  std::string replacement_;
+  PrependScheme scheme_;
+  bool split_;
+};
+
+class PreTokenizerSequence : public PreTokenizer {
+ public:
+  explicit PreTokenizerSequence(std::vector<PreTokenizerPtr> steps) : steps_(std::move(steps)) {}
+  void Split(std::string_view text, bool first, PieceSink emit) const override { SplitFrom(0, text, first, emit); }
+  bool DropsBlanks() const override {
+    const auto free = [](const PreTokenizerPtr& step) { return !step->LooksAtPlace(); };
+    return !steps_.empty() && steps_.front()->DropsBlanks() && std::ranges::all_of(steps_, free);
+  }
+
+ private:
+  void SplitFrom(size_t step, std::string_view text, bool first, PieceSink emit) const {
+    if (step == steps_.size()) return emit(text);
+    steps_[step]->Split(text, first, [&](std::string_view piece) {
+      SplitFrom(step + 1, piece, first && piece.data() == text.data(), emit);
+    });
+  }
+  std::vector<PreTokenizerPtr> steps_;
+};
+
+}  // namespace
+
+PreTokenizerPtr MakeBertPreTokenizer() {
+  return MakePreTokenizer(
+      true, [](std::string_view text, bool, PieceSink emit) { SplitWords(text, kSpace, kBertPunctuation, emit); });
+}
+
+PreTokenizerPtr MakeWhitespaceSplit() {
+  return MakePreTokenizer(true, [](std::string_view text, bool, PieceSink emit) { SplitWords(text, kSpace, 0, emit); });
+}
+
+PreTokenizerPtr MakeWhitespaceWords() {
+  return MakePreTokenizer(true, [](std::string_view text, bool, PieceSink emit) { SplitWordsAndOthers(text, emit); });
+}
+
+PreTokenizerPtr MakePunctuation(SplitBehavior behavior) {
+  return MakePreTokenizer(false, [behavior](std::string_view text, bool, PieceSink emit) {
+    SplitByChars(text, behavior, IsPunctuation, emit);
+  });
+}
+
+PreTokenizerPtr MakeDigits(bool individual) {
+  const SplitBehavior behavior = individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
+  return MakePreTokenizer(false, [behavior](std::string_view text, bool, PieceSink emit) {
+    SplitByChars(
+        text, behavior, [](char32_t c) { return HasFlags(c, kNumber); }, emit);
+  });
+}
+
+PreTokenizerPtr MakeCharDelimiter(char32_t delimiter) {
+  return MakePreTokenizer(false, [delimiter](std::string_view text, bool, PieceSink emit) {
+    SplitByChars(
+        text, SplitBehavior::kRemoved, [&](char32_t c) { return c == delimiter; }, emit);
+  });
+}
+
+PreTokenizerPtr MakeChars() {
+  return MakePreTokenizer(false, [](std::string_view text, bool, PieceSink emit) {
+    for (size_t bytes; !text.empty(); text.remove_prefix(bytes)) {
+      bytes = CharBytes(text[0]);
+      emit(text.substr(0, bytes));
+    }
+  });
+}
+
+PreTokenizerPtr MakeByteLevel(bool prefix_space, bool use_regex) {
+  return MakePreTokenizer(false, [=](std::string_view text, bool, PieceSink emit) {
+    std::string prefixed;
+    if (prefix_space && !text.starts_with(' ')) text = prefixed = StrCat(" ", text);
+    if (!use_regex) return emit(text);
+    Scan(text, ScanGpt2, emit);
+  });
+}
+
+PreTokenizerPtr MakeSplit(const std::string& what, SplitBehavior behavior, bool invert) {
+  return MakePreTokenizer(false, [=](std::string_view text, bool, PieceSink emit) {
+    Matches matches(invert);
+    for (size_t at = 0; !what.empty() && (at = text.find(what, at)) != std::string_view::npos; at += what.size())
+      matches.Add(at, at + what.size());
+    EmitSegments(text, matches.Finish(text.size()), behavior, emit);
+  });
+}
+
+absl::StatusOr<PreTokenizerPtr> MakeRegexSplit(const std::string& expression, SplitBehavior behavior, bool invert) {
+  // Every character belongs to a match of the known expressions: removed and inverted, or isolated, they are the
+  // pieces.
+  const bool keeps_matches = behavior == SplitBehavior::kIsolated || (behavior == SplitBehavior::kRemoved && invert);
+  if (const PieceScanner scan = FindPieceScanner(expression); scan != nullptr && keeps_matches)
+    return MakePreTokenizer(false, [scan](std::string_view text, bool, PieceSink emit) { Scan(text, scan, emit); });
+  ASSIGN_OR_RETURN(const auto regex, Regex::Compile(expression));
+  return MakePreTokenizer(false, [=](std::string_view text, bool, PieceSink emit) {
+    Matches matches(invert);
+    regex->ForEachMatch(text, [&](size_t begin, size_t end) { matches.Add(begin, end); });
+    EmitSegments(text, matches.Finish(text.size()), behavior, emit);
+  });
+}
+
+PreTokenizerPtr MakeMetaspace(std::string replacement, PrependScheme scheme, bool split) {
+  return std::make_unique<Metaspace>(std::move(replacement), scheme, split);
+}
+
+PreTokenizerPtr MakePreTokenizerSequence(std::vector<PreTokenizerPtr> steps) {
+  return std::make_unique<PreTokenizerSequence>(std::move(steps));
+}
+
+}  // namespace onnxtrain

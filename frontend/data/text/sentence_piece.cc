@@ -1,0 +1,52 @@
+#include "frontend/base/status.h"
+#include "frontend/data/text/sentence_piece_library.h"
+#include "frontend/data/text/vocab_files.h"
+
+namespace onnxtrain {
+namespace {
+
+// The library normalizes and splits by itself: a text is one piece.
+class SentencePieceModel : public TokenModel {
+ public:
+  explicit SentencePieceModel(std::unique_ptr<const SentencePieceLibrary> library) : library_(std::move(library)) {}
+  void Tokenize(std::string_view piece, std::vector<TokenId>* ids) const override {
+    const std::vector<int> found = library_->Encode(piece);
+    ids->insert(ids->end(), found.begin(), found.end());
+  }
+  std::optional<TokenId> Find(std::string_view token) const override {
+    const int id = library_->Find(token);
+    return id >= 0 ? std::optional<TokenId>(id) : std::nullopt;
+  }
+  TokenId max_id() const override { return library_->size() - 1; }
+
+ private:
+  std::unique_ptr<const SentencePieceLibrary> library_;
+};
+
+}  // namespace
+
+absl::StatusOr<TokenizerParts> ParseSentencePiece(const std::string& bytes) {
+  std::string error;
+  std::unique_ptr<const SentencePieceLibrary> library = SentencePieceLibrary::Load(bytes, &error);
+  if (library == nullptr) return Invalid("no SentencePiece model: ", error);
+  const auto add = [](TokenId id, SampleTemplate* layout) {
+    if (id >= 0) layout->push_back({TemplatePart::Kind::kSpecial, {id}});
+  };
+  const int begin = library->begin_id(), end = library->end_id();
+  TokenizerParts parts;
+  parts.single.clear();
+  add(begin, &parts.single);
+  parts.single.push_back({TemplatePart::Kind::kFirst});
+  add(end, &parts.single);
+  parts.pair = parts.single;
+  parts.pair.push_back({TemplatePart::Kind::kSecond});
+  add(end, &parts.pair);
+  if (library->pad_id() >= 0) parts.pad = library->pad_id();
+  parts.description =
+      StrCat("SentencePiece, ", library->size(), " tokens", begin >= 0 ? ", begin" : "", end >= 0 ? ", end token" : "");
+  parts.model = std::make_unique<SentencePieceModel>(std::move(library));
+  parts.files = {{"tokenizer.model", bytes}};
+  return parts;
+}
+
+}  // namespace onnxtrain

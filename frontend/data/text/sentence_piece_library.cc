@@ -1,0 +1,37 @@
+#include "frontend/data/text/sentence_piece_library.h"
+
+#include <sentencepiece_processor.h>
+
+namespace onnxtrain {
+namespace {
+
+class Library : public SentencePieceLibrary {
+ public:
+  bool Load(const std::string& bytes, std::string* error) {
+    const auto status = processor_.LoadFromSerializedProto(bytes);
+    if (!status.ok()) *error = status.ToString();
+    return status.ok();
+  }
+  std::vector<int> Encode(std::string_view text) const override { return processor_.EncodeAsIds(text); }
+  int Find(std::string_view token) const override {
+    const int id = processor_.PieceToId(token);
+    return processor_.IdToPiece(id) == token ? id : -1;
+  }
+  int size() const override { return processor_.GetPieceSize(); }
+  int begin_id() const override { return processor_.bos_id(); }
+  int end_id() const override { return processor_.eos_id(); }
+  int pad_id() const override { return processor_.pad_id(); }
+
+ private:
+  sentencepiece::SentencePieceProcessor processor_;
+};
+
+}  // namespace
+
+std::unique_ptr<const SentencePieceLibrary> SentencePieceLibrary::Load(const std::string& bytes, std::string* error) {
+  auto library = std::make_unique<Library>();
+  if (!library->Load(bytes, error)) return nullptr;
+  return library;
+}
+
+}  // namespace onnxtrain

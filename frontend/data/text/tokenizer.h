@@ -1,0 +1,104 @@
+// Tokenizers: text to token ids, equal to Hugging Face's `tokenizers` for the files that they read.
+//
+//   auto tokenizer = LoadTokenizer("tokenizer.json");
+//   TokenizerScratch scratch;                       // one per thread
+//   std::vector<TokenId> ids;
+//   (*tokenizer)->Encode("some text", &scratch, &ids);
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/text/added_tokens.h"
+#include "frontend/data/text/normalizers.h"
+#include "frontend/data/text/pipeline.h"
+#include "frontend/data/text/pre_tokenizers.h"
+#include "frontend/data/text/token_cache.h"
+
+namespace onnxtrain {
+
+// Where special tokens and texts stand in a sample: [CLS] A [SEP] or [CLS] A [SEP] B [SEP].
+struct TemplatePart {
+  enum class Kind : uint8_t { kFirst, kSecond, kSpecial } kind = Kind::kFirst;
+  std::vector<TokenId> ids = {};  // of kSpecial
+  int32_t type = 0;               // token type id
+};
+using SampleTemplate = std::vector<TemplatePart>;
+
+// What a tokenizer consists of.
+struct TokenizerParts {
+  std::unique_ptr<const Normalizer> normalizer;       // null: none
+  std::unique_ptr<const PreTokenizer> pre_tokenizer;  // null: the text is one piece
+  std::unique_ptr<const TokenModel> model;
+  std::vector<AddedToken> added;
+  SampleTemplate single = {{.kind = TemplatePart::Kind::kFirst}};
+  SampleTemplate pair = {{.kind = TemplatePart::Kind::kFirst},
+                         {.kind = TemplatePart::Kind::kSecond, .ids = {}, .type = 1}};
+  std::optional<TokenId> pad;  // empty: found by its usual names
+  std::string description;     // "WordPiece, 30522 tokens, lower case": for people
+  // The file, or files, that it was read from: their bytes, by name. Written beside a model, they load again.
+  std::vector<std::pair<std::string, std::string>> files;
+};
+
+// Memory that calls of one thread share: a cache of words and buffers. Belongs to one tokenizer.
+struct TokenizerScratch {
+  TokenCache cache;
+  std::string normalized;
+};
+
+// Immutable: any number of threads may call it at once, each with a scratch of its own.
+class Tokenizer {
+ public:
+  explicit Tokenizer(TokenizerParts parts);
+
+  // Appends the ids of the text, without special tokens around it. Fails where it is not UTF-8.
+  absl::Status Encode(std::string_view text, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
+
+  const SampleTemplate& single() const { return parts_.single; }
+  const SampleTemplate& pair() const { return parts_.pair; }
+  TokenId pad() const { return pad_; }
+  // The greatest id + 1: rows that an embedding table must have.
+  int64_t id_count() const { return id_count_; }
+  std::optional<TokenId> FindToken(std::string_view token) const;
+  const std::string& description() const { return parts_.description; }
+  const std::vector<std::pair<std::string, std::string>>& files() const { return parts_.files; }
+
+ private:
+  void EncodeText(std::string_view text, bool first, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
+  void EncodeNormalized(std::string_view text, bool first, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
+  void EncodePieces(std::string_view text, bool first, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
+  void EncodeWords(std::string_view text, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
+
+  TokenizerParts parts_;
+  AddedTokenFinder raw_added_, normalized_added_;
+  bool by_words_;  // words between blanks are independent of each other
+  TokenId pad_;
+  int64_t id_count_;
+};
+
+// Reads a tokenizer.json, a vocab.txt (BERT), a vocab.json or merges.txt beside each other (GPT-2), a SentencePiece
+// .model, or a folder that has one of them. Everything that the file asks for and that is not supported is an error
+// that names it; messages begin with the path.
+absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string& path);
+
+// A token for each character that occurs in the texts, in the order of code points: character-level models. Its file
+// is a tokenizer.json.
+absl::StatusOr<std::shared_ptr<const Tokenizer>> MakeCharTokenizer(const std::vector<std::string_view>& texts);
+
+// One sample with its special tokens.
+struct EncodedSample {
+  std::vector<TokenId> ids;
+  std::vector<int32_t> types;
+  bool truncated = false;
+};
+// Puts the ids of one or two texts into the template, truncated to `max_length` tokens together (the longer text
+// first, as Hugging Face's longest_first); 0: no limit. Fails where the special tokens alone are too many.
+absl::Status FillTemplate(const SampleTemplate& layout, std::vector<TokenId> first, std::vector<TokenId> second,
+                          int64_t max_length, EncodedSample* sample);
+
+}  // namespace onnxtrain

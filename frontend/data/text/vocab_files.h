@@ -1,0 +1,22 @@
+// Vocabularies in files of their own, which say less than a tokenizer.json: the rest follows from the models that use
+// them.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/text/tokenizer.h"
+
+namespace onnxtrain {
+
+// BERT's vocab.txt: one token a line. Lower-cases unless `lowercase` says otherwise; without it, where no token has an
+// upper-case ASCII letter besides special ones in brackets.
+absl::StatusOr<TokenizerParts> ParseWordPieceVocabulary(const std::string& text, std::optional<bool> lowercase);
+
+// GPT-2's vocab.json and merges.txt. A vocabulary with <s> and </s> is RoBERTa's, which stand around each text.
+absl::StatusOr<TokenizerParts> ParseGpt2Vocabulary(const std::string& vocab_json, const std::string& merges);
+
+// A SentencePiece model. Its begin and end tokens stand around each text where it has them.
+absl::StatusOr<TokenizerParts> ParseSentencePiece(const std::string& bytes);
+
+}  // namespace onnxtrain

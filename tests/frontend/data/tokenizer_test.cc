@@ -1,0 +1,192 @@
+#include "frontend/data/text/tokenizer.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "frontend/data/text/byte_level_scanner.h"
+#include "frontend/data/text/regex.h"
+#include "frontend/data/text/tokenizer_json.h"
+#include "frontend/data/text/unicode.h"
+#include "frontend/data/text/vocab_files.h"
+#include "tests/frontend/data/files.h"
+
+namespace onnxtrain {
+namespace {
+
+const char kFolder[] = ONNXTRAIN_SOURCE_DIR "/tests/frontend/data/tokenizers/";
+
+std::vector<TokenId> MustEncode(const Tokenizer& tokenizer, std::string_view text) {
+  TokenizerScratch scratch;
+  std::vector<TokenId> ids;
+  const absl::Status status = tokenizer.Encode(text, &scratch, &ids);
+  EXPECT_TRUE(status.ok()) << status;
+  return ids;
+}
+
+std::string Problem(const absl::Status& status) { return std::string(ToStd(status.message())); }
+
+std::string ParseProblem(const std::string& json) { return Problem(ParseTokenizerJson(json).status()); }
+
+class RecordedTokenizer : public testing::TestWithParam<const char*> {};
+
+// tokenizers/make_cases.py has recorded the ids of the reference implementation.
+TEST_P(RecordedTokenizer, EqualsReference) {
+  const auto tokenizer = LoadTokenizer(StrCat(kFolder, GetParam(), ".json"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto cases = nlohmann::json::parse(ReadFile(StrCat(kFolder, "cases.json")));
+  int compared = 0;
+  for (const auto& entry : cases) {
+    if (entry["tokenizer"] != GetParam()) continue;
+    ++compared;
+    const auto text = entry["text"].get<std::string>();
+    const std::vector<TokenId> first = MustEncode(**tokenizer, text), second = MustEncode(**tokenizer, "second text");
+    EXPECT_EQ(first, entry["ids"].get<std::vector<TokenId>>()) << text;
+    EncodedSample sample;
+    ASSERT_TRUE(FillTemplate((*tokenizer)->single(), first, {}, 0, &sample).ok());
+    EXPECT_EQ(sample.ids, entry["with_special"].get<std::vector<TokenId>>()) << text;
+    ASSERT_TRUE(FillTemplate((*tokenizer)->pair(), first, second, 0, &sample).ok());
+    EXPECT_EQ(sample.ids, entry["pair"].get<std::vector<TokenId>>()) << text;
+    EXPECT_EQ(sample.types, entry["types"].get<std::vector<int32_t>>()) << text;
+  }
+  EXPECT_GT(compared, 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, RecordedTokenizer,
+                         testing::Values("gpt2", "llama3", "bert", "unigram", "sentence_bpe"));
+
+// The cache of words changes nothing, in whatever order they come.
+TEST(Tokenizer, CacheChangesNothing) {
+  const auto tokenizer = LoadTokenizer(StrCat(kFolder, "gpt2.json"));
+  ASSERT_TRUE(tokenizer.ok());
+  TokenizerScratch shared;
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 3000; ++i) {
+      const std::string text = StrCat(" word", i, std::string(i % 40, 'a'), " \u00e9", i % 7);
+      std::vector<TokenId> ids;
+      ASSERT_TRUE((*tokenizer)->Encode(text, &shared, &ids).ok());
+      const bool compared = i % 100 == 0;
+      EXPECT_EQ(ids, compared ? MustEncode(**tokenizer, text) : ids) << text;
+    }
+  }
+}
+
+TEST(Tokenizer, LongWordsTakeLinearithmicTime) {
+  const auto tokenizer = LoadTokenizer(StrCat(kFolder, "gpt2.json"));
+  ASSERT_TRUE(tokenizer.ok());
+  const std::string text(size_t{1} << 20, 'e');  // would take an hour if every merge scanned the word
+  EXPECT_FALSE(MustEncode(**tokenizer, text).empty());
+}
+
+TEST(Tokenizer, ScannersEqualTheirExpressions) {
+  const char* expressions[] = {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+                               R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+)"
+                               R"([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+                               R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+)"
+                               R"([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+  const char* parts[] = {"a",      "Z",      "7",          " ",      "  ",      "\n",     "\r\n",   "\t",
+                         "'s",     "'LL",    "'",          ".",      "!?",      "\u00e9", "\u4e00", "\u0663",
+                         "\u00a0", "\u3000", "\U0001f600", "\u0301", "'\u017f", "_"};
+  uint32_t random = 1;
+  for (const char* expression : expressions) {
+    const auto regex = Regex::Compile(expression);
+    const PieceScanner scan = FindPieceScanner(expression);
+    ASSERT_TRUE(regex.ok() && scan != nullptr);
+    for (int round = 0; round < 2000; ++round) {
+      std::string text;
+      for (int k = 0; k < 12; ++k) text += parts[(random = random * 1664525 + 1013904223) % 65536 % std::size(parts)];
+      std::vector<size_t> ends, scanned;
+      (*regex)->ForEachMatch(text, [&](size_t, size_t end) { ends.push_back(end); });
+      for (size_t at = 0; at < text.size();) scanned.push_back(at = scan(text, at));
+      ASSERT_EQ(ends, scanned) << text;
+    }
+  }
+}
+
+TEST(Tokenizer, ReadsBertVocabulary) {
+  const std::string vocabulary =
+      "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\n!\nfire\nwork\n##s\r\n\u706b\n";
+  auto parts = ParseWordPieceVocabulary(vocabulary, std::nullopt);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  const Tokenizer tokenizer(*std::move(parts));
+  EXPECT_EQ(MustEncode(tokenizer, "UNAFF\u00c1ble! Fireworks\u706b [MASK]xyz"),
+            (std::vector<TokenId>{5, 6, 7, 8, 1, 12, 4, 1}));
+  EXPECT_EQ(tokenizer.id_count(), 13);
+  EXPECT_EQ(tokenizer.pad(), 0);
+}
+
+TEST(Tokenizer, CasedVocabularyKeepsCase) {
+  const std::string specials = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+  auto cased = ParseWordPieceVocabulary(specials + "Paris\nparis\n", std::nullopt);
+  ASSERT_TRUE(cased.ok());
+  EXPECT_EQ(MustEncode(Tokenizer(*std::move(cased)), "Paris paris"), (std::vector<TokenId>{5, 6}));
+  auto lower = ParseWordPieceVocabulary(specials + "paris\n", std::nullopt);
+  ASSERT_TRUE(lower.ok());
+  EXPECT_EQ(MustEncode(Tokenizer(*std::move(lower)), "Paris"), (std::vector<TokenId>{5}));
+}
+
+TEST(Tokenizer, TruncatesTheLongerText) {
+  const SampleTemplate pair = {{TemplatePart::Kind::kSpecial, {9}},
+                               {TemplatePart::Kind::kFirst},
+                               {TemplatePart::Kind::kSecond, {}, 1},
+                               {TemplatePart::Kind::kSpecial, {8}, 1}};
+  EncodedSample sample;
+  ASSERT_TRUE(FillTemplate(pair, {1, 2, 3, 4, 5, 6}, {7, 7}, 7, &sample).ok());
+  EXPECT_EQ(sample.ids, (std::vector<TokenId>{9, 1, 2, 3, 7, 7, 8}));
+  EXPECT_EQ(sample.types, (std::vector<int32_t>{0, 0, 0, 0, 1, 1, 1}));
+  EXPECT_TRUE(sample.truncated);
+  ASSERT_TRUE(FillTemplate(pair, {1, 2, 3}, {7}, 7, &sample).ok());
+  EXPECT_FALSE(sample.truncated);
+  EXPECT_NE(Problem(FillTemplate(pair, {1}, {2}, 2, &sample)).find("2 are special tokens"), std::string::npos);
+}
+
+TEST(Tokenizer, MakesTokenizerOfCharacters) {
+  const auto made = MakeCharTokenizer({"hello\n", "\u00e9"});
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(MustEncode(**made, "lo\n\u00e9"), (std::vector<TokenId>{3, 4, 0, 5}));
+  auto again = ParseTokenizerJson((*made)->files()[0].second);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(MustEncode(Tokenizer(*std::move(again)), "ohz"), (std::vector<TokenId>{4, 2, 6}));
+}
+
+TEST(Tokenizer, RefusesWhatItDoesNotKnow) {
+  const std::string model = R"("model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"})";
+  EXPECT_EQ(ParseProblem("{"), "no valid JSON");
+  EXPECT_EQ(ParseProblem("{}"), "'model' is missing");
+  EXPECT_EQ(ParseProblem("{" + model + R"(, "normalizer": {"type": "Nmt"}})"), "normalizer 'Nmt' is not supported");
+  EXPECT_EQ(ParseProblem("{" + model + R"(, "pre_tokenizer": {"type": "UnicodeScripts"}})"),
+            "pre-tokenizer 'UnicodeScripts' is not supported");
+  EXPECT_EQ(ParseProblem("{" + model + R"(, "post_processor": {"type": "X"}})"), "post-processor 'X' is not supported");
+  EXPECT_EQ(ParseProblem(R"({"model": {"type": "Y"}})"), "model 'Y' is not supported");
+  EXPECT_EQ(ParseProblem(R"({"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "[UNK]"}})"),
+            "model WordPiece: the unknown token '[UNK]' is not in the vocabulary");
+  EXPECT_EQ(ParseProblem(R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"]}})"),
+            "model BPE: merge 1, 'a b': 'ab' is not in the vocabulary");
+  EXPECT_NE(ParseProblem("{" + model + R"(, "normalizer": {"type": "Replace", "pattern": {"Regex": "("},
+                         "content": ""}})")
+                .find("cannot be read"),
+            std::string::npos);
+}
+
+TEST(Tokenizer, NamesFileAndByteOfBadInput) {
+  const TempDir dir;
+  const std::string path = dir.Write("tokenizer.json", "{}");
+  EXPECT_EQ(Problem(LoadTokenizer(path).status()), path + ": 'model' is missing");
+  EXPECT_EQ(Problem(LoadTokenizer(dir.Write("v.txt", "a\nb\n")).status()).find(dir / "v.txt: no vocabulary of BERT"),
+            0u);
+  EXPECT_NE(Problem(LoadTokenizer(dir.Write("x.model", "not a model")).status()).find("no SentencePiece model"),
+            std::string::npos);
+  EXPECT_FALSE(LoadTokenizer(dir / "missing.json").ok());
+  const auto tokenizer = LoadTokenizer(StrCat(kFolder, "gpt2.json"));
+  TokenizerScratch scratch;
+  std::vector<TokenId> ids;
+  EXPECT_EQ(Problem((*tokenizer)->Encode("ab\xff", &scratch, &ids)), "byte 2 of the text is not UTF-8");
+}
+
+TEST(Unicode, FindsInvalidBytes) {
+  EXPECT_EQ(FindInvalidUtf8("plain ascii, longer than a word \u00e9\u4e00\U0001f600"), std::string_view::npos);
+  for (const char* bad : {"\x80", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8", "\xe4\xb8"})
+    EXPECT_EQ(FindInvalidUtf8(StrCat("0123456789", bad)), 10u) << bad;
+}
+
+}  // namespace
+}  // namespace onnxtrain
