@@ -13,7 +13,7 @@ using Json = OrderedJson;
 constexpr size_t kMaxRank = 8;
 
 // The shape of nested arrays, from their first elements.
-Shape ShapeOf(const Json& value) {
+Shape GetShape(const Json& value) {
   Shape shape;
   for (const Json* at = &value; at->is_array() && shape.size() <= kMaxRank; at = &at->front()) {
     shape.push_back(static_cast<int64_t>(at->size()));
@@ -56,7 +56,7 @@ class JsonColumn::Arrays {
   std::string AddLevel(const Json& value, size_t axis) {
     if (axis == shape_.size()) return AddNumber(value);
     if (!value.is_array() || static_cast<int64_t>(value.size()) != shape_[axis])
-      return StrCat("its shape ", ToString(ShapeOf(value)), " is not the ", ToString(shape_), " of the first line");
+      return StrCat("its shape ", ToString(GetShape(value)), " is not the ", ToString(shape_), " of the first line");
     for (const Json& element : value) {
       if (std::string why = AddLevel(element, axis + 1); !why.empty()) return why;
     }
@@ -84,7 +84,7 @@ JsonColumn::~JsonColumn() = default;
 
 absl::Status JsonColumn::Decide(const Json& first) {
   decided_ = true;
-  if (first.is_array()) arrays_ = std::make_unique<Arrays>(ShapeOf(first));
+  if (first.is_array()) arrays_ = std::make_unique<Arrays>(GetShape(first));
   for (const auto& [row, why] : std::exchange(pending_, {})) {
     if (why.empty()) RETURN_IF_ERROR(AddValue(row, Json()));
     if (!why.empty()) AddUnreadable(why);
