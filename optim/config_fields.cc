@@ -101,7 +101,7 @@ constexpr ConfigField kFields[] = {
      "its standard deviation"},
     {"data", "scale_targets", kTaskTrain, &C::scale_targets, "",
      "Trains a regression on standardized targets; the last layer of the exported model predicts in the original unit"},
-    {"data", "on_bad_sample", kTaskTrain | kTaskEval | kTaskPredict, &C::on_bad_sample, "WHAT",
+    {"data", "on_bad_sample", kReads, &C::on_bad_sample, "WHAT",
      "A sample that cannot be read or used (NaN, a label or index out of range). abort: ends the run; skip: leaves it "
      "out, and says how many", {.choices = "abort|skip"}},
     {"data", "normalize", kReads, &C::normalize, "HOW",

@@ -1,5 +1,6 @@
 // Another number of classes, a head for an encoder, re-initialized weights, weights frozen or with a rate of their own:
 // through the program, and what it wrote read back.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
@@ -182,6 +183,28 @@ TEST_F(SurgeryTest, InspectAndExportOperateToo) {
   EXPECT_EQ(Load("five.onnx")->Initializer("w2")->shape(), (Shape{16, 5}));
   EXPECT_FALSE(Load("five.onnx")->Initializer("w1")->SameBytes(*Load("soft.onnx")->Initializer("w1")));
   EXPECT_NE(Run("export --model soft.onnx --out six.onnx").err.find("--weights: missing"), std::string::npos);
+}
+
+TEST_F(SurgeryTest, OtherCommandsTakeTheChangedModel) {
+  const std::string classes = "--model m.onnx --num-classes 4";
+  const std::string head = "--model encoder.onnx --head mean --num-classes 3";
+  for (const std::string& model : {classes, head}) {
+    const std::string shape = model == head ? "f32[8,3]" : "f32[8,4]";
+    const std::string data = model == head ? " --data seq.npz" : " --data four.npz";
+    Outcome o = Run("plan --batch-size 8 --json " + model);
+    ASSERT_EQ(o.code, 0) << o.err;
+    o = Run("bench --batch-size 8 --max-steps 1 " + model);
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_NE((o.out + o.err).find(shape), std::string::npos) << o.out << o.err;
+    o = Run("grad --batch-size 8 --out g.npz " + model + data);
+    ASSERT_EQ(o.code, 0) << o.err;
+    const auto arrays = ReadNpz(Path("g.npz"));
+    ASSERT_TRUE(arrays.ok()) << arrays.status();
+    const auto has_shape = [&](const auto& array) { return ToString(array.second.type()) == shape; };
+    EXPECT_TRUE(std::ranges::any_of(*arrays, has_shape));
+    o = Run("compare --batch-size 8 " + model + data);
+    ASSERT_EQ(o.code, 0) << o.err << o.out;
+  }
 }
 
 TEST_F(SurgeryTest, HeadsForEncoders) {

@@ -180,6 +180,21 @@ TEST_F(Tables, BadSamplesAreLeftOut) {
           "no sample is left: all 2 are bad");
 }
 
+TEST_F(Tables, GradientsLeaveBadSamplesOut) {
+  Regression(4, 1).Save(Path("m.onnx"));
+  WriteAll(Path("bad.csv"), "a,b,c,d,y\n1,2,3,4,1\nnan,2,3,4,2\n5,6,7,8,3\n");
+  WriteAll(Path("good.csv"), "a,b,c,d,y\n1,2,3,4,1\n5,6,7,8,3\n");
+  EXPECT_EQ(Run("grad --model m.onnx --data bad.csv --loss mse --out g.npz").code, 1);
+  const Outcome skipped = Run("grad --model m.onnx --data bad.csv --loss mse --on-bad-sample skip --out g.npz");
+  ASSERT_EQ(skipped.code, 0) << skipped.err;
+  EXPECT_NE(skipped.err.find("left out 1 of 3 samples"), std::string::npos) << skipped.err;
+  ASSERT_EQ(Run("grad --model m.onnx --data good.csv --loss mse --out h.npz").code, 0);
+  EXPECT_EQ(ReadAll(Path("g.npz")), ReadAll(Path("h.npz")));
+  const Outcome compared = Run("compare --model m.onnx --data bad.csv --loss mse --on-bad-sample skip");
+  EXPECT_EQ(compared.code, 0) << compared.err;
+  EXPECT_NE(compared.err.find("left out 1 of 3 samples"), std::string::npos) << compared.err;
+}
+
 // Fits, scaled targets and left-out samples are the same when a run is continued.
 TEST_F(Tables, ContinuedRunsAreTheSame) {
   Regression(6, 1).Save(Path("m.onnx"));

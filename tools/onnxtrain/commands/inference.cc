@@ -1,5 +1,7 @@
 #include "tools/onnxtrain/commands/inference.h"
 
+#include <algorithm>
+
 #include "frontend/base/status.h"
 #include "frontend/data/source.h"
 #include "optim/auto/effects.h"
@@ -25,10 +27,26 @@ absl::StatusOr<ModelAndData> MakeUpInputs(TrainConfig config) {
       .model = std::move(made_up.model), .data = std::move(made_up.train), .loss = std::move(made_up.loss)};
 }
 
+// With --on-bad-sample skip. What a sample must be is known once the model is prepared.
+absl::Status SkipBadSamples(const TrainConfig& config, ModelAndData* setup) {
+  if (config.on_bad_sample != "skip") return absl::OkStatus();
+  BoundData& bound = setup->data.bound;
+  const int64_t samples = std::min(bound.dataset->size(), GlobalBatchSize(config, *setup->model));
+  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *setup->model, bound, setup->loss, samples));
+  PreparedModels models(setup->model);
+  ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(models, bound, &options, true));
+  ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(config, look, true, &bound));
+  if (!left_out.line.empty()) Warn(left_out.line);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ModelAndData> OpenOrMakeUpInputs(const TrainConfig& config) {
-  return config.data.empty() ? MakeUpInputs(config) : OpenInputs(config, false, true);
+  if (config.data.empty()) return MakeUpInputs(config);
+  ASSIGN_OR_RETURN(ModelAndData opened, OpenInputs(config, false, true));
+  RETURN_IF_ERROR(SkipBadSamples(config, &opened));
+  return opened;
 }
 
 absl::StatusOr<ModelAndData> OpenInputs(const TrainConfig& config, bool eval_split, bool want_label) {
