@@ -63,7 +63,9 @@ struct TrainConfig {
   std::string tokenizer;          // "": that of preprocess.json
   int64_t max_length = 0;         // tokens; 0: as many as the model takes
   bool length_grouping = false;
+  std::string class_map;
   bool shuffle = true, drop_last = false;
+  std::string dump_order;
   int64_t num_workers = kAuto;
   int64_t prefetch_factor = 2;
 

@@ -10,6 +10,7 @@ using enum OnResume;
 
 constexpr double kBatchLimit = 1 << 24;
 constexpr unsigned kReads = kTaskTrain | kTaskEval | kTaskPredict | kTaskGrad | kTaskCompare;  // read data
+constexpr unsigned kOpens = kReads | kTaskBench;                                               // open data
 constexpr unsigned kGradients = kTaskTrain | kTaskGrad | kTaskCompare;                         // differentiate
 constexpr unsigned kSynthetic = kTaskBench | kTaskPlan;                                        // make samples up
 constexpr unsigned kSteps = kTaskTrain | kSynthetic;                                           // update, or plan to
@@ -64,8 +65,10 @@ constexpr ConfigField kFields[] = {
     {"model", "dim", kReads | kTaskInspect | kSynthetic | kTaskExport, &C::dim, "NAME=N",
      "Sets a free dimension of the model's inputs; repeatable", {.repeatable = true}},
 
-    {"data", "data", kReads, &C::data, "PATH",
-     "Samples: .npz, .npy, .csv, .tsv, IDX file, folder of MNIST or of pictures (also .gz)",
+    {"data", "data", kOpens, &C::data, "PATH",
+     "Samples: .npz, .npy, .safetensors, .csv, .tsv, .jsonl (also .gz, .zst), s-{000..099}.tar, IDX; a folder of "
+     ".npz, .wav or picture files, MNIST's, or test_data_set_0, …; -: a pipe (JSON lines, CSV, .npy); KIND:PATH names "
+     "the kind",
      {.on_resume = kFree}},
     {"data", "eval_data", kTaskTrain, &C::eval_data, "PATH",
      "Evaluation samples, used before, during and after training (an MNIST folder has its own)", {.on_resume = kFree}},
@@ -76,19 +79,21 @@ constexpr ConfigField kFields[] = {
     {"data", "input", kReads | kTaskInspect | kSynthetic, &C::input, "MODEL_INPUT=COLUMN[,…]",
      "Columns of a model input; several are concatenated. NUMBER for an input without a batch axis, and @FILE.npy: a "
      "constant for all samples. Repeatable", {.repeatable = true}},
-    {"data", "label", kReads, &C::label, "COLUMN[,…]", "Label column, by name or 0-based index"},
-    {"data", "text", kReads, &C::text, "COLUMN[,PAIR]",
+    {"data", "label", kOpens, &C::label, "COLUMN[,…]", "Label column, by name or 0-based index"},
+    {"data", "text", kOpens, &C::text, "COLUMN[,PAIR]",
      "Columns of text, by name or 0-based index, that the tokenizer turns into the model's token inputs; a second one "
      "is the other text of a pair"},
-    {"data", "tokenizer", kReads, &C::tokenizer, "FILE",
+    {"data", "tokenizer", kOpens, &C::tokenizer, "FILE",
      "tokenizer.json, BERT's vocab.txt, vocab.json beside merges.txt, a SentencePiece .model, a folder with one of "
      "them, or chars: a token for each character of the training text", {.otherwise = "that of preprocess.json"}},
-    {"data", "max_length", kReads, &C::max_length, "N",
+    {"data", "max_length", kOpens, &C::max_length, "N",
      "Tokens of a sample, special ones included; longer texts are truncated. auto: as many as the model has positions "
      "for", {.min = 1, .max = kBatchLimit, .otherwise = "auto"}},
     {"data", "length_grouping", kTaskTrain, &C::length_grouping, "",
      "Batches samples of similar length, which are padded less; the batches stay in random order"},
-    {"data", "header", kReads, &C::header, "WHETHER",
+    {"data", "class_map", kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare, &C::class_map, "FILE",
+     "Order of the classes: a name per line, or name,index (default: as in training, in the model, else sorted)"},
+    {"data", "header", kOpens, &C::header, "WHETHER",
      "Whether the first line of a CSV file names the columns", {.choices = "auto|yes|no"}},
     {"data", "encode", kTaskTrain, &C::encode, "[COLUMN=]HOW",
      "Encodes columns of categories, all columns of text or COLUMN. onehot: an input value for each category; index: "
@@ -104,15 +109,15 @@ constexpr ConfigField kFields[] = {
     {"data", "on_bad_sample", kReads, &C::on_bad_sample, "WHAT",
      "A sample that cannot be read or used (NaN, a label or index out of range). abort: ends the run; skip: leaves it "
      "out, and says how many", {.choices = "abort|skip"}},
-    {"data", "normalize", kReads, &C::normalize, "HOW",
+    {"data", "normalize", kOpens, &C::normalize, "HOW",
      "Normalization of 8-bit pixels. unit: 0–1; raw: 0–255; imagenet; MEAN/STD per channel on 0–1: 0.1307/0.3081",
      {.otherwise = "unit"}},
-    {"data", "image_size", kReads, &C::image_size, "N|HxW",
+    {"data", "image_size", kOpens, &C::image_size, "N|HxW",
      "Height and width of the samples that files of pictures become, where the model leaves them open"},
-    {"data", "resize", kReads, &C::resize, "HOW",
+    {"data", "resize", kOpens, &C::resize, "HOW",
      "How a picture of other proportions fills a sample. crop: cuts the sides off; stretch: changes the proportions; "
      "pad: adds black bars", {.choices = "stretch|crop|pad", .otherwise = "crop"}},
-    {"data", "channel_order", kReads, &C::channel_order, "ORDER",
+    {"data", "channel_order", kOpens, &C::channel_order, "ORDER",
      "Order of the color channels that the model takes from files of pictures",
      {.choices = "rgb|bgr", .otherwise = "rgb"}},
     {"data", "augment", kTaskTrain, &C::augment, "HOW[,…]",
@@ -123,6 +128,9 @@ constexpr ConfigField kFields[] = {
      "Decodes JPEG files at a half, a quarter or an eighth of their size where that is enough: faster, other pixels"},
     {"data", "shuffle", kTaskTrain, &C::shuffle, "", "Shuffles the samples in every epoch"},
     {"data", "drop_last", kTaskTrain, &C::drop_last, "", "Drops the last batch of an epoch if it is short"},
+    {"data", "dump_order", kTaskTrain, &C::dump_order, "FILE",
+     "Writes the samples of each update: update, epoch and place in the data, separated by tabs",
+     {.on_resume = kFree}},
     {"data", "num_workers", kTaskTrain | kTaskEval, &C::num_workers, "N|auto",
      "Threads that read and convert samples; 0: the training thread does it",
      {.min = 0, .max = 1024, .word = "auto", .word_value = C::kAuto, .on_resume = kFree}},

@@ -246,6 +246,7 @@ absl::Status Loop::Updates() {
     ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
     result_.data_seconds = before_.data_seconds + loader->waited_seconds();
     SetTensors(*batch, &batch_);
+    if (options_.on_batch) RETURN_IF_ERROR(options_.on_batch(result_.steps + 1, *batch));
     RETURN_IF_ERROR(Update());
     RETURN_IF_ERROR(ReportAndEvaluate());
     if (options_.save_now != nullptr && options_.save_now->exchange(false)) Save(SaveReason::kAsked);

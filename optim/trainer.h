@@ -89,6 +89,9 @@ struct TrainOptions {
   int64_t patience = 0;                     // evaluations without a better one that end the run; 0: no limit
   const std::atomic<bool>* stop = nullptr;  // set by a signal handler: ends the run after the current update
 
+  // Called before an update on `batch`, which is number `update`, from 1 on. Null: nothing.
+  std::function<absl::Status(int64_t update, const Batch& batch)> on_batch;
+
   // Called between two updates, and where the run ends, also by an error that left the session as it was: what a run
   // that continues needs. Saves nothing twice for one step, except where the reason is new.
   std::function<void(const LoopPosition& position, SaveReason reason)> save;

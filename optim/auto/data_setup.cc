@@ -5,6 +5,7 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/data/class_index.h"
+#include "frontend/data/class_map.h"
 #include "frontend/data/data_view.h"
 #include "frontend/data/source.h"
 #include "frontend/onnx/class_labels.h"
@@ -67,10 +68,16 @@ bool LabelsAreClasses(const LossSpec& loss) {
          });
 }
 
-// Class names in the order of the scores: those of the training data, else of the model file.
-std::vector<std::string> ChooseClasses(const OnnxModel& model, const std::optional<Preprocess>& before,
-                                       const DataRequest& request, const LossSpec& loss) {
-  if (!LabelsAreClasses(loss)) return {};
+// Class names in the order of the scores: those of class_map, else of the training data, else of the model file.
+absl::StatusOr<std::vector<std::string>> ChooseClasses(const TrainConfig& config, const OnnxModel& model,
+                                                       const std::optional<Preprocess>& before,
+                                                       const DataRequest& request, const LossSpec& loss) {
+  if (!config.class_map.empty()) {
+    if (!LabelsAreClasses(loss)) return Invalid("`class_map`: has no effect: the `loss` has no classes");
+    auto classes = ReadClassMap(config.class_map);
+    return classes.ok() ? classes : Annotate(classes.status(), "`class_map`: ");
+  }
+  if (!LabelsAreClasses(loss)) return std::vector<std::string>();
   if (before.has_value() && !before->classes.empty()) return before->classes;
   return request.model_classes ? FindClassLabels(model, loss.logits) : std::vector<std::string>();
 }
@@ -202,7 +209,8 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& given, const OnnxModel& m
   DatasetOptions options{.label = spec.label, .eval_split = request.eval_split};
   if (IsSpecified(config, "header") && !IsTableFile(request.path))
     return Invalid("`header`: ", request.path, " is no table of text");
-  OpenedData opened{.classes = ChooseClasses(model, before, request, loss)};
+  OpenedData opened;
+  ASSIGN_OR_RETURN(opened.classes, ChooseClasses(config, model, before, request, loss));
   if (request.want_label) spec.classes = opened.classes;
   if (IntegerClasses(spec.classes).empty()) options.class_names = spec.classes;
   if (!config.label.empty()) options.label = config.label;

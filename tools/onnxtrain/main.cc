@@ -33,7 +33,8 @@ constexpr Command kCommands[] = {
     {"export", kTaskExport, "writes a model with other weights", RunExport},
     {"plan", kTaskPlan, "plans a training step: memory by kind, recomputation, the largest micro-batch that fits",
      RunPlan},
-    {"bench", kTaskBench, "times a training step and its operators against what the machine reaches", RunBench},
+    {"bench", kTaskBench,
+     "times a training step and its operators against what the machine reaches; with data: loading", RunBench},
 };
 
 const Command& FindCommand(std::string_view name) {

@@ -12,6 +12,8 @@
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/commands/recorder.h"
+#include "tools/onnxtrain/report/order_file.h"
+#include "tools/onnxtrain/report/output_folder.h"
 #include "tools/onnxtrain/report/start_page.h"
 #include "tools/onnxtrain/version.h"
 
@@ -109,13 +111,18 @@ absl::StatusOr<int> ReportFinished(const TrainConfig& config) {
       FindUnmetRequirements(requirements, [&](const std::string& name) { return FindSummaryMetric(summary, name); }));
 }
 
-absl::StatusOr<std::unique_ptr<OutputFolder>> OpenFolder(const TrainConfig& config, OldRun old_run) {
+// The files that a run must not replace.
+std::vector<std::string> InputFiles(const TrainConfig& config) {
   std::vector<std::string> inputs = {config.model, PreprocessPath(config.model)};
   for (const std::string& path : {config.data, config.eval_data}) {
     if (!path.empty()) inputs.push_back(SourcePath(path));
   }
+  return inputs;
+}
+
+absl::StatusOr<std::unique_ptr<OutputFolder>> OpenFolder(const TrainConfig& config, OldRun old_run) {
   const std::string path = config.out.empty() ? DefaultOutputFolder(config.model) : config.out;
-  return OutputFolder::Open(path, old_run, inputs);
+  return OutputFolder::Open(path, old_run, InputFiles(config));
 }
 
 TrainConfig ResolveForFile(const TrainingRun& run, const OutputFolder& folder) {
@@ -159,6 +166,17 @@ absl::Status Resume(const TrainConfig& config, const TrainConfig& resolved, cons
   return absl::OkStatus();
 }
 
+// Has every batch recorded in the file of `dump_order`.
+absl::Status DumpOrder(const TrainConfig& config, bool resumed, TrainingRun* run) {
+  if (config.dump_order.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(Annotate(CheckNotInput(config.dump_order, InputFiles(config)), "`dump_order` "));
+  ASSIGN_OR_RETURN(std::shared_ptr<OrderFile> file, OrderFile::Open(config.dump_order, resumed));
+  run->options.on_batch = [file, data = run->train.dataset](int64_t update, const Batch& batch) {
+    return file->Write(update, batch, *data);
+  };
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunTrain(const TrainConfig& config) {
@@ -184,6 +202,7 @@ absl::StatusOr<int> RunTrain(const TrainConfig& config) {
     recorded.resumed = start.point->state.position;
     recorded.continues_folder = start.old_run == OldRun::kContinue;
   }
+  RETURN_IF_ERROR(DumpOrder(run.config, start.point.has_value(), &run));
   return Recorder(std::move(recorded)).TrainAndWrite(signals);
 }
 
