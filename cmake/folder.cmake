@@ -31,6 +31,7 @@ endfunction()
 # Compiles groups of the target's sources at once, which parses headers once per group. For continuous integration:
 # slower after small changes.
 option(ONNXTRAIN_UNITY "Compile groups of sources at once" OFF)
+set(ONNXTRAIN_UNITY_FILES 12 CACHE STRING "Sources of a group")
 function(onnxtrain_unity NAME)
   if(NOT ONNXTRAIN_UNITY)
     return()
@@ -38,7 +39,7 @@ function(onnxtrain_unity NAME)
   get_target_property(sources ${NAME} SOURCES)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   list(TRANSFORM sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ REGEX "^[^/]")
-  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py 12 ${sources}
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py ${ONNXTRAIN_UNITY_FILES} ${sources}
                   WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" groups "${groups}")
   foreach(line ${groups})

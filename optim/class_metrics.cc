@@ -1,7 +1,6 @@
 // Metrics of classes and of binary labels.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "optim/losses/shared.h"
@@ -9,8 +8,6 @@
 
 namespace onnxtrain {
 namespace {
-
-constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
 Val Total(Val condition, DType dtype) { return ReduceSum(Cast(condition, dtype), {}, false); }
 
@@ -61,7 +58,7 @@ std::vector<Val> TopStats(const MetricContext& c) {
   return {Total(And(hit, counts), c.y.dtype()), Total(counts, c.y.dtype())};
 }
 
-double Ratio(const MetricStats& s) { return s[1][0] > 0 ? s[0][0] / s[1][0] : kUndefined; }
+double Ratio(const MetricStats& s) { return s[1][0] > 0 ? s[0][0] / s[1][0] : kUndefinedMetric; }
 
 // By class: true positives, predictions, labels.
 std::vector<Val> ConfusionStats(const MetricContext& c) {
@@ -86,7 +83,7 @@ double F1Macro(const MetricStats& s) {
     sum += ClassF1(s, k);
     ++occurring;
   }
-  return occurring > 0 ? sum / occurring : kUndefined;
+  return occurring > 0 ? sum / occurring : kUndefinedMetric;
 }
 
 double F1(const MetricStats& s) {
@@ -129,12 +126,12 @@ double ClassAuc(const std::vector<double>& scores, const std::vector<double>& ac
     below += same[0];
     positives += same[1];
   }
-  return below > 0 && positives > 0 ? ordered / (below * positives) : kUndefined;
+  return below > 0 && positives > 0 ? ordered / (below * positives) : kUndefinedMetric;
 }
 
 // Two classes: class 1 against 0. More: the mean over classes of one against the rest.
 double Auc(const MetricStats& s) {
-  if (s[1].empty()) return kUndefined;
+  if (s[1].empty()) return kUndefinedMetric;
   const size_t width = s[0].size() / s[1].size();
   if (width <= 1) return ClassAuc(s[0], s[1], 1, 1);
   double sum = 0;
@@ -145,7 +142,7 @@ double Auc(const MetricStats& s) {
     sum += area;
     ++defined;
   }
-  return defined > 0 ? sum / defined : kUndefined;
+  return defined > 0 ? sum / defined : kUndefinedMetric;
 }
 
 std::vector<Val> LikelihoodStats(const MetricContext& c) {

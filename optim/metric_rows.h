@@ -1,11 +1,14 @@
 // The tables of metrics.
 #pragma once
 
+#include <limits>
 #include <span>
 
 #include "optim/metrics.h"
 
 namespace onnxtrain {
+
+inline constexpr double kUndefinedMetric = std::numeric_limits<double>::quiet_NaN();
 
 std::span<const MetricRow> ClassMetrics();
 std::span<const MetricRow> ValueMetrics();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "absl/strings/numbers.h"
@@ -11,8 +10,6 @@
 
 namespace onnxtrain {
 namespace {
-
-constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
 // Calls visit(row) for every metric until it returns true.
 template <typename Visitor>
@@ -177,7 +174,7 @@ std::vector<double> MetricSums::Values(const std::vector<Metric>& metrics,
   for (size_t m = 0; m < metrics.size(); ++m) {
     const MetricRow& row = *metrics[m].row;
     if (m >= stats_.size() || stats_[m].empty()) {
-      values.push_back(kUndefined);
+      values.push_back(kUndefinedMetric);
       continue;
     }
     const MetricStats stats = InUnit(row, stats_[m], m < units.size() ? units[m] : std::vector<double>());

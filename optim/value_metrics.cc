@@ -1,7 +1,6 @@
 // Metrics of regressions.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "optim/losses/shared.h"
@@ -9,8 +8,6 @@
 
 namespace onnxtrain {
 namespace {
-
-constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
 // Sums over the samples.
 Val SumByTarget(const MetricContext& c, Val values) { return ReduceSum(values, {c.batch_axis}, false); }
@@ -31,7 +28,7 @@ std::vector<Val> SquareStats(const MetricContext& c) {
 
 std::vector<double> MeanByTarget(const MetricStats& s) {
   std::vector<double> means = s[0];
-  for (double& x : means) x = s[1][0] > 0 ? x / s[1][0] : kUndefined;
+  for (double& x : means) x = s[1][0] > 0 ? x / s[1][0] : kUndefinedMetric;
   return means;
 }
 
@@ -74,7 +71,7 @@ std::vector<double> DeterminationByTarget(const MetricStats& s) {
   return values;
 }
 
-double Determination(const MetricStats& s) { return s[3].empty() ? kUndefined : Mean(DeterminationByTarget(s)); }
+double Determination(const MetricStats& s) { return s[3].empty() ? kUndefinedMetric : Mean(DeterminationByTarget(s)); }
 
 }  // namespace
 

@@ -121,23 +121,4 @@ std::set<std::string> FreeDimNames(const FreeDims& dims, const ModelInput& input
   return names;
 }
 
-int CountFailedNodes(std::string_view error) {
-  int count = 1;
-  for (size_t at = error.find("; ["); at != std::string_view::npos; at = error.find("; [", at + 1)) ++count;
-  return count;
-}
-
-std::vector<int64_t> FindExtents(std::string_view error) {
-  constexpr size_t kMaxDigits = 5;
-  std::vector<int64_t> extents;
-  for (size_t at = error.find_first_of("[,"); at != std::string_view::npos; at = error.find_first_of("[,", at + 1)) {
-    const size_t end = std::min(error.find_first_not_of("0123456789", at + 1), error.size());
-    const bool shape = end < error.size() && (error[end] == ',' || error[end] == ']');
-    if (!shape || end == at + 1 || end - at > kMaxDigits) continue;
-    const int64_t extent = ParseInt(std::string(error.substr(at + 1, end - at - 1))).value_or(0);
-    if (extent > 0 && std::ranges::find(extents, extent) == extents.end()) extents.push_back(extent);
-  }
-  return extents;
-}
-
 }  // namespace onnxtrain

@@ -6,8 +6,6 @@
 #include <set>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "frontend/onnx/import.h"
 
@@ -33,10 +31,5 @@ Shape SizeSample(const FreeDims& dims, const ModelInput& input);
 
 // The names of the dimensions behind the batch axis of the input whose sizes have to be found.
 std::set<std::string> FreeDimNames(const FreeDims& dims, const ModelInput& input);
-
-// What the error of an import tells about sizes: how many nodes failed, and the extents in its shapes,
-// "cannot reshape f32[32,2,16] to [6,4,8]", those that a model demands among them.
-int CountFailedNodes(std::string_view error);
-std::vector<int64_t> FindExtents(std::string_view error);
 
 }  // namespace onnxtrain

@@ -9,6 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/formats/npy.h"
+#include "frontend/onnx/import_failures.h"
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/free_dims.h"
 
@@ -17,6 +18,7 @@ namespace {
 
 constexpr int64_t kUsualSampleRate = 16000;
 constexpr double kMaxConstantElements = 1 << 24;  // of a constant that nobody gave
+constexpr int64_t kMaxTriedSize = 99'999;         // extents beyond are no lengths
 constexpr int64_t kMaxNodesImported = 200'000;    // by all trials of a search for sizes
 
 Shape ConstantShape(const ModelInput& input, int64_t size) {
@@ -176,8 +178,8 @@ class InputPlanner {
     return first;
   }
 
-  // Finds a size for each named dimension by itself: of the sizes that the errors mention and the usual ones, the one
-  // with which the fewest nodes fail.
+  // Finds a size for each named dimension by itself: of the sizes that the failed nodes read and the usual ones, the
+  // one with which the fewest nodes fail.
   InputPlan SearchSizes(const BatchAxes& guess, int64_t past) const {
     std::set<std::string> names = FreeNames(guess);
     names.erase("");
@@ -204,10 +206,17 @@ class InputPlanner {
     return plan;
   }
 
-  static int CountFailed(const InputPlan& plan) { return CountFailedNodes(ToStd(plan.problem.message())); }
+  static size_t CountFailed(const InputPlan& plan) {
+    return std::max<size_t>(GetImportFailures(plan.problem).size(), 1);
+  }
 
   static std::vector<int64_t> CandidateSizes(const absl::Status& problem) {
-    std::vector<int64_t> sizes = FindExtents(ToStd(problem.message()));
+    std::vector<int64_t> sizes;
+    for (const NodeFailure& failure : GetImportFailures(problem)) {
+      for (const int64_t extent : failure.extents) {
+        if (extent <= kMaxTriedSize && std::ranges::find(sizes, extent) == sizes.end()) sizes.push_back(extent);
+      }
+    }
     sizes.insert(sizes.end(), TrialSizes().begin(), TrialSizes().end());
     return sizes;
   }

@@ -67,8 +67,7 @@ SyntheticColumn LabelColumn(const LossChoice& loss, const LossFeed& feed) {
 
 }  // namespace
 
-absl::Status AnnotateFreeDims(const absl::Status& status, const OnnxModel& model,
-                              const std::map<std::string, int64_t>& dims) {
+std::string DescribeFreeDims(const OnnxModel& model, const std::map<std::string, int64_t>& dims) {
   std::string free;
   for (const auto& input : model.inputs()) {
     for (size_t i = 1; i < input.dims.size(); ++i) {
@@ -78,9 +77,7 @@ absl::Status AnnotateFreeDims(const absl::Status& status, const OnnxModel& model
       StrAppend(&free, " `dim` ", name, "=N");
     }
   }
-  if (status.ok() || free.empty()) return status;
-  return absl::Status(status.code(), StrCat(status.message(), " (free dimensions were taken to be ",
-                                            TrialSizes().front(), "; say", free, ")"));
+  return free.empty() ? "" : StrCat(" (free dimensions were taken to be ", TrialSizes().front(), "; say", free, ")");
 }
 
 namespace {
@@ -140,7 +137,10 @@ absl::StatusOr<BoundData> MakeSyntheticData(const OnnxModel& model, const Import
     if (auto declared = Prepare(model, prepare, DeclaredBatch(model, import), true); declared.ok())
       prepared = std::move(declared);
   }
-  if (!prepared.ok()) return AnnotateFreeDims(prepared.status(), model, import.dim_values);
+  if (!prepared.ok()) {
+    const absl::Status& status = prepared.status();
+    return absl::Status(status.code(), StrCat(status.message(), DescribeFreeDims(model, import.dim_values)));
+  }
   std::vector<SyntheticColumn> columns;
   RETURN_IF_ERROR(AddInputColumns(model, import, loss, prepared->model.graph, &data, &columns));
   RETURN_IF_ERROR(AddLabelColumns(loss, prepared->loss, &data, &columns));

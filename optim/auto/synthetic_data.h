@@ -11,9 +11,9 @@
 
 namespace onnxtrain {
 
-// Adds to an error of a model that was imported with such shapes how to specify the right ones.
-absl::Status AnnotateFreeDims(const absl::Status& status, const OnnxModel& model,
-                              const std::map<std::string, int64_t>& dims);
+// Returns what the error of a model that was imported with such shapes ends in: how to specify the right ones. "" where
+// no dimension is free.
+std::string DescribeFreeDims(const OnnxModel& model, const std::map<std::string, int64_t>& dims);
 
 // `size` samples, a function of the seed, shaped as above. Integer inputs that index a table stay inside it, masks are
 // ones. `import` (MakeImportOptions) and `loss` are those of the run; labels fit the outputs of micro-batches of

@@ -11,6 +11,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/formats/npz.h"
 #include "frontend/onnx/import.h"
+#include "tests/tools/blobs.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -19,17 +20,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Three classes that four numbers tell apart, n samples.
-NamedArrays Blobs(int64_t n, uint32_t seed = 7) {
-  HostTensor x({DType::kFloat32, {n, 4}}), y({DType::kInt64, {n}});
-  const std::vector<float> noise = tiny::Uniform(n * 4, 0.5f, seed);
-  for (int64_t i = 0; i < n; ++i) {
-    y.SetInt(i, i % 3);
-    for (int64_t j = 0; j < 4; ++j) x.Set(i * 4 + j, noise[i * 4 + j] + (j == i % 3 ? 2 : 0));
-  }
-  return {{"x", x}, {"label", y}};
-}
-
 class Cli : public Scratch {
  protected:
   Cli() {
@@ -37,7 +27,7 @@ class Cli : public Scratch {
     tiny::Mlp(3, "Softmax").Save(Path("soft.onnx"));
     tiny::Mlp(1, "Sigmoid").Save(Path("coin.onnx"));
     EXPECT_TRUE(WriteNpz(Path("train.npz"), Blobs(96)).ok());
-    EXPECT_TRUE(WriteNpz(Path("test.npz"), Blobs(30, 8)).ok());
+    EXPECT_TRUE(WriteNpz(Path("test.npz"), Blobs(30, {.seed = 8})).ok());
     std::string csv = "a,b,c,d,kind\n";
     const NamedArrays blobs = Blobs(60);
     for (int64_t i = 0; i < 60; ++i) {

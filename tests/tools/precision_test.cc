@@ -4,6 +4,7 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/data/formats/npz.h"
+#include "tests/tools/blobs.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -12,16 +13,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Three classes that four numbers tell apart; those of sample `bad` are finite, their squares are not.
+// The numbers of sample `bad` are finite, their squares are not.
 NamedArrays Samples(int64_t n, int64_t bad = -1) {
-  HostTensor x({DType::kFloat32, {n, 4}}), y({DType::kInt64, {n}});
-  const std::vector<float> noise = tiny::Uniform(n * 4, 0.5f, 7);
-  for (int64_t i = 0; i < n; ++i) {
-    y.SetInt(i, i % 3);
-    for (int64_t j = 0; j < 4; ++j) x.Set(i * 4 + j, noise[i * 4 + j] + (j == i % 3 ? 2 : 0));
-  }
-  for (int64_t j = 0; bad >= 0 && j < 4; ++j) x.Set(bad * 4 + j, 3e38);
-  return {{"x", x}, {"label", y}};
+  NamedArrays samples = Blobs(n);
+  for (int64_t j = 0; bad >= 0 && j < 4; ++j) samples[0].second.Set(bad * 4 + j, 3e38);
+  return samples;
 }
 
 class PrecisionFlags : public Scratch {

@@ -8,6 +8,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/formats/npz.h"
 #include "optim/checkpoint/checkpoint_folder.h"
+#include "tests/tools/blobs.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -33,15 +34,7 @@ tiny::Model Network() {
   return m;
 }
 
-NamedArrays Samples(int64_t n) {
-  HostTensor x({DType::kFloat32, {n, 4}}), y({DType::kInt64, {n}});
-  const std::vector<float> noise = tiny::Uniform(static_cast<size_t>(n * 4), 0.9f, 7);
-  for (int64_t i = 0; i < n; ++i) {
-    y.SetInt(i, i % 3);
-    for (int64_t j = 0; j < 4; ++j) x.Set(i * 4 + j, noise[i * 4 + j] + (j == i % 3 ? 1 : 0));
-  }
-  return {{"x", x}, {"label", y}};
-}
+NamedArrays Samples(int64_t n) { return Blobs(n, {.noise = 0.9f, .distance = 1}); }
 
 class Resume : public Scratch {
  protected:

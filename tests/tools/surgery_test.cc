@@ -8,6 +8,7 @@
 #include "frontend/data/formats/npz.h"
 #include "frontend/onnx/import.h"
 #include "tests/shared_files.h"
+#include "tests/tools/blobs.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -15,17 +16,6 @@ namespace onnxtrain {
 namespace {
 
 using Json = nlohmann::json;
-
-// As many classes as numbers tell apart, at most 4.
-NamedArrays Blobs(int64_t n, int64_t classes, uint32_t seed) {
-  HostTensor x({DType::kFloat32, {n, 4}}), y({DType::kInt64, {n}});
-  const std::vector<float> noise = tiny::Uniform(n * 4, 0.5f, seed);
-  for (int64_t i = 0; i < n; ++i) {
-    y.SetInt(i, i % classes);
-    for (int64_t j = 0; j < 4; ++j) x.Set(i * 4 + j, noise[i * 4 + j] + (j == i % classes ? 2 : 0));
-  }
-  return {{"x", x}, {"label", y}};
-}
 
 // x[batch,6,4] → tanh(x·w) [batch,6,8]: an encoder of sequences without a head.
 tiny::Model Encoder() {
@@ -66,9 +56,9 @@ class SurgeryTest : public Scratch {
     tiny::Mlp(3, "Softmax").Save(Path("soft.onnx"));
     Encoder().Save(Path("encoder.onnx"));
     Normed().Save(Path("normed.onnx"));
-    EXPECT_TRUE(WriteNpz(Path("four.npz"), Blobs(200, 4, 1)).ok());
-    EXPECT_TRUE(WriteNpz(Path("four_test.npz"), Blobs(80, 4, 2)).ok());
-    EXPECT_TRUE(WriteNpz(Path("three.npz"), Blobs(99, 3, 1)).ok());
+    EXPECT_TRUE(WriteNpz(Path("four.npz"), Blobs(200, {.classes = 4, .seed = 1})).ok());
+    EXPECT_TRUE(WriteNpz(Path("four_test.npz"), Blobs(80, {.classes = 4, .seed = 2})).ok());
+    EXPECT_TRUE(WriteNpz(Path("three.npz"), Blobs(99, {.classes = 3, .seed = 1})).ok());
     EXPECT_TRUE(WriteNpz(Path("seq.npz"), Sequences(300, 1)).ok());
     EXPECT_TRUE(WriteNpz(Path("seq_test.npz"), Sequences(90, 2)).ok());
   }
@@ -290,7 +280,7 @@ TEST_F(SurgeryTest, RatesOfTheirOwn) {
 
 TEST_F(SurgeryTest, AColumnSaysWhatIsForEvaluation) {
   std::string csv = "a,b,c,d,part,kind\n";
-  const NamedArrays blobs = Blobs(60, 3, 5);
+  const NamedArrays blobs = Blobs(60, {.classes = 3, .seed = 5});
   for (int64_t i = 0; i < 60; ++i) {
     for (int64_t j = 0; j < 4; ++j) StrAppend(&csv, blobs[0].second.At(i * 4 + j), ",");
     StrAppend(&csv, i % 5 == 0 ? "test" : "train", ",", i % 3, "\n");

@@ -2,12 +2,15 @@
 //
 //   bench_kernels --benchmark_enable_random_interleaving=true [--benchmark_filter=pool]
 //
-// All flags of google-benchmark apply. Times are medians of five repetitions.
+// All flags of google-benchmark apply. Times are medians of five repetitions; with --smoke, of one run each, which only
+// shows that every benchmark works.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/cpu/bench/compare.h"
@@ -18,16 +21,29 @@ namespace {
 
 constexpr char kOwn[] = "own", kOneDnn[] = "oneDNN";
 
+bool smoke = false;  // --smoke
+
 void Register(const std::string& name, Prepare prepare) {
-  benchmark::RegisterBenchmark(name.c_str(),
-                               [prepare = std::move(prepare)](benchmark::State& state) {
-                                 const Run run = prepare();
-                                 run();
-                                 for (auto _ : state) run();
-                               })
-      ->UseRealTime()
-      ->MinTime(0.1)
-      ->Repetitions(5);
+  benchmark::internal::Benchmark* benchmark =
+      benchmark::RegisterBenchmark(name.c_str(), [prepare = std::move(prepare)](benchmark::State& state) {
+        const Run run = prepare();
+        run();
+        for (auto _ : state) run();
+      });
+  benchmark->UseRealTime();
+  if (smoke) {
+    benchmark->Iterations(1);
+  } else {
+    benchmark->MinTime(0.1)->Repetitions(5);
+  }
+}
+
+// Removes --smoke from the arguments.
+void ParseSmoke(int* argc, char** argv) {
+  char** end =
+      std::remove_if(argv + 1, argv + *argc, [](const char* arg) { return std::string_view(arg) == "--smoke"; });
+  smoke = end != argv + *argc;
+  *argc = static_cast<int>(end - argv);
 }
 
 // Prints one line per comparison.
@@ -67,11 +83,13 @@ void Compare(const std::string& name, Prepare own, Prepare onednn) {
 
 int main(int argc, char** argv) {
   using namespace onnxtrain::bench;  // NOLINT(google-build-using-namespace)
+  ParseSmoke(&argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
 
   onnxtrain::cpu::RegisterCpuOps();
   for (auto compare : {CompareConvWeightGrad, ComparePool, CompareBatchNorm, ComparePack, CompareAttention}) compare();
   RatioReporter reporter;
-  benchmark::RunSpecifiedBenchmarks(&reporter);
+  // None runs where the filter matches none.
+  return benchmark::RunSpecifiedBenchmarks(&reporter) > 0 ? 0 : 1;
 }

@@ -63,6 +63,7 @@ DnnlCall::DnnlCall(const DnnlCall& other) : primitive_(other.primitive_) {
 }
 
 void DnnlCall::AddArgument(int arg, const dnnl::memory::desc& desc) {
+  // NOLINTNEXTLINE(modernize-use-emplace): DNNL_MEMORY_NONE is an integer to templates.
   memories_.push_back(dnnl::memory(desc, Engine(), DNNL_MEMORY_NONE));
   args_.push_back({arg, memories_.back().get()});
   pointers_.push_back(nullptr);

@@ -5,19 +5,21 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "frontend/onnx/import_failures.h"
 #include "frontend/onnx/parsed.h"
 
 namespace onnxtrain {
 
 class ErrorList {
  public:
-  void Add(const ParsedNode& node, const absl::Status& status);
-  size_t size() const { return messages_.size(); }
-  // OK, or one status with the code of the first error and the messages of the first 20.
+  // `extents` as in NodeFailure.
+  void Add(const ParsedNode& node, const absl::Status& status, std::vector<int64_t> extents = {});
+  size_t size() const { return failures_.size(); }
+  // OK, or one status with the code of the first error, the messages of the first 20, and the failures of all.
   absl::Status Summary() const;
 
  private:
-  std::vector<std::string> messages_;
+  std::vector<NodeFailure> failures_;
   absl::StatusCode code_ = absl::StatusCode::kOk;
 };
 

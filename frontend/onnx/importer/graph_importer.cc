@@ -24,11 +24,25 @@ absl::Status GraphImporter::ImportNodes(ImportScope& scope) {
     auto results = ImportNode(scope, node);
     absl::Status status = results.status();
     if (absl::Status built = state_.builder.TakeStatus(); status.ok()) status = built;
-    if (!status.ok() && status != AlreadyReported()) state_.errors.Add(node, status);
+    if (!status.ok() && status != AlreadyReported()) state_.errors.Add(node, status, FindExtents(scope, node));
     state_.symbols.Bind(scope, node, status.ok() ? *results : ImportValues());
     state_.known.Update();
   }
   return absl::OkStatus();
+}
+
+std::vector<int64_t> GraphImporter::FindExtents(ImportScope& scope, const ParsedNode& node) {
+  std::vector<int64_t> extents;
+  for (const std::string& name : node.inputs) {
+    const std::optional<ImportValue> value = name.empty() ? std::nullopt : state_.symbols.Find(scope, name, node);
+    if (!value || !value->tensor.valid()) continue;
+    const Type& type = value->tensor.type();
+    const bool integers = IsInteger(type.dtype) && type.rank() < 2;
+    const HostTensor* known = integers ? state_.known.Find(value->tensor) : nullptr;
+    const std::vector<int64_t> found = known != nullptr ? known->ToInts() : type.shape;
+    std::ranges::copy_if(found, std::back_inserter(extents), [](int64_t extent) { return extent > 0; });
+  }
+  return extents;
 }
 
 absl::Status GraphImporter::CountExpanded(int64_t nodes) {

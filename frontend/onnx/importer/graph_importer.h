@@ -24,6 +24,8 @@ class GraphImporter {
   ImportValuesOr ImportCall(ImportScope& scope, const ParsedNode& node, const ParsedFunction& function);
   ImportValuesOr ImportBody(ImportScope& scope, const ParsedNode& node, BodyCall call);
   ImportValues FindOutputs(ImportScope& scope, size_t count, const ParsedNode& node);
+  // Returns the extents of a NodeFailure.
+  std::vector<int64_t> FindExtents(ImportScope& scope, const ParsedNode& node);
   absl::Status CountExpanded(int64_t nodes);
 
   ImportState& state_;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/import_failures.h"
 #include "frontend/onnx/importer/feeds.h"
 #include "frontend/onnx/importer/graph_importer.h"
 #include "frontend/onnx/importer/notes.h"
@@ -125,8 +126,9 @@ absl::Status CheckOperators(const OnnxModel& model, const std::vector<std::strin
 absl::StatusOr<ImportedModel> Import(const OnnxModel& model, const ImportOptions& options) {
   RETURN_IF_ERROR(model.CheckUnchanged());
   auto imported = RunStages(model, options);
-  if (!imported.ok()) return OneLine(Annotate(imported.status(), StrCat(model.path(), ": ")));
-  return imported;
+  if (imported.ok()) return imported;
+  return WithImportFailures(OneLine(Annotate(imported.status(), StrCat(model.path(), ": "))),
+                            GetImportFailures(imported.status()));
 }
 
 }  // namespace onnxtrain

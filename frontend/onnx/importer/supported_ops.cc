@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/import_failures.h"
 #include "frontend/onnx/importer/control_flow.h"
 #include "frontend/onnx/importer/sequence_ops.h"
 #include "frontend/ops/import/onnx_import.h"
@@ -38,13 +39,17 @@ class OperatorChecker {
   absl::Status Summary() const {
     if (unsupported_.empty()) return absl::OkStatus();
     std::vector<std::string> parts;
+    std::vector<NodeFailure> failures;
     for (const auto& [op, nodes] : unsupported_) {
       const size_t count = std::min(nodes.size(), kMaxNames);
       const std::vector<std::string> shown(nodes.begin(), nodes.begin() + static_cast<int64_t>(count));
       parts.push_back(
           StrCat(op, " (", nodes.size(), ": '", absl::StrJoin(shown, "', '"), nodes.size() > count ? "', …)" : "')"));
+      failures.push_back(
+          {.message = StrCat(op, " is not supported: '", absl::StrJoin(nodes, "', '"), "'"), .unsupported_op = op});
     }
-    return absl::UnimplementedError(StrCat("unsupported operators: ", absl::StrJoin(parts, ", ")));
+    return WithImportFailures(absl::UnimplementedError(StrCat("unsupported operators: ", absl::StrJoin(parts, ", "))),
+                              failures);
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "frontend/base/strings.h"
+#include "frontend/onnx/import_failures.h"
 #include "frontend/ops/check.h"
 #include "frontend/ops/interpret.h"
 #include "model_builder.h"
@@ -90,6 +91,11 @@ TEST(Import, UnsupportedOperatorsAreCollected) {
   EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
   EXPECT_THAT(Message(status),
               AllOf(HasSubstr("Weird (2: 'one', 'three')"), HasSubstr("com.strange.Weird (1: 'two')")));
+  const std::vector<NodeFailure> failures = GetImportFailures(status);
+  ASSERT_EQ(failures.size(), 2u);
+  EXPECT_EQ(failures[0].unsupported_op, "Weird");
+  EXPECT_EQ(failures[0].message, "Weird is not supported: 'one', 'three'");
+  EXPECT_EQ(failures[1].unsupported_op, "com.strange.Weird");
 }
 
 TEST(Import, OutputsCutUnsupportedOperatorsOff) {
@@ -110,9 +116,25 @@ TEST(Import, ErrorsOfNodesAreCollectedAndDoNotCascade) {
   AddNode(&proto, "Add", {"xw", "w"}, {"bad2"}, "second");
   AddNode(&proto, "Add", {"bad1", "bad2"}, {"z"}, "third");
   AddOutput(&proto, "z");
-  const std::string message = Message(ImportModel(proto, {.batch = 5}).status());
-  EXPECT_THAT(message, AllOf(HasSubstr("'first'"), HasSubstr("'second'")));
-  EXPECT_THAT(message, testing::Not(HasSubstr("'third'")));
+  const absl::Status status = ImportModel(proto, {.batch = 5}).status();
+  EXPECT_THAT(Message(status), AllOf(HasSubstr("'first'"), HasSubstr("'second'")));
+  EXPECT_THAT(Message(status), testing::Not(HasSubstr("'third'")));
+  const std::vector<NodeFailure> failures = GetImportFailures(status);
+  ASSERT_EQ(failures.size(), 2u);
+  EXPECT_THAT(failures[0].message, testing::StartsWith("[MatMul 'first'] "));
+  EXPECT_THAT(failures[0].extents, ElementsAre(5, 2, 3));
+  EXPECT_EQ(failures[0].unsupported_op, "");
+}
+
+// Of a shape that the model holds, the numbers.
+TEST(Import, FailuresTellTheExtentsThatNodesDemand) {
+  onnx::ModelProto proto = LinearModel();
+  FillInts(AddInitializer(&proto, "shape", {3}, 7), {-1, 7, 2});
+  AddNode(&proto, "Reshape", {"x", "shape"}, {"z"}, "folded");
+  AddOutput(&proto, "z");
+  const std::vector<NodeFailure> failures = GetImportFailures(ImportModel(proto, {.batch = 5}).status());
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_THAT(failures[0].extents, ElementsAre(5, 2, 7, 2));
 }
 
 TEST(Import, FreeDims) {

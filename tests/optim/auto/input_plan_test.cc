@@ -118,12 +118,6 @@ TEST_F(InputPlanTest, EveryDimensionMayNeedASizeOfItsOwn) {
   EXPECT_THAT(plan->input_shapes.at("t"), ElementsAre(-1, 9, 4));
 }
 
-TEST(SizesInErrors, AreExtentsOfShapes) {
-  const std::string error = "m.onnx: [Reshape 'r_1'] cannot reshape f32[32,2,16] to [6,4,8]; [Add 'a'] [77] and [6]";
-  EXPECT_THAT(FindExtents(error), ElementsAre(32, 2, 16, 6, 4, 8, 77));
-  EXPECT_EQ(CountFailedNodes(error), 2);
-}
-
 // Time is axis 0 of x and of the output: y[5,1,3] = x[5,1,4]·w + state[1,1,3].
 TEST_F(InputPlanTest, FindsTheBatchByTracing) {
   tiny::Model m{.input_shape = {5, 1, 4}};

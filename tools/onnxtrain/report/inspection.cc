@@ -40,10 +40,13 @@ class Inspector {
     for (std::string& quirk : FindQuirks(file_)) out_.quirks.push_back(std::move(quirk));
     const auto imported = models_.ImportForward(options_, batch_, true, true);
     if (imported.ok()) backends_ = LoadBackends();  // slow: loads libtorch
-    const std::string error = Text(imported.status());
-    out_.operators = GetOperatorSupport(file_, imported.ok() ? imported->get() : nullptr, error, backends_);
-    if (!imported.ok())
-      return AddReasons(AnnotateFreeDims(imported.status(), file_, options_.import.dim_values)), absl::OkStatus();
+    out_.operators = GetOperatorSupport(file_, imported.ok() ? imported->get() : nullptr,
+                                        GetImportFailures(imported.status()), backends_);
+    if (!imported.ok()) {
+      AddReasons(imported.status());
+      out_.problems.back() += DescribeFreeDims(file_, options_.import.dim_values);
+      return absl::OkStatus();
+    }
     InspectForward(**imported);
     out_.recognized = CountRecognized(file_, (*imported)->graph);
     out_.elementwise = CountElementwiseForms((*imported)->graph);
@@ -56,29 +59,12 @@ class Inspector {
  private:
   // Adds one problem per node and operator.
   void AddReasons(const absl::Status& status) {
-    std::string text = Text(status);
-    const std::string path = file_.path() + ": ";
-    if (text.starts_with(path)) text.erase(0, path.size());
-    if (text.starts_with("unsupported operators: ")) return AddUnknown(text);
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t end = std::min(text.find("; [", begin), text.size());
-      out_.problems.push_back(text.substr(begin, end - begin));
-      begin = end + 2;
+    const std::vector<NodeFailure> failures = GetImportFailures(status);
+    for (const NodeFailure& failure : failures) out_.problems.push_back(failure.message);
+    if (failures.empty()) {
+      const std::string text = Text(status), path = file_.path() + ": ";
+      out_.problems.push_back(text.starts_with(path) ? text.substr(path.size()) : text);
     }
-  }
-
-  void AddUnknown(const std::string& text) {
-    bool any = false;
-    for (const OperatorSupport& op : out_.operators) {
-      if (op.known) continue;
-      std::vector<std::string> names;
-      for (const OnnxModel::Node& node : file_.nodes()) {
-        if (node.op == op.op) names.push_back(node.source);
-      }
-      any = true;
-      out_.problems.push_back(StrCat(op.op, " is not supported: '", absl::StrJoin(names, "', '"), "'"));
-    }
-    if (!any) out_.problems.push_back(text);
   }
 
   void InspectForward(const ImportedModel& model) {

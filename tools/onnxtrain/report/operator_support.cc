@@ -78,13 +78,12 @@ std::vector<InstalledBackend> LoadBackends() {
 }
 
 std::vector<OperatorSupport> GetOperatorSupport(const OnnxModel& file, const ImportedModel* model,
-                                                const std::string& error,
+                                                const std::vector<NodeFailure>& failures,
                                                 const std::vector<InstalledBackend>& backends) {
   std::map<std::string, OperatorSupport> by_op;
   for (const auto& [op, count] : file.op_histogram()) {
-    const bool unknown = model == nullptr && error.find("unsupported operators: ") != std::string::npos &&
-                         error.find(StrCat(" ", op, " (")) != std::string::npos;
-    by_op[op] = {.op = op, .count = count, .known = !unknown};
+    const bool known = std::ranges::find(failures, op, &NodeFailure::unsupported_op) == failures.end();
+    by_op[op] = {.op = op, .count = count, .known = known};
     for (const InstalledBackend& b : backends) {
       if (b.backend == nullptr) by_op[op].backends[b.name] = "absent";
     }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "frontend/onnx/import.h"
+#include "frontend/onnx/import_failures.h"
 
 namespace onnxtrain::cli {
 
@@ -30,9 +31,9 @@ struct InstalledBackend {
 // Loads every known backend, installed or not.
 std::vector<InstalledBackend> LoadBackends();
 
-// `model` is the import of `file`, or null where that failed with `error`; no backend is asked then.
+// `model` is the import of `file`, or null where that failed with `failures`; no backend is asked then.
 std::vector<OperatorSupport> GetOperatorSupport(const OnnxModel& file, const ImportedModel* model,
-                                                const std::string& error,
+                                                const std::vector<NodeFailure>& failures,
                                                 const std::vector<InstalledBackend>& backends);
 
 // Counts the composites of an optimized import that replaced nodes of another operator of the file.
