@@ -44,7 +44,7 @@ class Inspector {
                                         GetImportFailures(imported.status()), backends_);
     if (!imported.ok()) {
       AddReasons(imported.status());
-      out_.problems.back() += DescribeFreeDims(file_, options_.import.dim_values);
+      if (AllOperatorsKnown()) out_.problems.back() += DescribeFreeDims(file_, options_.import.dim_values);
       return absl::OkStatus();
     }
     InspectForward(**imported);
@@ -57,6 +57,8 @@ class Inspector {
   }
 
  private:
+  bool AllOperatorsKnown() const { return std::ranges::all_of(out_.operators, &OperatorSupport::known); }
+
   // Adds one problem per node and operator.
   void AddReasons(const absl::Status& status) {
     const std::vector<NodeFailure> failures = GetImportFailures(status);
