@@ -39,7 +39,8 @@ function(onnxtrain_unity NAME)
   get_target_property(sources ${NAME} SOURCES)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   list(TRANSFORM sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ REGEX "^[^/]")
-  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py ${ONNXTRAIN_UNITY_FILES} ${sources}
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py ${ONNXTRAIN_UNITY_FILES}
+                          ${sources}
                   WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" groups "${groups}")
   foreach(line ${groups})

@@ -2,8 +2,8 @@
 //
 //   bench_kernels --benchmark_enable_random_interleaving=true [--benchmark_filter=pool]
 //
-// All flags of google-benchmark apply. Times are medians of five repetitions; with --smoke, of one run each, which only
-// shows that every benchmark works.
+// All flags of google-benchmark apply. Times are medians of five repetitions; with the argument "smoke", of one run
+// each, which only shows that every benchmark works.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kOwn[] = "own", kOneDnn[] = "oneDNN";
 
-bool smoke = false;  // --smoke
+bool smoke = false;  // the argument
 
 void Register(const std::string& name, Prepare prepare) {
   benchmark::internal::Benchmark* benchmark =
@@ -38,10 +38,9 @@ void Register(const std::string& name, Prepare prepare) {
   }
 }
 
-// Removes --smoke from the arguments.
+// Removes "smoke" from the arguments.
 void ParseSmoke(int* argc, char** argv) {
-  char** end =
-      std::remove_if(argv + 1, argv + *argc, [](const char* arg) { return std::string_view(arg) == "--smoke"; });
+  char** end = std::remove_if(argv + 1, argv + *argc, [](const char* arg) { return std::string_view(arg) == "smoke"; });
   smoke = end != argv + *argc;
   *argc = static_cast<int>(end - argv);
 }
