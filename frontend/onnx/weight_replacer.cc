@@ -193,6 +193,7 @@ absl::Status WeightReplacer::ReplaceSplit(const SplitWeight& split, const HostTe
     node->second->set_input(at, split.name);
   }
   AddInitializer(split.name, cast, &model_);
+  initializers_[split.name] = &*graph_->mutable_initializer()->rbegin();
   ++(split.merged.empty() ? counts_.restored_biases : counts_.split_weights);
   return absl::OkStatus();
 }

@@ -208,6 +208,27 @@ TEST(TorchExport, TheExportStoresBiasesThatWereZeros) {
   EXPECT_EQ(trained->graph().initializer(1).name(), "fc.bias");
 }
 
+// Cloned layers, whose weights the exporter has merged, and whose biases it has removed.
+TEST(TorchExport, BiasesOfMergedWeightsAreStored) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2});
+  const HostTensor weight = Floats({2, 2}, {1, 2, 4, 4}), other = Floats({2, 2}, {2, 2, 4, 4});
+  FillFloats(AddInitializer(&model, "l.0.weight", {2, 2}), {1, 2, 4, 4});
+  AddSignature(&model,
+               "p_0_w: PARAMETER target='l.0.weight'\np_0_b: PARAMETER target='l.0.bias'\n"
+               "p_1_w: PARAMETER target='l.1.weight'\np_1_b: PARAMETER target='l.1.bias'\nx: USER_INPUT\n");
+  AddFx(AddNode(&model, "Gemm", {"x", "l.0.weight"}, {"a"}), "linear", "linear.default", "%x, %p_0_w, %p_0_b");
+  AddFx(AddNode(&model, "Gemm", {"a", "l.0.weight"}, {"y"}), "linear_1", "linear.default", "%linear, %p_1_w, %p_1_b");
+  AddOutput(&model, "y");
+  const HostTensor bias = Floats({2}, {1, 2});
+  const auto exported =
+      RoundTrip(model, {{"l.0.weight", weight}, {"l.1.weight", other}, {"l.0.bias", bias}, {"l.1.bias", bias}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_EQ(exported->graph().initializer_size(), 4);
+  EXPECT_EQ(exported->graph().node(1).input(1), "l.1.weight");
+  EXPECT_EQ(exported->graph().node(1).input(2), "l.1.bias");
+}
+
 TEST(TorchExport, EditsOfARestoredBiasReachItsReaders) {
   const auto loaded = OnnxModel::Load(Save(RemovedBias()));
   ASSERT_TRUE(loaded.ok()) << loaded.status();
