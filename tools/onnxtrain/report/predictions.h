@@ -8,6 +8,26 @@
 
 namespace onnxtrain::cli {
 
+// How the numbers of the leading output become probabilities.
+class ScoreReader {
+ public:
+  enum class Form : uint8_t { kClasses, kBinary, kNumbers };
+
+  // `output`: [n, …], of the loss's leading output.
+  ScoreReader(const LossChoice& loss, const Shape& output);
+
+  Form form() const { return form_; }
+  int64_t width() const { return width_; }  // numbers per sample
+  // Of sample i of `values`: probabilities of classes, or of each output to be 1, or the numbers as they are.
+  std::vector<double> Read(const HostTensor& values, int64_t i) const;
+
+ private:
+  enum class Tail : uint8_t { kNone, kSoftmax, kLogSoftmax, kSigmoid } tail_ = Tail::kNone;
+
+  Form form_ = Form::kNumbers;
+  int64_t width_ = 1;
+};
+
 // How an output is written: class scores become the best class and a probability for each, Sigmoid scores a
 // probability, other outputs their numbers.
 class PredictionTable {
@@ -22,14 +42,11 @@ class PredictionTable {
   std::string Rows(const HostTensor& values, const std::vector<int64_t>& samples) const;
 
  private:
-  enum class Form : uint8_t { kClasses, kBinary, kNumbers } form_ = Form::kNumbers;
-  enum class Tail : uint8_t { kNone, kSoftmax, kLogSoftmax, kSigmoid } tail_ = Tail::kNone;
-
-  std::vector<double> Probabilities(std::vector<double> row) const;
+  using Form = ScoreReader::Form;
   std::string Name(int64_t c) const;
 
   std::string output_;
-  int64_t width_ = 1;  // numbers per sample
+  ScoreReader scores_;
   std::vector<std::string> classes_;
 };
 

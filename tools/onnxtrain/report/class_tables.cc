@@ -1,0 +1,152 @@
+#include "tools/onnxtrain/report/class_tables.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "frontend/base/strings.h"
+#include "optim/telemetry/format.h"
+#include "tools/onnxtrain/report/html_page.h"
+#include "tools/onnxtrain/report/svg_plot.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+constexpr int64_t kMatrixClasses = 25, kTableClasses = 60, kMostPairs = 20;
+
+std::string Name(const std::vector<std::string>& names, int64_t c) {
+  return c < static_cast<int64_t>(names.size()) ? names[c] : StrCat(c);
+}
+
+std::string Percent(double part) { return absl::StrFormat("%.1f %%", 100 * part); }
+std::string Ratio(int64_t part, int64_t all) {
+  return all > 0 ? Percent(static_cast<double>(part) / static_cast<double>(all)) : "–";
+}
+
+struct ClassCounts {
+  int64_t id, support = 0, predicted = 0, correct = 0;
+  double recall() const { return support > 0 ? static_cast<double>(correct) / static_cast<double>(support) : 1; }
+};
+
+std::vector<ClassCounts> CountClasses(const Quality& q) {
+  std::vector<ClassCounts> counts;
+  for (int64_t c = 0; c < q.classes; ++c) {
+    ClassCounts n{.id = c, .correct = q.confusion[c * q.classes + c]};
+    for (int64_t other = 0; other < q.classes; ++other) {
+      n.support += q.confusion[c * q.classes + other];
+      n.predicted += q.confusion[other * q.classes + c];
+    }
+    counts.push_back(n);
+  }
+  return counts;
+}
+
+// In the order of the classes; of many, those with the lowest recall.
+std::string ClassTable(const Quality& q, const std::vector<std::string>& names) {
+  std::vector<ClassCounts> counts = CountClasses(q);
+  std::string note;
+  if (q.classes > kTableClasses) {
+    std::erase_if(counts, [](const ClassCounts& c) { return c.support == 0; });
+    std::ranges::stable_sort(counts, {}, &ClassCounts::recall);
+    counts.resize(std::min<size_t>(counts.size(), kTableClasses));
+    note = StrCat("<p class=\"soft\">", counts.size(), " of ", q.classes, " classes, the lowest recall first</p>\n");
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const ClassCounts& c : counts) {
+    rows.push_back({Name(names, c.id), FormatWithCommas(c.support), Ratio(c.correct, c.support),
+                    Ratio(c.correct, c.predicted), Ratio(2 * c.correct, c.support + c.predicted)});
+  }
+  return note + HtmlTable({"class", "samples", "recall", "precision", "F1"}, rows, true);
+}
+
+// Rows are labels; the color is the share of the row.
+std::string Matrix(const Quality& q, const std::vector<std::string>& names) {
+  std::string html =
+      "<h3>Confusion matrix: labels in rows, predictions in columns</h3>\n<div class=\"scroll\"><table "
+      "class=\"confusion\"><thead><tr><th></th>";
+  for (int64_t c = 0; c < q.classes; ++c) StrAppend(&html, "<th>", EscapeHtml(Name(names, c)), "</th>");
+  html += "</tr></thead>\n<tbody>\n";
+  const std::vector<ClassCounts> counts = CountClasses(q);
+  for (int64_t label = 0; label < q.classes; ++label) {
+    StrAppend(&html, "<tr><th>", EscapeHtml(Name(names, label)), "</th>");
+    for (int64_t c = 0; c < q.classes; ++c) {
+      const int64_t n = q.confusion[label * q.classes + c];
+      const double share =
+          counts[label].support > 0 ? static_cast<double>(n) / static_cast<double>(counts[label].support) : 0;
+      const char* color = c == label ? "var(--c2)" : "var(--c1)";
+      absl::StrAppendFormat(&html, "<td style=\"background:color-mix(in srgb, %s %.0f%%, transparent)\">%s</td>", color,
+                            100 * std::sqrt(share) * 0.85, n > 0 ? StrCat(n) : "");
+    }
+    html += "</tr>\n";
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string ConfusedPairs(const Quality& q, const std::vector<std::string>& names) {
+  struct Pair {
+    int64_t label, prediction, count;
+  };
+  std::vector<Pair> pairs;
+  for (int64_t i = 0; i < q.classes * q.classes; ++i) {
+    if (q.confusion[i] > 0 && i / q.classes != i % q.classes)
+      pairs.push_back({i / q.classes, i % q.classes, q.confusion[i]});
+  }
+  std::ranges::stable_sort(pairs, std::greater(), &Pair::count);
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < std::min<size_t>(pairs.size(), kMostPairs); ++i)
+    rows.push_back({Name(names, pairs[i].label), Name(names, pairs[i].prediction), StrCat(pairs[i].count)});
+  return rows.empty() ? "" : "<h3>Most confused</h3>\n" + HtmlTable({"label", "prediction", "samples"}, rows, false);
+}
+
+// Accuracy over confidence; on the diagonal, probabilities are right.
+std::string ReliabilityPlot(const Quality* before, const Quality& after) {
+  const auto line = [](const Quality& q) {
+    Series points;
+    for (const ConfidenceBin& bin : q.bins) {
+      const auto n = static_cast<double>(bin.samples);
+      if (bin.samples > 0) points.emplace_back(bin.confidence / n, static_cast<double>(bin.correct) / n);
+    }
+    return points;
+  };
+  PlotSpec plot{.title = "accuracy over confidence", .lines = {}, .from_zero = true};
+  plot.lines.push_back({.name = "perfect", .points = {{0, 0}, {1, 1}}});
+  plot.lines.push_back({.name = "after", .points = line(after), .markers = true});
+  if (before != nullptr) plot.lines.push_back({.name = "before", .points = line(*before), .markers = true});
+  return LinePlot(plot);
+}
+
+std::string BeforeAndAfter(const Quality* before, const Quality& after) {
+  std::vector<std::vector<std::string>> rows;
+  const auto add = [&](const char* what, auto value) {
+    rows.push_back({what, before != nullptr ? Percent(value(*before)) : "–", Percent(value(after))});
+  };
+  add("accuracy", [](const Quality& q) { return q.accuracy(); });
+  add("expected calibration error", [](const Quality& q) { return q.calibration_error(); });
+  return HtmlTable({"", "before", "after"}, rows, true);
+}
+
+std::string NumberPlot(const Quality* before, const Quality& after) {
+  const auto points = [](const Quality& q) {
+    Series series;
+    for (const SampleResult& r : q.results) series.emplace_back(r.label, r.prediction);
+    std::ranges::sort(series);
+    return series;
+  };
+  PlotSpec plot{.title = "prediction over label", .lines = {}};
+  plot.lines.push_back({.name = "after", .points = points(after), .dots = true});
+  if (before != nullptr) plot.lines.push_back({.name = "before", .points = points(*before), .dots = true});
+  return "<div class=\"plots\">\n" + LinePlot(plot) + "</div>\n";
+}
+
+}  // namespace
+
+std::string QualityHtml(const Quality* before, const Quality& after, const std::vector<std::string>& names) {
+  const std::string note = StrCat("<p class=\"soft\">", FormatWithCommas(after.samples),
+                                  " samples of the evaluation data, at equal distances</p>\n");
+  if (after.classes == 0) return note + NumberPlot(before, after);
+  return note + "<div class=\"plots\"><div>\n" + BeforeAndAfter(before, after) + ClassTable(after, names) + "</div>\n" +
+         ReliabilityPlot(before, after) + "</div>\n" +
+         (after.classes <= kMatrixClasses ? Matrix(after, names) : ConfusedPairs(after, names));
+}
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,212 @@
+#include "tools/onnxtrain/report/html_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "frontend/base/strings.h"
+#include "optim/telemetry/format.h"
+#include "optim/telemetry/summary.h"
+#include "tools/onnxtrain/flags/flags.h"
+#include "tools/onnxtrain/report/class_tables.h"
+#include "tools/onnxtrain/report/html_page.h"
+#include "tools/onnxtrain/report/run_table.h"
+#include "tools/onnxtrain/report/svg_plot.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+Json ParseSummary(const RunRecord& run) {
+  const Json json = Json::parse(run.summary, nullptr, false);
+  return json.is_object() ? json : Json::object();
+}
+
+std::string TextOf(const Json& json, const char* key) {
+  return json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
+}
+
+double NumberOf(const Json& json, const char* key) {
+  return json.is_object() && json.contains(key) && json[key].is_number() ? json[key].get<double>() : std::nan("");
+}
+
+std::string Card(const std::string& value, const std::string& label) {
+  return StrCat("<div class=\"card\"><b>", EscapeHtml(value), "</b><span>", EscapeHtml(label), "</span></div>\n");
+}
+
+// "93.1 % → 98.2 %" of an evaluation before and after training.
+std::string ChangeCard(const Json& summary, const char* key, const char* label, bool percent) {
+  const auto format = [&](double x) { return percent ? absl::StrFormat("%.1f %%", 100 * x) : FormatNumber(x); };
+  const double after = NumberOf(summary.value("eval", Json()), key);
+  const double before = NumberOf(summary.value("eval_before", Json()), key);
+  if (std::isnan(after)) return "";
+  return Card(std::isnan(before) ? format(after) : StrCat(format(before), " → ", format(after)), label);
+}
+
+std::string Cards(const Json& s) {
+  std::string html = Card(FormatNumber(NumberOf(s, "final_loss")), "training loss at the end");
+  html += ChangeCard(s, "loss", "evaluation loss", false) + ChangeCard(s, "accuracy", "accuracy", true);
+  html += Card(FormatWithCommas(static_cast<int64_t>(NumberOf(s, "steps"))),
+               "updates, ended by " + TextOf(s, "stop_reason"));
+  html += Card(FormatSeconds(NumberOf(s, "seconds")), "time");
+  html += Card(FormatWithCommas(std::llround(NumberOf(s, "samples_per_second"))), "samples/s");
+  html += Card(FormatBytes(NumberOf(s, "measured_peak_bytes")),
+               "peak memory, planned " + FormatBytes(NumberOf(s, "planned_peak_bytes")));
+  return "<div class=\"cards\">\n" + html + "</div>\n";
+}
+
+std::string Heading(const RunRecord& run, const Json& s) {
+  std::string html =
+      StrCat("<h1>", EscapeHtml(std::filesystem::path(TextOf(s, "model")).filename().string()), "</h1>\n");
+  StrAppend(&html, "<p class=\"soft\">",
+            EscapeHtml(StrCat(TextOf(s, "data"), " · ", TextOf(s, "loss"), " · ", TextOf(s, "optimizer"), " · ",
+                              TextOf(s, "precision"), " · ", TextOf(s, "cpu"), " · ", run.folder)),
+            "</p>\n");
+  for (const Json& warning : s.value("warnings", Json::array()))
+    StrAppend(&html, "<p class=\"warn\">", EscapeHtml(FieldsToFlags(warning.get<std::string>())), "</p>\n");
+  return html;
+}
+
+struct Part {
+  const char* key;
+  const char* name;
+};
+constexpr Part kParts[] = {{"compute", "compute"},
+                           {"data", "waiting for data"},
+                           {"eval", "evaluation"},
+                           {"checkpoint", "checkpoints"},
+                           {"compile", "compilation"}};
+
+std::string TimeSplitHtml(const Json& s) {
+  const Json split = s.value("time_split", Json::object());
+  std::string bar, key;
+  double total = 0;
+  for (const Part& part : kParts) total += std::max(0.0, NumberOf(split, part.key));
+  if (!(total > 0)) return "";
+  for (size_t i = 0; i < std::size(kParts); ++i) {
+    const double seconds = NumberOf(split, kParts[i].key);
+    absl::StrAppendFormat(&bar, "<div class=\"b%d\" style=\"width:%.2f%%\"></div>", i, 100 * seconds / total);
+    absl::StrAppendFormat(&key, "<i class=\"b%d\"></i>%s %s (%.0f %%)", i, kParts[i].name, FormatSeconds(seconds),
+                          100 * seconds / total);
+  }
+  std::string html = StrCat("<div class=\"split\">", bar, "</div>\n<p class=\"key\">", key, "</p>\n");
+  const Json step = s.value("step_seconds", Json::object());
+  if (!std::isnan(NumberOf(step, "median"))) {
+    StrAppend(&html, "<p>A step takes ", FormatDuration(NumberOf(step, "median")), " (median; 95 % within ",
+              FormatDuration(NumberOf(step, "p95")), ").</p>\n");
+  }
+  const std::string limit = TextOf(s.value("diagnosis", Json::object()), "text");
+  return html + (limit.empty() ? "" : StrCat("<p><b>Limit:</b> ", EscapeHtml(FieldsToFlags(limit)), ".</p>\n"));
+}
+
+struct Curve {
+  const char* title;
+  std::vector<const char*> train, eval;  // series
+  bool log_y, from_zero;
+  double scale = 1;
+};
+const Curve kCurves[] = {{"loss", {"loss"}, {"loss"}, true, false},
+                         {"accuracy", {"accuracy"}, {"accuracy"}, false, false},
+                         {"learning rate", {"lr"}, {}, false, true},
+                         {"gradient norm, before clipping", {"grad_norm"}, {}, true, false},
+                         {"samples per second", {"samples_per_second"}, {}, false, true},
+                         {"share of the time that the step waits for data, %", {"data_wait"}, {}, false, true, 100},
+                         {"memory of the process, MiB", {"resident_bytes"}, {}, false, true, 1.0 / (1 << 20)},
+                         {"busy CPUs", {"busy_cpus"}, {}, false, true}};
+
+Series Scaled(Series series, double scale) {
+  for (auto& [step, value] : series) value *= scale;
+  return series;
+}
+
+void AddLines(const RunRecord& run, const Curve& curve, const std::string& prefix, std::vector<PlotLine>* lines) {
+  for (const char* name : curve.train) {
+    if (const Series* s = FindSeries(run.train, name))
+      lines->push_back({.name = prefix + "training", .points = Scaled(*s, curve.scale), .smooth = true});
+  }
+  for (const char* name : curve.eval) {
+    if (const Series* s = FindSeries(run.eval, name))
+      lines->push_back({.name = prefix + "evaluation", .points = Scaled(*s, curve.scale), .markers = true});
+  }
+}
+
+// Metrics of evaluations that no curve above has.
+std::set<std::string> OtherMetrics(const std::vector<RunRecord>& runs) {
+  std::set<std::string> names;
+  for (const RunRecord& run : runs) {
+    for (const auto& [name, series] : run.eval) names.insert(name);
+  }
+  for (const char* known : {"loss", "accuracy", "epoch", "seconds", "samples"}) names.erase(known);
+  return names;
+}
+
+std::string RunName(const RunRecord& run) {
+  const std::string name = std::filesystem::path(run.folder).lexically_normal().filename().string();
+  return name.empty() ? run.folder : name;
+}
+
+std::string WorstHtml(const ReportContents& c) {
+  std::string html;
+  const auto name = [&](double value) {
+    const auto i = static_cast<size_t>(value);
+    if (c.after->classes == 0) return FormatNumber(value);
+    return i < c.classes.size() ? c.classes[i] : StrCat(i);
+  };
+  for (size_t i = 0; i < c.worst.size(); ++i) {
+    const SampleResult& w = c.worst[i];
+    const std::string sure = c.after->classes > 0 ? absl::StrFormat(" (%.0f %%)", 100 * w.probability) : "";
+    StrAppend(&html, "<figure>", c.pictures[i], "<div><b>", EscapeHtml(name(w.prediction)), "</b>", sure,
+              "</div><div>label ", EscapeHtml(name(w.label)), "</div><div class=\"soft\">", EscapeHtml(c.places[i]),
+              "</div></figure>\n");
+  }
+  return html.empty() ? "" : "<div class=\"worst\">\n" + html + "</div>\n";
+}
+
+}  // namespace
+
+std::vector<SampleResult> FindWorst(const Quality& quality, size_t count) {
+  std::vector<SampleResult> worst = quality.results;
+  std::ranges::stable_sort(worst, std::greater(), &SampleResult::loss);
+  worst.resize(std::min(worst.size(), count));
+  return worst;
+}
+
+std::string CurvesHtml(const std::vector<RunRecord>& runs) {
+  std::vector<Curve> curves(std::begin(kCurves), std::end(kCurves));
+  const std::set<std::string> metrics = OtherMetrics(runs);
+  for (const std::string& name : metrics)
+    curves.push_back({.title = name.c_str(), .train = {}, .eval = {name.c_str()}, .log_y = false, .from_zero = false});
+  std::string html;
+  for (const Curve& curve : curves) {
+    PlotSpec plot{.title = curve.title, .lines = {}, .log_y = curve.log_y, .from_zero = curve.from_zero};
+    for (const RunRecord& run : runs) AddLines(run, curve, runs.size() > 1 ? RunName(run) + " " : "", &plot.lines);
+    html += LinePlot(plot);
+  }
+  return html.empty() ? "" : "<div class=\"plots\">\n" + html + "</div>\n";
+}
+
+std::string HtmlReport(const ReportContents& c) {
+  const Json summary = ParseSummary(c.record);
+  std::string body = Heading(c.record, summary) + Cards(summary);
+  body += Section("Curves", CurvesHtml({c.record}));
+  body += Section("Time", TimeSplitHtml(summary));
+  if (c.after) {
+    body += Section("Predictions", QualityHtml(c.before ? &*c.before : nullptr, *c.after, c.classes));
+    body += Section("Worst samples", WorstHtml(c));
+  }
+  body += Section("Configuration", c.flags.empty() ? "" : StrCat("<pre>", EscapeHtml(c.flags), "</pre>\n"));
+  return HtmlPage("onnxtrain: " + RunName(c.record), body);
+}
+
+std::string HtmlComparison(const std::vector<RunRecord>& runs) {
+  const RunTable table = CompareRuns(runs);
+  return HtmlPage("onnxtrain: runs", StrCat("<h1>", runs.size(), " runs</h1>\n",
+                                            Section("Results", HtmlTable(table.header, table.rows, true)),
+                                            Section("Curves", CurvesHtml(runs))));
+}
+
+}  // namespace onnxtrain::cli

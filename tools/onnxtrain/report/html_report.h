@@ -1,0 +1,34 @@
+// report.html: what a run did, on one page.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/onnxtrain/report/quality.h"
+#include "tools/onnxtrain/report/run_record.h"
+
+namespace onnxtrain::cli {
+
+struct ReportContents {
+  RunRecord record;
+  std::string flags;                 // a flag file that repeats the run
+  std::vector<std::string> classes;  // names; may be empty
+  std::optional<Quality> before, after;
+  std::vector<SampleResult> worst;    // of `after`
+  std::vector<std::string> pictures;  // HTML of each of `worst`; may be ""
+  std::vector<std::string> places;    // of each of `worst`: "data.csv: row 17"
+};
+
+std::string HtmlReport(const ReportContents& contents);
+
+// Several runs in one table and one set of plots.
+std::string HtmlComparison(const std::vector<RunRecord>& runs);
+
+// The samples with the greatest loss, the worst first.
+std::vector<SampleResult> FindWorst(const Quality& quality, size_t count);
+
+// The plots that a set of runs has data for.
+std::string CurvesHtml(const std::vector<RunRecord>& runs);
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,54 @@
+#include "tools/onnxtrain/report/run_record.h"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "frontend/base/status.h"
+#include "frontend/base/text_file.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kMaxSummaryBytes = int64_t{64} << 20;
+
+void AddRow(const Json& row, RunRecord* record) {
+  const bool eval = row.value("event", "") == "eval";
+  auto& all = eval ? record->eval : record->train;
+  const double step = row.value("step", 0.0);
+  for (const auto& [key, value] : row.items()) {
+    if (!value.is_number() || key == "step") continue;
+    const std::string name = eval && key.starts_with("eval_") ? key.substr(5) : key;
+    all[name].emplace_back(step, value.get<double>());
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<RunRecord> ReadRun(const std::string& folder) {
+  const std::string path = folder + "/metrics.jsonl";
+  RunRecord record{.folder = folder};
+  std::ifstream file(path);
+  if (!file) return Invalid(folder, ": holds no run (there is no metrics.jsonl)");
+  int64_t number = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    ++number;
+    const Json row = Json::parse(line, nullptr, false);
+    if (!row.is_object() || !row.contains("step") || !row["step"].is_number())
+      return Invalid(path, ": line ", number, ": not an event of a run");
+    AddRow(row, &record);
+  }
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder + "/summary.json", ignored)) return record;
+  ASSIGN_OR_RETURN(record.summary, ReadTextFile(folder + "/summary.json", kMaxSummaryBytes));
+  return record;
+}
+
+const Series* FindSeries(const std::map<std::string, Series>& all, const std::string& name) {
+  const auto found = all.find(name);
+  return found == all.end() ? nullptr : &found->second;
+}
+
+}  // namespace onnxtrain::cli

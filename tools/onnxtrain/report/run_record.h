@@ -1,0 +1,31 @@
+// What a run has written to its folder so far, as numbers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace onnxtrain::cli {
+
+using Series = std::vector<std::pair<double, double>>;  // (update, value), ascending; finite values only
+
+struct RunRecord {
+  std::string folder;
+  // By name without "eval_": "loss", "accuracy", "lr", "grad_norm", "samples_per_second", "data_wait", "busy_cpus",
+  // "resident_bytes", "seconds", "epoch"; of evaluations "loss", "accuracy" and metrics.
+  std::map<std::string, Series> train, eval;
+  std::string summary;  // the text of summary.json; "" before the run has ended
+};
+
+// Reads metrics.jsonl, up to a last line that is still being written, and summary.json. Fails where there is no
+// metrics.jsonl, and names its line where one is not JSON.
+absl::StatusOr<RunRecord> ReadRun(const std::string& folder);
+
+// Null where there is none of that name.
+const Series* FindSeries(const std::map<std::string, Series>& all, const std::string& name);
+
+}  // namespace onnxtrain::cli

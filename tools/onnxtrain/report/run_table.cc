@@ -1,0 +1,148 @@
+#include "tools/onnxtrain/report/run_table.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "frontend/base/strings.h"
+#include "optim/telemetry/format.h"
+#include "optim/telemetry/summary.h"
+#include "tools/onnxtrain/flags/flags_prepass.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Row {
+  const char* label;
+  const char* path;  // FindSummaryMetric
+  std::string (*format)(double);
+};
+
+std::string Whole(double x) { return FormatWithCommas(static_cast<int64_t>(x)); }
+std::string Percent(double x) { return absl::StrFormat("%.2f %%", 100 * x); }
+
+const Row kRows[] = {{"updates", "steps", Whole},
+                     {"epochs", "epochs", FormatNumber},
+                     {"training loss", "final_loss", FormatNumber},
+                     {"evaluation loss", "eval.loss", FormatNumber},
+                     {"accuracy", "eval.accuracy", Percent},
+                     {"time", "seconds", FormatSeconds},
+                     {"samples/s", "samples_per_second", Whole},
+                     {"step, median", "step_seconds.median", FormatDuration},
+                     {"peak memory", "measured_peak_bytes", FormatBytes},
+                     {"skipped updates", "skipped_steps", Whole}};
+
+// The last value that the metrics of a run without a summary have.
+std::optional<double> LastOf(const RunRecord& run, const std::string& path) {
+  static const std::map<std::string, std::pair<bool, const char*>> kSeries = {
+      {"final_loss", {false, "loss"}}, {"epochs", {false, "epoch"}},
+      {"eval.loss", {true, "loss"}},   {"eval.accuracy", {true, "accuracy"}},
+      {"seconds", {false, "seconds"}}, {"samples_per_second", {false, "samples_per_second"}}};
+  if (path == "steps") {
+    const Series* s = FindSeries(run.train, "lr");
+    return s != nullptr && !s->empty() ? std::optional(s->back().first) : std::nullopt;
+  }
+  const auto found = kSeries.find(path);
+  if (found == kSeries.end()) return std::nullopt;
+  const Series* s = FindSeries(found->second.first ? run.eval : run.train, found->second.second);
+  return s != nullptr && !s->empty() ? std::optional(s->back().second) : std::nullopt;
+}
+
+std::optional<double> Value(const RunRecord& run, const std::string& path) {
+  return run.summary.empty() ? LastOf(run, path) : FindSummaryMetric(run.summary, path);
+}
+
+void AddRow(const std::vector<RunRecord>& runs, const std::string& label, const std::string& path,
+            std::string (*format)(double), RunTable* table) {
+  std::vector<std::string> row = {label};
+  bool any = false;
+  for (const RunRecord& run : runs) {
+    const auto value = Value(run, path);
+    any |= value.has_value();
+    row.push_back(value ? format(*value) : "–");
+  }
+  if (any) table->rows.push_back(std::move(row));
+}
+
+std::set<std::string> OtherMetrics(const std::vector<RunRecord>& runs) {
+  std::set<std::string> names;
+  for (const RunRecord& run : runs) {
+    for (const auto& [name, series] : run.eval) names.insert(name);
+  }
+  for (const char* known : {"loss", "accuracy", "epoch", "seconds", "samples"}) names.erase(known);
+  return names;
+}
+
+std::map<std::string, std::string> Settings(const RunRecord& run) {
+  const Json summary = Json::parse(run.summary, nullptr, false);
+  std::map<std::string, std::string> settings;
+  if (!summary.is_object() || !summary.contains("config")) return settings;
+  for (const auto& [name, value] : summary["config"].items())
+    settings[name] = value.is_string() ? value.get<std::string>() : value.dump();
+  settings.erase("out");
+  return settings;
+}
+
+void AddSettings(const std::vector<RunRecord>& runs, RunTable* table) {
+  std::vector<std::map<std::string, std::string>> all;
+  std::set<std::string> names;
+  for (const RunRecord& run : runs) {
+    all.push_back(Settings(run));
+    for (const auto& [name, value] : all.back()) names.insert(name);
+  }
+  for (const std::string& name : names) {
+    std::vector<std::string> row = {FormatFlag(name)};
+    std::set<std::string> values;
+    for (const auto& settings : all) {
+      const auto found = settings.find(name);
+      row.push_back(found == settings.end() ? "–" : found->second);
+      values.insert(row.back());
+    }
+    if (values.size() > 1) table->rows.push_back(std::move(row));
+  }
+}
+
+// Characters of UTF-8.
+size_t Width(const std::string& text) {
+  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+}  // namespace
+
+RunTable CompareRuns(const std::vector<RunRecord>& runs) {
+  RunTable table{.header = {""}};
+  for (const RunRecord& run : runs) {
+    const std::string name = std::filesystem::path(run.folder).lexically_normal().filename().string();
+    table.header.push_back(StrCat(name.empty() ? run.folder : name, run.summary.empty() ? " (running)" : ""));
+  }
+  for (const Row& row : kRows) AddRow(runs, row.label, row.path, row.format, &table);
+  for (const std::string& name : OtherMetrics(runs)) AddRow(runs, name, "eval." + name, FormatNumber, &table);
+  AddSettings(runs, &table);
+  return table;
+}
+
+std::string FormatTable(const RunTable& table) {
+  std::vector<std::vector<std::string>> lines = {table.header};
+  lines.insert(lines.end(), table.rows.begin(), table.rows.end());
+  std::vector<size_t> widths(table.header.size());
+  for (const auto& line : lines) {
+    for (size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], Width(line[c]));
+  }
+  std::string text;
+  for (const auto& line : lines) {
+    for (size_t c = 0; c < line.size(); ++c) {
+      const std::string pad(widths[c] - Width(line[c]), ' ');
+      StrAppend(&text, c == 0 ? "" : "  ", c == 0 ? "" : pad, line[c], c == 0 ? pad : "");
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace onnxtrain::cli

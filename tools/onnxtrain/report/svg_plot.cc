@@ -1,0 +1,197 @@
+#include "tools/onnxtrain/report/svg_plot.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_format.h"
+#include "frontend/base/strings.h"
+#include "tools/onnxtrain/report/html_page.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+constexpr double kWidth = 560, kHeight = 260, kLeft = 64, kRight = 12, kTop = 34, kBottom = 30;
+constexpr int kColors = 6;
+
+struct Range {
+  double least = std::numeric_limits<double>::infinity(), most = -std::numeric_limits<double>::infinity();
+  void Add(double x) {
+    least = std::min(least, x);
+    most = std::max(most, x);
+  }
+};
+
+// The least and the greatest of every group of points, in their order.
+Series Thinned(const Series& points, size_t most) {
+  if (points.size() <= most) return points;
+  const size_t group = (2 * points.size() + most - 1) / most;
+  Series thinned;
+  for (size_t begin = 0; begin < points.size(); begin += group) {
+    const auto first = points.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last = points.begin() + static_cast<std::ptrdiff_t>(std::min(points.size(), begin + group));
+    const auto by_value = [](const auto& a, const auto& b) { return a.second < b.second; };
+    auto [least, greatest] = std::minmax_element(first, last, by_value);
+    if (least > greatest) std::swap(least, greatest);
+    thinned.push_back(*least);
+    if (least != greatest) thinned.push_back(*greatest);
+  }
+  return thinned;
+}
+
+// The mean of the points around each, over a twentieth of all.
+Series Smoothed(const Series& points) {
+  const auto half = static_cast<std::ptrdiff_t>(points.size() / 40);
+  const auto size = static_cast<std::ptrdiff_t>(points.size());
+  std::vector<double> sums = {0};
+  for (const auto& [x, y] : points) sums.push_back(sums.back() + y);
+  Series smoothed = points;
+  for (std::ptrdiff_t i = 0; i < size; ++i) {
+    const std::ptrdiff_t reach = std::min({half, i, size - 1 - i});  // symmetric: the ends are not bent
+    smoothed[i].second = (sums[i + reach + 1] - sums[i - reach]) / static_cast<double>(2 * reach + 1);
+  }
+  return smoothed;
+}
+
+class Plot {
+ public:
+  explicit Plot(const PlotSpec& spec) : spec_(spec) {
+    for (const PlotLine& line : spec.lines) {
+      for (const auto& [x, y] : line.points) {
+        x_.Add(x);
+        y_.Add(y);
+      }
+    }
+    log_ = spec.log_y && y_.least > 0 && y_.most > 2 * y_.least;
+    if (spec.from_zero) y_.least = std::min(0.0, y_.least);
+    if (y_.most == y_.least) {
+      const double margin = y_.most == 0 ? 1 : 0.1 * std::abs(y_.most);
+      y_.Add(y_.most + margin);
+      if (!spec.from_zero && !log_) y_.Add(y_.least - margin);
+    }
+    if (x_.most == x_.least) x_.Add(x_.least + 1);
+  }
+
+  std::string Svg() const {
+    std::string svg = absl::StrFormat(
+        "<svg class=\"plot\" viewBox=\"0 0 %.0f %.0f\" role=\"img\">\n<text class=\"title\" x=\"%.0f\" "
+        "y=\"18\">%s</text>\n",
+        kWidth, kHeight, kLeft, EscapeHtml(spec_.title));
+    svg += YAxis() + XAxis() + Legend();
+    for (size_t i = 0; i < spec_.lines.size(); ++i) svg += Line(spec_.lines[i], static_cast<int>(i) % kColors);
+    return svg + "</svg>\n";
+  }
+
+ private:
+  double X(double x) const { return kLeft + (x - x_.least) / (x_.most - x_.least) * (kWidth - kLeft - kRight); }
+  double Scale(double y) const { return log_ ? std::log(y) : y; }
+  double Y(double y) const {
+    const double part = (Scale(y) - Scale(y_.least)) / (Scale(y_.most) - Scale(y_.least));
+    return kHeight - kBottom - part * (kHeight - kTop - kBottom);
+  }
+
+  std::vector<double> YTicks() const {
+    if (!log_) return Ticks(y_.least, y_.most, 4);
+    std::vector<double> ticks;
+    for (double power = std::pow(10, std::floor(std::log10(y_.least))); power <= y_.most; power *= 10) {
+      for (const double digit : {1, 2, 5}) {
+        if (digit * power >= y_.least && digit * power <= y_.most) ticks.push_back(digit * power);
+      }
+    }
+    while (ticks.size() > 7) {  // many decades: every second or third tick
+      std::vector<double> fewer;
+      for (size_t i = 0; i < ticks.size(); i += 3) fewer.push_back(ticks[i]);
+      ticks = std::move(fewer);
+    }
+    return ticks.size() > 1 ? ticks : std::vector<double>{y_.least, y_.most};
+  }
+
+  std::string YAxis() const {
+    std::string svg;
+    for (const double tick : YTicks()) {
+      absl::StrAppendFormat(&svg,
+                            "<line class=\"grid\" x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\"/>"
+                            "<text class=\"tick\" x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+                            kLeft, kWidth - kRight, Y(tick), Y(tick), kLeft - 6, Y(tick) + 4, TickText(tick));
+    }
+    return svg;
+  }
+
+  std::string XAxis() const {
+    std::string svg;
+    for (const double tick : Ticks(x_.least, x_.most, 5)) {
+      absl::StrAppendFormat(&svg, "<text class=\"tick\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%s</text>\n",
+                            X(tick), kHeight - kBottom + 16, TickText(tick));
+    }
+    return svg + absl::StrFormat("<line class=\"axis\" x1=\"%.0f\" x2=\"%.0f\" y1=\"%.0f\" y2=\"%.0f\"/>\n", kLeft,
+                                 kWidth - kRight, kHeight - kBottom, kHeight - kBottom);
+  }
+
+  static std::string TickText(double x) {
+    if (x != 0 && (std::abs(x) >= 1e6 || std::abs(x) < 1e-3)) return absl::StrFormat("%.2g", x);
+    return absl::StrFormat("%.6g", x);
+  }
+
+  // Right-aligned in the line of the title.
+  std::string Legend() const {
+    std::string entries;
+    for (size_t i = 0; i < spec_.lines.size() && spec_.lines.size() > 1; ++i) {
+      absl::StrAppendFormat(&entries, "<tspan class=\"f%d\">%s%s</tspan>", static_cast<int>(i) % kColors,
+                            i == 0 ? "" : "   ", EscapeHtml("● " + spec_.lines[i].name));
+    }
+    return absl::StrFormat(
+        "<text class=\"legend\" x=\"%.0f\" y=\"18\" text-anchor=\"end\" xml:space=\"preserve\">%s"
+        "</text>\n",
+        kWidth - kRight, entries);
+  }
+
+  std::string Polyline(const Series& points, int color, const char* extra) const {
+    std::string at;
+    for (const auto& [x, y] : Thinned(points, 1000)) absl::StrAppendFormat(&at, "%.1f,%.1f ", X(x), Y(y));
+    return absl::StrFormat("<polyline class=\"s%d%s\" points=\"%s\"/>\n", color, extra, at);
+  }
+
+  std::string Line(const PlotLine& line, int color) const {
+    constexpr size_t kManyPoints = 80;
+    if (line.points.empty()) return "";
+    if (line.dots) return Circles(line.points, color, 2);
+    const bool smooth = line.smooth && line.points.size() >= kManyPoints;
+    std::string svg = Polyline(line.points, color, smooth ? " faint" : "");
+    if (smooth) svg += Polyline(Smoothed(line.points), color, "");
+    if (!line.markers || line.points.size() > kManyPoints) return svg;
+    return svg + Circles(line.points, color, 3);
+  }
+
+  std::string Circles(const Series& points, int color, int radius) const {
+    std::string svg;
+    for (const auto& [x, y] : points) {
+      absl::StrAppendFormat(&svg, "<circle class=\"f%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"/>\n", color, X(x), Y(y),
+                            radius);
+    }
+    return svg;
+  }
+
+  const PlotSpec& spec_;
+  Range x_, y_;
+  bool log_ = false;
+};
+
+}  // namespace
+
+std::vector<double> Ticks(double least, double most, int count) {
+  const double rough = (most - least) / count, power = std::pow(10, std::floor(std::log10(rough)));
+  double step = 10 * power;
+  for (const double digit : {5, 2, 1}) {
+    if (digit * power >= rough) step = digit * power;
+  }
+  std::vector<double> ticks;
+  for (double i = std::ceil(least / step - 1e-9); i * step <= most + 1e-9 * step; ++i) ticks.push_back(i * step);
+  return ticks;
+}
+
+std::string LinePlot(const PlotSpec& spec) {
+  const bool visible = std::ranges::any_of(spec.lines, [](const PlotLine& line) { return line.points.size() > 1; });
+  return visible ? Plot(spec).Svg() : "";
+}
+
+}  // namespace onnxtrain::cli
