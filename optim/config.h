@@ -118,6 +118,7 @@ struct TrainConfig {
   std::string monitor = "loss:min";
   std::vector<std::string> metrics, require;
   std::string plot, reference;
+  std::vector<std::string> runs;  // folders to look at
   int64_t gradcheck = 0;
 
   // Names of fields that SetField, ParseFlags or FromJson set: they count as specified even at their default.
@@ -137,7 +138,9 @@ enum ConfigTask : unsigned {
   kTaskExport = 64,
   kTaskBench = 128,
   kTaskPlan = 256,
-  kTaskAll = 511,
+  kTaskMonitor = 512,
+  kTaskCompareRuns = 1024,
+  kTaskAll = 511,  // that read a model
 };
 
 using ConfigMember =

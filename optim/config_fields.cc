@@ -21,8 +21,9 @@ constexpr unsigned kLabels = kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare; 
 // clang-format off
 constexpr ConfigField kFields[] = {
     {"model", "model", kTaskAll, &C::model, "FILE", "Path of the ONNX model", {.on_resume = kFree}},
-    {"model", "out", kTaskTrain | kTaskPredict | kTaskGrad | kTaskExport, &C::out, "PATH",
-     "Output path. train: a folder (default runs/NAME-TIME); predict, grad, export: a file", {.on_resume = kFree}},
+    {"model", "out", kTaskTrain | kTaskPredict | kTaskGrad | kTaskExport | kTaskCompareRuns, &C::out, "PATH",
+     "Output path. train: a folder (default runs/NAME-TIME); predict, grad, export, compare-runs: a file",
+     {.on_resume = kFree}},
     {"model", "overwrite", kTaskTrain, &C::overwrite, "",
      "Replaces the run that the output folder holds", {.transient = true, .on_resume = kFree}},
     {"model", "weights", kTaskExport, &C::weights, "FILE",
@@ -260,7 +261,7 @@ constexpr ConfigField kFields[] = {
      {.min = 1, .max = 1 << 20, .on_resume = kFree}},
     {"run", "quiet", kReads | kTaskBench, &C::quiet, "", "Prints no start page and no progress",
      {.transient = true, .on_resume = kFree}},
-    {"run", "json", kSteps | kTaskEval | kTaskInspect | kTaskCompare, &C::json, "",
+    {"run", "json", kSteps | kTaskEval | kTaskInspect | kTaskCompare | kTaskCompareRuns, &C::json, "",
      "Prints the result as JSON", {.transient = true, .on_resume = kFree}},
     {"run", "verify_passes", kTaskAll, &C::verify_passes, "",
      "Verifies the graph after every pass (frontend/passes), for debugging", {.transient = true, .on_resume = kFree}},
@@ -273,6 +274,8 @@ constexpr ConfigField kFields[] = {
      "mae, rmse, r2, also of each target (rmse_0; default for regressions: rmse,r2); of one of several outputs: "
      "f1@OUTPUT", {.on_resume = kFree}},
     {"run", "plot", kTaskPlan, &C::plot, "FILE", "Plots live memory over the step as SVG"},
+    {"run", "runs", kTaskMonitor | kTaskCompareRuns, &C::runs, "RUN",
+     "Folder of a run; the words behind the subcommand are RUNs too", {.repeatable = true, .transient = true}},
     {"run", "require", kTaskTrain | kTaskEval, &C::require, "'METRIC>=X'",
      "Exits with 3 unless the result meets it: 'accuracy>=0.97'; repeatable", {.repeatable = true, .on_resume = kFree}},
     {"run", "reference", kTaskCompare, &C::reference, "FILE",

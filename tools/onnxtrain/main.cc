@@ -35,6 +35,9 @@ constexpr Command kCommands[] = {
      RunPlan},
     {"bench", kTaskBench,
      "times a training step and its operators against what the machine reaches; with data: loading", RunBench},
+    {"monitor", kTaskMonitor, "follows a run from another terminal: monitor RUN", RunMonitor, "runs"},
+    {"compare-runs", kTaskCompareRuns, "puts runs into one table, and into one page with --out: compare-runs A B …",
+     RunCompareRuns, "runs"},
 };
 
 const Command& FindCommand(std::string_view name) {
@@ -43,7 +46,7 @@ const Command& FindCommand(std::string_view name) {
 
 std::vector<CommandSpec> ListCommands() {
   std::vector<CommandSpec> specs;
-  for (const Command& c : kCommands) specs.push_back({c.name, ListFlags(c.task)});
+  for (const Command& c : kCommands) specs.push_back({c.name, ListFlags(c.task), c.words});
   return specs;
 }
 
@@ -54,7 +57,7 @@ std::string Overview() {
       "  onnxtrain --model x.onnx            a trial run on synthetic data\n"
       "  onnxtrain SUBCOMMAND --model x.onnx …\n\nsubcommands (each has its own --help)\n";
   for (const Command& c : kCommands)
-    StrAppend(&text, "  ", c.name, std::string(10 - std::string_view(c.name).size(), ' '), c.summary, "\n");
+    StrAppend(&text, "  ", c.name, std::string(14 - std::string_view(c.name).size(), ' '), c.summary, "\n");
   return text + "\nflags of train\n";
 }
 

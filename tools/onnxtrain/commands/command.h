@@ -12,6 +12,7 @@ struct Command {
   unsigned task;        // of ConfigTask: which flags it has
   const char* summary;  // one line for --help
   absl::StatusOr<int> (*run)(const TrainConfig& config);
+  const char* words = "";  // CommandSpec::words
 };
 
 absl::StatusOr<int> RunTrain(const TrainConfig& config);
@@ -23,5 +24,7 @@ absl::StatusOr<int> RunCompare(const TrainConfig& config);
 absl::StatusOr<int> RunExport(const TrainConfig& config);
 absl::StatusOr<int> RunBench(const TrainConfig& config);
 absl::StatusOr<int> RunPlan(const TrainConfig& config);
+absl::StatusOr<int> RunMonitor(const TrainConfig& config);
+absl::StatusOr<int> RunCompareRuns(const TrainConfig& config);
 
 }  // namespace onnxtrain::cli

@@ -12,6 +12,8 @@
 #include "optim/telemetry/console.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/report/html_report.h"
+#include "tools/onnxtrain/report/sample_view.h"
 #include "tools/onnxtrain/report/start_page.h"
 #include "tools/onnxtrain/version.h"
 
@@ -115,6 +117,9 @@ absl::StatusOr<std::map<std::string, HostTensor>> ReadCheckpointWeights(const st
   return ReadWeights(checkpoint, average);
 }
 
+constexpr int64_t kReportedSamples = 1000;
+constexpr size_t kWorstSamples = 12;
+constexpr char kReportFile[] = "report.html";
 constexpr char kUnfinishedFile[] = "model.unfinished.onnx";
 
 }  // namespace
@@ -154,6 +159,13 @@ absl::Status Recorder::WriteTokenizer() const {
   std::filesystem::create_directories(folder, error);
   for (const auto& [name, bytes] : tokenizer->files()) RETURN_IF_ERROR(WriteTextFile(StrCat(folder, "/", name), bytes));
   return absl::OkStatus();
+}
+
+// For the report. Nothing depends on it: what fails here fails in the evaluation too, which says so.
+std::optional<Quality> Recorder::Judge(const std::atomic<bool>* stop) {
+  if (!run_.has_eval() || run_.data.synthetic) return std::nullopt;
+  auto quality = EvaluateQuality(*run_.session, run_.eval, kReportedSamples, run_.config.ignore_index, stop);
+  return quality.ok() ? *std::move(quality) : std::nullopt;
 }
 
 absl::Status Recorder::Begin() {
@@ -265,6 +277,10 @@ absl::StatusOr<std::map<std::string, HostTensor>> Recorder::WeightsToExport(RunS
 absl::Status Recorder::WriteModel(RunSummary* summary) {
   const std::string name = ModelFile();
   ASSIGN_OR_RETURN(auto chosen, WeightsToExport(summary));
+  if (run_.has_eval()) {
+    RETURN_IF_ERROR(run_.session->SetWeights(chosen));
+    after_ = Judge(nullptr);
+  }
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
   ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
   for (const std::string& edit : edits) LogInfo(run_.config, "export: " + edit);
@@ -294,6 +310,22 @@ absl::Status Recorder::WriteUnfinished() {
   return absl::OkStatus();
 }
 
+absl::Status Recorder::WriteReport(const std::string& summary) {
+  ASSIGN_OR_RETURN(RunRecord record, ReadRun(folder_.path()));
+  record.summary = summary;
+  ReportContents report{.record = std::move(record),
+                        .flags = ToFlags(recorded_.resolved, kTaskTrain),
+                        .classes = DescribeBinding(run_.data.train).classes,
+                        .before = before_,
+                        .after = after_};
+  if (after_) report.worst = FindWorst(*after_, kWorstSamples);
+  for (const SampleResult& worst : report.worst) {
+    report.pictures.push_back(SampleHtml(run_.eval, worst.sample));
+    report.places.push_back(run_.eval.dataset->Describe(worst.sample));
+  }
+  return WriteTextFile(folder_.File(kReportFile), HtmlReport(report));
+}
+
 int Recorder::CheckRequirements(const std::string& json) const {
   return ReportUnmet(FindUnmetRequirements(recorded_.requirements,
                                            [&](const std::string& name) { return FindSummaryMetric(json, name); }));
@@ -316,7 +348,9 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
   summary.warnings = warnings_.texts();
   const std::string json = ToJson(summary);
   const absl::Status saved = WriteTextFile(folder_.File("summary.json"), json);
-  for (const absl::Status& status : {written, saved}) {
+  const absl::Status reported = saved.ok() ? WriteReport(json) : saved;
+  if (reported.ok()) files_.emplace_back(kReportFile);
+  for (const absl::Status& status : {written, saved, reported}) {
     if (!status.ok()) return ReportFailure(status);
   }
   if (!failure.empty()) return ReportFailure(Invalid(failure));
@@ -326,6 +360,7 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
 
 absl::StatusOr<int> Recorder::TrainAndWrite(const SignalFlags& signals) {
   RETURN_IF_ERROR(Begin());
+  if (!recorded_.resumed) before_ = Judge(signals.stop);
   const auto result = Loop(signals);
   if (result.ok()) return Finish(*result, FindFailure(run_.config, *result));
   TrainResult so_far = recorded_.resumed ? recorded_.resumed->result : TrainResult();

@@ -16,6 +16,7 @@
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags/require.h"
 #include "tools/onnxtrain/report/output_folder.h"
+#include "tools/onnxtrain/report/quality.h"
 
 namespace onnxtrain::cli {
 
@@ -65,6 +66,8 @@ class Recorder {
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
   absl::Status WriteModel(RunSummary* summary);
   absl::Status WriteUnfinished();
+  std::optional<Quality> Judge(const std::atomic<bool>* stop);
+  absl::Status WriteReport(const std::string& summary);
   absl::StatusOr<int> Finish(const TrainResult& result, const std::string& failure);
   int CheckRequirements(const std::string& json) const;
 
@@ -78,7 +81,8 @@ class Recorder {
   BestEvaluation best_;
   std::optional<TrainResult> at_end_;  // the session holds the weights of this many updates, none follows
   int64_t saved_step_ = -1;
-  double busy_cpus_ = 0;  // mean over the loop
+  double busy_cpus_ = 0;                   // mean over the loop
+  std::optional<Quality> before_, after_;  // of the weights at the start, and of those that are exported
   Warnings warnings_;
   std::vector<std::string> files_;
 };

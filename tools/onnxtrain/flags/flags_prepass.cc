@@ -163,7 +163,11 @@ absl::Status Parser::Parse(const std::vector<std::string>& words, const std::str
   std::vector<SpecifiedFlag> here;
   std::vector<SpecifiedFlag> included;
   for (size_t i = 0; i < words.size(); ++i) {
-    if (!IsFlagWord(words[i])) return LeftOver(words[i]);
+    if (!IsFlagWord(words[i])) {
+      if (command_.words.empty() || !place.empty()) return LeftOver(words[i]);
+      here.push_back({command_.words, words[i], place});
+      continue;
+    }
     const Word word = SplitWord(words[i]);
     if (word.name == "flagfile") {
       ASSIGN_OR_RETURN(const std::string path, PlainValue(word, words, &i));

@@ -20,6 +20,7 @@ struct FlagSpec {
 struct CommandSpec {
   std::string name;
   std::vector<FlagSpec> flags;  // those that mean something to this subcommand
+  std::string words = {};       // the repeatable flag that words without a flag belong to; "": there are none
 };
 
 struct SpecifiedFlag {

@@ -35,7 +35,8 @@ svg .f3 { fill: var(--c3); } svg .f4 { fill: var(--c4); } svg .f5 { fill: var(--
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 14px; }
 th { text-align: left; color: var(--soft); font-weight: 500; } td, th { padding: 3px 12px 3px 0; vertical-align: top; }
 .numbers td:not(:first-child), .numbers th:not(:first-child) { text-align: right; font-variant-numeric: tabular-nums; }
-tbody tr { border-top: 1px solid var(--line); } code, pre { font: 13px/1.4 ui-monospace, "DejaVu Sans Mono", monospace; }
+tbody tr { border-top: 1px solid var(--line); }
+code, pre { font: 13px/1.4 ui-monospace, "DejaVu Sans Mono", monospace; }
 pre { background: var(--card); border-radius: 8px; padding: 12px; overflow-x: auto; }
 .confusion td { padding: 2px 7px; text-align: right; min-width: 26px; border: 1px solid var(--back); }
 .confusion th { padding: 2px 7px; font-size: 12px; }

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 // The files that a run writes.
 constexpr const char* kRunFiles[] = {"model.onnx",   "model.synthetic.onnx", "model.unfinished.onnx", "preprocess.json",
-                                     "summary.json", "metrics.jsonl",        "config.flags"};
+                                     "summary.json", "metrics.jsonl",        "config.flags",          "report.html"};
 
 std::string RunFileIn(const fs::path& folder) {
   std::error_code ignored;
@@ -94,6 +94,14 @@ std::string DefaultOutputFolder(const std::string& model_path) {
   std::error_code ignored;
   for (int i = 2; fs::exists(path, ignored); ++i) path = StrCat(base, "-", i);
   return path;
+}
+
+bool IsLocked(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return locked;
 }
 
 absl::Status CheckNotInput(const std::string& target, const std::vector<std::string>& inputs) {

@@ -48,4 +48,7 @@ class OutputFolder {
   bool made_;
 };
 
+// Is a process writing a run to this folder?
+bool IsLocked(const std::string& path);
+
 }  // namespace onnxtrain::cli

@@ -6,6 +6,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
+#include "tools/onnxtrain/report/output_folder.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -29,7 +30,7 @@ void AddRow(const Json& row, RunRecord* record) {
 
 absl::StatusOr<RunRecord> ReadRun(const std::string& folder) {
   const std::string path = folder + "/metrics.jsonl";
-  RunRecord record{.folder = folder};
+  RunRecord record{.folder = folder, .running = IsLocked(folder)};
   std::ifstream file(path);
   if (!file) return Invalid(folder, ": holds no run (there is no metrics.jsonl)");
   int64_t number = 0;

@@ -18,7 +18,8 @@ struct RunRecord {
   // By name without "eval_": "loss", "accuracy", "lr", "grad_norm", "samples_per_second", "data_wait", "busy_cpus",
   // "resident_bytes", "seconds", "epoch"; of evaluations "loss", "accuracy" and metrics.
   std::map<std::string, Series> train, eval;
-  std::string summary;  // the text of summary.json; "" before the run has ended
+  std::string summary;   // the text of summary.json; "" before the run has ended for the first time
+  bool running = false;  // a process is writing to the folder
 };
 
 // Reads metrics.jsonl, up to a last line that is still being written, and summary.json. Fails where there is no

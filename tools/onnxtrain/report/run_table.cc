@@ -55,7 +55,7 @@ std::optional<double> LastOf(const RunRecord& run, const std::string& path) {
 }
 
 std::optional<double> Value(const RunRecord& run, const std::string& path) {
-  return run.summary.empty() ? LastOf(run, path) : FindSummaryMetric(run.summary, path);
+  return run.running || run.summary.empty() ? LastOf(run, path) : FindSummaryMetric(run.summary, path);
 }
 
 void AddRow(const std::vector<RunRecord>& runs, const std::string& label, const std::string& path,
@@ -119,7 +119,7 @@ RunTable CompareRuns(const std::vector<RunRecord>& runs) {
   RunTable table{.header = {""}};
   for (const RunRecord& run : runs) {
     const std::string name = std::filesystem::path(run.folder).lexically_normal().filename().string();
-    table.header.push_back(StrCat(name.empty() ? run.folder : name, run.summary.empty() ? " (running)" : ""));
+    table.header.push_back(StrCat(name.empty() ? run.folder : name, run.running ? " (running)" : ""));
   }
   for (const Row& row : kRows) AddRow(runs, row.label, row.path, row.format, &table);
   for (const std::string& name : OtherMetrics(runs)) AddRow(runs, name, "eval." + name, FormatNumber, &table);

@@ -1,0 +1,209 @@
+// report.html, monitor and compare-runs.
+#include <cmath>
+#include <fstream>
+#include <regex>
+
+#include "frontend/base/status.h"
+#include "frontend/data/npz.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+#include "tools/onnxtrain/report/class_tables.h"
+#include "tools/onnxtrain/report/html_page.h"
+#include "tools/onnxtrain/report/html_report.h"
+#include "tools/onnxtrain/report/quality.h"
+#include "tools/onnxtrain/report/run_table.h"
+#include "tools/onnxtrain/report/svg_plot.h"
+#include "tools/onnxtrain/report/terminal_plot.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+size_t CountOf(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(Html, EscapesAnyBytes) {
+  EXPECT_EQ(EscapeHtml("a<b>&\"c\""), "a&lt;b&gt;&amp;&quot;c&quot;");
+  EXPECT_EQ(EscapeHtml("caf\xe9 \x01 é"), "caf\xef\xbf\xbd \xef\xbf\xbd é");
+}
+
+TEST(Plot, TicksAreRoundNumbers) {
+  EXPECT_EQ(Ticks(0, 10, 5), (std::vector<double>{0, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(Ticks(0.13, 0.52, 4), (std::vector<double>{0.2, 0.30000000000000004, 0.4, 0.5}));
+  EXPECT_EQ(Ticks(-3, 3, 3), (std::vector<double>{-2, 0, 2}));
+}
+
+TEST(Plot, LongLinesKeepTheirExtremes) {
+  Series points;
+  for (int i = 0; i < 100000; ++i) points.emplace_back(i, i == 77777 ? 50 : i % 2);
+  const std::string svg = LinePlot({.title = "t", .lines = {{.name = "a", .points = points}}});
+  EXPECT_LT(svg.size(), 40000);
+  EXPECT_NE(svg.find(",34.0 "), std::string::npos);  // the greatest value is at the top
+  EXPECT_EQ(LinePlot({.title = "t", .lines = {{.name = "a", .points = {{1, 1}}}}}), "");
+}
+
+TEST(Plot, ConstantsAndTwoPointsAreNoDivisionByZero) {
+  for (const double y : {0.0, 3.0, -1e-30}) {
+    for (const bool log : {false, true}) {
+      const std::string svg =
+          LinePlot({.title = "t", .lines = {{.name = "a", .points = {{1, y}, {2, y}}}}, .log_y = log});
+      EXPECT_EQ(svg.find("nan"), std::string::npos) << y;
+      EXPECT_EQ(svg.find("inf"), std::string::npos) << y;
+    }
+  }
+}
+
+TEST(TerminalPlot, DrawsWithDots) {
+  Series falling;
+  for (int i = 0; i < 40; ++i) falling.emplace_back(i, 40 - i);
+  const auto lines = TerminalPlot(falling, 31, 3);
+  ASSERT_EQ(lines.size(), 3);
+  EXPECT_TRUE(lines[0].starts_with("        40 ")) << lines[0];
+  EXPECT_TRUE(lines[2].starts_with("         1 ")) << lines[2];
+  EXPECT_EQ(lines[0].substr(11, 3), "\u2809");            // the first two values are in the top row
+  EXPECT_TRUE(lines[2].ends_with("\u28c0")) << lines[2];  // the last two in the bottom row
+  EXPECT_TRUE(TerminalPlot({}, 31, 3).empty());
+  EXPECT_EQ(TerminalPlot({{1, 1}}, 31, 3).size(), 3);
+}
+
+Quality TwoClasses() {
+  Quality q{.samples = 10, .classes = 2, .confusion = {4, 1, 2, 3}};
+  q.bins[6] = {.samples = 5, .correct = 3, .confidence = 3.25};
+  q.bins[9] = {.samples = 5, .correct = 4, .confidence = 4.75};
+  for (int64_t i = 0; i < 10; ++i) q.results.push_back({.sample = i, .loss = i % 3 * 1.0});
+  return q;
+}
+
+TEST(Quality, AccuracyAndCalibration) {
+  const Quality q = TwoClasses();
+  EXPECT_DOUBLE_EQ(q.accuracy(), 0.7);
+  EXPECT_DOUBLE_EQ(q.calibration_error(), (0.25 + 0.75) / 10);
+  const auto worst = FindWorst(q, 4);
+  ASSERT_EQ(worst.size(), 4);
+  EXPECT_EQ(worst[0].sample, 2);
+  EXPECT_EQ(worst[3].sample, 1);
+}
+
+TEST(Quality, TablesOfClasses) {
+  const std::string html = QualityHtml(nullptr, TwoClasses(), {"no", "<yes>"});
+  EXPECT_NE(html.find("<td>no</td><td>5</td><td>80.0 %</td><td>66.7 %</td><td>72.7 %</td>"), std::string::npos) << html;
+  EXPECT_NE(html.find("&lt;yes&gt;"), std::string::npos);
+  EXPECT_EQ(html.find("<yes>"), std::string::npos);
+  Quality many{.samples = 3, .classes = 100, .confusion = std::vector<int64_t>(10000, 0)};
+  many.confusion[7 * 100 + 8] = 3;
+  const std::string pairs = QualityHtml(nullptr, many, {});
+  EXPECT_NE(pairs.find("<td>7</td><td>8</td><td>3</td>"), std::string::npos);
+  EXPECT_EQ(CountOf(pairs, "<tr>"), 1 + 2 + 2 + 2);  // accuracy and calibration, one class, one pair, with headers
+}
+
+class Report : public Scratch {
+ protected:
+  Report() {
+    tiny::Model m;
+    m.nodes = {{"Flatten", {"x"}, {"f"}}, {"MatMul", {"f", "w"}, {"y"}}};
+    m.input_shape = {-1, 1, 8, 8};
+    m.weights = {{"w", {64, 3}, tiny::Uniform(192, 0.1f, 1)}};
+    m.Save(Path("m.onnx"));
+    HostTensor x({DType::kUInt8, {60, 1, 8, 8}}), y({DType::kInt64, {60}});
+    for (int64_t i = 0; i < 60; ++i) {
+      y.SetInt(i, i % 3);
+      for (int64_t j = 0; j < 64; ++j) x.Set(i * 64 + j, j / 8 == i % 3 ? 200 : (i * 7 + j) % 50);
+    }
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", y}}).ok());
+  }
+  Outcome Train(const std::string& flags) const {
+    return Run("--model m.onnx --data d.npz --eval-split last:0.5 --batch-size 10 --threads 1 --quiet " + flags);
+  }
+};
+
+TEST_F(Report, IsOneSelfContainedPage) {
+  const Outcome o = Train("--epochs 8 --lr 0.05 --log-every 1 --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.out.find("report.html"), std::string::npos) << o.out;
+  const std::string html = ReadAll(Path("r/report.html"));
+  EXPECT_EQ(html.find("<script"), std::string::npos);
+  EXPECT_EQ(html.find("http"), std::string::npos);
+  EXPECT_GE(CountOf(html, "<svg class=\"plot\""), 7);
+  EXPECT_EQ(CountOf(html, "<figure><img alt=\"sample\" src=\"data:image/png;base64,iVBOR"), 12);
+  EXPECT_NE(html.find("30 samples of the evaluation data"), std::string::npos);
+  EXPECT_NE(html.find("<td>100.0 %</td>"), std::string::npos);  // three classes that are easy to tell
+  EXPECT_NE(html.find("--epochs=8"), std::string::npos);
+  int64_t confusion = 0;
+  const std::regex cell("transparent\\)\">(\\d+)</td>");
+  for (std::sregex_iterator it(html.begin(), html.end(), cell), end; it != end; ++it) confusion += std::stoll((*it)[1]);
+  EXPECT_EQ(confusion, 30);
+}
+
+TEST_F(Report, ShowsTheWeightsThatAreExported) {
+  ASSERT_EQ(Train("--epochs 9 --eval-every 1ep --lr 0.05 --export-weights best --monitor loss:max --out r").code, 0);
+  const std::string html = ReadAll(Path("r/report.html"));
+  const Outcome o = Run("eval --model r/model.onnx --data d.npz --json");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(html.find("expected calibration error"), std::string::npos);
+}
+
+TEST_F(Report, NumbersAndNoEvaluation) {
+  std::ofstream(Path("t.csv")) << "a,b,target\n1,2,3\n2,3,5\n3,4,7\n4,5,9\n5,6,11\n6,7,13\n7,8,15\n8,9,17\n";
+  tiny::Model m;
+  m.nodes = {{"MatMul", {"x", "w"}, {"y"}}};
+  m.input_shape = {-1, 2};
+  m.weights = {{"w", {2, 1}, {0.5f, 0.25f}}};
+  m.Save(Path("n.onnx"));
+  const std::string flags = "--model n.onnx --data t.csv --label target --max-steps 5 --threads 1 --quiet ";
+  ASSERT_EQ(Run(flags + "--eval-split last:0.25 --out r").code, 0);
+  EXPECT_NE(ReadAll(Path("r/report.html")).find("prediction over label"), std::string::npos);
+  ASSERT_EQ(Run(flags + "--out s").code, 0);
+  EXPECT_EQ(ReadAll(Path("s/report.html")).find("Predictions"), std::string::npos);
+}
+
+TEST_F(Report, ComparesRuns) {
+  ASSERT_EQ(Train("--epochs 2 --lr 0.05 --out a").code, 0);
+  ASSERT_EQ(Train("--epochs 3 --lr 0.01 --out b").code, 0);
+  const Outcome o = Run("compare-runs a b --out page.html");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(std::regex_search(o.out, std::regex("updates +6 +9\n"))) << o.out;
+  EXPECT_TRUE(std::regex_search(o.out, std::regex("--lr +\\S*0.05\\S* +\\S*0.01"))) << o.out;
+  EXPECT_EQ(o.out.find("--batch-size"), std::string::npos) << o.out;  // does not differ
+  EXPECT_NE(ReadAll(Path("page.html")).find("b evaluation"), std::string::npos);
+  EXPECT_NE(Run("compare-runs a b --json").out.find("\"final_loss\""), std::string::npos);
+}
+
+TEST_F(Report, MonitorShowsARun) {
+  ASSERT_EQ(Train("--epochs 4 --log-every 1 --out a").code, 0);
+  const Outcome o = Run("monitor a");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.out.find("training loss"), std::string::npos) << o.out;
+  EXPECT_NE(o.out.find("\u2800"), std::string::npos) << o.out;
+  EXPECT_EQ(o.out.find("running"), std::string::npos) << o.out;
+}
+
+TEST_F(Report, MonitorSeesARunThatIsWritten) {
+  const Outcome o =
+      Run("--model m.onnx --data d.npz --epochs 10000000 --log-every 5000 --max-time 4 --quiet --out a > log & pid=$!; "
+          "sleep 2; " ONNXTRAIN_BINARY_DIR "/bin/onnxtrain monitor a > seen; wait $pid; cat seen");
+  EXPECT_NE(ReadAll(Path("seen")).find("a (running)"), std::string::npos) << o.out << o.err;
+}
+
+TEST_F(Report, BadInputIsOneLine) {
+  const auto fails = [&](const std::string& words, const std::string& part) {
+    const Outcome o = Run(words);
+    EXPECT_EQ(o.code, 1) << words;
+    EXPECT_NE(o.err.find(part), std::string::npos) << o.err;
+    EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
+  };
+  fails("monitor", "name the folder of one run");
+  fails("monitor a b", "name the folder of one run");
+  fails("monitor nothing", "nothing: holds no run");
+  fails("compare-runs", "name the folders of runs");
+  fails("eval a", "'a': a word that belongs to no flag");
+  std::filesystem::create_directory(Path("bad"));
+  std::ofstream(Path("bad/metrics.jsonl")) << "{\"event\":\"step\",\"step\":1,\"loss\":2}\nnonsense\n";
+  fails("compare-runs bad", "bad/metrics.jsonl: line 2");
+  std::ofstream(Path("bad/metrics.jsonl")) << "{\"event\":\"step\",\"step\":1,\"loss\":2}\n{\"event\":\"st";
+  EXPECT_EQ(Run("compare-runs bad").code, 0);  // the last line is still being written
+}
+
+}  // namespace
+}  // namespace onnxtrain::cli

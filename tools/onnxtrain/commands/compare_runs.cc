@@ -1,0 +1,38 @@
+// onnxtrain compare-runs: several runs in one table, and in one page.
+#include <nlohmann/json.hpp>
+
+#include "frontend/base/status.h"
+#include "frontend/base/text_file.h"
+#include "tools/onnxtrain/commands/command.h"
+#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/report/html_report.h"
+#include "tools/onnxtrain/report/run_table.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+// The summaries by folder; null of a run that has none yet.
+std::string SummariesJson(const std::vector<RunRecord>& runs) {
+  nlohmann::ordered_json json;
+  for (const RunRecord& run : runs) json[run.folder] = nlohmann::ordered_json::parse(run.summary, nullptr, false);
+  for (auto& summary : json) {
+    if (summary.is_discarded()) summary = nullptr;
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunCompareRuns(const TrainConfig& config) {
+  if (config.runs.empty())
+    return Invalid("compare-runs: name the folders of runs: onnxtrain compare-runs runs/a runs/b");
+  std::vector<RunRecord> runs;
+  for (const std::string& folder : config.runs) {
+    ASSIGN_OR_RETURN(runs.emplace_back(), ReadRun(folder));
+  }
+  if (!config.out.empty()) RETURN_IF_ERROR(WriteTextFile(config.out, HtmlComparison(runs)));
+  RETURN_IF_ERROR(Print(config.json ? SummariesJson(runs) : FormatTable(CompareRuns(runs))));
+  return kDone;
+}
+
+}  // namespace onnxtrain::cli

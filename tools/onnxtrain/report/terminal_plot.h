@@ -1,0 +1,15 @@
+// Plots of characters, for a terminal.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/onnxtrain/report/run_record.h"
+
+namespace onnxtrain::cli {
+
+// Returns `height` lines of about `width` columns: the values at the left, the curve in dots of Braille (two by four to
+// a character). Logarithmic where all values are positive and span more than two decades. Empty of an empty series.
+std::vector<std::string> TerminalPlot(const Series& series, size_t width, size_t height);
+
+}  // namespace onnxtrain::cli
