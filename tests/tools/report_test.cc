@@ -4,7 +4,7 @@
 #include <regex>
 
 #include "frontend/base/status.h"
-#include "frontend/data/npz.h"
+#include "frontend/data/formats/npz.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 #include "tools/onnxtrain/report/class_tables.h"

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "frontend/base/strings.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/report/html_page.h"
 
