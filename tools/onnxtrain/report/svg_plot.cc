@@ -185,7 +185,8 @@ std::vector<double> Ticks(double least, double most, int count) {
     if (digit * power >= rough) step = digit * power;
   }
   std::vector<double> ticks;
-  for (double i = std::ceil(least / step - 1e-9); i * step <= most + 1e-9 * step; ++i) ticks.push_back(i * step + 0.0);  // no -0
+  // Adding 0 turns -0 into 0.
+  for (double i = std::ceil(least / step - 1e-9); i * step <= most + 1e-9 * step; ++i) ticks.push_back(i * step + 0.0);
   return ticks;
 }
 
