@@ -145,14 +145,15 @@ TEST_F(Report, ShowsTheWeightsThatAreExported) {
 }
 
 TEST_F(Report, NumbersAndNoEvaluation) {
-  std::ofstream(Path("t.csv")) << "a,b,target\n1,2,3\n2,3,5\n3,4,7\n4,5,9\n5,6,11\n6,7,13\n7,8,15\n8,9,17\n";
+  std::ofstream(Path("t.csv")) << "a,b,target\n1,2,3.5\n2,3,5.5\n3,4,7.5\n4,5,9.5\n5,6,11\n6,7,13\n7,8,15\n8,9,17\n";
   tiny::Model m;
   m.nodes = {{"MatMul", {"x", "w"}, {"y"}}};
   m.input_shape = {-1, 2};
   m.weights = {{"w", {2, 1}, {0.5f, 0.25f}}};
   m.Save(Path("n.onnx"));
   const std::string flags = "--model n.onnx --data t.csv --label target --max-steps 5 --threads 1 --quiet ";
-  ASSERT_EQ(Run(flags + "--eval-split last:0.25 --out r").code, 0);
+  const Outcome o = Run(flags + "--eval-split last:0.25 --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_NE(ReadAll(Path("r/report.html")).find("prediction over label"), std::string::npos);
   ASSERT_EQ(Run(flags + "--out s").code, 0);
   EXPECT_EQ(ReadAll(Path("s/report.html")).find("Predictions"), std::string::npos);
@@ -180,9 +181,9 @@ TEST_F(Report, MonitorShowsARun) {
 }
 
 TEST_F(Report, MonitorSeesARunThatIsWritten) {
-  const Outcome o =
-      Run("--model m.onnx --data d.npz --epochs 10000000 --log-every 5000 --max-time 4 --quiet --out a > log & pid=$!; "
-          "sleep 2; " ONNXTRAIN_BINARY_DIR "/bin/onnxtrain monitor a > seen; wait $pid; cat seen");
+  const Outcome o = Run(StrCat("--model m.onnx --data d.npz --epochs 10000000 --log-every 5000 --max-time 4 --quiet ",
+                               "--out a > log & pid=$!; sleep 2; cd ", folder_, "; ", ONNXTRAIN_BINARY_DIR,
+                               "/bin/onnxtrain monitor a > seen; wait $pid"));
   EXPECT_NE(ReadAll(Path("seen")).find("a (running)"), std::string::npos) << o.out << o.err;
 }
 
