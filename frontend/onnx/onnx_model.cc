@@ -30,7 +30,9 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::Load(const std::stri
   std::shared_ptr<OnnxModel> model(new OnnxModel);
   model->parsed_->edits = std::move(edits);
   model->parsed_->path = path;
-  model->parsed_->sha256 = std::async([file = *file] { return Sha256Hex(file->bytes()); }).share();
+  // Not a temporary: where no thread can be started, libstdc++ has already moved from it and calls it nevertheless.
+  const auto hash = [file = *file] { return Sha256Hex(file->bytes()); };
+  model->parsed_->sha256 = std::async(hash).share();
   if ((*file)->size() < kMinHashedInBackground) model->parsed_->sha256.wait();
   if (absl::Status s = ReadModel(*file, model->parsed_.get()); !s.ok()) return OneLine(Annotate(s, StrCat(path, ": ")));
   return std::shared_ptr<const OnnxModel>(model);

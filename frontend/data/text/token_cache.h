@@ -13,20 +13,20 @@
 
 namespace onnxtrain {
 
-// Short words with few ids, which is nearly all, are in slots of half a cache line; the others in a hash map. A new
-// short word replaces the one in its slot; the map is emptied when it is full.
+// Short words with few ids, which is nearly all, are in entries of half a cache line; the others in a hash map. A new
+// short word replaces the one in its entry; the map is emptied when it is full.
 class TokenCache {
  public:
-  TokenCache() : slots_(kSlots) {}
+  TokenCache() : entries_(kEntries) {}
 
   // Appends the ids of the word and returns true where it is known.
   bool Append(std::string_view word, std::vector<TokenId>* ids) const {
     if (word.size() <= kShortBytes) {
       const ShortWord key(word);
-      const Slot& slot = slots_[key.Hash()];
-      if (slot.low != key.low || slot.high != key.high || slot.bytes != word.size() || slot.count == kManyIds)
-        return slot.count == kManyIds && AppendLong(word, ids);
-      ids->insert(ids->end(), slot.ids, slot.ids + slot.count);
+      const Entry& entry = entries_[key.Hash()];
+      if (entry.low != key.low || entry.high != key.high || entry.bytes != word.size() || entry.count == kManyIds)
+        return entry.count == kManyIds && AppendLong(word, ids);
+      ids->insert(ids->end(), entry.ids, entry.ids + entry.count);
       return true;
     }
     return AppendLong(word, ids);
@@ -36,21 +36,21 @@ class TokenCache {
     if (word.empty() || word.size() > kLongBytes) return;
     if (word.size() > kShortBytes) return AddLong(word, ids);
     const ShortWord key(word);
-    Slot& slot = slots_[key.Hash()];
-    slot = {key.low, key.high, {}, static_cast<uint8_t>(word.size()), kManyIds};
-    if (ids.size() > kSlotIds) return AddLong(word, ids);
-    slot.count = static_cast<uint8_t>(ids.size());
-    std::copy(ids.begin(), ids.end(), slot.ids);
+    Entry& entry = entries_[key.Hash()];
+    entry = {key.low, key.high, {}, static_cast<uint8_t>(word.size()), kManyIds};
+    if (ids.size() > kEntryIds) return AddLong(word, ids);
+    entry.count = static_cast<uint8_t>(ids.size());
+    std::copy(ids.begin(), ids.end(), entry.ids);
   }
 
  private:
-  static constexpr size_t kSlots = size_t{1} << 16, kShortBytes = 16, kSlotIds = 3, kLongBytes = 256;
+  static constexpr size_t kEntries = size_t{1} << 16, kShortBytes = 16, kEntryIds = 3, kLongBytes = 256;
   static constexpr size_t kLongWords = size_t{1} << 16;
   static constexpr uint8_t kManyIds = 255;  // they are in the map
 
-  struct Slot {
+  struct Entry {
     uint64_t low = 0, high = 0;
-    TokenId ids[kSlotIds] = {};
+    TokenId ids[kEntryIds] = {};
     uint8_t bytes = 0, count = 0;
   };
 
@@ -71,7 +71,7 @@ class TokenCache {
     size_t Hash() const {
       const unsigned __int128 product =
           static_cast<unsigned __int128>(low ^ 0x9e3779b97f4a7c15u) * ((high + size) ^ 0xc2b2ae3d27d4eb4fu);
-      return static_cast<size_t>(static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64)) % kSlots;
+      return static_cast<size_t>(static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64)) % kEntries;
     }
     template <typename T>
     static T Load(const char* p) {
@@ -94,7 +94,7 @@ class TokenCache {
     long_.emplace(std::string(word), std::vector<TokenId>(ids.begin(), ids.end()));
   }
 
-  std::vector<Slot> slots_;
+  std::vector<Entry> entries_;
   absl::flat_hash_map<std::string, std::vector<TokenId>> long_;
 };
 

@@ -162,7 +162,7 @@ absl::Status Recorder::WriteTokenizer() const {
 }
 
 // For the report. Nothing depends on it: what fails here fails in the evaluation too, which says so.
-std::optional<Quality> Recorder::Judge(const std::atomic<bool>* stop) {
+std::optional<Quality> Recorder::EvaluateForReport(const std::atomic<bool>* stop) {
   if (!run_.has_eval() || run_.data.synthetic) return std::nullopt;
   auto quality = EvaluateQuality(*run_.session, run_.eval, kReportedSamples, run_.config.ignore_index, stop);
   return quality.ok() ? *std::move(quality) : std::nullopt;
@@ -279,7 +279,7 @@ absl::Status Recorder::WriteModel(RunSummary* summary) {
   ASSIGN_OR_RETURN(auto chosen, WeightsToExport(summary));
   if (run_.has_eval()) {
     RETURN_IF_ERROR(run_.session->SetWeights(chosen));
-    after_ = Judge(nullptr);
+    after_ = EvaluateForReport(nullptr);
   }
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
   ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
@@ -360,7 +360,7 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
 
 absl::StatusOr<int> Recorder::TrainAndWrite(const SignalFlags& signals) {
   RETURN_IF_ERROR(Begin());
-  if (!recorded_.resumed) before_ = Judge(signals.stop);
+  if (!recorded_.resumed) before_ = EvaluateForReport(signals.stop);
   const auto result = Loop(signals);
   if (result.ok()) return Finish(*result, FindFailure(run_.config, *result));
   TrainResult so_far = recorded_.resumed ? recorded_.resumed->result : TrainResult();

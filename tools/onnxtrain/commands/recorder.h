@@ -66,7 +66,7 @@ class Recorder {
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
   absl::Status WriteModel(RunSummary* summary);
   absl::Status WriteUnfinished();
-  std::optional<Quality> Judge(const std::atomic<bool>* stop);
+  std::optional<Quality> EvaluateForReport(const std::atomic<bool>* stop);
   absl::Status WriteReport(const std::string& summary);
   absl::StatusOr<int> Finish(const TrainResult& result, const std::string& failure);
   int CheckRequirements(const std::string& json) const;

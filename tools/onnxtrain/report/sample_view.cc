@@ -1,14 +1,13 @@
 #include "tools/onnxtrain/report/sample_view.h"
 
-#include <openssl/evp.h>
-#include <png.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
 
+#include "absl/strings/escaping.h"
 #include "frontend/base/strings.h"
+#include "frontend/data/image/png_encoder.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/report/html_page.h"
 
@@ -35,29 +34,6 @@ std::optional<ImageLayout> FindLayout(const Shape& s) {
   return found && found->height >= 8 && found->width >= 8 ? found : std::nullopt;
 }
 
-std::string Base64(const std::string& bytes) {
-  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');
-  const int length =
-      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
-                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-  text.resize(length);
-  return text;
-}
-
-// "" where libpng fails.
-std::string EncodePng(const std::string& pixels, int64_t width, int64_t height, int64_t channels) {
-  png_image image = {};
-  image.version = PNG_IMAGE_VERSION;
-  image.width = static_cast<png_uint_32>(width);
-  image.height = static_cast<png_uint_32>(height);
-  image.format = channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
-  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
-  std::string png(size, '\0');
-  if (png_image_write_to_memory(&image, png.data(), &size, 0, pixels.data(), 0, nullptr) == 0) return "";
-  png.resize(size);
-  return png;
-}
-
 // Every n-th pixel of a large image; numbers that are not bytes are stretched to 0–255.
 std::string ImageHtml(const HostTensor& tensor, const ImageLayout& layout, bool bytes) {
   double least = 0, most = 255;
@@ -80,8 +56,8 @@ std::string ImageHtml(const HostTensor& tensor, const ImageLayout& layout, bool 
       }
     }
   }
-  const std::string png = EncodePng(pixels, width, height, layout.channels);
-  return png.empty() ? "" : StrCat("<img alt=\"sample\" src=\"data:image/png;base64,", Base64(png), "\">");
+  const std::string png = EncodePng(pixels, height, width, layout.channels);
+  return png.empty() ? "" : StrCat("<img alt=\"sample\" src=\"data:image/png;base64,", absl::Base64Escape(png), "\">");
 }
 
 std::optional<HostTensor> ReadColumn(const TrainData& data, int64_t sample, int column) {
