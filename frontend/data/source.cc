@@ -91,11 +91,12 @@ std::string SourcePath(const std::string& path) {
 }
 
 bool HasSuffix(std::string_view path, const std::vector<std::string>& suffixes, bool packed) {
-  std::string lower = absl::AsciiStrToLower({path.data(), path.size()});
-  for (const char* packing : {".gz", ".zst"}) {
-    if (packed && lower.ends_with(packing)) lower.resize(lower.size() - std::string_view(packing).size());
+  const std::string lower = absl::AsciiStrToLower({path.data(), path.size()});
+  std::string_view name = lower;
+  for (const std::string_view packing : {".gz", ".zst"}) {
+    if (packed && name.ends_with(packing)) name.remove_suffix(packing.size());
   }
-  return std::ranges::any_of(suffixes, [&](const std::string& suffix) { return lower.ends_with(suffix); });
+  return std::ranges::any_of(suffixes, [&](const std::string& suffix) { return name.ends_with(suffix); });
 }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenDataset(const std::string& path, const DatasetOptions& options) {

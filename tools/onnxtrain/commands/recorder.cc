@@ -185,6 +185,7 @@ absl::Status Recorder::Begin() {
   const int64_t resumed = recorded_.continues_folder ? recorded_.resumed->result.steps : 0;
   ASSIGN_OR_RETURN(events_, EventFile::Create(folder_.File(kEventsFolder), resumed));
   files_ = {"summary.json", "metrics.jsonl", "preprocess.json", "config.flags", kEventsFolder};
+  if (run_.data.train.text.tokenizer != nullptr) files_.emplace_back(kTokenizerFolder);
   return BeginCheckpoints();
 }
 

@@ -41,7 +41,8 @@ pre { background: var(--card); border-radius: 8px; padding: 12px; overflow-x: au
 .confusion td { padding: 2px 7px; text-align: right; min-width: 26px; border: 1px solid var(--back); }
 .confusion th { padding: 2px 7px; font-size: 12px; }
 .worst { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 12px; }
-.worst figure { margin: 0; background: var(--card); border-radius: 8px; padding: 10px; font-size: 13px; }
+.worst figure { margin: 0; background: var(--card); border-radius: 8px; padding: 10px; font-size: 13px;
+  overflow-wrap: anywhere; }
 .worst img { width: 100%; image-rendering: pixelated; border-radius: 4px; background: var(--line); }
 .warn { border-left: 4px solid var(--c1); padding: 4px 12px; background: var(--card); border-radius: 4px; }
 )";
