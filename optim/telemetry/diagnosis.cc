@@ -24,6 +24,8 @@ struct Rule {
 
 // In the order of how much a change gains; the first that applies is the diagnosis.
 const Rule kRules[] = {
+    {"duration", [](const Evidence& e) { return e.result.seconds < 1; },
+     [](const Evidence&) { return std::string("the run took less than a second, which is too short to judge"); }},
     {"compilation", [](const Evidence& e) { return e.Share(e.result.compile_seconds) > 0.5; },
      [](const Evidence& e) {
        return "compiling the programs took " + e.Percent(e.result.compile_seconds) +

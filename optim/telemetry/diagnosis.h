@@ -15,7 +15,8 @@ struct RunConditions {
 };
 
 struct Diagnosis {
-  std::string limit;  // "data", "overhead", "evaluation", "checkpoints", "compilation", "threads", "memory", "compute"
+  std::string limit;  // "duration", "data", "overhead", "evaluation", "checkpoints", "compilation", "threads",
+                      // "memory", "compute"
   std::string text;   // one sentence; fields in backquotes
 };
 

@@ -214,6 +214,8 @@ TEST(Diagnosis, NamesWhatLimitsTheRun) {
   EXPECT_EQ(limit(r), "evaluation");
   r.compile_seconds = 60;
   EXPECT_EQ(limit(r), "compilation");
+  r.seconds = 0.5;
+  EXPECT_EQ(limit(r), "duration");
   EXPECT_EQ(limit({}), "");
 }
 
