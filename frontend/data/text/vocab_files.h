@@ -13,10 +13,11 @@ namespace onnxtrain {
 // upper-case ASCII letter besides special ones in brackets.
 absl::StatusOr<TokenizerParts> ParseWordPieceVocabulary(const std::string& text, std::optional<bool> lowercase);
 
-// GPT-2's vocab.json and merges.txt. A vocabulary with <s> and </s> is RoBERTa's, which stand around each text.
+// GPT-2's vocab.json and merges.txt. Adds <s> before and </s> after each text, as RoBERTa does, where the vocabulary
+// has both.
 absl::StatusOr<TokenizerParts> ParseGpt2Vocabulary(const std::string& vocab_json, const std::string& merges);
 
-// A SentencePiece model. Its begin and end tokens stand around each text where it has them.
+// A SentencePiece model. Adds its begin and end tokens to each text where it has them.
 absl::StatusOr<TokenizerParts> ParseSentencePiece(const std::string& bytes);
 
 }  // namespace onnxtrain

@@ -278,10 +278,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> Recorder::WeightsToExport(RunS
 absl::Status Recorder::WriteModel(RunSummary* summary) {
   const std::string name = ModelFile();
   ASSIGN_OR_RETURN(auto chosen, WeightsToExport(summary));
-  if (run_.has_eval()) {
-    RETURN_IF_ERROR(run_.session->SetWeights(chosen));
-    after_ = EvaluateForReport(nullptr);
-  }
+  if (run_.has_eval()) exported_ = chosen;  // shares the bytes
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
   ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
   for (const std::string& edit : edits) LogInfo(run_.config, "export: " + edit);
@@ -311,7 +308,12 @@ absl::Status Recorder::WriteUnfinished() {
   return absl::OkStatus();
 }
 
+// Comes last: whatever fails here, model and summary are written.
 absl::Status Recorder::WriteReport(const std::string& summary) {
+  if (!exported_.empty()) {
+    RETURN_IF_ERROR(run_.session->SetWeights(exported_));
+    after_ = EvaluateForReport(nullptr);
+  }
   ASSIGN_OR_RETURN(RunRecord record, ReadRun(folder_.path()));
   record.summary = summary;
   ReportContents report{.record = std::move(record),
@@ -351,7 +353,8 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
   const absl::Status saved = WriteTextFile(folder_.File("summary.json"), json);
   const absl::Status reported = saved.ok() ? WriteReport(json) : saved;
   if (reported.ok()) files_.emplace_back(kReportFile);
-  for (const absl::Status& status : {written, saved, reported}) {
+  if (saved.ok() && !reported.ok()) Warn(StrCat("there is no report: ", ToStd(reported.message())));
+  for (const absl::Status& status : {written, saved}) {
     if (!status.ok()) return ReportFailure(status);
   }
   if (!failure.empty()) return ReportFailure(Invalid(failure));

@@ -1,6 +1,7 @@
 // Trains, and writes what a run leaves in its folder: model, metrics, checkpoints, summary.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -81,8 +82,9 @@ class Recorder {
   BestEvaluation best_;
   std::optional<TrainResult> at_end_;  // the session holds the weights of this many updates, none follows
   int64_t saved_step_ = -1;
-  double busy_cpus_ = 0;                   // mean over the loop
-  std::optional<Quality> before_, after_;  // of the weights at the start, and of those that are exported
+  double busy_cpus_ = 0;                        // mean over the loop
+  std::map<std::string, HostTensor> exported_;  // weights in the model that was written, with evaluation data
+  std::optional<Quality> before_, after_;       // of the weights at the start, and of those that are exported
   Warnings warnings_;
   std::vector<std::string> files_;
 };

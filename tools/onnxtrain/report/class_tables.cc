@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
@@ -24,21 +25,25 @@ std::string Ratio(int64_t part, int64_t all) {
 }
 
 struct ClassCounts {
-  int64_t id, support = 0, predicted = 0, correct = 0;
+  int64_t id = 0, support = 0, predicted = 0, correct = 0;
   double recall() const { return support > 0 ? static_cast<double>(correct) / static_cast<double>(support) : 1; }
 };
 
+// Of the classes that are labels or predictions of a sample, ascending.
 std::vector<ClassCounts> CountClasses(const Quality& q) {
-  std::vector<ClassCounts> counts;
-  for (int64_t c = 0; c < q.classes; ++c) {
-    ClassCounts n{.id = c, .correct = q.confusion[c * q.classes + c]};
-    for (int64_t other = 0; other < q.classes; ++other) {
-      n.support += q.confusion[c * q.classes + other];
-      n.predicted += q.confusion[other * q.classes + c];
-    }
-    counts.push_back(n);
+  std::map<int64_t, ClassCounts> counts;
+  for (const auto& [pair, samples] : q.confusion) {
+    const auto& [label, prediction] = pair;
+    counts[label].support += samples;
+    counts[prediction].predicted += samples;
+    if (label == prediction) counts[label].correct += samples;
   }
-  return counts;
+  std::vector<ClassCounts> list;
+  for (auto& [id, count] : counts) {
+    count.id = id;
+    list.push_back(count);
+  }
+  return list;
 }
 
 // In the order of the classes; of many, those with the lowest recall.
@@ -66,13 +71,13 @@ std::string Matrix(const Quality& q, const std::vector<std::string>& names) {
       "class=\"confusion\"><thead><tr><th></th>";
   for (int64_t c = 0; c < q.classes; ++c) StrAppend(&html, "<th>", EscapeHtml(Name(names, c)), "</th>");
   html += "</tr></thead>\n<tbody>\n";
-  const std::vector<ClassCounts> counts = CountClasses(q);
+  std::map<int64_t, int64_t> support;
+  for (const ClassCounts& c : CountClasses(q)) support[c.id] = c.support;
   for (int64_t label = 0; label < q.classes; ++label) {
     StrAppend(&html, "<tr><th>", EscapeHtml(Name(names, label)), "</th>");
     for (int64_t c = 0; c < q.classes; ++c) {
-      const int64_t n = q.confusion[label * q.classes + c];
-      const double share =
-          counts[label].support > 0 ? static_cast<double>(n) / static_cast<double>(counts[label].support) : 0;
+      const int64_t n = q.Count(label, c);
+      const double share = n > 0 ? static_cast<double>(n) / static_cast<double>(support[label]) : 0;
       const char* color = c == label ? "var(--c2)" : "var(--c1)";
       absl::StrAppendFormat(&html, "<td style=\"background:color-mix(in srgb, %s %.0f%%, transparent)\">%s</td>", color,
                             100 * std::sqrt(share) * 0.85, n > 0 ? StrCat(n) : "");
@@ -87,9 +92,8 @@ std::string ConfusedPairs(const Quality& q, const std::vector<std::string>& name
     int64_t label, prediction, count;
   };
   std::vector<Pair> pairs;
-  for (int64_t i = 0; i < q.classes * q.classes; ++i) {
-    if (q.confusion[i] > 0 && i / q.classes != i % q.classes)
-      pairs.push_back({i / q.classes, i % q.classes, q.confusion[i]});
+  for (const auto& [pair, count] : q.confusion) {
+    if (pair.first != pair.second) pairs.push_back({pair.first, pair.second, count});
   }
   std::ranges::stable_sort(pairs, std::greater(), &Pair::count);
   std::vector<std::vector<std::string>> rows;

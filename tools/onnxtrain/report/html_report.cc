@@ -134,21 +134,6 @@ void AddLines(const RunRecord& run, const Curve& curve, const std::string& prefi
   }
 }
 
-// Metrics of evaluations that no curve above has.
-std::set<std::string> OtherMetrics(const std::vector<RunRecord>& runs) {
-  std::set<std::string> names;
-  for (const RunRecord& run : runs) {
-    for (const auto& [name, series] : run.eval) names.insert(name);
-  }
-  for (const char* known : {"loss", "accuracy", "epoch", "seconds", "samples"}) names.erase(known);
-  return names;
-}
-
-std::string RunName(const RunRecord& run) {
-  const std::string name = std::filesystem::path(run.folder).lexically_normal().filename().string();
-  return name.empty() ? run.folder : name;
-}
-
 std::string WorstHtml(const ReportContents& c) {
   std::string html;
   const auto name = [&](double value) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
 #include "optim/telemetry/format.h"
+#include "tools/onnxtrain/report/html_page.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -99,12 +100,6 @@ class Plot {
   const double most_;
 };
 
-std::string Escaped(const std::string& text) {
-  std::string escaped;
-  for (char c : text) escaped += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return escaped;
-}
-
 }  // namespace
 
 std::string MemoryPlot(const std::string& title, const RecomputeCostModel& model, const RecomputeSchedule& recomputed,
@@ -119,7 +114,7 @@ std::string MemoryPlot(const std::string& title, const RecomputeCostModel& model
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" "
       "font-size=\"12\">\n"
       "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"%.0f\" y=\"22\" font-size=\"15\">%s</text>\n",
-      kWidth, kHeight, kLeft, Escaped(title));
+      kWidth, kHeight, kLeft, EscapeHtml(title));
   svg += plot.Axis() + plot.Areas() +
          plot.HorizontalLine(static_cast<double>(arena), "arena " + FormatBytes(static_cast<double>(arena)));
   svg += plot.VerticalLine(trace.backward, "backward pass") + Plot::Legend();

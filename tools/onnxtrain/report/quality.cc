@@ -25,7 +25,6 @@ class Collector {
       : scores_(loss, output), form_(loss.leading().form), ignore_index_(ignore_index) {
     if (scores_.form() == ScoreReader::Form::kClasses) quality_.classes = scores_.width();
     if (scores_.form() == ScoreReader::Form::kBinary && scores_.width() == 1) quality_.classes = 2;
-    quality_.confusion.resize(quality_.classes * quality_.classes);
   }
 
   bool Fits(const HostTensor& labels, const HostTensor& values) const {
@@ -66,7 +65,7 @@ class Collector {
   void AddClass(int64_t sample, int64_t label, const std::vector<double>& row) {
     const int64_t best = std::max_element(row.begin(), row.end()) - row.begin();
     ++quality_.samples;
-    ++quality_.confusion[label * quality_.classes + best];
+    ++quality_.confusion[{label, best}];
     const auto bin = static_cast<size_t>(std::clamp(10 * row[best], 0.0, 9.0));
     quality_.bins[bin].samples += 1;
     quality_.bins[bin].correct += best == label;
@@ -87,9 +86,14 @@ class Collector {
 
 }  // namespace
 
+int64_t Quality::Count(int64_t label, int64_t prediction) const {
+  const auto found = confusion.find({label, prediction});
+  return found == confusion.end() ? 0 : found->second;
+}
+
 double Quality::accuracy() const {
   int64_t correct = 0;
-  for (int64_t c = 0; c < classes; ++c) correct += confusion[c * classes + c];
+  for (const auto& [pair, count] : confusion) correct += pair.first == pair.second ? count : 0;
   return samples > 0 ? static_cast<double>(correct) / static_cast<double>(samples) : 0;
 }
 

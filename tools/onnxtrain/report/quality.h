@@ -4,8 +4,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -32,10 +34,12 @@ struct Quality {
   int64_t samples = 0;  // that were looked at; those with a label of ignore_index are not
   // Of class indices as labels, and of one output between 0 and 1; else 0.
   int64_t classes = 0;
-  std::vector<int64_t> confusion;  // [label, prediction]
+  std::map<std::pair<int64_t, int64_t>, int64_t>
+      confusion;  // samples by (label, prediction); vocabularies have 10^5 classes
   std::array<ConfidenceBin, 10> bins = {};
   std::vector<SampleResult> results;  // all; ascending by sample
 
+  int64_t Count(int64_t label, int64_t prediction) const;
   double accuracy() const;
   // Σ |accuracy - confidence| over the bins, weighted by their samples (Naeini et al. 2015).
   double calibration_error() const;

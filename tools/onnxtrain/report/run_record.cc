@@ -47,6 +47,20 @@ absl::StatusOr<RunRecord> ReadRun(const std::string& folder) {
   return record;
 }
 
+std::set<std::string> OtherMetrics(const std::vector<RunRecord>& runs) {
+  std::set<std::string> names;
+  for (const RunRecord& run : runs) {
+    for (const auto& [name, series] : run.eval) names.insert(name);
+  }
+  for (const char* known : {"loss", "accuracy", "epoch", "seconds", "samples"}) names.erase(known);
+  return names;
+}
+
+std::string RunName(const RunRecord& run) {
+  const std::string name = std::filesystem::path(run.folder).lexically_normal().filename().string();
+  return name.empty() ? run.folder : name;
+}
+
 const Series* FindSeries(const std::map<std::string, Series>& all, const std::string& name) {
   const auto found = all.find(name);
   return found == all.end() ? nullptr : &found->second;

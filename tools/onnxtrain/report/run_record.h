@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,11 @@ struct RunRecord {
 // Reads metrics.jsonl, up to a last line that is still being written, and summary.json. Fails where there is no
 // metrics.jsonl, and names its line where one is not JSON.
 absl::StatusOr<RunRecord> ReadRun(const std::string& folder);
+
+// The name of the run's folder.
+std::string RunName(const RunRecord& run);
+// Names of all evaluation metrics of the runs but loss and accuracy.
+std::set<std::string> OtherMetrics(const std::vector<RunRecord>& runs);
 
 // Null where there is none of that name.
 const Series* FindSeries(const std::map<std::string, Series>& all, const std::string& name);

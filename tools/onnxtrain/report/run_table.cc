@@ -1,7 +1,6 @@
 #include "tools/onnxtrain/report/run_table.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -70,15 +69,6 @@ void AddRow(const std::vector<RunRecord>& runs, const std::string& label, const 
   if (any) table->rows.push_back(std::move(row));
 }
 
-std::set<std::string> OtherMetrics(const std::vector<RunRecord>& runs) {
-  std::set<std::string> names;
-  for (const RunRecord& run : runs) {
-    for (const auto& [name, series] : run.eval) names.insert(name);
-  }
-  for (const char* known : {"loss", "accuracy", "epoch", "seconds", "samples"}) names.erase(known);
-  return names;
-}
-
 std::map<std::string, std::string> Settings(const RunRecord& run) {
   const Json summary = Json::parse(run.summary, nullptr, false);
   std::map<std::string, std::string> settings;
@@ -118,8 +108,7 @@ size_t Width(const std::string& text) {
 RunTable CompareRuns(const std::vector<RunRecord>& runs) {
   RunTable table{.header = {""}};
   for (const RunRecord& run : runs) {
-    const std::string name = std::filesystem::path(run.folder).lexically_normal().filename().string();
-    table.header.push_back(StrCat(name.empty() ? run.folder : name, run.running ? " (running)" : ""));
+    table.header.push_back(StrCat(RunName(run), run.running ? " (running)" : ""));
   }
   for (const Row& row : kRows) AddRow(runs, row.label, row.path, row.format, &table);
   for (const std::string& name : OtherMetrics(runs)) AddRow(runs, name, "eval." + name, FormatNumber, &table);
