@@ -8,24 +8,12 @@
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "frontend/base/units.h"
+#include "frontend/data/json_reader.h"
 
 namespace onnxtrain {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Reads json[key] into *out where it is there and of the right kind; says so where it is of another.
-template <typename T>
-absl::Status Take(const Json& json, const char* key, T* out) {
-  const auto it = json.find(key);
-  if (it == json.end() || it->is_null()) return absl::OkStatus();
-  try {
-    *out = it->get<T>();
-  } catch (const Json::exception&) {
-    return Invalid("'", key, "' is not what it should be");
-  }
-  return absl::OkStatus();
-}
 
 absl::StatusOr<std::vector<double>> ParseNumbers(std::string_view text) {
   ASSIGN_OR_RETURN(const std::vector<std::string> parts, ParseList(text));
@@ -49,9 +37,9 @@ absl::StatusOr<ColumnTransform> ParseTransform(const std::string& column, const 
   if (!json.is_object()) return Invalid("'columns' holds something else than objects");
   ColumnTransform t{.column = column};
   std::string encode;
-  RETURN_IF_ERROR(Take(json, "encode", &encode));
-  RETURN_IF_ERROR(Take(json, "categories", &t.categories));
-  RETURN_IF_ERROR(Take(json, "fill", &t.fill));
+  RETURN_IF_ERROR(ReadField(json, "encode", &encode));
+  RETURN_IF_ERROR(ReadField(json, "categories", &t.categories));
+  RETURN_IF_ERROR(ReadField(json, "fill", &t.fill));
   t.one_hot = encode == "onehot";
   const bool place = t.categories.empty() || t.fill.empty() ||
                      (t.fill.size() == 1 && t.fill[0] >= 0 && t.fill[0] < static_cast<double>(t.categories.size()));
@@ -62,11 +50,11 @@ absl::StatusOr<ColumnTransform> ParseTransform(const std::string& column, const 
 
 absl::Status ParseInput(const std::string& name, const Json& value, Preprocess* p) {
   if (!value.is_object()) return Invalid("'inputs' holds something else than objects");
-  RETURN_IF_ERROR(Take(value, "columns", &p->inputs[name]));
-  RETURN_IF_ERROR(Take(value, "layout", &p->layout[name]));
+  RETURN_IF_ERROR(ReadField(value, "columns", &p->inputs[name]));
+  RETURN_IF_ERROR(ReadField(value, "layout", &p->layout[name]));
   Standardization standardize;
-  RETURN_IF_ERROR(Take(value, "mean", &standardize.shift));
-  RETURN_IF_ERROR(Take(value, "std", &standardize.divisor));
+  RETURN_IF_ERROR(ReadField(value, "mean", &standardize.shift));
+  RETURN_IF_ERROR(ReadField(value, "std", &standardize.divisor));
   const auto positive = [](double x) { return x > 0; };
   if (standardize.shift.size() != standardize.divisor.size() || !std::ranges::all_of(standardize.divisor, positive))
     return Invalid("'mean' and 'std' of input '", Printable(name), "' do not fit together");
@@ -87,19 +75,19 @@ absl::Status ParsePictures(const Json& json, Preprocess* preprocess) {
   if (it == json.end()) return absl::OkStatus();
   if (!it->is_object()) return Invalid("'pictures' is no object");
   PicturePreprocess p;
-  RETURN_IF_ERROR(Take(*it, "height", &p.height));
-  RETURN_IF_ERROR(Take(*it, "width", &p.width));
-  RETURN_IF_ERROR(Take(*it, "channels", &p.channels));
-  RETURN_IF_ERROR(Take(*it, "layout", &p.layout));
-  RETURN_IF_ERROR(Take(*it, "resize", &p.resize));
-  RETURN_IF_ERROR(Take(*it, "channel_order", &p.channel_order));
+  RETURN_IF_ERROR(ReadField(*it, "height", &p.height));
+  RETURN_IF_ERROR(ReadField(*it, "width", &p.width));
+  RETURN_IF_ERROR(ReadField(*it, "channels", &p.channels));
+  RETURN_IF_ERROR(ReadField(*it, "layout", &p.layout));
+  RETURN_IF_ERROR(ReadField(*it, "resize", &p.resize));
+  RETURN_IF_ERROR(ReadField(*it, "channel_order", &p.channel_order));
   const auto folders = it->find("folders");
   for (const Json& folder : folders == it->end() ? Json::array() : *folders) {
     if (!folder.is_object()) return Invalid("'folders' holds something else than objects");
     PicturePreprocess::Folder f;
-    RETURN_IF_ERROR(Take(folder, "column", &f.column));
-    RETURN_IF_ERROR(Take(folder, "folder", &f.folder));
-    RETURN_IF_ERROR(Take(folder, "mask", &f.mask));
+    RETURN_IF_ERROR(ReadField(folder, "column", &f.column));
+    RETURN_IF_ERROR(ReadField(folder, "folder", &f.folder));
+    RETURN_IF_ERROR(ReadField(folder, "mask", &f.mask));
     p.folders.push_back(std::move(f));
   }
   preprocess->pictures = std::move(p);
@@ -110,10 +98,10 @@ absl::Status ParseText(const Json& json, TextPreprocess* text) {
   const auto it = json.find("text");
   if (it == json.end()) return absl::OkStatus();
   if (!it->is_object()) return Invalid("'text' is no object");
-  RETURN_IF_ERROR(Take(*it, "columns", &text->columns));
-  RETURN_IF_ERROR(Take(*it, "tokenizer", &text->tokenizer));
-  RETURN_IF_ERROR(Take(*it, "sha256", &text->sha256));
-  RETURN_IF_ERROR(Take(*it, "max_length", &text->max_length));
+  RETURN_IF_ERROR(ReadField(*it, "columns", &text->columns));
+  RETURN_IF_ERROR(ReadField(*it, "tokenizer", &text->tokenizer));
+  RETURN_IF_ERROR(ReadField(*it, "sha256", &text->sha256));
+  RETURN_IF_ERROR(ReadField(*it, "max_length", &text->max_length));
   const bool whole = !text->columns.empty() && text->columns.size() <= 2 && !text->tokenizer.empty();
   return whole && text->max_length > 0 ? absl::OkStatus() : Invalid("'text' lacks columns, tokenizer or max_length");
 }
@@ -178,12 +166,12 @@ absl::StatusOr<Preprocess> ParsePreprocess(const std::string& text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return Invalid("no JSON object");
   Preprocess p;
-  RETURN_IF_ERROR(Take(json, "normalize", &p.normalize));
+  RETURN_IF_ERROR(ReadField(json, "normalize", &p.normalize));
   RETURN_IF_ERROR(ParsePictures(json, &p));
-  RETURN_IF_ERROR(Take(json, "label", &p.label));
-  RETURN_IF_ERROR(Take(json, "classes", &p.classes));
-  RETURN_IF_ERROR(Take(json, "loss", &p.loss));
-  RETURN_IF_ERROR(Take(json, "output", &p.output));
+  RETURN_IF_ERROR(ReadField(json, "label", &p.label));
+  RETURN_IF_ERROR(ReadField(json, "classes", &p.classes));
+  RETURN_IF_ERROR(ReadField(json, "loss", &p.loss));
+  RETURN_IF_ERROR(ReadField(json, "output", &p.output));
   RETURN_IF_ERROR(ParseText(json, &p.text));
   RETURN_IF_ERROR(
       ForEach(json, "inputs", [&](const auto& name, const Json& value) { return ParseInput(name, value, &p); }));

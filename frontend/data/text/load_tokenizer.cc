@@ -3,7 +3,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
-#include "frontend/data/text/json_reader.h"
+#include "frontend/data/json_reader.h"
 #include "frontend/data/text/tokenizer.h"
 #include "frontend/data/text/tokenizer_json.h"
 #include "frontend/data/text/unicode.h"
@@ -11,6 +11,8 @@
 
 namespace onnxtrain {
 namespace {
+
+using Json = nlohmann::json;
 
 using Parts = absl::StatusOr<TokenizerParts>;
 namespace fs = std::filesystem;

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/data/text/json_reader.h"
+#include "frontend/data/json_reader.h"
 #include "frontend/data/text/models.h"
 #include "frontend/data/text/tokenizer_stages.h"
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "frontend/data/text/json_reader.h"
+#include "frontend/data/json_reader.h"
 #include "frontend/data/text/tokenizer.h"
 
 namespace onnxtrain {
+
+using Json = nlohmann::json;
 
 // What the model must know of the stages before it.
 struct StageFacts {

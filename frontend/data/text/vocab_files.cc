@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "frontend/data/text/json_reader.h"
+#include "frontend/data/json_reader.h"
 #include "frontend/data/text/models.h"
 
 namespace onnxtrain {
 namespace {
+
+using Json = nlohmann::json;
 
 // Calls visit(line, number from 1), without line ends.
 template <typename Visit>

@@ -8,24 +8,22 @@
 
 namespace onnxtrain {
 
-using Json = nlohmann::json;
-
 // Reads json[key] into *out where it is there and not null; an error where it is of another kind.
-template <typename T>
-absl::Status ReadField(const Json& json, const char* key, T* out) {
+template <typename AnyJson, typename T>
+absl::Status ReadField(const AnyJson& json, const char* key, T* out) {
   const auto it = json.find(key);
   if (it == json.end() || it->is_null()) return absl::OkStatus();
   try {
-    *out = it->get<T>();
-  } catch (const Json::exception&) {
+    *out = it->template get<T>();
+  } catch (const nlohmann::json::exception&) {
     return Invalid("'", key, "' is not what it should be");
   }
   return absl::OkStatus();
 }
 
 // json[key] as an object or array; an empty object where it is missing or null.
-inline const Json& Part(const Json& json, const char* key) {
-  static const Json kNone = Json::object();
+inline const nlohmann::json& Part(const nlohmann::json& json, const char* key) {
+  static const nlohmann::json kNone = nlohmann::json::object();
   const auto it = json.find(key);
   return it == json.end() || it->is_null() ? kNone : *it;
 }
