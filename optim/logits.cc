@@ -6,7 +6,6 @@
 
 #include "frontend/base/status.h"
 #include "frontend/ops/formula.h"
-#include "frontend/ops/op_classes.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
@@ -199,7 +198,9 @@ class LogitsFinder {
     if (v == kNoValue) return false;
     if (condition(v)) return true;
     const Node* node = depth > 0 ? Visit(v) : nullptr;
-    if (node == nullptr || !GuardsDivisor(node->op)) return false;
+    if (node == nullptr) return false;
+    const OpRow& row = *FindOp(node->op);
+    if (!row.moves_data && !row.guards_divisor) return false;
     const std::vector<ValueId> inputs = node->inputs;
     return std::ranges::any_of(inputs, [&](ValueId in) { return LeadsTo(in, depth - 1, condition); });
   }
@@ -207,9 +208,10 @@ class LogitsFinder {
   bool IsNonNegative(ValueId v, int depth = 6) {
     const Node* node = depth > 0 ? Visit(v) : nullptr;
     if (node == nullptr) return false;
-    if (IsAlwaysNonNegative(node->op)) return true;
+    const OpRow& row = *FindOp(node->op);
+    if (row.non_negative == NonNegative::kAlways) return true;
     if (const HostTensor* constant = graph_.FindConstant(v)) return constant->size() == 1 && constant->At(0) >= 0;
-    if (!KeepsNonNegative(node->op)) return false;
+    if (!row.moves_data && row.non_negative != NonNegative::kIfInputsAre) return false;
     const std::vector<ValueId> inputs = node->inputs;
     return std::ranges::all_of(inputs, [&](ValueId in) { return IsNonNegative(in, depth - 1); });
   }

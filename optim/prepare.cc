@@ -45,14 +45,12 @@ absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const Prepar
 
 namespace {
 
-// The ones that exporters write for a normalization without weights: nothing that somebody has frozen.
-bool IsConstantOfProgram(const WeightDecision& weight) { return weight.why.starts_with("a constant of"); }
-
-// With a frozen scale, batch statistics would drift away from it.
+// With a frozen scale, batch statistics would drift away from it. Constants, the ones that exporters write for a
+// normalization without weights, are nothing that somebody has frozen.
 std::set<std::string> FrozenScales(const Graph& graph, const std::vector<WeightDecision>& weights) {
   std::set<std::string> names, constants;
   for (const WeightDecision& weight : weights) {
-    if (IsConstantOfProgram(weight)) constants.insert(weight.name);
+    if (weight.reason == WeightReason::kConstant) constants.insert(weight.name);
   }
   for (const Node& node : graph.nodes()) {
     if (node.op != "BatchNorm" || !graph.IsInput(node.inputs[1])) continue;

@@ -94,13 +94,6 @@ struct GradientResult {
   std::map<std::string, HostTensor> gradients;  // by parameter name
 };
 
-// Device memory that outlives a step. Its bytes, SessionCounters and the options make up a session.
-struct StateTensor {
-  std::string name;  // of a weight or a running statistic: the initializer's; all other names begin with "$"
-  bool of_model;     // a weight, a running statistic or the average of a weight; else a moment or a counter
-  Region region;
-};
-
 struct SessionCounters {
   int64_t attempted = 0;  // updates
   int64_t reported_attempts = 0, reported_skips = 0;

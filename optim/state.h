@@ -19,6 +19,13 @@ struct Region {
 
 using Bindings = std::map<std::string, Region>;
 
+// A tensor that outlives a step. The bytes of all, SessionCounters and the options make up a session.
+struct StateTensor {
+  std::string name;  // of a weight or a running statistic: the initializer's; all other names begin with "$"
+  bool of_model;     // a weight, a running statistic or the average of a weight; else a moment or a counter
+  Region region;
+};
+
 // Lays out tensors contiguously, each at a multiple of 64 bytes, and allocates them as one zeroed buffer.
 class Arena {
  public:

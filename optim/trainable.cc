@@ -9,10 +9,42 @@
 namespace onnxtrain {
 namespace {
 
-std::string ReasonNotTrainable(InputKind kind, const Type& type) {
-  if (kind == InputKind::kState) return "running statistics";
-  if (!IsFloat(type.dtype)) return "not a floating-point tensor";
-  return "reaches no output through differentiable operators";
+// By WeightReason; the glob follows that matches.
+constexpr const char* kReasonTexts[] = {
+    "running statistics",
+    "not a floating-point tensor",
+    "reaches no output through differentiable operators",
+    "trained by default",
+    "matches `train` ",
+    "matches `freeze` ",
+    "matches no `train`",
+    "a buffer of the exported module: fixed unless `train` names it",
+    "a constant of the exported module: fixed unless `train` names it",
+    "it shifts or scales the inputs of the model: fixed unless `train` names it",
+    "a table of sines and cosines: fixed unless `train` names it",
+    "a mask of zeros and one large negative number: fixed unless `train` names it",
+};
+
+WeightReason ReasonNotTrainable(InputKind kind, const Type& type) {
+  if (kind == InputKind::kState) return WeightReason::kStatistics;
+  return IsFloat(type.dtype) ? WeightReason::kUnreached : WeightReason::kNotFloat;
+}
+
+// Why a trainable weight that no glob matches is trained or not. `listed`: whether `train` lists others.
+WeightReason ReasonByDefault(const ImportedWeight& w, bool listed) {
+  switch (w.fixed) {
+    case FixedWeight::kBuffer:
+      return WeightReason::kBuffer;
+    case FixedWeight::kConstant:
+      return WeightReason::kConstant;
+    case FixedWeight::kStandardizer:
+      return WeightReason::kStandardizer;
+    case FixedWeight::kNo:
+      break;
+  }
+  if (IsSinusoidTable(w.value)) return WeightReason::kSinusoids;
+  if (IsAttentionMask(w.value)) return WeightReason::kMask;
+  return listed ? WeightReason::kUnmatched : WeightReason::kDefault;
 }
 
 }  // namespace
@@ -33,21 +65,16 @@ absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model
     const std::string* wanted = train.Match(w);
     const std::string* frozen = freeze.Match(w);
     if (kind != InputKind::kParameter) {
-      d.why = ReasonNotTrainable(kind, d.type);
+      d.reason = ReasonNotTrainable(kind, d.type);
     } else if (frozen != nullptr) {
-      d.why = StrCat("matches `freeze` ", *frozen);
-    } else if (wanted == nullptr && !w.fixed.empty()) {
-      d.why = StrCat(w.fixed, ": fixed unless `train` names it");
-    } else if (wanted == nullptr && IsSinusoidTable(w.value)) {
-      d.why = "a table of sines and cosines: fixed unless `train` names it";
-    } else if (wanted == nullptr && IsAttentionMask(w.value)) {
-      d.why = "a mask of zeros and one large negative number: fixed unless `train` names it";
-    } else if (!spec.train.empty() && wanted == nullptr) {
-      d.why = "matches no `train`";
+      d.reason = WeightReason::kFrozen;
     } else {
-      d.trained = true;
-      d.why = wanted != nullptr ? StrCat("matches `train` ", *wanted) : "trained by default";
+      d.reason = wanted != nullptr ? WeightReason::kMatched : ReasonByDefault(w, !spec.train.empty());
     }
+    d.trained = d.reason == WeightReason::kMatched || d.reason == WeightReason::kDefault;
+    d.why = StrCat(kReasonTexts[static_cast<size_t>(d.reason)], d.reason == WeightReason::kFrozen    ? *frozen
+                                                                : d.reason == WeightReason::kMatched ? *wanted
+                                                                                                     : "");
     if (kind == InputKind::kParameter && !d.trained) model->graph.SetInputKind(input, InputKind::kFrozen);
     decisions.push_back(std::move(d));
   }

@@ -13,13 +13,30 @@ struct TrainableSpec {
   std::vector<std::string> train, freeze;  // globs (weight_globs.h); freeze wins
 };
 
+// Why a weight is trained or not. The first four follow from the model, the others from `train` and `freeze`.
+enum class WeightReason : uint8_t {
+  kStatistics,  // running statistics
+  kNotFloat,    // not a floating-point tensor
+  kUnreached,   // reaches no output through differentiable operators
+  kDefault,     // trained by default
+  kMatched,     // matches `train`
+  kFrozen,      // matches `freeze`
+  kUnmatched,   // matches no `train`
+  kBuffer,      // as in FixedWeight, from here on; trained where `train` matches
+  kConstant,
+  kStandardizer,
+  kSinusoids,  // IsSinusoidTable
+  kMask,       // IsAttentionMask
+};
+
 struct WeightDecision {
   std::string name;
   Type type;
   std::string consumer;
   std::string alias;  // as in ImportedWeight
   bool trained = false;
-  std::string why;  // "matches `freeze` conv*", "BatchNorm statistics", "reaches no differentiable loss", …
+  WeightReason reason = WeightReason::kDefault;
+  std::string why;  // the same for users: "matches `freeze` conv*", "running statistics", …
 };
 
 // Returns the weight's name in the exported module, with the name in the file behind it if that differs.

@@ -16,7 +16,6 @@
 #include "optim/groups.h"
 #include "optim/prepare.h"
 #include "optim/rules/rule.h"
-#include "optim/session.h"
 #include "optim/session_memory.h"
 #include "optim/state.h"
 #include "optim/training_graph.h"

@@ -5,7 +5,6 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/parsed.h"
-#include "frontend/ops/op_classes.h"
 
 namespace onnxtrain {
 namespace {
@@ -34,8 +33,8 @@ bool IsMl(const ParsedNode& node, std::string_view op) { return node.domain == "
 // Whether class c of the output is class c of input 0.
 bool KeepsClasses(const ParsedNode& node) {
   const OnnxTraits& traits = GetOnnxTraits(node);
-  return traits.view || traits.probabilities || traits.keeps_classes || IsMl(node, "ArrayFeatureExtractor") ||
-         (node.domain.empty() && KeepsOnnxClasses(node.op_type));
+  return traits.view || traits.probabilities || traits.keeps_classes || traits.keeps_channels ||
+         IsMl(node, "ArrayFeatureExtractor");
 }
 
 class LabelFinder {

@@ -106,12 +106,20 @@ struct ImportOptions {
   bool operator==(const ImportOptions&) const = default;
 };
 
+// Why a weight is trained only if it is asked for.
+enum class FixedWeight : uint8_t {
+  kNo,
+  kBuffer,        // a buffer of the exported module
+  kConstant,      // a constant of the exported module
+  kStandardizer,  // shifts or scales the inputs of the model
+};
+
 struct ImportedWeight {
   std::string name;      // of the graph input and of the ONNX initializer or Constant output
   HostTensor value;      // shares the model's bytes
   std::string consumer;  // op_type and name of the first consuming node, for --train, --freeze and inspect
   std::string alias;     // its name in the module that was exported, where the file calls it otherwise; else ""
-  std::string fixed;     // why it is trained only if it is asked for: "a buffer of the exported module"; else ""
+  FixedWeight fixed = FixedWeight::kNo;
 };
 
 struct StateUpdate {

@@ -11,7 +11,6 @@
 #include "frontend/onnx/tensor_compare.h"
 #include "frontend/onnx/weight_names.h"
 #include "frontend/onnx/weight_tracer.h"
-#include "frontend/ops/op_classes.h"
 
 namespace onnxtrain {
 namespace {
@@ -129,9 +128,7 @@ class RoleNamer {
 
   // Whether no reader takes the number as an attribute of its formula, as ε, a bound or the scale of a quantization.
   static bool IsFactorOrTerm(const std::vector<WeightReader>& readers) {
-    return std::ranges::all_of(readers, [](const WeightReader& reader) {
-      return reader.node->domain.empty() && ReadsOnnxFactorOrTerm(reader.node->op_type);
-    });
+    return std::ranges::all_of(readers, [](const auto& reader) { return GetOnnxTraits(*reader.node).scalar_weight; });
   }
 
   // Frequencies, slopes and grids are read by arithmetic, not where a layer has its weight.
@@ -156,9 +153,7 @@ class RoleNamer {
   }
 
   // Whether attention scores pass the node on the way to their softmax.
-  static bool KeepsScores(const ParsedNode& node) {
-    return (node.domain.empty() && PassesOnnxScores(node.op_type)) || IsViewOrCast(node);
-  }
+  static bool KeepsScores(const ParsedNode& node) { return GetOnnxTraits(node).scores || IsViewOrCast(node); }
 
   // The matrix that a bias is added behind: the other weight of the node, or of the product before an Add.
   const HostTensor* FindMatrix(const WeightReader& reader) const {

@@ -168,6 +168,7 @@ std::vector<OpRow> ActivationRows() {
   OpRow clip =
       Activation("Clip", {{"min", -kInfinity}, {"max", kInfinity}}, EvalWithAttrs<MakeClip>, ClipGrad, ClipGain);
   clip.onnx = nullptr;
+  clip.guards_divisor = true;
   OpRow hard_sigmoid = Activation("HardSigmoid", {{"alpha", 0.2}, {"beta", 0.5}}, EvalWithAttrs<MakeHardSigmoid>,
                                   HardSigmoidGrad, XavierGain);
   hard_sigmoid.written_as = {{"Clip", {{"alpha", 1.0 / 6}, {"beta", 0.5}}}, {"Clip", {{"alpha", 0.2}, {"beta", 0.5}}}};

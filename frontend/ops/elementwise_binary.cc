@@ -35,6 +35,16 @@ OpRow Commutative(OpRow row) {
   return row;
 }
 
+OpRow KeepsSign(OpRow row) {
+  row.non_negative = NonNegative::kIfInputsAre;
+  return row;
+}
+
+OpRow GuardsDivisor(OpRow row) {
+  row.guards_divisor = true;
+  return row;
+}
+
 OpRow Predicate(std::string_view name, TypeRule infer, Evaluate evaluate) {
   return {.name = name, .inputs = {2, 2}, .infer = infer, .grad_status = GradStatus::kZero, .evaluate = evaluate};
 }
@@ -136,10 +146,10 @@ std::vector<OpRow> BinaryRows() {
       Arithmetic("PRelu", EvalBinary<ScalarPRelu, [](int64_t x, int64_t s) { return x < 1 ? WrapMul(x, s) : x; }>,
                  BroadcastGrad<PReluByX, PReluBySlope>);
   prelu.init = {.roles = {WeightRole::kData, WeightRole::kSlope}, .gain = ReluGain};
-  OpRow add = Commutative(Basic(
+  OpRow add = GuardsDivisor(KeepsSign(Commutative(Basic(
       "Add", EvalBinary<[](double a, double b) { return a + b; }, WrapAdd>,
       BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy; }, [](Val dy, Val a, Val b, Val y) { return dy; }>,
-      WeightRole::kBias));
+      WeightRole::kBias))));
   add.init.transparent = true;
   return {
       std::move(add),
@@ -147,15 +157,15 @@ std::vector<OpRow> BinaryRows() {
             BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy; },
                           [](Val dy, Val a, Val b, Val y) { return -dy; }>,
             WeightRole::kBias),
-      Commutative(Basic("Mul", EvalBinary<[](double a, double b) { return a * b; }, WrapMul>,
-                        BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy * b; },
-                                      [](Val dy, Val a, Val b, Val y) { return dy * a; }>,
-                        WeightRole::kScale)),
-      Basic("Div", EvalBinary<[](double a, double b) { return a / b; }, SafeDiv>,
-            BroadcastGrad<DivByNumerator, DivByDenominator>, WeightRole::kScale),
+      KeepsSign(Commutative(Basic("Mul", EvalBinary<[](double a, double b) { return a * b; }, WrapMul>,
+                                  BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy * b; },
+                                                [](Val dy, Val a, Val b, Val y) { return dy * a; }>,
+                                  WeightRole::kScale))),
+      KeepsSign(Basic("Div", EvalBinary<[](double a, double b) { return a / b; }, SafeDiv>,
+                      BroadcastGrad<DivByNumerator, DivByDenominator>, WeightRole::kScale)),
       std::move(pow),
-      Arithmetic("Max", EvalBinary<ScalarMax, [](int64_t a, int64_t b) { return std::max(a, b); }>,
-                 BroadcastGrad<ExtremumByA<true>, ExtremumByB<true>>),
+      GuardsDivisor(Arithmetic("Max", EvalBinary<ScalarMax, [](int64_t a, int64_t b) { return std::max(a, b); }>,
+                               BroadcastGrad<ExtremumByA<true>, ExtremumByB<true>>)),
       Arithmetic("Min", EvalBinary<ScalarMin, [](int64_t a, int64_t b) { return std::min(a, b); }>,
                  BroadcastGrad<ExtremumByA<false>, ExtremumByB<false>>),
       std::move(mod),
@@ -174,6 +184,7 @@ std::vector<OpRow> BinaryRows() {
        .grad_status = GradStatus::kFormula,
        .gradient = WhereGrad,
        .evaluate = EvalWhere,
+       .guards_divisor = true,
        .init = {.roles = {WeightRole::kData, WeightRole::kTable, WeightRole::kTable}}},
   };
 }

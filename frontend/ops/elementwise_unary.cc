@@ -47,6 +47,11 @@ OpRow Selects(OpRow row) {
   return row;
 }
 
+OpRow NotNegative(OpRow row, NonNegative when = NonNegative::kAlways) {
+  row.non_negative = when;
+  return row;
+}
+
 OpRow Probabilities(OpRow row) {
   row.probabilities = true;
   return row;
@@ -125,16 +130,17 @@ std::vector<OpRow> UnaryRows() {
   return {
       Arithmetic(Numeric("Neg", EvalNumeric<[](double x) { return -x; }, [](int64_t x) { return WrapSub(0, x); }>,
                          [](const GradContext& c) { return std::vector<Val>{-c.dy()}; })),
-      Numeric("Abs",
-              EvalNumeric<[](double x) { return std::fabs(x); }, [](int64_t x) { return x < 0 ? WrapSub(0, x) : x; }>,
-              Chain<[](Val x, Val y) { return Unary("Sign", x); }>),
-      Selects(Activation(
+      NotNegative(Numeric(
+          "Abs",
+          EvalNumeric<[](double x) { return std::fabs(x); }, [](int64_t x) { return x < 0 ? WrapSub(0, x) : x; }>,
+          Chain<[](Val x, Val y) { return Unary("Sign", x); }>)),
+      NotNegative(Selects(Activation(
           Numeric("Relu",
                   EvalNumeric<[](double x) { return x < 0 ? 0 : x; }, [](int64_t x) { return x < 0 ? int64_t{0} : x; }>,
                   ReluGrad),
-          ReluGain)),
-      Arithmetic(Smooth("Exp", EvalUnary<[](double x) { return std::exp(x); }>, Chain<[](Val x, Val y) { return y; }>,
-                        kFloat32)),
+          ReluGain))),
+      NotNegative(Arithmetic(Smooth("Exp", EvalUnary<[](double x) { return std::exp(x); }>,
+                                    Chain<[](Val x, Val y) { return y; }>, kFloat32))),
       Arithmetic(Smooth(
           "Log", EvalUnary<[](double x) { return std::log(x); }>,
           [](const GradContext& c) { return std::vector<Val>{c.dy() / c.x(0)}; }, kFloat32)),
@@ -143,13 +149,14 @@ std::vector<OpRow> UnaryRows() {
           [](const GradContext& c) { return std::vector<Val>{c.dy() / (c.x(0) + 1)}; }, kFloat32)),
       NotInOnnx(Smooth("Expm1", EvalUnary<[](double x) { return std::expm1(x); }>,
                        Chain<[](Val x, Val y) { return y + 1; }>, kFloat32)),
-      Arithmetic(Smooth(
+      NotNegative(Arithmetic(Smooth(
           "Sqrt", EvalUnary<[](double x) { return std::sqrt(x); }>,
-          [](const GradContext& c) { return std::vector<Val>{c.dy() / (c.y() * 2)}; }, kFloat32)),
+          [](const GradContext& c) { return std::vector<Val>{c.dy() / (c.y() * 2)}; }, kFloat32))),
       NotInOnnx(Arithmetic(Smooth("Rsqrt", EvalUnary<[](double x) { return 1 / std::sqrt(x); }>,
                                   Chain<[](Val x, Val y) { return y * y * y * -0.5; }>, kFloat32))),
-      Arithmetic(Smooth("Reciprocal", EvalUnary<[](double x) { return 1 / x; }>,
-                        Chain<[](Val x, Val y) { return -(y * y); }>, kFloat32)),
+      NotNegative(Arithmetic(Smooth("Reciprocal", EvalUnary<[](double x) { return 1 / x; }>,
+                                    Chain<[](Val x, Val y) { return -(y * y); }>, kFloat32)),
+                  NonNegative::kIfInputsAre),
       Smooth("Sin", EvalUnary<[](double x) { return std::sin(x); }>,
              Chain<[](Val x, Val y) { return Unary("Cos", x); }>, kFloat32),
       Smooth("Cos", EvalUnary<[](double x) { return std::cos(x); }>,
@@ -177,12 +184,12 @@ std::vector<OpRow> UnaryRows() {
       Activation(Smooth("Tanh", EvalUnary<[](double x) { return std::tanh(x); }>,
                         Chain<[](Val x, Val y) { return 1 - y * y; }>),
                  XavierGain),
-      Probabilities(
+      NotNegative(Probabilities(
           Activation(Smooth("Sigmoid", EvalUnary<ScalarSigmoid>, Chain<[](Val x, Val y) { return y * (1 - y); }>),
-                     XavierGain, {{"Exp"}})),
-      Activation(
+                     XavierGain, {{"Exp"}}))),
+      NotNegative(Activation(
           Smooth("Softplus", EvalUnary<ScalarSoftplus>, Chain<[](Val x, Val y) { return Sigmoid(x); }>, kFloat32),
-          ReluGain, {{"Log"}, {"Log1p"}}),
+          ReluGain, {{"Log"}, {"Log1p"}})),
       Activation(Smooth("Softsign", EvalUnary<[](double x) { return x / (1 + std::fabs(x)); }>,
                         [](const GradContext& c) {
                           const Val d = Unary("Abs", c.x(0)) + 1;

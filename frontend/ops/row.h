@@ -145,6 +145,9 @@ struct WrittenForm {
   Attrs attrs;
 };
 
+// When all elements of the output are at least 0 (or NaN).
+enum class NonNegative : uint8_t { kUnknown, kIfInputsAre, kAlways };
+
 struct Arity {
   int min = 1, max = 1;
   static constexpr int kMany = 1 << 20;
@@ -169,16 +172,19 @@ struct OpRow {
   LayoutOperands layout;  // elementwise operators: all operands, in any order
   // A bit per input of output 0's type that kernels may overwrite, as those of elementwise operators may.
   uint32_t overwrites = 0;
-  bool view = false;           // the output has the bytes of input 0: Reshape
-  bool derive = false;         // worth computing once per update where it depends on weights alone: Cast, Transpose
-  bool batch_coupled = false;  // samples of a batch influence each other: BatchNorm statistics
-  bool is_gradient = false;    // a backward operator: reads dy and what the forward pass saved
-  bool commutative = false;    // exchanging the inputs changes no bit
-  bool arithmetic = false;     // a function that normalizations are written with: Add, Sqrt, Exp …
-  bool reduction = false;      // folds `axes`, and keeps them with extent 1 where `keepdims` is set
-  bool moves_data = false;     // every output element is one of the input's, at most cast, at a place known at import
-  bool selects = false;        // every output element is an input element or 0: MaxPool, Relu
-  bool probabilities = false;  // turns logits into probabilities or their logarithms
+  bool view = false;            // the output has the bytes of input 0: Reshape
+  bool derive = false;          // worth computing once per update where it depends on weights alone: Cast, Transpose
+  bool batch_coupled = false;   // samples of a batch influence each other: BatchNorm statistics
+  bool is_gradient = false;     // a backward operator: reads dy and what the forward pass saved
+  bool commutative = false;     // exchanging the inputs changes no bit
+  bool arithmetic = false;      // a function that normalizations are written with: Add, Sqrt, Exp …
+  bool reduction = false;       // folds `axes`, and keeps them with extent 1 where `keepdims` is set
+  bool moves_data = false;      // every output element is one of the input's, at most cast, at a place known at import
+  bool copies = false;          // every output element is an element of input 0, at any place, or a fixed number: Pad
+  bool selects = false;         // every output element is an input element or 0: MaxPool, Relu
+  bool guards_divisor = false;  // keeps a divisor from 0 where formulas need it: x + ε, max(x, ε)
+  NonNegative non_negative = NonNegative::kUnknown;  // kIfInputsAre for all that moves data
+  bool probabilities = false;                        // turns logits into probabilities or their logarithms
   InitTraits init;
   std::vector<WrittenForm> written_as;
   // Imports the ONNX operator of the same name and arity in the default domain; null where ONNX has none, or where an

@@ -310,6 +310,7 @@ std::span<const OpRow> ShapeOps() {
     slice_grad.is_gradient = true;
     OpRow pad = Fill("Pad", {Required("pads", AxisRole::kPads), {"value", 0.0}}, PadTypes, PadGrad, EvalPad);
     pad.layout = kInAnyOrder;
+    pad.copies = true;
     OpRow transpose = Move("Transpose", {Required("perm")}, TransposeTypes, TransposeGrad, EvalTranspose);
     transpose.derive = true;
     return new std::vector<OpRow>{

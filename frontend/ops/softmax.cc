@@ -82,6 +82,7 @@ std::span<const OpRow> SoftmaxOps() {
        .gradient = SoftmaxGradient,
        .evaluate = EvaluateSoftmax,
        .precision = Precision::kFloat32,
+       .non_negative = NonNegative::kAlways,
        .probabilities = true,
        .init = {.gain = XavierGain}},
       {.name = "LogSoftmax",

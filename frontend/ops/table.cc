@@ -37,14 +37,19 @@ Table& GetTable() {
 
 using ImportKey = std::pair<std::string_view, std::string_view>;
 
+OnnxTraits MakeOnnxTraits(const OpRow& row) {
+  return {.probabilities = row.probabilities,
+          .keeps_channels = row.init.gain != nullptr && !row.probabilities,
+          .scalar_weight = row.inputs.max == 1 && row.attrs.empty() && row.grad_status == GradStatus::kFormula};
+}
+
 // Makes the import of a row under its own name, with the traits of the row.
 OnnxOp MakeOnnxOp(const OpRow& row) {
-  return {
-      .op_type = row.name,
-      .min_inputs = row.inputs.min,
-      .max_inputs = row.inputs.max,
-      .import = row.onnx,
-      .traits = {.probabilities = row.probabilities, .keeps_channels = row.init.gain != nullptr && !row.probabilities}};
+  return {.op_type = row.name,
+          .min_inputs = row.inputs.min,
+          .max_inputs = row.inputs.max,
+          .import = row.onnx,
+          .traits = MakeOnnxTraits(row)};
 }
 
 struct ImportTable {

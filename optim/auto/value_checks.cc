@@ -2,18 +2,34 @@
 
 #include <algorithm>
 #include <map>
-#include <string_view>
 #include <vector>
 
 #include "frontend/base/status.h"
-#include "frontend/ops/op_classes.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
 namespace {
 
-using OpClass = bool (*)(std::string_view);
+using OpClass = bool (*)(const OpRow&);
 
-bool TestsForNan(std::string_view op) { return op == "IsNaN"; }
+bool TestsForNan(const OpRow& row) { return row.name == "IsNaN"; }
+
+bool MovesElements(const OpRow& row) { return row.moves_data || row.copies || row.selects; }
+
+// Moves elements, or is a sum, product or power.
+bool MovesOrCombines(const OpRow& row) { return MovesElements(row) || (row.arithmetic && row.inputs.min == 2); }
+
+bool MultipliesByWeight(const OpRow& row) {
+  return std::ranges::any_of(row.init.roles, [](WeightRole role) {
+    return role >= WeightRole::kMatrix && role <= WeightRole::kRecurrentMatrix;
+  });
+}
+
+// Whether the one output has all elements of the one input: a view, a repetition, another order.
+bool KeepsAllElements(const Graph& graph, const Node& node) {
+  return FindOp(node.op)->moves_data && node.inputs.size() == 1 &&
+         graph.type(node.outputs[0]).elements() >= graph.type(node.inputs[0]).elements();
+}
 
 // Finds, by value, what reaches one of the operators as a first operand, through the others.
 std::vector<bool> FindReaching(const Graph& graph, OpClass through, OpClass is_target) {
@@ -21,8 +37,9 @@ std::vector<bool> FindReaching(const Graph& graph, OpClass through, OpClass is_t
   for (size_t n = graph.nodes().size(); n-- > 0;) {
     const Node& node = graph.nodes()[n];
     if (node.inputs.empty()) continue;
-    if (is_target(node.op) && node.inputs[0] != kNoValue) reaching[node.inputs[0]] = true;
-    if (!through(node.op) || std::ranges::none_of(node.outputs, [&](ValueId v) { return reaching[v]; })) continue;
+    const OpRow& row = *FindOp(node.op);
+    if (is_target(row) && node.inputs[0] != kNoValue) reaching[node.inputs[0]] = true;
+    if (!through(row) || std::ranges::none_of(node.outputs, [&](ValueId v) { return reaching[v]; })) continue;
     for (ValueId v : node.inputs) {
       if (v != kNoValue) reaching[v] = true;
     }
@@ -54,7 +71,7 @@ class RangeFinder {
     while (!graph_.IsInput(v)) {
       const Node* node = graph_.producer(v);
       if (node == nullptr || node->inputs.empty()) return;
-      if (IsViewOrRepeat(node->op)) {
+      if (KeepsAllElements(graph_, *node)) {
         v = node->inputs[0];
       } else if (!UndoSum(*node, &v, &range)) {
         return;

@@ -56,7 +56,7 @@ std::vector<ImportedWeight> TakeWeights(const SweptGraph& swept, WeightTable* ta
                        .value = std::move(weight.tensor),
                        .consumer = std::move(weight.consumer),
                        .alias = std::move(weight.alias),
-                       .fixed = std::move(weight.fixed)});
+                       .fixed = weight.fixed});
   }
   return weights;
 }

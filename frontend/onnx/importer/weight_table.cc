@@ -31,16 +31,16 @@ bool IsDerivedFactor(WeightOrigin::Kind kind, const HostTensor& tensor) {
   return kind == WeightOrigin::Kind::kConstant && tensor.size() == 1;
 }
 
-std::string ReasonFixed(WeightOrigin::Kind kind) {
+FixedWeight ReasonFixed(WeightOrigin::Kind kind) {
   switch (kind) {
     case WeightOrigin::Kind::kBuffer:
-      return "a buffer of the exported module";
+      return FixedWeight::kBuffer;
     case WeightOrigin::Kind::kConstant:
-      return "a constant of the exported module";
+      return FixedWeight::kConstant;
     case WeightOrigin::Kind::kStandardizer:
-      return "it shifts or scales the inputs of the model";
+      return FixedWeight::kStandardizer;
     default:
-      return "";
+      return FixedWeight::kNo;
   }
 }
 

@@ -17,10 +17,11 @@ struct ImportWeight {
   ValueId value = kNoValue;
   std::string name;
   HostTensor tensor;
-  std::string consumer;      // op_type and source of the first node that computes with it
-  std::string alias, fixed;  // as in ImportedWeight
-  bool state = false;        // non-trained state, such as BatchNorm statistics
-  bool updated = false;      // a node updates the state
+  std::string consumer;  // op_type and source of the first node that computes with it
+  std::string alias;     // as in ImportedWeight
+  FixedWeight fixed = FixedWeight::kNo;
+  bool state = false;    // non-trained state, such as BatchNorm statistics
+  bool updated = false;  // a node updates the state
 };
 
 // Whether the node is ai.onnx's Constant.

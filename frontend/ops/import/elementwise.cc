@@ -131,10 +131,10 @@ ImportOr ImportSwish(ImportContext& c) {
 // Rows list the operators that are imported as they are (OpRow::onnx).
 constexpr int kMany = Arity::kMany;
 constexpr OnnxOp kOps[] = {
-    {"", "Add", 2, 2, ImportBinary, {.weight_inputs = 0b11}},
-    {"", "Sub", 2, 2, ImportBinary, {.takes_numbers = true}},
-    {"", "Mul", 2, 2, ImportBinary, {.weight_inputs = 0b11}},
-    {"", "Div", 2, 2, ImportBinary, {.takes_numbers = true}},
+    {"", "Add", 2, 2, ImportBinary, {.scores = true, .scalar_weight = true, .weight_inputs = 0b11}},
+    {"", "Sub", 2, 2, ImportBinary, {.scalar_weight = true, .takes_numbers = true}},
+    {"", "Mul", 2, 2, ImportBinary, {.scores = true, .scalar_weight = true, .weight_inputs = 0b11}},
+    {"", "Div", 2, 2, ImportBinary, {.scores = true, .scalar_weight = true, .takes_numbers = true}},
     {"", "Equal", 2, 2, ImportBinary, {.takes_numbers = true}},
     {"", "Less", 2, 2, ImportBinary, {.takes_numbers = true}},
     {"", "LessOrEqual", 2, 2, ImportBinary, {.takes_numbers = true}},
@@ -145,7 +145,7 @@ constexpr OnnxOp kOps[] = {
     {"", "Xor", 2, 2, ImportBinary},
     {"", "Pow", 2, 2, ImportPow, {.takes_numbers = true}},
     {"", "Mod", 2, 2, ImportMod, {.takes_numbers = true}},
-    {"", "Where", 3, 3, ImportSame, {.takes_numbers = true}},
+    {"", "Where", 3, 3, ImportSame, {.scores = true, .takes_numbers = true}},
     {"", "PRelu", 2, 2, ImportPRelu, {.weight_inputs = 0b10}},
     {"", "Sum", 1, kMany, ImportSum},
     {"", "Mean", 1, kMany, ImportMean},
@@ -154,7 +154,7 @@ constexpr OnnxOp kOps[] = {
     {"", "Clip", 1, 3, ImportClip, {.keeps_channels = true, .takes_numbers = true}},
     {"", "Cast", 1, 1, ImportCast, {.keeps_classes = true, .takes_numbers = true, .type_attr = "to"}},
     {"", "CastLike", 2, 2, ImportCastLike},
-    {"", "Identity", 1, 1, ImportIdentity, {.view = true}},
+    {"", "Identity", 1, 1, ImportIdentity, {.view = true, .scalar_weight = true}},
     {"", "Gelu", 1, 1, ImportGelu, {.keeps_channels = true}},
     {"", "Swish", 1, 1, ImportSwish},
     {"com.microsoft", "Gelu", 1, 1, ImportGelu},

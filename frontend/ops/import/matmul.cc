@@ -67,7 +67,7 @@ ImportOr ImportEinsum(ImportContext& c) {
 
 std::span<const OnnxOp> MatmulImports() {
   static const OnnxOp ops[] = {
-      {"", "MatMul", 2, 2, ImportMatMul, {.classifier = true, .weight_inputs = 0b11}},
+      {"", "MatMul", 2, 2, ImportMatMul, {.classifier = true, .scores = true, .weight_inputs = 0b11}},
       {"", "Gemm", 2, 3, ImportGemm, {.classifier = true, .weight_inputs = 0b110}},
       {"", "Einsum", 1, Arity::kMany, ImportEinsum},
       {"com.microsoft", "FusedMatMul", 2, 2, ImportFusedMatMul},

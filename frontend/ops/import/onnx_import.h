@@ -87,6 +87,8 @@ struct OnnxTraits {
   bool keeps_channels = false;  // the same for channels: activations, pooling
   bool classifier = false;      // a product whose output channels can be classes
   bool time_major = false;      // time is axis 0 of input 0, and the batch axis 1
+  bool scores = false;          // attention scores pass it on the way to their softmax; so do views
+  bool scalar_weight = false;   // a number at its inputs is a factor, a term or an argument: it may be a parameter
   bool takes_numbers = false;   // a weight of one element at its inputs is a number of the formula: ε, a bound
   uint32_t weight_inputs = 0;   // bit i: input i may be a trained weight
   uint32_t extents_input = 0;   // the input that holds the extents of the output, the batch in front; 0: none

@@ -253,7 +253,7 @@ TEST(IntegerProducts, FindTheirScaleBehindThem) {
   ASSERT_TRUE(imported.ok()) << imported.status();
   std::map<std::string, InputKind> kinds;
   for (const ImportedWeight& w : imported->weights)
-    kinds[w.name] = w.fixed.empty() ? imported->graph.FindInput(w.name)->kind : InputKind::kFrozen;
+    kinds[w.name] = w.fixed == FixedWeight::kNo ? imported->graph.FindInput(w.name)->kind : InputKind::kFrozen;
   EXPECT_EQ(kinds, (std::map<std::string, InputKind>{{"b", InputKind::kParameter},
                                                      {"v", InputKind::kParameter},
                                                      {"v_scale", InputKind::kFrozen},

@@ -137,8 +137,8 @@ TEST(TorchExport, BuffersAndDerivedConstantsAreFixedScalarsAreNot) {
   const auto imported = ImportModel(Kinds(), {.training = true});
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_EQ(WeightNames(*imported), (Names{"gamma", "std", "val_7"}));
-  EXPECT_EQ(FindWeight(*imported, "gamma")->fixed, "");
-  EXPECT_EQ(FindWeight(*imported, "std")->fixed, "a buffer of the exported module");
+  EXPECT_EQ(FindWeight(*imported, "gamma")->fixed, FixedWeight::kNo);
+  EXPECT_EQ(FindWeight(*imported, "std")->fixed, FixedWeight::kBuffer);
   EXPECT_EQ(FindWeight(*imported, "val_7")->alias, "fc.weight");
   EXPECT_EQ(imported->graph.FindInput("gamma")->kind, InputKind::kParameter);
 }
@@ -147,7 +147,7 @@ TEST(TorchExport, DerivedFactorsAreWeightsWhereTheyMayBeTrained) {
   const auto imported = ImportModel(Kinds(), {.training = true, .constant_factors = false});
   ASSERT_TRUE(imported.ok()) << imported.status();
   ASSERT_NE(FindWeight(*imported, "val_3"), nullptr);
-  EXPECT_EQ(FindWeight(*imported, "val_3")->fixed, "a constant of the exported module");
+  EXPECT_EQ(FindWeight(*imported, "val_3")->fixed, FixedWeight::kConstant);
 }
 
 TEST(TorchExport, ParametersThatTheFileDoesNotHoldAreNoted) {
@@ -318,7 +318,7 @@ TEST(TorchExport, SeveralNodesMayReadOneArgument) {
   const auto imported = ImportModel(model, {.training = true});
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_EQ(std::ranges::count_if(imported->weights, [](const auto& w) { return w.name.starts_with("conv"); }), 1);
-  EXPECT_EQ(FindWeight(*imported, "conv.weight")->fixed, "");
+  EXPECT_EQ(FindWeight(*imported, "conv.weight")->fixed, FixedWeight::kNo);
 }
 
 // The exporter has merged all four tensors of a fresh batch normalization into two.
@@ -356,7 +356,7 @@ TEST(TorchExport, StatisticsKeepTheirNamesWithoutAScale) {
   const GraphInput* state = imported->graph.FindInput("bn.var");
   ASSERT_NE(state, nullptr);
   EXPECT_EQ(state->kind, InputKind::kState);
-  EXPECT_EQ(FindWeight(*imported, "bn.var.constant")->fixed, "a constant of the exported module");
+  EXPECT_EQ(FindWeight(*imported, "bn.var.constant")->fixed, FixedWeight::kConstant);
 }
 
 TEST(TorchExport, FoldedBatchNormIsFound) {
@@ -564,11 +564,11 @@ TEST(FixedWeights, MeansAndDeviationsOfInputs) {
   AddOutput(&model, "y");
   const auto imported = ImportModel(model, {.training = true});
   ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(FindWeight(*imported, "mean")->fixed, "it shifts or scales the inputs of the model");
-  EXPECT_EQ(FindWeight(*imported, "std")->fixed, "it shifts or scales the inputs of the model");
-  EXPECT_EQ(FindWeight(*imported, "shift")->fixed, "");
+  EXPECT_EQ(FindWeight(*imported, "mean")->fixed, FixedWeight::kStandardizer);
+  EXPECT_EQ(FindWeight(*imported, "std")->fixed, FixedWeight::kStandardizer);
+  EXPECT_EQ(FindWeight(*imported, "shift")->fixed, FixedWeight::kNo);
   model.mutable_graph()->mutable_output(0)->set_name("z");
-  EXPECT_EQ(FindWeight(*ImportModel(model, {.training = true}), "centers")->fixed, "");
+  EXPECT_EQ(FindWeight(*ImportModel(model, {.training = true}), "centers")->fixed, FixedWeight::kNo);
 }
 
 TEST(FixedWeights, TablesOfZerosAndOnesWithoutAName) {
@@ -581,8 +581,8 @@ TEST(FixedWeights, TablesOfZerosAndOnesWithoutAName) {
   AddOutput(&model, "y");
   const auto imported = ImportModel(model, {.training = true});
   ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(FindWeight(*imported, "onnx::Add_9")->fixed, "a constant of the exported module");
-  EXPECT_EQ(FindWeight(*imported, "fc.weight")->fixed, "");
+  EXPECT_EQ(FindWeight(*imported, "onnx::Add_9")->fixed, FixedWeight::kConstant);
+  EXPECT_EQ(FindWeight(*imported, "fc.weight")->fixed, FixedWeight::kNo);
 }
 
 TEST(Factors, ConstantNodesOfPyTorchAreFixed) {
@@ -597,7 +597,7 @@ TEST(Factors, ConstantNodesOfPyTorchAreFixed) {
   const auto imported = ImportModel(model, {.training = true});
   ASSERT_TRUE(imported.ok()) << imported.status();
   ASSERT_NE(FindWeight(*imported, "/g/Constant_output_0"), nullptr);
-  EXPECT_EQ(FindWeight(*imported, "/g/Constant_output_0")->fixed, "a constant of the exported module");
+  EXPECT_EQ(FindWeight(*imported, "/g/Constant_output_0")->fixed, FixedWeight::kConstant);
 }
 
 TEST(FixedWeights, ListsOfEquallySpacedNumbersOrPowers) {
@@ -609,7 +609,7 @@ TEST(FixedWeights, ListsOfEquallySpacedNumbersOrPowers) {
     AddNode(&model, op, {"r", "f"}, {"y"});
     AddOutput(&model, "y");
     const auto imported = ImportModel(model, {.training = true});
-    return !FindWeight(*imported, "f")->fixed.empty();
+    return FindWeight(*imported, "f")->fixed != FixedWeight::kNo;
   };
   EXPECT_TRUE(fixed("Mul", {1, 2, 4, 8}));
   EXPECT_TRUE(fixed("Sub", {-2, -1.25F, -0.5F, 0.25F, 1}));

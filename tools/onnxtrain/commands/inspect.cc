@@ -107,7 +107,7 @@ std::string FusedRows(const Inspection& i) {
 }
 
 std::string WeightRow(const WeightDecision& w, size_t wide) {
-  const bool plain = w.why == "trained by default";
+  const bool plain = w.reason == WeightReason::kDefault;
   return StrCat("  ", Padded(w.trained ? "trained" : "fixed", 8), Padded(Fitted(DisplayName(w)), wide), "  ",
                 Padded(ToString(w.type), 18), "  ", Fitted(w.consumer),
                 plain ? "" : StrCat(w.consumer.empty() ? "" : "  ", "(", w.why, ")"), "\n");
@@ -125,7 +125,7 @@ std::string WeightRows(const Inspection& i) {
       "weights", StrCat(i.weights.size(), ": ", FormatWithCommas(total), " values, ", FormatBytes(i.parameter_bytes),
                         "; ", FormatWithCommas(trained), " values trained (--train, --freeze)"));
   for (const WeightDecision& w : i.weights) {
-    const bool ordinary = w.trained || w.why == "running statistics";
+    const bool ordinary = w.trained || w.reason == WeightReason::kStatistics;
     if (ordinary && shown >= kMaxWeights) {
       ++left_out;
       continue;

@@ -21,11 +21,11 @@ std::string Rows(const std::string& label, const std::vector<std::string>& lines
   return text;
 }
 
-// "`freeze` conv*: a, b, … (12 in all)" for each reason that names a glob.
+// "`freeze` conv*: a, b, … (12 in all)" for each reason that `train` and `freeze` give.
 std::vector<std::string> GlobLines(const std::vector<WeightDecision>& weights) {
   std::map<std::string, std::vector<std::string>> matched;
   for (const WeightDecision& w : weights) {
-    if (w.why.find('`') != std::string::npos) matched[w.why].push_back(DisplayName(w));
+    if (w.reason > WeightReason::kDefault) matched[w.why].push_back(DisplayName(w));
   }
   std::vector<std::string> lines;
   for (auto& [why, names] : matched) {
@@ -40,7 +40,7 @@ std::vector<std::string> GlobLines(const std::vector<WeightDecision>& weights) {
 std::string ModelRows(const TrainingRun& run) {
   int64_t trained = 0, frozen = 0, statistics = 0;
   for (const WeightDecision& w : run.session->weights()) {
-    (w.trained ? trained : w.why == "running statistics" ? statistics : frozen) += w.type.elements();
+    (w.trained ? trained : w.reason == WeightReason::kStatistics ? statistics : frozen) += w.type.elements();
   }
   std::vector<std::string> lines = {DescribeModel(*run.data.model)};
   lines.push_back(StrCat(FormatWithCommas(trained), " parameters trained",
