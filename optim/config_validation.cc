@@ -21,7 +21,7 @@ bool IsCuda(const std::string& device) {
 }
 
 constexpr Rule kRules[] = {
-    {[](const C& c) { return c.head != "" && c.num_classes == 0; },
+    {[](const C& c) { return !c.head.empty() && c.num_classes == 0; },
      "`head`: how many classes? (`num_classes` N or auto)"},
     {[](const C& c) { return c.export_weights == "best" && c.data.empty(); },
      "`export_weights` best: there is no `data` to evaluate on"},
@@ -41,7 +41,7 @@ constexpr Rule kRules[] = {
     {[](const C& c) { return c.mixed_precision != "fp16" && IsSpecified(c, "loss_scale"); },
      "`loss_scale`: has no effect: only `mixed_precision` fp16 scales the loss"},
     {[](const C& c) { return c.nesterov && c.dampening != 0; }, "`nesterov`: needs a `dampening` of 0"},
-    {[](const C& c) { return c.betas.size() != 0 && c.betas.size() != 2; },
+    {[](const C& c) { return !c.betas.empty() && c.betas.size() != 2; },
      "`betas`: expected two numbers, like 0.9,0.999"},
 };
 

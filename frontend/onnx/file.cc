@@ -71,6 +71,8 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MapProtoFile(const std::string
 }
 
 struct ExternalFiles::File {
+  File(int opened, int64_t bytes) : fd(opened), size(bytes) {}
+
   Fd fd;
   int64_t size;
   std::shared_ptr<const MappedFile> mapped;  // null until a large tensor is read
@@ -120,7 +122,7 @@ absl::StatusOr<ExternalFiles::File*> ExternalFiles::Open(const std::string& loca
   if (!S_ISREG(info.st_mode)) return Invalid(what, "is not a regular file");
   if (info.st_nlink != 1) return Invalid(what, "is a hard link");
   bytes_in_files_ += info.st_size;
-  return (files_[location] = std::unique_ptr<File>(new File{Fd(at.release()), info.st_size, nullptr})).get();
+  return (files_[location] = std::make_unique<File>(at.release(), info.st_size)).get();
 }
 
 absl::StatusOr<HostTensor> ExternalFiles::Read(const ExternalRange& range, const Type& type) {

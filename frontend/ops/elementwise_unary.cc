@@ -125,6 +125,7 @@ auto InfinityTest(const Attrs& attrs) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-function-size): a table
 std::vector<OpRow> UnaryRows() {
   constexpr double kErfSlope = 2 * std::numbers::inv_sqrtpi;  // erf′(x) = 2/√π · exp(−x²)
   return {

@@ -124,7 +124,7 @@ OpRow IndexRow(std::string_view name, bool scatters, TypeRule infer, Gradient gr
             .gradient = gradient,
             .evaluate = evaluate};
   row.is_gradient = scatters;
-  row.copies = name == "Gather" || name == "GatherElements";
+  row.copies = !scatters;
   if (name == "Gather") {
     row.init.roles = {WeightRole::kTable};
     row.attrs.push_back({"padding_idx", int64_t{-1}});

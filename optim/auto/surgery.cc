@@ -106,7 +106,7 @@ absl::StatusOr<ImportOptions> ImportFor(const TrainConfig& config, const OnnxMod
 bool HasSurgery(const TrainConfig& config) { return ChangesClasses(config) || !config.reinit.empty(); }
 bool ChangesClasses(const TrainConfig& config) { return config.num_classes != 0 || !config.head.empty(); }
 
-absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
                                      const BoundData* data, const std::string& value) {
   ASSIGN_OR_RETURN(const ImportOptions import, ImportFor(config, *model, data));
   ASSIGN_OR_RETURN(SurgeryPlan plan, Plan(config, *model, data, import, value));

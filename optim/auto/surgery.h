@@ -26,7 +26,7 @@ struct Surgery {
 
 // Applies num_classes, head and reinit. `data` is null where there is none: then shapes are made up, and num_classes
 // auto fails. `value` is the value that becomes or feeds the classifier; "": found.
-absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
                                      const BoundData* data, const std::string& value);
 
 }  // namespace onnxtrain

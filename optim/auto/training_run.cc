@@ -358,7 +358,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
     auto scaled = ScaleTargets(*run.data.model, prepared, &run.train, &run.eval);
     if (!scaled.ok()) return Annotate(scaled.status(), "`scale_targets`: ");
     run.scaled_targets = *std::move(scaled);
-    bound.notes.push_back(
+    bound.notes.emplace_back(
         "targets standardized: losses are in units of their standard deviation, metrics and the "
         "exported model in the original unit");
   }
@@ -382,7 +382,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
 
 }  // namespace
 
-absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
                                             const BackendFactory& make_backend) {
   auto run = PrepareRun(config, model, make_backend);
   // Labels that were made up for scores of the samples against each other are made up again for the only batch that the

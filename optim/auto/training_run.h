@@ -93,7 +93,7 @@ using BackendFactory = std::function<absl::StatusOr<std::unique_ptr<Backend>>(co
 
 // Validates the configuration and makes every automatic decision: loss, binding, batches, learning rates, precision,
 // micro-batch, recomputation. `make_backend` is called when everything that needs no backend has succeeded.
-absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
                                             const BackendFactory& make_backend);
 // The same with config.model and MakeBackend.
 absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config);

@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   auto compiled = std::make_unique<CompiledProgram>();
   LayOutExchange(legal, overrides, state, compiled.get());
   compiled->code = CodeBytes(legal);
-  RETURN_IF_ERROR(CompileWithin(std::move(legal), time_nodes, samples, compiled.get()));
+  RETURN_IF_ERROR(CompileWithin(legal, time_nodes, samples, compiled.get()));
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
   ::malloc_trim(0);  // returns the pages of graphs and plans, which no plan counts
@@ -95,7 +95,7 @@ size_t Programs::BytesBesideArena(const CompiledProgram& next) const {
 }
 
 // Compiles the graph as it is, or, where that needs too much memory or the mode asks for it, with the plan that fits.
-absl::Status Programs::CompileWithin(Graph legal, bool time_nodes, int64_t samples, CompiledProgram* compiled) {
+absl::Status Programs::CompileWithin(const Graph& legal, bool time_nodes, int64_t samples, CompiledProgram* compiled) {
   const CompileOptions options{.keep_values = options_.keep_values, .time_nodes = options_.time_nodes || time_nodes};
   const size_t beside = BytesBesideArena(*compiled);
   const auto budget = static_cast<size_t>(static_cast<double>(recompute_.memory_budget) * kPlannable);

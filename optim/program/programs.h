@@ -65,7 +65,7 @@ class Programs {
  private:
   // Moves values of weights into a derive program and returns the rest.
   absl::StatusOr<Graph> HoistDerived(Graph legal, const Bindings& state);
-  absl::Status CompileWithin(Graph legal, bool time_nodes, int64_t samples, CompiledProgram* compiled);
+  absl::Status CompileWithin(const Graph& legal, bool time_nodes, int64_t samples, CompiledProgram* compiled);
   absl::Status CompileRecomputed(const Graph& legal, const CompileOptions& options, size_t limit,
                                  CompiledProgram* compiled, size_t* smallest);
   size_t BytesBesideArena(const CompiledProgram& next) const;

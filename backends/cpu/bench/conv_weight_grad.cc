@@ -28,7 +28,7 @@ ConvGeometry MakeGeometry(const Case& c) {
 
 size_t FloatBytes(const Shape& shape) { return NumElements(shape) * sizeof(float); }
 
-Run MakeOwn(const ConvGeometry& g, cpu::Kernel kernel) {
+Run MakeOwn(const ConvGeometry& g, const cpu::Kernel& kernel) {
   const auto x = MakeBuffer(DType::kFloat32, FloatBytes(g.x)), dy = MakeBuffer(DType::kFloat32, FloatBytes(g.y)),
              dw = MakeBuffer(DType::kFloat32, FloatBytes(g.w)), workspace = MakeBuffer(DType::kUInt8, kernel.workspace);
   return [=] {

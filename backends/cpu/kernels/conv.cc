@@ -88,7 +88,7 @@ absl::StatusOr<Kernel> PrepareConvWeightGrad(const KernelContext& c) {
 
 // A node whose tensors already have the layouts of its primitive.
 Kernel Direct(const dnnl::primitive& primitive, const memory::desc& scratchpad,
-              std::vector<std::pair<int, memory::desc>> arguments, bool bias) {
+              const std::vector<std::pair<int, memory::desc>>& arguments, bool bias) {
   std::vector<ReorderedCall::Operand> operands;
   for (const auto& [arg, layout] : arguments) operands.push_back({arg, layout, layout});
   return Wrap(ReorderedCall(primitive, scratchpad, operands), bias);

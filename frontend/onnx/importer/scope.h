@@ -23,8 +23,10 @@ struct ListValue {
 // A tensor, a list, or neither: an absent optional input.
 struct ImportValue {
   ImportValue() = default;
+  // NOLINTBEGIN(google-explicit-constructor): import functions return either.
   ImportValue(Val v) : tensor(v) {}
   ImportValue(ListValue v) : list(std::make_shared<const ListValue>(std::move(v))) {}
+  // NOLINTEND(google-explicit-constructor)
 
   bool valid() const { return tensor.valid() || list != nullptr; }
 

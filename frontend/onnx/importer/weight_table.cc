@@ -9,7 +9,7 @@ namespace onnxtrain {
 namespace {
 
 // Kernels read constants in place, so the address must be aligned for the element type.
-HostTensor Aligned(HostTensor tensor) {
+HostTensor Aligned(const HostTensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.bytes().data()) % DTypeSize(tensor.dtype()) == 0 ? tensor : tensor.Clone();
 }
 
@@ -123,7 +123,7 @@ bool WeightTable::IsNameTaken(const std::string& name) const {
          std::ranges::any_of(graph_.nodes, defines);
 }
 
-Val WeightTable::AddFromAttribute(const ParsedNode& node, std::string_view attribute, HostTensor tensor) {
+Val WeightTable::AddFromAttribute(const ParsedNode& node, std::string_view attribute, const HostTensor& tensor) {
   const auto first = std::ranges::find_if(node.outputs, [](const std::string& name) { return !name.empty(); });
   const std::string name = StrCat(*first, ".", attribute);
   if (!IsNameTaken(name)) return Add(name, types_.Map(tensor), node);

@@ -44,7 +44,7 @@ class WeightTable {
   // The value of a Constant node.
   absl::StatusOr<Val> ReadConstantNode(const ImportScope& scope, const ParsedNode& node);
   // A weight that a node holds in an attribute. It is named OUTPUT.ATTRIBUTE, where the exporter finds it again.
-  Val AddFromAttribute(const ParsedNode& node, std::string_view attribute, HostTensor tensor);
+  Val AddFromAttribute(const ParsedNode& node, std::string_view attribute, const HostTensor& tensor);
   // A float weight that starts as `value`, which the initializer `integers` encodes. Invalid where `integers` is no
   // initializer of the model's graph or stands for another value already.
   Val AddDequantized(Val integers, const HostTensor& value, const ParsedNode& reader);

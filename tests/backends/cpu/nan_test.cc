@@ -53,7 +53,7 @@ Graph ReluOfConv(DType dtype) {
 }
 
 void ExpectRelu(const Graph& graph) {
-  const Type x = graph.type(graph.inputs()[0].value);
+  const Type& x = graph.type(graph.inputs()[0].value);
   const HostTensor nan = RunWith(graph, Filled(x, kNaN)), negative = RunWith(graph, Filled(x, -1)),
                    lowest = RunWith(graph, Filled(x, -kInfinity)), positive = RunWith(graph, Filled(x, 2));
   for (int64_t i = 0; i < nan.size(); ++i) {
