@@ -8,6 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
+#include "frontend/data/json_reader.h"
+#include "frontend/data/json_writer.h"
 
 namespace onnxtrain {
 namespace {
@@ -238,7 +240,7 @@ Json FieldJson(const TrainConfig& config, const ConfigField& field) {
 absl::Status SetArray(TrainConfig* config, const ConfigField& field, const Json& array) {
   if (const auto* names = std::get_if<std::vector<std::string> TrainConfig::*>(&field.member)) {
     for (const Json& element : array) {
-      if (!element.is_string()) return Wrong(field, StrCat("expected text, got ", element.dump()));
+      if (!element.is_string()) return Wrong(field, StrCat("expected text, got ", WriteJson(element)));
       (config->**names).push_back(element.get<std::string>());
     }
     return absl::OkStatus();
@@ -246,7 +248,7 @@ absl::Status SetArray(TrainConfig* config, const ConfigField& field, const Json&
   const auto* numbers = std::get_if<std::vector<double> TrainConfig::*>(&field.member);
   if (numbers == nullptr) return Wrong(field, "expected one value, got an array");
   for (const Json& element : array) {
-    if (!element.is_number()) return Wrong(field, StrCat("expected numbers, got ", element.dump()));
+    if (!element.is_number()) return Wrong(field, StrCat("expected numbers, got ", WriteJson(element)));
     (config->**numbers).push_back(element.get<double>());
   }
   return absl::OkStatus();
@@ -295,11 +297,11 @@ std::string ToJson(const TrainConfig& config) {
   for (const ConfigField& field : ConfigFields()) {
     if (!field.traits.transient && IsSpecified(config, field)) json[field.name] = FieldJson(config, field);
   }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return WriteJson(json, 2) + "\n";
 }
 
 absl::StatusOr<TrainConfig> FromJson(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson<Json>(text);
   if (!json.is_object()) return Invalid("a configuration is a JSON object");
   TrainConfig config;
   for (const auto& [name, value] : json.items()) {
@@ -309,7 +311,7 @@ absl::StatusOr<TrainConfig> FromJson(std::string_view text) {
       RETURN_IF_ERROR(SetArray(&config, *field, value));
       config.specified.emplace(name);
     } else {
-      RETURN_IF_ERROR(SetField(&config, *field, value.is_string() ? value.get<std::string>() : value.dump()));
+      RETURN_IF_ERROR(SetField(&config, *field, value.is_string() ? value.get<std::string>() : WriteJson(value)));
     }
   }
   return config;

@@ -13,7 +13,7 @@ run_sanitized() {
 }
 
 bash tools/setup.sh
-tools/lint.sh --fast
+tools/lint.sh --product
 cmake --preset release -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 cmake --build --preset release
 results=$PWD/build/release/test-results

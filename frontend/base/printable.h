@@ -1,4 +1,4 @@
-// Makes messages about a user's file printable on one line.
+// Makes messages about a user's file printable on one line, and measures text of a terminal.
 #pragma once
 
 #include <string>
@@ -14,5 +14,7 @@ std::string Printable(std::string_view name);
 std::string PrintableLine(std::string_view message);
 // Returns the same error with such a message.
 absl::Status OneLine(const absl::Status& status);
+// Terminal columns of UTF-8 text, as if every character took one.
+size_t CountColumns(std::string_view text);
 
 }  // namespace onnxtrain

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <thread>
 
+#include "frontend/base/parallel_parts.h"
 #include "frontend/base/status.h"
 #include "frontend/data/convert.h"
 #include "frontend/data/data_view.h"
@@ -62,10 +62,7 @@ class SampleChecker {
 std::map<int64_t, std::string> FindBadSamples(const SampleChecker& checker, int64_t size, int threads) {
   const int64_t parts = std::clamp<int64_t>(threads, 1, size);
   std::vector<std::map<int64_t, std::string>> found(parts);
-  std::vector<std::thread> workers;
-  for (int64_t p = 0; p < parts; ++p)
-    workers.emplace_back([&, p] { found[p] = checker.Find(size * p / parts, size * (p + 1) / parts); });
-  for (std::thread& worker : workers) worker.join();
+  RunParts(parts, [&](int64_t p) { found[p] = checker.Find(size * p / parts, size * (p + 1) / parts); });
   for (int64_t p = 1; p < parts; ++p) found[0].merge(found[p]);
   return std::move(found[0]);
 }

@@ -105,7 +105,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDataset(const std::string& pa
 
 // Makes a data set of tensors: tensors[c] is column c, [n, …] with the same n > 0 for all. u8 samples of rank ≥ 2 are
 // images. Messages begin with `name`.
-absl::StatusOr<std::shared_ptr<const Dataset>> InMemoryDataset(std::string name, std::vector<std::string> columns,
+absl::StatusOr<std::shared_ptr<const Dataset>> InMemoryDataset(const std::string& name,
+                                                               std::vector<std::string> columns,
                                                                std::vector<HostTensor> tensors);
 
 // Returns a view of the samples [begin, end). Requires 0 ≤ begin ≤ end ≤ source->size().

@@ -1,4 +1,4 @@
-// Reads fields of JSON objects with errors that name them.
+// Parses JSON of unknown origin and reads fields of its objects with errors that name them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,6 +7,23 @@
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// Arrays and objects that are nested deeper would overflow the stack when they are copied, read or written.
+inline constexpr int kDeepestJson = 64;
+
+// Whether brackets outside of strings nest deeper than that.
+bool IsNestedTooDeep(std::string_view json);
+
+// Parses a text; the value is discarded (is_discarded) where the text is no JSON or nested too deep.
+template <typename AnyJson = nlohmann::json>
+AnyJson ParseJson(std::string_view text) {
+  return IsNestedTooDeep(text) ? AnyJson(AnyJson::value_t::discarded) : AnyJson::parse(text, nullptr, false);
+}
+
+// Parses one object, with an error that says what else the text is.
+absl::StatusOr<OrderedJson> ParseJsonObject(std::string_view text);
 
 // Reads json[key] into *out where it is there and not null; an error where it is of another kind.
 template <typename AnyJson, typename T>

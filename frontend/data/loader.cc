@@ -303,7 +303,8 @@ int64_t RoundUpLength(int64_t length, int64_t longest) {
   return std::min((std::max<int64_t>(length, 1) + step - 1) / step * step, longest);
 }
 
-absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(std::shared_ptr<const Dataset> data, std::vector<FeedSpec> specs,
+absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(std::shared_ptr<const Dataset> data,
+                                                       const std::vector<FeedSpec>& specs,
                                                        const LoaderOptions& options) {
   RETURN_IF_ERROR(CheckOptions(data->size(), options));
   std::vector<FeedWriter> writers;

@@ -70,7 +70,8 @@ class Loader {
   // to integers only where they are integers). Fails where not a single batch would come: drop_last with too few
   // samples.
   static absl::StatusOr<std::unique_ptr<Loader>> Create(std::shared_ptr<const Dataset> data,
-                                                        std::vector<FeedSpec> specs, const LoaderOptions& options);
+                                                        const std::vector<FeedSpec>& specs,
+                                                        const LoaderOptions& options);
   virtual ~Loader() = default;  // stops and joins the workers
   // Returns the next batch in order, or null after the last. Waits if none is ready. One consumer thread. The loader
   // owns the batch and reuses its tensors' memory from the next call on; tensors that are still held when the loader is

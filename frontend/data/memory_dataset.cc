@@ -94,7 +94,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> MakeMemoryDataset(std::vector<Nam
   return std::make_shared<MemoryDataset>(std::move(made), std::move(columns), std::move(describe));
 }
 
-absl::StatusOr<std::shared_ptr<const Dataset>> InMemoryDataset(std::string name, std::vector<std::string> columns,
+absl::StatusOr<std::shared_ptr<const Dataset>> InMemoryDataset(const std::string& name,
+                                                               std::vector<std::string> columns,
                                                                std::vector<HostTensor> tensors) {
   CHECK_EQ(columns.size(), tensors.size());
   std::vector<NamedTensor> named;

@@ -9,6 +9,7 @@
 #include "frontend/base/text_file.h"
 #include "frontend/base/units.h"
 #include "frontend/data/json_reader.h"
+#include "frontend/data/json_writer.h"
 
 namespace onnxtrain {
 namespace {
@@ -159,11 +160,11 @@ std::string ToJson(const Preprocess& p) {
   json["classes"] = p.classes;
   json["loss"] = p.loss;
   json["output"] = p.output;
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return WriteJson(json, 2) + "\n";
 }
 
 absl::StatusOr<Preprocess> ParsePreprocess(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson<Json>(text);
   if (!json.is_object()) return Invalid("no JSON object");
   Preprocess p;
   RETURN_IF_ERROR(ReadField(json, "normalize", &p.normalize));

@@ -17,6 +17,8 @@
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
+#include "frontend/data/json_reader.h"
+#include "frontend/data/json_writer.h"
 
 namespace onnxtrain {
 namespace {
@@ -118,10 +120,10 @@ absl::Status WriteText(int folder, const char* name, std::string_view text, Json
 }
 
 std::string ManifestText(const Json& content) {
-  const std::string text = content.dump();
+  const std::string text = WriteJson(content);
   const Json manifest = {{"content", content},
                          {"sha256", Sha256Hex(std::as_bytes(std::span(text.data(), text.size())))}};
-  return manifest.dump(2) + "\n";
+  return WriteJson(manifest, 2) + "\n";
 }
 
 absl::Status WriteFiles(int folder, const CheckpointContent& content, std::span<std::byte> chunk) {
@@ -136,7 +138,7 @@ absl::Status WriteFiles(int folder, const CheckpointContent& content, std::span<
 // Any change of the text is found: it must be the one text that its content has.
 absl::StatusOr<Json> ReadManifest(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxStateBytes));
-  const Json manifest = Json::parse(text, nullptr, false);
+  const Json manifest = ParseJson<Json>(text);
   if (!manifest.is_object() || !manifest.contains("content") || ManifestText(manifest["content"]) != text)
     return Invalid(path, ": is damaged");
   const Json& content = manifest["content"];

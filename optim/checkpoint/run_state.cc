@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
+#include "frontend/data/json_reader.h"
+#include "frontend/data/json_writer.h"
 
 namespace onnxtrain {
 namespace {
@@ -92,9 +94,9 @@ class Writer {
  public:
   template <typename T>
   void operator()(const char* name, const T& value) {
-    json_[name] = Write(value);
+    json[name] = Write(value);
   }
-  Json json_ = Json::object();
+  Json json = Json::object();
 
  private:
   static Json Write(double value) { return std::isfinite(value) ? Json(value) : Json(); }
@@ -110,7 +112,7 @@ class Writer {
   static Json Write(const T& value) {
     Writer writer;
     VisitMembers(writer, value, &value);
-    return std::move(writer.json_);
+    return std::move(writer.json);
   }
 };
 
@@ -167,18 +169,18 @@ class Reader {
 std::string ToJson(const RunState& state) {
   Writer writer;
   VisitMembers(writer, state, &state);
-  writer.json_["config"] = Json::parse(ToJson(state.config));
-  return writer.json_.dump(2) + "\n";
+  writer.json["config"] = Json::parse(ToJson(state.config));
+  return WriteJson(writer.json, 2) + "\n";
 }
 
 absl::StatusOr<RunState> ParseRunState(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson<Json>(text);
   RunState state;
   Reader reader(json);
   VisitMembers(reader, state, &state);
   RETURN_IF_ERROR(reader.status());
   if (!json.contains("config")) return Invalid("'config' is missing");
-  ASSIGN_OR_RETURN(state.config, FromJson(json["config"].dump()));
+  ASSIGN_OR_RETURN(state.config, FromJson(WriteJson(json["config"])));
   return state;
 }
 

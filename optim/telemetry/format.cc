@@ -16,7 +16,7 @@ std::string FormatBytes(double bytes) {
   constexpr const char* kNames[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int i = 0;
   for (; bytes >= 1024 && i < 4; ++i) bytes /= 1024;
-  return absl::StrFormat(i == 0 ? "%.0f %s" : "%.1f %s", bytes, kNames[i]);
+  return absl::StrFormat("%.*f %s", i == 0 ? 0 : 1, bytes, kNames[i]);
 }
 
 std::string FormatSeconds(double seconds) {

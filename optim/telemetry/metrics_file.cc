@@ -10,6 +10,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
+#include "frontend/data/json_reader.h"
+#include "frontend/data/json_writer.h"
 
 namespace onnxtrain {
 namespace {
@@ -62,7 +64,7 @@ absl::Status WriteAll(int fd, std::string_view text) {
 }  // namespace
 
 std::string ToJsonLine(const TrainEvent& event, bool has_accuracy) {
-  return (event.kind == TrainEvent::Kind::kStep ? StepLine(event, has_accuracy) : EvalLine(event)).dump();
+  return WriteJson(event.kind == TrainEvent::Kind::kStep ? StepLine(event, has_accuracy) : EvalLine(event));
 }
 
 absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(const std::string& path, int flags, bool has_accuracy) {
@@ -80,7 +82,7 @@ absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Continue(const std::st
   std::ifstream file(path);
   std::string kept;
   for (std::string line; std::getline(file, line) && !file.eof();) {
-    if (IsUpTo(position, Json::parse(line, nullptr, false))) kept += line + "\n";
+    if (IsUpTo(position, ParseJson<Json>(line))) kept += line + "\n";
   }
   RETURN_IF_ERROR(WriteTextFile(path, kept));
   return Open(path, O_APPEND, has_accuracy);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <thread>
 
 #include "backends/bound_program.h"
+#include "frontend/base/parallel_parts.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/cost.h"
 
@@ -171,14 +171,10 @@ double TriadBandwidth(int threads) {
   double best = 0;
   for (int round = 0; round < 5; ++round) {
     const double begin = Now();
-    std::vector<std::thread> pool;
-    for (int t = 0; t < threads; ++t) {
-      pool.emplace_back([&, t] {
-        const size_t end = kElements * (t + 1) / threads;
-        for (size_t i = kElements * t / threads; i < end; ++i) a[i] = b[i] + 3.0F * c[i];
-      });
-    }
-    for (std::thread& thread : pool) thread.join();
+    RunParts(threads, [&](int64_t t) {
+      const size_t end = kElements * (t + 1) / threads;
+      for (size_t i = kElements * t / threads; i < end; ++i) a[i] = b[i] + 3.0F * c[i];
+    });
     best = std::max(best, 3.0 * sizeof(float) * kElements / (Now() - begin));
   }
   return best;

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
+#include "frontend/data/json_reader.h"
+#include "frontend/data/json_writer.h"
 
 namespace onnxtrain {
 namespace {
@@ -87,11 +89,11 @@ std::string ToJson(const RunSummary& s) {
   json["config"] = Json::parse(ToJson(s.config));
   json["warnings"] = s.warnings;
   // Paths may be any bytes: invalid UTF-8 is replaced.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return WriteJson(json, 2) + "\n";
 }
 
 std::optional<double> FindSummaryMetric(const std::string& summary_json, const std::string& name) {
-  const Json json = Json::parse(summary_json, nullptr, false);
+  const Json json = ParseJson<Json>(summary_json);
   // Metric names may contain dots.
   if (json.is_object() && !json.contains(name) && json.contains("eval") && json["eval"].is_object() &&
       json["eval"].contains(name)) {

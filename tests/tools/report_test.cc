@@ -170,6 +170,26 @@ TEST_F(Report, NumbersAndNoEvaluation) {
   EXPECT_EQ(ReadAll(Path("s/report.html")).find("Predictions"), std::string::npos);
 }
 
+TEST_F(Report, PathsThatAreNotUtf8) {
+  const std::string model = "mod\xe8le.onnx",
+                    data =
+                        "donn\xe9"
+                        "es.npz",
+                    out = "r\xe9sultat";
+  std::filesystem::copy(Path("m.onnx"), Path(model));
+  std::filesystem::copy(Path("d.npz"), Path(data));
+  const std::string flags = StrCat(" --model ", model, " --data ", data, " --threads 1 ");
+  const std::string train = StrCat("train ", flags, "--quiet --max-steps 4 --save-every 2 --out ", out);
+  for (const std::string& words : {train, train + " --resume auto", StrCat("compare-runs ", out, " --json"),
+                                   StrCat("bench --json --max-steps 2", flags), StrCat("eval --json", flags),
+                                   StrCat("inspect --json --model ", model), StrCat("plan --json --model ", model)}) {
+    const Outcome o = Run(words);
+    EXPECT_EQ(o.code, 0) << words << o.err;
+  }
+  EXPECT_TRUE(Exists(out + "/report.html"));
+  EXPECT_TRUE(nlohmann::json::accept(ReadAll(Path(out + "/summary.json"))));
+}
+
 TEST_F(Report, ComparesRuns) {
   ASSERT_EQ(Train("--epochs 2 --lr 0.05 --out a").code, 0);
   ASSERT_EQ(Train("--epochs 3 --lr 0.01 --out b").code, 0);

@@ -12,10 +12,10 @@ constexpr auto kInt = DType::kInt64;
 
 In Fed(Shape shape, DType dtype = kFloat) { return {In::kFed, {dtype, std::move(shape)}, {}}; }
 In Weight(Shape shape) { return {In::kWeight, {kFloat, std::move(shape)}, {}}; }
-In Known(Ints values) { return {In::kConstant, {}, HostTensor::FromInts(values)}; }
+In Known(const Ints& values) { return {In::kConstant, {}, HostTensor::FromInts(values)}; }
 In KnownScalar(DType dtype, double value) { return {In::kConstant, {}, HostTensor::Scalar(dtype, value)}; }
 In Absent() { return {In::kAbsent, {}, {}}; }
-In KnownFloats(std::vector<double> values) {
+In KnownFloats(const std::vector<double>& values) {
   return {In::kConstant, {}, HostTensor::FromDoubles({kFloat, {static_cast<int64_t>(values.size())}}, values)};
 }
 
@@ -89,6 +89,7 @@ std::vector<OpExample> QuantizedTable() {
 }
 
 // By family; what is missing here imports with one of the common signatures below.
+// NOLINTNEXTLINE(readability-function-size): a table
 std::vector<OpExample> Table() {
   const Attrs kernel = {{"kernel_shape", Ints{2, 2}}};
   const In image = Fed({2, 4, 6, 6});

@@ -7,8 +7,7 @@
 #include "tools/op_table/op_table.h"
 
 int main() {
-  using namespace onnxtrain;
-  const auto text = OpTablePage();
+  const auto text = onnxtrain::OpTablePage();
   if (!text.ok()) {
     std::fprintf(stderr, "%s\n", std::string(text.status().message()).c_str());
     return 1;

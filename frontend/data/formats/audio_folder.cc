@@ -105,7 +105,7 @@ absl::StatusOr<Listing> ListSounds(const std::string& path) {
     ASSIGN_OR_RETURN(const std::vector<std::string> inside, ListFolder(folder.string()));
     const size_t before = listing.files.size();
     for (const std::string& file : inside) {
-      if (IsAudio(file)) listing.files.push_back({name + "/" + file, std::ssize(listing.classes)});
+      if (IsAudio(file)) listing.files.push_back({StrCat(name, "/", file), std::ssize(listing.classes)});
     }
     if (listing.files.size() > before) listing.classes.push_back(name);
   }

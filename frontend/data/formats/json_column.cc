@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "frontend/base/status.h"
+#include "frontend/data/json_writer.h"
 
 namespace onnxtrain {
 namespace {
@@ -25,7 +26,7 @@ Shape GetShape(const Json& value) {
 std::string FieldText(const Json& value) {
   if (value.is_null()) return "";
   if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_string() ? value.get<std::string>() : WriteJson(value);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/data/formats/csv_columns.h"
-#include "frontend/data/formats/json_text.h"
+#include "frontend/data/json_reader.h"
 #include "frontend/data/memory_dataset.h"
 
 namespace onnxtrain {

@@ -7,8 +7,8 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/formats/json_column.h"
-#include "frontend/data/formats/json_text.h"
 #include "frontend/data/formats/line_reader.h"
+#include "frontend/data/json_reader.h"
 #include "frontend/data/memory_dataset.h"
 
 namespace onnxtrain {

@@ -147,7 +147,8 @@ absl::Status WriteNpz(const std::string& path, const NamedArrays& arrays, bool c
         Annotate(AddEntry(zip->get(), StrCat(name, kSuffix), contents.back(), compressed), StrCat(path, ": ")));
   }
   if (zip_close(zip->get()) != 0) return Invalid(path, ": ", zip_strerror(zip->get()));
-  zip->release();
+  // Closed: libzip freed it.
+  static_cast<void>(zip->release());
   return absl::OkStatus();
 }
 

@@ -11,6 +11,8 @@
 #include "frontend/base/status.h"
 #include "frontend/data/file.h"
 #include "frontend/data/formats/file_arrays.h"
+#include "frontend/data/json_reader.h"
+#include "frontend/data/json_writer.h"
 #include "frontend/data/memory_dataset.h"
 
 namespace onnxtrain {
@@ -79,7 +81,7 @@ absl::StatusOr<Entry> ParseEntry(const std::string& name, const Json& json) {
   const auto text = [&](const char* key) { return json.is_object() && json.contains(key) ? json[key] : Json(); };
   const Json dtype = text("dtype"), offsets = text("data_offsets");
   const DTypeRow* row = dtype.is_string() ? FindDType(dtype.get<std::string>()) : nullptr;
-  if (row == nullptr) return Invalid("has the unknown type ", dtype.dump());
+  if (row == nullptr) return Invalid("has the unknown type ", WriteJson(dtype));
   entry.type.dtype = row->dtype;
   ASSIGN_OR_RETURN(entry.type.shape, ParseShape(text("shape")));
   const bool pair =
@@ -94,7 +96,7 @@ absl::StatusOr<Entry> ParseEntry(const std::string& name, const Json& json) {
 
 // The tensors must cover `bytes` without gap or overlap. Returns them in the order of their bytes.
 absl::StatusOr<std::vector<Entry>> ParseHeader(std::string_view text, int64_t bytes) {
-  const Json header = Json::parse(text, nullptr, false);
+  const Json header = ParseJson(text);
   if (!header.is_object()) return Invalid("its header is no JSON object");
   std::vector<Entry> entries;
   for (const auto& [name, value] : header.items()) {
@@ -187,7 +189,7 @@ absl::StatusOr<std::string> SafetensorsHeader(const std::vector<NamedType>& tens
     const int64_t begin = std::exchange(end, end + static_cast<int64_t>(type.bytes()));
     header[name] = {{"dtype", dtype}, {"shape", type.shape}, {"data_offsets", {begin, end}}};
   }
-  std::string text = header.dump();
+  std::string text = WriteJson(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t length = text.size();
   std::string bytes(sizeof(length), '\0');

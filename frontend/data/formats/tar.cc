@@ -7,11 +7,12 @@
 #include "absl/strings/ascii.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/formats/json_text.h"
 #include "frontend/data/formats/jsonl.h"
 #include "frontend/data/formats/npy.h"
 #include "frontend/data/formats/tar_index.h"
 #include "frontend/data/image/picture_dataset.h"
+#include "frontend/data/json_reader.h"
+#include "frontend/data/json_writer.h"
 #include "frontend/data/source.h"
 
 namespace onnxtrain {
@@ -84,7 +85,7 @@ class SampleLines {
       if (added.ok()) added = member.add(member.extension, std::string(bytes_.begin(), bytes_.end()), &sample);
       if (!added.ok()) return Annotate(added, StrCat(index_->Describe(i), ".", member.extension, ": "));
     }
-    line_ = sample.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    line_ = WriteJson(sample) + "\n";
     at_ = 0;
     return absl::OkStatus();
   }

@@ -4,6 +4,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "frontend/data/json_reader.h"
+#include "frontend/data/json_writer.h"
 #include "frontend/data/text/tokenizer.h"
 #include "frontend/data/text/tokenizer_json.h"
 #include "frontend/data/text/unicode.h"
@@ -31,7 +32,7 @@ absl::StatusOr<std::optional<bool>> ReadLowerCase(const fs::path& vocabulary) {
   const fs::path path = vocabulary.parent_path() / "tokenizer_config.json";
   if (!IsFile(path)) return std::nullopt;
   ASSIGN_OR_RETURN(const std::string text, Read(path));
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson(text);
   std::optional<bool> lower;
   if (json.is_object() && json.contains("do_lower_case") && json["do_lower_case"].is_boolean())
     lower = json["do_lower_case"].get<bool>();
@@ -58,7 +59,7 @@ Parts OpenSentencePiece(const fs::path& path) {
 
 Parts OpenJson(const fs::path& path) {
   ASSIGN_OR_RETURN(const std::string text, Read(path));
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson(text);
   const bool vocabulary = json.is_object() && !json.contains("model") && !json.empty() && json.front().is_number();
   return vocabulary ? OpenGpt2(path) : ParseTokenizerJson(text);
 }
@@ -113,7 +114,7 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> MakeCharTokenizer(const std::ve
     vocab[token] = next++;
   }
   vocab["[UNK]"] = next;
-  ASSIGN_OR_RETURN(TokenizerParts parts, ParseTokenizerJson(json.dump()));
+  ASSIGN_OR_RETURN(TokenizerParts parts, ParseTokenizerJson(WriteJson(json)));
   parts.description = StrCat(chars.size(), " characters");
   return std::make_shared<const Tokenizer>(std::move(parts));
 }

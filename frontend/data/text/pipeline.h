@@ -51,9 +51,9 @@ class TokenModel {
 class Vocabulary {
  public:
   // The last one of equal tokens counts.
-  void Add(std::string token, TokenId id) {
+  void Add(std::string_view token, TokenId id) {
     max_id_ = std::max(max_id_, id);
-    ids_[std::move(token)] = id;
+    ids_[ToAbsl(token)] = id;
   }
   std::optional<TokenId> Find(std::string_view token) const {
     const auto it = ids_.find(ToAbsl(token));

@@ -4,9 +4,8 @@
 #include <atomic>
 #include <map>
 #include <numeric>
-#include <thread>
 
-#include "frontend/base/log.h"
+#include "frontend/base/parallel_parts.h"
 #include "frontend/base/status.h"
 #include "frontend/data/data_view.h"
 
@@ -170,10 +169,7 @@ absl::StatusOr<TokenizedText> TokenizeColumns(std::shared_ptr<const Dataset> sou
   const int64_t parts = std::clamp<int64_t>(size / 256, 1, std::max(1, options.threads));
   std::vector<RangeTokenizer> ranges(parts, RangeTokenizer(*source, tokenizer, columns, options.max_length));
   const auto begin = [&](int64_t part) { return size * part / parts; };
-  std::vector<std::thread> threads;
-  for (int64_t p = 1; p < parts; ++p) threads.emplace_back([&, p] { ranges[p].Run(begin(p), begin(p + 1)); });
-  ranges[0].Run(0, begin(1));
-  for (std::thread& thread : threads) thread.join();
+  RunParts(parts, [&](int64_t p) { ranges[p].Run(begin(p), begin(p + 1)); });
   TokenTable table;
   for (RangeTokenizer& range : ranges) table.Append(std::exchange(range.table, {}));
   if (!options.skip_bad && !table.unreadable.empty()) return Invalid(table.unreadable.begin()->second);

@@ -72,7 +72,6 @@ absl::StatusOr<TokenModelPtr> ReadBpe(const Json& json, const StageFacts& facts)
 
 absl::StatusOr<TokenModelPtr> ReadUnigram(const Json& json, const StageFacts&) {
   UnigramSpec spec;
-  std::optional<int64_t> unknown;
   if (const Json& id = Part(json, "unk_id"); id.is_number_integer()) spec.unknown = id.get<TokenId>();
   RETURN_IF_ERROR(ReadField(json, "byte_fallback", &spec.byte_fallback));
   const Json& vocab = Part(json, "vocab");
@@ -135,7 +134,8 @@ std::string Describe(const Json& json, const TokenizerParts& parts) {
 }  // namespace
 
 absl::StatusOr<TokenizerParts> ParseTokenizerJson(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson(text);
+  if (IsNestedTooDeep(text)) return Invalid("JSON nested more than ", kDeepestJson, " deep is refused");
   if (json.is_discarded()) return Invalid("no valid JSON");
   if (!json.is_object()) return Invalid("no JSON object");
   TokenizerParts parts;

@@ -42,13 +42,13 @@ class ByteTrie {
 
 class Unigram : public TokenModel {
  public:
-  explicit Unigram(UnigramSpec spec) : unknown_(spec.unknown), byte_fallback_(spec.byte_fallback) {
+  explicit Unigram(const UnigramSpec& spec) : unknown_(spec.unknown), byte_fallback_(spec.byte_fallback) {
     double least = std::numeric_limits<double>::max();
     for (size_t i = 0; i < spec.tokens.size(); ++i) {
-      auto& [token, score] = spec.tokens[i];
+      const auto& [token, score] = spec.tokens[i];
       const auto id = static_cast<TokenId>(i);
       if (!token.empty()) trie_.Add(token, id);
-      vocabulary_.Add(std::move(token), id);
+      vocabulary_.Add(token, id);
       scores_.push_back(score);
       least = std::min(least, score);
     }

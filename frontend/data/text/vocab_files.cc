@@ -62,7 +62,7 @@ absl::StatusOr<TokenizerParts> ParseWordPieceVocabulary(const std::string& text,
   if (FindInvalidUtf8(text) != std::string::npos) return Invalid("the vocabulary is not UTF-8");
   WordPieceSpec spec;
   RETURN_IF_ERROR(ForEachLine(text, [&](std::string_view line, int64_t number) {
-    spec.vocabulary.Add(std::string(line), static_cast<TokenId>(number - 1));
+    spec.vocabulary.Add(line, static_cast<TokenId>(number - 1));
     return absl::OkStatus();
   }));
   TokenizerParts parts;
@@ -85,7 +85,7 @@ absl::StatusOr<TokenizerParts> ParseWordPieceVocabulary(const std::string& text,
 }
 
 absl::StatusOr<TokenizerParts> ParseGpt2Vocabulary(const std::string& vocab_json, const std::string& merges) {
-  const Json json = Json::parse(vocab_json, nullptr, false);
+  const Json json = ParseJson(vocab_json);
   if (!json.is_object() || json.empty()) return Invalid("vocab.json: no JSON object of tokens");
   BpeSpec spec{.byte_level = true};
   for (const auto& [token, id] : json.items()) {

@@ -151,6 +151,8 @@ TEST(Tokenizer, MakesTokenizerOfCharacters) {
 TEST(Tokenizer, RefusesWhatItDoesNotKnow) {
   const std::string model = R"("model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"})";
   EXPECT_EQ(ParseProblem("{"), "no valid JSON");
+  const std::string open(100000, '['), close(100000, ']');
+  EXPECT_EQ(ParseProblem("{\"normalizer\": " + open + close + "}"), "JSON nested more than 64 deep is refused");
   EXPECT_EQ(ParseProblem("{}"), "'model' is missing");
   EXPECT_EQ(ParseProblem("{" + model + R"(, "normalizer": {"type": "Nmt"}})"), "normalizer 'Nmt' is not supported");
   EXPECT_EQ(ParseProblem("{" + model + R"(, "pre_tokenizer": {"type": "UnicodeScripts"}})"),

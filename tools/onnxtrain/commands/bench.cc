@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
+#include "frontend/data/json_writer.h"
 #include "optim/auto/synthetic_setup.h"
 #include "optim/telemetry/format.h"
 #include "optim/telemetry/profile.h"
@@ -248,7 +249,7 @@ absl::StatusOr<int> RunBench(const TrainConfig& config) {
     RETURN_IF_ERROR(MeasureOperators(setup, &result));
     result.bandwidth = TriadBandwidth(Threads(config, setup));
   }
-  RETURN_IF_ERROR(Print(config.json ? ToJson(config, setup, result).dump(2) + "\n" : Page(setup, result)));
+  RETURN_IF_ERROR(Print(config.json ? WriteJson(ToJson(config, setup, result), 2) + "\n" : Page(setup, result)));
   return kDone;
 }
 

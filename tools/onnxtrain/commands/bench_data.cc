@@ -10,6 +10,7 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/data/epoch_order.h"
+#include "frontend/data/json_writer.h"
 #include "frontend/data/loader.h"
 #include "optim/auto/data_setup.h"
 #include "optim/telemetry/format.h"
@@ -127,7 +128,7 @@ absl::StatusOr<int> BenchData(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const ModelAndData opened, OpenModelAndData(config, false, true));
   for (const std::string& note : opened.data.bound.notes) LogInfo(config, note);
   ASSIGN_OR_RETURN(const DataRates rates, MeasureData(config, opened.data.bound));
-  RETURN_IF_ERROR(Print(config.json ? ToJson(config, rates).dump(2) + "\n" : Page(config, rates)));
+  RETURN_IF_ERROR(Print(config.json ? WriteJson(ToJson(config, rates), 2) + "\n" : Page(config, rates)));
   return kDone;
 }
 

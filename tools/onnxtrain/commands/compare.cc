@@ -8,6 +8,7 @@
 #include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "frontend/data/formats/npz.h"
+#include "frontend/data/json_writer.h"
 #include "optim/telemetry/format.h"
 #include "optim/training_graph.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -246,7 +247,7 @@ absl::StatusOr<int> RunCompare(const TrainConfig& config) {
     agrees &= check.passed();
   }
   json["agrees"] = agrees;
-  RETURN_IF_ERROR(Print(config.json ? json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : page));
+  RETURN_IF_ERROR(Print(config.json ? WriteJson(json, 2) + "\n" : page));
   return agrees ? kDone : ReportFailure(Invalid("the values disagree"));
 }
 

@@ -3,6 +3,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
+#include "frontend/data/json_reader.h"
+#include "frontend/data/json_writer.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/report/html_report.h"
@@ -14,11 +16,11 @@ namespace {
 // The summaries by folder; null of a run that has none yet.
 std::string SummariesJson(const std::vector<RunRecord>& runs) {
   nlohmann::ordered_json json;
-  for (const RunRecord& run : runs) json[run.folder] = nlohmann::ordered_json::parse(run.summary, nullptr, false);
+  for (const RunRecord& run : runs) json[run.folder] = ParseJson<OrderedJson>(run.summary);
   for (auto& summary : json) {
     if (summary.is_discarded()) summary = nullptr;
   }
-  return json.dump(2) + "\n";
+  return WriteJson(json, 2) + "\n";
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
+#include "frontend/data/json_writer.h"
 #include "optim/auto/data_hints.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -45,7 +46,7 @@ std::string Report(const TrainConfig& config, const EvalMetrics& m, const LossCh
   if (m.accuracy >= 0) json["accuracy"] = m.accuracy;
   for (const auto& [name, value] : m.metrics) json[name] = value;
   json["samples"] = m.samples;
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return WriteJson(json, 2) + "\n";
 }
 
 }  // namespace

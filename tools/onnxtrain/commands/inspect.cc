@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "frontend/data/json_writer.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
@@ -254,7 +255,7 @@ std::string ToJson(const Inspection& i) {
   json["loss_problem"] = OrNull(i.loss_problem);
   json["trainable"] = i.problems.empty();
   json["problems"] = i.problems;
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return WriteJson(json, 2) + "\n";
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
+#include "frontend/data/json_writer.h"
 #include "optim/auto/batch_size.h"
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/session_setup.h"
@@ -98,7 +99,7 @@ absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSe
   ASSIGN_OR_RETURN(const std::vector<size_t> workspaces, trial.backend->Workspaces(graph));
   for (size_t bytes : workspaces) step.workspace = std::max(step.workspace, static_cast<int64_t>(bytes));
   const RecomputePlanner planner(graph, workspaces, trial.backend->device() == "cpu" ? 64 : 512);
-  const std::vector<RecomputePlan> frontier = planner.Frontier();
+  const std::vector<RecomputePlan>& frontier = planner.Frontier();
   step.budgets = MakeBudgets(frontier, keeping->memory().total() - keeping->memory().activations);
   constexpr int64_t kMostSamples = 1 << 16;
   ASSIGN_OR_RETURN(step.largest_micro, LargestMicroBatch(trial.models, *trial.backend, trial.options, kMostSamples, 0));
@@ -185,7 +186,7 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
   for (const std::string& line : trial.surgery) LogInfo(config, line);
   ASSIGN_OR_RETURN(const StepMemory step, MakePlan(config, trial));
-  RETURN_IF_ERROR(Print(config.json ? ToJson(config, trial, step).dump(2) + "\n" : Page(trial, step)));
+  RETURN_IF_ERROR(Print(config.json ? WriteJson(ToJson(config, trial, step), 2) + "\n" : Page(trial, step)));
   return kDone;
 }
 

@@ -187,7 +187,7 @@ absl::StatusOr<int> RunTrain(const TrainConfig& config) {
   if (IsFinished(start)) return ReportFinished(start.config);
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(start.config));
   ASSIGN_OR_RETURN(const std::unique_ptr<OutputFolder> folder, OpenFolder(start.config, start.old_run));
-  ASSIGN_OR_RETURN(TrainingRun run, PrepareTraining(start.config, std::move(model), LoadBackend));
+  ASSIGN_OR_RETURN(TrainingRun run, PrepareTraining(start.config, model, LoadBackend));
   ASSIGN_OR_RETURN(std::vector<Requirement> requirements, ReadRequirements(run));
   RecordedRun recorded{.run = &run,
                        .folder = folder.get(),

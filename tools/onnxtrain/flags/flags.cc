@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_split.h"
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "tools/onnxtrain/flags/require.h"
 
@@ -22,11 +23,6 @@ absl::Status SetFlag(const SpecifiedFlag& flag, TrainConfig* config) {
   if (status.ok()) return status;
   const std::string place = flag.place.empty() ? "" : StrCat(flag.place, ": ");
   return Invalid(place, ToStd(status.message()), Suggestion(field, flag.value));
-}
-
-// Terminal columns: UTF-8's continuation bytes take none.
-size_t CountColumns(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
 }
 
 std::string FirstOrEmpty(const std::vector<std::string>& texts) { return texts.empty() ? "" : texts.front(); }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
+#include "frontend/data/json_writer.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -50,7 +51,7 @@ pre { background: var(--card); border-radius: 8px; padding: 12px; overflow-x: au
 // Replaces what is not UTF-8, as JSON's writer does.
 std::string ValidUtf8(std::string_view text) {
   using Json = nlohmann::json;
-  const std::string quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string quoted = WriteJson(Json(text));
   return Json::parse(quoted).get<std::string>();
 }
 

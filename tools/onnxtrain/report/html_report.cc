@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
+#include "frontend/data/json_reader.h"
 #include "optim/telemetry/format.h"
 #include "optim/telemetry/summary.h"
 #include "tools/onnxtrain/flags/flags.h"
@@ -22,7 +23,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json ParseSummary(const RunRecord& run) {
-  const Json json = Json::parse(run.summary, nullptr, false);
+  const Json json = ParseJson(run.summary);
   return json.is_object() ? json : Json::object();
 }
 

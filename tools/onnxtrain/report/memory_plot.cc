@@ -41,20 +41,23 @@ class Plot {
     std::vector<int64_t> base(steps_.size(), 0);
     std::string svg;
     for (const KindStyle& style : kStyles) {
-      std::string upper, lower;
+      std::vector<int64_t> top = base;
+      std::string outline;
       for (size_t s = 0; s < steps_.size(); ++s) {
-        const int64_t top = base[s] + steps_[s][style.kind];
-        const auto at = static_cast<double>(s);
-        absl::StrAppendFormat(&upper, "%.1f,%.1f %.1f,%.1f ", X(at), Y(static_cast<double>(top)), X(at + 1),
-                              Y(static_cast<double>(top)));
-        lower = absl::StrFormat("%.1f,%.1f %.1f,%.1f ", X(at + 1), Y(static_cast<double>(base[s])), X(at),
-                                Y(static_cast<double>(base[s]))) +
-                lower;
-        base[s] = top;
+        top[s] += steps_[s][style.kind];
+        AppendEdge(s, s + 1, top[s], &outline);
       }
-      absl::StrAppendFormat(&svg, "<polygon fill=\"%s\" points=\"%s%s\"/>\n", style.color, upper, lower);
+      for (size_t s = steps_.size(); s-- > 0;) AppendEdge(s + 1, s, base[s], &outline);
+      absl::StrAppendFormat(&svg, "<polygon fill=\"%s\" points=\"%s\"/>\n", style.color, outline);
+      base = std::move(top);
     }
     return svg;
+  }
+
+  void AppendEdge(size_t from, size_t to, int64_t bytes, std::string* outline) const {
+    const double y = Y(static_cast<double>(bytes));
+    absl::StrAppendFormat(outline, "%.1f,%.1f %.1f,%.1f ", X(static_cast<double>(from)), y, X(static_cast<double>(to)),
+                          y);
   }
 
   std::string Axis() const {

@@ -6,6 +6,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
+#include "frontend/data/json_reader.h"
 #include "tools/onnxtrain/report/output_folder.h"
 
 namespace onnxtrain::cli {
@@ -36,7 +37,7 @@ absl::StatusOr<RunRecord> ReadRun(const std::string& folder) {
   int64_t number = 0;
   for (std::string line; std::getline(file, line) && !file.eof();) {
     ++number;
-    const Json row = Json::parse(line, nullptr, false);
+    const Json row = ParseJson(line);
     if (!row.is_object() || !row.contains("step") || !row["step"].is_number())
       return Invalid(path, ": line ", number, ": not an event of a run");
     AddRow(row, &record);

@@ -7,7 +7,10 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
+#include "frontend/base/printable.h"
 #include "frontend/base/strings.h"
+#include "frontend/data/json_reader.h"
+#include "frontend/data/json_writer.h"
 #include "optim/telemetry/format.h"
 #include "optim/telemetry/summary.h"
 #include "tools/onnxtrain/flags/flags_prepass.h"
@@ -70,11 +73,11 @@ void AddRow(const std::vector<RunRecord>& runs, const std::string& label, const 
 }
 
 std::map<std::string, std::string> Settings(const RunRecord& run) {
-  const Json summary = Json::parse(run.summary, nullptr, false);
+  const Json summary = ParseJson(run.summary);
   std::map<std::string, std::string> settings;
   if (!summary.is_object() || !summary.contains("config")) return settings;
   for (const auto& [name, value] : summary["config"].items())
-    settings[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    settings[name] = value.is_string() ? value.get<std::string>() : WriteJson(value);
   settings.erase("out");
   return settings;
 }
@@ -98,11 +101,6 @@ void AddSettings(const std::vector<RunRecord>& runs, RunTable* table) {
   }
 }
 
-// Characters of UTF-8.
-size_t Width(const std::string& text) {
-  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
-}
-
 }  // namespace
 
 RunTable CompareRuns(const std::vector<RunRecord>& runs) {
@@ -121,12 +119,12 @@ std::string FormatTable(const RunTable& table) {
   lines.insert(lines.end(), table.rows.begin(), table.rows.end());
   std::vector<size_t> widths(table.header.size());
   for (const auto& line : lines) {
-    for (size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], Width(line[c]));
+    for (size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], CountColumns(line[c]));
   }
   std::string text;
   for (const auto& line : lines) {
     for (size_t c = 0; c < line.size(); ++c) {
-      const std::string pad(widths[c] - Width(line[c]), ' ');
+      const std::string pad(widths[c] - CountColumns(line[c]), ' ');
       StrAppend(&text, c == 0 ? "" : "  ", c == 0 ? "" : pad, line[c], c == 0 ? pad : "");
     }
     text += "\n";
