@@ -13,6 +13,7 @@
 #include "frontend/base/atomic_file.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/body_weights.h"
 #include "frontend/onnx/external_writer.h"
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/model_proto.h"
@@ -196,6 +197,7 @@ absl::StatusOr<EditedModel> EditModel(const std::string& source, const std::stri
   if (!model.ok()) return OneLine(Annotate(model.status(), tag));
   edited.model = *std::move(model);
   edited.file->ReleasePages();
+  if (!edits.tensors.empty() && edited.model->has_graph()) MoveBodyWeights(edited.model->mutable_graph());
   if (absl::Status s = ApplyEdits(edits, edited.model.get()); !s.ok()) return OneLine(Annotate(s, tag));
   edited.exporter = std::make_unique<Exporter>(edited.model.get(), source, target);
   auto notes = edited.exporter->Edit(weights, shared);

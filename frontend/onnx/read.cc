@@ -7,6 +7,7 @@
 #include "google/protobuf/io/coded_stream.h"
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/body_weights.h"
 #include "frontend/onnx/extract_initializers.h"
 #include "frontend/onnx/graph_reader.h"
 #include "frontend/onnx/guard.h"
@@ -155,6 +156,7 @@ absl::Status ReadModel(const std::shared_ptr<const MappedFile>& file, OnnxModel:
   const ExtractedModel bytes = ExtractInitializers(file->bytes(), kMinMappedBytes);
   ASSIGN_OR_RETURN(const auto proto, ParseGuarded(std::as_bytes(std::span(bytes.rest))));
   ExtractedData extracted = IndexByName(proto->graph(), bytes.raw_data);
+  if (proto->has_graph()) MoveBodyWeights(proto->mutable_graph());
   RETURN_IF_ERROR(ApplyEdits(model->edits, proto.get()));
   for (const auto& [name, value] : model->edits.tensors) extracted.erase(name);
   const bool shares_file = !extracted.empty();

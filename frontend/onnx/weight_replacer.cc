@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/body_weights.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/proto_util.h"
 #include "frontend/onnx/tensor_proto.h"
@@ -54,10 +55,14 @@ absl::Status ReplaceFloats(const HostTensor& value, onnx::AttributeProto* attrib
 
 WeightReplacer::WeightReplacer(onnx::ModelProto* model, ExternalFiles* files)
     : model_(*model), graph_(model->mutable_graph()), files_(*files) {
-  for (auto& initializer : *graph_->mutable_initializer()) initializers_[initializer.name()] = &initializer;
-  for (auto& node : *graph_->mutable_node()) {
-    for (const std::string& output : node.output()) producers_[output] = &node;
-  }
+  const auto add = [&](onnx::GraphProto* graph) {
+    for (auto& initializer : *graph->mutable_initializer()) initializers_.emplace(initializer.name(), &initializer);
+    for (auto& node : *graph->mutable_node()) {
+      for (const std::string& output : node.output()) producers_.emplace(output, &node);
+    }
+  };
+  add(graph_);
+  ForEachBody(graph_, add);
 }
 
 absl::Status WeightReplacer::Replace(const std::string& name, const HostTensor& value) {

@@ -21,9 +21,9 @@ class TensorProto;
 
 namespace onnxtrain {
 
-// Replaces weights wherever the importer finds them: initializers, Constant nodes, attributes of ai.onnx.ml, Identity
-// nodes over shared initializers, and ConstantOfShape nodes. Values are cast to the stored element type, or quantized
-// again. Names, order and untouched bytes stay.
+// Replaces weights wherever the importer finds them, in the graph and in bodies: initializers, Constant nodes,
+// attributes of ai.onnx.ml, Identity nodes over shared initializers, and ConstantOfShape nodes. Values are cast to the
+// stored element type, or quantized again. Names, order and untouched bytes stay.
 class WeightReplacer {
  public:
   struct Counts {

@@ -89,6 +89,57 @@ TEST(Control, LoopsUnrollAndShareTheirWeights) {
   EXPECT_THAT((*y)[1], ElementsAre(2, 30, 4, 90, 8, 270));
 }
 
+// Moves w into the body of the loop, as an initializer or as a Constant node, and returns where its values are.
+onnx::TensorProto* MoveIntoBody(bool constant, onnx::ModelProto* proto) {
+  onnx::GraphProto* graph = proto->mutable_graph();
+  onnx::GraphProto* body = graph->mutable_node(0)->mutable_attribute(0)->mutable_g();
+  onnx::TensorProto* moved = constant ? SetTensor(Add(body, "Constant", {}, {"w"}), "value") : body->add_initializer();
+  moved->CopyFrom(graph->initializer(1));
+  graph->mutable_initializer()->RemoveLast();
+  return moved;
+}
+
+TEST(Control, WeightsOfBodiesAreTrainedAndStay) {
+  for (const bool constant : {false, true}) {
+    onnx::ModelProto proto = LoopModel(3);
+    MoveIntoBody(constant, &proto);
+    auto model = ImportModel(proto);
+    ASSERT_TRUE(model.ok()) << model.status();
+    ASSERT_EQ(model->weights.size(), 1u);
+    EXPECT_EQ(model->graph.FindInput("w")->kind, InputKind::kParameter);
+    auto trained = RoundTrip(proto, {{"w", Floats({2}, {5, 7})}});
+    ASSERT_TRUE(trained.ok()) << trained.status();
+    auto again = ImportModel(*trained);
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_THAT(again->weights.at(0).value.ToDoubles(), ElementsAre(5, 7));
+    // Else as before: the values are where the file had them, and nowhere else.
+    MoveIntoBody(constant, &(proto = LoopModel(3)))->CopyFrom([&] {
+      const onnx::GraphProto& body = trained->graph().node(0).attribute(0).g();
+      return constant ? body.node(body.node_size() - 1).attribute(0).t() : body.initializer(0);
+    }());
+    EXPECT_EQ(proto.SerializeAsString(), trained->SerializeAsString());
+  }
+}
+
+TEST(Control, WeightsOfTwoBodiesWithOneNameStayFixed) {
+  onnx::ModelProto proto = LoopModel(3);
+  MoveIntoBody(false, &proto);
+  onnx::NodeProto* second = proto.mutable_graph()->add_node();
+  second->CopyFrom(proto.graph().node(0));
+  second->set_name("second");
+  second->set_input(2, "y");
+  second->set_output(0, "z");
+  second->set_output(1, "");
+  AddConstant(proto.mutable_graph(), "v", {2, 3}, false, 1);
+  Add(proto.mutable_graph(), "Mul", {"z", "v"}, {"scaled"});
+  AddOutput(&proto, "scaled");
+  auto model = ImportModel(proto, {.training = true});
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->weights.size(), 1u);
+  EXPECT_EQ(model->weights[0].name, "v");
+  EXPECT_THAT(model->notes, testing::Contains(HasSubstr("within bodies of If, Loop or Scan: 2, not trained")));
+}
+
 TEST(Control, GradientsOfUnrolledStepsAddUp) {
   auto model = ImportModel(LoopModel(3), {.outputs = {"y"}});
   ASSERT_TRUE(model.ok()) << model.status();
