@@ -204,6 +204,20 @@ absl::StatusOr<Chosen> ChooseOutputLoss(const ImportedModel& model, const LossTe
                 {}};
 }
 
+// Names a value that fits the labels and that the model only reshapes into an output, as scikit-learn's converter does.
+std::string HintAtReshape(const Graph& graph, const std::vector<Candidate>& outputs, const LabelInfo& labels) {
+  for (const Candidate& output : outputs) {
+    const Node* node = graph.producer(output.value);
+    if (node == nullptr || !FindOp(node->op)->view) continue;
+    const ValueId v = node->inputs[0];
+    const std::string& name = graph.value(v).name;
+    if (name.empty() || !IsFloat(graph.type(v).dtype) || !AutoLoss(graph, {name, v, "", v}, labels)) continue;
+    return StrCat(" (they fit '", name, "' ", ToString(graph.type(v)), ", which '", output.name,
+                  "' reshapes: `logits` ", name, ")");
+  }
+  return "";
+}
+
 absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term,
                                   const LabelInfo& labels) {
   if (term.function != nullptr && term.function->name == "output") return ChooseOutputLoss(model, term);
@@ -228,7 +242,8 @@ absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& sp
                    "; choose one with `logits` NAME");
   }
   return Invalid("no loss fits labels ", labels.present ? ToString(labels.sample) : "that are not there",
-                 " per sample and the outputs ", Describe(model.graph, all), "; choose with `loss` and `logits`");
+                 " per sample and the outputs ", Describe(model.graph, all), "; choose with `loss` and `logits`",
+                 labels.present ? HintAtReshape(model.graph, all, labels) : "");
 }
 
 // Replaces a term of `auto` by one for each output that can be trained, with labels of its own, where there are

@@ -76,6 +76,18 @@ TEST(Loss, SeveralOutputsAreAnErrorThatNamesThem) {
   EXPECT_TRUE(ChooseLoss(model, {.logits = "other"}, labels).ok());
 }
 
+TEST(Loss, NamesTheValueThatAnOutputReshapes) {
+  ImportedModel model = MakeModel({4, 3}, "");
+  const ValueId y = model.graph.FindOutput("y")->value;
+  model.graph.ClearOutputs();
+  model.graph.SetValueName(y, "scores");
+  Builder b(&model.graph);
+  model.graph.AddOutput("y", Reshape(Val(&b, y), {12, 1}).id());
+  const auto choice = ChooseLoss(model, {}, {.present = true, .sample = {DType::kFloat32, {3}}});
+  EXPECT_NE(choice.status().message().find("they fit 'scores' f32[4,3], which 'y' reshapes"), absl::string_view::npos)
+      << choice.status();
+}
+
 // Without labels, which would tell, classes are along the channels of an image and else along the last axis.
 TEST(Loss, ClassAxisWithoutLabels) {
   const auto label = [](const ImportedModel& model, const std::string& loss) -> std::string {
