@@ -6,6 +6,7 @@
 // to the memory that it reads and writes, and then run any number of times without allocation, look-up or parsing.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <limits>
 #include <memory>
@@ -51,6 +52,12 @@ struct CompileOptions {
   bool time_nodes = false;
 };
 
+// One execution of a node, by its index in Program::graph().
+struct NodeRun {
+  int32_t node = 0;
+  std::chrono::steady_clock::time_point begin, end;
+};
+
 inline constexpr size_t kFeedAlignment = 64;  // bytes: of host memory that Program::ReadInPlace takes
 
 class Program {
@@ -78,6 +85,10 @@ class Program {
 
   // Seconds spent in each node over all runs, by node index of graph(). Empty without time_nodes.
   virtual std::span<const double> NodeSeconds() const = 0;
+
+  // Appends every node that runs from now on to *runs, which must outlive the recording; null ends it. A device then
+  // finishes each node before the next one starts. By default, nothing is recorded.
+  virtual void RecordNodes(std::vector<NodeRun>* runs) {}
 
   // The value after the last run. Only with keep_values.
   virtual absl::StatusOr<HostTensor> Fetch(ValueId value) const = 0;

@@ -114,6 +114,9 @@ struct TrainConfig {
   bool resume_force = false;
   int64_t early_stopping_patience = 0;  // 0: none
   bool quiet = false, json = false, steps_only = false;
+  std::string profile, profile_steps;
+  Interval histogram_every;  // value 0: none
+  std::string checkpoint_compression = "none";
   bool verify_passes = false;  // a debug build always does
   std::string monitor = "loss:min";
   std::vector<std::string> metrics, require;

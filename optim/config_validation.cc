@@ -5,6 +5,7 @@
 #include "optim/config.h"
 #include "optim/loss_text.h"
 #include "optim/lr_schedule.h"
+#include "optim/telemetry/trace.h"
 
 namespace onnxtrain {
 namespace {
@@ -40,6 +41,8 @@ constexpr Rule kRules[] = {
      "`gradient_checkpointing` budget: needs a `memory_budget`"},
     {[](const C& c) { return c.mixed_precision != "fp16" && IsSpecified(c, "loss_scale"); },
      "`loss_scale`: has no effect: only `mixed_precision` fp16 scales the loss"},
+    {[](const C& c) { return !c.profile_steps.empty() && c.profile.empty(); },
+     "`profile_steps`: has no effect without `profile`"},
     {[](const C& c) { return c.nesterov && c.dampening != 0; }, "`nesterov`: needs a `dampening` of 0"},
     {[](const C& c) { return !c.betas.empty() && c.betas.size() != 2; },
      "`betas`: expected two numbers, like 0.9,0.999"},
@@ -69,6 +72,8 @@ absl::Status Validate(const TrainConfig& c) {
   RETURN_IF_ERROR(CheckDevice(c));
   RETURN_IF_ERROR(CheckPairs("input", c.input, "MODEL_INPUT=COLUMN[,…]"));
   if (!c.normalize.empty()) RETURN_IF_ERROR(Annotate(ParseNormalize(c.normalize).status(), "`normalize`: "));
+  if (!c.profile_steps.empty())
+    RETURN_IF_ERROR(Annotate(ParseStepRange(c.profile_steps).status(), "`profile_steps`: "));
   RETURN_IF_ERROR(CheckRates(c.lr));
   if (!c.loss.empty()) RETURN_IF_ERROR(ParseLoss(c.loss).status());
   return Annotate(ParseSchedule(c.lr_scheduler).status(), "`lr_scheduler`: ");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "frontend/base/log.h"
@@ -13,6 +14,7 @@
 #include "optim/program/planning_backend.h"
 #include "optim/program/programs.h"
 #include "optim/rules/rule.h"
+#include "optim/telemetry/trace.h"
 #include "optim/training_graph.h"
 #include "optim/training_state.h"
 #include "optim/verify_batch_size.h"
@@ -122,14 +124,20 @@ class SessionImpl : public Session {
   absl::Status Plan(int64_t samples) override;
   absl::Status Step(const GlobalBatch& global_batch) override;
   absl::StatusOr<int64_t> SkippedInARow() override;
+  absl::StatusOr<std::optional<UpdateValues>> LastUpdate() override;
   absl::StatusOr<StepReport> Report() override;
   absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override {
     return Evaluate(ProgramKind::kEval, global_batch);
   }
   absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) override;
   absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch) override;
+  absl::Status VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) override;
   absl::StatusOr<double> TrainingLoss(const GlobalBatch& global_batch) override;
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() override;
+  void SetTrace(Trace* trace) override {
+    trace_ = trace;
+    programs_.SetTrace(trace);
+  }
   absl::Status SetPlateau(double factor) override { return state_.device_scalars().plateau.Write(factor); }
   bool has_average() const override { return options_.optimizer.ema_decay > 0; }
   absl::Status UseAverage(bool use) override;
@@ -169,6 +177,8 @@ class SessionImpl : public Session {
   absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
   RandomKey Key(int64_t micro) const { return {options_.seed, attempted_, micro}; }
   absl::Status CountTargets(const GlobalBatch& global_batch, int64_t samples);
+  absl::Status FillFeeds(Ready& program, const GlobalBatch& global_batch, int64_t begin, int64_t count, int64_t micro);
+  absl::Status VisitPending(const GradientVisitor& visit);
   absl::Status AddMetrics(const CompiledProgram& program, MetricSums* sums);
   absl::Status AddOutputs(const CompiledProgram& program, int64_t begin, int64_t count, int64_t total,
                           std::map<std::string, HostTensor>* outputs) const;
@@ -197,6 +207,8 @@ class SessionImpl : public Session {
   double apply_seconds_ = 0;
   int64_t oom_retries_ = 0;
   std::vector<double> reported_losses_, reported_weights_;  // by term: memory for Report
+  std::vector<double> summed_losses_, summed_weights_;      // by term, at the last update that was looked at
+  Trace* trace_ = nullptr;
   int64_t attempted_ = 0, reported_attempts_ = 0, reported_skips_ = 0, skipped_in_a_row_ = 0;
 };
 
@@ -283,6 +295,7 @@ absl::Status SessionImpl::EnsureApply() {
   if (apply_ != nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Graph graph, BuildApply(MakeUpdateSpec(), state_.groups(), state_.statistics_elements()));
   ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, state_.FlatStatistics(), state_.bindings()));
+  apply_->name = "apply";
   return absl::OkStatus();
 }
 
@@ -333,6 +346,7 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t b
 }
 
 absl::StatusOr<SessionImpl::Ready*> SessionImpl::Compile(ProgramKind kind, int64_t batch, int64_t length) {
+  const Span span(trace_, Trace::kTraining, "compile");
   ASSIGN_OR_RETURN(PreparedModel prepared, models_->Prepare(PrepareAtLength(length), batch, IsTraining(kind), false));
   RETURN_IF_ERROR(EnsureFrozen(prepared.model, batch, IsTraining(kind)));
   prepared.model.weights.clear();  // the arenas have the values
@@ -343,6 +357,7 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::Compile(ProgramKind kind, int64
   // One-program steps are long: the timers that separate the update from the rest cost a negligible share.
   const bool timed = kind == ProgramKind::kStep && on_host();
   ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), timed, batch));
+  compiled->name = kProgramNames[static_cast<int>(kind)];
   BatchFeeds feeds(*compiled, prepared.model.random_key);
   ready_.push_back(std::make_unique<Ready>(Ready{kind, batch, length, std::move(compiled), std::move(feeds)}));
   return ready_.back().get();
@@ -358,9 +373,15 @@ bool SessionImpl::OneProgramStep(int64_t samples) const {
 absl::Status SessionImpl::RunStep(const GlobalBatch& global_batch, int64_t samples) {
   ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kStep, samples, FindLength(global_batch)));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
-  RETURN_IF_ERROR(program->feeds.Fill(global_batch, 0, samples, Key(0)));
-  RETURN_IF_ERROR(program->feeds.FillInverseDenominators(prepared_.loss, loss_denominators_->weights()));
+  RETURN_IF_ERROR(FillFeeds(*program, global_batch, 0, samples, 0));
   return programs_.Run(*program->compiled);
+}
+
+absl::Status SessionImpl::FillFeeds(Ready& program, const GlobalBatch& global_batch, int64_t begin, int64_t count,
+                                    int64_t micro) {
+  const Span span(trace_, Trace::kTraining, "copy");
+  RETURN_IF_ERROR(program.feeds.Fill(global_batch, begin, count, Key(micro)));
+  return program.feeds.FillInverseDenominators(prepared_.loss, loss_denominators_->weights());
 }
 
 // Writes the loss denominators of the batch to the device. A batch whose targets are all ignored has no loss and no
@@ -384,8 +405,7 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, bool output
     const ProgramKind kind = outputs ? (micro == 0 ? ProgramKind::kMicroOutputsFirst : ProgramKind::kMicroOutputsNext)
                                      : (micro == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext);
     ASSIGN_OR_RETURN(Ready * program, Get(kind, count, FindLength(global_batch)));
-    RETURN_IF_ERROR(program->feeds.Fill(global_batch, begin, count, Key(micro)));
-    RETURN_IF_ERROR(program->feeds.FillInverseDenominators(prepared_.loss, loss_denominators_->weights()));
+    RETURN_IF_ERROR(FillFeeds(*program, global_batch, begin, count, micro));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, begin, count, samples, fetched));
   }
@@ -463,6 +483,25 @@ absl::StatusOr<int64_t> SessionImpl::SkippedInARow() {
   return skipped_in_a_row_;
 }
 
+// A skipped update adds nothing to the sums.
+absl::StatusOr<std::optional<UpdateValues>> SessionImpl::LastUpdate() {
+  if (!on_host()) return std::nullopt;
+  DeviceScalars& device_scalars = state_.device_scalars();
+  RETURN_IF_ERROR(ReadScalars(device_scalars.sum_loss, &reported_losses_));
+  RETURN_IF_ERROR(ReadScalars(device_scalars.sum_denominator, &reported_weights_));
+  summed_losses_.resize(reported_losses_.size());
+  summed_weights_.resize(reported_losses_.size());
+  for (size_t i = 0; i < reported_losses_.size(); ++i) {
+    reported_losses_[i] -= std::exchange(summed_losses_[i], reported_losses_[i]);
+    reported_weights_[i] -= std::exchange(summed_weights_[i], reported_weights_[i]);
+  }
+  UpdateValues values{.loss = std::numeric_limits<double>::quiet_NaN()};
+  if (reported_weights_[prepared_.loss.lead] > 0)
+    values.loss = MeanLoss(prepared_.loss, reported_losses_, reported_weights_);
+  ASSIGN_OR_RETURN(values.grad_norm, device_scalars.norm.Read());
+  return values;
+}
+
 absl::StatusOr<StepReport> SessionImpl::Report() {
   RETURN_IF_ERROR(backend_.Synchronize());
   StepReport report;
@@ -485,6 +524,8 @@ absl::StatusOr<StepReport> SessionImpl::Report() {
   reported_skips_ = static_cast<int64_t>(skipped);
   RETURN_IF_ERROR(WriteScalars(device_scalars.sum_loss, 0));
   RETURN_IF_ERROR(WriteScalars(device_scalars.sum_denominator, 0));
+  std::ranges::fill(summed_losses_, 0);
+  std::ranges::fill(summed_weights_, 0);
   for (DeviceScalar* sum : {&device_scalars.sum_correct, &device_scalars.sum_targets}) RETURN_IF_ERROR(sum->Write(0));
   return report;
 }
@@ -594,6 +635,12 @@ absl::StatusOr<GradientResult> SessionImpl::Gradients(const GlobalBatch& global_
   std::vector<double> losses;
   RETURN_IF_ERROR(ReadScalars(state_.device_scalars().batch_loss, &losses));
   result.loss = MeanLoss(prepared_.loss, losses, loss_denominators_->weights());
+  RETURN_IF_ERROR(VisitPending(
+      [&](const std::string& name, const HostTensor& gradient) { result.gradients.emplace(name, gradient); }));
+  return result;
+}
+
+absl::Status SessionImpl::VisitPending(const GradientVisitor& visit) {
   double scale = 1;
   if (options_.loss_scale) {
     ASSIGN_OR_RETURN(scale, state_.device_scalars().loss_scale.Read());
@@ -602,9 +649,16 @@ absl::StatusOr<GradientResult> SessionImpl::Gradients(const GlobalBatch& global_
     if (!w.trained) continue;
     ASSIGN_OR_RETURN(HostTensor gradient, ReadRegion(state_.bindings().at(GradName(w.name))));
     for (int64_t i = 0; scale != 1 && i < gradient.size(); ++i) gradient.Set(i, gradient.At(i) / scale);
-    result.gradients[w.name] = std::move(gradient);
+    visit(w.name, gradient);
   }
-  return result;
+  return absl::OkStatus();
+}
+
+// Pending gradients and statistics are overwritten by the next Step.
+absl::Status SessionImpl::VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) {
+  RETURN_IF_ERROR(RunMicros(global_batch, false, nullptr));
+  RETURN_IF_ERROR(backend_.Synchronize());
+  return VisitPending(visit);
 }
 
 absl::StatusOr<double> SessionImpl::TrainingLoss(const GlobalBatch& global_batch) {
@@ -660,7 +714,7 @@ absl::Status SessionImpl::Restore(const std::map<std::string, HostTensor>& state
   skipped_in_a_row_ = counters.skipped_in_a_row;
   oom_retries_ = counters.oom_retries;
   programs_.WeightsChanged();
-  return absl::OkStatus();
+  return LastUpdate().status();  // what later updates add counts
 }
 
 size_t SessionImpl::BytesBesidePrograms() const {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +33,8 @@
 #include "optim/trainable.h"
 
 namespace onnxtrain {
+
+class Trace;
 
 // How a global batch of one micro-batch is run: as one program, whose gradients live in the activation arena, or as the
 // programs micro and apply. kAuto: one program if the mean parameter is large; for many small parameters the passes
@@ -79,6 +82,11 @@ struct StepReport {          // over the updates since the last report
   double loss_scale = 0;     // after the last update; 0: not scaled
 };
 
+// Of one update; NaN where it has none.
+struct UpdateValues {
+  double loss = 0, grad_norm = 0;  // mean over its targets; before clipping
+};
+
 struct Evaluation {
   std::vector<double> loss_sums, weights;     // by loss term
   double correct = 0, targets = 0;            // of the leading term: correct predictions, and all
@@ -93,6 +101,8 @@ struct GradientResult {
   std::map<std::string, HostTensor> outputs;
   std::map<std::string, HostTensor> gradients;  // by parameter name
 };
+
+using GradientVisitor = std::function<void(const std::string& parameter, const HostTensor& gradient)>;
 
 struct SessionCounters {
   int64_t attempted = 0;  // updates
@@ -154,6 +164,9 @@ class Session {
   // Returns how many updates in a row, up to the last one, were skipped for a non-finite gradient. On an asynchronous
   // device the answer may be ten updates old.
   virtual absl::StatusOr<int64_t> SkippedInARow() = 0;
+  // Returns the values of the last update since the one before. Call it after every update; nullopt on an asynchronous
+  // device, where it would have to wait.
+  virtual absl::StatusOr<std::optional<UpdateValues>> LastUpdate() = 0;
   // Reads and resets the device's sums; waits for queued work.
   virtual absl::StatusOr<StepReport> Report() = 0;
 
@@ -162,8 +175,14 @@ class Session {
   virtual absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) = 0;  // needs no labels
   // Returns loss, outputs and all gradients in training mode, without an update.
   virtual absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch) = 0;
+  // Passes each trained weight's gradient to `visit`, in training mode and without an update: those that the next Step
+  // with this batch will have, before clipping.
+  virtual absl::Status VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) = 0;
   // Returns the loss of Gradients, up to rounding, without a backward pass.
   virtual absl::StatusOr<double> TrainingLoss(const GlobalBatch& global_batch) = 0;
+
+  // Records the following runs of programs, node by node, in *trace, which must outlive the recording; null ends it.
+  virtual void SetTrace(Trace* trace) = 0;
 
   // Sets the factor of the learning rate under the schedule plateau.
   virtual absl::Status SetPlateau(double factor) = 0;

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "frontend/base/status.h"
 #include "optim/telemetry/durations.h"
+#include "optim/telemetry/trace.h"
 
 namespace onnxtrain {
 namespace {
@@ -47,7 +49,11 @@ class Loop {
   absl::StatusOr<TrainResult> Run();
 
  private:
+  absl::Status NextBatch(Loader& loader);
   absl::Status Update();
+  absl::Status TracedUpdate(Trace& trace, Loader& loader);
+  absl::Status FindOutliers();
+  void AddOutlier(Outlier::Of of, double value);
   absl::Status Log();
   absl::Status EvaluateNow(EvalMetrics* metrics);
   bool LogIsDue() const;
@@ -82,7 +88,8 @@ class Loop {
   ResourceMonitor resources_;
   Durations durations_;  // of updates
   double logged_data_seconds_ = 0, updated_data_seconds_ = 0;
-  bool intact_ = true;  // the session holds the weights of a whole number of updates
+  bool looks_at_updates_ = false;  // for outliers
+  bool intact_ = true;             // the session holds the weights of a whole number of updates
   Clock::time_point logged_at_ = start_, evaluated_at_ = start_, saved_at_ = start_;
 };
 
@@ -99,6 +106,43 @@ absl::Status Loop::Update() {
   ASSIGN_OR_RETURN(skipped_in_a_row_, session_.SkippedInARow());
   ++result_.steps;
   result_.samples += batch_.samples();
+  return FindOutliers();
+}
+
+absl::Status Loop::NextBatch(Loader& loader) {
+  const Span span(options_.trace, Trace::kTraining, "data wait");
+  ASSIGN_OR_RETURN(const Batch* batch, loader.Next());
+  result_.data_seconds = before_.data_seconds + loader.waited_seconds();
+  SetTensors(*batch, &batch_);
+  if (options_.trace != nullptr)
+    options_.trace->Add(Trace::kFirstWorker + batch->worker, "fill batch", batch->fill_begin, batch->fill_end);
+  return options_.on_batch ? options_.on_batch(result_.steps + 1, *batch) : absl::OkStatus();
+}
+
+absl::Status Loop::TracedUpdate(Trace& trace, Loader& loader) {
+  const int64_t step = result_.steps + 1;
+  const auto begin = Clock::now();
+  trace.BeginUpdate(step);
+  RETURN_IF_ERROR(NextBatch(loader));
+  session_.SetTrace(trace.steps().Covers(step) ? &trace : nullptr);
+  const absl::Status status = Update();
+  session_.SetTrace(nullptr);
+  trace.EndUpdate(step, begin);
+  return status;
+}
+
+void Loop::AddOutlier(Outlier::Of of, double value) {
+  OutlierWindow& window = of == Outlier::Of::kLoss ? at_.losses : at_.grad_norms;
+  if (const auto median = window.Add(value)) at_.outliers.push_back({of, result_.steps, value, *median});
+}
+
+// Where the host does not know the values of every update, the reports have to do.
+absl::Status Loop::FindOutliers() {
+  ASSIGN_OR_RETURN(const std::optional<UpdateValues> last, session_.LastUpdate());
+  if (!last) return absl::OkStatus();
+  AddOutlier(Outlier::Of::kLoss, last->loss);
+  AddOutlier(Outlier::Of::kGradNorm, last->grad_norm);
+  looks_at_updates_ = true;
   return absl::OkStatus();
 }
 
@@ -110,12 +154,17 @@ absl::Status Loop::Log() {
   result_.skipped_steps += report.skipped;
   // Skipped updates do not count.
   result_.final_loss = report.weight > 0 ? report.loss : std::numeric_limits<double>::quiet_NaN();
+  if (!looks_at_updates_) {
+    AddOutlier(Outlier::Of::kLoss, result_.final_loss);
+    AddOutlier(Outlier::Of::kGradNorm, report.grad_norm);
+  }
   TrainEvent event{.kind = TrainEvent::Kind::kStep,
                    .step = result_.steps,
                    .epoch = Epochs(),
                    .seconds = Seconds(),
                    .report = report,
-                   .resources = resources_.Take()};
+                   .resources = resources_.Take(),
+                   .outliers = std::exchange(at_.outliers, {})};
   const double seconds = result_.compute_seconds + result_.data_seconds - at_.logged_seconds;
   if (seconds > 0) {
     event.samples_per_second = static_cast<double>(result_.samples - at_.logged_samples) / seconds;
@@ -134,6 +183,7 @@ absl::Status Loop::EvaluateNow(EvalMetrics* metrics) {
   if (eval_.dataset == nullptr || at_.evaluated_step == result_.steps) return absl::OkStatus();
   const auto start = Clock::now();
   const double compiled = session_.compile_seconds();
+  const Span span(options_.trace, Trace::kTraining, "evaluation");
   auto evaluated = EvaluateAll(session_, eval_, options_.num_workers, options_.stop);
   result_.eval_seconds += Since(start) - (session_.compile_seconds() - compiled);
   if (absl::IsCancelled(evaluated.status())) return absl::OkStatus();  // see StopReason()
@@ -190,6 +240,7 @@ void Loop::Save(SaveReason reason) {
   position.result.seconds = Seconds();
   position.result.compile_seconds += session_.compile_seconds();
   position.result.oom_retries = session_.oom_retries();
+  const Span span(options_.trace, Trace::kTraining, "checkpoint");
   options_.save(position, reason);
   saved_step_ = result_.steps;
   saved_at_ = Clock::now();
@@ -243,11 +294,12 @@ absl::Status Loop::Updates() {
                      .epochs = options_.epochs - epoch};
   ASSIGN_OR_RETURN(auto loader, Loader::Create(train_.dataset, train_.specs, load));
   while (result_.stop_reason.empty()) {
-    ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
-    result_.data_seconds = before_.data_seconds + loader->waited_seconds();
-    SetTensors(*batch, &batch_);
-    if (options_.on_batch) RETURN_IF_ERROR(options_.on_batch(result_.steps + 1, *batch));
-    RETURN_IF_ERROR(Update());
+    if (options_.trace == nullptr) {
+      RETURN_IF_ERROR(NextBatch(*loader));
+      RETURN_IF_ERROR(Update());
+    } else {
+      RETURN_IF_ERROR(TracedUpdate(*options_.trace, *loader));
+    }
     RETURN_IF_ERROR(ReportAndEvaluate());
     if (options_.save_now != nullptr && options_.save_now->exchange(false)) Save(SaveReason::kAsked);
     result_.stop_reason = StopReason();

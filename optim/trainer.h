@@ -13,6 +13,7 @@
 #include "frontend/data/loader.h"
 #include "optim/plateau.h"
 #include "optim/session.h"
+#include "optim/telemetry/outliers.h"
 #include "optim/telemetry/resources.h"
 
 namespace onnxtrain {
@@ -62,6 +63,8 @@ struct LoopPosition {
   double logged_seconds = 0;
   BestEvaluation best;
   Plateau::State plateau;
+  OutlierWindow losses, grad_norms;
+  std::vector<Outlier> outliers;  // since the last report
 };
 
 enum class SaveReason : uint8_t {
@@ -100,6 +103,7 @@ struct TrainOptions {
   bool save_best = false;                 // after an evaluation that is the best
   std::atomic<bool>* save_now = nullptr;  // set by a signal handler: saves after the current update and is reset
   std::optional<LoopPosition> resume;     // continues there; the session has been restored
+  Trace* trace = nullptr;                 // records what the loop does and when
 };
 
 // Returns the names of evaluation results besides loss and accuracy: the metrics, then the terms of a sum of losses,
@@ -119,7 +123,8 @@ struct TrainEvent {
   double samples_per_second = 0;
   double data_wait = 0;  // share of the time since the last report
   ResourceReading resources;
-  EvalMetrics eval;  // kEval
+  std::vector<Outlier> outliers;  // kStep: since the last report
+  EvalMetrics eval;               // kEval
 };
 
 // Evaluates all samples with the averaged weights where the session has them. `stop` (may be null) ends it early with

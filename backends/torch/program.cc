@@ -50,6 +50,7 @@ class TorchProgram : public Program {
   absl::Status BindArena(BufferView view) override;
   absl::Status Run() override;
   std::span<const double> NodeSeconds() const override { return seconds_; }
+  void RecordNodes(std::vector<NodeRun>* runs) override { recorded_ = runs; }
   absl::StatusOr<HostTensor> Fetch(ValueId value) const override;
 
  private:
@@ -70,7 +71,8 @@ class TorchProgram : public Program {
   std::vector<Step> steps_;
   std::map<ValueId, at::Tensor> constants_;
   Bindings bindings_;
-  std::vector<double> seconds_;    // by node, summed over runs; empty unless timed
+  std::vector<double> seconds_;  // by node, summed over runs; empty unless timed
+  std::vector<NodeRun>* recorded_ = nullptr;
   std::vector<at::Tensor> views_;  // by value id; undefined where the value has no place
   bool stale_ = true;              // bound since the kernels were prepared
 };
@@ -163,13 +165,14 @@ absl::Status TorchProgram::Refresh() {
 absl::Status TorchProgram::Run() {
   Scope scope(device_);
   if (stale_) RETURN_IF_ERROR(Refresh());
+  const bool timed = !seconds_.empty() || recorded_ != nullptr;
   const Step* at = nullptr;
   // One guard for the whole run; the step says where it failed.
   absl::Status status = CatchTorchErrors("", [&] {
     for (const Step& step : steps_) {
       at = &step;
       if (!step.run) continue;
-      seconds_.empty() || step.node < 0 ? step.run() : RunTimed(step);
+      timed&& step.node >= 0 ? RunTimed(step) : step.run();
     }
   });
   return status.ok() ? status : Annotate(status, at->where);
@@ -180,7 +183,9 @@ void TorchProgram::RunTimed(const Step& step) {
   const auto begin = std::chrono::steady_clock::now();
   step.run();
   SynchronizeDevice(device_);
-  seconds_[step.node] += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const auto end = std::chrono::steady_clock::now();
+  if (!seconds_.empty()) seconds_[step.node] += std::chrono::duration<double>(end - begin).count();
+  if (recorded_ != nullptr) recorded_->push_back({step.node, begin, end});
 }
 
 absl::StatusOr<HostTensor> TorchProgram::Fetch(ValueId value) const {

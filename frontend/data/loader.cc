@@ -109,11 +109,16 @@ class BatchFiller {
 
   const Schedule& schedule() const { return schedule_; }
 
-  absl::Status Fill(int64_t t, BatchBuffer* buffer) {
+  absl::Status Fill(int64_t t, int worker, BatchBuffer* buffer) {
     const Schedule::Place place = schedule_.At(t);
+    Batch& batch = buffer->batch;
+    batch.worker = worker;
+    batch.fill_begin = std::chrono::steady_clock::now();
     try {
       if (buffer->tensors.empty()) Allocate(buffer);
-      return Fill(place, buffer);
+      RETURN_IF_ERROR(Fill(place, buffer));
+      batch.fill_end = std::chrono::steady_clock::now();
+      return absl::OkStatus();
     } catch (const std::bad_alloc&) {
       return absl::ResourceExhaustedError(StrCat("out of memory for a batch of ", place.end - place.begin, " samples"));
     }
@@ -192,7 +197,7 @@ class LoaderImpl : public Loader {
     ring_.resize(ahead);
     buffers_.resize(ahead + 1);  // one is the consumer's
     for (BatchBuffer& buffer : buffers_) free_.push_back(&buffer);
-    for (int w = 0; w < options.num_workers; ++w) workers_.emplace_back([this] { Work(); });
+    for (int w = 0; w < options.num_workers; ++w) workers_.emplace_back([this, w] { Work(w); });
   }
 
   ~LoaderImpl() override {
@@ -224,7 +229,7 @@ class LoaderImpl : public Loader {
 
   absl::Status FillHere() {
     current_ = free_.front();
-    return filler_->Fill(next_++, current_);
+    return filler_->Fill(next_++, 0, current_);
   }
 
   absl::Status Take() {
@@ -254,11 +259,11 @@ class LoaderImpl : public Loader {
     return {claimed_++, buffer};
   }
 
-  void Work() {
+  void Work(int worker) {
     while (true) {
       const auto [number, buffer] = Claim();
       if (buffer == nullptr) return;
-      absl::Status status = filler_->Fill(number, buffer);
+      absl::Status status = filler_->Fill(number, worker, buffer);
       {
         std::lock_guard lock(mutex_);
         ring_[number % ring_.size()] = {buffer, std::move(status)};

@@ -2,6 +2,7 @@
 // buffers that are reused.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -49,6 +50,8 @@ struct Batch {
   int64_t epoch = 0;
   std::vector<int64_t> samples;         // indices into the data set
   std::span<const HostTensor> tensors;  // one per FeedSpec, [batch, sample…], 64-byte aligned
+  int worker = 0;                       // the thread that has filled it, from 0 on, and when
+  std::chrono::steady_clock::time_point fill_begin, fill_end;
 };
 
 struct LoaderOptions {

@@ -17,8 +17,10 @@
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
+#include "frontend/data/file.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/data/json_writer.h"
+#include "optim/checkpoint/file_writer.h"
 
 namespace onnxtrain {
 namespace {
@@ -27,9 +29,10 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr char kModelFile[] = "model.safetensors", kOptimizerFile[] = "optimizer.safetensors";
+constexpr char kCompressed[] = ".zst";
 constexpr char kStateFile[] = "state.json", kManifestFile[] = "MANIFEST.json";
 constexpr std::string_view kTemporary = ".tmp-", kPrefix = "step-";
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 constexpr int64_t kMaxStateBytes = int64_t{64} << 20;
 constexpr size_t kChunk = size_t{4} << 20;
 
@@ -41,73 +44,35 @@ auto Retry(const Call& call) {
   return result;
 }
 
-// A file of a checkpoint while it is written: counts and hashes its bytes.
-class FileWriter {
- public:
-  static absl::StatusOr<FileWriter> Create(int folder, const std::string& name) {
-    const auto create = [&] { return openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); };
-    FileWriter writer(name, Retry(create));
-    if (writer.fd_ < 0) return writer.Failed("cannot be created");
-    return writer;
-  }
-  FileWriter(FileWriter&& other) noexcept
-      : name_(std::move(other.name_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_), hash_(other.hash_) {}
-  FileWriter& operator=(FileWriter&&) = delete;
-  ~FileWriter() {
-    if (fd_ >= 0) close(fd_);
-  }
+std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
-  absl::Status Append(std::span<const std::byte> bytes) {
-    hash_.Update(bytes);
-    size_ += static_cast<int64_t>(bytes.size());
-    while (!bytes.empty()) {
-      const ssize_t n = Retry([&] { return write(fd_, bytes.data(), bytes.size()); });
-      if (n < 0) return Failed("cannot be written");
-      bytes = bytes.subspan(n);
-    }
-    return absl::OkStatus();
-  }
-  absl::Status Append(std::string_view text) { return Append(std::as_bytes(std::span(text.data(), text.size()))); }
-
-  absl::Status Finish() {
-    if (Retry([&] { return fsync(fd_); }) != 0) return Failed("cannot be synced to disk");
-    return close(std::exchange(fd_, -1)) == 0 ? absl::OkStatus() : Failed("cannot be closed");
-  }
-  Json ManifestEntry() { return {{"bytes", size_}, {"sha256", hash_.Hex()}}; }
-
- private:
-  FileWriter(std::string name, int fd) : name_(std::move(name)), fd_(fd) {}
-  absl::Status Failed(std::string_view what) const {
-    return absl::UnavailableError(StrCat(name_, " ", what, ": ", std::strerror(errno)));
-  }
-
-  std::string name_;
-  int fd_;
-  int64_t size_ = 0;
-  Sha256 hash_;
-};
-
-absl::Status AppendTensors(const std::vector<TensorSource>& tensors, std::span<std::byte> chunk, FileWriter* file) {
+template <typename Sink>
+absl::Status AppendTensors(const NamedArrays& tensors, Sink* sink) {
   std::vector<NamedType> types;
-  for (const TensorSource& t : tensors) types.push_back({t.name, t.type});
+  for (const auto& [name, tensor] : tensors) types.push_back({name, tensor.type()});
   ASSIGN_OR_RETURN(const std::string header, SafetensorsHeader(types, {{"format", "onnxtrain"}}));
-  RETURN_IF_ERROR(file->Append(header));
-  for (const TensorSource& t : tensors) {
-    for (size_t begin = 0; begin < t.type.bytes(); begin += chunk.size()) {
-      const std::span<std::byte> part = chunk.first(std::min(chunk.size(), t.type.bytes() - begin));
-      RETURN_IF_ERROR(t.read(begin, part));
-      RETURN_IF_ERROR(file->Append(part));
-    }
-  }
+  RETURN_IF_ERROR(sink->Append(AsBytes(header)));
+  for (const auto& [name, tensor] : tensors) RETURN_IF_ERROR(sink->Append(tensor.bytes()));
   return absl::OkStatus();
 }
 
-absl::Status WriteTensors(int folder, const char* name, const std::vector<TensorSource>& tensors,
-                          std::span<std::byte> chunk, Json* files) {
+// The hash is that of the bytes on disk; `unpacked`: their number before compression.
+Json ManifestEntry(FileWriter& file, int64_t unpacked) {
+  return {{"bytes", file.size()}, {"unpacked_bytes", unpacked}, {"sha256", file.Sha256Hex()}};
+}
+
+absl::Status WriteTensors(int folder, std::string name, const NamedArrays& tensors, bool compressed, Json* files) {
+  if (compressed) name += kCompressed;
   ASSIGN_OR_RETURN(FileWriter file, FileWriter::Create(folder, name));
-  RETURN_IF_ERROR(AppendTensors(tensors, chunk, &file));
+  ZstdWriter zstd(&file);
+  if (compressed) {
+    RETURN_IF_ERROR(AppendTensors(tensors, &zstd));
+    RETURN_IF_ERROR(zstd.Finish());
+  } else {
+    RETURN_IF_ERROR(AppendTensors(tensors, &file));
+  }
   RETURN_IF_ERROR(file.Finish());
-  (*files)[name] = file.ManifestEntry();
+  (*files)[name] = ManifestEntry(file, compressed ? zstd.size() : file.size());
   return absl::OkStatus();
 }
 
@@ -115,7 +80,7 @@ absl::Status WriteText(int folder, const char* name, std::string_view text, Json
   ASSIGN_OR_RETURN(FileWriter file, FileWriter::Create(folder, name));
   RETURN_IF_ERROR(file.Append(text));
   RETURN_IF_ERROR(file.Finish());
-  (*files)[name] = file.ManifestEntry();
+  (*files)[name] = ManifestEntry(file, file.size());
   return absl::OkStatus();
 }
 
@@ -126,10 +91,10 @@ std::string ManifestText(const Json& content) {
   return WriteJson(manifest, 2) + "\n";
 }
 
-absl::Status WriteFiles(int folder, const CheckpointContent& content, std::span<std::byte> chunk) {
+absl::Status WriteFiles(int folder, const CheckpointContent& content) {
   Json files = Json::object(), none = Json::object();
-  RETURN_IF_ERROR(WriteTensors(folder, kModelFile, content.model, chunk, &files));
-  RETURN_IF_ERROR(WriteTensors(folder, kOptimizerFile, content.optimizer, chunk, &files));
+  RETURN_IF_ERROR(WriteTensors(folder, kModelFile, content.model, content.compressed, &files));
+  RETURN_IF_ERROR(WriteTensors(folder, kOptimizerFile, content.optimizer, content.compressed, &files));
   RETURN_IF_ERROR(WriteText(folder, kStateFile, content.state, &files));
   const Json manifest = {{"format", kFormat}, {"step", content.step}, {"files", files}};
   return WriteText(folder, kManifestFile, ManifestText(manifest), &none);
@@ -161,10 +126,28 @@ absl::Status CheckAgainst(const Json& entry, const std::string& path) {
   return entry.value("sha256", "") == hash.Hex() ? absl::OkStatus() : Invalid(path, ": is damaged");
 }
 
-absl::Status CheckFile(const std::string& folder, const Json& manifest, const char* name) {
+// The name under which the manifest lists a file: its own, or that of the compressed one.
+absl::StatusOr<std::string> ListedName(const std::string& folder, const Json& manifest, const std::string& name) {
   const Json& files = manifest["files"];
-  if (!files.is_object() || !files.contains(name)) return Invalid(folder, ": its manifest does not list ", name);
-  return CheckAgainst(files[name], StrCat(folder, "/", name));
+  for (const std::string& listed : {name, name + kCompressed}) {
+    if (files.is_object() && files.contains(listed)) return listed;
+  }
+  return Invalid(folder, ": its manifest does not list ", name);
+}
+
+absl::StatusOr<StoredFile> CheckFile(const std::string& folder, const Json& manifest, const std::string& name) {
+  ASSIGN_OR_RETURN(const std::string listed, ListedName(folder, manifest, name));
+  const Json& entry = manifest["files"][listed];
+  StoredFile file{.path = StrCat(folder, "/", listed), .unpacked_bytes = entry.value("unpacked_bytes", int64_t{-1})};
+  RETURN_IF_ERROR(CheckAgainst(entry, file.path));
+  return file;
+}
+
+absl::StatusOr<NamedArrays> ReadTensors(const StoredFile& stored) {
+  ASSIGN_OR_RETURN(InputFile file, InputFile::Open(stored.path));
+  auto arrays = ReadSafetensors(file.reader(), stored.unpacked_bytes);
+  if (!arrays.ok()) return Annotate(arrays.status(), stored.path + ": ");
+  return arrays;
 }
 
 // The step of "step-00000042"; -1: another name.
@@ -181,7 +164,7 @@ int64_t StepOf(std::string_view name) {
 int64_t CheckpointContent::bytes() const {
   int64_t total = 0;
   for (const auto* tensors : {&model, &optimizer}) {
-    for (const TensorSource& t : *tensors) total += static_cast<int64_t>(t.type.bytes());
+    for (const auto& [name, tensor] : *tensors) total += static_cast<int64_t>(tensor.bytes().size());
   }
   return total;
 }
@@ -229,12 +212,11 @@ absl::Status CheckpointFolder::Write(const CheckpointContent& content) {
   RETURN_IF_ERROR(CheckRoom(content.bytes() + static_cast<int64_t>(content.state.size())));
   const std::string name = CheckpointName(content.step), temporary = StrCat(kTemporary, name);
   std::error_code ignored;
-  chunk_.resize(kChunk);
   fs::remove_all(path_ + "/" + temporary, ignored);
   if (mkdirat(fd_, temporary.c_str(), 0755) != 0) return Failed(temporary + " cannot be created");
   const int folder = Retry([&] { return openat(fd_, temporary.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (folder < 0) return Failed(temporary + " cannot be opened");
-  absl::Status written = Annotate(WriteFiles(folder, content, chunk_), StrCat(path_, "/", name, ": "));
+  absl::Status written = Annotate(WriteFiles(folder, content), StrCat(path_, "/", name, ": "));
   if (written.ok() && Retry([&] { return fsync(folder); }) != 0 && errno != EINVAL)
     written = Failed(name + " cannot be synced to disk");
   close(folder);
@@ -298,17 +280,19 @@ std::vector<int64_t> ListCheckpoints(const std::string& folder) {
 absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const std::string& path) {
   ASSIGN_OR_RETURN(const Json manifest, ReadManifest(StrCat(path, "/", kManifestFile)));
   StoredCheckpoint stored{.path = path, .step = manifest.value("step", int64_t{-1})};
-  for (const char* name : {kStateFile, kModelFile, kOptimizerFile}) RETURN_IF_ERROR(CheckFile(path, manifest, name));
-  ASSIGN_OR_RETURN(stored.state, ReadTextFile(StrCat(path, "/", kStateFile), kMaxStateBytes));
+  ASSIGN_OR_RETURN(const StoredFile state, CheckFile(path, manifest, kStateFile));
+  ASSIGN_OR_RETURN(stored.model, CheckFile(path, manifest, kModelFile));
+  ASSIGN_OR_RETURN(stored.optimizer, CheckFile(path, manifest, kOptimizerFile));
+  ASSIGN_OR_RETURN(stored.state, ReadTextFile(state.path, kMaxStateBytes));
   return stored;
 }
 
 absl::StatusOr<NamedArrays> ReadModelTensors(const StoredCheckpoint& checkpoint) {
-  return ReadSafetensors(StrCat(checkpoint.path, "/", kModelFile));
+  return ReadTensors(checkpoint.model);
 }
 
 absl::StatusOr<NamedArrays> ReadOptimizerTensors(const StoredCheckpoint& checkpoint) {
-  return ReadSafetensors(StrCat(checkpoint.path, "/", kOptimizerFile));
+  return ReadTensors(checkpoint.optimizer);
 }
 
 absl::StatusOr<StoredCheckpoint> OpenNewestCheckpoint(const std::string& folder, std::vector<std::string>* skipped) {

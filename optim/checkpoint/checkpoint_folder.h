@@ -5,16 +5,17 @@
 //   state.json             everything else (run_state.h)
 //   MANIFEST.json          size and SHA-256 of each file, and its own
 //
+// Compressed tensors are in model.safetensors.zst and optimizer.safetensors.zst.
+//
 // A checkpoint is written under a name that begins with ".tmp-", synced file by file with the manifest last, and then
 // renamed: a process that is killed at any moment, and a disk that fails at any call, leave the older ones as they are.
 // `latest` is a symbolic link to the newest.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,18 +23,18 @@
 
 namespace onnxtrain {
 
-struct TensorSource {
-  std::string name;
-  Type type;
-  std::function<absl::Status(size_t offset, std::span<std::byte> out)> read;  // bytes [offset, offset + out.size())
-};
-
 struct CheckpointContent {
   int64_t step = 0;
-  std::vector<TensorSource> model, optimizer;
-  std::string state;  // JSON
+  NamedArrays model, optimizer;
+  std::string state;        // JSON
+  bool compressed = false;  // the tensors, by Zstandard
 
   int64_t bytes() const;  // of the tensors
+};
+
+struct StoredFile {
+  std::string path;
+  int64_t unpacked_bytes = 0;  // after decompression
 };
 
 // A checkpoint whose files are whole.
@@ -41,6 +42,7 @@ struct StoredCheckpoint {
   std::string path;
   int64_t step = 0;
   std::string state;  // JSON
+  StoredFile model, optimizer;
 };
 
 // A folder of checkpoints that one process writes to. Thread-compatible.
@@ -71,7 +73,6 @@ class CheckpointFolder {
 
   std::string path_;
   int fd_;
-  std::vector<std::byte> chunk_;  // reused: memory for what is read and written next
 };
 
 // "step-00000042"

@@ -1,13 +1,13 @@
 #include "optim/checkpoint/checkpoint_writer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "optim/checkpoint/run_state.h"
+#include "optim/telemetry/trace.h"
 
 namespace onnxtrain {
 namespace {
@@ -42,8 +42,9 @@ std::vector<int64_t> FindBest(const CheckpointFolder& folder, int64_t last) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, const Retention& retention, int64_t first_step)
-    : folder_(*folder), retention_(retention), best_(FindBest(*folder, first_step)) {}
+CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, const Retention& retention, bool compressed,
+                                   int64_t first_step)
+    : folder_(*folder), retention_(retention), compressed_(compressed), best_(FindBest(*folder, first_step)) {}
 
 absl::Status CheckpointWriter::CheckRoom(Session& session) const {
   ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session.State());
@@ -69,13 +70,9 @@ absl::Status CheckpointWriter::Copy(Session& session) {
 }
 
 CheckpointContent CheckpointWriter::MakeContent(int64_t step, std::string state) const {
-  CheckpointContent content{.step = step, .state = std::move(state)};
+  CheckpointContent content{.step = step, .state = std::move(state), .compressed = compressed_};
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    const auto read = [copy = copies_[i]](size_t offset, std::span<std::byte> out) {
-      std::memcpy(out.data(), copy.bytes().data() + offset, out.size());
-      return absl::OkStatus();
-    };
-    (tensors_[i].of_model ? content.model : content.optimizer).push_back({tensors_[i].name, copies_[i].type(), read});
+    (tensors_[i].of_model ? content.model : content.optimizer).emplace_back(tensors_[i].name, copies_[i]);
   }
   return content;
 }
@@ -104,6 +101,7 @@ void CheckpointWriter::Join() {
 }
 
 absl::Status CheckpointWriter::WriteAndRotate(const CheckpointContent& content, bool best) {
+  const Span span(trace_, Trace::kCheckpoints, "write checkpoint");
   RETURN_IF_ERROR(folder_.Write(content));
   if (best && retention_.keep_best > 0) RETURN_IF_ERROR(LinkBest(content.step));
   return Rotate(content.step);

@@ -21,9 +21,9 @@ struct Retention {
 
 class CheckpointWriter {
  public:
-  // `folder` must outlive it; `first_step`: the update that the run continues after. The best checkpoints up to it
-  // count for `retention`.
-  CheckpointWriter(CheckpointFolder* folder, const Retention& retention, int64_t first_step);
+  // `folder` must outlive it; `compressed`: as in CheckpointContent; `first_step`: the update that the run continues
+  // after. The best checkpoints up to it count for `retention`.
+  CheckpointWriter(CheckpointFolder* folder, const Retention& retention, bool compressed, int64_t first_step);
   ~CheckpointWriter() { Join(); }
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -37,6 +37,8 @@ class CheckpointWriter {
   // Waits. Returns the failure of the last one, once.
   absl::Status Finish();
 
+  // Records what the thread does; null: nothing. Before the first Save.
+  void SetTrace(Trace* trace) { trace_ = trace; }
   // The step of the last Save; -1: none.
   int64_t last_step() const { return last_step_; }
   // Fails where the disk has no room for a checkpoint.
@@ -54,10 +56,12 @@ class CheckpointWriter {
 
   CheckpointFolder& folder_;
   const Retention retention_;
+  const bool compressed_;
   std::vector<StateTensor> tensors_;
   std::vector<HostTensor> copies_;  // by index of tensors_
   std::vector<int64_t> best_;       // steps, the best one last
   int64_t last_step_ = -1;
+  Trace* trace_ = nullptr;
   absl::Status status_;  // written by the thread until it is joined
   std::thread thread_;
 };

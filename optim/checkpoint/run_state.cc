@@ -56,6 +56,22 @@ void VisitMembers(V& visit, auto& p, const Plateau::State*) {
 }
 
 template <typename V>
+void VisitMembers(V& visit, auto& w, const OutlierWindow*) {
+  visit("values", w.values);
+  visit("count", w.count);
+  visit("median", w.median);
+  visit("limit", w.limit);
+}
+
+template <typename V>
+void VisitMembers(V& visit, auto& o, const Outlier*) {
+  visit("of", o.of);
+  visit("step", o.step);
+  visit("value", o.value);
+  visit("median", o.median);
+}
+
+template <typename V>
 void VisitMembers(V& visit, auto& p, const LoopPosition*) {
   visit("result", p.result);
   visit("logged_step", p.logged_step);
@@ -64,6 +80,9 @@ void VisitMembers(V& visit, auto& p, const LoopPosition*) {
   visit("evaluated_step", p.evaluated_step);
   visit("best", p.best);
   visit("plateau", p.plateau);
+  visit("losses", p.losses);
+  visit("grad_norms", p.grad_norms);
+  visit("outliers", p.outliers);
 }
 
 template <typename V>
@@ -108,6 +127,13 @@ class Writer {
     for (const auto& [name, value] : values) list.push_back({name, Write(value)});
     return list;
   }
+  static Json Write(Outlier::Of value) { return static_cast<int>(value); }
+  template <typename T>
+  static Json Write(const std::vector<T>& values) {
+    Json list = Json::array();
+    for (const T& value : values) list.push_back(Write(value));
+    return list;
+  }
   template <typename T>
   static Json Write(const T& value) {
     Writer writer;
@@ -150,6 +176,18 @@ class Reader {
       double value = 0;
       if (!Read(pair[1], &value)) return false;
       values->emplace_back(pair[0].get<std::string>(), value);
+    }
+    return json.is_array();
+  }
+  static bool Read(const Json& json, Outlier::Of* value) {
+    const bool known = json == static_cast<int>(Outlier::Of::kLoss) || json == static_cast<int>(Outlier::Of::kGradNorm);
+    if (known) *value = static_cast<Outlier::Of>(json.get<int>());
+    return known;
+  }
+  template <typename T>
+  static bool Read(const Json& json, std::vector<T>* values) {
+    for (const Json& value : json) {
+      if (!Read(value, &values->emplace_back())) return false;
     }
     return json.is_array();
   }

@@ -17,6 +17,7 @@
 #include "optim/program/hoist_policy.h"
 #include "optim/program/optimize.h"
 #include "optim/rematerialization/apply.h"
+#include "optim/telemetry/trace.h"
 
 namespace onnxtrain {
 namespace {
@@ -59,6 +60,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
   ASSIGN_OR_RETURN(legal, HoistDerived(std::move(legal), state));
   auto compiled = std::make_unique<CompiledProgram>();
+  compiled->id = compiled_++;
   LayOutExchange(legal, overrides, state, compiled.get());
   compiled->code = CodeBytes(legal);
   RETURN_IF_ERROR(CompileWithin(legal, time_nodes, samples, compiled.get()));
@@ -271,6 +273,8 @@ absl::StatusOr<Graph> Programs::HoistDerived(Graph legal, const Bindings& state)
   for (const std::string& name : memory->names()) derived_[name] = memory->At(name);
   derived_memory_.push_back(std::move(memory));
   auto compiled = std::make_unique<CompiledProgram>();
+  compiled->name = "derive";
+  compiled->id = compiled_++;
   ASSIGN_OR_RETURN(compiled->program, backend_.Compile(Dce(fresh, {.drop_unused_weights = true}), options_));
   RETURN_IF_ERROR(Bind(*compiled, derived_, state));
   all_.push_back(compiled.get());
@@ -282,12 +286,20 @@ absl::StatusOr<Graph> Programs::HoistDerived(Graph legal, const Bindings& state)
 absl::Status Programs::Run(CompiledProgram& program) {
   for (size_t i : program.derived_by) {
     if (derive_[i].version == weights_version_) continue;
-    RETURN_IF_ERROR(derive_[i].compiled->program->Run());
-    ++derive_[i].compiled->runs;
+    RETURN_IF_ERROR(RunOne(*derive_[i].compiled));
     derive_[i].version = weights_version_;
   }
+  return RunOne(program);
+}
+
+absl::Status Programs::RunOne(CompiledProgram& program) {
   ++program.runs;
-  return program.program->Run();
+  if (trace_ == nullptr) return program.program->Run();
+  program.program->RecordNodes(trace_->BeginRun());
+  const absl::Status status = program.program->Run();
+  program.program->RecordNodes(nullptr);
+  trace_->EndRun(program.id, program.name, program.program->graph());
+  return status;
 }
 
 std::vector<const CompiledProgram*> Programs::derive_programs() const {

@@ -15,7 +15,11 @@
 
 namespace onnxtrain {
 
+class Trace;
+
 struct CompiledProgram {
+  std::string name;  // for profiles
+  int64_t id = 0;    // unique within Programs
   std::unique_ptr<Program> program;
   int64_t runs = 0;
   std::vector<size_t> derived_by;  // the derive programs whose values it reads
@@ -48,6 +52,8 @@ class Programs {
 
   // Runs a program, after the derive programs that it reads from if weights have changed since their last run.
   absl::Status Run(CompiledProgram& program);
+  // Records the following runs, node by node; null ends it.
+  void SetTrace(Trace* trace) { trace_ = trace; }
   // To be called after every update and whenever weights are written.
   void WeightsChanged() { ++weights_version_; }
 
@@ -63,6 +69,7 @@ class Programs {
   double compile_seconds() const { return compile_seconds_; }
 
  private:
+  absl::Status RunOne(CompiledProgram& program);
   // Moves values of weights into a derive program and returns the rest.
   absl::StatusOr<Graph> HoistDerived(Graph legal, const Bindings& state);
   absl::Status CompileWithin(const Graph& legal, bool time_nodes, int64_t samples, CompiledProgram* compiled);
@@ -104,6 +111,8 @@ class Programs {
   Bindings derived_;  // where derived values live, by canonical name
   std::vector<std::unique_ptr<Arena>> derived_memory_;
   double compile_seconds_ = 0;
+  int64_t compiled_ = 0;  // programs so far
+  Trace* trace_ = nullptr;
 };
 
 }  // namespace onnxtrain

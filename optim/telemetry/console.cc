@@ -32,6 +32,8 @@ std::string StepText(const TrainEvent& e, const ProgressContext& context) {
                           FormatWithCommas(std::llround(e.samples_per_second)));
   text += absl::StrFormat("  wait %2.0f%%  cpu %.1f  mem %s", 100 * e.data_wait, e.resources.busy_cpus,
                           FormatBytes(static_cast<double>(e.resources.resident_bytes)));
+  for (const GpuReading& gpu : e.resources.gpus) absl::StrAppendFormat(&text, "  gpu %3.0f%%", 100 * gpu.utilization);
+  if (!e.outliers.empty()) StrAppend(&text, "  outliers ", e.outliers.size());
   if (e.report.skipped > 0) text += absl::StrFormat("  %d skipped (gradient not finite)", e.report.skipped);
   return text;
 }

@@ -4,7 +4,6 @@
 #include <isa-l/crc.h>
 #include <unistd.h>
 
-#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -12,18 +11,10 @@
 #include <filesystem>
 
 #include "frontend/base/status.h"
+#include "optim/telemetry/wire.h"
 
 namespace onnxtrain {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "records are little-endian");
-
-template <typename T>
-std::string Raw(T value) {
-  std::string bytes(sizeof(T), '\0');
-  std::memcpy(bytes.data(), &value, sizeof(T));
-  return bytes;
-}
 
 uint32_t MaskedCrc(std::string bytes) {
   auto* data = reinterpret_cast<unsigned char*>(bytes.data());
@@ -32,27 +23,14 @@ uint32_t MaskedCrc(std::string bytes) {
 }
 
 std::string Record(const std::string& data) {
-  const std::string length = Raw(static_cast<uint64_t>(data.size()));
-  return length + Raw(MaskedCrc(length)) + data + Raw(MaskedCrc(data));
+  const std::string length = wire::Raw(static_cast<uint64_t>(data.size()));
+  return length + wire::Raw(MaskedCrc(length)) + data + wire::Raw(MaskedCrc(data));
 }
 
-// Protobuf's wire format.
-enum Wire { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-std::string Varint(uint64_t value) {
-  std::string bytes;
-  for (; value >= 128; value >>= 7) bytes += static_cast<char>(value | 128);
-  return bytes + static_cast<char>(value);
-}
-std::string Key(int field, Wire wire) { return Varint(static_cast<uint64_t>(field) << 3 | wire); }
-std::string Sub(int field, const std::string& message) { return Key(field, kBytes) + Varint(message.size()) + message; }
-
-std::string EventPrefix(double wall_time, int64_t step) {
-  return Key(1, kFixed64) + Raw(wall_time) + Key(2, kVarint) + Varint(static_cast<uint64_t>(step));
-}
+std::string EventPrefix(double wall_time, int64_t step) { return wire::Double(1, wall_time) + wire::Integer(2, step); }
 
 std::string SummaryValue(const std::string& tag, double value) {
-  return Sub(1, Sub(1, tag) + Key(2, kFixed32) + Raw(static_cast<float>(value)));
+  return wire::Sub(1, wire::Sub(1, tag) + wire::Float(2, static_cast<float>(value)));
 }
 
 double WallTime() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
@@ -63,16 +41,31 @@ std::string FileName() {
   return StrCat("events.out.tfevents.", static_cast<int64_t>(WallTime()), ".", host, ".", getpid());
 }
 
+void AddGpus(const std::vector<GpuReading>& gpus, Scalars* scalars) {
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    const std::string name = StrCat("gpu", i, "/");
+    scalars->insert(scalars->end(), {{name + "utilization(%)", 100 * gpus[i].utilization},
+                                     {name + "memory_mib", static_cast<double>(gpus[i].memory_bytes) / (1 << 20)},
+                                     {name + "power_w", gpus[i].watts},
+                                     {name + "temperature_c", gpus[i].celsius}});
+  }
+}
+
 Scalars StepScalars(const TrainEvent& e, bool has_accuracy) {
   const StepReport& r = e.report;
   Scalars scalars = {{"train/grad_norm", r.grad_norm},
                      {"train/learning_rate", r.learning_rate},
                      {"train/skipped_steps", static_cast<double>(r.skipped)},
+                     {"train/outliers", static_cast<double>(e.outliers.size())},
                      {"train/epoch", e.epoch},
                      {"throughput/samples_per_sec", e.samples_per_second},
                      {"time/data_loading(%)", 100 * e.data_wait},
                      {"memory/resident_mib", static_cast<double>(e.resources.resident_bytes) / (1 << 20)},
-                     {"utilization/busy_cpus", e.resources.busy_cpus}};
+                     {"utilization/busy_cpus", e.resources.busy_cpus},
+                     {"utilization/machine_busy_cpus", e.resources.machine_busy_cpus},
+                     {"disk/read_mib_per_sec", e.resources.disk_read_rate / (1 << 20)},
+                     {"disk/written_mib_per_sec", e.resources.disk_write_rate / (1 << 20)}};
+  AddGpus(e.resources.gpus, &scalars);
   if (r.weight > 0) scalars.emplace_back("train/loss", r.loss);  // else every update was skipped
   if (has_accuracy && r.targets > 0) scalars.emplace_back("train/accuracy", r.correct / r.targets);
   if (r.loss_scale > 0) scalars.emplace_back("train/loss_scale", r.loss_scale);
@@ -97,7 +90,7 @@ std::string EventRecord(double wall_time, int64_t step, const Scalars& scalars) 
   for (const auto& [tag, value] : scalars) {
     if (std::isfinite(value)) values += SummaryValue(tag, value);
   }
-  return Record(EventPrefix(wall_time, step) + Sub(5, values));
+  return Record(EventPrefix(wall_time, step) + wire::Sub(5, values));
 }
 
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& folder, int64_t after_step) {
@@ -107,10 +100,9 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& 
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return absl::UnavailableError(StrCat(path, ": ", std::strerror(errno)));
   std::unique_ptr<EventFile> file(new EventFile(path, fd));
-  file->Append(Record(EventPrefix(WallTime(), 0) + Sub(3, "brain.Event:2")));
+  file->Append(Record(EventPrefix(WallTime(), 0) + wire::Sub(3, "brain.Event:2")));
   // A session log with status START.
-  if (after_step > 0)
-    file->Append(Record(EventPrefix(WallTime(), after_step + 1) + Sub(7, Key(1, kVarint) + Varint(1))));
+  if (after_step > 0) file->Append(Record(EventPrefix(WallTime(), after_step + 1) + wire::Sub(7, wire::Integer(1, 1))));
   RETURN_IF_ERROR(file->status());
   return file;
 }
@@ -129,5 +121,15 @@ void EventFile::Append(std::string_view bytes) {
 }
 
 void EventFile::Write(int64_t step, const Scalars& scalars) { Append(EventRecord(WallTime(), step, scalars)); }
+
+void EventFile::Write(int64_t step, const std::string& tag, const Histogram& histogram) {
+  if (histogram.count() == 0) return;
+  const std::string value = wire::Sub(1, wire::Sub(1, tag) + wire::Sub(5, histogram.Proto()));
+  Append(Record(EventPrefix(WallTime(), step) + wire::Sub(5, value)));
+}
+
+void EventFile::WriteGraph(const std::string& graph_def) {
+  Append(Record(EventPrefix(WallTime(), 0) + wire::Sub(4, graph_def)));
+}
 
 }  // namespace onnxtrain

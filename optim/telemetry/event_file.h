@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "optim/telemetry/histogram.h"
 #include "optim/trainer.h"
 
 namespace onnxtrain {
@@ -35,6 +36,9 @@ class EventFile {
 
   // Keeps the first failure for status(): a full disk must not end the training. Leaves out NaN and infinities.
   void Write(int64_t step, const Scalars& scalars);
+  // Nothing where it has counted nothing.
+  void Write(int64_t step, const std::string& tag, const Histogram& histogram);
+  void WriteGraph(const std::string& graph_def);  // graph_def.h
   const absl::Status& status() const { return status_; }
 
  private:

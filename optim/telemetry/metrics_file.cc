@@ -18,6 +18,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+void AddGpus(const std::vector<GpuReading>& gpus, Json* line) {
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    const std::string name = StrCat("gpu", i, "_");
+    (*line)[name + "utilization"] = gpus[i].utilization;
+    (*line)[name + "memory_bytes"] = gpus[i].memory_bytes;
+    (*line)[name + "watts"] = gpus[i].watts;
+    (*line)[name + "celsius"] = gpus[i].celsius;
+  }
+}
+
+// The outlier of a kind that is the farthest above its median.
+void AddOutlier(const std::vector<Outlier>& outliers, Outlier::Of of, const std::string& name, Json* line) {
+  const Outlier* farthest = nullptr;
+  for (const Outlier& o : outliers) {
+    if (o.of == of && (farthest == nullptr || o.value - o.median > farthest->value - farthest->median)) farthest = &o;
+  }
+  if (farthest == nullptr) return;
+  (*line)[name + "_outlier"] = farthest->value;
+  (*line)[name + "_outlier_step"] = farthest->step;
+}
+
 // JSON has no NaN or infinities: they become null.
 Json StepLine(const TrainEvent& e, bool has_accuracy) {
   Json line = {{"event", "step"}, {"step", e.step}, {"epoch", e.epoch}, {"loss", nullptr}};
@@ -31,6 +52,13 @@ Json StepLine(const TrainEvent& e, bool has_accuracy) {
   line["data_wait"] = e.data_wait;
   line["busy_cpus"] = e.resources.busy_cpus;
   line["resident_bytes"] = e.resources.resident_bytes;
+  line["machine_busy_cpus"] = e.resources.machine_busy_cpus;
+  line["disk_read_rate"] = e.resources.disk_read_rate;
+  line["disk_write_rate"] = e.resources.disk_write_rate;
+  AddGpus(e.resources.gpus, &line);
+  if (!e.outliers.empty()) line["outliers"] = e.outliers.size();
+  AddOutlier(e.outliers, Outlier::Of::kLoss, "loss", &line);
+  AddOutlier(e.outliers, Outlier::Of::kGradNorm, "grad_norm", &line);
   line["seconds"] = e.seconds;
   return line;
 }

@@ -4,6 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -29,28 +31,71 @@ int64_t StatusBytes(const std::string& key) {
   return 0;
 }
 
-// The second number of /proc/self/statm, in pages. Allocates nothing: it is read while training.
-int64_t ResidentBytes() {
-  const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
-  char text[128] = {};
-  const ssize_t size = read(fd, text, sizeof(text) - 1);
+// The beginning of a small file of /proc. Allocates nothing: it is read while training.
+using ProcText = std::array<char, 512>;
+ProcText ReadProc(const char* path) {
+  ProcText text{};
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return text;
+  const ssize_t size = read(fd, text.data(), text.size() - 1);
   close(fd);
-  const char* second = size > 0 ? std::strchr(text, ' ') : nullptr;
+  if (size < 0) text[0] = 0;
+  return text;
+}
+
+// The second number of /proc/self/statm, in pages.
+int64_t ResidentBytes() {
+  const ProcText text = ReadProc("/proc/self/statm");
+  const char* second = std::strchr(text.data(), ' ');
   return second != nullptr ? std::atoll(second) * sysconf(_SC_PAGESIZE) : 0;
+}
+
+// "read_bytes: 4096" in /proc/self/io.
+double IoBytes(const ProcText& io, const char* key) {
+  const char* line = std::strstr(io.data(), key);
+  return line != nullptr ? std::atof(line + std::strlen(key)) : 0;
+}
+
+// The first line of /proc/stat: ticks of all CPUs in user, nice, system, idle, iowait, irq, softirq, steal.
+double MachineCpuSeconds() {
+  const ProcText text = ReadProc("/proc/stat");
+  const char* at = text.data() + (text[0] == 0 ? 0 : std::strlen("cpu"));
+  double busy = 0;
+  for (int field = 0; field < 8; ++field) {
+    char* end = nullptr;
+    const double ticks = std::strtod(at, &end);
+    const bool idle = field == 3 || field == 4;
+    if (!idle) busy += ticks;
+    at = end;
+  }
+  return busy / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 }  // namespace
 
-ResourceMonitor::ResourceMonitor() : taken_at_(Clock::now()), cpu_seconds_(CpuSeconds()) {}
+ResourceMonitor::Totals ResourceMonitor::ReadTotals() {
+  const ProcText io = ReadProc("/proc/self/io");
+  return {.cpu_seconds = CpuSeconds(),
+          .machine_cpu_seconds = MachineCpuSeconds(),
+          .read_bytes = IoBytes(io, "\nread_bytes:"),
+          .written_bytes = IoBytes(io, "\nwrite_bytes:")};
+}
+
+ResourceMonitor::ResourceMonitor() : taken_at_(Clock::now()), totals_(ReadTotals()), gpus_(GpuMonitor::Create()) {}
 
 ResourceReading ResourceMonitor::Take() {
   const Clock::time_point now = Clock::now();
-  const double cpu_seconds = CpuSeconds(), seconds = std::chrono::duration<double>(now - taken_at_).count();
-  const ResourceReading reading{.busy_cpus = seconds > 0 ? (cpu_seconds - cpu_seconds_) / seconds : 0,
-                                .resident_bytes = ResidentBytes()};
+  const Totals totals = ReadTotals();
+  const double seconds = std::max(1e-9, std::chrono::duration<double>(now - taken_at_).count());
+  const auto rate = [&](double Totals::*total) { return std::max(0.0, totals.*total - totals_.*total) / seconds; };
+  ResourceReading reading{.busy_cpus = rate(&Totals::cpu_seconds),
+                          .resident_bytes = ResidentBytes(),
+                          .machine_busy_cpus = rate(&Totals::machine_cpu_seconds),
+                          .disk_read_rate = rate(&Totals::read_bytes),
+                          .disk_write_rate = rate(&Totals::written_bytes)};
+  if (gpus_ != nullptr) reading.gpus = gpus_->Take();
   taken_at_ = now;
-  cpu_seconds_ = cpu_seconds;
+  totals_ = totals;
   return reading;
 }
 

@@ -4,9 +4,14 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "frontend/base/strings.h"
+#include "optim/telemetry/graph_def.h"
+#include "optim/telemetry/histogram.h"
+#include "tests/tools/event_records.h"
 #include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {
 namespace {
@@ -59,6 +64,70 @@ TEST_F(EventFileTest, TensorBoardsChecksumsHold) {
   }
   EXPECT_EQ(at, text.size());
   EXPECT_EQ(records, 3);
+}
+
+HostTensor Floats(const std::vector<float>& values) {
+  HostTensor tensor({DType::kFloat32, {std::ssize(values)}});
+  for (size_t i = 0; i < values.size(); ++i) tensor.Set(static_cast<int64_t>(i), values[i]);
+  return tensor;
+}
+
+TEST(Histogram, EveryNumberIsInItsBucket) {
+  constexpr float kLeast = std::numeric_limits<float>::denorm_min(), kMost = std::numeric_limits<float>::max();
+  std::vector<float> values = {0, -0.0f, 1, 1, 1.06f, -1, -1e-20f, 3e7f, kLeast, -kLeast, kMost, -kMost};
+  for (int i = 0; i < 500; ++i) values.push_back(std::sin(static_cast<float>(i)) * std::exp(0.1f * (i % 100)));
+  Histogram histogram;
+  histogram.Add(Floats(values));
+  histogram.Add(Floats({NAN, INFINITY, -INFINITY}));
+  EXPECT_EQ(histogram.count(), std::ssize(values));
+  const DecodedHistogram h = DecodeHistogram(histogram.Proto());
+  EXPECT_EQ(h.min, -kMost);
+  EXPECT_EQ(h.max, kMost);
+  EXPECT_EQ(h.count, values.size());
+  ASSERT_EQ(h.limits.size(), h.counts.size());
+  double below = 0;
+  for (size_t b = 0; b < h.limits.size(); ++b) {
+    if (b > 0) EXPECT_LT(h.limits[b - 1], h.limits[b]) << b;
+    below += h.counts[b];
+    const auto on_edge = std::ranges::count(values, static_cast<float>(h.limits[b]));
+    const auto expected = std::ranges::count_if(values, [&](float v) { return v < h.limits[b]; });
+    EXPECT_GE(below, expected) << h.limits[b];
+    EXPECT_LE(below, expected + on_edge) << h.limits[b];
+  }
+  EXPECT_EQ(below, values.size());
+}
+
+TEST(Histogram, SumsAreExact) {
+  Histogram histogram;
+  histogram.Add(Floats({1, -2, 3}));
+  const DecodedHistogram h = DecodeHistogram(histogram.Proto());
+  EXPECT_EQ(h.sum, 2);
+  EXPECT_EQ(h.sum_squares, 14);
+}
+
+TEST_F(EventFileTest, TheGraphIsThatOfTheModel) {
+  tiny::Model m;
+  m.nodes = {{"MatMul", {"x", "blocks.0.w"}, {"h"}}, {"Relu", {"h"}, {"r"}}, {"Add", {"r", "h"}, {"y"}}};
+  m.weights = {{"blocks.0.w", {4, 3}, tiny::Uniform(12, 0.5f, 1)}};
+  m.Save(Path("m.onnx"));
+  const auto model = OnnxModel::Load(Path("m.onnx"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::map<std::string, std::pair<std::string, std::vector<std::string>>> nodes;  // name → operator, inputs
+  const ProtoFields graph = Decode(GraphDef(**model));
+  for (auto [at, end] = graph.equal_range(1); at != end; ++at) {
+    const ProtoFields node = Decode(at->second.bytes);
+    auto& [op, inputs] = nodes[Only(node, 1).bytes];
+    op = Only(node, 2).bytes;
+    for (auto [input, last] = node.equal_range(3); input != last; ++input) inputs.push_back(input->second.bytes);
+  }
+  ASSERT_TRUE(nodes.contains("output/y"));
+  const std::string add = nodes["output/y"].second.at(0);
+  EXPECT_EQ(nodes[add].first, "Add");
+  const std::string relu = nodes[add].second.at(0), product = nodes[add].second.at(1);
+  EXPECT_EQ(nodes[relu].second, std::vector{product});
+  EXPECT_EQ(nodes[product].second, (std::vector<std::string>{"input/x", "blocks/0/w"}));
+  EXPECT_EQ(nodes["blocks/0/w"].first, "Parameter");
+  EXPECT_EQ(nodes.size(), 6);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "frontend/data/formats/npz.h"
 #include "tests/tools/scratch.h"
@@ -11,8 +12,10 @@
 #include "tools/onnxtrain/report/class_tables.h"
 #include "tools/onnxtrain/report/html_page.h"
 #include "tools/onnxtrain/report/html_report.h"
+#include "tools/onnxtrain/report/memory_timeline.h"
 #include "tools/onnxtrain/report/quality.h"
 #include "tools/onnxtrain/report/run_table.h"
+#include "tools/onnxtrain/report/sample_view.h"
 #include "tools/onnxtrain/report/svg_plot.h"
 #include "tools/onnxtrain/report/terminal_plot.h"
 
@@ -130,6 +133,7 @@ TEST_F(Report, IsOneSelfContainedPage) {
   EXPECT_NE(html.find("30 samples of the evaluation data"), std::string::npos);
   EXPECT_NE(html.find("<td>100.0 %</td>"), std::string::npos);  // three classes that are easy to tell
   EXPECT_NE(html.find("--epochs=8"), std::string::npos);
+  EXPECT_NE(html.find("Memory over the step"), std::string::npos);
   int64_t confusion = 0;
   const std::regex cell("transparent\\)\">(\\d+)</td>");
   for (std::sregex_iterator it(html.begin(), html.end(), cell), end; it != end; ++it) confusion += std::stoll((*it)[1]);
@@ -188,6 +192,55 @@ TEST_F(Report, PathsThatAreNotUtf8) {
   }
   EXPECT_TRUE(Exists(out + "/report.html"));
   EXPECT_TRUE(nlohmann::json::accept(ReadAll(Path(out + "/summary.json"))));
+}
+
+// The timeline has the peak that the plan of the program has, up to alignment.
+TEST_F(Report, MemoryIsThatOfThePlan) {
+  tiny::Model m;
+  m.nodes = {{"MatMul", {"x", "w1"}, {"a"}}, {"Tanh", {"a"}, {"b"}},     {"MatMul", {"b", "w2"}, {"c"}},
+             {"Softmax", {"c"}, {"d"}},      {"Mul", {"d", "c"}, {"e"}}, {"MatMul", {"e", "w3"}, {"y"}}};
+  m.weights = {{"w1", {4, 64}, tiny::Uniform(256, 0.1f, 1)},
+               {"w2", {64, 200}, tiny::Uniform(12800, 0.1f, 2)},
+               {"w3", {200, 3}, tiny::Uniform(600, 0.1f, 3)}};
+  m.Save(Path("n.onnx"));
+  const LabelInfo labels{.present = true, .sample = {DType::kInt64, {}}, .max_value = 2};
+  for (const char* name : {"cpu", "torch"}) {
+    const auto model = OnnxModel::Load(Path("n.onnx"));
+    const auto backend = CreateBackend(name, {});
+    ASSERT_TRUE(backend.ok()) << backend.status();
+    const auto session = Session::Create(*model, backend->get(), {.labels = labels, .micro_batch = 128});
+    ASSERT_TRUE(session.ok()) << session.status();
+    ASSERT_TRUE((*session)->Plan(256).ok());
+    size_t programs = 0;
+    for (const ProgramProfile& profile : (*session)->Profile()) {
+      if (!profile.name.starts_with("micro")) continue;
+      ++programs;
+      const auto timeline = TraceMemory(**backend, *profile.program);
+      ASSERT_TRUE(timeline.has_value());
+      int64_t peak = 0, listed = 0;
+      for (const int64_t bytes : timeline->live[timeline->peak]) peak += bytes;
+      for (const LiveTensor& tensor : timeline->at_peak) listed += tensor.bytes;
+      const auto bound = static_cast<int64_t>(profile.program->memory().lower_bound);
+      EXPECT_EQ(listed, peak) << name;
+      EXPECT_LE(peak, bound) << name;
+      EXPECT_GE(peak, bound - 64 * std::ssize(timeline->at_peak)) << name;
+      EXPECT_EQ(timeline->arena, static_cast<int64_t>(profile.program->memory().arena)) << name;
+      EXPECT_GT(timeline->backward, 0) << name;
+      EXPECT_LT(timeline->backward, std::ssize(timeline->live)) << name;
+      EXPECT_EQ(timeline->at_peak[0].type, "f32[128,200]") << name;
+    }
+    EXPECT_EQ(programs, 2) << name;
+  }
+}
+
+TEST_F(Report, ShowsTheTextOfASample) {
+  std::ofstream(Path("t.csv")) << "text,label\ngood <b> film,1\n" << std::string(500, 'x') + "é,0\n";
+  const auto data = OpenDataset(Path("t.csv"), {.text = {.names = {"text"}}});
+  ASSERT_TRUE(data.ok()) << data.status();
+  const TrainData train{.dataset = *data, .specs = {{.feed = "x", .columns = {0}}}};
+  EXPECT_EQ(SampleHtml(train, 0), "<p class=\"text\">good &lt;b&gt; film</p>");
+  EXPECT_LT(SampleHtml(train, 1).size(), 450);
+  EXPECT_NE(SampleHtml(train, 1).find("x …</p>"), std::string::npos);
 }
 
 TEST_F(Report, ComparesRuns) {

@@ -66,7 +66,8 @@ class Resume : public Scratch {
     std::istringstream lines(ReadAll(Path(folder + "/metrics.jsonl")));
     for (std::string line; std::getline(lines, line);) {
       Json event = Json::parse(line);
-      for (const char* timing : {"samples_per_second", "data_wait", "busy_cpus", "resident_bytes", "seconds"})
+      for (const char* timing : {"samples_per_second", "data_wait", "busy_cpus", "machine_busy_cpus", "resident_bytes",
+                                 "disk_read_rate", "disk_write_rate", "seconds"})
         event.erase(timing);
       traces.metrics.push_back(event.dump());
     }
@@ -169,6 +170,15 @@ TEST_F(Resume, ExportsTheLastWeightsIfTheBestAreLost) {
 
 TEST_F(Resume, WithAccumulationAveragesAndOtherWorkers) {
   Check("--gradient-accumulation-steps 2 --ema-decay 0.9 --num-workers 1", {1, 3, 4, 7}, "--num-workers 3");
+}
+
+TEST_F(Resume, WithCompressedCheckpoints) {
+  Check("--checkpoint-compression zstd", {1, 4, 7});
+  EXPECT_TRUE(Exists("whole/checkpoints/latest/model.safetensors.zst"));
+  ASSERT_EQ(Run("export --model m.onnx --checkpoint whole --out last.onnx").code, 0);
+  EXPECT_EQ(ReadAll(Path("last.onnx")), ReadAll(Path("whole/model.onnx")));
+  const Outcome more = Run("--model m.onnx --data d.npz --init-from whole --max-steps 1 --out s --quiet");
+  EXPECT_EQ(more.code, 0) << more.err;
 }
 
 TEST_F(Resume, WithEveryOptimizer) {

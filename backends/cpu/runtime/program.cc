@@ -90,7 +90,7 @@ class CpuProgram : public Program {
     if (!resolved_) RETURN_IF_ERROR(Resolve());
     size_t at = 0;
     const absl::Status status = CatchDnnlErrors([&] {
-      if (options_.time_nodes) return RunTimed(&at);
+      if (options_.time_nodes || recorded_ != nullptr) return RunTimed(&at);
       for (; at < steps_.size(); ++at) steps_[at].run(steps_[at].args);
     });
     if (!status.ok()) return Annotate(status, NodeTag(graph_.nodes()[steps_[at].node]));
@@ -99,6 +99,7 @@ class CpuProgram : public Program {
   }
 
   std::span<const double> NodeSeconds() const override { return seconds_; }
+  void RecordNodes(std::vector<NodeRun>* runs) override { recorded_ = runs; }
 
   absl::StatusOr<HostTensor> Fetch(ValueId value) const override {
     if (!options_.keep_values) return absl::FailedPreconditionError("the program was not compiled to keep its values");
@@ -128,7 +129,9 @@ class CpuProgram : public Program {
     for (; *at < steps_.size(); ++*at) {
       steps_[*at].run(steps_[*at].args);
       const auto end = std::chrono::steady_clock::now();
-      seconds_[steps_[*at].node] += std::chrono::duration<double>(end - begin).count();
+      const int32_t node = steps_[*at].node;
+      if (!seconds_.empty()) seconds_[node] += std::chrono::duration<double>(end - begin).count();
+      if (recorded_ != nullptr) recorded_->push_back({node, begin, end});
       begin = end;
     }
   }
@@ -208,6 +211,7 @@ class CpuProgram : public Program {
   std::vector<ResolvedCopy> copies_;
   std::vector<std::vector<size_t>> input_pointers_;  // by graph input: those of pointers_ that are its address
   std::vector<double> seconds_;                      // by node, summed over runs; empty unless timed
+  std::vector<NodeRun>* recorded_ = nullptr;
   bool resolved_ = false;
 };
 

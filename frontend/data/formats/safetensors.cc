@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -118,31 +117,23 @@ absl::StatusOr<std::vector<Entry>> ParseHeader(std::string_view text, int64_t by
 
 using Opened = absl::StatusOr<std::shared_ptr<const Dataset>>;
 
-absl::Status ReadInto(std::ifstream& file, std::span<std::byte> out) {
-  file.read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(out.size()));
-  return file ? absl::OkStatus() : Invalid("unexpected end of file");
-}
+// What stands before the tensors' bytes.
+struct FileHeader {
+  std::vector<Entry> entries;
+  int64_t bytes = 0;  // its own
+};
 
-// Reads everything before the tensors' bytes.
-absl::StatusOr<std::vector<Entry>> ReadHeader(std::ifstream& file, int64_t size) {
+absl::StatusOr<FileHeader> ReadHeader(const ReadFn& read, int64_t size) {
   uint64_t length = 0;
-  RETURN_IF_ERROR(ReadInto(file, std::as_writable_bytes(std::span(&length, 1))));
+  RETURN_IF_ERROR(ReadExactly(read, std::as_writable_bytes(std::span(&length, 1))));
   const int64_t rest = size - static_cast<int64_t>(sizeof(length));
-  if (length > static_cast<uint64_t>(std::min(rest, kMaxHeader))) return Invalid("its header is longer than the file");
-  std::string header(length, '\0');
-  RETURN_IF_ERROR(ReadInto(file, std::as_writable_bytes(std::span(header))));
-  return ParseHeader(header, rest - static_cast<int64_t>(length));
-}
-
-absl::StatusOr<NamedArrays> ReadOpened(std::ifstream& file, int64_t size, int64_t max_bytes) {
-  RETURN_IF_ERROR(CheckMemory(size, max_bytes));
-  ASSIGN_OR_RETURN(const std::vector<Entry> entries, ReadHeader(file, size));
-  NamedArrays arrays;
-  for (const Entry& entry : entries) {
-    arrays.emplace_back(entry.name, HostTensor(entry.type));
-    RETURN_IF_ERROR(ReadInto(file, arrays.back().second.mutable_bytes()));
-  }
-  return arrays;
+  if (rest < 0 || length > static_cast<uint64_t>(std::min(rest, kMaxHeader)))
+    return Invalid("its header is longer than the file");
+  std::string text(length, '\0');
+  RETURN_IF_ERROR(ReadExactly(read, std::as_writable_bytes(std::span(text))));
+  FileHeader header{.bytes = static_cast<int64_t>(sizeof(length) + length)};
+  ASSIGN_OR_RETURN(header.entries, ParseHeader(text, size - header.bytes));
+  return header;
 }
 
 Opened OpenInMemory(const std::string& path, const DatasetOptions& options) {
@@ -156,12 +147,10 @@ Opened OpenInMemory(const std::string& path, const DatasetOptions& options) {
 
 Opened OpenInFile(const std::string& path) {
   ASSIGN_OR_RETURN(const auto file, RandomFile::Open(path));
-  std::ifstream stream(path, std::ios::binary);
-  ASSIGN_OR_RETURN(const std::vector<Entry> entries, ReadHeader(stream, file->size()));
-  const int64_t begin = stream.tellg();
+  ASSIGN_OR_RETURN(const FileHeader header, ReadHeader(file->reader(0, file->size()), file->size()));
   std::vector<FileArray> arrays;
-  for (const Entry& entry : entries)
-    arrays.push_back({.name = entry.name, .type = entry.type, .offset = begin + entry.begin});
+  for (const Entry& entry : header.entries)
+    arrays.push_back({.name = entry.name, .type = entry.type, .offset = header.bytes + entry.begin});
   return MakeFileDataset(path, file, std::move(arrays));
 }
 
@@ -197,11 +186,21 @@ absl::StatusOr<std::string> SafetensorsHeader(const std::vector<NamedType>& tens
   return bytes + text;
 }
 
+absl::StatusOr<NamedArrays> ReadSafetensors(const ReadFn& read, int64_t size, int64_t max_bytes) {
+  RETURN_IF_ERROR(CheckMemory(size, max_bytes));
+  ASSIGN_OR_RETURN(const FileHeader header, ReadHeader(read, size));
+  NamedArrays arrays;
+  for (const Entry& entry : header.entries) {
+    arrays.emplace_back(entry.name, HostTensor(entry.type));
+    RETURN_IF_ERROR(ReadExactly(read, arrays.back().second.mutable_bytes()));
+  }
+  return arrays;
+}
+
 absl::StatusOr<NamedArrays> ReadSafetensors(const std::string& path, int64_t max_bytes) {
   ASSIGN_OR_RETURN(const int64_t size, RegularFileSize(path));
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Invalid(path, ": cannot be opened");
-  auto arrays = ReadOpened(file, size, max_bytes);
+  ASSIGN_OR_RETURN(const auto file, RandomFile::Open(path));
+  auto arrays = ReadSafetensors(file->reader(0, size), size, max_bytes);
   if (!arrays.ok()) return Annotate(arrays.status(), path + ": ");
   return arrays;
 }

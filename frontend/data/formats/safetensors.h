@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/file.h"
 #include "frontend/data/formats/npz.h"
 
 namespace onnxtrain {
@@ -28,6 +29,9 @@ absl::StatusOr<std::string> SafetensorsHeader(const std::vector<NamedType>& tens
 // Reads a whole file. Names, types, shapes and offsets are checked against the file's length, and that against
 // `max_bytes` (0: half of the available memory), before memory is allocated. Errors name the file and the tensor.
 absl::StatusOr<NamedArrays> ReadSafetensors(const std::string& path, int64_t max_bytes = 0);
+
+// Reads a stream of `size` bytes in this format. The message does not name it.
+absl::StatusOr<NamedArrays> ReadSafetensors(const ReadFn& read, int64_t size, int64_t max_bytes = 0);
 
 // Opens a file as a data set: one column per tensor, in the order of their bytes, of the same leading extent. Holds
 // files up to 64 MiB in memory and reads samples of larger ones when they are needed.

@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 #include <random>
 
 #include "frontend/base/strings.h"
+#include "frontend/data/file.h"
 #include "tests/tools/scratch.h"
 
 namespace onnxtrain {
@@ -17,19 +17,20 @@ namespace fs = std::filesystem;
 
 class CheckpointFolderTest : public Scratch {
  protected:
-  static TensorSource Source(const std::string& name, int64_t elements, float value) {
-    HostTensor tensor = HostTensor::Filled({DType::kFloat32, {elements}}, value);
-    return {name, tensor.type(), [tensor](size_t offset, std::span<std::byte> out) {
-              std::memcpy(out.data(), tensor.bytes().data() + offset, out.size());
-              return absl::OkStatus();
-            }};
+  static std::pair<std::string, HostTensor> Source(const std::string& name, int64_t elements, float value) {
+    return {name, HostTensor::Filled({DType::kFloat32, {elements}}, value)};
   }
-  static CheckpointContent Content(int64_t step) {
+  CheckpointContent Content(int64_t step) const {
     const auto value = static_cast<float>(step);
     return {.step = step,
             .model = {Source("w", 30, value), Source("b", 1, -value)},
             .optimizer = {Source("$m:w", 30, 0.5f * value)},
-            .state = StrCat("{\"step\":", step, "}\n")};
+            .state = StrCat("{\"step\":", step, "}\n"),
+            .compressed = compressed_};
+  }
+  std::vector<std::string> Files() const {
+    const std::string suffix = compressed_ ? ".zst" : "";
+    return {"MANIFEST.json", "state.json", "model.safetensors" + suffix, "optimizer.safetensors" + suffix};
   }
   void Write(std::initializer_list<int64_t> steps) {
     auto folder = CheckpointFolder::Open(Path("c"));
@@ -45,9 +46,11 @@ class CheckpointFolderTest : public Scratch {
     const auto found = OpenNewestCheckpoint(Path("c"), skipped == nullptr ? &ignored : skipped);
     return found.ok() ? found->step : -1;
   }
-};
+  void FindEveryTruncation();
+  void FindEveryFlippedBit();
 
-constexpr const char* kFiles[] = {"MANIFEST.json", "state.json", "model.safetensors", "optimizer.safetensors"};
+  bool compressed_ = false;
+};
 
 TEST_F(CheckpointFolderTest, ReadsWhatItWrote) {
   Write({3, 12});
@@ -77,9 +80,9 @@ TEST_F(CheckpointFolderTest, ReplacesOneOfTheSameStep) {
     EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp-")) << entry.path();
 }
 
-TEST_F(CheckpointFolderTest, FindsEveryTruncation) {
+void CheckpointFolderTest::FindEveryTruncation() {
   Write({1, 2});
-  for (const char* name : kFiles) {
+  for (const std::string& name : Files()) {
     const std::string path = Path(StrCat("c/step-00000002/", name)), whole = ReadAll(path);
     for (size_t size = 0; size < whole.size(); ++size) {
       WriteAll(path, whole.substr(0, size));
@@ -97,11 +100,11 @@ TEST_F(CheckpointFolderTest, FindsEveryTruncation) {
   EXPECT_TRUE(skipped.empty());
 }
 
-TEST_F(CheckpointFolderTest, FindsEveryFlippedBit) {
+void CheckpointFolderTest::FindEveryFlippedBit() {
   Write({1, 2});
   std::mt19937 random(1);
   for (int i = 0; i < 1000; ++i) {
-    const char* name = kFiles[random() % std::size(kFiles)];
+    const std::string name = Files()[random() % Files().size()];
     const std::string path = Path(StrCat("c/step-00000002/", name)), whole = ReadAll(path);
     std::string flipped = whole;
     const size_t at = random() % whole.size(), bit = random() % 8;
@@ -113,23 +116,48 @@ TEST_F(CheckpointFolderTest, FindsEveryFlippedBit) {
   EXPECT_EQ(Newest(), 2);
 }
 
+TEST_F(CheckpointFolderTest, FindsEveryTruncation) { FindEveryTruncation(); }
+TEST_F(CheckpointFolderTest, FindsEveryFlippedBit) { FindEveryFlippedBit(); }
+
+TEST_F(CheckpointFolderTest, FindsEveryTruncationOfCompressedFiles) {
+  compressed_ = true;
+  FindEveryTruncation();
+}
+
+TEST_F(CheckpointFolderTest, FindsEveryFlippedBitOfCompressedFiles) {
+  compressed_ = true;
+  FindEveryFlippedBit();
+}
+
+TEST_F(CheckpointFolderTest, CompressesTensors) {
+  CheckpointContent content = Content(1);
+  content.model[0] = Source("w", 3'000'000, 1);  // more than a chunk
+  content.compressed = true;
+  auto folder = CheckpointFolder::Open(Path("c"));
+  ASSERT_TRUE((*folder)->Write(content).ok());
+  const auto checkpoint = OpenCheckpoint(Path("c/step-00000001"));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_LT(fs::file_size(Path("c/step-00000001/model.safetensors.zst")), 100'000);
+  const auto model = ReadModelTensors(*checkpoint);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)[0].second.At(2'999'999), 1);
+  EXPECT_EQ((*ReadOptimizerTensors(*checkpoint))[0].second.At(7), 0.5);
+  // Unpacked, it is the file that is written without compression.
+  auto packed = InputFile::Open(Path("c/step-00000001/model.safetensors.zst"));
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  content.compressed = false;
+  content.step = 2;
+  ASSERT_TRUE((*folder)->Write(content).ok());
+  const std::string plain = ReadAll(Path("c/step-00000002/model.safetensors"));
+  EXPECT_EQ(*ReadAll(packed->reader(), int64_t{1} << 30), plain);
+}
+
 TEST_F(CheckpointFolderTest, RemovesWhatAKilledWriterLeft) {
   Write({1});
   fs::create_directories(Path("c/.tmp-step-00000002"));
   WriteAll(Path("c/.tmp-step-00000002/model.safetensors"), "half");
   EXPECT_EQ(Newest(), 1);
   ASSERT_TRUE(CheckpointFolder::Open(Path("c")).ok());
-  EXPECT_FALSE(Exists("c/.tmp-step-00000002"));
-}
-
-TEST_F(CheckpointFolderTest, AFailedReadLeavesNothing) {
-  Write({1});
-  auto folder = CheckpointFolder::Open(Path("c"));
-  ASSERT_TRUE(folder.ok());
-  CheckpointContent content = Content(2);
-  content.optimizer[0].read = [](size_t, std::span<std::byte>) { return absl::UnavailableError("device lost"); };
-  EXPECT_EQ((*folder)->Write(content).message(), Path("c/step-00000002: device lost"));
-  EXPECT_EQ(ListCheckpoints(Path("c")), (std::vector<int64_t>{1}));
   EXPECT_FALSE(Exists("c/.tmp-step-00000002"));
 }
 

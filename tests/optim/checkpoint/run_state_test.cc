@@ -22,6 +22,8 @@ RunState Example() {
   state.position.evaluated_step = 4;
   state.position.best = {.step = 4, .metric = 0.1 + 0.2, .worse_since = 3};
   state.position.plateau = {.factor = 0.01, .bad = 2, .cooling = 1};
+  state.position.losses = {.values = {0.1, 0.2}, .count = 66, .median = 0.15, .limit = 0.5};
+  state.position.outliers = {{.of = Outlier::Of::kGradNorm, .step = 6, .value = 9, .median = 1.0 / 3}};
   state.session = {
       .attempted = 7, .reported_attempts = 6, .reported_skips = 1, .skipped_in_a_row = 1, .micro_batch = 5};
   state.config.model = "m.onnx";
@@ -42,6 +44,8 @@ TEST(RunState, MakesTheRoundTrip) {
   EXPECT_TRUE(std::isnan(read->position.result.eval.metrics[1].second));
   EXPECT_EQ(read->config.lr, state.config.lr);
   EXPECT_EQ(read->session.micro_batch, 5);
+  EXPECT_EQ(read->position.losses.values, (std::vector<double>{0.1, 0.2}));
+  EXPECT_EQ(read->position.outliers.at(0).median, 1.0 / 3);
 }
 
 TEST(RunState, EveryMemberIsNeeded) {

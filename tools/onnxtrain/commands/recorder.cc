@@ -11,8 +11,10 @@
 #include "optim/auto/surgery.h"
 #include "optim/telemetry/console.h"
 #include "optim/telemetry/format.h"
+#include "optim/telemetry/graph_def.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/report/html_report.h"
+#include "tools/onnxtrain/report/profile_tables.h"
 #include "tools/onnxtrain/report/sample_view.h"
 #include "tools/onnxtrain/report/start_page.h"
 #include "tools/onnxtrain/version.h"
@@ -25,6 +27,16 @@ Preprocess MakePreprocess(const TrainingRun& run) {
   p.loss = run.session->loss().name;
   p.output = run.session->loss().output();
   return p;
+}
+
+// Null where nothing was trained.
+const Program* LargestTrainingProgram(const Session& session) {
+  const Program* largest = nullptr;
+  for (const ProgramProfile& p : session.Profile()) {
+    const bool trains = p.name.starts_with("micro") || p.name == "step";
+    if (trains && (largest == nullptr || p.program->memory().arena > largest->memory().arena)) largest = p.program;
+  }
+  return largest;
 }
 
 bool ExportsAverage(const TrainConfig& c) { return c.ema_decay > 0 && c.export_weights != "last"; }
@@ -145,7 +157,9 @@ absl::Status Recorder::BeginCheckpoints() {
   const bool keeps_best = run_.config.export_weights == "best";
   const Retention retention{.keep_last = run_.config.keep_last,
                             .keep_best = std::max<int64_t>(run_.config.keep_best, keeps_best ? 1 : 0)};
-  writer_ = std::make_unique<CheckpointWriter>(checkpoints_.get(), retention, saved_step_);
+  writer_ = std::make_unique<CheckpointWriter>(checkpoints_.get(), retention,
+                                               run_.config.checkpoint_compression == "zstd", saved_step_);
+  writer_->SetTrace(recorded_.trace.get());
   RETURN_IF_ERROR(writer_->CheckRoom(*run_.session));
   return run_.config.save_every.value > 0 ? writer_->Reserve(*run_.session) : absl::OkStatus();
 }
@@ -184,6 +198,7 @@ absl::Status Recorder::Begin() {
   }
   const int64_t resumed = recorded_.continues_folder ? recorded_.resumed->result.steps : 0;
   ASSIGN_OR_RETURN(events_, EventFile::Create(folder_.File(kEventsFolder), resumed));
+  events_->WriteGraph(GraphDef(*run_.data.model));
   files_ = {"summary.json", "metrics.jsonl", "preprocess.json", "config.flags", kEventsFolder};
   if (run_.data.train.text.tokenizer != nullptr) files_.emplace_back(kTokenizerFolder);
   return BeginCheckpoints();
@@ -227,6 +242,32 @@ void Recorder::OnEvent(const TrainEvent& event) {
   metrics_->Write(event);
   events_->Write(event.step, ScalarsOf(event, run_.session->loss().classes));
   WarnAtSmallScale(event.report, &warnings_);
+  WarnOfOutliers(event.outliers);
+}
+
+// The first, tenth, hundredth … of a kind: all are in metrics.jsonl.
+void Recorder::WarnOfOutliers(const std::vector<Outlier>& outliers) {
+  for (const Outlier& o : outliers) {
+    int64_t number = ++outliers_[o.of], rest = number;
+    while (rest % 10 == 0) rest /= 10;
+    if (rest != 1) continue;
+    warnings_.Add(StrCat("update ", o.step, ": ", o.of == Outlier::Of::kLoss ? "the loss" : "the gradient norm", " is ",
+                         FormatNumber(o.value), ", the median of the updates before it ", FormatNumber(o.median),
+                         number == 1 ? " (--dump-order lists the samples of each update)"
+                                     : StrCat("; ", number, " such updates so far")));
+  }
+}
+
+void Recorder::RecordHistograms(TrainOptions* options) {
+  const Interval& every = run_.config.histogram_every;
+  if (every.value == 0) return;
+  const double seconds = every.unit == Interval::Unit::kSeconds ? every.value : 0;
+  histograms_ = std::make_unique<HistogramRecorder>(*run_.session, *events_, run_.train,
+                                                    IntervalSteps(every, run_.steps.per_epoch), seconds);
+  options->on_batch = [this, first = options->on_batch](int64_t update, const Batch& batch) {
+    if (first) RETURN_IF_ERROR(first(update, batch));
+    return histograms_->OnBatch(update, batch);
+  };
 }
 
 absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
@@ -234,6 +275,8 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
   options.stop = signals.stop;
   options.save_now = signals.save;
   options.resume = recorded_.resumed;
+  options.trace = recorded_.trace.get();
+  RecordHistograms(&options);
   options.save = [this](const LoopPosition& position, SaveReason reason) { Save(position, reason); };
   Console console(stderr, {.total_steps = options.max_seconds > 0 ? 0 : run_.steps.total,
                            .has_accuracy = run_.session->loss().classes});
@@ -321,12 +364,22 @@ absl::Status Recorder::WriteReport(const std::string& summary) {
                         .classes = DescribeBinding(run_.data.train).classes,
                         .before = before_,
                         .after = after_};
+  if (const Program* largest = LargestTrainingProgram(*run_.session))
+    report.memory = TraceMemory(*run_.backend, *largest);
   if (after_) report.worst = FindWorst(*after_, kWorstSamples);
   for (const SampleResult& worst : report.worst) {
     report.pictures.push_back(SampleHtml(run_.eval, worst.sample));
     report.places.push_back(run_.eval.dataset->Describe(worst.sample));
   }
   return WriteTextFile(folder_.File(kReportFile), HtmlReport(report));
+}
+
+// A profile that cannot be written costs no model.
+void Recorder::WriteProfile() {
+  if (recorded_.trace == nullptr) return;
+  const absl::Status written = WriteTextFile(run_.config.profile, recorded_.trace->ToJson());
+  if (!written.ok()) warnings_.Add(StrCat("`profile`: ", ToStd(written.message())));
+  LogInfo(run_.config, ProfileTables(*recorded_.trace));
 }
 
 int Recorder::CheckRequirements(const std::string& json) const {
@@ -337,12 +390,14 @@ int Recorder::CheckRequirements(const std::string& json) const {
 absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::string& failure) {
   if (failure.empty()) WarnIfWorse(run_, result, &warnings_);
   if (writer_ != nullptr) WarnOfFailedSave(writer_->Finish());
+  WriteProfile();
   RunSummary summary = Summarize(run_, result, recorded_.resident_at_start, busy_cpus_);
   const bool stopped = result.stop_reason == "signal";
   const absl::Status written = failure.empty() && !stopped ? WriteModel(&summary) : WriteUnfinished();
   if (checkpoints_ != nullptr && !ListCheckpoints(checkpoints_->path()).empty())
     files_.emplace_back(kCheckpointsFolder);
-  for (const absl::Status& status : {metrics_->status(), events_->status()}) {
+  const absl::Status histograms = histograms_ != nullptr ? histograms_->status() : absl::OkStatus();
+  for (const absl::Status& status : {metrics_->status(), events_->status(), histograms}) {
     if (!status.ok()) warnings_.Add(std::string(ToStd(status.message())));
   }
   summary.resumable = saved_step_ == result.steps && result.steps > 0;
@@ -358,7 +413,9 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
     if (!status.ok()) return ReportFailure(status);
   }
   if (!failure.empty()) return ReportFailure(Invalid(failure));
-  RETURN_IF_ERROR(Print(run_.config.json ? json : EndPage(summary, folder_.path(), files_)));
+  const std::string page = run_.config.json ? json : EndPage(summary, folder_.path(), files_);
+  if (recorded_.prints) RETURN_IF_ERROR(Print(page));
+  if (!recorded_.prints) LogInfo(run_.config, page);
   return stopped ? kStopped : CheckRequirements(json);
 }
 

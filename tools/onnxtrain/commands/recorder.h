@@ -12,8 +12,10 @@
 #include "optim/checkpoint/checkpoint_writer.h"
 #include "optim/checkpoint/resume.h"
 #include "optim/telemetry/event_file.h"
+#include "optim/telemetry/histogram_recorder.h"
 #include "optim/telemetry/metrics_file.h"
 #include "optim/telemetry/summary.h"
+#include "optim/telemetry/trace.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags/require.h"
 #include "tools/onnxtrain/report/output_folder.h"
@@ -38,9 +40,11 @@ struct RecordedRun {
   TrainConfig resolved;
   std::vector<Requirement> requirements;
   int64_t resident_at_start = 0;  // bytes
+  bool prints = true;             // results on stdout; else they are logged
   std::string data_fingerprint;
   std::optional<LoopPosition> resumed;  // where the session, which has been restored, goes on
   bool continues_folder = false;        // the folder's files are those of the run that goes on
+  std::unique_ptr<Trace> trace;         // for `profile`; may be null
 };
 
 class Recorder {
@@ -58,8 +62,10 @@ class Recorder {
   absl::Status Begin();
   absl::Status WriteTokenizer() const;
   absl::Status BeginCheckpoints();
+  void RecordHistograms(TrainOptions* options);
   absl::StatusOr<TrainResult> Loop(const SignalFlags& signals);
   void OnEvent(const TrainEvent& event);
+  void WarnOfOutliers(const std::vector<Outlier>& outliers);
   void Save(const LoopPosition& position, SaveReason reason);
   RunState MakeState(const LoopPosition& position, SaveReason reason) const;
   void WarnOfFailedSave(const absl::Status& status);
@@ -67,6 +73,7 @@ class Recorder {
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
   absl::Status WriteModel(RunSummary* summary);
   absl::Status WriteUnfinished();
+  void WriteProfile();
   std::optional<Quality> EvaluateForReport(const std::atomic<bool>* stop);
   absl::Status WriteReport(const std::string& summary);
   absl::StatusOr<int> Finish(const TrainResult& result, const std::string& failure);
@@ -77,11 +84,13 @@ class Recorder {
   OutputFolder& folder_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventFile> events_;
+  std::unique_ptr<HistogramRecorder> histograms_;  // null: none are written
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none are written
   std::unique_ptr<CheckpointWriter> writer_;
   BestEvaluation best_;
   std::optional<TrainResult> at_end_;  // the session holds the weights of this many updates, none follows
   int64_t saved_step_ = -1;
+  std::map<Outlier::Of, int64_t> outliers_;     // so far
   double busy_cpus_ = 0;                        // mean over the loop
   std::map<std::string, HostTensor> exported_;  // weights in the model that was written, with evaluation data
   std::optional<Quality> before_, after_;       // of the weights at the start, and of those that are exported

@@ -12,6 +12,7 @@
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/commands/recorder.h"
+#include "tools/onnxtrain/rank_log.h"
 #include "tools/onnxtrain/report/order_file.h"
 #include "tools/onnxtrain/report/output_folder.h"
 #include "tools/onnxtrain/report/start_page.h"
@@ -141,6 +142,14 @@ void Announce(const TrainingRun& run, const TrainConfig& resolved) {
   for (const std::string& warning : run.warnings) Warn(warning);
 }
 
+absl::Status LogAsRank(const Rank& rank, const OutputFolder& folder) {
+  if (rank.alone()) return absl::OkStatus();
+  RETURN_IF_ERROR(LogToFile(rank, folder.path()));
+  Warn(StrCat("WORLD_SIZE is ", rank.size,
+              ", but training is not distributed: this process trains a model of its own, ", folder.path()));
+  return absl::OkStatus();
+}
+
 // What may change the rounding, but not the run.
 void NoteOtherMachine(const TrainConfig& resolved, const RunState& saved, std::vector<std::string>* notes) {
   const auto note = [&](const char* what, const std::string& then, const std::string& now) {
@@ -177,9 +186,38 @@ absl::Status DumpOrder(const TrainConfig& config, bool resumed, TrainingRun* run
   return absl::OkStatus();
 }
 
+// The updates to record, where `done` of `total` are done.
+absl::StatusOr<StepRange> RecordedSteps(const TrainConfig& config, int64_t done, int64_t total) {
+  constexpr int64_t kFirst = 3, kLast = 5;  // the first ones touch memory for the first time
+  if (config.profile_steps.empty()) return StepRange{std::min(done + kFirst, total), std::min(done + kLast, total)};
+  ASSIGN_OR_RETURN(const StepRange steps, ParseStepRange(config.profile_steps));
+  if (steps.first > total)
+    return Invalid("`profile_steps` ", config.profile_steps, ": the run has ", total, " updates");
+  if (steps.first <= done) return Invalid("`profile_steps` ", config.profile_steps, ": ", done, " updates are done");
+  return steps;
+}
+
+absl::StatusOr<std::unique_ptr<Trace>> OpenTrace(const TrainingRun& run, int64_t done) {
+  const TrainConfig& config = run.config;
+  if (config.profile.empty()) return nullptr;
+  RETURN_IF_ERROR(Annotate(CheckNotInput(config.profile, InputFiles(config)), "`profile` "));
+  ASSIGN_OR_RETURN(const StepRange steps, RecordedSteps(config, done, run.steps.total));
+  auto trace = std::make_unique<Trace>(
+      steps, std::vector<std::pair<std::string, std::string>>{{"version", kVersion},
+                                                              {"model", config.model},
+                                                              {"backend", run.backend->description()},
+                                                              {"precision", run.precision.name},
+                                                              {"batch", StrCat(run.batch.global)}});
+  RETURN_IF_ERROR(Annotate(WriteTextFile(config.profile, trace->ToJson()), "`profile` "));
+  return trace;
+}
+
 }  // namespace
 
-absl::StatusOr<int> RunTrain(const TrainConfig& config) {
+absl::StatusOr<int> RunTrain(const TrainConfig& given) {
+  ASSIGN_OR_RETURN(const Rank rank, ReadRank());
+  TrainConfig config = given;
+  config.out = RankFolder(rank, given.out);
   const SignalFlags signals = CatchSignals();
   std::optional<PreparingScope> preparing(std::in_place);
   const int64_t resident_at_start = PeakResidentBytes();
@@ -187,6 +225,7 @@ absl::StatusOr<int> RunTrain(const TrainConfig& config) {
   if (IsFinished(start)) return ReportFinished(start.config);
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(start.config));
   ASSIGN_OR_RETURN(const std::unique_ptr<OutputFolder> folder, OpenFolder(start.config, start.old_run));
+  RETURN_IF_ERROR(LogAsRank(rank, *folder));
   ASSIGN_OR_RETURN(TrainingRun run, PrepareTraining(start.config, model, LoadBackend));
   ASSIGN_OR_RETURN(std::vector<Requirement> requirements, ReadRequirements(run));
   RecordedRun recorded{.run = &run,
@@ -194,6 +233,7 @@ absl::StatusOr<int> RunTrain(const TrainConfig& config) {
                        .resolved = ResolveForFile(run, *folder),
                        .requirements = std::move(requirements),
                        .resident_at_start = resident_at_start,
+                       .prints = rank.rank == 0,
                        .data_fingerprint = run.data.synthetic ? "" : DataFingerprint(run.train)};
   preparing.reset();
   Announce(run, recorded.resolved);
@@ -203,6 +243,7 @@ absl::StatusOr<int> RunTrain(const TrainConfig& config) {
     recorded.continues_folder = start.old_run == OldRun::kContinue;
   }
   RETURN_IF_ERROR(DumpOrder(run.config, start.point.has_value(), &run));
+  ASSIGN_OR_RETURN(recorded.trace, OpenTrace(run, recorded.resumed ? recorded.resumed->result.steps : 0));
   return Recorder(std::move(recorded)).TrainAndWrite(signals);
 }
 

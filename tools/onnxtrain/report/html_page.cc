@@ -44,6 +44,7 @@ pre { background: var(--card); border-radius: 8px; padding: 12px; overflow-x: au
 .worst { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 12px; }
 .worst figure { margin: 0; background: var(--card); border-radius: 8px; padding: 10px; font-size: 13px;
   overflow-wrap: anywhere; }
+.worst .text { margin: 0 0 6px; max-height: 150px; overflow: hidden; }
 .worst img { width: 100%; image-rendering: pixelated; border-radius: 4px; background: var(--line); }
 .warn { border-left: 4px solid var(--c1); padding: 4px 12px; background: var(--card); border-radius: 4px; }
 )";

@@ -104,20 +104,31 @@ std::string TimeSplitHtml(const Json& s) {
   return html + (limit.empty() ? "" : StrCat("<p><b>Limit:</b> ", EscapeHtml(FieldsToFlags(limit)), ".</p>\n"));
 }
 
+struct CurveSeries {
+  const char *name, *key;  // `key`: of metrics.jsonl
+};
 struct Curve {
   const char* title;
-  std::vector<const char*> train, eval;  // series
+  std::vector<CurveSeries> train, eval;
   bool log_y, from_zero;
   double scale = 1;
+  const char* outliers = "";  // key of single points
 };
-const Curve kCurves[] = {{"loss", {"loss"}, {"loss"}, true, false},
-                         {"accuracy", {"accuracy"}, {"accuracy"}, false, false},
-                         {"learning rate", {"lr"}, {}, false, true},
-                         {"gradient norm, before clipping", {"grad_norm"}, {}, true, false},
-                         {"samples per second", {"samples_per_second"}, {}, false, true},
-                         {"share of the time that the step waits for data, %", {"data_wait"}, {}, false, true, 100},
-                         {"memory of the process, MiB", {"resident_bytes"}, {}, false, true, 1.0 / (1 << 20)},
-                         {"busy CPUs", {"busy_cpus"}, {}, false, true}};
+constexpr double kMiB = 1 << 20;
+const Curve kCurves[] = {
+    {"loss", {{"training", "loss"}}, {{"evaluation", "loss"}}, true, false, 1, "loss_outlier"},
+    {"accuracy", {{"training", "accuracy"}}, {{"evaluation", "accuracy"}}, false, false},
+    {"learning rate", {{"training", "lr"}}, {}, false, true},
+    {"gradient norm, before clipping", {{"training", "grad_norm"}}, {}, true, false, 1, "grad_norm_outlier"},
+    {"samples per second", {{"training", "samples_per_second"}}, {}, false, true},
+    {"share of the time that the step waits for data, %", {{"training", "data_wait"}}, {}, false, true, 100},
+    {"memory of the process, MiB", {{"resident", "resident_bytes"}}, {}, false, true, 1 / kMiB},
+    {"busy CPUs", {{"this process", "busy_cpus"}, {"the machine", "machine_busy_cpus"}}, {}, false, true},
+    {"disks, MiB/s", {{"read", "disk_read_rate"}, {"written", "disk_write_rate"}}, {}, false, true, 1 / kMiB},
+    {"GPU 0, % of the time", {{"busy", "gpu0_utilization"}}, {}, false, true, 100},
+    {"GPU 0, memory in MiB", {{"used", "gpu0_memory_bytes"}}, {}, false, true, 1 / kMiB},
+    {"GPU 0, W", {{"power", "gpu0_watts"}}, {}, false, true},
+    {"GPU 0, °C", {{"temperature", "gpu0_celsius"}}, {}, false, true}};
 
 Series Scaled(Series series, double scale) {
   for (auto& [step, value] : series) value *= scale;
@@ -125,14 +136,16 @@ Series Scaled(Series series, double scale) {
 }
 
 void AddLines(const RunRecord& run, const Curve& curve, const std::string& prefix, std::vector<PlotLine>* lines) {
-  for (const char* name : curve.train) {
-    if (const Series* s = FindSeries(run.train, name))
-      lines->push_back({.name = prefix + "training", .points = Scaled(*s, curve.scale), .smooth = true});
+  for (const auto& [name, key] : curve.train) {
+    if (const Series* s = FindSeries(run.train, key))
+      lines->push_back({.name = prefix + name, .points = Scaled(*s, curve.scale), .smooth = true});
   }
-  for (const char* name : curve.eval) {
-    if (const Series* s = FindSeries(run.eval, name))
-      lines->push_back({.name = prefix + "evaluation", .points = Scaled(*s, curve.scale), .markers = true});
+  for (const auto& [name, key] : curve.eval) {
+    if (const Series* s = FindSeries(run.eval, key))
+      lines->push_back({.name = prefix + name, .points = Scaled(*s, curve.scale), .markers = true});
   }
+  if (const Series* s = FindSeries(run.train, curve.outliers))
+    lines->push_back({.name = prefix + "outliers", .points = *s, .dots = true});
 }
 
 std::string WorstHtml(const ReportContents& c) {
@@ -165,7 +178,11 @@ std::string CurvesHtml(const std::vector<RunRecord>& runs) {
   std::vector<Curve> curves(std::begin(kCurves), std::end(kCurves));
   const std::set<std::string> metrics = OtherMetrics(runs);
   for (const std::string& name : metrics)
-    curves.push_back({.title = name.c_str(), .train = {}, .eval = {name.c_str()}, .log_y = false, .from_zero = false});
+    curves.push_back({.title = name.c_str(),
+                      .train = {},
+                      .eval = {{"evaluation", name.c_str()}},
+                      .log_y = false,
+                      .from_zero = false});
   std::string html;
   for (const Curve& curve : curves) {
     PlotSpec plot{.title = curve.title, .lines = {}, .log_y = curve.log_y, .from_zero = curve.from_zero};
@@ -180,6 +197,7 @@ std::string HtmlReport(const ReportContents& c) {
   std::string body = Heading(c.record, summary) + Cards(summary);
   body += Section("Curves", CurvesHtml({c.record}));
   body += Section("Time", TimeSplitHtml(summary));
+  if (c.memory) body += Section("Memory over the step", MemoryTimelineHtml(*c.memory));
   if (c.after) {
     body += Section("Predictions", QualityHtml(c.before ? &*c.before : nullptr, *c.after, c.classes));
     body += Section("Worst samples", WorstHtml(c));

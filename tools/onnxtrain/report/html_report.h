@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/onnxtrain/report/memory_timeline.h"
 #include "tools/onnxtrain/report/quality.h"
 #include "tools/onnxtrain/report/run_record.h"
 
@@ -15,6 +16,7 @@ struct ReportContents {
   std::string flags;                 // a flag file that repeats the run
   std::vector<std::string> classes;  // names; may be empty
   std::optional<Quality> before, after;
+  std::optional<MemoryTimeline> memory;
   std::vector<SampleResult> worst;    // of `after`
   std::vector<std::string> pictures;  // HTML of each of `worst`; may be ""
   std::vector<std::string> places;    // of each of `worst`: "data.csv: row 17"

@@ -82,10 +82,32 @@ std::string NumbersHtml(const TrainData& data, int64_t sample, const std::vector
   return text + (columns.size() > kMost ? "<br>…" : "");
 }
 
+// The beginning of a text, up to a whole character.
+std::string Shortened(std::string text) {
+  constexpr size_t kMost = 400;
+  if (text.size() <= kMost) return text;
+  size_t end = kMost;
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + " …";
+}
+
+// The columns of text, each a paragraph; "" where there are none.
+std::string TextHtml(const TrainData& data, int64_t sample) {
+  std::string html;
+  const std::vector<Column>& columns = data.dataset->columns();
+  for (size_t c = 0; c < columns.size(); ++c) {
+    if (!columns[c].text) continue;
+    const auto text = data.dataset->ReadText(sample, static_cast<int>(c));
+    if (text.ok()) StrAppend(&html, "<p class=\"text\">", EscapeHtml(Shortened(*text)), "</p>");
+  }
+  return html;
+}
+
 }  // namespace
 
 std::string SampleHtml(const TrainData& data, int64_t sample) {
   if (data.specs.empty() || data.specs[0].columns.empty()) return "";
+  if (std::string text = TextHtml(data, sample); !text.empty()) return text;
   const std::vector<int>& columns = data.specs[0].columns;
   const Type& type = data.dataset->columns()[columns[0]].sample;
   const auto layout = columns.size() == 1 ? FindLayout(type.shape) : std::nullopt;

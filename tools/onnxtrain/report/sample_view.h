@@ -1,4 +1,4 @@
-// One sample as HTML: a picture where it is an image, else its numbers.
+// One sample as HTML: its text, a picture where it is an image, else its numbers.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace onnxtrain::cli {
 
-// Shows what feeds the first input. "" where it cannot be read or has too many numbers to be of use.
+// Shows columns of text, else what feeds the first input. "" where it cannot be read or has too many numbers to be of
+// use.
 std::string SampleHtml(const TrainData& data, int64_t sample);
 
 }  // namespace onnxtrain::cli

@@ -1,0 +1,125 @@
+// --profile: what the threads of a run do and when.
+#include <nlohmann/json.hpp>
+
+#include "frontend/base/strings.h"
+#include "frontend/data/formats/npz.h"
+#include "optim/telemetry/trace.h"
+#include "tests/tools/blobs.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(StepRange, ReadsOneOrTwoNumbers) {
+  EXPECT_EQ(ParseStepRange("20-29")->last, 29);
+  EXPECT_EQ(ParseStepRange("7")->first, 7);
+  EXPECT_EQ(ParseStepRange("7")->last, 7);
+  for (const char* text : {"", "-", "3-", "-3", "0-3", "5-4", "a", "1-2-3", "1.5"})
+    EXPECT_FALSE(ParseStepRange(text).ok()) << text;
+}
+
+class Profile : public Scratch {
+ protected:
+  Profile() {
+    tiny::Model m;
+    m.nodes = {{"MatMul", {"x", "w1"}, {"h0"}}, {"Tanh", {"h0"}, {"h"}}, {"MatMul", {"h", "w2"}, {"y"}}};
+    m.weights = {{"w1", {4, 16}, tiny::Uniform(64, 0.5f, 1)}, {"w2", {16, 3}, tiny::Uniform(48, 0.5f, 2)}};
+    m.Save(Path("m.onnx"));
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(64)).ok());
+  }
+
+  static constexpr const char* kTrain =
+      "--model m.onnx --data d.npz --eval-split last:0.25 --batch-size 8 --epochs 2 --save-every 4 --threads 1 "
+      "--num-workers 1 ";
+
+  Json Trace(const std::string& file) const { return Json::parse(ReadAll(Path(file))); }
+};
+
+double End(const Json& e) { return e["ts"].get<double>() + e["dur"].get<double>(); }
+
+// Is `inner` within a span of this name and thread? By one nanosecond, as times are rounded.
+bool IsWithin(const Json& inner, const Json& events, const std::string& name) {
+  return std::any_of(events.begin(), events.end(), [&](const Json& e) {
+    return e["ph"] == "X" && e["name"] == name && e["tid"] == inner["tid"] &&
+           e["ts"].get<double>() <= inner["ts"].get<double>() + 2e-3 && End(inner) <= End(e) + 2e-3;
+  });
+}
+
+void CheckTrace(const Json& trace, const std::vector<std::string>& updates) {
+  std::set<std::string> names, threads, nodes, within;
+  for (const Json& e : trace["traceEvents"]) {
+    if (e["ph"] == "M") threads.insert(e["args"]["name"].get<std::string>());
+    if (e["ph"] != "X") continue;
+    names.insert(e["name"].get<std::string>());
+    EXPECT_GE(e["dur"].get<double>(), 0);
+    if (e["cat"] != "operator") continue;
+    nodes.insert(e["args"]["node"].get<std::string>());
+    EXPECT_NE(e["args"]["types"].get<std::string>().find(" → "), std::string::npos) << e;
+    EXPECT_GT(e["args"]["bytes"].get<double>(), 0) << e;
+    for (const std::string& update : updates) {
+      if (IsWithin(e, trace["traceEvents"], update)) within.insert(update);
+    }
+    EXPECT_TRUE(std::any_of(updates.begin(), updates.end(), [&](const std::string& update) {
+      return IsWithin(e, trace["traceEvents"], update);
+    })) << e;
+    EXPECT_TRUE(IsWithin(e, trace["traceEvents"], "forward") || IsWithin(e, trace["traceEvents"], "backward") ||
+                IsWithin(e, trace["traceEvents"], "update") || IsWithin(e, trace["traceEvents"], "pack weights"))
+        << e;
+  }
+  EXPECT_EQ(within, std::set<std::string>(updates.begin(), updates.end()));
+  for (const char* name : {"data wait", "copy", "forward", "backward", "update", "checkpoint", "write checkpoint",
+                           "evaluation", "fill batch", "update 1", "update 12"})
+    EXPECT_TRUE(names.contains(name)) << name;
+  for (const char* name : {"training", "loader 1", "checkpoint writer"}) EXPECT_TRUE(threads.contains(name)) << name;
+  for (const char* node : {"h0_node", "h_node", "y_node"}) EXPECT_TRUE(nodes.contains(node)) << node;
+}
+
+TEST_F(Profile, HoldsTheOperatorsOfTheUpdates) {
+  for (const std::string backend : {"cpu", "torch"}) {
+    const Outcome plain = Run(StrCat(kTrain, "--quiet --overwrite --out a --backend ", backend));
+    ASSERT_EQ(plain.code, 0) << plain.err;
+    const Outcome run = Run(StrCat(kTrain, "--overwrite --out b --profile p.json --backend ", backend));
+    ASSERT_EQ(run.code, 0) << run.err;
+    CheckTrace(Trace("p.json"), {"update 3", "update 4", "update 5"});
+    EXPECT_EQ(ReadAll(Path("a/model.onnx")), ReadAll(Path("b/model.onnx"))) << "a profile changes no number";
+    EXPECT_NE(run.err.find("3 recorded"), std::string::npos) << run.err;
+    EXPECT_NE(run.err.find("MatMul"), std::string::npos) << run.err;
+  }
+}
+
+TEST_F(Profile, OfChosenUpdatesAndOfARunThatGoesOn) {
+  ASSERT_EQ(Run(StrCat(kTrain, "--quiet --out a --max-steps 6")).code, 0);
+  const Outcome run = Run("--resume a --quiet --max-steps 12 --profile p.json --profile-steps 8-9");
+  ASSERT_EQ(run.code, 0) << run.err;
+  std::set<int64_t> recorded;
+  const Json trace = Trace("p.json");
+  for (const Json& e : trace["traceEvents"]) {
+    if (e["ph"] != "X" || e["cat"] != "operator") continue;
+    for (int64_t update = 7; update <= 12; ++update) {
+      if (IsWithin(e, trace["traceEvents"], StrCat("update ", update))) recorded.insert(update);
+    }
+  }
+  EXPECT_EQ(recorded, (std::set<int64_t>{8, 9}));
+}
+
+TEST_F(Profile, BadFlagsAreOneLine) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"--profile-steps 2-3", "--profile-steps: has no effect without --profile"},
+      {"--profile p.json --profile-steps 9-3", "--profile-steps: expected updates like 20-29"},
+      {"--profile p.json --profile-steps 13-20", "--profile-steps 13-20: the run has 12 updates"},
+      {"--profile d.npz", "--profile"},
+      {"--profile no/p.json", "--profile"},
+  };
+  for (const auto& [flags, message] : cases) {
+    const Outcome run = Run(StrCat(kTrain, "--quiet --out c ", flags));
+    EXPECT_EQ(run.code, 1) << flags;
+    EXPECT_NE(run.err.find(message), std::string::npos) << run.err;
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain

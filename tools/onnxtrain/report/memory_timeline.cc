@@ -1,0 +1,245 @@
+#include "tools/onnxtrain/report/memory_timeline.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "absl/strings/str_format.h"
+#include "backends/memory_plan.h"
+#include "frontend/base/strings.h"
+#include "frontend/passes/rematerialize.h"
+#include "optim/loss.h"
+#include "optim/telemetry/format.h"
+#include "tools/onnxtrain/report/html_page.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+constexpr size_t kMostNodes = 20'000, kMostTensors = 20, kMostColumns = 512;
+
+constexpr const char* kKindNames[] = {"saved for the backward pass", "forward", "backward", "workspaces"};
+
+// Values that share bytes: a view, and a result in the place of an operand that dies.
+struct Occupant {
+  ValueId value = kNoValue;  // the first one
+  size_t offset = 0, bytes = 0;
+  int32_t first = 0, last = 0;
+};
+
+class Tracer {
+ public:
+  Tracer(const Graph& graph, const MemoryPlan& plan, const std::vector<size_t>& workspaces)
+      : graph_(graph), plan_(plan), workspaces_(workspaces), position_(graph.nodes().size(), -1) {
+    for (size_t i = 0; i < plan.order.size(); ++i) position_[plan.order[i]] = static_cast<int32_t>(i);
+  }
+
+  MemoryTimeline Trace() {
+    MemoryTimeline t{.live = {plan_.order.size(), {0, 0, 0, 0}}, .arena = static_cast<int64_t>(plan_.arena_bytes)};
+    t.backward = FindBackward();
+    const std::vector<Occupant> occupants = Merge(FindOccupants());
+    for (const Occupant& o : occupants) {
+      for (int32_t p = o.first; p <= o.last; ++p)
+        t.live[p][static_cast<size_t>(KindOf(o, t.backward))] += static_cast<int64_t>(o.bytes);
+    }
+    for (size_t p = 0; p < plan_.order.size(); ++p)
+      t.live[p][static_cast<size_t>(TensorKind::kWorkspace)] += WorkspaceAt(p);
+    FindPeak(occupants, &t);
+    return t;
+  }
+
+ private:
+  int32_t FindBackward() const {
+    const std::vector<bool> backward = DependsOn(graph_, kInverseDenominatorFeed);
+    const auto first = std::ranges::find_if(plan_.order, [&](int32_t node) { return backward[node]; });
+    return static_cast<int32_t>(first - plan_.order.begin());
+  }
+
+  int64_t WorkspaceAt(size_t position) const {
+    return workspaces_.empty() ? 0 : static_cast<int64_t>(workspaces_[plan_.order[position]]);
+  }
+
+  std::vector<Occupant> FindOccupants() const {
+    const auto users = ComputeUsers(graph_);
+    std::vector<Occupant> occupants;
+    for (const int32_t n : plan_.order) {
+      for (const ValueId v : graph_.nodes()[n].outputs) {
+        if (plan_.places[v].where != Place::Where::kArena) continue;
+        Occupant o{v, plan_.places[v].offset, graph_.type(v).bytes(), position_[n], position_[n]};
+        for (const int32_t user : users[v]) o.last = std::max(o.last, position_[user]);
+        for (const Copy& copy : plan_.copies) {
+          if (copy.from == plan_.places[v]) o.last = static_cast<int32_t>(plan_.order.size()) - 1;
+        }
+        occupants.push_back(o);
+      }
+    }
+    return occupants;
+  }
+
+  // Joins occupants of one place where one begins before the other is over.
+  static std::vector<Occupant> Merge(std::vector<Occupant> occupants) {
+    std::ranges::stable_sort(occupants, {}, [](const Occupant& o) { return std::pair(o.offset, o.first); });
+    std::vector<Occupant> merged;
+    for (const Occupant& o : occupants) {
+      const bool same = !merged.empty() && merged.back().offset == o.offset && o.first <= merged.back().last;
+      if (!same) {
+        merged.push_back(o);
+        continue;
+      }
+      merged.back().bytes = std::max(merged.back().bytes, o.bytes);
+      merged.back().last = std::max(merged.back().last, o.last);
+    }
+    return merged;
+  }
+
+  static TensorKind KindOf(const Occupant& o, int32_t backward) {
+    if (o.first >= backward) return TensorKind::kBackward;
+    return o.last >= backward ? TensorKind::kSaved : TensorKind::kForward;
+  }
+
+  void FindPeak(const std::vector<Occupant>& occupants, MemoryTimeline* t) const {
+    const auto total = [](const auto& kinds) { return std::accumulate(kinds.begin(), kinds.end(), int64_t{0}); };
+    const auto peak = std::ranges::max_element(t->live, {}, total);
+    t->peak = static_cast<int32_t>(peak - t->live.begin());
+    for (const Occupant& o : occupants) {
+      if (o.first <= t->peak && t->peak <= o.last) t->at_peak.push_back(Describe(o, t->backward));
+    }
+    if (const int64_t bytes = peak == t->live.end() ? 0 : WorkspaceAt(t->peak); bytes > 0) {
+      const Node& node = graph_.nodes()[plan_.order[t->peak]];
+      t->at_peak.push_back({node.source, node.op, "workspace", TensorKind::kWorkspace, bytes, t->peak, t->peak});
+    }
+    std::ranges::stable_sort(t->at_peak, std::greater(), &LiveTensor::bytes);
+  }
+
+  LiveTensor Describe(const Occupant& o, int32_t backward) const {
+    const Value& value = graph_.value(o.value);
+    const Node& node = graph_.nodes()[value.node];
+    return {value.name.empty() ? node.source : value.name,
+            node.op,
+            ToString(value.type),
+            KindOf(o, backward),
+            static_cast<int64_t>(o.bytes),
+            o.first,
+            o.last};
+  }
+
+  const Graph& graph_;
+  const MemoryPlan& plan_;
+  const std::vector<size_t>& workspaces_;
+  std::vector<int32_t> position_;  // by node
+};
+
+constexpr double kWidth = 1100, kHeight = 330, kLeft = 80, kRight = 12, kTop = 28, kBottom = 30;
+
+// Stacked areas. Several positions that share a column show the one with most bytes.
+class Plot {
+ public:
+  explicit Plot(const MemoryTimeline& timeline) : timeline_(timeline) {
+    const size_t positions = timeline.live.size(), columns = std::min(positions, kMostColumns);
+    const auto total = [](const auto& kinds) { return std::accumulate(kinds.begin(), kinds.end(), int64_t{0}); };
+    for (size_t c = 0; c < columns; ++c) {
+      const auto begin = timeline.live.begin() + static_cast<std::ptrdiff_t>(positions * c / columns);
+      const auto end = timeline.live.begin() + static_cast<std::ptrdiff_t>(positions * (c + 1) / columns);
+      columns_.push_back(*std::ranges::max_element(begin, end, {}, total));
+      most_ = std::max(most_, static_cast<double>(total(columns_.back())));
+    }
+    most_ = std::max(most_, static_cast<double>(timeline.arena));
+  }
+
+  std::string Svg() const {
+    std::string svg = absl::StrFormat("<svg class=\"plot\" viewBox=\"0 0 %.0f %.0f\" role=\"img\">\n", kWidth, kHeight);
+    for (int i = 0; i <= 4; ++i) {
+      const double bytes = most_ * i / 4;
+      absl::StrAppendFormat(
+          &svg,
+          "<line class=\"grid\" x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\"/><text class=\"tick\" "
+          "x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+          kLeft, kWidth - kRight, Y(bytes), Y(bytes), kLeft - 6, Y(bytes) + 4, FormatBytes(bytes));
+    }
+    svg += Areas() + Line(timeline_.backward, "backward pass") + Line(timeline_.peak, "peak");
+    absl::StrAppendFormat(&svg,
+                          "<text class=\"tick\" x=\"%.0f\" y=\"%.0f\">%d nodes in the order in which they run</text>\n",
+                          kLeft, kHeight - 10, timeline_.live.size());
+    return svg + "</svg>\n";
+  }
+
+ private:
+  double X(double part) const { return kLeft + part * (kWidth - kLeft - kRight); }
+  double Y(double bytes) const { return kHeight - kBottom - bytes / most_ * (kHeight - kTop - kBottom); }
+
+  std::string Areas() const {
+    std::vector<double> base(columns_.size(), 0);
+    std::string svg;
+    for (size_t kind = 0; kind < kTensorKinds; ++kind) {
+      std::string upper, lower;
+      for (size_t c = 0; c < columns_.size(); ++c) {
+        const double top = base[c] + static_cast<double>(columns_[c][kind]);
+        const double left = X(static_cast<double>(c) / static_cast<double>(columns_.size()));
+        const double right = X(static_cast<double>(c + 1) / static_cast<double>(columns_.size()));
+        absl::StrAppendFormat(&upper, "%.1f,%.1f %.1f,%.1f ", left, Y(top), right, Y(top));
+        lower = absl::StrFormat("%.1f,%.1f %.1f,%.1f ", right, Y(base[c]), left, Y(base[c])) + lower;
+        base[c] = top;
+      }
+      absl::StrAppendFormat(&svg, "<polygon class=\"f%d\" points=\"%s%s\"/>\n", kind, upper, lower);
+    }
+    return svg;
+  }
+
+  std::string Line(int32_t position, const char* text) const {
+    const double x = X(static_cast<double>(position) / static_cast<double>(std::max<size_t>(1, timeline_.live.size())));
+    return absl::StrFormat(
+        "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.0f\" y2=\"%.0f\" stroke-dasharray=\"4 3\"/><text "
+        "class=\"tick\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%s</text>\n",
+        x, x, kTop, kHeight - kBottom, x, kTop - 8, text);
+  }
+
+  const MemoryTimeline& timeline_;
+  std::vector<std::array<int64_t, kTensorKinds>> columns_;
+  double most_ = 1;
+};
+
+std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
+
+std::string Key() {
+  std::string html = "<p class=\"key\">";
+  for (size_t kind = 0; kind < kTensorKinds; ++kind)
+    StrAppend(&html, "<i class=\"b", kind, "\"></i>", kKindNames[kind]);
+  return html + "</p>\n";
+}
+
+std::string PeakTable(const MemoryTimeline& t) {
+  int64_t total = 0, rest = 0;
+  std::vector<std::vector<std::string>> rows;
+  for (const LiveTensor& tensor : t.at_peak) {
+    total += tensor.bytes;
+    if (rows.size() == kMostTensors) {
+      rest += tensor.bytes;
+      continue;
+    }
+    rows.push_back({tensor.name, Bytes(tensor.bytes), tensor.type, tensor.op,
+                    kKindNames[static_cast<size_t>(tensor.kind)], StrCat(tensor.first, "–", tensor.last)});
+  }
+  std::string html = StrCat("<h3>Live at the peak: ", Bytes(total), " of an arena of ", Bytes(t.arena), "</h3>\n");
+  html += HtmlTable({"tensor", "bytes", "type", "made by", "kind", "nodes"}, rows, false);
+  if (rest > 0)
+    StrAppend(&html, "<p class=\"soft\">and ", t.at_peak.size() - kMostTensors, " more with ", Bytes(rest), "</p>\n");
+  return html;
+}
+
+}  // namespace
+
+std::optional<MemoryTimeline> TraceMemory(const Backend& backend, const Program& program) {
+  const Graph& graph = program.graph();
+  if (graph.nodes().size() > kMostNodes) return std::nullopt;
+  const auto workspaces = backend.Workspaces(graph);
+  if (!workspaces.ok()) return std::nullopt;
+  const MemoryPlan plan =
+      PlanMemory(graph, {.alignment = backend.device() == "cpu" ? size_t{64} : 512, .workspace_bytes = *workspaces});
+  if (plan.order.empty()) return std::nullopt;
+  return Tracer(graph, plan, *workspaces).Trace();
+}
+
+std::string MemoryTimelineHtml(const MemoryTimeline& timeline) {
+  return Plot(timeline).Svg() + Key() + PeakTable(timeline);
+}
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,45 @@
+// Which tensors are in memory while a step runs, by the plan of its largest program.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+
+namespace onnxtrain::cli {
+
+enum class TensorKind : uint8_t {
+  kSaved,     // made in the forward pass, read in the backward pass
+  kForward,   // made and read in the forward pass
+  kBackward,  // made in the backward pass: gradients, and what is recomputed
+  kWorkspace  // of one node
+};
+inline constexpr size_t kTensorKinds = 4;
+
+struct LiveTensor {
+  std::string name;  // of the value in the model, or of the node that makes it
+  std::string op;    // of that node
+  std::string type;
+  TensorKind kind = TensorKind::kForward;
+  int64_t bytes = 0;
+  int32_t first = 0, last = 0;  // positions of the nodes that make it and read it last
+};
+
+struct MemoryTimeline {
+  std::vector<std::array<int64_t, kTensorKinds>> live;  // bytes, by position
+  int32_t backward = 0;                                 // the first position of the backward pass
+  int32_t peak = 0;                                     // the position with most live bytes
+  int64_t arena = 0;                                    // bytes
+  std::vector<LiveTensor> at_peak;                      // the largest first
+};
+
+// Nullopt for a program that is so large that planning it again would take long.
+std::optional<MemoryTimeline> TraceMemory(const Backend& backend, const Program& program);
+
+// A plot, and a table of the tensors that are live at the peak.
+std::string MemoryTimelineHtml(const MemoryTimeline& timeline);
+
+}  // namespace onnxtrain::cli
