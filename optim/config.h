@@ -82,6 +82,7 @@ struct TrainConfig {
   double clip_value = 0, agc = 0;
   std::string optimizer = "adamw";
   std::vector<std::string> lr;  // empty: auto
+  bool lr_find = false;
   double momentum = -1;         // below 0: the optimizer's default; eps and betas likewise
   double dampening = 0;
   bool nesterov = false;
@@ -118,6 +119,7 @@ struct TrainConfig {
   Interval histogram_every;  // value 0: none
   std::string checkpoint_compression = "none";
   bool verify_passes = false;  // a debug build always does
+  bool automatic = false;
   std::string monitor = "loss:min";
   std::vector<std::string> metrics, require;
   std::string plot, reference;
@@ -170,6 +172,7 @@ struct FieldTraits {
   const char* otherwise = "";  // the default for people, where that of the struct stands for "not specified"
   bool repeatable = false;     // a list that is given one element at a time; other lists are comma-separated
   bool transient = false;      // says nothing about the result: not part of a flag file or of JSON
+  bool decides = false;        // sets other fields when a run begins; a resumed run keeps what they were set to
   Unit unit = Unit::kNone;
   OnResume on_resume = OnResume::kFixed;
 };

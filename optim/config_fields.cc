@@ -178,6 +178,10 @@ constexpr ConfigField kFields[] = {
      "Learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a pre-trained transformer, "
      "ten times that for its new head; GLOB=X: of the weights that match; repeatable",
      {.otherwise = "auto", .repeatable = true, .on_resume = kChanges}},
+    {"step", "lr_find", kTaskTrain, &C::lr_find, "",
+     "Finds the learning rate by a range test: some hundred updates on a copy of the model, at rates that rise from "
+     "1e-6 to 10 times the usual ones; takes the rate where the loss falls fastest",
+     {.transient = true, .decides = true, .on_resume = kFree}},
     {"step", "momentum", kTaskTrain, &C::momentum, "X",
      "Momentum of sgd, rmsprop and lars; auto: 0, for lars 0.9",
      {.min = 0, .below = 1, .word = "auto", .word_value = -1, .on_resume = kChanges}},
@@ -268,6 +272,10 @@ constexpr ConfigField kFields[] = {
      "Prints the result as JSON", {.transient = true, .on_resume = kFree}},
     {"run", "verify_passes", kTaskAll, &C::verify_passes, "",
      "Verifies the graph after every pass (frontend/passes), for debugging", {.transient = true, .on_resume = kFree}},
+    {"run", "auto", kTaskTrain, &C::automatic, "",
+     "Chooses what is not given of `mixed_precision`, `micro_batch_size`, `gradient_checkpointing`, `num_workers`, "
+     "`threads` and `lr_scale` from plans and short measurements, and says why",
+     {.transient = true, .decides = true, .on_resume = kFree}},
     {"run", "steps_only", kTaskBench, &C::steps_only, "", "Times whole steps and nothing else"},
     {"run", "monitor", kTaskTrain, &C::monitor, "METRIC[:min|:max]",
      "Metric by which evaluations are compared (`lr_scheduler` plateau, `keep_best`, `early_stopping_patience`): loss, "

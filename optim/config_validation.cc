@@ -44,6 +44,8 @@ constexpr Rule kRules[] = {
     {[](const C& c) { return !c.profile_steps.empty() && c.profile.empty(); },
      "`profile_steps`: has no effect without `profile`"},
     {[](const C& c) { return c.nesterov && c.dampening != 0; }, "`nesterov`: needs a `dampening` of 0"},
+    {[](const C& c) { return c.lr_find && SpecifiesBaseRate(c.lr); },
+     "`lr_find`: finds the learning rate, which `lr` specifies too"},
     {[](const C& c) { return !c.betas.empty() && c.betas.size() != 2; },
      "`betas`: expected two numbers, like 0.9,0.999"},
 };

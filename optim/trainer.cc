@@ -281,17 +281,10 @@ absl::Status Loop::Updates() {
   result_.stop_reason = StopReason();
   if (!result_.stop_reason.empty()) return absl::OkStatus();
   const int64_t epoch = result_.steps / per_epoch_;
-  LoaderOptions load{.batch_size = options_.batch_size,
-                     .drop_last = options_.drop_last,
-                     .shuffle = options_.shuffle,
-                     .seed = options_.seed,
-                     .augment = true,
-                     .length_grouping = options_.length_grouping,
-                     .num_workers = options_.num_workers,
-                     .prefetch_factor = options_.prefetch_factor,
-                     .first_epoch = epoch,
-                     .first_sample = result_.steps % per_epoch_ * options_.batch_size,
-                     .epochs = options_.epochs - epoch};
+  LoaderOptions load = MakeLoaderOptions(options_);
+  load.first_epoch = epoch;
+  load.first_sample = result_.steps % per_epoch_ * options_.batch_size;
+  load.epochs = options_.epochs - epoch;
   ASSIGN_OR_RETURN(auto loader, Loader::Create(train_.dataset, train_.specs, load));
   while (result_.stop_reason.empty()) {
     if (options_.trace == nullptr) {
@@ -335,6 +328,18 @@ absl::StatusOr<TrainResult> Loop::Run() {
 }
 
 }  // namespace
+
+LoaderOptions MakeLoaderOptions(const TrainOptions& options) {
+  return {.batch_size = options.batch_size,
+          .drop_last = options.drop_last,
+          .shuffle = options.shuffle,
+          .seed = options.seed,
+          .augment = true,
+          .length_grouping = options.length_grouping,
+          .num_workers = options.num_workers,
+          .prefetch_factor = options.prefetch_factor,
+          .epochs = options.epochs};
+}
 
 std::vector<std::string> FeedNames(const std::vector<FeedSpec>& specs) {
   std::vector<std::string> names;

@@ -106,6 +106,9 @@ struct TrainOptions {
   Trace* trace = nullptr;                 // records what the loop does and when
 };
 
+// Returns how the loop reads the samples, from the first update on.
+LoaderOptions MakeLoaderOptions(const TrainOptions& options);
+
 // Returns the names of evaluation results besides loss and accuracy: the metrics, then the terms of a sum of losses,
 // each without its factor, as "l1@OUTPUT".
 std::vector<std::string> EvalNames(const LossChoice& loss, const std::vector<std::string>& metrics);

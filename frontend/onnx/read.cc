@@ -105,13 +105,30 @@ void NoteMissing(const std::vector<std::string>& parameters, OnnxModel::Parsed* 
                                 ", folded into others and not trained (PyTorch: optimize=False keeps them)"));
 }
 
+// An expression of several parameters, or one beside the parameter itself, trains otherwise than in the module.
+void NoteFolded(const std::vector<FoldedWeight>& folded, OnnxModel::Parsed* model) {
+  constexpr size_t kMost = 4;
+  for (size_t i = 0; i < std::min(folded.size(), kMost); ++i) {
+    std::string parameters;
+    for (const std::string& name : folded[i].parameters)
+      StrAppend(&parameters, parameters.empty() ? "'" : ", '", Printable(name), "'");
+    model->notes.push_back(StrCat("the exporter computed '", Printable(folded[i].name), "' from ", parameters,
+                                  ": it trains as a value of its own (PyTorch: optimize=False keeps the expression)"));
+  }
+  if (folded.size() > kMost)
+    model->notes.push_back(
+        StrCat("further values that the exporter computed from parameters: ", folded.size() - kMost));
+}
+
 absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, OnnxModel::Parsed* model) {
   RETURN_IF_ERROR(ReadVersions(proto, model));
   if (!proto.has_graph()) return Invalid("holds no graph: it is not an ONNX model");
   if (proto.graph().output_size() == 0) return Invalid("its graph has no outputs");
   RETURN_IF_ERROR(reader->ReadGraph(proto.graph(), &model->graph));
   RETURN_IF_ERROR(CheckAndSort(&model->graph));
-  NoteMissing(NameWeights(ReadTorchMetadata(proto), &model->graph), model);
+  const NamingFindings findings = NameWeights(ReadTorchMetadata(proto), &model->graph);
+  NoteFolded(findings.folded, model);
+  NoteMissing(findings.missing, model);
   NameWeightsByReaders(&model->graph);
   AttachProductScales(&model->graph);
   MarkPaddingRows(model);

@@ -75,13 +75,15 @@ class TorchNamer {
     for (const auto& [name, reads] : reads_of_) Identify(name);
     for (auto& [name, group] : groups_) NotePositions(*group.fx);
     for (auto& [name, group] : groups_) MatchGroup(group);
+    MatchByModule();
     for (const std::string& name : std::vector(graph_.initializer_order)) Decide(name);
     const std::set<std::string> held = HeldParameters();
     RestoreBiases(held);
     ListMissing(held);
+    ListFolded();
   }
 
-  std::vector<std::string> TakeMissing() { return std::move(missing_); }
+  NamingFindings TakeFindings() { return std::move(findings_); }
 
  private:
   const SignatureEntry& Entry(const std::string& placeholder) const { return metadata_.signature.at(placeholder); }
@@ -124,6 +126,7 @@ class TorchNamer {
     }
     if (parameters.size() == 1) identity_[name] = parameters[0];
     graph_.origins[name].kind = parameters.empty() ? Kind::kConstant : Kind::kParameter;
+    if (!parameters.empty()) folded_from_[name] = std::move(parameters);
   }
 
   const std::string* Identity(const std::string& weight) const {
@@ -223,6 +226,22 @@ class TorchNamer {
     });
   }
 
+  // An expression of a module's own parameter, such as 1 + weight, that was merged with that of another module: the fx
+  // node names neither. The module has a parameter of the same name, which no initializer stands for.
+  void MatchByModule() {
+    std::set<std::string> matched = stored_;
+    for (const auto& read : all_reads_) matched.insert(read->placeholder);
+    for (const auto& read : all_reads_) {
+      const std::string* own = Identity(read->weight);
+      if (own == nullptr || !folded_from_.contains(read->weight) || !read->placeholder.empty() || read->derived)
+        continue;
+      const FxNode* fx = read->node->fx.get();
+      if (fx == nullptr || std::ranges::count(fx->args, read->weight) > 0) continue;
+      const auto rival = placeholder_of_.find(StrCat(fx->module, ".", LastPart(Entry(*own).target)));
+      if (rival != placeholder_of_.end() && !matched.contains(rival->second)) read->placeholder = rival->second;
+    }
+  }
+
   // Whether two parameters of equal bytes are different ones all the same: both fresh, or of cloned layers. Others were
   // tied by the program, as the embedding and the head of a language model.
   bool AreApart(const HostTensor& value, const std::string& a, const std::string& b) const {
@@ -290,7 +309,27 @@ class TorchNamer {
     for (const auto& [placeholder, entry] : metadata_.signature) {
       const bool parameter = entry.kind == SignatureEntry::Kind::kParameter && read.contains(placeholder);
       if (parameter && !held.contains(entry.target) && !restored_.contains(entry.target))
-        missing_.push_back(entry.target);
+        findings_.missing.push_back(entry.target);
+    }
+  }
+
+  // Whether another initializer holds the parameter that `name` was folded from, with values of its own.
+  bool IsStoredBeside(const std::string& name, const std::string& placeholder) const {
+    const HostTensor& value = graph_.initializers.at(name);
+    return std::ranges::any_of(identity_, [&](const auto& other) {
+      if (other.first == name || other.second != placeholder || !graph_.initializers.contains(other.first))
+        return false;
+      const HostTensor& stored = graph_.initializers.at(other.first);
+      return !(stored.type() == value.type() && stored.SameBytes(value)) && !IsTransposeOf(stored, value);
+    });
+  }
+
+  void ListFolded() {
+    for (const auto& [name, parameters] : folded_from_) {
+      if (!reads_of_.contains(name) || (parameters.size() == 1 && !IsStoredBeside(name, parameters[0]))) continue;
+      FoldedWeight folded{.name = name};
+      for (const std::string& placeholder : parameters) folded.parameters.push_back(Entry(placeholder).target);
+      findings_.folded.push_back(std::move(folded));
     }
   }
 
@@ -327,11 +366,12 @@ class TorchNamer {
   const TorchMetadata& metadata_;
   ParsedGraph& graph_;
   WeightSplitter splitter_;
-  std::map<std::string, std::string> placeholder_of_;  // by target
-  std::map<std::string, std::string> identity_;        // placeholder, by initializer
-  std::set<std::string> stored_;                       // placeholders that are some initializer's identity
+  std::map<std::string, std::string> placeholder_of_;            // by target
+  std::map<std::string, std::string> identity_;                  // placeholder, by initializer
+  std::map<std::string, std::vector<std::string>> folded_from_;  // placeholders of parameters, by initializer
+  std::set<std::string> stored_;                                 // placeholders that are some initializer's identity
   std::vector<std::unique_ptr<Read>> all_reads_;
-  std::vector<std::string> missing_;
+  NamingFindings findings_;
   std::set<std::string> restored_;                                   // biases
   std::map<std::string, std::vector<Read*>> reads_of_;               // by initializer
   std::map<std::string, FxGroup> groups_;                            // by fx node
@@ -382,11 +422,11 @@ std::string WeightSplitter::Add(SplitWeight split, HostTensor value, const std::
   return graph_.shared.splits.back().name;
 }
 
-std::vector<std::string> NameWeights(const TorchMetadata& metadata, ParsedGraph* graph) {
+NamingFindings NameWeights(const TorchMetadata& metadata, ParsedGraph* graph) {
   if (metadata.signature.empty()) return {};
   TorchNamer namer(metadata, graph);
   namer.Run();
-  return namer.TakeMissing();
+  return namer.TakeFindings();
 }
 
 }  // namespace onnxtrain

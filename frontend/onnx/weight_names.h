@@ -9,13 +9,23 @@
 
 namespace onnxtrain {
 
+// An initializer that the exporter computed from parameters, and that trains as a value of its own.
+struct FoldedWeight {
+  std::string name;
+  std::vector<std::string> parameters;  // by their names in the module
+};
+
+struct NamingFindings {
+  std::vector<std::string> missing;  // parameters that no initializer holds, because they were folded into others
+  std::vector<FoldedWeight> folded;
+};
+
 // Fills `origins` from the metadata of torch.export and gives readers of merged initializers weights of their own.
 //
 // PyTorch's exporter merges initializers of equal bytes: in a fresh model all scales of LayerNorm are one. The fx node
 // of each reader names the parameters that it was translated from. Weights that the program shares are one parameter
-// there and stay one here. Biases that the exporter removed because they were zeros are weights again. Returns the
-// parameters that no initializer holds, because they were folded into others.
-std::vector<std::string> NameWeights(const TorchMetadata& metadata, ParsedGraph* graph);
+// there and stay one here. Biases that the exporter removed because they were zeros are weights again.
+NamingFindings NameWeights(const TorchMetadata& metadata, ParsedGraph* graph);
 
 // Does the same for files without such metadata, from what the readers do: the scales and biases of normalizations and
 // the biases of products in different modules are different weights. Names weights like "onnx::MatMul_264" after the

@@ -101,6 +101,17 @@ absl::Status CheckRates(const std::vector<std::string>& lr) {
   return rates.base == "auto" ? absl::OkStatus() : Rate(rates.base).status();
 }
 
+bool SpecifiesBaseRate(const std::vector<std::string>& lr) {
+  return std::ranges::any_of(
+      lr, [](const std::string& text) { return text != "auto" && text.find('=') == std::string::npos; });
+}
+
+std::vector<std::string> ReplaceBaseRate(std::vector<std::string> rates, double lr) {
+  std::erase_if(rates, [](const std::string& rate) { return rate.find('=') == std::string::npos; });
+  rates.insert(rates.begin(), StrCat(lr));
+  return rates;
+}
+
 double DefaultRate(bool pretrained, bool transformer) { return !pretrained ? 1e-3 : transformer ? 2e-5 : 1e-4; }
 
 bool IsTransformer(const Graph& graph) {

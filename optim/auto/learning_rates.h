@@ -37,6 +37,10 @@ bool IsTransformer(const Graph& graph);
 
 // Fails where config.lr is none of auto, X and GLOB=X, or has two rates without a glob.
 absl::Status CheckRates(const std::vector<std::string>& lr);
+// Does config.lr name a rate for all weights?
+bool SpecifiesBaseRate(const std::vector<std::string>& lr);
+// config.lr with this rate for all weights that no glob matches.
+std::vector<std::string> ReplaceBaseRate(std::vector<std::string> rates, double lr);
 
 // `given` is config.lr: auto or X, and GLOB=X, of which later ones win. Rules with a default rate of their own scale
 // the automatic rate in proportion to Adam's. `fresh` are the weights of a new head: kHeadFactor times the rate, unless

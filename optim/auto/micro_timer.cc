@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "optim/program/programs.h"
+#include "optim/training_graph.h"
 
 namespace onnxtrain {
 namespace {
@@ -34,6 +35,12 @@ absl::StatusOr<std::vector<double>> MeasureSeconds(Programs& programs, CompiledP
 }
 
 }  // namespace
+
+absl::StatusOr<Graph> BuildMicroGraph(PreparedModels& models, const SessionOptions& options) {
+  ASSIGN_OR_RETURN(const PreparedModel prepared,
+                   models.Prepare(MakePrepareOptions(options), options.micro_batch, true, false));
+  return BuildMicro(prepared.model, prepared.loss, options.loss, options.micro_batch, {});
+}
 
 absl::StatusOr<std::vector<double>> MicroTimer::Time(DType compute) const {
   Arena weights;

@@ -6,8 +6,12 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "optim/rematerialization/policy.h"
+#include "optim/session.h"
 
 namespace onnxtrain {
+
+// Returns forward and backward pass of a micro-batch of options.micro_batch samples.
+absl::StatusOr<Graph> BuildMicroGraph(PreparedModels& models, const SessionOptions& options);
 
 // Times forward and backward pass of one micro-batch with the recomputation of a session that holds `session_bytes`
 // beside its programs.

@@ -5,7 +5,6 @@
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/micro_timer.h"
 #include "optim/telemetry/format.h"
-#include "optim/training_graph.h"
 
 namespace onnxtrain {
 namespace {
@@ -24,9 +23,7 @@ absl::StatusOr<int64_t> SessionBytes(const std::shared_ptr<PreparedModels>& mode
 absl::StatusOr<PrecisionChoice> DecideAuto(const std::shared_ptr<PreparedModels>& models, Backend& backend,
                                            const SessionOptions& options) {
   ASSIGN_OR_RETURN(const int64_t beside, SessionBytes(models, backend, options));
-  ASSIGN_OR_RETURN(const PreparedModel prepared,
-                   models->Prepare(MakePrepareOptions(options), options.micro_batch, true, false));
-  ASSIGN_OR_RETURN(const Graph graph, BuildMicro(prepared.model, prepared.loss, options.loss, options.micro_batch, {}));
+  ASSIGN_OR_RETURN(const Graph graph, BuildMicroGraph(*models, options));
   const MicroTimer timer(graph, options.recompute, beside, backend);
   ASSIGN_OR_RETURN(const std::vector<double> wide_times, timer.Time(DType::kFloat32));
   ASSIGN_OR_RETURN(const std::vector<double> low_times, timer.Time(DType::kBFloat16));

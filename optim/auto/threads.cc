@@ -7,7 +7,6 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/cost.h"
 #include "optim/auto/micro_timer.h"
-#include "optim/training_graph.h"
 
 namespace onnxtrain {
 namespace {
@@ -22,12 +21,6 @@ constexpr double kAsFast = 1.05;  // of the fastest time
 bool IsOpen(const TrainConfig& config) {
   return config.threads == 0 && std::getenv("OMP_NUM_THREADS") == nullptr &&
          config.micro_batch_size != TrainConfig::kAuto && CpuCount() > 1;
-}
-
-absl::StatusOr<Graph> BuildMicroGraph(PreparedModels& models, const SessionOptions& options) {
-  ASSIGN_OR_RETURN(const PreparedModel prepared,
-                   models.Prepare(MakePrepareOptions(options), options.micro_batch, true, false));
-  return BuildMicro(prepared.model, prepared.loss, options.loss, options.micro_batch, {});
 }
 
 absl::StatusOr<int> MeasureThreads(const Graph& graph, const BackendFactory& make_backend, TrainConfig config) {

@@ -9,6 +9,7 @@
 #include "optim/auto/init_from.h"
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/model_setup.h"
+#include "optim/auto/open_session.h"
 #include "optim/auto/picture_folders.h"
 #include "optim/auto/session_setup.h"
 #include "optim/auto/surgery.h"
@@ -152,13 +153,6 @@ absl::Status SetMonitor(const TrainConfig& config, const LossChoice& loss, bool 
   return absl::OkStatus();
 }
 
-std::unique_ptr<Plateau> MakePlateau(const OptimizerChoice& optimizer, TrainOptions* options) {
-  if (optimizer.schedule.name != "plateau") return nullptr;
-  auto plateau = std::make_unique<Plateau>(optimizer.schedule, optimizer.spec.lr, options->monitor_max);
-  options->plateau = plateau.get();
-  return plateau;
-}
-
 // Bytes of a copy of the state, which a checkpoint is written from.
 int64_t CheckpointBytes(const TrainingRun& run, const PreparedModel& prepared) {
   if (run.data.synthetic || run.config.save_every.value == 0) return 0;
@@ -195,15 +189,6 @@ absl::Status CheckVocabulary(const OpenedData& data, const TrainData& train) {
   return ids == train.specs.end() ? absl::OkStatus() : CheckVocabulary(*data.text.tokenizer, ids->range);
 }
 
-// The session has found out by running the model that it is bound to its batch.
-absl::Status FollowSession(TrainingRun* run, SessionOptions options) {
-  if (run->session->fixed_batch() == options.fixed_batch) return absl::OkStatus();
-  options.fixed_batch = run->session->fixed_batch();
-  RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run->train.dataset));
-  if (run->has_eval()) RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run->eval.dataset));
-  return FixMicroBatch(run->config, options, &run->batch);
-}
-
 // Of training and evaluation; adds to the warnings of the data.
 absl::Status LeaveOutBadSamples(const PreparedModel& prepared, TrainingRun* run) {
   for (OpenedData* data : {&run->data.train, &run->data.eval}) {
@@ -213,24 +198,6 @@ absl::Status LeaveOutBadSamples(const PreparedModel& prepared, TrainingRun* run)
     if (!left_out.line.empty()) run->data.train.bound.warnings.push_back(part + left_out.line);
   }
   return absl::OkStatus();
-}
-
-// A trained model predicts in the original unit. One with random weights predicts in none.
-absl::Status BeginInScaledUnit(TrainingRun* run) {
-  if (!run->scaled_targets.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(auto weights, run->session->Weights());
-  auto unfolded = weights;
-  const absl::Status possible = UnfoldUnit(run->scaled_targets->layer, run->scaled_targets->unit, &unfolded);
-  if (!possible.ok()) return Annotate(possible, "`scale_targets`: ");
-  if (!run->optimizer.origin.trained) return absl::OkStatus();
-  std::map<std::string, HostTensor> changed;
-  for (const OutputLayer::Part& part : run->scaled_targets->layer.parts) changed[part.name] = unfolded.at(part.name);
-  return run->session->SetWeights(changed);
-}
-
-void ResetField(const ConfigField& field, TrainConfig* config) {
-  static const TrainConfig kDefaults;
-  std::visit([&](auto member) { config->*member = kDefaults.*member; }, field.member);
 }
 
 }  // namespace
@@ -322,11 +289,13 @@ namespace {
 
 absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,
                                        const BackendFactory& make_backend) {
-  const TrainConfig config = WithFolderRoot(given);
+  TrainConfig config = WithFolderRoot(given);
   RETURN_IF_ERROR(Validate(config));
   if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
   TrainingRun run{.config = config};
   ASSIGN_OR_RETURN(run.batch, PlanBatch(config, GlobalBatchSize(config, *model)));
+  AutoChooser chooser(given);
+  if (config.automatic) SetAutoFields(run.batch.global, &config), run.config = config;
   ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), run.batch.global));
   BoundData& bound = run.data.train.bound;
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
@@ -372,11 +341,16 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   options.recompute = MakeRecomputeSpec(config);
   options.caller_bytes = CallerBytes(run) + CheckpointBytes(run, prepared);
   options.caller_bytes_per_sample = CallerBytesPerSample(run);
-  ASSIGN_OR_RETURN(run.precision, ChoosePrecisionAndBatch(config, run.models, *run.backend, run.train.dataset->size(),
-                                                          &run.batch, &options));
-  ASSIGN_OR_RETURN(run.session, Session::Create(run.models, run.backend.get(), options));
-  RETURN_IF_ERROR(FollowSession(&run, std::move(options)));
-  RETURN_IF_ERROR(BeginInScaledUnit(&run));
+  if (config.automatic) {
+    RETURN_IF_ERROR(chooser.Choose(&options, &run));
+    options.caller_bytes = CallerBytes(run) + CheckpointBytes(run, prepared);
+  } else {
+    ASSIGN_OR_RETURN(run.precision, ChoosePrecisionAndBatch(config, run.models, *run.backend, run.train.dataset->size(),
+                                                            &run.batch, &options));
+  }
+  if (config.lr_find) RETURN_IF_ERROR(FindRate(prepared, &options, &run));
+  ASSIGN_OR_RETURN(run.session, OpenSession(options, &run));
+  if (config.automatic) RETURN_IF_ERROR(chooser.Finish(&run));
   return run;
 }
 
@@ -405,41 +379,6 @@ absl::StatusOr<std::map<std::string, HostTensor>> TrainingRun::ToExport(
 absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config) {
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
   return PrepareTraining(config, std::move(model), MakeBackend);
-}
-
-TrainConfig ResolveConfig(const TrainingRun& run) {
-  TrainConfig c = run.config;
-  const OptimizerSpec& optimizer = run.optimizer.spec;
-  c.loss = run.data.loss.name;
-  if (c.head.empty()) c.logits = run.data.loss.logits;
-  c.batch_size = run.batch.global;
-  if (c.micro_batch_size != TrainConfig::kAuto) {
-    c.micro_batch_size = run.batch.micro;
-    c.gradient_accumulation_steps = run.batch.accumulation;
-  }
-  std::erase_if(c.lr, [](const std::string& rate) { return rate.find('=') == std::string::npos; });
-  c.lr.insert(c.lr.begin(), StrCat(run.optimizer.unscaled_lr));
-  c.mixed_precision = run.precision.name;
-  c.max_grad_norm = optimizer.max_grad_norm;
-  c.momentum = optimizer.momentum;
-  c.betas = {optimizer.beta1, optimizer.beta2};
-  c.eps = optimizer.eps;
-  if (c.epochs > 0 || c.max_steps == 0) c.epochs = run.steps.epochs;
-  c.num_workers = run.options.num_workers;
-  c.backend = run.backend->name();
-  c.device = run.backend->device();
-  if (!run.data.train.normalize.empty()) c.normalize = run.data.train.normalize;
-  c.specified.clear();
-  for (const ConfigField& field : ConfigFields()) {
-    const bool has_effect = WhyNoEffect(field.name, run.facts).empty() &&
-                            !(field.name == std::string_view("prefetch_factor") && c.num_workers == 0);
-    if (!has_effect && !IsSpecified(run.config, field.name)) {
-      ResetField(field, &c);
-    } else if ((field.tasks & kTaskTrain) != 0 && !field.traits.transient && !FieldTexts(c, field).empty()) {
-      c.specified.emplace(field.name);
-    }
-  }
-  return c;
 }
 
 }  // namespace onnxtrain

@@ -15,9 +15,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "optim/auto/auto_choices.h"
 #include "optim/auto/data_setup.h"
 #include "optim/auto/effects.h"
 #include "optim/auto/learning_rates.h"
+#include "optim/auto/lr_range_test.h"
 #include "optim/auto/precision.h"
 #include "optim/auto/step_plan.h"
 #include "optim/auto/target_unit.h"
@@ -72,6 +74,8 @@ struct TrainingRun {
   StepPlan steps;
   OptimizerChoice optimizer;
   PrecisionChoice precision;
+  std::optional<RateTest> rate_test;  // with lr_find
+  std::vector<AutoChoice> choices;    // with automatic
   RunFacts facts;
   TrainData train, eval;
   std::optional<ScaledTargets> scaled_targets;  // with scale_targets

@@ -41,6 +41,11 @@ void CopyField(const ConfigField& field, const TrainConfig& from, TrainConfig* t
 
 absl::Status MergeField(const ConfigField& field, const TrainConfig& given, TrainConfig* merged,
                         std::vector<std::string>* notes) {
+  if (field.traits.decides) {
+    if (IsSpecified(given, field.name))
+      notes->push_back(StrCat("`", field.name, "`: the run keeps what was chosen when it began"));
+    return absl::OkStatus();
+  }
   if (field.traits.transient) CopyField(field, given, merged);
   if (field.traits.transient || !given.specified.contains(field.name)) return absl::OkStatus();
   const std::string now = Shown(FieldTexts(given, field)), then = Shown(FieldTexts(*merged, field));

@@ -85,9 +85,11 @@ class Search {
       : model_(model), min_cut_solver_(model), is_candidate_(model.graph().nodes().size(), false) {
     for (int32_t n : model.candidates()) is_candidate_[n] = true;
     const auto candidates = static_cast<int64_t>(model.candidates().size());
-    simulations_left_ = std::clamp<int64_t>(40'000'000 / static_cast<int64_t>(model.size() + 1), 400, 60'000);
+    const auto size = static_cast<int64_t>(model.size() + 1);
+    simulations_left_ = std::clamp<int64_t>(40'000'000 / size, 100, 60'000);
+    simulations_per_target_ = std::clamp<int64_t>(6'000'000 / size, 20, 600);
     cuts_left_ = std::clamp<int64_t>(60'000 / (candidates + 1), 16, 160);
-    max_removals_ = std::clamp<int64_t>(2'000'000 / static_cast<int64_t>(model.size() + 1), 20, candidates + 20);
+    max_removals_ = std::clamp<int64_t>(2'000'000 / size, 10, candidates + 20);
   }
 
   std::vector<RecomputeChoice> Run() {
@@ -207,7 +209,7 @@ class Search {
   void ReducePeakFrom(RecomputeSchedule recomputed, int64_t target) {
     RecomputeTrace trace;
     SimulateAndRecord(recomputed, &trace);
-    ReducePeak(recomputed, trace, target, simulations_left_ - 600);
+    ReducePeak(recomputed, trace, target, simulations_left_ - simulations_per_target_);
     RemoveUnneeded(recomputed, trace, std::max(trace.peak, target));
   }
 
@@ -399,7 +401,7 @@ class Search {
   RecomputeTrace base_;
   std::vector<RecomputeSchedule> cuts_;  // under one price for all bytes
   Frontier frontier_;
-  int64_t simulations_left_, cuts_left_, max_removals_;
+  int64_t simulations_left_, simulations_per_target_, cuts_left_, max_removals_;
 };
 
 RecomputeChoice SimulateChoice(const RecomputeCostModel& model, RecomputeSchedule recomputed) {

@@ -86,6 +86,8 @@ std::string ToJson(const RunSummary& s) {
   json["model"] = s.model;
   json["model_sha256"] = s.model_sha256;
   json["seed"] = s.seed;
+  for (const AutoChoice& choice : s.choices)
+    json["auto"].push_back({{"field", choice.field}, {"value", choice.value}, {"why", choice.why}});
   json["config"] = Json::parse(ToJson(s.config));
   json["warnings"] = s.warnings;
   // Paths may be any bytes: invalid UTF-8 is replaced.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "optim/auto/auto_choices.h"
 #include "optim/config.h"
 #include "optim/telemetry/diagnosis.h"
 #include "optim/trainer.h"
@@ -33,7 +34,8 @@ struct RunSummary {
   int64_t data_samples = 0;
   std::string model, model_sha256;  // path and hash of the trained model
   uint64_t seed = 0;
-  TrainConfig config;  // that repeats the run (ResolveConfig)
+  std::vector<AutoChoice> choices;  // of `auto`, where it was asked for
+  TrainConfig config;               // that repeats the run (ResolveConfig)
   std::vector<std::string> warnings;
 };
 

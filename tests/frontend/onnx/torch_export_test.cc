@@ -101,6 +101,55 @@ TEST(TorchExport, TheExportSplitsInitializersWhoseValuesDiffer) {
   EXPECT_TRUE(std::ranges::any_of(notes, [](const auto& n) { return n.find("became initializers") != n.npos; }));
 }
 
+void AddScopes(onnx::NodeProto* node, const std::string& scopes) {
+  AddMetadata(node, 9, "pkg.torch.onnx.name_scopes", scopes);
+}
+
+// Two modules that multiply by 1 + weight, of which the exporter has stored the first alone; then by 1 − a where `a` is
+// stored too, and by a + b.
+onnx::ModelProto Expressions() {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  for (const char* name : {"add_6", "sub", "a", "sum_1"})
+    AddFilled(&model, name, {4}, std::string(name) == "a" ? 3 : 1);
+  AddSignature(&model,
+               "\n# inputs\np_n1_weight: PARAMETER target='n1.weight'\np_n2_weight: PARAMETER target='n2.weight'\n"
+               "p_a: PARAMETER target='a'\np_b: PARAMETER target='b'\nx: USER_INPUT\n");
+  AddFoldedFrom(&model, "add_6", "['n1.weight', 'val_6']");
+  AddFoldedFrom(&model, "sub", "['a', 'val_9']");
+  AddFoldedFrom(&model, "sum_1", "['a', 'b', 'val_9']");
+  const auto add = [&](const std::string& in, const std::string& weight, const std::string& out,
+                       const std::string& args, const std::string& scopes) {
+    onnx::NodeProto* node = AddNode(&model, "Mul", {in, weight}, {out});
+    AddFx(node, out, "mul.Tensor", args);
+    AddScopes(node, scopes);
+  };
+  add("x", "add_6", "m1", "%x, %add_6", "['', 'n1', 'm1']");
+  add("m1", "add_6", "m2", "%m1, %add_8", "['', 'n2', 'm2']");
+  add("m2", "sub", "m3", "%m2, %sub", "['', 'm3']");
+  add("m3", "a", "m4", "%m3, %p_a", "['', 'm4']");
+  add("m4", "sum_1", "y", "%m4, %sum_1", "['', 'y']");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(TorchExport, MergedExpressionsOfParametersAreSplitByModule) {
+  const auto imported = ImportModel(Expressions(), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"a", "add_6", "n2.weight", "sub", "sum_1"}));
+}
+
+TEST(TorchExport, ExpressionsThatTrainAsValuesAreNoted) {
+  const auto imported = ImportModel(Expressions(), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const auto noted = [&](const std::string& text) {
+    return std::ranges::any_of(imported->notes, [&](const std::string& note) { return note.find(text) != note.npos; });
+  };
+  EXPECT_TRUE(noted("the exporter computed 'sum_1' from 'a', 'b': it trains as a value of its own"));
+  EXPECT_TRUE(noted("the exporter computed 'sub' from 'a': it trains as a value of its own"));
+  EXPECT_FALSE(noted("'add_6' from")) << "the only thing that the file holds of n1.weight";
+}
+
 TEST(TorchExport, ASplitWeightThatWasNotTrainedKeepsTheValueOfTheFile) {
   const auto exported = RoundTrip(TwoNorms("n2"), {{"n1.weight", Floats({4}, {1, 2, 3, 4})}});
   ASSERT_TRUE(exported.ok()) << exported.status();

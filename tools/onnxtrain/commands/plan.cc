@@ -93,7 +93,12 @@ absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSe
   step.arena = largest.program->memory();
   step.repeated = largest.repeated;
   step.extra_share = largest.extra_share;
-  ASSIGN_OR_RETURN(const auto keeping, PlannedSession(trial, {.mode = RecomputeMode::kNone}));
+  // Where nothing is recomputed, that is the plan that keeps everything.
+  std::unique_ptr<Session> second;
+  if (step.repeated > 0) {
+    ASSIGN_OR_RETURN(second, PlannedSession(trial, {.mode = RecomputeMode::kNone}));
+  }
+  const Session* keeping = second != nullptr ? second.get() : session.get();
   const auto kept = keeping->Profile();
   const Graph& graph = Largest(kept).program->graph();
   ASSIGN_OR_RETURN(const std::vector<size_t> workspaces, trial.backend->Workspaces(graph));

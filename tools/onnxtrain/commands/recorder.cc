@@ -201,6 +201,10 @@ absl::Status Recorder::Begin() {
   events_->WriteGraph(GraphDef(*run_.data.model));
   files_ = {"summary.json", "metrics.jsonl", "preprocess.json", "config.flags", kEventsFolder};
   if (run_.data.train.text.tokenizer != nullptr) files_.emplace_back(kTokenizerFolder);
+  if (run_.rate_test) {
+    RETURN_IF_ERROR(WriteTextFile(folder_.File(kRateTestFile), ToJson(*run_.rate_test)));
+    files_.emplace_back(kRateTestFile);
+  }
   return BeginCheckpoints();
 }
 
@@ -403,6 +407,7 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
   summary.resumable = saved_step_ == result.steps && result.steps > 0;
   summary.resumed_from = recorded_.resumed ? recorded_.resumed->result.steps : 0;
   summary.config = recorded_.resolved;
+  summary.choices = run_.choices;
   summary.warnings = warnings_.texts();
   const std::string json = ToJson(summary);
   const absl::Status saved = WriteTextFile(folder_.File("summary.json"), json);

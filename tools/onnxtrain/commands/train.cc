@@ -226,6 +226,7 @@ absl::StatusOr<int> RunTrain(const TrainConfig& given) {
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(start.config));
   ASSIGN_OR_RETURN(const std::unique_ptr<OutputFolder> folder, OpenFolder(start.config, start.old_run));
   RETURN_IF_ERROR(LogAsRank(rank, *folder));
+  if (start.config.lr_find) LogInfo(start.config, PageRow("lr", "looking for a rate (`lr_find`) …"));
   ASSIGN_OR_RETURN(TrainingRun run, PrepareTraining(start.config, model, LoadBackend));
   ASSIGN_OR_RETURN(std::vector<Requirement> requirements, ReadRequirements(run));
   RecordedRun recorded{.run = &run,

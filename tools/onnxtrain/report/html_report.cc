@@ -165,6 +165,17 @@ std::string WorstHtml(const ReportContents& c) {
   return html.empty() ? "" : "<div class=\"worst\">\n" + html + "</div>\n";
 }
 
+std::string RateTestHtml(const std::optional<RateTestRecord>& test) {
+  if (!test) return "";
+  const PlotSpec plot{.title = "loss by learning rate",
+                      .lines = {{.name = "of a batch", .points = test->loss, .dots = true},
+                                {.name = "moving average", .points = test->smooth}},
+                      .log_x = true,
+                      .log_y = true};
+  const std::string found = test->lr > 0 ? StrCat("Found ", FormatNumber(test->lr), ": ") : "";
+  return StrCat("<div class=\"plots\">\n", LinePlot(plot), "</div>\n<p>", EscapeHtml(found + test->why), ".</p>\n");
+}
+
 }  // namespace
 
 std::vector<SampleResult> FindWorst(const Quality& quality, size_t count) {
@@ -196,6 +207,7 @@ std::string HtmlReport(const ReportContents& c) {
   const Json summary = ParseSummary(c.record);
   std::string body = Heading(c.record, summary) + Cards(summary);
   body += Section("Curves", CurvesHtml({c.record}));
+  body += Section("Learning rate range test", RateTestHtml(c.record.rate_test));
   body += Section("Time", TimeSplitHtml(summary));
   if (c.memory) body += Section("Memory over the step", MemoryTimelineHtml(*c.memory));
   if (c.after) {

@@ -19,8 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // The files that a run writes.
-constexpr const char* kRunFiles[] = {"model.onnx",   "model.synthetic.onnx", "model.unfinished.onnx", "preprocess.json",
-                                     "summary.json", "metrics.jsonl",        "config.flags",          "report.html"};
+constexpr const char* kRunFiles[] = {"model.onnx",      "model.synthetic.onnx", "model.unfinished.onnx",
+                                     "preprocess.json", "summary.json",         "metrics.jsonl",
+                                     "config.flags",    "report.html",          kRateTestFile};
 
 std::string RunFileIn(const fs::path& folder) {
   std::error_code ignored;

@@ -18,6 +18,7 @@ absl::Status CheckNotInput(const std::string& target, const std::vector<std::str
 
 inline constexpr char kEventsFolder[] = "tensorboard";  // in the folder of a run
 inline constexpr char kTokenizerFolder[] = "tokenizer";
+inline constexpr char kRateTestFile[] = "lr_find.json";
 
 // What to do with a run that the folder holds.
 enum class OldRun : uint8_t { kRefuse, kReplace, kContinue };

@@ -1,5 +1,6 @@
 #include "tools/onnxtrain/report/run_record.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -27,6 +28,24 @@ void AddRow(const Json& row, RunRecord* record) {
   }
 }
 
+absl::Status ReadRateTest(const std::string& path, RunRecord* record) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxSummaryBytes));
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("points") || !json["points"].is_array())
+    return Invalid(path, ": not the result of a learning rate range test");
+  RateTestRecord test{.lr = json.value("lr", Json()).is_number() ? json["lr"].get<double>() : 0,
+                      .why = json.value("why", "")};
+  for (const Json& point : json["points"]) {
+    if (!point.is_array() || point.size() != 3 || !std::ranges::all_of(point, &Json::is_number)) continue;
+    test.loss.emplace_back(point[0].get<double>(), point[1].get<double>());
+    test.smooth.emplace_back(point[0].get<double>(), point[2].get<double>());
+  }
+  record->rate_test = std::move(test);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<RunRecord> ReadRun(const std::string& folder) {
@@ -42,6 +61,7 @@ absl::StatusOr<RunRecord> ReadRun(const std::string& folder) {
       return Invalid(path, ": line ", number, ": not an event of a run");
     AddRow(row, &record);
   }
+  RETURN_IF_ERROR(ReadRateTest(StrCat(folder, "/", kRateTestFile), &record));
   std::error_code ignored;
   if (!std::filesystem::exists(folder + "/summary.json", ignored)) return record;
   ASSIGN_OR_RETURN(record.summary, ReadTextFile(folder + "/summary.json", kMaxSummaryBytes));

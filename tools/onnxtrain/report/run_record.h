@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,17 +15,25 @@ namespace onnxtrain::cli {
 
 using Series = std::vector<std::pair<double, double>>;  // (update, value), ascending; finite values only
 
+// What a learning rate range test measured (lr_range_test.h).
+struct RateTestRecord {
+  Series loss, smooth;  // by rate
+  double lr = 0;        // found; 0: none
+  std::string why;
+};
+
 struct RunRecord {
   std::string folder;
   // By name without "eval_": "loss", "accuracy", "lr", "grad_norm", "samples_per_second", "data_wait", "busy_cpus",
   // "resident_bytes", "seconds", "epoch"; of evaluations "loss", "accuracy" and metrics.
   std::map<std::string, Series> train, eval;
-  std::string summary;   // the text of summary.json; "" before the run has ended for the first time
+  std::string summary;  // the text of summary.json; "" before the run has ended for the first time
+  std::optional<RateTestRecord> rate_test;
   bool running = false;  // a process is writing to the folder
 };
 
 // Reads metrics.jsonl, up to a last line that is still being written, and summary.json. Fails where there is no
-// metrics.jsonl, and names its line where one is not JSON.
+// metrics.jsonl, and names its line where one is not JSON. The same for the file of a range test, where there is one.
 absl::StatusOr<RunRecord> ReadRun(const std::string& folder);
 
 // The name of the run's folder.

@@ -133,6 +133,14 @@ std::string DefaultRows(const TrainConfig& config, const TrainConfig& resolved) 
   return Rows("defaults", lines);
 }
 
+// A table: field, value, reason.
+std::string ChoiceRows(const std::vector<AutoChoice>& choices) {
+  std::vector<std::string> lines;
+  for (const AutoChoice& choice : choices)
+    lines.push_back(absl::StrFormat("%-26s%-7s%s", FormatFlag(choice.field), choice.value, choice.why));
+  return Rows("auto", lines);
+}
+
 std::string Metrics(const EvalMetrics& m) {
   std::string text = StrCat("loss ", FormatNumber(m.loss));
   if (m.accuracy >= 0) text += absl::StrFormat(", accuracy %.2f%%", 100 * m.accuracy);
@@ -149,7 +157,9 @@ std::string PageRow(const std::string& label, const std::string& text) {
 std::string StartPage(const TrainingRun& run, const TrainConfig& resolved) {
   std::string text = ModelRows(run) + DataRows(run) + StepRows(run);
   text += PageRow("run", "backend " + DescribeBackend(*run.backend));
-  if (!run.precision.why.empty()) text += PageRow("precision", run.precision.why + " (`mixed_precision`)");
+  if (!run.precision.why.empty() && run.choices.empty())
+    text += PageRow("precision", run.precision.why + " (`mixed_precision`)");
+  text += ChoiceRows(run.choices);
   text += PageRow("out", resolved.out);
   text += DefaultRows(run.config, resolved);
   text.pop_back();

@@ -58,7 +58,7 @@ class Plot {
   explicit Plot(const PlotSpec& spec) : spec_(spec) {
     for (const PlotLine& line : spec.lines) {
       for (const auto& [x, y] : line.points) {
-        x_.Add(x);
+        x_.Add(ScaleX(x));
         y_.Add(y);
       }
     }
@@ -83,7 +83,8 @@ class Plot {
   }
 
  private:
-  double X(double x) const { return kLeft + (x - x_.least) / (x_.most - x_.least) * (kWidth - kLeft - kRight); }
+  double ScaleX(double x) const { return spec_.log_x ? std::log10(x) : x; }
+  double X(double x) const { return kLeft + (ScaleX(x) - x_.least) / (x_.most - x_.least) * (kWidth - kLeft - kRight); }
   double Scale(double y) const { return log_ ? std::log(y) : y; }
   double Y(double y) const {
     const double part = (Scale(y) - Scale(y_.least)) / (Scale(y_.most) - Scale(y_.least));
@@ -119,7 +120,8 @@ class Plot {
 
   std::string XAxis() const {
     std::string svg;
-    for (const double tick : Ticks(x_.least, x_.most, 5)) {
+    for (double tick : Ticks(x_.least, x_.most, 5)) {
+      if (spec_.log_x) tick = std::pow(10, tick);
       absl::StrAppendFormat(&svg, "<text class=\"tick\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%s</text>\n",
                             X(tick), kHeight - kBottom + 16, TickText(tick));
     }

@@ -19,8 +19,8 @@ struct PlotLine {
 struct PlotSpec {
   std::string title;
   std::vector<PlotLine> lines;
-  bool log_y = false;      // ignored where a value is not positive
-  bool from_zero = false;  // the axis begins at 0
+  bool log_x = false, log_y = false;  // log_y is ignored where a value is not positive
+  bool from_zero = false;             // the axis begins at 0
 };
 
 // Returns an <svg>, or "" where no line has two points. Long lines are thinned to what the width can show, without

@@ -1,0 +1,57 @@
+// Learning rate range test (Smith, Cyclical Learning Rates, 2017): updates at rates that rise exponentially; the rate
+// for the run is where the loss falls fastest.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "optim/session.h"
+#include "optim/trainer.h"
+
+namespace onnxtrain {
+
+struct RateRange {
+  double min = 1e-6, max = 10;
+  int64_t updates = 100;
+};
+
+struct RatePoint {
+  double lr = 0;
+  double loss = 0;    // of the batch of this update, before it
+  double smooth = 0;  // exponential moving average of the losses so far
+};
+
+struct RateTest {
+  std::vector<RatePoint> curve;
+  double lr = 0;     // suggested, as RoundRate has it; 0: the curve tells nothing
+  double bound = 0;  // a tenth of the rate where the loss diverged; 0: it did not
+  std::string why;   // of the suggestion, or why there is none
+};
+
+// Rounds down to two significant digits.
+double RoundRate(double lr);
+
+// Runs one update at a rate and returns the loss before it; NaN: the update was skipped, or the loss is not finite.
+using RateStep = std::function<absl::StatusOr<double>(double lr)>;
+
+// Raises the rate from range.min to range.max, or until the loss has doubled or is not finite, and suggests a rate.
+absl::StatusOr<RateTest> RunRateTest(const RateRange& range, const RateStep& step);
+
+// Sets lr and why from curve and bound. The slope of the loss over log(lr) is that of a regression line through the
+// points within 0.4 decades, and counts from where half of the fall is done. The suggestion is at most `bound` and a
+// third of the rate of the least loss. There is none where the loss falls by less than its noise.
+void SuggestRate(RateTest* test);
+
+// Runs the test on a session that nobody needs afterwards, with schedule plateau (kRateTestSchedule), whose optimizer
+// has the rate `base`: on the batches that `options` gives the run, over and over.
+absl::StatusOr<RateTest> TestSessionRates(Session& session, const TrainData& train, const TrainOptions& options,
+                                          double base, const RateRange& range);
+inline constexpr char kRateTestSchedule[] = "plateau";  // its factor is set from outside
+
+// The curve and its result as a JSON object: lr (null: none), why, points [[lr, loss, smooth], …].
+std::string ToJson(const RateTest& test);
+
+}  // namespace onnxtrain

@@ -1,0 +1,87 @@
+#include "optim/auto/open_session.h"
+
+#include "frontend/base/status.h"
+#include "optim/auto/session_setup.h"
+#include "optim/rules/rule.h"
+#include "optim/telemetry/format.h"
+
+namespace onnxtrain {
+namespace {
+
+// The session has found out by running the model that it is bound to its batch.
+absl::Status FollowSession(const Session& session, TrainingRun* run, SessionOptions options) {
+  if (session.fixed_batch() == options.fixed_batch) return absl::OkStatus();
+  options.fixed_batch = session.fixed_batch();
+  RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run->train.dataset));
+  if (run->has_eval()) RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run->eval.dataset));
+  return FixMicroBatch(run->config, options, &run->batch);
+}
+
+// A trained model predicts in the original unit. One with random weights predicts in none.
+absl::Status BeginInScaledUnit(const TrainingRun& run, Session* session) {
+  if (!run.scaled_targets.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(auto weights, session->Weights());
+  auto unfolded = weights;
+  const absl::Status possible = UnfoldUnit(run.scaled_targets->layer, run.scaled_targets->unit, &unfolded);
+  if (!possible.ok()) return Annotate(possible, "`scale_targets`: ");
+  if (!run.optimizer.origin.trained) return absl::OkStatus();
+  std::map<std::string, HostTensor> changed;
+  for (const OutputLayer::Part& part : run.scaled_targets->layer.parts) changed[part.name] = unfolded.at(part.name);
+  return session->SetWeights(changed);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionOptions& options, TrainingRun* run) {
+  ASSIGN_OR_RETURN(auto session, Session::Create(run->models, run->backend.get(), options));
+  RETURN_IF_ERROR(FollowSession(*session, run, options));
+  RETURN_IF_ERROR(BeginInScaledUnit(*run, session.get()));
+  return session;
+}
+
+std::unique_ptr<Plateau> MakePlateau(const OptimizerChoice& optimizer, TrainOptions* options) {
+  if (optimizer.schedule.name != "plateau") return nullptr;
+  auto plateau = std::make_unique<Plateau>(optimizer.schedule, optimizer.spec.lr, options->monitor_max);
+  options->plateau = plateau.get();
+  return plateau;
+}
+
+namespace {
+
+// A rule with another default rate than adamw's has another range.
+RateRange RangeOf(const OptimizerSpec& optimizer) {
+  const double rule = FindRule(optimizer)->defaults.lr, factor = rule > 0 ? rule / DefaultRate(false, false) : 1;
+  RateRange range;
+  return {range.min * factor, range.max * factor, range.updates};
+}
+
+// The rates as before, where the test tells nothing.
+void WarnOfRate(TrainingRun* run) {
+  const double lr = run->optimizer.spec.lr, bound = run->rate_test->bound;
+  run->warnings.push_back(StrCat("`lr_find`: ", run->rate_test->why, "; `lr` stays ", FormatNumber(lr),
+                                 bound > 0 && lr > bound ? ", which may be too high" : ""));
+}
+
+}  // namespace
+
+absl::Status FindRate(const PreparedModel& prepared, SessionOptions* options, TrainingRun* run) {
+  SessionOptions trial = *options;
+  trial.schedule = {.name = kRateTestSchedule};
+  const OptimizerChoice& old = run->optimizer;
+  {
+    ASSIGN_OR_RETURN(const auto session, OpenSession(trial, run));
+    ASSIGN_OR_RETURN(run->rate_test,
+                     TestSessionRates(*session, run->train, run->options, old.spec.lr, RangeOf(old.spec)));
+  }
+  if (run->rate_test->lr == 0) return WarnOfRate(run), absl::OkStatus();
+  run->config.lr = ReplaceBaseRate(run->config.lr, RoundRate(run->rate_test->lr * old.unscaled_lr / old.spec.lr));
+  ASSIGN_OR_RETURN(run->optimizer,
+                   ChooseOptimizer(run->config, prepared, run->data.fresh, run->batch.global, run->steps.total));
+  run->optimizer.rate_text = StrCat(" ", run->rate_test->why, run->optimizer.rate_text);
+  run->plateau = MakePlateau(run->optimizer, &run->options);
+  options->optimizer = run->optimizer.spec;
+  options->schedule = run->optimizer.schedule;
+  return absl::OkStatus();
+}
+
+}  // namespace onnxtrain

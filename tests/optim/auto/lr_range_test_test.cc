@@ -1,0 +1,159 @@
+// Learning rate range test: on curves, and on a model.
+#include "optim/auto/lr_range_test.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "frontend/base/status.h"
+#include "frontend/data/formats/npz.h"
+#include "optim/auto/training_run.h"
+#include "tests/tools/blobs.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// A loss of 2 that falls to 0.5 around 1e-2 and explodes from 1 on, with noise.
+double Valley(double lr, double noise, int64_t i) {
+  const double fall = 1.5 / (1 + std::exp(-6 * (std::log10(lr) + 2)));
+  return 2 - fall + (lr > 1 ? lr * lr : 0) + noise * std::sin(static_cast<double>(12345 * i));
+}
+
+RateTest TestRates(const std::function<double(double lr, int64_t i)>& loss) {
+  int64_t i = 0;
+  auto test = RunRateTest({}, [&](double lr) -> absl::StatusOr<double> { return loss(lr, i++); });
+  EXPECT_TRUE(test.ok()) << test.status();
+  return *std::move(test);
+}
+
+TEST(RangeTest, SuggestsWhereTheLossFallsFastest) {
+  for (const double noise : {0.0, 0.05, 0.2}) {
+    const RateTest test = TestRates([&](double lr, int64_t i) { return Valley(lr, noise, i); });
+    EXPECT_GT(test.lr, 5e-3) << noise << test.why;
+    EXPECT_LT(test.lr, 2e-2) << noise << test.why;
+    EXPECT_EQ(test.lr, RoundRate(test.lr));
+    EXPECT_THAT(test.why, HasSubstr("the loss falls fastest at"));
+    EXPECT_LT(test.curve.size(), 100) << "ends where the loss explodes";
+    EXPECT_GT(test.bound, 0.1);
+    EXPECT_LT(test.bound, 1);
+  }
+}
+
+TEST(RangeTest, TellsNothingOfLossesThatDoNotFall) {
+  for (const auto& loss : std::vector<std::function<double(double, int64_t)>>{
+           [](double, int64_t) { return 1; }, [](double lr, int64_t) { return 1 + lr; },
+           [](double, int64_t i) { return 1 + 0.3 * std::sin(12345 * i); }}) {
+    const RateTest test = TestRates(loss);
+    EXPECT_EQ(test.lr, 0);
+    EXPECT_THAT(test.why, HasSubstr("tells nothing: the loss falls by no more than its noise"));
+  }
+}
+
+TEST(RangeTest, EndsWhereTheLossIsNotFinite) {
+  const RateTest never = TestRates([](double, int64_t) { return kNan; });
+  EXPECT_TRUE(never.curve.empty());
+  EXPECT_THAT(never.why, HasSubstr("not finite at the lowest rate"));
+  const RateTest early = TestRates([](double lr, int64_t) { return lr < 2e-6 ? 1 : kNan; });
+  EXPECT_EQ(early.lr, 0);
+  EXPECT_THAT(early.why, HasSubstr("diverges after 5 updates"));
+  const RateTest late = TestRates([](double lr, int64_t i) { return lr < 0.1 ? Valley(lr, 0, i) : kNan; });
+  EXPECT_GT(late.lr, 1e-3);
+  EXPECT_LE(late.lr, 0.0121) << "a tenth of the rate where it diverged";
+}
+
+TEST(RangeTest, RepeatsSkippedUpdatesOfALossScale) {
+  const RateTest test = TestRates([](double lr, int64_t i) { return i < 16 ? kNan : Valley(lr, 0, i); });
+  EXPECT_EQ(test.curve.front().lr, 1e-6);
+  EXPECT_GT(test.lr, 0);
+}
+
+TEST(RangeTest, StaysFarFromTheLeastLoss) {
+  const RateTest test = TestRates([](double lr, int64_t) { return 2 + std::log10(lr) / -100 - (lr > 0.5 ? 1.5 : 0); });
+  EXPECT_LT(test.lr, 10.0 / 3);
+}
+
+TEST(RangeTest, RoundsDown) {
+  EXPECT_EQ(RoundRate(0.001299), 0.0012);
+  EXPECT_EQ(RoundRate(0.0012), 0.0012);
+  EXPECT_EQ(RoundRate(9.99e-7), 9.9e-7);
+  EXPECT_EQ(RoundRate(10), 10);
+}
+
+class LrFind : public Scratch {
+ protected:
+  LrFind() {
+    tiny::Mlp(3, "Softmax").Save(Path("m.onnx"));
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(96)).ok());
+    config_ = {.model = Path("m.onnx"), .data = Path("d.npz"), .lr_find = true, .epochs = 3};
+  }
+
+  static std::map<std::string, HostTensor> TrainedWeights(TrainingRun* run) {
+    EXPECT_TRUE(Train(*run->session, run->train, run->eval, run->options, [](const TrainEvent&) {}).ok());
+    return run->session->Weights().value();
+  }
+
+  TrainConfig config_;
+};
+
+TEST_F(LrFind, LeavesNoTraceButTheRate) {
+  for (const char* optimizer : {"adamw", "sgd"}) {
+    config_.optimizer = optimizer;
+    config_.lr_find = true;
+    config_.lr = {"*b1=1e-3"};
+    auto found = PrepareTraining(config_);
+    ASSERT_TRUE(found.ok()) << found.status();
+    ASSERT_GT(found->rate_test->lr, 0) << found->rate_test->why;
+    EXPECT_EQ(found->optimizer.spec.lr, found->rate_test->lr);
+    EXPECT_EQ(found->optimizer.spec.lr_factors.at("b1"), 1e-3 / found->rate_test->lr);
+    const TrainConfig resolved = ResolveConfig(*found);
+    EXPECT_FALSE(IsSpecified(resolved, "lr_find"));
+    auto given = PrepareTraining(resolved);
+    ASSERT_TRUE(given.ok()) << given.status();
+    EXPECT_FALSE(given->rate_test.has_value());
+    auto weights = TrainedWeights(&*found), same = TrainedWeights(&*given);
+    for (const auto& [name, value] : weights) EXPECT_TRUE(value.SameBytes(same.at(name))) << name;
+  }
+}
+
+TEST_F(LrFind, ScalesWithTheBatchAsTheGivenRateDoes) {
+  config_.lr_scale = "sqrt";
+  const auto found = PrepareTraining(config_);
+  ASSERT_TRUE(found.ok()) << found.status();
+  const auto given = PrepareTraining(ResolveConfig(*found));
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(found->optimizer.spec.lr, given->optimizer.spec.lr);
+  EXPECT_NEAR(found->optimizer.spec.lr, found->rate_test->lr, 0.1 * found->rate_test->lr);
+}
+
+TEST_F(LrFind, KeepsTheRateWhereTheCurveTellsNothing) {
+  config_.freeze = {"w*", "b1"};
+  config_.class_weights = {1, 0, 0};
+  config_.lr_find = true;
+  HostTensor x({DType::kFloat32, {96, 4}}), y({DType::kInt64, {96}});
+  tiny::Model m = tiny::Mlp(3, "Softmax");
+  for (auto& weight : m.weights) {
+    if (weight.name == "b2") weight.values = {100, 0, 0};  // already sure
+  }
+  m.Save(config_.model);
+  ASSERT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", y}}).ok());
+  const auto run = PrepareTraining(config_);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->rate_test->lr, 0);
+  EXPECT_EQ(run->optimizer.spec.lr, 1e-3);
+  EXPECT_THAT(run->warnings, testing::Contains(HasSubstr("`lr_find`: the range test tells nothing")));
+}
+
+TEST_F(LrFind, ContradictsAGivenRate) {
+  config_.lr = {"0.1"};
+  EXPECT_THAT(std::string(ToStd(PrepareTraining(config_).status().message())),
+              HasSubstr("`lr_find`: finds the learning rate, which `lr` specifies too"));
+}
+
+}  // namespace
+}  // namespace onnxtrain
