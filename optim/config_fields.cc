@@ -176,7 +176,8 @@ constexpr ConfigField kFields[] = {
      {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor"}},
     {"step", "lr", kTaskTrain, &C::lr, "[GLOB=]X",
      "Learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a pre-trained transformer, "
-     "ten times that for its new head; GLOB=X: of the weights that match; repeatable",
+     "ten times that for its new head, and in long runs of sgd by `lr_find`; GLOB=X: of the weights that match; "
+     "repeatable",
      {.otherwise = "auto", .repeatable = true, .on_resume = kChanges}},
     {"step", "lr_find", kTaskTrain, &C::lr_find, "",
      "Finds the learning rate by a range test: some hundred updates on a copy of the model, at rates that rise from "

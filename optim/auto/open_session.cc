@@ -58,11 +58,18 @@ RateRange RangeOf(const OptimizerSpec& optimizer) {
 // The rates as before, where the test tells nothing.
 void WarnOfRate(TrainingRun* run) {
   const double lr = run->optimizer.spec.lr, bound = run->rate_test->bound;
-  run->warnings.push_back(StrCat("`lr_find`: ", run->rate_test->why, "; `lr` stays ", FormatNumber(lr),
+  run->warnings.push_back(StrCat(run->config.lr_find ? "`lr_find`: " : "`lr` auto: ", run->rate_test->why,
+                                 "; `lr` stays ", FormatNumber(lr),
                                  bound > 0 && lr > bound ? ", which may be too high" : ""));
 }
 
 }  // namespace
+
+bool WantsRateTest(const TrainingRun& run) {
+  if (run.config.lr_find) return true;
+  const bool open = run.config.optimizer == "sgd" && !SpecifiesBaseRate(run.config.lr);
+  return open && !run.data.synthetic && run.steps.total >= 10 * RateRange().updates;
+}
 
 absl::Status FindRate(const PreparedModel& prepared, SessionOptions* options, TrainingRun* run) {
   SessionOptions trial = *options;

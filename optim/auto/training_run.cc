@@ -348,7 +348,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
     ASSIGN_OR_RETURN(run.precision, ChoosePrecisionAndBatch(config, run.models, *run.backend, run.train.dataset->size(),
                                                             &run.batch, &options));
   }
-  if (config.lr_find) RETURN_IF_ERROR(FindRate(prepared, &options, &run));
+  if (WantsRateTest(run)) RETURN_IF_ERROR(FindRate(prepared, &options, &run));
   ASSIGN_OR_RETURN(run.session, OpenSession(options, &run));
   if (config.automatic) RETURN_IF_ERROR(chooser.Finish(&run));
   return run;

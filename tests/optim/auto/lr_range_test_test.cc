@@ -149,6 +149,24 @@ TEST_F(LrFind, KeepsTheRateWhereTheCurveTellsNothing) {
   EXPECT_THAT(run->warnings, testing::Contains(HasSubstr("`lr_find`: the range test tells nothing")));
 }
 
+TEST_F(LrFind, LongRunsOfGradientDescentNeedNotAsk) {
+  config_.lr_find = false;
+  config_.epochs = 400;  // 1,200 updates
+  const auto tests = [&] {
+    const auto run = PrepareTraining(config_);
+    EXPECT_TRUE(run.ok()) << run.status();
+    return run.ok() && run->rate_test.has_value();
+  };
+  EXPECT_FALSE(tests());
+  config_.optimizer = "sgd";
+  EXPECT_TRUE(tests());
+  config_.lr = {"0.1"};
+  EXPECT_FALSE(tests());
+  config_.lr = {};
+  config_.epochs = 3;
+  EXPECT_FALSE(tests());
+}
+
 TEST_F(LrFind, ContradictsAGivenRate) {
   config_.lr = {"0.1"};
   EXPECT_THAT(std::string(ToStd(PrepareTraining(config_).status().message())),
