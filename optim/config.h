@@ -83,7 +83,7 @@ struct TrainConfig {
   std::string optimizer = "adamw";
   std::vector<std::string> lr;  // empty: auto
   bool lr_find = false;
-  double momentum = -1;         // below 0: the optimizer's default; eps and betas likewise
+  double momentum = -1;  // below 0: the optimizer's default; eps and betas likewise
   double dampening = 0;
   bool nesterov = false;
   std::vector<double> betas;
