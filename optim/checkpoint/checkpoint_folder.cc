@@ -20,6 +20,7 @@
 #include "frontend/data/file.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/data/json_writer.h"
+#include "frontend/data/zstd_stream.h"
 #include "optim/checkpoint/file_writer.h"
 
 namespace onnxtrain {
@@ -64,7 +65,7 @@ Json ManifestEntry(FileWriter& file, int64_t unpacked) {
 absl::Status WriteTensors(int folder, std::string name, const NamedArrays& tensors, bool compressed, Json* files) {
   if (compressed) name += kCompressed;
   ASSIGN_OR_RETURN(FileWriter file, FileWriter::Create(folder, name));
-  ZstdWriter zstd(&file);
+  ZstdCompressor zstd([&](std::span<const std::byte> bytes) { return file.Append(bytes); });
   if (compressed) {
     RETURN_IF_ERROR(AppendTensors(tensors, &zstd));
     RETURN_IF_ERROR(zstd.Finish());

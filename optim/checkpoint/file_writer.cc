@@ -2,12 +2,11 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <zstd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "frontend/base/status.h"
 
@@ -15,7 +14,6 @@ namespace onnxtrain {
 namespace {
 
 constexpr size_t kChunk = size_t{1} << 20;  // what is hashed is still in the caches when it is written
-constexpr int kLevel = 1;                   // higher levels gain little on floats
 
 // Calls again what a signal has interrupted.
 template <typename Call>
@@ -64,40 +62,5 @@ absl::Status FileWriter::Finish() {
   if (Retry([&] { return fsync(fd_); }) != 0) return Failed("cannot be synced to disk");
   return close(std::exchange(fd_, -1)) == 0 ? absl::OkStatus() : Failed("cannot be closed");
 }
-
-struct ZstdWriter::Context {
-  Context() : zstd(ZSTD_createCCtx()), packed(ZSTD_CStreamOutSize()) {
-    ZSTD_CCtx_setParameter(zstd, ZSTD_c_compressionLevel, kLevel);
-    ZSTD_CCtx_setParameter(zstd, ZSTD_c_checksumFlag, 1);
-  }
-  ~Context() { ZSTD_freeCCtx(zstd); }
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-
-  // Compresses all of `bytes`; at the end of the frame, everything that is still held back.
-  absl::Status Compress(std::span<const std::byte> bytes, ZSTD_EndDirective mode, FileWriter& file) {
-    ZSTD_inBuffer from = {bytes.data(), bytes.size(), 0};
-    for (bool done = false; !done;) {
-      ZSTD_outBuffer to = {packed.data(), packed.size(), 0};
-      const size_t left = ZSTD_compressStream2(zstd, &to, &from, mode);
-      if (ZSTD_isError(left)) return absl::InternalError(StrCat("Zstandard: ", ZSTD_getErrorName(left)));
-      RETURN_IF_ERROR(file.Append(std::span(packed).first(to.pos)));
-      done = mode == ZSTD_e_end ? left == 0 : from.pos == from.size;
-    }
-    return absl::OkStatus();
-  }
-
-  ZSTD_CCtx* zstd;
-  std::vector<std::byte> packed;
-};
-
-ZstdWriter::ZstdWriter(FileWriter* file) : file_(*file), context_(std::make_shared<Context>()) {}
-
-absl::Status ZstdWriter::Append(std::span<const std::byte> bytes) {
-  size_ += static_cast<int64_t>(bytes.size());
-  return context_->Compress(bytes, ZSTD_e_continue, file_);
-}
-
-absl::Status ZstdWriter::Finish() { return context_->Compress({}, ZSTD_e_end, file_); }
 
 }  // namespace onnxtrain

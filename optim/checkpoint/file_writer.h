@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,23 +36,6 @@ class FileWriter {
   int fd_;
   int64_t size_ = 0;
   Sha256 hash_;
-};
-
-// Compresses what is appended to a file: one frame of Zstandard (RFC 8878) with a checksum.
-class ZstdWriter {
- public:
-  // `file` must outlive it.
-  explicit ZstdWriter(FileWriter* file);
-  absl::Status Append(std::span<const std::byte> bytes);
-  // Ends the frame, not the file.
-  absl::Status Finish();
-  int64_t size() const { return size_; }  // before compression
-
- private:
-  struct Context;
-  FileWriter& file_;
-  std::shared_ptr<Context> context_;
-  int64_t size_ = 0;
 };
 
 }  // namespace onnxtrain

@@ -227,7 +227,8 @@ TEST_F(Report, MemoryIsThatOfThePlan) {
       EXPECT_EQ(timeline->arena, static_cast<int64_t>(profile.program->memory().arena)) << name;
       EXPECT_GT(timeline->backward, 0) << name;
       EXPECT_LT(timeline->backward, std::ssize(timeline->live)) << name;
-      EXPECT_EQ(timeline->at_peak[0].type, "f32[128,200]") << name;
+      EXPECT_TRUE(std::ranges::any_of(timeline->at_peak, [](const LiveTensor& t) { return t.type == "f32[128,200]"; }))
+          << name;
     }
     EXPECT_EQ(programs, 2) << name;
   }
