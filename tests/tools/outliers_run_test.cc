@@ -55,7 +55,7 @@ TEST_F(OutlierRun, IsReportedOnceWithItsUpdate) {
     EXPECT_GT(rows[0]["loss_outlier"].get<double>(), 5);
     const Json summary = Json::parse(ReadAll(Path("r/summary.json")));
     EXPECT_EQ(summary["warnings"].size(), 2) << summary["warnings"];
-    EXPECT_NE(ReadAll(Path("r/report.html")).find("outliers</text>"), std::string::npos);
+    EXPECT_NE(ReadAll(Path("r/report.html")).find("outliers</tspan>"), std::string::npos);
   }
 }
 
