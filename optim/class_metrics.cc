@@ -1,6 +1,7 @@
 // Metrics of classes and of binary labels.
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "optim/losses/shared.h"
@@ -160,6 +161,10 @@ std::vector<Val> LikelihoodStats(const MetricContext& c) {
 
 double Perplexity(const MetricStats& s) { return std::exp(Ratio(s)); }
 
+double Bits(const MetricStats& s) { return Ratio(s) / std::numbers::ln2; }
+double BytesPerToken(const TextUnit& unit) { return unit.bytes_per_token; }
+double CharactersPerToken(const TextUnit& unit) { return unit.tokens_are_characters ? 1 : 0; }
+
 }  // namespace
 
 std::span<const MetricRow> ClassMetrics() {
@@ -200,6 +205,20 @@ std::span<const MetricRow> ClassMetrics() {
        .classes = true,
        .stats = LikelihoodStats,
        .value = Perplexity},
+      {.name = "bits_per_byte",
+       .text = "bits of the mean negative log-likelihood for each byte of text",
+       .classes = true,
+       .stats = LikelihoodStats,
+       .value = Bits,
+       .error_power = 1,
+       .per_token = BytesPerToken},
+      {.name = "bits_per_character",
+       .text = "the same for each character, of models of characters",
+       .classes = true,
+       .stats = LikelihoodStats,
+       .value = Bits,
+       .error_power = 1,
+       .per_token = CharactersPerToken},
   };
   return rows;
 }

@@ -145,6 +145,7 @@ enum ConfigTask : unsigned {
   kTaskPlan = 256,
   kTaskMonitor = 512,
   kTaskCompareRuns = 1024,
+  kTaskTokenize = 2048,
   kTaskAll = 511,  // that read a model
 };
 

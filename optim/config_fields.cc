@@ -11,6 +11,7 @@ using enum OnResume;
 constexpr double kBatchLimit = 1 << 24;
 constexpr unsigned kReads = kTaskTrain | kTaskEval | kTaskPredict | kTaskGrad | kTaskCompare;  // read data
 constexpr unsigned kOpens = kReads | kTaskBench;                                               // open data
+constexpr unsigned kTexts = kOpens | kTaskTokenize;                                            // read text
 constexpr unsigned kGradients = kTaskTrain | kTaskGrad | kTaskCompare;                         // differentiate
 constexpr unsigned kSynthetic = kTaskBench | kTaskPlan;                                        // make samples up
 constexpr unsigned kSteps = kTaskTrain | kSynthetic;                                           // update, or plan to
@@ -21,11 +22,12 @@ constexpr unsigned kLabels = kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare; 
 // clang-format off
 constexpr ConfigField kFields[] = {
     {"model", "model", kTaskAll, &C::model, "FILE", "Path of the ONNX model", {.on_resume = kFree}},
-    {"model", "out", kTaskTrain | kTaskPredict | kTaskGrad | kTaskExport | kTaskCompareRuns, &C::out, "PATH",
-     "Output path. train: a folder (default runs/NAME-TIME); predict, grad, export, compare-runs: a file",
+    {"model", "out", kTaskTrain | kTaskPredict | kTaskGrad | kTaskExport | kTaskCompareRuns | kTaskTokenize, &C::out,
+     "PATH",
+     "Output path. train: a folder (default runs/NAME-TIME); predict, grad, export, compare-runs, tokenize: a file",
      {.on_resume = kFree}},
-    {"model", "overwrite", kTaskTrain, &C::overwrite, "",
-     "Replaces the run that the output folder holds", {.transient = true, .on_resume = kFree}},
+    {"model", "overwrite", kTaskTrain | kTaskTokenize, &C::overwrite, "",
+     "Replaces the run that the output folder holds, or the file", {.transient = true, .on_resume = kFree}},
     {"model", "weights", kTaskExport, &C::weights, "FILE",
      "Replaces weights by initializer name: an .npz, or another .onnx of the same architecture"},
     {"model", "export_weights", kTaskTrain, &C::export_weights, "WHICH",
@@ -66,10 +68,10 @@ constexpr ConfigField kFields[] = {
     {"model", "dim", kReads | kTaskInspect | kSynthetic | kTaskExport, &C::dim, "NAME=N",
      "Sets a free dimension of the model's inputs; repeatable", {.repeatable = true}},
 
-    {"data", "data", kOpens, &C::data, "PATH",
-     "Samples: .npz, .npy, .safetensors, .csv, .tsv, .jsonl (also .gz, .zst), s-{000..099}.tar, IDX; a folder of "
-     ".npz, .wav or picture files, MNIST's, or test_data_set_0, …; -: a pipe (JSON lines, CSV, .npy); KIND:PATH names "
-     "the kind",
+    {"data", "data", kTexts, &C::data, "PATH",
+     "Samples: .npz, .npy, .safetensors, .csv, .tsv, .jsonl, .txt (also .gz, .zst), s-{000..099}.tar, IDX, .bin (token "
+     "shards); a folder of .npz, .wav, .txt or picture files, MNIST's, or test_data_set_0, …; -: a pipe (JSON lines, "
+     "CSV, .npy); KIND:PATH names the kind (lines:FILE.txt: each line is a document)",
      {.on_resume = kFree}},
     {"data", "eval_data", kTaskTrain, &C::eval_data, "PATH",
      "Evaluation samples, used before, during and after training (an MNIST folder has its own)", {.on_resume = kFree}},
@@ -81,20 +83,20 @@ constexpr ConfigField kFields[] = {
      "Columns of a model input; several are concatenated. NUMBER for an input without a batch axis, and @FILE.npy: a "
      "constant for all samples. Repeatable", {.repeatable = true}},
     {"data", "label", kOpens, &C::label, "COLUMN[,…]", "Label column, by name or 0-based index"},
-    {"data", "text", kOpens, &C::text, "COLUMN[,PAIR]",
+    {"data", "text", kTexts, &C::text, "COLUMN[,PAIR]",
      "Columns of text, by name or 0-based index, that the tokenizer turns into the model's token inputs; a second one "
-     "is the other text of a pair"},
-    {"data", "tokenizer", kOpens, &C::tokenizer, "FILE",
+     "is the other text of a pair. Language models read one; of text files it is known"},
+    {"data", "tokenizer", kTexts, &C::tokenizer, "FILE",
      "tokenizer.json, BERT's vocab.txt, vocab.json beside merges.txt, a SentencePiece .model, a folder with one of "
      "them, or chars: a token for each character of the training text", {.otherwise = "that of preprocess.json"}},
     {"data", "max_length", kOpens, &C::max_length, "N",
-     "Tokens of a sample, special ones included; longer texts are truncated. auto: as many as the model has positions "
-     "for", {.min = 1, .max = kBatchLimit, .otherwise = "auto"}},
+     "Tokens of a sample, special ones included; longer texts are truncated, and cut into several samples for language "
+     "models. auto: as many as the model has positions for", {.min = 1, .max = kBatchLimit, .otherwise = "auto"}},
     {"data", "length_grouping", kTaskTrain, &C::length_grouping, "",
      "Batches samples of similar length, which are padded less; the batches stay in random order"},
     {"data", "class_map", kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare, &C::class_map, "FILE",
      "Order of the classes: a name per line, or name,index (default: as in training, in the model, else sorted)"},
-    {"data", "header", kOpens, &C::header, "WHETHER",
+    {"data", "header", kTexts, &C::header, "WHETHER",
      "Whether the first line of a CSV file names the columns", {.choices = "auto|yes|no"}},
     {"data", "encode", kTaskTrain, &C::encode, "[COLUMN=]HOW",
      "Encodes columns of categories, all columns of text or COLUMN. onehot: an input value for each category; index: "
@@ -107,7 +109,7 @@ constexpr ConfigField kFields[] = {
      "its standard deviation"},
     {"data", "scale_targets", kTaskTrain, &C::scale_targets, "",
      "Trains a regression on standardized targets; the last layer of the exported model predicts in the original unit"},
-    {"data", "on_bad_sample", kReads, &C::on_bad_sample, "WHAT",
+    {"data", "on_bad_sample", kReads | kTaskTokenize, &C::on_bad_sample, "WHAT",
      "A sample that cannot be read or used (NaN, a label or index out of range). abort: ends the run; skip: leaves it "
      "out, and says how many", {.choices = "abort|skip"}},
     {"data", "normalize", kOpens, &C::normalize, "HOW",
@@ -238,7 +240,7 @@ constexpr ConfigField kFields[] = {
     {"run", "backend", kSteps | kTaskEval | kTaskPredict | kTaskGrad, &C::backend, "NAME",
      "auto (torch where there is a GPU, else cpu), cpu or torch", {.choices = "auto|cpu|torch", .on_resume = kChanges}},
     {"run", "device", kReads | kSynthetic, &C::device, "NAME", "auto, cpu or cuda:N", {.on_resume = kChanges}},
-    {"run", "threads", kReads | kSynthetic, &C::threads, "N",
+    {"run", "threads", kReads | kSynthetic | kTaskTokenize, &C::threads, "N",
      "CPU threads (default: what affinity, cgroup and OMP_NUM_THREADS allow, fewer for a small model)",
      {.min = 1, .max = 4096, .on_resume = kChanges}},
     {"run", "log_every", kTaskTrain, &C::log_every, "INTERVAL",
@@ -267,7 +269,7 @@ constexpr ConfigField kFields[] = {
     {"run", "early_stopping_patience", kTaskTrain, &C::early_stopping_patience, "N",
      "Stops after N evaluations in a row that are no better, by `monitor`",
      {.min = 1, .max = 1 << 20, .on_resume = kFree}},
-    {"run", "quiet", kReads | kTaskBench, &C::quiet, "", "Prints no start page and no progress",
+    {"run", "quiet", kReads | kTaskBench | kTaskTokenize, &C::quiet, "", "Prints no start page and no progress",
      {.transient = true, .on_resume = kFree}},
     {"run", "json", kSteps | kTaskEval | kTaskInspect | kTaskCompare | kTaskCompareRuns, &C::json, "",
      "Prints the result as JSON", {.transient = true, .on_resume = kFree}},

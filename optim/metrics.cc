@@ -107,8 +107,13 @@ MetricStats InUnit(const MetricRow& row, MetricStats stats, const std::vector<do
 
 }  // namespace
 
-std::vector<std::string> DefaultMetrics(const LossChoice& loss) {
+std::vector<std::string> DefaultMetrics(const LossChoice& loss, const TextUnit& unit) {
   const LossTerm& term = loss.leading();
+  if (unit.tokens_per_sample > 0 && term.form == LabelForm::kClasses) {
+    if (unit.tokens_are_characters) return {"perplexity", "bits_per_character"};
+    return unit.bytes_per_token > 0 ? std::vector<std::string>{"perplexity", "bits_per_byte"}
+                                    : std::vector<std::string>{"perplexity"};
+  }
   const bool regression = term.form == LabelForm::kElements && term.function->final_activations.empty();
   if (loss.terms.size() > 1 || !regression || CountTargets(term, loss) > kMostTargets) return {};
   return {"rmse", "r2"};

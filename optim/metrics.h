@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/text_unit.h"
 #include "optim/loss.h"
 
 namespace onnxtrain {
@@ -36,6 +37,8 @@ struct MetricRow {
   // Of regressions: the same for each target, an element of a sample's labels.
   std::vector<double> (*by_target)(const MetricStats&) = nullptr;
   int error_power = 0;  // of the unit of the targets that the first tensor, a number by target, is in
+  // Of text: what a token stands for. The metric is by that unit instead of by token.
+  double (*per_token)(const TextUnit& unit) = nullptr;
 };
 
 struct Metric {
@@ -48,8 +51,8 @@ struct Metric {
 // Parses "NAME[@OUTPUT]" each; without an output the metric reads the leading term.
 absl::StatusOr<std::vector<Metric>> ChooseMetrics(const std::vector<std::string>& names, const LossChoice& loss);
 
-// rmse and r2 for a regression with few targets, else none.
-std::vector<std::string> DefaultMetrics(const LossChoice& loss);
+// rmse and r2 for a regression with few targets, perplexity and bits for text, else none.
+std::vector<std::string> DefaultMetrics(const LossChoice& loss, const TextUnit& unit = {});
 
 // Returns the names of a metric's values: its own and, for 2 to 64 targets, "rmse_0", "rmse_1", …
 std::vector<std::string> ValueNames(const Metric& metric, const LossChoice& loss);

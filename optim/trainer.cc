@@ -353,10 +353,15 @@ void SetTensors(const Batch& batch, GlobalBatch* global_batch) {
 
 namespace {
 
-// What standardized targets were divided by, for each metric.
+// What standardized targets were divided by, for each metric; of text, tokens per unit.
 std::vector<std::vector<double>> TargetUnits(const Session& session, const TrainData& data) {
   std::vector<std::vector<double>> units;
   for (const Metric& metric : session.metrics()) {
+    if (metric.row->per_token != nullptr) {
+      const double per_token = metric.row->per_token(data.text_unit);
+      units.push_back({per_token > 0 ? 1 / per_token : std::numeric_limits<double>::quiet_NaN()});
+      continue;
+    }
     const std::string& feed = session.loss().terms[metric.term].feed;
     const auto spec = std::ranges::find(data.specs, feed, &FeedSpec::feed);
     units.push_back(spec != data.specs.end() ? spec->divisor : std::vector<double>());

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/data/loader.h"
+#include "frontend/data/text_unit.h"
 #include "optim/plateau.h"
 #include "optim/session.h"
 #include "optim/telemetry/outliers.h"
@@ -22,6 +23,7 @@ namespace onnxtrain {
 struct TrainData {
   std::shared_ptr<const Dataset> dataset;
   std::vector<FeedSpec> specs;
+  TextUnit text_unit;
 };
 
 // Returns the names of a GlobalBatch whose tensors SetTensors takes from the loader's batches.

@@ -7,7 +7,7 @@
 #include "frontend/base/units.h"
 #include "frontend/data/class_index.h"
 #include "frontend/data/data_view.h"
-#include "frontend/data/text/text_dataset.h"
+#include "frontend/data/text/token_blocks.h"
 
 namespace onnxtrain {
 namespace {
@@ -85,6 +85,7 @@ class Binder {
   absl::Status FindLabel();
   void BindByName();
   absl::Status BindTokens();
+  void BindPairMasks();
   absl::Status BindRest();
   absl::Status BindOnlyInput(const ModelInput& input);
   std::string TableHint(const ModelInput& input) const;
@@ -325,16 +326,20 @@ constexpr TokenInput kTokenInputs[] = {
     {"position_ids", TokenRole::kPositions},
 };
 
-std::optional<TokenRole> FindTokenRole(const std::string& name) {
-  for (const TokenInput& known : kTokenInputs) {
-    if (Lower(name).find(known.part) != std::string::npos) return known.role;
+// Binds masks of pairs of tokens, [batch, (heads,) length, length]: true, 1 or a bias of 0 where a query sees a key.
+void Binder::BindPairMasks() {
+  for (const ModelInput* input : Unbound()) {
+    const bool pairs = input->has_shape && (input->dims.size() == 3 || input->dims.size() == 4);
+    if (!pairs || Lower(input->name).find("mask") == std::string::npos) continue;
+    const BlockRole role = IsFloat(input->dtype) ? BlockRole::kBias : BlockRole::kAttention;
+    bound_[input->name] = {spec_.first_token_column + static_cast<int>(role)};
   }
-  return std::nullopt;
 }
 
 // Binds inputs of [batch, length] to columns of tokens: by their names, and the one that is left to the token ids.
 absl::Status Binder::BindTokens() {
   if (spec_.first_token_column < 0) return absl::OkStatus();
+  if (spec_.token_blocks) BindPairMasks();
   std::vector<const ModelInput*> ids;
   for (const ModelInput* input : Unbound()) {
     if (input->has_shape && input->dims.size() != 2) continue;
@@ -581,6 +586,13 @@ absl::StatusOr<BoundData> Binder::Run() {
 }
 
 }  // namespace
+
+std::optional<TokenRole> FindTokenRole(const std::string& input) {
+  for (const TokenInput& known : kTokenInputs) {
+    if (Lower(input).find(known.part) != std::string::npos) return known.role;
+  }
+  return std::nullopt;
+}
 
 absl::StatusOr<Shape> FitSample(const Shape& data, const Shape& fixed) {
   const auto differ = [&] {

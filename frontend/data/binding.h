@@ -11,6 +11,8 @@
 #include "frontend/data/label_info.h"
 #include "frontend/data/loader.h"
 #include "frontend/data/preprocess.h"
+#include "frontend/data/text/text_dataset.h"
+#include "frontend/data/text_unit.h"
 #include "frontend/graph/model_input.h"
 
 namespace onnxtrain {
@@ -27,6 +29,7 @@ struct BindSpec {
   bool skip_bad = false;                                       // leaves labels that are no integers out of their range
   std::string leave_out;                                       // a column that is neither input nor label
   int first_token_column = -1;  // columns of tokens, in the order of kTokenRoles, feed what their names say; -1: none
+  bool token_blocks = false;    // they are those of TokenBlocks, in the order of BlockRole
 };
 
 struct BoundLabel {
@@ -46,6 +49,7 @@ struct BoundData {
   std::map<std::string, HostTensor> fixed_inputs;  // inputs without data that are constants of the graph
   bool has_images = false;                         // is an image column fed?
   std::string token_input;                         // the input that is fed with token ids; "": none
+  TextUnit text_unit;                              // of blocks of tokens
   std::vector<std::string> notes;                  // one line per decision, for people
   std::vector<std::string> warnings;               // what is probably not meant
 };
@@ -55,6 +59,10 @@ struct BoundData {
 // have defaults. Fails with the choices listed where more than one binding is possible.
 absl::StatusOr<BoundData> BindData(const std::vector<ModelInput>& inputs, std::shared_ptr<const Dataset> dataset,
                                    const BindSpec& spec);
+
+// What an input of a text model is by its name: a mask, token types, positions. nullopt: the token ids, or nothing
+// known.
+std::optional<TokenRole> FindTokenRole(const std::string& input);
 
 // The labels of that key: "" for the common ones, else a key of BindSpec::own_labels. Null where the data has none.
 const BoundLabel* FindBoundLabel(const BoundData& data, const std::string& key);

@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,6 +27,9 @@ struct Column {
   // The samples are sequences of their own lengths (Dataset::Length): sample.shape is [the greatest one], and Read
   // fills any number of elements, padded or cut.
   bool variable = false;
+  // The least and the greatest of integers, but for the ignore index of labels, where they are known without reading
+  // all samples.
+  std::optional<std::pair<int64_t, int64_t>> bounds = {};
   // Why the column cannot be read ("t.csv: row 7, column 'age': missing value"); "" if it can. Other columns stay
   // usable; Read, Loader::Create and CheckLabels fail with this message.
   std::string problem = {};
@@ -50,6 +54,8 @@ class Dataset {
   virtual absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const = 0;
   // Reads the sample without augmentation.
   absl::Status Read(int64_t i, int c, std::span<std::byte> out) const { return Read(i, c, ReadPass{}, out); }
+  // Writes samples [first, first + count) of column `c` to `out`, one behind the other, without augmentation.
+  virtual absl::Status ReadRange(int64_t first, int64_t count, int c, std::span<std::byte> out) const;
   // Returns the text of sample `i`, UTF-8. Requires columns()[c].text.
   virtual absl::StatusOr<std::string> ReadText(int64_t i, int c) const;
   // Length of sample `i` in the columns that are `variable`, which share it; 0 where there are none.

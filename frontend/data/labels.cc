@@ -51,6 +51,8 @@ absl::Status CheckLabel(const Dataset& data, int64_t i, const LabelCheck& check)
 
 absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64_t ignore_index) {
   if (const std::string& problem = data.columns()[column].problem; !problem.empty()) return Invalid(problem);
+  const auto& bounds = data.columns()[column].bounds;
+  if (bounds.has_value() && bounds->first >= 0 && bounds->second < classes) return absl::OkStatus();
   LabelReader reader(data, column);
   for (int64_t i = 0; i < data.size(); ++i) {
     RETURN_IF_ERROR(reader.Visit(i, [&](int64_t label) {
@@ -62,6 +64,7 @@ absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64
 
 absl::StatusOr<LabelRange> ComputeLabelRange(const Dataset& data, int column, int64_t ignore_index, bool skip_bad) {
   if (const std::string& problem = data.columns()[column].problem; !problem.empty()) return Invalid(problem);
+  if (const auto& bounds = data.columns()[column].bounds) return LabelRange{bounds->first, bounds->second};
   LabelRange range{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()};
   LabelReader reader(data, column);
   for (int64_t i = 0; i < data.size(); ++i) {

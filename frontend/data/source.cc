@@ -66,7 +66,11 @@ FoundSource FindNamed(const std::vector<Row>& rows, const std::string& path) {
 }
 
 std::string ListKinds(const std::vector<Row>& rows) {
-  return absl::StrJoin(rows, ", ", [](std::string* out, const Row& row) { *out += row->what; });
+  std::vector<std::string> kinds;
+  for (const Row& row : rows) {
+    if (!row->what.empty()) kinds.push_back(row->what);  // else only a name selects it
+  }
+  return absl::StrJoin(kinds, ", ");
 }
 
 }  // namespace

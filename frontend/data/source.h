@@ -29,6 +29,8 @@ struct Source {
   bool is_table = false;
   // Whether the path holds evaluation samples beside the training samples, which DatasetOptions::eval_split selects.
   std::function<bool(const std::string& path)> has_eval_samples = {};
+  // Whether its samples are documents (a column "text") or single token ids, for language models.
+  enum class Tokens : uint8_t { kNone, kDocuments, kIds } tokens = Tokens::kNone;
 };
 
 // Adds a source, which is asked before all that are there already. Fails on a name that is taken or malformed and on a

@@ -8,10 +8,12 @@
 #include "frontend/data/class_map.h"
 #include "frontend/data/data_view.h"
 #include "frontend/data/source.h"
+#include "frontend/data/text/token_blocks.h"
 #include "frontend/onnx/class_labels.h"
 #include "optim/auto/batch_axes.h"
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/image_plan.h"
+#include "optim/auto/language_data.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/open_samples.h"
 #include "optim/auto/picture_folders.h"
@@ -186,6 +188,56 @@ absl::Status SetStandardization(const TrainConfig& config, const std::optional<P
   return absl::OkStatus();
 }
 
+// What OpenSamples has left to be decided.
+absl::Status HoldOut(const TrainConfig& config, const DataRequest& request, const DatasetOptions& options,
+                     OpenedSamples* samples) {
+  if (!request.fit || config.eval_split.empty() || !config.eval_data.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(samples->held_out, HoldOutSamples(config, *samples->dataset, options));
+  return absl::OkStatus();
+}
+
+// Can samples of a language model be made of the data? A single array of a .npy file may be one of tokens.
+bool MayHoldTokens(const TrainConfig& config, const DataRequest& request, const TextSetup& text) {
+  if (!config.label.empty() || !config.head.empty() || !config.encode.empty() || !config.fill.empty()) return false;
+  const auto found = FindSource(request.path);
+  return !text.columns.empty() ||
+         (found.ok() && (found->source->tokens != Source::Tokens::kNone || HasSuffix(found->path, {".npy"}, true)));
+}
+
+// The column of a source of documents.
+std::vector<std::string> DocumentColumns(const std::string& path) {
+  const auto found = FindSource(path);
+  const bool documents = found.ok() && found->source->tokens == Source::Tokens::kDocuments;
+  return documents ? std::vector<std::string>{"text"} : std::vector<std::string>();
+}
+
+// The length of the samples that the model was trained on; 0: unknown.
+int64_t TrainedLength(const std::optional<Preprocess>& before, const std::string& input) {
+  if (!before.has_value()) return 0;
+  const auto layout = before->layout.find(input);
+  return layout != before->layout.end() && layout->second.size() == 1 ? layout->second[0] : 0;
+}
+
+// Replaces samples of text or tokens by blocks of tokens, and binds what only a language model has.
+absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, const BlockRequest& request,
+                        bool want_label, OpenedSamples* samples, OpenedData* opened, BindSpec* spec) {
+  auto data = MakeLanguageData(config, model, request, samples->dataset, &opened->text);
+  if (!data.ok()) return Annotate(data.status(), StrCat(request.path, ": "));
+  samples->dataset = data->blocks;
+  samples->held_out = data->held_out;
+  samples->notes.insert(samples->notes.end(), data->notes.begin(), data->notes.end());
+  opened->bound.text_unit = data->unit;
+  opened->own_loss = model.own_loss;
+  spec->first_token_column = 0;
+  spec->token_blocks = true;
+  const Columns& columns = samples->dataset->columns();
+  const auto name = [&](BlockRole role) { return columns[static_cast<size_t>(role)].name; };
+  if (want_label) spec->label = {name(BlockRole::kLabels)};
+  if (!model.label_input.empty())
+    spec->inputs[model.label_input] = {name(model.shifts_labels ? BlockRole::kOwnLabels : BlockRole::kLabels)};
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool IsTableFile(const std::string& path) {
@@ -218,13 +270,31 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& given, const OnnxModel& m
   ASSIGN_OR_RETURN(options.images, PlanImages(config, model.inputs(), spec.dims, before));
   if (request.text.has_value()) {
     opened.text = *request.text;
+    if (opened.text.columns.empty()) opened.text.columns = DocumentColumns(request.path);
   } else {
-    ASSIGN_OR_RETURN(opened.text, MakeTextSetup(config, before, request.fit));
+    ASSIGN_OR_RETURN(opened.text, MakeTextSetup(config, before, request.path, request.fit));
   }
+  std::optional<LanguageModel> language;
+  if (MayHoldTokens(config, request, opened.text)) {
+    ASSIGN_OR_RETURN(language, FindLanguageModel(config, model, loss));
+  }
+  request.hold_out = !language.has_value();
+  if (language.has_value()) options.label.clear();
   options.text.names.insert(opened.text.columns.begin(), opened.text.columns.end());
   auto samples = OpenSamples(config, before, request, options, loss);
   if (!samples.ok()) return Annotate(samples.status(), StrCat("`", request.field, "`: "));
-  if (!opened.text.columns.empty()) {
+  const bool blocks = language && (!opened.text.columns.empty() || IsTokenSequence(*samples->dataset));
+  if (blocks) {
+    const BlockRequest block_request{.path = request.path,
+                                     .fit = request.fit,
+                                     .trained_length = TrainedLength(before, language->ids),
+                                     .ignore_index = loss.ignore_index,
+                                     .options = &options};
+    RETURN_IF_ERROR(MakeBlocks(config, *language, block_request, request.want_label, &*samples, &opened, &spec));
+  } else if (opened.text.columns.empty()) {
+    RETURN_IF_ERROR(CheckTextFields(config));
+    if (language.has_value()) RETURN_IF_ERROR(HoldOut(config, request, options, &*samples));
+  } else {
     auto tokens = AddTokens(config, model, &opened.text, samples->dataset, &samples->notes);
     if (!tokens.ok()) return Annotate(tokens.status(), StrCat(request.path, ": "));
     samples->dataset = tokens->dataset;
@@ -271,7 +341,9 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& given, const OnnxModel& m
   RETURN_IF_ERROR(CheckFedInputs(fed, import.batch_axes));
   auto bound = BindData(fed, samples->dataset, spec);
   if (!bound.ok()) return Annotate(bound.status(), StrCat(request.path, ": "));
+  const TextUnit unit = opened.bound.text_unit;
   opened.bound = *std::move(bound);
+  opened.bound.text_unit = unit;
   opened.bound.fixed_inputs = natural.fixed;
   std::vector<std::string>& notes = opened.bound.notes;
   notes.insert(notes.begin(), samples->notes.begin(), samples->notes.end());
@@ -284,6 +356,10 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& given, const OnnxModel& m
     return Invalid("`normalize`: has no effect: ", request.path, " feeds no 8-bit images");
   }
   return opened;
+}
+
+void OpenedData::ChooseOwnLoss(LossSpec* loss) const {
+  if (!own_loss.empty() && loss->name == "auto") loss->name = "output:" + own_loss;
 }
 
 bool HasEvalFiles(const std::string& path) {
@@ -307,6 +383,7 @@ absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& given, bool eva
                             .model_classes = !ChangesClasses(config)};
   if (opened.before.has_value() && ChangesClasses(config)) opened.before->classes.clear(), opened.before->loss.clear();
   ASSIGN_OR_RETURN(opened.data, OpenData(config, *opened.model, opened.before, request, opened.loss));
+  opened.data.ChooseOwnLoss(&opened.loss);
   if (!HasSurgery(config)) return opened;
   ASSIGN_OR_RETURN(Surgery surgery,
                    ApplySurgery(config, std::move(opened.model), &opened.data.bound, opened.loss.logits));

@@ -30,6 +30,10 @@ struct OpenedData {
   std::vector<ColumnTransform> transforms;    // applied to the columns of the file
   TextSetup text;                             // columns of text, and what tokenized them
   std::optional<HeldOut> held_out;            // with DataRequest::fit, where eval_split is set
+  std::string own_loss;                       // the output of a language model that is its loss, where it has no other
+
+  // Trains that output where nothing else was chosen.
+  void ChooseOwnLoss(LossSpec* loss) const;
 };
 
 struct DataRequest {
@@ -42,6 +46,7 @@ struct DataRequest {
   std::string leave_out = {};  // a column that is neither input nor label
   std::vector<FolderColumn> folders = {};  // opens these instead of a source of data
   std::optional<TextSetup> text = {};      // of the training data; else as MakeTextSetup
+  bool hold_out = true;                    // eval_split applies to the samples of the file
 };
 
 absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& model,

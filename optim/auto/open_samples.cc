@@ -143,7 +143,7 @@ absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::
   ASSIGN_OR_RETURN(opened.dataset, OpenWithLabel(request, options, !config.label.empty()));
   opened.file_columns = opened.dataset->columns();
   opened.notes = opened.dataset->notes();
-  if (request.fit && !config.eval_split.empty() && config.eval_data.empty()) {
+  if (request.hold_out && request.fit && !config.eval_split.empty() && config.eval_data.empty()) {
     ASSIGN_OR_RETURN(opened.held_out, HoldOutSamples(config, *opened.dataset, options));
   }
   if (fits) {

@@ -10,6 +10,7 @@
 #include "frontend/data/preprocess.h"
 #include "frontend/data/text/text_dataset.h"
 #include "frontend/onnx/import.h"
+#include "optim/auto/token_inputs.h"
 #include "optim/config.h"
 
 namespace onnxtrain {
@@ -17,22 +18,26 @@ namespace onnxtrain {
 // The text of a model's data; without columns there is none.
 struct TextSetup {
   std::vector<std::string> columns;
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: made of the characters of the data
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: none is named
+  bool from_characters = false;                // it is made of the characters of the data
   int64_t max_length = 0;                      // 0: found
 };
 
-// From `text`, `tokenizer` and `max_length`, else from the preprocess.json beside the model; `may_fit`: the tokenizer
-// may be made of the data.
+// From `text`, `tokenizer` and `max_length`, else from the preprocess.json beside the model; without columns of text
+// those of a source of documents. `may_fit`: the tokenizer may be made of the data.
 absl::StatusOr<TextSetup> MakeTextSetup(const TrainConfig& config, const std::optional<Preprocess>& before,
-                                        bool may_fit);
+                                        const std::string& path, bool may_fit);
 
-// The greatest length of [batch, length] inputs of integers that the model takes: a fixed extent, else the rows of the
-// table that it looks positions up in. `exact`: it takes no other. 0: there is no limit that could be found.
-struct LengthLimit {
-  int64_t length = 0;
-  bool exact = false;
-};
-absl::StatusOr<LengthLimit> FindLengthLimit(const TrainConfig& config, const OnnxModel& model);
+// Fails where `tokenizer` or `max_length` is set though there is no text.
+absl::Status CheckTextFields(const TrainConfig& config);
+
+// The names of columns that are given by name or 0-based index.
+std::vector<std::string> ResolveColumns(const Dataset& data, std::vector<std::string> names);
+
+// A token for each character of these columns. Without room for an unknown token in a table of `rows` (0: any) there is
+// none, and other characters are errors.
+absl::StatusOr<std::shared_ptr<const Tokenizer>> MakeFromChars(const Dataset& data,
+                                                               const std::vector<std::string>& columns, int64_t rows);
 
 // Tokenizes the text columns of `data` and replaces it. Sets the tokenizer and the length of *setup where they are
 // open; `notes` tells what was done.

@@ -18,7 +18,7 @@ std::optional<ValueRange> RangeOfLabels(const LossChoice& loss, const std::strin
 }
 
 TrainData MakeInputs(const BoundData& data, const PreparedModel& prepared) {
-  TrainData train{.dataset = data.dataset, .specs = data.feeds};
+  TrainData train{.dataset = data.dataset, .specs = data.feeds, .text_unit = data.text_unit};
   AddValueChecks(prepared.model, &train.specs);
   return train;
 }

@@ -145,7 +145,7 @@ absl::Status SetMonitor(const TrainConfig& config, const LossChoice& loss, bool 
                    "or one of `metrics`, with :min or :max behind it");
   }
   const auto is = [&](const char* metric) { return name.starts_with(metric); };
-  const bool falls = name == "loss" || is("mae") || is("rmse") || is("perplexity");
+  const bool falls = name == "loss" || is("mae") || is("rmse") || is("perplexity") || is("bits_per");
   options->monitor = name;
   options->monitor_max = to.empty() ? !falls : to == "max";
   options->patience = config.early_stopping_patience;
@@ -186,7 +186,8 @@ absl::Status CheckGrouping(const TrainConfig& config, const Dataset& data) {
 
 absl::Status CheckVocabulary(const OpenedData& data, const TrainData& train) {
   const auto ids = std::ranges::find(train.specs, data.bound.token_input, &FeedSpec::feed);
-  return ids == train.specs.end() ? absl::OkStatus() : CheckVocabulary(*data.text.tokenizer, ids->range);
+  const bool none = ids == train.specs.end() || data.text.tokenizer == nullptr;
+  return none ? absl::OkStatus() : CheckVocabulary(*data.text.tokenizer, ids->range);
 }
 
 // Of training and evaluation; adds to the warnings of the data.
@@ -223,6 +224,7 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
                             .fit = true,
                             .leave_out = SplitColumn(config)};
   ASSIGN_OR_RETURN(data.train, OpenData(config, *data.model, before, request, data.loss));
+  data.train.ChooseOwnLoss(&data.loss);
   RETURN_IF_ERROR(ApplySurgeryToData(config, &data.train.bound, &data));
   RETURN_IF_ERROR(OpenEvalData(config, &data));
   return data;
@@ -312,7 +314,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   RETURN_IF_ERROR(CheckGrouping(config, *bound.dataset));
   RETURN_IF_ERROR(CheckWork(config, *run.data.model, prepared, bound.dataset->size(), run.batch.global));
   if (run.data.has_eval() && config.metrics.empty())
-    run.config.metrics = options.metrics = DefaultMetrics(prepared.loss);
+    run.config.metrics = options.metrics = DefaultMetrics(prepared.loss, run.data.eval.bound.text_unit);
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, prepared.loss).status());
   run.facts = MakeRunFacts(config, run.data, prepared.loss);
   RETURN_IF_ERROR(CheckEffects(config, run.facts));

@@ -11,6 +11,7 @@ namespace onnxtrain {
 struct ProgressContext {
   int64_t total_steps = 0;  // of the whole run; 0: not known
   bool has_accuracy = false;
+  int64_t tokens_per_sample = 0;  // above 0: the rate is in tokens
 };
 
 // Returns " 1200/5625  epoch  0.64  eta     00:32  loss 0.2313  acc 93.12%  lr 9.8e-04  |g|  0.82   12,345 samples/s

@@ -56,6 +56,8 @@ double Throughput(const TrainResult& r) {
 
 std::string ToJson(const RunSummary& s) {
   Json json = ResultJson(s);
+  if (s.tokens_per_sample > 0)
+    json["tokens_per_second"] = Throughput(s.result) * static_cast<double>(s.tokens_per_sample);
   json["exported"] = nullptr;
   if (s.exported)
     json["exported"] = {{"step", s.exported_step}, {"metric", s.exported_metric}, {"file", s.exported_file}};

@@ -22,6 +22,7 @@ struct RunSummary {
   std::string exported_metric;  // the exported weights: "last", "ema", "best"
   int64_t exported_step = 0;
   std::string backend, device, cpu, precision = "float32";
+  int64_t tokens_per_sample = 0;  // of a language model; 0: none
   int64_t global_batch = 0, micro_batch = 0, accumulation = 1, world = 1;
   int64_t planned_peak_bytes = 0;   // Session::planned_peak_bytes
   int64_t measured_peak_bytes = 0;  // peak resident memory, less what the process held when it began

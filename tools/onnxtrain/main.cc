@@ -35,6 +35,7 @@ constexpr Command kCommands[] = {
      RunPlan},
     {"bench", kTaskBench,
      "times a training step and its operators against what the machine reaches; with data: loading", RunBench},
+    {"tokenize", kTaskTokenize, "writes text as a shard of token ids, which language models train on", RunTokenize},
     {"monitor", kTaskMonitor, "follows a run from another terminal: monitor RUN", RunMonitor, "runs"},
     {"compare-runs", kTaskCompareRuns, "puts runs into one table, and into one page with --out: compare-runs A B …",
      RunCompareRuns, "runs"},

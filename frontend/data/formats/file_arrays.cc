@@ -21,16 +21,20 @@ class FileArrays : public Dataset {
   std::string Describe(int64_t i) const override { return StrCat(path_, ": sample ", i); }
 
   absl::Status Read(int64_t i, int c, const ReadPass&, std::span<std::byte> out) const override {
-    CHECK(c >= 0 && c < static_cast<int>(columns_.size()) && i >= 0 && i < size());
-    CHECK_EQ(out.size(), columns_[c].sample.bytes());
+    return ReadRange(i, 1, c, out);
+  }
+  absl::Status ReadRange(int64_t first, int64_t count, int c, std::span<std::byte> out) const override {
+    CHECK(c >= 0 && c < static_cast<int>(columns_.size()) && first >= 0 && first + count <= size());
+    const auto width = static_cast<int64_t>(columns_[c].sample.bytes());
+    CHECK_EQ(static_cast<int64_t>(out.size()), count * width);
     const FileArray& array = arrays_[c];
-    const auto at = i * static_cast<int64_t>(out.size());
+    const int64_t at = first * width;
     if (array.held.has_value()) {
       if (!out.empty()) std::memcpy(out.data(), array.held->bytes().data() + at, out.size());
       return absl::OkStatus();
     }
     const absl::Status read = file_->ReadAt(array.offset + at, out);
-    if (!read.ok()) return Annotate(read, StrCat(Describe(i), ": "));
+    if (!read.ok()) return Annotate(read, StrCat(Describe(first), ": "));
     if (array.big_endian) SwapBytes(out, DTypeSize(array.type.dtype));
     if (array.type.dtype == DType::kBool) {
       for (std::byte& b : out) b = static_cast<std::byte>(b != std::byte{0});

@@ -10,6 +10,8 @@
 #include "frontend/data/formats/safetensors.h"
 #include "frontend/data/formats/stdin.h"
 #include "frontend/data/formats/tar.h"
+#include "frontend/data/formats/text_files.h"
+#include "frontend/data/formats/token_shard.h"
 #include "frontend/data/image/image_folder.h"
 #include "frontend/data/image/picture_table.h"
 
@@ -45,6 +47,22 @@ std::vector<Source> BuiltInSources() {
        .suffixes = {".tar"},
        .open = OpenTar,
        .is_table = true},
+      {.name = "text",
+       .what = ".txt or a folder of them (lines:FILE: a document per line)",
+       .suffixes = {".txt"},
+       .packed = true,
+       .recognizes = IsTextFolder,
+       .open = OpenTextFiles,
+       .tokens = Source::Tokens::kDocuments},
+      {.name = "lines", .open = OpenTextLines, .tokens = Source::Tokens::kDocuments},
+      {.name = "tokens",
+       .what = ".bin (token shards; u16:FILE, u32:FILE)",
+       .suffixes = {".bin"},
+       .recognizes = IsShardFolder,
+       .open = OpenShards,
+       .tokens = Source::Tokens::kIds},
+      {.name = "u16", .open = OpenShards16, .tokens = Source::Tokens::kIds},
+      {.name = "u32", .open = OpenShards32, .tokens = Source::Tokens::kIds},
       {.name = "stdin", .what = "- (a pipe)", .recognizes = IsStdin, .open = OpenStdin, .is_table = true},
       {.name = "audio_folder",
        .what = "a folder of .wav or .flac files",

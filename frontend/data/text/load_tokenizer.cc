@@ -19,6 +19,7 @@ using Parts = absl::StatusOr<TokenizerParts>;
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxBytes = int64_t{1} << 30;
+constexpr char kUnknown[] = "[UNK]";
 
 absl::StatusOr<std::string> Read(const fs::path& path) { return ReadTextFile(path.string(), kMaxBytes); }
 
@@ -97,13 +98,20 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string
   return std::make_shared<const Tokenizer>(*std::move(parts));
 }
 
-absl::StatusOr<std::shared_ptr<const Tokenizer>> MakeCharTokenizer(const std::vector<std::string_view>& texts) {
-  std::set<char32_t> chars;
-  for (std::string_view text : texts) {
-    if (FindInvalidUtf8(text) != std::string_view::npos) return Invalid("the text is not UTF-8");
-    for (char32_t c; !text.empty(); chars.insert(c)) text.remove_prefix(DecodeChar(text, &c));
+absl::Status CollectChars(std::string_view text, std::set<char32_t>* chars) {
+  if (const size_t invalid = FindInvalidUtf8(text); invalid != std::string_view::npos)
+    return Invalid("byte ", invalid, " of the text is not UTF-8");
+  char32_t last = 0, c = 0;
+  for (bool first = true; !text.empty(); first = false) {
+    text.remove_prefix(DecodeChar(text, &c));
+    if (first || c != last) chars->insert(c);
+    last = c;
   }
-  Json json = {{"model", {{"type", "WordLevel"}, {"vocab", Json::object()}, {"unk_token", "[UNK]"}}},
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Tokenizer>> MakeCharTokenizer(const std::set<char32_t>& chars, bool unknown) {
+  Json json = {{"model", {{"type", "WordLevel"}, {"vocab", Json::object()}, {"unk_token", kUnknown}}},
                {"pre_tokenizer",
                 {{"type", "Split"}, {"pattern", {{"Regex", "(?s)."}}}, {"behavior", "Isolated"}, {"invert", false}}}};
   Json& vocab = json["model"]["vocab"];
@@ -113,7 +121,7 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> MakeCharTokenizer(const std::ve
     AppendChar(c, &token);
     vocab[token] = next++;
   }
-  vocab["[UNK]"] = next;
+  if (unknown) vocab[kUnknown] = next;
   ASSIGN_OR_RETURN(TokenizerParts parts, ParseTokenizerJson(WriteJson(json)));
   parts.description = StrCat(chars.size(), " characters");
   return std::make_shared<const Tokenizer>(std::move(parts));

@@ -16,6 +16,7 @@
 namespace onnxtrain {
 
 using TokenId = int32_t;
+inline constexpr TokenId kNoToken = -1;  // of a piece that a model without an unknown token does not have
 // Called with each piece, which lives only during the call.
 using PieceSink = absl::FunctionRef<void(std::string_view)>;
 
@@ -46,6 +47,8 @@ class TokenModel {
   virtual void Tokenize(std::string_view piece, std::vector<TokenId>* ids) const = 0;
   virtual std::optional<TokenId> Find(std::string_view token) const = 0;
   virtual TokenId max_id() const = 0;
+  // Has every text tokens?
+  virtual bool KnowsAll() const { return true; }
 };
 
 class Vocabulary {

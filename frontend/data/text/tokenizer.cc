@@ -60,10 +60,15 @@ std::optional<TokenId> Tokenizer::FindToken(std::string_view token) const {
 absl::Status Tokenizer::Encode(std::string_view text, TokenizerScratch* scratch, std::vector<TokenId>* ids) const {
   if (const size_t invalid = FindInvalidUtf8(text); invalid != std::string_view::npos)
     return Invalid("byte ", invalid, " of the text is not UTF-8");
+  const size_t before = ids->size();
   raw_added_.Split(
       text, [&](std::string_view part) { EncodeText(part, part.data() == text.data(), scratch, ids); },
       [&](TokenId id) { ids->push_back(id); });
-  return absl::OkStatus();
+  if (parts_.model->KnowsAll()) return absl::OkStatus();
+  const auto unknown = std::find(ids->begin() + static_cast<std::ptrdiff_t>(before), ids->end(), kNoToken);
+  if (unknown == ids->end()) return absl::OkStatus();
+  return Invalid("token ", unknown - ids->begin() - static_cast<std::ptrdiff_t>(before),
+                 " of the text is not in the vocabulary, which has no unknown token");
 }
 
 void Tokenizer::EncodeText(std::string_view text, bool first, TokenizerScratch* scratch,

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,7 +57,8 @@ class Tokenizer {
  public:
   explicit Tokenizer(TokenizerParts parts);
 
-  // Appends the ids of the text, without special tokens around it. Fails where it is not UTF-8.
+  // Appends the ids of the text, without special tokens around it. Fails where it is not UTF-8, or has no
+  // tokens.
   absl::Status Encode(std::string_view text, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
 
   const SampleTemplate& single() const { return parts_.single; }
@@ -86,9 +88,11 @@ class Tokenizer {
 // that names it; messages begin with the path.
 absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string& path);
 
-// A token for each character that occurs in the texts, in the order of code points: character-level models. Its file
-// is a tokenizer.json.
-absl::StatusOr<std::shared_ptr<const Tokenizer>> MakeCharTokenizer(const std::vector<std::string_view>& texts);
+// Adds the characters of a text. Fails where it is not UTF-8.
+absl::Status CollectChars(std::string_view text, std::set<char32_t>* chars);
+// A token for each of these characters, in the order of code points: character-level models. Without an unknown token
+// behind them, text with other characters fails to encode. Its file is a tokenizer.json.
+absl::StatusOr<std::shared_ptr<const Tokenizer>> MakeCharTokenizer(const std::set<char32_t>& chars, bool unknown);
 
 // One sample with its special tokens.
 struct EncodedSample {

@@ -1,6 +1,8 @@
 #include "frontend/data/text/tokenizer_stages.h"
 
+#include "absl/strings/escaping.h"
 #include "frontend/base/status.h"
+#include "frontend/data/text/charsmap.h"
 
 namespace onnxtrain {
 namespace {
@@ -78,6 +80,16 @@ absl::StatusOr<NormalizerPtr> ReadReplace(const Json& json) {
   return MakeReplace(pattern.text, std::move(content));
 }
 
+// Without a table it changes nothing.
+absl::StatusOr<NormalizerPtr> ReadPrecompiled(const Json& json) {
+  std::string text, bytes;
+  RETURN_IF_ERROR(ReadField(json, "precompiled_charsmap", &text));
+  if (text.empty()) return MakeNormalizerSequence({});
+  if (!absl::Base64Unescape(text, &bytes)) return Invalid("'precompiled_charsmap' is not base64");
+  ASSIGN_OR_RETURN(Charsmap charsmap, Charsmap::Parse(bytes));
+  return MakeCharsmapNormalizer(std::move(charsmap));
+}
+
 absl::StatusOr<NormalizerPtr> ReadNormalizerSequence(const Json& json) {
   std::vector<NormalizerPtr> steps;
   for (const Json& step : Part(json, "normalizers")) {
@@ -98,6 +110,7 @@ constexpr Kind<ReadNormalizerFn> kNormalizers[] = {
     {"Strip", ReadStrip},
     {"Prepend", ReadPrepend},
     {"Replace", ReadReplace},
+    {"Precompiled", ReadPrecompiled},
     {"Sequence", ReadNormalizerSequence},
 };
 

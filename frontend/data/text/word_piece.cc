@@ -56,10 +56,11 @@ class WordLevel : public TokenModel {
       : vocabulary_(std::move(vocabulary)), unknown_(unknown) {}
   void Tokenize(std::string_view piece, std::vector<TokenId>* ids) const override {
     const std::optional<TokenId> id = Find(piece);
-    if (id || unknown_) ids->push_back(id ? *id : *unknown_);
+    ids->push_back(id ? *id : unknown_.value_or(kNoToken));
   }
   std::optional<TokenId> Find(std::string_view token) const override { return vocabulary_.Find(token); }
   TokenId max_id() const override { return vocabulary_.max_id(); }
+  bool KnowsAll() const override { return unknown_.has_value(); }
 
  private:
   Vocabulary vocabulary_;
@@ -80,7 +81,6 @@ absl::StatusOr<TokenModelPtr> MakeWordPiece(WordPieceSpec spec) {
 
 absl::StatusOr<TokenModelPtr> MakeWordLevel(Vocabulary vocabulary, const std::string& unknown) {
   const auto id = vocabulary.Find(unknown);
-  if (!id) return MissingUnknown(unknown);
   return std::make_unique<WordLevel>(std::move(vocabulary), id);
 }
 

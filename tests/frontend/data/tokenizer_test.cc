@@ -140,12 +140,22 @@ TEST(Tokenizer, TruncatesTheLongerText) {
 }
 
 TEST(Tokenizer, MakesTokenizerOfCharacters) {
-  const auto made = MakeCharTokenizer({"hello\n", "\u00e9"});
+  std::set<char32_t> chars;
+  for (const char* text : {"hello\n", "\u00e9"}) ASSERT_TRUE(CollectChars(text, &chars).ok());
+  EXPECT_FALSE(CollectChars("a\xff", &chars).ok());
+  const auto made = MakeCharTokenizer(chars, true);
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(MustEncode(**made, "lo\n\u00e9"), (std::vector<TokenId>{3, 4, 0, 5}));
   auto again = ParseTokenizerJson((*made)->files()[0].second);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(MustEncode(Tokenizer(*std::move(again)), "ohz"), (std::vector<TokenId>{4, 2, 6}));
+  const auto closed = MakeCharTokenizer(chars, false);
+  ASSERT_TRUE(closed.ok()) << closed.status();
+  EXPECT_EQ((*closed)->id_count(), 6);
+  TokenizerScratch scratch;
+  std::vector<TokenId> ids;
+  EXPECT_EQ(Message((*closed)->Encode("ohz", &scratch, &ids)),
+            "token 2 of the text is not in the vocabulary, which has no unknown token");
 }
 
 TEST(Tokenizer, RefusesWhatItDoesNotKnow) {

@@ -20,7 +20,10 @@ std::vector<int64_t> All(const Dataset& data) {
 }
 
 std::shared_ptr<const Dataset> Open(const std::string& path, const TransformSpec& spec) {
-  auto data = OpenDataset(path, {.categories = spec.encoded(), .missing = spec.filled()});
+  DatasetOptions options;
+  options.categories = spec.encoded();
+  options.missing = spec.filled();
+  auto data = OpenDataset(path, options);
   EXPECT_TRUE(data.ok()) << data.status();
   return data.ok() ? *data : nullptr;
 }

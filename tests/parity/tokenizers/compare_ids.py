@@ -4,7 +4,8 @@
     python3 tests/parity/tokenizers/compare_ids.py build/release/bin/tokenizer_ids TOKENIZER [--lines 10000]
     python3 tests/parity/tokenizers/compare_ids.py build/release/bin/tokenizer_ids TOKENIZER --time ENGLISH_TEXT
 
-TOKENIZER is a tokenizer.json or BERT's vocab.txt. With --time, prints MB/s of both on one thread.
+TOKENIZER is a tokenizer.json, BERT's vocab.txt, or a .model of SentencePiece, which its own library reads. With
+--time, prints MB/s of both on one thread.
 """
 import argparse
 import collections
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unicodedata
 
 import tokenizers
@@ -60,7 +62,23 @@ def make_line(kind):
     return random.choice([" ", " ", "", "  "]).join(PARTS[kind]() for _ in range(random.randrange(1, 25)))
 
 
+class SentencePiece:
+    """The calls of a tokenizer that are made here, by the sentencepiece package."""
+
+    def __init__(self, path):
+        import sentencepiece
+        self.processor = sentencepiece.SentencePieceProcessor(model_file=path)
+
+    def encode(self, line, add_special_tokens):
+        return types.SimpleNamespace(ids=self.processor.encode(line))
+
+    def encode_batch(self, lines, add_special_tokens):
+        return [self.encode(line, add_special_tokens) for line in lines]
+
+
 def load(path):
+    if path.endswith(".model"):
+        return SentencePiece(path)
     if path.endswith(".txt"):
         return tokenizers.BertWordPieceTokenizer(path, lowercase=True)
     return tokenizers.Tokenizer.from_file(path)

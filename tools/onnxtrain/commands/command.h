@@ -24,6 +24,7 @@ absl::StatusOr<int> RunCompare(const TrainConfig& config);
 absl::StatusOr<int> RunExport(const TrainConfig& config);
 absl::StatusOr<int> RunBench(const TrainConfig& config);
 absl::StatusOr<int> RunPlan(const TrainConfig& config);
+absl::StatusOr<int> RunTokenize(const TrainConfig& config);
 absl::StatusOr<int> RunMonitor(const TrainConfig& config);
 absl::StatusOr<int> RunCompareRuns(const TrainConfig& config);
 

@@ -59,7 +59,7 @@ absl::StatusOr<int> RunEval(const TrainConfig& config) {
   const auto models = std::make_shared<PreparedModels>(setup.model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, setup.data.bound, &options, false));
   RETURN_IF_ERROR(CheckLossFields(config, look.loss));
-  if (options.metrics.empty()) options.metrics = DefaultMetrics(look.loss);
+  if (options.metrics.empty()) options.metrics = DefaultMetrics(look.loss, setup.data.bound.text_unit);
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, look.loss).status());
   ASSIGN_OR_RETURN(const std::vector<Requirement> requirements,
                    Requirements(config, look.loss, EvalNames(look.loss, options.metrics)));

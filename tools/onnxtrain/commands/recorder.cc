@@ -57,6 +57,7 @@ RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t 
                      .backend = run.backend->name(),
                      .device = run.backend->device(),
                      .cpu = StrCat(CpuName(), ", ", threads, threads == 1 ? " thread" : " threads"),
+                     .tokens_per_sample = run.train.text_unit.tokens_per_sample,
                      .global_batch = run.batch.global,
                      .micro_batch = run.session->micro_batch(),  // smaller than planned where memory ran out
                      .planned_peak_bytes = run.session->planned_peak_bytes(),
@@ -283,7 +284,8 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
   RecordHistograms(&options);
   options.save = [this](const LoopPosition& position, SaveReason reason) { Save(position, reason); };
   Console console(stderr, {.total_steps = options.max_seconds > 0 ? 0 : run_.steps.total,
-                           .has_accuracy = run_.session->loss().classes});
+                           .has_accuracy = run_.session->loss().classes,
+                           .tokens_per_sample = run_.train.text_unit.tokens_per_sample});
   ResourceMonitor resources;
   auto result = Train(*run_.session, run_.train, run_.eval, options, [&](const TrainEvent& event) {
     OnEvent(event);

@@ -1,0 +1,92 @@
+#include "frontend/data/text/documents.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+int64_t CountChars(std::string_view text) {
+  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+void Append(DocumentTokens part, DocumentTokens* all) {
+  all->ids.insert(all->ids.end(), part.ids.begin(), part.ids.end());
+  all->unreadable.insert(all->unreadable.end(), part.unreadable.begin(), part.unreadable.end());
+  all->documents += part.documents;
+  all->bytes += part.bytes;
+  all->characters += part.characters;
+}
+
+}  // namespace
+
+std::optional<TokenId> FindEndOfText(const Tokenizer& tokenizer) {
+  for (const char* name :
+       {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "<|im_end|>", "[EOS]", "<EOS>", "[SEP]"}) {
+    if (const auto id = tokenizer.FindToken(name)) return id;
+  }
+  return std::nullopt;
+}
+
+DocumentTokenizer::DocumentTokenizer(const Dataset& data, int column, const Tokenizer& tokenizer, bool skip_bad,
+                                     int threads)
+    : data_(data),
+      column_(column),
+      tokenizer_(tokenizer),
+      end_(FindEndOfText(tokenizer)),
+      skip_bad_(skip_bad),
+      threads_(std::max(1, threads)) {}
+
+absl::Status DocumentTokenizer::Append(int64_t row, TokenizerScratch* scratch, DocumentTokens* tokens) const {
+  ASSIGN_OR_RETURN(const std::string text, data_.ReadText(row, column_));
+  std::vector<TokenId> ids;
+  RETURN_IF_ERROR(tokenizer_.Encode(text, scratch, &ids));
+  EncodedSample sample;
+  RETURN_IF_ERROR(FillTemplate(tokenizer_.single(), std::move(ids), {}, 0, &sample));
+  tokens->ids.insert(tokens->ids.end(), sample.ids.begin(), sample.ids.end());
+  const bool ended = !sample.ids.empty() && sample.ids.back() == end_;
+  if (end_.has_value() && !ended) tokens->ids.push_back(*end_);
+  ++tokens->documents;
+  tokens->bytes += static_cast<int64_t>(text.size());
+  tokens->characters += CountChars(text);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DocumentTokens> DocumentTokenizer::Run(std::span<const int64_t> rows) const {
+  const int64_t parts = std::clamp<int64_t>(std::ssize(rows), 1, threads_);
+  std::vector<DocumentTokens> tokens(parts);
+  std::vector<absl::Status> failed(parts);
+  const auto run = [&](int64_t p) {
+    TokenizerScratch scratch;
+    const int64_t begin = std::ssize(rows) * p / parts, end = std::ssize(rows) * (p + 1) / parts;
+    for (int64_t i = begin; i < end && failed[p].ok(); ++i) {
+      const absl::Status status = Append(rows[i], &scratch, &tokens[p]);
+      if (!status.ok() && skip_bad_) tokens[p].unreadable.push_back(rows[i]);
+      if (!status.ok() && !skip_bad_) failed[p] = Annotate(status, StrCat(data_.Describe(rows[i]), ": "));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int64_t p = 1; p < parts; ++p) threads.emplace_back([&, p] { run(p); });
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+  DocumentTokens all;
+  for (int64_t p = 0; p < parts; ++p) {
+    RETURN_IF_ERROR(failed[p]);
+    onnxtrain::Append(std::exchange(tokens[p], {}), &all);
+  }
+  return all;
+}
+
+std::shared_ptr<const Dataset> MakeTokenSequence(std::string name, const std::vector<TokenId>& ids) {
+  HostTensor tensor({DType::kInt32, {std::ssize(ids)}});
+  std::memcpy(tensor.mutable_bytes().data(), ids.data(), ids.size() * sizeof(TokenId));
+  auto dataset = InMemoryDataset(std::move(name), {"tokens"}, {std::move(tensor)});
+  CHECK(dataset.ok()) << dataset.status();
+  return *std::move(dataset);
+}
+
+}  // namespace onnxtrain

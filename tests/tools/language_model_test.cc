@@ -1,0 +1,187 @@
+// Language models from text files and token shards: training, evaluation, resumption, bad input.
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+
+#include "frontend/base/strings.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+using tiny::Message;
+
+Message Int64Input(const std::string& name, const std::vector<int64_t>& shape) {
+  Message dims;
+  const char* const names[] = {"batch", "length"};
+  for (size_t i = 0; i < shape.size(); ++i)
+    dims.Sub(1, shape[i] < 0 ? Message().Bytes(2, names[i]) : Message().Int(1, static_cast<uint64_t>(shape[i])));
+  return Message().Bytes(1, name).Sub(2, Message().Sub(1, Message().Int(1, 7).Sub(2, dims)));
+}
+
+Message Tensor(const std::string& name, const std::vector<uint64_t>& shape, const std::vector<float>& values) {
+  Message tensor;
+  for (const uint64_t d : shape) tensor.Int(1, d);
+  return tensor.Int(2, 1).Bytes(8, name).Bytes(
+      9, std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+}
+
+Message Node(const std::string& op, const std::vector<std::string>& inputs, const std::string& output) {
+  Message node;
+  for (const std::string& input : inputs) node.Bytes(1, input);
+  return node.Bytes(2, output).Bytes(3, output + "_node").Bytes(4, op);
+}
+
+constexpr int64_t kWidth = 8, kPositions = 16;
+
+// logits[batch, length, rows] = embedding[ids] (+ positions[position_ids]) · head: the next token from the last one.
+void SaveDecoder(const std::string& path, int64_t rows, bool positions = false) {
+  Message graph;
+  graph.Sub(1, Node("Gather", {"embedding", "input_ids"}, positions ? "e" : "x"));
+  if (positions) graph.Sub(1, Node("Gather", {"places", "position_ids"}, "p")).Sub(1, Node("Add", {"e", "p"}, "x"));
+  graph.Sub(1, Node("MatMul", {"x", "head"}, "logits"));
+  const auto r = static_cast<uint64_t>(rows);
+  graph.Bytes(2, "decoder")
+      .Sub(5, Tensor("embedding", {r, kWidth}, tiny::Uniform(rows * kWidth, 0.5f, 1)))
+      .Sub(5, Tensor("head", {kWidth, r}, tiny::Uniform(rows * kWidth, 0.5f, 2)));
+  if (positions) graph.Sub(5, Tensor("places", {kPositions, kWidth}, tiny::Uniform(kPositions * kWidth, 0.5f, 3)));
+  graph.Sub(11, Int64Input("input_ids", {-1, -1}));
+  if (positions) graph.Sub(11, Int64Input("position_ids", {-1, -1}));
+  graph.Sub(12, Message().Bytes(1, "logits").Sub(2, Message().Sub(1, Message().Int(1, 1))));
+  const Message opset = Message().Bytes(1, "").Int(2, 13);
+  WriteAll(path, Message().Int(1, 7).Bytes(2, "tiny").Sub(7, graph).Sub(8, opset).text());
+}
+
+// Letters that follow each other in a cycle, with a line end after each: 5 characters.
+std::string Cycle(int64_t lines) {
+  std::string text;
+  for (int64_t i = 0; i < lines; ++i) text += "abcd\n";
+  return text;
+}
+
+// A tokenizer of letters that has an end-of-text token.
+constexpr char kLetters[] = R"({"added_tokens": [{"id": 5, "content": "<|endoftext|>", "special": true,
+  "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}],
+  "model": {"type": "WordLevel", "unk_token": "a", "vocab": {"\n": 0, "a": 1, "b": 2, "c": 3, "d": 4}},
+  "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(?s)."}, "behavior": "Isolated", "invert": false}})";
+
+class LanguageModels : public Scratch {
+ protected:
+  Outcome Train(const std::string& flags, const std::string& out = "r") {
+    const bool has_length = flags.find("--max-length") != std::string::npos;
+    return Run(StrCat("--model m.onnx --seed 3 --overwrite --quiet --out ", out, has_length ? " " : " --max-length 10 ",
+                      flags));
+  }
+  Json Summary(const std::string& out = "r") const { return Json::parse(ReadAll(Path(out + "/summary.json"))); }
+  void Refuses(const std::string& flags, const std::string& part) {
+    const Outcome run = Train(flags);
+    EXPECT_EQ(run.code, 1) << run.err;
+    EXPECT_NE(run.err.find(part), std::string::npos) << run.err;
+  }
+};
+
+TEST_F(LanguageModels, LearnsCharactersAndEvaluates) {
+  SaveDecoder(Path("m.onnx"), 5);
+  WriteAll(Path("t.txt"), Cycle(400));
+  const Outcome run = Train("--data t.txt --eval-split last:0.1 --epochs 12 --lr 0.03 --batch-size 8");
+  ASSERT_EQ(run.code, 0) << run.err;
+  const Json summary = Summary();
+  EXPECT_GT(summary["eval_before"]["loss"].get<double>(), 1);
+  EXPECT_LT(summary["eval"]["loss"].get<double>(), 0.2) << "the next letter follows from the last one";
+  EXPECT_NEAR(summary["eval"]["perplexity"].get<double>(), std::exp(summary["eval"]["loss"].get<double>()), 1e-4);
+  EXPECT_NEAR(summary["eval"]["bits_per_character"].get<double>(), summary["eval"]["loss"].get<double>() / std::log(2),
+              1e-4);
+  EXPECT_NEAR(summary["tokens_per_second"].get<double>(), 10 * summary["samples_per_second"].get<double>(), 1e-6);
+  EXPECT_EQ(summary["eval"]["samples"], 20);
+  // Evaluation has the tokenizer and the length of the training.
+  const Outcome eval = Run("eval --json --model r/model.onnx --data t.txt");
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_LT(Json::parse(eval.out)["loss"].get<double>(), 0.2);
+  EXPECT_EQ(Json::parse(eval.out)["samples"], 200);
+  WriteAll(Path("odd.txt"), "abcd\nz");
+  const Outcome odd = Run("eval --model r/model.onnx --data odd.txt");
+  EXPECT_EQ(odd.code, 1);
+  EXPECT_NE(odd.err.find("odd.txt: token 5 of the text is not in the vocabulary"), std::string::npos) << odd.err;
+}
+
+TEST_F(LanguageModels, AResumedRunIsTheWholeRun) {
+  SaveDecoder(Path("m.onnx"), 5);
+  WriteAll(Path("t.txt"), Cycle(200));
+  const std::string flags = "--data t.txt --eval-split 0.1 --batch-size 4 ";
+  ASSERT_EQ(Train(flags + "--epochs 2", "whole").code, 0);
+  ASSERT_EQ(Train(flags + "--epochs 2 --max-steps 31", "part").code, 0);
+  const Outcome resumed = Run("--resume part --epochs 2 --max-steps 1000 --quiet");
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(Summary("part")["steps"], Summary("whole")["steps"]);
+  EXPECT_EQ(ReadAll(Path("part/model.onnx")), ReadAll(Path("whole/model.onnx")));
+}
+
+TEST_F(LanguageModels, ShardsAreTheTextThatTheyWereMadeOf) {
+  SaveDecoder(Path("m.onnx"), 5);
+  WriteAll(Path("t.txt"), Cycle(60));
+  std::string narrow, wide;
+  for (const char c : Cycle(60)) {
+    const auto id = static_cast<char>(c == '\n' ? 0 : c - 'a' + 1);
+    narrow += {id, '\0'};
+    wide += {id, '\0', '\0', '\0'};
+  }
+  WriteAll(Path("t.bin"), narrow);
+  WriteAll(Path("w.bin"), wide);
+  WriteAll(Path("w.bin.json"),
+           R"({"dtype": "uint32", "tokens": 300, "vocabulary": 5, "max_id": 4, "documents": 1, "bytes": 600})");
+  const auto train = [&](const std::string& flags, const std::string& out) {
+    const char* const split = flags.find("--eval-data") == std::string::npos ? " --eval-split last:0.2" : "";
+    const Outcome run = Train(flags + split + " --epochs 1 --batch-size 4", out);
+    ASSERT_EQ(run.code, 0) << run.err;
+  };
+  train("--data t.txt", "text");
+  train("--data t.bin", "narrow");
+  train("--data w.bin", "wide");
+  train("--data u32:w.bin", "named");
+  for (const char* out : {"narrow", "wide", "named"})
+    EXPECT_EQ(ReadAll(Path(StrCat(out, "/model.onnx"))), ReadAll(Path("text/model.onnx"))) << out;
+  train("--data t.txt --eval-data t.bin", "mixed");
+  EXPECT_EQ(Summary("mixed")["eval"]["samples"], 30);
+  const Json eval = Summary("wide")["eval"];
+  EXPECT_NEAR(eval["bits_per_byte"].get<double>(), eval["loss"].get<double>() / std::log(2) / 2, 1e-5);
+  Refuses("--data t.bin --eval-data t.txt", "--text: needs a --tokenizer");
+  WriteAll(Path("odd.bin"), narrow + "x");
+  Refuses("--data odd.bin", "odd.bin: 601 bytes are no whole number of uint16 tokens");
+  Refuses("--data u16:w.bin --tokenizer none.json", "--tokenizer: none.json");
+}
+
+TEST_F(LanguageModels, AVocabularyMustFitTheTable) {
+  SaveDecoder(Path("m.onnx"), 4);
+  WriteAll(Path("t.txt"), Cycle(60));
+  WriteAll(Path("tokenizer.json"), kLetters);
+  Refuses("--data t.txt --tokenizer tokenizer.json", "has 6 tokens, but the model's embedding table has 4 rows");
+  Refuses("--data t.txt --tokenizer chars", "has 5 tokens, but the model's embedding table has 4 rows");
+  WriteAll(Path("t.bin"), std::string("\1\0\2\0\7\0\1\0", 8));
+  Refuses("--data t.bin", "token id 7 is out of range: the model's embedding table has 4 rows");
+  SaveDecoder(Path("m.onnx"), 4000);
+  Refuses("--data t.txt", "needs a --tokenizer");
+}
+
+TEST_F(LanguageModels, DocumentsAreKeptApart) {
+  SaveDecoder(Path("m.onnx"), 6, true);
+  WriteAll(Path("lines.txt"), Cycle(50));
+  WriteAll(Path("tokenizer.json"), kLetters);
+  std::string rows;
+  for (int i = 0; i < 50; ++i)
+    rows += StrCat("{\"text\": \"abcd\", \"part\": \"", i % 5 == 0 ? "test" : "train", "\"}\n");
+  WriteAll(Path("d.jsonl"), rows);
+  const std::string flags = "--tokenizer tokenizer.json --epochs 30 --lr 0.03 --batch-size 4 ";
+  ASSERT_EQ(Train(flags + "--data lines:lines.txt --eval-split 0.2").code, 0);
+  // Each of "abcd" predicts the next letter and the end, the end predicts nothing: no loss is left.
+  EXPECT_LT(Summary()["eval"]["loss"].get<double>(), 0.1);
+  const Outcome table = Train(flags + "--data d.jsonl --text text --eval-split part");
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_LT(Summary()["eval"]["loss"].get<double>(), 0.1);
+  EXPECT_EQ(Summary()["eval"]["samples"], 5) << "10 documents of 5 tokens";
+  Refuses(flags + "--data lines:lines.txt --max-length 17", "the model takes at most 16 tokens");
+}
+
+}  // namespace
+}  // namespace onnxtrain
