@@ -59,11 +59,14 @@ struct TrainConfig {
   std::string image_size, resize, channel_order;
   std::vector<std::string> augment;
   bool decode_scaling = false;
+  int64_t sample_rate = 0;   // of sounds; 0: as in preprocess.json, in the model's metadata, else as the files have it
+  std::string audio_length;  // "": as in preprocess.json, else as the model's input or the files have it
   std::vector<std::string> text;  // empty: the columns of preprocess.json
   std::string tokenizer;          // "": that of preprocess.json
   int64_t max_length = 0;         // tokens; 0: as many as the model takes
   bool length_grouping = false;
   std::string class_map;
+  std::string cache = "none";
   bool shuffle = true, drop_last = false;
   std::string dump_order;
   int64_t num_workers = kAuto;

@@ -33,6 +33,8 @@ constexpr Rule kRules[] = {
     {[](const C& c) { return !c.resume.empty() && c.overwrite; }, "`resume`: continues what `overwrite` would remove"},
     {[](const C& c) { return c.export_weights == "ema" && c.ema_decay == 0; },
      "`export_weights` ema: no average is kept; say `ema_decay`"},
+    {[](const C& c) { return c.cache != "none" && c.decode_scaling && !c.augment.empty(); },
+     "`cache`: keeps whole pictures for `augment`, of which `decode_scaling` decodes another copy every time"},
     {[](const C& c) { return c.num_workers == 0 && IsSpecified(c, "prefetch_factor"); },
      "`prefetch_factor`: has no effect with `num_workers` 0"},
     {[](const C& c) { return c.micro_batch_size == C::kAuto && c.gradient_accumulation_steps != 0; },

@@ -326,6 +326,15 @@ absl::StatusOr<std::vector<std::string>> LossOutputs(const OnnxModel& model, con
 
 namespace {
 
+// Feeds one class per sample as a share for each class.
+void SoftenLabels(const Graph& graph, Chosen* chosen) {
+  const Type& type = graph.type(chosen->term.value);
+  if (chosen->term.form != LabelForm::kClasses || type.rank() != 2) return;
+  chosen->term.form = LabelForm::kDistribution;
+  chosen->feed.sample = {type.dtype, {chosen->feed.num_classes}};
+  chosen->feed.one_hot = true;
+}
+
 // Checks that there is one weight per class for every loss that takes class weights.
 absl::Status CheckClassWeights(const Graph& graph, const LossSpec& spec, const LossChoice& choice) {
   for (const LossTerm& term : choice.terms) {
@@ -355,6 +364,7 @@ absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec
     }
     const auto own = spec.own_labels.find(term.label_key());
     ASSIGN_OR_RETURN(Chosen chosen, ChooseTerm(model, spec, term, own != spec.own_labels.end() ? own->second : labels));
+    if (spec.soft_labels) SoftenLabels(model.graph, &chosen);
     if (chosen.term.form != LabelForm::kNone) chosen.term.feed = FindOrAddFeed(chosen.feed, &choice.feeds);
     if (chosen.term.function->counts_correct && !choice.classes) choice.lead = choice.terms.size();
     choice.classes |= chosen.term.function->counts_correct;

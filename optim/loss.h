@@ -20,6 +20,7 @@ struct LossSpec {
   int64_t ignore_index = -100;  // label of excluded targets (class losses)
   double label_smoothing = 0;
   std::vector<double> class_weights;            // weight of a target by its class; empty: all 1
+  bool soft_labels = false;                     // feeds class labels as a share for each class, which can be mixed
   bool sum_outputs = false;                     // auto trains every output that fits, each with labels of its own
   std::map<std::string, LabelInfo> own_labels;  // labels of terms with a label option, by LossTermSpec::label_key()
   std::map<std::string, std::shared_ptr<const OnnxModel>> onnx;  // loss models by FILE of onnx:FILE (LoadOnnxLosses)
@@ -33,6 +34,7 @@ struct LossFeed {
   std::string label;        // a key of LossSpec::own_labels; "": the default label
   Type sample;              // element type and shape that the graph wants
   int64_t num_classes = 0;  // of class indices; 0: not class indices
+  bool one_hot = false;     // class indices that are fed as a share for each class
 };
 
 // One term of the loss: factor · mean of function(value, labels).

@@ -335,8 +335,10 @@ LoaderOptions MakeLoaderOptions(const TrainOptions& options) {
           .shuffle = options.shuffle,
           .seed = options.seed,
           .augment = true,
+          .mix = options.mix,
           .length_grouping = options.length_grouping,
           .num_workers = options.num_workers,
+          .max_workers = options.max_workers,
           .prefetch_factor = options.prefetch_factor,
           .epochs = options.epochs};
 }

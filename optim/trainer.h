@@ -85,7 +85,8 @@ struct TrainOptions {
   int64_t eval_every = 0;                    // updates; 0: after each epoch
   double log_seconds = 0, eval_seconds = 0;  // above 0: by time instead
   bool shuffle = true, length_grouping = false, drop_last = false;
-  int num_workers = 1, prefetch_factor = 2;
+  int num_workers = 1, max_workers = 0, prefetch_factor = 2;  // as LoaderOptions has them
+  MixOptions mix;
   uint64_t seed = 42;
   int64_t max_consecutive_skips = 20;       // ends the run after so many updates in a row without a finite gradient
   Plateau* plateau = nullptr;               // steps after every evaluation but the first

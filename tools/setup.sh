@@ -6,7 +6,8 @@ packages=(
   libabsl-dev libgflags-dev libgoogle-glog-dev libgtest-dev libgmock-dev libbenchmark-dev
   libonnx-dev libonnx-testdata libprotobuf-dev protobuf-compiler
   libdnnl-dev libtorch-dev libopenblas-dev libhwy-dev libeigen3-dev
-  zlib1g-dev libzip-dev libzstd-dev libarchive-dev libsndfile1-dev libisal-dev libssl-dev nlohmann-json3-dev
+  zlib1g-dev libzip-dev libzstd-dev libarchive-dev libsndfile1-dev libsamplerate0-dev
+  libisal-dev libssl-dev nlohmann-json3-dev
   libjpeg-dev libpng-dev libwebp-dev libgif-dev
   libicu-dev libsentencepiece-dev
   python3 python3-numpy python3-torch

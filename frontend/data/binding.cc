@@ -466,20 +466,6 @@ absl::StatusOr<FeedSpec> Binder::MakeFeed(const ModelInput& input, const std::ve
   return feed;
 }
 
-// Finds the axis of a sample whose extent is the number of channels of a normalization.
-absl::Status PlaceChannels(const PixelScale& pixels, FeedSpec* feed) {
-  feed->scale = pixels.scale;
-  feed->mean = pixels.mean;
-  feed->std = pixels.std;
-  if (pixels.mean.size() <= 1) return absl::OkStatus();
-  const auto channels = static_cast<int64_t>(pixels.mean.size());
-  const Shape& shape = feed->sample.shape;
-  if (!shape.empty() && shape.front() == channels) return absl::OkStatus();
-  feed->channel_axis = static_cast<int>(shape.size()) - 1;
-  if (!shape.empty() && shape.back() == channels) return absl::OkStatus();
-  return Invalid("`normalize` gives ", channels, " channels, but input '", feed->feed, "' is ", ToString(feed->sample));
-}
-
 absl::Status Binder::AddFeeds() {
   out_.dataset = WithConstants(out_.dataset, constants_);
   for (const auto& input : inputs_) {
@@ -488,7 +474,7 @@ absl::Status Binder::AddFeeds() {
     const Column& first = out_.dataset->columns()[columns[0]];
     if (first.image && columns.size() == 1) {
       out_.has_images = true;
-      RETURN_IF_ERROR(PlaceChannels(spec_.pixels, &feed));
+      RETURN_IF_ERROR(SetPixelScale(spec_.pixels, &feed));
     }
     if (columns[0] < static_cast<int>(columns_.size())) {
       out_.notes.push_back(StrCat("input '", input.name, "' ", ToString(feed.sample), " ← ",
@@ -592,6 +578,19 @@ std::optional<TokenRole> FindTokenRole(const std::string& input) {
     if (Lower(input).find(known.part) != std::string::npos) return known.role;
   }
   return std::nullopt;
+}
+
+absl::Status SetPixelScale(const PixelScale& pixels, FeedSpec* feed) {
+  feed->scale = pixels.scale;
+  feed->mean = pixels.mean;
+  feed->std = pixels.std;
+  if (pixels.mean.size() <= 1) return absl::OkStatus();
+  const auto channels = static_cast<int64_t>(pixels.mean.size());
+  const Shape& shape = feed->sample.shape;
+  if (!shape.empty() && shape.front() == channels) return absl::OkStatus();
+  feed->channel_axis = static_cast<int>(shape.size()) - 1;
+  if (!shape.empty() && shape.back() == channels) return absl::OkStatus();
+  return Invalid("`normalize` gives ", channels, " channels, but input '", feed->feed, "' is ", ToString(feed->sample));
 }
 
 absl::StatusOr<Shape> FitSample(const Shape& data, const Shape& fixed) {

@@ -70,6 +70,10 @@ const BoundLabel* FindBoundLabel(const BoundData& data, const std::string& key);
 // The column that is the label by its name ("label", "target", "y", …), or nullopt; several such names are an error.
 absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns);
 
+// Sets the normalization of a feed of pixels, whose channels are along its first or last axis. Fails where neither has
+// as many as the normalization.
+absl::Status SetPixelScale(const PixelScale& pixels, FeedSpec* feed);
+
 // Returns the shape of one sample of an input with extents `fixed` (-1: free, no batch axis) that is fed with samples
 // of shape `data`. Fails where the extents contradict each other or the layout seems to differ.
 absl::StatusOr<Shape> FitSample(const Shape& data, const Shape& fixed);

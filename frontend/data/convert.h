@@ -45,6 +45,7 @@ class FeedWriter {
 
   const Type& sample() const { return spec_.sample; }
   bool variable() const { return spec_.variable; }
+  Mixing mixing() const { return spec_.mixing; }
   // Writes sample i to `out`, spec.sample.bytes() bytes; of a variable feed, to any number of elements. The caller
   // keeps `scratch` to allocate it only once.
   absl::Status Write(const Dataset& data, int64_t i, std::span<std::byte> out, std::vector<std::byte>* scratch,
@@ -58,6 +59,10 @@ class FeedWriter {
   // Reads column `k` of the feed into its places of `out`.
   absl::Status WriteColumn(const Dataset& data, int64_t i, int64_t k, std::span<std::byte> out,
                            std::vector<std::byte>* scratch, const ReadPass& pass) const;
+
+  // Writes 1 at the place of the class of sample i, and 0 elsewhere.
+  absl::Status WriteShares(const Dataset& data, int64_t i, std::span<std::byte> out,
+                           std::vector<std::byte>* scratch) const;
 
   FeedSpec spec_;
   bool normalizes_ = false;

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "frontend/base/log.h"
+
 namespace onnxtrain {
 namespace {
 
@@ -45,6 +47,37 @@ class Constants : public DatasetView {
   std::vector<Column> columns_;
 };
 
+class Joined : public DatasetView {
+ public:
+  Joined(std::shared_ptr<const Dataset> first, std::shared_ptr<const Dataset> second, int leave_out)
+      : DatasetView(std::move(first)), second_(std::move(second)), columns_(source_->columns()) {
+    CHECK_EQ(source_->size(), second_->size());
+    for (int c = 0; c < static_cast<int>(second_->columns().size()); ++c) {
+      if (c == leave_out) continue;
+      columns_.push_back(second_->columns()[c]);
+      places_.push_back(c);
+    }
+  }
+  const std::vector<Column>& columns() const override { return columns_; }
+  std::string StableName(int64_t i) const override { return source_->StableName(i); }
+  std::vector<std::string> notes() const override { return source_->notes(); }
+  int64_t memory_bytes() const override { return source_->memory_bytes() + second_->memory_bytes(); }
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
+    return IsOwn(c) ? source_->Read(i, c, pass, out) : second_->Read(i, Place(c), pass, out);
+  }
+  absl::StatusOr<std::string> ReadText(int64_t i, int c) const override {
+    return IsOwn(c) ? source_->ReadText(i, c) : second_->ReadText(i, Place(c));
+  }
+
+ private:
+  bool IsOwn(int c) const { return c < std::ssize(source_->columns()); }
+  int Place(int c) const { return places_[c - source_->columns().size()]; }
+
+  std::shared_ptr<const Dataset> second_;
+  std::vector<Column> columns_;
+  std::vector<int> places_;  // of the further columns in `second_`
+};
+
 }  // namespace
 
 std::shared_ptr<const Dataset> SubsetDataset(std::shared_ptr<const Dataset> source, std::vector<int64_t> rows) {
@@ -55,6 +88,11 @@ std::shared_ptr<const Dataset> WithConstants(std::shared_ptr<const Dataset> sour
                                              std::vector<ConstantColumn> constants) {
   if (constants.empty()) return source;
   return std::make_shared<Constants>(std::move(source), std::move(constants));
+}
+
+std::shared_ptr<const Dataset> JoinColumns(std::shared_ptr<const Dataset> first, std::shared_ptr<const Dataset> second,
+                                           int leave_out) {
+  return std::make_shared<Joined>(std::move(first), std::move(second), leave_out);
 }
 
 }  // namespace onnxtrain

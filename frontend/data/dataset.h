@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/audio/audio_options.h"
 #include "frontend/data/image/image_options.h"
 #include "frontend/graph/host_tensor.h"
 
@@ -22,6 +23,8 @@ struct Column {
   std::vector<std::string> classes;  // of a label column with names for values; empty for numbers
   bool image = false;                // u8 pixels, which --normalize applies to
   bool picture = false;              // decoded from files of pictures as ImageOptions says
+  bool augmented = false;            // the values depend on ReadPass, where that augments
+  int64_t sample_rate = 0;           // in Hz, of sounds; else 0
   bool measured = true;              // false for categories and constants, which are not standardized
   bool text = false;                 // ReadText returns the text of a sample; Read fails, with `problem`
   // The samples are sequences of their own lengths (Dataset::Length): sample.shape is [the greatest one], and Read
@@ -86,6 +89,7 @@ struct DatasetOptions {
   std::vector<std::string> class_names;          // CSV: fixed class order, from training; empty: sorted
   std::vector<std::string> folder_classes = {};  // folders of classes: the same, also of classes that are numbers
   ImageOptions images = {};                      // files of pictures
+  AudioOptions audio = {};                       // files of sound
   // CSV: columns that are not labels, whose text becomes i64 indices into Column::classes; a column that is mostly
   // numbers only where it is named.
   ColumnSet categories = {};

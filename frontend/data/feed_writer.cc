@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -86,7 +87,8 @@ absl::Status CheckColumns(const Dataset& data, const FeedSpec& spec) {
       return Invalid("columns '", data.columns()[spec.columns[0]].name, "' and '", column.name, "' differ in size");
     }
   }
-  if (total == spec.sample.elements()) return absl::OkStatus();
+  if (spec.one_hot && total == 1 && IsFloat(spec.sample.dtype)) return absl::OkStatus();
+  if (total == spec.sample.elements() && !spec.one_hot) return absl::OkStatus();
   const Column& first = data.columns()[spec.columns[0]];
   return Invalid("expected ", ToString(spec.sample), " = ", spec.sample.elements(), " values per sample, got ", total,
                  " (", spec.columns.size() == 1 ? "" : StrCat(spec.columns.size(), " columns like "), "column '",
@@ -165,8 +167,29 @@ absl::Status FeedWriter::WriteColumn(const Dataset& data, int64_t i, int64_t k, 
   return done.ok() ? done : Annotate(done, StrCat(data.Describe(i), ", column '", column.name, "': "));
 }
 
+absl::Status FeedWriter::WriteShares(const Dataset& data, int64_t i, std::span<std::byte> out,
+                                     std::vector<std::byte>* scratch) const {
+  const Column& column = data.columns()[spec_.columns[0]];
+  scratch->resize(column.sample.bytes());
+  RETURN_IF_ERROR(data.Read(i, spec_.columns[0], {}, *scratch));
+  int64_t label = 0;
+  absl::Status status =
+      ConvertValues(column.sample.dtype, *scratch, DType::kInt64, reinterpret_cast<std::byte*>(&label), 1);
+  const int64_t classes = spec_.sample.elements();
+  if (status.ok() && (label < 0 || label >= classes))
+    status =
+        Invalid("label ", label, " is outside of the ", classes, " classes 0 to ", classes - 1, " that can be mixed");
+  if (!status.ok()) return Annotate(status, StrCat(data.Describe(i), ", column '", column.name, "': "));
+  std::ranges::fill(out, std::byte{0});
+  const double one = 1;
+  const size_t size = DTypeSize(spec_.sample.dtype);
+  return ConvertValues(DType::kFloat64, std::as_bytes(std::span(&one, 1)), spec_.sample.dtype,
+                       out.data() + label * size, 1);
+}
+
 absl::Status FeedWriter::Write(const Dataset& data, int64_t i, std::span<std::byte> out,
                                std::vector<std::byte>* scratch, const ReadPass& pass) const {
+  if (spec_.one_hot) return WriteShares(data, i, out, scratch);
   const auto columns = static_cast<int64_t>(spec_.columns.size());
   for (int64_t k = 0; k < columns; ++k) RETURN_IF_ERROR(WriteColumn(data, i, k, out, scratch, pass));
   return Check(data, i, out);

@@ -12,6 +12,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/convert.h"
 #include "frontend/data/epoch_order.h"
+#include "frontend/data/worker_climber.h"
 
 namespace onnxtrain {
 namespace {
@@ -99,6 +100,7 @@ class BatchFiller {
       : data_(std::move(data)),
         writers_(std::move(writers)),
         pass_{.augment = options.augment, .seed = options.seed},
+        mix_(options.augment ? options.mix : MixOptions()),
         schedule_(data_->size(), options),
         orders_(*data_, options) {
     const int64_t samples = data_->size(), full = std::min(options.batch_size, samples);
@@ -161,7 +163,15 @@ class BatchFiller {
         rows = rows.subspan(row);
       }
     }
+    if (mix_.on()) Mix(pass, batch.samples, tensors);
     return absl::OkStatus();
+  }
+
+  void Mix(const ReadPass& pass, const std::vector<int64_t>& samples, std::vector<HostTensor>& tensors) const {
+    std::vector<MixedFeed> feeds;
+    for (size_t i = 0; i < writers_.size(); ++i)
+      feeds.push_back({writers_[i].mixing(), tensors[i].dtype(), tensors[i].mutable_bytes()});
+    MixBatch(mix_, pass, samples, feeds);
   }
 
   int64_t FindLongest(const std::vector<int64_t>& samples) const {
@@ -184,6 +194,7 @@ class BatchFiller {
   std::shared_ptr<const Dataset> data_;
   std::vector<FeedWriter> writers_;
   ReadPass pass_;  // of epoch 0
+  MixOptions mix_;
   Schedule schedule_;
   Orders orders_;
   bool has_variable_ = std::ranges::any_of(writers_, &FeedWriter::variable);
@@ -192,12 +203,17 @@ class BatchFiller {
 
 class LoaderImpl : public Loader {
  public:
-  LoaderImpl(std::unique_ptr<BatchFiller> filler, const LoaderOptions& options) : filler_(std::move(filler)) {
-    const size_t ahead = size_t{static_cast<unsigned>(options.num_workers)} * std::max(1, options.prefetch_factor);
-    ring_.resize(ahead);
-    buffers_.resize(ahead + 1);  // one is the consumer's
+  LoaderImpl(std::unique_ptr<BatchFiller> filler, const LoaderOptions& options)
+      : filler_(std::move(filler)),
+        prefetch_factor_(std::max(1, options.prefetch_factor)),
+        climber_(options.num_workers, options.max_workers) {
+    const int most = std::max(options.num_workers, options.max_workers);
+    climbs_ = options.num_workers > 0 && most > options.num_workers;
+    ring_.resize(static_cast<size_t>(most) * prefetch_factor_);
+    buffers_.resize(ring_.size() + 1);  // one is the consumer's
     for (BatchBuffer& buffer : buffers_) free_.push_back(&buffer);
-    for (int w = 0; w < options.num_workers; ++w) workers_.emplace_back([this, w] { Work(w); });
+    workers_.reserve(most);
+    SetWorkers(options.num_workers);
   }
 
   ~LoaderImpl() override {
@@ -212,16 +228,34 @@ class LoaderImpl : public Loader {
   absl::StatusOr<const Batch*> Next() override {
     if (!failed_.ok()) return failed_;
     if (!filler_->schedule().Has(next_)) return nullptr;
-    const auto start = std::chrono::steady_clock::now();
+    const double start = Now();
     failed_ = workers_.empty() ? FillHere() : Take();
-    waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double end = Now();
+    waited_ += end - start;
     if (!failed_.ok()) return failed_;
+    if (climbs_) SetWorkers(climber_.Observe(end, waited_));
     return &current_->batch;
   }
 
   double waited_seconds() const override { return waited_; }
+  int workers() const override { return wanted_; }
 
  private:
+  static double Now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
+  // Starts threads that are missing; those above the number rest.
+  void SetWorkers(int wanted) {
+    if (wanted == wanted_) return;
+    {
+      std::lock_guard lock(mutex_);
+      wanted_ = wanted;
+    }
+    room_.notify_all();
+    for (int w = static_cast<int>(workers_.size()); w < wanted; ++w) workers_.emplace_back([this, w] { Work(w); });
+  }
+
   struct Filled {
     BatchBuffer* buffer = nullptr;  // null: not filled yet
     absl::Status status;
@@ -250,9 +284,12 @@ class LoaderImpl : public Loader {
     int64_t number = 0;
     BatchBuffer* buffer = nullptr;
   };
-  Claimed Claim() {
+  Claimed Claim(int worker) {
     std::unique_lock lock(mutex_);
-    room_.wait(lock, [&] { return stop_ || claimed_ < next_ + static_cast<int64_t>(ring_.size()); });
+    room_.wait(lock, [&] {
+      const int64_t ahead = int64_t{wanted_} * prefetch_factor_;
+      return stop_ || (worker < wanted_ && claimed_ < next_ + ahead);
+    });
     if (stop_ || !filler_->schedule().Has(claimed_)) return {};
     BatchBuffer* buffer = free_.back();
     free_.pop_back();
@@ -261,7 +298,7 @@ class LoaderImpl : public Loader {
 
   void Work(int worker) {
     while (true) {
-      const auto [number, buffer] = Claim();
+      const auto [number, buffer] = Claim(worker);
       if (buffer == nullptr) return;
       absl::Status status = filler_->Fill(number, worker, buffer);
       {
@@ -275,6 +312,9 @@ class LoaderImpl : public Loader {
   std::unique_ptr<BatchFiller> filler_;
   absl::Status failed_;
   double waited_ = 0;
+  int prefetch_factor_;
+  WorkerClimber climber_;
+  bool climbs_ = false;
   std::vector<BatchBuffer> buffers_;
   BatchBuffer* current_ = nullptr;  // the consumer's
   std::mutex mutex_;
@@ -282,6 +322,7 @@ class LoaderImpl : public Loader {
   std::vector<BatchBuffer*> free_;
   std::vector<Filled> ring_;        // filled buffers: batch t is at t modulo its size
   int64_t next_ = 0, claimed_ = 0;  // next_: batches delivered
+  int wanted_ = 0;                  // threads that work; written by the consumer
   bool stop_ = false;
   std::vector<std::thread> workers_;  // last: they use all of the above
 };
@@ -289,7 +330,8 @@ class LoaderImpl : public Loader {
 absl::Status CheckOptions(int64_t samples, const LoaderOptions& o) {
   if (o.batch_size < 1 || o.batch_size > int64_t{1} << 40)
     return Invalid("batch size ", o.batch_size, " is not possible");
-  if (o.num_workers < 0 || o.num_workers > 1024) return Invalid(o.num_workers, " loader threads are not possible");
+  if (o.num_workers < 0 || std::max(o.num_workers, o.max_workers) > 1024)
+    return Invalid(o.num_workers, " loader threads are not possible");
   if (o.first_epoch < 0 || o.first_sample < 0 || o.first_sample > samples) {
     return Invalid("cannot begin at epoch ", o.first_epoch, ", sample ", o.first_sample, " of ", samples);
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/batch_mix.h"
 #include "frontend/data/dataset.h"
 
 namespace onnxtrain {
@@ -40,6 +41,9 @@ struct FeedSpec {
   // Values that end the run, with row and value, before they reach a batch.
   bool allow_nan = false;           // NaN marks a missing value, which the model fills in
   std::optional<ValueRange> range;  // of integers, or of labels
+  // The column holds class indices and the graph wants a share for each class: 1 for the index, 0 for the others.
+  bool one_hot = false;
+  Mixing mixing = Mixing::kNone;  // by LoaderOptions::mix
 };
 
 // The length that batches are padded to: a multiple of 8, of 16 above 128, of 32 above 256, …: programs are compiled
@@ -60,8 +64,10 @@ struct LoaderOptions {
   bool shuffle = false;
   uint64_t seed = 42;
   bool augment = false;                       // as ReadPass has it, with the same seed
+  MixOptions mix = {};                        // with augment: mixes the samples of a batch
   bool length_grouping = false;               // with shuffle: as GroupByLength (epoch_order.h)
   int num_workers = 1;                        // threads; 0: read in Next()
+  int max_workers = 0;                        // above num_workers: as many as WorkerClimber (worker_climber.h) chooses
   int prefetch_factor = 2;                    // batches ahead per worker
   int64_t first_epoch = 0, first_sample = 0;  // where to begin: (epoch, samples already consumed in it)
   int64_t epochs = 1;                         // how many epochs to deliver; < 0: for ever
@@ -78,11 +84,13 @@ class Loader {
   virtual ~Loader() = default;  // stops and joins the workers
   // Returns the next batch in order, or null after the last. Waits if none is ready. One consumer thread. The loader
   // owns the batch and reuses its tensors' memory from the next call on; tensors that are still held when the loader is
-  // destroyed stay as they are. Allocates nothing per batch once every buffer has been used (num_workers ·
-  // prefetch_factor + 1 of them). An error comes where its batch would have come, and again from then on.
+  // destroyed stay as they are. Allocates nothing per batch once every buffer has been used (the greatest number of
+  // workers · prefetch_factor + 1 of them). An error comes where its batch would have come, and again from then on.
   virtual absl::StatusOr<const Batch*> Next() = 0;
   // Seconds that Next has waited so far.
   virtual double waited_seconds() const = 0;
+  // Threads that work now.
+  virtual int workers() const = 0;
 };
 
 // Labels of `columns` that must be classes.

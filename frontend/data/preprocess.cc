@@ -95,6 +95,20 @@ absl::Status ParsePictures(const Json& json, Preprocess* preprocess) {
   return absl::OkStatus();
 }
 
+absl::Status ParseAudio(const Json& json, Preprocess* preprocess) {
+  const auto it = json.find("audio");
+  if (it == json.end()) return absl::OkStatus();
+  if (!it->is_object()) return Invalid("'audio' is no object");
+  AudioPreprocess a;
+  RETURN_IF_ERROR(ReadField(*it, "sample_rate", &a.sample_rate));
+  RETURN_IF_ERROR(ReadField(*it, "channels", &a.channels));
+  RETURN_IF_ERROR(ReadField(*it, "frames", &a.frames));
+  if (a.sample_rate < 1 || a.channels < 1 || a.frames < 1)
+    return Invalid("'audio' lacks sample_rate, channels or frames");
+  preprocess->audio = a;
+  return absl::OkStatus();
+}
+
 absl::Status ParseText(const Json& json, TextPreprocess* text) {
   const auto it = json.find("text");
   if (it == json.end()) return absl::OkStatus();
@@ -141,6 +155,10 @@ std::string ToJson(const Preprocess& p) {
   Json json;
   if (!p.normalize.empty()) json["normalize"] = p.normalize;
   if (p.pictures.has_value()) json["pictures"] = PicturesJson(*p.pictures);
+  if (p.audio.has_value()) {
+    json["audio"] = {
+        {"sample_rate", p.audio->sample_rate}, {"channels", p.audio->channels}, {"frames", p.audio->frames}};
+  }
   for (const auto& [name, columns] : p.inputs) {
     json["inputs"][name]["columns"] = columns;
     if (const auto it = p.layout.find(name); it != p.layout.end()) json["inputs"][name]["layout"] = it->second;
@@ -169,6 +187,7 @@ absl::StatusOr<Preprocess> ParsePreprocess(const std::string& text) {
   Preprocess p;
   RETURN_IF_ERROR(ReadField(json, "normalize", &p.normalize));
   RETURN_IF_ERROR(ParsePictures(json, &p));
+  RETURN_IF_ERROR(ParseAudio(json, &p));
   RETURN_IF_ERROR(ReadField(json, "label", &p.label));
   RETURN_IF_ERROR(ReadField(json, "classes", &p.classes));
   RETURN_IF_ERROR(ReadField(json, "loss", &p.loss));

@@ -28,6 +28,13 @@ struct PicturePreprocess {
   bool operator==(const PicturePreprocess&) const = default;
 };
 
+// What files of sound were made to.
+struct AudioPreprocess {
+  int64_t sample_rate = 0, channels = 0, frames = 0;
+
+  bool operator==(const AudioPreprocess&) const = default;
+};
+
 // How columns of text became tokens.
 struct TextPreprocess {
   std::vector<std::string> columns;  // one, or two of a pair; empty: there is no text
@@ -39,6 +46,7 @@ struct TextPreprocess {
 struct Preprocess {
   std::string normalize;                                   // as ParseNormalize takes it; "" where no input is an image
   std::optional<PicturePreprocess> pictures;               // where an input was fed with files of pictures
+  std::optional<AudioPreprocess> audio;                    // where an input was fed with files of sound
   std::map<std::string, std::vector<std::string>> inputs;  // model input → column names
   std::map<std::string, std::vector<int64_t>> layout;      // model input → shape of one sample
   std::map<std::string, Standardization> standardize;      // model input → as FeedSpec has it

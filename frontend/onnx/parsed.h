@@ -74,7 +74,8 @@ struct ParsedFunction {
 
 struct OnnxModel::Parsed {
   std::string path, producer;
-  std::shared_future<std::string> sha256;  // computed while the file is read
+  std::map<std::string, std::string> metadata;  // of the model
+  std::shared_future<std::string> sha256;       // computed while the file is read
   ModelEdits edits;
   int64_t ir_version = 0;
   std::map<std::string, int64_t> opsets;

@@ -126,6 +126,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   if (proto.graph().output_size() == 0) return Invalid("its graph has no outputs");
   RETURN_IF_ERROR(reader->ReadGraph(proto.graph(), &model->graph));
   RETURN_IF_ERROR(CheckAndSort(&model->graph));
+  model->metadata = ReadMetadata(proto);
   const NamingFindings findings = NameWeights(ReadTorchMetadata(proto), &model->graph);
   NoteFolded(findings.folded, model);
   NoteMissing(findings.missing, model);

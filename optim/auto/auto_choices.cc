@@ -144,6 +144,7 @@ absl::Status AutoChooser::ChooseWorkers(const TrainData& train, TrainOptions* op
   ASSIGN_OR_RETURN(const double load_seconds, MeasureReading(train, *options));
   const int workers = onnxtrain::ChooseWorkers(load_seconds, step_seconds_, CpuCount());
   options->num_workers = IsSpecified(given_, "prefetch_factor") ? std::max(workers, 1) : workers;
+  options->max_workers = 0;
   Add("num_workers", StrCat(options->num_workers),
       StrCat("one thread reads a batch in ", FormatDuration(load_seconds), ", forward and backward pass take ",
              FormatDuration(step_seconds_)));

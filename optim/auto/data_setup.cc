@@ -10,13 +10,16 @@
 #include "frontend/data/source.h"
 #include "frontend/data/text/token_blocks.h"
 #include "frontend/onnx/class_labels.h"
+#include "optim/auto/audio_plan.h"
 #include "optim/auto/batch_axes.h"
+#include "optim/auto/cache_setup.h"
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/image_plan.h"
 #include "optim/auto/language_data.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/open_samples.h"
 #include "optim/auto/picture_folders.h"
+#include "optim/auto/pixel_hints.h"
 #include "optim/auto/surgery.h"
 #include "optim/loss_text.h"
 #include "optim/onnx_loss.h"
@@ -268,6 +271,8 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& given, const OnnxModel& m
   if (!config.label.empty()) options.label = config.label;
   if (request.want_label) options.folder_classes = opened.classes;
   ASSIGN_OR_RETURN(options.images, PlanImages(config, model.inputs(), spec.dims, before));
+  options.images.cache = request.cache;
+  ASSIGN_OR_RETURN(options.audio, PlanAudio(config, model, spec.dims, before));
   if (request.text.has_value()) {
     opened.text = *request.text;
     if (opened.text.columns.empty()) opened.text.columns = DocumentColumns(request.path);
@@ -350,8 +355,15 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& given, const OnnxModel& m
   notes.insert(notes.end(), natural.notes.begin(), natural.notes.end());
   RETURN_IF_ERROR(SetStandardization(config, before, request, &opened));
   if (opened.bound.has_images) opened.normalize = normalize;
+  if (opened.bound.has_images && !IsSpecified(config, "normalize") && !before.has_value()) {
+    std::string declared = DescribeDeclaredPixels(model, normalize, options.images.bgr);
+    if (!declared.empty()) opened.bound.warnings.push_back(std::move(declared));
+  }
   if (FeedsPictures(opened.bound)) opened.pictures = DescribeImages(options.images, request.folders);
   RETURN_IF_ERROR(CheckPictureFields(config, request.path, opened.pictures.has_value()));
+  opened.audio = DescribeAudio(opened.bound);
+  RETURN_IF_ERROR(CheckAudioFields(config, request.path, opened.audio.has_value()));
+  if (request.cache != nullptr) RETURN_IF_ERROR(KeepInMemory(request.path, request.cache, &opened.bound));
   if (IsSpecified(config, "normalize") && !opened.bound.has_images) {
     return Invalid("`normalize`: has no effect: ", request.path, " feeds no 8-bit images");
   }
@@ -394,7 +406,8 @@ absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& given, bool eva
 }
 
 Preprocess DescribeBinding(const OpenedData& data) {
-  Preprocess p{.normalize = data.normalize, .pictures = data.pictures, .classes = data.bound.classes};
+  Preprocess p{
+      .normalize = data.normalize, .pictures = data.pictures, .audio = data.audio, .classes = data.bound.classes};
   const std::vector<Column>& columns = data.bound.dataset->columns();
   for (const FeedSpec& feed : data.bound.feeds) {
     for (int c : feed.columns) {
@@ -427,6 +440,10 @@ absl::StatusOr<GlobalBatch> ReadGlobalBatch(const TrainData& data, int64_t count
 int NumWorkers(const TrainConfig& config) {
   if (config.num_workers == TrainConfig::kAuto) return std::clamp(CpuCount() / 4, 1, 4);
   return static_cast<int>(config.num_workers);
+}
+
+int MaxWorkers(const TrainConfig& config) {
+  return config.num_workers == TrainConfig::kAuto ? std::clamp(CpuCount(), 1, 8) : 0;
 }
 
 }  // namespace onnxtrain

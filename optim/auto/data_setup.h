@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/data/binding.h"
+#include "frontend/data/cache_budget.h"
 #include "frontend/data/image/picture_pairs.h"
 #include "frontend/data/preprocess.h"
 #include "frontend/data/transform.h"
@@ -25,6 +26,7 @@ struct OpenedData {
   BoundData bound;
   std::string normalize;                      // of the images, "" where there are none
   std::optional<PicturePreprocess> pictures;  // where an input is fed with files of pictures
+  std::optional<AudioPreprocess> audio;       // where an input is fed with files of sound
   int own_columns = 0;                        // columns of the file; the others were added
   std::vector<std::string> classes;           // of the training data or the model file, in the order of the scores
   std::vector<ColumnTransform> transforms;    // applied to the columns of the file
@@ -44,9 +46,10 @@ struct DataRequest {
   bool model_classes = true;   // the model file may name the classes
   bool fit = false;            // fits encode, fill and standardize to the samples that eval_split leaves for training
   std::string leave_out = {};  // a column that is neither input nor label
-  std::vector<FolderColumn> folders = {};  // opens these instead of a source of data
-  std::optional<TextSetup> text = {};      // of the training data; else as MakeTextSetup
-  bool hold_out = true;                    // eval_split applies to the samples of the file
+  std::vector<FolderColumn> folders = {};   // opens these instead of a source of data
+  std::shared_ptr<CacheBudget> cache = {};  // keeps decoded samples; null: keeps none
+  std::optional<TextSetup> text = {};       // of the training data; else as MakeTextSetup
+  bool hold_out = true;                     // eval_split applies to the samples of the file
 };
 
 absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& model,
@@ -85,7 +88,9 @@ absl::StatusOr<LeftOut> LeaveOutBadSamples(const TrainConfig& config, const Prep
 // The first `count` samples.
 absl::StatusOr<GlobalBatch> ReadGlobalBatch(const TrainData& data, int64_t count);
 
-// config.num_workers; auto: a quarter of the CPUs, 1 to 4.
+// config.num_workers; auto: a quarter of the CPUs, 1 to 4, to begin with.
 int NumWorkers(const TrainConfig& config);
+// As many as auto may come to: all CPUs, up to 8. Else 0.
+int MaxWorkers(const TrainConfig& config);
 
 }  // namespace onnxtrain

@@ -16,6 +16,8 @@ bool NoData(const RunFacts& f) { return !f.has_data; }
 bool NoEval(const RunFacts& f) { return !f.has_eval; }
 bool NoPictures(const RunFacts& f) { return !f.has_pictures; }
 constexpr const char* kNoPictures = "the data feeds no files of pictures";
+bool NoSounds(const RunFacts& f) { return !f.has_sounds; }
+constexpr const char* kNoSounds = "the data feeds no files of sound";
 constexpr const char* kNoEval = "there is no evaluation data (`eval_data`, `eval_split`)";
 // Does the update rule read that number?
 bool Takes(const RunFacts& f, std::string_view number) {
@@ -44,6 +46,13 @@ constexpr EffectRow kEffects[] = {
     {"normalize", NoData, "there is no `data`"},
     {"epochs", NoData, "there is no `data` (say `max_steps`)"},
     {"shuffle", NoData, "there is no `data`"},
+    {"cache", NoData, "there is no `data`"},
+    {"image_size", NoData, "there is no `data`"},
+    {"resize", NoData, "there is no `data`"},
+    {"channel_order", NoData, "there is no `data`"},
+    {"augment", NoData, "there is no `data`"},
+    {"sample_rate", NoData, "there is no `data`"},
+    {"audio_length", NoData, "there is no `data`"},
     {"header", [](const RunFacts& f) { return !f.is_table; }, "the data is no table of text"},
     {"normalize", [](const RunFacts& f) { return !f.has_images; }, "the data feeds no 8-bit images"},
     {"image_size", NoPictures, kNoPictures},
@@ -51,6 +60,8 @@ constexpr EffectRow kEffects[] = {
     {"channel_order", NoPictures, kNoPictures},
     {"decode_scaling", NoPictures, kNoPictures},
     {"augment", NoPictures, kNoPictures},
+    {"sample_rate", NoSounds, kNoSounds},
+    {"audio_length", NoSounds, kNoSounds},
     {"metrics", NoEval, kNoEval},
     {"eval_every", NoEval, kNoEval},
     {"momentum", [](const RunFacts& f) { return !Takes(f, "momentum"); },

@@ -9,6 +9,7 @@
 #include "optim/auto/batch_axes.h"
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/input_plan.h"
+#include "optim/auto/mixing.h"
 #include "optim/onnx_loss.h"
 
 namespace onnxtrain {
@@ -120,7 +121,8 @@ absl::StatusOr<LossSpec> MakeLossSpec(const TrainConfig& config, const OnnxModel
                 .logits = config.logits,
                 .ignore_index = config.ignore_index,
                 .label_smoothing = config.label_smoothing,
-                .class_weights = config.class_weights};
+                .class_weights = config.class_weights,
+                .soft_labels = MixesSamples(config)};
   if (config.loss.empty() && config.logits.empty() && before.has_value() && !before->loss.empty()) {
     spec.name = before->loss;
     const auto& outputs = model.outputs();

@@ -29,7 +29,7 @@ TrainConfig ResolveConfig(const TrainingRun& run) {
   c.betas = {optimizer.beta1, optimizer.beta2};
   c.eps = optimizer.eps;
   if (c.epochs > 0 || c.max_steps == 0) c.epochs = run.steps.epochs;
-  c.num_workers = run.options.num_workers;
+  if (run.options.max_workers == 0) c.num_workers = run.options.num_workers;
   c.backend = run.backend->name();
   c.device = run.backend->device();
   if (!run.data.train.normalize.empty()) c.normalize = run.data.train.normalize;

@@ -35,7 +35,8 @@ absl::Status AddLabels(const BoundData& data, const LossChoice& loss, TrainData*
                             .columns = label->columns,
                             .sample = feed.sample,
                             .variable = data.dataset->columns()[label->columns[0]].variable,
-                            .range = RangeOfLabels(loss, feed.name)});
+                            .range = RangeOfLabels(loss, feed.name),
+                            .one_hot = feed.one_hot});
   }
   return absl::OkStatus();
 }

@@ -5,12 +5,15 @@
 #include "frontend/base/status.h"
 #include "frontend/data/data_view.h"
 #include "frontend/onnx/untrained_weights.h"
+#include "optim/auto/cache_setup.h"
 #include "optim/auto/data_hints.h"
 #include "optim/auto/init_from.h"
 #include "optim/auto/micro_batch.h"
+#include "optim/auto/mixing.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/open_session.h"
 #include "optim/auto/picture_folders.h"
+#include "optim/auto/pixel_hints.h"
 #include "optim/auto/session_setup.h"
 #include "optim/auto/surgery.h"
 #include "optim/auto/synthetic_data.h"
@@ -120,6 +123,7 @@ RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const
           .loss_takes = LossTakes(loss),
           .has_images = data.train.bound.has_images,
           .has_pictures = data.train.pictures.has_value(),
+          .has_sounds = data.train.audio.has_value(),
           .is_table = IsTableFile(config.data),
           .has_batch_norm = ops.contains("BatchNormalization"),
           .has_dropout = ops.contains("Dropout"),
@@ -163,7 +167,8 @@ int64_t CheckpointBytes(const TrainingRun& run, const PreparedModel& prepared) {
 int64_t CallerBytes(const TrainingRun& run) {
   int64_t bytes = run.train.dataset->memory_bytes();
   if (run.has_eval() && !run.data.eval_is_part_of_train) bytes += run.eval.dataset->memory_bytes();
-  const int64_t ahead = int64_t{run.options.num_workers} * run.options.prefetch_factor;
+  const int64_t workers = std::max(run.options.num_workers, run.options.max_workers);
+  const int64_t ahead = workers * run.options.prefetch_factor;
   const int64_t batches = std::min(run.options.epochs * run.steps.per_epoch, ahead + 1);
   return bytes + batches * BatchBytes(run.train, std::min(run.batch.global, run.train.dataset->size()));
 }
@@ -218,11 +223,13 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
     return data;
   }
   data.train_text = config.data;
+  ASSIGN_OR_RETURN(const std::shared_ptr<CacheBudget> cache, MakeCacheBudget(config));
   const DataRequest request{.path = config.data,
                             .field = "data",
                             .model_classes = !ChangesClasses(config),
                             .fit = true,
-                            .leave_out = SplitColumn(config)};
+                            .leave_out = SplitColumn(config),
+                            .cache = cache};
   ASSIGN_OR_RETURN(data.train, OpenData(config, *data.model, before, request, data.loss));
   data.train.ChooseOwnLoss(&data.loss);
   RETURN_IF_ERROR(ApplySurgeryToData(config, &data.train.bound, &data));
@@ -244,6 +251,7 @@ TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, int64_t 
                        .length_grouping = config.length_grouping,
                        .drop_last = config.drop_last,
                        .num_workers = NumWorkers(config),
+                       .max_workers = MaxWorkers(config),
                        .prefetch_factor = static_cast<int>(config.prefetch_factor),
                        .seed = static_cast<uint64_t>(config.seed)};
   if (config.log_every.value > 0) {
@@ -320,6 +328,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   RETURN_IF_ERROR(CheckEffects(config, run.facts));
   ASSIGN_OR_RETURN(run.optimizer, ChooseOptimizer(config, prepared, run.data.fresh, run.batch.global, run.steps.total));
   ASSIGN_OR_RETURN(run.train, MakeTrainData(bound, prepared, config.ignore_index));
+  ASSIGN_OR_RETURN(run.options.mix, PlanMixing(config, run.data.train, prepared.loss, &run.train));
   RETURN_IF_ERROR(CheckVocabulary(run.data.train, run.train));
   if (run.data.has_eval()) {
     RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run.data.eval.bound.dataset));
@@ -353,6 +362,10 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   if (WantsRateTest(run)) RETURN_IF_ERROR(FindRate(prepared, &options, &run));
   ASSIGN_OR_RETURN(run.session, OpenSession(options, &run));
   if (config.automatic) RETURN_IF_ERROR(chooser.Finish(&run));
+  if (run.has_eval() && run.optimizer.origin.trained && run.data.fresh.empty()) {
+    ASSIGN_OR_RETURN(std::string better, FindBetterPixels(*run.session, run.data.eval, run.eval));
+    if (!better.empty()) run.warnings.push_back(std::move(better));
+  }
   return run;
 }
 

@@ -43,7 +43,7 @@ const std::vector<Fence> kFences = {
     {"^glog/", "^frontend/base/log\\.h$"},
     {"^nlohmann/", "^(frontend/data|optim|tools)/"},
     {"^openssl/", "^frontend/base/"},
-    {"^(zip|zlib|zstd|archive|archive_entry|sndfile)\\.h", "^frontend/data/"},
+    {"^(zip|zlib|zstd|archive|archive_entry|sndfile|samplerate)\\.h", "^frontend/data/"},
     {"^(jpeglib|jerror|png|gif_lib)\\.h|^webp/", "^frontend/data/image/"},
     {"^unicode/", "^frontend/data/text/"},
     {"^sentencepiece_processor\\.h", "^frontend/data/text/sentence_piece_library\\.cc$"},

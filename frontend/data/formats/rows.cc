@@ -1,6 +1,7 @@
 #include "frontend/data/formats/rows.h"
 
-#include "frontend/data/formats/audio_folder.h"
+#include "frontend/data/audio/audio_folder.h"
+#include "frontend/data/audio/audio_table.h"
 #include "frontend/data/formats/csv.h"
 #include "frontend/data/formats/idx.h"
 #include "frontend/data/formats/jsonl.h"
@@ -20,9 +21,16 @@ namespace {
 
 using Opened = absl::StatusOr<std::shared_ptr<const Dataset>>;
 
+// A table whose columns are all text and numbers, or with one of paths to files of another kind.
 Opened OpenTable(const std::string& path, char separator, const DatasetOptions& options) {
-  const std::optional<PathColumn> paths = FindPathColumn(path, separator, options.header);
-  return paths.has_value() ? OpenPictureTable(path, separator, *paths, options) : OpenCsv(path, separator, options);
+  const auto paths_to = [&](bool (*is_wanted)(const std::string& path)) {
+    return FindPathColumn(path, separator, options.header, is_wanted);
+  };
+  if (const auto pictures = paths_to(IsPictureFile); pictures.has_value())
+    return OpenPictureTable(path, separator, *pictures, options);
+  if (const auto sounds = paths_to(IsSoundPath); sounds.has_value())
+    return OpenAudioTable(path, separator, *sounds, options);
+  return OpenCsv(path, separator, options);
 }
 Opened OpenCommas(const std::string& path, const DatasetOptions& options) { return OpenTable(path, ',', options); }
 Opened OpenTabs(const std::string& path, const DatasetOptions& options) { return OpenTable(path, '\t', options); }

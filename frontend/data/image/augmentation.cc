@@ -15,7 +15,8 @@ struct Part {
 constexpr Part kParts[] = {
     {"flip", &Augmentation::flip, 0.5, 1},     {"vflip", &Augmentation::vertical_flip, 0.5, 1},
     {"rotate", &Augmentation::rotate, 0, 180}, {"color", &Augmentation::color, 0.4, 1},
-    {"erase", &Augmentation::erase, 0.25, 1},
+    {"erase", &Augmentation::erase, 0.25, 1},  {"mixup", &Augmentation::mixup, 0.2, 100},
+    {"cutmix", &Augmentation::cutmix, 1, 100},
 };
 constexpr double kSmallestCrop = 0.08;
 constexpr int kOperations = 2, kMaxOperations = 16, kMaxMagnitude = 30;
@@ -61,7 +62,7 @@ absl::Status ParsePart(const std::string& text, Augmentation* a) {
     a->*part.value = *x;
     return absl::OkStatus();
   }
-  return Invalid("there are crop, flip, vflip, rotate, color, randaugment and erase");
+  return Invalid("there are crop, flip, vflip, rotate, color, randaugment, erase, mixup and cutmix");
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // What pictures become: a picture of any size becomes a sample of one shape.
 #pragma once
 
+#include <memory>
 #include <string>
 
+#include "frontend/data/cache_budget.h"
 #include "frontend/data/image/augmentation.h"
 #include "frontend/graph/type.h"
 
@@ -23,7 +25,9 @@ struct ImageOptions {
   ImageFit fit = ImageFit::kCrop;
   bool decode_scaling = false;  // a JPEG may be decoded at a half, a quarter or an eighth where that is large enough
   Augmentation augment = {};    // of training samples
-  std::string problem = "";     // why there is no size, for people
+  // Keeps decoded pictures where augmentation cuts another part every time; null: keeps none.
+  std::shared_ptr<CacheBudget> cache = nullptr;
+  std::string problem = "";  // why there is no size, for people
 
   Type sample() const {
     return {DType::kUInt8, channels_last ? Shape{height, width, channels} : Shape{channels, height, width}};

@@ -9,6 +9,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "frontend/data/sample_cache.h"
 
 namespace onnxtrain {
 namespace {
@@ -56,7 +57,18 @@ class FolderFiles : public PictureFiles {
 Column DescribeColumn(const PictureColumn& p) {
   const bool mask = p.kind == PictureKind::kMask;
   const Type sample = mask ? Type{DType::kUInt8, {p.options.height, p.options.width}} : p.options.sample();
-  return {.name = p.name, .sample = sample, .classes = {}, .image = !mask, .picture = true, .measured = !mask};
+  return {.name = p.name,
+          .sample = sample,
+          .classes = {},
+          .image = !mask,
+          .picture = true,
+          .augmented = p.options.augment.changes_pictures(),
+          .measured = !mask};
+}
+
+// Samples that are equal in every pass are kept as a whole (ram_cache.h).
+bool KeepsDecoded(const ImageOptions& o) {
+  return o.cache != nullptr && o.augment.changes_pictures() && !o.decode_scaling;
 }
 
 class PictureDataset : public Dataset {
@@ -69,6 +81,7 @@ class PictureDataset : public Dataset {
         notes_(std::move(notes)) {
     for (const PictureColumn& p : pictures_) {
       columns_.push_back(DescribeColumn(p));
+      decoded_.push_back(KeepsDecoded(p.options) ? std::make_unique<Decoded>(p.files->size()) : nullptr);
       CHECK_EQ(p.files->size(), pictures_[0].files->size());
     }
     if (table_ == nullptr) return;
@@ -93,16 +106,37 @@ class PictureDataset : public Dataset {
     const auto own = static_cast<int>(pictures_.size());
     if (c >= own) return table_->Read(i, places_[c - own], pass, out);
     const PictureColumn& p = pictures_[c];
-    thread_local std::vector<uint8_t> bytes;
-    absl::Status status = p.files->Read(i, &bytes);
-    if (status.ok()) status = PicturePipeline::ForThisThread().Run(bytes, p.options, p.kind, pass, i, out);
+    absl::Status status =
+        decoded_[c] != nullptr ? ReadDecoded(p, decoded_[c].get(), pass, i, out) : ReadFile(p, pass, i, out);
     if (status.ok()) return status;
     return Annotate(status,
                     StrCat(describe_by_table_ ? StrCat(table_->Describe(i), ": ") : "", p.files->Describe(i), ": "));
   }
 
  private:
+  using Decoded = SampleCache<DecodedPicture>;
+
+  static absl::Status ReadFile(const PictureColumn& p, const ReadPass& pass, int64_t i, std::span<std::byte> out) {
+    thread_local std::vector<uint8_t> bytes;
+    RETURN_IF_ERROR(p.files->Read(i, &bytes));
+    return PicturePipeline::ForThisThread().Run(bytes, p.options, p.kind, pass, i, out);
+  }
+  // Decodes the whole picture the first time, and keeps it as far as the budget lasts.
+  static absl::Status ReadDecoded(const PictureColumn& p, Decoded* kept, const ReadPass& pass, int64_t i,
+                                  std::span<std::byte> out) {
+    PicturePipeline& pipeline = PicturePipeline::ForThisThread();
+    if (const DecodedPicture* picture = kept->Find(i)) return pipeline.Run(*picture, p.options, p.kind, pass, i, out);
+    thread_local std::vector<uint8_t> bytes;
+    thread_local DecodedPicture decoded;
+    RETURN_IF_ERROR(p.files->Read(i, &bytes));
+    RETURN_IF_ERROR(pipeline.Decode(bytes, p.options, p.kind, &decoded));
+    if (p.options.cache->Take(std::ssize(decoded.image.pixels)))
+      kept->Keep(i, std::make_unique<const DecodedPicture>(decoded));
+    return pipeline.Run(decoded, p.options, p.kind, pass, i, out);
+  }
+
   std::vector<PictureColumn> pictures_;
+  std::vector<std::unique_ptr<Decoded>> decoded_;  // by picture; null: none are kept
   std::shared_ptr<const Dataset> table_;
   bool describe_by_table_;
   std::vector<std::string> notes_;

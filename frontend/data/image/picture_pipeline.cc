@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/image/augment.h"
 #include "frontend/data/image/color.h"
 #include "frontend/data/image/turn.h"
 
@@ -69,38 +69,47 @@ PicturePipeline& PicturePipeline::ForThisThread() {
   return pipeline;
 }
 
-absl::Status PicturePipeline::Run(ByteSpan file, const ImageOptions& options, PictureKind kind, const ReadPass& pass,
-                                  int64_t sample, std::span<std::byte> out) {
-  const bool mask = kind == PictureKind::kMask;
-  ASSIGN_OR_RETURN(const PictureInfo info, decoder_.Open(file));
+// What becomes of a picture.
+struct PicturePipeline::Plan {
+  Box stored;  // the part, in stored pixels
+  Turn turn;
+  int width, height;  // of the part once it is resized
+  bool augments;
+};
+
+PicturePipeline::Plan PicturePipeline::MakePlan(const PictureInfo& info, const ImageOptions& options,
+                                                const ReadPass& pass, Augmenter* augmenter) {
   const Turn upright = UprightTurn(info.orientation);
   const int width = upright.transpose ? info.height : info.width, height = upright.transpose ? info.width : info.height;
-  const bool augments = pass.augment && options.augment.changes_pictures();
-  Augmenter augmenter(options.augment, pass, sample);
+  Plan plan{.turn = upright, .augments = pass.augment && options.augment.changes_pictures()};
   Box box = FitBox(width, height, options);
-  Turn turn = upright;
-  if (augments) {
-    box = augmenter.DrawBox(width, height, box);
-    turn = Compose(upright, augmenter.DrawTurn());
+  if (plan.augments) {
+    box = augmenter->DrawBox(width, height, box);
+    plan.turn = Compose(upright, augmenter->DrawTurn());
   }
-  const bool cut = augments && options.augment.crop_max > 0;  // changes the proportions by itself
-  auto [filled_width, filled_height] =
+  const bool cut = plan.augments && options.augment.crop_max > 0;  // changes the proportions by itself
+  std::tie(plan.width, plan.height) =
       cut ? std::pair(options.width, options.height) : FilledSize(box.width, box.height, options);
-  if (upright.transpose) std::swap(filled_width, filled_height);
-  const Box stored = StoredBox(upright, info.width, info.height, box);
-  const bool scaling = options.decode_scaling && !mask;
-  RETURN_IF_ERROR(decoder_.Decode({.part = stored,
-                                   .min_width = scaling ? filled_width : 0,
-                                   .min_height = scaling ? filled_height : 0,
-                                   .indices = mask},
-                                  &decoded_));
-  if (mask && decoded_.channels != 1) return Invalid("a mask must have a palette or be grey, this picture has colors");
-  SetChannels(mask ? 1 : options.channels, &decoded_);
-  resampler_.Resize(decoded_, info, stored, mask ? Filter::kNearest : Filter::kBilinear, filled_width, filled_height,
+  if (upright.transpose) std::swap(plan.width, plan.height);
+  plan.stored = StoredBox(upright, info.width, info.height, box);
+  return plan;
+}
+
+absl::Status PicturePipeline::Decode(const DecodeRequest& request, const ImageOptions& options, Image* image) {
+  RETURN_IF_ERROR(decoder_.Decode(request, image));
+  if (request.indices && image->channels != 1)
+    return Invalid("a mask must have a palette or be grey, this picture has colors");
+  SetChannels(request.indices ? 1 : options.channels, image);
+  return absl::OkStatus();
+}
+
+void PicturePipeline::Finish(const Image& decoded, const PictureInfo& info, const Plan& plan,
+                             const ImageOptions& options, bool mask, Augmenter* augmenter, std::span<std::byte> out) {
+  resampler_.Resize(decoded, info, plan.stored, mask ? Filter::kNearest : Filter::kBilinear, plan.width, plan.height,
                     &image_);
-  TurnImage(turn, &image_, &spare_);
+  TurnImage(plan.turn, &image_, &spare_);
   Pad(options.width, options.height, &image_, &spare_);
-  if (augments) augmenter.Change(mask, &image_, &spare_);
+  if (plan.augments) augmenter->Change(mask, &image_, &spare_);
   CHECK_EQ(out.size(), image_.pixels.size());
   if (options.bgr && !mask) SwapRedAndBlue(&image_);
   auto* to = reinterpret_cast<uint8_t*>(out.data());
@@ -109,6 +118,35 @@ absl::Status PicturePipeline::Run(ByteSpan file, const ImageOptions& options, Pi
   } else {
     WritePlanes(image_, to);
   }
+}
+
+absl::Status PicturePipeline::Run(ByteSpan file, const ImageOptions& options, PictureKind kind, const ReadPass& pass,
+                                  int64_t sample, std::span<std::byte> out) {
+  const bool mask = kind == PictureKind::kMask;
+  ASSIGN_OR_RETURN(const PictureInfo info, decoder_.Open(file));
+  Augmenter augmenter(options.augment, pass, sample);
+  const Plan plan = MakePlan(info, options, pass, &augmenter);
+  const bool scaling = options.decode_scaling && !mask;
+  const DecodeRequest request{.part = plan.stored,
+                              .min_width = scaling ? plan.width : 0,
+                              .min_height = scaling ? plan.height : 0,
+                              .indices = mask};
+  RETURN_IF_ERROR(Decode(request, options, &decoded_));
+  Finish(decoded_, info, plan, options, mask, &augmenter, out);
+  return absl::OkStatus();
+}
+
+absl::Status PicturePipeline::Decode(ByteSpan file, const ImageOptions& options, PictureKind kind,
+                                     DecodedPicture* decoded) {
+  ASSIGN_OR_RETURN(decoded->info, decoder_.Open(file));
+  return Decode({.indices = kind == PictureKind::kMask}, options, &decoded->image);
+}
+
+absl::Status PicturePipeline::Run(const DecodedPicture& decoded, const ImageOptions& options, PictureKind kind,
+                                  const ReadPass& pass, int64_t sample, std::span<std::byte> out) {
+  Augmenter augmenter(options.augment, pass, sample);
+  const Plan plan = MakePlan(decoded.info, options, pass, &augmenter);
+  Finish(decoded.image, decoded.info, plan, options, kind == PictureKind::kMask, &augmenter, out);
   return absl::OkStatus();
 }
 

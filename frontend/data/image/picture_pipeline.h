@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "frontend/data/dataset.h"
+#include "frontend/data/image/augment.h"
 #include "frontend/data/image/decode.h"
 #include "frontend/data/image/image_options.h"
 #include "frontend/data/image/resample.h"
@@ -20,6 +21,12 @@ enum class PictureKind : uint8_t {
 // Returns the part of a width × height picture (as it is looked at) that fills a sample without augmentation.
 Box FitBox(int width, int height, const ImageOptions& options);
 
+// A whole picture that many samples can be cut from.
+struct DecodedPicture {
+  PictureInfo info;
+  Image image;  // with the channels of the samples
+};
+
 // Keeps decoders and buffers. One thread at a time; ForThisThread() has one for each.
 class PicturePipeline {
  public:
@@ -29,8 +36,19 @@ class PicturePipeline {
   // (pass, sample); pictures and masks of one sample are cut and turned alike.
   absl::Status Run(ByteSpan file, const ImageOptions& options, PictureKind kind, const ReadPass& pass, int64_t sample,
                    std::span<std::byte> out);
+  // The same in two steps: equal pixels, unless options.decode_scaling is set.
+  absl::Status Decode(ByteSpan file, const ImageOptions& options, PictureKind kind, DecodedPicture* decoded);
+  absl::Status Run(const DecodedPicture& decoded, const ImageOptions& options, PictureKind kind, const ReadPass& pass,
+                   int64_t sample, std::span<std::byte> out);
 
  private:
+  struct Plan;
+  static Plan MakePlan(const PictureInfo& info, const ImageOptions& options, const ReadPass& pass,
+                       Augmenter* augmenter);
+  absl::Status Decode(const DecodeRequest& request, const ImageOptions& options, Image* image);
+  void Finish(const Image& decoded, const PictureInfo& info, const Plan& plan, const ImageOptions& options, bool mask,
+              Augmenter* augmenter, std::span<std::byte> out);
+
   PictureDecoder decoder_;
   Resampler resampler_;
   Image decoded_, image_, spare_;

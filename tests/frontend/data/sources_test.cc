@@ -4,7 +4,9 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <numbers>
 
 #include "frontend/data/class_map.h"
 #include "frontend/data/formats/npy.h"
@@ -13,6 +15,7 @@
 #include "frontend/data/formats/stdin.h"
 #include "frontend/data/source.h"
 #include "tests/frontend/data/files.h"
+#include "tests/media_files.h"
 
 namespace onnxtrain {
 namespace {
@@ -195,21 +198,6 @@ TEST(Pipe, TellsWhatItHoldsByItsFirstBytes) {
   EXPECT_EQ(FindSource("-")->source->name, "stdin");
 }
 
-// 16-bit samples in RIFF WAVE.
-std::string Wav(int rate, int channels, const std::vector<int16_t>& samples) {
-  const auto number = [](uint32_t value, int bytes) {
-    std::string text;
-    for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> 8 * i);
-    return text;
-  };
-  const auto size = static_cast<uint32_t>(2 * samples.size());
-  std::string wav = "RIFF" + number(36 + size, 4) + "WAVEfmt " + number(16, 4) + number(1, 2) + number(channels, 2) +
-                    number(rate, 4) + number(rate * channels * 2, 4) + number(channels * 2, 2) + number(16, 2) +
-                    "data" + number(size, 4);
-  for (const int16_t s : samples) wav += number(static_cast<uint16_t>(s), 2);
-  return wav;
-}
-
 TEST(AudioFolder, AFolderPerClass) {
   const TempDir dir;
   for (const char* folder : {"dog", "cat", "empty"}) std::filesystem::create_directory(dir / folder);
@@ -250,6 +238,67 @@ TEST(AudioFolder, ChannelsAndBadFiles) {
   EXPECT_THAT(read(""), HasSubstr("2.wav: the file is empty"));
   dir.Write("1.wav", "RIFF");
   EXPECT_THAT(OpenError(dir.path()), HasSubstr("1.wav: "));
+}
+
+DatasetOptions WithAudio(AudioOptions audio) {
+  DatasetOptions options;
+  options.audio = audio;
+  return options;
+}
+
+TEST(AudioFolder, CutsPadsAndAverages) {
+  const TempDir dir;
+  dir.Write("long.wav", Wav(8000, 2, {16384, 0, 8192, 8192, -16384, 0}));
+  dir.Write("short.wav", Wav(8000, 1, {-32768}));
+  const auto data = *OpenDataset(dir.path(), WithAudio({.channels = 1, .frames = 2}));
+  EXPECT_EQ(data->columns()[0].sample, (Type{DType::kFloat32, {2}}));
+  EXPECT_EQ(data->columns()[0].sample_rate, 8000);
+  EXPECT_THAT(ColumnValues(*data, 0), ElementsAre(0.25, 0.25, -1, 0));
+  EXPECT_EQ((*OpenDataset(dir.path(), WithAudio({.channels = 1, .seconds = 0.0005})))->columns()[0].sample.shape,
+            Shape{4});
+  HostTensor two({DType::kFloat32, {2, 3}});
+  const auto as_they_are = *OpenDataset(dir.path(), {});
+  EXPECT_THAT(Message(as_they_are->Read(1, 0, two.mutable_bytes())), HasSubstr("short.wav: channels: 1, but 2"));
+  EXPECT_EQ(as_they_are->StableName(1), "short.wav");
+}
+
+// A sine that is sampled at two rates is the same sine.
+TEST(AudioFolder, Resamples) {
+  const TempDir dir;
+  const auto sine = [](int rate, int frames) {
+    std::vector<int16_t> samples;
+    for (int t = 0; t < frames; ++t)
+      samples.push_back(static_cast<int16_t>(std::lround(20000 * std::sin(2 * std::numbers::pi * 440 * t / rate))));
+    return Wav(rate, 1, samples);
+  };
+  dir.Write("a.wav", sine(16000, 1600));
+  dir.Write("b.wav", sine(44100, 4410));
+  dir.Write("c.wav", sine(8000, 400));
+  const auto data = *OpenDataset(dir.path(), WithAudio({.sample_rate = 16000, .frames = 1600}));
+  const std::vector<double> values = ColumnValues(*data, 0);
+  for (int t = 200; t < 1400; ++t) EXPECT_NEAR(values[1600 + t], values[t], 2e-3) << t;
+  for (int t = 200; t < 600; ++t) EXPECT_NEAR(values[3200 + t], values[t], 2e-3) << t;
+  EXPECT_EQ(values[3200 + 900], 0) << "padded: the third sound is half as long";
+  EXPECT_THAT(data->notes(), ElementsAre(HasSubstr("16000 Hz, 1 channel, 1600 frames")));
+}
+
+TEST(AudioTable, PathsAndLabels) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "w");
+  dir.Write("w/1.wav", Wav(8000, 1, {16384, -32768}));
+  dir.Write("w/2.wav", Wav(8000, 1, {0, 8192}));
+  dir.Write("t.csv", "path,speaker,label\nw/2.wav,7,no\nw/1.wav,8,yes\nw/none.wav,9,no\n");
+  const auto data = *OpenDataset(dir / "t.csv", {});
+  ASSERT_EQ(data->columns().size(), 3U);
+  EXPECT_EQ(data->columns()[0].name, "path");
+  HostTensor sound({DType::kFloat32, {2}});
+  ASSERT_TRUE(data->Read(0, 0, sound.mutable_bytes()).ok());
+  EXPECT_THAT(sound.ToDoubles(), ElementsAre(0, 0.25));
+  EXPECT_THAT(ColumnValues(*data, 1), ElementsAre(7, 8, 9));
+  EXPECT_THAT(ColumnValues(*data, 2), ElementsAre(0, 1, 0));
+  EXPECT_THAT(data->columns()[2].classes, ElementsAre("no", "yes"));
+  EXPECT_THAT(Message(data->Read(2, 0, sound.mutable_bytes())), HasSubstr("none.wav"));
+  EXPECT_EQ(data->Describe(1), dir / "w/1.wav");
 }
 
 TEST(ClassMap, NamesByLineOrByIndex) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
 #include "frontend/data/json_writer.h"
+#include "optim/auto/effects.h"
 #include "optim/auto/synthetic_setup.h"
 #include "optim/telemetry/format.h"
 #include "optim/telemetry/profile.h"
@@ -240,6 +241,7 @@ Json ToJson(const TrainConfig& config, const Setup& s, const Result& r) {
 
 absl::StatusOr<int> RunBench(const TrainConfig& config) {
   if (!config.data.empty()) return BenchData(config);
+  RETURN_IF_ERROR(CheckEffectsWithoutData(config));
   const double begin = Now();
   const int64_t resident = PeakResidentBytes();
   ASSIGN_OR_RETURN(const Setup setup, SetUp(config));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -35,8 +36,11 @@ struct WorkerRate {
 
 struct DataRates {
   int64_t samples = 0, batch = 0;
-  double read = 0;     // samples/s of one thread: from the file to the values of its columns, augmented
-  double collate = 0;  // conversion, normalization, and the copy into batches
+  // Samples/s of one thread.
+  double read = 0;                      // from the file to the values of its columns, or to text
+  std::optional<double> tokenize = {};  // where there is text
+  std::optional<double> augment = {};   // where there is some
+  double collate = 0;                   // conversion, normalization, and the copy into batches
   std::vector<WorkerRate> workers;
 
   const WorkerRate& best() const {
@@ -51,20 +55,58 @@ std::vector<int> FedColumns(const std::vector<FeedSpec>& feeds) {
   return {columns.begin(), columns.end()};
 }
 
-// Reads single samples on this thread, in the order of a shuffled epoch.
-absl::StatusOr<double> TimeReads(const Dataset& data, const std::vector<FeedSpec>& feeds, uint64_t seed) {
-  const std::vector<int> columns = FedColumns(feeds);
+// Calls read(sample) on this thread, in the order of a shuffled epoch. Returns samples/s.
+template <typename Read>
+absl::StatusOr<double> TimeSamples(int64_t samples, uint64_t seed, Read read) {
+  const std::vector<int64_t> order = EpochOrder(samples, seed, 0, true);
+  int64_t done = 0;
+  const double begin = Now();
+  for (; Now() < begin + kSeconds; ++done) RETURN_IF_ERROR(read(order[done % samples]));
+  return static_cast<double>(done) / (Now() - begin);
+}
+
+absl::StatusOr<double> TimeReads(const Dataset& data, const std::vector<int>& columns, const ReadPass& pass) {
   std::vector<HostTensor> values;
   for (const int c : columns) values.emplace_back(data.columns()[c].sample);
-  const ReadPass pass{.augment = true, .seed = seed};
-  const std::vector<int64_t> order = EpochOrder(data.size(), seed, 0, true);
-  int64_t read = 0;
-  const double begin = Now();
-  for (; Now() < begin + kSeconds; ++read) {
+  return TimeSamples(data.size(), pass.seed, [&](int64_t i) -> absl::Status {
     for (size_t k = 0; k < columns.size(); ++k)
-      RETURN_IF_ERROR(data.Read(order[read % data.size()], columns[k], pass, values[k].mutable_bytes()));
+      RETURN_IF_ERROR(data.Read(i, columns[k], pass, values[k].mutable_bytes()));
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<double> TimeTexts(const Dataset& data, uint64_t seed) {
+  return TimeSamples(data.size(), seed, [&](int64_t i) -> absl::Status {
+    for (int c = 0; c < std::ssize(data.columns()); ++c) {
+      if (data.columns()[c].text) RETURN_IF_ERROR(data.ReadText(i, c).status());
+    }
+    return absl::OkStatus();
+  });
+}
+
+// The rate of what `all` does besides `part`; 0: too fast to tell.
+double RateOfRest(double all, double part) {
+  const double rest = 1 / all - 1 / part;
+  return rest > 0 ? 1 / rest : 0;
+}
+
+// Fills the rates of single samples. Returns that of all of them together.
+absl::StatusOr<double> MeasureSamples(const BoundData& data, uint64_t seed, DataRates* rates) {
+  const Dataset& samples = *data.dataset;
+  const std::vector<int> columns = FedColumns(data.feeds);
+  const auto any = [&](auto member) {
+    return std::ranges::any_of(columns, [&](int c) { return samples.columns()[c].*member; });
+  };
+  ASSIGN_OR_RETURN(const double plain, TimeReads(samples, columns, {.seed = seed}));
+  rates->read = plain;
+  if (any(&Column::variable)) {
+    ASSIGN_OR_RETURN(rates->read, TimeTexts(samples, seed));
+    rates->tokenize = RateOfRest(plain, rates->read);
   }
-  return static_cast<double>(read) / (Now() - begin);
+  if (!any(&Column::augmented)) return plain;
+  ASSIGN_OR_RETURN(const double augmented, TimeReads(samples, columns, {.augment = true, .seed = seed}));
+  rates->augment = RateOfRest(augmented, plain);
+  return augmented;
 }
 
 absl::StatusOr<double> TimeLoader(const BoundData& data, LoaderOptions options) {
@@ -83,16 +125,14 @@ absl::StatusOr<DataRates> MeasureData(const TrainConfig& config, const BoundData
   DataRates rates{.samples = data.dataset->size()};
   rates.batch = std::min(config.batch_size > 0 ? config.batch_size : kDefaultBatch, rates.samples);
   const auto seed = static_cast<uint64_t>(config.seed);
-  ASSIGN_OR_RETURN(rates.read, TimeReads(*data.dataset, data.feeds, seed));
+  ASSIGN_OR_RETURN(const double samples, MeasureSamples(data, seed, &rates));
   LoaderOptions options{.batch_size = rates.batch, .shuffle = true, .seed = seed, .augment = true, .epochs = -1};
   for (int workers = 0; workers <= std::max(1, CpuCount()); workers = workers == 0 ? 1 : 2 * workers) {
     options.num_workers = workers;
     ASSIGN_OR_RETURN(const double rate, TimeLoader(data, options));
     rates.workers.push_back({workers, rate});
   }
-  // The batches of this thread contain the reads.
-  const double rest = 1 / rates.workers[0].rate - 1 / rates.read;
-  rates.collate = rest > 0 ? 1 / rest : 0;
+  rates.collate = RateOfRest(rates.workers[0].rate, samples);
   return rates;
 }
 
@@ -104,6 +144,8 @@ std::string Page(const TrainConfig& config, const DataRates& rates) {
   std::string text = PageRow(
       "data", StrCat(config.data, ": ", FormatWithCommas(rates.samples), " samples, in batches of ", rates.batch));
   text += PageRow("read", Rate(rates.read) + ": reads and decodes on one thread");
+  if (rates.tokenize.has_value()) text += PageRow("tokenize", Rate(*rates.tokenize) + ": on one thread");
+  if (rates.augment.has_value()) text += PageRow("augment", Rate(*rates.augment) + ": on one thread");
   text += PageRow("collate", Rate(rates.collate) + ": converts, normalizes and copies into batches");
   for (const WorkerRate& w : rates.workers) text += PageRow(absl::StrFormat("%d workers", w.workers), Rate(w.rate));
   return text + PageRow("best", StrCat("--num-workers ", rates.best().workers));
@@ -117,6 +159,8 @@ Json ToJson(const TrainConfig& config, const DataRates& rates) {
                {"collate_samples_per_second", rates.collate},
                {"workers", Json::array()},
                {"best_num_workers", rates.best().workers}};
+  if (rates.tokenize.has_value()) json["tokenize_samples_per_second"] = *rates.tokenize;
+  if (rates.augment.has_value()) json["augment_samples_per_second"] = *rates.augment;
   for (const WorkerRate& w : rates.workers)
     json["workers"].push_back({{"num_workers", w.workers}, {"samples_per_second", w.rate}});
   return json;

@@ -6,6 +6,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/json_writer.h"
 #include "optim/auto/data_hints.h"
+#include "optim/auto/pixel_hints.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
@@ -73,6 +74,8 @@ absl::StatusOr<int> RunEval(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));
   RETURN_IF_ERROR(KeepWholeBatches(session->fixed_batch(), &data.dataset));
   ASSIGN_OR_RETURN(const EvalMetrics metrics, EvaluateAll(*session, data, NumWorkers(config)));
+  ASSIGN_OR_RETURN(const std::string better, FindBetterPixels(*session, setup.data, data));
+  if (!better.empty()) Warn(better);
   RETURN_IF_ERROR(Print(Report(config, metrics, look.loss)));
   const auto unmet = FindUnmetRequirements(requirements, [&](const std::string& name) {
     return name == "samples" ? std::optional<double>(metrics.samples) : FindEvalMetric(metrics, name);

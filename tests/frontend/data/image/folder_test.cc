@@ -6,6 +6,7 @@
 #include "frontend/data/data_view.h"
 #include "frontend/data/image/picture_pairs.h"
 #include "frontend/data/loader.h"
+#include "frontend/data/ram_cache.h"
 #include "frontend/data/source.h"
 #include "frontend/data/split.h"
 #include "tests/frontend/data/files.h"
@@ -173,32 +174,87 @@ TEST_F(ImageFolder, SplitsByNameSoThatOtherSamplesMoveNone) {
   EXPECT_EQ(after, before);
 }
 
-// The same augmented pixels, whoever makes the batches and wherever they begin.
-TEST_F(ImageFolder, AugmentationDoesNotDependOnWorkersBatchesOrResume) {
-  for (int i = 0; i < 12; ++i) {
-    const auto c = static_cast<uint8_t>(20 * i);
-    Write(StrCat("a/", i, ".bmp"), Bmp(9, 7, {{c, 10, 20}, {200, c, 3}, {7, 77, c}, {c, c, 0}, {90, 1, 2}}));
+class AugmentedPictures : public ImageFolder {
+ protected:
+  AugmentedPictures() {
+    for (int i = 0; i < 12; ++i) {
+      const auto c = static_cast<uint8_t>(20 * i);
+      Write(StrCat(i % 3, "/", i, ".bmp"), Bmp(9, 7, {{c, 10, 20}, {200, c, 3}, {7, 77, c}, {c, c, 0}, {90, 1, 2}}));
+    }
+    options.images = {.width = 5, .height = 4, .augment = {.crop_min = 0.3, .crop_max = 1, .flip = 0.5, .color = 0.4}};
   }
-  options.images = {.width = 5, .height = 4, .augment = {.crop_min = 0.3, .crop_max = 1, .flip = 0.5, .color = 0.4}};
-  const std::shared_ptr<const Dataset> data = *Open(options);
-  const FeedSpec spec{.feed = "x", .columns = {0}, .sample = {DType::kFloat32, {3, 4, 5}}};
-  const auto pixels = [&](LoaderOptions load) {
+  // Pixels, and the shares of the three classes, from the first sample of `load` to the end of the second epoch.
+  static std::vector<double> Read(const std::shared_ptr<const Dataset>& data, LoaderOptions load) {
     load.shuffle = true, load.augment = true, load.epochs = 2 - load.first_epoch;
-    auto loader = *Loader::Create(data, {spec}, load);
+    const FeedSpec pixels{
+        .feed = "x", .columns = {0}, .sample = {DType::kFloat32, {3, 4, 5}}, .mixing = Mixing::kPixels};
+    const FeedSpec shares{
+        .feed = "label", .columns = {1}, .sample = {DType::kFloat32, {3}}, .one_hot = true, .mixing = Mixing::kShares};
+    auto loader = *Loader::Create(data, {pixels, shares}, load);
     std::vector<double> all;
     while (const Batch* batch = *loader->Next()) {
-      for (const double x : batch->tensors[0].ToDoubles()) all.push_back(x);
+      for (int64_t i = 0; i < std::ssize(batch->samples); ++i) {
+        for (int64_t j = 0; j < 60; ++j) all.push_back(batch->tensors[0].At(60 * i + j));
+        for (int64_t j = 0; j < 3; ++j) all.push_back(batch->tensors[1].At(3 * i + j));
+      }
     }
     return all;
-  };
-  const std::vector<double> expected = pixels({.batch_size = 4, .num_workers = 0});
-  EXPECT_EQ(pixels({.batch_size = 4, .num_workers = 1}), expected);
-  EXPECT_EQ(pixels({.batch_size = 3, .num_workers = 4}), expected);
-  const std::vector<double> resumed = pixels({.batch_size = 2, .num_workers = 2, .first_epoch = 1, .first_sample = 6});
-  EXPECT_EQ(resumed, std::vector<double>(expected.end() - 6 * 60, expected.end()));
-  const std::vector<double> first(expected.begin(), expected.begin() + 12 * 60),
-      second(expected.begin() + 12 * 60, expected.end());
+  }
+  static constexpr int kEach = 63;  // values of a sample
+};
+
+// The same augmented pixels, whoever makes the batches and wherever they begin.
+TEST_F(AugmentedPictures, DoNotDependOnWorkersBatchesOrResume) {
+  const std::shared_ptr<const Dataset> data = *Open(options);
+  const std::vector<double> expected = Read(data, {.batch_size = 4, .num_workers = 0});
+  EXPECT_EQ(Read(data, {.batch_size = 4, .num_workers = 1}), expected);
+  EXPECT_EQ(Read(data, {.batch_size = 3, .num_workers = 4}), expected);
+  EXPECT_EQ(Read(data, {.batch_size = 3, .num_workers = 1, .max_workers = 4}), expected);
+  const std::vector<double> resumed =
+      Read(data, {.batch_size = 2, .num_workers = 2, .first_epoch = 1, .first_sample = 6});
+  EXPECT_EQ(resumed, std::vector<double>(expected.end() - 6 * kEach, expected.end()));
+  const std::vector<double> first(expected.begin(), expected.begin() + 12 * kEach),
+      second(expected.begin() + 12 * kEach, expected.end());
   EXPECT_NE(std::multiset<double>(first.begin(), first.end()), std::multiset<double>(second.begin(), second.end()));
+}
+
+// Samples of one batch are mixed, whoever makes it.
+TEST_F(AugmentedPictures, AreMixedAlikeByEveryWorker) {
+  const std::shared_ptr<const Dataset> data = *Open(options);
+  for (const MixOptions mix : {MixOptions{.mixup = 1}, {.cutmix = 1}, {.mixup = 0.2, .cutmix = 1}}) {
+    LoaderOptions load{.batch_size = 4, .mix = mix, .num_workers = 0};
+    load.mix.height = 4, load.mix.width = 5;
+    const std::vector<double> expected = Read(data, load);
+    EXPECT_NE(expected, Read(data, {.batch_size = 4, .num_workers = 0}));
+    load.num_workers = 4;
+    EXPECT_EQ(Read(data, load), expected);
+    load.first_epoch = 1, load.first_sample = 4;
+    EXPECT_EQ(Read(data, load), std::vector<double>(expected.end() - 8 * kEach, expected.end()));
+  }
+}
+
+TEST_F(AugmentedPictures, ACacheChangesNothing) {
+  const std::vector<double> expected = Read(*Open(options), {.batch_size = 4, .num_workers = 0});
+  for (const int64_t bytes : {1 << 20, 2 * 9 * 7 * 3}) {  // all pictures, or two
+    options.images.cache = std::make_shared<CacheBudget>(bytes);
+    const auto cached = CacheInRam(*Open(options), {0}, options.images.cache);
+    EXPECT_EQ(Read(cached, {.batch_size = 3, .num_workers = 4}), expected);
+    EXPECT_EQ(options.images.cache->Take(1), bytes > 1000);
+  }
+}
+
+TEST_F(AugmentedPictures, ACacheReadsNoFileTwice) {
+  for (const bool augment : {true, false}) {
+    if (!augment) options.images.augment = {};
+    options.images.cache = std::make_shared<CacheBudget>(1 << 20);
+    const auto cached = CacheInRam(*Open(options), {0, 1}, options.images.cache);
+    const std::vector<double> first = ColumnValues(*cached, 0);
+    const std::string name = cached->Describe(0), content = ReadFile(name);
+    fs::resize_file(name, 1);
+    EXPECT_EQ(ColumnValues(*cached, 0), first);
+    std::ofstream(name, std::ios::binary) << content;
+  }
+  EXPECT_EQ(CacheInRam(*Open(options), {1}, options.images.cache), nullptr) << "labels are in memory";
 }
 
 TEST_F(ImageFolder, TablesNamePicturesBesideThem) {

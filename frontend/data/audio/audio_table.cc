@@ -1,0 +1,22 @@
+#include "frontend/data/audio/audio_table.h"
+
+#include <filesystem>
+
+#include "frontend/base/status.h"
+#include "frontend/data/audio/sound_dataset.h"
+#include "frontend/data/audio/sound_file.h"
+
+namespace onnxtrain {
+
+bool IsSoundPath(const std::string& path) {
+  std::error_code ignored;
+  return IsSoundName(path) && std::filesystem::is_regular_file(path, ignored);
+}
+
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioTable(const std::string& path, char separator,
+                                                              const PathColumn& column, const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(PathTable table, OpenPathTable(path, separator, column, options));
+  return MakeSoundDataset({column.name, table.folder, std::move(table.paths)}, table.table, table.column, options);
+}
+
+}  // namespace onnxtrain

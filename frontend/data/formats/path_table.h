@@ -1,0 +1,31 @@
+// Tables with a column of paths to files, relative to the folder of the table.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/dataset.h"
+
+namespace onnxtrain {
+
+struct PathColumn {
+  std::string name;
+  bool has_header = false;
+};
+// Finds the column of a CSV or TSV file whose first value is the path of a file that `is_wanted`.
+std::optional<PathColumn> FindPathColumn(const std::string& path, char separator, Header header,
+                                         bool (*is_wanted)(const std::string& path));
+
+struct PathTable {
+  std::shared_ptr<const Dataset> table;  // as OpenCsv makes it
+  int column = 0;                        // of the paths in it
+  std::string folder;                    // that they are relative to
+  std::vector<std::string> paths;        // by sample; "" where it cannot be read
+};
+absl::StatusOr<PathTable> OpenPathTable(const std::string& path, char separator, const PathColumn& column,
+                                        DatasetOptions options);
+
+}  // namespace onnxtrain
