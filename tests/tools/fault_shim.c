@@ -24,10 +24,10 @@ static atomic_int calls;
 static atomic_char counted_fds[MAX_FDS];
 
 static int is_counted_name(const char* path) {
-  return path != NULL && (strstr(path, ".tmp-") || strstr(path, "step-") || !strcmp(path, "latest") ||
-                          !strcmp(path, "best") || !strcmp(path, "model.safetensors") ||
-                          !strcmp(path, "optimizer.safetensors") || !strcmp(path, "state.json") ||
-                          !strcmp(path, "MANIFEST.json"));
+  return path != NULL &&
+         (strstr(path, ".tmp-") || strstr(path, "step-") || !strcmp(path, "latest") || !strcmp(path, "best") ||
+          !strncmp(path, "model.safetensors", 17) || !strncmp(path, "optimizer.safetensors", 21) ||
+          !strcmp(path, "state.json") || !strcmp(path, "MANIFEST.json"));
 }
 static int is_counted_fd(int fd) { return fd >= 0 && fd < MAX_FDS && counted_fds[fd]; }
 static void remember(int fd, int counted) {
