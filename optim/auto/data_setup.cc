@@ -241,6 +241,181 @@ absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, c
   return absl::OkStatus();
 }
 
+// Opens a data set by stages, each of which reads what those before it found out.
+class DataOpener {
+ public:
+  DataOpener(const TrainConfig& given, const OnnxModel& model, const std::optional<Preprocess>& before,
+             const DataRequest& request, const LossSpec& loss)
+      : config_(WithLabelColumns(given)), model_(model), before_(before), request_(request), loss_(loss) {
+    request_.folders = FindFolderColumns(given, before, request_.path, request_.want_label);
+    spec_ = {.want_label = request_.want_label, .ignore_index = loss.ignore_index, .leave_out = request_.leave_out};
+    spec_.skip_bad = config_.on_bad_sample == "skip";
+    if (before.has_value()) {
+      spec_.inputs = before->inputs;
+      spec_.label = before->label;
+    }
+    options_ = {.label = config_.label.empty() ? spec_.label : config_.label, .eval_split = request_.eval_split};
+  }
+
+  absl::StatusOr<OpenedData> Open() {
+    RETURN_IF_ERROR(PlanSamples());
+    RETURN_IF_ERROR(PlanText());
+    RETURN_IF_ERROR(ReadSamples());
+    RETURN_IF_ERROR(ChooseColumns());
+    RETURN_IF_ERROR(BindInputs());
+    RETURN_IF_ERROR(DescribeSamples());
+    return std::move(opened_);
+  }
+
+ private:
+  // Classes, pictures and sounds.
+  absl::Status PlanSamples() {
+    ASSIGN_OR_RETURN(spec_.dims, ParseDims(config_, model_));
+    if (IsSpecified(config_, "header") && !IsTableFile(request_.path))
+      return Invalid("`header`: ", request_.path, " is no table of text");
+    ASSIGN_OR_RETURN(opened_.classes, ChooseClasses(config_, model_, before_, request_, loss_));
+    if (request_.want_label) spec_.classes = options_.folder_classes = opened_.classes;
+    if (IntegerClasses(spec_.classes).empty()) options_.class_names = spec_.classes;
+    ASSIGN_OR_RETURN(options_.images, PlanImages(config_, model_.inputs(), spec_.dims, before_));
+    options_.images.cache = request_.cache;
+    ASSIGN_OR_RETURN(options_.audio, PlanAudio(config_, model_, spec_.dims, before_));
+    return absl::OkStatus();
+  }
+
+  absl::Status PlanText() {
+    if (request_.text.has_value()) {
+      opened_.text = *request_.text;
+      if (opened_.text.columns.empty()) opened_.text.columns = DocumentColumns(request_.path);
+    } else {
+      ASSIGN_OR_RETURN(opened_.text, MakeTextSetup(config_, before_, request_.path, request_.fit));
+    }
+    if (MayHoldTokens(config_, request_, opened_.text)) {
+      ASSIGN_OR_RETURN(language_, FindLanguageModel(config_, model_, loss_));
+    }
+    request_.hold_out = !language_.has_value();
+    if (language_.has_value()) options_.label.clear();
+    options_.text.names.insert(opened_.text.columns.begin(), opened_.text.columns.end());
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadSamples() {
+    auto samples = OpenSamples(config_, before_, request_, options_, loss_);
+    if (!samples.ok()) return Annotate(samples.status(), StrCat("`", request_.field, "`: "));
+    samples_ = *std::move(samples);
+    RETURN_IF_ERROR(ReadTokens());
+    if (request_.want_label) RETURN_IF_ERROR(AddOwnLabels(loss_, model_, columns(), &spec_));
+    opened_.own_columns = static_cast<int>(columns().size());
+    opened_.transforms = samples_.transforms;
+    opened_.held_out = samples_.held_out;
+    return absl::OkStatus();
+  }
+
+  // Makes tokens of text: blocks of them for a language model.
+  absl::Status ReadTokens() {
+    if (language_ && (!opened_.text.columns.empty() || IsTokenSequence(*samples_.dataset))) {
+      const BlockRequest block_request{.path = request_.path,
+                                       .fit = request_.fit,
+                                       .trained_length = TrainedLength(before_, language_->ids),
+                                       .ignore_index = loss_.ignore_index,
+                                       .options = &options_};
+      return MakeBlocks(config_, *language_, block_request, request_.want_label, &samples_, &opened_, &spec_);
+    }
+    if (opened_.text.columns.empty()) {
+      RETURN_IF_ERROR(CheckTextFields(config_));
+      return language_.has_value() ? HoldOut(config_, request_, options_, &samples_) : absl::OkStatus();
+    }
+    auto tokens = AddTokens(config_, model_, &opened_.text, samples_.dataset, &samples_.notes);
+    if (!tokens.ok()) return Annotate(tokens.status(), StrCat(request_.path, ": "));
+    samples_.dataset = tokens->dataset;
+    spec_.first_token_column = tokens->first_column;
+    return absl::OkStatus();
+  }
+
+  // Which columns are inputs and labels.
+  absl::Status ChooseColumns() {
+    if (!config_.label.empty() || !request_.want_label) spec_.label.clear();
+    constants_ = FindConstantTexts(config_, model_);
+    std::map<std::string, std::vector<std::string>> explicit_inputs;
+    ASSIGN_OR_RETURN(explicit_inputs, ParseInputs(config_.input, constants_));
+    for (auto& [input, names] : explicit_inputs) {
+      spec_.inputs.erase(input);
+      names = ResolveAll(samples_, names);
+    }
+    RETURN_IF_ERROR(Annotate(MatchColumns(columns(), request_, &spec_), StrCat(request_.path, ": ")));
+    spec_.inputs.merge(explicit_inputs);
+    if (!config_.label.empty()) spec_.label = ResolveAll(samples_, config_.label);
+    if (!request_.want_label && before_.has_value()) {
+      for (const std::string& label : before_->label) {
+        if (config_.label.empty() && HasColumn(columns(), label)) spec_.label.push_back(label);
+      }
+    }
+    normalize_ = ChooseNormalize(config_, before_);
+    auto pixels = ParseNormalize(normalize_);
+    if (!pixels.ok()) return Annotate(pixels.status(), "`normalize`: ");
+    spec_.pixels = *pixels;
+    return absl::OkStatus();
+  }
+
+  absl::Status BindInputs() {
+    ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model_, loss_));
+    const std::vector<OnnxModel::Input> needed = NeededInputs(model_, outputs);
+    DefaultInputs natural = FindDefaultInputs(
+        needed, [&](const std::string& name) { return spec_.inputs.contains(name) || HasColumn(columns(), name); });
+    ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config_, model_));
+    for (const auto& [name, text] : constants_) {
+      const auto fixed = import.fixed_inputs.find(name);
+      if (fixed == import.fixed_inputs.end()) continue;  // the outputs do not depend on it
+      natural.fixed[name] = fixed->second;
+      natural.notes.push_back(StrCat("input '", name, "' ← the constant ", text));
+    }
+    const std::vector<OnnxModel::Input> fed = MoveBatchFirst(WithoutFixed(needed, natural), import.batch_axes);
+    RETURN_IF_ERROR(CheckFedInputs(fed, import.batch_axes));
+    auto bound = BindData(fed, samples_.dataset, spec_);
+    if (!bound.ok()) return Annotate(bound.status(), StrCat(request_.path, ": "));
+    const TextUnit unit = opened_.bound.text_unit;
+    opened_.bound = *std::move(bound);
+    opened_.bound.text_unit = unit;
+    opened_.bound.fixed_inputs = natural.fixed;
+    std::vector<std::string>& notes = opened_.bound.notes;
+    notes.insert(notes.begin(), samples_.notes.begin(), samples_.notes.end());
+    notes.insert(notes.end(), natural.notes.begin(), natural.notes.end());
+    return SetStandardization(config_, before_, request_, &opened_);
+  }
+
+  // Pictures and sounds, now that it is known whether they are fed.
+  absl::Status DescribeSamples() {
+    if (opened_.bound.has_images) opened_.normalize = normalize_;
+    if (opened_.bound.has_images && !IsSpecified(config_, "normalize") && !before_.has_value()) {
+      std::string declared = DescribeDeclaredPixels(model_, normalize_, options_.images.bgr);
+      if (!declared.empty()) opened_.bound.warnings.push_back(std::move(declared));
+    }
+    if (FeedsPictures(opened_.bound)) opened_.pictures = DescribeImages(options_.images, request_.folders);
+    RETURN_IF_ERROR(CheckPictureFields(config_, request_.path, opened_.pictures.has_value()));
+    opened_.audio = DescribeAudio(opened_.bound);
+    RETURN_IF_ERROR(CheckAudioFields(config_, request_.path, opened_.audio.has_value()));
+    if (request_.cache != nullptr) RETURN_IF_ERROR(KeepInMemory(request_.path, request_.cache, &opened_.bound));
+    if (IsSpecified(config_, "normalize") && !opened_.bound.has_images)
+      return Invalid("`normalize`: has no effect: ", request_.path, " feeds no 8-bit images");
+    return absl::OkStatus();
+  }
+
+  const Columns& columns() const { return samples_.dataset->columns(); }
+
+  const TrainConfig config_;
+  const OnnxModel& model_;
+  const std::optional<Preprocess>& before_;
+  DataRequest request_;
+  const LossSpec& loss_;
+
+  BindSpec spec_;
+  DatasetOptions options_;
+  std::optional<LanguageModel> language_;  // where tokens are trained to follow each other
+  OpenedSamples samples_;
+  std::map<std::string, std::string> constants_;  // texts by input
+  std::string normalize_;
+  OpenedData opened_;
+};
+
 }  // namespace
 
 bool IsTableFile(const std::string& path) {
@@ -248,126 +423,10 @@ bool IsTableFile(const std::string& path) {
   return found.ok() && found->source->is_table;
 }
 
-absl::StatusOr<OpenedData> OpenData(const TrainConfig& given, const OnnxModel& model,
-                                    const std::optional<Preprocess>& before, const DataRequest& given_request,
+absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& model,
+                                    const std::optional<Preprocess>& before, const DataRequest& request,
                                     const LossSpec& loss) {
-  const TrainConfig config = WithLabelColumns(given);
-  DataRequest request = given_request;
-  request.folders = FindFolderColumns(given, before, request.path, request.want_label);
-  BindSpec spec{.want_label = request.want_label, .ignore_index = loss.ignore_index, .leave_out = request.leave_out};
-  ASSIGN_OR_RETURN(spec.dims, ParseDims(config, model));
-  if (before.has_value()) {
-    spec.inputs = before->inputs;
-    spec.label = before->label;
-  }
-  spec.skip_bad = config.on_bad_sample == "skip";
-  DatasetOptions options{.label = spec.label, .eval_split = request.eval_split};
-  if (IsSpecified(config, "header") && !IsTableFile(request.path))
-    return Invalid("`header`: ", request.path, " is no table of text");
-  OpenedData opened;
-  ASSIGN_OR_RETURN(opened.classes, ChooseClasses(config, model, before, request, loss));
-  if (request.want_label) spec.classes = opened.classes;
-  if (IntegerClasses(spec.classes).empty()) options.class_names = spec.classes;
-  if (!config.label.empty()) options.label = config.label;
-  if (request.want_label) options.folder_classes = opened.classes;
-  ASSIGN_OR_RETURN(options.images, PlanImages(config, model.inputs(), spec.dims, before));
-  options.images.cache = request.cache;
-  ASSIGN_OR_RETURN(options.audio, PlanAudio(config, model, spec.dims, before));
-  if (request.text.has_value()) {
-    opened.text = *request.text;
-    if (opened.text.columns.empty()) opened.text.columns = DocumentColumns(request.path);
-  } else {
-    ASSIGN_OR_RETURN(opened.text, MakeTextSetup(config, before, request.path, request.fit));
-  }
-  std::optional<LanguageModel> language;
-  if (MayHoldTokens(config, request, opened.text)) {
-    ASSIGN_OR_RETURN(language, FindLanguageModel(config, model, loss));
-  }
-  request.hold_out = !language.has_value();
-  if (language.has_value()) options.label.clear();
-  options.text.names.insert(opened.text.columns.begin(), opened.text.columns.end());
-  auto samples = OpenSamples(config, before, request, options, loss);
-  if (!samples.ok()) return Annotate(samples.status(), StrCat("`", request.field, "`: "));
-  const bool blocks = language && (!opened.text.columns.empty() || IsTokenSequence(*samples->dataset));
-  if (blocks) {
-    const BlockRequest block_request{.path = request.path,
-                                     .fit = request.fit,
-                                     .trained_length = TrainedLength(before, language->ids),
-                                     .ignore_index = loss.ignore_index,
-                                     .options = &options};
-    RETURN_IF_ERROR(MakeBlocks(config, *language, block_request, request.want_label, &*samples, &opened, &spec));
-  } else if (opened.text.columns.empty()) {
-    RETURN_IF_ERROR(CheckTextFields(config));
-    if (language.has_value()) RETURN_IF_ERROR(HoldOut(config, request, options, &*samples));
-  } else {
-    auto tokens = AddTokens(config, model, &opened.text, samples->dataset, &samples->notes);
-    if (!tokens.ok()) return Annotate(tokens.status(), StrCat(request.path, ": "));
-    samples->dataset = tokens->dataset;
-    spec.first_token_column = tokens->first_column;
-  }
-  const Columns& columns = samples->dataset->columns();
-  if (request.want_label) RETURN_IF_ERROR(AddOwnLabels(loss, model, columns, &spec));
-  opened.own_columns = static_cast<int>(columns.size());
-  opened.transforms = samples->transforms;
-  opened.held_out = samples->held_out;
-  if (!config.label.empty() || !request.want_label) spec.label.clear();
-  std::map<std::string, std::vector<std::string>> explicit_inputs;
-  const std::map<std::string, std::string> constants = FindConstantTexts(config, model);
-  ASSIGN_OR_RETURN(explicit_inputs, ParseInputs(config.input, constants));
-  for (auto& [input, names] : explicit_inputs) {
-    spec.inputs.erase(input);
-    names = ResolveAll(*samples, names);
-  }
-  RETURN_IF_ERROR(Annotate(MatchColumns(columns, request, &spec), StrCat(request.path, ": ")));
-  spec.inputs.merge(explicit_inputs);
-  if (!config.label.empty()) spec.label = ResolveAll(*samples, config.label);
-  if (!request.want_label && before.has_value()) {
-    for (const std::string& label : before->label) {
-      if (config.label.empty() && HasColumn(columns, label)) spec.label.push_back(label);
-    }
-  }
-  const std::string normalize = ChooseNormalize(config, before);
-  auto pixels = ParseNormalize(normalize);
-  if (!pixels.ok()) return Annotate(pixels.status(), "`normalize`: ");
-  spec.pixels = *pixels;
-  ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model, loss));
-  const std::vector<OnnxModel::Input> needed = NeededInputs(model, outputs);
-  DefaultInputs natural = FindDefaultInputs(needed, [&](const std::string& name) {
-    return spec.inputs.contains(name) || std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
-  });
-  ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, model));
-  for (const auto& [name, text] : constants) {
-    const auto fixed = import.fixed_inputs.find(name);
-    if (fixed == import.fixed_inputs.end()) continue;  // the outputs do not depend on it
-    natural.fixed[name] = fixed->second;
-    natural.notes.push_back(StrCat("input '", name, "' ← the constant ", text));
-  }
-  const std::vector<OnnxModel::Input> fed = MoveBatchFirst(WithoutFixed(needed, natural), import.batch_axes);
-  RETURN_IF_ERROR(CheckFedInputs(fed, import.batch_axes));
-  auto bound = BindData(fed, samples->dataset, spec);
-  if (!bound.ok()) return Annotate(bound.status(), StrCat(request.path, ": "));
-  const TextUnit unit = opened.bound.text_unit;
-  opened.bound = *std::move(bound);
-  opened.bound.text_unit = unit;
-  opened.bound.fixed_inputs = natural.fixed;
-  std::vector<std::string>& notes = opened.bound.notes;
-  notes.insert(notes.begin(), samples->notes.begin(), samples->notes.end());
-  notes.insert(notes.end(), natural.notes.begin(), natural.notes.end());
-  RETURN_IF_ERROR(SetStandardization(config, before, request, &opened));
-  if (opened.bound.has_images) opened.normalize = normalize;
-  if (opened.bound.has_images && !IsSpecified(config, "normalize") && !before.has_value()) {
-    std::string declared = DescribeDeclaredPixels(model, normalize, options.images.bgr);
-    if (!declared.empty()) opened.bound.warnings.push_back(std::move(declared));
-  }
-  if (FeedsPictures(opened.bound)) opened.pictures = DescribeImages(options.images, request.folders);
-  RETURN_IF_ERROR(CheckPictureFields(config, request.path, opened.pictures.has_value()));
-  opened.audio = DescribeAudio(opened.bound);
-  RETURN_IF_ERROR(CheckAudioFields(config, request.path, opened.audio.has_value()));
-  if (request.cache != nullptr) RETURN_IF_ERROR(KeepInMemory(request.path, request.cache, &opened.bound));
-  if (IsSpecified(config, "normalize") && !opened.bound.has_images) {
-    return Invalid("`normalize`: has no effect: ", request.path, " feeds no 8-bit images");
-  }
-  return opened;
+  return DataOpener(config, model, before, request, loss).Open();
 }
 
 void OpenedData::ChooseOwnLoss(LossSpec* loss) const {

@@ -14,7 +14,7 @@ namespace onnxtrain {
 namespace {
 
 // A unit of the trie.
-bool HasLeaf(uint32_t unit) { return ((unit >> 8) & 1) != 0; }
+bool HoldsValue(uint32_t unit) { return ((unit >> 8) & 1) != 0; }
 uint32_t Value(uint32_t unit) { return unit & 0x7fffffff; }
 uint32_t Label(uint32_t unit) { return unit & 0x800000ff; }
 uint32_t Offset(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
@@ -107,7 +107,7 @@ std::optional<uint32_t> Charsmap::FindShortest(std::string_view text) const {
     if (byte == 0 || at >= units_.size() || Label(units_[at]) != byte) return std::nullopt;
     const uint32_t unit = units_[at];
     at ^= Offset(unit);
-    if (HasLeaf(unit)) return at < units_.size() ? std::optional(Value(units_[at])) : std::nullopt;
+    if (HoldsValue(unit)) return at < units_.size() ? std::optional(Value(units_[at])) : std::nullopt;
   }
   return std::nullopt;
 }

@@ -41,7 +41,8 @@ TEST(Augmentation, ParsesItsGrammar) {
 }
 
 TEST(Augmentation, RefusesWhatItDoesNotKnow) {
-  EXPECT_EQ(ParseError("shake"), "'shake': there are crop, flip, vflip, rotate, color, randaugment and erase");
+  EXPECT_EQ(ParseError("shake"),
+            "'shake': there are crop, flip, vflip, rotate, color, randaugment, erase, mixup and cutmix");
   EXPECT_EQ(ParseError("rotate"), "'rotate': expected rotate:X with X above 0 and up to 180");
   EXPECT_EQ(ParseError("flip:2"), "'flip:2': expected flip:X with X above 0 and up to 1");
   EXPECT_THAT(ParseError("crop:0.9-0.5"), testing::HasSubstr("MIN-MAX"));
