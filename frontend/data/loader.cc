@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -253,7 +254,11 @@ class LoaderImpl : public Loader {
       wanted_ = wanted;
     }
     room_.notify_all();
-    for (int w = static_cast<int>(workers_.size()); w < wanted; ++w) workers_.emplace_back([this, w] { Work(w); });
+    try {
+      for (int w = static_cast<int>(workers_.size()); w < wanted; ++w) workers_.emplace_back([this, w] { Work(w); });
+    } catch (const std::system_error&) {
+      // The system gives no more threads: those that are there do the work, or the consumer where there are none.
+    }
   }
 
   struct Filled {

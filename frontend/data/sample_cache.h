@@ -22,7 +22,9 @@ class SampleCache {
   // Keeps the value unless there is one already.
   void Keep(int64_t sample, std::unique_ptr<const T> value) {
     const T* none = nullptr;
-    if (values_[sample].compare_exchange_strong(none, value.get(), std::memory_order_acq_rel)) value.release();
+    // The pointer is kept here from now on.
+    if (values_[sample].compare_exchange_strong(none, value.get(), std::memory_order_acq_rel))
+      static_cast<void>(value.release());
   }
 
  private:

@@ -456,8 +456,7 @@ absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& given, bool eva
   ASSIGN_OR_RETURN(opened.data, OpenData(config, *opened.model, opened.before, request, opened.loss));
   opened.data.ChooseOwnLoss(&opened.loss);
   if (!HasSurgery(config)) return opened;
-  ASSIGN_OR_RETURN(Surgery surgery,
-                   ApplySurgery(config, std::move(opened.model), &opened.data.bound, opened.loss.logits));
+  ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, opened.model, &opened.data.bound, opened.loss.logits));
   opened.model = std::move(surgery.model);
   opened.data.bound.notes.insert(opened.data.bound.notes.end(), surgery.lines.begin(), surgery.lines.end());
   if (!surgery.logits.empty()) opened.loss.logits = surgery.logits;

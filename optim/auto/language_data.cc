@@ -77,7 +77,7 @@ class DataMaker {
   }
 
   // Documents of tables are divided as eval_split says, and each part becomes a sequence.
-  absl::Status Tokenize(std::shared_ptr<const Dataset> data) {
+  absl::Status Tokenize(const std::shared_ptr<const Dataset>& data) {
     setup_.columns = ResolveColumns(*data, setup_.columns);
     if (setup_.columns.size() > 1) return Invalid("`text`: a language model reads one column");
     const auto column = std::ranges::find(data->columns(), setup_.columns[0], &Column::name);

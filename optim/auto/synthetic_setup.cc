@@ -17,7 +17,7 @@ absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const
   ASSIGN_OR_RETURN(LossSpec loss, MakeLossSpec(config, *loaded, std::nullopt));
   loss.sum_outputs = true;
   if (HasSurgery(config)) {
-    ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, std::move(loaded), nullptr, loss.logits));
+    ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, loaded, nullptr, loss.logits));
     loaded = std::move(surgery.model);
     setup.surgery = std::move(surgery.lines);
     if (!surgery.logits.empty()) loss.logits = surgery.logits;

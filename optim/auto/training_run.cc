@@ -297,6 +297,42 @@ int64_t TrainingRun::trained_parameters() const {
 
 namespace {
 
+absl::Status StandardizeTargets(const PreparedModel& prepared, TrainingRun* run) {
+  auto scaled = ScaleTargets(*run->data.model, prepared, &run->train, &run->eval);
+  if (!scaled.ok()) return Annotate(scaled.status(), "`scale_targets`: ");
+  run->scaled_targets = *std::move(scaled);
+  run->data.train.bound.notes.emplace_back(
+      "targets standardized: losses are in units of their standard deviation, metrics and the exported model in the "
+      "original unit");
+  return absl::OkStatus();
+}
+
+// Makes backend and session of a run that is planned otherwise, with the choices that need a backend.
+absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepared, const BackendFactory& make_backend,
+                         SessionOptions options, AutoChooser* chooser, TrainingRun* run) {
+  ASSIGN_OR_RETURN(run->backend, MakeBackendForModel(run->models, options, make_backend, &run->config));
+  options.optimizer = run->optimizer.spec;
+  options.schedule = run->optimizer.schedule;
+  options.recompute = MakeRecomputeSpec(config);
+  options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared);
+  options.caller_bytes_per_sample = CallerBytesPerSample(*run);
+  if (config.automatic) {
+    RETURN_IF_ERROR(chooser->Choose(&options, run));
+    options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared);
+  } else {
+    ASSIGN_OR_RETURN(run->precision, ChoosePrecisionAndBatch(config, run->models, *run->backend,
+                                                             run->train.dataset->size(), &run->batch, &options));
+  }
+  if (WantsRateTest(*run)) RETURN_IF_ERROR(FindRate(prepared, &options, run));
+  ASSIGN_OR_RETURN(run->session, OpenSession(options, run));
+  if (config.automatic) RETURN_IF_ERROR(chooser->Finish(run));
+  if (run->has_eval() && run->optimizer.origin.trained && run->data.fresh.empty()) {
+    ASSIGN_OR_RETURN(std::string better, FindBetterPixels(*run->session, run->data.eval, run->eval));
+    if (!better.empty()) run->warnings.push_back(std::move(better));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,
                                        const BackendFactory& make_backend) {
   TrainConfig config = WithFolderRoot(given);
@@ -334,38 +370,12 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
     RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run.data.eval.bound.dataset));
     ASSIGN_OR_RETURN(run.eval, MakeTrainData(run.data.eval.bound, prepared, config.ignore_index));
   }
-  if (config.scale_targets) {
-    auto scaled = ScaleTargets(*run.data.model, prepared, &run.train, &run.eval);
-    if (!scaled.ok()) return Annotate(scaled.status(), "`scale_targets`: ");
-    run.scaled_targets = *std::move(scaled);
-    bound.notes.emplace_back(
-        "targets standardized: losses are in units of their standard deviation, metrics and the "
-        "exported model in the original unit");
-  }
+  if (config.scale_targets) RETURN_IF_ERROR(StandardizeTargets(prepared, &run));
   ASSIGN_OR_RETURN(run.warnings, FindDataHints(run, prepared));
   RETURN_IF_ERROR(SetMonitor(run.config, prepared.loss, run.has_eval(), &run.options));
   run.plateau = MakePlateau(run.optimizer, &run.options);
 
-  ASSIGN_OR_RETURN(run.backend, MakeBackendForModel(run.models, options, make_backend, &run.config));
-  options.optimizer = run.optimizer.spec;
-  options.schedule = run.optimizer.schedule;
-  options.recompute = MakeRecomputeSpec(config);
-  options.caller_bytes = CallerBytes(run) + CheckpointBytes(run, prepared);
-  options.caller_bytes_per_sample = CallerBytesPerSample(run);
-  if (config.automatic) {
-    RETURN_IF_ERROR(chooser.Choose(&options, &run));
-    options.caller_bytes = CallerBytes(run) + CheckpointBytes(run, prepared);
-  } else {
-    ASSIGN_OR_RETURN(run.precision, ChoosePrecisionAndBatch(config, run.models, *run.backend, run.train.dataset->size(),
-                                                            &run.batch, &options));
-  }
-  if (WantsRateTest(run)) RETURN_IF_ERROR(FindRate(prepared, &options, &run));
-  ASSIGN_OR_RETURN(run.session, OpenSession(options, &run));
-  if (config.automatic) RETURN_IF_ERROR(chooser.Finish(&run));
-  if (run.has_eval() && run.optimizer.origin.trained && run.data.fresh.empty()) {
-    ASSIGN_OR_RETURN(std::string better, FindBetterPixels(*run.session, run.data.eval, run.eval));
-    if (!better.empty()) run.warnings.push_back(std::move(better));
-  }
+  RETURN_IF_ERROR(OpenBackend(config, prepared, make_backend, std::move(options), &chooser, &run));
   return run;
 }
 
@@ -393,7 +403,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> TrainingRun::ToExport(
 
 absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config) {
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
-  return PrepareTraining(config, std::move(model), MakeBackend);
+  return PrepareTraining(config, model, MakeBackend);
 }
 
 }  // namespace onnxtrain

@@ -2,17 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "frontend/base/log.h"
+#include "frontend/base/parallel_parts.h"
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
 namespace {
-
-int64_t CountChars(std::string_view text) {
-  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
 
 void Append(DocumentTokens part, DocumentTokens* all) {
   all->ids.insert(all->ids.end(), part.ids.begin(), part.ids.end());
@@ -52,7 +49,7 @@ absl::Status DocumentTokenizer::Append(int64_t row, TokenizerScratch* scratch, D
   if (end_.has_value() && !ended) tokens->ids.push_back(*end_);
   ++tokens->documents;
   tokens->bytes += static_cast<int64_t>(text.size());
-  tokens->characters += CountChars(text);
+  tokens->characters += static_cast<int64_t>(CountColumns(text));
   return absl::OkStatus();
 }
 
@@ -60,7 +57,7 @@ absl::StatusOr<DocumentTokens> DocumentTokenizer::Run(std::span<const int64_t> r
   const int64_t parts = std::clamp<int64_t>(std::ssize(rows), 1, threads_);
   std::vector<DocumentTokens> tokens(parts);
   std::vector<absl::Status> failed(parts);
-  const auto run = [&](int64_t p) {
+  RunParts(parts, [&](int64_t p) {
     TokenizerScratch scratch;
     const int64_t begin = std::ssize(rows) * p / parts, end = std::ssize(rows) * (p + 1) / parts;
     for (int64_t i = begin; i < end && failed[p].ok(); ++i) {
@@ -68,11 +65,7 @@ absl::StatusOr<DocumentTokens> DocumentTokenizer::Run(std::span<const int64_t> r
       if (!status.ok() && skip_bad_) tokens[p].unreadable.push_back(rows[i]);
       if (!status.ok() && !skip_bad_) failed[p] = Annotate(status, StrCat(data_.Describe(rows[i]), ": "));
     }
-  };
-  std::vector<std::thread> threads;
-  for (int64_t p = 1; p < parts; ++p) threads.emplace_back([&, p] { run(p); });
-  run(0);
-  for (std::thread& thread : threads) thread.join();
+  });
   DocumentTokens all;
   for (int64_t p = 0; p < parts; ++p) {
     RETURN_IF_ERROR(failed[p]);
@@ -81,10 +74,10 @@ absl::StatusOr<DocumentTokens> DocumentTokenizer::Run(std::span<const int64_t> r
   return all;
 }
 
-std::shared_ptr<const Dataset> MakeTokenSequence(std::string name, const std::vector<TokenId>& ids) {
+std::shared_ptr<const Dataset> MakeTokenSequence(const std::string& name, const std::vector<TokenId>& ids) {
   HostTensor tensor({DType::kInt32, {std::ssize(ids)}});
   std::memcpy(tensor.mutable_bytes().data(), ids.data(), ids.size() * sizeof(TokenId));
-  auto dataset = InMemoryDataset(std::move(name), {"tokens"}, {std::move(tensor)});
+  auto dataset = InMemoryDataset(name, {"tokens"}, {std::move(tensor)});
   CHECK(dataset.ok()) << dataset.status();
   return *std::move(dataset);
 }

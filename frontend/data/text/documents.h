@@ -43,6 +43,6 @@ class DocumentTokenizer {
 };
 
 // A sequence (token_blocks.h) in memory.
-std::shared_ptr<const Dataset> MakeTokenSequence(std::string name, const std::vector<TokenId>& ids);
+std::shared_ptr<const Dataset> MakeTokenSequence(const std::string& name, const std::vector<TokenId>& ids);
 
 }  // namespace onnxtrain

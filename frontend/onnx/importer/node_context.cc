@@ -30,7 +30,7 @@ NodeImportContext::NodeImportContext(ImportState& state, const ImportScope& scop
 
 Val NodeImportContext::AttributeWeight(std::string_view attribute, HostTensor tensor) {
   if (!scope_.is_top() || conformance) return b_->Constant(std::move(tensor));
-  return state_.weights.AddFromAttribute(parsed_, attribute, std::move(tensor));
+  return state_.weights.AddFromAttribute(parsed_, attribute, tensor);
 }
 
 void NodeImportContext::SetLogits(Val prediction, Val logits) {

@@ -97,7 +97,7 @@ Val WeightTable::ReadInitializer(const ImportScope& scope, const std::string& na
   if (scope.graph != &graph_ && IsFloat(tensor.dtype()) && tensor.size() > 1) ++body_tensors_;
   if (scope.graph == &graph_ && IsDerivedFactor(FindOrigin(name).kind, tensor) && !tensor.shape().empty())
     derived_factors_.push_back(name);
-  v = builder_.Constant(Aligned(std::move(mapped)));
+  v = builder_.Constant(Aligned(mapped));
   if (v.valid()) builder_.graph().SetValueName(v.id(), scope.prefix + name);
   return v;
 }

@@ -170,18 +170,23 @@ class Plot {
     std::vector<double> base(columns_.size(), 0);
     std::string svg;
     for (size_t kind = 0; kind < kTensorKinds; ++kind) {
-      std::string upper, lower;
+      std::vector<double> top = base;
+      std::string outline;
       for (size_t c = 0; c < columns_.size(); ++c) {
-        const double top = base[c] + static_cast<double>(columns_[c][kind]);
-        const double left = X(static_cast<double>(c) / static_cast<double>(columns_.size()));
-        const double right = X(static_cast<double>(c + 1) / static_cast<double>(columns_.size()));
-        absl::StrAppendFormat(&upper, "%.1f,%.1f %.1f,%.1f ", left, Y(top), right, Y(top));
-        lower = absl::StrFormat("%.1f,%.1f %.1f,%.1f ", right, Y(base[c]), left, Y(base[c])) + lower;
-        base[c] = top;
+        top[c] += static_cast<double>(columns_[c][kind]);
+        AppendEdge(c, c + 1, top[c], &outline);
       }
-      absl::StrAppendFormat(&svg, "<polygon class=\"f%d\" points=\"%s%s\"/>\n", kind, upper, lower);
+      for (size_t c = columns_.size(); c-- > 0;) AppendEdge(c + 1, c, base[c], &outline);
+      base = std::move(top);
+      absl::StrAppendFormat(&svg, "<polygon class=\"f%d\" points=\"%s\"/>\n", kind, outline);
     }
     return svg;
+  }
+
+  // Appends the edge of an area, between the borders of columns.
+  void AppendEdge(size_t from, size_t to, double bytes, std::string* outline) const {
+    const auto x = [&](size_t border) { return X(static_cast<double>(border) / static_cast<double>(columns_.size())); };
+    absl::StrAppendFormat(outline, "%.1f,%.1f %.1f,%.1f ", x(from), Y(bytes), x(to), Y(bytes));
   }
 
   std::string Line(int32_t position, const char* text) const {
