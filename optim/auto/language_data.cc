@@ -32,7 +32,7 @@ class DataMaker {
 
   absl::StatusOr<LanguageData> Run(std::shared_ptr<const Dataset> data) {
     const bool ids = setup_.columns.empty() || IsTokenSequence(*data);
-    RETURN_IF_ERROR(ids ? UseSequence(std::move(data)) : Tokenize(std::move(data)));
+    RETURN_IF_ERROR(ids ? UseSequence(std::move(data)) : Tokenize(data));
     RETURN_IF_ERROR(CheckTable());
     RETURN_IF_ERROR(ChooseLength());
     blocks_.ignore_index = request_.ignore_index;
