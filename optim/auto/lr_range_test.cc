@@ -10,6 +10,7 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/json_writer.h"
 #include "optim/telemetry/format.h"
 
 namespace onnxtrain {
@@ -171,7 +172,7 @@ std::string ToJson(const RateTest& test) {
   Json json = {{"lr", nullptr}, {"why", test.why}, {"points", Json::array()}};
   if (test.lr > 0) json["lr"] = test.lr;
   for (const RatePoint& point : test.curve) json["points"].push_back({point.lr, point.loss, point.smooth});
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return WriteJson(json, 2) + "\n";
 }
 
 }  // namespace onnxtrain

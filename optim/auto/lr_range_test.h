@@ -45,8 +45,8 @@ absl::StatusOr<RateTest> RunRateTest(const RateRange& range, const RateStep& ste
 // third of the rate of the least loss. There is none where the loss falls by less than its noise.
 void SuggestRate(RateTest* test);
 
-// Runs the test on a session that nobody needs afterwards, with schedule plateau (kRateTestSchedule), whose optimizer
-// has the rate `base`: on the batches that `options` gives the run, over and over.
+// Trains a temporary session, which the caller discards, on the batches of `options`, repeated as often as needed. The
+// session has the schedule kRateTestSchedule and an optimizer with learning rate `base`.
 absl::StatusOr<RateTest> TestSessionRates(Session& session, const TrainData& train, const TrainOptions& options,
                                           double base, const RateRange& range);
 inline constexpr char kRateTestSchedule[] = "plateau";  // its factor is set from outside

@@ -2,7 +2,8 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "optim/auto/data_setup.h"
+#include "optim/auto/open_data.h"
+#include "optim/trainer.h"
 
 namespace onnxtrain {
 

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/data/preprocess.h"
 #include "frontend/data/transform.h"
-#include "optim/auto/data_setup.h"
+#include "optim/auto/open_data.h"
 #include "optim/loss.h"
 
 namespace onnxtrain {

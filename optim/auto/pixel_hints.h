@@ -4,8 +4,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "optim/auto/data_setup.h"
+#include "optim/auto/open_data.h"
 #include "optim/session.h"
+#include "optim/trainer.h"
 
 namespace onnxtrain {
 

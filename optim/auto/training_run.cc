@@ -63,7 +63,10 @@ void HoldOutEvalData(TrainingData* data) {
 }
 
 absl::Status OpenEvalData(const TrainConfig& config, TrainingData* data) {
-  if (data->train.held_out.has_value()) return HoldOutEvalData(data), absl::OkStatus();
+  if (data->train.held_out.has_value()) {
+    HoldOutEvalData(data);
+    return absl::OkStatus();
+  }
   const bool folders = !FindFolderColumns(config, std::nullopt, config.data, true).empty();
   if (config.eval_data.empty() && (folders || !HasEvalFiles(config.data))) return absl::OkStatus();
   data->eval_text = config.eval_data.empty() ? config.data : config.eval_data;
@@ -214,9 +217,8 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
   if (!config.init_from.empty()) {
     ASSIGN_OR_RETURN(data.model, InitFromCheckpoint(data.model, config.init_from, &data.surgery));
   }
-  ASSIGN_OR_RETURN(std::optional<Preprocess> before, ReadPreprocess(config.model));
+  ASSIGN_OR_RETURN(const std::optional<Preprocess> before, ReadPreprocess(config));
   if (before.has_value()) data.preprocess_path = PreprocessPath(config.model);
-  if (before.has_value() && ChangesClasses(config)) before->classes.clear(), before->loss.clear();
   ASSIGN_OR_RETURN(data.loss, MakeLossSpec(config, *data.model, before));
   if (config.data.empty()) {
     RETURN_IF_ERROR(MakeUpData(config, global_batch, &data));
@@ -338,10 +340,11 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   TrainConfig config = WithFolderRoot(given);
   RETURN_IF_ERROR(Validate(config));
   if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
-  TrainingRun run{.config = config};
+  TrainingRun run;
   ASSIGN_OR_RETURN(run.batch, PlanBatch(config, GlobalBatchSize(config, *model)));
   AutoChooser chooser(given);
-  if (config.automatic) SetAutoFields(run.batch.global, &config), run.config = config;
+  if (config.automatic) SetAutoFields(run.batch.global, &config);
+  run.config = config;
   ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), run.batch.global));
   BoundData& bound = run.data.train.bound;
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));

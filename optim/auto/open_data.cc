@@ -1,0 +1,359 @@
+#include "optim/auto/open_data.h"
+
+#include <algorithm>
+
+#include "frontend/base/status.h"
+#include "frontend/data/class_index.h"
+#include "frontend/data/class_map.h"
+#include "frontend/data/data_view.h"
+#include "frontend/data/source.h"
+#include "frontend/data/text/token_blocks.h"
+#include "frontend/onnx/class_labels.h"
+#include "optim/auto/audio_plan.h"
+#include "optim/auto/batch_axes.h"
+#include "optim/auto/cache_setup.h"
+#include "optim/auto/column_choice.h"
+#include "optim/auto/default_inputs.h"
+#include "optim/auto/image_plan.h"
+#include "optim/auto/language_data.h"
+#include "optim/auto/model_setup.h"
+#include "optim/auto/open_samples.h"
+#include "optim/auto/picture_folders.h"
+#include "optim/auto/pixel_hints.h"
+#include "optim/loss_text.h"
+
+namespace onnxtrain {
+namespace {
+
+using Columns = std::vector<Column>;
+
+// Are the labels classes, for all that is known before a loss is chosen?
+bool LabelsAreClasses(const LossSpec& loss) {
+  const auto terms = ParseLoss(loss.name);
+  return terms.ok() && std::ranges::any_of(*terms, [](const LossTermSpec& term) {
+           if (!term.file.empty() || !term.label.empty()) return false;
+           return term.function == nullptr || term.function->classes || term.function->name == "bce";
+         });
+}
+
+// Class names in the order of the scores: those of class_map, else of the training data, else of the model file.
+absl::StatusOr<std::vector<std::string>> ChooseClasses(const TrainConfig& config, const OnnxModel& model,
+                                                       const std::optional<Preprocess>& before,
+                                                       const DataRequest& request, const LossSpec& loss) {
+  if (!config.class_map.empty()) {
+    if (!LabelsAreClasses(loss)) return Invalid("`class_map`: has no effect: the `loss` has no classes");
+    auto classes = ReadClassMap(config.class_map);
+    return classes.ok() ? classes : Annotate(classes.status(), "`class_map`: ");
+  }
+  if (!LabelsAreClasses(loss)) return std::vector<std::string>();
+  if (before.has_value() && !before->classes.empty()) return before->classes;
+  return request.model_classes ? FindClassLabels(model, loss.logits) : std::vector<std::string>();
+}
+
+// Samples feed no input that is the same for all of them.
+absl::Status CheckFedInputs(const std::vector<OnnxModel::Input>& inputs, const BatchAxes& axes) {
+  for (const OnnxModel::Input& input : inputs) {
+    const auto axis = axes.find(input.name);
+    const bool batchless = input.dims.empty() || (axis != axes.end() && axis->second == kNoBatchAxis);
+    if (input.has_shape && batchless)
+      return Invalid("input '", input.name, "' ", ToString(input.dtype),
+                     " has no batch axis: it cannot be fed with samples; give it a constant (`input` ", input.name,
+                     "=N or ", input.name, "=@FILE.npy)");
+  }
+  return absl::OkStatus();
+}
+
+std::string ChooseNormalize(const TrainConfig& config, const std::optional<Preprocess>& before) {
+  if (!config.normalize.empty()) return config.normalize;
+  return before.has_value() && !before->normalize.empty() ? before->normalize : "unit";
+}
+
+std::vector<std::string> ResolveAll(const OpenedSamples& samples, const std::vector<std::string>& names) {
+  std::vector<std::string> all;
+  for (const std::string& name : names) {
+    for (std::string& resolved : samples.Resolve(name)) all.push_back(std::move(resolved));
+  }
+  return all;
+}
+
+// Whether --standardize applies: to floats from numbers of the file.
+bool IsStandardized(const OpenedData& data, const FeedSpec& feed) {
+  const std::vector<Column>& columns = data.bound.dataset->columns();
+  const auto measured = [&](int c) { return columns[c].measured && !columns[c].image && c < data.own_columns; };
+  return IsFloat(feed.sample.dtype) && std::ranges::any_of(feed.columns, measured);
+}
+
+absl::Status FitStandardizations(OpenedData* data) {
+  std::shared_ptr<const Dataset> training = data->bound.dataset;
+  if (data->held_out.has_value()) training = SubsetDataset(training, data->held_out->rows.train);
+  int64_t fitted = 0;
+  for (FeedSpec& feed : data->bound.feeds) {
+    if (!IsStandardized(*data, feed)) continue;
+    ASSIGN_OR_RETURN(Standardization standardization, FitStandardization(*training, feed.columns));
+    feed.shift = std::move(standardization.shift);
+    feed.divisor = std::move(standardization.divisor);
+    fitted += static_cast<int64_t>(feed.columns.size());
+  }
+  if (fitted == 0) return Invalid("`standardize`: has no effect: no column of numbers feeds an input of floats");
+  data->bound.notes.push_back(StrCat("standardized: ", fitted, fitted == 1 ? " column" : " columns"));
+  return absl::OkStatus();
+}
+
+// Fits what `standardize` asks for; else takes what the model was trained with.
+absl::Status SetStandardization(const TrainConfig& config, const std::optional<Preprocess>& before,
+                                const DataRequest& request, OpenedData* data) {
+  if (request.fit && config.standardize) return FitStandardizations(data);
+  if (!before.has_value()) return absl::OkStatus();
+  for (FeedSpec& feed : data->bound.feeds) {
+    const auto known = before->standardize.find(feed.feed);
+    if (known == before->standardize.end() || !IsStandardized(*data, feed)) continue;
+    feed.shift = known->second.shift;
+    feed.divisor = known->second.divisor;
+    data->bound.notes.push_back(StrCat("input '", feed.feed, "' is standardized as in training"));
+  }
+  return absl::OkStatus();
+}
+
+// What OpenSamples has left to be decided.
+absl::Status HoldOut(const TrainConfig& config, const DataRequest& request, const DatasetOptions& options,
+                     OpenedSamples* samples) {
+  if (!request.fit || config.eval_split.empty() || !config.eval_data.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(samples->held_out, HoldOutSamples(config, *samples->dataset, options));
+  return absl::OkStatus();
+}
+
+// Can samples of a language model be made of the data? A single array of a .npy file may be one of tokens.
+bool MayHoldTokens(const TrainConfig& config, const DataRequest& request, const TextSetup& text) {
+  if (!config.label.empty() || !config.head.empty() || !config.encode.empty() || !config.fill.empty()) return false;
+  const auto found = FindSource(request.path);
+  return !text.columns.empty() ||
+         (found.ok() && (found->source->tokens != Source::Tokens::kNone || HasSuffix(found->path, {".npy"}, true)));
+}
+
+// The column of a source of documents.
+std::vector<std::string> DocumentColumns(const std::string& path) {
+  const auto found = FindSource(path);
+  const bool documents = found.ok() && found->source->tokens == Source::Tokens::kDocuments;
+  return documents ? std::vector<std::string>{"text"} : std::vector<std::string>();
+}
+
+// The length of the samples that the model was trained on; 0: unknown.
+int64_t TrainedLength(const std::optional<Preprocess>& before, const std::string& input) {
+  if (!before.has_value()) return 0;
+  const auto layout = before->layout.find(input);
+  return layout != before->layout.end() && layout->second.size() == 1 ? layout->second[0] : 0;
+}
+
+// Replaces samples of text or tokens by blocks of tokens, and binds what only a language model has.
+absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, const BlockRequest& request,
+                        bool want_label, OpenedSamples* samples, OpenedData* opened, BindSpec* spec) {
+  auto data = MakeLanguageData(config, model, request, samples->dataset, &opened->text);
+  if (!data.ok()) return Annotate(data.status(), StrCat(request.path, ": "));
+  samples->dataset = data->blocks;
+  samples->held_out = data->held_out;
+  samples->notes.insert(samples->notes.end(), data->notes.begin(), data->notes.end());
+  opened->bound.text_unit = data->unit;
+  opened->own_loss = model.own_loss;
+  spec->first_token_column = 0;
+  spec->token_blocks = true;
+  const Columns& columns = samples->dataset->columns();
+  const auto name = [&](BlockRole role) { return columns[static_cast<size_t>(role)].name; };
+  if (want_label) spec->label = {name(BlockRole::kLabels)};
+  if (!model.label_input.empty())
+    spec->inputs[model.label_input] = {name(model.shifts_labels ? BlockRole::kOwnLabels : BlockRole::kLabels)};
+  return absl::OkStatus();
+}
+
+// Opens a data set by stages, each of which reads what those before it found out.
+class DataOpener {
+ public:
+  DataOpener(const TrainConfig& given, const OnnxModel& model, const std::optional<Preprocess>& before,
+             const DataRequest& request, const LossSpec& loss)
+      : config_(WithLabelColumns(given)), model_(model), before_(before), request_(request), loss_(loss) {
+    request_.folders = FindFolderColumns(given, before, request_.path, request_.want_label);
+    spec_ = {.want_label = request_.want_label, .ignore_index = loss.ignore_index, .leave_out = request_.leave_out};
+    spec_.skip_bad = config_.on_bad_sample == "skip";
+    if (before.has_value()) {
+      spec_.inputs = before->inputs;
+      spec_.label = before->label;
+    }
+    options_ = {.label = config_.label.empty() ? spec_.label : config_.label, .eval_split = request_.eval_split};
+  }
+
+  absl::StatusOr<OpenedData> Open() {
+    RETURN_IF_ERROR(PlanSamples());
+    RETURN_IF_ERROR(PlanText());
+    RETURN_IF_ERROR(ReadSamples());
+    RETURN_IF_ERROR(ChooseColumns());
+    RETURN_IF_ERROR(BindInputs());
+    RETURN_IF_ERROR(DescribeSamples());
+    return std::move(opened_);
+  }
+
+ private:
+  // Classes, pictures and sounds.
+  absl::Status PlanSamples() {
+    ASSIGN_OR_RETURN(spec_.dims, ParseDims(config_, model_));
+    if (IsSpecified(config_, "header") && !IsTableFile(request_.path))
+      return Invalid("`header`: ", request_.path, " is no table of text");
+    ASSIGN_OR_RETURN(opened_.classes, ChooseClasses(config_, model_, before_, request_, loss_));
+    if (request_.want_label) spec_.classes = options_.folder_classes = opened_.classes;
+    if (IntegerClasses(spec_.classes).empty()) options_.class_names = spec_.classes;
+    ASSIGN_OR_RETURN(options_.images, PlanImages(config_, model_.inputs(), spec_.dims, before_));
+    options_.images.cache = request_.cache;
+    ASSIGN_OR_RETURN(options_.audio, PlanAudio(config_, model_, spec_.dims, before_));
+    return absl::OkStatus();
+  }
+
+  absl::Status PlanText() {
+    if (request_.text.has_value()) {
+      opened_.text = *request_.text;
+      if (opened_.text.columns.empty()) opened_.text.columns = DocumentColumns(request_.path);
+    } else {
+      ASSIGN_OR_RETURN(opened_.text, MakeTextSetup(config_, before_, request_.path, request_.fit));
+    }
+    if (MayHoldTokens(config_, request_, opened_.text)) {
+      ASSIGN_OR_RETURN(language_, FindLanguageModel(config_, model_, loss_));
+    }
+    request_.hold_out = !language_.has_value();
+    if (language_.has_value()) options_.label.clear();
+    options_.text.names.insert(opened_.text.columns.begin(), opened_.text.columns.end());
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadSamples() {
+    auto samples = OpenSamples(config_, before_, request_, options_, loss_);
+    if (!samples.ok()) return Annotate(samples.status(), StrCat("`", request_.field, "`: "));
+    samples_ = *std::move(samples);
+    RETURN_IF_ERROR(ReadTokens());
+    if (request_.want_label) RETURN_IF_ERROR(AddOwnLabels(loss_, model_, columns(), &spec_));
+    opened_.own_columns = static_cast<int>(columns().size());
+    opened_.transforms = samples_.transforms;
+    opened_.held_out = samples_.held_out;
+    return absl::OkStatus();
+  }
+
+  // Makes tokens of text: blocks of them for a language model.
+  absl::Status ReadTokens() {
+    if (language_ && (!opened_.text.columns.empty() || IsTokenSequence(*samples_.dataset))) {
+      const BlockRequest block_request{.path = request_.path,
+                                       .fit = request_.fit,
+                                       .trained_length = TrainedLength(before_, language_->ids),
+                                       .ignore_index = loss_.ignore_index,
+                                       .options = &options_};
+      return MakeBlocks(config_, *language_, block_request, request_.want_label, &samples_, &opened_, &spec_);
+    }
+    if (opened_.text.columns.empty()) {
+      RETURN_IF_ERROR(CheckTextFields(config_));
+      return language_.has_value() ? HoldOut(config_, request_, options_, &samples_) : absl::OkStatus();
+    }
+    auto tokens = AddTokens(config_, model_, &opened_.text, samples_.dataset, &samples_.notes);
+    if (!tokens.ok()) return Annotate(tokens.status(), StrCat(request_.path, ": "));
+    samples_.dataset = tokens->dataset;
+    spec_.first_token_column = tokens->first_column;
+    return absl::OkStatus();
+  }
+
+  // Which columns are inputs and labels.
+  absl::Status ChooseColumns() {
+    if (!config_.label.empty() || !request_.want_label) spec_.label.clear();
+    constants_ = FindConstantTexts(config_, model_);
+    std::map<std::string, std::vector<std::string>> explicit_inputs;
+    ASSIGN_OR_RETURN(explicit_inputs, ParseInputs(config_.input, constants_));
+    for (auto& [input, names] : explicit_inputs) {
+      spec_.inputs.erase(input);
+      names = ResolveAll(samples_, names);
+    }
+    RETURN_IF_ERROR(Annotate(MatchColumns(columns(), request_.same_columns, &spec_), StrCat(request_.path, ": ")));
+    spec_.inputs.merge(explicit_inputs);
+    if (!config_.label.empty()) spec_.label = ResolveAll(samples_, config_.label);
+    if (!request_.want_label && before_.has_value()) {
+      for (const std::string& label : before_->label) {
+        if (config_.label.empty() && HasColumn(columns(), label)) spec_.label.push_back(label);
+      }
+    }
+    normalize_ = ChooseNormalize(config_, before_);
+    auto pixels = ParseNormalize(normalize_);
+    if (!pixels.ok()) return Annotate(pixels.status(), "`normalize`: ");
+    spec_.pixels = *pixels;
+    return absl::OkStatus();
+  }
+
+  absl::Status BindInputs() {
+    ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model_, loss_));
+    const std::vector<OnnxModel::Input> needed = NeededInputs(model_, outputs);
+    DefaultInputs natural = FindDefaultInputs(
+        needed, [&](const std::string& name) { return spec_.inputs.contains(name) || HasColumn(columns(), name); });
+    ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config_, model_));
+    for (const auto& [name, text] : constants_) {
+      const auto fixed = import.fixed_inputs.find(name);
+      if (fixed == import.fixed_inputs.end()) continue;  // the outputs do not depend on it
+      natural.fixed[name] = fixed->second;
+      natural.notes.push_back(StrCat("input '", name, "' ← the constant ", text));
+    }
+    const std::vector<OnnxModel::Input> fed = MoveBatchFirst(WithoutFixed(needed, natural), import.batch_axes);
+    RETURN_IF_ERROR(CheckFedInputs(fed, import.batch_axes));
+    auto bound = BindData(fed, samples_.dataset, spec_);
+    if (!bound.ok()) return Annotate(bound.status(), StrCat(request_.path, ": "));
+    const TextUnit unit = opened_.bound.text_unit;
+    opened_.bound = *std::move(bound);
+    opened_.bound.text_unit = unit;
+    opened_.bound.fixed_inputs = natural.fixed;
+    std::vector<std::string>& notes = opened_.bound.notes;
+    notes.insert(notes.begin(), samples_.notes.begin(), samples_.notes.end());
+    notes.insert(notes.end(), natural.notes.begin(), natural.notes.end());
+    return SetStandardization(config_, before_, request_, &opened_);
+  }
+
+  // Pictures and sounds, now that it is known whether they are fed.
+  absl::Status DescribeSamples() {
+    if (opened_.bound.has_images) opened_.normalize = normalize_;
+    if (opened_.bound.has_images && !IsSpecified(config_, "normalize") && !before_.has_value()) {
+      std::string declared = DescribeDeclaredPixels(model_, normalize_, options_.images.bgr);
+      if (!declared.empty()) opened_.bound.warnings.push_back(std::move(declared));
+    }
+    if (FeedsPictures(opened_.bound)) opened_.pictures = DescribeImages(options_.images, request_.folders);
+    RETURN_IF_ERROR(CheckPictureFields(config_, request_.path, opened_.pictures.has_value()));
+    opened_.audio = DescribeAudio(opened_.bound);
+    RETURN_IF_ERROR(CheckAudioFields(config_, request_.path, opened_.audio.has_value()));
+    if (request_.cache != nullptr) RETURN_IF_ERROR(KeepInMemory(request_.path, request_.cache, &opened_.bound));
+    if (IsSpecified(config_, "normalize") && !opened_.bound.has_images)
+      return Invalid("`normalize`: has no effect: ", request_.path, " feeds no 8-bit images");
+    return absl::OkStatus();
+  }
+
+  const Columns& columns() const { return samples_.dataset->columns(); }
+
+  const TrainConfig config_;
+  const OnnxModel& model_;
+  const std::optional<Preprocess>& before_;
+  DataRequest request_;
+  const LossSpec& loss_;
+
+  BindSpec spec_;
+  DatasetOptions options_;
+  std::optional<LanguageModel> language_;  // where tokens are trained to follow each other
+  OpenedSamples samples_;
+  std::map<std::string, std::string> constants_;  // texts by input
+  std::string normalize_;
+  OpenedData opened_;
+};
+
+}  // namespace
+
+bool IsTableFile(const std::string& path) {
+  const auto found = FindSource(path);
+  return found.ok() && found->source->is_table;
+}
+
+absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& model,
+                                    const std::optional<Preprocess>& before, const DataRequest& request,
+                                    const LossSpec& loss) {
+  return DataOpener(config, model, before, request, loss).Open();
+}
+
+void OpenedData::ChooseOwnLoss(LossSpec* loss) const {
+  if (!own_loss.empty() && loss->name == "auto") loss->name = "output:" + own_loss;
+}
+
+}  // namespace onnxtrain
