@@ -159,7 +159,7 @@ def run_case(name, args):
     spec = peers.specification(name, args.folder_of.get(name, ''), batch, args.seed, args.device)
     runs = [Ours('f32', model, batch, args, loss)] + [Ours('bf16', model, batch, args, loss)] * args.bf16
     for python in pythons:
-        runs += peers.start_peers(python, spec, args.bf16, COMPILE_MODES if args.compile else (), args.stock, log)
+        runs += peers.start_peers(python, spec, args.bf16, args.compile_modes, args.stock, log)
     counts = {run: steps_for(run.round(3), args.seconds) for run in runs}
     for run in runs:
         run.seconds.clear()
@@ -256,12 +256,17 @@ def make_parser(description):
     parser.add_argument('--peer-python', action='append', help='interpreter with a torch to compare with (repeatable)')
     parser.add_argument('--folder-of', type=named_path, action='append', default=[], metavar='CASE=FOLDER',
                         help='pre-trained model of a case (repeatable)')
-    parser.add_argument('--no-compile', dest='compile', action='store_false', help='skip torch.compile (slow to start)')
+    parser.add_argument('--compile-modes', type=comma_separated, default=COMPILE_MODES, metavar='MODE,…',
+                        help='of torch.compile, which takes minutes for a large model; "" skips it')
     parser.add_argument('--no-stock', dest='stock', action='store_false', help='skip PyTorch with its defaults (slow)')
     parser.add_argument('--memory-flags', default='', help='flags of onnxtrain for the memory figures')
     parser.add_argument('--json', help='write the results to this JSON file')
     parser.add_argument('--folder', help='keep exported models in this folder')
     return parser
+
+
+def comma_separated(text):
+    return tuple(filter(None, text.split(',')))
 
 
 def prepared(parser, args, work):
