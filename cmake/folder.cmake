@@ -31,6 +31,10 @@ endfunction()
 # Compiles groups of the target's sources at once, which parses headers once per group. For continuous integration:
 # slower after small changes.
 option(ONNXTRAIN_UNITY "Compile groups of sources at once" OFF)
+if(ONNXTRAIN_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC takes a source in a group for a header, whose types must not hold types of anonymous namespaces.
+  add_compile_options(-Wno-subobject-linkage)
+endif()
 set(ONNXTRAIN_UNITY_FILES 12 CACHE STRING "Sources of a group")
 function(onnxtrain_unity NAME)
   if(NOT ONNXTRAIN_UNITY)

@@ -14,7 +14,10 @@ run_sanitized() {
 
 bash tools/setup.sh
 tools/lint.sh --product
-cmake --preset release -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
+# A fresh build folder compiles groups of sources at once, which is faster.
+fresh=()
+[ -f build/release/CMakeCache.txt ] || fresh=(-DONNXTRAIN_UNITY=ON)
+cmake --preset release -DCMAKE_COMPILE_WARNING_AS_ERROR=ON "${fresh[@]}"
 cmake --build --preset release
 results=$PWD/build/release/test-results
 rm -rf "$results"
