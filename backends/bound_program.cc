@@ -9,10 +9,24 @@ namespace onnxtrain {
 
 absl::StatusOr<BoundProgram> BoundProgram::Make(Backend& backend, const Graph& legal, const CompileOptions& options) {
   BoundProgram bound(backend);
-  ASSIGN_OR_RETURN(bound.program_, backend.Compile(legal, options));
+  RETURN_IF_ERROR(bound.Compile(legal, options));
   RETURN_IF_ERROR(bound.CheckTotal());
   RETURN_IF_ERROR(bound.Bind());
+  RETURN_IF_ERROR(bound.BindOutputs());
   return bound;
+}
+
+absl::StatusOr<BoundProgram> BoundProgram::MakeForTiming(Backend& backend, const Graph& legal) {
+  BoundProgram bound(backend);
+  RETURN_IF_ERROR(bound.Compile(legal, {}));
+  RETURN_IF_ERROR(bound.Bind());
+  RETURN_IF_ERROR(bound.BindSharedOutputs());
+  return bound;
+}
+
+absl::Status BoundProgram::Compile(const Graph& legal, const CompileOptions& options) {
+  ASSIGN_OR_RETURN(program_, backend_->Compile(legal, options));
+  return absl::OkStatus();
 }
 
 absl::Status BoundProgram::CheckTotal() const {
@@ -34,13 +48,27 @@ absl::Status BoundProgram::Bind() {
     ASSIGN_OR_RETURN(const BufferView view, NewBuffer(input.value, &inputs_[input.name]));
     RETURN_IF_ERROR(program_->BindInput(input.name, view));
   }
+  ASSIGN_OR_RETURN(arena_, backend_->Allocate(program_->memory().arena));
+  return program_->BindArena({arena_.get(), 0});
+}
+
+absl::Status BoundProgram::BindOutputs() {
   for (const GraphOutput& output : graph().outputs()) {
     if (output.into != kNoValue) continue;
     ASSIGN_OR_RETURN(const BufferView view, NewBuffer(output.value, &outputs_[output.name]));
     RETURN_IF_ERROR(program_->BindOutput(output.name, view));
   }
-  ASSIGN_OR_RETURN(arena_, backend_->Allocate(program_->memory().arena));
-  return program_->BindArena({arena_.get(), 0});
+  return absl::OkStatus();
+}
+
+absl::Status BoundProgram::BindSharedOutputs() {
+  size_t largest = 0;
+  for (const GraphOutput& output : graph().outputs()) largest = std::max(largest, graph().type(output.value).bytes());
+  ASSIGN_OR_RETURN(shared_output_, backend_->Allocate(largest));
+  for (const GraphOutput& output : graph().outputs()) {
+    if (output.into == kNoValue) RETURN_IF_ERROR(program_->BindOutput(output.name, {shared_output_.get(), 0}));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status BoundProgram::Set(std::string_view input, const HostTensor& value) {

@@ -16,6 +16,8 @@ class BoundProgram {
   // Compiles a legalized graph. Every input, every output that goes into no input, and the arena get a zeroed buffer
   // each, so that a sanitizer finds accesses beyond an operand. The backend must outlive the program.
   static absl::StatusOr<BoundProgram> Make(Backend& backend, const Graph& legal, const CompileOptions& options = {});
+  // For measurements, which read no output: all outputs share one buffer, as values share an arena.
+  static absl::StatusOr<BoundProgram> MakeForTiming(Backend& backend, const Graph& legal);
 
   Program& program() { return *program_; }
   const Graph& graph() const { return program_->graph(); }
@@ -30,12 +32,16 @@ class BoundProgram {
   using Buffers = std::map<std::string, std::unique_ptr<Buffer>, std::less<>>;
 
   explicit BoundProgram(Backend& backend) : backend_(&backend) {}
+  absl::Status Compile(const Graph& legal, const CompileOptions& options);
   absl::Status Bind();
+  absl::Status BindOutputs();
+  absl::Status BindSharedOutputs();
   absl::Status CheckTotal() const;
   absl::StatusOr<BufferView> NewBuffer(ValueId value, std::unique_ptr<Buffer>* buffer);
 
   Backend* backend_;
   Buffers inputs_, outputs_;
+  std::unique_ptr<Buffer> shared_output_;
   std::unique_ptr<Buffer> arena_;
   std::unique_ptr<Program> program_;  // destroyed before its memory
 };

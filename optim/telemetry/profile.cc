@@ -78,13 +78,14 @@ absl::StatusOr<double> Seconds(BoundProgram& program) {
   return Now() - begin;
 }
 
-absl::StatusOr<double> MedianSeconds(BoundProgram& program, double budget) {
+// Returns the seconds of several runs.
+absl::StatusOr<std::vector<double>> TimeRuns(BoundProgram& program, double budget) {
   RETURN_IF_ERROR(Seconds(program).status());
   std::vector<double> times;
   for (const double end = Now() + budget; times.size() < 5 || (Now() < end && times.size() < 1000);) {
     ASSIGN_OR_RETURN(times.emplace_back(), Seconds(program));
   }
-  return Median(std::move(times));
+  return times;
 }
 
 }  // namespace
@@ -138,7 +139,8 @@ absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const s
   for (auto& [text, f] : found) {
     auto alone = BoundProgram::Make(backend, Alone(*f.graph, *f.node));
     if (!alone.ok()) return Annotate(alone.status(), NodeTag(*f.node));
-    ASSIGN_OR_RETURN(f.rate.seconds, MedianSeconds(*alone, seconds));
+    ASSIGN_OR_RETURN(std::vector<double> times, TimeRuns(*alone, seconds));
+    f.rate.seconds = Median(std::move(times));
     f.rate.text = text;
     f.rate.in_step /= static_cast<double>(f.rate.nodes);
     rates.push_back(std::move(f.rate));
@@ -157,10 +159,10 @@ absl::StatusOr<ProductWork> ProbeProductsTogether(Backend& backend, const std::v
     for (const Node& node : graph.nodes()) flops += IsProduct(node) ? NodeFlops(graph, node) : 0;
     if (profile.runs == 0 || flops == 0) continue;
     const double runs = static_cast<double>(profile.runs) / static_cast<double>(updates);
-    ASSIGN_OR_RETURN(BoundProgram products, BoundProgram::Make(backend, ProductsOf(graph)));
-    ASSIGN_OR_RETURN(const double once, MedianSeconds(products, seconds));
+    ASSIGN_OR_RETURN(BoundProgram products, BoundProgram::MakeForTiming(backend, ProductsOf(graph)));
+    ASSIGN_OR_RETURN(const std::vector<double> times, TimeRuns(products, seconds));
     work.flops += runs * flops;
-    work.seconds += runs * once;
+    work.seconds += runs * std::ranges::min(times);
   }
   return work;
 }

@@ -38,13 +38,14 @@ absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const s
 // All products of an update.
 struct ProductWork {
   double flops = 0;
-  double seconds = 0;  // in programs that do nothing else
+  double seconds = 0;  // in programs that do nothing else: the fastest of several runs
 
   double rate() const { return seconds > 0 ? flops / seconds : 0; }
 };
 
 // Measures the products of each program that has run as one program, for about `seconds` each. They do the work that
-// they do in the step, on operands of the same sizes and in the same order, so a step cannot be faster.
+// they do in the step, on operands of the same sizes and in the same order, and their results share memory, so a step
+// cannot be faster.
 absl::StatusOr<ProductWork> ProbeProductsTogether(Backend& backend, const std::vector<ProgramProfile>& programs,
                                                   int64_t updates, double seconds);
 
