@@ -218,6 +218,40 @@ std::string HintAtReshape(const Graph& graph, const std::vector<Candidate>& outp
   return "";
 }
 
+// An output, and a loss between it and the labels.
+struct Fit {
+  Candidate output;
+  const LossFunction* loss;
+};
+
+std::vector<Fit> FindFits(const ImportedModel& model, const LossTermSpec& term, const LabelInfo& labels,
+                          const std::vector<Candidate>& outputs) {
+  std::vector<Fit> fits;
+  for (const Candidate& c : outputs) {
+    const LossFunction* loss = term.function == nullptr ? AutoLoss(model.graph, c, labels) : term.function;
+    if (loss == nullptr) continue;
+    if (term.function != nullptr && outputs.size() > 1 && !Finish(model, c, *loss, term, labels).ok()) continue;
+    fits.push_back({c, loss});
+  }
+  return fits;
+}
+
+std::vector<Candidate> Outputs(const std::vector<Fit>& fits) {
+  std::vector<Candidate> outputs;
+  for (const Fit& fit : fits) outputs.push_back(fit.output);
+  return outputs;
+}
+
+// Labels as they are; then floats as classes, as tables with missing values store them (one that is no whole number is
+// an error when it is read), and integers as numbers: prices, ages, counts.
+std::vector<LabelInfo> Readings(const LabelInfo& labels) {
+  std::vector<LabelInfo> readings = {labels};
+  if (!labels.present) return readings;
+  readings.push_back(labels);
+  readings.back().sample.dtype = IsFloat(labels.sample.dtype) ? DType::kInt64 : DType::kFloat32;
+  return readings;
+}
+
 absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term,
                                   const LabelInfo& labels) {
   if (term.function != nullptr && term.function->name == "output") return ChooseOutputLoss(model, term);
@@ -227,19 +261,13 @@ absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& sp
     if (wanted.empty()) return Invalid("the model has no float output to train on");
     return Invalid(term.output.empty() ? "`logits` " : "`loss` …@", wanted, ": no float value of that name");
   }
-  std::vector<Candidate> fitting;
-  std::vector<const LossFunction*> losses;
-  for (const Candidate& c : all) {
-    const LossFunction* loss = term.function == nullptr ? AutoLoss(model.graph, c, labels) : term.function;
-    if (loss == nullptr) continue;
-    if (term.function != nullptr && all.size() > 1 && !Finish(model, c, *loss, term, labels).ok()) continue;
-    fitting.push_back(c);
-    losses.push_back(loss);
-  }
-  if (fitting.size() == 1) return Finish(model, fitting[0], *losses[0], term, labels);
-  if (fitting.size() > 1) {
-    return Invalid("several outputs could be trained: ", Describe(model.graph, fitting),
-                   "; choose one with `logits` NAME");
+  for (const LabelInfo& as : Readings(labels)) {
+    const std::vector<Fit> fits = FindFits(model, term, as, all);
+    if (fits.size() == 1) return Finish(model, fits[0].output, *fits[0].loss, term, as);
+    if (fits.size() > 1) {
+      return Invalid("several outputs could be trained: ", Describe(model.graph, Outputs(fits)),
+                     "; choose one with `logits` NAME");
+    }
   }
   return Invalid("no loss fits labels ", labels.present ? ToString(labels.sample) : "that are not there",
                  " per sample and the outputs ", Describe(model.graph, all), "; choose with `loss` and `logits`",

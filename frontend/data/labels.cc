@@ -34,9 +34,18 @@ class LabelReader {
   std::vector<int64_t> labels_;
 };
 
-absl::Status CheckClass(int64_t label, int64_t classes, int64_t ignore_index, const char* hint = "") {
+absl::Status CheckClass(int64_t label, int64_t classes, int64_t ignore_index) {
   if (label == ignore_index || (label >= 0 && label < classes)) return absl::OkStatus();
-  return Invalid("label ", label, " is outside of the ", classes, " classes 0 to ", classes - 1, hint);
+  return Invalid("label ", label, " is outside of the ", classes, " classes 0 to ", classes - 1);
+}
+
+// How labels outside of the model's classes can be trained.
+std::string HintAtClasses(const Dataset& data, int column, int64_t classes, int64_t ignore_index) {
+  const auto range = ComputeLabelRange(data, column, ignore_index, true);
+  if (range.ok() && range->min == 1 && range->max == classes)
+    return StrCat(" (the labels begin at 1: `class_map` FILE with a line for each of 1 to ", classes,
+                  " numbers them from 0)");
+  return " (`num_classes` auto fits the last layer to the labels)";
 }
 
 }  // namespace
@@ -56,7 +65,8 @@ absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64
   LabelReader reader(data, column);
   for (int64_t i = 0; i < data.size(); ++i) {
     RETURN_IF_ERROR(reader.Visit(i, [&](int64_t label) {
-      return CheckClass(label, classes, ignore_index, " (`num_classes` auto fits the last layer to the labels)");
+      const absl::Status status = CheckClass(label, classes, ignore_index);
+      return status.ok() ? status : Invalid(status.message(), HintAtClasses(data, column, classes, ignore_index));
     }));
   }
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "frontend/base/status.h"
 #include "optim/auto/value_checks.h"
@@ -64,6 +65,30 @@ std::string SingleSampleHint(const TrainingRun& run, const PreparedModel& prepar
   return "";
 }
 
+bool IsOneHot(const HostTensor& labels) {
+  const int64_t samples = labels.shape()[0], width = labels.size() / samples;
+  for (int64_t i = 0; i < samples; ++i) {
+    int64_t ones = 0;
+    for (int64_t k = i * width; k < (i + 1) * width; ++k) ones += labels.At(k) == 1;
+    if (ones != 1) return false;
+  }
+  return width > 1;
+}
+
+// Labels that take two values only are rarely what mse was meant for.
+std::string ClassLabelHint(const TrainingRun& run, const LossChoice& loss, const GlobalBatch& batch) {
+  const LossTerm& term = loss.leading();
+  if (run.data.loss.name != "auto" || loss.terms.size() != 1 || term.function->name != "mse") return "";
+  const HostTensor* labels = batch.Find(term.feed);
+  std::set<double> values;
+  for (int64_t i = 0; labels != nullptr && i < labels->size() && values.size() < 3; ++i) values.insert(labels->At(i));
+  if (values.size() != 2) return "";
+  const std::string seen = StrCat("mse was chosen, and all labels of the first ", labels->shape()[0], " samples are ",
+                                  FormatNumber(*values.begin()), " or ", FormatNumber(*values.rbegin()));
+  if (values != std::set<double>{0, 1}) return StrCat(seen, ": `loss` bce trains a classifier on labels 0 and 1");
+  return StrCat(seen, IsOneHot(*labels) ? ", one-hot: `loss` ce" : ": `loss` bce", " trains a classifier");
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> FindDataHints(const TrainingRun& run, const PreparedModel& prepared) {
@@ -75,6 +100,7 @@ absl::StatusOr<std::vector<std::string>> FindDataHints(const TrainingRun& run, c
   add(DescribeGuessedClasses(run.data.train.bound, prepared.loss));
   add(SingleSampleHint(run, prepared));
   ASSIGN_OR_RETURN(const GlobalBatch batch, ReadGlobalBatch(run.train, kSamples));
+  add(ClassLabelHint(run, prepared.loss, batch));
   const Graph& graph = prepared.model.graph;
   const std::vector<bool> unscaled = FindUnscaled(graph);
   for (const FeedSpec& feed : run.data.train.bound.feeds) {

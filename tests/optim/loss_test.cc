@@ -47,7 +47,11 @@ TEST(Loss, AutoChoice) {
       {{4, 3}, "", {DType::kFloat32, {3}}, 0, "mse"},
       {{4, 1}, "", {DType::kFloat32, {}}, 0, "mse"},
       {{4, 3}, "", {DType::kFloat32, {4}}, 0, ""},
-      {{4, 1}, "", {DType::kInt64, {}}, 7, ""},
+      {{4, 1}, "", {DType::kInt64, {}}, 7, "mse"},
+      {{4}, "", {DType::kInt64, {}}, 7, "mse"},
+      {{4, 3}, "", {DType::kInt64, {3}}, 7, "mse"},
+      {{4, 3}, "", {DType::kFloat64, {}}, 0, "cross_entropy"},
+      {{4, 3}, "", {DType::kInt64, {4}}, 7, ""},
   };
   for (const Row& row : rows) {
     const ImportedModel model = MakeModel(row.output, row.tail);

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <set>
 
-#include "absl/strings/str_split.h"
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/data_view.h"
 #include "frontend/data/formats/csv_columns.h"
 #include "frontend/data/formats/csv_reader.h"
 #include "frontend/data/memory_dataset.h"
@@ -16,32 +16,15 @@ namespace {
 
 using Record = std::vector<std::string>;
 
-bool LooksLikeHeader(const Record& record) {
-  const auto is_name = [](const std::string& field) { return !TrimBlanks(field).empty() && !IsCsvNumber(field); };
-  return std::all_of(record.begin(), record.end(), is_name) &&
-         std::set<std::string>(record.begin(), record.end()).size() == record.size();
-}
+bool IsBlank(const std::string& field) { return TrimBlanks(field).empty(); }
 
-bool HasHeader(Header option, const Record& first) {
-  return option == Header::kAuto ? LooksLikeHeader(first) : option == Header::kYes;
-}
-
-// Finds a separator other than the expected one: all of a row is one field, or numbers like 1,5;2,5 fall apart.
-absl::Status CheckSeparator(const Record& first, char separator) {
-  for (const char other : {';', '\t', '|', ','}) {
-    if (other == separator) continue;
-    const auto has = [&](const std::string& field) { return field.find(other) != std::string::npos; };
-    const auto numbers = [&](const std::string& field) {
-      const std::vector<std::string> parts = absl::StrSplit(field, other);
-      return std::all_of(parts.begin(), parts.end(), IsCsvNumber);
-    };
-    const bool found = std::any_of(first.begin(), first.end(), has);
-    if (!found || (first.size() > 1 && !std::all_of(first.begin(), first.end(), numbers))) continue;
-    const std::string name = other == '\t' ? "a tab" : StrCat("'", std::string(1, other), "'");
-    return Invalid("the fields seem to be separated by ", name, ": expected ", separator == '\t' ? "tabs" : "commas",
-                   " (a .csv file has commas between fields and a point in numbers, a .tsv file has tabs)");
-  }
-  return absl::OkStatus();
+// Names are no numbers. They differ and none is missing, unless the next row shows by a number that this one has names.
+bool LooksLikeHeader(const Record& record, const Record& next, bool decimal_comma) {
+  const auto is_number = [=](const std::string& field) { return IsCsvNumber(field, decimal_comma); };
+  if (std::ranges::any_of(record, is_number) || std::ranges::all_of(record, IsBlank)) return false;
+  const bool plain = std::ranges::none_of(record, IsBlank) &&
+                     std::set<std::string>(record.begin(), record.end()).size() == record.size();
+  return plain || (next.size() == record.size() && std::ranges::any_of(next, is_number));
 }
 
 absl::StatusOr<std::vector<std::string>> MakeColumnNames(bool header, const Record& first) {
@@ -73,6 +56,25 @@ absl::StatusOr<std::vector<bool>> FindLabelColumns(const std::vector<std::string
   return is_label;
 }
 
+// Are the values 0, 1, 2 …, as pandas writes an index?
+bool NumbersRows(const HostTensor& column) {
+  if (IsFloat(column.dtype())) return false;
+  for (int64_t i = 0; i < column.size(); ++i) {
+    if (column.IntAt(i) != i) return false;
+  }
+  return true;
+}
+
+class NotedTable : public DatasetView {
+ public:
+  NotedTable(std::shared_ptr<const Dataset> table, std::vector<std::string> notes)
+      : DatasetView(std::move(table)), notes_(std::move(notes)) {}
+  std::vector<std::string> notes() const override { return notes_; }
+
+ private:
+  std::vector<std::string> notes_;
+};
+
 class Table {
  public:
   Table(std::string path, ReadFn read, char separator, const DatasetOptions& options)
@@ -83,49 +85,56 @@ class Table {
         limit_(options.max_bytes != 0 ? options.max_bytes : DefaultMemoryLimit()) {}
 
   absl::StatusOr<std::shared_ptr<const Dataset>> Load() {
-    Record record;
-    ASSIGN_OR_RETURN(bool more, reader_.Next(&record));
+    Record first, record;
+    ASSIGN_OR_RETURN(bool more, reader_.Next(&first));
     if (!more) return Invalid("there are no rows");
-    RETURN_IF_ERROR(CheckSeparator(record, separator_));
-    const bool header = HasHeader(options_.header, record);
-    RETURN_IF_ERROR(MakeColumns(header, record));
-    if (!header) RETURN_IF_ERROR(Add(record));
-    while (true) {
+    const int64_t first_row = reader_.row();
+    ASSIGN_OR_RETURN(more, reader_.Next(&record));
+    const bool header = options_.header == Header::kAuto ? LooksLikeHeader(first, record, decimal_comma())
+                                                         : options_.header == Header::kYes;
+    ends_with_separator_ = header && more && first.size() > 1 && first.size() == record.size() &&
+                           IsBlank(first.back()) && IsBlank(record.back());
+    if (ends_with_separator_) first.pop_back();
+    RETURN_IF_ERROR(MakeColumns(header, first));
+    if (!header) RETURN_IF_ERROR(Add(first_row, first));
+    while (more) {
+      RETURN_IF_ERROR(Add(reader_.row(), record));
       ASSIGN_OR_RETURN(more, reader_.Next(&record));
-      if (!more) break;
-      RETURN_IF_ERROR(Add(record));
     }
     if (rows_.empty()) return Invalid("there are no rows after the header");
     return Finish();
   }
 
  private:
+  // Files that are separated by semicolons come from where the comma is the decimal separator.
+  bool decimal_comma() const { return reader_.separator() == ';'; }
+
   absl::Status MakeColumns(bool header, const Record& first) {
     ASSIGN_OR_RETURN(const std::vector<std::string> names, MakeColumnNames(header, first));
     ASSIGN_OR_RETURN(const std::vector<bool> is_label, FindLabelColumns(names, options_.label));
+    has_unnamed_first_ = header && IsBlank(first[0]);
     DatasetOptions options = options_;
     for (size_t c = 0; c < names.size(); ++c) {
       if (options_.text.contains(StrCat(c))) options.text.names.insert(names[c]);
       is_text_.push_back(options.text.contains(names[c]));
-      columns_.push_back(MakeCsvColumn(path_, names[c], is_label[c], options));
+      columns_.push_back(MakeCsvColumn(path_, names[c], is_label[c], options, decimal_comma()));
     }
     return absl::OkStatus();
   }
 
-  absl::Status Add(const Record& record) {
-    const int64_t row = reader_.row();
+  absl::Status Add(int64_t row, Record& record) {
     rows_.push_back(row);
+    if (ends_with_separator_ && record.size() == columns_.size() + 1 && IsBlank(record.back())) record.pop_back();
     const size_t numbers = rows_.size() * (columns_.size() + 1) * sizeof(int64_t);
     for (size_t c = 0; c < std::min(record.size(), is_text_.size()); ++c) text_bytes_ += is_text_[c] * record[c].size();
     RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(numbers + text_bytes_), limit_));
-    if (record.size() != columns_.size()) return AddRagged(record);
+    if (record.size() != columns_.size()) return AddRagged(row, record.size());
     for (size_t c = 0; c < record.size(); ++c) RETURN_IF_ERROR(columns_[c]->Add(row, record[c]));
     return absl::OkStatus();
   }
 
-  absl::Status AddRagged(const Record& record) {
-    const std::string why =
-        StrCat("row ", reader_.row(), " has ", record.size(), " fields, row 1 has ", columns_.size());
+  absl::Status AddRagged(int64_t row, size_t fields) {
+    const std::string why = StrCat("row ", row, " has ", fields, " fields, row 1 has ", columns_.size());
     if (!options_.skip_bad) return Invalid(why);
     for (auto& column : columns_) column->AddUnreadable(StrCat(path_, ": ", why));
     return absl::OkStatus();
@@ -134,9 +143,24 @@ class Table {
   absl::StatusOr<std::shared_ptr<const Dataset>> Finish() {
     std::vector<NamedTensor> columns;
     for (auto& column : columns_) columns.push_back(column->Finish());
-    return MakeMemoryDataset(std::move(columns), [path = path_, rows = std::move(rows_)](int64_t i) {
-      return StrCat(path, ": row ", rows[i]);
-    });
+    std::vector<std::string> notes = DescribeSeparator();
+    if (has_unnamed_first_ && columns.size() > 2 && NumbersRows(columns[0].tensor)) {
+      columns[0].problem = StrCat(path_, ": column '", columns[0].name, "', which has no name, numbers the rows");
+      notes.push_back(StrCat("column '", columns[0].name, "', which has no name, numbers the rows: left out"));
+    }
+    ASSIGN_OR_RETURN(auto table,
+                     MakeMemoryDataset(std::move(columns), [path = path_, rows = std::move(rows_)](int64_t i) {
+                       return StrCat(path, ": row ", rows[i]);
+                     }));
+    if (notes.empty()) return table;
+    return std::make_shared<NotedTable>(std::move(table), std::move(notes));
+  }
+
+  std::vector<std::string> DescribeSeparator() const {
+    const char found = reader_.separator();
+    if (found == separator_) return {};
+    const std::string name = found == '\t' ? "tabs" : StrCat("'", std::string(1, found), "'");
+    return {StrCat("fields are separated by ", name, decimal_comma() ? "; 1,5 is read as 1.5" : "")};
   }
 
   std::string path_;
@@ -147,6 +171,8 @@ class Table {
   std::vector<std::unique_ptr<CsvColumn>> columns_;
   std::vector<bool> is_text_;  // by column
   size_t text_bytes_ = 0;
+  bool ends_with_separator_ = false;  // each row: no further column
+  bool has_unnamed_first_ = false;
   std::vector<int64_t> rows_;
 };
 

@@ -22,6 +22,16 @@ bool ParseNumber(std::string_view s, T* value) {
   return error == std::errc() && end == s.data() + s.size();
 }
 
+// Also 1,5, where that is how the file writes numbers.
+bool ParseDecimal(std::string_view s, bool decimal_comma, double* value) {
+  if (ParseNumber(s, value)) return true;
+  const size_t comma = s.find(',');
+  if (!decimal_comma || comma == std::string_view::npos || s.find('.') != std::string_view::npos) return false;
+  std::string with_point(s);
+  with_point[comma] = '.';
+  return ParseNumber(with_point, value);
+}
+
 bool IsMissingValue(std::string_view s) {
   std::string lower(TrimBlanks(s));
   for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
@@ -38,6 +48,8 @@ std::string QuoteValue(std::string_view s) {
 // The numbers of a column: integers until one is not, then floats.
 class Numbers {
  public:
+  explicit Numbers(bool decimal_comma) : decimal_comma_(decimal_comma) {}
+
   // Returns false if the text is not a number.
   bool Add(std::string_view text) {
     text = TrimBlanks(text);
@@ -47,7 +59,7 @@ class Numbers {
       ints_.push_back(i);
       return true;
     }
-    if (!ParseNumber(text, &d) || std::isnan(d)) return false;
+    if (!ParseDecimal(text, decimal_comma_, &d) || std::isnan(d)) return false;
     AddFloat(d);
     return true;
   }
@@ -65,7 +77,7 @@ class Numbers {
   }
 
  private:
-  bool integral_ = true;
+  bool decimal_comma_, integral_ = true;
   std::vector<int64_t> ints_;
   std::vector<double> floats_;
 };
@@ -134,7 +146,7 @@ struct Odd {
 
 class Feature : public ColumnBase {
  public:
-  using ColumnBase::ColumnBase;
+  explicit Feature(CsvColumnSpec spec) : ColumnBase(std::move(spec)), numbers_(spec_.decimal_comma) {}
 
   absl::Status Add(int64_t row, const std::string& field) override {
     if (KeepsNames()) names_.Add(std::string(TrimBlanks(field)));
@@ -248,8 +260,9 @@ class Label : public ColumnBase {
 
   NamedTensor Finish() override {
     const bool numbers =
-        !fixed_ && std::all_of(names_.names().begin(), names_.names().end(),
-                               [](const std::string& name) { return IsCsvNumber(name) || IsMissingValue(name); });
+        !fixed_ && std::all_of(names_.names().begin(), names_.names().end(), [&](const std::string& name) {
+          return IsCsvNumber(name, spec_.decimal_comma) || IsMissingValue(name);
+        });
     std::map<int64_t, std::string> bad;
     for (const Missing& m : missing_) {
       if (!numbers && !m.empty) continue;  // "None" is a class in a column of names
@@ -266,7 +279,7 @@ class Label : public ColumnBase {
   };
 
   NamedTensor MakeNumbers() const {
-    Numbers numbers;
+    Numbers numbers(spec_.decimal_comma);
     for (int64_t id : names_.ids()) {
       if (!numbers.Add(names_.names()[id])) numbers.AddNothing();
     }
@@ -286,9 +299,9 @@ std::string_view TrimBlanks(std::string_view s) {
   return s;
 }
 
-bool IsCsvNumber(std::string_view s) {
+bool IsCsvNumber(std::string_view s, bool decimal_comma) {
   double value;
-  return ParseNumber(TrimBlanks(s), &value) && !std::isnan(value);
+  return ParseDecimal(TrimBlanks(s), decimal_comma, &value) && !std::isnan(value);
 }
 
 std::unique_ptr<CsvColumn> MakeFeatureColumn(CsvColumnSpec spec) { return std::make_unique<Feature>(std::move(spec)); }
@@ -296,8 +309,8 @@ std::unique_ptr<CsvColumn> MakeTextColumn(CsvColumnSpec spec) { return std::make
 std::unique_ptr<CsvColumn> MakeLabelColumn(CsvColumnSpec spec) { return std::make_unique<Label>(std::move(spec)); }
 
 std::unique_ptr<CsvColumn> MakeCsvColumn(const std::string& path, const std::string& name, bool is_label,
-                                         const DatasetOptions& options) {
-  CsvColumnSpec spec{.path = path, .name = name, .skip_bad = options.skip_bad};
+                                         const DatasetOptions& options, bool decimal_comma) {
+  CsvColumnSpec spec{.path = path, .name = name, .skip_bad = options.skip_bad, .decimal_comma = decimal_comma};
   if (options.text.contains(name)) return MakeTextColumn(std::move(spec));
   if (is_label) {
     spec.classes = options.class_names;

@@ -12,14 +12,15 @@
 namespace onnxtrain {
 
 std::string_view TrimBlanks(std::string_view s);
-// Is it a number, blanks around it apart? NaN denotes a missing value.
-bool IsCsvNumber(std::string_view s);
+// Is it a number, blanks around it apart? NaN denotes a missing value. `decimal_comma`: 1,5 is one as well.
+bool IsCsvNumber(std::string_view s, bool decimal_comma = false);
 
 struct CsvColumnSpec {
   std::string path, name;
   enum class Text : uint8_t { kProblem, kCategories, kAlwaysCategories } text = Text::kProblem;
   bool keep_missing = false, skip_bad = false;  // DatasetOptions has what they mean
-  std::vector<std::string> classes = {};        // of a label column: their order; empty: sorted
+  bool decimal_comma = false;
+  std::vector<std::string> classes = {};  // of a label column: their order; empty: sorted
 };
 
 class CsvColumn {
@@ -41,6 +42,6 @@ std::unique_ptr<CsvColumn> MakeLabelColumn(CsvColumnSpec spec);
 
 // The column `name` of the file `path` as DatasetOptions has it.
 std::unique_ptr<CsvColumn> MakeCsvColumn(const std::string& path, const std::string& name, bool is_label,
-                                         const DatasetOptions& options);
+                                         const DatasetOptions& options, bool decimal_comma = false);
 
 }  // namespace onnxtrain

@@ -1,9 +1,44 @@
 #include "frontend/data/formats/csv_reader.h"
 
+#include <map>
+
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
 namespace {
+
+// The first line with any text, up to `text`'s end, without what is in quotes.
+std::string FirstUnquotedLine(std::string_view text) {
+  std::string line;
+  bool quoted = false;
+  for (const char c : text) {
+    if (c == '"') quoted = !quoted;
+    if (quoted) continue;
+    if (c != '\n' && c != '\r') {
+      line += c;
+    } else if (!line.empty()) {
+      break;
+    }
+  }
+  return line;
+}
+
+bool HasWholeLine(std::string_view text) {
+  const size_t first = text.find_first_not_of("\r\n");
+  return first != std::string_view::npos && text.find_first_of("\r\n", first) != std::string_view::npos;
+}
+
+char FindSeparator(const std::string& line, char expected) {
+  std::map<char, int64_t> counts;
+  for (const char c : line) ++counts[c];
+  const bool only_numbers = line.find_first_not_of("0123456789+-.,;eE \t\"") == std::string::npos;
+  if (counts[expected] > 0) return expected == ',' && only_numbers && counts[';'] > 0 ? ';' : expected;
+  char best = expected;
+  for (const char other : {';', '\t', '|', ','}) {
+    if (counts[other] > counts[best]) best = other;
+  }
+  return best;
+}
 
 constexpr size_t kBuffer = 1 << 18;
 constexpr size_t kMaxField = size_t{256} << 20;
@@ -43,14 +78,20 @@ absl::Status CsvReader::Fail(const Args&... args) const {
   return Invalid("row ", row_, ", column ", column_, ": ", args...);
 }
 
-absl::Status CsvReader::Fill() {
-  buffer_.resize(kBuffer);
-  auto got = read_(std::as_writable_bytes(std::span(buffer_)));
+absl::Status CsvReader::ReadMore(size_t bytes) {
+  const size_t before = buffer_.size();
+  buffer_.resize(before + bytes);
+  auto got = read_(std::as_writable_bytes(std::span(buffer_)).subspan(before));
   if (!got.ok()) return Annotate(got.status(), StrCat("behind row ", row_, ": "));
-  buffer_.resize(*got);
-  at_ = 0;
+  buffer_.resize(before + *got);
   ended_ = *got == 0;
   return absl::OkStatus();
+}
+
+absl::Status CsvReader::Fill() {
+  buffer_.clear();
+  at_ = 0;
+  return ReadMore(kBuffer);
 }
 
 absl::StatusOr<int> CsvReader::Peek() {
@@ -109,14 +150,24 @@ absl::StatusOr<bool> CsvReader::EndRecord() {
 }
 
 absl::Status CsvReader::SkipByteOrderMark() {
-  RETURN_IF_ERROR(Fill());
+  if (buffer_.starts_with("\xFF\xFE") || buffer_.starts_with("\xFE\xFF"))
+    return Invalid("the text is UTF-16: UTF-8 is expected (iconv -f UTF-16 -t UTF-8 converts it)");
   if (buffer_.starts_with("\xEF\xBB\xBF")) at_ = 3;
+  return absl::OkStatus();
+}
+
+absl::Status CsvReader::Start() {
   started_ = true;
+  // A pipe may give a line in pieces.
+  while (!ended_ && buffer_.size() < kBuffer && (buffer_.size() < 3 || !HasWholeLine(buffer_)))
+    RETURN_IF_ERROR(ReadMore(kBuffer - buffer_.size()));
+  RETURN_IF_ERROR(SkipByteOrderMark());
+  separator_ = FindSeparator(FirstUnquotedLine(std::string_view(buffer_).substr(at_)), separator_);
   return absl::OkStatus();
 }
 
 absl::StatusOr<bool> CsvReader::Next(std::vector<std::string>* fields) {
-  if (!started_) RETURN_IF_ERROR(SkipByteOrderMark());
+  if (!started_) RETURN_IF_ERROR(Start());
   while (true) {
     ASSIGN_OR_RETURN(const int first, Peek());
     if (first < 0) return false;

@@ -1,6 +1,6 @@
 // Reads the records of a CSV or TSV file (RFC 4180): quoted fields may hold separators, line ends and doubled quotes.
 // Extensions: skips a UTF-8 byte order mark and blank lines, accepts CRLF, LF and CR as line ends, and takes a quote
-// within an unquoted field literally. Text must be UTF-8.
+// within an unquoted field literally, and finds out that another character separates fields. Text must be UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,8 @@ namespace onnxtrain {
 
 class CsvReader {
  public:
+  // `separator`: the expected one. Where the first line has none, but semicolons, tabs, bars or commas, these separate;
+  // semicolons also where they are between numbers with a decimal comma.
   CsvReader(ReadFn read, char separator) : read_(std::move(read)), separator_(separator) {}
 
   // Reads the next record; false at the end. Errors name the row and the 0-based column.
@@ -21,8 +23,11 @@ class CsvReader {
 
   // The 1-based row of the last record as a spreadsheet numbers it: header and blank lines count.
   int64_t row() const { return row_; }
+  // The one that is used; known after the first record.
+  char separator() const { return separator_; }
 
  private:
+  absl::Status ReadMore(size_t bytes);  // reads up to as many more
   absl::Status Fill();
   absl::StatusOr<int> Peek();  // -1 at the end
   absl::Status ReadField(std::string* field);
@@ -30,6 +35,7 @@ class CsvReader {
   absl::Status ReadPlain(std::string* field);
   absl::Status Append(char c, std::string* field);
   absl::StatusOr<bool> EndRecord();  // consumes a separator (false), a line end or the end (true)
+  absl::Status Start();
   absl::Status SkipByteOrderMark();
   template <typename... Args>
   absl::Status Fail(const Args&... args) const;

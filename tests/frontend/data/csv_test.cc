@@ -1,5 +1,7 @@
 #include "frontend/data/formats/csv.h"
 
+#include <gmock/gmock.h>
+
 #include <cstring>
 
 #include "frontend/data/formats/csv_reader.h"
@@ -8,6 +10,9 @@
 
 namespace onnxtrain {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 using Records = std::vector<std::vector<std::string>>;
 
@@ -64,6 +69,31 @@ TEST(CsvReader, Records) {
   EXPECT_EQ(*Split("a\tb,c\n", 1, '\t'), (Records{{"a", "b,c"}}));
 }
 
+TEST(CsvReader, FindsTheSeparator) {
+  const struct {
+    const char* text;
+    char expected;
+    Records records;
+  } kCases[] = {
+      {"x;y\n1,5;2\n", ',', {{"x", "y"}, {"1,5", "2"}}},
+      {"\"x, y\";\"z\"\n1;2\n", ',', {{"x, y", "z"}, {"1", "2"}}},
+      {"1,5;2,5\n", ',', {{"1,5", "2,5"}}},
+      {"a\tb\n", ',', {{"a", "b"}}},
+      {"a|b|c\n", ',', {{"a", "b", "c"}}},
+      {"a,b\n", '\t', {{"a", "b"}}},
+      {"a;b,c\n", ',', {{"a;b", "c"}}},
+      {"\"a;b\"\n\"c;d\"\n", ',', {{"a;b"}, {"c;d"}}},
+      {"text\na;b\n", ',', {{"text"}, {"a;b"}}},
+  };
+  for (const auto& c : kCases) {
+    for (size_t piece : {1, 1000}) {
+      const auto records = Split(c.text, piece, c.expected);
+      ASSERT_TRUE(records.ok()) << c.text << records.status();
+      EXPECT_EQ(*records, c.records) << c.text << " in pieces of " << piece;
+    }
+  }
+}
+
 TEST(CsvReader, Errors) {
   const struct {
     std::string_view text;
@@ -73,9 +103,10 @@ TEST(CsvReader, Errors) {
       {"a,b\n1,\"2\" 3\n", "row 2, column 1: text after the closing quote"},
       {"a,b\n1,2\ncaf\xE9,3\n", "row 3, column 0: the text is not UTF-8 (latin-1?)"},
       {{"a,b\n1,\0\n", 8}, "row 2, column 1: a NUL byte: the text is not UTF-8"},
-      {"\xFF\xFE"
-       "a",
-       "row 1, column 0: the text is not UTF-8 (latin-1?)"},
+      {{"\xFF\xFE"
+        "a\0",
+        4},
+       "the text is UTF-16: UTF-8 is expected (iconv -f UTF-16 -t UTF-8 converts it)"},
       {"\"a\nb\",\xC0\x80\n", "row 1, column 1: the text is not UTF-8 (latin-1?)"},
   };
   for (const auto& c : kCases) {
@@ -161,8 +192,9 @@ TEST(Csv, HeaderIsFound) {
   } kCases[] = {
       {"5.1,3.5,setosa\n4.9,3.0,virginica\n", Header::kAuto, "0", 2},
       {"length,width,kind\n4.9,3.0,virginica\n", Header::kAuto, "length", 1},
-      {"x,x\n1,2\n", Header::kAuto, "0", 2},     // two columns cannot have one name
-      {"a,,c\n1,2,3\n", Header::kAuto, "0", 2},  // a missing value
+      {"x,x\nred,blue\n", Header::kAuto, "0", 2},  // two columns cannot have one name
+      {"a,,c\nd,,f\n", Header::kAuto, "0", 2},     // a missing value
+      {"a,,c\n1,2,3\n", Header::kAuto, "a", 1},    // a column without a name
       {"a,b\nc,d\n", Header::kNo, "0", 2},
       {"1,2\n3,4\n", Header::kYes, "1", 1},
       {",b\n3,4\n", Header::kYes, "#0", 1},  // a column without a name
@@ -288,19 +320,32 @@ TEST(Csv, RealQuoting) {
   EXPECT_EQ(read("simple_crlf.csv"), (Records{{"a", "b", "c"}, {"1", "2", "3"}}));
 }
 
-// "" where the file opens.
-std::string OpenError(const std::string& name, const std::string& text) {
-  const TempDir dir;
-  const auto opened = OpenDataset(dir.Write(name, text), {});
-  return opened.ok() ? "" : std::string(opened.status().message());
+TEST(Csv, ReadsDecimalCommasBetweenSemicolons) {
+  const auto data = Open("size;weight;kind\n1,5;2;a\n-3,25;4;b\n");
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->notes(), std::vector<std::string>{"fields are separated by ';'; 1,5 is read as 1.5"});
+  double x = 0;
+  ASSERT_TRUE((*data)->Read(1, 0, std::as_writable_bytes(std::span(&x, 1))).ok());
+  EXPECT_EQ(x, -3.25);
+  EXPECT_EQ((*data)->columns()[1].sample.dtype, DType::kInt64);
+  EXPECT_NE(ColumnProblem("x,label\n\"1,5\",1\n", 0), "");
+  EXPECT_NE(ColumnProblem("x;label\n1,5,5;1\n", 0), "");
 }
 
-TEST(Csv, NamesAnotherSeparator) {
-  for (const auto& [name, text] : {std::pair("a.csv", "x;y;label\n1;2;0\n"), {"b.csv", "1,5;2,5;0\n3,5;4,5;1\n"}}) {
-    EXPECT_NE(OpenError(name, text).find("separated by ';'"), std::string::npos) << OpenError(name, text);
-  }
-  EXPECT_NE(OpenError("c.tsv", "x,y\n1,2\n").find("separated by ','"), std::string::npos);
-  EXPECT_EQ(OpenError("d.csv", "text,label\n\"a;b\",1\n"), "");
+TEST(Csv, LeavesOutWhatHasNoName) {
+  const auto index = Open(",a,b,label\n0,1.5,2,0\n1,2.5,3,1\n");  // as pandas writes a table
+  ASSERT_TRUE(index.ok()) << index.status();
+  EXPECT_THAT((*index)->columns()[0].problem, HasSubstr("numbers the rows"));
+  EXPECT_THAT((*index)->notes(), ElementsAre(HasSubstr("left out")));
+  const auto other = Open(",a,label\n5,1.5,0\n1,2.5,1\n");
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ((*other)->columns()[0].problem, "");
+
+  const auto trailing = Open("a,label,\n1.5,0,\n2.5,1,\n");
+  ASSERT_TRUE(trailing.ok()) << trailing.status();
+  EXPECT_EQ((*trailing)->columns().size(), 2u);
+  EXPECT_EQ(ReadError("a,label,\n1.5,0,\n2.5,1,7\n"), "t.csv: row 3 has 3 fields, row 1 has 2");
+  EXPECT_EQ(ReadError("x,x\n1,2\n"), "t.csv: row 1: two columns are named 'x'");
 }
 
 }  // namespace

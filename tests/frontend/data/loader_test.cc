@@ -3,6 +3,8 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include "frontend/data/loader.h"
 
+#include <gmock/gmock.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -257,6 +259,9 @@ TEST(Labels, AreChecked) {
   ASSERT_TRUE(range.ok());
   EXPECT_EQ(range->min, 0);
   EXPECT_EQ(range->max, 3);
+  const auto from_one = *InMemoryDataset("mem", {"y"}, {HostTensor::FromInts({2, 1, 3})});
+  EXPECT_THAT(Message(CheckLabels(*from_one, 0, 3, -100)),
+              ::testing::HasSubstr("the labels begin at 1: `class_map` FILE with a line for each of 1 to 3"));
   const auto ignored = *InMemoryDataset("mem", {"y"}, {HostTensor::FromInts({-100, -100})});
   EXPECT_EQ(Message(ComputeLabelRange(*ignored, 0, -100).status()), "column 'y' has no label but ignore_index");
 }

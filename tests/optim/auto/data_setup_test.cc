@@ -180,5 +180,24 @@ TEST_F(DataHintsTest, LargeInputsAreNamed) {
   EXPECT_THAT(Hints(1e5), ElementsAre(HasSubstr("has values up to 4e+05")));
 }
 
+TEST_F(DataHintsTest, LabelsOfTwoValuesMayBeClasses) {
+  tiny::Mlp(3, "").Save(Path("m.onnx"));
+  const auto hints = [&](double low, double high, int64_t every) {
+    HostTensor x({DType::kFloat32, {33, 4}}), y({DType::kFloat32, {33, 3}});
+    for (int64_t i = 0; i < y.size(); ++i) y.Set(i, i % every == 0 ? high : low);
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", y}}).ok());
+    TrainConfig config;
+    config.model = Path("m.onnx");
+    config.data = Path("d.npz");
+    const auto run = PrepareTraining(config);
+    EXPECT_TRUE(run.ok()) << run.status();
+    return run.ok() ? run->warnings : std::vector<std::string>();
+  };
+  EXPECT_THAT(hints(0, 1, 3), ElementsAre(HasSubstr("one-hot: `loss` ce")));
+  EXPECT_THAT(hints(0, 1, 2), ElementsAre(HasSubstr("0 or 1: `loss` bce")));
+  EXPECT_THAT(hints(-1, 1, 2), ElementsAre(HasSubstr("-1 or 1: `loss` bce trains a classifier on labels 0 and 1")));
+  EXPECT_THAT(hints(0.5, 0.5, 2), IsEmpty());
+}
+
 }  // namespace
 }  // namespace onnxtrain
