@@ -144,10 +144,8 @@ class Table {
     std::vector<NamedTensor> columns;
     for (auto& column : columns_) columns.push_back(column->Finish());
     std::vector<std::string> notes = DescribeSeparator();
-    if (has_unnamed_first_ && columns.size() > 2 && NumbersRows(columns[0].tensor)) {
+    if (has_unnamed_first_ && columns.size() > 2 && NumbersRows(columns[0].tensor))
       columns[0].problem = StrCat(path_, ": column '", columns[0].name, "', which has no name, numbers the rows");
-      notes.push_back(StrCat("column '", columns[0].name, "', which has no name, numbers the rows: left out"));
-    }
     ASSIGN_OR_RETURN(auto table,
                      MakeMemoryDataset(std::move(columns), [path = path_, rows = std::move(rows_)](int64_t i) {
                        return StrCat(path, ": row ", rows[i]);
