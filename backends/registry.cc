@@ -41,9 +41,11 @@ std::vector<std::string> BackendNames() {
   return names;
 }
 
+bool MayHaveGpu() { return std::filesystem::exists("/dev/nvidia0"); }
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name, const BackendOptions& options) {
   if (name == "auto") {
-    const bool cuda_wanted = options.device.starts_with("cuda") || std::filesystem::exists("/dev/nvidia0");
+    const bool cuda_wanted = options.device.starts_with("cuda") || MayHaveGpu();
     if (cuda_wanted) {
       BackendOptions cuda = options;
       if (!cuda.device.starts_with("cuda")) cuda.device = "cuda:0";

@@ -14,6 +14,9 @@ namespace onnxtrain {
 
 std::vector<std::string> BackendNames();  // "cpu", "torch": those whose library is installed
 
+// Has the machine an NVIDIA GPU, usable or not?
+bool MayHaveGpu();
+
 // `name` is one of BackendNames(), or "auto": torch where there is a usable CUDA device, else cpu. Set the environment
 // (thread count, wait policy) before: the libraries read it when they are loaded.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name, const BackendOptions& options);

@@ -247,7 +247,7 @@ constexpr ConfigField kFields[] = {
     {"step", "seed", kGradients | kSynthetic | kSurgery, &C::seed, "N",
      "Seed of the data order, dropout, new weights and synthetic data", {.min = 0}},
 
-    {"run", "backend", kSteps | kTaskEval | kTaskPredict | kTaskGrad, &C::backend, "NAME",
+    {"run", "backend", kSteps | kTaskInspect | kTaskEval | kTaskPredict | kTaskGrad, &C::backend, "NAME",
      "auto (torch where there is a GPU, else cpu), cpu or torch", {.choices = "auto|cpu|torch", .on_resume = kChanges}},
     {"run", "device", kReads | kSynthetic, &C::device, "NAME", "auto, cpu or cuda:N", {.on_resume = kChanges}},
     {"run", "threads", kReads | kSynthetic | kTaskTokenize, &C::threads, "N",

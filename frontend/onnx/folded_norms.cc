@@ -14,15 +14,23 @@ bool IsNumber(std::string_view name) {
   return !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// PyTorch names a folded weight "onnx::Conv_123" or "123"; TensorFlow combines the names of its parts.
-bool IsFoldedName(const std::string& name, bool others_have_names) {
-  return name.starts_with("onnx::Conv_") || Contains(name, "FusedBatchNorm") || Contains(name, "batch_normalization") ||
-         (others_have_names && IsNumber(name));
+// PyTorch names what it computes "onnx::Conv_123" or "123".
+bool IsComputedName(const std::string& name, bool others_have_names) {
+  return name.starts_with("onnx::Conv_") || (others_have_names && IsNumber(name));
 }
 
+// TensorFlow combines the names of the parts.
+bool NamesNorm(const std::string& name) {
+  return Contains(name, "FusedBatchNorm") || Contains(name, "batch_normalization");
+}
+
+// Folding computes the weight and the bias. Where one of them has kept its parameter's name, the exporter only reshaped
+// the other, or wrote its parametrization as a constant.
 bool HasFoldedNames(const ParsedNode& node, bool others_have_names) {
-  return node.op_type == "Conv" && node.inputs.size() > 2 &&
-         (IsFoldedName(node.inputs[1], others_have_names) || IsFoldedName(node.inputs[2], others_have_names));
+  if (node.op_type != "Conv" || node.inputs.size() < 3) return false;
+  const std::string &weight = node.inputs[1], &bias = node.inputs[2];
+  return NamesNorm(weight) || NamesNorm(bias) ||
+         (IsComputedName(weight, others_have_names) && IsComputedName(bias, others_have_names));
 }
 
 // The fx node of a fused node is that of the batch normalization.

@@ -18,10 +18,17 @@ absl::Status CheckMask(const TypeContext& c, size_t mask) {
   return !c.has(mask) || wide ? absl::OkStatus() : RequireSameDType(c, mask, 0);
 }
 
-// Of q, k, v and the mask, which are the inputs from `first` on: the type of y.
+// The key of the dropout is there exactly if its ratio is not 0.
+absl::Status CheckProbabilityDropout(const TypeContext& c, size_t key) {
+  if (c.has(key)) return CheckDropout(c, key);
+  return c.attrs.Float("ratio") == 0 ? absl::OkStatus() : Invalid("a dropout without a key");
+}
+
+// Of q, k, v, the mask and the key, which are the inputs from `first` on: the type of y.
 absl::StatusOr<Type> AttentionType(const TypeContext& c, size_t first) {
   RETURN_IF_ERROR(CheckFloats(c, first + 3));
   RETURN_IF_ERROR(CheckMask(c, first + 3));
+  RETURN_IF_ERROR(CheckProbabilityDropout(c, first + 4));
   const Shape &q = c.in(first).shape, &k = c.in(first + 1).shape, &v = c.in(first + 2).shape;
   if (q.size() < 2 || !SameBatch(q, k) || !SameBatch(q, v) || q.back() != k.back() ||
       k[k.size() - 2] != v[v.size() - 2]) {
@@ -55,54 +62,90 @@ Val HidesAllKeys(Val mask) {
   return Equal(largest, -std::numeric_limits<double>::infinity());
 }
 
+// The inputs that Attention and AttentionGrad share, with their attributes.
+struct Operands {
+  Val q, k, v, mask, key;
+  Attrs attrs;
+
+  double Float(std::string_view name) const { return attrs.Float(name); }
+};
+
 // In half precision, scores and exponentials are computed in float32, as fused kernels do.
-Val Probabilities(Val q, Val k, Val mask, double scale) {
-  const Val product = MatMul(q, k, false, true);
-  if (!product) return Val();
-  const DType type = product.dtype(), wide = DTypeSize(type) < 4 ? DType::kFloat32 : type;
-  const Val scores = Cast(product, wide) * scale;
-  const auto softmax = [&](Val x) { return Cast(x.b().Op("Softmax", {x}, {{"axis", int64_t{x.rank() - 1}}}), type); };
-  if (!mask) return softmax(scores);
-  const Val hidden = HidesAllKeys(mask), zero = Number(mask, 0);
-  const Val p = softmax(scores + Cast(Where(hidden, zero, mask), wide));
+DType ScoreType(DType dtype) { return DTypeSize(dtype) < 4 ? DType::kFloat32 : dtype; }
+
+// s = scale·q·kᵀ, or softcap·tanh(s/softcap). `tanh` is invalid without a cap.
+struct Scores {
+  Val scores, tanh;
+};
+
+Scores BuildScores(const Operands& x) {
+  const Val product = MatMul(x.q, x.k, false, true);
+  if (!product) return {};
+  const Val scores = Cast(product, ScoreType(product.dtype())) * x.Float("scale");
+  const double cap = x.Float("softcap");
+  if (cap == 0) return {scores, Val()};
+  const Val tanh = Tanh(scores / cap);
+  return {tanh * cap, tanh};
+}
+
+// softmax(scores + mask), in the type of q.
+Val Probabilities(Val scores, const Operands& x) {
+  if (!scores) return Val();
+  const DType type = x.q.dtype(), wide = scores.dtype();
+  const auto softmax = [&](Val s) { return Cast(s.b().Op("Softmax", {s}, {{"axis", int64_t{s.rank() - 1}}}), type); };
+  if (!x.mask) return softmax(scores);
+  const Val hidden = HidesAllKeys(x.mask), zero = Number(x.mask, 0);
+  const Val p = softmax(scores + Cast(Where(hidden, zero, x.mask), wide));
   return Where(hidden, Number(p, 0), p);
 }
 
-std::vector<Val> DecomposeAttention(const DecomposeContext& c) {
-  return {MatMul(Probabilities(c.x(0), c.x(1), c.x(3), c.attrs.Float("scale")), c.x(2))};
+// Drops the same elements of probabilities and of their gradient.
+Val DropProbabilities(Val p, const Operands& x) {
+  if (!p || x.Float("ratio") == 0) return p;
+  return p.b().Op("Dropout", {p, x.key}, {{"ratio", x.Float("ratio")}, {"stream", x.attrs.Int("stream")}});
 }
 
-// With p = softmax(s), s = scale·q·kᵀ + mask: dv = pᵀ·dy, ds = p∘(dy·vᵀ − Σ p∘(dy·vᵀ)), dq = scale·ds·k, dk =
-// scale·dsᵀ·q, and dmask is the sum of ds over what was broadcast.
+std::vector<Val> DecomposeAttention(const DecomposeContext& c) {
+  const Operands x{c.x(0), c.x(1), c.x(2), c.x(3), c.x(4), c.attrs};
+  return {MatMul(DropProbabilities(Probabilities(BuildScores(x).scores, x), x), x.v)};
+}
+
+// With D the dropout, t = tanh(scale·q·kᵀ/softcap), p = softmax(softcap·t + mask) and dp = D(dy·vᵀ): dv = D(p)ᵀ·dy,
+// ds = p∘(dp − Σ p∘dp)∘(1 − t²), dq = scale·ds·k, dk = scale·dsᵀ·q. dmask is the sum of ds before its last factor over
+// what was broadcast.
 struct AttentionGrads {
-  Val dq, dk, dv, scores;
+  Val dq, dk, dv, masked;
 };
 
-AttentionGrads BuildAttentionGrads(Val dy, Val q, Val k, Val v, Val mask, double scale) {
-  const Val p = Probabilities(q, k, mask, scale), dp = MatMul(dy, v, false, true);
+AttentionGrads BuildAttentionGrads(Val dy, const Operands& x) {
+  const Scores s = BuildScores(x);
+  const Val p = Probabilities(s.scores, x), dp = DropProbabilities(MatMul(dy, x.v, false, true), x);
   if (!p || !dp) return {};
-  const DType wide = DTypeSize(p.dtype()) < 4 ? DType::kFloat32 : p.dtype();
-  const Val ds =
-      Cast(p.b().Op("SoftmaxGrad", {Cast(dp, wide), Cast(p, wide)}, {{"axis", int64_t{p.rank() - 1}}}), p.dtype());
-  return {MatMul(ds, k) * scale, MatMul(ds, q, true, false) * scale, MatMul(p, dy, true, false), ds};
+  const double scale = x.Float("scale");
+  const DType wide = ScoreType(p.dtype());
+  const Val masked = p.b().Op("SoftmaxGrad", {Cast(dp, wide), Cast(p, wide)}, {{"axis", int64_t{p.rank() - 1}}});
+  const Val ds = Cast(s.tanh ? masked * (1.0 - s.tanh * s.tanh) : masked, p.dtype());
+  return {MatMul(ds, x.k) * scale, MatMul(ds, x.q, true, false) * scale,
+          MatMul(DropProbabilities(p, x), dy, true, false), Cast(masked, p.dtype())};
 }
 
 std::vector<Val> DecomposeAttentionGrad(const DecomposeContext& c) {
-  const AttentionGrads g = BuildAttentionGrads(c.x(0), c.x(1), c.x(2), c.x(3), c.x(4), c.attrs.Float("scale"));
+  const AttentionGrads g = BuildAttentionGrads(c.x(0), {c.x(1), c.x(2), c.x(3), c.x(4), c.x(5), c.attrs});
   return {g.dq, g.dk, g.dv};
 }
 
 // A mask that is learned needs the gradient of every score: then nothing is gained by the fused form.
 std::vector<Val> GradAttention(const GradContext& c) {
-  const Attrs attrs = c.node.attrs;
-  if (!c.need(3)) {
-    std::vector<Val> grads = c.b.Ops("AttentionGrad", {c.dy(), c.x(0), c.x(1), c.x(2), c.x(3)}, attrs);
-    grads.resize(c.inputs.size());
-    return grads;
+  const Operands x{c.x(0), c.x(1), c.x(2), c.x(3), c.x(4), c.node.attrs};
+  std::vector<Val> grads;
+  if (c.need(3)) {
+    const AttentionGrads g = BuildAttentionGrads(c.dy(), x);
+    grads = {g.dq, g.dk, g.dv, Cast(SumTo(g.masked, x.mask.shape()), x.mask.dtype())};
+  } else {
+    grads = c.b.Ops("AttentionGrad", {c.dy(), x.q, x.k, x.v, x.mask, x.key}, x.attrs);
   }
-  const Val mask = c.x(3);
-  const AttentionGrads g = BuildAttentionGrads(c.dy(), c.x(0), c.x(1), c.x(2), mask, attrs.Float("scale"));
-  return {g.dq, g.dk, g.dv, Cast(SumTo(g.scores, mask.shape()), mask.dtype())};
+  grads.resize(c.inputs.size());
+  return grads;
 }
 
 // Of a product with all scores: q·kᵀ (as q is), p·v (as y is) and their like.
@@ -121,10 +164,11 @@ double GradFlops(std::span<const Type* const> in, std::span<const Type>, const A
 }  // namespace
 
 std::span<const OpRow> AttentionOps() {
+  const std::vector<AttrSpec> attrs = {{"scale", 1.0}, {"softcap", 0.0}, {"ratio", 0.0}, {"stream", int64_t{0}}};
   static const std::vector<OpRow> rows = {
       {.name = "Attention",
-       .inputs = {3, 4},
-       .attrs = {{"scale", 1.0}},
+       .inputs = {3, 5},
+       .attrs = attrs,
        .infer = InferAttention,
        .grad_status = GradStatus::kFormula,
        .gradient = GradAttention,
@@ -134,9 +178,9 @@ std::span<const OpRow> AttentionOps() {
        .flops = Flops,
        .init = {.roles = {4, WeightRole::kTable}}},
       {.name = "AttentionGrad",
-       .inputs = {4, 5},
+       .inputs = {4, 6},
        .outputs = 3,
-       .attrs = {{"scale", 1.0}},
+       .attrs = attrs,
        .infer = InferAttentionGrad,
        .grad_status = GradStatus::kDecomposition,
        .decompose = DecomposeAttentionGrad,

@@ -27,6 +27,13 @@ inline absl::Status CheckInputType(const TypeContext& c, size_t i, const Type& t
   return RequireShape(c, i, type.shape);
 }
 
+// Requires input `key` to be the key of a random operator, and the attribute `ratio` to lie in [0, 1).
+inline absl::Status CheckDropout(const TypeContext& c, size_t key) {
+  RETURN_IF_ERROR(CheckInputType(c, key, {DType::kUInt32, {4}}));
+  const double ratio = c.attrs.Float("ratio");
+  return ratio >= 0 && ratio < 1 ? absl::OkStatus() : Invalid("ratio ", ratio, " is outside [0, 1)");
+}
+
 // Returns the attribute `axis`, checked against the rank of input 0.
 inline absl::Status CheckAxis(const TypeContext& c) { return AxisAttr(c, c.in(0).rank()).status(); }
 

@@ -1,25 +1,19 @@
 // Random operators: functions of a fed key and of their stream attribute (philox.h, README.md).
 #include "frontend/ops/nn_rules.h"
+#include "frontend/ops/philox.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
 namespace {
 
-const Type& KeyType() {
-  static const Type type = {DType::kUInt32, {4}};
-  return type;
-}
-
 absl::StatusOr<std::vector<Type>> InferDropout(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 1));
-  RETURN_IF_ERROR(CheckInputType(c, 1, KeyType()));
-  const double ratio = c.attrs.Float("ratio");
-  if (!(ratio >= 0 && ratio < 1)) return Invalid("ratio ", ratio, " is outside [0, 1)");
+  RETURN_IF_ERROR(CheckDropout(c, 1));
   return std::vector<Type>{c.in(0)};
 }
 
 absl::StatusOr<std::vector<Type>> InferRandom(const TypeContext& c) {
-  RETURN_IF_ERROR(CheckInputType(c, 0, KeyType()));
+  RETURN_IF_ERROR(CheckInputType(c, 0, {DType::kUInt32, {4}}));
   const std::optional<DType> dtype = ParseDType(c.attrs.String("dtype"));
   if (!dtype || !IsFloat(*dtype)) return Invalid("dtype '", c.attrs.String("dtype"), "' is not a floating-point type");
   return std::vector<Type>{{*dtype, c.attrs.Ints("shape")}};
@@ -29,6 +23,18 @@ absl::StatusOr<std::vector<Type>> InferRandom(const TypeContext& c) {
 std::vector<Val> DropoutGradient(const GradContext& c) {
   const Attrs attrs = c.node.attrs;
   return {c.b.Op("Dropout", {c.dy(), c.x(1)}, attrs), Val()};
+}
+
+std::vector<HostTensor> EvaluateDropout(const EvalContext& c) {
+  const auto words = c.inputs[1]->data<uint32_t>();
+  const PhiloxKey key = PhiloxKey::From(words.data());
+  const double ratio = c.attrs.Float("ratio");
+  HostTensor y(c.output_types[0]);
+  for (int64_t i = 0; i < y.size(); ++i) {
+    const float u = WordToUniform(RandomWord(key, c.attrs.Int("stream"), i));
+    y.Set(i, (u >= static_cast<float>(ratio) ? 1.0 : 0.0) * c.inputs[0]->At(i) / (1 - ratio));
+  }
+  return {y};
 }
 
 }  // namespace
@@ -44,6 +50,7 @@ std::span<const OpRow> RandomOps() {
        .infer = InferDropout,
        .grad_status = GradStatus::kFormula,
        .gradient = DropoutGradient,
+       .evaluate = EvaluateDropout,
        .init = {.transparent = true}},
       {.name = "RandomUniform",
        .inputs = {1, 1},

@@ -43,6 +43,7 @@ std::vector<const Node*> ChainTo(const Pattern& pattern, ValueId v, std::string_
 // Does the composite express this node between the products?
 bool IsExpressible(const Pattern& pattern, const Node& node) {
   if (node.op == "Where" || node.op == "IsNaN") return true;
+  if (node.op == "Tanh" || node.op == "Dropout") return true;
   if (node.op == "Add") return true;
   return (node.op == "Mul" || node.op == "Div") &&
          std::ranges::any_of(node.inputs, [&](ValueId v) { return pattern.Splat(v).has_value(); });

@@ -1,5 +1,5 @@
-// Scaled dot-product attention: MatMul(q, kᵀ), scaled before or after, masked by Add or Where, Softmax, MatMul with
-// v.
+// Scaled dot-product attention: MatMul(q, kᵀ), scaled before or after, capped by Tanh, masked by Add or Where, Softmax,
+// Dropout, MatMul with v.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,6 +27,9 @@ struct Term {
 struct Found {
   Operand q, k, v;
   double scale = 1;
+  double softcap = 0;
+  ValueId key = kNoValue;  // of the dropout of probabilities
+  Attrs dropout;           // its attributes
   bool guarded = false;    // probabilities that are NaN become zeros
   bool regrouped = false;  // leading axes are merged or split on the way
   Shape batch;             // the leading axes, most of them
@@ -41,7 +44,7 @@ class AttentionMatcher {
   std::optional<Found> Match(const Node& root) {
     if (root.op != "MatMul" || root.attrs.Int("trans_a") != 0) return std::nullopt;
     found_.v = {root.inputs[1], root.attrs.Int("trans_b") != 0};
-    const ValueId p = Regrouped(root.inputs[0]);
+    const ValueId p = Regrouped(BeforeDropout(Regrouped(root.inputs[0])));
     const Node* softmax = Guarded(p);
     if (softmax == nullptr) softmax = Inside(p, "Softmax");
     if (softmax == nullptr || softmax->attrs.Int("axis") != graph_.type(softmax->outputs[0]).rank() - 1)
@@ -68,6 +71,15 @@ class AttentionMatcher {
     found_.covers.insert(v);
     found_.regrouped = true;
     return Regrouped(node->inputs[0]);
+  }
+
+  ValueId BeforeDropout(ValueId v) {
+    const Node* node = Inside(v, "Dropout");
+    if (node == nullptr) return v;
+    found_.covers.insert(v);
+    found_.key = node->inputs[1];
+    found_.dropout = node->attrs;
+    return node->inputs[0];
   }
 
   // Matches Where(IsNaN(p), 0, p), p = Softmax: what PyTorch writes, because a query that sees no key gives zeros.
@@ -103,7 +115,7 @@ class AttentionMatcher {
   // Matches from the operand of the softmax to the product of q and k.
   bool Scores(ValueId v) {
     v = Unscaled(Regrouped(Unscaled(v, &found_.scale)), &found_.scale);
-    const bool done = Product(v) || Sum(v) || Choice(v);
+    const bool done = Product(v) || Capped(v) || Sum(v) || Choice(v);
     if (done) found_.covers.insert(v);
     return done;
   }
@@ -114,6 +126,16 @@ class AttentionMatcher {
     found_.q = {Unscaled(node->inputs[0], &found_.scale), node->attrs.Int("trans_a") != 0};
     found_.k = {Unscaled(node->inputs[1], &found_.scale), node->attrs.Int("trans_b") == 0};
     return graph_.type(found_.q.value).rank() >= 3;
+  }
+
+  // Matches cap·tanh(products/cap), of which the factor cap has been found. Masks inside the cap are not supported.
+  bool Capped(ValueId v) {
+    const Node* node = Inside(v, "Tanh");
+    if (node == nullptr) return false;
+    found_.softcap = found_.scale;
+    v = Unscaled(Regrouped(Unscaled(node->inputs[0], &found_.scale)), &found_.scale);
+    found_.covers.insert(v);
+    return Product(v);
   }
 
   bool Sum(ValueId v) {
@@ -184,7 +206,11 @@ Val Form(Builder& b, const Found& found, std::span<const Val> leaves) {
     const Val term = MaskTerm(b, found.terms[i], leaves[3 + i], q.dtype());
     mask = mask ? mask + term : term;
   }
-  const Val y = b.Op("Attention", {q, k, v, mask}, {{"scale", found.scale}});
+  const Val key = found.key == kNoValue ? Val() : leaves.back();
+  Attrs attrs = found.dropout;
+  attrs.Set("scale", found.scale);
+  attrs.Set("softcap", found.softcap);
+  const Val y = b.Op("Attention", {q, k, v, mask, key}, std::move(attrs));
   return found.regrouped ? WithBatch(y, outer) : y;
 }
 
@@ -239,6 +265,7 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
     if (term.choice) leaves.back().first = !term.fill_where_true;  // float64 swallows less: no row is masked throughout
     if (found->guarded && (!term.choice || std::isinf(term.fill))) leaves.back().first_row = HiddenRow(term);
   }
+  if (found->key != kNoValue) leaves.push_back({found->key, graph.type(found->key).shape});
   auto form = [f = *found](Builder& b, std::span<const Val> leaves) { return Form(b, f, leaves); };
   return {{root.outputs[0], "Attention", std::move(leaves), form, found->covers}};
 }

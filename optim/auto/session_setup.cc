@@ -1,6 +1,5 @@
 #include "optim/auto/session_setup.h"
 
-#include <filesystem>
 #include <map>
 
 #include "backends/registry.h"
@@ -23,7 +22,7 @@ double MaxGradNorm(const TrainConfig& c) {
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeTorch(const std::string& device, BackendOptions options) {
-  if (device == "auto" && std::filesystem::exists("/dev/nvidia0")) {
+  if (device == "auto" && MayHaveGpu()) {
     options.device = "cuda:0";
     auto backend = CreateBackend("torch", options);
     if (backend.ok()) return backend;

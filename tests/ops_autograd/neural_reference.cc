@@ -87,17 +87,44 @@ at::Tensor Probabilities(at::Tensor scores, const at::Tensor& mask) {
   return at::softmax(scores.masked_fill(hidden, 0), -1).masked_fill(hidden, 0);
 }
 
+// The factors of a dropout of x, by the specification's scalar functions, on the host.
+at::Tensor DropoutFactors(const Operands& a, const at::Tensor& x, at::Tensor key) {
+  key = key.contiguous();
+  const PhiloxKey philox = PhiloxKey::From(static_cast<const uint32_t*>(key.data_ptr()));
+  const double ratio = a.attrs().Float("ratio");
+  at::Tensor factors = at::zeros(x.sizes(), x.options().requires_grad(false));
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const bool keep = WordToUniform(RandomWord(philox, a.attrs().Int("stream"), i)) >= static_cast<float>(ratio);
+    static_cast<double*>(factors.data_ptr())[i] = keep;
+  }
+  return factors / (1 - ratio);
+}
+
+Tensors_ Dropout(const Operands& a) { return {a[0] * DropoutFactors(a, a[0], a[1])}; }
+
+at::Tensor DropProbabilities(const Operands& a, const at::Tensor& p, const at::Tensor& key) {
+  return key.defined() ? p * DropoutFactors(a, p, key) : p;
+}
+
+at::Tensor Scores(const Operands& a, const at::Tensor& q, const at::Tensor& k) {
+  const at::Tensor scores = q.matmul(k.transpose(-2, -1)) * a.attrs().Float("scale", 1);
+  const double cap = a.attrs().Float("softcap", 0);
+  return cap == 0 ? scores : (scores / cap).tanh() * cap;
+}
+
 Tensors_ Attention(const Operands& a) {
-  const at::Tensor scores = a[0].matmul(a[1].transpose(-2, -1)) * a.attrs().Float("scale", 1);
-  return {Probabilities(scores, a[3]).matmul(a[2])};
+  return {DropProbabilities(a, Probabilities(Scores(a, a[0], a[1]), a[3]), a[4]).matmul(a[2])};
 }
 
 Tensors_ AttentionGrad(const Operands& a) {
-  const double scale = a.attrs().Float("scale", 1);
-  const at::Tensor scores = a[1].matmul(a[2].transpose(-2, -1)) * scale;
-  const at::Tensor p = Probabilities(scores, a[4]), dp = a[0].matmul(a[3].transpose(-2, -1));
-  const at::Tensor ds = p * (dp - (p * dp).sum(-1, true)) * scale;
-  return {ds.matmul(a[2]), ds.transpose(-2, -1).matmul(a[1]), p.transpose(-2, -1).matmul(a[0])};
+  const double cap = a.attrs().Float("softcap", 0);
+  const at::Tensor scores = Scores(a, a[1], a[2]);
+  const at::Tensor p = Probabilities(scores, a[4]);
+  const at::Tensor dp = DropProbabilities(a, a[0].matmul(a[3].transpose(-2, -1)), a[5]);
+  at::Tensor ds = p * (dp - (p * dp).sum(-1, true)) * a.attrs().Float("scale", 1);
+  if (cap != 0) ds = ds * (1 - (scores / cap).square());
+  return {ds.matmul(a[2]), ds.transpose(-2, -1).matmul(a[1]),
+          DropProbabilities(a, p, a[5]).transpose(-2, -1).matmul(a[0])};
 }
 
 // Clamped, but for those that are ignored.
@@ -122,20 +149,6 @@ Tensors_ CrossEntropyGrad(const Operands& a) {
 
 Tensors_ BinaryCrossEntropy(const Operands& a) {
   return {at::binary_cross_entropy_with_logits(a[0], a[1], {}, {}, /*reduction=*/0)};
-}
-
-// The mask by the specification's scalar functions, on the host.
-Tensors_ Dropout(const Operands& a) {
-  const at::Tensor& x = a.x[0];
-  const at::Tensor key = a[1].contiguous();
-  const PhiloxKey philox = PhiloxKey::From(static_cast<const uint32_t*>(key.data_ptr()));
-  const double ratio = a.attrs().Float("ratio");
-  at::Tensor mask = at::zeros(x.sizes(), x.options().requires_grad(false));
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    const bool keep = WordToUniform(RandomWord(philox, a.attrs().Int("stream"), i)) >= static_cast<float>(ratio);
-    static_cast<double*>(mask.data_ptr())[i] = keep;
-  }
-  return {x * mask / (1 - ratio)};
 }
 
 }  // namespace

@@ -298,7 +298,7 @@ TEST_F(SurgeryTest, InspectSaysWhoRunsWhat) {
   tiny::Model fixed = Normed();
   fixed.input_shape = {5, 4};
   fixed.Save(Path("fixed.onnx"));
-  const Outcome o = Run("inspect --model fixed.onnx --json");
+  const Outcome o = Run("inspect --model fixed.onnx --json --backend torch");
   ASSERT_EQ(o.code, 0) << o.err;
   const Json json = Json::parse(o.out);
   EXPECT_TRUE(json["trainable"]) << o.out;
@@ -310,6 +310,10 @@ TEST_F(SurgeryTest, InspectSaysWhoRunsWhat) {
     EXPECT_FALSE(op["gradient"].is_null()) << op;
   }
   EXPECT_NE(o.out.find("exported for a batch of 5"), std::string::npos);
+  // libtorch takes long to load, and here nothing needs it.
+  const Json alone = Json::parse(Run("inspect --model fixed.onnx --json --backend cpu").out);
+  EXPECT_TRUE(alone["backends"]["cpu"]["trains"]);
+  EXPECT_FALSE(alone["backends"].contains("torch"));
   tiny::Model odd = tiny::Mlp(3);
   odd.nodes[2].type = "Frobnicate";
   odd.Save(Path("odd.onnx"));

@@ -173,52 +173,89 @@ void SoftmaxRows(const ScoreRows& r, float scale, const float* mask, int64_t mas
   }
 }
 
-// One row of the backward pass: probabilities p·inverse, and the gradients of scores, p∘(dp − Σ p∘dp)·scale.
+void CapRows(const ScoreRows& r, float scale, float cap, float* slopes) {
+  const float inner = scale / cap;
+  for (int64_t i = 0; i < r.rows; ++i) {
+    float* s = r.data + i * r.ld;
+    for (int64_t j = 0; j < r.keys; j += kVecLanes) {
+      const VecF32 tanh = VecTanh<VecF32>(VecF32::Load(s + j) * inner);
+      (tanh * cap).Store(s + j);
+      if (slopes != nullptr) (1.0f - tanh * tanh).Store(slopes + i * r.ld + j);
+    }
+  }
+}
+
+// One row of the backward pass: probabilities p·inverse, and the gradients of scores, p∘(dp − Σ p∘dp)·scale, where
+// the factors are applied to p (for the values' gradient), to dp, and to the result.
+template <bool kHasFactors>
 struct GradRow {
-  const float *p, *dp;
+  const float *p, *dp, *kept, *slope;
   float inverse, scale, dot;
 
-  GradRow(const float* p, const float* dp, int64_t n, float inverse, float scale)
-      : p(p), dp(dp), inverse(inverse), scale(scale) {
+  GradRow(const ScoreRows& rows, const float* all_dp, const ScoreFactors& factors, int64_t i, float inverse,
+          float scale)
+      : p(rows.data + i * rows.ld),
+        dp(all_dp + i * rows.ld),
+        kept(factors.kept == nullptr ? nullptr : factors.kept + i * rows.ld),
+        slope(factors.slope == nullptr ? nullptr : factors.slope + i * rows.ld),
+        inverse(inverse),
+        scale(scale) {
     VecF32 sum;
-    for (int64_t j = 0; j < n; j += kVecLanes) sum = Fma(VecF32::Load(p + j), VecF32::Load(dp + j), sum);
+    for (int64_t j = 0; j < rows.keys; j += kVecLanes) sum = Fma(VecF32::Load(p + j), Dp(j), sum);
     dot = hn::GetLane(hn::SumOfLanes(VecF32::Tag(), sum.v)) * inverse;
   }
+  [[gnu::always_inline]] static VecF32 Times(const float* factors, int64_t j, VecF32 x) {
+    if constexpr (kHasFactors) return factors == nullptr ? x : x * VecF32::Load(factors + j);
+    return x;
+  }
+  [[gnu::always_inline]] VecF32 Dp(int64_t j) const { return Times(kept, j, VecF32::Load(dp + j)); }
   [[gnu::always_inline]] VecF32 P(int64_t j) const { return VecF32::Load(p + j) * inverse; }
+  [[gnu::always_inline]] VecF32 Kept(int64_t j, VecF32 p_of_j) const { return Times(kept, j, p_of_j); }
   [[gnu::always_inline]] VecF32 Score(int64_t j, VecF32 p_of_j) const {
-    return p_of_j * (VecF32::Load(dp + j) - dot) * scale;
+    return Times(slope, j, p_of_j * (Dp(j) - dot) * scale);
   }
 };
 
-void ScoreGrads(const ScoreRows& p, float* dp, float scale, const float* inverse, float*) {
+template <bool kHasFactors>
+void ScoreGradRows(const ScoreRows& p, float* dp, float scale, const float* inverse, const ScoreFactors& factors,
+                   float*) {
   for (int64_t i = 0; i < p.rows; ++i) {
     float *to = p.data + i * p.ld, *to_dp = dp + i * p.ld;
-    const GradRow row(to, to_dp, p.keys, inverse[i], scale);
+    const GradRow<kHasFactors> row(p, dp, factors, i, inverse[i], scale);
     for (int64_t j = 0; j < p.keys; j += kVecLanes) {
       const VecF32 x = row.P(j);
       row.Score(j, x).Store(to_dp + j);
-      x.Store(to + j);
+      row.Kept(j, x).Store(to + j);
     }
   }
 }
 
 // Rows 2i and 2i+1 become pairs where row 2i was.
-void ScoreGrads(const ScoreRows& p, float* dp, float scale, const float* inverse, uint32_t* across) {
+template <bool kHasFactors>
+void ScoreGradRows(const ScoreRows& p, float* dp, float scale, const float* inverse, const ScoreFactors& factors,
+                   uint32_t* across) {
   for (int64_t i = 0; i < p.rows; i += 2) {
     float *to = p.data + i * p.ld, *to_dp = dp + i * p.ld;
     const bool both = i + 1 < p.rows;
-    const int64_t next = both ? p.ld : 0;
-    const GradRow first(to, to_dp, p.keys, inverse[i], scale);
-    const GradRow second(to + next, to_dp + next, p.keys, both ? inverse[i + 1] : 0.0f, scale);
+    const GradRow<kHasFactors> first(p, dp, factors, i, inverse[i], scale);
+    const GradRow<kHasFactors> second(p, dp, factors, both ? i + 1 : i, both ? inverse[i + 1] : 0.0f, scale);
     auto* rows = reinterpret_cast<uint16_t*>(across + i * p.ld / 2);
     for (int64_t j = 0; j < p.keys; j += kVecLanes) {
       const VecF32 x = first.P(j), y = second.P(j), dx = first.Score(j, x), dy = second.Score(j, y);
-      RoundedPairs(x, y).Store(reinterpret_cast<uint32_t*>(to) + j);
+      RoundedPairs(first.Kept(j, x), second.Kept(j, y)).Store(reinterpret_cast<uint32_t*>(to) + j);
       RoundedPairs(dx, dy).Store(reinterpret_cast<uint32_t*>(to_dp) + j);
       Put(dx, rows + j);
       if (both) Put(dy, rows + p.ld + j);
     }
   }
+}
+
+template <typename F>
+void ScoreGrads(const ScoreRows& p, float* dp, float scale, const float* inverse, const ScoreFactors& factors,
+                F* across) {
+  const bool any = factors.kept != nullptr || factors.slope != nullptr;
+  any ? ScoreGradRows<true>(p, dp, scale, inverse, factors, across)
+      : ScoreGradRows<false>(p, dp, scale, inverse, factors, across);
 }
 
 inline float ToFloat(float x) { return x; }
@@ -264,8 +301,8 @@ void PackColumnPairs(const uint16_t* first, const uint16_t* second, int64_t n, u
 }
 
 template <typename S>
-constexpr AttentionSimd<S> kAttention = {Multiply,           PackTile,   LargestSquare, SoftmaxRows<S>,
-                                         SoftmaxRows<float>, ScoreGrads, Scale,         PackColumnPairs};
+constexpr AttentionSimd<S> kAttention = {Multiply, PackTile,   LargestSquare, SoftmaxRows<S>, SoftmaxRows<float>,
+                                         CapRows,  ScoreGrads, Scale,         PackColumnPairs};
 
 }  // namespace
 

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <type_traits>
 
+#include "backends/cpu/kernels/dropout.h"
 #include "backends/cpu/kernels/softmax.h"
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"
@@ -33,6 +35,12 @@ struct ScoreRows {
   int64_t ld, rows, keys;
 };
 
+// Factors by score, in rows as those of the scores. Both null: there are none.
+struct ScoreFactors {
+  const float* kept = nullptr;   // of probabilities and their gradients: those of the dropout
+  const float* slope = nullptr;  // of gradients of capped scores
+};
+
 // For operands stored as S.
 template <typename S>
 struct AttentionSimd {
@@ -50,10 +58,13 @@ struct AttentionSimd {
                   float* inverse);
   void (*softmax_floats)(const ScoreRows& s, float scale, const float* mask, int64_t mask_row, int64_t mask_column,
                          float* inverse);
+  // s = cap·tanh(s·scale/cap). `slopes`, if not null: 1 − tanh², in rows as those of s.
+  void (*softcap)(const ScoreRows& s, float scale, float cap, float* slopes);
   // p·inverse are probabilities now, and dp becomes the gradient of scores; the latter goes to `across`, too, where
   // factors are pairs of neighbours in a row. Pairs of neighbours in a column lie where the first one of the two rows
   // was.
-  void (*score_grads)(const ScoreRows& p, float* dp, float scale, const float* inverse, F* across);
+  void (*score_grads)(const ScoreRows& p, float* dp, float scale, const float* inverse, const ScoreFactors& factors,
+                      F* across);
   void (*scale)(const float* x, int64_t n, float by, S* to);
   // Two rows of bf16 side by side.
   void (*pack_column_pairs)(const uint16_t* first, const uint16_t* second, int64_t n, uint32_t* to);
@@ -208,8 +219,9 @@ void MultiplyPanels(const Matrix<GemmElement<S>>& a, const GemmElement<S>* packe
 struct Geometry {
   Heads q, k, v;
   std::vector<Heads> inputs;  // all but the mask, in the order of the node
-  Loop heads;                 // over the batch axes; operand 0: nothing, then those of the node in order
-  float scale;
+  Loop heads;                 // over the batch axes; operand 0: the number of the head, then GetHeadOperands
+  float scale, softcap;
+  std::optional<DropoutSpan> dropout;  // of probabilities
   bool has_mask = false;
   int64_t mask_row = 0, mask_column = 0;
   bool scans_mask = false;  // it is one [queries, keys] for all heads
@@ -253,22 +265,24 @@ Geometry MakeGeometry(const KernelContext& c, size_t first) {
              .inputs = {},
              .heads = {},
              .scale = static_cast<float>(c.attrs().Float("scale")),
+             .softcap = static_cast<float>(c.attrs().Float("softcap")),
+             .dropout = c.has(first + 4) ? std::optional(DropoutSpan(c.attrs())) : std::nullopt,
              .has_mask = c.has(first + 3),
              .block = 0};
   for (size_t i = 0; i < first + 3; ++i) g.inputs.push_back(MakeHeads(operands[i]));
   const Shape& q = operands[first].shape;
+  StridedType& mask = operands[first + 3];
+  Shape scores = q;
+  scores.back() = g.keys();
+  mask = {scores, BroadcastStrides(mask.shape, scores)};
   if (g.has_mask) {
-    StridedType& mask = operands[first + 3];
-    Shape scores = q;
-    scores.back() = g.keys();
-    mask = {scores, BroadcastStrides(mask.shape, scores)};
     g.mask_row = MakeHeads(mask).row;
     g.mask_column = MakeHeads(mask).column;
     const bool matrix = g.mask_row == g.keys() && g.mask_column == 1;
     g.scans_mask = matrix && c.in(first + 3).elements() == g.q.rows * g.keys();
   }
   const Shape batch(q.begin(), q.end() - 2);
-  std::vector<Shape> strides = {Shape(batch.size(), 0)};
+  std::vector<Shape> strides = {Strides(batch)};
   for (const StridedType& t : operands) strides.push_back(MakeHeads(t).batch_strides);
   g.heads = MakeLoop(batch, strides);
   g.block = std::clamp<int64_t>(kScoresInCache / std::max<int64_t>(1, g.padded()) / 6 * 6, 6, kMaxQueries);
@@ -352,6 +366,44 @@ const float* MaskFrom(const Geometry& g, const float* mask, int64_t first) {
   return mask == nullptr ? nullptr : mask + first * g.mask_row;
 }
 
+// The scores of a block of queries, the first of which is `query` of that head.
+struct ScoreBlock {
+  ScoreRows rows;
+  int64_t head, query;
+  const float* mask;    // of the first query; null: none
+  const uint32_t* key;  // of the dropout
+};
+
+// Caps scores q·k. Returns the factor that they still lack.
+template <typename S>
+float CapScores(const Geometry& g, const ScoreRows& s, float* slopes) {
+  if (g.softcap == 0) return g.scale;
+  Simd<S>().softcap(s, g.scale, g.softcap, slopes);
+  return 1;
+}
+
+// Applies the dropout to rows of probabilities, where they are.
+void DropRows(const Geometry& g, const ScoreBlock& b, float* rows) {
+  for (int64_t i = 0; i < b.rows.rows; ++i) {
+    const int64_t element = (b.head * g.q.rows + b.query + i) * g.keys();
+    g.dropout->Run(b.key, element, rows + i * b.rows.ld, b.rows.keys, rows + i * b.rows.ld);
+  }
+}
+
+// Scores q·k become probabilities·(1/inverse) after the dropout, as factors.
+template <typename S>
+void ComputeProbabilities(const Geometry& g, const ScoreBlock& b, float* inverse) {
+  const ScoreRows& s = b.rows;
+  const float scale = CapScores<S>(g, s, nullptr);
+  if (!g.dropout) return Simd<S>().softmax(s, scale, b.mask, g.mask_row, g.mask_column, inverse);
+  Simd<S>().softmax_floats(s, scale, b.mask, g.mask_row, g.mask_column, inverse);
+  DropRows(g, b, s.data);
+  if constexpr (kIsBf16<S>) {
+    for (float* row = s.data; row < s.data + s.rows * s.ld; row += s.ld)
+      Simd<S>().scale(row, Padded(s.keys), 1, reinterpret_cast<S*>(row));
+  }
+}
+
 template <typename S>
 absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
   const Geometry g = MakeGeometry(c, 0);
@@ -363,37 +415,39 @@ absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
   const int64_t v = cut(NumGemmElements<S>(g.keys()) * g.v.columns), p = cut(g.block * g.padded()),
                 out = cut(g.block * g.v.columns);
   const size_t bytes = cut.bytes();
-  const int y_at = 1 + static_cast<int>(c.node.inputs.size());
-  return Kernel{.run =
-                    [=](const Args& args) {
-                      ForHeads<S>(g, bytes, args, 0, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen) {
-                        const auto& simd = Simd<S>();
-                        PackTransposed<S>(GatherRows(g.k, args.in<S>(1) + at[2], 0, g.keys(), At<S>(ws, rows)),
-                                          g.keys(), depth, At<S>(ws, packed_k));
-                        GatherColumnPairs(g.v, args.in<S>(2) + at[3], At<S>(ws, v));
-                        const float* mask = g.has_mask ? args.in(3) + at[4] : nullptr;
-                        for (int64_t first = 0; first < g.q.rows; first += g.block) {
-                          const int64_t count = std::min(g.block, g.q.rows - first);
-                          const ScoreRows scores{ws + p, g.padded(), count, seen.By(first, count)};
-                          float inverse[kMaxQueries];
-                          MultiplyPanels<S>(GatherRows(g.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows)),
-                                            At<S>(ws, packed_k), depth, scores);
-                          simd.softmax(scores, g.scale, MaskFrom(g, mask, first), g.mask_row, g.mask_column, inverse);
-                          simd.multiply({At<S>(ws, p), scores.ld, 1}, At<S>(ws, v), g.v.columns, ws + out, g.v.columns,
-                                        count, g.v.columns, NumGemmElements<S>(scores.keys), false);
-                          Scatter(
-                              y, ws + out, first, count, [&](int64_t i) { return inverse[i]; },
-                              args.out<S>() + at[y_at]);
-                        }
-                      });
-                    },
-                .workspace = GetWorkspaceBytes(g, bytes)};
+  constexpr int kYAt = 5;
+  return Kernel{
+      .run =
+          [=](const Args& args) {
+            ForHeads<S>(g, bytes, args, 0, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen) {
+              const auto& simd = Simd<S>();
+              PackTransposed<S>(GatherRows(g.k, args.in<S>(1) + at[2], 0, g.keys(), At<S>(ws, rows)), g.keys(), depth,
+                                At<S>(ws, packed_k));
+              GatherColumnPairs(g.v, args.in<S>(2) + at[3], At<S>(ws, v));
+              const float* mask = g.has_mask ? args.in(3) + at[4] : nullptr;
+              for (int64_t first = 0; first < g.q.rows; first += g.block) {
+                const int64_t count = std::min(g.block, g.q.rows - first);
+                const ScoreRows scores{ws + p, g.padded(), count, seen.By(first, count)};
+                float inverse[kMaxQueries];
+                MultiplyPanels<S>(GatherRows(g.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows)),
+                                  At<S>(ws, packed_k), depth, scores);
+                ComputeProbabilities<S>(
+                    g, {scores, at[0], first, MaskFrom(g, mask, first), g.dropout ? args.in<uint32_t>(4) : nullptr},
+                    inverse);
+                simd.multiply({At<S>(ws, p), scores.ld, 1}, At<S>(ws, v), g.v.columns, ws + out, g.v.columns, count,
+                              g.v.columns, NumGemmElements<S>(scores.keys), false);
+                Scatter(
+                    y, ws + out, first, count, [&](int64_t i) { return inverse[i]; }, args.out<S>() + at[kYAt]);
+              }
+            });
+          },
+      .workspace = GetWorkspaceBytes(g, bytes)};
 }
 
 // The workspace of one head's backward pass, as offsets. What ends in _down has pairs of neighbours in a column;
 // numbers are the same either way.
 struct GradWorkspace {
-  int64_t rows, packed_k, packed_v, dy, q, dy_down, q_down, k_down, p, dp, across, dq, dk, dv;
+  int64_t rows, packed_k, packed_v, dy, q, dy_down, q_down, k_down, p, dp, across, kept, slope, dq, dk, dv;
   size_t bytes;
 };
 
@@ -413,6 +467,8 @@ GradWorkspace MakeGradWorkspace(const Geometry& g, const Heads& dy) {
   s.p = cut(g.block * g.padded());
   s.dp = cut(g.block * g.padded());
   s.across = kIsBf16<S> ? cut(g.block * g.padded() / 2) : s.dp;
+  s.kept = cut(g.dropout ? g.block * g.padded() : 0);
+  s.slope = cut(g.softcap != 0 ? g.block * g.padded() : 0);
   s.dq = cut(g.block * d);
   s.dk = cut(g.keys() * d);
   s.dv = cut(g.keys() * e);
@@ -424,8 +480,24 @@ GradWorkspace MakeGradWorkspace(const Geometry& g, const Heads& dy) {
 template <typename S>
 struct HeadRows {
   Matrix<GemmElement<S>> q, dy;
-  const float* mask;
+  int64_t number = 0;
+  const float* mask = nullptr;
+  const uint32_t* key = nullptr;
 };
+
+// Scores q·k become unnormalized probabilities. Fills in the factors of their gradients.
+template <typename S>
+ScoreFactors ComputeGradFactors(const Geometry& g, const GradWorkspace& s, const ScoreBlock& b, float* ws,
+                                float* inverse) {
+  const ScoreFactors factors{g.dropout ? ws + s.kept : nullptr, g.softcap != 0 ? ws + s.slope : nullptr};
+  const float scale = CapScores<S>(g, b.rows, ws + s.slope);
+  Simd<S>().softmax_floats(b.rows, scale, b.mask, g.mask_row, g.mask_column, inverse);
+  if (g.dropout) {
+    std::fill_n(ws + s.kept, b.rows.rows * b.rows.ld, 1.0f);
+    DropRows(g, b, ws + s.kept);
+  }
+  return factors;
+}
 
 // Adds what `count` queries from `first` on (a multiple of two) give to dk and dv, and computes their dq.
 template <typename S>
@@ -438,10 +510,11 @@ void GradBlock(const Geometry& g, const GradWorkspace& s, const HeadRows<S>& hea
   const int64_t down = kIsBf16<S> ? 2 * ld : ld;  // from a row of factors to the next one
   float inverse[kMaxQueries];
   MultiplyPanels<S>({head.q.data + first * head.q.row, head.q.row, 1}, At<S>(ws, s.packed_k), NumGemmElements<S>(d), p);
-  simd.softmax_floats(p, g.scale, MaskFrom(g, head.mask, first), g.mask_row, g.mask_column, inverse);
+  const ScoreFactors factors =
+      ComputeGradFactors<S>(g, s, {p, head.number, first, MaskFrom(g, head.mask, first), head.key}, ws, inverse);
   MultiplyPanels<S>({head.dy.data + first * head.dy.row, head.dy.row, 1}, At<S>(ws, s.packed_v), NumGemmElements<S>(e),
                     dp);
-  simd.score_grads(p, dp.data, g.scale, inverse, At<S>(ws, s.across));
+  simd.score_grads(p, dp.data, g.scale, inverse, factors, At<S>(ws, s.across));
   simd.multiply({At<S>(ws, s.p), 1, down}, At<S>(ws, s.dy_down) + before * e, e, ws + s.dv, e, seen, e, depth,
                 first != 0);
   simd.multiply({At<S>(ws, s.across), NumGemmElements<S>(ld), 1}, At<S>(ws, s.k_down), d, ws + s.dq, d, count, d,
@@ -465,17 +538,17 @@ HeadRows<S> GatherHead(const Geometry& g, const GradWorkspace& s, const Heads& d
   GatherColumnPairs(dy_heads, dy, At<S>(ws, s.dy_down));
   GatherColumnPairs(g.q, q, At<S>(ws, s.q_down));
   GatherColumnPairs(g.k, k, At<S>(ws, s.k_down));
-  return {GatherRows(g.q, q, 0, g.q.rows, At<S>(ws, s.q)), GatherRows(dy_heads, dy, 0, g.q.rows, At<S>(ws, s.dy)),
-          nullptr};
+  return {.q = GatherRows(g.q, q, 0, g.q.rows, At<S>(ws, s.q)),
+          .dy = GatherRows(dy_heads, dy, 0, g.q.rows, At<S>(ws, s.dy))};
 }
 
 template <typename S>
 absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c) {
   const Geometry g = MakeGeometry(c, 1);
   const std::vector<StridedType> operands = GetHeadOperands(c);
-  const size_t inputs = c.node.inputs.size();
-  const GradHeads h{MakeHeads(operands[0]), MakeHeads(operands[inputs]), MakeHeads(operands[inputs + 1]),
-                    MakeHeads(operands[inputs + 2])};
+  constexpr int kOutputs = 5;  // among the operands
+  const GradHeads h{MakeHeads(operands[0]), MakeHeads(operands[kOutputs]), MakeHeads(operands[kOutputs + 1]),
+                    MakeHeads(operands[kOutputs + 2])};
   const GradWorkspace s = MakeGradWorkspace<S>(g, h.dy);
   return Kernel{
       .run =
@@ -483,7 +556,9 @@ absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c) {
             ForHeads<S>(g, s.bytes, args, 1, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen) {
               HeadRows<S> head = GatherHead(g, s, h.dy, args.in<S>(0) + at[1], args.in<S>(1) + at[2],
                                             args.in<S>(2) + at[3], args.in<S>(3) + at[4], ws);
+              head.number = at[0];
               if (g.has_mask) head.mask = args.in(4) + at[5];
+              if (g.dropout) head.key = args.in<uint32_t>(5);
               const int64_t start = seen.By(
                   0, std::min(g.block, g.q.rows));  // keys that the first block writes: the others start with zero
               std::fill_n(ws + s.dk + start * g.q.columns, (g.keys() - start) * g.q.columns, 0.0f);
@@ -491,24 +566,24 @@ absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c) {
               for (int64_t first = 0; first < g.q.rows; first += g.block) {
                 const int64_t count = std::min(g.block, g.q.rows - first);
                 GradBlock<S>(g, s, head, seen.By(first, count), first, count, ws);
-                Scatter(h.dq, ws + s.dq, first, count, One, args.out<S>(0) + at[1 + inputs]);
+                Scatter(h.dq, ws + s.dq, first, count, One, args.out<S>(0) + at[1 + kOutputs]);
               }
-              Scatter(h.dk, ws + s.dk, 0, g.keys(), One, args.out<S>(1) + at[2 + inputs]);
-              Scatter(h.dv, ws + s.dv, 0, g.keys(), One, args.out<S>(2) + at[3 + inputs]);
+              Scatter(h.dk, ws + s.dk, 0, g.keys(), One, args.out<S>(1) + at[2 + kOutputs]);
+              Scatter(h.dv, ws + s.dv, 0, g.keys(), One, args.out<S>(2) + at[3 + kOutputs]);
             });
           },
       .workspace = GetWorkspaceBytes(g, s.bytes)};
 }
 
-// The mask stays float32.
-constexpr TypeSet kPairTypes = kFloat | Only(DType::kBFloat16);
+// The mask stays float32. The key is u32.
+constexpr TypeSet kFloatTypes = kFloat | Only(DType::kUInt32), kPairTypes = kFloatTypes | Only(DType::kBFloat16);
 
 }  // namespace
 
 std::span<const KernelRow> AttentionKernels() {
   static constexpr KernelRow kRows[] = {
-      {"cpu.Attention", PrepareAttention<float>},
-      {"cpu.AttentionGrad", PrepareAttentionGrad<float>},
+      {"cpu.Attention", PrepareAttention<float>, kFloatTypes},
+      {"cpu.AttentionGrad", PrepareAttentionGrad<float>, kFloatTypes},
       {"cpu.Attention", PrepareAttention<uint16_t>, kPairTypes},
       {"cpu.AttentionGrad", PrepareAttentionGrad<uint16_t>, kPairTypes},
   };

@@ -46,10 +46,11 @@ Vals Fold(Rewriter& r, const Pattern& pattern, const Node& node) {
   Perm perms;
   const auto add = [&](const Perm& perm) { perms.insert(perms.end(), perm.begin(), perm.end()); };
   Vals operands;
+  const size_t mask = MaskIndex(op);
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     ValueId v = node.inputs[i];
-    if (i != MaskIndex(op)) add(SkipTransposes(pattern, &v));
-    operands.push_back(i == MaskIndex(op) ? Cast(r.Map(v), DType::kFloat32) : r.Map(v));
+    if (i < mask) add(SkipTransposes(pattern, &v));
+    operands.push_back(i == mask ? Cast(r.Map(v), DType::kFloat32) : r.Map(v));
   }
   std::vector<bool> transposed;
   for (ValueId v : node.outputs) {
@@ -57,7 +58,9 @@ Vals Fold(Rewriter& r, const Pattern& pattern, const Node& node) {
     add(perm.value_or(Identity(r.from().type(v).rank())));
     transposed.push_back(perm.has_value());
   }
-  Vals outputs = r.b().Ops(op, operands, {{"scale", node.attrs.Float("scale")}, {"perms", perms}});
+  Attrs attrs = node.attrs;
+  attrs.Set("perms", perms);
+  Vals outputs = r.b().Ops(op, operands, std::move(attrs));
   if (!r.b().status().ok()) return outputs;
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (!transposed[o]) continue;

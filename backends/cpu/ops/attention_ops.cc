@@ -1,6 +1,6 @@
 // cpu.Attention and cpu.AttentionGrad: attention over heads in the layout of the projections. Strides replace the
-// transposes around the canonical operators. The attribute "perms" holds one permutation for every input but the mask,
-// then one for every output: they transpose an input to the operand, and a result to the output.
+// transposes around the canonical operators. The attribute "perms" holds one permutation for every input before the
+// mask, then one for every output: they transpose an input to the operand, and a result to the output.
 #include "backends/cpu/ops/ops.h"
 #include "frontend/base/status.h"
 
@@ -20,11 +20,10 @@ Shape Permuted(const Shape& shape, const Perm& perm) {
   return result;
 }
 
-// Transposes the operands from `first` on.
-TypesOr Transposed(Types types, size_t first, size_t mask, const Attrs& attrs) {
+// Transposes the first `count` types by the permutations from `first` on.
+TypesOr Transposed(Types types, size_t count, size_t first, const Attrs& attrs) {
   const size_t rank = types[0].rank();
-  for (size_t i = 0; i < types.size(); ++i) {
-    if (first == 0 && i == mask) continue;
+  for (size_t i = 0; i < count; ++i) {
     const Type* x = &types[i];
     Attrs transpose = {{"perm", GetPerm(attrs, first + i, rank)}};
     ASSIGN_OR_RETURN(const Types y, InferTypes("Transpose", {&x, 1}, transpose));
@@ -33,32 +32,44 @@ TypesOr Transposed(Types types, size_t first, size_t mask, const Attrs& attrs) {
   return types;
 }
 
-TypesOr Operands(std::span<const Type* const> inputs, size_t mask, const Attrs& attrs) {
-  Types types;
-  for (const Type* type : inputs) types.push_back(type == nullptr ? Type{} : *type);
-  return Transposed(std::move(types), 0, mask, attrs);
-}
+// The inputs of the operator without "cpu.". `inputs` are those of its form here.
+class Operands {
+ public:
+  static absl::StatusOr<Operands> Make(std::span<const Type* const> inputs, size_t mask, const Attrs& attrs) {
+    Operands operands;
+    for (const Type* type : inputs) operands.types_.push_back(type == nullptr ? Type{} : *type);
+    ASSIGN_OR_RETURN(operands.types_, Transposed(std::move(operands.types_), mask, 0, attrs));
+    for (const Type* type : inputs) operands.present_.push_back(type != nullptr);
+    return operands;
+  }
 
-std::vector<const Type*> Pointers(const Types& types) {
-  std::vector<const Type*> pointers;
-  for (const Type& type : types) pointers.push_back(&type);
-  return pointers;
-}
+  // Null where an input is absent.
+  std::vector<const Type*> pointers() const {
+    std::vector<const Type*> pointers;
+    for (size_t i = 0; i < types_.size(); ++i) pointers.push_back(present_[i] ? &types_[i] : nullptr);
+    return pointers;
+  }
+
+ private:
+  Types types_;
+  std::vector<bool> present_;
+};
 
 TypesOr InferHeadTypes(const TypeContext& c) {
   const size_t mask = MaskIndex(c.op), outputs = FindOp(BaseName(c.op))->outputs;
   if (c.attrs.Ints("perms").size() != (mask + outputs) * c.in(0).rank())
     return Invalid("permutations of the wrong length");
-  ASSIGN_OR_RETURN(const Types operands, Operands(c.inputs, mask, c.attrs));
-  Attrs attrs = {{"scale", c.attrs.Float("scale")}};
-  ASSIGN_OR_RETURN(Types types, InferTypes(BaseName(c.op), Pointers(operands), attrs));
-  return Transposed(std::move(types), mask, mask, c.attrs);
+  ASSIGN_OR_RETURN(const Operands operands, Operands::Make(c.inputs, mask, c.attrs));
+  Attrs attrs = c.attrs;
+  attrs.Erase("perms");
+  ASSIGN_OR_RETURN(Types types, InferTypes(BaseName(c.op), operands.pointers(), attrs));
+  return Transposed(std::move(types), outputs, mask, c.attrs);
 }
 
 template <const char* kOp>
 double Flops(std::span<const Type* const> inputs, std::span<const Type> outputs, const Attrs& attrs) {
-  const Types operands = *Operands(inputs, MaskIndex(kOp), attrs);
-  return FindOp(kOp)->flops(Pointers(operands), outputs, attrs);
+  const Operands operands = *Operands::Make(inputs, MaskIndex(kOp), attrs);
+  return FindOp(kOp)->flops(operands.pointers(), outputs, attrs);
 }
 
 constexpr char kForward[] = "Attention", kBackward[] = "AttentionGrad";
@@ -82,10 +93,9 @@ std::vector<StridedType> GetHeadOperands(const KernelContext& c) {
   const auto add = [&](const Shape& shape, const Perm& perm) {
     operands.push_back({Permuted(shape, perm), Permuted(Strides(shape), perm)});
   };
-  for (size_t i = 0; i < c.node.inputs.size(); ++i) {
-    i == mask ? operands.push_back({c.in(i).shape, Strides(c.in(i).shape)})
-              : add(c.in(i).shape, GetPerm(c.attrs(), i, rank));
-  }
+  for (size_t i = 0; i < mask; ++i) add(c.in(i).shape, GetPerm(c.attrs(), i, rank));
+  const Shape mask_shape = c.has(mask) ? c.in(mask).shape : Shape();
+  operands.push_back({mask_shape, Strides(mask_shape)});
   for (size_t o = 0; o < c.node.outputs.size(); ++o) {
     const Perm perm = GetPerm(c.attrs(), mask + o, rank);
     Perm back(rank);

@@ -43,14 +43,17 @@ at::Tensor HidesAllKeys(const at::Tensor& mask) {
   return (mask.dim() == 0 ? mask : mask.amax(-1, true)).eq(-std::numeric_limits<double>::infinity());
 }
 
-// softmax(scale q kᵀ + mask) v; between the products of halves, float32. A query without a visible key gets zeros.
+// Without a dropout: softmax(s + mask) v, where s = scale q kᵀ, or softcap·tanh(s/softcap); between the products of
+// halves, float32. A query without a visible key gets zeros.
 Run Attention(const Args& a) {
   const at::Tensor q = Flat3(a.in[0]), k = Flat3(a.in[1]).transpose(1, 2), v = Flat3(a.in[2]);
   std::vector<int64_t> sizes = a.in[0].sizes().vec();
   sizes.back() = a.in[1].size(-2);
   const at::ScalarType wide = v.element_size() < 4 ? at::kFloat : v.scalar_type();
-  return [=, y = Flat3(a.out[0]), mask = a.In(3), scale = a.attrs().Float("scale")]() mutable {
+  return [=, y = Flat3(a.out[0]), mask = a.In(3), scale = a.attrs().Float("scale"),
+          cap = a.attrs().Float("softcap")]() mutable {
     at::Tensor scores = at::bmm(q, k).to(wide).mul_(scale);
+    if (cap != 0) scores.div_(cap).tanh_().mul_(cap);
     if (mask.defined()) scores.view(sizes).add_(mask);
     at::Tensor p = at::_softmax(scores, -1, false);
     if (mask.defined()) p.view(sizes).masked_fill_(HidesAllKeys(mask), 0);

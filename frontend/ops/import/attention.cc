@@ -149,10 +149,10 @@ absl::StatusOr<AttentionResult> BuildAttention(Builder& b, const Heads& h, bool 
   const Val k = RepeatHeads(h.k, times), v = RepeatHeads(h.v, times);
   const double scale = h.scale != 0 ? h.scale : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, h.q.dim(3))));
   AttentionResult a;
-  if (scores || h.softcap != 0 || h.sink || (h.softmax && *h.softmax != h.q.dtype())) {
+  if (scores || h.sink || (h.softmax && *h.softmax != h.q.dtype())) {
     a = BuildPrimitiveAttention(h, k, v, scale);
   } else {
-    a.y = b.Op("Attention", {h.q, k, v, AdditiveMask(h)}, {{"scale", scale}});
+    a.y = b.Op("Attention", {h.q, k, v, AdditiveMask(h)}, {{"scale", scale}, {"softcap", h.softcap}});
   }
   return a.y ? absl::StatusOr<AttentionResult>(a) : b.status();
 }

@@ -227,6 +227,19 @@ TEST(CpuOps, Attention) {
   Check({"Attention", {F({2, 3, 5, 8}), F({2, 3, 7, 8}), F({2, 3, 7, 4}), F({2, 1, 1, 7})}, attrs, -1, 1, 1e-5, 1e-1});
 }
 
+HostTensor KeyWords() {
+  const int64_t words[] = {42, 3, 1, 0};
+  return HostTensor::FromInts({DType::kUInt32, {4}}, words);
+}
+
+// Dropouts and caps of attention.
+const Attrs kAttentionForms[] = {
+    {},
+    {{"ratio", 0.25}, {"stream", int64_t{5}}},
+    {{"softcap", 2.0}},
+    {{"ratio", 0.5}, {"stream", int64_t{9}}, {"softcap", 0.5}},
+};
+
 // Rows see the columns up to their own.
 Val CausalMask(Builder& b, int64_t n, double hidden) {
   HostTensor mask(F({n, n}));
@@ -234,8 +247,9 @@ Val CausalMask(Builder& b, int64_t n, double hidden) {
   return b.Constant(mask);
 }
 
-// Forward and backward over heads as projections leave them: [batch, tokens, heads, depth].
-Graph SplitHeads(int64_t tokens, double hidden, DType dtype = DType::kFloat32, int64_t depth = 16) {
+// Forward and backward over heads as projections leave them: [batch, tokens, heads, depth]. `attrs`: of a dropout or
+// cap.
+Graph SplitHeads(int64_t tokens, double hidden, DType dtype = DType::kFloat32, int64_t depth = 16, Attrs attrs = {}) {
   Graph graph;
   Builder b(&graph);
   const auto heads = [&](const char* name) {
@@ -244,33 +258,65 @@ Graph SplitHeads(int64_t tokens, double hidden, DType dtype = DType::kFloat32, i
   const Val q = heads("q"), k = Transpose(b.Input(InputKind::kFeed, "k", {dtype, {2, depth, 3, tokens}}), {0, 2, 3, 1}),
             v = heads("v");
   const Val mask = hidden == 0 ? Val() : CausalMask(b, tokens, hidden);
-  const Attrs attrs = {{"scale", 0.25}};
-  graph.AddOutput("y", Transpose(b.Op("Attention", {q, k, v, mask}, attrs), {0, 2, 1, 3}).id());
-  const auto grads = b.Ops("AttentionGrad", {heads("dy"), q, k, v, mask}, attrs);
+  const Val key = attrs.Has("ratio") ? b.Constant(KeyWords()) : Val();
+  attrs.Set("scale", 0.25);
+  graph.AddOutput("y", Transpose(b.Op("Attention", {q, k, v, mask, key}, attrs), {0, 2, 1, 3}).id());
+  const auto grads = b.Ops("AttentionGrad", {heads("dy"), q, k, v, mask, key}, attrs);
   for (size_t i = 0; i < grads.size(); ++i) graph.AddOutput(StrCat("d", i), Transpose(grads[i], {0, 2, 1, 3}).id());
   EXPECT_TRUE(b.status().ok()) << b.status();
   return graph;
 }
 
+bool IsAttentionAlone(const Graph& graph) {
+  return std::ranges::all_of(
+      graph.nodes(), [](const Node& node) { return node.op == "Constant" || node.op.starts_with("cpu.Attention"); });
+}
+
+void CheckSplitHeads(const Graph& graph) {
+  const auto legal = Cpu().Legalize(graph);
+  ASSERT_TRUE(legal.ok()) << legal.status();
+  EXPECT_TRUE(IsAttentionAlone(*legal)) << Print(*legal);
+  std::mt19937 random(3);
+  std::map<std::string, HostTensor> inputs;
+  for (const GraphInput& input : graph.inputs()) inputs[input.name] = RandomTensor(graph.type(input.value), random);
+  const auto want = Interpret(graph, inputs);
+  ASSERT_TRUE(want.ok()) << want.status();
+  ForEachTarget([&] {
+    const auto got = RunOnce(Cpu(), graph, inputs);
+    for (size_t o = 0; o < got.size(); ++o) ExpectClose(got[o], (*want)[o], 1e-5, 1);
+  });
+}
+
 TEST(CpuOps, AttentionTakesHeadsWhereTheyAre) {
-  for (int64_t tokens : {1, 7, 100, 130}) {
-    for (double hidden : {0.0, -1e9, -std::numeric_limits<double>::infinity()}) {
-      SCOPED_TRACE(StrCat(tokens, " tokens, hidden ", hidden));
-      const Graph graph = SplitHeads(tokens, hidden);
-      const auto legal = Cpu().Legalize(graph);
-      ASSERT_TRUE(legal.ok()) << legal.status();
-      for (const Node& node : legal->nodes())
-        EXPECT_TRUE(node.op == "Constant" || node.op.starts_with("cpu.Attention")) << node.op;
-      std::mt19937 random(3);
-      std::map<std::string, HostTensor> inputs;
-      for (const GraphInput& input : graph.inputs()) inputs[input.name] = RandomTensor(graph.type(input.value), random);
-      const auto want = Interpret(graph, inputs);
-      ASSERT_TRUE(want.ok()) << want.status();
-      ForEachTarget([&] {
-        const auto got = RunOnce(Cpu(), graph, inputs);
-        for (size_t o = 0; o < got.size(); ++o) ExpectClose(got[o], (*want)[o], 1e-5, 1);
-      });
+  for (const Attrs& form : kAttentionForms) {
+    for (int64_t tokens : {1, 7, 100, 130}) {
+      for (double hidden : {0.0, -1e9, -std::numeric_limits<double>::infinity()}) {
+        SCOPED_TRACE(StrCat(tokens, " tokens, hidden ", hidden, ", dropout ", form.Float("ratio"), ", cap ",
+                            form.Float("softcap")));
+        CheckSplitHeads(SplitHeads(tokens, hidden, DType::kFloat32, 16, form));
+      }
     }
+  }
+}
+
+// With v the identity, the result is the probabilities: zero exactly where an unfused dropout of that tensor is.
+TEST(CpuOps, AttentionDropsTheSameProbabilities) {
+  constexpr int64_t kTokens = 37;
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Graph graph;
+    Builder b(&graph);
+    const Val q = b.Input(InputKind::kFeed, "q", {dtype, {2, 3, kTokens, 8}});
+    HostTensor unit(F({kTokens, kTokens}));
+    for (int64_t i = 0; i < kTokens; ++i) unit.Set(i * kTokens + i, 1);
+    const Val v = Cast(Expand(b.Constant(unit), {2, 3, kTokens, kTokens}), dtype), key = b.Constant(KeyWords());
+    const Attrs dropout = kAttentionForms[1];
+    graph.AddOutput("p", b.Op("Attention", {q, q, v, Val(), key}, dropout).id());
+    const Val ones = Expand(b.Scalar(DType::kFloat32, 1), {2, 3, kTokens, kTokens});
+    graph.AddOutput("mask", b.Op("Dropout", {ones, key}, dropout).id());
+    ASSERT_TRUE(b.status().ok()) << b.status();
+    std::mt19937 random(3);
+    const auto got = RunOnce(Cpu(), graph, {{"q", RandomTensor(graph.type(q.id()), random)}});
+    for (int64_t i = 0; i < got[0].size(); ++i) ASSERT_EQ(got[0].At(i) == 0, got[1].At(i) == 0) << i;
   }
 }
 
@@ -284,32 +330,38 @@ double RelativeError(const HostTensor& got, const HostTensor& want) {
 }
 
 // Pairs of odd numbers of keys, queries and columns, beside float32 on the same numbers.
+void CheckBFloat16Heads(const Graph& graph, const Graph& wide) {
+  const auto legal = Cpu().Legalize(graph);
+  ASSERT_TRUE(legal.ok()) << legal.status();
+  const bool widened =
+      std::any_of(legal->nodes().begin(), legal->nodes().end(), [](const Node& n) { return n.op == "Cast"; });
+  if (widened) GTEST_SKIP() << "this processor multiplies no bf16";
+  EXPECT_TRUE(IsAttentionAlone(*legal)) << Print(*legal);
+  std::mt19937 random(3);
+  std::map<std::string, HostTensor> halves, floats;
+  for (const GraphInput& input : graph.inputs()) {
+    halves[input.name] = RandomTensor(graph.type(input.value), random);
+    HostTensor x(F(graph.type(input.value).shape));
+    for (int64_t i = 0; i < x.size(); ++i) x.Set(i, halves[input.name].At(i));
+    floats[input.name] = std::move(x);
+  }
+  const auto want = RunOnce(Cpu(), wide, floats);
+  ForEachTarget([&] {
+    const auto got = RunOnce(Cpu(), graph, halves);
+    for (size_t o = 0; o < got.size(); ++o) EXPECT_LE(RelativeError(got[o], want[o]), 0.006) << o;
+  });
+}
+
+// Pairs of odd numbers of keys, queries and columns, beside float32 on the same numbers.
 TEST(CpuOps, AttentionOfBFloat16) {
-  for (int64_t tokens : {1, 7, 100, 131}) {
-    for (const auto& [hidden, depth] : {std::pair(0.0, 16), {-1e9, 16}, {-1e9, 64}, {-1e30, 5}}) {
-      SCOPED_TRACE(StrCat(tokens, " tokens, hidden ", hidden, ", depth ", depth));
-      const Graph graph = SplitHeads(tokens, hidden, DType::kBFloat16, depth),
-                  wide = SplitHeads(tokens, hidden, DType::kFloat32, depth);
-      const auto legal = Cpu().Legalize(graph);
-      ASSERT_TRUE(legal.ok()) << legal.status();
-      const bool widened =
-          std::any_of(legal->nodes().begin(), legal->nodes().end(), [](const Node& n) { return n.op == "Cast"; });
-      if (widened) GTEST_SKIP() << "this processor multiplies no bf16";
-      for (const Node& node : legal->nodes())
-        EXPECT_TRUE(node.op == "Constant" || node.op.starts_with("cpu.Attention")) << node.op;
-      std::mt19937 random(3);
-      std::map<std::string, HostTensor> halves, floats;
-      for (const GraphInput& input : graph.inputs()) {
-        halves[input.name] = RandomTensor(graph.type(input.value), random);
-        HostTensor x(F(graph.type(input.value).shape));
-        for (int64_t i = 0; i < x.size(); ++i) x.Set(i, halves[input.name].At(i));
-        floats[input.name] = std::move(x);
+  for (const Attrs& form : kAttentionForms) {
+    for (int64_t tokens : {1, 7, 100, 131}) {
+      for (const auto& [hidden, depth] : {std::pair(0.0, 16), {-1e9, 16}, {-1e9, 64}, {-1e30, 5}}) {
+        SCOPED_TRACE(StrCat(tokens, " tokens, hidden ", hidden, ", depth ", depth, ", dropout ", form.Float("ratio"),
+                            ", cap ", form.Float("softcap")));
+        CheckBFloat16Heads(SplitHeads(tokens, hidden, DType::kBFloat16, depth, form),
+                           SplitHeads(tokens, hidden, DType::kFloat32, depth, form));
       }
-      const auto want = RunOnce(Cpu(), wide, floats);
-      ForEachTarget([&] {
-        const auto got = RunOnce(Cpu(), graph, halves);
-        for (size_t o = 0; o < got.size(); ++o) EXPECT_LE(RelativeError(got[o], want[o]), 0.006) << o;
-      });
     }
   }
 }

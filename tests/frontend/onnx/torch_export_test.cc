@@ -419,6 +419,23 @@ TEST(TorchExport, FoldedBatchNormIsFound) {
   EXPECT_EQ(CountFoldedNorms(**LoadModel(model)), 1);
 }
 
+// TorchScript names what it computes from parameters "onnx::Conv_N": of a folded BatchNorm the weight and the bias, of
+// a weight that is only reshaped or normalized the weight alone.
+TEST(TorchExport, ComputedConvWeightIsNoFoldedBatchNorm) {
+  const auto count = [](const std::string& bias) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {1, 1, 2, 2});
+    AddFilled(&model, "fc.weight", {1, 1}, 2);
+    AddFilled(&model, "onnx::Conv_254", {1, 1, 1, 1}, 3);
+    AddFilled(&model, bias, {1}, 1);
+    AddNode(&model, "Conv", {"x", "onnx::Conv_254", bias}, {"y"});
+    AddOutput(&model, "y");
+    return CountFoldedNorms(**LoadModel(model));
+  };
+  EXPECT_EQ(count("conv1d.bias"), 0);
+  EXPECT_EQ(count("onnx::Conv_255"), 1);
+}
+
 // An embedding, which the exporter stores a second time, transposed, for the head that shares it.
 onnx::ModelProto TiedHead(bool metadata) {
   onnx::ModelProto model = NewModel(17);

@@ -60,7 +60,8 @@ TEST(MixedPrecision, AttentionStaysWholeAndItsMaskFloat) {
         "%a: f32[2,3,4] = Attention(%q, %k, %k, %m) {scale=0.5}; %y: f32[2,3,2] = MatMul(%a, %w) {trans_a=0, "
         "trans_b=0}; %y",
         "%1: bf16[2,3,4] = Cast(%q) {to=\"bf16\"}; %2: bf16[2,5,4] = Cast(%k) {to=\"bf16\"}; "
-        "%a: bf16[2,3,4] = Attention(%1, %2, %2, %m) {scale=0.5}; %3: bf16[4,2] = Cast(%w) {to=\"bf16\"}; "
+        "%a: bf16[2,3,4] = Attention(%1, %2, %2, %m) {ratio=0.0, scale=0.5, softcap=0.0, stream=0}; %3: bf16[4,2] = "
+        "Cast(%w) {to=\"bf16\"}; "
         "%y: bf16[2,3,2] = MatMul(%a, %3) {trans_a=0, trans_b=0}; %4: f32[2,3,2] = Cast(%y) {to=\"f32\"}; %4 \"y\"",
         0.05);
 }

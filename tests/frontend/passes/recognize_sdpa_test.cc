@@ -79,7 +79,8 @@ TEST(RecognizeSdpa, KeysAndMaskWithoutCopies) {
             GraphText(WithMask("bool[2,1,1,5]"),
                       "%zero: f32[] = Constant() {value=f32[](0)}; %inf: f32[] = Constant() {value=f32[](-inf)}; "
                       "%6: f32[2,1,1,5] = Where(%mask, %zero, %inf); "
-                      "%y: f32[2,2,3,6] = Attention(%q, %k, %v, %6) {scale=0.4999999828857291}; %y"));
+                      "%y: f32[2,2,3,6] = Attention(%q, %k, %v, %6) {ratio=0.0, scale=0.4999999828857291, "
+                      "softcap=0.0, stream=0}; %y"));
   ExpectSameNumbers(graph, canonical, 1e-4);
 }
 
@@ -133,6 +134,49 @@ TEST(RecognizeSdpa, ExportsOfKeras) {
                            "{value=f32[2,1,1](0, 1)}; ");
 }
 
+// Dropout of probabilities, which PyTorch writes behind its guard in training mode, with the mask that it has by
+// itself.
+TEST(RecognizeSdpa, DropsProbabilities) {
+  const std::string inputs = StrCat(WithMask("f32[2,1,3,5]"), ", feed %key: u32[4]");
+  const auto with = [](std::string_view dropped, std::string_view rest) {
+    return StrCat(kScores, "%s: f32[2,2,3,5] = Add(%a, %mask); ", kGuard, dropped, rest);
+  };
+  const std::string drop = "%d: f32[2,2,3,5] = Dropout(%g, %key) {ratio=0.25, stream=11}; ";
+  const std::string product = "%y: f32[2,2,3,6] = MatMul(%d, %v) {trans_a=0, trans_b=0}; %y";
+  const std::string merged =
+      "%h: f32[4,3,5] = Reshape(%d) {shape=[4, 3, 5]}; %w: f32[4,5,6] = Reshape(%v) {shape=[4, 5, 6]}; "
+      "%y: f32[4,3,6] = MatMul(%h, %w) {trans_a=0, trans_b=0}; %y";
+  const std::string alone = with(drop, product), regrouped = with(drop, merged);
+  const std::string read = with(drop, StrCat(product, ", %d"));
+  const RecognizeCase kCases[] = {
+      {"behind the guard", inputs, alone, "Attention 1"},
+      {"heads merged with the batch", inputs, regrouped, "Attention 1"},
+      {"read by somebody else", inputs, read, ""},
+  };
+  for (const RecognizeCase& c : kCases) CheckRecognized(c, Numbers());
+}
+
+TEST(RecognizeSdpa, CapsScores) {
+  const std::string numbers = Numbers() + Constants({{"cap", "5"}, {"other", "-3"}});
+  const auto with = [](std::string_view scores) {
+    return StrCat(kScores, scores, "%g: f32[2,2,3,5] = Softmax(%s) {axis=3}; ", kProduct);
+  };
+  const std::string capped =
+      "%b: f32[2,2,3,5] = Div(%a, %cap); %t: f32[2,2,3,5] = Tanh(%b); %c: f32[2,2,3,5] = Mul(%t, %cap); ";
+  const std::string masked = with(StrCat(capped, "%s: f32[2,2,3,5] = Add(%c, %mask); "));
+  const std::string unequal =
+      with("%b: f32[2,2,3,5] = Mul(%a, %root); %t: f32[2,2,3,5] = Tanh(%b); %s: f32[2,2,3,5] = Mul(%t, %other); ");
+  const std::string inside =
+      with("%b: f32[2,2,3,5] = Add(%a, %mask); %t: f32[2,2,3,5] = Tanh(%b); %s: f32[2,2,3,5] = Mul(%t, %cap); ");
+  const std::string mask = WithMask("f32[2,1,3,5]");
+  const RecognizeCase kCases[] = {
+      {"before the mask", mask, masked, "Attention 1"},
+      {"any factors", kQkv, unequal, "Attention 1"},
+      {"a mask inside", mask, inside, ""},
+  };
+  for (const RecognizeCase& c : kCases) CheckRecognized({c.what, c.inputs, c.before, c.found}, numbers);
+}
+
 // Constants that were rounded to bf16: the graph means GELU, as precisely as its numbers.
 TEST(RecognizeRounded, Gelu) {
   const auto gelu = [](std::string_view divisor) {
@@ -161,8 +205,8 @@ std::string OnlyMiss(std::string_view inputs, const std::string& body) {
 TEST(NearMisses, NameWhatIsInTheWay) {
   const std::string scores(kScores), product(kProduct);
   const std::string end = "%g: f32[2,2,3,5] = Softmax(%s) {axis=3} @\"weights\"; ";
-  EXPECT_EQ(OnlyMiss(kQkv, scores + "%s: f32[2,2,3,5] = Tanh(%a) @\"cap\"; " + end + product),
-            "Attention: MatMul: Tanh 'cap' is between its products");
+  EXPECT_EQ(OnlyMiss(kQkv, scores + "%s: f32[2,2,3,5] = Sigmoid(%a) @\"gate\"; " + end + product),
+            "Attention: MatMul: Sigmoid 'gate' is between its products");
   EXPECT_EQ(OnlyMiss(kQkv, scores + "%s: f32[2,2,3,5] = Mul(%a, %root); " + end + product + ", %g"),
             "Attention: MatMul: the result of Softmax 'weights' is an output");
   EXPECT_EQ(OnlyMiss(WithMask("bool[2,1,1,5]"), scores +

@@ -61,6 +61,19 @@ std::vector<Case> SoftmaxCases() {
   add_gradient("_mask", {2, 2, 5, 4}, {2, 2, 6, 4}, {2, 2, 6, 4}, {2, 1, 1, 6});
   add_gradient("_flat", {5, 4}, {6, 4}, {6, 3}, {5, 6});
   add_gradient("_vectors", {2, 7, 16}, {2, 19, 16}, {2, 19, 20}, {7, 1});
+  const Attrs dropped = {{"scale", 0.5}, {"ratio", 0.3}, {"stream", int64_t{7}}};
+  const Attrs capped = {{"scale", 0.5}, {"softcap", 1.5}};
+  Attrs both = dropped;
+  both.Set("softcap", 0.8);
+  const Input q = Normal({2, 3, 5, 4}), k = Normal({2, 3, 6, 4}), v = Normal({2, 3, 6, 7}), mask = Normal({2, 1, 5, 6});
+  cases.push_back({"Attention_dropout", "Attention", {q, k, v, Absent(), Key()}, dropped});
+  cases.push_back({"Attention_dropout_mask", "Attention", {q, k, v, Fixed(mask), Key()}, dropped});
+  cases.push_back({"Attention_softcap", "Attention", {q, k, v}, capped});
+  cases.push_back({"Attention_softcap_dropout_learned_mask", "Attention", {q, k, v, mask, Key()}, both});
+  const Input dy = Normal({2, 3, 5, 7}), fixed = Fixed(mask);
+  cases.push_back({"AttentionGrad_dropout", "AttentionGrad", {dy, q, k, v, Absent(), Key()}, dropped, {0, 1, 2}});
+  cases.push_back({"AttentionGrad_softcap", "AttentionGrad", {dy, q, k, v, fixed}, capped, {0, 1, 2}});
+  cases.push_back({"AttentionGrad_softcap_dropout", "AttentionGrad", {dy, q, k, v, fixed, Key()}, both, {0, 1, 2}});
   cases.push_back({"Attention_fixed_mask",
                    "Attention",
                    {Normal({2, 5, 4}), Normal({2, 6, 4}), Normal({2, 6, 4}), Fixed(Normal({5, 6}))},

@@ -62,6 +62,30 @@ std::string Padded(const std::string& text, size_t width) {
   return text + std::string(columns < width ? width - columns : 0, ' ');
 }
 
+std::string OperatorHeader(const Inspection& i) {
+  std::string text = "  nodes  ";
+  for (const std::string& backend : i.looked_at) text += Padded(backend, 12);
+  return text + "gradient";
+}
+
+std::string OperatorRow(const Inspection& i, const OperatorSupport& op, size_t wide) {
+  std::string text = absl::StrFormat("%s  %5d  ", Padded(Fitted(op.op), wide), op.count);
+  for (const std::string& backend : i.looked_at) {
+    const auto it = op.backends.find(backend);
+    text += Padded(!op.known ? "unknown" : it == op.backends.end() ? "-" : it->second, 12);
+  }
+  return PageRow("", text + (!op.known ? "unknown" : op.gradient.empty() ? "-" : op.gradient));
+}
+
+std::string BackendRows(const Inspection& i) {
+  std::string text;
+  for (const auto& [backend, problem] : i.backends)
+    text += PageRow("", StrCat("backend ", backend, ": ", problem.empty() ? "runs the training step" : problem));
+  if (!i.backends.empty() && !i.backends.contains("torch"))
+    text += PageRow("", "backend torch: not loaded (--backend torch looks at it, too)");
+  return text;
+}
+
 std::string OperatorRows(const Inspection& i) {
   int64_t nodes = 0;
   size_t wide = 8;
@@ -70,24 +94,14 @@ std::string OperatorRows(const Inspection& i) {
     wide = std::max(wide, op.op.size());
   }
   wide = std::min(wide, kNameWidth);
-  std::string text = PageRow("operators", StrCat(Padded(StrCat(i.operators.size(), " kinds"), wide),
-                                                 "  nodes  cpu         torch       gradient"));
-  for (const OperatorSupport& op : i.operators) {
-    const auto how = [&](const char* backend) {
-      const auto it = op.backends.find(backend);
-      return !op.known ? "unknown" : it == op.backends.end() ? "-" : it->second;
-    };
-    const std::string gradient = !op.known ? "unknown" : op.gradient.empty() ? "-" : op.gradient;
-    text += PageRow("", absl::StrFormat("%s  %5d  %s  %s  %s", Padded(Fitted(op.op), wide), op.count,
-                                        Padded(how("cpu"), 10), Padded(how("torch"), 10), gradient));
-  }
+  std::string text =
+      PageRow("operators", StrCat(Padded(StrCat(i.operators.size(), " kinds"), wide), OperatorHeader(i)));
+  for (const OperatorSupport& op : i.operators) text += OperatorRow(i, op, wide);
   text += PageRow("", StrCat(i.weights.empty() && i.outputs.empty()
                                  ? ""
                                  : "-: nothing of it is left to run: folded, moved only or part of a fusion; ",
                              i.operators.size(), " kinds, ", nodes, " nodes in all"));
-  for (const auto& [backend, problem] : i.backends)
-    text += PageRow("", StrCat("backend ", backend, ": ", problem.empty() ? "runs the training step" : problem));
-  return text;
+  return text + BackendRows(i);
 }
 
 constexpr size_t kMaxNearMisses = 8;  // all are in --json

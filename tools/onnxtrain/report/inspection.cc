@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
+#include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
@@ -39,9 +40,7 @@ class Inspector {
     out_.shapes = options_.import.input_shapes;
     for (std::string& quirk : FindQuirks(file_)) out_.quirks.push_back(std::move(quirk));
     const auto imported = models_.ImportForward(options_, batch_, true, true);
-    if (imported.ok()) backends_ = LoadBackends();  // slow: loads libtorch
-    out_.operators = GetOperatorSupport(file_, imported.ok() ? imported->get() : nullptr,
-                                        GetImportFailures(imported.status()), backends_);
+    InspectOperators(imported.ok() ? imported->get() : nullptr, GetImportFailures(imported.status()));
     if (!imported.ok()) {
       AddReasons(imported.status());
       if (AllOperatorsKnown()) out_.problems.back() += DescribeFreeDims(file_, options_.import.dim_values);
@@ -58,6 +57,27 @@ class Inspector {
 
  private:
   bool AllOperatorsKnown() const { return std::ranges::all_of(out_.operators, &OperatorSupport::known); }
+
+  void LoadBackend(const std::string& name) {
+    if (std::ranges::find(out_.looked_at, name) != out_.looked_at.end()) return;
+    backends_.push_back(LoadInstalledBackend(name));
+    out_.looked_at.push_back(name);
+  }
+
+  void InspectOperators(const ImportedModel* model, const std::vector<NodeFailure>& failures) {
+    if (model != nullptr) {
+      LoadBackend("cpu");
+      if (config_.backend == "torch" || (config_.backend == "auto" && MayHaveGpu())) LoadBackend("torch");
+    }
+    out_.operators = GetOperatorSupport(file_, model, failures, backends_);
+    const auto runs = [](const OperatorSupport& op) {
+      return std::ranges::none_of(op.backends,
+                                  [](const auto& b) { return b.second == "missing" || b.second == "absent"; });
+    };
+    if (std::ranges::all_of(out_.operators, runs)) return;
+    LoadBackend("torch");
+    out_.operators = GetOperatorSupport(file_, model, failures, backends_);
+  }
 
   // Adds one problem per node and operator.
   void AddReasons(const absl::Status& status) {
@@ -154,14 +174,18 @@ class Inspector {
     if (!graph.ok()) return AddReasons(graph.status());
     for (const Node& node : graph->nodes())
       out_.training_flops += NodeFlops(*graph, node) / static_cast<double>(batch_);
-    bool any = false;
-    for (const InstalledBackend& b : backends_) {
-      std::string problem = b.backend == nullptr ? b.problem : Text(b.backend->Legalize(*graph).status());
-      any |= problem.empty();
-      out_.backends[b.name] = std::move(problem);
-    }
-    if (any) return;
+    if (AnyBackendRuns(*graph)) return;
+    LoadBackend("torch");
+    if (AnyBackendRuns(*graph)) return;
     for (const auto& [name, problem] : out_.backends) out_.problems.push_back(StrCat("backend ", name, ": ", problem));
+  }
+
+  bool AnyBackendRuns(const Graph& step) {
+    for (const InstalledBackend& b : backends_) {
+      if (out_.backends.contains(b.name)) continue;
+      out_.backends[b.name] = b.backend == nullptr ? b.problem : Text(b.backend->Legalize(step).status());
+    }
+    return std::ranges::any_of(out_.backends, [](const auto& b) { return b.second.empty(); });
   }
 
   const TrainConfig& config_;

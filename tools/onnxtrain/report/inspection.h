@@ -22,7 +22,10 @@ struct Inspection {
   std::map<std::string, int> recognized;        // composites that replaced written forms, by operator
   std::map<std::string, int> elementwise;       // forms that kernels for elementwise regions compute as they are
   std::vector<std::string> near_misses;         // what looks like a composite and is none, and why
-  std::map<std::string, std::string> backends;  // "" or why it cannot run the training step
+  // The backends that were loaded: cpu, and torch where it is asked for, where there may be a GPU for it, or where cpu
+  // cannot run everything. Loading libtorch takes longer than most inspections.
+  std::vector<std::string> looked_at;
+  std::map<std::string, std::string> backends;  // of those: "" or why it cannot run the training step
   std::vector<std::string> problems;            // each prevents training
   std::vector<std::string> quirks;
   std::vector<WeightDecision> weights;
@@ -34,7 +37,7 @@ struct Inspection {
   double parameter_bytes = 0;
 };
 
-// Inspects config.model; reads the fields about model, loss and dimensions.
+// Inspects config.model; reads the fields about model, loss, dimensions and backend.
 absl::StatusOr<Inspection> Inspect(const TrainConfig& config);
 
 }  // namespace onnxtrain::cli

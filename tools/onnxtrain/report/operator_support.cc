@@ -57,24 +57,20 @@ void LookAtNode(const Graph& graph, const Node& node, const std::vector<Installe
 
 }  // namespace
 
-std::vector<InstalledBackend> LoadBackends() {
+InstalledBackend LoadInstalledBackend(const std::string& name) {
   const int threads = ChooseThreads(0);
   SetEnvironment(threads);
-  std::vector<InstalledBackend> backends;
+  InstalledBackend b{.name = name};
   const std::vector<std::string> installed = BackendNames();
-  for (const char* name : {"cpu", "torch"}) {
-    InstalledBackend b{.name = name};
-    const bool there = std::find(installed.begin(), installed.end(), name) != installed.end();
-    auto backend = there ? CreateBackend(name, {.device = "cpu", .threads = threads})
-                         : absl::StatusOr<std::unique_ptr<Backend>>(absl::NotFoundError("not installed"));
-    if (backend.ok()) {
-      b.backend = *std::move(backend);
-    } else {
-      b.problem = std::string(ToStd(backend.status().message()));
-    }
-    backends.push_back(std::move(b));
+  const bool there = std::find(installed.begin(), installed.end(), name) != installed.end();
+  auto backend = there ? CreateBackend(name, {.device = "cpu", .threads = threads})
+                       : absl::StatusOr<std::unique_ptr<Backend>>(absl::NotFoundError("not installed"));
+  if (backend.ok()) {
+    b.backend = *std::move(backend);
+  } else {
+    b.problem = std::string(ToStd(backend.status().message()));
   }
-  return backends;
+  return b;
 }
 
 std::vector<OperatorSupport> GetOperatorSupport(const OnnxModel& file, const ImportedModel* model,

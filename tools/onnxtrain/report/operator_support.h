@@ -28,8 +28,8 @@ struct InstalledBackend {
   std::unique_ptr<Backend> backend;  // null where its library cannot be loaded
   std::string problem;
 };
-// Loads every known backend, installed or not.
-std::vector<InstalledBackend> LoadBackends();
+// Loads a backend for the CPU, installed or not.
+InstalledBackend LoadInstalledBackend(const std::string& name);
 
 // `model` is the import of `file`, or null where that failed with `failures`; no backend is asked then.
 std::vector<OperatorSupport> GetOperatorSupport(const OnnxModel& file, const ImportedModel* model,
