@@ -48,7 +48,7 @@ struct StridedType {
   Shape shape, strides;
 };
 
-// The inputs to the mask (a scalar where there is none), then the outputs, of a cpu.Attention or cpu.AttentionGrad node.
+// The inputs to the mask (a scalar where there is none), then the outputs, of cpu.Attention or cpu.AttentionGrad.
 std::vector<StridedType> GetHeadOperands(const KernelContext& c);
 
 }  // namespace onnxtrain::cpu

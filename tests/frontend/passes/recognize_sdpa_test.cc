@@ -143,14 +143,18 @@ TEST(RecognizeSdpa, DropsProbabilities) {
   };
   const std::string drop = "%d: f32[2,2,3,5] = Dropout(%g, %key) {ratio=0.25, stream=11}; ";
   const std::string product = "%y: f32[2,2,3,6] = MatMul(%d, %v) {trans_a=0, trans_b=0}; %y";
+  const std::string merged_inputs = "feed %q: f32[4,8,3], feed %k: f32[4,8,5], feed %v: f32[4,5,6], feed %key: u32[4]";
   const std::string merged =
-      "%h: f32[4,3,5] = Reshape(%d) {shape=[4, 3, 5]}; %w: f32[4,5,6] = Reshape(%v) {shape=[4, 5, 6]}; "
-      "%y: f32[4,3,6] = MatMul(%h, %w) {trans_a=0, trans_b=0}; %y";
-  const std::string alone = with(drop, product), regrouped = with(drop, merged);
+      "%a: f32[4,3,5] = MatMul(%q, %k) {trans_a=1, trans_b=0}; %s: f32[2,2,3,5] = Reshape(%a) {shape=[2, 2, 3, 5]}; "
+      "%g: f32[2,2,3,5] = Softmax(%s) {axis=3}; " +
+      drop +
+      "%u: f32[4,3,5] = Reshape(%d) {shape=[4, 3, 5]}; "
+      "%y: f32[4,3,6] = MatMul(%u, %v) {trans_a=0, trans_b=0}; %y";
+  const std::string alone = with(drop, product);
   const std::string read = with(drop, StrCat(product, ", %d"));
   const RecognizeCase kCases[] = {
       {"behind the guard", inputs, alone, "Attention 1"},
-      {"heads merged with the batch", inputs, regrouped, "Attention 1"},
+      {"heads merged with the batch", merged_inputs, merged, "Attention 1"},
       {"read by somebody else", inputs, read, ""},
   };
   for (const RecognizeCase& c : kCases) CheckRecognized(c, Numbers());
@@ -162,12 +166,12 @@ TEST(RecognizeSdpa, CapsScores) {
     return StrCat(kScores, scores, "%g: f32[2,2,3,5] = Softmax(%s) {axis=3}; ", kProduct);
   };
   const std::string capped =
-      "%b: f32[2,2,3,5] = Div(%a, %cap); %t: f32[2,2,3,5] = Tanh(%b); %c: f32[2,2,3,5] = Mul(%t, %cap); ";
+      "%b: f32[2,2,3,5] = Div(%a, %cap); %h: f32[2,2,3,5] = Tanh(%b); %c: f32[2,2,3,5] = Mul(%h, %cap); ";
   const std::string masked = with(StrCat(capped, "%s: f32[2,2,3,5] = Add(%c, %mask); "));
   const std::string unequal =
-      with("%b: f32[2,2,3,5] = Mul(%a, %root); %t: f32[2,2,3,5] = Tanh(%b); %s: f32[2,2,3,5] = Mul(%t, %other); ");
+      with("%b: f32[2,2,3,5] = Mul(%a, %root); %h: f32[2,2,3,5] = Tanh(%b); %s: f32[2,2,3,5] = Mul(%h, %other); ");
   const std::string inside =
-      with("%b: f32[2,2,3,5] = Add(%a, %mask); %t: f32[2,2,3,5] = Tanh(%b); %s: f32[2,2,3,5] = Mul(%t, %cap); ");
+      with("%b: f32[2,2,3,5] = Add(%a, %mask); %h: f32[2,2,3,5] = Tanh(%b); %s: f32[2,2,3,5] = Mul(%h, %cap); ");
   const std::string mask = WithMask("f32[2,1,3,5]");
   const RecognizeCase kCases[] = {
       {"before the mask", mask, masked, "Attention 1"},
