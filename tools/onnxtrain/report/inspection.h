@@ -19,9 +19,9 @@ struct Inspection {
   std::map<std::string, Type> outputs;  // by name, at the extents in `shapes`; empty where the import failed
   std::map<std::string, Shape> shapes;  // by input, with values for free dimensions
   std::vector<OperatorSupport> operators;
-  std::map<std::string, int> recognized;        // composites that replaced written forms, by operator
-  std::map<std::string, int> elementwise;       // forms that kernels for elementwise regions compute as they are
-  std::vector<std::string> near_misses;         // what looks like a composite and is none, and why
+  std::map<std::string, int> recognized;   // composites that replaced written forms, by operator
+  std::map<std::string, int> elementwise;  // forms that kernels for elementwise regions compute as they are
+  std::vector<std::string> near_misses;    // what looks like a composite and is none, and why
   // The backends that were loaded: cpu, and torch where it is asked for, where there may be a GPU for it, or where cpu
   // cannot run everything. Loading libtorch takes longer than most inspections.
   std::vector<std::string> looked_at;
