@@ -78,9 +78,10 @@ absl::StatusOr<HostTensor> ReadEntry(zip_t* zip, const zip_stat_t& entry, int64_
   return tensor;
 }
 
-// Reads the arrays but those in `skip`.
+using IsWanted = std::function<bool(const std::string& name)>;
+
 absl::StatusOr<NamedArrays> ReadArrays(const std::string& path, int64_t file_size, int64_t max_bytes,
-                                       const std::set<std::string>& skip) {
+                                       const IsWanted& is_wanted) {
   ASSIGN_OR_RETURN(const Archive zip, OpenArchive(path, ZIP_RDONLY));
   if (max_bytes == 0) max_bytes = DefaultMemoryLimit();
   NamedArrays arrays;
@@ -96,7 +97,7 @@ absl::StatusOr<NamedArrays> ReadArrays(const std::string& path, int64_t file_siz
     name.resize(name.size() - kSuffix.size());
     const std::string where = StrCat("array '", Printable(name), "': ");
     if (!names.insert(name).second) return Invalid(where, "the name occurs twice");
-    if (skip.contains(name)) continue;
+    if (!is_wanted(name)) continue;
     RETURN_IF_ERROR(Annotate(CheckEntry(entry, file_size), where));
     RETURN_IF_ERROR(Annotate(CheckMemory(total += static_cast<int64_t>(entry.size), max_bytes), where));
     auto tensor = ReadEntry(zip.get(), entry, max_bytes);
@@ -122,13 +123,12 @@ absl::Status AddEntry(zip_t* zip, const std::string& name, const std::string& by
 }  // namespace
 
 absl::StatusOr<NamedArrays> ReadNpz(const std::string& path, int64_t max_bytes) {
-  return ReadNpzWithout({}, path, max_bytes);
+  return ReadNpzWhere([](const std::string&) { return true; }, path, max_bytes);
 }
 
-absl::StatusOr<NamedArrays> ReadNpzWithout(const std::set<std::string>& skip, const std::string& path,
-                                           int64_t max_bytes) {
+absl::StatusOr<NamedArrays> ReadNpzWhere(const IsWanted& is_wanted, const std::string& path, int64_t max_bytes) {
   ASSIGN_OR_RETURN(const int64_t file_size, RegularFileSize(path));
-  auto arrays = ReadArrays(path, file_size, max_bytes, skip);
+  auto arrays = ReadArrays(path, file_size, max_bytes, is_wanted);
   if (!arrays.ok()) return Annotate(arrays.status(), StrCat(path, ": "));
   return arrays;
 }

@@ -2,6 +2,7 @@
 #include "frontend/data/formats/file_arrays.h"
 #include "frontend/data/formats/npy.h"
 #include "frontend/data/formats/npz.h"
+#include "frontend/data/formats/npz_parts.h"
 #include "frontend/data/formats/zip_directory.h"
 #include "frontend/data/memory_dataset.h"
 
@@ -14,10 +15,36 @@ constexpr std::string_view kSuffix = ".npy";
 
 std::string ArrayName(const ZipMember& member) { return member.name.substr(0, member.name.size() - kSuffix.size()); }
 
-Opened OpenInMemory(const std::string& path, const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(NamedArrays arrays, ReadNpz(path, options.max_bytes));
+// Without parts where the archive cannot be read, which is for others to tell.
+std::optional<NpzPart> FindPart(const std::string& path, bool eval_split) {
+  const auto file = RandomFile::Open(path);
+  const auto members = file.ok() ? ListZipMembers(**file) : file.status();
+  if (!members.ok()) return std::nullopt;
+  std::vector<std::string> names;
+  for (const ZipMember& member : *members) {
+    if (!member.name.ends_with(kSuffix)) return std::nullopt;
+    names.push_back(ArrayName(member));
+  }
+  return FindNpzPart(names, eval_split);
+}
+
+// Which arrays are read, and as which columns.
+class Selection {
+ public:
+  Selection(const std::string& path, bool eval_split) : part_(FindPart(path, eval_split)) {}
+
+  bool Has(const std::string& array) const { return !part_ || part_->contains(array); }
+  std::string Column(const std::string& array) const { return part_ ? part_->at(array) : array; }
+
+ private:
+  std::optional<NpzPart> part_;
+};
+
+Opened OpenInMemory(const std::string& path, const Selection& selection, const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(NamedArrays arrays,
+                   ReadNpzWhere([&](const std::string& name) { return selection.Has(name); }, path, options.max_bytes));
   std::vector<NamedTensor> columns;
-  for (auto& [name, tensor] : arrays) columns.push_back({std::move(name), std::move(tensor)});
+  for (auto& [name, tensor] : arrays) columns.push_back({selection.Column(name), std::move(tensor)});
   auto dataset = MakeMemoryDataset(std::move(columns), [path](int64_t i) { return StrCat(path, ": sample ", i); });
   if (!dataset.ok()) return Annotate(dataset.status(), StrCat(path, ": "));
   return dataset;
@@ -38,34 +65,40 @@ absl::StatusOr<FileArray> FindInFile(const RandomFile& file, const ZipMember& me
   return array;
 }
 
-Opened OpenInFile(const std::string& path, const DatasetOptions& options) {
+Opened OpenInFile(const std::string& path, const Selection& selection, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const auto file, RandomFile::Open(path));
   ASSIGN_OR_RETURN(const std::vector<ZipMember> members, ListZipMembers(*file));
   std::vector<FileArray> arrays;
   std::set<std::string> in_file;
   for (const ZipMember& member : members) {
     if (!member.name.ends_with(kSuffix)) return Invalid("'", member.name, "' is no .npy array");
+    if (!selection.Has(ArrayName(member))) continue;
     auto array = FindInFile(*file, member);
     if (!array.ok()) return Annotate(array.status(), StrCat("array '", ArrayName(member), "': "));
     if (array->offset > 0) in_file.insert(array->name);
     arrays.push_back(*std::move(array));
   }
-  ASSIGN_OR_RETURN(NamedArrays others, ReadNpzWithout(in_file, path, options.max_bytes));
+  const auto is_held = [&](const std::string& name) { return selection.Has(name) && !in_file.contains(name); };
+  ASSIGN_OR_RETURN(NamedArrays others, ReadNpzWhere(is_held, path, options.max_bytes));
   for (auto& [name, tensor] : others) {
     const auto array = std::ranges::find(arrays, name, &FileArray::name);
     if (array == arrays.end()) return Invalid("array '", name, "' is not in the zip directory");
     array->type = tensor.type();
     array->held = std::move(tensor);
   }
+  for (FileArray& array : arrays) array.name = selection.Column(array.name);
   return MakeFileDataset(path, file, std::move(arrays));
 }
 
 }  // namespace
 
+bool HasEvalArrays(const std::string& path) { return FindPart(path, true).has_value(); }
+
 Opened OpenNpz(const std::string& path, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const int64_t size, RegularFileSize(path));
-  if (size <= kHeldInMemory) return OpenInMemory(path, options);
-  auto dataset = OpenInFile(path, options);
+  const Selection selection(path, options.eval_split);
+  if (size <= kHeldInMemory) return OpenInMemory(path, selection, options);
+  auto dataset = OpenInFile(path, selection, options);
   if (!dataset.ok() && !std::string_view(ToStd(dataset.status().message())).starts_with(path))
     return Annotate(dataset.status(), StrCat(path, ": "));
   return dataset;

@@ -22,7 +22,8 @@ class NpzFolder : public Dataset {
   absl::Status Read(int64_t i, int c, const ReadPass&, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size() && c >= 0 && c < static_cast<int>(columns_.size()));
     const Column& column = columns_[c];
-    ASSIGN_OR_RETURN(const NamedArrays arrays, ReadNpzWithout(OtherThan(c), Describe(i), 0));
+    const auto is_column = [&](const std::string& name) { return name == column.name; };
+    ASSIGN_OR_RETURN(const NamedArrays arrays, ReadNpzWhere(is_column, Describe(i), 0));
     const auto array = std::ranges::find(arrays, column.name, &NamedArrays::value_type::first);
     if (array == arrays.end()) return Invalid(Describe(i), ": there is no array '", column.name, "'");
     if (array->second.type() != column.sample)
@@ -33,13 +34,6 @@ class NpzFolder : public Dataset {
   }
 
  private:
-  std::set<std::string> OtherThan(int c) const {
-    std::set<std::string> names;
-    for (const Column& column : columns_) names.insert(column.name);
-    names.erase(columns_[c].name);
-    return names;
-  }
-
   std::string folder_;
   std::vector<std::string> names_;
   std::vector<Column> columns_;

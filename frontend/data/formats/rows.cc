@@ -39,7 +39,7 @@ Opened OpenTabs(const std::string& path, const DatasetOptions& options) { return
 
 std::vector<Source> BuiltInSources() {
   return {
-      {.name = "npz", .what = ".npz", .suffixes = {".npz"}, .open = OpenNpz},
+      {.name = "npz", .what = ".npz", .suffixes = {".npz"}, .open = OpenNpz, .has_eval_samples = HasEvalArrays},
       {.name = "npy", .what = ".npy", .suffixes = {".npy"}, .packed = true, .open = OpenNpy},
       {.name = "safetensors", .what = ".safetensors", .suffixes = {".safetensors"}, .open = OpenSafetensors},
       {.name = "csv", .what = ".csv", .suffixes = {".csv"}, .packed = true, .open = OpenCommas, .is_table = true},

@@ -83,6 +83,46 @@ TEST(Npz, ArraysOfADatasetHaveOneLength) {
   EXPECT_EQ(Message(OpenDataset(dir / "a.npz", {}).status()), dir / "a.npz" + ": 'x' f32[0,4] holds no samples");
 }
 
+TEST(Npz, PartsForTrainingAndEvaluation) {
+  const auto column = [](int64_t n) { return HostTensor({DType::kFloat32, {n, 2}}); };
+  const struct {
+    std::vector<std::pair<std::string, int64_t>> arrays;
+    std::vector<std::string> columns;
+    int64_t train, eval;  // samples; eval 0: there are no parts
+  } kCases[] = {
+      {{{"x_test", 3}, {"x_train", 9}, {"y_test", 3}, {"y_train", 9}}, {"x", "y"}, 9, 3},
+      {{{"X_train", 9}, {"Y_train", 9}, {"X_valid", 2}, {"Y_valid", 2}, {"X_test", 3}, {"Y_test", 3}},
+       {"X", "Y"},
+       9,
+       2},
+      {{{"train_images", 9}, {"val_images", 2}, {"test_images", 4}}, {"images"}, 9, 2},
+      {{{"x_train", 9}, {"y_train", 9}}, {"x_train", "y_train"}, 9, 0},
+      {{{"x_train", 9}, {"y_train", 9}, {"x_test", 9}}, {"x_train", "y_train", "x_test"}, 9, 0},
+      {{{"x_train", 9}, {"x_test", 9}, {"z", 9}}, {"x_train", "x_test", "z"}, 9, 0},
+      {{{"train", 9}, {"test", 9}}, {"train", "test"}, 9, 0},
+  };
+  TempDir dir;
+  for (const auto& c : kCases) {
+    NamedArrays arrays;
+    for (const auto& [name, samples] : c.arrays) arrays.emplace_back(name, column(samples));
+    ASSERT_TRUE(WriteNpz(dir / "a.npz", arrays).ok());
+    EXPECT_EQ(HasEvalArrays(dir / "a.npz"), c.eval > 0);
+    for (const bool eval : {false, true}) {
+      const auto data = OpenDataset(dir / "a.npz", {.eval_split = eval});
+      ASSERT_TRUE(data.ok()) << c.arrays[0].first << data.status();
+      EXPECT_EQ((*data)->size(), eval && c.eval > 0 ? c.eval : c.train);
+      std::vector<std::string> names;
+      for (const Column& found : (*data)->columns()) names.push_back(found.name);
+      EXPECT_EQ(names, c.columns);
+    }
+  }
+  // Stored arrays of a large archive stay in the file.
+  const int64_t n = int64_t{9} << 20;
+  ASSERT_TRUE(WriteNpz(dir / "large.npz", {{"x_train", column(n)}, {"x_test", column(5)}}).ok());
+  EXPECT_EQ((*OpenDataset(dir / "large.npz", {}))->size(), n);
+  EXPECT_EQ((*OpenDataset(dir / "large.npz", {.eval_split = true}))->size(), 5);
+}
+
 TEST(Npz, BrokenArchives) {
   TempDir dir;
   ExpectMessage(OpenDataset(dir.Write("a.npz", ""), {}).status(), "a.npz: the file is empty");
