@@ -14,14 +14,15 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
-#include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "frontend/data/file.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/data/json_writer.h"
 #include "frontend/data/zstd_stream.h"
+#include "optim/checkpoint/crc64.h"
 #include "optim/checkpoint/file_writer.h"
+#include "optim/checkpoint/retry.h"
 
 namespace onnxtrain {
 namespace {
@@ -33,17 +34,9 @@ constexpr char kModelFile[] = "model.safetensors", kOptimizerFile[] = "optimizer
 constexpr char kCompressed[] = ".zst";
 constexpr char kStateFile[] = "state.json", kManifestFile[] = "MANIFEST.json";
 constexpr std::string_view kTemporary = ".tmp-", kPrefix = "step-";
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 constexpr int64_t kMaxStateBytes = int64_t{64} << 20;
-constexpr size_t kChunk = size_t{4} << 20;
-
-// Calls again what a signal has interrupted.
-template <typename Call>
-auto Retry(const Call& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
+constexpr size_t kChunk = size_t{1} << 20;
 
 std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
@@ -57,9 +50,9 @@ absl::Status AppendTensors(const NamedArrays& tensors, Sink* sink) {
   return absl::OkStatus();
 }
 
-// The hash is that of the bytes on disk; `unpacked`: their number before compression.
-Json ManifestEntry(FileWriter& file, int64_t unpacked) {
-  return {{"bytes", file.size()}, {"unpacked_bytes", unpacked}, {"sha256", file.Sha256Hex()}};
+// The checksum is that of the bytes on disk; `unpacked`: their number before compression.
+Json ManifestEntry(const FileWriter& file, int64_t unpacked) {
+  return {{"bytes", file.size()}, {"unpacked_bytes", unpacked}, {"crc64", Crc64Text(file.crc())}};
 }
 
 absl::Status WriteTensors(int folder, std::string name, const NamedArrays& tensors, bool compressed, Json* files) {
@@ -87,8 +80,7 @@ absl::Status WriteText(int folder, const char* name, std::string_view text, Json
 
 std::string ManifestText(const Json& content) {
   const std::string text = WriteJson(content);
-  const Json manifest = {{"content", content},
-                         {"sha256", Sha256Hex(std::as_bytes(std::span(text.data(), text.size())))}};
+  const Json manifest = {{"content", content}, {"crc64", Crc64Text(ExtendCrc64(0, AsBytes(text)))}};
   return WriteJson(manifest, 2) + "\n";
 }
 
@@ -121,10 +113,11 @@ absl::Status CheckAgainst(const Json& entry, const std::string& path) {
     return Invalid(path, ": has ", size, " bytes instead of ", entry.value("bytes", int64_t{-1}));
   const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "rbe"), fclose);
   if (file == nullptr) return Invalid(path, ": ", std::strerror(errno));
-  Sha256 hash;
+  uint64_t crc = 0;
   std::vector<std::byte> chunk(kChunk);
-  while (const size_t n = fread(chunk.data(), 1, chunk.size(), file.get())) hash.Update(std::span(chunk).first(n));
-  return entry.value("sha256", "") == hash.Hex() ? absl::OkStatus() : Invalid(path, ": is damaged");
+  while (const size_t n = fread(chunk.data(), 1, chunk.size(), file.get()))
+    crc = ExtendCrc64(crc, std::span(chunk).first(n));
+  return entry.value("crc64", "") == Crc64Text(crc) ? absl::OkStatus() : Invalid(path, ": is damaged");
 }
 
 // The name under which the manifest lists a file: its own, or that of the compressed one.

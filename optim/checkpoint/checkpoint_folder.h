@@ -3,7 +3,7 @@
 //   model.safetensors      trained weights, running statistics and weight averages, by initializer name
 //   optimizer.safetensors  moments and counters
 //   state.json             everything else (run_state.h)
-//   MANIFEST.json          size and SHA-256 of each file, and its own
+//   MANIFEST.json          size and CRC-64 of each file, and its own
 //
 // Compressed tensors are in model.safetensors.zst and optimizer.safetensors.zst.
 //

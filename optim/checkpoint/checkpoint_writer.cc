@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "frontend/base/status.h"
@@ -42,9 +43,8 @@ std::vector<int64_t> FindBest(const CheckpointFolder& folder, int64_t last) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, const Retention& retention, bool compressed,
-                                   int64_t first_step)
-    : folder_(*folder), retention_(retention), compressed_(compressed), best_(FindBest(*folder, first_step)) {}
+CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, const CheckpointOptions& options, int64_t first_step)
+    : folder_(*folder), options_(options), copy_(options.copy_threads), best_(FindBest(*folder, first_step)) {}
 
 absl::Status CheckpointWriter::CheckRoom(Session& session) const {
   ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session.State());
@@ -53,36 +53,18 @@ absl::Status CheckpointWriter::CheckRoom(Session& session) const {
   return folder_.CheckRoom(bytes);
 }
 
-absl::Status CheckpointWriter::Reserve(Session& session) {
-  ASSIGN_OR_RETURN(tensors_, session.State());
-  for (const StateTensor& tensor : tensors_) copies_.emplace_back(tensor.region.type);
-  return absl::OkStatus();
-}
-
-absl::Status CheckpointWriter::Copy(Session& session) {
-  if (copies_.empty()) RETURN_IF_ERROR(Reserve(session));
-  RETURN_IF_ERROR(session.State().status());  // waits for queued work
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const BufferView& view = tensors_[i].region.view;
-    RETURN_IF_ERROR(view.buffer->Read(view.offset, copies_[i].mutable_bytes()));
-  }
-  return absl::OkStatus();
-}
-
-CheckpointContent CheckpointWriter::MakeContent(int64_t step, std::string state) const {
-  CheckpointContent content{.step = step, .state = std::move(state), .compressed = compressed_};
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    (tensors_[i].of_model ? content.model : content.optimizer).emplace_back(tensors_[i].name, copies_[i]);
-  }
-  return content;
-}
-
 absl::Status CheckpointWriter::Save(Session& session, int64_t step, std::string state, bool best) {
   const absl::Status before = Finish();
-  RETURN_IF_ERROR(Copy(session));
+  RETURN_IF_ERROR(copy_.Update(session));
   last_step_ = step;
-  thread_ = std::thread(
-      [this, content = MakeContent(step, std::move(state)), best] { status_ = WriteAndRotate(content, best); });
+  CheckpointContent content{.step = step, .state = std::move(state), .compressed = options_.compressed};
+  copy_.AppendTo(&content);
+  const auto write = [this, content = std::move(content), best] { status_ = WriteAndRotate(content, best); };
+  try {
+    thread_ = std::thread(write);
+  } catch (const std::system_error&) {  // the system gives no thread
+    write();
+  }
   return before;
 }
 
@@ -103,7 +85,7 @@ void CheckpointWriter::Join() {
 absl::Status CheckpointWriter::WriteAndRotate(const CheckpointContent& content, bool best) {
   const Span span(trace_, Trace::kCheckpoints, "write checkpoint");
   RETURN_IF_ERROR(folder_.Write(content));
-  if (best && retention_.keep_best > 0) RETURN_IF_ERROR(LinkBest(content.step));
+  if (best && options_.keep_best > 0) RETURN_IF_ERROR(LinkBest(content.step));
   return Rotate(content.step);
 }
 
@@ -114,12 +96,11 @@ absl::Status CheckpointWriter::LinkBest(int64_t step) {
 }
 
 absl::Status CheckpointWriter::Rotate(int64_t written) {
-  const size_t kept = std::min(best_.size(), static_cast<size_t>(std::max<int64_t>(retention_.keep_best, 0)));
+  const size_t kept = std::min(best_.size(), static_cast<size_t>(std::max<int64_t>(options_.keep_best, 0)));
   best_.erase(best_.begin(), best_.end() - static_cast<std::ptrdiff_t>(kept));
   const std::vector<int64_t> steps = ListCheckpoints(folder_.path());
   const auto end = std::ranges::upper_bound(steps, written);
-  const auto first_kept =
-      end - std::min<std::ptrdiff_t>(end - steps.begin(), std::max<int64_t>(retention_.keep_last, 1));
+  const auto first_kept = end - std::min<std::ptrdiff_t>(end - steps.begin(), std::max<int64_t>(options_.keep_last, 1));
   for (auto step = steps.begin(); step != steps.end(); ++step) {
     const bool recent = step >= first_kept && step < end;
     if (!recent && std::ranges::find(best_, *step) == best_.end()) RETURN_IF_ERROR(folder_.Remove(*step));

@@ -10,20 +10,23 @@
 
 #include "absl/status/status.h"
 #include "optim/checkpoint/checkpoint_folder.h"
+#include "optim/checkpoint/state_copy.h"
 #include "optim/session.h"
 
 namespace onnxtrain {
 
-struct Retention {
-  int64_t keep_last = 2;  // newest checkpoints; at least 1
-  int64_t keep_best = 0;  // of the best evaluations; the best of all has the link `best`
+struct CheckpointOptions {
+  int64_t keep_last = 2;    // newest checkpoints; at least 1
+  int64_t keep_best = 0;    // of the best evaluations; the best of all has the link `best`
+  bool compressed = false;  // as in CheckpointContent
+  int copy_threads = 1;     // as in StateCopy
 };
 
 class CheckpointWriter {
  public:
-  // `folder` must outlive it; `compressed`: as in CheckpointContent; `first_step`: the update that the run continues
-  // after. The best checkpoints up to it count for `retention`.
-  CheckpointWriter(CheckpointFolder* folder, const Retention& retention, bool compressed, int64_t first_step);
+  // `folder` must outlive it; `first_step`: the update that the run continues after. The best checkpoints up to it
+  // count for `keep_best`.
+  CheckpointWriter(CheckpointFolder* folder, const CheckpointOptions& options, int64_t first_step);
   ~CheckpointWriter() { Join(); }
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -44,22 +47,18 @@ class CheckpointWriter {
   // Fails where the disk has no room for a checkpoint.
   absl::Status CheckRoom(Session& session) const;
   // Allocates the memory of the copy before the first step.
-  absl::Status Reserve(Session& session);
+  absl::Status Reserve(Session& session) { return copy_.Reserve(session); }
 
  private:
-  absl::Status Copy(Session& session);
-  CheckpointContent MakeContent(int64_t step, std::string state) const;
   absl::Status WriteAndRotate(const CheckpointContent& content, bool best);
   absl::Status LinkBest(int64_t step);
   absl::Status Rotate(int64_t written);
   void Join();
 
   CheckpointFolder& folder_;
-  const Retention retention_;
-  const bool compressed_;
-  std::vector<StateTensor> tensors_;
-  std::vector<HostTensor> copies_;  // by index of tensors_
-  std::vector<int64_t> best_;       // steps, the best one last
+  const CheckpointOptions options_;
+  StateCopy copy_;
+  std::vector<int64_t> best_;  // steps, the best one last
   int64_t last_step_ = -1;
   Trace* trace_ = nullptr;
   absl::Status status_;  // written by the thread until it is joined

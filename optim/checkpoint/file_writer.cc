@@ -6,24 +6,23 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "frontend/base/status.h"
+#include "optim/checkpoint/crc64.h"
+#include "optim/checkpoint/retry.h"
 
 namespace onnxtrain {
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 20;  // what is hashed is still in the caches when it is written
-
-// Calls again what a signal has interrupted.
-template <typename Call>
-auto Retry(const Call& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
+constexpr std::align_val_t kAlignment{4096};  // of memory, offsets and sizes that bypass the page cache
+constexpr size_t kChunk = size_t{4} << 20;
+constexpr size_t kPiece = size_t{128} << 10;  // is still in the caches when its checksum is computed
 
 }  // namespace
+
+void FileWriter::Free::operator()(std::byte* bytes) const { operator delete(bytes, kAlignment); }
 
 absl::StatusOr<FileWriter> FileWriter::Create(int folder, const std::string& name) {
   const auto create = [&] { return openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); };
@@ -32,8 +31,17 @@ absl::StatusOr<FileWriter> FileWriter::Create(int folder, const std::string& nam
   return writer;
 }
 
+FileWriter::FileWriter(std::string name, int fd)
+    : name_(std::move(name)), fd_(fd), chunk_(static_cast<std::byte*>(operator new(kChunk, kAlignment))) {}
+
 FileWriter::FileWriter(FileWriter&& other) noexcept
-    : name_(std::move(other.name_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_), hash_(other.hash_) {}
+    : name_(std::move(other.name_)),
+      fd_(std::exchange(other.fd_, -1)),
+      size_(other.size_),
+      crc_(other.crc_),
+      chunk_(std::move(other.chunk_)),
+      filled_(other.filled_),
+      direct_(other.direct_) {}
 
 FileWriter::~FileWriter() {
   if (fd_ >= 0) close(fd_);
@@ -45,20 +53,43 @@ absl::Status FileWriter::Failed(std::string_view what) const {
 
 absl::Status FileWriter::Append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    std::span<const std::byte> chunk = bytes.first(std::min(bytes.size(), kChunk));
-    bytes = bytes.subspan(chunk.size());
-    hash_.Update(chunk);
-    size_ += static_cast<int64_t>(chunk.size());
-    while (!chunk.empty()) {
-      const ssize_t n = Retry([&] { return write(fd_, chunk.data(), chunk.size()); });
-      if (n < 0) return Failed("cannot be written");
-      chunk = chunk.subspan(n);
+    const size_t piece = std::min({bytes.size(), kPiece, kChunk - filled_});
+    std::byte* to = chunk_.get() + filled_;
+    std::ranges::copy(bytes.first(piece), to);
+    crc_ = ExtendCrc64(crc_, {to, piece});
+    size_ += static_cast<int64_t>(piece);
+    filled_ += piece;
+    bytes = bytes.subspan(piece);
+    if (filled_ == kChunk) RETURN_IF_ERROR(Flush());
+  }
+  return absl::OkStatus();
+}
+
+// Some file systems refuse it here, others when they are written to.
+bool FileWriter::SetDirect(bool direct) {
+  const int flags = fcntl(fd_, F_GETFL);
+  return flags >= 0 && fcntl(fd_, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
+
+absl::Status FileWriter::Flush() {
+  const bool first = size_ == static_cast<int64_t>(kChunk), whole = filled_ == kChunk;
+  if (first && whole) direct_ = SetDirect(true);
+  if (direct_ && !whole) direct_ = !SetDirect(false);
+  std::span<const std::byte> rest(chunk_.get(), std::exchange(filled_, 0));
+  while (!rest.empty()) {
+    const ssize_t n = Retry([&] { return write(fd_, rest.data(), rest.size()); });
+    if (n < 0 && errno == EINVAL && direct_ && SetDirect(false)) {
+      direct_ = false;  // also after a short write, whose end is at any offset
+      continue;
     }
+    if (n < 0) return Failed("cannot be written");
+    rest = rest.subspan(n);
   }
   return absl::OkStatus();
 }
 
 absl::Status FileWriter::Finish() {
+  RETURN_IF_ERROR(Flush());
   if (Retry([&] { return fsync(fd_); }) != 0) return Failed("cannot be synced to disk");
   return close(std::exchange(fd_, -1)) == 0 ? absl::OkStatus() : Failed("cannot be closed");
 }

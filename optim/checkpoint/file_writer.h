@@ -1,17 +1,18 @@
-// Writes the files of a checkpoint: every byte is counted, hashed and synced.
+// Writes the files of a checkpoint: every byte is counted, checksummed and synced.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "frontend/base/sha256.h"
 
 namespace onnxtrain {
 
-// A new file while it is written.
+// A new file while it is written. Whole chunks bypass the page cache where the file system allows: the processors are
+// free for the run meanwhile, and its data stay cached.
 class FileWriter {
  public:
   // `folder`: a descriptor. Fails where the file is there.
@@ -26,16 +27,24 @@ class FileWriter {
   absl::Status Finish();
 
   int64_t size() const { return size_; }
-  std::string Sha256Hex() { return hash_.Hex(); }  // once, at the end
+  uint64_t crc() const { return crc_; }  // crc64.h
 
  private:
-  FileWriter(std::string name, int fd) : name_(std::move(name)), fd_(fd) {}
+  struct Free {
+    void operator()(std::byte* bytes) const;
+  };
+  FileWriter(std::string name, int fd);
+  absl::Status Flush();
+  bool SetDirect(bool direct);
   absl::Status Failed(std::string_view what) const;
 
   std::string name_;
   int fd_;
   int64_t size_ = 0;
-  Sha256 hash_;
+  uint64_t crc_ = 0;
+  std::unique_ptr<std::byte, Free> chunk_;  // what is appended and not written yet
+  size_t filled_ = 0;
+  bool direct_ = false;
 };
 
 }  // namespace onnxtrain

@@ -3,7 +3,7 @@
 
 #include "frontend/data/formats/npz.h"
 #include "tests/tools/blobs.h"
-#include "tests/tools/scratch.h"
+#include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {
@@ -11,14 +11,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-class AutoRun : public Scratch {
+class AutoRun : public RunScratch {
  protected:
   AutoRun() {
     tiny::Mlp(3).Save(Path("m.onnx"));
     EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(96)).ok());
   }
-
-  Json Summary(const std::string& folder) const { return Json::parse(ReadAll(Path(folder + "/summary.json"))); }
 };
 
 TEST_F(AutoRun, LrFindWritesItsCurve) {

@@ -12,7 +12,7 @@
 #include "frontend/data/formats/npz.h"
 #include "frontend/onnx/import.h"
 #include "tests/tools/blobs.h"
-#include "tests/tools/scratch.h"
+#include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {
@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-class Cli : public Scratch {
+class Cli : public RunScratch {
  protected:
   Cli() {
     tiny::Mlp(3).Save(Path("m.onnx"));
@@ -36,8 +36,6 @@ class Cli : public Scratch {
     }
     WriteAll(Path("t.csv"), csv);
   }
-
-  Json Summary(const std::string& folder) const { return Json::parse(ReadAll(Path(folder + "/summary.json"))); }
 
   // Exit 1, nothing on stdout, one line on stderr that says `part`, no folder left behind.
   void Refuses(const std::string& line, const std::string& part) {

@@ -2,7 +2,8 @@
  *
  * Counts calls on checkpoints: those that name a file below ".tmp-" or "step-", or a link "latest" or "best", and those
  * on descriptors that such a call has opened. FAULT_AT=N chooses the N-th, from 1; FAULT=kill or an errno. With
- * FAULT_COUNT=FILE the number of calls is written there at exit. With FAULT_FREE=N every disk has N free blocks.
+ * FAULT_COUNT=FILE the number of calls is written there at exit. With FAULT_FREE=N every disk has N free blocks. With
+ * FAULT_DIRECT=FILE every write that bypasses the page cache fails; their number is written there at exit.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,7 +21,7 @@
 
 #define MAX_FDS 4096
 
-static atomic_int calls;
+static atomic_int calls, direct_writes;
 static atomic_char counted_fds[MAX_FDS];
 
 static int is_counted_name(const char* path) {
@@ -46,12 +47,24 @@ static int strike(int counted) {
   return 1;
 }
 
-__attribute__((destructor)) static void report(void) {
-  const char* path = getenv("FAULT_COUNT");
+static void report_number(const char* variable, int number) {
+  const char* path = getenv(variable);
   FILE* file = path == NULL ? NULL : fopen(path, "w");
   if (file == NULL) return;
-  fprintf(file, "%d\n", calls);
+  fprintf(file, "%d\n", number);
   fclose(file);
+}
+__attribute__((destructor)) static void report(void) {
+  report_number("FAULT_COUNT", calls);
+  report_number("FAULT_DIRECT", direct_writes);
+}
+
+/* Is this a write that the file system does not support? Sets errno. */
+static int refuse_direct(int fd) {
+  if (getenv("FAULT_DIRECT") == NULL || !(fcntl(fd, F_GETFL) & O_DIRECT)) return 0;
+  atomic_fetch_add(&direct_writes, 1);
+  errno = EINVAL;
+  return 1;
 }
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -70,6 +83,7 @@ int openat(int folder, const char* path, int flags, ...) {
   return fd;
 }
 ssize_t write(int fd, const void* data, size_t size) {
+  if (is_counted_fd(fd) && refuse_direct(fd)) return -1;
   return strike(is_counted_fd(fd)) ? -1 : NEXT(write)(fd, data, size);
 }
 int fsync(int fd) { return strike(is_counted_fd(fd)) ? -1 : NEXT(fsync)(fd); }

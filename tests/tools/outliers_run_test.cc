@@ -6,7 +6,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/data/formats/npz.h"
 #include "tests/tools/blobs.h"
-#include "tests/tools/scratch.h"
+#include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-class OutlierRun : public Scratch {
+class OutlierRun : public RunScratch {
  protected:
   // 200 batches of four; the samples of batch 150 are a hundred times too large, and point the wrong way.
   OutlierRun() {
@@ -29,10 +29,8 @@ class OutlierRun : public Scratch {
       "--model m.onnx --data d.npz --batch-size 4 --no-shuffle --epochs 1 --log-every 20 --threads 1 --lr 1e-3 ";
   std::vector<Json> Rows(const std::string& run) const {
     std::vector<Json> rows;
-    std::istringstream lines(ReadAll(Path(run + "/metrics.jsonl")));
-    for (std::string line; std::getline(lines, line);) {
-      Json row = Json::parse(line);
-      if (row.contains("outliers")) rows.push_back(row);
+    for (Json& row : Metrics(run)) {
+      if (row.contains("outliers")) rows.push_back(std::move(row));
     }
     return rows;
   }

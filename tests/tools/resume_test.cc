@@ -1,5 +1,8 @@
 // A run that is interrupted anywhere and continued is the run that was not: the same weights, losses and metrics, bit
 // for bit.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -9,7 +12,7 @@
 #include "frontend/data/formats/npz.h"
 #include "optim/checkpoint/checkpoint_folder.h"
 #include "tests/tools/blobs.h"
-#include "tests/tools/scratch.h"
+#include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {
@@ -36,7 +39,7 @@ tiny::Model Network() {
 
 NamedArrays Samples(int64_t n) { return Blobs(n, {.noise = 0.9f, .distance = 1}); }
 
-class Resume : public Scratch {
+class Resume : public RunScratch {
  protected:
   Resume() {
     Network().Save(Path("m.onnx"));
@@ -63,9 +66,7 @@ class Resume : public Scratch {
   };
   Traces Read(const std::string& folder) const {
     Traces traces{.model = ReadAll(Path(folder + "/model.onnx"))};
-    std::istringstream lines(ReadAll(Path(folder + "/metrics.jsonl")));
-    for (std::string line; std::getline(lines, line);) {
-      Json event = Json::parse(line);
+    for (Json& event : Metrics(folder)) {
       for (const char* timing : {"samples_per_second", "data_wait", "busy_cpus", "machine_busy_cpus", "resident_bytes",
                                  "disk_read_rate", "disk_write_rate", "seconds"})
         event.erase(timing);
@@ -73,7 +74,6 @@ class Resume : public Scratch {
     }
     return traces;
   }
-  Json Summary(const std::string& folder) const { return Json::parse(ReadAll(Path(folder + "/summary.json"))); }
 
   // Makes folder `to` what `from` was when update `step` had been saved and the process was killed.
   void CutAt(const std::string& from, const std::string& to, int64_t step) const {
@@ -305,6 +305,28 @@ TEST_F(Resume, ShortWritesAndInterruptedCallsAreNoErrors) {
                           StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT=", EINTR, " FAULT_AT=4 "));
   EXPECT_EQ(o.code, 0);
   EXPECT_EQ(o.err, "");
+}
+
+// Weights of 5 MiB: their file is written in several chunks, and copied by both threads.
+TEST_F(Resume, LargeStatesAreWholeOnEveryFileSystem) {
+  tiny::Model wide = tiny::Mlp(3);
+  wide.nodes = {{"MatMul", {"x", "w1"}, {"h0"}}, {"Relu", {"h0"}, {"h"}}, {"MatMul", {"h", "w2"}, {"y"}}};
+  wide.weights = {{"w1", {4, 200'000}, tiny::Uniform(800'000, 0.5f, 1)},
+                  {"w2", {200'000, 3}, tiny::Uniform(600'000, 0.01f, 2)}};
+  wide.Save(Path("wide.onnx"));
+  const int direct = open(Path("direct").c_str(), O_WRONLY | O_CREAT | O_DIRECT, 0600);
+  const bool is_supported = direct >= 0 && close(direct) == 0;
+  for (const std::string shim : {"", "env LD_PRELOAD=" FAULT_SHIM " FAULT_DIRECT=refused "}) {
+    const std::string run = shim.empty() ? "a" : "b";
+    const Outcome o = Run(
+        StrCat("--model wide.onnx --data d.npz --max-steps 3 --save-every 2 --threads 2 --quiet --out ", run), shim);
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(o.err, "");
+    ASSERT_EQ(Run(StrCat("export --model wide.onnx --checkpoint ", run, " --out last.onnx")).code, 0);
+    EXPECT_TRUE(ReadAll(Path("last.onnx")) == ReadAll(Path(run + "/model.onnx")));
+  }
+  EXPECT_TRUE(ReadAll(Path("a/model.onnx")) == ReadAll(Path("b/model.onnx")));
+  EXPECT_EQ(std::atoi(ReadAll(Path("refused")).c_str()) > 0, is_supported);
 }
 
 TEST_F(Resume, ADiskWithoutRoomIsRefusedBeforeTheFirstStep) {

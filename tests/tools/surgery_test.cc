@@ -9,7 +9,7 @@
 #include "frontend/onnx/import.h"
 #include "tests/shared_files.h"
 #include "tests/tools/blobs.h"
-#include "tests/tools/scratch.h"
+#include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {
@@ -49,7 +49,7 @@ tiny::Model Normed() {
   return m;
 }
 
-class SurgeryTest : public Scratch {
+class SurgeryTest : public RunScratch {
  protected:
   SurgeryTest() {
     tiny::Mlp(3).Save(Path("m.onnx"));
@@ -62,8 +62,6 @@ class SurgeryTest : public Scratch {
     EXPECT_TRUE(WriteNpz(Path("seq.npz"), Sequences(300, 1)).ok());
     EXPECT_TRUE(WriteNpz(Path("seq_test.npz"), Sequences(90, 2)).ok());
   }
-
-  Json Summary(const std::string& folder) const { return Json::parse(ReadAll(Path(folder + "/summary.json"))); }
 
   std::shared_ptr<const OnnxModel> Load(const std::string& name) const {
     auto model = OnnxModel::Load(Path(name));

@@ -156,10 +156,12 @@ absl::Status Recorder::BeginCheckpoints() {
   if (recorded_.continues_folder) saved_step_ = recorded_.resumed->result.steps;
   ASSIGN_OR_RETURN(checkpoints_, CheckpointFolder::Open(folder_.File(kCheckpointsFolder)));
   const bool keeps_best = run_.config.export_weights == "best";
-  const Retention retention{.keep_last = run_.config.keep_last,
-                            .keep_best = std::max<int64_t>(run_.config.keep_best, keeps_best ? 1 : 0)};
-  writer_ = std::make_unique<CheckpointWriter>(checkpoints_.get(), retention,
-                                               run_.config.checkpoint_compression == "zstd", saved_step_);
+  const int host_threads = run_.backend->ReadsHostMemory() ? ComputeThreads(run_.config) : 1;
+  const CheckpointOptions options{.keep_last = run_.config.keep_last,
+                                  .keep_best = std::max<int64_t>(run_.config.keep_best, keeps_best ? 1 : 0),
+                                  .compressed = run_.config.checkpoint_compression == "zstd",
+                                  .copy_threads = host_threads};
+  writer_ = std::make_unique<CheckpointWriter>(checkpoints_.get(), options, saved_step_);
   writer_->SetTrace(recorded_.trace.get());
   RETURN_IF_ERROR(writer_->CheckRoom(*run_.session));
   return run_.config.save_every.value > 0 ? writer_->Reserve(*run_.session) : absl::OkStatus();

@@ -1,0 +1,59 @@
+#include "optim/checkpoint/state_copy.h"
+
+#include <algorithm>
+
+#include "frontend/base/parallel_parts.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr size_t kLeastPart = size_t{1} << 20;  // bytes; starting a thread takes as long as copying some of them
+
+}  // namespace
+
+absl::Status StateCopy::Reserve(Session& session) {
+  ASSIGN_OR_RETURN(tensors_, session.State());
+  for (const StateTensor& tensor : tensors_) copies_.emplace_back(tensor.region.type);
+  SplitAmongThreads();
+  return absl::OkStatus();
+}
+
+void StateCopy::SplitAmongThreads() {
+  size_t total = 0, filled = 0;
+  for (const HostTensor& copy : copies_) total += copy.bytes().size();
+  const size_t part = std::max(kLeastPart, total / static_cast<size_t>(std::max(1, threads_)) + 1);
+  parts_.assign(1, {});
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    for (size_t begin = 0, end = 0; begin < copies_[i].bytes().size(); begin = end) {
+      if (filled == part) parts_.emplace_back(), filled = 0;
+      end = std::min(copies_[i].bytes().size(), begin + part - filled);
+      parts_.back().push_back({i, begin, end});
+      filled += end - begin;
+    }
+  }
+}
+
+absl::Status StateCopy::Read(const Range& range) {
+  const BufferView& view = tensors_[range.tensor].region.view;
+  const std::span<std::byte> to = copies_[range.tensor].mutable_bytes().subspan(range.begin, range.end - range.begin);
+  return view.buffer->Read(view.offset + range.begin, to);
+}
+
+absl::Status StateCopy::Update(Session& session) {
+  if (copies_.empty()) RETURN_IF_ERROR(Reserve(session));
+  RETURN_IF_ERROR(session.State().status());  // waits for queued work
+  std::vector<absl::Status> read(parts_.size());
+  RunParts(static_cast<int64_t>(parts_.size()), [&](int64_t part) {
+    for (const Range& range : parts_[part]) read[part].Update(Read(range));
+  });
+  for (const absl::Status& status : read) RETURN_IF_ERROR(status);
+  return absl::OkStatus();
+}
+
+void StateCopy::AppendTo(CheckpointContent* content) const {
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    (tensors_[i].of_model ? content->model : content->optimizer).emplace_back(tensors_[i].name, copies_[i]);
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,39 @@
+// A copy of the state of a session in host memory.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "optim/checkpoint/checkpoint_folder.h"
+#include "optim/session.h"
+
+namespace onnxtrain {
+
+class StateCopy {
+ public:
+  // `threads`: that read at the same time; more than one only where device memory is host memory.
+  explicit StateCopy(int threads) : threads_(threads) {}
+
+  // Allocates the memory, which Update does otherwise.
+  absl::Status Reserve(Session& session);
+  // Waits for queued work, and copies.
+  absl::Status Update(Session& session);
+  // Appends the tensors, which share the memory of the copy.
+  void AppendTo(CheckpointContent* content) const;
+
+ private:
+  // Bytes [begin, end) of tensors_[tensor].
+  struct Range {
+    size_t tensor, begin, end;
+  };
+  absl::Status Read(const Range& range);
+  void SplitAmongThreads();
+
+  const int threads_;
+  std::vector<StateTensor> tensors_;
+  std::vector<HostTensor> copies_;         // by index of tensors_
+  std::vector<std::vector<Range>> parts_;  // of about the same number of bytes, one for each thread
+};
+
+}  // namespace onnxtrain
