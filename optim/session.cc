@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "frontend/base/log.h"
+#include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "optim/batch_feeds.h"
 #include "optim/clip.h"
@@ -401,6 +402,7 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, bool output
   RETURN_IF_ERROR(state_.EnsureGradients());
   int64_t micro = 0;
   for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
+    RETURN_IF_ERROR(CheckCancelled());  // what is pending is never applied
     const int64_t count = std::min(options_.micro_batch, samples - begin);
     const ProgramKind kind = outputs ? (micro == 0 ? ProgramKind::kMicroOutputsFirst : ProgramKind::kMicroOutputsNext)
                                      : (micro == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext);

@@ -51,6 +51,7 @@ class Loop {
  private:
   absl::Status NextBatch(Loader& loader);
   absl::Status Update();
+  absl::Status NextUpdate(Loader& loader);
   absl::Status TracedUpdate(Trace& trace, Loader& loader);
   absl::Status FindOutliers();
   void AddOutlier(Outlier::Of of, double value);
@@ -96,9 +97,9 @@ class Loop {
 absl::Status Loop::Update() {
   const double compiled = session_.compile_seconds();
   const auto start = Clock::now();
-  intact_ = false;
-  RETURN_IF_ERROR(session_.Step(batch_));
-  intact_ = true;
+  const absl::Status stepped = session_.Step(batch_);
+  intact_ = stepped.ok() || absl::IsCancelled(stepped);
+  RETURN_IF_ERROR(stepped);
   const double seconds = Since(start) - (session_.compile_seconds() - compiled);
   result_.compute_seconds += seconds;
   durations_.Add(seconds + result_.data_seconds - updated_data_seconds_);
@@ -117,6 +118,12 @@ absl::Status Loop::NextBatch(Loader& loader) {
   if (options_.trace != nullptr)
     options_.trace->Add(Trace::kFirstWorker + batch->worker, "fill batch", batch->fill_begin, batch->fill_end);
   return options_.on_batch ? options_.on_batch(result_.steps + 1, *batch) : absl::OkStatus();
+}
+
+absl::Status Loop::NextUpdate(Loader& loader) {
+  if (options_.trace != nullptr) return TracedUpdate(*options_.trace, loader);
+  RETURN_IF_ERROR(NextBatch(loader));
+  return Update();
 }
 
 absl::Status Loop::TracedUpdate(Trace& trace, Loader& loader) {
@@ -287,12 +294,12 @@ absl::Status Loop::Updates() {
   load.epochs = options_.epochs - epoch;
   ASSIGN_OR_RETURN(auto loader, Loader::Create(train_.dataset, train_.specs, load));
   while (result_.stop_reason.empty()) {
-    if (options_.trace == nullptr) {
-      RETURN_IF_ERROR(NextBatch(*loader));
-      RETURN_IF_ERROR(Update());
-    } else {
-      RETURN_IF_ERROR(TracedUpdate(*options_.trace, *loader));
+    const absl::Status updated = NextUpdate(*loader);
+    if (absl::IsCancelled(updated)) {
+      result_.stop_reason = "signal";
+      return absl::OkStatus();
     }
+    RETURN_IF_ERROR(updated);
     RETURN_IF_ERROR(ReportAndEvaluate());
     if (options_.save_now != nullptr && options_.save_now->exchange(false)) Save(SaveReason::kAsked);
     result_.stop_reason = StopReason();
