@@ -5,6 +5,21 @@
 #include "optim/checkpoint/resume.h"
 
 namespace onnxtrain {
+namespace {
+
+// Names a weight that both have, as an example of what differs.
+absl::Status NothingFits(const std::string& path, const std::map<std::string, HostTensor>& weights,
+                         const OnnxModel& model) {
+  for (const auto& [name, value] : weights) {
+    const HostTensor* stored = model.Initializer(name);
+    if (stored == nullptr) continue;
+    return Invalid(path, ": no weight has the shape that it has in ", model.path(), ": '", name, "' is ",
+                   ToString(value.shape()), " there and ", ToString(stored->shape()), " in the model");
+  }
+  return Invalid(path, ": holds no weight of ", model.path());
+}
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<const OnnxModel>> InitFromCheckpoint(const std::shared_ptr<const OnnxModel>& model,
                                                                     const std::string& path,
@@ -22,7 +37,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> InitFromCheckpoint(const std::s
       left_out.push_back(name);
     }
   }
-  if (edits.tensors.empty()) return Invalid(point.checkpoint.path, ": holds no weight of ", model->path());
+  if (edits.tensors.empty()) return NothingFits(point.checkpoint.path, weights, *model);
   edits.lines.push_back(StrCat(edits.tensors.size(), " weights were those of a checkpoint before training"));
   lines->push_back(StrCat("initialized: ", edits.tensors.size(), " weights from ", point.checkpoint.path));
   if (!left_out.empty()) lines->push_back(StrCat("left out: ", absl::StrJoin(left_out, ", ")));

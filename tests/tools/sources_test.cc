@@ -92,6 +92,11 @@ TEST_F(Sources, TheOrderIsThatOfTheSeedAlone) {
   const std::string dropped = ReadAll(Path("order.tsv"));
   EXPECT_EQ(std::ranges::count(dropped, '\n'), 192);
   EXPECT_EQ(want.find(dropped.substr(0, dropped.find("\n4\t"))), 0u);
+  // A run that was interrupted after it had recorded later updates.
+  ASSERT_EQ(Run("--model m.onnx --seed 3 --epochs 2 --max-steps 5 --save-every 3 --out part " + flags).code, 0);
+  std::filesystem::remove_all(Path("part/checkpoints/step-00000005"));
+  ASSERT_EQ(Run("--resume part --max-steps 8 --epochs 2 --dump-order order.tsv --quiet").code, 0);
+  EXPECT_EQ(ReadAll(Path("order.tsv")), want);
   Refuses("--data t.csv --dump-order t.csv", "--dump-order");
   Refuses("--data t.csv --dump-order none/order.tsv", "--dump-order none/order.tsv: No such file");
 }

@@ -176,10 +176,10 @@ absl::Status Resume(const TrainConfig& config, const TrainConfig& resolved, cons
 }
 
 // Has every batch recorded in the file of `dump_order`.
-absl::Status DumpOrder(const TrainConfig& config, bool resumed, TrainingRun* run) {
+absl::Status DumpOrder(const TrainConfig& config, int64_t done, TrainingRun* run) {
   if (config.dump_order.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(Annotate(CheckNotInput(config.dump_order, InputFiles(config)), "`dump_order` "));
-  ASSIGN_OR_RETURN(std::shared_ptr<OrderFile> file, OrderFile::Open(config.dump_order, resumed));
+  ASSIGN_OR_RETURN(std::shared_ptr<OrderFile> file, OrderFile::Open(config.dump_order, done));
   run->options.on_batch = [file, data = run->train.dataset](int64_t update, const Batch& batch) {
     return file->Write(update, batch, *data);
   };
@@ -243,8 +243,9 @@ absl::StatusOr<int> RunTrain(const TrainConfig& given) {
     recorded.resumed = start.point->state.position;
     recorded.continues_folder = start.old_run == OldRun::kContinue;
   }
-  RETURN_IF_ERROR(DumpOrder(run.config, start.point.has_value(), &run));
-  ASSIGN_OR_RETURN(recorded.trace, OpenTrace(run, recorded.resumed ? recorded.resumed->result.steps : 0));
+  const int64_t done = recorded.resumed ? recorded.resumed->result.steps : 0;
+  RETURN_IF_ERROR(DumpOrder(run.config, done, &run));
+  ASSIGN_OR_RETURN(recorded.trace, OpenTrace(run, done));
   return Recorder(std::move(recorded)).TrainAndWrite(signals);
 }
 

@@ -14,8 +14,8 @@ namespace onnxtrain::cli {
 // the data.
 class OrderFile {
  public:
-  // Replaces the file; `append`: goes on behind what is there, for a run that continues.
-  static absl::StatusOr<std::unique_ptr<OrderFile>> Open(const std::string& path, bool append);
+  // Replaces the file; a run that continues after `done` > 0 updates keeps their lines, which come first.
+  static absl::StatusOr<std::unique_ptr<OrderFile>> Open(const std::string& path, int64_t done);
   absl::Status Write(int64_t update, const Batch& batch, const Dataset& data);
 
  private:
