@@ -13,6 +13,7 @@
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/micro_timer.h"
 #include "optim/auto/training_run.h"
+#include "optim/auto/worker_limit.h"
 #include "optim/telemetry/format.h"
 
 namespace onnxtrain {
@@ -24,7 +25,6 @@ constexpr double kWorthwhile = 0.9;  // of the time per sample
 constexpr size_t kManyNodes = 5000;  // take long to compile once more
 constexpr double kCheapReading = 0.02, kSpare = 1.25;
 constexpr double kEnoughReading = 0.3;  // seconds
-constexpr int kMostWorkers = 16;
 
 absl::StatusOr<double> MeasureReading(const TrainData& train, const TrainOptions& options) {
   LoaderOptions load = MakeLoaderOptions(options);
@@ -96,8 +96,8 @@ absl::StatusOr<MicroBatchTime> FastestMicroBatch(int64_t largest, bool fixed, co
 
 int ChooseWorkers(double load_seconds, double step_seconds, int cpus) {
   if (load_seconds < kCheapReading * step_seconds) return 0;
-  const double busy = step_seconds > 0 ? kSpare * load_seconds / step_seconds : kMostWorkers;
-  return static_cast<int>(std::clamp(std::ceil(busy), 1.0, static_cast<double>(std::min(cpus, kMostWorkers))));
+  const double busy = step_seconds > 0 ? kSpare * load_seconds / step_seconds : kMostAutoWorkers;
+  return static_cast<int>(std::clamp(std::ceil(busy), 1.0, static_cast<double>(std::min(cpus, kMostAutoWorkers))));
 }
 
 void AutoChooser::Add(const char* field, const std::string& value, const std::string& why) {

@@ -8,6 +8,7 @@
 #include "optim/auto/model_setup.h"
 #include "optim/auto/picture_folders.h"
 #include "optim/auto/surgery.h"
+#include "optim/auto/worker_limit.h"
 
 namespace onnxtrain {
 
@@ -87,7 +88,7 @@ int NumWorkers(const TrainConfig& config) {
 }
 
 int MaxWorkers(const TrainConfig& config) {
-  return config.num_workers == TrainConfig::kAuto ? std::clamp(CpuCount(), 1, 8) : 0;
+  return config.num_workers == TrainConfig::kAuto ? std::clamp(CpuCount(), 1, kMostAutoWorkers) : 0;
 }
 
 }  // namespace onnxtrain

@@ -52,7 +52,7 @@ absl::StatusOr<GlobalBatch> ReadGlobalBatch(const TrainData& data, int64_t count
 
 // config.num_workers; auto: a quarter of the CPUs, 1 to 4, to begin with.
 int NumWorkers(const TrainConfig& config);
-// As many as auto may come to: all CPUs, up to 8. Else 0.
+// As many as auto may come to: all CPUs, up to kMostAutoWorkers. Else 0.
 int MaxWorkers(const TrainConfig& config);
 
 }  // namespace onnxtrain
