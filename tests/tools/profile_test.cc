@@ -1,4 +1,5 @@
 // --profile: what the threads of a run do and when.
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
@@ -48,6 +49,57 @@ bool IsWithin(const Json& inner, const Json& events, const std::string& name) {
   });
 }
 
+int64_t Nanoseconds(const Json& microseconds) { return std::llround(1000 * microseconds.get<double>()); }
+
+bool HasKeys(const Json& event, const std::set<std::string>& required, const std::set<std::string>& optional) {
+  for (const auto& [key, value] : event.items()) {
+    if (!required.contains(key) && !optional.contains(key)) return false;
+  }
+  return std::ranges::all_of(required, [&](const std::string& key) { return event.contains(key); });
+}
+
+// The spans of a thread nest: each lies within the one before it that has not ended, or begins at its end or later.
+void CheckNesting(std::vector<Json> spans) {
+  std::ranges::stable_sort(spans, {},
+                           [](const Json& e) { return std::pair(Nanoseconds(e["ts"]), -Nanoseconds(e["dur"])); });
+  std::vector<int64_t> open;  // ends
+  for (const Json& e : spans) {
+    const int64_t begin = Nanoseconds(e["ts"]), end = begin + Nanoseconds(e["dur"]);
+    while (!open.empty() && open.back() <= begin) open.pop_back();
+    EXPECT_TRUE(open.empty() || end <= open.back()) << e << " overlaps the end of the span around it";
+    open.push_back(end);
+  }
+}
+
+// What chrome://tracing and Perfetto need: the object form of the Trace Event Format.
+void CheckFormat(const Json& trace) {
+  ASSERT_TRUE(HasKeys(trace, {"traceEvents"}, {"displayTimeUnit", "otherData"}));
+  EXPECT_TRUE(trace["displayTimeUnit"] == "ms" || trace["displayTimeUnit"] == "ns");
+  std::map<std::string, std::set<std::pair<int64_t, int64_t>>> named;
+  std::map<std::pair<int64_t, int64_t>, std::vector<Json>> spans;
+  for (const Json& e : trace["traceEvents"]) {
+    const std::pair thread(e["pid"].get<int64_t>(), e.value("tid", int64_t{0}));
+    ASSERT_TRUE(e["name"].is_string()) << e;
+    if (e["ph"] == "M") {
+      EXPECT_TRUE(HasKeys(e, {"ph", "name", "pid", "args"}, {"tid"})) << e;
+      EXPECT_TRUE(e["args"]["name"].is_string()) << e;
+      EXPECT_TRUE(named[e["name"]].insert(thread).second) << e << " is there twice";
+      continue;
+    }
+    ASSERT_EQ(e["ph"], "X") << e;
+    EXPECT_TRUE(HasKeys(e, {"ph", "name", "cat", "pid", "tid", "ts", "dur"}, {"args"})) << e;
+    EXPECT_GE(e["ts"].get<double>(), 0) << e;
+    EXPECT_GE(e["dur"].get<double>(), 0) << e;
+    spans[thread].push_back(e);
+  }
+  EXPECT_EQ(named.size(), 2);
+  for (const auto& [thread, list] : spans) {
+    EXPECT_TRUE(named["thread_name"].contains(thread)) << thread.second;
+    EXPECT_TRUE(named["process_name"].contains({thread.first, 0}));
+    CheckNesting(list);
+  }
+}
+
 void CheckTrace(const Json& trace, const std::vector<std::string>& updates) {
   std::set<std::string> names, threads, nodes, within;
   for (const Json& e : trace["traceEvents"]) {
@@ -83,6 +135,7 @@ TEST_F(Profile, HoldsTheOperatorsOfTheUpdates) {
     ASSERT_EQ(plain.code, 0) << plain.err;
     const Outcome run = Run(StrCat(kTrain, "--overwrite --out b --profile p.json --backend ", backend));
     ASSERT_EQ(run.code, 0) << run.err;
+    CheckFormat(Trace("p.json"));
     CheckTrace(Trace("p.json"), {"update 3", "update 4", "update 5"});
     EXPECT_EQ(ReadAll(Path("a/model.onnx")), ReadAll(Path("b/model.onnx"))) << "a profile changes no number";
     EXPECT_NE(run.err.find("3 recorded"), std::string::npos) << run.err;

@@ -1,4 +1,8 @@
 // report.html, monitor and compare-runs.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -69,6 +73,8 @@ TEST(TerminalPlot, DrawsWithDots) {
   EXPECT_EQ(lines[0].substr(11, 3), "\u2809");            // the first two values are in the top row
   EXPECT_TRUE(lines[2].ends_with("\u28c0")) << lines[2];  // the last two in the bottom row
   EXPECT_TRUE(TerminalPlot({}, 31, 3).empty());
+  EXPECT_EQ(PlotNumber(35286.7), "35,287");
+  EXPECT_EQ(PlotNumber(0.12345678), "0.1235");
   EXPECT_EQ(TerminalPlot({{1, 1}}, 31, 3).size(), 3);
 }
 
@@ -98,7 +104,19 @@ TEST(Quality, TablesOfClasses) {
   const Quality many{.samples = 3, .classes = 250000, .confusion = {{{7, 8}, 3}}};  // a vocabulary
   const std::string pairs = QualityHtml(nullptr, many, {});
   EXPECT_NE(pairs.find("<td>7</td><td>8</td><td>3</td>"), std::string::npos);
-  EXPECT_EQ(CountOf(pairs, "<tr>"), 1 + 2 + 2 + 2);  // accuracy and calibration, one class, one pair, with headers
+  EXPECT_EQ(CountOf(pairs, "<tr>"), 1 + 2 + 3 + 2);  // accuracy and calibration, two classes, one pair, with headers
+}
+
+TEST(Curves, ShowEveryGpu) {
+  RunRecord run{.folder = "r"};
+  for (const int gpu : {0, 1}) {
+    for (const char* key : {"utilization", "memory_bytes", "watts", "celsius"})
+      run.train[StrCat("gpu", gpu, "_", key)] = {{1, 0.25}, {2, 0.5}};
+  }
+  const std::string html = CurvesHtml({run});
+  EXPECT_EQ(CountOf(html, "<svg"), 4);
+  EXPECT_EQ(CountOf(html, "● GPU 0</tspan>"), 4);
+  EXPECT_EQ(CountOf(html, "● GPU 1</tspan>"), 4);
 }
 
 class Report : public Scratch {
@@ -239,9 +257,9 @@ TEST_F(Report, ShowsTheTextOfASample) {
   const auto data = OpenDataset(Path("t.csv"), {.text = {.names = {"text"}}});
   ASSERT_TRUE(data.ok()) << data.status();
   const TrainData train{.dataset = *data, .specs = {{.feed = "x", .columns = {0}}}};
-  EXPECT_EQ(SampleHtml(train, 0), "<p class=\"text\">good &lt;b&gt; film</p>");
-  EXPECT_LT(SampleHtml(train, 1).size(), 450);
-  EXPECT_NE(SampleHtml(train, 1).find("x …</p>"), std::string::npos);
+  EXPECT_EQ(SampleHtml(train, 0, nullptr), "<p class=\"text\">good &lt;b&gt; film</p>");
+  EXPECT_LT(SampleHtml(train, 1, nullptr).size(), 450);
+  EXPECT_NE(SampleHtml(train, 1, nullptr).find("x …</p>"), std::string::npos);
 }
 
 TEST_F(Report, ComparesRuns) {
@@ -263,6 +281,16 @@ TEST_F(Report, MonitorShowsARun) {
   EXPECT_NE(o.out.find("training loss"), std::string::npos) << o.out;
   EXPECT_NE(o.out.find("\u2800"), std::string::npos) << o.out;
   EXPECT_EQ(o.out.find("running"), std::string::npos) << o.out;
+}
+
+TEST_F(Report, MonitorSeesARunThatPreparesItsData) {
+  std::filesystem::create_directory(Path("a"));
+  const int folder = open(Path("a").c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(flock(folder, LOCK_EX), 0);
+  const Outcome o = Run("monitor a");
+  close(folder);
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.out.find("a (running)"), std::string::npos) << o.out;
 }
 
 TEST_F(Report, MonitorSeesARunThatIsWritten) {

@@ -1,4 +1,5 @@
 // onnxtrain compare-runs: several runs in one table, and in one page.
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
@@ -7,6 +8,7 @@
 #include "frontend/data/json_writer.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/commands/terminal.h"
 #include "tools/onnxtrain/report/html_report.h"
 #include "tools/onnxtrain/report/run_table.h"
 
@@ -33,7 +35,9 @@ absl::StatusOr<int> RunCompareRuns(const TrainConfig& config) {
     ASSIGN_OR_RETURN(runs.emplace_back(), ReadRun(folder));
   }
   if (!config.out.empty()) RETURN_IF_ERROR(WriteTextFile(config.out, HtmlComparison(runs)));
-  RETURN_IF_ERROR(Print(config.json ? SummariesJson(runs) : FormatTable(CompareRuns(runs))));
+  const auto terminal = StdoutTerminal();
+  const size_t width = terminal ? terminal->columns : std::numeric_limits<size_t>::max();
+  RETURN_IF_ERROR(Print(config.json ? SummariesJson(runs) : FormatTable(CompareRuns(runs), width)));
   return kDone;
 }
 

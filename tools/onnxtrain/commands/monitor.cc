@@ -1,15 +1,13 @@
 // onnxtrain monitor: follows a run that another process trains.
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "frontend/base/status.h"
-#include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/commands/terminal.h"
 #include "tools/onnxtrain/report/run_record.h"
 #include "tools/onnxtrain/report/run_table.h"
 #include "tools/onnxtrain/report/terminal_plot.h"
@@ -17,41 +15,54 @@
 namespace onnxtrain::cli {
 namespace {
 
-size_t TerminalColumns() {
-  winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+constexpr size_t kWidest = 120, kPlotRows = 5;
+
+struct Plot {
+  const char* title;
+  const Series* series;
+};
+
+std::vector<Plot> FindPlots(const RunRecord& run) {
+  const Plot all[] = {{"training loss", FindSeries(run.train, "loss")},
+                      {"evaluation loss", FindSeries(run.eval, "loss")},
+                      {"evaluation accuracy", FindSeries(run.eval, "accuracy")},
+                      {"samples/s", FindSeries(run.train, "samples_per_second")}};
+  std::vector<Plot> plots;
+  for (const Plot& plot : all) {
+    if (plot.series != nullptr && plot.series->size() > 1) plots.push_back(plot);
+  }
+  return plots;
 }
 
-std::string Plots(const RunRecord& run, size_t width) {
-  struct Plot {
-    const char* title;
-    const std::map<std::string, Series>& from;
-    const char* name;
-  };
-  const Plot plots[] = {{"training loss", run.train, "loss"},
-                        {"evaluation loss", run.eval, "loss"},
-                        {"evaluation accuracy", run.eval, "accuracy"},
-                        {"samples/s", run.train, "samples_per_second"}};
+// As many plots as `rows` have room for, at least one.
+std::string Plots(std::vector<Plot> plots, size_t width, size_t rows) {
+  constexpr size_t kAround = 2, kLeast = 2;  // a blank line and the title
+  const size_t room = std::max<size_t>(1, rows / (kAround + kLeast));
+  plots.resize(std::min(plots.size(), room));
+  if (plots.empty()) return "";
+  const size_t height = std::clamp(rows / plots.size(), kAround + kLeast, kAround + kPlotRows) - kAround;
   std::string text;
   for (const Plot& plot : plots) {
-    const Series* series = FindSeries(plot.from, plot.name);
-    if (series == nullptr || series->size() < 2) continue;
-    StrAppend(&text, "\n", plot.title, "  ", FormatNumber(series->back().second), "\n");
-    for (const std::string& line : TerminalPlot(*series, width, 5)) StrAppend(&text, line, "\n");
+    StrAppend(&text, "\n", plot.title, "  ", PlotNumber(plot.series->back().second), "\n");
+    for (const std::string& line : TerminalPlot(*plot.series, width, height)) StrAppend(&text, line, "\n");
   }
   return text;
 }
 
-std::string Page(const RunRecord& run, size_t width) { return FormatTable(CompareRuns({run})) + Plots(run, width); }
+std::string Page(const RunRecord& run, const TerminalSize& size) {
+  const std::string table = FormatTable(CompareRuns({run}), size.columns);
+  const auto used = static_cast<size_t>(std::ranges::count(table, '\n')) + 1;  // and the line of the cursor
+  return table + Plots(FindPlots(run), std::min(size.columns, kWidest), size.rows > used ? size.rows - used : 0);
+}
 
 }  // namespace
 
 absl::StatusOr<int> RunMonitor(const TrainConfig& config) {
   if (config.runs.size() != 1) return Invalid("monitor: name the folder of one run: onnxtrain monitor runs/a");
-  const bool terminal = isatty(STDOUT_FILENO) == 1;
   while (true) {
+    const std::optional<TerminalSize> terminal = StdoutTerminal();
     ASSIGN_OR_RETURN(const RunRecord run, ReadRun(config.runs[0]));
-    const std::string page = Page(run, std::min<size_t>(TerminalColumns(), 120));
+    const std::string page = Page(run, terminal.value_or(TerminalSize{.columns = 80, .rows = 100}));
     RETURN_IF_ERROR(Print(terminal ? "\033[H\033[2J" + page : page));
     if (!run.running || !terminal) return kDone;
     std::this_thread::sleep_for(std::chrono::seconds(1));

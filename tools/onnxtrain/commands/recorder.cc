@@ -130,8 +130,15 @@ absl::StatusOr<std::map<std::string, HostTensor>> ReadCheckpointWeights(const st
   return ReadWeights(checkpoint, average);
 }
 
+// Of the labels of one sample.
+Shape LabelShape(const TrainingRun& run) {
+  for (const FeedSpec& spec : run.eval.specs) {
+    if (spec.feed == run.session->loss().leading().feed) return spec.sample.shape;
+  }
+  return {};
+}
+
 constexpr int64_t kReportedSamples = 1000;
-constexpr size_t kWorstSamples = 12;
 constexpr char kReportFile[] = "report.html";
 constexpr char kUnfinishedFile[] = "model.unfinished.onnx";
 
@@ -367,16 +374,25 @@ absl::Status Recorder::WriteReport(const std::string& summary) {
   }
   ASSIGN_OR_RETURN(RunRecord record, ReadRun(folder_.path()));
   record.summary = summary;
+  const Preprocess binding = DescribeBinding(run_.data.train);
+  const bool numbers = after_ && after_->kind == QualityKind::kNumbers;
+  const auto& tokenizer = run_.data.train.text.tokenizer;
+  const auto tokens = tokenizer != nullptr ? std::optional<TokenText>(*tokenizer) : std::nullopt;
+  const bool predicts_tokens =
+      tokens && after_ && after_->kind == QualityKind::kPositions && after_->classes >= std::ssize(tokens->names());
   ReportContents report{.record = std::move(record),
                         .flags = ToFlags(recorded_.resolved, kTaskTrain),
-                        .classes = DescribeBinding(run_.data.train).classes,
+                        .classes = numbers           ? binding.label
+                                   : predicts_tokens ? tokens->names()
+                                                     : binding.classes,
                         .before = before_,
                         .after = after_};
   if (const Program* largest = LargestTrainingProgram(*run_.session))
     report.memory = TraceMemory(*run_.backend, *largest);
   if (after_) report.worst = FindWorst(*after_, kWorstSamples);
   for (const SampleResult& worst : report.worst) {
-    report.pictures.push_back(SampleHtml(run_.eval, worst.sample));
+    report.pictures.push_back(SampleHtml(run_.eval, worst.sample, tokens ? &*tokens : nullptr) +
+                              ClassMapsHtml(worst, LabelShape(run_)));
     report.places.push_back(run_.eval.dataset->Describe(worst.sample));
   }
   return WriteTextFile(folder_.File(kReportFile), HtmlReport(report));

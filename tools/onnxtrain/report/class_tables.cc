@@ -14,6 +14,7 @@ namespace onnxtrain::cli {
 namespace {
 
 constexpr int64_t kMatrixClasses = 25, kTableClasses = 60, kMostPairs = 20;
+constexpr size_t kMostPlots = 12;
 
 std::string Name(const std::vector<std::string>& names, int64_t c) {
   return c < static_cast<int64_t>(names.size()) ? names[c] : StrCat(c);
@@ -26,7 +27,7 @@ std::string Ratio(int64_t part, int64_t all) {
 
 struct ClassCounts {
   int64_t id = 0, support = 0, predicted = 0, correct = 0;
-  double recall() const { return support > 0 ? static_cast<double>(correct) / static_cast<double>(support) : 1; }
+  int64_t errors() const { return support + predicted - 2 * correct; }
 };
 
 // Of the classes that are labels or predictions of a sample, ascending.
@@ -38,6 +39,7 @@ std::vector<ClassCounts> CountClasses(const Quality& q) {
     counts[prediction].predicted += samples;
     if (label == prediction) counts[label].correct += samples;
   }
+  counts.erase(Quality::kNone);
   std::vector<ClassCounts> list;
   for (auto& [id, count] : counts) {
     count.id = id;
@@ -46,22 +48,34 @@ std::vector<ClassCounts> CountClasses(const Quality& q) {
   return list;
 }
 
-// In the order of the classes; of many, those with the lowest recall.
+// In the order of the classes; of many, those with the most errors.
 std::string ClassTable(const Quality& q, const std::vector<std::string>& names) {
   std::vector<ClassCounts> counts = CountClasses(q);
   std::string note;
-  if (q.classes > kTableClasses) {
-    std::erase_if(counts, [](const ClassCounts& c) { return c.support == 0; });
-    std::ranges::stable_sort(counts, {}, &ClassCounts::recall);
-    counts.resize(std::min<size_t>(counts.size(), kTableClasses));
-    note = StrCat("<p class=\"soft\">", counts.size(), " of ", q.classes, " classes, the lowest recall first</p>\n");
+  if (std::ssize(counts) > kTableClasses) {
+    std::ranges::stable_sort(counts, std::greater(), &ClassCounts::errors);
+    counts.resize(kTableClasses);
+    note = StrCat("<p class=\"soft\">", counts.size(), " of ", q.classes, " classes, those with the most errors</p>\n");
   }
+  const bool positions = q.kind == QualityKind::kPositions;
+  std::vector<std::string> header = {"class", positions ? "positions" : "samples", "recall", "precision", "F1"};
+  if (positions) header.emplace_back("IoU");
   std::vector<std::vector<std::string>> rows;
   for (const ClassCounts& c : counts) {
     rows.push_back({Name(names, c.id), FormatWithCommas(c.support), Ratio(c.correct, c.support),
                     Ratio(c.correct, c.predicted), Ratio(2 * c.correct, c.support + c.predicted)});
+    if (positions) rows.back().push_back(Ratio(c.correct, c.correct + c.errors()));
   }
-  return note + HtmlTable({"class", "samples", "recall", "precision", "F1"}, rows, true);
+  return note + HtmlTable(header, rows, true);
+}
+
+// Of the classes that are labels or predictions of a position.
+double MeanIou(const Quality& q) {
+  double sum = 0;
+  const std::vector<ClassCounts> counts = CountClasses(q);
+  for (const ClassCounts& c : counts)
+    sum += static_cast<double>(c.correct) / static_cast<double>(c.correct + c.errors());
+  return counts.empty() ? 0 : sum / static_cast<double>(counts.size());
 }
 
 // Rows are labels; the color is the share of the row.
@@ -99,7 +113,8 @@ std::string ConfusedPairs(const Quality& q, const std::vector<std::string>& name
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < std::min<size_t>(pairs.size(), kMostPairs); ++i)
     rows.push_back({Name(names, pairs[i].label), Name(names, pairs[i].prediction), StrCat(pairs[i].count)});
-  return rows.empty() ? "" : "<h3>Most confused</h3>\n" + HtmlTable({"label", "prediction", "samples"}, rows, false);
+  const char* counted = q.kind == QualityKind::kPositions ? "positions" : "samples";
+  return rows.empty() ? "" : "<h3>Most confused</h3>\n" + HtmlTable({"label", "prediction", counted}, rows, false);
 }
 
 // Accuracy over confidence; on the diagonal, probabilities are right.
@@ -125,32 +140,66 @@ std::string BeforeAndAfter(const Quality* before, const Quality& after) {
     rows.push_back({what, before != nullptr ? Percent(value(*before)) : "–", Percent(value(after))});
   };
   add("accuracy", [](const Quality& q) { return q.accuracy(); });
+  if (after.kind == QualityKind::kPositions) add("mean IoU", MeanIou);
   add("expected calibration error", [](const Quality& q) { return q.calibration_error(); });
   return HtmlTable({"", "before", "after"}, rows, true);
 }
 
-std::string NumberPlot(const Quality* before, const Quality& after) {
-  const auto points = [](const Quality& q) {
-    Series series;
-    for (const SampleResult& r : q.results) series.emplace_back(r.label, r.prediction);
-    std::ranges::sort(series);
-    return series;
-  };
-  PlotSpec plot{.title = "prediction over label", .lines = {}};
-  plot.lines.push_back({.name = "after", .points = points(after), .dots = true});
-  if (before != nullptr) plot.lines.push_back({.name = "before", .points = points(*before), .dots = true});
-  return "<div class=\"plots\">\n" + LinePlot(plot) + "</div>\n";
+std::string TargetName(const std::vector<std::string>& names, size_t target, size_t targets) {
+  if (names.size() == targets) return names[target];
+  return targets == 1 ? "" : StrCat("target ", target);
+}
+
+std::string NumberTable(const Quality* before, const Quality& after, const std::vector<std::string>& names) {
+  const size_t targets = after.results[0].labels.size();
+  std::vector<std::vector<std::string>> rows;
+  for (size_t t = 0; t < targets; ++t) {
+    const NumberErrors now = ErrorsOf(after, t), then = before != nullptr ? ErrorsOf(*before, t) : NumberErrors();
+    const auto change = [&](double NumberErrors::*field) {
+      return before == nullptr ? FormatNumber(now.*field)
+                               : StrCat(FormatNumber(then.*field), " → ", FormatNumber(now.*field));
+    };
+    rows.push_back({TargetName(names, t, targets), change(&NumberErrors::rmse), change(&NumberErrors::mae),
+                    change(&NumberErrors::r2), FormatNumber(now.spread)});
+  }
+  return HtmlTable({"", "root mean square error", "mean absolute error", "R²", "standard deviation of the labels"},
+                   rows, true);
+}
+
+std::string NumberPlots(const Quality* before, const Quality& after, const std::vector<std::string>& names) {
+  const size_t targets = after.results[0].labels.size();
+  std::string html;
+  for (size_t t = 0; t < std::min(targets, kMostPlots); ++t) {
+    const auto points = [&](const Quality& q) {
+      Series series;
+      for (const SampleResult& r : q.results) series.emplace_back(r.labels[t], r.predictions[t]);
+      std::ranges::sort(series);
+      return series;
+    };
+    const std::string name = TargetName(names, t, targets);
+    PlotSpec plot{.title = StrCat(name, name.empty() ? "" : ": ", "prediction over label"), .lines = {}};
+    plot.lines.push_back({.name = "after", .points = points(after), .dots = true});
+    if (before != nullptr) plot.lines.push_back({.name = "before", .points = points(*before), .dots = true});
+    html += LinePlot(plot);
+  }
+  return "<div class=\"plots\">\n" + html + "</div>\n";
+}
+
+std::string Note(const Quality& q) {
+  std::string text = StrCat(FormatWithCommas(q.samples), " samples of the evaluation data, at equal distances");
+  if (q.positions > 0) StrAppend(&text, ", with ", FormatWithCommas(q.positions), " labels");
+  return "<p class=\"soft\">" + text + "</p>\n";
 }
 
 }  // namespace
 
 std::string QualityHtml(const Quality* before, const Quality& after, const std::vector<std::string>& names) {
-  const std::string note = StrCat("<p class=\"soft\">", FormatWithCommas(after.samples),
-                                  " samples of the evaluation data, at equal distances</p>\n");
-  if (after.classes == 0) return note + NumberPlot(before, after);
-  return note + "<div class=\"plots\"><div>\n" + BeforeAndAfter(before, after) + ClassTable(after, names) + "</div>\n" +
-         ReliabilityPlot(before, after) + "</div>\n" +
-         (after.classes <= kMatrixClasses ? Matrix(after, names) : ConfusedPairs(after, names));
+  if (after.kind == QualityKind::kNumbers)
+    return Note(after) + NumberTable(before, after, names) + NumberPlots(before, after, names);
+  std::string html = Note(after) + "<div class=\"plots\"><div>\n" + BeforeAndAfter(before, after) +
+                     ClassTable(after, names) + "</div>\n" + ReliabilityPlot(before, after) + "</div>\n";
+  if (after.kind == QualityKind::kLabels) return html;
+  return html + (after.classes <= kMatrixClasses ? Matrix(after, names) : ConfusedPairs(after, names));
 }
 
 }  // namespace onnxtrain::cli

@@ -46,6 +46,7 @@ pre { background: var(--card); border-radius: 8px; padding: 12px; overflow-x: au
   overflow-wrap: anywhere; }
 .worst .text { margin: 0 0 6px; max-height: 150px; overflow: hidden; }
 .worst img { width: 100%; image-rendering: pixelated; border-radius: 4px; background: var(--line); }
+.worst .maps { display: grid; grid-template-columns: 1fr 1fr; gap: 8px; margin: 6px 0; color: var(--soft); }
 .warn { border-left: 4px solid var(--c1); padding: 4px 12px; background: var(--card); border-radius: 4px; }
 )";
 

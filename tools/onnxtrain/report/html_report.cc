@@ -105,10 +105,10 @@ std::string TimeSplitHtml(const Json& s) {
 }
 
 struct CurveSeries {
-  const char *name, *key;  // `key`: of metrics.jsonl
+  std::string name, key;  // `key`: of metrics.jsonl
 };
 struct Curve {
-  const char* title;
+  std::string title;
   std::vector<CurveSeries> train, eval;
   bool log_y, from_zero;
   double scale = 1;
@@ -124,11 +124,28 @@ const Curve kCurves[] = {
     {"share of the time that the step waits for data, %", {{"training", "data_wait"}}, {}, false, true, 100},
     {"memory of the process, MiB", {{"resident", "resident_bytes"}}, {}, false, true, 1 / kMiB},
     {"busy CPUs", {{"this process", "busy_cpus"}, {"the machine", "machine_busy_cpus"}}, {}, false, true},
-    {"disks, MiB/s", {{"read", "disk_read_rate"}, {"written", "disk_write_rate"}}, {}, false, true, 1 / kMiB},
-    {"GPU 0, % of the time", {{"busy", "gpu0_utilization"}}, {}, false, true, 100},
-    {"GPU 0, memory in MiB", {{"used", "gpu0_memory_bytes"}}, {}, false, true, 1 / kMiB},
-    {"GPU 0, W", {{"power", "gpu0_watts"}}, {}, false, true},
-    {"GPU 0, °C", {{"temperature", "gpu0_celsius"}}, {}, false, true}};
+    {"disks, MiB/s", {{"read", "disk_read_rate"}, {"written", "disk_write_rate"}}, {}, false, true, 1 / kMiB}};
+
+// A line for each GPU of the machine.
+struct GpuCurve {
+  const char *title, *key;  // `key` behind "gpuN_"
+  double scale = 1;
+};
+constexpr GpuCurve kGpuCurves[] = {{"GPUs: % of the time that a kernel runs", "utilization", 100},
+                                   {"GPUs: memory in use, MiB", "memory_bytes", 1 / kMiB},
+                                   {"GPUs: power, W", "watts"},
+                                   {"GPUs: temperature, °C", "celsius"}};
+
+void AddGpuCurves(const std::vector<RunRecord>& runs, std::vector<Curve>* curves) {
+  int gpus = 0;
+  const auto known = [&](const RunRecord& run) { return run.train.contains(StrCat("gpu", gpus, "_utilization")); };
+  while (std::ranges::any_of(runs, known)) ++gpus;
+  for (const GpuCurve& gpu : kGpuCurves) {
+    Curve curve{.title = gpu.title, .train = {}, .eval = {}, .log_y = false, .from_zero = true, .scale = gpu.scale};
+    for (int i = 0; i < gpus; ++i) curve.train.push_back({StrCat("GPU ", i), StrCat("gpu", i, "_", gpu.key)});
+    curves->push_back(std::move(curve));
+  }
+}
 
 Series Scaled(Series series, double scale) {
   for (auto& [step, value] : series) value *= scale;
@@ -148,19 +165,33 @@ void AddLines(const RunRecord& run, const Curve& curve, const std::string& prefi
     lines->push_back({.name = prefix + "outliers", .points = *s, .dots = true});
 }
 
+// "cat", "cat, dog", "0.53" or "corn 0.53, rye 0.2".
+std::string ValuesText(const ReportContents& c, const std::vector<double>& values) {
+  const bool numbers = c.after->kind == QualityKind::kNumbers, named = numbers && c.classes.size() == values.size();
+  const auto text = [&](size_t i) {
+    if (numbers) return StrCat(named && values.size() > 1 ? c.classes[i] + " " : "", FormatNumber(values[i]));
+    const auto id = static_cast<size_t>(values[i]);
+    return id < c.classes.size() ? c.classes[id] : StrCat(id);
+  };
+  std::string all = values.empty() ? "none" : "";
+  for (size_t i = 0; i < values.size(); ++i) StrAppend(&all, i == 0 ? "" : ", ", text(i));
+  return all;
+}
+
+std::string OutcomeHtml(const ReportContents& c, const SampleResult& w) {
+  const std::string sure = absl::StrFormat("%.0f %%", 100 * w.probability);
+  if (c.after->kind == QualityKind::kPositions)
+    return StrCat("<div>", sure, " correct, loss ", FormatNumber(w.loss), "</div>");
+  const bool is_class = c.after->kind == QualityKind::kClass;
+  return StrCat("<div><b>", EscapeHtml(ValuesText(c, w.predictions)), "</b>", is_class ? " (" + sure + ")" : "",
+                "</div><div>label ", EscapeHtml(ValuesText(c, w.labels)), "</div>");
+}
+
 std::string WorstHtml(const ReportContents& c) {
   std::string html;
-  const auto name = [&](double value) {
-    const auto i = static_cast<size_t>(value);
-    if (c.after->classes == 0) return FormatNumber(value);
-    return i < c.classes.size() ? c.classes[i] : StrCat(i);
-  };
   for (size_t i = 0; i < c.worst.size(); ++i) {
-    const SampleResult& w = c.worst[i];
-    const std::string sure = c.after->classes > 0 ? absl::StrFormat(" (%.0f %%)", 100 * w.probability) : "";
-    StrAppend(&html, "<figure>", c.pictures[i], "<div><b>", EscapeHtml(name(w.prediction)), "</b>", sure,
-              "</div><div>label ", EscapeHtml(name(w.label)), "</div><div class=\"soft\">", EscapeHtml(c.places[i]),
-              "</div></figure>\n");
+    StrAppend(&html, "<figure>", c.pictures[i], OutcomeHtml(c, c.worst[i]), "<div class=\"soft\">",
+              EscapeHtml(c.places[i]), "</div></figure>\n");
   }
   return html.empty() ? "" : "<div class=\"worst\">\n" + html + "</div>\n";
 }
@@ -178,22 +209,11 @@ std::string RateTestHtml(const std::optional<RateTestRecord>& test) {
 
 }  // namespace
 
-std::vector<SampleResult> FindWorst(const Quality& quality, size_t count) {
-  std::vector<SampleResult> worst = quality.results;
-  std::ranges::stable_sort(worst, std::greater(), &SampleResult::loss);
-  worst.resize(std::min(worst.size(), count));
-  return worst;
-}
-
 std::string CurvesHtml(const std::vector<RunRecord>& runs) {
   std::vector<Curve> curves(std::begin(kCurves), std::end(kCurves));
-  const std::set<std::string> metrics = OtherMetrics(runs);
-  for (const std::string& name : metrics)
-    curves.push_back({.title = name.c_str(),
-                      .train = {},
-                      .eval = {{"evaluation", name.c_str()}},
-                      .log_y = false,
-                      .from_zero = false});
+  AddGpuCurves(runs, &curves);
+  for (const std::string& name : OtherMetrics(runs))
+    curves.push_back({.title = name, .train = {}, .eval = {{"evaluation", name}}, .log_y = false, .from_zero = false});
   std::string html;
   for (const Curve& curve : curves) {
     PlotSpec plot{.title = curve.title, .lines = {}, .log_y = curve.log_y, .from_zero = curve.from_zero};

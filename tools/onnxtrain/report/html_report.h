@@ -14,7 +14,7 @@ namespace onnxtrain::cli {
 struct ReportContents {
   RunRecord record;
   std::string flags;                 // a flag file that repeats the run
-  std::vector<std::string> classes;  // names; may be empty
+  std::vector<std::string> classes;  // names of classes, or of targets that are numbers; may be empty
   std::optional<Quality> before, after;
   std::optional<MemoryTimeline> memory;
   std::vector<SampleResult> worst;    // of `after`
@@ -26,9 +26,6 @@ std::string HtmlReport(const ReportContents& contents);
 
 // Several runs in one table and one set of plots.
 std::string HtmlComparison(const std::vector<RunRecord>& runs);
-
-// The samples with the greatest loss, the worst first.
-std::vector<SampleResult> FindWorst(const Quality& quality, size_t count);
 
 // The plots that a set of runs has data for.
 std::string CurvesHtml(const std::vector<RunRecord>& runs);

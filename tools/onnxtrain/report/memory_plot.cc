@@ -7,6 +7,7 @@
 #include "frontend/base/strings.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/report/html_page.h"
+#include "tools/onnxtrain/report/stacked_areas.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -38,26 +39,17 @@ class Plot {
 
   // Draws one area per kind, stacked.
   std::string Areas() const {
-    std::vector<int64_t> base(steps_.size(), 0);
+    const std::vector<std::string> outlines = StackOutlines({
+        .columns = steps_.size(),
+        .layers = std::size(kStyles),
+        .height = [&](size_t s, size_t layer) { return static_cast<double>(steps_[s][kStyles[layer].kind]); },
+        .x = [&](size_t border) { return X(static_cast<double>(border)); },
+        .y = [&](double bytes) { return Y(bytes); },
+    });
     std::string svg;
-    for (const KindStyle& style : kStyles) {
-      std::vector<int64_t> top = base;
-      std::string outline;
-      for (size_t s = 0; s < steps_.size(); ++s) {
-        top[s] += steps_[s][style.kind];
-        AppendEdge(s, s + 1, top[s], &outline);
-      }
-      for (size_t s = steps_.size(); s-- > 0;) AppendEdge(s + 1, s, base[s], &outline);
-      absl::StrAppendFormat(&svg, "<polygon fill=\"%s\" points=\"%s\"/>\n", style.color, outline);
-      base = std::move(top);
-    }
+    for (size_t i = 0; i < outlines.size(); ++i)
+      absl::StrAppendFormat(&svg, "<polygon fill=\"%s\" points=\"%s\"/>\n", kStyles[i].color, outlines[i]);
     return svg;
-  }
-
-  void AppendEdge(size_t from, size_t to, int64_t bytes, std::string* outline) const {
-    const double y = Y(static_cast<double>(bytes));
-    absl::StrAppendFormat(outline, "%.1f,%.1f %.1f,%.1f ", X(static_cast<double>(from)), y, X(static_cast<double>(to)),
-                          y);
   }
 
   std::string Axis() const {

@@ -11,6 +11,7 @@
 #include "optim/loss.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/report/html_page.h"
+#include "tools/onnxtrain/report/stacked_areas.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -167,26 +168,17 @@ class Plot {
   double Y(double bytes) const { return kHeight - kBottom - bytes / most_ * (kHeight - kTop - kBottom); }
 
   std::string Areas() const {
-    std::vector<double> base(columns_.size(), 0);
+    const std::vector<std::string> outlines = StackOutlines({
+        .columns = columns_.size(),
+        .layers = kTensorKinds,
+        .height = [&](size_t c, size_t kind) { return static_cast<double>(columns_[c][kind]); },
+        .x = [&](size_t border) { return X(static_cast<double>(border) / static_cast<double>(columns_.size())); },
+        .y = [&](double bytes) { return Y(bytes); },
+    });
     std::string svg;
-    for (size_t kind = 0; kind < kTensorKinds; ++kind) {
-      std::vector<double> top = base;
-      std::string outline;
-      for (size_t c = 0; c < columns_.size(); ++c) {
-        top[c] += static_cast<double>(columns_[c][kind]);
-        AppendEdge(c, c + 1, top[c], &outline);
-      }
-      for (size_t c = columns_.size(); c-- > 0;) AppendEdge(c + 1, c, base[c], &outline);
-      base = std::move(top);
-      absl::StrAppendFormat(&svg, "<polygon class=\"f%d\" points=\"%s\"/>\n", kind, outline);
-    }
+    for (size_t kind = 0; kind < outlines.size(); ++kind)
+      absl::StrAppendFormat(&svg, "<polygon class=\"f%d\" points=\"%s\"/>\n", kind, outlines[kind]);
     return svg;
-  }
-
-  // Appends the edge of an area, between the borders of columns.
-  void AppendEdge(size_t from, size_t to, double bytes, std::string* outline) const {
-    const auto x = [&](size_t border) { return X(static_cast<double>(border) / static_cast<double>(columns_.size())); };
-    absl::StrAppendFormat(outline, "%.1f,%.1f %.1f,%.1f ", x(from), Y(bytes), x(to), Y(bytes));
   }
 
   std::string Line(int32_t position, const char* text) const {

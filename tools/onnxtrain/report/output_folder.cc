@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <thread>
 
 #include "frontend/base/status.h"
 #include "optim/checkpoint/checkpoint_folder.h"
@@ -31,10 +33,23 @@ std::string RunFileIn(const fs::path& folder) {
   return ListCheckpoints(folder / kCheckpointsFolder).empty() ? "" : kCheckpointsFolder;
 }
 
+// IsLocked of another process holds the lock for an instant.
+bool TryLock(int fd) {
+  constexpr int kTries = 10;
+  constexpr auto kInstant = std::chrono::milliseconds(10);
+  for (int i = 0; i < kTries; ++i) {
+    if (i > 0) std::this_thread::sleep_for(kInstant);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno != EWOULDBLOCK) return false;
+  }
+  errno = EWOULDBLOCK;
+  return false;
+}
+
 absl::StatusOr<int> Lock(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return Invalid("--out ", path, ": ", std::strerror(errno));
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  if (TryLock(fd)) return fd;
   const int error = errno;
   close(fd);
   if (error == EWOULDBLOCK) return Invalid("--out ", path, ": another process is writing a run there");

@@ -6,7 +6,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/data_view.h"
-#include "tools/onnxtrain/report/predictions.h"
+#include "tools/onnxtrain/report/quality_collector.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -18,71 +18,29 @@ std::vector<int64_t> Spread(int64_t samples, int64_t most) {
   return rows;
 }
 
-// Adds samples to a Quality.
-class Collector {
- public:
-  Collector(const LossChoice& loss, const Shape& output, int64_t ignore_index)
-      : scores_(loss, output), form_(loss.leading().form), ignore_index_(ignore_index) {
-    if (scores_.form() == ScoreReader::Form::kClasses) quality_.classes = scores_.width();
-    if (scores_.form() == ScoreReader::Form::kBinary && scores_.width() == 1) quality_.classes = 2;
-  }
+// Standardized labels, and what is predicted for them, in their own unit.
+HostTensor Unscaled(const FeedSpec* label, const HostTensor& tensor) {
+  if (label == nullptr || label->shift.empty() || !IsFloat(tensor.dtype())) return tensor;
+  HostTensor own = tensor.Clone();
+  const auto units = static_cast<int64_t>(label->shift.size());
+  for (int64_t i = 0; i < own.size(); ++i) own.Set(i, own.At(i) * label->divisor[i % units] + label->shift[i % units]);
+  return own;
+}
 
-  bool Fits(const HostTensor& labels, const HostTensor& values) const {
-    const int64_t samples = values.shape()[0], expected = form_ == LabelForm::kClasses ? 1 : scores_.width();
-    const bool one = quality_.classes > 0 || (scores_.form() == ScoreReader::Form::kNumbers && scores_.width() == 1);
-    return one && labels.size() == samples * expected;
-  }
+// Samples of which predictions take bounded time and memory; 0: not even those of a batch do.
+int64_t MostSamples(const Session& session, const FeedSpec* label, int64_t most) {
+  constexpr int64_t kMostInBatch = int64_t{1} << 26, kMostInAll = int64_t{1} << 28, kMostOfPositions = 200;
+  const int64_t targets = label == nullptr ? 1 : std::max<int64_t>(1, label->sample.elements());
+  const bool positions = targets > 1 && session.loss().num_classes() > 1;
+  const int64_t numbers = targets * (positions ? session.loss().num_classes() : 1);
+  if (numbers > kMostInBatch / session.micro_batch()) return 0;
+  return std::min({most, std::max<int64_t>(1, kMostInAll / numbers), positions ? kMostOfPositions : most});
+}
 
-  void Add(int64_t sample, const HostTensor& labels, const HostTensor& values, int64_t i) {
-    std::vector<double> row = scores_.Read(values, i);
-    if (quality_.classes == 0) return AddNumber(sample, labels.At(i), row[0]);
-    if (row.size() == 1) row = {1 - row[0], row[0]};
-    const int64_t label = Label(labels, i);
-    if (label >= 0 && label < quality_.classes) AddClass(sample, label, row);
-  }
-
-  Quality Take() { return std::move(quality_); }
-
- private:
-  int64_t Label(const HostTensor& labels, int64_t i) const {
-    if (form_ == LabelForm::kDistribution) {
-      int64_t best = 0;
-      for (int64_t c = 1; c < quality_.classes; ++c) {
-        if (labels.At(i * quality_.classes + c) > labels.At(i * quality_.classes + best)) best = c;
-      }
-      return best;
-    }
-    const auto label = static_cast<int64_t>(std::llround(labels.At(i)));
-    return label == ignore_index_ ? -1 : label;
-  }
-
-  void AddNumber(int64_t sample, double label, double prediction) {
-    ++quality_.samples;
-    quality_.results.push_back(
-        {.sample = sample, .label = label, .prediction = prediction, .loss = std::abs(prediction - label)});
-  }
-
-  void AddClass(int64_t sample, int64_t label, const std::vector<double>& row) {
-    const int64_t best = std::max_element(row.begin(), row.end()) - row.begin();
-    ++quality_.samples;
-    ++quality_.confusion[{label, best}];
-    const auto bin = static_cast<size_t>(std::clamp(10 * row[best], 0.0, 9.0));
-    quality_.bins[bin].samples += 1;
-    quality_.bins[bin].correct += best == label;
-    quality_.bins[bin].confidence += row[best];
-    constexpr double kLeast = 1e-300;
-    quality_.results.push_back({.sample = sample,
-                                .label = static_cast<double>(label),
-                                .prediction = static_cast<double>(best),
-                                .probability = row[best],
-                                .loss = -std::log(std::max(row[label], kLeast))});
-  }
-
-  const ScoreReader scores_;
-  const LabelForm form_;
-  const int64_t ignore_index_;
-  Quality quality_;
-};
+const FeedSpec* FindFeed(const std::vector<FeedSpec>& specs, const std::string& feed) {
+  const auto found = std::ranges::find(specs, feed, &FeedSpec::feed);
+  return found == specs.end() ? nullptr : &*found;
+}
 
 }  // namespace
 
@@ -92,15 +50,45 @@ int64_t Quality::Count(int64_t label, int64_t prediction) const {
 }
 
 double Quality::accuracy() const {
-  int64_t correct = 0;
-  for (const auto& [pair, count] : confusion) correct += pair.first == pair.second ? count : 0;
-  return samples > 0 ? static_cast<double>(correct) / static_cast<double>(samples) : 0;
+  int64_t correct = 0, all = 0;
+  for (const ConfidenceBin& bin : bins) correct += bin.correct, all += bin.samples;
+  return all > 0 ? static_cast<double>(correct) / static_cast<double>(all) : 0;
 }
 
 double Quality::calibration_error() const {
   double error = 0;
-  for (const ConfidenceBin& bin : bins) error += std::abs(static_cast<double>(bin.correct) - bin.confidence);
-  return samples > 0 ? error / static_cast<double>(samples) : 0;
+  int64_t all = 0;
+  for (const ConfidenceBin& bin : bins) {
+    error += std::abs(static_cast<double>(bin.correct) - bin.confidence);
+    all += bin.samples;
+  }
+  return all > 0 ? error / static_cast<double>(all) : 0;
+}
+
+NumberErrors ErrorsOf(const Quality& quality, size_t target) {
+  const auto n = static_cast<double>(quality.results.size());
+  double mean = 0, variance = 0, squares = 0, absolute = 0;
+  for (const SampleResult& r : quality.results) mean += r.labels[target] / n;
+  for (const SampleResult& r : quality.results) {
+    const double deviation = r.labels[target] - mean, error = r.predictions[target] - r.labels[target];
+    variance += deviation * deviation / n;
+    squares += error * error / n;
+    absolute += std::abs(error) / n;
+  }
+  return {.rmse = std::sqrt(squares),
+          .mae = absolute,
+          .r2 = variance > 0 ? 1 - squares / variance : std::nan(""),
+          .spread = std::sqrt(variance)};
+}
+
+std::vector<SampleResult> FindWorst(const Quality& quality, size_t count) {
+  std::vector<const SampleResult*> order;
+  for (const SampleResult& result : quality.results) order.push_back(&result);
+  std::ranges::stable_sort(order, std::greater(), &SampleResult::loss);
+  order.resize(std::min(order.size(), count));
+  std::vector<SampleResult> worst;
+  for (const SampleResult* result : order) worst.push_back(*result);
+  return worst;
 }
 
 absl::StatusOr<std::optional<Quality>> EvaluateQuality(Session& session, const TrainData& data, int64_t most,
@@ -109,11 +97,13 @@ absl::StatusOr<std::optional<Quality>> EvaluateQuality(Session& session, const T
   const std::string& feed = loss.leading().feed;
   const LabelForm form = loss.leading().form;
   if (form == LabelForm::kNone || form == LabelForm::kSequence || loss.leading().onnx != nullptr) return std::nullopt;
-  const std::vector<int64_t> rows = Spread(data.dataset->size(), most);
+  const FeedSpec* label = FindFeed(data.specs, feed);
+  const std::vector<int64_t> rows = Spread(data.dataset->size(), MostSamples(session, label, most));
+  if (rows.empty()) return std::nullopt;
   ASSIGN_OR_RETURN(auto loader, Loader::Create(SubsetDataset(data.dataset, rows), data.specs,
                                                {.batch_size = session.micro_batch(), .num_workers = 1}));
   GlobalBatch global_batch(FeedNames(data.specs));
-  std::optional<Collector> collector;
+  std::unique_ptr<QualityCollector> collector;
   while (true) {
     ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
     if (batch == nullptr) break;
@@ -126,11 +116,13 @@ absl::StatusOr<std::optional<Quality>> EvaluateQuality(Session& session, const T
     if (values == e.outputs.end() || labels == nullptr || values->second.type().rank() == 0 ||
         values->second.shape()[0] != count)
       return std::nullopt;
-    if (!collector) collector.emplace(loss, values->second.shape(), ignore_index);
-    if (!collector->Fits(*labels, values->second)) return std::nullopt;
-    for (int64_t i = 0; i < count; ++i) collector->Add(rows[batch->samples[i]], *labels, values->second, i);
+    const HostTensor own_labels = Unscaled(label, *labels), own_values = Unscaled(label, values->second);
+    const PredictedBatch predicted{own_labels, own_values};
+    if (collector == nullptr) collector = MakeCollector(loss, predicted, ignore_index);
+    if (collector == nullptr) return std::nullopt;
+    for (int64_t i = 0; i < count; ++i) collector->Add(rows[batch->samples[i]], predicted, i);
   }
-  if (!collector) return std::nullopt;
+  if (collector == nullptr) return std::nullopt;
   Quality quality = collector->Take();
   return quality.samples > 0 ? std::optional(std::move(quality)) : std::nullopt;
 }

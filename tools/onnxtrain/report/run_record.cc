@@ -52,6 +52,7 @@ absl::StatusOr<RunRecord> ReadRun(const std::string& folder) {
   const std::string path = folder + "/metrics.jsonl";
   RunRecord record{.folder = folder, .running = IsLocked(folder)};
   std::ifstream file(path);
+  if (!file && record.running) return record;  // it prepares its data
   if (!file) return Invalid(folder, ": holds no run (there is no metrics.jsonl)");
   int64_t number = 0;
   for (std::string line; std::getline(file, line) && !file.eof();) {

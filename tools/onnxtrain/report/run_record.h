@@ -33,7 +33,8 @@ struct RunRecord {
 };
 
 // Reads metrics.jsonl, up to a last line that is still being written, and summary.json. Fails where there is no
-// metrics.jsonl, and names its line where one is not JSON. The same for the file of a range test, where there is one.
+// metrics.jsonl and no process that will write one, and names its line where one is not JSON. The same for the file of
+// a range test, where there is one.
 absl::StatusOr<RunRecord> ReadRun(const std::string& folder);
 
 // The name of the run's folder.

@@ -7,13 +7,13 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
-#include "frontend/base/printable.h"
 #include "frontend/base/strings.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/data/json_writer.h"
 #include "optim/telemetry/format.h"
 #include "optim/telemetry/summary.h"
 #include "tools/onnxtrain/flags/flags_prepass.h"
+#include "tools/onnxtrain/report/terminal_text.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -101,6 +101,32 @@ void AddSettings(const std::vector<RunRecord>& runs, RunTable* table) {
   }
 }
 
+constexpr size_t kGap = 2;
+
+// Clips what does not fit beside the first column. Returns the width of each column.
+std::vector<size_t> FitColumns(std::vector<std::vector<std::string>>* lines, size_t width) {
+  std::vector<size_t> widths(lines->front().size());
+  for (size_t c = 0; c < widths.size(); ++c) {
+    const size_t used = c == 0 ? 0 : widths[0] + kGap, most = width > used + kGap ? width - used : kGap;
+    for (auto& line : *lines) {
+      line[c] = ClipText(line[c], most);
+      widths[c] = std::max(widths[c], TextColumns(line[c]));
+    }
+  }
+  return widths;
+}
+
+// The first column, left-aligned, and columns [first, end).
+void AppendBlock(const std::vector<std::vector<std::string>>& lines, const std::vector<size_t>& widths, size_t first,
+                 size_t end, std::string* text) {
+  const auto pad = [&](const std::string& cell, size_t c) { return std::string(widths[c] - TextColumns(cell), ' '); };
+  for (const auto& line : lines) {
+    StrAppend(text, line[0], pad(line[0], 0));
+    for (size_t c = first; c < end; ++c) StrAppend(text, std::string(kGap, ' '), pad(line[c], c), line[c]);
+    *text += "\n";
+  }
+}
+
 }  // namespace
 
 RunTable CompareRuns(const std::vector<RunRecord>& runs) {
@@ -114,20 +140,16 @@ RunTable CompareRuns(const std::vector<RunRecord>& runs) {
   return table;
 }
 
-std::string FormatTable(const RunTable& table) {
+std::string FormatTable(const RunTable& table, size_t width) {
   std::vector<std::vector<std::string>> lines = {table.header};
   lines.insert(lines.end(), table.rows.begin(), table.rows.end());
-  std::vector<size_t> widths(table.header.size());
-  for (const auto& line : lines) {
-    for (size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], CountColumns(line[c]));
-  }
+  const std::vector<size_t> widths = FitColumns(&lines, width);
   std::string text;
-  for (const auto& line : lines) {
-    for (size_t c = 0; c < line.size(); ++c) {
-      const std::string pad(widths[c] - CountColumns(line[c]), ' ');
-      StrAppend(&text, c == 0 ? "" : "  ", c == 0 ? "" : pad, line[c], c == 0 ? pad : "");
-    }
-    text += "\n";
+  for (size_t first = 1, end = 1; first < widths.size(); first = end) {
+    size_t used = widths[0] + kGap + widths[end++];
+    while (end < widths.size() && used + kGap + widths[end] <= width) used += kGap + widths[end++];
+    if (first > 1) text += "\n";
+    AppendBlock(lines, widths, first, end, &text);
   }
   return text;
 }

@@ -1,6 +1,7 @@
 // Several runs side by side.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ struct RunTable {
 // Results first, then the configuration where it differs between the runs.
 RunTable CompareRuns(const std::vector<RunRecord>& runs);
 
-// Aligned columns for a terminal.
-std::string FormatTable(const RunTable& table);
+// Aligned columns. Where they are wider than a terminal of `width` columns, in blocks below each other.
+std::string FormatTable(const RunTable& table, size_t width = std::numeric_limits<size_t>::max());
 
 }  // namespace onnxtrain::cli

@@ -1,6 +1,7 @@
 #include "tools/onnxtrain/report/sample_view.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -34,6 +35,16 @@ std::optional<ImageLayout> FindLayout(const Shape& s) {
   return found && found->height >= 8 && found->width >= 8 ? found : std::nullopt;
 }
 
+int64_t Stride(const ImageLayout& layout) {
+  return (std::max(layout.height, layout.width) + kMostPixels - 1) / kMostPixels;
+}
+
+std::string ImageTag(const char* name, const std::string& pixels, int64_t height, int64_t width, int64_t channels) {
+  const std::string png = EncodePng(pixels, height, width, channels);
+  if (png.empty()) return "";
+  return StrCat("<img alt=\"", name, "\" src=\"data:image/png;base64,", absl::Base64Escape(png), "\">");
+}
+
 // Every n-th pixel of a large image; numbers that are not bytes are stretched to 0–255.
 std::string ImageHtml(const HostTensor& tensor, const ImageLayout& layout, bool bytes) {
   double least = 0, most = 255;
@@ -44,7 +55,7 @@ std::string ImageHtml(const HostTensor& tensor, const ImageLayout& layout, bool 
       most = std::max(most, tensor.At(i));
     }
   }
-  const int64_t every = (std::max(layout.height, layout.width) + kMostPixels - 1) / kMostPixels;
+  const int64_t every = Stride(layout);
   const int64_t height = layout.height / every, width = layout.width / every;
   std::string pixels;
   for (int64_t y = 0; y < height; ++y) {
@@ -56,8 +67,33 @@ std::string ImageHtml(const HostTensor& tensor, const ImageLayout& layout, bool 
       }
     }
   }
-  const std::string png = EncodePng(pixels, height, width, layout.channels);
-  return png.empty() ? "" : StrCat("<img alt=\"sample\" src=\"data:image/png;base64,", absl::Base64Escape(png), "\">");
+  return ImageTag("sample", pixels, height, width, layout.channels);
+}
+
+// A color for each class that differs from those of the next ones; grey: no label.
+std::array<double, 3> ClassColor(int64_t c) {
+  if (c < 0) return {0.5, 0.5, 0.5};
+  if (c == 0) return {0, 0, 0};
+  const double hue = std::fmod(static_cast<double>(c) * 0.618034, 1.0), light = c % 2 == 0 ? 0.75 : 1;
+  std::array<double, 3> color = {};
+  for (size_t i = 0; i < 3; ++i) {
+    const double turn = std::fmod(hue + static_cast<double>(i) / 3, 1.0);
+    color[i] = light * std::clamp(std::abs(6 * turn - 3) - 1, 0.0, 1.0);
+  }
+  return color;
+}
+
+std::string ClassMapHtml(const char* name, const std::vector<double>& classes, const ImageLayout& layout) {
+  const int64_t every = Stride(layout), height = layout.height / every, width = layout.width / every;
+  std::string pixels;
+  for (int64_t y = 0; y < height; ++y) {
+    for (int64_t x = 0; x < width; ++x) {
+      const double c = classes[static_cast<size_t>(y * every * layout.row + x * every * layout.column)];
+      for (const double part : ClassColor(static_cast<int64_t>(c)))
+        pixels += static_cast<char>(static_cast<unsigned char>(std::lround(255 * part)));
+    }
+  }
+  return StrCat("<div>", ImageTag(name, pixels, height, width, 3), name, "</div>");
 }
 
 std::optional<HostTensor> ReadColumn(const TrainData& data, int64_t sample, int column) {
@@ -103,17 +139,35 @@ std::string TextHtml(const TrainData& data, int64_t sample) {
   return html;
 }
 
+bool IsTokens(const Type& type) { return !IsFloat(type.dtype) && type.rank() == 1; }
+
+std::string TokensHtml(const TrainData& data, int64_t sample, int column, const TokenText& tokens) {
+  const auto ids = ReadColumn(data, sample, column);
+  const std::string text = ids ? tokens.Join(ids->ToInts()) : "";
+  return text.empty() ? "" : StrCat("<p class=\"text\">", EscapeHtml(Shortened(text)), "</p>");
+}
+
 }  // namespace
 
-std::string SampleHtml(const TrainData& data, int64_t sample) {
+std::string SampleHtml(const TrainData& data, int64_t sample, const TokenText* tokens) {
   if (data.specs.empty() || data.specs[0].columns.empty()) return "";
   if (std::string text = TextHtml(data, sample); !text.empty()) return text;
   const std::vector<int>& columns = data.specs[0].columns;
   const Type& type = data.dataset->columns()[columns[0]].sample;
+  if (tokens != nullptr && IsTokens(type)) return TokensHtml(data, sample, columns[0], *tokens);
   const auto layout = columns.size() == 1 ? FindLayout(type.shape) : std::nullopt;
   if (!layout) return NumbersHtml(data, sample, columns);
   const auto tensor = ReadColumn(data, sample, columns[0]);
   return tensor ? ImageHtml(*tensor, *layout, type.dtype == DType::kUInt8) : "";
+}
+
+std::string ClassMapsHtml(const SampleResult& result, const Shape& labels) {
+  const auto layout = FindLayout(labels);
+  const auto pixels = static_cast<size_t>(layout ? layout->height * layout->width : 0);
+  if (!layout || layout->channels != 1 || result.labels.size() != pixels || result.predictions.size() != pixels)
+    return "";
+  return StrCat("<div class=\"maps\">", ClassMapHtml("label", result.labels, *layout),
+                ClassMapHtml("prediction", result.predictions, *layout), "</div>");
 }
 
 }  // namespace onnxtrain::cli

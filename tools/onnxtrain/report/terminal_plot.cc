@@ -37,6 +37,12 @@ std::vector<double> Resampled(const Series& series, size_t columns) {
 
 }  // namespace
 
+std::string PlotNumber(double x) {
+  constexpr double kManyDigits = 1e4, kTooMany = 1e9;
+  const double size = std::abs(x);
+  return size >= kManyDigits && size < kTooMany ? FormatWithCommas(std::llround(x)) : FormatNumber(x);
+}
+
 std::vector<std::string> TerminalPlot(const Series& series, size_t width, size_t height) {
   if (series.empty() || width <= kLabel + 2 || height == 0) return {};
   const size_t columns = 2 * (width - kLabel - 1), rows = 4 * height;
@@ -55,7 +61,7 @@ std::vector<std::string> TerminalPlot(const Series& series, size_t width, size_t
   std::vector<std::string> lines;
   for (size_t row = 0; row < height; ++row) {
     const bool labelled = row == 0 || row + 1 == height;
-    std::string line = absl::StrFormat("%*s ", kLabel, labelled ? FormatNumber(row == 0 ? most : least) : "");
+    std::string line = absl::StrFormat("%*s ", kLabel, labelled ? PlotNumber(row == 0 ? most : least) : "");
     for (size_t x = 0; x < columns / 2; ++x) line += Braille(dots[row * width + x]);
     lines.push_back(std::move(line));
   }

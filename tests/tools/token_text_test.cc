@@ -1,0 +1,49 @@
+// Tokens of every kind of vocabulary become the text that they were made of.
+#include "tools/onnxtrain/report/token_text.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/tools/scratch.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+class TokenTextTest : public Scratch {
+ protected:
+  // The text of what a tokenizer makes of `text`.
+  std::string RoundTrip(const Tokenizer& tokenizer, const std::string& text) const {
+    TokenizerScratch scratch;
+    std::vector<TokenId> ids;
+    EXPECT_TRUE(tokenizer.Encode(text, &scratch, &ids).ok());
+    return TokenText(tokenizer).Join(std::vector<int64_t>(ids.begin(), ids.end()));
+  }
+};
+
+TEST_F(TokenTextTest, Characters) {
+  const auto tokenizer = MakeCharTokenizer({U'a', U'b', U' ', U'\n', U'é'}, false);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(RoundTrip(**tokenizer, "a bé\nb"), "a bé\nb");
+}
+
+TEST_F(TokenTextTest, WordPieces) {
+  WriteAll(Path("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nplay\n##ing\nthe\n");
+  const auto tokenizer = LoadTokenizer(Path("vocab.txt"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(RoundTrip(**tokenizer, "Playing the"), "playing the");
+  EXPECT_EQ(TokenText(**tokenizer).Join(std::vector<int64_t>{2, 7, 99}), "[CLS] the ");  // 99: not in the vocabulary
+}
+
+TEST_F(TokenTextTest, Bytes) {
+  std::string vocabulary;
+  const char* const tokens[] = {"Ġ", "a", "b", "Ã", "©", "Ċ", "Ġa"};
+  for (size_t i = 0; i < std::size(tokens); ++i)
+    vocabulary += (i == 0 ? "\"" : ",\"") + std::string(tokens[i]) + "\":" + std::to_string(i);
+  WriteAll(Path("vocab.json"), "{" + vocabulary + "}");
+  WriteAll(Path("merges.txt"), "#version: 0.2\nĠ a\n");
+  const auto tokenizer = LoadTokenizer(Path("vocab.json"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(RoundTrip(**tokenizer, "b a\né"), "b a\né");
+}
+
+}  // namespace
+}  // namespace onnxtrain::cli
