@@ -94,6 +94,7 @@ class Binder {
   absl::Status BindDefaults();
   absl::Status AddFeeds();
   absl::StatusOr<FeedSpec> MakeFeed(const ModelInput& input, const std::vector<int>& columns);
+  DType LabelType(const std::vector<int>& columns) const;
   absl::Status DescribeLabel(std::string_view what, BoundLabel* label);
   absl::Status DescribeLabels();
   absl::Status NumberClasses();
@@ -487,14 +488,21 @@ absl::Status Binder::AddFeeds() {
   return absl::OkStatus();
 }
 
+// Of targets of which some are whole numbers, that of the others.
+DType Binder::LabelType(const std::vector<int>& columns) const {
+  const auto is_float = [&](int c) { return IsFloat(columns_[c].sample.dtype); };
+  const auto found = std::ranges::find_if(columns, is_float);
+  return columns_[found == columns.end() ? columns[0] : *found].sample.dtype;
+}
+
 absl::Status Binder::DescribeLabel(std::string_view what, BoundLabel* label) {
   if (label->columns.empty()) return absl::OkStatus();
   const Column& first = columns_[label->columns[0]];
   if (!first.problem.empty()) return Invalid("the label: ", first.problem, "; choose another column with `label`");
   LabelInfo& info = label->info;
   info.present = true;
-  info.sample = {first.sample.dtype, DataShape(label->columns)};
-  if (!IsFloat(first.sample.dtype)) {
+  info.sample = {LabelType(label->columns), DataShape(label->columns)};
+  if (!IsFloat(info.sample.dtype)) {
     bool begun = false;
     for (int c : label->columns) {
       ASSIGN_OR_RETURN(const LabelRange range, ComputeLabelRange(*out_.dataset, c, spec_.ignore_index, spec_.skip_bad));
@@ -507,7 +515,7 @@ absl::Status Binder::DescribeLabel(std::string_view what, BoundLabel* label) {
   if (!first.classes.empty()) {
     StrAppend(&label->text, ", ", first.classes.size(),
               " classes: ", Listed(first.classes, [](const std::string& s) { return s; }));
-  } else if (!IsFloat(first.sample.dtype)) {
+  } else if (!IsFloat(info.sample.dtype)) {
     StrAppend(&label->text, ", values ", info.min_value, " to ", info.max_value);
   }
   out_.notes.push_back(label->text);
