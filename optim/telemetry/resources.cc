@@ -71,6 +71,9 @@ double MachineCpuSeconds() {
   return busy / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
+// The bound of what ticks of ten milliseconds seem to say of shorter times.
+double OnlineCpus() { return static_cast<double>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))); }
+
 }  // namespace
 
 ResourceMonitor::Totals ResourceMonitor::ReadTotals() {
@@ -90,7 +93,7 @@ ResourceReading ResourceMonitor::Take() {
   const auto rate = [&](double Totals::*total) { return std::max(0.0, totals.*total - totals_.*total) / seconds; };
   ResourceReading reading{.busy_cpus = rate(&Totals::cpu_seconds),
                           .resident_bytes = ResidentBytes(),
-                          .machine_busy_cpus = rate(&Totals::machine_cpu_seconds),
+                          .machine_busy_cpus = std::min(rate(&Totals::machine_cpu_seconds), OnlineCpus()),
                           .disk_read_rate = rate(&Totals::read_bytes),
                           .disk_write_rate = rate(&Totals::written_bytes)};
   if (gpus_ != nullptr) reading.gpus = gpus_->Take();

@@ -190,6 +190,7 @@ TEST(Resources, MeasuresThisProcess) {
   EXPECT_GT(busy.resident_bytes, 1 << 20);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_LT(monitor.Take().busy_cpus, 0.5);
+  for (int i = 0; i < 2000; ++i) EXPECT_LE(monitor.Take().machine_busy_cpus, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 TEST(Diagnosis, NamesWhatLimitsTheRun) {

@@ -65,7 +65,7 @@ TEST_F(ReportQuality, SeveralNumbersInTheirOwnUnits) {
   EXPECT_NE(html.find("corn: prediction over label"), std::string::npos);
   EXPECT_NE(html.find("rye: prediction over label"), std::string::npos);
   std::smatch corn;
-  ASSERT_TRUE(std::regex_search(html, corn, std::regex("label corn ([0-9.]+), rye ([0-9.e-]+)</div>"))) << html;
+  ASSERT_TRUE(std::regex_search(html, corn, std::regex("label corn: ([0-9.]+), rye: ([0-9.e-]+)</div>"))) << html;
   EXPECT_GE(std::stod(corn[1]), 1000);
   EXPECT_LE(std::stod(corn[2]), 0.004);
 }

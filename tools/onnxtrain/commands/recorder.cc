@@ -383,7 +383,7 @@ absl::Status Recorder::WriteReport(const std::string& summary) {
   ReportContents report{.record = std::move(record),
                         .flags = ToFlags(recorded_.resolved, kTaskTrain),
                         .classes = numbers           ? binding.label
-                                   : predicts_tokens ? tokens->names()
+                                   : predicts_tokens ? tokens->VisibleNames()
                                                      : binding.classes,
                         .before = before_,
                         .after = after_};

@@ -59,12 +59,12 @@ std::string ClassTable(const Quality& q, const std::vector<std::string>& names) 
   }
   const bool positions = q.kind == QualityKind::kPositions;
   std::vector<std::string> header = {"class", positions ? "positions" : "samples", "recall", "precision", "F1"};
-  if (positions) header.emplace_back("IoU");
+  if (q.areas) header.emplace_back("IoU");
   std::vector<std::vector<std::string>> rows;
   for (const ClassCounts& c : counts) {
     rows.push_back({Name(names, c.id), FormatWithCommas(c.support), Ratio(c.correct, c.support),
                     Ratio(c.correct, c.predicted), Ratio(2 * c.correct, c.support + c.predicted)});
-    if (positions) rows.back().push_back(Ratio(c.correct, c.correct + c.errors()));
+    if (q.areas) rows.back().push_back(Ratio(c.correct, c.correct + c.errors()));
   }
   return note + HtmlTable(header, rows, true);
 }
@@ -140,7 +140,7 @@ std::string BeforeAndAfter(const Quality* before, const Quality& after) {
     rows.push_back({what, before != nullptr ? Percent(value(*before)) : "–", Percent(value(after))});
   };
   add("accuracy", [](const Quality& q) { return q.accuracy(); });
-  if (after.kind == QualityKind::kPositions) add("mean IoU", MeanIou);
+  if (after.areas) add("mean IoU", MeanIou);
   add("expected calibration error", [](const Quality& q) { return q.calibration_error(); });
   return HtmlTable({"", "before", "after"}, rows, true);
 }
@@ -178,7 +178,10 @@ std::string NumberPlots(const Quality* before, const Quality& after, const std::
     };
     const std::string name = TargetName(names, t, targets);
     PlotSpec plot{.title = StrCat(name, name.empty() ? "" : ": ", "prediction over label"), .lines = {}};
-    plot.lines.push_back({.name = "after", .points = points(after), .dots = true});
+    const Series now = points(after);
+    const double least = now.front().first, most = now.back().first;
+    plot.lines.push_back({.name = "equal", .points = {{least, least}, {most, most}}});
+    plot.lines.push_back({.name = "after", .points = now, .dots = true});
     if (before != nullptr) plot.lines.push_back({.name = "before", .points = points(*before), .dots = true});
     html += LinePlot(plot);
   }

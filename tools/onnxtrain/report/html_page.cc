@@ -17,7 +17,7 @@ body { margin: 0 auto; max-width: 1180px; padding: 24px; background: var(--back)
   font: 15px/1.45 system-ui, "DejaVu Sans", sans-serif; }
 h1 { font-size: 24px; margin: 0 0 2px; } h2 { font-size: 18px; margin: 34px 0 10px; }
 h3 { font-size: 15px; margin: 16px 0 6px; } p { margin: 6px 0; } .soft { color: var(--soft); }
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(170px, 1fr)); gap: 12px; margin: 18px 0 6px; }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(145px, 1fr)); gap: 12px; margin: 18px 0 6px; }
 .card { background: var(--card); border-radius: 8px; padding: 12px 14px; }
 .card b { display: block; font-size: 21px; font-weight: 600; } .card span { color: var(--soft); font-size: 13px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(480px, 1fr)); gap: 14px; }
@@ -33,7 +33,8 @@ svg .f3 { fill: var(--c3); } svg .f4 { fill: var(--c4); } svg .f5 { fill: var(--
 .b3 { background: var(--c3); } .b4 { background: var(--c4); } .b5 { background: var(--c5); }
 .split { display: flex; height: 22px; border-radius: 6px; overflow: hidden; margin: 8px 0; }
 .key i { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin: 0 5px 0 12px; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 14px; }
+.scroll { overflow-x: auto; } .scroll td, .scroll th { white-space: nowrap; }
+ table { border-collapse: collapse; font-size: 14px; }
 th { text-align: left; color: var(--soft); font-weight: 500; } td, th { padding: 3px 12px 3px 0; vertical-align: top; }
 .numbers td:not(:first-child), .numbers th:not(:first-child) { text-align: right; font-variant-numeric: tabular-nums; }
 tbody tr { border-top: 1px solid var(--line); }
@@ -46,7 +47,8 @@ pre { background: var(--card); border-radius: 8px; padding: 12px; overflow-x: au
   overflow-wrap: anywhere; }
 .worst .text { margin: 0 0 6px; max-height: 150px; overflow: hidden; }
 .worst img { width: 100%; image-rendering: pixelated; border-radius: 4px; background: var(--line); }
-.worst .maps { display: grid; grid-template-columns: 1fr 1fr; gap: 8px; margin: 6px 0; color: var(--soft); }
+.worst .maps { display: grid; grid-template-columns: 1fr 1fr; gap: 4px; margin: 6px 0;
+  font-size: 11px; color: var(--soft); }
 .warn { border-left: 4px solid var(--c1); padding: 4px 12px; background: var(--card); border-radius: 4px; }
 )";
 

@@ -165,11 +165,11 @@ void AddLines(const RunRecord& run, const Curve& curve, const std::string& prefi
     lines->push_back({.name = prefix + "outliers", .points = *s, .dots = true});
 }
 
-// "cat", "cat, dog", "0.53" or "corn 0.53, rye 0.2".
+// "cat", "cat, dog", "0.53" or "corn: 0.53, rye: 0.2".
 std::string ValuesText(const ReportContents& c, const std::vector<double>& values) {
   const bool numbers = c.after->kind == QualityKind::kNumbers, named = numbers && c.classes.size() == values.size();
   const auto text = [&](size_t i) {
-    if (numbers) return StrCat(named && values.size() > 1 ? c.classes[i] + " " : "", FormatNumber(values[i]));
+    if (numbers) return StrCat(named && values.size() > 1 ? c.classes[i] + ": " : "", FormatNumber(values[i]));
     const auto id = static_cast<size_t>(values[i]);
     return id < c.classes.size() ? c.classes[id] : StrCat(id);
   };

@@ -1,6 +1,7 @@
 #include "tools/onnxtrain/report/memory_timeline.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -156,7 +157,7 @@ class Plot {
           "x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
           kLeft, kWidth - kRight, Y(bytes), Y(bytes), kLeft - 6, Y(bytes) + 4, FormatBytes(bytes));
     }
-    svg += Areas() + Line(timeline_.backward, "backward pass") + Line(timeline_.peak, "peak");
+    svg += Areas() + Lines();
     absl::StrAppendFormat(&svg,
                           "<text class=\"tick\" x=\"%.0f\" y=\"%.0f\">%d nodes in the order in which they run</text>\n",
                           kLeft, kHeight - 10, timeline_.live.size());
@@ -181,12 +182,27 @@ class Plot {
     return svg;
   }
 
-  std::string Line(int32_t position, const char* text) const {
-    const double x = X(static_cast<double>(position) / static_cast<double>(std::max<size_t>(1, timeline_.live.size())));
+  double XOf(int32_t position) const {
+    return X(static_cast<double>(position) / static_cast<double>(std::max<size_t>(1, timeline_.live.size())));
+  }
+
+  // Texts of lines that are close stand on different sides.
+  std::string Lines() const {
+    constexpr double kClose = 70;
+    const double distance = XOf(timeline_.peak) - XOf(timeline_.backward);
+    const bool close = std::abs(distance) < kClose;
+    const char* const left = close ? "end" : "middle";
+    const char* const right = close ? "start" : "middle";
+    return Line(timeline_.backward, "backward pass", distance < 0 ? right : left) +
+           Line(timeline_.peak, "peak", distance < 0 ? left : right);
+  }
+
+  std::string Line(int32_t position, const char* text, const char* anchor) const {
+    const double x = XOf(position);
     return absl::StrFormat(
         "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.0f\" y2=\"%.0f\" stroke-dasharray=\"4 3\"/><text "
-        "class=\"tick\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%s</text>\n",
-        x, x, kTop, kHeight - kBottom, x, kTop - 8, text);
+        "class=\"tick\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"%s\">%s</text>\n",
+        x, x, kTop, kHeight - kBottom, x, kTop - 8, anchor, text);
   }
 
   const MemoryTimeline& timeline_;

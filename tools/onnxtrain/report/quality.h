@@ -44,6 +44,7 @@ struct Quality {
   QualityKind kind = QualityKind::kClass;
   int64_t samples = 0;    // that were looked at; those with labels of ignore_index alone are not
   int64_t positions = 0;  // with labels, of all samples: kPositions
+  bool areas = false;     // they are those of pictures
   int64_t classes = 0;    // 0: kNumbers
   // Samples or positions by (label, prediction); vocabularies have 10^5 classes. kLabels: (c, c) are samples that have
   // class c and were found to, (c, kNone) that have it and were not, (kNone, c) that were found to and have it not.

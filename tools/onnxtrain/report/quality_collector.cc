@@ -69,9 +69,11 @@ class ClassCollector : public QualityCollector {
 // A class for each position: scores [n, classes, …], [n, …, classes], or [n, …] of one class or none.
 class PositionCollector : public QualityCollector {
  public:
-  PositionCollector(const std::string& activation, int64_t classes, bool classes_first, int64_t ignore_index)
-      : tail_(activation), classes_first_(classes_first), binary_(classes == 1), ignore_index_(ignore_index) {
+  PositionCollector(const LossTerm& term, const PredictedBatch& first, int64_t classes, bool classes_first,
+                    int64_t ignore_index)
+      : tail_(term.activation), classes_first_(classes_first), binary_(classes == 1), ignore_index_(ignore_index) {
     quality_.kind = QualityKind::kPositions;
+    quality_.areas = first.labels.type().rank() > 2;
     quality_.classes = std::max<int64_t>(2, classes);
     row_.resize(quality_.classes);
   }
@@ -205,7 +207,7 @@ std::unique_ptr<QualityCollector> MakePositionCollector(const LossTerm& term, co
   const Shape label(first.labels.shape().begin() + 1, first.labels.shape().end());
   const auto axis = ClassAxis(shape, label);
   if (!axis || first.values.size() / shape[*axis] != first.labels.size()) return nullptr;
-  return std::make_unique<PositionCollector>(term.activation, shape[*axis], *axis == 1, ignore_index);
+  return std::make_unique<PositionCollector>(term, first, shape[*axis], *axis == 1, ignore_index);
 }
 
 }  // namespace
@@ -226,7 +228,7 @@ std::unique_ptr<QualityCollector> MakeCollector(const LossChoice& loss, const Pr
     return std::make_unique<ClassCollector>(scores, term.form, ignore_index);
   const bool vector = first.values.type().rank() <= 2;
   if (scores.form() == Form::kBinary && !vector)
-    return std::make_unique<PositionCollector>(term.activation, 1, false, ignore_index);
+    return std::make_unique<PositionCollector>(term, first, 1, false, ignore_index);
   if (scores.form() == Form::kBinary && width <= kMostLabels) return std::make_unique<LabelCollector>(scores);
   if (scores.form() == Form::kNumbers && vector && width <= kMostTargets)
     return std::make_unique<NumberCollector>(scores);

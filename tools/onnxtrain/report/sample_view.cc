@@ -112,7 +112,7 @@ std::string NumbersHtml(const TrainData& data, int64_t sample, const std::vector
     const Column& c = data.dataset->columns()[columns[i]];
     const auto index = static_cast<size_t>(tensor->At(0));
     const bool named = index < c.classes.size();
-    StrAppend(&text, text.empty() ? "" : "<br>", EscapeHtml(c.name), " ",
+    StrAppend(&text, text.empty() ? "" : "<br>", EscapeHtml(c.name), ": ",
               named ? EscapeHtml(c.classes[index]) : FormatNumber(tensor->At(0)));
   }
   return text + (columns.size() > kMost ? "<br>…" : "");

@@ -117,6 +117,13 @@ TokenText::Style TokenText::FindStyle() const {
   return Style::kPlain;
 }
 
+std::vector<std::string> TokenText::VisibleNames() const {
+  std::vector<std::string> visible;
+  for (const std::string& name : names_)
+    visible.push_back(absl::StrReplaceAll(name, {{" ", "␣"}, {"\t", "⇥"}, {"\n", "↵"}}));
+  return visible;
+}
+
 std::string TokenText::Join(std::span<const int64_t> ids) const {
   std::string text;
   for (const int64_t id : ids) {

@@ -17,6 +17,8 @@ class TokenText {
 
   // Tokens by id, as the file has them; empty where it is one of SentencePiece.
   const std::vector<std::string>& names() const { return names_; }
+  // The same with blanks that are seen: "␣", "⇥", "↵".
+  std::vector<std::string> VisibleNames() const;
   // The text of tokens, up to what a tokenizer does not keep, such as case or the number of blanks.
   std::string Join(std::span<const int64_t> ids) const;
 
