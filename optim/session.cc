@@ -6,8 +6,8 @@
 #include <limits>
 #include <utility>
 
-#include "frontend/base/log.h"
 #include "frontend/base/cancellation.h"
+#include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "optim/batch_feeds.h"
 #include "optim/clip.h"
