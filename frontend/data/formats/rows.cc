@@ -2,6 +2,7 @@
 
 #include "frontend/data/audio/audio_folder.h"
 #include "frontend/data/audio/audio_table.h"
+#include "frontend/data/formats/cifar.h"
 #include "frontend/data/formats/csv.h"
 #include "frontend/data/formats/idx.h"
 #include "frontend/data/formats/jsonl.h"
@@ -55,6 +56,11 @@ std::vector<Source> BuiltInSources() {
        .suffixes = {".tar"},
        .open = OpenTar,
        .is_table = true},
+      {.name = "cifar",
+       .what = "a folder with CIFAR's binary files",
+       .recognizes = IsCifarFolder,
+       .open = OpenCifarFolder,
+       .has_eval_samples = HasCifarEvalFiles},
       {.name = "text",
        .what = ".txt or a folder of them (lines:FILE: a document per line)",
        .suffixes = {".txt"},
