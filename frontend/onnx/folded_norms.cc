@@ -40,8 +40,6 @@ bool WasNorm(const ParsedNode& node) { return node.fx != nullptr && Contains(nod
 
 int CountFoldedNorms(const OnnxModel& model) {
   const ParsedGraph& graph = model.parsed().graph;
-  const auto is_norm = [](const ParsedNode& node) { return node.op_type == "BatchNormalization"; };
-  if (std::ranges::any_of(graph.nodes, is_norm)) return 0;
   const bool have_names =
       std::ranges::any_of(graph.initializer_order, [](const std::string& name) { return Contains(name, ".weight"); });
   return static_cast<int>(std::ranges::count_if(graph.nodes, [&](const ParsedNode& node) {

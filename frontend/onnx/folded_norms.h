@@ -5,7 +5,7 @@
 
 namespace onnxtrain {
 
-// Returns how many nodes of the model hold a folded BatchNorm; 0 if it still has BatchNormalization nodes.
+// Returns how many nodes of the model hold a folded BatchNorm.
 int CountFoldedNorms(const OnnxModel& model);
 
 }  // namespace onnxtrain

@@ -236,10 +236,35 @@ class TorchNamer {
       if (own == nullptr || !folded_from_.contains(read->weight) || !read->placeholder.empty() || read->derived)
         continue;
       const FxNode* fx = read->node->fx.get();
-      if (fx == nullptr || std::ranges::count(fx->args, read->weight) > 0) continue;
+      if (fx == nullptr) continue;
+      if (read->placeholder = FindOtherRole(*read, *own, matched); !read->placeholder.empty()) continue;
+      if (std::ranges::count(fx->args, read->weight) > 0) continue;
       const auto rival = placeholder_of_.find(StrCat(fx->module, ".", LastPart(Entry(*own).target)));
       if (rival != placeholder_of_.end() && !matched.contains(rival->second)) read->placeholder = rival->second;
     }
+  }
+
+  // One fx node that reads an initializer as addend and otherwise computes with two parameters of its module that were
+  // equal, a scale and a bias. Returns the placeholder of the one that the initializer is not called after, if the read
+  // stands for it: the module's only such parameter that no initializer stands for. Else "".
+  std::string FindOtherRole(const Read& read, const std::string& own, const std::set<std::string>& matched) const {
+    const auto adds = [](const Read& r) { return r.node->domain.empty() && r.node->op_type == "Add"; };
+    const auto is_bias = [&](const std::string& target) { return LastPart(target) == "bias"; };
+    const FxNode& fx = *read.node->fx;
+    const bool both = std::ranges::any_of(groups_.at(fx.name).reads, [&](const Read* other) {
+      return other->weight == read.weight && adds(*other) != adds(read);
+    });
+    if (!both || is_bias(Entry(own).target) == adds(read)) return "";
+    std::vector<std::string> candidates;
+    const std::string prefix = fx.module + ".";
+    for (auto it = placeholder_of_.lower_bound(prefix); it != placeholder_of_.end() && it->first.starts_with(prefix);
+         ++it) {
+      const bool parameter = Entry(it->second).kind == SignatureEntry::Kind::kParameter;
+      const bool inner = it->first.find('.', prefix.size()) != std::string::npos;
+      if (parameter && !inner && !matched.contains(it->second) && is_bias(it->first) == adds(read))
+        candidates.push_back(it->second);
+    }
+    return candidates.size() == 1 ? candidates[0] : "";
   }
 
   // Whether two parameters of equal bytes are different ones all the same: both fresh, or of cloned layers. Others were

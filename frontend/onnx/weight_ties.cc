@@ -5,6 +5,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/tensor_compare.h"
 #include "frontend/onnx/weight_names.h"
+#include "frontend/onnx/weight_tracer.h"
 
 namespace onnxtrain {
 namespace {
@@ -16,6 +17,7 @@ class Tier {
   }
 
   absl::Status Tie(const WeightTie& names) {
+    if (JoinCopy(names.weight, names.copy) || JoinCopy(names.copy, names.weight)) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::string weight, Find(names.weight));
     ASSIGN_OR_RETURN(const std::string copy, Find(names.copy));
     if (weight == copy) return Invalid("`tie`: '", Printable(weight), "' is one weight already");
@@ -58,6 +60,18 @@ class Tier {
       if (called && graph_.initializers.contains(initializer)) return initializer;
     }
     return Invalid("`tie`: there is no weight '", Printable(name), "'");
+  }
+
+  // Lets the readers of a copy that the file has behind an Identity read the weight itself.
+  bool JoinCopy(const std::string& weight, const std::string& copy) {
+    const bool copied =
+        graph_.initializers.contains(weight) && !fixed_.contains(copy) &&
+        std::ranges::any_of(graph_.nodes, [&](const ParsedNode& node) {
+          return IsOp(node, {"Identity"}) && node.inputs == std::vector{weight} && node.outputs == std::vector{copy};
+        });
+    if (!copied) return false;
+    for (ParsedNode& node : graph_.nodes) std::ranges::replace(node.inputs, copy, weight);
+    return true;
   }
 
   bool TryTie(const std::string& weight, const std::string& copy) {

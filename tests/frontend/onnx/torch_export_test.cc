@@ -139,6 +139,33 @@ TEST(TorchExport, MergedExpressionsOfParametersAreSplitByModule) {
   EXPECT_EQ(WeightNames(*imported), (Names{"a", "add_6", "n2.weight", "sub", "sum_1"}));
 }
 
+// addcmul(bias, weight, x) of two modules, whose views of a fresh scale and bias, all zeros, became one initializer. It
+// is called after the first bias.
+TEST(TorchExport, MergedScalesAndBiasesOfOneModuleAreSplitByRole) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, "view", {1, 4}, 0);
+  AddSignature(&model,
+               "\n# inputs\np_n1_weight: PARAMETER target='n1.weight'\np_n1_bias: PARAMETER target='n1.bias'\n"
+               "p_n2_weight: PARAMETER target='n2.weight'\np_n2_bias: PARAMETER target='n2.bias'\nx: USER_INPUT\n");
+  AddFoldedFrom(&model, "view", "['n1.bias', 'val_12']");
+  const auto add = [&](const std::string& in, const std::string& module, const std::string& fx,
+                       const std::string& args) {
+    onnx::NodeProto* product = AddNode(&model, "Mul", {"view", in}, {fx + "_product"});
+    onnx::NodeProto* sum = AddNode(&model, "Add", {"view", fx + "_product"}, {fx});
+    for (onnx::NodeProto* node : {product, sum}) {
+      AddFx(node, fx, "addcmul.default", args);
+      AddScopes(node, "['', '" + module + "', '" + fx + "']");
+    }
+  };
+  add("x", "n1", "addcmul", "%view, %view_1, %x");
+  add("addcmul", "n2", "y", "%view_2, %view_3, %addcmul");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"n1.weight", "n2.bias", "n2.weight", "view"}));
+}
+
 TEST(TorchExport, ExpressionsThatTrainAsValuesAreNoted) {
   const auto imported = ImportModel(Expressions(), {.training = true});
   ASSERT_TRUE(imported.ok()) << imported.status();
@@ -419,6 +446,19 @@ TEST(TorchExport, FoldedBatchNormIsFound) {
   EXPECT_EQ(CountFoldedNorms(**LoadModel(model)), 1);
 }
 
+// A BatchNorm that follows no convolution stays where it is, beside those that were folded.
+TEST(TorchExport, FoldedBatchNormIsFoundBesideOthers) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {1, 1, 2, 2});
+  for (const char* name : {"bn.weight", "bn.bias", "bn.mean", "bn.var", "onnx::Conv_8"})
+    AddFilled(&model, name, {1}, 1);
+  AddFilled(&model, "onnx::Conv_7", {1, 1, 1, 1}, 3);
+  AddNode(&model, "BatchNormalization", {"x", "bn.weight", "bn.bias", "bn.mean", "bn.var"}, {"h"});
+  AddNode(&model, "Conv", {"h", "onnx::Conv_7", "onnx::Conv_8"}, {"y"});
+  AddOutput(&model, "y");
+  EXPECT_EQ(CountFoldedNorms(**LoadModel(model)), 1);
+}
+
 // TorchScript names what it computes from parameters "onnx::Conv_N": of a folded BatchNorm the weight and the bias, of
 // a weight that is only reshaped or normalized the weight alone.
 TEST(TorchExport, ComputedConvWeightIsNoFoldedBatchNorm) {
@@ -472,6 +512,20 @@ TEST(Ties, TheExportWritesBothCopies) {
   ASSERT_TRUE(exported.ok()) << exported.status();
   const auto* values = reinterpret_cast<const float*>(exported->graph().initializer(1).raw_data().data());
   EXPECT_EQ(std::vector<float>(values, values + 6), (std::vector<float>{6, 4, 2, 5, 3, 1}));
+}
+
+// Two tables of equal values, one of which the exporter has left to an Identity: two weights, or one where tied.
+TEST(Ties, CopiesBehindAnIdentityAreOneWeight) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2});
+  FillFloats(AddInitializer(&model, "encoder.table", {2, 2}), {1, 2, 3, 4});
+  AddNode(&model, "Identity", {"encoder.table"}, {"decoder.table"});
+  AddNode(&model, "Mul", {"x", "encoder.table"}, {"h"});
+  AddNode(&model, "Add", {"h", "decoder.table"}, {"y"});
+  AddOutput(&model, "y");
+  EXPECT_EQ(*NamesWithEdits(model, {}), (Names{"decoder.table", "encoder.table"}));
+  EXPECT_EQ(*NamesWithEdits(model, {.ties = {{"encoder.table", "decoder.table"}}}), (Names{"encoder.table"}));
+  EXPECT_EQ(*NamesWithEdits(model, {.ties = {{"decoder.table", "encoder.table"}}}), (Names{"encoder.table"}));
 }
 
 TEST(Ties, RefuseWeightsThatDifferOrDoNotExist) {

@@ -15,7 +15,7 @@ std::string FoldedNorms(const OnnxModel& file) {
   const int folded = CountFoldedNorms(file);
   if (folded == 0) return "";
   return StrCat("BatchNorm was folded into ", folded,
-                " nodes: there is none left, and they train as plain affine layers; an export with BatchNorm trains "
+                " nodes: they train as plain affine layers; an export with BatchNorm trains "
                 "better (PyTorch: optimize=False)");
 }
 
