@@ -46,6 +46,7 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std
   std::ranges::stable_sort(tokens_, [&](const AddedToken& a, const AddedToken& b) {
     return first(a) != first(b) ? first(a) < first(b) : a.content.size() > b.content.size();
   });
+  if (!tokens_.empty() && first(tokens_.front()) == first(tokens_.back())) only_first_ = tokens_[0].content[0];
   for (uint32_t i = 0; i < tokens_.size(); ++i) {
     auto& [begin, end] = by_first_[first(tokens_[i])];
     if (begin == end) begin = i;
@@ -58,10 +59,15 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std
   }
 }
 
-bool AddedTokenFinder::MayBegin(std::string_view text, size_t at) const {
-  const auto first = static_cast<unsigned char>(text[at]);
-  if (at + 1 == text.size()) return by_first_[first].first < by_first_[first].second;
-  return pairs_.test(PairOf(first, static_cast<unsigned char>(text[at + 1])));
+// Returns the next place at which a token may begin, from `at` on; text.size() where there is none.
+size_t AddedTokenFinder::FindCandidate(std::string_view text, size_t at) const {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (; at < text.size(); ++at) {
+    if (only_first_.has_value()) at = std::min(text.find(*only_first_, at), text.size() - 1);
+    const auto [begin, end] = by_first_[byte(at)];
+    if (begin < end && (at + 1 == text.size() || pairs_.test(PairOf(byte(at), byte(at + 1))))) return at;
+  }
+  return text.size();
 }
 
 const AddedToken* AddedTokenFinder::FindAt(std::string_view text, size_t at) const {
@@ -75,8 +81,9 @@ const AddedToken* AddedTokenFinder::FindAt(std::string_view text, size_t at) con
 void AddedTokenFinder::Split(std::string_view text, absl::FunctionRef<void(std::string_view)> text_between,
                              absl::FunctionRef<void(TokenId)> token) const {
   size_t done = 0;
-  for (size_t at = 0; at < text.size() && !tokens_.empty();) {
-    const AddedToken* found = MayBegin(text, at) ? FindAt(text, at) : nullptr;
+  if (tokens_.empty()) return text.empty() ? void() : text_between(text);
+  for (size_t at = FindCandidate(text, 0); at < text.size();) {
+    const AddedToken* found = FindAt(text, at);
     const size_t end = at + (found != nullptr ? found->content.size() : 1);
     if (found != nullptr && (!found->single_word || StandsAlone(text, at, end))) {
       const size_t begin = found->left_strip ? SkipSpacesLeft(text, at, done) : at;
@@ -84,7 +91,7 @@ void AddedTokenFinder::Split(std::string_view text, absl::FunctionRef<void(std::
       token(found->id);
       done = found->right_strip ? SkipSpacesRight(text, end) : end;
     }
-    at = std::max(end, done);
+    at = FindCandidate(text, std::max(end, done));
   }
   if (done < text.size()) text_between(text.substr(done));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bitset>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,11 +31,12 @@ class AddedTokenFinder {
 
  private:
   const AddedToken* FindAt(std::string_view text, size_t at) const;
-  bool MayBegin(std::string_view text, size_t at) const;
+  size_t FindCandidate(std::string_view text, size_t at) const;
 
   std::vector<AddedToken> tokens_;                       // by first byte, then the longest first
   std::vector<std::pair<uint32_t, uint32_t>> by_first_;  // [begin, end) of tokens_, by first byte
   std::bitset<65536> pairs_;                             // the first two bytes of tokens
+  std::optional<char> only_first_;                       // the byte that all tokens begin with
 };
 
 }  // namespace onnxtrain

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <queue>
+#include <span>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
@@ -19,39 +21,69 @@ struct Merge {
   TokenId id = -1;
 };
 
+// Merges by the pair of tokens that they join: a hash table with linear probing, at most half full.
 class MergeTable {
  public:
-  void Add(TokenId a, TokenId b, Merge merge) { merges_.try_emplace(Key(a, b), merge); }
-  Merge Find(TokenId a, TokenId b) const {
-    const auto it = merges_.find(Key(a, b));
-    return it == merges_.end() ? Merge() : it->second;
+  explicit MergeTable(size_t merges) {
+    size_t size = 16;
+    while (size < 2 * merges) size *= 2;
+    entries_.resize(size);
+    shift_ = std::countl_zero(size) + 1;
   }
 
+  // The first of equal pairs counts.
+  void Add(TokenId a, TokenId b, Merge merge) {
+    Entry& entry = entries_[FindPlace(Key(a, b))];
+    if (entry.key == kFree) entry = {Key(a, b), merge};
+  }
+  Merge Find(TokenId a, TokenId b) const { return entries_[FindPlace(Key(a, b))].merge; }
+
  private:
+  static constexpr uint64_t kFree = std::numeric_limits<uint64_t>::max();
+  struct Entry {
+    uint64_t key = kFree;
+    Merge merge;
+  };
   static uint64_t Key(TokenId a, TokenId b) {
     return uint64_t{static_cast<uint32_t>(a)} << 32 | static_cast<uint32_t>(b);
   }
-  absl::flat_hash_map<uint64_t, Merge> merges_;
+  size_t FindPlace(uint64_t key) const {
+    size_t at = key * 0x9e3779b97f4a7c15u >> shift_;
+    while (entries_[at].key != key && entries_[at].key != kFree) at = (at + 1) % entries_.size();
+    return at;
+  }
+  std::vector<Entry> entries_;
+  int shift_;
 };
 
-// Merges a short piece by searching the best pair each time: faster than a heap.
-void MergeShort(const MergeTable& table, std::vector<TokenId>* ids) {
-  std::array<Merge, 64> merges;
-  size_t n = ids->size();
-  for (size_t i = 0; i + 1 < n; ++i) merges[i] = table.Find((*ids)[i], (*ids)[i + 1]);
+constexpr size_t kShortPiece = 48;
+
+// Merges a short piece by searching the best pair each time, which is faster than a heap. Returns how many ids are
+// left.
+size_t MergeShort(const MergeTable& table, std::span<TokenId> ids) {
+  std::array<uint32_t, kShortPiece> ranks;
+  std::array<TokenId, kShortPiece> merged;
+  const auto look_up = [&](size_t i) {
+    const Merge merge = table.Find(ids[i], ids[i + 1]);
+    ranks[i] = merge.rank;
+    merged[i] = merge.id;
+  };
+  size_t n = ids.size();
+  for (size_t i = 0; i + 1 < n; ++i) look_up(i);
   while (n > 1) {
-    const auto best = std::min_element(merges.begin(), merges.begin() + static_cast<std::ptrdiff_t>(n) - 1,
-                                       [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
-    if (best->rank == kNoRank) break;
-    const size_t i = best - merges.begin();
-    (*ids)[i] = best->id;
-    ids->erase(ids->begin() + static_cast<std::ptrdiff_t>(i) + 1);
-    std::move(merges.begin() + static_cast<std::ptrdiff_t>(i) + 1, merges.begin() + static_cast<std::ptrdiff_t>(n) - 1,
-              merges.begin() + static_cast<std::ptrdiff_t>(i));
+    const size_t best = std::min_element(ranks.begin(), ranks.begin() + (n - 1)) - ranks.begin();
+    if (ranks[best] == kNoRank) break;
+    ids[best] = merged[best];
+    for (size_t i = best + 1; i + 1 < n; ++i) {
+      ids[i] = ids[i + 1];
+      ranks[i - 1] = ranks[i];
+      merged[i - 1] = merged[i];
+    }
     --n;
-    if (i > 0) merges[i - 1] = table.Find((*ids)[i - 1], (*ids)[i]);
-    if (i + 1 < n) merges[i] = table.Find((*ids)[i], (*ids)[i + 1]);
+    if (best > 0) look_up(best - 1);
+    if (best + 1 < n) look_up(best);
   }
+  return n;
 }
 
 // Merges a piece of any length with a heap of pairs, the best and leftmost first.
@@ -105,9 +137,8 @@ class LongMerger {
 };
 
 void MergeAll(const MergeTable& table, std::vector<TokenId>* ids) {
-  constexpr size_t kShort = 48;
-  if (ids->size() <= kShort) return MergeShort(table, ids);
-  LongMerger(table, ids).Run();
+  if (ids->size() > kShortPiece) return LongMerger(table, ids).Run();
+  ids->resize(MergeShort(table, *ids));
 }
 
 class Bpe : public TokenModel {
@@ -119,12 +150,14 @@ class Bpe : public TokenModel {
       const std::string token = spec_.byte_level ? std::string(1, static_cast<char>(byte)) : ByteToken(byte);
       bytes_[b] = spec_.vocabulary.Find(token).value_or(-1);
     }
+    has_all_bytes_ = std::ranges::all_of(bytes_, [](TokenId id) { return id >= 0; });
   }
 
   void Tokenize(std::string_view piece, std::vector<TokenId>* ids) const override {
     if (spec_.ignore_merges) {
       if (const auto id = Find(piece)) return ids->push_back(*id);
     }
+    if (spec_.byte_level && piece.size() <= kShortPiece && has_all_bytes_) return TokenizeShort(piece, ids);
     std::vector<TokenId> symbols;
     symbols.reserve(piece.size());
     if (spec_.byte_level) {
@@ -139,6 +172,13 @@ class Bpe : public TokenModel {
   TokenId max_id() const override { return spec_.vocabulary.max_id(); }
 
  private:
+  void TokenizeShort(std::string_view piece, std::vector<TokenId>* ids) const {
+    std::array<TokenId, kShortPiece> symbols;
+    std::ranges::transform(piece, symbols.begin(), [&](char c) { return bytes_[static_cast<unsigned char>(c)]; });
+    const size_t count = MergeShort(table_, std::span(symbols).first(piece.size()));
+    ids->insert(ids->end(), symbols.begin(), symbols.begin() + count);
+  }
+
   void AddBytes(std::string_view piece, std::vector<TokenId>* symbols) const {
     for (const char c : piece) {
       const TokenId id = bytes_[static_cast<unsigned char>(c)];
@@ -176,6 +216,7 @@ class Bpe : public TokenModel {
   MergeTable table_;
   std::optional<TokenId> unknown_;
   std::array<TokenId, 256> bytes_;
+  bool has_all_bytes_ = false;
 };
 
 // GPT-2 spells bytes that are no printable characters of Latin-1 by characters from U+0100 on.
@@ -205,7 +246,7 @@ void SpellInBytes(BpeSpec* spec) {
 }
 
 absl::StatusOr<MergeTable> MakeMergeTable(const BpeSpec& spec) {
-  MergeTable table;
+  MergeTable table(spec.merges.size());
   for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
     const auto& [a, b] = spec.merges[rank];
     const std::string joined = a + (b.starts_with(spec.prefix) ? b.substr(spec.prefix.size()) : b);

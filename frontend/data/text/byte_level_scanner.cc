@@ -1,6 +1,9 @@
 #include "frontend/data/text/byte_level_scanner.h"
 
 #include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "frontend/data/text/unicode.h"
@@ -40,6 +43,15 @@ inline Char CharAt(std::string_view text, size_t at) {
   return {KindOf(GetCharFlags(c)), bytes};
 }
 
+// Returns how many of the 8 ASCII letters of a word of text come first; the other bytes may be anything.
+inline size_t CountLetters(uint64_t word) {
+  constexpr uint64_t kOnes = 0x0101010101010101u, kHigh = 0x80 * kOnes;
+  const uint64_t lower = (word & ~kHigh) | 0x20 * kOnes;  // no sum below carries into the next byte
+  const uint64_t from_a = lower + (0x80 - 'a') * kOnes, above_z = lower + (0x7f - 'z') * kOnes;
+  const uint64_t others = ~(from_a & ~above_z & ~word) & kHigh;
+  return others == 0 ? 8 : static_cast<size_t>(std::countr_zero(others)) / 8;
+}
+
 // Returns the end of the run of `kind` that begins at `at`, of at most `limit` characters.
 inline size_t SkipRun(std::string_view text, size_t at, Kind kind, size_t limit = std::numeric_limits<size_t>::max()) {
   for (; limit > 0; --limit) {
@@ -48,6 +60,21 @@ inline size_t SkipRun(std::string_view text, size_t at, Kind kind, size_t limit 
     at += c.bytes;
   }
   return at;
+}
+
+inline size_t SkipLetters(std::string_view text, size_t at) {
+  while (at + sizeof(uint64_t) <= text.size()) {
+    uint64_t word;
+    std::memcpy(&word, text.data() + at, sizeof word);
+    const size_t letters = CountLetters(word);
+    at += letters;
+    if (letters == sizeof word) continue;
+    if (static_cast<unsigned char>(text[at]) < 0x80) return at;
+    const Char c = CharAt(text, at);
+    if (c.kind != Kind::kLetter) return at;
+    at += c.bytes;
+  }
+  return SkipRun(text, at, Kind::kLetter);
 }
 
 bool IsLineEnd(char c) { return c == '\r' || c == '\n'; }
@@ -95,9 +122,9 @@ size_t ScanLines(std::string_view text, size_t begin) {
 // [^\r\n\p{L}\p{N}]?\p{L}+, or `begin`.
 size_t ScanPrefixedLetters(std::string_view text, size_t begin) {
   const Char first = CharAt(text, begin);
-  if (first.kind == Kind::kLetter) return SkipRun(text, begin + first.bytes, Kind::kLetter);
+  if (first.kind == Kind::kLetter) return SkipLetters(text, begin + first.bytes);
   if (first.kind == Kind::kNumber || IsLineEnd(text[begin])) return begin;
-  const size_t end = SkipRun(text, begin + first.bytes, Kind::kLetter);
+  const size_t end = SkipLetters(text, begin + first.bytes);
   return end == begin + first.bytes ? begin : end;
 }
 
@@ -120,6 +147,7 @@ size_t ScanGpt2(std::string_view text, size_t begin) {
   if (const size_t end = SkipContraction(text, begin, false); end > begin) return end;
   const size_t at = text[begin] == ' ' ? begin + 1 : begin;
   const Char first = CharAt(text, at);
+  if (first.kind == Kind::kLetter) return SkipLetters(text, at + first.bytes);
   if (first.kind == Kind::kSpace || first.kind == Kind::kEnd) return ScanSpaces(text, begin);
   return SkipRun(text, at + first.bytes, first.kind);
 }

@@ -5,10 +5,9 @@
 #include <cstddef>
 #include <string_view>
 
-namespace onnxtrain {
+#include "frontend/data/text/pipeline.h"
 
-// Returns the end of the piece that begins at `begin` < text.size().
-using PieceScanner = size_t (*)(std::string_view text, size_t begin);
+namespace onnxtrain {
 
 // Null where the expression is not known.
 PieceScanner FindPieceScanner(std::string_view expression);

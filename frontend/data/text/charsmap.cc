@@ -64,7 +64,7 @@ class CharsmapNormalizer : public Normalizer {
  public:
   explicit CharsmapNormalizer(Charsmap charsmap) : charsmap_(std::move(charsmap)) {}
 
-  void Apply(std::string_view text, std::string* out) const override {
+  void Run(std::string_view text, std::string* out) const override {
     constexpr size_t kLongCluster = 6;
     ForEachCluster(text, [&](std::string_view cluster) {
       if (cluster.size() < kLongCluster) {

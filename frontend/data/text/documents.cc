@@ -1,6 +1,7 @@
 #include "frontend/data/text/documents.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "frontend/base/log.h"
@@ -38,10 +39,33 @@ DocumentTokenizer::DocumentTokenizer(const Dataset& data, int column, const Toke
       skip_bad_(skip_bad),
       threads_(std::max(1, threads)) {}
 
-absl::Status DocumentTokenizer::Append(int64_t row, TokenizerScratch* scratch, DocumentTokens* tokens) const {
+absl::Status EncodeOnThreads(const Tokenizer& tokenizer, std::string_view text, int threads, size_t part_bytes,
+                             std::vector<TokenId>* ids) {
+  ASSIGN_OR_RETURN(const std::vector<TextPart> parts, tokenizer.Cut(text, part_bytes));
+  std::vector<std::vector<TokenId>> encoded(parts.size());
+  std::atomic<size_t> next = 0;
+  RunParts(std::min<int64_t>(threads, std::ssize(parts)), [&](int64_t) {
+    TokenizerScratch scratch;
+    for (size_t p; (p = next++) < parts.size();) tokenizer.EncodePart(parts[p], &scratch, &encoded[p]);
+  });
+  size_t count = 0;
+  for (const std::vector<TokenId>& part : encoded) count += part.size();
+  ids->reserve(count);
+  for (std::vector<TokenId>& part : encoded) {
+    ids->insert(ids->end(), part.begin(), part.end());
+    part = {};
+  }
+  return tokenizer.CheckKnown(*ids);
+}
+
+absl::Status DocumentTokenizer::Append(int64_t row, int threads, TokenizerScratch* scratch,
+                                       DocumentTokens* tokens) const {
+  constexpr size_t kPartBytes = size_t{1} << 20;
   ASSIGN_OR_RETURN(const std::string text, data_.ReadText(row, column_));
   std::vector<TokenId> ids;
-  RETURN_IF_ERROR(tokenizer_.Encode(text, scratch, &ids));
+  RETURN_IF_ERROR(threads > 1 && text.size() > 2 * kPartBytes
+                      ? EncodeOnThreads(tokenizer_, text, threads, kPartBytes, &ids)
+                      : tokenizer_.Encode(text, scratch, &ids));
   EncodedSample sample;
   RETURN_IF_ERROR(FillTemplate(tokenizer_.single(), std::move(ids), {}, 0, &sample));
   tokens->ids.insert(tokens->ids.end(), sample.ids.begin(), sample.ids.end());
@@ -55,13 +79,14 @@ absl::Status DocumentTokenizer::Append(int64_t row, TokenizerScratch* scratch, D
 
 absl::StatusOr<DocumentTokens> DocumentTokenizer::Run(std::span<const int64_t> rows) const {
   const int64_t parts = std::clamp<int64_t>(std::ssize(rows), 1, threads_);
+  const int of_document = threads_ / static_cast<int>(parts);
   std::vector<DocumentTokens> tokens(parts);
   std::vector<absl::Status> failed(parts);
   RunParts(parts, [&](int64_t p) {
     TokenizerScratch scratch;
     const int64_t begin = std::ssize(rows) * p / parts, end = std::ssize(rows) * (p + 1) / parts;
     for (int64_t i = begin; i < end && failed[p].ok(); ++i) {
-      const absl::Status status = Append(rows[i], &scratch, &tokens[p]);
+      const absl::Status status = Append(rows[i], of_document, &scratch, &tokens[p]);
       if (!status.ok() && skip_bad_) tokens[p].unreadable.push_back(rows[i]);
       if (!status.ok() && !skip_bad_) failed[p] = Annotate(status, StrCat(data_.Describe(rows[i]), ": "));
     }

@@ -21,7 +21,11 @@ struct DocumentTokens {
   std::vector<int64_t> unreadable;                   // rows that were left out
 };
 
-// Tokenizes documents from a text column.
+// The ids of Tokenizer::Encode, in parts of about `part_bytes` that threads take one after the other.
+absl::Status EncodeOnThreads(const Tokenizer& tokenizer, std::string_view text, int threads, size_t part_bytes,
+                             std::vector<TokenId>* ids);
+
+// Tokenizes documents from a text column. Where there are fewer than threads, these share a long one.
 class DocumentTokenizer {
  public:
   // All must outlive it. `skip_bad`: documents that cannot be tokenized are left out, else an error that names them.
@@ -32,7 +36,7 @@ class DocumentTokenizer {
   std::optional<TokenId> end_of_text() const { return end_; }
 
  private:
-  absl::Status Append(int64_t row, TokenizerScratch* scratch, DocumentTokens* tokens) const;
+  absl::Status Append(int64_t row, int threads, TokenizerScratch* scratch, DocumentTokens* tokens) const;
 
   const Dataset& data_;
   int column_;

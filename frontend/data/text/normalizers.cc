@@ -38,7 +38,7 @@ class BertNormalizer : public Normalizer {
  public:
   explicit BertNormalizer(const BertOptions& options) : options_(options) {}
 
-  void Apply(std::string_view text, std::string* out) const override {
+  void Run(std::string_view text, std::string* out) const override {
     std::string a, b;
     const auto step = [&](bool wanted, auto apply) {
       if (!wanted) return;
@@ -56,7 +56,7 @@ class BertNormalizer : public Normalizer {
     step(options_.lowercase, [](std::string_view s, std::string* o) { AppendLowered(s, o); });
     out->append(text);
   }
-  bool KeepsBlanks() const override { return true; }
+  StageTraits traits() const override { return {.splits_at_blanks = true}; }
 
  private:
   void CleanAndSpace(std::string_view text, std::string* out) const {
@@ -74,22 +74,10 @@ class BertNormalizer : public Normalizer {
   BertOptions options_;
 };
 
-// A normalizer of a function.
 template <typename F>
-class FunctionNormalizer : public Normalizer {
- public:
-  FunctionNormalizer(bool keeps_blanks, F apply) : keeps_blanks_(keeps_blanks), apply_(std::move(apply)) {}
-  void Apply(std::string_view text, std::string* out) const override { apply_(text, out); }
-  bool KeepsBlanks() const override { return keeps_blanks_; }
-
- private:
-  bool keeps_blanks_;
-  F apply_;
-};
-
-template <typename F>
-NormalizerPtr MakeNormalizer(bool keeps_blanks, F apply) {
-  return std::make_unique<FunctionNormalizer<F>>(keeps_blanks, std::move(apply));
+NormalizerPtr MakeNormalizer(bool splits_at_blanks, F run) {
+  return std::make_unique<FunctionStage<F, std::string*>>(StageTraits{.splits_at_blanks = splits_at_blanks},
+                                                          std::move(run));
 }
 
 std::string_view StripText(std::string_view text, bool left, bool right) {
@@ -108,17 +96,18 @@ std::string_view StripText(std::string_view text, bool left, bool right) {
 class NormalizerSequence : public Normalizer {
  public:
   explicit NormalizerSequence(std::vector<NormalizerPtr> steps) : steps_(std::move(steps)) {}
-  void Apply(std::string_view text, std::string* out) const override {
+  void Run(std::string_view text, std::string* out) const override {
     std::string a(text), b;
     for (const NormalizerPtr& step : steps_) {
       b.clear();
-      step->Apply(a, &b);
+      step->Run(a, &b);
       a.swap(b);
     }
     out->append(a);
   }
-  bool KeepsBlanks() const override {
-    return std::ranges::all_of(steps_, [](const NormalizerPtr& step) { return step->KeepsBlanks(); });
+  StageTraits traits() const override {
+    const auto splits = [](const NormalizerPtr& step) { return step->traits().splits_at_blanks; };
+    return {.splits_at_blanks = std::ranges::all_of(steps_, splits)};
   }
 
  private:

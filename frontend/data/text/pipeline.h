@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -20,24 +21,49 @@ inline constexpr TokenId kNoToken = -1;  // of a piece that a model without an u
 // Called with each piece, which lives only during the call.
 using PieceSink = absl::FunctionRef<void(std::string_view)>;
 
-class Normalizer {
- public:
-  virtual ~Normalizer() = default;
-  // Appends the normalized text to *out.
-  virtual void Apply(std::string_view text, std::string* out) const = 0;
-  // Does the result of a text follow from those of its parts between ASCII blanks, which stay what they are?
-  virtual bool KeepsBlanks() const { return false; }
+// Returns the end of the piece that begins at `begin` < text.size().
+using PieceScanner = size_t (*)(std::string_view text, size_t begin);
+
+// What holds for a stage, whatever the text is.
+struct StageTraits {
+  // Of a normalizer: the result of a text follows from those of its parts between ASCII blanks, which stay what they
+  // are, as letters and digits stay visible. Of a pre-tokenizer: spaces, tabs and line ends end pieces and belong to
+  // none, so that words are split independently.
+  bool splits_at_blanks = false;
+  // Of a pre-tokenizer: a space behind an ASCII letter or digit always begins a piece, if it belongs to one. Text may
+  // be cut there and its parts split for themselves.
+  bool cuts_at_spaces = false;
+  // Of a pre-tokenizer: the pieces depend on `first`.
+  bool looks_at_place = false;
+  bool keeps_text = false;      // of a pre-tokenizer: the text is its only piece
+  PieceScanner scan = nullptr;  // of a pre-tokenizer: the pieces are those that it finds, one behind the other
 };
 
-class PreTokenizer {
+// A stage that reads text and has parameters for what it makes of it.
+template <typename... Out>
+class TextStage {
  public:
-  virtual ~PreTokenizer() = default;
-  // Emits the pieces of the text in order. `first`: the text begins the input.
-  virtual void Split(std::string_view text, bool first, PieceSink emit) const = 0;
-  // Do spaces, tabs and line ends end pieces and belong to none, so that words are split independently?
-  virtual bool DropsBlanks() const { return false; }
-  // Do the pieces depend on `first`?
-  virtual bool LooksAtPlace() const { return false; }
+  virtual ~TextStage() = default;
+  virtual void Run(std::string_view text, Out... out) const = 0;
+  virtual StageTraits traits() const { return {}; }
+};
+
+// Appends the normalized text to *out: Run(text, out).
+using Normalizer = TextStage<std::string*>;
+// Emits the pieces of the text in order: Run(text, first, emit). `first`: the text begins the input.
+using PreTokenizer = TextStage<bool, PieceSink>;
+
+// A stage whose work is a function.
+template <typename F, typename... Out>
+class FunctionStage : public TextStage<Out...> {
+ public:
+  FunctionStage(StageTraits traits, F run) : traits_(traits), run_(std::move(run)) {}
+  void Run(std::string_view text, Out... out) const override { run_(text, out...); }
+  StageTraits traits() const override { return traits_; }
+
+ private:
+  StageTraits traits_;
+  F run_;
 };
 
 class TokenModel {

@@ -1,6 +1,7 @@
 #include "frontend/data/text/pre_tokenizers.h"
 
 #include <algorithm>
+#include <span>
 
 #include "frontend/base/status.h"
 #include "frontend/data/text/byte_level_scanner.h"
@@ -13,21 +14,11 @@ namespace {
 bool IsPunctuation(char32_t c) { return HasFlags(c, kBertPunctuation); }
 
 template <typename F>
-class FunctionPreTokenizer : public PreTokenizer {
- public:
-  FunctionPreTokenizer(bool drops_blanks, F split) : drops_blanks_(drops_blanks), split_(std::move(split)) {}
-  void Split(std::string_view text, bool first, PieceSink emit) const override { split_(text, first, emit); }
-  bool DropsBlanks() const override { return drops_blanks_; }
-
- private:
-  bool drops_blanks_;
-  F split_;
-};
-
-template <typename F>
-PreTokenizerPtr MakePreTokenizer(bool drops_blanks, F split) {
-  return std::make_unique<FunctionPreTokenizer<F>>(drops_blanks, std::move(split));
+PreTokenizerPtr MakePreTokenizer(StageTraits traits, F run) {
+  return std::make_unique<FunctionStage<F, bool, PieceSink>>(traits, std::move(run));
 }
+
+constexpr StageTraits kDropsBlanks = {.splits_at_blanks = true, .cuts_at_spaces = true};
 
 // Emits runs of characters that are not `dropped`; those that are `alone` are pieces of their own.
 void SplitWords(std::string_view text, uint16_t dropped, uint16_t alone, PieceSink emit) {
@@ -74,6 +65,12 @@ void Scan(std::string_view text, PieceScanner scan, PieceSink emit) {
   }
 }
 
+// In all known expressions a space is the first character of a match, or among nothing but spaces.
+PreTokenizerPtr MakeScanning(PieceScanner scan) {
+  return MakePreTokenizer({.cuts_at_spaces = true, .scan = scan},
+                          [scan](std::string_view text, bool, PieceSink emit) { Scan(text, scan, emit); });
+}
+
 // Matches and what is between them; `invert` exchanges the two.
 class Matches {
  public:
@@ -102,7 +99,7 @@ class Metaspace : public PreTokenizer {
   Metaspace(std::string replacement, PrependScheme scheme, bool split)
       : replacement_(std::move(replacement)), scheme_(scheme), split_(split) {}
 
-  void Split(std::string_view text, bool first, PieceSink emit) const override {
+  void Run(std::string_view text, bool first, PieceSink emit) const override {
     std::string replaced;
     const bool prepends = scheme_ == PrependScheme::kAlways || (scheme_ == PrependScheme::kFirst && first);
     if (prepends && !text.starts_with(' ') && !text.starts_with(replacement_)) replaced = replacement_;
@@ -113,7 +110,7 @@ class Metaspace : public PreTokenizer {
       matches.Add(at, at + replacement_.size());
     EmitSegments(replaced, matches.Finish(replaced.size()), SplitBehavior::kMergedWithNext, emit);
   }
-  bool LooksAtPlace() const override { return scheme_ == PrependScheme::kFirst; }
+  StageTraits traits() const override { return {.looks_at_place = scheme_ == PrependScheme::kFirst}; }
 
  private:
   std::string replacement_;
@@ -124,16 +121,24 @@ class Metaspace : public PreTokenizer {
 class PreTokenizerSequence : public PreTokenizer {
  public:
   explicit PreTokenizerSequence(std::vector<PreTokenizerPtr> steps) : steps_(std::move(steps)) {}
-  void Split(std::string_view text, bool first, PieceSink emit) const override { SplitFrom(0, text, first, emit); }
-  bool DropsBlanks() const override {
-    const auto free = [](const PreTokenizerPtr& step) { return !step->LooksAtPlace(); };
-    return !steps_.empty() && steps_.front()->DropsBlanks() && std::ranges::all_of(steps_, free);
+  void Run(std::string_view text, bool first, PieceSink emit) const override { SplitFrom(0, text, first, emit); }
+  // Pieces of the first step are split further each for itself.
+  StageTraits traits() const override {
+    if (steps_.empty()) return {.keeps_text = true};
+    StageTraits all = steps_.front()->traits();
+    for (const PreTokenizerPtr& step : std::span(steps_).subspan(1)) {
+      const StageTraits traits = step->traits();
+      all.looks_at_place |= traits.looks_at_place;
+      if (!traits.keeps_text) all.keeps_text = false, all.scan = nullptr;
+    }
+    if (all.looks_at_place) all.splits_at_blanks = all.cuts_at_spaces = false;
+    return all;
   }
 
  private:
   void SplitFrom(size_t step, std::string_view text, bool first, PieceSink emit) const {
     if (step == steps_.size()) return emit(text);
-    steps_[step]->Split(text, first, [&](std::string_view piece) {
+    steps_[step]->Run(text, first, [&](std::string_view piece) {
       SplitFrom(step + 1, piece, first && piece.data() == text.data(), emit);
     });
   }
@@ -143,41 +148,44 @@ class PreTokenizerSequence : public PreTokenizer {
 }  // namespace
 
 PreTokenizerPtr MakeBertPreTokenizer() {
-  return MakePreTokenizer(
-      true, [](std::string_view text, bool, PieceSink emit) { SplitWords(text, kSpace, kBertPunctuation, emit); });
+  return MakePreTokenizer(kDropsBlanks, [](std::string_view text, bool, PieceSink emit) {
+    SplitWords(text, kSpace, kBertPunctuation, emit);
+  });
 }
 
 PreTokenizerPtr MakeWhitespaceSplit() {
-  return MakePreTokenizer(true, [](std::string_view text, bool, PieceSink emit) { SplitWords(text, kSpace, 0, emit); });
+  return MakePreTokenizer(kDropsBlanks,
+                          [](std::string_view text, bool, PieceSink emit) { SplitWords(text, kSpace, 0, emit); });
 }
 
 PreTokenizerPtr MakeWhitespaceWords() {
-  return MakePreTokenizer(true, [](std::string_view text, bool, PieceSink emit) { SplitWordsAndOthers(text, emit); });
+  return MakePreTokenizer(kDropsBlanks,
+                          [](std::string_view text, bool, PieceSink emit) { SplitWordsAndOthers(text, emit); });
 }
 
 PreTokenizerPtr MakePunctuation(SplitBehavior behavior) {
-  return MakePreTokenizer(false, [behavior](std::string_view text, bool, PieceSink emit) {
+  return MakePreTokenizer({}, [behavior](std::string_view text, bool, PieceSink emit) {
     SplitByChars(text, behavior, IsPunctuation, emit);
   });
 }
 
 PreTokenizerPtr MakeDigits(bool individual) {
   const SplitBehavior behavior = individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
-  return MakePreTokenizer(false, [behavior](std::string_view text, bool, PieceSink emit) {
+  return MakePreTokenizer({}, [behavior](std::string_view text, bool, PieceSink emit) {
     SplitByChars(
         text, behavior, [](char32_t c) { return HasFlags(c, kNumber); }, emit);
   });
 }
 
 PreTokenizerPtr MakeCharDelimiter(char32_t delimiter) {
-  return MakePreTokenizer(false, [delimiter](std::string_view text, bool, PieceSink emit) {
+  return MakePreTokenizer({}, [delimiter](std::string_view text, bool, PieceSink emit) {
     SplitByChars(
         text, SplitBehavior::kRemoved, [&](char32_t c) { return c == delimiter; }, emit);
   });
 }
 
 PreTokenizerPtr MakeChars() {
-  return MakePreTokenizer(false, [](std::string_view text, bool, PieceSink emit) {
+  return MakePreTokenizer({}, [](std::string_view text, bool, PieceSink emit) {
     for (size_t bytes; !text.empty(); text.remove_prefix(bytes)) {
       bytes = CharBytes(text[0]);
       emit(text.substr(0, bytes));
@@ -186,7 +194,10 @@ PreTokenizerPtr MakeChars() {
 }
 
 PreTokenizerPtr MakeByteLevel(bool prefix_space, bool use_regex) {
-  return MakePreTokenizer(false, [=](std::string_view text, bool, PieceSink emit) {
+  if (!prefix_space && use_regex) return MakeScanning(ScanGpt2);
+  // Text that is cut before a space gets no prefix there.
+  const StageTraits traits = {.cuts_at_spaces = use_regex, .keeps_text = !prefix_space};
+  return MakePreTokenizer(traits, [=](std::string_view text, bool, PieceSink emit) {
     std::string prefixed;
     if (prefix_space && !text.starts_with(' ')) text = prefixed = StrCat(" ", text);
     if (!use_regex) return emit(text);
@@ -195,7 +206,7 @@ PreTokenizerPtr MakeByteLevel(bool prefix_space, bool use_regex) {
 }
 
 PreTokenizerPtr MakeSplit(const std::string& what, SplitBehavior behavior, bool invert) {
-  return MakePreTokenizer(false, [=](std::string_view text, bool, PieceSink emit) {
+  return MakePreTokenizer({}, [=](std::string_view text, bool, PieceSink emit) {
     Matches matches(invert);
     for (size_t at = 0; !what.empty() && (at = text.find(what, at)) != std::string_view::npos; at += what.size())
       matches.Add(at, at + what.size());
@@ -208,9 +219,9 @@ absl::StatusOr<PreTokenizerPtr> MakeRegexSplit(const std::string& expression, Sp
   // pieces.
   const bool keeps_matches = behavior == SplitBehavior::kIsolated || (behavior == SplitBehavior::kRemoved && invert);
   if (const PieceScanner scan = FindPieceScanner(expression); scan != nullptr && keeps_matches)
-    return MakePreTokenizer(false, [scan](std::string_view text, bool, PieceSink emit) { Scan(text, scan, emit); });
+    return MakeScanning(scan);
   ASSIGN_OR_RETURN(const auto regex, Regex::Compile(expression));
-  return MakePreTokenizer(false, [=](std::string_view text, bool, PieceSink emit) {
+  return MakePreTokenizer({}, [=](std::string_view text, bool, PieceSink emit) {
     Matches matches(invert);
     regex->ForEachMatch(text, [&](size_t begin, size_t end) { matches.Add(begin, end); });
     EmitSegments(text, matches.Finish(text.size()), behavior, emit);

@@ -1,6 +1,8 @@
 // A bounded cache of the token ids of words, for one thread.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -13,88 +15,149 @@
 
 namespace onnxtrain {
 
-// Short words with few ids, which is nearly all, are in entries of half a cache line; the others in a hash map. A new
-// short word replaces the one in its entry; the map is emptied when it is full.
-class TokenCache {
+// Appends ids to a vector, which it enlarges in steps and cuts to what was appended when it is destroyed. Nothing else
+// may change the vector before.
+class TokenWriter {
  public:
-  TokenCache() : entries_(kEntries) {}
+  // `bytes`: of the text whose ids come, about four for each.
+  TokenWriter(std::vector<TokenId>* ids, size_t bytes)
+      : ids_(*ids), used_(ids->size()), step_(std::min(kMostStep, bytes / 4 + 8)) {}
+  ~TokenWriter() { ids_.resize(used_); }
+  TokenWriter(const TokenWriter&) = delete;
+  TokenWriter& operator=(const TokenWriter&) = delete;
 
-  // Appends the ids of the word and returns true where it is known.
-  bool Append(std::string_view word, std::vector<TokenId>* ids) const {
-    if (word.size() <= kShortBytes) {
-      const ShortWord key(word);
-      const Entry& entry = entries_[key.Hash()];
-      if (entry.low != key.low || entry.high != key.high || entry.bytes != word.size() || entry.count == kManyIds)
-        return entry.count == kManyIds && AppendLong(word, ids);
-      ids->insert(ids->end(), entry.ids, entry.ids + entry.count);
-      return true;
-    }
-    return AppendLong(word, ids);
+  // Returns room for `count` ids, of which Advance takes the first.
+  TokenId* Reserve(size_t count) {
+    if (ids_.size() - used_ < count) ids_.resize(used_ + count + step_);
+    return ids_.data() + used_;
   }
-
-  void Add(std::string_view word, std::span<const TokenId> ids) {
-    if (word.empty() || word.size() > kLongBytes) return;
-    if (word.size() > kShortBytes) return AddLong(word, ids);
-    const ShortWord key(word);
-    Entry& entry = entries_[key.Hash()];
-    entry = {key.low, key.high, {}, static_cast<uint8_t>(word.size()), kManyIds};
-    if (ids.size() > kEntryIds) return AddLong(word, ids);
-    entry.count = static_cast<uint8_t>(ids.size());
-    std::copy(ids.begin(), ids.end(), entry.ids);
+  void Advance(size_t count) { used_ += count; }
+  void Append(std::span<const TokenId> ids) {
+    std::ranges::copy(ids, Reserve(ids.size()));
+    Advance(ids.size());
   }
 
  private:
-  static constexpr size_t kEntries = size_t{1} << 16, kShortBytes = 16, kEntryIds = 3, kLongBytes = 256;
-  static constexpr size_t kLongWords = size_t{1} << 16;
-  static constexpr uint8_t kManyIds = 255;  // they are in the map
+  static constexpr size_t kMostStep = 4096;
+  std::vector<TokenId>& ids_;
+  size_t used_, step_;
+};
+
+// The bytes of a short word, which determine it together with their number.
+struct WordKey {
+  static constexpr size_t kMostBytes = 16;
+
+  // text.substr(begin, size), of at most kMostBytes.
+  WordKey(std::string_view text, size_t begin, size_t size) : bytes(size) {
+    char copy[kMostBytes] = {};
+    if (text.size() - begin >= kMostBytes) {
+      std::memcpy(copy, text.data() + begin, kMostBytes);
+    } else {
+      std::memcpy(copy, text.data() + begin, size);
+    }
+    std::memcpy(&low, copy, sizeof low);
+    std::memcpy(&high, copy + sizeof low, sizeof high);
+    low &= kMasks[size].low;
+    high &= kMasks[size].high;
+  }
+  size_t Hash() const {
+    const unsigned __int128 product =
+        static_cast<unsigned __int128>(low ^ 0x9e3779b97f4a7c15u) * ((high + bytes) ^ 0xc2b2ae3d27d4eb4fu);
+    return static_cast<size_t>(static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64));
+  }
+
+  uint64_t low, high;
+  size_t bytes;
+
+ private:
+  struct Mask {
+    uint64_t low, high;
+  };
+  // The bytes of the two words that belong to a word of each size, little endian.
+  static constexpr std::array<Mask, kMostBytes + 1> kMasks = [] {
+    std::array<Mask, kMostBytes + 1> masks{};
+    for (size_t size = 1; size <= kMostBytes; ++size) {
+      masks[size] = masks[size - 1];
+      (size <= 8 ? masks[size].low : masks[size].high) |= uint64_t{0xff} << (size - 1) % 8 * 8;
+    }
+    return masks;
+  }();
+};
+
+// Short words are in buckets of two entries, a cache line; the others in a hash map. A new short word replaces the
+// older one in its bucket. Everything is forgotten when the memory for words with many ids is full.
+class TokenCache {
+ public:
+  TokenCache() : buckets_(kBuckets), many_(kEntryIds) {}
+
+  // Appends the ids of text.substr(begin, size) and returns true where it is known.
+  bool Append(std::string_view text, size_t begin, size_t size, TokenWriter* ids) const {
+    if (size > WordKey::kMostBytes) return AppendLong(text.substr(begin, size), ids);
+    const WordKey key(text, begin, size);
+    const Bucket& bucket = buckets_[key.Hash() % kBuckets];
+    for (const Entry& entry : bucket.entries) {
+      if (!entry.Is(key)) continue;
+      const TokenId* from = entry.count <= kEntryIds ? entry.ids : many_.data() + entry.ids[0];
+      TokenId* to = ids->Reserve(std::max<size_t>(kEntryIds, entry.count));
+      std::copy_n(from, kEntryIds, to);
+      if (entry.count > kEntryIds) std::copy(from + kEntryIds, from + entry.count, to + kEntryIds);
+      ids->Advance(entry.count);
+      return true;
+    }
+    return false;
+  }
+
+  void Add(std::string_view word, std::span<const TokenId> ids) {
+    if (word.empty()) return;
+    if (word.size() > WordKey::kMostBytes || ids.size() > kMostIds) return AddLong(word, ids);
+    const WordKey key(word, 0, word.size());
+    Entry entry = {key.low, key.high, {}, static_cast<uint8_t>(key.bytes), static_cast<uint8_t>(ids.size())};
+    if (ids.size() > kEntryIds) {
+      if (many_.size() + ids.size() > kManyIds) Clear();
+      entry.ids[0] = static_cast<TokenId>(many_.size());
+      many_.insert(many_.end(), ids.begin(), ids.end());
+    } else {
+      std::ranges::copy(ids, entry.ids);
+    }
+    Bucket& bucket = buckets_[key.Hash() % kBuckets];
+    bucket.entries[1] = bucket.entries[0];
+    bucket.entries[0] = entry;
+  }
+
+ private:
+  static constexpr size_t kBuckets = size_t{1} << 15, kEntryIds = 3, kMostIds = 255;
+  static constexpr size_t kManyIds = size_t{1} << 20, kLongBytes = 256, kLongWords = size_t{1} << 16;
 
   struct Entry {
     uint64_t low = 0, high = 0;
-    TokenId ids[kEntryIds] = {};
+    TokenId ids[kEntryIds] = {};  // the first is an index into many_ where there are more
     uint8_t bytes = 0, count = 0;
+
+    bool Is(const WordKey& key) const { return ((low ^ key.low) | (high ^ key.high) | (bytes ^ key.bytes)) == 0; }
+  };
+  struct alignas(64) Bucket {
+    Entry entries[2];
   };
 
-  // The bytes of a word, which determine it together with its length.
-  struct ShortWord {
-    explicit ShortWord(std::string_view word) : size(word.size()) {
-      const char* p = word.data();
-      if (size >= 8) {
-        low = Load<uint64_t>(p);
-        high = Load<uint64_t>(p + size - 8);
-      } else if (size >= 4) {
-        low = Load<uint32_t>(p) | uint64_t{Load<uint32_t>(p + size - 4)} << 32;
-      } else if (size > 0) {
-        const auto byte = [&](size_t i) { return uint64_t{static_cast<unsigned char>(p[i])}; };
-        low = byte(0) | byte(size / 2) << 8 | byte(size - 1) << 16;
-      }
-    }
-    size_t Hash() const {
-      const unsigned __int128 product =
-          static_cast<unsigned __int128>(low ^ 0x9e3779b97f4a7c15u) * ((high + size) ^ 0xc2b2ae3d27d4eb4fu);
-      return static_cast<size_t>(static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64)) % kEntries;
-    }
-    template <typename T>
-    static T Load(const char* p) {
-      T value;
-      std::memcpy(&value, p, sizeof value);
-      return value;
-    }
-    uint64_t low = 0, high = 0;
-    size_t size;
-  };
+  void Clear() {
+    std::ranges::fill(buckets_, Bucket());
+    many_.resize(kEntryIds);
+  }
 
-  bool AppendLong(std::string_view word, std::vector<TokenId>* ids) const {
+  bool AppendLong(std::string_view word, TokenWriter* ids) const {
     const auto found = long_.find(ToAbsl(word));
     if (found == long_.end()) return false;
-    ids->insert(ids->end(), found->second.begin(), found->second.end());
+    ids->Append(found->second);
     return true;
   }
   void AddLong(std::string_view word, std::span<const TokenId> ids) {
+    if (word.size() > kLongBytes) return;
     if (long_.size() >= kLongWords) long_.clear();
     long_.emplace(std::string(word), std::vector<TokenId>(ids.begin(), ids.end()));
   }
 
-  std::vector<Entry> entries_;
+  std::vector<Bucket> buckets_;
+  std::vector<TokenId> many_;
   absl::flat_hash_map<std::string, std::vector<TokenId>> long_;
 };
 

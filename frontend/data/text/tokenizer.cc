@@ -1,6 +1,7 @@
 #include "frontend/data/text/tokenizer.h"
 
 #include <algorithm>
+#include <span>
 
 #include "frontend/base/status.h"
 #include "frontend/data/text/unicode.h"
@@ -15,7 +16,7 @@ std::vector<AddedToken> SelectAdded(const std::vector<AddedToken>& added, bool n
     if (token.normalized != normalized) continue;
     if (normalized && normalizer != nullptr) {
       std::string content;
-      normalizer->Apply(token.content, &content);
+      normalizer->Run(token.content, &content);
       token.content = std::move(content);
     }
     selected.push_back(std::move(token));
@@ -41,16 +42,39 @@ int64_t CountIds(const TokenizerParts& parts) {
 // Other ASCII spaces are control characters, which cleaning removes.
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
+size_t SkipBlanks(std::string_view text, size_t at) {
+  while (at < text.size() && IsBlank(text[at])) ++at;
+  return at;
+}
+
+size_t FindBlank(std::string_view text, size_t at) {
+  while (at < text.size() && !IsBlank(text[at])) ++at;
+  return at;
+}
+
+bool IsLetterOrDigit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
+
+// Returns the first space behind a letter or digit from `bytes` on; text.size() where there is none.
+size_t FindCut(std::string_view text, size_t bytes) {
+  for (size_t at = std::max<size_t>(bytes, 1); (at = text.find(' ', at)) < text.size(); ++at) {
+    if (IsLetterOrDigit(text[at - 1])) return at;
+  }
+  return text.size();
+}
+
 }  // namespace
 
 Tokenizer::Tokenizer(TokenizerParts parts)
     : parts_(std::move(parts)),
       raw_added_(SelectAdded(parts_.added, false, nullptr)),
       normalized_added_(SelectAdded(parts_.added, true, parts_.normalizer.get())),
-      by_words_(parts_.pre_tokenizer != nullptr && parts_.pre_tokenizer->DropsBlanks() && normalized_added_.empty() &&
-                (parts_.normalizer == nullptr || parts_.normalizer->KeepsBlanks())),
+      pieces_(parts_.pre_tokenizer != nullptr ? parts_.pre_tokenizer->traits() : StageTraits()),
       pad_(FindPad(*this, parts_)),
-      id_count_(CountIds(parts_)) {}
+      id_count_(CountIds(parts_)) {
+  const bool splits = parts_.normalizer == nullptr || parts_.normalizer->traits().splits_at_blanks;
+  by_words_ = pieces_.splits_at_blanks && normalized_added_.empty() && splits;
+  may_cut_ = pieces_.cuts_at_spaces && normalized_added_.empty() && splits;
+}
 
 std::optional<TokenId> Tokenizer::FindToken(std::string_view token) const {
   const auto added = std::ranges::find(parts_.added, token, &AddedToken::content);
@@ -58,26 +82,41 @@ std::optional<TokenId> Tokenizer::FindToken(std::string_view token) const {
 }
 
 absl::Status Tokenizer::Encode(std::string_view text, TokenizerScratch* scratch, std::vector<TokenId>* ids) const {
-  if (const size_t invalid = FindInvalidUtf8(text); invalid != std::string_view::npos)
-    return Invalid("byte ", invalid, " of the text is not UTF-8");
   const size_t before = ids->size();
-  raw_added_.Split(
-      text, [&](std::string_view part) { EncodeText(part, part.data() == text.data(), scratch, ids); },
-      [&](TokenId id) { ids->push_back(id); });
-  if (parts_.model->KnowsAll()) return absl::OkStatus();
-  const auto unknown = std::find(ids->begin() + static_cast<std::ptrdiff_t>(before), ids->end(), kNoToken);
-  if (unknown == ids->end()) return absl::OkStatus();
-  return Invalid("token ", unknown - ids->begin() - static_cast<std::ptrdiff_t>(before),
-                 " of the text is not in the vocabulary, which has no unknown token");
+  ASSIGN_OR_RETURN(const std::vector<TextPart> parts, Cut(text, text.size()));
+  for (const TextPart& part : parts) EncodePart(part, scratch, ids);
+  return CheckKnown(std::span(*ids).subspan(before));
 }
 
-void Tokenizer::EncodeText(std::string_view text, bool first, TokenizerScratch* scratch,
-                           std::vector<TokenId>* ids) const {
-  if (by_words_) return EncodeWords(text, scratch, ids);
-  if (parts_.normalizer == nullptr) return EncodeNormalized(text, first, scratch, ids);
+absl::StatusOr<std::vector<TextPart>> Tokenizer::Cut(std::string_view text, size_t bytes) const {
+  if (const size_t invalid = FindInvalidUtf8(text); invalid != std::string_view::npos)
+    return Invalid("byte ", invalid, " of the text is not UTF-8");
+  std::vector<TextPart> parts;
+  const auto cut = [&](std::string_view between) {
+    for (bool first = between.data() == text.data(); !between.empty(); first = false) {
+      const size_t end = may_cut_ ? FindCut(between, bytes) : between.size();
+      parts.push_back({.text = between.substr(0, end), .first = first});
+      between.remove_prefix(end);
+    }
+  };
+  raw_added_.Split(text, cut, [&](TokenId id) { parts.push_back({.added = id}); });
+  return parts;
+}
+
+absl::Status Tokenizer::CheckKnown(std::span<const TokenId> ids) const {
+  if (parts_.model->KnowsAll()) return absl::OkStatus();
+  const auto unknown = std::ranges::find(ids, kNoToken);
+  if (unknown == ids.end()) return absl::OkStatus();
+  return Invalid("token ", unknown - ids.begin(), " of the text is not in the vocabulary, which has no unknown token");
+}
+
+void Tokenizer::EncodePart(const TextPart& part, TokenizerScratch* scratch, std::vector<TokenId>* ids) const {
+  if (part.text.empty()) return ids->push_back(part.added);
+  if (by_words_) return EncodeWords(part.text, scratch, ids);
+  if (parts_.normalizer == nullptr) return EncodeNormalized(part.text, part.first, scratch, ids);
   scratch->normalized.clear();
-  parts_.normalizer->Apply(text, &scratch->normalized);
-  EncodeNormalized(scratch->normalized, first, scratch, ids);
+  parts_.normalizer->Run(part.text, &scratch->normalized);
+  EncodeNormalized(scratch->normalized, part.first, scratch, ids);
 }
 
 void Tokenizer::EncodeNormalized(std::string_view text, bool first, TokenizerScratch* scratch,
@@ -90,37 +129,47 @@ void Tokenizer::EncodeNormalized(std::string_view text, bool first, TokenizerScr
 
 void Tokenizer::EncodePieces(std::string_view text, bool first, TokenizerScratch* scratch,
                              std::vector<TokenId>* ids) const {
-  if (text.empty()) return;
-  const auto encode = [&](std::string_view piece) {
-    if (scratch->cache.Append(piece, ids)) return;
-    const size_t before = ids->size();
-    parts_.model->Tokenize(piece, ids);
-    scratch->cache.Add(piece, std::span(*ids).subspan(before));
+  TokenWriter writer(ids, text.size());
+  const auto encode = [&](std::string_view all, size_t begin, size_t size) {
+    if (scratch->cache.Append(all, begin, size, &writer)) return;
+    const std::string_view piece = all.substr(begin, size);
+    scratch->ids.clear();
+    parts_.model->Tokenize(piece, &scratch->ids);
+    scratch->cache.Add(piece, scratch->ids);
+    writer.Append(scratch->ids);
   };
-  if (parts_.pre_tokenizer == nullptr) return encode(text);
-  parts_.pre_tokenizer->Split(text, first, encode);
+  if (text.empty()) return;
+  if (parts_.pre_tokenizer == nullptr) return encode(text, 0, text.size());
+  if (pieces_.scan == nullptr)
+    return parts_.pre_tokenizer->Run(text, first, [&](std::string_view piece) { encode(piece, 0, piece.size()); });
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = pieces_.scan(text, begin);
+    encode(text, begin, end - begin);
+    begin = end;
+  }
+}
+
+void Tokenizer::EncodeWord(std::string_view word, TokenizerScratch* scratch) const {
+  scratch->ids.clear();
+  scratch->normalized.clear();
+  if (parts_.normalizer != nullptr) parts_.normalizer->Run(word, &scratch->normalized);
+  const std::string_view normalized = parts_.normalizer != nullptr ? scratch->normalized : word;
+  parts_.pre_tokenizer->Run(normalized, true,
+                            [&](std::string_view piece) { parts_.model->Tokenize(piece, &scratch->ids); });
 }
 
 // Normalizes and splits only words that the cache does not know.
 void Tokenizer::EncodeWords(std::string_view text, TokenizerScratch* scratch, std::vector<TokenId>* ids) const {
-  const auto encode = [&](std::string_view word) {
-    if (scratch->cache.Append(word, ids)) return;
-    const size_t before = ids->size();
-    scratch->normalized.clear();
-    if (parts_.normalizer != nullptr) parts_.normalizer->Apply(word, &scratch->normalized);
-    const std::string_view normalized = parts_.normalizer != nullptr ? scratch->normalized : word;
-    parts_.pre_tokenizer->Split(normalized, true, [&](std::string_view piece) { parts_.model->Tokenize(piece, ids); });
-    scratch->cache.Add(word, std::span(*ids).subspan(before));
-  };
-  for (size_t at = 0; at < text.size();) {
-    if (IsBlank(text[at])) {
-      ++at;
-      continue;
+  TokenWriter writer(ids, text.size());
+  for (size_t begin = SkipBlanks(text, 0); begin < text.size();) {
+    const size_t end = FindBlank(text, begin);
+    if (!scratch->cache.Append(text, begin, end - begin, &writer)) {
+      const std::string_view word = text.substr(begin, end - begin);
+      EncodeWord(word, scratch);
+      scratch->cache.Add(word, scratch->ids);
+      writer.Append(scratch->ids);
     }
-    size_t end = at + 1;
-    while (end < text.size() && !IsBlank(text[end])) ++end;
-    encode(text.substr(at, end - at));
-    at = end;
+    begin = SkipBlanks(text, end);
   }
 }
 

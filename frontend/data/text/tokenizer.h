@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,14 @@ struct TokenizerParts {
 struct TokenizerScratch {
   TokenCache cache;
   std::string normalized;
+  std::vector<TokenId> ids;  // of one word
+};
+
+// A part of a text whose ids depend on no other: text, or an added token where the text is empty.
+struct TextPart {
+  std::string_view text = {};
+  bool first = false;  // it begins the text
+  TokenId added = kNoToken;
 };
 
 // Immutable: any number of threads may call it at once, each with a scratch of its own.
@@ -61,6 +70,13 @@ class Tokenizer {
   // tokens.
   absl::Status Encode(std::string_view text, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
 
+  // Cuts a text for several threads: the ids of its parts (EncodePart), one behind the other, are those of Encode,
+  // which fails where Cut or CheckKnown do. Parts have about `bytes` bytes where the stages allow to cut there; views
+  // of the text.
+  absl::StatusOr<std::vector<TextPart>> Cut(std::string_view text, size_t bytes) const;
+  void EncodePart(const TextPart& part, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
+  absl::Status CheckKnown(std::span<const TokenId> ids) const;  // all ids of a text
+
   const SampleTemplate& single() const { return parts_.single; }
   const SampleTemplate& pair() const { return parts_.pair; }
   TokenId pad() const { return pad_; }
@@ -71,14 +87,16 @@ class Tokenizer {
   const std::vector<std::pair<std::string, std::string>>& files() const { return parts_.files; }
 
  private:
-  void EncodeText(std::string_view text, bool first, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
   void EncodeNormalized(std::string_view text, bool first, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
   void EncodePieces(std::string_view text, bool first, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
+  void EncodeWord(std::string_view word, TokenizerScratch* scratch) const;
   void EncodeWords(std::string_view text, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
 
   TokenizerParts parts_;
   AddedTokenFinder raw_added_, normalized_added_;
-  bool by_words_;  // words between blanks are independent of each other
+  StageTraits pieces_;     // of the pre-tokenizer
+  bool by_words_ = false;  // words between blanks are independent of each other
+  bool may_cut_ = false;   // so is text from a space behind a letter or digit on
   TokenId pad_;
   int64_t id_count_;
 };

@@ -187,15 +187,38 @@ void AppendLower(char32_t c, std::string* out) {
   }
 }
 
-void AppendNormalized(NormalForm form, std::string_view text, std::string* out) {
-  if (IsAscii(text)) {
-    out->append(text);
-    return;
-  }
+namespace {
+
+void AppendNormalizedRun(const icu::Normalizer2& normalizer, std::string_view text, std::string* out) {
   UErrorCode error = U_ZERO_ERROR;
   icu::StringByteSink<std::string> sink(out);
-  GetNormalizer(form).normalizeUTF8(0, {text.data(), static_cast<int32_t>(text.size())}, sink, nullptr, error);
+  normalizer.normalizeUTF8(0, {text.data(), static_cast<int32_t>(text.size())}, sink, nullptr, error);
   CHECK(U_SUCCESS(error)) << u_errorName(error);
+}
+
+bool IsAsciiByte(char c) { return static_cast<unsigned char>(c) < 0x80; }
+bool IsTail(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }  // of a character
+
+}  // namespace
+
+// An ASCII character never changes and combines with nothing before it, so that text is normalized from one ASCII
+// character before others to the next behind them.
+void AppendNormalized(NormalForm form, std::string_view text, std::string* out) {
+  constexpr size_t kMostBytes = size_t{1} << 30;  // of a run, as ICU counts in 32 bits
+  const icu::Normalizer2& normalizer = GetNormalizer(form);
+  while (!text.empty()) {
+    size_t ascii = AsciiWords(text);
+    while (ascii < text.size() && IsAsciiByte(text[ascii])) ++ascii;
+    const size_t copied = ascii == text.size() || ascii == 0 ? ascii : ascii - 1;
+    out->append(text.substr(0, copied));
+    size_t end = ascii;
+    const auto continues = [&](size_t i) {
+      return !IsAsciiByte(text[i]) && (i - copied < kMostBytes || IsTail(text[i]));
+    };
+    while (end < text.size() && continues(end)) ++end;
+    if (end > ascii) AppendNormalizedRun(normalizer, text.substr(copied, end - copied), out);
+    text.remove_prefix(end);
+  }
 }
 
 }  // namespace onnxtrain

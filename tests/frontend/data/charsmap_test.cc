@@ -43,7 +43,7 @@ std::string Normalize(const std::string& bytes, std::string_view text) {
   auto charsmap = Charsmap::Parse(bytes);
   EXPECT_TRUE(charsmap.ok()) << charsmap.status();
   std::string out;
-  MakeCharsmapNormalizer(*std::move(charsmap))->Apply(text, &out);
+  MakeCharsmapNormalizer(*std::move(charsmap))->Run(text, &out);
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/data/text/byte_level_scanner.h"
+#include "frontend/data/text/documents.h"
 #include "frontend/data/text/regex.h"
 #include "frontend/data/text/tokenizer_json.h"
 #include "frontend/data/text/unicode.h"
@@ -68,6 +69,76 @@ TEST(Tokenizer, CacheChangesNothing) {
       EXPECT_EQ(ids, compared ? MustEncode(**tokenizer, text) : ids) << text;
     }
   }
+}
+
+// Text of fragments that stages could treat differently where it is cut.
+std::string MakeMixedText(int fragments) {
+  static const std::vector<std::string> kFragments = {"the ",
+                                                      "word's ",
+                                                      "  ",
+                                                      " ",
+                                                      "\n",
+                                                      "\r\n ",
+                                                      "\t",
+                                                      "1234567 ",
+                                                      "a1 ",
+                                                      "I'LL ",
+                                                      ", ",
+                                                      "...  ",
+                                                      "x",
+                                                      " \u0301e ",
+                                                      "e\u0301 ",
+                                                      "\u00a0",
+                                                      "z\u3000 ",
+                                                      "\u4e2d\u6587 ",
+                                                      "\U0001f600 ",
+                                                      "9 \x01 ",
+                                                      "b\u200b ",
+                                                      "[SEP]",
+                                                      " <|endoftext|> ",
+                                                      "Stra\u00dfe ",
+                                                      "\u1100\u1161 ",
+                                                      "q \u0323"};
+  std::string text;
+  uint32_t state = 1;
+  for (int i = 0; i < fragments; ++i) {
+    state = state * 1664525 + 1013904223;
+    text += kFragments[(state >> 16) % kFragments.size()];
+  }
+  return text;
+}
+
+TEST(Tokenizer, CutTextHasTheIdsOfTheWhole) {
+  const std::string text = MakeMixedText(4000);
+  for (const char* name : {"gpt2", "llama3", "bert", "unigram", "sentence_bpe"}) {
+    const auto tokenizer = LoadTokenizer(StrCat(kFolder, name, ".json"));
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const std::vector<TokenId> whole = MustEncode(**tokenizer, text);
+    for (const size_t bytes : {1, 7, 100, 3000}) {
+      std::vector<TokenId> ids;
+      ASSERT_TRUE(EncodeOnThreads(**tokenizer, text, 3, bytes, &ids).ok());
+      EXPECT_EQ(ids, whole) << name << ", parts of " << bytes;
+    }
+    const bool cuts = name != std::string("unigram") && name != std::string("sentence_bpe");
+    const auto parts = (*tokenizer)->Cut(text.substr(0, text.find('[')), 1);
+    ASSERT_TRUE(parts.ok());
+    EXPECT_EQ(parts->size() > 1, cuts) << name;
+  }
+}
+
+TEST(Unicode, NormalizesRunsAsTheWhole) {
+  const auto normalize = [](NormalForm form, std::string_view text) {
+    std::string out;
+    AppendNormalized(form, text, &out);
+    return out;
+  };
+  EXPECT_EQ(normalize(NormalForm::kNfc, "cafe\u0301 and e\u0323\u0307x"), "caf\u00e9 and \u1eb9\u0307x");
+  EXPECT_EQ(normalize(NormalForm::kNfc, "\u0301a\u1100\u1161b"), "\u0301a\uac00b");
+  EXPECT_EQ(normalize(NormalForm::kNfd, "\u00e9\u00e9a"), "e\u0301e\u0301a");
+  EXPECT_EQ(normalize(NormalForm::kNfkc, "a\u2460\ufb01\u0301."), "a1f\u00ed.");
+  EXPECT_EQ(normalize(NormalForm::kNfkc, "long enough for words, then \uff21\u0301"),
+            "long enough for words, then \u00c1");
+  EXPECT_EQ(normalize(NormalForm::kNfc, ""), "");
 }
 
 TEST(Tokenizer, LongWordsTakeLinearithmicTime) {

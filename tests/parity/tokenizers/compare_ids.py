@@ -30,6 +30,10 @@ CONTROL = "".join(map(chr, list(range(1, 30)) + [31, 127, 0x80, 0x85, 0x9f, 0xa0
                                                   0x2028, 0x2029, 0x202f, 0x3000, 0xe000, 0xfeff, 0xfffd]))
 PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~«»„“”‘’–—…¿¡。、，？！：；「」・€£¥§©°±²³½¼µ·"
 SPECIAL = ["[CLS]", "[SEP]", " [MASK] ", "<s>", "</s>", " <mask>", "<|endoftext|>", "<unk>", "[UNK]", "<pad>"]
+CODE = ["def f(x):", "    return x+=1;", "if (a[i] != NULL && b->c) {", "}\n\n", "\t\t// TODO: fix",
+        "std::vector<int> v{1, 2};", "self.__init__(*args, **kwargs)", "0xDEADBEEF", "x_1", "camelCaseName", '"a\\n"',
+        "<div class='b'>", "#include <c.h>", "SELECT * FROM t WHERE id=42;", "λ = lambda y: y**2", "=>", "::", "->",
+        "/*", "*/", "        ", "\r\n"]
 CONTRACTIONS = ["I'm", "you'LL", "he's", "don't", "'S", "we'Ve", "it'd'", "''ll", "'ſ"]
 
 
@@ -55,7 +59,9 @@ PARTS = {
     "special": lambda: random.choice(SPECIAL + WORDS[:40]),
     "spaces": lambda: random.choice(WORDS) + pick(" \n\r\t\u00a0\u3000", 5),
     "long": lambda: pick("abcdefgxyz", 400),
+    "code": lambda: random.choice(CODE),
 }
+PARTS["mixed"] = lambda: PARTS[random.choice(list(PARTS)[:-1])]()
 
 
 def make_line(kind):
