@@ -65,6 +65,7 @@ struct TrainConfig {
   std::string tokenizer;          // "": that of preprocess.json
   int64_t max_length = 0;         // tokens; 0: as many as the model takes
   bool length_grouping = false;
+  int64_t max_tokens_per_batch = 0;  // 0: batches are counted in samples
   std::string class_map;
   std::string cache = "none";
   bool shuffle = true, drop_last = false;

@@ -71,7 +71,8 @@ constexpr ConfigField kFields[] = {
     {"data", "data", kTexts, &C::data, "PATH",
      "Samples: .npz, .npy, .safetensors, .csv, .tsv, .jsonl, .txt (also .gz, .zst), s-{000..099}.tar, IDX, .bin (token "
      "shards); a folder of .npz, .wav, .txt or picture files, MNIST's, or test_data_set_0, …; -: a pipe (JSON lines, "
-     "CSV, .npy); KIND:PATH names the kind (lines:FILE.txt: each line is a document)",
+     "CSV, .npy; with `max_steps` and without `epochs`, JSON lines may never end); KIND:PATH names the kind "
+     "(lines:FILE.txt: each line is a document)",
      {.on_resume = kFree}},
     {"data", "eval_data", kTaskTrain, &C::eval_data, "PATH",
      "Evaluation samples, used before, during and after training (an MNIST folder has its own)", {.on_resume = kFree}},
@@ -94,6 +95,10 @@ constexpr ConfigField kFields[] = {
      "models. auto: as many as the model has positions for", {.min = 1, .max = kBatchLimit, .otherwise = "auto"}},
     {"data", "length_grouping", kTaskTrain, &C::length_grouping, "",
      "Batches samples of similar length, which are padded less; the batches stay in random order"},
+    {"data", "max_tokens_per_batch", kTaskTrain, &C::max_tokens_per_batch, "N",
+     "Tokens of a batch, padding included, in place of `batch_size`, which becomes an upper limit: batches hold "
+     "samples of similar length, many short ones or few long ones",
+     {.min = 1, .max = 1e12, .otherwise = "none"}},
     {"data", "class_map", kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare, &C::class_map, "FILE",
      "Order of the classes: a name per line, or name,index (default: as in training, in the model, else sorted)"},
     {"data", "header", kTexts, &C::header, "WHETHER",

@@ -39,6 +39,11 @@ constexpr Rule kRules[] = {
      "`prefetch_factor`: has no effect with `num_workers` 0"},
     {[](const C& c) { return c.micro_batch_size == C::kAuto && c.gradient_accumulation_steps != 0; },
      "`micro_batch_size` auto: chooses `gradient_accumulation_steps`, which is specified too"},
+    {[](const C& c) { return c.max_tokens_per_batch > 0 && c.micro_batch_size != 0; },
+     "`micro_batch_size`: counts samples, but `max_tokens_per_batch` counts tokens (say "
+     "`gradient_accumulation_steps`)"},
+    {[](const C& c) { return c.max_tokens_per_batch > 0 && c.lr_scale != "none"; },
+     "`lr_scale`: follows the samples of a batch, which `max_tokens_per_batch` leaves open"},
     {[](const C& c) { return c.gradient_checkpointing == "budget" && c.memory_budget == 0; },
      "`gradient_checkpointing` budget: needs a `memory_budget`"},
     {[](const C& c) { return c.mixed_precision != "fp16" && IsSpecified(c, "loss_scale"); },

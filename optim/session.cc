@@ -114,12 +114,13 @@ class SessionImpl : public Session {
   const std::vector<WeightDecision>& weights() const override { return prepared_.weights; }
   const std::vector<std::string>& notes() const override { return prepared_.model.notes; }
   int64_t micro_batch() const override { return options_.micro_batch; }
+  const TokenBudget& tokens() const override { return options_.tokens; }
   int64_t fixed_batch() const override { return options_.fixed_batch; }
   int64_t steps() const override { return attempted_; }
   SessionMemory memory() const override;
   int64_t oom_retries() const override { return oom_retries_; }
   std::vector<ProgramProfile> Profile() const override;
-  double compile_seconds() const override { return programs_.compile_seconds(); }
+  double compile_seconds() const override { return programs_.compile_seconds() + prepare_seconds_; }
   double optimizer_seconds() const override;
 
   absl::Status Plan(int64_t samples) override;
@@ -157,7 +158,11 @@ class SessionImpl : public Session {
     return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size(), options_.loss_scale};
   }
   absl::Status EnsureApply();
-  bool OneProgramStep(int64_t samples) const;
+  // Samples of a micro-batch that is padded to `length`.
+  int64_t MicroSamples(int64_t length) const {
+    return options_.tokens.on() ? options_.tokens.MicroSamples(length) : options_.micro_batch;
+  }
+  bool OneProgramStep(int64_t samples, int64_t length) const;
   bool on_host() const { return backend_.device() == "cpu"; }
   // A program for batches of `samples` samples.
   struct Ready {
@@ -169,6 +174,7 @@ class SessionImpl : public Session {
   };
   absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch, int64_t length);
   absl::StatusOr<Ready*> Compile(ProgramKind kind, int64_t batch, int64_t length);
+  absl::StatusOr<Ready*> AddProgram(ProgramKind kind, int64_t batch, int64_t length);
   PrepareOptions PrepareAtLength(int64_t length) const;
   int64_t LongestLength() const;
   int64_t FindLength(const GlobalBatch& global_batch) const;
@@ -185,7 +191,7 @@ class SessionImpl : public Session {
                           std::map<std::string, HostTensor>* outputs) const;
   size_t BytesBesidePrograms() const;
   absl::Status Update(const GlobalBatch& global_batch, int64_t samples);
-  void HalveMicroBatch();
+  void HalveMicroBatch(int64_t samples, int64_t length);
   absl::Status RunStep(const GlobalBatch& global_batch, int64_t samples);
   absl::Status RunMicros(const GlobalBatch& global_batch, bool outputs, std::map<std::string, HostTensor>* fetched);
 
@@ -206,6 +212,7 @@ class SessionImpl : public Session {
   bool averaged_ = false;        // the weights and their average are exchanged
   bool batch_verified_ = false;  // VerifyBatchSize has succeeded
   double apply_seconds_ = 0;
+  double prepare_seconds_ = 0;  // of import and differentiation, for programs
   int64_t oom_retries_ = 0;
   std::vector<double> reported_losses_, reported_weights_;  // by term: memory for Report
   std::vector<double> summed_losses_, summed_weights_;      // by term, at the last update that was looked at
@@ -348,6 +355,15 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t b
 
 absl::StatusOr<SessionImpl::Ready*> SessionImpl::Compile(ProgramKind kind, int64_t batch, int64_t length) {
   const Span span(trace_, Trace::kTraining, "compile");
+  const auto begin = std::chrono::steady_clock::now();
+  const double compiled = programs_.compile_seconds();
+  auto ready = AddProgram(kind, batch, length);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  prepare_seconds_ += seconds - (programs_.compile_seconds() - compiled);
+  return ready;
+}
+
+absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, int64_t batch, int64_t length) {
   ASSIGN_OR_RETURN(PreparedModel prepared, models_->Prepare(PrepareAtLength(length), batch, IsTraining(kind), false));
   RETURN_IF_ERROR(EnsureFrozen(prepared.model, batch, IsTraining(kind)));
   prepared.model.weights.clear();  // the arenas have the values
@@ -364,9 +380,9 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::Compile(ProgramKind kind, int64
   return ready_.back().get();
 }
 
-bool SessionImpl::OneProgramStep(int64_t samples) const {
+bool SessionImpl::OneProgramStep(int64_t samples, int64_t length) const {
   constexpr size_t kLarge = size_t{1} << 18;  // bytes of an average parameter
-  if (samples > options_.micro_batch || options_.step_form == StepForm::kMicroAndApply) return false;
+  if (samples > MicroSamples(length) || options_.step_form == StepForm::kMicroAndApply) return false;
   return options_.step_form == StepForm::kOneProgram ||
          static_cast<size_t>(state_.parameter_bytes()) / state_.rules().size() >= kLarge;
 }
@@ -400,13 +416,14 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, bool output
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(state_.EnsureGradients());
+  const int64_t length = FindLength(global_batch), step = MicroSamples(length);
   int64_t micro = 0;
-  for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
+  for (int64_t begin = 0; begin < samples; begin += step, ++micro) {
     RETURN_IF_ERROR(CheckCancelled());  // what is pending is never applied
-    const int64_t count = std::min(options_.micro_batch, samples - begin);
+    const int64_t count = std::min(step, samples - begin);
     const ProgramKind kind = outputs ? (micro == 0 ? ProgramKind::kMicroOutputsFirst : ProgramKind::kMicroOutputsNext)
                                      : (micro == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext);
-    ASSIGN_OR_RETURN(Ready * program, Get(kind, count, FindLength(global_batch)));
+    ASSIGN_OR_RETURN(Ready * program, Get(kind, count, length));
     RETURN_IF_ERROR(FillFeeds(*program, global_batch, begin, count, micro));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, begin, count, samples, fetched));
@@ -430,7 +447,7 @@ absl::Status SessionImpl::AddOutputs(const CompiledProgram& program, int64_t beg
 
 absl::Status SessionImpl::Plan(int64_t samples) {
   const int64_t length = LongestLength();
-  if (OneProgramStep(samples)) return Get(ProgramKind::kStep, samples, length).status();
+  if (OneProgramStep(samples, length)) return Get(ProgramKind::kStep, samples, length).status();
   RETURN_IF_ERROR(state_.EnsureGradients());
   RETURN_IF_ERROR(EnsureApply());
   const int64_t micro = std::min(samples, options_.micro_batch), rest = samples % micro;
@@ -440,7 +457,7 @@ absl::Status SessionImpl::Plan(int64_t samples) {
 }
 
 absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t samples) {
-  if (OneProgramStep(samples)) return RunStep(global_batch, samples);
+  if (OneProgramStep(samples, FindLength(global_batch))) return RunStep(global_batch, samples);
   RETURN_IF_ERROR(RunMicros(global_batch, false, nullptr));
   RETURN_IF_ERROR(EnsureApply());
   const auto begin = std::chrono::steady_clock::now();
@@ -449,12 +466,16 @@ absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t sample
   return absl::OkStatus();
 }
 
-// Drops all programs with their feeds and arena; they are compiled again as needed. Pending sums need no reset: the
-// first micro-batch overwrites them.
-void SessionImpl::HalveMicroBatch() {
+// Of `samples` samples, of which there were too many. Drops all programs with their feeds and arena; they are compiled
+// again as needed. Pending sums need no reset: the first micro-batch overwrites them.
+void SessionImpl::HalveMicroBatch(int64_t samples, int64_t length) {
   for (const auto& ready : ready_) programs_.Release(*ready->compiled);
   ready_.clear();
-  options_.micro_batch = (options_.micro_batch + 1) / 2;
+  options_.micro_batch = (samples + 1) / 2;
+  if (options_.tokens.on()) {
+    options_.tokens.tokens = options_.micro_batch * length;
+    options_.micro_batch = options_.tokens.MicroSamples(LongestLength());
+  }
   ++oom_retries_;
 }
 
@@ -463,10 +484,10 @@ absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
   CHECK(!averaged_) << "UseAverage(false) must precede a step";
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   absl::Status status = Update(global_batch, samples);
-  while (absl::IsResourceExhausted(status) && std::min(samples, options_.micro_batch) > 1 &&
+  const int64_t length = FindLength(global_batch);
+  while (absl::IsResourceExhausted(status) && std::min(samples, MicroSamples(length)) > 1 &&
          options_.fixed_batch == 0) {
-    options_.micro_batch = std::min(samples, options_.micro_batch);
-    HalveMicroBatch();
+    HalveMicroBatch(std::min(samples, MicroSamples(length)), length);
     status = Update(global_batch, samples);
   }
   RETURN_IF_ERROR(status);
@@ -572,9 +593,10 @@ absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const GlobalB
   DeviceScalars& device_scalars = state_.device_scalars();
   RETURN_IF_ERROR(WriteScalars(device_scalars.batch_loss, 0));
   RETURN_IF_ERROR(device_scalars.batch_correct.Write(0));
-  for (int64_t begin = 0; begin < samples; begin += options_.micro_batch, ++micro) {
-    const int64_t count = std::min(options_.micro_batch, samples - begin);
-    ASSIGN_OR_RETURN(Ready * program, Get(kind, count, FindLength(global_batch)));
+  const int64_t length = FindLength(global_batch), step = MicroSamples(length);
+  for (int64_t begin = 0; begin < samples; begin += step, ++micro) {
+    const int64_t count = std::min(step, samples - begin);
+    ASSIGN_OR_RETURN(Ready * program, Get(kind, count, length));
     RETURN_IF_ERROR(program->feeds.Fill(global_batch, begin, count, Key(micro)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddMetrics(*program->compiled, &e.metrics));

@@ -20,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
+#include "frontend/data/token_batches.h"
 #include "frontend/onnx/import.h"
 #include "optim/global_batch.h"
 #include "optim/loss.h"
@@ -54,7 +55,9 @@ struct SessionOptions {
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
   int64_t micro_batch = 32;  // samples per run of the micro programs
-  int64_t fixed_batch = 0;   // the model runs with micro-batches of this size only; 0: with any
+  // With variable inputs: the samples of a micro-batch by its length; micro_batch is that of the greatest one.
+  TokenBudget tokens;
+  int64_t fixed_batch = 0;  // the model runs with micro-batches of this size only; 0: with any
   uint64_t seed = 42;
   DType compute = DType::kFloat32;          // kBFloat16 or kFloat16: mixed precision; all state stays float32
   std::optional<LossScaleSpec> loss_scale;  // with kFloat16
@@ -140,6 +143,8 @@ class Session {
   virtual const std::vector<WeightDecision>& weights() const = 0;
   virtual const std::vector<std::string>& notes() const = 0;
   virtual int64_t micro_batch() const = 0;  // samples
+  // As SessionOptions::tokens, after memory has run out with less of them.
+  virtual const TokenBudget& tokens() const = 0;
   // As SessionOptions::fixed_batch. Create sets it where running the model shows that it does not follow the batch.
   virtual int64_t fixed_batch() const = 0;
   virtual int64_t steps() const = 0;         // updates attempted so far

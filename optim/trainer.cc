@@ -29,10 +29,6 @@ void Add(const std::vector<Metric>& metrics, const Evaluation& part, Evaluation*
   total->metrics.Add(metrics, part.metrics);
 }
 
-int64_t StepsPerEpoch(int64_t samples, int64_t batch, bool drop_last) {
-  return std::max<int64_t>(1, drop_last ? samples / batch : (samples + batch - 1) / batch);
-}
-
 class Loop {
  public:
   Loop(Session& session, const TrainData& train, const TrainData& eval, const TrainOptions& options,
@@ -42,7 +38,7 @@ class Loop {
         eval_(eval),
         options_(options),
         on_event_(on_event),
-        per_epoch_(StepsPerEpoch(train.dataset->size(), options.batch_size, options.drop_last)),
+        per_epoch_(CountBatches(*train.dataset, train.specs, MakeLoaderOptions(options))),
         log_every_(options.log_every > 0 ? options.log_every : std::clamp<int64_t>(per_epoch_ / 20, 1, 500)),
         batch_(FeedNames(train.specs)) {}
 
@@ -65,6 +61,7 @@ class Loop {
   void Save(SaveReason reason);
   void Resume(const LoopPosition& position);
   absl::Status ReportAndEvaluate();
+  absl::Status EndEarly(const absl::Status& status);
   absl::Status Updates();
   std::string StopReason() const;  // "": continue
   int64_t Patience() const { return options_.patience > 0 ? options_.patience : std::numeric_limits<int64_t>::max(); }
@@ -282,6 +279,13 @@ absl::Status Loop::ReportAndEvaluate() {
   return absl::OkStatus();
 }
 
+// A signal ends an update and the wait for a batch; the data may end before the run does.
+absl::Status Loop::EndEarly(const absl::Status& status) {
+  if (absl::IsCancelled(status)) result_.stop_reason = "signal";
+  if (absl::IsOutOfRange(status) && train_.dataset->streams()) result_.stop_reason = "end_of_data";
+  return result_.stop_reason.empty() ? status : absl::OkStatus();
+}
+
 absl::Status Loop::Updates() {
   // A signal may have come between an update and its evaluation.
   if (options_.resume && result_.steps > 0) RETURN_IF_ERROR(ReportAndEvaluate());
@@ -290,16 +294,12 @@ absl::Status Loop::Updates() {
   const int64_t epoch = result_.steps / per_epoch_;
   LoaderOptions load = MakeLoaderOptions(options_);
   load.first_epoch = epoch;
-  load.first_sample = result_.steps % per_epoch_ * options_.batch_size;
+  load.first_batch = result_.steps % per_epoch_;
   load.epochs = options_.epochs - epoch;
   ASSIGN_OR_RETURN(auto loader, Loader::Create(train_.dataset, train_.specs, load));
   while (result_.stop_reason.empty()) {
     const absl::Status updated = NextUpdate(*loader);
-    if (absl::IsCancelled(updated)) {
-      result_.stop_reason = "signal";
-      return absl::OkStatus();
-    }
-    RETURN_IF_ERROR(updated);
+    if (!updated.ok()) return EndEarly(updated);
     RETURN_IF_ERROR(ReportAndEvaluate());
     if (options_.save_now != nullptr && options_.save_now->exchange(false)) Save(SaveReason::kAsked);
     result_.stop_reason = StopReason();
@@ -344,6 +344,7 @@ LoaderOptions MakeLoaderOptions(const TrainOptions& options) {
           .augment = true,
           .mix = options.mix,
           .length_grouping = options.length_grouping,
+          .tokens = options.tokens,
           .num_workers = options.num_workers,
           .max_workers = options.max_workers,
           .prefetch_factor = options.prefetch_factor,
@@ -394,7 +395,8 @@ std::vector<std::pair<std::string, double>> NamedMetrics(const Session& session,
 
 absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& data, int num_workers,
                                             const std::atomic<bool>* stop) {
-  LoaderOptions load{.batch_size = session.micro_batch(), .num_workers = num_workers, .epochs = 1};
+  LoaderOptions load{.batch_size = session.micro_batch(), .tokens = session.tokens(), .num_workers = num_workers};
+  load.tokens.accumulation = 1;
   ASSIGN_OR_RETURN(auto loader, Loader::Create(data.dataset, data.specs, load));
   GlobalBatch global_batch(FeedNames(data.specs));
   Evaluation total;

@@ -38,7 +38,8 @@ struct EvalMetrics {
 };
 
 struct TrainResult {
-  // "epochs", "max_steps", "max_time", "early_stopping", "signal"; "not_finite": max_consecutive_skips was reached
+  // "epochs", "max_steps", "max_time", "early_stopping", "signal"; "end_of_data": of a stream; "not_finite":
+  // max_consecutive_skips was reached
   std::string stop_reason;
   int64_t steps = 0, samples = 0, skipped_steps = 0, oom_retries = 0;
   double epochs = 0, seconds = 0;  // seconds: wall time of the loop, with compilation and evaluation
@@ -85,6 +86,7 @@ struct TrainOptions {
   int64_t eval_every = 0;                    // updates; 0: after each epoch
   double log_seconds = 0, eval_seconds = 0;  // above 0: by time instead
   bool shuffle = true, length_grouping = false, drop_last = false;
+  TokenBudget tokens;                                         // on: in place of batch_size
   int num_workers = 1, max_workers = 0, prefetch_factor = 2;  // as LoaderOptions has them
   MixOptions mix;
   uint64_t seed = 42;

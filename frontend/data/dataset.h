@@ -1,6 +1,7 @@
 // The source of samples: a table of named columns, each with one element type and one fixed sample shape.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,6 +45,7 @@ struct ReadPass {
   bool augment = false;  // as training does; false: samples as they are
   uint64_t seed = 0;
   int64_t epoch = 0;
+  const std::atomic<bool>* stop = nullptr;  // set: nobody waits for the sample any more, and Read may fail
 };
 
 // Immutable after opening. Any number of threads may call Read at once.
@@ -68,6 +70,8 @@ class Dataset {
   // Returns a name of the sample that stays when others are added or the data moves; "" if only its values identify it.
   // Not passed on by views.
   virtual std::string StableName(int64_t i) const { return ""; }
+  // Has every epoch other samples (ReadPass::epoch), each of which comes once? Their order is that in which they come.
+  virtual bool streams() const { return false; }
   // What opening the file has decided or left out, one line each, for people. Not passed on by views.
   virtual std::vector<std::string> notes() const { return {}; }
   // Bytes of memory that hold samples; 0 if they are read from files or generated. A view returns those of its source.
@@ -100,6 +104,8 @@ struct DatasetOptions {
   ColumnSet text = {};
   // CSV: a field that cannot be used makes its sample unreadable, not its column: Read fails for it.
   bool skip_bad = false;
+  // Samples of a window of a pipe that is read as it comes (formats/json_stream.h); 0: to its end.
+  int64_t stream_window = 0;
   bool eval_split = false;  // evaluation samples of a path that has some, as MNIST's folder with its t10k files
   int64_t max_bytes = 0;    // memory limit for samples; 0: half of the available memory
 };

@@ -59,6 +59,13 @@ std::vector<int64_t> EpochOrder(int64_t n, uint64_t seed, int64_t epoch, bool sh
   return order;
 }
 
+std::vector<int64_t> BatchOrder(int64_t n, uint64_t seed, int64_t epoch) {
+  std::vector<int64_t> batches(n);
+  std::iota(batches.begin(), batches.end(), int64_t{0});
+  Shuffle(Words(seed, kBatchStream, static_cast<uint64_t>(epoch)), &batches);
+  return batches;
+}
+
 void GroupByLength(int64_t batch_size, const std::function<int64_t(int64_t)>& length, uint64_t seed, int64_t epoch,
                    std::vector<int64_t>* order) {
   constexpr int64_t kMostBatches = 50;  // of a chunk
@@ -68,9 +75,7 @@ void GroupByLength(int64_t batch_size, const std::function<int64_t(int64_t)>& le
     std::stable_sort(order->begin() + begin, order->begin() + std::min(begin + chunk, n),
                      [&](int64_t a, int64_t b) { return length(a) > length(b); });
   }
-  std::vector<int64_t> batches(n / batch_size);
-  std::iota(batches.begin(), batches.end(), int64_t{0});
-  Shuffle(Words(seed, kBatchStream, static_cast<uint64_t>(epoch)), &batches);
+  std::vector<int64_t> batches = BatchOrder(n / batch_size, seed, epoch);
   const auto longest =
       std::ranges::max_element(batches, {}, [&](int64_t batch) { return length((*order)[batch * batch_size]); });
   if (longest != batches.end()) std::iter_swap(batches.begin(), longest);

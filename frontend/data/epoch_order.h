@@ -19,4 +19,7 @@ std::vector<int64_t> EpochOrder(int64_t n, uint64_t seed, int64_t epoch, bool sh
 void GroupByLength(int64_t batch_size, const std::function<int64_t(int64_t)>& length, uint64_t seed, int64_t epoch,
                    std::vector<int64_t>* order);
 
+// A permutation of the batches 0…n-1 of an epoch: that of GroupByLength.
+std::vector<int64_t> BatchOrder(int64_t n, uint64_t seed, int64_t epoch);
+
 }  // namespace onnxtrain

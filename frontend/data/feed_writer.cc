@@ -55,23 +55,26 @@ absl::Status CheckStandardization(const FeedSpec& spec, const Dataset& data) {
   return absl::OkStatus();
 }
 
+struct Bounds {
+  double low, high;
+  double besides = std::numeric_limits<double>::quiet_NaN();  // one value more
+};
+Bounds MakeBounds(const FeedSpec& spec) {
+  if (!spec.range.has_value()) return {-std::numeric_limits<double>::max(), std::numeric_limits<double>::max()};
+  Bounds bounds{spec.range->min, spec.range->max};
+  if (spec.range->besides.has_value()) bounds.besides = *spec.range->besides;
+  return bounds;
+}
+
 // Are all values finite (or NaN, where that is allowed) and in range? One pass without branches.
 template <typename T>
-bool AreValid(std::span<T> values, bool allow_nan, double low, double high) {
+bool AreValid(std::span<T> values, bool allow_nan, const Bounds& bounds) {
   bool valid = true;
   for (const T stored : values) {
     const auto x = static_cast<double>(ReadScalar(stored));
-    valid &= (x >= low && x <= high) || (allow_nan && x != x);
+    valid &= (x >= bounds.low && x <= bounds.high) || x == bounds.besides || (allow_nan && x != x);
   }
   return valid;
-}
-
-struct Bounds {
-  double low, high;
-};
-Bounds MakeBounds(const FeedSpec& spec) {
-  if (spec.range.has_value()) return {spec.range->min, spec.range->max};
-  return {-std::numeric_limits<double>::max(), std::numeric_limits<double>::max()};
 }
 
 // Checks that the columns together have as many values as the feed.
@@ -120,9 +123,7 @@ int64_t FeedWriter::FindInvalid(std::span<const std::byte> values) const {
   const Bounds bounds = MakeBounds(spec_);
   return Visit(dtype, [&]<typename T>(Tag<T>) -> int64_t {
     const std::span<const T> all(reinterpret_cast<const T*>(values.data()), values.size() / sizeof(T));
-    const auto valid = [&](std::span<const T> part) {
-      return AreValid(part, spec_.allow_nan, bounds.low, bounds.high);
-    };
+    const auto valid = [&](std::span<const T> part) { return AreValid(part, spec_.allow_nan, bounds); };
     if (valid(all)) return -1;
     size_t k = 0;
     while (valid(all.subspan(k, 1))) ++k;

@@ -1,6 +1,7 @@
 #include "frontend/data/loader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -11,109 +12,48 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "frontend/data/batch_schedule.h"
 #include "frontend/data/convert.h"
-#include "frontend/data/epoch_order.h"
 #include "frontend/data/worker_climber.h"
 
 namespace onnxtrain {
 namespace {
-
-// Which samples batch number t holds: a pure function of the options, so it does not matter who makes it.
-class Schedule {
- public:
-  Schedule(int64_t samples, const LoaderOptions& options) : samples_(samples), options_(options) {
-    first_ = Batches(samples - options.first_sample);
-    each_ = Batches(samples);
-  }
-
-  struct Place {
-    int64_t epoch, begin, end;
-  };
-  Place At(int64_t t) const {
-    const bool resumed = t < first_;
-    const int64_t after = t - first_;
-    const int64_t epoch = options_.first_epoch + (resumed ? 0 : 1 + after / each_);
-    const int64_t begin =
-        resumed ? options_.first_sample + t * options_.batch_size : after % each_ * options_.batch_size;
-    return {epoch, begin, std::min(begin + options_.batch_size, samples_)};
-  }
-  bool Has(int64_t t) const {
-    if (options_.epochs < 0) return true;
-    return options_.epochs > 0 && t < first_ + (options_.epochs - 1) * each_;
-  }
-  bool empty() const { return each_ == 0; }
-
- private:
-  int64_t Batches(int64_t samples) const {
-    return (samples + (options_.drop_last ? 0 : options_.batch_size - 1)) / options_.batch_size;
-  }
-
-  int64_t samples_;
-  LoaderOptions options_;
-  int64_t first_, each_;
-};
-
-// The orders of the epochs that workers are in: two at most matter at a time.
-class Orders {
- public:
-  Orders(const Dataset& data, const LoaderOptions& options) : data_(data), options_(options) {}
-
-  std::shared_ptr<const std::vector<int64_t>> Get(int64_t epoch) {
-    std::lock_guard lock(mutex_);
-    Entry& entry = entries_[epoch % 2];
-    if (entry.order == nullptr || entry.epoch != epoch) {
-      entry = {epoch, std::make_shared<const std::vector<int64_t>>(Make(epoch))};
-    }
-    return entry.order;
-  }
-
- private:
-  struct Entry {
-    int64_t epoch = 0;
-    std::shared_ptr<const std::vector<int64_t>> order;
-  };
-  std::vector<int64_t> Make(int64_t epoch) const {
-    std::vector<int64_t> order = EpochOrder(data_.size(), options_.seed, epoch, options_.shuffle);
-    const auto length = [this](int64_t i) { return data_.Length(i); };
-    if (options_.length_grouping) GroupByLength(options_.batch_size, length, options_.seed, epoch, &order);
-    return order;
-  }
-
-  const Dataset& data_;
-  LoaderOptions options_;
-  std::mutex mutex_;
-  Entry entries_[2];
-};
 
 // The memory of one batch, which serves one batch after another.
 struct BatchBuffer {
   Batch batch;
   std::vector<std::vector<HostTensor>> tensors;           // by BatchFiller::extents: views of the same memory
   std::vector<std::shared_ptr<const HostTensor>> memory;  // by feed
-  std::vector<HostTensor> shortened;                      // the tensors of a batch whose feeds are variable
+  std::vector<HostTensor> shortened;                      // the tensors of a batch whose extents are its own
   std::vector<std::byte> scratch;
 };
 
 // Fills buffers with any batch, from any thread.
 class BatchFiller {
  public:
-  BatchFiller(std::shared_ptr<const Dataset> data, std::vector<FeedWriter> writers, const LoaderOptions& options)
+  BatchFiller(std::shared_ptr<const Dataset> data, std::vector<FeedWriter> writers, const LoaderOptions& options,
+              std::unique_ptr<const TokenBatches> tokens)
       : data_(std::move(data)),
         writers_(std::move(writers)),
-        pass_{.augment = options.augment, .seed = options.seed},
+        pass_{.augment = options.augment, .seed = options.seed, .stop = &stopping_},
         mix_(options.augment ? options.mix : MixOptions()),
-        schedule_(data_->size(), options),
-        orders_(*data_, options) {
+        tokens_(std::move(tokens)),
+        schedule_(data_->size(), options, tokens_.get()),
+        epochs_(*data_, options, tokens_.get()) {
     const int64_t samples = data_->size(), full = std::min(options.batch_size, samples);
+    if (tokens_ != nullptr) extents_ = {tokens_->most_samples()};
     for (int64_t extent : {full, samples % full, (samples - options.first_sample) % full}) {
-      if (extent > 0 && std::ranges::find(extents_, extent) == extents_.end()) extents_.push_back(extent);
+      const bool known = std::ranges::find(extents_, extent) != extents_.end();
+      if (extent > 0 && !known && tokens_ == nullptr) extents_.push_back(extent);
     }
   }
 
-  const Schedule& schedule() const { return schedule_; }
+  const BatchSchedule& schedule() const { return schedule_; }
+  // Lets reads that wait for samples fail.
+  void Stop() { stopping_ = true; }
 
   absl::Status Fill(int64_t t, int worker, BatchBuffer* buffer) {
-    const Schedule::Place place = schedule_.At(t);
+    const BatchSchedule::Place place = schedule_.At(t);
     Batch& batch = buffer->batch;
     batch.worker = worker;
     batch.fill_begin = std::chrono::steady_clock::now();
@@ -131,28 +71,36 @@ class BatchFiller {
   void Allocate(BatchBuffer* buffer) const {
     std::vector<std::vector<HostTensor>> tensors(extents_.size());
     for (const FeedWriter& writer : writers_) {
-      const auto type = [&](int64_t extent) {
-        Type batch = writer.sample();
-        batch.shape.insert(batch.shape.begin(), extent);
-        return batch;
-      };
-      const auto memory = std::make_shared<const HostTensor>(type(extents_.front()));
+      const auto memory = std::make_shared<const HostTensor>(WidestType(writer));
       buffer->memory.push_back(memory);
-      for (size_t i = 0; i < extents_.size(); ++i)
-        tensors[i].emplace_back(type(extents_[i]), memory, memory->bytes().data());
+      for (size_t i = 0; i < extents_.size() && tokens_ == nullptr; ++i)
+        tensors[i].emplace_back(BatchType(writer, extents_[i]), memory, memory->bytes().data());
     }
     buffer->batch.samples.reserve(extents_.front());
     buffer->tensors = std::move(tensors);
   }
 
-  absl::Status Fill(const Schedule::Place& place, BatchBuffer* buffer) {
+  static Type BatchType(const FeedWriter& writer, int64_t samples) {
+    Type batch = writer.sample();
+    batch.shape.insert(batch.shape.begin(), samples);
+    return batch;
+  }
+
+  // What the memory of a feed must hold.
+  Type WidestType(const FeedWriter& writer) const {
+    if (tokens_ == nullptr || !writer.variable()) return BatchType(writer, extents_.front());
+    const int64_t longest = std::max<int64_t>(1, writer.sample().shape[0]);
+    const int64_t inner = writer.sample().elements() / longest;
+    return {writer.sample().dtype, {tokens_->most_tokens() * inner}};
+  }
+
+  absl::Status Fill(const BatchSchedule::Place& place, BatchBuffer* buffer) {
     Batch& batch = buffer->batch;
     batch.epoch = place.epoch;
-    const auto order = orders_.Get(place.epoch);
-    batch.samples.assign(order->begin() + place.begin, order->begin() + place.end);
-    const size_t extent = std::ranges::find(extents_, place.end - place.begin) - extents_.begin();
-    std::vector<HostTensor>& tensors =
-        has_variable_ ? Shorten(buffer->tensors[extent], FindLongest(batch.samples), buffer) : buffer->tensors[extent];
+    const auto epoch = epochs_.Get(place.epoch);
+    const TokenBatches::Cut cut = epoch->At(place);
+    batch.samples.assign(epoch->order.begin() + cut.begin, epoch->order.begin() + cut.end);
+    std::vector<HostTensor>& tensors = ShapeTensors(cut, buffer);
     batch.tensors = tensors;
     ReadPass pass = pass_;
     pass.epoch = place.epoch;
@@ -181,11 +129,14 @@ class BatchFiller {
     return longest;
   }
 
-  // Returns views of the tensors with variable feeds cut to the length that a batch is padded to.
-  std::vector<HostTensor>& Shorten(const std::vector<HostTensor>& tensors, int64_t longest, BatchBuffer* buffer) const {
+  // Returns views of the buffer's memory with the extents of a batch.
+  std::vector<HostTensor>& ShapeTensors(const TokenBatches::Cut& cut, BatchBuffer* buffer) const {
+    const int64_t samples = cut.end - cut.begin;
+    if (!has_variable_) return buffer->tensors[std::ranges::find(extents_, samples) - extents_.begin()];
+    const int64_t longest = cut.length > 0 ? cut.length : FindLongest(buffer->batch.samples);
     buffer->shortened.clear();
     for (size_t i = 0; i < writers_.size(); ++i) {
-      Type type = tensors[i].type();
+      Type type = BatchType(writers_[i], samples);
       if (writers_[i].variable()) type.shape[1] = RoundUpLength(longest, type.shape[1]);
       buffer->shortened.emplace_back(type, buffer->memory[i], buffer->memory[i]->bytes().data());
     }
@@ -194,10 +145,12 @@ class BatchFiller {
 
   std::shared_ptr<const Dataset> data_;
   std::vector<FeedWriter> writers_;
+  std::atomic<bool> stopping_ = false;
   ReadPass pass_;  // of epoch 0
   MixOptions mix_;
-  Schedule schedule_;
-  Orders orders_;
+  std::unique_ptr<const TokenBatches> tokens_;  // null: batches are equal
+  BatchSchedule schedule_;
+  Epochs epochs_;
   bool has_variable_ = std::ranges::any_of(writers_, &FeedWriter::variable);
   std::vector<int64_t> extents_;  // the sizes that batches have, the largest first
 };
@@ -222,6 +175,7 @@ class LoaderImpl : public Loader {
       std::lock_guard lock(mutex_);
       stop_ = true;
     }
+    filler_->Stop();
     room_.notify_all();
     for (std::thread& worker : workers_) worker.join();
   }
@@ -332,33 +286,51 @@ class LoaderImpl : public Loader {
   std::vector<std::thread> workers_;  // last: they use all of the above
 };
 
-absl::Status CheckOptions(int64_t samples, const LoaderOptions& o) {
+absl::Status CheckOptions(int64_t samples, const LoaderOptions& o, const TokenBatches* tokens) {
   if (o.batch_size < 1 || o.batch_size > int64_t{1} << 40)
     return Invalid("batch size ", o.batch_size, " is not possible");
   if (o.num_workers < 0 || std::max(o.num_workers, o.max_workers) > 1024)
     return Invalid(o.num_workers, " loader threads are not possible");
-  if (o.first_epoch < 0 || o.first_sample < 0 || o.first_sample > samples) {
+  const BatchSchedule schedule(samples, o, tokens);
+  if (o.first_epoch < 0 || o.first_sample < 0 || o.first_sample > samples || !schedule.begins_within_epoch()) {
     return Invalid("cannot begin at epoch ", o.first_epoch, ", sample ", o.first_sample, " of ", samples);
   }
-  if (Schedule(samples, o).empty()) {
+  if (schedule.empty()) {
     return Invalid("no batch is left: ", samples, " samples, batch size ", o.batch_size,
                    o.drop_last ? ", and the short last batch is dropped" : "");
   }
   return absl::OkStatus();
 }
 
+// The extent of variable feeds.
+int64_t FindExtent(const std::vector<FeedSpec>& specs) {
+  int64_t longest = 0;
+  for (const FeedSpec& spec : specs) longest = std::max(longest, spec.variable ? spec.sample.shape[0] : 0);
+  return longest;
+}
+
+std::unique_ptr<const TokenBatches> MakeTokenBatches(const Dataset& data, const std::vector<FeedSpec>& specs,
+                                                     const LoaderOptions& options) {
+  if (!options.tokens.on() || !HasVariableFeed(specs)) return nullptr;
+  return std::make_unique<const TokenBatches>(data, options.tokens, FindExtent(specs), options.drop_last);
+}
+
 }  // namespace
 
-int64_t RoundUpLength(int64_t length, int64_t longest) {
-  int64_t step = 8;
-  while (step * 16 < length) step *= 2;
-  return std::min((std::max<int64_t>(length, 1) + step - 1) / step * step, longest);
+bool HasVariableFeed(const std::vector<FeedSpec>& specs) { return std::ranges::any_of(specs, &FeedSpec::variable); }
+
+int64_t CountBatches(const Dataset& data, const std::vector<FeedSpec>& specs, const LoaderOptions& options) {
+  const int64_t size = data.size(), batch = options.batch_size;
+  const auto tokens = MakeTokenBatches(data, specs, options);
+  const int64_t count = tokens != nullptr ? tokens->size() : (size + (options.drop_last ? 0 : batch - 1)) / batch;
+  return std::max<int64_t>(1, count);
 }
 
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(std::shared_ptr<const Dataset> data,
                                                        const std::vector<FeedSpec>& specs,
                                                        const LoaderOptions& options) {
-  RETURN_IF_ERROR(CheckOptions(data->size(), options));
+  auto tokens = MakeTokenBatches(*data, specs, options);
+  RETURN_IF_ERROR(CheckOptions(data->size(), options, tokens.get()));
   std::vector<FeedWriter> writers;
   for (const FeedSpec& spec : specs) {
     Shape whole = spec.sample.shape;
@@ -367,7 +339,7 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(std::shared_ptr<const Dat
     ASSIGN_OR_RETURN(FeedWriter writer, FeedWriter::Create(*data, spec));
     writers.push_back(std::move(writer));
   }
-  auto filler = std::make_unique<BatchFiller>(std::move(data), std::move(writers), options);
+  auto filler = std::make_unique<BatchFiller>(std::move(data), std::move(writers), options, std::move(tokens));
   return std::make_unique<LoaderImpl>(std::move(filler), options);
 }
 

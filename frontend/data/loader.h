@@ -13,13 +13,15 @@
 #include "absl/status/statusor.h"
 #include "frontend/data/batch_mix.h"
 #include "frontend/data/dataset.h"
+#include "frontend/data/token_batches.h"
 
 namespace onnxtrain {
 
 // Values that an input may have.
 struct ValueRange {
-  double min = 0, max = 0;  // inclusive
-  std::string what;         // "the 100 rows of Gather 'embedding' (negative ones count from the end)"
+  double min = 0, max = 0;             // inclusive
+  std::string what;                    // "the 100 rows of Gather 'embedding' (negative ones count from the end)"
+  std::optional<double> besides = {};  // one value more
 };
 
 // How one column becomes one batch tensor.
@@ -46,10 +48,6 @@ struct FeedSpec {
   Mixing mixing = Mixing::kNone;  // by LoaderOptions::mix
 };
 
-// The length that batches are padded to: a multiple of 8, of 16 above 128, of 32 above 256, …: programs are compiled
-// for few of them, and at most an eighth is padding. At most `longest`.
-int64_t RoundUpLength(int64_t length, int64_t longest);
-
 struct Batch {
   int64_t epoch = 0;
   std::vector<int64_t> samples;         // indices into the data set
@@ -66,10 +64,12 @@ struct LoaderOptions {
   bool augment = false;                       // as ReadPass has it, with the same seed
   MixOptions mix = {};                        // with augment: mixes the samples of a batch
   bool length_grouping = false;               // with shuffle: as GroupByLength (epoch_order.h)
+  TokenBudget tokens = {};                    // on: in place of batch_size and length_grouping, as TokenBatches cuts
   int num_workers = 1;                        // threads; 0: read in Next()
   int max_workers = 0;                        // above num_workers: as many as WorkerClimber (worker_climber.h) chooses
   int prefetch_factor = 2;                    // batches ahead per worker
   int64_t first_epoch = 0, first_sample = 0;  // where to begin: (epoch, samples already consumed in it)
+  int64_t first_batch = 0;                    // and batches, behind these samples
   int64_t epochs = 1;                         // how many epochs to deliver; < 0: for ever
 };
 
@@ -92,6 +92,11 @@ class Loader {
   // Threads that work now.
   virtual int workers() const = 0;
 };
+
+// Batches of an epoch; at least one. `specs` as Loader::Create takes them.
+int64_t CountBatches(const Dataset& data, const std::vector<FeedSpec>& specs, const LoaderOptions& options);
+// Does a feed have samples of different lengths?
+bool HasVariableFeed(const std::vector<FeedSpec>& specs);
 
 // Labels of `columns` that must be classes.
 struct LabelCheck {

@@ -67,12 +67,14 @@ void SetMicroBatch(int64_t samples, SessionOptions* options, BatchPlan* batch) {
 
 void SetAutoFields(int64_t global_batch, TrainConfig* config) {
   if (!IsSpecified(*config, "mixed_precision")) config->mixed_precision = "auto";
-  const bool rate_is_open = !SpecifiesBaseRate(config->lr) && !config->lr_find && !IsSpecified(*config, "lr_scale");
+  const bool rate_is_open = !SpecifiesBaseRate(config->lr) && !config->lr_find && !IsSpecified(*config, "lr_scale") &&
+                            config->max_tokens_per_batch == 0;
   if (rate_is_open && global_batch > config->lr_scale_base) config->lr_scale = "auto";
 }
 
 bool IsMicroBatchOpen(const TrainConfig& config) {
-  return config.automatic && config.micro_batch_size == 0 && config.gradient_accumulation_steps == 0;
+  return config.automatic && config.micro_batch_size == 0 && config.gradient_accumulation_steps == 0 &&
+         config.max_tokens_per_batch == 0;
 }
 
 int64_t LargestDivisor(int64_t global, int64_t fit, int64_t samples) {
@@ -128,7 +130,9 @@ absl::Status AutoChooser::ChooseMicroBatch(SessionOptions* options, TrainingRun*
                    FastestMicroBatch(largest, fixed, MakeMeasure(*run->models, *run->backend, *options)));
   SetMicroBatch(fastest.samples, options, &run->batch);
   step_seconds_ = fastest.seconds * static_cast<double>(run->batch.accumulation);
-  if (!open) return Add("micro_batch_size", StrCat(run->batch.micro), "the model runs with no other"), absl::OkStatus();
+  const char* const bound = given_.max_tokens_per_batch > 0 ? "the longest samples that the tokens of a batch allow"
+                                                            : "the model runs with no other";
+  if (!open) return Add("micro_batch_size", StrCat(run->batch.micro), bound), absl::OkStatus();
   const char* why = fastest.samples < largest ? "smaller ones take less time per sample"
                     : fixed                   ? "batch statistics need many samples"
                                               : "half of it takes no less time per sample";

@@ -36,6 +36,7 @@ constexpr EffectRow kEffects[] = {
     {"tokenizer", NoData, "there is no `data`"},
     {"max_length", NoData, "there is no `data`"},
     {"length_grouping", NoData, "there is no `data`"},
+    {"max_tokens_per_batch", NoData, "there is no `data`"},
     {"class_map", NoData, "there is no `data`"},
     {"header", NoData, "there is no `data`"},
     {"encode", NoData, "there is no `data`"},

@@ -20,6 +20,7 @@
 #include "optim/auto/open_samples.h"
 #include "optim/auto/picture_folders.h"
 #include "optim/auto/pixel_hints.h"
+#include "optim/auto/stream_setup.h"
 #include "optim/loss_text.h"
 
 namespace onnxtrain {
@@ -177,7 +178,9 @@ class DataOpener {
       spec_.inputs = before->inputs;
       spec_.label = before->label;
     }
-    options_ = {.label = config_.label.empty() ? spec_.label : config_.label, .eval_split = request_.eval_split};
+    options_ = {.label = config_.label.empty() ? spec_.label : config_.label,
+                .stream_window = StreamWindow(config_, model_, before_, request_),
+                .eval_split = request_.eval_split};
   }
 
   absl::StatusOr<OpenedData> Open() {

@@ -17,8 +17,9 @@ TrainConfig ResolveConfig(const TrainingRun& run) {
   const OptimizerSpec& optimizer = run.optimizer.spec;
   c.loss = run.data.loss.name;
   if (c.head.empty()) c.logits = run.data.loss.logits;
-  c.batch_size = run.batch.global;
-  if (c.micro_batch_size != TrainConfig::kAuto) {
+  const bool in_samples = c.max_tokens_per_batch == 0;
+  if (in_samples) c.batch_size = run.batch.global;
+  if (in_samples && c.micro_batch_size != TrainConfig::kAuto) {
     c.micro_batch_size = run.batch.micro;
     c.gradient_accumulation_steps = run.batch.accumulation;
   }

@@ -124,6 +124,7 @@ absl::Status FixMicroBatch(const TrainConfig& config, const SessionOptions& opti
   const int64_t fixed = options.fixed_batch;
   if (fixed == 0) return absl::OkStatus();
   const std::string why = DescribeFixedBatch(fixed);
+  if (config.max_tokens_per_batch > 0) return Invalid("`max_tokens_per_batch`: ", why, " (say `batch_size`)");
   if (batch->global % fixed != 0)
     return Invalid("`batch_size` ", batch->global, ": ", why, ", which does not divide it");
   if (config.micro_batch_size > 0 && config.micro_batch_size != fixed)

@@ -36,10 +36,8 @@ absl::StatusOr<BatchPlan> PlanBatch(const TrainConfig& config, int64_t otherwise
                    if_set(config.gradient_accumulation_steps), otherwise);
 }
 
-StepPlan PlanSteps(int64_t samples, int64_t batch, bool drop_last, std::optional<int64_t> epochs,
-                   std::optional<int64_t> max_steps) {
-  StepPlan plan;
-  plan.per_epoch = std::max<int64_t>(1, drop_last ? samples / batch : (samples + batch - 1) / batch);
+StepPlan PlanSteps(int64_t per_epoch, std::optional<int64_t> epochs, std::optional<int64_t> max_steps) {
+  StepPlan plan{.per_epoch = per_epoch};
   plan.max_steps = max_steps.value_or(0);
   if (max_steps && !epochs) epochs = (*max_steps + plan.per_epoch - 1) / plan.per_epoch;
   plan.epochs = epochs.value_or(plan.epochs);

@@ -25,9 +25,8 @@ struct StepPlan {
   int64_t max_steps = 0;  // 0: no limit but the epochs
   int64_t total = 0;      // updates of the whole run, unless time ends it
 };
-// `epochs` not given and `max_steps` given: as many epochs as that takes. `samples` and `batch` above 0.
-StepPlan PlanSteps(int64_t samples, int64_t batch, bool drop_last, std::optional<int64_t> epochs,
-                   std::optional<int64_t> max_steps);
+// `epochs` not given and `max_steps` given: as many epochs as that takes. `per_epoch` above 0.
+StepPlan PlanSteps(int64_t per_epoch, std::optional<int64_t> epochs, std::optional<int64_t> max_steps);
 
 // An interval of updates or epochs as updates, at least 1; 0 for one of time.
 int64_t IntervalSteps(const Interval& interval, int64_t per_epoch);

@@ -41,6 +41,16 @@ absl::Status AddLabels(const BoundData& data, const LossChoice& loss, TrainData*
   return absl::OkStatus();
 }
 
+// Later samples of a stream cannot be looked at before training.
+void CheckLabelsWhileReading(const LossChoice& loss, int64_t ignore_index, TrainData* train) {
+  for (FeedSpec& spec : train->specs) {
+    const auto feed = std::ranges::find(loss.feeds, spec.feed, &LossFeed::name);
+    if (feed == loss.feeds.end() || feed->num_classes == 0 || spec.one_hot) continue;
+    spec.range = ValueRange{0, static_cast<double>(feed->num_classes - 1),
+                            StrCat("the ", feed->num_classes, " classes"), static_cast<double>(ignore_index)};
+  }
+}
+
 // The labels that must be classes. AddLabels has found all of them.
 std::vector<LabelCheck> FindLabelChecks(const BoundData& data, const LossChoice& loss, int64_t ignore_index) {
   std::vector<LabelCheck> checks;
@@ -56,6 +66,7 @@ std::vector<LabelCheck> FindLabelChecks(const BoundData& data, const LossChoice&
 absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedModel& prepared, int64_t ignore_index) {
   TrainData train = MakeInputs(data, prepared);
   RETURN_IF_ERROR(AddLabels(data, prepared.loss, &train));
+  if (data.dataset->streams()) CheckLabelsWhileReading(prepared.loss, ignore_index, &train);
   for (const LabelCheck& check : FindLabelChecks(data, prepared.loss, ignore_index)) {
     for (int c : check.columns) RETURN_IF_ERROR(CheckLabels(*data.dataset, c, check.classes, ignore_index));
   }

@@ -6,6 +6,7 @@
 #include "frontend/data/data_view.h"
 #include "frontend/onnx/untrained_weights.h"
 #include "optim/auto/cache_setup.h"
+#include "optim/auto/causality.h"
 #include "optim/auto/data_hints.h"
 #include "optim/auto/init_from.h"
 #include "optim/auto/micro_batch.h"
@@ -239,8 +240,11 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
   return data;
 }
 
-StepPlan PlanSteps(const TrainConfig& config, const TrainingData& data, int64_t global_batch) {
-  return PlanSteps(data.train.bound.dataset->size(), global_batch, config.drop_last, IfSet(config.epochs),
+StepPlan PlanSteps(const TrainConfig& config, const TrainingData& data, int64_t global_batch,
+                   const TokenBudget& tokens) {
+  const BoundData& bound = data.train.bound;
+  const LoaderOptions load{.batch_size = global_batch, .drop_last = config.drop_last, .tokens = tokens};
+  return PlanSteps(CountBatches(*bound.dataset, bound.feeds, load), IfSet(config.epochs),
                    IfSet(data.synthetic ? SyntheticSteps(config) : config.max_steps));
 }
 
@@ -327,6 +331,8 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
   }
   if (WantsRateTest(*run)) RETURN_IF_ERROR(FindRate(prepared, &options, run));
   ASSIGN_OR_RETURN(run->session, OpenSession(options, run));
+  if (run->train.text_unit.tokens_per_sample > 0)
+    RETURN_IF_ERROR(CheckCausal(*run->session, run->train, run->data.train.bound.token_input));
   if (config.automatic) RETURN_IF_ERROR(chooser->Finish(run));
   if (run->has_eval() && run->optimizer.origin.trained && run->data.fresh.empty()) {
     ASSIGN_OR_RETURN(std::string better, FindBetterPixels(*run->session, run->data.eval, run->eval));
@@ -347,17 +353,20 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   run.config = config;
   ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), run.batch.global));
   BoundData& bound = run.data.train.bound;
+  ASSIGN_OR_RETURN(run.tokens, PlanTokens(config, bound, &run.batch));
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
   ASSIGN_OR_RETURN(SessionOptions options,
                    MakeSessionOptions(config, *run.data.model, bound, run.data.loss, run.batch.micro));
+  options.tokens = run.tokens;
   run.models = std::make_shared<PreparedModels>(run.data.model);
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.models, bound, &options, true));
   RETURN_IF_ERROR(LeaveOutBadSamples(prepared, &run));
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
   RETURN_IF_ERROR(FixMicroBatch(config, options, &run.batch));
   RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &bound.dataset));
-  run.steps = PlanSteps(config, run.data, run.batch.global);
+  run.steps = PlanSteps(config, run.data, run.batch.global, run.tokens);
   run.options = PlanLoop(config, run.steps, run.batch.global);
+  run.options.tokens = run.tokens;
   RETURN_IF_ERROR(CheckGrouping(config, *bound.dataset));
   RETURN_IF_ERROR(CheckWork(config, *run.data.model, prepared, bound.dataset->size(), run.batch.global));
   if (run.data.has_eval() && config.metrics.empty())

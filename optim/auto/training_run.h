@@ -23,6 +23,7 @@
 #include "optim/auto/precision.h"
 #include "optim/auto/step_plan.h"
 #include "optim/auto/target_unit.h"
+#include "optim/auto/token_budget.h"
 #include "optim/config.h"
 #include "optim/plateau.h"
 #include "optim/session.h"
@@ -50,7 +51,8 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
                                               int64_t global_batch);
 
 // Stage 2: updates and intervals of the loop.
-StepPlan PlanSteps(const TrainConfig& config, const TrainingData& data, int64_t global_batch);
+StepPlan PlanSteps(const TrainConfig& config, const TrainingData& data, int64_t global_batch,
+                   const TokenBudget& tokens = {});
 TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, int64_t global_batch);
 
 // Stage 3: rule, schedule and learning rates.
@@ -70,7 +72,8 @@ absl::StatusOr<OptimizerChoice> ChooseOptimizer(const TrainConfig& config, const
 struct TrainingRun {
   TrainConfig config;
   TrainingData data;
-  BatchPlan batch;
+  BatchPlan batch;     // with max_tokens_per_batch: of the longest samples
+  TokenBudget tokens;  // on where other lengths make other batches
   StepPlan steps;
   OptimizerChoice optimizer;
   PrecisionChoice precision;

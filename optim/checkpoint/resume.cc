@@ -104,7 +104,8 @@ absl::StatusOr<TrainConfig> MergeConfig(const TrainConfig& given, const RunState
     if ((field.tasks & kTaskTrain) != 0) RETURN_IF_ERROR(MergeField(field, given, &merged, notes));
   }
   ReplaceLimit(given, &merged);
-  if (saved.session.oom_retries > 0 && !given.specified.contains("micro_batch_size")) {
+  const bool in_samples = merged.max_tokens_per_batch == 0;
+  if (saved.session.oom_retries > 0 && in_samples && !given.specified.contains("micro_batch_size")) {
     merged.micro_batch_size = saved.session.micro_batch;
     merged.gradient_accumulation_steps = 0;
     merged.specified.erase("gradient_accumulation_steps");

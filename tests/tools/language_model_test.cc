@@ -5,54 +5,12 @@
 
 #include "frontend/base/strings.h"
 #include "tests/tools/scratch.h"
-#include "tests/tools/tiny_onnx.h"
+#include "tests/tools/token_models.h"
 
 namespace onnxtrain {
 namespace {
 
 using Json = nlohmann::json;
-using tiny::Message;
-
-Message Int64Input(const std::string& name, const std::vector<int64_t>& shape) {
-  Message dims;
-  const char* const names[] = {"batch", "length"};
-  for (size_t i = 0; i < shape.size(); ++i)
-    dims.Sub(1, shape[i] < 0 ? Message().Bytes(2, names[i]) : Message().Int(1, static_cast<uint64_t>(shape[i])));
-  return Message().Bytes(1, name).Sub(2, Message().Sub(1, Message().Int(1, 7).Sub(2, dims)));
-}
-
-Message Tensor(const std::string& name, const std::vector<uint64_t>& shape, const std::vector<float>& values) {
-  Message tensor;
-  for (const uint64_t d : shape) tensor.Int(1, d);
-  return tensor.Int(2, 1).Bytes(8, name).Bytes(
-      9, std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
-}
-
-Message Node(const std::string& op, const std::vector<std::string>& inputs, const std::string& output) {
-  Message node;
-  for (const std::string& input : inputs) node.Bytes(1, input);
-  return node.Bytes(2, output).Bytes(3, output + "_node").Bytes(4, op);
-}
-
-constexpr int64_t kWidth = 8, kPositions = 16;
-
-// logits[batch, length, rows] = embedding[ids] (+ positions[position_ids]) · head: the next token from the last one.
-void SaveDecoder(const std::string& path, int64_t rows, bool positions = false) {
-  Message graph;
-  graph.Sub(1, Node("Gather", {"embedding", "input_ids"}, positions ? "e" : "x"));
-  if (positions) graph.Sub(1, Node("Gather", {"places", "position_ids"}, "p")).Sub(1, Node("Add", {"e", "p"}, "x"));
-  graph.Sub(1, Node("MatMul", {"x", "head"}, "logits"));
-  const auto r = static_cast<uint64_t>(rows);
-  graph.Bytes(2, "decoder")
-      .Sub(5, Tensor("embedding", {r, kWidth}, tiny::Uniform(rows * kWidth, 0.5f, 1)))
-      .Sub(5, Tensor("head", {kWidth, r}, tiny::Uniform(rows * kWidth, 0.5f, 2)));
-  if (positions) graph.Sub(5, Tensor("places", {kPositions, kWidth}, tiny::Uniform(kPositions * kWidth, 0.5f, 3)));
-  graph.Sub(11, Int64Input("input_ids", {-1, -1}));
-  if (positions) graph.Sub(11, Int64Input("position_ids", {-1, -1}));
-  graph.Sub(12, Message().Bytes(1, "logits").Sub(2, Message().Sub(1, Message().Int(1, 1))));
-  const Message opset = Message().Bytes(1, "").Int(2, 13);
-  WriteAll(path, Message().Int(1, 7).Bytes(2, "tiny").Sub(7, graph).Sub(8, opset).text());
-}
 
 // Letters that follow each other in a cycle, with a line end after each: 5 characters.
 std::string Cycle(int64_t lines) {
@@ -140,7 +98,17 @@ TEST_F(LanguageModels, ShardsAreTheTextThatTheyWereMadeOf) {
   train("--data t.bin", "narrow");
   train("--data w.bin", "wide");
   train("--data u32:w.bin", "named");
-  for (const char* out : {"narrow", "wide", "named"})
+  // A single array of a .npy file.
+  const auto npy = [](const std::string& type, const std::string& tokens) {
+    std::string header = StrCat("{'descr': '", type, "', 'fortran_order': False, 'shape': (300,), }");
+    header.resize(117, ' ');
+    return std::string("\x93NUMPY\1\0\x76\0", 10) + header + "\n" + tokens;
+  };
+  WriteAll(Path("n.npy"), npy("<u2", narrow));
+  WriteAll(Path("w.npy"), npy("<u4", wide));
+  train("--data n.npy", "npy16");
+  train("--data w.npy", "npy32");
+  for (const char* out : {"narrow", "wide", "named", "npy16", "npy32"})
     EXPECT_EQ(ReadAll(Path(StrCat(out, "/model.onnx"))), ReadAll(Path("text/model.onnx"))) << out;
   train("--data t.txt --eval-data t.bin", "mixed");
   EXPECT_EQ(Summary("mixed")["eval"]["samples"], 30);
@@ -162,6 +130,21 @@ TEST_F(LanguageModels, AVocabularyMustFitTheTable) {
   Refuses("--data t.bin", "token id 7 is out of range: the model's embedding table has 4 rows");
   SaveDecoder(Path("m.onnx"), 4000);
   Refuses("--data t.txt", "needs a --tokenizer");
+}
+
+TEST_F(LanguageModels, RefusesModelsThatSeeTheirLabels) {
+  SaveEncoder(Path("m.onnx"), 5);
+  WriteAll(Path("t.txt"), Cycle(60));
+  Refuses("--data t.txt", "output 'logits' sees the tokens behind each position");
+  // With labels of the data the same model trains.
+  std::string rows;
+  for (int i = 0; i < 40; ++i) rows += "{\"ids\": [1, 2, 0, 4], \"labels\": [-100, -100, 3, -100]}\n";
+  WriteAll(Path("masked.jsonl"), rows);
+  const Outcome masked = Run("--model m.onnx --data masked.jsonl --input input_ids=ids --label labels --max-steps 5");
+  EXPECT_EQ(masked.code, 0) << masked.err;
+  SaveDecoder(Path("m.onnx"), 5);
+  const Outcome causal = Train("--data t.txt --max-steps 2");
+  EXPECT_EQ(causal.code, 0) << causal.err;
 }
 
 TEST_F(LanguageModels, DocumentsAreKeptApart) {

@@ -62,6 +62,73 @@ TEST_F(Sources, BadPipes) {
   Refuses("--data -", "standard input: there are no samples");
 }
 
+// Runs the program behind a pipe that `shell` writes to.
+std::string Behind(const std::string& shell) { return StrCat("sh -c '(", shell, ") | exec \"$0\" \"$@\"'"); }
+
+const char kEndless[] = "while cat t.jsonl 2>/dev/null; do :; done";
+const char kSixThousand[] = "for i in $(seq 60); do cat t.jsonl; done";
+
+class Pipes : public Sources {
+ protected:
+  Outcome TrainOn(const std::string& shell, const std::string& flags) {
+    return Run("--model m.onnx --seed 3 --overwrite --batch-size 8 --data - --out r " + flags, Behind(shell));
+  }
+  Json Summary() const { return Json::parse(ReadAll(Path("r/summary.json"))); }
+};
+
+TEST_F(Pipes, AnEndlessPipeTrains) {
+  const Outcome run = TrainOn(kEndless, "--max-steps 1200 --num-workers 0");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.err.find("an epoch is a window of 4096 samples"), std::string::npos) << run.err;
+  EXPECT_EQ(Summary()["stop_reason"], "max_steps");
+  EXPECT_EQ(Summary()["samples"], 1200 * 8) << "more than two windows";
+  const std::string model = ReadAll(Path("r/model.onnx"));
+  ASSERT_EQ(TrainOn(kEndless, "--max-steps 1200 --num-workers 3").code, 0);
+  EXPECT_EQ(ReadAll(Path("r/model.onnx")), model);
+  ASSERT_EQ(TrainOn(kEndless, "--max-steps 1200 --no-shuffle").code, 0);
+  EXPECT_NE(ReadAll(Path("r/model.onnx")), model);
+}
+
+TEST_F(Pipes, ARunEndsWithItsPipe) {
+  const Outcome run = TrainOn(kSixThousand, "--max-steps 10000");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(Summary()["stop_reason"], "end_of_data");
+  EXPECT_EQ(Summary()["steps"], 4096 / 8) << "whole windows";
+}
+
+TEST_F(Pipes, AShortPipeIsAFile) {
+  ASSERT_EQ(TrainOn("cat t.jsonl", "--max-steps 50").code, 0);
+  const std::string model = ReadAll(Path("r/model.onnx"));
+  ASSERT_EQ(Run("--model m.onnx --seed 3 --overwrite --batch-size 8 --data t.jsonl --out r --max-steps 50").code, 0);
+  EXPECT_EQ(ReadAll(Path("r/model.onnx")), model);
+}
+
+TEST_F(Pipes, ASignalEndsTheWaitForSamples) {
+  const std::string shell =
+      StrCat("sh -c '(", kSixThousand, "; sleep 60) | exec timeout --preserve-status -s TERM 8 ", "\"$0\" \"$@\"'");
+  const Outcome run = Run("--model m.onnx --batch-size 8 --data - --out r --max-steps 10000", shell);
+  EXPECT_EQ(run.code, 75) << run.err;
+}
+
+TEST_F(Pipes, LaterSamplesMustFitTheFirst) {
+  const auto fails = [&](const std::string& line, const std::string& part) {
+    WriteAll(Path("last.jsonl"), line + "\n");
+    const Outcome run = TrainOn(StrCat(kSixThousand, "; cat last.jsonl; ", kSixThousand), "--max-steps 10000");
+    EXPECT_NE(run.code, 0) << line;
+    EXPECT_NE(run.err.find(part), std::string::npos) << run.err;
+  };
+  fails(R"({"x": [1, 2, 3, 4], "kind": "fish"})", "'fish' is not among the 3 classes");
+  fails(R"({"x": [1, 2, 3], "kind": "cat"})", "its shape [3] is not the [4] of the first line");
+  fails(R"({"x": [1, 2, 3, 4)", "not a JSON object");
+}
+
+TEST_F(Pipes, AStreamCannotBeResumed) {
+  ASSERT_EQ(TrainOn(kEndless, "--max-steps 600 --save-every 100").code, 0);
+  const Outcome resumed = Run("--resume r --max-steps 1000", Behind(kEndless));
+  EXPECT_EQ(resumed.code, 1);
+  EXPECT_NE(resumed.err.find("which cannot go back to where the run was"), std::string::npos) << resumed.err;
+}
+
 TEST_F(Sources, AClassMapOrdersTheClasses) {
   WriteAll(Path("map.txt"), "dog\nbird\ncat\n");
   ASSERT_EQ(Train("--data t.csv --class-map map.txt").code, 0);

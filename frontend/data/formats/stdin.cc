@@ -1,17 +1,15 @@
 #include "frontend/data/formats/stdin.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <mutex>
 
 #include "frontend/base/status.h"
 #include "frontend/data/file.h"
 #include "frontend/data/formats/csv.h"
+#include "frontend/data/formats/json_stream.h"
 #include "frontend/data/formats/jsonl.h"
 #include "frontend/data/formats/npy.h"
+#include "frontend/data/formats/pipe.h"
 #include "frontend/data/memory_dataset.h"
 
 namespace onnxtrain {
@@ -20,12 +18,11 @@ namespace {
 constexpr const char* kName = "standard input";
 constexpr std::string_view kNpy = "\x93NUMPY";
 
+// Reads until `out` is full or the input ends.
 absl::StatusOr<size_t> ReadDescriptor(std::span<std::byte> out) {
   size_t done = 0;
   while (done < out.size()) {
-    const ssize_t got = read(STDIN_FILENO, out.data() + done, out.size() - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Invalid(std::strerror(errno));
+    ASSIGN_OR_RETURN(const size_t got, ReadStdin(out.subspan(done)));
     if (got == 0) break;
     done += got;
   }
@@ -78,8 +75,15 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenBytes(const std::string& name
 }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenStdin(const std::string&, const DatasetOptions& options) {
+  if (options.stream_window > 0) {
+    const auto first = PeekStdin();
+    if (!first.ok()) return Annotate(first.status(), StrCat(kName, ": "));
+    if (*first == '{') return OpenJsonStream(kName, options);
+  }
   const auto bytes = ReadOnce(options.max_bytes != 0 ? options.max_bytes : DefaultMemoryLimit());
-  if (!bytes.ok()) return Annotate(bytes.status(), StrCat(kName, ": "));
+  if (!bytes.ok())
+    return Annotate(bytes.status(), StrCat(kName, ", which is read to its end before training (JSON lines with ",
+                                           "`max_steps` and without `epochs` are read as they come): "));
   return OpenBytes(kName, **bytes, options);
 }
 

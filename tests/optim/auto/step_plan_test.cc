@@ -31,20 +31,17 @@ TEST(PlanBatch, AnyTwoDetermineTheThird) {
 }
 
 TEST(PlanSteps, EpochsAndSteps) {
-  StepPlan plan = PlanSteps(100, 32, false, {}, {});
+  StepPlan plan = PlanSteps(4, {}, {});
   EXPECT_EQ(plan.per_epoch, 4);
   EXPECT_EQ(plan.epochs, 3);
   EXPECT_EQ(plan.total, 12);
-  plan = PlanSteps(100, 32, true, 2, {});
-  EXPECT_EQ(plan.per_epoch, 3);
+  plan = PlanSteps(3, 2, {});
   EXPECT_EQ(plan.total, 6);
-  plan = PlanSteps(100, 32, false, {}, 10);  // as many epochs as it takes
+  plan = PlanSteps(4, {}, 10);  // as many epochs as it takes
   EXPECT_EQ(plan.epochs, 3);
   EXPECT_EQ(plan.total, 10);
-  plan = PlanSteps(100, 32, false, 1, 10);  // whichever ends first
+  plan = PlanSteps(4, 1, 10);  // whichever ends first
   EXPECT_EQ(plan.total, 4);
-  plan = PlanSteps(5, 32, true, {}, {});
-  EXPECT_EQ(plan.per_epoch, 1);
 }
 
 TEST(IntervalSteps, Units) {

@@ -164,6 +164,9 @@ void NoteOtherMachine(const TrainConfig& resolved, const RunState& saved, std::v
 absl::Status Resume(const TrainConfig& config, const TrainConfig& resolved, const std::string& fingerprint,
                     Start* start, TrainingRun* run) {
   ResumePoint& point = *start->point;
+  if (run->train.dataset->streams())
+    return Invalid("`resume`: the samples come from a pipe, which cannot go back to where the run was (`init_from` ",
+                   "starts from the weights of a checkpoint)");
   RETURN_IF_ERROR(
       Annotate(CheckSameRun(point.state, run->data.model->sha256(), fingerprint, config.resume_force, &start->notes),
                StrCat("`resume` ", point.checkpoint.path, ": ")));

@@ -115,9 +115,10 @@ std::string RateRows(const OptimizerChoice& o) {
 std::string StepRows(const TrainingRun& run) {
   const BatchPlan& b = run.batch;
   return PageRow("loss", StrCat(run.session->loss().explanation, " (`loss`, `logits`)")) +
-         PageRow("batch",
-                 StrCat(b.global, " = ", b.micro, " per micro-batch × ", b.accumulation, " accumulated",
-                        run.session->fixed_batch() > 0 ? ": " : "", DescribeFixedBatch(run.session->fixed_batch()))) +
+         PageRow("batch", run.tokens.on() ? DescribeTokens(run.tokens, run.train.specs)
+                                          : StrCat(b.global, " = ", b.micro, " per micro-batch × ", b.accumulation,
+                                                   " accumulated", run.session->fixed_batch() > 0 ? ": " : "",
+                                                   DescribeFixedBatch(run.session->fixed_batch()))) +
          PageRow("steps", StepsText(run)) + PageRow("optimizer", OptimizerText(run.optimizer.spec)) +
          RateRows(run.optimizer);
 }
