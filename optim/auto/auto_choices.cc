@@ -173,13 +173,15 @@ absl::Status AutoChooser::AddRecomputation(TrainingRun* run) {
   return absl::OkStatus();
 }
 
+// The program that loads a backend may have set OMP_NUM_THREADS by itself, to all CPUs.
 void AutoChooser::AddThreads(const TrainingRun& run) {
-  const int64_t threads = run.config.threads > 0 ? run.config.threads : CpuCount();
-  const bool named = std::getenv("OMP_NUM_THREADS") != nullptr && run.config.threads == 0;
-  Add("threads", named ? "OMP_NUM_THREADS" : StrCat(threads),
-      named                   ? "as the environment has it"
-      : threads == CpuCount() ? "all that the process may use: fewer are slower"
-                              : "the fewest that are as fast as all: the micro-batch has little work");
+  const char* named = std::getenv("OMP_NUM_THREADS");
+  const bool timed = run.config.threads > 0;
+  const int64_t wanted = timed ? run.config.threads : named != nullptr ? std::atoll(named) : 0;
+  const int64_t threads = wanted > 0 ? std::min<int64_t>(wanted, CpuCount()) : CpuCount();
+  const char* all = timed ? "all that the process may use: fewer are slower" : "all that the process may use";
+  const char* fewer = timed ? "the fewest that are as fast as all: the micro-batch has little work" : "OMP_NUM_THREADS";
+  Add("threads", StrCat(threads), threads == CpuCount() ? all : fewer);
 }
 
 void AutoChooser::AddRateScale(const TrainingRun& run) {

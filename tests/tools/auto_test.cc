@@ -1,8 +1,11 @@
 // --auto and --lr-find: what they write, and that a resumed run keeps it.
 #include <nlohmann/json.hpp>
+#include <regex>
 
+#include "frontend/base/strings.h"
 #include "frontend/data/formats/npz.h"
 #include "tests/tools/blobs.h"
+#include "tests/tools/first_cpu.h"
 #include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -57,6 +60,13 @@ TEST_F(AutoRun, PrintsATableOfChoices) {
                             "--threads ", "--lr-scale "})
     EXPECT_NE(o.err.find(field), std::string::npos) << field << o.err;
   EXPECT_NE(o.err.find("--threads                 1      as given"), std::string::npos) << o.err;
+}
+
+TEST_F(AutoRun, OneCpuIsAllThatThereIs) {
+  const Outcome o = Run("--model m.onnx --data d.npz --auto --max-steps 2 --out r",
+                        StrCat("env -u OMP_NUM_THREADS taskset -c ", FirstCpu()));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(std::regex_search(o.err, std::regex("--threads +1 +all that the process may use\n"))) << o.err;
 }
 
 }  // namespace

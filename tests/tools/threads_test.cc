@@ -1,9 +1,8 @@
 // How many threads a run takes, and what must not depend on it.
-#include <sched.h>
-
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
+#include "tests/tools/first_cpu.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -35,15 +34,6 @@ class Threads : public Scratch {
     return o.code == 0 ? nlohmann::json::parse(o.out)["cpu"].get<std::string>() : "";
   }
 };
-
-int FirstCpu() {
-  cpu_set_t set;
-  int cpu = 0;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    while (cpu < CPU_SETSIZE && !CPU_ISSET(cpu, &set)) ++cpu;
-  }
-  return cpu;
-}
 
 TEST_F(Threads, FollowFlagEnvironmentAndAffinity) {
   const std::string one_cpu = StrCat("env -u OMP_NUM_THREADS taskset -c ", FirstCpu());
