@@ -76,6 +76,7 @@ class TorchNamer {
     for (auto& [name, group] : groups_) NotePositions(*group.fx);
     for (auto& [name, group] : groups_) MatchGroup(group);
     MatchByModule();
+    MatchByElimination();
     for (const std::string& name : std::vector(graph_.initializer_order)) Decide(name);
     const std::set<std::string> held = HeldParameters();
     RestoreBiases(held);
@@ -244,27 +245,64 @@ class TorchNamer {
     }
   }
 
-  // One fx node that reads an initializer as addend and otherwise computes with two parameters of its module that were
-  // equal, a scale and a bias. Returns the placeholder of the one that the initializer is not called after, if the read
-  // stands for it: the module's only such parameter that no initializer stands for. Else "".
+  // One fx node that reads a folded initializer for two of its arguments computes with two parameters of its module
+  // that were equal: a scale and a bias, or two tokens. Returns the placeholder of the one that the initializer is not
+  // called after, if the read stands for it: the module's only such parameter that no initializer stands for. Else "".
   std::string FindOtherRole(const Read& read, const std::string& own, const std::set<std::string>& matched) const {
+    const FxNode& fx = *read.node->fx;
+    std::vector<const Read*> reads;
+    for (const Read* r : groups_.at(fx.name).reads) {
+      if (r->weight == read.weight) reads.push_back(r);
+    }
+    if (reads.size() != 2 || std::ranges::count(fx.args, read.weight) > 1) return "";
     const auto adds = [](const Read& r) { return r.node->domain.empty() && r.node->op_type == "Add"; };
     const auto is_bias = [&](const std::string& target) { return LastPart(target) == "bias"; };
-    const FxNode& fx = *read.node->fx;
-    const bool both = std::ranges::any_of(groups_.at(fx.name).reads, [&](const Read* other) {
-      return other->weight == read.weight && adds(*other) != adds(read);
-    });
-    if (!both || is_bias(Entry(own).target) == adds(read)) return "";
+    const bool by_role = adds(*reads[0]) != adds(*reads[1]);
+    if (by_role ? is_bias(Entry(own).target) == adds(read) : reads[0] == &read) return "";
     std::vector<std::string> candidates;
-    const std::string prefix = fx.module + ".";
-    for (auto it = placeholder_of_.lower_bound(prefix); it != placeholder_of_.end() && it->first.starts_with(prefix);
-         ++it) {
-      const bool parameter = Entry(it->second).kind == SignatureEntry::Kind::kParameter;
-      const bool inner = it->first.find('.', prefix.size()) != std::string::npos;
-      if (parameter && !inner && !matched.contains(it->second) && is_bias(it->first) == adds(read))
-        candidates.push_back(it->second);
+    for (const std::string& target : ListOwnParameters(fx.module)) {
+      const std::string& placeholder = placeholder_of_.at(target);
+      const bool fits = by_role ? is_bias(target) == adds(read) : LastPart(target) != LastPart(Entry(own).target);
+      if (fits && !matched.contains(placeholder)) candidates.push_back(placeholder);
     }
     return candidates.size() == 1 ? candidates[0] : "";
+  }
+
+  // The parameters of a module, without those of the modules in it.
+  std::vector<std::string> ListOwnParameters(const std::string& module) const {
+    const std::string prefix = module + ".";
+    std::vector<std::string> targets;
+    for (auto it = placeholder_of_.lower_bound(prefix); it != placeholder_of_.end() && it->first.starts_with(prefix);
+         ++it) {
+      const bool inner = it->first.find('.', prefix.size()) != std::string::npos;
+      if (!inner && Entry(it->second).kind == SignatureEntry::Kind::kParameter) targets.push_back(it->first);
+    }
+    return targets;
+  }
+
+  // A node that has lost its fx node reads an initializer called after a parameter that the program reads elsewhere. It
+  // stands for the only parameter of that name in its module that nothing else stands for, if it is the only such node.
+  void MatchByElimination() {
+    std::set<std::string> matched = stored_;
+    std::map<std::string, std::vector<Read*>, std::less<>> open;  // by the last part of the initializer's parameter
+    for (const auto& read : all_reads_) {
+      matched.insert(read->placeholder);
+      const std::string* own = Identity(read->weight);
+      const bool elsewhere =
+          std::ranges::any_of(reads_of_[read->weight], [](const Read* r) { return r->node->fx != nullptr; });
+      if (read->node->fx == nullptr && own != nullptr && elsewhere)
+        open[std::string(LastPart(Entry(*own).target))].push_back(read.get());
+    }
+    std::map<std::string, std::vector<std::string>, std::less<>> missing;
+    for (const auto& [placeholder, entry] : metadata_.signature) {
+      if (entry.kind == SignatureEntry::Kind::kParameter && !matched.contains(placeholder))
+        missing[std::string(LastPart(entry.target))].push_back(placeholder);
+    }
+    for (auto& [part, reads] : open) {
+      const auto found = missing.find(part);
+      if (reads.size() == 1 && found != missing.end() && found->second.size() == 1)
+        reads[0]->placeholder = found->second[0];
+    }
   }
 
   // Whether two parameters of equal bytes are different ones all the same: both fresh, or of cloned layers. Others were

@@ -49,7 +49,12 @@ ValueId Pattern::BeforeCast(ValueId v, DType from, DType to) const {
   return matches ? cast->inputs[0] : kNoValue;
 }
 
-std::optional<double> Pattern::Splat(ValueId v) const { return FindSplat(graph_, v); }
+std::optional<double> Pattern::Splat(ValueId v) const {
+  if (v == kNoValue) return std::nullopt;
+  if (splats_.empty()) splats_.resize(graph_.values().size());
+  if (!splats_[v]) splats_[v] = FindSplat(graph_, v);
+  return *splats_[v];
+}
 
 int32_t Pattern::Kind(const Node& node) const {
   int32_t& kind = kind_[&node - graph_.nodes().data()];

@@ -63,6 +63,7 @@ class Pattern {
   std::vector<bool> weight_, is_output_;
   std::vector<int> uses_;
   std::vector<std::vector<int32_t>> users_;
+  mutable std::vector<std::optional<std::optional<double>>> splats_;  // by value, as far as asked for
   mutable std::map<std::string, int32_t> kinds_;
   mutable std::vector<int32_t> kind_;  // by node; -1: not computed yet
 };

@@ -166,6 +166,43 @@ TEST(TorchExport, MergedScalesAndBiasesOfOneModuleAreSplitByRole) {
   EXPECT_EQ(WeightNames(*imported), (Names{"n1.weight", "n2.bias", "n2.weight", "view"}));
 }
 
+// Two tokens of zeros, which the exporter has merged; one Concat reads both. A token that the program reads twice stays
+// one.
+TEST(TorchExport, MergedTokensOfOneModuleAreSplit) {
+  const auto names = [](const std::string& args) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {1, 2, 4});
+    AddFilled(&model, "expand", {1, 1, 4}, 0);
+    AddSignature(&model,
+                 "\n# inputs\np_e_cls: PARAMETER target='e.cls'\np_e_dist: PARAMETER target='e.dist'\n"
+                 "x: USER_INPUT\n");
+    AddFoldedFrom(&model, "expand", "['e.cls', 'val_1']");
+    onnx::NodeProto* concat = AddNode(&model, "Concat", {"expand", "expand", "x"}, {"y"});
+    SetInt(concat, "axis", 1);
+    AddFx(concat, "cat", "cat.default", args);
+    AddScopes(concat, "['', 'e', 'cat']");
+    AddOutput(&model, "y");
+    return WeightNames(*ImportModel(model, {.training = true}));
+  };
+  EXPECT_EQ(names("[%expand, %expand_1, %x], 1"), (Names{"e.dist", "expand"}));
+  EXPECT_EQ(names("[%expand, %expand, %x], 1"), (Names{"expand"}));
+}
+
+// A bias that was merged with that of another module is read by a node without metadata.
+TEST(TorchExport, NodesWithoutMetadataReadWhatNobodyElseReads) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, "a.bias", {4}, 0);
+  AddSignature(&model,
+               "\n# inputs\np_a_bias: PARAMETER target='a.bias'\np_b_bias: PARAMETER target='b.bias'\nx: USER_INPUT\n");
+  AddFx(AddNode(&model, "Add", {"x", "a.bias"}, {"h"}), "add", "add.Tensor", "%x, %p_a_bias");
+  AddNode(&model, "Mul", {"h", "a.bias"}, {"y"});
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"a.bias", "b.bias"}));
+}
+
 TEST(TorchExport, ExpressionsThatTrainAsValuesAreNoted) {
   const auto imported = ImportModel(Expressions(), {.training = true});
   ASSERT_TRUE(imported.ok()) << imported.status();
