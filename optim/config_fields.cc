@@ -121,7 +121,8 @@ constexpr ConfigField kFields[] = {
      "Normalization of 8-bit pixels. unit: 0–1; raw: 0–255; imagenet; MEAN/STD per channel on 0–1: 0.1307/0.3081",
      {.otherwise = "unit"}},
     {"data", "image_size", kOpens, &C::image_size, "N|HxW",
-     "Height and width of the samples that files of pictures become, where the model leaves them open"},
+     "Height and width of the samples that files of pictures become, where the model leaves them open",
+     {.otherwise = "pictures keep their sizes, where the model takes several"}},
     {"data", "resize", kOpens, &C::resize, "HOW",
      "How a picture of other proportions fills a sample. crop: cuts the sides off; stretch: changes the proportions; "
      "pad: adds black bars", {.choices = "stretch|crop|pad", .otherwise = "crop"}},

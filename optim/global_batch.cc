@@ -55,12 +55,28 @@ const HostTensor* GlobalBatch::Find(std::string_view name) const {
   return found == names_->end() ? nullptr : &tensors_[found - names_->begin()];
 }
 
-int64_t GlobalBatch::samples() const {
+int64_t GlobalBatch::part_samples() const {
   int64_t samples = -1;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (tensors_[i].type().rank() > 0 && !is_label_[i]) samples = std::max(samples, tensors_[i].shape()[0]);
   }
   return samples;
+}
+
+int64_t GlobalBatch::samples() const {
+  int64_t samples = part_samples();
+  for (const GlobalBatch& part : further_) samples += part.part_samples();
+  return samples;
+}
+
+std::vector<GlobalBatch>& GlobalBatch::ResizeFurther(size_t size) {
+  if (further_.size() > size) further_.erase(further_.begin() + static_cast<std::ptrdiff_t>(size), further_.end());
+  while (further_.size() < size) {
+    GlobalBatch part = *this;
+    part.further_.clear();
+    further_.push_back(std::move(part));
+  }
+  return further_;
 }
 
 absl::Status FeedPositions::Resolve(const GlobalBatch& batch) {
@@ -89,14 +105,23 @@ LossDenominators::LossDenominators(const LossChoice& choice, const LossSpec& spe
 }
 
 absl::Status LossDenominators::Count(const GlobalBatch& global_batch, int64_t samples) {
-  RETURN_IF_ERROR(labels_.Resolve(global_batch));
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    ASSIGN_OR_RETURN(weights_[i], TermDenominator(i, global_batch, samples));
-  }
+  std::ranges::fill(weights_, 0);
+  targets_ = 0;
+  const bool parts = !global_batch.further().empty();
+  return VisitParts(global_batch,
+                    [&](const GlobalBatch& part) { return CountPart(part, parts ? part.part_samples() : samples); });
+}
+
+absl::Status LossDenominators::CountPart(const GlobalBatch& part, int64_t samples) {
+  RETURN_IF_ERROR(labels_.Resolve(part));
   const LossTerm& lead = choice_.leading();
-  targets_ = weights_[choice_.lead];
-  if (!spec_.class_weights.empty() && CountsLabels(lead))
-    targets_ = CountLabels(lead, {}, spec_.ignore_index, labels_.Get(global_batch, label_of_[choice_.lead]));
+  const bool weighted = !spec_.class_weights.empty() && CountsLabels(lead);
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    ASSIGN_OR_RETURN(const double weight, TermDenominator(i, part, samples));
+    weights_[i] += weight;
+    if (i == choice_.lead && !weighted) targets_ += weight;
+  }
+  if (weighted) targets_ += CountLabels(lead, {}, spec_.ignore_index, labels_.Get(part, label_of_[choice_.lead]));
   return absl::OkStatus();
 }
 
@@ -121,6 +146,9 @@ absl::StatusOr<double> LossDenominators::OnnxDenominator(const OnnxLoss& loss, c
   for (const GraphInput& input : graph->second.inputs()) {
     const HostTensor* tensor = global_batch.Find(input.name);
     if (tensor == nullptr) return Invalid(loss.model->path(), ": '", input.name, "' is not fed");
+    if (const Type& type = graph->second.type(input.value); tensor->size() != type.elements())
+      return Invalid(loss.model->path(), ": '", input.name, "' is ", ToString(tensor->type()), ", the loss takes ",
+                     ToString(type), ": all samples must have one size (`image_size`)");
     feeds[input.name] = *tensor;
   }
   ASSIGN_OR_RETURN(const std::vector<HostTensor> values, Interpret(graph->second, feeds));

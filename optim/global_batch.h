@@ -28,13 +28,28 @@ class GlobalBatch {
 
   const HostTensor* Find(std::string_view name) const;  // null where there is none
   // n: the largest leading extent of the model's inputs; -1 where none has axes.
+  int64_t part_samples() const;
+  // With those of `further`.
   int64_t samples() const;
+
+  // The samples of other sizes: batches of the same names without further ones.
+  const std::vector<GlobalBatch>& further() const { return further_; }
+  std::vector<GlobalBatch>& ResizeFurther(size_t size);
 
  private:
   Names names_;
   std::vector<bool> is_label_;       // by name
   std::vector<HostTensor> tensors_;  // by name
+  std::vector<GlobalBatch> further_;
 };
+
+// Calls visit(part) for the batch itself and what is `further` in it, until one fails.
+template <typename Visitor>
+absl::Status VisitParts(const GlobalBatch& batch, Visitor visit) {
+  absl::Status status = visit(batch);
+  for (size_t i = 0; i < batch.further().size() && status.ok(); ++i) status = visit(batch.further()[i]);
+  return status;
+}
 
 // Where a consumer finds its feeds in the batches of one source.
 class FeedPositions {
@@ -71,6 +86,7 @@ class LossDenominators {
   double targets() const { return targets_; }  // of the leading term: its weight if all classes weigh 1
 
  private:
+  absl::Status CountPart(const GlobalBatch& part, int64_t samples);
   absl::StatusOr<double> TermDenominator(size_t term, const GlobalBatch& global_batch, int64_t samples);
   absl::StatusOr<double> OnnxDenominator(const OnnxLoss& loss, const GlobalBatch& global_batch, int64_t samples);
 

@@ -1,9 +1,11 @@
 #include "optim/session.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "frontend/base/cancellation.h"
@@ -47,12 +49,14 @@ bool HasOutputs(ProgramKind kind) {
 
 // Copies the outputs of samples [begin, begin + count) into *all, which the call with begin = 0 allocates for `total`
 // samples. Keeps the last of outputs without a batch axis.
-void PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t count, int64_t total) {
+absl::Status PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t count, int64_t total) {
   const bool batched = part.type().rank() > 0 && part.shape()[0] == count;
   if (!batched) {
     *all = part;
-    return;
+    return absl::OkStatus();
   }
+  if (begin > 0 && !std::ranges::equal(std::span(all->shape()).subspan(1), std::span(part.shape()).subspan(1)))
+    return Invalid("the samples of one batch have outputs of several sizes (`batch_size` 1, or one `image_size`)");
   if (begin == 0) {
     Shape shape = part.shape();
     shape[0] = total;
@@ -60,6 +64,7 @@ void PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t c
   }
   const size_t row = part.bytes().size() / count;
   if (part.size() > 0) std::memcpy(all->mutable_bytes().data() + begin * row, part.bytes().data(), count * row);
+  return absl::OkStatus();
 }
 
 HostTensor FirstRows(const HostTensor& tensor, int64_t rows) {
@@ -83,8 +88,12 @@ HostTensor RepeatLastRow(const HostTensor& tensor, int64_t rows) {
 // Fails where `fixed_batch` is above 0 and does not divide them.
 absl::StatusOr<int64_t> CountSamples(const GlobalBatch& global_batch, int64_t fixed_batch) {
   const int64_t samples = global_batch.samples();
-  if (fixed_batch > 0 && samples % fixed_batch != 0)
-    return Invalid("the model is bound to a batch of ", fixed_batch, ", which does not divide ", samples, " samples");
+  const auto is_divided = [&](const GlobalBatch& part) { return part.part_samples() % fixed_batch == 0; };
+  const bool divided =
+      fixed_batch == 0 || (is_divided(global_batch) && std::ranges::all_of(global_batch.further(), is_divided));
+  if (!divided)
+    return Invalid("the model is bound to a batch of ", fixed_batch, ", which does not divide ", samples, " samples",
+                   global_batch.further().empty() ? "" : " by their sizes (`image_size` makes them one size)");
   if (samples < 0) return Invalid("the model takes no input with a batch axis: there are no samples to train on");
   if (samples == 0) return Invalid("a global batch without samples");
   return samples;
@@ -167,17 +176,26 @@ class SessionImpl : public Session {
   // A program for batches of `samples` samples.
   struct Ready {
     ProgramKind kind;
-    int64_t samples, length;
+    int64_t samples;
+    VariableExtents extents;
     std::unique_ptr<CompiledProgram> compiled;
     BatchFeeds feeds;
     int64_t last_use = 0;
   };
-  absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch, int64_t length);
-  absl::StatusOr<Ready*> Compile(ProgramKind kind, int64_t batch, int64_t length);
-  absl::StatusOr<Ready*> AddProgram(ProgramKind kind, int64_t batch, int64_t length);
-  PrepareOptions PrepareAtLength(int64_t length) const;
-  int64_t LongestLength() const;
-  int64_t FindLength(const GlobalBatch& global_batch) const;
+  absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch, const VariableExtents& extents);
+  absl::StatusOr<Ready*> Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents);
+  absl::StatusOr<Ready*> AddProgram(ProgramKind kind, int64_t batch, const VariableExtents& extents);
+  PrepareOptions PrepareAt(const VariableExtents& extents) const;
+  VariableExtents TakeExtents(const Shape& shape) const;
+  VariableExtents GreatestExtents() const;
+  VariableExtents FindExtents(const GlobalBatch& part) const;
+  // Samples [begin, begin + count) of a part, which are at `place` in the global batch.
+  struct Micro {
+    const GlobalBatch* part;
+    int64_t begin, count, place;
+  };
+  int64_t CountNext(int64_t left, int64_t step) const;
+  const std::vector<Micro>& CutMicros(const GlobalBatch& global_batch);
   void EvictProgram();
   absl::StatusOr<Evaluation> Evaluate(ProgramKind kind, const GlobalBatch& global_batch);
   absl::StatusOr<Evaluation> PredictPadded(const GlobalBatch& global_batch, int64_t samples);
@@ -207,7 +225,8 @@ class SessionImpl : public Session {
   std::optional<LossDenominators> loss_denominators_;
   TrainingState state_;
   std::vector<std::unique_ptr<Ready>> ready_;
-  int64_t uses_ = 0;  // of programs
+  int64_t uses_ = 0;           // of programs
+  std::vector<Micro> micros_;  // memory for CutMicros
   std::unique_ptr<CompiledProgram> apply_, swap_;
   bool averaged_ = false;        // the weights and their average are exchanged
   bool batch_verified_ = false;  // VerifyBatchSize has succeeded
@@ -317,21 +336,57 @@ absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, c
                     {.first = IsFirst(kind), .outputs = HasOutputs(kind), .scaled = options_.loss_scale.has_value()});
 }
 
-// Extents of variable inputs; 0 where there are none.
-int64_t SessionImpl::LongestLength() const {
-  return options_.variable_inputs.empty() ? 0 : prepare_.import.input_shapes.at(options_.variable_inputs[0])[1];
+// Those of the first variable input; zeros where there is none.
+VariableExtents SessionImpl::TakeExtents(const Shape& shape) const {
+  VariableExtents extents = {};
+  std::copy_n(shape.begin() + options_.variable_inputs[0].axis, options_.variable_extents, extents.begin());
+  return extents;
 }
 
-int64_t SessionImpl::FindLength(const GlobalBatch& global_batch) const {
-  const HostTensor* input = options_.variable_inputs.empty() ? nullptr : global_batch.Find(options_.variable_inputs[0]);
-  return input != nullptr && input->type().rank() > 1 ? input->shape()[1] : LongestLength();
+VariableExtents SessionImpl::GreatestExtents() const {
+  if (options_.variable_inputs.empty()) return {};
+  return TakeExtents(prepare_.import.input_shapes.at(options_.variable_inputs[0].name));
 }
 
-PrepareOptions SessionImpl::PrepareAtLength(int64_t length) const {
+VariableExtents SessionImpl::FindExtents(const GlobalBatch& part) const {
+  const HostTensor* input = options_.variable_inputs.empty() ? nullptr : part.Find(options_.variable_inputs[0].name);
+  const size_t rank = input != nullptr ? input->shape().size() : 0;
+  const bool given = rank > 0 && rank >= options_.variable_inputs[0].axis + options_.variable_extents;
+  return given ? TakeExtents(input->shape()) : GreatestExtents();
+}
+
+PrepareOptions SessionImpl::PrepareAt(const VariableExtents& extents) const {
   PrepareOptions prepare = prepare_;
-  for (const std::string& name : options_.variable_inputs) prepare.import.input_shapes.at(name)[1] = length;
-  if (options_.variable_labels) prepare.labels.sample.shape[0] = length;
+  const auto set = [&](Shape& shape, int axis) {
+    std::copy_n(extents.begin(), options_.variable_extents, shape.begin() + axis);
+  };
+  for (const VariableInput& input : options_.variable_inputs)
+    set(prepare.import.input_shapes.at(input.name), input.axis);
+  if (options_.variable_label_axis >= 0) set(prepare.labels.sample.shape, options_.variable_label_axis);
   return prepare;
+}
+
+// The samples of a micro-batch of which `left` are left. Parts of several sizes have all kinds of extents: powers of
+// two need few programs.
+int64_t SessionImpl::CountNext(int64_t left, int64_t step) const {
+  if (left >= step || options_.variable_extents < 2) return std::min(left, step);
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(left)));
+}
+
+// In the order of the samples. Valid until the next call.
+const std::vector<SessionImpl::Micro>& SessionImpl::CutMicros(const GlobalBatch& global_batch) {
+  micros_.clear();
+  int64_t place = 0;
+  const auto cut = [&](const GlobalBatch& part) {
+    const int64_t samples = part.part_samples(), step = MicroSamples(FindExtents(part)[0]);
+    for (int64_t begin = 0, count; begin < samples; begin += count, place += count) {
+      count = CountNext(samples - begin, step);
+      micros_.push_back({&part, begin, count, place});
+    }
+  };
+  cut(global_batch);
+  std::ranges::for_each(global_batch.further(), cut);
+  return micros_;
 }
 
 // Drops the program that was not used for the longest time. The memory that programs share is bound again when the next
@@ -342,29 +397,34 @@ void SessionImpl::EvictProgram() {
   ready_.erase(oldest);
 }
 
-absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t batch, int64_t length) {
+absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t batch, const VariableExtents& extents) {
   constexpr size_t kMaxPrograms = 128;
   const auto found = std::ranges::find_if(ready_, [&](const auto& ready) {
-    return ready->kind == kind && ready->samples == batch && ready->length == length;
+    return ready->kind == kind && ready->samples == batch && ready->extents == extents;
   });
-  if (found == ready_.end() && ready_.size() == kMaxPrograms) EvictProgram();
-  ASSIGN_OR_RETURN(Ready * ready, found != ready_.end() ? found->get() : Compile(kind, batch, length));
+  Ready* ready = found != ready_.end() ? found->get() : nullptr;
+  if (ready == nullptr) {
+    if (ready_.size() == kMaxPrograms) EvictProgram();
+    ASSIGN_OR_RETURN(ready, Compile(kind, batch, extents));
+  }
   ready->last_use = ++uses_;
   return ready;
 }
 
-absl::StatusOr<SessionImpl::Ready*> SessionImpl::Compile(ProgramKind kind, int64_t batch, int64_t length) {
+absl::StatusOr<SessionImpl::Ready*> SessionImpl::Compile(ProgramKind kind, int64_t batch,
+                                                         const VariableExtents& extents) {
   const Span span(trace_, Trace::kTraining, "compile");
   const auto begin = std::chrono::steady_clock::now();
   const double compiled = programs_.compile_seconds();
-  auto ready = AddProgram(kind, batch, length);
+  auto ready = AddProgram(kind, batch, extents);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   prepare_seconds_ += seconds - (programs_.compile_seconds() - compiled);
   return ready;
 }
 
-absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, int64_t batch, int64_t length) {
-  ASSIGN_OR_RETURN(PreparedModel prepared, models_->Prepare(PrepareAtLength(length), batch, IsTraining(kind), false));
+absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, int64_t batch,
+                                                            const VariableExtents& extents) {
+  ASSIGN_OR_RETURN(PreparedModel prepared, models_->Prepare(PrepareAt(extents), batch, IsTraining(kind), false));
   RETURN_IF_ERROR(EnsureFrozen(prepared.model, batch, IsTraining(kind)));
   prepared.model.weights.clear();  // the arenas have the values
   if (!options_.plan_only) models_->ReleaseValues();
@@ -376,7 +436,7 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, in
   ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), timed, batch));
   compiled->name = kProgramNames[static_cast<int>(kind)];
   BatchFeeds feeds(*compiled, prepared.model.random_key);
-  ready_.push_back(std::make_unique<Ready>(Ready{kind, batch, length, std::move(compiled), std::move(feeds)}));
+  ready_.push_back(std::make_unique<Ready>(Ready{kind, batch, extents, std::move(compiled), std::move(feeds)}));
   return ready_.back().get();
 }
 
@@ -388,7 +448,7 @@ bool SessionImpl::OneProgramStep(int64_t samples, int64_t length) const {
 }
 
 absl::Status SessionImpl::RunStep(const GlobalBatch& global_batch, int64_t samples) {
-  ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kStep, samples, FindLength(global_batch)));
+  ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kStep, samples, FindExtents(global_batch)));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(FillFeeds(*program, global_batch, 0, samples, 0));
   return programs_.Run(*program->compiled);
@@ -416,17 +476,15 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, bool output
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(state_.EnsureGradients());
-  const int64_t length = FindLength(global_batch), step = MicroSamples(length);
   int64_t micro = 0;
-  for (int64_t begin = 0; begin < samples; begin += step, ++micro) {
+  for (const auto& [part, begin, count, place] : CutMicros(global_batch)) {
     RETURN_IF_ERROR(CheckCancelled());  // what is pending is never applied
-    const int64_t count = std::min(step, samples - begin);
     const ProgramKind kind = outputs ? (micro == 0 ? ProgramKind::kMicroOutputsFirst : ProgramKind::kMicroOutputsNext)
                                      : (micro == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext);
-    ASSIGN_OR_RETURN(Ready * program, Get(kind, count, length));
-    RETURN_IF_ERROR(FillFeeds(*program, global_batch, begin, count, micro));
+    ASSIGN_OR_RETURN(Ready * program, Get(kind, count, FindExtents(*part)));
+    RETURN_IF_ERROR(FillFeeds(*program, *part, begin, count, micro++));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
-    RETURN_IF_ERROR(AddOutputs(*program->compiled, begin, count, samples, fetched));
+    RETURN_IF_ERROR(AddOutputs(*program->compiled, place, count, samples, fetched));
   }
   return absl::OkStatus();
 }
@@ -439,25 +497,26 @@ absl::Status SessionImpl::AddOutputs(const CompiledProgram& program, int64_t beg
     if (state_.bindings().contains(name)) {
       (*outputs)[name] = std::move(part);
     } else {
-      PlaceRows(&(*outputs)[name], part, begin, count, total);
+      RETURN_IF_ERROR(PlaceRows(&(*outputs)[name], part, begin, count, total));
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status SessionImpl::Plan(int64_t samples) {
-  const int64_t length = LongestLength();
-  if (OneProgramStep(samples, length)) return Get(ProgramKind::kStep, samples, length).status();
+  const VariableExtents extents = GreatestExtents();
+  if (OneProgramStep(samples, extents[0])) return Get(ProgramKind::kStep, samples, extents).status();
   RETURN_IF_ERROR(state_.EnsureGradients());
   RETURN_IF_ERROR(EnsureApply());
   const int64_t micro = std::min(samples, options_.micro_batch), rest = samples % micro;
-  RETURN_IF_ERROR(Get(ProgramKind::kMicroFirst, micro, length).status());
-  if (samples >= 2 * micro) RETURN_IF_ERROR(Get(ProgramKind::kMicroNext, micro, length).status());
-  return rest == 0 ? absl::OkStatus() : Get(ProgramKind::kMicroNext, rest, length).status();
+  RETURN_IF_ERROR(Get(ProgramKind::kMicroFirst, micro, extents).status());
+  if (samples >= 2 * micro) RETURN_IF_ERROR(Get(ProgramKind::kMicroNext, micro, extents).status());
+  return rest == 0 ? absl::OkStatus() : Get(ProgramKind::kMicroNext, rest, extents).status();
 }
 
 absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t samples) {
-  if (OneProgramStep(samples, FindLength(global_batch))) return RunStep(global_batch, samples);
+  const bool whole = global_batch.further().empty() && OneProgramStep(samples, FindExtents(global_batch)[0]);
+  if (whole) return RunStep(global_batch, samples);
   RETURN_IF_ERROR(RunMicros(global_batch, false, nullptr));
   RETURN_IF_ERROR(EnsureApply());
   const auto begin = std::chrono::steady_clock::now();
@@ -474,7 +533,7 @@ void SessionImpl::HalveMicroBatch(int64_t samples, int64_t length) {
   options_.micro_batch = (samples + 1) / 2;
   if (options_.tokens.on()) {
     options_.tokens.tokens = options_.micro_batch * length;
-    options_.micro_batch = options_.tokens.MicroSamples(LongestLength());
+    options_.micro_batch = options_.tokens.MicroSamples(GreatestExtents()[0]);
   }
   ++oom_retries_;
 }
@@ -484,7 +543,7 @@ absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
   CHECK(!averaged_) << "UseAverage(false) must precede a step";
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   absl::Status status = Update(global_batch, samples);
-  const int64_t length = FindLength(global_batch);
+  const int64_t length = FindExtents(global_batch)[0];
   while (absl::IsResourceExhausted(status) && std::min(samples, MicroSamples(length)) > 1 &&
          options_.fixed_batch == 0) {
     HalveMicroBatch(std::min(samples, MicroSamples(length)), length);
@@ -573,7 +632,7 @@ std::vector<ProgramProfile> SessionImpl::Profile() const {
     const CompiledProgram& compiled = *ready->compiled;
     profiles.push_back({.name = kProgramNames[static_cast<int>(ready->kind)],
                         .samples = ready->samples,
-                        .length = ready->length,
+                        .extents = ready->extents,
                         .program = compiled.program.get(),
                         .runs = compiled.runs,
                         .repeated = compiled.repeated,
@@ -593,11 +652,9 @@ absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const GlobalB
   DeviceScalars& device_scalars = state_.device_scalars();
   RETURN_IF_ERROR(WriteScalars(device_scalars.batch_loss, 0));
   RETURN_IF_ERROR(device_scalars.batch_correct.Write(0));
-  const int64_t length = FindLength(global_batch), step = MicroSamples(length);
-  for (int64_t begin = 0; begin < samples; begin += step, ++micro) {
-    const int64_t count = std::min(step, samples - begin);
-    ASSIGN_OR_RETURN(Ready * program, Get(kind, count, length));
-    RETURN_IF_ERROR(program->feeds.Fill(global_batch, begin, count, Key(micro)));
+  for (const auto& [part, begin, count, place] : CutMicros(global_batch)) {
+    ASSIGN_OR_RETURN(Ready * program, Get(kind, count, FindExtents(*part)));
+    RETURN_IF_ERROR(program->feeds.Fill(*part, begin, count, Key(micro++)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddMetrics(*program->compiled, &e.metrics));
   }
@@ -624,20 +681,20 @@ absl::Status SessionImpl::AddMetrics(const CompiledProgram& program, MetricSums*
 
 absl::StatusOr<Evaluation> SessionImpl::Predict(const GlobalBatch& global_batch) {
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, 0));
-  if (options_.fixed_batch > 0 && samples % options_.fixed_batch != 0) return PredictPadded(global_batch, samples);
+  if (!CountSamples(global_batch, options_.fixed_batch).ok()) return PredictPadded(global_batch, samples);
   Evaluation e;
-  for (int64_t begin = 0; begin < samples; begin += options_.micro_batch) {
-    const int64_t count = std::min(options_.micro_batch, samples - begin);
-    ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kPredict, count, FindLength(global_batch)));
-    RETURN_IF_ERROR(program->feeds.Fill(global_batch, begin, count, Key(0)));
+  for (const auto& [part, begin, count, place] : CutMicros(global_batch)) {
+    ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kPredict, count, FindExtents(*part)));
+    RETURN_IF_ERROR(program->feeds.Fill(*part, begin, count, Key(0)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
-    RETURN_IF_ERROR(AddOutputs(*program->compiled, begin, count, samples, &e.outputs));
+    RETURN_IF_ERROR(AddOutputs(*program->compiled, place, count, samples, &e.outputs));
   }
   return e;
 }
 
 // Repeats the last sample until a fixed batch divides the samples, and drops its predictions.
 absl::StatusOr<Evaluation> SessionImpl::PredictPadded(const GlobalBatch& global_batch, int64_t samples) {
+  if (!global_batch.further().empty()) return CountSamples(global_batch, options_.fixed_batch).status();
   const int64_t whole = (samples + options_.fixed_batch - 1) / options_.fixed_batch * options_.fixed_batch;
   GlobalBatch padded = global_batch;
   for (size_t i = 0; i < padded.names()->size(); ++i) {

@@ -10,6 +10,7 @@
 // Thread-compatible: one thread at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -42,15 +43,23 @@ class Trace;
 // over flat groups are faster.
 enum class StepForm : uint8_t { kAuto, kOneProgram, kMicroAndApply };
 
+// An input and the first of its axes (the batch is 0) whose extents vary.
+struct VariableInput {
+  std::string name;
+  int axis = 1;
+};
+using VariableExtents = std::array<int64_t, 2>;  // zeros where they are not used
+
 struct SessionOptions {
   ImportOptions import;  // batch and training are set by the session; an extent of -1 in input_shapes is the batch
   LossSpec loss;
   LabelInfo labels;
   std::vector<std::string> metrics;  // evaluated besides the loss: see metrics.h
-  // Inputs whose extent behind the batch differs between batches: input_shapes and labels have the greatest one, for
-  // which memory is planned. A program is compiled for each extent, when it is first used.
-  std::vector<std::string> variable_inputs;
-  bool variable_labels = false;  // the labels, too, have that extent
+  // Inputs with extents that differ between batches: input_shapes and labels have the greatest ones, for which memory
+  // is planned. Programs are compiled for the extents of a batch, when they are first used.
+  std::vector<VariableInput> variable_inputs;
+  size_t variable_extents = 1;   // of each, one behind the other: the length of texts; height and width of pictures
+  int variable_label_axis = -1;  // the first of them in a sample of the labels; -1: these do not have them
   TrainableSpec trainable;
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
@@ -118,7 +127,7 @@ struct SessionCounters {
 struct ProgramProfile {
   std::string name;                  // micro_first, micro_next, step, apply, derive, …
   int64_t samples = 0;               // 0 for apply and derive
-  int64_t length = 0;                // of variable inputs
+  VariableExtents extents = {};      // of variable inputs
   const Program* program = nullptr;  // owned by the session
   int64_t runs = 0;
   int64_t repeated = 0;    // rematerialized nodes

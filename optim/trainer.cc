@@ -358,7 +358,12 @@ std::vector<std::string> FeedNames(const std::vector<FeedSpec>& specs) {
 }
 
 void SetTensors(const Batch& batch, GlobalBatch* global_batch) {
-  for (size_t i = 0; i < batch.tensors.size(); ++i) global_batch->Set(i, batch.tensors[i]);
+  const auto set = [](std::span<const HostTensor> tensors, GlobalBatch* part) {
+    for (size_t i = 0; i < tensors.size(); ++i) part->Set(i, tensors[i]);
+  };
+  set(batch.tensors, global_batch);
+  std::vector<GlobalBatch>& further = global_batch->ResizeFurther(batch.further.size());
+  for (size_t p = 0; p < further.size(); ++p) set(batch.further[p], &further[p]);
 }
 
 namespace {

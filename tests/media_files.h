@@ -37,4 +37,20 @@ std::string Bmp(int width, int height, Rgb rgb) {
   return bmp;
 }
 
+// A picture of 8 bits per pixel, grey(x, y).
+template <typename Grey>
+std::string GreyBmp(int width, int height, Grey grey) {
+  const auto stride = static_cast<uint32_t>((width + 3) / 4 * 4);
+  const uint32_t start = 54 + 4 * 256, size = start + stride * height;
+  std::string bmp = "BM" + LittleEndian(size, 4) + LittleEndian(0, 4) + LittleEndian(start, 4) + LittleEndian(40, 4) +
+                    LittleEndian(width, 4) + LittleEndian(height, 4) + LittleEndian(1, 2) + LittleEndian(8, 2) +
+                    std::string(24, '\0');
+  for (uint32_t i = 0; i < 256; ++i) bmp += LittleEndian(i * 0x010101, 4);
+  for (int y = height - 1; y >= 0; --y) {
+    for (int x = 0; x < width; ++x) bmp += LittleEndian(grey(x, y), 1);
+    bmp.resize(bmp.size() + stride - width);
+  }
+  return bmp;
+}
+
 }  // namespace onnxtrain

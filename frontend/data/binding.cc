@@ -441,14 +441,25 @@ absl::StatusOr<Shape> Binder::FixedDims(const ModelInput& input) const {
   return fixed;
 }
 
+// Pictures that keep their sizes feed an input that leaves height and width open.
+absl::Status SetHeightAxis(const Column& column, const Shape& fixed, FeedSpec* feed) {
+  if (column.height_axis < 0) return absl::OkStatus();
+  feed->height_axis = FindHeightAxis(column, feed->sample.shape);
+  const int a = feed->height_axis;
+  const bool open = a >= 0 && (fixed.empty() || (fixed[a] < 0 && fixed[a + 1] < 0));
+  if (open && feed->columns.size() == 1) return absl::OkStatus();
+  return Invalid("input '", feed->feed, "' takes no pictures of several sizes (`image_size` makes them one size)");
+}
+
 absl::StatusOr<FeedSpec> Binder::MakeFeed(const ModelInput& input, const std::vector<int>& columns) {
   const std::vector<Column>& all = out_.dataset->columns();
   FeedSpec feed{.feed = input.name, .columns = columns};
   Shape data = all[columns[0]].sample.shape;
   if (columns.size() > 1) data.push_back(static_cast<int64_t>(columns.size()));
   feed.sample = {input.dtype, data};
+  Shape fixed;
   if (input.has_shape) {
-    ASSIGN_OR_RETURN(const Shape fixed, FixedDims(input));
+    ASSIGN_OR_RETURN(fixed, FixedDims(input));
     auto fitted = FitSample(data, fixed);
     if (!fitted.ok()) {
       return Annotate(fitted.status(),
@@ -458,6 +469,7 @@ absl::StatusOr<FeedSpec> Binder::MakeFeed(const ModelInput& input, const std::ve
     feed.sample.shape = *fitted;
     feed.variable = all[columns[0]].variable && columns.size() == 1 && fixed.size() == 1 && fixed[0] < 0;
   }
+  RETURN_IF_ERROR(SetHeightAxis(all[columns[0]], fixed, &feed));
   const bool free =
       !input.has_shape || std::any_of(input.dims.begin() + 1, input.dims.end(), [](int64_t d) { return d < 0; });
   if (free) {

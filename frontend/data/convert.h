@@ -45,13 +45,20 @@ class FeedWriter {
 
   const Type& sample() const { return spec_.sample; }
   bool variable() const { return spec_.variable; }
+  bool sized() const { return spec_.height_axis >= 0; }
+  // The sample's type in batches whose pictures have these extents.
+  Type PaddedSample(const PictureExtents& extents) const;
   Mixing mixing() const { return spec_.mixing; }
-  // Writes sample i to `out`, spec.sample.bytes() bytes; of a variable feed, to any number of elements. The caller
-  // keeps `scratch` to allocate it only once.
+  // Writes sample i to `out`, spec.sample.bytes() bytes; of a variable feed, to any number of elements; of a sized one,
+  // PaddedSample(data.Extents(i)).bytes(). The caller keeps `scratch` to allocate it only once.
   absl::Status Write(const Dataset& data, int64_t i, std::span<std::byte> out, std::vector<std::byte>* scratch,
                      const ReadPass& pass = {}) const;
 
  private:
+  void NormalizePixels(const PictureExtents& extents, DType from_type, std::span<const std::byte> from,
+                       std::byte* to) const;
+  // Moves the pixels of a picture, which begin at out.data(), to their places in the padded sample; fills the rest.
+  void Pad(const PictureExtents& extents, std::span<std::byte> out) const;
   int64_t FindInvalid(std::span<const std::byte> values) const;
   // Fails with row, column and value on a value that is not finite or not in FeedSpec::range.
   absl::Status Check(const Dataset& data, int64_t i, std::span<const std::byte> values) const;
@@ -65,6 +72,7 @@ class FeedWriter {
                            std::vector<std::byte>* scratch) const;
 
   FeedSpec spec_;
+  std::vector<std::byte> padding_;  // one element
   bool normalizes_ = false;
   Normalization normalization_;
 };

@@ -17,6 +17,7 @@ class Subset : public DatasetView {
   }
   absl::StatusOr<std::string> ReadText(int64_t i, int c) const override { return source_->ReadText(rows_[i], c); }
   int64_t Length(int64_t i) const override { return source_->Length(rows_[i]); }
+  PictureExtents Extents(int64_t i) const override { return source_->Extents(rows_[i]); }
   std::string Describe(int64_t i) const override { return source_->Describe(rows_[i]); }
 
  private:

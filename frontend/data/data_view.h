@@ -22,6 +22,7 @@ class DatasetView : public Dataset {
   }
   absl::StatusOr<std::string> ReadText(int64_t i, int c) const override { return source_->ReadText(i, c); }
   int64_t Length(int64_t i) const override { return source_->Length(i); }
+  PictureExtents Extents(int64_t i) const override { return source_->Extents(i); }
   std::string Describe(int64_t i) const override { return source_->Describe(i); }
   bool streams() const override { return source_->streams(); }
   int64_t memory_bytes() const override { return source_->memory_bytes(); }

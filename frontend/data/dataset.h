@@ -31,12 +31,26 @@ struct Column {
   // The samples are sequences of their own lengths (Dataset::Length): sample.shape is [the greatest one], and Read
   // fills any number of elements, padded or cut.
   bool variable = false;
+  // ≥ 0: pictures keep their sizes. Height and width are the extents `height_axis` and the next one of a sample's
+  // shape, as Dataset::Extents says; `sample` has those of the largest one.
+  int height_axis = -1;
+  int64_t size_multiple = 0;  // that their extents are padded to in batches; 0: they have one size
   // The least and the greatest of integers, but for the ignore index of labels, where they are known without reading
   // all samples.
   std::optional<std::pair<int64_t, int64_t>> bounds = {};
   // Why the column cannot be read ("t.csv: row 7, column 'age': missing value"); "" if it can. Other columns stay
   // usable; Read, Loader::Create and CheckLabels fail with this message.
   std::string problem = {};
+};
+
+// Height and width of a picture that keeps its size, and what a batch pads them to.
+struct PictureExtents {
+  int64_t height = 0, width = 0, padded_height = 0, padded_width = 0;
+
+  bool operator==(const PictureExtents&) const = default;
+  bool SamePadded(const PictureExtents& o) const {
+    return padded_height == o.padded_height && padded_width == o.padded_width;
+  }
 };
 
 // The pass over the data that a sample is read for. Equal passes read equal values: random augmentation is a function
@@ -54,7 +68,7 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;  // samples
   virtual const std::vector<Column>& columns() const = 0;
-  // Writes sample `i` of column `c` in the column's element type to `out`, columns()[c].sample.bytes() bytes.
+  // Writes sample `i` of column `c` in the column's element type to `out`, SampleType(*this, i, c).bytes() bytes.
   // Sources without augmentation ignore `pass`; views pass it on.
   virtual absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const = 0;
   // Reads the sample without augmentation.
@@ -63,8 +77,11 @@ class Dataset {
   virtual absl::Status ReadRange(int64_t first, int64_t count, int c, std::span<std::byte> out) const;
   // Returns the text of sample `i`, UTF-8. Requires columns()[c].text.
   virtual absl::StatusOr<std::string> ReadText(int64_t i, int c) const;
-  // Length of sample `i` in the columns that are `variable`, which share it; 0 where there are none.
+  // Length of sample `i` in the columns that are `variable`, which share it; of pictures that keep their sizes, a
+  // number that orders the sizes; 0 where there are neither.
   virtual int64_t Length(int64_t i) const { return 0; }
+  // Extents of sample `i` in the columns that have a `height_axis`, which share them.
+  virtual PictureExtents Extents(int64_t i) const { return {}; }
   // Returns "data.csv: row 17", the prefix of messages about a sample.
   virtual std::string Describe(int64_t i) const = 0;
   // Returns a name of the sample that stays when others are added or the data moves; "" if only its values identify it.
@@ -77,6 +94,13 @@ class Dataset {
   // Bytes of memory that hold samples; 0 if they are read from files or generated. A view returns those of its source.
   virtual int64_t memory_bytes() const { return 0; }
 };
+
+// The type of sample `i` in column `c`.
+Type SampleType(const Dataset& data, int64_t i, int c);
+
+// The axis of `sample`, which holds a sample of the column with extents of 1 added or left out, that is the column's
+// height_axis; -1: there is none.
+int FindHeightAxis(const Column& column, const Shape& sample);
 
 enum class Header { kAuto, kYes, kNo };
 

@@ -21,6 +21,12 @@ absl::StatusOr<std::vector<double>> PerChannel(const char* what, std::vector<dou
   return values;
 }
 
+// Elements of a sample, one behind the other, that are of one channel.
+int64_t InnerElements(const FeedSpec& spec, const Type& sample) {
+  if (spec.mean.size() <= 1 && spec.std.size() <= 1) return sample.elements();
+  return NumElements(Shape(sample.shape.begin() + spec.channel_axis + 1, sample.shape.end()));
+}
+
 absl::StatusOr<Normalization> MakeNormalization(const FeedSpec& spec) {
   if (!IsFloat(spec.sample.dtype))
     return Invalid("images are normalized for float inputs only, this one is ", ToString(spec.sample.dtype));
@@ -36,7 +42,7 @@ absl::StatusOr<Normalization> MakeNormalization(const FeedSpec& spec) {
   for (double s : norm.std) {
     if (!(s > 0)) return Invalid("a std of ", s, " is not positive");
   }
-  norm.inner = one ? spec.sample.elements() : NumElements(Shape(shape.begin() + spec.channel_axis + 1, shape.end()));
+  norm.inner = InnerElements(spec, spec.sample);
   return norm;
 }
 
@@ -106,6 +112,9 @@ absl::StatusOr<FeedWriter> FeedWriter::Create(const Dataset& data, const FeedSpe
   RETURN_IF_ERROR(Annotate(CheckStandardization(spec, data), where));
   FeedWriter writer;
   writer.spec_ = spec;
+  writer.padding_.resize(DTypeSize(spec.sample.dtype));
+  RETURN_IF_ERROR(ConvertValues(DType::kFloat64, std::as_bytes(std::span(&spec.padding, 1)), spec.sample.dtype,
+                                writer.padding_.data(), 1));
   const bool asked = spec.scale != 1 || !spec.mean.empty() || !spec.std.empty();
   writer.normalizes_ = asked && spec.columns.size() == 1 && data.columns()[spec.columns[0]].image;
   if (writer.normalizes_) {
@@ -147,17 +156,55 @@ absl::Status FeedWriter::Check(const Dataset& data, int64_t i, std::span<const s
   return Invalid(place, x, " is outside of ", spec_.range.has_value() ? spec_.range->what : ToString(dtype));
 }
 
+Type FeedWriter::PaddedSample(const PictureExtents& extents) const {
+  Type type = spec_.sample;
+  if (!sized()) return type;
+  type.shape[spec_.height_axis] = extents.padded_height;
+  type.shape[spec_.height_axis + 1] = extents.padded_width;
+  return type;
+}
+
+void FeedWriter::NormalizePixels(const PictureExtents& extents, DType from_type, std::span<const std::byte> from,
+                                 std::byte* to) const {
+  if (!sized()) return NormalizeValues(normalization_, from_type, from, spec_.sample.dtype, to);
+  const Type own = PaddedSample({.padded_height = extents.height, .padded_width = extents.width});
+  Normalization normalization = normalization_;
+  normalization.inner = InnerElements(spec_, own);
+  NormalizeValues(normalization, from_type, from, spec_.sample.dtype, to);
+}
+
+// From the last row to the first, so that none is overwritten before it has moved.
+void FeedWriter::Pad(const PictureExtents& extents, std::span<std::byte> out) const {
+  const Shape& shape = spec_.sample.shape;
+  const auto behind = shape.begin() + spec_.height_axis + 2;
+  const int64_t planes = NumElements(Shape(shape.begin(), shape.begin() + spec_.height_axis));
+  const int64_t pixel = NumElements(Shape(behind, shape.end())) * static_cast<int64_t>(padding_.size());
+  const int64_t row = extents.width * pixel, padded_row = extents.padded_width * pixel;
+  const auto fill = [&](std::byte* begin, const std::byte* end) {
+    for (; begin < end; begin += padding_.size()) std::ranges::copy(padding_, begin);
+  };
+  for (int64_t p = planes - 1; p >= 0; --p) {
+    std::byte* plane = out.data() + p * extents.padded_height * padded_row;
+    fill(plane + extents.height * padded_row, plane + extents.padded_height * padded_row);
+    for (int64_t r = extents.height - 1; r >= 0; --r) {
+      std::memmove(plane + r * padded_row, out.data() + (p * extents.height + r) * row, row);
+      fill(plane + r * padded_row + row, plane + (r + 1) * padded_row);
+    }
+  }
+}
+
 absl::Status FeedWriter::WriteColumn(const Dataset& data, int64_t i, int64_t k, std::span<std::byte> out,
                                      std::vector<std::byte>* scratch, const ReadPass& pass) const {
   const auto stride = static_cast<int64_t>(spec_.columns.size());
   const Column& column = data.columns()[spec_.columns[k]];
   const DType from = column.sample.dtype, to = spec_.sample.dtype;
-  scratch->resize(spec_.variable ? out.size() / DTypeSize(to) * DTypeSize(from) : column.sample.bytes());
+  scratch->resize(spec_.variable ? out.size() / DTypeSize(to) * DTypeSize(from)
+                                 : SampleType(data, i, spec_.columns[k]).bytes());
   RETURN_IF_ERROR(data.Read(i, spec_.columns[k], pass, *scratch));
   std::byte* place = out.data() + k * static_cast<int64_t>(DTypeSize(to));
   absl::Status done;
   if (normalizes_) {
-    NormalizeValues(normalization_, from, *scratch, to, out.data());
+    NormalizePixels(data.Extents(i), from, *scratch, out.data());
   } else if (!spec_.shift.empty()) {
     const bool one = spec_.shift.size() == 1, by_column = spec_.shift.size() == spec_.columns.size();
     StandardizeValues({spec_.shift, spec_.divisor, one ? 0 : k, one || by_column ? 0 : stride}, from, *scratch, to,
@@ -193,6 +240,7 @@ absl::Status FeedWriter::Write(const Dataset& data, int64_t i, std::span<std::by
   if (spec_.one_hot) return WriteShares(data, i, out, scratch);
   const auto columns = static_cast<int64_t>(spec_.columns.size());
   for (int64_t k = 0; k < columns; ++k) RETURN_IF_ERROR(WriteColumn(data, i, k, out, scratch, pass));
+  if (sized()) Pad(data.Extents(i), out);
   return Check(data, i, out);
 }
 

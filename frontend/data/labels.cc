@@ -11,12 +11,14 @@ namespace {
 // Reads the values of one column as integers. Holds the buffers that samples share.
 class LabelReader {
  public:
-  LabelReader(const Dataset& data, int c)
-      : data_(data), c_(c), raw_(column().sample.bytes()), labels_(column().sample.elements()) {}
+  LabelReader(const Dataset& data, int c) : data_(data), c_(c) {}
 
   // Calls visit(value) for every label of sample i. Errors are annotated with the row.
   template <typename Visitor>
   absl::Status Visit(int64_t i, Visitor visit) {
+    const Type type = SampleType(data_, i, c_);
+    raw_.resize(type.bytes());
+    labels_.resize(type.elements());
     RETURN_IF_ERROR(data_.Read(i, c_, raw_));
     absl::Status status =
         ConvertValues(column().sample.dtype, raw_, DType::kInt64, reinterpret_cast<std::byte*>(labels_.data()), 1);

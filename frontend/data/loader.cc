@@ -25,6 +25,7 @@ struct BatchBuffer {
   std::vector<std::vector<HostTensor>> tensors;           // by BatchFiller::extents: views of the same memory
   std::vector<std::shared_ptr<const HostTensor>> memory;  // by feed
   std::vector<HostTensor> shortened;                      // the tensors of a batch whose extents are its own
+  std::vector<std::vector<HostTensor>> parts;             // of a batch whose pictures keep their sizes, by size
   std::vector<std::byte> scratch;
 };
 
@@ -39,7 +40,8 @@ class BatchFiller {
         mix_(options.augment ? options.mix : MixOptions()),
         tokens_(std::move(tokens)),
         schedule_(data_->size(), options, tokens_.get()),
-        epochs_(*data_, options, tokens_.get()) {
+        epochs_(*data_, options, tokens_.get()),
+        keep_order_(options.keep_order) {
     const int64_t samples = data_->size(), full = std::min(options.batch_size, samples);
     if (tokens_ != nullptr) extents_ = {tokens_->most_samples()};
     for (int64_t extent : {full, samples % full, (samples - options.first_sample) % full}) {
@@ -71,13 +73,19 @@ class BatchFiller {
   void Allocate(BatchBuffer* buffer) const {
     std::vector<std::vector<HostTensor>> tensors(extents_.size());
     for (const FeedWriter& writer : writers_) {
-      const auto memory = std::make_shared<const HostTensor>(WidestType(writer));
+      const auto memory = std::make_shared<const HostTensor>(has_sizes_ ? PartsMemory(writer) : WidestType(writer));
       buffer->memory.push_back(memory);
-      for (size_t i = 0; i < extents_.size() && tokens_ == nullptr; ++i)
+      for (size_t i = 0; i < extents_.size() && tokens_ == nullptr && !has_sizes_; ++i)
         tensors[i].emplace_back(BatchType(writer, extents_[i]), memory, memory->bytes().data());
     }
     buffer->batch.samples.reserve(extents_.front());
     buffer->tensors = std::move(tensors);
+  }
+
+  // Memory for all samples in parts that begin at multiples of kPartAlignment.
+  Type PartsMemory(const FeedWriter& writer) const {
+    const auto bytes = static_cast<int64_t>(writer.sample().bytes());
+    return {DType::kUInt8, {extents_.front() * (bytes + kPartAlignment)}};
   }
 
   static Type BatchType(const FeedWriter& writer, int64_t samples) {
@@ -100,20 +108,65 @@ class BatchFiller {
     const auto epoch = epochs_.Get(place.epoch);
     const TokenBatches::Cut cut = epoch->At(place);
     batch.samples.assign(epoch->order.begin() + cut.begin, epoch->order.begin() + cut.end);
-    std::vector<HostTensor>& tensors = ShapeTensors(cut, buffer);
-    batch.tensors = tensors;
     ReadPass pass = pass_;
     pass.epoch = place.epoch;
+    if (has_sizes_) return FillParts(pass, buffer);
+    std::vector<HostTensor>& tensors = ShapeTensors(cut, buffer);
+    batch.tensors = tensors;
+    RETURN_IF_ERROR(FillTensors(pass, batch.samples, tensors, &buffer->scratch));
+    if (mix_.on()) Mix(pass, batch.samples, tensors);
+    return absl::OkStatus();
+  }
+
+  absl::Status FillTensors(const ReadPass& pass, std::span<const int64_t> samples, std::vector<HostTensor>& tensors,
+                           std::vector<std::byte>* scratch) const {
     for (size_t i = 0; i < writers_.size(); ++i) {
       std::span<std::byte> rows = tensors[i].mutable_bytes();
-      const size_t row = rows.size() / batch.samples.size();
-      for (int64_t sample : batch.samples) {
-        RETURN_IF_ERROR(writers_[i].Write(*data_, sample, rows.first(row), &buffer->scratch, pass));
+      const size_t row = rows.size() / samples.size();
+      for (const int64_t sample : samples) {
+        RETURN_IF_ERROR(writers_[i].Write(*data_, sample, rows.first(row), scratch, pass));
         rows = rows.subspan(row);
       }
     }
-    if (mix_.on()) Mix(pass, batch.samples, tensors);
     return absl::OkStatus();
+  }
+
+  // Pictures of one size together, in their order.
+  void SortBySize(std::vector<int64_t>* samples) const {
+    std::ranges::stable_sort(*samples, {}, [&](int64_t sample) {
+      const PictureExtents e = data_->Extents(sample);
+      return std::pair(e.padded_height, e.padded_width);
+    });
+  }
+
+  absl::Status FillParts(const ReadPass& pass, BatchBuffer* buffer) {
+    std::vector<int64_t>& samples = buffer->batch.samples;
+    if (!keep_order_) SortBySize(&samples);
+    buffer->parts.clear();
+    std::vector<size_t> used(writers_.size());  // bytes of each feed's memory
+    for (std::span<const int64_t> rest = samples; !rest.empty();) {
+      const PictureExtents size = data_->Extents(rest.front());
+      const auto end = std::ranges::find_if_not(rest, [&](int64_t s) { return data_->Extents(s).SamePadded(size); });
+      const auto part = rest.first(end - rest.begin());
+      buffer->parts.push_back(PlacePart(*buffer, size, std::ssize(part), &used));
+      RETURN_IF_ERROR(FillTensors(pass, part, buffer->parts.back(), &buffer->scratch));
+      rest = rest.subspan(part.size());
+    }
+    buffer->batch.tensors = buffer->parts[0];
+    buffer->batch.further = std::span(buffer->parts).subspan(1);
+    return absl::OkStatus();
+  }
+
+  std::vector<HostTensor> PlacePart(const BatchBuffer& buffer, const PictureExtents& size, int64_t count,
+                                    std::vector<size_t>* used) const {
+    std::vector<HostTensor> tensors;
+    for (size_t i = 0; i < writers_.size(); ++i) {
+      Type type = writers_[i].PaddedSample(size);
+      type.shape.insert(type.shape.begin(), count);
+      tensors.emplace_back(type, buffer.memory[i], buffer.memory[i]->bytes().data() + (*used)[i]);
+      (*used)[i] += (type.bytes() + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+    }
+    return tensors;
   }
 
   void Mix(const ReadPass& pass, const std::vector<int64_t>& samples, std::vector<HostTensor>& tensors) const {
@@ -151,7 +204,10 @@ class BatchFiller {
   std::unique_ptr<const TokenBatches> tokens_;  // null: batches are equal
   BatchSchedule schedule_;
   Epochs epochs_;
+  static constexpr int64_t kPartAlignment = 64;
+  bool keep_order_;
   bool has_variable_ = std::ranges::any_of(writers_, &FeedWriter::variable);
+  bool has_sizes_ = std::ranges::any_of(writers_, &FeedWriter::sized);
   std::vector<int64_t> extents_;  // the sizes that batches have, the largest first
 };
 

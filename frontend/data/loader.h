@@ -32,6 +32,9 @@ struct FeedSpec {
   // The column is variable and the graph takes any length: batches are as long as their longest sample, rounded up by
   // RoundUpLength, and at most as long as `sample`.
   bool variable = false;
+  // ≥ 0: as Column::height_axis, but of `sample`. Batches hold samples of equal extents together (Batch::further).
+  int height_axis = -1;
+  double padding = 0;  // what fills the padded extents, once pixels are normalized
   // y = (x * scale - mean[c]) / std[c]; c is the channel axis of `sample` (or 0 for one value). Applied to image
   // columns (Column::image) alone: other numbers come as they are.
   double scale = 1;
@@ -52,7 +55,10 @@ struct Batch {
   int64_t epoch = 0;
   std::vector<int64_t> samples;         // indices into the data set
   std::span<const HostTensor> tensors;  // one per FeedSpec, [batch, sample…], 64-byte aligned
-  int worker = 0;                       // the thread that has filled it, from 0 on, and when
+  // The samples of other sizes (FeedSpec::height_axis): tensors as above, for each size. `samples` has those of
+  // `tensors` first, then these.
+  std::span<const std::vector<HostTensor>> further;
+  int worker = 0;  // the thread that has filled it, from 0 on, and when
   std::chrono::steady_clock::time_point fill_begin, fill_end;
 };
 
@@ -64,6 +70,7 @@ struct LoaderOptions {
   bool augment = false;                       // as ReadPass has it, with the same seed
   MixOptions mix = {};                        // with augment: mixes the samples of a batch
   bool length_grouping = false;               // with shuffle: as GroupByLength (epoch_order.h)
+  bool keep_order = false;                    // within a batch: samples of one size are not brought together
   TokenBudget tokens = {};                    // on: in place of batch_size and length_grouping, as TokenBatches cuts
   int num_workers = 1;                        // threads; 0: read in Next()
   int max_workers = 0;                        // above num_workers: as many as WorkerClimber (worker_climber.h) chooses

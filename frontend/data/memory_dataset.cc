@@ -67,6 +67,7 @@ class Slice : public DatasetView {
   std::string Describe(int64_t i) const override { return source_->Describe(begin_ + i); }
   absl::StatusOr<std::string> ReadText(int64_t i, int c) const override { return source_->ReadText(begin_ + i, c); }
   int64_t Length(int64_t i) const override { return source_->Length(begin_ + i); }
+  PictureExtents Extents(int64_t i) const override { return source_->Extents(begin_ + i); }
   absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size_);
     return source_->Read(begin_ + i, c, pass, out);

@@ -66,6 +66,7 @@ absl::Status ParseInput(const std::string& name, const Json& value, Preprocess* 
 Json PicturesJson(const PicturePreprocess& p) {
   Json json = {{"height", p.height}, {"width", p.width},   {"channels", p.channels},
                {"layout", p.layout}, {"resize", p.resize}, {"channel_order", p.channel_order}};
+  if (p.size_multiple > 0) json["size_multiple"] = p.size_multiple;
   for (const auto& f : p.folders)
     json["folders"].push_back({{"column", f.column}, {"folder", f.folder}, {"mask", f.mask}});
   return json;
@@ -79,6 +80,7 @@ absl::Status ParsePictures(const Json& json, Preprocess* preprocess) {
   RETURN_IF_ERROR(ReadField(*it, "height", &p.height));
   RETURN_IF_ERROR(ReadField(*it, "width", &p.width));
   RETURN_IF_ERROR(ReadField(*it, "channels", &p.channels));
+  RETURN_IF_ERROR(ReadField(*it, "size_multiple", &p.size_multiple));
   RETURN_IF_ERROR(ReadField(*it, "layout", &p.layout));
   RETURN_IF_ERROR(ReadField(*it, "resize", &p.resize));
   RETURN_IF_ERROR(ReadField(*it, "channel_order", &p.channel_order));

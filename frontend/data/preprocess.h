@@ -17,6 +17,7 @@ namespace onnxtrain {
 // What files of pictures were made to.
 struct PicturePreprocess {
   int64_t height = 0, width = 0, channels = 0;
+  int64_t size_multiple = 0;                  // above 0: they kept their sizes, padded to multiples of this
   std::string layout, resize, channel_order;  // nchw, nhwc; as the fields of the configuration
   struct Folder {
     std::string column, folder;  // below the root of the data

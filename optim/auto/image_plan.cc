@@ -81,6 +81,17 @@ absl::Status FillSize(const std::string& input, const Size& asked, const Size& b
                  declared.height, " × ", declared.width);
 }
 
+absl::Status KeepSizes(const TrainConfig& config, const std::string& input, int64_t multiple, ImageOptions* options) {
+  const char* how = options->augment.crop_max > 0 ? "`augment` crop"
+                    : options->augment.mixes()    ? "`augment` mixup and cutmix"
+                    : config.decode_scaling       ? "`decode_scaling`"
+                                                  : nullptr;
+  if (how != nullptr)
+    return Invalid(how, " needs pictures of one size, which input '", input, "' leaves open (`image_size` N)");
+  options->sizes = PictureSizes{.input = input, .multiple = multiple};
+  return absl::OkStatus();
+}
+
 ImageFit ParseFit(const std::string& text) {
   return text == "stretch" ? ImageFit::kStretch : text == "pad" ? ImageFit::kPad : ImageFit::kCrop;
 }
@@ -114,6 +125,9 @@ absl::StatusOr<ImageOptions> PlanImages(const TrainConfig& config, const std::ve
     options.channels = static_cast<int>(plan->channels > 0 ? plan->channels : known.channels > 0 ? known.channels : 3);
     options.channels_last = plan->channels_last;
     options.problem = StrCat("input '", input.name, "' leaves the size of pictures open; `image_size` N sets it");
+    const bool open = plan->size.height == 0 && plan->size.width == 0;
+    if (open && input.dims.size() == 4 && config.resize.empty())
+      RETURN_IF_ERROR(KeepSizes(config, input.name, known.size_multiple, &options));
     if (plan->size.height == 0 || plan->size.width == 0) return options;
     options.height = static_cast<int>(plan->size.height);
     options.width = static_cast<int>(plan->size.width);
@@ -122,10 +136,12 @@ absl::StatusOr<ImageOptions> PlanImages(const TrainConfig& config, const std::ve
   return options;
 }
 
-PicturePreprocess DescribeImages(const ImageOptions& o, const std::vector<FolderColumn>& folders) {
+PicturePreprocess DescribeImages(const ImageOptions& o, int64_t size_multiple,
+                                 const std::vector<FolderColumn>& folders) {
   PicturePreprocess p{.height = o.height,
                       .width = o.width,
                       .channels = o.channels,
+                      .size_multiple = size_multiple,
                       .layout = o.channels_last ? "nhwc" : "nchw",
                       .resize = FitName(o.fit),
                       .channel_order = o.bgr ? "bgr" : "rgb"};

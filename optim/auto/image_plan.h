@@ -23,7 +23,8 @@ absl::StatusOr<ImageOptions> PlanImages(const TrainConfig& config, const std::ve
                                         const std::map<std::string, int64_t>& dims,
                                         const std::optional<Preprocess>& before);
 
-PicturePreprocess DescribeImages(const ImageOptions& options, const std::vector<FolderColumn>& folders);
+PicturePreprocess DescribeImages(const ImageOptions& options, int64_t size_multiple,
+                                 const std::vector<FolderColumn>& folders);
 
 // Is an input fed with files of pictures?
 bool FeedsPictures(const BoundData& data);

@@ -20,6 +20,7 @@
 #include "optim/auto/open_samples.h"
 #include "optim/auto/picture_folders.h"
 #include "optim/auto/pixel_hints.h"
+#include "optim/auto/size_multiple.h"
 #include "optim/auto/stream_setup.h"
 #include "optim/loss_text.h"
 
@@ -204,9 +205,13 @@ class DataOpener {
     if (IntegerClasses(spec_.classes).empty()) options_.class_names = spec_.classes;
     ASSIGN_OR_RETURN(options_.images, PlanImages(config_, model_.inputs(), spec_.dims, before_));
     options_.images.cache = request_.cache;
+    if (options_.images.sizes.has_value()) options_.images.sizes->find_multiple = [this] { return FindMultiple(); };
     ASSIGN_OR_RETURN(options_.audio, PlanAudio(config_, model_, spec_.dims, before_));
     return absl::OkStatus();
   }
+
+  // Of the model's first input of pictures.
+  absl::StatusOr<int64_t> FindMultiple() const { return FindSizeMultiple(config_, model_, loss_, options_.images); }
 
   absl::Status PlanText() {
     if (request_.text.has_value()) {
@@ -308,14 +313,28 @@ class DataOpener {
     return SetStandardization(config_, before_, request_, &opened_);
   }
 
+  absl::Status CompareDeclaredPixels() {
+    ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config_, model_));
+    for (const FeedSpec& feed : opened_.bound.feeds) {
+      const Column& column = opened_.bound.dataset->columns()[feed.columns[0]];
+      if (feed.columns.size() != 1 || !column.image) continue;
+      GivenPixels given{.normalize = normalize_, .specified = IsSpecified(config_, "normalize")};
+      if (column.picture) given.bgr = options_.images.bgr;
+      std::string declared = DescribeDeclaredPixels(model_, import, feed, given);
+      if (!declared.empty()) opened_.bound.warnings.push_back(std::move(declared));
+      break;
+    }
+    return absl::OkStatus();
+  }
+
   // Pictures and sounds, now that it is known whether they are fed.
   absl::Status DescribeSamples() {
     if (opened_.bound.has_images) opened_.normalize = normalize_;
-    if (opened_.bound.has_images && !IsSpecified(config_, "normalize") && !before_.has_value()) {
-      std::string declared = DescribeDeclaredPixels(model_, normalize_, options_.images.bgr);
-      if (!declared.empty()) opened_.bound.warnings.push_back(std::move(declared));
+    if (opened_.bound.has_images && !before_.has_value()) RETURN_IF_ERROR(CompareDeclaredPixels());
+    if (FeedsPictures(opened_.bound)) {
+      opened_.pictures = DescribeImages(options_.images, SizeMultiple(opened_.bound), request_.folders);
+      RETURN_IF_ERROR(CheckSmallestPictures(config_, model_, loss_, opened_.bound));
     }
-    if (FeedsPictures(opened_.bound)) opened_.pictures = DescribeImages(options_.images, request_.folders);
     RETURN_IF_ERROR(CheckPictureFields(config_, request_.path, opened_.pictures.has_value()));
     opened_.audio = DescribeAudio(opened_.bound);
     RETURN_IF_ERROR(CheckAudioFields(config_, request_.path, opened_.audio.has_value()));

@@ -11,6 +11,7 @@
 #include "frontend/data/file.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/onnx/model_metadata.h"
+#include "optim/auto/inner_pixels.h"
 
 namespace onnxtrain {
 namespace {
@@ -20,7 +21,17 @@ using Json = nlohmann::json;
 // What a model wants of its pixels; "": it does not say.
 struct PixelForm {
   std::string normalize, order, source;
+
+  bool empty() const { return normalize.empty() && order.empty(); }
 };
+
+PixelForm ReadGraphForm(const OnnxModel& model, const ImportOptions& import, const FeedSpec& feed) {
+  const std::optional<InnerPixels> inner = FindInnerPixels(model, import, feed);
+  const PixelProposal proposal = inner.has_value() ? ProposePixels(*inner) : PixelProposal();
+  return {.normalize = proposal.normalize,
+          .order = proposal.order,
+          .source = StrCat("what it does to input '", feed.feed, "' first")};
+}
 
 PixelForm ReadMetadataForm(const OnnxModel& model) {
   struct Range {
@@ -131,12 +142,14 @@ std::string DescribeFlags(const std::string& normalize, bool reversed, const Ope
 
 }  // namespace
 
-std::string DescribeDeclaredPixels(const OnnxModel& model, const std::string& normalize, bool bgr) {
-  PixelForm form = ReadMetadataForm(model);
-  if (form.normalize.empty() && form.order.empty()) form = ReadProcessorForm(model.path());
+std::string DescribeDeclaredPixels(const OnnxModel& model, const ImportOptions& import, const FeedSpec& feed,
+                                   const GivenPixels& given) {
+  PixelForm form = ReadGraphForm(model, import, feed);
+  if (form.empty() && !given.specified) form = ReadMetadataForm(model);
+  if (form.empty() && !given.specified) form = ReadProcessorForm(model.path());
   std::string flags;
-  if (!form.normalize.empty() && !AreEqual(form.normalize, normalize)) flags = "`normalize` " + form.normalize;
-  if (!form.order.empty() && bgr != (form.order == "bgr"))
+  if (!form.normalize.empty() && !AreEqual(form.normalize, given.normalize)) flags = "`normalize` " + form.normalize;
+  if (!form.order.empty() && given.bgr.has_value() && *given.bgr != (form.order == "bgr"))
     StrAppend(&flags, flags.empty() ? "" : " ", "`channel_order` ", form.order);
   return flags.empty() ? "" : StrCat("the model wants other pixels, says ", form.source, ": ", flags);
 }

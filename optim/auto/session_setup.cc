@@ -1,5 +1,6 @@
 #include "optim/auto/session_setup.h"
 
+#include <algorithm>
 #include <map>
 
 #include "backends/registry.h"
@@ -67,6 +68,22 @@ RecomputeSpec MakeRecomputeSpec(const TrainConfig& config) {
   return {.mode = kModes.at(config.gradient_checkpointing), .memory_budget = config.memory_budget};
 }
 
+namespace {
+
+// Lengths of texts, or sizes of pictures. Batches of several sizes are never one micro-batch.
+void SetVariableExtents(const BoundData& data, SessionOptions* options) {
+  for (const FeedSpec& feed : data.feeds) {
+    if (feed.height_axis >= 0) options->variable_extents = 2, options->step_form = StepForm::kMicroAndApply;
+    if (feed.variable || feed.height_axis >= 0)
+      options->variable_inputs.push_back({feed.feed, std::max(feed.height_axis, 0) + 1});
+  }
+  if (data.label.columns.size() != 1) return;
+  const Column& label = data.dataset->columns()[data.label.columns[0]];
+  if (label.variable || label.height_axis >= 0) options->variable_label_axis = std::max(label.height_axis, 0);
+}
+
+}  // namespace
+
 absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, const OnnxModel& model,
                                                   const BoundData& data, const LossSpec& loss, int64_t micro_batch) {
   SessionOptions options{.loss = loss,
@@ -79,11 +96,7 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
   ASSIGN_OR_RETURN(options.import, MakeImportOptions(config, model));
   options.import.input_shapes = data.input_shapes;
   options.import.fixed_inputs = data.fixed_inputs;
-  for (const FeedSpec& feed : data.feeds) {
-    if (feed.variable) options.variable_inputs.push_back(feed.feed);
-  }
-  const std::vector<int>& label = data.label.columns;
-  options.variable_labels = label.size() == 1 && data.dataset->columns()[label[0]].variable;
+  SetVariableExtents(data, &options);
   return options;
 }
 

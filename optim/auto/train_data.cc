@@ -23,7 +23,26 @@ TrainData MakeInputs(const BoundData& data, const PreparedModel& prepared) {
   return train;
 }
 
-absl::Status AddLabels(const BoundData& data, const LossChoice& loss, TrainData* train) {
+// The height axis of labels that are pictures of their own sizes; -1: they are not. Padding must not count in the loss.
+absl::StatusOr<int> FindLabelHeight(const Dataset& data, int column, const LossChoice& loss, const LossFeed& feed) {
+  const Column& label = data.columns()[column];
+  if (label.height_axis < 0) return -1;
+  const int axis = FindHeightAxis(label, feed.sample.shape);
+  if (axis < 0 || !feed.label.empty())
+    return Invalid("loss ", loss.name, " takes no labels of several sizes (`image_size` makes them one size)");
+  const auto padded = [&](int64_t i) {
+    const PictureExtents e = data.Extents(i);
+    return e.height < e.padded_height || e.width < e.padded_width;
+  };
+  int64_t i = 0;
+  while (feed.num_classes == 0 && i < data.size() && !padded(i)) ++i;
+  if (feed.num_classes > 0 || i == data.size()) return axis;
+  return Invalid(data.Describe(i), ": padding it to ", data.Extents(i).padded_height, " × ",
+                 data.Extents(i).padded_width, ", as the model needs, would count in loss ", loss.name,
+                 ", which ignores no labels (`image_size`, `resize` make all pictures one size)");
+}
+
+absl::Status AddLabels(const BoundData& data, const LossChoice& loss, int64_t ignore_index, TrainData* train) {
   for (const LossFeed& feed : loss.feeds) {
     const BoundLabel* label = FindBoundLabel(data, feed.label);
     if (label == nullptr && feed.label.empty()) {
@@ -31,10 +50,13 @@ absl::Status AddLabels(const BoundData& data, const LossChoice& loss, TrainData*
     }
     if (label == nullptr)
       return Invalid("loss ", loss.name, " needs a column '", feed.label, "', which the data does not have");
+    ASSIGN_OR_RETURN(const int height_axis, FindLabelHeight(*data.dataset, label->columns[0], loss, feed));
     train->specs.push_back({.feed = feed.name,
                             .columns = label->columns,
                             .sample = feed.sample,
                             .variable = data.dataset->columns()[label->columns[0]].variable,
+                            .height_axis = height_axis,
+                            .padding = static_cast<double>(ignore_index),
                             .range = RangeOfLabels(loss, feed.name),
                             .one_hot = feed.one_hot});
   }
@@ -65,7 +87,7 @@ std::vector<LabelCheck> FindLabelChecks(const BoundData& data, const LossChoice&
 
 absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedModel& prepared, int64_t ignore_index) {
   TrainData train = MakeInputs(data, prepared);
-  RETURN_IF_ERROR(AddLabels(data, prepared.loss, &train));
+  RETURN_IF_ERROR(AddLabels(data, prepared.loss, ignore_index, &train));
   if (data.dataset->streams()) CheckLabelsWhileReading(prepared.loss, ignore_index, &train);
   for (const LabelCheck& check : FindLabelChecks(data, prepared.loss, ignore_index)) {
     for (int c : check.columns) RETURN_IF_ERROR(CheckLabels(*data.dataset, c, check.classes, ignore_index));
@@ -77,7 +99,7 @@ absl::StatusOr<LeftOut> LeaveOutBadSamples(const TrainConfig& config, const Prep
                                            BoundData* data) {
   if (config.on_bad_sample != "skip") return LeftOut{};
   TrainData train = MakeInputs(*data, prepared);
-  if (labels) RETURN_IF_ERROR(AddLabels(*data, prepared.loss, &train));
+  if (labels) RETURN_IF_ERROR(AddLabels(*data, prepared.loss, config.ignore_index, &train));
   const auto checks = labels ? FindLabelChecks(*data, prepared.loss, config.ignore_index) : std::vector<LabelCheck>();
   const int64_t size = data->dataset->size();
   ASSIGN_OR_RETURN(GoodSamples good,

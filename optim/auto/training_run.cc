@@ -16,6 +16,7 @@
 #include "optim/auto/picture_folders.h"
 #include "optim/auto/pixel_hints.h"
 #include "optim/auto/session_setup.h"
+#include "optim/auto/size_multiple.h"
 #include "optim/auto/surgery.h"
 #include "optim/auto/synthetic_data.h"
 #include "optim/auto/threads.h"
@@ -183,14 +184,24 @@ int64_t CallerBytesPerSample(const TrainingRun& run) {
   return (run.options.num_workers * LoaderOptions().prefetch_factor + 1) * BatchBytes(run.eval, 1);
 }
 
+bool LengthsDiffer(const Dataset& data) {
+  int64_t i = 1;
+  while (i < data.size() && data.Length(i) == data.Length(0)) ++i;
+  return i < data.size();
+}
+
+// Pictures that keep their sizes are grouped, unless that was decided: a batch of many sizes takes long.
+void ChooseGrouping(const BoundData& data, TrainConfig* config) {
+  const bool open = !IsSpecified(*config, "length_grouping") && config->shuffle && SizeMultiple(data) > 0;
+  if (open) config->length_grouping = LengthsDiffer(*data.dataset);
+}
+
 // Grouping needs an order to change and lengths that differ.
 absl::Status CheckGrouping(const TrainConfig& config, const Dataset& data) {
   if (!config.length_grouping) return absl::OkStatus();
   if (!config.shuffle) return Invalid("`length_grouping`: has no effect without `shuffle`");
-  int64_t i = 1;
-  while (i < data.size() && data.Length(i) == data.Length(0)) ++i;
-  return i < data.size() ? absl::OkStatus()
-                         : Invalid("`length_grouping`: has no effect: all samples have the same length");
+  return LengthsDiffer(data) ? absl::OkStatus()
+                             : Invalid("`length_grouping`: has no effect: all samples have the same length");
 }
 
 absl::Status CheckVocabulary(const OpenedData& data, const TrainData& train) {
@@ -353,6 +364,8 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   run.config = config;
   ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), run.batch.global));
   BoundData& bound = run.data.train.bound;
+  ChooseGrouping(bound, &config);
+  run.config.length_grouping = config.length_grouping;
   ASSIGN_OR_RETURN(run.tokens, PlanTokens(config, bound, &run.batch));
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
   ASSIGN_OR_RETURN(SessionOptions options,

@@ -77,6 +77,9 @@ absl::Status HashSamples(const TrainData& data, Sha256* hash) {
   ASSIGN_OR_RETURN(auto loader, Loader::Create(SubsetDataset(data.dataset, rows), data.specs, options));
   ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
   for (const HostTensor& tensor : batch->tensors) hash->Update(tensor.bytes());
+  for (const auto& tensors : batch->further) {
+    for (const HostTensor& tensor : tensors) hash->Update(tensor.bytes());
+  }
   return absl::OkStatus();
 }
 

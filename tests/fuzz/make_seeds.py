@@ -5,12 +5,14 @@
 
 Models are the small ones of Debian's libonnx-testdata; all other seeds are made here.
 """
+import base64
 import gzip
 import io
 import json
 import os
 import struct
 import sys
+import wave
 
 import numpy as np
 
@@ -97,6 +99,21 @@ def graph():
 '''
 
 
+def sounds():
+    for channels, width, rate in [(1, 2, 8000), (2, 2, 4000), (1, 1, 11025), (1, 3, 48000)]:
+        buffer = io.BytesIO()
+        with wave.open(buffer, 'wb') as file:
+            file.setparams((channels, width, rate, 0, 'NONE', ''))
+            file.writeframes(bytes(i * 7 % 256 for i in range(channels * width * 90)))
+        yield f'{channels}x{width}.wav', buffer.getvalue()
+    yield 'sine.flac', base64.b64decode(
+        'ZkxhQwAAACIQABAAAADrAADrAfQA8AAAASyinpymj/n92BJBmWrPwkayhAAAKCAAAAByZWZlcmVuY2UgbGliRkxBQyAxLjQuMyAy'
+        'MDIzMDYyMwAAAAD/+HQIAAErUUYAAAveFpIfEbQeVTWeN4EAmGGHHHkErVqqqyy3388YYYcceQStWqqrLLffzxhhhxx5BK1aqqss'
+        't9/PGGGHHHkErVqqqyy3388YYYcceQStWqqrLLffzxhhhxx5BK1aqqsst9/PGGGHHHkErVqqqyy3388YYYcceQStWqqrLLffzxhh'
+        'hxx5BK1aqqsst9/PGGGHHHkErVqqqyy3388YYYcceQStWqqrLLffzxhhhxx5BK1aqqsst9/PGGGHHHkErVqqqyy3388YYYcceQSt'
+        'WqqrLLffzxhhhxx5BK1aqqsstgKG')  # 300 samples at 8 kHz
+
+
 def preprocess():
     yield 'all', json.dumps({
         'normalize': '0.5,0.5,0.5/0.2,0.2,0.2', 'inputs': {'x': {'columns': ['image'], 'layout': [3, 4, 4]}},
@@ -114,7 +131,7 @@ def flags():
 
 def main(folder):
     seeds = {'model': models, 'import': models, 'graph': graph, 'npy': npy, 'npz': npz, 'idx': idx, 'csv': csv,
-             'picture': pictures, 'preprocess': preprocess, 'flags': flags}
+             'picture': pictures, 'sound': sounds, 'preprocess': preprocess, 'flags': flags}
     for target, make in seeds.items():
         os.makedirs(os.path.join(folder, target), exist_ok=True)
         for name, content in make():

@@ -11,6 +11,7 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
+#include "frontend/data/audio/sound_file.h"
 #include "frontend/data/formats/csv.h"
 #include "frontend/data/formats/idx.h"
 #include "frontend/data/formats/npy.h"
@@ -137,6 +138,22 @@ bool RunPicture(std::string_view bytes) {
   return true;
 }
 
+// Reads a sound as it is, and another form of its beginning.
+bool RunSound(std::string_view bytes) {
+  const std::string path = WriteScratch("sound.wav", bytes);
+  const AudioOptions other{.sample_rate = 6000, .channels = 1, .frames = 100};
+  bool read = true;
+  for (const AudioOptions& options : {AudioOptions{}, other}) {
+    const auto format = PlanSoundFormat(path, options);
+    if (!Accepts(format.status())) return false;
+    CHECK(format->rate > 0 && format->channels > 0 && format->frames > 0);
+    if (format->frames > kMaxBytes / format->channels) continue;  // takes long
+    std::vector<float> out(format->frames * format->channels);
+    read &= Accepts(ReadSound(path, *format, options, path, out.data()));
+  }
+  return read;
+}
+
 bool RunPreprocess(std::string_view bytes) {
   const auto preprocess = ParsePreprocess(std::string(bytes));
   if (!Accepts(preprocess.status())) return false;
@@ -162,7 +179,7 @@ constexpr FuzzTarget kTargets[] = {
     {"model", RunModel}, {"import", RunImport},   {"graph", RunGraph},
     {"npz", RunNpz},     {"npy", RunNpy},         {"csv", RunCsv},
     {"idx", RunIdx},     {"picture", RunPicture}, {"preprocess", RunPreprocess},
-    {"flags", RunFlags},
+    {"flags", RunFlags}, {"sound", RunSound},
 };
 
 }  // namespace

@@ -92,6 +92,32 @@ TEST_F(Sounds, TheModelSaysItsRate) {
   EXPECT_EQ(Json::parse(ReadAll(Path("r/preprocess.json")))["audio"]["sample_rate"], 4000);
 }
 
+TEST_F(Sounds, TheCacheChangesNoRun) {
+  const std::string flags = "--data sounds --sample-rate 8000 --max-steps 6 --batch-size 8 ";
+  ASSERT_EQ(Train(flags + "--num-workers 0").code, 0);
+  const std::string model = ReadAll(Path("r/model.onnx"));
+  const Outcome kept = Train(flags + "--num-workers 3 --cache ram");
+  ASSERT_EQ(kept.code, 0) << kept.err;
+  EXPECT_NE(kept.err.find("decoded samples stay in memory"), std::string::npos) << kept.err;
+  EXPECT_EQ(ReadAll(Path("r/model.onnx")), model);
+  ASSERT_EQ(Train(flags + "--cache ram:1KiB").code, 0);
+  EXPECT_EQ(ReadAll(Path("r/model.onnx")), model) << "a cache that holds some of them";
+}
+
+TEST_F(Sounds, BrokenFilesAreSkippedByName) {
+  Write("sounds/high/x.wav", "RIFF, and no more");
+  Refuses("--data sounds --sample-rate 8000", "sounds/high/x.wav");
+  const Outcome run = Train("--data sounds --sample-rate 8000 --epochs 1 --on-bad-sample skip");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.err.find("left out 1 of 25 samples (--on-bad-sample skip): "), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("sounds/high/x.wav"), std::string::npos) << run.err;
+  Write("t.csv", table_ + "sounds/low/gone.wav,down\n");
+  const Outcome table = Train("--data t.csv --sample-rate 8000 --epochs 1 --on-bad-sample skip");
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_NE(table.err.find("left out 1 of 25 samples (--on-bad-sample skip): sounds/low/gone.wav"), std::string::npos)
+      << table.err;
+}
+
 TEST_F(Sounds, WhatDoesNotFitIsRefused) {
   Refuses("--data sounds", ".wav: sample rate ");
   Refuses("--data sounds --sample-rate 8000 --audio-length 41", "--audio-length 41: input 'x' takes 40 frames");
@@ -150,6 +176,25 @@ TEST_F(Pictures, StrayFiles) {
   EXPECT_EQ(Summary()["samples"], 25);
 }
 
+TEST_F(Pictures, TablesAndArchivesSkipBadSamplesByName) {
+  Write("t.csv", "path,label\npictures/red/0.bmp,1\npictures/blue/1.bmp,0\npictures/gone.bmp,1\n");
+  const Outcome table = Train("--data t.csv --epochs 1 --on-bad-sample skip");
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_NE(table.err.find("left out 1 of 3 samples (--on-bad-sample skip): t.csv: row 4"), std::string::npos)
+      << table.err;
+  for (int i = 0; i < 4; ++i) {
+    Write(StrCat("tar/", i, ".bmp"),
+          i == 2 ? "BM" : ReadAll(Path(StrCat("pictures/", i % 2 == 0 ? "red/" : "blue/", i, ".bmp"))));
+    Write(StrCat("tar/", i, ".cls"), StrCat(i % 2));
+  }
+  ASSERT_EQ(std::system(StrCat("tar --sort=name -C ", Path("tar"), " -cf ", Path("s.tar"), " .").c_str()), 0);
+  Refuses("--data s.tar --epochs 1", "2.bmp");
+  const Outcome archive = Train("--data s.tar --epochs 1 --on-bad-sample skip");
+  ASSERT_EQ(archive.code, 0) << archive.err;
+  EXPECT_NE(archive.err.find("left out 1 of 4 samples (--on-bad-sample skip): "), std::string::npos) << archive.err;
+  EXPECT_NE(archive.err.find("2.bmp"), std::string::npos) << archive.err;
+}
+
 // What the program writes of the pixels' normalization.
 std::string PixelHint(const Outcome& run) {
   const size_t at = run.err.find("pixels are probably normalized");
@@ -186,13 +231,62 @@ TEST_F(Pictures, TheModelDeclaresItsPixels) {
   EXPECT_EQ(Train("--data pictures --epochs 1").err.find("the model wants"), std::string::npos);
 }
 
+// The flags that the program proposes because of the first nodes of a model; "" for none.
+class InnerNormalization : public Pictures {
+ protected:
+  std::string Propose(const std::vector<tiny::Op>& front, const std::string& flags = "") const {
+    tiny::Model m = Linear({3, 6, 6}, 2);
+    m.nodes[0].inputs[0] = "n";
+    m.nodes.insert(m.nodes.begin(), front.begin(), front.end());
+    const std::vector<float> mean = {0.485F, 0.456F, 0.406F}, bgr = {103.939F, 116.779F, 123.68F};
+    m.weights.push_back({"mean", {1, 3, 1, 1}, mean});
+    m.weights.push_back({"std", {1, 3, 1, 1}, {0.229F, 0.224F, 0.225F}});
+    m.weights.push_back({"bgr_mean", {3, 1, 1}, bgr});
+    for (const float value : {255.0F, 127.5F, 1.0F, 0.00392157F})
+      m.weights.push_back({StrCat("c", static_cast<int>(value)), {}, {value}});
+    m.Save(Path("m.onnx"));
+    const Outcome run = Train("--data pictures --max-steps 1 " + flags);
+    EXPECT_EQ(run.code, 0) << run.err;
+    const std::string key = "says what it does to input 'x' first: ";
+    const size_t at = run.err.find(key);
+    return at == std::string::npos ? "" : run.err.substr(at + key.size(), run.err.find('\n', at) - at - key.size());
+  }
+};
+
+TEST_F(InnerNormalization, TellsWhatPixelsTheModelTakes) {
+  const tiny::Op minus_mean{"Sub", {"x", "mean"}, {"m"}}, over_std{"Div", {"m", "std"}, {"n"}};
+  EXPECT_EQ(Propose({minus_mean, over_std}), "") << "pixels from 0 to 1 are the default";
+  EXPECT_EQ(Propose({minus_mean, over_std}, "--normalize imagenet"), "--normalize unit");
+  EXPECT_EQ(Propose({minus_mean, over_std}, "--normalize unit --channel-order bgr"), "--channel-order rgb");
+  EXPECT_EQ(Propose({{"Mul", {"x", "c0"}, {"n"}}}), "--normalize raw");
+  EXPECT_EQ(Propose({{"Div", {"x", "c127"}, {"d"}}, {"Sub", {"d", "c1"}, {"n"}}}), "--normalize raw");
+  EXPECT_EQ(Propose({{"Mul", {"x", "c255"}, {"m"}}, {"Sub", {"m", "bgr_mean"}, {"n"}}}), "--channel-order bgr");
+  EXPECT_EQ(Propose({{"Sub", {"x", "bgr_mean"}, {"n"}}}), "--normalize raw --channel-order bgr");
+  const std::vector<tiny::Op> reversed = {{"Split", {"x"}, {"red", "green", "blue"}, {}, {{"axis", 1}}},
+                                          {"Concat", {"blue", "green", "red"}, {"v"}, {}, {{"axis", 1}}},
+                                          {"Sub", {"v", "bgr_mean"}, {"n"}}};
+  EXPECT_EQ(Propose(reversed), "--normalize raw") << "the model reverses the channels itself";
+  EXPECT_EQ(Propose(reversed, "--normalize raw --channel-order bgr"), "--channel-order rgb");
+}
+
+TEST_F(InnerNormalization, SaysNothingWhereItCannotTell) {
+  EXPECT_EQ(Propose({{"Relu", {"x"}, {"n"}}}), "");
+  EXPECT_EQ(Propose({{"Mul", {"x", "c0"}, {"m"}}, {"Add", {"m", "x"}, {"n"}}}), "") << "about 1: as it comes";
+  EXPECT_EQ(Propose({{"Mul", {"x", "c255"}, {"m"}}, {"Mul", {"m", "c255"}, {"n"}}}), "") << "no usual pixels";
+  EXPECT_EQ(Propose({{"Mul", {"x", "c0"}, {"m"}}, {"Relu", {"m"}, {"n"}}}), "--normalize raw") << "up to Relu";
+}
+
 TEST_F(Pictures, MixedSamplesTrainAndResumeExactly) {
   const std::string flags = "--data pictures --batch-size 8 --eval-split 0.3 --augment ";
-  const std::string mixed = flags + "mixup,cutmix,flip --num-workers ";
+  const std::string mixed = flags + "mixup,cutmix,crop,flip,color,rotate:20,randaugment,erase --num-workers ";
   ASSERT_EQ(Train(mixed + "0 --max-steps 18").code, 0);
   const std::string model = ReadAll(Path("r/model.onnx"));
   ASSERT_EQ(Train(mixed + "3 --max-steps 18 --cache ram").code, 0);
   EXPECT_EQ(ReadAll(Path("r/model.onnx")), model) << "neither threads nor the cache change a run";
+  ASSERT_EQ(Train(mixed + "0 --max-steps 1").code, 0);
+  const double loss = Summary()["final_loss"];
+  ASSERT_EQ(Train(mixed + "4 --max-steps 1 --micro-batch-size 2").code, 0);
+  EXPECT_NEAR(Summary()["final_loss"], loss, 1e-6) << "micro-batches see the same pixels";
   ASSERT_EQ(Train(mixed + "1 --max-steps 5").code, 0);
   ASSERT_EQ(Run("--resume r --quiet --max-steps 18").code, 0);
   EXPECT_EQ(ReadAll(Path("r/model.onnx")), model);
@@ -223,6 +317,121 @@ TEST_F(Pictures, BenchTimesAugmentation) {
   ASSERT_EQ(augmented.code, 0) << augmented.err;
   EXPECT_TRUE(Json::parse(augmented.out).contains("augment_samples_per_second"));
   EXPECT_EQ(Run("bench --model m.onnx --augment flip").code, 1) << "without effect";
+}
+
+// Red and blue pictures of 24 sizes for a model that averages over all pixels.
+class SeveralSizes : public Pictures {
+ protected:
+  SeveralSizes() { Averaging({{"Conv", {"x", "k"}, {"c"}}}).Save(Path("m.onnx")); }
+
+  // x[batch,3,height,width] → `front`, which gives c of 4 channels → classes.
+  static tiny::Model Averaging(std::vector<tiny::Op> front) {
+    tiny::Model m{.input_shape = {-1, 3, -2, -3}, .nodes = std::move(front)};
+    const std::vector<tiny::Op> back = {{"Relu", {"c"}, {"r"}},
+                                        {"GlobalAveragePool", {"r"}, {"a"}},
+                                        {"Flatten", {"a"}, {"f"}},
+                                        {"MatMul", {"f", "w"}, {"p"}},
+                                        {"Add", {"p", "b"}, {"y"}}};
+    m.nodes.insert(m.nodes.end(), back.begin(), back.end());
+    m.weights = {
+        {"k", {4, 3, 1, 1}, tiny::Uniform(12, 0.5F, 1)}, {"w", {4, 2}, tiny::Uniform(8, 0.5F, 2)}, {"b", {2}, {0, 0}}};
+    return m;
+  }
+  double Loss(const std::string& flags) const {
+    const Outcome run = Run("eval --json " + flags);
+    EXPECT_EQ(run.code, 0) << flags << ": " << run.err;
+    return run.code == 0 ? Json::parse(run.out)["loss"].get<double>() : -1;
+  }
+  // Colors and their classes at the same places, in pairs of files.
+  void WritePair(int i, int width, int height, int mask_width) const {
+    const auto red = [&](int x, int y) { return (x + y * i) % 3 == 0; };
+    Write(StrCat("pairs/images/", i, ".bmp"),
+          Bmp(width, height, [&](int x, int y) { return red(x, y) ? 0xff0000 : 0x0000ff; }));
+    Write(StrCat("pairs/masks/", i, ".bmp"),
+          GreyBmp(mask_width, height, [&](int x, int y) { return red(x, y) ? 1 : 0; }));
+  }
+};
+
+TEST_F(SeveralSizes, TrainWithoutResizing) {
+  const Outcome run = Train("--data pictures --epochs 30 --batch-size 8");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.err.find("pictures keep their sizes: 24 sizes from 9 × 8 to 9 × 31 (--image-size N"), std::string::npos)
+      << run.err;
+  EXPECT_EQ(Json::parse(ReadAll(Path("r/preprocess.json")))["pictures"]["size_multiple"], 1);
+  EXPECT_EQ(Accuracy("--model r/model.onnx --data pictures"), 1);
+  const double one = Loss("--model r/model.onnx --data pictures --batch-size 1");
+  EXPECT_NEAR(Loss("--model r/model.onnx --data pictures --batch-size 24"), one, 1e-6 * one);
+  ASSERT_EQ(Run("predict --model r/model.onnx --data pictures --out p1.csv --batch-size 1").code, 0);
+  ASSERT_EQ(Run("predict --model r/model.onnx --data pictures --out p24.csv --batch-size 24").code, 0);
+  EXPECT_EQ(ReadAll(Path("p1.csv")), ReadAll(Path("p24.csv"))) << "in the order of the samples";
+}
+
+TEST_F(SeveralSizes, NeitherThreadsNorTheCacheNorResumingChangeARun) {
+  const std::string flags =
+      "--data pictures --eval-split 0.3 --batch-size 8 --augment flip,color,rotate:20,randaugment";
+  ASSERT_EQ(Train(flags + " --num-workers 0 --max-steps 9").code, 0);
+  const std::string model = ReadAll(Path("r/model.onnx"));
+  ASSERT_EQ(Train(flags + " --num-workers 3 --max-steps 9 --cache ram").code, 0);
+  EXPECT_EQ(ReadAll(Path("r/model.onnx")), model);
+  ASSERT_EQ(Train(flags + " --num-workers 1 --max-steps 4").code, 0);
+  ASSERT_EQ(Run("--resume r --quiet --max-steps 9").code, 0);
+  EXPECT_EQ(ReadAll(Path("r/model.onnx")), model);
+}
+
+TEST_F(SeveralSizes, GroupingBringsEqualSizesTogether) {
+  for (int i = 0; i < 32; ++i)
+    Write(StrCat("two/", i % 2, "/", i, ".bmp"), Bmp(8 + i / 2 % 2, 9, [](int, int) { return 0x808080; }));
+  const auto programs = [&](const std::string& flags) {
+    EXPECT_EQ(Train("--data two --batch-size 8 --dump-order o.tsv --epochs 1 " + flags).code, 0);
+    return ReadAll(Path("o.tsv"));
+  };
+  EXPECT_NE(programs("--no-length-grouping"), programs(""));
+  EXPECT_EQ(programs("--length-grouping"), programs("")) << "the default where sizes differ";
+  for (int i = 0; i < 8; ++i) Write(StrCat("one/", i % 2, "/", i, ".bmp"), Bmp(8, 9, [](int, int) { return 0; }));
+  Refuses("--data one --length-grouping", "all samples have the same length");
+  EXPECT_EQ(Train("--data one --epochs 1").code, 0);
+}
+
+TEST_F(SeveralSizes, MasksArePaddedWithIgnoredLabels) {
+  for (int i = 0; i < 16; ++i) WritePair(i, 5 + i % 5, 6 + i % 3, 5 + i % 5);
+  tiny::Model m{.input_shape = {-1, 3, -2, -3}};
+  m.nodes = {{"MaxPool", {"x"}, {"half"}, {{"kernel_shape", {2, 2}}, {"strides", {2, 2}}}},
+             {"ConvTranspose", {"half", "up"}, {"coarse"}, {{"strides", {2, 2}}}},
+             {"Conv", {"x", "k"}, {"fine"}},
+             {"Add", {"coarse", "fine"}, {"y"}}};
+  m.weights = {{"up", {3, 2, 2, 2}, tiny::Uniform(24, 0.2F, 1)}, {"k", {2, 3, 1, 1}, tiny::Uniform(6, 0.5F, 2)}};
+  m.Save(Path("m.onnx"));
+  const std::string pairs = "--data pairs --input x=images --label mask=masks ";
+  const Outcome run = Train(pairs + "--epochs 100 --batch-size 5");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.err.find("padded to multiples of 2 ("), std::string::npos) << run.err;
+  EXPECT_EQ(Accuracy("--model r/model.onnx --data pairs"), 1);
+  const double one = Loss("--model r/model.onnx --data pairs --batch-size 1");
+  EXPECT_NEAR(Loss("--model r/model.onnx --data pairs --batch-size 16"), one, 1e-6 * one);
+  tiny::Model one_channel = m;
+  one_channel.weights = {{"up", {3, 1, 2, 2}, tiny::Uniform(12, 0.2F, 1)},
+                         {"k", {1, 3, 1, 1}, tiny::Uniform(3, 0.5F, 2)}};
+  one_channel.Save(Path("m.onnx"));
+  Refuses(pairs + "--loss bce", "would count in loss bce, which ignores no labels");
+  m.Save(Path("m.onnx"));
+  WritePair(16, 7, 7, 8);
+  Refuses(pairs, "16.bmp: has 7 × 8 pixels, its counterpart another size");
+  const Outcome skipped = Train(pairs + "--epochs 1 --on-bad-sample skip");
+  EXPECT_EQ(skipped.code, 0) << skipped.err;
+  EXPECT_NE(skipped.err.find("left out 1 of 17 samples"), std::string::npos) << skipped.err;
+}
+
+TEST_F(SeveralSizes, WhatTakesOneSizeOnlyIsRefused) {
+  Refuses("--data pictures --augment crop", "--augment crop needs pictures of one size");
+  Averaging({{"MaxPool", {"x"}, {"pooled"}, {{"kernel_shape", {12, 1}}}}, {"Conv", {"pooled", "k"}, {"c"}}})
+      .Save(Path("m.onnx"));
+  Refuses("--data pictures", "blue/1.bmp: the model takes no pictures of 9 × 9");
+  tiny::Model dense = Linear({3, 6, 6}, 2);
+  dense.input_shape = {-1, 3, -2, -3};
+  dense.Save(Path("m.onnx"));
+  Refuses("--data pictures", "--image-size N and --resize make them one size");
+  const Outcome run = Train("--data pictures --image-size 6 --resize stretch --epochs 1");
+  EXPECT_EQ(run.code, 0) << run.err;
 }
 
 }  // namespace

@@ -51,9 +51,11 @@ struct Weight {
 struct Op {
   std::string type;
   std::vector<std::string> inputs, outputs;
+  std::map<std::string, std::vector<int64_t>> ints = {};  // attributes that are lists of integers
+  std::map<std::string, int64_t> numbers = {};            // attributes that are one
 };
 
-// A float model of attribute-free nodes; -1 in the input's shape is a free dimension.
+// A float model; -1 in the input's shape is the batch, -2, -3 … are other free dimensions.
 struct Model {
   std::string input = "x";
   std::vector<int64_t> input_shape = {-1, 4};
@@ -68,6 +70,14 @@ struct Model {
       Message node;
       for (const std::string& i : op.inputs) node.Bytes(1, i);
       for (const std::string& o : op.outputs) node.Bytes(2, o);
+      for (const auto& [name, values] : op.ints) {
+        Message attribute;
+        attribute.Bytes(1, name).Int(20, 7);
+        for (const int64_t value : values) attribute.Int(8, static_cast<uint64_t>(value));
+        node.Sub(5, attribute);
+      }
+      for (const auto& [name, value] : op.numbers)
+        node.Sub(5, Message().Bytes(1, name).Int(3, static_cast<uint64_t>(value)).Int(20, 2));
       graph.Sub(1, node.Bytes(3, op.outputs[0] + "_node").Bytes(4, op.type));
     }
     graph.Bytes(2, "tiny");
@@ -86,10 +96,11 @@ struct Model {
   }
 
  private:
+  static std::string FreeName(int64_t d) { return d == -1 ? "batch" : "free" + std::to_string(-d); }
   static Message ValueInfo(const std::string& name, const std::vector<int64_t>& shape, bool has_shape = true) {
     Message dims, tensor;
     for (int64_t d : shape)
-      dims.Sub(1, d < 0 ? Message().Bytes(2, "batch") : Message().Int(1, static_cast<uint64_t>(d)));
+      dims.Sub(1, d < 0 ? Message().Bytes(2, FreeName(d)) : Message().Int(1, static_cast<uint64_t>(d)));
     tensor.Int(1, 1);
     if (has_shape) tensor.Sub(2, dims);
     return Message().Bytes(1, name).Sub(2, Message().Sub(1, tensor));

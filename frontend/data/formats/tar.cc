@@ -220,16 +220,13 @@ Opened OpenTar(const std::string& pattern, const DatasetOptions& options) {
     ASSIGN_OR_RETURN(others, MakeArraysAndTable(pattern, index, arrays, has_table, options));
   }
   if (pictures.empty()) return others;
-  if (options.images.width == 0)
-    return Invalid(pattern, ": ",
-                   options.images.problem.empty() ? "the size of a sample is not known" : options.images.problem);
   std::vector<PictureColumn> columns;
   for (const int e : pictures) {
     columns.push_back({.name = index->extensions()[e],
                        .options = options.images,
                        .files = std::make_shared<MemberPictures>(index, e)});
   }
-  return MakePictureDataset(std::move(columns), others, -1, others != nullptr);
+  return MakePictureDataset(pattern, std::move(columns), others, -1, others != nullptr);
 }
 
 }  // namespace onnxtrain

@@ -161,9 +161,6 @@ bool HasEvalImages(const std::string& path) {
 }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenImageFolder(const std::string& path, const DatasetOptions& options) {
-  const ImageOptions& images = options.images;
-  if (images.width == 0)
-    return Invalid(path, ": ", images.problem.empty() ? "the size of a sample is not known" : images.problem);
   ASSIGN_OR_RETURN(const std::string folder, FindPart(path, options.eval_split));
   std::vector<std::string> notes;
   ASSIGN_OR_RETURN(std::vector<std::string> names, ListPictures(folder, &notes));
@@ -180,8 +177,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenImageFolder(const std::string
     ASSIGN_OR_RETURN(labels, MakeMemoryDataset(std::move(columns), [](int64_t i) { return StrCat("sample ", i); }));
   }
   std::vector<PictureColumn> pictures;
-  pictures.push_back({.name = "image", .options = images, .files = FilesInFolder(folder, std::move(names))});
-  return MakePictureDataset(std::move(pictures), std::move(labels), -1, false, std::move(notes));
+  pictures.push_back({.name = "image", .options = options.images, .files = FilesInFolder(folder, std::move(names))});
+  return MakePictureDataset(path, std::move(pictures), std::move(labels), -1, false, std::move(notes));
 }
 
 }  // namespace onnxtrain

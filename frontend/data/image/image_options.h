@@ -1,9 +1,12 @@
-// What pictures become: a picture of any size becomes a sample of one shape.
+// What pictures become: samples of one shape, or of as many as there are sizes of pictures.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "frontend/data/cache_budget.h"
 #include "frontend/data/image/augmentation.h"
 #include "frontend/graph/type.h"
@@ -17,9 +20,20 @@ enum class ImageFit : uint8_t {
   kPad       // the whole picture, with black bars
 };
 
+// Pictures that keep their sizes.
+struct PictureSizes {
+  std::string input;  // of the model
+  // That the sizes are padded to. 0: found by `find_multiple`, or a power of two times that, where the pictures come to
+  // too many sizes otherwise.
+  int64_t multiple = 0;
+  // Returns the least multiple that the model takes; fails where it takes one size only.
+  std::function<absl::StatusOr<int64_t>()> find_multiple = {};
+};
+
 struct ImageOptions {
-  int width = 0, height = 0;  // 0: not known, see `problem`
-  int channels = 3;           // 1 or 3
+  int width = 0, height = 0;  // 0: not known, see `problem`, unless `sizes` are kept
+  std::optional<PictureSizes> sizes = {};
+  int channels = 3;  // 1 or 3
   bool channels_last = false;
   bool bgr = false;  // blue before red
   ImageFit fit = ImageFit::kCrop;
@@ -29,8 +43,9 @@ struct ImageOptions {
   std::shared_ptr<CacheBudget> cache = nullptr;
   std::string problem = "";  // why there is no size, for people
 
-  Type sample() const {
-    return {DType::kUInt8, channels_last ? Shape{height, width, channels} : Shape{channels, height, width}};
+  Type sample() const { return sample(height, width); }
+  Type sample(int64_t rows, int64_t columns) const {
+    return {DType::kUInt8, channels_last ? Shape{rows, columns, channels} : Shape{channels, rows, columns}};
   }
 };
 

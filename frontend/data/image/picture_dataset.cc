@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "frontend/data/image/picture_sizes.h"
 #include "frontend/data/sample_cache.h"
 
 namespace onnxtrain {
@@ -16,12 +18,12 @@ namespace {
 
 constexpr int64_t kMaxFile = int64_t{1} << 30;
 
-absl::Status ReadRegularFile(int fd, std::vector<uint8_t>* bytes) {
+absl::Status ReadRegularFile(int fd, size_t most, std::vector<uint8_t>* bytes) {
   struct stat info;
   if (fstat(fd, &info) != 0) return Invalid(std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return Invalid("not a regular file");
   if (info.st_size > kMaxFile) return Invalid("larger than ", kMaxFile >> 20, " MiB");
-  bytes->resize(info.st_size);
+  bytes->resize(std::min<size_t>(info.st_size, most));
   for (size_t done = 0; done < bytes->size();) {
     const ssize_t n = read(fd, bytes->data() + done, bytes->size() - done);
     if (n < 0 && errno == EINTR) continue;
@@ -40,11 +42,12 @@ class FolderFiles : public PictureFiles {
   int64_t size() const override { return static_cast<int64_t>(names_.size()); }
   std::string Name(int64_t i) const override { return names_[i]; }
   std::string Describe(int64_t i) const override { return root_ + names_[i]; }
-  absl::Status Read(int64_t i, std::vector<uint8_t>* bytes) const override {
+  absl::Status Read(int64_t i, std::vector<uint8_t>* bytes) const override { return ReadStart(i, SIZE_MAX, bytes); }
+  absl::Status ReadStart(int64_t i, size_t most, std::vector<uint8_t>* bytes) const override {
     // O_NONBLOCK: a FIFO does not block.
     const int fd = open(Describe(i).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return Invalid(std::strerror(errno));
-    absl::Status status = ReadRegularFile(fd, bytes);
+    absl::Status status = ReadRegularFile(fd, most, bytes);
     close(fd);
     return status;
   }
@@ -54,16 +57,20 @@ class FolderFiles : public PictureFiles {
   std::vector<std::string> names_;
 };
 
-Column DescribeColumn(const PictureColumn& p) {
-  const bool mask = p.kind == PictureKind::kMask;
-  const Type sample = mask ? Type{DType::kUInt8, {p.options.height, p.options.width}} : p.options.sample();
+Column DescribeColumn(const PictureColumn& p, const PictureExtents& extents) {
+  const bool mask = p.kind == PictureKind::kMask, sized = p.options.sizes.has_value();
+  const int64_t height = extents.padded_height, width = extents.padded_width;
+  const Type sample = mask ? Type{DType::kUInt8, {height, width}} : p.options.sample(height, width);
   return {.name = p.name,
           .sample = sample,
           .classes = {},
           .image = !mask,
           .picture = true,
           .augmented = p.options.augment.changes_pictures(),
-          .measured = !mask};
+          .measured = !mask,
+          .height_axis = !sized                            ? -1
+                         : mask || p.options.channels_last ? 0
+                                                           : 1};
 }
 
 // Samples that are equal in every pass are kept as a whole (ram_cache.h).
@@ -73,14 +80,21 @@ bool KeepsDecoded(const ImageOptions& o) {
 
 class PictureDataset : public Dataset {
  public:
-  PictureDataset(std::vector<PictureColumn> pictures, std::shared_ptr<const Dataset> table, int leave_out,
-                 bool describe_by_table, std::vector<std::string> notes)
+  // `sizes`: of pictures that keep theirs.
+  PictureDataset(std::vector<PictureColumn> pictures, std::optional<SizedPictures> sizes,
+                 std::shared_ptr<const Dataset> table, int leave_out, bool describe_by_table,
+                 std::vector<std::string> notes)
       : pictures_(std::move(pictures)),
+        sizes_(std::move(sizes)),
         table_(std::move(table)),
         describe_by_table_(describe_by_table),
         notes_(std::move(notes)) {
+    const ImageOptions& options = pictures_[0].options;
+    PictureExtents extents{.padded_height = options.height, .padded_width = options.width};
+    if (sizes_.has_value()) extents = LargestExtents(*sizes_);
     for (const PictureColumn& p : pictures_) {
-      columns_.push_back(DescribeColumn(p));
+      columns_.push_back(DescribeColumn(p, extents));
+      columns_.back().size_multiple = sizes_.has_value() ? sizes_->multiple : 0;
       decoded_.push_back(KeepsDecoded(p.options) ? std::make_unique<Decoded>(p.files->size()) : nullptr);
       CHECK_EQ(p.files->size(), pictures_[0].files->size());
     }
@@ -94,6 +108,11 @@ class PictureDataset : public Dataset {
   }
 
   int64_t size() const override { return pictures_[0].files->size(); }
+  PictureExtents Extents(int64_t i) const override { return sizes_ ? sizes_->extents[i] : PictureExtents(); }
+  int64_t Length(int64_t i) const override {
+    const PictureExtents e = Extents(i);
+    return (e.padded_height * e.padded_width) << 16 | e.padded_height;
+  }
   const std::vector<Column>& columns() const override { return columns_; }
   std::string StableName(int64_t i) const override { return pictures_[0].files->Name(i); }
   std::vector<std::string> notes() const override { return notes_; }
@@ -136,6 +155,7 @@ class PictureDataset : public Dataset {
   }
 
   std::vector<PictureColumn> pictures_;
+  std::optional<SizedPictures> sizes_;
   std::vector<std::unique_ptr<Decoded>> decoded_;  // by picture; null: none are kept
   std::shared_ptr<const Dataset> table_;
   bool describe_by_table_;
@@ -150,11 +170,25 @@ std::shared_ptr<const PictureFiles> FilesInFolder(std::string root, std::vector<
   return std::make_shared<FolderFiles>(std::move(root), std::move(names));
 }
 
-std::shared_ptr<const Dataset> MakePictureDataset(std::vector<PictureColumn> pictures,
-                                                  std::shared_ptr<const Dataset> table, int leave_out,
-                                                  bool describe_by_table, std::vector<std::string> notes) {
-  return std::make_shared<PictureDataset>(std::move(pictures), std::move(table), leave_out, describe_by_table,
-                                          std::move(notes));
+absl::StatusOr<std::shared_ptr<const Dataset>> MakePictureDataset(const std::string& name,
+                                                                  std::vector<PictureColumn> pictures,
+                                                                  std::shared_ptr<const Dataset> table, int leave_out,
+                                                                  bool describe_by_table,
+                                                                  std::vector<std::string> notes) {
+  const ImageOptions& options = pictures[0].options;
+  std::optional<SizedPictures> sizes;
+  if (options.sizes.has_value()) {
+    auto found = FindSizes(*options.sizes, *pictures[0].files);
+    if (!found.ok()) return Annotate(found.status(), name + ": ");
+    sizes = *std::move(found);
+    for (PictureColumn& p : pictures) p.options.sizes->find_multiple = nullptr;  // may refer to what is gone soon
+    notes.push_back(
+        StrCat("pictures keep their sizes: ", DescribeExtents(*sizes), " (`image_size` N makes them one size)"));
+  } else if (options.width == 0) {
+    return Invalid(name, ": ", options.problem.empty() ? "the size of a sample is not known" : options.problem);
+  }
+  return std::make_shared<PictureDataset>(std::move(pictures), std::move(sizes), std::move(table), leave_out,
+                                          describe_by_table, std::move(notes));
 }
 
 }  // namespace onnxtrain

@@ -17,6 +17,8 @@ class PictureFiles {
   virtual int64_t size() const = 0;
   // Replaces *bytes by the file of sample i.
   virtual absl::Status Read(int64_t i, std::vector<uint8_t>* bytes) const = 0;
+  // Replaces *bytes by the beginning of the file, at least `most` bytes of it or all.
+  virtual absl::Status ReadStart(int64_t i, size_t most, std::vector<uint8_t>* bytes) const { return Read(i, bytes); }
   // Returns "cat/7.jpg", and where that is: "photos/cat/7.jpg".
   virtual std::string Name(int64_t i) const = 0;
   virtual std::string Describe(int64_t i) const = 0;
@@ -33,9 +35,13 @@ struct PictureColumn {
 };
 
 // Makes a data set of the columns `pictures`, then those of `table` (may be null) but `leave_out` (-1: none). All have
-// equally many samples. A sample is described by its row in the table, else by its first file.
-std::shared_ptr<const Dataset> MakePictureDataset(std::vector<PictureColumn> pictures,
-                                                  std::shared_ptr<const Dataset> table, int leave_out,
-                                                  bool describe_by_table, std::vector<std::string> notes = {});
+// equally many samples. A sample is described by its row in the table, else by its first file. Of pictures that keep
+// their sizes (ImageOptions::sizes) the headers are read; those of one sample have equal sizes, or it cannot be read.
+// Fails, with `name` in front, where it is not known what size pictures get.
+absl::StatusOr<std::shared_ptr<const Dataset>> MakePictureDataset(const std::string& name,
+                                                                  std::vector<PictureColumn> pictures,
+                                                                  std::shared_ptr<const Dataset> table, int leave_out,
+                                                                  bool describe_by_table,
+                                                                  std::vector<std::string> notes = {});
 
 }  // namespace onnxtrain

@@ -40,7 +40,6 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenPicturePairs(const std::strin
                                                                 const std::vector<FolderColumn>& folders,
                                                                 const ImageOptions& options) {
   CHECK(!folders.empty());
-  if (options.width == 0) return Invalid(root, ": ", options.problem);
   std::vector<std::string> notes;
   std::vector<PictureColumn> columns;
   ByStem first;
@@ -58,7 +57,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenPicturePairs(const std::strin
                        .options = options,
                        .files = FilesInFolder(folder, std::move(names))});
   }
-  return MakePictureDataset(std::move(columns), nullptr, -1, false, std::move(notes));
+  return MakePictureDataset(root, std::move(columns), nullptr, -1, false, std::move(notes));
 }
 
 }  // namespace onnxtrain

@@ -9,6 +9,7 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/data/image/color.h"
+#include "frontend/data/image/simd.h"
 #include "frontend/data/image/turn.h"
 
 namespace onnxtrain {
@@ -20,6 +21,7 @@ int Scaled(int extent, int from, int to) {
 
 // Width and height that the picture takes within the sample.
 std::pair<int, int> FilledSize(int width, int height, const ImageOptions& o) {
+  if (o.sizes.has_value()) return {width, height};
   if (o.fit != ImageFit::kPad) return {o.width, o.height};
   if (int64_t{width} * o.height > int64_t{height} * o.width) return {o.width, Scaled(height, width, o.width)};
   return {Scaled(width, height, o.height), o.height};
@@ -40,19 +42,31 @@ void SwapRedAndBlue(Image* image) {
   for (size_t i = 0; i + 2 < image->pixels.size(); i += 3) std::swap(image->pixels[i], image->pixels[i + 2]);
 }
 
-void WritePlanes(const Image& image, uint8_t* out) {
-  const auto channels = static_cast<size_t>(image.channels);
-  const size_t n = image.pixels.size() / channels;
-  for (size_t c = 0; c < channels; ++c) {
-    const uint8_t* from = image.pixels.data() + c;
-    for (size_t i = 0; i < n; ++i) out[c * n + i] = from[i * channels];
+// Three planes of n pixels in one pass.
+ONNXTRAIN_FOR_AVX2 void WriteColorPlanes(const uint8_t* __restrict from, size_t n, uint8_t* __restrict out) {
+  for (size_t i = 0; i < n; ++i) {
+    out[i] = from[3 * i];
+    out[n + i] = from[3 * i + 1];
+    out[2 * n + i] = from[3 * i + 2];
   }
+}
+
+void WritePlanes(const Image& image, uint8_t* out) {
+  if (image.channels == 3) return WriteColorPlanes(image.pixels.data(), image.pixels.size() / 3, out);
+  CHECK_EQ(image.channels, 1);
+  std::ranges::copy(image.pixels, out);
+}
+
+// A picture that keeps its size has another one than its column is opened with: a mask, or a file that was exchanged.
+absl::Status Resized(const Image& image) {
+  return Invalid("has ", image.height, " × ", image.width,
+                 " pixels, its counterpart another size (`resize` or `image_size` makes them one size)");
 }
 
 }  // namespace
 
 Box FitBox(int width, int height, const ImageOptions& o) {
-  if (o.fit != ImageFit::kCrop) return {0, 0, width, height};
+  if (o.fit != ImageFit::kCrop || o.sizes.has_value()) return {0, 0, width, height};
   Box box{0, 0, width, height};
   if (int64_t{width} * o.height > int64_t{height} * o.width) {
     box.width = std::clamp<int>(std::lround(double(height) * o.width / o.height), 1, width);
@@ -103,14 +117,15 @@ absl::Status PicturePipeline::Decode(const DecodeRequest& request, const ImageOp
   return absl::OkStatus();
 }
 
-void PicturePipeline::Finish(const Image& decoded, const PictureInfo& info, const Plan& plan,
-                             const ImageOptions& options, bool mask, Augmenter* augmenter, std::span<std::byte> out) {
+absl::Status PicturePipeline::Finish(const Image& decoded, const PictureInfo& info, const Plan& plan,
+                                     const ImageOptions& options, bool mask, Augmenter* augmenter,
+                                     std::span<std::byte> out) {
   resampler_.Resize(decoded, info, plan.stored, mask ? Filter::kNearest : Filter::kBilinear, plan.width, plan.height,
                     &image_);
   TurnImage(plan.turn, &image_, &spare_);
-  Pad(options.width, options.height, &image_, &spare_);
+  if (!options.sizes.has_value()) Pad(options.width, options.height, &image_, &spare_);
   if (plan.augments) augmenter->Change(mask, &image_, &spare_);
-  CHECK_EQ(out.size(), image_.pixels.size());
+  if (out.size() != image_.pixels.size()) return Resized(image_);
   if (options.bgr && !mask) SwapRedAndBlue(&image_);
   auto* to = reinterpret_cast<uint8_t*>(out.data());
   if (options.channels_last || mask) {
@@ -118,6 +133,7 @@ void PicturePipeline::Finish(const Image& decoded, const PictureInfo& info, cons
   } else {
     WritePlanes(image_, to);
   }
+  return absl::OkStatus();
 }
 
 absl::Status PicturePipeline::Run(ByteSpan file, const ImageOptions& options, PictureKind kind, const ReadPass& pass,
@@ -132,8 +148,7 @@ absl::Status PicturePipeline::Run(ByteSpan file, const ImageOptions& options, Pi
                               .min_height = scaling ? plan.height : 0,
                               .indices = mask};
   RETURN_IF_ERROR(Decode(request, options, &decoded_));
-  Finish(decoded_, info, plan, options, mask, &augmenter, out);
-  return absl::OkStatus();
+  return Finish(decoded_, info, plan, options, mask, &augmenter, out);
 }
 
 absl::Status PicturePipeline::Decode(ByteSpan file, const ImageOptions& options, PictureKind kind,
@@ -146,8 +161,7 @@ absl::Status PicturePipeline::Run(const DecodedPicture& decoded, const ImageOpti
                                   const ReadPass& pass, int64_t sample, std::span<std::byte> out) {
   Augmenter augmenter(options.augment, pass, sample);
   const Plan plan = MakePlan(decoded.info, options, pass, &augmenter);
-  Finish(decoded.image, decoded.info, plan, options, kind == PictureKind::kMask, &augmenter, out);
-  return absl::OkStatus();
+  return Finish(decoded.image, decoded.info, plan, options, kind == PictureKind::kMask, &augmenter, out);
 }
 
 }  // namespace onnxtrain

@@ -32,8 +32,9 @@ class PicturePipeline {
  public:
   static PicturePipeline& ForThisThread();
 
-  // Writes the sample to `out`, of options.sample() or, for masks, height × width bytes. Augmentation is a function of
-  // (pass, sample); pictures and masks of one sample are cut and turned alike.
+  // Writes the sample to `out`, of options.sample() or, for masks, height × width bytes; of pictures that keep their
+  // sizes, as many as it has, or it fails. Augmentation is a function of (pass, sample); pictures and masks of one
+  // sample are cut and turned alike.
   absl::Status Run(ByteSpan file, const ImageOptions& options, PictureKind kind, const ReadPass& pass, int64_t sample,
                    std::span<std::byte> out);
   // The same in two steps: equal pixels, unless options.decode_scaling is set.
@@ -46,8 +47,8 @@ class PicturePipeline {
   static Plan MakePlan(const PictureInfo& info, const ImageOptions& options, const ReadPass& pass,
                        Augmenter* augmenter);
   absl::Status Decode(const DecodeRequest& request, const ImageOptions& options, Image* image);
-  void Finish(const Image& decoded, const PictureInfo& info, const Plan& plan, const ImageOptions& options, bool mask,
-              Augmenter* augmenter, std::span<std::byte> out);
+  absl::Status Finish(const Image& decoded, const PictureInfo& info, const Plan& plan, const ImageOptions& options,
+                      bool mask, Augmenter* augmenter, std::span<std::byte> out);
 
   PictureDecoder decoder_;
   Resampler resampler_;

@@ -21,12 +21,11 @@ bool IsPictureFile(const std::string& path) {
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenPictureTable(const std::string& path, char separator,
                                                                 const PathColumn& column,
                                                                 const DatasetOptions& options) {
-  if (options.images.width == 0) return Invalid(path, ": ", options.images.problem);
   ASSIGN_OR_RETURN(PathTable table, OpenPathTable(path, separator, column, options));
   std::vector<PictureColumn> pictures;
   pictures.push_back(
       {.name = column.name, .options = options.images, .files = FilesInFolder(table.folder, std::move(table.paths))});
-  return MakePictureDataset(std::move(pictures), table.table, table.column, true);
+  return MakePictureDataset(path, std::move(pictures), table.table, table.column, true);
 }
 
 }  // namespace onnxtrain

@@ -4,6 +4,7 @@
 #include <csetjmp>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "frontend/base/status.h"
 #include "frontend/data/image/exif.h"
@@ -14,12 +15,30 @@ namespace {
 
 constexpr png_alloc_size_t kMaxChunk = 8 << 20;  // of text, profiles and the like
 
+uint32_t BigEndian(const uint8_t* p) {
+  return uint32_t{p[0]} << 24 | uint32_t{p[1]} << 16 | uint32_t{p[2]} << 8 | p[3];
+}
+
+// Fails on a chunk before the pixels that is longer than the file: libpng would allocate memory for all of it.
+absl::Status CheckChunks(ByteSpan bytes) {
+  constexpr size_t kSignature = 8, kHead = 8, kChecksum = 4;
+  for (size_t at = kSignature; at + kHead <= bytes.size();) {
+    const std::string_view type(reinterpret_cast<const char*>(&bytes[at + 4]), 4);
+    if (type == "IDAT") return absl::OkStatus();
+    const size_t length = BigEndian(&bytes[at]), left = bytes.size() - at - kHead;
+    if (length > left) return Invalid("broken PNG: a chunk of ", length, " bytes, and ", left, " are left");
+    at += kHead + length + kChecksum;
+  }
+  return absl::OkStatus();
+}
+
 class PngReader : public PictureReader {
  public:
   ~PngReader() override { Close(); }
 
   absl::StatusOr<PictureInfo> Open(ByteSpan bytes) override {
     Close();
+    RETURN_IF_ERROR(CheckChunks(bytes));
     left_ = bytes;
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, &Fail, &Ignore);
     info_ = png_ == nullptr ? nullptr : png_create_info_struct(png_);

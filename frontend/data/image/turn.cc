@@ -4,21 +4,27 @@
 #include <utility>
 
 namespace onnxtrain {
+namespace {
+
+// Writes a row of `width` pixels that are `step` bytes apart.
+template <int kChannels>
+void CopyPixels(const uint8_t* from, std::ptrdiff_t step, int width, uint8_t* to) {
+  for (int x = 0; x < width; ++x, from += step, to += kChannels) std::memcpy(to, from, kChannels);
+}
+
+}  // namespace
 
 void TurnImage(const Turn& turn, Image* image, Image* spare) {
   if (!turn.mirror && !turn.flip && !turn.transpose) return;
   const int w = image->width, h = image->height, channels = image->channels;
+  const auto copy = channels == 3 ? CopyPixels<3> : CopyPixels<1>;
   spare->Reset(turn.transpose ? h : w, turn.transpose ? w : h, channels);
   // Strides over the source while the result is written in order.
   const auto step = static_cast<std::ptrdiff_t>(channels), line = static_cast<std::ptrdiff_t>(image->stride());
   const std::ptrdiff_t along = turn.mirror ? -step : step, down = turn.flip ? -line : line;
   const uint8_t* start = image->row(turn.flip ? h - 1 : 0) + (turn.mirror ? (w - 1) * step : 0);
   const std::ptrdiff_t inner = turn.transpose ? down : along, outer = turn.transpose ? along : down;
-  for (int y = 0; y < spare->height; ++y) {
-    const uint8_t* from = start + y * outer;
-    uint8_t* to = spare->row(y);
-    for (int x = 0; x < spare->width; ++x, from += inner, to += channels) std::memcpy(to, from, channels);
-  }
+  for (int y = 0; y < spare->height; ++y) copy(start + y * outer, inner, spare->width, spare->row(y));
   std::swap(*image, *spare);
 }
 

@@ -40,12 +40,18 @@ TEST(ImagePlan, FollowsTheInput) {
   }
 }
 
-TEST(ImagePlan, OpenSizesAreAskedFor) {
+TEST(ImagePlan, OpenSizesAreKeptOrAskedFor) {
   const auto open = Plan({-1, 3, -1, -1});
   ASSERT_TRUE(open.ok());
   EXPECT_EQ(open->width, 0);
-  EXPECT_EQ(open->problem, "input 'x' leaves the size of pictures open; `image_size` N sets it");
+  ASSERT_TRUE(open->sizes.has_value());
+  EXPECT_EQ(open->sizes->input, "x");
   TrainConfig config;
+  config.resize = "pad";
+  EXPECT_FALSE(Plan({-1, 3, -1, -1}, config)->sizes.has_value());
+  EXPECT_EQ(Plan({-1, 3, -1, -1}, config)->problem,
+            "input 'x' leaves the size of pictures open; `image_size` N sets it");
+  EXPECT_EQ(Plan({-1, 3, 32, -1})->problem, "input 'x' leaves the size of pictures open; `image_size` N sets it");
   config.image_size = "32x48";
   EXPECT_EQ(Plan({-1, 3, -1, -1}, config)->sample().shape, (Shape{3, 32, 48}));
   EXPECT_EQ(Plan({-1, 5, 7, 9})->problem, "none of the model's inputs takes pictures");
@@ -62,12 +68,30 @@ TEST(ImagePlan, SizesThatContradictTheModelAreErrors) {
   }
 }
 
+TEST(ImagePlan, WhatNeedsOneSizeIsRefusedWithoutOne) {
+  for (const char* augment : {"crop", "mixup", "cutmix"}) {
+    TrainConfig config;
+    config.augment = {augment};
+    EXPECT_THAT(std::string(ToStd(Plan({-1, 3, -1, -1}, config).status().message())), HasSubstr("`image_size` N"));
+    config.image_size = "8";
+    EXPECT_TRUE(Plan({-1, 3, -1, -1}, config).ok());
+  }
+}
+
+TEST(ImagePlan, EvaluationKeepsTheMultipleOfSizes) {
+  const auto trained = Plan({-1, 3, -1, -1});
+  const Preprocess before{.pictures = DescribeImages(*trained, 32, {})};
+  const auto read = ParsePreprocess(ToJson(before));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(Plan({-1, 3, -1, -1}, {}, *read)->sizes->multiple, 32);
+}
+
 TEST(ImagePlan, EvaluationFollowsTraining) {
   TrainConfig config;
   config.image_size = "40", config.resize = "pad", config.channel_order = "bgr";
   const auto trained = Plan({-1, -1, -1, 3}, config);
   ASSERT_TRUE(trained.ok()) << trained.status();
-  Preprocess before{.pictures = DescribeImages(*trained, {{"a", "images/"}, {"b", "masks", PictureKind::kMask}})};
+  Preprocess before{.pictures = DescribeImages(*trained, 0, {{"a", "images/"}, {"b", "masks", PictureKind::kMask}})};
   const auto read = ParsePreprocess(ToJson(before));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read->pictures, *before.pictures);

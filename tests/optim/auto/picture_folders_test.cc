@@ -46,7 +46,7 @@ TEST_F(PictureFolders, InputsAndLabelsNameThem) {
 TEST_F(PictureFolders, EvaluationTakesThoseOfTraining) {
   TrainConfig config;
   config.data = root_;
-  const Preprocess before{.pictures = DescribeImages({.width = 2, .height = 2}, {images_, masks_})};
+  const Preprocess before{.pictures = DescribeImages({.width = 2, .height = 2}, 0, {images_, masks_})};
   EXPECT_THAT(FindFolderColumns(config, before, root_, true), ElementsAre(images_, masks_));
   EXPECT_THAT(FindFolderColumns(config, before, root_, false), ElementsAre(images_));
 }

@@ -70,7 +70,8 @@ absl::StatusOr<double> TimeReads(const Dataset& data, const std::vector<int>& co
   for (const int c : columns) values.emplace_back(data.columns()[c].sample);
   return TimeSamples(data.size(), pass.seed, [&](int64_t i) -> absl::Status {
     for (size_t k = 0; k < columns.size(); ++k)
-      RETURN_IF_ERROR(data.Read(i, columns[k], pass, values[k].mutable_bytes()));
+      RETURN_IF_ERROR(
+          data.Read(i, columns[k], pass, values[k].mutable_bytes().first(SampleType(data, i, columns[k]).bytes())));
     return absl::OkStatus();
   });
 }

@@ -16,7 +16,7 @@ namespace {
 // `rows`: the numbers of the samples; empty: in order from 0.
 absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound, const PredictionTable& table,
                                        const std::vector<int64_t>& rows) {
-  const LoaderOptions load{.batch_size = session.micro_batch(), .num_workers = 1};
+  const LoaderOptions load{.batch_size = session.micro_batch(), .keep_order = true, .num_workers = 1};
   ASSIGN_OR_RETURN(const auto loader, Loader::Create(bound.dataset, bound.feeds, load));
   GlobalBatch global_batch(FeedNames(bound.feeds));
   std::string text = table.Header();

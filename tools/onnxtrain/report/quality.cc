@@ -91,6 +91,16 @@ std::vector<SampleResult> FindWorst(const Quality& quality, size_t count) {
   return worst;
 }
 
+namespace {
+
+// Pictures of several sizes come one by one.
+int64_t BatchSize(const Session& session, const TrainData& data) {
+  const bool sized = std::ranges::any_of(data.specs, [](const FeedSpec& spec) { return spec.height_axis >= 0; });
+  return sized ? std::max<int64_t>(1, session.fixed_batch()) : session.micro_batch();
+}
+
+}  // namespace
+
 absl::StatusOr<std::optional<Quality>> EvaluateQuality(Session& session, const TrainData& data, int64_t most,
                                                        int64_t ignore_index, const std::atomic<bool>* stop) {
   const LossChoice& loss = session.loss();
@@ -101,7 +111,7 @@ absl::StatusOr<std::optional<Quality>> EvaluateQuality(Session& session, const T
   const std::vector<int64_t> rows = Spread(data.dataset->size(), MostSamples(session, label, most));
   if (rows.empty()) return std::nullopt;
   ASSIGN_OR_RETURN(auto loader, Loader::Create(SubsetDataset(data.dataset, rows), data.specs,
-                                               {.batch_size = session.micro_batch(), .num_workers = 1}));
+                                               {.batch_size = BatchSize(session, data), .num_workers = 1}));
   GlobalBatch global_batch(FeedNames(data.specs));
   std::unique_ptr<QualityCollector> collector;
   while (true) {

@@ -97,8 +97,7 @@ std::string ClassMapHtml(const char* name, const std::vector<double>& classes, c
 }
 
 std::optional<HostTensor> ReadColumn(const TrainData& data, int64_t sample, int column) {
-  const Column& c = data.dataset->columns()[column];
-  HostTensor tensor(c.sample);
+  HostTensor tensor(SampleType(*data.dataset, sample, column));
   if (!data.dataset->Read(sample, column, tensor.mutable_bytes()).ok()) return std::nullopt;
   return tensor;
 }
@@ -153,7 +152,7 @@ std::string SampleHtml(const TrainData& data, int64_t sample, const TokenText* t
   if (data.specs.empty() || data.specs[0].columns.empty()) return "";
   if (std::string text = TextHtml(data, sample); !text.empty()) return text;
   const std::vector<int>& columns = data.specs[0].columns;
-  const Type& type = data.dataset->columns()[columns[0]].sample;
+  const Type type = SampleType(*data.dataset, sample, columns[0]);
   if (tokens != nullptr && IsTokens(type)) return TokensHtml(data, sample, columns[0], *tokens);
   const auto layout = columns.size() == 1 ? FindLayout(type.shape) : std::nullopt;
   if (!layout) return NumbersHtml(data, sample, columns);

@@ -103,6 +103,14 @@ TEST(Decode, BombsAreRefusedBeforeMemoryIsAllocated) {
 }
 
 // Damages bytes, and cuts; every result is a picture of the declared size or one line of error.
+TEST(Decode, ChunksOfAPngEndWithinTheFile) {
+  const std::string file(
+      "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x01\x03\0\0\0"
+      "\x25\xdb\x56\xca\x3f\xff\xff\xffiTXt\0",
+      42);
+  EXPECT_EQ(Error({file.begin(), file.end()}), "broken PNG: a chunk of 1073741823 bytes, and 1 are left");
+}
+
 TEST(Decode, SurvivesDamage) {
   std::mt19937 random(1);
   int refused = 0, decoded = 0;

@@ -329,5 +329,63 @@ TEST_F(PicturePairs, MissingCounterpartsAreErrors) {
               HasSubstr("a mask must have a palette or be grey, this picture has colors"));
 }
 
+TEST_F(ImageFolder, PicturesKeepTheirSizes) {
+  Write("a/0.bmp", Bmp(3, 1, {{1, 10, 0}, {2, 20, 0}, {3, 30, 0}}));
+  Write("a/1.bmp", Bmp(2, 2, {{4, 40, 0}}));
+  Write("a/2.bmp", Bmp(1, 1, {{5, 50, 0}}));
+  Write("a/3.bmp", Bmp(1, 2, {{6, 60, 0}}));
+  Write("a/4.bmp", "BM, and no more");
+  const auto two = []() -> absl::StatusOr<int64_t> { return 2; };
+  const auto data = Open({.images = {.sizes = PictureSizes{.find_multiple = two}}});
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->Extents(0), (PictureExtents{1, 3, 2, 4}));
+  EXPECT_EQ((*data)->Extents(4), (PictureExtents{1, 1, 2, 2})) << "of the smallest";
+  EXPECT_EQ((*data)->columns()[0].sample.shape, (Shape{3, 2, 4}));
+  EXPECT_EQ((*data)->columns()[0].size_multiple, 2);
+  EXPECT_EQ(SampleType(**data, 1, 0).shape, (Shape{3, 2, 2}));
+  FeedSpec feed, label;
+  feed.feed = "x";
+  feed.columns = {0};
+  feed.sample = {DType::kFloat32, {3, 2, 4}};
+  feed.height_axis = 1;
+  feed.padding = 9;
+  feed.mean = {0, 1, 2};
+  feed.std = {1, 1, 1};
+  label.feed = "label";
+  label.columns = {1};
+  label.sample = {DType::kInt64, {}};
+  const auto good = SubsetDataset(*data, {0, 1, 2, 3});
+  const auto loader = Loader::Create(good, {feed, label}, {.batch_size = 4});
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  const Batch* batch = *(*loader)->Next();
+  EXPECT_THAT(batch->samples, ElementsAre(1, 2, 3, 0)) << "by size";
+  ASSERT_EQ(batch->further.size(), 1);
+  EXPECT_EQ(batch->tensors[0].shape(), (Shape{3, 3, 2, 2}));
+  EXPECT_EQ(batch->tensors[1].shape(), (Shape{3}));
+  const std::vector<double> small = batch->tensors[0].ToDoubles();
+  EXPECT_THAT(std::vector(small.begin() + 12, small.end()),
+              ElementsAre(5, 9, 9, 9, 49, 9, 9, 9, -2, 9, 9, 9, 6, 9, 6, 9, 59, 9, 59, 9, -2, 9, -2, 9));
+  EXPECT_THAT(batch->further[0][0].ToDoubles(),
+              ElementsAre(1, 2, 3, 9, 9, 9, 9, 9, 9, 19, 29, 9, 9, 9, 9, 9, -2, -2, -2, 9, 9, 9, 9, 9));
+  const auto ordered = Loader::Create(good, {feed}, {.batch_size = 4, .keep_order = true});
+  EXPECT_THAT((*(*ordered)->Next())->samples, ElementsAre(0, 1, 2, 3));
+  const auto broken = Loader::Create(*data, {feed}, {.batch_size = 5});
+  EXPECT_THAT(std::string(ToStd((*broken)->Next().status().message())), HasSubstr("4.bmp"));
+}
+
+TEST_F(ImageFolder, ManySizesArePaddedToFewer) {
+  for (int i = 1; i <= 70; ++i) Write(StrCat("a/", i, ".bmp"), Bmp(i, 1, {{1, 1, 1}}));
+  const auto one = []() -> absl::StatusOr<int64_t> { return 1; };
+  const auto data = Open({.images = {.sizes = PictureSizes{.find_multiple = one}}});
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->columns()[0].size_multiple, 2);
+  EXPECT_THAT((*data)->notes()[0], HasSubstr("70 sizes from 1 × 1 to 1 × 70, padded to multiples of 2 (35 sizes, "));
+  const auto same = Open({.images = {.sizes = PictureSizes{.multiple = 1}}});
+  EXPECT_EQ((*same)->columns()[0].size_multiple, 1) << "as in training";
+  const auto none = []() -> absl::StatusOr<int64_t> { return Invalid("one size only"); };
+  EXPECT_THAT(std::string(ToStd(Open({.images = {.sizes = PictureSizes{.find_multiple = none}}}).status().message())),
+              HasSubstr("one size only"));
+}
+
 }  // namespace
 }  // namespace onnxtrain
