@@ -83,6 +83,12 @@ bool AreValid(std::span<T> values, bool allow_nan, const Bounds& bounds) {
   return valid;
 }
 
+// Of sample `i`. Allocates nothing where all samples have one size.
+size_t SampleBytes(const Dataset& data, int64_t i, int c) {
+  const Column& column = data.columns()[c];
+  return column.height_axis < 0 ? column.sample.bytes() : SampleType(data, i, c).bytes();
+}
+
 // Checks that the columns together have as many values as the feed.
 absl::Status CheckColumns(const Dataset& data, const FeedSpec& spec) {
   if (spec.columns.empty()) return Invalid("no column is assigned");
@@ -199,7 +205,7 @@ absl::Status FeedWriter::WriteColumn(const Dataset& data, int64_t i, int64_t k, 
   const Column& column = data.columns()[spec_.columns[k]];
   const DType from = column.sample.dtype, to = spec_.sample.dtype;
   scratch->resize(spec_.variable ? out.size() / DTypeSize(to) * DTypeSize(from)
-                                 : SampleType(data, i, spec_.columns[k]).bytes());
+                                 : SampleBytes(data, i, spec_.columns[k]));
   RETURN_IF_ERROR(data.Read(i, spec_.columns[k], pass, *scratch));
   std::byte* place = out.data() + k * static_cast<int64_t>(DTypeSize(to));
   absl::Status done;

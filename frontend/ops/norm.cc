@@ -115,11 +115,12 @@ Normalized Normalize(Val x, const std::vector<int64_t>& axes, double epsilon) {
   return {centered * rstd, mean, rstd};
 }
 
+// Beside parameters in float32, a half precision x is normalized in float32.
 std::vector<Val> DecomposeBatchNorm(const DecomposeContext& c) {
-  const Val x = c.x(0);
+  const Val x = Cast(c.x(0), c.x(1).dtype());
   const Normalized n = Normalize(x, ChannelStatAxes(x.shape()), c.attrs.Float("epsilon"));
   const Val y = n.x * PerChannel(c.x(1), x.rank()) + PerChannel(c.x(2), x.rank());
-  return {y, Reshape(n.mean, {x.dim(1)}), Reshape(n.rstd, {x.dim(1)})};
+  return {Cast(y, c.x(0).dtype()), Reshape(n.mean, {x.dim(1)}), Reshape(n.rstd, {x.dim(1)})};
 }
 
 std::vector<Val> DecomposeLayerNorm(const DecomposeContext& c) {
@@ -135,13 +136,13 @@ Val NormalizeGrad(Val g, Val normalized, Val rstd, const std::vector<int64_t>& a
 }
 
 std::vector<Val> DecomposeBatchNormGrad(const DecomposeContext& c) {
-  const Val dy = c.x(0), x = c.x(1);
+  const Val dy = Cast(c.x(0), c.x(2).dtype()), x = Cast(c.x(1), c.x(2).dtype());
   const int rank = x.rank();
   const Val rstd = PerChannel(c.x(4), rank);
   const Val normalized = (x - PerChannel(c.x(3), rank)) * rstd;
   const std::vector<int64_t> axes = ChannelStatAxes(x.shape());
-  return {NormalizeGrad(dy * PerChannel(c.x(2), rank), normalized, rstd, axes), ReduceSum(dy * normalized, axes, false),
-          ReduceSum(dy, axes, false)};
+  const Val dx = NormalizeGrad(dy * PerChannel(c.x(2), rank), normalized, rstd, axes);
+  return {Cast(dx, c.x(1).dtype()), ReduceSum(dy * normalized, axes, false), ReduceSum(dy, axes, false)};
 }
 
 std::vector<Val> DecomposeLayerNormGrad(const DecomposeContext& c) {
@@ -152,9 +153,11 @@ std::vector<Val> DecomposeLayerNormGrad(const DecomposeContext& c) {
 }
 
 std::vector<Val> DecomposeBatchNormInference(const DecomposeContext& c) {
-  const int rank = c.x(0).rank();
+  const Val x = Cast(c.x(0), c.x(1).dtype());
+  const int rank = x.rank();
   const Val factor = c.x(1) * Rsqrt(c.x(4) + c.attrs.Float("epsilon"));
-  return {(c.x(0) - PerChannel(c.x(3), rank)) * PerChannel(factor, rank) + PerChannel(c.x(2), rank)};
+  const Val y = (x - PerChannel(c.x(3), rank)) * PerChannel(factor, rank) + PerChannel(c.x(2), rank);
+  return {Cast(y, c.x(0).dtype())};
 }
 
 // --- Gradients

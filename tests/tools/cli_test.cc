@@ -567,7 +567,7 @@ TEST_F(Cli, ExportTakesWeightsByName) {
   EXPECT_FALSE(Exists("q.onnx"));
 }
 
-// x → product → Gelu as exporters write it → product → attention without heads, whose scores are bent by Tanh → gate.
+// x → product → Gelu as exporters write it → product → attention without heads, scores bent by Softplus → gate.
 tiny::Model WrittenForms() {
   tiny::Model m;
   m.nodes = {{"MatMul", {"x", "w"}, {"h"}},
@@ -577,7 +577,7 @@ tiny::Model WrittenForms() {
              {"Mul", {"h", "sum"}, {"twice"}},
              {"Mul", {"twice", "half"}, {"gelu"}},
              {"MatMul", {"gelu", "k"}, {"scores"}},
-             {"Tanh", {"scores"}, {"bent"}},
+             {"Softplus", {"scores"}, {"bent"}},
              {"Softmax", {"bent"}, {"weights"}},
              {"MatMul", {"weights", "v"}, {"mixed"}},
              {"Sigmoid", {"mixed"}, {"sigmoid"}},
@@ -602,7 +602,8 @@ TEST_F(Cli, InspectShowsWrittenFormsAndWhatIsNearlyOne) {
   EXPECT_EQ(json["recognized"], (Json{{"Gelu", 1}}));
   EXPECT_EQ(json["elementwise_forms"], (Json{{"SwiGlu", 1}}));
   ASSERT_EQ(json["nearly_recognized"].size(), 2u) << o.out;
-  EXPECT_EQ(json["nearly_recognized"][0], "Attention: MatMul 'mixed_node': Tanh 'bent_node' is between its products");
+  EXPECT_EQ(json["nearly_recognized"][0],
+            "Attention: MatMul 'mixed_node': Softplus 'bent_node' is between its products");
   EXPECT_EQ(json["nearly_recognized"][1], "Gelu: Erf 'y_node': no form of it has the value around this node");
   const std::string page = Run("inspect --model forms.onnx").out;
   EXPECT_NE(page.find("recognized Gelu 1 in written form"), std::string::npos) << page;

@@ -73,7 +73,7 @@ TEST(ImagePlan, WhatNeedsOneSizeIsRefusedWithoutOne) {
     TrainConfig config;
     config.augment = {augment};
     EXPECT_THAT(std::string(ToStd(Plan({-1, 3, -1, -1}, config).status().message())), HasSubstr("`image_size` N"));
-    config.image_size = "8";
+    config.image_size = "16";
     EXPECT_TRUE(Plan({-1, 3, -1, -1}, config).ok());
   }
 }
