@@ -14,10 +14,7 @@ run_sanitized() {
 
 bash tools/setup.sh
 tools/lint.sh --product
-# A fresh build folder compiles groups of sources at once, which is faster.
-fresh=()
-[ -f build/release/CMakeCache.txt ] || fresh=(-DONNXTRAIN_UNITY=ON)
-cmake --preset release -DCMAKE_COMPILE_WARNING_AS_ERROR=ON "${fresh[@]}"
+cmake --preset release -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 cmake --build --preset release
 results=$PWD/build/release/test-results
 rm -rf "$results"
