@@ -48,7 +48,7 @@ class Trial {
 
 bool HasExtents(const Shape& shape, int64_t height, int64_t width) {
   const int64_t extents[] = {height, width};
-  return !std::ranges::search(shape, extents).empty();
+  return std::search(shape.begin(), shape.end(), std::begin(extents), std::end(extents)) != shape.end();
 }
 
 // The outputs that have the size of the pictures.

@@ -128,7 +128,11 @@ std::string TokenText::Join(std::span<const int64_t> ids) const {
   std::string text;
   for (const int64_t id : ids) {
     const std::string name = id >= 0 && id < std::ssize(names_) ? names_[id] : "";
-    text = style_ == Style::kWordPiece ? JoinPieces(text, name) : text + name;
+    if (style_ == Style::kWordPiece) {
+      text = JoinPieces(text, name);
+    } else {
+      text += name;
+    }
   }
   if (style_ == Style::kByteLevel) return DecodeBytes(text);
   return style_ == Style::kMetaspace ? absl::StrReplaceAll(text, {{kMetaspace, " "}}) : text;
