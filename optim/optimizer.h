@@ -37,7 +37,8 @@ struct ScheduleSpec {
   Options options;                // its own: see ParseSchedule; absent: its default
   double warmup = 0;              // steps, or a fraction of total_steps when < 1
   double min_lr = 0;  // no schedule goes below it after the warm-up; where several fall to an end, the end. Absolute
-  int64_t total_steps = 0;  // updates of the whole run
+  int64_t total_steps = 0;   // updates of the whole run
+  bool host_factor = false;  // the host may multiply the rate (Session::SetPlateau) under any schedule
 };
 
 // The learning rate of update `step` (0-based) as a factor of OptimizerSpec::lr. Pure.

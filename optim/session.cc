@@ -653,6 +653,7 @@ absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const GlobalB
   RETURN_IF_ERROR(WriteScalars(device_scalars.batch_loss, 0));
   RETURN_IF_ERROR(device_scalars.batch_correct.Write(0));
   for (const auto& [part, begin, count, place] : CutMicros(global_batch)) {
+    RETURN_IF_ERROR(CheckCancelled());
     ASSIGN_OR_RETURN(Ready * program, Get(kind, count, FindExtents(*part)));
     RETURN_IF_ERROR(program->feeds.Fill(*part, begin, count, Key(micro++)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
@@ -684,6 +685,7 @@ absl::StatusOr<Evaluation> SessionImpl::Predict(const GlobalBatch& global_batch)
   if (!CountSamples(global_batch, options_.fixed_batch).ok()) return PredictPadded(global_batch, samples);
   Evaluation e;
   for (const auto& [part, begin, count, place] : CutMicros(global_batch)) {
+    RETURN_IF_ERROR(CheckCancelled());
     ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kPredict, count, FindExtents(*part)));
     RETURN_IF_ERROR(program->feeds.Fill(*part, begin, count, Key(0)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));

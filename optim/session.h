@@ -198,7 +198,7 @@ class Session {
   // Records the following runs of programs, node by node, in *trace, which must outlive the recording; null ends it.
   virtual void SetTrace(Trace* trace) = 0;
 
-  // Sets the factor of the learning rate under the schedule plateau.
+  // Sets the factor of the learning rate under the schedule plateau, or under any with ScheduleSpec::host_factor.
   virtual absl::Status SetPlateau(double factor) = 0;
 
   // Returns trained parameters and statistics by initializer name, in the stored shapes: the input of Export.

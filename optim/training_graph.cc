@@ -219,7 +219,7 @@ class UpdateBuilder {
     applied_ = Counter(device_scalar::kApplied);
     step_ = Cast(applied_, spec_.dtype);
     rate_ = ScheduleFactor(spec_.schedule, spec_.optimizer.lr, step_) * spec_.optimizer.lr;
-    if (spec_.schedule.name == "plateau") rate_ = rate_ * Scalar(device_scalar::kPlateau);
+    if (spec_.schedule.name == "plateau" || spec_.schedule.host_factor) rate_ = rate_ * Scalar(device_scalar::kPlateau);
   }
 
   // T = ‖g‖₂ over all targets. A non-finite gradient makes T non-finite, so T alone decides whether to update. In

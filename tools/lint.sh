@@ -70,7 +70,7 @@ check_tidy() {
     -DONNXTRAIN_PRECOMPILED_HEADERS=OFF >/dev/null
   echo "$sources" | tools/lint_units.py build/tidy/compile_commands.json |
     xargs -n 1 -P "$(nproc)" clang-tidy -p build/tidy --quiet \
-      --header-filter='/(frontend|backends|optim|tools|tests)/[^.]*\.(h|cc)$' 2>/dev/null
+      --header-filter='/(frontend|backends|optim|capi|tools|tests)/[^.]*\.(h|cc)$' 2>/dev/null
 }
 
 echo "Formatting"; check_format || status=1

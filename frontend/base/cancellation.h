@@ -11,7 +11,21 @@ namespace onnxtrain {
 // Sets the flag that asks all preparations of the process to end; null: none. It must outlive them.
 void SetCancelFlag(const std::atomic<bool>* flag);
 
-// Returns a CancelledError once the flag is set. Any thread.
+// While one exists, its flag ends what the thread that made it does, besides the flag of the process. For programs that
+// run several trainings and end one of them. Scopes of a thread nest.
+class CancelScope {
+ public:
+  // `flag` must outlive it.
+  explicit CancelScope(const std::atomic<bool>* flag);
+  ~CancelScope();
+  CancelScope(const CancelScope&) = delete;
+  CancelScope& operator=(const CancelScope&) = delete;
+
+ private:
+  const std::atomic<bool>* outer_;
+};
+
+// Returns a CancelledError once a flag is set that counts for the calling thread.
 absl::Status CheckCancelled();
 
 // While one exists, a model is prepared: nothing is lost if the process ends.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,11 @@ namespace onnxtrain {
 // even. Fails, naming the value, on a float that is not an integer in the range of an integer `to_type`.
 absl::Status ConvertValues(DType from_type, std::span<const std::byte> from, DType to_type, std::byte* to,
                            int64_t stride);
+
+// Returns the place of the first value that is not in `range` or, without one, of floats, not finite; -1: none. The
+// values are aligned. Storage types are not checked.
+int64_t FindInvalidValue(DType dtype, std::span<const std::byte> values, const std::optional<ValueRange>& range,
+                         bool allow_nan);
 
 // Computes y[j] = (x[j] · scale − mean[c]) / std[c] in double, where c = (j / inner) mod channels.
 struct Normalization {

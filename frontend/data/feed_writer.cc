@@ -65,10 +65,10 @@ struct Bounds {
   double low, high;
   double besides = std::numeric_limits<double>::quiet_NaN();  // one value more
 };
-Bounds MakeBounds(const FeedSpec& spec) {
-  if (!spec.range.has_value()) return {-std::numeric_limits<double>::max(), std::numeric_limits<double>::max()};
-  Bounds bounds{spec.range->min, spec.range->max};
-  if (spec.range->besides.has_value()) bounds.besides = *spec.range->besides;
+Bounds MakeBounds(const std::optional<ValueRange>& range) {
+  if (!range.has_value()) return {-std::numeric_limits<double>::max(), std::numeric_limits<double>::max()};
+  Bounds bounds{range->min, range->max};
+  if (range->besides.has_value()) bounds.besides = *range->besides;
   return bounds;
 }
 
@@ -112,6 +112,20 @@ absl::Status CheckColumns(const Dataset& data, const FeedSpec& spec) {
 
 }  // namespace
 
+int64_t FindInvalidValue(DType dtype, std::span<const std::byte> values, const std::optional<ValueRange>& range,
+                         bool allow_nan) {
+  if (IsStorage(dtype) || (!IsFloat(dtype) && !range.has_value())) return -1;
+  const Bounds bounds = MakeBounds(range);
+  return Visit(dtype, [&]<typename T>(Tag<T>) -> int64_t {
+    const std::span<const T> all(reinterpret_cast<const T*>(values.data()), values.size() / sizeof(T));
+    const auto valid = [&](std::span<const T> part) { return AreValid(part, allow_nan, bounds); };
+    if (valid(all)) return -1;
+    size_t k = 0;
+    while (valid(all.subspan(k, 1))) ++k;
+    return static_cast<int64_t>(k);
+  });
+}
+
 absl::StatusOr<FeedWriter> FeedWriter::Create(const Dataset& data, const FeedSpec& spec) {
   const std::string where = StrCat("input '", spec.feed, "': ");
   RETURN_IF_ERROR(Annotate(CheckColumns(data, spec), where));
@@ -133,17 +147,7 @@ absl::StatusOr<FeedWriter> FeedWriter::Create(const Dataset& data, const FeedSpe
 
 // Returns the place of the first value that is not valid, or -1.
 int64_t FeedWriter::FindInvalid(std::span<const std::byte> values) const {
-  const DType dtype = spec_.sample.dtype;
-  if (normalizes_ || IsStorage(dtype) || (!IsFloat(dtype) && !spec_.range.has_value())) return -1;
-  const Bounds bounds = MakeBounds(spec_);
-  return Visit(dtype, [&]<typename T>(Tag<T>) -> int64_t {
-    const std::span<const T> all(reinterpret_cast<const T*>(values.data()), values.size() / sizeof(T));
-    const auto valid = [&](std::span<const T> part) { return AreValid(part, spec_.allow_nan, bounds); };
-    if (valid(all)) return -1;
-    size_t k = 0;
-    while (valid(all.subspan(k, 1))) ++k;
-    return static_cast<int64_t>(k);
-  });
+  return normalizes_ ? -1 : FindInvalidValue(spec_.sample.dtype, values, spec_.range, spec_.allow_nan);
 }
 
 absl::Status FeedWriter::Check(const Dataset& data, int64_t i, std::span<const std::byte> values) const {

@@ -185,11 +185,15 @@ struct EditedModel {
   std::vector<std::string> notes;
 };
 
-absl::StatusOr<EditedModel> EditModel(const std::string& source, const std::string& sha256,
-                                      const std::map<std::string, HostTensor>& weights, const std::string& target,
-                                      const ModelEdits& edits, const SharedWeights& shared) {
-  EditedModel edited;
-  ASSIGN_OR_RETURN(edited.file, MapProtoFile(source));
+// `memory`: the bytes of a model that is no file; null: those of `source`.
+absl::StatusOr<EditedModel> EditModel(const std::string& source, std::shared_ptr<const MappedFile> memory,
+                                      const std::string& sha256, const std::map<std::string, HostTensor>& weights,
+                                      const std::string& target, const ModelEdits& edits, const SharedWeights& shared) {
+  EditedModel edited{.file = std::move(memory)};
+  const bool in_memory = edited.file != nullptr;
+  if (!in_memory) {
+    ASSIGN_OR_RETURN(edited.file, MapProtoFile(source));
+  }
   const std::string tag = StrCat(source, ": ");
   if (Sha256Hex(edited.file->bytes()) != sha256)
     return absl::FailedPreconditionError(StrCat(tag, "has changed since it was imported"));
@@ -199,7 +203,7 @@ absl::StatusOr<EditedModel> EditModel(const std::string& source, const std::stri
   edited.file->ReleasePages();
   if (!edits.tensors.empty() && edited.model->has_graph()) MoveBodyWeights(edited.model->mutable_graph());
   if (absl::Status s = ApplyEdits(edits, edited.model.get()); !s.ok()) return OneLine(Annotate(s, tag));
-  edited.exporter = std::make_unique<Exporter>(edited.model.get(), source, target);
+  edited.exporter = std::make_unique<Exporter>(edited.model.get(), in_memory ? "" : source, target);
   auto notes = edited.exporter->Edit(weights, shared);
   if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
   edited.notes = *std::move(notes);
@@ -207,6 +211,13 @@ absl::StatusOr<EditedModel> EditModel(const std::string& source, const std::stri
   if (size > static_cast<size_t>(std::numeric_limits<int>::max() - 1))
     return Invalid("the trained model has ", size, " bytes, more than an ONNX file may have");
   return edited;
+}
+
+absl::StatusOr<EditedModel> EditModel(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
+                                      const std::string& target) {
+  RETURN_IF_ERROR(model.CheckUnchanged());
+  return EditModel(model.path(), model.parsed().memory, model.sha256(), weights, target, model.edits(),
+                   model.parsed().graph.shared);
 }
 
 // Writes everything under temporary names, then commits the data before the model: a model must never refer to a file
@@ -231,30 +242,41 @@ absl::Status CheckRoom(int64_t bytes, const std::string& target) {
       StrCat(target, ": needs ", bytes, " bytes, and its folder has room for ", space.available));
 }
 
+absl::StatusOr<std::vector<std::string>> Finish(EditedModel edited, const ModelEdits& edits,
+                                                const std::string& target) {
+  RETURN_IF_ERROR(OneLine(WriteModel(*edited.model, edited.exporter->external(), target)));
+  edited.notes.insert(edited.notes.begin(), edits.lines.begin(), edits.lines.end());
+  return std::move(edited.notes);
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> Export(const std::string& source, const std::string& sha256,
                                                 const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target, const ModelEdits& edits,
                                                 const SharedWeights& shared) {
-  ASSIGN_OR_RETURN(EditedModel edited, EditModel(source, sha256, weights, target, edits, shared));
-  RETURN_IF_ERROR(OneLine(WriteModel(*edited.model, edited.exporter->external(), target)));
-  edited.notes.insert(edited.notes.begin(), edits.lines.begin(), edits.lines.end());
-  return std::move(edited.notes);
+  ASSIGN_OR_RETURN(EditedModel edited, EditModel(source, nullptr, sha256, weights, target, edits, shared));
+  return Finish(std::move(edited), edits, target);
 }
 
 absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
                                                 const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target) {
-  RETURN_IF_ERROR(model.CheckUnchanged());
-  return Export(model.path(), model.sha256(), weights, target, model.edits(), model.parsed().graph.shared);
+  ASSIGN_OR_RETURN(EditedModel edited, EditModel(model, weights, target));
+  return Finish(std::move(edited), model.edits(), target);
+}
+
+absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<std::string, HostTensor>& weights) {
+  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model, weights, "model.onnx"));
+  if (edited.exporter->external().size() > 0) return Invalid(model.path(), ": has external data: export it to a file");
+  std::string bytes;
+  if (!edited.model->SerializeToString(&bytes)) return absl::InternalError(StrCat(model.path(), ": not serializable"));
+  return bytes;
 }
 
 absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
                          const std::string& target) {
-  RETURN_IF_ERROR(model.CheckUnchanged());
-  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model.path(), model.sha256(), weights, target, model.edits(),
-                                                       model.parsed().graph.shared));
+  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model, weights, target));
   const int64_t bytes = static_cast<int64_t>(edited.model->ByteSizeLong()) + edited.exporter->external().bytes();
   RETURN_IF_ERROR(CheckRoom(bytes, target));
   return AtomicFile::Create(target).status();

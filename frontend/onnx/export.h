@@ -28,6 +28,9 @@ absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
                                                 const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target);
 
+// Returns the bytes that Export would write for a model without external data.
+absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<std::string, HostTensor>& weights);
+
 // Proves that Export to `target` will succeed with weights of these shapes: makes every edit in memory and checks the
 // size, that the folder can be written and that it has room. Writes nothing that stays.
 absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,

@@ -16,7 +16,6 @@
 namespace onnxtrain {
 namespace {
 
-constexpr int64_t kMaxProtoBytes = (int64_t{1} << 31) - 2;  // protobuf's own limit
 constexpr std::string_view kLinkHint = " (links are not followed)";
 
 class Fd {
@@ -79,6 +78,7 @@ struct ExternalFiles::File {
 };
 
 ExternalFiles::ExternalFiles(const std::string& model_path) {
+  if (model_path.empty()) return;
   folder_ = std::filesystem::path(model_path).parent_path().string();
   if (folder_.empty()) folder_.assign(1, '.');
 }
@@ -105,6 +105,7 @@ absl::StatusOr<std::vector<std::string>> ExternalFiles::SplitLocation(const std:
 }
 
 absl::StatusOr<ExternalFiles::File*> ExternalFiles::Open(const std::string& location) {
+  if (folder_.empty()) return Invalid("external data: a model in memory has no folder to read files from");
   if (auto it = files_.find(location); it != files_.end()) return it->second.get();
   ASSIGN_OR_RETURN(const std::vector<std::string> parts, SplitLocation(location));
   if (folder_fd_ < 0) folder_fd_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

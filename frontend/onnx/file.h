@@ -13,6 +13,9 @@
 
 namespace onnxtrain {
 
+// The limit of protobuf.
+inline constexpr int64_t kMaxProtoBytes = (int64_t{1} << 31) - 2;
+
 // Maps a file that should hold a protobuf: a regular file of 1 byte to 2 GiB. Errors name the path.
 absl::StatusOr<std::shared_ptr<const MappedFile>> MapProtoFile(const std::string& path);
 
@@ -31,6 +34,7 @@ struct ExternalRange {
 // swapping files between check and open gains an attacker nothing.
 class ExternalFiles {
  public:
+  // "": a model in memory, which cannot refer to files.
   explicit ExternalFiles(const std::string& model_path);
   ~ExternalFiles();
   ExternalFiles(const ExternalFiles&) = delete;
@@ -51,7 +55,7 @@ class ExternalFiles {
   absl::StatusOr<File*> Open(const std::string& location);
   absl::StatusOr<HostTensor> ReadCopy(const ExternalRange& range, const Type& type, File* file);
 
-  std::string folder_;
+  std::string folder_;  // "": none
   int folder_fd_ = -1;
   std::map<std::string, std::unique_ptr<File>> files_;
   std::map<std::tuple<std::string, int64_t, size_t>, HostTensor> ranges_;

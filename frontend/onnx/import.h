@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@
 #include "frontend/onnx/model_edits.h"
 
 namespace onnxtrain {
+
+class MappedFile;
 
 // Returns "x.0": the name of element i of a sequence, or of the content of an optional, as an input or output of an
 // imported graph.
@@ -29,6 +32,9 @@ class OnnxModel {
   static absl::StatusOr<std::shared_ptr<const OnnxModel>> Load(const std::string& path) { return Load(path, {}); }
   // Applies edits first, which the model remembers.
   static absl::StatusOr<std::shared_ptr<const OnnxModel>> Load(const std::string& path, ModelEdits edits);
+  // Reads a copy of the bytes of a file without external data. `name` stands for its path in messages.
+  static absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadBytes(std::span<const std::byte> bytes,
+                                                                    const std::string& name, ModelEdits edits = {});
   ~OnnxModel();
   // Reads the same file with other edits, and the same ties. Edits of weights that the file merges or stores twice
   // reach what the file stores.
@@ -37,6 +43,7 @@ class OnnxModel {
   using Input = ModelInput;
 
   const std::string& path() const;
+  bool in_memory() const;                    // of LoadBytes: path() is a name
   const std::string& sha256() const;         // of the file, hex; waits until it is computed
   const ModelEdits& edits() const;           // the differences from the file
   const std::vector<Input>& inputs() const;  // without initializers
@@ -69,6 +76,9 @@ class OnnxModel {
 
  private:
   OnnxModel();
+  static absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadMapped(std::shared_ptr<const MappedFile> file,
+                                                                     const std::string& path, ModelEdits edits,
+                                                                     bool in_memory);
   std::unique_ptr<Parsed> parsed_;
 };
 

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -24,6 +25,22 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(int fd) {
   file->changed_seconds_ = info.st_mtim.tv_sec;
   file->changed_nanoseconds_ = info.st_mtim.tv_nsec;
   return std::shared_ptr<const MappedFile>(file);
+}
+
+absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Copy(std::span<const std::byte> bytes) {
+  const int fd = ::memfd_create("onnxtrain", MFD_CLOEXEC);
+  if (fd < 0) return absl::ResourceExhaustedError(StrCat("no memory file: ", std::strerror(errno)));
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), std::min<size_t>(bytes.size(), 1 << 30));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      const std::string why = std::strerror(errno);
+      ::close(fd);
+      return absl::ResourceExhaustedError(StrCat("no memory for a copy: ", why));
+    }
+    bytes = bytes.subspan(written);
+  }
+  return Map(fd);
 }
 
 MappedFile::~MappedFile() {

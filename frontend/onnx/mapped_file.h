@@ -17,6 +17,8 @@ class MappedFile {
  public:
   // Takes ownership of the descriptor, also on failure.
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Map(int fd);
+  // Maps a file without a name that holds a copy of the bytes, of which there must be some.
+  static absl::StatusOr<std::shared_ptr<const MappedFile>> Copy(std::span<const std::byte> bytes);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;

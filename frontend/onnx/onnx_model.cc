@@ -25,16 +25,32 @@ OnnxModel::OnnxModel() : parsed_(std::make_unique<Parsed>()) {}
 OnnxModel::~OnnxModel() = default;
 
 absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::Load(const std::string& path, ModelEdits edits) {
-  const auto file = MapProtoFile(path);
+  auto file = MapProtoFile(path);
   if (!file.ok()) return OneLine(file.status());
+  return LoadMapped(*std::move(file), path, std::move(edits), false);
+}
+
+absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadBytes(std::span<const std::byte> bytes,
+                                                                      const std::string& name, ModelEdits edits) {
+  if (bytes.empty()) return Invalid(name, ": is empty (0 bytes)");
+  if (std::ssize(bytes) > kMaxProtoBytes) return Invalid(name, ": has ", bytes.size(), " bytes, more than 2 GiB");
+  auto memory = MappedFile::Copy(bytes);
+  if (!memory.ok()) return Annotate(memory.status(), StrCat(name, ": "));
+  return LoadMapped(*std::move(memory), name, std::move(edits), true);
+}
+
+absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadMapped(std::shared_ptr<const MappedFile> file,
+                                                                       const std::string& path, ModelEdits edits,
+                                                                       bool in_memory) {
   std::shared_ptr<OnnxModel> model(new OnnxModel);
   model->parsed_->edits = std::move(edits);
   model->parsed_->path = path;
+  if (in_memory) model->parsed_->memory = file;
   // Not a temporary: where no thread can be started, libstdc++ has already moved from it and calls it nevertheless.
-  const auto hash = [file = *file] { return Sha256Hex(file->bytes()); };
+  const auto hash = [file] { return Sha256Hex(file->bytes()); };
   model->parsed_->sha256 = std::async(hash).share();
-  if ((*file)->size() < kMinHashedInBackground) model->parsed_->sha256.wait();
-  if (absl::Status s = ReadModel(*file, model->parsed_.get()); !s.ok()) return OneLine(Annotate(s, StrCat(path, ": ")));
+  if (file->size() < kMinHashedInBackground) model->parsed_->sha256.wait();
+  if (absl::Status s = ReadModel(file, model->parsed_.get()); !s.ok()) return OneLine(Annotate(s, StrCat(path, ": ")));
   return std::shared_ptr<const OnnxModel>(model);
 }
 
@@ -51,7 +67,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdit
     if (edited != edits.tensors.end())
       edits.tensors.emplace(tie.copy, tie.transposed ? Transposed(edited->second) : edited->second);
   }
-  return Load(path(), std::move(edits));
+  return in_memory() ? LoadMapped(parsed_->memory, path(), std::move(edits), true) : Load(path(), std::move(edits));
 }
 
 absl::Status OnnxModel::CheckUnchanged() const {
@@ -79,6 +95,7 @@ size_t OnnxModel::HeapBytes() const {
 }
 
 const std::string& OnnxModel::path() const { return parsed_->path; }
+bool OnnxModel::in_memory() const { return parsed_->memory != nullptr; }
 const std::string& OnnxModel::sha256() const { return parsed_->sha256.get(); }
 const ModelEdits& OnnxModel::edits() const { return parsed_->edits; }
 const std::vector<OnnxModel::Input>& OnnxModel::inputs() const { return parsed_->inputs; }

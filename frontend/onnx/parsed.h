@@ -74,6 +74,7 @@ struct ParsedFunction {
 
 struct OnnxModel::Parsed {
   std::string path, producer;
+  std::shared_ptr<const MappedFile> memory;     // the bytes of LoadBytes, which `path` only names; null: a file
   std::map<std::string, std::string> metadata;  // of the model
   std::shared_future<std::string> sha256;       // computed while the file is read
   ModelEdits edits;

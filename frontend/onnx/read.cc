@@ -178,7 +178,7 @@ absl::Status ReadModel(const std::shared_ptr<const MappedFile>& file, OnnxModel:
   RETURN_IF_ERROR(ApplyEdits(model->edits, proto.get()));
   for (const auto& [name, value] : model->edits.tensors) extracted.erase(name);
   const bool shares_file = !extracted.empty();
-  GraphReader reader(proto, model->path, std::move(extracted), file);
+  GraphReader reader(proto, model->memory == nullptr ? model->path : "", std::move(extracted), file);
   RETURN_IF_ERROR(ReadContent(*proto, &reader, model));
   model->mapped = reader.mapped();
   if (shares_file) model->mapped.push_back(file);

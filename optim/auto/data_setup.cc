@@ -18,6 +18,7 @@ bool HasEvalFiles(const std::string& path) {
 }
 
 absl::StatusOr<std::optional<Preprocess>> ReadPreprocess(const TrainConfig& config) {
+  if (config.model.empty()) return std::nullopt;  // a model in memory lies beside nothing
   ASSIGN_OR_RETURN(std::optional<Preprocess> before, ReadPreprocess(config.model));
   if (before.has_value() && ChangesClasses(config)) {
     before->classes.clear();

@@ -36,6 +36,9 @@ absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& config, bool ev
 // The columns, layouts and classes of bound data: what other data of the model must agree with.
 Preprocess DescribeBinding(const OpenedData& data);
 
+// The values that the labels of a feed may have; nullopt: any. Of class indices, also `ignore_index`.
+std::optional<ValueRange> FindLabelRange(const LossChoice& loss, const LossFeed& feed, int64_t ignore_index);
+
 // Feeds and labels for the trainer, with the checks of their values. Checks every class label against the loss.
 absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedModel& prepared, int64_t ignore_index);
 

@@ -90,11 +90,15 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel(const TrainConfig& co
 // Checked before data is bound: an unknown operator may have inputs that no data fits.
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadRunnableModel(const TrainConfig& config) {
   ASSIGN_OR_RETURN(auto model, LoadModel(config));
-  const LossSpec loss{.name = config.loss.empty() ? "auto" : config.loss, .logits = config.logits};
-  ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(*model, loss));
-  RETURN_IF_ERROR(CheckOperators(*model, outputs));
-  RETURN_IF_ERROR(CheckHoldsWeights(*model));
+  RETURN_IF_ERROR(CheckRunnable(config, *model));
   return model;
+}
+
+absl::Status CheckRunnable(const TrainConfig& config, const OnnxModel& model) {
+  const LossSpec loss{.name = config.loss.empty() ? "auto" : config.loss, .logits = config.logits};
+  ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model, loss));
+  RETURN_IF_ERROR(CheckOperators(model, outputs));
+  return CheckHoldsWeights(model);
 }
 
 absl::StatusOr<std::map<std::string, int64_t>> ParseDims(const TrainConfig& config, const OnnxModel& model) {

@@ -21,6 +21,9 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel(const TrainConfig& co
 // known.
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadRunnableModel(const TrainConfig& config);
 
+// Fails as LoadRunnableModel does.
+absl::Status CheckRunnable(const TrainConfig& config, const OnnxModel& model);
+
 // config.dim by name. Each must name a free dimension of an input.
 absl::StatusOr<std::map<std::string, int64_t>> ParseDims(const TrainConfig& config, const OnnxModel& model);
 

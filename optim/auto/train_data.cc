@@ -68,8 +68,7 @@ void CheckLabelsWhileReading(const LossChoice& loss, int64_t ignore_index, Train
   for (FeedSpec& spec : train->specs) {
     const auto feed = std::ranges::find(loss.feeds, spec.feed, &LossFeed::name);
     if (feed == loss.feeds.end() || feed->num_classes == 0 || spec.one_hot) continue;
-    spec.range = ValueRange{0, static_cast<double>(feed->num_classes - 1),
-                            StrCat("the ", feed->num_classes, " classes"), static_cast<double>(ignore_index)};
+    spec.range = FindLabelRange(loss, *feed, ignore_index);
   }
 }
 
@@ -84,6 +83,12 @@ std::vector<LabelCheck> FindLabelChecks(const BoundData& data, const LossChoice&
 }
 
 }  // namespace
+
+std::optional<ValueRange> FindLabelRange(const LossChoice& loss, const LossFeed& feed, int64_t ignore_index) {
+  if (feed.num_classes == 0) return RangeOfLabels(loss, feed.name);
+  return ValueRange{0, static_cast<double>(feed.num_classes - 1), StrCat("the ", feed.num_classes, " classes"),
+                    static_cast<double>(ignore_index)};
+}
 
 absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedModel& prepared, int64_t ignore_index) {
   TrainData train = MakeInputs(data, prepared);

@@ -28,6 +28,9 @@ const std::map<std::string, Names> kMayInclude = {
     {"optim",
      {"backends", "frontend/base", "frontend/graph", "frontend/ops", "frontend/passes", "frontend/onnx",
       "frontend/data"}},
+    {"capi",
+     {"optim", "backends", "frontend/base", "frontend/graph", "frontend/ops", "frontend/passes", "frontend/onnx",
+      "frontend/data"}},
 };
 
 // Third-party headers (regular expression) → files that may include them (regular expression on the path).
@@ -50,8 +53,9 @@ const std::vector<Fence> kFences = {
 };
 
 std::string ParentFolder(const std::string& path) {
-  for (const char* top : {"frontend/base", "frontend/graph", "frontend/ops", "frontend/passes", "frontend/onnx",
-                          "frontend/data", "backends/cpu", "backends/torch", "backends", "optim", "tools", "tests"}) {
+  for (const char* top :
+       {"frontend/base", "frontend/graph", "frontend/ops", "frontend/passes", "frontend/onnx", "frontend/data",
+        "backends/cpu", "backends/torch", "backends", "optim", "capi", "tools", "tests"}) {
     if (path.starts_with(std::string(top) + "/")) return top;
   }
   return "";

@@ -62,7 +62,7 @@ std::vector<SourceFile> ReadSources(const std::vector<std::string_view>& extensi
       sources.push_back(ReadSource(entry.path(), root));
   };
   for (const auto& entry : fs::directory_iterator(root)) add(entry);
-  for (const char* folder : {"frontend", "backends", "optim", "tools", "tests", "cmake"}) {
+  for (const char* folder : {"frontend", "backends", "optim", "capi", "tools", "tests", "cmake"}) {
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) add(entry);
   }
   return sources;

@@ -1,0 +1,321 @@
+// The table of functions: finds the objects behind handles, checks pointers, turns statuses into C.
+#include <memory>
+#include <string>
+
+#include "capi/handles.h"
+#include "capi/onnxtrain.h"
+#include "capi/status.h"
+#include "capi/tensors.h"
+#include "capi/trainer.h"
+#include "frontend/base/status.h"
+#include "frontend/onnx/import.h"
+
+namespace onnxtrain::capi {
+namespace {
+
+// The object, its name in messages, and the type of its handle.
+template <typename Handle>
+struct Kind;
+template <>
+struct Kind<OnnxtrainModel> {
+  using Object = const OnnxModel;
+  static constexpr const char* kName = "model";
+};
+template <>
+struct Kind<OnnxtrainTrainer> {
+  using Object = Trainer;
+  static constexpr const char* kName = "trainer";
+};
+template <>
+struct Kind<OnnxtrainTensors> {
+  using Object = const TensorList;
+  static constexpr const char* kName = "tensors";
+};
+template <>
+struct Kind<OnnxtrainBytes> {
+  using Object = const std::string;
+  static constexpr const char* kName = "bytes";
+};
+
+template <typename Handle>
+HandleTable<typename Kind<Handle>::Object>& Table() {
+  static auto* table = new HandleTable<typename Kind<Handle>::Object>;  // never destroyed, as a thread may still work
+  return *table;
+}
+
+template <typename Handle>
+std::shared_ptr<typename Kind<Handle>::Object> TryFind(const Handle* handle) {
+  return Table<Handle>().Find(reinterpret_cast<uintptr_t>(handle));
+}
+
+template <typename Handle>
+absl::StatusOr<std::shared_ptr<typename Kind<Handle>::Object>> Find(const Handle* handle) {
+  if (handle == nullptr) return Invalid("the ", Kind<Handle>::kName, " is null");
+  auto object = TryFind(handle);
+  if (object == nullptr) return Invalid("the handle is of no ", Kind<Handle>::kName, ", or was released");
+  return object;
+}
+
+template <typename Handle>
+void Store(std::shared_ptr<typename Kind<Handle>::Object> object, Handle** out) {
+  *out = reinterpret_cast<Handle*>(Table<Handle>().Add(std::move(object)));
+}
+
+template <typename Handle>
+void ReleaseHandle(Handle* handle) noexcept {
+  Table<Handle>().Remove(reinterpret_cast<uintptr_t>(handle));
+}
+
+template <typename T>
+absl::Status CheckPointer(const T* pointer, const char* what) {
+  return pointer == nullptr ? Invalid(what, " is null") : absl::OkStatus();
+}
+
+// Stores null where a handle will be stored.
+template <typename Handle>
+absl::Status CheckOut(Handle** out) {
+  RETURN_IF_ERROR(CheckPointer(out, "out"));
+  *out = nullptr;
+  return absl::OkStatus();
+}
+
+// Calls work(trainer) while no other call works on it.
+template <typename Work>
+absl::Status WithTrainer(OnnxtrainTrainer* handle, const Work& work) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Trainer> trainer, Find(handle));
+  return trainer->Run([&] { return work(*trainer); });
+}
+
+const char* GetVersion() { return ONNXTRAIN_VERSION; }
+
+OnnxtrainStatus* LoadModelFromFile(const char* path, OnnxtrainModel** out) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckOut(out));
+    RETURN_IF_ERROR(CheckPointer(path, "path"));
+    ASSIGN_OR_RETURN(auto model, OnnxModel::Load(path));
+    Store(std::move(model), out);
+    return absl::OkStatus();
+  });
+}
+
+OnnxtrainStatus* LoadModelFromBytes(const void* bytes, uint64_t size, const char* name, OnnxtrainModel** out) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckOut(out));
+    RETURN_IF_ERROR(CheckPointer(bytes, "bytes"));
+    const std::span all(static_cast<const std::byte*>(bytes), size);
+    ASSIGN_OR_RETURN(auto model, OnnxModel::LoadBytes(all, name == nullptr ? "model" : name));
+    Store(std::move(model), out);
+    return absl::OkStatus();
+  });
+}
+
+OnnxtrainStatus* CreateTrainer(const OnnxtrainModel* model, const char* config, const OnnxtrainTensor* samples,
+                               uint64_t sample_count, OnnxtrainTrainer** out) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckOut(out));
+    ASSIGN_OR_RETURN(const std::shared_ptr<const OnnxModel> found, Find(model));
+    std::vector<std::string> inputs;
+    for (const ModelInput& input : found->inputs()) inputs.push_back(input.name);
+    ASSIGN_OR_RETURN(const FedSample sample, ReadSample(samples, sample_count, inputs));
+    ASSIGN_OR_RETURN(auto trainer, Trainer::Create(found, config, sample));
+    Store(std::move(trainer), out);
+    return absl::OkStatus();
+  });
+}
+
+OnnxtrainStatus* GetBatchTensorCount(OnnxtrainTrainer* trainer, uint64_t* count) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(count, "count"));
+    ASSIGN_OR_RETURN(const auto found, Find(trainer));
+    *count = found->tensors().size();
+    return absl::OkStatus();
+  });
+}
+
+OnnxtrainStatus* GetBatchTensor(OnnxtrainTrainer* trainer, uint64_t index, OnnxtrainTensor* sample) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(sample, "sample"));
+    ASSIGN_OR_RETURN(const auto found, Find(trainer));
+    const auto& tensors = found->tensors();
+    if (index >= tensors.size()) return Invalid("there is no tensor ", index, ", only ", tensors.size());
+    *sample = Describe(tensors[index].name, tensors[index].sample);
+    return absl::OkStatus();
+  });
+}
+
+OnnxtrainStatus* TrainStep(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
+                           OnnxtrainStepResult* result) {
+  return Guard([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const auto views, ViewTensors(batch, count));
+    return WithTrainer(trainer, [&](Trainer& t) { return t.Step(views, result); });
+  });
+}
+
+OnnxtrainStatus* Evaluate(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
+                          OnnxtrainEvaluation* result) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(result, "result"));
+    ASSIGN_OR_RETURN(const auto views, ViewTensors(batch, count));
+    return WithTrainer(trainer, [&](Trainer& t) -> absl::Status {
+      ASSIGN_OR_RETURN(*result, t.Evaluate(views));
+      return absl::OkStatus();
+    });
+  });
+}
+
+// Stores the tensors that get(trainer) returns.
+template <typename Get>
+OnnxtrainStatus* StoreTensors(OnnxtrainTrainer* trainer, OnnxtrainTensors** out, const Get& get) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckOut(out));
+    return WithTrainer(trainer, [&](Trainer& t) -> absl::Status {
+      ASSIGN_OR_RETURN(auto tensors, get(t));
+      Store<OnnxtrainTensors>(std::make_shared<const TensorList>(std::move(tensors)), out);
+      return absl::OkStatus();
+    });
+  });
+}
+
+using TensorMap = absl::StatusOr<std::map<std::string, HostTensor>>;
+
+OnnxtrainStatus* Predict(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
+                         OnnxtrainTensors** out) {
+  return StoreTensors(trainer, out, [&](Trainer& t) -> TensorMap {
+    ASSIGN_OR_RETURN(const auto views, ViewTensors(batch, count));
+    return t.Predict(views);
+  });
+}
+
+OnnxtrainStatus* GetParameters(OnnxtrainTrainer* trainer, const char* name, OnnxtrainTensors** out) {
+  return StoreTensors(trainer, out, [&](Trainer& t) { return t.GetParameters(name); });
+}
+
+uint64_t GetTensorCount(const OnnxtrainTensors* tensors) {
+  const auto found = TryFind(tensors);
+  return found == nullptr ? 0 : found->size();
+}
+
+OnnxtrainStatus* GetTensor(const OnnxtrainTensors* tensors, uint64_t index, OnnxtrainTensor* tensor) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(tensor, "tensor"));
+    ASSIGN_OR_RETURN(const auto found, Find(tensors));
+    ASSIGN_OR_RETURN(*tensor, found->At(index));
+    return absl::OkStatus();
+  });
+}
+
+OnnxtrainStatus* FindTensor(const OnnxtrainTensors* tensors, const char* name, OnnxtrainTensor* tensor) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(name, "name"));
+    RETURN_IF_ERROR(CheckPointer(tensor, "tensor"));
+    ASSIGN_OR_RETURN(const auto found, Find(tensors));
+    ASSIGN_OR_RETURN(*tensor, found->Find(name));
+    return absl::OkStatus();
+  });
+}
+
+OnnxtrainStatus* SetParameters(OnnxtrainTrainer* trainer, const OnnxtrainTensor* parameters, uint64_t count) {
+  return Guard([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const auto views, ViewTensors(parameters, count));
+    return WithTrainer(trainer, [&](Trainer& t) { return t.SetParameters(views); });
+  });
+}
+
+OnnxtrainStatus* GetLearningRate(OnnxtrainTrainer* trainer, double* rate) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(rate, "rate"));
+    return WithTrainer(trainer, [&](Trainer& t) -> absl::Status {
+      ASSIGN_OR_RETURN(*rate, t.GetLearningRate());
+      return absl::OkStatus();
+    });
+  });
+}
+
+OnnxtrainStatus* SetLearningRate(OnnxtrainTrainer* trainer, double rate) {
+  return Guard([&] { return WithTrainer(trainer, [&](Trainer& t) { return t.SetLearningRate(rate); }); });
+}
+
+OnnxtrainStatus* ExportToFile(OnnxtrainTrainer* trainer, const char* path) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(path, "path"));
+    return WithTrainer(trainer, [&](Trainer& t) { return t.ExportToFile(path); });
+  });
+}
+
+OnnxtrainStatus* ExportToBytes(OnnxtrainTrainer* trainer, OnnxtrainBytes** out) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckOut(out));
+    return WithTrainer(trainer, [&](Trainer& t) -> absl::Status {
+      ASSIGN_OR_RETURN(std::string bytes, t.ExportToBytes());
+      Store<OnnxtrainBytes>(std::make_shared<const std::string>(std::move(bytes)), out);
+      return absl::OkStatus();
+    });
+  });
+}
+
+const void* GetBytesData(const OnnxtrainBytes* bytes) {
+  const auto found = TryFind(bytes);
+  return found == nullptr ? nullptr : found->data();
+}
+
+uint64_t GetBytesSize(const OnnxtrainBytes* bytes) {
+  const auto found = TryFind(bytes);
+  return found == nullptr ? 0 : found->size();
+}
+
+OnnxtrainStatus* Cancel(OnnxtrainTrainer* trainer) {
+  return Guard([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const auto found, Find(trainer));
+    found->Cancel();
+    return absl::OkStatus();
+  });
+}
+
+OnnxtrainStatus* ClearCancel(OnnxtrainTrainer* trainer) {
+  return Guard([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const auto found, Find(trainer));
+    found->ClearCancel();
+    return absl::OkStatus();
+  });
+}
+
+constexpr OnnxtrainApi kApi = {
+    .version = ONNXTRAIN_API_VERSION,
+    .reserved = 0,
+    .GetVersion = GetVersion,
+    .GetStatusCode = GetCode,
+    .GetStatusMessage = GetMessage,
+    .ReleaseStatus = Release,
+    .LoadModelFromFile = LoadModelFromFile,
+    .LoadModelFromBytes = LoadModelFromBytes,
+    .ReleaseModel = ReleaseHandle<OnnxtrainModel>,
+    .CreateTrainer = CreateTrainer,
+    .ReleaseTrainer = ReleaseHandle<OnnxtrainTrainer>,
+    .GetBatchTensorCount = GetBatchTensorCount,
+    .GetBatchTensor = GetBatchTensor,
+    .TrainStep = TrainStep,
+    .Evaluate = Evaluate,
+    .Predict = Predict,
+    .GetTensorCount = GetTensorCount,
+    .GetTensor = GetTensor,
+    .FindTensor = FindTensor,
+    .ReleaseTensors = ReleaseHandle<OnnxtrainTensors>,
+    .GetParameters = GetParameters,
+    .SetParameters = SetParameters,
+    .GetLearningRate = GetLearningRate,
+    .SetLearningRate = SetLearningRate,
+    .ExportToFile = ExportToFile,
+    .ExportToBytes = ExportToBytes,
+    .GetBytesData = GetBytesData,
+    .GetBytesSize = GetBytesSize,
+    .ReleaseBytes = ReleaseHandle<OnnxtrainBytes>,
+    .Cancel = Cancel,
+    .ClearCancel = ClearCancel,
+};
+
+}  // namespace
+}  // namespace onnxtrain::capi
+
+extern "C" const OnnxtrainApi* OnnxtrainGetApi(uint32_t version) {
+  return version >= 1 && version <= ONNXTRAIN_API_VERSION ? &onnxtrain::capi::kApi : nullptr;
+}

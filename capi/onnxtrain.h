@@ -1,0 +1,198 @@
+/* Trains ONNX models inside other programs: the C interface of onnxtrain, C99.
+ *
+ *   const OnnxtrainApi* api = OnnxtrainGetApi(ONNXTRAIN_API_VERSION);
+ *   OnnxtrainModel* model = NULL;
+ *   OnnxtrainStatus* status = api->LoadModelFromFile("x.onnx", &model);
+ *   if (status != NULL) { puts(api->GetStatusMessage(status)); api->ReleaseStatus(status); return 1; }
+ *
+ * One exported function, OnnxtrainGetApi, returns a table of functions. A later version of the library has the same
+ * table with more functions behind it: a program that was built for version 1 works with every later one.
+ *
+ * Status. Functions that can fail return null on success, else a status: a code and one line of text in UTF-8, to be
+ * released with ReleaseStatus. Where a function fails, what it would have stored is null or unchanged. No exception
+ * leaves the library. Fields of the configuration stand in backquotes: "`batch_size`: expected …".
+ *
+ * Handles. Everything that a function stores in an `out` parameter is the caller's to release. A handle that was
+ * released, or is of another kind, is an error of INVALID_ARGUMENT wherever it is used, as are null pointers; releasing
+ * null or a released handle does nothing. Pointers to text and bytes belong to the handle that they were asked of, and
+ * are valid until it is released.
+ *
+ * Threads. Any thread may call any function. Different trainers work at the same time, also those of one model. A
+ * trainer does one thing at a time: while a call works on it, another call for it fails with BUSY, from other threads
+ * and from its own callbacks; Cancel, ClearCancel and the release of handles are allowed. A handle that is released
+ * while a call works on it stays until that call ends.
+ *
+ * The process. The library reads environment variables, and changes none; it handles no signals, sets no locale, prints
+ * nothing and never exits. Trainers of one process share the processors: `threads` in the configuration limits each.
+ */
+#ifndef ONNXTRAIN_H_
+#define ONNXTRAIN_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ONNXTRAIN_API_VERSION 1
+
+typedef struct OnnxtrainStatus OnnxtrainStatus;   /* why a function failed */
+typedef struct OnnxtrainModel OnnxtrainModel;     /* an ONNX model as it was read; immutable */
+typedef struct OnnxtrainTrainer OnnxtrainTrainer; /* weights, optimizer state and compiled programs of one training */
+typedef struct OnnxtrainTensors OnnxtrainTensors; /* tensors by name, with memory of their own; immutable */
+typedef struct OnnxtrainBytes OnnxtrainBytes;     /* a block of bytes; immutable */
+
+typedef enum OnnxtrainCode {
+  ONNXTRAIN_OK = 0,
+  ONNXTRAIN_INVALID_ARGUMENT = 1, /* a wrong call, configuration, model or batch */
+  ONNXTRAIN_NOT_FOUND = 2,        /* no such file, parameter or backend */
+  ONNXTRAIN_UNSUPPORTED = 3,      /* operators or options that cannot be trained */
+  ONNXTRAIN_OUT_OF_MEMORY = 4,
+  ONNXTRAIN_CANCELLED = 5,   /* by Cancel */
+  ONNXTRAIN_BUSY = 6,        /* another call works on the trainer */
+  ONNXTRAIN_UNAVAILABLE = 7, /* a file, disk or device failed, or has changed */
+  ONNXTRAIN_INTERNAL = 8     /* a fault of the library */
+} OnnxtrainCode;
+
+/* Element types, with the numbers of ONNX (TensorProto.DataType). */
+typedef enum OnnxtrainType {
+  ONNXTRAIN_FLOAT = 1,
+  ONNXTRAIN_UINT8 = 2,
+  ONNXTRAIN_INT8 = 3,
+  ONNXTRAIN_UINT16 = 4,
+  ONNXTRAIN_INT16 = 5,
+  ONNXTRAIN_INT32 = 6,
+  ONNXTRAIN_INT64 = 7,
+  ONNXTRAIN_BOOL = 9, /* one byte, 0 or 1 */
+  ONNXTRAIN_FLOAT16 = 10,
+  ONNXTRAIN_DOUBLE = 11,
+  ONNXTRAIN_UINT32 = 12,
+  ONNXTRAIN_UINT64 = 13,
+  ONNXTRAIN_BFLOAT16 = 16
+} OnnxtrainType;
+
+/* A dense row-major tensor. The memory belongs to the caller where it is passed to a function, which reads it until it
+ * returns; to the handle where it is returned. */
+typedef struct OnnxtrainTensor {
+  const char* name;
+  int32_t type; /* of OnnxtrainType */
+  int32_t rank;
+  const int64_t* shape; /* `rank` extents; may be null where rank is 0 */
+  const void* data;     /* may be null where only type and shape are asked for */
+  uint64_t bytes;       /* of data: elements × size of the element type */
+} OnnxtrainTensor;
+
+/* Of one update. */
+typedef struct OnnxtrainStepResult {
+  double loss;          /* mean over the targets of the batch, before the update; NaN where it was skipped */
+  double grad_norm;     /* of all gradients together, before clipping */
+  double learning_rate; /* that the update was made with */
+  int64_t step;         /* updates so far, this one included */
+  int64_t skipped;      /* 1: a gradient was not finite, and the weights stay as they were */
+} OnnxtrainStepResult;
+
+/* Of one evaluated batch. The mean over several batches is the sum of loss × weight divided by the sum of weight. */
+typedef struct OnnxtrainEvaluation {
+  double loss;     /* mean over the targets of the batch */
+  double weight;   /* of these targets: their number, without class weights */
+  double correct;  /* correct predictions; 0 where the loss counts none */
+  double targets;  /* that `correct` is a part of */
+  int64_t samples; /* of the batch */
+} OnnxtrainEvaluation;
+
+typedef struct OnnxtrainApi {
+  uint32_t version; /* of this table */
+  uint32_t reserved;
+
+  /* "0.1.0". Valid for ever. */
+  const char* (*GetVersion)(void);
+
+  /* Of null: ONNXTRAIN_OK and "". The text is valid until the status is released. */
+  OnnxtrainCode (*GetStatusCode)(const OnnxtrainStatus* status);
+  const char* (*GetStatusMessage)(const OnnxtrainStatus* status);
+  void (*ReleaseStatus)(OnnxtrainStatus* status);
+
+  /* Reads and checks a model. Of a file, large weights stay in the file, which must not be changed in place while the
+   * model or a trainer of it is used; replacing it is harmless. Bytes are copied, must hold all weights themselves, and
+   * are called `name` in messages (null: "model"). */
+  OnnxtrainStatus* (*LoadModelFromFile)(const char* path, OnnxtrainModel** out);
+  OnnxtrainStatus* (*LoadModelFromBytes)(const void* bytes, uint64_t size, const char* name, OnnxtrainModel** out);
+  void (*ReleaseModel)(OnnxtrainModel* model);
+
+  /* Makes a trainer. `config`: a JSON object of the fields that `onnxtrain train --help` lists, with underscores in
+   * place of dashes, for example {"optimizer": "adamw", "lr": 1e-3, "freeze": ["encoder*"]}; null: all defaults. An
+   * unknown field, and one that has no effect here, is an error that names it. Data and loop are the caller's: fields
+   * about them are such errors. `max_steps` is the length of a schedule that has an end.
+   *
+   * `samples`, `sample_count`: what follows neither from the model nor from defaults, as tensors without data whose
+   * shape is that of one sample, without the batch axis: inputs with free dimensions, and labels ("label", or the name
+   * that the loss gives them) where the loss fits more than one kind. null, 0: everything follows.
+   *
+   * The trainer keeps what it needs of the model, which may be released. The first step compiles, for each size of
+   * batch. */
+  OnnxtrainStatus* (*CreateTrainer)(const OnnxtrainModel* model, const char* config, const OnnxtrainTensor* samples,
+                                    uint64_t sample_count, OnnxtrainTrainer** out);
+  void (*ReleaseTrainer)(OnnxtrainTrainer* trainer);
+
+  /* The tensors of a batch: inputs first, then labels. `index` runs from 0; the count is stored in *count. Fills
+   * *sample with name, type and the shape of one sample; valid until the trainer is released. */
+  OnnxtrainStatus* (*GetBatchTensorCount)(OnnxtrainTrainer* trainer, uint64_t* count);
+  OnnxtrainStatus* (*GetBatchTensor)(OnnxtrainTrainer* trainer, uint64_t index, OnnxtrainTensor* sample);
+
+  /* Makes one update on a batch: tensors by name, in any order, with one batch extent. Larger batches than the
+   * micro-batch (`micro_batch_size`, else `batch_size`) are accumulated. Tensors of the type that GetBatchTensor tells
+   * are read in place where their data is a multiple of 64 bytes, and copied once otherwise; other types of numbers are
+   * converted, where every value has an equal one. Class labels and indices are checked. `result` may be null, which
+   * lets a GPU work on while the caller prepares the next batch. */
+  OnnxtrainStatus* (*TrainStep)(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
+                                OnnxtrainStepResult* result);
+  /* Evaluates a batch with its labels in inference mode, and with the average of the weights where `ema_decay` keeps
+   * one. */
+  OnnxtrainStatus* (*Evaluate)(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
+                               OnnxtrainEvaluation* result);
+  /* Runs the model on a batch in the same way, without labels. *out gets the outputs of the model by name. */
+  OnnxtrainStatus* (*Predict)(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
+                              OnnxtrainTensors** out);
+
+  uint64_t (*GetTensorCount)(const OnnxtrainTensors* tensors); /* 0 of null */
+  /* Fills *tensor, which is valid until the tensors are released. */
+  OnnxtrainStatus* (*GetTensor)(const OnnxtrainTensors* tensors, uint64_t index, OnnxtrainTensor* tensor);
+  OnnxtrainStatus* (*FindTensor)(const OnnxtrainTensors* tensors, const char* name, OnnxtrainTensor* tensor);
+  void (*ReleaseTensors)(OnnxtrainTensors* tensors);
+
+  /* A copy of the weights that training changes, with running statistics, by initializer name: those of one name, or
+   * all where `name` is null. */
+  OnnxtrainStatus* (*GetParameters)(OnnxtrainTrainer* trainer, const char* name, OnnxtrainTensors** out);
+  /* Sets such weights, of the shapes that GetParameters tells; float types are converted. All or none: where one does
+   * not fit, nothing changes. Averages of the weights get the same values; moments of the optimizer stay. */
+  OnnxtrainStatus* (*SetParameters)(OnnxtrainTrainer* trainer, const OnnxtrainTensor* parameters, uint64_t count);
+
+  /* Gets the rate of the next update. Sets the base rate, which the schedule multiplies by its factor: with a constant
+   * schedule, the rate of all further updates. */
+  OnnxtrainStatus* (*GetLearningRate)(OnnxtrainTrainer* trainer, double* rate);
+  OnnxtrainStatus* (*SetLearningRate)(OnnxtrainTrainer* trainer, double rate);
+
+  /* Exports the model with the trained weights, for inference: names, order, metadata and untouched weights stay as
+   * they were read. To a file: atomically; external data stays external. To bytes: not for external data. */
+  OnnxtrainStatus* (*ExportToFile)(OnnxtrainTrainer* trainer, const char* path);
+  OnnxtrainStatus* (*ExportToBytes)(OnnxtrainTrainer* trainer, OnnxtrainBytes** out);
+
+  const void* (*GetBytesData)(const OnnxtrainBytes* bytes); /* null of null */
+  uint64_t (*GetBytesSize)(const OnnxtrainBytes* bytes);    /* 0 of null */
+  void (*ReleaseBytes)(OnnxtrainBytes* bytes);
+
+  /* Ends the call that works on the trainer as soon as possible, and lets later ones fail, with CANCELLED, until
+   * ClearCancel. An update that is ended has changed nothing. From any thread, and from callbacks. */
+  OnnxtrainStatus* (*Cancel)(OnnxtrainTrainer* trainer);
+  OnnxtrainStatus* (*ClearCancel)(OnnxtrainTrainer* trainer);
+} OnnxtrainApi;
+
+/* Returns the table of functions, valid for ever; null where the library is older than `version`, or `version` is 0. */
+const OnnxtrainApi* OnnxtrainGetApi(uint32_t version);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ONNXTRAIN_H_ */

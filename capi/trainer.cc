@@ -1,0 +1,123 @@
+#include "capi/trainer.h"
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "capi/config.h"
+#include "frontend/base/status.h"
+#include "frontend/onnx/export.h"
+#include "optim/auto/session_setup.h"
+
+namespace onnxtrain::capi {
+
+absl::StatusOr<std::shared_ptr<Trainer>> Trainer::Create(const std::shared_ptr<const OnnxModel>& model,
+                                                         const char* config, const FedSample& sample) {
+  ASSIGN_OR_RETURN(const TrainConfig parsed, ReadConfig(config));
+  ASSIGN_OR_RETURN(FedTraining training, PrepareFedTraining(parsed, model, sample, MakeBackend));
+  return std::shared_ptr<Trainer>(new Trainer(std::move(training)));
+}
+
+template <typename Work>
+auto Trainer::WithAverage(bool average, const Work& work) -> decltype(work()) {
+  RETURN_IF_ERROR(session().UseAverage(average));
+  auto result = work();
+  RETURN_IF_ERROR(session().UseAverage(false));
+  return result;
+}
+
+// So that the next report is of one update.
+absl::Status Trainer::ReportEarlierSteps() {
+  return std::exchange(unreported_, false) ? session().Report().status() : absl::OkStatus();
+}
+
+absl::Status Trainer::Step(std::span<const NamedTensorView> batch, OnnxtrainStepResult* result) {
+  if (result != nullptr) RETURN_IF_ERROR(ReportEarlierSteps());
+  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, true));
+  RETURN_IF_ERROR(session().Step(*global_batch));
+  unreported_ = result == nullptr;
+  if (result == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const StepReport report, session().Report());
+  *result = {.loss = report.skipped > 0 ? std::numeric_limits<double>::quiet_NaN() : report.loss,
+             .grad_norm = report.grad_norm,
+             .learning_rate = report.learning_rate,
+             .step = session().steps(),
+             .skipped = report.skipped};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OnnxtrainEvaluation> Trainer::Evaluate(std::span<const NamedTensorView> batch) {
+  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, true));
+  ASSIGN_OR_RETURN(const Evaluation e, WithAverage(true, [&] { return session().Evaluate(*global_batch); }));
+  return OnnxtrainEvaluation{.loss = MeanLoss(session().loss(), e),
+                             .weight = e.weights[session().loss().lead],
+                             .correct = e.correct,
+                             .targets = e.targets,
+                             .samples = global_batch->samples()};
+}
+
+absl::StatusOr<std::map<std::string, HostTensor>> Trainer::Predict(std::span<const NamedTensorView> batch) {
+  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, false));
+  ASSIGN_OR_RETURN(Evaluation e, WithAverage(true, [&] { return session().Predict(*global_batch); }));
+  return std::move(e.outputs);
+}
+
+absl::StatusOr<std::map<std::string, HostTensor>> Trainer::GetParameters(const char* name) {
+  ASSIGN_OR_RETURN(auto weights, session().Weights());
+  if (name == nullptr) return weights;
+  const auto found = weights.find(name);
+  if (found == weights.end()) return absl::NotFoundError(StrCat("there is no trained weight '", name, "'"));
+  return std::map<std::string, HostTensor>{*found};
+}
+
+absl::Status Trainer::SetParameters(std::span<const NamedTensorView> parameters) {
+  ASSIGN_OR_RETURN(const auto weights, session().Weights());
+  std::map<std::string, HostTensor> set;
+  for (const auto& [name, tensor] : parameters) {
+    const auto weight = weights.find(name);
+    if (weight == weights.end()) return absl::NotFoundError(StrCat("there is no trained weight '", name, "'"));
+    const Type& type = weight->second.type();
+    if (tensor.shape() != type.shape || !IsFloat(tensor.dtype()))
+      return Invalid("weight '", name, "' is ", ToString(type), ", got ", ToString(tensor.type()));
+    if (!set.emplace(name, tensor.CastTo(type.dtype)).second) return Invalid("weight '", name, "' is there twice");
+  }
+  return session().SetWeights(set);
+}
+
+absl::StatusOr<double> Trainer::GetLearningRate() {
+  RETURN_IF_ERROR(session().Report().status());  // counts skipped updates
+  unreported_ = false;
+  const SessionCounters counters = session().counters();
+  const double lr = training_.optimizer.spec.lr;
+  return lr * rate_factor_ *
+         ScheduleFactor(training_.optimizer.schedule, lr, counters.attempted - counters.reported_skips);
+}
+
+absl::Status Trainer::SetLearningRate(double rate) {
+  const double lr = training_.optimizer.spec.lr;
+  if (!std::isfinite(rate) || rate < 0) return Invalid("learning rate ", rate, ": expected a number of at least 0");
+  if (lr == 0) return Invalid("`lr` 0: a rate of 0 cannot be changed");
+  RETURN_IF_ERROR(session().SetPlateau(rate / lr));
+  rate_factor_ = rate / lr;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::map<std::string, HostTensor>> Trainer::WeightsToExport() {
+  return WithAverage(training_.config.export_weights != "last", [&] { return session().Weights(); });
+}
+
+absl::Status Trainer::ExportToFile(const std::string& path) {
+  const OnnxModel& model = *training_.models->model();
+  std::error_code ignored;
+  if (!model.in_memory() && std::filesystem::equivalent(path, model.path(), ignored))
+    return Invalid(path, ": is the file of the model, which is still needed");
+  ASSIGN_OR_RETURN(const auto weights, WeightsToExport());
+  return Export(model, weights, path).status();
+}
+
+absl::StatusOr<std::string> Trainer::ExportToBytes() {
+  ASSIGN_OR_RETURN(const auto weights, WeightsToExport());
+  return ExportBytes(*training_.models->model(), weights);
+}
+
+}  // namespace onnxtrain::capi

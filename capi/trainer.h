@@ -1,0 +1,65 @@
+// A trainer behind a handle: one call at a time, which another thread may cancel.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "capi/onnxtrain.h"
+#include "frontend/base/cancellation.h"
+#include "optim/auto/fed_training.h"
+
+namespace onnxtrain::capi {
+
+class Trainer {
+ public:
+  static absl::StatusOr<std::shared_ptr<Trainer>> Create(const std::shared_ptr<const OnnxModel>& model,
+                                                         const char* config, const FedSample& sample);
+
+  void Cancel() { cancelled_ = true; }
+  void ClearCancel() { cancelled_ = false; }
+
+  // Calls work(), unless another call works on the trainer or it is cancelled.
+  template <typename Work>
+  absl::Status Run(const Work& work) {
+    if (busy_.exchange(true, std::memory_order_acquire)) return absl::AbortedError("another call works on the trainer");
+    const std::unique_ptr<std::atomic<bool>, Unlock> lock(&busy_);
+    if (cancelled_) return absl::CancelledError("the trainer is cancelled");
+    const CancelScope scope(&cancelled_);
+    return work();
+  }
+
+  // The rest within Run.
+  const std::vector<FedTensor>& tensors() const { return training_.batches.tensors(); }
+  absl::Status Step(std::span<const NamedTensorView> batch, OnnxtrainStepResult* result);
+  absl::StatusOr<OnnxtrainEvaluation> Evaluate(std::span<const NamedTensorView> batch);
+  absl::StatusOr<std::map<std::string, HostTensor>> Predict(std::span<const NamedTensorView> batch);
+  absl::StatusOr<std::map<std::string, HostTensor>> GetParameters(const char* name);
+  absl::Status SetParameters(std::span<const NamedTensorView> parameters);
+  absl::StatusOr<double> GetLearningRate();
+  absl::Status SetLearningRate(double rate);
+  absl::Status ExportToFile(const std::string& path);
+  absl::StatusOr<std::string> ExportToBytes();
+
+ private:
+  struct Unlock {
+    void operator()(std::atomic<bool>* busy) const { busy->store(false, std::memory_order_release); }
+  };
+  explicit Trainer(FedTraining training) : training_(std::move(training)) {}
+  Session& session() { return *training_.session; }
+  absl::Status ReportEarlierSteps();
+  // With the averages of the weights in their place, where the session keeps some and `average`.
+  template <typename Work>
+  auto WithAverage(bool average, const Work& work) -> decltype(work());
+  absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport();
+
+  FedTraining training_;
+  double rate_factor_ = 1;
+  bool unreported_ = false;  // updates were made since the last report
+  std::atomic<bool> busy_{false}, cancelled_{false};
+};
+
+}  // namespace onnxtrain::capi
