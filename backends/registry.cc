@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <filesystem>
+#include <mutex>
 
 #include "frontend/base/status.h"
 
@@ -10,6 +11,8 @@ namespace onnxtrain {
 namespace {
 
 constexpr std::string_view kKnown[] = {"cpu", "torch"};
+// The torch backend over a libtorch with CUDA, where one is installed beside the other.
+constexpr std::string_view kTorchCuda = "torch_cuda";
 
 std::filesystem::path CoreFolder() {
   Dl_info info;
@@ -19,6 +22,23 @@ std::filesystem::path CoreFolder() {
 
 std::filesystem::path GetLibraryPath(std::string_view name) {
   return CoreFolder() / StrCat("libonnxtrain_backend_", name, ".so");
+}
+
+bool IsInstalled(std::string_view name) { return std::filesystem::exists(GetLibraryPath(name)); }
+
+bool IsCuda(const BackendOptions& options) { return options.device.starts_with("cuda"); }
+
+// Two libtorches share symbols that are unique in a process, so the first that is loaded stays the only one.
+absl::StatusOr<std::string_view> ChooseLibtorch(const BackendOptions& options) {
+  static std::mutex mutex;
+  static std::string_view loaded;
+  const std::lock_guard lock(mutex);
+  const bool cuda = IsInstalled(kTorchCuda) && (IsCuda(options) || !IsInstalled("torch"));
+  const std::string_view wanted = cuda ? kTorchCuda : "torch";
+  if (loaded.empty()) loaded = wanted;
+  if (loaded != wanted && IsCuda(options))
+    return absl::UnavailableError(StrCat("device ", options.device, ": this process has loaded a libtorch without CUDA"));
+  return loaded;
 }
 
 absl::StatusOr<CreateBackendFn> Load(std::string_view name) {
@@ -36,7 +56,7 @@ absl::StatusOr<CreateBackendFn> Load(std::string_view name) {
 std::vector<std::string> BackendNames() {
   std::vector<std::string> names;
   for (std::string_view name : kKnown) {
-    if (std::filesystem::exists(GetLibraryPath(name))) names.emplace_back(name);
+    if (IsInstalled(name) || (name == "torch" && IsInstalled(kTorchCuda))) names.emplace_back(name);
   }
   return names;
 }
@@ -45,14 +65,16 @@ bool MayHaveGpu() { return std::filesystem::exists("/dev/nvidia0"); }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name, const BackendOptions& options) {
   if (name == "auto") {
-    const bool cuda_wanted = options.device.starts_with("cuda") || MayHaveGpu();
-    if (cuda_wanted) {
+    if (IsCuda(options) || MayHaveGpu()) {
       BackendOptions cuda = options;
-      if (!cuda.device.starts_with("cuda")) cuda.device = "cuda:0";
+      if (!IsCuda(options)) cuda.device = "cuda:0";
       auto backend = CreateBackend("torch", cuda);
-      if (backend.ok() || options.device.starts_with("cuda")) return backend;
+      if (backend.ok() || IsCuda(options)) return backend;
     }
     return CreateBackend("cpu", options);
+  }
+  if (name == "torch") {
+    ASSIGN_OR_RETURN(name, ChooseLibtorch(options));
   }
   ASSIGN_OR_RETURN(CreateBackendFn create, Load(name));
   absl::Status status;

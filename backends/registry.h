@@ -18,7 +18,8 @@ std::vector<std::string> BackendNames();  // "cpu", "torch": those whose library
 bool MayHaveGpu();
 
 // `name` is one of BackendNames(), or "auto": torch where there is a usable CUDA device, else cpu. Set the environment
-// (thread count, wait policy) before: the libraries read it when they are loaded.
+// (thread count, wait policy) before: the libraries read it when they are loaded. "torch" on a CUDA device is
+// libonnxtrain_backend_torch_cuda.so where that is installed; a process keeps the first of the two that it loads.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name, const BackendOptions& options);
 
 }  // namespace onnxtrain

@@ -3,10 +3,13 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Device.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/version.h>
 
 #include "absl/strings/str_join.h"
 #include "backends/promote_types.h"
+#include "backends/torch/cuda.h"
+#include "backends/torch/device_scope.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/program.h"
@@ -54,6 +57,9 @@ class TorchBackend : public Backend {
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return AllocateBuffer(bytes, device_); }
 
+  size_t FreeMemory() const override {
+    return device_.is_cpu() ? Backend::FreeMemory() : FreeDeviceMemory(device_);
+  }
   absl::Status Synchronize() override {
     return CatchTorchErrors("", [this] { SynchronizeDevice(device_); });
   }
@@ -78,15 +84,26 @@ class TorchBackend : public Backend {
   at::Device device_;
 };
 
+// Without the libraries of the device, libtorch's own message lists everything that it has.
+absl::Status CheckDevice(at::Device device) {
+  if (c10::impl::hasDeviceGuardImpl(device.type())) return absl::OkStatus();
+  return absl::UnavailableError(StrCat("device ", device.str(), ": this libtorch (", TORCH_VERSION,
+                                       ") has no kernels for it; tools/setup_cuda.sh installs one with CUDA"));
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
   std::unique_ptr<Backend> backend;
+  absl::Status known;
   RETURN_IF_ERROR(CatchTorchErrors(StrCat("device ", options.device, ": "), [&] {
     const at::Device device(options.device);
+    known = CheckDevice(device);
+    if (!known.ok()) return;
     // The thread count is ATen's, one for the process.
     if (options.threads > 0) at::set_num_threads(options.threads);
     at::zeros({1}, at::TensorOptions().device(device));  // fails here where the device is not there
     backend = std::make_unique<TorchBackend>(device);
   }));
+  RETURN_IF_ERROR(known);
   return backend;
 }
 

@@ -6,11 +6,11 @@
 #include <optional>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/InferenceMode.h>
 
 #include "backends/bindings.h"
 #include "backends/memory_plan.h"
+#include "backends/torch/cuda.h"
+#include "backends/torch/device_scope.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/scratch.h"
@@ -20,13 +20,6 @@
 
 namespace onnxtrain::aten {
 namespace {
-
-// What stands around every use of ATen.
-struct Scope {
-  explicit Scope(at::Device device) : device_guard(device) {}
-  c10::InferenceMode inference;
-  c10::OptionalDeviceGuard device_guard;
-};
 
 struct Step {
   std::string where;  // for messages
@@ -54,6 +47,7 @@ class TorchProgram : public Program {
   absl::StatusOr<HostTensor> Fetch(ValueId value) const override;
 
  private:
+  bool timed() const { return !seconds_.empty() || recorded_ != nullptr; }
   absl::Status Refresh();
   void* At(const Place& place) const;
   std::vector<const void*> GetAddresses(const Step& step) const;
@@ -61,6 +55,7 @@ class TorchProgram : public Program {
   aten::Run PrepareNode(const Node& node) const;
   absl::Status BindZeros(std::vector<std::unique_ptr<Buffer>>* buffers);
   void Unbind();
+  void RunSteps(const Step** at);
   void RunTimed(const Step& step);
 
   const Graph graph_;
@@ -75,10 +70,12 @@ class TorchProgram : public Program {
   std::vector<NodeRun>* recorded_ = nullptr;
   std::vector<at::Tensor> views_;  // by value id; undefined where the value has no place
   bool stale_ = true;              // bound since the kernels were prepared
+  Replay replay_;
 };
 
 TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at::Device device)
-    : graph_(graph), device_(device), keep_values_(options.keep_values), bindings_(graph_, plan_) {
+    : graph_(graph), device_(device), keep_values_(options.keep_values), bindings_(graph_, plan_),
+      replay_(FindRecorder(device)) {
   plan_ = PlanMemory(graph_, {.alignment = device.is_cpu() ? size_t{64} : size_t{512}, .reuse = !keep_values_});
   memory_ = {.arena = plan_.arena_bytes, .lower_bound = plan_.lower_bound, .scratch = 0};
   views_.resize(graph_.values().size());
@@ -88,7 +85,7 @@ TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at
 }
 
 absl::Status TorchProgram::UploadConstants() {
-  Scope scope(device_);
+  const DeviceScope scope(device_);
   for (const Node& node : graph_.nodes()) {
     if (node.op != "Constant") continue;
     const HostTensor& value = *node.attrs.Tensor("value");
@@ -148,6 +145,7 @@ absl::Status TorchProgram::Prepare(Step& step) {
 // Recreates the views of memory that has moved, and prepares the kernels that use it again.
 absl::Status TorchProgram::Refresh() {
   RETURN_IF_ERROR(bindings_.CheckAllBound());
+  replay_.Reset();
   for (size_t v = 0; v < views_.size(); ++v) {
     if (plan_.places[v].where != Place::Where::kNone)
       views_[v] = MakeView(At(plan_.places[v]), graph_.type(v), device_);
@@ -163,19 +161,23 @@ absl::Status TorchProgram::Refresh() {
 }
 
 absl::Status TorchProgram::Run() {
-  Scope scope(device_);
+  const DeviceScope scope(device_);
   if (stale_) RETURN_IF_ERROR(Refresh());
-  const bool timed = !seconds_.empty() || recorded_ != nullptr;
   const Step* at = nullptr;
   // One guard for the whole run; the step says where it failed.
   absl::Status status = CatchTorchErrors("", [&] {
-    for (const Step& step : steps_) {
-      at = &step;
-      if (!step.run) continue;
-      timed&& step.node >= 0 ? RunTimed(step) : step.run();
-    }
+    timed() ? RunSteps(&at) : replay_.Run([&] { RunSteps(&at); });
   });
-  return status.ok() ? status : Annotate(status, at->where);
+  return status.ok() || at == nullptr ? status : Annotate(status, at->where);
+}
+
+// *at is the step that runs.
+void TorchProgram::RunSteps(const Step** at) {
+  for (const Step& step : steps_) {
+    *at = &step;
+    if (!step.run) continue;
+    timed() && step.node >= 0 ? RunTimed(step) : step.run();
+  }
 }
 
 void TorchProgram::RunTimed(const Step& step) {
@@ -192,7 +194,7 @@ absl::StatusOr<HostTensor> TorchProgram::Fetch(ValueId value) const {
   if (!keep_values_) return absl::FailedPreconditionError("the program was compiled without keep_values");
   if (!views_[value].defined()) return absl::NotFoundError(StrCat("value ", value, " is not computed"));
   HostTensor result;
-  Scope scope(device_);
+  const DeviceScope scope(device_);
   RETURN_IF_ERROR(CatchTorchErrors("", [&] { result = Download(views_[value], graph_.type(value)); }));
   return result;
 }
@@ -225,7 +227,7 @@ void TorchProgram::Unbind() {
 
 // Zeros are invalid for some kernels (integer division), so a failed run is no error.
 absl::Status TorchProgram::MeasureScratch() {
-  Scope scope(device_);
+  const DeviceScope scope(device_);
   std::vector<std::unique_ptr<Buffer>> buffers;
   RETURN_IF_ERROR(BindZeros(&buffers));
   RETURN_IF_ERROR(Refresh());

@@ -1,10 +1,12 @@
 #include "backends/torch/tensor.h"
 
+#include <cstring>
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "backends/torch/device_scope.h"
 #include "backends/torch/guard.h"
 #include "frontend/base/status.h"
 
@@ -64,21 +66,42 @@ at::Tensor HostBytes(const std::byte* data, size_t size) {
                        at::TensorOptions().dtype(at::kByte));
 }
 
+// Copies through pinned memory, which a device reads while the caller goes on. libtorch keeps it until it was read.
+void WriteBehind(at::Tensor to, std::span<const std::byte> bytes) {
+  const auto pinned = at::TensorOptions().dtype(at::kByte).pinned_memory(true);
+  const at::Tensor staged = at::empty({static_cast<int64_t>(bytes.size())}, pinned);
+  std::memcpy(staged.data_ptr(), bytes.data(), bytes.size());
+  to.copy_(staged, /*non_blocking=*/true);
+}
+
 class TensorBuffer : public Buffer {
  public:
-  TensorBuffer(size_t bytes, at::Device device)
-      : bytes_(at::zeros({static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device))) {}
+  TensorBuffer(size_t bytes, at::Device device) : device_(device) {
+    const DeviceScope scope(device);
+    bytes_ = at::zeros({static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device));
+  }
 
   size_t size() const override { return static_cast<size_t>(bytes_.numel()); }
   void* data() override { return bytes_.data_ptr(); }
 
   absl::Status Write(size_t offset, std::span<const std::byte> bytes) override {
     RETURN_IF_ERROR(CheckRange(offset, bytes.size()));
-    return CatchTorchErrors("", [&] { Part(offset, bytes.size()).copy_(HostBytes(bytes.data(), bytes.size())); });
+    return CatchTorchErrors("", [&] {
+      const DeviceScope scope(device_);
+      const at::Tensor part = Part(offset, bytes.size());
+      if (device_.is_cpu() || bytes.size() > kMostStaged) {
+        part.copy_(HostBytes(bytes.data(), bytes.size()));
+      } else {
+        WriteBehind(part, bytes);
+      }
+    });
   }
   absl::Status Read(size_t offset, std::span<std::byte> bytes) const override {
     RETURN_IF_ERROR(CheckRange(offset, bytes.size()));
-    return CatchTorchErrors("", [&] { HostBytes(bytes.data(), bytes.size()).copy_(Part(offset, bytes.size())); });
+    return CatchTorchErrors("", [&] {
+      const DeviceScope scope(device_);
+      HostBytes(bytes.data(), bytes.size()).copy_(Part(offset, bytes.size()));
+    });
   }
 
  private:
@@ -90,6 +113,9 @@ class TensorBuffer : public Buffer {
     return bytes_.narrow(0, static_cast<int64_t>(offset), static_cast<int64_t>(length));
   }
 
+  static constexpr size_t kMostStaged = size_t{256} << 20;  // of one write; larger ones are weights, written once
+
+  at::Device device_;
   at::Tensor bytes_;
 };
 
@@ -112,11 +138,6 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes, at::Device 
   RETURN_IF_ERROR(CatchTorchErrors(StrCat("buffer of ", bytes, " bytes: "),
                                    [&] { buffer = std::make_unique<TensorBuffer>(bytes, device); }));
   return buffer;
-}
-
-void SynchronizeDevice(at::Device device) {
-  if (device.is_cpu()) return;
-  c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
 }
 
 }  // namespace onnxtrain::aten

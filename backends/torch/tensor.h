@@ -25,7 +25,4 @@ HostTensor Download(const at::Tensor& tensor, const Type& type);
 // Allocates zeroed bytes on the device.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes, at::Device device);
 
-// Waits for the device's queue.
-void SynchronizeDevice(at::Device device);
-
 }  // namespace onnxtrain::aten

@@ -12,6 +12,7 @@
 #include "frontend/onnx/import.h"
 #include "tests/conformance/manifest.h"
 #include "tests/shared_files.h"
+#include "tests/test_device.h"
 #include "tools/onnx_conformance/run_case.h"
 #include "tools/op_table/op_table.h"
 
@@ -37,7 +38,7 @@ constexpr std::string_view kBackends[] = {"cpu", "torch"};
 Backend* BackendNamed(std::string_view name) {
   static auto* backends = new std::map<std::string, std::unique_ptr<Backend>, std::less<>>;
   auto it = backends->find(name);
-  if (it == backends->end()) it = backends->emplace(name, CreateBackend(name, {.threads = 2}).value()).first;
+  if (it == backends->end()) it = backends->emplace(name, CreateBackend(name, TestOptions(name, 2)).value()).first;
   return it->second.get();
 }
 

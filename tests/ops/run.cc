@@ -4,6 +4,7 @@
 
 #include "backends/registry.h"
 #include "frontend/base/status.h"
+#include "tests/test_device.h"
 
 namespace onnxtrain::cases {
 
@@ -11,7 +12,7 @@ Backend& BackendNamed(std::string_view name) {
   static auto* backends = new std::map<std::string, std::unique_ptr<Backend>, std::less<>>;
   auto it = backends->find(name);
   if (it == backends->end()) {
-    auto made = CreateBackend(name, {.threads = 2});
+    auto made = CreateBackend(name, TestOptions(name, 2));
     if (!made.ok()) {
       ADD_FAILURE() << made.status();
       std::abort();

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "tests/optim/replay.h"
+#include "tests/test_device.h"
 
 namespace onnxtrain {
 namespace {
@@ -38,7 +39,7 @@ TEST(Average, FollowsTheWeights) {
 
 TEST(Average, ChangesPlacesWithTheWeights) {
   for (const char* name : {"cpu", "torch"}) {
-    auto backend = CreateBackend(name, {.threads = 1}).value();
+    auto backend = CreateBackend(name, TestOptions(name, 1)).value();
     const Graph graph = BuildSwap(DType::kFloat32, {{"a", 100, {}, {}}, {"b", 3, {}, {}}});
     EXPECT_TRUE(Verify(graph).ok()) << Verify(graph);
     auto program = BoundProgram::Make(*backend, backend->Legalize(graph).value()).value();

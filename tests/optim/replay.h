@@ -13,6 +13,7 @@
 #include "frontend/ops/check.h"
 #include "optim/rules/rule.h"
 #include "optim/training_graph.h"
+#include "tests/test_device.h"
 
 namespace onnxtrain {
 
@@ -23,7 +24,7 @@ class Replay {
  public:
   // One group "g" with one parameter "w" of this shape.
   Replay(const std::string& backend, const UpdateSpec& spec, double decay, const Shape& shape, const Vector& start) {
-    auto made = CreateBackend(backend, {.threads = 1});
+    auto made = CreateBackend(backend, TestOptions(backend, 1));
     EXPECT_TRUE(made.ok()) << made.status();
     backend_ = *std::move(made);
     const bool per_tensor = FindRule(spec.optimizer)->per_tensor || spec.optimizer.agc > 0;

@@ -7,6 +7,7 @@
 #include "frontend/data/formats/npz.h"
 #include "optim/global_batch.h"
 #include "tests/optim/replay.h"
+#include "tests/test_device.h"
 
 namespace onnxtrain {
 namespace {
@@ -86,7 +87,7 @@ class LossRun {
     auto graph = BuildMicro(model, choice_, spec, batch, {});
     EXPECT_TRUE(graph.ok()) << c.name << " " << graph.status();
     EXPECT_TRUE(Verify(*graph).ok()) << c.name << " " << Verify(*graph);
-    backend_ = CreateBackend(backend, {.threads = 1}).value();
+    backend_ = CreateBackend(backend, TestOptions(backend, 1)).value();
     run_ = BoundProgram::Make(*backend_, backend_->Legalize(*graph).value()).value();
     std::vector<std::string> names;
     for (const LossFeed& feed : choice_.feeds) names.push_back(feed.name);

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "optim/session.h"
 #include "tests/parity/reference.h"
+#include "tests/test_device.h"
 
 namespace onnxtrain::parity {
 namespace {
@@ -75,7 +76,7 @@ absl::StatusOr<Run> Start(const Setting& s) {
   options.micro_batch = s.micro_batch;
   options.step_form = s.form;
   Run run;
-  ASSIGN_OR_RETURN(run.backend, CreateBackend(s.backend, {}));
+  ASSIGN_OR_RETURN(run.backend, CreateBackend(s.backend, TestOptions(s.backend)));
   ASSIGN_OR_RETURN(run.session, Session::Create(model, run.backend.get(), options));
   return run;
 }

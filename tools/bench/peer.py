@@ -27,6 +27,11 @@ def peak_resident():
         return next(int(line.split()[1]) * 1024 for line in f if line.startswith('VmHWM'))
 
 
+def peak_bytes(device, before):
+    """Returns the peak memory: of the GPU if there is one, else what this process has above `before`."""
+    return torch.cuda.max_memory_allocated() if device.startswith('cuda') else peak_resident() - before
+
+
 def state_bytes(model, optimizer):
     """Returns the bytes that persist between steps: parameters, buffers, gradients, moments."""
     tensors = list(model.buffers())
@@ -90,7 +95,7 @@ def main(spec):
             begin = time.perf_counter()
             training.step()
             seconds.append(time.perf_counter() - begin)
-        print(json.dumps({'seconds': seconds, 'peak_bytes': peak_resident() - before}), flush=True)
+        print(json.dumps({'seconds': seconds, 'peak_bytes': peak_bytes(spec['device'], before)}), flush=True)
 
 
 if __name__ == '__main__':

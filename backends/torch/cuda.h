@@ -1,0 +1,21 @@
+// What only a libtorch with CUDA can do. Defined by cuda/cuda.cc in the library that is built with CUDA, and by
+// no_cuda.cc in the other.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstddef>
+
+#include "backends/torch/replay.h"
+
+namespace onnxtrain::aten {
+
+// One for all programs on the device, whose recordings never run at the same time and share their scratch memory. Null
+// where work cannot be recorded. Never freed.
+Recorder* FindRecorder(c10::Device device);
+
+// Bytes of a CUDA device that no process uses, or that libtorch holds for this one without using them. As much as there
+// can be where that is not known.
+size_t FreeDeviceMemory(c10::Device device);
+
+}  // namespace onnxtrain::aten
