@@ -37,7 +37,8 @@ absl::StatusOr<std::string_view> ChooseLibtorch(const BackendOptions& options) {
   const std::string_view wanted = cuda ? kTorchCuda : "torch";
   if (loaded.empty()) loaded = wanted;
   if (loaded != wanted && IsCuda(options))
-    return absl::UnavailableError(StrCat("device ", options.device, ": this process has loaded a libtorch without CUDA"));
+    return absl::UnavailableError(
+        StrCat("device ", options.device, ": this process has loaded a libtorch without CUDA"));
   return loaded;
 }
 

@@ -57,9 +57,7 @@ class TorchBackend : public Backend {
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return AllocateBuffer(bytes, device_); }
 
-  size_t FreeMemory() const override {
-    return device_.is_cpu() ? Backend::FreeMemory() : FreeDeviceMemory(device_);
-  }
+  size_t FreeMemory() const override { return device_.is_cpu() ? Backend::FreeMemory() : FreeDeviceMemory(device_); }
   absl::Status Synchronize() override {
     return CatchTorchErrors("", [this] { SynchronizeDevice(device_); });
   }

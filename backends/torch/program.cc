@@ -74,7 +74,10 @@ class TorchProgram : public Program {
 };
 
 TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at::Device device)
-    : graph_(graph), device_(device), keep_values_(options.keep_values), bindings_(graph_, plan_),
+    : graph_(graph),
+      device_(device),
+      keep_values_(options.keep_values),
+      bindings_(graph_, plan_),
       replay_(FindRecorder(device)) {
   plan_ = PlanMemory(graph_, {.alignment = device.is_cpu() ? size_t{64} : size_t{512}, .reuse = !keep_values_});
   memory_ = {.arena = plan_.arena_bytes, .lower_bound = plan_.lower_bound, .scratch = 0};
@@ -165,9 +168,7 @@ absl::Status TorchProgram::Run() {
   if (stale_) RETURN_IF_ERROR(Refresh());
   const Step* at = nullptr;
   // One guard for the whole run; the step says where it failed.
-  absl::Status status = CatchTorchErrors("", [&] {
-    timed() ? RunSteps(&at) : replay_.Run([&] { RunSteps(&at); });
-  });
+  absl::Status status = CatchTorchErrors("", [&] { timed() ? RunSteps(&at) : replay_.Run([&] { RunSteps(&at); }); });
   return status.ok() || at == nullptr ? status : Annotate(status, at->where);
 }
 

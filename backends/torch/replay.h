@@ -24,8 +24,8 @@ class Recorder {
 };
 
 // The first runs start kernel by kernel: libraries choose algorithms and allocate workspaces in them. The next run
-// records, and that one and all later ones start the recording. Where recording fails, which is logged, every run starts
-// kernel by kernel. Not thread-safe.
+// records, and that one and all later ones start the recording. Where recording fails, which is logged, every run
+// starts kernel by kernel. Not thread-safe.
 class Replay {
  public:
   static constexpr int kWarmUps = 3;

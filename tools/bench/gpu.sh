@@ -56,8 +56,8 @@ part rules 60 tests_optim --gtest_filter='*torch*' --gtest_brief=1
 for case in lenet bert4 resnet18; do part "losses_$case" 60 check_against_cpu $case; done
 part resume 60 check_resume
 for case in lenet bert resnet50 gpt2 bert_large; do
-  part "speed_$case" 120 python3 tools/bench/vs_torch.py --case $case --bf16 --device cuda:0 --backend torch --no-stock \
-    --onnxtrain "$onnxtrain" --compile-modes reduce-overhead --rounds 3 --seconds 2 --folder "$work" \
+  part "speed_$case" 120 python3 tools/bench/vs_torch.py --case $case --bf16 --device cuda:0 --backend torch \
+    --onnxtrain "$onnxtrain" --no-stock --compile-modes reduce-overhead --rounds 3 --seconds 2 --folder "$work" \
     --json "$results/speed_$case.json"
 done
 python3 tools/bench/gpu_summary.py "$results"
