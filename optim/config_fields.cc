@@ -255,7 +255,8 @@ constexpr ConfigField kFields[] = {
 
     {"run", "backend", kSteps | kTaskInspect | kTaskEval | kTaskPredict | kTaskGrad, &C::backend, "NAME",
      "auto (torch where there is a GPU, else cpu), cpu or torch", {.choices = "auto|cpu|torch", .on_resume = kChanges}},
-    {"run", "device", kReads | kSynthetic, &C::device, "NAME", "auto, cpu or cuda:N (untried yet)", {.on_resume = kChanges}},
+    {"run", "device", kReads | kSynthetic, &C::device, "NAME",
+     "auto, cpu or cuda:N (experimental, not yet run on a GPU)", {.on_resume = kChanges}},
     {"run", "threads", kReads | kSynthetic | kTaskTokenize, &C::threads, "N",
      "CPU threads (default: what affinity, cgroup and OMP_NUM_THREADS allow, fewer for a small model)",
      {.min = 1, .max = 4096, .on_resume = kChanges}},
