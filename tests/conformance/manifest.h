@@ -10,6 +10,7 @@ struct OutOfScope {
   std::string_view reason;
   std::vector<std::string_view> cases;
   bool even_if_differentiable = false;  // what is out of scope is something else than the operator
+  bool may_pass = false;                // where the library happens to round as the recorded one
 };
 
 inline const OutOfScope kManifest[] = {
@@ -54,6 +55,10 @@ inline const OutOfScope kManifest[] = {
     {"recorded with an epsilon of 0.01 that the node does not have: with its own, the default of 1e-6, X1_new is "
      "0.75596, not 0.75914",
      {"test_adam_multiple"},
+     true},
+    {"logits of 9.5e9, whose last bits of 1,024 decide the softmax: 0.001 where all channels are summed in one order",
+     {"light_squeezenet"},
+     true,
      true},
     {"recorded with results that wrap around, where the operator saturates: -236 became 20, and not -128",
      {"test_qlinearmatmul_2D_int8_float32", "test_qlinearmatmul_3D_int8_float32"}},

@@ -44,6 +44,10 @@ TEST(ShouldHoist, WhatNeverChangesAndWhatSeveralNodesRead) {
 
 class PackedWeights : public Scratch {
  protected:
+  void SetUp() override {
+    if (!__builtin_cpu_supports("avx512f")) GTEST_SKIP() << "oneDNN packs weights for AVX-512 only";
+  }
+
   PackedWeights() : backend_(CreateBackend("cpu", {.threads = 1}).value()) { tiny::Wide().Save(Path("m.onnx")); }
 
   std::unique_ptr<Session> Planned(int64_t samples, int64_t micro, const std::string& frozen = "") {

@@ -31,8 +31,15 @@ def layer_norm(width):
 
 
 class LeNet(nn.Module):
-    def __init__(self):
+    """Convolutions with ReLU and max pooling or, smooth like the first LeNet, with Tanh and average pooling.
+
+    Where a value of thousands lies within rounding of a kink of ReLU or max pooling, one float32 run takes another
+    branch than the next, and distances say nothing about the trainers.
+    """
+
+    def __init__(self, smooth=False):
         super().__init__()
+        self.activation, self.pool = (torch.tanh, F.avg_pool2d) if smooth else (F.relu, F.max_pool2d)
         self.conv1 = nn.Conv2d(1, 6, 5, padding=2)
         self.conv2 = nn.Conv2d(6, 16, 5)
         self.fc1 = nn.Linear(16 * 5 * 5, 120)
@@ -40,10 +47,10 @@ class LeNet(nn.Module):
         self.fc3 = nn.Linear(84, 10)
 
     def forward(self, x):
-        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        x = F.relu(self.fc1(x.flatten(1)))
-        return self.fc3(F.relu(self.fc2(x)))
+        x = self.pool(self.activation(self.conv1(x)), 2)
+        x = self.pool(self.activation(self.conv2(x)), 2)
+        x = self.activation(self.fc1(x.flatten(1)))
+        return self.fc3(self.activation(self.fc2(x)))
 
 
 class Mlp(nn.Module):
@@ -60,8 +67,7 @@ class Mlp(nn.Module):
 class Block(nn.Module):
     """Residual network whose convolution biases precede BatchNorm: their exact gradient is zero.
 
-    Its activation is smooth: where a value of thousands lies within rounding of ReLU's kink, one float32 run takes
-    another branch than the next, and distances say nothing about the trainers.
+    Its activation is smooth: see LeNet.
     """
 
     def __init__(self, inputs, outputs, stride):
@@ -205,6 +211,7 @@ class Case:
 CASES = {
     'mlp': Case(Mlp, images(1, 28, 28)),
     'lenet': Case(LeNet, images(1, 28, 28)),
+    'lenet_smooth': Case(lambda: LeNet(smooth=True), images(1, 28, 28)),
     'resnet': Case(ResNet, images(3, 16, 16), zero=('conv1.bias', 'conv2.bias')),
     'encoder_pre': Case(lambda: Encoder(True), sequences, zero=('key.bias',)),
     'encoder_post': Case(lambda: Encoder(False), sequences, zero=('key.bias',)),

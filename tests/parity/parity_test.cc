@@ -32,7 +32,9 @@ const Rule kRules[] = {
 // Of PyTorch's own distances; and the distance that rounding the final weights explains where it has none.
 constexpr double kSpread = 3, kRounding = 1e-7;
 
-const char* const kModels[] = {"mlp", "lenet", "resnet", "encoder_pre", "encoder_post", "lstm", "gru", "rnn", "tagger"};
+// Without kinks at which rounding decides between branches (models.py). The RNN's few values keep clear of ReLU's.
+const char* const kSmoothModels[] = {"mlp",  "lenet_smooth", "resnet", "encoder_pre", "encoder_post",
+                                     "lstm", "gru",          "rnn",    "tagger"};
 
 HostTensor Rows(const HostTensor& all, int64_t begin, int64_t count) {
   Shape shape = all.shape();
@@ -247,7 +249,9 @@ void ExpectNear(const Trajectory& got, const Arrays& want) {
   }
 }
 
-TEST_P(Parity, FiftyStepsInFloat32StayAsNearAsPyTorchToItself) {
+class ParityInFloat32 : public Parity {};
+
+TEST_P(ParityInFloat32, FiftyStepsStayAsNearAsPyTorchToItself) {
   for (const Way& way : Ways()) {
     SCOPED_TRACE(way.Name());
     const auto got = Train({.model = model(), .backend = way.backend, .optimizer = way.rule.spec, .form = way.form});
@@ -256,8 +260,10 @@ TEST_P(Parity, FiftyStepsInFloat32StayAsNearAsPyTorchToItself) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(kModels),
-                         [](const auto& info) { return std::string(info.param); });
+const auto kName = [](const auto& info) { return std::string(info.param); };
+INSTANTIATE_TEST_SUITE_P(SmoothModels, Parity, testing::ValuesIn(kSmoothModels), kName);
+INSTANTIATE_TEST_SUITE_P(KinkedModels, Parity, testing::Values("lenet"), kName);
+INSTANTIATE_TEST_SUITE_P(SmoothModels, ParityInFloat32, testing::ValuesIn(kSmoothModels), kName);
 
 // One window in 1, 2, 4 and 7 pieces: the same loss and gradients to rounding, although the last piece is short and the
 // pieces hold different numbers of targets that count.

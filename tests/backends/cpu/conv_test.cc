@@ -1,5 +1,7 @@
 // The three products of convolutions, channels last in float32, against plain loops in float64.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "frontend/graph/print.h"
 #include "frontend/ops/builder.h"
@@ -52,6 +54,13 @@ double Size(const HostTensor& t) {
   return std::sqrt(squares / static_cast<double>(t.size()));
 }
 
+// The largest error, in units of Size, of a thousand float32 sums of n products added one after another: each addition
+// rounds a partial sum, which grows to Size, by up to half an epsilon, so the errors add up to eps·√(n/24); 8 of that.
+double SumTolerance(int64_t n) {
+  const double rounding = std::numeric_limits<float>::epsilon() * std::sqrt(static_cast<double>(n) / 24);
+  return std::max(1e-5, 8 * rounding);
+}
+
 class CpuConv : public testing::TestWithParam<ConvCase> {
  protected:
   void Check() const {
@@ -63,9 +72,11 @@ class CpuConv : public testing::TestWithParam<ConvCase> {
       HostTensor& same = wide[input.name] = HostTensor({DType::kFloat64, narrow.type().shape});
       for (int64_t i = 0; i < narrow.size(); ++i) same.Set(i, narrow.At(i));
     }
+    const Shape &w = GetParam().w, &dy = inputs.at("dy").type().shape;
+    const int64_t terms[] = {NumElements(w) / w[0], NumElements(w) / w[1], NumElements(dy) / dy[1]};
     const auto got = RunOnce(Cpu(), graph, inputs), want = RunOnce(Cpu(), exact, wide);
     for (size_t o = 0; o < got.size(); ++o) {
-      const double tolerance = 1e-5 * Size(want[o]);
+      const double tolerance = SumTolerance(terms[o]) * Size(want[o]);
       for (int64_t i = 0; i < got[o].size(); ++i)
         ASSERT_NEAR(got[o].At(i), want[o].At(i), tolerance) << "output " << o << " at " << i;
     }
