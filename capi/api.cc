@@ -1,4 +1,6 @@
 // The table of functions: finds the objects behind handles, checks pointers, turns statuses into C.
+#include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -8,6 +10,7 @@
 #include "capi/tensors.h"
 #include "capi/trainer.h"
 #include "frontend/base/status.h"
+#include "frontend/base/text_file.h"
 #include "frontend/onnx/import.h"
 
 namespace onnxtrain::capi {
@@ -151,6 +154,17 @@ OnnxtrainStatus* TrainStep(OnnxtrainTrainer* trainer, const OnnxtrainTensor* bat
   });
 }
 
+OnnxtrainStatus* Accumulate(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count) {
+  return Guard([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const auto views, ViewTensors(batch, count));
+    return WithTrainer(trainer, [&](Trainer& t) { return t.Accumulate(views); });
+  });
+}
+
+OnnxtrainStatus* Apply(OnnxtrainTrainer* trainer, OnnxtrainStepResult* result) {
+  return Guard([&] { return WithTrainer(trainer, [&](Trainer& t) { return t.Apply(result); }); });
+}
+
 OnnxtrainStatus* Evaluate(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
                           OnnxtrainEvaluation* result) {
   return Guard([&]() -> absl::Status {
@@ -183,6 +197,16 @@ OnnxtrainStatus* Predict(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch
   return StoreTensors(trainer, out, [&](Trainer& t) -> TensorMap {
     ASSIGN_OR_RETURN(const auto views, ViewTensors(batch, count));
     return t.Predict(views);
+  });
+}
+
+OnnxtrainStatus* GetGradients(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count, double* loss,
+                              OnnxtrainTensors** out) {
+  return StoreTensors(trainer, out, [&](Trainer& t) -> TensorMap {
+    ASSIGN_OR_RETURN(const auto views, ViewTensors(batch, count));
+    ASSIGN_OR_RETURN(GradientResult result, t.GetGradients(views));
+    if (loss != nullptr) *loss = result.loss;
+    return std::move(result.gradients);
   });
 }
 
@@ -242,13 +266,53 @@ OnnxtrainStatus* ExportToFile(OnnxtrainTrainer* trainer, const char* path) {
   });
 }
 
-OnnxtrainStatus* ExportToBytes(OnnxtrainTrainer* trainer, OnnxtrainBytes** out) {
+// Stores the bytes that get(trainer) returns.
+template <typename Get>
+OnnxtrainStatus* StoreBytes(OnnxtrainTrainer* trainer, OnnxtrainBytes** out, const Get& get) {
   return Guard([&]() -> absl::Status {
     RETURN_IF_ERROR(CheckOut(out));
     return WithTrainer(trainer, [&](Trainer& t) -> absl::Status {
-      ASSIGN_OR_RETURN(std::string bytes, t.ExportToBytes());
+      ASSIGN_OR_RETURN(std::string bytes, get(t));
       Store<OnnxtrainBytes>(std::make_shared<const std::string>(std::move(bytes)), out);
       return absl::OkStatus();
+    });
+  });
+}
+
+OnnxtrainStatus* ExportToBytes(OnnxtrainTrainer* trainer, OnnxtrainBytes** out) {
+  return StoreBytes(trainer, out, [](Trainer& t) { return t.ExportToBytes(); });
+}
+
+OnnxtrainStatus* SaveStateToBytes(OnnxtrainTrainer* trainer, OnnxtrainBytes** out) {
+  return StoreBytes(trainer, out, [](Trainer& t) { return t.SaveState(); });
+}
+
+OnnxtrainStatus* SaveStateToFile(OnnxtrainTrainer* trainer, const char* path) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(path, "path"));
+    return WithTrainer(trainer, [&](Trainer& t) -> absl::Status {
+      ASSIGN_OR_RETURN(const std::string bytes, t.SaveState());
+      return WriteTextFile(path, bytes);
+    });
+  });
+}
+
+OnnxtrainStatus* LoadStateFromBytes(OnnxtrainTrainer* trainer, const void* bytes, uint64_t size) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(bytes, "bytes"));
+    return WithTrainer(trainer, [&](Trainer& t) { return t.LoadState({static_cast<const char*>(bytes), size}); });
+  });
+}
+
+OnnxtrainStatus* LoadStateFromFile(OnnxtrainTrainer* trainer, const char* path) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(path, "path"));
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored))
+      return absl::NotFoundError(std::string(path) + ": there is no such file");
+    return WithTrainer(trainer, [&](Trainer& t) -> absl::Status {
+      ASSIGN_OR_RETURN(const std::string bytes, ReadTextFile(path, std::numeric_limits<int64_t>::max()));
+      return Annotate(t.LoadState(bytes), std::string(path) + ": ");
     });
   });
 }
@@ -294,6 +358,9 @@ constexpr OnnxtrainApi kApi = {
     .GetBatchTensorCount = GetBatchTensorCount,
     .GetBatchTensor = GetBatchTensor,
     .TrainStep = TrainStep,
+    .Accumulate = Accumulate,
+    .Apply = Apply,
+    .GetGradients = GetGradients,
     .Evaluate = Evaluate,
     .Predict = Predict,
     .GetTensorCount = GetTensorCount,
@@ -304,6 +371,10 @@ constexpr OnnxtrainApi kApi = {
     .SetParameters = SetParameters,
     .GetLearningRate = GetLearningRate,
     .SetLearningRate = SetLearningRate,
+    .SaveStateToFile = SaveStateToFile,
+    .SaveStateToBytes = SaveStateToBytes,
+    .LoadStateFromFile = LoadStateFromFile,
+    .LoadStateFromBytes = LoadStateFromBytes,
     .ExportToFile = ExportToFile,
     .ExportToBytes = ExportToBytes,
     .GetBytesData = GetBytesData,

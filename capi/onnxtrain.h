@@ -147,6 +147,15 @@ typedef struct OnnxtrainApi {
    * lets a GPU work on while the caller prepares the next batch. */
   OnnxtrainStatus* (*TrainStep)(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
                                 OnnxtrainStepResult* result);
+  /* Adds the gradient of the mean loss of a batch to those since the last update; makes one update with the sum. A
+   * failure of Accumulate discards the sum, and so does every other function that runs the model, except Predict.
+   * `result`: as of TrainStep, with the mean loss over all targets; may be null. */
+  OnnxtrainStatus* (*Accumulate)(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count);
+  OnnxtrainStatus* (*Apply)(OnnxtrainTrainer* trainer, OnnxtrainStepResult* result);
+  /* The gradients of the mean loss of a batch with respect to every trained weight, by initializer name, in training
+   * mode, before clipping; changes nothing. `loss` may be null. */
+  OnnxtrainStatus* (*GetGradients)(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
+                                   double* loss, OnnxtrainTensors** out);
   /* Evaluates a batch with its labels in inference mode, and with the average of the weights where `ema_decay` keeps
    * one. */
   OnnxtrainStatus* (*Evaluate)(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
@@ -172,6 +181,14 @@ typedef struct OnnxtrainApi {
    * schedule, the rate of all further updates. */
   OnnxtrainStatus* (*GetLearningRate)(OnnxtrainTrainer* trainer, double* rate);
   OnnxtrainStatus* (*SetLearningRate)(OnnxtrainTrainer* trainer, double rate);
+
+  /* Saves everything that a trainer of the same model and configuration needs to go on with the same bits: weights,
+   * statistics, optimizer state, counters, learning rate. Files are replaced atomically. Loading checks every byte
+   * before it changes the trainer; where it fails, nothing has changed. */
+  OnnxtrainStatus* (*SaveStateToFile)(OnnxtrainTrainer* trainer, const char* path);
+  OnnxtrainStatus* (*SaveStateToBytes)(OnnxtrainTrainer* trainer, OnnxtrainBytes** out);
+  OnnxtrainStatus* (*LoadStateFromFile)(OnnxtrainTrainer* trainer, const char* path);
+  OnnxtrainStatus* (*LoadStateFromBytes)(OnnxtrainTrainer* trainer, const void* bytes, uint64_t size);
 
   /* Exports the model with the trained weights, for inference: names, order, metadata and untouched weights stay as
    * they were read. To a file: atomically; external data stays external. To bytes: not for external data. */

@@ -35,6 +35,10 @@ absl::Status Trainer::Step(std::span<const NamedTensorView> batch, OnnxtrainStep
   if (result != nullptr) RETURN_IF_ERROR(ReportEarlierSteps());
   ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, true));
   RETURN_IF_ERROR(session().Step(*global_batch));
+  return ReportStep(result);
+}
+
+absl::Status Trainer::ReportStep(OnnxtrainStepResult* result) {
   unreported_ = result == nullptr;
   if (result == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const StepReport report, session().Report());
@@ -44,6 +48,22 @@ absl::Status Trainer::Step(std::span<const NamedTensorView> batch, OnnxtrainStep
              .step = session().steps(),
              .skipped = report.skipped};
   return absl::OkStatus();
+}
+
+absl::Status Trainer::Accumulate(std::span<const NamedTensorView> batch) {
+  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, true));
+  return session().Accumulate(*global_batch);
+}
+
+absl::Status Trainer::Apply(OnnxtrainStepResult* result) {
+  if (result != nullptr) RETURN_IF_ERROR(ReportEarlierSteps());
+  RETURN_IF_ERROR(session().Apply());
+  return ReportStep(result);
+}
+
+absl::StatusOr<GradientResult> Trainer::GetGradients(std::span<const NamedTensorView> batch) {
+  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, true));
+  return session().Gradients(*global_batch);
 }
 
 absl::StatusOr<OnnxtrainEvaluation> Trainer::Evaluate(std::span<const NamedTensorView> batch) {
@@ -99,6 +119,12 @@ absl::Status Trainer::SetLearningRate(double rate) {
   if (lr == 0) return Invalid("`lr` 0: a rate of 0 cannot be changed");
   RETURN_IF_ERROR(session().SetPlateau(rate / lr));
   rate_factor_ = rate / lr;
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::LoadState(std::string_view bytes) {
+  ASSIGN_OR_RETURN(rate_factor_, LoadSessionState(bytes, &session()));
+  unreported_ = true;
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include "capi/onnxtrain.h"
 #include "frontend/base/cancellation.h"
 #include "optim/auto/fed_training.h"
+#include "optim/checkpoint/state_bytes.h"
 
 namespace onnxtrain::capi {
 
@@ -35,12 +36,17 @@ class Trainer {
   // The rest within Run.
   const std::vector<FedTensor>& tensors() const { return training_.batches.tensors(); }
   absl::Status Step(std::span<const NamedTensorView> batch, OnnxtrainStepResult* result);
+  absl::Status Accumulate(std::span<const NamedTensorView> batch);
+  absl::Status Apply(OnnxtrainStepResult* result);
+  absl::StatusOr<GradientResult> GetGradients(std::span<const NamedTensorView> batch);
   absl::StatusOr<OnnxtrainEvaluation> Evaluate(std::span<const NamedTensorView> batch);
   absl::StatusOr<std::map<std::string, HostTensor>> Predict(std::span<const NamedTensorView> batch);
   absl::StatusOr<std::map<std::string, HostTensor>> GetParameters(const char* name);
   absl::Status SetParameters(std::span<const NamedTensorView> parameters);
   absl::StatusOr<double> GetLearningRate();
   absl::Status SetLearningRate(double rate);
+  absl::StatusOr<std::string> SaveState() { return SaveSessionState(session()); }
+  absl::Status LoadState(std::string_view bytes);
   absl::Status ExportToFile(const std::string& path);
   absl::StatusOr<std::string> ExportToBytes();
 
@@ -51,6 +57,7 @@ class Trainer {
   explicit Trainer(FedTraining training) : training_(std::move(training)) {}
   Session& session() { return *training_.session; }
   absl::Status ReportEarlierSteps();
+  absl::Status ReportStep(OnnxtrainStepResult* result);
   // With the averages of the weights in their place, where the session keeps some and `average`.
   template <typename Work>
   auto WithAverage(bool average, const Work& work) -> decltype(work());

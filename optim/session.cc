@@ -134,6 +134,8 @@ class SessionImpl : public Session {
 
   absl::Status Plan(int64_t samples) override;
   absl::Status Step(const GlobalBatch& global_batch) override;
+  absl::Status Accumulate(const GlobalBatch& global_batch) override;
+  absl::Status Apply() override;
   absl::StatusOr<int64_t> SkippedInARow() override;
   absl::StatusOr<std::optional<UpdateValues>> LastUpdate() override;
   absl::StatusOr<StepReport> Report() override;
@@ -211,7 +213,10 @@ class SessionImpl : public Session {
   absl::Status Update(const GlobalBatch& global_batch, int64_t samples);
   void HalveMicroBatch(int64_t samples, int64_t length);
   absl::Status RunStep(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status RunMicros(const GlobalBatch& global_batch, bool outputs, std::map<std::string, HostTensor>* fetched);
+  absl::Status RunMicros(const GlobalBatch& global_batch, bool outputs, std::map<std::string, HostTensor>* fetched,
+                         int64_t micro = 0);
+  absl::Status RunApply();
+  absl::Status AddPendingTargets(bool first);
 
   std::shared_ptr<PreparedModels> models_;
   PlanningBackend planning_;
@@ -235,6 +240,9 @@ class SessionImpl : public Session {
   int64_t oom_retries_ = 0;
   std::vector<double> reported_losses_, reported_weights_;  // by term: memory for Report
   std::vector<double> summed_losses_, summed_weights_;      // by term, at the last update that was looked at
+  int64_t pending_micros_ = 0;                              // accumulated by Accumulate; 0: nothing
+  std::vector<double> pending_weights_;                     // of these, by term
+  double pending_targets_ = 0;
   Trace* trace_ = nullptr;
   int64_t attempted_ = 0, reported_attempts_ = 0, reported_skips_ = 0, skipped_in_a_row_ = 0;
 };
@@ -471,12 +479,13 @@ absl::Status SessionImpl::CountTargets(const GlobalBatch& global_batch, int64_t 
   return state_.device_scalars().batch_targets.Write(loss_denominators_->targets());
 }
 
+// Accumulates into what is pending where `micro`, the number of the first micro-batch, is above 0.
 absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, bool outputs,
-                                    std::map<std::string, HostTensor>* fetched) {
+                                    std::map<std::string, HostTensor>* fetched, int64_t micro) {
+  pending_micros_ = 0;
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(state_.EnsureGradients());
-  int64_t micro = 0;
   for (const auto& [part, begin, count, place] : CutMicros(global_batch)) {
     RETURN_IF_ERROR(CheckCancelled());  // what is pending is never applied
     const ProgramKind kind = outputs ? (micro == 0 ? ProgramKind::kMicroOutputsFirst : ProgramKind::kMicroOutputsNext)
@@ -518,6 +527,10 @@ absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t sample
   const bool whole = global_batch.further().empty() && OneProgramStep(samples, FindExtents(global_batch)[0]);
   if (whole) return RunStep(global_batch, samples);
   RETURN_IF_ERROR(RunMicros(global_batch, false, nullptr));
+  return RunApply();
+}
+
+absl::Status SessionImpl::RunApply() {
   RETURN_IF_ERROR(EnsureApply());
   const auto begin = std::chrono::steady_clock::now();
   RETURN_IF_ERROR(programs_.Run(*apply_));
@@ -542,6 +555,7 @@ absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
   if (state_.groups().empty()) return Invalid("nothing to train: no weight is trainable");
   CHECK(!averaged_) << "UseAverage(false) must precede a step";
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
+  pending_micros_ = 0;
   absl::Status status = Update(global_batch, samples);
   const int64_t length = FindExtents(global_batch)[0];
   while (absl::IsResourceExhausted(status) && std::min(samples, MicroSamples(length)) > 1 &&
@@ -550,6 +564,36 @@ absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
     status = Update(global_batch, samples);
   }
   RETURN_IF_ERROR(status);
+  ++attempted_;
+  programs_.WeightsChanged();
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::Accumulate(const GlobalBatch& global_batch) {
+  if (state_.groups().empty()) return Invalid("nothing to train: no weight is trainable");
+  CHECK(!averaged_) << "UseAverage(false) must precede Accumulate";
+  const int64_t before = pending_micros_;
+  RETURN_IF_ERROR(RunMicros(global_batch, false, nullptr, before));
+  RETURN_IF_ERROR(AddPendingTargets(before == 0));
+  pending_micros_ = before + std::ssize(micros_);
+  return absl::OkStatus();
+}
+
+// The reported loss is the mean over the targets of all batches.
+absl::Status SessionImpl::AddPendingTargets(bool first) {
+  const std::vector<double>& weights = loss_denominators_->weights();
+  if (first) pending_weights_.assign(weights.size(), 0), pending_targets_ = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    pending_weights_[i] += weights[i];
+    RETURN_IF_ERROR(state_.device_scalars().batch_denominator[i].Write(pending_weights_[i]));
+  }
+  pending_targets_ += loss_denominators_->targets();
+  return state_.device_scalars().batch_targets.Write(pending_targets_);
+}
+
+absl::Status SessionImpl::Apply() {
+  if (std::exchange(pending_micros_, 0) == 0) return Invalid("no gradient is accumulated");
+  RETURN_IF_ERROR(RunApply());
   ++attempted_;
   programs_.WeightsChanged();
   return absl::OkStatus();
@@ -647,7 +691,7 @@ std::vector<ProgramProfile> SessionImpl::Profile() const {
 
 absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const GlobalBatch& global_batch) {
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
-  int64_t micro = 0;
+  int64_t micro = pending_micros_ = 0;
   Evaluation e;
   DeviceScalars& device_scalars = state_.device_scalars();
   RETURN_IF_ERROR(WriteScalars(device_scalars.batch_loss, 0));
@@ -791,6 +835,7 @@ absl::Status SessionImpl::Restore(const std::map<std::string, HostTensor>& state
   }
   if (state.size() != tensors.size()) return Invalid("holds ", state.size(), " tensors, the run has ", tensors.size());
   for (const StateTensor& tensor : tensors) RETURN_IF_ERROR(WriteRegion(tensor.region, state.at(tensor.name)));
+  pending_micros_ = 0;
   attempted_ = counters.attempted;
   reported_attempts_ = counters.reported_attempts;
   reported_skips_ = counters.reported_skips;

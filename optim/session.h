@@ -175,6 +175,11 @@ class Session {
   // finished on a CPU, and when it is queued on a device. If memory runs out, discards the pending micro-batches,
   // halves the micro-batch for good and repeats the update. Reads the tensors of the batch only during the call.
   virtual absl::Status Step(const GlobalBatch& global_batch) = 0;
+  // Adds the gradient of the batch's mean loss to what was accumulated since the last update. A failure discards all of
+  // it, and so does every other call that runs programs but Predict.
+  virtual absl::Status Accumulate(const GlobalBatch& global_batch) = 0;
+  // Makes one update with what was accumulated; fails where that is nothing.
+  virtual absl::Status Apply() = 0;
   // Returns how many updates in a row, up to the last one, were skipped for a non-finite gradient. On an asynchronous
   // device the answer may be ten updates old.
   virtual absl::StatusOr<int64_t> SkippedInARow() = 0;
