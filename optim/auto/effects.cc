@@ -60,7 +60,7 @@ constexpr EffectRow kEffects[] = {
     {"resize", NoPictures, kNoPictures},
     {"channel_order", NoPictures, kNoPictures},
     {"decode_scaling", NoPictures, kNoPictures},
-    {"augment", NoPictures, kNoPictures},
+    {"augment", [](const RunFacts& f) { return !f.augments; }, "the data feeds no pictures"},
     {"sample_rate", NoSounds, kNoSounds},
     {"audio_length", NoSounds, kNoSounds},
     {"metrics", NoEval, kNoEval},

@@ -156,7 +156,7 @@ bool FeedsPictures(const BoundData& data) {
 }
 
 absl::Status CheckPictureFields(const TrainConfig& config, const std::string& path, bool feeds_pictures) {
-  for (const char* field : {"image_size", "resize", "channel_order", "decode_scaling", "augment"}) {
+  for (const char* field : {"image_size", "resize", "channel_order", "decode_scaling"}) {
     if (!feeds_pictures && IsSpecified(config, field))
       return Invalid("`", field, "`: has no effect: ", path, " feeds no files of pictures");
   }

@@ -14,9 +14,12 @@ absl::Status CheckMixable(const LossFeed& feed) {
 }
 
 // The feed takes part by what its column holds.
-absl::StatusOr<Mixing> ChooseMixing(const FeedSpec& spec, const Dataset& data, const LossChoice& loss) {
+absl::StatusOr<Mixing> ChooseMixing(const FeedSpec& spec, const Dataset& data, const OpenedData& opened,
+                                    const LossChoice& loss) {
   const auto label = std::ranges::find(loss.feeds, spec.feed, &LossFeed::name);
   const Column& column = data.columns()[spec.columns[0]];
+  const bool array = opened.arrays.has_value() && std::ranges::count(opened.arrays->columns, spec.columns[0]) > 0;
+  if (array && label == loss.feeds.end()) return Mixing::kPixels;
   if (column.picture && !column.image) return Invalid("masks cannot be mixed");
   if (column.picture) return Mixing::kPixels;
   if (label == loss.feeds.end()) return Mixing::kNone;
@@ -36,15 +39,19 @@ absl::StatusOr<MixOptions> PlanMixing(const TrainConfig& config, const OpenedDat
   if (!MixesSamples(config)) return MixOptions{};
   ASSIGN_OR_RETURN(const Augmentation augmentation, ParseAugmentation(config.augment));
   for (FeedSpec& spec : train->specs) {
-    auto mixing = ChooseMixing(spec, *train->dataset, loss);
+    auto mixing = ChooseMixing(spec, *train->dataset, data, loss);
     if (!mixing.ok()) return Annotate(mixing.status(), "`augment` mixup and cutmix: ");
     spec.mixing = *mixing;
   }
-  return MixOptions{.mixup = augmentation.mixup,
-                    .cutmix = augmentation.cutmix,
-                    .height = static_cast<int>(data.pictures->height),
-                    .width = static_cast<int>(data.pictures->width),
-                    .channels_last = data.pictures->layout == "nhwc"};
+  MixOptions options{.mixup = augmentation.mixup, .cutmix = augmentation.cutmix};
+  if (data.arrays.has_value()) {
+    const PixelLayout& layout = data.arrays->layout;
+    options.height = layout.height, options.width = layout.width, options.channels_last = layout.channels_last;
+  } else {
+    options.height = static_cast<int>(data.pictures->height), options.width = static_cast<int>(data.pictures->width);
+    options.channels_last = data.pictures->layout == "nhwc";
+  }
+  return options;
 }
 
 }  // namespace onnxtrain

@@ -327,6 +327,12 @@ class DataOpener {
     return absl::OkStatus();
   }
 
+  absl::Status ChangeArrays() {
+    ASSIGN_OR_RETURN(opened_.arrays, AugmentBoundArrays(config_, request_.path, &opened_.bound));
+    if (opened_.arrays.has_value() || !IsSpecified(config_, "augment")) return absl::OkStatus();
+    return Invalid("`augment`: has no effect: ", request_.path, " feeds no pictures");
+  }
+
   // Pictures and sounds, now that it is known whether they are fed.
   absl::Status DescribeSamples() {
     if (opened_.bound.has_images) opened_.normalize = normalize_;
@@ -339,6 +345,7 @@ class DataOpener {
     opened_.audio = DescribeAudio(opened_.bound);
     RETURN_IF_ERROR(CheckAudioFields(config_, request_.path, opened_.audio.has_value()));
     if (request_.cache != nullptr) RETURN_IF_ERROR(KeepInMemory(request_.path, request_.cache, &opened_.bound));
+    if (!opened_.pictures.has_value()) RETURN_IF_ERROR(ChangeArrays());
     if (IsSpecified(config_, "normalize") && !opened_.bound.has_images)
       return Invalid("`normalize`: has no effect: ", request_.path, " feeds no 8-bit images");
     return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include "frontend/data/preprocess.h"
 #include "frontend/data/transform.h"
 #include "frontend/onnx/import.h"
+#include "optim/auto/augmented_arrays.h"
 #include "optim/auto/data_split.h"
 #include "optim/auto/text_setup.h"
 #include "optim/config.h"
@@ -25,6 +26,7 @@ struct OpenedData {
   BoundData bound;
   std::string normalize;                      // of the images, "" where there are none
   std::optional<PicturePreprocess> pictures;  // where an input is fed with files of pictures
+  std::optional<AugmentedArrays> arrays;      // pictures in arrays that `augment` changes
   std::optional<AudioPreprocess> audio;       // where an input is fed with files of sound
   int own_columns = 0;                        // columns of the file; the others were added
   std::vector<std::string> classes;           // of the training data or the model file, in the order of the scores

@@ -132,6 +132,7 @@ RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const
           .is_table = IsTableFile(config.data),
           .has_batch_norm = ops.contains("BatchNormalization"),
           .has_dropout = ops.contains("Dropout"),
+          .augments = data.train.pictures.has_value() || data.train.arrays.has_value(),
           .eval_data_given = !config.eval_data.empty(),
           .fp16 = config.mixed_precision == "fp16",
           .compares_evals = ComparesEvaluations(config)};

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "frontend/data/image/adjust.h"
-
 namespace onnxtrain {
 namespace {
 
@@ -90,9 +88,12 @@ Turn Augmenter::DrawTurn() {
   return turn;
 }
 
+Affine Augmenter::DrawRotation() {
+  return Rotation(geometry_.Uniform(-augmentation_.rotate, augmentation_.rotate));
+}
+
 void Augmenter::Rotate(bool mask, Image* image, Image* spare) {
-  const double degrees = geometry_.Uniform(-augmentation_.rotate, augmentation_.rotate);
-  Warp(Rotation(degrees), mask ? Filter::kNearest : Filter::kBilinear, image, spare);
+  Warp(DrawRotation(), mask ? Filter::kNearest : Filter::kBilinear, image, spare);
 }
 
 void Augmenter::RandAugment(bool mask, Image* image, Image* spare) {
@@ -112,11 +113,10 @@ void Augmenter::JitterColors(Image* image) {
   AdjustSaturation(colors_.Uniform(low, high), image);
 }
 
-// Zhong et al., "Random erasing data augmentation", 2017.
-void Augmenter::EraseBox(Image* image) {
-  if (!colors_.Chance(augmentation_.erase)) return;
+std::optional<Box> Augmenter::DrawErased(int width, int height) {
   Box box;
-  if (DrawShare(image->width, image->height, 0.02, 0.33, 0.3, 3.3, &colors_, &box)) Erase(box, image);
+  if (augmentation_.erase == 0 || !colors_.Chance(augmentation_.erase)) return std::nullopt;
+  return DrawShare(width, height, 0.02, 0.33, 0.3, 3.3, &colors_, &box) ? std::optional(box) : std::nullopt;
 }
 
 void Augmenter::Change(bool mask, Image* image, Image* spare) {
@@ -124,7 +124,7 @@ void Augmenter::Change(bool mask, Image* image, Image* spare) {
   if (augmentation_.randaugment > 0) RandAugment(mask, image, spare);
   if (mask) return;
   if (augmentation_.color > 0) JitterColors(image);
-  if (augmentation_.erase > 0) EraseBox(image);
+  if (const auto erased = DrawErased(image->width, image->height)) Erase(*erased, image);
 }
 
 }  // namespace onnxtrain

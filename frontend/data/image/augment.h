@@ -2,6 +2,9 @@
 // to it are cut, turned and warped alike.
 #pragma once
 
+#include <optional>
+
+#include "frontend/data/image/adjust.h"
 #include "frontend/data/image/augmentation.h"
 #include "frontend/data/image/image.h"
 #include "frontend/data/image/resample.h"
@@ -18,6 +21,9 @@ class Augmenter {
   Box DrawBox(int width, int height, const Box& otherwise);
   // Draws mirror and flip.
   Turn DrawTurn();
+  Affine DrawRotation();
+  // Draws the rectangle that becomes black (Zhong et al., "Random erasing data augmentation", 2017).
+  std::optional<Box> DrawErased(int width, int height);
   // Changes a picture of the sample's size, a mask by its geometry alone.
   void Change(bool mask, Image* image, Image* spare);
 
@@ -25,7 +31,6 @@ class Augmenter {
   void Rotate(bool mask, Image* image, Image* spare);
   void RandAugment(bool mask, Image* image, Image* spare);
   void JitterColors(Image* image);
-  void EraseBox(Image* image);
 
   const Augmentation& augmentation_;
   KeyedRandom geometry_, colors_;

@@ -1,0 +1,159 @@
+#include "frontend/data/image/array_pictures.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+#include "frontend/data/convert.h"
+#include "frontend/data/data_view.h"
+#include "frontend/data/image/float_warp.h"
+#include "frontend/data/image/picture_pipeline.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kMaxPlaces = (1 << 24) - 1;  // that three channels of 8 bits can number, with one more for outside
+
+bool AreChannels(int64_t extent) { return extent == 1 || extent == 3; }
+
+ImageOptions MakeOptions(const PixelLayout& layout, const Augmentation& augmentation) {
+  return {.width = layout.width,
+          .height = layout.height,
+          .channels = layout.channels,
+          .channels_last = layout.channels_last,
+          .augment = augmentation};
+}
+
+// Interleaves the channels of a sample.
+void ReadPixels(const PixelLayout& layout, std::span<const std::byte> from, DecodedPicture* picture) {
+  picture->info = {.width = layout.width, .height = layout.height};
+  picture->image.Reset(layout.width, layout.height, layout.channels);
+  const auto* values = reinterpret_cast<const uint8_t*>(from.data());
+  uint8_t* to = picture->image.pixels.data();
+  const size_t channels = layout.channels_last ? 1 : layout.channels, plane = from.size() / channels;
+  for (size_t c = 0; c < channels; ++c) {
+    for (size_t i = 0; i < plane; ++i) to[i * channels + c] = values[c * plane + i];
+  }
+}
+
+// A picture whose colors number its pixels from 1 on: what becomes of it tells what becomes of every picture.
+DecodedPicture NumberPixels(const PixelLayout& layout) {
+  DecodedPicture picture{.info = {.width = layout.width, .height = layout.height}};
+  picture.image.Reset(layout.width, layout.height, 3);
+  uint8_t* to = picture.image.pixels.data();
+  for (uint32_t n = 1; n <= static_cast<uint32_t>(layout.width * layout.height); ++n, to += 3) {
+    for (int b = 0; b < 3; ++b) to[b] = static_cast<uint8_t>(n >> 8 * b);
+  }
+  return picture;
+}
+
+class Augmented : public DatasetView {
+ public:
+  Augmented(std::shared_ptr<const Dataset> source, const Augmentation& augmentation,
+            const std::vector<ArrayPictures>& pictures)
+      : DatasetView(std::move(source)),
+        augmentation_(augmentation),
+        numbered_(NumberPixels(pictures[0].layout)),
+        columns_(source_->columns()),
+        pictures_(columns_.size()) {
+    for (const ArrayPictures& p : pictures) {
+      CHECK(p.layout.SameSize(pictures[0].layout));
+      pictures_[p.column] = p;
+      columns_[p.column].augmented = true;
+    }
+  }
+
+  const std::vector<Column>& columns() const override { return columns_; }
+  std::string StableName(int64_t i) const override { return source_->StableName(i); }
+  std::vector<std::string> notes() const override { return source_->notes(); }
+
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
+    if (!pass.augment || !pictures_[c].has_value()) return source_->Read(i, c, pass, out);
+    thread_local std::vector<std::byte> sample;
+    sample.resize(out.size());
+    RETURN_IF_ERROR(source_->Read(i, c, pass, sample));
+    const ArrayPictures& picture = *pictures_[c];
+    if (picture.label) return MovePixels(picture.layout, pass, i, sample, out);
+    if (columns_[c].sample.dtype == DType::kUInt8) return ChangePixels(picture.layout, pass, i, sample, out);
+    return ChangeFloats(columns_[c].sample, picture.layout, pass, i, sample, out);
+  }
+
+ private:
+  absl::Status ChangePixels(const PixelLayout& layout, const ReadPass& pass, int64_t i,
+                            std::span<const std::byte> sample, std::span<std::byte> out) const {
+    thread_local DecodedPicture picture;
+    ReadPixels(layout, sample, &picture);
+    return PicturePipeline::ForThisThread().Run(picture, MakeOptions(layout, augmentation_), PictureKind::kColors, pass,
+                                                i, out);
+  }
+
+  absl::Status ChangeFloats(const Type& type, const PixelLayout& layout, const ReadPass& pass, int64_t i,
+                            std::span<const std::byte> sample, std::span<std::byte> out) const {
+    thread_local std::vector<float> from, to;
+    from.resize(type.elements());
+    to.resize(type.elements());
+    auto* values = reinterpret_cast<std::byte*>(from.data());
+    RETURN_IF_ERROR(ConvertValues(type.dtype, sample, DType::kFloat32, values, 1));
+    Augmenter augmenter(augmentation_, pass, i);
+    AugmentFloats(augmentation_, layout, &augmenter, from, to);
+    return ConvertValues(DType::kFloat32, std::as_bytes(std::span<const float>(to)), type.dtype, out.data(), 1);
+  }
+
+  // Values of any type go where the numbers of their pixels go; 0 comes from outside.
+  absl::Status MovePixels(const PixelLayout& layout, const ReadPass& pass, int64_t i, std::span<const std::byte> sample,
+                          std::span<std::byte> out) const {
+    thread_local std::vector<std::byte> places;
+    places.resize(numbered_.image.pixels.size());
+    RETURN_IF_ERROR(PicturePipeline::ForThisThread().Run(numbered_, MakeOptions(layout, augmentation_),
+                                                         PictureKind::kMask, pass, i, places));
+    const size_t pixels = places.size() / 3, planes = layout.channels_last ? 1 : layout.channels;
+    const size_t size = out.size() / pixels / planes;  // bytes of one pixel in a plane
+    for (size_t p = 0; p < pixels; ++p) {
+      size_t from = 0;
+      for (int b = 0; b < 3; ++b) from |= std::to_integer<size_t>(places[3 * p + b]) << 8 * b;
+      for (size_t plane = 0; plane < planes; ++plane) {
+        std::byte* to = out.data() + (plane * pixels + p) * size;
+        if (from == 0) std::memset(to, 0, size);
+        if (from > 0) std::memcpy(to, sample.data() + (plane * pixels + from - 1) * size, size);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  Augmentation augmentation_;
+  DecodedPicture numbered_;
+  std::vector<Column> columns_;
+  std::vector<std::optional<ArrayPictures>> pictures_;  // by column
+};
+
+}  // namespace
+
+std::optional<PixelLayout> FindPixelLayout(const Shape& s) {
+  PixelLayout layout;
+  if (s.size() == 3) layout.channels_last = AreChannels(s[2]) && !AreChannels(s[0]);
+  if (s.size() == 2) {
+    layout = {.height = static_cast<int>(s[0]), .width = static_cast<int>(s[1])};
+  } else if (s.size() == 3 && AreChannels(layout.channels_last ? s[2] : s[0])) {
+    const size_t rows = layout.channels_last ? 0 : 1;
+    layout.height = static_cast<int>(s[rows]);
+    layout.width = static_cast<int>(s[rows + 1]);
+    layout.channels = static_cast<int>(layout.channels_last ? s[2] : s[0]);
+  } else {
+    return std::nullopt;
+  }
+  if (NumElements(s) < 1 || NumElements(s) / layout.channels > kMaxPlaces) return std::nullopt;
+  return layout;
+}
+
+bool CanAugment(const Augmentation& augmentation, DType dtype) {
+  return dtype == DType::kUInt8 || (IsFloat(dtype) && augmentation.color == 0 && augmentation.randaugment == 0);
+}
+
+std::shared_ptr<const Dataset> AugmentArrays(std::shared_ptr<const Dataset> source, const Augmentation& augmentation,
+                                             const std::vector<ArrayPictures>& pictures) {
+  return std::make_shared<Augmented>(std::move(source), augmentation, pictures);
+}
+
+}  // namespace onnxtrain
