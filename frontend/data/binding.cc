@@ -510,7 +510,7 @@ DType Binder::LabelType(const std::vector<int>& columns) const {
 absl::Status Binder::DescribeLabel(std::string_view what, BoundLabel* label) {
   if (label->columns.empty()) return absl::OkStatus();
   const Column& first = columns_[label->columns[0]];
-  if (!first.problem.empty()) return Invalid("the label: ", first.problem, "; choose another column with `label`");
+  if (!first.problem.empty()) return Invalid(first.problem, "; it is the label, unless `label` names another column");
   LabelInfo& info = label->info;
   info.present = true;
   info.sample = {LabelType(label->columns), DataShape(label->columns)};

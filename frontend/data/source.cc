@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/data/file.h"
+#include "frontend/data/formats/foreign.h"
 #include "frontend/data/formats/rows.h"
 
 namespace onnxtrain {
@@ -86,6 +87,7 @@ absl::StatusOr<FoundSource> FindSource(const std::string& path) {
   if (row != nullptr) return FoundSource{std::move(row), path};
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) RETURN_IF_ERROR(RegularFileSize(path).status());
+  if (const std::string advice = AdviseConversion(path); !advice.empty()) return Invalid(path, ": ", advice);
   return Invalid(path, ": not a known kind of data (", ListKinds(rows), ")");
 }
 

@@ -166,6 +166,12 @@ absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, c
   return absl::OkStatus();
 }
 
+// Puts the path in front, unless the message begins with it, as those about a column of the file do.
+absl::Status WithPath(const absl::Status& status, const std::string& path) {
+  const std::string prefix = StrCat(SourcePath(path), ": ");
+  return status.message().starts_with(prefix) ? status : Annotate(status, StrCat(path, ": "));
+}
+
 // Opens a data set by stages, each of which reads what those before it found out.
 class DataOpener {
  public:
@@ -302,7 +308,7 @@ class DataOpener {
     const std::vector<OnnxModel::Input> fed = MoveBatchFirst(WithoutFixed(needed, natural), import.batch_axes);
     RETURN_IF_ERROR(CheckFedInputs(fed, import.batch_axes));
     auto bound = BindData(fed, samples_.dataset, spec_);
-    if (!bound.ok()) return Annotate(bound.status(), StrCat(request_.path, ": "));
+    if (!bound.ok()) return WithPath(bound.status(), request_.path);
     const TextUnit unit = opened_.bound.text_unit;
     opened_.bound = *std::move(bound);
     opened_.bound.text_unit = unit;

@@ -63,7 +63,8 @@ TEST_F(AugmentedArrays, NeitherThreadsNorResumingChangeARun) {
 
 TEST_F(AugmentedArrays, EveryChangeTrainsOtherPictures) {
   const std::string plain = Trained("--data u8.npz --max-steps 6");
-  for (const char* how : {"crop", "flip:1", "vflip:1", "rotate:20", "color", "randaugment", "erase:1", "mixup", "cutmix"})
+  for (const char* how :
+       {"crop", "flip:1", "vflip:1", "rotate:20", "color", "randaugment", "erase:1", "mixup", "cutmix"})
     EXPECT_NE(Trained(StrCat("--data u8.npz --max-steps 6 --augment ", how)), plain) << how;
   Save("f32.npz", DType::kFloat32, {2, 8, 8});
   const std::string floats = Trained("--data f32.npz --max-steps 6");

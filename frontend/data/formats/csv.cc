@@ -117,7 +117,8 @@ class Table {
     for (size_t c = 0; c < names.size(); ++c) {
       if (options_.text.contains(StrCat(c))) options.text.names.insert(names[c]);
       is_text_.push_back(options.text.contains(names[c]));
-      columns_.push_back(MakeCsvColumn(path_, names[c], is_label[c], options, decimal_comma()));
+      columns_.push_back(
+          MakeCsvColumn({.path = path_, .name = names[c], .decimal_comma = decimal_comma()}, is_label[c], options));
     }
     return absl::OkStatus();
   }

@@ -121,7 +121,9 @@ class ColumnBase : public CsvColumn {
   explicit ColumnBase(CsvColumnSpec spec) : spec_(std::move(spec)) {}
 
  protected:
-  std::string InFile(int64_t row) const { return StrCat("row ", row, ", column '", Printable(spec_.name), "': "); }
+  std::string InFile(int64_t row) const {
+    return StrCat(spec_.unit, " ", row, ", column '", Printable(spec_.name), "': ");
+  }
   std::string At(int64_t row) const { return StrCat(spec_.path, ": ", InFile(row)); }
   NamedTensor MakeUnusable(std::string problem) const {
     return {spec_.name, HostTensor({DType::kFloat64, {count_}}), {}, std::move(problem)};
@@ -308,9 +310,9 @@ std::unique_ptr<CsvColumn> MakeFeatureColumn(CsvColumnSpec spec) { return std::m
 std::unique_ptr<CsvColumn> MakeTextColumn(CsvColumnSpec spec) { return std::make_unique<TextValues>(std::move(spec)); }
 std::unique_ptr<CsvColumn> MakeLabelColumn(CsvColumnSpec spec) { return std::make_unique<Label>(std::move(spec)); }
 
-std::unique_ptr<CsvColumn> MakeCsvColumn(const std::string& path, const std::string& name, bool is_label,
-                                         const DatasetOptions& options, bool decimal_comma) {
-  CsvColumnSpec spec{.path = path, .name = name, .skip_bad = options.skip_bad, .decimal_comma = decimal_comma};
+std::unique_ptr<CsvColumn> MakeCsvColumn(CsvColumnSpec spec, bool is_label, const DatasetOptions& options) {
+  spec.skip_bad = options.skip_bad;
+  const std::string& name = spec.name;
   if (options.text.contains(name)) return MakeTextColumn(std::move(spec));
   if (is_label) {
     spec.classes = options.class_names;

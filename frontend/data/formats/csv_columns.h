@@ -17,6 +17,7 @@ bool IsCsvNumber(std::string_view s, bool decimal_comma = false);
 
 struct CsvColumnSpec {
   std::string path, name;
+  const char* unit = "row";  // that samples are counted in, for people
   enum class Text : uint8_t { kProblem, kCategories, kAlwaysCategories } text = Text::kProblem;
   bool keep_missing = false, skip_bad = false;  // DatasetOptions has what they mean
   bool decimal_comma = false;
@@ -40,8 +41,7 @@ std::unique_ptr<CsvColumn> MakeTextColumn(CsvColumnSpec spec);
 // Numbers, or names that become indices into the sorted or given classes.
 std::unique_ptr<CsvColumn> MakeLabelColumn(CsvColumnSpec spec);
 
-// The column `name` of the file `path` as DatasetOptions has it.
-std::unique_ptr<CsvColumn> MakeCsvColumn(const std::string& path, const std::string& name, bool is_label,
-                                         const DatasetOptions& options, bool decimal_comma = false);
+// The column as DatasetOptions has it, which sets what the specification leaves open.
+std::unique_ptr<CsvColumn> MakeCsvColumn(CsvColumnSpec spec, bool is_label, const DatasetOptions& options);
 
 }  // namespace onnxtrain

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "absl/strings/match.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
@@ -134,7 +135,8 @@ absl::Status CsvReader::ReadField(std::string* field) {
   field->clear();
   ASSIGN_OR_RETURN(const int first, Peek());
   RETURN_IF_ERROR(first == '"' ? ReadQuoted(field) : ReadPlain(field));
-  return IsUtf8(*field) ? absl::OkStatus() : Fail("the text is not UTF-8 (latin-1?)");
+  return IsUtf8(*field) ? absl::OkStatus()
+                        : Fail("the text is not UTF-8 (latin-1? iconv -f LATIN1 -t UTF-8 converts it)");
 }
 
 absl::StatusOr<bool> CsvReader::EndRecord() {
@@ -156,13 +158,24 @@ absl::Status CsvReader::SkipByteOrderMark() {
   return absl::OkStatus();
 }
 
+// Takes "sep=;" before the table, which Excel knows.
+void CsvReader::TakeSeparatorLine() {
+  const std::string_view rest = std::string_view(buffer_).substr(at_);
+  if (rest.size() < 6 || !absl::EqualsIgnoreCase(absl::string_view(rest.data(), 4), "sep=")) return;
+  if (rest[5] != '\n' && rest[5] != '\r') return;
+  separator_ = rest[4];
+  named_ = true;
+  at_ += 5;  // what is left is a blank line
+}
+
 absl::Status CsvReader::Start() {
   started_ = true;
   // A pipe may give a line in pieces.
   while (!ended_ && buffer_.size() < kBuffer && (buffer_.size() < 3 || !HasWholeLine(buffer_)))
     RETURN_IF_ERROR(ReadMore(kBuffer - buffer_.size()));
   RETURN_IF_ERROR(SkipByteOrderMark());
-  separator_ = FindSeparator(FirstUnquotedLine(std::string_view(buffer_).substr(at_)), separator_);
+  TakeSeparatorLine();
+  if (!named_) separator_ = FindSeparator(FirstUnquotedLine(std::string_view(buffer_).substr(at_)), separator_);
   return absl::OkStatus();
 }
 

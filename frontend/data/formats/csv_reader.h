@@ -1,6 +1,7 @@
 // Reads the records of a CSV or TSV file (RFC 4180): quoted fields may hold separators, line ends and doubled quotes.
 // Extensions: skips a UTF-8 byte order mark and blank lines, accepts CRLF, LF and CR as line ends, and takes a quote
-// within an unquoted field literally, and finds out that another character separates fields. Text must be UTF-8.
+// within an unquoted field literally, finds out that another character separates fields, or reads it from a first line
+// "sep=;". Text must be UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,7 @@ class CsvReader {
   absl::StatusOr<bool> EndRecord();  // consumes a separator (false), a line end or the end (true)
   absl::Status Start();
   absl::Status SkipByteOrderMark();
+  void TakeSeparatorLine();
   template <typename... Args>
   absl::Status Fail(const Args&... args) const;
 
@@ -45,6 +47,7 @@ class CsvReader {
   std::string buffer_;
   size_t at_ = 0;
   bool ended_ = false, started_ = false;
+  bool named_ = false;  // the file names its separator
   int64_t row_ = 0, column_ = 0;
 };
 

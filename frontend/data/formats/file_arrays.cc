@@ -25,6 +25,7 @@ class FileArrays : public Dataset {
   }
   absl::Status ReadRange(int64_t first, int64_t count, int c, std::span<std::byte> out) const override {
     CHECK(c >= 0 && c < static_cast<int>(columns_.size()) && first >= 0 && first + count <= size());
+    if (!columns_[c].problem.empty()) return Invalid(columns_[c].problem);
     const auto width = static_cast<int64_t>(columns_[c].sample.bytes());
     CHECK_EQ(static_cast<int64_t>(out.size()), count * width);
     const FileArray& array = arrays_[c];
@@ -60,6 +61,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> MakeFileDataset(const std::string
     ASSIGN_OR_RETURN(Column column, MakeColumn(array.name, array.type));
     const int64_t n = array.type.shape[0], first = arrays[0].type.shape[0];
     if (n != first) return Invalid("'", arrays[0].name, "' has ", first, " samples, '", array.name, "' has ", n);
+    column.classes = array.classes;
+    column.problem = array.problem;
     columns.push_back(std::move(column));
   }
   return std::make_shared<FileArrays>(path, std::move(file), std::move(arrays), std::move(columns));

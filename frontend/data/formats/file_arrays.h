@@ -20,7 +20,9 @@ struct FileArray {
   Type type;  // [n, sample…], row-major
   int64_t offset = 0;
   bool big_endian = false;
-  std::optional<HostTensor> held = {};  // in memory instead
+  std::optional<HostTensor> held = {};    // in memory instead
+  std::vector<std::string> classes = {};  // as Column has them
+  std::string problem = {};
 };
 
 // Makes a data set of arrays of `file`, one column each, with the same leading extent. Files are read and not mapped,

@@ -99,11 +99,17 @@ absl::Status JsonColumn::Add(int64_t row, const Json& value) {
   return AddValue(row, value);
 }
 
+std::string JsonColumn::WhyNotSingle(const Json& value) const {
+  if (samples_ == 1 && value.is_object())
+    return StrCat("an object within a sample is not read; its keys can be moved up: jq -c '. + .[\"", spec_.name,
+                  "\"] | del(.[\"", spec_.name, "\"])' FILE");
+  return StrCat(value.type_name(), " where others have a single value");
+}
+
 absl::Status JsonColumn::AddValue(int64_t row, const Json& value) {
   const int64_t sample = samples_++;
   if (arrays_ == nullptr && !value.is_structured()) return values_->Add(row, FieldText(value));
-  const std::string why =
-      arrays_ != nullptr ? arrays_->Add(value) : StrCat(value.type_name(), " where others have a single value");
+  const std::string why = arrays_ != nullptr ? arrays_->Add(value) : WhyNotSingle(value);
   if (why.empty()) return absl::OkStatus();
   const std::string text = StrCat(spec_.path, ": row ", row, ", column '", spec_.name, "': ", why);
   if (arrays_ == nullptr) values_->AddUnreadable(text);

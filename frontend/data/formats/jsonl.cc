@@ -44,6 +44,10 @@ class Lines {
     bytes_ += static_cast<int64_t>(4 * line.size() + sizeof(int64_t));
     RETURN_IF_ERROR(CheckMemory(bytes_, limit_));
     const absl::StatusOr<Json> json = ParseJsonObject(line);
+    if (rows_.size() == 1 && !json.ok() && (line.starts_with('[') || line == "{"))
+      return Invalid(
+          "JSON of more than one line, or an array, is not read: jq -c .[] FILE > data.jsonl writes an "
+          "array's objects as lines");
     if (!json.ok()) return AddBad(StrCat("row ", reader_.number(), ": ", ToStd(json.status().message())));
     if (columns_.empty()) RETURN_IF_ERROR(FindDefaultLabel(*json));
     for (const auto& [key, value] : json->items()) {
@@ -103,7 +107,7 @@ class Lines {
   std::unique_ptr<JsonColumn> MakeColumn(const std::string& key) const {
     const bool is_label = std::ranges::find(labels_, key) != labels_.end();
     return std::make_unique<JsonColumn>(CsvColumnSpec{.path = path_, .name = key, .skip_bad = options_.skip_bad},
-                                        MakeCsvColumn(path_, key, is_label, options_));
+                                        MakeCsvColumn({.path = path_, .name = key}, is_label, options_));
   }
 
   absl::StatusOr<std::shared_ptr<const Dataset>> Finish() {

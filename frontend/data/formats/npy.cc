@@ -10,11 +10,13 @@
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "frontend/data/bytes.h"
+#include "frontend/data/formats/npy_texts.h"
 
 namespace onnxtrain {
 namespace {
 
 constexpr size_t kMagicSize = 8;          // "\x93NUMPY", major, minor
+constexpr int64_t kMaxText = 1 << 24;     // characters
 constexpr uint32_t kMaxHeader = 1 << 16;  // NumPy itself refuses more than 10000
 constexpr std::string_view kMagic = "\x93NUMPY";
 
@@ -24,17 +26,31 @@ constexpr std::pair<std::string_view, DType> kDescrs[] = {
     {"u2", DType::kUInt16},  {"u4", DType::kUInt32},  {"u8", DType::kUInt64},  {"b1", DType::kBool},
 };
 
-absl::Status ParseDescr(std::string_view descr, NpyHeader* header) {
+// "U7": texts of 7 characters of 4 bytes each; "S7": of 7 bytes.
+bool ParseTextDescr(std::string_view descr, NpyHeader* header, int64_t* width) {
+  if (descr.size() < 2 || (descr[0] != 'U' && descr[0] != 'S')) return false;
+  const auto [end, error] = std::from_chars(descr.data() + 1, descr.data() + descr.size(), *width);
+  if (error != std::errc() || end != descr.data() + descr.size() || *width < 0 || *width > kMaxText) return false;
+  header->text = descr[0] == 'U' ? NpyText::kUtf32 : NpyText::kBytes;
+  if (descr[0] == 'U') *width *= 4;
+  header->type.dtype = DType::kUInt8;
+  return true;
+}
+
+absl::Status ParseDescr(std::string_view descr, NpyHeader* header, int64_t* text_width) {
   if (!descr.empty() && std::string_view("<>|=").find(descr[0]) != std::string_view::npos) {
+    header->big_endian = descr[0] == '>';
+    if (ParseTextDescr(descr.substr(1), header, text_width)) return absl::OkStatus();
+    if (descr.substr(1) == "O")
+      return Invalid("Python objects (pickles) are not read: store numbers, or texts as a.astype(str)");
     for (const auto& [name, dtype] : kDescrs) {
       if (descr.substr(1) != name) continue;
       header->type.dtype = dtype;
-      header->big_endian = descr[0] == '>';
       return absl::OkStatus();
     }
   }
   return Invalid("element type '", Printable(descr.substr(0, 40)),
-                 "' is not a number (objects, strings, records and complex numbers", " cannot be fed)");
+                 "' is not a number (records and complex numbers cannot be fed)");
 }
 
 // Reads the kinds of Python literals that headers contain.
@@ -101,11 +117,11 @@ absl::Status ParseShape(Cursor* in, Shape* shape) {
 
 enum Key { kDescr, kFortran, kShape, kKeys };
 
-absl::Status ParseValue(Key key, Cursor* in, NpyHeader* header) {
+absl::Status ParseValue(Key key, Cursor* in, NpyHeader* header, int64_t* text_width) {
   if (key == kShape) return ParseShape(in, &header->type.shape);
   if (key == kDescr) {
     const auto descr = in->String();
-    return descr ? ParseDescr(*descr, header) : Invalid("records cannot be fed (descr is not a string)");
+    return descr ? ParseDescr(*descr, header, text_width) : Invalid("records cannot be fed (descr is not a string)");
   }
   header->fortran = in->TakeWord("True");
   if (!header->fortran && !in->TakeWord("False")) return Invalid("fortran_order is neither True nor False");
@@ -152,6 +168,7 @@ absl::Status CheckSize(const NpyHeader& header, int64_t size) {
 }
 
 absl::StatusOr<HostTensor> ReadElements(const NpyHeader& header, const ReadFn& read, int64_t max_bytes) {
+  if (header.text != NpyText::kNone) return Invalid("holds texts where numbers are needed");
   RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(header.type.bytes()), max_bytes));
   HostTensor tensor(header.type);
   RETURN_IF_ERROR(ReadExactly(read, tensor.mutable_bytes()));
@@ -164,6 +181,7 @@ absl::StatusOr<HostTensor> ReadElements(const NpyHeader& header, const ReadFn& r
 
 absl::StatusOr<NpyHeader> ParseNpyDict(std::string_view text) {
   NpyHeader header;
+  int64_t text_width = 0;
   Cursor in(text);
   bool seen[kKeys] = {};
   if (!in.Take('{')) return Invalid("the header is not a dictionary");
@@ -172,7 +190,7 @@ absl::StatusOr<NpyHeader> ParseNpyDict(std::string_view text) {
     const auto key = name ? ParseKey(*name) : std::nullopt;
     if (!key || !in.Take(':')) return Invalid("bad header at '", Printable(in.rest().substr(0, 20)), "'");
     if (std::exchange(seen[*key], true)) return Invalid("the header has '", *name, "' twice");
-    RETURN_IF_ERROR(ParseValue(*key, &in, &header));
+    RETURN_IF_ERROR(ParseValue(*key, &in, &header, &text_width));
     if (in.Take(',')) continue;
     if (in.Take('}')) break;
     return Invalid("bad header at '", Printable(in.rest().substr(0, 20)), "'");
@@ -180,6 +198,10 @@ absl::StatusOr<NpyHeader> ParseNpyDict(std::string_view text) {
   if (!in.AtEnd()) return Invalid("text after the header's dictionary");
   if (!seen[kDescr] || !seen[kFortran] || !seen[kShape])
     return Invalid("the header lacks descr, fortran_order or shape");
+  if (header.text == NpyText::kNone) return header;
+  if (header.fortran) return Invalid("texts in column-major order are not read");
+  header.type.shape.push_back(text_width);
+  RETURN_IF_ERROR(CheckShape(header.type.shape));
   return header;
 }
 
@@ -205,6 +227,21 @@ absl::StatusOr<HostTensor> ReadNpy(const ReadFn& read, int64_t size, int64_t max
   ASSIGN_OR_RETURN(const NpyHeader header, ReadNpyHeader(read));
   RETURN_IF_ERROR(CheckSize(header, size));
   return ReadElements(header, read, max_bytes);
+}
+
+absl::StatusOr<NpyArray> ReadNpyArray(const ReadFn& read, int64_t size, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(const NpyHeader header, ReadNpyHeader(read));
+  RETURN_IF_ERROR(CheckSize(header, size));
+  NpyArray array;
+  if (header.text == NpyText::kNone) {
+    ASSIGN_OR_RETURN(array.tensor, ReadElements(header, read, max_bytes));
+    return array;
+  }
+  RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(header.type.bytes()), max_bytes));
+  std::vector<std::byte> elements(header.type.bytes());
+  RETURN_IF_ERROR(ReadExactly(read, elements));
+  ASSIGN_OR_RETURN(array.texts, DecodeTexts(header, elements));
+  return array;
 }
 
 absl::StatusOr<HostTensor> ReadNpyStream(const ReadFn& read, int64_t max_size, int64_t max_bytes) {

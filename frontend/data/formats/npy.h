@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/data/dataset.h"
@@ -13,15 +15,18 @@
 
 namespace onnxtrain {
 
+enum class NpyText : uint8_t { kNone, kBytes, kUtf32 };
+
 struct NpyHeader {
-  Type type;
+  Type type;  // of texts: bytes, whose last axis holds one text
+  NpyText text = NpyText::kNone;
   bool fortran = false;  // column-major: the first axis is innermost
   bool big_endian = false;
   int64_t offset = 0;  // of the first element in the stream
 };
 
 // Parses the text between the length field and the elements: "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3),
-// }". Fails, naming the descr, on element types that are not numbers (objects, strings, records, complex).
+// }". Fails, naming the descr, on element types that are neither numbers nor texts (objects, records, complex).
 absl::StatusOr<NpyHeader> ParseNpyDict(std::string_view text);
 
 // Reads the start of a .npy stream, up to the elements.
@@ -30,6 +35,13 @@ absl::StatusOr<NpyHeader> ReadNpyHeader(const ReadFn& read);
 // Reads a .npy stream of exactly `size` bytes into row-major order and native byte order. Rejects a header that
 // declares another size, and an array of more than `max_bytes` (see DatasetOptions), before it allocates memory.
 absl::StatusOr<HostTensor> ReadNpy(const ReadFn& read, int64_t size, int64_t max_bytes);
+
+struct NpyArray {
+  HostTensor tensor;
+  std::optional<std::vector<std::string>> texts = {};  // instead of `tensor`: one for each sample
+};
+// The same of an array of numbers or texts; ReadNpy and the functions below refuse texts.
+absl::StatusOr<NpyArray> ReadNpyArray(const ReadFn& read, int64_t size, int64_t max_bytes);
 
 // Reads a .npy stream of at most `max_size` bytes up to its end, as packed files give it.
 absl::StatusOr<HostTensor> ReadNpyStream(const ReadFn& read, int64_t max_size, int64_t max_bytes);

@@ -22,6 +22,7 @@ Opened Open(const std::string& path, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const auto file, RandomFile::Open(path));
   const int64_t size = file->size();
   ASSIGN_OR_RETURN(const NpyHeader header, ReadNpyHeader(file->reader(0, size)));
+  if (header.text != NpyText::kNone) return Invalid("a single array of texts is no data set (.npz holds several)");
   const auto bytes = static_cast<int64_t>(header.type.bytes());
   if (header.fortran || bytes <= kHeldInMemory) return OpenInMemory(path, name, file->reader(0, size), size, options);
   if (header.offset + bytes != size)

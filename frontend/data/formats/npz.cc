@@ -60,7 +60,7 @@ absl::Status CheckEnd(zip_file_t* file) {
   return got == 0 ? absl::OkStatus() : Invalid("more data than declared");
 }
 
-absl::StatusOr<HostTensor> ReadEntry(zip_t* zip, const zip_stat_t& entry, int64_t max_bytes) {
+absl::StatusOr<NpyArray> ReadEntry(zip_t* zip, const zip_stat_t& entry, int64_t max_bytes) {
   const std::unique_ptr<zip_file_t, Discard> file(zip_fopen_index(zip, entry.index, 0));
   if (file == nullptr) return Invalid(zip_strerror(zip));
   const ReadFn read = [&](std::span<std::byte> out) -> absl::StatusOr<size_t> {
@@ -73,18 +73,20 @@ absl::StatusOr<HostTensor> ReadEntry(zip_t* zip, const zip_stat_t& entry, int64_
     }
     return done;
   };
-  ASSIGN_OR_RETURN(HostTensor tensor, ReadNpy(read, static_cast<int64_t>(entry.size), max_bytes));
+  ASSIGN_OR_RETURN(NpyArray array, ReadNpyArray(read, static_cast<int64_t>(entry.size), max_bytes));
   RETURN_IF_ERROR(CheckEnd(file.get()));
-  return tensor;
+  return array;
 }
 
 using IsWanted = std::function<bool(const std::string& name)>;
 
-absl::StatusOr<NamedArrays> ReadArrays(const std::string& path, int64_t file_size, int64_t max_bytes,
-                                       const IsWanted& is_wanted) {
+using NpyArrays = std::vector<std::pair<std::string, NpyArray>>;
+
+absl::StatusOr<NpyArrays> ReadArrays(const std::string& path, int64_t file_size, int64_t max_bytes,
+                                     const IsWanted& is_wanted) {
   ASSIGN_OR_RETURN(const Archive zip, OpenArchive(path, ZIP_RDONLY));
   if (max_bytes == 0) max_bytes = DefaultMemoryLimit();
-  NamedArrays arrays;
+  NpyArrays arrays;
   std::set<std::string> names;
   int64_t total = 0;
   for (zip_int64_t i = 0, n = zip_get_num_entries(zip.get(), 0); i < n; ++i) {
@@ -100,9 +102,9 @@ absl::StatusOr<NamedArrays> ReadArrays(const std::string& path, int64_t file_siz
     if (!is_wanted(name)) continue;
     RETURN_IF_ERROR(Annotate(CheckEntry(entry, file_size), where));
     RETURN_IF_ERROR(Annotate(CheckMemory(total += static_cast<int64_t>(entry.size), max_bytes), where));
-    auto tensor = ReadEntry(zip.get(), entry, max_bytes);
-    if (!tensor.ok()) return Annotate(tensor.status(), where);
-    arrays.emplace_back(std::move(name), *std::move(tensor));
+    auto array = ReadEntry(zip.get(), entry, max_bytes);
+    if (!array.ok()) return Annotate(array.status(), where);
+    arrays.emplace_back(std::move(name), *std::move(array));
   }
   return arrays;
 }
@@ -127,6 +129,17 @@ absl::StatusOr<NamedArrays> ReadNpz(const std::string& path, int64_t max_bytes) 
 }
 
 absl::StatusOr<NamedArrays> ReadNpzWhere(const IsWanted& is_wanted, const std::string& path, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(NpyArrays arrays, ReadNpzArrays(is_wanted, path, max_bytes));
+  NamedArrays numbers;
+  for (auto& [name, array] : arrays) {
+    if (array.texts.has_value())
+      return Invalid(path, ": array '", Printable(name), "' holds texts where numbers are needed");
+    numbers.emplace_back(std::move(name), std::move(array.tensor));
+  }
+  return numbers;
+}
+
+absl::StatusOr<NpyArrays> ReadNpzArrays(const IsWanted& is_wanted, const std::string& path, int64_t max_bytes) {
   ASSIGN_OR_RETURN(const int64_t file_size, RegularFileSize(path));
   auto arrays = ReadArrays(path, file_size, max_bytes, is_wanted);
   if (!arrays.ok()) return Annotate(arrays.status(), StrCat(path, ": "));

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/data/dataset.h"
+#include "frontend/data/formats/npy.h"
 #include "frontend/graph/host_tensor.h"
 
 namespace onnxtrain {
@@ -23,6 +24,10 @@ absl::StatusOr<NamedArrays> ReadNpz(const std::string& path, int64_t max_bytes =
 // The same of the arrays whose names are wanted.
 absl::StatusOr<NamedArrays> ReadNpzWhere(const std::function<bool(const std::string& name)>& is_wanted,
                                          const std::string& path, int64_t max_bytes);
+
+// The same of arrays of numbers or texts.
+absl::StatusOr<std::vector<std::pair<std::string, NpyArray>>> ReadNpzArrays(
+    const std::function<bool(const std::string& name)>& is_wanted, const std::string& path, int64_t max_bytes);
 
 // Writes the arrays, stored or deflated, and replaces `path` atomically. Fails on bf16, which NumPy has no type for.
 absl::Status WriteNpz(const std::string& path, const NamedArrays& arrays, bool compressed = false);

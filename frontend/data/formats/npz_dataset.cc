@@ -1,6 +1,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/formats/file_arrays.h"
 #include "frontend/data/formats/npy.h"
+#include "frontend/data/formats/npy_texts.h"
 #include "frontend/data/formats/npz.h"
 #include "frontend/data/formats/npz_parts.h"
 #include "frontend/data/formats/zip_directory.h"
@@ -41,10 +42,13 @@ class Selection {
 };
 
 Opened OpenInMemory(const std::string& path, const Selection& selection, const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(NamedArrays arrays,
-                   ReadNpzWhere([&](const std::string& name) { return selection.Has(name); }, path, options.max_bytes));
+  const auto is_wanted = [&](const std::string& name) { return selection.Has(name); };
+  ASSIGN_OR_RETURN(auto arrays, ReadNpzArrays(is_wanted, path, options.max_bytes));
   std::vector<NamedTensor> columns;
-  for (auto& [name, tensor] : arrays) columns.push_back({selection.Column(name), std::move(tensor)});
+  for (auto& [name, array] : arrays) {
+    ASSIGN_OR_RETURN(NamedTensor column, MakeArrayColumn(path, selection.Column(name), std::move(array), options));
+    columns.push_back(std::move(column));
+  }
   auto dataset = MakeMemoryDataset(std::move(columns), [path](int64_t i) { return StrCat(path, ": sample ", i); });
   if (!dataset.ok()) return Annotate(dataset.status(), StrCat(path, ": "));
   return dataset;
@@ -58,11 +62,23 @@ absl::StatusOr<FileArray> FindInFile(const RandomFile& file, const ZipMember& me
   const auto bytes = static_cast<int64_t>(header.type.bytes());
   if (header.offset + bytes != member.size)
     return Invalid("the header declares ", ToString(header.type), ", but there are ", member.size, " bytes");
-  if (header.fortran) return array;
+  if (header.fortran || header.text != NpyText::kNone) return array;
   array.type = header.type;
   array.offset = member.offset + header.offset;
   array.big_endian = header.big_endian;
   return array;
+}
+
+absl::Status Hold(NamedTensor column, FileArray* array) {
+  if (!column.texts.empty())
+    return Invalid("array '", array->name, "': text for a tokenizer is read from archives up to ", kHeldInMemory >> 20,
+                   " MiB only");
+  if (!column.unreadable.empty()) return Invalid(column.unreadable.begin()->second);
+  array->type = column.tensor.type();
+  array->held = std::move(column.tensor);
+  array->classes = std::move(column.classes);
+  array->problem = std::move(column.problem);
+  return absl::OkStatus();
 }
 
 Opened OpenInFile(const std::string& path, const Selection& selection, const DatasetOptions& options) {
@@ -79,12 +95,12 @@ Opened OpenInFile(const std::string& path, const Selection& selection, const Dat
     arrays.push_back(*std::move(array));
   }
   const auto is_held = [&](const std::string& name) { return selection.Has(name) && !in_file.contains(name); };
-  ASSIGN_OR_RETURN(NamedArrays others, ReadNpzWhere(is_held, path, options.max_bytes));
-  for (auto& [name, tensor] : others) {
+  ASSIGN_OR_RETURN(auto others, ReadNpzArrays(is_held, path, options.max_bytes));
+  for (auto& [name, other] : others) {
     const auto array = std::ranges::find(arrays, name, &FileArray::name);
     if (array == arrays.end()) return Invalid("array '", name, "' is not in the zip directory");
-    array->type = tensor.type();
-    array->held = std::move(tensor);
+    ASSIGN_OR_RETURN(NamedTensor column, MakeArrayColumn(path, selection.Column(name), std::move(other), options));
+    RETURN_IF_ERROR(Hold(std::move(column), &*array));
   }
   for (FileArray& array : arrays) array.name = selection.Column(array.name);
   return MakeFileDataset(path, file, std::move(arrays));

@@ -47,7 +47,7 @@ std::vector<Source> BuiltInSources() {
       {.name = "tsv", .what = ".tsv", .suffixes = {".tsv"}, .packed = true, .open = OpenTabs, .is_table = true},
       {.name = "jsonl",
        .what = ".jsonl",
-       .suffixes = {".jsonl", ".ndjson"},
+       .suffixes = {".jsonl", ".ndjson", ".json"},
        .packed = true,
        .open = OpenJsonLines,
        .is_table = true},

@@ -88,9 +88,7 @@ Turn Augmenter::DrawTurn() {
   return turn;
 }
 
-Affine Augmenter::DrawRotation() {
-  return Rotation(geometry_.Uniform(-augmentation_.rotate, augmentation_.rotate));
-}
+Affine Augmenter::DrawRotation() { return Rotation(geometry_.Uniform(-augmentation_.rotate, augmentation_.rotate)); }
 
 void Augmenter::Rotate(bool mask, Image* image, Image* spare) {
   Warp(DrawRotation(), mask ? Filter::kNearest : Filter::kBilinear, image, spare);

@@ -83,6 +83,9 @@ TEST(CsvReader, FindsTheSeparator) {
       {"a;b,c\n", ',', {{"a;b", "c"}}},
       {"\"a;b\"\n\"c;d\"\n", ',', {{"a;b"}, {"c;d"}}},
       {"text\na;b\n", ',', {{"text"}, {"a;b"}}},
+      {"\xEF\xBB\xBFsep=;\r\nx,y;z\r\n", ',', {{"x,y", "z"}}},
+      {"SEP=|\na;b|c\n", ',', {{"a;b", "c"}}},
+      {"sep=,x\na,b\n", ',', {{"sep=", "x"}, {"a", "b"}}},
   };
   for (const auto& c : kCases) {
     for (size_t piece : {1, 1000}) {
@@ -100,13 +103,14 @@ TEST(CsvReader, Errors) {
   } kCases[] = {
       {"a,b\n1,\"2\n3,4\n", "row 2, column 1: the quote that begins this field is not closed"},
       {"a,b\n1,\"2\" 3\n", "row 2, column 1: text after the closing quote"},
-      {"a,b\n1,2\ncaf\xE9,3\n", "row 3, column 0: the text is not UTF-8 (latin-1?)"},
+      {"a,b\n1,2\ncaf\xE9,3\n",
+       "row 3, column 0: the text is not UTF-8 (latin-1? iconv -f LATIN1 -t UTF-8 converts it)"},
       {{"a,b\n1,\0\n", 8}, "row 2, column 1: a NUL byte: the text is not UTF-8"},
       {{"\xFF\xFE"
         "a\0",
         4},
        "the text is UTF-16: UTF-8 is expected (iconv -f UTF-16 -t UTF-8 converts it)"},
-      {"\"a\nb\",\xC0\x80\n", "row 1, column 1: the text is not UTF-8 (latin-1?)"},
+      {"\"a\nb\",\xC0\x80\n", "row 1, column 1: the text is not UTF-8 (latin-1? iconv -f LATIN1 -t UTF-8 converts it)"},
   };
   for (const auto& c : kCases) {
     for (size_t piece : {1, 1000}) EXPECT_EQ(Message(Split(c.text, piece).status()), c.message);
@@ -274,7 +278,8 @@ TEST(Csv, ErrorsOfTheFile) {
       {"a,b\n1,2\n3\n", "t.csv: row 3 has 1 fields, row 1 has 2"},
       {"a,b\n1,2\n\n3,4,5\n", "t.csv: row 4 has 3 fields, row 1 has 2"},
       {"a,b\n1,\"2\n", "t.csv: row 2, column 1: the quote that begins this field is not closed"},
-      {"name,b\nJos\xE9,2\n", "t.csv: row 2, column 0: the text is not UTF-8 (latin-1?)"},
+      {"name,b\nJos\xE9,2\n",
+       "t.csv: row 2, column 0: the text is not UTF-8 (latin-1? iconv -f LATIN1 -t UTF-8 converts it)"},
   };
   for (const auto& c : kCases) EXPECT_EQ(ReadError(c.text), c.message);
   EXPECT_EQ(ReadError("a,a\n1,2\n", {.header = Header::kYes}), "t.csv: row 1: two columns are named 'a'");

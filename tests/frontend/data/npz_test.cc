@@ -1,5 +1,6 @@
 #include "frontend/data/formats/npz.h"
 
+#include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <zip.h>
 
@@ -70,6 +71,69 @@ np.savez_compressed(sys.argv[1] + '/deflated.npz', **arrays)
       for (int i = 0; i < 24; ++i) EXPECT_EQ(values[i], c == 26 ? i % 2 : i) << (*data)->columns()[c].name;
     }
   }
+}
+
+// Arrays of texts as NumPy writes them: `label` and `city` of both widths of characters, numbers, objects, grids.
+class NpzTexts : public testing::Test {
+ protected:
+  NpzTexts() {
+    const std::string script = dir_.Write("t.py", R"(
+import numpy as np, sys
+x = np.zeros((4, 2), np.float32)
+label = np.array(['zwei', 'éins', '鳥 ', 'zwei'])
+city = np.array([b'Rome', b'', b'Oslo', b'Rome'])
+def save(name, **more): np.savez(f'{sys.argv[1]}/{name}.npz', x=x, **more)
+save('texts', label=label, city=city, year=np.array(['1990', '2001', '7', '-3']))
+save('swapped', label=label.astype('>U9').reshape(4, 1))
+np.savez_compressed(sys.argv[1] + '/packed.npz', x=x, label=label)
+save('objects', label=label.astype(object))
+save('grid', label=np.array([['a', 'b']] * 4))
+save('binary', label=np.array([b'\xff\xfe'] * 4))
+np.savez(sys.argv[1] + '/large.npz', x=np.zeros((4, 5 << 20), np.float32), label=label, city=city)
+np.save(sys.argv[1] + '/alone.npy', label)
+)");
+    EXPECT_EQ(std::system(StrCat(kPython, " ", script, " ", dir_.path()).c_str()), 0) << "python3-numpy is needed";
+  }
+  std::shared_ptr<const Dataset> Open(const std::string& name, const DatasetOptions& options = {}) const {
+    auto data = OpenDataset(dir_ / name, options);
+    EXPECT_TRUE(data.ok()) << data.status();
+    return *data;
+  }
+  void Refuses(const std::string& name, const std::string& text) const {
+    ExpectMessage(OpenDataset(dir_ / name, {}).status(), dir_ / name + ": " + text);
+  }
+  TempDir dir_;
+};
+
+TEST_F(NpzTexts, LabelsAreClasses) {
+  for (const char* name : {"texts.npz", "swapped.npz", "packed.npz", "large.npz"}) {
+    const auto data = Open(name);
+    EXPECT_EQ(data->columns()[1].classes, (std::vector<std::string>{"zwei", "éins", "鳥 "})) << name;
+    EXPECT_EQ(ColumnValues(*data, 1), (std::vector<double>{0, 1, 2, 0})) << name;
+  }
+  const auto named = Open("texts.npz", {.label = {"label"}, .class_names = {"鳥 ", "zwei", "éins"}});
+  EXPECT_EQ(ColumnValues(*named, 1), (std::vector<double>{1, 2, 0, 1}));
+  ExpectMessage(OpenDataset(dir_ / "texts.npz", {.label = {"label"}, .class_names = {"zwei", "éins"}}).status(),
+                "sample 2, column 'label': '鳥 ' is not among the 2 classes");
+}
+
+TEST_F(NpzTexts, OthersAreNumbersCategoriesOrText) {
+  const auto plain = Open("texts.npz");
+  EXPECT_THAT(plain->columns()[2].problem, testing::HasSubstr("texts.npz: sample 0, column 'city': 'Rome' is not"));
+  EXPECT_EQ(ColumnValues(*plain, 3), (std::vector<double>{1990, 2001, 7, -3}));
+  const auto encoded = Open("texts.npz", {.categories = {.names = {"city"}}, .missing = {.all = true}});
+  EXPECT_EQ(encoded->columns()[2].classes, (std::vector<std::string>{"Oslo", "Rome"}));
+  EXPECT_EQ(ColumnValues(*encoded, 2), (std::vector<double>{1, -1, 0, 1}));
+  const auto text = Open("texts.npz", {.text = {.names = {"city"}}});
+  EXPECT_EQ(*text->ReadText(2, 2), "Oslo");
+}
+
+TEST_F(NpzTexts, WhatIsNoColumnIsRefused) {
+  Refuses("objects.npz", "array 'label': Python objects (pickles) are not read");
+  Refuses("grid.npz", "array 'label': has more than one text for a sample");
+  Refuses("binary.npz", "array 'label': text 0 is not Unicode");
+  Refuses("alone.npy", "a single array of texts is no data set");
+  ExpectMessage(ReadNpz(dir_ / "texts.npz").status(), "array 'label' holds texts where numbers are needed");
 }
 
 TEST(Npz, ArraysOfADatasetHaveOneLength) {

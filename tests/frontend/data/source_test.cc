@@ -30,6 +30,17 @@ TEST(Source, IsFoundBySuffixContentAndName) {
   EXPECT_THAT(Message(FindSource("none:" + text).status()), HasSubstr("none:" + text + ": No such file"));
 }
 
+TEST(Source, FilesOfOtherProgramsAreRefusedWithAdvice) {
+  const TempDir dir;
+  EXPECT_THAT(Message(OpenDataset(dir.Write("a.parquet", "PAR1"), {}).status()),
+              HasSubstr("a.parquet: Parquet is not read; pandas.read_parquet(FILE).to_csv"));
+  EXPECT_THAT(Message(OpenDataset(dir.Write("B.XLSX", "PK"), {}).status()), HasSubstr("save the sheet as CSV"));
+  EXPECT_THAT(Message(OpenDataset(dir / "none.parquet", {}).status()), HasSubstr("No such file"));
+  EXPECT_EQ((*OpenDataset(dir.Write("lines.json", "{\"a\": 1, \"y\": 0}\n{\"a\": 2, \"y\": 1}\n"), {}))->size(), 2);
+  for (const char* json : {"[{\"a\": 1}]", "{\n  \"a\": 1\n}\n"})
+    EXPECT_THAT(Message(OpenDataset(dir.Write("a.json", json), {}).status()), HasSubstr("jq -c .[] FILE"));
+}
+
 TEST(Source, AFileWhoseNameHasAColonIsItself) {
   const TempDir dir;
   const std::string path = dir.Write("csv:a.tsv", "a\tb\n1\t2\n");

@@ -1,0 +1,42 @@
+#include "frontend/data/formats/foreign.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "frontend/base/status.h"
+#include "frontend/data/source.h"
+
+namespace onnxtrain {
+namespace {
+
+struct ForeignKind {
+  const char* what;
+  std::vector<std::string> suffixes;
+  const char* advice;
+};
+
+constexpr const char* kSaveArrays = "numpy.savez('data.npz', x=…, label=…) stores arrays";
+constexpr const char* kSaveSheet = "save the sheet as CSV";
+
+const std::vector<ForeignKind>& Kinds() {
+  static const auto* kinds = new std::vector<ForeignKind>{
+      {"Parquet", {".parquet"}, "pandas.read_parquet(FILE).to_csv('data.csv', index=False) converts it"},
+      {"Feather", {".feather", ".arrow"}, "pandas.read_feather(FILE).to_csv('data.csv', index=False) converts it"},
+      {"a workbook", {".xlsx", ".xls", ".ods"}, kSaveSheet},
+      {"a pickle", {".pkl", ".pickle", ".pt", ".pth"}, kSaveArrays},
+      {"HDF5", {".h5", ".hdf5"}, kSaveArrays},
+      {"a file of MATLAB", {".mat"}, kSaveArrays},
+      {"an archive", {".zip", ".7z", ".rar"}, "unpack it"},
+  };
+  return *kinds;
+}
+
+}  // namespace
+
+std::string AdviseConversion(const std::string& path) {
+  const auto kind =
+      std::ranges::find_if(Kinds(), [&](const ForeignKind& k) { return HasSuffix(path, k.suffixes, false); });
+  return kind == Kinds().end() ? "" : StrCat(kind->what, " is not read; ", kind->advice);
+}
+
+}  // namespace onnxtrain
