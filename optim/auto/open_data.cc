@@ -169,7 +169,7 @@ absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, c
 // Puts the path in front, unless the message begins with it, as those about a column of the file do.
 absl::Status WithPath(const absl::Status& status, const std::string& path) {
   const std::string prefix = StrCat(SourcePath(path), ": ");
-  return status.message().starts_with(prefix) ? status : Annotate(status, StrCat(path, ": "));
+  return ToStd(status.message()).starts_with(prefix) ? status : Annotate(status, StrCat(path, ": "));
 }
 
 // Opens a data set by stages, each of which reads what those before it found out.

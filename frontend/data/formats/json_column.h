@@ -32,7 +32,7 @@ class JsonColumn {
     std::string why;  // "": a missing value
   };
   absl::Status Decide(const OrderedJson& first);
-  std::string WhyNotSingle(const Json& value) const;
+  std::string WhyNotSingle(const OrderedJson& value) const;
   absl::Status AddValue(int64_t row, const OrderedJson& value);
 
   CsvColumnSpec spec_;

@@ -45,9 +45,8 @@ class Lines {
     RETURN_IF_ERROR(CheckMemory(bytes_, limit_));
     const absl::StatusOr<Json> json = ParseJsonObject(line);
     if (rows_.size() == 1 && !json.ok() && (line.starts_with('[') || line == "{"))
-      return Invalid(
-          "JSON of more than one line, or an array, is not read: jq -c .[] FILE > data.jsonl writes an "
-          "array's objects as lines");
+      return Invalid("row ", reader_.number(),
+                     ": not a JSON object of one line (jq -c .[] FILE > data.jsonl writes those of an array as lines)");
     if (!json.ok()) return AddBad(StrCat("row ", reader_.number(), ": ", ToStd(json.status().message())));
     if (columns_.empty()) RETURN_IF_ERROR(FindDefaultLabel(*json));
     for (const auto& [key, value] : json->items()) {
