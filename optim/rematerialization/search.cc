@@ -98,8 +98,10 @@ class Search {
     if (base_.peak == 0 || model_.candidates().empty()) return frontier_.All();
     SweepUniformPrices();
     RecomputeTrace trace;
-    for (const RecomputeSchedule& recomputed : SolveChain(model_, SomeCuts())) SimulateAndRecord(recomputed, &trace);
-    for (int segments = 2; segments <= 32; segments += (segments + 1) / 2)
+    for (const RecomputeSchedule& recomputed : SolveChain(model_, SomeCuts())) {
+      if (CanSimulate()) SimulateAndRecord(recomputed, &trace);
+    }
+    for (int segments = 2; segments <= 32 && CanSimulate(); segments += (segments + 1) / 2)
       ReducePeakFrom(RecomputeSegments(model_, segments).recomputed);
     const int64_t share = simulations_left_ / 2;
     LowerPeakStepwise(false, simulations_left_ - share);
@@ -111,6 +113,9 @@ class Search {
   }
 
  private:
+  // Returns whether simulations are left, besides those to leave for others. Every loop over schedules asks.
+  bool CanSimulate(int64_t keep = 0) const { return simulations_left_ > keep; }
+
   // Simulates a schedule and adds it to the frontier.
   void SimulateAndRecord(const RecomputeSchedule& recomputed, RecomputeTrace* trace) {
     model_.Simulate(recomputed, trace);
@@ -141,7 +146,7 @@ class Search {
     }
     const double middle = model_.total_seconds() / static_cast<double>(bytes + 1);
     RecomputeTrace trace;
-    for (int exponent = -10; exponent <= 6; exponent += cuts_left_ < 40 ? 2 : 1) {
+    for (int exponent = -10; exponent <= 6 && CanSimulate(); exponent += cuts_left_ < 40 ? 2 : 1) {
       std::vector<double> prices;
       for (int32_t n : model_.candidates()) {
         double kept = 0;
@@ -156,7 +161,7 @@ class Search {
 
   // A sample of the cuts, as many as simulations are left to measure block by block.
   std::vector<RecomputeSchedule> SomeCuts() const {
-    const size_t stride = std::clamp<size_t>(10'000 / static_cast<size_t>(simulations_left_), 1, 8);
+    const size_t stride = std::clamp<int64_t>(10'000 / std::max<int64_t>(simulations_left_, 1), 1, 8);
     std::vector<RecomputeSchedule> some;
     for (size_t i = 0; i < cuts_.size(); i += stride) some.push_back(cuts_[i]);
     return some;
@@ -165,7 +170,7 @@ class Search {
   // Raises the prices of steps with more live bytes than the target, and lowers the others.
   void SweepStepPrices(int64_t target) {
     constexpr int kRounds = 20;
-    if (cuts_left_ <= 0) return;
+    if (cuts_left_ <= 0 || !CanSimulate()) return;
     const auto steps = base_.live.size();
     std::vector<double> price(steps, 0);
     double start = model_.total_seconds() / static_cast<double>(base_.peak) / static_cast<double>(steps);
@@ -173,7 +178,7 @@ class Search {
     RecomputeTrace trace;
     std::optional<RecomputeSchedule> best;
     double least = 0;
-    for (int round = 0; round < kRounds && cuts_left_-- > 0; ++round) {
+    for (int round = 0; round < kRounds && CanSimulate() && cuts_left_-- > 0; ++round) {
       const RecomputeSchedule recomputed = min_cut_solver_.Solve(Prices(price));
       SimulateAndRecord(recomputed, &trace);
       const double excess = trace.Excess(target) + 1e-9 * trace.extra_seconds;
@@ -221,7 +226,7 @@ class Search {
     RecomputeSchedule recomputed(model_.graph().nodes().size());
     RecomputeTrace trace;
     SimulateAndRecord(recomputed, &trace);
-    for (double target = kStep * static_cast<double>(base_.peak); simulations_left_ > keep; target *= kStep) {
+    for (double target = kStep * static_cast<double>(base_.peak); CanSimulate(keep); target *= kStep) {
       const auto bytes = static_cast<int64_t>(target);
       if (const RecomputeChoice* best = known ? frontier_.At(bytes) : nullptr) {
         recomputed = best->recomputed;
@@ -241,9 +246,9 @@ class Search {
     if (nodes.size() > kMaxCandidates) return;
     std::mt19937 random(1);
     RecomputeTrace trace;
-    for (int round = 0; round < kRounds && simulations_left_ > 0; ++round) {
+    for (int round = 0; round < kRounds && CanSimulate(); ++round) {
       const std::vector<RecomputeChoice> choices = frontier_.All();
-      for (int i = 0; i < kTries && simulations_left_ > 0; ++i) {
+      for (int i = 0; i < kTries && CanSimulate(); ++i) {
         RecomputeSchedule recomputed = choices[random() % choices.size()].recomputed;
         for (size_t flips = 1 + random() % kFlips; flips > 0; --flips) {
           Clones& repeats = recomputed[nodes[random() % nodes.size()]];
@@ -339,10 +344,12 @@ class Search {
   // Applies moves by their gain per second until the target is met; false where it cannot be.
   bool ReducePeak(RecomputeSchedule& recomputed, RecomputeTrace& t, int64_t target, int64_t keep) {
     RecomputeTrace next;
-    while (t.peak > target && simulations_left_ > keep) {
+    while (t.peak > target && CanSimulate(keep)) {
       const double excess = t.Excess(target);
       std::vector<Move> moves = FindMovesAtPeak(recomputed, t);
       for (Move& move : moves) {
+        move.worth = 0;
+        if (!CanSimulate(keep)) continue;
         RecomputeSchedule changed = recomputed;
         Apply(move, &changed);
         SimulateAndRecord(changed, &next);
@@ -362,6 +369,7 @@ class Search {
     bool any = false;
     for (const Move& move : moves) {
       if (move.worth <= 0 || move.worth < kNearly * moves[0].worth || t.peak <= target) break;
+      if (!CanSimulate()) break;
       RecomputeSchedule changed = recomputed;
       Apply(move, &changed);
       SimulateAndRecord(changed, &next);
@@ -384,6 +392,7 @@ class Search {
     if (std::ssize(moves) > max_removals_) moves.resize(max_removals_);
     RecomputeTrace next;
     for (const Move& move : moves) {
+      if (!CanSimulate()) break;
       const Clones before = recomputed[move.nodes[0]];
       Apply(move, &recomputed);
       SimulateAndRecord(recomputed, &next);
