@@ -66,10 +66,10 @@ TEST_F(PictureFolders, TheWorkingDirectoryIsTheirRootWithoutData) {
 TEST(PictureFields, HaveNoEffectWithoutPictures) {
   TrainConfig config;
   EXPECT_TRUE(CheckPictureFields(config, "x.npz", false).ok());
-  config.augment = {"flip"};
+  config.resize = "pad";
   EXPECT_TRUE(CheckPictureFields(config, "images", true).ok());
   EXPECT_EQ(CheckPictureFields(config, "x.npz", false).message(),
-            "`augment`: has no effect: x.npz feeds no files of pictures");
+            "`resize`: has no effect: x.npz feeds no files of pictures");
 }
 
 }  // namespace
