@@ -25,6 +25,14 @@ TEST_F(CApi, TrainsFromC) {
   EXPECT_TRUE(Exists("out.onnx"));
 }
 
+TEST_F(CApi, TrainsFromPython) {
+  const std::string source = ONNXTRAIN_SOURCE_DIR, library = CAPI_LIBRARY;
+  const std::string command = "cd " + folder_ + " && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=" + source +
+                              "/python ONNXTRAIN_LIBRARY=" + library + " /usr/bin/python3 " + source +
+                              "/tests/capi/python_use.py m.onnx 2>&1; echo $?";
+  EXPECT_EQ(ReadCommand(command), "0\n");
+}
+
 // A symbol that is added or removed changes what programs link against.
 TEST(CApiSymbols, AreTheListed) {
   const std::string library = CAPI_LIBRARY;

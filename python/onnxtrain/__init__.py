@@ -1,0 +1,11 @@
+"""Trains ONNX models: loss, gradients, update rule and evaluation follow from the .onnx file.
+
+    import onnxtrain
+    trainer = onnxtrain.Trainer("lenet.onnx", lr=1e-3)
+    trainer.fit({"input": images, "label": digits}, batch_size=32, epochs=2)
+    trainer.export("trained.onnx")
+"""
+from onnxtrain._capi import Error
+from onnxtrain.trainer import BatchTensor, Evaluation, StepResult, Trainer, version
+
+__all__ = ["BatchTensor", "Error", "Evaluation", "StepResult", "Trainer", "version"]

@@ -1,0 +1,91 @@
+"""Arrays of NumPy, and of every library that speaks DLPack, as tensors of the C interface and back, without copies."""
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any, Mapping
+
+import numpy as np
+
+from onnxtrain import _capi
+from onnxtrain._capi import api
+
+# Element types by their number in ONNX.
+_TYPES = {
+    1: np.float32,
+    2: np.uint8,
+    3: np.int8,
+    4: np.uint16,
+    5: np.int16,
+    6: np.int32,
+    7: np.int64,
+    9: np.bool_,
+    10: np.float16,
+    11: np.float64,
+    12: np.uint32,
+    13: np.uint64,
+}
+_BFLOAT16 = 16
+_NUMBERS = {np.dtype(t): number for number, t in _TYPES.items()}
+
+
+def to_numpy(name: str, array: Any) -> np.ndarray:
+    """A C-contiguous array that shares the memory of `array` where that is possible."""
+    if hasattr(array, "detach"):
+        array = array.detach()
+    if not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__"):
+        array = np.from_dlpack(array)
+    array = np.asarray(array)
+    # Unlike ascontiguousarray, leaves scalars without axes.
+    array = array if array.flags.c_contiguous else array.copy(order="C")
+    if array.dtype not in _NUMBERS:
+        raise TypeError(f"'{name}': arrays of {array.dtype} are no tensors")
+    return array
+
+
+class Tensors:
+    """Arrays by name as an array of tensors, which refers to their memory."""
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self._held = [(name.encode(), to_numpy(name, array)) for name, array in arrays.items()]
+        self.count = len(self._held)
+        self.tensors = (_capi.Tensor * self.count)()
+        for tensor, (name, array) in zip(self.tensors, self._held):
+            tensor.name, tensor.type, tensor.rank = name, _NUMBERS[array.dtype], array.ndim
+            tensor.shape = array.ctypes.shape_as(ctypes.c_int64) if array.ndim else None
+            tensor.data, tensor.bytes = array.ctypes.data, array.nbytes
+
+
+def describe(tensor: _capi.Tensor) -> tuple[str, np.dtype, tuple[int, ...]]:
+    """Name, element type and shape."""
+    dtype = np.dtype(np.uint16 if tensor.type == _BFLOAT16 else _TYPES[tensor.type])
+    return tensor.name.decode(), dtype, tuple(tensor.shape[i] for i in range(tensor.rank))
+
+
+class _Memory:
+    """The memory of a tensor of a handle, as NumPy asks for it."""
+
+    def __init__(self, owner: object, address: int, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        self._owner = owner
+        self.__array_interface__ = {"data": (address, True), "typestr": dtype.str, "shape": shape, "version": 3}
+
+
+class _TensorsHandle:
+    """Releases a handle of tensors once no array refers to it."""
+
+    def __init__(self, handle: int) -> None:
+        weakref.finalize(self, api.ReleaseTensors, handle)
+
+
+def take_tensors(handle: int) -> dict[str, np.ndarray]:
+    """The tensors of a handle as read-only arrays that share its memory. bfloat16 becomes float32."""
+    owner, arrays = _TensorsHandle(handle), {}
+    for index in range(api.GetTensorCount(handle)):
+        tensor = _capi.Tensor()
+        api.GetTensor(handle, index, ctypes.byref(tensor))
+        name, dtype, shape = describe(tensor)
+        array = np.asarray(_Memory(owner, tensor.data, dtype, shape))
+        if tensor.type == _BFLOAT16:
+            array = (array.astype(np.uint32) << 16).view(np.float32)
+        arrays[name] = array
+    return arrays

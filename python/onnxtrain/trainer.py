@@ -1,0 +1,268 @@
+"""A training of one model: weights, optimizer state and compiled programs."""
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import weakref
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from onnxtrain import _capi
+from onnxtrain._capi import api
+from onnxtrain.arrays import Tensors, describe, take_tensors
+
+Batch = Mapping[str, Any]  # arrays by name: [batch, sample…]
+
+
+@dataclass(frozen=True)
+class BatchTensor:
+    """A tensor of a batch: an input of the model or a label; `shape` is that of one sample."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One update: mean loss before it, norm of the gradient before clipping, rate, updates so far."""
+
+    loss: float
+    grad_norm: float
+    learning_rate: float
+    step: int
+    skipped: bool
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Mean loss and, where the loss counts correct predictions, their share (else None)."""
+
+    loss: float
+    accuracy: float | None
+    samples: int
+
+
+def version() -> str:
+    """The version of the library."""
+    return api.GetVersion().decode()
+
+
+def _load_model(model: str | os.PathLike[str] | bytes) -> ctypes.c_void_p:
+    handle = ctypes.c_void_p()
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        content = bytes(model)
+        api.LoadModelFromBytes(content, len(content), b"model", ctypes.byref(handle))
+    else:
+        api.LoadModelFromFile(os.fsencode(model), ctypes.byref(handle))
+    return handle
+
+
+def _rows(array: Any) -> int:
+    return int(array.shape[0]) if hasattr(array, "shape") else len(array)
+
+
+class Trainer:
+    """Trains the ONNX model in a file, or in bytes.
+
+    `config` are the flags of `onnxtrain train` with underscores: Trainer("x.onnx", optimizer="sgd", lr=0.1,
+    freeze=["encoder*"]). `samples` describes what follows neither from the model nor from defaults, as arrays of one
+    sample without the batch axis: inputs with free dimensions, labels that fit several losses.
+
+    One thread at a time; cancel() may be called by any.
+    """
+
+    def __init__(
+        self, model: str | os.PathLike[str] | bytes, *, samples: Mapping[str, Any] | None = None, **config: Any
+    ) -> None:
+        loaded, handle = _load_model(model), ctypes.c_void_p()
+        described = Tensors(samples or {})
+        try:
+            api.CreateTrainer(
+                loaded, json.dumps(config).encode(), described.tensors, described.count, ctypes.byref(handle)
+            )
+        finally:
+            api.ReleaseModel(loaded)
+        self._handle = handle
+        self._release = weakref.finalize(self, api.ReleaseTrainer, handle)
+        self._batch_size = int(config.get("batch_size", 32))
+
+    def close(self) -> None:
+        """Frees the memory; the trainer is of no further use."""
+        self._release()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def batch_tensors(self) -> list[BatchTensor]:
+        """What a batch consists of: inputs first, then labels."""
+        count = ctypes.c_uint64()
+        api.GetBatchTensorCount(self._handle, ctypes.byref(count))
+        tensors = []
+        for index in range(count.value):
+            tensor = _capi.Tensor()
+            api.GetBatchTensor(self._handle, index, ctypes.byref(tensor))
+            tensors.append(BatchTensor(*describe(tensor)))
+        return tensors
+
+    def step(self, batch: Batch) -> StepResult:
+        """Makes one update on a batch."""
+        tensors, result = Tensors(batch), _capi.StepResult()
+        api.TrainStep(self._handle, tensors.tensors, tensors.count, ctypes.byref(result))
+        return self._to_step(result)
+
+    def accumulate(self, batch: Batch) -> None:
+        """Adds the gradient of the batch's mean loss to those since the last update."""
+        tensors = Tensors(batch)
+        api.Accumulate(self._handle, tensors.tensors, tensors.count)
+
+    def apply(self) -> StepResult:
+        """Makes one update with what was accumulated."""
+        result = _capi.StepResult()
+        api.Apply(self._handle, ctypes.byref(result))
+        return self._to_step(result)
+
+    def gradients(self, batch: Batch) -> dict[str, np.ndarray]:
+        """The gradients of the mean loss with respect to every trained weight, before clipping; changes nothing."""
+        tensors, out = Tensors(batch), ctypes.c_void_p()
+        api.GetGradients(self._handle, tensors.tensors, tensors.count, None, ctypes.byref(out))
+        return take_tensors(out.value)
+
+    def evaluate(self, data: Batch | Iterable[Any], batch_size: int | None = None) -> Evaluation:
+        """Evaluates arrays, cut into batches, or an iterable of batches."""
+        loss = weight = correct = targets = samples = 0.0
+        for batch in self._batches(data, batch_size or self._batch_size, None, False):
+            tensors, part = Tensors(batch), _capi.Evaluation()
+            api.Evaluate(self._handle, tensors.tensors, tensors.count, ctypes.byref(part))
+            loss += part.loss * part.weight
+            weight += part.weight
+            correct += part.correct
+            targets += part.targets
+            samples += part.samples
+        if samples == 0:
+            raise ValueError("there are no samples to evaluate")
+        accuracy = correct / targets if correct > 0 and targets > 0 else None
+        return Evaluation(loss / weight if weight > 0 else float("nan"), accuracy, int(samples))
+
+    def predict(self, batch: Batch) -> dict[str, np.ndarray]:
+        """The outputs of the model by name, as read-only arrays."""
+        tensors, out = Tensors(batch), ctypes.c_void_p()
+        api.Predict(self._handle, tensors.tensors, tensors.count, ctypes.byref(out))
+        return take_tensors(out.value)
+
+    def fit(
+        self,
+        data: Batch | Iterable[Any],
+        eval_data: Batch | Iterable[Any] | None = None,
+        *,
+        epochs: int = 1,
+        batch_size: int | None = None,
+        shuffle: bool = True,
+        seed: int = 42,
+        callbacks: Sequence[Callable[[Trainer, StepResult | Evaluation], Any]] = (),
+    ) -> list[Evaluation]:
+        """Trains for some epochs; evaluates after each where there is `eval_data`, and returns these evaluations.
+
+        `data`: arrays by name, which are cut into batches, in another order each epoch where `shuffle`; or an iterable
+        of batches, as a DataLoader is, whose batches are mappings, or tuples in the order of `batch_tensors`.
+        Callbacks are called after each update and each evaluation; one that returns False ends the training.
+        """
+        order, evaluations = np.random.default_rng(seed) if shuffle else None, []
+        for _ in range(epochs):
+            for batch in self._batches(data, batch_size or self._batch_size, order, True):
+                result = self.step(batch)
+                if any([callback(self, result) is False for callback in callbacks]):
+                    return evaluations
+            if eval_data is None:
+                continue
+            evaluations.append(self.evaluate(eval_data, batch_size))
+            if any([callback(self, evaluations[-1]) is False for callback in callbacks]):
+                return evaluations
+        return evaluations
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """A copy of the weights that training changes, with running statistics, by initializer name."""
+        out = ctypes.c_void_p()
+        api.GetParameters(self._handle, None, ctypes.byref(out))
+        return take_tensors(out.value)
+
+    def set_parameters(self, parameters: Mapping[str, Any]) -> None:
+        """Sets some or all weights; none where one does not fit."""
+        tensors = Tensors(parameters)
+        api.SetParameters(self._handle, tensors.tensors, tensors.count)
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next update; set: the base rate that the schedule multiplies."""
+        rate = ctypes.c_double()
+        api.GetLearningRate(self._handle, ctypes.byref(rate))
+        return rate.value
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        api.SetLearningRate(self._handle, rate)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Saves weights, optimizer state and counters: load() goes on with the same bits."""
+        api.SaveStateToFile(self._handle, os.fsencode(path))
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Loads what a trainer of the same model and configuration has saved."""
+        api.LoadStateFromFile(self._handle, os.fsencode(path))
+
+    def export(self, path: str | os.PathLike[str] | None = None) -> bytes | None:
+        """Exports the trained model for inference, to a file or, without `path`, as bytes."""
+        if path is not None:
+            api.ExportToFile(self._handle, os.fsencode(path))
+            return None
+        out = ctypes.c_void_p()
+        api.ExportToBytes(self._handle, ctypes.byref(out))
+        try:
+            return ctypes.string_at(api.GetBytesData(out), api.GetBytesSize(out))
+        finally:
+            api.ReleaseBytes(out)
+
+    def cancel(self) -> None:
+        """Ends the call that works on the trainer, and lets later ones fail, until clear_cancel()."""
+        api.Cancel(self._handle)
+
+    def clear_cancel(self) -> None:
+        """Allows calls again."""
+        api.ClearCancel(self._handle)
+
+    @staticmethod
+    def _to_step(result: _capi.StepResult) -> StepResult:
+        return StepResult(
+            result.loss, result.grad_norm, result.learning_rate, result.step, result.skipped > 0
+        )
+
+    def _batches(
+        self, data: Batch | Iterable[Any], batch_size: int, order: np.random.Generator | None, train: bool
+    ) -> Iterator[Batch]:
+        if isinstance(data, Mapping):
+            yield from self._cut(data, batch_size, order)
+            return
+        if train and iter(data) is data:
+            raise TypeError("an iterator can be read once only: pass arrays, a list or a DataLoader")
+        names = [tensor.name for tensor in self.batch_tensors]
+        for batch in data:
+            yield batch if isinstance(batch, Mapping) else dict(zip(names, batch, strict=True))
+
+    @staticmethod
+    def _cut(data: Batch, batch_size: int, order: np.random.Generator | None) -> Iterator[Batch]:
+        sizes = {name: _rows(array) for name, array in data.items()}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"the arrays have different numbers of samples: {sizes}")
+        samples = next(iter(sizes.values()), 0)
+        rows = np.arange(samples) if order is None else order.permutation(samples)
+        for begin in range(0, samples, batch_size):
+            end = min(begin + batch_size, samples)
+            chosen = slice(begin, end) if order is None else rows[begin:end]
+            yield {name: array[chosen] for name, array in data.items()}
