@@ -1,64 +1,90 @@
 #!/usr/bin/env bash
 # Checks and measures the torch backend on a GPU, in less than 8 minutes, with the programs that pack_gpu.sh collects.
 #
-#   tools/bench/gpu.sh [PACK] [RESULTS]
+#   tools/bench/gpu.sh [ARCHIVE] [RESULTS]
 #
-# Needs a python3 with PyTorch. Writes into RESULTS (gpu_results): gpu.json with the outcome of every part and the step
-# times beside PyTorch's, and a log of each part. Exit code 1 if a check failed.
+# Needs a python3 with PyTorch; ARCHIVE is build/gpu_pack.tar.gz. Writes into RESULTS (gpu_results): gpu.json with the
+# outcome of every part and the step times beside PyTorch's, and a log of each part. Exit code 1 if a part failed.
+# DEVICE=cpu tries the script itself without a GPU; CASES="lenet bert" names the models to time.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
-pack=$(realpath "${1:-build/gpu_pack}")
+device=${DEVICE:-cuda:0}
+cases=${CASES:-lenet bert resnet50 gpt2 bert_large}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+tar -C "$work" -xzf "${1:-build/gpu_pack.tar.gz}" || exit 1
+pack=$work/gpu_pack
 mkdir -p "${2:-gpu_results}"
 results=$(realpath "${2:-gpu_results}")
 torch=$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__))') || exit 1
-export LD_LIBRARY_PATH=$pack/lib:$torch/lib:$(echo "$torch"/../nvidia/*/lib | tr ' ' ':')
-export PATH=$pack/bin:$PATH
-onnxtrain=$pack/bin/onnxtrain
+libraries=$pack/lib:$torch/lib:$(echo "$torch"/../nvidia/*/lib | tr ' ' ':')
 failed=0
 : >"$results/parts.tsv"
 
-# part NAME SECONDS COMMAND…: runs a part within a time and notes how it ended.
+# Our programs alone see these libraries: PyTorch brings its own.
+ours() {
+  LD_LIBRARY_PATH=$libraries timeout 120 "$pack/bin/$1" "${@:2}"
+}
+
+# part NAME COMMAND…: runs a part and notes how it ended.
 part() {
-  local name=$1 limit=$2 begin=$SECONDS code=0
-  shift 2
-  timeout "$limit" "$@" >"$results/$name.log" 2>&1 || code=$?
+  local name=$1 begin=$SECONDS code=0
+  shift
+  "$@" >"$results/$name.log" 2>&1 || code=$?
   [ "$code" = 0 ] || failed=1
   printf '%s\t%s\t%s\n' "$name" "$code" $((SECONDS - begin)) | tee -a "$results/parts.tsv"
   [ "$code" = 0 ] || tail -n 15 "$results/$name.log"
 }
 
-# A run that is killed after some updates and resumed ends as one that was not.
+train() {
+  ours onnxtrain --model "$work/$1.onnx" --batch-size 8 --seed 1 --log-every 1 "${@:2}"
+}
+
+# The losses of a run on the GPU and of one of the cpu backend.
+check_losses() {
+  train "$1" --backend cpu --max-steps 20 --out "$work/$1-cpu" &&
+    train "$1" --backend torch --device "$device" --max-steps 20 --out "$work/$1-gpu" &&
+    python3 tools/bench/compare_losses.py "$work/$1-cpu/metrics.jsonl" "$work/$1-gpu/metrics.jsonl"
+}
+
+# A run that ends early and is resumed has the weights of one that does not.
 check_resume() {
-  local flags=(--model "$work/lenet.onnx" --device cuda:0 --max-steps 60 --batch-size 64 --seed 3)
-  "$onnxtrain" "${flags[@]}" --out "$work/whole" || return 1
-  "$onnxtrain" "${flags[@]}" --out "$work/parts" --max-steps 60 --save-every 20 --max-time 1s
-  "$onnxtrain" "${flags[@]}" --out "$work/parts" --resume auto || return 1
-  cmp "$work/whole/model.onnx" "$work/parts/model.onnx"
+  local flags=(lenet --backend torch --device "$device" --data "$work/digits.npz")
+  python3 -c 'import numpy as n, sys; r = n.random.default_rng(0)
+n.savez(sys.argv[1], x=r.random((320, 1, 28, 28), n.float32), y=r.integers(0, 10, 320))' "$work/digits.npz" || return 1
+  train "${flags[@]}" --max-steps 40 --out "$work/whole" &&
+    train "${flags[@]}" --max-steps 15 --save-every 15 --out "$work/parts" &&
+    train "${flags[@]}" --max-steps 40 --resume auto --out "$work/parts" &&
+    cmp "$work"/whole/model*.onnx "$work"/parts/model*.onnx
 }
 
-# The losses of a run on the GPU and of one on the CPU.
-check_against_cpu() {
-  local device
-  for device in cpu cuda:0; do
-    "$onnxtrain" --model "$work/$1.onnx" --device $device --max-steps 20 --batch-size 8 --seed 1 --log-every 1 \
-      --out "$work/$1-$device" || return 1
+# Accumulation and recomputation change no loss beyond rounding.
+check_memory_flags() {
+  local flags=(bert4 --backend torch --device "$device" --max-steps 10)
+  train "${flags[@]}" --out "$work/plain" || return 1
+  for flag in "--micro-batch-size 2" "--gradient-checkpointing all"; do
+    # shellcheck disable=SC2086 # a flag and its value
+    train "${flags[@]}" $flag --out "$work/saving" --overwrite &&
+      python3 tools/bench/compare_losses.py "$work/plain/metrics.jsonl" "$work/saving/metrics.jsonl" || return 1
   done
-  python3 tools/bench/compare_losses.py "$work/$1-cpu/metrics.jsonl" "$work/$1-cuda:0/metrics.jsonl"
 }
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-for case in lenet bert4 resnet18; do python3 tools/bench/models.py $case "$work/$case.onnx"; done
+time_case() {
+  LD_LIBRARY_PATH= python3 tools/bench/vs_torch.py --case "$1" --bf16 --device "$device" --backend torch --no-stock \
+    --onnxtrain "$work/onnxtrain" --compile-modes reduce-overhead --rounds 3 --seconds 2 --folder "$work" \
+    --json "$results/speed_$1.json"
+}
 
-export ONNXTRAIN_TEST_DEVICE=cuda:0
-part operators 120 tests_ops --gtest_filter='*torch*' --gtest_brief=1
-part rules 60 tests_optim --gtest_filter='*torch*' --gtest_brief=1
-for case in lenet bert4 resnet18; do part "losses_$case" 60 check_against_cpu $case; done
-part resume 60 check_resume
-for case in lenet bert resnet50 gpt2 bert_large; do
-  part "speed_$case" 120 python3 tools/bench/vs_torch.py --case $case --bf16 --device cuda:0 --backend torch \
-    --onnxtrain "$onnxtrain" --no-stock --compile-modes reduce-overhead --rounds 3 --seconds 2 --folder "$work" \
-    --json "$results/speed_$case.json"
-done
+printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/bin/onnxtrain "$@"\n' "$libraries" "$pack" >"$work/onnxtrain"
+chmod +x "$work/onnxtrain"
+for case in lenet bert4 resnet18; do python3 tools/bench/models.py $case "$work/$case.onnx" || failed=1; done
+
+export ONNXTRAIN_TEST_DEVICE=$device
+part operators ours tests_ops --gtest_brief=1
+part rules ours tests_optim --gtest_brief=1 --gtest_filter='Rules*:*Replay*:*Schedule*:*Loss*:Average*'
+for case in lenet bert4 resnet18; do part "losses_$case" check_losses $case; done
+part resume check_resume
+part memory_flags check_memory_flags
+for case in $cases; do part "speed_$case" time_case "$case"; done
 python3 tools/bench/gpu_summary.py "$results"
 exit $failed

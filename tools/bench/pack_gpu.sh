@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Collects what gpu.sh needs on a machine that has a GPU and PyTorch, and none of Debian's packages.
 #
-#   tools/bench/pack_gpu.sh [BUILD] [FOLDER]
+#   tools/bench/pack_gpu.sh [BUILD] [ARCHIVE]
 #
-# BUILD (build/cuda) is built with the preset `cuda`. FOLDER (build/gpu_pack) gets stripped programs, their libraries
-# other than libtorch's and the C library's, and the data of tests; it is to stay below 64 MiB.
+# BUILD (build/cuda) is built with the preset `cuda`. ARCHIVE (build/gpu_pack.tar.gz, about 40 MiB) gets stripped
+# programs and their libraries other than libtorch's and the C library's.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-build=${1:-build/cuda} pack=${2:-build/gpu_pack}
-programs=(onnxtrain tests_ops tests_optim tests_parity)
-rm -rf "$pack"
+build=${1:-build/cuda} archive=${2:-build/gpu_pack.tar.gz}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+pack=$work/gpu_pack
+programs=(onnxtrain tests_ops tests_optim)
 mkdir -p "$pack/bin" "$pack/lib"
 for program in "${programs[@]}"; do
   cp "$build/bin/$program" "$pack/bin/"
@@ -22,4 +24,5 @@ ldd "$pack"/bin/* "$pack"/lib/*.so | awk '$3 ~ /^\// {print $3}' | sort -u |
   grep -vE '/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|ld-linux[^/]*)\.so' |
   grep -E '^/(usr/)?lib/x86_64-linux-gnu/' | grep -vE '/lib(torch|c10)[^/]*$' | xargs -r cp -Lt "$pack/lib"
 strip "$pack"/bin/* "$pack"/lib/*.so* 2>/dev/null || true
-du -sh "$pack" | cut -f1
+tar -C "$work" -czf "$archive" gpu_pack
+du -h "$archive"
