@@ -37,6 +37,8 @@ extern "C" {
 
 #define ONNXTRAIN_API_VERSION 1
 
+/* NOLINTBEGIN(readability-identifier-naming): names as C libraries have them */
+
 typedef struct OnnxtrainStatus OnnxtrainStatus;   /* why a function failed */
 typedef struct OnnxtrainModel OnnxtrainModel;     /* an ONNX model as it was read; immutable */
 typedef struct OnnxtrainTrainer OnnxtrainTrainer; /* weights, optimizer state and compiled programs of one training */
@@ -207,6 +209,8 @@ typedef struct OnnxtrainApi {
 
 /* Returns the table of functions, valid for ever; null where the library is older than `version`, or `version` is 0. */
 const OnnxtrainApi* OnnxtrainGetApi(uint32_t version);
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #ifdef __cplusplus
 }

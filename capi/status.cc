@@ -62,7 +62,8 @@ OnnxtrainStatus* MakeStatus(const absl::Status& status) noexcept {
   if (status.ok()) return ToStatus(kNull);
   try {
     const absl::string_view message = status.message();
-    auto text = std::make_shared<StatusText>(ToCode(status.code()), FirstLine({message.data(), message.size()}));
+    auto text =
+        std::make_shared<StatusText>(StatusText{ToCode(status.code()), FirstLine({message.data(), message.size()})});
     return ToStatus(Table().Add(std::move(text)));
   } catch (...) {
     return OutOfMemory();

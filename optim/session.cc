@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <cstring>
-#include <limits>
-#include <span>
 #include <utility>
 
 #include "frontend/base/cancellation.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "optim/batch_feeds.h"
+#include "optim/batch_rows.h"
 #include "optim/clip.h"
 #include "optim/prepare.h"
 #include "optim/program/planning_backend.h"
@@ -20,6 +18,7 @@
 #include "optim/telemetry/trace.h"
 #include "optim/training_graph.h"
 #include "optim/training_state.h"
+#include "optim/update_reader.h"
 #include "optim/verify_batch_size.h"
 
 namespace onnxtrain {
@@ -45,44 +44,6 @@ bool IsTraining(ProgramKind kind) { return kind <= ProgramKind::kTrainingLoss; }
 bool IsFirst(ProgramKind kind) { return kind == ProgramKind::kMicroFirst || kind == ProgramKind::kMicroOutputsFirst; }
 bool HasOutputs(ProgramKind kind) {
   return kind == ProgramKind::kMicroOutputsFirst || kind == ProgramKind::kMicroOutputsNext;
-}
-
-// Copies the outputs of samples [begin, begin + count) into *all, which the call with begin = 0 allocates for `total`
-// samples. Keeps the last of outputs without a batch axis.
-absl::Status PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t count, int64_t total) {
-  const bool batched = part.type().rank() > 0 && part.shape()[0] == count;
-  if (!batched) {
-    *all = part;
-    return absl::OkStatus();
-  }
-  if (begin > 0 && !std::ranges::equal(std::span(all->shape()).subspan(1), std::span(part.shape()).subspan(1)))
-    return Invalid("the samples of one batch have outputs of several sizes (`batch_size` 1, or one `image_size`)");
-  if (begin == 0) {
-    Shape shape = part.shape();
-    shape[0] = total;
-    *all = HostTensor({part.dtype(), shape});
-  }
-  const size_t row = part.bytes().size() / count;
-  if (part.size() > 0) std::memcpy(all->mutable_bytes().data() + begin * row, part.bytes().data(), count * row);
-  return absl::OkStatus();
-}
-
-HostTensor FirstRows(const HostTensor& tensor, int64_t rows) {
-  Shape shape = tensor.shape();
-  shape[0] = rows;
-  HostTensor first({tensor.dtype(), shape});
-  if (first.size() > 0) std::memcpy(first.mutable_bytes().data(), tensor.bytes().data(), first.bytes().size());
-  return first;
-}
-
-HostTensor RepeatLastRow(const HostTensor& tensor, int64_t rows) {
-  Shape shape = tensor.shape();
-  const int64_t given = std::exchange(shape[0], rows);
-  HostTensor padded({tensor.dtype(), shape});
-  const size_t row = tensor.bytes().size() / given;
-  for (int64_t i = 0; row > 0 && i < rows; ++i)
-    std::memcpy(padded.mutable_bytes().data() + i * row, tensor.bytes().data() + std::min(i, given - 1) * row, row);
-  return padded;
 }
 
 // Fails where `fixed_batch` is above 0 and does not divide them.
@@ -238,13 +199,12 @@ class SessionImpl : public Session {
   double apply_seconds_ = 0;
   double prepare_seconds_ = 0;  // of import and differentiation, for programs
   int64_t oom_retries_ = 0;
-  std::vector<double> reported_losses_, reported_weights_;  // by term: memory for Report
-  std::vector<double> summed_losses_, summed_weights_;      // by term, at the last update that was looked at
-  int64_t pending_micros_ = 0;                              // accumulated by Accumulate; 0: nothing
-  std::vector<double> pending_weights_;                     // of these, by term
+  UpdateReader updates_;
+  int64_t pending_micros_ = 0;           // accumulated by Accumulate; 0: nothing
+  std::vector<double> pending_weights_;  // of these, by term
   double pending_targets_ = 0;
   Trace* trace_ = nullptr;
-  int64_t attempted_ = 0, reported_attempts_ = 0, reported_skips_ = 0, skipped_in_a_row_ = 0;
+  int64_t attempted_ = 0, skipped_in_a_row_ = 0;
 };
 
 absl::Status SessionImpl::Init() {
@@ -609,51 +569,14 @@ absl::StatusOr<int64_t> SessionImpl::SkippedInARow() {
   return skipped_in_a_row_;
 }
 
-// A skipped update adds nothing to the sums.
 absl::StatusOr<std::optional<UpdateValues>> SessionImpl::LastUpdate() {
   if (!on_host()) return std::nullopt;
-  DeviceScalars& device_scalars = state_.device_scalars();
-  RETURN_IF_ERROR(ReadScalars(device_scalars.sum_loss, &reported_losses_));
-  RETURN_IF_ERROR(ReadScalars(device_scalars.sum_denominator, &reported_weights_));
-  summed_losses_.resize(reported_losses_.size());
-  summed_weights_.resize(reported_losses_.size());
-  for (size_t i = 0; i < reported_losses_.size(); ++i) {
-    reported_losses_[i] -= std::exchange(summed_losses_[i], reported_losses_[i]);
-    reported_weights_[i] -= std::exchange(summed_weights_[i], reported_weights_[i]);
-  }
-  UpdateValues values{.loss = std::numeric_limits<double>::quiet_NaN()};
-  if (reported_weights_[prepared_.loss.lead] > 0)
-    values.loss = MeanLoss(prepared_.loss, reported_losses_, reported_weights_);
-  ASSIGN_OR_RETURN(values.grad_norm, device_scalars.norm.Read());
-  return values;
+  return updates_.Last(state_.device_scalars(), prepared_.loss);
 }
 
 absl::StatusOr<StepReport> SessionImpl::Report() {
   RETURN_IF_ERROR(backend_.Synchronize());
-  StepReport report;
-  DeviceScalars& device_scalars = state_.device_scalars();
-  RETURN_IF_ERROR(ReadScalars(device_scalars.sum_loss, &reported_losses_));
-  RETURN_IF_ERROR(ReadScalars(device_scalars.sum_denominator, &reported_weights_));
-  report.loss = MeanLoss(prepared_.loss, reported_losses_, reported_weights_);
-  report.weight = reported_weights_[prepared_.loss.lead];
-  ASSIGN_OR_RETURN(report.correct, device_scalars.sum_correct.Read());
-  ASSIGN_OR_RETURN(report.targets, device_scalars.sum_targets.Read());
-  ASSIGN_OR_RETURN(report.grad_norm, device_scalars.norm.Read());
-  ASSIGN_OR_RETURN(report.learning_rate, device_scalars.rate.Read());
-  ASSIGN_OR_RETURN(const double skipped, device_scalars.skipped.Read());
-  if (options_.loss_scale) {
-    ASSIGN_OR_RETURN(report.loss_scale, device_scalars.loss_scale.Read());
-  }
-  report.updates = attempted_ - reported_attempts_;
-  report.skipped = static_cast<int64_t>(skipped) - reported_skips_;
-  reported_attempts_ = attempted_;
-  reported_skips_ = static_cast<int64_t>(skipped);
-  RETURN_IF_ERROR(WriteScalars(device_scalars.sum_loss, 0));
-  RETURN_IF_ERROR(WriteScalars(device_scalars.sum_denominator, 0));
-  std::ranges::fill(summed_losses_, 0);
-  std::ranges::fill(summed_weights_, 0);
-  for (DeviceScalar* sum : {&device_scalars.sum_correct, &device_scalars.sum_targets}) RETURN_IF_ERROR(sum->Write(0));
-  return report;
+  return updates_.Report(state_.device_scalars(), prepared_.loss, options_.loss_scale.has_value(), attempted_);
 }
 
 double SessionImpl::optimizer_seconds() const {
@@ -821,7 +744,7 @@ absl::StatusOr<std::vector<StateTensor>> SessionImpl::State() {
 }
 
 SessionCounters SessionImpl::counters() const {
-  return {attempted_, reported_attempts_, reported_skips_, skipped_in_a_row_, options_.micro_batch, oom_retries_};
+  return {attempted_, updates_.attempts(), updates_.skips(), skipped_in_a_row_, options_.micro_batch, oom_retries_};
 }
 
 absl::Status SessionImpl::Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) {
@@ -837,8 +760,7 @@ absl::Status SessionImpl::Restore(const std::map<std::string, HostTensor>& state
   for (const StateTensor& tensor : tensors) RETURN_IF_ERROR(WriteRegion(tensor.region, state.at(tensor.name)));
   pending_micros_ = 0;
   attempted_ = counters.attempted;
-  reported_attempts_ = counters.reported_attempts;
-  reported_skips_ = counters.reported_skips;
+  updates_.Restore(counters.reported_attempts, counters.reported_skips);
   skipped_in_a_row_ = counters.skipped_in_a_row;
   oom_retries_ = counters.oom_retries;
   programs_.WeightsChanged();

@@ -76,7 +76,7 @@ class OnnxModel {
 
  private:
   OnnxModel();
-  static absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadMapped(std::shared_ptr<const MappedFile> file,
+  static absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadMapped(const std::shared_ptr<const MappedFile>& file,
                                                                      const std::string& path, ModelEdits edits,
                                                                      bool in_memory);
   std::unique_ptr<Parsed> parsed_;

@@ -39,7 +39,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadBytes(std::span<
   return LoadMapped(*std::move(memory), name, std::move(edits), true);
 }
 
-absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadMapped(std::shared_ptr<const MappedFile> file,
+absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadMapped(const std::shared_ptr<const MappedFile>& file,
                                                                        const std::string& path, ModelEdits edits,
                                                                        bool in_memory) {
   std::shared_ptr<OnnxModel> model(new OnnxModel);

@@ -20,14 +20,24 @@ absl::StatusOr<int64_t> SessionBytes(const std::shared_ptr<PreparedModels>& mode
   return session->memory().total();
 }
 
+// Does the program fit in neither the memory nor the budget?
+bool IsTooLarge(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status);
+}
+
 absl::StatusOr<PrecisionChoice> DecideAuto(const std::shared_ptr<PreparedModels>& models, Backend& backend,
                                            const SessionOptions& options) {
   ASSIGN_OR_RETURN(const int64_t beside, SessionBytes(models, backend, options));
   ASSIGN_OR_RETURN(const Graph graph, BuildMicroGraph(*models, options));
   const MicroTimer timer(graph, options.recompute, beside, backend);
-  ASSIGN_OR_RETURN(const std::vector<double> wide_times, timer.Time(DType::kFloat32));
-  ASSIGN_OR_RETURN(const std::vector<double> low_times, timer.Time(DType::kBFloat16));
-  const double wide = wide_times.front(), low = low_times.front();
+  const auto wide_times = timer.Time(DType::kFloat32), low_times = timer.Time(DType::kBFloat16);
+  if (wide_times.ok() && IsTooLarge(low_times.status()))
+    return PrecisionChoice{"no", "auto: float32, as bf16 does not fit in memory"};
+  if (low_times.ok() && IsTooLarge(wide_times.status()))
+    return PrecisionChoice{"bf16", "auto: bf16, as float32 does not fit in memory"};
+  RETURN_IF_ERROR(wide_times.status());
+  RETURN_IF_ERROR(low_times.status());
+  const double wide = wide_times->front(), low = low_times->front();
   const bool faster = low < kMaxTimeRatio * wide;
   return PrecisionChoice{
       faster ? "bf16" : "no",

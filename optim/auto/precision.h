@@ -20,7 +20,7 @@ struct PrecisionChoice {
 // Sets config.mixed_precision and loss_scale in *options, and the micro-batch in *options and *batch where
 // config.micro_batch_size is auto (for `batch.global` and at most `samples`). "auto" times forward and backward pass of
 // this model on this backend in both types, within options->recompute's budget, and takes bf16 where it is faster by a
-// tenth. Fails where not even one sample fits.
+// tenth, or the type that fits where one does not. Fails where not even one sample fits.
 absl::StatusOr<PrecisionChoice> ChoosePrecisionAndBatch(const TrainConfig& config,
                                                         const std::shared_ptr<PreparedModels>& models, Backend& backend,
                                                         int64_t samples, BatchPlan* batch, SessionOptions* options);
