@@ -2,6 +2,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -19,6 +20,7 @@
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/proto_util.h"
+#include "frontend/onnx/row_copies.h"
 #include "frontend/onnx/tensor_compare.h"
 #include "frontend/onnx/tensor_proto.h"
 #include "frontend/onnx/weight_replacer.h"
@@ -39,10 +41,11 @@ class Exporter {
                                                 const SharedWeights& shared) {
     ASSIGN_OR_RETURN(const auto split_values, SplitValues(weights, shared.splits));
     for (const auto& [name, value] : weights) {
-      if (split_values.contains(name)) continue;
+      if (split_values.contains(name) || IsTable(name, shared)) continue;
       RETURN_IF_ERROR(Annotate(weights_.Replace(name, value), StrCat("weight '", Printable(name), "' ")));
     }
     for (const WeightTie& tie : shared.ties) RETURN_IF_ERROR(ReplaceCopy(tie, weights));
+    for (const RowCopies& copies : shared.lookups) RETURN_IF_ERROR(ReplaceRows(copies, weights));
     for (const SplitWeight& split : shared.splits) {
       if (!split_values.contains(split.name)) continue;
       RETURN_IF_ERROR(Annotate(weights_.ReplaceSplit(split, split_values.at(split.name)),
@@ -79,6 +82,18 @@ class Exporter {
     if (trained == weights.end()) return absl::OkStatus();
     return Annotate(weights_.Replace(tie.copy, tie.transposed ? Transposed(trained->second) : trained->second),
                     StrCat("weight '", Printable(tie.copy), "' "));
+  }
+
+  // Whether the file holds copies of the rows of the weight instead of it.
+  static bool IsTable(const std::string& name, const SharedWeights& shared) {
+    return std::ranges::count(shared.lookups, name, &RowCopies::weight) > 0;
+  }
+
+  absl::Status ReplaceRows(const RowCopies& copies, const std::map<std::string, HostTensor>& weights) {
+    const auto trained = weights.find(copies.weight);
+    if (trained == weights.end()) return absl::OkStatus();
+    return Annotate(weights_.Replace(copies.copy, ExpandRows(copies, trained->second)),
+                    StrCat("weight '", Printable(copies.copy), "' "));
   }
 
   // Keeps external data of the source external, replaced or not.

@@ -5,6 +5,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/parsed.h"
+#include "frontend/onnx/row_copies.h"
 #include "frontend/onnx/tensor_compare.h"
 
 namespace onnxtrain {
@@ -66,6 +67,10 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdit
     const auto edited = edits.tensors.find(tie.weight);
     if (edited != edits.tensors.end())
       edits.tensors.emplace(tie.copy, tie.transposed ? Transposed(edited->second) : edited->second);
+  }
+  for (const RowCopies& copies : parsed_->graph.shared.lookups) {
+    const auto edited = edits.tensors.find(copies.weight);
+    if (edited != edits.tensors.end()) edits.tensors.emplace(copies.copy, ExpandRows(copies, edited->second));
   }
   return in_memory() ? LoadMapped(parsed_->memory, path(), std::move(edits), true) : Load(path(), std::move(edits));
 }

@@ -14,6 +14,7 @@
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/padding_rows.h"
 #include "frontend/onnx/product_scales.h"
+#include "frontend/onnx/row_copies.h"
 #include "frontend/onnx/single_biases.h"
 #include "frontend/onnx/weight_names.h"
 
@@ -134,6 +135,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   AttachProductScales(&model->graph);
   MarkPaddingRows(model);
   MarkSingleBiases(model);
+  GatherRepeatedRows(findings.looked_up, &model->graph);
   RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
   for (const auto& function : proto.functions()) RETURN_IF_ERROR(ReadFunction(function, reader, model));
   RETURN_IF_ERROR(CheckFunctionCalls(*model));

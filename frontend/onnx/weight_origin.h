@@ -49,10 +49,20 @@ struct WeightTie {
   bool transposed = false;
 };
 
+// An initializer whose rows are copies of the rows of a weight [rows, length]: the exporter looked constant indices up
+// in a table.
+struct RowCopies {
+  std::string weight, copy;
+  std::vector<int64_t> shape;  // of the copy
+  size_t axis = 0;             // of the copy, along which its rows lie
+  std::vector<int64_t> rows;   // of the weight, by position on the other axes, in row-major order
+};
+
 // Where the weights that are trained differ from the initializers of the file.
 struct SharedWeights {
   std::vector<SplitWeight> splits;
-  std::vector<WeightTie> ties;  // a node makes the copy of the weight
+  std::vector<WeightTie> ties;     // a node makes the copy of the weight
+  std::vector<RowCopies> lookups;  // nodes look the copies up
 };
 
 }  // namespace onnxtrain

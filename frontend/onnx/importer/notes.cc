@@ -92,6 +92,13 @@ class NoteTaker {
     if (const auto count = count_live(false); count > 0)
       Add("weights of different modules that the exporter had merged: ", count,
           ", trained separately; the export stores them apart where they differ");
+    for (const RowCopies& copies : state_.model.graph.shared.lookups) {
+      if (!state_.live.IsRead(copies.copy)) continue;
+      const int64_t rows = *std::ranges::max_element(copies.rows) + 1;
+      Add("'", Printable(copies.copy), "' has ", copies.rows.size(), " rows of '",
+          Printable(state_.model.graph.origins.at(copies.weight).module_name), "', ", rows,
+          " different: equal rows are trained as one");
+    }
     for (const WeightTie& tie : state_.model.graph.shared.ties) {
       if (!state_.live.IsRead(tie.copy)) continue;
       Add("'", Printable(tie.copy), "' stores '", Printable(tie.weight), "' a second time",

@@ -1,0 +1,160 @@
+#include "frontend/onnx/row_copies.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <unordered_map>
+
+#include "frontend/base/strings.h"
+
+namespace onnxtrain {
+namespace {
+
+// The rows of a tensor along an axis: row (o, i) has its element j at (o·length + j)·inner + i.
+class Rows {
+ public:
+  Rows(const Shape& shape, size_t axis, size_t element) : length_(shape[axis]), element_(element) {
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (i != axis) (i < axis ? outer_ : inner_) *= shape[i];
+    }
+  }
+
+  int64_t count() const { return outer_ * inner_; }
+  int64_t length() const { return length_; }
+
+  void Read(const std::byte* tensor, int64_t row, std::byte* to) const {
+    for (int64_t j = 0; j < length_; ++j) std::memcpy(to + j * element_, tensor + Offset(row, j), element_);
+  }
+  void Write(const std::byte* from, int64_t row, std::byte* tensor) const {
+    for (int64_t j = 0; j < length_; ++j) std::memcpy(tensor + Offset(row, j), from + j * element_, element_);
+  }
+
+ private:
+  size_t Offset(int64_t row, int64_t j) const {
+    return static_cast<size_t>((row / inner_ * length_ + j) * inner_ + row % inner_) * element_;
+  }
+
+  int64_t outer_ = 1, inner_ = 1, length_;
+  size_t element_;
+};
+
+bool HasOneNumber(const std::string& row, size_t element) {
+  return std::equal(row.begin() + static_cast<int64_t>(element), row.end(), row.begin());
+}
+
+struct Found {
+  RowCopies copies;
+  std::string unique;  // the bytes of the different rows
+};
+
+// Returns nothing if no row repeats along this axis, or if one of a single number makes that look like chance.
+std::optional<Found> FindRepeats(const HostTensor& tensor, size_t axis) {
+  const size_t element = DTypeSize(tensor.dtype());
+  const Rows rows(tensor.shape(), axis, element);
+  if (rows.length() < 2) return std::nullopt;
+  Found found{.copies = {.shape = tensor.shape(), .axis = axis}};
+  std::unordered_map<std::string, int64_t> seen;
+  std::string row(static_cast<size_t>(rows.length()) * element, 0);
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    rows.Read(tensor.bytes().data(), r, reinterpret_cast<std::byte*>(row.data()));
+    if (HasOneNumber(row, element)) return std::nullopt;
+    const auto [it, first] = seen.emplace(row, std::ssize(seen));
+    found.copies.rows.push_back(it->second);
+    if (first) found.unique += row;
+  }
+  return std::ssize(seen) < rows.count() ? std::optional(std::move(found)) : std::nullopt;
+}
+
+// Of the axes along which rows repeat, the one with the fewest different numbers.
+std::optional<Found> FindRepeats(const HostTensor& tensor) {
+  std::optional<Found> best;
+  for (size_t axis = 0; tensor.size() > 0 && axis < tensor.shape().size(); ++axis) {
+    std::optional<Found> found = FindRepeats(tensor, axis);
+    if (found && (!best || found->unique.size() < best->unique.size())) best = std::move(found);
+  }
+  return best;
+}
+
+ParsedNode MakeNode(std::string op, std::vector<std::string> inputs, const std::string& output) {
+  ParsedNode node{.op_type = std::move(op), .inputs = std::move(inputs), .outputs = {output}};
+  node.name = node.source = StrCat("rows/", output);
+  return node;
+}
+
+// Nodes that make the copy of the weight and the indices of its rows.
+std::vector<ParsedNode> MakeLookup(const RowCopies& copies, const std::string& indices) {
+  const size_t rank = copies.shape.size();
+  const bool last = copies.axis + 1 == rank;
+  std::vector<ParsedNode> nodes;
+  nodes.push_back(MakeNode("Gather", {copies.weight, indices}, last ? copies.copy : copies.copy + ".gathered"));
+  nodes[0].attrs.Set("axis", int64_t{0});
+  if (last) return nodes;
+  std::vector<int64_t> perm(rank - 1);
+  std::iota(perm.begin(), perm.end(), 0);
+  perm.insert(perm.begin() + static_cast<int64_t>(copies.axis), static_cast<int64_t>(rank) - 1);
+  nodes.push_back(MakeNode("Transpose", {copies.copy + ".gathered"}, copies.copy));
+  nodes[1].attrs.Set("perm", std::move(perm));
+  return nodes;
+}
+
+void ReplaceByLookup(Found found, ParsedGraph* graph) {
+  RowCopies& copies = found.copies;
+  const HostTensor stored = graph->initializers.at(copies.copy);
+  const int64_t length = copies.shape[copies.axis], element = static_cast<int64_t>(DTypeSize(stored.dtype()));
+  HostTensor weight({stored.dtype(), {std::ssize(found.unique) / (length * element), length}});
+  std::memcpy(weight.mutable_bytes().data(), found.unique.data(), found.unique.size());
+  Shape shape = copies.shape;
+  shape.erase(shape.begin() + static_cast<int64_t>(copies.axis));
+  const std::string indices = copies.copy + ".rows";
+  copies.weight = copies.copy + ".table";
+  graph->initializers.erase(copies.copy);
+  graph->initializers.emplace(copies.weight, std::move(weight));
+  graph->initializers.emplace(indices, HostTensor::FromInts({DType::kInt64, shape}, copies.rows));
+  std::ranges::replace(graph->initializer_order, copies.copy, copies.weight);
+  graph->initializer_order.push_back(indices);
+  graph->origins[copies.weight] = graph->origins[copies.copy];
+  graph->origins.erase(copies.copy);
+  std::vector<ParsedNode> nodes = MakeLookup(copies, indices);
+  graph->nodes.insert(graph->nodes.begin(), std::make_move_iterator(nodes.begin()),
+                      std::make_move_iterator(nodes.end()));
+  graph->shared.lookups.push_back(std::move(copies));
+}
+
+// All names that are taken.
+std::unordered_set<std::string> ListNames(const ParsedGraph& graph) {
+  std::unordered_set<std::string> names(graph.initializer_order.begin(), graph.initializer_order.end());
+  for (const ParsedValue& input : graph.inputs) names.insert(input.name);
+  for (const ParsedNode& node : graph.nodes) names.insert(node.outputs.begin(), node.outputs.end());
+  return names;
+}
+
+}  // namespace
+
+void GatherRepeatedRows(const std::vector<std::string>& names, ParsedGraph* graph) {
+  if (names.empty()) return;
+  const std::unordered_set<std::string> taken = ListNames(*graph);
+  for (const std::string& name : names) {
+    const auto stored = graph->initializers.find(name);
+    const bool output = std::ranges::count(graph->outputs, name, &ParsedValue::name) > 0;
+    const bool clash = std::ranges::any_of(std::vector<std::string>{".rows", ".table", ".gathered"},
+                                           [&](const std::string& end) { return taken.contains(name + end); });
+    if (stored == graph->initializers.end() || output || clash || stored->second.shape().size() < 2) continue;
+    std::optional<Found> found = FindRepeats(stored->second);
+    if (!found) continue;
+    found->copies.copy = name;
+    ReplaceByLookup(std::move(*found), graph);
+  }
+}
+
+HostTensor ExpandRows(const RowCopies& copies, const HostTensor& weight) {
+  HostTensor copy({weight.dtype(), copies.shape});
+  const size_t element = DTypeSize(weight.dtype());
+  const Rows rows(copies.shape, copies.axis, element);
+  for (int64_t r = 0; r < rows.count(); ++r)
+    rows.Write(weight.bytes().data() + static_cast<size_t>(copies.rows[r] * rows.length()) * element, r,
+               copy.mutable_bytes().data());
+  return copy;
+}
+
+}  // namespace onnxtrain
