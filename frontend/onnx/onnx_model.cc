@@ -69,8 +69,8 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdit
       edits.tensors.emplace(tie.copy, tie.transposed ? Transposed(edited->second) : edited->second);
   }
   for (const RowCopies& copies : parsed_->graph.shared.lookups) {
-    const auto edited = edits.tensors.find(copies.weight);
-    if (edited != edits.tensors.end()) edits.tensors.emplace(copies.copy, ExpandRows(copies, edited->second));
+    if (const auto edited = edits.tensors.extract(copies.weight))
+      edits.tensors.emplace(copies.copy, ExpandRows(copies, edited.mapped()));
   }
   return in_memory() ? LoadMapped(parsed_->memory, path(), std::move(edits), true) : Load(path(), std::move(edits));
 }

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "frontend/base/strings.h"
 
@@ -23,8 +24,9 @@ class Rows {
   int64_t count() const { return outer_ * inner_; }
   int64_t length() const { return length_; }
 
-  void Read(const std::byte* tensor, int64_t row, std::byte* to) const {
-    for (int64_t j = 0; j < length_; ++j) std::memcpy(to + j * element_, tensor + Offset(row, j), element_);
+  void Read(const std::byte* tensor, int64_t row, std::byte* to) const { ReadStart(tensor, row, length_, to); }
+  void ReadStart(const std::byte* tensor, int64_t row, int64_t length, std::byte* to) const {
+    for (int64_t j = 0; j < length; ++j) std::memcpy(to + j * element_, tensor + Offset(row, j), element_);
   }
   void Write(const std::byte* from, int64_t row, std::byte* tensor) const {
     for (int64_t j = 0; j < length_; ++j) std::memcpy(tensor + Offset(row, j), from + j * element_, element_);
@@ -39,6 +41,17 @@ class Rows {
   size_t element_;
 };
 
+// Whether two rows may be equal: tells big tensors whose rows differ at little cost.
+bool MayRepeat(const Rows& rows, const std::byte* tensor, size_t element) {
+  std::unordered_set<std::string> seen;
+  std::string start(std::min<size_t>(static_cast<size_t>(rows.length()), 4) * element, 0);
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    rows.ReadStart(tensor, r, static_cast<int64_t>(start.size() / element), reinterpret_cast<std::byte*>(start.data()));
+    if (!seen.insert(start).second) return true;
+  }
+  return false;
+}
+
 bool HasOneNumber(const std::string& row, size_t element) {
   return std::equal(row.begin() + static_cast<int64_t>(element), row.end(), row.begin());
 }
@@ -52,7 +65,7 @@ struct Found {
 std::optional<Found> FindRepeats(const HostTensor& tensor, size_t axis) {
   const size_t element = DTypeSize(tensor.dtype());
   const Rows rows(tensor.shape(), axis, element);
-  if (rows.length() < 2) return std::nullopt;
+  if (rows.length() < 2 || !MayRepeat(rows, tensor.bytes().data(), element)) return std::nullopt;
   Found found{.copies = {.shape = tensor.shape(), .axis = axis}};
   std::unordered_map<std::string, int64_t> seen;
   std::string row(static_cast<size_t>(rows.length()) * element, 0);

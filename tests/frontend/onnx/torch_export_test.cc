@@ -551,6 +551,65 @@ TEST(Ties, TheExportWritesBothCopies) {
   EXPECT_EQ(std::vector<float>(values, values + 6), (std::vector<float>{6, 4, 2, 5, 3, 1}));
 }
 
+// A position bias [1, heads, 2, 2]: the exporter looked three distances up in a table of the heads' biases.
+onnx::ModelProto FoldedLookup(const std::string& sources, std::vector<float> values) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {1, 2, 2, 2});
+  FillFloats(AddInitializer(&model, "val_9", {1, 2, 2, 2}), std::move(values));
+  AddSignature(&model,
+               "\n# inputs\np_bias: PARAMETER target='bias.weight'\np_b: PARAMETER target='b'\nx: USER_INPUT\n");
+  AddFoldedFrom(&model, "val_9", sources);
+  AddFx(AddNode(&model, "Add", {"x", "val_9"}, {"y"}), "add", "add.Tensor", "%x, %unsqueeze");
+  AddOutput(&model, "y");
+  return model;
+}
+
+const std::vector<float> kBiasByDistance = {1, 2, 3, 1, 10, 20, 30, 10};
+
+TEST(RowCopies, TheTableOfAFoldedLookupIsTrained) {
+  const auto imported = ImportModel(FoldedLookup("['bias.weight', 'val_3']", kBiasByDistance), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(WeightNames(*imported), (Names{"val_9.table"}));
+  const ImportedWeight& table = imported->weights[0];
+  EXPECT_EQ(table.alias, "bias.weight");
+  EXPECT_EQ(table.value.shape(), (Shape{3, 2}));
+  EXPECT_EQ(table.value.At(1), 10);
+  EXPECT_EQ(table.value.At(5), 30);
+}
+
+TEST(RowCopies, OtherTensorsStayAsTheyAre) {
+  const auto names = [](const std::string& sources, std::vector<float> values) {
+    return *NamesWithEdits(FoldedLookup(sources, std::move(values)), {});
+  };
+  EXPECT_EQ(names("['bias.weight', 'val_3']", {1, 2, 3, 4, 10, 20, 30, 40}), (Names{"val_9"})) << "nothing repeats";
+  EXPECT_EQ(names("['bias.weight', 'val_3']", {1, 2, 3, 1, 10, 20, 30, 11}), (Names{"val_9"})) << "half a row does";
+  EXPECT_EQ(names("['bias.weight', 'val_3']", {0, 0, 0, 0, 0, 0, 0, 0}), (Names{"val_9"})) << "equal numbers";
+  EXPECT_EQ(names("['bias.weight']", kBiasByDistance), (Names{"val_9"})) << "no indices";
+  EXPECT_EQ(names("['bias.weight', 'b']", kBiasByDistance), (Names{"val_9"})) << "two parameters";
+}
+
+TEST(RowCopies, TheExportLooksTheRowsUp) {
+  const auto exported = RoundTrip(FoldedLookup("['bias.weight', 'val_3']", kBiasByDistance),
+                                  {{"val_9.table", Floats({3, 2}, {4, 40, 5, 50, 6, 60})}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  ASSERT_EQ(exported->graph().initializer_size(), 1);
+  EXPECT_EQ(exported->graph().initializer(0).name(), "val_9");
+  const auto* values = reinterpret_cast<const float*>(exported->graph().initializer(0).raw_data().data());
+  EXPECT_EQ(std::vector<float>(values, values + 8), (std::vector<float>{4, 5, 6, 4, 40, 50, 60, 40}));
+  EXPECT_EQ(exported->graph().node_size(), 1);
+}
+
+TEST(RowCopies, EditsOfTheTableReachTheReaders) {
+  const auto loaded = OnnxModel::Load(Save(FoldedLookup("['bias.weight', 'val_3']", kBiasByDistance)));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto edited = (*loaded)->LoadEdited({.tensors = {{"val_9.table", Floats({3, 2}, {4, 40, 5, 50, 6, 60})}}});
+  ASSERT_TRUE(edited.ok()) << edited.status();
+  const auto imported = Import(**edited, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(WeightNames(*imported), (Names{"val_9.table"}));
+  EXPECT_EQ(imported->weights[0].value.At(2), 5);
+}
+
 // Two tables of equal values, one of which the exporter has left to an Identity: two weights, or one where tied.
 TEST(Ties, CopiesBehindAnIdentityAreOneWeight) {
   onnx::ModelProto model = NewModel(17);
