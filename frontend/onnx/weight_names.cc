@@ -182,7 +182,7 @@ class TorchNamer {
         read->placeholder = *own;  // several nodes read the same argument
       } else if (own != nullptr && reads_of_[read->weight].size() == 1) {
         continue;  // batch normalization was folded into it
-      } else if (!IsDerived(read->weight)) {
+      } else if (!IsDerived(read->weight) && !IsMadeOfSeveral(read->weight)) {
         open.push_back(read);
       }
     }
@@ -201,6 +201,11 @@ class TorchNamer {
   bool IsDerived(const std::string& weight) const {
     const auto it = graph_.origins.find(weight);
     return it != graph_.origins.end() && it->second.kind == Kind::kConstant;
+  }
+
+  bool IsMadeOfSeveral(const std::string& weight) const {
+    const auto it = folded_from_.find(weight);
+    return it != folded_from_.end() && it->second.size() > 1;
   }
 
   // The initializer is this argument where it is read under its own name: then it is this argument here.
@@ -350,19 +355,19 @@ class TorchNamer {
     }
   }
 
-  // The bias of the module whose weight the node reads, if the fx node has one and the node has not; else "".
+  // The bias among the arguments of the fx node, if the node can have one and has none; else "".
   std::string RemovedBias(const ParsedNode& node) const {
     if (node.fx == nullptr || node.inputs.size() != 2) return "";
     const auto weight = graph_.initializers.find(node.inputs[1]);
-    const auto origin = graph_.origins.find(node.inputs[1]);
-    if (weight == graph_.initializers.end() || origin == graph_.origins.end()) return "";
-    const std::string& name = origin->second.module_name;
-    if (LastPart(name) != "weight" || CountBiasChannels(node, weight->second) == 0) return "";
-    const std::string bias = name.substr(0, name.size() - LastPart(name).size()) + "bias";
-    const auto placeholder = placeholder_of_.find(bias);
-    if (placeholder == placeholder_of_.end() || Entry(placeholder->second).kind != SignatureEntry::Kind::kParameter)
-      return "";
-    return std::ranges::count(node.fx->args, placeholder->second) > 0 ? bias : "";
+    if (weight == graph_.initializers.end() || CountBiasChannels(node, weight->second) == 0) return "";
+    std::set<std::string> biases;
+    for (const std::string& arg : node.fx->args) {
+      const auto entry = metadata_.signature.find(arg);
+      if (entry != metadata_.signature.end() && entry->second.kind == SignatureEntry::Kind::kParameter &&
+          LastPart(entry->second.target).ends_with("bias"))
+        biases.insert(entry->second.target);
+    }
+    return biases.size() == 1 ? *biases.begin() : "";
   }
 
   void ListMissing(const std::set<std::string>& held) {

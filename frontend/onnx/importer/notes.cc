@@ -92,18 +92,24 @@ class NoteTaker {
     if (const auto count = count_live(false); count > 0)
       Add("weights of different modules that the exporter had merged: ", count,
           ", trained separately; the export stores them apart where they differ");
-    for (const RowCopies& copies : state_.model.graph.shared.lookups) {
-      if (!state_.live.IsRead(copies.copy)) continue;
-      const int64_t rows = *std::ranges::max_element(copies.rows) + 1;
-      Add("'", Printable(copies.copy), "' has ", copies.rows.size(), " rows of '",
-          Printable(state_.model.graph.origins.at(copies.weight).module_name), "', ", rows,
-          " different: equal rows are trained as one");
-    }
+    NoteLookups();
     for (const WeightTie& tie : state_.model.graph.shared.ties) {
       if (!state_.live.IsRead(tie.copy)) continue;
       Add("'", Printable(tie.copy), "' stores '", Printable(tie.weight), "' a second time",
           tie.transposed ? ", transposed" : "", ": trained as one weight (`tie` none trains them apart)");
     }
+  }
+
+  void NoteLookups() {
+    std::vector<const RowCopies*> live;
+    for (const RowCopies& copies : state_.model.graph.shared.lookups) {
+      if (state_.live.IsRead(copies.copy)) live.push_back(&copies);
+    }
+    if (live.empty()) return;
+    const int64_t rows = *std::ranges::max_element(live[0]->rows) + 1;
+    Add("lookups that the exporter had computed: ", live.size(), " ('", Printable(live[0]->copy), "' holds ", rows,
+        " rows of '", Printable(state_.model.graph.origins.at(live[0]->weight).module_name), "' ",
+        live[0]->rows.size(), " times in all", live.size() > 1 ? ", …" : "", "); their tables are trained");
   }
 
   void NoteBatchNorm() {

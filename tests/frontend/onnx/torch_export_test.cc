@@ -342,6 +342,23 @@ TEST(TorchExport, BiasesOfMergedWeightsAreStored) {
   EXPECT_EQ(exported->graph().node(1).input(2), "l.1.bias");
 }
 
+// A product whose weight the exporter computed from two parameters (weight normalization), and whose bias it removed.
+TEST(TorchExport, BiasesOfComputedWeightsAreTrained) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2});
+  FillFloats(AddInitializer(&model, "mul", {2, 2}), {1, 2, 4, 4});
+  AddSignature(&model,
+               "p_g: PARAMETER target='fc.g'\np_v: PARAMETER target='fc.v'\np_b: PARAMETER target='fc.in_proj_bias'\n"
+               "x: USER_INPUT\n");
+  AddFoldedFrom(&model, "mul", "['fc.g', 'fc.v']");
+  AddFx(AddNode(&model, "Gemm", {"x", "mul"}, {"y"}), "linear", "linear.default", "%x, %mul, %p_b");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"fc.in_proj_bias", "mul"}));
+  EXPECT_EQ(FindWeight(*imported, "mul")->alias, "");
+}
+
 TEST(TorchExport, EditsOfARestoredBiasReachItsReaders) {
   const auto loaded = OnnxModel::Load(Save(RemovedBias()));
   ASSERT_TRUE(loaded.ok()) << loaded.status();
