@@ -7,20 +7,25 @@ namespace onnxtrain {
 
 namespace {
 
-// Every row has squared norm width/2, the first one has zeros and ones.
+// Every row has squared norm width/2, the first one has zeros and ones. Rows of zeros before them belong to special
+// tokens.
 bool HasRowsOfSinesAndCosines(const HostTensor& tensor) {
   const int64_t width = tensor.shape().back(), rows = tensor.size() / width;
-  if (width < 4 || width % 2 != 0 || rows < 2) return false;
+  if (width < 4 || width % 2 != 0) return false;
+  int64_t waves = 0;
   for (int64_t r = 0; r < rows; ++r) {
     double square = 0;
+    bool zeros_and_ones = true;
     for (int64_t i = 0; i < width; ++i) {
       const double x = tensor.At(r * width + i);
-      if (r == 0 && x != 0 && x != 1) return false;
+      zeros_and_ones &= x == 0 || x == 1;
       square += x * x;
     }
+    if (waves == 0 && square == 0) continue;
+    if (waves++ == 0 && !zeros_and_ones) return false;
     if (std::abs(square - static_cast<double>(width) / 2) > 1e-3 * static_cast<double>(width)) return false;
   }
-  return true;
+  return waves >= 2;
 }
 
 // The elements of one column: position p is at first + p·stride.

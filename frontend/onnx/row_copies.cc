@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "frontend/base/strings.h"
+#include "frontend/onnx/tensor_compare.h"
 
 namespace onnxtrain {
 namespace {
@@ -60,6 +61,20 @@ struct Found {
   RowCopies copies;
   std::string unique;  // the bytes of the different rows
 };
+
+// What aten.expand made of a parameter of equal numbers (a fresh class token): copies along the first axis, the batch.
+// The initializer is called after the fx node. Empty: it is something else.
+std::optional<Found> FindExpanded(const std::string& name, const HostTensor& tensor) {
+  const Shape& shape = tensor.shape();
+  if (!name.starts_with("expand") || shape.size() < 3 || shape[0] < 2 || tensor.size() == 0 || !IsSplat(tensor))
+    return std::nullopt;
+  const int64_t rows = tensor.size() / shape.back(), different = rows / shape[0];
+  Found found{.copies = {.shape = shape, .axis = shape.size() - 1}};
+  for (int64_t r = 0; r < rows; ++r) found.copies.rows.push_back(r % different);
+  const std::span<const std::byte> bytes = tensor.bytes();
+  found.unique.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size() / static_cast<size_t>(shape[0]));
+  return found;
+}
 
 // Returns nothing if no row repeats along this axis, or if one of a single number makes that look like chance.
 std::optional<Found> FindRepeats(const HostTensor& tensor, size_t axis) {
@@ -154,6 +169,7 @@ void GatherRepeatedRows(const std::vector<std::string>& names, ParsedGraph* grap
                                            [&](const std::string& end) { return taken.contains(name + end); });
     if (stored == graph->initializers.end() || output || clash || stored->second.shape().size() < 2) continue;
     std::optional<Found> found = FindRepeats(stored->second);
+    if (!found) found = FindExpanded(name, stored->second);
     if (!found) continue;
     found->copies.copy = name;
     ReplaceByLookup(std::move(*found), graph);

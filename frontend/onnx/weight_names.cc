@@ -160,6 +160,7 @@ class TorchNamer {
     std::erase_if(args, [&](const std::string& arg) { return stored_.contains(arg); });
     MatchByPosition(*group.fx, &open, &args);
     MatchByName(&open, &args);
+    MatchByRole(&open, &args);
     if (open.size() == args.size()) {
       for (size_t i = 0; i < open.size(); ++i) open[i]->placeholder = args[i];
     } else if (args.empty()) {
@@ -231,6 +232,20 @@ class TorchNamer {
       if (name.empty() || rivals != 1 || std::ranges::count_if(*args, same) != 1) return false;
       return Take(*std::ranges::find_if(*args, same), read, args);
     });
+  }
+
+  // Of more reads than arguments, the only Mul reads the only weight, and the only Add the only bias: a norm of several
+  // nodes reads further constants, which were merged with other parameters.
+  void MatchByRole(std::vector<Read*>* open, std::vector<std::string>* args) {
+    if (open->size() <= args->size()) return;
+    for (const auto& [part, op] : {std::pair("weight", "Mul"), std::pair("bias", "Add")}) {
+      const auto is_arg = [&](const std::string& arg) { return LastPart(Entry(arg).target) == part; };
+      const auto is_read = [&](const Read* read) { return read->node->domain.empty() && read->node->op_type == op; };
+      if (std::ranges::count_if(*args, is_arg) != 1 || std::ranges::count_if(*open, is_read) != 1) continue;
+      const auto read = std::ranges::find_if(*open, is_read);
+      Take(*std::ranges::find_if(*args, is_arg), *read, args);
+      open->erase(read);
+    }
   }
 
   // An expression of a module's own parameter, such as 1 + weight, that was merged with that of another module: the fx

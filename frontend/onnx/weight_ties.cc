@@ -1,6 +1,8 @@
 // Trains initializers that the file stores twice as one weight.
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/tensor_compare.h"
@@ -43,6 +45,24 @@ class Tier {
     }
   }
 
+  // Ties the head of a language model to its embedding where the file says nothing about parameters: older exporters
+  // store the table a second time, transposed. The same table in both places is no chance, as it is of cloned layers.
+  void TieHeads() {
+    std::map<Shape, std::set<std::string>> tables;  // of embeddings, by shape
+    for (const ParsedNode& node : graph_.nodes) {
+      if (IsOp(node, {"Gather"}) && node.attrs.Int("axis") == 0 && MayBeTable(node.inputs[0]))
+        tables[graph_.initializers.at(node.inputs[0]).shape()].insert(node.inputs[0]);
+    }
+    for (const std::string& head : ListHeads()) {
+      const Shape shape = graph_.initializers.at(head).shape();
+      for (const Shape& of_table : {Shape{shape[1], shape[0]}, shape}) {
+        const auto found = tables.find(of_table);
+        if (found == tables.end() || found->second.contains(head)) continue;
+        if (std::ranges::any_of(found->second, [&](const auto& table) { return TryTie(table, head); })) break;
+      }
+    }
+  }
+
   void AddNodes() {
     graph_.nodes.insert(graph_.nodes.begin(), std::make_move_iterator(nodes_.begin()),
                         std::make_move_iterator(nodes_.end()));
@@ -52,6 +72,28 @@ class Tier {
   }
 
  private:
+  // Whether it is a matrix that the file does not call a parameter of the exported module.
+  bool MayBeTable(const std::string& name) const {
+    const auto stored = graph_.initializers.find(name);
+    const auto origin = graph_.origins.find(name);
+    return stored != graph_.initializers.end() && IsFloat(stored->second.dtype()) &&
+           stored->second.shape().size() == 2 && !IsSplat(stored->second) &&
+           (origin == graph_.origins.end() || origin->second.kind == WeightOrigin::Kind::kUnknown);
+  }
+
+  // The matrices that only products read.
+  std::vector<std::string> ListHeads() const {
+    std::set<std::string> products, others;
+    for (const ParsedNode& node : graph_.nodes) {
+      for (size_t i = 0; i < node.inputs.size(); ++i)
+        (i == 1 && IsOp(node, {"MatMul", "Gemm"}) ? products : others).insert(node.inputs[i]);
+    }
+    std::vector<std::string> heads;
+    std::ranges::copy_if(products, std::back_inserter(heads),
+                         [&](const auto& name) { return !others.contains(name) && MayBeTable(name); });
+    return heads;
+  }
+
   absl::StatusOr<std::string> Find(const std::string& name) const {
     if (graph_.initializers.contains(name)) return name;
     for (const std::string& initializer : graph_.initializer_order) {
@@ -102,7 +144,10 @@ class Tier {
 absl::Status TieWeights(const ModelEdits& edits, ParsedGraph* graph) {
   Tier tier(graph);
   for (const WeightTie& tie : edits.ties) RETURN_IF_ERROR(tier.Tie(tie));
-  if (edits.tie_stored_twice) tier.TieStoredTwice();
+  if (edits.tie_stored_twice) {
+    tier.TieStoredTwice();
+    tier.TieHeads();
+  }
   tier.AddNodes();
   return absl::OkStatus();
 }

@@ -452,6 +452,32 @@ TEST(TorchExport, SeveralNodesMayReadOneArgument) {
 }
 
 // The exporter has merged all four tensors of a fresh batch normalization into two.
+// A fresh norm of several nodes, whose scale the exporter merged with that of a layer, and whose own constants with the
+// parameters of an activation.
+TEST(TorchExport, ScalesOfNormsOfSeveralNodesAreSplit) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  AddFilled(&model, "scale", {3}, 1);
+  AddFilled(&model, "act.scale", {1}, 1);
+  AddFilled(&model, "act.bias", {1}, 0);
+  AddSignature(&model,
+               "p_scale: PARAMETER target='scale'\np_a: PARAMETER target='act.scale'\np_b: PARAMETER target='act.bias'\n"
+               "p_norm: PARAMETER target='norm.weight'\nx: USER_INPUT\n");
+  const auto add_norm = [&](const char* op, const char* in, const char* weight, const char* out) {
+    AddFx(AddNode(&model, op, {in, weight}, {out}), "group_norm", "group_norm.default", "%x, 1, %p_norm, None");
+  };
+  AddFx(AddNode(&model, "Mul", {"x", "scale"}, {"a"}), "mul", "mul.Tensor", "%x, %p_scale");
+  AddFx(AddNode(&model, "Mul", {"a", "act.scale"}, {"b"}), "mul_1", "mul.Tensor", "%mul, %p_a");
+  AddFx(AddNode(&model, "Add", {"b", "act.bias"}, {"c"}), "add", "add.Tensor", "%mul_1, %p_b");
+  add_norm("Div", "c", "act.scale", "d");
+  add_norm("Sub", "d", "act.bias", "e");
+  add_norm("Mul", "e", "scale", "y");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"act.bias", "act.scale", "norm.weight", "scale"}));
+}
+
 TEST(TorchExport, StatisticsMergedWithScalesAreSplit) {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "x", {2, 4});
@@ -557,8 +583,20 @@ absl::StatusOr<Names> NamesWithEdits(const onnx::ModelProto& model, const ModelE
 TEST(Ties, AParameterStoredTwiceIsOneWeight) {
   EXPECT_EQ(*NamesWithEdits(TiedHead(true), {}), (Names{"wte.weight"}));
   EXPECT_EQ(*NamesWithEdits(TiedHead(true), {.tie_stored_twice = false}), (Names{"val_9", "wte.weight"}));
-  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {}), (Names{"val_9", "wte.weight"}));
-  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {.ties = {{"wte.weight", "val_9"}}}), (Names{"wte.weight"}));
+  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {.ties = {{"wte.weight", "val_9"}}, .tie_stored_twice = false}),
+            (Names{"wte.weight"}));
+}
+
+TEST(Ties, AHeadThatHoldsTheEmbeddingIsTiedWithoutMetadata) {
+  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {}), (Names{"wte.weight"}));
+  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {.tie_stored_twice = false}), (Names{"val_9", "wte.weight"}));
+  onnx::ModelProto other = TiedHead(false);
+  FillFloats(other.mutable_graph()->mutable_initializer(1), {1, 3, 5, 2, 4, 7});
+  EXPECT_EQ(*NamesWithEdits(other, {}), (Names{"val_9", "wte.weight"}));
+  onnx::ModelProto same = TiedHead(false);  // equal numbers prove nothing
+  FillFloats(same.mutable_graph()->mutable_initializer(0), {1, 1, 1, 1, 1, 1});
+  FillFloats(same.mutable_graph()->mutable_initializer(1), {1, 1, 1, 1, 1, 1});
+  EXPECT_EQ(*NamesWithEdits(same, {}), (Names{"val_9", "wte.weight"}));
 }
 
 TEST(Ties, TheExportWritesBothCopies) {
@@ -603,6 +641,25 @@ TEST(RowCopies, OtherTensorsStayAsTheyAre) {
   EXPECT_EQ(names("['bias.weight', 'val_3']", {0, 0, 0, 0, 0, 0, 0, 0}), (Names{"val_9"})) << "equal numbers";
   EXPECT_EQ(names("['bias.weight']", kBiasByDistance), (Names{"val_9"})) << "no indices";
   EXPECT_EQ(names("['bias.weight', 'b']", kBiasByDistance), (Names{"val_9"})) << "two parameters";
+}
+
+// A fresh class token, which the exporter expanded to the batch.
+TEST(RowCopies, AnExpandedTokenOfEqualNumbersIsOneToken) {
+  const auto count = [](const std::string& name) {
+    onnx::ModelProto model = FoldedLookup("['bias.weight', 'val_3']", {0, 0, 0, 0, 0, 0, 0, 0});
+    auto* initializer = model.mutable_graph()->mutable_initializer(0);
+    initializer->set_name(name);
+    initializer->mutable_dims()->Set(0, 2);
+    initializer->mutable_dims()->Set(2, 1);
+    model.mutable_graph()->mutable_value_info(0)->set_name(name);
+    model.mutable_graph()->mutable_node(0)->set_input(1, name);
+    model.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)
+        ->set_dim_value(2);
+    const auto imported = ImportModel(model, {.training = true});
+    return imported.ok() ? imported->weights[0].value.size() : -1;
+  };
+  EXPECT_EQ(count("expand_1"), 4);
+  EXPECT_EQ(count("val_9"), 8);
 }
 
 TEST(RowCopies, TheExportLooksTheRowsUp) {
