@@ -11,7 +11,7 @@ namespace onnxtrain {
 
 // Of these initializers, trains those that repeat rows with one copy of each row, which a Gather reads: a relative
 // position has one bias, wherever it occurs, and all tokens of a sequence have the embedding of one token type. Each
-// must be computed from one parameter and indices. Rows are the same by their bytes; equal numbers prove nothing.
+// must be computed from parameters and other values. Rows are the same by their bytes; equal numbers prove nothing.
 void GatherRepeatedRows(const std::vector<std::string>& names, ParsedGraph* graph);
 
 // Returns the initializer that the rows of the weight make up.

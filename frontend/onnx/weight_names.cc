@@ -127,7 +127,7 @@ class TorchNamer {
     }
     if (parameters.size() == 1) identity_[name] = parameters[0];
     graph_.origins[name].kind = parameters.empty() ? Kind::kConstant : Kind::kParameter;
-    if (parameters.size() == 1 && sources.size() > 1) findings_.looked_up.push_back(name);
+    if (!parameters.empty() && sources.size() > 1) findings_.looked_up.push_back(name);
     if (!parameters.empty()) folded_from_[name] = std::move(parameters);
   }
 

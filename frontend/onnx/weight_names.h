@@ -18,7 +18,7 @@ struct FoldedWeight {
 struct NamingFindings {
   std::vector<std::string> missing;  // parameters that no initializer holds, because they were folded into others
   std::vector<FoldedWeight> folded;
-  std::vector<std::string> looked_up;  // initializers that were computed from one parameter and further values
+  std::vector<std::string> looked_up;  // initializers computed from parameters and further values
 };
 
 // Fills `origins` from the metadata of torch.export and gives readers of merged initializers weights of their own.

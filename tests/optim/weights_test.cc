@@ -76,6 +76,9 @@ TEST(PositionTable, SinesAndCosinesAreNoWeights) {
   }
   EXPECT_TRUE(IsSinusoidTable(table));
   EXPECT_TRUE(IsSinusoidTable(halves));
+  HostTensor behind_a_token({DType::kFloat32, {1, kRows + 1, kWidth}});
+  for (int64_t i = 0; i < table.size(); ++i) behind_a_token.Set(kWidth + i, table.At(i));
+  EXPECT_TRUE(IsSinusoidTable(behind_a_token));
   table.Set(100, table.At(100) + 0.3);
   EXPECT_FALSE(IsSinusoidTable(table));
   EXPECT_FALSE(IsSinusoidTable(HostTensor({DType::kFloat32, {8, 8}})));

@@ -107,9 +107,11 @@ class NoteTaker {
     }
     if (live.empty()) return;
     const int64_t rows = *std::ranges::max_element(live[0]->rows) + 1;
-    Add("lookups that the exporter had computed: ", live.size(), " ('", Printable(live[0]->copy), "' holds ", rows,
-        " rows of '", Printable(state_.model.graph.origins.at(live[0]->weight).module_name), "' ",
-        live[0]->rows.size(), " times in all", live.size() > 1 ? ", …" : "", "); their tables are trained");
+    const std::string& name = state_.model.graph.origins.at(live[0]->weight).module_name;
+    Add("lookups that the exporter had computed: ", live.size(), " ('", Printable(live[0]->copy),
+        "': ", live[0]->rows.size(), " rows, ", rows, " different",
+        name.empty() ? "" : StrCat(", of '", Printable(name), "'"), live.size() > 1 ? ", …" : "",
+        "), trained once each");
   }
 
   void NoteBatchNorm() {

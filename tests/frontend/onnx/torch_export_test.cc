@@ -461,8 +461,8 @@ TEST(TorchExport, ScalesOfNormsOfSeveralNodesAreSplit) {
   AddFilled(&model, "act.scale", {1}, 1);
   AddFilled(&model, "act.bias", {1}, 0);
   AddSignature(&model,
-               "p_scale: PARAMETER target='scale'\np_a: PARAMETER target='act.scale'\np_b: PARAMETER target='act.bias'\n"
-               "p_norm: PARAMETER target='norm.weight'\nx: USER_INPUT\n");
+               "p_scale: PARAMETER target='scale'\np_a: PARAMETER target='act.scale'\n"
+               "p_b: PARAMETER target='act.bias'\np_norm: PARAMETER target='norm.weight'\nx: USER_INPUT\n");
   const auto add_norm = [&](const char* op, const char* in, const char* weight, const char* out) {
     AddFx(AddNode(&model, op, {in, weight}, {out}), "group_norm", "group_norm.default", "%x, 1, %p_norm, None");
   };
@@ -640,7 +640,7 @@ TEST(RowCopies, OtherTensorsStayAsTheyAre) {
   EXPECT_EQ(names("['bias.weight', 'val_3']", {1, 2, 3, 1, 10, 20, 30, 11}), (Names{"val_9"})) << "half a row does";
   EXPECT_EQ(names("['bias.weight', 'val_3']", {0, 0, 0, 0, 0, 0, 0, 0}), (Names{"val_9"})) << "equal numbers";
   EXPECT_EQ(names("['bias.weight']", kBiasByDistance), (Names{"val_9"})) << "no indices";
-  EXPECT_EQ(names("['bias.weight', 'b']", kBiasByDistance), (Names{"val_9"})) << "two parameters";
+  EXPECT_EQ(names("['ids', 'val_3']", kBiasByDistance), (Names{"val_9"})) << "no parameter";
 }
 
 // A fresh class token, which the exporter expanded to the batch.
@@ -653,7 +653,12 @@ TEST(RowCopies, AnExpandedTokenOfEqualNumbersIsOneToken) {
     initializer->mutable_dims()->Set(2, 1);
     model.mutable_graph()->mutable_value_info(0)->set_name(name);
     model.mutable_graph()->mutable_node(0)->set_input(1, name);
-    model.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)
+    model.mutable_graph()
+        ->mutable_input(0)
+        ->mutable_type()
+        ->mutable_tensor_type()
+        ->mutable_shape()
+        ->mutable_dim(0)
         ->set_dim_value(2);
     const auto imported = ImportModel(model, {.training = true});
     return imported.ok() ? imported->weights[0].value.size() : -1;
