@@ -358,6 +358,7 @@ absl::Status Parser::ParseStatement() {
     outputs.push_back(std::move(d));
     return absl::OkStatus();
   }));
+  if (outputs.empty()) return Error("a node defines no value");
   ASSIGN_OR_RETURN(std::string op, ParseName("an operator"));
   RETURN_IF_ERROR(Expect('('));
   std::vector<ValueId> inputs;
