@@ -31,6 +31,19 @@ void PreferBatched(const ImportedModel& model, std::vector<Candidate>* candidate
   if (std::ranges::any_of(*candidates, batched)) std::erase_if(*candidates, std::not_fn(batched));
 }
 
+// Drops outputs that no weight reaches, such as inputs that the model passes on, where there are others.
+void PreferLearned(const Graph& graph, std::vector<Candidate>* candidates) {
+  std::vector<bool> learned(graph.values().size(), false);
+  for (const GraphInput& input : graph.inputs())
+    learned[input.value] = input.kind == InputKind::kParameter || input.kind == InputKind::kFrozen;
+  for (const Node& node : graph.nodes()) {
+    const bool any = std::ranges::any_of(node.inputs, [&](ValueId v) { return v != kNoValue && learned[v]; });
+    for (const ValueId v : node.outputs) learned[v] = any;
+  }
+  const auto is_learned = [&](const Candidate& c) { return learned[c.value]; };
+  if (std::ranges::any_of(*candidates, is_learned)) std::erase_if(*candidates, std::not_fn(is_learned));
+}
+
 std::vector<Candidate> Candidates(const ImportedModel& model, const std::string& wanted) {
   std::vector<Candidate> found;
   for (const std::string& name : model.outputs) {
@@ -49,7 +62,10 @@ std::vector<Candidate> Candidates(const ImportedModel& model, const std::string&
     }
     found.push_back(std::move(c));
   }
-  if (wanted.empty()) PreferBatched(model, &found);
+  if (wanted.empty()) {
+    PreferBatched(model, &found);
+    PreferLearned(model.graph, &found);
+  }
   return found;
 }
 

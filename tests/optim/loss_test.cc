@@ -80,6 +80,18 @@ TEST(Loss, SeveralOutputsAreAnErrorThatNamesThem) {
   EXPECT_TRUE(ChooseLoss(model, {.logits = "other"}, labels).ok());
 }
 
+TEST(Loss, OutputsThatNoWeightReachesAreNotChosen) {
+  ImportedModel model = MakeModel({4, 10}, "");
+  Builder b(&model.graph);
+  const Val x = b.Wrap(model.graph.FindInput("x")->value);
+  model.graph.AddOutput("logits", (x * b.Input(InputKind::kParameter, "w", {DType::kFloat32, {10}})).id());
+  model.outputs.push_back("logits");
+  const LabelInfo labels{.present = true, .sample = {DType::kInt64, {}}, .max_value = 9};
+  const auto choice = ChooseLoss(model, {}, labels);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->terms[0].output, "logits");
+}
+
 TEST(Loss, NamesTheValueThatAnOutputReshapes) {
   ImportedModel model = MakeModel({4, 3}, "");
   const ValueId y = model.graph.FindOutput("y")->value;
