@@ -4,11 +4,13 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "frontend/base/strings.h"
 #include "frontend/onnx/tensor_compare.h"
+#include "frontend/onnx/weight_tracer.h"
 
 namespace onnxtrain {
 namespace {
@@ -57,6 +59,15 @@ bool HasOneNumber(const std::string& row, size_t element) {
   return std::equal(row.begin() + static_cast<int64_t>(element), row.end(), row.begin());
 }
 
+// Rows with zeros may be equal without being copies: those that a ReLU made.
+bool HasZero(const std::string& row, size_t element) {
+  const std::string zero(element, 0);
+  for (size_t i = 0; i < row.size(); i += element) {
+    if (row.compare(i, element, zero) == 0) return true;
+  }
+  return false;
+}
+
 struct Found {
   RowCopies copies;
   std::string unique;  // the bytes of the different rows
@@ -88,6 +99,7 @@ std::optional<Found> FindRepeats(const HostTensor& tensor, size_t axis) {
     rows.Read(tensor.bytes().data(), r, reinterpret_cast<std::byte*>(row.data()));
     if (HasOneNumber(row, element)) return std::nullopt;
     const auto [it, first] = seen.emplace(row, std::ssize(seen));
+    if (!first && HasZero(row, element)) return std::nullopt;
     found.copies.rows.push_back(it->second);
     if (first) found.unique += row;
   }
@@ -149,6 +161,29 @@ void ReplaceByLookup(Found found, ParsedGraph* graph) {
   graph->shared.lookups.push_back(std::move(copies));
 }
 
+// Whether older exporters give such a name to what they computed: "onnx::Add_123", "const_fold_opt__45".
+bool IsGenerated(const std::string& name) {
+  return name.starts_with("onnx::") || name.starts_with("const_fold_opt__");
+}
+
+// The tensors that the exporter computed and does not tell what of. Matrices of products are transposed weights.
+std::vector<std::string> ListComputed(const ParsedGraph& graph) {
+  std::set<std::string> products;
+  for (const ParsedNode& node : graph.nodes) {
+    if (IsOp(node, {"MatMul", "Gemm", "Conv", "ConvTranspose"})) products.insert(node.inputs.begin(), node.inputs.end());
+  }
+  std::vector<std::string> names;
+  for (const std::string& name : graph.initializer_order) {
+    const auto origin = graph.origins.find(name);
+    const bool told = origin != graph.origins.end() && origin->second.kind != WeightOrigin::Kind::kUnknown;
+    const auto stored = graph.initializers.find(name);
+    if (IsGenerated(name) && !told && !products.contains(name) && stored != graph.initializers.end() &&
+        IsFloat(stored->second.dtype()))
+      names.push_back(name);
+  }
+  return names;
+}
+
 // All names that are taken.
 std::unordered_set<std::string> ListNames(const ParsedGraph& graph) {
   std::unordered_set<std::string> names(graph.initializer_order.begin(), graph.initializer_order.end());
@@ -159,7 +194,8 @@ std::unordered_set<std::string> ListNames(const ParsedGraph& graph) {
 
 }  // namespace
 
-void GatherRepeatedRows(const std::vector<std::string>& names, ParsedGraph* graph) {
+void GatherRepeatedRows(std::vector<std::string> names, ParsedGraph* graph) {
+  for (std::string& name : ListComputed(*graph)) names.push_back(std::move(name));
   if (names.empty()) return;
   const std::unordered_set<std::string> taken = ListNames(*graph);
   for (const std::string& name : names) {

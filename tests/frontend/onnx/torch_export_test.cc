@@ -632,6 +632,20 @@ TEST(RowCopies, TheTableOfAFoldedLookupIsTrained) {
   EXPECT_EQ(table.value.At(5), 30);
 }
 
+TEST(RowCopies, GeneratedNamesTellOfLookupsWithoutMetadata) {
+  const auto names = [](const std::string& name, const char* op) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {3, 3});
+    FillFloats(AddInitializer(&model, name, {3, 3}), {1, 2, 7, 3, 4, 5, 1, 2, 7});
+    AddNode(&model, op, {"x", name}, {"y"});
+    AddOutput(&model, "y");
+    return *NamesWithEdits(model, {});
+  };
+  EXPECT_EQ(names("onnx::Add_12", "Add"), (Names{"onnx::Add_12.table"}));
+  EXPECT_EQ(names("onnx::MatMul_12", "MatMul"), (Names{"onnx::MatMul_12"})) << "a transposed weight";
+  EXPECT_EQ(names("bias", "Add"), (Names{"bias"})) << "a parameter under its own name";
+}
+
 TEST(RowCopies, OtherTensorsStayAsTheyAre) {
   const auto names = [](const std::string& sources, std::vector<float> values) {
     return *NamesWithEdits(FoldedLookup(sources, std::move(values)), {});
@@ -639,6 +653,7 @@ TEST(RowCopies, OtherTensorsStayAsTheyAre) {
   EXPECT_EQ(names("['bias.weight', 'val_3']", {1, 2, 3, 4, 10, 20, 30, 40}), (Names{"val_9"})) << "nothing repeats";
   EXPECT_EQ(names("['bias.weight', 'val_3']", {1, 2, 3, 1, 10, 20, 30, 11}), (Names{"val_9"})) << "half a row does";
   EXPECT_EQ(names("['bias.weight', 'val_3']", {0, 0, 0, 0, 0, 0, 0, 0}), (Names{"val_9"})) << "equal numbers";
+  EXPECT_EQ(names("['bias.weight', 'val_3']", {0, 2, 3, 0, 10, 20, 30, 10}), (Names{"val_9"})) << "zeros of a ReLU";
   EXPECT_EQ(names("['bias.weight']", kBiasByDistance), (Names{"val_9"})) << "no indices";
   EXPECT_EQ(names("['ids', 'val_3']", kBiasByDistance), (Names{"val_9"})) << "no parameter";
 }
