@@ -162,15 +162,14 @@ void ReplaceByLookup(Found found, ParsedGraph* graph) {
 }
 
 // Whether older exporters give such a name to what they computed: "onnx::Add_123", "const_fold_opt__45".
-bool IsGenerated(const std::string& name) {
-  return name.starts_with("onnx::") || name.starts_with("const_fold_opt__");
-}
+bool IsGenerated(const std::string& name) { return name.starts_with("onnx::") || name.starts_with("const_fold_opt__"); }
 
 // The tensors that the exporter computed and does not tell what of. Matrices of products are transposed weights.
 std::vector<std::string> ListComputed(const ParsedGraph& graph) {
   std::set<std::string> products;
   for (const ParsedNode& node : graph.nodes) {
-    if (IsOp(node, {"MatMul", "Gemm", "Conv", "ConvTranspose"})) products.insert(node.inputs.begin(), node.inputs.end());
+    if (IsOp(node, {"MatMul", "Gemm", "Conv", "ConvTranspose"}))
+      products.insert(node.inputs.begin(), node.inputs.end());
   }
   std::vector<std::string> names;
   for (const std::string& name : graph.initializer_order) {

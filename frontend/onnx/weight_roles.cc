@@ -102,12 +102,16 @@ class RoleNamer {
     return IsFloat(tensor.dtype()) && std::ranges::count_if(tensor.shape(), [](int64_t d) { return d > 1; }) <= 1;
   }
 
-  // Unit matrices and masks, which constant folding leaves without a name.
+  // Unit matrices and masks, which constant folding leaves without a name. A weight of nothing but zeros, of both signs
+  // where a scale of zero was folded into it, is none.
   static bool IsOfZerosAndOnes(const HostTensor& tensor) {
+    std::array<bool, 2> has = {false, false};
     for (int64_t i = 0; i < tensor.size(); ++i) {
-      if (const double x = tensor.At(i); x != 0 && x != 1) return false;
+      const double x = tensor.At(i);
+      if (x != 0 && x != 1) return false;
+      has[x == 1 ? 1 : 0] = true;
     }
-    return !IsSplat(tensor);
+    return has[0] && has[1];
   }
 
   // A number that training must not change, a parameter, or unknown.

@@ -895,6 +895,18 @@ TEST(FixedWeights, TablesOfZerosAndOnesWithoutAName) {
   EXPECT_EQ(FindWeight(*imported, "fc.weight")->fixed, FixedWeight::kNo);
 }
 
+// A fresh scale of zeros, folded into a weight, leaves zeros of both signs.
+TEST(FixedWeights, WeightsOfZerosOfBothSignsAreTrained) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2});
+  FillFloats(AddInitializer(&model, "onnx::Gemm_9", {2, 2}), {0.0F, -0.0F, 0.0F, 0.0F});
+  AddNode(&model, "Gemm", {"x", "onnx::Gemm_9"}, {"y"}, "/fc/Gemm");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(FindWeight(*imported, "onnx::Gemm_9")->fixed, FixedWeight::kNo);
+}
+
 TEST(Factors, ConstantNodesOfPyTorchAreFixed) {
   onnx::ModelProto model = Factor("gamma", {1}, false);
   onnx::NodeProto* constant = AddNode(&model, "Constant", {}, {"/g/Constant_output_0"}, "/g/Constant");
