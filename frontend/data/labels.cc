@@ -47,6 +47,8 @@ std::string HintAtClasses(const Dataset& data, int column, int64_t classes, int6
   if (range.ok() && range->min == 1 && range->max == classes)
     return StrCat(" (the labels begin at 1: `class_map` FILE with a line for each of 1 to ", classes,
                   " numbers them from 0)");
+  if (range.ok() && range->min < 0)
+    return " (`class_map` FILE with a line for each label numbers them from 0; `ignore_index` leaves one out)";
   return " (`num_classes` auto fits the last layer to the labels)";
 }
 

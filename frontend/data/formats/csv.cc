@@ -16,6 +16,8 @@ namespace {
 
 using Record = std::vector<std::string>;
 
+constexpr std::string_view kPandasIndex = "Unnamed: 0";  // a column without a name that was read and written again
+
 bool IsBlank(const std::string& field) { return TrimBlanks(field).empty(); }
 
 // Names are no numbers. They differ and none is missing, unless the next row shows by a number that this one has names.
@@ -27,16 +29,29 @@ bool LooksLikeHeader(const Record& record, const Record& next, bool decimal_comm
   return plain || (next.size() == record.size() && std::ranges::any_of(next, is_number));
 }
 
-absl::StatusOr<std::vector<std::string>> MakeColumnNames(bool header, const Record& first) {
+// Further columns of one name are called as pandas calls them: "a.1", "a.2".
+std::vector<std::string> MakeColumnNames(bool header, const Record& first, std::vector<std::string>* notes) {
+  std::set<std::string> taken;
+  for (const std::string& field : first) taken.emplace(TrimBlanks(field));
   std::vector<std::string> names;
-  std::set<std::string> seen;
   for (size_t c = 0; c < first.size(); ++c) {
-    names.emplace_back(header ? TrimBlanks(first[c]) : std::string_view());
-    if (names.back().empty()) names.back() = StrCat(header ? "#" : "", c);
-    if (!seen.insert(names.back()).second)
-      return Invalid("row 1: two columns are named '", Printable(names.back()), "'");
+    std::string name(header ? TrimBlanks(first[c]) : std::string_view());
+    if (name.empty()) name = StrCat(header ? "#" : "", c);
+    if (std::ranges::count(names, name) > 0) {
+      int number = 1;
+      while (!taken.insert(StrCat(name, ".", number)).second) ++number;
+      notes->push_back(StrCat("several columns are named '", Printable(name), "': column ", c, " is called '",
+                              Printable(name), ".", number, "'"));
+      name = StrCat(name, ".", number);
+    }
+    names.push_back(std::move(name));
   }
   return names;
+}
+
+// Drops empty fields at the end, down to this number: each row may end with separators.
+void DropEmptyEnd(Record* record, size_t fields) {
+  while (record->size() > fields && IsBlank(record->back())) record->pop_back();
 }
 
 absl::StatusOr<std::vector<bool>> FindLabelColumns(const std::vector<std::string>& names,
@@ -92,9 +107,11 @@ class Table {
     ASSIGN_OR_RETURN(more, reader_.Next(&record));
     const bool header = options_.header == Header::kAuto ? LooksLikeHeader(first, record, decimal_comma())
                                                          : options_.header == Header::kYes;
-    ends_with_separator_ = header && more && first.size() > 1 && first.size() == record.size() &&
-                           IsBlank(first.back()) && IsBlank(record.back());
-    if (ends_with_separator_) first.pop_back();
+    if (header && more && first.size() == record.size()) {
+      Record cut = record;
+      DropEmptyEnd(&cut, 1);
+      DropEmptyEnd(&first, cut.size());
+    }
     RETURN_IF_ERROR(MakeColumns(header, first));
     if (!header) RETURN_IF_ERROR(Add(first_row, first));
     while (more) {
@@ -110,9 +127,9 @@ class Table {
   bool decimal_comma() const { return reader_.separator() == ';'; }
 
   absl::Status MakeColumns(bool header, const Record& first) {
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, MakeColumnNames(header, first));
+    const std::vector<std::string> names = MakeColumnNames(header, first, &notes_);
     ASSIGN_OR_RETURN(const std::vector<bool> is_label, FindLabelColumns(names, options_.label));
-    has_unnamed_first_ = header && IsBlank(first[0]);
+    has_unnamed_first_ = header && (IsBlank(first[0]) || TrimBlanks(first[0]) == kPandasIndex);
     DatasetOptions options = options_;
     for (size_t c = 0; c < names.size(); ++c) {
       if (options_.text.contains(StrCat(c))) options.text.names.insert(names[c]);
@@ -125,7 +142,7 @@ class Table {
 
   absl::Status Add(int64_t row, Record& record) {
     rows_.push_back(row);
-    if (ends_with_separator_ && record.size() == columns_.size() + 1 && IsBlank(record.back())) record.pop_back();
+    DropEmptyEnd(&record, columns_.size());
     const size_t numbers = rows_.size() * (columns_.size() + 1) * sizeof(int64_t);
     for (size_t c = 0; c < std::min(record.size(), is_text_.size()); ++c) text_bytes_ += is_text_[c] * record[c].size();
     RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(numbers + text_bytes_), limit_));
@@ -144,22 +161,22 @@ class Table {
   absl::StatusOr<std::shared_ptr<const Dataset>> Finish() {
     std::vector<NamedTensor> columns;
     for (auto& column : columns_) columns.push_back(column->Finish());
-    std::vector<std::string> notes = DescribeSeparator();
+    DescribeSeparator();
     if (has_unnamed_first_ && columns.size() > 2 && NumbersRows(columns[0].tensor))
       columns[0].problem = StrCat(path_, ": column '", columns[0].name, "', which has no name, numbers the rows");
     ASSIGN_OR_RETURN(auto table,
                      MakeMemoryDataset(std::move(columns), [path = path_, rows = std::move(rows_)](int64_t i) {
                        return StrCat(path, ": row ", rows[i]);
                      }));
-    if (notes.empty()) return table;
-    return std::make_shared<NotedTable>(std::move(table), std::move(notes));
+    if (notes_.empty()) return table;
+    return std::make_shared<NotedTable>(std::move(table), std::move(notes_));
   }
 
-  std::vector<std::string> DescribeSeparator() const {
+  void DescribeSeparator() {
     const char found = reader_.separator();
-    if (found == separator_) return {};
+    if (found == separator_) return;
     const std::string name = found == '\t' ? "tabs" : StrCat("'", std::string(1, found), "'");
-    return {StrCat("fields are separated by ", name, decimal_comma() ? "; 1,5 is read as 1.5" : "")};
+    notes_.push_back(StrCat("fields are separated by ", name, decimal_comma() ? "; 1,5 is read as 1.5" : ""));
   }
 
   std::string path_;
@@ -170,8 +187,8 @@ class Table {
   std::vector<std::unique_ptr<CsvColumn>> columns_;
   std::vector<bool> is_text_;  // by column
   size_t text_bytes_ = 0;
-  bool ends_with_separator_ = false;  // each row: no further column
   bool has_unnamed_first_ = false;
+  std::vector<std::string> notes_;
   std::vector<int64_t> rows_;
 };
 

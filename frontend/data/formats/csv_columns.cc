@@ -35,7 +35,8 @@ bool ParseDecimal(std::string_view s, bool decimal_comma, double* value) {
 bool IsMissingValue(std::string_view s) {
   std::string lower(TrimBlanks(s));
   for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  constexpr std::string_view kNames[] = {"", "na", "n/a", "nan", "-nan", "null", "none", "?"};
+  constexpr std::string_view kNames[] = {"",     "na",   "n/a", "nan", "-nan", "null", "none",
+                                         "#n/a", "<na>", "?",   "-",   "--",   "."};
   return std::find(std::begin(kNames), std::end(kNames), lower) != std::end(kNames);
 }
 
@@ -43,6 +44,26 @@ std::string QuoteValue(std::string_view s) {
   size_t cut = std::min<size_t>(s.size(), 40);
   while (cut < s.size() && cut > 0 && (s[cut] & 0xC0) == 0x80) --cut;  // do not split a UTF-8 sequence
   return StrCat("'", Printable(s.substr(0, cut)), cut < s.size() ? "…'" : "'");
+}
+
+// Whether three digits follow, and no fourth.
+bool SeparatesThousands(std::string_view rest) {
+  return std::min(rest.find_first_not_of("0123456789", 1), rest.size()) == 4;
+}
+
+// What is left of a number without thousands separators, a currency and a percent sign is how it has to be written.
+std::string HintAtUnit(std::string_view quoted) {
+  constexpr std::string_view kDecoration[] = {",", "_", " ", "'", "$", "€", "£", "%"};
+  std::string plain;
+  for (size_t i = 0; i < quoted.size();) {
+    const std::string_view rest = quoted.substr(i);
+    if (rest[0] == ',' && !SeparatesThousands(rest)) return "";
+    const auto found = std::ranges::find_if(kDecoration, [&](auto d) { return rest.starts_with(d); });
+    if (found == std::end(kDecoration)) plain += rest[0];
+    i += found == std::end(kDecoration) ? 1 : found->size();
+  }
+  double value;
+  return ParseNumber(std::string_view(plain), &value) ? StrCat(" (", plain, " is: without separators and units)") : "";
 }
 
 // The numbers of a column: integers until one is not, then floats.
@@ -178,7 +199,8 @@ class Feature : public ColumnBase {
   bool KeepsNames() const { return spec_.text != CsvColumnSpec::Text::kProblem; }
   bool IsMostlyText() const { return 2 * text_ > count_ - missing_ - static_cast<int64_t>(unreadable_.size()); }
   std::string Explain(const Odd& odd) const {
-    return StrCat(At(odd.row), odd.missing ? "missing value" : StrCat(odd.text, " is not a number"));
+    if (odd.missing) return StrCat(At(odd.row), "missing value");
+    return StrCat(At(odd.row), odd.text, " is not a number", HintAtUnit(odd.text));
   }
 
   // Keeps the first of them where one spoils the column.

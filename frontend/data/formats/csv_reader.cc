@@ -1,5 +1,6 @@
 #include "frontend/data/formats/csv_reader.h"
 
+#include <algorithm>
 #include <map>
 
 #include "absl/strings/match.h"
@@ -24,9 +25,17 @@ std::string FirstUnquotedLine(std::string_view text) {
   return line;
 }
 
-bool HasWholeLine(std::string_view text) {
-  const size_t first = text.find_first_not_of("\r\n");
-  return first != std::string_view::npos && text.find_first_of("\r\n", first) != std::string_view::npos;
+// Whether there are two whole lines with text, the first of which is no comment.
+bool HasTableStart(std::string_view text) {
+  int lines = 0;
+  while (lines < 2) {
+    const size_t first = text.find_first_not_of("\r\n");
+    const size_t end = first == std::string_view::npos ? first : text.find_first_of("\r\n", first);
+    if (end == std::string_view::npos) return false;
+    if (lines > 0 || text[first] != '#') ++lines;
+    text.remove_prefix(end);
+  }
+  return true;
 }
 
 char FindSeparator(const std::string& line, char expected) {
@@ -168,13 +177,38 @@ void CsvReader::TakeSeparatorLine() {
   at_ += 5;  // what is left is a blank line
 }
 
+// Skips comments. The last such line is the header where it has as many fields as the next one: "# a,b" as numpy writes
+// it, "#,Name" as it is.
+void CsvReader::SkipComments() {
+  while (at_ < buffer_.size() && buffer_[at_] == '#') {
+    const std::string_view rest = std::string_view(buffer_).substr(at_);
+    const size_t end = rest.find_first_of("\r\n");
+    if (end == std::string_view::npos) return;
+    const std::string line(rest.substr(0, end)), next = FirstUnquotedLine(rest.substr(end));
+    const char separator = FindSeparator(FirstUnquotedLine(line), separator_);
+    const auto fields = std::ranges::count(line, separator);
+    if (fields > 0 && std::ranges::count(next, separator) == fields) {
+      if (next.starts_with('#')) return;  // these are rows
+      const size_t name = line.find_first_not_of("# \t");
+      if (name != std::string::npos && line[name] != separator) at_ += name;
+      return;
+    }
+    at_ += end;
+    for (; at_ < buffer_.size() && (buffer_[at_] == '\n' || buffer_[at_] == '\r'); ++at_) {
+      if (buffer_.compare(at_, 2, "\r\n") == 0) ++at_;
+      ++row_;
+    }
+  }
+}
+
 absl::Status CsvReader::Start() {
   started_ = true;
   // A pipe may give a line in pieces.
-  while (!ended_ && buffer_.size() < kBuffer && (buffer_.size() < 3 || !HasWholeLine(buffer_)))
+  while (!ended_ && buffer_.size() < kBuffer && (buffer_.size() < 3 || !HasTableStart(buffer_)))
     RETURN_IF_ERROR(ReadMore(kBuffer - buffer_.size()));
   RETURN_IF_ERROR(SkipByteOrderMark());
   TakeSeparatorLine();
+  SkipComments();
   if (!named_) separator_ = FindSeparator(FirstUnquotedLine(std::string_view(buffer_).substr(at_)), separator_);
   return absl::OkStatus();
 }

@@ -1,7 +1,7 @@
 // Reads the records of a CSV or TSV file (RFC 4180): quoted fields may hold separators, line ends and doubled quotes.
 // Extensions: skips a UTF-8 byte order mark and blank lines, accepts CRLF, LF and CR as line ends, and takes a quote
 // within an unquoted field literally, finds out that another character separates fields, or reads it from a first line
-// "sep=;". Text must be UTF-8.
+// "sep=;", and skips lines that begin with '#' before the table. Text must be UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,7 @@ class CsvReader {
   absl::Status Start();
   absl::Status SkipByteOrderMark();
   void TakeSeparatorLine();
+  void SkipComments();
   template <typename... Args>
   absl::Status Fail(const Args&... args) const;
 

@@ -96,6 +96,29 @@ TEST(CsvReader, FindsTheSeparator) {
   }
 }
 
+TEST(CsvReader, SkipsCommentsBeforeTheTable) {
+  const struct {
+    const char* text;
+    Records records;
+  } kCases[] = {
+      {"# made by x\n#date, time, place\na,b\n1,2\n", {{"a", "b"}, {"1", "2"}}},
+      {"# made by x\r\n\r\na;b\r\n1;2\r\n", {{"a", "b"}, {"1", "2"}}},
+      {"# a,b\n1,2\n", {{"a", "b"}, {"1", "2"}}},                        // as numpy writes a header
+      {"#,Name\n1,Bulbasaur\n", {{"#", "Name"}, {"1", "Bulbasaur"}}},    // a column of numbers
+      {"#ff0000,1\n#00ff00,2\n", {{"#ff0000", "1"}, {"#00ff00", "2"}}},  // rows
+      {"a,b\n#1,2\n", {{"a", "b"}, {"#1", "2"}}},
+  };
+  for (const auto& c : kCases) {
+    for (size_t piece : {1, 1000}) {
+      const auto records = Split(c.text, piece);
+      ASSERT_TRUE(records.ok()) << c.text << records.status();
+      EXPECT_EQ(*records, c.records) << c.text << " in pieces of " << piece;
+    }
+  }
+  EXPECT_EQ(Split("# x\n\na,b\n1,\"2\n", 1).status().message(),
+            "row 4, column 1: the quote that begins this field is not closed");
+}
+
 TEST(CsvReader, Errors) {
   const struct {
     std::string_view text;
@@ -257,6 +280,14 @@ TEST(Csv, ProblemsOfAColumn) {
       {"sex,y\n1,0\n1e999,1\n", 0, "t.csv: row 3, column 'sex': '1e999' is not a number"},
       {"sex,y\n1,0\n0x10,1\n", 0, "t.csv: row 3, column 'sex': '0x10' is not a number"},
       {"sex,y\n1,0\n+-1,1\n", 0, "t.csv: row 3, column 'sex': '+-1' is not a number"},
+      {"a,y\n\"12,600\",0\n", 0,
+       "t.csv: row 2, column 'a': '12,600' is not a number (12600 is: without separators and units)"},
+      {"a,y\n$5.25,0\n", 0,
+       "t.csv: row 2, column 'a': '$5.25' is not a number (5.25 is: without separators and units)"},
+      {"a,y\n7 %,0\n", 0, "t.csv: row 2, column 'a': '7 %' is not a number (7 is: without separators and units)"},
+      {"a,y\n\"1,5\",0\n", 0, "t.csv: row 2, column 'a': '1,5' is not a number"},
+      {"a,y\n1,0\n#N/A,1\n", 0, "t.csv: row 3, column 'a': missing value"},
+      {"a,y\n1,0\n-,1\n", 0, "t.csv: row 3, column 'a': missing value"},
       {"a,y\n1,0\n2,\n", 1, "t.csv: row 3, column 'y': missing value"},
       {"a,y\n1,0\n2,NA\n", 1, "t.csv: row 3, column 'y': missing value"},
       {"a,y\n1,yes\n2,\n", 1, "t.csv: row 3, column 'y': missing value"},
@@ -282,7 +313,6 @@ TEST(Csv, ErrorsOfTheFile) {
        "t.csv: row 2, column 0: the text is not UTF-8 (latin-1? iconv -f LATIN1 -t UTF-8 converts it)"},
   };
   for (const auto& c : kCases) EXPECT_EQ(ReadError(c.text), c.message);
-  EXPECT_EQ(ReadError("a,a\n1,2\n", {.header = Header::kYes}), "t.csv: row 1: two columns are named 'a'");
   EXPECT_EQ(ReadError(",0\n1,2\n", {.header = Header::kYes}),
             "");  // the unnamed index of a table next to numbered columns
   std::string rows;
@@ -343,12 +373,28 @@ TEST(Csv, LeavesOutWhatHasNoName) {
   const auto other = Open(",a,label\n5,1.5,0\n1,2.5,1\n");
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ((*other)->columns()[0].problem, "");
+  const auto again = Open("Unnamed: 0,a,label\n0,1.5,0\n1,2.5,1\n");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_THAT((*again)->columns()[0].problem, HasSubstr("numbers the rows"));
 
   const auto trailing = Open("a,label,\n1.5,0,\n2.5,1,\n");
   ASSERT_TRUE(trailing.ok()) << trailing.status();
   EXPECT_EQ((*trailing)->columns().size(), 2u);
   EXPECT_EQ(ReadError("a,label,\n1.5,0,\n2.5,1,7\n"), "t.csv: row 3 has 3 fields, row 1 has 2");
-  EXPECT_EQ(ReadError("x,x\n1,2\n"), "t.csv: row 1: two columns are named 'x'");
+  const auto several = Open("a,label,,\n1.5,0,,\n2.5,1,,\n");
+  ASSERT_TRUE(several.ok()) << several.status();
+  EXPECT_EQ((*several)->columns().size(), 2u);
+  const auto rows_only = Open("a,label\n1.5,0,,\n2.5,1,,\n");
+  ASSERT_TRUE(rows_only.ok()) << rows_only.status();
+  EXPECT_EQ((*rows_only)->columns().size(), 2u);
+}
+
+TEST(Csv, NumbersColumnsOfOneName) {
+  const auto data = Open("x,x.1,x\n1,2,3\n", {.header = Header::kYes});
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->columns()[0].name, "x");
+  EXPECT_EQ((*data)->columns()[2].name, "x.2");
+  EXPECT_THAT((*data)->notes(), ::testing::ElementsAre("several columns are named 'x': column 2 is called 'x.2'"));
 }
 
 }  // namespace

@@ -251,7 +251,7 @@ TEST(Labels, AreChecked) {
   EXPECT_EQ(Message(CheckLabels(*data, 1, 4, -1)),
             dir / "t.csv" +
                 ": row 4, column 'y': label -100 is outside of the 4 classes 0 to 3"
-                " (`num_classes` auto fits the last layer to the labels)");
+                " (`class_map` FILE with a line for each label numbers them from 0; `ignore_index` leaves one out)");
   EXPECT_EQ(Message(CheckLabels(*data, 2, 4, -1)),
             dir / "t.csv" + ": row 2, column 'z': 0.5 is not an integer in range");
   EXPECT_EQ(Message(CheckLabels(*data, 3, 4, -1)), dir / "t.csv" + ": row 2, column 'w': missing value");
