@@ -175,7 +175,7 @@ class Table {
   void DescribeSeparator() {
     const char found = reader_.separator();
     if (found == separator_) return;
-    const std::string name = found == '\t' ? "tabs" : StrCat("'", std::string(1, found), "'");
+    const std::string name = found == '\t' ? "tabs" : found == ' ' ? "blanks" : StrCat("'", std::string(1, found), "'");
     notes_.push_back(StrCat("fields are separated by ", name, decimal_comma() ? "; 1,5 is read as 1.5" : ""));
   }
 

@@ -50,6 +50,15 @@ char FindSeparator(const std::string& line, char expected) {
   return best;
 }
 
+bool IsBlank(int c) { return c == ' ' || c == '\t'; }
+
+// Whether the line holds several numbers between blanks.
+bool HasNumbersBetweenBlanks(const std::string& line) {
+  const size_t first = line.find_first_not_of(" \t"), last = line.find_last_not_of(" \t");
+  return first != std::string::npos && line.find_first_not_of("0123456789+-.eE?\" \t") == std::string::npos &&
+         line.find(' ', first) < last;
+}
+
 constexpr size_t kBuffer = 1 << 18;
 constexpr size_t kMaxField = size_t{256} << 20;
 
@@ -134,7 +143,7 @@ absl::Status CsvReader::ReadQuoted(std::string* field) {
 absl::Status CsvReader::ReadPlain(std::string* field) {
   while (true) {
     ASSIGN_OR_RETURN(const int c, Peek());
-    if (c < 0 || c == separator_ || c == '\n' || c == '\r') return absl::OkStatus();
+    if (c < 0 || Separates(c) || c == '\n' || c == '\r') return absl::OkStatus();
     ++at_;
     RETURN_IF_ERROR(Append(static_cast<char>(c), field));
   }
@@ -148,9 +157,21 @@ absl::Status CsvReader::ReadField(std::string* field) {
                         : Fail("the text is not UTF-8 (latin-1? iconv -f LATIN1 -t UTF-8 converts it)");
 }
 
+absl::StatusOr<bool> CsvReader::SkipBlanks() {
+  bool skipped = false;
+  while (true) {
+    ASSIGN_OR_RETURN(const int c, Peek());
+    if (!blanks_ || !IsBlank(c)) return skipped;
+    ++at_;
+    skipped = true;
+  }
+}
+
 absl::StatusOr<bool> CsvReader::EndRecord() {
+  ASSIGN_OR_RETURN(const bool skipped, SkipBlanks());
   ASSIGN_OR_RETURN(const int c, Peek());
   if (c < 0) return true;
+  if (skipped && c != '\n' && c != '\r') return false;
   if (c != separator_ && c != '\n' && c != '\r') return Fail("text after the closing quote");
   ++at_;
   if (c == '\r') {
@@ -209,8 +230,20 @@ absl::Status CsvReader::Start() {
   RETURN_IF_ERROR(SkipByteOrderMark());
   TakeSeparatorLine();
   SkipComments();
-  if (!named_) separator_ = FindSeparator(FirstUnquotedLine(std::string_view(buffer_).substr(at_)), separator_);
+  if (!named_) ChooseSeparator();
   return absl::OkStatus();
+}
+
+// Tables of numbers may be separated by blanks; their first line may hold names.
+void CsvReader::ChooseSeparator() {
+  const std::string_view text = std::string_view(buffer_).substr(at_);
+  const std::string first = FirstUnquotedLine(text);
+  separator_ = FindSeparator(first, separator_);
+  const size_t start = text.find_first_not_of("\r\n");
+  const size_t end = start == std::string_view::npos ? start : text.find_first_of("\r\n", start);
+  const std::string next = end == std::string_view::npos ? "" : FirstUnquotedLine(text.substr(end));
+  blanks_ = first.find_first_of(",;|") == std::string::npos && HasNumbersBetweenBlanks(next.empty() ? first : next);
+  if (blanks_) separator_ = ' ';
 }
 
 absl::StatusOr<bool> CsvReader::Next(std::vector<std::string>* fields) {
@@ -220,6 +253,7 @@ absl::StatusOr<bool> CsvReader::Next(std::vector<std::string>* fields) {
     if (first < 0) return false;
     ++row_;
     column_ = 0;
+    RETURN_IF_ERROR(SkipBlanks().status());
     for (bool end = false; !end; ++column_) {
       if (static_cast<size_t>(column_) == fields->size()) fields->emplace_back();
       RETURN_IF_ERROR(ReadField(&(*fields)[column_]));

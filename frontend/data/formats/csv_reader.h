@@ -16,7 +16,8 @@ namespace onnxtrain {
 class CsvReader {
  public:
   // `separator`: the expected one. Where the first line has none, but semicolons, tabs, bars or commas, these separate;
-  // semicolons also where they are between numbers with a decimal comma.
+  // semicolons also where they are between numbers with a decimal comma; runs of
+  // blanks where there are numbers between them.
   CsvReader(ReadFn read, char separator) : read_(std::move(read)), separator_(separator) {}
 
   // Reads the next record; false at the end. Errors name the row and the 0-based column.
@@ -40,6 +41,9 @@ class CsvReader {
   absl::Status SkipByteOrderMark();
   void TakeSeparatorLine();
   void SkipComments();
+  void ChooseSeparator();
+  absl::StatusOr<bool> SkipBlanks();  // where they separate; whether there were some
+  bool Separates(int c) const { return c == separator_ || (blanks_ && c == '\t'); }
   template <typename... Args>
   absl::Status Fail(const Args&... args) const;
 
@@ -48,7 +52,8 @@ class CsvReader {
   std::string buffer_;
   size_t at_ = 0;
   bool ended_ = false, started_ = false;
-  bool named_ = false;  // the file names its separator
+  bool named_ = false;   // the file names its separator
+  bool blanks_ = false;  // runs of blanks separate
   int64_t row_ = 0, column_ = 0;
 };
 

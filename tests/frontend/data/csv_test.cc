@@ -86,6 +86,11 @@ TEST(CsvReader, FindsTheSeparator) {
       {"\xEF\xBB\xBFsep=;\r\nx,y;z\r\n", ',', {{"x,y", "z"}}},
       {"SEP=|\na;b|c\n", ',', {{"a;b", "c"}}},
       {"sep=,x\na,b\n", ',', {{"sep=", "x"}, {"a", "b"}}},
+      {" 1.5  2\t3 \n4 5 6", ',', {{"1.5", "2", "3"}, {"4", "5", "6"}}},
+      {"a  b\n1 -2e3\n3 ?\n", ',', {{"a", "b"}, {"1", "-2e3"}, {"3", "?"}}},
+      {"18. 8 1\t\"ford pinto\"\n", ',', {{"18.", "8", "1", "ford pinto"}}},
+      {"some text\nand more\n", ',', {{"some text"}, {"and more"}}},
+      {"text\n12 angry men\n", ',', {{"text"}, {"12 angry men"}}},
   };
   for (const auto& c : kCases) {
     for (size_t piece : {1, 1000}) {

@@ -18,7 +18,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenOnes(const std::string& path,
 
 TEST(Source, IsFoundBySuffixContentAndName) {
   const TempDir dir;
-  const std::string table = dir.Write("T.CSV", "a,b\n1,2\n"), text = dir.Write("rows.dat", "a,b\n1,2\n3,4\n");
+  const std::string table = dir.Write("T.CSV", "a,b\n1,2\n"), text = dir.Write("rows.rec", "a,b\n1,2\n3,4\n");
   EXPECT_EQ(FindSource(table)->source->name, "csv");
   EXPECT_EQ(FindSource("x.tsv.gz")->source->name, "tsv");
   EXPECT_EQ(FindSource("x.csv.zst")->source->name, "csv");
@@ -26,7 +26,7 @@ TEST(Source, IsFoundBySuffixContentAndName) {
   EXPECT_EQ(FindSource("csv:" + text)->path, text);
   EXPECT_EQ((*OpenDataset("csv:" + text, {}))->size(), 2);
   EXPECT_THAT(Message(FindSource(text).status()),
-              HasSubstr("rows.dat: not a known kind of data (.npz, .npy, .safetensors, .csv,"));
+              HasSubstr("rows.rec: not a known kind of data (.npz, .npy, .safetensors, .csv,"));
   EXPECT_THAT(Message(FindSource("none:" + text).status()), HasSubstr("none:" + text + ": No such file"));
 }
 
