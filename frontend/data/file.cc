@@ -78,6 +78,11 @@ absl::Status CheckMemory(int64_t bytes, int64_t limit) {
                                              " (an .npy is read from disk)"));
 }
 
+bool IsRegularFile(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
 absl::StatusOr<int64_t> RegularFileSize(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return absl::NotFoundError(StrCat(path, ": ", std::strerror(errno)));

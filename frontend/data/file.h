@@ -31,6 +31,9 @@ int64_t DefaultMemoryLimit();
 // Fails if `bytes` exceed `limit`; 0: DefaultMemoryLimit().
 absl::Status CheckMemory(int64_t bytes, int64_t limit);
 
+// Whether there is a regular file, neither a folder nor a FIFO; links are followed.
+bool IsRegularFile(const std::string& path);
+
 // Returns the size of a regular file in bytes. Fails on an empty file and, without opening it, on anything else (a
 // folder, a FIFO, a device). The message names the path.
 absl::StatusOr<int64_t> RegularFileSize(const std::string& path);

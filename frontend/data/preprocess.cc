@@ -8,6 +8,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "frontend/base/units.h"
+#include "frontend/data/file.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/data/json_writer.h"
 
@@ -211,8 +212,7 @@ std::string PreprocessPath(const std::string& model_path) {
 
 absl::StatusOr<std::optional<Preprocess>> ReadPreprocess(const std::string& model_path) {
   const std::string path = PreprocessPath(model_path);
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return std::nullopt;
+  if (!IsRegularFile(path)) return std::nullopt;
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, 16 << 20));
   auto parsed = ParsePreprocess(text);
   if (!parsed.ok()) return Annotate(parsed.status(), path + ": ");

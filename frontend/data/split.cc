@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/part_names.h"
 
 namespace onnxtrain {
 namespace {
@@ -66,10 +67,9 @@ void KeepBothSides(const std::vector<uint64_t>& hashes, SplitRows* rows) {
 }
 
 absl::StatusOr<bool> IsForEvaluation(const std::string& name) {
-  static constexpr const char* kEvaluation[] = {"test", "eval", "valid", "validation", "val", "dev"};
   std::string lower = name;
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (std::find(std::begin(kEvaluation), std::end(kEvaluation), lower) != std::end(kEvaluation)) return true;
+  if (std::ranges::count(kEvalPartNames, lower) > 0) return true;
   if (lower == "train" || lower == "training") return false;
   return Invalid("`eval_split`: expected train, test, eval, valid, val or dev, got '", name, "'");
 }

@@ -6,6 +6,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/part_names.h"
 #include "optim/loss_text.h"
 
 namespace onnxtrain {
@@ -163,7 +164,7 @@ absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::
 std::string FindCounterpart(const std::vector<Column>& columns, const std::string& name) {
   const size_t at = name.find("train");
   if (Has(columns, name) || at == std::string::npos) return name;
-  for (const char* part : {"test", "eval", "valid", "val", "dev"}) {
+  for (const std::string_view part : kEvalPartNames) {
     std::string other = name;
     other.replace(at, 5, part);
     if (Has(columns, other)) return other;

@@ -1,17 +1,13 @@
 #include "frontend/data/audio/audio_table.h"
 
-#include <filesystem>
-
 #include "frontend/base/status.h"
 #include "frontend/data/audio/sound_dataset.h"
 #include "frontend/data/audio/sound_file.h"
+#include "frontend/data/file.h"
 
 namespace onnxtrain {
 
-bool IsSoundPath(const std::string& path) {
-  std::error_code ignored;
-  return IsSoundName(path) && std::filesystem::is_regular_file(path, ignored);
-}
+bool IsSoundPath(const std::string& path) { return IsSoundName(path) && IsRegularFile(path); }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioTable(const std::string& path, char separator,
                                                               const PathColumn& column, const DatasetOptions& options) {

@@ -42,10 +42,7 @@ const CifarFiles& Cifar100() {
   return *files;
 }
 
-bool HasFile(const fs::path& folder, const std::string& name) {
-  std::error_code ignored;
-  return fs::is_regular_file(folder / name, ignored);
-}
+bool HasFile(const fs::path& folder, const std::string& name) { return IsRegularFile((folder / name).string()); }
 
 const CifarFiles* FindFiles(const fs::path& folder) {
   if (HasFile(folder, "data_batch_1.bin")) return &Cifar10();

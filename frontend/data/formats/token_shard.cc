@@ -27,11 +27,6 @@ const char* DTypeName(DType dtype) { return dtype == DType::kUInt32 ? "uint32" :
 
 std::string InfoPath(const std::string& shard) { return shard + ".json"; }
 
-bool IsRegularFile(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 // The files that a path stands for, in their order.
 absl::StatusOr<std::vector<std::string>> ListShards(const std::string& path) {
   std::error_code ignored;

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "frontend/base/status.h"
 #include "frontend/data/image/decode.h"
 #include "frontend/data/image/picture_dataset.h"
+#include "frontend/data/image/picture_table.h"
 #include "frontend/data/memory_dataset.h"
+#include "frontend/data/part_names.h"
 
 namespace onnxtrain {
 namespace {
@@ -17,7 +18,6 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxDepth = 16;        // links may lead around in circles
 constexpr size_t kFirstFiles = 100;  // that IsImageFolder looks at
-constexpr const char* kEvalParts[] = {"val", "valid", "validation", "test", "eval", "dev"};
 
 // Files that nobody means.
 bool IsLitter(const std::string& name) {
@@ -31,15 +31,6 @@ bool HasPictureSuffix(const std::string& name) {
   std::string suffix = fs::path(name).extension().string();
   std::ranges::transform(suffix, suffix.begin(), [](unsigned char c) { return std::tolower(c); });
   return kSuffixes.contains(suffix);
-}
-
-bool HoldsPicture(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return false;  // a FIFO would block
-  uint8_t start[32] = {};
-  std::ifstream in(path, std::ios::binary);
-  in.read(reinterpret_cast<char*>(start), sizeof(start));
-  return IsPicture({start, static_cast<size_t>(in.gcount())});
 }
 
 struct Entry {
@@ -84,7 +75,7 @@ class Lister {
 
  private:
   void Add(const std::string& name) {
-    const bool picture = HasPictureSuffix(name) || HoldsPicture(root_ / name);
+    const bool picture = HasPictureSuffix(name) || IsPictureFile((root_ / name).string());
     (picture ? names : others).push_back(name);
   }
 
@@ -102,7 +93,7 @@ void NoteOthers(const std::string& folder, const std::vector<std::string>& other
 absl::StatusOr<std::string> FindPart(const std::string& path, bool eval_split) {
   if (!HasEvalImages(path)) return path;
   if (!eval_split) return (fs::path(path) / "train").string();
-  for (const char* part : kEvalParts) {
+  for (const std::string_view part : kEvalPartNames) {
     if (fs::is_directory(fs::path(path) / part)) return (fs::path(path) / part).string();
   }
   return path;
@@ -156,8 +147,8 @@ bool IsImageFolder(const std::string& path) {
 bool HasEvalImages(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_directory(fs::path(path) / "train", ignored)) return false;
-  const auto exists = [&](const char* part) { return fs::is_directory(fs::path(path) / part, ignored); };
-  return std::ranges::any_of(kEvalParts, exists) && IsImageFolder((fs::path(path) / "train").string());
+  const auto exists = [&](std::string_view part) { return fs::is_directory(fs::path(path) / part, ignored); };
+  return std::ranges::any_of(kEvalPartNames, exists) && IsImageFolder((fs::path(path) / "train").string());
 }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenImageFolder(const std::string& path, const DatasetOptions& options) {

@@ -1,17 +1,16 @@
 #include "frontend/data/image/picture_table.h"
 
-#include <filesystem>
 #include <fstream>
 
 #include "frontend/base/status.h"
+#include "frontend/data/file.h"
 #include "frontend/data/image/decode.h"
 #include "frontend/data/image/picture_dataset.h"
 
 namespace onnxtrain {
 
 bool IsPictureFile(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  if (!IsRegularFile(path)) return false;  // a FIFO would block
   uint8_t start[32] = {};
   std::ifstream in(path, std::ios::binary);
   in.read(reinterpret_cast<char*>(start), sizeof(start));

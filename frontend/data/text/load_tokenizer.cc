@@ -3,6 +3,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
+#include "frontend/data/file.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/data/json_writer.h"
 #include "frontend/data/text/tokenizer.h"
@@ -23,10 +24,7 @@ constexpr char kUnknown[] = "[UNK]";
 
 absl::StatusOr<std::string> Read(const fs::path& path) { return ReadTextFile(path.string(), kMaxBytes); }
 
-bool IsFile(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
+bool IsFile(const fs::path& path) { return IsRegularFile(path.string()); }
 
 // do_lower_case of the tokenizer_config.json beside a vocabulary, where it is there.
 absl::StatusOr<std::optional<bool>> ReadLowerCase(const fs::path& vocabulary) {
