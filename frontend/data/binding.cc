@@ -88,6 +88,7 @@ class Binder {
   void BindPairMasks();
   absl::Status BindRest();
   absl::Status BindOnlyInput(const ModelInput& input);
+  std::pair<std::vector<int>, std::string> WithoutRowNames(const std::vector<int>& columns) const;
   std::string TableHint(const ModelInput& input) const;
   absl::Status CheckDefaultLabel(int c) const;
   void WarnOfDefaultLabel();
@@ -250,8 +251,24 @@ bool NamesSplit(const Column& c) {
   return kNames.contains(Lower(c.name));
 }
 bool NamesRow(const Column& c) {
-  static const std::set<std::string> kNames = {"id", "index", "row", "unnamed: 0", "#0", "idx"};
+  static const std::set<std::string> kNames = {"id", "index", "row", "rownames", "unnamed: 0", "#0", "idx"};
   return kNames.contains(Lower(c.name));
+}
+
+// Without the columns that by their names hold no features, and these as a text.
+std::pair<std::vector<int>, std::string> Binder::WithoutRowNames(const std::vector<int>& columns) const {
+  std::vector<int> features;
+  std::string others;
+  for (const int c : columns) {
+    const bool split = NamesSplit(columns_[c]);
+    if (!split && !NamesRow(columns_[c])) {
+      features.push_back(c);
+    } else {
+      StrAppend(&others, others.empty() ? "" : "; ", "column '", columns_[c].name, "', which seems to ",
+                split ? "divide the data" : "number the rows");
+    }
+  }
+  return {features, others};
 }
 
 // What may be wrong where the columns of a table do not fit an input.
@@ -295,12 +312,19 @@ absl::Status Binder::BindOnlyInput(const ModelInput& input) {
   if (usable.size() == 1) {
     bound_[input.name] = usable;
   } else if (IsTable()) {
-    const absl::Status fits = FitSample({static_cast<int64_t>(usable.size())}, fixed).status();
-    if (!fits.ok() && input.has_shape) {
+    const auto fits = [&](const std::vector<int>& columns) {
+      return !input.has_shape || FitSample({std::ssize(columns)}, fixed).ok();
+    };
+    if (!fits(usable)) {
+      if (const auto [features, others] = WithoutRowNames(usable); !others.empty() && fits(features)) {
+        usable = features;
+        StrAppend(&left_out, left_out.empty() ? "" : "; ", others);
+      }
+    }
+    if (!fits(usable)) {
       return Invalid(
           "input ", InputText(input), " does not fit the ", usable.size(), " numeric columns that are not the label",
-          left_out.empty() ? ""
-                           : StrCat(" (left out: ", left_out, "; `encode` takes in text, `fill` ", "missing values)"),
+          left_out.empty() ? "" : StrCat(" (left out: ", left_out, "; `encode` takes in text, `fill` missing values)"),
           "; choose with `input` ", input.name, "=COLUMN,…", TableHint(input));
     }
     bound_[input.name] = usable;

@@ -71,13 +71,23 @@ absl::StatusOr<std::vector<bool>> FindLabelColumns(const std::vector<std::string
   return is_label;
 }
 
-// Are the values 0, 1, 2 …, as pandas writes an index?
+// Are the values 0, 1, 2 …, as pandas writes an index, or 1, 2, 3 …, as R does?
 bool NumbersRows(const HostTensor& column) {
-  if (IsFloat(column.dtype())) return false;
+  if (IsFloat(column.dtype()) || column.size() == 0) return false;
+  const int64_t first = column.IntAt(0);
   for (int64_t i = 0; i < column.size(); ++i) {
-    if (column.IntAt(i) != i) return false;
+    if (column.IntAt(i) != first + i) return false;
   }
-  return true;
+  return first == 0 || first == 1;
+}
+
+// Takes off the last names where the row is blank, too, and adds one before a header of R, which names no names of
+// rows.
+void FitHeader(Record row, Record* header) {
+  if (row.size() == header->size() + 1 && !IsBlank(row.back())) header->insert(header->begin(), "");
+  if (row.size() != header->size()) return;
+  DropEmptyEnd(&row, 1);
+  DropEmptyEnd(header, row.size());
 }
 
 class NotedTable : public DatasetView {
@@ -101,22 +111,18 @@ class Table {
 
   absl::StatusOr<std::shared_ptr<const Dataset>> Load() {
     Record first, record;
-    ASSIGN_OR_RETURN(bool more, reader_.Next(&first));
+    ASSIGN_OR_RETURN(bool more, NextRecord(&first));
     if (!more) return Invalid("there are no rows");
-    const int64_t first_row = reader_.row();
-    ASSIGN_OR_RETURN(more, reader_.Next(&record));
+    first_row_ = reader_.row();
+    ASSIGN_OR_RETURN(more, NextRecord(&record));
     const bool header = options_.header == Header::kAuto ? LooksLikeHeader(first, record, decimal_comma())
                                                          : options_.header == Header::kYes;
-    if (header && more && first.size() == record.size()) {
-      Record cut = record;
-      DropEmptyEnd(&cut, 1);
-      DropEmptyEnd(&first, cut.size());
-    }
+    if (header && more) FitHeader(record, &first);
     RETURN_IF_ERROR(MakeColumns(header, first));
-    if (!header) RETURN_IF_ERROR(Add(first_row, first));
+    if (!header) RETURN_IF_ERROR(Add(first_row_, first));
     while (more) {
       RETURN_IF_ERROR(Add(reader_.row(), record));
-      ASSIGN_OR_RETURN(more, reader_.Next(&record));
+      ASSIGN_OR_RETURN(more, NextRecord(&record));
     }
     if (rows_.empty()) return Invalid("there are no rows after the header");
     return Finish();
@@ -125,6 +131,15 @@ class Table {
  private:
   // Files that are separated by semicolons come from where the comma is the decimal separator.
   bool decimal_comma() const { return reader_.separator() == ';'; }
+
+  // Reads the next record that is not empty as a whole, as spreadsheets write the rows between tables.
+  absl::StatusOr<bool> NextRecord(Record* record) {
+    while (true) {
+      ASSIGN_OR_RETURN(const bool more, reader_.Next(record));
+      if (!more || record->size() == 1 || !std::ranges::all_of(*record, IsBlank)) return more;
+      ++empty_rows_;
+    }
+  }
 
   absl::Status MakeColumns(bool header, const Record& first) {
     const std::vector<std::string> names = MakeColumnNames(header, first, &notes_);
@@ -152,7 +167,7 @@ class Table {
   }
 
   absl::Status AddRagged(int64_t row, size_t fields) {
-    const std::string why = StrCat("row ", row, " has ", fields, " fields, row 1 has ", columns_.size());
+    const std::string why = StrCat("row ", row, " has ", fields, " fields, row ", first_row_, " has ", columns_.size());
     if (!options_.skip_bad) return Invalid(why);
     for (auto& column : columns_) column->AddUnreadable(StrCat(path_, ": ", why));
     return absl::OkStatus();
@@ -162,6 +177,7 @@ class Table {
     std::vector<NamedTensor> columns;
     for (auto& column : columns_) columns.push_back(column->Finish());
     DescribeSeparator();
+    DescribeValues();
     if (has_unnamed_first_ && columns.size() > 2 && NumbersRows(columns[0].tensor))
       columns[0].problem = StrCat(path_, ": column '", columns[0].name, "', which has no name, numbers the rows");
     ASSIGN_OR_RETURN(auto table,
@@ -179,6 +195,16 @@ class Table {
     notes_.push_back(StrCat("fields are separated by ", name, decimal_comma() ? "; 1,5 is read as 1.5" : ""));
   }
 
+  void DescribeValues() {
+    if (empty_rows_ > 0) notes_.push_back(StrCat("left out: ", empty_rows_, " rows without values"));
+    int described = 0;
+    for (const auto& column : columns_) {
+      const std::string note = column->note();
+      if (!note.empty() && ++described <= kMostNotes) notes_.push_back(note);
+    }
+    if (described > kMostNotes) notes_.push_back(StrCat("and so in ", described - kMostNotes, " more columns"));
+  }
+
   std::string path_;
   char separator_;
   CsvReader reader_;
@@ -189,6 +215,9 @@ class Table {
   size_t text_bytes_ = 0;
   bool has_unnamed_first_ = false;
   std::vector<std::string> notes_;
+  static constexpr int kMostNotes = 4;  // of columns
+  int64_t empty_rows_ = 0;
+  int64_t first_row_ = 1;  // the header, if there is one
   std::vector<int64_t> rows_;
 };
 

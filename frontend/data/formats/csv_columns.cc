@@ -9,6 +9,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "absl/strings/ascii.h"
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 
@@ -22,21 +23,64 @@ bool ParseNumber(std::string_view s, T* value) {
   return error == std::errc() && end == s.data() + s.size();
 }
 
-// Also 1,5, where that is how the file writes numbers.
-bool ParseDecimal(std::string_view s, bool decimal_comma, double* value) {
-  if (ParseNumber(s, value)) return true;
+// 1,5
+bool ParseDecimalComma(std::string_view s, double* value) {
   const size_t comma = s.find(',');
-  if (!decimal_comma || comma == std::string_view::npos || s.find('.') != std::string_view::npos) return false;
+  if (comma == std::string_view::npos || s.find('.') != std::string_view::npos) return false;
   std::string with_point(s);
   with_point[comma] = '.';
   return ParseNumber(with_point, value);
 }
 
+// 1,234,567.8, 1 234, 1'234 and 1_234: groups of three digits, the first of which is no 0.
+bool ParseGrouped(std::string_view s, double* value) {
+  const std::string_view digits = s.substr(s.find_first_not_of("+-") == 1 ? 1 : 0);
+  const size_t end = std::min(digits.find('.'), digits.size()), first = digits.find_first_not_of("0123456789");
+  if (first == 0 || first > 3 || first >= end || digits[0] == '0') return false;
+  const char separator = digits[first];
+  if (std::string_view(", '_").find(separator) == std::string_view::npos) return false;
+  if (digits.find(separator, end) != std::string_view::npos) return false;
+  for (size_t i = 0; i < end; ++i) {
+    const bool is_separator = digits[i] == separator, expects_separator = (end - i) % 4 == 0;
+    if (is_separator != expects_separator) return false;
+  }
+  std::string plain(s);
+  std::erase(plain, separator);
+  return ParseNumber(plain, value);
+}
+
+// Without a sign of percent behind the number or of a currency before it.
+std::string_view StripUnit(std::string_view s) {
+  if (s.ends_with('%')) return TrimBlanks(s.substr(0, s.size() - 1));
+  for (const std::string_view currency : {"$", "€", "£", "¥"}) {
+    if (s.starts_with(currency)) return TrimBlanks(s.substr(currency.size()));
+  }
+  return s;
+}
+
+// Also numbers as people write them: 1,5 where the file has decimal commas, else 1,234.5; 12%; $5.
+bool ParseWritten(std::string_view s, bool decimal_comma, double* value) {
+  if (ParseNumber(s, value)) return true;
+  s = StripUnit(s);
+  return ParseNumber(s, value) || (decimal_comma ? ParseDecimalComma(s, value) : ParseGrouped(s, value));
+}
+
+// Truth values are numbers where a column has nothing else.
+std::optional<int64_t> ParseFlag(std::string_view s) {
+  const std::string lower = absl::AsciiStrToLower(std::string(TrimBlanks(s)));
+  for (const std::string_view name : {"true", "yes", "t", "y"}) {
+    if (lower == name) return 1;
+  }
+  for (const std::string_view name : {"false", "no", "f", "n"}) {
+    if (lower == name) return 0;
+  }
+  return std::nullopt;
+}
+
 bool IsMissingValue(std::string_view s) {
-  std::string lower(TrimBlanks(s));
-  for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  constexpr std::string_view kNames[] = {"",     "na",   "n/a", "nan", "-nan", "null", "none",
-                                         "#n/a", "<na>", "?",   "-",   "--",   "."};
+  const std::string lower = absl::AsciiStrToLower(std::string(TrimBlanks(s)));
+  constexpr std::string_view kNames[] = {"",     "na",   "n/a",  "#n/a", "#na", "<na>", "nan",
+                                         "-nan", "null", "none", "?",    "-",   "--",   "."};
   return std::find(std::begin(kNames), std::end(kNames), lower) != std::end(kNames);
 }
 
@@ -44,26 +88,6 @@ std::string QuoteValue(std::string_view s) {
   size_t cut = std::min<size_t>(s.size(), 40);
   while (cut < s.size() && cut > 0 && (s[cut] & 0xC0) == 0x80) --cut;  // do not split a UTF-8 sequence
   return StrCat("'", Printable(s.substr(0, cut)), cut < s.size() ? "…'" : "'");
-}
-
-// Whether three digits follow, and no fourth.
-bool SeparatesThousands(std::string_view rest) {
-  return std::min(rest.find_first_not_of("0123456789", 1), rest.size()) == 4;
-}
-
-// What is left of a number without thousands separators, a currency and a percent sign is how it has to be written.
-std::string HintAtUnit(std::string_view quoted) {
-  constexpr std::string_view kDecoration[] = {",", "_", " ", "'", "$", "€", "£", "%"};
-  std::string plain;
-  for (size_t i = 0; i < quoted.size();) {
-    const std::string_view rest = quoted.substr(i);
-    if (rest[0] == ',' && !SeparatesThousands(rest)) return "";
-    const auto found = std::ranges::find_if(kDecoration, [&](auto d) { return rest.starts_with(d); });
-    if (found == std::end(kDecoration)) plain += rest[0];
-    i += found == std::end(kDecoration) ? 1 : found->size();
-  }
-  double value;
-  return ParseNumber(std::string_view(plain), &value) ? StrCat(" (", plain, " is: without separators and units)") : "";
 }
 
 // The numbers of a column: integers until one is not, then floats.
@@ -80,7 +104,10 @@ class Numbers {
       ints_.push_back(i);
       return true;
     }
-    if (!ParseDecimal(text, decimal_comma_, &d) || std::isnan(d)) return false;
+    if (!ParseWritten(text, decimal_comma_, &d) || std::isnan(d)) return false;
+    double plain;
+    if (note_.empty() && !ParseNumber(text, &plain) && !(decimal_comma_ && ParseDecimalComma(text, &plain)))
+      Note(text, d);
     AddFloat(d);
     return true;
   }
@@ -89,6 +116,10 @@ class Numbers {
     integral_ = false;
     floats_.push_back(value);
   }
+  void AddFlag(std::string_view text, int64_t value) {
+    if (note_.empty()) Note(text, static_cast<double>(value));
+    integral_ ? ints_.push_back(value) : floats_.push_back(static_cast<double>(value));
+  }
   // Adds a place that nothing reads.
   void AddNothing() { integral_ ? ints_.push_back(0) : floats_.push_back(0); }
 
@@ -96,9 +127,13 @@ class Numbers {
     if (integral_) return HostTensor::FromInts(ints_);
     return HostTensor::FromDoubles({DType::kFloat64, {static_cast<int64_t>(floats_.size())}}, floats_);
   }
+  const std::string& note() const { return note_; }
 
  private:
+  void Note(std::string_view text, double value) { note_ = StrCat(QuoteValue(text), " is read as ", value); }
+
   bool decimal_comma_, integral_ = true;
+  std::string note_;
   std::vector<int64_t> ints_;
   std::vector<double> floats_;
 };
@@ -185,6 +220,7 @@ class Feature : public ColumnBase {
   NamedTensor Finish() override {
     if (KeepsNames() && (spec_.text == CsvColumnSpec::Text::kAlwaysCategories || IsMostlyText()))
       return FinishCategories();
+    SettleFlags();
     if (spec_.skip_bad && IsMostlyText()) return MakeUnusable(Explain(odd_.begin()->second));
     std::map<int64_t, std::string> bad;
     for (const auto& [sample, odd] : odd_) {
@@ -192,19 +228,41 @@ class Feature : public ColumnBase {
       if (!spec_.skip_bad) return MakeUnusable(Explain(odd));
       bad.emplace(sample, Explain(odd));
     }
+    if (!numbers_.note().empty()) note_ = StrCat("column '", Printable(spec_.name), "': ", numbers_.note());
     return WithUnreadable({spec_.name, numbers_.Tensor()}, std::move(bad));
   }
+  std::string note() const override { return note_; }
 
  private:
   bool KeepsNames() const { return spec_.text != CsvColumnSpec::Text::kProblem; }
-  bool IsMostlyText() const { return 2 * text_ > count_ - missing_ - static_cast<int64_t>(unreadable_.size()); }
+  bool IsMostlyText() const { return 2 * text_ > readable(); }
   std::string Explain(const Odd& odd) const {
-    if (odd.missing) return StrCat(At(odd.row), "missing value");
-    return StrCat(At(odd.row), odd.text, " is not a number", HintAtUnit(odd.text));
+    return StrCat(At(odd.row), odd.missing ? "missing value" : StrCat(odd.text, " is not a number"));
+  }
+
+  int64_t readable() const { return count_ - missing_ - static_cast<int64_t>(unreadable_.size()); }
+  bool AreFlags() const { return flag_count_ == readable(); }
+
+  // Counts truth values as text in a column that has other values, too.
+  void SettleFlags() {
+    if (AreFlags()) {
+      text_ -= flag_count_;
+    } else {
+      odd_.merge(flags_);
+    }
+  }
+
+  void AddFlag(int64_t row, const std::string& field, int64_t value) {
+    ++flag_count_;
+    ++text_;
+    numbers_.AddFlag(field, value);
+    if (spec_.skip_bad || flags_.empty())
+      flags_.emplace(spec_.skip_bad ? count_ : kFirstFlag, Odd{row, QuoteValue(field)});
   }
 
   // Keeps the first of them where one spoils the column.
   void AddOdd(int64_t row, const std::string& field) {
+    if (const auto flag = ParseFlag(field); flag.has_value()) return AddFlag(row, field, *flag);
     const bool missing = IsMissingValue(field);
     ++(missing ? missing_ : text_);
     if (missing && spec_.keep_missing) {
@@ -229,9 +287,11 @@ class Feature : public ColumnBase {
   }
 
   Numbers numbers_;
-  Names names_;  // where categories are allowed
-  int64_t text_ = 0, missing_ = 0;
-  std::map<int64_t, Odd> odd_;  // all with skip_bad, else the first
+  Names names_;                             // where categories are allowed
+  static constexpr int64_t kFirstFlag = 1;  // not the key of the first odd value, 0
+  int64_t text_ = 0, missing_ = 0, flag_count_ = 0;
+  std::map<int64_t, Odd> odd_, flags_;  // all with skip_bad, else the first
+  std::string note_;
   std::vector<std::pair<int64_t, int64_t>> empty_;
 };
 
@@ -325,7 +385,7 @@ std::string_view TrimBlanks(std::string_view s) {
 
 bool IsCsvNumber(std::string_view s, bool decimal_comma) {
   double value;
-  return ParseDecimal(TrimBlanks(s), decimal_comma, &value) && !std::isnan(value);
+  return ParseWritten(TrimBlanks(s), decimal_comma, &value) && !std::isnan(value);
 }
 
 std::unique_ptr<CsvColumn> MakeFeatureColumn(CsvColumnSpec spec) { return std::make_unique<Feature>(std::move(spec)); }

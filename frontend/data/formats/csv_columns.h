@@ -12,7 +12,8 @@
 namespace onnxtrain {
 
 std::string_view TrimBlanks(std::string_view s);
-// Is it a number, blanks around it apart? NaN denotes a missing value. `decimal_comma`: 1,5 is one as well.
+// Is it a number, blanks around it apart? NaN denotes a missing value. 1,234.5, 12% and $5 are numbers; with
+// `decimal_comma` 1,5 is one instead of 1,234.5.
 bool IsCsvNumber(std::string_view s, bool decimal_comma = false);
 
 struct CsvColumnSpec {
@@ -32,6 +33,8 @@ class CsvColumn {
   // Adds a sample whose row cannot be read.
   virtual void AddUnreadable(std::string why) = 0;
   virtual NamedTensor Finish() = 0;
+  // How fields that are not plain numbers were read, for people; empty: all are plain.
+  virtual std::string note() const { return ""; }
 };
 
 // Numbers, or categories where the specification allows them.

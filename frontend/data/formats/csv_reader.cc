@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "frontend/base/status.h"
+#include "frontend/data/formats/utf16.h"
 
 namespace onnxtrain {
 namespace {
@@ -91,6 +92,8 @@ bool IsUtf8(std::string_view text) {
   }
   return true;
 }
+
+CsvReader::CsvReader(ReadFn read, char separator) : read_(DecodeUtf16(std::move(read))), separator_(separator) {}
 
 template <typename... Args>
 absl::Status CsvReader::Fail(const Args&... args) const {
@@ -181,13 +184,6 @@ absl::StatusOr<bool> CsvReader::EndRecord() {
   return c != separator_;
 }
 
-absl::Status CsvReader::SkipByteOrderMark() {
-  if (buffer_.starts_with("\xFF\xFE") || buffer_.starts_with("\xFE\xFF"))
-    return Invalid("the text is UTF-16: UTF-8 is expected (iconv -f UTF-16 -t UTF-8 converts it)");
-  if (buffer_.starts_with("\xEF\xBB\xBF")) at_ = 3;
-  return absl::OkStatus();
-}
-
 // Takes "sep=;" before the table, which Excel knows.
 void CsvReader::TakeSeparatorLine() {
   const std::string_view rest = std::string_view(buffer_).substr(at_);
@@ -227,7 +223,7 @@ absl::Status CsvReader::Start() {
   // A pipe may give a line in pieces.
   while (!ended_ && buffer_.size() < kBuffer && (buffer_.size() < 3 || !HasTableStart(buffer_)))
     RETURN_IF_ERROR(ReadMore(kBuffer - buffer_.size()));
-  RETURN_IF_ERROR(SkipByteOrderMark());
+  if (buffer_.starts_with("\xEF\xBB\xBF")) at_ = 3;
   TakeSeparatorLine();
   SkipComments();
   if (!named_) ChooseSeparator();

@@ -1,7 +1,7 @@
 // Reads the records of a CSV or TSV file (RFC 4180): quoted fields may hold separators, line ends and doubled quotes.
 // Extensions: skips a UTF-8 byte order mark and blank lines, accepts CRLF, LF and CR as line ends, and takes a quote
 // within an unquoted field literally, finds out that another character separates fields, or reads it from a first line
-// "sep=;", and skips lines that begin with '#' before the table. Text must be UTF-8.
+// "sep=;", and skips lines that begin with '#' before the table. Text must be UTF-8, or UTF-16 with a byte order mark.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace onnxtrain {
 class CsvReader {
  public:
   // `separator`: the expected one. Where the first line has none, but semicolons, tabs, bars or commas, these separate;
-  // semicolons also where they are between numbers with a decimal comma; runs of
-  // blanks where there are numbers between them.
-  CsvReader(ReadFn read, char separator) : read_(std::move(read)), separator_(separator) {}
+  // semicolons also where they are between numbers with a decimal comma; runs of blanks where there are numbers between
+  // them.
+  CsvReader(ReadFn read, char separator);
 
   // Reads the next record; false at the end. Errors name the row and the 0-based column.
   absl::StatusOr<bool> Next(std::vector<std::string>* fields);
@@ -38,7 +38,6 @@ class CsvReader {
   absl::Status Append(char c, std::string* field);
   absl::StatusOr<bool> EndRecord();  // consumes a separator (false), a line end or the end (true)
   absl::Status Start();
-  absl::Status SkipByteOrderMark();
   void TakeSeparatorLine();
   void SkipComments();
   void ChooseSeparator();

@@ -252,8 +252,9 @@ TEST(Bind, WarnsOfALabelThatIsProbablyTheFirstColumn) {
 }
 
 TEST(Bind, NamesColumnsThatDivideOrNumberTheData) {
-  const std::string text =
-      Bound({F32("in", {-1, 2})}, {{"id", kI, {}}, {"a", kF, {}}, {"b", kF, {}}, {"split", kI, {}}, {"kind", kI, {}}});
+  const std::vector<Col> columns = {{"id", kI, {}}, {"a", kF, {}}, {"b", kF, {}}, {"split", kI, {}}, {"kind", kI, {}}};
+  EXPECT_EQ(Bound({F32("in", {-1, 2})}, columns), "in←1,2 label←4");
+  const std::string text = Bound({F32("in", {-1, 3})}, columns);
   EXPECT_NE(text.find("`eval_split` split"), std::string::npos) << text;
   EXPECT_NE(text.find("'id' may number the rows"), std::string::npos) << text;
   const std::string last = Bound({F32("in", {-1, 2})}, {{"a", kF, {}}, {"b", kF, {}}, {"split", kI, {}}});
