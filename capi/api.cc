@@ -204,9 +204,19 @@ OnnxtrainStatus* GetGradients(OnnxtrainTrainer* trainer, const OnnxtrainTensor* 
                               OnnxtrainTensors** out) {
   return StoreTensors(trainer, out, [&](Trainer& t) -> TensorMap {
     ASSIGN_OR_RETURN(const auto views, ViewTensors(batch, count));
-    ASSIGN_OR_RETURN(GradientResult result, t.GetGradients(views));
+    ASSIGN_OR_RETURN(GradientResult result, t.GetGradients(views, GradientsOf::kWeights));
     if (loss != nullptr) *loss = result.loss;
     return std::move(result.gradients);
+  });
+}
+
+OnnxtrainStatus* GetInputGradients(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
+                                   double* loss, OnnxtrainTensors** out) {
+  return StoreTensors(trainer, out, [&](Trainer& t) -> TensorMap {
+    ASSIGN_OR_RETURN(const auto views, ViewTensors(batch, count));
+    ASSIGN_OR_RETURN(GradientResult result, t.GetGradients(views, GradientsOf::kWeightsAndInputs));
+    if (loss != nullptr) *loss = result.loss;
+    return std::move(result.input_gradients);
   });
 }
 
@@ -361,6 +371,7 @@ constexpr OnnxtrainApi kApi = {
     .Accumulate = Accumulate,
     .Apply = Apply,
     .GetGradients = GetGradients,
+    .GetInputGradients = GetInputGradients,
     .Evaluate = Evaluate,
     .Predict = Predict,
     .GetTensorCount = GetTensorCount,

@@ -158,6 +158,12 @@ typedef struct OnnxtrainApi {
    * mode, before clipping; changes nothing. `loss` may be null. */
   OnnxtrainStatus* (*GetGradients)(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
                                    double* loss, OnnxtrainTensors** out);
+  /* The gradients of the same loss with respect to the inputs of floating-point type, by input name, in their shapes.
+   * An input that the loss does not depend on has a gradient of zeros. With "loss": "dot" in the configuration the
+   * labels are vectors of the outputs' shapes, and these gradients, as those of GetGradients, are their vector-Jacobian
+   * products divided by the number of samples. `loss` may be null. */
+  OnnxtrainStatus* (*GetInputGradients)(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,
+                                        double* loss, OnnxtrainTensors** out);
   /* Evaluates a batch with its labels in inference mode, and with the average of the weights where `ema_decay` keeps
    * one. */
   OnnxtrainStatus* (*Evaluate)(OnnxtrainTrainer* trainer, const OnnxtrainTensor* batch, uint64_t count,

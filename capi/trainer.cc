@@ -61,9 +61,9 @@ absl::Status Trainer::Apply(OnnxtrainStepResult* result) {
   return ReportStep(result);
 }
 
-absl::StatusOr<GradientResult> Trainer::GetGradients(std::span<const NamedTensorView> batch) {
+absl::StatusOr<GradientResult> Trainer::GetGradients(std::span<const NamedTensorView> batch, GradientsOf of) {
   ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, true));
-  return session().Gradients(*global_batch);
+  return session().Gradients(*global_batch, of);
 }
 
 absl::StatusOr<OnnxtrainEvaluation> Trainer::Evaluate(std::span<const NamedTensorView> batch) {

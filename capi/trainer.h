@@ -38,7 +38,7 @@ class Trainer {
   absl::Status Step(std::span<const NamedTensorView> batch, OnnxtrainStepResult* result);
   absl::Status Accumulate(std::span<const NamedTensorView> batch);
   absl::Status Apply(OnnxtrainStepResult* result);
-  absl::StatusOr<GradientResult> GetGradients(std::span<const NamedTensorView> batch);
+  absl::StatusOr<GradientResult> GetGradients(std::span<const NamedTensorView> batch, GradientsOf of);
   absl::StatusOr<OnnxtrainEvaluation> Evaluate(std::span<const NamedTensorView> batch);
   absl::StatusOr<std::map<std::string, HostTensor>> Predict(std::span<const NamedTensorView> batch);
   absl::StatusOr<std::map<std::string, HostTensor>> GetParameters(const char* name);

@@ -39,8 +39,8 @@ constexpr ConfigField kFields[] = {
     {"model", "init_from", kTaskTrain, &C::init_from, "CHECKPOINT",
      "Starts from the weights of a checkpoint, or of the newest one of a run, with a new optimizer"},
     {"model", "loss", kReads | kTaskInspect | kSynthetic, &C::loss, "NAME",
-     "auto, cross_entropy, nll, bce, mse, l1, huber, focal, dice, ctc, output:NAME or onnx:FILE (an ONNX model of the "
-     "loss), with options: focal:gamma=2,alpha=0.25; a sum of several, each with its output and label: "
+     "auto, cross_entropy, nll, bce, mse, l1, huber, focal, dice, ctc, dot, output:NAME or onnx:FILE (an ONNX model of "
+     "the loss), with options: focal:gamma=2,alpha=0.25; a sum of several, each with its output and label: "
      "ce@out1+0.5*l1:label=COLUMN@out2", {.otherwise = "auto"}},
     {"model", "logits", kReads | kTaskInspect | kSynthetic, &C::logits, "NAME",
      "Value of the model to train on, where `loss` auto cannot choose one"},

@@ -12,6 +12,7 @@
 #include "optim/batch_rows.h"
 #include "optim/clip.h"
 #include "optim/prepare.h"
+#include "optim/program/kinds.h"
 #include "optim/program/planning_backend.h"
 #include "optim/program/programs.h"
 #include "optim/rules/rule.h"
@@ -24,26 +25,9 @@
 namespace onnxtrain {
 namespace {
 
-enum class ProgramKind : uint8_t {
-  kMicroFirst,
-  kMicroNext,
-  kMicroOutputsFirst,
-  kMicroOutputsNext,
-  kStep,
-  kTrainingLoss,
-  kEval,
-  kPredict
-};
-
-constexpr const char* kProgramNames[] = {
-    "micro_first", "micro_next", "micro_outputs_first", "micro_outputs_next", "step", "training_loss",
-    "eval",        "predict"};
-
-bool IsMicro(ProgramKind kind) { return kind <= ProgramKind::kMicroOutputsNext; }
-bool IsTraining(ProgramKind kind) { return kind <= ProgramKind::kTrainingLoss; }
-bool IsFirst(ProgramKind kind) { return kind == ProgramKind::kMicroFirst || kind == ProgramKind::kMicroOutputsFirst; }
-bool HasOutputs(ProgramKind kind) {
-  return kind == ProgramKind::kMicroOutputsFirst || kind == ProgramKind::kMicroOutputsNext;
+HostTensor Divide(HostTensor tensor, double divisor) {
+  for (int64_t i = 0; divisor != 1 && i < tensor.size(); ++i) tensor.Set(i, tensor.At(i) / divisor);
+  return tensor;
 }
 
 // Fails where `fixed_batch` is above 0 and does not divide them.
@@ -104,7 +88,7 @@ class SessionImpl : public Session {
     return Evaluate(ProgramKind::kEval, global_batch);
   }
   absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) override;
-  absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch) override;
+  absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch, GradientsOf of) override;
   absl::Status VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) override;
   absl::StatusOr<double> TrainingLoss(const GlobalBatch& global_batch) override;
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() override;
@@ -167,6 +151,7 @@ class SessionImpl : public Session {
   absl::Status CountTargets(const GlobalBatch& global_batch, int64_t samples);
   absl::Status FillFeeds(Ready& program, const GlobalBatch& global_batch, int64_t begin, int64_t count, int64_t micro);
   absl::Status VisitPending(const GradientVisitor& visit);
+  absl::StatusOr<double> ReadLossScale();
   absl::Status AddMetrics(const CompiledProgram& program, MetricSums* sums);
   absl::Status AddOutputs(const CompiledProgram& program, int64_t begin, int64_t count, int64_t total,
                           std::map<std::string, HostTensor>* outputs) const;
@@ -174,7 +159,7 @@ class SessionImpl : public Session {
   absl::Status Update(const GlobalBatch& global_batch, int64_t samples);
   void HalveMicroBatch(int64_t samples, int64_t length);
   absl::Status RunStep(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status RunMicros(const GlobalBatch& global_batch, bool outputs, std::map<std::string, HostTensor>* fetched,
+  absl::Status RunMicros(const GlobalBatch& global_batch, ProgramKind first, std::map<std::string, HostTensor>* fetched,
                          int64_t micro = 0);
   absl::Status RunApply();
   absl::Status AddPendingTargets(bool first);
@@ -301,7 +286,10 @@ absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, c
   if (!IsMicro(kind))
     return BuildEval(model, loss, options_.loss, batch, kind == ProgramKind::kEval ? metrics_ : std::vector<Metric>());
   return BuildMicro(model, loss, options_.loss, batch,
-                    {.first = IsFirst(kind), .outputs = HasOutputs(kind), .scaled = options_.loss_scale.has_value()});
+                    {.first = IsFirst(kind),
+                     .outputs = HasOutputs(kind),
+                     .scaled = options_.loss_scale.has_value(),
+                     .input_gradients = HasInputGradients(kind)});
 }
 
 // Those of the first variable input; zeros where there is none.
@@ -440,7 +428,7 @@ absl::Status SessionImpl::CountTargets(const GlobalBatch& global_batch, int64_t 
 }
 
 // Accumulates into what is pending where `micro`, the number of the first micro-batch, is above 0.
-absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, bool outputs,
+absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind first,
                                     std::map<std::string, HostTensor>* fetched, int64_t micro) {
   pending_micros_ = 0;
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
@@ -448,9 +436,7 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, bool output
   RETURN_IF_ERROR(state_.EnsureGradients());
   for (const auto& [part, begin, count, place] : CutMicros(global_batch)) {
     RETURN_IF_ERROR(CheckCancelled());  // what is pending is never applied
-    const ProgramKind kind = outputs ? (micro == 0 ? ProgramKind::kMicroOutputsFirst : ProgramKind::kMicroOutputsNext)
-                                     : (micro == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext);
-    ASSIGN_OR_RETURN(Ready * program, Get(kind, count, FindExtents(*part)));
+    ASSIGN_OR_RETURN(Ready * program, Get(MicroKind(first, micro), count, FindExtents(*part)));
     RETURN_IF_ERROR(FillFeeds(*program, *part, begin, count, micro++));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, place, count, samples, fetched));
@@ -486,7 +472,7 @@ absl::Status SessionImpl::Plan(int64_t samples) {
 absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t samples) {
   const bool whole = global_batch.further().empty() && OneProgramStep(samples, FindExtents(global_batch)[0]);
   if (whole) return RunStep(global_batch, samples);
-  RETURN_IF_ERROR(RunMicros(global_batch, false, nullptr));
+  RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
   return RunApply();
 }
 
@@ -533,7 +519,7 @@ absl::Status SessionImpl::Accumulate(const GlobalBatch& global_batch) {
   if (state_.groups().empty()) return Invalid("nothing to train: no weight is trainable");
   CHECK(!averaged_) << "UseAverage(false) must precede Accumulate";
   const int64_t before = pending_micros_;
-  RETURN_IF_ERROR(RunMicros(global_batch, false, nullptr, before));
+  RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr, before));
   RETURN_IF_ERROR(AddPendingTargets(before == 0));
   pending_micros_ = before + std::ssize(micros_);
   return absl::OkStatus();
@@ -678,10 +664,17 @@ absl::StatusOr<Evaluation> SessionImpl::PredictPadded(const GlobalBatch& global_
   return e;
 }
 
-absl::StatusOr<GradientResult> SessionImpl::Gradients(const GlobalBatch& global_batch) {
+absl::StatusOr<GradientResult> SessionImpl::Gradients(const GlobalBatch& global_batch, GradientsOf of) {
   GradientResult result;
-  RETURN_IF_ERROR(RunMicros(global_batch, true, &result.outputs));
+  const bool inputs = of == GradientsOf::kWeightsAndInputs;
+  RETURN_IF_ERROR(RunMicros(global_batch, inputs ? ProgramKind::kMicroInputsFirst : ProgramKind::kMicroOutputsFirst,
+                            &result.outputs));
   RETURN_IF_ERROR(backend_.Synchronize());
+  ASSIGN_OR_RETURN(const double scale, ReadLossScale());
+  for (const GraphInput& input : prepared_.model.graph.inputs()) {
+    auto gradient = result.outputs.extract(GradName(input.name));
+    if (gradient) result.input_gradients.emplace(input.name, Divide(std::move(gradient.mapped()), scale));
+  }
   std::vector<double> losses;
   RETURN_IF_ERROR(ReadScalars(state_.device_scalars().batch_loss, &losses));
   result.loss = MeanLoss(prepared_.loss, losses, loss_denominators_->weights());
@@ -690,23 +683,24 @@ absl::StatusOr<GradientResult> SessionImpl::Gradients(const GlobalBatch& global_
   return result;
 }
 
+absl::StatusOr<double> SessionImpl::ReadLossScale() {
+  if (!options_.loss_scale) return 1;
+  return state_.device_scalars().loss_scale.Read();
+}
+
 absl::Status SessionImpl::VisitPending(const GradientVisitor& visit) {
-  double scale = 1;
-  if (options_.loss_scale) {
-    ASSIGN_OR_RETURN(scale, state_.device_scalars().loss_scale.Read());
-  }
+  ASSIGN_OR_RETURN(const double scale, ReadLossScale());
   for (const WeightDecision& w : prepared_.weights) {
     if (!w.trained) continue;
     ASSIGN_OR_RETURN(HostTensor gradient, ReadRegion(state_.bindings().at(GradName(w.name))));
-    for (int64_t i = 0; scale != 1 && i < gradient.size(); ++i) gradient.Set(i, gradient.At(i) / scale);
-    visit(w.name, gradient);
+    visit(w.name, Divide(std::move(gradient), scale));
   }
   return absl::OkStatus();
 }
 
 // Pending gradients and statistics are overwritten by the next Step.
 absl::Status SessionImpl::VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) {
-  RETURN_IF_ERROR(RunMicros(global_batch, false, nullptr));
+  RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
   RETURN_IF_ERROR(backend_.Synchronize());
   return VisitPending(visit);
 }

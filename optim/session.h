@@ -111,8 +111,11 @@ inline double MeanLoss(const LossChoice& loss, const Evaluation& e) { return Mea
 struct GradientResult {
   double loss = 0;
   std::map<std::string, HostTensor> outputs;
-  std::map<std::string, HostTensor> gradients;  // by parameter name
+  std::map<std::string, HostTensor> gradients;        // by parameter name
+  std::map<std::string, HostTensor> input_gradients;  // by name of the float inputs, [n, …]; only where asked for
 };
+
+enum class GradientsOf : uint8_t { kWeights, kWeightsAndInputs };
 
 using GradientVisitor = std::function<void(const std::string& parameter, const HostTensor& gradient)>;
 
@@ -193,7 +196,7 @@ class Session {
   virtual absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) = 0;
   virtual absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) = 0;  // needs no labels
   // Returns loss, outputs and all gradients in training mode, without an update.
-  virtual absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch) = 0;
+  virtual absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch, GradientsOf of) = 0;
   // Passes each trained weight's gradient to `visit`, in training mode and without an update: those that the next Step
   // with this batch will have, before clipping.
   virtual absl::Status VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) = 0;

@@ -31,6 +31,14 @@ std::vector<ValueId> TrainedInputs(const Graph& graph) {
   return ids;
 }
 
+std::vector<ValueId> FloatFeeds(const Graph& graph) {
+  std::vector<ValueId> ids;
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind == InputKind::kFeed && IsFloat(graph.type(input.value).dtype)) ids.push_back(input.value);
+  }
+  return ids;
+}
+
 // Adds the outputs of running statistics. The first micro-batch reads committed statistics and writes pending ones; the
 // next ones read and write pending ones.
 void AddStateOutputs(Graph& graph, const Graph& imported, const std::vector<StateUpdate>& updates, bool first) {
@@ -64,7 +72,7 @@ void AccumulateLosses(Builder& b, const LossValues& loss, bool first) {
 
 struct Backward {
   LossValues loss;
-  std::vector<std::pair<std::string, Val>> gradients;  // of every trained parameter, in graph order
+  std::vector<std::pair<std::string, Val>> gradients;  // of every trained parameter, in graph order, then of `feeds`
 };
 
 // Returns the state input of this name; adds it where the graph has none.
@@ -73,9 +81,9 @@ Val FindOrAddState(Builder& b, const std::string& name, Type type) {
   return input != nullptr ? b.Wrap(input->value) : b.Input(InputKind::kState, name, std::move(type));
 }
 
-// Appends loss and backward pass.
+// Appends loss and backward pass, the one to these feeds included.
 absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, const LossSpec& spec, int64_t batch,
-                                        bool scaled) {
+                                        bool scaled, const std::vector<ValueId>& feeds) {
   Graph& graph = b.graph();
   Backward backward;
   ASSIGN_OR_RETURN(backward.loss, AttachLoss(&graph, choice, spec, batch));
@@ -90,13 +98,14 @@ absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, co
                       : inverse_denominator)
                   .id()});
   }
-  const std::vector<ValueId> trained = TrainedInputs(graph);
-  ASSIGN_OR_RETURN(const auto gradients, Differentiate(&graph, seeds, trained));
+  std::vector<ValueId> inputs = TrainedInputs(graph);
+  inputs.insert(inputs.end(), feeds.begin(), feeds.end());
+  ASSIGN_OR_RETURN(const auto gradients, Differentiate(&graph, seeds, inputs));
   RETURN_IF_ERROR(VerifyResult("differentiate", graph));
-  for (ValueId parameter : trained) {
-    auto it = gradients.find(parameter);
-    const std::string name = graph.inputs()[graph.value(parameter).index].name;
-    backward.gradients.emplace_back(name, it != gradients.end() ? b.Wrap(it->second) : ZerosLike(b.Wrap(parameter)));
+  for (ValueId input : inputs) {
+    auto it = gradients.find(input);
+    const std::string name = graph.inputs()[graph.value(input).index].name;
+    backward.gradients.emplace_back(name, it != gradients.end() ? b.Wrap(it->second) : ZerosLike(b.Wrap(input)));
   }
   return backward;
 }
@@ -108,10 +117,15 @@ absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& c
   Graph graph = model.graph;
   graph.ClearOutputs();
   Builder b(&graph);
-  ASSIGN_OR_RETURN(const Backward backward, AppendBackward(b, choice, loss, batch, options.scaled));
+  const std::vector<ValueId> feeds = options.input_gradients ? FloatFeeds(graph) : std::vector<ValueId>();
+  ASSIGN_OR_RETURN(const Backward backward, AppendBackward(b, choice, loss, batch, options.scaled, feeds));
   b.set_source("accumulate");
   AccumulateLosses(b, backward.loss, options.first);
-  for (const auto& [name, gradient] : backward.gradients) AccumulateOutput(b, GradName(name), gradient, options.first);
+  const size_t trained = backward.gradients.size() - feeds.size();
+  for (size_t i = 0; i < backward.gradients.size(); ++i) {
+    const auto& [name, gradient] = backward.gradients[i];  // each micro-batch has inputs of its own
+    AccumulateOutput(b, GradName(name), gradient, options.first || i >= trained);
+  }
   AddStateOutputs(graph, model.graph, model.state_updates, options.first);
   if (options.outputs) {
     for (const std::string& name : model.outputs) graph.AddOutput(name, model.graph.FindOutput(name)->value);
@@ -338,7 +352,8 @@ absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& ch
   Graph graph = model.graph;
   graph.ClearOutputs();
   UpdateBuilder u(spec, &graph);
-  ASSIGN_OR_RETURN(const Backward backward, AppendBackward(u.b(), choice, loss, batch, spec.loss_scale.has_value()));
+  ASSIGN_OR_RETURN(const Backward backward,
+                   AppendBackward(u.b(), choice, loss, batch, spec.loss_scale.has_value(), {}));
   std::vector<UpdateTarget> targets;
   for (const auto& [name, gradient] : backward.gradients) {
     const Val param = u.b().Wrap(graph.FindInput(name)->value);

@@ -60,9 +60,10 @@ inline constexpr char kAverage[] = "average";  // moving average of the weights,
 bool IsUpdateSource(std::string_view source);
 
 struct MicroOptions {
-  bool first = true;     // write pending sums; else accumulate into them
-  bool outputs = false;  // output the model's outputs, too
-  bool scaled = false;   // multiply gradients by kLossScale
+  bool first = true;             // write pending sums; else accumulate into them
+  bool outputs = false;          // output the model's outputs, too
+  bool scaled = false;           // multiply gradients by kLossScale
+  bool input_gradients = false;  // output those of the model's float inputs, too, as GradName
 };
 
 // `model` must have been imported for training, with trained weights of kind kParameter. The graph outputs the

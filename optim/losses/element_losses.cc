@@ -30,6 +30,8 @@ LossParts Huber(const LossContext& c) {
   return {Where(Less(a, d.b().Scalar(d.dtype(), delta)), d * d * 0.5, (a - delta / 2) * delta), Val()};
 }
 
+LossParts Dot(const LossContext& c) { return {c.y * c.labels, Val()}; }
+
 // A scalar output is the mean over the samples; any other output has one loss per sample.
 LossParts Output(const LossContext& c) { return {c.y, Val()}; }
 
@@ -50,6 +52,11 @@ std::span<const LossFunction> ElementLosses() {
        .options = {{"delta", 1, 1e-12, 1e12}},
        .elements = true,
        .parts = Huber},
+      {.name = "dot",
+       .text = "y·label, summed over a sample: the gradients are vector-Jacobian products",
+       .elements = true,
+       .mean = LossMean::kSamples,
+       .parts = Dot},
       {.name = "onnx", .text = "a model of its own: see onnx_loss.h", .mean = LossMean::kSamples},
       {.name = "output", .text = "an output of the model is the loss", .mean = LossMean::kSamples, .parts = Output},
   };

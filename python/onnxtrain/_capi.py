@@ -70,6 +70,7 @@ _FUNCTIONS = [
     ("Accumulate", None, _Batch),
     ("Apply", None, (_Handle, POINTER(StepResult))),
     ("GetGradients", None, (*_Batch, POINTER(c_double), _Out)),
+    ("GetInputGradients", None, (*_Batch, POINTER(c_double), _Out)),
     ("Evaluate", None, (*_Batch, POINTER(Evaluation))),
     ("Predict", None, (*_Batch, _Out)),
     ("GetTensorCount", c_uint64, (_Handle,)),

@@ -135,6 +135,16 @@ class Trainer:
         api.GetGradients(self._handle, tensors.tensors, tensors.count, None, ctypes.byref(out))
         return take_tensors(out.value)
 
+    def input_gradients(self, batch: Batch) -> dict[str, np.ndarray]:
+        """The gradients of the mean loss with respect to the inputs of floating-point type, by name, in their shapes.
+
+        With loss="dot" the labels are vectors of the outputs' shapes; these gradients, and those of `gradients`, are
+        then vector-Jacobian products divided by the number of samples.
+        """
+        tensors, out = Tensors(batch), ctypes.c_void_p()
+        api.GetInputGradients(self._handle, tensors.tensors, tensors.count, None, ctypes.byref(out))
+        return take_tensors(out.value)
+
     def evaluate(self, data: Batch | Iterable[Any], batch_size: int | None = None) -> Evaluation:
         """Evaluates arrays, cut into batches, or an iterable of batches."""
         loss = weight = correct = targets = samples = 0.0

@@ -46,6 +46,7 @@ def main(path):
             assert np.array_equal(again.predict({"x": x})["y"], trainer.predict({"x": x})["y"])
 
         assert set(trainer.gradients(data)) == set(trainer.parameters())
+        assert trainer.input_gradients(data)["x"].shape == x.shape
         trainer.accumulate(data)
         assert trainer.apply().step == other.step(data).step
         trainer.learning_rate = 0.5

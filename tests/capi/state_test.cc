@@ -158,5 +158,57 @@ TEST_F(CApiState, GradientsAreThoseOfTheStep) {
   Api().ReleaseTrainer(trainer);
 }
 
+// Finite differences of the loss with respect to some elements of x; of micro-batches, too.
+void CheckInputGradients(OnnxtrainTrainer* trainer, const std::vector<OnnxtrainTensor>& batch, HostTensor& x) {
+  const auto loss_and_gradients = [&](OnnxtrainTensors** gradients) {
+    double loss = 0;
+    EXPECT_API_OK(Api().GetInputGradients(trainer, batch.data(), batch.size(), &loss, gradients));
+    return loss;
+  };
+  OnnxtrainTensors* gradients = nullptr;
+  loss_and_gradients(&gradients);
+  EXPECT_EQ(Api().GetTensorCount(gradients), 1u);
+  OnnxtrainTensor gradient;
+  EXPECT_API_OK(Api().FindTensor(gradients, "x", &gradient));
+  ASSERT_EQ(gradient.bytes, x.bytes().size());
+  for (const int64_t i : {0, 5, 34, 95}) {
+    double losses[2];
+    const double h = 0.01, value = x.At(i);
+    for (const int side : {0, 1}) {
+      x.Set(i, value + (side == 0 ? -h : h));
+      OnnxtrainTensors* ignored = nullptr;
+      losses[side] = loss_and_gradients(&ignored);
+      Api().ReleaseTensors(ignored);
+    }
+    x.Set(i, value);
+    const float got = static_cast<const float*>(gradient.data)[i];
+    EXPECT_NEAR(got, (losses[1] - losses[0]) / (2 * h), 2e-5) << i;
+    EXPECT_NE(got, 0);
+  }
+  Api().ReleaseTensors(gradients);
+}
+
+TEST_F(CApiState, GradientsOfInputs) {
+  for (const char* config : {R"({"threads": 1})", R"({"threads": 1, "batch_size": 24, "micro_batch_size": 8})"}) {
+    OnnxtrainTrainer* trainer = Open(config);
+    BlobBatch batch(24);
+    const std::vector<float> before = Parameters(trainer);
+    CheckInputGradients(trainer, {batch.x(), batch.label()}, batch.values(0));
+    EXPECT_EQ(Parameters(trainer), before);
+    Api().ReleaseTrainer(trainer);
+  }
+}
+
+TEST_F(CApiState, VectorJacobianProducts) {
+  OnnxtrainTrainer* trainer = Open(R"({"loss": "dot", "threads": 1})");
+  BlobBatch batch(24);
+  std::vector<float> vectors(24 * 3);
+  for (size_t i = 0; i < vectors.size(); ++i) vectors[i] = 0.1f * static_cast<float>(i % 7) - 0.25f;
+  const int64_t shape[] = {24, 3};
+  const OnnxtrainTensor label = {"label", ONNXTRAIN_FLOAT, 2, shape, vectors.data(), vectors.size() * sizeof(float)};
+  CheckInputGradients(trainer, {batch.x(), label}, batch.values(0));
+  Api().ReleaseTrainer(trainer);
+}
+
 }  // namespace
 }  // namespace onnxtrain

@@ -54,7 +54,7 @@ TEST_F(Prepared, EachBatchAndModeIsImportedOnce) {
   ASSERT_TRUE(session->Evaluate(batch).ok());
   ASSERT_TRUE(session->Predict(batch).ok());
   EXPECT_EQ(models_->imports(), 4);
-  ASSERT_TRUE(session->Gradients(batch).ok());
+  ASSERT_TRUE(session->Gradients(batch, GradientsOf::kWeights).ok());
   ASSERT_TRUE(NewSession(2)->Evaluate(batch).ok());
   EXPECT_EQ(models_->imports(), 4);
 }

@@ -84,6 +84,7 @@ CASES = {
     'bce': (logits(4, 3), [coins(4, 3)], F.binary_cross_entropy_with_logits),
     'mse': (logits(4, 3), [torch.tensor(RNG.standard_normal((4, 3)))], F.mse_loss),
     'l1': (logits(4, 3), [torch.tensor(RNG.standard_normal((4, 3)))], F.l1_loss),
+    'dot': (logits(4, 3), [torch.tensor(RNG.standard_normal((4, 3)))], lambda y, t: (y * t).sum() / 4),
     'huber': (logits(4, 3), [torch.tensor(RNG.standard_normal((4, 3)))], lambda y, t: F.huber_loss(y, t, delta=0.5)),
     'focal_coins': (logits(4, 3), [coins(4, 3)], focal_coins),
     'focal_coins_sharp': (logits(4, 3), [coins(4, 3)], lambda y, t: focal_coins(y, t, 0.5, 0.6)),

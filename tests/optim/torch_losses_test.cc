@@ -32,6 +32,7 @@ const Case kCases[] = {
     {"mse", "mse"},
     {"l1", "l1"},
     {"huber", "huber:delta=0.5"},
+    {"dot", "dot"},
     {"focal_coins", "focal"},
     {"focal_coins_sharp", "focal:gamma=0.5,alpha=0.6"},
     {"focal_classes", "focal:gamma=3,alpha=0.5"},

@@ -85,7 +85,7 @@ absl::StatusOr<Run> Start(const Setting& s) {
 
 absl::StatusOr<GradientResult> ComputeGradients(const Setting& setting, const Arrays& data, int64_t samples) {
   ASSIGN_OR_RETURN(const Run run, Start(setting));
-  return run.session->Gradients(MakeGlobalBatch(data, setting.dtype, 0, samples));
+  return run.session->Gradients(MakeGlobalBatch(data, setting.dtype, 0, samples), GradientsOf::kWeights);
 }
 
 struct Trajectory {
@@ -180,7 +180,7 @@ TEST_P(Parity, TrainingLoss) {
     ASSERT_TRUE(run.ok()) << run.status();
     const GlobalBatch global_batch = MakeGlobalBatch(Reference(model(), "data"), c.dtype, 0, kBatch);
     const auto before = run->session->Weights();
-    const auto want = run->session->Gradients(global_batch);
+    const auto want = run->session->Gradients(global_batch, GradientsOf::kWeights);
     const auto got = run->session->TrainingLoss(global_batch), again = run->session->TrainingLoss(global_batch);
     const auto after = run->session->Weights();
     ASSERT_TRUE(before.ok() && want.ok() && got.ok() && again.ok() && after.ok()) << want.status() << got.status();

@@ -71,8 +71,9 @@ GlobalBatch NudgeBatch(const GlobalBatch& batch, uint64_t nudge) {
 absl::StatusOr<Tensors> Results(const Setup& s, Backend& backend, uint64_t nudge) {
   ASSIGN_OR_RETURN(const auto session, Session::Create(s.models, &backend, s.options));
   if (nudge > 0) RETURN_IF_ERROR(NudgeWeights(*session, nudge));
-  ASSIGN_OR_RETURN(const GradientResult result,
-                   session->Gradients(nudge > 0 ? NudgeBatch(s.global_batch, nudge) : s.global_batch));
+  ASSIGN_OR_RETURN(
+      const GradientResult result,
+      session->Gradients(nudge > 0 ? NudgeBatch(s.global_batch, nudge) : s.global_batch, GradientsOf::kWeights));
   const NamedArrays named = NamedResults(result);
   return Tensors(named.begin(), named.end());
 }

@@ -25,7 +25,7 @@ absl::StatusOr<int> RunGrad(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));
   ASSIGN_OR_RETURN(const GlobalBatch global_batch, ReadGlobalBatch(data, samples));
-  ASSIGN_OR_RETURN(const GradientResult result, session->Gradients(global_batch));
+  ASSIGN_OR_RETURN(const GradientResult result, session->Gradients(global_batch, GradientsOf::kWeights));
   RETURN_IF_ERROR(WriteNpz(out, NamedResults(result)));
   const char* outputs = result.outputs.size() == 1 ? " output, " : " outputs, ";
   const std::string written = StrCat(out, ": loss, ", result.outputs.size(), outputs, result.gradients.size(),

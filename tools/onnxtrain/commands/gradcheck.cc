@@ -116,7 +116,7 @@ absl::StatusOr<GradcheckResult> Gradcheck(std::shared_ptr<PreparedModels> models
   const uint64_t seed = options.seed;
   ASSIGN_OR_RETURN(const auto session, Session::Create(std::move(models), &backend, std::move(options)));
   ASSIGN_OR_RETURN(const GlobalBatch global_batch, ReadGlobalBatch(data, samples));
-  ASSIGN_OR_RETURN(const GradientResult analytic, session->Gradients(global_batch));
+  ASSIGN_OR_RETURN(const GradientResult analytic, session->Gradients(global_batch, GradientsOf::kWeights));
   ASSIGN_OR_RETURN(const auto weights, session->Weights());
   const double scale = std::max(1e-6 * LargestGradient(analytic.gradients), 1e-12);
   GradcheckResult result;

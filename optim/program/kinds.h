@@ -1,0 +1,49 @@
+// The programs of a session.
+#pragma once
+
+#include <cstdint>
+
+namespace onnxtrain {
+
+enum class ProgramKind : uint8_t {
+  kMicroFirst,
+  kMicroNext,
+  kMicroOutputsFirst,
+  kMicroOutputsNext,
+  kMicroInputsFirst,
+  kMicroInputsNext,
+  kStep,
+  kTrainingLoss,
+  kEval,
+  kPredict
+};
+
+inline constexpr const char* kProgramNames[] = {"micro_first",
+                                                "micro_next",
+                                                "micro_outputs_first",
+                                                "micro_outputs_next",
+                                                "micro_inputs_first",
+                                                "micro_inputs_next",
+                                                "step",
+                                                "training_loss",
+                                                "eval",
+                                                "predict"};
+
+inline bool IsMicro(ProgramKind kind) { return kind <= ProgramKind::kMicroInputsNext; }
+inline bool IsTraining(ProgramKind kind) { return kind <= ProgramKind::kTrainingLoss; }
+inline bool IsFirst(ProgramKind kind) {
+  return kind == ProgramKind::kMicroFirst || kind == ProgramKind::kMicroOutputsFirst ||
+         kind == ProgramKind::kMicroInputsFirst;
+}
+inline bool HasInputGradients(ProgramKind kind) {
+  return kind == ProgramKind::kMicroInputsFirst || kind == ProgramKind::kMicroInputsNext;
+}
+inline bool HasOutputs(ProgramKind kind) {
+  return kind == ProgramKind::kMicroOutputsFirst || kind == ProgramKind::kMicroOutputsNext || HasInputGradients(kind);
+}
+// Returns the kind for the micro-batch of this number, of the pair that begins with `first`.
+inline ProgramKind MicroKind(ProgramKind first, int64_t micro) {
+  return micro == 0 ? first : static_cast<ProgramKind>(static_cast<uint8_t>(first) + 1);
+}
+
+}  // namespace onnxtrain
