@@ -5,6 +5,7 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/data/data_view.h"
+#include "frontend/data/image/array_pictures.h"
 
 namespace onnxtrain {
 namespace {
@@ -83,7 +84,7 @@ absl::StatusOr<Column> MakeColumn(std::string name, const Type& type) {
   if (type.shape.empty()) return Invalid("'", name, "' is a single value, not an array of samples");
   if (type.shape[0] == 0) return Invalid("'", name, "' ", ToString(type), " holds no samples");
   Type sample{type.dtype, Shape(type.shape.begin() + 1, type.shape.end())};
-  const bool image = sample.dtype == DType::kUInt8 && sample.rank() >= 2;
+  const bool image = HoldsPixels(sample);
   return Column{.name = std::move(name), .sample = std::move(sample), .classes = {}, .image = image};
 }
 

@@ -7,15 +7,19 @@
 namespace onnxtrain {
 namespace {
 
-// How the samples of a feed are pictures: by their own shape, else by that of the input.
+// How the samples of a feed are pictures: by their own shape, which a row has not, by that of the input, or a square.
 std::optional<PixelLayout> FindLayout(const FeedSpec& feed, const Dataset& data) {
   if (feed.columns.size() != 1) return std::nullopt;
   const Column& column = data.columns()[feed.columns[0]];
-  const bool pixels = column.sample.dtype == DType::kUInt8 || IsFloat(column.sample.dtype);
+  const DType type = column.sample.dtype;
+  const bool pixels = type == DType::kUInt8 || (type != DType::kBool && IsFloat(feed.sample.dtype));
   if (!pixels || column.variable || column.height_axis >= 0 || column.sample_rate > 0 || !column.problem.empty())
     return std::nullopt;
-  if (auto layout = FindPixelLayout(column.sample.shape)) return layout;
-  return column.sample.elements() == feed.sample.elements() ? FindPixelLayout(feed.sample.shape) : std::nullopt;
+  const auto own = FindPixelLayout(column.sample.shape);
+  if (own.has_value() && column.sample.rank() > 1) return own;
+  const bool same = column.sample.elements() == feed.sample.elements();
+  const auto input = same ? FindPixelLayout(feed.sample.shape) : std::nullopt;
+  return input.has_value() ? input : own;
 }
 
 // Rather pixels than floats, and rather with channels than without.

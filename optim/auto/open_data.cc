@@ -336,7 +336,10 @@ class DataOpener {
   absl::Status ChangeArrays() {
     ASSIGN_OR_RETURN(opened_.arrays, AugmentBoundArrays(config_, request_.path, &opened_.bound));
     if (opened_.arrays.has_value() || !IsSpecified(config_, "augment")) return absl::OkStatus();
-    return Invalid("`augment`: has no effect: ", request_.path, " feeds no pictures");
+    const auto& feeds = opened_.bound.feeds;
+    const bool table = std::ranges::any_of(feeds, [](const FeedSpec& feed) { return feed.columns.size() >= 64; });
+    return Invalid("`augment`: has no effect: ", request_.path, " feeds no pictures",
+                   table ? " (pixels in columns of their own are none: an .npy or .npz array of all is)" : "");
   }
 
   // Pictures and sounds, now that it is known whether they are fed.

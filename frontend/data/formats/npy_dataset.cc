@@ -3,6 +3,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/formats/file_arrays.h"
 #include "frontend/data/formats/npy.h"
+#include "frontend/data/formats/npy_texts.h"
 #include "frontend/data/memory_dataset.h"
 #include "frontend/data/source.h"
 
@@ -13,8 +14,9 @@ using Opened = absl::StatusOr<std::shared_ptr<const Dataset>>;
 
 Opened OpenInMemory(const std::string& path, const std::string& name, const ReadFn& read, int64_t size,
                     const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(HostTensor tensor, ReadNpy(read, size, options.max_bytes));
-  return MakeMemoryDataset({{name, tensor}}, [path](int64_t i) { return StrCat(path, ": sample ", i); });
+  ASSIGN_OR_RETURN(NpyArray array, ReadNpyArray(read, size, options.max_bytes));
+  ASSIGN_OR_RETURN(NamedTensor column, MakeArrayColumn(path, name, std::move(array), options));
+  return MakeMemoryDataset({std::move(column)}, [path](int64_t i) { return StrCat(path, ": sample ", i); });
 }
 
 Opened Open(const std::string& path, const DatasetOptions& options) {
@@ -22,9 +24,9 @@ Opened Open(const std::string& path, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const auto file, RandomFile::Open(path));
   const int64_t size = file->size();
   ASSIGN_OR_RETURN(const NpyHeader header, ReadNpyHeader(file->reader(0, size)));
-  if (header.text != NpyText::kNone) return Invalid("a single array of texts is no data set (.npz holds several)");
   const auto bytes = static_cast<int64_t>(header.type.bytes());
-  if (header.fortran || bytes <= kHeldInMemory) return OpenInMemory(path, name, file->reader(0, size), size, options);
+  if (header.fortran || header.text != NpyText::kNone || bytes <= kHeldInMemory)
+    return OpenInMemory(path, name, file->reader(0, size), size, options);
   if (header.offset + bytes != size)
     return Invalid("the header declares ", ToString(header.type), ", but the file has ", size, " bytes");
   return MakeFileDataset(

@@ -45,9 +45,10 @@ bool IsLabel(const std::string& name, const DatasetOptions& options) {
 absl::StatusOr<std::vector<std::string>> DecodeTexts(const NpyHeader& header, std::span<const std::byte> elements) {
   const Shape shape(header.type.shape.begin(), header.type.shape.end() - 1);
   const int64_t width = header.type.shape.back();
-  if (shape.empty() || NumElements(shape) != shape[0]) return Invalid("has more than one text for a sample");
-  std::vector<std::string> texts(shape[0]);
-  for (int64_t i = 0; i < shape[0]; ++i) {
+  const int64_t count = NumElements(shape);
+  if (!shape.empty() && count != shape[0]) return Invalid("has more than one text for a sample");
+  std::vector<std::string> texts(count);
+  for (int64_t i = 0; i < count; ++i) {
     if (!DecodeText(header, elements.subspan(i * width, width), &texts[i]))
       return Invalid("text ", i, " is not Unicode");
   }

@@ -12,7 +12,7 @@
 
 namespace onnxtrain {
 
-// Decodes the elements of an array [n] or [n, 1] of texts to UTF-8, without the zeros behind them. Fails on other
+// Decodes the elements of an array [], [n] or [n, 1] of texts to UTF-8, without the zeros behind them. Fails on other
 // shapes, naming the text on bytes that are no Unicode.
 absl::StatusOr<std::vector<std::string>> DecodeTexts(const NpyHeader& header, std::span<const std::byte> elements);
 

@@ -7,6 +7,7 @@
 #include "frontend/data/formats/idx.h"
 #include "frontend/data/formats/jsonl.h"
 #include "frontend/data/formats/npy.h"
+#include "frontend/data/formats/npy_folder.h"
 #include "frontend/data/formats/npz.h"
 #include "frontend/data/formats/npz_folder.h"
 #include "frontend/data/formats/safetensors.h"
@@ -87,6 +88,11 @@ std::vector<Source> BuiltInSources() {
        .what = "a folder of .wav or .flac files",
        .recognizes = IsAudioFolder,
        .open = OpenAudioFolder},
+      {.name = "npy_folder",
+       .what = "a folder of .npy files (x.npy, y.npy)",
+       .recognizes = IsNpyFolder,
+       .open = OpenNpyFolder,
+       .has_eval_samples = HasEvalNpyFiles},
       {.name = "npz_folder", .what = "a folder of .npz files", .recognizes = IsNpzFolder, .open = OpenNpzFolder},
       {.name = "idx", .what = "idx", .recognizes = IsIdx, .open = OpenIdx},
       {.name = "mnist",

@@ -10,6 +10,7 @@
 #include "frontend/data/formats/jsonl.h"
 #include "frontend/data/formats/npy.h"
 #include "frontend/data/formats/tar_index.h"
+#include "frontend/data/image/array_pictures.h"
 #include "frontend/data/image/picture_dataset.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/data/json_writer.h"
@@ -146,8 +147,7 @@ absl::StatusOr<Column> MakeArrayColumn(const TarIndex& index, int e) {
   RETURN_IF_ERROR(index.Read(0, e, &bytes));
   ASSIGN_OR_RETURN(const HostTensor array, ReadNpyBytes(bytes));
   const std::string& extension = index.extensions()[e];
-  const bool image = array.dtype() == DType::kUInt8 && array.type().rank() >= 2;
-  return Column{.name = extension, .sample = array.type(), .image = image};
+  return Column{.name = extension, .sample = array.type(), .image = HoldsPixels(array.type())};
 }
 
 // The picture of every sample, as files of a folder are read.

@@ -1,6 +1,7 @@
 #include "frontend/data/image/array_pictures.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -14,6 +15,7 @@
 namespace onnxtrain {
 namespace {
 
+constexpr int kLeastSide = 8;                  // of a picture whose pixels are a row
 constexpr int64_t kMaxPlaces = (1 << 24) - 1;  // that three channels of 8 bits can number, with one more for outside
 
 bool AreChannels(int64_t extent) { return extent == 1 || extent == 3; }
@@ -24,6 +26,16 @@ ImageOptions MakeOptions(const PixelLayout& layout, const Augmentation& augmenta
           .channels = layout.channels,
           .channels_last = layout.channels_last,
           .augment = augmentation};
+}
+
+// The square whose pixels are a row, as MNIST and CIFAR are stored in tables.
+std::optional<PixelLayout> FindSquare(int64_t pixels) {
+  for (const int channels : {1, 3}) {
+    const auto side = static_cast<int>(std::lround(std::sqrt(static_cast<double>(pixels) / channels)));
+    if (side >= kLeastSide && int64_t{side} * side * channels == pixels && pixels / channels <= kMaxPlaces)
+      return PixelLayout{.height = side, .width = side, .channels = channels};
+  }
+  return std::nullopt;
 }
 
 // Interleaves the channels of a sample.
@@ -98,6 +110,7 @@ class Augmented : public DatasetView {
     RETURN_IF_ERROR(ConvertValues(type.dtype, sample, DType::kFloat32, values, 1));
     Augmenter augmenter(augmentation_, pass, i);
     AugmentFloats(augmentation_, layout, &augmenter, from, to);
+    if (!IsFloat(type.dtype)) std::ranges::transform(to, to.begin(), [](float v) { return std::nearbyint(v); });
     return ConvertValues(DType::kFloat32, std::as_bytes(std::span<const float>(to)), type.dtype, out.data(), 1);
   }
 
@@ -130,8 +143,13 @@ class Augmented : public DatasetView {
 
 }  // namespace
 
+bool HoldsPixels(const Type& sample) {
+  return sample.dtype == DType::kUInt8 && (sample.rank() >= 2 || FindPixelLayout(sample.shape).has_value());
+}
+
 std::optional<PixelLayout> FindPixelLayout(const Shape& s) {
   PixelLayout layout;
+  if (s.size() == 1) return FindSquare(s[0]);
   if (s.size() == 3) layout.channels_last = AreChannels(s[2]) && !AreChannels(s[0]);
   if (s.size() == 2) {
     layout = {.height = static_cast<int>(s[0]), .width = static_cast<int>(s[1])};
@@ -148,7 +166,7 @@ std::optional<PixelLayout> FindPixelLayout(const Shape& s) {
 }
 
 bool CanAugment(const Augmentation& augmentation, DType dtype) {
-  return dtype == DType::kUInt8 || (IsFloat(dtype) && augmentation.color == 0 && augmentation.randaugment == 0);
+  return dtype == DType::kUInt8 || (dtype != DType::kBool && augmentation.color == 0 && augmentation.randaugment == 0);
 }
 
 std::shared_ptr<const Dataset> AugmentArrays(std::shared_ptr<const Dataset> source, const Augmentation& augmentation,

@@ -19,8 +19,13 @@ struct PixelLayout {
   bool SameSize(const PixelLayout& o) const { return height == o.height && width == o.width; }
 };
 
-// The layout of [h, w], [c, h, w] or [h, w, c] with 1 or 3 channels; nullopt: the shape is none of them.
+// The layout of [h, w], [c, h, w] or [h, w, c] with 1 or 3 channels, or of a row of a square picture, [n²] or [3n²]
+// with n ≥ 8; nullopt: the shape is none of them.
 std::optional<PixelLayout> FindPixelLayout(const Shape& sample);
+
+// Whether samples are taken for pixels of 8 bits, which --normalize applies to: of two axes or more, or a row of a
+// square picture.
+bool HoldsPixels(const Type& sample);
 
 struct ArrayPictures {
   int column = 0;
@@ -28,8 +33,8 @@ struct ArrayPictures {
   bool label = false;  // cut, turned and warped like the pictures, to the nearest pixel, whatever the values mean
 };
 
-// Can values of that type be augmented? 8-bit pixels can be changed in every way; of floats the range is unknown, so
-// that colors cannot.
+// Can values of that type be augmented? 8-bit pixels can be changed in every way; of other numbers the range is
+// unknown, so that colors cannot.
 bool CanAugment(const Augmentation& augmentation, DType dtype);
 
 // `source` with those columns changed in passes that augment. All choices are functions of (pass, sample), and equal

@@ -78,7 +78,7 @@ class NpzTexts : public testing::Test {
  protected:
   NpzTexts() {
     const std::string script = dir_.Write("t.py", R"(
-import numpy as np, sys
+import numpy as np, os, sys
 x = np.zeros((4, 2), np.float32)
 label = np.array(['zwei', 'éins', '鳥 ', 'zwei'])
 city = np.array([b'Rome', b'', b'Oslo', b'Rome'])
@@ -91,6 +91,8 @@ save('grid', label=np.array([['a', 'b']] * 4))
 save('binary', label=np.array([b'\xff\xfe'] * 4))
 np.savez(sys.argv[1] + '/large.npz', x=np.zeros((4, 5 << 20), np.float32), label=label, city=city)
 np.save(sys.argv[1] + '/alone.npy', label)
+os.mkdir(sys.argv[1] + '/samples')
+for i in range(4): save(f'samples/{i}', label=label[i], city=city[i], n=i)
 )");
     EXPECT_EQ(std::system(StrCat(kPython, " ", script, " ", dir_.path()).c_str()), 0) << "python3-numpy is needed";
   }
@@ -128,11 +130,23 @@ TEST_F(NpzTexts, OthersAreNumbersCategoriesOrText) {
   EXPECT_EQ(*text->ReadText(2, 2), "Oslo");
 }
 
+TEST_F(NpzTexts, AFileForEachSample) {
+  const auto data = Open("samples", {.text = {.names = {"city"}}});
+  EXPECT_EQ(data->size(), 4);
+  std::map<std::string, int> places;
+  for (const Column& column : data->columns()) places.emplace(column.name, places.size());
+  EXPECT_EQ(ColumnValues(*data, places["label"]), (std::vector<double>{0, 1, 2, 0}));
+  EXPECT_EQ(ColumnValues(*data, places["n"]), (std::vector<double>{0, 1, 2, 3}));
+  EXPECT_EQ(*data->ReadText(2, places["city"]), "Oslo");
+  std::filesystem::remove(dir_ / "samples/2.npz");
+  ASSERT_TRUE(WriteNpz(dir_ / "samples/2.npz", Sample()).ok());
+  ExpectMessage(OpenDataset(dir_ / "samples", {}).status(), "samples/2.npz: there is no array 'city'");
+}
+
 TEST_F(NpzTexts, WhatIsNoColumnIsRefused) {
   Refuses("objects.npz", "array 'label': Python objects (pickles) are not read");
   Refuses("grid.npz", "array 'label': has more than one text for a sample");
   Refuses("binary.npz", "array 'label': text 0 is not Unicode");
-  Refuses("alone.npy", "a single array of texts is no data set");
   ExpectMessage(ReadNpz(dir_ / "texts.npz").status(), "array 'label' holds texts where numbers are needed");
 }
 

@@ -334,5 +334,54 @@ TEST(NpzFolder, OneFilePerSample) {
   EXPECT_THAT(Message(data->Read(2, 0, x.mutable_bytes())), HasSubstr("s2.npz: No such file"));
 }
 
+// A .npy file of texts of 4 characters (U4) that has this shape.
+std::string NpyTexts(const std::string& shape, const std::vector<std::string>& texts) {
+  std::string dict = StrCat("{'descr': '<U4', 'fortran_order': False, 'shape': ", shape, ", }");
+  dict.resize(118 - 1, ' ');
+  std::string bytes = std::string("\x93NUMPY\1\0", 8) + std::string{static_cast<char>(118), '\0'} + dict + "\n";
+  for (const std::string& text : texts) {
+    for (size_t i = 0; i < 4; ++i) bytes += std::string{i < text.size() ? text[i] : '\0', '\0', '\0', '\0'};
+  }
+  return bytes;
+}
+
+TEST(Npy, TextsAreAColumn) {
+  const TempDir dir;
+  const std::string path = dir.Write("label.npy", NpyTexts("(3,)", {"dog", "cat", "dog"}));
+  const auto classes = *OpenDataset(path, {});
+  EXPECT_THAT(classes->columns()[0].classes, ElementsAre("cat", "dog"));
+  EXPECT_THAT(ColumnValues(*classes, 0), ElementsAre(1, 0, 1));
+  const auto texts = *OpenDataset(path, {.text = {.names = {"label"}}});
+  EXPECT_EQ(*texts->ReadText(1, 0), "cat");
+}
+
+void WriteInts(const TempDir& dir, const char* name, const std::vector<int64_t>& values) {
+  const HostTensor array = HostTensor::FromInts(values);
+  const auto bytes = array.bytes();
+  dir.Write(name, *NpyPreamble(array.type()) + std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+TEST(NpyFolder, AnArrayInEachFile) {
+  const TempDir dir;
+  WriteInts(dir, "x.npy", {5, 6, 7});
+  dir.Write("y.npy", NpyTexts("(3,)", {"dog", "cat", "dog"}));
+  const auto data = *OpenDataset(dir.path(), {});
+  EXPECT_EQ(data->size(), 3);
+  EXPECT_EQ(data->columns()[0].name, "x");
+  EXPECT_THAT(ColumnValues(*data, 0), ElementsAre(5, 6, 7));
+  EXPECT_THAT(ColumnValues(*data, 1), ElementsAre(1, 0, 1));
+  WriteInts(dir, "z.npy", {5, 6});
+  EXPECT_THAT(Message(OpenDataset(dir.path(), {}).status()), HasSubstr("z.npy: has 2 samples, but x has 3"));
+
+  const TempDir parts;
+  for (const char* name : {"x_train.npy", "y_train.npy"}) WriteInts(parts, name, {1, 2, 3});
+  for (const char* name : {"x_test.npy", "y_test.npy"}) WriteInts(parts, name, {4, 5});
+  EXPECT_EQ((*OpenDataset(parts.path(), {}))->size(), 3);
+  const auto evaluation = *OpenDataset(parts.path(), {.eval_split = true});
+  EXPECT_EQ(evaluation->size(), 2);
+  EXPECT_EQ(evaluation->columns()[1].name, "y");
+  EXPECT_TRUE(FindSource(parts.path())->source->has_eval_samples(parts.path()));
+}
+
 }  // namespace
 }  // namespace onnxtrain

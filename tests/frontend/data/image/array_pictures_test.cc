@@ -64,6 +64,11 @@ TEST(ArrayPictures, KnowsLayouts) {
   EXPECT_EQ(FindPixelLayout({32, 30, 3})->width, 30);
   EXPECT_FALSE(FindPixelLayout({4, 32, 32}).has_value());
   EXPECT_FALSE(FindPixelLayout({16}).has_value());
+  EXPECT_FALSE(FindPixelLayout({785}).has_value());
+  EXPECT_EQ(FindPixelLayout({784})->height, 28);
+  EXPECT_EQ(FindPixelLayout({3072})->channels, 3);
+  EXPECT_TRUE(HoldsPixels({DType::kUInt8, {784}}));
+  EXPECT_FALSE(HoldsPixels({DType::kUInt8, {30}}));
   EXPECT_FALSE(FindPixelLayout({1, 1 << 13, 1 << 13}).has_value());
 }
 
@@ -136,7 +141,9 @@ TEST(ArrayPictures, RandAugmentAndColorsChangePixelsOnly) {
   EXPECT_FALSE(CanAugment({.color = 0.5}, DType::kFloat32));
   EXPECT_FALSE(CanAugment({.randaugment = 1}, DType::kFloat32));
   EXPECT_TRUE(CanAugment({.rotate = 5}, DType::kFloat16));
-  EXPECT_FALSE(CanAugment({.rotate = 5}, DType::kInt64));
+  EXPECT_TRUE(CanAugment({.rotate = 5}, DType::kInt64));
+  EXPECT_FALSE(CanAugment({.color = 0.5}, DType::kInt64));
+  EXPECT_FALSE(CanAugment({.rotate = 5}, DType::kBool));
 }
 
 TEST(ArrayPictures, ErasesABoxOfFloats) {
