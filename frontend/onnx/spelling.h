@@ -1,0 +1,58 @@
+// Spells operators of the graph with those of ai.onnx, opset 18. For the sources of this folder alone.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "frontend/graph/graph.h"
+
+namespace onnx {
+class GraphProto;
+}  // namespace onnx
+
+namespace onnxtrain {
+
+inline constexpr int kSpelledOpset = 18;
+
+// Appends nodes and initializers to a GraphProto. Value names are "v" and the id unless they were set.
+class Speller {
+ public:
+  // Both must outlive the speller.
+  Speller(const Graph& graph, onnx::GraphProto* proto) : graph_(graph), proto_(proto) {}
+
+  const Graph& graph() const { return graph_; }
+  const Shape& shape(ValueId value) const { return graph_.type(value).shape; }
+  // The name of a value; "" for an absent one.
+  std::string Name(ValueId value) const;
+  std::vector<std::string> Names(const std::vector<ValueId>& values) const;
+  void SetName(ValueId value, std::string name);
+
+  // Appends a node. Op names its only output, and returns the name; OpTo gets the names.
+  std::string Op(std::string_view op_type, const std::vector<std::string>& inputs, const Attrs& attrs = {});
+  void OpTo(const std::vector<std::string>& outputs, std::string_view op_type, const std::vector<std::string>& inputs,
+            const Attrs& attrs = {});
+  // Return the name of a new initializer.
+  std::string Constant(const HostTensor& value);
+  std::string Ints(const std::vector<int64_t>& values) { return Constant(HostTensor::FromInts(values)); }
+  std::string Zeros(DType dtype, const Shape& shape);
+  std::string Reshape(const std::string& x, const Shape& shape);
+  std::string Transpose(const std::string& x, const std::vector<int64_t>& perm);
+
+ private:
+  std::string NewName();
+
+  const Graph& graph_;
+  onnx::GraphProto* proto_;
+  std::vector<std::string> names_;  // by value; "" where it was not set
+  int temporaries_ = 0;
+};
+
+// Whether ONNX has the operator, or a few nodes for it. Where it has not, a decomposition is needed.
+bool HasSpelling(const Node& node);
+
+// Appends the nodes of one operator with a spelling. Fails, without the node's tag, on attributes that ONNX lacks.
+absl::Status Spell(Speller& speller, const Node& node);
+
+}  // namespace onnxtrain
