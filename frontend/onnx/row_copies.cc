@@ -10,7 +10,6 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/onnx/tensor_compare.h"
-#include "frontend/onnx/weight_tracer.h"
 
 namespace onnxtrain {
 namespace {
@@ -164,19 +163,27 @@ void ReplaceByLookup(Found found, ParsedGraph* graph) {
 // Whether older exporters give such a name to what they computed: "onnx::Add_123", "const_fold_opt__45".
 bool IsGenerated(const std::string& name) { return name.starts_with("onnx::") || name.starts_with("const_fold_opt__"); }
 
-// The tensors that the exporter computed and does not tell what of. Matrices of products are transposed weights.
+// Whether a layer has its weight there, as products and convolutions have; elementwise operators take any tensor.
+bool TakesLayerWeight(const ParsedNode& node, size_t input) {
+  const OnnxTraits& traits = GetOnnxTraits(node);
+  const bool elementwise = (traits.weight_inputs & 1) != 0 && !traits.classifier;
+  return !elementwise && (traits.weight_inputs >> input & 1) != 0;
+}
+
+// The tensors that the exporter computed and does not tell what of. Weights of layers are transposed or folded ones.
 std::vector<std::string> ListComputed(const ParsedGraph& graph) {
-  std::set<std::string> products;
+  std::set<std::string> weights;
   for (const ParsedNode& node : graph.nodes) {
-    if (IsOp(node, {"MatMul", "Gemm", "Conv", "ConvTranspose"}))
-      products.insert(node.inputs.begin(), node.inputs.end());
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (TakesLayerWeight(node, i)) weights.insert(node.inputs[i]);
+    }
   }
   std::vector<std::string> names;
   for (const std::string& name : graph.initializer_order) {
     const auto origin = graph.origins.find(name);
     const bool told = origin != graph.origins.end() && origin->second.kind != WeightOrigin::Kind::kUnknown;
     const auto stored = graph.initializers.find(name);
-    if (IsGenerated(name) && !told && !products.contains(name) && stored != graph.initializers.end() &&
+    if (IsGenerated(name) && !told && !weights.contains(name) && stored != graph.initializers.end() &&
         IsFloat(stored->second.dtype()))
       names.push_back(name);
   }
