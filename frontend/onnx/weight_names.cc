@@ -238,9 +238,9 @@ class TorchNamer {
   // nodes reads further constants, which were merged with other parameters.
   void MatchByRole(std::vector<Read*>* open, std::vector<std::string>* args) {
     if (open->size() <= args->size()) return;
-    for (const auto& [part, op] : {std::pair("weight", "Mul"), std::pair("bias", "Add")}) {
-      const auto is_arg = [&](const std::string& arg) { return LastPart(Entry(arg).target) == part; };
-      const auto is_read = [&](const Read* read) { return read->node->domain.empty() && read->node->op_type == op; };
+    for (const auto& role : {std::pair("weight", "Mul"), std::pair("bias", "Add")}) {
+      const auto is_arg = [&](const std::string& arg) { return LastPart(Entry(arg).target) == role.first; };
+      const auto is_read = [&](const Read* r) { return r->node->domain.empty() && r->node->op_type == role.second; };
       if (std::ranges::count_if(*args, is_arg) != 1 || std::ranges::count_if(*open, is_read) != 1) continue;
       const auto read = std::ranges::find_if(*open, is_read);
       Take(*std::ranges::find_if(*args, is_arg), *read, args);
