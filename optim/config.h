@@ -37,6 +37,8 @@ struct TrainConfig {
   std::string weights;
   std::string export_weights = "auto";
   std::string checkpoint, init_from;
+  std::string gradient_graph, training_graph;
+  bool input_gradients = false;
   std::string loss;    // "": that of preprocess.json beside the model, else auto
   std::string logits;  // "": found
   std::vector<std::string> train, freeze, reinit, tie;
@@ -150,6 +152,7 @@ enum ConfigTask : unsigned {
   kTaskMonitor = 512,
   kTaskCompareRuns = 1024,
   kTaskTokenize = 2048,
+  kTaskGraph = 4096,  // export of graphs for other runtimes
   kTaskAll = 511,  // that read a model
 };
 

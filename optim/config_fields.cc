@@ -9,14 +9,16 @@ using Unit = FieldTraits::Unit;
 using enum OnResume;
 
 constexpr double kBatchLimit = 1 << 24;
-constexpr unsigned kReads = kTaskTrain | kTaskEval | kTaskPredict | kTaskGrad | kTaskCompare;  // read data
-constexpr unsigned kOpens = kReads | kTaskBench;                                               // open data
-constexpr unsigned kTexts = kOpens | kTaskTokenize;                                            // read text
-constexpr unsigned kGradients = kTaskTrain | kTaskGrad | kTaskCompare;                         // differentiate
-constexpr unsigned kSynthetic = kTaskBench | kTaskPlan;                                        // make samples up
-constexpr unsigned kSteps = kTaskTrain | kSynthetic;                                           // update, or plan to
-constexpr unsigned kSurgery = kGradients | kSynthetic | kTaskInspect | kTaskExport;            // change the structure
-constexpr unsigned kLabels = kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare;                // weigh labels
+constexpr unsigned kRuns = kTaskTrain | kTaskEval | kTaskPredict | kTaskGrad | kTaskCompare;  // run on data
+constexpr unsigned kReads = kRuns | kTaskGraph;                                               // read data
+constexpr unsigned kOpens = kReads | kTaskBench;                                              // open data
+constexpr unsigned kTexts = kOpens | kTaskTokenize;                                           // read text
+constexpr unsigned kGradients = kTaskTrain | kTaskGrad | kTaskCompare | kTaskGraph;           // differentiate
+constexpr unsigned kSynthetic = kTaskBench | kTaskPlan;                                       // make samples up
+constexpr unsigned kSteps = kTaskTrain | kSynthetic;                                          // update, or plan to
+constexpr unsigned kRules = kSteps | kTaskGraph;                                              // have an update rule
+constexpr unsigned kSurgery = kGradients | kSynthetic | kTaskInspect | kTaskExport;           // change the structure
+constexpr unsigned kLabels = kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare | kTaskGraph;  // weigh labels
 
 // One field a row: group, name, tasks, member, placeholder, help, traits.
 // clang-format off
@@ -36,6 +38,13 @@ constexpr ConfigField kFields[] = {
      {.choices = "auto|last|ema|best", .on_resume = kFree}},
     {"model", "checkpoint", kTaskExport, &C::checkpoint, "PATH",
      "Checkpoint, or folder of a run, whose weights replace the model's"},
+    {"model", "gradient_graph", kTaskExport, &C::gradient_graph, "FILE",
+     "Writes loss and gradients as one ONNX model for other runtimes"},
+    {"model", "training_graph", kTaskExport, &C::training_graph, "FILE",
+     "Writes a training step as one ONNX model for other runtimes: from samples, labels, weights, moments and learning "
+     "rate to loss, new weights and new moments"},
+    {"model", "input_gradients", kTaskGrad | kTaskGraph, &C::input_gradients, "",
+     "Computes the gradients of the model's float inputs, too"},
     {"model", "init_from", kTaskTrain, &C::init_from, "CHECKPOINT",
      "Starts from the weights of a checkpoint, or of the newest one of a run, with a new optimizer"},
     {"model", "loss", kReads | kTaskInspect | kSynthetic, &C::loss, "NAME",
@@ -99,7 +108,7 @@ constexpr ConfigField kFields[] = {
      "Tokens of a batch, padding included, in place of `batch_size`, which becomes an upper limit: batches hold "
      "samples of similar length, many short ones or few long ones",
      {.min = 1, .max = 1e12, .otherwise = "none"}},
-    {"data", "class_map", kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare, &C::class_map, "FILE",
+    {"data", "class_map", kLabels, &C::class_map, "FILE",
      "Order of the classes: a name per line, or name,index (default: as in training, in the model, else sorted)"},
     {"data", "header", kTexts, &C::header, "WHETHER",
      "Whether the first line of a CSV file names the columns", {.choices = "auto|yes|no"}},
@@ -114,19 +123,19 @@ constexpr ConfigField kFields[] = {
      "its standard deviation"},
     {"data", "scale_targets", kTaskTrain, &C::scale_targets, "",
      "Trains a regression on standardized targets; the last layer of the exported model predicts in the original unit"},
-    {"data", "on_bad_sample", kReads | kTaskTokenize, &C::on_bad_sample, "WHAT",
+    {"data", "on_bad_sample", kRuns | kTaskTokenize, &C::on_bad_sample, "WHAT",
      "A sample that cannot be read or used (NaN, a label or index out of range). abort: ends the run; skip: leaves it "
      "out, and says how many", {.choices = "abort|skip"}},
-    {"data", "normalize", kOpens, &C::normalize, "HOW",
+    {"data", "normalize", kRuns | kTaskBench, &C::normalize, "HOW",
      "Normalization of 8-bit pixels. unit: 0–1; raw: 0–255; imagenet; MEAN/STD per channel on 0–1: 0.1307/0.3081",
      {.otherwise = "unit"}},
     {"data", "image_size", kOpens, &C::image_size, "N|HxW",
      "Height and width of the samples that files of pictures become, where the model leaves them open",
      {.otherwise = "pictures keep their sizes, where the model takes several"}},
-    {"data", "resize", kOpens, &C::resize, "HOW",
+    {"data", "resize", kRuns | kTaskBench, &C::resize, "HOW",
      "How a picture of other proportions fills a sample. crop: cuts the sides off; stretch: changes the proportions; "
      "pad: adds black bars", {.choices = "stretch|crop|pad", .otherwise = "crop"}},
-    {"data", "channel_order", kOpens, &C::channel_order, "ORDER",
+    {"data", "channel_order", kRuns | kTaskBench, &C::channel_order, "ORDER",
      "Order of the color channels that the model takes from files of pictures",
      {.choices = "rgb|bgr", .otherwise = "rgb"}},
     {"data", "augment", kTaskTrain | kTaskBench, &C::augment, "HOW[,…]",
@@ -158,7 +167,8 @@ constexpr ConfigField kFields[] = {
 
     {"step", "batch_size", kReads | kSynthetic, &C::batch_size, "N",
      "Global batch: samples per update (train, plan, bench) or run (eval, predict); samples in all: grad (default "
-     "all), compare (default 8; with `reference` all)", {.min = 1, .max = kBatchLimit, .otherwise = "32"}},
+     "all), compare (default 8; with `reference` all); the one size that a graph takes: export (default: any)",
+     {.min = 1, .max = kBatchLimit, .otherwise = "32"}},
     {"step", "micro_batch_size", kSteps | kTaskGrad, &C::micro_batch_size, "N|auto",
      "Samples per forward and backward pass (default: the global batch); auto: as many as fit the memory",
      {.min = 1, .max = kBatchLimit, .word = "auto", .word_value = C::kAuto, .on_resume = kChanges}},
@@ -181,18 +191,18 @@ constexpr ConfigField kFields[] = {
     {"step", "memory_budget", kSteps, &C::memory_budget, "BYTES",
      "Memory that training may use in all: 900MiB, 2GiB (default: what is free)",
      {.min = 1, .unit = Unit::kBytes, .on_resume = kFree}},
-    {"step", "max_grad_norm", kSteps, &C::max_grad_norm, "X",
+    {"step", "max_grad_norm", kRules, &C::max_grad_norm, "X",
      "Clips gradients to this global norm; 0: off (default where `clip_value` or `agc` is set)",
      {.min = 0, .otherwise = "1", .on_resume = kChanges}},
-    {"step", "clip_value", kSteps, &C::clip_value, "X", "Clips each element of a gradient to ±X; 0: off",
+    {"step", "clip_value", kRules, &C::clip_value, "X", "Clips each element of a gradient to ±X; 0: off",
      {.min = 0, .on_resume = kChanges}},
-    {"step", "agc", kSteps, &C::agc, "RATIO",
+    {"step", "agc", kRules, &C::agc, "RATIO",
      "Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0: "
      "off", {.min = 0, .on_resume = kChanges}},
-    {"step", "optimizer", kSteps, &C::optimizer, "NAME",
+    {"step", "optimizer", kRules, &C::optimizer, "NAME",
      "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars or adafactor",
      {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor"}},
-    {"step", "lr", kTaskTrain, &C::lr, "[GLOB=]X",
+    {"step", "lr", kTaskTrain | kTaskGraph, &C::lr, "[GLOB=]X",
      "Learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a pre-trained transformer, "
      "ten times that for its new head, and in long runs of sgd by `lr_find`; GLOB=X: of the weights that match; "
      "repeatable",
@@ -201,22 +211,23 @@ constexpr ConfigField kFields[] = {
      "Finds the learning rate by a range test: some hundred updates on a copy of the model, at rates that rise from "
      "1e-6 to 10 times the usual ones; takes the rate where the loss falls fastest",
      {.transient = true, .decides = true, .on_resume = kFree}},
-    {"step", "momentum", kTaskTrain, &C::momentum, "X",
+    {"step", "momentum", kTaskTrain | kTaskGraph, &C::momentum, "X",
      "Momentum of sgd, rmsprop and lars; auto: 0, for lars 0.9",
      {.min = 0, .below = 1, .word = "auto", .word_value = -1, .on_resume = kChanges}},
-    {"step", "dampening", kTaskTrain, &C::dampening, "X", "Dampening of the momentum of sgd",
+    {"step", "dampening", kTaskTrain | kTaskGraph, &C::dampening, "X", "Dampening of the momentum of sgd",
      {.min = 0, .max = 1, .on_resume = kChanges}},
-    {"step", "nesterov", kTaskTrain, &C::nesterov, "", "Nesterov momentum for sgd", {.on_resume = kChanges}},
-    {"step", "betas", kTaskTrain, &C::betas, "A,B",
+    {"step", "nesterov", kTaskTrain | kTaskGraph, &C::nesterov, "", "Nesterov momentum for sgd",
+     {.on_resume = kChanges}},
+    {"step", "betas", kTaskTrain | kTaskGraph, &C::betas, "A,B",
      "Decay rates of the moment estimates of adam, adamw, lamb and lion; rmsprop uses the second; auto: 0.9,0.999, "
      "for lion and rmsprop 0.9,0.99", {.min = 0, .below = 1, .word = "auto", .on_resume = kChanges}},
-    {"step", "eps", kTaskTrain, &C::eps, "X",
+    {"step", "eps", kTaskTrain | kTaskGraph, &C::eps, "X",
      "Epsilon in the denominator of the update; auto: 1e-8, for adagrad 1e-10, for lamb 1e-6",
      {.min = 0, .word = "auto", .word_value = -1, .on_resume = kChanges}},
-    {"step", "weight_decay", kSteps, &C::weight_decay, "X",
+    {"step", "weight_decay", kRules, &C::weight_decay, "X",
      "Weight decay: decoupled for adamw, lion, lamb and adafactor; L2 for the others",
      {.min = 0, .on_resume = kChanges}},
-    {"step", "no_decay", kTaskTrain, &C::no_decay, "auto|none|GLOB",
+    {"step", "no_decay", kTaskTrain | kTaskGraph, &C::no_decay, "auto|none|GLOB",
      "Weights without weight decay. auto: rank ≤ 1 and names that end in bias; none; or a glob of weights",
      {.on_resume = kChanges}},
     {"step", "lr_scale", kTaskTrain, &C::lr_scale, "HOW",
@@ -224,10 +235,10 @@ constexpr ConfigField kFields[] = {
      "and lars, sqrt for the others)", {.choices = "none|linear|sqrt|auto", .on_resume = kChanges}},
     {"step", "lr_scale_base", kTaskTrain, &C::lr_scale_base, "N",
      "Batch size that `lr` is meant for", {.min = 1, .max = kBatchLimit, .on_resume = kChanges}},
-    {"step", "layer_lr_decay", kTaskTrain, &C::layer_lr_decay, "D",
+    {"step", "layer_lr_decay", kTaskTrain | kTaskGraph, &C::layer_lr_decay, "D",
      "Multiplies each layer's learning rate by D relative to the next layer (layer-wise decay)",
      {.min = 1e-6, .max = 1, .on_resume = kChanges}},
-    {"step", "ema_decay", kTaskTrain, &C::ema_decay, "D",
+    {"step", "ema_decay", kTaskTrain | kTaskGraph, &C::ema_decay, "D",
      "Keeps an exponential moving average of the weights, e = D·e + (1 − D)·w after each update, and evaluates it; 0: "
      "off", {.min = 0, .below = 1}},
     {"step", "lr_scheduler", kTaskTrain, &C::lr_scheduler, "NAME[:OPTIONS]",
@@ -255,9 +266,9 @@ constexpr ConfigField kFields[] = {
 
     {"run", "backend", kSteps | kTaskInspect | kTaskEval | kTaskPredict | kTaskGrad, &C::backend, "NAME",
      "auto (torch where there is a GPU, else cpu), cpu or torch", {.choices = "auto|cpu|torch", .on_resume = kChanges}},
-    {"run", "device", kReads | kSynthetic, &C::device, "NAME",
+    {"run", "device", kRuns | kSynthetic, &C::device, "NAME",
      "auto, cpu or cuda:N (experimental, not yet run on a GPU)", {.on_resume = kChanges}},
-    {"run", "threads", kReads | kSynthetic | kTaskTokenize, &C::threads, "N",
+    {"run", "threads", kRuns | kSynthetic | kTaskTokenize, &C::threads, "N",
      "CPU threads (default: what affinity, cgroup and OMP_NUM_THREADS allow, fewer for a small model)",
      {.min = 1, .max = 4096, .on_resume = kChanges}},
     {"run", "log_every", kTaskTrain, &C::log_every, "INTERVAL",

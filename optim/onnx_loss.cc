@@ -257,18 +257,27 @@ absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::
   return loss.weighted ? Reshape(result, {1}) : result;
 }
 
-absl::StatusOr<Graph> BuildOnnxLossWeight(const OnnxLoss& loss, int64_t samples) {
+absl::StatusOr<Val> AppendOnnxLossWeight(Builder& b, const OnnxLoss& loss, int64_t samples) {
   ASSIGN_OR_RETURN(const ImportedModel imported, ImportLoss(loss, samples));
-  Graph graph;
-  Builder b(&graph);
   std::map<std::string, Val> inputs;
   for (const OnnxLossInput& input : loss.inputs) {
     Type type = input.type;
     if (!type.shape.empty()) type.shape[0] = samples;
-    inputs[input.name] = input.prediction ? b.Constant(HostTensor(type)) : b.Input(InputKind::kFeed, input.feed, type);
+    const GraphInput* feed = b.graph().FindInput(input.feed);
+    inputs[input.name] = input.prediction  ? b.Constant(HostTensor(type))
+                         : feed != nullptr ? b.Wrap(feed->value)
+                                           : b.Input(InputKind::kFeed, input.feed, type);
   }
-  graph.AddOutput(kWeight, Splice(b, imported, inputs).at(imported.graph.FindOutput(kWeight)->value).id());
+  const Val weight = Splice(b, imported, inputs).at(imported.graph.FindOutput(kWeight)->value);
   RETURN_IF_ERROR(b.status());
+  return weight;
+}
+
+absl::StatusOr<Graph> BuildOnnxLossWeight(const OnnxLoss& loss, int64_t samples) {
+  Graph graph;
+  Builder b(&graph);
+  ASSIGN_OR_RETURN(const Val weight, AppendOnnxLossWeight(b, loss, samples));
+  graph.AddOutput(kWeight, weight.id());
   return graph;
 }
 

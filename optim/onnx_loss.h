@@ -50,7 +50,9 @@ absl::StatusOr<LossTerm> ChooseOnnxTerm(const ImportedModel& model, const LossSp
 absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::map<std::string, Val>& feeds,
                                    int64_t batch);
 
-// Builds a graph of the weight alone; its inputs are named as OnnxLossInput::feed.
+// Appends the weight alone, of a loss that has one. Reads the inputs named OnnxLossInput::feed; adds missing ones.
+absl::StatusOr<Val> AppendOnnxLossWeight(Builder& b, const OnnxLoss& loss, int64_t samples);
+// Builds a graph of that.
 absl::StatusOr<Graph> BuildOnnxLossWeight(const OnnxLoss& loss, int64_t samples);
 
 }  // namespace onnxtrain

@@ -7,6 +7,7 @@
 #include "frontend/passes/differentiate.h"
 #include "frontend/passes/pass.h"
 #include "optim/clip.h"
+#include "optim/loss_denominator.h"
 #include "optim/lr_schedule.h"
 #include "optim/rules/rule.h"
 
@@ -72,6 +73,7 @@ void AccumulateLosses(Builder& b, const LossValues& loss, bool first) {
 
 struct Backward {
   LossValues loss;
+  Val mean;                                            // of a standalone graph: Σ sum/W over the terms
   std::vector<std::pair<std::string, Val>> gradients;  // of every trained parameter, in graph order, then of `feeds`
 };
 
@@ -81,9 +83,22 @@ Val FindOrAddState(Builder& b, const std::string& name, Type type) {
   return input != nullptr ? b.Wrap(input->value) : b.Input(InputKind::kState, name, std::move(type));
 }
 
-// Appends loss and backward pass, the one to these feeds included.
+struct BackwardOptions {
+  bool scaled = false;         // by kLossScale
+  bool standalone = false;     // count targets; else 1/W is fed
+  std::vector<ValueId> feeds;  // whose gradients are wanted, too
+};
+
+// Returns factor/W of a term.
+absl::StatusOr<Val> InverseDenominator(Builder& b, const LossChoice& choice, const LossSpec& spec, int64_t batch,
+                                       size_t term, bool standalone, const Type& type) {
+  if (standalone) return AppendInverseDenominator(b, choice.terms[term], spec, batch, type.dtype);
+  return b.Input(InputKind::kFeed, TermName(kInverseDenominatorFeed, term), type);
+}
+
+// Appends loss and backward pass.
 absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, const LossSpec& spec, int64_t batch,
-                                        bool scaled, const std::vector<ValueId>& feeds) {
+                                        const BackwardOptions& options) {
   Graph& graph = b.graph();
   Backward backward;
   ASSIGN_OR_RETURN(backward.loss, AttachLoss(&graph, choice, spec, batch));
@@ -92,14 +107,16 @@ absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, co
   std::vector<Seed> seeds;
   for (size_t i = 0; i < backward.loss.loss_sums.size(); ++i) {
     const ValueId sum = backward.loss.loss_sums[i];
-    const Val inverse_denominator = b.Input(InputKind::kFeed, TermName(kInverseDenominatorFeed, i), graph.type(sum));
-    seeds.push_back(
-        {sum, (scaled ? inverse_denominator * FindOrAddState(b, device_scalar::kLossScale, inverse_denominator.type())
-                      : inverse_denominator)
-                  .id()});
+    ASSIGN_OR_RETURN(const Val inverse,
+                     InverseDenominator(b, choice, spec, batch, i, options.standalone, graph.type(sum)));
+    const Val seed = options.scaled ? inverse * FindOrAddState(b, device_scalar::kLossScale, inverse.type()) : inverse;
+    seeds.push_back({sum, seed.id()});
+    if (!options.standalone) continue;
+    const Val mean = b.Wrap(sum) * inverse;
+    backward.mean = backward.mean ? backward.mean + mean : mean;
   }
   std::vector<ValueId> inputs = TrainedInputs(graph);
-  inputs.insert(inputs.end(), feeds.begin(), feeds.end());
+  inputs.insert(inputs.end(), options.feeds.begin(), options.feeds.end());
   ASSIGN_OR_RETURN(const auto gradients, Differentiate(&graph, seeds, inputs));
   RETURN_IF_ERROR(VerifyResult("differentiate", graph));
   for (ValueId input : inputs) {
@@ -118,7 +135,8 @@ absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& c
   graph.ClearOutputs();
   Builder b(&graph);
   const std::vector<ValueId> feeds = options.input_gradients ? FloatFeeds(graph) : std::vector<ValueId>();
-  ASSIGN_OR_RETURN(const Backward backward, AppendBackward(b, choice, loss, batch, options.scaled, feeds));
+  ASSIGN_OR_RETURN(const Backward backward,
+                   AppendBackward(b, choice, loss, batch, {.scaled = options.scaled, .feeds = feeds}));
   b.set_source("accumulate");
   AccumulateLosses(b, backward.loss, options.first);
   const size_t trained = backward.gradients.size() - feeds.size();
@@ -185,8 +203,17 @@ class UpdateBuilder {
 
   void Update(const std::vector<UpdateTarget>& targets) {
     Schedule();
-    GradientNorm(targets);
-    for (const UpdateTarget& target : targets) AppendUpdate(target);
+    UpdateAtRate(targets);
+  }
+
+  // With kRateFeed and kStep; outputs what follows from the gradients.
+  void UpdateStandalone(const std::vector<UpdateTarget>& targets) {
+    applied_ = Counter(kStep);
+    step_ = Cast(applied_, spec_.dtype);
+    rate_ = b_.Input(InputKind::kFeed, kRateFeed, {spec_.dtype, {}});
+    UpdateAtRate(targets);
+    graph_.AddOutput("$grad_norm", norm_.id());
+    Store(kStep, applied_ + Cast(finite_, DType::kInt64), applied_);
   }
 
   // Adds the losses and correct predictions of the global batch to the sums of the report.
@@ -211,6 +238,11 @@ class UpdateBuilder {
   void Store(const std::string& name, Val value, Val into) { graph_.AddOutput(name, value.id(), into.id()); }
 
  private:
+  void UpdateAtRate(const std::vector<UpdateTarget>& targets) {
+    GradientNorm(targets);
+    for (const UpdateTarget& target : targets) AppendUpdate(target);
+  }
+
   Val Counter(const char* name) { return State(name, {DType::kInt64, {}}); }
 
   void AdjustLossScale() {
@@ -347,22 +379,62 @@ Graph BuildSwap(DType dtype, const std::vector<FlatGroup>& groups) {
   return graph;
 }
 
+namespace {
+
+std::vector<UpdateTarget> ListTargets(Builder& b, const Backward& backward,
+                                      const std::map<std::string, UpdateRule>& rules) {
+  std::vector<UpdateTarget> targets;
+  for (const auto& [name, gradient] : backward.gradients) {
+    const Val param = b.Wrap(b.graph().FindInput(name)->value);
+    targets.push_back({name, "$updated:" + name, param, gradient, rules.at(name)});
+  }
+  return targets;
+}
+
+}  // namespace
+
 absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
                                 int64_t batch, const UpdateSpec& spec, const std::map<std::string, UpdateRule>& rules) {
   Graph graph = model.graph;
   graph.ClearOutputs();
   UpdateBuilder u(spec, &graph);
   ASSIGN_OR_RETURN(const Backward backward,
-                   AppendBackward(u.b(), choice, loss, batch, spec.loss_scale.has_value(), {}));
-  std::vector<UpdateTarget> targets;
-  for (const auto& [name, gradient] : backward.gradients) {
-    const Val param = u.b().Wrap(graph.FindInput(name)->value);
-    targets.push_back({name, "$updated:" + name, param, gradient, rules.at(name)});
-  }
-  u.Update(targets);
+                   AppendBackward(u.b(), choice, loss, batch, {.scaled = spec.loss_scale.has_value()}));
+  u.Update(ListTargets(u.b(), backward, rules));
   std::vector<Val> losses;
   for (ValueId sum : backward.loss.loss_sums) losses.push_back(u.b().Wrap(sum));
   u.Count(losses, u.b().Wrap(backward.loss.correct));
+  AddStateOutputs(graph, model.graph, model.state_updates, false);
+  RETURN_IF_ERROR(u.b().status());
+  return graph;
+}
+
+absl::StatusOr<Graph> BuildGradientGraph(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
+                                         int64_t batch, bool input_gradients) {
+  Graph graph = model.graph;
+  graph.ClearOutputs();
+  Builder b(&graph);
+  BackwardOptions options{.standalone = true};
+  if (input_gradients) options.feeds = FloatFeeds(graph);
+  ASSIGN_OR_RETURN(const Backward backward, AppendBackward(b, choice, loss, batch, options));
+  graph.AddOutput("loss", backward.mean.id());
+  for (const auto& [name, gradient] : backward.gradients) graph.AddOutput(name + "_grad", gradient.id());
+  for (const std::string& name : model.outputs) {
+    if (graph.FindOutput(name) == nullptr) graph.AddOutput(name, model.graph.FindOutput(name)->value);
+  }
+  RETURN_IF_ERROR(b.status());
+  return graph;
+}
+
+absl::StatusOr<Graph> BuildUpdateGraph(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
+                                       int64_t batch, const UpdateSpec& spec,
+                                       const std::map<std::string, UpdateRule>& rules) {
+  Graph graph = model.graph;
+  graph.ClearOutputs();
+  UpdateBuilder u(spec, &graph);
+  ASSIGN_OR_RETURN(const Backward backward, AppendBackward(u.b(), choice, loss, batch, {.standalone = true}));
+  graph.AddOutput("loss", backward.mean.id());
+  u.UpdateStandalone(ListTargets(u.b(), backward, rules));
   AddStateOutputs(graph, model.graph, model.state_updates, false);
   RETURN_IF_ERROR(u.b().status());
   return graph;

@@ -103,6 +103,24 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
 // Exchanges the groups' weights with their averages.
 Graph BuildSwap(DType dtype, const std::vector<FlatGroup>& groups);
 
+// --- Graphs that other runtimes run. They count the targets of the batch by themselves and output "loss", its mean.
+
+// Outputs besides: the gradient of every trained weight, and of float inputs if asked for, as NAME_grad; the model's
+// outputs.
+absl::StatusOr<Graph> BuildGradientGraph(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
+                                         int64_t batch, bool input_gradients);
+
+inline constexpr char kRateFeed[] = "$learning_rate";  // scalar
+inline constexpr char kStep[] = "$step";               // i64: updates applied before
+
+// Outputs besides: weights, moments, statistics and kStep after the update, and $grad_norm. Moments are named as in
+// BuildStep. A batch whose gradient is not finite changes statistics alone. Reads neither `schedule` nor `loss_scale`.
+absl::StatusOr<Graph> BuildUpdateGraph(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
+                                       int64_t batch, const UpdateSpec& spec,
+                                       const std::map<std::string, UpdateRule>& rules);
+
+// --- Programs of a session again.
+
 // Runs the rule on each parameter; moments are inputs MomentName(STATE, PARAMETER).
 absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
                                 int64_t batch, const UpdateSpec& spec, const std::map<std::string, UpdateRule>& rules);

@@ -23,7 +23,7 @@ class GraphWriter {
     model_.set_ir_version(kIrVersion);
     model_.set_producer_name("onnxtrain");
     model_.add_opset_import()->set_version(kSpelledOpset);
-    model_.mutable_graph()->set_name("gradient_graph");
+    model_.mutable_graph()->set_name("onnxtrain");
   }
 
   absl::StatusOr<std::string> Write(const std::map<std::string, HostTensor>& values) {
@@ -49,7 +49,7 @@ class GraphWriter {
     ASSIGN_OR_RETURN(const std::string name, PublicName(input.name));
     speller_.SetName(input.value, name);
     const auto value = values.find(input.name);
-    const bool fed = input.kind == InputKind::kFeed || input.kind == InputKind::kParameter;
+    const bool fed = input.kind != InputKind::kFrozen && input.kind != InputKind::kDerived;
     if (fed) Describe(name, input.value, model_.mutable_graph()->add_input());
     if (value != values.end()) {
       AddInitializer(name, value->second.CastTo(graph_.type(input.value).dtype), &model_);
@@ -60,7 +60,8 @@ class GraphWriter {
   }
 
   absl::Status AddOutput(const GraphOutput& output) {
-    ASSIGN_OR_RETURN(const std::string name, PublicName(output.name));
+    const bool updates = output.into != kNoValue;
+    ASSIGN_OR_RETURN(const std::string name, PublicName(updates ? speller_.Name(output.into) + "_new" : output.name));
     speller_.OpTo({name}, "Identity", {speller_.Name(output.value)});
     Describe(name, output.value, model_.mutable_graph()->add_output());
     return absl::OkStatus();

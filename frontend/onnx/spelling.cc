@@ -42,15 +42,29 @@ absl::Status SpellPRelu(Speller& s, const Node& node) {
   return absl::OkStatus();
 }
 
+// Kahan's corrections: u = 1 + x loses the low digits of x, and log(u)/(u − 1) at the rounded u is exact. Denominators
+// are 1 where the quotient is not used, so that gradients stay finite.
 absl::Status SpellLog1p(Speller& s, const Node& node) {
+  const std::string x = s.Name(node.inputs[0]);
   const std::string one = s.Constant(HostTensor::Scalar(s.graph().type(node.inputs[0]).dtype, 1));
-  s.OpTo({Output(s, node)}, "Log", {s.Op("Add", {s.Name(node.inputs[0]), one})});
+  const std::string u = s.Op("Add", {x, one}), log = s.Op("Log", {u});
+  const std::string tiny = s.Op("Equal", {u, one});
+  const std::string taken = s.Op("Where", {tiny, one, s.Op("Sub", {u, one})});
+  const std::string corrected = s.Op("Mul", {log, s.Op("Div", {x, taken})});
+  const std::string large = s.Op("Where", {s.Op("Greater", {x, one}), log, corrected});
+  s.OpTo({Output(s, node)}, "Where", {tiny, x, large});
   return absl::OkStatus();
 }
 
 absl::Status SpellExpm1(Speller& s, const Node& node) {
-  const std::string one = s.Constant(HostTensor::Scalar(s.graph().type(node.inputs[0]).dtype, 1));
-  s.OpTo({Output(s, node)}, "Sub", {s.Op("Exp", {s.Name(node.inputs[0])}), one});
+  const DType dtype = s.graph().type(node.inputs[0]).dtype;
+  const std::string x = s.Name(node.inputs[0]), one = s.Constant(HostTensor::Scalar(dtype, 1));
+  const std::string u = s.Op("Exp", {x}), minus = s.Op("Sub", {u, one});
+  const std::string tiny = s.Op("Equal", {u, one});
+  const std::string far = s.Op("Greater", {s.Op("Abs", {x}), s.Constant(HostTensor::Scalar(dtype, 0.5))});
+  const std::string taken = s.Op("Where", {s.Op("Or", {tiny, far}), one, s.Op("Log", {u})});
+  const std::string corrected = s.Op("Mul", {minus, s.Op("Div", {x, taken})});
+  s.OpTo({Output(s, node)}, "Where", {tiny, x, s.Op("Where", {far, minus, corrected})});
   return absl::OkStatus();
 }
 

@@ -116,6 +116,8 @@ bool ComparesEvaluations(const TrainConfig& c) {
          c.export_weights == "best";
 }
 
+}  // namespace
+
 RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const LossChoice& loss) {
   const auto ops = data.model->op_histogram();
   return {.has_data = !data.synthetic,
@@ -137,6 +139,8 @@ RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const
           .fp16 = config.mixed_precision == "fp16",
           .compares_evals = ComparesEvaluations(config)};
 }
+
+namespace {
 
 // Whatever compares evaluations needs some, and one of their metrics. Sets options->monitor and what depends on it.
 absl::Status SetMonitor(const TrainConfig& config, const LossChoice& loss, bool has_eval, TrainOptions* options) {

@@ -50,6 +50,8 @@ struct TrainingData {
 absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
                                               int64_t global_batch);
 
+RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const LossChoice& loss);
+
 // Stage 2: updates and intervals of the loop.
 StepPlan PlanSteps(const TrainConfig& config, const TrainingData& data, int64_t global_batch,
                    const TokenBudget& tokens = {});

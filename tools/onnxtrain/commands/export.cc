@@ -1,12 +1,17 @@
-// onnxtrain export: writes a model with weights from elsewhere, another head or re-initialized weights, untrained.
+// onnxtrain export: writes a model with weights from elsewhere, another head or re-initialized weights, untrained, or
+// graphs of its training for other runtimes.
 #include "frontend/onnx/export.h"
 
 #include "frontend/base/status.h"
 #include "frontend/data/formats/npz.h"
+#include "frontend/data/source.h"
+#include "optim/auto/export_graphs.h"
 #include "optim/auto/surgery.h"
 #include "optim/checkpoint/resume.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
+#include "tools/onnxtrain/report/exported_graphs.h"
+#include "tools/onnxtrain/report/output_folder.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {
@@ -68,9 +73,36 @@ absl::StatusOr<Weights> LoadSpecifiedWeights(const TrainConfig& config, const On
   return weights;
 }
 
+// Fields of graphs alone.
+absl::Status CheckModelFields(const TrainConfig& config) {
+  for (const ConfigField& field : ConfigFields()) {
+    if ((field.tasks & kTaskExport) == 0 && (field.tasks & kTaskGraph) != 0 && IsSpecified(config, field.name))
+      return Invalid("`", field.name, "`: has no effect on a model (`gradient_graph`, `training_graph`)");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> WriteGraphs(const TrainConfig& config) {
+  if (!config.out.empty()) return Invalid("`out`: has no effect beside `gradient_graph` and `training_graph`");
+  std::vector<std::string> inputs = {config.model, config.weights};
+  if (!config.data.empty()) inputs.push_back(SourcePath(config.data));
+  for (const std::string& graph : {config.gradient_graph, config.training_graph}) {
+    if (!graph.empty()) RETURN_IF_ERROR(CheckNotInput(graph, inputs));
+    inputs.push_back(graph);
+  }
+  ASSIGN_OR_RETURN(const auto model, LoadModel(config));
+  ASSIGN_OR_RETURN(const Weights weights, LoadSpecifiedWeights(config, *model));
+  ASSIGN_OR_RETURN(const ExportedGraphs exported, ExportGraphs(config, weights));
+  for (const std::string& note : exported.notes) LogInfo(config, note);
+  RETURN_IF_ERROR(Print(DescribeGraphs(exported)));
+  return kDone;
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunExport(const TrainConfig& config) {
+  if (!config.gradient_graph.empty() || !config.training_graph.empty()) return WriteGraphs(config);
+  RETURN_IF_ERROR(CheckModelFields(config));
   ASSIGN_OR_RETURN(const std::string out, OutputFile(config, "y.onnx"));
   ASSIGN_OR_RETURN(auto model, LoadModel(config));
   if (config.weights.empty() && config.checkpoint.empty() && !HasSurgery(config))

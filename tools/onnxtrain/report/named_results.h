@@ -8,7 +8,7 @@ namespace onnxtrain::cli {
 
 inline constexpr char kGradPrefix[] = "grad:";
 
-// "loss", then the model's outputs by name, then "grad:WEIGHT" for each gradient. An output whose
+// "loss", then the model's outputs by name, then "grad:WEIGHT" or "grad:INPUT" for each gradient. An output whose
 // name clashes with one of the others is "output:NAME".
 NamedArrays NamedResults(const GradientResult& result);
 

@@ -1,0 +1,161 @@
+#include "optim/auto/export_graphs.h"
+
+#include <utility>
+
+#include "frontend/base/atomic_file.h"
+#include "frontend/base/status.h"
+#include "frontend/onnx/free_batch.h"
+#include "frontend/onnx/graph_writer.h"
+#include "optim/auto/effects.h"
+#include "optim/auto/model_setup.h"
+#include "optim/auto/session_setup.h"
+#include "optim/auto/training_run.h"
+#include "optim/clip.h"
+#include "optim/rules/rule.h"
+#include "optim/telemetry/format.h"
+#include "optim/training_graph.h"
+
+namespace onnxtrain {
+namespace {
+
+using Values = std::map<std::string, HostTensor>;
+
+constexpr int64_t kSampleBatches[] = {6, 10, 15};  // that a graph for any batch is made from
+
+// Fields of the update that a gradient graph does not have.
+absl::Status CheckUpdateFields(const TrainConfig& config) {
+  if (!config.training_graph.empty()) return absl::OkStatus();
+  for (const ConfigField& field : ConfigFields()) {
+    const bool updates = (field.tasks & kTaskGraph) != 0 && (field.tasks & kTaskGrad) == 0;
+    if (updates && IsSpecified(config, field.name))
+      return Invalid("`", field.name, "`: has no effect on a graph of gradients (`training_graph`)");
+  }
+  return absl::OkStatus();
+}
+
+class GraphExporter {
+ public:
+  GraphExporter(const TrainConfig& config, TrainingData data, const Values& weights)
+      : config_(config), data_(std::move(data)), weights_(weights), models_(data_.model) {}
+
+  // Prepares for the batch that graphs have where they take no other.
+  absl::Status Prepare(ExportedGraphs* exported) {
+    const int64_t batch = GlobalBatchSize(config_, *data_.model);
+    const BoundData& bound = data_.train.bound;
+    ASSIGN_OR_RETURN(options_, MakeSessionOptions(config_, *data_.model, bound, data_.loss, batch));
+    ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(models_, bound, &options_, true));
+    RETURN_IF_ERROR(CheckEffects(config_, MakeRunFacts(config_, data_, look.loss)));
+    if (options_.fixed_batch == 0 && look.model.exported_batch > 1 && config_.batch_size == 0)
+      options_.fixed_batch = options_.micro_batch = look.model.exported_batch;
+    if (options_.fixed_batch != 0 && config_.batch_size != 0 && config_.batch_size != options_.fixed_batch)
+      return Invalid("`batch_size` ", config_.batch_size, ": ", DescribeFixedBatch(options_.fixed_batch));
+    exported->notes = data_.train.bound.notes;
+    exported->notes.insert(exported->notes.end(), data_.surgery.begin(), data_.surgery.end());
+    exported->notes.push_back(look.loss.explanation);
+    return config_.training_graph.empty() ? absl::OkStatus() : ChooseUpdate(look, exported);
+  }
+
+  absl::Status Write(const std::string& path, bool updates, ExportedGraphs* exported) {
+    ExportedGraph graph{.path = path, .updates = updates};
+    std::string bytes;
+    if (config_.batch_size == 0 && options_.fixed_batch == 0) {
+      auto free = SerializeForAnyBatch(updates);
+      if (free.ok()) bytes = *std::move(free);
+      if (!free.ok() && !absl::IsInvalidArgument(free.status())) return free.status();
+      graph.why = ToStd(free.status().message());
+    }
+    if (options_.fixed_batch != 0) graph.why = DescribeFixedBatch(options_.fixed_batch);
+    if (bytes.empty()) {
+      graph.batch = options_.micro_batch;
+      ASSIGN_OR_RETURN(bytes, Serialize(updates, graph.batch));
+    }
+    ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+    RETURN_IF_ERROR(file.WriteAt(0, std::as_bytes(std::span(bytes))));
+    exported->graphs.push_back(std::move(graph));
+    return file.Commit();
+  }
+
+ private:
+  absl::Status ChooseUpdate(const PreparedModel& look, ExportedGraphs* exported) {
+    ASSIGN_OR_RETURN(const OptimizerChoice choice,
+                     ChooseOptimizer(config_, look, data_.fresh, options_.micro_batch, 0));
+    update_.optimizer = choice.spec;
+    update_.optimizer.output_axes = OutputAxes(look.model.graph);
+    ASSIGN_OR_RETURN(const auto groups, GroupWeights(choice.spec, look.weights));
+    for (const WeightGroup& group : groups) {
+      for (const WeightDecision* weight : group.members) rules_[weight->name] = group.rule;
+    }
+    if (rules_.empty()) return Invalid("nothing to train: no weight is trainable");
+    exported->notes.push_back(StrCat("learning rate ", FormatNumber(choice.spec.lr), choice.rate_text));
+    exported->notes.insert(exported->notes.end(), choice.rate_lines.begin(), choice.rate_lines.end());
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> Serialize(bool updates, int64_t batch) {
+    const PrepareOptions prepare = MakePrepareOptions(options_);
+    ASSIGN_OR_RETURN(const PreparedModel prepared, models_.Prepare(prepare, batch, true, true));
+    const LossSpec& loss = options_.loss;
+    auto graph = updates ? BuildUpdateGraph(prepared.model, prepared.loss, loss, batch, update_, rules_)
+                         : BuildGradientGraph(prepared.model, prepared.loss, loss, batch, config_.input_gradients);
+    if (!graph.ok()) return graph.status();
+    return SerializeGraph(*graph, Defaults(prepared.model, *graph));
+  }
+
+  absl::StatusOr<std::string> SerializeForAnyBatch(bool updates) {
+    std::vector<SizedModel> models;
+    for (const int64_t batch : kSampleBatches) {
+      ASSIGN_OR_RETURN(std::string bytes, Serialize(updates, batch));
+      models.push_back({batch, std::move(bytes)});
+    }
+    return FreeBatch(models);
+  }
+
+  // Weights by their names; averages begin as the weights, other state as zeros.
+  Values Defaults(const ImportedModel& model, const Graph& graph) const {
+    Values values;
+    for (const ImportedWeight& weight : model.weights) {
+      const auto other = weights_.find(weight.name);
+      values.emplace(weight.name, other == weights_.end() ? weight.value : other->second);
+    }
+    for (const GraphInput& input : graph.inputs()) {
+      if (input.kind != InputKind::kState || values.contains(input.name)) continue;
+      const std::string averages = MomentName(kAverage, "");
+      const bool average = input.name.starts_with(averages);
+      values.emplace(input.name,
+                     average ? values.at(input.name.substr(averages.size())) : HostTensor(graph.type(input.value)));
+    }
+    if (const GraphInput* rate = graph.FindInput(kRateFeed))
+      values.emplace(kRateFeed, HostTensor::Scalar(graph.type(rate->value).dtype, update_.optimizer.lr));
+    return values;
+  }
+
+  const TrainConfig& config_;
+  const TrainingData data_;
+  const Values& weights_;
+  PreparedModels models_;
+  SessionOptions options_;
+  UpdateSpec update_;
+  std::map<std::string, UpdateRule> rules_;
+};
+
+}  // namespace
+
+absl::StatusOr<ExportedGraphs> ExportGraphs(const TrainConfig& config, const Values& weights) {
+  RETURN_IF_ERROR(CheckUpdateFields(config));
+  if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
+  ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
+  const int64_t batch = GlobalBatchSize(config, *model);
+  ASSIGN_OR_RETURN(TrainingData data, LoadTrainingData(config, std::move(model), batch));
+  GraphExporter exporter(config, std::move(data), weights);
+  ExportedGraphs exported;
+  RETURN_IF_ERROR(exporter.Prepare(&exported));
+  for (const auto& [path, updates] :
+       {std::pair(config.gradient_graph, false), std::pair(config.training_graph, true)}) {
+    if (path.empty()) continue;
+    const absl::Status written = exporter.Write(path, updates, &exported);
+    RETURN_IF_ERROR(Annotate(written, StrCat(config.model, ": ", updates ? "training" : "gradient", " graph: ")));
+  }
+  return exported;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,31 @@
+// Writes graphs for other runtimes: config.gradient_graph and config.training_graph.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/host_tensor.h"
+#include "optim/config.h"
+
+namespace onnxtrain {
+
+struct ExportedGraph {
+  std::string path;
+  int64_t batch = 0;     // the only one that it takes; 0: any
+  std::string why;       // it takes no other batch; "" where batch_size says so
+  bool updates = false;  // a training graph
+};
+
+struct ExportedGraphs {
+  std::vector<ExportedGraph> graphs;
+  std::vector<std::string> notes;  // what was decided, for people
+};
+
+// Prepares the model as a training run of the configuration does. The files must not be inputs. `weights` are the
+// defaults of parameters, by name, in place of the model's.
+absl::StatusOr<ExportedGraphs> ExportGraphs(const TrainConfig& config,
+                                            const std::map<std::string, HostTensor>& weights);
+
+}  // namespace onnxtrain

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Trains with onnxtrain, and with its exported training graph in onnxruntime: losses and weights must agree.
+
+    training_graph.py TOOL MODEL DATA.npz [--steps N] [--batch-size B] [FLAGS OF TRAIN AND EXPORT …]
+
+Run by hand, with PyPI's numpy, onnx and onnxruntime. The inputs and the label of the graph are arrays of DATA.npz by
+the same names. Prints the largest difference of a loss, relative, and of a weight, relative to the largest element of
+its tensor, and fails above 1e-5.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+
+TOLERANCE = 1e-5
+
+
+def run(tool, *words):
+    done = subprocess.run([tool, *map(str, words)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, words))}: exit {done.returncode}: {done.stderr.strip()}")
+
+
+def open_graph(path):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def train_graph(path, data, steps, batch):
+    """Returns losses and state after the last step."""
+    session = open_graph(path)
+    outputs = [o.name for o in session.get_outputs()]
+    state, losses = {}, []
+    types = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int64)": np.int64}
+    kinds = {i.name: types.get(i.type) for i in session.get_inputs()}
+    samples = len(next(iter(data.values())))
+    per_epoch = -(-samples // batch)  # the last one of an epoch may be short
+    for step in range(steps):
+        first = step % per_epoch * batch
+        rows = slice(first, min(first + batch, samples))
+        feeds = {name: data[name][rows].astype(kind) for name, kind in kinds.items() if name in data}
+        results = dict(zip(outputs, session.run(None, {**feeds, **state})))
+        losses.append(float(results["loss"]))
+        state = {name.removesuffix("_new"): value for name, value in results.items() if name.endswith("_new")}
+    return losses, state
+
+
+def difference(got, want):
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    return float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-6)) if want.size else 0.0
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tool")
+    parser.add_argument("model")
+    parser.add_argument("data")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--batch-size", type=int, default=32)
+    args, flags = parser.parse_known_args()
+    data = dict(np.load(args.data))
+    with tempfile.TemporaryDirectory() as folder:
+        graph, out = pathlib.Path(folder, "t.onnx"), pathlib.Path(folder, "run")
+        run(args.tool, "export", "--model", args.model, "--data", args.data, "--training-graph", graph, *flags)
+        run(args.tool, "train", "--model", args.model, "--data", args.data, "--no-shuffle", "--max-steps", args.steps,
+            "--batch-size", args.batch_size, "--log-every", 1, "--backend", "cpu", "--out", out, *flags)
+        losses, state = train_graph(graph, data, args.steps, args.batch_size)
+        lines = [json.loads(line) for line in pathlib.Path(out, "metrics.jsonl").read_text().splitlines()]
+        want = [line["loss"] for line in lines if "loss" in line and "lr" in line]
+        model = onnx.load(pathlib.Path(out, "model.onnx"))
+    trained = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    compared = {name: difference(state.get(f"average:{name}", value), trained[name])  # with --ema-decay the averages
+                for name, value in state.items() if name in trained}
+    worst = max(compared, key=compared.get)
+    loss = max(abs(a - b) / max(abs(b), 1e-6) for a, b in zip(losses, want, strict=True))
+    print(f"{args.steps} steps: loss {losses[0]:.6f} to {losses[-1]:.6f}, differs by {loss:.2g}; "
+          f"{len(compared)} tensors, {worst} differs by {compared[worst]:.2g}")
+    return 0 if max(loss, compared[worst]) <= TOLERANCE else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,12 @@
+// Describes graphs that were written for other runtimes.
+#pragma once
+
+#include <string>
+
+#include "optim/auto/export_graphs.h"
+
+namespace onnxtrain::cli {
+
+std::string DescribeGraphs(const ExportedGraphs& exported);
+
+}  // namespace onnxtrain::cli
