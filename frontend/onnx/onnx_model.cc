@@ -4,6 +4,7 @@
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/file.h"
+#include "frontend/onnx/ort_artifacts.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/row_copies.h"
 #include "frontend/onnx/tensor_compare.h"
@@ -26,6 +27,9 @@ OnnxModel::OnnxModel() : parsed_(std::make_unique<Parsed>()) {}
 OnnxModel::~OnnxModel() = default;
 
 absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::Load(const std::string& path, ModelEdits edits) {
+  const auto assembled = AssembleOrtArtifacts(path);
+  if (!assembled.ok()) return OneLine(assembled.status());
+  if (assembled->has_value()) return LoadBytes(std::as_bytes(std::span(**assembled)), path, std::move(edits));
   auto file = MapProtoFile(path);
   if (!file.ok()) return OneLine(file.status());
   return LoadMapped(*std::move(file), path, std::move(edits), false);

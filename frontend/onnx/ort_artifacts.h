@@ -1,0 +1,17 @@
+// Takes the model and its weights from the artifacts of ONNX Runtime's training API: training_model.onnx,
+// eval_model.onnx, optimizer_model.onnx and a checkpoint in one folder.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace onnxtrain {
+
+// Returns the bytes of the inference model with the weights of the checkpoint; nullopt where `path` is neither a folder
+// of artifacts nor one of them. Where eval_model.onnx does not name the outputs of inference, the loss stays the output
+// and the labels an input. Fails, naming it, where a file is missing.
+absl::StatusOr<std::optional<std::string>> AssembleOrtArtifacts(const std::string& path);
+
+}  // namespace onnxtrain
