@@ -353,6 +353,39 @@ OnnxtrainStatus* ClearCancel(OnnxtrainTrainer* trainer) {
   });
 }
 
+OnnxtrainStatus* ViewParameter(OnnxtrainTrainer* trainer, const char* name, OnnxtrainTensor* view) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(name, "name"));
+    RETURN_IF_ERROR(CheckPointer(view, "view"));
+    return WithTrainer(trainer, [&](Trainer& t) -> absl::Status {
+      ASSIGN_OR_RETURN(*view, t.ViewParameter(name));
+      return absl::OkStatus();
+    });
+  });
+}
+
+absl::Status CheckCallbacks(const OnnxtrainCallbacks* callbacks) {
+  RETURN_IF_ERROR(CheckPointer(callbacks, "callbacks"));
+  return callbacks->next_batch == nullptr ? Invalid("the callback next_batch is null") : absl::OkStatus();
+}
+
+OnnxtrainStatus* Fit(OnnxtrainTrainer* trainer, const OnnxtrainCallbacks* callbacks, uint64_t max_steps,
+                     OnnxtrainStepResult* result) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckCallbacks(callbacks));
+    return WithTrainer(trainer, [&](Trainer& t) { return t.Fit(*callbacks, max_steps, result); });
+  });
+}
+
+OnnxtrainStatus* EvaluateAll(OnnxtrainTrainer* trainer, const OnnxtrainCallbacks* callbacks,
+                             OnnxtrainEvaluation* result, double* metric) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckCallbacks(callbacks));
+    if (metric != nullptr && callbacks->metric == nullptr) return Invalid("the callback metric is null");
+    return WithTrainer(trainer, [&](Trainer& t) { return t.EvaluateAll(*callbacks, result, metric); });
+  });
+}
+
 constexpr OnnxtrainApi kApi = {
     .version = ONNXTRAIN_API_VERSION,
     .reserved = 0,
@@ -393,6 +426,9 @@ constexpr OnnxtrainApi kApi = {
     .ReleaseBytes = ReleaseHandle<OnnxtrainBytes>,
     .Cancel = Cancel,
     .ClearCancel = ClearCancel,
+    .ViewParameter = ViewParameter,
+    .Fit = Fit,
+    .EvaluateAll = EvaluateAll,
 };
 
 }  // namespace

@@ -54,7 +54,8 @@ typedef enum OnnxtrainCode {
   ONNXTRAIN_CANCELLED = 5,   /* by Cancel */
   ONNXTRAIN_BUSY = 6,        /* another call works on the trainer */
   ONNXTRAIN_UNAVAILABLE = 7, /* a file, disk or device failed, or has changed */
-  ONNXTRAIN_INTERNAL = 8     /* a fault of the library */
+  ONNXTRAIN_INTERNAL = 8,    /* a fault of the library */
+  ONNXTRAIN_CALLBACK = 9     /* a callback failed */
 } OnnxtrainCode;
 
 /* Element types, with the numbers of ONNX (TensorProto.DataType). */
@@ -102,6 +103,25 @@ typedef struct OnnxtrainEvaluation {
   double targets;  /* that `correct` is a part of */
   int64_t samples; /* of the batch */
 } OnnxtrainEvaluation;
+
+/* What Fit and EvaluateAll call, on the thread that called them; `user` is handed on. Functions that return int return
+ * 0, or another number that ends the call with ONNXTRAIN_CALLBACK and that number in the message; an update that was
+ * made stays made. All but next_batch may be null. A callback may call Cancel; whatever else works on the trainer is
+ * BUSY. What a callback is handed is valid until it returns. */
+typedef struct OnnxtrainCallbacks {
+  void* user;
+  /* The data source: stores the next batch, which stays readable until the next call; a count of 0: there is no more.
+   */
+  int (*next_batch)(void* user, const OnnxtrainTensor** batch, uint64_t* count);
+  /* After each update. */
+  int (*progress)(void* user, const OnnxtrainStepResult* result);
+  /* One line of text: at the first Fit what was decided for the trainer; updates that were skipped. */
+  void (*log)(void* user, const char* line);
+  /* A metric of EvaluateAll: stores its sum over a batch, and the weight of the batch, given what next_batch returned
+   * and the model's outputs. */
+  int (*metric)(void* user, const OnnxtrainTensor* batch, uint64_t count, const OnnxtrainTensor* outputs,
+                uint64_t output_count, double* sum, double* weight);
+} OnnxtrainCallbacks;
 
 typedef struct OnnxtrainApi {
   uint32_t version; /* of this table */
@@ -211,6 +231,20 @@ typedef struct OnnxtrainApi {
    * ClearCancel. An update that is ended has changed nothing. From any thread, and from callbacks. */
   OnnxtrainStatus* (*Cancel)(OnnxtrainTrainer* trainer);
   OnnxtrainStatus* (*ClearCancel)(OnnxtrainTrainer* trainer);
+
+  /* Fills *view with a weight, or running statistic, in the trainer's own memory, without a copy: valid until the
+   * trainer is released, but not to be written, nor read while a call works on the trainer. It shows each update. With
+   * `ema_decay` it is the weight, not its average. UNSUPPORTED where the trainer's memory is not the host's. */
+  OnnxtrainStatus* (*ViewParameter)(OnnxtrainTrainer* trainer, const char* name, OnnxtrainTensor* view);
+
+  /* Makes an update on each batch of the data source: as many as there are, and at most `max_steps` (0: no limit).
+   * *result gets the last one, as of TrainStep; its `step` is 0 where there was none. May be null. */
+  OnnxtrainStatus* (*Fit)(OnnxtrainTrainer* trainer, const OnnxtrainCallbacks* callbacks, uint64_t max_steps,
+                          OnnxtrainStepResult* result);
+  /* Evaluates all batches of the data source: *result gets the mean loss over their targets and the sums of the other
+   * fields, *metric the sum of the callback's sums divided by that of its weights. May be null. */
+  OnnxtrainStatus* (*EvaluateAll)(OnnxtrainTrainer* trainer, const OnnxtrainCallbacks* callbacks,
+                                  OnnxtrainEvaluation* result, double* metric);
 } OnnxtrainApi;
 
 /* Returns the table of functions, valid for ever; null where the library is older than `version`, or `version` is 0. */

@@ -2,7 +2,9 @@
 
 #include <memory>
 
+#include "absl/strings/cord.h"
 #include "capi/handles.h"
+#include "frontend/base/strings.h"
 
 namespace onnxtrain::capi {
 namespace {
@@ -23,8 +25,11 @@ constexpr uintptr_t kNull = 0;
 uintptr_t ToNumber(const OnnxtrainStatus* status) { return reinterpret_cast<uintptr_t>(status); }
 OnnxtrainStatus* ToStatus(uintptr_t number) { return reinterpret_cast<OnnxtrainStatus*>(number); }
 
-OnnxtrainCode ToCode(absl::StatusCode code) {
-  switch (code) {
+constexpr absl::string_view kCallback = "onnxtrain/callback";  // a payload: no code of absl means it
+
+OnnxtrainCode ToCode(const absl::Status& status) {
+  if (status.GetPayload(kCallback).has_value()) return ONNXTRAIN_CALLBACK;
+  switch (status.code()) {
     case absl::StatusCode::kOk:
       return ONNXTRAIN_OK;
     case absl::StatusCode::kInvalidArgument:
@@ -62,12 +67,17 @@ OnnxtrainStatus* MakeStatus(const absl::Status& status) noexcept {
   if (status.ok()) return ToStatus(kNull);
   try {
     const absl::string_view message = status.message();
-    auto text =
-        std::make_shared<StatusText>(StatusText{ToCode(status.code()), FirstLine({message.data(), message.size()})});
+    auto text = std::make_shared<StatusText>(StatusText{ToCode(status), FirstLine({message.data(), message.size()})});
     return ToStatus(Table().Add(std::move(text)));
   } catch (...) {
     return OutOfMemory();
   }
+}
+
+absl::Status CallbackFailed(const char* callback, int result) {
+  absl::Status status = absl::UnknownError(StrCat("the callback ", callback, " failed: it returned ", result));
+  status.SetPayload(kCallback, absl::Cord());
+  return status;
 }
 
 OnnxtrainStatus* OutOfMemory() noexcept { return ToStatus(kOutOfMemory); }

@@ -13,6 +13,8 @@ namespace onnxtrain::capi {
 
 // Null for OK.
 OnnxtrainStatus* MakeStatus(const absl::Status& status) noexcept;
+// Becomes ONNXTRAIN_CALLBACK.
+absl::Status CallbackFailed(const char* callback, int result);
 // Returned where there is no memory for a status.
 OnnxtrainStatus* OutOfMemory() noexcept;
 

@@ -1,10 +1,12 @@
 #include "capi/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 
 #include "capi/config.h"
+#include "capi/tensors.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/export.h"
 #include "optim/auto/session_setup.h"
@@ -82,21 +84,38 @@ absl::StatusOr<std::map<std::string, HostTensor>> Trainer::Predict(std::span<con
   return std::move(e.outputs);
 }
 
+absl::StatusOr<StateTensor> Trainer::FindParameter(std::string_view name) {
+  ASSIGN_OR_RETURN(const std::vector<StateTensor> state, session().State());
+  const auto found = std::ranges::find(state, name, &StateTensor::name);
+  if (found == state.end() || name.starts_with('$'))
+    return absl::NotFoundError(StrCat("there is no trained weight '", name, "'"));
+  return *found;
+}
+
 absl::StatusOr<std::map<std::string, HostTensor>> Trainer::GetParameters(const char* name) {
-  ASSIGN_OR_RETURN(auto weights, session().Weights());
-  if (name == nullptr) return weights;
-  const auto found = weights.find(name);
-  if (found == weights.end()) return absl::NotFoundError(StrCat("there is no trained weight '", name, "'"));
-  return std::map<std::string, HostTensor>{*found};
+  if (name == nullptr) return session().Weights();
+  ASSIGN_OR_RETURN(const StateTensor parameter, FindParameter(name));
+  ASSIGN_OR_RETURN(HostTensor value, ReadRegion(parameter.region));
+  return std::map<std::string, HostTensor>{{name, std::move(value)}};
+}
+
+absl::StatusOr<OnnxtrainTensor> Trainer::ViewParameter(const char* name) {
+  ASSIGN_OR_RETURN(const StateTensor parameter, FindParameter(name));
+  if (training_.backend->device() != "cpu")
+    return absl::UnimplementedError(StrCat("weights are in the memory of ", training_.backend->device()));
+  const auto& [held, type] = *viewed_.emplace(name, parameter.region.type).first;
+  OnnxtrainTensor view = Describe(held, type);
+  const BufferView& memory = parameter.region.view;
+  view.data = static_cast<const std::byte*>(memory.buffer->data()) + memory.offset;
+  view.bytes = type.bytes();
+  return view;
 }
 
 absl::Status Trainer::SetParameters(std::span<const NamedTensorView> parameters) {
-  ASSIGN_OR_RETURN(const auto weights, session().Weights());
   std::map<std::string, HostTensor> set;
   for (const auto& [name, tensor] : parameters) {
-    const auto weight = weights.find(name);
-    if (weight == weights.end()) return absl::NotFoundError(StrCat("there is no trained weight '", name, "'"));
-    const Type& type = weight->second.type();
+    ASSIGN_OR_RETURN(const StateTensor parameter, FindParameter(name));
+    const Type& type = parameter.region.type;
     if (tensor.shape() != type.shape || !IsFloat(tensor.dtype()))
       return Invalid("weight '", name, "' is ", ToString(type), ", got ", ToString(tensor.type()));
     if (!set.emplace(name, tensor.CastTo(type.dtype)).second) return Invalid("weight '", name, "' is there twice");

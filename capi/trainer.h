@@ -6,6 +6,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "capi/onnxtrain.h"
@@ -42,6 +44,7 @@ class Trainer {
   absl::StatusOr<OnnxtrainEvaluation> Evaluate(std::span<const NamedTensorView> batch);
   absl::StatusOr<std::map<std::string, HostTensor>> Predict(std::span<const NamedTensorView> batch);
   absl::StatusOr<std::map<std::string, HostTensor>> GetParameters(const char* name);
+  absl::StatusOr<OnnxtrainTensor> ViewParameter(const char* name);
   absl::Status SetParameters(std::span<const NamedTensorView> parameters);
   absl::StatusOr<double> GetLearningRate();
   absl::Status SetLearningRate(double rate);
@@ -49,6 +52,8 @@ class Trainer {
   absl::Status LoadState(std::string_view bytes);
   absl::Status ExportToFile(const std::string& path);
   absl::StatusOr<std::string> ExportToBytes();
+  absl::Status Fit(const OnnxtrainCallbacks& callbacks, uint64_t max_steps, OnnxtrainStepResult* result);
+  absl::Status EvaluateAll(const OnnxtrainCallbacks& callbacks, OnnxtrainEvaluation* result, double* metric);
 
  private:
   struct Unlock {
@@ -62,8 +67,16 @@ class Trainer {
   template <typename Work>
   auto WithAverage(bool average, const Work& work) -> decltype(work());
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport();
+  absl::StatusOr<StateTensor> FindParameter(std::string_view name);
+  absl::StatusOr<bool> NextBatch(const OnnxtrainCallbacks& callbacks, std::vector<NamedTensorView>* batch);
+  absl::Status ReportProgress(const OnnxtrainCallbacks& callbacks, const OnnxtrainStepResult& result);
+  void LogNotes(const OnnxtrainCallbacks& callbacks);
+  absl::Status AddMetric(const OnnxtrainCallbacks& callbacks, const std::vector<NamedTensorView>& batch, double* sum,
+                         double* weight);
 
   FedTraining training_;
+  std::map<std::string, Type, std::less<>> viewed_;  // that ViewParameter has described
+  bool logged_notes_ = false;
   double rate_factor_ = 1;
   bool unreported_ = false;  // updates were made since the last report
   std::atomic<bool> busy_{false}, cancelled_{false};

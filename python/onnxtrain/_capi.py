@@ -11,7 +11,8 @@ API_VERSION = 1
 class Error(RuntimeError):
     """Why a call failed: one line of text. `code` is a number of OnnxtrainCode."""
 
-    INVALID_ARGUMENT, NOT_FOUND, UNSUPPORTED, OUT_OF_MEMORY, CANCELLED, BUSY, UNAVAILABLE, INTERNAL = range(1, 9)
+    INVALID_ARGUMENT, NOT_FOUND, UNSUPPORTED, OUT_OF_MEMORY = range(1, 5)
+    CANCELLED, BUSY, UNAVAILABLE, INTERNAL, CALLBACK = range(5, 10)
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -92,6 +93,7 @@ _FUNCTIONS = [
     ("ReleaseBytes", _VOID, (_Handle,)),
     ("Cancel", None, (_Handle,)),
     ("ClearCancel", None, (_Handle,)),
+    ("ViewParameter", None, (_Handle, c_char_p, POINTER(Tensor))),
 ]
 
 
