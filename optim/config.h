@@ -153,7 +153,7 @@ enum ConfigTask : unsigned {
   kTaskCompareRuns = 1024,
   kTaskTokenize = 2048,
   kTaskGraph = 4096,  // export of graphs for other runtimes
-  kTaskAll = 511,  // that read a model
+  kTaskAll = 511,     // that read a model
 };
 
 using ConfigMember =
