@@ -56,11 +56,32 @@ HostTensor Collect(const std::vector<Fit>& fits, double Fit::*part, const Type& 
   return HostTensor::FromDoubles(type, values);
 }
 
-bool AllEqual(const HostTensor& tensor) {
-  for (int64_t i = 1; i < tensor.size(); ++i) {
-    if (tensor.At(i) != tensor.At(0)) return false;
+// The index of an element among those that differ where the tensor repeats along some axes.
+int64_t FindUnrepeated(int64_t i, const Shape& shape, const std::vector<bool>& repeated) {
+  int64_t index = 0, stride = 1;
+  for (size_t axis = shape.size(); axis-- > 0; i /= shape[axis]) {
+    if (repeated[axis]) continue;
+    index += i % shape[axis] * stride;
+    stride *= shape[axis];
   }
-  return tensor.size() > 0;
+  return index;
+}
+
+// The tensor with extents of 1 along the axes that it repeats along; nullopt where it does not repeat.
+std::optional<HostTensor> Unrepeat(const HostTensor& tensor, const std::vector<bool>& repeated) {
+  Shape shape = tensor.shape();
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    if (repeated[axis]) shape[axis] = 1;
+  }
+  HostTensor base({tensor.dtype(), shape});
+  for (const bool check : {false, true}) {
+    for (int64_t i = 0; i < tensor.size(); ++i) {
+      const int64_t at = FindUnrepeated(i, tensor.shape(), repeated);
+      if (!check) base.Set(at, tensor.At(i));
+      if (check && base.At(at) != tensor.At(i)) return std::nullopt;
+    }
+  }
+  return base;
 }
 
 class BatchFreer {
@@ -168,26 +189,58 @@ class BatchFreer {
     return true;
   }
 
+  // Reciprocals first: n / (n − 1) of a large n is nearly a line, too.
   absl::Status FreeValues(const std::string& name, const Each<HostTensor>& tensors) {
     const Type& type = tensors[0].type();
+    if (IsFloat(type.dtype)) {
+      if (auto fits = FitAll(reciprocals_, tensors)) return Compute(name, *fits, type, "Div");
+      if (auto fits = FitAll(reciprocals_, Invert(tensors))) return ComputeInverse(name, *fits, type);
+    }
     if (auto fits = FitAll(batches_, tensors)) return Compute(name, *fits, type, "Mul");
-    if (auto fits = FitAll(reciprocals_, tensors); fits.has_value() && IsFloat(type.dtype))
-      return Compute(name, *fits, type, "Div");
     return Invalid("a constant ", ToString(type), " depends on the batch");
   }
 
-  // Constants whose elements are all the same.
+  static Each<HostTensor> Invert(const Each<HostTensor>& tensors) {
+    Each<HostTensor> inverse;
+    for (size_t i = 0; i < kModels; ++i) {
+      inverse[i] = HostTensor({DType::kFloat64, tensors[i].shape()});
+      for (int64_t k = 0; k < tensors[i].size(); ++k) inverse[i].Set(k, 1 / tensors[i].At(k));
+    }
+    return inverse;
+  }
+
+  // Constants that repeat along the axes whose extents depend on the batch.
   absl::Status FreeShape(const std::string& name, const Each<HostTensor>& tensors) {
+    const absl::Status fails = Invalid("a constant ", ToString(tensors[0].type()), " depends on the batch");
     Each<HostTensor> shapes;
     for (size_t i = 0; i < kModels; ++i) {
-      const bool fits = AllEqual(tensors[i]) && tensors[i].At(0) == tensors[0].At(0) &&
-                        tensors[i].shape().size() == tensors[0].shape().size();
-      if (!fits) return Invalid("a constant ", ToString(tensors[i].type()), " depends on the batch");
+      if (tensors[i].type().rank() != tensors[0].type().rank()) return fails;
       shapes[i] = HostTensor::FromInts(tensors[i].shape());
     }
+    std::vector<bool> repeated;
+    for (int axis = 0; axis < tensors[0].type().rank(); ++axis)
+      repeated.push_back(tensors[0].shape()[axis] != tensors[1].shape()[axis]);
+    const auto base = Unrepeat(tensors[0], repeated);
+    if (!base.has_value()) return fails;
+    for (size_t i = 1; i < kModels; ++i) {
+      const auto other = Unrepeat(tensors[i], repeated);
+      if (!other.has_value() || !other->SameBytes(*base)) return fails;
+    }
     RETURN_IF_ERROR(FreeValues(name + "_shape", shapes));
-    const HostTensor value = HostTensor::Scalar(tensors[0].dtype(), tensors[0].At(0));
-    Append("Expand", {Constant(name + "_value", value), name + "_shape"}, name);
+    Append("Expand", {Constant(name + "_value", *base), name + "_shape"}, name);
+    return absl::OkStatus();
+  }
+
+  // 1 / (offset + factor / batch). Far from 0: the unbiased variance of one value, 0 / 0, stays finite.
+  absl::Status ComputeInverse(const std::string& name, const std::vector<Fit>& fits, const Type& type) {
+    RETURN_IF_ERROR(Compute(name + "_inverse", fits, type, "Div"));
+    std::vector<Fit> least = fits;
+    for (Fit& fit : least) fit.offset = 1e-3 * std::abs(fit.offset);
+    const bool positive = std::ranges::all_of(fits, [](const Fit& fit) { return fit.offset > 0; });
+    if (!positive) return Invalid("a constant ", ToString(type), " depends on the batch");
+    const std::string bounded = name + "_bounded";
+    Append("Max", {name + "_inverse", Constant(name + "_least", Collect(least, &Fit::offset, type))}, bounded);
+    Append("Reciprocal", {bounded}, name);
     return absl::OkStatus();
   }
 

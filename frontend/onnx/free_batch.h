@@ -16,8 +16,9 @@ struct SizedModel {
 };
 
 // Returns a model whose extents and constants follow the first extent of an input, dimension "batch". `models`: three,
-// of the same graph at different batches. Constants may be a + b·batch or a + b/batch, and shapes a + b·batch; the
-// third model proves it. Fails, naming the constant or node, where something else depends on the batch.
+// of the same graph at different batches. Constants may be a + b·batch, a + b/batch or 1/(a + b/batch), and their
+// extents a + b·batch where they repeat along them; the third model proves it. Fails, naming the constant or node,
+// where something else depends on the batch.
 absl::StatusOr<std::string> FreeBatch(std::span<const SizedModel> models);
 
 }  // namespace onnxtrain

@@ -105,6 +105,21 @@ absl::Status SpellCumSum(Speller& s, const Node& node) {
   return absl::OkStatus();
 }
 
+// Forward and backward pass share the mask of a stream. ONNX draws its own numbers: no node reads the random key.
+absl::Status SpellDropout(Speller& s, const Node& node) {
+  const std::string x = s.Name(node.inputs[0]), mask = StrCat("dropout_mask_", node.attrs.Int("stream"));
+  const DType dtype = s.graph().type(node.inputs[0]).dtype;
+  const double ratio = node.attrs.Float("ratio");
+  if (s.TakeName(mask)) {
+    const std::string uniform = s.Op("RandomUniformLike", {x}, {{"low", 0.0}, {"high", 1.0}});
+    const std::string kept = s.Op("GreaterOrEqual", {uniform, s.Constant(HostTensor::Scalar(dtype, ratio))});
+    const std::string scale = s.Constant(HostTensor::Scalar(dtype, 1 / (1 - ratio)));
+    s.OpTo({mask}, "Where", {kept, scale, s.Constant(HostTensor::Scalar(dtype, 0))});
+  }
+  s.OpTo({Output(s, node)}, "Mul", {x, mask});
+  return absl::OkStatus();
+}
+
 // --- products
 
 std::string MatrixOperand(Speller& s, ValueId value, bool transposed) {
@@ -420,6 +435,7 @@ const std::map<std::string, SpellFn, std::less<>>& Spellings() {
       {"Rsqrt", SpellRsqrt},
       {"Cast", SpellCast},
       {"Clip", SpellClip},
+      {"Dropout", SpellDropout},
       {"ReduceSum", SpellReduce},
       {"ReduceMean", SpellReduce},
       {"ReduceMax", SpellReduce},

@@ -1,6 +1,7 @@
 // Spells operators of the graph with those of ai.onnx, opset 18. For the sources of this folder alone.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,8 @@ class Speller {
   std::string Zeros(DType dtype, const Shape& shape);
   std::string Reshape(const std::string& x, const Shape& shape);
   std::string Transpose(const std::string& x, const std::vector<int64_t>& perm);
+  // Whether the name is taken for the first time.
+  bool TakeName(const std::string& name) { return taken_.insert(name).second; }
 
  private:
   std::string NewName();
@@ -46,6 +49,7 @@ class Speller {
   const Graph& graph_;
   onnx::GraphProto* proto_;
   std::vector<std::string> names_;  // by value; "" where it was not set
+  std::set<std::string> taken_;     // by TakeName
   int temporaries_ = 0;
 };
 

@@ -13,14 +13,19 @@ namespace {
 
 // Operators that ai.onnx lacks, forward or backward, in opset 18.
 bool IsUnspelled(const Case& c) {
-  static const std::set<std::string, std::less<>> names = {"EncodeFloat",        "GridSample",    "GridSampleInputGrad",
-                                                           "GridSampleGridGrad", "Resample",      "ResampleGrad",
-                                                           "RoiAlign",           "RoiAlignGrad",  "Det",
-                                                           "Cofactor",           "Dropout",       "ShiftLeft",
-                                                           "ShiftRight",         "RandomUniform", "RandomNormal"};
+  static const std::set<std::string, std::less<>> names = {"EncodeFloat",        "GridSample",   "GridSampleInputGrad",
+                                                           "GridSampleGridGrad", "Resample",     "ResampleGrad",
+                                                           "RoiAlign",           "RoiAlignGrad", "Det",
+                                                           "Cofactor",           "ShiftLeft",    "ShiftRight",
+                                                           "RandomUniform",      "RandomNormal"};
   const auto has = [&](const char* part) { return c.name.find(part) != std::string::npos; };
-  return (names.contains(c.op) && c.name != "Dropout_nothing") || (has("AveragePool") && has("dilated")) ||
-         (has("Attention") && has("dropout"));
+  return names.contains(c.op) || (has("AveragePool") && has("dilated"));
+}
+
+// Whether other random numbers are drawn.
+bool IsRandom(const Case& c) {
+  return c.op == "Dropout" ||
+         (c.name.find("Attention") != std::string::npos && c.name.find("dropout") != std::string::npos);
 }
 
 absl::StatusOr<ImportedModel> ReadAgain(const std::string& bytes, const Graph& original) {
@@ -48,6 +53,7 @@ TEST_P(OnnxSpelling, ComputesTheSame) {
   const auto bytes = SerializeGraph(graph, {});
   ASSERT_EQ(bytes.ok(), !IsUnspelled(c)) << bytes.status();
   if (!bytes.ok()) GTEST_SKIP() << bytes.status();
+  if (IsRandom(c)) GTEST_SKIP() << "draws other numbers";
   const auto again = ReadAgain(*bytes, graph);
   ASSERT_TRUE(again.ok()) << again.status();
   Backend& cpu = BackendNamed("cpu");

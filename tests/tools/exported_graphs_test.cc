@@ -1,6 +1,8 @@
 // Graphs for other runtimes: export --gradient-graph (grad --out g.onnx) and export --training-graph.
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "frontend/data/formats/npz.h"
 #include "frontend/onnx/import.h"
 #include "frontend/ops/interpret.h"
@@ -143,6 +145,49 @@ TEST_F(ExportedGraphs, TrainAsTrainingDoes) {
     for (const char* name : {"w1", "b1", "w2", "b2"}) ExpectNear(state.at(name), *(*trained)->Initializer(name));
     EXPECT_LT(loss, 1.5) << rule;
   }
+}
+
+// Constants of batch normalization, n / (n − 1), follow the batch.
+TEST_F(ExportedGraphs, NormalizeBatchesOfAnySize) {
+  tiny::Model m = tiny::Mlp(3);
+  m.nodes[2] = {"BatchNormalization", {"h1", "scale", "shift", "mean", "var"}, {"h"}};
+  for (const auto& [name, value] : {std::pair("scale", 1.f), {"shift", 0.f}, {"mean", 0.f}, {"var", 1.f}})
+    m.weights.push_back({name, {16}, std::vector<float>(16, value)});
+  m.Save(Path("m.onnx"));
+  ASSERT_THAT(Run("export --model m.onnx --data d.npz --training-graph t.onnx --optimizer sgd --lr 0.1").out,
+              testing::HasSubstr("of batches of any size"));
+  for (const int64_t batch : {2, 5, 24}) {
+    Tensors feeds;
+    for (const auto& [name, array] : Blobs(24)) feeds.emplace(name, Rows(array, 0, batch));
+    const Tensors outputs = RunModel(Path("t.onnx"), {}, feeds);
+    ASSERT_EQ(Run("--model m.onnx --data d.npz --optimizer sgd --lr 0.1 --max-steps 1 --no-shuffle --backend cpu "
+                  "--overwrite --out run "
+                  "--batch-size " +
+                  std::to_string(batch))
+                  .code,
+              0);
+    const auto trained = OnnxModel::Load(Path("run/model.onnx"));
+    for (const char* name : {"w1", "scale", "mean", "var"})
+      ExpectNear(outputs.at(std::string(name) + "_new"), *(*trained)->Initializer(name));
+  }
+}
+
+// The gradient that is written has the mask of the forward pass, as the gradient of the written loss has.
+TEST_F(ExportedGraphs, DrawOneMaskForBothPasses) {
+  tiny::Model m = tiny::Mlp(3);
+  m.nodes.insert(m.nodes.begin() + 3, {"Dropout", {"h"}, {"dropped"}});
+  m.nodes[4].inputs[0] = "dropped";
+  m.Save(Path("m.onnx"));
+  ASSERT_EQ(Run("export --model m.onnx --data d.npz --dropout 0.5 --gradient-graph g.onnx").code, 0);
+  const Outcome o = Run("grad --model g.onnx --data d.npz --quiet --loss output:loss --out again.npz");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto again = Read("again.npz");
+  ExpectNear(again.at("w1_grad"), again.at("grad:w1"));
+  ASSERT_EQ(Run("grad --model m.onnx --data d.npz --quiet --out g.npz").code, 0);  // without masks
+  double difference = 0;
+  for (int64_t i = 0; i < 64; ++i)
+    difference += std::abs(again.at("w1_grad").At(i) - Read("g.npz").at("grad:w1").At(i));
+  EXPECT_GT(difference, 0.1);
 }
 
 TEST_F(ExportedGraphs, ExplainWhatHasNoEffect) {
