@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <vector>
 
 namespace onnxtrain {
 
@@ -73,6 +75,67 @@ bool HasColumnsOfWaves(const HostTensor& tensor) {
   return true;
 }
 
+// The axis of a table that tells coordinates apart; positions are those of the other axes, in row-major order.
+struct CoordinateAxis {
+  const HostTensor& table;
+  int64_t extent, inner = 1, positions;
+
+  CoordinateAxis(const HostTensor& t, size_t axis) : table(t), extent(t.shape()[axis]), positions(t.size() / extent) {
+    for (size_t a = axis + 1; a < t.shape().size(); ++a) inner *= t.shape()[a];
+  }
+
+  double At(int64_t index, int64_t p) const { return table.At((p / inner * extent + index) * inner + p % inner); }
+
+  std::vector<double> Read(int64_t index) const {
+    std::vector<double> values(static_cast<size_t>(positions));
+    for (int64_t p = 0; p < positions; ++p) values[static_cast<size_t>(p)] = At(index, p);
+    return values;
+  }
+};
+
+// How often a number is repeated before the next one comes, if it is so for all of them; 0: it is not.
+size_t RunLength(const std::vector<double>& values) {
+  const auto run = static_cast<size_t>(
+      std::ranges::find_if(values, [&](double x) { return x != values[0]; }) - values.begin());
+  if (values.size() % run != 0) return 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != values[i / run * run]) return 0;
+  }
+  return run;
+}
+
+// The coordinates of a grid in row-major order: each is repeated `run` times, and all of them again after a period.
+struct GridCoordinate {
+  size_t run = 0, count = 0;  // count: of different numbers in a period; 0: no grid
+};
+
+GridCoordinate FindGridCoordinate(const std::vector<double>& values) {
+  const size_t run = RunLength(values);
+  if (run == 0) return {};
+  size_t period = run;
+  while (period < values.size() && values[period] != values[0]) period += run;
+  for (size_t i = period; i < values.size(); ++i) {
+    if (values[i] != values[i - period]) return {};
+  }
+  std::set<double> different(values.begin(), values.begin() + static_cast<int64_t>(period));
+  return {run, different.size() * run == period ? different.size() : 0};
+}
+
+// Two or three coordinates along one axis, each of which changes along another axis of the grid only.
+bool HasGridAlong(const HostTensor& tensor, size_t axis) {
+  constexpr size_t kEnough = 3;  // fewer may be equal by chance
+  const CoordinateAxis table(tensor, axis);
+  if (table.extent < 2 || table.extent > 3 || table.positions < 16) return false;
+  // All but one stay as they are at first: tells large weights without reading all of them.
+  if (table.At(0, 0) != table.At(0, 1) && table.At(1, 0) != table.At(1, 1)) return false;
+  std::set<size_t> runs;
+  for (int64_t i = 0; i < table.extent; ++i) {
+    const GridCoordinate c = FindGridCoordinate(table.Read(i));
+    if (c.count < kEnough || !runs.insert(c.run).second) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool IsSinusoidTable(const HostTensor& tensor) {
@@ -80,8 +143,17 @@ bool IsSinusoidTable(const HostTensor& tensor) {
   return HasRowsOfSinesAndCosines(tensor) || HasColumnsOfWaves(tensor);
 }
 
+bool IsCoordinateTable(const HostTensor& tensor) {
+  if (!IsFloat(tensor.dtype()) || tensor.shape().size() < 2 || tensor.size() == 0) return false;
+  const size_t last = tensor.shape().size() - 1;
+  for (size_t axis : {last, last - std::min<size_t>(last, 2), last - 1}) {
+    if (HasGridAlong(tensor, axis)) return true;
+  }
+  return false;
+}
+
 bool IsAttentionMask(const HostTensor& tensor) {
-  constexpr double kHides = -1000;  // exporters write −1e4, −1e9, the lowest finite number or −inf
+  constexpr double kHides = -100;  // models write −100, −1e4, −1e9, the lowest finite number or −inf
   if (!IsFloat(tensor.dtype()) || tensor.shape().size() < 2) return false;
   double hidden = 0;
   bool open = false;

@@ -23,6 +23,7 @@ constexpr const char* kReasonTexts[] = {
     "it shifts or scales the inputs of the model: fixed unless `train` names it",
     "a table of sines and cosines: fixed unless `train` names it",
     "a mask of zeros and one large negative number: fixed unless `train` names it",
+    "a table of coordinates of a grid: fixed unless `train` names it",
 };
 
 WeightReason ReasonNotTrainable(InputKind kind, const Type& type) {
@@ -44,6 +45,7 @@ WeightReason ReasonByDefault(const ImportedWeight& w, bool listed) {
   }
   if (IsSinusoidTable(w.value)) return WeightReason::kSinusoids;
   if (IsAttentionMask(w.value)) return WeightReason::kMask;
+  if (IsCoordinateTable(w.value)) return WeightReason::kGrid;
   return listed ? WeightReason::kUnmatched : WeightReason::kDefault;
 }
 

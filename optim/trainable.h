@@ -27,6 +27,7 @@ enum class WeightReason : uint8_t {
   kStandardizer,
   kSinusoids,  // IsSinusoidTable
   kMask,       // IsAttentionMask
+  kGrid,       // IsCoordinateTable
 };
 
 struct WeightDecision {

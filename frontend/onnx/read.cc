@@ -106,9 +106,13 @@ void NoteMissing(const std::vector<std::string>& parameters, OnnxModel::Parsed* 
                                 ", folded into others and not trained (PyTorch: optimize=False keeps them)"));
 }
 
-// An expression of several parameters, or one beside the parameter itself, trains otherwise than in the module.
-void NoteFolded(const std::vector<FoldedWeight>& folded, OnnxModel::Parsed* model) {
+// An expression of several parameters, or one beside the parameter itself, trains otherwise than in the module. Rows that
+// were looked up in one parameter train as there.
+void NoteFolded(std::vector<FoldedWeight> folded, OnnxModel::Parsed* model) {
   constexpr size_t kMost = 4;
+  std::erase_if(folded, [&](const FoldedWeight& f) {
+    return f.parameters.size() == 1 && !model->graph.initializers.contains(f.name);
+  });
   for (size_t i = 0; i < std::min(folded.size(), kMost); ++i) {
     std::string parameters;
     for (const std::string& name : folded[i].parameters)
@@ -129,13 +133,13 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   RETURN_IF_ERROR(CheckAndSort(&model->graph));
   model->metadata = ReadMetadata(proto);
   const NamingFindings findings = NameWeights(ReadTorchMetadata(proto), &model->graph);
-  NoteFolded(findings.folded, model);
-  NoteMissing(findings.missing, model);
   NameWeightsByReaders(&model->graph);
   AttachProductScales(&model->graph);
   MarkPaddingRows(model);
   MarkSingleBiases(model);
   GatherRepeatedRows(findings.looked_up, &model->graph);
+  NoteFolded(findings.folded, model);
+  NoteMissing(findings.missing, model);
   RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
   for (const auto& function : proto.functions()) RETURN_IF_ERROR(ReadFunction(function, reader, model));
   RETURN_IF_ERROR(CheckFunctionCalls(*model));

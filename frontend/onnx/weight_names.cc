@@ -7,6 +7,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/fx_names.h"
 #include "frontend/onnx/tensor_compare.h"
 
 namespace onnxtrain {
@@ -164,8 +165,15 @@ class TorchNamer {
     if (open.size() == args.size()) {
       for (size_t i = 0; i < open.size(); ++i) open[i]->placeholder = args[i];
     } else if (args.empty()) {
-      for (Read* read : open) read->derived = true;
+      for (Read* read : open) read->derived = !IsFoldedArgument(*read);
     }
+  }
+
+  // Whether the fx node has an argument that constant folding computed as it did the initializer: "exp_2" as "exp".
+  bool IsFoldedArgument(const Read& read) const {
+    if (!folded_from_.contains(read.weight) || IsExporterName(read.weight)) return false;
+    const std::string_view op = StripNumber(read.weight);
+    return std::ranges::any_of(read.node->fx->args, [&](const std::string& arg) { return StripNumber(arg) == op; });
   }
 
   // Matches the reads that are arguments by their own name. Returns the others that may be arguments, too.
@@ -261,9 +269,19 @@ class TorchNamer {
       if (fx == nullptr) continue;
       if (read->placeholder = FindOtherRole(*read, *own, matched); !read->placeholder.empty()) continue;
       if (std::ranges::count(fx->args, read->weight) > 0) continue;
-      const auto rival = placeholder_of_.find(StrCat(fx->module, ".", LastPart(Entry(*own).target)));
+      const auto rival = placeholder_of_.find(StrCat(fx->module, ".", NameInModule(read->weight, Entry(*own).target)));
       if (rival != placeholder_of_.end() && !matched.contains(rival->second)) read->placeholder = rival->second;
     }
+  }
+
+  // The name of a parameter in the module whose fx node reads the initializer that was folded from it: "qkv.bias".
+  std::string_view NameInModule(const std::string& weight, std::string_view target) const {
+    for (const Read* read : reads_of_.at(weight)) {
+      const FxNode* fx = read->node->fx.get();
+      if (fx == nullptr || std::ranges::count(fx->args, weight) == 0 || fx->module.empty()) continue;
+      if (target.starts_with(fx->module + ".")) return target.substr(fx->module.size() + 1);
+    }
+    return LastPart(target);
   }
 
   // One fx node that reads a folded initializer for two of its arguments computes with two parameters of its module
@@ -408,9 +426,23 @@ class TorchNamer {
     });
   }
 
+  // Whether the initializer, which was folded from one parameter, trains otherwise: it has other numbers, or rows that
+  // were looked up and cannot be told apart. Buffers that the exporter's own product reads with the parameter are
+  // operands; those of lookups are indices.
+  bool IsExpression(const std::string& name) const {
+    const std::vector<std::string>& sources = metadata_.weights.at(name).folded_from;
+    const bool reads_buffer = std::ranges::any_of(sources, [&](const std::string& source) {
+      const auto it = placeholder_of_.find(source);
+      return it != placeholder_of_.end() && Entry(it->second).kind == SignatureEntry::Kind::kBuffer;
+    });
+    if (IsLookedUp(name, sources)) return IsSplat(graph_.initializers.at(name));
+    return IsArithmetic(name, sources) || (reads_buffer && IsExporterName(name));
+  }
+
   void ListFolded() {
     for (const auto& [name, parameters] : folded_from_) {
-      if (!reads_of_.contains(name) || (parameters.size() == 1 && !IsStoredBeside(name, parameters[0]))) continue;
+      const bool one = parameters.size() == 1;
+      if (!reads_of_.contains(name) || (one && !IsStoredBeside(name, parameters[0]) && !IsExpression(name))) continue;
       FoldedWeight folded{.name = name};
       for (const std::string& placeholder : parameters) folded.parameters.push_back(Entry(placeholder).target);
       findings_.folded.push_back(std::move(folded));

@@ -104,6 +104,27 @@ TEST(PositionTable, SinesAloneAreNoWeights) {
   EXPECT_FALSE(IsSinusoidTable(sines));
 }
 
+// Models compute biases of relative positions from such tables (Liu et al., 2022, "Swin Transformer V2").
+TEST(FixedTables, CoordinatesOfGridsAreNoWeights) {
+  HostTensor last({DType::kFloat32, {1, 5, 7, 2}}), first({DType::kFloat32, {1, 2, 35}});
+  for (int64_t p = 0; p < 35; ++p) {
+    const double y = std::log2(1.5 + static_cast<double>(p / 7)), x = std::cbrt(static_cast<double>(p % 7) - 3);
+    last.Set(2 * p, y);
+    last.Set(2 * p + 1, x);
+    first.Set(p, x);
+    first.Set(35 + p, y);
+  }
+  EXPECT_TRUE(IsCoordinateTable(last));
+  EXPECT_TRUE(IsCoordinateTable(first));
+  last.Set(33, 0.125);
+  EXPECT_FALSE(IsCoordinateTable(last));
+  EXPECT_FALSE(IsCoordinateTable(HostTensor({DType::kFloat32, {1, 5, 7, 2}})));
+  EXPECT_FALSE(IsCoordinateTable(HostTensor::Filled({DType::kFloat32, {3, 64}}, 1)));
+  HostTensor random({DType::kFloat32, {2, 64}});
+  for (int64_t i = 0; i < 128; ++i) random.Set(i, std::sin(static_cast<double>(i * i)));
+  EXPECT_FALSE(IsCoordinateTable(random));
+}
+
 TEST(FixedTables, MasksAreNoWeights) {
   const Type type = {DType::kFloat32, {5, 5}};
   HostTensor mask(type);

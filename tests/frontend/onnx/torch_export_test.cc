@@ -214,6 +214,60 @@ TEST(TorchExport, ExpressionsThatTrainAsValuesAreNoted) {
   EXPECT_FALSE(noted("'add_6' from")) << "the only thing that the file holds of n1.weight";
 }
 
+// Expressions of the equal biases of two attentions, of which functional products read one each.
+TEST(TorchExport, MergedExpressionsOfBiasesAreSplitByModule) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, "slice_scatter", {4}, 0);
+  AddSignature(&model,
+               "\n# inputs\np_a_weight: PARAMETER target='a.qkv.weight'\np_a_bias: PARAMETER target='a.qkv.bias'\n"
+               "p_b_weight: PARAMETER target='b.qkv.weight'\np_b_bias: PARAMETER target='b.qkv.bias'\n"
+               "x: USER_INPUT\n");
+  AddFoldedFrom(&model, "slice_scatter", "['a.qkv.bias', 'val_1']");
+  for (const std::string module : {"a", "b"}) {
+    const std::string in = module == "a" ? "x" : "a.y", product = module + ".product";
+    AddFoldedFrom(&model, module + ".w", "['" + module + ".qkv.weight']");
+    FillFloats(AddInitializer(&model, module + ".w", {4, 4}), std::vector<float>(16, module == "a" ? 1.0F : 2.0F));
+    for (onnx::NodeProto* node : {AddNode(&model, "MatMul", {in, module + ".w"}, {product}),
+                                  AddNode(&model, "Add", {product, "slice_scatter"}, {module + ".y"})}) {
+      AddFx(node, "linear_" + module, "linear.default",
+            "%" + in + ", %p_" + module + "_weight, %slice_scatter" + (module == "a" ? "" : "_9"));
+      AddScopes(node, "['', '" + module + "', 'linear_" + module + "']");
+    }
+  }
+  AddOutput(&model, "b.y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"a.w", "b.qkv.bias", "b.w", "slice_scatter"}));
+}
+
+// What a weight was folded from tells whether it still has the parameter's numbers.
+TEST(TorchExport, ExpressionsOfOneParameterAreNotedByTheirOperators) {
+  const auto noted = [](const std::string& name, const std::string& sources, float value) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 4});
+    FillFloats(AddInitializer(&model, name, {4}), {value, 2 * value, 3 * value, 4 * value});
+    AddSignature(&model,
+                 "\n# inputs\np_w: PARAMETER target='w'\nb_t: BUFFER target='t' persistent=True\nx: USER_INPUT\n");
+    AddFoldedFrom(&model, name, sources);
+    AddFx(AddNode(&model, "Mul", {"x", name}, {"y"}), "y", "mul.Tensor", "%x, %" + name);
+    AddOutput(&model, "y");
+    const auto imported = ImportModel(model, {.training = true});
+    EXPECT_TRUE(imported.ok()) << imported.status();
+    return std::ranges::any_of(imported->notes, [](const std::string& note) {
+      return note.find("' from 'w': it trains as a value of its own") != note.npos;
+    });
+  };
+  EXPECT_TRUE(noted("exp_2", "['clamp', 'w', 'val_92']", 1));
+  EXPECT_TRUE(noted("slice_scatter", "['clone_2', 'w', 'val_13']", 1));
+  EXPECT_TRUE(noted("view_1", "['exp_2', 'w', 'val_92']", 1));
+  EXPECT_TRUE(noted("val_3", "['w', 't', 'val_2']", 1)) << "a product with a buffer";
+  EXPECT_FALSE(noted("val_3", "['w', 'val_2']", 1)) << "a reshaped weight";
+  EXPECT_FALSE(noted("view_1", "['w', 'val_2']", 1));
+  EXPECT_FALSE(noted("index_1", "['w', 't']", 1));
+  EXPECT_TRUE(noted("index_1", "['w', 't']", 0)) << "rows of zeros, whose copies cannot be told";
+}
+
 TEST(TorchExport, ASplitWeightThatWasNotTrainedKeepsTheValueOfTheFile) {
   const auto exported = RoundTrip(TwoNorms("n2"), {{"n1.weight", Floats({4}, {1, 2, 3, 4})}});
   ASSERT_TRUE(exported.ok()) << exported.status();

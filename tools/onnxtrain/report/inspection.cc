@@ -93,7 +93,6 @@ class Inspector {
     for (const std::string& note : model.notes) out_.quirks.push_back(note);
     for (const std::string& name : model.outputs)
       out_.outputs[name] = model.graph.type(model.graph.FindOutput(name)->value);
-    for (std::string& tied : TiedWeights(model)) out_.quirks.push_back(std::move(tied));
     for (const Node& node : model.graph.nodes()) {
       out_.forward_flops += NodeFlops(model.graph, node) / static_cast<double>(batch_);
       const OpRow* row = FindOp(node.op);
@@ -126,6 +125,7 @@ class Inspector {
     }
     out_.origin = ClassifyWeightOrigin(CollectWeights(model, {}));
     out_.weights = prepared->weights;
+    for (std::string& tied : TiedWeights(model)) out_.quirks.push_back(std::move(tied));
     const auto trained = [](const WeightDecision& w) { return w.trained; };
     if (std::none_of(out_.weights.begin(), out_.weights.end(), trained)) return NothingToTrain(model);
     InspectLoss(model);

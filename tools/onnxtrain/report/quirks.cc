@@ -59,6 +59,43 @@ bool IsConstant(const HostTensor& t) {
   return true;
 }
 
+enum class Sameness : uint8_t { kNo, kSame, kTransposed };
+
+Sameness Compare(const HostTensor& a, const HostTensor& b) {
+  if (a.type() == b.type() && a.SameBytes(b)) return Sameness::kSame;
+  return SameTransposed(a, b) ? Sameness::kTransposed : Sameness::kNo;
+}
+
+std::string StoredTwice(const std::vector<std::string>& names, bool transposed) {
+  constexpr size_t kMost = 3;
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) {
+    const bool last = i + 1 == names.size();
+    StrAppend(&list, i == 0 ? "'" : last ? " and '" : ", '", names[i], "'");
+  }
+  if (names.size() > kMost) StrAppend(&list, ", …");
+  const std::string times = names.size() == 2 ? "twice" : StrCat(names.size(), " times");
+  return StrCat("stored ", times, ": ", list, " are equal", transposed ? ", transposed" : "", "; they train apart");
+}
+
+// Tells of weights of one size which are equal, each set once.
+void AppendStoredTwice(const std::vector<const ImportedWeight*>& weights, std::vector<std::string>* tied) {
+  std::vector<bool> told(weights.size(), false);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (told[i] || IsConstant(weights[i]->value)) continue;
+    std::vector<std::string> names = {weights[i]->name};
+    bool transposed = false;
+    for (size_t j = i + 1; j < weights.size(); ++j) {
+      const Sameness sameness = told[j] ? Sameness::kNo : Compare(weights[i]->value, weights[j]->value);
+      if (sameness == Sameness::kNo) continue;
+      told[j] = true;
+      transposed |= sameness == Sameness::kTransposed;
+      names.push_back(weights[j]->name);
+    }
+    if (names.size() > 1) tied->push_back(StoredTwice(names, transposed));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> FindQuirks(const OnnxModel& file) {
@@ -85,24 +122,13 @@ std::vector<std::string> TiedWeights(const ImportedModel& model) {
   std::map<int64_t, std::vector<const ImportedWeight*>> by_size;
   for (const ImportedWeight& w : model.weights) {
     const GraphInput* input = model.graph.FindInput(w.name);
-    if (input == nullptr || input->kind == InputKind::kState) continue;
+    if (input == nullptr || input->kind != InputKind::kParameter) continue;
     const std::vector<int32_t> apart = BySource(model.graph, readers[input->value]);
     if (apart.size() > 1) tied.push_back(SharedText(model.graph, w.name, apart));
     constexpr int64_t kEnough = 64;  // smaller tensors may be equal by chance
     if (w.value.size() >= kEnough && w.value.type().rank() >= 2) by_size[w.value.size()].push_back(&w);
   }
-  for (const auto& [size, weights] : by_size) {
-    for (size_t i = 0; i < weights.size(); ++i) {
-      for (size_t j = i + 1; j < weights.size(); ++j) {
-        if (IsConstant(weights[i]->value)) break;
-        const bool same =
-            weights[i]->value.type() == weights[j]->value.type() && weights[i]->value.SameBytes(weights[j]->value);
-        if (!same && !SameTransposed(weights[i]->value, weights[j]->value)) continue;
-        tied.push_back(StrCat("stored twice: '", weights[i]->name, "' and '", weights[j]->name, "' are equal",
-                              same ? "" : ", transposed", "; they train apart"));
-      }
-    }
-  }
+  for (const auto& [size, weights] : by_size) AppendStoredTwice(weights, &tied);
   return tied;
 }
 

@@ -11,7 +11,7 @@ namespace onnxtrain::cli {
 // BatchNorm folded into convolutions and Dropout that is not there any more, half precision.
 std::vector<std::string> FindQuirks(const OnnxModel& file);
 
-// Weights with several readers, and weights that were stored twice, as they are or transposed.
+// Trained weights with several readers, and weights that were stored twice, as they are or transposed.
 std::vector<std::string> TiedWeights(const ImportedModel& model);
 
 }  // namespace onnxtrain::cli

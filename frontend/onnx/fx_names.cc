@@ -1,0 +1,65 @@
+#include "frontend/onnx/fx_names.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace onnxtrain {
+namespace {
+
+using Operators = std::unordered_set<std::string_view>;
+
+// Whether the operator moves or repeats elements.
+bool IsView(std::string_view op) {
+  static const Operators kViews = {
+      "_to_copy",  "_unsafe_view", "alias",         "as_strided",       "broadcast_to", "chunk",     "clone",
+      "contiguous", "convert_element_type", "detach", "diagonal",       "expand",       "expand_as", "flatten",
+      "flip",      "float",        "getitem",       "lift_fresh_copy",  "movedim",      "narrow",    "numpy_t",
+      "permute",   "repeat",       "reshape",       "roll",             "rot90",        "select",    "slice",
+      "split",     "split_with_sizes", "squeeze",   "swapaxes",         "t",            "tile",      "to",
+      "transpose", "type_as",      "unbind",        "unflatten",        "unsqueeze",    "view",      "view_as"};
+  return kViews.contains(op);
+}
+
+// Whether the operator reads elements by indices, which may be computed in any way.
+bool IsLookup(std::string_view op) {
+  static const Operators kLookups = {"embedding", "gather", "index", "index_select", "take_along_dim"};
+  return kLookups.contains(op);
+}
+
+bool IsSum(std::string_view op) { return op == "add" || op == "sub"; }
+
+// Whether the operator computes floating-point numbers of such; sizes and positions are never made so.
+bool ComputesFloats(std::string_view op) {
+  static const Operators kFloat = {"exp",     "expm1",    "linalg_vector_norm", "linear",         "matmul",
+                                   "mm",      "norm",     "reciprocal",         "rsqrt",          "select_scatter",
+                                   "sigmoid", "softmax",  "slice_scatter",      "softplus",       "tanh",
+                                   "_softmax", "_weight_norm_interface"};
+  return kFloat.contains(op);
+}
+
+}  // namespace
+
+std::string_view StripNumber(std::string_view name) {
+  const size_t digits = name.find_last_not_of("0123456789");
+  const bool numbered = digits != name.npos && digits + 1 < name.size() && digits > 0 && name[digits] == '_';
+  return numbered ? name.substr(0, digits) : name;
+}
+
+bool IsExporterName(const std::string& name) {
+  const std::string_view op = StripNumber(name);
+  return op == "val" || op == "value" || op == "tmp";
+}
+
+bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources) {
+  return IsLookup(StripNumber(name)) ||
+         std::ranges::any_of(sources, [](const std::string& s) { return IsLookup(StripNumber(s)); });
+}
+
+bool IsArithmetic(const std::string& name, const std::vector<std::string>& sources) {
+  const std::string_view op = StripNumber(name);
+  if (IsExporterName(name) || IsSum(op)) return false;
+  if (!IsView(op)) return name.find('.') == name.npos;  // a name of the module is no fx node's
+  return std::ranges::any_of(sources, [](const std::string& s) { return ComputesFloats(StripNumber(s)); });
+}
+
+}  // namespace onnxtrain

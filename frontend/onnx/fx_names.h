@@ -1,0 +1,24 @@
+// What the name of an fx node tells of its operator: torch.fx calls nodes after their targets, as "exp_2".
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace onnxtrain {
+
+// Returns "add" of "add_12".
+std::string_view StripNumber(std::string_view name);
+
+// Whether a value with this name, which constant folding computed of one parameter and `sources`, is other numbers than
+// the parameter's: those of "exp_2", "mul" or of a view of such a value, but not those of a view or a lookup.
+// A sum trains as its parameter does. Values that the exporter names itself ("val_12") are taken for views.
+bool IsArithmetic(const std::string& name, const std::vector<std::string>& sources);
+
+// Whether constant folding looked such a value up in a parameter by indices.
+bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources);
+
+// Whether the exporter itself named a value: as "val_12".
+bool IsExporterName(const std::string& name);
+
+}  // namespace onnxtrain
