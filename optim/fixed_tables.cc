@@ -136,6 +136,23 @@ bool HasGridAlong(const HostTensor& tensor, size_t axis) {
   return true;
 }
 
+// Whether element (k, i), at k·of_power + i·of_number, is the k-th power of the i-th of equally spaced numbers.
+bool HasPowers(const HostTensor& tensor, int64_t powers, int64_t numbers, int64_t of_power, int64_t of_number) {
+  if (powers < 2 || numbers < 4) return false;
+  const auto base = [&](int64_t i) { return tensor.At(of_power + i * of_number); };
+  const double step = base(1) - base(0), size = std::max(std::abs(base(0)), std::abs(base(numbers - 1)));
+  if (step == 0) return false;
+  for (int64_t i = 0; i < numbers; ++i) {
+    if (std::abs(base(i) - base(0) - step * static_cast<double>(i)) > 1e-5 * size) return false;
+    for (int64_t k = 0; k < powers; ++k) {
+      const double power = std::pow(base(i), static_cast<double>(k));
+      if (std::abs(tensor.At(k * of_power + i * of_number) - power) > 1e-5 * std::max(1.0, std::abs(power)))
+        return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 bool IsSinusoidTable(const HostTensor& tensor) {
@@ -150,6 +167,12 @@ bool IsCoordinateTable(const HostTensor& tensor) {
     if (HasGridAlong(tensor, axis)) return true;
   }
   return false;
+}
+
+bool IsPowerTable(const HostTensor& tensor) {
+  if (!IsFloat(tensor.dtype()) || tensor.shape().size() != 2 || tensor.size() == 0) return false;
+  const int64_t rows = tensor.shape()[0], columns = tensor.shape()[1];
+  return HasPowers(tensor, rows, columns, columns, 1) || HasPowers(tensor, columns, rows, 1, columns);
 }
 
 bool IsAttentionMask(const HostTensor& tensor) {

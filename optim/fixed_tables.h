@@ -13,6 +13,9 @@ bool IsSinusoidTable(const HostTensor& tensor);
 // another axis? The coordinates may be spaced in any way.
 bool IsCoordinateTable(const HostTensor& tensor);
 
+// Is it a matrix of the powers 0, 1, … of equally spaced numbers, the basis of a trend, by rows or by columns?
+bool IsPowerTable(const HostTensor& tensor);
+
 // Is it an additive attention mask: zeros and one large negative number, of rank ≥ 2?
 bool IsAttentionMask(const HostTensor& tensor);
 

@@ -24,6 +24,7 @@ constexpr const char* kReasonTexts[] = {
     "a table of sines and cosines: fixed unless `train` names it",
     "a mask of zeros and one large negative number: fixed unless `train` names it",
     "a table of coordinates of a grid: fixed unless `train` names it",
+    "powers of equally spaced numbers: fixed unless `train` names it",
 };
 
 WeightReason ReasonNotTrainable(InputKind kind, const Type& type) {
@@ -46,6 +47,7 @@ WeightReason ReasonByDefault(const ImportedWeight& w, bool listed) {
   if (IsSinusoidTable(w.value)) return WeightReason::kSinusoids;
   if (IsAttentionMask(w.value)) return WeightReason::kMask;
   if (IsCoordinateTable(w.value)) return WeightReason::kGrid;
+  if (IsPowerTable(w.value)) return WeightReason::kPowers;
   return listed ? WeightReason::kUnmatched : WeightReason::kDefault;
 }
 

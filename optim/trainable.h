@@ -28,6 +28,7 @@ enum class WeightReason : uint8_t {
   kSinusoids,  // IsSinusoidTable
   kMask,       // IsAttentionMask
   kGrid,       // IsCoordinateTable
+  kPowers,     // IsPowerTable
 };
 
 struct WeightDecision {

@@ -15,6 +15,7 @@
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/body_weights.h"
+#include "frontend/onnx/exponentials.h"
 #include "frontend/onnx/external_writer.h"
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/model_proto.h"
@@ -37,15 +38,16 @@ class Exporter {
         weights_(model, &files_),
         external_(source, target) {}
 
-  absl::StatusOr<std::vector<std::string>> Edit(const std::map<std::string, HostTensor>& weights,
+  absl::StatusOr<std::vector<std::string>> Edit(std::map<std::string, HostTensor> trained,
                                                 const SharedWeights& shared) {
+    weights_.SetSplitNodes(shared.nodes);
+    const std::map<std::string, HostTensor> weights = ToStoredForms(std::move(trained), shared);
     ASSIGN_OR_RETURN(const auto split_values, SplitValues(weights, shared.splits));
     for (const auto& [name, value] : weights) {
-      if (split_values.contains(name) || IsTable(name, shared)) continue;
+      if (split_values.contains(name)) continue;
       RETURN_IF_ERROR(Annotate(weights_.Replace(name, value), StrCat("weight '", Printable(name), "' ")));
     }
     for (const WeightTie& tie : shared.ties) RETURN_IF_ERROR(ReplaceCopy(tie, weights));
-    for (const RowCopies& copies : shared.lookups) RETURN_IF_ERROR(ReplaceRows(copies, weights));
     for (const SplitWeight& split : shared.splits) {
       if (!split_values.contains(split.name)) continue;
       RETURN_IF_ERROR(Annotate(weights_.ReplaceSplit(split, split_values.at(split.name)),
@@ -60,6 +62,20 @@ class Exporter {
   ExternalWriter& external() { return external_; }
 
  private:
+  // Replaces weights by what the exporter of the file computed of them.
+  static std::map<std::string, HostTensor> ToStoredForms(std::map<std::string, HostTensor> weights,
+                                                         const SharedWeights& shared) {
+    for (const Exponential& exponential : shared.exponentials) {
+      const auto logarithm = weights.extract(exponential.weight);
+      if (!logarithm.empty()) weights.emplace(exponential.value, MakeExponential(exponential, logarithm.mapped()));
+    }
+    for (const RowCopies& copies : shared.lookups) {
+      const auto table = weights.extract(copies.weight);
+      if (!table.empty()) weights.emplace(copies.copy, ExpandRows(copies, table.mapped()));
+    }
+    return weights;
+  }
+
   // The values of split weights: the trained ones, and for the others those of the file, before anything is replaced.
   absl::StatusOr<std::map<std::string, HostTensor>> SplitValues(const std::map<std::string, HostTensor>& weights,
                                                                 const std::vector<SplitWeight>& splits) {
@@ -82,18 +98,6 @@ class Exporter {
     if (trained == weights.end()) return absl::OkStatus();
     return Annotate(weights_.Replace(tie.copy, tie.transposed ? Transposed(trained->second) : trained->second),
                     StrCat("weight '", Printable(tie.copy), "' "));
-  }
-
-  // Whether the file holds copies of the rows of the weight instead of it.
-  static bool IsTable(const std::string& name, const SharedWeights& shared) {
-    return std::ranges::count(shared.lookups, name, &RowCopies::weight) > 0;
-  }
-
-  absl::Status ReplaceRows(const RowCopies& copies, const std::map<std::string, HostTensor>& weights) {
-    const auto trained = weights.find(copies.weight);
-    if (trained == weights.end()) return absl::OkStatus();
-    return Annotate(weights_.Replace(copies.copy, ExpandRows(copies, trained->second)),
-                    StrCat("weight '", Printable(copies.copy), "' "));
   }
 
   // Keeps external data of the source external, replaced or not.
@@ -178,6 +182,7 @@ class Exporter {
          "Identity nodes over shared initializers became initializers: the copies were trained separately");
     note(counts.split_weights,
          "weights of different modules, which the file stores as one initializer, became initializers of their own");
+    note(counts.copied_nodes, "nodes, which the file shares between modules, were copied: their weights differ now");
     note(counts.restored_biases, "biases, which the file leaves out because they were zeros, became initializers");
     note(modes_changed_, "BatchNormalization or Dropout nodes set to inference mode");
     note(static_cast<int>(external_.size()), "tensors written as external data");

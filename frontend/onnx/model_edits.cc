@@ -6,6 +6,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/model_proto.h"
+#include "frontend/onnx/node_copies.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/proto_util.h"
 #include "frontend/ops/import/onnx_import.h"
@@ -20,6 +21,7 @@ class Editor {
   absl::Status Apply(const ModelEdits& edits) {
     for (const auto& [name, value] : edits.tensors) RETURN_IF_ERROR(SetTensor(name, value));
     for (const auto& node : edits.nodes) Append(node);
+    for (const auto& split : edits.copies) AddNodeCopies(split, &graph_);
     for (const auto& input : edits.inputs) RETURN_IF_ERROR(Rewire(input));
     for (const auto& ints : edits.attributes) RETURN_IF_ERROR(SetInts(ints));
     for (const auto& extent : edits.extents) SetExtent(extent);

@@ -44,7 +44,8 @@ struct ModelEdits {
   // stored element type; OUTPUT.ATTRIBUTE replaces a list of floats that the node of that output holds; other names
   // become initializers.
   std::map<std::string, HostTensor> tensors;
-  std::vector<NewNode> nodes;  // appended to the model's own
+  std::vector<NewNode> nodes;      // appended to the model's own
+  std::vector<SplitNodes> copies;  // of nodes, before `inputs`
   std::vector<NewInput> inputs;
   std::vector<NewInts> attributes;
   std::vector<Extent> extents;
@@ -55,8 +56,8 @@ struct ModelEdits {
 
   // Whether the file stays as it is. Ties change only how it is trained.
   bool empty() const {
-    return tensors.empty() && nodes.empty() && inputs.empty() && attributes.empty() && extents.empty() &&
-           outputs.empty();
+    return tensors.empty() && nodes.empty() && copies.empty() && inputs.empty() && attributes.empty() &&
+           extents.empty() && outputs.empty();
   }
 };
 

@@ -58,11 +58,22 @@ std::string DottedModule(std::string_view node) {
   return path;
 }
 
+std::string_view LastPart(std::string_view path) { return path.substr(path.rfind('.') + 1); }
+
+std::string_view ParentOf(std::string_view path) {
+  const size_t dot = path.rfind('.');
+  return dot == path.npos ? std::string_view() : path.substr(0, dot);
+}
+
 bool IsGeneratedName(std::string_view name) {
   if (name.find("::") != std::string_view::npos) return true;
   if (name.find('.') != std::string_view::npos || std::ranges::none_of(name, IsDigit)) return false;
   constexpr std::string_view kStems[] = {"", "val", "v", "t", "tmp", "const", "constant", "initializer"};
   return std::ranges::find(kStems, LowerLetters(name)) != std::end(kStems);
+}
+
+bool IsComputedName(std::string_view name) {
+  return name.starts_with("onnx::") || name.starts_with("const_fold_opt__");
 }
 
 bool IsParameterName(std::string_view name) {

@@ -17,8 +17,15 @@ std::string ScopePath(std::string_view node);
 // once.
 std::string DottedModule(std::string_view node);
 
+// Returns "norm.weight"'s last part, "weight", and what is before it; "" without dots.
+std::string_view LastPart(std::string_view path);
+std::string_view ParentOf(std::string_view path);
+
 // Whether an exporter made the name up: "onnx::MatMul_264", "val_23", "1042".
 bool IsGeneratedName(std::string_view name);
+
+// Whether older exporters of PyTorch give such a name to what they computed: "onnx::Add_123", "const_fold_opt__45".
+bool IsComputedName(std::string_view name);
 
 // Whether the name ends in a word for a parameter: "logit_scale", "layers.0.gamma", "dense/bias:0".
 bool IsParameterName(std::string_view name);

@@ -3,6 +3,7 @@
 
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/exponentials.h"
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/ort_artifacts.h"
 #include "frontend/onnx/parsed.h"
@@ -62,19 +63,29 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadMapped(const std
 absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdits edits) const {
   edits.ties = parsed_->edits.ties;
   edits.tie_stored_twice = parsed_->edits.tie_stored_twice;
+  for (const Exponential& exponential : parsed_->graph.shared.exponentials) {
+    if (const auto edited = edits.tensors.extract(exponential.weight))
+      edits.tensors.emplace(exponential.value, MakeExponential(exponential, edited.mapped()));
+  }
+  for (const RowCopies& copies : parsed_->graph.shared.lookups) {
+    if (const auto edited = edits.tensors.extract(copies.weight))
+      edits.tensors.emplace(copies.copy, ExpandRows(copies, edited.mapped()));
+  }
   for (const SplitWeight& split : parsed_->graph.shared.splits) {
     if (!edits.tensors.contains(split.name)) continue;
     for (const FileReader& reader : split.readers)
       edits.inputs.push_back({.node = reader.node, .input = reader.input, .name = split.name});
   }
+  for (const SplitNodes& split : parsed_->graph.shared.nodes) {
+    const bool read = std::ranges::any_of(edits.inputs, [&](const auto& input) {
+      return std::ranges::any_of(split.outputs, [&](const auto& output) { return output.second == input.node; });
+    });
+    if (read) edits.copies.push_back(split);
+  }
   for (const WeightTie& tie : parsed_->graph.shared.ties) {
     const auto edited = edits.tensors.find(tie.weight);
     if (edited != edits.tensors.end())
       edits.tensors.emplace(tie.copy, tie.transposed ? Transposed(edited->second) : edited->second);
-  }
-  for (const RowCopies& copies : parsed_->graph.shared.lookups) {
-    if (const auto edited = edits.tensors.extract(copies.weight))
-      edits.tensors.emplace(copies.copy, ExpandRows(copies, edited.mapped()));
   }
   return in_memory() ? LoadMapped(parsed_->memory, path(), std::move(edits), true) : Load(path(), std::move(edits));
 }

@@ -8,6 +8,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/body_weights.h"
+#include "frontend/onnx/exponentials.h"
 #include "frontend/onnx/extract_initializers.h"
 #include "frontend/onnx/graph_reader.h"
 #include "frontend/onnx/guard.h"
@@ -137,6 +138,8 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   AttachProductScales(&model->graph);
   MarkPaddingRows(model);
   MarkSingleBiases(model);
+  TrainLogarithms(findings.exponentials, false, &model->graph);
+  TrainLogarithms(findings.negated_exponentials, true, &model->graph);
   GatherRepeatedRows(findings.looked_up, &model->graph);
   NoteFolded(findings.folded, model);
   NoteMissing(findings.missing, model);

@@ -9,7 +9,9 @@
 #include <unordered_set>
 
 #include "frontend/base/strings.h"
+#include "frontend/onnx/module_path.h"
 #include "frontend/onnx/tensor_compare.h"
+#include "frontend/onnx/weight_names.h"
 
 namespace onnxtrain {
 namespace {
@@ -74,7 +76,7 @@ struct Found {
 
 // What aten.expand made of a parameter of equal numbers (a fresh class token): copies along the first axis, the batch.
 // The initializer is called after the fx node. Empty: it is something else.
-std::optional<Found> FindExpanded(const std::string& name, const HostTensor& tensor) {
+std::optional<Found> FindExpanded(std::string_view name, const HostTensor& tensor) {
   const Shape& shape = tensor.shape();
   if (!name.starts_with("expand") || shape.size() < 3 || shape[0] < 2 || tensor.size() == 0 || !IsSplat(tensor))
     return std::nullopt;
@@ -113,6 +115,12 @@ std::optional<Found> FindRepeats(const HostTensor& tensor) {
     if (found && (!best || found->unique.size() < best->unique.size())) best = std::move(found);
   }
   return best;
+}
+
+// The initializer that holds a weight, which may have been merged into it.
+std::string_view NameInFile(std::string_view name, const std::vector<SplitWeight>& splits) {
+  const auto split = std::ranges::find(splits, name, &SplitWeight::name);
+  return split != splits.end() && !split->merged.empty() ? std::string_view(split->merged) : name;
 }
 
 ParsedNode MakeNode(std::string op, std::vector<std::string> inputs, const std::string& output) {
@@ -160,22 +168,12 @@ void ReplaceByLookup(Found found, ParsedGraph* graph) {
   graph->shared.lookups.push_back(std::move(copies));
 }
 
-// Whether older exporters give such a name to what they computed: "onnx::Add_123", "const_fold_opt__45".
-bool IsGenerated(const std::string& name) { return name.starts_with("onnx::") || name.starts_with("const_fold_opt__"); }
-
-// Whether a layer has its weight there, as products and convolutions have; elementwise operators take any tensor.
-bool TakesLayerWeight(const ParsedNode& node, size_t input) {
-  const OnnxTraits& traits = GetOnnxTraits(node);
-  const bool elementwise = (traits.weight_inputs & 1) != 0 && !traits.classifier;
-  return !elementwise && (traits.weight_inputs >> input & 1) != 0;
-}
-
 // The tensors that the exporter computed and does not tell what of. Weights of layers are transposed or folded ones.
 std::vector<std::string> ListComputed(const ParsedGraph& graph) {
   std::set<std::string> weights;
   for (const ParsedNode& node : graph.nodes) {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (TakesLayerWeight(node, i)) weights.insert(node.inputs[i]);
+      if (TakesWeight(node, i)) weights.insert(node.inputs[i]);
     }
   }
   std::vector<std::string> names;
@@ -183,7 +181,7 @@ std::vector<std::string> ListComputed(const ParsedGraph& graph) {
     const auto origin = graph.origins.find(name);
     const bool told = origin != graph.origins.end() && origin->second.kind != WeightOrigin::Kind::kUnknown;
     const auto stored = graph.initializers.find(name);
-    if (IsGenerated(name) && !told && !weights.contains(name) && stored != graph.initializers.end() &&
+    if (IsComputedName(name) && !told && !weights.contains(name) && stored != graph.initializers.end() &&
         IsFloat(stored->second.dtype()))
       names.push_back(name);
   }
@@ -211,7 +209,7 @@ void GatherRepeatedRows(std::vector<std::string> names, ParsedGraph* graph) {
                                            [&](const std::string& end) { return taken.contains(name + end); });
     if (stored == graph->initializers.end() || output || clash || stored->second.shape().size() < 2) continue;
     std::optional<Found> found = FindRepeats(stored->second);
-    if (!found) found = FindExpanded(name, stored->second);
+    if (!found) found = FindExpanded(NameInFile(name, graph->shared.splits), stored->second);
     if (!found) continue;
     found->copies.copy = name;
     ReplaceByLookup(std::move(*found), graph);

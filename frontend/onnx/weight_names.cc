@@ -8,6 +8,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/fx_names.h"
+#include "frontend/onnx/merged_nodes.h"
+#include "frontend/onnx/module_path.h"
 #include "frontend/onnx/tensor_compare.h"
 
 namespace onnxtrain {
@@ -30,7 +32,6 @@ Kind OriginKind(SignatureEntry::Kind kind) {
 }
 
 // "weight" of "encoder.norm1.weight".
-std::string_view LastPart(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
 std::string WithoutDigits(std::string name) {
   std::erase_if(name, [](unsigned char c) { return std::isdigit(c) != 0; });
@@ -439,8 +440,20 @@ class TorchNamer {
     return IsArithmetic(name, sources) || (reads_buffer && IsExporterName(name));
   }
 
+  // Whether the initializer is exp(p) or −exp(p) of a parameter that the file does not hold.
+  bool ListExponential(const std::string& name) {
+    const std::vector<std::string>& sources = metadata_.weights.at(name).folded_from;
+    const std::string_view op = StripNumber(name);
+    const bool negated = op == "neg" && sources.size() == 2 && std::ranges::count(sources, "exp", StripNumber) == 1;
+    if (!negated && (op != "exp" || sources.size() != 1)) return false;
+    if (splitter_.IsSplit(name)) return false;  // others would be expressions, too
+    (negated ? findings_.negated_exponentials : findings_.exponentials).push_back(name);
+    return true;
+  }
+
   void ListFolded() {
     for (const auto& [name, parameters] : folded_from_) {
+      if (parameters.size() == 1 && ListExponential(name)) continue;
       const bool one = parameters.size() == 1;
       if (!reads_of_.contains(name) || (one && !IsStoredBeside(name, parameters[0]) && !IsExpression(name))) continue;
       FoldedWeight folded{.name = name};
@@ -453,6 +466,7 @@ class TorchNamer {
     const bool derived = placeholder.empty();
     const std::string target = derived ? merged + ".constant" : Entry(placeholder).target;
     const std::string name = splitter_.Split(merged, target, readers);
+    if (!derived && std::ranges::count(findings_.looked_up, merged) > 0) findings_.looked_up.push_back(name);
     graph_.origins[name] = {.kind = derived ? Kind::kConstant : OriginKind(Entry(placeholder).kind),
                             .module_name = derived ? "" : target};
   }
@@ -512,6 +526,10 @@ WeightSplitter::WeightSplitter(ParsedGraph* graph) : graph_(*graph) {
   for (const ParsedNode& node : graph->nodes) names_.insert(node.outputs.begin(), node.outputs.end());
 }
 
+bool WeightSplitter::IsSplit(const std::string& merged) const {
+  return std::ranges::count(graph_.shared.splits, merged, &SplitWeight::merged) > 0;
+}
+
 std::string WeightSplitter::Split(const std::string& merged, const std::string& name,
                                   const std::vector<WeightReader>& readers) {
   const HostTensor value = graph_.initializers.at(merged);
@@ -540,6 +558,7 @@ std::string WeightSplitter::Add(SplitWeight split, HostTensor value, const std::
 
 NamingFindings NameWeights(const TorchMetadata& metadata, ParsedGraph* graph) {
   if (metadata.signature.empty()) return {};
+  SplitMergedNodes(metadata, graph);
   TorchNamer namer(metadata, graph);
   namer.Run();
   return namer.TakeFindings();

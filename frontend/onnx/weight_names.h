@@ -19,6 +19,7 @@ struct NamingFindings {
   std::vector<std::string> missing;  // parameters that no initializer holds, because they were folded into others
   std::vector<FoldedWeight> folded;
   std::vector<std::string> looked_up;  // initializers computed from parameters and further values
+  std::vector<std::string> exponentials, negated_exponentials;  // of one parameter each
 };
 
 // Fills `origins` from the metadata of torch.export and gives readers of merged initializers weights of their own.
@@ -55,6 +56,8 @@ class WeightSplitter {
   // Makes these inputs of nodes, which may be absent, read a weight of zeros that the file does not hold. It counts as
   // split from "".
   std::string Restore(const std::string& name, HostTensor zeros, const std::vector<WeightReader>& readers);
+  // Whether some readers of the initializer have copies.
+  bool IsSplit(const std::string& merged) const;
 
  private:
   std::string Add(SplitWeight split, HostTensor value, const std::vector<WeightReader>& readers);

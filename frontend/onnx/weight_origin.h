@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace onnxtrain {
@@ -58,11 +59,25 @@ struct RowCopies {
   std::vector<int64_t> rows;   // of the weight, by position on the other axes, in row-major order
 };
 
+// Nodes of the file that stand for those of several modules. The graph has copies of them, which the readers read.
+struct SplitNodes {
+  std::vector<std::pair<std::string, std::string>> outputs;  // of the file's nodes and of their copies, in order
+  std::vector<FileReader> readers;                           // of the last copy
+};
+
+// An initializer that the exporter computed as exp(weight) or −exp(weight).
+struct Exponential {
+  std::string weight, value;
+  bool negated = false;
+};
+
 // Where the weights that are trained differ from the initializers of the file.
 struct SharedWeights {
+  std::vector<SplitNodes> nodes;
   std::vector<SplitWeight> splits;
   std::vector<WeightTie> ties;     // a node makes the copy of the weight
   std::vector<RowCopies> lookups;  // nodes look the copies up
+  std::vector<Exponential> exponentials;
 };
 
 }  // namespace onnxtrain

@@ -8,6 +8,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/body_weights.h"
+#include "frontend/onnx/node_copies.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/proto_util.h"
 #include "frontend/onnx/tensor_proto.h"
@@ -190,17 +191,34 @@ absl::Status WeightReplacer::ReplaceSplit(const SplitWeight& split, const HostTe
   ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, merged.type()));
   if (cast.SameBytes(merged)) return absl::OkStatus();
   for (const FileReader& reader : split.readers) {
-    const auto node = producers_.find(reader.node);
-    const int inputs = node == producers_.end() ? 0 : node->second->input_size(), at = static_cast<int>(reader.input);
-    if (inputs == at && split.merged.empty()) node->second->add_input();
+    onnx::NodeProto* node = FindReader(reader.node);
+    const int inputs = node == nullptr ? 0 : node->input_size(), at = static_cast<int>(reader.input);
+    if (node != nullptr && inputs == at && split.merged.empty()) node->add_input();
     if (at >= inputs + (split.merged.empty() ? 1 : 0))
       return Invalid("is read by '", Printable(reader.node), "', which the source model does not have");
-    node->second->set_input(at, split.name);
+    node->set_input(at, split.name);
   }
   AddInitializer(split.name, cast, &model_);
   initializers_[split.name] = &*graph_->mutable_initializer()->rbegin();
   ++(split.merged.empty() ? counts_.restored_biases : counts_.split_weights);
   return absl::OkStatus();
+}
+
+// Returns the node with this output, which it adds if it is a copy; null: there is none.
+onnx::NodeProto* WeightReplacer::FindReader(const std::string& output) {
+  const auto split = std::ranges::find_if(split_nodes_, [&](const SplitNodes& s) {
+    return std::ranges::any_of(s.outputs, [&](const auto& made) { return made.second == output; });
+  });
+  if (split != split_nodes_.end()) {
+    if (!AddNodeCopies(*split, graph_)) return nullptr;
+    split_nodes_.erase(split);
+    ++counts_.copied_nodes;
+    for (auto& node : *graph_->mutable_node()) {
+      for (const std::string& made : node.output()) producers_.emplace(made, &node);
+    }
+  }
+  const auto found = producers_.find(output);
+  return found == producers_.end() ? nullptr : found->second;
 }
 
 void WeightReplacer::ReplaceNode(const onnx::NodeProto* node, const HostTensor& value) {

@@ -5,6 +5,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/graph/host_tensor.h"
@@ -32,10 +34,14 @@ class WeightReplacer {
     int split_copies = 0;   // Identity nodes that became initializers
     int split_weights = 0;  // readers of merged initializers that got their own
     int restored_biases = 0;
+    int copied_nodes = 0;
   };
 
   // `files` reads the external data of the model. Both must outlive the replacer.
   WeightReplacer(onnx::ModelProto* model, ExternalFiles* files);
+
+  // Nodes to copy where a weight that a copy reads is replaced.
+  void SetSplitNodes(std::vector<SplitNodes> nodes) { split_nodes_ = std::move(nodes); }
 
   // Replaces one weight. Errors do not name it.
   absl::Status Replace(const std::string& name, const HostTensor& value);
@@ -63,6 +69,7 @@ class WeightReplacer {
   absl::Status ReplaceCopy(const HostTensor& value, onnx::NodeProto* node);
   absl::Status ReplaceFilled(const HostTensor& value, onnx::NodeProto* node);
   void ReplaceNode(const onnx::NodeProto* node, const HostTensor& value);
+  onnx::NodeProto* FindReader(const std::string& output);
 
   onnx::ModelProto& model_;
   onnx::GraphProto* graph_;
@@ -71,6 +78,7 @@ class WeightReplacer {
   std::map<std::string, onnx::NodeProto*> producers_;
   std::map<const onnx::TensorProto*, HostTensor> external_;
   std::set<const onnx::NodeProto*> replaced_nodes_;
+  std::vector<SplitNodes> split_nodes_;  // that are not in the model yet
   std::optional<Requantizer> requantizer_;  // of the nodes of the graph; made when it is needed
   Counts counts_;
 };

@@ -40,18 +40,22 @@ class RoleNamer {
       FindStandardizer(node);
     }
     for (const std::string& name : std::vector(graph_.initializer_order)) {
-      const HostTensor tensor = graph_.initializers.contains(name) ? graph_.initializers.at(name) : HostTensor();
+      const auto stored = graph_.initializers.find(name);
       const auto readers = readers_.find(name);
-      if (readers == readers_.end() || !IsFloat(tensor.dtype()) || tensor.size() == 0) continue;
+      if (stored == graph_.initializers.end() || readers == readers_.end()) continue;
+      const HostTensor tensor = stored->second;
+      if (!IsFloat(tensor.dtype()) || tensor.size() == 0) continue;
       WeightOrigin& origin = graph_.origins[name];
       if (origin.kind != Kind::kUnknown) continue;
       if (tensor.size() == 1) origin.kind = ScalarKind(name, tensor, readers->second);
-      if (IsGeneratedName(name) && IsOfZerosAndOnes(tensor)) origin.kind = Kind::kConstant;
+      const bool named = !IsGeneratedName(name) && (IsParameterName(name) || IsWeightOf(readers->second));
+      if (!named && IsOfZerosAndOnes(tensor)) origin.kind = Kind::kConstant;
       if (IsProgression(tensor) && IsNumberOfFormulas(readers->second)) origin.kind = Kind::kConstant;
       if (tensor.size() > 1 && readers->second.size() > 1 && IsSplat(tensor)) SplitByModule(name, readers->second);
       if (IsGeneratedName(name) && origin.module_name.empty())
         graph_.origins[name].module_name = NameByReader(FirstComputing(readers->second));
     }
+    for (const ParsedNode& node : graph_.nodes) FixCopy(node);
   }
 
  private:
@@ -86,6 +90,18 @@ class RoleNamer {
     readers_.erase(copy);
   }
 
+  // A mask of zeros and ones is one behind an Identity, too.
+  void FixCopy(const ParsedNode& identity) {
+    if (!IsOp(identity, {"Identity"}) || identity.inputs.empty() || identity.outputs.empty()) return;
+    const auto stored = graph_.initializers.find(identity.inputs[0]);
+    const auto readers = readers_.find(identity.outputs[0]);
+    if (stored == graph_.initializers.end() || readers == readers_.end() || !IsFloat(stored->second.dtype()) ||
+        stored->second.size() == 0)
+      return;
+    const bool mask = graph_.origins[identity.inputs[0]].kind == Kind::kConstant && IsOfZerosAndOnes(stored->second);
+    if (mask && !IsWeightOf(readers->second)) graph_.origins[identity.outputs[0]].kind = Kind::kConstant;
+  }
+
   // Means and deviations that programs hold as buffers: (x − mean) / std for an input x, one number for each channel.
   void FindStandardizer(const ParsedNode& node) {
     if (node.inputs.empty() || !raw_.contains(node.inputs[0]) || node.outputs.empty()) return;
@@ -102,7 +118,11 @@ class RoleNamer {
     return IsFloat(tensor.dtype()) && std::ranges::count_if(tensor.shape(), [](int64_t d) { return d > 1; }) <= 1;
   }
 
-  // Unit matrices and masks, which constant folding leaves without a name. A weight of nothing but zeros, of both signs
+  static bool IsWeightOf(const std::vector<WeightReader>& readers) {
+    return std::ranges::any_of(readers, [](const WeightReader& r) { return TakesWeight(*r.node, r.input); });
+  }
+
+  // Unit matrices and masks, which are not called like parameters. A weight of nothing but zeros, of both signs
   // where a scale of zero was folded into it, is none.
   static bool IsOfZerosAndOnes(const HostTensor& tensor) {
     std::array<bool, 2> has = {false, false};

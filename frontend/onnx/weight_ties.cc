@@ -5,6 +5,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/module_path.h"
 #include "frontend/onnx/tensor_compare.h"
 #include "frontend/onnx/weight_names.h"
 #include "frontend/onnx/weight_tracer.h"
@@ -63,6 +64,29 @@ class Tier {
     }
   }
 
+  // Ties what older exporters computed of one parameter several times, once for each reader: equal numbers that are
+  // neither all the same nor the weight of a layer, which cloned layers may have in common.
+  void TieComputed() {
+    std::set<std::string> layer_weights;
+    const std::map<std::string, std::string> copies = ListCopies();
+    for (const ParsedNode& node : graph_.nodes) {
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (IsLayerWeight(node, i, copies)) layer_weights.insert(node.inputs[i]);
+      }
+    }
+    for (const auto& [copy, weight] : copies) {
+      const bool computed = IsComputedName(copy) && IsComputedName(weight) && HasSeveralNumbers(weight);
+      if (computed && !layer_weights.contains(copy) && !layer_weights.contains(weight)) JoinCopy(weight, copy);
+    }
+    std::map<Shape, std::vector<std::string>> computed;
+    for (const std::string& name : std::vector(graph_.initializer_order)) {
+      if (!IsComputedName(name) || layer_weights.contains(name) || !HasSeveralNumbers(name)) continue;
+      std::vector<std::string>& same_shape = computed[graph_.initializers.at(name).shape()];
+      const bool tied = std::ranges::any_of(same_shape, [&](const std::string& other) { return TryTie(other, name); });
+      if (!tied) same_shape.push_back(name);
+    }
+  }
+
   void AddNodes() {
     graph_.nodes.insert(graph_.nodes.begin(), std::make_move_iterator(nodes_.begin()),
                         std::make_move_iterator(nodes_.end()));
@@ -72,13 +96,33 @@ class Tier {
   }
 
  private:
+  // Initializers by the names of their copies behind an Identity.
+  std::map<std::string, std::string> ListCopies() const {
+    std::map<std::string, std::string> copies;
+    for (const ParsedNode& node : graph_.nodes) {
+      if (IsOp(node, {"Identity"}) && graph_.initializers.contains(node.inputs[0]))
+        copies.emplace(node.outputs[0], node.inputs[0]);
+    }
+    return copies;
+  }
+
+  // Whether a layer has its weight there. Of a product of two weights that is the second one.
+  bool IsLayerWeight(const ParsedNode& node, size_t input, const std::map<std::string, std::string>& copies) const {
+    const bool of_two = input == 0 && node.inputs.size() > 1 && TakesWeight(node, 1) &&
+                        (graph_.initializers.contains(node.inputs[1]) || copies.contains(node.inputs[1]));
+    return TakesWeight(node, input) && !of_two;
+  }
+
   // Whether it is a matrix that the file does not call a parameter of the exported module.
   bool MayBeTable(const std::string& name) const {
-    const auto stored = graph_.initializers.find(name);
     const auto origin = graph_.origins.find(name);
-    return stored != graph_.initializers.end() && IsFloat(stored->second.dtype()) &&
-           stored->second.shape().size() == 2 && !IsSplat(stored->second) &&
+    return HasSeveralNumbers(name) && graph_.initializers.at(name).shape().size() == 2 &&
            (origin == graph_.origins.end() || origin->second.kind == WeightOrigin::Kind::kUnknown);
+  }
+
+  bool HasSeveralNumbers(const std::string& name) const {
+    const auto stored = graph_.initializers.find(name);
+    return stored != graph_.initializers.end() && IsFloat(stored->second.dtype()) && !IsSplat(stored->second);
   }
 
   // The matrices that only products read.
@@ -147,6 +191,7 @@ absl::Status TieWeights(const ModelEdits& edits, ParsedGraph* graph) {
   if (edits.tie_stored_twice) {
     tier.TieStoredTwice();
     tier.TieHeads();
+    tier.TieComputed();
   }
   tier.AddNodes();
   return absl::OkStatus();

@@ -125,6 +125,22 @@ TEST(FixedTables, CoordinatesOfGridsAreNoWeights) {
   EXPECT_FALSE(IsCoordinateTable(random));
 }
 
+TEST(FixedTables, PowersOfSpacedNumbersAreNoWeights) {
+  HostTensor rows({DType::kFloat32, {3, 6}}), columns({DType::kFloat32, {6, 3}});
+  for (int64_t k = 0; k < 3; ++k) {
+    for (int64_t i = 0; i < 6; ++i) {
+      const double power = std::pow(static_cast<double>(i) / 6, static_cast<double>(k));
+      rows.Set(6 * k + i, power);
+      columns.Set(3 * i + k, power);
+    }
+  }
+  EXPECT_TRUE(IsPowerTable(rows));
+  EXPECT_TRUE(IsPowerTable(columns));
+  rows.Set(14, 0.5);
+  EXPECT_FALSE(IsPowerTable(rows));
+  EXPECT_FALSE(IsPowerTable(HostTensor::Filled({DType::kFloat32, {3, 6}}, 1)));
+}
+
 TEST(FixedTables, MasksAreNoWeights) {
   const Type type = {DType::kFloat32, {5, 5}};
   HostTensor mask(type);

@@ -2,46 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "frontend/onnx/folded_norms.h"
 #include "frontend/onnx/torch_export.h"
 #include "tests/frontend/onnx/model_builder.h"
+#include "tests/frontend/onnx/torch_metadata.h"
 
 namespace onnxtrain {
 namespace {
-
-constexpr const char* kSignatureKey = "pkg.torch.export.ExportedProgram.graph_signature";
-
-// libonnx's classes do not know these fields, so they are unknown fields of the messages.
-template <typename Proto>
-void AddMetadata(Proto* proto, int field, const std::string& key, const std::string& value) {
-  onnx::StringStringEntryProto entry;
-  entry.set_key(key);
-  entry.set_value(value);
-  proto->mutable_unknown_fields()->AddLengthDelimited(field, entry.SerializeAsString());
-}
-
-void AddSignature(onnx::ModelProto* model, const std::string& text) {
-  AddMetadata(model->mutable_graph(), 16, kSignatureKey, text);
-}
-
-void AddFx(onnx::NodeProto* node, const std::string& name, const std::string& target, const std::string& args) {
-  AddMetadata(node, 9, "pkg.torch.onnx.fx_node",
-              "%" + name + " : [num_users=1] = call_function[target=torch.ops.aten." + target + "](args = (" + args +
-                  "), kwargs = {})");
-}
-
-void AddFoldedFrom(onnx::ModelProto* model, const std::string& name, const std::string& sources) {
-  onnx::ValueInfoProto* info = model->mutable_graph()->add_value_info();
-  info->set_name(name);
-  AddMetadata(info, 4, "pkg.onnxscript.optimizer.folded_from", sources);
-}
-
-void AddFilled(onnx::ModelProto* model, const std::string& name, std::vector<int64_t> dims, float value) {
-  int64_t size = 1;
-  for (int64_t d : dims) size *= d;
-  FillFloats(AddInitializer(model, name, dims), std::vector<float>(static_cast<size_t>(size), value));
-}
 
 // Two layers of LayerNorm, whose fresh scales and biases the exporter has merged.
 onnx::ModelProto TwoNorms(const std::string& second) {
@@ -58,20 +27,6 @@ onnx::ModelProto TwoNorms(const std::string& second) {
         "layer_norm.default", "%layer_norm, [4], %p_" + second + "_weight, %p_" + second + "_bias");
   AddOutput(&model, "y");
   return model;
-}
-
-using Names = std::vector<std::string>;
-
-Names WeightNames(const ImportedModel& model) {
-  Names names;
-  for (const ImportedWeight& w : model.weights) names.push_back(w.name);
-  std::ranges::sort(names);
-  return names;
-}
-
-const ImportedWeight* FindWeight(const ImportedModel& model, const std::string& name) {
-  const auto it = std::ranges::find(model.weights, name, &ImportedWeight::name);
-  return it == model.weights.end() ? nullptr : &*it;
 }
 
 TEST(TorchExport, WeightsMergedByTheirBytesAreSplit) {
@@ -99,10 +54,6 @@ TEST(TorchExport, TheExportSplitsInitializersWhoseValuesDiffer) {
   EXPECT_EQ(exported->graph().node(1).input(1), "n2.weight");
   EXPECT_EQ(exported->graph().node(1).input(2), "n1.bias");
   EXPECT_TRUE(std::ranges::any_of(notes, [](const auto& n) { return n.find("became initializers") != n.npos; }));
-}
-
-void AddScopes(onnx::NodeProto* node, const std::string& scopes) {
-  AddMetadata(node, 9, "pkg.torch.onnx.name_scopes", scopes);
 }
 
 // Two modules that multiply by 1 + weight, of which the exporter has stored the first alone; then by 1 − a where `a` is
@@ -239,6 +190,99 @@ TEST(TorchExport, MergedExpressionsOfBiasesAreSplitByModule) {
   const auto imported = ImportModel(model, {.training = true});
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_EQ(WeightNames(*imported), (Names{"a.w", "b.qkv.bias", "b.w", "slice_scatter"}));
+}
+
+// Two normalizations of one value, which were equal in a fresh model: the exporter has made them one node.
+onnx::ModelProto MergedNorms() {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, "l.n1.weight", {4}, 1);
+  AddFilled(&model, "l.n1.bias", {4}, 0);
+  std::string signature = "\n# inputs\nx: USER_INPUT\n";
+  for (const std::string norm : {"n1", "n2"}) {
+    for (const std::string part : {"weight", "bias"})
+      signature += "p_l_" + norm + "_" + part + ": PARAMETER target='l." + norm + "." + part + "'\n";
+  }
+  AddSignature(&model, signature);
+  onnx::NodeProto* norm = AddNode(&model, "LayerNormalization", {"x", "l.n1.weight", "l.n1.bias"}, {"layer_norm"});
+  AddFx(norm, "layer_norm", "layer_norm.default", "%x, [4], %p_l_n1_weight, %p_l_n1_bias");
+  AddScopes(norm, "['', 'l', 'l.n1', 'layer_norm']");
+  AddFx(AddNode(&model, "Tanh", {"layer_norm"}, {"tanh"}), "tanh", "tanh.default", "%layer_norm");
+  AddFx(AddNode(&model, "Sigmoid", {"layer_norm"}, {"sigmoid"}), "sigmoid", "sigmoid.default", "%layer_norm_1");
+  AddFx(AddNode(&model, "Add", {"tanh", "sigmoid"}, {"y"}), "add", "add.Tensor", "%tanh, %sigmoid");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(TorchExport, MergedNodesOfDifferentModulesAreSplit) {
+  const auto imported = ImportModel(MergedNorms(), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"l.n1.bias", "l.n1.weight", "l.n2.bias", "l.n2.weight"}));
+}
+
+TEST(TorchExport, MergedNodesAreCopiedOnExportWhereWeightsDiffer) {
+  const auto same = RoundTrip(MergedNorms(), {{"l.n2.weight", Floats({4}, {1, 1, 1, 1})}});
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(same->graph().node_size(), 4);
+  const auto split = RoundTrip(MergedNorms(), {{"l.n2.weight", Floats({4}, {1, 2, 3, 4})}});
+  ASSERT_TRUE(split.ok()) << split.status();
+  ASSERT_EQ(split->graph().node_size(), 5);
+  EXPECT_EQ(split->graph().node(0).input(1), "l.n1.weight");
+  EXPECT_EQ(split->graph().node(1).input(1), "l.n2.weight");
+  EXPECT_EQ(split->graph().node(1).input(2), "l.n1.bias") << "still equal";
+  EXPECT_EQ(split->graph().node(2).input(0), "layer_norm");
+  EXPECT_EQ(split->graph().node(3).input(0), split->graph().node(1).output(0));
+}
+
+// The temperature of a contrastive model; −exp(a) of a state space.
+TEST(TorchExport, LogarithmsOfComputedExponentialsAreTrained) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  FillFloats(AddInitializer(&model, "exp", {}), {4});
+  FillFloats(AddInitializer(&model, "neg_1", {4}), {-1, -2, -4, -0.5F});
+  AddSignature(&model,
+               "\n# inputs\np_scale: PARAMETER target='scale'\np_a: PARAMETER target='a'\nx: USER_INPUT\n");
+  AddFoldedFrom(&model, "exp", "['scale']");
+  AddFoldedFrom(&model, "neg_1", "['a', 'exp_1']");
+  AddFx(AddNode(&model, "Mul", {"x", "exp"}, {"h"}), "h", "mul.Tensor", "%x, %exp");
+  AddFx(AddNode(&model, "Mul", {"h", "neg_1"}, {"y"}), "y", "mul.Tensor", "%h, %neg_1");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(WeightNames(*imported), (Names{"exp.log", "neg_1.log"}));
+  const ImportedWeight* a = FindWeight(*imported, "neg_1.log");
+  EXPECT_EQ(a->alias, "a");
+  EXPECT_FLOAT_EQ(static_cast<float>(a->value.At(2)), std::log(4.0F));
+  const auto exported = RoundTrip(model, {{"exp.log", Floats({}, {1})}, {"neg_1.log", Floats({4}, {0, 1, 2, 3})}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const auto* scale = reinterpret_cast<const float*>(exported->graph().initializer(0).raw_data().data());
+  const auto* rates = reinterpret_cast<const float*>(exported->graph().initializer(1).raw_data().data());
+  EXPECT_FLOAT_EQ(scale[0], std::exp(1.0F));
+  EXPECT_FLOAT_EQ(rates[3], -std::exp(3.0F));
+}
+
+// A class token of zeros that was merged with another, after expansion to the batch.
+TEST(TorchExport, MergedTokensThatWereExpandedAreTrainedOnce) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3, 4});
+  AddFilled(&model, "expand", {2, 1, 4}, 0);
+  AddSignature(&model,
+               "\n# inputs\np_e_cls: PARAMETER target='e.cls'\np_e_dist: PARAMETER target='e.dist'\n"
+               "x: USER_INPUT\n");
+  AddFoldedFrom(&model, "expand", "['e.cls', 'val_1']");
+  onnx::NodeProto* concat = AddNode(&model, "Concat", {"expand", "expand", "x"}, {"y"});
+  SetInt(concat, "axis", 1);
+  AddFx(concat, "cat", "cat.default", "[%expand, %expand_1, %x], 1");
+  AddScopes(concat, "['', 'e', 'cat']");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(WeightNames(*imported), (Names{"e.dist.table", "expand.table"}));
+  const auto exported = RoundTrip(model, {{"e.dist.table", Floats({1, 4}, {1, 2, 3, 4})}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_EQ(exported->graph().node(0).input(1), "e.dist");
+  const auto* values = reinterpret_cast<const float*>(exported->graph().initializer(1).raw_data().data());
+  EXPECT_EQ(values[7], 4);
 }
 
 // What a weight was folded from tells whether it still has the parameter's numbers.
@@ -610,178 +654,7 @@ TEST(TorchExport, ComputedConvWeightIsNoFoldedBatchNorm) {
   EXPECT_EQ(count("onnx::Conv_255"), 1);
 }
 
-// An embedding, which the exporter stores a second time, transposed, for the head that shares it.
-onnx::ModelProto TiedHead(bool metadata) {
-  onnx::ModelProto model = NewModel(17);
-  AddInput(&model, "x", {2}, 7);
-  FillFloats(AddInitializer(&model, "wte.weight", {3, 2}), {1, 2, 3, 4, 5, 6});
-  FillFloats(AddInitializer(&model, "val_9", {2, 3}), {1, 3, 5, 2, 4, 6});
-  if (metadata) {
-    AddSignature(&model, "\n# inputs\np_wte_weight: PARAMETER target='wte.weight'\nx: USER_INPUT\n");
-    AddFoldedFrom(&model, "val_9", "['wte.weight']");
-  }
-  AddFx(AddNode(&model, "Gather", {"wte.weight", "x"}, {"h"}), "embedding", "embedding.default", "%p_wte_weight, %x");
-  AddFx(AddNode(&model, "MatMul", {"h", "val_9"}, {"y"}), "linear", "linear.default", "%embedding, %p_wte_weight");
-  AddOutput(&model, "y");
-  return model;
-}
-
-absl::StatusOr<Names> NamesWithEdits(const onnx::ModelProto& model, const ModelEdits& edits) {
-  auto loaded = OnnxModel::Load(Save(model), edits);
-  if (!loaded.ok()) return loaded.status();
-  auto imported = Import(**loaded, {.training = true});
-  if (!imported.ok()) return imported.status();
-  return WeightNames(*imported);
-}
-
-TEST(Ties, AParameterStoredTwiceIsOneWeight) {
-  EXPECT_EQ(*NamesWithEdits(TiedHead(true), {}), (Names{"wte.weight"}));
-  EXPECT_EQ(*NamesWithEdits(TiedHead(true), {.tie_stored_twice = false}), (Names{"val_9", "wte.weight"}));
-  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {.ties = {{"wte.weight", "val_9"}}, .tie_stored_twice = false}),
-            (Names{"wte.weight"}));
-}
-
-TEST(Ties, AHeadThatHoldsTheEmbeddingIsTiedWithoutMetadata) {
-  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {}), (Names{"wte.weight"}));
-  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {.tie_stored_twice = false}), (Names{"val_9", "wte.weight"}));
-  onnx::ModelProto other = TiedHead(false);
-  FillFloats(other.mutable_graph()->mutable_initializer(1), {1, 3, 5, 2, 4, 7});
-  EXPECT_EQ(*NamesWithEdits(other, {}), (Names{"val_9", "wte.weight"}));
-  onnx::ModelProto same = TiedHead(false);  // equal numbers prove nothing
-  FillFloats(same.mutable_graph()->mutable_initializer(0), {1, 1, 1, 1, 1, 1});
-  FillFloats(same.mutable_graph()->mutable_initializer(1), {1, 1, 1, 1, 1, 1});
-  EXPECT_EQ(*NamesWithEdits(same, {}), (Names{"val_9", "wte.weight"}));
-}
-
-TEST(Ties, TheExportWritesBothCopies) {
-  const auto exported = RoundTrip(TiedHead(true), {{"wte.weight", Floats({3, 2}, {6, 5, 4, 3, 2, 1})}});
-  ASSERT_TRUE(exported.ok()) << exported.status();
-  const auto* values = reinterpret_cast<const float*>(exported->graph().initializer(1).raw_data().data());
-  EXPECT_EQ(std::vector<float>(values, values + 6), (std::vector<float>{6, 4, 2, 5, 3, 1}));
-}
-
-// A position bias [1, heads, 2, 2]: the exporter looked three distances up in a table of the heads' biases.
-onnx::ModelProto FoldedLookup(const std::string& sources, std::vector<float> values) {
-  onnx::ModelProto model = NewModel(17);
-  AddInput(&model, "x", {1, 2, 2, 2});
-  FillFloats(AddInitializer(&model, "val_9", {1, 2, 2, 2}), std::move(values));
-  AddSignature(&model,
-               "\n# inputs\np_bias: PARAMETER target='bias.weight'\np_b: PARAMETER target='b'\nx: USER_INPUT\n");
-  AddFoldedFrom(&model, "val_9", sources);
-  AddFx(AddNode(&model, "Add", {"x", "val_9"}, {"y"}), "add", "add.Tensor", "%x, %unsqueeze");
-  AddOutput(&model, "y");
-  return model;
-}
-
-const std::vector<float> kBiasByDistance = {1, 2, 3, 1, 10, 20, 30, 10};
-
-TEST(RowCopies, TheTableOfAFoldedLookupIsTrained) {
-  const auto imported = ImportModel(FoldedLookup("['bias.weight', 'val_3']", kBiasByDistance), {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  ASSERT_EQ(WeightNames(*imported), (Names{"val_9.table"}));
-  const ImportedWeight& table = imported->weights[0];
-  EXPECT_EQ(table.alias, "bias.weight");
-  EXPECT_EQ(table.value.shape(), (Shape{3, 2}));
-  EXPECT_EQ(table.value.At(1), 10);
-  EXPECT_EQ(table.value.At(5), 30);
-}
-
-TEST(RowCopies, GeneratedNamesTellOfLookupsWithoutMetadata) {
-  const auto names = [](const std::string& name, const char* op) {
-    onnx::ModelProto model = NewModel(17);
-    AddInput(&model, "x", {3, 3});
-    FillFloats(AddInitializer(&model, name, {3, 3}), {1, 2, 7, 3, 4, 5, 1, 2, 7});
-    AddNode(&model, op, {"x", name}, {"y"});
-    AddOutput(&model, "y");
-    return *NamesWithEdits(model, {});
-  };
-  EXPECT_EQ(names("onnx::Add_12", "Add"), (Names{"onnx::Add_12.table"}));
-  EXPECT_EQ(names("onnx::MatMul_12", "MatMul"), (Names{"onnx::MatMul_12"})) << "a transposed weight";
-  EXPECT_EQ(names("bias", "Add"), (Names{"bias"})) << "a parameter under its own name";
-}
-
-TEST(RowCopies, OtherTensorsStayAsTheyAre) {
-  const auto names = [](const std::string& sources, std::vector<float> values) {
-    return *NamesWithEdits(FoldedLookup(sources, std::move(values)), {});
-  };
-  EXPECT_EQ(names("['bias.weight', 'val_3']", {1, 2, 3, 4, 10, 20, 30, 40}), (Names{"val_9"})) << "nothing repeats";
-  EXPECT_EQ(names("['bias.weight', 'val_3']", {1, 2, 3, 1, 10, 20, 30, 11}), (Names{"val_9"})) << "half a row does";
-  EXPECT_EQ(names("['bias.weight', 'val_3']", {0, 0, 0, 0, 0, 0, 0, 0}), (Names{"val_9"})) << "equal numbers";
-  EXPECT_EQ(names("['bias.weight', 'val_3']", {0, 2, 3, 0, 10, 20, 30, 10}), (Names{"val_9"})) << "zeros of a ReLU";
-  EXPECT_EQ(names("['bias.weight']", kBiasByDistance), (Names{"val_9"})) << "no indices";
-  EXPECT_EQ(names("['ids', 'val_3']", kBiasByDistance), (Names{"val_9"})) << "no parameter";
-}
-
-// A fresh class token, which the exporter expanded to the batch.
-TEST(RowCopies, AnExpandedTokenOfEqualNumbersIsOneToken) {
-  const auto count = [](const std::string& name) {
-    onnx::ModelProto model = FoldedLookup("['bias.weight', 'val_3']", {0, 0, 0, 0, 0, 0, 0, 0});
-    auto* initializer = model.mutable_graph()->mutable_initializer(0);
-    initializer->set_name(name);
-    initializer->mutable_dims()->Set(0, 2);
-    initializer->mutable_dims()->Set(2, 1);
-    model.mutable_graph()->mutable_value_info(0)->set_name(name);
-    model.mutable_graph()->mutable_node(0)->set_input(1, name);
-    model.mutable_graph()
-        ->mutable_input(0)
-        ->mutable_type()
-        ->mutable_tensor_type()
-        ->mutable_shape()
-        ->mutable_dim(0)
-        ->set_dim_value(2);
-    const auto imported = ImportModel(model, {.training = true});
-    return imported.ok() ? imported->weights[0].value.size() : -1;
-  };
-  EXPECT_EQ(count("expand_1"), 4);
-  EXPECT_EQ(count("val_9"), 8);
-}
-
-TEST(RowCopies, TheExportLooksTheRowsUp) {
-  const auto exported = RoundTrip(FoldedLookup("['bias.weight', 'val_3']", kBiasByDistance),
-                                  {{"val_9.table", Floats({3, 2}, {4, 40, 5, 50, 6, 60})}});
-  ASSERT_TRUE(exported.ok()) << exported.status();
-  ASSERT_EQ(exported->graph().initializer_size(), 1);
-  EXPECT_EQ(exported->graph().initializer(0).name(), "val_9");
-  const auto* values = reinterpret_cast<const float*>(exported->graph().initializer(0).raw_data().data());
-  EXPECT_EQ(std::vector<float>(values, values + 8), (std::vector<float>{4, 5, 6, 4, 40, 50, 60, 40}));
-  EXPECT_EQ(exported->graph().node_size(), 1);
-}
-
-TEST(RowCopies, EditsOfTheTableReachTheReaders) {
-  const auto loaded = OnnxModel::Load(Save(FoldedLookup("['bias.weight', 'val_3']", kBiasByDistance)));
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  const auto edited = (*loaded)->LoadEdited({.tensors = {{"val_9.table", Floats({3, 2}, {4, 40, 5, 50, 6, 60})}}});
-  ASSERT_TRUE(edited.ok()) << edited.status();
-  const auto imported = Import(**edited, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  ASSERT_EQ(WeightNames(*imported), (Names{"val_9.table"}));
-  EXPECT_EQ(imported->weights[0].value.At(2), 5);
-}
-
-// Two tables of equal values, one of which the exporter has left to an Identity: two weights, or one where tied.
-TEST(Ties, CopiesBehindAnIdentityAreOneWeight) {
-  onnx::ModelProto model = NewModel(17);
-  AddInput(&model, "x", {2, 2});
-  FillFloats(AddInitializer(&model, "encoder.table", {2, 2}), {1, 2, 3, 4});
-  AddNode(&model, "Identity", {"encoder.table"}, {"decoder.table"});
-  AddNode(&model, "Mul", {"x", "encoder.table"}, {"h"});
-  AddNode(&model, "Add", {"h", "decoder.table"}, {"y"});
-  AddOutput(&model, "y");
-  EXPECT_EQ(*NamesWithEdits(model, {}), (Names{"decoder.table", "encoder.table"}));
-  EXPECT_EQ(*NamesWithEdits(model, {.ties = {{"encoder.table", "decoder.table"}}}), (Names{"encoder.table"}));
-  EXPECT_EQ(*NamesWithEdits(model, {.ties = {{"decoder.table", "encoder.table"}}}), (Names{"encoder.table"}));
-}
-
-TEST(Ties, RefuseWeightsThatDifferOrDoNotExist) {
-  onnx::ModelProto model = TiedHead(false);
-  EXPECT_NE(Message(NamesWithEdits(model, {.ties = {{"wte.weight", "head"}}}).status()).find("no weight 'head'"),
-            std::string::npos);
-  FillFloats(model.mutable_graph()->mutable_initializer(1), {1, 3, 5, 2, 4, 7});
-  EXPECT_NE(Message(NamesWithEdits(model, {.ties = {{"wte.weight", "val_9"}}}).status()).find("cannot be one weight"),
-            std::string::npos);
-}
-
-TEST(Ties, EditsOfMergedWeightsReachTheirReaders) {
+TEST(TorchExport, EditsOfMergedWeightsReachTheirReaders) {
   const auto loaded = OnnxModel::Load(Save(TwoNorms("n2")));
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const auto edited = (*loaded)->LoadEdited({.tensors = {{"n2.weight", Floats({4}, {1, 2, 3, 4})}}});
@@ -790,207 +663,6 @@ TEST(Ties, EditsOfMergedWeightsReachTheirReaders) {
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_EQ(FindWeight(*imported, "n2.weight")->value.At(3), 4);
   EXPECT_EQ(FindWeight(*imported, "n1.weight")->value.At(3), 1);
-}
-
-// Two products with a bias each, and norms, as the older exporter names nodes; the file has one initializer for all
-// biases and one for all scales.
-onnx::ModelProto NamedModules(const std::string& first, const std::string& second) {
-  onnx::ModelProto model = NewModel(17);
-  AddInput(&model, "x", {2, 3, 3});
-  FillFloats(AddInitializer(&model, "onnx::MatMul_7", {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
-  AddFilled(&model, first + ".bias", {3}, 0);
-  AddFilled(&model, first + ".weight", {3}, 1);
-  AddNode(&model, "MatMul", {"x", "onnx::MatMul_7"}, {"a"}, "/fc/MatMul");
-  AddNode(&model, "Add", {first + ".bias", "a"}, {"b"}, "/fc/Add");
-  AddNode(&model, "LayerNormalization", {"b", first + ".weight", first + ".bias"}, {"c"}, "/" + first + "/LayerNorm");
-  AddNode(&model, "LayerNormalization", {"c", first + ".weight", first + ".bias"}, {"y"}, "/" + second + "/LayerNorm");
-  AddOutput(&model, "y");
-  return model;
-}
-
-TEST(MergedWeights, ModulesOfReadersTellWeightsApart) {
-  const auto imported = ImportModel(NamedModules("n1", "n2"), {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported),
-            (Names{"fc.bias", "n1.bias", "n1.weight", "n2.bias", "n2.weight", "onnx::MatMul_7"}));
-  EXPECT_EQ(FindWeight(*imported, "onnx::MatMul_7")->alias, "fc.weight");
-}
-
-TEST(MergedWeights, AModuleThatRunsTwiceKeepsItsWeights) {
-  const auto imported = ImportModel(NamedModules("norm", "norm_1"), {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported), (Names{"fc.bias", "norm.bias", "norm.weight", "onnx::MatMul_7"}));
-}
-
-// Two products with equal matrices; the second reads its copy through an Identity.
-onnx::ModelProto TwoProducts(const std::string& second) {
-  onnx::ModelProto model = NewModel(17);
-  AddInput(&model, "x", {2, 3});
-  FillFloats(AddInitializer(&model, "onnx::MatMul_7", {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
-  AddNode(&model, "Identity", {"onnx::MatMul_7"}, {"onnx::MatMul_8"}, "Identity_0");
-  AddNode(&model, "MatMul", {"x", "onnx::MatMul_7"}, {"a"}, "/layers.0/fc/MatMul");
-  AddNode(&model, "MatMul", {"a", "onnx::MatMul_8"}, {"y"}, "/" + second + "/MatMul");
-  AddOutput(&model, "y");
-  return model;
-}
-
-TEST(MergedWeights, CopiesOfOneModuleAreOneWeight) {
-  const auto calls = ImportModel(TwoProducts("layers.0/fc_1"), {.training = true});
-  ASSERT_TRUE(calls.ok()) << calls.status();
-  EXPECT_EQ(WeightNames(*calls), (Names{"onnx::MatMul_7"}));
-  EXPECT_EQ(FindWeight(*calls, "onnx::MatMul_7")->alias, "layers.0.fc.weight");
-  const auto clones = ImportModel(TwoProducts("layers.1/fc"), {.training = true});
-  ASSERT_TRUE(clones.ok()) << clones.status();
-  EXPECT_EQ(WeightNames(*clones), (Names{"onnx::MatMul_7", "onnx::MatMul_8"}));
-}
-
-TEST(MergedWeights, BiasesOfDifferentMatricesAreSplitWithoutNames) {
-  onnx::ModelProto model = NewModel(17);
-  AddInput(&model, "x", {2, 3});
-  FillFloats(AddInitializer(&model, "w1", {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
-  FillFloats(AddInitializer(&model, "w2", {3, 3}), {3, 2, 3, 4, 5, 6, 7, 8, 9});
-  AddFilled(&model, "b", {3}, 0);
-  AddNode(&model, "Gemm", {"x", "w1", "b"}, {"a"});
-  AddNode(&model, "Gemm", {"a", "w1", "b"}, {"c"});
-  AddNode(&model, "Gemm", {"c", "w2", "b"}, {"y"});
-  AddOutput(&model, "y");
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported), (Names{"b", "b_1", "w1", "w2"}));
-}
-
-TEST(MergedWeights, ValuesThatWereTrainedStayShared) {
-  onnx::ModelProto model = NamedModules("n1", "n2");
-  FillFloats(model.mutable_graph()->mutable_initializer(1), {1, 2, 3});
-  FillFloats(model.mutable_graph()->mutable_initializer(2), {1, 2, 3});
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported), (Names{"n1.bias", "n1.weight", "onnx::MatMul_7"}));
-}
-
-// x·name·name, or, with one product, softmax(x·name).
-onnx::ModelProto Factor(const std::string& name, const std::vector<int64_t>& dims, bool twice) {
-  onnx::ModelProto model = NewModel(17);
-  AddInput(&model, "x", {2, 4});
-  AddFilled(&model, name, dims, 0.5);
-  AddFilled(&model, "w", {4}, 2);
-  AddNode(&model, "Mul", {"x", name}, {"a"});
-  AddNode(&model, twice ? "Mul" : "Softmax",
-          twice ? std::vector<std::string>{"a", name} : std::vector<std::string>{"a"}, {"b"});
-  AddNode(&model, "Mul", {"b", "w"}, {"y"});
-  AddOutput(&model, "y");
-  return model;
-}
-
-TEST(Factors, AreTrainedIfTheyAreCalledLikeParameters) {
-  struct Case {
-    const char* name;
-    std::vector<int64_t> dims;
-    bool twice, trained;
-  };
-  const Case cases[] = {{"logit_scale", {}, false, true}, {"layers.0.gamma", {1}, true, true},
-                        {"val_68", {1}, true, false},     {"onnx::Mul_12", {1}, false, false},
-                        {"eps", {}, true, false},         {"model/scale:0", {}, true, true}};
-  for (const Case& c : cases) {
-    const auto imported = ImportModel(Factor(c.name, c.dims, c.twice), {.training = true});
-    ASSERT_TRUE(imported.ok()) << imported.status();
-    EXPECT_EQ(FindWeight(*imported, c.name) != nullptr, c.trained) << c.name;
-  }
-}
-
-// PyTorch's tracer stores the numbers of formulas in Constant nodes: other ones are parameters, whatever their names.
-TEST(Factors, NumbersThatTheTracerStoredAreTrained) {
-  onnx::ModelProto model = Factor("temp", {}, false);
-  EXPECT_EQ(FindWeight(*ImportModel(model, {.training = true}), "temp"), nullptr);
-  onnx::ModelProto traced = NewModel(17);
-  AddInput(&traced, "x", {2, 4});
-  AddFilled(&traced, "temp", {}, 0.5);
-  AddFilled(&traced, "scale_of_scores", {1}, 0.5);
-  AddNode(&traced, "Mul", {"x", "scale_of_scores"}, {"a"}, "/Mul");
-  AddNode(&traced, "Softmax", {"a"}, {"b"}, "/Softmax");
-  AddNode(&traced, "Div", {"b", "temp"}, {"y"}, "/Div");
-  AddOutput(&traced, "y");
-  const auto imported = ImportModel(traced, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_NE(FindWeight(*imported, "temp"), nullptr);
-}
-
-TEST(FixedWeights, MeansAndDeviationsOfInputs) {
-  onnx::ModelProto model = NewModel(17);
-  AddInput(&model, "x", {2, 3, 2, 2});
-  for (const char* name : {"mean", "std", "shift"}) FillFloats(AddInitializer(&model, name, {3, 1, 1}), {1, 2, 3});
-  FillFloats(AddInitializer(&model, "centers", {2, 2}), {1, 2, 3, 4});
-  AddNode(&model, "Sub", {"x", "mean"}, {"a"});
-  AddNode(&model, "Div", {"a", "std"}, {"b"});
-  AddNode(&model, "Tanh", {"b"}, {"c"});
-  AddNode(&model, "Sub", {"c", "shift"}, {"y"});
-  AddNode(&model, "Sub", {"x", "centers"}, {"z"});
-  AddOutput(&model, "y");
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(FindWeight(*imported, "mean")->fixed, FixedWeight::kStandardizer);
-  EXPECT_EQ(FindWeight(*imported, "std")->fixed, FixedWeight::kStandardizer);
-  EXPECT_EQ(FindWeight(*imported, "shift")->fixed, FixedWeight::kNo);
-  model.mutable_graph()->mutable_output(0)->set_name("z");
-  EXPECT_EQ(FindWeight(*ImportModel(model, {.training = true}), "centers")->fixed, FixedWeight::kNo);
-}
-
-TEST(FixedWeights, TablesOfZerosAndOnesWithoutAName) {
-  onnx::ModelProto model = NewModel(17);
-  AddInput(&model, "x", {2, 2, 2});
-  FillFloats(AddInitializer(&model, "onnx::Add_9", {2, 2}), {1, 0, 0, 1});
-  FillFloats(AddInitializer(&model, "fc.weight", {2, 2}), {1, 0, 0, 1});
-  AddNode(&model, "Add", {"x", "onnx::Add_9"}, {"a"}, "/Add");
-  AddNode(&model, "MatMul", {"a", "fc.weight"}, {"y"}, "/fc/MatMul");
-  AddOutput(&model, "y");
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(FindWeight(*imported, "onnx::Add_9")->fixed, FixedWeight::kConstant);
-  EXPECT_EQ(FindWeight(*imported, "fc.weight")->fixed, FixedWeight::kNo);
-}
-
-// A fresh scale of zeros, folded into a weight, leaves zeros of both signs.
-TEST(FixedWeights, WeightsOfZerosOfBothSignsAreTrained) {
-  onnx::ModelProto model = NewModel(17);
-  AddInput(&model, "x", {2, 2});
-  FillFloats(AddInitializer(&model, "onnx::Gemm_9", {2, 2}), {0.0F, -0.0F, 0.0F, 0.0F});
-  AddNode(&model, "Gemm", {"x", "onnx::Gemm_9"}, {"y"}, "/fc/Gemm");
-  AddOutput(&model, "y");
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(FindWeight(*imported, "onnx::Gemm_9")->fixed, FixedWeight::kNo);
-}
-
-TEST(Factors, ConstantNodesOfPyTorchAreFixed) {
-  onnx::ModelProto model = Factor("gamma", {1}, false);
-  onnx::NodeProto* constant = AddNode(&model, "Constant", {}, {"/g/Constant_output_0"}, "/g/Constant");
-  onnx::TensorProto* value = SetTensor(constant, "value");
-  value->set_data_type(1);
-  value->add_dims(4);
-  FillFloats(value, {1, 2, 3, 4});
-  AddNode(&model, "Mul", {"y", "/g/Constant_output_0"}, {"z"});
-  AddOutput(&model, "z");
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  ASSERT_NE(FindWeight(*imported, "/g/Constant_output_0"), nullptr);
-  EXPECT_EQ(FindWeight(*imported, "/g/Constant_output_0")->fixed, FixedWeight::kConstant);
-}
-
-TEST(FixedWeights, ListsOfEquallySpacedNumbersOrPowers) {
-  const auto fixed = [](const std::string& op, const std::vector<float>& values) {
-    onnx::ModelProto model = NewModel(17);
-    AddInput(&model, "x", {3, static_cast<int64_t>(values.size())});
-    FillFloats(AddInitializer(&model, "f", {static_cast<int64_t>(values.size())}), values);
-    AddNode(&model, "Relu", {"x"}, {"r"});
-    AddNode(&model, op, {"r", "f"}, {"y"});
-    AddOutput(&model, "y");
-    const auto imported = ImportModel(model, {.training = true});
-    return FindWeight(*imported, "f")->fixed != FixedWeight::kNo;
-  };
-  EXPECT_TRUE(fixed("Mul", {1, 2, 4, 8}));
-  EXPECT_TRUE(fixed("Sub", {-2, -1.25F, -0.5F, 0.25F, 1}));
-  EXPECT_FALSE(fixed("Mul", {1, 2, 4, 7}));
-  EXPECT_FALSE(fixed("Mul", {1, 1, 1, 1}));
 }
 
 }  // namespace

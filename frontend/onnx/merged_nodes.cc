@@ -1,0 +1,161 @@
+#include "frontend/onnx/merged_nodes.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "frontend/base/strings.h"
+#include "frontend/onnx/fx_names.h"
+#include "frontend/onnx/module_path.h"
+
+namespace onnxtrain {
+namespace {
+
+using Parts = std::map<std::string, std::string>;  // placeholder, by the last part of the parameter's name
+
+// An fx node with parameters of one module, and the nodes that it was translated to.
+struct Group {
+  std::shared_ptr<const FxNode> fx;
+  std::string module;
+  std::vector<size_t> nodes;
+  Parts parts;
+};
+
+// Readers of a group's value that name another fx node, by that name.
+using Readers = std::map<std::string, std::vector<WeightReader>>;
+
+class Separator {
+ public:
+  Separator(const TorchMetadata& metadata, ParsedGraph* graph) : metadata_(metadata), graph_(*graph) {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) AddNode(i);
+    for (const auto& [placeholder, entry] : metadata_.signature) {
+      if (entry.kind == SignatureEntry::Kind::kParameter && !args_.contains(placeholder) &&
+          !graph_.initializers.contains(entry.target))
+        unread_[std::string(ParentOf(entry.target))].emplace(LastPart(entry.target), placeholder);
+    }
+  }
+
+  void Run() {
+    if (unread_.empty()) return;
+    for (auto& [name, group] : groups_) {
+      if (FindParameters(&group)) Separate(group);
+    }
+    InsertCopies();
+  }
+
+ private:
+  void AddNode(size_t i) {
+    const ParsedNode& node = graph_.nodes[i];
+    if (node.fx == nullptr) return;
+    args_.insert(node.fx->args.begin(), node.fx->args.end());
+    Group& group = groups_[node.fx->name];
+    group.fx = node.fx;
+    group.nodes.push_back(i);
+  }
+
+  // Returns false unless the fx node reads parameters of exactly one module.
+  bool FindParameters(Group* group) const {
+    for (const std::string& arg : group->fx->args) {
+      const auto entry = metadata_.signature.find(arg);
+      if (entry == metadata_.signature.end() || entry->second.kind != SignatureEntry::Kind::kParameter) continue;
+      const std::string_view module = ParentOf(entry->second.target);
+      if (!group->parts.empty() && module != group->module) return false;
+      group->module = module;
+      group->parts.emplace(LastPart(entry->second.target), arg);
+    }
+    return !group->parts.empty();
+  }
+
+  // Modules beside that of the group, with parameters of the same names, which no fx node reads.
+  std::vector<std::string> ListRivals(const Group& group) const {
+    const auto same_names = [](const auto& a, const auto& b) { return a.first == b.first; };
+    std::vector<std::string> rivals;
+    for (const auto& [module, parts] : unread_) {
+      const bool beside = ParentOf(module) == ParentOf(group.module) && !taken_.contains(module);
+      if (beside && std::ranges::equal(parts, group.parts, same_names)) rivals.push_back(module);
+    }
+    return rivals;
+  }
+
+  // The readers of the group's last value whose own fx node has an argument like it that no node makes.
+  Readers FindReaders(const Group& group) {
+    const std::string& value = graph_.nodes[group.nodes.back()].outputs[0];
+    Readers readers;
+    for (ParsedNode& node : graph_.nodes) {
+      if (node.fx == nullptr || node.fx == group.fx || std::ranges::count(node.fx->args, group.fx->name) > 0) continue;
+      const auto other = std::ranges::find_if(node.fx->args, [&](const std::string& arg) {
+        return StripNumber(arg) == StripNumber(group.fx->name) && !groups_.contains(arg);
+      });
+      if (other == node.fx->args.end()) continue;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] == value) readers[*other].push_back({.node = &node, .input = i});
+      }
+    }
+    return readers;
+  }
+
+  void Separate(const Group& group) {
+    const bool plain = std::ranges::all_of(group.nodes, [&](size_t i) {
+      return graph_.nodes[i].outputs.size() == 1 && graph_.nodes[i].graphs.empty();
+    });
+    if (!plain) return;
+    const std::vector<std::string> rivals = ListRivals(group);
+    if (rivals.empty()) return;
+    const Readers readers = FindReaders(group);
+    if (readers.size() != rivals.size()) return;
+    size_t i = 0;
+    for (const auto& [name, own] : readers) Copy(group, name, rivals[i++], own);
+  }
+
+  void Copy(const Group& group, const std::string& fx_name, const std::string& module,
+            const std::vector<WeightReader>& readers) {
+    taken_.insert(module);
+    auto fx = std::make_shared<FxNode>(*group.fx);
+    fx->name = fx_name;
+    fx->module = module;
+    for (const auto& [part, placeholder] : group.parts)
+      std::ranges::replace(fx->args, placeholder, unread_.at(module).at(part));
+    SplitNodes split;
+    std::vector<ParsedNode>& copies = copies_[group.nodes.back()];
+    for (const size_t i : group.nodes) {
+      ParsedNode copy = graph_.nodes[i];
+      split.outputs.emplace_back(copy.outputs[0], StrCat(copy.outputs[0], "/", module));
+      copy.source = StrCat(copy.source, "/", module);
+      copy.fx = fx;
+      copy.outputs[0] = split.outputs.back().second;
+      for (const auto& [old, own] : split.outputs) std::ranges::replace(copy.inputs, old, own);
+      copies.push_back(std::move(copy));
+    }
+    for (const WeightReader& reader : readers) {
+      split.readers.push_back({.node = reader.node->outputs[0], .input = reader.input});
+      reader.node->inputs[reader.input] = split.outputs.back().second;
+    }
+    graph_.shared.nodes.push_back(std::move(split));
+  }
+
+  void InsertCopies() {
+    if (copies_.empty()) return;
+    std::vector<ParsedNode> nodes;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      nodes.push_back(std::move(graph_.nodes[i]));
+      const auto found = copies_.find(i);
+      if (found != copies_.end())
+        std::ranges::move(found->second, std::back_inserter(nodes));
+    }
+    graph_.nodes = std::move(nodes);
+  }
+
+  const TorchMetadata& metadata_;
+  ParsedGraph& graph_;
+  std::map<std::string, Group> groups_;  // by fx node
+  std::set<std::string> args_;           // of all fx nodes
+  std::map<std::string, Parts> unread_;  // parameters that no fx node reads, by module
+  std::set<std::string> taken_;          // modules that have got a copy
+  std::map<size_t, std::vector<ParsedNode>> copies_;  // by the position that they follow
+};
+
+}  // namespace
+
+void SplitMergedNodes(const TorchMetadata& metadata, ParsedGraph* graph) { Separator(metadata, graph).Run(); }
+
+}  // namespace onnxtrain

@@ -1,0 +1,205 @@
+// Weights that a file stores several times: the same tensor, or rows of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/frontend/onnx/model_builder.h"
+#include "tests/frontend/onnx/torch_metadata.h"
+
+namespace onnxtrain {
+namespace {
+
+// An embedding, which the exporter stores a second time, transposed, for the head that shares it.
+onnx::ModelProto TiedHead(bool metadata) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2}, 7);
+  FillFloats(AddInitializer(&model, "wte.weight", {3, 2}), {1, 2, 3, 4, 5, 6});
+  FillFloats(AddInitializer(&model, "val_9", {2, 3}), {1, 3, 5, 2, 4, 6});
+  if (metadata) {
+    AddSignature(&model, "\n# inputs\np_wte_weight: PARAMETER target='wte.weight'\nx: USER_INPUT\n");
+    AddFoldedFrom(&model, "val_9", "['wte.weight']");
+  }
+  AddFx(AddNode(&model, "Gather", {"wte.weight", "x"}, {"h"}), "embedding", "embedding.default", "%p_wte_weight, %x");
+  AddFx(AddNode(&model, "MatMul", {"h", "val_9"}, {"y"}), "linear", "linear.default", "%embedding, %p_wte_weight");
+  AddOutput(&model, "y");
+  return model;
+}
+
+absl::StatusOr<Names> NamesWithEdits(const onnx::ModelProto& model, const ModelEdits& edits) {
+  auto loaded = OnnxModel::Load(Save(model), edits);
+  if (!loaded.ok()) return loaded.status();
+  auto imported = Import(**loaded, {.training = true});
+  if (!imported.ok()) return imported.status();
+  return WeightNames(*imported);
+}
+
+TEST(Ties, AParameterStoredTwiceIsOneWeight) {
+  EXPECT_EQ(*NamesWithEdits(TiedHead(true), {}), (Names{"wte.weight"}));
+  EXPECT_EQ(*NamesWithEdits(TiedHead(true), {.tie_stored_twice = false}), (Names{"val_9", "wte.weight"}));
+  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {.ties = {{"wte.weight", "val_9"}}, .tie_stored_twice = false}),
+            (Names{"wte.weight"}));
+}
+
+TEST(Ties, AHeadThatHoldsTheEmbeddingIsTiedWithoutMetadata) {
+  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {}), (Names{"wte.weight"}));
+  EXPECT_EQ(*NamesWithEdits(TiedHead(false), {.tie_stored_twice = false}), (Names{"val_9", "wte.weight"}));
+  onnx::ModelProto other = TiedHead(false);
+  FillFloats(other.mutable_graph()->mutable_initializer(1), {1, 3, 5, 2, 4, 7});
+  EXPECT_EQ(*NamesWithEdits(other, {}), (Names{"val_9", "wte.weight"}));
+  onnx::ModelProto same = TiedHead(false);  // equal numbers prove nothing
+  FillFloats(same.mutable_graph()->mutable_initializer(0), {1, 1, 1, 1, 1, 1});
+  FillFloats(same.mutable_graph()->mutable_initializer(1), {1, 1, 1, 1, 1, 1});
+  EXPECT_EQ(*NamesWithEdits(same, {}), (Names{"val_9", "wte.weight"}));
+}
+
+// Older exporters compute a parameter's view once for each reader.
+TEST(Ties, WhatWasComputedForEachReaderIsOneWeight) {
+  const auto names = [](bool as_weight) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 2});
+    for (const char* table : {"onnx::MatMul_7", "onnx::MatMul_9"})
+      FillFloats(AddInitializer(&model, table, {2, 2}), {1, 2, 3, 4});
+    FillFloats(AddInitializer(&model, "onnx::MatMul_8", {2, 2}), {5, 6, 7, 9});
+    AddNode(&model, "MatMul", {as_weight ? "x" : "onnx::MatMul_7", as_weight ? "onnx::MatMul_7" : "onnx::MatMul_8"},
+            {"a"});
+    AddNode(&model, "MatMul", {as_weight ? "x" : "onnx::MatMul_9", as_weight ? "onnx::MatMul_9" : "onnx::MatMul_8"},
+            {"b"});
+    AddNode(&model, "Mul", {"a", "x"}, {"c"});
+    AddNode(&model, "Add", {"b", "c"}, {"y"});
+    AddOutput(&model, "y");
+    return *NamesWithEdits(model, {});
+  };
+  EXPECT_EQ(names(false), (Names{"onnx::MatMul_7", "onnx::MatMul_8"}));
+  EXPECT_EQ(names(true), (Names{"onnx::MatMul_7", "onnx::MatMul_9"})) << "layers may be clones of each other";
+}
+
+TEST(Ties, TheExportWritesBothCopies) {
+  const auto exported = RoundTrip(TiedHead(true), {{"wte.weight", Floats({3, 2}, {6, 5, 4, 3, 2, 1})}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const auto* values = reinterpret_cast<const float*>(exported->graph().initializer(1).raw_data().data());
+  EXPECT_EQ(std::vector<float>(values, values + 6), (std::vector<float>{6, 4, 2, 5, 3, 1}));
+}
+
+// A position bias [1, heads, 2, 2]: the exporter looked three distances up in a table of the heads' biases.
+onnx::ModelProto FoldedLookup(const std::string& sources, std::vector<float> values) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {1, 2, 2, 2});
+  FillFloats(AddInitializer(&model, "val_9", {1, 2, 2, 2}), std::move(values));
+  AddSignature(&model,
+               "\n# inputs\np_bias: PARAMETER target='bias.weight'\np_b: PARAMETER target='b'\nx: USER_INPUT\n");
+  AddFoldedFrom(&model, "val_9", sources);
+  AddFx(AddNode(&model, "Add", {"x", "val_9"}, {"y"}), "add", "add.Tensor", "%x, %unsqueeze");
+  AddOutput(&model, "y");
+  return model;
+}
+
+const std::vector<float> kBiasByDistance = {1, 2, 3, 1, 10, 20, 30, 10};
+
+TEST(RowCopies, TheTableOfAFoldedLookupIsTrained) {
+  const auto imported = ImportModel(FoldedLookup("['bias.weight', 'val_3']", kBiasByDistance), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(WeightNames(*imported), (Names{"val_9.table"}));
+  const ImportedWeight& table = imported->weights[0];
+  EXPECT_EQ(table.alias, "bias.weight");
+  EXPECT_EQ(table.value.shape(), (Shape{3, 2}));
+  EXPECT_EQ(table.value.At(1), 10);
+  EXPECT_EQ(table.value.At(5), 30);
+}
+
+TEST(RowCopies, GeneratedNamesTellOfLookupsWithoutMetadata) {
+  const auto names = [](const std::string& name, const char* op) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {3, 3});
+    FillFloats(AddInitializer(&model, name, {3, 3}), {1, 2, 7, 3, 4, 5, 1, 2, 7});
+    AddNode(&model, op, {"x", name}, {"y"});
+    AddOutput(&model, "y");
+    return *NamesWithEdits(model, {});
+  };
+  EXPECT_EQ(names("onnx::Add_12", "Add"), (Names{"onnx::Add_12.table"}));
+  EXPECT_EQ(names("onnx::MatMul_12", "MatMul"), (Names{"onnx::MatMul_12"})) << "a transposed weight";
+  EXPECT_EQ(names("bias", "Add"), (Names{"bias"})) << "a parameter under its own name";
+}
+
+TEST(RowCopies, OtherTensorsStayAsTheyAre) {
+  const auto names = [](const std::string& sources, std::vector<float> values) {
+    return *NamesWithEdits(FoldedLookup(sources, std::move(values)), {});
+  };
+  EXPECT_EQ(names("['bias.weight', 'val_3']", {1, 2, 3, 4, 10, 20, 30, 40}), (Names{"val_9"})) << "nothing repeats";
+  EXPECT_EQ(names("['bias.weight', 'val_3']", {1, 2, 3, 1, 10, 20, 30, 11}), (Names{"val_9"})) << "half a row does";
+  EXPECT_EQ(names("['bias.weight', 'val_3']", {0, 0, 0, 0, 0, 0, 0, 0}), (Names{"val_9"})) << "equal numbers";
+  EXPECT_EQ(names("['bias.weight', 'val_3']", {0, 2, 3, 0, 10, 20, 30, 10}), (Names{"val_9"})) << "zeros of a ReLU";
+  EXPECT_EQ(names("['bias.weight']", kBiasByDistance), (Names{"val_9"})) << "no indices";
+  EXPECT_EQ(names("['ids', 'val_3']", kBiasByDistance), (Names{"val_9"})) << "no parameter";
+}
+
+// A fresh class token, which the exporter expanded to the batch.
+TEST(RowCopies, AnExpandedTokenOfEqualNumbersIsOneToken) {
+  const auto count = [](const std::string& name) {
+    onnx::ModelProto model = FoldedLookup("['bias.weight', 'val_3']", {0, 0, 0, 0, 0, 0, 0, 0});
+    auto* initializer = model.mutable_graph()->mutable_initializer(0);
+    initializer->set_name(name);
+    initializer->mutable_dims()->Set(0, 2);
+    initializer->mutable_dims()->Set(2, 1);
+    model.mutable_graph()->mutable_value_info(0)->set_name(name);
+    model.mutable_graph()->mutable_node(0)->set_input(1, name);
+    model.mutable_graph()
+        ->mutable_input(0)
+        ->mutable_type()
+        ->mutable_tensor_type()
+        ->mutable_shape()
+        ->mutable_dim(0)
+        ->set_dim_value(2);
+    const auto imported = ImportModel(model, {.training = true});
+    return imported.ok() ? imported->weights[0].value.size() : -1;
+  };
+  EXPECT_EQ(count("expand_1"), 4);
+  EXPECT_EQ(count("val_9"), 8);
+}
+
+TEST(RowCopies, TheExportLooksTheRowsUp) {
+  const auto exported = RoundTrip(FoldedLookup("['bias.weight', 'val_3']", kBiasByDistance),
+                                  {{"val_9.table", Floats({3, 2}, {4, 40, 5, 50, 6, 60})}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  ASSERT_EQ(exported->graph().initializer_size(), 1);
+  EXPECT_EQ(exported->graph().initializer(0).name(), "val_9");
+  const auto* values = reinterpret_cast<const float*>(exported->graph().initializer(0).raw_data().data());
+  EXPECT_EQ(std::vector<float>(values, values + 8), (std::vector<float>{4, 5, 6, 4, 40, 50, 60, 40}));
+  EXPECT_EQ(exported->graph().node_size(), 1);
+}
+
+TEST(RowCopies, EditsOfTheTableReachTheReaders) {
+  const auto loaded = OnnxModel::Load(Save(FoldedLookup("['bias.weight', 'val_3']", kBiasByDistance)));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto edited = (*loaded)->LoadEdited({.tensors = {{"val_9.table", Floats({3, 2}, {4, 40, 5, 50, 6, 60})}}});
+  ASSERT_TRUE(edited.ok()) << edited.status();
+  const auto imported = Import(**edited, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(WeightNames(*imported), (Names{"val_9.table"}));
+  EXPECT_EQ(imported->weights[0].value.At(2), 5);
+}
+
+// Two tables of equal values, one of which the exporter has left to an Identity: two weights, or one where tied.
+TEST(Ties, CopiesBehindAnIdentityAreOneWeight) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2});
+  FillFloats(AddInitializer(&model, "encoder.table", {2, 2}), {1, 2, 3, 4});
+  AddNode(&model, "Identity", {"encoder.table"}, {"decoder.table"});
+  AddNode(&model, "Mul", {"x", "encoder.table"}, {"h"});
+  AddNode(&model, "Add", {"h", "decoder.table"}, {"y"});
+  AddOutput(&model, "y");
+  EXPECT_EQ(*NamesWithEdits(model, {}), (Names{"decoder.table", "encoder.table"}));
+  EXPECT_EQ(*NamesWithEdits(model, {.ties = {{"encoder.table", "decoder.table"}}}), (Names{"encoder.table"}));
+  EXPECT_EQ(*NamesWithEdits(model, {.ties = {{"decoder.table", "encoder.table"}}}), (Names{"encoder.table"}));
+}
+
+TEST(Ties, RefuseWeightsThatDifferOrDoNotExist) {
+  onnx::ModelProto model = TiedHead(false);
+  EXPECT_NE(Message(NamesWithEdits(model, {.ties = {{"wte.weight", "head"}}}).status()).find("no weight 'head'"),
+            std::string::npos);
+  FillFloats(model.mutable_graph()->mutable_initializer(1), {1, 3, 5, 2, 4, 7});
+  EXPECT_NE(Message(NamesWithEdits(model, {.ties = {{"wte.weight", "val_9"}}}).status()).find("cannot be one weight"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace onnxtrain

@@ -1,0 +1,223 @@
+// What weights are without the metadata of torch.export, by their readers, names and numbers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/frontend/onnx/model_builder.h"
+#include "tests/frontend/onnx/torch_metadata.h"
+
+namespace onnxtrain {
+namespace {
+
+// Two products with a bias each, and norms, as the older exporter names nodes; the file has one initializer for all
+// biases and one for all scales.
+onnx::ModelProto NamedModules(const std::string& first, const std::string& second) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3, 3});
+  FillFloats(AddInitializer(&model, "onnx::MatMul_7", {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  AddFilled(&model, first + ".bias", {3}, 0);
+  AddFilled(&model, first + ".weight", {3}, 1);
+  AddNode(&model, "MatMul", {"x", "onnx::MatMul_7"}, {"a"}, "/fc/MatMul");
+  AddNode(&model, "Add", {first + ".bias", "a"}, {"b"}, "/fc/Add");
+  AddNode(&model, "LayerNormalization", {"b", first + ".weight", first + ".bias"}, {"c"}, "/" + first + "/LayerNorm");
+  AddNode(&model, "LayerNormalization", {"c", first + ".weight", first + ".bias"}, {"y"}, "/" + second + "/LayerNorm");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(MergedWeights, ModulesOfReadersTellWeightsApart) {
+  const auto imported = ImportModel(NamedModules("n1", "n2"), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported),
+            (Names{"fc.bias", "n1.bias", "n1.weight", "n2.bias", "n2.weight", "onnx::MatMul_7"}));
+  EXPECT_EQ(FindWeight(*imported, "onnx::MatMul_7")->alias, "fc.weight");
+}
+
+TEST(MergedWeights, AModuleThatRunsTwiceKeepsItsWeights) {
+  const auto imported = ImportModel(NamedModules("norm", "norm_1"), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"fc.bias", "norm.bias", "norm.weight", "onnx::MatMul_7"}));
+}
+
+// Two products with equal matrices; the second reads its copy through an Identity.
+onnx::ModelProto TwoProducts(const std::string& second) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  FillFloats(AddInitializer(&model, "onnx::MatMul_7", {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  AddNode(&model, "Identity", {"onnx::MatMul_7"}, {"onnx::MatMul_8"}, "Identity_0");
+  AddNode(&model, "MatMul", {"x", "onnx::MatMul_7"}, {"a"}, "/layers.0/fc/MatMul");
+  AddNode(&model, "MatMul", {"a", "onnx::MatMul_8"}, {"y"}, "/" + second + "/MatMul");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(MergedWeights, CopiesOfOneModuleAreOneWeight) {
+  const auto calls = ImportModel(TwoProducts("layers.0/fc_1"), {.training = true});
+  ASSERT_TRUE(calls.ok()) << calls.status();
+  EXPECT_EQ(WeightNames(*calls), (Names{"onnx::MatMul_7"}));
+  EXPECT_EQ(FindWeight(*calls, "onnx::MatMul_7")->alias, "layers.0.fc.weight");
+  const auto clones = ImportModel(TwoProducts("layers.1/fc"), {.training = true});
+  ASSERT_TRUE(clones.ok()) << clones.status();
+  EXPECT_EQ(WeightNames(*clones), (Names{"onnx::MatMul_7", "onnx::MatMul_8"}));
+}
+
+TEST(MergedWeights, BiasesOfDifferentMatricesAreSplitWithoutNames) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  FillFloats(AddInitializer(&model, "w1", {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  FillFloats(AddInitializer(&model, "w2", {3, 3}), {3, 2, 3, 4, 5, 6, 7, 8, 9});
+  AddFilled(&model, "b", {3}, 0);
+  AddNode(&model, "Gemm", {"x", "w1", "b"}, {"a"});
+  AddNode(&model, "Gemm", {"a", "w1", "b"}, {"c"});
+  AddNode(&model, "Gemm", {"c", "w2", "b"}, {"y"});
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"b", "b_1", "w1", "w2"}));
+}
+
+TEST(MergedWeights, ValuesThatWereTrainedStayShared) {
+  onnx::ModelProto model = NamedModules("n1", "n2");
+  FillFloats(model.mutable_graph()->mutable_initializer(1), {1, 2, 3});
+  FillFloats(model.mutable_graph()->mutable_initializer(2), {1, 2, 3});
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"n1.bias", "n1.weight", "onnx::MatMul_7"}));
+}
+
+// x·name·name, or, with one product, softmax(x·name).
+onnx::ModelProto Factor(const std::string& name, const std::vector<int64_t>& dims, bool twice) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, name, dims, 0.5);
+  AddFilled(&model, "w", {4}, 2);
+  AddNode(&model, "Mul", {"x", name}, {"a"});
+  AddNode(&model, twice ? "Mul" : "Softmax",
+          twice ? std::vector<std::string>{"a", name} : std::vector<std::string>{"a"}, {"b"});
+  AddNode(&model, "Mul", {"b", "w"}, {"y"});
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(Factors, AreTrainedIfTheyAreCalledLikeParameters) {
+  struct Case {
+    const char* name;
+    std::vector<int64_t> dims;
+    bool twice, trained;
+  };
+  const Case cases[] = {{"logit_scale", {}, false, true}, {"layers.0.gamma", {1}, true, true},
+                        {"val_68", {1}, true, false},     {"onnx::Mul_12", {1}, false, false},
+                        {"eps", {}, true, false},         {"model/scale:0", {}, true, true}};
+  for (const Case& c : cases) {
+    const auto imported = ImportModel(Factor(c.name, c.dims, c.twice), {.training = true});
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    EXPECT_EQ(FindWeight(*imported, c.name) != nullptr, c.trained) << c.name;
+  }
+}
+
+// PyTorch's tracer stores the numbers of formulas in Constant nodes: other ones are parameters, whatever their names.
+TEST(Factors, NumbersThatTheTracerStoredAreTrained) {
+  onnx::ModelProto model = Factor("temp", {}, false);
+  EXPECT_EQ(FindWeight(*ImportModel(model, {.training = true}), "temp"), nullptr);
+  onnx::ModelProto traced = NewModel(17);
+  AddInput(&traced, "x", {2, 4});
+  AddFilled(&traced, "temp", {}, 0.5);
+  AddFilled(&traced, "scale_of_scores", {1}, 0.5);
+  AddNode(&traced, "Mul", {"x", "scale_of_scores"}, {"a"}, "/Mul");
+  AddNode(&traced, "Softmax", {"a"}, {"b"}, "/Softmax");
+  AddNode(&traced, "Div", {"b", "temp"}, {"y"}, "/Div");
+  AddOutput(&traced, "y");
+  const auto imported = ImportModel(traced, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_NE(FindWeight(*imported, "temp"), nullptr);
+}
+
+TEST(FixedWeights, MeansAndDeviationsOfInputs) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3, 2, 2});
+  for (const char* name : {"mean", "std", "shift"}) FillFloats(AddInitializer(&model, name, {3, 1, 1}), {1, 2, 3});
+  FillFloats(AddInitializer(&model, "centers", {2, 2}), {1, 2, 3, 4});
+  AddNode(&model, "Sub", {"x", "mean"}, {"a"});
+  AddNode(&model, "Div", {"a", "std"}, {"b"});
+  AddNode(&model, "Tanh", {"b"}, {"c"});
+  AddNode(&model, "Sub", {"c", "shift"}, {"y"});
+  AddNode(&model, "Sub", {"x", "centers"}, {"z"});
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(FindWeight(*imported, "mean")->fixed, FixedWeight::kStandardizer);
+  EXPECT_EQ(FindWeight(*imported, "std")->fixed, FixedWeight::kStandardizer);
+  EXPECT_EQ(FindWeight(*imported, "shift")->fixed, FixedWeight::kNo);
+  model.mutable_graph()->mutable_output(0)->set_name("z");
+  EXPECT_EQ(FindWeight(*ImportModel(model, {.training = true}), "centers")->fixed, FixedWeight::kNo);
+}
+
+TEST(FixedWeights, TablesOfZerosAndOnesThatNoLayerHasAsWeight) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2, 2});
+  FillFloats(AddInitializer(&model, "onnx::Add_9", {2, 2}), {1, 0, 0, 1});
+  FillFloats(AddInitializer(&model, "fc.weight", {2, 2}), {1, 0, 0, 1});
+  FillFloats(AddInitializer(&model, "0.mask", {2}), {1, 0});
+  FillFloats(AddInitializer(&model, "W", {2, 2}), {1, 0, 0, 1});
+  FillFloats(AddInitializer(&model, "norm.scale", {2}), {1, 0});
+  AddNode(&model, "Add", {"x", "onnx::Add_9"}, {"a"}, "/Add");
+  AddNode(&model, "Mul", {"a", "0.mask"}, {"b"}, "/0/Mul");
+  AddNode(&model, "Mul", {"b", "norm.scale"}, {"c"}, "/norm/Mul");
+  AddNode(&model, "MatMul", {"c", "W"}, {"d"}, "/1/MatMul");
+  AddNode(&model, "MatMul", {"d", "fc.weight"}, {"y"}, "/fc/MatMul");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(FindWeight(*imported, "onnx::Add_9")->fixed, FixedWeight::kConstant);
+  EXPECT_EQ(FindWeight(*imported, "0.mask")->fixed, FixedWeight::kConstant);
+  EXPECT_EQ(FindWeight(*imported, "W")->fixed, FixedWeight::kNo);
+  EXPECT_EQ(FindWeight(*imported, "norm.scale")->fixed, FixedWeight::kNo);
+  EXPECT_EQ(FindWeight(*imported, "fc.weight")->fixed, FixedWeight::kNo);
+}
+
+// A fresh scale of zeros, folded into a weight, leaves zeros of both signs.
+TEST(FixedWeights, WeightsOfZerosOfBothSignsAreTrained) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2});
+  FillFloats(AddInitializer(&model, "onnx::Gemm_9", {2, 2}), {0.0F, -0.0F, 0.0F, 0.0F});
+  AddNode(&model, "Gemm", {"x", "onnx::Gemm_9"}, {"y"}, "/fc/Gemm");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(FindWeight(*imported, "onnx::Gemm_9")->fixed, FixedWeight::kNo);
+}
+
+TEST(Factors, ConstantNodesOfPyTorchAreFixed) {
+  onnx::ModelProto model = Factor("gamma", {1}, false);
+  onnx::NodeProto* constant = AddNode(&model, "Constant", {}, {"/g/Constant_output_0"}, "/g/Constant");
+  onnx::TensorProto* value = SetTensor(constant, "value");
+  value->set_data_type(1);
+  value->add_dims(4);
+  FillFloats(value, {1, 2, 3, 4});
+  AddNode(&model, "Mul", {"y", "/g/Constant_output_0"}, {"z"});
+  AddOutput(&model, "z");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_NE(FindWeight(*imported, "/g/Constant_output_0"), nullptr);
+  EXPECT_EQ(FindWeight(*imported, "/g/Constant_output_0")->fixed, FixedWeight::kConstant);
+}
+
+TEST(FixedWeights, ListsOfEquallySpacedNumbersOrPowers) {
+  const auto fixed = [](const std::string& op, const std::vector<float>& values) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {3, static_cast<int64_t>(values.size())});
+    FillFloats(AddInitializer(&model, "f", {static_cast<int64_t>(values.size())}), values);
+    AddNode(&model, "Relu", {"x"}, {"r"});
+    AddNode(&model, op, {"r", "f"}, {"y"});
+    AddOutput(&model, "y");
+    const auto imported = ImportModel(model, {.training = true});
+    return FindWeight(*imported, "f")->fixed != FixedWeight::kNo;
+  };
+  EXPECT_TRUE(fixed("Mul", {1, 2, 4, 8}));
+  EXPECT_TRUE(fixed("Sub", {-2, -1.25F, -0.5F, 0.25F, 1}));
+  EXPECT_FALSE(fixed("Mul", {1, 2, 4, 7}));
+  EXPECT_FALSE(fixed("Mul", {1, 1, 1, 1}));
+}
+
+}  // namespace
+}  // namespace onnxtrain
