@@ -53,6 +53,15 @@ absl::Status CheckpointWriter::CheckRoom(Session& session) const {
   return folder_.CheckRoom(bytes);
 }
 
+absl::Status CheckpointWriter::Reserve(Session& session) {
+  RETURN_IF_ERROR(copy_.Reserve(session));
+  try {
+    thread_ = std::thread([this] { copy_.Touch(); });
+  } catch (const std::system_error&) {  // the system gives no thread: the first copy takes longer
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckpointWriter::Save(Session& session, int64_t step, std::string state, bool best) {
   const absl::Status before = Finish();
   RETURN_IF_ERROR(copy_.Update(session));

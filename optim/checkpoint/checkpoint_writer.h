@@ -46,8 +46,8 @@ class CheckpointWriter {
   int64_t last_step() const { return last_step_; }
   // Fails where the disk has no room for a checkpoint.
   absl::Status CheckRoom(Session& session) const;
-  // Allocates the memory of the copy before the first step.
-  absl::Status Reserve(Session& session) { return copy_.Reserve(session); }
+  // Allocates the memory of the copy before the first step. A thread makes the system give it.
+  absl::Status Reserve(Session& session);
 
  private:
   absl::Status WriteAndRotate(const CheckpointContent& content, bool best);

@@ -17,6 +17,9 @@ class StateCopy {
 
   // Allocates the memory, which Update does otherwise.
   absl::Status Reserve(Session& session);
+  // Writes to all of the memory, which the system gives page by page: the first copy would take twice as long. On any
+  // thread, after Reserve and before Update.
+  void Touch();
   // Waits for queued work, and copies.
   absl::Status Update(Session& session);
   // Appends the tensors, which share the memory of the copy.
