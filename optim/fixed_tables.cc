@@ -95,8 +95,8 @@ struct CoordinateAxis {
 
 // How often a number is repeated before the next one comes, if it is so for all of them; 0: it is not.
 size_t RunLength(const std::vector<double>& values) {
-  const auto run = static_cast<size_t>(
-      std::ranges::find_if(values, [&](double x) { return x != values[0]; }) - values.begin());
+  const auto run =
+      static_cast<size_t>(std::ranges::find_if(values, [&](double x) { return x != values[0]; }) - values.begin());
   if (values.size() % run != 0) return 0;
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i] != values[i / run * run]) return 0;

@@ -9,8 +9,8 @@ namespace onnxtrain {
 // may hold the sines alone? Tests the rows, which have squared norm width/2, or the columns, which are waves.
 bool IsSinusoidTable(const HostTensor& tensor);
 
-// Is it the coordinates of a grid, of rank ≥ 2: two or three along an axis, of which each takes its numbers in turn along
-// another axis? The coordinates may be spaced in any way.
+// Is it the coordinates of a grid, of rank ≥ 2: two or three along an axis, of which each takes its numbers in turn
+// along another axis? The coordinates may be spaced in any way.
 bool IsCoordinateTable(const HostTensor& tensor);
 
 // Is it a matrix of the powers 0, 1, … of equally spaced numbers, the basis of a trend, by rows or by columns?

@@ -10,13 +10,20 @@ using Operators = std::unordered_set<std::string_view>;
 
 // Whether the operator moves or repeats elements.
 bool IsView(std::string_view op) {
-  static const Operators kViews = {
-      "_to_copy",  "_unsafe_view", "alias",         "as_strided",       "broadcast_to", "chunk",     "clone",
-      "contiguous", "convert_element_type", "detach", "diagonal",       "expand",       "expand_as", "flatten",
-      "flip",      "float",        "getitem",       "lift_fresh_copy",  "movedim",      "narrow",    "numpy_t",
-      "permute",   "repeat",       "reshape",       "roll",             "rot90",        "select",    "slice",
-      "split",     "split_with_sizes", "squeeze",   "swapaxes",         "t",            "tile",      "to",
-      "transpose", "type_as",      "unbind",        "unflatten",        "unsqueeze",    "view",      "view_as"};
+  static const Operators kViews = {"_to_copy",   "_unsafe_view", "alias",
+                                   "as_strided", "broadcast_to", "chunk",
+                                   "clone",      "contiguous",   "convert_element_type",
+                                   "detach",     "diagonal",     "expand",
+                                   "expand_as",  "flatten",      "flip",
+                                   "float",      "getitem",      "lift_fresh_copy",
+                                   "movedim",    "narrow",       "numpy_t",
+                                   "permute",    "repeat",       "reshape",
+                                   "roll",       "rot90",        "select",
+                                   "slice",      "split",        "split_with_sizes",
+                                   "squeeze",    "swapaxes",     "t",
+                                   "tile",       "to",           "transpose",
+                                   "type_as",    "unbind",       "unflatten",
+                                   "unsqueeze",  "view",         "view_as"};
   return kViews.contains(op);
 }
 
@@ -30,10 +37,23 @@ bool IsSum(std::string_view op) { return op == "add" || op == "sub"; }
 
 // Whether the operator computes floating-point numbers of such; sizes and positions are never made so.
 bool ComputesFloats(std::string_view op) {
-  static const Operators kFloat = {"exp",     "expm1",    "linalg_vector_norm", "linear",         "matmul",
-                                   "mm",      "norm",     "reciprocal",         "rsqrt",          "select_scatter",
-                                   "sigmoid", "softmax",  "slice_scatter",      "softplus",       "tanh",
-                                   "_softmax", "_weight_norm_interface"};
+  static const Operators kFloat = {"exp",
+                                   "expm1",
+                                   "linalg_vector_norm",
+                                   "linear",
+                                   "matmul",
+                                   "mm",
+                                   "norm",
+                                   "reciprocal",
+                                   "rsqrt",
+                                   "select_scatter",
+                                   "sigmoid",
+                                   "softmax",
+                                   "slice_scatter",
+                                   "softplus",
+                                   "tanh",
+                                   "_softmax",
+                                   "_weight_norm_interface"};
   return kFloat.contains(op);
 }
 

@@ -95,9 +95,8 @@ class Separator {
   }
 
   void Separate(const Group& group) {
-    const bool plain = std::ranges::all_of(group.nodes, [&](size_t i) {
-      return graph_.nodes[i].outputs.size() == 1 && graph_.nodes[i].graphs.empty();
-    });
+    const bool plain = std::ranges::all_of(
+        group.nodes, [&](size_t i) { return graph_.nodes[i].outputs.size() == 1 && graph_.nodes[i].graphs.empty(); });
     if (!plain) return;
     const std::vector<std::string> rivals = ListRivals(group);
     if (rivals.empty()) return;
@@ -139,18 +138,17 @@ class Separator {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       nodes.push_back(std::move(graph_.nodes[i]));
       const auto found = copies_.find(i);
-      if (found != copies_.end())
-        std::ranges::move(found->second, std::back_inserter(nodes));
+      if (found != copies_.end()) std::ranges::move(found->second, std::back_inserter(nodes));
     }
     graph_.nodes = std::move(nodes);
   }
 
   const TorchMetadata& metadata_;
   ParsedGraph& graph_;
-  std::map<std::string, Group> groups_;  // by fx node
-  std::set<std::string> args_;           // of all fx nodes
-  std::map<std::string, Parts> unread_;  // parameters that no fx node reads, by module
-  std::set<std::string> taken_;          // modules that have got a copy
+  std::map<std::string, Group> groups_;               // by fx node
+  std::set<std::string> args_;                        // of all fx nodes
+  std::map<std::string, Parts> unread_;               // parameters that no fx node reads, by module
+  std::set<std::string> taken_;                       // modules that have got a copy
   std::map<size_t, std::vector<ParsedNode>> copies_;  // by the position that they follow
 };
 

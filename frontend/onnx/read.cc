@@ -107,8 +107,8 @@ void NoteMissing(const std::vector<std::string>& parameters, OnnxModel::Parsed* 
                                 ", folded into others and not trained (PyTorch: optimize=False keeps them)"));
 }
 
-// An expression of several parameters, or one beside the parameter itself, trains otherwise than in the module. Rows that
-// were looked up in one parameter train as there.
+// An expression of several parameters, or one beside the parameter itself, trains otherwise than in the module. Rows
+// that were looked up in one parameter train as there.
 void NoteFolded(std::vector<FoldedWeight> folded, OnnxModel::Parsed* model) {
   constexpr size_t kMost = 4;
   std::erase_if(folded, [&](const FoldedWeight& f) {

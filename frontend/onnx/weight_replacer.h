@@ -78,7 +78,7 @@ class WeightReplacer {
   std::map<std::string, onnx::NodeProto*> producers_;
   std::map<const onnx::TensorProto*, HostTensor> external_;
   std::set<const onnx::NodeProto*> replaced_nodes_;
-  std::vector<SplitNodes> split_nodes_;  // that are not in the model yet
+  std::vector<SplitNodes> split_nodes_;     // that are not in the model yet
   std::optional<Requantizer> requantizer_;  // of the nodes of the graph; made when it is needed
   Counts counts_;
 };

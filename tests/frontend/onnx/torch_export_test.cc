@@ -240,8 +240,7 @@ TEST(TorchExport, LogarithmsOfComputedExponentialsAreTrained) {
   AddInput(&model, "x", {2, 4});
   FillFloats(AddInitializer(&model, "exp", {}), {4});
   FillFloats(AddInitializer(&model, "neg_1", {4}), {-1, -2, -4, -0.5F});
-  AddSignature(&model,
-               "\n# inputs\np_scale: PARAMETER target='scale'\np_a: PARAMETER target='a'\nx: USER_INPUT\n");
+  AddSignature(&model, "\n# inputs\np_scale: PARAMETER target='scale'\np_a: PARAMETER target='a'\nx: USER_INPUT\n");
   AddFoldedFrom(&model, "exp", "['scale']");
   AddFoldedFrom(&model, "neg_1", "['a', 'exp_1']");
   AddFx(AddNode(&model, "Mul", {"x", "exp"}, {"h"}), "h", "mul.Tensor", "%x, %exp");
