@@ -7,5 +7,9 @@
 """
 from onnxtrain._capi import Error
 from onnxtrain.trainer import BatchTensor, Evaluation, StepResult, Trainer, version
+from onnxtrain.weights import save_safetensors, to_arrays, to_keras, to_state_dict
 
-__all__ = ["BatchTensor", "Error", "Evaluation", "StepResult", "Trainer", "version"]
+__all__ = [
+    "BatchTensor", "Error", "Evaluation", "StepResult", "Trainer", "save_safetensors", "to_arrays", "to_keras",
+    "to_state_dict", "version",
+]

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pathlib
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 API_VERSION = 1
@@ -104,16 +105,40 @@ class _Table(ctypes.Structure):
     ]
 
 
-def _find_library() -> str:
-    """The library that ONNXTRAIN_LIBRARY names, else the one that the system finds."""
-    return os.environ.get("ONNXTRAIN_LIBRARY", "libonnxtrain_c.so.1")
+_CARRIED = pathlib.Path(__file__).parent / "lib"  # of a wheel: libraries, and the order in which they need each other
+_PREFERRED = ("libstdc++.so", "libgcc_s.so")  # the process's own, which other packages share
+
+
+# Prefers the library's own dependencies to what the process has loaded for all: TensorFlow has another protobuf.
+_MODE = ctypes.DEFAULT_MODE | (0 if "LD_PRELOAD" in os.environ else os.RTLD_DEEPBIND)
+
+
+def _load(name: str) -> ctypes.CDLL:
+    if name.startswith(_PREFERRED):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            pass
+    return ctypes.CDLL(str(_CARRIED / name), _MODE)
+
+
+def _load_library() -> ctypes.CDLL:
+    """The library that ONNXTRAIN_LIBRARY names, else the one that the package carries, else the system's.
+
+    The linker takes a library that is loaded already for another one's need of that name.
+    """
+    named = os.environ.get("ONNXTRAIN_LIBRARY")
+    if named or not (_CARRIED / "order.txt").exists():
+        return ctypes.CDLL(named or "libonnxtrain_c.so.1", _MODE)
+    loaded = {name: _load(name) for name in (_CARRIED / "order.txt").read_text().split()}
+    return loaded["libonnxtrain_c.so.1"]
 
 
 class Api:
     """The functions as methods; those that return a status raise Error."""
 
     def __init__(self) -> None:
-        library = ctypes.CDLL(_find_library())
+        library = _load_library()
         library.OnnxtrainGetApi.restype = POINTER(_Table)
         library.OnnxtrainGetApi.argtypes = [c_uint32]
         table = library.OnnxtrainGetApi(API_VERSION)

@@ -70,6 +70,12 @@ class _Memory:
         self.__array_interface__ = {"data": (address, True), "typestr": dtype.str, "shape": shape, "version": 3}
 
 
+def view_tensor(owner: object, tensor: _capi.Tensor) -> np.ndarray:
+    """A read-only array of memory that `owner` keeps."""
+    _, dtype, shape = describe(tensor)
+    return np.asarray(_Memory(owner, tensor.data, dtype, shape))
+
+
 class _TensorsHandle:
     """Releases a handle of tensors once no array refers to it."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from onnxtrain import _capi
 from onnxtrain._capi import api
-from onnxtrain.arrays import Tensors, describe, take_tensors
+from onnxtrain.arrays import Tensors, describe, take_tensors, view_tensor
 
 Batch = Mapping[str, Any]  # arrays by name: [batch, sample…]
 
@@ -78,6 +78,7 @@ class Trainer:
     def __init__(
         self, model: str | os.PathLike[str] | bytes, *, samples: Mapping[str, Any] | None = None, **config: Any
     ) -> None:
+        self._source = (model, samples, config)
         loaded, handle = _load_model(model), ctypes.c_void_p()
         described = Tensors(samples or {})
         try:
@@ -202,6 +203,21 @@ class Trainer:
         out = ctypes.c_void_p()
         api.GetParameters(self._handle, None, ctypes.byref(out))
         return take_tensors(out.value)
+
+    def initial_parameters(self) -> dict[str, np.ndarray]:
+        """The weights as they were when the trainer was made, read again from the model, which must still be there."""
+        model, samples, config = self._source
+        with Trainer(model, samples=samples, **config) as fresh:
+            return fresh.parameters()
+
+    def view(self, name: str) -> np.ndarray:
+        """A weight in the trainer's own memory, read-only and without a copy: it shows each update.
+
+        Not to be read while a call works on the trainer, nor after close().
+        """
+        tensor = _capi.Tensor()
+        api.ViewParameter(self._handle, name.encode(), ctypes.byref(tensor))
+        return view_tensor(self, tensor)
 
     def set_parameters(self, parameters: Mapping[str, Any]) -> None:
         """Sets some or all weights; none where one does not fit."""

@@ -1,4 +1,5 @@
 """Uses the Python package on a model x[batch,4] → 3 scores y. Prints nothing."""
+import json
 import sys
 
 import numpy as np
@@ -53,6 +54,34 @@ def main(path):
         assert abs(trainer.learning_rate - 0.5) < 1e-9
         assert not trainer.parameters()["w1"].flags.writeable
         trainer.fit([(x, labels), data], epochs=1)
+
+        shown = trainer.view("w1")
+        assert np.array_equal(shown, trainer.parameters()["w1"]) and not shown.flags.writeable
+        old = shown.copy()
+        trainer.step(data)
+        assert not np.array_equal(shown, old) and np.array_equal(shown, trainer.parameters()["w1"])
+
+        before, trained = trainer.initial_parameters(), trainer.parameters()
+        # As another framework has them: other names, a transposed matrix, a tensor that the model does not have.
+        arrays = {"w1": before["w1"], "fc.weight": before["w2"].T, "b1": before["b1"], "fc.bias": before["b2"],
+                  "seen": np.arange(3)}
+        back = onnxtrain.to_arrays(trainer, arrays)
+        assert np.array_equal(back["w1"], trained["w1"]) and np.array_equal(back["fc.weight"], trained["w2"].T)
+        assert np.array_equal(back["fc.bias"], trained["b2"]) and np.array_equal(back["seen"], np.arange(3))
+        for wrong, text in (({"w1": before["w1"]}, "trained weights 'b1', 'b2', 'w2'"),
+                            (arrays | {"w1": np.zeros((5, 3), np.float32)}, "'w1' is [5, 3]")):
+            try:
+                onnxtrain.to_arrays(trainer, wrong)
+                raise AssertionError(text)
+            except ValueError as error:
+                assert text in str(error), error
+        onnxtrain.save_safetensors("w.safetensors", trained)
+        with open("w.safetensors", "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size))
+            begin, end = header["w2"]["data_offsets"]
+            file.seek(8 + size + begin)
+            assert file.read(end - begin) == trained["w2"].tobytes() and header["w2"]["shape"] == [16, 3]
 
         expect_error(onnxtrain.Error.INVALID_ARGUMENT, "expected f32[batch,4]", lambda: trainer.step({"x": x[:, :3]}))
         expect_error(onnxtrain.Error.INVALID_ARGUMENT, "'epoch'", lambda: onnxtrain.Trainer(path, epoch=3))

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Makes a wheel of the Python package that carries the libraries of a build, and the system's that they need.
+
+    tools/make_wheel.py BUILD [--out FOLDER]
+
+BUILD is a configured and built folder (build/release). The wheel needs no compiler, no Debian packages and no torch:
+Linux of this machine's architecture, its C library or a newer one, and NumPy. The torch backend is not in it.
+"""
+import argparse
+import base64
+import hashlib
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOTS = ["libonnxtrain_c.so.1", "libonnxtrain.so", "libonnxtrain_backend_cpu.so"]
+# Part of every Linux: another copy beside that of the process would be a fault.
+SYSTEM = re.compile(r"(ld-linux.*|linux-vdso|libc|libm|libdl|librt|libpthread|libresolv|libutil)\.so.*")
+DATE = (2020, 1, 1, 0, 0, 0)  # the same files make the same wheel
+
+
+def run(*words):
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def needed(library):
+    """Names of the libraries that one needs itself."""
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", run("readelf", "-d", str(library)))
+
+
+def resolve(library):
+    """Paths of all libraries that one needs, by name."""
+    found = re.findall(r"^\s*(\S+) => (/\S+)", run("ldd", str(library)), re.MULTILINE)
+    return {name: pathlib.Path(path).resolve() for name, path in found}
+
+
+def collect(stage):
+    """The libraries to carry as (name, path): each behind those that it needs."""
+    paths = {}
+    for root in ROOTS:
+        paths.update(resolve(stage / root))
+        paths[root] = (stage / root).resolve()
+    ordered = {}
+
+    def add(name):
+        if name in ordered or SYSTEM.fullmatch(name):
+            return
+        if name not in paths:
+            sys.exit(f"make_wheel.py: {name} is not found")
+        for other in needed(paths[name]):
+            add(other)
+        ordered[name] = paths[name]
+
+    for root in ROOTS[:-1]:  # the library loads the backend by its path
+        add(root)
+    for other in needed(paths[ROOTS[-1]]):
+        add(other)
+    ordered[ROOTS[-1]] = paths[ROOTS[-1]]
+    return list(ordered.items())
+
+
+def version():
+    return re.search(r"project\(onnxtrain VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+
+
+def tag():
+    glibc = platform.libc_ver()[1].replace(".", "_")
+    return f"py3-none-manylinux_{glibc}_{platform.machine()}"
+
+
+def metadata():
+    return (f"Metadata-Version: 2.1\nName: onnxtrain\nVersion: {version()}\nSummary: Trains ONNX models\n"
+            "Requires-Python: >=3.10\nRequires-Dist: numpy\n")
+
+
+class Wheel:
+    def __init__(self, path):
+        self.archive = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
+        self.records = []
+
+    def add(self, name, content):
+        info = zipfile.ZipInfo(name, DATE)
+        info.external_attr = 0o644 << 16
+        info.compress_type = zipfile.ZIP_DEFLATED
+        self.archive.writestr(info, content)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        self.records.append(f"{name},sha256={digest},{len(content)}")
+
+    def close(self, folder):
+        name = f"{folder}/RECORD"
+        self.archive.writestr(zipfile.ZipInfo(name, DATE), "\n".join([*self.records, f"{name},,", ""]))
+        self.archive.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("--out", default=".")
+    args = parser.parse_args()
+    path = pathlib.Path(args.out, f"onnxtrain-{version()}-{tag()}.whl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    info = f"onnxtrain-{version()}.dist-info"
+    with tempfile.TemporaryDirectory() as prefix:
+        run("cmake", "--install", args.build, "--prefix", prefix, "--strip")
+        wheel = Wheel(path)
+        for source in sorted((ROOT / "python/onnxtrain").glob("*.py*")):
+            if source.is_file():
+                wheel.add(f"onnxtrain/{source.name}", source.read_bytes())
+        libraries = collect(pathlib.Path(prefix, "lib"))
+        for name, library in libraries:
+            wheel.add(f"onnxtrain/lib/{name}", library.read_bytes())
+        # The backend is loaded by its path, once one is made.
+        order = [name for name, _ in libraries if name != ROOTS[-1]]
+        wheel.add("onnxtrain/lib/order.txt", "\n".join([*order, ""]).encode())
+        wheel.add(f"{info}/METADATA", metadata().encode())
+        wheel.add(f"{info}/WHEEL",
+                  f"Wheel-Version: 1.0\nGenerator: make_wheel.py\nRoot-Is-Purelib: false\nTag: {tag()}\n".encode())
+        wheel.add(f"{info}/LICENSE", (ROOT / "LICENSE").read_bytes())
+        wheel.close(info)
+    print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB, {len(libraries)} libraries")
+
+
+if __name__ == "__main__":
+    main()
