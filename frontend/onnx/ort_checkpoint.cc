@@ -1,5 +1,6 @@
 #include "frontend/onnx/ort_checkpoint.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -91,7 +92,7 @@ absl::StatusOr<HostTensor> ReadValue(const Buffer& buffer, size_t tensor) {
   if (buffer.damaged()) return Invalid("is damaged");
   if (!dtype.has_value()) return Invalid("has an element type that is not supported");
   Type type{*dtype, Shape(dims.size() / sizeof(int64_t))};
-  std::memcpy(type.shape.data(), dims.data(), dims.size());
+  std::ranges::copy(dims, std::as_writable_bytes(std::span(type.shape)).begin());
   size_t bytes = DTypeSize(*dtype);
   for (const int64_t d : type.shape) {
     if (d < 0 || (d > 0 && bytes > raw.size() / static_cast<size_t>(d))) return Invalid("has more elements than bytes");
@@ -99,7 +100,7 @@ absl::StatusOr<HostTensor> ReadValue(const Buffer& buffer, size_t tensor) {
   }
   if (bytes != raw.size()) return Invalid("has ", raw.size(), " bytes, ", ToString(type), " takes ", bytes);
   HostTensor value(type);
-  std::memcpy(value.mutable_bytes().data(), raw.data(), bytes);
+  std::ranges::copy(raw, value.mutable_bytes().begin());
   return value;
 }
 
