@@ -60,9 +60,9 @@ class GraphExporter {
     std::string bytes;
     if (config_.batch_size == 0 && options_.fixed_batch == 0) {
       auto free = SerializeForAnyBatch(updates);
-      if (free.ok()) bytes = *std::move(free);
       if (!free.ok() && !absl::IsInvalidArgument(free.status())) return free.status();
       graph.why = ToStd(free.status().message());
+      if (free.ok()) bytes = *std::move(free);
     }
     if (options_.fixed_batch != 0) graph.why = DescribeFixedBatch(options_.fixed_batch);
     if (bytes.empty()) {
