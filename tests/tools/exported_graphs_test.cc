@@ -138,8 +138,10 @@ TEST_F(ExportedGraphs, TrainAsTrainingDoes) {
       }
     }
     EXPECT_EQ(state.at("step").At(0), 6);
-    const std::string run = "--max-steps 6 --batch-size 8 --no-shuffle --backend cpu --overwrite --out run ";
-    ASSERT_EQ(Run("--model m.onnx --data d.npz --lr 0.01 " + run + rule).code, 0) << rule;
+    const std::string run =
+        "--model m.onnx --data d.npz --lr 0.01 --max-steps 6 --batch-size 8 --no-shuffle --backend cpu --overwrite "
+        "--out run ";
+    ASSERT_EQ(Run(run + rule).code, 0) << rule;
     const auto trained = OnnxModel::Load(Path("run/model.onnx"));
     ASSERT_TRUE(trained.ok());
     for (const char* name : {"w1", "b1", "w2", "b2"}) ExpectNear(state.at(name), *(*trained)->Initializer(name));
