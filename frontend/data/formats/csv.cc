@@ -90,6 +90,27 @@ void FitHeader(Record row, Record* header) {
   DropEmptyEnd(header, row.size());
 }
 
+// A line "# …" within the table, which spreadsheets pad with separators. Names like "#ff0000" and errors like "#N/A"
+// are fields of rows.
+bool IsComment(const Record& record, size_t fields, bool numbers_first) {
+  if (!record[0].starts_with('#')) return false;
+  Record trimmed = record;
+  DropEmptyEnd(&trimmed, 1);
+  if (record.size() < fields || trimmed.size() > fields || (fields > 1 && trimmed.size() == 1)) return true;
+  return numbers_first && (record[0].size() == 1 || record[0][1] == ' ' || record[0][1] == '#');
+}
+
+// Is it the first row of the tables that scikit-learn comes with: the numbers of rows and of columns before the label,
+// and the names of the classes?
+bool HoldsCountsAndClasses(const Record& record, const Record& next) {
+  if (record.size() < 4 || next.size() < 2) return false;
+  const auto rows = ParseInt(record[0]), columns = ParseInt(record[1]);
+  if (!rows.ok() || !columns.ok() || *columns != std::ssize(next) - 1) return false;
+  const auto is_number = [](const std::string& field) { return IsCsvNumber(field); };
+  return std::ranges::all_of(next, is_number) && std::ranges::none_of(record.begin() + 2, record.end(), is_number) &&
+         std::ranges::none_of(record, IsBlank);
+}
+
 class NotedTable : public DatasetView {
  public:
   NotedTable(std::shared_ptr<const Dataset> table, std::vector<std::string> notes)
@@ -114,7 +135,16 @@ class Table {
     ASSIGN_OR_RETURN(bool more, NextRecord(&first));
     if (!more) return Invalid("there are no rows");
     first_row_ = reader_.row();
+    fields_ = first.size();
+    numbers_first_ = IsCsvNumber(first[0]);
     ASSIGN_OR_RETURN(more, NextRecord(&record));
+    if (options_.header == Header::kAuto && more && HoldsCountsAndClasses(first, record)) {
+      TakeClasses(first);
+      first = record;
+      first_row_ = reader_.row();
+      ASSIGN_OR_RETURN(more, NextRecord(&record));
+    }
+    numbers_first_ = numbers_first_ || (more && IsCsvNumber(record[0]));
     const bool header = options_.header == Header::kAuto ? LooksLikeHeader(first, record, decimal_comma())
                                                          : options_.header == Header::kYes;
     if (header && more) FitHeader(record, &first);
@@ -132,12 +162,25 @@ class Table {
   // Files that are separated by semicolons come from where the comma is the decimal separator.
   bool decimal_comma() const { return reader_.separator() == ';'; }
 
-  // Reads the next record that is not empty as a whole, as spreadsheets write the rows between tables.
+  void TakeClasses(const Record& first) {
+    classes_.assign(first.begin() + 2, first.end());
+    notes_.push_back(StrCat("row ", first_row_, " has the counts and the ", classes_.size(), " classes from '",
+                            Printable(classes_.front()), "' to '", Printable(classes_.back()),
+                            "', as scikit-learn writes them"));
+  }
+
+  // Reads the next record that is no comment and not empty as a whole, as spreadsheets write the rows between tables.
   absl::StatusOr<bool> NextRecord(Record* record) {
     while (true) {
       ASSIGN_OR_RETURN(const bool more, reader_.Next(record));
-      if (!more || record->size() == 1 || !std::ranges::all_of(*record, IsBlank)) return more;
-      ++empty_rows_;
+      if (!more) return false;
+      if (fields_ > 0 && IsComment(*record, fields_, numbers_first_)) {
+        ++comments_;
+      } else if (record->size() == 1 || !std::ranges::all_of(*record, IsBlank)) {
+        return true;
+      } else {
+        ++empty_rows_;
+      }
     }
   }
 
@@ -146,6 +189,8 @@ class Table {
     ASSIGN_OR_RETURN(const std::vector<bool> is_label, FindLabelColumns(names, options_.label));
     has_unnamed_first_ = header && (IsBlank(first[0]) || TrimBlanks(first[0]) == kPandasIndex);
     DatasetOptions options = options_;
+    names_classes_ = !classes_.empty() && is_label.back() && std::ranges::count(is_label, true) == 1;
+    if (names_classes_ && options.class_names.empty()) options.class_names = classes_;
     for (size_t c = 0; c < names.size(); ++c) {
       if (options_.text.contains(StrCat(c))) options.text.names.insert(names[c]);
       is_text_.push_back(options.text.contains(names[c]));
@@ -162,6 +207,10 @@ class Table {
     for (size_t c = 0; c < std::min(record.size(), is_text_.size()); ++c) text_bytes_ += is_text_[c] * record[c].size();
     RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(numbers + text_bytes_), limit_));
     if (record.size() != columns_.size()) return AddRagged(row, record.size());
+    if (names_classes_) {
+      const auto index = ParseInt(TrimBlanks(record.back()));
+      if (index.ok() && *index >= 0 && *index < std::ssize(classes_)) record.back() = classes_[*index];
+    }
     for (size_t c = 0; c < record.size(); ++c) RETURN_IF_ERROR(columns_[c]->Add(row, record[c]));
     return absl::OkStatus();
   }
@@ -197,6 +246,7 @@ class Table {
 
   void DescribeValues() {
     if (empty_rows_ > 0) notes_.push_back(StrCat("left out: ", empty_rows_, " rows without values"));
+    if (comments_ > 0) notes_.push_back(StrCat("left out: ", comments_, " lines of comments (#)"));
     int described = 0;
     for (const auto& column : columns_) {
       const std::string note = column->note();
@@ -216,8 +266,12 @@ class Table {
   bool has_unnamed_first_ = false;
   std::vector<std::string> notes_;
   static constexpr int kMostNotes = 4;  // of columns
-  int64_t empty_rows_ = 0;
-  int64_t first_row_ = 1;  // the header, if there is one
+  int64_t empty_rows_ = 0, comments_ = 0;
+  size_t fields_ = 0;                 // of the first record
+  bool numbers_first_ = false;        // the first column has numbers
+  std::vector<std::string> classes_;  // that the first row names, by number
+  bool names_classes_ = false;        // they are those of the label column
+  int64_t first_row_ = 1;             // the header, if there is one
   std::vector<int64_t> rows_;
 };
 

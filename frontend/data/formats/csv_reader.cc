@@ -26,14 +26,14 @@ std::string FirstUnquotedLine(std::string_view text) {
   return line;
 }
 
-// Whether there are two whole lines with text, the first of which is no comment.
+// Whether there are two whole lines with text that are no comments.
 bool HasTableStart(std::string_view text) {
   int lines = 0;
   while (lines < 2) {
     const size_t first = text.find_first_not_of("\r\n");
     const size_t end = first == std::string_view::npos ? first : text.find_first_of("\r\n", first);
     if (end == std::string_view::npos) return false;
-    if (lines > 0 || text[first] != '#') ++lines;
+    if (text[first] != '#') ++lines;
     text.remove_prefix(end);
   }
   return true;
@@ -204,7 +204,9 @@ void CsvReader::SkipComments() {
     const std::string line(rest.substr(0, end)), next = FirstUnquotedLine(rest.substr(end));
     const char separator = FindSeparator(FirstUnquotedLine(line), separator_);
     const auto fields = std::ranges::count(line, separator);
-    if (fields > 0 && std::ranges::count(next, separator) == fields) {
+    const size_t last = line.find_last_not_of(StrCat(" \t", std::string(1, separator)));
+    const bool padded = fields > 0 && line.find(separator) > last;  // "# made by,,,"
+    if (fields > 0 && !padded && std::ranges::count(next, separator) == fields) {
       if (next.starts_with('#')) return;  // these are rows
       const size_t name = line.find_first_not_of("# \t");
       if (name != std::string::npos && line[name] != separator) at_ += name;
@@ -235,9 +237,12 @@ void CsvReader::ChooseSeparator() {
   const std::string_view text = std::string_view(buffer_).substr(at_);
   const std::string first = FirstUnquotedLine(text);
   separator_ = FindSeparator(first, separator_);
-  const size_t start = text.find_first_not_of("\r\n");
-  const size_t end = start == std::string_view::npos ? start : text.find_first_of("\r\n", start);
-  const std::string next = end == std::string_view::npos ? "" : FirstUnquotedLine(text.substr(end));
+  std::string next;
+  size_t end = text.find_first_of("\r\n", text.find_first_not_of("\r\n"));
+  for (; end != std::string_view::npos; end = text.find_first_of("\r\n", text.find_first_not_of("\r\n", end))) {
+    next = FirstUnquotedLine(text.substr(end));
+    if (!next.starts_with('#')) break;
+  }
   blanks_ = first.find_first_of(",;|") == std::string::npos && HasNumbersBetweenBlanks(next.empty() ? first : next);
   if (blanks_) separator_ = ' ';
 }

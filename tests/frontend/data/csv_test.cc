@@ -112,6 +112,7 @@ TEST(CsvReader, SkipsCommentsBeforeTheTable) {
       {"#,Name\n1,Bulbasaur\n", {{"#", "Name"}, {"1", "Bulbasaur"}}},    // a column of numbers
       {"#ff0000,1\n#00ff00,2\n", {{"#ff0000", "1"}, {"#00ff00", "2"}}},  // rows
       {"a,b\n#1,2\n", {{"a", "b"}, {"#1", "2"}}},
+      {"# made by x,\n# at noon,\na,b\n1,2\n", {{"a", "b"}, {"1", "2"}}},  // a spreadsheet padded them
   };
   for (const auto& c : kCases) {
     for (size_t piece : {1, 1000}) {
@@ -439,6 +440,34 @@ TEST(Csv, TakesTablesOfSpreadsheetsAndScripts) {
     EXPECT_EQ(ColumnNames(**data), c.names) << c.text;
     EXPECT_EQ((*data)->size(), c.rows) << c.text;
   }
+}
+
+TEST(Csv, LeavesOutCommentsWithinTheTable) {
+  const char* const kTexts[] = {
+      "a,b,y\n# units: m, s\n1,2,0\n#, as text,1\n3,4,1\n# end\n",
+      "# made by,,\na,b,y\n# first part,,\n1,2,0\n3,4,1\n",
+      "1 2 0\n# three words here\n3 4 1\n",
+  };
+  for (const char* text : kTexts) {
+    const auto data = Open(text);
+    ASSERT_TRUE(data.ok()) << text << data.status();
+    EXPECT_EQ((*data)->size(), 2) << text;
+    EXPECT_EQ((*data)->columns()[0].problem, "") << text;
+    EXPECT_THAT((*data)->notes(), testing::Contains(testing::HasSubstr("of comments (#)"))) << text;
+  }
+  const auto colors = Open("color,y\n#ff0000,0\n#00ff00,1\n", {.categories = {.all = true}});
+  ASSERT_TRUE(colors.ok()) << colors.status();
+  EXPECT_EQ((*colors)->size(), 2) << "rows";
+}
+
+TEST(Csv, TakesClassesFromTheFirstRowOfScikitLearn) {
+  const auto data = Open("3,2,setosa,lily,rose\n5.1,3.5,0\n4.9,3.0,2\n4.7,3.2,1\n");
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->size(), 3);
+  const std::vector<std::string> classes = {"setosa", "lily", "rose"};
+  EXPECT_EQ((*data)->columns().back().classes, classes);
+  EXPECT_THAT((*data)->notes(), testing::ElementsAre(testing::HasSubstr("3 classes from 'setosa' to 'rose'")));
+  EXPECT_FALSE(Open("1,2,x,y\n5,3,0,1,2\n").ok()) << "a row of another length";
 }
 
 TEST(Csv, ReadsNumbersAsPeopleWriteThem) {
