@@ -25,6 +25,10 @@ WORDS = ("the of and to in is was that it for on with as his they be at one have
          "Unaffable naturalization 3.14159 HTTPServer snake_case O'Neill's co-operate").split()
 CJK = "的一是不了人我在有他这为之大来以个中上们到说国和地也子时道日本語テスト漢字かなカタカナ한국어조선말龍𠀀𪜀豈"
 ACCENTS = "éèêëàâäôöûüçñøåÅÉÎïßœÆłŁŠžğıİſȘțẞǅŉΆΐΰᾳἄ\u0302\u0303\u0308\u0304\u0334abcdeXYZ"
+GERMAN = ("der die und in den von zu das mit sich des auf für ist im dem nicht ein eine als auch es an werden aus er "
+          "hat daß Straße größer Übung Äpfel Öl Donaudampfschifffahrtsgesellschaft STRASSE Maß 1.234,56 z.B.").split()
+ARABIC = ("في من على إلى أن هذا التي الذي كان عن مع العربية كِتَابٌ مُحَمَّدٌ ﷲ لا إله ١٢٣٫٤ ؟ ، שלום עולם בְּרֵאשִׁית "
+          "السَّلَامُ عَلَيْكُمْ ـــ پارسی می‌خواهم ۴۵۶").split()
 EMOJI = "😀😁😂🤣🧑‍🚀👨‍👩‍👧‍👦🇩🇪❤️☃️✨🏳️‍🌈👍🏽🦄🫠"
 CONTROL = "".join(map(chr, list(range(1, 30)) + [31, 127, 0x80, 0x85, 0x9f, 0xa0, 0xad, 0x1680, 0x2003, 0x200b, 0x200d,
                                                   0x2028, 0x2029, 0x202f, 0x3000, 0xe000, 0xfeff, 0xfffd]))
@@ -50,6 +54,9 @@ def any_character():
 
 PARTS = {
     "english": lambda: random.choice(WORDS),
+    "german": lambda: random.choice(GERMAN),
+    "arabic": lambda: random.choice(ARABIC),
+    "numbers": lambda: random.choice(["", "-", "$", "0x", "1e"]) + pick("0123456789.,:", 14) + pick("%٣½²①Ⅷ a", 3),
     "cjk": lambda: pick(CJK, 12),
     "accents": lambda: pick(ACCENTS, 6),
     "emoji": lambda: random.choice([pick(EMOJI, 3), random.choice(WORDS)]),
