@@ -41,6 +41,12 @@ class Media : public Scratch {
     EXPECT_EQ(run.code, 0) << flags << ": " << run.err;
     return run.code == 0 ? Json::parse(run.out)["accuracy"].get<double>() : -1;
   }
+  void LeavesOut(const std::string& flags, const std::string& count, const std::string& name) const {
+    const Outcome run = Train(flags + " --epochs 1 --on-bad-sample skip");
+    ASSERT_EQ(run.code, 0) << run.err;
+    EXPECT_NE(run.err.find("left out " + count + " samples"), std::string::npos) << run.err;
+    EXPECT_NE(run.err.find(name), std::string::npos) << run.err;
+  }
   void Refuses(const std::string& flags, const std::string& part) const {
     const Outcome run = Train(flags);
     EXPECT_EQ(run.code, 1) << run.err;
@@ -107,15 +113,9 @@ TEST_F(Sounds, TheCacheChangesNoRun) {
 TEST_F(Sounds, BrokenFilesAreSkippedByName) {
   Write("sounds/high/x.wav", "RIFF, and no more");
   Refuses("--data sounds --sample-rate 8000", "sounds/high/x.wav");
-  const Outcome run = Train("--data sounds --sample-rate 8000 --epochs 1 --on-bad-sample skip");
-  ASSERT_EQ(run.code, 0) << run.err;
-  EXPECT_NE(run.err.find("left out 1 of 25 samples (--on-bad-sample skip): "), std::string::npos) << run.err;
-  EXPECT_NE(run.err.find("sounds/high/x.wav"), std::string::npos) << run.err;
+  LeavesOut("--data sounds --sample-rate 8000", "1 of 25", "sounds/high/x.wav");
   Write("t.csv", table_ + "sounds/low/gone.wav,down\n");
-  const Outcome table = Train("--data t.csv --sample-rate 8000 --epochs 1 --on-bad-sample skip");
-  ASSERT_EQ(table.code, 0) << table.err;
-  EXPECT_NE(table.err.find("left out 1 of 25 samples (--on-bad-sample skip): sounds/low/gone.wav"), std::string::npos)
-      << table.err;
+  LeavesOut("--data t.csv --sample-rate 8000", "1 of 25", "(--on-bad-sample skip): sounds/low/gone.wav");
 }
 
 TEST_F(Sounds, WhatDoesNotFitIsRefused) {
@@ -169,19 +169,13 @@ TEST_F(Pictures, StrayFiles) {
   Write("pictures/red/empty.png", "");
   Write("pictures/red/text.jpg", "no picture");
   Refuses("--data pictures --epochs 1", "pictures/red/");
-  const Outcome skipped = Train("--data pictures --epochs 1 --on-bad-sample skip");
-  ASSERT_EQ(skipped.code, 0) << skipped.err;
-  EXPECT_NE(skipped.err.find("left out 2 of 27 samples"), std::string::npos) << skipped.err;
-  EXPECT_NE(skipped.err.find("red/empty.png"), std::string::npos) << skipped.err;
+  LeavesOut("--data pictures", "2 of 27", "red/empty.png");
   EXPECT_EQ(Summary()["samples"], 25);
 }
 
 TEST_F(Pictures, TablesAndArchivesSkipBadSamplesByName) {
   Write("t.csv", "path,label\npictures/red/0.bmp,1\npictures/blue/1.bmp,0\npictures/gone.bmp,1\n");
-  const Outcome table = Train("--data t.csv --epochs 1 --on-bad-sample skip");
-  ASSERT_EQ(table.code, 0) << table.err;
-  EXPECT_NE(table.err.find("left out 1 of 3 samples (--on-bad-sample skip): t.csv: row 4"), std::string::npos)
-      << table.err;
+  LeavesOut("--data t.csv", "1 of 3", "(--on-bad-sample skip): t.csv: row 4");
   for (int i = 0; i < 4; ++i) {
     Write(StrCat("tar/", i, ".bmp"),
           i == 2 ? "BM" : ReadAll(Path(StrCat("pictures/", i % 2 == 0 ? "red/" : "blue/", i, ".bmp"))));
@@ -189,10 +183,7 @@ TEST_F(Pictures, TablesAndArchivesSkipBadSamplesByName) {
   }
   ASSERT_EQ(std::system(StrCat("tar --sort=name -C ", Path("tar"), " -cf ", Path("s.tar"), " .").c_str()), 0);
   Refuses("--data s.tar --epochs 1", "2.bmp");
-  const Outcome archive = Train("--data s.tar --epochs 1 --on-bad-sample skip");
-  ASSERT_EQ(archive.code, 0) << archive.err;
-  EXPECT_NE(archive.err.find("left out 1 of 4 samples (--on-bad-sample skip): "), std::string::npos) << archive.err;
-  EXPECT_NE(archive.err.find("2.bmp"), std::string::npos) << archive.err;
+  LeavesOut("--data s.tar", "1 of 4", "2.bmp");
 }
 
 // What the program writes of the pixels' normalization.

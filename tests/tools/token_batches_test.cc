@@ -43,6 +43,15 @@ class TokenBatching : public Scratch {
   }
 };
 
+TEST_F(TokenBatching, BenchTimesTheTokenizer) {
+  const Outcome bench = Run("bench --model m.onnx --data t.tsv --text text --tokenizer vocab.txt --label label --json");
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  const Json rates = Json::parse(bench.out);
+  const double tokenize = rates["tokenize_samples_per_second"], read = rates["read_samples_per_second"];
+  EXPECT_GT(tokenize, 0);
+  EXPECT_LT(tokenize, read) << "samples are read as ids from memory";
+}
+
 TEST_F(TokenBatching, LearnsFromEverySample) {
   const Outcome run = Train("--max-tokens-per-batch 128 --eval-data t.tsv --epochs 4 --lr 0.05 --dump-order order.txt");
   ASSERT_EQ(run.code, 0) << run.err;

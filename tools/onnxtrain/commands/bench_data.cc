@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <vector>
@@ -10,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "frontend/data/data_view.h"
 #include "frontend/data/epoch_order.h"
 #include "frontend/data/json_writer.h"
 #include "frontend/data/loader.h"
@@ -29,6 +33,31 @@ constexpr int64_t kDefaultBatch = 32;
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+// Seconds of processor time of this thread, which other processes do not lengthen.
+double CpuNow() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Samples/s of one thread, by the clock and by its processor time.
+struct ThreadRate {
+  double wall = 0, cpu = 0;
+};
+
+// Times samples from its construction on.
+class Stopwatch {
+ public:
+  bool running() const { return Now() < begin_ + kSeconds; }
+  ThreadRate Rate(int64_t samples) const {
+    const auto count = static_cast<double>(samples);
+    return {.wall = count / (Now() - begin_), .cpu = count / (CpuNow() - cpu_begin_)};
+  }
+
+ private:
+  double begin_ = Now(), cpu_begin_ = CpuNow();
+};
+
 struct WorkerRate {
   int workers = 0;  // 0: the thread that takes the batches
   double rate = 0;  // samples/s
@@ -37,8 +66,8 @@ struct WorkerRate {
 struct DataRates {
   int64_t samples = 0, batch = 0;
   // Samples/s of one thread.
-  double read = 0;                      // from the file to the values of its columns, or to text
-  std::optional<double> tokenize = {};  // where there is text
+  double read = 0;                      // from the file, or of text from memory, to the values of its columns
+  std::optional<double> tokenize = {};  // of text, which is done once, before training
   std::optional<double> augment = {};   // where there is some
   double collate = 0;                   // conversion, normalization, and the copy into batches
   std::vector<WorkerRate> workers;
@@ -55,17 +84,17 @@ std::vector<int> FedColumns(const std::vector<FeedSpec>& feeds) {
   return {columns.begin(), columns.end()};
 }
 
-// Calls read(sample) on this thread, in the order of a shuffled epoch. Returns samples/s.
+// Calls read(sample) on this thread, in the order of a shuffled epoch.
 template <typename Read>
-absl::StatusOr<double> TimeSamples(int64_t samples, uint64_t seed, Read read) {
+absl::StatusOr<ThreadRate> TimeSamples(int64_t samples, uint64_t seed, Read read) {
   const std::vector<int64_t> order = EpochOrder(samples, seed, 0, true);
   int64_t done = 0;
-  const double begin = Now();
-  for (; Now() < begin + kSeconds; ++done) RETURN_IF_ERROR(read(order[done % samples]));
-  return static_cast<double>(done) / (Now() - begin);
+  const Stopwatch watch;
+  for (; watch.running(); ++done) RETURN_IF_ERROR(read(order[done % samples]));
+  return watch.Rate(done);
 }
 
-absl::StatusOr<double> TimeReads(const Dataset& data, const std::vector<int>& columns, const ReadPass& pass) {
+absl::StatusOr<ThreadRate> TimeReads(const Dataset& data, const std::vector<int>& columns, const ReadPass& pass) {
   std::vector<HostTensor> values;
   for (const int c : columns) values.emplace_back(data.columns()[c].sample);
   return TimeSamples(data.size(), pass.seed, [&](int64_t i) -> absl::Status {
@@ -76,64 +105,106 @@ absl::StatusOr<double> TimeReads(const Dataset& data, const std::vector<int>& co
   });
 }
 
-absl::StatusOr<double> TimeTexts(const Dataset& data, uint64_t seed) {
+absl::StatusOr<ThreadRate> TimeTokenizer(const Dataset& data, const TextSetup& text, uint64_t seed) {
+  std::vector<int> columns;
+  for (int c = 0; c < std::ssize(data.columns()); ++c) {
+    if (data.columns()[c].text && std::ranges::count(text.columns, data.columns()[c].name) > 0) columns.push_back(c);
+  }
+  TokenizerScratch scratch;
+  std::vector<TokenId> ids;
   return TimeSamples(data.size(), seed, [&](int64_t i) -> absl::Status {
-    for (int c = 0; c < std::ssize(data.columns()); ++c) {
-      if (data.columns()[c].text) RETURN_IF_ERROR(data.ReadText(i, c).status());
+    for (const int c : columns) {
+      ASSIGN_OR_RETURN(const std::string words, data.ReadText(i, c));
+      ids.clear();
+      RETURN_IF_ERROR(text.tokenizer->Encode(words, &scratch, &ids));
     }
     return absl::OkStatus();
   });
 }
 
 // The rate of what `all` does besides `part`; 0: too fast to tell.
-double RateOfRest(double all, double part) {
-  const double rest = 1 / all - 1 / part;
+double RateOfRest(const ThreadRate& all, const ThreadRate& part) {
+  const double rest = 1 / all.cpu - 1 / part.cpu;
   return rest > 0 ? 1 / rest : 0;
 }
 
-// Fills the rates of single samples. Returns that of all of them together.
-absl::StatusOr<double> MeasureSamples(const BoundData& data, uint64_t seed, DataRates* rates) {
+// Fills the rates of single samples.
+absl::Status MeasureSamples(const BoundData& data, const TextSetup& text, uint64_t seed, DataRates* rates) {
   const Dataset& samples = *data.dataset;
   const std::vector<int> columns = FedColumns(data.feeds);
   const auto any = [&](auto member) {
     return std::ranges::any_of(columns, [&](int c) { return samples.columns()[c].*member; });
   };
-  ASSIGN_OR_RETURN(const double plain, TimeReads(samples, columns, {.seed = seed}));
-  rates->read = plain;
-  if (any(&Column::variable)) {
-    ASSIGN_OR_RETURN(rates->read, TimeTexts(samples, seed));
-    rates->tokenize = RateOfRest(plain, rates->read);
+  ASSIGN_OR_RETURN(const ThreadRate plain, TimeReads(samples, columns, {.seed = seed}));
+  rates->read = plain.wall;
+  if (any(&Column::variable) && text.tokenizer != nullptr) {
+    ASSIGN_OR_RETURN(const ThreadRate tokenize, TimeTokenizer(samples, text, seed));
+    rates->tokenize = tokenize.wall;
   }
-  if (!any(&Column::augmented)) return plain;
-  ASSIGN_OR_RETURN(const double augmented, TimeReads(samples, columns, {.augment = true, .seed = seed}));
+  if (!any(&Column::augmented)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ThreadRate augmented, TimeReads(samples, columns, {.augment = true, .seed = seed}));
   rates->augment = RateOfRest(augmented, plain);
-  return augmented;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<double> TimeLoader(const BoundData& data, LoaderOptions options) {
-  ASSIGN_OR_RETURN(const auto loader, Loader::Create(data.dataset, data.feeds, options));
+// The first samples with their values in memory, to time what follows reading. Columns of tokens are there already.
+class KeptSamples : public DatasetView {
+ public:
+  static absl::StatusOr<std::shared_ptr<const Dataset>> Create(const BoundData& data, int64_t samples) {
+    std::vector<int64_t> rows(std::min(samples, data.dataset->size()));
+    std::iota(rows.begin(), rows.end(), 0);
+    auto kept = std::make_shared<KeptSamples>(SubsetDataset(data.dataset, rows));
+    for (const int c : FedColumns(data.feeds)) {
+      if (data.dataset->columns()[c].variable) continue;
+      for (const int64_t i : rows) {
+        std::vector<std::byte> bytes(SampleType(*data.dataset, i, c).bytes());
+        RETURN_IF_ERROR(data.dataset->Read(i, c, ReadPass(), bytes));
+        kept->values_[c].push_back(std::move(bytes));
+      }
+    }
+    return kept;
+  }
+
+  using DatasetView::DatasetView;
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
+    const auto column = values_.find(c);
+    if (column == values_.end()) return DatasetView::Read(i, c, pass, out);
+    std::ranges::copy(column->second[i], out.begin());
+    return absl::OkStatus();
+  }
+
+ private:
+  std::map<int, std::vector<std::vector<std::byte>>> values_;  // by column, by sample
+};
+
+absl::StatusOr<double> TimeLoader(std::shared_ptr<const Dataset> data, const std::vector<FeedSpec>& feeds,
+                                  const LoaderOptions& options) {
+  ASSIGN_OR_RETURN(const auto loader, Loader::Create(std::move(data), feeds, options));
   RETURN_IF_ERROR(loader->Next().status());  // buffers are allocated, threads started
   int64_t samples = 0;
-  const double begin = Now();
-  while (Now() < begin + kSeconds) {
+  const Stopwatch watch;
+  while (watch.running()) {
     ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
     samples += std::ssize(batch->samples);
   }
-  return static_cast<double>(samples) / (Now() - begin);
+  return watch.Rate(samples).wall;
 }
 
-absl::StatusOr<DataRates> MeasureData(const TrainConfig& config, const BoundData& data) {
+absl::StatusOr<DataRates> MeasureData(const TrainConfig& config, const OpenedData& opened) {
+  const BoundData& data = opened.bound;
   DataRates rates{.samples = data.dataset->size()};
   rates.batch = std::min(config.batch_size > 0 ? config.batch_size : kDefaultBatch, rates.samples);
   const auto seed = static_cast<uint64_t>(config.seed);
-  ASSIGN_OR_RETURN(const double samples, MeasureSamples(data, seed, &rates));
+  RETURN_IF_ERROR(MeasureSamples(data, opened.text, seed, &rates));
   LoaderOptions options{.batch_size = rates.batch, .shuffle = true, .seed = seed, .augment = true, .epochs = -1};
   for (int workers = 0; workers <= std::max(1, CpuCount()); workers = workers == 0 ? 1 : 2 * workers) {
     options.num_workers = workers;
-    ASSIGN_OR_RETURN(const double rate, TimeLoader(data, options));
+    ASSIGN_OR_RETURN(const double rate, TimeLoader(data.dataset, data.feeds, options));
     rates.workers.push_back({workers, rate});
   }
-  rates.collate = RateOfRest(rates.workers[0].rate, samples);
+  options.num_workers = 0;
+  ASSIGN_OR_RETURN(auto kept, KeptSamples::Create(data, rates.batch));
+  ASSIGN_OR_RETURN(rates.collate, TimeLoader(std::move(kept), data.feeds, options));
   return rates;
 }
 
@@ -145,7 +216,8 @@ std::string Page(const TrainConfig& config, const DataRates& rates) {
   std::string text = PageRow(
       "data", StrCat(config.data, ": ", FormatWithCommas(rates.samples), " samples, in batches of ", rates.batch));
   text += PageRow("read", Rate(rates.read) + ": reads and decodes on one thread");
-  if (rates.tokenize.has_value()) text += PageRow("tokenize", Rate(*rates.tokenize) + ": on one thread");
+  if (rates.tokenize.has_value())
+    text += PageRow("tokenize", Rate(*rates.tokenize) + ": on one thread, once before training");
   if (rates.augment.has_value()) text += PageRow("augment", Rate(*rates.augment) + ": on one thread");
   text += PageRow("collate", Rate(rates.collate) + ": converts, normalizes and copies into batches");
   for (const WorkerRate& w : rates.workers) text += PageRow(absl::StrFormat("%d workers", w.workers), Rate(w.rate));
@@ -172,7 +244,7 @@ Json ToJson(const TrainConfig& config, const DataRates& rates) {
 absl::StatusOr<int> BenchData(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const ModelAndData opened, OpenModelAndData(config, false, true));
   for (const std::string& note : opened.data.bound.notes) LogInfo(config, note);
-  ASSIGN_OR_RETURN(const DataRates rates, MeasureData(config, opened.data.bound));
+  ASSIGN_OR_RETURN(const DataRates rates, MeasureData(config, opened.data));
   RETURN_IF_ERROR(Print(config.json ? WriteJson(ToJson(config, rates), 2) + "\n" : Page(config, rates)));
   return kDone;
 }
