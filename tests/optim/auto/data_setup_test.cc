@@ -165,7 +165,12 @@ class DataHintsTest : public Scratch {
     HostTensor x({DType::kFloat32, {33, 4}}), y({DType::kInt64, {33}});
     for (int64_t i = 0; i < x.size(); ++i) x.Set(i, scale * static_cast<double>(i % 5));
     for (int64_t i = 0; i < 33; ++i) y.SetInt(i, i % 3);
-    EXPECT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", y}}).ok());
+    return HintsOf(x, y);
+  }
+
+  // Of the model in m.onnx.
+  std::vector<std::string> HintsOf(const HostTensor& x, const HostTensor& label) {
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());
     TrainConfig config;
     config.model = Path("m.onnx");
     config.data = Path("d.npz");
@@ -185,13 +190,7 @@ TEST_F(DataHintsTest, LabelsOfTwoValuesMayBeClasses) {
   const auto hints = [&](double low, double high, int64_t every) {
     HostTensor x({DType::kFloat32, {33, 4}}), y({DType::kFloat32, {33, 3}});
     for (int64_t i = 0; i < y.size(); ++i) y.Set(i, i % every == 0 ? high : low);
-    EXPECT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", y}}).ok());
-    TrainConfig config;
-    config.model = Path("m.onnx");
-    config.data = Path("d.npz");
-    const auto run = PrepareTraining(config);
-    EXPECT_TRUE(run.ok()) << run.status();
-    return run.ok() ? run->warnings : std::vector<std::string>();
+    return HintsOf(x, y);
   };
   EXPECT_THAT(hints(0, 1, 3), ElementsAre(HasSubstr("one-hot: `loss` ce")));
   EXPECT_THAT(hints(0, 1, 2), ElementsAre(HasSubstr("0 or 1: `loss` bce")));
