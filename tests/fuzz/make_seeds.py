@@ -45,11 +45,14 @@ def arrays():
 def npy():
     for name, array in arrays():
         yield name, saved(np.save, array)
+    yield 'texts', saved(np.save, np.array(['cat', '\u00e4\U0001f600', '']))
+    yield 'bytes', saved(np.save, np.array([b'cat', b'd', b'']))
 
 
 def npz():
     for name, array in arrays():
         yield name, saved(np.savez, x=array, y=np.arange(3))
+    yield 'texts', saved(np.savez, x=np.ones((3, 2), 'f4'), kind=np.array(['cat', '\u00e4\U0001f600', '']))
     yield 'deflated', saved(np.savez_compressed, image=np.zeros((3, 1, 4, 4), 'u1'), label=np.arange(3))
 
 
@@ -67,6 +70,13 @@ def csv():
     yield 'quoted', b'text,label\n"a ""b"", c\nd",1\nplain,0\n'
     yield 'marked', b'\xef\xbb\xbfx,y\n1,NA\n,2\n\n'
     yield 'packed', gzip.compress(b'x,y\n1,2\n', mtime=0)
+    yield 'comments', b'# made by x,,\na,b,y\n# units: m, s\n1,2,0\n3,4,1\n#\n'
+    yield 'blanks', b'1.5 2 0\n# a comment of words\n2.5  4 1\n'
+    yield 'counts', b'2,2,setosa,virginica\n5.1,3.5,0\n6.2,2.9,1\n'
+    yield 'semicolons', b'a;b;y\n1,5;2;ja\n2,5;3;nein\n'
+    yield 'separator', b'sep=|\na|y\n1|2\n'
+    for encoding in ('utf-16-le', 'utf-16-be'):
+        yield encoding, '\ufeffname,y\n\u00e4\U0001f600,1\nb,2\n'.encode(encoding)
 
 
 def pictures():
