@@ -15,7 +15,9 @@ using Opened = absl::StatusOr<std::shared_ptr<const Dataset>>;
 Opened OpenInMemory(const std::string& path, const std::string& name, const ReadFn& read, int64_t size,
                     const DatasetOptions& options) {
   ASSIGN_OR_RETURN(NpyArray array, ReadNpyArray(read, size, options.max_bytes));
-  ASSIGN_OR_RETURN(NamedTensor column, MakeArrayColumn(path, name, std::move(array), options));
+  DatasetOptions own = options;
+  if (options.text.contains("0")) own.text.names.insert(name);  // by its index
+  ASSIGN_OR_RETURN(NamedTensor column, MakeArrayColumn(path, name, std::move(array), own));
   return MakeMemoryDataset({std::move(column)}, [path](int64_t i) { return StrCat(path, ": sample ", i); });
 }
 

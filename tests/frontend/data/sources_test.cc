@@ -353,6 +353,8 @@ TEST(Npy, TextsAreAColumn) {
   EXPECT_THAT(ColumnValues(*classes, 0), ElementsAre(1, 0, 1));
   const auto texts = *OpenDataset(path, {.text = {.names = {"label"}}});
   EXPECT_EQ(*texts->ReadText(1, 0), "cat");
+  const auto by_index = *OpenDataset(path, {.text = {.names = {"0"}}});
+  EXPECT_TRUE(by_index->columns()[0].text);
 }
 
 void WriteInts(const TempDir& dir, const char* name, const std::vector<int64_t>& values) {
