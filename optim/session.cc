@@ -45,7 +45,7 @@ absl::StatusOr<int64_t> CountSamples(const GlobalBatch& global_batch, int64_t fi
 }
 
 // Code and tables of libraries, and stacks.
-constexpr int64_t kProcessBytes = int64_t{12} << 20;
+constexpr int64_t kProcessBytes = int64_t{14} << 20;
 
 class SessionImpl : public Session {
  public:

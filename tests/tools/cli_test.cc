@@ -55,8 +55,8 @@ TEST_F(Cli, HelpAndVersion) {
     const Outcome o = Run(StrCat(c, " --help"));
     EXPECT_EQ(o.code, 0) << c;
     EXPECT_NE(o.out.find("--model FILE"), std::string::npos) << c;
-    EXPECT_EQ(o.out.find("--optimizer") != std::string::npos,
-              std::string(c) == "train" || std::string(c) == "bench" || std::string(c) == "plan")
+    const bool updates = std::set<std::string>{"train", "bench", "plan", "export"}.contains(c);
+    EXPECT_EQ(o.out.find("--optimizer") != std::string::npos, updates)
         << c;
     EXPECT_EQ(o.err, "") << c;
   }
