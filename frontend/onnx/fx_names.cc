@@ -77,7 +77,7 @@ bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources
 
 bool IsArithmetic(const std::string& name, const std::vector<std::string>& sources) {
   const std::string_view op = StripNumber(name);
-  if (IsExporterName(name) || IsSum(op)) return false;
+  if (IsExporterName(name) || IsLookup(op) || IsSum(op)) return false;
   if (!IsView(op)) return name.find('.') == name.npos;  // a name of the module is no fx node's
   return std::ranges::any_of(sources, [](const std::string& s) { return ComputesFloats(StripNumber(s)); });
 }

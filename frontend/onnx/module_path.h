@@ -17,7 +17,7 @@ std::string ScopePath(std::string_view node);
 // once.
 std::string DottedModule(std::string_view node);
 
-// Returns "norm.weight"'s last part, "weight", and what is before it; "" without dots.
+// Return "weight" and "layers.0.norm" of "layers.0.norm.weight"; without dots, the path and "".
 std::string_view LastPart(std::string_view path);
 std::string_view ParentOf(std::string_view path);
 

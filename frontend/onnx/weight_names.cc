@@ -31,8 +31,6 @@ Kind OriginKind(SignatureEntry::Kind kind) {
   return Kind::kConstant;
 }
 
-// "weight" of "encoder.norm1.weight".
-
 std::string WithoutDigits(std::string name) {
   std::erase_if(name, [](unsigned char c) { return std::isdigit(c) != 0; });
   return name;
@@ -436,26 +434,27 @@ class TorchNamer {
       const auto it = placeholder_of_.find(source);
       return it != placeholder_of_.end() && Entry(it->second).kind == SignatureEntry::Kind::kBuffer;
     });
+    if (IsArithmetic(name, sources)) return true;
     if (IsLookedUp(name, sources)) return IsSplat(graph_.initializers.at(name));
-    return IsArithmetic(name, sources) || (reads_buffer && IsExporterName(name));
+    return reads_buffer && IsExporterName(name);
   }
 
-  // Whether the initializer is exp(p) or −exp(p) of a parameter that the file does not hold.
-  bool ListExponential(const std::string& name) {
+  // Lists the initializer if it is exp(p) or −exp(p). It remains an expression where its logarithm cannot be trained.
+  void ListExponential(const std::string& name) {
     const std::vector<std::string>& sources = metadata_.weights.at(name).folded_from;
     const std::string_view op = StripNumber(name);
     const bool negated = op == "neg" && sources.size() == 2 && std::ranges::count(sources, "exp", StripNumber) == 1;
-    if (!negated && (op != "exp" || sources.size() != 1)) return false;
-    if (splitter_.IsSplit(name)) return false;  // others would be expressions, too
+    if (!negated && (op != "exp" || sources.size() != 1)) return;
+    if (splitter_.IsSplit(name)) return;  // others would be expressions, too
     (negated ? findings_.negated_exponentials : findings_.exponentials).push_back(name);
-    return true;
   }
 
   void ListFolded() {
     for (const auto& [name, parameters] : folded_from_) {
-      if (parameters.size() == 1 && ListExponential(name)) continue;
-      const bool one = parameters.size() == 1;
-      if (!reads_of_.contains(name) || (one && !IsStoredBeside(name, parameters[0]) && !IsExpression(name))) continue;
+      if (!reads_of_.contains(name)) continue;
+      const bool alone = parameters.size() == 1 && !IsStoredBeside(name, parameters[0]);
+      if (alone && !IsExpression(name)) continue;
+      if (alone) ListExponential(name);
       FoldedWeight folded{.name = name};
       for (const std::string& placeholder : parameters) folded.parameters.push_back(Entry(placeholder).target);
       findings_.folded.push_back(std::move(folded));

@@ -48,7 +48,9 @@ class RoleNamer {
       WeightOrigin& origin = graph_.origins[name];
       if (origin.kind != Kind::kUnknown) continue;
       if (tensor.size() == 1) origin.kind = ScalarKind(name, tensor, readers->second);
-      const bool named = !IsGeneratedName(name) && (IsParameterName(name) || IsWeightOf(readers->second));
+      constexpr int64_t kMask = 4;  // elements; programs start pairs of factors at 1 and 0
+      const bool named =
+          !IsGeneratedName(name) && (IsParameterName(name) || IsWeightOf(readers->second) || tensor.size() < kMask);
       if (!named && IsOfZerosAndOnes(tensor)) origin.kind = Kind::kConstant;
       if (IsProgression(tensor) && IsNumberOfFormulas(readers->second)) origin.kind = Kind::kConstant;
       if (tensor.size() > 1 && readers->second.size() > 1 && IsSplat(tensor)) SplitByModule(name, readers->second);

@@ -56,8 +56,7 @@ TEST_F(Cli, HelpAndVersion) {
     EXPECT_EQ(o.code, 0) << c;
     EXPECT_NE(o.out.find("--model FILE"), std::string::npos) << c;
     const bool updates = std::set<std::string>{"train", "bench", "plan", "export"}.contains(c);
-    EXPECT_EQ(o.out.find("--optimizer") != std::string::npos, updates)
-        << c;
+    EXPECT_EQ(o.out.find("--optimizer") != std::string::npos, updates) << c;
     EXPECT_EQ(o.err, "") << c;
   }
   const Outcome all = Run("--help");

@@ -157,12 +157,14 @@ TEST(FixedWeights, TablesOfZerosAndOnesThatNoLayerHasAsWeight) {
   AddInput(&model, "x", {2, 2, 2});
   FillFloats(AddInitializer(&model, "onnx::Add_9", {2, 2}), {1, 0, 0, 1});
   FillFloats(AddInitializer(&model, "fc.weight", {2, 2}), {1, 0, 0, 1});
-  FillFloats(AddInitializer(&model, "0.mask", {2}), {1, 0});
+  FillFloats(AddInitializer(&model, "0.mask", {2, 2}), {1, 0, 0, 1});
+  FillFloats(AddInitializer(&model, "lambdas", {2}), {1, 0});
   FillFloats(AddInitializer(&model, "W", {2, 2}), {1, 0, 0, 1});
   FillFloats(AddInitializer(&model, "norm.scale", {2}), {1, 0});
   AddNode(&model, "Add", {"x", "onnx::Add_9"}, {"a"}, "/Add");
   AddNode(&model, "Mul", {"a", "0.mask"}, {"b"}, "/0/Mul");
-  AddNode(&model, "Mul", {"b", "norm.scale"}, {"c"}, "/norm/Mul");
+  AddNode(&model, "Mul", {"b", "lambdas"}, {"e"}, "/Mul");
+  AddNode(&model, "Mul", {"e", "norm.scale"}, {"c"}, "/norm/Mul");
   AddNode(&model, "MatMul", {"c", "W"}, {"d"}, "/1/MatMul");
   AddNode(&model, "MatMul", {"d", "fc.weight"}, {"y"}, "/fc/MatMul");
   AddOutput(&model, "y");
@@ -170,6 +172,7 @@ TEST(FixedWeights, TablesOfZerosAndOnesThatNoLayerHasAsWeight) {
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_EQ(FindWeight(*imported, "onnx::Add_9")->fixed, FixedWeight::kConstant);
   EXPECT_EQ(FindWeight(*imported, "0.mask")->fixed, FixedWeight::kConstant);
+  EXPECT_EQ(FindWeight(*imported, "lambdas")->fixed, FixedWeight::kNo);
   EXPECT_EQ(FindWeight(*imported, "W")->fixed, FixedWeight::kNo);
   EXPECT_EQ(FindWeight(*imported, "norm.scale")->fixed, FixedWeight::kNo);
   EXPECT_EQ(FindWeight(*imported, "fc.weight")->fixed, FixedWeight::kNo);
