@@ -1,7 +1,9 @@
 # One target per folder. Third-party libraries are linked PRIVATE, so that no other folder can use them by accident.
+# ccache caches nothing that uses a precompiled header without this sloppiness. Relative paths let clones share results.
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
+                                  CCACHE_NOHASHDIR=1 ${CCACHE})
 endif()
 find_program(MOLD mold)
 if(MOLD AND NOT ONNXTRAIN_SANITIZER)
