@@ -35,6 +35,10 @@ class ScaleFinder {
       const auto readers = node->outputs.empty() ? readers_.end() : readers_.find(node->outputs[0]);
       if (readers == readers_.end() || readers->second.size() != 1) return "";
       const NodeNames* next = readers->second[0];
+      if (step == 0 && next->op_type == "Add") {  // of a bias on the grid of the products
+        node = next;
+        continue;
+      }
       if (!IsMul(*next) && next->op_type != "Cast") return "";
       std::string scale = IsMul(*next) ? StoredFactor(OtherInput(*next, node->outputs[0])) : "";
       if (!scale.empty()) return scale;

@@ -17,8 +17,9 @@ struct NodeNames {
 };
 
 // Returns the scale for each product of an integer weight (by index into `nodes`) whose operator has none. Tools that
-// quantize activations at run time write MatMulInteger or ConvInteger, then Cast, then Mul by the scale of the
-// activations times that of the weight. `is_initializer` tells the stored one of the two from the computed one.
+// quantize activations at run time write MatMulInteger or ConvInteger, perhaps Add of a rounded bias, then Cast, then
+// Mul by the scale of the activations times that of the weight. `is_initializer` tells the stored one of the two from
+// the computed one.
 std::map<size_t, std::string> FindProductScales(const std::vector<NodeNames>& nodes,
                                                 const std::function<bool(const std::string&)>& is_initializer);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "frontend/base/status.h"
 #include "frontend/graph/small_types.h"
@@ -48,6 +49,9 @@ class FloatFinder {
     const Node node = *producer;  // appending nodes moves it
     if (node.op == "StraightThrough") return Cast(v, type_);
     if (node.op == "Cast") return KeepsNumbers(v, node) ? (*this)(v.b().Wrap(node.inputs[0])) : Val();
+    if (node.op == "Add" && IsInteger(v.dtype())) return Sum(v, node);
+    if (in_sum_ && (node.op == "Floor" || node.op == "Round"))
+      return Cast(StraightThrough(v, v.b().Wrap(node.inputs[0])), type_);
     return KeepsGrid(node.op) ? Moved(v, node) : Val();
   }
 
@@ -68,8 +72,27 @@ class FloatFinder {
     return v.b().Ops(node.op, std::move(inputs), node.attrs)[v.b().graph().value(v.id()).index];
   }
 
+  // A sum on the grid of products: of products and a bias that was rounded to their grid, or is stored as integers. A
+  // sum of rounded numbers alone is none: rounding has no gradient of its own.
+  Val Sum(Val v, const Node& node) {
+    const Val a = v.b().Wrap(node.inputs[0]), b = v.b().Wrap(node.inputs[1]);
+    const Val x = (*this)(a), y = (*this)(b);
+    if (!x && !y) return Val();
+    const Val whole = x ? x : Bias(a), other = y ? y : Bias(b);
+    return whole && other ? whole + other : Val();
+  }
+
+  Val Bias(Val v) {
+    if (v.constant() != nullptr) return Cast(v, type_);
+    const bool before = std::exchange(in_sum_, true);
+    const Val floats = (*this)(v);
+    in_sum_ = before;
+    return floats;
+  }
+
   DType type_;
-  int budget_ = 64;  // nodes; longer chains get no gradient
+  bool in_sum_ = false;  // beside a quantized operand of a sum
+  int budget_ = 64;      // nodes; longer chains get no gradient
 };
 
 bool ByStraightThrough(Val v) {
@@ -111,7 +134,10 @@ absl::StatusOr<ScaleLayout> ScaleLayout::Create(const Shape& tensor, const Shape
   l.kind_ = Kind::kBlock;
   Shape want = tensor;
   want[at] = block < 1 ? 0 : (tensor[at] + std::min(block, tensor[at] + 1) - 1) / std::min(block, tensor[at] + 1);
-  if (block < 1 || scale != want) return mismatch();
+  if (scale.size() + 1 == want.size() && want[at] == 1) {  // one block: its axis may be missing
+    l.scale_.insert(l.scale_.begin() + at, 1);
+  }
+  if (block < 1 || l.scale_ != want) return mismatch();
   l.block_ = block;
   l.blocks_ = want[at];
   return l;
@@ -119,7 +145,9 @@ absl::StatusOr<ScaleLayout> ScaleLayout::Create(const Shape& tensor, const Shape
 
 bool ScaleLayout::Fits(const Shape& zero) const {
   if (NumElements(zero) == 1) return true;
-  return kind_ == Kind::kBlock ? zero == scale_ : NumElements(zero) == NumElements(scale_);
+  if (kind_ != Kind::kBlock || (blocks_ == 1 && zero.size() + 1 == scale_.size()))
+    return NumElements(zero) == NumElements(scale_);
+  return zero == scale_;
 }
 
 Val ScaleLayout::Along(Val param) const {
@@ -133,7 +161,7 @@ Val ScaleLayout::Along(Val param) const {
     return Reshape(param, std::move(shape));
   }
   // [.., blocks, ..] → [.., blocks, block, ..], cut to the tensor's extent.
-  Shape wide = param.shape();
+  Shape wide = scale_;
   wide.insert(wide.begin() + static_cast<int64_t>(axis_) + 1, 1);
   const Val apart = Reshape(param, wide);
   wide[axis_ + 1] = std::min(block_, shape_[axis_]);
@@ -256,7 +284,7 @@ std::span<const OpRow> QuantizeOps() {
 std::span<const OnnxOp> QuantizeImports() {
   static const std::vector<OnnxOp> ops = [] {
     std::vector<OnnxOp> all;
-    for (auto family : {QuantizeLinearImports, QuantizedOpImports})
+    for (auto family : {QuantizeLinearImports, QuantizedOpImports, QonnxImports})
       all.insert(all.end(), family().begin(), family().end());
     return all;
   }();

@@ -23,8 +23,8 @@ std::optional<Grid> FindGrid(DType dtype);
 // Maps elements to scales.
 class ScaleLayout {
  public:
-  // Creates the map for a tensor and scales of these shapes. `axis` may be negative; block 0: no blocks. Fails for
-  // shapes that do not match.
+  // Creates the map for a tensor and scales of these shapes. `axis` may be negative; block 0: no blocks. Scales of a
+  // single block may lack its axis. Fails for shapes that do not match.
   static absl::StatusOr<ScaleLayout> Create(const Shape& tensor, const Shape& scale, int64_t axis, int64_t block);
 
   // Reshapes `param`, a scale or zero point of the scale's shape or of one element, to broadcast against the tensor.
@@ -62,9 +62,10 @@ Val Quantized(Val on_grid, const Grid& grid);
 // through operators that move or select elements; a Cast if q has another source.
 Val GetFloatValues(Val q, DType type);
 
-// Import families: quantization of ai.onnx and com.microsoft; operators on quantized tensors.
+// Import families: quantization of ai.onnx and com.microsoft; operators on quantized tensors; QONNX's quantizers.
 std::span<const OnnxOp> QuantizeLinearImports();
 std::span<const OnnxOp> QuantizedOpImports();
+std::span<const OnnxOp> QonnxImports();
 
 // The inputs of an operator that hold a quantized weight. The axis of scales is that of the operator. A bias is on the
 // grid of the products that it is added to: its scale is the product of two, and its zero point 0.

@@ -77,6 +77,11 @@ std::vector<OpExample> QuantizedTable() {
       {ms, "MatMulIntegerToFloat", 1, {a, b, scale, scale, zero, zero}},
       {ms, "DynamicQuantizeMatMul", 1, {Fed({2, 3}), b, scale, zero}},
       {ms, "QGemm", 1, {a, scale, zero, b, scale, zero, Absent(), scale, zero}},
+      {ms,
+       "DynamicQuantizeLSTM",
+       1,
+       {Fed({3, 2, 3}), KnownBytes({1, 3, 8}), KnownBytes({1, 2, 8}), Weight({1, 16}), Absent(), Absent(), Absent(),
+        Absent(), KnownTensor({1}, {0.01}), zero, KnownTensor({1}, {0.01}), zero}},
       {ms, "QLinearAdd", 1, {a, scale, zero, a, scale, zero, scale, zero}},
       {ms, "QLinearMul", 1, {a, scale, zero, a, scale, zero, scale, zero}},
       {ms, "QLinearSigmoid", 1, {a, scale, zero, scale, zero}},
@@ -85,6 +90,12 @@ std::vector<OpExample> QuantizedTable() {
       {ms, "QLinearAveragePool", 1, {image, scale, zero, scale, zero}, {{"kernel_shape", Ints{2, 2}}}},
       {ms, "QLinearSoftmax", 1, {a, scale, zero, scale, zero}, {{"axis", int64_t{-1}}, {"opset", int64_t{13}}}},
       {ms, "QLinearConcat", 1, {scale, zero, a, scale, zero, a, scale, zero}, {{"axis", int64_t{1}}}},
+      {"qonnx.custom_op.general", "Quant", 1, {Fed({2, 3}), scale, KnownScalar(kFloat, 0), KnownScalar(kFloat, 4)}},
+      {"qonnx.custom_op.general", "BipolarQuant", 1, {Fed({2, 3}), scale}},
+      {"onnx.brevitas", "Quant", 1, {Fed({2, 3}), scale, KnownScalar(kFloat, 0), KnownScalar(kFloat, 4)}},
+      {"onnx.brevitas", "BipolarQuant", 1, {Fed({2, 3}), scale}},
+      {"finn.custom_op.general", "Quant", 1, {Fed({2, 3}), scale, KnownScalar(kFloat, 0), KnownScalar(kFloat, 4)}},
+      {"finn.custom_op.general", "BipolarQuant", 1, {Fed({2, 3}), scale}},
   };
 }
 

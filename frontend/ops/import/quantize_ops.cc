@@ -162,6 +162,33 @@ ImportOr ImportQLinearConcat(ImportContext& c) {
 
 constexpr std::string_view kMs = "com.microsoft";
 
+// The weight of an LSTM with its units last, [D,I,4·H], has a scale for each direction or each of its columns.
+struct LstmScales {
+  int64_t axis = 0, block = 0;
+
+  LstmScales(const Shape& weight, const Shape& scale) {
+    if (scale.size() == 2 && NumElements(scale) > 1 && weight.size() == 3) axis = 1, block = weight[1];
+  }
+};
+
+absl::StatusOr<Val> ReadLstmWeight(ImportContext& c, size_t tensor, size_t scale, size_t zero) {
+  if (!c.has(tensor) || !c.has(scale) || c.in(tensor).rank() != 3)
+    return Invalid("inputs ", tensor, " and ", scale, " are no weight of 3 axes and its scales");
+  const LstmScales scales(c.in(tensor).shape(), c.in(scale).shape());
+  ASSIGN_OR_RETURN(const QuantizedInput w, ReadQuantized(c, tensor, scale, zero, scales.axis, scales.block));
+  return Transpose(w.Real(), {0, 2, 1});
+}
+
+// The inputs of LSTM, then scale and zero point of W and of R. ONNX Runtime also rounds X and the states to 8 bits
+// while it computes: they stay floats here.
+ImportOr ImportDynamicQuantizeLstm(ImportContext& c) {
+  std::vector<Val> inputs;
+  for (size_t i = 0; i < 8; ++i) inputs.push_back(c.has(i) ? c.in(i) : Val());
+  ASSIGN_OR_RETURN(inputs[1], ReadLstmWeight(c, 1, 8, 9));
+  ASSIGN_OR_RETURN(inputs[2], ReadLstmWeight(c, 2, 10, 11));
+  return ImportAs(c, "", "LSTM", std::move(inputs), c.attrs());
+}
+
 constexpr size_t kNone = QuantizedWeight::kNone;
 
 constexpr QuantizedWeight kWeights[] = {
@@ -174,6 +201,8 @@ constexpr QuantizedWeight kWeights[] = {
     {kMs, "QGemm", 6, 1, kNone, 4},
     {kMs, "MatMulIntegerToFloat", 1, 3, 5},
     {kMs, "DynamicQuantizeMatMul", 1, 2, 3},
+    {kMs, "DynamicQuantizeLSTM", 1, 8, 9},
+    {kMs, "DynamicQuantizeLSTM", 2, 10, 11},
     {kMs, "QLinearAdd", 3, 4, 5},
     {kMs, "QLinearMul", 3, 4, 5},
     {kMs, "QLinearAdd", 0, 1, 2},
@@ -202,6 +231,10 @@ const QuantizedWeight* FindPackedWeight(std::string_view domain, std::string_vie
 
 absl::StatusOr<ScaleLayout> WeightScaleLayout(const QuantizedWeight& weight, const Attrs& attrs, const Shape& tensor,
                                               const Shape& scale) {
+  if (weight.op_type == "DynamicQuantizeLSTM") {
+    const LstmScales scales(tensor, scale);
+    return ScaleLayout::Create(tensor, scale, scales.axis, scales.block);
+  }
   if (weight.op_type != "DequantizeLinear") {
     const bool rows = weight.op_type == "QLinearConv" || (weight.op_type == "QGemm" && attrs.Int("transB") != 0);
     return ScaleLayout::Create(tensor, scale, rows ? 0 : -1, 0);
@@ -218,6 +251,7 @@ std::span<const OnnxOp> QuantizedOpImports() {
       {"", "MatMulInteger", 2, 5, ImportMatMulInteger},
       {kMs, "MatMulIntegerToFloat", 4, 7, ImportMatMulIntegerToFloat},
       {kMs, "DynamicQuantizeMatMul", 3, 5, ImportDynamicQuantizeMatMul},
+      {kMs, "DynamicQuantizeLSTM", 3, 12, ImportDynamicQuantizeLstm, {.time_major = true, .weight_inputs = 0b10001110}},
       {kMs, "QGemm", 2, 9, ImportQGemm},
       {kMs, "QLinearAdd", 2, 8, ImportQLinearBinary},
       {kMs, "QLinearMul", 2, 8, ImportQLinearBinary},

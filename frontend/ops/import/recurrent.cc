@@ -161,7 +161,8 @@ bool IsZeroState(ImportContext& c, size_t i) {
 // initial_h or initial_c of one direction: [B,H].
 absl::StatusOr<Val> InitialState(ImportContext& c, const Layer& layer, size_t i, int64_t d) {
   const Shape state = {layer.batch, layer.units};
-  if (!c.has(i) || IsZeroState(c, i)) return Expand(c.b().Scalar(layer.x.dtype(), 0), state);
+  const bool fits = c.has(i) && (c.in(i).rank() != 3 || c.in(i).dim(2) == layer.units);
+  if (!c.has(i) || (fits && IsZeroState(c, i))) return Expand(c.b().Scalar(layer.x.dtype(), 0), state);
   Val v = c.in(i);
   if (v.rank() != 3) return Invalid("an initial state should have 3 axes, got ", ToString(v.type()));
   if (layer.batch_first) v = Transpose(v, {1, 0, 2});

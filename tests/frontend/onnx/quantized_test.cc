@@ -125,6 +125,63 @@ onnx::ModelProto DynamicNetwork() {
   return model;
 }
 
+// x → MatMulInteger with a bias that is rounded to the grid of the products → y [N,3].
+onnx::ModelProto RoundedBiasNetwork() {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {-1, 1, 6, 6});
+  AddNoise(&model, "v", {36, 3}, kInt8, 100);
+  AddInitializer(&model, "v_zero", {}, kInt8)->add_int32_data(0);
+  FillFloats(AddInitializer(&model, "v_scale", {}), {0.004f});
+  FillFloats(AddInitializer(&model, "b", {3}), {0.5f, -0.25f, 0.75f});
+  FillInts(AddInitializer(&model, "row", {2}, 7), {1, 3});
+  AddNode(&model, "Flatten", {"x"}, {"flat"});
+  AddNode(&model, "DynamicQuantizeLinear", {"flat"}, {"flat_q", "flat_scale", "flat_zero"});
+  AddNode(&model, "Mul", {"flat_scale", "v_scale"}, {"scales"});
+  AddNode(&model, "Div", {"b", "scales"}, {"b_scaled"});
+  AddNode(&model, "Floor", {"b_scaled"}, {"b_rounded"});
+  SetInt(AddNode(&model, "Cast", {"b_rounded"}, {"b_q"}), "to", kInt32);
+  AddNode(&model, "Reshape", {"b_q", "row"}, {"b_row"});
+  AddNode(&model, "MatMulInteger", {"flat_q", "v", "flat_zero", "v_zero"}, {"products"});
+  AddNode(&model, "Add", {"products", "b_row"}, {"sums"});
+  SetInt(AddNode(&model, "Cast", {"sums"}, {"floats"}), "to", 1);
+  AddNode(&model, "Mul", {"floats", "scales"}, {"y"});
+  AddOutput(&model, "y");
+  return model;
+}
+
+// x as 6 steps → DynamicQuantizeLSTM with a scale for each column of W and one for R → its last state → y [N,3].
+onnx::ModelProto LstmNetwork() {
+  onnx::ModelProto model = NewModel(17);
+  auto* contrib = model.add_opset_import();
+  contrib->set_domain("com.microsoft");
+  contrib->set_version(1);
+  AddInput(&model, "x", {-1, 1, 6, 6});
+  AddNoise(&model, "w", {1, 6, 16}, kInt8, 100);
+  AddNoise(&model, "r", {1, 4, 16}, kInt8, 100);
+  std::vector<float> scales;
+  for (int i = 0; i < 16; ++i) scales.push_back(0.01f + 0.001f * static_cast<float>(i));
+  FillFloats(AddInitializer(&model, "w_scale", {1, 16}), scales);
+  AddInitializer(&model, "w_zero", {1, 16}, kInt8);
+  for (int i = 0; i < 16; ++i) model.mutable_graph()->mutable_initializer()->rbegin()->add_int32_data(i % 3);
+  FillFloats(AddInitializer(&model, "r_scale", {1}), {0.01f});
+  AddInitializer(&model, "r_zero", {1}, kInt8)->add_int32_data(0);
+  FillFloats(AddInitializer(&model, "b", {1, 32}), std::vector<float>(32, 0.1f));
+  FillFloats(AddInitializer(&model, "v", {4, 3}), {3, -3, 1, 1, 4, -2, -3, 2, 4, 1, 1, 5});
+  FillInts(AddInitializer(&model, "first", {1}, 7), {0});
+  AddNode(&model, "Squeeze", {"x", "one"}, {"rows"});
+  FillInts(AddInitializer(&model, "one", {1}, 7), {1});
+  SetInts(AddNode(&model, "Transpose", {"rows"}, {"steps"}), "perm", {1, 0, 2});
+  onnx::NodeProto* lstm =
+      AddNode(&model, "DynamicQuantizeLSTM",
+              {"steps", "w", "r", "b", "", "", "", "", "w_scale", "w_zero", "r_scale", "r_zero"}, {"", "last"});
+  lstm->set_domain("com.microsoft");
+  SetInt(lstm, "hidden_size", 4);
+  AddNode(&model, "Squeeze", {"last", "first"}, {"h"});
+  AddNode(&model, "MatMul", {"h", "v"}, {"y"});
+  AddOutput(&model, "y");
+  return model;
+}
+
 GlobalBatch Samples() {
   HostTensor x({DType::kFloat32, {12, 1, 6, 6}}), labels({DType::kInt64, {12}});
   for (int64_t i = 0; i < 12; ++i) {
@@ -155,7 +212,7 @@ int Differences(const HostTensor& a, const HostTensor& b) {
 struct NetworkCase {
   const char* name;
   onnx::ModelProto (*build)();
-  std::vector<const char*> integers, fixed;  // initializers
+  std::vector<const char*> integers, fixed, floats = {};  // initializers
 };
 
 class Quantized : public testing::TestWithParam<std::tuple<const char*, NetworkCase>> {};
@@ -182,6 +239,9 @@ TEST_P(Quantized, NetworkTrainsAndItsIntegersMove) {
     const HostTensor &old = *(*model)->Initializer(name), &now = *(*trained)->Initializer(name);
     EXPECT_EQ(old.type(), now.type());
     EXPECT_GT(Differences(old, now), old.size() / 4) << name;
+  }
+  for (const char* name : network.floats) {
+    EXPECT_FALSE((*model)->Initializer(name)->SameBytes(*(*trained)->Initializer(name))) << name;
   }
   for (const char* name : network.fixed) {
     EXPECT_TRUE((*model)->Initializer(name)->SameBytes(*(*trained)->Initializer(name))) << name;
@@ -210,7 +270,9 @@ TEST_P(Quantized, UntouchedIntegersKeepTheirBytes) {
 const NetworkCase kNetworks[] = {
     {"Pairs", Network, {"w", "b", "v"}, {"x_scale", "w_scale", "h_zero"}},
     {"Operators", OperatorNetwork, {"w", "b", "v", "c"}, {"x_scale", "w_scale", "v_zero"}},
-    {"Dynamic", DynamicNetwork, {"w", "v"}, {"w_scale", "v_scale", "v_zero"}},
+    {"Dynamic", DynamicNetwork, {"w", "v"}, {"w_scale", "v_scale", "v_zero"}, {"b"}},
+    {"RoundedBias", RoundedBiasNetwork, {"v"}, {"v_scale", "v_zero"}, {"b"}},
+    {"Lstm", LstmNetwork, {"w", "r"}, {"w_scale", "w_zero", "r_scale"}, {"b", "v"}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Backends, Quantized,

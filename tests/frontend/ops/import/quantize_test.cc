@@ -111,6 +111,42 @@ TEST(Quantize, SmallFloatsHaveGridsToo) {
   EXPECT_EQ(Evaluate(n, q->front(), Floats({4}, {2.2, -34, 3000, 0})), (std::vector<double>{1.125, -16, 448, 0}));
 }
 
+std::vector<double> EvaluateQuant(const std::string& mode, bool is_signed, bool narrow, double bits,
+                                  std::vector<double> numbers) {
+  SingleNodeImporter n("Quant", 1, "qonnx.custom_op.general");
+  const Shape shape = {static_cast<int64_t>(numbers.size())};
+  n.Input({kF32, shape}).Constant(Floats({}, {0.5})).Constant(Floats({}, {1})).Constant(Floats({}, {bits}));
+  n.Attr("signed", int64_t{is_signed}).Attr("narrow", int64_t{narrow}).Attr("rounding_mode", mode);
+  const auto y = n.Import();
+  EXPECT_TRUE(y.ok()) << y.status();
+  return y.ok() ? Evaluate(n, y->front(), Floats(shape, std::move(numbers))) : std::vector<double>();
+}
+
+// The scale is 0.5 and the zero point 1: the grid of 3 signed bits goes from −2.5 to 1.
+TEST(Quantize, GridsOfQonnxHaveAnyNumberOfBits) {
+  const std::vector<double> x = {0.25, 0.75, -0.3, -9, 9};
+  EXPECT_EQ(EvaluateQuant("ROUND", true, false, 3, x), (std::vector<double>{0.5, 0.5, -0.5, -2.5, 1}));
+  EXPECT_EQ(EvaluateQuant("FLOOR", true, true, 3, x), (std::vector<double>{0, 0.5, -0.5, -2, 1}));
+  EXPECT_EQ(EvaluateQuant("CEIL", false, false, 2, x), (std::vector<double>{0.5, 1, 0, -0.5, 1}));
+  EXPECT_EQ(EvaluateQuant("HALF_EVEN", false, true, 2, x), (std::vector<double>{0.5, 0.5, -0.5, -0.5, 0.5}));
+}
+
+TEST(Quantize, QonnxRefusesWhatItCannotRound) {
+  for (const auto& [mode, bits] : {std::pair("HALF_UP", 3.0), {"ROUND", 0.0}, {"ROUND", 33.0}}) {
+    SingleNodeImporter n("Quant", 1, "qonnx.custom_op.general");
+    n.Input({kF32, {2}}).Constant(Floats({}, {1})).Constant(Floats({}, {0})).Constant(Floats({}, {bits}));
+    EXPECT_FALSE(n.Attr("rounding_mode", std::string(mode)).Import().ok()) << mode << bits;
+  }
+}
+
+TEST(Quantize, BipolarQuantIsTheSign) {
+  SingleNodeImporter n("BipolarQuant", 1, "onnx.brevitas");
+  n.Input({kF32, {4}}).Constant(Floats({}, {0.5}));
+  const auto y = n.Import();
+  ASSERT_TRUE(y.ok()) << y.status();
+  EXPECT_EQ(Evaluate(n, y->front(), Floats({4}, {-3, -0.1, 0, 2})), (std::vector<double>{-0.5, -0.5, 0.5, 0.5}));
+}
+
 TEST(Quantize, ProductsOfIntegersAreSums) {
   SingleNodeImporter n("MatMulInteger", 10);
   n.Input({DType::kUInt8, {1, 3}})

@@ -99,6 +99,14 @@ TEST(ImportRecurrent, RefusesWhatDoesNotFit) {
   SingleNodeImporter wrong("LSTM", 14);
   wrong.Input({DType::kFloat32, {3, 2, 2}}).Input({DType::kFloat32, {1, 8, 3}}).Input({DType::kFloat32, {1, 8, 2}});
   EXPECT_EQ(wrong.Import().status().message(), "W should be [1,8,2], got f32[1,8,3]");
+  SingleNodeImporter projected("LSTM", 14);  // a state of zeros fits any batch, but no other number of units
+  projected.Input({DType::kFloat32, {3, 2, 2}}).Input({DType::kFloat32, {1, 8, 2}});
+  projected.Input({DType::kFloat32, {1, 8, 2}})
+      .Absent()
+      .Absent()
+      .Absent()
+      .Constant(HostTensor({DType::kFloat32, {1, 2, 4}}));
+  EXPECT_EQ(projected.Import().status().message(), "an initial state should be [1,2,2], got f32[1,2,4]");
   SingleNodeImporter unknown("RNN", 14);
   unknown.Input({DType::kFloat32, {3, 2, 2}}).Input({DType::kFloat32, {1, 2, 2}}).Input({DType::kFloat32, {1, 2, 2}});
   EXPECT_TRUE(absl::IsUnimplemented(unknown.Attr("activations", Text("Cosine")).Import().status()));
