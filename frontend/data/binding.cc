@@ -93,6 +93,8 @@ class Binder {
   absl::Status CheckDefaultLabel(int c) const;
   void WarnOfDefaultLabel();
   absl::Status BindDefaults();
+  bool FeedsImage(const std::vector<int>& columns) const;
+  bool HoldsPixels(const std::string& input, int c) const;
   absl::Status AddFeeds();
   absl::StatusOr<FeedSpec> MakeFeed(const ModelInput& input, const std::vector<int>& columns);
   DType LabelType(const std::vector<int>& columns) const;
@@ -503,15 +505,45 @@ absl::StatusOr<FeedSpec> Binder::MakeFeed(const ModelInput& input, const std::ve
   return feed;
 }
 
+// Features of a byte each may be as many as the pixels of a square picture: bits of a fingerprint, counts, categories.
+bool HasBrightPixels(const Dataset& data, int c) {
+  constexpr int64_t kMostSamples = 1000;
+  constexpr std::byte kBright{128};
+  const int64_t count = std::min(data.size(), kMostSamples);
+  std::vector<std::byte> row(data.columns()[c].sample.bytes());
+  for (int64_t k = 0; k < count; ++k) {
+    const bool read = data.Read(k * data.size() / count, c, row).ok();
+    if (read && std::ranges::any_of(row, [](std::byte b) { return b >= kBright; })) return true;
+  }
+  return false;
+}
+
+bool Binder::FeedsImage(const std::vector<int>& columns) const {
+  return columns.size() == 1 && out_.dataset->columns()[columns[0]].image;
+}
+
+bool Binder::HoldsPixels(const std::string& input, int c) const {
+  const auto is_row = [&](int column) { return out_.dataset->columns()[column].sample.rank() == 1; };
+  if (!is_row(c)) return true;
+  if (spec_.pixel_inputs.has_value()) return spec_.pixel_inputs->contains(input);
+  const bool others = std::ranges::any_of(
+      bound_, [&](const auto& bound) { return FeedsImage(bound.second) && !is_row(bound.second[0]); });
+  return (spec_.asked_for_pixels && !others) || HasBrightPixels(*out_.dataset, c);
+}
+
 absl::Status Binder::AddFeeds() {
   out_.dataset = WithConstants(out_.dataset, constants_);
+  std::vector<int> numbers;  // columns of bytes that are no pixels
   for (const auto& input : inputs_) {
     const std::vector<int>& columns = bound_.at(input.name);
     ASSIGN_OR_RETURN(FeedSpec feed, MakeFeed(input, columns));
     const Column& first = out_.dataset->columns()[columns[0]];
-    if (first.image && columns.size() == 1) {
+    const bool pixels = FeedsImage(columns) && HoldsPixels(input.name, columns[0]);
+    if (pixels) {
       out_.has_images = true;
       RETURN_IF_ERROR(SetPixelScale(spec_.pixels, &feed));
+    } else if (FeedsImage(columns)) {
+      numbers.push_back(columns[0]);
     }
     if (columns[0] < static_cast<int>(columns_.size())) {
       out_.notes.push_back(StrCat("input '", input.name, "' ", ToString(feed.sample), " ← ",
@@ -521,6 +553,7 @@ absl::Status Binder::AddFeeds() {
     }
     out_.feeds.push_back(std::move(feed));
   }
+  out_.dataset = WithoutPixels(out_.dataset, numbers);
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,12 @@ struct BindSpec {
   std::vector<std::string> classes;                            // in the order of the model's scores; empty: unknown
   std::map<std::string, int64_t> dims;                         // values of named free dimensions
   PixelScale pixels;                                           // for image columns
-  int64_t ignore_index = -100;                                 // does not count for the range of the labels
-  bool skip_bad = false;                                       // leaves labels that are no integers out of their range
-  std::string leave_out;                                       // a column that is neither input nor label
+  bool asked_for_pixels = false;  // rows of bytes are images, too, where no other column is
+  // Inputs of images, from training; nullopt: rows of bytes are images where a value is above 127.
+  std::optional<std::set<std::string>> pixel_inputs;
+  int64_t ignore_index = -100;  // does not count for the range of the labels
+  bool skip_bad = false;        // leaves labels that are no integers out of their range
+  std::string leave_out;        // a column that is neither input nor label
   int first_token_column = -1;  // columns of tokens, in the order of kTokenRoles, feed what their names say; -1: none
   bool token_blocks = false;    // they are those of TokenBlocks, in the order of BlockRole
 };

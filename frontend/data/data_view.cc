@@ -79,6 +79,20 @@ class Joined : public DatasetView {
   std::vector<int> places_;  // of the further columns in `second_`
 };
 
+class Numbers : public DatasetView {
+ public:
+  Numbers(std::shared_ptr<const Dataset> source, const std::vector<int>& numbers)
+      : DatasetView(std::move(source)), columns_(source_->columns()) {
+    for (const int c : numbers) columns_[c].image = false;
+  }
+  const std::vector<Column>& columns() const override { return columns_; }
+  std::string StableName(int64_t i) const override { return source_->StableName(i); }
+  std::vector<std::string> notes() const override { return source_->notes(); }
+
+ private:
+  std::vector<Column> columns_;
+};
+
 }  // namespace
 
 std::shared_ptr<const Dataset> SubsetDataset(std::shared_ptr<const Dataset> source, std::vector<int64_t> rows) {
@@ -89,6 +103,11 @@ std::shared_ptr<const Dataset> WithConstants(std::shared_ptr<const Dataset> sour
                                              std::vector<ConstantColumn> constants) {
   if (constants.empty()) return source;
   return std::make_shared<Constants>(std::move(source), std::move(constants));
+}
+
+std::shared_ptr<const Dataset> WithoutPixels(std::shared_ptr<const Dataset> source, const std::vector<int>& columns) {
+  if (columns.empty()) return source;
+  return std::make_shared<Numbers>(std::move(source), columns);
 }
 
 std::shared_ptr<const Dataset> JoinColumns(std::shared_ptr<const Dataset> first, std::shared_ptr<const Dataset> second,

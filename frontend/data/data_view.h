@@ -42,6 +42,9 @@ struct ConstantColumn {
 std::shared_ptr<const Dataset> WithConstants(std::shared_ptr<const Dataset> source,
                                              std::vector<ConstantColumn> constants);
 
+// `source` with these columns as numbers that are no pixels (Column::image).
+std::shared_ptr<const Dataset> WithoutPixels(std::shared_ptr<const Dataset> source, const std::vector<int>& columns);
+
 // The columns of `first`, then those of `second` but `leave_out` (-1: none): samples of the same numbers, which are
 // named and described as `first` does.
 std::shared_ptr<const Dataset> JoinColumns(std::shared_ptr<const Dataset> first, std::shared_ptr<const Dataset> second,

@@ -1,6 +1,7 @@
 #include "frontend/data/preprocess.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -54,6 +55,9 @@ absl::Status ParseInput(const std::string& name, const Json& value, Preprocess* 
   if (!value.is_object()) return Invalid("'inputs' holds something else than objects");
   RETURN_IF_ERROR(ReadField(value, "columns", &p->inputs[name]));
   RETURN_IF_ERROR(ReadField(value, "layout", &p->layout[name]));
+  bool pixels = false;
+  RETURN_IF_ERROR(ReadField(value, "pixels", &pixels));
+  if (pixels) p->pixels.insert(name);
   Standardization standardize;
   RETURN_IF_ERROR(ReadField(value, "mean", &standardize.shift));
   RETURN_IF_ERROR(ReadField(value, "std", &standardize.divisor));
@@ -73,6 +77,14 @@ Json PicturesJson(const PicturePreprocess& p) {
   return json;
 }
 
+absl::Status CheckPictures(const PicturePreprocess& p) {
+  constexpr int64_t kMostPixels = 1 << 16;
+  const bool sizes = std::ranges::all_of(std::array{p.height, p.width, p.size_multiple},
+                                         [](int64_t extent) { return extent >= 0 && extent <= kMostPixels; });
+  const bool channels = p.channels == 0 || p.channels == 1 || p.channels == 3;
+  return sizes && channels ? absl::OkStatus() : Invalid("'pictures' has sizes or channels that no pictures have");
+}
+
 absl::Status ParsePictures(const Json& json, Preprocess* preprocess) {
   const auto it = json.find("pictures");
   if (it == json.end()) return absl::OkStatus();
@@ -85,6 +97,7 @@ absl::Status ParsePictures(const Json& json, Preprocess* preprocess) {
   RETURN_IF_ERROR(ReadField(*it, "layout", &p.layout));
   RETURN_IF_ERROR(ReadField(*it, "resize", &p.resize));
   RETURN_IF_ERROR(ReadField(*it, "channel_order", &p.channel_order));
+  RETURN_IF_ERROR(CheckPictures(p));
   const auto folders = it->find("folders");
   for (const Json& folder : folders == it->end() ? Json::array() : *folders) {
     if (!folder.is_object()) return Invalid("'folders' holds something else than objects");
@@ -165,6 +178,7 @@ std::string ToJson(const Preprocess& p) {
   for (const auto& [name, columns] : p.inputs) {
     json["inputs"][name]["columns"] = columns;
     if (const auto it = p.layout.find(name); it != p.layout.end()) json["inputs"][name]["layout"] = it->second;
+    if (p.pixels.contains(name)) json["inputs"][name]["pixels"] = true;
     if (const auto it = p.standardize.find(name); it != p.standardize.end()) {
       json["inputs"][name]["mean"] = it->second.shift;
       json["inputs"][name]["std"] = it->second.divisor;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,7 @@ struct Preprocess {
   std::map<std::string, std::vector<std::string>> inputs;  // model input → column names
   std::map<std::string, std::vector<int64_t>> layout;      // model input → shape of one sample
   std::map<std::string, Standardization> standardize;      // model input → as FeedSpec has it
+  std::set<std::string> pixels;                            // model inputs of images, which `normalize` is for
   std::vector<ColumnTransform> columns;                    // of the file, before they are assigned to inputs
   TextPreprocess text;
   std::vector<std::string> label;    // column names

@@ -60,6 +60,7 @@ Preprocess DescribeBinding(const OpenedData& data) {
       if (c < data.own_columns) p.inputs[feed.feed].push_back(columns[c].name);
     }
     if (p.inputs.contains(feed.feed)) p.layout[feed.feed] = feed.sample.shape;
+    if (feed.columns.size() == 1 && columns[feed.columns[0]].image) p.pixels.insert(feed.feed);
     if (!feed.shift.empty()) p.standardize[feed.feed] = {feed.shift, feed.divisor};
   }
   for (int c : data.bound.label.columns) p.label.push_back(columns[c].name);

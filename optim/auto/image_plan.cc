@@ -87,7 +87,7 @@ absl::Status KeepSizes(const TrainConfig& config, const std::string& input, int6
                     : config.decode_scaling       ? "`decode_scaling`"
                                                   : nullptr;
   if (how != nullptr)
-    return Invalid(how, " needs pictures of one size, which input '", input, "' leaves open (`image_size` N)");
+    return Invalid(how, ": only with pictures of one size, which input '", input, "' leaves open (`image_size` N)");
   options->sizes = PictureSizes{.input = input, .multiple = multiple};
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include "frontend/data/class_index.h"
 #include "frontend/data/class_map.h"
 #include "frontend/data/data_view.h"
+#include "frontend/data/formats/stdin.h"
 #include "frontend/data/source.h"
 #include "frontend/data/text/token_blocks.h"
 #include "frontend/onnx/class_labels.h"
@@ -166,10 +167,12 @@ absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, c
   return absl::OkStatus();
 }
 
-// Puts the path in front, unless the message begins with it, as those about a column of the file do.
+// Puts the path in front, unless the message names it, or a file in it, as those about a column do.
 absl::Status WithPath(const absl::Status& status, const std::string& path) {
-  const std::string prefix = StrCat(SourcePath(path), ": ");
-  return ToStd(status.message()).starts_with(prefix) ? status : Annotate(status, StrCat(path, ": "));
+  const std::string name = IsStdin(path) ? kStdinName : SourcePath(path);
+  const std::string_view message = ToStd(status.message());
+  const bool named = message.starts_with(name + "/") || message.find(name + ": ") != std::string_view::npos;
+  return named ? status : Annotate(status, StrCat(IsStdin(path) ? name : path, ": "));
 }
 
 // Opens a data set by stages, each of which reads what those before it found out.
@@ -290,6 +293,10 @@ class DataOpener {
     auto pixels = ParseNormalize(normalize_);
     if (!pixels.ok()) return Annotate(pixels.status(), "`normalize`: ");
     spec_.pixels = *pixels;
+    spec_.asked_for_pixels = IsSpecified(config_, "normalize");
+    // What earlier versions wrote names no inputs.
+    if (before_.has_value() && (before_->normalize.empty() || !before_->pixels.empty()))
+      spec_.pixel_inputs = before_->pixels;
     return absl::OkStatus();
   }
 

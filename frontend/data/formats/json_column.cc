@@ -1,6 +1,8 @@
 #include "frontend/data/formats/json_column.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "frontend/base/status.h"
@@ -21,6 +23,13 @@ Shape GetShape(const Json& value) {
     if (at->empty()) break;
   }
   return shape;
+}
+
+// Whether arrays nested beside each other are equally long, as those of the shape.
+bool HasShape(const Json& value, std::span<const int64_t> shape) {
+  if (shape.empty()) return !value.is_array();
+  return value.is_array() && static_cast<int64_t>(value.size()) == shape[0] &&
+         std::ranges::all_of(value, [&](const Json& element) { return HasShape(element, shape.subspan(1)); });
 }
 
 std::string FieldText(const Json& value) {
@@ -83,6 +92,14 @@ JsonColumn::JsonColumn(CsvColumnSpec spec, std::unique_ptr<CsvColumn> values)
     : spec_(std::move(spec)), values_(std::move(values)) {}
 JsonColumn::~JsonColumn() = default;
 
+// The memory for a sample follows from the shape of the first one: that must hold for all of its arrays.
+std::string JsonColumn::WhyNotFirst(const Json& value) const {
+  if (!value.is_array()) return "";
+  const Shape shape = GetShape(value);
+  if (shape.size() > kMaxRank) return StrCat("arrays are nested in more than ", kMaxRank, " levels");
+  return HasShape(value, shape) ? "" : "arrays nested in it are of different lengths";
+}
+
 absl::Status JsonColumn::Decide(const Json& first) {
   decided_ = true;
   if (first.is_array()) arrays_ = std::make_unique<Arrays>(GetShape(first));
@@ -93,9 +110,24 @@ absl::Status JsonColumn::Decide(const Json& first) {
   return absl::OkStatus();
 }
 
+absl::Status JsonColumn::RefuseFirst(int64_t row, const Json& value, const std::string& why) {
+  const std::string text = Locate(row, why);
+  if (spec_.skip_bad) return AddUnreadable(text), absl::OkStatus();
+  problem_ = text;
+  RETURN_IF_ERROR(Decide(Json::array()));
+  return AddValue(row, value);
+}
+
+std::string JsonColumn::Locate(int64_t row, const std::string& why) const {
+  return StrCat(spec_.path, ": row ", row, ", column '", spec_.name, "': ", why);
+}
+
 absl::Status JsonColumn::Add(int64_t row, const Json& value) {
   if (!decided_ && value.is_null()) return pending_.push_back({row, ""}), absl::OkStatus();
-  if (!decided_) RETURN_IF_ERROR(Decide(value));
+  if (!decided_) {
+    if (const std::string why = WhyNotFirst(value); !why.empty()) return RefuseFirst(row, value, why);
+    RETURN_IF_ERROR(Decide(value));
+  }
   return AddValue(row, value);
 }
 
@@ -111,7 +143,7 @@ absl::Status JsonColumn::AddValue(int64_t row, const Json& value) {
   if (arrays_ == nullptr && !value.is_structured()) return values_->Add(row, FieldText(value));
   const std::string why = arrays_ != nullptr ? arrays_->Add(value) : WhyNotSingle(value);
   if (why.empty()) return absl::OkStatus();
-  const std::string text = StrCat(spec_.path, ": row ", row, ", column '", spec_.name, "': ", why);
+  const std::string text = Locate(row, why);
   if (arrays_ == nullptr) values_->AddUnreadable(text);
   if (spec_.skip_bad) unreadable_.emplace(sample, text);
   if (!spec_.skip_bad && problem_.empty()) problem_ = text;

@@ -31,6 +31,9 @@ class JsonColumn {
     int64_t row;
     std::string why;  // "": a missing value
   };
+  std::string WhyNotFirst(const OrderedJson& value) const;
+  absl::Status RefuseFirst(int64_t row, const OrderedJson& value, const std::string& why);
+  std::string Locate(int64_t row, const std::string& why) const;
   absl::Status Decide(const OrderedJson& first);
   std::string WhyNotSingle(const OrderedJson& value) const;
   absl::Status AddValue(int64_t row, const OrderedJson& value);

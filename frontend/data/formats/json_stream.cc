@@ -97,7 +97,11 @@ class JsonStream : public Dataset {
  public:
   // Numbers but for labels are floats: those of later windows may be.
   JsonStream(std::string name, LineWindows* lines, const DatasetOptions& options, Window first)
-      : name_(std::move(name)), lines_(*lines), options_(options), columns_(first->columns()) {
+      : name_(std::move(name)),
+        lines_(*lines),
+        options_(options),
+        columns_(first->columns()),
+        first_(std::move(first)) {
     for (Column& column : columns_) {
       column.augmented = true;
       column.bounds.reset();  // of the first window
@@ -105,17 +109,16 @@ class JsonStream : public Dataset {
       const bool label = std::ranges::find(options_.label, column.name) != options_.label.end();
       if (!label && IsInteger(column.sample.dtype)) column.sample.dtype = DType::kFloat64;
     }
-    windows_.push_back({0, std::move(first)});
   }
 
-  int64_t size() const override { return windows_.front().samples->size(); }
+  int64_t size() const override { return first_->size(); }
   const std::vector<Column>& columns() const override { return columns_; }
   bool streams() const override { return true; }
   std::string Describe(int64_t i) const override { return StrCat(name_, ": line ", i + 1, " of a window"); }
-  int64_t memory_bytes() const override { return 3 * windows_.front().samples->memory_bytes(); }
+  int64_t memory_bytes() const override { return 3 * first_->memory_bytes(); }
   std::vector<std::string> notes() const override {
     return {StrCat("a stream: an epoch is a window of ", size(),
-                   " samples, whose columns and classes are those of the ", "first one")};
+                   " samples, whose columns and classes are those of the first one")};
   }
 
   absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
@@ -155,14 +158,15 @@ class JsonStream : public Dataset {
     if (lines->samples < size())
       return absl::OutOfRangeError(StrCat(name_, ": ended after ", lines->first_row - 1 + lines->samples, " samples"));
     ASSIGN_OR_RETURN(Window window, Parse(*lines, name_, options_));
-    constexpr size_t kKept = 3;  // with the first one
+    constexpr size_t kKept = 2;
     std::lock_guard lock(mutex_);
-    if (windows_.size() == kKept) windows_.erase(windows_.begin() + 1);
+    if (windows_.size() == kKept) windows_.erase(windows_.begin());
     windows_.push_back({pass.epoch, window});
     return window;
   }
 
   Window Find(int64_t number) const {
+    if (number == 0) return first_;
     std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(windows_, number, &Parsed::number);
     return found != windows_.end() ? found->samples : nullptr;
@@ -186,8 +190,9 @@ class JsonStream : public Dataset {
   LineWindows& lines_;
   DatasetOptions options_;
   std::vector<Column> columns_;
+  const Window first_;
   mutable std::mutex parsing_, mutex_;
-  mutable std::vector<Parsed> windows_;  // the first one, and the last two
+  mutable std::vector<Parsed> windows_;  // the last two
 };
 
 // Of the first line: the label where no other is named.

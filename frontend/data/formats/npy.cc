@@ -237,7 +237,9 @@ absl::StatusOr<NpyArray> ReadNpyArray(const ReadFn& read, int64_t size, int64_t 
     ASSIGN_OR_RETURN(array.tensor, ReadElements(header, read, max_bytes));
     return array;
   }
-  RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(header.type.bytes()), max_bytes));
+  const int64_t texts = NumElements(Shape(header.type.shape.begin(), header.type.shape.end() - 1));
+  const int64_t bytes = static_cast<int64_t>(header.type.bytes() + texts * sizeof(std::string));
+  RETURN_IF_ERROR(CheckMemory(bytes, max_bytes));
   std::vector<std::byte> elements(header.type.bytes());
   RETURN_IF_ERROR(ReadExactly(read, elements));
   ASSIGN_OR_RETURN(array.texts, DecodeTexts(header, elements));

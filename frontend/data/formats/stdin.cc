@@ -15,7 +15,6 @@
 namespace onnxtrain {
 namespace {
 
-constexpr const char* kName = "standard input";
 constexpr std::string_view kNpy = "\x93NUMPY";
 
 // Reads until `out` is full or the input ends.
@@ -77,14 +76,14 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenBytes(const std::string& name
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenStdin(const std::string&, const DatasetOptions& options) {
   if (options.stream_window > 0) {
     const auto first = PeekStdin();
-    if (!first.ok()) return Annotate(first.status(), StrCat(kName, ": "));
-    if (*first == '{') return OpenJsonStream(kName, options);
+    if (!first.ok()) return Annotate(first.status(), StrCat(kStdinName, ": "));
+    if (*first == '{') return OpenJsonStream(kStdinName, options);
   }
   const auto bytes = ReadOnce(options.max_bytes != 0 ? options.max_bytes : DefaultMemoryLimit());
   if (!bytes.ok())
-    return Annotate(bytes.status(), StrCat(kName, ", which is read to its end before training (JSON lines with ",
+    return Annotate(bytes.status(), StrCat(kStdinName, ", which is read to its end before training (JSON lines with ",
                                            "`max_steps` and without `epochs` are read as they come): "));
-  return OpenBytes(kName, **bytes, options);
+  return OpenBytes(kStdinName, **bytes, options);
 }
 
 }  // namespace onnxtrain

@@ -9,6 +9,9 @@
 
 namespace onnxtrain {
 
+// What messages call it.
+inline constexpr char kStdinName[] = "standard input";
+
 // Whether the path is "-".
 bool IsStdin(const std::string& path);
 

@@ -23,8 +23,8 @@ struct PixelLayout {
 // with n ≥ 8; nullopt: the shape is none of them.
 std::optional<PixelLayout> FindPixelLayout(const Shape& sample);
 
-// Whether samples are taken for pixels of 8 bits, which --normalize applies to: of two axes or more, or a row of a
-// square picture.
+// Whether samples may be pixels of 8 bits, which --normalize applies to: of two axes or more, or a row of as many bytes
+// as a square picture has (BindSpec::pixel_inputs tells which of these are).
 bool HoldsPixels(const Type& sample);
 
 struct ArrayPictures {

@@ -18,6 +18,7 @@ struct Box {
 struct PictureInfo {
   int width = 0, height = 0;  // as stored, at least 1
   int orientation = 1;        // of EXIF, 1 to 8: how the stored rows must be turned to be looked at
+  bool complete = true;       // false: the orientation is behind the end of the bytes
 };
 
 // Rows of interleaved 8-bit channels: 1 grey, 3 RGB. May hold only a part of a picture, or a smaller copy of it.

@@ -21,7 +21,7 @@ absl::StatusOr<PictureInfo> ReadInfo(const PictureFiles& files, int64_t i, Pictu
                                      std::vector<uint8_t>* bytes) {
   RETURN_IF_ERROR(files.ReadStart(i, kStartBytes, bytes));
   auto info = decoder->Open(*bytes);
-  if (info.ok() || bytes->size() < kStartBytes) return info;
+  if ((info.ok() && info->complete) || bytes->size() < kStartBytes) return info;
   RETURN_IF_ERROR(files.Read(i, bytes));
   return decoder->Open(*bytes);
 }

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "frontend/base/status.h"
 #include "frontend/data/image/exif.h"
@@ -15,13 +16,22 @@ namespace {
 using Demuxer = std::unique_ptr<WebPDemuxer, decltype(&WebPDemuxDelete)>;
 using Animation = std::unique_ptr<WebPAnimDecoder, decltype(&WebPAnimDecoderDelete)>;
 
-int Orientation(const WebPData& data) {
+// nullopt: the file is cut.
+std::optional<int> Orientation(const WebPData& data) {
   const Demuxer demuxer(WebPDemux(&data), WebPDemuxDelete);
+  if (demuxer == nullptr) return std::nullopt;
   WebPChunkIterator chunk = {};
-  if (demuxer == nullptr || WebPDemuxGetChunk(demuxer.get(), "EXIF", 1, &chunk) == 0) return 1;
+  if (WebPDemuxGetChunk(demuxer.get(), "EXIF", 1, &chunk) == 0) return 1;
   const int orientation = ExifOrientation({chunk.chunk.bytes, chunk.chunk.size});
   WebPDemuxReleaseChunkIterator(&chunk);
   return orientation;
+}
+
+// Whether an extended file (VP8X) has EXIF metadata, which follow the pixels.
+bool HasExif(ByteSpan bytes) {
+  constexpr size_t kFlags = 20;
+  constexpr uint8_t kExif = 8;
+  return bytes.size() > kFlags && std::memcmp(&bytes[12], "VP8X", 4) == 0 && (bytes[kFlags] & kExif) != 0;
 }
 
 class WebpReader : public PictureReader {
@@ -29,7 +39,9 @@ class WebpReader : public PictureReader {
   absl::StatusOr<PictureInfo> Open(ByteSpan bytes) override {
     data_ = {bytes.data(), bytes.size()};
     if (WebPGetFeatures(data_.bytes, data_.size, &features_) != VP8_STATUS_OK) return Broken();
-    return PictureInfo{features_.width, features_.height, Orientation(data_)};
+    if (!HasExif(bytes)) return PictureInfo{features_.width, features_.height};
+    const auto orientation = Orientation(data_);
+    return PictureInfo{features_.width, features_.height, orientation.value_or(1), orientation.has_value()};
   }
 
   absl::Status Decode(const DecodeRequest&, Image* image) override {

@@ -67,6 +67,51 @@ TEST(Bind, FindsTheOnlyWay) {
             "in←0 label←2");  // only one fits
 }
 
+// The inputs that are fed with pixels; the value is that of every byte.
+std::string PixelInputs(const std::vector<Col>& columns, uint8_t value, const BindSpec& spec) {
+  std::vector<std::string> names;
+  std::vector<HostTensor> tensors;
+  std::vector<Input> inputs;
+  for (const Col& c : columns) {
+    Shape shape = c.sample;
+    shape.insert(shape.begin(), 3);
+    names.push_back(c.name);
+    tensors.push_back(HostTensor::Filled({c.dtype, shape}, value));
+    shape[0] = -1;
+    inputs.push_back(F32(c.name, shape));
+  }
+  const auto bound = BindData(inputs, *InMemoryDataset("data", names, tensors), spec);
+  EXPECT_TRUE(bound.ok()) << bound.status();
+  std::string pixels;
+  for (const FeedSpec& feed : bound->feeds) {
+    const bool image = bound->dataset->columns()[feed.columns[0]].image;
+    EXPECT_EQ(feed.scale != 1, image) << feed.feed;
+    if (image) pixels += feed.feed;
+  }
+  EXPECT_EQ(bound->has_images, !pixels.empty());
+  return pixels;
+}
+
+// Bits, counts and categories of a byte each are features, however many there are.
+TEST(Bind, RowsOfBytesArePixelsWhereTheyAreBright) {
+  const BindSpec spec{.want_label = false, .pixels = {.scale = 1.0 / 255}};
+  const std::vector<Col> row = {{"x", kU, {1024}}}, both = {{"x", kU, {1024}}, {"p", kU, {8, 8}}};
+  EXPECT_EQ(PixelInputs(row, 1, spec), "");
+  EXPECT_EQ(PixelInputs(row, 127, spec), "");
+  EXPECT_EQ(PixelInputs(row, 255, spec), "x");
+  EXPECT_EQ(PixelInputs({{"x", kU, {1000}}}, 255, spec), "");  // of no square
+  EXPECT_EQ(PixelInputs(both, 1, spec), "p");
+  BindSpec asked = spec;
+  asked.asked_for_pixels = true;
+  EXPECT_EQ(PixelInputs(row, 1, asked), "x");
+  EXPECT_EQ(PixelInputs(both, 1, asked), "p");
+  BindSpec trained = asked;
+  trained.pixel_inputs = {"p"};
+  EXPECT_EQ(PixelInputs(both, 255, trained), "p");
+  trained.pixel_inputs = {"p", "x"};
+  EXPECT_EQ(PixelInputs(both, 0, trained), "xp");
+}
+
 TEST(Bind, WhatIsAmbiguousIsAnError) {
   const std::string two = Bound({F32("in", {-1, 2})}, {{"p", kF, {2}}, {"q", kF, {2}}, {"y", kI, {}}});
   EXPECT_NE(two.find("not clear"), std::string::npos) << two;

@@ -157,6 +157,16 @@ TEST(Npy, SizesAreRefusedBeforeMemoryIsTaken) {
       << large.status();
 }
 
+// Texts of no characters take no bytes of the file, but memory all the same.
+TEST(Npy, EmptyTextsAreRefusedBeforeMemoryIsTaken) {
+  const TempDir dir;
+  for (const char* descr : {"<U0", "|S0"}) {
+    const auto data = OpenDataset(dir.Write("x.npy", File(Dict(descr, "(1000000000000,)"), "")), {});
+    EXPECT_THAT(Message(data.status()), testing::HasSubstr("x.npy: ")) << descr;
+    EXPECT_TRUE(absl::IsResourceExhausted(data.status())) << data.status();
+  }
+}
+
 TEST(Npy, AsADataset) {
   TempDir dir;
   const auto data = OpenDataset(dir.Write("pixels.npy", File(Dict("|u1", "(2, 2, 3)"), "abcdefghijkl")), {});

@@ -9,6 +9,7 @@ TEST(Preprocess, RoundTrip) {
   Preprocess p{.normalize = "0.1/0.2",
                .inputs = {{"x", {"a", "b,\"c"}}},
                .layout = {{"x", {1, 2}}},
+               .pixels = {"x"},
                .label = {"y"},
                .classes = {"no", "yes"},
                .loss = "bce",
@@ -18,12 +19,16 @@ TEST(Preprocess, RoundTrip) {
   EXPECT_EQ(read->normalize, p.normalize);
   EXPECT_EQ(read->inputs, p.inputs);
   EXPECT_EQ(read->layout, p.layout);
+  EXPECT_EQ(read->pixels, p.pixels);
   EXPECT_EQ(read->label, p.label);
   EXPECT_EQ(read->classes, p.classes);
   EXPECT_EQ(read->loss, p.loss);
   EXPECT_EQ(read->output, p.output);
-  for (const char* bad : {"", "[]", "{", "3", R"({"inputs": 3})", R"({"inputs": {"x": 3}})", R"({"label": "y"})",
-                          R"({"classes": [1]})", R"({"normalize": {}})"}) {
+  for (const char* bad :
+       {"", "[]", "{", "3", R"({"inputs": 3})", R"({"inputs": {"x": 3}})", R"({"label": "y"})", R"({"classes": [1]})",
+        R"({"normalize": {}})", R"({"inputs": {"x": {"columns": [], "pixels": 1}}})", R"({"pictures": {"height": -8}})",
+        R"({"pictures": {"width": 4294967304}})", R"({"pictures": {"size_multiple": -8}})",
+        R"({"pictures": {"channels": 7}})"}) {
     EXPECT_FALSE(ParsePreprocess(bad).ok()) << bad;
   }
   EXPECT_TRUE(ParsePreprocess(R"({"something_newer": 1})").ok());

@@ -131,11 +131,27 @@ TEST(JsonLines, BadLines) {
   EXPECT_THAT(problem("{\"v\":1,\"y\":0}\n{\"v\":{},\"y\":0}\n"), HasSubstr("object where others have a single value"));
   EXPECT_THAT(error("{\"v\":" + std::string(100000, '[') + std::string(100000, ']') + "}\n"), HasSubstr("64 deep"));
   EXPECT_EQ(error("{\"v\":\"" + std::string(100, '[') + "\\\"[\",\"y\":0}\n", {.label = {"y"}}), "");
+  const auto first_refused =
+      *OpenDataset(dir.Write("t.jsonl", "{\"v\":[[1],[1,2]],\"y\":0}\n{\"v\":[[1],[2]],\"y\":0}\n"),
+                   {.label = {"y"}, .skip_bad = true});
+  EXPECT_EQ(first_refused->columns()[0].sample.shape, (Shape{2, 1}));
   const auto skipped =
       *OpenDataset(dir.Write("t.jsonl", "{\"a\":1}\nnonsense\n{\"a\":2,\"late\":3}\n"), {.skip_bad = true});
   EXPECT_EQ(skipped->size(), 3);
   double a = 0;
   EXPECT_THAT(Message(skipped->Read(1, 0, std::as_writable_bytes(std::span(&a, 1)))), HasSubstr("row 2: not a JSON"));
+}
+
+// Only the first array of each level is long: a tensor of that shape takes 2^60 numbers.
+TEST(JsonLines, ArraysOfOtherLengthsTakeNoMemory) {
+  const TempDir dir;
+  std::string ones = "[1", nested;
+  for (int i = 1; i < 1 << 12; ++i) ones += ",1";
+  ones += "]";
+  for (int level = 0; level < 5; ++level)
+    nested = level == 0 ? ones : StrCat("[", nested, std::string_view(ones).substr(2));
+  const auto data = *OpenDataset(dir.Write("t.jsonl", StrCat("{\"v\":", nested, ",\"y\":0}\n")), {.label = {"y"}});
+  EXPECT_THAT(data->columns()[0].problem, HasSubstr("row 1, column 'v': arrays nested in it are of different lengths"));
 }
 
 TEST(Safetensors, IsADataSet) {

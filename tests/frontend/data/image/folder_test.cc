@@ -373,6 +373,33 @@ TEST_F(ImageFolder, PicturesKeepTheirSizes) {
   EXPECT_THAT(std::string(ToStd((*broken)->Next().status().message())), HasSubstr("4.bmp"));
 }
 
+std::string LittleEndian(uint32_t value, int bytes) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i) text.push_back(static_cast<char>(value >> 8 * i));
+  return text;
+}
+
+std::string Chunk(const std::string& name, const std::string& content) {
+  return StrCat(name, LittleEndian(content.size(), 4), content, content.size() % 2 == 0 ? "" : std::string(1, '\0'));
+}
+
+// WebP keeps the orientation behind the pixels, and more behind them than is read for the size.
+TEST_F(ImageFolder, SizesOfLargeFilesAreUpright) {
+  const std::string size("\x2f\x02\x40\x00\x10", 5);  // 3 × 2
+  const std::string black("\x07\x10\x11\x11\x88\x88\xfe\x07\x00", 9);
+  const std::string turned("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0", 26);
+  const std::string chunks =
+      StrCat("WEBP", Chunk("VP8X", StrCat(LittleEndian(8, 4), LittleEndian(2, 3), LittleEndian(1, 3))),
+             Chunk("VP8L", size + black), Chunk("XTRA", std::string(100000, 'x')), Chunk("EXIF", turned));
+  Write("a/0.webp", StrCat("RIFF", LittleEndian(chunks.size(), 4), chunks));
+  const auto data = Open({.images = {.sizes = PictureSizes{.multiple = 1}}});
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->Extents(0), (PictureExtents{3, 2, 3, 2}));
+  std::vector<std::byte> pixels(18);
+  const absl::Status read = (*data)->Read(0, 0, pixels);
+  EXPECT_TRUE(read.ok()) << read;
+}
+
 TEST_F(ImageFolder, ManySizesArePaddedToFewer) {
   for (int i = 1; i <= 70; ++i) Write(StrCat("a/", i, ".bmp"), Bmp(i, 1, {{1, 1, 1}}));
   const auto one = []() -> absl::StatusOr<int64_t> { return 1; };
