@@ -155,6 +155,13 @@ bool HasPowers(const HostTensor& tensor, int64_t powers, int64_t numbers, int64_
 
 }  // namespace
 
+FixedTable FindFixedTable(const HostTensor& tensor) {
+  if (IsSinusoidTable(tensor)) return FixedTable::kSinusoids;
+  if (IsAttentionMask(tensor)) return FixedTable::kMask;
+  if (IsCoordinateTable(tensor)) return FixedTable::kGrid;
+  return IsPowerTable(tensor) ? FixedTable::kPowers : FixedTable::kNone;
+}
+
 bool IsSinusoidTable(const HostTensor& tensor) {
   if (!IsFloat(tensor.dtype()) || tensor.shape().size() < 2 || tensor.size() == 0) return false;
   return HasRowsOfSinesAndCosines(tensor) || HasColumnsOfWaves(tensor);

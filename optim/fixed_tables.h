@@ -1,9 +1,16 @@
 // Recognizes constant tables that exporters write as if they were weights.
 #pragma once
 
+#include <cstdint>
+
 #include "frontend/graph/host_tensor.h"
 
 namespace onnxtrain {
+
+enum class FixedTable : uint8_t { kNone, kSinusoids, kMask, kGrid, kPowers };
+
+// The first of the kinds below that the tensor is.
+FixedTable FindFixedTable(const HostTensor& tensor);
 
 // Is it a table of sines and cosines: of positions (Vaswani et al., 2017), or of the angles of rotary embeddings, which
 // may hold the sines alone? Tests the rows, which have squared norm width/2, or the columns, which are waves.

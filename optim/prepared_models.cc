@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
+#include "optim/fixed_tables.h"
 
 namespace onnxtrain {
 namespace {
@@ -63,11 +64,14 @@ void PreparedModels::ReleaseValues() {
   for (Entry& entry : entries_) ReleaseValues(&entry);
 }
 
-// Callers may hold the model: it is then replaced, not changed.
+// Keeps tables, which only their values tell from weights. Callers may hold the model: it is then replaced, not
+// changed.
 void PreparedModels::ReleaseValues(Entry* entry) const {
   if (!entry->has_values || CopiedBytes(*entry->model) <= kMaxCopiedBytes) return;
   if (entry->model.use_count() > 1) entry->model = std::make_shared<ImportedModel>(*entry->model);
-  for (ImportedWeight& weight : entry->model->weights) weight.value = HostTensor();
+  for (ImportedWeight& weight : entry->model->weights) {
+    if (FindFixedTable(weight.value) == FixedTable::kNone) weight.value = HostTensor();
+  }
   entry->has_values = false;
 }
 

@@ -44,10 +44,18 @@ WeightReason ReasonByDefault(const ImportedWeight& w, bool listed) {
     case FixedWeight::kNo:
       break;
   }
-  if (IsSinusoidTable(w.value)) return WeightReason::kSinusoids;
-  if (IsAttentionMask(w.value)) return WeightReason::kMask;
-  if (IsCoordinateTable(w.value)) return WeightReason::kGrid;
-  if (IsPowerTable(w.value)) return WeightReason::kPowers;
+  switch (FindFixedTable(w.value)) {
+    case FixedTable::kSinusoids:
+      return WeightReason::kSinusoids;
+    case FixedTable::kMask:
+      return WeightReason::kMask;
+    case FixedTable::kGrid:
+      return WeightReason::kGrid;
+    case FixedTable::kPowers:
+      return WeightReason::kPowers;
+    case FixedTable::kNone:
+      break;
+  }
   return listed ? WeightReason::kUnmatched : WeightReason::kDefault;
 }
 
@@ -65,7 +73,10 @@ absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model
   for (const ImportedWeight& w : model->weights) {
     const size_t input = index.at(w.name);
     const InputKind kind = model->graph.inputs()[input].kind;
-    WeightDecision d{.name = w.name, .type = w.value.type(), .consumer = w.consumer, .alias = w.alias};
+    WeightDecision d{.name = w.name,
+                     .type = model->graph.type(model->graph.inputs()[input].value),
+                     .consumer = w.consumer,
+                     .alias = w.alias};
     const std::string* wanted = train.Match(w);
     const std::string* frozen = freeze.Match(w);
     if (kind != InputKind::kParameter) {

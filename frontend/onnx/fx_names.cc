@@ -57,7 +57,32 @@ bool ComputesFloats(std::string_view op) {
   return kFloat.contains(op);
 }
 
+// Takes the digits at the beginning of a text, without zeros before them.
+std::string_view TakeNumber(std::string_view* text) {
+  const size_t end = std::min(text->find_first_not_of("0123456789"), text->size());
+  std::string_view digits = text->substr(0, end);
+  digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
+  text->remove_prefix(end);
+  return digits;
+}
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
 }  // namespace
+
+bool ByNumber::operator()(std::string_view a, std::string_view b) const {
+  std::string_view x = a, y = b;
+  while (!x.empty() && !y.empty()) {
+    if (IsDigit(x[0]) && IsDigit(y[0])) {
+      const std::string_view m = TakeNumber(&x), n = TakeNumber(&y);
+      if (m != n) return m.size() != n.size() ? m.size() < n.size() : m < n;
+    } else {
+      if (x[0] != y[0]) return x[0] < y[0];
+      x.remove_prefix(1), y.remove_prefix(1);
+    }
+  }
+  return x.empty() != y.empty() ? x.empty() : a < b;
+}
 
 std::string_view StripNumber(std::string_view name) {
   const size_t digits = name.find_last_not_of("0123456789");

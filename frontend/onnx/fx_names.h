@@ -10,6 +10,11 @@ namespace onnxtrain {
 // Returns "add" of "add_12".
 std::string_view StripNumber(std::string_view name);
 
+// Orders names by the numbers in them: "n.2" before "n.10". torch.fx numbers nodes, and PyTorch modules, as they come.
+struct ByNumber {
+  bool operator()(std::string_view a, std::string_view b) const;
+};
+
 // Whether a value with this name, which constant folding computed of one parameter and `sources`, is other numbers than
 // the parameter's: those of "exp_2", "mul" or of a view of such a value, but not those of a view or a lookup.
 // A sum trains as its parameter does. Values that the exporter names itself ("val_12") are taken for views.

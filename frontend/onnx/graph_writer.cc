@@ -27,6 +27,7 @@ class GraphWriter {
   }
 
   absl::StatusOr<std::string> Write(const std::map<std::string, HostTensor>& values) {
+    speller_.Avoid(ListPublicNames());
     for (const GraphInput& input : graph_.inputs()) RETURN_IF_ERROR(AddInput(input, values));
     for (const Node& node : graph_.nodes()) RETURN_IF_ERROR(Annotate(Spell(speller_, node), NodeTag(node)));
     for (const GraphOutput& output : graph_.outputs()) RETURN_IF_ERROR(AddOutput(output));
@@ -39,8 +40,17 @@ class GraphWriter {
   }
 
  private:
+  static std::string Shown(const std::string& name) { return name.starts_with('$') ? name.substr(1) : name; }
+
+  std::set<std::string> ListPublicNames() const {
+    std::set<std::string> names;
+    for (const GraphInput& input : graph_.inputs()) names.insert(Shown(input.name));
+    for (const GraphOutput& output : graph_.outputs()) names.insert(Shown(output.name));
+    return names;
+  }
+
   absl::StatusOr<std::string> PublicName(const std::string& name) {
-    const std::string shown = name.starts_with('$') ? name.substr(1) : name;
+    const std::string shown = Shown(name);
     if (!used_.insert(shown).second) return Invalid("two inputs or outputs are called '", shown, "'");
     return shown;
   }

@@ -22,7 +22,7 @@ struct Group {
 };
 
 // Readers of a group's value that name another fx node, by that name.
-using Readers = std::map<std::string, std::vector<WeightReader>>;
+using Readers = std::map<std::string, std::vector<WeightReader>, ByNumber>;
 
 class Separator {
  public:
@@ -102,7 +102,7 @@ class Separator {
     if (rivals.empty()) return;
     const Readers readers = FindReaders(group);
     if (readers.size() != rivals.size()) return;
-    size_t i = 0;
+    size_t i = 0;  // fx nodes and modules are numbered in one order
     for (const auto& [name, own] : readers) Copy(group, name, rivals[i++], own);
   }
 
@@ -147,7 +147,7 @@ class Separator {
   ParsedGraph& graph_;
   std::map<std::string, Group> groups_;               // by fx node
   std::set<std::string> args_;                        // of all fx nodes
-  std::map<std::string, Parts> unread_;               // parameters that no fx node reads, by module
+  std::map<std::string, Parts, ByNumber> unread_;     // parameters that no fx node reads, by module
   std::set<std::string> taken_;                       // modules that have got a copy
   std::map<size_t, std::vector<ParsedNode>> copies_;  // by the position that they follow
 };

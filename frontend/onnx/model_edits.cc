@@ -115,21 +115,6 @@ class Editor {
     });
   }
 
-  static void SetAttribute(const std::string& name, const AttrValue& value, onnx::AttributeProto* proto) {
-    proto->Clear();
-    proto->set_name(name);
-    if (const auto* i = std::get_if<int64_t>(&value)) {
-      proto->set_type(onnx::AttributeProto::INT);
-      proto->set_i(*i);
-    } else if (const auto* f = std::get_if<double>(&value)) {
-      proto->set_type(onnx::AttributeProto::FLOAT);
-      proto->set_f(static_cast<float>(*f));
-    } else if (const auto* ints = std::get_if<std::vector<int64_t>>(&value)) {
-      proto->set_type(onnx::AttributeProto::INTS);
-      for (int64_t i : *ints) proto->add_ints(i);
-    }
-  }
-
   void Append(const ModelEdits::NewNode& node) {
     onnx::NodeProto* proto = graph_.add_node();
     proto->set_op_type(node.op_type);

@@ -65,19 +65,37 @@ bool LacksWeights(const onnx::GraphProto& graph) {
   return !holds && graph.input_size() > 2;
 }
 
-absl::StatusOr<fs::path> FindCheckpoint(const fs::path& folder) {
+std::vector<fs::path> ListCheckpoints(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder.empty() ? fs::path(".") : folder, error)) {
     if (entry.is_regular_file(error) && IsOrtCheckpoint(entry.path().string())) found.push_back(entry.path());
   }
+  std::ranges::sort(found);
+  return found;
+}
+
+absl::StatusOr<fs::path> FindCheckpoint(const fs::path& folder) {
+  const std::vector<fs::path> found = ListCheckpoints(folder);
   if (found.empty())
     return Invalid("its weights are in a checkpoint of ONNX Runtime, which is missing in the same folder");
-  std::ranges::sort(found);
   if (found.size() > 1)
     return Invalid("two checkpoints are in its folder: ", found[0].filename().string(), " and ",
                    found[1].filename().string());
   return found[0];
+}
+
+// Adds what a node reads, also in the bodies of its attributes.
+void AddReads(const onnx::NodeProto& node, std::set<std::string>* reads) {
+  reads->insert(node.input().begin(), node.input().end());
+  for (const onnx::AttributeProto& attribute : node.attribute()) {
+    const auto add_body = [&](const onnx::GraphProto& body) {
+      for (const onnx::NodeProto& inner : body.node()) AddReads(inner, reads);
+      for (const onnx::ValueInfoProto& output : body.output()) reads->insert(output.name());
+    };
+    if (attribute.has_g()) add_body(attribute.g());
+    std::ranges::for_each(attribute.graphs(), add_body);
+  }
 }
 
 // Keeps the nodes that these values follow from, and the inputs that they read.
@@ -87,7 +105,7 @@ void Prune(const std::vector<std::string>& outputs, onnx::GraphProto* graph) {
   for (int i = graph->node_size() - 1; i >= 0; --i) {
     onnx::NodeProto* node = graph->mutable_node(i);
     if (std::ranges::none_of(node->output(), [&](const std::string& o) { return needed.contains(o); })) continue;
-    needed.insert(node->input().begin(), node->input().end());
+    AddReads(*node, &needed);
     kept.push_back(std::move(*node));
   }
   graph->clear_node();
@@ -141,6 +159,14 @@ absl::Status AddWeights(const fs::path& checkpoint, onnx::ModelProto* model) {
 }
 
 }  // namespace
+
+std::vector<std::string> ListOrtArtifacts(const std::string& path) {
+  const fs::path eval = FindEvalModel(path);
+  if (eval.empty()) return {};
+  std::vector<std::string> files = {eval.string()};
+  for (const fs::path& checkpoint : ListCheckpoints(eval.parent_path())) files.push_back(checkpoint.string());
+  return files;
+}
 
 absl::StatusOr<std::optional<std::string>> AssembleOrtArtifacts(const std::string& path) {
   const fs::path eval = FindEvalModel(path);

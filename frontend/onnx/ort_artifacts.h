@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -13,5 +14,8 @@ namespace onnxtrain {
 // of artifacts nor one of them. Where eval_model.onnx does not name the outputs of inference, the loss stays the output
 // and the labels an input. Fails, naming it, where a file is missing.
 absl::StatusOr<std::optional<std::string>> AssembleOrtArtifacts(const std::string& path);
+
+// The eval model and the checkpoints that such artifacts are read from; none of any other path.
+std::vector<std::string> ListOrtArtifacts(const std::string& path);
 
 }  // namespace onnxtrain

@@ -52,6 +52,27 @@ onnx::AttributeProto* FindAttribute(onnx::NodeProto* node, std::string_view name
   return nullptr;
 }
 
+void SetAttribute(const std::string& name, const AttrValue& value, onnx::AttributeProto* proto) {
+  proto->Clear();
+  proto->set_name(name);
+  if (const auto* i = std::get_if<int64_t>(&value)) {
+    proto->set_type(onnx::AttributeProto::INT);
+    proto->set_i(*i);
+  } else if (const auto* f = std::get_if<double>(&value)) {
+    proto->set_type(onnx::AttributeProto::FLOAT);
+    proto->set_f(static_cast<float>(*f));
+  } else if (const auto* s = std::get_if<std::string>(&value)) {
+    proto->set_type(onnx::AttributeProto::STRING);
+    proto->set_s(*s);
+  } else if (const auto* ints = std::get_if<std::vector<int64_t>>(&value)) {
+    proto->set_type(onnx::AttributeProto::INTS);
+    for (const int64_t i : *ints) proto->add_ints(i);
+  } else if (const auto* floats = std::get_if<std::vector<double>>(&value)) {
+    proto->set_type(onnx::AttributeProto::FLOATS);
+    for (const double f : *floats) proto->add_floats(static_cast<float>(f));
+  }
+}
+
 void StoreTensor(const HostTensor& value, onnx::TensorProto* proto) {
   const HostTensor stored = PackForStorage(value);
   const auto bytes = stored.bytes();

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "frontend/graph/attrs.h"
 #include "frontend/graph/host_tensor.h"
 
 namespace onnx {
@@ -22,6 +24,9 @@ bool IsOnnxOp(const onnx::NodeProto& node, std::string_view op_type);
 
 // The attribute of that name, or null.
 onnx::AttributeProto* FindAttribute(onnx::NodeProto* node, std::string_view name);
+
+// Makes the message this attribute, whatever it held. Tensors are not written.
+void SetAttribute(const std::string& name, const AttrValue& value, onnx::AttributeProto* proto);
 
 // Stores a value of the message's type and shape into the field that held the old one, or into raw_data where that
 // field would have to be widened.

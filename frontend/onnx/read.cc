@@ -100,11 +100,20 @@ void Summarize(OnnxModel::Parsed* model) {
   }
 }
 
-void NoteMissing(const std::vector<std::string>& parameters, OnnxModel::Parsed* model) {
-  if (parameters.empty()) return;
-  model->notes.push_back(StrCat("parameters of the exported module that the file does not hold: ", parameters.size(),
-                                " ('", Printable(parameters[0]), parameters.size() > 1 ? "', …)" : "')",
-                                ", folded into others and not trained (PyTorch: optimize=False keeps them)"));
+std::string CountWithExample(const std::vector<std::string>& names) {
+  return StrCat(names.size(), " ('", Printable(names[0]), names.size() > 1 ? "', …)" : "')");
+}
+
+void NoteMissing(const NamingFindings& findings, OnnxModel::Parsed* model) {
+  if (!findings.missing.empty())
+    model->notes.push_back(
+        StrCat("parameters of the exported module that the file does not hold: ", CountWithExample(findings.missing),
+               ", folded into others and not trained (PyTorch: optimize=False keeps them)"));
+  if (!findings.unread.empty())
+    model->notes.push_back(
+        StrCat("parameters of the exported module that nothing in the file reads: ", CountWithExample(findings.unread),
+               ", unused, or removed with an operation that changed nothing while they were 0 or 1 "
+               "(PyTorch: optimize=False keeps them)"));
 }
 
 // An expression of several parameters, or one beside the parameter itself, trains otherwise than in the module. Rows
@@ -142,7 +151,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   TrainLogarithms(findings.negated_exponentials, true, &model->graph);
   GatherRepeatedRows(findings.looked_up, &model->graph);
   NoteFolded(findings.folded, model);
-  NoteMissing(findings.missing, model);
+  NoteMissing(findings, model);
   RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
   for (const auto& function : proto.functions()) RETURN_IF_ERROR(ReadFunction(function, reader, model));
   RETURN_IF_ERROR(CheckFunctionCalls(*model));

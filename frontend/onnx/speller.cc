@@ -1,6 +1,10 @@
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "frontend/base/status.h"
+#include "frontend/onnx/proto_util.h"
 #include "frontend/onnx/spelling.h"
 #include "frontend/onnx/tensor_proto.h"
 #include "frontend/ops/import/onnx_import.h"
@@ -8,34 +12,29 @@
 namespace onnxtrain {
 namespace {
 
-void SetAttribute(const std::string& name, const AttrValue& value, onnx::AttributeProto* proto) {
-  proto->set_name(name);
-  if (const auto* i = std::get_if<int64_t>(&value)) {
-    proto->set_type(onnx::AttributeProto::INT);
-    proto->set_i(*i);
-  } else if (const auto* f = std::get_if<double>(&value)) {
-    proto->set_type(onnx::AttributeProto::FLOAT);
-    proto->set_f(static_cast<float>(*f));
-  } else if (const auto* s = std::get_if<std::string>(&value)) {
-    proto->set_type(onnx::AttributeProto::STRING);
-    proto->set_s(*s);
-  } else if (const auto* ints = std::get_if<std::vector<int64_t>>(&value)) {
-    proto->set_type(onnx::AttributeProto::INTS);
-    for (const int64_t i : *ints) proto->add_ints(i);
-  } else if (const auto* floats = std::get_if<std::vector<double>>(&value)) {
-    proto->set_type(onnx::AttributeProto::FLOATS);
-    for (const double f : *floats) proto->add_floats(static_cast<float>(f));
-  }
+// Whether a name might be generated: "v12", "t3", and what spellings add to them.
+bool IsGenerated(std::string_view name) {
+  const bool numbered = name.size() > 1 && (name[0] == 'v' || name[0] == 't') && std::isdigit(name[1]) != 0;
+  return numbered || name.starts_with(kMaskName);
 }
 
 }  // namespace
 
-std::string Speller::NewName() { return StrCat("t", temporaries_++); }
+void Speller::Avoid(const std::set<std::string>& names) {
+  const auto clashes = [&](std::string_view name) {
+    return name.starts_with(prefix_) && IsGenerated(name.substr(prefix_.size()));
+  };
+  while (std::ranges::any_of(names, clashes)) prefix_ += '_';
+}
+
+std::string Speller::Prefixed(std::string_view name) const { return StrCat(prefix_, name); }
+
+std::string Speller::NewName() { return StrCat(prefix_, "t", temporaries_++); }
 
 std::string Speller::Name(ValueId value) const {
   if (value == kNoValue) return "";
   const size_t i = static_cast<size_t>(value);
-  return i < names_.size() && !names_[i].empty() ? names_[i] : StrCat("v", value);
+  return i < names_.size() && !names_[i].empty() ? names_[i] : StrCat(prefix_, "v", value);
 }
 
 std::vector<std::string> Speller::Names(const std::vector<ValueId>& values) const {

@@ -107,7 +107,7 @@ absl::Status SpellCumSum(Speller& s, const Node& node) {
 
 // Forward and backward pass share the mask of a stream. ONNX draws its own numbers: no node reads the random key.
 absl::Status SpellDropout(Speller& s, const Node& node) {
-  const std::string x = s.Name(node.inputs[0]), mask = StrCat("dropout_mask_", node.attrs.Int("stream"));
+  const std::string x = s.Name(node.inputs[0]), mask = s.Prefixed(StrCat(kMaskName, node.attrs.Int("stream")));
   const DType dtype = s.graph().type(node.inputs[0]).dtype;
   const double ratio = node.attrs.Float("ratio");
   if (s.TakeName(mask)) {

@@ -16,8 +16,11 @@ class GraphProto;
 namespace onnxtrain {
 
 inline constexpr int kSpelledOpset = 18;
+// How the names of masks that forward and backward pass share begin.
+inline constexpr std::string_view kMaskName = "dropout_mask_";
 
-// Appends nodes and initializers to a GraphProto. Value names are "v" and the id unless they were set.
+// Appends nodes and initializers to a GraphProto. Value names are "v" and the id unless they were set, those of
+// temporaries "t" and a number.
 class Speller {
  public:
   // Both must outlive the speller.
@@ -29,6 +32,10 @@ class Speller {
   std::string Name(ValueId value) const;
   std::vector<std::string> Names(const std::vector<ValueId>& values) const;
   void SetName(ValueId value, std::string name);
+  // Keeps names that are generated from now on apart from these: they get a prefix where it is needed.
+  void Avoid(const std::set<std::string>& names);
+  // `name` with that prefix.
+  std::string Prefixed(std::string_view name) const;
 
   // Appends a node. Op names its only output, and returns the name; OpTo gets the names.
   std::string Op(std::string_view op_type, const std::vector<std::string>& inputs, const Attrs& attrs = {});
@@ -50,6 +57,7 @@ class Speller {
   onnx::GraphProto* proto_;
   std::vector<std::string> names_;  // by value; "" where it was not set
   std::set<std::string> taken_;     // by TakeName
+  std::string prefix_;
   int temporaries_ = 0;
 };
 

@@ -77,6 +77,7 @@ class TorchNamer {
     for (auto& [name, group] : groups_) MatchGroup(group);
     MatchByModule();
     MatchByElimination();
+    MatchComputed();
     for (const std::string& name : std::vector(graph_.initializer_order)) Decide(name);
     const std::set<std::string> held = HeldParameters();
     RestoreBiases(held);
@@ -90,7 +91,12 @@ class TorchNamer {
   const SignatureEntry& Entry(const std::string& placeholder) const { return metadata_.signature.at(placeholder); }
 
   void ListReads() {
+    for (const ParsedValue& input : graph_.inputs) known_.insert(input.name);
     for (ParsedNode& node : graph_.nodes) {
+      if (node.fx != nullptr) known_.insert(node.fx->name);
+      for (const std::string& output : node.outputs) {
+        if (node.fx != nullptr) maker_[output] = node.fx->name;
+      }
       if (std::ranges::all_of(node.outputs, &std::string::empty)) continue;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         const auto it = graph_.initializers.find(node.inputs[i]);
@@ -155,6 +161,9 @@ class TorchNamer {
     for (const std::string& arg : group.fx->args) {
       if (metadata_.signature.contains(arg) && seen.insert(arg).second) args.push_back(arg);
     }
+    if (args.empty() && CountComputedArgs(group) == 0) {
+      for (Read* read : group.reads) read->derived = true;
+    }
     if (args.empty() || args.size() > kMaxArgs || group.reads.size() > kMaxArgs) return;
     std::vector<Read*> open = TakeOwn(group, seen, &args);
     std::erase_if(args, [&](const std::string& arg) { return stored_.contains(arg); });
@@ -166,6 +175,25 @@ class TorchNamer {
     } else if (args.empty()) {
       for (Read* read : open) read->derived = !IsFoldedArgument(*read);
     }
+  }
+
+  // Arguments of an fx node that initializers stand for, parameters apart: those that no node of the file computes,
+  // less the operands that its nodes read instead of such an argument, because a node between them was removed.
+  int64_t CountComputedArgs(const FxGroup& group) const {
+    const std::set<std::string> args(group.fx->args.begin(), group.fx->args.end());
+    std::set<std::string> operands;
+    for (const Read* read : group.reads) operands.insert(read->node->inputs.begin(), read->node->inputs.end());
+    const auto is_argument = [&](const std::string& operand) {
+      const auto maker = maker_.find(operand);
+      return args.contains(maker == maker_.end() ? operand : maker->second);
+    };
+    const auto in_place = std::ranges::count_if(operands, [&](const std::string& operand) {
+      const bool own = maker_.contains(operand) && maker_.at(operand) == group.fx->name;
+      return !operand.empty() && !own && !graph_.initializers.contains(operand) && !is_argument(operand);
+    });
+    const auto unknown = std::ranges::count_if(
+        args, [&](const std::string& arg) { return !known_.contains(arg) && !metadata_.signature.contains(arg); });
+    return std::max<int64_t>(0, unknown - in_place);
   }
 
   // Whether the fx node has an argument that constant folding computed as it did the initializer: "exp_2" as "exp".
@@ -343,6 +371,34 @@ class TorchNamer {
     }
   }
 
+  // Equal numbers that stand for an argument which the exporter computed: it computed them
+  // from the only parameter of the reader's module that nothing else in the file stands for, such as 1 + weight of a
+  // fresh norm, and merged them with others.
+  void MatchComputed() {
+    std::set<std::string> matched = stored_;
+    for (const auto& read : all_reads_) matched.insert(read->placeholder);
+    for (const ParsedNode& node : graph_.nodes) {
+      if (node.fx != nullptr) matched.insert(node.fx->args.begin(), node.fx->args.end());
+    }
+    std::map<std::string, std::vector<Read*>> candidates;  // by placeholder
+    for (const auto& read : all_reads_) {
+      const HostTensor& value = graph_.initializers.at(read->weight);
+      const bool open = read->placeholder.empty() && !read->derived;
+      if (!open || read->node->fx == nullptr || value.size() == 1 || !IsSplat(value)) continue;
+      std::vector<std::string> unread;
+      for (const std::string& target : ListOwnParameters(read->node->fx->module)) {
+        if (!matched.contains(placeholder_of_.at(target))) unread.push_back(placeholder_of_.at(target));
+      }
+      if (unread.size() == 1 && CountComputedArgs(groups_.at(read->node->fx->name)) == 1)
+        candidates[unread[0]].push_back(read.get());
+    }
+    for (const auto& [placeholder, reads] : candidates) {
+      if (reads.size() != 1) continue;
+      reads[0]->placeholder = placeholder;
+      computed_.push_back(reads[0]);
+    }
+  }
+
   // Whether two parameters of equal bytes are different ones all the same: both fresh, or of cloned layers. Others were
   // tied by the program, as the embedding and the head of a language model.
   bool AreApart(const HostTensor& value, const std::string& a, const std::string& b) const {
@@ -359,7 +415,7 @@ class TorchNamer {
     for (const Read* read : reads) {
       const bool other = !read->placeholder.empty() && read->placeholder != main &&
                          AreApart(graph_.initializers.at(name), main, read->placeholder);
-      const bool derived = read->derived && reads.size() > 1 && IsSplat(graph_.initializers.at(name));
+      const bool derived = read->derived && !main.empty() && reads.size() > 1 && IsSplat(graph_.initializers.at(name));
       if (other || derived) others[read->placeholder].push_back({.node = read->node, .input = read->input});
     }
     for (const auto& [placeholder, readers] : others) Split(name, placeholder, readers);
@@ -408,9 +464,16 @@ class TorchNamer {
       if (node.fx != nullptr) read.insert(node.fx->args.begin(), node.fx->args.end());
     }
     for (const auto& [placeholder, entry] : metadata_.signature) {
-      const bool parameter = entry.kind == SignatureEntry::Kind::kParameter && read.contains(placeholder);
-      if (parameter && !held.contains(entry.target) && !restored_.contains(entry.target))
+      if (entry.kind != SignatureEntry::Kind::kParameter || held.contains(entry.target) ||
+          restored_.contains(entry.target))
+        continue;
+      // A weight or bias that nothing reads is unused or tied; single factors and terms may have been removed.
+      const std::string_view part = LastPart(entry.target);
+      if (read.contains(placeholder)) {
         findings_.missing.push_back(entry.target);
+      } else if (!part.ends_with("weight") && !part.ends_with("bias")) {
+        findings_.unread.push_back(entry.target);
+      }
     }
   }
 
@@ -459,6 +522,8 @@ class TorchNamer {
       for (const std::string& placeholder : parameters) folded.parameters.push_back(Entry(placeholder).target);
       findings_.folded.push_back(std::move(folded));
     }
+    for (const Read* read : computed_)
+      findings_.folded.push_back({.name = read->weight, .parameters = {Entry(read->placeholder).target}});
   }
 
   void Split(const std::string& merged, const std::string& placeholder, const std::vector<WeightReader>& readers) {
@@ -501,6 +566,9 @@ class TorchNamer {
   std::set<std::string> stored_;                                 // placeholders that are some initializer's identity
   std::vector<std::unique_ptr<Read>> all_reads_;
   NamingFindings findings_;
+  std::vector<const Read*> computed_;                                // parameters of which a constant was stored
+  std::set<std::string> known_;                                      // fx nodes of the file's nodes; inputs
+  std::map<std::string, std::string> maker_;                         // fx node, by the value that its nodes make
   std::set<std::string> restored_;                                   // biases
   std::map<std::string, std::vector<Read*>> reads_of_;               // by initializer
   std::map<std::string, FxGroup> groups_;                            // by fx node

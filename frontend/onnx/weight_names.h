@@ -17,6 +17,7 @@ struct FoldedWeight {
 
 struct NamingFindings {
   std::vector<std::string> missing;  // parameters that no initializer holds, because they were folded into others
+  std::vector<std::string> unread;   // parameters that nothing in the file stands for or reads
   std::vector<FoldedWeight> folded;
   std::vector<std::string> looked_up;  // initializers computed from parameters and further values
   std::vector<std::string> exponentials, negated_exponentials;  // of one parameter each

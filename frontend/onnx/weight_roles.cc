@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <set>
@@ -92,7 +93,7 @@ class RoleNamer {
     readers_.erase(copy);
   }
 
-  // A mask of zeros and ones is one behind an Identity, too.
+  // A mask of zeros and ones is one behind an Identity, too, and so are numbers of formulas.
   void FixCopy(const ParsedNode& identity) {
     if (!IsOp(identity, {"Identity"}) || identity.inputs.empty() || identity.outputs.empty()) return;
     const auto stored = graph_.initializers.find(identity.inputs[0]);
@@ -101,7 +102,8 @@ class RoleNamer {
         stored->second.size() == 0)
       return;
     const bool mask = graph_.origins[identity.inputs[0]].kind == Kind::kConstant && IsOfZerosAndOnes(stored->second);
-    if (mask && !IsWeightOf(readers->second)) graph_.origins[identity.outputs[0]].kind = Kind::kConstant;
+    const bool grid = IsProgression(stored->second) && IsNumberOfFormulas(readers->second);
+    if (grid || (mask && !IsWeightOf(readers->second))) graph_.origins[identity.outputs[0]].kind = Kind::kConstant;
   }
 
   // Means and deviations that programs hold as buffers: (x − mean) / std for an input x, one number for each channel.
@@ -140,9 +142,19 @@ class RoleNamer {
   Kind ScalarKind(const std::string& name, const HostTensor& tensor, const std::vector<WeightReader>& readers) const {
     const bool factor = std::ranges::all_of(readers, IsFactor);
     const bool fixed = factor && (readers.size() > 1 || LeadsToSoftmax(*readers[0].node));
+    if (fixed && IsNumberedScale(name, tensor)) return Kind::kConstant;
     const bool parameter = IsParameterName(name) || (!fixed && IsTracedParameter(name, *readers[0].node));
     if (parameter) return IsFactorOrTerm(readers) ? Kind::kParameter : Kind::kUnknown;
     return fixed && !tensor.shape().empty() ? Kind::kConstant : Kind::kUnknown;
+  }
+
+  // The 1/√d of attention, which programs that number what they make may call a scale ("dpa_scale_0"). Names of modules
+  // have a path.
+  static bool IsNumberedScale(std::string_view name, const HostTensor& tensor) {
+    const size_t digits = name.find_last_not_of("0123456789") + 1;
+    const bool numbered = digits < name.size() && digits > 1 && name[digits - 1] == '_';
+    const double d = 1 / (tensor.At(0) * tensor.At(0));
+    return numbered && name.find_first_of("./:") == name.npos && d > 1.5 && std::abs(d - std::round(d)) < 1e-5 * d;
   }
 
   // PyTorch's tracer calls parameters as the program does, and stores the numbers of formulas in Constant nodes.

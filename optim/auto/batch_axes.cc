@@ -81,6 +81,20 @@ BatchAxes GuessFrom(const std::vector<ModelInput>& inputs, const ModelInput& lea
   return axes;
 }
 
+// A free axis without a name, the only one of an input that has no batch yet, may be the batch: states of recurrent
+// models are [layers,batch,units].
+BatchAxes TakeLoneFreeAxes(const std::vector<ModelInput>& inputs, BatchAxes axes) {
+  for (const ModelInput& input : inputs) {
+    const auto found = axes.find(input.name);
+    if (found == axes.end() || found->second != kNoBatchAxis) continue;
+    const auto is_free = [](int64_t extent) { return extent < 0; };
+    if (std::ranges::count_if(input.dims, is_free) != 1) continue;
+    const int free = FindAxis(input, [&](size_t i) { return is_free(input.dims[i]) && DimName(input, i).empty(); });
+    if (free != kNoBatchAxis) found->second = free;
+  }
+  return axes;
+}
+
 // What recurrent nodes with time as the first axis read: the batch is axis 1 there.
 std::set<std::string> FindTimeMajorValues(const OnnxModel& model) {
   std::set<std::string> values;
@@ -129,6 +143,7 @@ std::vector<BatchAxes> GuessBatchAxes(const OnnxModel& model, const std::vector<
   }
   add(GuessFrom(inputs, *lead, 0));
   if (lead->dims.size() > 1) add(GuessFrom(inputs, *lead, 1));
+  for (size_t i = 0, n = guesses.size(); i < n; ++i) add(TakeLoneFreeAxes(inputs, guesses[i]));
   return guesses;
 }
 

@@ -45,6 +45,7 @@ class GraphExporter {
     ASSIGN_OR_RETURN(options_, MakeSessionOptions(config_, *data_.model, bound, data_.loss, batch));
     ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(models_, bound, &options_, true));
     RETURN_IF_ERROR(CheckEffects(config_, MakeRunFacts(config_, data_, look.loss)));
+    RETURN_IF_ERROR(CheckWeights(look.model.graph));
     if (options_.fixed_batch == 0 && look.model.exported_batch > 1 && config_.batch_size == 0)
       options_.fixed_batch = options_.micro_batch = look.model.exported_batch;
     if (options_.fixed_batch != 0 && config_.batch_size != 0 && config_.batch_size != options_.fixed_batch)
@@ -76,6 +77,20 @@ class GraphExporter {
   }
 
  private:
+  absl::Status CheckWeights(const Graph& graph) const {
+    const std::string given = config_.checkpoint.empty() ? StrCat("`weights` ", config_.weights, ": ")
+                                                         : StrCat("`checkpoint` ", config_.checkpoint, ": ");
+    bool found = weights_.empty();
+    for (const auto& [name, value] : weights_) {
+      const GraphInput* input = graph.FindInput(name);
+      if (input == nullptr) continue;
+      if (const Shape& shape = graph.type(input->value).shape; shape != value.shape())
+        return Invalid(given, "'", name, "' is ", ToString(value.shape()), ", the model has ", ToString(shape));
+      found = true;
+    }
+    return found ? absl::OkStatus() : Invalid(given, "holds no weight of the model");
+  }
+
   absl::Status ChooseUpdate(const PreparedModel& look, ExportedGraphs* exported) {
     ASSIGN_OR_RETURN(const OptimizerChoice choice,
                      ChooseOptimizer(config_, look, data_.fresh, options_.micro_batch, 0));
@@ -140,10 +155,10 @@ class GraphExporter {
 
 }  // namespace
 
-absl::StatusOr<ExportedGraphs> ExportGraphs(const TrainConfig& config, const Values& weights) {
+absl::StatusOr<ExportedGraphs> ExportGraphs(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+                                            const Values& weights) {
   RETURN_IF_ERROR(CheckUpdateFields(config));
   if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
-  ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
   const int64_t batch = GlobalBatchSize(config, *model);
   ASSIGN_OR_RETURN(TrainingData data, LoadTrainingData(config, std::move(model), batch));
   GraphExporter exporter(config, std::move(data), weights);

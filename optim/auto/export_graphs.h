@@ -2,11 +2,13 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/import.h"
 #include "optim/config.h"
 
 namespace onnxtrain {
@@ -23,9 +25,10 @@ struct ExportedGraphs {
   std::vector<std::string> notes;  // what was decided, for people
 };
 
-// Prepares the model as a training run of the configuration does. The files must not be inputs. `weights` are the
-// defaults of parameters, by name, in place of the model's.
-absl::StatusOr<ExportedGraphs> ExportGraphs(const TrainConfig& config,
+// Prepares the model of the configuration, which is open already, as a training run does. The files must not be inputs.
+// `weights` (config.weights or config.checkpoint; empty: none) are the defaults of parameters, by name, in place of the
+// model's. Fails where one has another shape, or the model has none of them.
+absl::StatusOr<ExportedGraphs> ExportGraphs(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
                                             const std::map<std::string, HostTensor>& weights);
 
 }  // namespace onnxtrain

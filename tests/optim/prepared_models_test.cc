@@ -1,6 +1,8 @@
 // A model is imported once per batch and mode, whoever asks for it.
 #include "optim/prepared_models.h"
 
+#include <cmath>
+
 #include "backends/registry.h"
 #include "optim/auto/batch_size.h"
 #include "optim/session.h"
@@ -110,6 +112,29 @@ TEST_F(Prepared, ConvertedValuesAreNotKept) {
     EXPECT_EQ(models_->imports(), before);
     EXPECT_GT(models_->ImportForward(options, 4, true, true).value()->weights[0].value.size(), 1);
     EXPECT_EQ(models_->imports(), kept ? before : before + 1);
+  }
+}
+
+// Only its values tell a table of positions from a weight.
+TEST_F(Prepared, FixedTablesAreKnownWithoutTheValuesOfWeights) {
+  tiny::Model m = tiny::Wide();
+  std::vector<float> table;
+  for (int i = 0; i < 1024; ++i) table.push_back(std::sin(0.3f * static_cast<float>(i)));
+  m.weights.push_back({"positions", {1024, 1}, table});
+  m.nodes.push_back({"MatMul", {"x", "positions"}, {"shift"}});
+  m.nodes.push_back({"Add", {"y", "shift"}, {"z"}});
+  m.outputs = {"z"};
+  m.Save(Path("m.onnx"));
+  models_ = std::make_shared<PreparedModels>(OnnxModel::Load(Path("m.onnx")).value());
+  options_.import.input_shapes["x"] = {-1, 1024};
+  options_.import.float_type = DType::kFloat64;
+  options_.labels.max_value = 15;
+  const PrepareOptions options = MakePrepareOptions();
+  for (const bool values : {true, false}) {
+    const PreparedModel prepared = models_->Prepare(options, 4, true, values).value();
+    EXPECT_EQ(prepared.weights.back().reason, WeightReason::kSinusoids) << values;
+    EXPECT_TRUE(prepared.weights.front().trained);
+    models_->ReleaseValues();
   }
 }
 

@@ -92,14 +92,14 @@ absl::Status BatchUnfixer::UnfixNode(const ParsedNode& node, std::vector<Val>* i
 
 // Whether a constant is repeated for each sample of the fixed batch.
 bool BatchUnfixer::RepeatsForBatch(const ParsedNode& node, Val data, int64_t lead) {
-  if (node.op_type == "Reshape" || known_.DependsOnFeed(data) || fixed_ == 1 || lead != fixed_) return false;
+  if (node.op_type == "Reshape" || known_.MayHoldBatch(data) || fixed_ == 1 || lead != fixed_) return false;
   return data.rank() == 0 || data.dim(0) == 1;
 }
 
 absl::StatusOr<bool> BatchUnfixer::UnfixShape(const ParsedNode& node, Val data, std::vector<int64_t>* target) {
   int64_t& lead = target->front();
   if (RepeatsForBatch(node, data, lead)) return lead = batch_, true;
-  if (node.op_type == "Tile" || !known_.DependsOnFeed(data) || data.rank() == 0) return false;
+  if (node.op_type == "Tile" || !known_.MayHoldBatch(data) || data.rank() == 0) return false;
   if (data.dim(0) == batch_ && lead == batch_) return false;
   if (data.dim(0) == batch_ && lead == fixed_) return lead = batch_, true;
   return node.op_type == "Reshape" && UnfixReshape(data.shape(), {fixed_, batch_}, target);
@@ -109,10 +109,10 @@ absl::StatusOr<bool> BatchUnfixer::UnfixShape(const ParsedNode& node, Val data, 
 // batch.
 void BatchUnfixer::UnfixConcat(std::vector<Val>* inputs, const Attrs& attrs) {
   const int64_t axis = attrs.Int("axis", 1);
-  auto is_batched = [&](Val v) { return known_.DependsOnFeed(v) && v.rank() > 0 && v.dim(0) == batch_; };
+  auto is_batched = [&](Val v) { return known_.MayHoldBatch(v) && v.rank() > 0 && v.dim(0) == batch_; };
   if (axis == 0 || fixed_ != 1 || std::ranges::none_of(*inputs, is_batched)) return;
   for (Val& v : *inputs) {
-    if (!v.valid() || known_.DependsOnFeed(v) || v.rank() == 0 || axis == -v.rank() || v.dim(0) != 1) continue;
+    if (!v.valid() || known_.MayHoldBatch(v) || v.rank() == 0 || axis == -v.rank() || v.dim(0) != 1) continue;
     Shape shape = v.shape();
     shape[0] = batch_;
     v = Expand(v, shape);

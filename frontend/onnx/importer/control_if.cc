@@ -5,9 +5,18 @@
 namespace onnxtrain {
 namespace {
 
+// A value of one element in the form of `other`, where that has one, too, and more axes: branches differ in whether
+// they write a scalar or a vector.
+Val WithAxesOf(Val v, Val other) {
+  const bool single = v.valid() && other.valid() && v.type().elements() == 1 && other.type().elements() == 1;
+  return single && v.rank() < other.rank() ? Reshape(v, other.shape()) : v;
+}
+
 // Chooses between two values by a condition that is known only at run time.
 absl::StatusOr<Val> SelectTensor(Val condition, Val a, Val b, std::string_view name) {
   if (a.valid() && b.valid() && a.id() == b.id()) return a;
+  a = WithAxesOf(a, b);
+  b = WithAxesOf(b, a);
   if (!a.valid() || !b.valid() || !(a.type() == b.type())) {
     return absl::UnimplementedError(StrCat("its condition is known only at run time, and '", Printable(name), "' is ",
                                            a.valid() ? ToString(a.type()) : "nothing", " in one branch and ",

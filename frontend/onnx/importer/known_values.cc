@@ -20,21 +20,26 @@ void KnownValues::Update() {
   const Graph& graph = builder_.graph();
   for (auto v = static_cast<ValueId>(depends_on_feed_.size()); v < static_cast<ValueId>(graph.values().size()); ++v) {
     const Node* node = graph.producer(v);
+    const bool scalar = graph.type(v).rank() == 0;
     if (node == nullptr) {
       depends_on_feed_.push_back(graph.inputs()[graph.value(v).index].kind == InputKind::kFeed);
+      may_hold_batch_.push_back(depends_on_feed_.back() && !scalar);
       continue;
     }
-    depends_on_feed_.push_back(
-        std::ranges::any_of(node->inputs, [&](ValueId in) { return in != kNoValue && depends_on_feed_[in]; }));
+    const auto any = [&](const std::vector<bool>& of) {
+      return std::ranges::any_of(node->inputs, [&](ValueId in) { return in != kNoValue && of[in]; });
+    };
+    depends_on_feed_.push_back(any(depends_on_feed_));
+    may_hold_batch_.push_back(!scalar && any(may_hold_batch_));
     if (node->op == "Constant") constant_bytes_ += graph.type(v).bytes();
   }
   // Many small nodes must not fold into a large heap: shapes still fold, tables stay expressions.
   if (constant_bytes_ > kConstantBudget && bound_folding_) builder_.set_fold_limit(kFoldLimitBeyondBudget);
 }
 
-bool KnownValues::DependsOnFeed(Val v) {
+bool KnownValues::MayHoldBatch(Val v) {
   Update();
-  return v.valid() && depends_on_feed_[v.id()];
+  return v.valid() && may_hold_batch_[v.id()];
 }
 
 const HostTensor* KnownValues::Find(ValueId value) {

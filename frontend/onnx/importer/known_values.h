@@ -19,7 +19,9 @@ class KnownValues {
 
   // Takes note of what has been added to the graph since the last call. The queries below do this themselves.
   void Update();
-  bool DependsOnFeed(Val v);
+  // Whether v holds something for each sample of a batch. A scalar does not, nor what is computed from scalars and
+  // weights alone.
+  bool MayHoldBatch(Val v);
   // The value of a constant, of a weight that is no state, or of what can be computed from them; null otherwise. The
   // pointer stays valid until the next weight is added.
   const HostTensor* Find(ValueId value);
@@ -33,7 +35,7 @@ class KnownValues {
   Builder& builder_;
   WeightTable& weights_;
   bool bound_folding_;
-  std::vector<bool> depends_on_feed_;  // by value
+  std::vector<bool> depends_on_feed_, may_hold_batch_;  // by value
   std::map<ValueId, std::optional<HostTensor>> evaluated_;
   size_t constant_bytes_ = 0;
   HostBudget budget_;

@@ -217,6 +217,20 @@ TEST(Control, RunTimeConditionsChooseBetweenBothBranches) {
   EXPECT_THAT(Evaluate(*model, {{"cond", Bool(false)}, {"x", x}}).value()[0], ElementsAre(2, 4));
 }
 
+TEST(Control, BranchesMayDifferInTheAxesOfOneElement) {
+  onnx::ModelProto proto = IfModel();
+  onnx::NodeProto* node = proto.mutable_graph()->mutable_node(0);
+  for (int i : {0, 1}) node->mutable_attribute(i)->mutable_g()->clear_node();
+  AddConstant(node->mutable_attribute(0)->mutable_g(), "a", {5}, true, 1);
+  AddConstant(node->mutable_attribute(1)->mutable_g(), "b", {7}, false, 1);
+  auto model = ImportModel(proto);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->graph.type(model->graph.FindOutput("z")->value).shape, Shape{1});
+  const HostTensor x = Floats({2}, {2, 4});
+  EXPECT_THAT(Evaluate(*model, {{"cond", Bool(true)}, {"x", x}}).value()[0], ElementsAre(5));
+  EXPECT_THAT(Evaluate(*model, {{"cond", Bool(false)}, {"x", x}}).value()[0], ElementsAre(7));
+}
+
 TEST(Control, BranchesOfDifferentTypesNeedAKnownCondition) {
   onnx::ModelProto proto = IfModel();
   onnx::GraphProto* otherwise = proto.mutable_graph()->mutable_node(0)->mutable_attribute(1)->mutable_g();

@@ -39,6 +39,19 @@ TEST(FrozenTargets, ShapeOfCenterCropPadFollowsTheBatch) {
   EXPECT_EQ(ImportedOutputShape(model, 5), (Shape{5, 4}));
 }
 
+// A constant times a scalar of the data has no batch: 1 in front of it stays.
+TEST(FrozenTargets, ShapesOfScaledConstantsStay) {
+  onnx::ModelProto model = NewModel();
+  AddInput(&model, "x", {1, 4});
+  FillFloats(AddInitializer(&model, "c", {4}), {1, 2, 3, 4});
+  FillInts(AddInitializer(&model, "row", {2}, 7), {1, 4});
+  SetInt(AddNode(&model, "ReduceMax", {"x"}, {"largest"}, "max"), "keepdims", 0);
+  AddNode(&model, "Mul", {"c", "largest"}, {"scaled"}, "mul");
+  AddNode(&model, "Reshape", {"scaled", "row"}, {"y"}, "reshape");
+  AddOutput(&model, "y");
+  EXPECT_EQ(ImportedOutputShape(model, 4), (Shape{1, 4}));
+}
+
 // The shape of a value [batch,4,6] that `perm` transposes and a constant target reshapes.
 Shape ReshapedShape(const std::vector<int64_t>& perm, const std::vector<int64_t>& target, int64_t batch) {
   onnx::ModelProto model = NewModel();

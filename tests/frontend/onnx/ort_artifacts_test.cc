@@ -9,7 +9,9 @@
 
 #include "frontend/onnx/export.h"
 #include "frontend/onnx/import.h"
+#include "frontend/onnx/model_files.h"
 #include "frontend/onnx/ort_checkpoint.h"
+#include "tests/frontend/onnx/model_builder.h"
 #include "tests/shared_files.h"
 
 namespace onnxtrain {
@@ -82,7 +84,51 @@ TEST_F(OrtArtifacts, NameTheMissingFile) {
   EXPECT_THAT(LoadError(""), HasSubstr("two checkpoints are in its folder: checkpoint and other"));
 }
 
+// The values that a body of If reads stay.
+TEST_F(OrtArtifacts, BodiesReadValuesOfTheGraph) {
+  SKIP_WITHOUT_SHARED(kArtifacts);
+  Copy("checkpoint.ckpt", "checkpoint");
+  onnx::ModelProto model = NewModel();
+  AddInput(&model, "x", {-1, 2});
+  AddInput(&model, "cond", {}, onnx::TensorProto::BOOL);
+  AddNode(&model, "Relu", {"x"}, {"h"});
+  onnx::NodeProto* choice = AddNode(&model, "If", {"cond"}, {"y"});
+  for (const char* name : {"then_branch", "else_branch"}) {
+    onnx::AttributeProto* branch = choice->add_attribute();
+    branch->set_name(name);
+    branch->set_type(onnx::AttributeProto::GRAPH);
+    branch->mutable_g()->set_name(name);
+    onnx::NodeProto* node = branch->mutable_g()->add_node();
+    node->set_op_type("Neg");
+    node->add_input("h");
+    node->add_output(name);
+    branch->mutable_g()->add_output()->set_name(name);
+  }
+  AddNode(&model, "ReduceMean", {"y"}, {"loss"});
+  AddOutput(&model, "loss");
+  auto* outputs = model.add_metadata_props();
+  outputs->set_key("InferenceGraphOutputs");
+  outputs->set_value("y");
+  std::ofstream(folder_ / "eval_model.onnx", std::ios::binary) << model.SerializeAsString();
+  const auto loaded = OnnxModel::Load((folder_ / "eval_model.onnx").string());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ((*loaded)->outputs(), std::vector<std::string>{"y"});
+}
+
+TEST_F(OrtArtifacts, TheirFilesAreThoseOfTheModel) {
+  SKIP_WITHOUT_SHARED(kArtifacts);
+  for (const char* name : {"eval_model.onnx", "training_model.onnx"}) Copy(name, name);
+  Copy("checkpoint.ckpt", "checkpoint");
+  std::ofstream(folder_ / "notes") << "other files";
+  const std::string eval = (folder_ / "eval_model.onnx").string(),
+                    training = (folder_ / "training_model.onnx").string();
+  const std::string checkpoint = (folder_ / "checkpoint").string();
+  EXPECT_THAT(ListModelFiles(folder_.string()), testing::ElementsAre(eval, checkpoint, folder_.string()));
+  EXPECT_THAT(ListModelFiles(training), testing::ElementsAre(eval, checkpoint, training));
+}
+
 // A model that only happens to have such a name.
+
 TEST_F(OrtArtifacts, OtherModelsStayAsTheyAre) {
   SKIP_WITHOUT_SHARED("models/mnist_cntk_opset8.onnx");
   for (const char* name : {"eval_model.onnx", "my_training_model.onnx"}) {

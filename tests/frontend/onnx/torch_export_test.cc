@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_join.h"
+#include "frontend/base/strings.h"
 #include "frontend/onnx/folded_norms.h"
 #include "frontend/onnx/torch_export.h"
 #include "tests/frontend/onnx/model_builder.h"
@@ -85,9 +87,39 @@ onnx::ModelProto Expressions() {
 }
 
 TEST(TorchExport, MergedExpressionsOfParametersAreSplitByModule) {
-  const auto imported = ImportModel(Expressions(), {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported), (Names{"a", "add_6", "n2.weight", "sub", "sum_1"}));
+  EXPECT_EQ(TrainingWeightNames(Expressions()), (Names{"a", "add_6", "n2.weight", "sub", "sum_1"}));
+}
+
+// A norm without parameters, one with fresh ones, and one that multiplies by gamma + 1 where gamma is fresh: the
+// exporter stores ones once. A factor of 1 is not in the file.
+TEST(TorchExport, OnesOfTheProgramAreNoParameters) {
+  for (const bool with_weight : {true, false}) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 4});
+    const std::string ones = with_weight ? "n.weight" : "val_3";
+    AddFilled(&model, ones, {4}, 1);
+    if (!with_weight) AddFoldedFrom(&model, ones, "['val_1']");
+    AddSignature(&model, StrCat("\n# inputs\n", with_weight ? "p_n_weight: PARAMETER target='n.weight'\n" : "",
+                                "p_g_gamma: PARAMETER target='g.gamma'\np_scale: PARAMETER target='scale'\n"
+                                "x: USER_INPUT\n"));
+    AddFx(AddNode(&model, "LayerNormalization", {"x", ones}, {"a"}), "layer_norm", "layer_norm.default",
+          "%mul_7, [4], None, None");  // x · scale
+    if (with_weight)
+      AddFx(AddNode(&model, "LayerNormalization", {"a", ones}, {"b"}), "layer_norm_1", "layer_norm.default",
+            "%layer_norm, [4], %p_n_weight, None");
+    onnx::NodeProto* product = AddNode(&model, "Mul", {with_weight ? "b" : "a", ones}, {"y"});
+    AddFx(product, "mul", "mul.Tensor", with_weight ? "%layer_norm_1, %add_2" : "%layer_norm, %add_2");
+    AddScopes(product, "['', 'g', 'mul']");
+    AddOutput(&model, "y");
+    const auto imported = ImportModel(model, {.training = true});
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    EXPECT_EQ(WeightNames(*imported),
+              with_weight ? (Names{"g.gamma", "n.weight", "n.weight.constant"}) : (Names{"val_3", "val_3.constant"}));
+    for (const ImportedWeight& weight : imported->weights)
+      EXPECT_EQ(weight.fixed != FixedWeight::kNo, weight.name.ends_with(".constant")) << weight.name;
+    for (const std::string text : {"from 'g.gamma'", "nothing in the file reads: 1 ('scale')"})
+      EXPECT_NE(absl::StrJoin(imported->notes, "\n").find(text), std::string::npos) << text;
+  }
 }
 
 // addcmul(bias, weight, x) of two modules, whose views of a fresh scale and bias, all zeros, became one initializer. It
@@ -112,9 +144,7 @@ TEST(TorchExport, MergedScalesAndBiasesOfOneModuleAreSplitByRole) {
   add("x", "n1", "addcmul", "%view, %view_1, %x");
   add("addcmul", "n2", "y", "%view_2, %view_3, %addcmul");
   AddOutput(&model, "y");
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported), (Names{"n1.weight", "n2.bias", "n2.weight", "view"}));
+  EXPECT_EQ(TrainingWeightNames(model), (Names{"n1.weight", "n2.bias", "n2.weight", "view"}));
 }
 
 // Two tokens of zeros, which the exporter has merged; one Concat reads both. A token that the program reads twice stays
@@ -149,9 +179,7 @@ TEST(TorchExport, NodesWithoutMetadataReadWhatNobodyElseReads) {
   AddFx(AddNode(&model, "Add", {"x", "a.bias"}, {"h"}), "add", "add.Tensor", "%x, %p_a_bias");
   AddNode(&model, "Mul", {"h", "a.bias"}, {"y"});
   AddOutput(&model, "y");
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported), (Names{"a.bias", "b.bias"}));
+  EXPECT_EQ(TrainingWeightNames(model), (Names{"a.bias", "b.bias"}));
 }
 
 TEST(TorchExport, ExpressionsThatTrainAsValuesAreNoted) {
@@ -187,37 +215,59 @@ TEST(TorchExport, MergedExpressionsOfBiasesAreSplitByModule) {
     }
   }
   AddOutput(&model, "b.y");
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported), (Names{"a.w", "b.qkv.bias", "b.w", "slice_scatter"}));
+  EXPECT_EQ(TrainingWeightNames(model), (Names{"a.w", "b.qkv.bias", "b.w", "slice_scatter"}));
 }
 
-// Two normalizations of one value, which were equal in a fresh model: the exporter has made them one node.
-onnx::ModelProto MergedNorms() {
+// Normalizations of one value, which were equal in a fresh model: the exporter has made them one node. The first reader
+// has the value of "layer_norm", the others that of their own.
+onnx::ModelProto MergedNorms(const std::vector<std::string>& own = {"layer_norm_1"}) {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "x", {2, 4});
   AddFilled(&model, "l.n1.weight", {4}, 1);
   AddFilled(&model, "l.n1.bias", {4}, 0);
   std::string signature = "\n# inputs\nx: USER_INPUT\n";
-  for (const std::string norm : {"n1", "n2"}) {
+  for (size_t n = 1; n <= own.size() + 1; ++n) {
     for (const std::string part : {"weight", "bias"})
-      signature += "p_l_" + norm + "_" + part + ": PARAMETER target='l." + norm + "." + part + "'\n";
+      signature += StrCat("p_l_n", n, "_", part, ": PARAMETER target='l.n", n, ".", part, "'\n");
   }
   AddSignature(&model, signature);
   onnx::NodeProto* norm = AddNode(&model, "LayerNormalization", {"x", "l.n1.weight", "l.n1.bias"}, {"layer_norm"});
   AddFx(norm, "layer_norm", "layer_norm.default", "%x, [4], %p_l_n1_weight, %p_l_n1_bias");
   AddScopes(norm, "['', 'l', 'l.n1', 'layer_norm']");
   AddFx(AddNode(&model, "Tanh", {"layer_norm"}, {"tanh"}), "tanh", "tanh.default", "%layer_norm");
-  AddFx(AddNode(&model, "Sigmoid", {"layer_norm"}, {"sigmoid"}), "sigmoid", "sigmoid.default", "%layer_norm_1");
-  AddFx(AddNode(&model, "Add", {"tanh", "sigmoid"}, {"y"}), "add", "add.Tensor", "%tanh, %sigmoid");
+  std::vector<std::string> sum = {"tanh"};
+  for (const std::string& norm_of_reader : own) {
+    sum.push_back("sigmoid_of_" + norm_of_reader);
+    AddFx(AddNode(&model, "Sigmoid", {"layer_norm"}, {sum.back()}), sum.back(), "sigmoid.default",
+          "%" + norm_of_reader);
+  }
+  AddNode(&model, "Sum", sum, {"y"});
   AddOutput(&model, "y");
   return model;
 }
 
 TEST(TorchExport, MergedNodesOfDifferentModulesAreSplit) {
-  const auto imported = ImportModel(MergedNorms(), {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported), (Names{"l.n1.bias", "l.n1.weight", "l.n2.bias", "l.n2.weight"}));
+  EXPECT_EQ(TrainingWeightNames(MergedNorms()), (Names{"l.n1.bias", "l.n1.weight", "l.n2.bias", "l.n2.weight"}));
+}
+
+// By number: "layer_norm_10" comes behind "layer_norm_9", and "n11" behind "n2".
+TEST(TorchExport, MergedNodesAreSplitInTheirOrder) {
+  std::vector<std::string> own;
+  std::map<std::string, HostTensor> weights;
+  for (int i = 0; i < 10; ++i) {
+    own.push_back(StrCat("layer_norm_", i + 3));
+    weights.emplace(StrCat("l.n", i + 2, ".weight"), Floats({4}, {1, 2, 3, i + 4.0}));
+  }
+  const auto split = RoundTrip(MergedNorms(own), weights);
+  ASSERT_TRUE(split.ok()) << split.status();
+  int readers = 0;
+  for (const onnx::NodeProto& node : split->graph().node()) {
+    if (node.op_type() != "Sigmoid") continue;
+    ++readers;
+    const std::string number = node.output(0).substr(std::string("sigmoid_of_layer_norm_").size());
+    EXPECT_EQ(node.input(0), StrCat("layer_norm/l.n", std::stoi(number) - 1));
+  }
+  EXPECT_EQ(readers, 10);
 }
 
 TEST(TorchExport, MergedNodesAreCopiedOnExportWhereWeightsDiffer) {
@@ -572,9 +622,7 @@ TEST(TorchExport, ScalesOfNormsOfSeveralNodesAreSplit) {
   add_norm("Sub", "d", "act.bias", "e");
   add_norm("Mul", "e", "scale", "y");
   AddOutput(&model, "y");
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported), (Names{"act.bias", "act.scale", "norm.weight", "scale"}));
+  EXPECT_EQ(TrainingWeightNames(model), (Names{"act.bias", "act.scale", "norm.weight", "scale"}));
 }
 
 TEST(TorchExport, StatisticsMergedWithScalesAreSplit) {
@@ -589,9 +637,7 @@ TEST(TorchExport, StatisticsMergedWithScalesAreSplit) {
   AddFx(AddNode(&model, "BatchNormalization", {"x", "bn.weight", "bn.bias", "bn.bias", "bn.weight"}, {"y"}), "bn",
         "batch_norm.default", "%x, %p_bn_weight, %p_bn_bias, %b_bn_mean, %b_bn_var");
   AddOutput(&model, "y");
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported), (Names{"bn.bias", "bn.mean", "bn.var", "bn.weight"}));
+  EXPECT_EQ(TrainingWeightNames(model), (Names{"bn.bias", "bn.mean", "bn.var", "bn.weight"}));
 }
 
 // Without weights of its own (affine=False), the exporter writes ones and zeros, which the statistics are, too.

@@ -35,6 +35,11 @@ Names WeightNames(const ImportedModel& model) {
   return names;
 }
 
+Names TrainingWeightNames(const onnx::ModelProto& model) {
+  const auto imported = ImportModel(model, {.training = true});
+  return imported.ok() ? WeightNames(*imported) : Names{Message(imported.status())};
+}
+
 const ImportedWeight* FindWeight(const ImportedModel& model, const std::string& name) {
   const auto it = std::ranges::find(model.weights, name, &ImportedWeight::name);
   return it == model.weights.end() ? nullptr : &*it;

@@ -31,6 +31,8 @@ void AddFilled(onnx::ModelProto* model, const std::string& name, std::vector<int
 using Names = std::vector<std::string>;
 
 Names WeightNames(const ImportedModel& model);  // sorted
+// Of the model imported for training; the message where it cannot be.
+Names TrainingWeightNames(const onnx::ModelProto& model);
 // Returns null if there is none.
 const ImportedWeight* FindWeight(const ImportedModel& model, const std::string& name);
 

@@ -71,18 +71,14 @@ TEST(MergedWeights, BiasesOfDifferentMatricesAreSplitWithoutNames) {
   AddNode(&model, "Gemm", {"a", "w1", "b"}, {"c"});
   AddNode(&model, "Gemm", {"c", "w2", "b"}, {"y"});
   AddOutput(&model, "y");
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported), (Names{"b", "b_1", "w1", "w2"}));
+  EXPECT_EQ(TrainingWeightNames(model), (Names{"b", "b_1", "w1", "w2"}));
 }
 
 TEST(MergedWeights, ValuesThatWereTrainedStayShared) {
   onnx::ModelProto model = NamedModules("n1", "n2");
   FillFloats(model.mutable_graph()->mutable_initializer(1), {1, 2, 3});
   FillFloats(model.mutable_graph()->mutable_initializer(2), {1, 2, 3});
-  const auto imported = ImportModel(model, {.training = true});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ(WeightNames(*imported), (Names{"n1.bias", "n1.weight", "onnx::MatMul_7"}));
+  EXPECT_EQ(TrainingWeightNames(model), (Names{"n1.bias", "n1.weight", "onnx::MatMul_7"}));
 }
 
 // x·name·name, or, with one product, softmax(x·name).
@@ -105,9 +101,11 @@ TEST(Factors, AreTrainedIfTheyAreCalledLikeParameters) {
     std::vector<int64_t> dims;
     bool twice, trained;
   };
-  const Case cases[] = {{"logit_scale", {}, false, true}, {"layers.0.gamma", {1}, true, true},
-                        {"val_68", {1}, true, false},     {"onnx::Mul_12", {1}, false, false},
-                        {"eps", {}, true, false},         {"model/scale:0", {}, true, true}};
+  const Case cases[] = {{"logit_scale", {}, false, true},  {"layers.0.gamma", {1}, true, true},
+                        {"val_68", {1}, true, false},      {"onnx::Mul_12", {1}, false, false},
+                        {"eps", {}, true, false},          {"model/scale:0", {}, true, true},
+                        {"dpa_scale_0", {}, false, false}, {"scale_1", {1}, true, false},
+                        {"attn.scale_0", {}, false, true}};
   for (const Case& c : cases) {
     const auto imported = ImportModel(Factor(c.name, c.dims, c.twice), {.training = true});
     ASSERT_TRUE(imported.ok()) << imported.status();
@@ -210,11 +208,15 @@ TEST(FixedWeights, ListsOfEquallySpacedNumbersOrPowers) {
     onnx::ModelProto model = NewModel(17);
     AddInput(&model, "x", {3, static_cast<int64_t>(values.size())});
     FillFloats(AddInitializer(&model, "f", {static_cast<int64_t>(values.size())}), values);
+    AddNode(&model, "Identity", {"f"}, {"copy"});  // that of another module
     AddNode(&model, "Relu", {"x"}, {"r"});
-    AddNode(&model, op, {"r", "f"}, {"y"});
+    AddNode(&model, op, {"r", "f"}, {"z"});
+    AddNode(&model, op, {"z", "copy"}, {"y"});
     AddOutput(&model, "y");
     const auto imported = ImportModel(model, {.training = true});
-    return FindWeight(*imported, "f")->fixed != FixedWeight::kNo;
+    const bool is_fixed = FindWeight(*imported, "f")->fixed != FixedWeight::kNo;
+    EXPECT_EQ(FindWeight(*imported, "copy")->fixed != FixedWeight::kNo, is_fixed) << op;
+    return is_fixed;
   };
   EXPECT_TRUE(fixed("Mul", {1, 2, 4, 8}));
   EXPECT_TRUE(fixed("Sub", {-2, -1.25F, -0.5F, 0.25F, 1}));
