@@ -12,11 +12,13 @@ struct Refusal {
 
 constexpr const char* kNoFolder = "the library writes no folder of a run";
 constexpr const char* kNoCheckpoints = "the program saves checkpoints itself";
+constexpr const char* kOneProcess = "a trainer is no rank of several";
 constexpr const char* kNoConsole = "the library prints nothing";
 
 constexpr Refusal kRefusals[] = {
     {"model", "the model is a handle"},
     {"tie", "the model has been loaded"},
+    {"data", "the program hands over batches"},
     {"out", kNoFolder},
     {"overwrite", kNoFolder},
     {"profile", kNoFolder},
@@ -33,6 +35,8 @@ constexpr Refusal kRefusals[] = {
     {"json", kNoConsole},
     {"require", "the program judges results itself"},
     {"verify_passes", "it counts for the whole process"},
+    {"comm_interface", kOneProcess},
+    {"comm_timeout", kOneProcess},
 };
 
 }  // namespace

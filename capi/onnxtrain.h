@@ -99,7 +99,7 @@ typedef struct OnnxtrainStepResult {
 typedef struct OnnxtrainEvaluation {
   double loss;     /* mean over the targets of the batch */
   double weight;   /* of these targets: their number, without class weights */
-  double correct;  /* correct predictions; 0 where the loss counts none */
+  double correct;  /* correct predictions; NaN where the loss counts none */
   double targets;  /* that `correct` is a part of */
   int64_t samples; /* of the batch */
 } OnnxtrainEvaluation;

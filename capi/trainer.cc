@@ -9,6 +9,8 @@
 #include "capi/tensors.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/export.h"
+#include "frontend/onnx/model_files.h"
+#include "frontend/onnx/ort_artifacts.h"
 #include "optim/auto/session_setup.h"
 
 namespace onnxtrain::capi {
@@ -19,6 +21,21 @@ absl::StatusOr<std::shared_ptr<Trainer>> Trainer::Create(const std::shared_ptr<c
   ASSIGN_OR_RETURN(FedTraining training, PrepareFedTraining(parsed, model, sample, MakeBackend));
   return std::shared_ptr<Trainer>(new Trainer(std::move(training)));
 }
+
+namespace {
+
+// A model that was given as bytes has files only where they are artifacts of ONNX Runtime.
+absl::Status CheckNotOfModel(const std::string& path, const OnnxModel& model) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return absl::OkStatus();
+  for (const std::string& file : model.in_memory() ? ListOrtArtifacts(model.path()) : ListModelFiles(model.path())) {
+    if (std::filesystem::equivalent(path, file, ignored))
+      return Invalid(path, ": is a file of the model, which is still needed");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 template <typename Work>
 auto Trainer::WithAverage(bool average, const Work& work) -> decltype(work()) {
@@ -71,9 +88,10 @@ absl::StatusOr<GradientResult> Trainer::GetGradients(std::span<const NamedTensor
 absl::StatusOr<OnnxtrainEvaluation> Trainer::Evaluate(std::span<const NamedTensorView> batch) {
   ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, true));
   ASSIGN_OR_RETURN(const Evaluation e, WithAverage(true, [&] { return session().Evaluate(*global_batch); }));
-  return OnnxtrainEvaluation{.loss = MeanLoss(session().loss(), e),
-                             .weight = e.weights[session().loss().lead],
-                             .correct = e.correct,
+  const LossChoice& loss = session().loss();
+  return OnnxtrainEvaluation{.loss = MeanLoss(loss, e),
+                             .weight = e.weights[loss.lead],
+                             .correct = loss.classes ? e.correct : std::numeric_limits<double>::quiet_NaN(),
                              .targets = e.targets,
                              .samples = global_batch->samples()};
 }
@@ -153,9 +171,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> Trainer::WeightsToExport() {
 
 absl::Status Trainer::ExportToFile(const std::string& path) {
   const OnnxModel& model = *training_.models->model();
-  std::error_code ignored;
-  if (!model.in_memory() && std::filesystem::equivalent(path, model.path(), ignored))
-    return Invalid(path, ": is the file of the model, which is still needed");
+  RETURN_IF_ERROR(CheckNotOfModel(path, model));
   ASSIGN_OR_RETURN(const auto weights, WeightsToExport());
   return Export(model, weights, path).status();
 }

@@ -32,7 +32,9 @@ class Trainer {
     const std::unique_ptr<std::atomic<bool>, Unlock> lock(&busy_);
     if (cancelled_) return absl::CancelledError("the trainer is cancelled");
     const CancelScope scope(&cancelled_);
-    return work();
+    absl::Status status = work();
+    training_.batches.Clear();  // the memory is the caller's again
+    return status;
   }
 
   // The rest within Run.

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import weakref
 from dataclasses import dataclass
@@ -61,8 +62,17 @@ def _load_model(model: str | os.PathLike[str] | bytes) -> ctypes.c_void_p:
     return handle
 
 
-def _rows(array: Any) -> int:
-    return int(array.shape[0]) if hasattr(array, "shape") else len(array)
+def _as_array(array: Any) -> Any:
+    return array if isinstance(array, np.ndarray) or hasattr(array, "__dlpack__") else np.asarray(array)
+
+
+def _to_json(config: Mapping[str, Any]) -> bytes:
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.generic):
+            return value.item()
+        raise TypeError(f"a configuration holds no {type(value).__name__}")
+
+    return json.dumps(config, default=plain).encode()
 
 
 class Trainer:
@@ -83,7 +93,7 @@ class Trainer:
         described = Tensors(samples or {})
         try:
             api.CreateTrainer(
-                loaded, json.dumps(config).encode(), described.tensors, described.count, ctypes.byref(handle)
+                loaded, _to_json(config), described.tensors, described.count, ctypes.byref(handle)
             )
         finally:
             api.ReleaseModel(loaded)
@@ -149,7 +159,7 @@ class Trainer:
     def evaluate(self, data: Batch | Iterable[Any], batch_size: int | None = None) -> Evaluation:
         """Evaluates arrays, cut into batches, or an iterable of batches."""
         loss = weight = correct = targets = samples = 0.0
-        for batch in self._batches(data, batch_size or self._batch_size, None, False):
+        for batch in self._batches(data, self._choose_batch_size(batch_size), None, False):
             tensors, part = Tensors(batch), _capi.Evaluation()
             api.Evaluate(self._handle, tensors.tensors, tensors.count, ctypes.byref(part))
             loss += part.loss * part.weight
@@ -159,7 +169,7 @@ class Trainer:
             samples += part.samples
         if samples == 0:
             raise ValueError("there are no samples to evaluate")
-        accuracy = correct / targets if correct > 0 and targets > 0 else None
+        accuracy = None if math.isnan(correct) or targets <= 0 else correct / targets
         return Evaluation(loss / weight if weight > 0 else float("nan"), accuracy, int(samples))
 
     def predict(self, batch: Batch) -> dict[str, np.ndarray]:
@@ -183,14 +193,19 @@ class Trainer:
 
         `data`: arrays by name, which are cut into batches, in another order each epoch where `shuffle`; or an iterable
         of batches, as a DataLoader is, whose batches are mappings, or tuples in the order of `batch_tensors`.
-        Callbacks are called after each update and each evaluation; one that returns False ends the training.
+        Callbacks are called after each update and each evaluation; one that returns False ends the training. Fails
+        where an epoch has no samples.
         """
         order, evaluations = np.random.default_rng(seed) if shuffle else None, []
+        size = self._choose_batch_size(batch_size)
         for _ in range(epochs):
-            for batch in self._batches(data, batch_size or self._batch_size, order, True):
+            result = None
+            for batch in self._batches(data, size, order, True):
                 result = self.step(batch)
                 if any([callback(self, result) is False for callback in callbacks]):
                     return evaluations
+            if result is None:
+                raise ValueError("there are no samples to train on")
             if eval_data is None:
                 continue
             evaluations.append(self.evaluate(eval_data, batch_size))
@@ -269,6 +284,12 @@ class Trainer:
             result.loss, result.grad_norm, result.learning_rate, result.step, result.skipped > 0
         )
 
+    def _choose_batch_size(self, batch_size: int | None) -> int:
+        size = self._batch_size if batch_size is None else batch_size
+        if size < 1:
+            raise ValueError(f"batch_size {size}: expected at least 1")
+        return size
+
     def _batches(
         self, data: Batch | Iterable[Any], batch_size: int, order: np.random.Generator | None, train: bool
     ) -> Iterator[Batch]:
@@ -283,7 +304,8 @@ class Trainer:
 
     @staticmethod
     def _cut(data: Batch, batch_size: int, order: np.random.Generator | None) -> Iterator[Batch]:
-        sizes = {name: _rows(array) for name, array in data.items()}
+        data = {name: _as_array(array) for name, array in data.items()}
+        sizes = {name: int(array.shape[0]) for name, array in data.items()}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"the arrays have different numbers of samples: {sizes}")
         samples = next(iter(sizes.values()), 0)

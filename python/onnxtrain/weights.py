@@ -105,8 +105,9 @@ def save_safetensors(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarr
     """Writes arrays by name, as trainer.parameters() returns them, as a .safetensors file."""
     header, offset = {}, 0
     for name, array in arrays.items():
-        end = offset + array.nbytes
-        kind = _SAFETENSORS[array.dtype.name]
+        if array.dtype.name not in _SAFETENSORS:
+            raise TypeError(f"'{name}' is {array.dtype.name}, expected one of " + ", ".join(_SAFETENSORS))
+        kind, end = _SAFETENSORS[array.dtype.name], offset + array.nbytes
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header).encode()

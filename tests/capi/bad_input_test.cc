@@ -137,6 +137,9 @@ TEST_F(CApiBadInput, Configurations) {
   ExpectConfigFails(R"({"freeze": ["nothing*"]})", "nothing*");
   ExpectConfigFails(R"({"out": "runs/a"})", "`out`");
   ExpectConfigFails(R"({"epochs": 3})", "`epochs`");
+  ExpectConfigFails(R"({"data": "d.npz"})", "`data`: has no effect: the program hands over batches");
+  ExpectConfigFails(R"({"comm_interface": "lo"})", "`comm_interface`: has no effect");
+  ExpectConfigFails(R"({"comm_timeout": 5})", "`comm_timeout`: has no effect");
   ExpectConfigFails(R"({"gradcheck": 3})", "`gradcheck`");
   ExpectConfigFails(R"({"log_every": 3})", "`log_every`");
   ExpectConfigFails(R"({"lr_scheduler": "cosine"})", "`max_steps`");

@@ -21,6 +21,15 @@ def expect_error(code, text, call):
     raise AssertionError(f"no error: {text}")
 
 
+def expect_value_error(text, call):
+    try:
+        call()
+    except ValueError as error:
+        assert text in str(error), error
+        return
+    raise AssertionError(f"no error: {text}")
+
+
 def main(path):
     x, labels = make_samples()
     data = {"x": x, "label": labels}
@@ -31,6 +40,7 @@ def main(path):
         before = trainer.evaluate(data)
         after = trainer.fit(data, data, epochs=20, callbacks=[lambda _, result: seen.append(result)])
         assert len(after) == 20 and len(seen) == 80 and after[-1].accuracy == 1 and after[-1].loss < before.loss
+        assert trainer.evaluate({"x": x, "label": (labels + 1) % 3}).accuracy == 0
         expected = trainer.predict({"x": x})["y"].copy()
 
         other.set_parameters(trainer.parameters())
@@ -55,6 +65,13 @@ def main(path):
         assert not trainer.parameters()["w1"].flags.writeable
         trainer.fit([(x, labels), data], epochs=1)
 
+        trainer.fit({"x": x.tolist(), "label": labels.tolist()})
+        for wrong, size, text in (({}, None, "no samples"), ({"x": x[:0], "label": labels[:0]}, None, "no samples"),
+                                  ([], None, "no samples"), (data, 0, "batch_size 0"), (data, -1, "batch_size -1")):
+            expect_value_error(text, lambda: trainer.fit(wrong, batch_size=size))
+        with onnxtrain.Trainer(path, lr=np.float64(0.5), batch_size=np.int64(3)) as plain:
+            assert abs(plain.learning_rate - 0.5) < 1e-9
+
         shown = trainer.view("w1")
         assert np.array_equal(shown, trainer.parameters()["w1"]) and not shown.flags.writeable
         old = shown.copy()
@@ -70,11 +87,7 @@ def main(path):
         assert np.array_equal(back["fc.bias"], trained["b2"]) and np.array_equal(back["seen"], np.arange(3))
         for wrong, text in (({"w1": before["w1"]}, "trained weights 'b1', 'b2', 'w2'"),
                             (arrays | {"w1": np.zeros((5, 3), np.float32)}, "'w1' is [5, 3]")):
-            try:
-                onnxtrain.to_arrays(trainer, wrong)
-                raise AssertionError(text)
-            except ValueError as error:
-                assert text in str(error), error
+            expect_value_error(text, lambda: onnxtrain.to_arrays(trainer, wrong))
         onnxtrain.save_safetensors("w.safetensors", trained)
         with open("w.safetensors", "rb") as file:
             size = int.from_bytes(file.read(8), "little")

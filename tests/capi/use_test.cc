@@ -114,7 +114,7 @@ TEST_F(CApi, CancelEndsAStepThatChangesNothing) {
 
 TEST_F(CApi, CancelEndsAnEvaluation) {
   OnnxtrainTrainer* trainer = Open(R"({"batch_size": 8, "threads": 1})");
-  BlobBatch large(100000);
+  BlobBatch large(2'000'000);  // takes half a second, unless it is cancelled
   std::thread canceller([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_API_OK(Api().Cancel(trainer));
