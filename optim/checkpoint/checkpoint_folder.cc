@@ -156,7 +156,8 @@ int64_t StepOf(std::string_view name) {
 }  // namespace
 
 int64_t CheckpointContent::bytes() const {
-  int64_t total = 0;
+  constexpr int64_t kHeaders = 16 << 10;  // and the manifest, and the rest of blocks
+  int64_t total = kHeaders + static_cast<int64_t>(state.size());
   for (const auto* tensors : {&model, &optimizer}) {
     for (const auto& [name, tensor] : *tensors) total += static_cast<int64_t>(tensor.bytes().size());
   }
@@ -203,7 +204,7 @@ absl::Status CheckpointFolder::CheckRoom(int64_t bytes) const {
 }
 
 absl::Status CheckpointFolder::Write(const CheckpointContent& content) {
-  RETURN_IF_ERROR(CheckRoom(content.bytes() + static_cast<int64_t>(content.state.size())));
+  RETURN_IF_ERROR(CheckRoom(content.bytes()));
   const std::string name = CheckpointName(content.step), temporary = StrCat(kTemporary, name);
   std::error_code ignored;
   fs::remove_all(path_ + "/" + temporary, ignored);

@@ -29,7 +29,7 @@ struct CheckpointContent {
   std::string state;        // JSON
   bool compressed = false;  // the tensors, by Zstandard
 
-  int64_t bytes() const;  // of the tensors
+  int64_t bytes() const;  // that it takes on disk at most
 };
 
 struct StoredFile {

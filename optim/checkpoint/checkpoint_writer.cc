@@ -44,12 +44,26 @@ std::vector<int64_t> FindBest(const CheckpointFolder& folder, int64_t last) {
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, const CheckpointOptions& options, int64_t first_step)
-    : folder_(*folder), options_(options), copy_(options.copy_threads), best_(FindBest(*folder, first_step)) {}
+    : folder_(*folder),
+      options_(options),
+      copy_(options.copy_threads),
+      best_(FindBest(*folder, first_step)),
+      newest_written_(first_step) {}
 
 absl::Status CheckpointWriter::CheckRoom(Session& session) const {
   ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session.State());
   int64_t bytes = 0;
   for (const StateTensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.region.type.bytes());
+  return folder_.CheckRoom(bytes);
+}
+
+absl::Status CheckpointWriter::MakeRoom(int64_t bytes) {
+  for (const int64_t step : ListCheckpoints(folder_.path())) {
+    if (folder_.CheckRoom(bytes).ok()) return absl::OkStatus();
+    if (step == newest_written_ || std::ranges::find(best_, step) != best_.end()) continue;
+    RETURN_IF_ERROR(folder_.Remove(step));
+    ++removed_early_;
+  }
   return folder_.CheckRoom(bytes);
 }
 
@@ -93,7 +107,9 @@ void CheckpointWriter::Join() {
 
 absl::Status CheckpointWriter::WriteAndRotate(const CheckpointContent& content, bool best) {
   const Span span(trace_, Trace::kCheckpoints, "write checkpoint");
+  RETURN_IF_ERROR(MakeRoom(content.bytes()));
   RETURN_IF_ERROR(folder_.Write(content));
+  newest_written_ = content.step;
   if (best && options_.keep_best > 0) RETURN_IF_ERROR(LinkBest(content.step));
   return Rotate(content.step);
 }

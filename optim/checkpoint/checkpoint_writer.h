@@ -46,6 +46,13 @@ class CheckpointWriter {
   int64_t last_step() const { return last_step_; }
   // Fails where the disk has no room for a checkpoint.
   absl::Status CheckRoom(Session& session) const;
+  // Removes the oldest checkpoints until the disk has room for `bytes`, but neither the newest one that is whole nor
+  // the best ones. Save does this by itself. Not while a checkpoint is being written (Finish).
+  absl::Status MakeRoom(int64_t bytes);
+  // The step of the newest checkpoint that is whole; that of the start where none is. After Finish.
+  int64_t newest_written() const { return newest_written_; }
+  // Checkpoints that were removed to make room although they were to be kept. After Finish.
+  int64_t removed_early() const { return removed_early_; }
   // Allocates the memory of the copy before the first step. A thread makes the system give it.
   absl::Status Reserve(Session& session);
 
@@ -60,6 +67,8 @@ class CheckpointWriter {
   StateCopy copy_;
   std::vector<int64_t> best_;  // steps, the best one last
   int64_t last_step_ = -1;
+  int64_t newest_written_;     // the step of the newest checkpoint that is whole
+  int64_t removed_early_ = 0;  // this and the one above: of the thread until it is joined
   Trace* trace_ = nullptr;
   absl::Status status_;  // written by the thread until it is joined
   std::thread thread_;

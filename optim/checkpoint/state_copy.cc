@@ -50,7 +50,7 @@ absl::Status StateCopy::Read(const Range& range) {
 
 absl::Status StateCopy::Update(Session& session) {
   if (copies_.empty()) RETURN_IF_ERROR(Reserve(session));
-  RETURN_IF_ERROR(session.State().status());  // waits for queued work
+  ASSIGN_OR_RETURN(tensors_, session.State());  // waits for queued work
   std::vector<absl::Status> read(parts_.size());
   RunParts(static_cast<int64_t>(parts_.size()), [&](int64_t part) {
     for (const Range& range : parts_[part]) read[part].Update(Read(range));

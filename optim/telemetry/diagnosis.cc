@@ -49,6 +49,13 @@ const Rule kRules[] = {
            "(`batch_size`)",
            1e6 * e.result.step_median_seconds);
      }},
+    {"machine", [](const Evidence& e) { return e.conditions.queued_share > 0.2; },
+     [](const Evidence& e) {
+       return absl::StrFormat(
+           "training was ready but had no CPU for %.0f %% of the time: other processes, or a limit on CPUs, took it "
+           "(fewer `threads` wait less)",
+           100 * e.conditions.queued_share);
+     }},
     {"data", [](const Evidence& e) { return e.Share(e.result.data_seconds) > 0.1; },
      [](const Evidence& e) {
        return "the step waited for data " + e.Percent(e.result.data_seconds) +

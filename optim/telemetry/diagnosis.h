@@ -10,13 +10,14 @@ namespace onnxtrain {
 struct RunConditions {
   int threads = 1;
   double busy_cpus = 0;        // mean over the loop
+  double queued_share = 0;     // as in ResourceReading, over the loop
   bool full_precision = true;  // float32
   double recompute_share = 0;  // of the arithmetic, spent on recomputing activations
 };
 
 struct Diagnosis {
-  std::string limit;  // "duration", "data", "overhead", "evaluation", "checkpoints", "compilation", "threads",
-                      // "memory", "compute"
+  std::string limit;  // "duration", "data", "overhead", "evaluation", "checkpoints", "compilation", "machine",
+                      // "memory", "threads", "compute"
   std::string text;   // one sentence; fields in backquotes
 };
 

@@ -71,6 +71,13 @@ double MachineCpuSeconds() {
   return busy / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
+// The second number of schedstat: nanoseconds that this thread waited on a run queue.
+double QueuedSeconds() {
+  const ProcText text = ReadProc("/proc/thread-self/schedstat");
+  const char* second = std::strchr(text.data(), ' ');
+  return second != nullptr ? 1e-9 * std::atof(second) : 0;
+}
+
 // The bound of what ticks of ten milliseconds seem to say of shorter times.
 double OnlineCpus() { return static_cast<double>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))); }
 
@@ -81,7 +88,8 @@ ResourceMonitor::Totals ResourceMonitor::ReadTotals() {
   return {.cpu_seconds = CpuSeconds(),
           .machine_cpu_seconds = MachineCpuSeconds(),
           .read_bytes = IoBytes(io, "\nread_bytes:"),
-          .written_bytes = IoBytes(io, "\nwrite_bytes:")};
+          .written_bytes = IoBytes(io, "\nwrite_bytes:"),
+          .queued_seconds = QueuedSeconds()};
 }
 
 ResourceMonitor::ResourceMonitor() : taken_at_(Clock::now()), totals_(ReadTotals()), gpus_(GpuMonitor::Create()) {}
@@ -94,6 +102,7 @@ ResourceReading ResourceMonitor::Take() {
   ResourceReading reading{.busy_cpus = rate(&Totals::cpu_seconds),
                           .resident_bytes = ResidentBytes(),
                           .machine_busy_cpus = std::min(rate(&Totals::machine_cpu_seconds), OnlineCpus()),
+                          .queued_share = std::min(rate(&Totals::queued_seconds), 1.0),
                           .disk_read_rate = rate(&Totals::read_bytes),
                           .disk_write_rate = rate(&Totals::written_bytes)};
   if (gpus_ != nullptr) reading.gpus = gpus_->Take();

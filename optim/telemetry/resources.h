@@ -14,12 +14,14 @@ namespace onnxtrain {
 struct ResourceReading {
   double busy_cpus = 0;  // CPU time over wall time
   int64_t resident_bytes = 0;
-  double machine_busy_cpus = 0;                    // of all processes
+  double machine_busy_cpus = 0;  // of all processes
+  double queued_share = 0;       // of the time, in which the calling thread was ready to run and had no CPU
   double disk_read_rate = 0, disk_write_rate = 0;  // bytes per second from and to disks
   std::vector<GpuReading> gpus;                    // all of the machine that NVML knows; empty without it
 };
 
-// Thread-compatible. A reading takes some microseconds, and milliseconds where there are GPUs.
+// Thread-compatible; queued_share needs all calls from one thread. A reading takes some microseconds, and milliseconds
+// where there are GPUs.
 class ResourceMonitor {
  public:
   ResourceMonitor();
@@ -29,7 +31,7 @@ class ResourceMonitor {
  private:
   // Since the process, or the machine, has started.
   struct Totals {
-    double cpu_seconds = 0, machine_cpu_seconds = 0, read_bytes = 0, written_bytes = 0;
+    double cpu_seconds = 0, machine_cpu_seconds = 0, read_bytes = 0, written_bytes = 0, queued_seconds = 0;
   };
   static Totals ReadTotals();
 

@@ -38,13 +38,39 @@ Json ResultJson(const RunSummary& s) {
 
 Json Measured(double value) { return value > 0 ? Json(value) : Json(); }
 
+// The time that a share of computing takes.
+Json Part(const TrainResult& r, double PhaseShares::*share) {
+  const bool known = r.phases.forward > 0 || r.phases.backward > 0;
+  return known ? Json(r.phases.*share * r.compute_seconds) : Json();
+}
+
 Json TimeSplit(const TrainResult& r) {
   return {{"compile", r.compile_seconds},
           {"data", r.data_seconds},
           {"compute", r.compute_seconds},
-          {"optimizer", r.optimizer_seconds >= 0 ? Json(r.optimizer_seconds) : Json()},  // part of compute
+          {"copy", Part(r, &PhaseShares::copy)},  // this and the next three are parts of compute
+          {"forward", Part(r, &PhaseShares::forward)},
+          {"backward", Part(r, &PhaseShares::backward)},
+          {"optimizer", Part(r, &PhaseShares::update)},
           {"checkpoint", r.checkpoint_seconds},
           {"eval", r.eval_seconds}};
+}
+
+Json MemoryJson(const SessionMemory& m) {
+  return {{"parameters", m.parameters},   {"gradients", m.gradients},
+          {"moments", m.moments},         {"statistics", m.statistics},
+          {"packed", m.packed},           {"feeds", m.feeds},
+          {"activations", m.activations}, {"host", m.host}};
+}
+
+// Null for a single rank.
+Json CommunicationJson(const CommunicationTime& t) {
+  if (t.updates == 0) return nullptr;
+  return {{"updates", t.updates},
+          {"seconds", t.seconds},
+          {"exposed_seconds", t.exposed},
+          {"hidden", t.seconds > 0 ? 1 - t.exposed / t.seconds : 0},
+          {"gradient_bytes", t.bytes}};
 }
 
 }  // namespace
@@ -73,11 +99,15 @@ std::string ToJson(const RunSummary& s) {
   json["accumulation"] = s.accumulation;
   json["world"] = s.world;
   json["planned_peak_bytes"] = s.planned_peak_bytes;
+  json["planned_bytes"] = MemoryJson(s.memory);
   json["measured_peak_bytes"] = s.measured_peak_bytes;
   json["time_split"] = TimeSplit(s.result);
+  json["communication"] = CommunicationJson(s.result.communication);
   json["step_seconds"] = {{"median", Measured(s.result.step_median_seconds)},
                           {"p95", Measured(s.result.step_p95_seconds)}};
+  json["checkpoint_pause"] = Measured(s.result.checkpoint_pause_seconds);
   json["busy_cpus"] = Measured(s.busy_cpus);
+  json["queued_share"] = s.queued_share;
   json["diagnosis"] =
       s.diagnosis.limit.empty() ? Json() : Json{{"limit", s.diagnosis.limit}, {"text", s.diagnosis.text}};
   json["skipped_steps"] = s.result.skipped_steps;

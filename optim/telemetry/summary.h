@@ -25,8 +25,10 @@ struct RunSummary {
   int64_t tokens_per_sample = 0;  // of a language model; 0: none
   int64_t global_batch = 0, micro_batch = 0, accumulation = 1, world = 1;
   int64_t planned_peak_bytes = 0;   // Session::planned_peak_bytes
+  SessionMemory memory;             // the same by purpose
   int64_t measured_peak_bytes = 0;  // peak resident memory, less what the process held when it began
   double busy_cpus = 0;             // mean over the loop; 0: not measured
+  double queued_share = 0;          // as in ResourceReading, over the loop
   Diagnosis diagnosis;
   int64_t trainable_parameters = 0;
   std::string loss, optimizer;

@@ -18,6 +18,16 @@ namespace {
 constexpr size_t kMaxSpans = 200'000;
 constexpr const char* kPhaseNames[] = {"forward", "backward", "update", "pack weights"};
 
+struct PhaseOfSpan {
+  std::string_view span;
+  double PhaseSeconds::*seconds;
+};
+constexpr PhaseOfSpan kPhasesOfSpans[] = {{"copy", &PhaseSeconds::copy},
+                                          {"forward", &PhaseSeconds::forward},
+                                          {"backward", &PhaseSeconds::backward},
+                                          {"update", &PhaseSeconds::update},
+                                          {"pack weights", &PhaseSeconds::update}};
+
 std::string TypesText(const Graph& graph, const Node& node) {
   std::string text;
   const auto add = [&](const std::vector<ValueId>& values) {
@@ -157,6 +167,17 @@ std::vector<NodeCost> Trace::NodeCosts() const {
   for (auto& [key, cost] : costs) sorted.push_back(std::move(cost));
   std::ranges::stable_sort(sorted, std::greater(), &NodeCost::seconds);
   return sorted;
+}
+
+PhaseSeconds Trace::Phases() const {
+  const std::lock_guard lock(mutex_);
+  PhaseSeconds phases;
+  for (const SpanRecord& span : spans_) {
+    const auto of = std::ranges::find(kPhasesOfSpans, span.name, &PhaseOfSpan::span);
+    if (of != std::end(kPhasesOfSpans))
+      phases.*of->seconds += std::chrono::duration<double>(span.end - span.begin).count();
+  }
+  return phases;
 }
 
 }  // namespace onnxtrain

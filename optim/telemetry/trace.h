@@ -42,6 +42,14 @@ struct NodeCost {
   double flops = 0, bytes = 0;
 };
 
+// Seconds of the recorded updates.
+struct PhaseSeconds {
+  double copy = 0;  // of batches into feeds
+  double forward = 0;
+  double backward = 0;  // with what is computed again
+  double update = 0;    // clipping, update rules, counters, packing of weights
+};
+
 class Trace {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -69,6 +77,7 @@ class Trace {
   // The slowest first.
   std::vector<OperatorCost> OperatorCosts() const;
   std::vector<NodeCost> NodeCosts() const;
+  PhaseSeconds Phases() const;
 
   std::string ToJson() const;
 

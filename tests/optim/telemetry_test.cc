@@ -193,6 +193,30 @@ TEST(Resources, MeasuresThisProcess) {
   for (int i = 0; i < 2000; ++i) EXPECT_LE(monitor.Take().machine_busy_cpus, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+// Two threads on one CPU: each waits for the other about half of the time.
+TEST(Resources, MeasuresTheWaitForACpu) {
+  const auto spin = [](double seconds) {
+    for (const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+         std::chrono::steady_clock::now() < end;) {
+    }
+  };
+  ResourceReading queued;
+  std::thread both([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    std::thread other([&] { spin(0.6); });  // inherits the CPU
+    ResourceMonitor monitor;
+    spin(0.5);
+    queued = monitor.Take();
+    other.join();
+  });
+  both.join();
+  EXPECT_GT(queued.queued_share, 0.2);
+  EXPECT_LE(queued.queued_share, 1);
+}
+
 TEST(Diagnosis, NamesWhatLimitsTheRun) {
   TrainResult r{.steps = 100, .seconds = 100, .compute_seconds = 90, .step_median_seconds = 1};
   const RunConditions busy{.threads = 2, .busy_cpus = 1.9};
@@ -204,6 +228,8 @@ TEST(Diagnosis, NamesWhatLimitsTheRun) {
   EXPECT_NE(Diagnose(r, busy).text.find("`mixed_precision`"), std::string::npos);
   EXPECT_EQ(Diagnose(r, {.threads = 1, .full_precision = false}).text.find("mixed"), std::string::npos);
   EXPECT_EQ(limit(r, {.threads = 2, .busy_cpus = 1}), "threads");
+  EXPECT_EQ(limit(r, {.threads = 2, .busy_cpus = 1, .queued_share = 0.4}), "machine");
+  EXPECT_NE(Diagnose(r, {.threads = 2, .queued_share = 0.4}).text.find("40 %"), std::string::npos);
   EXPECT_EQ(limit(r, {.threads = 2, .busy_cpus = 1.9, .recompute_share = 0.2}), "memory");
   r.data_seconds = 20;
   EXPECT_EQ(limit(r), "data");

@@ -3,12 +3,14 @@
  * Counts calls on checkpoints: those that name a file below ".tmp-" or "step-", or a link "latest" or "best", and those
  * on descriptors that such a call has opened. FAULT_AT=N chooses the N-th, from 1; FAULT=kill or an errno. With
  * FAULT_COUNT=FILE the number of calls is written there at exit. With FAULT_FREE=N every disk has N free blocks. With
+ * FAULT_ROOM=N the disk of a folder has N bytes for what is below the folder. With
  * FAULT_DIRECT=FILE every write that bypasses the page cache fails; their number is written there at exit.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -113,8 +115,28 @@ int symlinkat(const char* target, int folder, const char* path) {
 int unlinkat(int folder, const char* path, int flags) {
   return strike(is_counted_name(path)) ? -1 : NEXT(unlinkat)(folder, path, flags);
 }
+static unsigned long used_bytes;
+static int add_file(const char* path, const struct stat* info, int kind, struct FTW* place) {
+  (void)path, (void)place;
+  if (kind == FTW_F) used_bytes += (unsigned long)info->st_size;
+  return 0;
+}
+static unsigned long bytes_below(int folder) {
+  char link[64], path[4096] = "";
+  snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
+  if (readlink(link, path, sizeof path - 1) < 0) return 0;
+  used_bytes = 0;
+  nftw(path, add_file, 16, FTW_PHYS);
+  return used_bytes;
+}
+
 int fstatvfs(int fd, struct statvfs* info) {
   const int result = NEXT(fstatvfs)(fd, info);
+  if (getenv("FAULT_ROOM") != NULL) {
+    const unsigned long room = strtoul(getenv("FAULT_ROOM"), NULL, 10), used = bytes_below(fd);
+    info->f_frsize = 1;
+    info->f_bavail = room > used ? room - used : 0;
+  }
   if (getenv("FAULT_FREE") != NULL) info->f_bavail = strtoul(getenv("FAULT_FREE"), NULL, 10);
   return result;
 }

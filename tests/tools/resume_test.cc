@@ -336,6 +336,32 @@ TEST_F(Resume, ADiskWithoutRoomIsRefusedBeforeTheFirstStep) {
   EXPECT_FALSE(Exists("r/model.onnx"));
 }
 
+TEST_F(Resume, OlderCheckpointsMakeRoomOnAFullDisk) {
+  ASSERT_EQ(Train("--epochs 2 --save-every 1 --out whole").code, 0);
+  uintmax_t one = 0;
+  for (const auto& file : fs::recursive_directory_iterator(Path("whole/checkpoints/step-00000008")))
+    one += file.is_regular_file() ? file.file_size() : 0;
+  const auto train = [&](double checkpoints) {
+    return Train("--epochs 2 --save-every 1 --keep-last 5 --overwrite --out r",
+                 StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT_ROOM=",
+                        static_cast<int64_t>(checkpoints * static_cast<double>(one)) + (20 << 10), " "));
+  };
+  const Outcome full = train(2.5);
+  EXPECT_EQ(full.code, 0) << full.err;
+  EXPECT_NE(full.err.find("the disk was full: "), std::string::npos) << full.err;
+  EXPECT_EQ(full.err.find("was not saved"), std::string::npos) << full.err;
+  EXPECT_TRUE(ReadAll(Path("r/model.onnx")) == ReadAll(Path("whole/model.onnx")));
+  const std::vector<int64_t> kept = ListCheckpoints(Path("r/checkpoints"));
+  EXPECT_LT(kept.size(), 5u);
+  EXPECT_EQ(kept.back(), 8);
+  // No room for two: the first one stays, and is whole.
+  const Outcome few = train(1);
+  EXPECT_NE(few.err.find("was not saved"), std::string::npos) << few.err;
+  std::vector<std::string> skipped;
+  EXPECT_TRUE(OpenNewestCheckpoint(Path("r/checkpoints"), &skipped).ok());
+  EXPECT_TRUE(skipped.empty());
+}
+
 TEST_F(Resume, AutoStartsGoesOnOrHasNothingToDo) {
   EXPECT_EQ(Train("--epochs 2 --out r --resume auto").code, 0);
   const Traces first = Read("r");

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Measures what saving checkpoints costs: share of the time, and the pause of the step that starts a save.
 
-    /usr/bin/python3 tools/bench/checkpoint.py --case bert --steps 100 --every 50
+    /usr/bin/python3 tools/bench/checkpoint.py --case bert --saves 3 --every 10
     /usr/bin/python3 tools/bench/checkpoint.py --soak 10000
 
-Trains a case of models.py on random samples, in turns with a checkpoint every --every updates and with none but that of
-the end. The share is the median time of a run with them over that of a run without; the pause is what a save holds the
-loop for, without that of the end, which waits for the disk. --soak N trains a small network for N updates with a
-checkpoint every ten, and compares memory and open files at a tenth and at the end of the run. On an otherwise idle
-machine, and a disk as the runs will have.
+Trains a case of models.py on random samples with a checkpoint every --every updates. What a save costs is the time that
+the updates after it take beyond the median of those that nothing is written beside (the second half of each interval);
+the share is the median of these costs over the time of 50 updates, all within one run, so that a machine whose speed
+drifts over minutes does not decide it. The pause is the longest that an update waited for a save. --soak N trains a
+small network for N updates with a checkpoint every ten, and compares memory and open files at a tenth and at the end of
+the run. On an otherwise idle machine, and a disk as the runs will have.
 """
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -36,11 +38,12 @@ def folder_bytes(folder):
     return sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
 
 
-def train(args, folder, batch, every, run):
-    command = [args.program, '--model', f'{folder}/model.onnx', '--data', f'{folder}/data.npz', '--json', '--quiet',
-               '--overwrite', '--batch-size', str(batch), '--max-steps', str(args.steps), '--save-every', every,
-               '--keep-last', '2', '--log-every', '10', '--out', f'{folder}/{run}']
-    return run_json(command)
+def update_seconds(path):
+    """Of each update but the first, from the end of the one before."""
+    with open(path) as file:
+        events = [json.loads(line) for line in file]
+    ends = [event['seconds'] for event in events if event['event'] == 'step']
+    return [after - before for before, after in zip(ends, ends[1:])]
 
 
 def measure(args, folder):
@@ -48,20 +51,22 @@ def measure(args, folder):
     batch = args.batch or case.batch
     models.export(args.case, f'{folder}/model.onnx')
     samples(case, batch * 8, folder)
-    times, saves = ({'with': [], 'without': []} for _ in range(2))
-    intermediate = (args.steps - 1) // args.every
-    for _ in range(args.rounds):
-        for run, every in (('with', str(args.every)), ('without', 'end')):
-            summary = train(args, folder, batch, every, run)
-            split = summary['time_split']
-            times[run].append(summary['seconds'] - split['compile'])
-            saves[run].append(split['checkpoint'])
-    size = folder_bytes(f'{folder}/with/checkpoints/latest')
-    with_, without = (statistics.median(times[run]) for run in ('with', 'without'))
-    pause = 1e3 * (statistics.median(saves['with']) - statistics.median(saves['without'])) / intermediate
-    print(f'{args.case} B={batch}: a checkpoint has {size / MIB:.0f} MiB; {args.steps} updates take {with_:.2f} s with '
-          f'one every {args.every}, {without:.2f} s without: {100 * (with_ / without - 1):+.1f} %; a save holds the '
-          f'loop for {pause:.0f} ms, {pause / (size / 1e8):.0f} ms per 100 MB')
+    steps = (args.saves + 1) * args.every
+    summary = run_json([args.program, '--model', f'{folder}/model.onnx', '--data', f'{folder}/data.npz', '--json',
+                        '--quiet', '--overwrite', '--batch-size', str(batch), '--max-steps', str(steps),
+                        '--save-every', str(args.every), '--keep-last', '2', '--log-every', '1', '--out',
+                        f'{folder}/run'])
+    seconds = update_seconds(f'{folder}/run/metrics.jsonl')
+    # Update n takes seconds[n - 2]; a save after update n delays those from n + 1 on.
+    after = [seconds[n - 1:n - 1 + args.every] for n in range(args.every, steps, args.every)]
+    undisturbed = statistics.median(t for part in after for t in part[len(part) // 2:])
+    costs = [sum(part) - len(part) * undisturbed for part in after]
+    share = statistics.median(costs) / (50 * undisturbed)
+    size = folder_bytes(f'{folder}/run/checkpoints/latest')
+    pause = 1e3 * summary['checkpoint_pause']
+    print(f'{args.case} B={batch}: a checkpoint has {size / MIB:.0f} MiB; an update takes {1e3 * undisturbed:.0f} ms; '
+          f'a save costs {statistics.median(costs):.2f} s ({min(costs):.2f} to {max(costs):.2f}), {100 * share:.1f} % '
+          f'of 50 updates; the longest pause is {pause:.0f} ms, {pause / (size / 1e8):.0f} ms per 100 MB')
 
 
 def resident(pid):
@@ -99,9 +104,8 @@ def main():
     parser.add_argument('--program', default='build/release/bin/onnxtrain')
     parser.add_argument('--case', default='bert', choices=list(models.CASES))
     parser.add_argument('--batch', type=int)
-    parser.add_argument('--steps', type=int, default=100)
-    parser.add_argument('--every', type=int, default=50)
-    parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--saves', type=int, default=3)
+    parser.add_argument('--every', type=int, default=10)
     parser.add_argument('--soak', type=int, metavar='N')
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
