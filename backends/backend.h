@@ -58,6 +58,15 @@ struct NodeRun {
   std::chrono::steady_clock::time_point begin, end;
 };
 
+// Is told of the outputs of a program while it runs.
+class OutputListener {
+ public:
+  virtual ~OutputListener() = default;
+  // The outputs of a group have their values, and what follows in the run neither writes nor reads their memory. Called
+  // on the thread of Program::Run, between two nodes.
+  virtual void OnComplete(size_t group) = 0;
+};
+
 inline constexpr size_t kFeedAlignment = 64;  // bytes: of host memory that Program::ReadInPlace takes
 
 class Program {
@@ -79,6 +88,13 @@ class Program {
   // Binds the memory of activations, at least memory().arena bytes. Programs that never run at the same time may share
   // it.
   virtual absl::Status BindArena(BufferView view) = 0;
+
+  // Has each of the following runs tell `listener`, which must outlive them, once per group of outputs (indices into
+  // the outputs of graph()) when it is complete; null: nobody. Different outputs must be bound to different memory.
+  // Returns false, and tells nobody, where runs are only queued.
+  virtual bool NotifyWhenComplete(std::span<const std::vector<size_t>> groups, OutputListener* listener) {
+    return false;
+  }
 
   // Starts a run. On a CPU, the run has finished on return; on a device, it is queued. Not thread-safe.
   virtual absl::Status Run() = 0;

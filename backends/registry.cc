@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <mutex>
 
+#include "backends/collectives.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
@@ -24,6 +25,8 @@ std::filesystem::path GetLibraryPath(std::string_view name) {
   return CoreFolder() / StrCat("libonnxtrain_backend_", name, ".so");
 }
 
+constexpr std::string_view kCommLibrary = "libonnxtrain_comm.so";
+
 bool IsInstalled(std::string_view name) { return std::filesystem::exists(GetLibraryPath(name)); }
 
 bool IsCuda(const BackendOptions& options) { return options.device.starts_with("cuda"); }
@@ -42,14 +45,14 @@ absl::StatusOr<std::string_view> ChooseLibtorch(const BackendOptions& options) {
   return loaded;
 }
 
-absl::StatusOr<CreateBackendFn> Load(std::string_view name) {
-  const std::filesystem::path path = GetLibraryPath(name);
+template <typename Function>
+absl::StatusOr<Function> Load(const std::filesystem::path& path, const char* function, const std::string& what) {
   // Never closed: libtorch and OpenMP runtimes do not survive being unloaded.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return absl::UnavailableError(StrCat("backend ", name, ": ", dlerror()));
-  void* symbol = dlsym(library, "onnxtrain_create_backend");
-  if (symbol == nullptr) return absl::UnavailableError(StrCat("backend ", name, ": ", path.string(), " is no backend"));
-  return reinterpret_cast<CreateBackendFn>(symbol);
+  if (library == nullptr) return absl::UnavailableError(StrCat(what, ": ", dlerror()));
+  void* symbol = dlsym(library, function);
+  if (symbol == nullptr) return absl::UnavailableError(StrCat(what, ": ", path.string(), " has no ", function));
+  return reinterpret_cast<Function>(symbol);
 }
 
 }  // namespace
@@ -77,11 +80,21 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name, co
   if (name == "torch") {
     ASSIGN_OR_RETURN(name, ChooseLibtorch(options));
   }
-  ASSIGN_OR_RETURN(CreateBackendFn create, Load(name));
+  ASSIGN_OR_RETURN(const auto create,
+                   Load<CreateBackendFn>(GetLibraryPath(name), "onnxtrain_create_backend", StrCat("backend ", name)));
   absl::Status status;
   std::unique_ptr<Backend> backend(create(options, &status));
   if (!status.ok()) return status;
   return backend;
+}
+
+absl::StatusOr<std::unique_ptr<Collectives>> CreateCollectives(const CollectivesOptions& options) {
+  ASSIGN_OR_RETURN(const auto create, Load<CreateCollectivesFn>(CoreFolder() / kCommLibrary,
+                                                                "onnxtrain_create_collectives", "several ranks"));
+  absl::Status status;
+  std::unique_ptr<Collectives> ranks(create(options, &status));
+  if (!status.ok()) return status;
+  return ranks;
 }
 
 }  // namespace onnxtrain

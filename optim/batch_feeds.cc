@@ -50,7 +50,7 @@ absl::Status BatchFeeds::Fill(const GlobalBatch& global_batch, int64_t begin, in
     RETURN_IF_ERROR(FillTensor(tensors_[i], positions_.name(i), positions_.Get(global_batch, i), begin, count));
   }
   if (key_ == nullptr) return absl::OkStatus();
-  const int64_t words[] = {static_cast<int64_t>(key.seed & 0xffffffff), key.step, key.micro, 0};
+  const int64_t words[] = {static_cast<int64_t>(key.seed & 0xffffffff), key.step, key.micro, key.piece};
   for (int64_t i = 0; i < key_on_host_.size(); ++i) key_on_host_.SetInt(i, words[i]);
   return WriteRegion(*key_, key_on_host_);
 }

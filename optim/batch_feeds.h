@@ -16,6 +16,7 @@ namespace onnxtrain {
 struct RandomKey {
   uint64_t seed = 0;
   int64_t step = 0, micro = 0;
+  uint32_t piece = 0;  // of the micro-batch: PhiloxKey::piece
 };
 
 // The feeds of one program. Names are resolved once, so filling allocates nothing and looks nothing up.

@@ -10,7 +10,9 @@
 namespace onnxtrain {
 
 absl::Status PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t count, int64_t total) {
-  const bool batched = part.type().rank() > 0 && part.shape()[0] == count;
+  // An output without a batch axis may have as many rows as some micro-batches have samples.
+  const bool as_many = part.type().rank() > 0 && part.shape()[0] == count;
+  const bool batched = as_many && (begin == 0 || (all->type().rank() > 0 && all->shape()[0] == total));
   if (!batched) {
     *all = part;
     return absl::OkStatus();

@@ -120,6 +120,11 @@ struct TrainConfig {
   std::string resume;  // "": a run of its own
   bool resume_force = false;
   int64_t early_stopping_patience = 0;  // 0: none
+  int64_t world = 1;
+  std::string shard = "none";
+  int64_t compare_weights_every = 0;  // updates; 0: never
+  std::string comm_interface;         // "": GLOO_SOCKET_IFNAME, else loopback where all ranks are on one machine
+  double comm_timeout = 600;          // seconds
   bool quiet = false, json = false, steps_only = false;
   std::string profile, profile_steps;
   Interval histogram_every;  // value 0: none

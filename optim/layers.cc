@@ -34,8 +34,9 @@ std::string LayerName(const WeightDecision& w) {
   return !layer.empty() ? layer : node.empty() ? w.name : node;
 }
 
-// Index of the first node that reads each weight.
-std::map<std::string, int32_t> FirstReaders(const Graph& graph) {
+}  // namespace
+
+std::map<std::string, int32_t> FindFirstReaders(const Graph& graph) {
   const auto readers = ComputeUsers(graph);
   std::map<std::string, int32_t> first;
   for (const GraphInput& input : graph.inputs()) {
@@ -46,10 +47,8 @@ std::map<std::string, int32_t> FirstReaders(const Graph& graph) {
   return first;
 }
 
-}  // namespace
-
 std::vector<Layer> ListLayers(const PreparedModel& model) {
-  const auto first = FirstReaders(model.model.graph);
+  const auto first = FindFirstReaders(model.model.graph);
   std::vector<const WeightDecision*> order;
   for (const WeightDecision& w : model.weights) order.push_back(&w);
   const auto position = [&](const WeightDecision* w) {

@@ -1,6 +1,7 @@
 // Groups weights into layers in graph order, for layer-wise learning rate decay.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@ struct Layer {
   std::string name;  // "encoder.layer.3", "fc"
   std::vector<std::string> weights;
 };
+
+// Returns the position of the first node that reads each graph input; that of no node where none does.
+std::map<std::string, int32_t> FindFirstReaders(const Graph& graph);
 
 // Returns the layers in the order in which the graph first reads them. A layer is a module: its name up to the first
 // number ("layer1.0" of "layer1.0.conv1.weight"), or at most two levels ("encoder.embeddings"). A weight outside of any

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -67,6 +68,10 @@ absl::Status AttachMetrics(Graph* graph, const std::vector<Metric>& metrics, con
 // Accumulates the tensors of all metrics over batches.
 class MetricSums {
  public:
+  MetricSums() = default;
+  explicit MetricSums(std::vector<MetricStats> stats) : stats_(std::move(stats)) {}
+  const std::vector<MetricStats>& stats() const { return stats_; }  // by metric
+
   void Add(const std::vector<Metric>& metrics, size_t metric, size_t stat, const HostTensor& tensor);
   void Add(const std::vector<Metric>& metrics, const MetricSums& other);
   // Returns the value of each metric; each is followed by those of its targets where ValueNames has some. units[m] are

@@ -1,16 +1,20 @@
 #include "optim/session.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "frontend/base/cancellation.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/philox.h"
 #include "optim/batch_feeds.h"
 #include "optim/batch_rows.h"
 #include "optim/clip.h"
+#include "optim/distributed/data_parallel.h"
+#include "optim/distributed/divided_state.h"
+#include "optim/micro_batches.h"
 #include "optim/prepare.h"
 #include "optim/program/kinds.h"
 #include "optim/program/planning_backend.h"
@@ -20,6 +24,7 @@
 #include "optim/training_graph.h"
 #include "optim/training_state.h"
 #include "optim/update_reader.h"
+#include "optim/variable_extents.h"
 #include "optim/verify_batch_size.h"
 
 namespace onnxtrain {
@@ -28,20 +33,6 @@ namespace {
 HostTensor Divide(HostTensor tensor, double divisor) {
   for (int64_t i = 0; divisor != 1 && i < tensor.size(); ++i) tensor.Set(i, tensor.At(i) / divisor);
   return tensor;
-}
-
-// Fails where `fixed_batch` is above 0 and does not divide them.
-absl::StatusOr<int64_t> CountSamples(const GlobalBatch& global_batch, int64_t fixed_batch) {
-  const int64_t samples = global_batch.samples();
-  const auto is_divided = [&](const GlobalBatch& part) { return part.part_samples() % fixed_batch == 0; };
-  const bool divided =
-      fixed_batch == 0 || (is_divided(global_batch) && std::ranges::all_of(global_batch.further(), is_divided));
-  if (!divided)
-    return Invalid("the model is bound to a batch of ", fixed_batch, ", which does not divide ", samples, " samples",
-                   global_batch.further().empty() ? "" : " by their sizes (`image_size` makes them one size)");
-  if (samples < 0) return Invalid("the model takes no input with a batch axis: there are no samples to train on");
-  if (samples == 0) return Invalid("a global batch without samples");
-  return samples;
 }
 
 // Code and tables of libraries, and stacks.
@@ -75,8 +66,14 @@ class SessionImpl : public Session {
   int64_t oom_retries() const override { return oom_retries_; }
   std::vector<ProgramProfile> Profile() const override;
   double compile_seconds() const override { return programs_.compile_seconds() + prepare_seconds_; }
-  double optimizer_seconds() const override;
 
+  absl::Status Distribute(DataParallel* ranks, bool divide_moments) override;
+  bool divides_moments() const override { return !state_.shard().whole(); }
+  absl::Status GatherState() override {
+    return divides_moments() ? GatherMoments(options_.optimizer, *ranks_, &state_) : absl::OkStatus();
+  }
+  void ReleaseGathered() override { state_.ReleaseGathered(); }
+  size_t ExchangedSums() const override { return prepared_.loss.terms.size() + 1; }
   absl::Status Plan(int64_t samples) override;
   absl::Status Step(const GlobalBatch& global_batch) override;
   absl::Status Accumulate(const GlobalBatch& global_batch) override;
@@ -103,6 +100,7 @@ class SessionImpl : public Session {
   absl::StatusOr<std::vector<StateTensor>> State() override;
   SessionCounters counters() const override;
   absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) override;
+  absl::Status RestoreCounters(const SessionCounters& counters) override;
 
  private:
   absl::Status MoveWeightsIn();
@@ -132,24 +130,15 @@ class SessionImpl : public Session {
   absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch, const VariableExtents& extents);
   absl::StatusOr<Ready*> Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents);
   absl::StatusOr<Ready*> AddProgram(ProgramKind kind, int64_t batch, const VariableExtents& extents);
-  PrepareOptions PrepareAt(const VariableExtents& extents) const;
-  VariableExtents TakeExtents(const Shape& shape) const;
-  VariableExtents GreatestExtents() const;
-  VariableExtents FindExtents(const GlobalBatch& part) const;
-  // Samples [begin, begin + count) of a part, which are at `place` in the global batch.
-  struct Micro {
-    const GlobalBatch* part;
-    int64_t begin, count, place;
-  };
-  int64_t CountNext(int64_t left, int64_t step) const;
-  const std::vector<Micro>& CutMicros(const GlobalBatch& global_batch);
+  VariableExtents FindExtents(const GlobalBatch& part) const { return onnxtrain::FindExtents(options_, part); }
+  const std::vector<MicroBatch>& CutMicros(const GlobalBatch& global_batch);
   void EvictProgram();
   absl::StatusOr<Evaluation> Evaluate(ProgramKind kind, const GlobalBatch& global_batch);
   absl::StatusOr<Evaluation> PredictPadded(const GlobalBatch& global_batch, int64_t samples);
   absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
-  RandomKey Key(int64_t micro) const { return {options_.seed, attempted_, micro}; }
+  RandomKey Key(int64_t micro, uint32_t piece = 0) const { return {options_.seed, attempted_, micro, piece}; }
   absl::Status CountTargets(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status FillFeeds(Ready& program, const GlobalBatch& global_batch, int64_t begin, int64_t count, int64_t micro);
+  absl::Status FillFeeds(Ready& program, const MicroBatch& micro, const RandomKey& key);
   absl::Status VisitPending(const GradientVisitor& visit);
   absl::StatusOr<double> ReadLossScale();
   absl::Status AddMetrics(const CompiledProgram& program, MetricSums* sums);
@@ -160,8 +149,10 @@ class SessionImpl : public Session {
   void HalveMicroBatch(int64_t samples, int64_t length);
   absl::Status RunStep(const GlobalBatch& global_batch, int64_t samples);
   absl::Status RunMicros(const GlobalBatch& global_batch, ProgramKind first, std::map<std::string, HostTensor>* fetched,
-                         int64_t micro = 0);
+                         int64_t micro = 0, const SampleRange* share = nullptr);
   absl::Status RunApply();
+  absl::Status RunShare(const GlobalBatch& global_batch, int64_t samples);
+  absl::Status AccumulateShare(const GlobalBatch& global_batch, const SampleRange& share, std::span<double> sums);
   absl::Status AddPendingTargets(bool first);
 
   std::shared_ptr<PreparedModels> models_;
@@ -176,18 +167,18 @@ class SessionImpl : public Session {
   std::optional<LossDenominators> loss_denominators_;
   TrainingState state_;
   std::vector<std::unique_ptr<Ready>> ready_;
-  int64_t uses_ = 0;           // of programs
-  std::vector<Micro> micros_;  // memory for CutMicros
+  int64_t uses_ = 0;                // of programs
+  std::vector<MicroBatch> micros_;  // memory for CutMicros
   std::unique_ptr<CompiledProgram> apply_, swap_;
   bool averaged_ = false;        // the weights and their average are exchanged
   bool batch_verified_ = false;  // VerifyBatchSize has succeeded
-  double apply_seconds_ = 0;
-  double prepare_seconds_ = 0;  // of import and differentiation, for programs
+  double prepare_seconds_ = 0;   // of import and differentiation, for programs
   int64_t oom_retries_ = 0;
   UpdateReader updates_;
   int64_t pending_micros_ = 0;           // accumulated by Accumulate; 0: nothing
   std::vector<double> pending_weights_;  // of these, by term
   double pending_targets_ = 0;
+  DataParallel* ranks_ = nullptr;  // null: this is the only one
   Trace* trace_ = nullptr;
   int64_t attempted_ = 0, skipped_in_a_row_ = 0;
 };
@@ -200,6 +191,10 @@ absl::Status SessionImpl::Init() {
   options_.optimizer.output_axes = OutputAxes(prepared_.model.graph);
   RETURN_IF_ERROR(state_.LayOut(options_.optimizer, prepared_, options_.loss_scale.has_value()));
   RETURN_IF_ERROR(state_.AddFrozen(prepared_.model, !options_.plan_only));
+  if (options_.plan_divides_moments) {
+    RETURN_IF_ERROR(CheckDivides(options_.optimizer));
+    RETURN_IF_ERROR(state_.DivideMoments(options_.optimizer, {0, options_.plan_ranks}));
+  }
   RETURN_IF_ERROR(SetPlateau(1));
   if (options_.loss_scale) RETURN_IF_ERROR(state_.device_scalars().loss_scale.Write(options_.loss_scale->initial));
   RETURN_IF_ERROR(MoveWeightsIn());
@@ -273,8 +268,13 @@ absl::Status SessionImpl::MoveWeightsIn() {
 
 absl::Status SessionImpl::EnsureApply() {
   if (apply_ != nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Graph graph, BuildApply(MakeUpdateSpec(), state_.groups(), state_.statistics_elements()));
-  ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, state_.FlatStatistics(), state_.bindings()));
+  const bool divided = divides_moments();
+  ASSIGN_OR_RETURN(const Graph graph,
+                   BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(),
+                              state_.statistics_elements(), divided ? state_.groups() : std::vector<FlatGroup>()));
+  Bindings bindings = state_.FlatStatistics();
+  if (divided) bindings.merge(state_.ShardBindings());
+  ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, bindings, state_.bindings()));
   apply_->name = "apply";
   return absl::OkStatus();
 }
@@ -292,56 +292,10 @@ absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, c
                      .input_gradients = HasInputGradients(kind)});
 }
 
-// Those of the first variable input; zeros where there is none.
-VariableExtents SessionImpl::TakeExtents(const Shape& shape) const {
-  VariableExtents extents = {};
-  std::copy_n(shape.begin() + options_.variable_inputs[0].axis, options_.variable_extents, extents.begin());
-  return extents;
-}
-
-VariableExtents SessionImpl::GreatestExtents() const {
-  if (options_.variable_inputs.empty()) return {};
-  return TakeExtents(prepare_.import.input_shapes.at(options_.variable_inputs[0].name));
-}
-
-VariableExtents SessionImpl::FindExtents(const GlobalBatch& part) const {
-  const HostTensor* input = options_.variable_inputs.empty() ? nullptr : part.Find(options_.variable_inputs[0].name);
-  const size_t rank = input != nullptr ? input->shape().size() : 0;
-  const bool given = rank > 0 && rank >= options_.variable_inputs[0].axis + options_.variable_extents;
-  return given ? TakeExtents(input->shape()) : GreatestExtents();
-}
-
-PrepareOptions SessionImpl::PrepareAt(const VariableExtents& extents) const {
-  PrepareOptions prepare = prepare_;
-  const auto set = [&](Shape& shape, int axis) {
-    std::copy_n(extents.begin(), options_.variable_extents, shape.begin() + axis);
-  };
-  for (const VariableInput& input : options_.variable_inputs)
-    set(prepare.import.input_shapes.at(input.name), input.axis);
-  if (options_.variable_label_axis >= 0) set(prepare.labels.sample.shape, options_.variable_label_axis);
-  return prepare;
-}
-
-// The samples of a micro-batch of which `left` are left. Parts of several sizes have all kinds of extents: powers of
-// two need few programs.
-int64_t SessionImpl::CountNext(int64_t left, int64_t step) const {
-  if (left >= step || options_.variable_extents < 2) return std::min(left, step);
-  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(left)));
-}
-
 // In the order of the samples. Valid until the next call.
-const std::vector<SessionImpl::Micro>& SessionImpl::CutMicros(const GlobalBatch& global_batch) {
-  micros_.clear();
-  int64_t place = 0;
-  const auto cut = [&](const GlobalBatch& part) {
-    const int64_t samples = part.part_samples(), step = MicroSamples(FindExtents(part)[0]);
-    for (int64_t begin = 0, count; begin < samples; begin += count, place += count) {
-      count = CountNext(samples - begin, step);
-      micros_.push_back({&part, begin, count, place});
-    }
-  };
-  cut(global_batch);
-  std::ranges::for_each(global_batch.further(), cut);
+const std::vector<MicroBatch>& SessionImpl::CutMicros(const GlobalBatch& global_batch) {
+  const auto size = [this](const GlobalBatch& part) { return MicroSamples(FindExtents(part)[0]); };
+  CutMicroBatches(global_batch, size, options_.variable_extents > 1, &micros_);
   return micros_;
 }
 
@@ -380,25 +334,26 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::Compile(ProgramKind kind, int64
 
 absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, int64_t batch,
                                                             const VariableExtents& extents) {
-  ASSIGN_OR_RETURN(PreparedModel prepared, models_->Prepare(PrepareAt(extents), batch, IsTraining(kind), false));
+  ASSIGN_OR_RETURN(PreparedModel prepared,
+                   models_->Prepare(PrepareAt(options_, extents), batch, IsTraining(kind), false));
   RETURN_IF_ERROR(EnsureFrozen(prepared.model, batch, IsTraining(kind)));
   prepared.model.weights.clear();  // the arenas have the values
   if (!options_.plan_only) models_->ReleaseValues();
   RETURN_IF_ERROR(VerifyFrozenBatch(prepared.model.exported_batch));
   ASSIGN_OR_RETURN(const Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
   const Bindings statistics = IsMicro(kind) ? state_.PendingStatistics(IsFirst(kind)) : Bindings();
-  // One-program steps are long: the timers that separate the update from the rest cost a negligible share.
-  const bool timed = kind == ProgramKind::kStep && on_host();
-  ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), timed, batch));
+  ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), batch));
   compiled->name = kProgramNames[static_cast<int>(kind)];
   BatchFeeds feeds(*compiled, prepared.model.random_key);
+  if (ranks_ != nullptr && IsMicro(kind)) ranks_->Watch(compiled->program.get());
   ready_.push_back(std::make_unique<Ready>(Ready{kind, batch, extents, std::move(compiled), std::move(feeds)}));
   return ready_.back().get();
 }
 
 bool SessionImpl::OneProgramStep(int64_t samples, int64_t length) const {
   constexpr size_t kLarge = size_t{1} << 18;  // bytes of an average parameter
-  if (samples > MicroSamples(length) || options_.step_form == StepForm::kMicroAndApply) return false;
+  const bool several_ranks = ranks_ != nullptr || options_.plan_ranks > 1;
+  if (samples > MicroSamples(length) || options_.step_form == StepForm::kMicroAndApply || several_ranks) return false;
   return options_.step_form == StepForm::kOneProgram ||
          static_cast<size_t>(state_.parameter_bytes()) / state_.rules().size() >= kLarge;
 }
@@ -406,14 +361,13 @@ bool SessionImpl::OneProgramStep(int64_t samples, int64_t length) const {
 absl::Status SessionImpl::RunStep(const GlobalBatch& global_batch, int64_t samples) {
   ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kStep, samples, FindExtents(global_batch)));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
-  RETURN_IF_ERROR(FillFeeds(*program, global_batch, 0, samples, 0));
+  RETURN_IF_ERROR(FillFeeds(*program, {&global_batch, 0, samples, 0, 0}, Key(0)));
   return programs_.Run(*program->compiled);
 }
 
-absl::Status SessionImpl::FillFeeds(Ready& program, const GlobalBatch& global_batch, int64_t begin, int64_t count,
-                                    int64_t micro) {
+absl::Status SessionImpl::FillFeeds(Ready& program, const MicroBatch& micro, const RandomKey& key) {
   const Span span(trace_, Trace::kTraining, "copy");
-  RETURN_IF_ERROR(program.feeds.Fill(global_batch, begin, count, Key(micro)));
+  RETURN_IF_ERROR(program.feeds.Fill(*micro.part, micro.begin, micro.count, key));
   return program.feeds.FillInverseDenominators(prepared_.loss, loss_denominators_->weights());
 }
 
@@ -427,19 +381,25 @@ absl::Status SessionImpl::CountTargets(const GlobalBatch& global_batch, int64_t 
   return state_.device_scalars().batch_targets.Write(loss_denominators_->targets());
 }
 
-// Accumulates into what is pending where `micro`, the number of the first micro-batch, is above 0.
+// Accumulates into what is pending where `micro`, the number of the first micro-batch, is above 0. With a `share`,
+// nothing else is run.
 absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind first,
-                                    std::map<std::string, HostTensor>* fetched, int64_t micro) {
+                                    std::map<std::string, HostTensor>* fetched, int64_t micro,
+                                    const SampleRange* share) {
   pending_micros_ = 0;
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(state_.EnsureGradients());
-  for (const auto& [part, begin, count, place] : CutMicros(global_batch)) {
+  CutMicros(global_batch);
+  if (share != nullptr) KeepShare(*share, &micros_);
+  for (const MicroBatch& m : micros_) {
     RETURN_IF_ERROR(CheckCancelled());  // what is pending is never applied
-    ASSIGN_OR_RETURN(Ready * program, Get(MicroKind(first, micro), count, FindExtents(*part)));
-    RETURN_IF_ERROR(FillFeeds(*program, *part, begin, count, micro++));
+    const bool is_first = micro == 0 && &m == micros_.data();
+    ASSIGN_OR_RETURN(Ready * program, Get(MicroKind(first, is_first ? 0 : 1), m.count, FindExtents(*m.part)));
+    RETURN_IF_ERROR(FillFeeds(*program, m, Key(micro + m.number, MakePiece(m.skipped, m.count))));
+    if (share != nullptr) ranks_->set_runs_last(&m == &micros_.back());
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
-    RETURN_IF_ERROR(AddOutputs(*program->compiled, place, count, samples, fetched));
+    RETURN_IF_ERROR(AddOutputs(*program->compiled, m.place, m.count, samples, fetched));
   }
   return absl::OkStatus();
 }
@@ -458,8 +418,25 @@ absl::Status SessionImpl::AddOutputs(const CompiledProgram& program, int64_t beg
   return absl::OkStatus();
 }
 
+absl::Status SessionImpl::Distribute(DataParallel* ranks, bool divide_moments) {
+  RETURN_IF_ERROR(state_.EnsureGradients());
+  if (state_.gradients() != nullptr)
+    ranks->SumGradient(&backend_, dtype_, state_.gradients(), ListSlices(state_, prepared_.model.graph));
+  for (const auto& ready : ready_) {
+    if (IsMicro(ready->kind)) ranks->Watch(ready->compiled->program.get());
+  }
+  ranks_ = ranks;
+  if (!divide_moments) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckDivides(options_.optimizer));
+  RETURN_IF_ERROR(state_.DivideMoments(options_.optimizer, {ranks->rank(), ranks->size()}));
+  if (apply_ != nullptr) programs_.Release(*apply_);
+  apply_.reset();
+  return EnsureApply();
+}
+
 absl::Status SessionImpl::Plan(int64_t samples) {
-  const VariableExtents extents = GreatestExtents();
+  samples = LargestShare(samples, std::max<int64_t>(1, options_.fixed_batch), options_.plan_ranks);
+  const VariableExtents extents = GreatestExtents(options_);
   if (OneProgramStep(samples, extents[0])) return Get(ProgramKind::kStep, samples, extents).status();
   RETURN_IF_ERROR(state_.EnsureGradients());
   RETURN_IF_ERROR(EnsureApply());
@@ -472,16 +449,49 @@ absl::Status SessionImpl::Plan(int64_t samples) {
 absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t samples) {
   const bool whole = global_batch.further().empty() && OneProgramStep(samples, FindExtents(global_batch)[0]);
   if (whole) return RunStep(global_batch, samples);
-  RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
-  return RunApply();
+  RETURN_IF_ERROR(ranks_ != nullptr ? RunShare(global_batch, samples)
+                                    : RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
+  RETURN_IF_ERROR(RunApply());
+  return divides_moments() ? ShareWeights(backend_, *ranks_, state_) : absl::OkStatus();
+}
+
+// All ranks end alike, whatever happens to one of them.
+absl::Status SessionImpl::RunShare(const GlobalBatch& global_batch, int64_t samples) {
+  const SampleRange share =
+      ShareOfRank(samples, std::max<int64_t>(1, options_.fixed_batch), ranks_->rank(), ranks_->size());
+  std::vector<double> sums(ExchangedSums());
+  ranks_->BeginUpdate();
+  const absl::Status ran = AccumulateShare(global_batch, share, sums);
+  {
+    const Span span(trace_, Trace::kTraining, "exchange");
+    RETURN_IF_ERROR(ranks_->Exchange(ran, sums));
+  }
+  DeviceScalars& scalars = state_.device_scalars();
+  for (size_t i = 0; i < scalars.batch_loss.size(); ++i) RETURN_IF_ERROR(scalars.batch_loss[i].Write(sums[i]));
+  RETURN_IF_ERROR(scalars.batch_correct.Write(sums[scalars.batch_loss.size()]));
+  Buffer* statistics = state_.pending_statistics();
+  if (statistics == nullptr) return absl::OkStatus();
+  return ranks_->Mean("all-reduce of statistics", backend_, dtype_, *statistics,
+                      static_cast<double>(share.end - share.begin), static_cast<double>(samples));
+}
+
+// Stores the losses and the correct predictions of the share in `sums`.
+absl::Status SessionImpl::AccumulateShare(const GlobalBatch& global_batch, const SampleRange& share,
+                                          std::span<double> sums) {
+  RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr, 0, &share));
+  if (share.begin == share.end) RETURN_IF_ERROR(state_.ClearPending());
+  RETURN_IF_ERROR(backend_.Synchronize());
+  DeviceScalars& scalars = state_.device_scalars();
+  for (size_t i = 0; i < scalars.batch_loss.size(); ++i) {
+    ASSIGN_OR_RETURN(sums[i], scalars.batch_loss[i].Read());
+  }
+  ASSIGN_OR_RETURN(sums[scalars.batch_loss.size()], scalars.batch_correct.Read());
+  return absl::OkStatus();
 }
 
 absl::Status SessionImpl::RunApply() {
   RETURN_IF_ERROR(EnsureApply());
-  const auto begin = std::chrono::steady_clock::now();
-  RETURN_IF_ERROR(programs_.Run(*apply_));
-  apply_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return absl::OkStatus();
+  return programs_.Run(*apply_);
 }
 
 // Of `samples` samples, of which there were too many. Drops all programs with their feeds and arena; they are compiled
@@ -492,7 +502,7 @@ void SessionImpl::HalveMicroBatch(int64_t samples, int64_t length) {
   options_.micro_batch = (samples + 1) / 2;
   if (options_.tokens.on()) {
     options_.tokens.tokens = options_.micro_batch * length;
-    options_.micro_batch = options_.tokens.MicroSamples(GreatestExtents()[0]);
+    options_.micro_batch = options_.tokens.MicroSamples(GreatestExtents(options_)[0]);
   }
   ++oom_retries_;
 }
@@ -517,6 +527,7 @@ absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
 
 absl::Status SessionImpl::Accumulate(const GlobalBatch& global_batch) {
   if (state_.groups().empty()) return Invalid("nothing to train: no weight is trainable");
+  if (ranks_ != nullptr) return Invalid("one of several ranks takes whole updates: Step");
   CHECK(!averaged_) << "UseAverage(false) must precede Accumulate";
   const int64_t before = pending_micros_;
   RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr, before));
@@ -565,20 +576,6 @@ absl::StatusOr<StepReport> SessionImpl::Report() {
   return updates_.Report(state_.device_scalars(), prepared_.loss, options_.loss_scale.has_value(), attempted_);
 }
 
-double SessionImpl::optimizer_seconds() const {
-  if (!on_host()) return -1;
-  double seconds = apply_seconds_;
-  for (const auto& ready : ready_) {
-    if (ready->kind != ProgramKind::kStep) continue;
-    const Program& program = *ready->compiled->program;
-    const auto times = program.NodeSeconds();
-    for (size_t n = 0; n < times.size(); ++n) {
-      if (IsUpdateSource(program.graph().nodes()[n].source)) seconds += times[n];
-    }
-  }
-  return seconds;
-}
-
 std::vector<ProgramProfile> SessionImpl::Profile() const {
   std::vector<ProgramProfile> profiles;
   for (const auto& ready : ready_) {
@@ -605,10 +602,10 @@ absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const GlobalB
   DeviceScalars& device_scalars = state_.device_scalars();
   RETURN_IF_ERROR(WriteScalars(device_scalars.batch_loss, 0));
   RETURN_IF_ERROR(device_scalars.batch_correct.Write(0));
-  for (const auto& [part, begin, count, place] : CutMicros(global_batch)) {
+  for (const MicroBatch& m : CutMicros(global_batch)) {
     RETURN_IF_ERROR(CheckCancelled());
-    ASSIGN_OR_RETURN(Ready * program, Get(kind, count, FindExtents(*part)));
-    RETURN_IF_ERROR(program->feeds.Fill(*part, begin, count, Key(micro++)));
+    ASSIGN_OR_RETURN(Ready * program, Get(kind, m.count, FindExtents(*m.part)));
+    RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(micro++)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddMetrics(*program->compiled, &e.metrics));
   }
@@ -637,12 +634,12 @@ absl::StatusOr<Evaluation> SessionImpl::Predict(const GlobalBatch& global_batch)
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, 0));
   if (!CountSamples(global_batch, options_.fixed_batch).ok()) return PredictPadded(global_batch, samples);
   Evaluation e;
-  for (const auto& [part, begin, count, place] : CutMicros(global_batch)) {
+  for (const MicroBatch& m : CutMicros(global_batch)) {
     RETURN_IF_ERROR(CheckCancelled());
-    ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kPredict, count, FindExtents(*part)));
-    RETURN_IF_ERROR(program->feeds.Fill(*part, begin, count, Key(0)));
+    ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kPredict, m.count, FindExtents(*m.part)));
+    RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(0)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
-    RETURN_IF_ERROR(AddOutputs(*program->compiled, place, count, samples, &e.outputs));
+    RETURN_IF_ERROR(AddOutputs(*program->compiled, m.place, m.count, samples, &e.outputs));
   }
   return e;
 }
@@ -742,6 +739,7 @@ SessionCounters SessionImpl::counters() const {
 }
 
 absl::Status SessionImpl::Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) {
+  if (divides_moments()) return Invalid("the moments are divided among the ranks already");
   const std::vector<StateTensor> tensors = state_.Tensors(options_.optimizer);
   for (const StateTensor& tensor : tensors) {
     const auto value = state.find(tensor.name);
@@ -752,6 +750,10 @@ absl::Status SessionImpl::Restore(const std::map<std::string, HostTensor>& state
   }
   if (state.size() != tensors.size()) return Invalid("holds ", state.size(), " tensors, the run has ", tensors.size());
   for (const StateTensor& tensor : tensors) RETURN_IF_ERROR(WriteRegion(tensor.region, state.at(tensor.name)));
+  return RestoreCounters(counters);
+}
+
+absl::Status SessionImpl::RestoreCounters(const SessionCounters& counters) {
   pending_micros_ = 0;
   attempted_ = counters.attempted;
   updates_.Restore(counters.reported_attempts, counters.reported_skips);

@@ -36,6 +36,7 @@
 
 namespace onnxtrain {
 
+class DataParallel;
 class Trace;
 
 // How a global batch of one micro-batch is run: as one program, whose gradients live in the activation arena, or as the
@@ -76,6 +77,9 @@ struct SessionOptions {
   // Memory of the caller (batches, data in memory), fixed and per sample of a micro-batch: counted against the budget.
   int64_t caller_bytes = 0, caller_bytes_per_sample = 0;
   bool plan_only = false;  // allocates no memory: Plan and memory() work, nothing can be run
+  // Of a session that only plans: for the first of so many ranks, as Distribute has them.
+  int plan_ranks = 1;
+  bool plan_divides_moments = false;
 };
 
 inline PrepareOptions MakePrepareOptions(const SessionOptions& options) {
@@ -168,8 +172,21 @@ class Session {
   virtual std::vector<ProgramProfile> Profile() const = 0;  // valid until the next call that compiles
 
   virtual double compile_seconds() const = 0;  // spent on compiling programs so far
-  // Spent on clipping, update rules and counters so far; < 0: unknown, on an asynchronous device.
-  virtual double optimizer_seconds() const = 0;
+
+  // Makes this session one of several ranks, which all have the same state and call Step with the same global batches:
+  // each computes its share, and all make the same update. `ranks` must outlive the session, and adds up ExchangedSums
+  // numbers. Accumulate fails from then on; everything else but Step concerns this rank alone. Allocates gradients.
+  // `divide_moments`: each rank keeps the moments of a share of the weights, updates these, and sends them to the
+  // others; fails for rules that read whole weights, and with averages. The state can no longer be restored, and an
+  // error of Step that is kUnavailable may have left some of the weights updated.
+  virtual absl::Status Distribute(DataParallel* ranks, bool divide_moments) = 0;
+  virtual bool divides_moments() const = 0;
+  // Called by all ranks between the same updates: State of rank 0 holds whole moments until ReleaseGathered, which
+  // keeps memory for them. Does nothing where they are not divided.
+  virtual absl::Status GatherState() = 0;
+  virtual void ReleaseGathered() = 0;
+  // The numbers that ranks exchange in a step.
+  virtual size_t ExchangedSums() const = 0;
 
   // Compiles the programs for updates over `samples` samples, without running them.
   virtual absl::Status Plan(int64_t samples) = 0;
@@ -217,12 +234,15 @@ class Session {
   virtual absl::Status UseAverage(bool use) = 0;
   virtual absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) = 0;
 
-  // Returns what a checkpoint holds; waits for queued work. The regions stay where they are as long as the session
-  // lives, and change with its next update. Not while the weights are exchanged with their average.
+  // Returns what a checkpoint holds; waits for queued work. Moments that are divided among ranks and not gathered have
+  // no buffer. The others stay where they are as long as the session lives, and change with its next update. Not while
+  // the weights are exchanged with their average.
   virtual absl::StatusOr<std::vector<StateTensor>> State() = 0;
   virtual SessionCounters counters() const = 0;
   // Continues from another session's State(), of the same model and options: every tensor of it by name, and no other.
   virtual absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) = 0;
+  // The same once the regions of State() have been written.
+  virtual absl::Status RestoreCounters(const SessionCounters& counters) = 0;
 };
 
 }  // namespace onnxtrain

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "frontend/base/status.h"
+#include "optim/distributed/compare_weights.h"
+#include "optim/distributed/gather_evaluation.h"
 #include "optim/telemetry/durations.h"
 #include "optim/telemetry/trace.h"
 
@@ -17,17 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-void Add(const std::vector<Metric>& metrics, const Evaluation& part, Evaluation* total) {
-  total->loss_sums.resize(part.loss_sums.size());
-  total->weights.resize(part.weights.size());
-  std::transform(part.loss_sums.begin(), part.loss_sums.end(), total->loss_sums.begin(), total->loss_sums.begin(),
-                 std::plus<>());
-  std::transform(part.weights.begin(), part.weights.end(), total->weights.begin(), total->weights.begin(),
-                 std::plus<>());
-  total->correct += part.correct;
-  total->targets += part.targets;
-  total->metrics.Add(metrics, part.metrics);
-}
+// The second update that a process makes and two more: the first one compiles and finds caches cold.
+StepRange TimedUpdates(int64_t done) { return {done + 2, done + 4}; }
 
 class Loop {
  public:
@@ -46,16 +39,31 @@ class Loop {
 
  private:
   absl::Status NextBatch(Loader& loader);
+  absl::Status CompareRanks();
   absl::Status Update();
+  absl::Status AgreeOnBatch(const absl::Status& status);
   absl::Status NextUpdate(Loader& loader);
   absl::Status TracedUpdate(Trace& trace, Loader& loader);
+  absl::Status RecordedUpdate(Trace& trace);
+  bool IsTimed(int64_t step) const { return looks_at_updates_ && phases_->steps().Covers(step); }
+  PhaseShares MeasuredPhases() const;
   absl::Status FindOutliers();
   void AddOutlier(Outlier::Of of, double value);
   absl::Status Log();
   absl::Status EvaluateNow(EvalMetrics* metrics);
   bool LogIsDue() const;
   bool EvalIsDue() const;
-  bool Stopped() const { return options_.stop != nullptr && options_.stop->load(); }
+  // Several ranks stop when all of them know that one is to.
+  bool Stopped() const { return ranks_ != nullptr ? Agreed(kRequestStop) : StopAsked(); }
+  bool StopAsked() const { return options_.stop != nullptr && options_.stop->load(); }
+  bool TimeIsOver() const { return options_.max_seconds > 0 && Since(start_) >= options_.max_seconds; }
+  bool EvalTimeHasCome() const { return options_.eval_seconds > 0 && Since(evaluated_at_) >= options_.eval_seconds; }
+  bool Agreed(RankRequest request) const { return (ranks_->agreed() & request) != 0; }
+  bool SaveTimeHasCome() const {
+    return options_.save && options_.save_seconds > 0 && Since(saved_at_) >= options_.save_seconds;
+  }
+  bool TakeSaveRequest();
+  void AskRanks();
   bool SaveIsDue() const;
   bool IsBest(const EvalMetrics& metrics);
   void Save(SaveReason reason);
@@ -82,20 +90,42 @@ class Loop {
   LoopPosition at_;
   TrainResult& result_ = at_.result;
   TrainResult before_;  // of the runs that this one continues
+  DataParallel* const ranks_ = options_.ranks;
   int64_t skipped_in_a_row_ = 0, saved_step_ = 0;
   ResourceMonitor resources_;
-  Durations durations_;  // of updates
+  std::optional<Trace> phases_;  // of a few updates, for the summary, where options_.trace does not record them
+  double recorded_seconds_ = 0;  // of computing, in updates whose nodes were recorded
+  Durations durations_;          // of updates
   double logged_data_seconds_ = 0, updated_data_seconds_ = 0;
   bool looks_at_updates_ = false;  // for outliers
   bool intact_ = true;             // the session holds the weights of a whole number of updates
   Clock::time_point logged_at_ = start_, evaluated_at_ = start_, saved_at_ = start_;
 };
 
+// What the clock and the signals of one rank say counts for all, from the end of the next update on.
+void Loop::AskRanks() {
+  unsigned requests = 0;
+  if (StopAsked()) requests |= kRequestStop;
+  if (TimeIsOver()) requests |= kRequestEndOfTime;
+  if (EvalTimeHasCome()) requests |= kRequestEvaluation;
+  const bool asked = options_.save_now != nullptr && options_.save_now->load();
+  if (asked || (session_.divides_moments() && SaveTimeHasCome())) requests |= kRequestSave;
+  ranks_->Ask(requests);
+}
+
+// What one of several ranks has been asked for counts from its next update on.
+bool Loop::TakeSaveRequest() {
+  if (ranks_ != nullptr && !Agreed(kRequestSave)) return false;
+  const bool own = options_.save_now != nullptr && options_.save_now->exchange(false);
+  return own || ranks_ != nullptr;
+}
+
 absl::Status Loop::Update() {
   const double compiled = session_.compile_seconds();
   const auto start = Clock::now();
   const absl::Status stepped = session_.Step(batch_);
-  intact_ = stepped.ok() || absl::IsCancelled(stepped);
+  // What other ranks could not take part in changes no weight.
+  intact_ = stepped.ok() || absl::IsCancelled(stepped) || (absl::IsUnavailable(stepped) && !session_.divides_moments());
   RETURN_IF_ERROR(stepped);
   const double seconds = Since(start) - (session_.compile_seconds() - compiled);
   result_.compute_seconds += seconds;
@@ -105,6 +135,15 @@ absl::Status Loop::Update() {
   ++result_.steps;
   result_.samples += batch_.samples();
   return FindOutliers();
+}
+
+// Weights that differ are not saved.
+absl::Status Loop::CompareRanks() {
+  const int64_t every = options_.compare_weights_every;
+  if (ranks_ == nullptr || every == 0 || result_.steps % every != 0) return absl::OkStatus();
+  const absl::Status same = CompareWeights(session_, *ranks_);
+  intact_ = same.ok() || absl::IsUnavailable(same);
+  return same;
 }
 
 absl::Status Loop::NextBatch(Loader& loader) {
@@ -118,19 +157,32 @@ absl::Status Loop::NextBatch(Loader& loader) {
 }
 
 absl::Status Loop::NextUpdate(Loader& loader) {
+  if (ranks_ != nullptr) AskRanks();
   if (options_.trace != nullptr) return TracedUpdate(*options_.trace, loader);
-  RETURN_IF_ERROR(NextBatch(loader));
-  return Update();
+  RETURN_IF_ERROR(AgreeOnBatch(NextBatch(loader)));
+  return IsTimed(result_.steps + 1) ? RecordedUpdate(*phases_) : Update();
+}
+
+absl::Status Loop::RecordedUpdate(Trace& trace) {
+  const double before = result_.compute_seconds;
+  session_.SetTrace(&trace);
+  const absl::Status status = Update();
+  session_.SetTrace(nullptr);
+  recorded_seconds_ += result_.compute_seconds - before;
+  return status;
+}
+
+// The other ranks wait in their update for one that has no batch.
+absl::Status Loop::AgreeOnBatch(const absl::Status& status) {
+  return ranks_ == nullptr || status.ok() ? status : ranks_->ExchangeFailure(status);
 }
 
 absl::Status Loop::TracedUpdate(Trace& trace, Loader& loader) {
   const int64_t step = result_.steps + 1;
   const auto begin = Clock::now();
   trace.BeginUpdate(step);
-  RETURN_IF_ERROR(NextBatch(loader));
-  session_.SetTrace(trace.steps().Covers(step) ? &trace : nullptr);
-  const absl::Status status = Update();
-  session_.SetTrace(nullptr);
+  RETURN_IF_ERROR(AgreeOnBatch(NextBatch(loader)));
+  const absl::Status status = trace.steps().Covers(step) ? RecordedUpdate(trace) : Update();
   trace.EndUpdate(step, begin);
   return status;
 }
@@ -188,7 +240,7 @@ absl::Status Loop::EvaluateNow(EvalMetrics* metrics) {
   const auto start = Clock::now();
   const double compiled = session_.compile_seconds();
   const Span span(options_.trace, Trace::kTraining, "evaluation");
-  auto evaluated = EvaluateAll(session_, eval_, options_.num_workers, options_.stop);
+  auto evaluated = EvaluateAll(session_, eval_, options_.num_workers, options_.stop, ranks_);
   result_.eval_seconds += Since(start) - (session_.compile_seconds() - compiled);
   if (absl::IsCancelled(evaluated.status())) return absl::OkStatus();  // see StopReason()
   if (!evaluated.ok()) return evaluated.status();
@@ -211,15 +263,23 @@ bool Loop::LogIsDue() const {
 }
 
 bool Loop::EvalIsDue() const {
-  if (options_.eval_seconds > 0) return Since(evaluated_at_) >= options_.eval_seconds;
+  if (options_.eval_seconds > 0) return ranks_ != nullptr ? Agreed(kRequestEvaluation) : EvalTimeHasCome();
   const int64_t every = options_.eval_every > 0 ? options_.eval_every : per_epoch_;
   return result_.steps % every == 0;
 }
 
+// Ranks that have to save together have asked each other for it.
 bool Loop::SaveIsDue() const {
-  if (!options_.save) return false;
-  if (options_.save_seconds > 0) return Since(saved_at_) >= options_.save_seconds;
+  if (!options_.save && !session_.divides_moments()) return false;
+  if (options_.save_seconds > 0) return !session_.divides_moments() && SaveTimeHasCome();
   return options_.save_every > 0 && result_.steps % options_.save_every == 0;
+}
+
+PhaseShares Loop::MeasuredPhases() const {
+  if (recorded_seconds_ <= 0) return {};
+  const PhaseSeconds p = (options_.trace != nullptr ? options_.trace : &*phases_)->Phases();
+  const auto share = [&](double seconds) { return std::min(1.0, seconds / recorded_seconds_); };
+  return {share(p.copy), share(p.forward), share(p.backward), share(p.update)};
 }
 
 // NaN is never better.
@@ -235,8 +295,9 @@ bool Loop::IsBest(const EvalMetrics& metrics) {
   return better;
 }
 
+// Where the moments are divided, all ranks come here together; one that saves nothing sends its own.
 void Loop::Save(SaveReason reason) {
-  if (!options_.save || result_.steps == 0) return;
+  if ((!options_.save && !session_.divides_moments()) || result_.steps == 0) return;
   if (saved_step_ == result_.steps && reason != SaveReason::kBest && reason != SaveReason::kEnd) return;
   const auto start = Clock::now();
   if (options_.plateau != nullptr) at_.plateau = options_.plateau->state();
@@ -245,10 +306,14 @@ void Loop::Save(SaveReason reason) {
   position.result.compile_seconds += session_.compile_seconds();
   position.result.oom_retries = session_.oom_retries();
   const Span span(options_.trace, Trace::kTraining, "checkpoint");
-  options_.save(position, reason);
+  if (options_.saves_state && !session_.GatherState().ok()) return;  // the next update fails, too
+  if (options_.save) options_.save(position, reason);
+  session_.ReleaseGathered();
   saved_step_ = result_.steps;
   saved_at_ = Clock::now();
   result_.checkpoint_seconds += Since(start);
+  if (reason != SaveReason::kEnd)  // which waits for the disk
+    result_.checkpoint_pause_seconds = std::max(result_.checkpoint_pause_seconds, Since(start));
 }
 
 void Loop::Resume(const LoopPosition& position) {
@@ -263,7 +328,7 @@ std::string Loop::StopReason() const {
   if (Stopped()) return "signal";
   if (skipped_in_a_row_ >= options_.max_consecutive_skips) return "not_finite";
   if (options_.max_steps > 0 && result_.steps >= options_.max_steps) return "max_steps";
-  if (options_.max_seconds > 0 && Since(start_) >= options_.max_seconds) return "max_time";
+  if (ranks_ != nullptr ? Agreed(kRequestEndOfTime) : TimeIsOver()) return "max_time";
   if (at_.best.worse_since >= Patience()) return "early_stopping";
   return result_.steps / per_epoch_ >= options_.epochs ? "epochs" : "";
 }
@@ -300,8 +365,9 @@ absl::Status Loop::Updates() {
   while (result_.stop_reason.empty()) {
     const absl::Status updated = NextUpdate(*loader);
     if (!updated.ok()) return EndEarly(updated);
+    RETURN_IF_ERROR(CompareRanks());
     RETURN_IF_ERROR(ReportAndEvaluate());
-    if (options_.save_now != nullptr && options_.save_now->exchange(false)) Save(SaveReason::kAsked);
+    if (TakeSaveRequest()) Save(SaveReason::kAsked);
     result_.stop_reason = StopReason();
     if (result_.stop_reason.empty() && SaveIsDue()) Save(SaveReason::kInterval);
   }
@@ -310,6 +376,7 @@ absl::Status Loop::Updates() {
 
 absl::StatusOr<TrainResult> Loop::Run() {
   if (options_.resume) Resume(*options_.resume);
+  phases_.emplace(TimedUpdates(result_.steps), std::vector<std::pair<std::string, std::string>>());
   if (!options_.resume) RETURN_IF_ERROR(EvaluateNow(&result_.eval_before));
   const absl::Status updates = Updates();
   // Before the last report and evaluation, which a run that goes on from here does not have.
@@ -327,7 +394,8 @@ absl::StatusOr<TrainResult> Loop::Run() {
   result_.epochs = Epochs();
   result_.compile_seconds += session_.compile_seconds();
   result_.oom_retries = session_.oom_retries();
-  result_.optimizer_seconds = session_.optimizer_seconds();
+  result_.phases = MeasuredPhases();
+  if (ranks_ != nullptr) result_.communication = ranks_->time();
   result_.seconds = Seconds();
   result_.step_median_seconds = durations_.Quantile(0.5);
   result_.step_p95_seconds = durations_.Quantile(0.95);
@@ -398,23 +466,32 @@ std::vector<std::pair<std::string, double>> NamedMetrics(const Session& session,
   return named;
 }
 
-absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& data, int num_workers,
-                                            const std::atomic<bool>* stop) {
-  LoaderOptions load{.batch_size = session.micro_batch(), .tokens = session.tokens(), .num_workers = num_workers};
-  load.tokens.accumulation = 1;
+absl::Status EvaluateBatches(Session& session, const TrainData& data, const LoaderOptions& load,
+                             const std::atomic<bool>* stop, Evaluation* total, int64_t* samples) {
+  if (load.first_batch >= CountBatches(*data.dataset, data.specs, load)) return absl::OkStatus();  // for other ranks
   ASSIGN_OR_RETURN(auto loader, Loader::Create(data.dataset, data.specs, load));
   GlobalBatch global_batch(FeedNames(data.specs));
-  Evaluation total;
-  EvalMetrics metrics;
   while (true) {
     ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
-    if (batch == nullptr) break;
+    if (batch == nullptr) return absl::OkStatus();
     if (stop != nullptr && stop->load()) return absl::CancelledError("stopped by a signal");
     SetTensors(*batch, &global_batch);
     ASSIGN_OR_RETURN(const Evaluation e, session.Evaluate(global_batch));
-    Add(session.metrics(), e, &total);
-    metrics.samples += static_cast<int64_t>(batch->samples.size());
+    AddEvaluation(session.metrics(), e, total);
+    *samples += static_cast<int64_t>(batch->samples.size());
   }
+}
+
+absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& data, int num_workers,
+                                            const std::atomic<bool>* stop, DataParallel* ranks) {
+  LoaderOptions load{.batch_size = session.micro_batch(), .tokens = session.tokens(), .num_workers = num_workers};
+  load.tokens.accumulation = 1;
+  if (ranks != nullptr) load.first_batch = ranks->rank(), load.batch_stride = ranks->size();
+  Evaluation total;
+  EvalMetrics metrics;
+  absl::Status evaluated = EvaluateBatches(session, data, load, stop, &total, &metrics.samples);
+  if (ranks != nullptr) evaluated = GatherEvaluation(*ranks, evaluated, session.metrics(), &total, &metrics.samples);
+  RETURN_IF_ERROR(evaluated);
   if (total.weights.empty()) return metrics;
   const LossChoice& loss = session.loss();
   metrics.loss = MeanLoss(loss, total);
@@ -426,9 +503,9 @@ absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& d
 }  // namespace
 
 absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers,
-                                        const std::atomic<bool>* stop) {
+                                        const std::atomic<bool>* stop, DataParallel* ranks) {
   RETURN_IF_ERROR(session.UseAverage(true));
-  auto metrics = EvaluateWeights(session, data, num_workers, stop);
+  auto metrics = EvaluateWeights(session, data, num_workers, stop, ranks);
   RETURN_IF_ERROR(session.UseAverage(false));
   return metrics;
 }
@@ -455,7 +532,9 @@ std::optional<double> FindEvalMetric(const EvalMetrics& metrics, const std::stri
 
 absl::StatusOr<TrainResult> Train(Session& session, const TrainData& train, const TrainData& eval,
                                   const TrainOptions& options, const std::function<void(const TrainEvent&)>& on_event) {
-  return Loop(session, train, eval, options, on_event).Run();
+  auto result = Loop(session, train, eval, options, on_event).Run();
+  if (options.ranks != nullptr) options.ranks->EndLoop(result.status());
+  return result;
 }
 
 }  // namespace onnxtrain

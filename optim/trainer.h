@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/data/loader.h"
 #include "frontend/data/text_unit.h"
+#include "optim/distributed/communication_time.h"
 #include "optim/plateau.h"
 #include "optim/session.h"
 #include "optim/telemetry/outliers.h"
@@ -37,6 +38,11 @@ struct EvalMetrics {
   std::vector<std::pair<std::string, double>> metrics;  // by EvalNames; NaN where undefined
 };
 
+// How computing divides, measured over a few updates; the rest is overhead. All 0: unknown.
+struct PhaseShares {
+  double copy = 0, forward = 0, backward = 0, update = 0;
+};
+
 struct TrainResult {
   // "epochs", "max_steps", "max_time", "early_stopping", "signal"; "end_of_data": of a stream; "not_finite":
   // max_consecutive_skips was reached
@@ -46,8 +52,11 @@ struct TrainResult {
   double final_loss = 0;           // mean over the updates of the last report; NaN if all were skipped
   EvalMetrics eval_before, eval;   // before the first and after the last step; samples = 0: none
   double compile_seconds = 0, data_seconds = 0, compute_seconds = 0, eval_seconds = 0, checkpoint_seconds = 0;
-  double optimizer_seconds = -1;  // part of compute_seconds; < 0: unknown
-  // Of one update with its wait for data, without compilation; of this process alone. 0: no update.
+  // The following are of this process alone.
+  PhaseShares phases;                   // of compute_seconds
+  double checkpoint_pause_seconds = 0;  // the longest that an update waited for a checkpoint to be copied
+  CommunicationTime communication;      // of several ranks
+  // Of one update with its wait for data, without compilation; 0: no update.
   double step_median_seconds = 0, step_p95_seconds = 0;
 };
 
@@ -103,12 +112,15 @@ struct TrainOptions {
   // Called between two updates, and where the run ends, also by an error that left the session as it was: what a run
   // that continues needs. Saves nothing twice for one step, except where the reason is new.
   std::function<void(const LoopPosition& position, SaveReason reason)> save;
+  bool saves_state = true;                // `save` reads Session::State; the same on all ranks
   int64_t save_every = 0;                 // updates; 0: only as below
   double save_seconds = 0;                // above 0: by time instead
   bool save_best = false;                 // after an evaluation that is the best
   std::atomic<bool>* save_now = nullptr;  // set by a signal handler: saves after the current update and is reset
   std::optional<LoopPosition> resume;     // continues there; the session has been restored
   Trace* trace = nullptr;                 // records what the loop does and when
+  int64_t compare_weights_every = 0;      // updates between comparisons of the weights of `ranks`; 0: none
+  DataParallel* ranks = nullptr;          // of the session; all of them run this loop and end alike
 };
 
 // Returns how the loop reads the samples, from the first update on.
@@ -136,9 +148,9 @@ struct TrainEvent {
 };
 
 // Evaluates all samples with the averaged weights where the session has them. `stop` (may be null) ends it early with
-// kCancelled.
+// kCancelled. With `ranks`, which all call it, each evaluates some of the batches.
 absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers,
-                                        const std::atomic<bool>* stop = nullptr);
+                                        const std::atomic<bool>* stop = nullptr, DataParallel* ranks = nullptr);
 
 // Runs the loop. `eval.dataset` may be null. Calls `on_event` on this thread.
 absl::StatusOr<TrainResult> Train(Session& session, const TrainData& train, const TrainData& eval,

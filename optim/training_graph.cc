@@ -60,6 +60,7 @@ bool IsUpdateSource(std::string_view source) {
 }
 
 std::string GradName(const std::string& parameter) { return "$grad:" + parameter; }
+std::string WholeGradName(const std::string& group) { return "$whole_grad:" + group; }
 std::string ParamName(const std::string& group) { return "$param:" + group; }
 std::string MomentName(std::string_view state, const std::string& unit) { return StrCat("$", state, ":", unit); }
 
@@ -195,15 +196,14 @@ class UpdateBuilder {
         graph_(*graph),
         b_(graph) {}
 
-  bool per_tensor() const { return rule_.per_tensor || spec_.optimizer.agc > 0; }
-
   Builder& b() { return b_; }
   Val State(const std::string& name, Type type) { return FindOrAddState(b_, name, std::move(type)); }
   Val Scalar(const std::string& name) { return State(name, {spec_.dtype, {}}); }
 
-  void Update(const std::vector<UpdateTarget>& targets) {
+  // `normed`: the gradients of which the norm is; empty: those of the targets.
+  void Update(const std::vector<UpdateTarget>& targets, std::vector<Val> normed = {}) {
     Schedule();
-    UpdateAtRate(targets);
+    UpdateAtRate(targets, std::move(normed));
   }
 
   // With kRateFeed and kStep; outputs what follows from the gradients.
@@ -238,8 +238,11 @@ class UpdateBuilder {
   void Store(const std::string& name, Val value, Val into) { graph_.AddOutput(name, value.id(), into.id()); }
 
  private:
-  void UpdateAtRate(const std::vector<UpdateTarget>& targets) {
-    GradientNorm(targets);
+  void UpdateAtRate(const std::vector<UpdateTarget>& targets, std::vector<Val> normed = {}) {
+    if (normed.empty()) {
+      for (const UpdateTarget& target : targets) normed.push_back(target.grad);
+    }
+    GradientNorm(normed);
     for (const UpdateTarget& target : targets) AppendUpdate(target);
   }
 
@@ -268,12 +271,12 @@ class UpdateBuilder {
     if (spec_.schedule.name == "plateau" || spec_.schedule.host_factor) rate_ = rate_ * Scalar(device_scalar::kPlateau);
   }
 
-  // T = ‖g‖₂ over all targets. A non-finite gradient makes T non-finite, so T alone decides whether to update. In
+  // T = ‖g‖₂ over all gradients. A non-finite gradient makes T non-finite, so T alone decides whether to update. In
   // float64, as gradients of 1e20 are finite and their float32 squares are not. Unscaling and clipping are one factor.
-  void GradientNorm(const std::vector<UpdateTarget>& targets) {
+  void GradientNorm(const std::vector<Val>& gradients) {
     b_.set_source(kClip);
     Val square = b_.Scalar(DType::kFloat64, 0);
-    for (const UpdateTarget& target : targets) square = square + b_.Op("SquaredNorm", {target.grad});
+    for (const Val& gradient : gradients) square = square + b_.Op("SquaredNorm", {gradient});
     Val norm = Sqrt(square), factor;
     if (spec_.loss_scale) {
       factor = b_.Op("Reciprocal", {Cast(Scalar(device_scalar::kLossScale), DType::kFloat64)});
@@ -338,12 +341,15 @@ class UpdateBuilder {
 
 }  // namespace
 
-absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements) {
+bool IsPerTensor(const OptimizerSpec& optimizer) { return FindRule(optimizer)->per_tensor || optimizer.agc > 0; }
+
+absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements,
+                                 const std::vector<FlatGroup>& whole) {
   Graph graph;
   UpdateBuilder u(spec, &graph);
   std::vector<UpdateTarget> targets;
   for (const FlatGroup& g : groups) {
-    if (u.per_tensor()) {
+    if (IsPerTensor(spec.optimizer)) {
       for (const auto& [name, shape] : g.members) {
         const Type type{spec.dtype, shape};
         targets.push_back({name, "$updated:" + name, u.State(name, type), u.State(GradName(name), type), g.rule});
@@ -354,7 +360,9 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
     const std::string param = ParamName(g.name);
     targets.push_back({g.name, param, u.State(param, flat), u.State(GradName(g.name), flat), g.rule});
   }
-  u.Update(targets);
+  std::vector<Val> normed;
+  for (const FlatGroup& g : whole) normed.push_back(u.State(WholeGradName(g.name), {spec.dtype, {g.elements}}));
+  u.Update(targets, std::move(normed));
   std::vector<Val> losses;
   for (size_t i = 0; i < spec.losses; ++i) losses.push_back(u.Scalar(TermName(device_scalar::kBatchLoss, i)));
   u.Count(losses, u.Scalar(device_scalar::kBatchCorrect));

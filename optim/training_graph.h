@@ -49,8 +49,9 @@ inline constexpr char kScaleApplied[] = "$scale_applied";  // i64: updates appli
 }  // namespace device_scalar
 
 // Names that training adds to a graph begin with "$"; models with such names are rejected (prepare.h).
-std::string GradName(const std::string& parameter);  // of its gradient: graph output, and input when accumulating
-std::string ParamName(const std::string& group);     // of a group's flat parameters
+std::string GradName(const std::string& parameter);   // of its gradient: graph output, and input when accumulating
+std::string WholeGradName(const std::string& group);  // of a group of which GradName is a slice
+std::string ParamName(const std::string& group);      // of a group's flat parameters
 std::string MomentName(std::string_view state, const std::string& unit);  // of a group or parameter
 inline constexpr char kStatistics[] = "$statistics";                      // flat tensor of all running statistics
 inline constexpr char kPending[] = "$pending";                            // flat tensor of those not committed yet
@@ -97,8 +98,13 @@ struct UpdateSpec {
   std::optional<LossScaleSpec> loss_scale;
 };
 
-// `state_elements`: elements of kStatistics and kPending; 0: the model has no statistics.
-absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements);
+// `state_elements`: elements of kStatistics and kPending; 0: the model has no statistics. Where `groups` are slices
+// that one of several ranks updates, `whole` has the groups, of whose gradients (WholeGradName) the norm is; the rule
+// must not be per tensor.
+absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements,
+                                 const std::vector<FlatGroup>& whole = {});
+// Does an update read whole weights, not just single elements?
+bool IsPerTensor(const OptimizerSpec& optimizer);
 
 // Exchanges the groups' weights with their averages.
 Graph BuildSwap(DType dtype, const std::vector<FlatGroup>& groups);

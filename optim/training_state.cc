@@ -31,12 +31,17 @@ absl::Status TrainingState::LayOut(const OptimizerSpec& optimizer, const Prepare
     pending_.Add(update.state, type);
   }
   for (Arena* arena : {&params_, &statistics_, &pending_}) RETURN_IF_ERROR(arena->Allocate(backend_, "weights"));
-  for (const RuleState& state : FindRule(optimizer)->state) RETURN_IF_ERROR(LayOutMoment(state));
-  if (optimizer.ema_decay > 0) RETURN_IF_ERROR(LayOutMoment({kAverage}));
-  Expose(params_);
-  Expose(statistics_);
+  for (const RuleState& state : FindRule(optimizer)->state) {
+    ASSIGN_OR_RETURN(moments_.emplace_back(), LayOutMoment(state, &bindings_));
+  }
+  if (optimizer.ema_decay > 0) {
+    ASSIGN_OR_RETURN(moments_.emplace_back(), LayOutMoment({kAverage}, &bindings_));
+  }
+  Expose(params_, &bindings_);
+  Expose(statistics_, &bindings_);
   for (const WeightGroup& g : members_)
-    ExposeMembers(g, params_, ParamName(g.name), [](const std::string& w) { return w; });
+    ExposeMembers(
+        g, params_, ParamName(g.name), [](const std::string& w) { return w; }, &bindings_);
   return device_scalars_.LayOut(backend_, dtype_, prepared.loss.terms.size(), scaled_loss, &bindings_);
 }
 
@@ -58,7 +63,7 @@ void TrainingState::LayOutParameters() {
 }
 
 // Moments shaped like the parameters are laid out like them; others are one tensor per parameter.
-absl::Status TrainingState::LayOutMoment(const RuleState& state) {
+absl::StatusOr<std::unique_ptr<Arena>> TrainingState::LayOutMoment(const RuleState& state, Bindings* bindings) const {
   auto arena = std::make_unique<Arena>();
   for (const FlatGroup& g : groups_) {
     if (state.shape == nullptr) arena->Add(MomentName(state.name, g.name), {dtype_, {g.elements}});
@@ -66,27 +71,28 @@ absl::Status TrainingState::LayOutMoment(const RuleState& state) {
     for (const auto& [name, shape] : g.members) arena->Add(MomentName(state.name, name), {dtype_, state.shape(shape)});
   }
   RETURN_IF_ERROR(arena->Allocate(backend_, "moments"));
-  Expose(*arena);
+  Expose(*arena, bindings);
   for (const WeightGroup& g : members_) {
     if (state.shape != nullptr) break;
-    ExposeMembers(g, *arena, MomentName(state.name, g.name),
-                  [&](const std::string& w) { return MomentName(state.name, w); });
+    ExposeMembers(
+        g, *arena, MomentName(state.name, g.name), [&](const std::string& w) { return MomentName(state.name, w); },
+        bindings);
   }
-  moments_.push_back(std::move(arena));
-  return absl::OkStatus();
+  return arena;
 }
 
-void TrainingState::Expose(const Arena& arena) {
-  for (const std::string& name : arena.names()) bindings_[name] = arena.At(name);
+void TrainingState::Expose(const Arena& arena, Bindings* bindings) const {
+  for (const std::string& name : arena.names()) (*bindings)[name] = arena.At(name);
 }
 
 // Binds the slices of a flat tensor, one per parameter of the group.
 void TrainingState::ExposeMembers(const WeightGroup& group, const Arena& arena, const std::string& flat,
-                                  const std::function<std::string(const std::string&)>& name) {
+                                  const std::function<std::string(const std::string&)>& name,
+                                  Bindings* bindings) const {
   size_t offset = arena.At(flat).view.offset;
   for (const WeightDecision* w : group.members) {
     const Type type{dtype_, w->type.shape};
-    bindings_[name(w->name)] = {{arena.buffer(), offset}, type};
+    (*bindings)[name(w->name)] = {{arena.buffer(), offset}, type};
     offset += (type.bytes() + 63) / 64 * 64;
   }
 }
@@ -104,7 +110,7 @@ absl::Status TrainingState::AddFrozen(const ImportedModel& model, bool load) {
     added.push_back(&w);
   }
   RETURN_IF_ERROR(arena->Allocate(backend_, "frozen weights"));
-  Expose(*arena);
+  Expose(*arena, &bindings_);
   for (const ImportedWeight* w : added) {
     if (load) RETURN_IF_ERROR(WriteRegion(bindings_.at(w->name), w->value));
   }
@@ -115,10 +121,90 @@ absl::Status TrainingState::AddFrozen(const ImportedModel& model, bool load) {
 absl::Status TrainingState::EnsureGradients() {
   if (grads_.buffer() != nullptr || groups_.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(grads_.Allocate(backend_, "gradients"));
-  Expose(grads_);
+  Expose(grads_, &bindings_);
   for (const WeightGroup& g : members_)
-    ExposeMembers(g, grads_, GradName(g.name), [](const std::string& w) { return GradName(w); });
+    ExposeMembers(
+        g, grads_, GradName(g.name), [](const std::string& w) { return GradName(w); }, &bindings_);
   return absl::OkStatus();
+}
+
+namespace {
+
+// Elements [range.begin, range.end) of a flat tensor.
+Region SliceOf(const Region& flat, const ShardRange& range) {
+  const size_t offset = flat.view.offset + range.begin * DTypeSize(flat.type.dtype);
+  return {{flat.view.buffer, offset}, {flat.type.dtype, {range.size()}}};
+}
+
+}  // namespace
+
+absl::Status TrainingState::DivideMoments(const OptimizerSpec& optimizer, const Shard& shard) {
+  shard_ = shard;
+  const auto& states = FindRule(optimizer)->state;
+  for (size_t i = 0; i < states.size(); ++i) {
+    auto slices = std::make_unique<Arena>();
+    for (const FlatGroup& g : groups_)
+      slices->Add(MomentName(states[i].name, g.name), {dtype_, {RangeOf(g.elements, shard).size()}});
+    RETURN_IF_ERROR(slices->Allocate(backend_, "moments"));
+    for (const FlatGroup& g : groups_) {
+      const std::string name = MomentName(states[i].name, g.name);
+      const Region slice = SliceOf(bindings_.at(name), RangeOf(g.elements, shard));
+      ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(slice));
+      RETURN_IF_ERROR(WriteRegion(slices->At(name), value));
+      for (const auto& [weight, shape] : g.members) bindings_.erase(MomentName(states[i].name, weight));
+      bindings_[name] = slices->At(name);
+    }
+    divided_.emplace_back(states[i].name);
+    moments_[i] = std::move(slices);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<FlatGroup> TrainingState::shard_groups() const {
+  std::vector<FlatGroup> slices = groups_;
+  for (FlatGroup& g : slices) g.elements = RangeOf(g.elements, shard_).size();
+  std::erase_if(slices, [](const FlatGroup& g) { return g.elements == 0; });
+  return slices;
+}
+
+Bindings TrainingState::ShardBindings() const {
+  Bindings bindings;
+  for (const FlatGroup& g : groups_) {
+    const Region& gradient = bindings_.at(GradName(g.name));
+    const ShardRange range = RangeOf(g.elements, shard_);
+    bindings[WholeGradName(g.name)] = gradient;
+    bindings[GradName(g.name)] = SliceOf(gradient, range);
+    bindings[ParamName(g.name)] = SliceOf(bindings_.at(ParamName(g.name)), range);
+  }
+  return bindings;
+}
+
+std::vector<TrainingState::DividedMoment> TrainingState::divided_moments() const {
+  std::vector<DividedMoment> moments;
+  for (const std::string& state : divided_) {
+    for (const FlatGroup& g : groups_)
+      moments.push_back({state, g.name, g.elements, bindings_.at(MomentName(state, g.name))});
+  }
+  return moments;
+}
+
+absl::Status TrainingState::AllocateGathered(const OptimizerSpec& optimizer) {
+  for (const RuleState& state : FindRule(optimizer)->state) {
+    ASSIGN_OR_RETURN(whole_moments_.emplace_back(), LayOutMoment(state, &gathered_));
+  }
+  return absl::OkStatus();
+}
+
+void TrainingState::ReleaseGathered() {
+  whole_moments_.clear();
+  gathered_.clear();
+}
+
+absl::Status TrainingState::ClearPending() {
+  const std::vector<std::byte> zeros(grads_.size());
+  RETURN_IF_ERROR(grads_.buffer()->Write(0, zeros));
+  RETURN_IF_ERROR(WriteScalars(device_scalars_.batch_loss, 0));
+  return device_scalars_.batch_correct.Write(0);
 }
 
 absl::Status TrainingState::SetWeights(const std::map<std::string, HostTensor>& weights) {
@@ -150,12 +236,19 @@ std::vector<StateTensor> TrainingState::Tensors(const OptimizerSpec& optimizer) 
   const auto add = [&](const std::string& name, bool of_model) {
     tensors.push_back({name, of_model, bindings_.at(name)});
   };
+  const auto add_divided = [&](const std::string& name, const std::string& weight) {
+    const auto whole = gathered_.find(name);
+    tensors.push_back({name, false, whole != gathered_.end() ? whole->second : Region{{}, bindings_.at(weight).type}});
+  };
   for (const WeightDecision& w : prepared_->weights) {
     if (w.trained || statistics_.Has(w.name)) add(w.name, true);
   }
   for (const auto& [weight, rule] : rules_) {
     if (optimizer.ema_decay > 0) add(MomentName(kAverage, weight), true);
-    for (const RuleState& state : FindRule(optimizer)->state) add(MomentName(state.name, weight), false);
+    for (const RuleState& state : FindRule(optimizer)->state) {
+      const std::string name = MomentName(state.name, weight);
+      divided_.empty() ? add(name, false) : add_divided(name, weight);
+    }
   }
   for (const std::string& name : device_scalars_.memory.names()) add(name, false);
   return tensors;

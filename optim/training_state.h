@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "optim/device_scalars.h"
+#include "optim/distributed/shard.h"
 #include "optim/groups.h"
 #include "optim/prepare.h"
 #include "optim/rules/rule.h"
@@ -40,15 +41,41 @@ class TrainingState {
   // Allocates gradients: only accumulation and Session::Gradients need memory for them.
   absl::Status EnsureGradients();
 
+  // Keeps the moments of the elements that this rank updates. Only where the rule is not per tensor, and keeps no
+  // averages.
+  absl::Status DivideMoments(const OptimizerSpec& optimizer, const Shard& shard);
+  const Shard& shard() const { return shard_; }
+  // The slices of groups() that this rank updates; those without elements are left out.
+  std::vector<FlatGroup> shard_groups() const;
+  // Bindings of an apply program for shard_groups(), after EnsureGradients.
+  Bindings ShardBindings() const;
+  // A flat moment of a group, of which this rank has a slice.
+  struct DividedMoment {
+    std::string state, group;
+    int64_t elements = 0;  // of the whole
+    Region slice;
+  };
+  std::vector<DividedMoment> divided_moments() const;
+  // Allocates memory for whole moments, which Tensors lists from then on, until Release.
+  absl::Status AllocateGathered(const OptimizerSpec& optimizer);
+  Region gathered(const DividedMoment& moment) const { return gathered_.at(MomentName(moment.state, moment.group)); }
+  void ReleaseGathered();
+
   // Sets weights by initializer name, in the stored shapes, and their averages to the same values.
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights);
   // Returns the weights and statistics that training changes.
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() const;
 
   // Returns what a checkpoint holds: weights and statistics that training changes, their averages, moments, counters.
+  // Moments that are divided among ranks have no buffer until they are gathered.
   std::vector<StateTensor> Tensors(const OptimizerSpec& optimizer) const;
 
   const Bindings& bindings() const { return bindings_; }
+  // Flat gradients, after EnsureGradients, and flat pending statistics; null where there are none.
+  Buffer* gradients() const { return grads_.buffer(); }
+  Buffer* pending_statistics() const { return statistics_elements() > 0 ? pending_.buffer() : nullptr; }
+  // Sets the gradients and the pending losses to zero, as without a sample.
+  absl::Status ClearPending();
   // Bindings of kStatistics and kPending for an apply program, and their number of elements.
   Bindings FlatStatistics() const;
   int64_t statistics_elements() const { return static_cast<int64_t>(statistics_.size() / DTypeSize(dtype_)); }
@@ -63,10 +90,10 @@ class TrainingState {
 
  private:
   void LayOutParameters();
-  absl::Status LayOutMoment(const RuleState& state);
-  void Expose(const Arena& arena);
+  absl::StatusOr<std::unique_ptr<Arena>> LayOutMoment(const RuleState& state, Bindings* bindings) const;
+  void Expose(const Arena& arena, Bindings* bindings) const;
   void ExposeMembers(const WeightGroup& group, const Arena& arena, const std::string& flat,
-                     const std::function<std::string(const std::string&)>& name);
+                     const std::function<std::string(const std::string&)>& name, Bindings* bindings) const;
 
   Backend& backend_;
   const DType dtype_;
@@ -78,6 +105,10 @@ class TrainingState {
   DeviceScalars device_scalars_;
   std::vector<std::unique_ptr<Arena>> moments_, frozen_;
   Bindings bindings_;
+  Shard shard_;                       // of the moments
+  std::vector<std::string> divided_;  // states of moments that are divided among ranks
+  std::vector<std::unique_ptr<Arena>> whole_moments_;
+  Bindings gathered_;  // where whole_moments_ are
 };
 
 }  // namespace onnxtrain

@@ -124,8 +124,11 @@ class UNet(nn.Module):
 
 class Sound(nn.Sequential):
     def __init__(self):
-        super().__init__(nn.Unflatten(1, (1, 4000)), nn.Conv1d(1, 16, 64, 8), nn.ReLU(), nn.Conv1d(16, 32, 16, 4),
-                         nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(32, 3))
+        super().__init__(nn.Conv1d(1, 16, 64, 8), nn.ReLU(), nn.Conv1d(16, 32, 16, 4), nn.ReLU(),
+                         nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(32, 3))
+
+    def forward(self, x):
+        return super().forward(x.unsqueeze(1))
 
 
 def export(net, sample, path, free):

@@ -5,7 +5,7 @@ packages=(
   g++ cmake ninja-build ccache mold git clang-format clang-tidy libomp-dev
   libabsl-dev libgflags-dev libgoogle-glog-dev libgtest-dev libgmock-dev libbenchmark-dev
   libonnx-dev libonnx-testdata libprotobuf-dev protobuf-compiler
-  libdnnl-dev libtorch-dev libopenblas-dev libhwy-dev libeigen3-dev
+  libdnnl-dev libtorch-dev libgloo-dev libopenblas-dev libhwy-dev libeigen3-dev
   zlib1g-dev libzip-dev libzstd-dev libarchive-dev libsndfile1-dev libsamplerate0-dev
   libisal-dev libssl-dev nlohmann-json3-dev
   libjpeg-dev libpng-dev libwebp-dev libgif-dev

@@ -9,6 +9,7 @@
 
 #include "backends/bindings.h"
 #include "backends/memory_plan.h"
+#include "backends/output_notices.h"
 #include "backends/torch/cuda.h"
 #include "backends/torch/device_scope.h"
 #include "backends/torch/guard.h"
@@ -41,6 +42,7 @@ class TorchProgram : public Program {
   absl::Status BindInput(std::string_view name, BufferView view) override;
   absl::Status BindOutput(std::string_view name, BufferView view) override;
   absl::Status BindArena(BufferView view) override;
+  bool NotifyWhenComplete(std::span<const std::vector<size_t>> groups, OutputListener* listener) override;
   absl::Status Run() override;
   std::span<const double> NodeSeconds() const override { return seconds_; }
   void RecordNodes(std::vector<NodeRun>* runs) override { recorded_ = runs; }
@@ -56,6 +58,7 @@ class TorchProgram : public Program {
   absl::Status BindZeros(std::vector<std::unique_ptr<Buffer>>* buffers);
   void Unbind();
   void RunSteps(const Step** at);
+  void RunStep(const Step& step);
   void RunTimed(const Step& step);
 
   const Graph graph_;
@@ -66,7 +69,9 @@ class TorchProgram : public Program {
   std::vector<Step> steps_;
   std::map<ValueId, at::Tensor> constants_;
   Bindings bindings_;
-  std::vector<double> seconds_;  // by node, summed over runs; empty unless timed
+  std::vector<OutputNotice> notices_;
+  OutputListener* listener_ = nullptr;  // null where there are no notices
+  std::vector<double> seconds_;         // by node, summed over runs; empty unless timed
   std::vector<NodeRun>* recorded_ = nullptr;
   std::vector<at::Tensor> views_;  // by value id; undefined where the value has no place
   bool stale_ = true;              // bound since the kernels were prepared
@@ -172,13 +177,26 @@ absl::Status TorchProgram::Run() {
   return status.ok() || at == nullptr ? status : Annotate(status, at->where);
 }
 
+bool TorchProgram::NotifyWhenComplete(std::span<const std::vector<size_t>> groups, OutputListener* listener) {
+  listener_ = device_.is_cpu() ? listener : nullptr;
+  notices_ = listener_ != nullptr ? PlanNotices(graph_, plan_, groups) : std::vector<OutputNotice>();
+  return device_.is_cpu();
+}
+
 // *at is the step that runs.
 void TorchProgram::RunSteps(const Step** at) {
-  for (const Step& step : steps_) {
-    *at = &step;
-    if (!step.run) continue;
-    timed() && step.node >= 0 ? RunTimed(step) : step.run();
+  auto notice = notices_.begin();
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    for (; notice != notices_.end() && notice->nodes <= s; ++notice) listener_->OnComplete(notice->group);
+    *at = &steps_[s];
+    RunStep(steps_[s]);
   }
+  for (; notice != notices_.end(); ++notice) listener_->OnComplete(notice->group);
+}
+
+void TorchProgram::RunStep(const Step& step) {
+  if (!step.run) return;
+  timed() && step.node >= 0 ? RunTimed(step) : step.run();
 }
 
 void TorchProgram::RunTimed(const Step& step) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "frontend/base/address_space.h"
+#include "frontend/base/machine_share.h"
 #include "frontend/base/strings.h"
 
 namespace onnxtrain {
@@ -79,6 +81,12 @@ double MemAvailable() {
 
 }  // namespace
 
+namespace {
+std::atomic<int> sharing_processes{1};
+}  // namespace
+
+void ShareMemory(int processes) { sharing_processes = std::max(1, processes); }
+
 double CgroupCpuLimit(const std::string& root) { return MinLimit(GroupFolders(root, "cpu"), ReadCpuQuota); }
 
 int CpuCount() {
@@ -92,7 +100,7 @@ double CgroupAvailableMemory(const std::string& root) { return MinLimit(GroupFol
 
 size_t AvailableMemory() {
   const double bytes = std::max(0.0, std::min({MemAvailable(), CgroupAvailableMemory(), AvailableAddressSpace()}));
-  return bytes >= 1e18 ? std::numeric_limits<size_t>::max() : static_cast<size_t>(bytes);
+  return bytes >= 1e18 ? std::numeric_limits<size_t>::max() : static_cast<size_t>(bytes / sharing_processes);
 }
 
 }  // namespace onnxtrain

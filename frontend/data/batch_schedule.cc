@@ -11,6 +11,7 @@ BatchSchedule::BatchSchedule(int64_t samples, const LoaderOptions& options, cons
 }
 
 BatchSchedule::Place BatchSchedule::At(int64_t t) const {
+  t *= options_.batch_stride;
   const bool resumed = t < first_;
   const int64_t after = t - first_;
   const int64_t epoch = options_.first_epoch + (resumed ? 0 : 1 + after / each_);
@@ -21,7 +22,7 @@ BatchSchedule::Place BatchSchedule::At(int64_t t) const {
 
 bool BatchSchedule::Has(int64_t t) const {
   if (options_.epochs < 0) return true;
-  return options_.epochs > 0 && t < first_ + (options_.epochs - 1) * each_;
+  return options_.epochs > 0 && t * options_.batch_stride < first_ + (options_.epochs - 1) * each_;
 }
 
 int64_t BatchSchedule::CountBatches(int64_t samples) const {

@@ -77,6 +77,7 @@ struct LoaderOptions {
   int prefetch_factor = 2;                    // batches ahead per worker
   int64_t first_epoch = 0, first_sample = 0;  // where to begin: (epoch, samples already consumed in it)
   int64_t first_batch = 0;                    // and batches, behind these samples
+  int64_t batch_stride = 1;                   // delivers the first batch of as many, from `first_batch` on
   int64_t epochs = 1;                         // how many epochs to deliver; < 0: for ever
 };
 

@@ -30,8 +30,9 @@ std::vector<HostTensor> EvaluateDropout(const EvalContext& c) {
   const PhiloxKey key = PhiloxKey::From(words.data());
   const double ratio = c.attrs.Float("ratio");
   HostTensor y(c.output_types[0]);
+  const uint64_t first = FirstElement(key.piece, y.size());
   for (int64_t i = 0; i < y.size(); ++i) {
-    const float u = WordToUniform(RandomWord(key, c.attrs.Int("stream"), i));
+    const float u = WordToUniform(RandomWord(key, c.attrs.Int("stream"), first + i));
     y.Set(i, (u >= static_cast<float>(ratio) ? 1.0 : 0.0) * c.inputs[0]->At(i) / (1 - ratio));
   }
   return {y};

@@ -275,7 +275,9 @@ TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, int64_t 
                        .num_workers = NumWorkers(config),
                        .max_workers = MaxWorkers(config),
                        .prefetch_factor = static_cast<int>(config.prefetch_factor),
-                       .seed = static_cast<uint64_t>(config.seed)};
+                       .seed = static_cast<uint64_t>(config.seed),
+                       .saves_state = !config.data.empty(),
+                       .compare_weights_every = config.compare_weights_every};
   if (config.log_every.value > 0) {
     SetInterval(config.log_every, steps.per_epoch, &options.log_every, &options.log_seconds);
   } else {

@@ -1,7 +1,9 @@
 // The programs of a session.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 namespace onnxtrain {
 
@@ -28,6 +30,8 @@ inline constexpr const char* kProgramNames[] = {"micro_first",
                                                 "training_loss",
                                                 "eval",
                                                 "predict"};
+
+static_assert(std::size(kProgramNames) == static_cast<size_t>(ProgramKind::kPredict) + 1);
 
 inline bool IsMicro(ProgramKind kind) { return kind <= ProgramKind::kMicroInputsNext; }
 inline bool IsTraining(ProgramKind kind) { return kind <= ProgramKind::kTrainingLoss; }

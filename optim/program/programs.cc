@@ -52,8 +52,7 @@ size_t CodeBytes(const Graph& graph) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& graph, const Bindings& overrides,
-                                                                   const Bindings& state, bool time_nodes,
-                                                                   int64_t samples) {
+                                                                   const Bindings& state, int64_t samples) {
   const PreparingScope preparing;
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph, compute_));
@@ -63,7 +62,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   compiled->id = compiled_++;
   LayOutExchange(legal, overrides, state, compiled.get());
   compiled->code = CodeBytes(legal);
-  RETURN_IF_ERROR(CompileWithin(legal, time_nodes, samples, compiled.get()));
+  RETURN_IF_ERROR(CompileWithin(legal, samples, compiled.get()));
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
   ::malloc_trim(0);  // returns the pages of graphs and plans, which no plan counts
@@ -97,8 +96,8 @@ size_t Programs::BytesBesideArena(const CompiledProgram& next) const {
 }
 
 // Compiles the graph as it is, or, where that needs too much memory or the mode asks for it, with the plan that fits.
-absl::Status Programs::CompileWithin(const Graph& legal, bool time_nodes, int64_t samples, CompiledProgram* compiled) {
-  const CompileOptions options{.keep_values = options_.keep_values, .time_nodes = options_.time_nodes || time_nodes};
+absl::Status Programs::CompileWithin(const Graph& legal, int64_t samples, CompiledProgram* compiled) {
+  const CompileOptions options{.keep_values = options_.keep_values, .time_nodes = options_.time_nodes};
   const size_t beside = BytesBesideArena(*compiled);
   const auto budget = static_cast<size_t>(static_cast<double>(recompute_.memory_budget) * kPlannable);
   const size_t limit = budget == 0 ? Plus(backend_.FreeMemory(), arena_.size) : budget > beside ? budget - beside : 0;

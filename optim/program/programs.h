@@ -43,12 +43,10 @@ class Programs {
 
   // Legalizes, hoists values of weights, rematerializes within the budget, compiles and binds. Inputs other than feeds,
   // and outputs, are looked up in `overrides` and then in `state`; feeds, and outputs found in neither, are regions of
-  // the exchange buffer. These regions may move when another program is compiled. `time_nodes`: times the nodes of this
-  // program in any case. `samples`: its batch size; where memory is too small for more than one, the error suggests
-  // fewer.
+  // the exchange buffer. These regions may move when another program is compiled. `samples`: its batch size; where
+  // memory is too small for more than one, the error suggests fewer.
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides,
-                                                           const Bindings& state, bool time_nodes = false,
-                                                           int64_t samples = 1);
+                                                           const Bindings& state, int64_t samples = 1);
 
   // Runs a program, after the derive programs that it reads from if weights have changed since their last run.
   absl::Status Run(CompiledProgram& program);
@@ -72,7 +70,7 @@ class Programs {
   absl::Status RunOne(CompiledProgram& program);
   // Moves values of weights into a derive program and returns the rest.
   absl::StatusOr<Graph> HoistDerived(Graph legal, const Bindings& state);
-  absl::Status CompileWithin(const Graph& legal, bool time_nodes, int64_t samples, CompiledProgram* compiled);
+  absl::Status CompileWithin(const Graph& legal, int64_t samples, CompiledProgram* compiled);
   absl::Status CompileRecomputed(const Graph& legal, const CompileOptions& options, size_t limit,
                                  CompiledProgram* compiled, size_t* smallest);
   size_t BytesBesideArena(const CompiledProgram& next) const;

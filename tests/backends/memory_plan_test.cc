@@ -7,6 +7,7 @@
 #include <random>
 
 #include "backends/arena_packing.h"
+#include "backends/output_notices.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/verify.h"
 #include "frontend/ops/row.h"
@@ -111,8 +112,12 @@ class Machine {
     for (const auto& o : graph.outputs()) outputs_.push_back(Words(graph.type(o.value).elements(), 0xabad1dea));
   }
 
-  void Run() {
+  // `after_nodes` is called with how many nodes have run; kAfterCopies: all, and the copies.
+  template <typename F>
+  void Run(F after_nodes) {
+    size_t nodes = 0;
     for (int32_t n : plan_.order) {
+      after_nodes(nodes++);
       std::vector<const uint64_t*> in;
       std::vector<uint64_t*> out;
       for (ValueId v : graph_.nodes()[n].inputs) in.push_back(At(plan_.places[v]));
@@ -121,7 +126,9 @@ class Machine {
       RunNode(graph_, n, in, out);
       SpoilWorkspace(n);
     }
+    after_nodes(nodes);
     for (const Copy& copy : plan_.copies) std::memcpy(At(copy.to), At(copy.from), copy.bytes);
+    after_nodes(kAfterCopies);
   }
 
   const uint64_t* At(const Place& place) const { return const_cast<Machine*>(this)->At(place); }
@@ -140,6 +147,11 @@ class Machine {
     }
     return nullptr;
   }
+  // The memory that an output is bound to.
+  Words& bound(size_t o) {
+    const ValueId into = graph_.outputs()[o].into;
+    return into == kNoValue ? outputs_[o] : inputs_[graph_.value(into).index];
+  }
   const Words& input(size_t i) const { return inputs_[i]; }
   const Words& output(size_t o) const { return outputs_[o]; }
 
@@ -157,14 +169,38 @@ class Machine {
   std::vector<Words> inputs_, outputs_;
 };
 
+// Once an output is complete, the run neither reads nor writes its memory.
+void CheckNotices(const Graph& graph, const MemoryPlan& plan, const PlanOptions& options,
+                  const std::vector<Words>& expected) {
+  constexpr uint64_t kSpoiled = 0x5901;
+  std::vector<std::vector<size_t>> groups((graph.outputs().size() + 1) / 2);  // of two outputs, or one
+  for (size_t o = 0; o < graph.outputs().size(); ++o) groups[o / 2].push_back(o);
+  const auto notices = PlanNotices(graph, plan, groups);
+  ASSERT_EQ(notices.size(), groups.size());
+  auto next = notices.begin();
+  Machine machine(graph, plan, options);
+  machine.Run([&](size_t nodes) {
+    for (; next != notices.end() && next->nodes <= nodes; ++next) {
+      for (size_t o : groups[next->group]) {
+        EXPECT_EQ(machine.bound(o), expected[graph.outputs()[o].value]) << "output " << o << " after " << nodes;
+        std::ranges::fill(machine.bound(o), kSpoiled);
+      }
+    }
+  });
+  EXPECT_TRUE(next == notices.end());
+  for (size_t o = 0; o < graph.outputs().size(); ++o)
+    EXPECT_EQ(machine.bound(o), Words(machine.bound(o).size(), kSpoiled)) << "output " << o;
+}
+
 // Plans, runs in the planned memory and compares everything that must have survived.
 MemoryPlan CheckPlan(const Graph& graph, const PlanOptions& options = {}) {
   EXPECT_TRUE(VerifyStructure(graph).ok()) << VerifyStructure(graph).message();
   const MemoryPlan plan = PlanMemory(graph, options);
   EXPECT_GE(plan.arena_bytes, plan.lower_bound);
   Machine machine(graph, plan, options);
-  machine.Run();
+  machine.Run([](size_t) {});
   const auto expected = Reference(graph);
+  CheckNotices(graph, plan, options, expected);
   std::vector<bool> overwritten(graph.inputs().size(), false);
   for (size_t o = 0; o < graph.outputs().size(); ++o) {
     const GraphOutput& output = graph.outputs()[o];
@@ -310,6 +346,29 @@ TEST_F(MemoryPlanTest, ReaderOfOldAndNewValueForcesACopy) {
   g.AddOutput("difference", Add(&g, "test.Map", {p, updated}, {64}));
   g.AddOutput("p_new", updated, p);
   EXPECT_EQ(CheckPlan(g).copies.size(), 1);
+}
+
+TEST_F(MemoryPlanTest, OutputsAreCompleteOnceNothingReadsThem) {
+  Graph g;
+  const ValueId x = g.AddInput(InputKind::kFeed, "x", I64({64}));
+  const ValueId read_again = Add(&g, "test.Mix", {x}, {64});
+  const ValueId alone = Add(&g, "test.Mix", {read_again}, {64});
+  const ValueId last = Add(&g, "test.Mix", {alone, read_again}, {64});
+  g.AddOutput("last", last);
+  g.AddOutput("read_again", read_again);
+  g.AddOutput("alone", Add(&g, "test.Mix", {x}, {64}));
+  g.AddOutput("copied", last);
+  const MemoryPlan plan = CheckPlan(g);
+  const std::vector<std::vector<size_t>> groups = {{0}, {1}, {2}, {3}};
+  std::map<size_t, size_t> nodes;
+  for (const OutputNotice& notice : PlanNotices(g, plan, groups)) nodes[notice.group] = notice.nodes;
+  const auto position = [&](int32_t node) {
+    return static_cast<size_t>(std::ranges::find(plan.order, node) - plan.order.begin());
+  };
+  EXPECT_EQ(nodes[0], kAfterCopies) << "it is copied from";
+  EXPECT_EQ(nodes[1], position(2) + 1);
+  EXPECT_EQ(nodes[2], position(3) + 1);
+  EXPECT_EQ(nodes[3], kAfterCopies);
 }
 
 TEST_F(MemoryPlanTest, InputsCanBeExchanged) {

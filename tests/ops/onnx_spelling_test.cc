@@ -6,6 +6,7 @@
 
 #include "frontend/onnx/graph_writer.h"
 #include "frontend/onnx/import.h"
+#include "frontend/ops/formula.h"
 #include "run.h"
 
 namespace onnxtrain::cases {
@@ -64,6 +65,22 @@ TEST_P(OnnxSpelling, ComputesTheSame) {
   ASSERT_TRUE(want.ok()) << want.status();
   ASSERT_TRUE(got.ok()) << got.status();
   ExpectNear(*got, *want, std::max(c.f32, 1e-5));
+}
+
+// Names of a model may look like those that are generated.
+TEST(GraphWriter, KeepsNamesApart) {
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kFeed, "t0", {DType::kFloat32, {2}});
+  const Val y = b.Input(InputKind::kFeed, "_v3", {DType::kFloat32, {2}});
+  graph.AddOutput("v2", b.Op("Clip", {x * y}, {{"min", -1.0}, {"max", 1.0}}).id());
+  graph.AddOutput("v1_index", (x + y).id());
+  ASSERT_TRUE(b.status().ok());
+  const auto bytes = SerializeGraph(graph, {});
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  const auto again = ReadAgain(*bytes, graph);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->graph.outputs().size(), 2u);
 }
 
 }  // namespace

@@ -93,8 +93,10 @@ at::Tensor DropoutFactors(const Operands& a, const at::Tensor& x, at::Tensor key
   const PhiloxKey philox = PhiloxKey::From(static_cast<const uint32_t*>(key.data_ptr()));
   const double ratio = a.attrs().Float("ratio");
   at::Tensor factors = at::zeros(x.sizes(), x.options().requires_grad(false));
+  const auto first = static_cast<int64_t>(FirstElement(philox.piece, x.numel()));
   for (int64_t i = 0; i < x.numel(); ++i) {
-    const bool keep = WordToUniform(RandomWord(philox, a.attrs().Int("stream"), i)) >= static_cast<float>(ratio);
+    const bool keep =
+        WordToUniform(RandomWord(philox, a.attrs().Int("stream"), first + i)) >= static_cast<float>(ratio);
     static_cast<double*>(factors.data_ptr())[i] = keep;
   }
   return factors / (1 - ratio);

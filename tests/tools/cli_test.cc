@@ -419,6 +419,18 @@ TEST_F(Cli, RefusesBadUsage) {
   Refuses("predict --model m.onnx --data train.npz", "--out: missing");
   Refuses("predict --model m.onnx --data train.npz --out train.npz", "would overwrite an input");
   Refuses("predict --model m.onnx --data train.npz --out ./m.onnx", "would overwrite an input");
+  WriteAll(Path("w.bin"), std::string(16, '\0'));
+  tiny::Message location, tensor, node, graph, model;
+  location.Bytes(1, "location").Bytes(2, "w.bin");
+  tensor.Int(1, 4).Int(2, 1).Bytes(8, "w").Sub(13, location).Int(14, 1);
+  node.Bytes(1, "w").Bytes(2, "y").Bytes(4, "Relu");
+  graph.Sub(1, node).Bytes(2, "g").Sub(5, tensor).Sub(12, tiny::Message().Bytes(1, "y"));
+  model.Int(1, 8).Sub(7, graph).Sub(8, tiny::Message().Bytes(1, "").Int(2, 17));
+  WriteAll(Path("external.onnx"), model.text());
+  for (const char* line : {"grad --model external.onnx --out w.bin", "export --model external.onnx --out ./w.bin",
+                           "export --model m.onnx --weights external.onnx --out w.bin"})
+    ExpectRefused(Run(line), "w.bin: would overwrite an input");
+  EXPECT_EQ(ReadAll(Path("w.bin")).size(), 16u);
 }
 
 TEST_F(Cli, LabelsOutOfRangeNameTheRow) {

@@ -28,9 +28,9 @@ class ExportedGraphs : public Scratch {
   }
 };
 
-void ExpectNear(const HostTensor& got, const HostTensor& want) {
+void ExpectNear(const HostTensor& got, const HostTensor& want, double tolerance = 1e-6) {
   ASSERT_EQ(got.shape(), want.shape());
-  for (int64_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got.At(i), want.At(i), 1e-6) << i;
+  for (int64_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got.At(i), want.At(i), tolerance) << i;
 }
 
 // The model that is written is read again: its outputs are the gradients, and so are the gradients of its loss.
@@ -64,6 +64,9 @@ TEST_F(ExportedGraphs, HoldGradientsOfChosenWeights) {
 TEST_F(ExportedGraphs, NeverReplaceTheModel) {
   EXPECT_EQ(Run("grad --model m.onnx --data d.npz --quiet --out m.onnx").code, 1);
   EXPECT_EQ(Run("inspect --model m.onnx").code, 0);
+  EXPECT_THAT(Run("export --model m.onnx --data d.npz --gradient-graph g.onnx --training-graph ./g.onnx").err,
+              testing::HasSubstr("is the file of --gradient-graph"));
+  EXPECT_FALSE(Exists("g.onnx"));
 }
 
 TEST_F(ExportedGraphs, HoldGradientsOfInputs) {
@@ -120,8 +123,10 @@ HostTensor Rows(const HostTensor& tensor, int64_t first, int64_t count) {
   return rows;
 }
 
-// Steps through the graph equal those of training, weights and moments handed on from step to step.
+// Steps through the graph equal those of training, weights and moments handed on from step to step. Rules that divide
+// gradients by their size move each weight by up to the rate, with the relative error of its gradient: 1e-4.
 TEST_F(ExportedGraphs, TrainAsTrainingDoes) {
+  constexpr double kTolerance = 6 * 0.01 * 1e-4;  // steps × rate × error
   const NamedArrays data = Blobs(24);
   for (const std::string rule : {"--optimizer adamw --weight-decay 0.05", "--optimizer sgd --momentum 0.9 --nesterov",
                                  "--optimizer lamb", "--optimizer adafactor"}) {
@@ -142,9 +147,11 @@ TEST_F(ExportedGraphs, TrainAsTrainingDoes) {
         "--model m.onnx --data d.npz --lr 0.01 --max-steps 6 --batch-size 8 --no-shuffle --backend cpu --overwrite "
         "--out run ";
     ASSERT_EQ(Run(run + rule).code, 0) << rule;
+    SCOPED_TRACE(rule);
     const auto trained = OnnxModel::Load(Path("run/model.onnx"));
     ASSERT_TRUE(trained.ok());
-    for (const char* name : {"w1", "b1", "w2", "b2"}) ExpectNear(state.at(name), *(*trained)->Initializer(name));
+    for (const char* name : {"w1", "b1", "w2", "b2"})
+      ExpectNear(state.at(name), *(*trained)->Initializer(name), kTolerance);
     EXPECT_LT(loss, 1.5) << rule;
   }
 }
@@ -190,6 +197,22 @@ TEST_F(ExportedGraphs, DrawOneMaskForBothPasses) {
   for (int64_t i = 0; i < 64; ++i)
     difference += std::abs(again.at("w1_grad").At(i) - Read("g.npz").at("grad:w1").At(i));
   EXPECT_GT(difference, 0.1);
+}
+
+TEST_F(ExportedGraphs, RefuseTheWeightsOfAnotherModel) {
+  tiny::Model other = tiny::Mlp(4);
+  other.weights = {{"w1", {4, 16}, tiny::Uniform(64, 0.5f, 1)}, {"w2", {16, 4}, tiny::Uniform(64, 0.5f, 2)}};
+  other.nodes = {{"MatMul", {"x", "w1"}, {"h"}}, {"MatMul", {"h", "w2"}, {"y"}}};
+  other.Save(Path("other.onnx"));
+  for (tiny::Weight& weight : other.weights) weight.name += "_own";
+  other.nodes = {{"MatMul", {"x", "w1_own"}, {"h"}}, {"MatMul", {"h", "w2_own"}, {"y"}}};
+  other.Save(Path("named.onnx"));
+  ASSERT_EQ(Run("--model m.onnx --data d.npz --max-steps 1 --save-every 1 --quiet --out run").code, 0);
+  const std::string line = " --data d.npz --checkpoint run --training-graph t.onnx";
+  EXPECT_THAT(Run("export --model other.onnx" + line).err, testing::HasSubstr("'w2' is [16,3], the model has [16,4]"));
+  EXPECT_THAT(Run("export --model named.onnx" + line).err, testing::HasSubstr("run: holds no weight of the model"));
+  EXPECT_FALSE(Exists("t.onnx"));
+  EXPECT_EQ(Run("export --model m.onnx" + line).code, 0);
 }
 
 TEST_F(ExportedGraphs, ExplainWhatHasNoEffect) {

@@ -81,9 +81,7 @@ class Losses : public Scratch {
     ASSERT_EQ(o.code, 0) << o.err;
   }
   void Refuses(const std::string& flags, const std::string& part) {
-    const Outcome o = Run("--out x --quiet " + flags);
-    EXPECT_EQ(o.code, 1) << flags << "\n" << o.err;
-    EXPECT_NE(o.err.find(part), std::string::npos) << flags << "\n" << o.err;
+    ExpectRefused(Run("--out x --quiet " + flags), part);
   }
 };
 

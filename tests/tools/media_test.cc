@@ -47,11 +47,7 @@ class Media : public Scratch {
     EXPECT_NE(run.err.find("left out " + count + " samples"), std::string::npos) << run.err;
     EXPECT_NE(run.err.find(name), std::string::npos) << run.err;
   }
-  void Refuses(const std::string& flags, const std::string& part) const {
-    const Outcome run = Train(flags);
-    EXPECT_EQ(run.code, 1) << run.err;
-    EXPECT_NE(run.err.find(part), std::string::npos) << run.err;
-  }
+  void Refuses(const std::string& flags, const std::string& part) const { ExpectRefused(Train(flags), part); }
 };
 
 // Sounds above and below zero, at two rates, of one and two channels, of several lengths.
@@ -289,15 +285,11 @@ TEST_F(Pictures, MixedSamplesTrainAndResumeExactly) {
 TEST_F(Pictures, WhatCannotBeMixedOrKeptIsRefused) {
   Write("d.csv", "a,b,c,d,y\n1,0,1,0,1\n2,1,0,0,0\n");
   tiny::Mlp(2).Save(Path("mlp.onnx"));
-  const Outcome no_pictures = Run("--model mlp.onnx --data d.csv --augment mixup --out q");
-  EXPECT_EQ(no_pictures.code, 1);
-  EXPECT_NE(no_pictures.err.find("--augment: has no effect"), std::string::npos) << no_pictures.err;
+  ExpectRefused(Run("--model mlp.onnx --data d.csv --augment mixup --out q"), "--augment: has no effect");
   Refuses("--data pictures --augment mixup:0", "'mixup:0': expected mixup:X with X above 0");
   Refuses("--data pictures --cache disk", "--cache: expected none, ram or ram:SIZE");
   Refuses("--data pictures --cache ram --augment crop --decode-scaling", "--cache: keeps whole pictures");
-  const Outcome in_memory = Run("--model mlp.onnx --data d.csv --cache ram --out q");
-  EXPECT_EQ(in_memory.code, 1);
-  EXPECT_NE(in_memory.err.find("the samples of d.csv are in memory already"), std::string::npos) << in_memory.err;
+  ExpectRefused(Run("--model mlp.onnx --data d.csv --cache ram --out q"), "the samples of d.csv are in memory already");
 }
 
 TEST_F(Pictures, BenchTimesAugmentation) {
@@ -413,7 +405,7 @@ TEST_F(SeveralSizes, MasksArePaddedWithIgnoredLabels) {
 }
 
 TEST_F(SeveralSizes, WhatTakesOneSizeOnlyIsRefused) {
-  Refuses("--data pictures --augment crop", "--augment crop needs pictures of one size");
+  Refuses("--data pictures --augment crop", "--augment crop: only with pictures of one size");
   Averaging({{"MaxPool", {"x"}, {"pooled"}, {{"kernel_shape", {12, 1}}}}, {"Conv", {"pooled", "k"}, {"c"}}})
       .Save(Path("m.onnx"));
   Refuses("--data pictures", "blue/1.bmp: the model takes no pictures of 9 × 9");

@@ -66,6 +66,21 @@ TEST_F(Memory, MeasuredIsPredicted) {
 }
 #endif
 
+TEST_F(Memory, PlanIsThatOfOneOfSeveralRanks) {
+  const std::string step = "--batch-size 4096 --micro-batch-size 1024 ";
+  const Json one = Planned(step)["memory"], four = Planned(step + "--world 4")["memory"];
+  const Json divided = Planned(step + "--world 4 --shard optimizer");
+  EXPECT_EQ(four["moments"], one["moments"]);
+  EXPECT_NEAR(divided["memory"]["moments"].get<double>(), one["moments"].get<double>() / 4, 16 * 1024);
+  EXPECT_EQ(divided["memory"]["gradients"], four["gradients"]);
+  EXPECT_EQ(divided["wire_bytes"], 3 * four["gradients"].get<int64_t>() * 3 / 4);
+  EXPECT_LE(four["activations"], one["activations"]);
+  EXPECT_LT(Planned("--batch-size 4096 --world 4")["memory"]["activations"],
+            Planned("--batch-size 4096")["memory"]["activations"]);
+  EXPECT_NE(Run("plan --model m.onnx --shard optimizer").err.find("has no effect on one rank"), std::string::npos);
+  EXPECT_NE(Run("plan --model m.onnx --world 2 --shard optimizer").out.find("moments divided"), std::string::npos);
+}
+
 TEST_F(Memory, RecomputingChangesNoBit) {
   const Json plan = Planned("--batch-size 4096");
   const Json none = Trained("--batch-size 4096 --gradient-checkpointing none");

@@ -44,9 +44,7 @@ class PrecisionFlags : public Scratch {
     return steps;
   }
   void Refuses(const std::string& flags, const std::string& part) const {
-    const Outcome o = Train(flags + " --quiet");
-    EXPECT_EQ(o.code, 1) << flags << "\n" << o.err;
-    EXPECT_NE(o.err.find(part), std::string::npos) << flags << "\n" << o.err;
+    ExpectRefused(Train(flags + " --quiet"), part);
   }
 };
 

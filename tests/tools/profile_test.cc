@@ -158,6 +158,32 @@ TEST_F(Profile, OfChosenUpdatesAndOfARunThatGoesOn) {
   EXPECT_EQ(recorded, (std::set<int64_t>{8, 9}));
 }
 
+// Without a profile, too: with and without accumulation, of a run that goes on.
+TEST_F(Profile, TheSummaryDividesComputing) {
+  for (const std::string flags : {"--backend cpu", "--backend torch --micro-batch-size 4"}) {
+    const Outcome run = Run(StrCat(kTrain, "--overwrite --out a --max-steps 6 ", flags));
+    ASSERT_EQ(run.code, 0) << run.err;
+    EXPECT_NE(run.out.find("(forward "), std::string::npos) << run.out;
+    EXPECT_NE(run.out.find("(an update waited "), std::string::npos) << run.out;
+    EXPECT_NE(ReadAll(Path("a/report.html")).find("the backward pass"), std::string::npos);
+    ASSERT_EQ(Run("--resume a --quiet --max-steps 12").code, 0);
+    const Json summary = Json::parse(ReadAll(Path("a/summary.json")));
+    const Json& split = summary["time_split"];
+    double parts = 0;
+    for (const char* part : {"copy", "forward", "backward", "optimizer"}) {
+      EXPECT_GT(split[part], 0) << part << " " << flags;
+      parts += split[part].get<double>();
+    }
+    EXPECT_LE(parts, split["compute"]) << flags;
+    EXPECT_GT(summary["checkpoint_pause"], 0);
+    EXPECT_LE(summary["checkpoint_pause"], split["checkpoint"]);
+  }
+  ASSERT_EQ(Run(StrCat(kTrain, "--quiet --overwrite --out a --max-steps 1")).code, 0);
+  const Json summary = Json::parse(ReadAll(Path("a/summary.json")));
+  EXPECT_EQ(summary["time_split"]["forward"], nullptr) << "one update tells nothing";
+  EXPECT_EQ(summary["checkpoint_pause"], nullptr);
+}
+
 TEST_F(Profile, BadFlagsAreOneLine) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"--profile-steps 2-3", "--profile-steps: has no effect without --profile"},

@@ -87,6 +87,20 @@ TEST_F(ReportQuality, SeveralLabels) {
   EXPECT_NE(html.find("<b>0</b></div><div>label none</div>"), std::string::npos);
 }
 
+// The scores of the evaluation data overflow.
+TEST_F(ReportQuality, PredictionsOfNanAreWrong) {
+  tiny::Model m{.input_shape = {-1, 2}};
+  m.nodes = {{"MatMul", {"x", "w"}, {"y"}}};
+  m.weights = {{"w", {2, 3}, {10, 1, 1, -10, 1, 1}}};
+  m.Save(Path("m.onnx"));
+  HostTensor x({DType::kFloat32, {48, 2}}), label({DType::kInt64, {48}});
+  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, i < 48 ? 0.1 : 3e38);
+  for (int64_t i = 0; i < label.size(); ++i) label.SetInt(i, i % 3);
+  ASSERT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());
+  const std::string html = Train("--lr 1e-6 --max-steps 1");
+  EXPECT_NE(html.find("<td>accuracy</td><td>0.0 %</td><td>0.0 %</td>"), std::string::npos);
+}
+
 TEST_F(ReportQuality, TokensOfALanguageModelAreNoPictures) {
   SampleResult result{.labels = std::vector<double>(64, 1), .predictions = std::vector<double>(64, 2)};
   EXPECT_EQ(ClassMapsHtml(result, {64}), "");

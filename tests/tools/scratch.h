@@ -29,6 +29,12 @@ struct Outcome {
   std::string out, err;
 };
 
+// Expects that the program has refused its line, with this part in the message.
+inline void ExpectRefused(const Outcome& run, const std::string& part) {
+  EXPECT_EQ(run.code, 1) << run.err;
+  EXPECT_NE(run.err.find(part), std::string::npos) << run.err;
+}
+
 class Scratch : public testing::Test {
  protected:
   Scratch() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "frontend/base/strings.h"
+#include "frontend/data/formats/npy.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -36,11 +37,7 @@ class Sources : public Scratch {
     EXPECT_EQ(run.code, 0) << flags << ": " << run.err;
     return run.code == 0 ? ReadAll(Path("r/model.onnx")) : "";
   }
-  void Refuses(const std::string& flags, const std::string& part) {
-    const Outcome run = Train(flags);
-    EXPECT_EQ(run.code, 1) << run.err;
-    EXPECT_NE(run.err.find(part), std::string::npos) << run.err;
-  }
+  void Refuses(const std::string& flags, const std::string& part) { ExpectRefused(Train(flags), part); }
 };
 
 // Runs the program with a file as its standard input.
@@ -56,10 +53,22 @@ TEST_F(Sources, EqualSamplesOfEveryKindTrainEqually) {
 
 TEST_F(Sources, BadPipes) {
   WriteAll(Path("bad.jsonl"), "{\"x\": 1}\n{\n");
-  const Outcome bad = Train("--data -", From("bad.jsonl"));
-  EXPECT_EQ(bad.code, 1);
-  EXPECT_NE(bad.err.find("standard input: row 2: not a JSON object"), std::string::npos) << bad.err;
+  ExpectRefused(Train("--data -", From("bad.jsonl")), "standard input: row 2: not a JSON object");
   Refuses("--data -", "standard input: there are no samples");
+}
+
+TEST_F(Sources, MessagesNameThePathOnce) {
+  WriteAll(Path("b.csv"), "a,b,c,d,y\n1,2,3,4,0\n1,2,3,4,\n");
+  ExpectRefused(Train("--data -", From("b.csv")), "error: standard input: row 3, column 'y': missing value");
+  Refuses("--data ./b.csv", "error: ./b.csv: row 3, column 'y': missing value");
+  const std::string dict = "{'descr': '|S1', 'fortran_order': False, 'shape': (2,)}";
+  std::filesystem::create_directory(Path("f"));
+  WriteAll(Path("f/label.npy"),
+           StrCat("\x93NUMPY", std::string("\1\0", 2), std::string(1, static_cast<char>(dict.size())),
+                  std::string(1, '\0'), dict, "a", std::string(1, '\0')));
+  WriteAll(Path("f/x.npy"), *NpyPreamble({DType::kFloat32, {2, 4}}) + std::string(32, '\0'));
+  Refuses("--data f", "error: f/label.npy: sample 1, column 'label': missing value");
+  Refuses("--data ./b.csv --loss ce:label=y", "error: --loss …label: ./b.csv: row 3, column 'y': missing value");
 }
 
 // Runs the program behind a pipe that `shell` writes to.
@@ -124,9 +133,7 @@ TEST_F(Pipes, LaterSamplesMustFitTheFirst) {
 
 TEST_F(Pipes, AStreamCannotBeResumed) {
   ASSERT_EQ(TrainOn(kEndless, "--max-steps 600 --save-every 100").code, 0);
-  const Outcome resumed = Run("--resume r --max-steps 1000", Behind(kEndless));
-  EXPECT_EQ(resumed.code, 1);
-  EXPECT_NE(resumed.err.find("which cannot go back to where the run was"), std::string::npos) << resumed.err;
+  ExpectRefused(Run("--resume r --max-steps 1000", Behind(kEndless)), "which cannot go back to where the run was");
 }
 
 TEST_F(Sources, AClassMapOrdersTheClasses) {

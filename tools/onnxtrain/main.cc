@@ -40,6 +40,7 @@ constexpr Command kCommands[] = {
     {"monitor", kTaskMonitor, "follows a run from another terminal: monitor RUN", RunMonitor, "runs"},
     {"compare-runs", kTaskCompareRuns, "puts runs into one table, and into one page with --out: compare-runs A B …",
      RunCompareRuns, "runs"},
+    {"launch", 0, "trains with several processes on this machine: launch --nproc N -- FLAGS", nullptr, "", RunLaunch},
 };
 
 const Command& FindCommand(std::string_view name) {
@@ -64,6 +65,7 @@ std::string Overview() {
 }
 
 absl::Status PrintHelp(const Command& command, bool overview) {
+  if (command.run_words != nullptr) return Print(LaunchHelp());
   const std::string heading = overview ? Overview() : StrCat("onnxtrain ", command.name, ": ", command.summary, "\n");
   return Print(heading + FlagHelp(command.task));
 }
@@ -84,9 +86,19 @@ absl::StatusOr<int> RunGuarded(const Command& command, const TrainConfig& config
   }
 }
 
+// Those that are parsed by the tables: of a subcommand that takes all words, its name and whether help is asked for.
+std::vector<std::string> OwnWords(const std::vector<std::string>& words) {
+  const bool whole = words.empty() || !std::ranges::any_of(kCommands, [&](const Command& c) {
+                       return c.run_words != nullptr && c.name == words[0];
+                     });
+  if (whole) return words;
+  const bool help = words.size() > 1 && (words[1] == "--help" || words[1] == "-h");
+  return help ? std::vector{words[0], words[1]} : std::vector{words[0]};
+}
+
 absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   const auto read = [](const std::string& path) { return ReadTextFile(path, 1 << 20); };
-  ASSIGN_OR_RETURN(const Arguments args, ParseArguments(words, ListCommands(), read));
+  ASSIGN_OR_RETURN(const Arguments args, ParseArguments(OwnWords(words), ListCommands(), read));
   if (args.version) {
     RETURN_IF_ERROR(Print(StrCat("onnxtrain ", kVersion, "\n")));
     return kDone;
@@ -96,6 +108,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
     RETURN_IF_ERROR(PrintHelp(command, words[0] != args.command));
     return kDone;
   }
+  if (command.run_words != nullptr) return command.run_words(words);
   ASSIGN_OR_RETURN(TrainConfig config, ParseConfig(args));
   if ((FindField("data")->tasks & command.task) != 0) config = WithFolderRoot(std::move(config));
   if (config.verify_passes) SetVerifyPasses(true);

@@ -1,28 +1,19 @@
-// Logs of the processes that a launcher starts together (RANK and WORLD_SIZE in the environment, as torchrun sets
-// them).
-// There is no distributed training: each of them trains a model of its own.
+// Logs of the ranks of a distributed run.
 #pragma once
 
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
+#include "tools/onnxtrain/ranks.h"
 
 namespace onnxtrain::cli {
 
-struct Rank {
-  int rank = 0, size = 1;
-
-  bool alone() const { return size == 1; }
-};
-
-// From RANK and WORLD_SIZE; alone where they are not set. Fails where they are no rank.
-absl::StatusOr<Rank> ReadRank();
-
-// Returns the folder for the run of this rank: `out` of rank 0, else `out`/rank-R. "" stays "".
-std::string RankFolder(const Rank& rank, const std::string& out);
-
-// Has everything that is printed to stderr from now on go to the file `folder`/rank-R.log. Rank 0 prints it as well; of
-// the others, lines that begin with "onnxtrain: " (errors and warnings), behind their rank.
+// Has everything that is printed to stderr from now on go to the file `folder`/rank-R.log. Only rank 0 prints it as
+// well.
 absl::Status LogToFile(const Rank& rank, const std::string& folder);
+
+// Logs a line of a rank other than 0, where it has a log. `prints`: to the stderr that the process was started with,
+// too.
+void LogAsRank(const Rank& rank, const std::string& line, bool prints);
 
 }  // namespace onnxtrain::cli

@@ -266,7 +266,7 @@ Geometry MakeGeometry(const KernelContext& c, size_t first) {
              .heads = {},
              .scale = static_cast<float>(c.attrs().Float("scale")),
              .softcap = static_cast<float>(c.attrs().Float("softcap")),
-             .dropout = c.has(first + 4) ? std::optional(DropoutSpan(c.attrs())) : std::nullopt,
+             .dropout = {},
              .has_mask = c.has(first + 3),
              .block = 0};
   for (size_t i = 0; i < first + 3; ++i) g.inputs.push_back(MakeHeads(operands[i]));
@@ -274,6 +274,7 @@ Geometry MakeGeometry(const KernelContext& c, size_t first) {
   StridedType& mask = operands[first + 3];
   Shape scores = q;
   scores.back() = g.keys();
+  if (c.has(first + 4)) g.dropout.emplace(c.attrs(), Type{DType::kFloat32, scores}.elements());
   mask = {scores, BroadcastStrides(mask.shape, scores)};
   if (g.has_mask) {
     g.mask_row = MakeHeads(mask).row;

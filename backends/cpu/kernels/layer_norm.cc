@@ -188,7 +188,7 @@ absl::StatusOr<Kernel> PrepareNorm(const KernelContext& c) {
 template <bool kCentered>
 absl::StatusOr<Kernel> PrepareSumAndNorm(const KernelContext& c) {
   const Rows r = MakeRows(c.in(kNormTerms).shape, c.attrs().Int("axis"));
-  const int64_t dropped = c.attrs().Int("dropped");
+  const int64_t dropped = c.attrs().Int("dropped"), elements = c.in(kNormTerms).elements();
   const size_t terms = c.node.inputs.size() - kNormTerms;
   return Norm{.simd = Simd(kCentered),
               .r = r,
@@ -196,7 +196,7 @@ absl::StatusOr<Kernel> PrepareSumAndNorm(const KernelContext& c) {
               .scale = kNormScale,
               .bias = kNormBias,
               .has_bias = c.has(kNormBias),
-              .terms = TermRows(c, kNormTerms, terms, r.n, DropoutSpan(c.attrs()), kNormKey, dropped),
+              .terms = TermRows(c, kNormTerms, terms, r.n, DropoutSpan(c.attrs(), elements), kNormKey, dropped),
               .results = ResultIndices<kNormResults>(c.attrs().Ints("results"))}
       .Make(4 + static_cast<int64_t>(terms) + (dropped < 0 ? 0 : kDropoutCost));
 }
@@ -300,7 +300,8 @@ template <bool kCentered>
 absl::StatusOr<Kernel> PrepareSumAndNormGrad(const KernelContext& c) {
   const Rows r = MakeRows(c.in(kNormGradSum).shape, c.attrs().Int("axis"));
   const size_t more = c.attrs().Int("more"), terms = c.node.inputs.size() - kNormGradTerms - more;
-  const auto dropout = c.has(kNormGradKey) ? std::optional(DropoutSpan(c.attrs())) : std::nullopt;
+  const auto dropout =
+      c.has(kNormGradKey) ? std::optional(DropoutSpan(c.attrs(), c.in(kNormGradSum).elements())) : std::nullopt;
   return NormGrad{.centered = kCentered,
                   .simd = Simd(kCentered),
                   .r = r,

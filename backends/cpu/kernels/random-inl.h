@@ -16,7 +16,7 @@ void Words(const PhiloxKey& key, int64_t stream, uint64_t first_block, uint32_t*
     c3[j] = key.micro;
   }
   const auto s = static_cast<uint32_t>(stream);
-  uint32_t k0 = key.seed + 0x9E3779B9u * s, k1 = key.rank ^ (s * 0x85EBCA6Bu);
+  uint32_t k0 = key.seed + 0x9E3779B9u * s, k1 = s * 0x85EBCA6Bu;
   for (int round = 0; round < 10; ++round) {
     for (int j = 0; j < kBlocks; ++j) {
       const uint64_t p0 = uint64_t{0xD2511F53} * c0[j], p1 = uint64_t{0xCD9E8D57} * c2[j];

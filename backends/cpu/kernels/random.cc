@@ -32,23 +32,27 @@ namespace {
 
 constexpr int64_t kCost = 16;
 
-// Calls f(words, first element, count) for the elements [0, n), at most kWords at a time.
+// Calls f(words, odd, first element, count) for the elements [0, n), at most kWords at a time. Element first + i has
+// word i + odd, where a pair of words begins at every even one.
 template <typename F>
 void ForWords(const uint32_t* key_words, int64_t stream, int64_t n, F f) {
+  constexpr int64_t kStep = kWords - 4;  // the first words may belong to elements of another piece
   const PhiloxKey key = PhiloxKey::From(key_words);
+  const uint64_t origin = FirstElement(key.piece, n);
   const auto words_of = HWY_DYNAMIC_DISPATCH(RandomTable)().words;
-  Parallel((n + kWords - 1) / kWords, kWords * kCost, [&](int64_t begin, int64_t end) {
+  Parallel((n + kStep - 1) / kStep, kStep * kCost, [&](int64_t begin, int64_t end) {
     alignas(64) uint32_t words[kWords];
     for (int64_t b = begin; b < end; ++b) {
-      words_of(key, stream, static_cast<uint64_t>(b) * kBlocks, words);
-      f(words, b * kWords, std::min(kWords, n - b * kWords));
+      const uint64_t at = origin + static_cast<uint64_t>(b * kStep), skipped = at % 4;
+      words_of(key, stream, at / 4, words);
+      f(words + skipped / 2 * 2, static_cast<int64_t>(skipped % 2), b * kStep, std::min(kStep, n - b * kStep));
     }
   });
 }
 
 absl::StatusOr<Kernel> PrepareDropout(const KernelContext& c) {
   const int64_t n = c.out().elements();
-  const DropoutSpan dropout(c.attrs());
+  const DropoutSpan dropout(c.attrs(), n);
   return Kernel{.run = [=](const Args& args) {
     Parallel(n, kCost, [&](int64_t begin, int64_t end) {
       dropout.Run(args.in<uint32_t>(1), begin, args.in() + begin, end - begin, args.out() + begin);
@@ -60,9 +64,9 @@ absl::StatusOr<Kernel> PrepareDoubleDropout(const KernelContext& c) {
   const int64_t n = c.out().elements(), stream = c.attrs().Int("stream");
   const double ratio = c.attrs().Float("ratio"), keep = 1 - ratio;
   return Kernel{.run = [=](const Args& args) {
-    ForWords(args.in<uint32_t>(1), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
+    ForWords(args.in<uint32_t>(1), stream, n, [&](const uint32_t* words, int64_t odd, int64_t first, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
-        const bool kept = WordToUniform(words[i]) >= static_cast<float>(ratio);
+        const bool kept = WordToUniform(words[i + odd]) >= static_cast<float>(ratio);
         args.out<double>()[first + i] = (kept ? 1.0 : 0.0) * args.in<double>()[first + i] / keep;
       }
     });
@@ -74,9 +78,9 @@ Kernel UniformKernel(const KernelContext& c) {
   const int64_t n = c.out().elements(), stream = c.attrs().Int("stream");
   const double low = c.attrs().Float("low"), high = c.attrs().Float("high");
   return {.run = [=](const Args& args) {
-    ForWords(args.in<uint32_t>(0), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
+    ForWords(args.in<uint32_t>(0), stream, n, [&](const uint32_t* words, int64_t odd, int64_t first, int64_t count) {
       T* y = args.out<T>() + first;
-      for (int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(low + (high - low) * WordToUniform(words[i]));
+      for (int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(low + (high - low) * WordToUniform(words[i + odd]));
     });
   }};
 }
@@ -86,12 +90,12 @@ Kernel NormalKernel(const KernelContext& c) {
   const int64_t n = c.out().elements(), stream = c.attrs().Int("stream");
   const double mean = c.attrs().Float("mean"), scale = c.attrs().Float("scale");
   return {.run = [=](const Args& args) {
-    ForWords(args.in<uint32_t>(0), stream, n, [&](const uint32_t* words, int64_t first, int64_t count) {
-      for (int64_t i = 0; i < count; i += 2) {
-        const auto normals = BoxMuller(words[i], words[i + 1]);
-        for (int64_t k = i; k < std::min(i + 2, count); ++k) {
-          args.out<T>()[first + k] = static_cast<T>(mean + scale * normals[k - i]);
-        }
+    ForWords(args.in<uint32_t>(0), stream, n, [&](const uint32_t* words, int64_t odd, int64_t first, int64_t count) {
+      T* y = args.out<T>() + first - odd;
+      for (int64_t pair = 0; pair < count + odd; pair += 2) {
+        const auto normals = BoxMuller(words[pair], words[pair + 1]);
+        for (int64_t k = std::max(pair, odd); k < std::min(pair + 2, count + odd); ++k)
+          y[k] = static_cast<T>(mean + scale * normals[k - pair]);
       }
     });
   }};
@@ -106,8 +110,9 @@ absl::StatusOr<Kernel> PrepareNormal(const KernelContext& c) {
 
 }  // namespace
 
-DropoutSpan::DropoutSpan(const Attrs& attrs)
+DropoutSpan::DropoutSpan(const Attrs& attrs, int64_t elements)
     : stream_(attrs.Int("stream")),
+      elements_(elements),
       ratio_(static_cast<float>(attrs.Float("ratio"))),
       keep_(static_cast<float>(1 - attrs.Float("ratio"))) {}
 
@@ -115,9 +120,10 @@ DropoutSpan::DropoutSpan(const Attrs& attrs)
 void DropoutSpan::Run(const uint32_t* key_words, int64_t first, const float* x, int64_t n, float* y) const {
   const PhiloxKey key = PhiloxKey::From(key_words);
   const RandomSimd& simd = HWY_DYNAMIC_DISPATCH(RandomTable)();
+  const auto origin = static_cast<int64_t>(FirstElement(key.piece, elements_));
   alignas(64) uint32_t words[kWords];
   for (int64_t done = 0; done < n;) {
-    const int64_t at = first + done, skipped = at % 4, count = std::min(n - done, kWords - skipped);
+    const int64_t at = origin + first + done, skipped = at % 4, count = std::min(n - done, kWords - skipped);
     simd.words(key, stream_, static_cast<uint64_t>(at / 4), words);
     simd.dropout(words + skipped, x + done, count, ratio_, keep_, y + done);
     done += count;

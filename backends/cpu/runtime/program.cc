@@ -12,6 +12,7 @@
 #include "backends/cpu/runtime/threads.h"
 #include "backends/dataflow.h"
 #include "backends/memory_plan.h"
+#include "backends/output_notices.h"
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 
@@ -85,16 +86,34 @@ class CpuProgram : public Program {
     return absl::OkStatus();
   }
 
+  bool NotifyWhenComplete(std::span<const std::vector<size_t>> groups, OutputListener* listener) override {
+    listener_ = listener;
+    notices_.clear();
+    if (listener == nullptr) return true;
+    notices_ = PlanNotices(graph_, plan_, groups);
+    size_t nodes = 0, steps = 0;
+    for (OutputNotice& notice : notices_) {
+      for (; nodes < std::min(notice.nodes, plan_.order.size()); ++nodes) steps += !IsNothing(plan_.order[nodes]);
+      if (notice.nodes != kAfterCopies) notice.nodes = steps;
+    }
+    return true;
+  }
+
   absl::Status Run() override {
     SetNumThreads(threads_);
     if (!resolved_) RETURN_IF_ERROR(Resolve());
-    size_t at = 0;
-    const absl::Status status = CatchDnnlErrors([&] {
-      if (options_.time_nodes || recorded_ != nullptr) return RunTimed(&at);
-      for (; at < steps_.size(); ++at) steps_[at].run(steps_[at].args);
+    Progress run{.notice = notices_.begin()};
+    // The function must be small enough to be passed without an allocation.
+    const absl::Status status = CatchDnnlErrors([this, &run] {
+      for (; run.notice != notices_.end() && run.notice->nodes != kAfterCopies; ++run.notice) {
+        RunSteps(run.notice->nodes, &run.at);
+        listener_->OnComplete(run.notice->group);
+      }
+      RunSteps(steps_.size(), &run.at);
     });
-    if (!status.ok()) return Annotate(status, NodeTag(graph_.nodes()[steps_[at].node]));
+    if (!status.ok()) return Annotate(status, NodeTag(graph_.nodes()[steps_[run.at].node]));
     for (const ResolvedCopy& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
+    for (; run.notice != notices_.end(); ++run.notice) listener_->OnComplete(run.notice->group);
     return absl::OkStatus();
   }
 
@@ -118,15 +137,25 @@ class CpuProgram : public Program {
     int32_t node;
     size_t first_pointer;  // in pointers_: the inputs, then the outputs
   };
+  struct Progress {
+    size_t at = 0;                                     // the step that runs
+    std::vector<OutputNotice>::const_iterator notice;  // the next one
+  };
   struct ResolvedCopy {
     std::byte* to;
     const std::byte* from;
     size_t bytes;
   };
 
-  void RunTimed(size_t* at) {
+  // Runs the steps from *at to `end`. *at is the step that runs.
+  void RunSteps(size_t end, size_t* at) {
+    if (options_.time_nodes || recorded_ != nullptr) return RunTimed(end, at);
+    for (; *at < end; ++*at) steps_[*at].run(steps_[*at].args);
+  }
+
+  void RunTimed(size_t end, size_t* at) {
     auto begin = std::chrono::steady_clock::now();
-    for (; *at < steps_.size(); ++*at) {
+    for (; *at < end; ++*at) {
       steps_[*at].run(steps_[*at].args);
       const auto end = std::chrono::steady_clock::now();
       const int32_t node = steps_[*at].node;
@@ -210,6 +239,8 @@ class CpuProgram : public Program {
   std::vector<void*> pointers_;
   std::vector<ResolvedCopy> copies_;
   std::vector<std::vector<size_t>> input_pointers_;  // by graph input: those of pointers_ that are its address
+  std::vector<OutputNotice> notices_;                // their `nodes` are steps
+  OutputListener* listener_ = nullptr;               // null where there are no notices
   std::vector<double> seconds_;                      // by node, summed over runs; empty unless timed
   std::vector<NodeRun>* recorded_ = nullptr;
   bool resolved_ = false;

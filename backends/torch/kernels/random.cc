@@ -5,7 +5,10 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/cos.h>
+#include <ATen/ops/floor_divide.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/log.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sin.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/stack.h>
@@ -44,32 +47,41 @@ std::vector<at::Tensor> Philox(std::vector<at::Tensor> counter, at::Tensor key0,
   return counter;
 }
 
-// The words of elements 0 … 4·blocks−1 of the operator with this stream, [blocks,4]. `key` is u32[4], carried as i32.
-at::Tensor Words(const at::Tensor& key, int64_t stream, int64_t blocks) {
+// The words of `blocks` blocks of the operator with this stream from block `first` on, [4·blocks]. `k`: the key as i64.
+at::Tensor Words(const at::Tensor& k, int64_t stream, const at::Tensor& first, int64_t blocks) {
   const auto s = static_cast<uint32_t>(stream);
-  const at::Tensor k = Low32(key.to(at::kLong)), block = at::arange(blocks, k.options());
-  const at::Tensor seed = k[0], step = k[1].expand({blocks}), micro = k[2].expand({blocks}), rank = k[3];
+  const at::Tensor block = at::arange(blocks, k.options()).add_(first);
+  const at::Tensor seed = k[0], step = k[1].expand({blocks}), micro = k[2].expand({blocks});
+  const at::Tensor key1 = at::scalar_tensor(int64_t{s * 0x85EBCA6Bu}, k.options());
   return at::stack(Philox({Low32(block), block.bitwise_right_shift(32), step, micro},
-                          Low32(seed + int64_t{0x9E3779B9u * s}), rank.bitwise_xor(int64_t{s * 0x85EBCA6Bu})),
-                   1);
+                          Low32(seed + int64_t{0x9E3779B9u * s}), key1),
+                   1)
+      .flatten();
 }
 
-int64_t BlocksFor(int64_t elements) { return (elements + 3) / 4; }
+// `piece` is a word of the key: the first of `elements` elements (frontend/ops/philox.h).
+at::Tensor FirstElement(const at::Tensor& piece, int64_t elements) {
+  const at::Tensor part = piece.bitwise_and(0xFFFF).clamp_min(1);
+  return (piece.bitwise_right_shift(16) * elements).floor_divide(part);
+}
+
+// The words of a tensor of `elements` elements. `key` is u32[4], carried as i32.
+at::Tensor WordsOf(const at::Tensor& key, int64_t stream, int64_t elements) {
+  const at::Tensor k = Low32(key.to(at::kLong)), first = FirstElement(k[3], elements);
+  const at::Tensor words = Words(k, stream, first.bitwise_right_shift(2), elements / 4 + 2);
+  return words.index_select(0, at::arange(elements, k.options()).add_(first.bitwise_and(3)));
+}
 
 // In [0, 1), multiples of 2^-24: exact in either type.
 at::Tensor Uniform(const at::Tensor& words, at::ScalarType dtype) {
   return words.bitwise_right_shift(8).to(dtype).mul_(0x1p-24);
 }
 
-at::Tensor First(const at::Tensor& elements, const at::Tensor& like) {
-  return elements.flatten().narrow(0, 0, like.numel()).view(like.sizes());
-}
-
 Run Dropout(const Args& a) {
   const auto ratio = static_cast<float>(a.attrs().Float("ratio"));
   const double scale = 1 / (1 - a.attrs().Float("ratio"));
   return [=, x = a.in[0], key = a.in[1], y = a.out[0], stream = a.attrs().Int("stream")] {
-    const at::Tensor u = First(Uniform(Words(key, stream, BlocksFor(x.numel())), at::kFloat), x);
+    const at::Tensor u = Uniform(WordsOf(key, stream, x.numel()), at::kFloat).view(x.sizes());
     y.copy_((x * scale).mul_(u.ge(ratio)));
   };
 }
@@ -77,22 +89,26 @@ Run Dropout(const Args& a) {
 Run RandomUniform(const Args& a) {
   const double low = a.attrs().Float("low"), high = a.attrs().Float("high");
   return [=, key = a.in[0], y = a.out[0], stream = a.attrs().Int("stream")] {
-    const at::Tensor u = First(Uniform(Words(key, stream, BlocksFor(y.numel())), at::kDouble), y);
+    const at::Tensor u = Uniform(WordsOf(key, stream, y.numel()), at::kDouble).view(y.sizes());
     y.copy_((u * (high - low)).add_(low));
   };
 }
 
-// Box and Muller on the pairs of words: [blocks,2,2], one pair per row.
+// Box and Muller on the pairs of words.
 at::Tensor Normal(const at::Tensor& words) {
-  const at::Tensor u = Uniform(words, at::kDouble).view({-1, 2, 2});
-  const at::Tensor r = u.select(2, 0).neg().add_(1).log_().mul_(-2).sqrt_(), angle = u.select(2, 1) * (2 * M_PI);
-  return at::stack({r * at::cos(angle), r * at::sin(angle)}, 2);
+  const at::Tensor u = Uniform(words, at::kDouble).view({-1, 2});
+  const at::Tensor r = u.select(1, 0).neg().add_(1).log_().mul_(-2).sqrt_(), angle = u.select(1, 1) * (2 * M_PI);
+  return at::stack({r * at::cos(angle), r * at::sin(angle)}, 1).flatten();
 }
 
 Run RandomNormal(const Args& a) {
   const double mean = a.attrs().Float("mean"), scale = a.attrs().Float("scale");
   return [=, key = a.in[0], y = a.out[0], stream = a.attrs().Int("stream")] {
-    y.copy_(First(Normal(Words(key, stream, BlocksFor(y.numel()))), y).mul(scale).add_(mean));
+    const int64_t elements = y.numel();
+    const at::Tensor k = Low32(key.to(at::kLong)), first = FirstElement(k[3], elements);
+    const at::Tensor normals = Normal(Words(k, stream, first.bitwise_right_shift(2), elements / 4 + 2));
+    const at::Tensor of_piece = at::arange(elements, k.options()).add_(first.bitwise_and(3));
+    y.copy_(normals.index_select(0, of_piece).view(y.sizes()).mul_(scale).add_(mean));
   };
 }
 

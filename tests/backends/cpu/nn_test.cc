@@ -203,16 +203,19 @@ TEST(CpuNn, RandomOperatorsFollowTheSpecification) {
   for (const Val& v : outputs) graph.AddOutput(StrCat("v", v.id()), v.id());
   std::mt19937 random(5);
   const HostTensor hx = RandomTensor(F(shape), random);
-  const int64_t words[] = {42, 7, 3, 4000000000};
+  const uint32_t piece = MakePiece(7, 5);
+  const int64_t words[] = {42, 7, 3, piece};
   const auto got = RunOnce(Cpu(), graph, {{"key", HostTensor::FromInts({DType::kUInt32, {4}}, words)}, {"x", hx}});
-  const PhiloxKey k{42, 7, 3, 4000000000u};
+  const PhiloxKey k{42, 7, 3, piece};
+  const auto first = static_cast<int64_t>(FirstElement(piece, hx.size()));
   for (int64_t i = 0; i < hx.size(); ++i) {
-    const PhiloxBlock block = RandomBlock(k, stream, i / 4);
-    const float u = WordToUniform(block[i % 4]);
+    const int64_t e = first + i;
+    const PhiloxBlock block = RandomBlock(k, stream, e / 4);
+    const float u = WordToUniform(block[e % 4]);
     const float expected = u >= 0.3f ? hx.data<float>()[i] / 0.7f : 0.0f;
     ASSERT_EQ(got[0].data<float>()[i], expected) << i;
     ASSERT_NEAR(got[1].At(i), -1 + 4 * u, 1e-6);
-    ASSERT_NEAR(got[2].At(i), 1 + 2 * BoxMuller(block[i % 4 / 2 * 2], block[i % 4 / 2 * 2 + 1])[i % 2], 1e-6);
+    ASSERT_NEAR(got[2].At(i), 1 + 2 * BoxMuller(block[e % 4 / 2 * 2], block[e % 4 / 2 * 2 + 1])[e % 2], 1e-6);
   }
 }
 

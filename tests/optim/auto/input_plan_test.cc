@@ -60,6 +60,14 @@ TEST_F(InputPlanTest, NumberedDimensionsMayBeTheBatch) {
   EXPECT_THAT(shared.front(), ElementsAre(Pair("k", kNoBatchAxis), Pair("q", kNoBatchAxis)));
 }
 
+TEST_F(InputPlanTest, LoneFreeDimensionsOfStatesMayBeTheBatch) {
+  const auto model = Load(tiny::Mlp(3));
+  const auto guesses =
+      GuessBatchAxes(*model, {Input("x", {"", ""}), Input("state", {"2", "", "128"}), Input("mask", {"2", "time"})});
+  EXPECT_THAT(guesses.front(), ElementsAre(Pair("mask", kNoBatchAxis), Pair("state", kNoBatchAxis)));
+  EXPECT_THAT(guesses, testing::Contains(ElementsAre(Pair("mask", kNoBatchAxis), Pair("state", 1))));
+}
+
 TEST_F(InputPlanTest, ExtentsTellTheBatchAxis) {
   const auto model = Load(tiny::Mlp(3));
   const auto guesses = GuessBatchAxes(*model, {Input("ids", {"1", "4"}), Input("past", {"2", "1", "4", "3"})});

@@ -2,6 +2,9 @@
 // input (exit 1), printed as one line.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "optim/config.h"
 
@@ -13,6 +16,8 @@ struct Command {
   const char* summary;  // one line for --help
   absl::StatusOr<int> (*run)(const TrainConfig& config);
   const char* words = "";  // CommandSpec::words
+  // In place of run and flags: takes all words, its own name first, and has a help of its own.
+  absl::StatusOr<int> (*run_words)(const std::vector<std::string>& words) = nullptr;
 };
 
 absl::StatusOr<int> RunTrain(const TrainConfig& config);
@@ -27,5 +32,7 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config);
 absl::StatusOr<int> RunTokenize(const TrainConfig& config);
 absl::StatusOr<int> RunMonitor(const TrainConfig& config);
 absl::StatusOr<int> RunCompareRuns(const TrainConfig& config);
+absl::StatusOr<int> RunLaunch(const std::vector<std::string>& words);
+std::string LaunchHelp();
 
 }  // namespace onnxtrain::cli

@@ -19,6 +19,8 @@ void Warn(const std::string& text) {
   std::fputs(StrCat("onnxtrain: warning: ", FieldsToFlags(text), "\n").c_str(), stderr);
 }
 
+int ExitCodeOf(const absl::Status& error) { return absl::IsCancelled(error) ? kStopped : kBadInput; }
+
 int ReportFailure(const absl::Status& status) {
   std::fputs(StrCat("onnxtrain: failed: ", FieldsToFlags(ToStd(status.message())), "\n").c_str(), stderr);
   return kFailed;

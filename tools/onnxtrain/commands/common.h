@@ -20,6 +20,8 @@ enum ExitCode { kDone = 0, kBadInput = 1, kFailed = 2, kRequirement = 3, kStoppe
 void LogInfo(const TrainConfig& config, const std::string& text);
 // On stderr, always: "onnxtrain: warning: …".
 void Warn(const std::string& text);
+// Returns the exit code of a subcommand that ends with an error, which main prints.
+int ExitCodeOf(const absl::Status& error);
 // Prints that training failed, and why. Returns kFailed.
 int ReportFailure(const absl::Status& status);
 // Prints every requirement that is not met. Returns kRequirement if there is one, else kDone.

@@ -2,9 +2,10 @@
 // graphs of its training for other runtimes.
 #include "frontend/onnx/export.h"
 
+#include <filesystem>
+
 #include "frontend/base/status.h"
 #include "frontend/data/formats/npz.h"
-#include "frontend/data/source.h"
 #include "optim/auto/export_graphs.h"
 #include "optim/auto/surgery.h"
 #include "optim/checkpoint/resume.h"
@@ -84,15 +85,15 @@ absl::Status CheckModelFields(const TrainConfig& config) {
 
 absl::StatusOr<int> WriteGraphs(const TrainConfig& config) {
   if (!config.out.empty()) return Invalid("`out`: has no effect beside `gradient_graph` and `training_graph`");
-  std::vector<std::string> inputs = {config.model, config.weights};
-  if (!config.data.empty()) inputs.push_back(SourcePath(config.data));
-  for (const std::string& graph : {config.gradient_graph, config.training_graph}) {
-    if (!graph.empty()) RETURN_IF_ERROR(CheckNotInput(graph, inputs));
-    inputs.push_back(graph);
-  }
-  ASSIGN_OR_RETURN(const auto model, LoadModel(config));
+  for (const std::string& graph : {config.gradient_graph, config.training_graph})
+    RETURN_IF_ERROR(CheckNotInput(graph, ListInputs(config, graph)));
+  const bool both = !config.gradient_graph.empty() && !config.training_graph.empty();
+  const auto place = [](const std::string& path) { return std::filesystem::absolute(path).lexically_normal(); };
+  if (both && place(config.gradient_graph) == place(config.training_graph))
+    return Invalid("`training_graph` ", config.training_graph, ": is the file of `gradient_graph`");
+  ASSIGN_OR_RETURN(const auto model, LoadRunnableModel(config));
   ASSIGN_OR_RETURN(const Weights weights, LoadSpecifiedWeights(config, *model));
-  ASSIGN_OR_RETURN(const ExportedGraphs exported, ExportGraphs(config, weights));
+  ASSIGN_OR_RETURN(const ExportedGraphs exported, ExportGraphs(config, model, weights));
   for (const std::string& note : exported.notes) LogInfo(config, note);
   RETURN_IF_ERROR(Print(DescribeGraphs(exported)));
   return kDone;

@@ -15,7 +15,8 @@ namespace {
 absl::StatusOr<int> WriteGradientGraph(TrainConfig config) {
   if (config.micro_batch_size > 0) return Invalid("`micro_batch_size`: has no effect on a gradient graph");
   config.gradient_graph = config.out;
-  ASSIGN_OR_RETURN(const ExportedGraphs exported, ExportGraphs(config, {}));
+  ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
+  ASSIGN_OR_RETURN(const ExportedGraphs exported, ExportGraphs(config, std::move(model), {}));
   for (const std::string& note : exported.notes) LogInfo(config, note);
   RETURN_IF_ERROR(Print(DescribeGraphs(exported)));
   return kDone;

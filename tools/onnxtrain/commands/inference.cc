@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "frontend/data/source.h"
 #include "optim/auto/effects.h"
 #include "optim/auto/training_run.h"
 #include "tools/onnxtrain/report/output_folder.h"
@@ -64,11 +63,7 @@ absl::StatusOr<ModelAndData> OpenInputs(const TrainConfig& config, bool eval_spl
 
 absl::StatusOr<std::string> OutputFile(const TrainConfig& config, const char* example) {
   if (config.out.empty()) return Invalid("`out`: missing (which file is written, ", example, "?)");
-  std::vector<std::string> inputs = {config.model};
-  for (const std::string& path : {config.data, config.weights}) {
-    if (!path.empty()) inputs.push_back(SourcePath(path));
-  }
-  RETURN_IF_ERROR(Annotate(CheckNotInput(config.out, inputs), "`out` "));
+  RETURN_IF_ERROR(Annotate(CheckNotInput(config.out, ListInputs(config, config.out)), "`out` "));
   return config.out;
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
+#include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "frontend/data/json_writer.h"
@@ -10,6 +11,7 @@
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/session_setup.h"
 #include "optim/auto/synthetic_setup.h"
+#include "optim/distributed/divided_state.h"
 #include "optim/rematerialization/policy.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -84,6 +86,20 @@ absl::Status Draw(const TrainConfig& config, const RecomputePlanner& planner,
   return WriteTextFile(config.plot, MemoryPlot(title, planner.Model(), taken->recomputed, taken->arena));
 }
 
+// Moments among the ranks, as train decides it.
+absl::StatusOr<bool> ChooseDivided(const TrainConfig& config, const SyntheticSetup& trial) {
+  if (config.shard != "auto") return config.shard == "optimizer";
+  if (!CheckDivides(trial.options.optimizer).ok()) return false;
+  ASSIGN_OR_RETURN(const auto whole, PlannedSession(trial, trial.options.recompute));
+  return 2 * whole->planned_peak_bytes() > static_cast<int64_t>(AvailableMemory());
+}
+
+// Of each rank in an update: a ring sends every gradient twice but for its own part, and every divided weight once.
+int64_t WireBytes(const SessionOptions& options, const SessionMemory& memory) {
+  const int64_t ranks = options.plan_ranks, sends = options.plan_divides_moments ? 3 : 2;
+  return sends * memory.gradients * (ranks - 1) / ranks;
+}
+
 absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSetup& trial) {
   StepMemory step;
   ASSIGN_OR_RETURN(const auto session, PlannedSession(trial, trial.options.recompute));
@@ -136,6 +152,10 @@ std::string Page(const SyntheticSetup& trial, const StepMemory& step) {
   text += PageRow("batch", StrCat(trial.batch.global, " = ", trial.batch.micro, " per micro-batch × ",
                                   trial.batch.accumulation, " accumulated", trial.options.fixed_batch > 0 ? ": " : "",
                                   DescribeFixedBatch(trial.options.fixed_batch)));
+  if (trial.options.plan_ranks > 1)
+    text += PageRow("ranks", StrCat(trial.options.plan_ranks, ", of which each sends ",
+                                    Bytes(WireBytes(trial.options, step.memory)), " in an update; memory of one",
+                                    trial.options.plan_divides_moments ? ", moments divided" : ""));
   for (const MemoryRow& row : kRows) {
     text += absl::StrFormat("  %-28s %12s", row.name, Bytes(step.memory.*row.bytes));
     if (row.bytes == &SessionMemory::gradients && step.memory.gradients == 0)
@@ -168,6 +188,9 @@ Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMe
                {"batch", trial.batch.global},
                {"micro_batch", trial.batch.micro},
                {"accumulation", trial.batch.accumulation},
+               {"world", trial.options.plan_ranks},
+               {"divided", trial.options.plan_divides_moments},
+               {"wire_bytes", WireBytes(trial.options, step.memory)},
                {"memory", Json::object()},
                {"peak_bytes", step.memory.total()},
                {"arena_bytes", step.arena.arena},
@@ -188,7 +211,13 @@ Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMe
 }  // namespace
 
 absl::StatusOr<int> RunPlan(const TrainConfig& config) {
-  ASSIGN_OR_RETURN(const SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
+  if (config.world == 1 && config.shard == "optimizer")
+    return Invalid("`shard` optimizer: has no effect on one rank (`world`)");
+  ASSIGN_OR_RETURN(SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
+  trial.options.plan_ranks = static_cast<int>(config.world);
+  if (config.world > 1) {
+    ASSIGN_OR_RETURN(trial.options.plan_divides_moments, ChooseDivided(config, trial));
+  }
   for (const std::string& line : trial.surgery) LogInfo(config, line);
   ASSIGN_OR_RETURN(const StepMemory step, MakePlan(config, trial));
   RETURN_IF_ERROR(Print(config.json ? WriteJson(ToJson(config, trial, step), 2) + "\n" : Page(trial, step)));

@@ -9,6 +9,7 @@
 #include "frontend/base/text_file.h"
 #include "frontend/onnx/export.h"
 #include "optim/auto/surgery.h"
+#include "optim/distributed/data_parallel.h"
 #include "optim/telemetry/console.h"
 #include "optim/telemetry/format.h"
 #include "optim/telemetry/graph_def.h"
@@ -41,15 +42,18 @@ const Program* LargestTrainingProgram(const Session& session) {
 
 bool ExportsAverage(const TrainConfig& c) { return c.ema_decay > 0 && c.export_weights != "last"; }
 
-RunConditions ConditionsOf(const TrainingRun& run, double busy_cpus) {
-  RunConditions conditions{
-      .threads = ComputeThreads(run.config), .busy_cpus = busy_cpus, .full_precision = run.precision.name == "no"};
+RunConditions ConditionsOf(const TrainingRun& run, const ResourceReading& used) {
+  RunConditions conditions{.threads = ComputeThreads(run.config),
+                           .busy_cpus = used.busy_cpus,
+                           .queued_share = used.queued_share,
+                           .full_precision = run.precision.name == "no"};
   for (const ProgramProfile& program : run.session->Profile())
     conditions.recompute_share = std::max(conditions.recompute_share, program.extra_share);
   return conditions;
 }
 
-RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t resident_at_start, double busy_cpus) {
+RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t resident_at_start,
+                     const ResourceReading& used) {
   const int threads = ComputeThreads(run.config);
   RunSummary summary{.version = kVersion,
                      .result = result,
@@ -60,10 +64,13 @@ RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t 
                      .tokens_per_sample = run.train.text_unit.tokens_per_sample,
                      .global_batch = run.batch.global,
                      .micro_batch = run.session->micro_batch(),  // smaller than planned where memory ran out
+                     .world = run.options.ranks != nullptr ? run.options.ranks->size() : 1,
                      .planned_peak_bytes = run.session->planned_peak_bytes(),
+                     .memory = run.session->memory(),
                      .measured_peak_bytes = PeakResidentBytes() - resident_at_start,
-                     .busy_cpus = busy_cpus,
-                     .diagnosis = Diagnose(result, ConditionsOf(run, busy_cpus)),
+                     .busy_cpus = used.busy_cpus,
+                     .queued_share = used.queued_share,
+                     .diagnosis = Diagnose(result, ConditionsOf(run, used)),
                      .trainable_parameters = run.trained_parameters(),
                      .loss = run.session->loss().name,
                      .optimizer = run.optimizer.spec.rule,
@@ -104,7 +111,8 @@ void WarnIfWorse(const TrainingRun& run, const TrainResult& r, Warnings* warning
   const bool accuracy = r.eval.accuracy >= 0;
   const double before = accuracy ? r.eval_before.accuracy : r.eval_before.loss;
   const double after = accuracy ? r.eval.accuracy : r.eval.loss;
-  if (accuracy ? after >= before : after <= before) return;
+  // A few samples more or less tell nothing while the loss falls.
+  if (r.eval.loss <= r.eval_before.loss || (accuracy && after >= before)) return;
   warnings->Add(StrCat("the model looks trained and ends worse than it began (", accuracy ? "accuracy " : "loss ",
                        FormatNumber(before), " → ", FormatNumber(after), "): the preprocessing or --lr ",
                        FormatNumber(run.optimizer.spec.lr), " is probably wrong"));
@@ -303,7 +311,7 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
     console.Finish();
     WarnAtChance(run_, event.eval, &warnings_);
   });
-  busy_cpus_ = resources.Take().busy_cpus;
+  used_ = resources.Take();
   return result;
 }
 
@@ -333,11 +341,30 @@ absl::StatusOr<std::map<std::string, HostTensor>> Recorder::WeightsToExport(RunS
   return SessionWeights();
 }
 
+// The newest checkpoint and the model matter more than older checkpoints.
+void Recorder::MakeRoomFor(const std::map<std::string, HostTensor>& weights) {
+  if (writer_ == nullptr) return;
+  std::error_code error;
+  const auto file = static_cast<int64_t>(std::filesystem::file_size(run_.data.model->path(), error));
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : weights) bytes += static_cast<int64_t>(tensor.bytes().size());
+  const absl::Status ignored = writer_->MakeRoom(std::max(bytes, error ? 0 : file));  // the export will tell
+}
+
+// Where a model that could not be written can be had from.
+absl::Status Recorder::NameCheckpoint(const absl::Status& failed) const {
+  if (failed.ok() || writer_ == nullptr || writer_->newest_written() <= 0) return failed;
+  return absl::Status(failed.code(), StrCat(ToStd(failed.message()), "; update ", writer_->newest_written(),
+                                            " is saved: onnxtrain export --model ", run_.data.model->path(),
+                                            " --checkpoint ", folder_.path(), " --out FILE.onnx"));
+}
+
 absl::Status Recorder::WriteModel(RunSummary* summary) {
   const std::string name = ModelFile();
   ASSIGN_OR_RETURN(auto chosen, WeightsToExport(summary));
   if (run_.has_eval()) exported_ = chosen;  // shares the bytes
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
+  MakeRoomFor(weights);
   ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
   for (const std::string& edit : edits) LogInfo(run_.config, "export: " + edit);
   summary->exported = true;
@@ -361,6 +388,7 @@ absl::Status Recorder::WriteUnfinished() {
     ASSIGN_OR_RETURN(weights, ReadWeights(newest, ExportsAverage(run_.config)));
   }
   ASSIGN_OR_RETURN(weights, run_.ToExport(std::move(weights)));
+  MakeRoomFor(weights);
   RETURN_IF_ERROR(Export(*run_.data.model, weights, folder_.File(kUnfinishedFile)).status());
   files_.insert(files_.begin(), kUnfinishedFile);
   return absl::OkStatus();
@@ -415,9 +443,12 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
   if (failure.empty()) WarnIfWorse(run_, result, &warnings_);
   if (writer_ != nullptr) WarnOfFailedSave(writer_->Finish());
   WriteProfile();
-  RunSummary summary = Summarize(run_, result, recorded_.resident_at_start, busy_cpus_);
+  RunSummary summary = Summarize(run_, result, recorded_.resident_at_start, used_);
   const bool stopped = result.stop_reason == "signal";
-  const absl::Status written = failure.empty() && !stopped ? WriteModel(&summary) : WriteUnfinished();
+  const absl::Status written = NameCheckpoint(failure.empty() && !stopped ? WriteModel(&summary) : WriteUnfinished());
+  if (writer_ != nullptr && writer_->removed_early() > 0)
+    warnings_.Add(
+        StrCat("the disk was full: ", writer_->removed_early(), " checkpoints were removed before their time"));
   if (checkpoints_ != nullptr && !ListCheckpoints(checkpoints_->path()).empty())
     files_.emplace_back(kCheckpointsFolder);
   const absl::Status histograms = histograms_ != nullptr ? histograms_->status() : absl::OkStatus();
@@ -439,13 +470,11 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
   }
   if (!failure.empty()) return ReportFailure(Invalid(failure));
   const std::string page = run_.config.json ? json : EndPage(summary, folder_.path(), files_);
-  if (recorded_.prints) RETURN_IF_ERROR(Print(page));
-  if (!recorded_.prints) LogInfo(run_.config, page);
+  RETURN_IF_ERROR(Print(page));
   return stopped ? kStopped : CheckRequirements(json);
 }
 
 absl::StatusOr<int> Recorder::TrainAndWrite(const SignalFlags& signals) {
-  RETURN_IF_ERROR(Begin());
   if (!recorded_.resumed) before_ = EvaluateForReport(signals.stop);
   const auto result = Loop(signals);
   if (result.ok()) return Finish(*result, FindFailure(run_.config, *result));

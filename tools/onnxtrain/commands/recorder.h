@@ -40,7 +40,6 @@ struct RecordedRun {
   TrainConfig resolved;
   std::vector<Requirement> requirements;
   int64_t resident_at_start = 0;  // bytes
-  bool prints = true;             // results on stdout; else they are logged
   std::string data_fingerprint;
   std::optional<LoopPosition> resumed;  // where the session, which has been restored, goes on
   bool continues_folder = false;        // the folder's files are those of the run that goes on
@@ -52,14 +51,15 @@ class Recorder {
   explicit Recorder(RecordedRun recorded)
       : recorded_(std::move(recorded)), run_(*recorded_.run), folder_(*recorded_.folder) {}
 
-  // Returns the exit code. A run that does not come to its end leaves its last good weights in a checkpoint and in
-  // model.unfinished.onnx.
+  // Opens the files of the run, once an old one is removed.
+  absl::Status Begin();
+  // Returns the exit code. Begin must have succeeded. A run that does not come to its end leaves its last good weights
+  // in a checkpoint and in model.unfinished.onnx.
   absl::StatusOr<int> TrainAndWrite(const SignalFlags& signals);
 
  private:
   std::string ModelFile() const { return run_.data.synthetic ? "model.synthetic.onnx" : "model.onnx"; }
   absl::Status CheckModelCanBeWritten();
-  absl::Status Begin();
   absl::Status WriteTokenizer() const;
   absl::Status BeginCheckpoints();
   void RecordHistograms(TrainOptions* options);
@@ -73,6 +73,8 @@ class Recorder {
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
   absl::Status WriteModel(RunSummary* summary);
   absl::Status WriteUnfinished();
+  void MakeRoomFor(const std::map<std::string, HostTensor>& weights);
+  absl::Status NameCheckpoint(const absl::Status& failed) const;
   void WriteProfile();
   std::optional<Quality> EvaluateForReport(const std::atomic<bool>* stop);
   absl::Status WriteReport(const std::string& summary);
@@ -91,7 +93,7 @@ class Recorder {
   std::optional<TrainResult> at_end_;  // the session holds the weights of this many updates, none follows
   int64_t saved_step_ = -1;
   std::map<Outlier::Of, int64_t> outliers_;     // so far
-  double busy_cpus_ = 0;                        // mean over the loop
+  ResourceReading used_;                        // means over the loop
   std::map<std::string, HostTensor> exported_;  // weights in the model that was written, with evaluation data
   std::optional<Quality> before_, after_;       // of the weights at the start, and of those that are exported
   Warnings warnings_;

@@ -4,14 +4,17 @@
 #include <optional>
 
 #include "frontend/base/cancellation.h"
+#include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
-#include "frontend/data/source.h"
 #include "optim/auto/model_setup.h"
+#include "optim/distributed/divided_state.h"
 #include "optim/telemetry/summary.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/commands/rank_group.h"
 #include "tools/onnxtrain/commands/recorder.h"
+#include "tools/onnxtrain/commands/train_as_rank.h"
 #include "tools/onnxtrain/rank_log.h"
 #include "tools/onnxtrain/report/order_file.h"
 #include "tools/onnxtrain/report/output_folder.h"
@@ -113,17 +116,9 @@ absl::StatusOr<int> ReportFinished(const TrainConfig& config) {
 }
 
 // The files that a run must not replace.
-std::vector<std::string> InputFiles(const TrainConfig& config) {
-  std::vector<std::string> inputs = {config.model, PreprocessPath(config.model)};
-  for (const std::string& path : {config.data, config.eval_data}) {
-    if (!path.empty()) inputs.push_back(SourcePath(path));
-  }
-  return inputs;
-}
-
 absl::StatusOr<std::unique_ptr<OutputFolder>> OpenFolder(const TrainConfig& config, OldRun old_run) {
   const std::string path = config.out.empty() ? DefaultOutputFolder(config.model) : config.out;
-  return OutputFolder::Open(path, old_run, InputFiles(config));
+  return OutputFolder::Open(path, old_run, ListInputs(config, path));
 }
 
 TrainConfig ResolveForFile(const TrainingRun& run, const OutputFolder& folder) {
@@ -140,14 +135,6 @@ void Announce(const TrainingRun& run, const TrainConfig& resolved) {
     Warn("NO --data: training on synthetic samples, to show that the model trains; the result is of no other use");
   LogInfo(run.config, StartPage(run, resolved));
   for (const std::string& warning : run.warnings) Warn(warning);
-}
-
-absl::Status LogAsRank(const Rank& rank, const OutputFolder& folder) {
-  if (rank.alone()) return absl::OkStatus();
-  RETURN_IF_ERROR(LogToFile(rank, folder.path()));
-  Warn(StrCat("WORLD_SIZE is ", rank.size,
-              ", but training is not distributed: this process trains a model of its own, ", folder.path()));
-  return absl::OkStatus();
 }
 
 // What may change the rounding, but not the run.
@@ -181,7 +168,7 @@ absl::Status Resume(const TrainConfig& config, const TrainConfig& resolved, cons
 // Has every batch recorded in the file of `dump_order`.
 absl::Status DumpOrder(const TrainConfig& config, int64_t done, TrainingRun* run) {
   if (config.dump_order.empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(Annotate(CheckNotInput(config.dump_order, InputFiles(config)), "`dump_order` "));
+  RETURN_IF_ERROR(Annotate(CheckNotInput(config.dump_order, ListInputs(config, config.dump_order)), "`dump_order` "));
   ASSIGN_OR_RETURN(std::shared_ptr<OrderFile> file, OrderFile::Open(config.dump_order, done));
   run->options.on_batch = [file, data = run->train.dataset](int64_t update, const Batch& batch) {
     return file->Write(update, batch, *data);
@@ -203,7 +190,7 @@ absl::StatusOr<StepRange> RecordedSteps(const TrainConfig& config, int64_t done,
 absl::StatusOr<std::unique_ptr<Trace>> OpenTrace(const TrainingRun& run, int64_t done) {
   const TrainConfig& config = run.config;
   if (config.profile.empty()) return nullptr;
-  RETURN_IF_ERROR(Annotate(CheckNotInput(config.profile, InputFiles(config)), "`profile` "));
+  RETURN_IF_ERROR(Annotate(CheckNotInput(config.profile, ListInputs(config, config.profile)), "`profile` "));
   ASSIGN_OR_RETURN(const StepRange steps, RecordedSteps(config, done, run.steps.total));
   auto trace = std::make_unique<Trace>(
       steps, std::vector<std::pair<std::string, std::string>>{{"version", kVersion},
@@ -215,41 +202,140 @@ absl::StatusOr<std::unique_ptr<Trace>> OpenTrace(const TrainingRun& run, int64_t
   return trace;
 }
 
-}  // namespace
+// What would differ between the ranks.
+absl::Status CheckDistributable(const TrainingRun& run) {
+  if (run.train.dataset->streams()) return Invalid("`data`: several ranks cannot read one pipe");
+  return absl::OkStatus();
+}
 
-absl::StatusOr<int> RunTrain(const TrainConfig& given) {
-  ASSIGN_OR_RETURN(const Rank rank, ReadRank());
-  TrainConfig config = given;
-  config.out = RankFolder(rank, given.out);
-  const SignalFlags signals = CatchSignals();
-  std::optional<PreparingScope> preparing(std::in_place);
-  const int64_t resident_at_start = PeakResidentBytes();
-  ASSIGN_OR_RETURN(Start start, FindStart(config));
-  if (IsFinished(start)) return ReportFinished(start.config);
+// A run that is ready for its first update.
+struct ReadyRun {
+  Start start;
+  std::unique_ptr<OutputFolder> folder;
+  TrainingRun run;
+  RecordedRun recorded;
+  bool finished = false;  // nothing is left to do, and nothing else is set
+};
+
+// Of moments, among the ranks.
+std::string ChooseShard(const ReadyRun& ready) {
+  const std::string& asked = ready.run.config.shard;
+  if (asked != "auto") return asked;
+  const bool tight = 2 * ready.run.session->planned_peak_bytes() > static_cast<int64_t>(AvailableMemory());
+  return tight && CheckDivides(ready.run.optimizer.spec).ok() ? "optimizer" : "none";
+}
+
+// Decisions of the clock and of free memory that ResolveConfig leaves to the next run, which the other ranks must not
+// make again.
+TrainConfig DecideForAll(const ReadyRun& ready) {
+  TrainConfig decided = ready.recorded.resolved;
+  if (decided.micro_batch_size == TrainConfig::kAuto) decided.micro_batch_size = ready.run.batch.micro;
+  decided.shard = ChooseShard(ready);
+  decided.specified.insert({"micro_batch_size", "shard"});
+  return decided;
+}
+
+absl::Status Prepare(const TrainConfig& config, const Rank& rank, ReadyRun* ready) {
+  const PreparingScope preparing;
+  ready->recorded.resident_at_start = PeakResidentBytes();
+  ASSIGN_OR_RETURN(ready->start, FindStart(config));
+  Start& start = ready->start;
+  ready->finished = IsFinished(start);
+  if (ready->finished) return absl::OkStatus();
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(start.config));
-  ASSIGN_OR_RETURN(const std::unique_ptr<OutputFolder> folder, OpenFolder(start.config, start.old_run));
-  RETURN_IF_ERROR(LogAsRank(rank, *folder));
+  ASSIGN_OR_RETURN(ready->folder, OpenFolder(start.config, start.old_run));
+  if (!rank.alone()) RETURN_IF_ERROR(LogToFile(rank, ready->folder->path()));
   if (start.config.lr_find) LogInfo(start.config, PageRow("lr", "looking for a rate (`lr_find`) …"));
-  ASSIGN_OR_RETURN(TrainingRun run, PrepareTraining(start.config, model, LoadBackend));
-  ASSIGN_OR_RETURN(std::vector<Requirement> requirements, ReadRequirements(run));
-  RecordedRun recorded{.run = &run,
-                       .folder = folder.get(),
-                       .resolved = ResolveForFile(run, *folder),
-                       .requirements = std::move(requirements),
-                       .resident_at_start = resident_at_start,
-                       .prints = rank.rank == 0,
-                       .data_fingerprint = run.data.synthetic ? "" : DataFingerprint(run.train)};
-  preparing.reset();
+  ASSIGN_OR_RETURN(ready->run, PrepareTraining(start.config, model, LoadBackend));
+  TrainingRun& run = ready->run;
+  if (!rank.alone()) RETURN_IF_ERROR(CheckDistributable(run));
+  RecordedRun& recorded = ready->recorded;
+  recorded.run = &run;
+  recorded.folder = ready->folder.get();
+  ASSIGN_OR_RETURN(recorded.requirements, ReadRequirements(run));
+  recorded.resolved = ResolveForFile(run, *ready->folder);
+  recorded.data_fingerprint = run.data.synthetic ? "" : DataFingerprint(run.train);
+  return absl::OkStatus();
+}
+
+absl::Status Begin(const TrainConfig& config, ReadyRun* ready) {
+  if (ready->finished) return absl::OkStatus();
+  TrainingRun& run = ready->run;
+  RecordedRun& recorded = ready->recorded;
   Announce(run, recorded.resolved);
-  if (start.point) {
-    RETURN_IF_ERROR(Resume(config, recorded.resolved, recorded.data_fingerprint, &start, &run));
-    recorded.resumed = start.point->state.position;
-    recorded.continues_folder = start.old_run == OldRun::kContinue;
+  if (ready->start.point) {
+    RETURN_IF_ERROR(Resume(config, recorded.resolved, recorded.data_fingerprint, &ready->start, &run));
+    recorded.resumed = ready->start.point->state.position;
+    recorded.continues_folder = ready->start.old_run == OldRun::kContinue;
   }
   const int64_t done = recorded.resumed ? recorded.resumed->result.steps : 0;
   RETURN_IF_ERROR(DumpOrder(run.config, done, &run));
   ASSIGN_OR_RETURN(recorded.trace, OpenTrace(run, done));
-  return Recorder(std::move(recorded)).TrainAndWrite(signals);
+  return absl::OkStatus();
+}
+
+// The other ranks begin with what rank 0 has prepared.
+absl::Status BeginTogether(const absl::Status& own, RankGroup& group, ReadyRun* ready) {
+  if (!own.ok() || ready->finished) return group.Lead(own, nullptr, nullptr);
+  const RecordedRun& recorded = ready->recorded;
+  const RunState state{.version = kVersion,
+                       .cpu = CpuName(),
+                       .position = recorded.resumed.value_or(LoopPosition()),
+                       .session = ready->run.session->counters(),
+                       .config = DecideForAll(*ready),
+                       .model_sha256 = ready->run.data.model->sha256(),
+                       .data_fingerprint = recorded.data_fingerprint};
+  return group.Lead(own, &state, &ready->run);
+}
+
+absl::Status CheckAlone(const TrainConfig& config) {
+  constexpr char kWhy[] = ": this process is no rank of a distributed run (onnxtrain launch)";
+  if (config.shard == "optimizer") return Invalid("`shard` optimizer", kWhy);
+  return config.compare_weights_every == 0 ? absl::OkStatus() : Invalid("`compare_weights_every`", kWhy);
+}
+
+absl::StatusOr<int> TrainAlone(const TrainConfig& config, const Rank& rank, const SignalFlags& signals) {
+  ReadyRun ready;
+  RETURN_IF_ERROR(Prepare(config, rank, &ready));
+  RETURN_IF_ERROR(Begin(config, &ready));
+  if (ready.finished) return ReportFinished(ready.start.config);
+  Recorder recorder(std::move(ready.recorded));
+  RETURN_IF_ERROR(recorder.Begin());
+  return recorder.TrainAndWrite(signals);
+}
+
+// Of rank 0. The other ranks know of every error up to the first update; from then on, of the exit code.
+absl::StatusOr<int> TrainTogether(const TrainConfig& config, RankGroup& group, const SignalFlags& signals) {
+  RETURN_IF_ERROR(group.Compare(config));
+  ReadyRun ready;
+  absl::Status began = Prepare(config, group.rank(), &ready);
+  if (began.ok()) began = Begin(config, &ready);
+  RETURN_IF_ERROR(BeginTogether(began, group, &ready));
+  absl::StatusOr<int> code = kDone;
+  if (ready.finished) {
+    code = ReportFinished(ready.start.config);
+  } else {
+    Recorder recorder(std::move(ready.recorded));
+    RETURN_IF_ERROR(group.AgreeToTrain(recorder.Begin()));
+    code = recorder.TrainAndWrite(signals);
+  }
+  group.ShareExitCode(code.ok() ? *code : ExitCodeOf(code.status()));
+  return code;
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunTrain(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(const Rank rank, ReadRank());
+  const SignalFlags signals = CatchSignals();
+  if (rank.alone()) {
+    RETURN_IF_ERROR(CheckAlone(config));
+    return TrainAlone(config, rank, signals);
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> group, RankGroup::Join(rank, config));
+  if (rank.rank > 0) return TrainAsFollower(config, *group, signals);
+  const auto code = TrainTogether(config, *group, signals);
+  return absl::IsUnavailable(code.status()) ? ReportFailure(code.status()) : code;
 }
 
 }  // namespace onnxtrain::cli

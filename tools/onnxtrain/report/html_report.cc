@@ -82,6 +82,16 @@ constexpr Part kParts[] = {{"compute", "compute"},
                            {"checkpoint", "checkpoints"},
                            {"compile", "compilation"}};
 
+// Of the time of computing: forward, backward and update; empty where it was not measured.
+std::string PhasesHtml(const Json& split) {
+  const double compute = NumberOf(split, "compute");
+  if (!(compute > 0) || std::isnan(NumberOf(split, "forward"))) return "";
+  const auto percent = [&](const char* part) { return 100 * NumberOf(split, part) / compute; };
+  return absl::StrFormat(
+      "<p>Of computing, the forward pass takes %.0f %%, the backward pass %.0f %%, the update %.0f %%.</p>\n",
+      percent("forward"), percent("backward"), percent("optimizer"));
+}
+
 std::string TimeSplitHtml(const Json& s) {
   const Json split = s.value("time_split", Json::object());
   std::string bar, key;
@@ -100,6 +110,7 @@ std::string TimeSplitHtml(const Json& s) {
     StrAppend(&html, "<p>A step takes ", FormatDuration(NumberOf(step, "median")), " (median; 95 % within ",
               FormatDuration(NumberOf(step, "p95")), ").</p>\n");
   }
+  html += PhasesHtml(split);
   const std::string limit = TextOf(s.value("diagnosis", Json::object()), "text");
   return html + (limit.empty() ? "" : StrCat("<p><b>Limit:</b> ", EscapeHtml(FieldsToFlags(limit)), ".</p>\n"));
 }

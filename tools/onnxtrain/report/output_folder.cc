@@ -12,6 +12,9 @@
 #include <thread>
 
 #include "frontend/base/status.h"
+#include "frontend/data/preprocess.h"
+#include "frontend/data/source.h"
+#include "frontend/onnx/model_files.h"
 #include "optim/checkpoint/checkpoint_folder.h"
 #include "optim/checkpoint/resume.h"
 
@@ -118,6 +121,21 @@ bool IsLocked(const std::string& path) {
   const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   close(fd);
   return locked;
+}
+
+std::vector<std::string> ListInputs(const TrainConfig& config, const std::string& target) {
+  std::error_code ignored;
+  const bool exists = fs::exists(target, ignored);
+  std::vector<std::string> inputs = {config.class_map, config.tokenizer};
+  if (!config.model.empty()) inputs.push_back(PreprocessPath(config.model));
+  for (const std::string& path : {config.data, config.eval_data}) {
+    if (!path.empty()) inputs.push_back(SourcePath(path));
+  }
+  for (const std::string& path : {config.model, config.weights}) {
+    const std::vector<std::string> files = exists ? ListModelFiles(path) : std::vector{path};
+    inputs.insert(inputs.end(), files.begin(), files.end());
+  }
+  return inputs;
 }
 
 absl::Status CheckNotInput(const std::string& target, const std::vector<std::string>& inputs) {

@@ -7,11 +7,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "optim/config.h"
 
 namespace onnxtrain::cli {
 
 // "runs/NAME-YYYYMMDD-HHMMSS" for NAME.onnx, with -2, -3, … where that is taken.
 std::string DefaultOutputFolder(const std::string& model_path);
+
+// The files that a command reads, which it must not write to. Of models that is their own file alone where nothing is
+// at `target`: the others are known once it has been read.
+std::vector<std::string> ListInputs(const TrainConfig& config, const std::string& target);
 
 // Fails if `target` is one of the inputs (the same file, through links or other spellings too).
 absl::Status CheckNotInput(const std::string& target, const std::vector<std::string>& inputs);

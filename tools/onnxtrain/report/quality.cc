@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "frontend/base/status.h"
 #include "frontend/data/data_view.h"
@@ -84,7 +85,10 @@ NumberErrors ErrorsOf(const Quality& quality, size_t target) {
 std::vector<SampleResult> FindWorst(const Quality& quality, size_t count) {
   std::vector<const SampleResult*> order;
   for (const SampleResult& result : quality.results) order.push_back(&result);
-  std::ranges::stable_sort(order, std::greater(), &SampleResult::loss);
+  const auto loss = [](const SampleResult* r) {
+    return std::isnan(r->loss) ? std::numeric_limits<double>::infinity() : r->loss;
+  };
+  std::ranges::stable_sort(order, std::greater(), loss);
   order.resize(std::min(order.size(), count));
   std::vector<SampleResult> worst;
   for (const SampleResult* result : order) worst.push_back(*result);

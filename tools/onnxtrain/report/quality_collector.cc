@@ -12,9 +12,12 @@ namespace {
 constexpr double kLeastProbability = 1e-300;
 constexpr int64_t kMostTargets = 64, kMostLabels = 1000;
 
-double Log(double probability) { return std::log(std::max(probability, kLeastProbability)); }
+// NaN counts as no probability at all.
+double Log(double probability) { return std::log(probability > kLeastProbability ? probability : kLeastProbability); }
 
+// A prediction of NaN, as of a model that has diverged, is never correct.
 void AddConfidence(double confidence, bool correct, Quality* quality) {
+  if (std::isnan(confidence)) confidence = 0, correct = false;
   ConfidenceBin& bin = quality->bins[static_cast<size_t>(std::clamp(10 * confidence, 0.0, 9.0))];
   bin.samples += 1;
   bin.correct += correct;

@@ -167,6 +167,24 @@ std::string StartPage(const TrainingRun& run, const TrainConfig& resolved) {
   return text;
 }
 
+namespace {
+
+// " (forward 33 %, …)", where it is known.
+std::string PhasesText(const PhaseShares& p) {
+  if (p.forward + p.backward <= 0) return "";
+  return absl::StrFormat(" (forward %.0f %%, backward %.0f %%, update %.0f %%)", 100 * p.forward, 100 * p.backward,
+                         100 * p.update);
+}
+
+std::string CheckpointsText(const TrainResult& r) {
+  std::string text = StrCat(", checkpoints ", FormatSeconds(r.checkpoint_seconds));
+  if (r.checkpoint_pause_seconds > 0)
+    StrAppend(&text, " (an update waited ", FormatDuration(r.checkpoint_pause_seconds), " at most)");
+  return text;
+}
+
+}  // namespace
+
 std::string EndPage(const RunSummary& summary, const std::string& folder, const std::vector<std::string>& files) {
   const TrainResult& r = summary.result;
   std::string text =
@@ -185,9 +203,9 @@ std::string EndPage(const RunSummary& summary, const std::string& folder, const 
   }
   text += PageRow(
       "time", StrCat("compile ", FormatSeconds(r.compile_seconds), ", waiting for data ", FormatSeconds(r.data_seconds),
-                     ", compute ", FormatSeconds(r.compute_seconds),
+                     ", compute ", FormatSeconds(r.compute_seconds), PhasesText(r.phases),
                      r.eval_seconds > 0 ? StrCat(", eval ", FormatSeconds(r.eval_seconds)) : "",
-                     r.checkpoint_seconds > 0 ? StrCat(", checkpoints ", FormatSeconds(r.checkpoint_seconds)) : ""));
+                     r.checkpoint_seconds > 0 ? CheckpointsText(r) : ""));
   if (r.step_median_seconds > 0) {
     text += PageRow("step",
                     absl::StrFormat("median %s, 95%% within %s; %.1f CPUs busy", FormatDuration(r.step_median_seconds),

@@ -13,11 +13,20 @@ static_assert(Philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4
               PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 
 TEST(Philox, KeyAndCounterAreDerivedAsDocumented) {
-  const PhiloxKey key{.seed = 7, .step = 11, .micro = 13, .rank = 17};
+  const PhiloxKey key{.seed = 7, .step = 11, .micro = 13, .piece = 17};
   const uint64_t element = (uint64_t{5} << 34) + 4 * 3 + 2;  // block = 5·2^32 + 3, word 2
   const uint32_t s = 19;
-  const PhiloxBlock block = Philox4x32({3, 5, 11, 13}, {7 + 0x9E3779B9u * s, 17 ^ (s * 0x85EBCA6Bu)});
+  const PhiloxBlock block = Philox4x32({3, 5, 11, 13}, {7 + 0x9E3779B9u * s, s * 0x85EBCA6Bu});
   EXPECT_EQ(RandomWord(key, s, element), block[2]);
+}
+
+TEST(Philox, PiecesContinueEachOther) {
+  EXPECT_EQ(MakePiece(0, 32), 0u);
+  for (const auto& [skipped, count] : {std::pair(32, 32), {48, 16}, {7, 5}, {65535, 1}, {1, 65535}, {131072, 65536}}) {
+    const uint64_t per_sample = 12;
+    EXPECT_EQ(FirstElement(MakePiece(skipped, count), count * per_sample), skipped * per_sample) << skipped;
+  }
+  EXPECT_LE(FirstElement(MakePiece(100003, 100019), 100019), 100003u);
 }
 
 TEST(Philox, UniformIsBelowOne) {

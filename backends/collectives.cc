@@ -1,0 +1,47 @@
+#include "backends/collectives.h"
+
+#include <algorithm>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+
+absl::Status AllReduce(Collectives& ranks, std::string_view what, std::span<double> values, Reduction op) {
+  return ranks.AllReduce(what, DType::kFloat64, std::as_writable_bytes(values), op);
+}
+
+absl::StatusOr<std::vector<std::string>> AllGatherText(Collectives& ranks, std::string_view what,
+                                                       std::string_view own) {
+  const int64_t size = std::ssize(own);
+  std::vector<int64_t> sizes(ranks.size());
+  RETURN_IF_ERROR(ranks.AllGather(what, std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(sizes))));
+  const int64_t most = *std::ranges::max_element(sizes);
+  std::vector<std::string> texts(ranks.size());
+  if (most == 0) return texts;
+  std::string padded(own), all(static_cast<size_t>(most) * ranks.size(), '\0');
+  padded.resize(most);
+  RETURN_IF_ERROR(ranks.AllGather(what, std::as_bytes(std::span(padded)), std::as_writable_bytes(std::span(all))));
+  for (int r = 0; r < ranks.size(); ++r) texts[r] = all.substr(r * most, sizes[r]);
+  return texts;
+}
+
+absl::StatusOr<std::string> BroadcastText(Collectives& ranks, std::string_view what, std::string text) {
+  int64_t size = std::ssize(text);
+  RETURN_IF_ERROR(ranks.Broadcast(what, 0, std::as_writable_bytes(std::span(&size, 1))));
+  text.resize(size);
+  if (size > 0) RETURN_IF_ERROR(ranks.Broadcast(what, 0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+absl::Status AgreeOnStatus(Collectives& ranks, std::string_view what, const absl::Status& own) {
+  auto code = static_cast<double>(own.code());
+  RETURN_IF_ERROR(AllReduce(ranks, what, std::span(&code, 1), Reduction::kMax));
+  if (code == 0) return absl::OkStatus();
+  const std::string text(1, static_cast<char>(own.code()));
+  ASSIGN_OR_RETURN(const auto texts, AllGatherText(ranks, what, text + std::string(ToStd(own.message()))));
+  const auto failed = std::ranges::find_if(texts, [](const std::string& t) { return t[0] != 0; }) - texts.begin();
+  if (failed == ranks.rank()) return own;
+  return {static_cast<absl::StatusCode>(texts[failed][0]), StrCat("rank ", failed, ": ", texts[failed].substr(1))};
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,71 @@
+// Collective operations among the processes (ranks) of one training, over an existing engine. The implementation is a
+// shared library, libonnxtrain_comm.so (backends/comm), that is loaded for more than one rank only.
+//
+// Every operation is called by all ranks, in the same order and with equal sizes, and blocks until this rank has its
+// result. All ranks get the same bits. A failure is kUnavailable: the message names the operation (`what`) and, where
+// they are known, the ranks that did not take part. After a failure the group is unusable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/type.h"
+
+namespace onnxtrain {
+
+// Name of the payload of a failure on the lowest rank that is left, where rank 0 is not.
+inline constexpr char kReporter[] = "onnxtrain/reporter";
+
+enum class Reduction : uint8_t { kSum, kMin, kMax };
+
+// Thread-compatible: one thread at a time.
+class Collectives {
+ public:
+  virtual ~Collectives() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Reduces elementwise, in place. f32, f64 and i64.
+  virtual absl::Status AllReduce(std::string_view what, DType dtype, std::span<std::byte> values, Reduction op) = 0;
+  virtual absl::Status Broadcast(std::string_view what, int root, std::span<std::byte> bytes) = 0;
+  // `all` has size() times the bytes of `own`, by rank.
+  virtual absl::Status AllGather(std::string_view what, std::span<const std::byte> own, std::span<std::byte> all) = 0;
+  virtual absl::Status Barrier(std::string_view what) = 0;
+};
+
+struct CollectivesOptions {
+  int rank = 0, size = 1;
+  // Where the ranks find each other: a file that all of them can open (none of another training), or the host and port
+  // where rank 0 listens.
+  std::string file;
+  std::string host;
+  int port = 0;
+  std::string interface;  // of the network, or an address of this machine: connections are made on it alone; "": any
+  double timeout = 600;   // seconds that an operation waits for other ranks
+};
+
+// Meets all other ranks. Fails after the time-out, naming where they should have met.
+absl::StatusOr<std::unique_ptr<Collectives>> CreateCollectives(const CollectivesOptions& options);
+
+// Type of the function "onnxtrain_create_collectives" that the library exports with C linkage.
+using CreateCollectivesFn = Collectives* (*)(const CollectivesOptions& options, absl::Status* status);
+
+absl::Status AllReduce(Collectives& ranks, std::string_view what, std::span<double> values,
+                       Reduction op = Reduction::kSum);
+
+// The text of each rank, by rank.
+absl::StatusOr<std::vector<std::string>> AllGatherText(Collectives& ranks, std::string_view what, std::string_view own);
+// The text of rank 0.
+absl::StatusOr<std::string> BroadcastText(Collectives& ranks, std::string_view what, std::string text);
+
+// Returns the error of the first rank that has one, prefixed with its rank where that is another, or OK where none has:
+// after a step that may fail on a single rank, all ranks decide alike.
+absl::Status AgreeOnStatus(Collectives& ranks, std::string_view what, const absl::Status& own);
+
+}  // namespace onnxtrain

@@ -1,0 +1,194 @@
+// Collectives over c10d's Gloo, on the memory of the host.
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "backends/collectives.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long the ranks that an operation has failed on wait for each other, to find the ones that are gone.
+constexpr std::chrono::seconds kRollCall{2};
+constexpr std::chrono::milliseconds kPoll{20};
+
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+c10::intrusive_ptr<c10d::Store> OpenStore(const CollectivesOptions& o) {
+  if (!o.file.empty()) return c10::make_intrusive<c10d::FileStore>(o.file, o.size);
+  c10d::TCPStoreOptions tcp;
+  tcp.port = static_cast<uint16_t>(o.port);
+  tcp.isServer = o.rank == 0;
+  tcp.numWorkers = o.size;
+  tcp.waitWorkers = false;  // the group waits for them anyway
+  tcp.timeout = Milliseconds(o.timeout);
+  return c10::make_intrusive<c10d::TCPStore>(o.host, tcp);
+}
+
+std::shared_ptr<gloo::transport::Device> OpenDevice(const std::string& interface) {
+  using Group = c10d::ProcessGroupGloo;
+  if (interface.empty()) return Group::createDefaultDevice();
+  const bool is_address =
+      interface.find_first_not_of("0123456789.") == std::string::npos || interface.find(':') != std::string::npos;
+  return is_address ? Group::createDeviceForHostname(interface) : Group::createDeviceForInterface(interface);
+}
+
+at::ScalarType ToScalarType(DType dtype) {
+  return dtype == DType::kFloat32   ? at::kFloat
+         : dtype == DType::kFloat64 ? at::kDouble
+         : dtype == DType::kInt64   ? at::kLong
+                                    : at::kByte;
+}
+
+c10d::ReduceOp::RedOpType ToReduceOp(Reduction op) {
+  return op == Reduction::kSum   ? c10d::ReduceOp::SUM
+         : op == Reduction::kMin ? c10d::ReduceOp::MIN
+                                 : c10d::ReduceOp::MAX;
+}
+
+// The first line, without the place in Gloo's source.
+std::string FirstLine(std::string_view what) {
+  what = what.substr(0, what.find('\n'));
+  if (const size_t end = what.find("] "); what.starts_with('[') && end != what.npos) what.remove_prefix(end + 2);
+  return std::string(what);
+}
+
+std::string DescribeLost(const std::vector<int>& lost) {
+  if (lost.empty()) return "";
+  std::string text = lost.size() == 1 ? "rank " : "ranks ";
+  for (const int r : lost) StrAppend(&text, r == lost[0] ? "" : ", ", r);
+  return text + (lost.size() == 1 ? " does not answer" : " do not answer");
+}
+
+class GlooCollectives : public Collectives {
+ public:
+  explicit GlooCollectives(const CollectivesOptions& options) : options_(options), store_(OpenStore(options)) {
+    store_->setTimeout(Milliseconds(options.timeout));
+    auto gloo = c10d::ProcessGroupGloo::Options::create(Milliseconds(options.timeout));
+    gloo->devices.push_back(OpenDevice(options.interface));
+    gloo->threads = 2;
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store_),
+                                                         options.rank, options.size, gloo);
+  }
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+
+  absl::Status AllReduce(std::string_view what, DType dtype, std::span<std::byte> values, Reduction op) override {
+    const at::ScalarType type = ToScalarType(dtype);
+    CHECK(type != at::kByte) << "AllReduce of " << ToString(dtype);
+    std::vector<at::Tensor> tensors = {View(values, type)};
+    c10d::AllreduceOptions options;
+    options.reduceOp = ToReduceOp(op);
+    return Run(what, [&] { return group_->allreduce(tensors, options); });
+  }
+
+  absl::Status Broadcast(std::string_view what, int root, std::span<std::byte> bytes) override {
+    std::vector<at::Tensor> tensors = {View(bytes, at::kByte)};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    return Run(what, [&] { return group_->broadcast(tensors, options); });
+  }
+
+  absl::Status AllGather(std::string_view what, std::span<const std::byte> own, std::span<std::byte> all) override {
+    std::vector<at::Tensor> input = {View({const_cast<std::byte*>(own.data()), own.size()}, at::kByte)};
+    std::vector<std::vector<at::Tensor>> output(1);
+    for (int r = 0; r < size(); ++r) output[0].push_back(View(all.subspan(r * own.size(), own.size()), at::kByte));
+    return Run(what, [&] { return group_->allgather(output, input); });
+  }
+
+  absl::Status Barrier(std::string_view what) override {
+    return Run(what, [&] { return group_->barrier(); });
+  }
+
+ private:
+  static at::Tensor View(std::span<std::byte> bytes, at::ScalarType type) {
+    const auto count = static_cast<int64_t>(bytes.size() / c10::elementSize(type));
+    return at::from_blob(bytes.data(), {count}, at::TensorOptions(type));
+  }
+
+  template <typename Start>
+  absl::Status Run(std::string_view what, Start start) {
+    if (group_ == nullptr) return absl::UnavailableError(StrCat(what, ": the ranks have lost each other"));
+    try {
+      start()->wait();
+      return absl::OkStatus();
+    } catch (const c10::Error& error) {
+      return Fail(what, error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      return Fail(what, error.what());
+    }
+  }
+
+  // Closes the connections first: the ranks that wait for this one then notice at once.
+  absl::Status Fail(std::string_view what, std::string_view error) {
+    group_.reset();
+    const std::vector<int> lost = FindLost();
+    const std::string who = DescribeLost(lost);
+    absl::Status status = absl::UnavailableError(StrCat(what, ": ", who, who.empty() ? "" : ": ", FirstLine(error)));
+    bool lowest = rank() > 0;
+    for (int r = 0; r < rank(); ++r) lowest &= std::ranges::find(lost, r) != lost.end();
+    if (lowest) status.SetPayload(kReporter, absl::Cord());
+    return status;
+  }
+
+  // The ranks that do not report the failure of the operation, as those do that have only waited.
+  std::vector<int> FindLost() {
+    std::vector<int> missing;
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank()) missing.push_back(r);
+    }
+    try {
+      store_->set(ReportKey(rank()), {1});
+      for (const auto end = Clock::now() + kRollCall; !missing.empty() && Clock::now() < end;) {
+        std::erase_if(missing, [&](int r) { return store_->check({ReportKey(r)}); });
+        std::this_thread::sleep_for(kPoll);
+      }
+    } catch (const std::exception&) {  // rank 0 has the store, and may have left after all others had reported
+      if (std::ssize(missing) == size() - 1) missing = {0};
+    }
+    return missing;
+  }
+
+  static std::string ReportKey(int rank) { return StrCat("failed/", rank); }
+
+  const CollectivesOptions options_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+};
+
+std::string MeetingPoint(const CollectivesOptions& o) { return o.file.empty() ? StrCat(o.host, ":", o.port) : o.file; }
+
+absl::Status DescribeFailure(const CollectivesOptions& o, std::string_view error) {
+  return absl::UnavailableError(StrCat("rank ", o.rank, " of ", o.size, " did not meet the others at ", MeetingPoint(o),
+                                       o.interface.empty() ? "" : StrCat(" through ", o.interface), ": ",
+                                       FirstLine(error)));
+}
+
+}  // namespace
+}  // namespace onnxtrain
+
+extern "C" __attribute__((visibility("default"))) onnxtrain::Collectives* onnxtrain_create_collectives(
+    const onnxtrain::CollectivesOptions& options, absl::Status* status) {
+  try {
+    return new onnxtrain::GlooCollectives(options);
+  } catch (const c10::Error& error) {
+    *status = onnxtrain::DescribeFailure(options, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    *status = onnxtrain::DescribeFailure(options, error.what());
+  }
+  return nullptr;
+}

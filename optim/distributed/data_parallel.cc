@@ -1,0 +1,159 @@
+#include "optim/distributed/data_parallel.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kGradient[] = "all-reduce of gradients";
+
+double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+template <typename T>
+void Scale(std::span<std::byte> bytes, double factor) {
+  const std::span values(reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T));
+  if (factor == 0) {
+    std::ranges::fill(values, T{0});
+    return;
+  }
+  for (T& value : values) value = static_cast<T>(value * factor);
+}
+
+}  // namespace
+
+void DataParallel::SumGradient(Backend* backend, DType dtype, Buffer* gradient,
+                               const std::vector<std::vector<GradientSlice>>& groups) {
+  backend_ = backend;
+  gradient_ = gradient;
+  dtype_ = dtype;
+  buckets_ = CutBuckets(groups, bucket_bytes_);
+  if (backend->device() != "cpu") return;
+  std::vector<std::span<std::byte>> slices;
+  for (const GradientBucket& bucket : buckets_)
+    slices.emplace_back(static_cast<std::byte*>(gradient->data()) + bucket.offset, bucket.bytes);
+  reduce_ = std::make_unique<OrderedReduce>(&ranks_, kGradient, dtype, std::move(slices));
+}
+
+void DataParallel::Watch(Program* program) {
+  if (reduce_ != nullptr) program->NotifyWhenComplete(FindOutputs(buckets_, program->graph()), this);
+}
+
+void DataParallel::BeginUpdate() {
+  began_ = true;
+  runs_last_ = false;
+  if (reduce_ != nullptr) reduce_->Begin();
+}
+
+void DataParallel::OnComplete(size_t bucket) {
+  if (runs_last_) reduce_->Ready(bucket);
+}
+
+absl::Status DataParallel::Exchange(const absl::Status& own, std::span<double> sums) {
+  CHECK(sums.size() == sums_) << "Exchange of " << sums.size() << " sums, not " << sums_;
+  if (!began_) BeginUpdate();
+  began_ = runs_last_ = false;
+  const auto start = Clock::now();
+  RETURN_IF_ERROR(SumBuckets());
+  const double summed = Since(start);
+  RETURN_IF_ERROR(ExchangeSums(own, sums));
+  const double exposed = Since(start);
+  Count(reduce_ != nullptr ? reduce_->seconds() + exposed - summed : exposed, exposed);
+  return absl::OkStatus();
+}
+
+void DataParallel::Count(double seconds, double exposed) {
+  if (updates_++ == 0) return;
+  ++time_.updates;
+  time_.seconds += seconds;
+  time_.exposed += exposed;
+  for (const GradientBucket& bucket : buckets_) time_.bytes += static_cast<int64_t>(bucket.bytes);
+}
+
+absl::Status DataParallel::SumBuckets() {
+  if (gradient_ == nullptr) return absl::OkStatus();
+  return reduce_ != nullptr ? reduce_->Finish() : SumOnDevice();
+}
+
+absl::Status DataParallel::SumOnDevice() {
+  RETURN_IF_ERROR(backend_->Synchronize());
+  for (const GradientBucket& bucket : buckets_) {
+    on_host_.resize(bucket.bytes);
+    RETURN_IF_ERROR(gradient_->Read(bucket.offset, on_host_));
+    RETURN_IF_ERROR(ranks_.AllReduce(kGradient, dtype_, on_host_, Reduction::kSum));
+    RETURN_IF_ERROR(gradient_->Write(bucket.offset, on_host_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DataParallel::ExchangeSums(const absl::Status& own, std::span<double> sums) {
+  constexpr char kWhat[] = "exchange of losses";
+  own_ = {static_cast<double>(own.code()), static_cast<double>(asked_)};
+  own_.insert(own_.end(), sums.begin(), sums.end());
+  all_.resize(own_.size() * size());
+  RETURN_IF_ERROR(ranks_.AllGather(kWhat, std::as_bytes(std::span(own_)), std::as_writable_bytes(std::span(all_))));
+  std::ranges::fill(sums, 0);
+  failed_together_ = false;
+  agreed_ = 0;
+  bool failed = false;
+  for (size_t at = 0; at < all_.size(); at += own_.size()) {
+    failed |= all_[at] != 0;
+    agreed_ |= static_cast<unsigned>(all_[at + 1]);
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += all_[at + 2 + i];
+  }
+  return failed ? Agree(kWhat, own) : absl::OkStatus();
+}
+
+absl::Status DataParallel::Agree(std::string_view what, const absl::Status& own) {
+  const absl::Status agreed = AgreeOnStatus(ranks_, what, own);
+  failed_together_ = !agreed.ok() && !absl::IsUnavailable(agreed);
+  return agreed;
+}
+
+absl::Status DataParallel::ExchangeSlices(std::string_view what, size_t bytes, size_t slice, const ReadSlice& read,
+                                          const WriteSlice& write) {
+  constexpr size_t kPiece = size_t{1} << 20;
+  for (size_t at = 0, piece = 0; at < slice; at += piece) {
+    piece = std::min(kPiece, slice - at);
+    const auto offset = [&](int rank) { return rank * slice + at; };
+    const auto count = [&](int rank) { return std::min(piece, bytes - std::min(bytes, offset(rank))); };
+    own_piece_.resize(piece);
+    all_pieces_.resize(piece * size());
+    if (count(rank()) > 0) RETURN_IF_ERROR(read(offset(rank()), std::span(own_piece_).first(count(rank()))));
+    RETURN_IF_ERROR(ranks_.AllGather(what, own_piece_, all_pieces_));
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank() || count(r) == 0) continue;
+      RETURN_IF_ERROR(write(offset(r), std::span(all_pieces_).subspan(r * piece, count(r))));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DataParallel::ExchangeFailure(const absl::Status& own) {
+  std::vector<double> none(sums_);
+  return Exchange(own, none);
+}
+
+absl::Status DataParallel::Mean(std::string_view what, Backend& backend, DType dtype, Buffer& buffer, double weight,
+                                double total) {
+  const bool on_host = backend.device() == "cpu";
+  if (!on_host) {
+    RETURN_IF_ERROR(backend.Synchronize());
+    on_host_.resize(buffer.size());
+    RETURN_IF_ERROR(buffer.Read(0, on_host_));
+  }
+  const std::span bytes =
+      on_host ? std::span(static_cast<std::byte*>(buffer.data()), buffer.size()) : std::span(on_host_);
+  const double factor = total > 0 ? weight / total : 0;
+  if (factor != 1) dtype == DType::kFloat64 ? Scale<double>(bytes, factor) : Scale<float>(bytes, factor);
+  RETURN_IF_ERROR(ranks_.AllReduce(what, dtype, bytes, Reduction::kSum));
+  return on_host ? absl::OkStatus() : buffer.Write(0, on_host_);
+}
+
+}  // namespace onnxtrain

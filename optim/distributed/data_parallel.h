@@ -1,0 +1,104 @@
+// Data parallel training: every rank holds the whole state, computes the gradient of its share of each global batch,
+// and makes the same update with the sum of all gradients. Losses, counts and decisions are those of all ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+#include "backends/collectives.h"
+#include "backends/ordered_reduce.h"
+#include "optim/distributed/communication_time.h"
+#include "optim/distributed/gradient_buckets.h"
+
+namespace onnxtrain {
+
+// What a rank knows and all must do: bits.
+enum RankRequest : unsigned { kRequestStop = 1, kRequestEndOfTime = 2, kRequestEvaluation = 4, kRequestSave = 8 };
+
+// An update: BeginUpdate; programs, of which the last one tells its listener which buckets are complete; Exchange.
+class DataParallel : private OutputListener {
+ public:
+  static constexpr size_t kBucketBytes = size_t{4} << 20;
+
+  // `ranks` must outlive it. `sums`: numbers that every Exchange adds up; `bucket_bytes`: as CutBuckets takes it.
+  DataParallel(Collectives* ranks, size_t sums, size_t bucket_bytes = kBucketBytes)
+      : ranks_(*ranks), sums_(sums), bucket_bytes_(bucket_bytes) {}
+
+  int rank() const { return ranks_.rank(); }
+  int size() const { return ranks_.size(); }
+  Collectives& ranks() { return ranks_; }
+
+  // Asks all ranks for what the bits say, with the next Exchange.
+  void Ask(unsigned requests) { asked_ = requests; }
+  // What any rank had asked for by the last Exchange.
+  unsigned agreed() const { return agreed_; }
+
+  // Has every Exchange sum the flat gradient, of which `groups` are the slices (CutBuckets), the same on all ranks.
+  // `backend` and `gradient` must outlive it.
+  void SumGradient(Backend* backend, DType dtype, Buffer* gradient,
+                   const std::vector<std::vector<GradientSlice>>& groups);
+  // Has the program, which outputs the gradients of all buckets, tell which of them are complete.
+  void Watch(Program* program);
+
+  // Begins an update.
+  void BeginUpdate();
+  // Is the program that runs next the last one of the update? Then buckets are summed while it runs.
+  void set_runs_last(bool last) { runs_last_ = last; }
+  // Ends the part of an update that each rank does by itself: sums the gradient over the ranks, and adds up `sums`, in
+  // the order of the ranks. Returns the first error that a rank had: all ranks return alike.
+  absl::Status Exchange(const absl::Status& own, std::span<double> sums);
+  // Takes part in the Exchange of an update that this rank cannot begin.
+  absl::Status ExchangeFailure(const absl::Status& own);
+
+  // To be called with the end of the training loop.
+  void EndLoop(const absl::Status& ended) { apart_ = !ended.ok() && !failed_together_; }
+  // Has the loop ended with an error that the other ranks do not know?
+  bool apart() const { return apart_; }
+  // Returns the first error that a rank had, on all of them.
+  absl::Status Agree(std::string_view what, const absl::Status& own);
+
+  // The mean of device memory, weighted by `weight` of `total`. What a rank of no weight holds does not matter.
+  absl::Status Mean(std::string_view what, Backend& backend, DType dtype, Buffer& buffer, double weight, double total);
+
+  using ReadSlice = std::function<absl::Status(size_t offset, std::span<std::byte> bytes)>;
+  using WriteSlice = std::function<absl::Status(size_t offset, std::span<const std::byte> bytes)>;
+  // Exchanges slices of `bytes` bytes, of which rank r has those from r·slice on, at most `slice`: reads pieces of that
+  // of this rank, and writes those of the others. Offsets are those in the whole.
+  absl::Status ExchangeSlices(std::string_view what, size_t bytes, size_t slice, const ReadSlice& read,
+                              const WriteSlice& write);
+
+  const CommunicationTime& time() const { return time_; }
+
+ private:
+  void OnComplete(size_t bucket) override;
+  absl::Status SumBuckets();
+  absl::Status SumOnDevice();
+  absl::Status ExchangeSums(const absl::Status& own, std::span<double> sums);
+  void Count(double seconds, double exposed);
+
+  Collectives& ranks_;
+  const size_t sums_, bucket_bytes_;
+  unsigned asked_ = 0, agreed_ = 0;
+  bool failed_together_ = false, apart_ = false;
+  std::vector<double> own_, all_;   // memory of Exchange
+  std::vector<std::byte> on_host_;  // memory for values of a device
+  std::vector<std::byte> own_piece_, all_pieces_;
+
+  // Of the gradient; null: nothing is summed.
+  Backend* backend_ = nullptr;
+  Buffer* gradient_ = nullptr;
+  DType dtype_ = DType::kFloat32;
+  std::vector<GradientBucket> buckets_;
+  std::unique_ptr<OrderedReduce> reduce_;  // null on a device with memory of its own
+  bool began_ = false, runs_last_ = false;
+  int64_t updates_ = 0;
+  CommunicationTime time_;
+};
+
+}  // namespace onnxtrain

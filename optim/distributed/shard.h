@@ -1,0 +1,33 @@
+// Which part of a flat tensor one of several ranks updates.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace onnxtrain {
+
+struct Shard {
+  int rank = 0, size = 1;
+
+  bool whole() const { return size == 1; }
+};
+
+// Elements [begin, end) of a flat tensor.
+struct ShardRange {
+  int64_t begin = 0, end = 0;
+
+  int64_t size() const { return end - begin; }
+};
+
+// Elements of every slice but the last ones, which may have fewer or none: a multiple of 64 bytes of any type.
+inline int64_t SliceElements(int64_t elements, int ranks) {
+  constexpr int64_t kMultiple = 64;
+  return (elements + ranks * kMultiple - 1) / (ranks * kMultiple) * kMultiple;
+}
+
+inline ShardRange RangeOf(int64_t elements, const Shard& shard) {
+  const int64_t slice = SliceElements(elements, shard.size);
+  return {std::min(elements, slice * shard.rank), std::min(elements, slice * (shard.rank + 1))};
+}
+
+}  // namespace onnxtrain

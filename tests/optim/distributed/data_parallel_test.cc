@@ -1,0 +1,304 @@
+// The same run on 1, 2 and 4 ranks trains the same model. Ranks are threads with a session and Gloo connections each.
+#include <cmath>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "backends/registry.h"
+#include "frontend/base/strings.h"
+#include "optim/distributed/compare_weights.h"
+#include "optim/distributed/data_parallel.h"
+#include "optim/distributed/gather_evaluation.h"
+#include "optim/distributed/shard.h"
+#include "optim/micro_batches.h"
+#include "optim/session.h"
+#include "tests/tools/blobs.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kBatch = 16;
+constexpr int kSteps = 12;
+constexpr int64_t kSamples = 50;  // the last batch has 2: fewer than there are ranks
+
+// 4 → 16 → dropout → 3.
+tiny::Model WithDropout() {
+  tiny::Model m = tiny::Mlp(3);
+  m.nodes[3].inputs[0] = "dropped";
+  m.nodes.insert(m.nodes.begin() + 3, {"Dropout", {"h"}, {"dropped"}});
+  return m;
+}
+
+// 4 → 16 → batch normalization → 3.
+tiny::Model WithBatchNorm() {
+  tiny::Model m = tiny::Mlp(3);
+  m.nodes[3].inputs[0] = "normalized";
+  m.nodes.insert(m.nodes.begin() + 3, {"BatchNormalization", {"h", "scale", "bias", "mean", "var"}, {"normalized"}});
+  const auto filled = [](float x) { return std::vector<float>(16, x); };
+  for (const auto& [name, value] : {std::pair("scale", 1.0f), {"bias", 0.0f}, {"mean", 0.1f}, {"var", 0.9f}})
+    m.weights.push_back({name, {16}, filled(value)});
+  return m;
+}
+
+HostTensor Rows(const HostTensor& from, DType dtype, int64_t begin, int64_t count) {
+  Shape shape = from.shape();
+  const int64_t row = from.size() / shape[0];
+  shape[0] = count;
+  HostTensor rows({dtype, shape});
+  for (int64_t i = 0; i < rows.size(); ++i) rows.Set(i, from.At(begin * row + i));
+  return rows;
+}
+
+// What a rank has in the end.
+struct Trained {
+  std::map<std::string, HostTensor> weights;
+  std::vector<double> losses, norms;
+  absl::Status status;
+  CommunicationTime time;
+  std::map<std::string, HostTensor> others;  // that are saved: moments, counters
+  int64_t moment_bytes = 0;
+};
+
+class Ranks : public Scratch {
+ protected:
+  // Every third label counts for nothing: the shares of a batch have different numbers of targets.
+  GlobalBatch MakeBatch(int64_t begin, DType dtype) const {
+    const NamedArrays data = Blobs(kSamples);
+    const int64_t count = std::min(kBatch, kSamples - begin);
+    HostTensor labels = Rows(data[1].second, DType::kInt64, begin, count);
+    for (int64_t i = 0; i < count; i += 3) labels.SetInt(i, -100);
+    return {{"x", Rows(data[0].second, dtype, begin, count)}, {kLabelFeed, labels}};
+  }
+
+  Trained TrainAs(int rank, int size, SessionOptions options) const {
+    options.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 2};
+    options.import.input_shapes["x"] = {-1, 4};
+    const auto backend = CreateBackend("cpu", {.threads = 1}).value();
+    auto session = Session::Create(OnnxModel::Load(Path("m.onnx")).value(), backend.get(), options);
+    if (!session.ok()) return {.status = session.status()};
+    std::unique_ptr<Collectives> ranks;
+    std::optional<DataParallel> data_parallel;
+    if (size > 1) {
+      auto met = CreateCollectives(
+          {.rank = rank, .size = size, .file = Path(StrCat("meet", size)), .interface = "127.0.0.1", .timeout = 20});
+      if (!met.ok()) return {.status = met.status()};
+      ranks = *std::move(met);
+      data_parallel.emplace(ranks.get(), (*session)->ExchangedSums(), bucket_bytes_);
+      const auto status = (*session)->Distribute(&*data_parallel, divide_moments_);
+      if (!status.ok()) return {.status = status};
+    }
+    Trained trained = Steps(**session, data_parallel ? &*data_parallel : nullptr, rank, options.import.float_type);
+    if (data_parallel) trained.time = data_parallel->time();
+    trained.moment_bytes = (*session)->memory().moments;
+    if (trained.status.ok()) trained.status = (*session)->GatherState();
+    const std::vector<StateTensor> state = (*session)->State().value();
+    for (const StateTensor& tensor : state) {
+      if (!tensor.of_model && tensor.region.view.buffer != nullptr)
+        trained.others[tensor.name] = ReadRegion(tensor.region).value();
+    }
+    (*session)->ReleaseGathered();
+    return trained;
+  }
+
+  Trained Steps(Session& session, DataParallel* ranks, int rank, DType dtype) const {
+    Trained trained;
+    for (int step = 0; step < kSteps && trained.status.ok(); ++step) {
+      const bool breaks = step == broken_step_ && rank == 1;
+      const DType given = !breaks ? dtype : dtype == DType::kFloat64 ? DType::kFloat32 : DType::kFloat64;
+      trained.status = session.Step(MakeBatch(step * kBatch % (kSamples + kSamples % kBatch), given));
+      if (ranks != nullptr && trained.status.ok()) {
+        if (step == changed_step_ && rank == 1) {
+          auto weights = session.Weights().value();
+          weights.at("w1").Set(5, weights.at("w1").At(5) + 1e-6);
+          EXPECT_TRUE(session.SetWeights(weights).ok());
+        }
+        trained.status = CompareWeights(session, *ranks);
+      }
+      const auto report = session.Report();
+      trained.losses.push_back(report->loss);
+      trained.norms.push_back(report->grad_norm);
+    }
+    trained.weights = session.Weights().value();
+    return trained;
+  }
+
+  // Whatever becomes of them.
+  std::vector<Trained> TrainAll(int size, const SessionOptions& options) const {
+    std::filesystem::remove(Path(StrCat("meet", size)));
+    std::vector<Trained> trained(size);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank)
+      threads.emplace_back([&, rank] { trained[rank] = TrainAs(rank, size, options); });
+    for (std::thread& thread : threads) thread.join();
+    return trained;
+  }
+
+  std::vector<Trained> Train(int size, const SessionOptions& options) const {
+    const std::vector<Trained> trained = TrainAll(size, options);
+    for (const Trained& t : trained) EXPECT_TRUE(t.status.ok()) << t.status;
+    return trained;
+  }
+
+  static double GreatestDifference(const Trained& a, const Trained& b, const std::string& except) {
+    double greatest = 0;
+    for (size_t i = 0; i < a.losses.size(); ++i) {
+      greatest = std::max(greatest, std::abs(a.losses[i] - b.losses[i]));
+      greatest = std::max(greatest, std::abs(a.norms[i] - b.norms[i]));
+    }
+    for (const auto& [name, value] : a.weights) {
+      for (int64_t i = 0; i < value.size() && except.find(name) == std::string::npos; ++i)
+        greatest = std::max(greatest, std::abs(value.At(i) - b.weights.at(name).At(i)));
+    }
+    return greatest;
+  }
+
+  // `except`: names of weights that may differ from those of one rank.
+  void ExpectSame(SessionOptions options, const std::string& except = "") const {
+    options.import.float_type = DType::kFloat64;
+    const Trained one = Train(1, options)[0];
+    for (const int size : {2, 4}) {
+      const std::vector<Trained> all = Train(size, options);
+      EXPECT_LT(GreatestDifference(one, all[0], except), 1e-12) << size << " ranks";
+      for (const Trained& t : all) {
+        EXPECT_EQ(GreatestDifference(all[0], t, ""), 0) << size << " ranks";
+        EXPECT_EQ(t.time.updates, kSteps - 1);
+        EXPECT_GE(t.time.seconds, 0);
+        EXPECT_GT(t.time.exposed, 0) << "the exchange of losses hides behind nothing";
+      }
+    }
+  }
+
+  bool divide_moments_ = false;
+  size_t bucket_bytes_ = DataParallel::kBucketBytes;
+  int broken_step_ = -1;   // rank 1 gets a batch of another type
+  int changed_step_ = -1;  // a weight of rank 1 changes after it
+};
+
+TEST_F(Ranks, TrainTheModelOfOneWithDropout) {
+  WithDropout().Save(Path("m.onnx"));
+  const OptimizerSpec sgd{.rule = "sgd", .lr = 0.1, .momentum = 0.9}, adamw{.lr = 0.02, .weight_decay = 0.1};
+  for (const OptimizerSpec& optimizer : {sgd, adamw}) {
+    for (const int64_t micro : {kBatch, int64_t{4}, int64_t{5}})
+      ExpectSame({.optimizer = optimizer, .micro_batch = micro});
+  }
+}
+
+// Every gradient is summed by itself, as soon as it is complete.
+TEST_F(Ranks, TrainTheModelOfOneWithSmallBuckets) {
+  bucket_bytes_ = 1;
+  WithDropout().Save(Path("m.onnx"));
+  for (const int64_t micro : {kBatch, int64_t{3}}) ExpectSame({.optimizer = {.lr = 0.02}, .micro_batch = micro});
+}
+
+// Slices are multiples of 64 elements: with 4 ranks some have nothing to update.
+TEST_F(Ranks, TrainTheModelOfOneWithDividedMoments) {
+  WithDropout().Save(Path("m.onnx"));
+  const OptimizerSpec sgd{.rule = "sgd", .lr = 0.1, .momentum = 0.9},
+      adamw{.lr = 0.02, .weight_decay = 0.1, .max_grad_norm = 0.5};
+  for (const OptimizerSpec& optimizer : {sgd, adamw}) {
+    const SessionOptions options{.import = {.float_type = DType::kFloat64}, .optimizer = optimizer, .micro_batch = 4};
+    divide_moments_ = false;
+    const Trained one = Train(1, options)[0];
+    divide_moments_ = true;
+    ExpectSame(options);
+    for (const int size : {2, 3}) {
+      const std::vector<Trained> all = Train(size, options);
+      EXPECT_EQ(all[0].others.size(), one.others.size());
+      EXPECT_LT(all[1].others.size(), one.others.size()) << "only rank 0 gathers";
+      int64_t bytes = 0;
+      for (const Trained& t : all) bytes += t.moment_bytes;
+      EXPECT_EQ(bytes, one.moment_bytes) << "each moment is kept once";
+      EXPECT_LT(all[0].moment_bytes, one.moment_bytes);
+      for (const auto& [name, value] : one.others) {
+        for (int64_t i = 0; i < value.size(); ++i)
+          EXPECT_NEAR(all[0].others.at(name).At(i), value.At(i), 1e-12) << name;
+      }
+    }
+  }
+}
+
+TEST_F(Ranks, RefuseToDivideWhatReadsWholeWeights) {
+  tiny::Mlp(3).Save(Path("m.onnx"));
+  divide_moments_ = true;
+  for (const OptimizerSpec& optimizer :
+       {OptimizerSpec{.rule = "lamb"}, OptimizerSpec{.agc = 0.1}, OptimizerSpec{.ema_decay = 0.9}}) {
+    for (const Trained& t : TrainAll(2, {.optimizer = optimizer, .micro_batch = 4}))
+      EXPECT_EQ(t.status.code(), absl::StatusCode::kInvalidArgument) << t.status;
+  }
+}
+
+TEST(Shards, CoverEveryElementOnce) {
+  for (const int64_t elements : {0, 1, 64, 65, 1000, 4096}) {
+    for (const int size : {1, 2, 3, 7}) {
+      int64_t next = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        const ShardRange range = RangeOf(elements, {rank, size});
+        EXPECT_EQ(range.begin, next);
+        EXPECT_TRUE(range.size() == 0 || range.begin == rank * SliceElements(elements, size));
+        next = range.end;
+      }
+      EXPECT_EQ(next, elements);
+    }
+  }
+}
+
+TEST_F(Ranks, AllFailWithTheRankThatCannotComputeItsGradient) {
+  bucket_bytes_ = 1;
+  broken_step_ = 3;
+  tiny::Mlp(3).Save(Path("m.onnx"));
+  const std::vector<Trained> all = TrainAll(3, {.micro_batch = 2});
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(all[rank].losses.size(), 4);
+    EXPECT_EQ(all[rank].status.code(), absl::StatusCode::kInvalidArgument) << all[rank].status;
+    EXPECT_EQ(std::string(all[rank].status.message()).starts_with("rank 1: "), rank != 1) << all[rank].status;
+  }
+  EXPECT_EQ(GreatestDifference(all[0], all[2], ""), 0);
+}
+
+TEST_F(Ranks, AllFindTheRankWhoseWeightsDiffer) {
+  changed_step_ = 4;
+  tiny::Mlp(3).Save(Path("m.onnx"));
+  const std::vector<Trained> all = TrainAll(3, {.micro_batch = 4});
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(all[rank].losses.size(), 5);
+    EXPECT_EQ(all[rank].status.code(), absl::StatusCode::kDataLoss) << all[rank].status;
+    EXPECT_EQ(all[rank].status.message(), "after update 5 the weights differ from those of rank 0 on rank 1");
+  }
+}
+
+TEST_F(Ranks, TrainTheModelOfOneWithClippingAndAverages) {
+  tiny::Mlp(3).Save(Path("m.onnx"));
+  ExpectSame({.loss = {.class_weights = {1, 2, 3}},
+              .optimizer = {.lr = 0.05, .max_grad_norm = 0.1, .ema_decay = 0.9},
+              .schedule = {.name = "cosine", .warmup = 2, .total_steps = 12},
+              .micro_batch = 8});
+}
+
+// Whole micro-batches have the statistics of one rank. The running ones are means over the ranks.
+TEST_F(Ranks, TrainTheModelOfOneWithBatchNorm) {
+  WithBatchNorm().Save(Path("m.onnx"));
+  ExpectSame({.optimizer = {.rule = "sgd", .lr = 0.1}, .micro_batch = 2, .fixed_batch = 2}, "mean var");
+}
+
+TEST(Shares, CoverTheBatchInWholeUnits) {
+  for (const int64_t unit : {1, 4}) {
+    for (const int64_t units : {1, 2, 7, 64}) {
+      int64_t next = 0, largest = 0;
+      for (int rank = 0; rank < 4; ++rank) {
+        const SampleRange share = ShareOfRank(units * unit, unit, rank, 4);
+        EXPECT_EQ(share.begin, next);
+        EXPECT_EQ((share.end - share.begin) % unit, 0);
+        EXPECT_LE(share.end - share.begin, LargestShare(units * unit, unit, 4));
+        largest = std::max(largest, share.end - share.begin);
+        next = share.end;
+      }
+      EXPECT_EQ(largest, LargestShare(units * unit, unit, 4));
+      EXPECT_EQ(next, units * unit);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain

@@ -1,0 +1,324 @@
+// Runs of several processes: the same model as of one, faults, logs.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+
+#include "frontend/base/strings.h"
+#include "tests/tools/blobs.h"
+#include "tests/tools/run_scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+int FindFreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+constexpr char kTrain[] = "--model m.onnx --data d.npz --eval-data e.npz --dropout 0.2 --batch-size 16 --epochs 3";
+constexpr char kLong[] =
+    "--model m.onnx --data d.npz --eval-data e.npz --eval-every 1000000 --epochs 1000000 --log-every 50";
+
+class Distributed : public RunScratch {
+ protected:
+  Distributed() {
+    tiny::Model m = tiny::Mlp(3);
+    m.nodes[3].inputs[0] = "dropped";
+    m.nodes.insert(m.nodes.begin() + 3, {"Dropout", {"h"}, {"dropped"}});
+    m.Save(Path("m.onnx"));
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(50)).ok());
+    EXPECT_TRUE(WriteNpz(Path("e.npz"), Blobs(23, {.seed = 8})).ok());
+  }
+
+  void SetUp() override {
+    if (!std::filesystem::exists(ONNXTRAIN_BINARY_DIR "/lib/libonnxtrain_comm.so"))
+      GTEST_SKIP() << "built without libtorch (ONNXTRAIN_TORCH)";
+  }
+
+  static std::string Launch(int ranks) { return StrCat("launch --nproc ", ranks, " -- "); }
+
+  std::vector<double> Losses(const std::string& run) const {
+    std::vector<double> losses;
+    for (const auto& event : Metrics(run)) losses.push_back(event[event["event"] == "eval" ? "eval_loss" : "loss"]);
+    return losses;
+  }
+
+  void ExpectSameRun(const std::string& one, const std::string& other) const {
+    const std::vector<double> a = Losses(one), b = Losses(other);
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5) << "event " << i;
+  }
+
+  // Starts the ranks as torchrun does. `disturb` is a shell command that runs once rank 0 has trained, or `at_once`;
+  // $P0 and $P1 are the processes. Their exit codes go to files c0 and c1, what they print to o0, o1.
+  void RunTwo(const std::string& flags, const std::string& disturb, const std::string& more_of_rank_1 = "",
+              bool at_once = false) const {
+    const std::string program = std::string(ONNXTRAIN_BINARY_DIR) + "/bin/onnxtrain";
+    std::string script = StrCat("cd '", folder_, "'\nexport WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 ",
+                                "MASTER_PORT=", FindFreePort(), "\n");
+    for (int r = 0; r < 2; ++r) {
+      StrAppend(&script, "RANK=", r, " LOCAL_RANK=", r, " '", program, "' ", flags, r == 1 ? more_of_rank_1 : "", " >o",
+                r, " 2>&1 </dev/null &\nP", r, "=$!\n");
+    }
+    if (at_once) StrAppend(&script, disturb, "\n");
+    if (!disturb.empty() && !at_once)
+      StrAppend(&script, "for i in $(seq 200); do grep -qs '\"step\",' r/metrics.jsonl && break; sleep 0.1; done\n",
+                disturb, "\n");
+    script += "wait $P0; echo $? >c0\nwait $P1; echo $? >c1\n";
+    WriteAll(Path("script"), script);
+    EXPECT_EQ(std::system(StrCat("timeout 100 bash '", Path("script"), "' 2>/dev/null").c_str()), 0);
+  }
+  int ExitCode(int rank) const { return std::atoi(ReadAll(Path(StrCat("c", rank))).c_str()); }
+};
+
+TEST_F(Distributed, LaunchTrainsTheModelOfOneProcess) {
+  for (const char* optimizer : {"sgd --momentum 0.9 --lr 0.1", "adamw --max-grad-norm 0.5 --ema-decay 0.9"}) {
+    const std::string flags = StrCat(kTrain, " --log-every 1 --overwrite --optimizer ", optimizer, " --out ");
+    const Outcome one = Run(flags + "one");
+    ASSERT_EQ(one.code, 0) << one.err;
+    for (const int ranks : {2, 4}) {
+      const Outcome all = Run(StrCat(Launch(ranks), flags, "all"));
+      ASSERT_EQ(all.code, 0) << all.err;
+      ExpectSameRun("one", "all");
+      EXPECT_EQ(Summary("all")["world"], ranks);
+      EXPECT_NEAR(Summary("all")["eval"]["loss"], Summary("one")["eval"]["loss"], 1e-5);
+      EXPECT_EQ(Summary("all")["eval"]["accuracy"], Summary("one")["eval"]["accuracy"]);
+    }
+  }
+}
+
+TEST_F(Distributed, RankZeroPrintsAndEachRankLogs) {
+  const Outcome o = Run(StrCat(Launch(2), kTrain, " --gradient-accumulation-steps 4 --out r"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.out.find("trained"), std::string::npos) << o.out;
+  EXPECT_EQ(o.err.find("[rank 1]"), std::string::npos) << o.err;
+  EXPECT_EQ(ReadAll(Path("r/rank-0.log")), o.err);
+  EXPECT_NE(ReadAll(Path("r/rank-1.log")).find("  loss "), std::string::npos);
+  EXPECT_TRUE(Exists("r/model.onnx"));
+  EXPECT_FALSE(Exists("r/rank-1"));
+}
+
+TEST_F(Distributed, RanksOfTorchrunMeet) {
+  RunTwo(StrCat(kTrain, " --out r"), "");
+  EXPECT_EQ(ExitCode(0), 0) << ReadAll(Path("o0"));
+  EXPECT_EQ(ExitCode(1), 0) << ReadAll(Path("o1"));
+  EXPECT_EQ(ReadAll(Path("o1")), "");
+  EXPECT_EQ(Summary("r")["world"], 2);
+}
+
+TEST_F(Distributed, AnotherFlagIsNamed) {
+  RunTwo(StrCat(kTrain, " --out r"), "", " --lr 0.5");
+  EXPECT_EQ(ExitCode(0), 1) << ReadAll(Path("o0"));
+  EXPECT_NE(ReadAll(Path("o0")).find("rank 1: --lr: this rank was started with 0.5, rank 0 with nothing"),
+            std::string::npos)
+      << ReadAll(Path("o0"));
+  EXPECT_EQ(ExitCode(1), 1);
+  EXPECT_FALSE(Exists("r/model.onnx"));
+}
+
+// The others end by themselves, keep what was trained, and say who is missing.
+TEST_F(Distributed, AKilledRankEndsAll) {
+  RunTwo(StrCat(kLong, " --out r"), "kill -9 $P1");
+  EXPECT_EQ(ExitCode(0), 2) << ReadAll(Path("o0"));
+  EXPECT_NE(ReadAll(Path("o0")).find("rank 1 does not answer"), std::string::npos) << ReadAll(Path("o0"));
+  EXPECT_GT(Summary("r")["steps"], 0);
+  EXPECT_TRUE(Exists("r/checkpoints/latest"));
+
+  std::filesystem::remove_all(Path("r"));
+  RunTwo(StrCat(kLong, " --out r"), "kill -9 $P0");
+  EXPECT_EQ(ExitCode(1), 2) << ReadAll(Path("o1"));
+  EXPECT_NE(ReadAll(Path("o1")).find("rank 0 does not answer"), std::string::npos) << ReadAll(Path("o1"));
+}
+
+// A rank that is killed at any instant, from its start on, ends the other one; what is left is a run that goes on to
+// the same end. ONNXTRAIN_LONG_TESTS=1 kills each rank at 20 instants instead of one, with whole and with divided
+// moments.
+TEST_F(Distributed, ARankThatIsKilledAtAnyInstantCostsNoUpdate) {
+  const bool is_long = std::getenv("ONNXTRAIN_LONG_TESTS") != nullptr;
+  const std::string flags =
+      "--model m.onnx --data d.npz --eval-data e.npz --dropout 0.2 --batch-size 16 --max-steps 400 --eval-every 400 "
+      "--save-every 20 --log-every 50 --comm-timeout 4s";
+  ASSERT_EQ(Run(flags + " --out undisturbed").code, 0);
+  const double expected = Summary("undisturbed")["eval"]["loss"];
+  std::mt19937 random(11);
+  int cut_short = 0;
+  for (int i = 0, runs = is_long ? 40 : 2; i < runs; ++i) {
+    const int rank = i % 2;
+    const std::string shard = (i / 2 + i) % 2 == 0 ? "" : " --shard optimizer";
+    const double seconds = 0.05 + 1.2 * std::generate_canonical<double, 32>(random);
+    SCOPED_TRACE(StrCat("rank ", rank, " killed after ", seconds, " s", shard));
+    std::filesystem::remove_all(Path("r"));
+    const std::string resume = StrCat(flags, shard, " --out r --resume auto");
+    RunTwo(resume, StrCat("sleep ", seconds, "; kill -9 $P", rank), "", true);
+    const int killed = ExitCode(rank), other = ExitCode(1 - rank);
+    EXPECT_TRUE(killed == 137 || killed == 0) << killed;  // 0: it was done
+    // 1: the ranks had not met.
+    EXPECT_TRUE(other == 2 || other == 1 || (killed == 0 && other == 0)) << other << "\n" << ReadAll(Path("o0"));
+    cut_short += killed == 137;
+    const Outcome resumed = Run(StrCat(Launch(2), resume));
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(Summary("r")["steps"], 400);
+    EXPECT_NEAR(Summary("r")["eval"]["loss"], expected, 1e-4);
+  }
+  EXPECT_GT(cut_short, 0);
+}
+
+TEST_F(Distributed, AHangingRankEndsAllWithinTheTimeOut) {
+  RunTwo(StrCat(kLong, " --comm-timeout 4s --out r"), "kill -STOP $P1; wait $P0; kill -9 $P1");
+  EXPECT_EQ(ExitCode(0), 2) << ReadAll(Path("o0"));
+  EXPECT_NE(ReadAll(Path("o0")).find("rank 1 does not answer"), std::string::npos) << ReadAll(Path("o0"));
+}
+
+// The others learn how rank 0 ends after the last update.
+TEST_F(Distributed, AllRanksEndWithTheExitCodeOfRankZero) {
+  RunTwo(StrCat(kTrain, " --out r --require 'accuracy>=2'"), "");
+  EXPECT_EQ(ExitCode(0), 3) << ReadAll(Path("o0"));
+  EXPECT_EQ(ExitCode(1), 3) << ReadAll(Path("o1"));
+  EXPECT_EQ(ReadAll(Path("o1")), "");
+
+  const std::string diverges = " --optimizer sgd --lr 1e30 --max-steps 3 --max-grad-norm 0 --overwrite --out r";
+  RunTwo(StrCat(kTrain, diverges), "");
+  EXPECT_EQ(ExitCode(0), 2) << ReadAll(Path("o0"));
+  EXPECT_EQ(ExitCode(1), 2) << ReadAll(Path("o1"));
+  const Outcome launched = Run(StrCat(Launch(3), kTrain, diverges));
+  EXPECT_EQ(launched.code, 2);
+  EXPECT_NE(launched.err.find("onnxtrain: launch: rank 0 ended with exit code 2"), std::string::npos) << launched.err;
+}
+
+// Rank 0 cannot open its files, after all have met.
+TEST_F(Distributed, AllRanksEndWhereTheRunCannotBegin) {
+  std::filesystem::create_directories(Path("r/config.flags/in the way"));
+  RunTwo(StrCat(kTrain, " --overwrite --out r"), "");
+  EXPECT_EQ(ExitCode(0), 1) << ReadAll(Path("o0"));
+  EXPECT_EQ(ExitCode(1), 1) << ReadAll(Path("o1"));
+  EXPECT_NE(ReadAll(Path("o0")).find("config.flags"), std::string::npos) << ReadAll(Path("o0"));
+}
+
+TEST_F(Distributed, TheSummaryTellsWhatCommunicationCosts) {
+  const Outcome o = Run(StrCat(Launch(2), kTrain, " --out r"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto communication = Summary("r")["communication"];
+  EXPECT_EQ(communication["updates"], Summary("r")["steps"].get<int64_t>() - 1);
+  EXPECT_GT(communication["seconds"], 0);
+  EXPECT_LE(communication["exposed_seconds"], Summary("r")["seconds"]);
+  EXPECT_GE(communication["gradient_bytes"], 4 * Summary("r")["trainable_parameters"].get<int64_t>());
+  ASSERT_EQ(Run(StrCat(kTrain, " --out one")).code, 0);
+  EXPECT_EQ(Summary("one")["communication"], nullptr);
+}
+
+// Checkpoints are whole: the run goes on with any number of ranks, divided or not.
+TEST_F(Distributed, DividedMomentsAreSavedAndTheRunGoesOn) {
+  const std::string flags = StrCat(kTrain, " --lr 0.02 --max-steps "), divided = " --shard optimizer --save-every 5";
+  ASSERT_EQ(Run(flags + "11 --out one").code, 0);
+  const Outcome whole = Run(StrCat(Launch(2), flags, "11 --out whole"));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const Outcome first = Run(StrCat(Launch(2), flags, "6 --out r", divided));
+  ASSERT_EQ(first.code, 0) << first.err;
+  const auto moments = [&](const std::string& run) { return Summary(run)["planned_bytes"]["moments"].get<int64_t>(); };
+  EXPECT_LT(moments("r"), moments("one"));
+  EXPECT_EQ(moments("whole"), moments("one"));
+  for (const char* how : {"launch --nproc 4 -- --shard optimizer", "launch --nproc 3 -- --shard none", ""}) {
+    std::filesystem::remove_all(Path("again"));
+    std::filesystem::copy(Path("r"), Path("again"),
+                          std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
+    const Outcome resumed = Run(StrCat(how, " --resume again --max-steps 11"));
+    ASSERT_EQ(resumed.code, 0) << how << "\n" << resumed.err;
+    EXPECT_EQ(Summary("again")["resumed_from"], 6) << how;
+    EXPECT_NEAR(Summary("again")["eval"]["loss"], Summary("one")["eval"]["loss"], 1e-5) << how;
+  }
+}
+
+// What rank 1 had of the state is lost with it.
+TEST_F(Distributed, DividedMomentsGoOnFromTheLastCheckpoint) {
+  const std::string flags = " --shard optimizer --save-every 20 --out r";
+  RunTwo(kLong + flags, "sleep 0.3; kill -9 $P1");
+  EXPECT_EQ(ExitCode(0), 2) << ReadAll(Path("o0"));
+  EXPECT_NE(ReadAll(Path("o0")).find("rank 1 does not answer"), std::string::npos) << ReadAll(Path("o0"));
+  ASSERT_TRUE(Exists("r/checkpoints/latest"));
+  const Outcome resumed = Run(StrCat(Launch(2), "--resume r --eval-every 1ep --epochs 1000000 --max-time 1s"));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(Summary("r")["resumed_from"].get<int64_t>() % 20, 0);
+  EXPECT_GT(Summary("r")["steps"], Summary("r")["resumed_from"]);
+}
+
+// The clock and the signals of rank 0 alone say when to save.
+TEST_F(Distributed, DividedMomentsAreSavedByTimeAndOnDemand) {
+  RunTwo(StrCat(kLong, " --shard optimizer --save-every 1s --keep-last 100 --out r"),
+         "kill -USR1 $P0; sleep 2.5; kill -TERM $P1");
+  EXPECT_EQ(ExitCode(0), 75) << ReadAll(Path("o0"));
+  EXPECT_EQ(ExitCode(1), 75) << ReadAll(Path("o1"));
+  int checkpoints = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(Path("r/checkpoints")))
+    checkpoints += entry.path().filename().string().starts_with("step-") && !entry.is_symlink();
+  EXPECT_GE(checkpoints, 4) << "on demand, after one and two seconds, and at the end";
+}
+
+TEST_F(Distributed, WeightsOfRanksAreCompared) {
+  const Outcome same = Run(StrCat(Launch(2), kTrain, " --compare-weights-every 3 --out r"));
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_NE(
+      Run(StrCat(kTrain, " --compare-weights-every 3 --out r2")).err.find("--compare-weights-every: this process"),
+      std::string::npos);
+}
+
+TEST_F(Distributed, DividingMomentsNeedsRanksAndARuleForElements) {
+  EXPECT_NE(Run(StrCat(kTrain, " --shard optimizer --out r")).err.find("--shard optimizer: this process is no rank"),
+            std::string::npos);
+  const Outcome lamb = Run(StrCat(Launch(2), kTrain, " --shard optimizer --optimizer lamb --out r"));
+  EXPECT_EQ(lamb.code, 1);
+  EXPECT_NE(lamb.err.find("--optimizer lamb reads whole weights"), std::string::npos) << lamb.err;
+  const Outcome automatic = Run(StrCat(Launch(2), kTrain, " --shard auto --optimizer lamb --out r"));
+  EXPECT_EQ(automatic.code, 0) << automatic.err;
+}
+
+// One rank gets the signal: all stop after the same update. The run goes on with another number of ranks.
+TEST_F(Distributed, ASignalToOneRankStopsAllAndTheRunGoesOn) {
+  RunTwo(StrCat(kLong, " --out r"), "kill -TERM $P1");
+  EXPECT_EQ(ExitCode(0), 75) << ReadAll(Path("o0"));
+  EXPECT_EQ(ExitCode(1), 75) << ReadAll(Path("o1"));
+  const int64_t steps = Summary("r")["steps"], more = steps + 40;
+  const std::string limit = StrCat(" --max-steps ", more);
+  const Outcome resumed = Run(StrCat(Launch(4), "--resume r", limit));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(Summary("r")["steps"], more);
+  ASSERT_EQ(Run(StrCat(kLong, " --out undisturbed", limit)).code, 0);
+  EXPECT_NEAR(Summary("r")["eval"]["loss"], Summary("undisturbed")["eval"]["loss"], 1e-4);
+}
+
+TEST_F(Distributed, LaunchReportsTheRankThatFailedFirst) {
+  const Outcome bad = Run(Launch(2) + "--model none.onnx --data d.npz --out r");
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_NE(bad.err.find("none.onnx"), std::string::npos) << bad.err;
+  EXPECT_NE(bad.err.find("onnxtrain: launch: rank "), std::string::npos) << bad.err;
+  EXPECT_NE(Run("launch --nproc 0 -- --model m.onnx").err.find("expected a number from 1"), std::string::npos);
+  EXPECT_NE(Run("launch -- --model m.onnx").err.find("how many ranks"), std::string::npos);
+  EXPECT_NE(Run("launch --nproc 2 --model m.onnx").err.find("then -- and the flags"), std::string::npos);
+  EXPECT_NE(Run("launch --nproc 2 -- eval --model m.onnx").err.find("'eval' is not distributed"), std::string::npos);
+  EXPECT_NE(Run("launch --help").out.find("--nproc N"), std::string::npos);
+}
+
+TEST_F(Distributed, VariablesOfLaunchersAreChecked) {
+  const std::string flags = "--model m.onnx --max-steps 2 --out r";
+  EXPECT_NE(Run(flags, "env RANK=2 WORLD_SIZE=2").err.find("RANK=2 is not below WORLD_SIZE=2"), std::string::npos);
+  EXPECT_NE(Run(flags, "env RANK=a WORLD_SIZE=2").err.find("RANK=a: expected a number"), std::string::npos);
+  EXPECT_NE(Run(flags, "env RANK=1 WORLD_SIZE=2").err.find("MASTER_ADDR is not set"), std::string::npos);
+  const Outcome alone = Run(flags + " --quiet", "env RANK=0 WORLD_SIZE=1");
+  EXPECT_EQ(alone.code, 0) << alone.err;
+  EXPECT_FALSE(Exists("r/rank-0.log"));
+}
+
+}  // namespace
+}  // namespace onnxtrain

@@ -1,0 +1,53 @@
+// How the ranks of a distributed run begin together: rank 0 makes every automatic decision, the others repeat them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "optim/auto/training_run.h"
+#include "optim/checkpoint/run_state.h"
+#include "optim/distributed/data_parallel.h"
+#include "tools/onnxtrain/ranks.h"
+
+namespace onnxtrain::cli {
+
+class RankGroup {
+ public:
+  // Meets the other ranks.
+  static absl::StatusOr<std::unique_ptr<RankGroup>> Join(const Rank& rank, const TrainConfig& config);
+  // Has all ranks use the same number of threads. Fails where one was started with other flags.
+  absl::Status Compare(const TrainConfig& config);
+
+  const Rank& rank() const { return rank_; }
+
+  // Of rank 0: tells the others how its preparations have ended. `state`: of a run that begins or goes on; null where
+  // nothing is left to do. Returns `ready`, or the error of a rank that could not begin alike. Then the session is
+  // distributed, and run->options.ranks set.
+  absl::Status Lead(const absl::Status& ready, const RunState* state, TrainingRun* run);
+
+  // Of the other ranks: waits for rank 0. Null where nothing is to be done.
+  absl::StatusOr<std::unique_ptr<RunState>> AwaitStart();
+  // Continues from the state of rank 0, where `ready` says that this rank could prepare the run.
+  absl::Status Follow(const absl::Status& ready, const RunState& state, TrainingRun* run);
+
+  // Of all ranks, once rank 0 has opened the files of the run: returns its error, `own`, on each.
+  absl::Status AgreeToTrain(const absl::Status& own);
+
+  // Of all ranks at their end: returns the exit code of rank 0, which the others wait for. Returns `own` where the
+  // ranks have not ended together or rank 0 takes longer than the time-out, and kFailed where it has gone.
+  int ShareExitCode(int own);
+
+ private:
+  RankGroup(const Rank& rank, double timeout, std::unique_ptr<Collectives> ranks)
+      : rank_(rank), timeout_(timeout), ranks_(std::move(ranks)) {}
+  absl::Status ShareState(const SessionCounters& counters, Session* session);
+  absl::Status Begin(const absl::Status& ready, const RunState& state, TrainingRun* run);
+
+  const Rank rank_;
+  const double timeout_;  // seconds
+  std::unique_ptr<Collectives> ranks_;
+  std::unique_ptr<DataParallel> data_parallel_;
+};
+
+}  // namespace onnxtrain::cli

@@ -1,0 +1,96 @@
+#include "tools/onnxtrain/commands/train_as_rank.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "frontend/base/cancellation.h"
+#include "frontend/base/status.h"
+#include "optim/auto/model_setup.h"
+#include "optim/checkpoint/resume.h"
+#include "optim/telemetry/console.h"
+#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/flags/flags.h"
+#include "tools/onnxtrain/rank_log.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+// The decisions of rank 0, on the files and the device of this rank.
+TrainConfig MakeConfig(const TrainConfig& given, const TrainConfig& decided, const Rank& rank) {
+  TrainConfig config = decided;
+  if (!given.model.empty()) config.model = given.model;
+  config.verify_passes = given.verify_passes;
+  config.comm_timeout = given.comm_timeout;
+  if (config.device.starts_with("cuda")) config.device = StrCat("cuda:", rank.local_rank);
+  return config;
+}
+
+absl::Status LogInto(const std::string& folder, const Rank& rank) {
+  std::error_code ignored;  // on another machine it may be missing; opening the log says what is wrong with it
+  std::filesystem::create_directories(folder, ignored);
+  return LogToFile(rank, folder);
+}
+
+// Model and data may be files of another machine.
+absl::Status CheckSameInputs(const RunState& state, const TrainingRun& run) {
+  if (run.data.model->sha256() != state.model_sha256)
+    return Invalid("`model` ", run.config.model, ": is not the model that rank 0 trains");
+  if (!run.data.synthetic && DataFingerprint(run.train) != state.data_fingerprint)
+    return Invalid("`data` ", run.config.data, ": holds other samples than that of rank 0");
+  return absl::OkStatus();
+}
+
+absl::Status Prepare(const TrainConfig& config, const RunState& state, TrainingRun* run) {
+  const PreparingScope preparing;
+  ASSIGN_OR_RETURN(const auto model, LoadRunnableModel(config));
+  ASSIGN_OR_RETURN(*run, PrepareTraining(config, model, LoadBackend));
+  return CheckSameInputs(state, *run);
+}
+
+absl::StatusOr<TrainResult> TrainWith(const RunState& state, const SignalFlags& signals, TrainingRun* run) {
+  TrainOptions options = run->options;
+  options.stop = signals.stop;
+  options.save_now = signals.save;
+  if (state.position.result.steps > 0) options.resume = state.position;
+  Console console(stderr, {.total_steps = options.max_seconds > 0 ? 0 : run->steps.total,
+                           .has_accuracy = run->session->loss().classes,
+                           .tokens_per_sample = run->train.text_unit.tokens_per_sample});
+  return Train(*run->session, run->train, run->eval, options, [&](const TrainEvent& event) { console.Show(event); });
+}
+
+void LogFailure(const absl::Status& status, const Rank& rank) {
+  const std::string line = "onnxtrain: " + FieldsToFlags(ToStd(status.message()));
+  LogAsRank(rank, line, status.GetPayload(kReporter).has_value() || rank.collected);
+}
+
+// How this rank would end by itself.
+int OwnExitCode(const absl::StatusOr<TrainResult>& result) {
+  if (!result.ok()) return absl::IsInvalidArgument(result.status()) ? kBadInput : kFailed;
+  return result->stop_reason == "signal" ? kStopped : result->stop_reason == "not_finite" ? kFailed : kDone;
+}
+
+absl::StatusOr<int> Follow(const TrainConfig& given, RankGroup& group, const SignalFlags& signals) {
+  RETURN_IF_ERROR(group.Compare(given));
+  ASSIGN_OR_RETURN(const std::unique_ptr<RunState> state, group.AwaitStart());
+  if (state == nullptr) return group.ShareExitCode(kDone);
+  const TrainConfig config = MakeConfig(given, state->config, group.rank());
+  TrainingRun run;
+  absl::Status ready = LogInto(config.out, group.rank());
+  if (ready.ok()) ready = Prepare(config, *state, &run);
+  RETURN_IF_ERROR(group.Follow(ready, *state, &run));
+  RETURN_IF_ERROR(group.AgreeToTrain(absl::OkStatus()));
+  const auto result = TrainWith(*state, signals, &run);
+  if (!result.ok()) LogFailure(result.status(), group.rank());
+  return group.ShareExitCode(OwnExitCode(result));
+}
+
+}  // namespace
+
+int TrainAsFollower(const TrainConfig& given, RankGroup& group, const SignalFlags& signals) {
+  const auto code = Follow(given, group, signals);
+  if (code.ok()) return *code;
+  LogFailure(code.status(), group.rank());
+  return absl::IsUnavailable(code.status()) ? static_cast<int>(kFailed) : ExitCodeOf(code.status());
+}
+
+}  // namespace onnxtrain::cli
