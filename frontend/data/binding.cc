@@ -311,12 +311,12 @@ absl::Status Binder::BindOnlyInput(const ModelInput& input) {
   if (usable.empty()) {
     return Invalid("no column is left for ", Choices(), left_out.empty() ? "" : StrCat(" (", left_out, ")"));
   }
-  if (usable.size() == 1) {
+  const auto fits = [&](const std::vector<int>& columns) {
+    return !input.has_shape || FitSample({std::ssize(columns)}, fixed).ok();
+  };
+  if (usable.size() == 1 && (left_out.empty() || !IsTable() || fits(usable))) {
     bound_[input.name] = usable;
   } else if (IsTable()) {
-    const auto fits = [&](const std::vector<int>& columns) {
-      return !input.has_shape || FitSample({std::ssize(columns)}, fixed).ok();
-    };
     if (!fits(usable)) {
       if (const auto [features, others] = WithoutRowNames(usable); !others.empty() && fits(features)) {
         usable = features;
@@ -687,8 +687,8 @@ absl::StatusOr<Shape> FitSample(const Shape& data, const Shape& fixed) {
 }
 
 absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns) {
-  static const std::set<std::string> kNames = {"label", "labels", "target",  "targets",
-                                               "y",     "class",  "y_train", "y_test"};
+  static const std::set<std::string> kNames = {"label", "labels",  "target", "targets", "y",
+                                               "class", "y_train", "y_test", "cls"};  // WebDataset's
   std::optional<int> found;
   for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
     if (!kNames.contains(Lower(columns[c].name))) continue;

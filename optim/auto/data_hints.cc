@@ -53,6 +53,16 @@ std::string LargeInputHint(const TrainingRun& run, const FeedSpec& feed, const H
                     : "`standardize` brings them to mean 0 and deviation 1");
 }
 
+// Masks and drawings are often stored as 0 and 1, of which 1/255 is left.
+std::string DarkPixelsHint(const FeedSpec& feed, const HostTensor& batch) {
+  if (feed.scale >= 1 || !feed.mean.empty()) return "";
+  double most = 0;
+  for (int64_t i = 0; i < batch.size(); ++i) most = std::max(most, batch.At(i));
+  if (most == 0 || most > 1.5 * feed.scale) return "";
+  return StrCat("the pixels of input '", feed.feed, "' are 0 or 1 in the first ", batch.shape()[0],
+                " samples, and are divided by 255 (`normalize` raw feeds them as they are)");
+}
+
 // Statistics of a single sample are its values: the normalization gives 0, or noise.
 std::string SingleSampleHint(const TrainingRun& run, const PreparedModel& prepared) {
   if (prepared.model.state_updates.empty()) return "";
@@ -91,12 +101,25 @@ std::string ClassLabelHint(const TrainingRun& run, const LossChoice& loss, const
 
 }  // namespace
 
+namespace {
+
+// Of a folder with all pictures below it, most often.
+absl::Status CheckSeveralClasses(const BoundData& data, const LossChoice& loss) {
+  if (!data.classes_are_sorted || data.classes.size() != 1 || loss.num_classes() < 2) return absl::OkStatus();
+  return Invalid("`data`: all labels are '", data.classes[0],
+                 "': there is nothing to tell apart (pictures and sounds need a folder for each class, or a table with "
+                 "their paths and labels)");
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<std::string>> FindDataHints(const TrainingRun& run, const PreparedModel& prepared) {
   std::vector<std::string> hints = run.data.train.bound.warnings;
   if (run.data.synthetic) return hints;
   const auto add = [&](std::string hint) {
     if (!hint.empty()) hints.push_back(std::move(hint));
   };
+  RETURN_IF_ERROR(CheckSeveralClasses(run.data.train.bound, prepared.loss));
   add(DescribeGuessedClasses(run.data.train.bound, prepared.loss));
   add(SingleSampleHint(run, prepared));
   ASSIGN_OR_RETURN(const GlobalBatch batch, ReadGlobalBatch(run.train, kSamples));
@@ -104,6 +127,7 @@ absl::StatusOr<std::vector<std::string>> FindDataHints(const TrainingRun& run, c
   const Graph& graph = prepared.model.graph;
   const std::vector<bool> unscaled = FindUnscaled(graph);
   for (const FeedSpec& feed : run.data.train.bound.feeds) {
+    if (const HostTensor* values = batch.Find(feed.feed)) add(DarkPixelsHint(feed, *values));
     const GraphInput* input = graph.FindInput(feed.feed);
     if (!IsFloat(feed.sample.dtype) || input == nullptr || !unscaled[input->value]) continue;
     if (const HostTensor* values = batch.Find(feed.feed)) add(LargeInputHint(run, feed, *values));

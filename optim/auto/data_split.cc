@@ -12,7 +12,7 @@ std::string SplitColumn(const TrainConfig& config) {
 }
 
 absl::StatusOr<HeldOut> HoldOutSamples(const TrainConfig& config, const Dataset& data, const DatasetOptions& options) {
-  if (data.size() < 2) return Invalid("`eval_split`: one sample cannot be split");
+  if (data.size() < 2) return Invalid("`eval_split`: ", data.Describe(0), ": is the only sample: it cannot be split");
   HeldOut held_out;
   if (const std::string column = SplitColumn(config); !column.empty()) {
     held_out.text = StrCat("samples that column '", column, "' selects");

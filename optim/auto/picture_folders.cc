@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/file.h"
 
 namespace onnxtrain {
 namespace {
@@ -43,6 +45,21 @@ TrainConfig WithFolderRoot(TrainConfig config) {
     config.specified.emplace("data");
   }
   return config;
+}
+
+absl::Status CheckNamesNoArrayFile(const TrainConfig& config) {
+  for (const auto& [field, texts] : {std::pair("input", &config.input), std::pair("label", &config.label)}) {
+    for (const std::string& text : *texts) {
+      const fs::path file = AfterName(text);
+      if (file.extension() != ".npy" || !IsRegularFile(file.string()) || file.string().starts_with('@')) continue;
+      const bool packed = config.data.empty() || fs::path(config.data).extension() == ".npy";
+      if (!packed) continue;
+      const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
+      return Invalid("`", field, "` ", text, ": names a file, but is to name a column: `data` ", folder,
+                     " takes the .npy files of a folder as columns, here '", file.stem().string(), "'");
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::vector<FolderColumn> FindFolderColumns(const TrainConfig& config, const std::optional<Preprocess>& before,

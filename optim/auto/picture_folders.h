@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "frontend/data/image/picture_pairs.h"
 #include "frontend/data/preprocess.h"
 #include "optim/config.h"
@@ -14,6 +15,9 @@ namespace onnxtrain {
 // Folders are relative to `data`; without it, to the working directory: sets data to "." where an input or label names
 // a folder there.
 TrainConfig WithFolderRoot(TrainConfig config);
+
+// Fails where an input or label without `data` names a .npy file: arrays are columns of a folder of such files.
+absl::Status CheckNamesNoArrayFile(const TrainConfig& config);
 
 // The columns that name folders below `root`; without any, those of `before`. `want_label`: also that of the label.
 std::vector<FolderColumn> FindFolderColumns(const TrainConfig& config, const std::optional<Preprocess>& before,

@@ -82,5 +82,15 @@ TEST_F(AugmentedArrays, BenchTimesIt) {
   EXPECT_TRUE(Json::parse(run.out).contains("augment_samples_per_second")) << run.out;
 }
 
+TEST_F(AugmentedArrays, PixelsOfZeroAndOneAreTold) {
+  HostTensor x({DType::kUInt8, {48, 1, 8, 8}}), y({DType::kInt64, {48}});
+  for (int64_t i = 0; i < x.size(); ++i) x.SetInt(i, i % 3 == 0);
+  ASSERT_TRUE(WriteNpz(Path("ones.npz"), {{"x", x}, {"label", y}}).ok());
+  const std::string hint = "the pixels of input 'x' are 0 or 1 in the first 48 samples, and are divided by 255";
+  EXPECT_NE(Train("--data ones.npz --epochs 1").err.find(hint), std::string::npos);
+  EXPECT_EQ(Train("--data ones.npz --epochs 1 --normalize raw").err.find(hint), std::string::npos);
+  EXPECT_EQ(Train("--data u8.npz --epochs 1").err.find("divided by 255"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace onnxtrain

@@ -350,6 +350,25 @@ TEST_F(Cli, RefusesWhatHasNoEffect) {
   Refuses("eval --model coin.onnx --data train.npz --label-smoothing 0.1 --loss mse", "");
 }
 
+TEST_F(Cli, ArraysInFilesOfTheirOwnAreColumnsOfAFolder) {
+  std::filesystem::create_directory(Path("d"));
+  for (const char* file : {"d/x.npy", "d/y.npy"}) WriteAll(Path(file), "");
+  Refuses("--model m.onnx --input x=d/x.npy --label d/y.npy",
+          "--input x=d/x.npy: names a file, but is to name a column: --data d takes the .npy files of a folder");
+  Refuses("--model m.onnx --data d/x.npy --label d/y.npy", "--label d/y.npy: names a file");
+}
+
+TEST_F(Cli, LabelsOfOneNameAreRefused) {
+  WriteAll(Path("one.csv"), "a,b,c,d,kind\n1,2,3,4,x\n2,3,4,5,x\n");
+  Refuses("--model m.onnx --data one.csv", "--data: all labels are 'x': there is nothing to tell apart");
+}
+
+// Also where one column is left.
+TEST_F(Cli, MissingValuesAreNamedWhereTheRestDoesNotFit) {
+  WriteAll(Path("gap.csv"), "a,b,c,d,kind\n1,2,3,4,x\n,,,5,y\n");
+  Refuses("--model m.onnx --data gap.csv", "(left out: gap.csv: row 3, column 'a': missing value");
+}
+
 TEST_F(Cli, RefusesBadUsage) {
   const std::string base = "--model m.onnx --data train.npz --out runs/x ";
   const std::pair<const char*, const char*> rows[] = {

@@ -110,7 +110,10 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   }
   if (command.run_words != nullptr) return command.run_words(words);
   ASSIGN_OR_RETURN(TrainConfig config, ParseConfig(args));
-  if ((FindField("data")->tasks & command.task) != 0) config = WithFolderRoot(std::move(config));
+  if ((FindField("data")->tasks & command.task) != 0) {
+    RETURN_IF_ERROR(CheckNamesNoArrayFile(config));
+    config = WithFolderRoot(std::move(config));
+  }
   if (config.verify_passes) SetVerifyPasses(true);
   return RunGuarded(command, config);
 }

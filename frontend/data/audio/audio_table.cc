@@ -9,9 +9,9 @@ namespace onnxtrain {
 
 bool IsSoundPath(const std::string& path) { return IsSoundName(path) && IsRegularFile(path); }
 
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioTable(const std::string& path, char separator,
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioTable(const std::string& path, const OpenTableFn& open,
                                                               const PathColumn& column, const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(PathTable table, OpenPathTable(path, separator, column, options));
+  ASSIGN_OR_RETURN(PathTable table, OpenPathTable(path, open, column, options));
   return MakeSoundDataset({column.name, table.folder, std::move(table.paths)}, table.table, table.column, options);
 }
 

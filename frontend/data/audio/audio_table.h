@@ -13,8 +13,8 @@ namespace onnxtrain {
 // Whether it is a regular file with the suffix of a sound.
 bool IsSoundPath(const std::string& path);
 
-// Opens the table with the column of paths as a column of sounds, the first one; the others are as OpenCsv makes them.
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioTable(const std::string& path, char separator,
+// Opens the table with the column of paths as a column of sounds, the first one; the others are as `open` makes them.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioTable(const std::string& path, const OpenTableFn& open,
                                                               const PathColumn& column, const DatasetOptions& options);
 
 }  // namespace onnxtrain

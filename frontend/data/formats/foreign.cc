@@ -21,7 +21,10 @@ constexpr const char* kSaveSheet = "save the sheet as CSV";
 const std::vector<ForeignKind>& Kinds() {
   static const auto* kinds = new std::vector<ForeignKind>{
       {"Parquet", {".parquet"}, "pandas.read_parquet(FILE).to_csv('data.csv', index=False) converts it"},
-      {"Feather", {".feather", ".arrow"}, "pandas.read_feather(FILE).to_csv('data.csv', index=False) converts it"},
+      {"Feather", {".feather"}, "pandas.read_feather(FILE).to_csv('data.csv', index=False) converts it"},
+      {"Arrow", {".arrow"}, "datasets.Dataset.from_file(FILE).to_json('data.jsonl') converts it"},
+      {"TFRecord", {".tfrecord", ".tfrecords"}, kSaveArrays},
+      {"a data base", {".sqlite", ".sqlite3", ".db", ".lmdb", ".mdb"}, "export its rows as CSV or JSON lines"},
       {"a workbook", {".xlsx", ".xls", ".ods"}, kSaveSheet},
       {"a pickle", {".pkl", ".pickle", ".pt", ".pth"}, kSaveArrays},
       {"HDF5", {".h5", ".hdf5"}, kSaveArrays},

@@ -5,8 +5,9 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/file.h"
-#include "frontend/data/formats/csv.h"
 #include "frontend/data/formats/csv_reader.h"
+#include "frontend/data/formats/line_reader.h"
+#include "frontend/data/json_reader.h"
 
 namespace onnxtrain {
 namespace {
@@ -48,16 +49,32 @@ std::optional<PathColumn> FindPathColumn(const std::string& path, char separator
   return PathColumn{.name = first[c], .has_header = true};
 }
 
-absl::StatusOr<PathTable> OpenPathTable(const std::string& path, char separator, const PathColumn& column,
+std::optional<PathColumn> FindPathKey(const std::string& path, bool (*is_wanted)(const std::string& path)) {
+  auto file = InputFile::Open(path);
+  if (!file.ok()) return std::nullopt;
+  LineReader reader(file->reader());
+  std::string line;
+  if (!reader.Next(&line).value_or(false)) return std::nullopt;
+  const auto object = ParseJsonObject(line);
+  if (!object.ok()) return std::nullopt;
+  const fs::path folder = fs::path(path).parent_path();
+  for (const auto& [key, value] : object->items()) {
+    const std::string text = value.is_string() ? value.get<std::string>() : "";
+    if (!text.empty() && is_wanted((folder / text).string())) return PathColumn{.name = key, .has_header = true};
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<PathTable> OpenPathTable(const std::string& path, const OpenTableFn& open, const PathColumn& column,
                                         DatasetOptions options) {
   options.header = column.has_header ? Header::kYes : Header::kNo;
   options.text.names.insert(column.name);
-  auto table = OpenCsv(path, separator, options);
+  auto table = open(options);
   // The last column is the label unless another one is named; that of paths is none.
   if (table.ok() && options.label.empty() && (*table)->columns().back().name == column.name &&
       (*table)->columns().size() > 1) {
     options.label = {(*table)->columns()[(*table)->columns().size() - 2].name};
-    table = OpenCsv(path, separator, options);
+    table = open(options);
   }
   RETURN_IF_ERROR(table.status());
   const int c = FindColumn(**table, column.name);

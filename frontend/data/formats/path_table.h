@@ -1,6 +1,7 @@
 // Tables with a column of paths to files, relative to the folder of the table.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,14 +19,19 @@ struct PathColumn {
 // Finds the column of a CSV or TSV file whose first value is the path of a file that `is_wanted`.
 std::optional<PathColumn> FindPathColumn(const std::string& path, char separator, Header header,
                                          bool (*is_wanted)(const std::string& path));
+// Finds the key of JSON lines whose first value is such a path.
+std::optional<PathColumn> FindPathKey(const std::string& path, bool (*is_wanted)(const std::string& path));
+
+// Opens the table with the given options.
+using OpenTableFn = std::function<absl::StatusOr<std::shared_ptr<const Dataset>>(const DatasetOptions&)>;
 
 struct PathTable {
-  std::shared_ptr<const Dataset> table;  // as OpenCsv makes it
-  int column = 0;                        // of the paths in it
-  std::string folder;                    // that they are relative to
-  std::vector<std::string> paths;        // by sample; "" where it cannot be read
+  std::shared_ptr<const Dataset> table;
+  int column = 0;                  // of the paths in it
+  std::string folder;              // that they are relative to
+  std::vector<std::string> paths;  // by sample; "" where it cannot be read
 };
-absl::StatusOr<PathTable> OpenPathTable(const std::string& path, char separator, const PathColumn& column,
+absl::StatusOr<PathTable> OpenPathTable(const std::string& path, const OpenTableFn& open, const PathColumn& column,
                                         DatasetOptions options);
 
 }  // namespace onnxtrain

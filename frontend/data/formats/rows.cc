@@ -1,5 +1,8 @@
 #include "frontend/data/formats/rows.h"
 
+#include <functional>
+#include <optional>
+
 #include "frontend/data/audio/audio_folder.h"
 #include "frontend/data/audio/audio_table.h"
 #include "frontend/data/formats/cifar.h"
@@ -23,16 +26,27 @@ namespace {
 
 using Opened = absl::StatusOr<std::shared_ptr<const Dataset>>;
 
+// Finds the column of paths to files that `is_wanted`.
+using FindPathsFn = std::function<std::optional<PathColumn>(bool (*is_wanted)(const std::string& path))>;
+
 // A table whose columns are all text and numbers, or with one of paths to files of another kind.
+Opened OpenWithFiles(const std::string& path, const OpenTableFn& open, const FindPathsFn& find,
+                     const DatasetOptions& options) {
+  if (const auto pictures = find(IsPictureFile); pictures.has_value())
+    return OpenPictureTable(path, open, *pictures, options);
+  if (const auto sounds = find(IsSoundPath); sounds.has_value()) return OpenAudioTable(path, open, *sounds, options);
+  return open(options);
+}
+
 Opened OpenTable(const std::string& path, char separator, const DatasetOptions& options) {
-  const auto paths_to = [&](bool (*is_wanted)(const std::string& path)) {
-    return FindPathColumn(path, separator, options.header, is_wanted);
-  };
-  if (const auto pictures = paths_to(IsPictureFile); pictures.has_value())
-    return OpenPictureTable(path, separator, *pictures, options);
-  if (const auto sounds = paths_to(IsSoundPath); sounds.has_value())
-    return OpenAudioTable(path, separator, *sounds, options);
-  return OpenCsv(path, separator, options);
+  const auto open = [&](const DatasetOptions& own) { return OpenCsv(path, separator, own); };
+  const auto find = [&](auto is_wanted) { return FindPathColumn(path, separator, options.header, is_wanted); };
+  return OpenWithFiles(path, open, find, options);
+}
+Opened OpenJsonTable(const std::string& path, const DatasetOptions& options) {
+  const auto open = [&](const DatasetOptions& own) { return OpenJsonLines(path, own); };
+  return OpenWithFiles(
+      path, open, [&](auto is_wanted) { return FindPathKey(path, is_wanted); }, options);
 }
 Opened OpenCommas(const std::string& path, const DatasetOptions& options) { return OpenTable(path, ',', options); }
 Opened OpenTabs(const std::string& path, const DatasetOptions& options) { return OpenTable(path, '\t', options); }
@@ -55,7 +69,7 @@ std::vector<Source> BuiltInSources() {
        .what = ".jsonl",
        .suffixes = {".jsonl", ".ndjson", ".json"},
        .packed = true,
-       .open = OpenJsonLines,
+       .open = OpenJsonTable,
        .is_table = true},
       {.name = "tar",
        .what = ".tar (also shard-{000..099}.tar)",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 
 #include "absl/strings/ascii.h"
@@ -56,10 +57,28 @@ const SmallMember* FindSmallMember(const std::string& extension) {
   return row == std::end(kSmallMembers) ? nullptr : row;
 }
 
+// The folder that a sample lies in; "": none.
+std::string FolderOf(const std::string& key) { return std::filesystem::path(key).parent_path().filename().string(); }
+
+// Where nothing else can be a label, several folders are the classes.
+bool HasClassFolders(const TarIndex& index) {
+  const std::string& extension = index.extensions()[0];
+  if (index.extensions().size() > 1 || extension == "cls" || extension == "json") return false;
+  const std::string first = FolderOf(index.Key(0));
+  bool several = false;
+  for (int64_t i = 0; i < index.size(); ++i) {
+    const std::string folder = FolderOf(index.Key(i));
+    if (folder.empty()) return false;
+    several |= folder != first;
+  }
+  return several;
+}
+
 // A stream of JSON lines, one for each sample.
 class SampleLines {
  public:
-  explicit SampleLines(Index index) : index_(std::move(index)) {}
+  // `folders`: the label is the folder of the sample.
+  SampleLines(Index index, bool folders) : index_(std::move(index)), folders_(folders) {}
 
   absl::StatusOr<size_t> Read(std::span<std::byte> out) {
     size_t done = 0;
@@ -86,12 +105,14 @@ class SampleLines {
       if (added.ok()) added = member.add(member.extension, std::string(bytes_.begin(), bytes_.end()), &sample);
       if (!added.ok()) return Annotate(added, StrCat(index_->Describe(i), ".", member.extension, ": "));
     }
+    if (folders_) sample["label"] = FolderOf(index_->Key(i));
     line_ = WriteJson(sample) + "\n";
     at_ = 0;
     return absl::OkStatus();
   }
 
   Index index_;
+  bool folders_;
   std::vector<uint8_t> bytes_;
   std::string line_;
   size_t at_ = 0;
@@ -191,8 +212,10 @@ absl::StatusOr<std::map<MemberKind, std::vector<int>>> SortMembers(const std::st
   return kinds;
 }
 
-Opened MakeArraysAndTable(const std::string& pattern, const Index& index, const std::vector<int>& arrays,
-                          bool has_table, const DatasetOptions& options) {
+enum class Table { kNone, kMembers, kFolders };
+
+Opened MakeArraysAndTable(const std::string& pattern, const Index& index, const std::vector<int>& arrays, Table kind,
+                          const DatasetOptions& options) {
   std::vector<Column> columns;
   for (const int e : arrays) {
     auto column = MakeArrayColumn(*index, e);
@@ -200,8 +223,8 @@ Opened MakeArraysAndTable(const std::string& pattern, const Index& index, const 
     columns.push_back(*std::move(column));
   }
   std::shared_ptr<const Dataset> table;
-  if (has_table) {
-    const auto lines = std::make_shared<SampleLines>(index);
+  if (kind != Table::kNone) {
+    const auto lines = std::make_shared<SampleLines>(index, kind == Table::kFolders);
     const ReadFn read = [lines](std::span<std::byte> out) { return lines->Read(out); };
     ASSIGN_OR_RETURN(table, ReadJsonLines(pattern, read, options));
   }
@@ -215,9 +238,10 @@ Opened OpenTar(const std::string& pattern, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(auto kinds, SortMembers(pattern, *index));
   const std::vector<int>&arrays = kinds[MemberKind::kArray], &pictures = kinds[MemberKind::kPicture];
   std::shared_ptr<const Dataset> others;
-  if (pictures.size() < index->extensions().size()) {
-    const bool has_table = !kinds[MemberKind::kSmall].empty();
-    ASSIGN_OR_RETURN(others, MakeArraysAndTable(pattern, index, arrays, has_table, options));
+  const bool folders = HasClassFolders(*index);
+  if (pictures.size() < index->extensions().size() || folders) {
+    const Table table = folders ? Table::kFolders : kinds[MemberKind::kSmall].empty() ? Table::kNone : Table::kMembers;
+    ASSIGN_OR_RETURN(others, MakeArraysAndTable(pattern, index, arrays, table, options));
   }
   if (pictures.empty()) return others;
   std::vector<PictureColumn> columns;

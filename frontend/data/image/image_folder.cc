@@ -5,11 +5,13 @@
 #include <set>
 
 #include "frontend/base/status.h"
+#include "frontend/data/file.h"
 #include "frontend/data/image/decode.h"
 #include "frontend/data/image/picture_dataset.h"
 #include "frontend/data/image/picture_table.h"
 #include "frontend/data/memory_dataset.h"
 #include "frontend/data/part_names.h"
+#include "frontend/data/source.h"
 
 namespace onnxtrain {
 namespace {
@@ -89,8 +91,15 @@ void NoteOthers(const std::string& folder, const std::vector<std::string>& other
                           " that are no pictures: ", others[0], others.size() > 1 ? ", …" : ""));
 }
 
+// Is a folder `train` all that is in it?
+bool HoldsTrainAlone(const std::string& path) {
+  const auto entries = ListEntries(path);
+  return entries.ok() && entries->size() == 1 && (*entries)[0].folder && (*entries)[0].name == "train";
+}
+
 // The part of the folder that is meant: itself, or one for training or evaluation.
 absl::StatusOr<std::string> FindPart(const std::string& path, bool eval_split) {
+  if (HoldsTrainAlone(path)) return (fs::path(path) / "train").string();
   if (!HasEvalImages(path)) return path;
   if (!eval_split) return (fs::path(path) / "train").string();
   for (const std::string_view part : kEvalPartNames) {
@@ -127,6 +136,15 @@ absl::StatusOr<NamedTensor> MakeLabels(const std::string& folder, const std::vec
   return label;
 }
 
+// The table of file names and labels that lies among the pictures, as in Hugging Face's image folders; "": none.
+std::string FindMetadata(const std::string& folder) {
+  for (const char* name : {"metadata.csv", "metadata.jsonl"}) {
+    std::string path = (fs::path(folder) / name).string();
+    if (IsRegularFile(path)) return path;
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ListPictures(const std::string& folder, std::vector<std::string>* notes) {
@@ -158,6 +176,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenImageFolder(const std::string
   std::shared_ptr<const Dataset> labels;
   const auto in_folder = [](const std::string& name) { return name.find('/') != std::string::npos; };
   const auto classified = std::ranges::count_if(names, in_folder);
+  if (const std::string table = FindMetadata(folder); classified == 0 && !table.empty())
+    return OpenDataset(table, options);
   if (classified > 0) {
     const auto beside = std::ranges::find_if_not(names, in_folder);
     if (beside != names.end())

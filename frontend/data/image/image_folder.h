@@ -24,7 +24,8 @@ bool HasEvalImages(const std::string& path);
 
 // Opens a folder of pictures with columns "image" and, where it has sub-folders, "label": indices of the sub-folders as
 // DatasetOptions::folder_classes has them, else sorted bytewise. A folder with parts is one of them, as
-// DatasetOptions::eval_split says.
+// DatasetOptions::eval_split says; one that holds a folder "train" alone is that. Without sub-folders, a table
+// metadata.csv or metadata.jsonl is opened, which names the pictures.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenImageFolder(const std::string& path, const DatasetOptions& options);
 
 }  // namespace onnxtrain

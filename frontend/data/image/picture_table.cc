@@ -17,10 +17,10 @@ bool IsPictureFile(const std::string& path) {
   return IsPicture({start, static_cast<size_t>(in.gcount())});
 }
 
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenPictureTable(const std::string& path, char separator,
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenPictureTable(const std::string& path, const OpenTableFn& open,
                                                                 const PathColumn& column,
                                                                 const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(PathTable table, OpenPathTable(path, separator, column, options));
+  ASSIGN_OR_RETURN(PathTable table, OpenPathTable(path, open, column, options));
   std::vector<PictureColumn> pictures;
   pictures.push_back(
       {.name = column.name, .options = options.images, .files = FilesInFolder(table.folder, std::move(table.paths))});

@@ -13,8 +13,8 @@ namespace onnxtrain {
 // Whether a regular file begins as a picture does.
 bool IsPictureFile(const std::string& path);
 
-// Opens the table with the column of paths as a column of pictures; the others are as OpenCsv makes them.
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenPictureTable(const std::string& path, char separator,
+// Opens the table with the column of paths as a column of pictures; the others are as `open` makes them.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenPictureTable(const std::string& path, const OpenTableFn& open,
                                                                 const PathColumn& column,
                                                                 const DatasetOptions& options);
 

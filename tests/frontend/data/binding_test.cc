@@ -128,6 +128,11 @@ TEST(Bind, WhatIsAmbiguousIsAnError) {
   EXPECT_NE(none.find("no column is left"), std::string::npos) << none;
 }
 
+// WebDataset calls the label cls.
+TEST(Bind, ClsIsALabel) {
+  EXPECT_EQ(Bound({F32("in", {-1, 2})}, {{"npy", kF, {2}}, {"weight", kF, {}}, {"cls", kI, {}}}), "in←0 label←2");
+}
+
 TEST(Bind, ExplicitBindings) {
   BindSpec spec;
   spec.inputs = {{"in", {"q"}}};

@@ -35,10 +35,25 @@ TEST(Source, FilesOfOtherProgramsAreRefusedWithAdvice) {
   EXPECT_THAT(Message(OpenDataset(dir.Write("a.parquet", "PAR1"), {}).status()),
               HasSubstr("a.parquet: Parquet is not read; pandas.read_parquet(FILE).to_csv"));
   EXPECT_THAT(Message(OpenDataset(dir.Write("B.XLSX", "PK"), {}).status()), HasSubstr("save the sheet as CSV"));
+  EXPECT_THAT(Message(OpenDataset(dir.Write("data-00000.arrow", "ARROW1"), {}).status()),
+              HasSubstr("datasets.Dataset.from_file(FILE).to_json"));
+  EXPECT_THAT(Message(OpenDataset(dir.Write("a.tfrecord", "x"), {}).status()), HasSubstr("TFRecord is not read"));
+  EXPECT_THAT(Message(OpenDataset(dir.Write("a.sqlite", "x"), {}).status()), HasSubstr("export its rows"));
   EXPECT_THAT(Message(OpenDataset(dir / "none.parquet", {}).status()), HasSubstr("No such file"));
   EXPECT_EQ((*OpenDataset(dir.Write("lines.json", "{\"a\": 1, \"y\": 0}\n{\"a\": 2, \"y\": 1}\n"), {}))->size(), 2);
   for (const char* json : {"[{\"a\": 1}]", "{\n  \"a\": 1\n}\n"})
     EXPECT_THAT(Message(OpenDataset(dir.Write("a.json", json), {}).status()), HasSubstr("jq -c .[] FILE"));
+}
+
+TEST(Source, AFileThatIsOneJsonObjectIsNoTable) {
+  const TempDir dir;
+  const auto error = [&](const std::string& json) {
+    return Message(OpenDataset(dir.Write("a.json", json), {}).status());
+  };
+  EXPECT_THAT(error(R"({"data": [{"a": 1}, {"a": 2}], "version": "1.0"})"),
+              HasSubstr(R"(each line is a sample, and 'data' is a list of objects (jq -c '.["data"][]' FILE)"));
+  EXPECT_THAT(error(R"({"a": {"0": 1, "1": 2}, "y": {"0": 0, "1": 1}})"), HasSubstr("pandas.read_json(FILE)"));
+  EXPECT_EQ((*OpenDataset(dir.Write("b.json", R"({"a": [1, 2], "y": 0})"), {}))->size(), 1);  // a sample
 }
 
 TEST(Source, AFileWhoseNameHasAColonIsItself) {

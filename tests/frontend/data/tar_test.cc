@@ -135,6 +135,20 @@ TEST(Tar, SeveralShards) {
   EXPECT_THAT(OpenError(dir / "s-{9..8}.tar"), HasSubstr("{9..8} is no range of shards"));
 }
 
+TEST(Tar, FoldersAreTheClassesWhereNothingElseIs) {
+  const TempDir dir;
+  WriteTar(dir / "a.tar", {{"./train/dog/1.npy", Array("ab")}, {"./train/cat/2.npy", Array("cd")}});
+  const auto data = *OpenDataset(dir / "a.tar", {});
+  ASSERT_EQ(data->columns().size(), 2u);
+  EXPECT_EQ(data->columns()[1].name, "label");
+  EXPECT_THAT(data->columns()[1].classes, ElementsAre("cat", "dog"));
+  EXPECT_THAT(ColumnValues(*data, 1), ElementsAre(1, 0));
+  WriteTar(dir / "b.tar", {{"dog/1.npy", Array("ab")}, {"dog/2.npy", Array("cd")}});
+  EXPECT_EQ((*OpenDataset(dir / "b.tar", {}))->columns().size(), 1u);
+  WriteTar(dir / "c.tar", {{"a/1.cls", "0"}, {"a/1.npy", Array("ab")}, {"b/2.npy", Array("ab")}, {"b/2.cls", "1"}});
+  EXPECT_EQ((*OpenDataset(dir / "c.tar", {}))->columns().size(), 2u);
+}
+
 TEST(Tar, BadArchives) {
   const TempDir dir;
   const std::string path = dir / "a.tar";

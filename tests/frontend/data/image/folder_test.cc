@@ -277,6 +277,23 @@ TEST_F(ImageFolder, TablesNamePicturesBesideThem) {
   EXPECT_EQ(ColumnValues(**plain, 1), (std::vector<double>{1, 0}));
 }
 
+TEST_F(ImageFolder, TablesAmongThePicturesAreFound) {
+  Write("train/1.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  Write("train/2.bmp", Bmp(2, 2, {{4, 5, 6}}));
+  Write("train/metadata.jsonl",
+        "{\"file_name\": \"2.bmp\", \"kind\": \"cat\"}\n{\"file_name\": \"1.bmp\", \"kind\": \"ape\"}\n");
+  for (const std::string& folder : {dir.path(), dir / "train", dir / "train/metadata.jsonl"}) {
+    const auto data = OpenDataset(folder, options);
+    ASSERT_TRUE(data.ok()) << data.status();
+    EXPECT_EQ((*data)->columns()[0].sample.shape, (Shape{3, 2, 2}));
+    EXPECT_THAT((*data)->columns()[1].classes, ElementsAre("ape", "cat"));
+    EXPECT_EQ(ColumnValues(**data, 1), (std::vector<double>{1, 0}));
+  }
+  std::filesystem::remove(dir / "train/metadata.jsonl");
+  Write("train/metadata.csv", "file_name,kind\n1.bmp,dog\n");
+  EXPECT_THAT((*OpenDataset(dir / "train", options))->columns()[1].classes, ElementsAre("dog"));
+}
+
 class PicturePairs : public ImageFolder {
  protected:
   const std::vector<FolderColumn> folders = {{.name = "images/", .folder = "images/"},
