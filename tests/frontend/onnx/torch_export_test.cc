@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/strings.h"
-#include "frontend/onnx/folded_norms.h"
+#include "frontend/onnx/folded_weights.h"
 #include "frontend/onnx/torch_export.h"
 #include "tests/frontend/onnx/model_builder.h"
 #include "tests/frontend/onnx/torch_metadata.h"
@@ -687,7 +687,7 @@ TEST(TorchExport, FoldedBatchNormIsFoundBesideOthers) {
 // TorchScript names what it computes from parameters "onnx::Conv_N": of a folded BatchNorm the weight and the bias, of
 // a weight that is only reshaped or normalized the weight alone.
 TEST(TorchExport, ComputedConvWeightIsNoFoldedBatchNorm) {
-  const auto count = [](const std::string& bias) {
+  const auto load = [](const std::string& bias) {
     onnx::ModelProto model = NewModel(17);
     AddInput(&model, "x", {1, 1, 2, 2});
     AddFilled(&model, "fc.weight", {1, 1}, 2);
@@ -695,10 +695,13 @@ TEST(TorchExport, ComputedConvWeightIsNoFoldedBatchNorm) {
     AddFilled(&model, bias, {1}, 1);
     AddNode(&model, "Conv", {"x", "onnx::Conv_254", bias}, {"y"});
     AddOutput(&model, "y");
-    return CountFoldedNorms(**LoadModel(model));
+    return *LoadModel(model);
   };
-  EXPECT_EQ(count("conv1d.bias"), 0);
-  EXPECT_EQ(count("onnx::Conv_255"), 1);
+  const auto normalized = load("conv1d.bias"), folded = load("onnx::Conv_255");
+  EXPECT_EQ(CountFoldedNorms(*normalized), 0);
+  EXPECT_EQ(FindFoldedWeights(*normalized), Names{"onnx::Conv_254"});
+  EXPECT_EQ(CountFoldedNorms(*folded), 1);
+  EXPECT_EQ(FindFoldedWeights(*folded), Names{});
 }
 
 TEST(TorchExport, EditsOfMergedWeightsReachTheirReaders) {

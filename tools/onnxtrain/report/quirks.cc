@@ -6,7 +6,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/folded_norms.h"
+#include "frontend/onnx/folded_weights.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -17,6 +17,15 @@ std::string FoldedNorms(const OnnxModel& file) {
   return StrCat("BatchNorm was folded into ", folded,
                 " nodes: they train as plain affine layers; an export with BatchNorm trains "
                 "better (PyTorch: optimize=False)");
+}
+
+std::string FoldedWeights(const OnnxModel& file) {
+  const std::vector<std::string> names = FindFoldedWeights(file);
+  if (names.empty()) return "";
+  return StrCat("the exporter computed '", Printable(names[0]), "'",
+                names.size() > 1 ? StrCat(" and ", names.size() - 1, " more weights") : "",
+                " from parameters, as weight_norm does: they train as plain weights (PyTorch: "
+                "do_constant_folding=False keeps the expression)");
 }
 
 std::string Reader(const Node& node) { return StrCat(node.op, " '", node.source, "'"); }
@@ -102,6 +111,7 @@ std::vector<std::string> FindQuirks(const OnnxModel& file) {
   std::vector<std::string> quirks;
   const auto ops = file.op_histogram();
   if (std::string folded = FoldedNorms(file); !folded.empty()) quirks.push_back(std::move(folded));
+  if (std::string folded = FoldedWeights(file); !folded.empty()) quirks.push_back(std::move(folded));
   if (!ops.contains("Dropout"))
     quirks.emplace_back(
         "no Dropout nodes: exports for inference leave them out, and --dropout has nothing to activate");

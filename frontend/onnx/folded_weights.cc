@@ -1,7 +1,9 @@
-#include "frontend/onnx/folded_norms.h"
+#include "frontend/onnx/folded_weights.h"
 
 #include <algorithm>
 
+#include "frontend/base/strings.h"
+#include "frontend/onnx/module_path.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/weight_names.h"
 
@@ -33,6 +35,17 @@ bool HasFoldedNames(const ParsedNode& node, bool others_have_names) {
          (IsComputedName(weight, others_have_names) && IsComputedName(bias, others_have_names));
 }
 
+bool NamesParameter(const ParsedNode& node, size_t input) {
+  return node.inputs.size() > input && IsParameterName(node.inputs[input]);
+}
+
+// The bias has kept its parameter's name, so that no BatchNorm was folded, but the weight has not. Products without a
+// transposition read what the exporter has transposed.
+bool HasFoldedWeight(const ParsedNode& node) {
+  if (node.inputs.size() < 2 || !NamesParameter(node, 2) || node.fx != nullptr) return false;
+  return TakesWeight(node, 1) && node.inputs[1].starts_with(StrCat("onnx::", node.op_type, "_"));
+}
+
 // The fx node of a fused node is that of the batch normalization.
 bool WasNorm(const ParsedNode& node) { return node.fx != nullptr && Contains(node.fx->target, "batch_norm"); }
 
@@ -45,6 +58,15 @@ int CountFoldedNorms(const OnnxModel& model) {
   return static_cast<int>(std::ranges::count_if(graph.nodes, [&](const ParsedNode& node) {
     return HasFoldedNames(node, have_names) || (TakesWeight(node, 1) && WasNorm(node));
   }));
+}
+
+std::vector<std::string> FindFoldedWeights(const OnnxModel& model) {
+  std::vector<std::string> found;
+  for (const ParsedNode& node : model.parsed().graph.nodes) {
+    if (HasFoldedWeight(node) && std::ranges::find(found, node.inputs[1]) == found.end())
+      found.push_back(node.inputs[1]);
+  }
+  return found;
 }
 
 }  // namespace onnxtrain
