@@ -6,6 +6,7 @@
 
 #include <cstddef>
 
+#include "backends/torch/fuse/kernel_compiler.h"
 #include "backends/torch/replay.h"
 
 namespace onnxtrain::aten {
@@ -13,6 +14,9 @@ namespace onnxtrain::aten {
 // One for all programs on the device, whose recordings never run at the same time and share their scratch memory. Null
 // where work cannot be recorded. Never freed.
 Recorder* FindRecorder(c10::Device device);
+
+// Compiles generated kernels for the device. Null where there is no run-time compiler: a warning says why. Never freed.
+KernelCompiler* FindKernelCompiler(c10::Device device);
 
 // Bytes of a CUDA device that no process uses, or that libtorch holds for this one without using them. As much as there
 // can be where that is not known.

@@ -19,14 +19,17 @@
 
 namespace onnxtrain::aten {
 
+class KernelCompiler;
+
 using Run = std::function<void()>;
 
 struct Args {
   const Graph& graph;
   const Node& node;
   at::Device device;
-  std::vector<at::Tensor> in;   // undefined where an optional input is absent
-  std::vector<at::Tensor> out;  // undefined for unused outputs: see Out
+  std::vector<at::Tensor> in;          // undefined where an optional input is absent
+  std::vector<at::Tensor> out;         // undefined for unused outputs: see Out
+  KernelCompiler* compiler = nullptr;  // of generated kernels
 
   const Attrs& attrs() const { return node.attrs; }
   bool has(size_t i) const { return i < in.size() && in[i].defined(); }
@@ -63,7 +66,7 @@ struct NamedKernel {
   UnaryKernels(), CastKernels(), BinaryKernels(), ReduceKernels(), MatmulKernels(), ConvKernels(), PoolKernels(), \
       ResampleKernels(), SampleKernels(), DeterminantKernels(), NormKernels(), SoftmaxKernels(), ShapeKernels(),  \
       IndexKernels(), ScatterKernels(), TopKKernels(), BitwiseKernels(), RandomKernels(), LossKernels(),          \
-      RecurrentKernels()
+      RecurrentKernels(), FusedKernels()
 std::span<const NamedKernel> ONNXTRAIN_TORCH_KERNEL_FAMILIES;
 
 // Returns the kernels of all families.

@@ -32,7 +32,7 @@ struct Step {
 
 class TorchProgram : public Program {
  public:
-  TorchProgram(const Graph& graph, const CompileOptions& options, at::Device device);
+  TorchProgram(const Graph& graph, const CompileOptions& options, at::Device device, KernelCompiler* compiler);
 
   absl::Status UploadConstants();
   absl::Status MeasureScratch();
@@ -63,6 +63,7 @@ class TorchProgram : public Program {
 
   const Graph graph_;
   const at::Device device_;
+  KernelCompiler* const compiler_;
   const bool keep_values_;
   MemoryPlan plan_;
   MemoryUse memory_;
@@ -78,9 +79,11 @@ class TorchProgram : public Program {
   Replay replay_;
 };
 
-TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at::Device device)
+TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at::Device device,
+                           KernelCompiler* compiler)
     : graph_(graph),
       device_(device),
+      compiler_(compiler),
       keep_values_(options.keep_values),
       bindings_(graph_, plan_),
       replay_(FindRecorder(device)) {
@@ -131,7 +134,7 @@ std::vector<const void*> TorchProgram::GetAddresses(const Step& step) const {
 }
 
 aten::Run TorchProgram::PrepareNode(const Node& node) const {
-  Args args{graph_, node, device_, {}, {}};
+  Args args{graph_, node, device_, {}, {}, compiler_};
   for (ValueId v : node.inputs) args.in.push_back(v == kNoValue ? at::Tensor() : views_[v]);
   for (ValueId v : node.outputs) args.out.push_back(views_[v]);
   if (FindOp(node.op)->elementwise) AlignRanks(args);
@@ -260,8 +263,8 @@ absl::Status TorchProgram::MeasureScratch() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Program>> MakeProgram(const Graph& graph, const CompileOptions& options,
-                                                     c10::Device device) {
-  auto program = std::make_unique<TorchProgram>(graph, options, device);
+                                                     c10::Device device, KernelCompiler* compiler) {
+  auto program = std::make_unique<TorchProgram>(graph, options, device, compiler);
   RETURN_IF_ERROR(program->UploadConstants());
   RETURN_IF_ERROR(program->MeasureScratch());
   return program;

@@ -5,13 +5,15 @@
 
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
+#include "backends/torch/fuse/kernel_compiler.h"
 
 #include <c10/core/Device.h>
 
 namespace onnxtrain::aten {
 
-// Plans memory, uploads the constants and measures ATen's own scratch by one run over zeros.
+// Plans memory, compiles generated kernels with `compiler` (null where the graph has none), uploads the constants and
+// measures ATen's own scratch by one run over zeros.
 absl::StatusOr<std::unique_ptr<Program>> MakeProgram(const Graph& graph, const CompileOptions& options,
-                                                     c10::Device device);
+                                                     c10::Device device, KernelCompiler* compiler);
 
 }  // namespace onnxtrain::aten

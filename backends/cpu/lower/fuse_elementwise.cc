@@ -1,14 +1,13 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/lower/passes.h"
-#include "backends/cpu/lower/unit_graph.h"
 #include "backends/cpu/ops/fused.h"
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/parallel.h"
+#include "backends/unit_graph.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/layout.h"
 
@@ -71,7 +70,7 @@ class ElementwiseFuser {
   absl::StatusOr<Graph> Build(ValueMap* values) const {
     Graph result;
     Rewriter r(graph_, &result);
-    for (int32_t unit : UnitOrder()) {
+    for (int32_t unit : units_.Order()) {
       const std::vector<int32_t>& members = units_.members(unit);
       if (members.size() == 1) {
         r.Copy(graph_.nodes()[members[0]]);
@@ -191,7 +190,7 @@ class ElementwiseFuser {
     const bool fit =
         std::all_of(sums.begin(), sums.end(), [&](const FusedReduction& s) { return s.IsCompatibleWith(sums[0]); });
     return fit && sums.size() <= kMaxFusedReductions && nodes.size() <= static_cast<size_t>(kMaxInstructions) &&
-           GetInputs(nodes).size() <= kMaxFusedInputs && !ReadsOwnReduction(nodes);
+           FindInputs(graph_, nodes).size() <= kMaxFusedInputs && !ReadsOwnReduction(nodes);
   }
 
   // Does one of the nodes read a reduction among them, which is complete only at the end?
@@ -226,54 +225,8 @@ class ElementwiseFuser {
 
   int32_t Unit(size_t node) const { return units_.unit(static_cast<int32_t>(node)); }
 
-  // Values that the nodes read from outside, in order of first use.
-  std::vector<ValueId> GetInputs(const std::vector<int32_t>& nodes) const {
-    std::vector<ValueId> inputs;
-    for (int32_t n : nodes) {
-      for (ValueId v : graph_.nodes()[n].inputs) {
-        const int32_t p = graph_.value(v).node;
-        const bool inside = p >= 0 && std::binary_search(nodes.begin(), nodes.end(), p);
-        if (!inside && std::find(inputs.begin(), inputs.end(), v) == inputs.end()) inputs.push_back(v);
-      }
-    }
-    return inputs;
-  }
-
-  // Units in topological order; among ready ones, that with the first last node comes first.
-  std::vector<int32_t> UnitOrder() const {
-    std::vector<int> missing(fusible_.size(), 0);
-    std::vector<std::set<int32_t>> next(fusible_.size());
-    for (size_t n = 0; n < fusible_.size(); ++n) {
-      for (ValueId v : graph_.nodes()[n].outputs) {
-        for (int32_t r : pattern_.users(v)) {
-          if (Unit(r) != Unit(n) && next[Unit(n)].insert(Unit(r)).second) ++missing[Unit(r)];
-        }
-      }
-    }
-    std::set<std::pair<int32_t, int32_t>> ready;  // last node, unit
-    const auto make_ready = [&](int32_t unit) { ready.insert({units_.members(unit).back(), unit}); };
-    for (size_t u = 0; u < fusible_.size(); ++u) {
-      if (!units_.members(static_cast<int32_t>(u)).empty() && missing[u] == 0) make_ready(static_cast<int32_t>(u));
-    }
-    std::vector<int32_t> order;
-    while (!ready.empty()) {
-      const int32_t unit = ready.begin()->second;
-      ready.erase(ready.begin());
-      order.push_back(unit);
-      for (int32_t u : next[unit]) {
-        if (--missing[u] == 0) make_ready(u);
-      }
-    }
-    return order;
-  }
-
-  bool IsReadOutside(ValueId v, int32_t unit) const {
-    return pattern_.IsOutput(v) ||
-           std::any_of(pattern_.users(v).begin(), pattern_.users(v).end(), [&](int32_t n) { return Unit(n) != unit; });
-  }
-
   absl::Status Emit(const std::vector<int32_t>& nodes, Rewriter& r) const {
-    const std::vector<ValueId> inputs = GetInputs(nodes);
+    const std::vector<ValueId> inputs = FindInputs(graph_, nodes);
     std::map<ValueId, int> slots;
     for (size_t i = 0; i < inputs.size(); ++i) slots[inputs[i]] = static_cast<int>(i);
     FusedProgram program;
@@ -287,7 +240,7 @@ class ElementwiseFuser {
       }
       if (!fusible_[n]) continue;
       slots[out] = static_cast<int>(inputs.size() + program.code.size());
-      if (IsReadOutside(out, Unit(n))) {
+      if (units_.IsReadOutside(out)) {
         program.results.push_back(slots[out]);
         results.push_back(out);
       }

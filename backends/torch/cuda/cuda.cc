@@ -1,15 +1,21 @@
-// CUDA graphs and memory. Only this file includes headers of CUDA.
+// CUDA graphs, generated kernels and memory. Only this file includes headers of CUDA.
 #include "backends/torch/cuda.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <mutex>
 
+#include <ATen/Parallel.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include "backends/torch/device_scope.h"
+#include "backends/torch/fuse/gpu_compiler.h"
 #include "backends/torch/guard.h"
 #include "frontend/base/status.h"
 
@@ -43,6 +49,23 @@ class GraphRecorder : public Recorder {
   const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
 };
 
+// A wheel has NVRTC beside libtorch, in site-packages/nvidia.
+std::vector<std::string> FindNvrtcFolders() {
+  namespace fs = std::filesystem;
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&at::get_num_threads), &info) == 0) return {};
+  const fs::path packages = fs::path(info.dli_fname).parent_path() / "../../nvidia";
+  std::vector<std::string> folders;
+  for (const char* package : {"cu13", "cu12", "cuda_nvrtc"}) folders.push_back(packages / package / "lib");
+  return folders;
+}
+
+KernelCompiler* LoadCompiler(c10::DeviceIndex index) {
+  const cudaDeviceProp* properties = at::cuda::getDeviceProperties(index);
+  return ReleaseOrWarn(LoadGpuCompiler(10 * properties->major + properties->minor, FindNvrtcFolders(),
+                                       [] { return static_cast<void*>(at::cuda::getCurrentCUDAStream().stream()); }));
+}
+
 }  // namespace
 
 Recorder* FindRecorder(c10::Device device) {
@@ -54,6 +77,16 @@ Recorder* FindRecorder(c10::Device device) {
   std::unique_ptr<GraphRecorder>& recorder = (*recorders)[index];
   if (recorder == nullptr) recorder = std::make_unique<GraphRecorder>();
   return recorder.get();
+}
+
+KernelCompiler* FindKernelCompiler(c10::Device device) {
+  if (!device.is_cuda()) return nullptr;
+  static std::mutex mutex;
+  static auto* compilers = new std::map<c10::DeviceIndex, KernelCompiler*>;
+  const c10::DeviceIndex index = DeviceStream(device).device_index();
+  const std::lock_guard lock(mutex);
+  const auto it = compilers->find(index);
+  return it != compilers->end() ? it->second : compilers->emplace(index, LoadCompiler(index)).first->second;
 }
 
 size_t FreeDeviceMemory(c10::Device device) {

@@ -1,7 +1,5 @@
 # Tests choose the instruction set of the vector kernels.
 target_link_libraries(${name} PRIVATE onnxtrain_highway)
-# The backend exports no symbols for tests.
-target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/backends/cpu/lower/unit_graph.cc)
 # One test runs loops of parallel.h.
 find_package(OpenMP REQUIRED)
 set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/backends/cpu/parallel_test.cc PROPERTIES

@@ -1,10 +1,11 @@
-#include "backends/cpu/lower/unit_graph.h"
+#include "backends/unit_graph.h"
 
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <set>
 
-namespace onnxtrain::cpu {
+namespace onnxtrain {
 
 UnitGraph::UnitGraph(const Pattern& pattern)
     : pattern_(pattern), unit_(pattern.graph().nodes().size()), members_(unit_.size()), number_(unit_.size() + 1) {
@@ -119,4 +120,48 @@ void UnitGraph::Renumber() {
   for (int32_t u = next_[head]; u != head; u = next_[u]) number_[u] = number_[previous_[u]] + gap;
 }
 
-}  // namespace onnxtrain::cpu
+std::vector<int32_t> UnitGraph::Order() const {
+  std::vector<int> missing(unit_.size(), 0);
+  std::vector<std::set<int32_t>> next(unit_.size());
+  for (size_t n = 0; n < unit_.size(); ++n) {
+    for (ValueId v : pattern_.graph().nodes()[n].outputs) {
+      for (int32_t r : pattern_.users(v)) {
+        if (unit_[r] != unit_[n] && next[unit_[n]].insert(unit_[r]).second) ++missing[unit_[r]];
+      }
+    }
+  }
+  std::set<std::pair<int32_t, int32_t>> ready;  // last node, unit
+  const auto make_ready = [&](int32_t unit) { ready.insert({members_[unit].back(), unit}); };
+  for (size_t u = 0; u < unit_.size(); ++u) {
+    if (!members_[u].empty() && missing[u] == 0) make_ready(static_cast<int32_t>(u));
+  }
+  std::vector<int32_t> order;
+  while (!ready.empty()) {
+    const int32_t unit = ready.begin()->second;
+    ready.erase(ready.begin());
+    order.push_back(unit);
+    for (int32_t u : next[unit]) {
+      if (--missing[u] == 0) make_ready(u);
+    }
+  }
+  return order;
+}
+
+bool UnitGraph::IsReadOutside(ValueId v) const {
+  const int32_t own = unit_[pattern_.graph().value(v).node];
+  return pattern_.IsOutput(v) || std::ranges::any_of(pattern_.users(v), [&](int32_t n) { return unit_[n] != own; });
+}
+
+std::vector<ValueId> FindInputs(const Graph& graph, std::span<const int32_t> nodes) {
+  std::vector<ValueId> inputs;
+  for (int32_t n : nodes) {
+    for (ValueId v : graph.nodes()[n].inputs) {
+      const int32_t p = v == kNoValue ? -1 : graph.value(v).node;
+      const bool inside = v == kNoValue || (p >= 0 && std::binary_search(nodes.begin(), nodes.end(), p));
+      if (!inside && std::find(inputs.begin(), inputs.end(), v) == inputs.end()) inputs.push_back(v);
+    }
+  }
+  return inputs;
+}
+
+}  // namespace onnxtrain

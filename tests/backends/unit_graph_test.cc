@@ -1,12 +1,12 @@
 // Units of nodes: merged exactly where no cycle arises, in little time.
-#include "backends/cpu/lower/unit_graph.h"
+#include "backends/unit_graph.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
-namespace onnxtrain::cpu {
+namespace onnxtrain {
 namespace {
 
 const Type kType = {DType::kFloat32, {4}};
@@ -127,4 +127,4 @@ TEST(UnitGraphTest, GivesUpOnALongSearch) {
 }
 
 }  // namespace
-}  // namespace onnxtrain::cpu
+}  // namespace onnxtrain

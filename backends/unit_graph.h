@@ -6,7 +6,7 @@
 
 #include "frontend/passes/match.h"
 
-namespace onnxtrain::cpu {
+namespace onnxtrain {
 
 // Keeps the units in a topological order (a list with numbers, renumbered where a gap closes). Searches are limited to
 // the units between those to be merged and run forwards and backwards by turns until one side is exhausted, so that
@@ -23,6 +23,11 @@ class UnitGraph {
   // Merges the units into the first of them and returns true, unless a path leaves them and comes back, or the search
   // for one takes more than kMaxSearch edges.
   bool TryMerge(std::span<const int32_t> units);
+
+  // Returns the units in topological order; among ready ones, that with the first last node comes first.
+  std::vector<int32_t> Order() const;
+  // Is the value of a node a graph output, or read by another unit?
+  bool IsReadOutside(ValueId v) const;
 
   static constexpr int64_t kMaxSearch = 4096;
   // Returns the edges that all searches together have visited.
@@ -62,4 +67,7 @@ class UnitGraph {
   int64_t visited_ = 0;
 };
 
-}  // namespace onnxtrain::cpu
+// Returns the values that the nodes (ascending) read and do not compute, in order of first use.
+std::vector<ValueId> FindInputs(const Graph& graph, std::span<const int32_t> nodes);
+
+}  // namespace onnxtrain

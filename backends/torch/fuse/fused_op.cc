@@ -1,0 +1,79 @@
+#include "backends/torch/fuse/fused_op.h"
+
+#include "backends/promote_types.h"
+#include "backends/torch/fuse/element_functions.h"
+#include "frontend/base/status.h"
+#include "frontend/graph/parse.h"
+#include "frontend/graph/print.h"
+#include "frontend/ops/check.h"
+#include "frontend/ops/row.h"
+#include "frontend/passes/dce.h"
+#include "frontend/passes/decompose.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain::aten {
+namespace {
+
+absl::StatusOr<std::vector<Type>> FusedTypes(const TypeContext& c) {
+  ASSIGN_OR_RETURN(const Graph body, ParseBody(c.attrs));
+  if (body.inputs().size() != c.inputs.size()) return absl::InvalidArgumentError("the body has other inputs");
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    if (c.inputs[i] == nullptr || *c.inputs[i] != body.type(body.inputs()[i].value))
+      return absl::InvalidArgumentError(StrCat("the body has another input ", i));
+  }
+  std::vector<Type> types;
+  for (const GraphOutput& output : body.outputs()) types.push_back(body.type(output.value));
+  return types;
+}
+
+bool IsPrimitive(const Node& node) {
+  constexpr std::string_view kOthers[] = {"Cast",       "Dropout",   "Reshape",   "Constant", "ReduceSum",
+                                          "ReduceMean", "ReduceMax", "ReduceMin", "Softmax",  "LogSoftmax"};
+  return std::ranges::find(kOthers, node.op) != std::end(kOthers) || FindElementFunction(node) != nullptr;
+}
+
+// x − max(x) keeps the exponentials finite.
+std::optional<std::vector<Val>> ExpandSoftmax(Rewriter& r, const Node& node) {
+  if (node.op != "Softmax" && node.op != "LogSoftmax") return std::nullopt;
+  const Val x = r.Map(node.inputs[0]);
+  const std::vector<int64_t> axes = {node.attrs.Int("axis")};
+  const Val shifted = x - r.b().Op("ReduceMax", {x}, {{"axes", axes}, {"keepdims", int64_t{1}}});
+  const Val e = Exp(shifted), sum = ReduceSum(e, axes);
+  return std::vector<Val>{node.op == "Softmax" ? e / sum : shifted - Log(sum)};
+}
+
+}  // namespace
+
+void RegisterFusedOp() {
+  static const auto* rows =
+      new std::vector<OpRow>{{.name = kFusedOp,
+                              .inputs = {0, Arity::kMany},
+                              .outputs = kOutputsFromAttr,
+                              .attrs = {{"body", std::string(), true}, {"num_outputs", int64_t{1}, true}},
+                              .infer = FusedTypes,
+                              .elementwise = true}};  // kernels read what they overwrite before: generate.h
+  RegisterOps(*rows);
+}
+
+Attrs MakeFusedAttrs(const Graph& body) {
+  return {{"body", Print(body)}, {"num_outputs", static_cast<int64_t>(body.outputs().size())}};
+}
+
+absl::StatusOr<Graph> ParseBody(const Attrs& attrs) {
+  ASSIGN_OR_RETURN(Graph body, Parse(attrs.String("body"), {.max_splat_bytes = 1 << 16}));
+  RETURN_IF_ERROR(Verify(body));
+  return body;
+}
+
+absl::StatusOr<Graph> ExpandBody(const Graph& body) {
+  const auto computes = [](const Graph&, const Node& n) {
+    return n.op != "Cast" && n.op != "Reshape" && n.op != "Constant";
+  };
+  const auto is_composite = [](const Graph&, const Node& n) { return !IsPrimitive(n); };
+  ASSIGN_OR_RETURN(Graph graph, PromoteHalfToFloat(body, computes));
+  ASSIGN_OR_RETURN(graph, DecomposeNodes(graph, is_composite));
+  ASSIGN_OR_RETURN(graph, Rewrite(graph, ExpandSoftmax));
+  return Dce(graph);
+}
+
+}  // namespace onnxtrain::aten

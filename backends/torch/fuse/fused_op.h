@@ -1,0 +1,24 @@
+// The operator torch.Fused: a small graph, its body, that one generated kernel computes. Attributes:
+//   body         the graph as text (frontend/graph/print.h): its inputs and outputs are those of the node, in order
+//   num_outputs
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/graph.h"
+
+namespace onnxtrain::aten {
+
+inline constexpr const char* kFusedOp = "torch.Fused";
+
+// Adds the row to the table of operators.
+void RegisterFusedOp();
+
+Attrs MakeFusedAttrs(const Graph& body);
+absl::StatusOr<Graph> ParseBody(const Attrs& attrs);
+
+// Returns the body in operators of one kind each: element functions (element_functions.h), Cast, Dropout, Reshape,
+// Constant and reductions. All but casts and views compute in float32 or float64: half precision is rounded where the
+// body has a value of such a type, as if every operator had a kernel of its own, but not within one operator.
+absl::StatusOr<Graph> ExpandBody(const Graph& body);
+
+}  // namespace onnxtrain::aten

@@ -1,0 +1,490 @@
+#include "backends/torch/fuse/generate.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <span>
+
+#include "absl/strings/str_replace.h"
+#include "backends/torch/fuse/element_functions.h"
+#include "backends/torch/fuse/kernel_plan.h"
+#include "backends/torch/fuse/prelude.h"
+#include "frontend/base/sha256.h"
+#include "frontend/base/status.h"
+#include "frontend/passes/match.h"
+
+namespace onnxtrain::aten {
+namespace {
+
+constexpr const char* kPlaceholder = "ONNXTRAIN_KERNEL";
+constexpr int64_t kMapThreads = 256;  // of a block where no row is reduced
+constexpr int64_t kWarp = 32;
+constexpr int64_t kWarpsOfRows = 4;        // of a block whose warps take a row each
+constexpr int64_t kMostColumnTeams = 512;  // that sum columns: as many partial sums are added in the end
+constexpr int64_t kRowsPerColumnTeam = 8;
+
+int64_t Ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The name of an element type in memory.
+std::string_view MemoryType(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return "double";
+    case DType::kBFloat16:
+      return "bf16";
+    case DType::kFloat16:
+      return "f16";
+    case DType::kBool:
+      return "bool";
+    default:
+      return "float";
+  }
+}
+
+// How the elements are shared among threads. A team computes a row: a warp, or a whole block.
+struct Tiling {
+  int64_t vector = 1;  // elements that a thread reads at once
+  int64_t team = 1;    // threads
+  int64_t copies = 1;  // vectors of a thread per row
+  int64_t block = 1;   // threads
+  int64_t teams = 1;   // of the whole launch
+  int64_t blocks = 1;
+};
+
+class Generator {
+ public:
+  Generator(KernelPlan plan, size_t alignment)
+      : plan_(std::move(plan)), graph_(plan_.graph), pattern_(graph_), alignment_(alignment) {
+    CountPointers();
+    ChooseTiling();
+    PlanPasses(&plan_, tiling_.copies * tiling_.vector);
+  }
+
+  GeneratedKernel Run(std::string_view name) {
+    kernel_.source = MakePrelude({.wide = plan_.wide, .long_index = has_long_index()});
+    plan_.by_row ? EmitRowKernel(name) : EmitMapKernel(name);
+    kernel_.launches.push_back(
+        {.function = std::string(name), .blocks = tiling_.blocks, .threads = static_cast<int>(tiling_.block)});
+    if (!plan_.column_sums.empty()) EmitColumnKernel(StrCat(name, "_columns"));
+    return std::move(kernel_);
+  }
+
+  size_t pointers() const { return pointers_; }
+
+ private:
+  const Node& node(int32_t n) const { return graph_.nodes()[n]; }
+  ValueId output(int32_t n) const { return graph_.nodes()[n].outputs[0]; }
+  bool has_long_index() const { return plan_.space.elements() > std::numeric_limits<int32_t>::max() / 2; }
+
+  // --- Pointers: inputs, outputs, workspace, streams
+
+  void CountPointers() {
+    workspace_pointer_ = graph_.inputs().size() + graph_.outputs().size();
+    pointers_ = workspace_pointer_ + 1;
+    for (const Node& n : graph_.nodes()) {
+      if (n.op != "Dropout") continue;
+      kernel_.streams.push_back(n.attrs.Int("stream"));
+      stream_pointers_[n.outputs[0]] = pointers_++;
+    }
+  }
+
+  size_t InputPointer(ValueId v) const { return static_cast<size_t>(graph_.value(v).index); }
+  size_t OutputPointer(size_t output) const { return graph_.inputs().size() + output; }
+
+  // --- Tiling
+
+  // The most elements of all operands that one thread can access at once.
+  int64_t ChooseVector() const {
+    int64_t smallest = 16, vector = 8;
+    for (const auto* list : {&load_dtypes(), &output_dtypes()}) {
+      for (DType dtype : *list)
+        if (dtype != DType::kBool) smallest = std::min<int64_t>(smallest, static_cast<int64_t>(DTypeSize(dtype)));
+    }
+    while (vector > 1 && (vector * smallest > 16 || !FitsVector(vector))) vector /= 2;
+    return vector;
+  }
+
+  bool FitsVector(int64_t vector) const {
+    const bool has_tail = !plan_.by_row && plan_.space.elements() % vector != 0;
+    if (plan_.by_row && plan_.space.columns % vector != 0) return false;
+    for (const OperandLoad& load : plan_.loads) {
+      const bool any = load.index.run == OperandIndex::kAnyRun ||
+                       (has_tail && !load.index.same && load.index.run == plan_.space.elements());
+      if (!any && load.index.run % vector != 0) return false;
+    }
+    const auto is_aligned = [&](DType dtype) {
+      return alignment_ % std::min<size_t>(16, static_cast<size_t>(vector) * DTypeSize(dtype)) == 0;
+    };
+    return std::ranges::all_of(load_dtypes(), is_aligned) && std::ranges::all_of(output_dtypes(), is_aligned);
+  }
+
+  const std::vector<DType>& load_dtypes() const {
+    if (load_dtypes_.empty()) {
+      for (const OperandLoad& load : plan_.loads)
+        if (!load.index.same) load_dtypes_.push_back(graph_.type(load.input).dtype);
+    }
+    return load_dtypes_;
+  }
+  const std::vector<DType>& output_dtypes() const {
+    if (output_dtypes_.empty()) {
+      for (const GraphOutput& out : graph_.outputs())
+        if (plan_.level[SkipViews(plan_, out.value)] == Level::kElement)
+          output_dtypes_.push_back(graph_.type(out.value).dtype);
+    }
+    return output_dtypes_;
+  }
+
+  void ChooseTiling() {
+    tiling_.vector = ChooseVector();
+    if (!plan_.by_row) {
+      const int64_t elements = plan_.space.elements();
+      const int64_t threads = elements / tiling_.vector + elements % tiling_.vector;
+      tiling_.block = kMapThreads;
+      tiling_.blocks = Ceil(threads, kMapThreads);
+      return;
+    }
+    const int64_t vectors = plan_.space.columns / tiling_.vector;
+    // A warp alone needs no barriers; it takes rows of up to 16 elements per thread.
+    const bool is_short = vectors * tiling_.vector <= 16 * kWarp;
+    const int64_t most = vectors * tiling_.vector > 8192 ? 1024 : 512;
+    tiling_.team = is_short ? kWarp : std::min(most, Ceil(vectors, kWarp) * kWarp);
+    tiling_.copies = Ceil(vectors, tiling_.team);
+    tiling_.block = is_short ? kWarpsOfRows * kWarp : tiling_.team;
+    const int64_t per_block = tiling_.block / tiling_.team, rows = plan_.space.rows;
+    tiling_.teams =
+        plan_.column_sums.empty() ? rows : std::clamp(rows / kRowsPerColumnTeam, int64_t{1}, kMostColumnTeams);
+    tiling_.blocks = Ceil(tiling_.teams, per_block);
+    tiling_.teams = plan_.column_sums.empty() ? rows : tiling_.blocks * per_block;
+  }
+
+  // --- Source
+
+  template <typename... Args>
+  void Line(const Args&... args) {
+    StrAppend(&kernel_.source, std::string(2 * static_cast<size_t>(indent_), ' '), args..., "\n");
+  }
+  template <typename... Args>
+  void Open(const Args&... args) {
+    Line(args..., " {");
+    ++indent_;
+  }
+  void Close() {
+    --indent_;
+    Line("}");
+  }
+
+  std::string_view TypeOf(ValueId v) const { return graph_.type(v).dtype == DType::kBool ? "bool" : "real"; }
+
+  void EmitHead(std::string_view name, int64_t threads) {
+    Open("extern \"C\" __global__ void __launch_bounds__(", threads, ") ", name, "(const Pointers p)");
+  }
+
+  void EmitRandoms() {
+    for (const auto& [v, pointer] : stream_pointers_) {
+      Line("const Random g", v, " = MakeRandom(p.at[", InputPointer(graph_.producer(v)->inputs[1]),
+           "], static_cast<unsigned>(reinterpret_cast<uint64>(p.at[", pointer, "])), ", plan_.space.elements(),
+           "ull);");
+    }
+  }
+
+  std::string LoadAt(const OperandLoad& load, int64_t vector) const {
+    return StrCat("Load<", vector, ", ", MemoryType(graph_.type(load.input).dtype), ">(p.at[", InputPointer(load.input),
+                  "], ", load.index.offset, ")");
+  }
+
+  std::string Read(const Operand& operand) const {
+    if (operand.load >= 0) return StrCat("x", operand.load);
+    const ValueId v = operand.value;
+    if (plan_.level[v] != Level::kConstant) return StrCat("v", v);
+    const double value = *pattern_.Splat(v);
+    return graph_.type(v).dtype == DType::kBool ? (value != 0 ? "true" : "false") : Literal(value, plan_.wide);
+  }
+
+  // An elementwise node of scalars.
+  void EmitNode(int32_t n) {
+    const Node& node = graph_.nodes()[n];
+    const ValueId out = node.outputs[0];
+    if (node.op == "Cast") {
+      Line("const ", TypeOf(out), " v", out, " = ", CastExpression(node, Read(plan_.operands[n][0])), ";");
+    } else if (node.op == "Dropout") {
+      const double ratio = node.attrs.Float("ratio");
+      Line("const real v", out, " = ", Read(plan_.operands[n][0]), " * ", Literal(1 / (1 - ratio), plan_.wide),
+           " * (Uniform(w", out, ".at[j]) >= ", Literal(ratio, false), " ? real(1) : real(0));");
+    } else {
+      const ElementFunction& function = *FindElementFunction(node);
+      Line(TypeOf(out), " v", out, ";");
+      std::string operands;
+      for (size_t i = 0; i < plan_.operands[n].size(); ++i) {
+        StrAppend(&operands, "const ", TypeOf(node.inputs[i]), " ", std::string(1, static_cast<char>('a' + i)), " = ",
+                  Read(plan_.operands[n][i]), "; ");
+      }
+      Line("{ ", operands, DefineNumbers(function, node, plan_.wide), "v", out, " = ", function.expression, "; }");
+    }
+  }
+
+  std::string CastExpression(const Node& cast, const std::string& x) const {
+    const DType from = graph_.type(cast.inputs[0]).dtype, to = graph_.type(cast.outputs[0]).dtype;
+    if (to == from) return x;
+    if (to == DType::kBFloat16) return StrCat("Widen(ToBf16(", CastFromBool(from, x), "))");
+    if (to == DType::kFloat16) return StrCat("Widen(ToF16(", CastFromBool(from, x), "))");
+    return to == DType::kBool ? StrCat(x, " != 0") : CastFromBool(from, x);
+  }
+  static std::string CastFromBool(DType from, const std::string& x) {
+    return from == DType::kBool ? StrCat("(", x, " ? real(1) : real(0))") : x;
+  }
+
+  // What a pass loads and computes for `vector` elements at column c: before the loop over them, and in it.
+  void EmitElements(int pass, int64_t vector) {
+    const KernelPass& work = plan_.passes[pass];
+    const bool last = pass + 1 == static_cast<int>(plan_.passes.size());
+    if (uses_element_index())
+      Line("const Index e = ", plan_.by_row ? StrCat("r * ", plan_.space.columns, " + c") : "c", ";");
+    for (int l : work.loads) EmitLoad(l, vector);
+    for (int32_t n : work.nodes) {
+      if (node(n).op == "Dropout")
+        Line("const WordsOf<", vector, "> w", output(n), " = RandomWords<", vector, ">(g", output(n), ", e);");
+    }
+    if (last)
+      ForElementOutputs([&](size_t o, ValueId v) {
+        Line("Pack<", MemoryType(graph_.type(graph_.outputs()[o].value).dtype), ", ", vector, "> y", o, ";");
+      });
+    Line("#pragma unroll");
+    Open("for (int j = 0; j < ", vector, "; ++j)");
+    for (int l : work.loads) {
+      if (!plan_.loads[l].index.same)
+        Line("const ", TypeOf(plan_.loads[l].input), " x", l, " = Widen(l", l, ".at[j]);");
+      if (IsKept(plan_.kept_loads, l)) Line("kx", l, "[k * ", vector, " + j] = x", l, ";");
+    }
+    if (pass > 0) EmitKept(work, vector);
+    for (int32_t n : work.nodes) {
+      EmitNode(n);
+      if (IsKept(plan_.kept_values, output(n))) Line("kv", output(n), "[k * ", vector, " + j] = v", output(n), ";");
+    }
+    for (int32_t n : work.reductions)
+      Line("m", output(n), " = ", Reducer(node(n)), "::Join(m", output(n), ", ", Read(plan_.operands[n][0]), ");");
+    if (last) {
+      for (int32_t n : plan_.column_sums)
+        Line("s", output(n), "[k * ", vector, " + j] += ", Read(plan_.operands[n][0]), ";");
+      ForElementOutputs([&](size_t o, ValueId v) {
+        Line("y", o, ".at[j] = Narrow<", MemoryType(graph_.type(graph_.outputs()[o].value).dtype), ">(v", v, ");");
+      });
+    }
+    Close();
+    if (last)
+      ForElementOutputs([&](size_t o, ValueId v) {
+        Line("Store(y", o, ", p.at[", OutputPointer(o), "], ",
+             plan_.by_row ? StrCat("r * ", plan_.space.columns, " + c") : "c", ");");
+      });
+  }
+
+  bool uses_element_index() const {
+    return !stream_pointers_.empty() || std::ranges::any_of(plan_.loads, [](const OperandLoad& load) {
+      return load.index.offset.find('e') != std::string::npos;
+    });
+  }
+
+  void EmitLoad(int l, int64_t vector) {
+    const OperandLoad& load = plan_.loads[l];
+    if (load.index.same) {
+      Line("const ", TypeOf(load.input), " x", l, " = Widen(", LoadAt(load, 1), ".at[0]);");
+    } else {
+      Line("const Pack<", MemoryType(graph_.type(load.input).dtype), ", ", vector, "> l", l, " = ",
+           LoadAt(load, vector), ";");
+    }
+  }
+
+  // What an earlier pass kept and this one reads.
+  void EmitKept(const KernelPass& work, int64_t vector) {
+    for (int l : plan_.kept_loads) {
+      if (std::ranges::find(work.loads, l) == work.loads.end())
+        Line("const ", TypeOf(plan_.loads[l].input), " x", l, " = kx", l, "[k * ", vector, " + j];");
+    }
+    for (ValueId v : plan_.kept_values) {
+      const bool computes = std::ranges::find(work.nodes, graph_.value(v).node) != work.nodes.end();
+      if (!computes) Line("const ", TypeOf(v), " v", v, " = kv", v, "[k * ", vector, " + j];");
+    }
+  }
+
+  template <typename T>
+  static bool IsKept(const std::vector<T>& kept, T id) {
+    return std::ranges::find(kept, id) != kept.end();
+  }
+
+  template <typename F>
+  void ForElementOutputs(F&& f) const {
+    for (size_t o = 0; o < graph_.outputs().size(); ++o) {
+      const ValueId v = SkipViews(plan_, graph_.outputs()[o].value);
+      if (plan_.level[v] == Level::kElement) f(o, v);
+    }
+  }
+
+  static std::string_view Reducer(const Node& node) {
+    return node.op == "ReduceMax" ? "Maximum" : node.op == "ReduceMin" ? "Minimum" : "Sum";
+  }
+
+  // One vector of all operands per thread, and one element where they do not divide the whole.
+  void EmitMapKernel(std::string_view name) {
+    const int64_t vectors = plan_.space.elements() / tiling_.vector, tail = plan_.space.elements() % tiling_.vector;
+    EmitHead(name, tiling_.block);
+    EmitRandoms();
+    EmitRowLoads();
+    Line("const Index v = static_cast<Index>(blockIdx.x) * ", tiling_.block, " + threadIdx.x;");
+    if (vectors > 0) {
+      Open("if (v < ", vectors, ")");
+      Line("const Index c = v * ", tiling_.vector, ";");
+      EmitElements(0, tiling_.vector);
+      Close();
+    }
+    if (tail > 0) {
+      Open(vectors > 0 ? "else " : "", "if (v < ", vectors + tail, ")");
+      Line("const Index c = v + ", vectors * (tiling_.vector - 1), ";");
+      EmitElements(0, 1);
+      Close();
+    }
+    Close();
+  }
+
+  void EmitRowLoads() {
+    for (size_t l = 0; l < plan_.loads.size(); ++l) {
+      if (plan_.loads[l].index.of_row) EmitLoad(static_cast<int>(l), 1);
+    }
+  }
+
+  void EmitRowKernel(std::string_view name) {
+    EmitHead(name, tiling_.block);
+    EmitRandoms();
+    const int64_t per_block = tiling_.block / tiling_.team;
+    Line("const int t = threadIdx.x % ", tiling_.team, ";");
+    Line("const Index team = static_cast<Index>(blockIdx.x) * ", per_block, " + threadIdx.x / ", tiling_.team, ";");
+    for (int32_t n : plan_.column_sums) Line("real s", output(n), "[", tiling_.copies * tiling_.vector, "] = {};");
+    Open("for (Index r = team; r < ", plan_.space.rows, "; r += ", tiling_.teams, ")");
+    EmitRow();
+    Close();
+    EmitPartialSums();
+    Close();
+  }
+
+  void EmitRow() {
+    EmitRowLoads();
+    const int64_t kept = tiling_.copies * tiling_.vector;
+    for (int l : plan_.kept_loads) Line(TypeOf(plan_.loads[l].input), " kx", l, "[", kept, "];");
+    for (ValueId v : plan_.kept_values) Line(TypeOf(v), " kv", v, "[", kept, "];");
+    for (size_t pass = 0; pass < plan_.passes.size(); ++pass) EmitPass(static_cast<int>(pass));
+    for (int32_t n : plan_.last_row_nodes) EmitNode(n);
+    EmitRowOutputs();
+  }
+
+  void EmitPass(int pass) {
+    const KernelPass& work = plan_.passes[pass];
+    for (int32_t n : work.row_nodes) EmitNode(n);
+    for (int32_t n : work.reductions) Line("real m", output(n), " = ", Reducer(node(n)), "::Start();");
+    EmitColumnLoop([&] { EmitElements(pass, tiling_.vector); });
+    for (int32_t n : work.reductions) {
+      Line("const real v", output(n), " = Reduce<", Reducer(node(n)), ", ", tiling_.team, ">(m", output(n), ")",
+           node(n).op == "ReduceMean" ? StrCat(" / ", plan_.space.columns) : "", ";");
+    }
+  }
+
+  // Of the vectors of this thread: at column c, the k-th.
+  template <typename F>
+  void EmitColumnLoop(F&& emit) {
+    if (!plan_.recompute || !plan_.column_sums.empty()) Line("#pragma unroll");
+    Open("for (int k = 0; k < ", tiling_.copies, "; ++k)");
+    Line("const Index c = (k * ", tiling_.team, " + t) * ", tiling_.vector, ";");
+    const bool ends = tiling_.copies * tiling_.team * tiling_.vector != plan_.space.columns;
+    if (ends) Line("if (c >= ", plan_.space.columns, ") break;");
+    emit();
+    Close();
+  }
+
+  void EmitRowOutputs() {
+    bool waits = false;
+    for (size_t o = 0; o < graph_.outputs().size(); ++o) {
+      const ValueId out = graph_.outputs()[o].value, v = SkipViews(plan_, out);
+      if (plan_.level[v] != Level::kRow) continue;
+      if (!waits) Line("WaitForTeam<", tiling_.team, ">();");
+      waits = true;
+      const std::string_view type = MemoryType(graph_.type(out).dtype);
+      Line("if (t == 0) static_cast<", type, "*>(p.at[", OutputPointer(o), "])[r] = Narrow<", type, ">(v", v, ");");
+    }
+  }
+
+  // --- Sums of columns: every team stores its own, which a second kernel adds.
+
+  void EmitPartialSums() {
+    int64_t sums = 0;
+    for (int32_t n : plan_.column_sums) {
+      const int64_t first = sums++ * tiling_.teams * plan_.space.columns;
+      EmitColumnLoop([&] {
+        Open("for (int j = 0; j < ", tiling_.vector, "; ++j)");
+        Line("static_cast<real*>(p.at[", workspace_pointer_, "])[", first, " + team * ", plan_.space.columns,
+             " + c + j] = s", output(n), "[k * ", tiling_.vector, " + j];");
+        Close();
+      });
+    }
+    kernel_.workspace = sums * tiling_.teams * plan_.space.columns * (plan_.wide ? 8 : 4);
+  }
+
+  // 32 columns per block; eight threads share the partial sums of a column.
+  void EmitColumnKernel(const std::string& name) {
+    EmitHead(name, 256);
+    Line("const Index c = static_cast<Index>(blockIdx.x) * 32 + threadIdx.x % 32;");
+    int64_t sums = 0;
+    for (int32_t n : plan_.column_sums) {
+      const ValueId v = output(n);
+      Line("real m", v, " = 0;");
+      Open("if (c < ", plan_.space.columns, ")");
+      Line("const real* partial = static_cast<const real*>(p.at[", workspace_pointer_, "]) + ",
+           sums++ * tiling_.teams * plan_.space.columns, ";");
+      Line("for (Index team = threadIdx.x / 32; team < ", tiling_.teams, "; team += 8) m", v, " += partial[team * ",
+           plan_.space.columns, " + c];");
+      Close();
+      Line("const real v", v, " = ReduceSlices(m", v, ")",
+           node(n).op == "ReduceMean" ? StrCat(" / ", plan_.space.rows) : "", ";");
+    }
+    for (int32_t n = 0; n < static_cast<int32_t>(graph_.nodes().size()); ++n) {
+      if (node(n).op == "Cast" && plan_.level[output(n)] == Level::kColumnSum)
+        Line("const real v", output(n), " = ",
+             CastExpression(node(n), StrCat("v", SkipViews(plan_, node(n).inputs[0]))), ";");
+    }
+    Open("if (c < ", plan_.space.columns, " && threadIdx.x < 32)");
+    for (size_t o = 0; o < graph_.outputs().size(); ++o) {
+      const ValueId out = graph_.outputs()[o].value, v = SkipViews(plan_, out);
+      if (plan_.level[v] != Level::kColumnSum) continue;
+      const std::string_view type = MemoryType(graph_.type(out).dtype);
+      Line("static_cast<", type, "*>(p.at[", OutputPointer(o), "])[c] = Narrow<", type, ">(v", v, ");");
+    }
+    Close();
+    Close();
+    kernel_.launches.push_back({.function = name, .blocks = Ceil(plan_.space.columns, 32), .threads = 256});
+  }
+
+  KernelPlan plan_;
+  const Graph& graph_;
+  const Pattern pattern_;
+  const size_t alignment_;
+  GeneratedKernel kernel_;
+  Tiling tiling_;
+  size_t workspace_pointer_ = 0, pointers_ = 0;
+  std::map<ValueId, size_t> stream_pointers_;
+  mutable std::vector<DType> load_dtypes_, output_dtypes_;
+  int indent_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<GeneratedKernel> GenerateKernel(const Graph& body, size_t alignment) {
+  ASSIGN_OR_RETURN(KernelPlan plan, PlanKernel(body));
+  Generator generator(std::move(plan), alignment);
+  if (generator.pointers() > kMostPointers) return absl::UnimplementedError("too many operands for one kernel");
+  // Named after what it computes: equal bodies share a kernel.
+  GeneratedKernel kernel = generator.Run(kPlaceholder);
+  const std::string name =
+      StrCat("fused_", Sha256Hex(std::as_bytes(std::span<const char>(kernel.source))).substr(0, 16));
+  const auto rename = [&](std::string* text) { absl::StrReplaceAll({{kPlaceholder, name}}, text); };
+  rename(&kernel.source);
+  for (KernelLaunch& launch : kernel.launches) rename(&launch.function);
+  return kernel;
+}
+
+}  // namespace onnxtrain::aten

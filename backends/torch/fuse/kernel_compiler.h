@@ -1,0 +1,26 @@
+// Compiles and starts generated kernels.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "backends/torch/fuse/generate.h"
+
+namespace onnxtrain::aten {
+
+class CompiledKernel {
+ public:
+  virtual ~CompiledKernel() = default;
+  // Queues all launches on the current stream of the device. `pointers`: kMostPointers addresses.
+  virtual absl::Status Launch(std::span<void* const> pointers) = 0;
+};
+
+class KernelCompiler {
+ public:
+  virtual ~KernelCompiler() = default;
+  // Equal sources may give the same object. The compiler must outlive it. Not thread-safe.
+  virtual absl::StatusOr<std::shared_ptr<CompiledKernel>> Compile(const GeneratedKernel& kernel) = 0;
+};
+
+}  // namespace onnxtrain::aten

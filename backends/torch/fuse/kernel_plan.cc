@@ -1,0 +1,328 @@
+#include "backends/torch/fuse/kernel_plan.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "backends/torch/fuse/element_functions.h"
+#include "backends/torch/fuse/fold.h"
+#include "backends/torch/fuse/fused_op.h"
+#include "frontend/base/status.h"
+#include "frontend/ops/row.h"
+#include "frontend/passes/match.h"
+
+namespace onnxtrain::aten {
+namespace {
+
+bool IsReduction(const Node& node) { return FindOp(node.op)->reduction; }
+
+absl::Status Refuse(const Node& node, std::string_view why) {
+  return absl::UnimplementedError(StrCat(NodeTag(node), "is not part of a generated kernel: ", why));
+}
+
+class Planner {
+ public:
+  explicit Planner(KernelPlan* plan) : plan_(*plan), graph_(plan->graph), pattern_(graph_) {}
+
+  absl::Status Run() {
+    RETURN_IF_ERROR(CheckTypes());
+    RETURN_IF_ERROR(FindSpace());
+    FindViews();
+    plan_.level.assign(graph_.values().size(), Level::kElement);
+    plan_.operands.resize(graph_.nodes().size());
+    for (size_t n = 0; n < graph_.nodes().size(); ++n) RETURN_IF_ERROR(PlanNode(static_cast<int32_t>(n)));
+    return CheckOutputs();
+  }
+
+ private:
+  const Shape& shape(ValueId v) const { return graph_.type(v).shape; }
+
+  // Booleans and float64, or booleans and floats of up to 32 bits. Keys of random numbers are no elements.
+  absl::Status CheckTypes() {
+    bool narrow = false;
+    std::set<ValueId> keys;
+    for (const Node& node : graph_.nodes()) {
+      if (node.op == "Dropout") keys.insert(node.inputs[1]);
+    }
+    for (size_t v = 0; v < graph_.values().size(); ++v) {
+      const DType dtype = graph_.type(static_cast<ValueId>(v)).dtype;
+      if (!IsFloat(dtype) && dtype != DType::kBool && !keys.contains(static_cast<ValueId>(v)))
+        return absl::UnimplementedError(StrCat("a kernel that computes ", ToString(dtype)));
+      plan_.wide |= dtype == DType::kFloat64;
+      narrow |= IsFloat(dtype) && dtype != DType::kFloat64;
+    }
+    return plan_.wide && narrow ? absl::UnimplementedError("a kernel of f32 and f64") : absl::OkStatus();
+  }
+
+  // All reductions fold or keep the same columns of tensors of as many elements.
+  absl::Status FindSpace() {
+    int64_t elements = 0, columns = 0;
+    for (const Node& node : graph_.nodes()) {
+      if (node.op != "Constant" && !IsReduction(node))
+        elements = std::max(elements, NumElements(shape(node.outputs[0])));
+      if (!IsReduction(node)) continue;
+      const std::optional<Fold> fold = FindFold(shape(node.inputs[0]), node.attrs.Ints("axes"));
+      if (node.op == "ReduceProd") return Refuse(node, "it multiplies");
+      if (!fold) return Refuse(node, "its axes are neither the last nor the first");
+      if (columns != 0 && columns != fold->columns) return Refuse(node, "it folds other axes than a reduction before");
+      columns = fold->columns;
+      elements = std::max(elements, NumElements(shape(node.inputs[0])));
+    }
+    if (elements == 0) return absl::UnimplementedError("a kernel of no elements");
+    plan_.by_row = columns != 0;
+    if (columns == 0) columns = elements;
+    if (elements % columns != 0) return absl::UnimplementedError("rows of different lengths");
+    plan_.space = {.rows = elements / columns, .columns = columns};
+    return absl::OkStatus();
+  }
+
+  // Reshape, and casts to wider floats of constants and of inputs that are broadcast: loading does that.
+  void FindViews() {
+    for (const Node& node : graph_.nodes()) {
+      const ValueId x = node.inputs.empty() ? kNoValue : SkipViews(plan_, node.inputs[0]);
+      const bool widens = node.op == "Cast" && IsLeaf(x) && IsFloat(graph_.type(x).dtype) &&
+                          IsFloat(graph_.type(node.outputs[0]).dtype) &&
+                          DTypeSize(graph_.type(node.outputs[0]).dtype) >= 4;
+      const int64_t elements = NumElements(shape(node.outputs[0]));
+      const bool computed = elements == plan_.space.elements() || (plan_.by_row && elements == plan_.space.rows);
+      plan_.views.push_back(node.op == "Reshape" || (widens && !computed));
+    }
+  }
+
+  bool IsLeaf(ValueId v) const { return graph_.IsInput(v) || graph_.producer(v)->op == "Constant"; }
+
+  absl::Status PlanNode(int32_t n) {
+    const Node& node = graph_.nodes()[n];
+    if (node.op == "Constant") return PlanConstant(node);
+    if (plan_.views[n]) return PlanView(node);
+    if (IsReduction(node)) return PlanReduction(n);
+    const ValueId out = node.outputs[0];
+    if (CastsColumnSum(node)) {
+      plan_.level[out] = Level::kColumnSum;
+      return absl::OkStatus();
+    }
+    if (node.op != "Cast" && node.op != "Dropout" && FindElementFunction(node) == nullptr)
+      return Refuse(node, "it is no function of elements");
+    const int64_t elements = NumElements(shape(out));
+    const bool of_row = plan_.by_row && elements == plan_.space.rows && elements != plan_.space.elements();
+    if (!of_row && elements != plan_.space.elements()) return Refuse(node, "it has other elements");
+    plan_.level[out] = of_row ? Level::kRow : Level::kElement;
+    if (node.op == "Dropout" && of_row) return Refuse(node, "it drops whole rows");
+    const size_t read = node.op == "Dropout" ? 1 : node.inputs.size();  // not the key
+    for (size_t i = 0; i < read; ++i) RETURN_IF_ERROR(PlanOperand(n, node.inputs[i]));
+    return absl::OkStatus();
+  }
+
+  bool CastsColumnSum(const Node& node) const {
+    return node.op == "Cast" && plan_.level[SkipViews(plan_, node.inputs[0])] == Level::kColumnSum;
+  }
+
+  absl::Status PlanConstant(const Node& node) {
+    if (!pattern_.Splat(node.outputs[0])) return Refuse(node, "its elements differ");
+    plan_.level[node.outputs[0]] = Level::kConstant;
+    return absl::OkStatus();
+  }
+
+  absl::Status PlanView(const Node& node) {
+    if (graph_.IsInput(node.inputs[0])) return absl::OkStatus();
+    plan_.level[node.outputs[0]] = plan_.level[node.inputs[0]];
+    return absl::OkStatus();
+  }
+
+  absl::Status PlanReduction(int32_t n) {
+    const Node& node = graph_.nodes()[n];
+    const ValueId x = node.inputs[0];
+    if (NumElements(shape(x)) != plan_.space.elements()) return Refuse(node, "it reduces other elements");
+    const bool by_column = FindFold(shape(x), node.attrs.Ints("axes"))->by_column;
+    if (by_column && node.op != "ReduceSum" && node.op != "ReduceMean") return Refuse(node, "it is no sum");
+    plan_.level[node.outputs[0]] = by_column ? Level::kColumnSum : Level::kRow;
+    if (by_column) plan_.column_sums.push_back(n);
+    return PlanOperand(n, x);
+  }
+
+  // Where node n reads v: computed before at the same place, or loaded.
+  absl::Status PlanOperand(int32_t n, ValueId v) {
+    const Node& node = graph_.nodes()[n];
+    const Shape& read_as = shape(v);
+    const Shape& space = IsReduction(node) ? read_as : shape(node.outputs[0]);
+    const ValueId root = SkipViews(plan_, v);
+    const bool of_row = plan_.level[node.outputs[0]] == Level::kRow && !IsReduction(node);
+    if (graph_.IsInput(root)) {
+      const KernelSpace rows = of_row ? KernelSpace{.rows = plan_.space.rows, .columns = 1} : plan_.space;
+      plan_.operands[n].push_back({.load = AddLoad({root, MakeOperandIndex(read_as, space, rows)})});
+      return absl::OkStatus();
+    }
+    const Level level = plan_.level[root];
+    if (level == Level::kColumnSum) return Refuse(node, "it reads the sum of a column");
+    const bool fits = level == Level::kConstant || level == (of_row ? Level::kRow : Level::kElement) ||
+                      (level == Level::kRow && !of_row && IsRowOf(read_as, space));
+    if (!fits || (level == Level::kElement && NumElements(read_as) != NumElements(space)))
+      return Refuse(node, "it reads other elements than it computes");
+    plan_.operands[n].push_back({.value = root});
+    return absl::OkStatus();
+  }
+
+  // Has it one element per row of the shape, at the same place?
+  bool IsRowOf(const Shape& row, const Shape& space) const {
+    const OperandIndex index = MakeOperandIndex(row, space, plan_.space);
+    return NumElements(row) == plan_.space.rows && (index.offset == "r" || plan_.space.rows == 1);
+  }
+
+  int AddLoad(OperandLoad load) {
+    const auto found = std::find(plan_.loads.begin(), plan_.loads.end(), load);
+    const auto index = found - plan_.loads.begin();
+    if (found == plan_.loads.end()) plan_.loads.push_back(std::move(load));
+    return static_cast<int>(index);
+  }
+
+  absl::Status CheckOutputs() const {
+    for (const GraphOutput& output : graph_.outputs()) {
+      const ValueId v = SkipViews(plan_, output.value);
+      if (graph_.IsInput(v) || plan_.level[v] == Level::kConstant)
+        return absl::UnimplementedError("an output that nothing computes");
+    }
+    return absl::OkStatus();
+  }
+
+  KernelPlan& plan_;
+  const Graph& graph_;
+  const Pattern pattern_;
+};
+
+// Assigns nodes to passes, from what is needed backwards.
+class PassPlanner {
+ public:
+  PassPlanner(KernelPlan* plan, bool recompute) : plan_(*plan), graph_(plan->graph), recompute_(recompute) {
+    plan_.recompute = recompute;
+    plan_.passes.clear();
+    plan_.kept_values.clear();
+    plan_.kept_loads.clear();
+    plan_.last_row_nodes.clear();
+  }
+
+  void Run() {
+    FindFirstPasses();
+    const int count = CountPasses();
+    plan_.passes.resize(count);
+    value_home_.assign(graph_.values().size(), -1);
+    load_home_.assign(plan_.loads.size(), -1);
+    for (int pass = 0; pass < count; ++pass) PlanPass(pass);
+  }
+
+ private:
+  const Node& node(int32_t n) const { return graph_.nodes()[n]; }
+  ValueId output(int32_t n) const { return graph_.nodes()[n].outputs[0]; }
+  int32_t producer(ValueId v) const { return graph_.value(v).node; }
+  bool IsRowReduction(int32_t n) const { return IsReduction(node(n)) && plan_.level[output(n)] == Level::kRow; }
+
+  // The first pass in which, or before which, a node can be computed: behind the reductions that it depends on.
+  void FindFirstPasses() {
+    first_.assign(graph_.nodes().size(), 0);
+    for (size_t n = 0; n < first_.size(); ++n) {
+      for (const Operand& operand : plan_.operands[n]) {
+        const int32_t p = operand.value == kNoValue ? -1 : producer(operand.value);
+        if (p >= 0) first_[n] = std::max(first_[n], first_[p] + (IsRowReduction(p) ? 1 : 0));
+      }
+    }
+  }
+
+  int CountPasses() const {
+    int last = 0;
+    for (size_t n = 0; n < first_.size(); ++n) {
+      const Level level = plan_.level[output(static_cast<int32_t>(n))];
+      if (level == Level::kElement || IsReduction(node(static_cast<int32_t>(n)))) last = std::max(last, first_[n]);
+    }
+    return last + 1;
+  }
+
+  // The reductions that pass `pass` completes, and in the last one the outputs.
+  std::vector<Operand> FindRoots(int pass) const {
+    std::vector<Operand> roots;
+    const bool last = pass + 1 == static_cast<int>(plan_.passes.size());
+    for (size_t n = 0; n < first_.size(); ++n) {
+      const bool ends = IsRowReduction(static_cast<int32_t>(n)) && first_[n] == pass;
+      if (ends) roots.push_back(plan_.operands[n][0]);
+    }
+    if (!last) return roots;
+    for (int32_t n : plan_.column_sums) roots.push_back(plan_.operands[n][0]);
+    for (const GraphOutput& out : graph_.outputs()) {
+      const ValueId v = SkipViews(plan_, out.value);
+      if (plan_.level[v] == Level::kElement) roots.push_back({.value = v});
+    }
+    return roots;
+  }
+
+  void PlanPass(int pass) {
+    KernelPass& result = plan_.passes[pass];
+    std::set<int32_t> nodes;
+    for (const Operand& root : FindRoots(pass)) Need(root, pass, &nodes);
+    result.nodes.assign(nodes.begin(), nodes.end());
+    for (size_t n = 0; n < first_.size(); ++n) {
+      const auto id = static_cast<int32_t>(n);
+      if (plan_.level[output(id)] != Level::kRow || plan_.views[id]) continue;
+      if (IsReduction(node(id))) {
+        if (first_[n] == pass) result.reductions.push_back(id);
+      } else if (first_[n] == pass) {
+        result.row_nodes.push_back(id);
+      } else if (first_[n] == static_cast<int>(plan_.passes.size()) && pass == 0) {
+        plan_.last_row_nodes.push_back(id);
+      }
+    }
+  }
+
+  void Need(const Operand& operand, int pass, std::set<int32_t>* nodes) {
+    if (operand.load >= 0) return NeedLoad(operand.load, pass);
+    const ValueId v = operand.value;
+    if (plan_.level[v] != Level::kElement) return;
+    int& home = value_home_[v];
+    if (home == pass) return;
+    if (home >= 0 && !recompute_) return Keep(v, &plan_.kept_values);
+    home = pass;
+    const int32_t n = producer(v);
+    nodes->insert(n);
+    for (const Operand& o : plan_.operands[n]) Need(o, pass, nodes);
+  }
+
+  void NeedLoad(int load, int pass) {
+    if (plan_.loads[load].index.of_row) return;  // once per row
+    int& home = load_home_[load];
+    if (home == pass) return;
+    if (home >= 0 && !recompute_) return Keep(load, &plan_.kept_loads);
+    home = pass;
+    plan_.passes[pass].loads.push_back(load);
+  }
+
+  template <typename T>
+  static void Keep(T id, std::vector<T>* kept) {
+    if (std::find(kept->begin(), kept->end(), id) == kept->end()) kept->push_back(id);
+  }
+
+  KernelPlan& plan_;
+  const Graph& graph_;
+  const bool recompute_;
+  std::vector<int> first_;                   // by node
+  std::vector<int> value_home_, load_home_;  // the pass that computes or loads it; -1: none yet
+};
+
+}  // namespace
+
+ValueId SkipViews(const KernelPlan& plan, ValueId v) {
+  const int32_t n = plan.graph.value(v).node;
+  const bool skips = n >= 0 && n < static_cast<int32_t>(plan.views.size()) && plan.views[n];
+  return skips ? SkipViews(plan, plan.graph.nodes()[n].inputs[0]) : v;
+}
+
+absl::StatusOr<KernelPlan> PlanKernel(const Graph& body) {
+  KernelPlan plan;
+  ASSIGN_OR_RETURN(plan.graph, ExpandBody(body));
+  RETURN_IF_ERROR(Planner(&plan).Run());
+  return plan;
+}
+
+void PlanPasses(KernelPlan* plan, int64_t copies) {
+  PassPlanner(plan, false).Run();
+  const auto kept = static_cast<int64_t>(plan->kept_values.size() + plan->kept_loads.size());
+  if (kept * copies > kMostKept) PassPlanner(plan, true).Run();
+}
+
+}  // namespace onnxtrain::aten

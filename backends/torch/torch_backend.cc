@@ -1,0 +1,105 @@
+#include "backends/torch/torch_backend.h"
+
+#include <numeric>
+
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include "absl/strings/str_join.h"
+#include "backends/promote_types.h"
+#include "backends/torch/cuda.h"
+#include "backends/torch/device_scope.h"
+#include "backends/torch/fuse/fuse_graph.h"
+#include "backends/torch/guard.h"
+#include "backends/torch/kernel.h"
+#include "backends/torch/program.h"
+#include "backends/torch/tensor.h"
+#include "frontend/passes/dce.h"
+#include "frontend/passes/decompose.h"
+
+namespace onnxtrain::aten {
+namespace {
+
+class TorchBackend : public Backend {
+ public:
+  TorchBackend(at::Device device, KernelCompiler* compiler) : device_(device), compiler_(compiler) {}
+
+  std::string name() const override { return "torch"; }
+  std::string device() const override { return device_.str(); }
+  std::string description() const override {
+    return StrCat("libtorch ", TORCH_VERSION, " on ", device(), ", ", at::get_num_threads(), " threads");
+  }
+
+  bool Supports(const Graph& graph, const Node& node) const override {
+    return node.op == "Constant" || HasKernel(graph, node, device_);
+  }
+
+  absl::StatusOr<Graph> Legalize(const Graph& graph) const override {
+    const auto lacks = [this](const Graph& g, const Node& n) { return !Supports(g, n); };
+    std::vector<Pass> passes = {
+        {"decompose", [&](const Graph& g) { return DecomposeNodes(g, lacks); }, AnyNode(lacks)},
+        {"promote_unsigned", [&](const Graph& g) { return PromoteUnsignedToInt64(g, lacks); }, AnyNode(lacks)},
+        DcePass(),
+    };
+    // A GPU has a half precision kernel for every operator with a kernel, so nothing is promoted.
+    if (device_.is_cpu())
+      passes.insert(passes.begin(),
+                    {"promote_half", [&](const Graph& g) { return PromoteHalfToFloat(g, lacks); }, AnyNode(lacks)});
+    ASSIGN_OR_RETURN(const Graph legal, RunPasses(graph, passes));
+    RETURN_IF_ERROR(CheckSupported(legal));
+    return legal;
+  }
+
+  absl::StatusOr<FusedGraph> Fuse(const Graph& legal) const override {
+    if (compiler_ == nullptr) return Backend::Fuse(legal);
+    std::vector<ValueId> values, live;
+    ASSIGN_OR_RETURN(Graph graph, FuseGraph(legal, &values));
+    graph = Dce(graph, {}, &live);
+    for (ValueId& v : values) v = v == kNoValue ? v : live[v];
+    return FusedGraph{std::move(graph), std::move(values)};
+  }
+
+  // Where every value has to be fetched, nothing is fused.
+  absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) override {
+    RETURN_IF_ERROR(CheckSupported(legal));
+    if (compiler_ == nullptr || options.keep_values) return MakeProgram(legal, options, device_, compiler_);
+    const Pass passes[] = {{"fuse_graph", [](const Graph& g) { return FuseGraph(g); }}, DcePass()};
+    ASSIGN_OR_RETURN(const Graph fused, RunPasses(legal, passes));
+    return MakeProgram(fused, options, device_, compiler_);
+  }
+
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return AllocateBuffer(bytes, device_); }
+
+  size_t FreeMemory() const override { return device_.is_cpu() ? Backend::FreeMemory() : FreeDeviceMemory(device_); }
+  absl::Status Synchronize() override {
+    return CatchTorchErrors("", [this] { SynchronizeDevice(device_); });
+  }
+
+ private:
+  absl::Status CheckSupported(const Graph& graph) const {
+    std::vector<std::string> lacking;
+    for (const Node& node : graph.nodes()) {
+      if (!Supports(graph, node)) lacking.push_back(Describe(graph, node));
+    }
+    if (lacking.empty()) return absl::OkStatus();
+    return absl::UnimplementedError(StrCat("backend torch cannot run ", absl::StrJoin(lacking, ", ")));
+  }
+
+  // "[Exp 'layer1/exp'] of i64[3]"
+  static std::string Describe(const Graph& graph, const Node& node) {
+    std::vector<std::string> types;
+    for (ValueId v : node.inputs) types.push_back(v == kNoValue ? "nothing" : ToString(graph.type(v)));
+    return StrCat(NodeTag(node), "of ", absl::StrJoin(types, " "));
+  }
+
+  at::Device device_;
+  KernelCompiler* compiler_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeTorchBackend(at::Device device, KernelCompiler* compiler) {
+  return std::make_unique<TorchBackend>(device, compiler);
+}
+
+}  // namespace onnxtrain::aten
