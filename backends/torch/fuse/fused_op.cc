@@ -26,10 +26,9 @@ absl::StatusOr<std::vector<Type>> FusedTypes(const TypeContext& c) {
   return types;
 }
 
+// An operator with a function of its own is not decomposed, even if it could be.
 bool IsPrimitive(const Node& node) {
-  constexpr std::string_view kOthers[] = {"Cast",       "Dropout",   "Reshape",   "Constant", "ReduceSum",
-                                          "ReduceMean", "ReduceMax", "ReduceMin", "Softmax",  "LogSoftmax"};
-  return std::ranges::find(kOthers, node.op) != std::end(kOthers) || FindElementFunction(node) != nullptr;
+  return FindElementFunction(node) != nullptr || FindOp(node.op)->reduction || FindOp(node.op)->decompose == nullptr;
 }
 
 // x − max(x) keeps the exponentials finite.

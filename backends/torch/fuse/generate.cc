@@ -173,7 +173,7 @@ class Generator {
     Line("}");
   }
 
-  std::string_view TypeOf(ValueId v) const { return graph_.type(v).dtype == DType::kBool ? "bool" : "real"; }
+  std::string_view GetCppType(ValueId v) const { return graph_.type(v).dtype == DType::kBool ? "bool" : "real"; }
 
   void EmitHead(std::string_view name, int64_t threads) {
     Open("extern \"C\" __global__ void __launch_bounds__(", threads, ") ", name, "(const Pointers p)");
@@ -205,18 +205,18 @@ class Generator {
     const Node& node = graph_.nodes()[n];
     const ValueId out = node.outputs[0];
     if (node.op == "Cast") {
-      Line("const ", TypeOf(out), " v", out, " = ", CastExpression(node, Read(plan_.operands[n][0])), ";");
+      Line("const ", GetCppType(out), " v", out, " = ", CastExpression(node, Read(plan_.operands[n][0])), ";");
     } else if (node.op == "Dropout") {
       const double ratio = node.attrs.Float("ratio");
       Line("const real v", out, " = ", Read(plan_.operands[n][0]), " * ", Literal(1 / (1 - ratio), plan_.wide),
            " * (Uniform(w", out, ".at[j]) >= ", Literal(ratio, false), " ? real(1) : real(0));");
     } else {
       const ElementFunction& function = *FindElementFunction(node);
-      Line(TypeOf(out), " v", out, ";");
+      Line(GetCppType(out), " v", out, ";");
       std::string operands;
       for (size_t i = 0; i < plan_.operands[n].size(); ++i) {
-        StrAppend(&operands, "const ", TypeOf(node.inputs[i]), " ", std::string(1, static_cast<char>('a' + i)), " = ",
-                  Read(plan_.operands[n][i]), "; ");
+        StrAppend(&operands, "const ", GetCppType(node.inputs[i]), " ", std::string(1, static_cast<char>('a' + i)),
+                  " = ", Read(plan_.operands[n][i]), "; ");
       }
       Line("{ ", operands, DefineNumbers(function, node, plan_.wide), "v", out, " = ", function.expression, "; }");
     }
@@ -252,7 +252,7 @@ class Generator {
     Open("for (int j = 0; j < ", vector, "; ++j)");
     for (int l : work.loads) {
       if (!plan_.loads[l].index.same)
-        Line("const ", TypeOf(plan_.loads[l].input), " x", l, " = Widen(l", l, ".at[j]);");
+        Line("const ", GetCppType(plan_.loads[l].input), " x", l, " = Widen(l", l, ".at[j]);");
       if (IsKept(plan_.kept_loads, l)) Line("kx", l, "[k * ", vector, " + j] = x", l, ";");
     }
     if (pass > 0) EmitKept(work, vector);
@@ -286,7 +286,7 @@ class Generator {
   void EmitLoad(int l, int64_t vector) {
     const OperandLoad& load = plan_.loads[l];
     if (load.index.same) {
-      Line("const ", TypeOf(load.input), " x", l, " = Widen(", LoadAt(load, 1), ".at[0]);");
+      Line("const ", GetCppType(load.input), " x", l, " = Widen(", LoadAt(load, 1), ".at[0]);");
     } else {
       Line("const Pack<", MemoryType(graph_.type(load.input).dtype), ", ", vector, "> l", l, " = ",
            LoadAt(load, vector), ";");
@@ -297,11 +297,11 @@ class Generator {
   void EmitKept(const KernelPass& work, int64_t vector) {
     for (int l : plan_.kept_loads) {
       if (std::ranges::find(work.loads, l) == work.loads.end())
-        Line("const ", TypeOf(plan_.loads[l].input), " x", l, " = kx", l, "[k * ", vector, " + j];");
+        Line("const ", GetCppType(plan_.loads[l].input), " x", l, " = kx", l, "[k * ", vector, " + j];");
     }
     for (ValueId v : plan_.kept_values) {
       const bool computes = std::ranges::find(work.nodes, graph_.value(v).node) != work.nodes.end();
-      if (!computes) Line("const ", TypeOf(v), " v", v, " = kv", v, "[k * ", vector, " + j];");
+      if (!computes) Line("const ", GetCppType(v), " v", v, " = kv", v, "[k * ", vector, " + j];");
     }
   }
 
@@ -367,8 +367,8 @@ class Generator {
   void EmitRow() {
     EmitRowLoads();
     const int64_t kept = tiling_.copies * tiling_.vector;
-    for (int l : plan_.kept_loads) Line(TypeOf(plan_.loads[l].input), " kx", l, "[", kept, "];");
-    for (ValueId v : plan_.kept_values) Line(TypeOf(v), " kv", v, "[", kept, "];");
+    for (int l : plan_.kept_loads) Line(GetCppType(plan_.loads[l].input), " kx", l, "[", kept, "];");
+    for (ValueId v : plan_.kept_values) Line(GetCppType(v), " kv", v, "[", kept, "];");
     for (size_t pass = 0; pass < plan_.passes.size(); ++pass) EmitPass(static_cast<int>(pass));
     for (int32_t n : plan_.last_row_nodes) EmitNode(n);
     EmitRowOutputs();

@@ -80,7 +80,7 @@ class Planner {
   void FindViews() {
     for (const Node& node : graph_.nodes()) {
       const ValueId x = node.inputs.empty() ? kNoValue : SkipViews(plan_, node.inputs[0]);
-      const bool widens = node.op == "Cast" && IsLeaf(x) && IsFloat(graph_.type(x).dtype) &&
+      const bool widens = node.op == "Cast" && IsInputOrConstant(x) && IsFloat(graph_.type(x).dtype) &&
                           IsFloat(graph_.type(node.outputs[0]).dtype) &&
                           DTypeSize(graph_.type(node.outputs[0]).dtype) >= 4;
       const int64_t elements = NumElements(shape(node.outputs[0]));
@@ -89,7 +89,7 @@ class Planner {
     }
   }
 
-  bool IsLeaf(ValueId v) const { return graph_.IsInput(v) || graph_.producer(v)->op == "Constant"; }
+  bool IsInputOrConstant(ValueId v) const { return graph_.IsInput(v) || graph_.producer(v)->op == "Constant"; }
 
   absl::Status PlanNode(int32_t n) {
     const Node& node = graph_.nodes()[n];

@@ -76,9 +76,9 @@ class NvrtcCompiler : public SourceCompiler {
 
  private:
   absl::StatusOr<std::string> CompileProgram(Api::Program program) const {
-    const std::string target = StrCat("--gpu-architecture=", target_);
+    const std::string target = StrCat("-arch=", target_);
     // Products and sums stay apart, as between kernels of single operators: recomputing a value gives the same bits.
-    const char* options[] = {target.c_str(), "--std=c++17", "--fmad=false"};
+    const char* options[] = {target.c_str(), "-std=c++17", "-fmad=false"};
     if (api_.compile(program, static_cast<int>(std::size(options)), options) != 0)
       return absl::InternalError(StrCat("NVRTC: ", Read(program, api_.log_size, api_.log)));
     std::string module = Read(program, api_.result_size, api_.result);
