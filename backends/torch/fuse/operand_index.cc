@@ -57,7 +57,7 @@ OperandIndex MakeOperandIndex(const Shape& operand, const Shape& shape, const Ke
     StrAppend(&index.offset, index.offset.empty() ? "" : " + ", term);
     index.of_row &= of_row;
   }
-  if (index.offset.empty()) index.offset = "0";
+  if (index.offset.empty()) index.offset += '0';
   if (!axes.empty() && !index.of_row) {
     const Axis& last = axes.back();
     index.same = last.stride == 0;

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/folded_weights.h"
 
