@@ -125,7 +125,7 @@ TEST_F(GpuCompiler, KeepsModulesOnDisk) {
 }
 
 TEST_F(GpuCompiler, CompilesAgainWhereTheFileIsDamaged) {
-  for (const std::string& damage : std::vector<std::string>{"", "cubin", std::string(64, '0') + "cubin 1"}) {
+  for (const std::string& damage : std::vector<std::string>{"", "cubin", StrCat(std::string(64, '0'), "cubin 1")}) {
     ASSERT_TRUE(Make()->Compile(MakeKernel("s")).ok());
     const int before = calls_;
     OverwriteFiles(damage);
