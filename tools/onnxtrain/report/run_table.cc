@@ -72,12 +72,20 @@ void AddRow(const std::vector<RunRecord>& runs, const std::string& label, const 
   if (any) table->rows.push_back(std::move(row));
 }
 
+// As a flag has it: values of a list are divided by blanks.
+std::string SettingText(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return WriteJson(value);
+  std::string text;
+  for (const Json& part : value) StrAppend(&text, text.empty() ? "" : " ", SettingText(part));
+  return text;
+}
+
 std::map<std::string, std::string> Settings(const RunRecord& run) {
   const Json summary = ParseJson(run.summary);
   std::map<std::string, std::string> settings;
   if (!summary.is_object() || !summary.contains("config")) return settings;
-  for (const auto& [name, value] : summary["config"].items())
-    settings[name] = value.is_string() ? value.get<std::string>() : WriteJson(value);
+  for (const auto& [name, value] : summary["config"].items()) settings[name] = SettingText(value);
   settings.erase("out");
   return settings;
 }

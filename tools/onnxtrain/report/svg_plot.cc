@@ -104,7 +104,7 @@ class Plot {
       for (size_t i = 0; i < ticks.size(); i += 3) fewer.push_back(ticks[i]);
       ticks = std::move(fewer);
     }
-    return ticks.size() > 1 ? ticks : std::vector<double>{y_.least, y_.most};
+    return ticks.size() > 1 ? ticks : Ticks(y_.least, y_.most, 4);
   }
 
   std::string YAxis() const {
@@ -122,15 +122,22 @@ class Plot {
     std::string svg;
     for (double tick : Ticks(x_.least, x_.most, 5)) {
       if (spec_.log_x) tick = std::pow(10, tick);
+      const std::string text = TickText(tick);
+      // At the right edge, a long number ends where the picture does.
+      const double half = 4 * static_cast<double>(text.size()), middle = std::min(X(tick), kWidth - half);
       absl::StrAppendFormat(&svg, "<text class=\"tick\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%s</text>\n",
-                            X(tick), kHeight - kBottom + 16, TickText(tick));
+                            middle, kHeight - kBottom + 16, text);
     }
     return svg + absl::StrFormat("<line class=\"axis\" x1=\"%.0f\" x2=\"%.0f\" y1=\"%.0f\" y2=\"%.0f\"/>\n", kLeft,
                                  kWidth - kRight, kHeight - kBottom, kHeight - kBottom);
   }
 
   static std::string TickText(double x) {
-    if (x != 0 && (std::abs(x) >= 1e6 || std::abs(x) < 1e-3)) return absl::StrFormat("%.2g", x);
+    for (const auto& [unit, suffix] : {std::pair(1e9, "G"), {1e6, "M"}, {1e4, "k"}}) {
+      if (std::abs(x) >= unit && std::abs(x) < 1e12)
+        return absl::StrFormat("%.4g%s", x / (unit == 1e4 ? 1e3 : unit), suffix);
+    }
+    if (x != 0 && (std::abs(x) >= 1e12 || std::abs(x) < 1e-3)) return absl::StrFormat("%.2g", x);
     return absl::StrFormat("%.6g", x);
   }
 
@@ -187,8 +194,8 @@ std::vector<double> Ticks(double least, double most, int count) {
     if (digit * power >= rough) step = digit * power;
   }
   std::vector<double> ticks;
-  // Adding 0 turns -0 into 0.
-  for (double i = std::ceil(least / step - 1e-9); i * step <= most + 1e-9 * step; ++i) ticks.push_back(i * step + 0.0);
+  // Adding 0 turns -0 into 0. The ends may be rounded to float32.
+  for (double i = std::ceil(least / step - 1e-6); i * step <= most + 1e-6 * step; ++i) ticks.push_back(i * step + 0.0);
   return ticks;
 }
 
