@@ -67,6 +67,13 @@ class OutputListener {
   virtual void OnComplete(size_t group) = 0;
 };
 
+// Where CheckCancelled() (frontend/base/cancellation.h) ends a run between two nodes, with its error.
+enum class Interruption : uint8_t {
+  kNever,
+  kBeforeUpdate,  // up to the first node that writes an output which goes into an input
+  kAnywhere
+};
+
 inline constexpr size_t kFeedAlignment = 64;  // bytes: of host memory that Program::ReadInPlace takes
 
 class Program {
@@ -95,6 +102,9 @@ class Program {
   virtual bool NotifyWhenComplete(std::span<const std::vector<size_t>> groups, OutputListener* listener) {
     return false;
   }
+
+  // Of the following runs; kNever before the first call. Runs that are only queued are not interrupted.
+  virtual void SetInterruption(Interruption where) {}
 
   // Starts a run. On a CPU, the run has finished on return; on a device, it is queued. Not thread-safe.
   virtual absl::Status Run() = 0;

@@ -346,6 +346,7 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, in
   compiled->name = kProgramNames[static_cast<int>(kind)];
   BatchFeeds feeds(*compiled, prepared.model.random_key);
   if (ranks_ != nullptr && IsMicro(kind)) ranks_->Watch(compiled->program.get());
+  compiled->program->SetInterruption(ranks_ != nullptr ? Interruption::kNever : FindInterruption(kind));
   ready_.push_back(std::make_unique<Ready>(Ready{kind, batch, extents, std::move(compiled), std::move(feeds)}));
   return ready_.back().get();
 }
@@ -423,6 +424,7 @@ absl::Status SessionImpl::Distribute(DataParallel* ranks, bool divide_moments) {
   if (state_.gradients() != nullptr)
     ranks->SumGradient(&backend_, dtype_, state_.gradients(), ListSlices(state_, prepared_.model.graph));
   for (const auto& ready : ready_) {
+    ready->compiled->program->SetInterruption(Interruption::kNever);
     if (IsMicro(ready->kind)) ranks->Watch(ready->compiled->program.get());
   }
   ranks_ = ranks;

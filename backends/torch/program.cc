@@ -16,6 +16,7 @@
 #include "backends/torch/kernel.h"
 #include "backends/torch/scratch.h"
 #include "backends/torch/tensor.h"
+#include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
 
@@ -43,6 +44,7 @@ class TorchProgram : public Program {
   absl::Status BindOutput(std::string_view name, BufferView view) override;
   absl::Status BindArena(BufferView view) override;
   bool NotifyWhenComplete(std::span<const std::vector<size_t>> groups, OutputListener* listener) override;
+  void SetInterruption(Interruption where) override;
   absl::Status Run() override;
   std::span<const double> NodeSeconds() const override { return seconds_; }
   void RecordNodes(std::vector<NodeRun>* runs) override { recorded_ = runs; }
@@ -57,7 +59,7 @@ class TorchProgram : public Program {
   aten::Run PrepareNode(const Node& node) const;
   absl::Status BindZeros(std::vector<std::unique_ptr<Buffer>>* buffers);
   void Unbind();
-  void RunSteps(const Step** at);
+  void RunSteps(size_t* at);
   void RunStep(const Step& step);
   void RunTimed(const Step& step);
 
@@ -68,6 +70,7 @@ class TorchProgram : public Program {
   MemoryPlan plan_;
   MemoryUse memory_;
   std::vector<Step> steps_;
+  size_t interruptible_steps_ = 0;
   std::map<ValueId, at::Tensor> constants_;
   Bindings bindings_;
   std::vector<OutputNotice> notices_;
@@ -171,13 +174,25 @@ absl::Status TorchProgram::Refresh() {
   return absl::OkStatus();
 }
 
+void TorchProgram::SetInterruption(Interruption where) {
+  const auto updates = [&](const Step& step) {
+    if (step.node < 0) return true;
+    const auto& outputs = graph_.nodes()[step.node].outputs;
+    return std::ranges::any_of(outputs, [&](ValueId v) { return plan_.places[v].where == Place::Where::kInput; });
+  };
+  interruptible_steps_ = !device_.is_cpu() || where == Interruption::kNever ? 0 : steps_.size();
+  if (interruptible_steps_ > 0 && where == Interruption::kBeforeUpdate)
+    interruptible_steps_ = std::ranges::find_if(steps_, updates) - steps_.begin();
+}
+
 absl::Status TorchProgram::Run() {
   const DeviceScope scope(device_);
   if (stale_) RETURN_IF_ERROR(Refresh());
-  const Step* at = nullptr;
+  size_t at = steps_.size();
   // One guard for the whole run; the step says where it failed.
   absl::Status status = CatchTorchErrors("", [&] { timed() ? RunSteps(&at) : replay_.Run([&] { RunSteps(&at); }); });
-  return status.ok() || at == nullptr ? status : Annotate(status, at->where);
+  if (at == steps_.size()) return status;
+  return status.ok() ? CheckCancelled() : Annotate(status, steps_[at].where);
 }
 
 bool TorchProgram::NotifyWhenComplete(std::span<const std::vector<size_t>> groups, OutputListener* listener) {
@@ -186,13 +201,13 @@ bool TorchProgram::NotifyWhenComplete(std::span<const std::vector<size_t>> group
   return device_.is_cpu();
 }
 
-// *at is the step that runs.
-void TorchProgram::RunSteps(const Step** at) {
+// *at is the step that runs, or before which the run was interrupted.
+void TorchProgram::RunSteps(size_t* at) {
   auto notice = notices_.begin();
-  for (size_t s = 0; s < steps_.size(); ++s) {
-    for (; notice != notices_.end() && notice->nodes <= s; ++notice) listener_->OnComplete(notice->group);
-    *at = &steps_[s];
-    RunStep(steps_[s]);
+  for (*at = 0; *at < steps_.size(); ++*at) {
+    if (*at < interruptible_steps_ && !CheckCancelled().ok()) return;
+    for (; notice != notices_.end() && notice->nodes <= *at; ++notice) listener_->OnComplete(notice->group);
+    RunStep(steps_[*at]);
   }
   for (; notice != notices_.end(); ++notice) listener_->OnComplete(notice->group);
 }

@@ -5,12 +5,46 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
+namespace {
+
+// Read by a signal handler at any time, so without locks. An entry is free where `begin` is 0.
+struct MappedRange {
+  std::atomic<uintptr_t> begin{0}, size{0};
+};
+std::array<MappedRange, 4096> mapped_ranges;
+
+void Register(const std::byte* data, size_t size) {
+  for (MappedRange& range : mapped_ranges) {
+    uintptr_t free = 0;
+    if (!range.begin.compare_exchange_strong(free, reinterpret_cast<uintptr_t>(data))) continue;
+    range.size = size;
+    return;
+  }
+}
+
+void Unregister(const std::byte* data) {
+  for (MappedRange& range : mapped_ranges) {
+    if (range.begin != reinterpret_cast<uintptr_t>(data)) continue;
+    range.size = 0;
+    range.begin = 0;
+    return;
+  }
+}
+
+}  // namespace
+
+bool IsInMappedFile(const void* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  return std::ranges::any_of(mapped_ranges, [&](const MappedRange& range) { return at - range.begin < range.size; });
+}
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(int fd) {
   std::shared_ptr<MappedFile> file(new MappedFile);
@@ -22,6 +56,7 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(int fd) {
   if (data == MAP_FAILED) return Invalid("cannot be mapped: ", std::strerror(errno));
   file->data_ = static_cast<const std::byte*>(data);
   file->size_ = info.st_size;
+  Register(file->data_, file->size_);
   file->changed_seconds_ = info.st_mtim.tv_sec;
   file->changed_nanoseconds_ = info.st_mtim.tv_nsec;
   return std::shared_ptr<const MappedFile>(file);
@@ -44,7 +79,10 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Copy(std::span<con
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ != nullptr) {
+    Unregister(data_);
+    ::munmap(const_cast<std::byte*>(data_), size_);
+  }
   if (fd_ >= 0) ::close(fd_);
 }
 

@@ -11,8 +11,9 @@
 
 namespace onnxtrain {
 
-// A read-only mapping of a whole regular file. The file must not be changed in place: reading past the end of a
-// truncated file kills the process, so readers call IsUnchanged() first. Replacing the file under its name is harmless.
+// A read-only mapping of a whole regular file. The file must not be changed in place: readers call IsUnchanged() first,
+// and reading past the end of a file that is truncated meanwhile raises SIGBUS (IsInMappedFile). Replacing the file
+// under its name is harmless.
 class MappedFile {
  public:
   // Takes ownership of the descriptor, also on failure.
@@ -39,5 +40,9 @@ class MappedFile {
   size_t size_ = 0;
   int64_t changed_seconds_ = 0, changed_nanoseconds_ = 0;
 };
+
+// Returns whether the address lies in a MappedFile of this process (of its first 4096). Async-signal-safe: for a
+// program's handler of SIGBUS, to tell a truncated file from other faults.
+bool IsInMappedFile(const void* address);
 
 }  // namespace onnxtrain

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "backends/backend.h"
+
 namespace onnxtrain {
 
 enum class ProgramKind : uint8_t {
@@ -44,6 +46,10 @@ inline bool HasInputGradients(ProgramKind kind) {
 }
 inline bool HasOutputs(ProgramKind kind) {
   return kind == ProgramKind::kMicroOutputsFirst || kind == ProgramKind::kMicroOutputsNext || HasInputGradients(kind);
+}
+// What is pending is overwritten by the next update; a step changes weights from some node on.
+inline Interruption FindInterruption(ProgramKind kind) {
+  return kind == ProgramKind::kStep ? Interruption::kBeforeUpdate : Interruption::kAnywhere;
 }
 // Returns the kind for the micro-batch of this number, of the pair that begins with `first`.
 inline ProgramKind MicroKind(ProgramKind first, int64_t micro) {

@@ -4,7 +4,9 @@
  * on descriptors that such a call has opened. FAULT_AT=N chooses the N-th, from 1; FAULT=kill or an errno. With
  * FAULT_COUNT=FILE the number of calls is written there at exit. With FAULT_FREE=N every disk has N free blocks. With
  * FAULT_ROOM=N the disk of a folder has N bytes for what is below the folder. With
- * FAULT_DIRECT=FILE every write that bypasses the page cache fails; their number is written there at exit.
+ * FAULT_DIRECT=FILE every write that bypasses the page cache fails; their number is written there at exit. With
+ * FAULT_SIGNAL=N the process gets signal N when its libraries are initialized. With FAULT_TRUNCATE=FILE this file loses
+ * its content once it is mapped.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -47,6 +50,11 @@ static int strike(int counted) {
   if (!strcmp(fault, "kill")) raise(SIGKILL);
   errno = atoi(fault);
   return 1;
+}
+
+__attribute__((constructor)) static void signal_early(void) {
+  const char* number = getenv("FAULT_SIGNAL");
+  if (number != NULL) raise(atoi(number));
 }
 
 static void report_number(const char* variable, int number) {
@@ -83,6 +91,15 @@ int openat(int folder, const char* path, int flags, ...) {
   const int fd = NEXT(openat)(folder, path, flags, mode);
   remember(fd, counted);
   return fd;
+}
+void* mmap(void* address, size_t size, int protection, int flags, int fd, off_t offset) {
+  void* data = NEXT(mmap)(address, size, protection, flags, fd, offset);
+  const char* path = getenv("FAULT_TRUNCATE");
+  struct stat file, mapped;
+  if (path != NULL && fd >= 0 && fstat(fd, &mapped) == 0 && stat(path, &file) == 0 && file.st_ino == mapped.st_ino &&
+      truncate(path, 0) != 0)
+    perror(path);
+  return data;
 }
 ssize_t write(int fd, const void* data, size_t size) {
   if (is_counted_fd(fd) && refuse_direct(fd)) return -1;

@@ -1,4 +1,5 @@
-// Models that declare more than any machine has: one line and exit code 1, no signal.
+// Models that declare more than any machine has: one line and exit code 1, no signal. So do
+// files that vanish under the reader.
 #include <algorithm>
 
 #include "frontend/base/strings.h"
@@ -20,8 +21,8 @@ class Hostile : public Scratch {
     m.Save(Path("m.onnx"));
   }
 
-  void Refuses(const std::string& line, const std::string& part) {
-    const Outcome o = Run(line + " --model m.onnx");
+  void Refuses(const std::string& line, const std::string& part, const std::string& prefix = "") {
+    const Outcome o = Run(line + " --model m.onnx", prefix);
     EXPECT_EQ(o.code, 1) << line << "\n" << o.err;
     EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
     EXPECT_NE(o.err.find(part), std::string::npos) << o.err;
@@ -49,6 +50,13 @@ TEST_F(Hostile, ProductWithoutCountableRows) {
   const Outcome o = Run("inspect --json --model m.onnx");
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.out.find("is too large"), std::string::npos) << o.out;
+}
+
+TEST_F(Hostile, AModelThatIsTruncatedWhileItIsRead) {
+  for (const char* command : {"train", "inspect"}) {
+    SaveProduct(4, 4);
+    Refuses(command, "was truncated while it was read", StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT_TRUNCATE=m.onnx "));
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/strings.h"
+#include "frontend/onnx/mapped_file.h"
 #include "tools/onnxtrain/commands/common.h"
 
 namespace onnxtrain::cli {
@@ -54,6 +55,21 @@ extern "C" void OnStop(int number) {
     signal(number, SIG_DFL);
     raise(number);
   }
+}
+
+std::atomic<bool> truncation_reported{false};
+
+// Reading on would give other numbers, and returning repeats the fault. Several threads may read.
+extern "C" void OnBusError(int number, siginfo_t* info, void*) {
+  if (!IsInMappedFile(info->si_addr)) {
+    signal(number, SIG_DFL);
+    return;
+  }
+  while (truncation_reported.exchange(true)) pause();
+  constexpr char kMessage[] =
+      "onnxtrain: error: the model file, or its external data, was truncated while it was read\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  _exit(kBadInput);
 }
 
 extern "C" void OnSave(int) { save_asked.store(true); }
@@ -113,6 +129,14 @@ std::string CpuName() {
 }
 
 void IgnoreBrokenPipes() { signal(SIGPIPE, SIG_IGN); }
+
+void ReportTruncatedFiles() {
+  struct sigaction action = {};
+  action.sa_sigaction = OnBusError;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
+}
 
 SignalFlags CatchSignals() {
   for (int number : kStops) Catch(number, OnStop);

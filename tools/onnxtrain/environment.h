@@ -22,6 +22,9 @@ std::string CpuName();
 // Turns writes to a closed pipe into errors instead of signals.
 void IgnoreBrokenPipes();
 
+// Makes reading from a model file that is truncated meanwhile end the process with one line and exit code 1.
+void ReportTruncatedFiles();
+
 struct SignalFlags {
   const std::atomic<bool>* stop;  // also ends preparations of models: see CatchSignals
   std::atomic<bool>* save;        // whoever has saved resets it
@@ -29,7 +32,7 @@ struct SignalFlags {
 
 // Makes SIGINT, SIGTERM and SIGHUP set `stop`, and SIGUSR1 `save`. SIGINT and SIGHUP stay ignored where they were, as
 // behind nohup. `stop` ends preparations with an error where they look at it, else with the process some seconds later.
-// A second signal to stop ends the process at once.
+// A second signal to stop ends the process at once. May be called again, for the flags.
 SignalFlags CatchSignals();
 
 }  // namespace onnxtrain::cli

@@ -118,6 +118,17 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   return RunGuarded(command, config);
 }
 
+// Does the process train? The subcommand is the first word, where there is one.
+bool Trains(int argc, char** argv) {
+  return argc < 2 || argv[1][0] == '-' || std::string_view(argv[1]) == kCommands[0].name;
+}
+
+// Runs before the constructors of the libraries, so that a signal at once after the start ends a run like a later one.
+void CatchEarlySignals(int argc, char** argv, char**) {
+  if (Trains(argc, argv)) CatchSignals();
+}
+__attribute__((section(".preinit_array"), used)) void (*const kFirst)(int, char**, char**) = CatchEarlySignals;
+
 // Messages are one line, whatever a library or a file name put into them.
 std::string OneLine(std::string_view text) {
   std::string line;
@@ -154,6 +165,7 @@ int main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
   std::set_terminate(onnxtrain::cli::OnTerminate);
   onnxtrain::cli::IgnoreBrokenPipes();
+  onnxtrain::cli::ReportTruncatedFiles();
   const auto code = onnxtrain::cli::Run({argv + 1, argv + argc});
   if (code.ok()) return *code;
   if (absl::IsCancelled(code.status())) return onnxtrain::cli::ReportStop();

@@ -99,18 +99,30 @@ class CpuProgram : public Program {
     return true;
   }
 
+  void SetInterruption(Interruption where) override {
+    const auto updates = [&](const Step& step) {
+      const auto& outputs = graph_.nodes()[step.node].outputs;
+      return std::ranges::any_of(outputs, [&](ValueId v) { return plan_.places[v].where == Where::kInput; });
+    };
+    interruptible_steps_ = where == Interruption::kNever ? 0 : steps_.size();
+    if (where == Interruption::kBeforeUpdate)
+      interruptible_steps_ = std::ranges::find_if(steps_, updates) - steps_.begin();
+  }
+
   absl::Status Run() override {
     SetNumThreads(threads_);
     if (!resolved_) RETURN_IF_ERROR(Resolve());
     Progress run{.notice = notices_.begin()};
     // The function must be small enough to be passed without an allocation.
     const absl::Status status = CatchDnnlErrors([this, &run] {
+      if (!RunInterruptible(&run.at)) return;
       for (; run.notice != notices_.end() && run.notice->nodes != kAfterCopies; ++run.notice) {
         RunSteps(run.notice->nodes, &run.at);
         listener_->OnComplete(run.notice->group);
       }
       RunSteps(steps_.size(), &run.at);
     });
+    if (status.ok() && run.at < steps_.size()) return CheckCancelled();
     if (!status.ok()) return Annotate(status, NodeTag(graph_.nodes()[steps_[run.at].node]));
     for (const ResolvedCopy& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
     for (; run.notice != notices_.end(); ++run.notice) listener_->OnComplete(run.notice->group);
@@ -146,6 +158,15 @@ class CpuProgram : public Program {
     const std::byte* from;
     size_t bytes;
   };
+
+  // Returns false where the run is to end here.
+  bool RunInterruptible(size_t* at) {
+    while (*at < interruptible_steps_) {
+      if (!CheckCancelled().ok()) return false;
+      RunSteps(*at + 1, at);
+    }
+    return true;
+  }
 
   // Runs the steps from *at to `end`. *at is the step that runs.
   void RunSteps(size_t end, size_t* at) {
@@ -236,6 +257,7 @@ class CpuProgram : public Program {
   MemoryPlan plan_;
   Bindings bindings_;
   std::vector<Step> steps_;
+  size_t interruptible_steps_ = 0;
   std::vector<void*> pointers_;
   std::vector<ResolvedCopy> copies_;
   std::vector<std::vector<size_t>> input_pointers_;  // by graph input: those of pointers_ that are its address

@@ -6,6 +6,7 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/onnx/export.h"
+#include "frontend/onnx/mapped_file.h"
 #include "model_builder.h"
 
 namespace onnxtrain {
@@ -151,6 +152,20 @@ TEST(MappedWeights, ChangesInPlaceAreNoticed) {
   fs::resize_file(TestFolder() + "/old.bin", 100);
   EXPECT_THAT(Message(Import(**model, {}).status()), HasSubstr("has changed"));
   EXPECT_THAT(Message(Export(**model, {}, OutFolder() + "/t.onnx").status()), HasSubstr("has changed"));
+}
+
+// What a program's handler of SIGBUS goes by.
+TEST(MappedWeights, AreKnownByTheirAddress) {
+  auto model = OnnxModel::Load(SaveLarge(true));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto bytes = (*model)->Initializer("w")->bytes();
+  EXPECT_TRUE(IsInMappedFile(bytes.data()));
+  EXPECT_TRUE(IsInMappedFile(bytes.data() + bytes.size() - 1));
+  EXPECT_FALSE(IsInMappedFile(&model));
+  EXPECT_FALSE(IsInMappedFile(nullptr));
+  const void* gone = bytes.data();
+  model = OnnxModel::Load(SaveLarge(false));
+  EXPECT_FALSE(IsInMappedFile(gone));
 }
 
 TEST(ExternalExport, MoreThanADeclaredElementType) {
