@@ -24,7 +24,11 @@ absl::Status NothingFits(const std::string& path, const std::map<std::string, Ho
 absl::StatusOr<std::shared_ptr<const OnnxModel>> InitFromCheckpoint(const std::shared_ptr<const OnnxModel>& model,
                                                                     const std::string& path,
                                                                     std::vector<std::string>* lines) {
-  ASSIGN_OR_RETURN(const ResumePoint point, OpenResumePoint(path));
+  if (path.ends_with(".onnx"))
+    return Invalid("`init_from` ", path, ": is a model, no checkpoint (`model` starts from the weights of a model)");
+  auto opened = OpenResumePoint(path);
+  if (!opened.ok()) return Annotate(opened.status(), "`init_from`: ");
+  const ResumePoint& point = *opened;
   RETURN_IF_ERROR(CheckUnit(point));
   ASSIGN_OR_RETURN(const auto weights, ReadWeights(point.checkpoint, point.state.config.ema_decay > 0));
   ModelEdits edits;

@@ -182,10 +182,12 @@ absl::StatusOr<std::unique_ptr<CheckpointFolder>> CheckpointFolder::Open(const s
 
 CheckpointFolder::~CheckpointFolder() { close(fd_); }
 
+std::string CheckpointFolder::handle() const { return StrCat("/proc/self/fd/", fd_); }
+
 absl::Status CheckpointFolder::RemoveLeftovers() {
   std::error_code error;
   std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(path_, error)) {
+  for (const auto& entry : fs::directory_iterator(handle(), error)) {
     if (entry.path().filename().string().starts_with(kTemporary)) leftovers.push_back(entry.path());
   }
   for (const fs::path& leftover : leftovers) {
@@ -207,7 +209,7 @@ absl::Status CheckpointFolder::Write(const CheckpointContent& content) {
   RETURN_IF_ERROR(CheckRoom(content.bytes()));
   const std::string name = CheckpointName(content.step), temporary = StrCat(kTemporary, name);
   std::error_code ignored;
-  fs::remove_all(path_ + "/" + temporary, ignored);
+  fs::remove_all(handle() + "/" + temporary, ignored);
   if (mkdirat(fd_, temporary.c_str(), 0755) != 0) return Failed(temporary + " cannot be created");
   const int folder = Retry([&] { return openat(fd_, temporary.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (folder < 0) return Failed(temporary + " cannot be opened");
@@ -216,7 +218,7 @@ absl::Status CheckpointFolder::Write(const CheckpointContent& content) {
     written = Failed(name + " cannot be synced to disk");
   close(folder);
   if (!written.ok()) {
-    fs::remove_all(path_ + "/" + temporary, ignored);
+    fs::remove_all(handle() + "/" + temporary, ignored);
     return written;
   }
   RETURN_IF_ERROR(MoveIntoPlace(temporary, name));
@@ -228,7 +230,7 @@ absl::Status CheckpointFolder::Write(const CheckpointContent& content) {
 absl::Status CheckpointFolder::MoveIntoPlace(const std::string& temporary, const std::string& name) {
   if (renameat2(fd_, temporary.c_str(), fd_, name.c_str(), RENAME_EXCHANGE) == 0) {
     std::error_code ignored;
-    fs::remove_all(path_ + "/" + temporary, ignored);
+    fs::remove_all(handle() + "/" + temporary, ignored);
     return absl::OkStatus();
   }
   // Not every file system can exchange.
@@ -252,11 +254,11 @@ absl::Status CheckpointFolder::Link(const std::string& name, int64_t step) {
 absl::Status CheckpointFolder::Remove(int64_t step) {
   const std::string name = CheckpointName(step), temporary = StrCat(kTemporary, "old-", name);
   std::error_code ignored;
-  fs::remove_all(path_ + "/" + temporary, ignored);
+  fs::remove_all(handle() + "/" + temporary, ignored);
   if (renameat(fd_, name.c_str(), fd_, temporary.c_str()) != 0)
     return errno == ENOENT ? absl::OkStatus() : Failed(name + " cannot be removed");
   std::error_code error;
-  fs::remove_all(path_ + "/" + temporary, error);
+  fs::remove_all(handle() + "/" + temporary, error);
   return error ? absl::UnavailableError(StrCat(path_, "/", name, ": cannot be removed: ", error.message()))
                : absl::OkStatus();
 }

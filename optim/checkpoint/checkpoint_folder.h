@@ -54,7 +54,8 @@ class CheckpointFolder {
   CheckpointFolder(const CheckpointFolder&) = delete;
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return path_; }  // as it was opened: for messages
+  std::string handle() const;                        // a path of the folder wherever it is moved, as long as it is open
 
   // Fails where the disk has less space than a checkpoint of so many bytes takes.
   absl::Status CheckRoom(int64_t bytes) const;

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "optim/checkpoint/run_state.h"
@@ -16,8 +17,8 @@ namespace {
 // The step that the link `best` points to; -1: none.
 int64_t LinkedBest(const CheckpointFolder& folder) {
   std::error_code error;
-  const std::string target = std::filesystem::read_symlink(folder.path() + "/best", error).filename().string();
-  for (const int64_t step : ListCheckpoints(folder.path())) {
+  const std::string target = std::filesystem::read_symlink(folder.handle() + "/best", error).filename().string();
+  for (const int64_t step : ListCheckpoints(folder.handle())) {
     if (!error && CheckpointName(step) == target) return step;
   }
   return -1;
@@ -25,7 +26,7 @@ int64_t LinkedBest(const CheckpointFolder& folder) {
 
 // Was no evaluation before that of this checkpoint better?
 bool WasBest(const CheckpointFolder& folder, int64_t step) {
-  const auto text = ReadTextFile(StrCat(folder.path(), "/", CheckpointName(step), "/state.json"), int64_t{1} << 24);
+  const auto text = ReadTextFile(StrCat(folder.handle(), "/", CheckpointName(step), "/state.json"), int64_t{1} << 24);
   if (!text.ok()) return false;
   const auto state = ParseRunState(*text);
   return state.ok() && state->position.best.step == step;
@@ -35,7 +36,7 @@ bool WasBest(const CheckpointFolder& folder, int64_t step) {
 std::vector<int64_t> FindBest(const CheckpointFolder& folder, int64_t last) {
   const int64_t linked = LinkedBest(folder);
   std::vector<int64_t> best;
-  for (const int64_t step : ListCheckpoints(folder.path())) {
+  for (const int64_t step : ListCheckpoints(folder.handle())) {
     if (step <= last && (step == linked || WasBest(folder, step))) best.push_back(step);
   }
   return best;
@@ -50,15 +51,19 @@ CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, const CheckpointOpt
       best_(FindBest(*folder, first_step)),
       newest_written_(first_step) {}
 
-absl::Status CheckpointWriter::CheckRoom(Session& session) const {
+absl::Status CheckpointWriter::CheckRoom(Session& session, int64_t model_bytes) const {
   ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session.State());
   int64_t bytes = 0;
   for (const StateTensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.region.type.bytes());
-  return folder_.CheckRoom(bytes);
+  RETURN_IF_ERROR(folder_.CheckRoom(bytes));
+  if (folder_.CheckRoom(bytes + model_bytes).ok()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s: a checkpoint and the model take %.1f MiB, the disk has less left", folder_.path(),
+                      static_cast<double>(bytes + model_bytes) / (1 << 20)));
 }
 
 absl::Status CheckpointWriter::MakeRoom(int64_t bytes) {
-  for (const int64_t step : ListCheckpoints(folder_.path())) {
+  for (const int64_t step : ListCheckpoints(folder_.handle())) {
     if (folder_.CheckRoom(bytes).ok()) return absl::OkStatus();
     if (step == newest_written_ || std::ranges::find(best_, step) != best_.end()) continue;
     RETURN_IF_ERROR(folder_.Remove(step));
@@ -123,7 +128,7 @@ absl::Status CheckpointWriter::LinkBest(int64_t step) {
 absl::Status CheckpointWriter::Rotate(int64_t written) {
   const size_t kept = std::min(best_.size(), static_cast<size_t>(std::max<int64_t>(options_.keep_best, 0)));
   best_.erase(best_.begin(), best_.end() - static_cast<std::ptrdiff_t>(kept));
-  const std::vector<int64_t> steps = ListCheckpoints(folder_.path());
+  const std::vector<int64_t> steps = ListCheckpoints(folder_.handle());
   const auto end = std::ranges::upper_bound(steps, written);
   const auto first_kept = end - std::min<std::ptrdiff_t>(end - steps.begin(), std::max<int64_t>(options_.keep_last, 1));
   for (auto step = steps.begin(); step != steps.end(); ++step) {

@@ -44,8 +44,8 @@ class CheckpointWriter {
   void SetTrace(Trace* trace) { trace_ = trace; }
   // The step of the last Save; -1: none.
   int64_t last_step() const { return last_step_; }
-  // Fails where the disk has no room for a checkpoint.
-  absl::Status CheckRoom(Session& session) const;
+  // Fails where the disk has no room for a checkpoint and `model_bytes` of a model beside it.
+  absl::Status CheckRoom(Session& session, int64_t model_bytes) const;
   // Removes the oldest checkpoints until the disk has room for `bytes`, but neither the newest one that is whole nor
   // the best ones. Save does this by itself. Not while a checkpoint is being written (Finish).
   absl::Status MakeRoom(int64_t bytes);

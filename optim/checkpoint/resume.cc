@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kFingerprintSamples = 64;
+constexpr int64_t kFingerprintSamples = 64, kFingerprintBytes = int64_t{8} << 20;
 
 std::string Shown(const std::vector<std::string>& texts) { return texts.empty() ? "unset" : absl::StrJoin(texts, " "); }
 
@@ -64,23 +64,29 @@ absl::Status MergeField(const ConfigField& field, const TrainConfig& given, Trai
 void HashText(std::string_view text, Sha256* hash) { hash->Update(std::as_bytes(std::span(text.data(), text.size()))); }
 
 // Samples at equal distances, the first and the last among them.
-std::vector<int64_t> Probes(int64_t samples) {
-  const int64_t count = std::min(samples, kFingerprintSamples);
+std::vector<int64_t> Probes(int64_t samples, int64_t sample_bytes) {
+  const int64_t affordable = kFingerprintBytes / std::max<int64_t>(1, sample_bytes);
+  const int64_t count = std::min(samples, std::max(kFingerprintSamples, affordable));
   std::vector<int64_t> rows;
   for (int64_t i = 0; i < count; ++i) rows.push_back(count == 1 ? 0 : i * (samples - 1) / (count - 1));
   return rows;
 }
 
+// In batches, which take no more memory than the fewest samples that are read.
 absl::Status HashSamples(const TrainData& data, Sha256* hash) {
-  const std::vector<int64_t> rows = Probes(data.dataset->size());
-  const LoaderOptions options{.batch_size = static_cast<int64_t>(rows.size()), .num_workers = 0};
+  int64_t bytes = 0;
+  for (const FeedSpec& spec : data.specs) bytes += static_cast<int64_t>(spec.sample.bytes());
+  const std::vector<int64_t> rows = Probes(data.dataset->size(), bytes);
+  const LoaderOptions options{.batch_size = std::min(kFingerprintSamples, std::ssize(rows)), .num_workers = 0};
   ASSIGN_OR_RETURN(auto loader, Loader::Create(SubsetDataset(data.dataset, rows), data.specs, options));
-  ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
-  for (const HostTensor& tensor : batch->tensors) hash->Update(tensor.bytes());
-  for (const auto& tensors : batch->further) {
-    for (const HostTensor& tensor : tensors) hash->Update(tensor.bytes());
+  while (true) {
+    ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
+    if (batch == nullptr) return absl::OkStatus();
+    for (const HostTensor& tensor : batch->tensors) hash->Update(tensor.bytes());
+    for (const auto& tensors : batch->further) {
+      for (const HostTensor& tensor : tensors) hash->Update(tensor.bytes());
+    }
   }
-  return absl::OkStatus();
 }
 
 absl::Status Ignore(const std::string& problem, bool force, std::vector<std::string>* notes) {
@@ -125,13 +131,16 @@ std::string DataFingerprint(const TrainData& data) {
   return hash.Hex();
 }
 
-absl::Status CheckSameRun(const RunState& saved, const std::string& model_sha256, const std::string& data_fingerprint,
-                          bool force, std::vector<std::string>* notes) {
-  if (saved.model_sha256 != model_sha256)
-    RETURN_IF_ERROR(Ignore("`model`: is not the file that the checkpoint was trained from", force, notes));
-  if (saved.data_fingerprint != data_fingerprint)
-    RETURN_IF_ERROR(Ignore("`data`: its samples are not those that the checkpoint was trained on", force, notes));
-  return absl::OkStatus();
+absl::Status CheckSameModel(const RunState& saved, const std::string& model_sha256, bool force,
+                            std::vector<std::string>* notes) {
+  if (saved.model_sha256 == model_sha256) return absl::OkStatus();
+  return Ignore("`model`: is not the file that the checkpoint was trained from", force, notes);
+}
+
+absl::Status CheckSameData(const RunState& saved, const std::string& data_fingerprint, bool force,
+                           std::vector<std::string>* notes) {
+  if (saved.data_fingerprint == data_fingerprint) return absl::OkStatus();
+  return Ignore("`data`: its samples are not those that the checkpoint was trained on", force, notes);
 }
 
 absl::Status RestoreSession(const ResumePoint& point, Session* session) {

@@ -34,12 +34,15 @@ absl::StatusOr<ResumePoint> OpenResumePoint(const std::string& path);
 absl::StatusOr<TrainConfig> MergeConfig(const TrainConfig& given, const RunState& saved,
                                         std::vector<std::string>* notes);
 
-// Returns a digest of the number of samples, of how they are fed, and of 64 samples.
+// Returns a digest of the number of samples, of how they are fed, and of all samples, where these have up to 8 MiB,
+// else of as many at equal distances, at least 64.
 std::string DataFingerprint(const TrainData& data);
 
-// Fails where the model or the data is another one; with `force`, a note says so.
-absl::Status CheckSameRun(const RunState& saved, const std::string& model_sha256, const std::string& data_fingerprint,
-                          bool force, std::vector<std::string>* notes);
+// Fail where the model or the data is another one; with `force`, a note says so.
+absl::Status CheckSameModel(const RunState& saved, const std::string& model_sha256, bool force,
+                            std::vector<std::string>* notes);
+absl::Status CheckSameData(const RunState& saved, const std::string& data_fingerprint, bool force,
+                           std::vector<std::string>* notes);
 
 // Reads the checkpoint's tensors into the session.
 absl::Status RestoreSession(const ResumePoint& point, Session* session);

@@ -402,6 +402,10 @@ TEST_F(SeveralSizes, MasksArePaddedWithIgnoredLabels) {
   const Outcome skipped = Train(pairs + "--epochs 1 --on-bad-sample skip");
   EXPECT_EQ(skipped.code, 0) << skipped.err;
   EXPECT_NE(skipped.err.find("left out 1 of 17 samples"), std::string::npos) << skipped.err;
+  ASSERT_EQ(Train(pairs + "--epochs 1 --on-bad-sample skip --eval-split last:0.25").code, 0);
+  const std::string report = ReadAll(Path("r/report.html"));
+  for (const char* map : {"<img alt=\"label\"", "<img alt=\"prediction\""})
+    EXPECT_NE(report.find(map), std::string::npos) << map;
 }
 
 TEST_F(SeveralSizes, WhatTakesOneSizeOnlyIsRefused) {

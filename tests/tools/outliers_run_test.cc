@@ -1,4 +1,5 @@
 // A run reports updates whose loss or gradient norm is an outlier.
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -55,6 +56,21 @@ TEST_F(OutlierRun, IsReportedOnceWithItsUpdate) {
     EXPECT_EQ(summary["warnings"].size(), 2) << summary["warnings"];
     EXPECT_NE(ReadAll(Path("r/report.html")).find("outliers</tspan>"), std::string::npos);
   }
+}
+
+// On a terminal, progress is a line that is overwritten.
+TEST_F(OutlierRun, IsReportedOnALineOfItsOwn) {
+  const std::string command = StrCat("cd '", folder_, "' && script -qec \"", ONNXTRAIN_BINARY_DIR, "/bin/onnxtrain ",
+                                     kTrain, "--out r\" log >.out 2>.err </dev/null");
+  ASSERT_EQ(std::system(command.c_str()), 0) << ReadAll(Path(".err"));
+  const std::string log = ReadAll(Path("log"));
+  int warnings = 0;
+  for (size_t at = log.find("onnxtrain: warning: update 150"); at != std::string::npos;
+       at = log.find("onnxtrain: warning: update 150", at + 1)) {
+    EXPECT_EQ(log[at - 1], '\n') << log.substr(at - 80, 160);
+    ++warnings;
+  }
+  EXPECT_EQ(warnings, 2) << log;
 }
 
 TEST_F(OutlierRun, IsTheSameInARunThatGoesOn) {

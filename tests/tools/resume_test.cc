@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -224,6 +225,22 @@ TEST_F(Resume, AfterASignalInAnyPhase) {
   }
 }
 
+// Before main.
+TEST_F(Resume, AfterASignalAtOnce) {
+  const auto train = [&](int signal) {
+    return Train("--epochs 2 --out r --resume auto",
+                 StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT_SIGNAL=", signal, " "));
+  };
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    const Outcome o = train(signal);
+    EXPECT_EQ(o.code, 75) << signal << o.err;
+    EXPECT_FALSE(Exists("r/model.onnx"));
+  }
+  const Outcome saves = train(SIGUSR1);
+  EXPECT_EQ(saves.code, 0) << saves.err;
+  EXPECT_TRUE(Exists("r/model.onnx"));
+}
+
 TEST_F(Resume, SavesOnRequestAndGoesOn) {
   const Outcome o =
       Run(StrCat(kBase, "--epochs 10000000 --max-time 4 --eval-every 1000ep --save-every end --out r & pid=$!; ",
@@ -308,12 +325,16 @@ TEST_F(Resume, ShortWritesAndInterruptedCallsAreNoErrors) {
 }
 
 // Weights of 5 MiB: their file is written in several chunks, and copied by both threads.
-TEST_F(Resume, LargeStatesAreWholeOnEveryFileSystem) {
+tiny::Model WideModel() {
   tiny::Model wide = tiny::Mlp(3);
   wide.nodes = {{"MatMul", {"x", "w1"}, {"h0"}}, {"Relu", {"h0"}, {"h"}}, {"MatMul", {"h", "w2"}, {"y"}}};
   wide.weights = {{"w1", {4, 200'000}, tiny::Uniform(800'000, 0.5f, 1)},
                   {"w2", {200'000, 3}, tiny::Uniform(600'000, 0.01f, 2)}};
-  wide.Save(Path("wide.onnx"));
+  return wide;
+}
+
+TEST_F(Resume, LargeStatesAreWholeOnEveryFileSystem) {
+  WideModel().Save(Path("wide.onnx"));
   const int direct = open(Path("direct").c_str(), O_WRONLY | O_CREAT | O_DIRECT, 0600);
   const bool is_supported = direct >= 0 && close(direct) == 0;
   for (const std::string shim : {"", "env LD_PRELOAD=" FAULT_SHIM " FAULT_DIRECT=refused "}) {
@@ -334,6 +355,39 @@ TEST_F(Resume, ADiskWithoutRoomIsRefusedBeforeTheFirstStep) {
   EXPECT_EQ(o.code, 1);
   EXPECT_NE(o.err.find("a checkpoint takes"), std::string::npos) << o.err;
   EXPECT_FALSE(Exists("r/model.onnx"));
+}
+
+// The newest checkpoint stays while the model is written.
+TEST_F(Resume, ADiskWithoutRoomForCheckpointAndModelIsRefused) {
+  WideModel().Save(Path("wide.onnx"));
+  const auto train = [&](int mebibytes) {
+    return Run("--model wide.onnx --data d.npz --max-steps 1 --threads 1 --quiet --overwrite --out r",
+               StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT_ROOM=", mebibytes << 20, " "));
+  };
+  const Outcome full = train(18);  // weights and moments take 16.0 MiB, the model 5.3
+  EXPECT_EQ(full.code, 1) << full.err;
+  EXPECT_NE(full.err.find("a checkpoint and the model take 21.4 MiB"), std::string::npos) << full.err;
+  EXPECT_EQ(train(24).code, 0);
+}
+
+TEST_F(Resume, AFolderThatIsMovedOrRemovedMeanwhileGetsTheModel) {
+  const auto train = [&](const std::string& change) {
+    return Run(StrCat(kBase, "--epochs 10000000 --max-time 3 --eval-every 1000ep --save-every 1000ep --keep-last 2 ",
+                      "--out r & pid=$!; sleep 1.5; cd ", folder_, "; ", change, "; wait $pid"));
+  };
+  const Outcome moved = train("mv r s");
+  EXPECT_EQ(moved.code, 0) << moved.err;
+  EXPECT_NE(Summary("s")["warnings"].dump().find("was moved to "), std::string::npos) << Summary("s")["warnings"];
+  EXPECT_TRUE(Exists("s/model.onnx"));
+  EXPECT_TRUE(Exists("s/summary.json"));
+  EXPECT_FALSE(Exists("r"));
+  EXPECT_EQ(ListCheckpoints(Path("s/checkpoints")).size(), 2);
+  const Outcome removed = train("mv r t; rm -r t");
+  EXPECT_EQ(removed.code, 0) << removed.err;
+  const std::string warnings = Summary("r")["warnings"].dump();
+  EXPECT_NE(warnings.find("was removed while it was written to"), std::string::npos) << warnings;
+  for (const char* file : {"model.onnx", "summary.json", "preprocess.json", "config.flags"})
+    EXPECT_TRUE(Exists(StrCat("r/", file))) << file;
 }
 
 TEST_F(Resume, OlderCheckpointsMakeRoomOnAFullDisk) {
@@ -385,11 +439,19 @@ TEST_F(Resume, RefusesAnotherRun) {
   tiny::Model other = Network();
   other.weights[0].values[0] += 1;
   other.Save(Path("other.onnx"));
+  other.nodes.erase(other.nodes.begin() + 3);  // Dropout, which the run's flags name
+  other.nodes[3].inputs[0] = "h2";
+  other.Save(Path("without.onnx"));
+  NamedArrays changed = Samples(50);
+  changed[0].second.Set(4 * 23, changed[0].second.At(4 * 23) + 1);
+  EXPECT_TRUE(WriteNpz(Path("changed.npz"), changed).ok());
   const Row rows[] = {{"--batch-size 5", "--batch-size: 10 → 5"},
                       {"--optimizer sgd", "--optimizer: adamw → sgd"},
                       {"--seed 7", "--seed: 42 → 7"},
                       {"--data other.npz", "--data: its samples are not those"},
+                      {"--data changed.npz", "--data: its samples are not those"},
                       {"--model other.onnx", "--model: is not the file"},
+                      {"--model without.onnx", "--model: is not the file"},
                       {"--overwrite", "--overwrite"}};
   for (const Row& row : rows) {
     const Outcome o = Run("--resume r --quiet --epochs 3 " + row.flags);

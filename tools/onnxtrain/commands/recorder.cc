@@ -10,7 +10,6 @@
 #include "frontend/onnx/export.h"
 #include "optim/auto/surgery.h"
 #include "optim/distributed/data_parallel.h"
-#include "optim/telemetry/console.h"
 #include "optim/telemetry/format.h"
 #include "optim/telemetry/graph_def.h"
 #include "tools/onnxtrain/commands/common.h"
@@ -138,12 +137,16 @@ absl::StatusOr<std::map<std::string, HostTensor>> ReadCheckpointWeights(const st
   return ReadWeights(checkpoint, average);
 }
 
-// Of the labels of one sample.
-Shape LabelShape(const TrainingRun& run) {
-  for (const FeedSpec& spec : run.eval.specs) {
-    if (spec.feed == run.session->loss().leading().feed) return spec.sample.shape;
-  }
-  return {};
+// Of the labels of a sample, as a batch pads pictures of several sizes.
+Shape LabelShape(const TrainingRun& run, int64_t sample) {
+  const auto spec = std::ranges::find(run.eval.specs, run.session->loss().leading().feed, &FeedSpec::feed);
+  if (spec == run.eval.specs.end()) return {};
+  Shape shape = spec->sample.shape;
+  if (spec->height_axis < 0) return shape;
+  const PictureExtents extents = run.eval.dataset->Extents(sample);
+  shape[spec->height_axis] = extents.padded_height;
+  shape[spec->height_axis + 1] = extents.padded_width;
+  return shape;
 }
 
 constexpr int64_t kReportedSamples = 1000;
@@ -155,6 +158,7 @@ constexpr char kUnfinishedFile[] = "model.unfinished.onnx";
 void Warnings::Add(const std::string& text) {
   if (std::find(texts_.begin(), texts_.end(), text) != texts_.end()) return;
   texts_.push_back(text);
+  if (console_ != nullptr) console_->Finish();
   Warn(text);
 }
 
@@ -162,6 +166,7 @@ void Warnings::Add(const std::string& text) {
 absl::Status Recorder::CheckModelCanBeWritten() {
   ASSIGN_OR_RETURN(auto trained, run_.session->Weights());
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(trained)));
+  model_bytes_ = ModelBytes(weights);
   return Annotate(CheckExport(*run_.data.model, weights, folder_.File(ModelFile())),
                   "the model could not be written: ");
 }
@@ -178,8 +183,16 @@ absl::Status Recorder::BeginCheckpoints() {
                                   .copy_threads = host_threads};
   writer_ = std::make_unique<CheckpointWriter>(checkpoints_.get(), options, saved_step_);
   writer_->SetTrace(recorded_.trace.get());
-  RETURN_IF_ERROR(writer_->CheckRoom(*run_.session));
+  // The newest checkpoint stays until the model is written. A run that goes on can remove older ones.
+  RETURN_IF_ERROR(writer_->CheckRoom(*run_.session, recorded_.continues_folder ? 0 : model_bytes_));
   return run_.config.save_every.value > 0 ? writer_->Reserve(*run_.session) : absl::OkStatus();
+}
+
+absl::Status Recorder::WriteSettings() const {
+  const std::string flags = StrCat("# onnxtrain train --flagfile THIS\n", ToFlags(recorded_.resolved, kTaskTrain));
+  RETURN_IF_ERROR(WriteTextFile(folder_.File("config.flags"), flags));
+  RETURN_IF_ERROR(WriteTextFile(folder_.File("preprocess.json"), ToJson(MakePreprocess(run_))));
+  return WriteTokenizer();
 }
 
 // preprocess.json refers to them.
@@ -203,10 +216,7 @@ std::optional<Quality> Recorder::EvaluateForReport(const std::atomic<bool>* stop
 absl::Status Recorder::Begin() {
   RETURN_IF_ERROR(CheckModelCanBeWritten());
   if (!recorded_.continues_folder) RETURN_IF_ERROR(folder_.RemoveOldRun());
-  const std::string flags = StrCat("# onnxtrain train --flagfile THIS\n", ToFlags(recorded_.resolved, kTaskTrain));
-  RETURN_IF_ERROR(WriteTextFile(folder_.File("config.flags"), flags));
-  RETURN_IF_ERROR(WriteTextFile(folder_.File("preprocess.json"), ToJson(MakePreprocess(run_))));
-  RETURN_IF_ERROR(WriteTokenizer());
+  RETURN_IF_ERROR(WriteSettings());
   const std::string metrics = folder_.File("metrics.jsonl");
   const bool classes = run_.session->loss().classes;
   if (recorded_.continues_folder) {
@@ -303,6 +313,7 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
   Console console(stderr, {.total_steps = options.max_seconds > 0 ? 0 : run_.steps.total,
                            .has_accuracy = run_.session->loss().classes,
                            .tokens_per_sample = run_.train.text_unit.tokens_per_sample});
+  if (!run_.config.quiet) warnings_.SetConsole(&console);
   ResourceMonitor resources;
   auto result = Train(*run_.session, run_.train, run_.eval, options, [&](const TrainEvent& event) {
     OnEvent(event);
@@ -311,6 +322,7 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
     console.Finish();
     WarnAtChance(run_, event.eval, &warnings_);
   });
+  warnings_.SetConsole(nullptr);
   used_ = resources.Take();
   return result;
 }
@@ -329,7 +341,8 @@ absl::StatusOr<std::map<std::string, HostTensor>> Recorder::WeightsToExport(RunS
   const bool has_best = run_.config.export_weights == "best" && best_.step >= 0;
   if (has_best) summary->exported_metric = "best";
   if (has_best && best_.step != summary->result.steps) {
-    auto best = ReadCheckpointWeights(StrCat(checkpoints_->path(), "/", CheckpointName(best_.step)), average);
+    auto best =
+        ReadCheckpointWeights(StrCat(folder_.File(kCheckpointsFolder), "/", CheckpointName(best_.step)), average);
     if (best.ok()) {
       summary->exported_step = best_.step;
       return best;
@@ -341,14 +354,31 @@ absl::StatusOr<std::map<std::string, HostTensor>> Recorder::WeightsToExport(RunS
   return SessionWeights();
 }
 
-// The newest checkpoint and the model matter more than older checkpoints.
-void Recorder::MakeRoomFor(const std::map<std::string, HostTensor>& weights) {
-  if (writer_ == nullptr) return;
+// About as many as the model with its external data will have.
+int64_t Recorder::ModelBytes(const std::map<std::string, HostTensor>& weights) const {
   std::error_code error;
   const auto file = static_cast<int64_t>(std::filesystem::file_size(run_.data.model->path(), error));
   int64_t bytes = 0;
   for (const auto& [name, tensor] : weights) bytes += static_cast<int64_t>(tensor.bytes().size());
-  const absl::Status ignored = writer_->MakeRoom(std::max(bytes, error ? 0 : file));  // the export will tell
+  return std::max(bytes, error ? 0 : file);
+}
+
+// The newest checkpoint and the model matter more than older checkpoints.
+void Recorder::MakeRoomFor(const std::map<std::string, HostTensor>& weights) {
+  if (writer_ == nullptr) return;
+  const absl::Status ignored = writer_->MakeRoom(ModelBytes(weights));  // the export will tell
+}
+
+// Somebody may have moved or removed the folder, or files in it, while the run went on.
+void Recorder::FindFolderAgain() {
+  const auto found = folder_.FindAgain();
+  if (!found.ok()) return;  // writing will tell
+  if (!found->empty()) warnings_.Add(*found);
+  std::error_code ignored;
+  const bool complete = std::filesystem::exists(folder_.File("config.flags"), ignored) &&
+                        std::filesystem::exists(folder_.File("preprocess.json"), ignored);
+  const absl::Status written = complete ? absl::OkStatus() : WriteSettings();
+  if (!written.ok()) warnings_.Add(std::string(ToStd(written.message())));
 }
 
 // Where a model that could not be written can be had from.
@@ -383,8 +413,8 @@ absl::Status Recorder::WriteUnfinished() {
     ASSIGN_OR_RETURN(weights, SessionWeights());
   } else {
     std::vector<std::string> skipped;
-    if (checkpoints_ == nullptr || ListCheckpoints(checkpoints_->path()).empty()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const StoredCheckpoint newest, OpenNewestCheckpoint(checkpoints_->path(), &skipped));
+    if (checkpoints_ == nullptr || ListCheckpoints(checkpoints_->handle()).empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const StoredCheckpoint newest, OpenNewestCheckpoint(folder_.File(kCheckpointsFolder), &skipped));
     ASSIGN_OR_RETURN(weights, ReadWeights(newest, ExportsAverage(run_.config)));
   }
   ASSIGN_OR_RETURN(weights, run_.ToExport(std::move(weights)));
@@ -420,7 +450,7 @@ absl::Status Recorder::WriteReport(const std::string& summary) {
   if (after_) report.worst = FindWorst(*after_, kWorstSamples);
   for (const SampleResult& worst : report.worst) {
     report.pictures.push_back(SampleHtml(run_.eval, worst.sample, tokens ? &*tokens : nullptr) +
-                              ClassMapsHtml(worst, LabelShape(run_)));
+                              ClassMapsHtml(worst, LabelShape(run_, worst.sample)));
     report.places.push_back(run_.eval.dataset->Describe(worst.sample));
   }
   return WriteTextFile(folder_.File(kReportFile), HtmlReport(report));
@@ -443,13 +473,14 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
   if (failure.empty()) WarnIfWorse(run_, result, &warnings_);
   if (writer_ != nullptr) WarnOfFailedSave(writer_->Finish());
   WriteProfile();
+  FindFolderAgain();
   RunSummary summary = Summarize(run_, result, recorded_.resident_at_start, used_);
   const bool stopped = result.stop_reason == "signal";
   const absl::Status written = NameCheckpoint(failure.empty() && !stopped ? WriteModel(&summary) : WriteUnfinished());
   if (writer_ != nullptr && writer_->removed_early() > 0)
     warnings_.Add(
         StrCat("the disk was full: ", writer_->removed_early(), " checkpoints were removed before their time"));
-  if (checkpoints_ != nullptr && !ListCheckpoints(checkpoints_->path()).empty())
+  if (checkpoints_ != nullptr && !ListCheckpoints(checkpoints_->handle()).empty())
     files_.emplace_back(kCheckpointsFolder);
   const absl::Status histograms = histograms_ != nullptr ? histograms_->status() : absl::OkStatus();
   for (const absl::Status& status : {metrics_->status(), events_->status(), histograms}) {

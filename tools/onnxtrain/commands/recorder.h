@@ -11,6 +11,7 @@
 #include "optim/auto/training_run.h"
 #include "optim/checkpoint/checkpoint_writer.h"
 #include "optim/checkpoint/resume.h"
+#include "optim/telemetry/console.h"
 #include "optim/telemetry/event_file.h"
 #include "optim/telemetry/histogram_recorder.h"
 #include "optim/telemetry/metrics_file.h"
@@ -28,9 +29,12 @@ class Warnings {
  public:
   void Add(const std::string& text);
   const std::vector<std::string>& texts() const { return texts_; }
+  // Of a line of progress that warnings must not be written behind, and which outlives its use; null: none.
+  void SetConsole(Console* console) { console_ = console; }
 
  private:
   std::vector<std::string> texts_;
+  Console* console_ = nullptr;
 };
 
 // The parts of a run that is about to begin.
@@ -60,7 +64,9 @@ class Recorder {
  private:
   std::string ModelFile() const { return run_.data.synthetic ? "model.synthetic.onnx" : "model.onnx"; }
   absl::Status CheckModelCanBeWritten();
+  absl::Status WriteSettings() const;
   absl::Status WriteTokenizer() const;
+  void FindFolderAgain();
   absl::Status BeginCheckpoints();
   void RecordHistograms(TrainOptions* options);
   absl::StatusOr<TrainResult> Loop(const SignalFlags& signals);
@@ -73,6 +79,7 @@ class Recorder {
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
   absl::Status WriteModel(RunSummary* summary);
   absl::Status WriteUnfinished();
+  int64_t ModelBytes(const std::map<std::string, HostTensor>& weights) const;
   void MakeRoomFor(const std::map<std::string, HostTensor>& weights);
   absl::Status NameCheckpoint(const absl::Status& failed) const;
   void WriteProfile();
@@ -91,7 +98,7 @@ class Recorder {
   std::unique_ptr<CheckpointWriter> writer_;
   BestEvaluation best_;
   std::optional<TrainResult> at_end_;  // the session holds the weights of this many updates, none follows
-  int64_t saved_step_ = -1;
+  int64_t saved_step_ = -1, model_bytes_ = 0;
   std::map<Outlier::Of, int64_t> outliers_;     // so far
   ResourceReading used_;                        // means over the loop
   std::map<std::string, HostTensor> exported_;  // weights in the model that was written, with evaluation data

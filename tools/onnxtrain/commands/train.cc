@@ -154,9 +154,8 @@ absl::Status Resume(const TrainConfig& config, const TrainConfig& resolved, cons
   if (run->train.dataset->streams())
     return Invalid("`resume`: the samples come from a pipe, which cannot go back to where the run was (`init_from` ",
                    "starts from the weights of a checkpoint)");
-  RETURN_IF_ERROR(
-      Annotate(CheckSameRun(point.state, run->data.model->sha256(), fingerprint, config.resume_force, &start->notes),
-               StrCat("`resume` ", point.checkpoint.path, ": ")));
+  RETURN_IF_ERROR(Annotate(CheckSameData(point.state, fingerprint, config.resume_force, &start->notes),
+                           StrCat("`resume` ", point.checkpoint.path, ": ")));
   NoteOtherMachine(resolved, point.state, &start->notes);
   RETURN_IF_ERROR(RestoreSession(point, run->session.get()));
   LogInfo(config, PageRow("resumed",
@@ -235,6 +234,13 @@ TrainConfig DecideForAll(const ReadyRun& ready) {
   return decided;
 }
 
+// Before anything else of a model that may be another one is judged.
+absl::Status CheckModelOfCheckpoint(const TrainConfig& config, const OnnxModel& model, Start* start) {
+  if (!start->point) return absl::OkStatus();
+  return Annotate(CheckSameModel(start->point->state, model.sha256(), config.resume_force, &start->notes),
+                  StrCat("`resume` ", start->point->checkpoint.path, ": "));
+}
+
 absl::Status Prepare(const TrainConfig& config, const Rank& rank, ReadyRun* ready) {
   const PreparingScope preparing;
   ready->recorded.resident_at_start = PeakResidentBytes();
@@ -243,6 +249,7 @@ absl::Status Prepare(const TrainConfig& config, const Rank& rank, ReadyRun* read
   ready->finished = IsFinished(start);
   if (ready->finished) return absl::OkStatus();
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(start.config));
+  RETURN_IF_ERROR(CheckModelOfCheckpoint(config, *model, &start));
   ASSIGN_OR_RETURN(ready->folder, OpenFolder(start.config, start.old_run));
   if (!rank.alone()) RETURN_IF_ERROR(LogToFile(rank, ready->folder->path()));
   if (start.config.lr_find) LogInfo(start.config, PageRow("lr", "looking for a rate (`lr_find`) …"));

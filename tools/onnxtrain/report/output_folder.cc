@@ -175,6 +175,20 @@ absl::Status OutputFolder::RemoveOldRun() {
   return RemoveCheckpoints(File(kCheckpointsFolder));
 }
 
+absl::StatusOr<std::string> OutputFolder::FindAgain() {
+  const fs::path opened = StrCat("/proc/self/fd/", fd_);
+  std::error_code error;
+  if (fs::equivalent(opened, path_, error)) return std::string();
+  const std::string before = path_, now = fs::read_symlink(opened, error).string();
+  if (!error && fs::equivalent(opened, now, error)) {
+    path_ = now;
+    return StrCat("--out ", before, ": was moved to ", now, " while it was written to");
+  }
+  fs::create_directories(path_, error);
+  if (error) return Invalid("--out ", path_, ": was removed, and cannot be made again: ", error.message());
+  return StrCat("--out ", path_, ": was removed while it was written to, with all that was in it");
+}
+
 OutputFolder::~OutputFolder() {
   std::error_code ignored;
   if (made_) fs::remove(path_, ignored);  // removes an empty folder only

@@ -43,6 +43,10 @@ class OutputFolder {
   // Removes the files and checkpoints of the old run and no others. Called when the new run is certain to begin.
   absl::Status RemoveOldRun();
 
+  // Finds the folder again where it was moved, and makes it again where it was removed; path() follows. Returns what
+  // has happened; "": nothing.
+  absl::StatusOr<std::string> FindAgain();
+
   const std::string& path() const { return path_; }
   std::string File(const std::string& name) const { return path_ + "/" + name; }
 
