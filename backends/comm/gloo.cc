@@ -1,6 +1,7 @@
 // Collectives over c10d's Gloo, on the memory of the host.
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <string>
 #include <thread>
 #include <utility>
@@ -71,6 +72,26 @@ std::string DescribeLost(const std::vector<int>& lost) {
   std::string text = lost.size() == 1 ? "rank " : "ranks ";
   for (const int r : lost) StrAppend(&text, r == lost[0] ? "" : ", ", r);
   return text + (lost.size() == 1 ? " does not answer" : " do not answer");
+}
+
+std::string ReportKey(int rank) { return StrCat("failed/", rank); }
+
+// Returns the ranks that do not report the failure of an operation, as those do that have only waited.
+std::vector<int> CallRoll(c10d::Store& store, const CollectivesOptions& o) {
+  std::vector<int> missing;
+  for (int r = 0; r < o.size; ++r) {
+    if (r != o.rank) missing.push_back(r);
+  }
+  try {
+    store.set(ReportKey(o.rank), {1});
+    for (const auto end = Clock::now() + kRollCall; !missing.empty() && Clock::now() < end;) {
+      std::erase_if(missing, [&](int r) { return store.check({ReportKey(r)}); });
+      std::this_thread::sleep_for(kPoll);
+    }
+  } catch (const std::exception&) {  // rank 0 has the store, and may have left after all others had reported
+    if (std::ssize(missing) == o.size - 1) missing = {0};
+  }
+  return missing;
 }
 
 class GlooCollectives : public Collectives {
@@ -145,25 +166,13 @@ class GlooCollectives : public Collectives {
     return status;
   }
 
-  // The ranks that do not report the failure of the operation, as those do that have only waited.
+  // The store of a rank 0 that hangs answers no question: another thread asks, and is left to its wait.
   std::vector<int> FindLost() {
-    std::vector<int> missing;
-    for (int r = 0; r < size(); ++r) {
-      if (r != rank()) missing.push_back(r);
-    }
-    try {
-      store_->set(ReportKey(rank()), {1});
-      for (const auto end = Clock::now() + kRollCall; !missing.empty() && Clock::now() < end;) {
-        std::erase_if(missing, [&](int r) { return store_->check({ReportKey(r)}); });
-        std::this_thread::sleep_for(kPoll);
-      }
-    } catch (const std::exception&) {  // rank 0 has the store, and may have left after all others had reported
-      if (std::ssize(missing) == size() - 1) missing = {0};
-    }
-    return missing;
+    std::packaged_task<std::vector<int>()> ask([store = store_, o = options_] { return CallRoll(*store, o); });
+    std::future<std::vector<int>> lost = ask.get_future();
+    std::thread(std::move(ask)).detach();
+    return lost.wait_for(2 * kRollCall) == std::future_status::ready ? lost.get() : std::vector<int>{0};
   }
-
-  static std::string ReportKey(int rank) { return StrCat("failed/", rank); }
 
   const CollectivesOptions options_;
   c10::intrusive_ptr<c10d::Store> store_;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <random>
 
+#include "absl/strings/str_replace.h"
 #include "frontend/base/strings.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/run_scratch.h"
@@ -62,16 +63,18 @@ class Distributed : public RunScratch {
     for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5) << "event " << i;
   }
 
-  // Starts the ranks as torchrun does. `disturb` is a shell command that runs once rank 0 has trained, or `at_once`;
-  // $P0 and $P1 are the processes. Their exit codes go to files c0 and c1, what they print to o0, o1.
+  // Starts the ranks as torchrun does; %R in `flags` is the rank. `disturb` is a shell command that runs once rank 0
+  // has trained, or `at_once`; $P0 and $P1 are the processes. Their exit codes go to files c0 and c1, what they print
+  // to o0, o1.
   void RunTwo(const std::string& flags, const std::string& disturb, const std::string& more_of_rank_1 = "",
               bool at_once = false) const {
     const std::string program = std::string(ONNXTRAIN_BINARY_DIR) + "/bin/onnxtrain";
     std::string script = StrCat("cd '", folder_, "'\nexport WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 ",
                                 "MASTER_PORT=", FindFreePort(), "\n");
     for (int r = 0; r < 2; ++r) {
-      StrAppend(&script, "RANK=", r, " LOCAL_RANK=", r, " '", program, "' ", flags, r == 1 ? more_of_rank_1 : "", " >o",
-                r, " 2>&1 </dev/null &\nP", r, "=$!\n");
+      StrAppend(&script, "RANK=", r, " LOCAL_RANK=", r, " '", program, "' ",
+                absl::StrReplaceAll(flags, {{"%R", StrCat(r)}}), r == 1 ? more_of_rank_1 : "", " >o", r,
+                " 2>&1 </dev/null &\nP", r, "=$!\n");
     }
     if (at_once) StrAppend(&script, disturb, "\n");
     if (!disturb.empty() && !at_once)
@@ -129,6 +132,27 @@ TEST_F(Distributed, AnotherFlagIsNamed) {
   EXPECT_FALSE(Exists("r/model.onnx"));
 }
 
+// The files of a rank may have other names, but not other samples.
+TEST_F(Distributed, OtherSamplesAreNamed) {
+  for (const char* name : {"d0.npz", "d1.npz", "e0.npz"})
+    std::filesystem::copy(Path(name[0] == 'd' ? "d.npz" : "e.npz"), Path(name));
+  EXPECT_TRUE(WriteNpz(Path("e1.npz"), Blobs(23, {.seed = 9})).ok());
+  const std::string flags = "--model m.onnx --data d%R.npz --max-steps 3 --overwrite --out r";
+  RunTwo(flags, "");
+  EXPECT_EQ(ExitCode(0), 0) << ReadAll(Path("o0"));
+  EXPECT_EQ(ExitCode(1), 0) << ReadAll(Path("o1"));
+  RunTwo(flags + " --eval-data e%R.npz", "");
+  EXPECT_EQ(ExitCode(0), 1) << ReadAll(Path("o0"));
+  EXPECT_EQ(ExitCode(1), 1) << ReadAll(Path("o1"));
+  EXPECT_NE(ReadAll(Path("o0")).find("rank 1: the samples of the evaluation"), std::string::npos)
+      << ReadAll(Path("o0"));
+  EXPECT_TRUE(WriteNpz(Path("d1.npz"), Blobs(50, {.seed = 9})).ok());
+  RunTwo(flags, "");
+  EXPECT_EQ(ExitCode(0), 1) << ReadAll(Path("o0"));
+  EXPECT_NE(ReadAll(Path("o0")).find("rank 1: --data d1.npz: holds other samples"), std::string::npos)
+      << ReadAll(Path("o0"));
+}
+
 // The others end by themselves, keep what was trained, and say who is missing.
 TEST_F(Distributed, AKilledRankEndsAll) {
   RunTwo(StrCat(kLong, " --out r"), "kill -9 $P1");
@@ -150,7 +174,7 @@ TEST_F(Distributed, ARankThatIsKilledAtAnyInstantCostsNoUpdate) {
   const bool is_long = std::getenv("ONNXTRAIN_LONG_TESTS") != nullptr;
   const std::string flags =
       "--model m.onnx --data d.npz --eval-data e.npz --dropout 0.2 --batch-size 16 --max-steps 400 --eval-every 400 "
-      "--save-every 20 --log-every 50 --comm-timeout 4s";
+      "--save-every 20 --log-every 50 --comm-timeout 10s";
   ASSERT_EQ(Run(flags + " --out undisturbed").code, 0);
   const double expected = Summary("undisturbed")["eval"]["loss"];
   std::mt19937 random(11);
@@ -174,6 +198,16 @@ TEST_F(Distributed, ARankThatIsKilledAtAnyInstantCostsNoUpdate) {
     EXPECT_NEAR(Summary("r")["eval"]["loss"], expected, 1e-4);
   }
   EXPECT_GT(cut_short, 0);
+}
+
+// Rank 0 has the store in which the others look for the ones that are left.
+TEST_F(Distributed, RankZeroThatHangsEndsAllWithinTheTimeOut) {
+  RunTwo(StrCat(kLong, " --comm-timeout 12s --out r"),
+         "kill -STOP $P0; s=$(date +%s); wait $P1; c=$?; echo $(($(date +%s) - s)) >seconds; kill -9 $P0; "
+         "(exit $c) & P1=$!");
+  EXPECT_EQ(ExitCode(1), 2) << ReadAll(Path("o1"));
+  EXPECT_NE(ReadAll(Path("o1")).find("rank 0 does not answer"), std::string::npos) << ReadAll(Path("o1"));
+  EXPECT_LT(std::atoi(ReadAll(Path("seconds")).c_str()), 20);
 }
 
 TEST_F(Distributed, AHangingRankEndsAllWithinTheTimeOut) {

@@ -75,8 +75,19 @@ absl::Status RankGroup::ShareState(const SessionCounters& counters, Session* ses
   return rank_.rank == 0 ? absl::OkStatus() : session->RestoreCounters(counters);
 }
 
+// Every rank evaluates some of the batches.
+absl::Status RankGroup::CompareEvalData(const TrainingRun& run) {
+  const std::string own = run.has_eval() ? DataFingerprint(run.eval) : "";
+  ASSIGN_OR_RETURN(const std::string leader, BroadcastText(*ranks_, kStart, own));
+  return AgreeOnStatus(*ranks_, kStart,
+                       own == leader ? absl::OkStatus()
+                                     : Invalid("the samples of the evaluation are others than those of rank 0 "
+                                               "(`eval_data`, `data`)"));
+}
+
 absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, TrainingRun* run) {
   RETURN_IF_ERROR(AgreeOnStatus(*ranks_, kStart, ready));
+  RETURN_IF_ERROR(CompareEvalData(*run));
   RETURN_IF_ERROR(AgreeOnStatus(*ranks_, kStart, ShareState(state.session, run->session.get())));
   data_parallel_ = std::make_unique<DataParallel>(ranks_.get(), run->session->ExchangedSums());
   RETURN_IF_ERROR(AgreeOnStatus(*ranks_, kStart,

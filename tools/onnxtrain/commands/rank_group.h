@@ -41,6 +41,7 @@ class RankGroup {
  private:
   RankGroup(const Rank& rank, double timeout, std::unique_ptr<Collectives> ranks)
       : rank_(rank), timeout_(timeout), ranks_(std::move(ranks)) {}
+  absl::Status CompareEvalData(const TrainingRun& run);
   absl::Status ShareState(const SessionCounters& counters, Session* session);
   absl::Status Begin(const absl::Status& ready, const RunState& state, TrainingRun* run);
 

@@ -18,7 +18,9 @@ namespace {
 // The decisions of rank 0, on the files and the device of this rank.
 TrainConfig MakeConfig(const TrainConfig& given, const TrainConfig& decided, const Rank& rank) {
   TrainConfig config = decided;
-  if (!given.model.empty()) config.model = given.model;
+  for (std::string TrainConfig::*path : {&TrainConfig::model, &TrainConfig::data, &TrainConfig::eval_data}) {
+    if (!(given.*path).empty()) config.*path = given.*path;
+  }
   config.verify_passes = given.verify_passes;
   config.comm_timeout = given.comm_timeout;
   if (config.device.starts_with("cuda")) config.device = StrCat("cuda:", rank.local_rank);
