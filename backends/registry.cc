@@ -6,7 +6,9 @@
 #include <mutex>
 
 #include "backends/collectives.h"
+#include "backends/plugin/plugin_backend.h"
 #include "frontend/base/status.h"
+#include "frontend/plugin/library.h"
 
 namespace onnxtrain {
 namespace {
@@ -47,10 +49,7 @@ absl::StatusOr<std::string_view> ChooseLibtorch(const BackendOptions& options) {
 
 template <typename Function>
 absl::StatusOr<Function> Load(const std::filesystem::path& path, const char* function, const std::string& what) {
-  // Never closed: libtorch and OpenMP runtimes do not survive being unloaded.
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return absl::UnavailableError(StrCat(what, ": ", dlerror()));
-  void* symbol = dlsym(library, function);
+  ASSIGN_OR_RETURN(void* symbol, FindSymbol(path.string(), function, what));
   if (symbol == nullptr) return absl::UnavailableError(StrCat(what, ": ", path.string(), " has no ", function));
   return reinterpret_cast<Function>(symbol);
 }
@@ -65,6 +64,8 @@ std::vector<std::string> BackendNames() {
   return names;
 }
 
+bool IsPluginPath(std::string_view name) { return name.find('/') != name.npos || name.ends_with(".so"); }
+
 bool MayHaveGpu() { return std::filesystem::exists("/dev/nvidia0"); }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name, const BackendOptions& options) {
@@ -76,6 +77,12 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name, co
       if (backend.ok() || IsCuda(options)) return backend;
     }
     return CreateBackend("cpu", options);
+  }
+  if (IsPluginPath(name)) {
+    BackendOptions host = options;
+    host.device = "cpu";
+    ASSIGN_OR_RETURN(auto cpu, CreateBackend("cpu", host));
+    return CreatePluginBackend(std::string(name), options, std::move(cpu));
   }
   if (name == "torch") {
     ASSIGN_OR_RETURN(name, ChooseLibtorch(options));

@@ -12,6 +12,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "frontend/onnx/import.h"
+#include "frontend/plugin/operators.h"
 
 namespace onnxtrain::capi {
 namespace {
@@ -386,6 +387,13 @@ OnnxtrainStatus* EvaluateAll(OnnxtrainTrainer* trainer, const OnnxtrainCallbacks
   });
 }
 
+OnnxtrainStatus* LoadPluginLibrary(const char* path) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(path, "path"));
+    return LoadPlugin(path);
+  });
+}
+
 constexpr OnnxtrainApi kApi = {
     .version = ONNXTRAIN_API_VERSION,
     .reserved = 0,
@@ -429,6 +437,7 @@ constexpr OnnxtrainApi kApi = {
     .ViewParameter = ViewParameter,
     .Fit = Fit,
     .EvaluateAll = EvaluateAll,
+    .LoadPlugin = LoadPluginLibrary,
 };
 
 }  // namespace

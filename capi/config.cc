@@ -18,6 +18,7 @@ constexpr const char* kNoConsole = "the library prints nothing";
 constexpr Refusal kRefusals[] = {
     {"model", "the model is a handle"},
     {"tie", "the model has been loaded"},
+    {"plugin", "LoadPlugin loads it before the model"},
     {"data", "the program hands over batches"},
     {"out", kNoFolder},
     {"overwrite", kNoFolder},

@@ -250,6 +250,11 @@ typedef struct OnnxtrainApi {
 /* Returns the table of functions, valid for ever; null where the library is older than `version`, or `version` is 0. */
 const OnnxtrainApi* OnnxtrainGetApi(uint32_t version);
 
+  /* Loads a library with operators of other domains (onnxtrain_plugin.h) for all models of the process that are loaded
+   * from now on; for good. A library that is loaded already is left alone. A backend of one's own is named in the
+   * configuration: {"backend": "path/libX.so"}. */
+  OnnxtrainStatus* (*LoadPlugin)(const char* path);
+
 /* NOLINTEND(readability-identifier-naming) */
 
 #ifdef __cplusplus

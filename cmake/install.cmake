@@ -5,7 +5,7 @@ install(TARGETS onnxtrain EXPORT onnxtrain LIBRARY DESTINATION ${CMAKE_INSTALL_L
 install(DIRECTORY frontend backends optim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/onnxtrain
         FILES_MATCHING PATTERN "*.h" PATTERN "backends/cpu" EXCLUDE PATTERN "backends/torch" EXCLUDE)
 install(TARGETS onnxtrain_c EXPORT onnxtrain-c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES capi/onnxtrain.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES capi/onnxtrain.h frontend/plugin/onnxtrain_plugin.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT onnxtrain-c NAMESPACE onnxtrain:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/onnxtrain
         FILE onnxtrain-c-targets.cmake)
 file(RELATIVE_PATH PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)

@@ -108,7 +108,8 @@ absl::StatusOr<int64_t> ParseWhole(const ConfigField& field, std::string_view te
 absl::Status CheckChoice(const ConfigField& field, std::string_view text) {
   const std::vector<std::string> choices = absl::StrSplit(field.traits.choices, '|', absl::SkipEmpty());
   if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end()) return absl::OkStatus();
-  return Wrong(field, StrCat("expected one of ", field.traits.choices, ", got '", text, "'"));
+  if (field.traits.also != nullptr && field.traits.also(text)) return absl::OkStatus();
+  return Wrong(field, StrCat("expected one of ", field.traits.choices, field.traits.also_text, ", got '", text, "'"));
 }
 
 absl::Status CheckNumbers(const ConfigField& field, const std::vector<double>& numbers) {

@@ -112,8 +112,9 @@ struct TrainConfig {
 
   // Run.
   std::string backend = "auto", device = "auto";
-  int64_t threads = 0;  // 0: every CPU that the process may use
-  Interval log_every;   // value 0: about 20 an epoch
+  std::vector<std::string> plugin;  // paths of libraries
+  int64_t threads = 0;              // 0: every CPU that the process may use
+  Interval log_every;               // value 0: about 20 an epoch
   Interval eval_every = {Interval::Unit::kEpochs, 1};
   Interval save_every = {Interval::Unit::kSeconds, 600};
   int64_t keep_last = 2, keep_best = 0;
@@ -177,10 +178,12 @@ struct FieldTraits {
   enum class Unit : uint8_t { kNone, kBytes, kSeconds };
 
   // A number outside of the limits stands for "not specified", and is the default if it is anything.
-  double min = -kInf, max = kInf;      // inclusive
-  double above = -kInf, below = kInf;  // exclusive
-  const char* choices = "";            // "a|b|c": nothing else is allowed
-  const char* word = "";               // the text of `word_value`: "auto"
+  double min = -kInf, max = kInf;                 // inclusive
+  double above = -kInf, below = kInf;             // exclusive
+  const char* choices = "";                       // "a|b|c": nothing else is allowed
+  bool (*also)(std::string_view text) = nullptr;  // accepts further texts, which `also_text` describes
+  const char* also_text = "";
+  const char* word = "";  // the text of `word_value`: "auto"
   double word_value = 0;
   const char* otherwise = "";  // the default for people, where that of the struct stands for "not specified"
   bool repeatable = false;     // a list that is given one element at a time; other lists are comma-separated

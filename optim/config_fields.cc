@@ -1,4 +1,5 @@
 // The table of fields: one row makes a field of TrainConfig, its flag, its line of help and its place in files.
+#include "backends/registry.h"
 #include "optim/config.h"
 
 namespace onnxtrain {
@@ -265,7 +266,14 @@ constexpr ConfigField kFields[] = {
      "Seed of the data order, dropout, new weights and synthetic data", {.min = 0}},
 
     {"run", "backend", kSteps | kTaskInspect | kTaskEval | kTaskPredict | kTaskGrad, &C::backend, "NAME",
-     "auto (torch where there is a GPU, else cpu), cpu or torch", {.choices = "auto|cpu|torch", .on_resume = kChanges}},
+     "auto (torch where there is a GPU, else cpu), cpu or torch; or a library of your own: path/libX.so",
+     {.choices = "auto|cpu|torch",
+      .also = IsPluginPath,
+      .also_text = " or the path of a library",
+      .on_resume = kChanges}},
+    {"run", "plugin", kTaskAll, &C::plugin, "LIBRARY",
+     "Loads a library with operators of other domains that the model uses; repeatable",
+     {.repeatable = true, .on_resume = kChanges}},
     {"run", "device", kRuns | kSynthetic, &C::device, "NAME",
      "auto, cpu or cuda:N (experimental, not yet run on a GPU)", {.on_resume = kChanges}},
     {"run", "threads", kRuns | kSynthetic | kTaskTokenize, &C::threads, "N",

@@ -1,4 +1,5 @@
 // The one place that says which configurations are wrong for any model and data.
+#include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "frontend/data/preprocess.h"
 #include "optim/auto/learning_rates.h"
@@ -58,6 +59,7 @@ constexpr Rule kRules[] = {
 };
 
 absl::Status CheckDevice(const C& c) {
+  if (IsPluginPath(c.backend)) return absl::OkStatus();  // its library knows its devices
   const bool cuda = IsCuda(c.device);
   if (c.device != "auto" && c.device != "cpu" && !cuda)
     return Invalid("`device`: expected auto, cpu or cuda:N, got '", c.device, "'");

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include "backends/torch/fuse/fused_op.h"
+#include "backends/torch/host_kernel.h"
 #include "backends/torch/tensor.h"
 
 namespace onnxtrain::aten {
@@ -63,7 +64,7 @@ bool Takes(Types types, DType dtype, at::Device device) {
 
 bool HasKernel(const Graph& graph, const Node& node, at::Device device) {
   const Kernel* kernel = AllKernels().Find(node.op);
-  if (kernel == nullptr) return false;
+  if (kernel == nullptr) return HasHostKernel(graph, node, device);
   auto takes = [&](ValueId v) { return v == kNoValue || Takes(kernel->types, graph.type(v).dtype, device); };
   return std::all_of(node.inputs.begin(), node.inputs.end(), takes) &&
          std::all_of(node.outputs.begin(), node.outputs.end(), takes);

@@ -13,6 +13,7 @@
 #include "backends/torch/cuda.h"
 #include "backends/torch/device_scope.h"
 #include "backends/torch/guard.h"
+#include "backends/torch/host_kernel.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/scratch.h"
 #include "backends/torch/tensor.h"
@@ -141,7 +142,8 @@ aten::Run TorchProgram::PrepareNode(const Node& node) const {
   for (ValueId v : node.inputs) args.in.push_back(v == kNoValue ? at::Tensor() : views_[v]);
   for (ValueId v : node.outputs) args.out.push_back(views_[v]);
   if (FindOp(node.op)->elementwise) AlignRanks(args);
-  return AllKernels().Find(node.op)->prepare(args);
+  const Kernel* kernel = AllKernels().Find(node.op);
+  return kernel == nullptr ? PrepareHostKernel(args) : kernel->prepare(args);
 }
 
 absl::Status TorchProgram::Prepare(Step& step) {

@@ -5,6 +5,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/added_ops.h"
 #include "frontend/ops/import/onnx_import.h"
 #include "frontend/ops/layout.h"
 #include "frontend/ops/row.h"
@@ -165,7 +166,7 @@ absl::StatusOr<std::vector<Type>> InferTypes(std::string_view op, std::span<cons
 const OnnxOp* FindOnnxOp(std::string_view domain, std::string_view op_type) {
   if (domain == "ai.onnx") domain = "";
   auto it = Imports().find({domain, op_type});
-  return it == Imports().end() ? nullptr : it->second;
+  return it == Imports().end() ? FindAddedOnnxOp(domain, op_type) : it->second;
 }
 
 std::vector<const OnnxOp*> AllOnnxOps() {

@@ -7,6 +7,7 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/import/onnx_import.h"
 #include "optim/auto/batch_axes.h"
+#include "frontend/plugin/operators.h"
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/input_plan.h"
 #include "optim/auto/mixing.h"
@@ -83,6 +84,7 @@ absl::StatusOr<ModelEdits> ParseTies(const TrainConfig& config) {
 
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel(const TrainConfig& config) {
   if (config.model.empty()) return Invalid("`model`: missing (which .onnx file?)");
+  RETURN_IF_ERROR(Annotate(LoadPlugins(config.plugin), "`plugin` "));
   ASSIGN_OR_RETURN(ModelEdits edits, ParseTies(config));
   return OnnxModel::Load(config.model, std::move(edits));
 }

@@ -1,4 +1,5 @@
 // The configuration that repeats a run.
+#include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "optim/auto/training_run.h"
 
@@ -31,8 +32,10 @@ TrainConfig ResolveConfig(const TrainingRun& run) {
   c.eps = optimizer.eps;
   if (c.epochs > 0 || c.max_steps == 0) c.epochs = run.steps.epochs;
   if (run.options.max_workers == 0) c.num_workers = run.options.num_workers;
-  c.backend = run.backend->name();
-  c.device = run.backend->device();
+  if (!IsPluginPath(c.backend)) {
+    c.backend = run.backend->name();
+    c.device = run.backend->device();
+  }
   if (!run.data.train.normalize.empty()) c.normalize = run.data.train.normalize;
   c.specified.clear();
   for (const ConfigField& field : ConfigFields()) {

@@ -168,3 +168,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const TrainConfig& config) 
 }
 
 }  // namespace onnxtrain
+  if (IsPluginPath(config.backend)) {
+    BackendOptions plugin = options;
+    plugin.device = config.device;
+    return CreateBackend(config.backend, plugin);
+  }

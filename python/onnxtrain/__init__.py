@@ -6,10 +6,10 @@
     trainer.export("trained.onnx")
 """
 from onnxtrain._capi import Error
-from onnxtrain.trainer import BatchTensor, Evaluation, StepResult, Trainer, version
+from onnxtrain.trainer import BatchTensor, Evaluation, StepResult, Trainer, load_plugin, version
 from onnxtrain.weights import save_safetensors, to_arrays, to_keras, to_state_dict
 
 __all__ = [
-    "BatchTensor", "Error", "Evaluation", "StepResult", "Trainer", "save_safetensors", "to_arrays", "to_keras",
-    "to_state_dict", "version",
+    "BatchTensor", "Error", "Evaluation", "StepResult", "Trainer", "load_plugin", "save_safetensors", "to_arrays",
+    "to_keras", "to_state_dict", "version",
 ]

@@ -95,6 +95,9 @@ _FUNCTIONS = [
     ("Cancel", None, (_Handle,)),
     ("ClearCancel", None, (_Handle,)),
     ("ViewParameter", None, (_Handle, c_char_p, POINTER(Tensor))),
+    ("Fit", None, (_Handle, c_void_p, c_uint64, POINTER(StepResult))),
+    ("EvaluateAll", None, (_Handle, c_void_p, POINTER(Evaluation), POINTER(c_double))),
+    ("LoadPlugin", None, (c_char_p,)),
 ]
 
 

@@ -52,6 +52,14 @@ def version() -> str:
     return api.GetVersion().decode()
 
 
+def load_plugin(path: str | os.PathLike[str]) -> None:
+    """Loads a library with operators of other domains, for models that are loaded from now on.
+
+    A backend of one's own is an argument of the trainer: Trainer("x.onnx", backend="path/libX.so").
+    """
+    api.LoadPlugin(os.fsencode(path))
+
+
 def _load_model(model: str | os.PathLike[str] | bytes) -> ctypes.c_void_p:
     handle = ctypes.c_void_p()
     if isinstance(model, (bytes, bytearray, memoryview)):

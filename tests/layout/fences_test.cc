@@ -19,18 +19,19 @@ const std::map<std::string, Names> kMayInclude = {
     {"frontend/base", {}},
     {"frontend/graph", {"frontend/base"}},
     {"frontend/ops", {"frontend/base", "frontend/graph"}},
+    {"frontend/plugin", {"frontend/base", "frontend/graph", "frontend/ops"}},
     {"frontend/passes", {"frontend/base", "frontend/graph", "frontend/ops"}},
     {"frontend/onnx", {"frontend/base", "frontend/graph", "frontend/ops", "frontend/passes"}},
     {"frontend/data", {"frontend/base", "frontend/graph"}},
-    {"backends", {"frontend/base", "frontend/graph", "frontend/ops", "frontend/passes"}},
+    {"backends", {"frontend/base", "frontend/graph", "frontend/ops", "frontend/passes", "frontend/plugin"}},
     {"backends/cpu", {"backends", "frontend/base", "frontend/graph", "frontend/ops", "frontend/passes"}},
     {"backends/torch", {"backends", "frontend/base", "frontend/graph", "frontend/ops", "frontend/passes"}},
     {"optim",
-     {"backends", "frontend/base", "frontend/graph", "frontend/ops", "frontend/passes", "frontend/onnx",
-      "frontend/data"}},
+     {"backends", "frontend/base", "frontend/graph", "frontend/ops", "frontend/passes", "frontend/plugin",
+      "frontend/onnx", "frontend/data"}},
     {"capi",
-     {"optim", "backends", "frontend/base", "frontend/graph", "frontend/ops", "frontend/passes", "frontend/onnx",
-      "frontend/data"}},
+     {"optim", "backends", "frontend/base", "frontend/graph", "frontend/ops", "frontend/passes", "frontend/plugin",
+      "frontend/onnx", "frontend/data"}},
 };
 
 // Third-party headers (regular expression) → files that may include them (regular expression on the path).
@@ -54,8 +55,8 @@ const std::vector<Fence> kFences = {
 
 std::string ParentFolder(const std::string& path) {
   for (const char* top :
-       {"frontend/base", "frontend/graph", "frontend/ops", "frontend/passes", "frontend/onnx", "frontend/data",
-        "backends/cpu", "backends/torch", "backends", "optim", "capi", "tools", "tests"}) {
+       {"frontend/base", "frontend/graph", "frontend/ops", "frontend/plugin", "frontend/passes", "frontend/onnx",
+        "frontend/data", "backends/cpu", "backends/torch", "backends", "optim", "capi", "tools", "tests"}) {
     if (path.starts_with(std::string(top) + "/")) return top;
   }
   return "";

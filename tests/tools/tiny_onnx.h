@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,7 @@ struct Op {
   std::vector<std::string> inputs, outputs;
   std::map<std::string, std::vector<int64_t>> ints = {};  // attributes that are lists of integers
   std::map<std::string, int64_t> numbers = {};            // attributes that are one
+  std::string domain = {};                                // "": ai.onnx
 };
 
 // A float model; -1 in the input's shape is the batch, -2, -3 … are other free dimensions.
@@ -78,6 +80,7 @@ struct Model {
       }
       for (const auto& [name, value] : op.numbers)
         node.Sub(5, Message().Bytes(1, name).Int(3, static_cast<uint64_t>(value)).Int(20, 2));
+      if (!op.domain.empty()) node.Bytes(7, op.domain);
       graph.Sub(1, node.Bytes(3, op.outputs[0] + "_node").Bytes(4, op.type));
     }
     graph.Bytes(2, "tiny");
@@ -92,6 +95,10 @@ struct Model {
     for (const std::string& o : outputs) graph.Sub(12, ValueInfo(o, {}, false));
     Message model;
     model.Int(1, 7).Bytes(2, "tiny").Sub(7, graph).Sub(8, Message().Bytes(1, "").Int(2, 13));
+    std::set<std::string> domains;
+    for (const Op& op : nodes) domains.insert(op.domain);
+    domains.erase("");
+    for (const std::string& domain : domains) model.Sub(8, Message().Bytes(1, domain).Int(2, 1));
     std::ofstream(path, std::ios::binary) << model.text();
   }
 

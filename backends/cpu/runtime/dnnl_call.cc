@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "backends/cpu/runtime/kernel_failure.h"
 #include "frontend/base/address_space.h"
 #include "frontend/base/status.h"
 
@@ -97,6 +98,8 @@ absl::Status CatchDnnlErrors(const std::function<void()>& f) {
     if (e.status == dnnl_out_of_memory) return absl::ResourceExhaustedError("oneDNN has run out of memory");
     return absl::InternalError(StrCat("oneDNN: ", e.message == nullptr ? "unknown error" : e.message, " (status ",
                                       static_cast<int>(e.status), ")"));
+  } catch (const KernelFailure& failure) {
+    return failure.status();
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("no memory left");
   }

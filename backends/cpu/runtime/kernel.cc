@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "frontend/base/strings.h"
+#include "backends/cpu/runtime/kernel_failure.h"
+#include "frontend/base/status.h"
+#include "frontend/ops/added_ops.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -106,16 +108,33 @@ const KernelRow* FindRowOfAnyForm(std::string_view op, F&& matches) {
   return nullptr;
 }
 
+// Of an operator that brings its own kernel. A failure of it ends the run as one of oneDNN does.
+absl::StatusOr<Kernel> PrepareHostKernel(const KernelContext& c) {
+  ASSIGN_OR_RETURN(HostKernel kernel, FindHostKernels(c.node.op)->prepare(c.graph, c.node));
+  return Kernel{.run =
+                    [run = std::move(kernel.run)](const Args& args) {
+                      const absl::Status status = run(args.inputs, args.outputs, args.workspace);
+                      if (!status.ok()) throw KernelFailure(status);
+                    },
+                .workspace = kernel.workspace};
+}
+
+const KernelRow* FindHostKernel(const Graph& graph, const Node& node) {
+  static constexpr KernelRow kRow = {.prepare = PrepareHostKernel, .types = kAnyType};
+  const HostKernels* kernels = FindHostKernels(node.op);
+  return kernels != nullptr && kernels->supports(graph, node) ? &kRow : nullptr;
+}
+
 }  // namespace
 
 const KernelRow* FindKernel(const Graph& graph, const Node& node) {
-  if (FindRows(node.op).empty()) return nullptr;
+  if (FindRows(node.op).empty()) return FindHostKernel(graph, node);
   return FindKernel(Candidate(graph, node), node);
 }
 
 absl::StatusOr<Kernel> PrepareKernel(const Graph& graph, const Node& node) {
   const Candidate candidate(graph, node);
-  const KernelRow* row = FindKernel(candidate, node);
+  const KernelRow* row = FindRows(node.op).empty() ? FindHostKernel(graph, node) : FindKernel(candidate, node);
   if (row == nullptr) return absl::InvalidArgumentError("has no kernel: the graph has not been legalized");
   return row->prepare(candidate.context());
 }

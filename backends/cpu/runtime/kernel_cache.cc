@@ -6,6 +6,7 @@
 
 #include "backends/cpu/runtime/dnnl_call.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/added_ops.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -43,6 +44,11 @@ KernelCache::Signature KernelCache::MakeSignature(const Graph& graph, const Node
 }
 
 absl::StatusOr<Kernel> KernelCache::Get(const Graph& graph, const Node& node) {
+  // Kernels of other parties may have state and depend on constants.
+  if (FindHostKernels(node.op) != nullptr) {
+    auto own = PrepareKernel(graph, node);
+    return own.ok() ? std::move(own) : Annotate(own.status(), NodeTag(node));
+  }
   Signature signature = MakeSignature(graph, node);
   absl::StatusOr<Kernel> kernel = absl::InternalError("");
   const std::lock_guard lock(mutex_);

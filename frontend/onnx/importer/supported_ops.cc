@@ -48,8 +48,12 @@ class OperatorChecker {
       failures.push_back(
           {.message = StrCat(op, " is not supported: '", absl::StrJoin(nodes, "', '"), "'"), .unsupported_op = op});
     }
-    return WithImportFailures(absl::UnimplementedError(StrCat("unsupported operators: ", absl::StrJoin(parts, ", "))),
-                              failures);
+    const bool foreign =
+        std::ranges::any_of(unsupported_, [](const auto& op) { return op.first.find('.') != op.first.npos; });
+    return WithImportFailures(
+        absl::UnimplementedError(StrCat("unsupported operators: ", absl::StrJoin(parts, ", "),
+                                        foreign ? "; `plugin` loads a library with operators of other domains" : "")),
+        failures);
   }
 
  private:

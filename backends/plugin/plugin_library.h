@@ -1,0 +1,41 @@
+// The backend of a library, as its functions and handle; and its memory.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+#include "frontend/plugin/plugin_node.h"
+
+namespace onnxtrain {
+
+// A backend of a library. Programs and buffers share it, so that they may outlive the Backend.
+class PluginLibrary {
+ public:
+  static absl::StatusOr<std::shared_ptr<PluginLibrary>> Create(const OnnxtrainBackendApi& api,
+                                                               const OnnxtrainBackendOptions& options);
+  ~PluginLibrary() { api_.destroy(backend_); }
+  PluginLibrary(const PluginLibrary&) = delete;
+  PluginLibrary& operator=(const PluginLibrary&) = delete;
+
+  const OnnxtrainBackendApi& api() const { return api_; }
+  bool has_memory() const { return api_.allocate != nullptr; }  // of its own, not the host's
+  std::string Describe() const;
+  bool Supports(const OnnxtrainNode& node) const { return api_.supports(backend_, &node) != 0; }
+  absl::StatusOr<OnnxtrainKernel> Prepare(const OnnxtrainGraph& graph, size_t node) const;
+
+  // Of its own memory. A copy of no bytes does nothing.
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::shared_ptr<PluginLibrary> self, size_t bytes) const;
+  absl::Status Copy(void* to, const void* from, size_t bytes, OnnxtrainCopy direction) const;
+  absl::Status Synchronize() const;
+  size_t FreeMemory() const { return api_.free_memory(backend_); }
+  void Deallocate(void* address) const { api_.deallocate(backend_, address); }
+
+ private:
+  PluginLibrary(const OnnxtrainBackendApi& api, void* backend) : api_(api), backend_(backend) {}
+
+  const OnnxtrainBackendApi& api_;
+  void* backend_;
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,49 @@
+#include "frontend/plugin/library.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+template <typename Api>
+absl::StatusOr<const Api*> LoadTable(const std::string& path, const char* symbol) {
+  // dlopen searches other folders for a name without a slash.
+  ASSIGN_OR_RETURN(void* get, FindSymbol(std::filesystem::absolute(path).string(), symbol, path));
+  if (get == nullptr) return nullptr;
+  const Api* table = reinterpret_cast<const Api* (*)(uint32_t)>(get)(ONNXTRAIN_PLUGIN_VERSION);
+  if (table == nullptr)
+    return absl::UnimplementedError(
+        StrCat(path, ": ", symbol, " does not serve version ", ONNXTRAIN_PLUGIN_VERSION, " of the plugin interface"));
+  if (table->version != ONNXTRAIN_PLUGIN_VERSION)
+    return absl::UnimplementedError(StrCat(path, ": was built for version ", table->version,
+                                           " of the plugin interface, this program has version ",
+                                           ONNXTRAIN_PLUGIN_VERSION));
+  if (table->struct_size < sizeof(Api))
+    return Invalid(path, ": the table of ", symbol, " has ", table->struct_size, " bytes, expected ", sizeof(Api));
+  return table;
+}
+
+}  // namespace
+
+absl::StatusOr<void*> FindSymbol(const std::string& path, const char* symbol, const std::string& what) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return absl::NotFoundError(StrCat(what, ": no such file: ", path));
+  // Never closed: libtorch and OpenMP runtimes do not survive being unloaded.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return absl::UnavailableError(StrCat(what, ": cannot be loaded: ", dlerror()));
+  return dlsym(library, symbol);
+}
+
+absl::StatusOr<const OnnxtrainOperatorsApi*> LoadOperatorsApi(const std::string& path) {
+  return LoadTable<OnnxtrainOperatorsApi>(path, "OnnxtrainGetOperators");
+}
+
+absl::StatusOr<const OnnxtrainBackendApi*> LoadBackendApi(const std::string& path) {
+  return LoadTable<OnnxtrainBackendApi>(path, "OnnxtrainGetBackend");
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,21 @@
+// Shared libraries that are loaded while the program runs: backends, and what other parties provide.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "frontend/plugin/onnxtrain_plugin.h"
+
+namespace onnxtrain {
+
+// Opens a library for good, its symbols hidden from others, and returns the address of a symbol, or null where it has
+// none. Fails where there is no such file (kNotFound) or it cannot be loaded (kUnavailable); the message starts with
+// `what`.
+absl::StatusOr<void*> FindSymbol(const std::string& path, const char* symbol, const std::string& what);
+
+// Returns the table of operators or of the backend of a library of another party; null where it exports none. Fails
+// where the library cannot be loaded or its table is of another version. Messages start with the path.
+absl::StatusOr<const OnnxtrainOperatorsApi*> LoadOperatorsApi(const std::string& path);
+absl::StatusOr<const OnnxtrainBackendApi*> LoadBackendApi(const std::string& path);
+
+}  // namespace onnxtrain

@@ -1,0 +1,65 @@
+// Nodes and graphs as the structs of the plugin contract.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "frontend/graph/graph.h"
+#include "frontend/plugin/onnxtrain_plugin.h"
+
+namespace onnxtrain {
+
+// Refers to the shape of `type`, which must outlive the result.
+OnnxtrainTensorType ToPluginType(const Type& type);
+
+// Owns what an OnnxtrainNode points to, but for types and constants, which must outlive it.
+class PluginNode {
+ public:
+  PluginNode(std::string_view op, std::string_view source, const Attrs& attrs);
+  // Of a graph, which must outlive it.
+  PluginNode(const Graph& graph, const Node& node);
+  PluginNode(const PluginNode&) = delete;
+  PluginNode& operator=(const PluginNode&) = delete;
+
+  // Append an operand. A null type: an absent input.
+  void AddInput(const Type* type, const HostTensor* constant = nullptr, int32_t value = -1);
+  void AddOutput(const Type& type, int32_t value = -1);
+  // Valid until the next operand is added.
+  const OnnxtrainNode& Get();
+
+ private:
+  void AddAttribute(const std::string& name, const AttrValue& value);
+  OnnxtrainOperand MakeOperand(const Type* type, const HostTensor* constant, int32_t value);
+
+  const std::string op_, source_;
+  const Attrs attrs_;
+  std::deque<OnnxtrainTensorType> types_;  // a deque: operands point to them
+  std::vector<OnnxtrainAttribute> attributes_;
+  std::vector<OnnxtrainOperand> inputs_, outputs_;
+  OnnxtrainNode node_ = {};
+};
+
+// The nodes of a graph, which must outlive it.
+class PluginGraph {
+ public:
+  explicit PluginGraph(const Graph& graph);
+
+  const OnnxtrainGraph* get() const { return &graph_; }
+  const OnnxtrainNode& node(size_t i) const { return views_[i]; }
+
+ private:
+  std::deque<PluginNode> nodes_;
+  std::vector<OnnxtrainNode> views_;
+  OnnxtrainGraph graph_ = {};
+};
+
+// Reads an attribute. Fails on unknown kinds and element types, and on null where there should be elements.
+absl::StatusOr<AttrValue> FromPluginAttribute(const OnnxtrainAttribute& attribute);
+// Reads a type. Fails on element types that are unknown, on negative extents and on a rank that is not in
+// [0, ONNXTRAIN_MAX_RANK].
+absl::StatusOr<Type> FromPluginType(int32_t element, int32_t rank, const int64_t* shape);
+
+}  // namespace onnxtrain

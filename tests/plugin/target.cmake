@@ -1,0 +1,22 @@
+# Libraries in C, as other parties write them, which the tests load. They see the contract alone.
+function(onnxtrain_test_plugin NAME SOURCE)
+  add_library(${NAME} MODULE ${CMAKE_CURRENT_SOURCE_DIR}/plugin/${SOURCE})
+  target_compile_definitions(${NAME} PRIVATE ${ARGN})
+  target_include_directories(${NAME} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_options(${NAME} PRIVATE -Wall -Wextra -Werror -pedantic)
+  target_link_libraries(${NAME} PRIVATE m)
+  set_target_properties(${NAME} PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF C_VISIBILITY_PRESET
+                                           default)
+  add_dependencies(tests_plugin ${NAME})
+endfunction()
+onnxtrain_test_plugin(ten_operators ten_operators.c)
+onnxtrain_test_plugin(ten_device ten_operators.c TEN_DEVICE)
+onnxtrain_test_plugin(example_operators example_operators.c)
+foreach(how VERSION NULL SIZE TABLE NOTHING)
+  string(TOLOWER ${how} lower)
+  onnxtrain_test_plugin(broken_${lower} broken.c BROKEN_${how})
+endforeach()
+# Runs the cases of tests/ops on the example backends.
+target_sources(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/ops/run.cc)
+target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/ops)
+target_link_libraries(${name} PRIVATE op_cases)
