@@ -38,7 +38,7 @@ struct TrainConfig {
   std::string export_weights = "auto";
   std::string checkpoint, init_from;
   std::string gradient_graph, training_graph;
-  bool input_gradients = false;
+  bool input_gradients = false, training_info = false;
   std::string loss;    // "": that of preprocess.json beside the model, else auto
   std::string logits;  // "": found
   std::vector<std::string> train, freeze, reinit, tie;

@@ -1,6 +1,7 @@
 // The table of fields: one row makes a field of TrainConfig, its flag, its line of help and its place in files.
 #include "backends/registry.h"
 #include "optim/config.h"
+#include "optim/onnx_rule.h"
 
 namespace onnxtrain {
 namespace {
@@ -44,6 +45,8 @@ constexpr ConfigField kFields[] = {
     {"model", "training_graph", kTaskExport, &C::training_graph, "FILE",
      "Writes a training step as one ONNX model for other runtimes: from samples, labels, weights, moments and learning "
      "rate to loss, new weights and new moments"},
+    {"model", "training_info", kTaskGraph, &C::training_info, "",
+     "Writes the training graph as the training_info of the inference model: its initializers are updated"},
     {"model", "input_gradients", kTaskGrad | kTaskGraph, &C::input_gradients, "",
      "Computes the gradients of the model's float inputs, too"},
     {"model", "init_from", kTaskTrain, &C::init_from, "CHECKPOINT",
@@ -201,8 +204,11 @@ constexpr ConfigField kFields[] = {
      "Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0: "
      "off", {.min = 0, .on_resume = kChanges}},
     {"step", "optimizer", kRules, &C::optimizer, "NAME",
-     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars or adafactor",
-     {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor"}},
+     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor or onnx:FILE (an ONNX model of the update rule; "
+     "onnx:model: that of the model's training_info, the default where it has one)",
+     {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor",
+      .also = NamesOnnxRule,
+      .also_text = " or onnx:FILE"}},
     {"step", "lr", kTaskTrain | kTaskGraph, &C::lr, "[GLOB=]X",
      "Learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a pre-trained transformer, "
      "ten times that for its new head, and in long runs of sgd by `lr_find`; GLOB=X: of the weights that match; "

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/training_info.h"
+#include "optim/splice.h"
 
 namespace onnxtrain {
 namespace {
@@ -25,26 +27,6 @@ absl::StatusOr<ImportedModel> ImportLoss(const OnnxLoss& loss, int64_t batch) {
   ASSIGN_OR_RETURN(ImportedModel imported, Import(*loss.model, options));
   if (!imported.random_key.empty()) return Invalid(loss.model->path(), ": a loss cannot draw random numbers");
   return imported;
-}
-
-// Appends a copy of the imported graph with its inputs replaced by `inputs`. Returns the copies by value id.
-std::map<ValueId, Val> Splice(Builder& b, const ImportedModel& loss, const std::map<std::string, Val>& inputs) {
-  std::map<ValueId, Val> values;
-  std::map<std::string, const HostTensor*> weights;
-  for (const ImportedWeight& w : loss.weights) weights[w.name] = &w.value;
-  for (const GraphInput& input : loss.graph.inputs()) {
-    const auto given = inputs.find(input.name);
-    values[input.value] = given != inputs.end() ? given->second : b.Constant(*weights.at(input.name));
-  }
-  for (const Node& node : loss.graph.nodes()) {
-    std::vector<Val> operands;
-    for (ValueId v : node.inputs) operands.push_back(v == kNoValue ? Val() : values.at(v));
-    b.set_source("loss/" + node.source);
-    const std::vector<Val> results = b.Ops(node.op, std::move(operands), node.attrs);
-    for (size_t i = 0; i < node.outputs.size(); ++i) values[node.outputs[i]] = i < results.size() ? results[i] : Val();
-  }
-  b.set_source("loss");
-  return values;
 }
 
 // Does the value depend on a prediction?
@@ -212,13 +194,27 @@ class Chooser {
 
 }  // namespace
 
-absl::Status LoadOnnxLosses(LossSpec* spec) {
+namespace {
+
+absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadLoss(const std::string& file, const OnnxModel& model) {
+  if (file != kOwnTrainingInfo) return OnnxModel::Load(file);
+  ASSIGN_OR_RETURN(const std::optional<TrainingInfo> info, ReadTrainingInfo(model));
+  if (!info.has_value()) return Invalid(model.path(), ": has no training_info");
+  if (info->loss.empty())
+    return Invalid(model.path(), ": training_info: ",
+                   info->problem.empty() ? StrCat("its loss is the output '", info->output, "'") : info->problem);
+  return OnnxModel::LoadBytes(std::as_bytes(std::span(info->loss)), StrCat(model.path(), " (training_info)"));
+}
+
+}  // namespace
+
+absl::Status LoadOnnxLosses(const OnnxModel& model, LossSpec* spec) {
   ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(spec->name));
   for (const LossTermSpec& term : terms) {
     if (term.file.empty() || spec->onnx.contains(term.file)) continue;
-    auto model = OnnxModel::Load(term.file);
-    if (!model.ok()) return Annotate(model.status(), "`loss`: ");
-    spec->onnx[term.file] = *std::move(model);
+    auto loss = LoadLoss(term.file, model);
+    if (!loss.ok()) return Annotate(loss.status(), "`loss`: ");
+    spec->onnx[term.file] = *std::move(loss);
   }
   return absl::OkStatus();
 }
@@ -250,7 +246,7 @@ absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::
   std::map<std::string, Val> inputs;
   for (const OnnxLossInput& input : loss.inputs)
     inputs[input.name] = input.value != kNoValue ? b.Wrap(input.value) : feeds.at(input.feed);
-  const std::map<ValueId, Val> values = Splice(b, imported, inputs);
+  const std::map<ValueId, Val> values = SpliceModel(b, imported, inputs, "loss");
   const std::string& output = loss.weighted ? kLossSum : imported.outputs[0];
   const Val result = values.at(imported.graph.FindOutput(output)->value);
   RETURN_IF_ERROR(b.status());
@@ -268,7 +264,7 @@ absl::StatusOr<Val> AppendOnnxLossWeight(Builder& b, const OnnxLoss& loss, int64
                          : feed != nullptr ? b.Wrap(feed->value)
                                            : b.Input(InputKind::kFeed, input.feed, type);
   }
-  const Val weight = Splice(b, imported, inputs).at(imported.graph.FindOutput(kWeight)->value);
+  const Val weight = SpliceModel(b, imported, inputs, "loss").at(imported.graph.FindOutput(kWeight)->value);
   RETURN_IF_ERROR(b.status());
   return weight;
 }

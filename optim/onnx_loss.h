@@ -18,6 +18,9 @@
 
 namespace onnxtrain {
 
+// FILE of onnx:FILE, for losses and update rules, that stands for the training_info of the trained model.
+inline constexpr char kOwnTrainingInfo[] = "model";
+
 struct OnnxLossInput {
   std::string name;
   ValueId value = kNoValue;  // value of the trained model; kNoValue: a feed
@@ -33,8 +36,8 @@ struct OnnxLoss {
   bool weighted = false;  // has outputs loss_sum and weight
 };
 
-// Loads the files named in spec->name into spec->onnx.
-absl::Status LoadOnnxLosses(LossSpec* spec);
+// Loads the files named in spec->name into spec->onnx. `model` is the trained one.
+absl::Status LoadOnnxLosses(const OnnxModel& model, LossSpec* spec);
 
 // Returns the inputs of the loss that are bound to data: neither outputs nor inputs of the trained model.
 std::vector<std::string> OnnxLossColumns(const OnnxModel& loss, const OnnxModel& model);

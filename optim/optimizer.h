@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,8 +16,11 @@ namespace onnxtrain {
 // A number that the rule has a default for: see Resolved in rules/rule.h.
 inline constexpr double kRuleDefault = std::numeric_limits<double>::quiet_NaN();
 
+class OnnxRule;  // onnx_rule.h
+
 struct OptimizerSpec {
-  std::string rule = "adamw";  // of AllRules() in rules/rule.h
+  std::string rule = "adamw";                 // of AllRules() in rules/rule.h, or onnx:FILE
+  std::shared_ptr<const OnnxRule> onnx_rule;  // of onnx:FILE; else null
   double lr = 1e-3;
   double momentum = kRuleDefault;  // sgd, lars, rmsprop: 0, lars: 0.9
   double dampening = 0;            // sgd with momentum

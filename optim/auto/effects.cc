@@ -21,7 +21,8 @@ constexpr const char* kNoSounds = "the data feeds no files of sound";
 constexpr const char* kNoEval = "there is no evaluation data (`eval_data`, `eval_split`)";
 // Does the update rule read that number?
 bool Takes(const RunFacts& f, std::string_view number) {
-  return FindRule({.rule = f.optimizer})->takes.find(number) != std::string_view::npos;
+  const OptimizerRule* rule = FindRule({.rule = f.optimizer});
+  return rule != nullptr && rule->takes.find(number) != std::string_view::npos;
 }
 bool NoMomentum(const RunFacts& f) { return f.optimizer != "sgd" || f.momentum == 0; }
 bool IsConstant(const RunFacts& f) { return f.scheduler == "constant"; }

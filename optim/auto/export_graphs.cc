@@ -6,6 +6,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/free_batch.h"
 #include "frontend/onnx/graph_writer.h"
+#include "frontend/onnx/training_info_writer.h"
 #include "optim/auto/effects.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/session_setup.h"
@@ -33,6 +34,8 @@ absl::Status CheckUpdateFields(const TrainConfig& config) {
   return absl::OkStatus();
 }
 
+enum class GraphKind : uint8_t { kGradients, kUpdate, kInference };
+
 class GraphExporter {
  public:
   GraphExporter(const TrainConfig& config, TrainingData data, const Values& weights)
@@ -59,8 +62,9 @@ class GraphExporter {
   absl::Status Write(const std::string& path, bool updates, ExportedGraphs* exported) {
     ExportedGraph graph{.path = path, .updates = updates};
     std::string bytes;
+    const GraphKind kind = updates ? GraphKind::kUpdate : GraphKind::kGradients;
     if (config_.batch_size == 0 && options_.fixed_batch == 0) {
-      auto free = SerializeForAnyBatch(updates);
+      auto free = SerializeForAnyBatch(kind);
       if (!free.ok() && !absl::IsInvalidArgument(free.status())) return free.status();
       graph.why = ToStd(free.status().message());
       if (free.ok()) bytes = *std::move(free);
@@ -68,7 +72,12 @@ class GraphExporter {
     if (options_.fixed_batch != 0) graph.why = DescribeFixedBatch(options_.fixed_batch);
     if (bytes.empty()) {
       graph.batch = options_.micro_batch;
-      ASSIGN_OR_RETURN(bytes, Serialize(updates, graph.batch));
+      ASSIGN_OR_RETURN(bytes, Serialize(kind, graph.batch));
+    }
+    if (updates && config_.training_info) {
+      ASSIGN_OR_RETURN(const std::string inference, graph.batch == 0 ? SerializeForAnyBatch(GraphKind::kInference)
+                                                                     : Serialize(GraphKind::kInference, graph.batch));
+      ASSIGN_OR_RETURN(bytes, AddTrainingInfo(inference, bytes));
     }
     ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
     RETURN_IF_ERROR(file.WriteAt(0, std::as_bytes(std::span(bytes))));
@@ -93,7 +102,7 @@ class GraphExporter {
 
   absl::Status ChooseUpdate(const PreparedModel& look, ExportedGraphs* exported) {
     ASSIGN_OR_RETURN(const OptimizerChoice choice,
-                     ChooseOptimizer(config_, look, data_.fresh, options_.micro_batch, 0));
+                     ChooseOptimizer(config_, *data_.model, look, data_.fresh, options_.micro_batch, 0));
     update_.optimizer = choice.spec;
     update_.optimizer.output_axes = OutputAxes(look.model.graph);
     ASSIGN_OR_RETURN(const auto groups, GroupWeights(choice.spec, look.weights));
@@ -106,20 +115,30 @@ class GraphExporter {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::string> Serialize(bool updates, int64_t batch) {
-    const PrepareOptions prepare = MakePrepareOptions(options_);
-    ASSIGN_OR_RETURN(const PreparedModel prepared, models_.Prepare(prepare, batch, true, true));
-    const LossSpec& loss = options_.loss;
-    auto graph = updates ? BuildUpdateGraph(prepared.model, prepared.loss, loss, batch, update_, rules_)
-                         : BuildGradientGraph(prepared.model, prepared.loss, loss, batch, config_.input_gradients);
-    if (!graph.ok()) return graph.status();
-    return SerializeGraph(*graph, Defaults(prepared.model, *graph));
+  absl::StatusOr<Graph> Build(GraphKind kind, const PreparedModel& prepared, int64_t batch) const {
+    const ImportedModel& model = prepared.model;
+    if (kind == GraphKind::kUpdate)
+      return BuildUpdateGraph(model, prepared.loss, options_.loss, batch, update_, rules_);
+    if (kind == GraphKind::kGradients)
+      return BuildGradientGraph(model, prepared.loss, options_.loss, batch, config_.input_gradients);
+    Graph graph = model.graph;
+    graph.ClearOutputs();
+    for (const std::string& name : model.outputs) graph.AddOutput(name, model.graph.FindOutput(name)->value);
+    return graph;
   }
 
-  absl::StatusOr<std::string> SerializeForAnyBatch(bool updates) {
+  absl::StatusOr<std::string> Serialize(GraphKind kind, int64_t batch) {
+    const bool training = kind != GraphKind::kInference;
+    ASSIGN_OR_RETURN(const PreparedModel prepared,
+                     models_.Prepare(MakePrepareOptions(options_), batch, training, true));
+    ASSIGN_OR_RETURN(const Graph graph, Build(kind, prepared, batch));
+    return SerializeGraph(graph, Defaults(prepared.model, graph));
+  }
+
+  absl::StatusOr<std::string> SerializeForAnyBatch(GraphKind kind) {
     std::vector<SizedModel> models;
     for (const int64_t batch : kSampleBatches) {
-      ASSIGN_OR_RETURN(std::string bytes, Serialize(updates, batch));
+      ASSIGN_OR_RETURN(std::string bytes, Serialize(kind, batch));
       models.push_back({batch, std::move(bytes)});
     }
     return FreeBatch(models);

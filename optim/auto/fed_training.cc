@@ -153,7 +153,7 @@ absl::StatusOr<FedTraining> PrepareFedTraining(const TrainConfig& config, std::s
   RETURN_IF_ERROR(CheckRunEffects(config, *model, prepared->loss));
   RETURN_IF_ERROR(FixMicroBatch(config, options, &training.batch));
   ASSIGN_OR_RETURN(training.optimizer,
-                   ChooseOptimizer(config, *prepared, fresh, training.batch.global, config.max_steps));
+                   ChooseOptimizer(config, *model, *prepared, fresh, training.batch.global, config.max_steps));
   training.optimizer.schedule.host_factor = true;
   options.optimizer = training.optimizer.spec;
   options.schedule = training.optimizer.schedule;

@@ -5,9 +5,10 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/training_info.h"
 #include "frontend/ops/import/onnx_import.h"
-#include "optim/auto/batch_axes.h"
 #include "frontend/plugin/operators.h"
+#include "optim/auto/batch_axes.h"
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/input_plan.h"
 #include "optim/auto/mixing.h"
@@ -83,8 +84,8 @@ absl::StatusOr<ModelEdits> ParseTies(const TrainConfig& config) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel(const TrainConfig& config) {
-  if (config.model.empty()) return Invalid("`model`: missing (which .onnx file?)");
   RETURN_IF_ERROR(Annotate(LoadPlugins(config.plugin), "`plugin` "));
+  if (config.model.empty()) return Invalid("`model`: missing (which .onnx file?)");
   ASSIGN_OR_RETURN(ModelEdits edits, ParseTies(config));
   return OnnxModel::Load(config.model, std::move(edits));
 }
@@ -121,6 +122,17 @@ absl::StatusOr<std::map<std::string, int64_t>> ParseDims(const TrainConfig& conf
   return dims;
 }
 
+namespace {
+
+// The loss of the training_info of the model, as a name; auto where there is none.
+absl::StatusOr<std::string> GetOwnLoss(const OnnxModel& model) {
+  ASSIGN_OR_RETURN(const std::optional<TrainingInfo> info, ReadTrainingInfo(model));
+  if (!info.has_value() || !info->problem.empty()) return "auto";
+  return info->loss.empty() ? StrCat("output:", info->output) : StrCat("onnx:", kOwnTrainingInfo);
+}
+
+}  // namespace
+
 absl::StatusOr<LossSpec> MakeLossSpec(const TrainConfig& config, const OnnxModel& model,
                                       const std::optional<Preprocess>& before) {
   LossSpec spec{.name = config.loss.empty() ? "auto" : config.loss,
@@ -135,7 +147,10 @@ absl::StatusOr<LossSpec> MakeLossSpec(const TrainConfig& config, const OnnxModel
     const bool known = std::find(outputs.begin(), outputs.end(), before->output) != outputs.end();
     if (known && !spec.name.starts_with("output:")) spec.logits = before->output;
   }
-  RETURN_IF_ERROR(LoadOnnxLosses(&spec));
+  if (spec.name == "auto" && config.logits.empty()) {
+    ASSIGN_OR_RETURN(spec.name, GetOwnLoss(model));
+  }
+  RETURN_IF_ERROR(LoadOnnxLosses(model, &spec));
   return spec;
 }
 

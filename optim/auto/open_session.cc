@@ -83,8 +83,8 @@ absl::Status FindRate(const PreparedModel& prepared, SessionOptions* options, Tr
   }
   if (run->rate_test->lr == 0) return WarnOfRate(run), absl::OkStatus();
   run->config.lr = ReplaceBaseRate(run->config.lr, RoundRate(run->rate_test->lr * old.unscaled_lr / old.spec.lr));
-  ASSIGN_OR_RETURN(run->optimizer,
-                   ChooseOptimizer(run->config, prepared, run->data.fresh, run->batch.global, run->steps.total));
+  ASSIGN_OR_RETURN(run->optimizer, ChooseOptimizer(run->config, *run->data.model, prepared, run->data.fresh,
+                                                   run->batch.global, run->steps.total));
   run->optimizer.rate_text = StrCat(" ", run->rate_test->why, run->optimizer.rate_text);
   run->plateau = MakePlateau(run->optimizer, &run->options);
   options->optimizer = run->optimizer.spec;

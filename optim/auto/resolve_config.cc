@@ -25,6 +25,7 @@ TrainConfig ResolveConfig(const TrainingRun& run) {
     c.gradient_accumulation_steps = run.batch.accumulation;
   }
   c.lr = ReplaceBaseRate(std::move(c.lr), run.optimizer.unscaled_lr);
+  c.optimizer = optimizer.rule;
   c.mixed_precision = run.precision.name;
   c.max_grad_norm = optimizer.max_grad_norm;
   c.momentum = optimizer.momentum;

@@ -1,14 +1,18 @@
 #include "optim/auto/session_setup.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "backends/registry.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/training_info.h"
 #include "optim/auto/batch_axes.h"
 #include "optim/auto/model_setup.h"
 #include "optim/lr_schedule.h"
+#include "optim/onnx_loss.h"
+#include "optim/onnx_rule.h"
 #include "optim/rules/rule.h"
 
 namespace onnxtrain {
@@ -49,6 +53,43 @@ OptimizerSpec MakeOptimizer(const TrainConfig& c) {
                    .clip_value = c.clip_value,
                    .agc = c.agc,
                    .ema_decay = c.ema_decay});
+}
+
+namespace {
+
+// The model that a field "onnx:FILE" names.
+absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadRuleModel(const std::string& file, const OnnxModel& model,
+                                                               const std::optional<TrainingInfo>& info) {
+  if (file != kOwnTrainingInfo) return OnnxModel::Load(file);
+  if (!info.has_value() || info->rule.empty())
+    return Invalid(model.path(), ": ", info.has_value() ? info->problem : "has no training_info");
+  return OnnxModel::LoadBytes(std::as_bytes(std::span(info->rule)), StrCat(model.path(), " (training_info)"));
+}
+
+bool TakesModelsRule(const TrainConfig& c, const std::optional<TrainingInfo>& info) {
+  if (!info.has_value() || info->rule.empty()) return false;
+  return std::ranges::none_of(std::array{"optimizer", "momentum", "dampening", "nesterov", "betas", "eps"},
+                              [&](const char* field) { return IsSpecified(c, field); });
+}
+
+}  // namespace
+
+absl::StatusOr<OptimizerSpec> LoadOptimizer(const TrainConfig& config, const OnnxModel& model,
+                                            const std::optional<TrainingInfo>& info) {
+  OptimizerSpec spec = MakeOptimizer(config);
+  if (TakesModelsRule(config, info)) {
+    spec.rule = StrCat("onnx:", kOwnTrainingInfo);
+    if (config.max_grad_norm < 0) spec.max_grad_norm = 0;
+  }
+  if (!NamesOnnxRule(spec.rule)) return spec;
+  const std::string file = spec.rule.substr(spec.rule.find(':') + 1);
+  if (file.empty()) return Invalid("`optimizer`: expected onnx:FILE");
+  auto rule_model = LoadRuleModel(file, model, info);
+  if (!rule_model.ok()) return Annotate(rule_model.status(), "`optimizer`: ");
+  auto rule = OnnxRule::Make(*std::move(rule_model), spec.rule);
+  if (!rule.ok()) return Annotate(rule.status(), "`optimizer`: ");
+  spec.onnx_rule = *std::move(rule);
+  return spec;
 }
 
 absl::StatusOr<ScheduleSpec> MakeSchedule(const TrainConfig& config) {
@@ -161,6 +202,11 @@ absl::Status KeepWholeBatches(int64_t fixed_batch, std::shared_ptr<const Dataset
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const TrainConfig& config) {
   const BackendOptions options{.device = "cpu",
                                .threads = config.threads > 0 ? static_cast<int>(config.threads) : CpuCount()};
+  if (IsPluginPath(config.backend)) {
+    BackendOptions plugin = options;
+    plugin.device = config.device;
+    return CreateBackend(config.backend, plugin);
+  }
   if (config.backend == "cpu" || (config.backend == "auto" && config.device == "cpu"))
     return CreateBackend("cpu", options);
   if (config.backend == "torch" || config.device != "auto") return MakeTorch(config.device, options);
@@ -168,8 +214,3 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const TrainConfig& config) 
 }
 
 }  // namespace onnxtrain
-  if (IsPluginPath(config.backend)) {
-    BackendOptions plugin = options;
-    plugin.device = config.device;
-    return CreateBackend(config.backend, plugin);
-  }

@@ -1,6 +1,7 @@
 #include "optim/auto/synthetic_setup.h"
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/training_info.h"
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/session_setup.h"
@@ -34,7 +35,8 @@ absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const
   RETURN_IF_ERROR(FixMicroBatch(config, setup.options, &setup.batch));
   ASSIGN_OR_RETURN(setup.data, MakeTrainData(bound, prepared, loss.ignore_index));
   setup.options.caller_bytes = BatchBytes(setup.data, setup.batch.global);
-  setup.options.optimizer = MakeOptimizer(config);
+  ASSIGN_OR_RETURN(const std::optional<TrainingInfo> info, ReadTrainingInfo(model));
+  ASSIGN_OR_RETURN(setup.options.optimizer, LoadOptimizer(config, model, info));
   setup.options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite
   setup.options.recompute = MakeRecomputeSpec(config);
   TrainConfig with_threads = config;

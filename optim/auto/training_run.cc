@@ -4,6 +4,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/data_view.h"
+#include "frontend/onnx/training_info.h"
 #include "frontend/onnx/untrained_weights.h"
 #include "optim/auto/cache_setup.h"
 #include "optim/auto/causality.h"
@@ -20,6 +21,7 @@
 #include "optim/auto/surgery.h"
 #include "optim/auto/synthetic_data.h"
 #include "optim/auto/threads.h"
+#include "optim/onnx_loss.h"
 #include "optim/telemetry/format.h"
 #include "optim/training_state.h"
 
@@ -290,15 +292,38 @@ TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, int64_t 
   return options;
 }
 
-absl::StatusOr<OptimizerChoice> ChooseOptimizer(const TrainConfig& config, const PreparedModel& prepared,
-                                                const std::vector<std::string>& fresh, int64_t global_batch,
-                                                int64_t total_steps) {
-  OptimizerChoice choice{.spec = MakeOptimizer(config)};
+namespace {
+
+// What the training_info of the model has to do with the optimizer, for people.
+std::vector<std::string> DescribeTrainingInfo(const std::optional<TrainingInfo>& info, const OptimizerSpec& optimizer) {
+  if (!info.has_value()) return {};
+  if (!info->problem.empty()) return {StrCat("the model's training_info is not taken over: ", info->problem)};
+  const bool taken = optimizer.rule == StrCat("onnx:", kOwnTrainingInfo);
+  return {StrCat("the model's training_info: ", info->optimizer, taken ? " (`optimizer`)" : " is not taken over")};
+}
+
+// The rate of the training_info goes with its rule.
+std::vector<std::string> GetRates(const TrainConfig& config, const std::optional<TrainingInfo>& info,
+                                  const OptimizerSpec& optimizer) {
+  const bool own = optimizer.rule == StrCat("onnx:", kOwnTrainingInfo) && !IsSpecified(config, "lr");
+  if (!own || !info.has_value() || !info->lr.has_value() || *info->lr <= 0) return config.lr;
+  return {StrCat(*info->lr)};
+}
+
+}  // namespace
+
+absl::StatusOr<OptimizerChoice> ChooseOptimizer(const TrainConfig& config, const OnnxModel& model,
+                                                const PreparedModel& prepared, const std::vector<std::string>& fresh,
+                                                int64_t global_batch, int64_t total_steps) {
+  OptimizerChoice choice;
+  ASSIGN_OR_RETURN(const std::optional<TrainingInfo> info, ReadTrainingInfo(model));
+  ASSIGN_OR_RETURN(choice.spec, LoadOptimizer(config, model, info));
   ASSIGN_OR_RETURN(choice.schedule, MakeSchedule(config));
   choice.schedule.total_steps = total_steps;
   choice.origin = ClassifyWeightOrigin(CollectWeights(prepared.model, fresh));
   const RateScale scale = ScaleForBatch(config.lr_scale, choice.spec.rule, global_batch, config.lr_scale_base);
-  ASSIGN_OR_RETURN(RateChoice rates, ChooseRates(config.lr, prepared, choice.origin, fresh, choice.spec, scale.factor));
+  ASSIGN_OR_RETURN(RateChoice rates, ChooseRates(GetRates(config, info, choice.spec), prepared, choice.origin, fresh,
+                                                 choice.spec, scale.factor));
   RETURN_IF_ERROR(DecayByLayer(config.layer_lr_decay, prepared, &rates));
   choice.spec.lr = rates.lr;
   choice.spec.lr_factors = std::move(rates.factors);
@@ -307,7 +332,8 @@ absl::StatusOr<OptimizerChoice> ChooseOptimizer(const TrainConfig& config, const
   if (scale.factor != 1)
     StrAppend(&choice.rate_text, "; ", FormatNumber(choice.unscaled_lr), " × ", scale.text, " = ",
               FormatNumber(rates.lr));
-  choice.rate_lines = std::move(rates.lines);
+  choice.rate_lines = DescribeTrainingInfo(info, choice.spec);
+  choice.rate_lines.insert(choice.rate_lines.end(), rates.lines.begin(), rates.lines.end());
   if (choice.schedule.min_lr > choice.spec.lr)
     return Invalid("`min_lr` ", choice.schedule.min_lr, " is above `lr` ", choice.spec.lr);
   return choice;
@@ -394,7 +420,9 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, prepared.loss).status());
   run.facts = MakeRunFacts(config, run.data, prepared.loss);
   RETURN_IF_ERROR(CheckEffects(config, run.facts));
-  ASSIGN_OR_RETURN(run.optimizer, ChooseOptimizer(config, prepared, run.data.fresh, run.batch.global, run.steps.total));
+  ASSIGN_OR_RETURN(run.optimizer, ChooseOptimizer(config, *run.data.model, prepared, run.data.fresh, run.batch.global,
+                                                  run.steps.total));
+  run.facts.optimizer = run.optimizer.spec.rule;  // the model may have one of its own
   ASSIGN_OR_RETURN(run.train, MakeTrainData(bound, prepared, config.ignore_index));
   ASSIGN_OR_RETURN(run.options.mix, PlanMixing(config, run.data.train, prepared.loss, &run.train));
   RETURN_IF_ERROR(CheckVocabulary(run.data.train, run.train));

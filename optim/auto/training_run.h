@@ -66,9 +66,9 @@ struct OptimizerChoice {
   std::string rate_text;                // where the learning rate comes from
   std::vector<std::string> rate_lines;  // rates of single weights
 };
-absl::StatusOr<OptimizerChoice> ChooseOptimizer(const TrainConfig& config, const PreparedModel& prepared,
-                                                const std::vector<std::string>& fresh, int64_t global_batch,
-                                                int64_t total_steps);
+absl::StatusOr<OptimizerChoice> ChooseOptimizer(const TrainConfig& config, const OnnxModel& model,
+                                                const PreparedModel& prepared, const std::vector<std::string>& fresh,
+                                                int64_t global_batch, int64_t total_steps);
 
 // The result of all stages. Movable; nothing in it points to itself.
 struct TrainingRun {

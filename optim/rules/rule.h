@@ -47,7 +47,8 @@ struct OptimizerRule {
 
 // Returns the rule of a specification, or null. sgd and rmsprop with momentum are separate rules.
 const OptimizerRule* FindRule(const OptimizerSpec& spec);
-// Replaces every kRuleDefault by the default of the rule, which must exist.
+// Replaces every kRuleDefault by the default of the rule; of a rule that is not known (onnx:FILE, before it is loaded),
+// by that of most.
 OptimizerSpec Resolved(OptimizerSpec spec);
 
 // Lists the rules that users can name: without the momentum variants.

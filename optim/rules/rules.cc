@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "optim/onnx_rule.h"
+
 namespace onnxtrain {
 namespace {
 
@@ -21,6 +23,7 @@ const OptimizerRule* Find(std::string_view name) {
 }  // namespace
 
 const OptimizerRule* FindRule(const OptimizerSpec& spec) {
+  if (spec.onnx_rule != nullptr) return &spec.onnx_rule->rule();
   const OptimizerRule* rule = Find(spec.rule);
   if (rule == nullptr || !HasMomentum(spec, *rule)) return rule;
   const OptimizerRule* with = Find(spec.rule + "_momentum");
@@ -28,7 +31,8 @@ const OptimizerRule* FindRule(const OptimizerSpec& spec) {
 }
 
 OptimizerSpec Resolved(OptimizerSpec spec) {
-  const RuleDefaults& d = FindRule(spec)->defaults;
+  const OptimizerRule* rule = FindRule(spec);
+  const RuleDefaults d = rule == nullptr ? RuleDefaults() : rule->defaults;
   struct Number {
     double* value;
     double otherwise;
