@@ -151,6 +151,10 @@ typedef struct OnnxtrainApi {
    * shape is that of one sample, without the batch axis: inputs with free dimensions, and labels ("label", or the name
    * that the loss gives them) where the loss fits more than one kind. null, 0: everything follows.
    *
+   * An extent of −n in such a sample varies from batch to batch, up to n: the length of texts, or height and width of
+   * pictures, the same ones in all tensors that vary. Memory is planned for the greatest, and programs are compiled for
+   * each size when it is first used.
+   *
    * The trainer keeps what it needs of the model, which may be released. The first step compiles, for each size of
    * batch. */
   OnnxtrainStatus* (*CreateTrainer)(const OnnxtrainModel* model, const char* config, const OnnxtrainTensor* samples,
@@ -245,15 +249,15 @@ typedef struct OnnxtrainApi {
    * fields, *metric the sum of the callback's sums divided by that of its weights. May be null. */
   OnnxtrainStatus* (*EvaluateAll)(OnnxtrainTrainer* trainer, const OnnxtrainCallbacks* callbacks,
                                   OnnxtrainEvaluation* result, double* metric);
-} OnnxtrainApi;
-
-/* Returns the table of functions, valid for ever; null where the library is older than `version`, or `version` is 0. */
-const OnnxtrainApi* OnnxtrainGetApi(uint32_t version);
 
   /* Loads a library with operators of other domains (onnxtrain_plugin.h) for all models of the process that are loaded
    * from now on; for good. A library that is loaded already is left alone. A backend of one's own is named in the
    * configuration: {"backend": "path/libX.so"}. */
   OnnxtrainStatus* (*LoadPlugin)(const char* path);
+} OnnxtrainApi;
+
+/* Returns the table of functions, valid for ever; null where the library is older than `version`, or `version` is 0. */
+const OnnxtrainApi* OnnxtrainGetApi(uint32_t version);
 
 /* NOLINTEND(readability-identifier-naming) */
 

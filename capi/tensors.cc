@@ -1,6 +1,7 @@
 #include "capi/tensors.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -47,6 +48,23 @@ absl::StatusOr<Type> ReadType(const OnnxtrainTensor& tensor, uint64_t index) {
   return type;
 }
 
+// An extent of −n varies up to n.
+absl::StatusOr<Type> ReadSampleType(const OnnxtrainTensor& tensor, uint64_t index, FedSample* sample) {
+  OnnxtrainTensor greatest = tensor;
+  Shape shape;
+  std::vector<size_t> varying;
+  const bool readable = tensor.shape != nullptr && tensor.rank > 0 && tensor.rank <= kMostAxes;
+  for (int32_t axis = 0; readable && axis < tensor.rank; ++axis) {
+    const int64_t extent = tensor.shape[axis];
+    if (extent < 0) varying.push_back(axis);
+    shape.push_back(extent < 0 && extent > std::numeric_limits<int64_t>::min() ? -extent : extent);
+  }
+  if (readable) greatest.shape = shape.data();
+  ASSIGN_OR_RETURN(Type type, ReadType(greatest, index));
+  if (!varying.empty()) sample->varying[tensor.name] = std::move(varying);
+  return type;
+}
+
 absl::StatusOr<NamedTensorView> View(const OnnxtrainTensor& tensor, uint64_t index) {
   ASSIGN_OR_RETURN(Type type, ReadType(tensor, index));
   if (tensor.bytes != type.bytes())
@@ -73,7 +91,7 @@ absl::StatusOr<FedSample> ReadSample(const OnnxtrainTensor* tensors, uint64_t co
   if (tensors == nullptr && count > 0) return Invalid("the array of samples is null");
   FedSample sample;
   for (uint64_t i = 0; i < count; ++i) {
-    ASSIGN_OR_RETURN(const Type type, ReadType(tensors[i], i));
+    ASSIGN_OR_RETURN(const Type type, ReadSampleType(tensors[i], i, &sample));
     const std::string name = tensors[i].name;
     const bool is_input = std::ranges::find(inputs, name) != inputs.end();
     if (!(is_input ? sample.inputs : sample.labels).emplace(name, type).second)

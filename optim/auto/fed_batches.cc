@@ -20,20 +20,28 @@ bool IsAligned(const HostTensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.bytes().data()) % DTypeSize(tensor.dtype()) == 0;
 }
 
-std::string WithBatch(const Type& sample) {
+bool IsVarying(const FedTensor& tensor, size_t axis) {
+  return axis >= tensor.varying_axis && axis < tensor.varying_axis + tensor.varying_axes;
+}
+
+std::string WithBatch(const FedTensor& tensor) {
   std::string shape = "[batch";
-  for (int64_t extent : sample.shape) StrAppend(&shape, ",", extent);
-  return StrCat(ToString(sample.dtype), shape, "]");
+  for (size_t axis = 0; axis < tensor.sample.shape.size(); ++axis)
+    StrAppend(&shape, IsVarying(tensor, axis) ? ",≤" : ",", tensor.sample.shape[axis]);
+  return StrCat(ToString(tensor.sample.dtype), shape, "]");
 }
 
 absl::Status CheckShape(const FedTensor& wanted, const HostTensor& given) {
   const Shape& shape = given.shape();
-  const bool batched = shape.size() == wanted.sample.shape.size() + 1;
-  const bool fits = batched && std::equal(shape.begin() + 1, shape.end(), wanted.sample.shape.begin());
+  bool fits = shape.size() == wanted.sample.shape.size() + 1;
+  for (size_t axis = 0; fits && axis < wanted.sample.shape.size(); ++axis) {
+    const int64_t extent = shape[axis + 1], most = wanted.sample.shape[axis];
+    fits = IsVarying(wanted, axis) ? extent >= 1 && extent <= most : extent == most;
+  }
   // Labels [n, 1] are labels [n].
   const bool column = wanted.is_label && wanted.sample.shape.empty() && shape.size() == 2 && shape[1] == 1;
   if (fits || column) return absl::OkStatus();
-  return Invalid("'", wanted.name, "' is ", ToString(given.type()), ", expected ", WithBatch(wanted.sample));
+  return Invalid("'", wanted.name, "' is ", ToString(given.type()), ", expected ", WithBatch(wanted));
 }
 
 absl::StatusOr<HostTensor> Convert(const FedTensor& wanted, const HostTensor& given) {
@@ -45,7 +53,7 @@ absl::StatusOr<HostTensor> Convert(const FedTensor& wanted, const HostTensor& gi
     return converted;
   }
   if (IsStorage(given.dtype()) || IsStorage(to))
-    return Invalid("'", wanted.name, "' is ", ToString(given.type()), ", expected ", WithBatch(wanted.sample));
+    return Invalid("'", wanted.name, "' is ", ToString(given.type()), ", expected ", WithBatch(wanted));
   const HostTensor aligned = IsAligned(given) ? given : given.Clone();
   RETURN_IF_ERROR(Annotate(ConvertValues(given.dtype(), aligned.bytes(), to, converted.mutable_bytes().data(), 1),
                            StrCat("'", wanted.name, "': ")));
@@ -105,6 +113,28 @@ FedBatches::FedBatches(std::vector<FedTensor> tensors) : tensors_(std::move(tens
   inputs_only_ = GlobalBatch(GetFeeds(std::span(tensors_).first(inputs_)));
 }
 
+void FedBatches::Vary(std::string_view name, size_t axis, size_t axes) {
+  for (FedTensor& tensor : tensors_) {
+    if (tensor.name == name) tensor.varying_axis = axis, tensor.varying_axes = axes;
+  }
+}
+
+// What varies has the same extents in all tensors.
+absl::Status FedBatches::CheckExtents(std::span<const NamedTensorView> views, size_t count) const {
+  const FedTensor* first = nullptr;
+  Shape extents;
+  for (const FedTensor& tensor : std::span(tensors_).first(count)) {
+    if (tensor.varying_axes == 0) continue;
+    ASSIGN_OR_RETURN(const HostTensor* given, FindView(views, tensor.name));
+    const auto begin = given->shape().begin() + 1 + static_cast<int64_t>(tensor.varying_axis);
+    const Shape own(begin, begin + static_cast<int64_t>(tensor.varying_axes));
+    if (first != nullptr && own != extents)
+      return Invalid("'", tensor.name, "' has ", ToString(own), " where '", first->name, "' has ", ToString(extents));
+    if (first == nullptr) first = &tensor, extents = own;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FedBatches::Set(size_t place, const FedTensor& wanted, const HostTensor& given, GlobalBatch* batch) {
   RETURN_IF_ERROR(CheckShape(wanted, given));
   const int64_t samples = given.shape()[0];
@@ -126,6 +156,7 @@ absl::StatusOr<const GlobalBatch*> FedBatches::Fill(std::span<const NamedTensorV
     ASSIGN_OR_RETURN(const HostTensor* given, FindView(views, tensors_[i].name));
     RETURN_IF_ERROR(Set(i, tensors_[i], *given, batch));
   }
+  RETURN_IF_ERROR(CheckExtents(views, count));
   return batch;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -23,6 +24,8 @@ struct FedTensor {
   Type sample;
   std::optional<ValueRange> range;  // of integers and labels; nullopt: any value
   bool is_label = false;
+  // Axes of the sample, one behind the other, whose extents may be smaller: the same ones for all tensors of a batch.
+  size_t varying_axis = 0, varying_axes = 0;
 };
 
 // The tensors of a session with these inputs, whose ranges are set, and this loss. Specs of labels are left out.
@@ -39,6 +42,8 @@ struct NamedTensorView {
 class FedBatches {
  public:
   explicit FedBatches(std::vector<FedTensor> tensors);
+  // Lets the extents of `axes` axes of the sample of a tensor vary, from the given one on.
+  void Vary(std::string_view name, size_t axis, size_t axes);
 
   const std::vector<FedTensor>& tensors() const { return tensors_; }
   // Every tensor must be there once, and no other, but labels are neither needed nor read where not `labels`. All have
@@ -50,6 +55,7 @@ class FedBatches {
 
  private:
   absl::Status Set(size_t place, const FedTensor& wanted, const HostTensor& given, GlobalBatch* batch);
+  absl::Status CheckExtents(std::span<const NamedTensorView> views, size_t count) const;
 
   std::vector<FedTensor> tensors_;  // inputs first
   size_t inputs_ = 0;

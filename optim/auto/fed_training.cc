@@ -120,6 +120,35 @@ absl::Status NameFreeDims(const absl::Status& status, const OnnxModel& model, co
   return {status.code(), StrCat(status.message(), DescribeFreeDims(model, options.import.dim_values))};
 }
 
+// Has the extents of some axes differ between batches.
+absl::Status SetVarying(const FedSample& sample, SessionOptions* options, FedBatches* batches) {
+  Shape greatest;
+  for (const auto& [name, axes] : sample.varying) {
+    const bool is_input = sample.inputs.contains(name);
+    const Shape& shape = (is_input ? sample.inputs : sample.labels).at(name).shape;
+    if (axes.size() > 2 || axes.back() - axes.front() + 1 != axes.size())
+      return Invalid("'", name, "': one extent may vary, or two one behind the other");
+    const auto begin = shape.begin() + static_cast<int64_t>(axes.front());
+    const Shape own(begin, begin + static_cast<int64_t>(axes.size()));
+    if (!greatest.empty() && own != greatest)
+      return Invalid("'", name, "' varies up to ", ToString(own), ", another tensor up to ", ToString(greatest));
+    greatest = own;
+    if (is_input) {
+      options->variable_inputs.push_back({name, static_cast<int>(axes.front()) + 1});
+    } else if (name == kFedLabel) {
+      options->variable_label_axis = static_cast<int>(axes.front());
+    } else {
+      return absl::UnimplementedError(StrCat("'", name, "': only inputs and '", kFedLabel, "' may vary"));
+    }
+    batches->Vary(name, axes.front(), axes.size());
+  }
+  if (greatest.empty()) return absl::OkStatus();
+  if (options->variable_inputs.empty()) return Invalid("labels vary only where an input does");
+  options->variable_extents = greatest.size();
+  options->step_form = StepForm::kMicroAndApply;
+  return absl::OkStatus();
+}
+
 // The model after surgery, with the loss that is asked for.
 absl::StatusOr<LossSpec> ChangeModel(const TrainConfig& config, std::shared_ptr<const OnnxModel>* model,
                                      std::vector<std::string>* fresh, std::vector<std::string>* notes) {
@@ -159,6 +188,7 @@ absl::StatusOr<FedTraining> PrepareFedTraining(const TrainConfig& config, std::s
   options.schedule = training.optimizer.schedule;
   options.recompute = MakeRecomputeSpec(config);
   training.batches = FedBatches(ListFedTensors(ListInputs(*prepared), prepared->loss, config.ignore_index));
+  RETURN_IF_ERROR(SetVarying(sample, &options, &training.batches));
   training.notes.push_back(prepared->loss.explanation);
   ASSIGN_OR_RETURN(training.backend, MakeBackendForModel(training.models, options, make_backend, &training.config));
   ASSIGN_OR_RETURN(training.precision, ChoosePrecisionAndBatch(config, training.models, *training.backend,

@@ -26,6 +26,9 @@ namespace onnxtrain {
 struct FedSample {
   std::map<std::string, Type> inputs;  // shapes of inputs with free dimensions
   std::map<std::string, Type> labels;  // by FedTensor::name; none: those that the loss of the model's output takes
+  // Axes of samples whose extents differ between batches, by tensor: one, or two one behind the other. The shapes have
+  // the greatest extents, which are the same for all.
+  std::map<std::string, std::vector<size_t>> varying;
 };
 
 struct FedTraining {

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
@@ -54,6 +54,18 @@ class Tensors:
             tensor.name, tensor.type, tensor.rank = name, _NUMBERS[array.dtype], array.ndim
             tensor.shape = array.ctypes.shape_as(ctypes.c_int64) if array.ndim else None
             tensor.data, tensor.bytes = array.ctypes.data, array.nbytes
+
+    def vary(self, name: str, axes: Sequence[int]) -> None:
+        """Tells that the extents of these axes vary, up to those of the array."""
+        for tensor in self.tensors:
+            if tensor.name != name.encode():
+                continue
+            shape = [tensor.shape[i] for i in range(tensor.rank)]
+            for axis in axes:
+                shape[axis] = -abs(shape[axis])
+            tensor.shape = (ctypes.c_int64 * len(shape))(*shape)
+            return
+        raise ValueError(f"'{name}' is no sample")
 
 
 def describe(tensor: _capi.Tensor) -> tuple[str, np.dtype, tuple[int, ...]]:

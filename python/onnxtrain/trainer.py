@@ -88,17 +88,26 @@ class Trainer:
 
     `config` are the flags of `onnxtrain train` with underscores: Trainer("x.onnx", optimizer="sgd", lr=0.1,
     freeze=["encoder*"]). `samples` describes what follows neither from the model nor from defaults, as arrays of one
-    sample without the batch axis: inputs with free dimensions, labels that fit several losses.
+    sample without the batch axis: inputs with free dimensions, labels that fit several losses. `varying` names axes of
+    samples whose extents differ between batches, up to those of the sample, for all tensors that have them:
+    {"ids": [0], "mask": [0]}.
 
     One thread at a time; cancel() may be called by any.
     """
 
     def __init__(
-        self, model: str | os.PathLike[str] | bytes, *, samples: Mapping[str, Any] | None = None, **config: Any
+        self,
+        model: str | os.PathLike[str] | bytes,
+        *,
+        samples: Mapping[str, Any] | None = None,
+        varying: Mapping[str, Sequence[int]] | None = None,
+        **config: Any,
     ) -> None:
-        self._source = (model, samples, config)
-        loaded, handle = _load_model(model), ctypes.c_void_p()
+        self._source = (model, samples, varying, config)
         described = Tensors(samples or {})
+        for name, axes in (varying or {}).items():
+            described.vary(name, axes)
+        loaded, handle = _load_model(model), ctypes.c_void_p()
         try:
             api.CreateTrainer(
                 loaded, _to_json(config), described.tensors, described.count, ctypes.byref(handle)
@@ -229,8 +238,8 @@ class Trainer:
 
     def initial_parameters(self) -> dict[str, np.ndarray]:
         """The weights as they were when the trainer was made, read again from the model, which must still be there."""
-        model, samples, config = self._source
-        with Trainer(model, samples=samples, **config) as fresh:
+        model, samples, varying, config = self._source
+        with Trainer(model, samples=samples, varying=varying, **config) as fresh:
             return fresh.parameters()
 
     def view(self, name: str) -> np.ndarray:

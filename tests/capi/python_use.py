@@ -99,6 +99,15 @@ def main(path):
         expect_error(onnxtrain.Error.INVALID_ARGUMENT, "expected f32[batch,4]", lambda: trainer.step({"x": x[:, :3]}))
         expect_error(onnxtrain.Error.INVALID_ARGUMENT, "'epoch'", lambda: onnxtrain.Trainer(path, epoch=3))
         expect_error(onnxtrain.Error.NOT_FOUND, "none.onnx", lambda: onnxtrain.Trainer("none.onnx"))
+        expect_error(onnxtrain.Error.NOT_FOUND, "libX.so: no such file", lambda: onnxtrain.load_plugin("./libX.so"))
+        expect_error(onnxtrain.Error.NOT_FOUND, "libX.so: no such file",
+                     lambda: onnxtrain.Trainer(path, backend="./libX.so"))
+        # A share of correct predictions, also where none is right; None where the loss counts none.
+        all_wrong = {"x": x, "label": (trainer.predict({"x": x})["y"].argmin(axis=1)).astype(np.int64)}
+        assert trainer.evaluate(all_wrong).accuracy == 0.0
+        with onnxtrain.Trainer(path, loss="mse") as regression:
+            target = {"x": x, "label": np.zeros((len(x), 3), np.float32)}
+            assert regression.evaluate(target).accuracy is None
         trainer.cancel()
         expect_error(onnxtrain.Error.CANCELLED, "cancelled", lambda: trainer.step(data))
     expect_error(onnxtrain.Error.INVALID_ARGUMENT, "released", lambda: trainer.step(data))
