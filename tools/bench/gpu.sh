@@ -81,6 +81,7 @@ for case in lenet bert4 resnet18; do python3 tools/bench/models.py $case "$work/
 
 export ONNXTRAIN_TEST_DEVICE=$device
 part operators ours tests_ops --gtest_brief=1
+part generated ours tests_backends_torch_fuse --gtest_brief=1
 part rules ours tests_optim --gtest_brief=1 --gtest_filter='Rules*:*Replay*:*Schedule*:*Loss*:Average*'
 for case in lenet bert4 resnet18; do part "losses_$case" check_losses $case; done
 part resume check_resume

@@ -11,7 +11,7 @@ build=${1:-build/cuda} archive=${2:-build/gpu_pack.tar.gz}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 pack=$work/gpu_pack
-programs=(onnxtrain tests_ops tests_optim)
+programs=(onnxtrain tests_ops tests_optim tests_backends_torch_fuse)
 mkdir -p "$pack/bin" "$pack/lib"
 for program in "${programs[@]}"; do
   cp "$build/bin/$program" "$pack/bin/"

@@ -23,7 +23,7 @@ constexpr size_t kMostNodes = 48;
 constexpr size_t kMostOperands = 24;          // inputs and outputs
 constexpr int64_t kMostSummedColumns = 8192;  // sums of columns stay in registers
 // A row takes a team of threads, so that few rows leave a device idle.
-constexpr int64_t kLeastRows = 32, kMostElementsOfFewRows = 1 << 16;
+constexpr int64_t kLeastRows = 32, kMostElementsOfFewRows = 1 << 18;
 
 // What a node is to a kernel.
 enum class Part : uint8_t { kNone, kElements, kView, kRows, kColumns };

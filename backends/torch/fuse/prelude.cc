@@ -249,8 +249,9 @@ std::string MakeMath(bool wide) {
   std::string text;
   for (const MathFunction& f : kMath)
     StrAppend(&text, "DEVICE real ", f.name, "(real x) { return ", wide ? f.f64 : f.f32, "(x); }\n");
-  for (const auto& [name, function] : {std::pair("Pow", "pow"), std::pair("TruncMod", "fmod")})
-    StrAppend(&text, "DEVICE real ", name, "(real a, real b) { return ", function, wide ? "" : "f", "(a, b); }\n");
+  const std::string_view suffix = wide ? "" : "f";
+  StrAppend(&text, "DEVICE real Pow(real a, real b) { return pow", suffix, "(a, b); }\n");
+  StrAppend(&text, "DEVICE real TruncMod(real a, real b) { return fmod", suffix, "(a, b); }\n");
   return text;
 }
 

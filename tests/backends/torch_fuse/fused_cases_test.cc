@@ -5,9 +5,8 @@
 
 #include "backends/torch/fuse/element_functions.h"
 #include "backends/torch/fuse/fused_op.h"
-#include "backends/torch/torch_backend.h"
 #include "frontend/base/strings.h"
-#include "host_compiler.h"
+#include "test_backends.h"
 #include "tests/ops/run.h"
 
 namespace onnxtrain::aten {
@@ -15,20 +14,6 @@ namespace {
 
 using cases::Case;
 using cases::Tensors;
-
-HostCompiler& Compiler() {
-  static auto* compiler = new HostCompiler;
-  return *compiler;
-}
-
-Backend& Plain() {
-  static Backend* backend = MakeTorchBackend(at::kCPU, nullptr).release();
-  return *backend;
-}
-Backend& Fused() {
-  static Backend* backend = MakeTorchBackend(at::kCPU, &Compiler()).release();
-  return *backend;
-}
 
 // The float inputs in half precision: what the kernel reads, computes in float32 and rounds.
 Graph WithHalfInputs(const Graph& graph, DType half) {
@@ -106,14 +91,15 @@ std::set<std::string> CheckCases(const Variant& variant) {
     kernels.push_back(*std::move(kernel));
     taken.push_back(&c);
   }
-  const absl::Status compiled = Compiler().CompileAll(kernels);
+  const absl::Status compiled = CompileAll(kernels);
   EXPECT_TRUE(compiled.ok()) << compiled;
   std::set<std::string> ops;
   for (const Case* c : taken) {
     SCOPED_TRACE(c->name);
     const Graph body = MakeBody(*c, variant);
     const Tensors feeds = MakeFeeds(*c, variant, body);
-    const auto want = cases::RunOn(Plain(), body, feeds), got = cases::RunOn(Fused(), AsOneNode(body), feeds);
+    const auto want = cases::RunOn(PlainBackend(), body, feeds),
+               got = cases::RunOn(FusingBackend(), AsOneNode(body), feeds);
     EXPECT_TRUE(want.ok()) << want.status();
     EXPECT_TRUE(got.ok()) << got.status();
     if (want.ok() && got.ok()) cases::ExpectNear(*got, *want, GetTolerance(*c, variant));

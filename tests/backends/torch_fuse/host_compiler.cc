@@ -44,20 +44,27 @@ absl::Status RunCompiler(const std::string& source, const std::string& library) 
   return absl::InternalError(StrCat(command, ": ", std::string(std::istreambuf_iterator<char>(file), {})));
 }
 
+// A new folder, removed with everything in it.
+struct TemporaryFolder {
+  TemporaryFolder() {
+    path = (std::filesystem::temp_directory_path() / "onnxtrain_kernels_XXXXXX").string();
+    if (mkdtemp(path.data()) == nullptr) path.clear();
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+
+  std::string path;
+};
+
 }  // namespace
 
-HostCompiler::HostCompiler() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "onnxtrain_kernels_XXXXXX").string();
-  folder_ = mkdtemp(pattern.data());
-}
-
-HostCompiler::~HostCompiler() {
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
-}
-
 absl::Status HostCompiler::CompileAll(std::span<const GeneratedKernel> kernels) {
-  const std::string path = StrCat(folder_, "/", kernels_.size(), ".cc"), library = path + ".so";
+  const TemporaryFolder folder;
+  const std::string path = folder.path + "/kernels.cc", library = folder.path + "/kernels.so";
   std::ofstream file(path);
   file << "#include \"" ONNXTRAIN_SOURCE_DIR "/tests/backends/torch_fuse/host_cuda.h\"\n";
   std::map<std::string, const GeneratedKernel*> added;

@@ -10,16 +10,12 @@ namespace onnxtrain::aten {
 
 class HostCompiler : public KernelCompiler {
  public:
-  HostCompiler();
-  ~HostCompiler() override;
-
   // Compiles all of them at once, which takes little longer than one.
   absl::Status CompileAll(std::span<const GeneratedKernel> kernels);
   absl::StatusOr<std::shared_ptr<CompiledKernel>> Compile(const GeneratedKernel& kernel) override;
   int compiled() const { return static_cast<int>(kernels_.size()); }
 
  private:
-  std::string folder_;
   std::map<std::string, std::shared_ptr<CompiledKernel>> kernels_;  // by source
 };
 
