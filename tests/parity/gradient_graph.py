@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Judges the gradients of a model by float64: those of the tool and those of its gradient graph in onnxruntime.
+
+    gradient_graph.py TOOL MODEL [--batch-size B] [--seed N] [FLAGS OF EXPORT AND GRAD …]
+
+Run by hand, with PyPI's numpy, onnx and onnxruntime. The loss is `dot`, the product of an output and random numbers,
+unless --loss is among the flags; labels must be floats. Three questions, in this order:
+
+1. Is the graph the gradient? Evaluated in float64 (onnx.reference), its loss rises along a random direction of all
+   weights as its gradients say: central differences agree to 1e-6.
+2. How far is float32 from that by itself? The error of the graph in onnxruntime, with and without its fusions, per
+   tensor, relative to the norm of the float64 gradient, and at least 2e-6 of that of all gradients.
+3. Are the tool's gradients as good? Their error is at most three times the larger of these two.
+
+Exit status 0 where 1 and 3 hold.
+"""
+import argparse
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+FLOOR, SPREAD, SLOPE = 2e-6, 3, 1e-6
+
+
+def run(tool, *words):
+    done = subprocess.run([tool, *map(str, words)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, words))}: exit {done.returncode}: {done.stderr.strip()}")
+
+
+def widen(graph):
+    """The same graph in float64."""
+    def tensor(old):
+        if old.data_type == TensorProto.FLOAT:
+            old.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(old).astype(np.float64), old.name))
+
+    for initializer in graph.initializer:
+        tensor(initializer)
+    for value in [*graph.input, *graph.output, *graph.value_info]:
+        kind = value.type.tensor_type
+        if kind.elem_type == TensorProto.FLOAT:
+            kind.elem_type = TensorProto.DOUBLE
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                tensor(attribute.t)
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT:
+                attribute.i = TensorProto.DOUBLE
+
+
+def make_feeds(graph, batch, seed):
+    """Random numbers for inputs without a default; a free extent is the batch."""
+    rng, feeds = np.random.default_rng(seed), {}
+    defaults = {t.name for t in graph.initializer}
+    for value in graph.input:
+        if value.name in defaults:
+            continue
+        shape = [d.dim_value if d.HasField("dim_value") else batch for d in value.type.tensor_type.shape.dim]
+        if value.type.tensor_type.elem_type != TensorProto.FLOAT:
+            sys.exit(f"input {value.name} is no float: another --loss?")
+        feeds[value.name] = rng.standard_normal(shape).astype(np.float32)
+    return feeds
+
+
+def run_onnxruntime(path, feeds, level):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 3, 1
+    options.graph_optimization_level = level
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds)))
+
+
+def slope_error(session, names, weights, feeds, exact, rng):
+    """Relative error of the gradients along a random direction, by central differences of the loss."""
+    step = 1e-6
+    direction = {name: rng.standard_normal(w.shape) * max(np.abs(w).max(), 1e-3) for name, w in weights.items()}
+    losses = []
+    for sign in (1, -1):
+        moved = {name: w + sign * step * direction[name] for name, w in weights.items()}
+        losses.append(float(session.run(["loss"], {**feeds, **moved})[0]))
+    told = sum(float((exact[f"{name}_grad"] * direction[name]).sum()) for name in names)
+    return abs((losses[0] - losses[1]) / (2 * step) - told) / max(abs(told), 1e-12)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tool")
+    parser.add_argument("model")
+    parser.add_argument("--batch-size", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    args, flags = parser.parse_known_args()
+    flags += [] if "--loss" in flags else ["--loss", "dot"]
+    with tempfile.TemporaryDirectory() as folder:
+        path, data, out = (pathlib.Path(folder, name) for name in ("g.onnx", "d.npz", "g.npz"))
+        run(args.tool, "export", "--model", args.model, "--gradient-graph", path, *flags)
+        graph = onnx.load(path)
+        feeds = make_feeds(graph.graph, args.batch_size, args.seed)
+        np.savez(data, **feeds)
+        batch = len(next(iter(feeds.values())))
+        run(args.tool, "grad", "--model", args.model, "--data", data, "--batch-size", batch, "--backend", "cpu",
+            "--out", out, *flags)
+        ours = dict(np.load(out))
+        level = onnxruntime.GraphOptimizationLevel
+        others = [run_onnxruntime(path, feeds, how) for how in (level.ORT_ENABLE_ALL, level.ORT_DISABLE_ALL)]
+    widen(graph.graph)
+    session = ReferenceEvaluator(graph)
+    wide = {name: value.astype(np.float64) for name, value in feeds.items()}
+    exact = dict(zip(session.output_names, session.run(None, wide)))
+    names = [name[5:] for name in ours if name.startswith("grad:")]
+    weights = {t.name: numpy_helper.to_array(t) for t in graph.graph.initializer if t.name in names}
+    slope = slope_error(session, names, weights, wide, exact, np.random.default_rng(args.seed + 1))
+    whole = np.sqrt(sum(float((exact[f"{name}_grad"] ** 2).sum()) for name in names))
+
+    def error(got, name):
+        want = exact[f"{name}_grad"]
+        return float(np.linalg.norm(got.astype(np.float64).reshape(want.shape) - want)), float(np.linalg.norm(want))
+
+    worst, fails = ("", 0, 0), 0
+    for name in names:
+        mine, norm = error(ours[f"grad:{name}"], name)
+        spread = max(error(other[f"{name}_grad"], name)[0] for other in others)
+        allowed = max(SPREAD * spread, FLOOR * norm, FLOOR * whole / len(names))
+        fails += mine > allowed
+        if norm > FLOOR * whole and mine / norm > worst[1]:  # else it is nothing but rounding
+            worst = (name, mine / norm, spread / norm)
+    print(f"{pathlib.Path(args.model).name}: gradient graph in float64 against central differences {slope:.1e}; "
+          f"{len(names)} tensors, {fails} beyond {SPREAD} times the error of onnxruntime; the worst, {worst[0]}, is "
+          f"{worst[1]:.1e} from float64, onnxruntime {worst[2]:.1e}")
+    return 0 if slope <= SLOPE and fails == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
