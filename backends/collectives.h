@@ -36,6 +36,8 @@ class Collectives {
   virtual absl::Status Broadcast(std::string_view what, int root, std::span<std::byte> bytes) = 0;
   // `all` has size() times the bytes of `own`, by rank.
   virtual absl::Status AllGather(std::string_view what, std::span<const std::byte> own, std::span<std::byte> all) = 0;
+  // Part r of `own`, which has size() equal parts, goes to rank r: `parts` gets part rank() of every rank, by rank.
+  virtual absl::Status AllToAll(std::string_view what, std::span<const std::byte> own, std::span<std::byte> parts) = 0;
   virtual absl::Status Barrier(std::string_view what) = 0;
 };
 

@@ -3,25 +3,26 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
 #include <mutex>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "backends/collectives.h"
 
 namespace onnxtrain {
 
-// Between Begin and Finish the thread alone uses the collectives. All ranks reduce slices of the same sizes, in the
-// order of the slices, whatever order they become ready in.
+// Between Begin and Finish the thread alone sums. All ranks reduce slices of the same sizes, in the order of the
+// slices, whatever order they become ready in.
 //
 // Thread-compatible, but Ready may be called while the thread works.
 class OrderedReduce {
  public:
-  // `ranks` and the memory of the slices must outlive it. `what` names the operation in errors.
-  OrderedReduce(Collectives* ranks, std::string what, DType dtype, std::vector<std::span<std::byte>> slices);
+  // Replaces a slice with its sum over all ranks.
+  using Sum = std::function<absl::Status(std::span<std::byte> slice)>;
+  // The memory of the slices must outlive it.
+  OrderedReduce(Sum sum, std::vector<std::span<std::byte>> slices);
   ~OrderedReduce();
   OrderedReduce(const OrderedReduce&) = delete;
   OrderedReduce& operator=(const OrderedReduce&) = delete;
@@ -43,9 +44,7 @@ class OrderedReduce {
   void Loop();
   bool MayReduce() const { return next_ < slices_.size() && ready_[next_]; }
 
-  Collectives& ranks_;
-  const std::string what_;
-  const DType dtype_;
+  const Sum sum_;
   const std::vector<std::span<std::byte>> slices_;
   std::mutex mutex_;
   std::condition_variable changed_;

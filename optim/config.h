@@ -124,8 +124,10 @@ struct TrainConfig {
   int64_t world = 1;
   std::string shard = "none";
   int64_t compare_weights_every = 0;  // updates; 0: never
-  std::string comm_interface;         // "": GLOO_SOCKET_IFNAME, else loopback where all ranks are on one machine
-  double comm_timeout = 600;          // seconds
+  std::string comm_dtype = "f32";
+  bool deterministic = false;
+  std::string comm_interface;  // "": GLOO_SOCKET_IFNAME, else loopback where all ranks are on one machine
+  double comm_timeout = 600;   // seconds
   bool quiet = false, json = false, steps_only = false;
   std::string profile, profile_steps;
   Interval histogram_every;  // value 0: none

@@ -318,6 +318,13 @@ constexpr ConfigField kFields[] = {
      "optimizer: each rank of a distributed run keeps and updates the moments of a share of the weights, and gets the "
      "others' weights after the update; auto: where the run would take more than half of a rank's memory",
      {.choices = "none|optimizer|auto", .on_resume = kFree}},
+    {"run", "comm_dtype", kTaskTrain | kTaskPlan, &C::comm_dtype, "f32|bf16",
+     "What the ranks of a distributed run send of float32 gradients; bf16: rounded, half the bytes, summed in float32",
+     {.choices = "f32|bf16", .on_resume = kChanges}},
+    {"run", "deterministic", kTaskTrain | kTaskPlan, &C::deterministic, "",
+     "Sums micro-batches in an order that does not depend on the number of ranks, each of which computes whole ones: "
+     "the same bits for any number, with the same `threads` and `micro_batch_size`",
+     {.on_resume = kChanges}},
     {"run", "compare_weights_every", kTaskTrain, &C::compare_weights_every, "N",
      "Updates between comparisons of the weights of all ranks of a distributed run, which ends where they differ",
      {.min = 1, .otherwise = "never", .on_resume = kFree}},

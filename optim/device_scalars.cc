@@ -78,4 +78,17 @@ absl::Status DeviceScalars::LayOut(Backend& backend, DType dtype, size_t terms, 
   return absl::OkStatus();
 }
 
+absl::Status DeviceScalars::WriteSums(std::span<const double> sums) {
+  for (size_t i = 0; i < batch_loss.size(); ++i) RETURN_IF_ERROR(batch_loss[i].Write(sums[i]));
+  return batch_correct.Write(sums[batch_loss.size()]);
+}
+
+absl::Status DeviceScalars::ReadSums(std::span<double> sums) {
+  for (size_t i = 0; i < batch_loss.size(); ++i) {
+    ASSIGN_OR_RETURN(sums[i], batch_loss[i].Read());
+  }
+  ASSIGN_OR_RETURN(sums[batch_loss.size()], batch_correct.Read());
+  return absl::OkStatus();
+}
+
 }  // namespace onnxtrain

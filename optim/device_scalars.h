@@ -1,6 +1,7 @@
 // Scalars in device memory that the host reads and writes; names as in training_graph.h.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,6 +31,10 @@ absl::Status ReadScalars(std::vector<DeviceScalar>& device_scalars, std::vector<
 struct DeviceScalars {
   // Allocates the scalars for a loss of `terms` terms and adds them to *bindings, which must outlive them.
   absl::Status LayOut(Backend& backend, DType dtype, size_t terms, bool scaled_loss, Bindings* bindings);
+
+  // batch_loss and batch_correct.
+  absl::Status WriteSums(std::span<const double> sums);
+  absl::Status ReadSums(std::span<double> sums);
 
   Arena memory;
   DeviceScalar batch_correct, batch_targets, sum_correct, sum_targets, norm, rate, plateau;

@@ -9,22 +9,11 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/philox.h"
-#include "optim/batch_feeds.h"
 #include "optim/batch_rows.h"
 #include "optim/clip.h"
-#include "optim/distributed/data_parallel.h"
-#include "optim/distributed/divided_state.h"
-#include "optim/micro_batches.h"
-#include "optim/prepare.h"
-#include "optim/program/kinds.h"
-#include "optim/program/planning_backend.h"
-#include "optim/program/programs.h"
 #include "optim/rules/rule.h"
+#include "optim/session_impl.h"
 #include "optim/telemetry/trace.h"
-#include "optim/training_graph.h"
-#include "optim/training_state.h"
-#include "optim/update_reader.h"
-#include "optim/variable_extents.h"
 #include "optim/verify_batch_size.h"
 
 namespace onnxtrain {
@@ -38,152 +27,10 @@ HostTensor Divide(HostTensor tensor, double divisor) {
 // Code and tables of libraries, and stacks.
 constexpr int64_t kProcessBytes = int64_t{14} << 20;
 
-class SessionImpl : public Session {
- public:
-  SessionImpl(std::shared_ptr<PreparedModels> models, Backend* backend, SessionOptions options)
-      : models_(std::move(models)),
-        planning_(*backend),
-        backend_(options.plan_only ? planning_ : *backend),
-        options_(std::move(options)),
-        programs_(&backend_, options_.compute, options_.time_nodes, options_.recompute,
-                  [this] { return BytesBesidePrograms(); }),
-        dtype_(options_.import.float_type),
-        state_(backend_, dtype_) {
-    prepare_ = MakePrepareOptions(options_);
-  }
-
-  absl::Status Init();
-
-  const LossChoice& loss() const override { return prepared_.loss; }
-  const std::vector<Metric>& metrics() const override { return metrics_; }
-  const std::vector<WeightDecision>& weights() const override { return prepared_.weights; }
-  const std::vector<std::string>& notes() const override { return prepared_.model.notes; }
-  int64_t micro_batch() const override { return options_.micro_batch; }
-  const TokenBudget& tokens() const override { return options_.tokens; }
-  int64_t fixed_batch() const override { return options_.fixed_batch; }
-  int64_t steps() const override { return attempted_; }
-  SessionMemory memory() const override;
-  int64_t oom_retries() const override { return oom_retries_; }
-  std::vector<ProgramProfile> Profile() const override;
-  double compile_seconds() const override { return programs_.compile_seconds() + prepare_seconds_; }
-
-  absl::Status Distribute(DataParallel* ranks, bool divide_moments) override;
-  bool divides_moments() const override { return !state_.shard().whole(); }
-  absl::Status GatherState() override {
-    return divides_moments() ? GatherMoments(options_.optimizer, *ranks_, &state_) : absl::OkStatus();
-  }
-  void ReleaseGathered() override { state_.ReleaseGathered(); }
-  size_t ExchangedSums() const override { return prepared_.loss.terms.size() + 1; }
-  absl::Status Plan(int64_t samples) override;
-  absl::Status Step(const GlobalBatch& global_batch) override;
-  absl::Status Accumulate(const GlobalBatch& global_batch) override;
-  absl::Status Apply() override;
-  absl::StatusOr<int64_t> SkippedInARow() override;
-  absl::StatusOr<std::optional<UpdateValues>> LastUpdate() override;
-  absl::StatusOr<StepReport> Report() override;
-  absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override {
-    return Evaluate(ProgramKind::kEval, global_batch);
-  }
-  absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) override;
-  absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch, GradientsOf of) override;
-  absl::Status VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) override;
-  absl::StatusOr<double> TrainingLoss(const GlobalBatch& global_batch) override;
-  absl::StatusOr<std::map<std::string, HostTensor>> Weights() override;
-  void SetTrace(Trace* trace) override {
-    trace_ = trace;
-    programs_.SetTrace(trace);
-  }
-  absl::Status SetPlateau(double factor) override { return state_.device_scalars().plateau.Write(factor); }
-  bool has_average() const override { return options_.optimizer.ema_decay > 0; }
-  absl::Status UseAverage(bool use) override;
-  absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
-  absl::StatusOr<std::vector<StateTensor>> State() override;
-  SessionCounters counters() const override;
-  absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) override;
-  absl::Status RestoreCounters(const SessionCounters& counters) override;
-
- private:
-  absl::Status MoveWeightsIn();
-  absl::Status EnsureFrozen(const ImportedModel& model, int64_t batch, bool training);
-  absl::Status VerifyFrozenBatch(int64_t frozen);
-  int64_t FindExportedBatch();
-  absl::Status FallBackTo(int64_t exported);
-  UpdateSpec MakeUpdateSpec() const {
-    return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size(), options_.loss_scale};
-  }
-  absl::Status EnsureApply();
-  // Samples of a micro-batch that is padded to `length`.
-  int64_t MicroSamples(int64_t length) const {
-    return options_.tokens.on() ? options_.tokens.MicroSamples(length) : options_.micro_batch;
-  }
-  bool OneProgramStep(int64_t samples, int64_t length) const;
-  bool on_host() const { return backend_.device() == "cpu"; }
-  // A program for batches of `samples` samples.
-  struct Ready {
-    ProgramKind kind;
-    int64_t samples;
-    VariableExtents extents;
-    std::unique_ptr<CompiledProgram> compiled;
-    BatchFeeds feeds;
-    int64_t last_use = 0;
-  };
-  absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch, const VariableExtents& extents);
-  absl::StatusOr<Ready*> Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents);
-  absl::StatusOr<Ready*> AddProgram(ProgramKind kind, int64_t batch, const VariableExtents& extents);
-  VariableExtents FindExtents(const GlobalBatch& part) const { return onnxtrain::FindExtents(options_, part); }
-  const std::vector<MicroBatch>& CutMicros(const GlobalBatch& global_batch);
-  void EvictProgram();
-  absl::StatusOr<Evaluation> Evaluate(ProgramKind kind, const GlobalBatch& global_batch);
-  absl::StatusOr<Evaluation> PredictPadded(const GlobalBatch& global_batch, int64_t samples);
-  absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
-  RandomKey Key(int64_t micro, uint32_t piece = 0) const { return {options_.seed, attempted_, micro, piece}; }
-  absl::Status CountTargets(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status FillFeeds(Ready& program, const MicroBatch& micro, const RandomKey& key);
-  absl::Status VisitPending(const GradientVisitor& visit);
-  absl::StatusOr<double> ReadLossScale();
-  absl::Status AddMetrics(const CompiledProgram& program, MetricSums* sums);
-  absl::Status AddOutputs(const CompiledProgram& program, int64_t begin, int64_t count, int64_t total,
-                          std::map<std::string, HostTensor>* outputs) const;
-  size_t BytesBesidePrograms() const;
-  absl::Status Update(const GlobalBatch& global_batch, int64_t samples);
-  void HalveMicroBatch(int64_t samples, int64_t length);
-  absl::Status RunStep(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status RunMicros(const GlobalBatch& global_batch, ProgramKind first, std::map<std::string, HostTensor>* fetched,
-                         int64_t micro = 0, const SampleRange* share = nullptr);
-  absl::Status RunApply();
-  absl::Status RunShare(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status AccumulateShare(const GlobalBatch& global_batch, const SampleRange& share, std::span<double> sums);
-  absl::Status AddPendingTargets(bool first);
-
-  std::shared_ptr<PreparedModels> models_;
-  PlanningBackend planning_;
-  Backend& backend_;
-  SessionOptions options_;
-  PrepareOptions prepare_;
-  PreparedModel prepared_;  // for training, at the micro-batch
-  Programs programs_;
-  DType dtype_;
-  std::vector<Metric> metrics_;
-  std::optional<LossDenominators> loss_denominators_;
-  TrainingState state_;
-  std::vector<std::unique_ptr<Ready>> ready_;
-  int64_t uses_ = 0;                // of programs
-  std::vector<MicroBatch> micros_;  // memory for CutMicros
-  std::unique_ptr<CompiledProgram> apply_, swap_;
-  bool averaged_ = false;        // the weights and their average are exchanged
-  bool batch_verified_ = false;  // VerifyBatchSize has succeeded
-  double prepare_seconds_ = 0;   // of import and differentiation, for programs
-  int64_t oom_retries_ = 0;
-  UpdateReader updates_;
-  int64_t pending_micros_ = 0;           // accumulated by Accumulate; 0: nothing
-  std::vector<double> pending_weights_;  // of these, by term
-  double pending_targets_ = 0;
-  DataParallel* ranks_ = nullptr;  // null: this is the only one
-  Trace* trace_ = nullptr;
-  int64_t attempted_ = 0, skipped_in_a_row_ = 0;
-};
+}  // namespace
 
 absl::Status SessionImpl::Init() {
+  if (options_.deterministic && !on_host()) return Invalid("`deterministic`: sums gradients on a CPU only");
   if (FindRule(options_.optimizer) == nullptr) return Invalid("`optimizer` ", options_.optimizer.rule, ": unknown");
   ASSIGN_OR_RETURN(prepared_, models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only));
   loss_denominators_.emplace(prepared_.loss, options_.loss);
@@ -354,7 +201,8 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, in
 bool SessionImpl::OneProgramStep(int64_t samples, int64_t length) const {
   constexpr size_t kLarge = size_t{1} << 18;  // bytes of an average parameter
   const bool several_ranks = ranks_ != nullptr || options_.plan_ranks > 1;
-  if (samples > MicroSamples(length) || options_.step_form == StepForm::kMicroAndApply || several_ranks) return false;
+  const bool apart = several_ranks || options_.deterministic || options_.step_form == StepForm::kMicroAndApply;
+  if (samples > MicroSamples(length) || apart) return false;
   return options_.step_form == StepForm::kOneProgram ||
          static_cast<size_t>(state_.parameter_bytes()) / state_.rules().size() >= kLarge;
 }
@@ -394,15 +242,23 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind
   CutMicros(global_batch);
   if (share != nullptr) KeepShare(*share, &micros_);
   for (const MicroBatch& m : micros_) {
-    RETURN_IF_ERROR(CheckCancelled());  // what is pending is never applied
     const bool is_first = micro == 0 && &m == micros_.data();
-    ASSIGN_OR_RETURN(Ready * program, Get(MicroKind(first, is_first ? 0 : 1), m.count, FindExtents(*m.part)));
-    RETURN_IF_ERROR(FillFeeds(*program, m, Key(micro + m.number, MakePiece(m.skipped, m.count))));
     if (share != nullptr) ranks_->set_runs_last(&m == &micros_.back());
-    RETURN_IF_ERROR(programs_.Run(*program->compiled));
+    const RandomKey key = Key(micro + m.number, MakePiece(m.skipped, m.count));
+    ASSIGN_OR_RETURN(const Ready* program, RunMicro(MicroKind(first, is_first ? 0 : 1), m, key));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, m.place, m.count, samples, fetched));
   }
   return absl::OkStatus();
+}
+
+// What is pending is never applied where it fails.
+absl::StatusOr<SessionImpl::Ready*> SessionImpl::RunMicro(ProgramKind kind, const MicroBatch& micro,
+                                                          const RandomKey& key) {
+  RETURN_IF_ERROR(CheckCancelled());
+  ASSIGN_OR_RETURN(Ready * program, Get(kind, micro.count, FindExtents(*micro.part)));
+  RETURN_IF_ERROR(FillFeeds(*program, micro, key));
+  RETURN_IF_ERROR(programs_.Run(*program->compiled));
+  return program;
 }
 
 // A weight that is a model output has no batch axis, whatever its first extent.
@@ -419,24 +275,17 @@ absl::Status SessionImpl::AddOutputs(const CompiledProgram& program, int64_t beg
   return absl::OkStatus();
 }
 
-absl::Status SessionImpl::Distribute(DataParallel* ranks, bool divide_moments) {
-  RETURN_IF_ERROR(state_.EnsureGradients());
-  if (state_.gradients() != nullptr)
-    ranks->SumGradient(&backend_, dtype_, state_.gradients(), ListSlices(state_, prepared_.model.graph));
-  for (const auto& ready : ready_) {
-    ready->compiled->program->SetInterruption(Interruption::kNever);
-    if (IsMicro(ready->kind)) ranks->Watch(ready->compiled->program.get());
+absl::Status SessionImpl::PlanTree(int64_t samples) {
+  const int64_t micro = options_.micro_batch, rest = samples % micro;
+  RETURN_IF_ERROR(BeginTree((samples + micro - 1) / micro));
+  for (const int64_t count : {std::min(samples, micro), rest}) {
+    if (count > 0) RETURN_IF_ERROR(Get(ProgramKind::kMicroFirst, count, GreatestExtents(options_)).status());
   }
-  ranks_ = ranks;
-  if (!divide_moments) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckDivides(options_.optimizer));
-  RETURN_IF_ERROR(state_.DivideMoments(options_.optimizer, {ranks->rank(), ranks->size()}));
-  if (apply_ != nullptr) programs_.Release(*apply_);
-  apply_.reset();
   return EnsureApply();
 }
 
 absl::Status SessionImpl::Plan(int64_t samples) {
+  if (options_.deterministic) return PlanTree(samples);
   samples = LargestShare(samples, std::max<int64_t>(1, options_.fixed_batch), options_.plan_ranks);
   const VariableExtents extents = GreatestExtents(options_);
   if (OneProgramStep(samples, extents[0])) return Get(ProgramKind::kStep, samples, extents).status();
@@ -451,44 +300,11 @@ absl::Status SessionImpl::Plan(int64_t samples) {
 absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t samples) {
   const bool whole = global_batch.further().empty() && OneProgramStep(samples, FindExtents(global_batch)[0]);
   if (whole) return RunStep(global_batch, samples);
-  RETURN_IF_ERROR(ranks_ != nullptr ? RunShare(global_batch, samples)
-                                    : RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
+  RETURN_IF_ERROR(options_.deterministic ? RunTree(global_batch, samples)
+                  : ranks_ != nullptr    ? RunShare(global_batch, samples)
+                                         : RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
   RETURN_IF_ERROR(RunApply());
   return divides_moments() ? ShareWeights(backend_, *ranks_, state_) : absl::OkStatus();
-}
-
-// All ranks end alike, whatever happens to one of them.
-absl::Status SessionImpl::RunShare(const GlobalBatch& global_batch, int64_t samples) {
-  const SampleRange share =
-      ShareOfRank(samples, std::max<int64_t>(1, options_.fixed_batch), ranks_->rank(), ranks_->size());
-  std::vector<double> sums(ExchangedSums());
-  ranks_->BeginUpdate();
-  const absl::Status ran = AccumulateShare(global_batch, share, sums);
-  {
-    const Span span(trace_, Trace::kTraining, "exchange");
-    RETURN_IF_ERROR(ranks_->Exchange(ran, sums));
-  }
-  DeviceScalars& scalars = state_.device_scalars();
-  for (size_t i = 0; i < scalars.batch_loss.size(); ++i) RETURN_IF_ERROR(scalars.batch_loss[i].Write(sums[i]));
-  RETURN_IF_ERROR(scalars.batch_correct.Write(sums[scalars.batch_loss.size()]));
-  Buffer* statistics = state_.pending_statistics();
-  if (statistics == nullptr) return absl::OkStatus();
-  return ranks_->Mean("all-reduce of statistics", backend_, dtype_, *statistics,
-                      static_cast<double>(share.end - share.begin), static_cast<double>(samples));
-}
-
-// Stores the losses and the correct predictions of the share in `sums`.
-absl::Status SessionImpl::AccumulateShare(const GlobalBatch& global_batch, const SampleRange& share,
-                                          std::span<double> sums) {
-  RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr, 0, &share));
-  if (share.begin == share.end) RETURN_IF_ERROR(state_.ClearPending());
-  RETURN_IF_ERROR(backend_.Synchronize());
-  DeviceScalars& scalars = state_.device_scalars();
-  for (size_t i = 0; i < scalars.batch_loss.size(); ++i) {
-    ASSIGN_OR_RETURN(sums[i], scalars.batch_loss[i].Read());
-  }
-  ASSIGN_OR_RETURN(sums[scalars.batch_loss.size()], scalars.batch_correct.Read());
-  return absl::OkStatus();
 }
 
 absl::Status SessionImpl::RunApply() {
@@ -516,8 +332,8 @@ absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
   pending_micros_ = 0;
   absl::Status status = Update(global_batch, samples);
   const int64_t length = FindExtents(global_batch)[0];
-  while (absl::IsResourceExhausted(status) && std::min(samples, MicroSamples(length)) > 1 &&
-         options_.fixed_batch == 0) {
+  const bool may_halve = options_.fixed_batch == 0 && !options_.deterministic;
+  while (absl::IsResourceExhausted(status) && may_halve && std::min(samples, MicroSamples(length)) > 1) {
     HalveMicroBatch(std::min(samples, MicroSamples(length)), length);
     status = Update(global_batch, samples);
   }
@@ -772,6 +588,7 @@ size_t SessionImpl::BytesBesidePrograms() const {
 
 SessionMemory SessionImpl::memory() const {
   SessionMemory m = state_.memory();
+  if (tree_) m.sums = tree_->bytes();
   m.packed = static_cast<int64_t>(programs_.derived_bytes());
   m.activations = static_cast<int64_t>(programs_.arena_bytes());
   m.feeds = static_cast<int64_t>(programs_.exchange_bytes());
@@ -779,8 +596,6 @@ SessionMemory SessionImpl::memory() const {
            options_.caller_bytes + options_.micro_batch * options_.caller_bytes_per_sample;
   return m;
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(std::shared_ptr<PreparedModels> models, Backend* backend,
                                                          SessionOptions options) {

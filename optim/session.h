@@ -72,6 +72,10 @@ struct SessionOptions {
   DType compute = DType::kFloat32;          // kBFloat16 or kFloat16: mixed precision; all state stays float32
   std::optional<LossScaleSpec> loss_scale;  // with kFloat16
   StepForm step_form = StepForm::kAuto;
+  // Sums micro-batches, of which ranks compute whole ones, in an order that does not depend on the number of ranks
+  // (optim/distributed/gradient_tree.h): equal bits for any. Running statistics are means over the micro-batches. Where
+  // memory runs out, an update fails. On a CPU only.
+  bool deterministic = false;
   bool time_nodes = false;  // measure the time of every node, for Profile
   RecomputeSpec recompute;
   // Memory of the caller (batches, data in memory), fixed and per sample of a micro-batch: counted against the budget.

@@ -9,6 +9,7 @@ namespace onnxtrain {
 struct SessionMemory {
   int64_t parameters = 0;  // trained and frozen
   int64_t gradients = 0;   // flat arenas; gradients of a one-program step are activations
+  int64_t sums = 0;        // of micro-batches, in SessionOptions::deterministic
   int64_t moments = 0;
   int64_t statistics = 0;   // running and pending statistics, device scalars
   int64_t packed = 0;       // values derived from weights
@@ -16,7 +17,9 @@ struct SessionMemory {
   int64_t activations = 0;  // the arena of all programs, with workspaces
   int64_t host = 0;         // the model, memory of the caller, libraries
 
-  int64_t total() const { return parameters + gradients + moments + statistics + packed + feeds + activations + host; }
+  int64_t total() const {
+    return parameters + gradients + sums + moments + statistics + packed + feeds + activations + host;
+  }
 };
 
 }  // namespace onnxtrain

@@ -466,20 +466,74 @@ std::vector<std::pair<std::string, double>> NamedMetrics(const Session& session,
   return named;
 }
 
-absl::Status EvaluateBatches(Session& session, const TrainData& data, const LoaderOptions& load,
-                             const std::atomic<bool>* stop, Evaluation* total, int64_t* samples) {
-  if (load.first_batch >= CountBatches(*data.dataset, data.specs, load)) return absl::OkStatus();  // for other ranks
-  ASSIGN_OR_RETURN(auto loader, Loader::Create(data.dataset, data.specs, load));
-  GlobalBatch global_batch(FeedNames(data.specs));
-  while (true) {
-    ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
-    if (batch == nullptr) return absl::OkStatus();
-    if (stop != nullptr && stop->load()) return absl::CancelledError("stopped by a signal");
-    SetTensors(*batch, &global_batch);
-    ASSIGN_OR_RETURN(const Evaluation e, session.Evaluate(global_batch));
-    AddEvaluation(session.metrics(), e, total);
-    *samples += static_cast<int64_t>(batch->samples.size());
+// The batches that a rank evaluates.
+class EvaluatedBatches {
+ public:
+  EvaluatedBatches(Session& session, const TrainData& data, const std::atomic<bool>* stop)
+      : session_(session), data_(data), stop_(stop), global_batch_(FeedNames(data.specs)) {}
+
+  absl::Status Open(const LoaderOptions& load) {
+    batches_ = CountBatches(*data_.dataset, data_.specs, load);
+    if (load.first_batch >= batches_) return absl::OkStatus();  // for other ranks
+    ASSIGN_OR_RETURN(loader_, Loader::Create(data_.dataset, data_.specs, load));
+    return absl::OkStatus();
   }
+  int64_t batches() const { return batches_; }  // of all ranks
+
+  // Adds the next batch, where there is one, and returns whether there was.
+  absl::StatusOr<bool> AddNext(Evaluation* total, int64_t* samples) {
+    if (loader_ == nullptr) return false;
+    ASSIGN_OR_RETURN(const Batch* batch, loader_->Next());
+    if (batch == nullptr) return false;
+    if (stop_ != nullptr && stop_->load()) return absl::CancelledError("stopped by a signal");
+    SetTensors(*batch, &global_batch_);
+    ASSIGN_OR_RETURN(const Evaluation e, session_.Evaluate(global_batch_));
+    AddEvaluation(session_.metrics(), e, total);
+    *samples += static_cast<int64_t>(batch->samples.size());
+    return true;
+  }
+
+  absl::Status AddAll(Evaluation* total, int64_t* samples) {
+    while (true) {
+      ASSIGN_OR_RETURN(const bool more, AddNext(total, samples));
+      if (!more) return absl::OkStatus();
+    }
+  }
+
+ private:
+  Session& session_;
+  const TrainData& data_;
+  const std::atomic<bool>* const stop_;
+  GlobalBatch global_batch_;
+  std::unique_ptr<Loader> loader_;  // null: no batch
+  int64_t batches_ = 0;
+};
+
+// Adds one batch of every rank at a time: the order of the sums is that of one rank.
+absl::Status EvaluateInOrder(Session& session, DataParallel& ranks, absl::Status opened, EvaluatedBatches& batches,
+                             Evaluation* total, int64_t* samples) {
+  for (int64_t at = 0; at < batches.batches(); at += ranks.size()) {
+    Evaluation own;
+    int64_t own_samples = 0;
+    if (opened.ok()) opened = batches.AddNext(&own, &own_samples).status();
+    RETURN_IF_ERROR(GatherEvaluation(ranks, opened, session.metrics(), own, own_samples, total, samples));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EvaluateOnRanks(Session& session, DataParallel& ranks, const LoaderOptions& load,
+                             EvaluatedBatches& batches, Evaluation* total, int64_t* samples) {
+  absl::Status evaluated = batches.Open(load);
+  if (ranks.options().in_order) return EvaluateInOrder(session, ranks, evaluated, batches, total, samples);
+  Evaluation own;
+  int64_t own_samples = 0;
+  if (evaluated.ok()) evaluated = batches.AddAll(&own, &own_samples);
+  return GatherEvaluation(ranks, evaluated, session.metrics(), own, own_samples, total, samples);
+}
+
+absl::Status EvaluateAlone(const LoaderOptions& load, EvaluatedBatches& batches, Evaluation* total, int64_t* samples) {
+  RETURN_IF_ERROR(batches.Open(load));
+  return batches.AddAll(total, samples);
 }
 
 absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& data, int num_workers,
@@ -489,9 +543,9 @@ absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& d
   if (ranks != nullptr) load.first_batch = ranks->rank(), load.batch_stride = ranks->size();
   Evaluation total;
   EvalMetrics metrics;
-  absl::Status evaluated = EvaluateBatches(session, data, load, stop, &total, &metrics.samples);
-  if (ranks != nullptr) evaluated = GatherEvaluation(*ranks, evaluated, session.metrics(), &total, &metrics.samples);
-  RETURN_IF_ERROR(evaluated);
+  EvaluatedBatches batches(session, data, stop);
+  RETURN_IF_ERROR(ranks != nullptr ? EvaluateOnRanks(session, *ranks, load, batches, &total, &metrics.samples)
+                                   : EvaluateAlone(load, batches, &total, &metrics.samples));
   if (total.weights.empty()) return metrics;
   const LossChoice& loss = session.loss();
   metrics.loss = MeanLoss(loss, total);

@@ -200,6 +200,22 @@ void TrainingState::ReleaseGathered() {
   gathered_.clear();
 }
 
+std::vector<PendingMemory> TrainingState::PendingOnHost() const {
+  const auto memory = [](Buffer* buffer, size_t offset, size_t size) {
+    return std::span(static_cast<std::byte*>(buffer->data()) + offset, size);
+  };
+  std::vector<PendingMemory> pending = {{memory(grads_.buffer(), 0, grads_.size())}};
+  if (statistics_elements() > 0) pending.push_back({memory(pending_.buffer(), 0, pending_.size()), true});
+  std::vector<std::string> scalars = {device_scalar::kBatchCorrect};
+  for (size_t i = 0; i < device_scalars_.batch_loss.size(); ++i)
+    scalars.push_back(TermName(device_scalar::kBatchLoss, i));
+  for (const std::string& name : scalars) {
+    const Region& region = bindings_.at(name);
+    pending.push_back({memory(region.view.buffer, region.view.offset, region.type.bytes())});
+  }
+  return pending;
+}
+
 absl::Status TrainingState::ClearPending() {
   const std::vector<std::byte> zeros(grads_.size());
   RETURN_IF_ERROR(grads_.buffer()->Write(0, zeros));

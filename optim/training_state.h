@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "optim/device_scalars.h"
+#include "optim/distributed/gradient_tree.h"
 #include "optim/distributed/shard.h"
 #include "optim/groups.h"
 #include "optim/prepare.h"
@@ -74,6 +75,9 @@ class TrainingState {
   // Flat gradients, after EnsureGradients, and flat pending statistics; null where there are none.
   Buffer* gradients() const { return grads_.buffer(); }
   Buffer* pending_statistics() const { return statistics_elements() > 0 ? pending_.buffer() : nullptr; }
+  // What every micro program of a global batch writes: gradients, statistics, losses and correct predictions. After
+  // EnsureGradients, on a CPU.
+  std::vector<PendingMemory> PendingOnHost() const;
   // Sets the gradients and the pending losses to zero, as without a sample.
   absl::Status ClearPending();
   // Bindings of kStatistics and kPending for an apply program, and their number of elements.

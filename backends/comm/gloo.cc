@@ -131,6 +131,13 @@ class GlooCollectives : public Collectives {
     return Run(what, [&] { return group_->allgather(output, input); });
   }
 
+  absl::Status AllToAll(std::string_view what, std::span<const std::byte> own, std::span<std::byte> parts) override {
+    at::Tensor input = View({const_cast<std::byte*>(own.data()), own.size()}, at::kByte),
+               output = View(parts, at::kByte);
+    std::vector<int64_t> equal;  // counts: none
+    return Run(what, [&] { return group_->alltoall_base(output, input, equal, equal); });
+  }
+
   absl::Status Barrier(std::string_view what) override {
     return Run(what, [&] { return group_->barrier(); });
   }

@@ -26,12 +26,29 @@ uint16_t FloatToHalf(float value) {
   return sign | static_cast<uint16_t>(((exponent + 13) << 10) + mantissa);
 }
 
-float BFloat16ToFloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+namespace {
 
-uint16_t FloatToBFloat16(float value) {
+float WidenBFloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+// Without a branch, for loops over arrays.
+uint16_t RoundToBFloat16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  const uint32_t nan = (bits >> 16) | 0x40, rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+}
+
+}  // namespace
+
+float BFloat16ToFloat(uint16_t bits) { return WidenBFloat16(bits); }
+
+uint16_t FloatToBFloat16(float value) { return RoundToBFloat16(value); }
+
+void BFloat16ToFloat(std::span<const uint16_t> bits, std::span<float> values) {
+  for (size_t i = 0; i < values.size(); ++i) values[i] = WidenBFloat16(bits[i]);
+}
+
+void FloatToBFloat16(std::span<const float> values, std::span<uint16_t> bits) {
+  for (size_t i = 0; i < values.size(); ++i) bits[i] = RoundToBFloat16(values[i]);
 }
 
 }  // namespace onnxtrain

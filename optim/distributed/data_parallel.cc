@@ -30,15 +30,17 @@ void Scale(std::span<std::byte> bytes, double factor) {
 
 void DataParallel::SumGradient(Backend* backend, DType dtype, Buffer* gradient,
                                const std::vector<std::vector<GradientSlice>>& groups) {
+  CHECK(!options_.rounds || dtype == DType::kFloat32) << "only float32 is rounded to bfloat16";
   backend_ = backend;
   gradient_ = gradient;
   dtype_ = dtype;
-  buckets_ = CutBuckets(groups, bucket_bytes_);
+  buckets_ = CutBuckets(groups, options_.bucket_bytes);
   if (backend->device() != "cpu") return;
   std::vector<std::span<std::byte>> slices;
   for (const GradientBucket& bucket : buckets_)
     slices.emplace_back(static_cast<std::byte*>(gradient->data()) + bucket.offset, bucket.bytes);
-  reduce_ = std::make_unique<OrderedReduce>(&ranks_, kGradient, dtype, std::move(slices));
+  const auto sum = [this](std::span<std::byte> bucket) { return SumBucket(bucket); };
+  reduce_ = std::make_unique<OrderedReduce>(sum, std::move(slices));
 }
 
 void DataParallel::Watch(Program* program) {
@@ -69,10 +71,12 @@ absl::Status DataParallel::Exchange(const absl::Status& own, std::span<double> s
 }
 
 void DataParallel::Count(double seconds, double exposed) {
+  const int64_t sent = std::exchange(sent_, 0);
   if (updates_++ == 0) return;
   ++time_.updates;
   time_.seconds += seconds;
   time_.exposed += exposed;
+  time_.sent_bytes += sent;
   for (const GradientBucket& bucket : buckets_) time_.bytes += static_cast<int64_t>(bucket.bytes);
 }
 
@@ -86,9 +90,29 @@ absl::Status DataParallel::SumOnDevice() {
   for (const GradientBucket& bucket : buckets_) {
     on_host_.resize(bucket.bytes);
     RETURN_IF_ERROR(gradient_->Read(bucket.offset, on_host_));
-    RETURN_IF_ERROR(ranks_.AllReduce(kGradient, dtype_, on_host_, Reduction::kSum));
+    RETURN_IF_ERROR(SumBucket(on_host_));
     RETURN_IF_ERROR(gradient_->Write(bucket.offset, on_host_));
   }
+  return absl::OkStatus();
+}
+
+// On the thread of `reduce_`, where there is one.
+absl::Status DataParallel::SumBucket(std::span<std::byte> bytes) {
+  const int64_t wire = static_cast<int64_t>(bytes.size()) / (options_.rounds ? 2 : 1);
+  sent_ += 2 * wire * (size() - 1) / size();  // a ring, or a reduce-scatter and an all-gather
+  if (!options_.rounds) return ranks_.AllReduce(kGradient, dtype_, bytes, Reduction::kSum);
+  return rounded_.Sum(kGradient, {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});
+}
+
+absl::Status DataParallel::SumTree(GradientTree* tree) {
+  const auto start = Clock::now();
+  RETURN_IF_ERROR(tree->FinishTogether(ranks_, kGradient));
+  sent_ += tree->sent_bytes();
+  if (updates_ < 2) return absl::OkStatus();  // see Count
+  const double seconds = Since(start);
+  time_.seconds += seconds;
+  time_.exposed += seconds;
+  time_.bytes += tree->pending_bytes();
   return absl::OkStatus();
 }
 
@@ -127,6 +151,7 @@ absl::Status DataParallel::ExchangeSlices(std::string_view what, size_t bytes, s
     all_pieces_.resize(piece * size());
     if (count(rank()) > 0) RETURN_IF_ERROR(read(offset(rank()), std::span(own_piece_).first(count(rank()))));
     RETURN_IF_ERROR(ranks_.AllGather(what, own_piece_, all_pieces_));
+    sent_ += static_cast<int64_t>(piece) * (size() - 1);
     for (int r = 0; r < size(); ++r) {
       if (r == rank() || count(r) == 0) continue;
       RETURN_IF_ERROR(write(offset(r), std::span(all_pieces_).subspan(r * piece, count(r))));

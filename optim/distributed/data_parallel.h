@@ -15,24 +15,31 @@
 #include "backends/ordered_reduce.h"
 #include "optim/distributed/communication_time.h"
 #include "optim/distributed/gradient_buckets.h"
+#include "optim/distributed/gradient_tree.h"
+#include "optim/distributed/rounded_sum.h"
 
 namespace onnxtrain {
 
 // What a rank knows and all must do: bits.
 enum RankRequest : unsigned { kRequestStop = 1, kRequestEndOfTime = 2, kRequestEvaluation = 4, kRequestSave = 8 };
 
+struct DataParallelOptions {
+  size_t bucket_bytes = size_t{4} << 20;  // as CutBuckets takes it
+  bool rounds = false;                    // gradients in float32 are sent as bfloat16
+  bool in_order = false;                  // evaluations are added up in the order of their batches
+};
+
 // An update: BeginUpdate; programs, of which the last one tells its listener which buckets are complete; Exchange.
 class DataParallel : private OutputListener {
  public:
-  static constexpr size_t kBucketBytes = size_t{4} << 20;
-
-  // `ranks` must outlive it. `sums`: numbers that every Exchange adds up; `bucket_bytes`: as CutBuckets takes it.
-  DataParallel(Collectives* ranks, size_t sums, size_t bucket_bytes = kBucketBytes)
-      : ranks_(*ranks), sums_(sums), bucket_bytes_(bucket_bytes) {}
+  // `ranks` must outlive it. `sums`: numbers that every Exchange adds up.
+  DataParallel(Collectives* ranks, size_t sums, const DataParallelOptions& options = {})
+      : ranks_(*ranks), sums_(sums), options_(options), rounded_(ranks) {}
 
   int rank() const { return ranks_.rank(); }
   int size() const { return ranks_.size(); }
   Collectives& ranks() { return ranks_; }
+  const DataParallelOptions& options() const { return options_; }
 
   // Asks all ranks for what the bits say, with the next Exchange.
   void Ask(unsigned requests) { asked_ = requests; }
@@ -53,6 +60,8 @@ class DataParallel : private OutputListener {
   // Ends the part of an update that each rank does by itself: sums the gradient over the ranks, and adds up `sums`, in
   // the order of the ranks. Returns the first error that a rank had: all ranks return alike.
   absl::Status Exchange(const absl::Status& own, std::span<double> sums);
+  // After an Exchange without a gradient (SumGradient): sums what every rank has added to its tree.
+  absl::Status SumTree(GradientTree* tree);
   // Takes part in the Exchange of an update that this rank cannot begin.
   absl::Status ExchangeFailure(const absl::Status& own);
 
@@ -79,11 +88,14 @@ class DataParallel : private OutputListener {
   void OnComplete(size_t bucket) override;
   absl::Status SumBuckets();
   absl::Status SumOnDevice();
+  absl::Status SumBucket(std::span<std::byte> bytes);
   absl::Status ExchangeSums(const absl::Status& own, std::span<double> sums);
   void Count(double seconds, double exposed);
 
   Collectives& ranks_;
-  const size_t sums_, bucket_bytes_;
+  const size_t sums_;
+  const DataParallelOptions options_;
+  RoundedSum rounded_;
   unsigned asked_ = 0, agreed_ = 0;
   bool failed_together_ = false, apart_ = false;
   std::vector<double> own_, all_;   // memory of Exchange
@@ -97,7 +109,7 @@ class DataParallel : private OutputListener {
   std::vector<GradientBucket> buckets_;
   std::unique_ptr<OrderedReduce> reduce_;  // null on a device with memory of its own
   bool began_ = false, runs_last_ = false;
-  int64_t updates_ = 0;
+  int64_t updates_ = 0, sent_ = 0;  // `sent_`: bytes since the last Exchange
   CommunicationTime time_;
 };
 

@@ -70,14 +70,12 @@ void AddEvaluation(const std::vector<Metric>& metrics, const Evaluation& part, E
 }
 
 absl::Status GatherEvaluation(DataParallel& ranks, const absl::Status& evaluated, const std::vector<Metric>& metrics,
-                              Evaluation* own, int64_t* samples) {
+                              const Evaluation& own, int64_t own_samples, Evaluation* total, int64_t* samples) {
   RETURN_IF_ERROR(ranks.Agree(kWhat, evaluated));
-  ASSIGN_OR_RETURN(const auto texts, AllGatherText(ranks.ranks(), kWhat, Pack(*own, *samples)));
-  *own = {};
-  *samples = 0;
+  ASSIGN_OR_RETURN(const auto texts, AllGatherText(ranks.ranks(), kWhat, Pack(own, own_samples)));
   for (const std::string& text : texts) {
     int64_t more;
-    AddEvaluation(metrics, Unpack(text, &more), own);
+    AddEvaluation(metrics, Unpack(text, &more), total);
     *samples += more;
   }
   return absl::OkStatus();

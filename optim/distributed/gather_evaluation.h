@@ -13,8 +13,9 @@ namespace onnxtrain {
 // Adds losses, counts and metrics of further samples.
 void AddEvaluation(const std::vector<Metric>& metrics, const Evaluation& part, Evaluation* total);
 
-// Replaces *own and *samples with the sums over all ranks, the same on each. Returns the first error that a rank had.
+// Adds the evaluations of all ranks, in their order, to *total, and their samples to *samples, the same on each.
+// Returns the first error that a rank had.
 absl::Status GatherEvaluation(DataParallel& ranks, const absl::Status& evaluated, const std::vector<Metric>& metrics,
-                              Evaluation* own, int64_t* samples);
+                              const Evaluation& own, int64_t own_samples, Evaluation* total, int64_t* samples);
 
 }  // namespace onnxtrain

@@ -57,20 +57,17 @@ Json TimeSplit(const TrainResult& r) {
 }
 
 Json MemoryJson(const SessionMemory& m) {
-  return {{"parameters", m.parameters},   {"gradients", m.gradients},
-          {"moments", m.moments},         {"statistics", m.statistics},
-          {"packed", m.packed},           {"feeds", m.feeds},
-          {"activations", m.activations}, {"host", m.host}};
+  return {{"parameters", m.parameters}, {"gradients", m.gradients},     {"sums", m.sums},
+          {"moments", m.moments},       {"statistics", m.statistics},   {"packed", m.packed},
+          {"feeds", m.feeds},           {"activations", m.activations}, {"host", m.host}};
 }
 
 // Null for a single rank.
 Json CommunicationJson(const CommunicationTime& t) {
   if (t.updates == 0) return nullptr;
-  return {{"updates", t.updates},
-          {"seconds", t.seconds},
-          {"exposed_seconds", t.exposed},
-          {"hidden", t.seconds > 0 ? 1 - t.exposed / t.seconds : 0},
-          {"gradient_bytes", t.bytes}};
+  return {{"updates", t.updates},         {"seconds", t.seconds},
+          {"exposed_seconds", t.exposed}, {"hidden", t.seconds > 0 ? 1 - t.exposed / t.seconds : 0},
+          {"gradient_bytes", t.bytes},    {"sent_bytes", t.sent_bytes}};
 }
 
 }  // namespace

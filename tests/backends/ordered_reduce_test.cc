@@ -3,34 +3,23 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <string>
+#include <functional>
 #include <thread>
 #include <vector>
-
-#include "frontend/base/strings.h"
 
 namespace onnxtrain {
 namespace {
 
-// Two ranks with equal values, of which this is one. Notes what is summed.
-class FakeRanks : public Collectives {
+// Of two ranks with equal values. Notes what is summed.
+class FakeSum {
  public:
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
-  absl::Status AllReduce(std::string_view what, DType dtype, std::span<std::byte> values, Reduction op) override {
-    EXPECT_EQ(dtype, DType::kFloat32);
-    EXPECT_EQ(op, Reduction::kSum);
-    if (calls_++ == fails_at) return absl::UnavailableError(StrCat(what, ": rank 1 does not answer"));
-    const std::span floats(reinterpret_cast<float*>(values.data()), values.size() / sizeof(float));
+  absl::Status operator()(std::span<std::byte> slice) {
+    if (calls_++ == fails_at) return absl::UnavailableError("sum: rank 1 does not answer");
+    const std::span floats(reinterpret_cast<float*>(slice.data()), slice.size() / sizeof(float));
     for (float& x : floats) x *= 2;
     summed.push_back(floats[0]);
     return absl::OkStatus();
   }
-  absl::Status Broadcast(std::string_view, int, std::span<std::byte>) override { return absl::OkStatus(); }
-  absl::Status AllGather(std::string_view, std::span<const std::byte>, std::span<std::byte>) override {
-    return absl::OkStatus();
-  }
-  absl::Status Barrier(std::string_view) override { return absl::OkStatus(); }
 
   int fails_at = -1;          // the call that fails
   std::vector<float> summed;  // first values, in the order of the sums
@@ -51,12 +40,12 @@ class OrderedReduceTest : public ::testing::Test {
     for (auto& m : memory_) slices.push_back(std::as_writable_bytes(std::span(m)));
     return slices;
   }
-  FakeRanks ranks_;
+  FakeSum sum_;
   std::vector<std::vector<float>> memory_;
 };
 
 TEST_F(OrderedReduceTest, SumsInTheOrderOfTheSlices) {
-  OrderedReduce reduce(&ranks_, "sum", DType::kFloat32, Slices());
+  OrderedReduce reduce(std::ref(sum_), Slices());
   for (int update = 1; update <= 3; ++update) {
     reduce.Begin();
     reduce.Ready(2);
@@ -66,18 +55,18 @@ TEST_F(OrderedReduceTest, SumsInTheOrderOfTheSlices) {
     const auto factor = static_cast<float>(1 << update);
     for (int i = 0; i < 3; ++i) EXPECT_EQ(memory_[i], std::vector<float>(10 * (i + 1), factor * (i + 1)));
   }
-  EXPECT_EQ(ranks_.summed, (std::vector<float>{2, 4, 6, 4, 8, 12, 8, 16, 24}));
+  EXPECT_EQ(sum_.summed, (std::vector<float>{2, 4, 6, 4, 8, 12, 8, 16, 24}));
 }
 
 TEST_F(OrderedReduceTest, FinishSumsWhatNeverBecameReady) {
-  OrderedReduce reduce(&ranks_, "sum", DType::kFloat32, Slices());
+  OrderedReduce reduce(std::ref(sum_), Slices());
   reduce.Begin();
   EXPECT_TRUE(reduce.Finish().ok());
-  EXPECT_EQ(ranks_.summed, (std::vector<float>{2, 4, 6}));
+  EXPECT_EQ(sum_.summed, (std::vector<float>{2, 4, 6}));
 }
 
 TEST_F(OrderedReduceTest, SlicesAreSummedBeforeFinish) {
-  OrderedReduce reduce(&ranks_, "sum", DType::kFloat32, Slices());
+  OrderedReduce reduce(std::ref(sum_), Slices());
   reduce.Begin();
   reduce.Ready(0);
   reduce.Ready(2);
@@ -90,19 +79,19 @@ TEST_F(OrderedReduceTest, SlicesAreSummedBeforeFinish) {
 }
 
 TEST_F(OrderedReduceTest, AnErrorEndsTheSumsAndIsReturned) {
-  ranks_.fails_at = 1;
-  OrderedReduce reduce(&ranks_, "sum", DType::kFloat32, Slices());
+  sum_.fails_at = 1;
+  OrderedReduce reduce(std::ref(sum_), Slices());
   reduce.Begin();
   reduce.Ready(0);
   reduce.Ready(1);
   const absl::Status status = reduce.Finish();
   EXPECT_EQ(status.message(), "sum: rank 1 does not answer");
-  EXPECT_EQ(ranks_.summed, (std::vector<float>{2})) << "nothing is summed behind the slice that failed";
+  EXPECT_EQ(sum_.summed, (std::vector<float>{2})) << "nothing is summed behind the slice that failed";
 }
 
 TEST_F(OrderedReduceTest, EndsWithoutUpdates) {
-  OrderedReduce reduce(&ranks_, "sum", DType::kFloat32, Slices());
-  OrderedReduce none(&ranks_, "sum", DType::kFloat32, {});
+  OrderedReduce reduce(std::ref(sum_), Slices());
+  OrderedReduce none(std::ref(sum_), {});
   none.Begin();
   EXPECT_TRUE(none.Finish().ok());
 }

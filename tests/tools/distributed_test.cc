@@ -103,6 +103,60 @@ TEST_F(Distributed, LaunchTrainsTheModelOfOneProcess) {
   }
 }
 
+// 7 micro-batches: no number of ranks divides them.
+TEST_F(Distributed, DeterministicRunsHaveTheSameBitsOnAnyNumberOfRanks) {
+  const std::string flags =
+      "--model m.onnx --data d.npz --eval-data e.npz --dropout 0.2 --epochs 3 --deterministic --threads 1 "
+      "--batch-size 14 --micro-batch-size 2 --lr-scheduler plateau --eval-every 2 --overwrite --out ";
+  ASSERT_EQ(Run(flags + "one").code, 0);
+  for (const int ranks : {2, 3, 4}) {
+    const Outcome all = Run(StrCat(Launch(ranks), flags, "all"));
+    ASSERT_EQ(all.code, 0) << all.err;
+    EXPECT_EQ(Losses("all"), Losses("one")) << ranks << " ranks";
+    EXPECT_TRUE(ReadAll(Path("all/model.onnx")) == ReadAll(Path("one/model.onnx"))) << ranks << " ranks";
+  }
+}
+
+TEST_F(Distributed, DeterministicRunsGoOnWithTheSameBits) {
+  const std::string flags = StrCat(kTrain, " --deterministic --threads 1 --micro-batch-size 4 --max-steps ");
+  ASSERT_EQ(Run(flags + "9 --out one").code, 0);
+  ASSERT_EQ(Run(StrCat(Launch(2), flags, "4 --out r")).code, 0);
+  const Outcome resumed = Run(StrCat(Launch(3), "--resume r --max-steps 9"));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(Summary("r")["resumed_from"], 4);
+  EXPECT_TRUE(ReadAll(Path("r/model.onnx")) == ReadAll(Path("one/model.onnx")));
+}
+
+TEST_F(Distributed, DeterministicRunsNeedWhatDecidesTheOrder) {
+  const std::string flags = "--model m.onnx --data d.npz --batch-size 16 --deterministic --out r";
+  const auto error = [&](const std::string& more, int ranks = 1) {
+    const Outcome o = Run(StrCat(ranks > 1 ? Launch(ranks) : "", flags, more));
+    EXPECT_EQ(o.code, 1) << o.err;
+    return o.err;
+  };
+  EXPECT_NE(error(" --micro-batch-size 4").find("how many has each rank? (--threads N)"), std::string::npos);
+  EXPECT_NE(error(" --threads 1").find("how large are they? (--micro-batch-size N)"), std::string::npos);
+  EXPECT_NE(error(" --threads 1 --micro-batch-size 4 --comm-dtype bf16").find("(--comm-dtype f32)"), std::string::npos);
+  EXPECT_NE(error(" --threads 1 --micro-batch-size 8", 3).find("which has 2 (--micro-batch-size, at most 5)"),
+            std::string::npos);
+}
+
+// A rank sends (N - 1)/N of every gradient twice.
+TEST_F(Distributed, TrafficIsWhatThePlanSays) {
+  for (const char* how :
+       {"", " --comm-dtype bf16", " --shard optimizer", " --deterministic --threads 1 --micro-batch-size 4"}) {
+    const Outcome o = Run(StrCat(Launch(4), "--model m.onnx --data d.npz --batch-size 16 --overwrite --out r", how));
+    ASSERT_EQ(o.code, 0) << o.err;
+    const auto plan = Run(StrCat("plan --model m.onnx --batch-size 16 --world 4 --json", how));
+    ASSERT_EQ(plan.code, 0) << plan.err;
+    const auto communication = Summary("r")["communication"];
+    const double sent = communication["sent_bytes"].get<double>() / communication["updates"].get<double>();
+    EXPECT_NEAR(sent / nlohmann::json::parse(plan.out)["wire_bytes"].get<double>(), 1, 0.02) << how;
+  }
+  EXPECT_NE(Run(StrCat(kTrain, " --comm-dtype bf16 --out r2")).err.find("--comm-dtype bf16: this process is no rank"),
+            std::string::npos);
+}
+
 TEST_F(Distributed, RankZeroPrintsAndEachRankLogs) {
   const Outcome o = Run(StrCat(Launch(2), kTrain, " --gradient-accumulation-steps 4 --out r"));
   ASSERT_EQ(o.code, 0) << o.err;

@@ -85,7 +85,7 @@ class Ranks : public Scratch {
           {.rank = rank, .size = size, .file = Path(StrCat("meet", size)), .interface = "127.0.0.1", .timeout = 20});
       if (!met.ok()) return {.status = met.status()};
       ranks = *std::move(met);
-      data_parallel.emplace(ranks.get(), (*session)->ExchangedSums(), bucket_bytes_);
+      data_parallel.emplace(ranks.get(), (*session)->ExchangedSums(), parallel_);
       const auto status = (*session)->Distribute(&*data_parallel, divide_moments_);
       if (!status.ok()) return {.status = status};
     }
@@ -171,7 +171,7 @@ class Ranks : public Scratch {
   }
 
   bool divide_moments_ = false;
-  size_t bucket_bytes_ = DataParallel::kBucketBytes;
+  DataParallelOptions parallel_;
   int broken_step_ = -1;   // rank 1 gets a batch of another type
   int changed_step_ = -1;  // a weight of rank 1 changes after it
 };
@@ -187,7 +187,7 @@ TEST_F(Ranks, TrainTheModelOfOneWithDropout) {
 
 // Every gradient is summed by itself, as soon as it is complete.
 TEST_F(Ranks, TrainTheModelOfOneWithSmallBuckets) {
-  bucket_bytes_ = 1;
+  parallel_.bucket_bytes = 1;
   WithDropout().Save(Path("m.onnx"));
   for (const int64_t micro : {kBatch, int64_t{3}}) ExpectSame({.optimizer = {.lr = 0.02}, .micro_batch = micro});
 }
@@ -245,7 +245,7 @@ TEST(Shards, CoverEveryElementOnce) {
 }
 
 TEST_F(Ranks, AllFailWithTheRankThatCannotComputeItsGradient) {
-  bucket_bytes_ = 1;
+  parallel_.bucket_bytes = 1;
   broken_step_ = 3;
   tiny::Mlp(3).Save(Path("m.onnx"));
   const std::vector<Trained> all = TrainAll(3, {.micro_batch = 2});
@@ -280,6 +280,44 @@ TEST_F(Ranks, TrainTheModelOfOneWithClippingAndAverages) {
 TEST_F(Ranks, TrainTheModelOfOneWithBatchNorm) {
   WithBatchNorm().Save(Path("m.onnx"));
   ExpectSame({.optimizer = {.rule = "sgd", .lr = 0.1}, .micro_batch = 2, .fixed_batch = 2}, "mean var");
+}
+
+// In float32. Of the batches of 16, micro-batches of 3 are 6; the last batch has one, for one rank.
+TEST_F(Ranks, TrainTheBitsOfOneInOrder) {
+  const OptimizerSpec sgd{.rule = "sgd", .lr = 0.1, .momentum = 0.9}, adamw{.lr = 0.02, .max_grad_norm = 0.5};
+  for (const bool normalizes : {false, true}) {
+    (normalizes ? WithBatchNorm() : WithDropout()).Save(Path("m.onnx"));
+    for (const OptimizerSpec& optimizer : {sgd, adamw}) {
+      const SessionOptions options{.optimizer = optimizer, .micro_batch = 3, .deterministic = true};
+      divide_moments_ = false;
+      const Trained one = Train(1, options)[0];
+      for (const int size : {2, 3, 4}) {
+        divide_moments_ = size == 3;
+        for (const Trained& t : Train(size, options)) EXPECT_EQ(GreatestDifference(one, t, ""), 0) << size << " ranks";
+      }
+    }
+  }
+}
+
+TEST_F(Ranks, InOrderTrainTheModelOfOneThatIsNot) {
+  WithDropout().Save(Path("m.onnx"));
+  SessionOptions options{.import = {.float_type = DType::kFloat64}, .optimizer = {.lr = 0.02}, .micro_batch = 3};
+  const Trained usual = Train(1, options)[0];
+  options.deterministic = true;
+  EXPECT_LT(GreatestDifference(usual, Train(1, options)[0], ""), 1e-12);
+}
+
+TEST_F(Ranks, SendHalfTheBytesRounded) {
+  tiny::Mlp(3).Save(Path("m.onnx"));
+  const SessionOptions options{.optimizer = {.rule = "sgd", .lr = 0.1}, .micro_batch = 4};
+  const std::vector<Trained> exact = Train(2, options);
+  parallel_.rounds = true;
+  const std::vector<Trained> rounded = Train(2, options);
+  EXPECT_EQ(GreatestDifference(rounded[0], rounded[1], ""), 0);
+  const double difference = GreatestDifference(exact[0], rounded[0], "");
+  EXPECT_GT(difference, 1e-6) << "nothing was rounded";
+  EXPECT_LT(difference, 0.02);
+  EXPECT_EQ(2 * rounded[0].time.sent_bytes, exact[0].time.sent_bytes);
 }
 
 TEST(Shares, CoverTheBatchInWholeUnits) {

@@ -12,6 +12,7 @@
 #include "optim/auto/session_setup.h"
 #include "optim/auto/synthetic_setup.h"
 #include "optim/distributed/divided_state.h"
+#include "optim/distributed/traffic.h"
 #include "optim/rematerialization/policy.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -94,10 +95,14 @@ absl::StatusOr<bool> ChooseDivided(const TrainConfig& config, const SyntheticSet
   return 2 * whole->planned_peak_bytes() > static_cast<int64_t>(AvailableMemory());
 }
 
-// Of each rank in an update: a ring sends every gradient twice but for its own part, and every divided weight once.
-int64_t WireBytes(const SessionOptions& options, const SessionMemory& memory) {
-  const int64_t ranks = options.plan_ranks, sends = options.plan_divides_moments ? 3 : 2;
-  return sends * memory.gradients * (ranks - 1) / ranks;
+// Of each rank in an update.
+int64_t WireBytes(const TrainConfig& config, const SyntheticSetup& trial, const SessionMemory& memory) {
+  const SessionOptions& options = trial.options;
+  return SentBytes({.ranks = options.plan_ranks,
+                    .gradient_bytes = memory.gradients,
+                    .rounds = config.comm_dtype == "bf16",
+                    .divides = options.plan_divides_moments,
+                    .micros = config.deterministic ? trial.batch.accumulation : 0});
 }
 
 absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSetup& trial) {
@@ -136,6 +141,7 @@ struct MemoryRow {
 constexpr MemoryRow kRows[] = {
     {"parameters", "parameters", &SessionMemory::parameters},
     {"gradients", "gradients", &SessionMemory::gradients},
+    {"sums", "sums of micro-batches", &SessionMemory::sums},
     {"moments", "moments", &SessionMemory::moments},
     {"statistics", "statistics, counters", &SessionMemory::statistics},
     {"packed", "packed weights", &SessionMemory::packed},
@@ -146,7 +152,7 @@ constexpr MemoryRow kRows[] = {
 
 std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
-std::string Page(const SyntheticSetup& trial, const StepMemory& step) {
+std::string Page(const TrainConfig& config, const SyntheticSetup& trial, const StepMemory& step) {
   std::string text =
       PageRow("model", DescribeModel(*trial.models->model())) + PageRow("backend", DescribeBackend(*trial.backend));
   text += PageRow("batch", StrCat(trial.batch.global, " = ", trial.batch.micro, " per micro-batch × ",
@@ -154,7 +160,7 @@ std::string Page(const SyntheticSetup& trial, const StepMemory& step) {
                                   DescribeFixedBatch(trial.options.fixed_batch)));
   if (trial.options.plan_ranks > 1)
     text += PageRow("ranks", StrCat(trial.options.plan_ranks, ", of which each sends ",
-                                    Bytes(WireBytes(trial.options, step.memory)), " in an update; memory of one",
+                                    Bytes(WireBytes(config, trial, step.memory)), " in an update; memory of one",
                                     trial.options.plan_divides_moments ? ", moments divided" : ""));
   for (const MemoryRow& row : kRows) {
     text += absl::StrFormat("  %-28s %12s", row.name, Bytes(step.memory.*row.bytes));
@@ -190,7 +196,7 @@ Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMe
                {"accumulation", trial.batch.accumulation},
                {"world", trial.options.plan_ranks},
                {"divided", trial.options.plan_divides_moments},
-               {"wire_bytes", WireBytes(trial.options, step.memory)},
+               {"wire_bytes", WireBytes(config, trial, step.memory)},
                {"memory", Json::object()},
                {"peak_bytes", step.memory.total()},
                {"arena_bytes", step.arena.arena},
@@ -213,6 +219,8 @@ Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMe
 absl::StatusOr<int> RunPlan(const TrainConfig& config) {
   if (config.world == 1 && config.shard == "optimizer")
     return Invalid("`shard` optimizer: has no effect on one rank (`world`)");
+  if (config.world == 1 && config.comm_dtype != "f32")
+    return Invalid("`comm_dtype` ", config.comm_dtype, ": has no effect on one rank (`world`)");
   ASSIGN_OR_RETURN(SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
   trial.options.plan_ranks = static_cast<int>(config.world);
   if (config.world > 1) {
@@ -220,7 +228,7 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config) {
   }
   for (const std::string& line : trial.surgery) LogInfo(config, line);
   ASSIGN_OR_RETURN(const StepMemory step, MakePlan(config, trial));
-  RETURN_IF_ERROR(Print(config.json ? WriteJson(ToJson(config, trial, step), 2) + "\n" : Page(trial, step)));
+  RETURN_IF_ERROR(Print(config.json ? WriteJson(ToJson(config, trial, step), 2) + "\n" : Page(config, trial, step)));
   return kDone;
 }
 

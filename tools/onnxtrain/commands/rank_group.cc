@@ -89,9 +89,12 @@ absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, 
   RETURN_IF_ERROR(AgreeOnStatus(*ranks_, kStart, ready));
   RETURN_IF_ERROR(CompareEvalData(*run));
   RETURN_IF_ERROR(AgreeOnStatus(*ranks_, kStart, ShareState(state.session, run->session.get())));
-  data_parallel_ = std::make_unique<DataParallel>(ranks_.get(), run->session->ExchangedSums());
-  RETURN_IF_ERROR(AgreeOnStatus(*ranks_, kStart,
-                                run->session->Distribute(data_parallel_.get(), state.config.shard == "optimizer")));
+  const TrainConfig& config = state.config;
+  data_parallel_ = std::make_unique<DataParallel>(
+      ranks_.get(), run->session->ExchangedSums(),
+      DataParallelOptions{.rounds = config.comm_dtype == "bf16", .in_order = config.deterministic});
+  RETURN_IF_ERROR(
+      AgreeOnStatus(*ranks_, kStart, run->session->Distribute(data_parallel_.get(), config.shard == "optimizer")));
   run->options.ranks = data_parallel_.get();
   return absl::OkStatus();
 }

@@ -202,9 +202,21 @@ absl::StatusOr<std::unique_ptr<Trace>> OpenTrace(const TrainingRun& run, int64_t
 }
 
 // What would differ between the ranks.
-absl::Status CheckDistributable(const TrainingRun& run) {
+absl::Status CheckDistributable(const TrainingRun& run, const Rank& rank) {
   if (run.train.dataset->streams()) return Invalid("`data`: several ranks cannot read one pipe");
+  const bool divides = !run.config.deterministic || run.batch.accumulation >= rank.size;
+  if (!divides)
+    return Invalid("`deterministic`: ", rank.size, " ranks share the micro-batches of a batch, which has ",
+                   run.batch.accumulation, " (`micro_batch_size`, at most ", run.batch.global / rank.size, ")");
   return absl::OkStatus();
+}
+
+// Sums within a kernel depend on the number of threads.
+absl::Status CheckThreads(const TrainConfig& config) {
+  const int threads = ComputeThreads(config);
+  if (!config.deterministic || threads == config.threads) return absl::OkStatus();
+  return Invalid("`threads` ", config.threads, ": this process may use ", threads, threads == 1 ? " CPU" : " CPUs",
+                 ", and `deterministic` takes no fewer threads than asked for");
 }
 
 // A run that is ready for its first update.
@@ -248,6 +260,7 @@ absl::Status Prepare(const TrainConfig& config, const Rank& rank, ReadyRun* read
   Start& start = ready->start;
   ready->finished = IsFinished(start);
   if (ready->finished) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckThreads(start.config));
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(start.config));
   RETURN_IF_ERROR(CheckModelOfCheckpoint(config, *model, &start));
   ASSIGN_OR_RETURN(ready->folder, OpenFolder(start.config, start.old_run));
@@ -255,7 +268,7 @@ absl::Status Prepare(const TrainConfig& config, const Rank& rank, ReadyRun* read
   if (start.config.lr_find) LogInfo(start.config, PageRow("lr", "looking for a rate (`lr_find`) …"));
   ASSIGN_OR_RETURN(ready->run, PrepareTraining(start.config, model, LoadBackend));
   TrainingRun& run = ready->run;
-  if (!rank.alone()) RETURN_IF_ERROR(CheckDistributable(run));
+  if (!rank.alone()) RETURN_IF_ERROR(CheckDistributable(run, rank));
   RecordedRun& recorded = ready->recorded;
   recorded.run = &run;
   recorded.folder = ready->folder.get();
@@ -298,6 +311,7 @@ absl::Status BeginTogether(const absl::Status& own, RankGroup& group, ReadyRun* 
 absl::Status CheckAlone(const TrainConfig& config) {
   constexpr char kWhy[] = ": this process is no rank of a distributed run (onnxtrain launch)";
   if (config.shard == "optimizer") return Invalid("`shard` optimizer", kWhy);
+  if (config.comm_dtype != "f32") return Invalid("`comm_dtype` ", config.comm_dtype, kWhy);
   return config.compare_weights_every == 0 ? absl::OkStatus() : Invalid("`compare_weights_every`", kWhy);
 }
 
