@@ -58,7 +58,8 @@ chosen_sources() {
 # Clang 14 cannot parse the headers of libtorch 1.13 as C++20, nor the vector kernels, which GCC's vector extensions and
 # Highway's targets make another language to it: sources that include either are left out.
 parsable() {
-  xargs -r grep -LE '"hwy/foreach_target.h"|<(ATen|c10|torch)/' | grep -vE '^(backends/torch|tests/ops_autograd|tests/backends/torch_fuse)/'
+  xargs -r grep -LE '"hwy/foreach_target.h"|<(ATen|c10|torch)/' |
+    grep -vE '^(backends/torch|tests/ops_autograd|tests/backends/torch_fuse)/'
 }
 
 # Checks the groups of sources of a unity build that hold the sources to check: headers are parsed once per group.
