@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
@@ -120,10 +121,10 @@ absl::StatusOr<Attrs> FillAttributes(const OnnxtrainOperator& op, const Attrs& g
     ASSIGN_OR_RETURN(AttrValue value, FromPluginAttribute(op.attributes[i]));
     if (i >= op.num_required) attrs.Set(op.attributes[i].name, std::move(value));
   }
+  const std::span<const OnnxtrainAttribute> declared(op.attributes, op.num_attributes);
   for (const auto& [name, value] : given) {
-    const auto* end = op.attributes + op.num_attributes;
-    const auto* known = std::find_if(op.attributes, end, [&](const auto& a) { return a.name == name; });
-    if (known == end) return Invalid("has no attribute '", name, "'");
+    const auto known = std::ranges::find(declared, name, [](const auto& a) { return std::string_view(a.name); });
+    if (known == declared.end()) return Invalid("has no attribute '", name, "'");
     if (known->kind != static_cast<int32_t>(value.index())) return Invalid("attribute '", name, "' is of another kind");
     attrs.Set(name, value);
   }

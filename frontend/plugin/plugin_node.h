@@ -5,8 +5,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "frontend/graph/graph.h"
 #include "frontend/plugin/onnxtrain_plugin.h"
 
