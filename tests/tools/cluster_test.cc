@@ -1,0 +1,69 @@
+// The simulator of clusters, tools/bench/cluster.py, against the formulas of a ring.
+#include <nlohmann/json.hpp>
+
+#include "frontend/base/strings.h"
+#include "tests/tools/run_scratch.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+class Cluster : public RunScratch {
+ protected:
+  // One bucket, of 1 MB. Of a 12 Gbit/s link, headers leave 1448/1514.
+  static constexpr double kBytes = 1e6, kRate = 12e9 / 8 * 1448 / 1514, kLatency = 1e-3;
+
+  Json Predict(const std::string& flags, int64_t gradient_bytes = static_cast<int64_t>(kBytes)) {
+    const Json pieces = {{"batch", 8},
+                         {"accumulation", 2},
+                         {"forward", 0.2},
+                         {"backward", 0.4},
+                         {"update", 0.05},
+                         {"other", 0.01},
+                         {"gradient_bytes", gradient_bytes}};
+    WriteAll(Path("pieces.json"), pieces.dump());
+    const std::string command =
+        StrCat("python3 " ONNXTRAIN_SOURCE_DIR "/tools/bench/cluster.py predict '", Path("pieces.json"),
+               "' --link 12gbit --latency 1ms --json '", Path("out.json"), "' ", flags, " >'", Path("table"), "'");
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    return Json::parse(ReadAll(Path("out.json")));
+  }
+};
+
+TEST_F(Cluster, StepsAreThoseOfARing) {
+  const Json rows = Predict("--ranks 1,4");
+  EXPECT_NEAR(rows[0]["seconds"], 0.66, 1e-12) << "alone";
+  EXPECT_EQ(rows[0]["exposed"], 0);
+  const double reduce = 6 * (kLatency + kBytes / 4 / kRate), losses = 3 * (kLatency + 64 / kRate);
+  EXPECT_NEAR(rows[1]["seconds"], 0.66 + reduce + losses, 1e-9) << "a single bucket is ready with the last gradient";
+  EXPECT_NEAR(rows[1]["sent_bytes"], 1.5e6, 1e-6);
+  EXPECT_NEAR(rows[1]["samples_per_second"], 32 / rows[1]["seconds"].get<double>(), 1e-9);
+}
+
+TEST_F(Cluster, MomentsThatAreDividedCostAGather) {
+  const Json rows = Predict("--ranks 4 --shard optimizer --comm-dtype bf16");
+  const double reduce = 6 * (kLatency + kBytes / 8 / kRate), losses = 3 * (kLatency + 64 / kRate);
+  const double weights = 3 * (kLatency + kBytes / 4 / kRate);
+  EXPECT_NEAR(rows[0]["seconds"], 0.61 + 0.05 / 4 + reduce + losses + weights, 1e-9);
+  EXPECT_NEAR(rows[0]["sent_bytes"], 1.5e6, 1e-6);
+}
+
+// Ten buckets of 4 MiB, each of which takes less than the backward pass between them.
+TEST_F(Cluster, BucketsHideBehindTheBackwardPass) {
+  const int64_t bucket = int64_t{4} << 20;
+  const Json rows = Predict("--ranks 2", 10 * bucket);
+  const double last = 2 * (kLatency + static_cast<double>(bucket) / 2 / kRate), losses = kLatency + 64 / kRate;
+  EXPECT_NEAR(rows[0]["exposed"], last + losses, 1e-9);
+  EXPECT_NEAR(rows[0]["communication"], 10 * last + losses, 1e-9);
+}
+
+// Eight ranks on one machine never use its link; sixteen cross it once.
+TEST_F(Cluster, RanksOfAMachineUseTheirOwnEdges) {
+  const Json rows = Predict("--ranks 8,16 --per-machine 8 --inside 120gbit --inside-latency 1us");
+  EXPECT_NEAR(rows[0]["exposed"], 14 * (1e-6 + kBytes / 8 / (10 * kRate)) + 7 * (1e-6 + 64 / (10 * kRate)), 1e-9);
+  EXPECT_NEAR(rows[1]["exposed"], 30 * (kLatency + kBytes / 16 / kRate) + 15 * (kLatency + 64 / kRate), 1e-9);
+}
+
+}  // namespace
+}  // namespace onnxtrain
