@@ -1,5 +1,7 @@
 // The example backend of another party: the table of operators, training, and what is refused.
 #include <gtest/gtest.h>
+
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "backends/registry.h"

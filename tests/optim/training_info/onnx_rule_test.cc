@@ -1,4 +1,5 @@
 // Update rules given as ONNX models: --optimizer onnx:FILE.
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "frontend/data/formats/npz.h"

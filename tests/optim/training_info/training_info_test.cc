@@ -3,7 +3,9 @@
 #include <onnx/onnx_pb.h>
 
 #include <nlohmann/json.hpp>
+#include <span>
 
+#include "frontend/base/strings.h"
 #include "frontend/data/formats/npz.h"
 #include "frontend/onnx/import.h"
 #include "frontend/ops/interpret.h"
@@ -74,8 +76,8 @@ class TrainingInfoRun : public RunScratch {
     for (const std::string& weight : weights) outputs.push_back(weight + "_new");
     for (const std::string& kind : kinds) {
       for (const std::string& weight : weights) {
-        inputs.push_back(kind + "_" + weight);
-        outputs.push_back(kind + "_" + weight + "_new");
+        inputs.push_back(StrCat(kind, "_", weight));
+        outputs.push_back(StrCat(kind, "_", weight, "_new"));
       }
     }
     return AddNode(graph, optimizer, inputs, outputs, kDomain);
