@@ -70,6 +70,9 @@ std::vector<Shape> Views(const Shape& data, size_t rank) {
   return views;
 }
 
+// Whether samples of an input are rows of numbers of any length, as pictures are to a model of dense layers.
+bool TakesRows(const ModelInput& input, const Shape& fixed) { return IsFloat(input.dtype) && fixed == Shape{-1}; }
+
 class Binder {
  public:
   Binder(const std::vector<ModelInput>& inputs, std::shared_ptr<const Dataset> dataset, const BindSpec& spec)
@@ -487,6 +490,7 @@ absl::StatusOr<FeedSpec> Binder::MakeFeed(const ModelInput& input, const std::ve
   if (input.has_shape) {
     ASSIGN_OR_RETURN(fixed, FixedDims(input));
     auto fitted = FitSample(data, fixed);
+    if (!fitted.ok() && TakesRows(input, fixed) && !all[columns[0]].variable) fitted = Shape{NumElements(data)};
     if (!fitted.ok()) {
       return Annotate(fitted.status(),
                       StrCat("input ", InputText(input), " and column '", all[columns[0]].name, "'",

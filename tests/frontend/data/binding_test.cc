@@ -251,6 +251,7 @@ TEST(FitSample, Table) {
       {{28, 28}, {14, 56}, kBad},
       {{5}, {4}, kBad},
       {{128}, {-1}, {128}},
+      {{28, 28}, {-1}, kBad},
       {{28, 28}, {1, -1, -1}, {1, 28, 28}},
       {{28, 28}, {-1, -1, -1}, {1, 28, 28}},
       {{3, 32, 32}, {-1, -1}, kBad},
@@ -267,6 +268,15 @@ TEST(FitSample, Table) {
     EXPECT_EQ(fitted.ok() ? *fitted : kBad, row.want)
         << ToString(row.data) << " as " << ToString(row.fixed) << " " << fitted.status();
   }
+}
+
+TEST(Bind, FlattensPicturesForRowsOfAnyLength) {
+  const auto data =
+      *InMemoryDataset("data", {"image", "label"}, {HostTensor({kF, {2, 4, 5}}), HostTensor::FromInts({0, 1})});
+  const auto bound = BindData({F32("in", {-1, -1})}, data, {});
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  EXPECT_EQ(bound->feeds[0].sample.shape, (Shape{20}));
+  EXPECT_EQ(bound->input_shapes.at("in"), (Shape{-1, 20}));
 }
 
 // Labels 7, 3, 10 of classes 3, 7, 10 are the scores 1, 0, 2.
