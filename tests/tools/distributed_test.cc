@@ -141,13 +141,18 @@ TEST_F(Distributed, DeterministicRunsNeedWhatDecidesTheOrder) {
             std::string::npos);
 }
 
-// A rank sends (N - 1)/N of every gradient twice.
+// A rank sends (N - 1)/N of every gradient twice. The model is so wide that the padding of slices does not count.
 TEST_F(Distributed, TrafficIsWhatThePlanSays) {
+  tiny::Model wide = tiny::Mlp(3);
+  wide.weights[0] = {"w1", {4, 4096}, tiny::Uniform(4 * 4096, 0.5f, 1)};
+  wide.weights[1] = {"b1", {4096}, std::vector<float>(4096, 0.1f)};
+  wide.weights[2] = {"w2", {4096, 3}, tiny::Uniform(3 * 4096, 0.5f, 2)};
+  wide.Save(Path("wide.onnx"));
   for (const char* how :
        {"", " --comm-dtype bf16", " --shard optimizer", " --deterministic --threads 1 --micro-batch-size 4"}) {
-    const Outcome o = Run(StrCat(Launch(4), "--model m.onnx --data d.npz --batch-size 16 --overwrite --out r", how));
+    const Outcome o = Run(StrCat(Launch(4), "--model wide.onnx --data d.npz --batch-size 16 --overwrite --out r", how));
     ASSERT_EQ(o.code, 0) << o.err;
-    const auto plan = Run(StrCat("plan --model m.onnx --batch-size 16 --world 4 --json", how));
+    const auto plan = Run(StrCat("plan --model wide.onnx --batch-size 16 --world 4 --json", how));
     ASSERT_EQ(plan.code, 0) << plan.err;
     const auto communication = Summary("r")["communication"];
     const double sent = communication["sent_bytes"].get<double>() / communication["updates"].get<double>();
