@@ -46,7 +46,8 @@ constexpr ConfigField kFields[] = {
      "Writes a training step as one ONNX model for other runtimes: from samples, labels, weights, moments and learning "
      "rate to loss, new weights and new moments"},
     {"model", "training_info", kTaskGraph, &C::training_info, "",
-     "Writes the training graph as the training_info of the inference model: its initializers are updated"},
+     "Writes the training graph as the training_info of the inference model: its initializers are updated",
+     {.transient = true}},
     {"model", "input_gradients", kTaskGrad | kTaskGraph, &C::input_gradients, "",
      "Computes the gradients of the model's float inputs, too"},
     {"model", "init_from", kTaskTrain, &C::init_from, "CHECKPOINT",
