@@ -3,7 +3,7 @@
 //
 // Every operation is called by all ranks, in the same order and with equal sizes, and blocks until this rank has its
 // result. All ranks get the same bits. A failure is kUnavailable: the message names the operation (`what`) and, where
-// they are known, the ranks that did not take part. After a failure the group is unusable.
+// they are known, the ranks that did not take part. After a failure the group is unusable: every operation fails alike.
 #pragma once
 
 #include <cstddef>

@@ -150,7 +150,7 @@ class GlooCollectives : public Collectives {
 
   template <typename Start>
   absl::Status Run(std::string_view what, Start start) {
-    if (group_ == nullptr) return absl::UnavailableError(StrCat(what, ": the ranks have lost each other"));
+    if (group_ == nullptr) return failure_;
     try {
       start()->wait();
       return absl::OkStatus();
@@ -161,16 +161,17 @@ class GlooCollectives : public Collectives {
     }
   }
 
-  // Closes the connections first: the ranks that wait for this one then notice at once.
+  // Closes the connections first: the ranks that wait for this one then notice at once. Operations that follow return
+  // the same failure.
   absl::Status Fail(std::string_view what, std::string_view error) {
     group_.reset();
     const std::vector<int> lost = FindLost();
     const std::string who = DescribeLost(lost);
-    absl::Status status = absl::UnavailableError(StrCat(what, ": ", who, who.empty() ? "" : ": ", FirstLine(error)));
+    failure_ = absl::UnavailableError(StrCat(what, ": ", who, who.empty() ? "" : ": ", FirstLine(error)));
     bool lowest = rank() > 0;
     for (int r = 0; r < rank(); ++r) lowest &= std::ranges::find(lost, r) != lost.end();
-    if (lowest) status.SetPayload(kReporter, absl::Cord());
-    return status;
+    if (lowest) failure_.SetPayload(kReporter, absl::Cord());
+    return failure_;
   }
 
   // The store of a rank 0 that hangs answers no question: another thread asks, and is left to its wait.
@@ -183,7 +184,8 @@ class GlooCollectives : public Collectives {
 
   const CollectivesOptions options_;
   c10::intrusive_ptr<c10d::Store> store_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;  // null after a failure
+  absl::Status failure_;
 };
 
 std::string MeetingPoint(const CollectivesOptions& o) { return o.file.empty() ? StrCat(o.host, ":", o.port) : o.file; }
