@@ -120,7 +120,7 @@ typedef struct OnnxtrainGraph {
 } OnnxtrainGraph;
 
 /* The addresses of one run, by input and output of the node: 64-byte aligned, dense, row-major. Null for absent inputs,
- * for outputs that nobody reads, and for tensors without elements. */
+ * for unused outputs, and for tensors without elements. */
 typedef struct OnnxtrainKernelArgs {
   const void* const* inputs;
   void* const* outputs;

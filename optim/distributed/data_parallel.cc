@@ -6,6 +6,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "optim/distributed/scale.h"
 
 namespace onnxtrain {
 namespace {
@@ -15,16 +16,6 @@ using Clock = std::chrono::steady_clock;
 constexpr char kGradient[] = "all-reduce of gradients";
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-template <typename T>
-void Scale(std::span<std::byte> bytes, double factor) {
-  const std::span values(reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T));
-  if (factor == 0) {
-    std::ranges::fill(values, T{0});
-    return;
-  }
-  for (T& value : values) value = static_cast<T>(value * factor);
-}
 
 }  // namespace
 
@@ -176,7 +167,7 @@ absl::Status DataParallel::Mean(std::string_view what, Backend& backend, DType d
   const std::span bytes =
       on_host ? std::span(static_cast<std::byte*>(buffer.data()), buffer.size()) : std::span(on_host_);
   const double factor = total > 0 ? weight / total : 0;
-  if (factor != 1) dtype == DType::kFloat64 ? Scale<double>(bytes, factor) : Scale<float>(bytes, factor);
+  if (factor != 1) Scale(bytes, dtype, factor);
   RETURN_IF_ERROR(ranks_.AllReduce(what, dtype, bytes, Reduction::kSum));
   return on_host ? absl::OkStatus() : buffer.Write(0, on_host_);
 }

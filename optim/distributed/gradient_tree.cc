@@ -8,6 +8,7 @@
 #include "backends/allocate.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "optim/distributed/scale.h"
 
 namespace onnxtrain {
 namespace {
@@ -45,12 +46,6 @@ void AddTo(std::byte* to, const std::byte* term, size_t bytes) {
   T* const sums = reinterpret_cast<T*>(to);
   const T* const terms = reinterpret_cast<const T*>(term);
   for (size_t i = 0; i < bytes / sizeof(T); ++i) sums[i] += terms[i];
-}
-
-template <typename T>
-void Scale(std::byte* bytes, size_t size, double factor) {
-  T* const values = reinterpret_cast<T*>(bytes);
-  for (size_t i = 0; i < size / sizeof(T); ++i) values[i] = static_cast<T>(values[i] * factor);
 }
 
 }  // namespace
@@ -110,7 +105,7 @@ void GradientTree::Add(double weight) {
 void GradientTree::Weigh(std::byte* node, double weight) const {
   for (const PendingMemory& memory : pending_) {
     const size_t size = memory.bytes.size();
-    if (memory.mean) dtype_ == DType::kFloat64 ? Scale<double>(node, size, weight) : Scale<float>(node, size, weight);
+    if (memory.mean) Scale({node, size}, dtype_, weight);
     node += size;
   }
 }

@@ -9,7 +9,7 @@ namespace onnxtrain {
 
 absl::Status RoundedSum::Sum(std::string_view what, std::span<float> values) {
   const size_t size = ranks_.size(), part = (values.size() + size - 1) / size;
-  own_.resize(part * size);  // what lies behind the values is sent and dropped
+  own_.resize(part * size);  // padded: the elements beyond the values are ignored
   parts_.resize(part * size);
   FloatToBFloat16(values, std::span(own_).first(values.size()));
   RETURN_IF_ERROR(ranks_.AllToAll(what, std::as_bytes(std::span(own_)), std::as_writable_bytes(std::span(parts_))));
