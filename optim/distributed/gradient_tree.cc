@@ -85,12 +85,16 @@ GradientTree::GradientTree(Backend* backend, DType dtype, std::vector<PendingMem
 
 absl::Status GradientTree::Begin(int64_t micros, int rank, int size) {
   nodes_.clear();
-  micros_ = micros;
+  if (micros == micros_ && rank == rank_ && size == size_) return absl::OkStatus();
+  planned_ = false;
   share_ = ShareOfRank(micros, 1, rank, size);
   const auto needed = static_cast<size_t>(CountTreeBuffers(micros, rank, size));
   while (nodes_memory_.size() < needed) {
     ASSIGN_OR_RETURN(nodes_memory_.emplace_back(), AllocateChecked(backend_, bytes_, "gradients"));
   }
+  micros_ = micros;
+  rank_ = rank;
+  size_ = size;
   return absl::OkStatus();
 }
 
@@ -139,7 +143,9 @@ void GradientTree::CopyPending(size_t begin, size_t size, std::byte* other, bool
   }
 }
 
+// Of every update with as many micro-batches.
 void GradientTree::PlanExchange(const Collectives& ranks) {
+  if (std::exchange(planned_, true)) return;
   most_nodes_ = 0;
   all_nodes_.clear();
   std::vector<std::vector<TreeNode>> of_ranks;

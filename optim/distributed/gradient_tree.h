@@ -80,9 +80,11 @@ class GradientTree {
   size_t bytes_ = 0;  // of all that is pending
   SampleRange share_;
   int64_t micros_ = 0, sent_bytes_ = 0;
+  int rank_ = 0, size_ = 0;
   std::vector<TreeNode> nodes_;  // that this rank has summed, from left to right
   std::vector<std::unique_ptr<Buffer>> nodes_memory_;
   // Of an exchange.
+  bool planned_ = false;
   size_t most_nodes_ = 0;            // that a rank has
   std::vector<TreeNode> all_nodes_;  // of all ranks, from left to right
   std::vector<size_t> places_;       // where a rank's slice of each of them is, in slices
