@@ -6,6 +6,25 @@
 
 namespace onnxtrain {
 
+namespace {
+
+// Calls visit(i, j) for the positions of each element in the tensor and in its transpose until it returns false;
+// returns whether it never did.
+template <typename Visit>
+bool ForEachTransposed(const HostTensor& matrices, const Visit& visit) {
+  const auto columns = static_cast<size_t>(matrices.shape().back());
+  const auto rows = static_cast<size_t>(matrices.shape().end()[-2]);
+  const auto elements = static_cast<size_t>(matrices.size());
+  for (size_t first = 0; first < elements; first += rows * columns) {
+    for (size_t i = 0; i < rows * columns; ++i) {
+      if (!visit(first + i, first + i % columns * rows + i / columns)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 bool IsSplat(const HostTensor& tensor) {
   const auto bytes = tensor.bytes();
   const size_t size = DTypeSize(tensor.dtype());
@@ -27,30 +46,27 @@ bool IsProgression(const HostTensor& tensor) {
   return sums || powers;
 }
 
-bool IsTransposeOf(const HostTensor& a, const HostTensor& b) {
-  if (a.shape().size() != 2 || a.dtype() != b.dtype()) return false;
-  const int64_t rows = a.shape()[0], columns = a.shape()[1];
-  if (b.shape() != Shape{columns, rows}) return false;
-  const size_t size = DTypeSize(a.dtype());
-  const std::byte *p = a.bytes().data(), *q = b.bytes().data();
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) {
-      if (std::memcmp(p + (i * columns + j) * size, q + (j * rows + i) * size, size) != 0) return false;
-    }
-  }
-  return true;
+Shape TransposedShape(Shape shape) {
+  std::iter_swap(shape.end() - 1, shape.end() - 2);
+  return shape;
 }
 
-HostTensor Transposed(const HostTensor& matrix) {
-  const int64_t rows = matrix.shape()[0], columns = matrix.shape()[1];
-  HostTensor result = matrix.Reshaped({columns, rows}).Clone();
-  const size_t size = DTypeSize(matrix.dtype());
-  const std::byte* from = matrix.bytes().data();
+bool IsTransposeOf(const HostTensor& a, const HostTensor& b) {
+  if (a.shape().size() < 2 || a.dtype() != b.dtype() || b.shape() != TransposedShape(a.shape())) return false;
+  const size_t size = DTypeSize(a.dtype());
+  const std::byte *p = a.bytes().data(), *q = b.bytes().data();
+  return ForEachTransposed(a, [&](size_t i, size_t j) { return std::memcmp(p + i * size, q + j * size, size) == 0; });
+}
+
+HostTensor Transposed(const HostTensor& matrices) {
+  HostTensor result = matrices.Reshaped(TransposedShape(matrices.shape())).Clone();
+  const size_t size = DTypeSize(matrices.dtype());
+  const std::byte* from = matrices.bytes().data();
   std::byte* to = result.mutable_bytes().data();
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j)
-      std::memcpy(to + (j * rows + i) * size, from + (i * columns + j) * size, size);
-  }
+  ForEachTransposed(matrices, [&](size_t i, size_t j) {
+    std::memcpy(to + j * size, from + i * size, size);
+    return true;
+  });
   return result;
 }
 

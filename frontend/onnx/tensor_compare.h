@@ -11,10 +11,13 @@ bool IsSplat(const HostTensor& tensor);
 // Whether it is a list of at least 4 equally spaced numbers or of powers: frequencies, slopes, a grid.
 bool IsProgression(const HostTensor& tensor);
 
-// Whether one matrix is the transpose of the other.
+// Whether one is the other with its last two axes exchanged.
 bool IsTransposeOf(const HostTensor& a, const HostTensor& b);
 
-// Returns the transpose of a matrix.
-HostTensor Transposed(const HostTensor& matrix);
+// Returns the tensor, a matrix or a batch of them, with its last two axes exchanged.
+HostTensor Transposed(const HostTensor& matrices);
+
+// Returns the shape of that.
+Shape TransposedShape(Shape shape);
 
 }  // namespace onnxtrain

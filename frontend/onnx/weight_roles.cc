@@ -25,6 +25,7 @@ class RoleNamer {
   explicit RoleNamer(ParsedGraph* graph) : graph_(*graph), splitter_(graph) {
     for (ParsedNode& node : graph->nodes) {
       for (const std::string& output : node.outputs) producers_[output] = &node;
+      if (!IsOp(node, {"MatMul", "Add"})) beyond_linear_.insert(ScopePath(node.name));
       for (size_t i = 0; i < node.inputs.size() && !ReadsShapeOnly(node); ++i)
         readers_[node.inputs[i]].push_back({&node, i});
     }
@@ -50,8 +51,9 @@ class RoleNamer {
       if (origin.kind != Kind::kUnknown) continue;
       if (tensor.size() == 1) origin.kind = ScalarKind(name, tensor, readers->second);
       constexpr int64_t kMask = 4;  // elements; programs start pairs of factors at 1 and 0
-      const bool named =
-          !IsGeneratedName(name) && (IsParameterName(name) || IsWeightOf(readers->second) || tensor.size() < kMask);
+      const bool named = IsGeneratedName(name)
+                             ? IsWeightOfLinear(readers->second)
+                             : IsParameterName(name) || IsWeightOf(readers->second) || tensor.size() < kMask;
       if (!named && IsOfZerosAndOnes(tensor)) origin.kind = Kind::kConstant;
       if (IsProgression(tensor) && IsNumberOfFormulas(readers->second)) origin.kind = Kind::kConstant;
       if (tensor.size() > 1 && readers->second.size() > 1 && IsSplat(tensor)) SplitByModule(name, readers->second);
@@ -124,6 +126,15 @@ class RoleNamer {
 
   static bool IsWeightOf(const std::vector<WeightReader>& readers) {
     return std::ranges::any_of(readers, [](const WeightReader& r) { return TakesWeight(*r.node, r.input); });
+  }
+
+  // The exporter renames the matrix of a linear layer, as it transposes it, but not the module, which is nothing but the
+  // product and its bias. Programs start such matrices at identity.
+  bool IsWeightOfLinear(const std::vector<WeightReader>& readers) const {
+    return std::ranges::any_of(readers, [&](const WeightReader& r) {
+      const std::string module = ScopePath(r.node->name);
+      return IsOp(*r.node, {"MatMul"}) && r.input == 1 && !module.empty() && !beyond_linear_.contains(module);
+    });
   }
 
   // Unit matrices and masks, which are not called like parameters. A weight of nothing but zeros, of both signs
@@ -291,6 +302,7 @@ class RoleNamer {
   std::unordered_map<std::string, ParsedNode*> producers_;
   std::unordered_map<std::string, std::vector<WeightReader>> readers_;
   std::unordered_set<std::string> outputs_;
+  std::unordered_set<std::string> beyond_linear_;  // scopes of other nodes than products and sums
   std::unordered_set<std::string> raw_;  // inputs of the model, viewed, cast or standardized
 };
 

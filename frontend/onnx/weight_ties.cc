@@ -78,10 +78,11 @@ class Tier {
       const bool computed = IsComputedName(copy) && IsComputedName(weight) && HasSeveralNumbers(weight);
       if (computed && !layer_weights.contains(copy) && !layer_weights.contains(weight)) JoinCopy(weight, copy);
     }
-    std::map<Shape, std::vector<std::string>> computed;
+    std::map<Shape, std::vector<std::string>> computed;  // by shape, the smaller one of both transposes
     for (const std::string& name : std::vector(graph_.initializer_order)) {
       if (!IsComputedName(name) || layer_weights.contains(name) || !HasSeveralNumbers(name)) continue;
-      std::vector<std::string>& same_shape = computed[graph_.initializers.at(name).shape()];
+      const Shape& shape = graph_.initializers.at(name).shape();
+      std::vector<std::string>& same_shape = computed[shape.size() < 2 ? shape : std::min(shape, TransposedShape(shape))];
       const bool tied = std::ranges::any_of(same_shape, [&](const std::string& other) { return TryTie(other, name); });
       if (!tied) same_shape.push_back(name);
     }
@@ -168,7 +169,7 @@ class Tier {
       return false;
     std::vector<int64_t> perm(a.shape().size());
     std::iota(perm.begin(), perm.end(), 0);
-    if (!same) std::ranges::reverse(perm);
+    if (!same) std::iter_swap(perm.end() - 1, perm.end() - 2);
     ParsedNode node{.op_type = "Transpose", .inputs = {weight}, .outputs = {copy}};
     node.name = node.source = StrCat("tie/", copy);
     node.attrs.Set("perm", std::move(perm));

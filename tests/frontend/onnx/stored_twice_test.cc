@@ -73,6 +73,24 @@ TEST(Ties, WhatWasComputedForEachReaderIsOneWeight) {
   EXPECT_EQ(names(true), (Names{"onnx::MatMul_7", "onnx::MatMul_9"})) << "layers may be clones of each other";
 }
 
+// A convolution that standardizes its weight: the older exporter stores the weight as batch normalization reads it, and
+// transposed, as the means of the channels do.
+TEST(Ties, AWeightOfAStandardizedConvolutionIsOneWeight) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {1, 2, 1, 3});
+  FillFloats(AddInitializer(&model, "onnx::Sub_1", {1, 2, 3}), {1, 2, 3, 4, 5, 7});
+  FillFloats(AddInitializer(&model, "onnx::ReduceMean_2", {1, 3, 2}), {1, 4, 2, 5, 3, 7});
+  SetInts(AddNode(&model, "ReduceMean", {"onnx::ReduceMean_2"}, {"mean"}), "axes", {1});
+  SetInts(AddNode(&model, "Transpose", {"mean"}, {"means"}), "perm", {0, 2, 1});
+  AddNode(&model, "Sub", {"onnx::Sub_1", "means"}, {"y"});
+  AddOutput(&model, "y");
+  EXPECT_EQ(*NamesWithEdits(model, {}), (Names{"onnx::Sub_1"}));
+  const auto exported = RoundTrip(model, {{"onnx::Sub_1", Floats({1, 2, 3}, {6, 5, 4, 3, 2, 1})}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const auto* values = reinterpret_cast<const float*>(exported->graph().initializer(1).raw_data().data());
+  EXPECT_EQ(std::vector<float>(values, values + 6), (std::vector<float>{6, 3, 5, 2, 4, 1}));
+}
+
 TEST(Ties, TheExportWritesBothCopies) {
   const auto exported = RoundTrip(TiedHead(true), {{"wte.weight", Floats({3, 2}, {6, 5, 4, 3, 2, 1})}});
   ASSERT_TRUE(exported.ok()) << exported.status();

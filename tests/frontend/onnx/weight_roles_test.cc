@@ -176,6 +176,22 @@ TEST(FixedWeights, TablesOfZerosAndOnesThatNoLayerHasAsWeight) {
   EXPECT_EQ(FindWeight(*imported, "fc.weight")->fixed, FixedWeight::kNo);
 }
 
+// Vision transformers that start as convolutions have unit matrices; the exporter has renamed what it transposed.
+TEST(FixedWeights, UnitMatricesOfLinearLayersAreTrained) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2, 2});
+  FillFloats(AddInitializer(&model, "onnx::MatMul_9", {2, 2}), {1, 0, 0, 1});
+  FillFloats(AddInitializer(&model, "onnx::MatMul_10", {2, 2}), {0, 1, 1, 0});
+  AddNode(&model, "MatMul", {"x", "onnx::MatMul_9"}, {"a"}, "/attn/v/MatMul");
+  AddNode(&model, "MatMul", {"a", "onnx::MatMul_10"}, {"b"}, "/attn/MatMul");
+  AddNode(&model, "Softmax", {"b"}, {"y"}, "/attn/Softmax");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(FindWeight(*imported, "onnx::MatMul_9")->fixed, FixedWeight::kNo);
+  EXPECT_EQ(FindWeight(*imported, "onnx::MatMul_10")->fixed, FixedWeight::kConstant);
+}
+
 // A fresh scale of zeros, folded into a weight, leaves zeros of both signs.
 TEST(FixedWeights, WeightsOfZerosOfBothSignsAreTrained) {
   onnx::ModelProto model = NewModel(17);
