@@ -6,6 +6,7 @@
 #include "frontend/onnx/module_path.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/weight_names.h"
+#include "frontend/onnx/weight_tracer.h"
 
 namespace onnxtrain {
 namespace {
@@ -40,9 +41,10 @@ bool NamesParameter(const ParsedNode& node, size_t input) {
 }
 
 // The bias has kept its parameter's name, so that no BatchNorm was folded, but the weight has not. Products without a
-// transposition read what the exporter has transposed.
+// transposition read what the exporter has transposed. Scales of normalizations are not transposed.
 bool HasFoldedWeight(const ParsedNode& node) {
-  if (node.inputs.size() < 2 || !NamesParameter(node, 2) || node.fx != nullptr) return false;
+  const bool norm = IsOp(node, {"BatchNormalization", "LayerNormalization"});
+  if (node.inputs.size() < 2 || !(norm || NamesParameter(node, 2)) || node.fx != nullptr) return false;
   return TakesWeight(node, 1) && node.inputs[1].starts_with(StrCat("onnx::", node.op_type, "_"));
 }
 

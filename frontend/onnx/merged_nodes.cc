@@ -66,15 +66,24 @@ class Separator {
     return !group->parts.empty();
   }
 
-  // Modules beside that of the group, with parameters of the same names, which no fx node reads.
-  std::vector<std::string> ListRivals(const Group& group) const {
+  // Modules within this one, with parameters of the names that the group has, which no fx node reads.
+  std::vector<std::string> ListRivals(const Group& group, std::string_view parent) const {
     const auto same_names = [](const auto& a, const auto& b) { return a.first == b.first; };
     std::vector<std::string> rivals;
     for (const auto& [module, parts] : unread_) {
-      const bool beside = ParentOf(module) == ParentOf(group.module) && !taken_.contains(module);
-      if (beside && std::ranges::equal(parts, group.parts, same_names)) rivals.push_back(module);
+      const bool within = ParentOf(module) == parent && !taken_.contains(module);
+      if (within && std::ranges::equal(parts, group.parts, same_names)) rivals.push_back(module);
     }
     return rivals;
+  }
+
+  // The innermost module around a reader that has such modules, or else the module that the group's is in. The last norm
+  // of one block may have been merged with the first of the next.
+  std::string FindParent(const Group& group, const WeightReader& reader) const {
+    for (std::string_view module = reader.node->fx->module; !module.empty(); module = ParentOf(module)) {
+      if (!ListRivals(group, module).empty()) return std::string(module);
+    }
+    return std::string(ListRivals(group, "").empty() ? ParentOf(group.module) : "");
   }
 
   // The readers of the group's last value whose own fx node has an argument like it that no node makes.
@@ -98,12 +107,14 @@ class Separator {
     const bool plain = std::ranges::all_of(
         group.nodes, [&](size_t i) { return graph_.nodes[i].outputs.size() == 1 && graph_.nodes[i].graphs.empty(); });
     if (!plain) return;
-    const std::vector<std::string> rivals = ListRivals(group);
-    if (rivals.empty()) return;
     const Readers readers = FindReaders(group);
-    if (readers.size() != rivals.size()) return;
-    size_t i = 0;  // fx nodes and modules are numbered in one order
-    for (const auto& [name, own] : readers) Copy(group, name, rivals[i++], own);
+    std::map<std::string, std::vector<std::string>> by_parent;  // fx nodes
+    for (const auto& [name, own] : readers) by_parent[FindParent(group, own.front())].push_back(name);
+    for (const auto& [parent, names] : by_parent) {
+      const std::vector<std::string> rivals = ListRivals(group, parent);
+      for (size_t i = 0; i < names.size() && names.size() == rivals.size(); ++i)  // numbered in one order
+        Copy(group, names[i], rivals[i], readers.at(names[i]));
+    }
   }
 
   void Copy(const Group& group, const std::string& fx_name, const std::string& module,

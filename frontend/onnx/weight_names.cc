@@ -419,6 +419,29 @@ class TorchNamer {
       if (other || derived) others[read->placeholder].push_back({.node = read->node, .input = read->input});
     }
     for (const auto& [placeholder, readers] : others) Split(name, placeholder, readers);
+    if (IsMadeOfSeveral(name)) SplitExpressions(name, reads);
+  }
+
+  // Expressions of several parameters each, such as the joined biases of an attention, that were equal in a fresh model.
+  void SplitExpressions(const std::string& name, const std::vector<Read*>& reads) {
+    std::map<std::string, std::vector<WeightReader>> others;  // by the argument
+    for (const Read* read : reads) {
+      const std::string arg = OtherExpression(*read);
+      if (!arg.empty()) others[arg].push_back({.node = read->node, .input = read->input});
+    }
+    for (const auto& [arg, readers] : others)
+      graph_.origins[splitter_.Split(name, arg, readers)].kind = Kind::kParameter;
+  }
+
+  // The argument of the reader's fx node that was computed as the initializer was, but is another one: "cat_4" for
+  // "cat_1". "": there is none.
+  std::string OtherExpression(const Read& read) const {
+    if (read.node->fx == nullptr || std::ranges::count(read.node->fx->args, read.weight) > 0) return "";
+    std::set<std::string> args;
+    for (const std::string& arg : read.node->fx->args) {
+      if (StripNumber(arg) == StripNumber(read.weight) && !known_.contains(arg)) args.insert(arg);
+    }
+    return args.size() == 1 ? *args.begin() : "";
   }
 
   std::set<std::string> HeldParameters() const {

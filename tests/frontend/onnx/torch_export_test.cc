@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "frontend/base/strings.h"
 #include "frontend/onnx/folded_weights.h"
 #include "frontend/onnx/torch_export.h"
@@ -218,6 +219,22 @@ TEST(TorchExport, MergedExpressionsOfBiasesAreSplitByModule) {
   EXPECT_EQ(TrainingWeightNames(model), (Names{"a.w", "b.qkv.bias", "b.w", "slice_scatter"}));
 }
 
+// The joined biases of two attentions, all zeros, of which the exporter has kept one.
+TEST(TorchExport, MergedExpressionsOfSeveralParametersAreSplit) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, "cat_1", {4}, 0);
+  std::string signature = "\n# inputs\nx: USER_INPUT\n";
+  for (const char* bias : {"a.q", "a.v", "b.q", "b.v"})
+    StrAppend(&signature, "p_", absl::StrReplaceAll(bias, {{".", "_"}}), ": PARAMETER target='", bias, "'\n");
+  AddSignature(&model, signature);
+  AddFoldedFrom(&model, "cat_1", "['a.q', 'a.v']");
+  AddFx(AddNode(&model, "Add", {"x", "cat_1"}, {"add"}), "add", "add.Tensor", "%x, %cat_1");
+  AddFx(AddNode(&model, "Add", {"add", "cat_1"}, {"y"}), "add_1", "add.Tensor", "%add, %cat_4");
+  AddOutput(&model, "y");
+  EXPECT_EQ(TrainingWeightNames(model), (Names{"cat_1", "cat_4"}));
+}
+
 // Normalizations of one value, which were equal in a fresh model: the exporter has made them one node. The first reader
 // has the value of "layer_norm", the others that of their own.
 onnx::ModelProto MergedNorms(const std::vector<std::string>& own = {"layer_norm_1"}) {
@@ -268,6 +285,32 @@ TEST(TorchExport, MergedNodesAreSplitInTheirOrder) {
     EXPECT_EQ(node.input(0), StrCat("layer_norm/l.n", std::stoi(number) - 1));
   }
   EXPECT_EQ(readers, 10);
+}
+
+// The last norm of a block and the first of the next one read the same value.
+TEST(TorchExport, MergedNodesBelongToTheModulesOfTheirReaders) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, "a.out.weight", {4}, 1);
+  AddFilled(&model, "a.out.bias", {4}, 0);
+  std::string signature = "\n# inputs\nx: USER_INPUT\n";
+  for (const std::string module : {"a.out", "a.unused", "b.in"}) {
+    for (const std::string part : {"weight", "bias"}) {
+      const std::string name = StrCat(module, ".", part);
+      StrAppend(&signature, "p_", absl::StrReplaceAll(name, {{".", "_"}}), ": PARAMETER target='", name, "'\n");
+    }
+  }
+  AddSignature(&model, signature);
+  onnx::NodeProto* norm = AddNode(&model, "LayerNormalization", {"x", "a.out.weight", "a.out.bias"}, {"layer_norm"});
+  AddFx(norm, "layer_norm", "layer_norm.default", "%x, [4], %p_a_out_weight, %p_a_out_bias");
+  AddScopes(norm, "['', 'a', 'a.out', 'layer_norm']");
+  AddFx(AddNode(&model, "Tanh", {"layer_norm"}, {"tanh"}), "tanh", "tanh.default", "%layer_norm");
+  onnx::NodeProto* reader = AddNode(&model, "Sigmoid", {"layer_norm"}, {"sigmoid"});
+  AddFx(reader, "sigmoid", "sigmoid.default", "%layer_norm_1");
+  AddScopes(reader, "['', 'b', 'b.act', 'sigmoid']");
+  AddNode(&model, "Sum", {"tanh", "sigmoid"}, {"y"});
+  AddOutput(&model, "y");
+  EXPECT_EQ(TrainingWeightNames(model), (Names{"a.out.bias", "a.out.weight", "b.in.bias", "b.in.weight"}));
 }
 
 TEST(TorchExport, MergedNodesAreCopiedOnExportWhereWeightsDiffer) {
@@ -702,6 +745,17 @@ TEST(TorchExport, ComputedConvWeightIsNoFoldedBatchNorm) {
   EXPECT_EQ(FindFoldedWeights(*normalized), Names{"onnx::Conv_254"});
   EXPECT_EQ(CountFoldedNorms(*folded), 1);
   EXPECT_EQ(FindFoldedWeights(*folded), Names{});
+}
+
+// Weight standardization writes the parameter times a number as the scale; nothing else renames a scale.
+TEST(TorchExport, ComputedScaleOfANormWasFolded) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {1, 1, 2, 2});
+  AddFilled(&model, "onnx::BatchNormalization_7", {1}, 2);
+  for (const char* name : {"bias", "mean", "var"}) AddFilled(&model, name, {1}, 3);
+  AddNode(&model, "BatchNormalization", {"x", "onnx::BatchNormalization_7", "bias", "mean", "var"}, {"y"});
+  AddOutput(&model, "y");
+  EXPECT_EQ(FindFoldedWeights(**LoadModel(model)), Names{"onnx::BatchNormalization_7"});
 }
 
 TEST(TorchExport, EditsOfMergedWeightsReachTheirReaders) {
