@@ -77,8 +77,8 @@ class Separator {
     return rivals;
   }
 
-  // The innermost module around a reader that has such modules, or else the module that the group's is in. The last norm
-  // of one block may have been merged with the first of the next.
+  // The innermost module around a reader that has such modules, or else the module that the group's is in. The last
+  // norm of one block may have been merged with the first of the next.
   std::string FindParent(const Group& group, const WeightReader& reader) const {
     for (std::string_view module = reader.node->fx->module; !module.empty(); module = ParentOf(module)) {
       if (!ListRivals(group, module).empty()) return std::string(module);

@@ -422,7 +422,8 @@ class TorchNamer {
     if (IsMadeOfSeveral(name)) SplitExpressions(name, reads);
   }
 
-  // Expressions of several parameters each, such as the joined biases of an attention, that were equal in a fresh model.
+  // Expressions of several parameters each, such as the joined biases of an attention, that were equal in a fresh
+  // model.
   void SplitExpressions(const std::string& name, const std::vector<Read*>& reads) {
     std::map<std::string, std::vector<WeightReader>> others;  // by the argument
     for (const Read* read : reads) {

@@ -128,8 +128,8 @@ class RoleNamer {
     return std::ranges::any_of(readers, [](const WeightReader& r) { return TakesWeight(*r.node, r.input); });
   }
 
-  // The exporter renames the matrix of a linear layer, as it transposes it, but not the module, which is nothing but the
-  // product and its bias. Programs start such matrices at identity.
+  // The exporter renames the matrix of a linear layer, as it transposes it, but not the module, which is nothing but
+  // the product and its bias. Programs start such matrices at identity.
   bool IsWeightOfLinear(const std::vector<WeightReader>& readers) const {
     return std::ranges::any_of(readers, [&](const WeightReader& r) {
       const std::string module = ScopePath(r.node->name);
@@ -303,7 +303,7 @@ class RoleNamer {
   std::unordered_map<std::string, std::vector<WeightReader>> readers_;
   std::unordered_set<std::string> outputs_;
   std::unordered_set<std::string> beyond_linear_;  // scopes of other nodes than products and sums
-  std::unordered_set<std::string> raw_;  // inputs of the model, viewed, cast or standardized
+  std::unordered_set<std::string> raw_;            // inputs of the model, viewed, cast or standardized
 };
 
 }  // namespace

@@ -82,7 +82,8 @@ class Tier {
     for (const std::string& name : std::vector(graph_.initializer_order)) {
       if (!IsComputedName(name) || layer_weights.contains(name) || !HasSeveralNumbers(name)) continue;
       const Shape& shape = graph_.initializers.at(name).shape();
-      std::vector<std::string>& same_shape = computed[shape.size() < 2 ? shape : std::min(shape, TransposedShape(shape))];
+      std::vector<std::string>& same_shape =
+          computed[shape.size() < 2 ? shape : std::min(shape, TransposedShape(shape))];
       const bool tied = std::ranges::any_of(same_shape, [&](const std::string& other) { return TryTie(other, name); });
       if (!tied) same_shape.push_back(name);
     }
