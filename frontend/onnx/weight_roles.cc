@@ -40,6 +40,7 @@ class RoleNamer {
       if (IsTracedConstant(node)) graph_.origins[node.outputs[0]].kind = Kind::kConstant;
       if (IsOp(node, {"Identity"})) JoinCopy(node);
       FindStandardizer(node);
+      FindTransformer(node);
     }
     for (const std::string& name : std::vector(graph_.initializer_order)) {
       const auto stored = graph_.initializers.find(name);
@@ -118,6 +119,29 @@ class RoleNamer {
     raw_.insert(node.outputs[0]);
     if (WeightOrigin& origin = graph_.origins[node.inputs[1]]; origin.kind == Kind::kUnknown)
       origin.kind = Kind::kStandardizer;
+  }
+
+  // The scaling and the power transforms of scikit-learn: elementwise formulas of nothing but inputs and of the numbers
+  // that skl2onnx calls after the operators that read them, "Mu_Mulcst1".
+  void FindTransformer(const ParsedNode& node) {
+    static const std::set<std::string, std::less<>> kElementwise = {"Abs",  "Add", "Cast", "Clip", "Div", "Imputer",
+                                                                    "Less", "Log", "Max",  "Min",  "Mul", "Neg",
+                                                                    "Not",  "Pow", "Sub",  "Where"};
+    const auto is_number = [&](const std::string& input) {
+      return graph_.initializers.contains(input) &&
+             input.substr(0, input.find_last_not_of("0123456789") + 1).ends_with("_" + node.op_type + "cst");
+    };
+    const auto is_known = [&](const std::string& input) { return raw_.contains(input) || fixed_.contains(input); };
+    for (const std::string& input : node.inputs) {
+      if (is_number(input)) fixed_.insert(input);
+    }
+    if (!kElementwise.contains(node.op_type) || node.outputs.empty() || !std::ranges::all_of(node.inputs, is_known) ||
+        !std::ranges::any_of(node.inputs, [&](const auto& input) { return raw_.contains(input); }))
+      return;
+    raw_.insert(node.outputs[0]);
+    for (const std::string& input : node.inputs) {
+      if (fixed_.contains(input)) graph_.origins[input].kind = Kind::kStandardizer;
+    }
   }
 
   static bool IsVector(const HostTensor& tensor) {
@@ -303,6 +327,7 @@ class RoleNamer {
   std::unordered_map<std::string, std::vector<WeightReader>> readers_;
   std::unordered_set<std::string> outputs_;
   std::unordered_set<std::string> beyond_linear_;  // scopes of other nodes than products and sums
+  std::unordered_set<std::string> fixed_;          // numbers of skl2onnx
   std::unordered_set<std::string> raw_;            // inputs of the model, viewed, cast or standardized
 };
 

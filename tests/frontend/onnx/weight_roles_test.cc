@@ -150,6 +150,27 @@ TEST(FixedWeights, MeansAndDeviationsOfInputs) {
   EXPECT_EQ(FindWeight(*ImportModel(model, {.training = true}), "centers")->fixed, FixedWeight::kNo);
 }
 
+// skl2onnx calls the numbers of its transforms after the operators that read them, and coefficients of some models, too.
+TEST(FixedWeights, NumbersOfTransformsOfInputs) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "X", {2, 3});
+  for (const char* name : {"Mu_Mulcst", "pref_Powcst1", "Ad_Addcst"})
+    FillFloats(AddInitializer(&model, name, {3}), {1, 2, 3});
+  FillFloats(AddInitializer(&model, "Ma_MatMulcst", {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  SetInt(AddNode(&model, "Cast", {"X"}, {"a"}), "to", onnx::TensorProto::FLOAT);
+  AddNode(&model, "Mul", {"a", "Mu_Mulcst"}, {"b"});
+  AddNode(&model, "Pow", {"b", "pref_Powcst1"}, {"c"});
+  AddNode(&model, "MatMul", {"c", "Ma_MatMulcst"}, {"d"});
+  AddNode(&model, "Add", {"d", "Ad_Addcst"}, {"y"});
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  for (const char* name : {"Mu_Mulcst", "pref_Powcst1"})
+    EXPECT_EQ(FindWeight(*imported, name)->fixed, FixedWeight::kStandardizer) << name;
+  for (const char* name : {"Ma_MatMulcst", "Ad_Addcst"})
+    EXPECT_EQ(FindWeight(*imported, name)->fixed, FixedWeight::kNo) << name;
+}
+
 TEST(FixedWeights, TablesOfZerosAndOnesThatNoLayerHasAsWeight) {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "x", {2, 2, 2});
