@@ -31,6 +31,23 @@ bool IsSplat(const HostTensor& tensor) {
   return bytes.empty() || std::memcmp(bytes.data(), bytes.data() + size, bytes.size() - size) == 0;
 }
 
+bool IsVector(const HostTensor& tensor) {
+  return IsFloat(tensor.dtype()) && std::ranges::count_if(tensor.shape(), [](int64_t d) { return d > 1; }) <= 1;
+}
+
+bool IsForgetBias(const HostTensor& tensor) {
+  const int64_t gate = tensor.size() / 4;
+  if (!IsVector(tensor) || tensor.size() % 4 != 0 || gate < 2) return false;
+  int64_t ones = 0, forget = 0;
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    if (tensor.At(i) != 0 && tensor.At(i) != 1) return false;
+    if (tensor.At(i) == 1 && ones++ == 0) forget = i;
+  }
+  return ones == gate && forget % gate == 0 && tensor.At(forget + gate - 1) == 1;
+}
+
+bool IsFresh(const HostTensor& tensor) { return IsSplat(tensor) || IsForgetBias(tensor); }
+
 bool IsProgression(const HostTensor& tensor) {
   constexpr int64_t kMinSize = 4;
   constexpr double kRounding = 1e-5;  // of numbers that were computed as float32

@@ -8,6 +8,15 @@ namespace onnxtrain {
 // Whether all elements are equal. Such tensors are equal by chance: fresh scales are ones, fresh biases zeros.
 bool IsSplat(const HostTensor& tensor);
 
+// Whether it has floating-point numbers along one axis at most.
+bool IsVector(const HostTensor& tensor);
+
+// Whether it is the bias of a fresh LSTM: 1 for the forget gate, which is a quarter of it, and 0 elsewhere.
+bool IsForgetBias(const HostTensor& tensor);
+
+// Whether it may equal other weights because nothing has trained them.
+bool IsFresh(const HostTensor& tensor);
+
 // Whether it is a list of at least 4 equally spaced numbers or of powers: frequencies, slopes, a grid.
 bool IsProgression(const HostTensor& tensor);
 

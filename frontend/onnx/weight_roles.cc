@@ -41,6 +41,7 @@ class RoleNamer {
       if (IsOp(node, {"Identity"})) JoinCopy(node);
       FindStandardizer(node);
       FindTransformer(node);
+      FindMean(node);
     }
     for (const std::string& name : std::vector(graph_.initializer_order)) {
       const auto stored = graph_.initializers.find(name);
@@ -53,11 +54,11 @@ class RoleNamer {
       if (tensor.size() == 1) origin.kind = ScalarKind(name, tensor, readers->second);
       constexpr int64_t kMask = 4;  // elements; programs start pairs of factors at 1 and 0
       const bool named = IsGeneratedName(name)
-                             ? IsWeightOfLinear(readers->second)
+                             ? IsWeightOfLinear(readers->second) || IsForgetBias(tensor)
                              : IsParameterName(name) || IsWeightOf(readers->second) || tensor.size() < kMask;
       if (!named && IsOfZerosAndOnes(tensor)) origin.kind = Kind::kConstant;
       if (IsProgression(tensor) && IsNumberOfFormulas(readers->second)) origin.kind = Kind::kConstant;
-      if (tensor.size() > 1 && readers->second.size() > 1 && IsSplat(tensor)) SplitByModule(name, readers->second);
+      if (tensor.size() > 1 && readers->second.size() > 1 && IsFresh(tensor)) SplitByModule(name, readers->second);
       if (IsGeneratedName(name) && origin.module_name.empty())
         graph_.origins[name].module_name = NameByReader(FirstComputing(readers->second));
     }
@@ -144,8 +145,29 @@ class RoleNamer {
     }
   }
 
-  static bool IsVector(const HostTensor& tensor) {
-    return IsFloat(tensor.dtype()) && std::ranges::count_if(tensor.shape(), [](int64_t d) { return d > 1; }) <= 1;
+  // Batch normalization for inference as Keras writes it: (x − mean) · scale + shift. A trained mean would be a second
+  // shift.
+  void FindMean(const ParsedNode& node) {
+    if (!IsOp(node, {"Sub"}) || node.inputs.size() != 2 || !IsComputedVector(node.inputs[1])) return;
+    const ParsedNode* scale = FindOnlyReader(node, "Mul");
+    const ParsedNode* shift = scale == nullptr ? nullptr : FindOnlyReader(*scale, "Add");
+    if (shift != nullptr && std::ranges::any_of(scale->inputs, [&](const auto& i) { return IsComputedVector(i); }) &&
+        std::ranges::any_of(shift->inputs, [&](const auto& i) { return IsComputedVector(i); }))
+      graph_.origins[node.inputs[1]].kind = Kind::kBuffer;
+  }
+
+  const ParsedNode* FindOnlyReader(const ParsedNode& node, std::string_view op) const {
+    const auto readers = readers_.find(node.outputs[0]);
+    const bool only = readers != readers_.end() && readers->second.size() == 1 && !outputs_.contains(node.outputs[0]);
+    return only && IsOp(*readers->second[0].node, {op}) ? readers->second[0].node : nullptr;
+  }
+
+  // Whether it is a vector that the exporter computed, perhaps one behind an Identity.
+  bool IsComputedVector(const std::string& name) const {
+    const auto identity = producers_.find(name);
+    const bool copied = identity != producers_.end() && IsOp(*identity->second, {"Identity"});
+    const auto stored = graph_.initializers.find(copied ? identity->second->inputs[0] : name);
+    return IsComputedName(name) && stored != graph_.initializers.end() && IsVector(stored->second);
   }
 
   static bool IsWeightOf(const std::vector<WeightReader>& readers) {

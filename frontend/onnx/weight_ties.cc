@@ -124,7 +124,7 @@ class Tier {
 
   bool HasSeveralNumbers(const std::string& name) const {
     const auto stored = graph_.initializers.find(name);
-    return stored != graph_.initializers.end() && IsFloat(stored->second.dtype()) && !IsSplat(stored->second);
+    return stored != graph_.initializers.end() && IsFloat(stored->second.dtype()) && !IsFresh(stored->second);
   }
 
   // The matrices that only products read.

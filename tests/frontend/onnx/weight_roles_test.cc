@@ -150,7 +150,46 @@ TEST(FixedWeights, MeansAndDeviationsOfInputs) {
   EXPECT_EQ(FindWeight(*ImportModel(model, {.training = true}), "centers")->fixed, FixedWeight::kNo);
 }
 
-// skl2onnx calls the numbers of its transforms after the operators that read them, and coefficients of some models, too.
+// Both directions of a fresh LSTM have one bias, which the exporter has merged, and read it behind different products.
+TEST(FixedWeights, BiasesOfFreshLstmsAreTrained) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2});
+  FillFloats(AddInitializer(&model, "onnx::MatMul_1", {2, 8}), {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
+  FillFloats(AddInitializer(&model, "onnx::MatMul_2", {2, 8}), {2, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
+  FillFloats(AddInitializer(&model, "onnx::Add_3", {8}), {0, 0, 1, 1, 0, 0, 0, 0});
+  for (const std::string direction : {"1", "2"}) {
+    AddNode(&model, "MatMul", {"x", "onnx::MatMul_" + direction}, {"product" + direction}, "/MatMul_" + direction);
+    AddNode(&model, "Add", {"product" + direction, "onnx::Add_3"}, {"gates" + direction}, "/Add_" + direction);
+  }
+  AddNode(&model, "Mul", {"gates1", "gates2"}, {"y"}, "/Mul");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(imported->weights.size(), 4U);
+  for (const ImportedWeight& weight : imported->weights) EXPECT_EQ(weight.fixed, FixedWeight::kNo) << weight.name;
+}
+
+// Batch normalization as Keras exports it through PyTorch.
+TEST(FixedWeights, MeansOfWrittenOutNormalizations) {
+  const auto fixed = [](const std::string& mean) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 3});
+    FillFloats(AddInitializer(&model, "onnx::MatMul_1", {3, 2}), {1, 2, 3, 4, 5, 6});
+    for (const std::string& name : {mean, std::string("onnx::Mul_4"), std::string("onnx::Add_5")})
+      FillFloats(AddInitializer(&model, name, {1, 2}), {3, 4});
+    AddNode(&model, "MatMul", {"x", "onnx::MatMul_1"}, {"a"}, "/MatMul");
+    AddNode(&model, "Sub", {"a", mean}, {"b"}, "/Sub");
+    AddNode(&model, "Mul", {"b", "onnx::Mul_4"}, {"c"}, "/Mul");
+    AddNode(&model, "Add", {"c", "onnx::Add_5"}, {"y"}, "/Add");
+    AddOutput(&model, "y");
+    return FindWeight(*ImportModel(model, {.training = true}), mean)->fixed;
+  };
+  EXPECT_EQ(fixed("onnx::Sub_3"), FixedWeight::kBuffer);
+  EXPECT_EQ(fixed("center"), FixedWeight::kNo);
+}
+
+// skl2onnx calls the numbers of its transforms after the operators that read them, and coefficients of some models,
+// too.
 TEST(FixedWeights, NumbersOfTransformsOfInputs) {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "X", {2, 3});
