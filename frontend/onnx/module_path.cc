@@ -76,6 +76,16 @@ bool IsComputedName(std::string_view name) {
   return name.starts_with("onnx::") || name.starts_with("const_fold_opt__");
 }
 
+bool IsTracedConstantName(std::string_view name) {
+  constexpr std::string_view kOutput = "_output_0", kConstant = "Constant";
+  if (!name.starts_with("/") || !name.ends_with(kOutput)) return false;
+  name.remove_suffix(kOutput.size());
+  name.remove_prefix(name.rfind('/') + 1);
+  if (!name.starts_with(kConstant)) return false;
+  name.remove_prefix(kConstant.size());
+  return name.empty() || (name[0] == '_' && std::ranges::all_of(name.substr(1), IsDigit));
+}
+
 bool IsParameterName(std::string_view name) {
   if (IsGeneratedName(name)) return false;
   constexpr std::string_view kWords[] = {"weight", "bias",  "kernel",      "scale", "gamma",    "beta",

@@ -50,6 +50,7 @@ class RoleNamer {
       const HostTensor tensor = stored->second;
       if (!IsFloat(tensor.dtype()) || tensor.size() == 0) continue;
       WeightOrigin& origin = graph_.origins[name];
+      if (origin.kind == Kind::kUnknown && IsTracedConstantName(name)) origin.kind = Kind::kConstant;
       if (origin.kind != Kind::kUnknown) continue;
       if (tensor.size() == 1) origin.kind = ScalarKind(name, tensor, readers->second);
       constexpr int64_t kMask = 4;  // elements; programs start pairs of factors at 1 and 0
@@ -304,10 +305,12 @@ class RoleNamer {
       return;
     std::set<std::string> modules;
     for (const WeightReader& reader : readers) modules.insert(ScopePath(reader.node->name));
+    const bool fused =
+        std::ranges::any_of(readers, [](const auto& reader) { return reader.node->domain == "com.microsoft"; });
     std::map<std::string, std::vector<WeightReader>> owners;
     std::vector<std::string> order;
     for (const WeightReader& reader : readers) {
-      const std::string owner = OwnerOf(reader, modules);
+      const std::string owner = OwnerOf(reader, modules, fused);
       if (owner.empty()) continue;
       if (!owners.contains(owner)) order.push_back(owner);
       owners[owner].push_back(reader);
@@ -323,15 +326,16 @@ class RoleNamer {
     }
   }
 
-  // Tells apart the modules that readers belong to; "" if nothing is known.
-  std::string OwnerOf(const WeightReader& reader, const std::set<std::string>& modules) const {
+  // Tells apart the modules that readers belong to; "" if nothing is known. The nodes that ONNX Runtime has fused have
+  // lost the names of their modules, and it has merged equal initializers: each node counts as a module.
+  std::string OwnerOf(const WeightReader& reader, const std::set<std::string>& modules, bool fused) const {
     const std::string module = ModuleOfCall(reader.node->name, modules);
     if (!module.empty()) return StrCat(module, "#", reader.input);
     const HostTensor* matrix = FindMatrix(reader);
-    if (matrix == nullptr) return "";
+    if (matrix == nullptr) return fused ? StrCat(reader.node->source, "#", reader.input) : "";
     const auto bytes = matrix->bytes();
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    return StrCat(ToString(matrix->type()), "#", std::hash<std::string_view>()(text));
+    return StrCat(ToString(matrix->type()), "#", std::hash<std::string_view>()(text), "#", reader.input);
   }
 
   // "encoder.norm1.weight", or "" if the node's name has no module.

@@ -159,7 +159,7 @@ std::span<const OnnxOp> ConvImports() {
   static constexpr OnnxOp ops[] = {
       {"", "Conv", 2, 3, ImportConv, {.classifier = true, .weight_inputs = 0b110}},
       {"", "ConvTranspose", 2, 3, ImportConvTranspose, {.weight_inputs = 0b110}},
-      {"com.microsoft", "FusedConv", 2, 4, ImportFusedConv},
+      {"com.microsoft", "FusedConv", 2, 4, ImportFusedConv, {.weight_inputs = 0b110}},
   };
   return ops;
 }

@@ -207,11 +207,11 @@ ImportOr ImportGatherBlockQuantized(ImportContext& c) {
 
 std::span<const OnnxOp> FusedOpImports() {
   static constexpr OnnxOp ops[] = {
-      {"com.microsoft", "NhwcConv", 2, 3, ImportNhwcConv},
-      {"com.microsoft", "GroupNorm", 3, 3, ImportMsGroupNorm},
-      {"com.microsoft", "FusedGemm", 2, 3, ImportFusedGemm},
-      {"com.microsoft", "BiasSplitGelu", 2, 2, ImportBiasSplitGelu},
-      {"com.microsoft", "BiasAdd", 3, 3, ImportBiasAdd},
+      {"com.microsoft", "NhwcConv", 2, 3, ImportNhwcConv, {.weight_inputs = 0b110}},
+      {"com.microsoft", "GroupNorm", 3, 3, ImportMsGroupNorm, {.weight_inputs = 0b110}},
+      {"com.microsoft", "FusedGemm", 2, 3, ImportFusedGemm, {.weight_inputs = 0b110}},
+      {"com.microsoft", "BiasSplitGelu", 2, 2, ImportBiasSplitGelu, {.weight_inputs = 0b10}},
+      {"com.microsoft", "BiasAdd", 3, 3, ImportBiasAdd, {.weight_inputs = 0b10}},
       {"com.microsoft", "MatMulNBits", 3, 6, ImportMatMulNBits},
       {"com.microsoft", "GatherBlockQuantized", 3, 4, ImportGatherBlockQuantized},
   };

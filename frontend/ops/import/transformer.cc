@@ -204,11 +204,11 @@ ImportResult ImportEmbedLayerNorm(ImportContext& c) {
 
 std::span<const OnnxOp> TransformerImports() {
   static constexpr OnnxOp ops[] = {
-      {"com.microsoft", "Attention", 2, 7, ImportFusedAttention},
+      {"com.microsoft", "Attention", 2, 7, ImportFusedAttention, {.weight_inputs = 0b110}},
       {"com.microsoft", "MultiHeadAttention", 1, 10, ImportMultiHeadAttention},
-      {"com.microsoft", "EmbedLayerNormalization", 1, 9, ImportEmbedLayerNorm},
-      {"com.microsoft", "BiasGelu", 2, 2, ImportBiasGelu},
-      {"com.microsoft", "FastGelu", 1, 2, ImportFastGelu},
+      {"com.microsoft", "EmbedLayerNormalization", 1, 9, ImportEmbedLayerNorm, {.weight_inputs = 0b1100000}},
+      {"com.microsoft", "BiasGelu", 2, 2, ImportBiasGelu, {.weight_inputs = 0b10}},
+      {"com.microsoft", "FastGelu", 1, 2, ImportFastGelu, {.weight_inputs = 0b10}},
       {"com.microsoft", "QuickGelu", 1, 1, ImportQuickGelu},
   };
   return ops;

@@ -39,6 +39,24 @@ TEST(MergedWeights, AModuleThatRunsTwiceKeepsItsWeights) {
   EXPECT_EQ(WeightNames(*imported), (Names{"fc.bias", "norm.bias", "norm.weight", "onnx::MatMul_7"}));
 }
 
+// ONNX Runtime's optimizer numbers the nodes that it has fused, and merges the scales and shifts of a fresh model.
+TEST(MergedWeights, FusedNodesHaveWeightsOfTheirOwn) {
+  onnx::ModelProto model = NewModel(17);
+  onnx::OperatorSetIdProto* opset = model.add_opset_import();
+  opset->set_domain("com.microsoft"), opset->set_version(1);
+  AddInput(&model, "x", {1, 2, 3});
+  AddFilled(&model, "l.weight", {3}, 1);
+  AddFilled(&model, "l.bias", {3}, 0);
+  AddNode(&model, "SkipLayerNormalization", {"x", "x", "l.weight", "l.bias", "l.bias"}, {"a"}, "SkipLayerNorm_0")
+      ->set_domain("com.microsoft");
+  AddNode(&model, "BiasGelu", {"a", "l.bias"}, {"b"}, "Gelu_0")->set_domain("com.microsoft");
+  AddNode(&model, "LayerNormalization", {"b", "l.weight", "l.bias"}, {"y"}, "LayerNorm_0");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(imported->weights.size(), 6U) << "two scales, two shifts, two biases";
+}
+
 // Two products with equal matrices; the second reads its copy through an Identity.
 onnx::ModelProto TwoProducts(const std::string& second) {
   onnx::ModelProto model = NewModel(17);
@@ -148,6 +166,23 @@ TEST(FixedWeights, MeansAndDeviationsOfInputs) {
   EXPECT_EQ(FindWeight(*imported, "shift")->fixed, FixedWeight::kNo);
   model.mutable_graph()->mutable_output(0)->set_name("z");
   EXPECT_EQ(FindWeight(*ImportModel(model, {.training = true}), "centers")->fixed, FixedWeight::kNo);
+}
+
+// The 1 of a GELU, which an optimizer has made an initializer.
+TEST(FixedWeights, ConstantNodesThatBecameInitializers) {
+  const auto is_trained = [](const std::string& name) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 3});
+    FillFloats(AddInitializer(&model, name, {1}), {1});
+    AddNode(&model, "Add", {"x", name}, {"y"}, "/act/Add");
+    AddOutput(&model, "y");
+    const auto imported = ImportModel(model, {.training = true});
+    const ImportedWeight* weight = imported.ok() ? FindWeight(*imported, name) : nullptr;
+    return weight != nullptr && weight->fixed == FixedWeight::kNo;
+  };
+  EXPECT_FALSE(is_trained("/act/Constant_1_output_0"));
+  EXPECT_FALSE(is_trained("/act/Constant_output_0"));
+  EXPECT_TRUE(is_trained("act.Constant_weight"));
 }
 
 // Both directions of a fresh LSTM have one bias, which the exporter has merged, and read it behind different products.
