@@ -16,6 +16,18 @@ namespace {
 
 constexpr size_t kMaxNames = 3;  // of nodes with one operator
 
+// What to do about operators of some names.
+struct Advice {
+  std::string_view prefix, text;
+};
+constexpr Advice kAdvice[] = {
+    {"com.microsoft.nchwc.",
+     "ONNX Runtime wrote the file for one kind of processor: train the model from before, or "
+     "have it saved at ORT_ENABLE_EXTENDED"},
+    {"ai.onnx.ml.TreeEnsemble", "decision trees have no gradient"},
+    {"", "`plugin` loads a library with operators of other domains"},
+};
+
 bool IsKnown(const ParsedNode& node) {
   return FindControl(node) != nullptr || IsListOperator(node, {}) || IsGradientNode(node) || IsConstantNode(node) ||
          FindOnnxOp(node.domain, node.op_type) != nullptr;
@@ -48,15 +60,21 @@ class OperatorChecker {
       failures.push_back(
           {.message = StrCat(op, " is not supported: '", absl::StrJoin(nodes, "', '"), "'"), .unsupported_op = op});
     }
-    const bool foreign =
-        std::ranges::any_of(unsupported_, [](const auto& op) { return op.first.find('.') != op.first.npos; });
     return WithImportFailures(
-        absl::UnimplementedError(StrCat("unsupported operators: ", absl::StrJoin(parts, ", "),
-                                        foreign ? "; `plugin` loads a library with operators of other domains" : "")),
+        absl::UnimplementedError(StrCat("unsupported operators: ", absl::StrJoin(parts, ", "), FindAdvice())),
         failures);
   }
 
  private:
+  // Of the first operator that has a domain.
+  std::string FindAdvice() const {
+    const auto foreign =
+        std::ranges::find_if(unsupported_, [](const auto& op) { return op.first.find('.') != op.first.npos; });
+    if (foreign == unsupported_.end()) return "";
+    const auto is_prefix = [&](const Advice& advice) { return foreign->first.starts_with(advice.prefix); };
+    return StrCat("; ", std::ranges::find_if(kAdvice, is_prefix)->text);
+  }
+
   const OnnxModel::Parsed& model_;
   std::map<std::string, std::vector<std::string>> unsupported_;  // node names by operator
   std::set<std::pair<std::string, std::string>> visited_;        // functions
