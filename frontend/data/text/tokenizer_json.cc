@@ -1,5 +1,8 @@
 #include "frontend/data/text/tokenizer_json.h"
 
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <optional>
 #include <set>
 
@@ -70,6 +73,31 @@ absl::StatusOr<TokenModelPtr> ReadBpe(const Json& json, const StageFacts& facts)
   return MakeBpe(std::move(spec));
 }
 
+// Rounds a number twice, as Hugging Face's reader of JSON (serde_json) does: its digits to a double, and that divided
+// by a power of ten. Segmentations of equal score are told apart by such roundings.
+double RoundDigitsFirst(double value) {
+  std::array<char, 40> text;
+  const auto written = std::to_chars(text.begin(), text.end(), std::fabs(value), std::chars_format::scientific);
+  uint64_t digits = 0;
+  int exponent = 0;
+  const char* at = text.data();
+  for (bool fraction = false; at != written.ptr && *at != 'e'; ++at) {
+    if (*at == '.') {
+      fraction = true;
+    } else {
+      digits = 10 * digits + (*at - '0');
+      exponent -= fraction;
+    }
+  }
+  if (at == written.ptr) return value;  // not finite
+  int shown = 0;
+  std::from_chars(at + (at[1] == '+' ? 2 : 1), written.ptr, shown);
+  exponent += shown;
+  const double power = std::pow(10.0, std::abs(exponent));
+  const double rounded = exponent < 0 ? static_cast<double>(digits) / power : static_cast<double>(digits) * power;
+  return std::copysign(rounded, value);
+}
+
 absl::StatusOr<TokenModelPtr> ReadUnigram(const Json& json, const StageFacts&) {
   UnigramSpec spec;
   if (const Json& id = Part(json, "unk_id"); id.is_number_integer()) spec.unknown = id.get<TokenId>();
@@ -78,7 +106,7 @@ absl::StatusOr<TokenModelPtr> ReadUnigram(const Json& json, const StageFacts&) {
   for (const Json& token : vocab) {
     if (!token.is_array() || token.size() != 2 || !token[0].is_string() || !token[1].is_number())
       return Invalid("'vocab' holds something else than tokens with scores");
-    spec.tokens.emplace_back(token[0].get<std::string>(), token[1].get<double>());
+    spec.tokens.emplace_back(token[0].get<std::string>(), RoundDigitsFirst(token[1].get<double>()));
   }
   return MakeUnigram(std::move(spec));
 }

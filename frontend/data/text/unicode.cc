@@ -17,6 +17,8 @@ namespace {
 
 // BERT's tokenizers are defined over the categories of this version.
 constexpr uint8_t kBertVersion = 8;
+// Normal forms and the stripping of accents are defined over this one: later characters are left as they are.
+constexpr uint8_t kNormalVersion = 9;
 
 bool IsChinese(char32_t c) {
   static constexpr char32_t kBlocks[][2] = {{0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0xf900, 0xfaff},
@@ -54,19 +56,28 @@ uint16_t BertFlags(char32_t c) {
   return c == '\t' || c == '\n' || c == '\r' ? flags & ~kBertControl : flags;
 }
 
+// Is it a mark in Unicode 9, by which Hugging Face's tokenizers strip accents?
+bool IsOldMark(char32_t c) {
+  constexpr char32_t kPunctuationThen = 0x111c9;
+  if (c == 0x1cf2 || c == 0x1cf3) return true;  // letters since Unicode 12
+  UVersionInfo version;
+  u_charAge(static_cast<UChar32>(c), version);
+  return (U_GET_GC_MASK(c) & U_GC_M_MASK) != 0 && version[0] <= kNormalVersion && c != kPunctuationThen;
+}
+
 uint16_t ComputeFlags(char32_t c) {
   const uint32_t category = U_GET_GC_MASK(c);
   uint16_t flags = BertFlags(c);
   const auto add = [&](uint32_t mask, uint16_t flag) { flags |= (category & mask) != 0 ? flag : 0; };
   add(U_GC_L_MASK, kLetter);
   add(U_GC_N_MASK, kNumber);
-  add(U_GC_M_MASK, kMark);
   add(U_GC_P_MASK, kPunctuation);
   add(U_GC_S_MASK, kSymbol);
   add(U_GC_LU_MASK | U_GC_LT_MASK, kUpper);
   add(U_GC_LL_MASK, kLower);
   add(U_GC_ND_MASK, kDecimal);
   add(U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK, kWord);
+  if (IsOldMark(c)) flags |= kMark;
   if (u_isUWhiteSpace(static_cast<UChar32>(c))) flags |= kSpace;
   if (u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_ALPHABETIC)) flags |= kWord;
   return flags;

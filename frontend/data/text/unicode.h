@@ -13,7 +13,7 @@ enum CharFlags : uint16_t {
   kLetter = 1,         // \p{L}
   kNumber = 2,         // \p{N}
   kSpace = 4,          // White_Space
-  kMark = 8,           // \p{M}
+  kMark = 8,           // \p{M} of Unicode 9
   kPunctuation = 16,   // \p{P}
   kUpper = 32,         // Lu, Lt
   kLower = 64,         // Ll

@@ -229,6 +229,27 @@ TEST(Tokenizer, MakesTokenizerOfCharacters) {
             "token 2 of the text is not in the vocabulary, which has no unknown token");
 }
 
+// "b a aa" has the same score but for rounding; the reference prefers it where scores are read correctly rounded.
+TEST(Tokenizer, ReadsScoresWithTheRoundingOfTheReference) {
+  auto parts = ParseTokenizerJson(R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0],
+      ["b", -3.9793611542847325], ["a", -4.9923032039410415], ["aa", -7.405761321111748]]}})");
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  const Tokenizer tokenizer(*std::move(parts));
+  EXPECT_EQ(MustEncode(tokenizer, "baaa"), (std::vector<TokenId>{1, 3, 2}));
+}
+
+// U+08D4 and U+1CF2 are marks of Unicode 9; U+0898 and U+111C9 became marks later.
+TEST(Tokenizer, StripsTheAccentsOfUnicode9) {
+  auto parts = ParseTokenizerJson(R"({"normalizer": {"type": "StripAccents"},
+      "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "ab": 1, "a\u0898b": 2, "a\ud804\uddc9b": 3},
+                "unk_token": "[UNK]"}})");
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  const Tokenizer tokenizer(*std::move(parts));
+  for (const auto& [text, id] : std::vector<std::pair<const char*, TokenId>>{
+           {"a\u0301b", 1}, {"a\u08d4b", 1}, {"a\u1cf2b", 1}, {"a\u0898b", 2}, {"a\U000111c9b", 3}})
+    EXPECT_EQ(MustEncode(tokenizer, text), std::vector<TokenId>{id}) << text;
+}
+
 TEST(Tokenizer, RefusesWhatItDoesNotKnow) {
   const std::string model = R"("model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"})";
   EXPECT_EQ(ParseProblem("{"), "no valid JSON");
