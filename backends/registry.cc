@@ -1,12 +1,11 @@
 #include "backends/registry.h"
 
-#include <dlfcn.h>
-
 #include <filesystem>
 #include <mutex>
 
 #include "backends/collectives.h"
 #include "backends/plugin/plugin_backend.h"
+#include "frontend/base/library_folder.h"
 #include "frontend/base/status.h"
 #include "frontend/plugin/library.h"
 
@@ -17,14 +16,8 @@ constexpr std::string_view kKnown[] = {"cpu", "torch"};
 // The torch backend over a libtorch with CUDA, where one is installed beside the other.
 constexpr std::string_view kTorchCuda = "torch_cuda";
 
-std::filesystem::path CoreFolder() {
-  Dl_info info;
-  return dladdr(reinterpret_cast<void*>(&CoreFolder), &info) != 0 ? std::filesystem::path(info.dli_fname).parent_path()
-                                                                  : std::filesystem::path(".");
-}
-
 std::filesystem::path GetLibraryPath(std::string_view name) {
-  return CoreFolder() / StrCat("libonnxtrain_backend_", name, ".so");
+  return LibraryFolder() / StrCat("libonnxtrain_backend_", name, ".so");
 }
 
 constexpr std::string_view kCommLibrary = "libonnxtrain_comm.so";
@@ -96,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name, co
 }
 
 absl::StatusOr<std::unique_ptr<Collectives>> CreateCollectives(const CollectivesOptions& options) {
-  ASSIGN_OR_RETURN(const auto create, Load<CreateCollectivesFn>(CoreFolder() / kCommLibrary,
+  ASSIGN_OR_RETURN(const auto create, Load<CreateCollectivesFn>(LibraryFolder() / kCommLibrary,
                                                                 "onnxtrain_create_collectives", "several ranks"));
   absl::Status status;
   std::unique_ptr<Collectives> ranks(create(options, &status));

@@ -18,7 +18,8 @@ import tempfile
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ROOTS = ["libonnxtrain_c.so.1", "libonnxtrain.so", "libonnxtrain_backend_cpu.so"]
+ROOTS = ["libonnxtrain_c.so.1", "libonnxtrain.so"]
+BY_PATH = ["libonnxtrain_sentencepiece.so", "libonnxtrain_backend_cpu.so"]  # which the library loads when it needs them
 # Part of every Linux: another copy beside that of the process would be a fault.
 SYSTEM = re.compile(r"(ld-linux.*|linux-vdso|libc|libm|libdl|librt|libpthread|libresolv|libutil)\.so.*")
 DATE = (2020, 1, 1, 0, 0, 0)  # the same files make the same wheel
@@ -42,7 +43,7 @@ def resolve(library):
 def collect(stage):
     """The libraries to carry as (name, path): each behind those that it needs."""
     paths = {}
-    for root in ROOTS:
+    for root in ROOTS + BY_PATH:
         paths.update(resolve(stage / root))
         paths[root] = (stage / root).resolve()
     ordered = {}
@@ -56,11 +57,12 @@ def collect(stage):
             add(other)
         ordered[name] = paths[name]
 
-    for root in ROOTS[:-1]:  # the library loads the backend by its path
+    for root in ROOTS:
         add(root)
-    for other in needed(paths[ROOTS[-1]]):
-        add(other)
-    ordered[ROOTS[-1]] = paths[ROOTS[-1]]
+    for root in BY_PATH:
+        for other in needed(paths[root]):
+            add(other)
+        ordered[root] = paths[root]
     return list(ordered.items())
 
 
@@ -114,8 +116,7 @@ def main():
         libraries = collect(pathlib.Path(prefix, "lib"))
         for name, library in libraries:
             wheel.add(f"onnxtrain/lib/{name}", library.read_bytes())
-        # The backend is loaded by its path, once one is made.
-        order = [name for name, _ in libraries if name != ROOTS[-1]]
+        order = [name for name, _ in libraries if name not in BY_PATH]
         wheel.add("onnxtrain/lib/order.txt", "\n".join([*order, ""]).encode())
         wheel.add(f"{info}/METADATA", metadata().encode())
         wheel.add(f"{info}/WHEEL",

@@ -2,46 +2,17 @@
 // since.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
-#include "frontend/base/strings.h"
+#include "tests/fuzz/seeds.h"
 #include "tests/fuzz/targets.h"
 
 namespace onnxtrain {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kMaxSeeds = 60;  // of a target
-
-struct Seeds {
-  Seeds() {
-    std::string name = (fs::temp_directory_path() / "onnxtrain_seeds_XXXXXX").string();
-    folder = mkdtemp(name.data());
-    const std::string script = ONNXTRAIN_SOURCE_DIR "/tests/fuzz/make_seeds.py";
-    ok = std::system(StrCat("/usr/bin/python3 '", script, "' '", folder.string(), "'").c_str()) == 0;
-  }
-  ~Seeds() { fs::remove_all(folder); }
-  fs::path folder;
-  bool ok = false;
-};
-
-// Returns the contents of at most kMaxSeeds files, spread over the sorted folder.
-std::vector<std::string> ReadFolder(const fs::path& folder) {
-  std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(folder)) paths.push_back(entry.path());
-  std::ranges::sort(paths);
-  std::vector<std::string> contents;
-  for (size_t i = 0; i < paths.size(); i += (paths.size() + kMaxSeeds - 1) / kMaxSeeds) {
-    std::ifstream in(paths[i], std::ios::binary);
-    contents.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-  }
-  return contents;
-}
 
 // Returns the text cut at eight places, and with one byte changed at eight places.
 std::vector<std::string> Damaged(const std::string& text) {
@@ -57,10 +28,10 @@ std::vector<std::string> Damaged(const std::string& text) {
 class Fuzz : public testing::TestWithParam<FuzzTarget> {};
 
 TEST_P(Fuzz, SeedsAreAcceptedAndDamageIsSurvived) {
-  static const Seeds seeds;
-  ASSERT_TRUE(seeds.ok) << "make_seeds.py";
+  const fs::path seeds = SeedsFolder();
+  ASSERT_FALSE(seeds.empty()) << "make_seeds.py";
   int accepted = 0, all = 0;
-  for (const std::string& seed : ReadFolder(seeds.folder / GetParam().name)) {
+  for (const std::string& seed : ReadSeeds(seeds / GetParam().name)) {
     accepted += GetParam().run(seed);
     ++all;
     for (const std::string& text : Damaged(seed)) GetParam().run(text);
@@ -71,7 +42,7 @@ TEST_P(Fuzz, SeedsAreAcceptedAndDamageIsSurvived) {
 TEST_P(Fuzz, SurvivesWhatFuzzingFound) {
   const fs::path folder = fs::path(ONNXTRAIN_SOURCE_DIR) / "tests/fuzz/inputs" / GetParam().name;
   if (!fs::exists(folder)) return;
-  for (const std::string& text : ReadFolder(folder)) GetParam().run(text);
+  for (const std::string& text : ReadSeeds(folder)) GetParam().run(text);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Fuzz, testing::ValuesIn(FuzzTargets().begin(), FuzzTargets().end()),

@@ -12,6 +12,7 @@ import json
 import os
 import struct
 import sys
+import tarfile
 import wave
 
 import numpy as np
@@ -79,14 +80,16 @@ def csv():
         yield encoding, '\ufeffname,y\n\u00e4\U0001f600,1\nb,2\n'.encode(encoding)
 
 
-def pictures():
-    """The files of tests/frontend/data/image/pictures.bin: see make_pictures.py there."""
+def pictures(*endings):
+    """Those of tests/frontend/data/image/pictures.bin with these endings: see make_pictures.py there."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../frontend/data/image/pictures.bin')
     with open(path, 'rb') as file:
         while line := file.readline():
             name, size, width, height, channels = line.split()
-            yield name.decode(), file.read(int(size))
+            content = file.read(int(size))
             file.read((int(width) * int(height) + 7 * 5) * int(channels))
+            if name.decode().lower().endswith(endings):
+                yield name.decode(), content
 
 
 def graph():
@@ -109,19 +112,140 @@ def graph():
 '''
 
 
-def sounds():
+def wav():
     for channels, width, rate in [(1, 2, 8000), (2, 2, 4000), (1, 1, 11025), (1, 3, 48000)]:
         buffer = io.BytesIO()
         with wave.open(buffer, 'wb') as file:
             file.setparams((channels, width, rate, 0, 'NONE', ''))
             file.writeframes(bytes(i * 7 % 256 for i in range(channels * width * 90)))
-        yield f'{channels}x{width}.wav', buffer.getvalue()
-    yield 'sine.flac', base64.b64decode(
+        yield f'{channels}x{width}', buffer.getvalue()
+
+def flac():
+    yield 'sine', base64.b64decode(
         'ZkxhQwAAACIQABAAAADrAADrAfQA8AAAASyinpymj/n92BJBmWrPwkayhAAAKCAAAAByZWZlcmVuY2UgbGliRkxBQyAxLjQuMyAy'
         'MDIzMDYyMwAAAAD/+HQIAAErUUYAAAveFpIfEbQeVTWeN4EAmGGHHHkErVqqqyy3388YYYcceQStWqqrLLffzxhhhxx5BK1aqqss'
         't9/PGGGHHHkErVqqqyy3388YYYcceQStWqqrLLffzxhhhxx5BK1aqqsst9/PGGGHHHkErVqqqyy3388YYYcceQStWqqrLLffzxhh'
         'hxx5BK1aqqsst9/PGGGHHHkErVqqqyy3388YYYcceQStWqqrLLffzxhhhxx5BK1aqqsst9/PGGGHHHkErVqqqyy3388YYYcceQSt'
         'WqqrLLffzxhhhxx5BK1aqqsstgKG')  # 300 samples at 8 kHz
+
+
+def safetensors():
+    def pack(header, size):
+        text = json.dumps(header).encode()
+        return struct.pack('<Q', len(text)) + text + bytes(i % 251 for i in range(size))
+    x = {'dtype': 'F32', 'shape': [3, 2], 'data_offsets': [0, 24]}
+    y = {'dtype': 'I64', 'shape': [3], 'data_offsets': [24, 48]}
+    yield 'two', pack({'x': x, 'y': y, '__metadata__': {'format': 'pt'}}, 48)
+    yield 'half', pack({'x': {'dtype': 'F16', 'shape': [2, 2], 'data_offsets': [0, 8]}}, 8)
+    yield 'bf16', pack({'x': {'dtype': 'BF16', 'shape': [4], 'data_offsets': [0, 8]}}, 8)
+
+
+def jsonl():
+    yield 'numbers', b'{"a": 1, "b": 2.5, "kind": "cat"}\n{"a": 3, "b": -4e-1, "kind": "dog"}\n'
+    yield 'lists', b'{"x": [1, 2, 3], "y": 0}\n{"x": [4, 5, 6], "y": 1}\n'
+    yield 'texts', '{"text": "a \\"b\\" \\u00e4\U0001f600", "label": "x"}\n{"text": "", "label": "y"}\n'.encode()
+    yield 'nested', b'{"x": [[1, 2], [3, 4]], "ok": true, "y": null}\n{"x": [[1, 2], [3, 5]], "ok": false, "y": 1}\n'
+
+
+def json_files():
+    for name, content in jsonl():
+        yield name, content
+        yield name + '_array', b'[' + content.strip().replace(b'\n', b',\n') + b']'
+    yield 'parallel', b'{"x": [[1, 2], [3, 4], [5, 6]], "y": [0, 1, 0]}'
+    yield 'named', b'{"data": [{"a": 1, "y": 0}, {"a": 2, "y": 1}]}'
+
+
+def tars():
+    def pack(members, **options):
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode='w', **options) as file:
+            for name, content in members:
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                file.addfile(info, io.BytesIO(content))
+        return buffer.getvalue()
+    png = next(pictures('rgb.png'))[1]
+    for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        yield f'pictures{form}', pack([('0.png', png), ('0.cls', b'1'), ('1.png', png), ('1.cls', b'0')], format=form)
+    yield 'texts', pack([('a/0.txt', b'some text'), ('b/1.txt', b'other')])
+    yield 'objects', pack([('0.json', b'{"a": 1, "y": 2}'), ('1.json', b'{"a": 2, "y": 1}')])
+    array = saved(np.save, np.ones((2, 2), 'f4'))
+    yield 'arrays', pack([('0.npy', array), ('0.cls', b'1'), ('1.npy', array), ('1.cls', b'0')])
+
+
+def gzips():
+    yield 'table', gzip.compress(b'x,y\n1,2\n3,4\n', mtime=0)
+    yield 'long', gzip.compress(b'x,y\n' + b'1,2\n' * 3000, mtime=0)
+    yield 'two', gzip.compress(b'x,y\n', mtime=0) + gzip.compress(b'1,2\n', mtime=0)
+
+
+def zstds():
+    """Frames of one block, stored or repeated."""
+    def frame(content, repeat=None):
+        size = len(content) * (repeat or 1)
+        block = struct.pack('<I', size << 3 | (2 if repeat else 0) | 1)[:3]
+        return struct.pack('<IBH', 0xfd2fb528, 0x60, size - 256) + block + content
+    table = b'x,y\n' + b'1,2\n' * 80
+    yield 'stored', frame(table)
+    yield 'two', frame(table) + frame(b'1,2\n' * 70)
+    yield 'repeated', frame(table) + frame(b'1', 300)
+
+
+def texts():
+    yield 'plain', b'one line\nand another\n\na paragraph'
+    yield 'wide', 'na\u00efve \u6771\u4eac \U0001f600\r\n'.encode()
+
+
+def tokens():
+    yield 'plain', struct.pack('<8H', *range(8))
+    yield 'llmc', struct.pack('<256i', 20240520, 1, 8, *[0] * 253) + struct.pack('<8H', *range(8))
+    yield 'llmc4', struct.pack('<256i', 20240801, 7, 8, *[0] * 253) + struct.pack('<8I', *range(8))
+
+
+def shard_info():
+    yield 'all', json.dumps({
+        'dtype': 'uint16', 'tokens': 8, 'vocabulary': 300, 'max_id': 7, 'end_of_text': 5, 'documents': 2, 'bytes': 30,
+        'tokenizer': 'tokenizer.json', 'sha256': '00' * 32}).encode()
+
+
+def class_maps():
+    yield 'names', b'cat\ndog\n\nbird\n'
+    yield 'pairs', b'cat,1\n"a, b",0\n'
+
+
+def tokenizer_files():
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../frontend/data/tokenizers')
+    for name in sorted(os.listdir(folder)):
+        if name.endswith('.json') and name != 'cases.json':
+            with open(os.path.join(folder, name), 'rb') as file:
+                yield name, file.read()
+    yield 'words', json.dumps({
+        'model': {'type': 'WordLevel', 'vocab': {'[UNK]': 0, 'a': 1}, 'unk_token': '[UNK]'},
+        'normalizer': {'type': 'Sequence', 'normalizers': [
+            {'type': 'Replace', 'pattern': {'Regex': ' {2,}'}, 'content': ' '}, {'type': 'NFKD'}]},
+        'pre_tokenizer': {'type': 'Split', 'pattern': {'Regex': '(?s).'}, 'behavior': 'Isolated', 'invert': False},
+        'added_tokens': [{'id': 2, 'content': '[MASK]', 'special': True, 'lstrip': True}]}).encode()
+
+
+def vocabularies():
+    yield 'bert', b'[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\ncab\n##b\n##c\n'
+
+
+def merges():
+    yield 'two', b'#version: 0.2\na b\nab c\n'
+
+
+def sentence_pieces():
+    """Unigram and BPE models as their protocol buffers: pieces, the kind of model, a normalizer of no rules."""
+    def field(number, content):
+        return bytes([number << 3 | 2]) + bytes([len(content)]) + content
+
+    def piece(text, score, kind):
+        return field(1, field(1, text.encode()) + b'\x15' + struct.pack('<f', score) + bytes([3 << 3, kind]))
+    pieces = [piece('<unk>', 0, 2), piece('<s>', 0, 3), piece('</s>', 0, 3), piece('\u2581', -1, 1), piece('a', -2, 1),
+              piece('b', -3, 1), piece('ab', -2.5, 1), piece('\u2581a', -2, 1)]
+    for name, kind in (('unigram', 1), ('bpe', 2)):
+        yield name, b''.join(pieces) + field(2, bytes([3 << 3, kind])) + field(3, field(1, b'identity'))
 
 
 def preprocess():
@@ -140,8 +264,15 @@ def flags():
 
 
 def main(folder):
+    def pictures_of(*endings):
+        return lambda: pictures(*endings)
     seeds = {'model': models, 'import': models, 'graph': graph, 'npy': npy, 'npz': npz, 'idx': idx, 'csv': csv,
-             'picture': pictures, 'sound': sounds, 'preprocess': preprocess, 'flags': flags}
+             'gzip': gzips, 'zstd': zstds, 'safetensors': safetensors, 'jsonl': jsonl, 'json': json_files, 'tar': tars,
+             'text': texts, 'tokens': tokens, 'shard_info': shard_info, 'class_map': class_maps,
+             'jpeg': pictures_of('.jpg', '.jpeg'), 'png': pictures_of('.png'), 'webp': pictures_of('.webp'),
+             'gif': pictures_of('.gif'), 'bmp': pictures_of('.bmp'), 'wav': wav, 'flac': flac,
+             'tokenizer': tokenizer_files, 'vocabulary': vocabularies, 'merges': merges,
+             'sentence_piece': sentence_pieces, 'preprocess': preprocess, 'flags': flags}
     for target, make in seeds.items():
         os.makedirs(os.path.join(folder, target), exist_ok=True)
         for name, content in make():

@@ -50,7 +50,7 @@ const std::vector<Fence> kFences = {
     {"^(zip|zlib|zstd|archive|archive_entry|sndfile|samplerate)\\.h", "^frontend/data/"},
     {"^(jpeglib|jerror|png|gif_lib)\\.h|^webp/", "^frontend/data/image/"},
     {"^unicode/", "^frontend/data/text/"},
-    {"^sentencepiece_processor\\.h", "^frontend/data/text/sentence_piece_library\\.cc$"},
+    {"^sentencepiece_processor\\.h", "^frontend/data/text/sentencepiece/module\\.cc$"},
 };
 
 std::string ParentFolder(const std::string& path) {

@@ -36,6 +36,28 @@ class LanguageModels : public Scratch {
   void Refuses(const std::string& flags, const std::string& part) { ExpectRefused(Train(flags), part); }
 };
 
+// A field of a protocol buffer that holds bytes.
+std::string Field(int number, const std::string& bytes) {
+  return StrCat(std::string(1, static_cast<char>(number << 3 | 2)), std::string(1, static_cast<char>(bytes.size())),
+                bytes);
+}
+
+// A piece of a SentencePiece model, of score 0. Kinds: 1 normal, 2 unknown, 3 control.
+std::string Piece(const std::string& text, char kind) {
+  return Field(1, Field(1, text) + std::string("\x15\0\0\0\0\x18", 6) + kind);
+}
+
+// The program has two versions of protobuf: that of the importer, and an old one in libsentencepiece.
+TEST_F(LanguageModels, TokenizesWithSentencePiece) {
+  const std::string unigram = "\x18\x01", word_begin = "\xe2\x96\x81";
+  WriteAll(Path("s.model"), StrCat(Piece("<unk>", 2), Piece("<s>", 3), Piece("</s>", 3), Piece(word_begin + "a", 1),
+                                   Piece("b", 1), Field(2, unigram), Field(3, Field(1, "identity"))));
+  WriteAll(Path("t.txt"), "abb a");
+  const Outcome run = Run("tokenize --quiet --data t.txt --tokenizer s.model --out s.bin");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(ReadAll(Path("s.bin")), std::string("\1\0\3\0\4\0\4\0\3\0\2\0", 12));
+}
+
 TEST_F(LanguageModels, LearnsCharactersAndEvaluates) {
   SaveDecoder(Path("m.onnx"), 5);
   WriteAll(Path("t.txt"), Cycle(400));

@@ -7,9 +7,11 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/formats/json_column.h"
+#include "frontend/data/formats/json_document.h"
 #include "frontend/data/formats/line_reader.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/data/memory_dataset.h"
+#include "frontend/data/source.h"
 
 namespace onnxtrain {
 namespace {
@@ -17,19 +19,6 @@ namespace {
 using Json = OrderedJson;
 
 bool IsBlank(const std::string& line) { return line.find_first_not_of(" \t") == std::string::npos; }
-
-// What may be meant where an object is the only one: a file that holds all samples in one of its values, or the values
-// of all of them by column; "": a sample.
-std::string AdviseLines(const Json& object) {
-  for (const auto& [key, value] : object.items()) {
-    if (value.is_array() && value.size() > 1 && value[0].is_object())
-      return StrCat("'", key, "' is a list of objects (jq -c '.[\"", key, "\"][]' FILE > data.jsonl makes them lines)");
-    if (value.is_object() && value.size() > 1 && value.contains("0"))
-      return StrCat("'", key, "' has values of many rows (pandas.read_json(FILE).to_json('data.jsonl', ",
-                    "orient='records', lines=True) makes them lines)");
-  }
-  return "";
-}
 
 class Lines {
  public:
@@ -47,8 +36,6 @@ class Lines {
       if (!IsBlank(line)) RETURN_IF_ERROR(AddLine(line));
     }
     if (rows_.empty()) return Invalid("there are no lines");
-    if (rows_.size() == 1 && !advice_.empty())
-      return Invalid("row ", rows_[0], ": each line is a sample, and ", advice_);
     return Finish();
   }
 
@@ -63,7 +50,6 @@ class Lines {
       return Invalid("row ", reader_.number(),
                      ": not a JSON object of one line (jq -c .[] FILE > data.jsonl writes those of an array as lines)");
     if (!json.ok()) return AddBad(StrCat("row ", reader_.number(), ": ", ToStd(json.status().message())));
-    if (rows_.size() == 1) advice_ = AdviseLines(*json);
     if (columns_.empty()) RETURN_IF_ERROR(FindDefaultLabel(*json));
     for (const auto& [key, value] : json->items()) {
       ASSIGN_OR_RETURN(Entry * entry, FindColumn(key));
@@ -151,7 +137,6 @@ class Lines {
   std::unordered_map<std::string, size_t> index_;
   std::vector<std::pair<size_t, std::string>> bad_;  // by sample
   std::vector<int64_t> rows_;
-  std::string advice_;  // in case that there is one row
 };
 
 }  // namespace
@@ -163,9 +148,16 @@ absl::StatusOr<std::shared_ptr<const Dataset>> ReadJsonLines(const std::string& 
   return dataset;
 }
 
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenJsonLines(const std::string& path, const DatasetOptions& options) {
+absl::StatusOr<ReadFn> OpenAsJsonLines(const std::string& path, int64_t limit) {
   ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
-  return ReadJsonLines(path, file.reader(), options);
+  auto lines = ReadAsJsonLines(file.reader(), HasSuffix(path, {".json"}, true), limit);
+  if (!lines.ok()) return Annotate(lines.status(), StrCat(path, ": "));
+  return lines;
+}
+
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenJsonLines(const std::string& path, const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(const ReadFn read, OpenAsJsonLines(path, options.max_bytes));
+  return ReadJsonLines(path, read, options);
 }
 
 }  // namespace onnxtrain

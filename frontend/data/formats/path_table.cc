@@ -6,6 +6,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/file.h"
 #include "frontend/data/formats/csv_reader.h"
+#include "frontend/data/formats/jsonl.h"
 #include "frontend/data/formats/line_reader.h"
 #include "frontend/data/json_reader.h"
 
@@ -50,9 +51,9 @@ std::optional<PathColumn> FindPathColumn(const std::string& path, char separator
 }
 
 std::optional<PathColumn> FindPathKey(const std::string& path, bool (*is_wanted)(const std::string& path)) {
-  auto file = InputFile::Open(path);
-  if (!file.ok()) return std::nullopt;
-  LineReader reader(file->reader());
+  const auto lines = OpenAsJsonLines(path, 0);
+  if (!lines.ok()) return std::nullopt;
+  LineReader reader(*lines);
   std::string line;
   if (!reader.Next(&line).value_or(false)) return std::nullopt;
   const auto object = ParseJsonObject(line);

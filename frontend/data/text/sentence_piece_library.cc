@@ -1,37 +1,51 @@
 #include "frontend/data/text/sentence_piece_library.h"
 
-#include <sentencepiece_processor.h>
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "frontend/base/library_folder.h"
 
 namespace onnxtrain {
 namespace {
 
-class Library : public SentencePieceLibrary {
- public:
-  bool Load(const std::string& bytes, std::string* error) {
-    const auto status = processor_.LoadFromSerializedProto(bytes);
-    if (!status.ok()) *error = status.ToString();
-    return status.ok();
-  }
-  std::vector<int> Encode(std::string_view text) const override { return processor_.EncodeAsIds(text); }
-  int Find(std::string_view token) const override {
-    const int id = processor_.PieceToId(token);
-    return processor_.IdToPiece(id) == token ? id : -1;
-  }
-  int size() const override { return processor_.GetPieceSize(); }
-  int begin_id() const override { return processor_.bos_id(); }
-  int end_id() const override { return processor_.eos_id(); }
-  int pad_id() const override { return processor_.pad_id(); }
+using LoadFn = SentencePieceLibrary* (*)(const std::string& bytes, std::string* error);
 
- private:
-  sentencepiece::SentencePieceProcessor processor_;
+// AddressSanitizer refuses deep binding.
+#ifdef __SANITIZE_ADDRESS__
+constexpr int kBinding = 0;
+#else
+constexpr int kBinding = RTLD_DEEPBIND;
+#endif
+
+// Test programs lie in a folder beside that of the libraries.
+std::filesystem::path FindModule() {
+  const std::filesystem::path name = "libonnxtrain_sentencepiece.so", beside = LibraryFolder() / name;
+  std::error_code ignored;
+  return std::filesystem::exists(beside, ignored) ? beside : LibraryFolder() / ".." / "lib" / name;
+}
+
+struct Module {
+  LoadFn load = nullptr;
+  std::string problem;  // why there is none
 };
+
+// libsentencepiece has symbols of an old protobuf, which must not mix with those of the importer's: deep binding makes
+// the library prefer its own. Never closed.
+Module LoadModule() {
+  void* library = dlopen(FindModule().c_str(), RTLD_NOW | RTLD_LOCAL | kBinding);
+  void* load = library == nullptr ? nullptr : dlsym(library, "OnnxtrainLoadSentencePiece");
+  if (load == nullptr) return {nullptr, std::string("the library of SentencePiece cannot be loaded: ") + dlerror()};
+  return {reinterpret_cast<LoadFn>(load), ""};
+}
 
 }  // namespace
 
 std::unique_ptr<const SentencePieceLibrary> SentencePieceLibrary::Load(const std::string& bytes, std::string* error) {
-  auto library = std::make_unique<Library>();
-  if (!library->Load(bytes, error)) return nullptr;
-  return library;
+  static const Module module = LoadModule();
+  if (module.load != nullptr) return std::unique_ptr<const SentencePieceLibrary>(module.load(bytes, error));
+  *error = module.problem;
+  return nullptr;
 }
 
 }  // namespace onnxtrain

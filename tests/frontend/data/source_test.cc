@@ -41,19 +41,48 @@ TEST(Source, FilesOfOtherProgramsAreRefusedWithAdvice) {
   EXPECT_THAT(Message(OpenDataset(dir.Write("a.sqlite", "x"), {}).status()), HasSubstr("export its rows"));
   EXPECT_THAT(Message(OpenDataset(dir / "none.parquet", {}).status()), HasSubstr("No such file"));
   EXPECT_EQ((*OpenDataset(dir.Write("lines.json", "{\"a\": 1, \"y\": 0}\n{\"a\": 2, \"y\": 1}\n"), {}))->size(), 2);
-  for (const char* json : {"[{\"a\": 1}]", "{\n  \"a\": 1\n}\n"})
-    EXPECT_THAT(Message(OpenDataset(dir.Write("a.json", json), {}).status()), HasSubstr("jq -c .[] FILE"));
 }
 
-TEST(Source, AFileThatIsOneJsonObjectIsNoTable) {
+// The values of column `y` of what the file holds.
+std::vector<int64_t> ReadLabels(const Dataset& data) {
+  const auto c = static_cast<int>(data.columns().size()) - 1;
+  std::vector<int64_t> labels(data.size());
+  EXPECT_TRUE(data.ReadRange(0, data.size(), c, std::as_writable_bytes(std::span(labels))).ok());
+  return labels;
+}
+
+TEST(Source, JsonDocumentsAreReadAsLines) {
+  const TempDir dir;
+  for (const char* json : {
+           R"([{"a": 1, "y": 5}, {"a": 2, "y": 3}])",
+           "\xef\xbb\xbf[\n  {\n    \"a\": 1,\n    \"y\": 5\n  },\n  {\"a\": 2, \"y\": 3}\n]\n",
+           R"({"version": "1.0", "data": [{"a": 1, "y": 5}, {"a": 2, "y": 3}]})",
+           R"({"a": [1, 2], "y": [5, 3]})",
+           R"({"a": {"0": 1, "7": 2}, "y": {"0": 5, "7": 3}})",
+           R"({"columns": ["a", "y"], "index": [0, 7], "data": [[1, 5], [2, 3]]})",
+           "{\"a\": 1, \"y\": 5}\n{\"a\": 2, \"y\": 3}",
+       }) {
+    const auto data = OpenDataset(dir.Write("a.json", json), {});
+    ASSERT_TRUE(data.ok()) << json << data.status();
+    EXPECT_EQ((*data)->columns().size(), 2u) << json;
+    EXPECT_EQ(ReadLabels(**data), (std::vector<int64_t>{5, 3})) << json;
+  }
+  EXPECT_EQ((*OpenDataset(dir.Write("b.json", R"({"a": [1, 2], "y": 0})"), {}))->size(), 1);  // a sample
+  EXPECT_EQ((*OpenDataset(dir.Write("b.json", "{\n  \"x\": [1, 2, 3]\n}\n"), {}))->size(), 1);
+  EXPECT_EQ((*OpenDataset(dir.Write("b.jsonl", R"({"a": [1, 2], "b": [3, 4]})"), {}))->size(), 1);
+}
+
+TEST(Source, OtherJsonDocumentsAreRefused) {
   const TempDir dir;
   const auto error = [&](const std::string& json) {
     return Message(OpenDataset(dir.Write("a.json", json), {}).status());
   };
-  EXPECT_THAT(error(R"({"data": [{"a": 1}, {"a": 2}], "version": "1.0"})"),
-              HasSubstr(R"(each line is a sample, and 'data' is a list of objects (jq -c '.["data"][]' FILE)"));
-  EXPECT_THAT(error(R"({"a": {"0": 1, "1": 2}, "y": {"0": 0, "1": 1}})"), HasSubstr("pandas.read_json(FILE)"));
-  EXPECT_EQ((*OpenDataset(dir.Write("b.json", R"({"a": [1, 2], "y": 0})"), {}))->size(), 1);  // a sample
+  EXPECT_THAT(error("[[1, 2], [3, 4]]"), HasSubstr("a.json: the array must hold objects, one for each sample"));
+  EXPECT_THAT(error(R"({"images": [{"id": 1}], "annotations": [{"id": 1}], "info": {}})"),
+              HasSubstr("'images' and 'annotations' are lists of objects (jq -c '.[\"annotations\"][]' FILE"));
+  EXPECT_THAT(error(R"({"columns": ["a", "y"], "data": [[1, 5], [2]]})"),
+              HasSubstr("element 1 of 'data' is no list of 2 values"));
+  EXPECT_THAT(error("{\"a\": 1,\n"), HasSubstr("row 1: not a JSON object"));
 }
 
 TEST(Source, AFileWhoseNameHasAColonIsItself) {

@@ -118,7 +118,7 @@ TEST(JsonLines, BadLines) {
     return OpenError(dir.Write("t.jsonl", text), options);
   };
   EXPECT_THAT(error("{\"a\":1}\n{\"a\":"), HasSubstr("t.jsonl: row 2: not a JSON object"));
-  EXPECT_THAT(error("[1]\n"), HasSubstr("row 1: not a JSON object of one line"));
+  EXPECT_THAT(error("[1]\n"), HasSubstr("the array must hold objects"));
   EXPECT_THAT(error("\n\n"), HasSubstr("there are no lines"));
   EXPECT_THAT(error("{\"a\":1}\n", {.label = {"b"}}), HasSubstr("no line has the key 'b'"));
   EXPECT_THAT(error("{\"a\":1,\"y\":\"x\"}\n", {.class_names = {"u"}}), HasSubstr("not among the 1 classes"));
