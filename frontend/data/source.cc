@@ -88,7 +88,8 @@ absl::StatusOr<FoundSource> FindSource(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) RETURN_IF_ERROR(RegularFileSize(path).status());
   if (const std::string advice = AdviseConversion(path); !advice.empty()) return Invalid(path, ": ", advice);
-  return Invalid(path, ": not a known kind of data (", ListKinds(rows), ")");
+  return Invalid(path, ": not a known kind of data (", ListKinds(rows), "); csv:", path,
+                 " reads it as a table, whatever its name");
 }
 
 std::string SourcePath(const std::string& path) {

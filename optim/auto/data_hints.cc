@@ -111,6 +111,23 @@ absl::Status CheckSeveralClasses(const BoundData& data, const LossChoice& loss) 
                  "their paths and labels)");
 }
 
+// Names numbered in their order are no quantity: dates and texts of which every one differs, most often.
+absl::Status CheckNamesAreNotMeasured(const BoundData& data, const LossChoice& loss) {
+  const bool measures = loss.name == "mse" || loss.name == "l1" || loss.name == "huber";
+  if (!data.classes_are_sorted || data.classes.size() < 3 || !measures) return absl::OkStatus();
+  return Invalid("`data`: the label has ", data.classes.size(), " names ('", data.classes[0], "', '", data.classes[1],
+                 "', …), and loss ", loss.name,
+                 " fits numbers: `label` names another column, or the model needs an output for each class");
+}
+
+// Integers that are all one; names are refused.
+std::string DescribeOneClass(const BoundData& data, const LossChoice& loss) {
+  if (data.label.columns.size() != 1 || loss.num_classes() < 2) return "";
+  const LabelInfo& info = data.label.info;
+  if (IsFloat(info.sample.dtype) || info.min_value != info.max_value || data.dataset->size() < 2) return "";
+  return StrCat("all labels are ", info.min_value, ": there is nothing to tell apart");
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> FindDataHints(const TrainingRun& run, const PreparedModel& prepared) {
@@ -120,6 +137,8 @@ absl::StatusOr<std::vector<std::string>> FindDataHints(const TrainingRun& run, c
     if (!hint.empty()) hints.push_back(std::move(hint));
   };
   RETURN_IF_ERROR(CheckSeveralClasses(run.data.train.bound, prepared.loss));
+  RETURN_IF_ERROR(CheckNamesAreNotMeasured(run.data.train.bound, prepared.loss));
+  add(DescribeOneClass(run.data.train.bound, prepared.loss));
   add(DescribeGuessedClasses(run.data.train.bound, prepared.loss));
   add(SingleSampleHint(run, prepared));
   ASSIGN_OR_RETURN(const GlobalBatch batch, ReadGlobalBatch(run.train, kSamples));

@@ -117,10 +117,12 @@ absl::StatusOr<ImageOptions> PlanImages(const TrainConfig& config, const std::ve
                        .fit = ParseFit(config.resize.empty() ? known.resize : config.resize),
                        .decode_scaling = config.decode_scaling,
                        .augment = *augment,
-                       .problem = "none of the model's inputs takes pictures"};
+                       .problem = "none of the model's inputs takes pictures",
+                       .wanted = false};
   for (const ModelInput& input : inputs) {
     std::optional<Plan> plan = PlanInput(input, dims, asked);
     if (!plan.has_value()) continue;
+    options.wanted = true;
     RETURN_IF_ERROR(FillSize(input.name, asked, {known.height, known.width}, &*plan));
     options.channels = static_cast<int>(plan->channels > 0 ? plan->channels : known.channels > 0 ? known.channels : 3);
     options.channels_last = plan->channels_last;

@@ -9,6 +9,7 @@
 #include "frontend/data/formats/token_shard.h"
 #include "frontend/data/source.h"
 #include "frontend/data/text/documents.h"
+#include "frontend/data/text/text_dataset.h"
 #include "frontend/data/text/token_blocks.h"
 #include "optim/telemetry/format.h"
 
@@ -82,7 +83,7 @@ class DataMaker {
     if (setup_.columns.size() > 1) return Invalid("`text`: a language model reads one column");
     const auto column = std::ranges::find(data->columns(), setup_.columns[0], &Column::name);
     if (column == data->columns().end()) return Invalid("there is no column '", setup_.columns[0], "'");
-    if (!column->text) return Invalid("column '", setup_.columns[0], "' is no text");
+    if (!column->text) return NoText(*column);
     RETURN_IF_ERROR(FindTokenizer(*data));
     const auto found = FindSource(request_.path);
     const bool by_document = Splits() && data->size() > 1 && found.ok() && found->source->is_table;

@@ -345,8 +345,13 @@ class DataOpener {
     if (opened_.arrays.has_value() || !IsSpecified(config_, "augment")) return absl::OkStatus();
     const auto& feeds = opened_.bound.feeds;
     const bool table = std::ranges::any_of(feeds, [](const FeedSpec& feed) { return feed.columns.size() >= 64; });
+    const bool bits = std::ranges::any_of(opened_.bound.dataset->columns(), [](const Column& column) {
+      return column.sample.dtype == DType::kBool && column.sample.rank() >= 2;
+    });
     return Invalid("`augment`: has no effect: ", request_.path, " feeds no pictures",
-                   table ? " (pixels in columns of their own are none: an .npy or .npz array of all is)" : "");
+                   table  ? " (pixels in columns of their own are none: an .npy or .npz array of all is)"
+                   : bits ? " (arrays of bool are none: of uint8 or float32 they are)"
+                          : "");
   }
 
   // Pictures and sounds, now that it is known whether they are fed.

@@ -117,8 +117,11 @@ absl::StatusOr<TokenizedText> AddTokens(const TrainConfig& config, const OnnxMod
   if (setup->from_characters) {
     ASSIGN_OR_RETURN(setup->tokenizer, MakeFromChars(*data, setup->columns, 0));
   }
-  if (setup->tokenizer == nullptr)
-    return Invalid("`text`: needs a `tokenizer` (tokenizer.json, vocab.txt, …, or chars)");
+  if (setup->tokenizer == nullptr) {
+    const bool may_be_table = data->columns().size() == 1;
+    return Invalid("`text`: needs a `tokenizer` (tokenizer.json, vocab.txt, …, or chars)",
+                   may_be_table ? "; csv:FILE.txt reads a table" : "");
+  }
   ASSIGN_OR_RETURN(const LengthLimit limit, FindLengthLimit(config, model));
   ASSIGN_OR_RETURN(setup->max_length, ChooseLength(setup->max_length, limit));
   const TextOptions options{.columns = setup->columns,

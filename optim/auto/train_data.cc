@@ -46,7 +46,11 @@ absl::Status AddLabels(const BoundData& data, const LossChoice& loss, int64_t ig
   for (const LossFeed& feed : loss.feeds) {
     const BoundLabel* label = FindBoundLabel(data, feed.label);
     if (label == nullptr && feed.label.empty()) {
-      return Invalid("loss ", loss.name, " needs labels, but the data has no label column; name one with `label`");
+      const bool files = std::ranges::any_of(
+          data.dataset->columns(), [](const Column& column) { return column.picture || column.sample_rate > 0; });
+      return Invalid("loss ", loss.name, " needs labels, but the data has no label column; ",
+                     files ? "files need a folder for each class, or a table with their paths and labels"
+                           : "name one with `label`");
     }
     if (label == nullptr)
       return Invalid("loss ", loss.name, " needs a column '", feed.label, "', which the data does not have");

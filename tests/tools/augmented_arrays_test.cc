@@ -76,6 +76,14 @@ TEST_F(AugmentedArrays, WhatCannotBeChangedIsRefused) {
   Refuses("--data boxes.npz --label boxes --loss mse --augment flip", "boxes");
 }
 
+TEST_F(AugmentedArrays, ArraysOfBoolAreTold) {
+  HostTensor x({DType::kBool, {4, 1, 8, 8}}), y({DType::kInt64, {4}});
+  y.SetInt(1, 1);
+  ASSERT_TRUE(WriteNpz(Path("bool.npz"), {{"x", x}, {"label", y}}).ok());
+  Refuses("--data bool.npz --augment flip",
+          "bool.npz feeds no pictures (arrays of bool are none: of uint8 or float32 they are)");
+}
+
 TEST_F(AugmentedArrays, BenchTimesIt) {
   const Outcome run = Run("bench --model m.onnx --data u8.npz --augment crop,rotate:20 --json");
   ASSERT_EQ(run.code, 0) << run.err;

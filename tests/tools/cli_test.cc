@@ -363,6 +363,20 @@ TEST_F(Cli, LabelsOfOneNameAreRefused) {
   Refuses("--model m.onnx --data one.csv", "--data: all labels are 'x': there is nothing to tell apart");
 }
 
+TEST_F(Cli, LabelsOfOneNumberAreTold) {
+  WriteAll(Path("one.csv"), "a,b,c,d,y\n1,2,3,4,1\n2,3,4,5,1\n");
+  const Outcome run = Run("--model m.onnx --data one.csv --max-steps 1 --out one");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.err.find("all labels are 1: there is nothing to tell apart"), std::string::npos) << run.err;
+}
+
+TEST_F(Cli, NamesAreNoNumbers) {
+  tiny::Mlp(1).Save(Path("one.onnx"));
+  WriteAll(Path("dates.csv"), "a,b,c,d,day\n1,2,3,4,mo\n2,3,4,5,tu\n2,3,4,5,we\n");
+  Refuses("--model one.onnx --data dates.csv",
+          "--data: the label has 3 names ('mo', 'tu', …), and loss mse fits numbers: --label names another column");
+}
+
 // Also where one column is left.
 TEST_F(Cli, MissingValuesAreNamedWhereTheRestDoesNotFit) {
   WriteAll(Path("gap.csv"), "a,b,c,d,kind\n1,2,3,4,x\n,,,5,y\n");

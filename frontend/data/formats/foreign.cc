@@ -1,6 +1,7 @@
 #include "frontend/data/formats/foreign.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <vector>
 
 #include "frontend/base/status.h"
@@ -29,14 +30,27 @@ const std::vector<ForeignKind>& Kinds() {
       {"a pickle", {".pkl", ".pickle", ".pt", ".pth"}, kSaveArrays},
       {"HDF5", {".h5", ".hdf5"}, kSaveArrays},
       {"a file of MATLAB", {".mat"}, kSaveArrays},
+      {"ARFF",
+       {".arff"},
+       "pandas.DataFrame(scipy.io.arff.loadarff(FILE)[0]).to_csv('data.csv', index=False) converts it"},
+      {"LIBSVM's format",
+       {".svm", ".libsvm", ".svmlight"},
+       "x, y = sklearn.datasets.load_svmlight_file(FILE); numpy.savez('data.npz', x=x.toarray(), y=y) converts it"},
       {"an archive", {".zip", ".7z", ".rar"}, "unpack it"},
   };
   return *kinds;
 }
 
+bool HasFolder(const std::string& path, const char* name) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(std::filesystem::path(path) / name, ignored);
+}
+
 }  // namespace
 
 std::string AdviseConversion(const std::string& path) {
+  if (HasFolder(path, "images") && HasFolder(path, "labels"))
+    return "boxes (YOLO, COCO) are not read; masks are: `input` NAME=PATH/images `label` NAME=PATH/masks";
   const auto kind =
       std::ranges::find_if(Kinds(), [&](const ForeignKind& k) { return HasSuffix(path, k.suffixes, false); });
   return kind == Kinds().end() ? "" : StrCat(kind->what, " is not read; ", kind->advice);

@@ -133,6 +133,8 @@ class TarDataset : public Dataset {
   int64_t size() const override { return index_->size(); }
   const std::vector<Column>& columns() const override { return columns_; }
   std::string Describe(int64_t i) const override { return index_->Describe(i); }
+  std::vector<std::string> notes() const override { return notes_; }
+  void AddNote(std::string note) { notes_.push_back(std::move(note)); }
   int64_t memory_bytes() const override {
     return table_ != nullptr && extensions_.empty() ? table_->memory_bytes() : 0;
   }
@@ -161,6 +163,7 @@ class TarDataset : public Dataset {
   std::vector<Column> columns_;
   std::vector<int> extensions_;  // of the arrays
   std::shared_ptr<const Dataset> table_;
+  std::vector<std::string> notes_;
 };
 
 absl::StatusOr<Column> MakeArrayColumn(const TarIndex& index, int e) {
@@ -214,8 +217,9 @@ absl::StatusOr<std::map<MemberKind, std::vector<int>>> SortMembers(const std::st
 
 enum class Table { kNone, kMembers, kFolders };
 
-Opened MakeArraysAndTable(const std::string& pattern, const Index& index, const std::vector<int>& arrays, Table kind,
-                          const DatasetOptions& options) {
+absl::StatusOr<std::shared_ptr<TarDataset>> MakeArraysAndTable(const std::string& pattern, const Index& index,
+                                                               const std::vector<int>& arrays, Table kind,
+                                                               const DatasetOptions& options) {
   std::vector<Column> columns;
   for (const int e : arrays) {
     auto column = MakeArrayColumn(*index, e);
@@ -231,19 +235,27 @@ Opened MakeArraysAndTable(const std::string& pattern, const Index& index, const 
   return std::make_shared<TarDataset>(index, std::move(columns), arrays, std::move(table));
 }
 
+// Is there more than a label?
+bool HasInputs(const Dataset& others) { return others.columns().size() > 1; }
+
 }  // namespace
 
 Opened OpenTar(const std::string& pattern, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const Index index, TarIndex::Open(pattern));
   ASSIGN_OR_RETURN(auto kinds, SortMembers(pattern, *index));
   const std::vector<int>&arrays = kinds[MemberKind::kArray], &pictures = kinds[MemberKind::kPicture];
-  std::shared_ptr<const Dataset> others;
+  std::shared_ptr<TarDataset> others;
   const bool folders = HasClassFolders(*index);
   if (pictures.size() < index->extensions().size() || folders) {
     const Table table = folders ? Table::kFolders : kinds[MemberKind::kSmall].empty() ? Table::kNone : Table::kMembers;
     ASSIGN_OR_RETURN(others, MakeArraysAndTable(pattern, index, arrays, table, options));
   }
   if (pictures.empty()) return others;
+  if (!options.images.wanted && others != nullptr && HasInputs(*others)) {
+    others->AddNote(StrCat(pattern, ": the pictures (.", index->extensions()[pictures[0]],
+                           ") are left out, as the model takes none"));
+    return others;
+  }
   std::vector<PictureColumn> columns;
   for (const int e : pictures) {
     columns.push_back({.name = index->extensions()[e],

@@ -42,6 +42,7 @@ struct ImageOptions {
   // Keeps decoded pictures where augmentation cuts another part every time; null: keeps none.
   std::shared_ptr<CacheBudget> cache = nullptr;
   std::string problem = "";  // why there is no size, for people
+  bool wanted = true;        // false: the model takes no pictures, and sources that hold more leave them out
 
   Type sample() const { return sample(height, width); }
   Type sample(int64_t rows, int64_t columns) const {

@@ -101,11 +101,19 @@ class TokenDataset : public DatasetView {
   int64_t longest_ = 0;
 };
 
+}  // namespace
+
+absl::Status NoText(const Column& column) {
+  return Invalid("column '", column.name, "' is no text", column.problem.empty() ? "" : ": ", column.problem);
+}
+
+namespace {
+
 absl::StatusOr<int> FindTextColumn(const Dataset& data, const std::string& name) {
   const std::vector<Column>& columns = data.columns();
   const auto found = std::ranges::find(columns, name, &Column::name);
   if (found == columns.end()) return Invalid("there is no column '", name, "'");
-  if (!found->text) return Invalid("column '", name, "' is no text");
+  if (!found->text) return NoText(*found);
   return static_cast<int>(found - columns.begin());
 }
 

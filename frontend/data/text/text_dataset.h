@@ -33,6 +33,9 @@ struct TextOptions {
   int64_t fixed_length = 0;  // above 0: what all samples are padded to
 };
 
+// Why a column cannot be tokenized that is no text.
+absl::Status NoText(const Column& column);
+
 // A view of the data with a column "TEXT.NAME" for each of kTokenRoles behind its own, where TEXT is the first column
 // of text. They are variable (Column::variable): a sample is as long as its tokens, at least one of padding.
 struct TokenizedText {

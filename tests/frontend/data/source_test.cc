@@ -39,6 +39,12 @@ TEST(Source, FilesOfOtherProgramsAreRefusedWithAdvice) {
               HasSubstr("datasets.Dataset.from_file(FILE).to_json"));
   EXPECT_THAT(Message(OpenDataset(dir.Write("a.tfrecord", "x"), {}).status()), HasSubstr("TFRecord is not read"));
   EXPECT_THAT(Message(OpenDataset(dir.Write("a.sqlite", "x"), {}).status()), HasSubstr("export its rows"));
+  EXPECT_THAT(Message(OpenDataset(dir.Write("a.arff", "@data"), {}).status()), HasSubstr("scipy.io.arff"));
+  EXPECT_THAT(Message(OpenDataset(dir.Write("noext", "a,b\n1,2\n"), {}).status()),
+              HasSubstr("noext reads it as a table"));
+  std::filesystem::create_directories(dir / "yolo/images");
+  std::filesystem::create_directories(dir / "yolo/labels");
+  EXPECT_THAT(Message(OpenDataset(dir / "yolo", {}).status()), HasSubstr("boxes (YOLO, COCO) are not read"));
   EXPECT_THAT(Message(OpenDataset(dir / "none.parquet", {}).status()), HasSubstr("No such file"));
   EXPECT_EQ((*OpenDataset(dir.Write("lines.json", "{\"a\": 1, \"y\": 0}\n{\"a\": 2, \"y\": 1}\n"), {}))->size(), 2);
 }

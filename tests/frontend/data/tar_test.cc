@@ -125,6 +125,21 @@ TEST(Tar, Pictures) {
   EXPECT_THAT(OpenError(dir / "a.tar"), HasSubstr("a.tar: "));
 }
 
+TEST(Tar, ModelsWithoutPicturesReadTheRest) {
+  const TempDir dir;
+  WriteTar(dir / "a.tar",
+           {{"0.txt", "good"}, {"0.png", "x"}, {"0.cls", "1"}, {"1.txt", "bad"}, {"1.png", "x"}, {"1.cls", "0"}});
+  const ImageOptions none{.problem = "none of the model's inputs takes pictures", .wanted = false};
+  const auto data = OpenDataset(dir / "a.tar", {.images = none, .text = {.names = {"txt"}}});
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->columns().size(), 2u);
+  EXPECT_EQ(*(*data)->ReadText(1, 0), "bad");
+  EXPECT_THAT((*data)->notes(), ElementsAre(HasSubstr("a.tar: the pictures (.png) are left out")));
+  // A label alone feeds no model.
+  WriteTar(dir / "b.tar", {{"0.png", "x"}, {"0.cls", "1"}, {"1.png", "x"}, {"1.cls", "0"}});
+  EXPECT_THAT(Message(OpenDataset(dir / "b.tar", {.images = none}).status()), HasSubstr("takes pictures"));
+}
+
 TEST(Tar, SeveralShards) {
   const TempDir dir;
   for (int i = 8; i < 11; ++i) WriteTar(dir / StrCat("s-", i < 10 ? "00" : "0", i, ".tar"), {{"k.cls", StrCat(i)}});

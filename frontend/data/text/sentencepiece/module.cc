@@ -1,6 +1,8 @@
 // The shared library libonnxtrain_sentencepiece.so, which links libsentencepiece alone.
 #include <sentencepiece_processor.h>
 
+#include <exception>
+
 #include "frontend/data/text/sentence_piece_library.h"
 
 namespace onnxtrain {
@@ -8,10 +10,14 @@ namespace {
 
 class Library : public SentencePieceLibrary {
  public:
-  bool Load(const std::string& bytes, std::string* error) {
+  // The library throws at pieces that are empty or sorted in a way that its tables refuse.
+  bool Load(const std::string& bytes, std::string* error) try {
     const auto status = processor_.LoadFromSerializedProto(bytes);
     if (!status.ok()) *error = status.ToString();
     return status.ok();
+  } catch (const std::exception& e) {
+    *error = e.what();
+    return false;
   }
   std::vector<int> Encode(std::string_view text) const override { return processor_.EncodeAsIds(text); }
   int Find(std::string_view token) const override {
