@@ -266,6 +266,7 @@ absl::StatusOr<MergeTable> MakeMergeTable(const BpeSpec& spec) {
 
 std::optional<std::string> BytesOfToken(std::string_view token) {
   static const auto* const kBytes = new absl::flat_hash_map<char32_t, char>(InvertByteAlphabet());
+  if (FindInvalidUtf8(token) != std::string_view::npos) return std::nullopt;
   std::string bytes;
   for (char32_t c; !token.empty();) {
     token.remove_prefix(DecodeChar(token, &c));
