@@ -4,6 +4,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "backends/torch/attention/attention_op.h"
 #include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/host_kernel.h"
 #include "backends/torch/tensor.h"
@@ -19,6 +20,7 @@ at::Tensor Args::Out(size_t i) const {
 const Kernels& AllKernels() {
   static const Kernels* kernels = [] {
     RegisterFusedOp();
+    RegisterAttentionOps();
     auto* table = new Kernels;
     for (std::span<const NamedKernel> family : {ONNXTRAIN_TORCH_KERNEL_FAMILIES}) {
       for (const NamedKernel& row : family) table->Add(row.op, row.kernel);

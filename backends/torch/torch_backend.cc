@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_join.h"
 #include "backends/promote_types.h"
+#include "backends/torch/attention/fuse_attention.h"
+#include "backends/torch/attention/race.h"
 #include "backends/torch/cuda.h"
 #include "backends/torch/device_scope.h"
 #include "backends/torch/fuse/fuse_graph.h"
@@ -37,13 +39,15 @@ class TorchBackend : public Backend {
   absl::StatusOr<Graph> Legalize(const Graph& graph) const override {
     const auto lacks = [this](const Graph& g, const Node& n) { return !Supports(g, n); };
     std::vector<Pass> passes = {
+        {"fuse_attention", [&](const Graph& g) { return FuseAttention(g, MakeAttentionChooser(device_)); },
+         AnyNode(IsFusableAttention)},
         {"decompose", [&](const Graph& g) { return DecomposeNodes(g, lacks); }, AnyNode(lacks)},
         {"promote_unsigned", [&](const Graph& g) { return PromoteUnsignedToInt64(g, lacks); }, AnyNode(lacks)},
         DcePass(),
     };
     // A GPU has a half precision kernel for every operator with a kernel, so nothing is promoted.
     if (device_.is_cpu())
-      passes.insert(passes.begin(),
+      passes.insert(passes.begin() + 1,
                     {"promote_half", [&](const Graph& g) { return PromoteHalfToFloat(g, lacks); }, AnyNode(lacks)});
     ASSIGN_OR_RETURN(const Graph legal, RunPasses(graph, passes));
     RETURN_IF_ERROR(CheckSupported(legal));
