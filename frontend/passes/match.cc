@@ -1,6 +1,7 @@
 #include "frontend/passes/match.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "frontend/base/strings.h"
 #include "frontend/graph/print.h"
@@ -70,6 +71,39 @@ int32_t Pattern::Kind(const Node& node) const {
     if (const auto splat = Splat(v)) StrAppend(&key, "=", text::FormatDouble(*splat));
   }
   return kind = kinds_.emplace(std::move(key), static_cast<int32_t>(kinds_.size())).first->second;
+}
+
+Perm IdentityPerm(int rank) {
+  Perm perm(rank);
+  std::iota(perm.begin(), perm.end(), 0);
+  return perm;
+}
+
+Perm InversePerm(const Perm& perm) {
+  Perm inverse(perm.size());
+  for (size_t i = 0; i < perm.size(); ++i) inverse[perm[i]] = static_cast<int64_t>(i);
+  return inverse;
+}
+
+Perm SkipTransposes(const Pattern& pattern, ValueId* v) {
+  Perm perm = IdentityPerm(pattern.graph().type(*v).rank());
+  while (const Node* transpose = pattern.Producer(*v, "Transpose")) {
+    const Perm outer = transpose->attrs.Ints("perm");
+    for (int64_t& axis : perm) axis = outer[axis];
+    *v = transpose->inputs[0];
+  }
+  return perm;
+}
+
+std::optional<Perm> FindUserPerm(const Pattern& pattern, ValueId v) {
+  const auto& users = pattern.users(v);
+  if (users.empty() || pattern.IsOutput(v)) return std::nullopt;
+  const auto& nodes = pattern.graph().nodes();
+  const Node& first = nodes[users[0]];
+  const bool same = std::ranges::all_of(users, [&](int32_t n) {
+    return nodes[n].op == "Transpose" && nodes[n].attrs.Ints("perm") == first.attrs.Ints("perm");
+  });
+  return same ? std::optional(first.attrs.Ints("perm")) : std::nullopt;
 }
 
 MatchedRegion::MatchedRegion(const Pattern& pattern, ValueId root) : pattern_(pattern), root_(root), frontier_{root} {}

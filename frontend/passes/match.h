@@ -68,6 +68,16 @@ class Pattern {
   mutable std::vector<int32_t> kind_;  // by node; -1: not computed yet
 };
 
+using Perm = std::vector<int64_t>;
+
+Perm IdentityPerm(int rank);
+// The permutation that undoes it.
+Perm InversePerm(const Perm& perm);
+// Follows transposes from `*v` to the value that they permute. Returns the permutation that gives `*v` from it.
+Perm SkipTransposes(const Pattern& pattern, ValueId* v);
+// Returns the permutation of the transposes that read the value, if nothing else does and all are the same.
+std::optional<Perm> FindUserPerm(const Pattern& pattern, ValueId v);
+
 // A region that computes a value, grown backwards node by node. Splat constants belong to the region; weights are
 // leaves.
 class MatchedRegion {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/ops.h"
@@ -9,37 +8,7 @@
 namespace onnxtrain::cpu {
 namespace {
 
-using Perm = std::vector<int64_t>;
 using Vals = std::vector<Val>;
-
-Perm Identity(int rank) {
-  Perm perm(rank);
-  std::iota(perm.begin(), perm.end(), 0);
-  return perm;
-}
-
-// Follows transposes from `*v` to the value that they permute. Returns the permutation that gives `*v` from it.
-Perm SkipTransposes(const Pattern& pattern, ValueId* v) {
-  Perm perm = Identity(pattern.graph().type(*v).rank());
-  while (const Node* transpose = pattern.Producer(*v, "Transpose")) {
-    const Perm outer = transpose->attrs.Ints("perm");
-    for (int64_t& axis : perm) axis = outer[axis];
-    *v = transpose->inputs[0];
-  }
-  return perm;
-}
-
-// The permutation of the transposes that read the value, if nothing else does and all are the same.
-std::optional<Perm> FindUserPerm(const Pattern& pattern, ValueId v) {
-  const auto& users = pattern.users(v);
-  if (users.empty() || pattern.IsOutput(v)) return std::nullopt;
-  const auto& nodes = pattern.graph().nodes();
-  const Node& first = nodes[users[0]];
-  const bool same = std::ranges::all_of(users, [&](int32_t n) {
-    return nodes[n].op == "Transpose" && nodes[n].attrs.Ints("perm") == first.attrs.Ints("perm");
-  });
-  return same ? std::optional(first.attrs.Ints("perm")) : std::nullopt;
-}
 
 Vals Fold(Rewriter& r, const Pattern& pattern, const Node& node) {
   const std::string op = StrCat("cpu.", node.op);
@@ -55,7 +24,7 @@ Vals Fold(Rewriter& r, const Pattern& pattern, const Node& node) {
   std::vector<bool> transposed;
   for (ValueId v : node.outputs) {
     const auto perm = FindUserPerm(pattern, v);
-    add(perm.value_or(Identity(r.from().type(v).rank())));
+    add(perm.value_or(IdentityPerm(r.from().type(v).rank())));
     transposed.push_back(perm.has_value());
   }
   Attrs attrs = node.attrs;

@@ -128,18 +128,17 @@ double LowestFinite(at::ScalarType type) {
 
 at::Tensor AsHeads(const at::Tensor& x) { return WithTwoBatchAxes(x, x.dim()); }
 
-at::Tensor AsHeadMask(const at::Tensor& mask, const at::Tensor& q, const at::Tensor& k) {
-  const at::Tensor heads = AsHeads(q);
+at::Tensor AsHeadMask(const at::Tensor& mask, int64_t rank, const at::Tensor& q, const at::Tensor& k) {
   const int64_t keys = k.size(-2), padding = (16 - keys % 16) % 16;
-  at::Tensor m = WithTwoBatchAxes(mask, q.dim()).clamp_min(LowestFinite(q.scalar_type())).to(q.scalar_type());
+  at::Tensor m = WithTwoBatchAxes(mask, rank).clamp_min(LowestFinite(q.scalar_type())).to(q.scalar_type());
   m = m.expand({m.size(0), m.size(1), m.size(2), keys}).contiguous();
   // On a GPU, every row begins at a multiple of 16 elements, as the kernels load them.
   if (q.is_cuda() && padding > 0) m = at::constant_pad_nd(m, {0, padding}, 0).narrow(-1, 0, keys);
-  return m.expand({heads.size(0), heads.size(1), heads.size(2), keys});
+  return m.expand({q.size(0), q.size(1), q.size(2), keys});
 }
 
-at::Tensor FindHidden(const at::Tensor& mask, const at::Tensor& q) {
-  const at::Tensor m = WithTwoBatchAxes(mask, q.dim());
+at::Tensor FindHidden(const at::Tensor& mask, int64_t rank) {
+  const at::Tensor m = WithTwoBatchAxes(mask, rank);
   return m.amax({-1}, /*keepdim=*/true).eq(-std::numeric_limits<double>::infinity());
 }
 

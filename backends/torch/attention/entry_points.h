@@ -42,10 +42,10 @@ const AttentionEntry* FindAttentionEntry(std::string_view name);
 
 // Operands of rank 2 to 4 as the entries take them.
 at::Tensor AsHeads(const at::Tensor& x);
-// A mask that broadcasts to the scores, of any rank up to that of `q`, as the entries take it: −∞ and what else the
+// A mask that broadcasts to the scores of operands of `rank` axes, which are `q` and `k` as heads: −∞ and what else the
 // type of q lacks become its lowest number.
-at::Tensor AsHeadMask(const at::Tensor& mask, const at::Tensor& q, const at::Tensor& k);
+at::Tensor AsHeadMask(const at::Tensor& mask, int64_t rank, const at::Tensor& q, const at::Tensor& k);
 // [B,H,S or 1,1]: the queries whose keys the mask all hides, by −∞.
-at::Tensor FindHidden(const at::Tensor& mask, const at::Tensor& q);
+at::Tensor FindHidden(const at::Tensor& mask, int64_t rank);
 
 }  // namespace onnxtrain::aten

@@ -10,6 +10,7 @@
 #include "backends/torch/attention/attention_op.h"
 #include "frontend/base/log.h"
 #include "frontend/base/strings.h"
+#include "frontend/passes/match.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain::aten {
@@ -51,19 +52,28 @@ bool HidesAll(const HostTensor& mask) {
   return false;
 }
 
-using ForwardKey = std::tuple<std::vector<ValueId>, bool, double>;  // operands, causal, scale
+using ForwardKey = std::tuple<std::vector<ValueId>, std::vector<Perm>, bool, double>;  // operands, causal, scale
+
+struct Forward {
+  Val y, lse;
+  Perm perm;  // from the operator's y to this one
+};
+
+// Kernels want rows of contiguous elements.
+bool KeepsLastAxis(const Perm& perm) { return perm.back() == std::ssize(perm) - 1; }
 
 class AttentionFuser {
  public:
-  AttentionFuser(Rewriter& r, const Node& node, const ChooseAttention& choose)
-      : r_(r), node_(node), choose_(choose), first_(IsGradient(node) ? 1 : 0), mask_(Input(node, first_ + 3)) {
-    for (size_t i = 0; i < 3; ++i) operands_.push_back(r.Map(node.inputs[first_ + i]));
+  AttentionFuser(Rewriter& r, const Pattern& pattern, const Node& node)
+      : r_(r), pattern_(pattern), node_(node), first_(IsGradient(node) ? 1 : 0), mask_(Input(node, first_ + 3)) {
+    for (size_t i = 0; i < 3; ++i) operands_.push_back(Untransposed(node.inputs[first_ + i], &perms_));
   }
 
   // Sets the attributes of the fused nodes; false where no kernel was chosen.
-  bool Choose() {
+  bool Choose(const ChooseAttention& choose) {
     const Graph& graph = r_.from();
-    AttentionProblem problem{.q = operands_[0].type(), .k = operands_[1].type(), .v = operands_[2].type()};
+    const auto type = [&](size_t i) { return graph.type(node_.inputs[first_ + i]); };
+    AttentionProblem problem{.q = type(0), .k = type(1), .v = type(2)};
     problem.scale = node_.attrs.Float("scale");
     const HostTensor* constant = mask_ == kNoValue ? nullptr : graph.FindConstant(mask_);
     problem.causal = constant != nullptr && Rows(problem.q) == Rows(problem.k) && IsCausal(*constant, Rows(problem.q));
@@ -72,7 +82,7 @@ class AttentionFuser {
       problem.may_hide_all = constant == nullptr || HidesAll(*constant);
       operands_.push_back(r_.Map(mask_));
     }
-    const std::optional<AttentionChoice> choice = choose_(problem);
+    const std::optional<AttentionChoice> choice = choose(problem);
     if (!choice.has_value()) return false;
     attrs_ = {{"scale", problem.scale},
               {"kernel", choice->kernel},
@@ -86,22 +96,73 @@ class AttentionFuser {
   ForwardKey Key() const {
     std::vector<ValueId> ids;
     for (const Val& v : operands_) ids.push_back(v.id());
-    return {std::move(ids), attrs_.Int("causal") != 0, attrs_.Float("scale")};
+    return {std::move(ids), perms_, attrs_.Int("causal") != 0, attrs_.Float("scale")};
   }
-  Vals EmitForward() { return r_.b().Ops(kAttention, operands_, attrs_); }
-  Vals EmitGradient(const Vals& forward) {
-    Vals in = {r_.Map(node_.inputs[0]), operands_[0], operands_[1], operands_[2], forward[0], forward[1]};
+
+  Forward EmitForward() {
+    Perm perm = IsGradient(node_) ? IdentityPerm(rank()) : FindResultPerm(node_.outputs[0]);
+    std::vector<Perm> perms = perms_;
+    perms.push_back(perm);
+    const Vals out = r_.b().Ops(kAttention, operands_, WithPerms(perms));
+    return {out[0], out[1], std::move(perm)};
+  }
+
+  // The outputs of the node, whose transposes are set here.
+  Vals TakeResult(const Forward& forward) { return {Result(node_.outputs[0], forward.y, forward.perm)}; }
+
+  Vals EmitGradient(const Forward& forward) {
+    std::vector<Perm> perms;
+    const Val dy = Untransposed(node_.inputs[0], &perms);
+    perms.insert(perms.end(), perms_.begin(), perms_.end());
+    perms.push_back(InversePerm(forward.perm));
+    for (ValueId v : node_.outputs) perms.push_back(FindResultPerm(v));
+    Vals in = {dy, operands_[0], operands_[1], operands_[2], forward.y, forward.lse};
     if (operands_.size() > 3) in.push_back(operands_[3]);
-    return r_.b().Ops(kAttentionGrad, in, attrs_);
+    Vals out = r_.b().Ops(kAttentionGrad, in, WithPerms(perms));
+    for (size_t i = 0; i < out.size(); ++i) out[i] = Result(node_.outputs[i], out[i], perms[5 + i]);
+    return out;
   }
 
  private:
+  int rank() const { return r_.from().type(node_.inputs[0]).rank(); }
+
+  // Appends the permutation that makes the operand from the returned value.
+  Val Untransposed(ValueId v, std::vector<Perm>* perms) {
+    ValueId from = v;
+    const Perm perm = SkipTransposes(pattern_, &from);
+    const bool folds = KeepsLastAxis(perm);
+    perms->push_back(folds ? perm : IdentityPerm(static_cast<int>(perm.size())));
+    return r_.Map(folds ? from : v);
+  }
+
+  Perm FindResultPerm(ValueId v) {
+    const auto perm = FindUserPerm(pattern_, v);
+    return perm.has_value() && KeepsLastAxis(*perm) ? *perm : IdentityPerm(rank());
+  }
+
+  // Sets what the transposes of `old` give to `now`, which is `old` permuted. Returns what `old` is to others.
+  Val Result(ValueId old, Val now, const Perm& perm) {
+    if (perm == IdentityPerm(rank())) return now;
+    if (FindResultPerm(old) != perm) return Transpose(now, InversePerm(perm));
+    for (int32_t n : pattern_.users(old)) r_.Set(r_.from().nodes()[n].outputs[0], now);
+    return {};
+  }
+
+  Attrs WithPerms(const std::vector<Perm>& perms) const {
+    Perm all;
+    for (const Perm& perm : perms) all.insert(all.end(), perm.begin(), perm.end());
+    Attrs attrs = attrs_;
+    attrs.Set("perms", all);
+    return attrs;
+  }
+
   Rewriter& r_;
+  const Pattern& pattern_;
   const Node& node_;
-  const ChooseAttention& choose_;
   const size_t first_;  // of the inputs q, k, v
   const ValueId mask_;
-  Vals operands_;  // q, k, v and the mask, where it stays
+  Vals operands_;            // q, k, v and the mask, where it stays
+  std::vector<Perm> perms_;  // of q, k, v
   Attrs attrs_;
 };
 
@@ -125,14 +186,15 @@ bool IsFusableAttention(const Graph& graph, const Node& node) {
 
 absl::StatusOr<Graph> FuseAttention(const Graph& graph, const ChooseAttention& choose) {
   RegisterAttentionOps();
-  std::map<ForwardKey, Vals> forwards;
+  const Pattern pattern(graph);
+  std::map<ForwardKey, Forward> forwards;
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<Vals> {
     if (!IsFusableAttention(graph, node)) return std::nullopt;
-    AttentionFuser fuser(r, node, choose);
-    if (!fuser.Choose()) return std::nullopt;
-    Vals& forward = forwards[fuser.Key()];
-    if (forward.empty()) forward = fuser.EmitForward();
-    return IsGradient(node) ? fuser.EmitGradient(forward) : Vals{forward[0]};
+    AttentionFuser fuser(r, pattern, node);
+    if (!fuser.Choose(choose)) return std::nullopt;
+    Forward& forward = forwards[fuser.Key()];
+    if (!forward.y) forward = fuser.EmitForward();
+    return IsGradient(node) ? fuser.EmitGradient(forward) : fuser.TakeResult(forward);
   });
 }
 

@@ -40,7 +40,7 @@ Trial MakeTrial(const AttentionProblem& p, at::Device device) {
   const at::Tensor q = MakeWave(p.q, 0.37, device), k = MakeWave(p.k, 0.73, device);
   Trial t{AsHeads(MakeWave({p.q.dtype, y}, 1.19, device)),
           {AsHeads(q), AsHeads(k), AsHeads(MakeWave(p.v, 0.91, device)), {}, p.scale, p.causal}};
-  if (p.mask.has_value()) t.x.mask = AsHeadMask(MakeWave(*p.mask, 0.53, device), q, k);
+  if (p.mask.has_value()) t.x.mask = AsHeadMask(MakeWave(*p.mask, 0.53, device), p.q.rank(), t.x.q, t.x.k);
   return t;
 }
 

@@ -14,43 +14,58 @@ const AttentionEntry& FindEntry(const Args& a) {
   return *entry;
 }
 
+// A tensor as the operator has it, as heads. `perm` makes it from what is stored.
+at::Tensor ViewInput(const at::Tensor& stored, const std::vector<int64_t>& perm) {
+  return AsHeads(stored.permute(perm));
+}
+
+// The same of an output that is stored permuted; undefined where it is not wanted.
+at::Tensor ViewOutput(const at::Tensor& stored, const std::vector<int64_t>& perm) {
+  if (!stored.defined()) return stored;
+  std::vector<int64_t> back(perm.size());
+  for (size_t i = 0; i < perm.size(); ++i) back[perm[i]] = static_cast<int64_t>(i);
+  return AsHeads(stored.permute(back));
+}
+
 // Makes the operands of a run from the tensors that a node reads.
 class Operands {
  public:
-  Operands(const Args& a, size_t first, size_t mask)
-      : q_(a.in[first]),
-        k_(a.in[first + 1]),
-        mask_(a.In(mask)),
+  Operands(const Args& a, size_t first, size_t mask, const std::vector<std::vector<int64_t>>& perms)
+      : mask_(a.In(mask)),
+        rank_(a.in[first].dim()),
         may_hide_all_(a.attrs().Int("may_hide_all") != 0),
-        fixed_{AsHeads(q_),
-               AsHeads(k_),
-               AsHeads(a.in[first + 2]),
+        fixed_{ViewInput(a.in[first], perms[first]),
+               ViewInput(a.in[first + 1], perms[first + 1]),
+               ViewInput(a.in[first + 2], perms[first + 2]),
                {},
                a.attrs().Float("scale"),
                a.attrs().Int("causal") != 0} {}
 
   AttentionOperands Get() const {
     AttentionOperands x = fixed_;
-    if (mask_.defined()) x.mask = AsHeadMask(mask_, q_, k_);
+    if (mask_.defined()) x.mask = AsHeadMask(mask_, rank_, x.q, x.k);
     return x;
   }
   // The rows of queries that see no key are 0 in y, and no gradient comes from them.
   at::Tensor WithoutHidden(const at::Tensor& rows) const {
-    return may_hide_all_ ? rows.masked_fill(FindHidden(mask_, q_), 0) : rows;
+    return may_hide_all_ ? rows.masked_fill(FindHidden(mask_, rank_), 0) : rows;
   }
 
  private:
-  at::Tensor q_, k_, mask_;
+  at::Tensor mask_;
+  int64_t rank_;
   bool may_hide_all_;
   AttentionOperands fixed_;  // without the mask
 };
 
 void Store(const at::Tensor& to, const at::Tensor& from) {
-  if (to.defined()) to.view(from.sizes()).copy_(from);
+  if (to.defined()) to.copy_(from);
 }
 
 Run Attention(const Args& a) {
-  return [entry = &FindEntry(a), x = Operands(a, 0, 3), y = a.out[0], lse = a.out[1]] {
+  const auto perms = SplitPerms(a.attrs(), a.in[0].dim());
+  const at::Tensor lse = a.out[1].defined() ? a.out[1].view(a.attrs().Ints("lse_shape")) : at::Tensor();
+  return [entry = &FindEntry(a), x = Operands(a, 0, 3, perms), y = ViewOutput(a.out[0], perms[3]), lse] {
     const AttentionSaved saved = entry->forward(x.Get());
     Store(y, x.WithoutHidden(saved.y));
     Store(lse, saved.lse);
@@ -59,12 +74,15 @@ Run Attention(const Args& a) {
 
 // What the forward pass saves beside y and lse depends on the operands' types alone, and is computed once.
 Run AttentionGrad(const Args& a) {
+  const auto perms = SplitPerms(a.attrs(), a.in[1].dim());
   const AttentionEntry* entry = &FindEntry(a);
-  const Operands x(a, 1, 6);
+  const Operands x(a, 1, 6, perms);
   AttentionSaved saved = entry->forward(x.Get());
-  saved.y = AsHeads(a.in[4]);
+  saved.y = ViewInput(a.in[4], perms[4]);
   saved.lse = a.in[5];
-  return [=, dy = AsHeads(a.in[0]), out = a.out] {
+  std::vector<at::Tensor> out;
+  for (size_t i = 0; i < a.out.size(); ++i) out.push_back(ViewOutput(a.out[i], perms[5 + i]));
+  return [=, dy = ViewInput(a.in[0], perms[0])] {
     const auto [dq, dk, dv] = entry->backward(x.WithoutHidden(dy), x.Get(), saved);
     Store(out[0], dq);
     Store(out[1], dk);

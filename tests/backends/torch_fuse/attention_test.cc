@@ -13,6 +13,7 @@
 #include "backends/torch/attention/fuse_attention.h"
 #include "backends/torch/attention/race.h"
 #include "backends/torch/tensor.h"
+#include "frontend/graph/print.h"
 #include "frontend/ops/check.h"
 #include "frontend/ops/formula.h"
 #include "frontend/passes/dce.h"
@@ -24,7 +25,7 @@ namespace onnxtrain::aten {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-const Shape kHeads = {2, 3, 5, 4};
+const Shape kHeads = {2, 3, 5, 4}, kSplit = {2, 5, 3, 4};
 
 enum class Mask : uint8_t { kNone, kCausal, kFed, kHidesAll };
 
@@ -56,20 +57,24 @@ Val MakeMask(Builder& b, Mask mask) {
   return {};
 }
 
-// Attention between functions of weights, and the gradients of all three.
-Graph MakeGraph(Mask kind, const Attrs& attrs = {{"scale", 0.5}}) {
+const std::vector<int64_t> kSwapHeads = {0, 2, 1, 3};
+
+// Attention between functions of weights, and the gradients of all three. `split`: the weights are [B,S,H,D], as
+// projections give them, and so is y.
+Graph MakeGraph(Mask kind, const Attrs& attrs = {{"scale", 0.5}}, bool split = false) {
   Graph graph;
   Builder b(&graph);
   std::vector<Val> in;
   std::vector<ValueId> weights;
   for (const char* name : {"q", "k", "v"}) {
-    const Val w = b.Input(InputKind::kParameter, name, {DType::kFloat32, kHeads});
+    const Val w = b.Input(InputKind::kParameter, name, {DType::kFloat32, split ? kSplit : kHeads});
     weights.push_back(w.id());
-    in.push_back(Tanh(w));
+    in.push_back(split ? Transpose(Tanh(w), kSwapHeads) : Tanh(w));
   }
   in.push_back(MakeMask(b, kind));
   if (attrs.Has("ratio")) in.push_back(b.Input(InputKind::kFeed, "key", {DType::kUInt32, {4}}));
-  const Val y = b.Op("Attention", in, attrs);
+  Val y = b.Op("Attention", in, attrs);
+  if (split) y = Transpose(y, kSwapHeads);
   const Val sum = ReduceSum(y * y, {}, false);
   graph.AddOutput("loss", sum.id());
   const auto gradients = Differentiate(&graph, sum.id(), weights, b.Scalar(DType::kFloat32, 1).id());
@@ -109,6 +114,24 @@ TEST(FuseAttention, TheGradientReadsWhatTheForwardNodeSaved) {
   EXPECT_EQ(gradient.inputs[5], forward.outputs[1]);
   EXPECT_EQ(fused.type(forward.outputs[1]), (Type{DType::kFloat32, {2, 3, 32}}));
   EXPECT_EQ(forward.attrs.Int("may_hide_all"), 1) << "a mask that is fed may hide everything";
+}
+
+TEST(FuseAttention, TransposesOfHeadsBecomeStrides) {
+  const Graph fused = Fuse(MakeGraph(Mask::kFed, {{"scale", 0.5}}, /*split=*/true));
+  EXPECT_EQ(CountNodes(fused, "Transpose"), 0) << Print(fused);
+  EXPECT_EQ(fused.type(FindNode(fused, kAttention)->outputs[0]).shape, kSplit);
+  EXPECT_EQ(fused.type(FindNode(fused, kAttentionGrad)->outputs[2]).shape, kSplit);
+}
+
+// Rows of elements stay contiguous.
+TEST(FuseAttention, OtherTransposesStay) {
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kFeed, "x", {DType::kFloat32, {2, 3, 4, 5}});
+  const Val q = b.Input(InputKind::kFeed, "q", {DType::kFloat32, kHeads});
+  const Val k = Transpose(x, {0, 1, 3, 2});
+  graph.AddOutput("y", b.Op("Attention", {q, k, k}, {{"scale", 0.5}}).id());
+  EXPECT_EQ(CountNodes(Fuse(graph), "Transpose"), 1);
 }
 
 TEST(FuseAttention, AConstantMaskOfLaterKeysBecomesAnAttribute) {
@@ -168,7 +191,7 @@ AttentionGradients RightBackward(const at::Tensor& dy, const AttentionOperands& 
 }
 
 AttentionSaved SlowForward(const AttentionOperands& x) {
-  for (int i = 0; i < 200; ++i) Probabilities(x);
+  for (int i = 0; i < 50; ++i) Probabilities(x);
   return RightForward(x);
 }
 
@@ -211,10 +234,10 @@ TEST(RaceAttention, MasksNeedAKernelThatTakesThem) {
 TEST(EntryPoints, MasksKeepFiniteAndHiddenQueriesAreFound) {
   const at::Tensor q = Upload(HostTensor({DType::kFloat32, kHeads}), at::kCPU);
   const at::Tensor mask = Upload(MakeHidesAll(), at::kCPU);
-  const at::Tensor m = AsHeadMask(mask, q, q);
+  const at::Tensor m = AsHeadMask(mask, 4, q, q);
   EXPECT_EQ(m.sizes().vec(), (Shape{2, 3, 5, 5}));
   EXPECT_EQ(m.min().item<float>(), std::numeric_limits<float>::lowest());
-  const at::Tensor hidden = FindHidden(mask, q);
+  const at::Tensor hidden = FindHidden(mask, 4);
   EXPECT_TRUE(hidden[0][0][0][0].item<bool>());
   EXPECT_FALSE(hidden[1][0][0][0].item<bool>());
 }
@@ -224,8 +247,9 @@ TEST(EntryPoints, MasksKeepFiniteAndHiddenQueriesAreFound) {
 TEST(FusedAttention, EqualsTheDecomposition) {
   const bool fuses =
       std::ranges::any_of(AttentionEntries(), [](const AttentionEntry& e) { return e.device == at::kCPU; });
-  for (Mask kind : {Mask::kNone, Mask::kCausal, Mask::kFed, Mask::kHidesAll}) {
-    const Graph graph = MakeGraph(kind);
+  for (int i = 0; i < 8; ++i) {
+    const Mask kind = static_cast<Mask>(i % 4);
+    const Graph graph = MakeGraph(kind, {{"scale", 0.5}}, /*split=*/i >= 4);
     const auto legal = PlainBackend().Legalize(graph);
     ASSERT_TRUE(legal.ok()) << legal.status();
     EXPECT_EQ(CountNodes(*legal, kAttention), fuses ? 1 : 0);
