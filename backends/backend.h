@@ -123,6 +123,7 @@ class Program {
 struct BackendOptions {
   std::string device = "cpu";  // "cpu" or "cuda:N"
   int threads = 0;             // 0: as the environment of the process sets them
+  bool tf32 = false;           // CUDA: float32 products and convolutions read factors rounded to TF32
 };
 
 // A legalized graph as its fused kernels run it.

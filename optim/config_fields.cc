@@ -181,8 +181,9 @@ constexpr ConfigField kFields[] = {
      "Micro-batches per update", {.min = 1, .max = 1 << 20, .otherwise = "1", .on_resume = kChanges}},
     {"step", "mixed_precision", kSteps, &C::mixed_precision, "PRECISION",
      "Computes matrix products and convolutions in bf16 or fp16; weights, their gradients, norms and sums stay "
-     "float32; auto: bf16 where it is faster; fp16 is emulated on a CPU, to show its effect on a model",
-     {.choices = "no|bf16|fp16|auto"}},
+     "float32; auto: bf16 where it is faster; fp16 is emulated on a CPU, to show its effect on a model; tf32: float32, "
+     "but factors are rounded to 10 bits, on CUDA devices alone (otherwise never done)",
+     {.choices = "no|tf32|bf16|fp16|auto"}},
     {"step", "loss_scale", kSteps, &C::loss_scale, "dynamic|X",
      "Factor of the loss in fp16; dynamic: starts at 65536, is halved after a non-finite gradient and doubled after "
      "2000 updates without one", {.above = 0, .word = "dynamic"}},

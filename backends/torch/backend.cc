@@ -1,5 +1,6 @@
 #include "backends/backend.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Device.h>
@@ -21,6 +22,12 @@ absl::Status CheckDevice(at::Device device) {
                                        ") has no kernels for it; tools/setup_cuda.sh installs one with CUDA"));
 }
 
+// One setting for the process. By default, libtorch rounds in convolutions.
+void AllowTf32(bool allow) {
+  at::globalContext().setAllowTF32CuBLAS(allow);
+  at::globalContext().setAllowTF32CuDNN(allow);
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
   std::unique_ptr<Backend> backend;
   absl::Status known;
@@ -30,6 +37,7 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
     if (!known.ok()) return;
     // The thread count is ATen's, one for the process.
     if (options.threads > 0) at::set_num_threads(options.threads);
+    AllowTf32(options.tf32);
     at::zeros({1}, at::TensorOptions().device(device));  // fails here where the device is not there
     backend = MakeTorchBackend(device, FindKernelCompiler(device));
   }));

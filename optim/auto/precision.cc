@@ -49,6 +49,11 @@ absl::StatusOr<PrecisionChoice> Decide(const std::string& precision, const std::
                                        Backend& backend, const SessionOptions& options) {
   if (precision == "auto") return DecideAuto(models, backend, options);
   if (precision == "no") return PrecisionChoice{};
+  if (precision == "tf32") {
+    if (!backend.device().starts_with("cuda"))
+      return Invalid("`mixed_precision` tf32: only CUDA devices have it, this run is on ", backend.device());
+    return PrecisionChoice{precision, "float32; factors of matrix products and convolutions are rounded to TF32"};
+  }
   PrecisionChoice choice{precision, StrCat("matrix products in ", precision, ", weights and gradients in float32")};
   if (choice.name == "fp16" && backend.device() == "cpu") {
     StrAppend(&choice.why, "; a CPU has no fp16 products: emulated, slower than float32");

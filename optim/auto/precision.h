@@ -12,7 +12,7 @@
 namespace onnxtrain {
 
 struct PrecisionChoice {
-  std::string name = "no";  // no, bf16 or fp16: "auto" is decided
+  std::string name = "no";  // no, tf32, bf16 or fp16: "auto" is decided
   std::string why;          // for people; "" where there is nothing to say
   std::string warning;      // likewise
 };

@@ -202,7 +202,8 @@ absl::Status KeepWholeBatches(int64_t fixed_batch, std::shared_ptr<const Dataset
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const TrainConfig& config) {
   const BackendOptions options{.device = "cpu",
-                               .threads = config.threads > 0 ? static_cast<int>(config.threads) : CpuCount()};
+                               .threads = config.threads > 0 ? static_cast<int>(config.threads) : CpuCount(),
+                               .tf32 = config.mixed_precision == "tf32"};
   if (IsPluginPath(config.backend)) {
     BackendOptions plugin = options;
     plugin.device = config.device;

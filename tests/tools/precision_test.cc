@@ -109,7 +109,8 @@ TEST_F(PrecisionFlags, OnNonfinite) {
 TEST_F(PrecisionFlags, Refuses) {
   Refuses("--loss-scale 1024", "--loss-scale: has no effect: only --mixed-precision fp16 scales the loss");
   Refuses("--mixed-precision fp16 --loss-scale 0", "--loss-scale: expected dynamic or a number above 0, got '0'");
-  Refuses("--mixed-precision fp8", "--mixed-precision: expected one of no|bf16|fp16|auto, got 'fp8'");
+  Refuses("--mixed-precision fp8", "--mixed-precision: expected one of no|tf32|bf16|fp16|auto, got 'fp8'");
+  Refuses("--mixed-precision tf32", "--mixed-precision tf32: only CUDA devices have it, this run is on cpu");
   Refuses("--class-weights 1,2", "--class-weights: 2 weights for the 3 classes of output");
   Refuses("--class-weights 1,-2,1", "--class-weights: expected numbers of at least 0, got '-2'");
 }
