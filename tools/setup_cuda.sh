@@ -4,7 +4,8 @@
 #
 #   tools/setup_cuda.sh FOLDER [VERSION]
 #
-# makes a Python environment in FOLDER (about 7 GB) and prints how to build against it. Versions tried: 2.11.0, 2.15.0.
+# makes a Python environment in FOLDER (about 7 GB) and prints how to build against it. Versions tried, on the CPU
+# alone: 2.11.0, 2.15.0.
 set -euo pipefail
 if [ $# -lt 1 ] || [ "$1" = --help ]; then
   sed -n 's/^# \{0,1\}//p' "$0" | sed 1d

@@ -7,16 +7,30 @@
 # outcome of every part and the step times beside PyTorch's, and a log of each part. Exit code 1 if a part failed.
 # DEVICE=cpu tries the script itself without a GPU; CASES="lenet bert" names the models to time.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 1
 device=${DEVICE:-cuda:0}
 cases=${CASES:-lenet bert resnet50 gpt2 bert_large}
+archive=${1:-build/gpu_pack.tar.gz}
+
+fail() {
+  echo "gpu.sh: $*" >&2
+  exit 1
+}
+
+[ -e "$archive" ] || fail "there is no $archive: make it with tools/bench/pack_gpu.sh"
+torch=$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__))' 2>/dev/null) ||
+  fail "python3 has no PyTorch"
+reason=$(python3 -c 'import sys, torch; torch.zeros(1, device=sys.argv[1])' "$device" 2>&1) ||
+  fail "PyTorch cannot use $device: ${reason##*$'\n'}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-tar -C "$work" -xzf "${1:-build/gpu_pack.tar.gz}" || exit 1
+tar -C "$work" -xzf "$archive" || exit 1
 pack=$work/gpu_pack
+built=$(cat "$pack/torch_version") found=$(python3 -c 'import torch; print(torch.__version__)')
+[ "${built%.*}" = "$(echo "$found" | cut -d. -f1,2)" ] ||
+  fail "$archive is built for PyTorch $built, and python3 has $found"
 mkdir -p "${2:-gpu_results}"
 results=$(realpath "${2:-gpu_results}")
-torch=$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__))') || exit 1
 libraries=$pack/lib:$torch/lib:$(echo "$torch"/../nvidia/*/lib | tr ' ' ':')
 failed=0
 : >"$results/parts.tsv"
@@ -47,7 +61,8 @@ check_losses() {
     python3 tools/bench/compare_losses.py "$work/$1-cpu/metrics.jsonl" "$work/$1-gpu/metrics.jsonl"
 }
 
-# A run that ends early and is resumed has the weights of one that does not.
+# A run that ends early and is resumed has the losses of one that does not; each process times cuDNN's plans anew, so
+# that bits may differ.
 check_resume() {
   local flags=(lenet --backend torch --device "$device" --data "$work/digits.npz")
   python3 -c 'import numpy as n, sys; r = n.random.default_rng(0)
@@ -55,7 +70,15 @@ n.savez(sys.argv[1], x=r.random((320, 1, 28, 28), n.float32), y=r.integers(0, 10
   train "${flags[@]}" --max-steps 40 --out "$work/whole" &&
     train "${flags[@]}" --max-steps 15 --save-every 15 --out "$work/parts" &&
     train "${flags[@]}" --max-steps 40 --resume auto --out "$work/parts" &&
-    cmp "$work"/whole/model*.onnx "$work"/parts/model*.onnx
+    python3 tools/bench/compare_losses.py "$work"/whole/metrics.jsonl "$work"/parts/metrics.jsonl
+}
+
+# TF32 rounds factors to 10 bits.
+check_tf32() {
+  local flags=(bert4 --backend torch --device "$device" --max-steps 10)
+  [ "$device" = cpu ] && return
+  train "${flags[@]}" --out "$work/f32" && train "${flags[@]}" --mixed-precision tf32 --out "$work/tf32" &&
+    python3 tools/bench/compare_losses.py "$work/f32/metrics.jsonl" "$work/tf32/metrics.jsonl" 1e-2
 }
 
 # Accumulation and recomputation change no loss beyond rounding.
@@ -86,6 +109,7 @@ part rules ours tests_optim --gtest_brief=1 --gtest_filter='Rules*:*Replay*:*Sch
 for case in lenet bert4 resnet18; do part "losses_$case" check_losses $case; done
 part resume check_resume
 part memory_flags check_memory_flags
+part tf32 check_tf32
 for case in $cases; do part "speed_$case" time_case "$case"; done
 python3 tools/bench/gpu_summary.py "$results"
 exit $failed

@@ -23,6 +23,9 @@ cp "$build"/lib/libonnxtrain.so "$build"/lib/libonnxtrain_cli.so "$build"/lib/li
 ldd "$pack"/bin/* "$pack"/lib/*.so | awk '$3 ~ /^\// {print $3}' | sort -u |
   grep -vE '/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|ld-linux[^/]*)\.so' |
   grep -E '^/(usr/)?lib/x86_64-linux-gnu/' | grep -vE '/lib(torch|c10)[^/]*$' | xargs -r cp -Lt "$pack/lib"
+# A backend runs on the PyTorch that it was built against.
+library=$(ldd "$pack/lib/libonnxtrain_backend_torch_cuda.so" | awk '$1 == "libc10.so" {print $3}')
+sed -nE 's/^__version__ = .([0-9.]+).*/\1/p' "$(dirname "$library")/../version.py" >"$pack/torch_version"
 strip "$pack"/bin/* "$pack"/lib/*.so* 2>/dev/null || true
 tar -C "$work" -czf "$archive" gpu_pack
 du -h "$archive"
