@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 
 #include "backends/bindings.h"
@@ -12,9 +13,11 @@
 #include "backends/output_notices.h"
 #include "backends/torch/cuda.h"
 #include "backends/torch/device_scope.h"
+#include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/host_kernel.h"
 #include "backends/torch/kernel.h"
+#include "backends/torch/kernels/fused.h"
 #include "backends/torch/scratch.h"
 #include "backends/torch/tensor.h"
 #include "frontend/base/cancellation.h"
@@ -57,7 +60,9 @@ class TorchProgram : public Program {
   void* At(const Place& place) const;
   std::vector<const void*> GetAddresses(const Step& step) const;
   absl::Status Prepare(Step& step);
+  Args MakeArgs(const Node& node) const;
   aten::Run PrepareNode(const Node& node) const;
+  void CompileGenerated(const std::vector<Step*>& steps);
   absl::Status BindZeros(std::vector<std::unique_ptr<Buffer>>* buffers);
   void Unbind();
   void RunSteps(size_t* at);
@@ -137,13 +142,30 @@ std::vector<const void*> TorchProgram::GetAddresses(const Step& step) const {
   return addresses;
 }
 
-aten::Run TorchProgram::PrepareNode(const Node& node) const {
+Args TorchProgram::MakeArgs(const Node& node) const {
   Args args{graph_, node, device_, {}, {}, compiler_};
   for (ValueId v : node.inputs) args.in.push_back(v == kNoValue ? at::Tensor() : views_[v]);
   for (ValueId v : node.outputs) args.out.push_back(views_[v]);
   if (FindOp(node.op)->elementwise) AlignRanks(args);
+  return args;
+}
+
+aten::Run TorchProgram::PrepareNode(const Node& node) const {
+  const Args args = MakeArgs(node);
   const Kernel* kernel = AllKernels().Find(node.op);
   return kernel == nullptr ? PrepareHostKernel(args) : kernel->prepare(args);
+}
+
+// Compiles generated kernels together, before they are prepared one by one. Preparing reports errors.
+void TorchProgram::CompileGenerated(const std::vector<Step*>& steps) {
+  if (compiler_ == nullptr) return;
+  std::vector<GeneratedKernel> kernels;
+  for (const Step* step : steps) {
+    if (step->node < 0 || graph_.nodes()[step->node].op != kFusedOp) continue;
+    absl::StatusOr<GeneratedKernel> kernel = GenerateFused(MakeArgs(graph_.nodes()[step->node]));
+    if (kernel.ok()) kernels.push_back(*std::move(kernel));
+  }
+  compiler_->CompileAll(kernels).IgnoreError();
 }
 
 absl::Status TorchProgram::Prepare(Step& step) {
@@ -166,11 +188,14 @@ absl::Status TorchProgram::Refresh() {
     if (plan_.places[v].where != Place::Where::kNone)
       views_[v] = MakeView(At(plan_.places[v]), graph_.type(v), device_);
   }
+  std::vector<Step*> moved;
   for (Step& step : steps_) {
-    auto addresses = GetAddresses(step);
-    if (step.addresses == addresses) continue;
-    RETURN_IF_ERROR(Prepare(step));
-    step.addresses = std::move(addresses);
+    if (step.addresses != GetAddresses(step)) moved.push_back(&step);
+  }
+  CompileGenerated(moved);
+  for (Step* step : moved) {
+    RETURN_IF_ERROR(Prepare(*step));
+    step->addresses = GetAddresses(*step);
   }
   stale_ = false;
   return absl::OkStatus();
@@ -264,12 +289,20 @@ void TorchProgram::Unbind() {
   stale_ = true;
 }
 
+// Has cuDNN time its plans for the convolutions of `run`, which later runs of this thread use.
+void ChooseConvolutions(const std::function<void()>& run) {
+  at::globalContext().setBenchmarkCuDNN(true);
+  run();
+  at::globalContext().setBenchmarkCuDNN(false);
+}
+
 // Zeros are invalid for some kernels (integer division), so a failed run is no error.
 absl::Status TorchProgram::MeasureScratch() {
   const DeviceScope scope(device_);
   std::vector<std::unique_ptr<Buffer>> buffers;
   RETURN_IF_ERROR(BindZeros(&buffers));
   RETURN_IF_ERROR(Refresh());
+  if (!device_.is_cpu()) ChooseConvolutions([this] { Run().IgnoreError(); });
   memory_.scratch = PeakScratch(device_, [this] { Run().IgnoreError(); });
   SynchronizeDevice(device_);
   std::fill(seconds_.begin(), seconds_.end(), 0);

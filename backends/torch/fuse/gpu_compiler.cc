@@ -1,11 +1,15 @@
 #include "backends/torch/fuse/gpu_compiler.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "frontend/base/log.h"
+#include "frontend/base/machine.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
@@ -34,6 +38,28 @@ class GpuKernel : public CompiledKernel {
   std::vector<PreparedLaunch> launches_;
 };
 
+using Modules = std::map<std::string, absl::StatusOr<std::string>>;  // by key
+
+Modules CompileByThreads(const SourceCompiler& compiler, const std::map<std::string, std::string>& sources) {
+  Modules modules;
+  std::mutex mutex;
+  auto next = sources.begin();
+  const auto work = [&] {
+    std::unique_lock lock(mutex);
+    while (next != sources.end()) {
+      const auto& [key, source] = *next++;
+      lock.unlock();
+      absl::StatusOr<std::string> module = compiler.Compile(source);
+      lock.lock();
+      modules.emplace(key, std::move(module));
+    }
+  };
+  std::vector<std::jthread> threads(std::min<size_t>(CpuCount(), sources.size()));
+  for (std::jthread& thread : threads) thread = std::jthread(work);
+  threads.clear();  // joins
+  return modules;
+}
+
 class GpuCompiler : public KernelCompiler {
  public:
   GpuCompiler(std::unique_ptr<SourceCompiler> compiler, CubinCache cache, std::unique_ptr<GpuDriver> driver)
@@ -47,7 +73,27 @@ class GpuCompiler : public KernelCompiler {
     return known;
   }
 
+  absl::Status CompileAll(std::span<const GeneratedKernel> kernels) override {
+    std::map<std::string, std::string> missing;  // sources by key
+    for (const GeneratedKernel& kernel : kernels) {
+      const std::string key = GetKey(kernel.source);
+      if (!kernels_.contains(kernel.source) && !modules_.contains(key) && !cache_.Find(key))
+        missing.emplace(key, kernel.source);
+    }
+    for (auto& [key, module] : CompileByThreads(*compiler_, missing)) {
+      if (!module.ok()) continue;
+      cache_.Store(key, *module);
+      modules_.emplace(key, *std::move(module));
+    }
+    return absl::OkStatus();
+  }
+
  private:
+  std::string GetKey(const std::string& source) const {
+    const std::string text = StrCat(compiler_->version(), "\n", source);
+    return Sha256Hex(std::as_bytes(std::span<const char>(text)));
+  }
+
   absl::StatusOr<std::shared_ptr<CompiledKernel>> Load(const GeneratedKernel& kernel) {
     ASSIGN_OR_RETURN(void* module, LoadModule(kernel.source));
     std::vector<PreparedLaunch> launches;
@@ -62,8 +108,8 @@ class GpuCompiler : public KernelCompiler {
 
   // A cached module that the driver refuses is compiled again.
   absl::StatusOr<void*> LoadModule(const std::string& source) {
-    const std::string text = StrCat(compiler_->version(), "\n", source);
-    const std::string key = Sha256Hex(std::as_bytes(std::span<const char>(text)));
+    const std::string key = GetKey(source);
+    if (auto known = modules_.extract(key)) return driver_->LoadModule(known.mapped());
     if (const auto cached = cache_.Find(key)) {
       if (auto module = driver_->LoadModule(*cached); module.ok()) return module;
     }
@@ -76,6 +122,7 @@ class GpuCompiler : public KernelCompiler {
   const CubinCache cache_;
   const std::unique_ptr<GpuDriver> driver_;
   std::map<std::string, std::shared_ptr<CompiledKernel>> kernels_;  // by source
+  std::map<std::string, std::string> modules_;                      // by key: compiled by CompileAll, not loaded yet
 };
 
 }  // namespace

@@ -15,6 +15,8 @@ struct Api {
   int (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                 unsigned block_z, unsigned shared_bytes, void* stream, void** arguments, void** extra);
   int (*error)(int code, const char** text);
+  int (*get_context)(void** context);
+  int (*set_context)(void* context);
 };
 
 class CudaDriver : public GpuDriver {
@@ -24,6 +26,7 @@ class CudaDriver : public GpuDriver {
 
   absl::StatusOr<void*> LoadModule(const std::string& module) override {
     void* loaded = nullptr;
+    RETURN_IF_ERROR(Check(api_.get_context(&context_), "asking for the context"));
     RETURN_IF_ERROR(Check(api_.load(&loaded, module.data()), "loading a generated kernel"));
     return loaded;
   }
@@ -35,12 +38,20 @@ class CudaDriver : public GpuDriver {
   }
 
   absl::Status Launch(void* function, unsigned blocks, unsigned threads, std::span<void* const> argument) override {
+    RETURN_IF_ERROR(EnterContext());
     void* arguments[] = {const_cast<void**>(argument.data())};
     return Check(api_.launch(function, blocks, 1, 1, threads, 1, 1, 0, current_stream_(), arguments, nullptr),
                  "starting a generated kernel");
   }
 
  private:
+  // A thread that has not called the CUDA runtime yet has no context.
+  absl::Status EnterContext() {
+    void* current = nullptr;
+    RETURN_IF_ERROR(Check(api_.get_context(&current), "asking for the context"));
+    return current == context_ ? absl::OkStatus() : Check(api_.set_context(context_), "entering the context");
+  }
+
   absl::Status Check(int code, std::string_view what) const {
     if (code == 0) return absl::OkStatus();
     const char* text = nullptr;
@@ -52,6 +63,7 @@ class CudaDriver : public GpuDriver {
 
   const Api api_;
   const std::function<void*()> current_stream_;
+  void* context_ = nullptr;  // of the modules
 };
 
 template <typename F>
@@ -66,9 +78,10 @@ absl::StatusOr<std::unique_ptr<GpuDriver>> LoadGpuDriver(std::function<void*()> 
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // never closed
   if (library == nullptr) return absl::UnavailableError("there is no NVIDIA driver (libcuda.so.1)");
   Api api{};
-  const bool complete = Find(library, "cuModuleLoadData", &api.load) &&
-                        Find(library, "cuModuleGetFunction", &api.find) &&
-                        Find(library, "cuLaunchKernel", &api.launch) && Find(library, "cuGetErrorString", &api.error);
+  const bool complete =
+      Find(library, "cuModuleLoadData", &api.load) && Find(library, "cuModuleGetFunction", &api.find) &&
+      Find(library, "cuLaunchKernel", &api.launch) && Find(library, "cuGetErrorString", &api.error) &&
+      Find(library, "cuCtxGetCurrent", &api.get_context) && Find(library, "cuCtxSetCurrent", &api.set_context);
   if (!complete) return absl::UnavailableError("libcuda.so.1 lacks a function");
   return std::make_unique<CudaDriver>(api, std::move(current_stream));
 }

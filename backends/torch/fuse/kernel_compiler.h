@@ -21,6 +21,8 @@ class KernelCompiler {
   virtual ~KernelCompiler() = default;
   // Equal sources may give the same object. The compiler must outlive it. Not thread-safe.
   virtual absl::StatusOr<std::shared_ptr<CompiledKernel>> Compile(const GeneratedKernel& kernel) = 0;
+  // Prepares for Compile of all these kernels, by several threads. Compile reports the error of a kernel.
+  virtual absl::Status CompileAll(std::span<const GeneratedKernel> kernels) { return absl::OkStatus(); }
 };
 
 }  // namespace onnxtrain::aten

@@ -7,6 +7,8 @@
 #include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/fuse/kernel_compiler.h"
 #include "backends/torch/kernel.h"
+#include "backends/torch/kernels/fused.h"
+#include "frontend/base/status.h"
 
 namespace onnxtrain::aten {
 namespace {
@@ -32,8 +34,7 @@ size_t FindAlignment(const Args& a) {
 }
 
 Run Fused(const Args& a) {
-  const Graph body = ValueOrThrow(ParseBody(a.attrs()));
-  const GeneratedKernel kernel = ValueOrThrow(GenerateKernel(body, FindAlignment(a)));
+  const GeneratedKernel kernel = ValueOrThrow(GenerateFused(a));
   if (a.compiler == nullptr) throw std::runtime_error("no compiler for generated kernels");
   const std::shared_ptr<CompiledKernel> compiled = ValueOrThrow(a.compiler->Compile(kernel));
   std::array<void*, kMostPointers> pointers = {};
@@ -50,6 +51,15 @@ Run Fused(const Args& a) {
     ThrowUnless(compiled->Launch(pointers));
   };
 }
+
+}  // namespace
+
+absl::StatusOr<GeneratedKernel> GenerateFused(const Args& a) {
+  ASSIGN_OR_RETURN(const Graph body, ParseBody(a.attrs()));
+  return GenerateKernel(body, FindAlignment(a));
+}
+
+namespace {
 
 constexpr NamedKernel kKernels[] = {{kFusedOp, {Fused, Types::kAny}}};
 

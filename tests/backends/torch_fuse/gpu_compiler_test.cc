@@ -4,12 +4,16 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "backends/torch/fuse/gpu_compiler.h"
+#include "frontend/base/machine.h"
 #include "frontend/base/strings.h"
 #include "frontend/ops/builder.h"
 #include "tests/ops/cases/cases.h"
@@ -54,7 +58,8 @@ class FakeDriver : public GpuDriver {
 
 class FakeCompiler : public SourceCompiler {
  public:
-  explicit FakeCompiler(int* calls, std::string version = "1") : calls_(calls), version_(std::move(version)) {}
+  explicit FakeCompiler(std::atomic<int>* calls, std::string version = "1")
+      : calls_(calls), version_(std::move(version)) {}
   std::string version() const override { return version_; }
   absl::StatusOr<std::string> Compile(const std::string& source) const override {
     ++*calls_;
@@ -63,7 +68,7 @@ class FakeCompiler : public SourceCompiler {
   }
 
  private:
-  int* calls_;
+  std::atomic<int>* calls_;
   std::string version_;
 };
 
@@ -88,7 +93,7 @@ class GpuCompiler : public testing::Test {
 
   const std::string parent_ = StrCat(testing::TempDir(), "/onnxtrain_cubins_", getpid());
   const std::string folder_ = parent_ + "/kernels";
-  int calls_ = 0;
+  std::atomic<int> calls_ = 0;
   Log driver_;
 };
 
@@ -113,6 +118,48 @@ TEST_F(GpuCompiler, CompilesEqualSourcesOnce) {
   EXPECT_EQ(calls_, 1);
   EXPECT_TRUE(compiler->Compile(MakeKernel("t")).ok());
   EXPECT_EQ(calls_, 2);
+}
+
+TEST_F(GpuCompiler, CompilesAllBeforeTheyAreLoaded) {
+  const std::vector<GeneratedKernel> kernels = {MakeKernel("s"), MakeKernel("t"), MakeKernel("s"),
+                                                MakeKernel("broken")};
+  for (const std::string& folder : {folder_, std::string()}) {  // also without a cache on disk
+    const auto compiler = MakeGpuCompiler(std::make_unique<FakeCompiler>(&calls_), CubinCache(folder),
+                                          std::make_unique<FakeDriver>(&driver_));
+    calls_ = 0;
+    EXPECT_TRUE(compiler->CompileAll(kernels).ok());
+    EXPECT_EQ(calls_, 3);
+    EXPECT_TRUE(compiler->CompileAll(std::span(kernels).first(3)).ok());
+    EXPECT_TRUE(compiler->Compile(MakeKernel("s")).ok());
+    EXPECT_TRUE(compiler->Compile(MakeKernel("t")).ok());
+    EXPECT_EQ(calls_, 3);
+    EXPECT_FALSE(compiler->Compile(MakeKernel("broken")).ok()) << "the error is that of Compile";
+  }
+}
+
+// Waits until another thread compiles, too.
+class MeetingCompiler : public SourceCompiler {
+ public:
+  std::string version() const override { return "1"; }
+  absl::StatusOr<std::string> Compile(const std::string& source) const override {
+    ++inside_;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (inside_ < 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    return inside_ < 2 ? absl::StatusOr<std::string>(absl::InternalError("alone")) : source;
+  }
+
+ private:
+  mutable std::atomic<int> inside_ = 0;
+};
+
+TEST_F(GpuCompiler, CompilesByThreads) {
+  if (CpuCount() < 2) GTEST_SKIP() << "one CPU";
+  const auto compiler =
+      MakeGpuCompiler(std::make_unique<MeetingCompiler>(), CubinCache(""), std::make_unique<FakeDriver>(&driver_));
+  const std::vector<GeneratedKernel> kernels = {MakeKernel("s"), MakeKernel("t")};
+  ASSERT_TRUE(compiler->CompileAll(kernels).ok());
+  for (const GeneratedKernel& kernel : kernels) EXPECT_TRUE(compiler->Compile(kernel).ok());
+  EXPECT_EQ(driver_.loaded, (std::vector<std::string>{"s", "t"}));
 }
 
 TEST_F(GpuCompiler, KeepsModulesOnDisk) {

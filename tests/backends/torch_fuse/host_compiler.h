@@ -11,7 +11,7 @@ namespace onnxtrain::aten {
 class HostCompiler : public KernelCompiler {
  public:
   // Compiles all of them at once, which takes little longer than one.
-  absl::Status CompileAll(std::span<const GeneratedKernel> kernels);
+  absl::Status CompileAll(std::span<const GeneratedKernel> kernels) override;
   absl::StatusOr<std::shared_ptr<CompiledKernel>> Compile(const GeneratedKernel& kernel) override;
   int compiled() const { return static_cast<int>(kernels_.size()); }
 
