@@ -27,6 +27,8 @@ HostTensor Divide(HostTensor tensor, double divisor) {
 // Code and tables of libraries, and stacks.
 constexpr int64_t kProcessBytes = int64_t{14} << 20;
 
+double ShareOfMicro(const MicroBatch& m) { return static_cast<double>(m.count) / static_cast<double>(m.whole); }
+
 }  // namespace
 
 absl::Status SessionImpl::Init() {
@@ -38,7 +40,8 @@ absl::Status SessionImpl::Init() {
   options_.optimizer.output_axes = OutputAxes(prepared_.model.graph);
   RETURN_IF_ERROR(state_.LayOut(options_.optimizer, prepared_, options_.loss_scale.has_value()));
   RETURN_IF_ERROR(state_.AddFrozen(prepared_.model, !options_.plan_only));
-  if (options_.plan_divides_moments) {
+  if (options_.deterministic || options_.plan_ranks > 1) RETURN_IF_ERROR(ComposeAverages());
+  if (options_.plan_shard != ShardLevel::kNone) {
     RETURN_IF_ERROR(CheckDivides(options_.optimizer));
     RETURN_IF_ERROR(state_.DivideMoments(options_.optimizer, {0, options_.plan_ranks}));
   }
@@ -240,10 +243,12 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(state_.EnsureGradients());
   CutMicros(global_batch);
+  if (averages_) averages_->Begin(micro + std::ssize(micros_));
   if (share != nullptr) KeepShare(*share, &micros_);
   for (const MicroBatch& m : micros_) {
     const bool is_first = micro == 0 && &m == micros_.data();
     if (share != nullptr) ranks_->set_runs_last(&m == &micros_.back());
+    if (share != nullptr && averages_) RETURN_IF_ERROR(averages_->RunNext(m.number, ShareOfMicro(m)));
     const RandomKey key = Key(micro + m.number, MakePiece(m.skipped, m.count));
     ASSIGN_OR_RETURN(const Ready* program, RunMicro(MicroKind(first, is_first ? 0 : 1), m, key));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, m.place, m.count, samples, fetched));
@@ -368,6 +373,7 @@ absl::Status SessionImpl::AddPendingTargets(bool first) {
 
 absl::Status SessionImpl::Apply() {
   if (std::exchange(pending_micros_, 0) == 0) return Invalid("no gradient is accumulated");
+  if (averages_) RETURN_IF_ERROR(averages_->AddAverages());
   RETURN_IF_ERROR(RunApply());
   ++attempted_;
   programs_.WeightsChanged();

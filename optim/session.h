@@ -37,6 +37,7 @@
 namespace onnxtrain {
 
 class DataParallel;
+enum class ShardLevel : uint8_t;  // optim/distributed/shard.h
 class Trace;
 
 // How a global batch of one micro-batch is run: as one program, whose gradients live in the activation arena, or as the
@@ -73,8 +74,7 @@ struct SessionOptions {
   std::optional<LossScaleSpec> loss_scale;  // with kFloat16
   StepForm step_form = StepForm::kAuto;
   // Sums micro-batches, of which ranks compute whole ones, in an order that does not depend on the number of ranks
-  // (optim/distributed/gradient_tree.h): equal bits for any. Running statistics are means over the micro-batches. Where
-  // memory runs out, an update fails. On a CPU only.
+  // (optim/distributed/gradient_tree.h): equal bits for any. Where memory runs out, an update fails. On a CPU only.
   bool deterministic = false;
   bool time_nodes = false;  // measure the time of every node, for Profile
   RecomputeSpec recompute;
@@ -83,7 +83,7 @@ struct SessionOptions {
   bool plan_only = false;  // allocates no memory: Plan and memory() work, nothing can be run
   // Of a session that only plans: for the first of so many ranks, as Distribute has them.
   int plan_ranks = 1;
-  bool plan_divides_moments = false;
+  ShardLevel plan_shard = {};
 };
 
 inline PrepareOptions MakePrepareOptions(const SessionOptions& options) {
@@ -180,10 +180,10 @@ class Session {
   // Makes this session one of several ranks, which all have the same state and call Step with the same global batches:
   // each computes its share, and all make the same update. `ranks` must outlive the session, and adds up ExchangedSums
   // numbers. Accumulate fails from then on; everything else but Step concerns this rank alone. Allocates gradients.
-  // `divide_moments`: each rank keeps the moments of a share of the weights, updates these, and sends them to the
+  // `shard`, kOptimizer: each rank keeps the moments of a share of the weights, updates these, and sends them to the
   // others; fails for rules that read whole weights, and with averages. The state can no longer be restored, and an
   // error of Step that is kUnavailable may have left some of the weights updated.
-  virtual absl::Status Distribute(DataParallel* ranks, bool divide_moments) = 0;
+  virtual absl::Status Distribute(DataParallel* ranks, ShardLevel shard) = 0;
   virtual bool divides_moments() const = 0;
   // Called by all ranks between the same updates: State of rank 0 holds whole moments until ReleaseGathered, which
   // keeps memory for them. Does nothing where they are not divided.

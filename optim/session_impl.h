@@ -13,6 +13,7 @@
 #include "optim/distributed/data_parallel.h"
 #include "optim/distributed/divided_state.h"
 #include "optim/distributed/gradient_tree.h"
+#include "optim/distributed/running_averages.h"
 #include "optim/micro_batches.h"
 #include "optim/prepare.h"
 #include "optim/program/kinds.h"
@@ -55,7 +56,7 @@ class SessionImpl : public Session {
   std::vector<ProgramProfile> Profile() const override;
   double compile_seconds() const override { return programs_.compile_seconds() + prepare_seconds_; }
 
-  absl::Status Distribute(DataParallel* ranks, bool divide_moments) override;
+  absl::Status Distribute(DataParallel* ranks, ShardLevel shard) override;
   bool divides_moments() const override { return !state_.shard().whole(); }
   absl::Status GatherState() override {
     return divides_moments() ? GatherMoments(options_.optimizer, *ranks_, &state_) : absl::OkStatus();
@@ -140,8 +141,9 @@ class SessionImpl : public Session {
                          int64_t micro = 0, const SampleRange* share = nullptr);
   absl::Status RunApply();
   absl::Status RunShare(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status AccumulateShare(const GlobalBatch& global_batch, const SampleRange& share, std::span<double> sums);
+  absl::Status AccumulateShare(const GlobalBatch& global_batch, const SampleRange& share);
   absl::StatusOr<Ready*> RunMicro(ProgramKind kind, const MicroBatch& micro, const RandomKey& key);
+  absl::Status ComposeAverages();
   absl::Status BeginTree(int64_t micros);
   absl::Status GrowTree(const GlobalBatch& global_batch, int64_t samples);
   absl::Status RunTree(const GlobalBatch& global_batch, int64_t samples);
@@ -173,6 +175,8 @@ class SessionImpl : public Session {
   double pending_targets_ = 0;
   DataParallel* ranks_ = nullptr;  // null: this is the only one
   std::optional<GradientTree> tree_;
+  std::optional<RunningAverages> averages_;  // of several ranks, or in the order of a tree
+  std::vector<double> sums_;                 // memory for what ranks exchange
   Trace* trace_ = nullptr;
   int64_t attempted_ = 0, skipped_in_a_row_ = 0;
 };

@@ -200,18 +200,18 @@ void TrainingState::ReleaseGathered() {
   gathered_.clear();
 }
 
-std::vector<PendingMemory> TrainingState::PendingOnHost() const {
+std::vector<std::span<std::byte>> TrainingState::PendingOnHost() const {
   const auto memory = [](Buffer* buffer, size_t offset, size_t size) {
     return std::span(static_cast<std::byte*>(buffer->data()) + offset, size);
   };
-  std::vector<PendingMemory> pending = {{memory(grads_.buffer(), 0, grads_.size())}};
-  if (statistics_elements() > 0) pending.push_back({memory(pending_.buffer(), 0, pending_.size()), true});
+  std::vector<std::span<std::byte>> pending = {memory(grads_.buffer(), 0, grads_.size())};
+  if (statistics_elements() > 0) pending.push_back(memory(pending_.buffer(), 0, pending_.size()));
   std::vector<std::string> scalars = {device_scalar::kBatchCorrect};
   for (size_t i = 0; i < device_scalars_.batch_loss.size(); ++i)
     scalars.push_back(TermName(device_scalar::kBatchLoss, i));
   for (const std::string& name : scalars) {
     const Region& region = bindings_.at(name);
-    pending.push_back({memory(region.view.buffer, region.view.offset, region.type.bytes())});
+    pending.push_back(memory(region.view.buffer, region.view.offset, region.type.bytes()));
   }
   return pending;
 }
@@ -281,14 +281,30 @@ Bindings TrainingState::PendingStatistics(bool first) const {
   for (const StateUpdate& update : prepared_->model.state_updates) {
     bindings[update.output] = pending_.At(update.state);
     if (!first) bindings[update.state] = pending_.At(update.state);
+    if (first && zeros_.buffer() != nullptr) bindings[update.state] = zeros_.At(update.state);
   }
   return bindings;
+}
+
+absl::Status TrainingState::StartStatisticsAtZero() {
+  if (zeros_.buffer() != nullptr) return absl::OkStatus();
+  for (const std::string& name : pending_.names()) zeros_.Add(name, bindings_.at(name).type);
+  return zeros_.Allocate(backend_, "running statistics");
+}
+
+std::vector<RunningAverage> TrainingState::running_averages() const {
+  std::vector<RunningAverage> averages;
+  for (const StateUpdate& update : prepared_->model.state_updates) {
+    const Region region = statistics_.At(update.state);
+    averages.push_back({region.view.offset, region.type.bytes(), update.momentum});
+  }
+  return averages;
 }
 
 SessionMemory TrainingState::memory() const {
   const auto size = [](const Arena& arena) { return static_cast<int64_t>(arena.size()); };
   SessionMemory m{.parameters = size(params_),
-                  .statistics = size(statistics_) + size(pending_) + size(device_scalars_.memory)};
+                  .statistics = size(statistics_) + size(pending_) + size(zeros_) + size(device_scalars_.memory)};
   for (const auto& arena : frozen_) m.parameters += size(*arena);
   if (grads_.buffer() != nullptr) m.gradients = size(grads_);
   for (const auto& arena : moments_) m.moments += size(*arena);

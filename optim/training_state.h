@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "backends/backend.h"
 #include "optim/device_scalars.h"
 #include "optim/distributed/gradient_tree.h"
+#include "optim/distributed/running_averages.h"
 #include "optim/distributed/shard.h"
 #include "optim/groups.h"
 #include "optim/prepare.h"
@@ -77,13 +79,18 @@ class TrainingState {
   Buffer* pending_statistics() const { return statistics_elements() > 0 ? pending_.buffer() : nullptr; }
   // What every micro program of a global batch writes: gradients, statistics, losses and correct predictions. After
   // EnsureGradients, on a CPU.
-  std::vector<PendingMemory> PendingOnHost() const;
+  std::vector<std::span<std::byte>> PendingOnHost() const;
   // Sets the gradients and the pending losses to zero, as without a sample.
   absl::Status ClearPending();
   // Bindings of kStatistics and kPending for an apply program, and their number of elements.
   Bindings FlatStatistics() const;
   int64_t statistics_elements() const { return static_cast<int64_t>(statistics_.size() / DTypeSize(dtype_)); }
-  // Bindings of pending statistics for a micro program: outputs and, unless `first`, inputs.
+  // Has first micro programs that are compiled from now on start from zero and not from the running statistics:
+  // RunningAverages adds these.
+  absl::Status StartStatisticsAtZero();
+  std::vector<RunningAverage> running_averages() const;
+  Buffer* running_statistics() const { return statistics_.buffer(); }
+  // Bindings of statistics for a micro program.
   Bindings PendingStatistics(bool first) const;
 
   const std::vector<FlatGroup>& groups() const { return groups_; }
@@ -105,7 +112,7 @@ class TrainingState {
   std::vector<WeightGroup> members_;  // by index of groups_
   std::vector<FlatGroup> groups_;
   std::map<std::string, UpdateRule> rules_;
-  Arena params_, grads_, statistics_, pending_;
+  Arena params_, grads_, statistics_, pending_, zeros_;  // `zeros_`: with StartStatisticsAtZero, laid out like pending_
   DeviceScalars device_scalars_;
   std::vector<std::unique_ptr<Arena>> moments_, frozen_;
   Bindings bindings_;

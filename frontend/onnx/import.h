@@ -132,9 +132,11 @@ struct ImportedWeight {
   FixedWeight fixed = FixedWeight::kNo;
 };
 
+// A running average: the state becomes momentum·state + a value of the batch, which does not depend on the state.
 struct StateUpdate {
   std::string state;   // graph input of kind kState
   std::string output;  // graph output that replaces it in training mode
+  double momentum = 0;
 };
 
 // The values behind an output of probabilities.

@@ -59,7 +59,7 @@ class SingleNodeImporter : public ImportContext {
     if (in(i).constant() != nullptr) return absl::InvalidArgumentError("not a weight");
     return in(i);
   }
-  void UpdateState(Val state, Val value) override { updates_[state.id()] = value.id(); }
+  void UpdateState(Val state, Val value, double) override { updates_[state.id()] = value.id(); }
   Val RandomKey() override {
     if (!key_) key_ = builder_.Input(InputKind::kFeed, "key", {DType::kUInt32, {4}});
     return key_;

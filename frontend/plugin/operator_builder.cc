@@ -26,7 +26,7 @@ class BuiltNodeContext : public ImportContext {
   absl::StatusOr<Val> AsState(size_t) override {
     return absl::UnimplementedError("has state, which a gradient or decomposition cannot have");
   }
-  void UpdateState(Val, Val) override {}
+  void UpdateState(Val, Val, double) override {}
   Val RandomKey() override {
     return b().Fail(absl::UnimplementedError("draws random numbers, which a gradient or decomposition cannot"));
   }

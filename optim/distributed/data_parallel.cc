@@ -6,7 +6,6 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "optim/distributed/scale.h"
 
 namespace onnxtrain {
 namespace {
@@ -154,22 +153,6 @@ absl::Status DataParallel::ExchangeSlices(std::string_view what, size_t bytes, s
 absl::Status DataParallel::ExchangeFailure(const absl::Status& own) {
   std::vector<double> none(sums_);
   return Exchange(own, none);
-}
-
-absl::Status DataParallel::Mean(std::string_view what, Backend& backend, DType dtype, Buffer& buffer, double weight,
-                                double total) {
-  const bool on_host = backend.device() == "cpu";
-  if (!on_host) {
-    RETURN_IF_ERROR(backend.Synchronize());
-    on_host_.resize(buffer.size());
-    RETURN_IF_ERROR(buffer.Read(0, on_host_));
-  }
-  const std::span bytes =
-      on_host ? std::span(static_cast<std::byte*>(buffer.data()), buffer.size()) : std::span(on_host_);
-  const double factor = total > 0 ? weight / total : 0;
-  if (factor != 1) Scale(bytes, dtype, factor);
-  RETURN_IF_ERROR(ranks_.AllReduce(what, dtype, bytes, Reduction::kSum));
-  return on_host ? absl::OkStatus() : buffer.Write(0, on_host_);
 }
 
 }  // namespace onnxtrain

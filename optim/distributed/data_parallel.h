@@ -72,9 +72,6 @@ class DataParallel : private OutputListener {
   // Returns the first error that a rank had, on all of them.
   absl::Status Agree(std::string_view what, const absl::Status& own);
 
-  // The mean of device memory, weighted by `weight` of `total`. What a rank of no weight holds does not matter.
-  absl::Status Mean(std::string_view what, Backend& backend, DType dtype, Buffer& buffer, double weight, double total);
-
   using ReadSlice = std::function<absl::Status(size_t offset, std::span<std::byte> bytes)>;
   using WriteSlice = std::function<absl::Status(size_t offset, std::span<const std::byte> bytes)>;
   // Exchanges slices of `bytes` bytes, of which rank r has those from r·slice on, at most `slice`: reads pieces of that

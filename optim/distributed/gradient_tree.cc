@@ -8,7 +8,6 @@
 #include "backends/allocate.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "optim/distributed/scale.h"
 
 namespace onnxtrain {
 namespace {
@@ -19,15 +18,13 @@ bool AreHalves(const TreeNode& left, const TreeNode& right) {
 }
 
 // Sums nodes from left to right: `add` adds the sum at an index to that at a lower one. The sum of all is at index 0.
+// `memory` is used for what is not summed yet.
 template <typename Add>
-void SumNodes(std::span<const TreeNode> nodes, const Add& add) {
-  struct Sum {
-    TreeNode node;
-    size_t at;
-  };
-  std::vector<Sum> sums;
+void SumNodes(std::span<const TreeNode> nodes, std::vector<TreeSum>* memory, const Add& add) {
+  std::vector<TreeSum>& sums = *memory;
+  sums.clear();
   const auto join = [&] {
-    const Sum right = sums.back();
+    const TreeSum right = sums.back();
     sums.pop_back();
     add(sums.back().at, right.at);
   };
@@ -78,40 +75,31 @@ int FindLargestTree(int64_t micros, int size) {
   return largest;
 }
 
-GradientTree::GradientTree(Backend* backend, DType dtype, std::vector<PendingMemory> pending)
+GradientTree::GradientTree(Backend* backend, DType dtype, std::vector<std::span<std::byte>> pending)
     : backend_(*backend), dtype_(dtype), pending_(std::move(pending)) {
-  for (const PendingMemory& memory : pending_) bytes_ += memory.bytes.size();
+  for (const std::span<std::byte> memory : pending_) bytes_ += memory.size();
 }
 
 absl::Status GradientTree::Begin(int64_t micros, int rank, int size) {
   nodes_.clear();
   if (micros == micros_ && rank == rank_ && size == size_) return absl::OkStatus();
   planned_ = false;
-  share_ = ShareOfRank(micros, 1, rank, size);
   const auto needed = static_cast<size_t>(CountTreeBuffers(micros, rank, size));
   while (nodes_memory_.size() < needed) {
     ASSIGN_OR_RETURN(nodes_memory_.emplace_back(), AllocateChecked(backend_, bytes_, "gradients"));
   }
+  share_ = ShareOfRank(micros, 1, rank, size);
   micros_ = micros;
   rank_ = rank;
   size_ = size;
   return absl::OkStatus();
 }
 
-void GradientTree::Add(double weight) {
+void GradientTree::Add() {
   const int64_t micro = nodes_.empty() ? share_.begin : nodes_.back().first + (int64_t{1} << nodes_.back().level);
   CopyPending(0, bytes_, NodeAt(nodes_.size()), false);
-  Weigh(NodeAt(nodes_.size()), weight);
   nodes_.push_back({micro, 0});
   while (nodes_.size() > 1 && AreHalves(nodes_[nodes_.size() - 2], nodes_.back())) Merge();
-}
-
-void GradientTree::Weigh(std::byte* node, double weight) const {
-  for (const PendingMemory& memory : pending_) {
-    const size_t size = memory.bytes.size();
-    if (memory.mean) Scale({node, size}, dtype_, weight);
-    node += size;
-  }
 }
 
 // Adds the last node to the one before.
@@ -122,7 +110,7 @@ void GradientTree::Merge() {
 }
 
 void GradientTree::Finish() {
-  SumNodes(nodes_, [this](size_t to, size_t term) { AddBytes(NodeAt(to), NodeAt(term), bytes_); });
+  SumNodes(nodes_, &sums_, [this](size_t to, size_t term) { AddBytes(NodeAt(to), NodeAt(term), bytes_); });
   CopyPending(0, bytes_, NodeAt(0), true);
 }
 
@@ -132,8 +120,7 @@ void GradientTree::AddBytes(std::byte* to, const std::byte* term, size_t size) c
 
 void GradientTree::CopyPending(size_t begin, size_t size, std::byte* other, bool to_pending) {
   size_t offset = 0;  // of a span
-  for (const PendingMemory& memory : pending_) {
-    const std::span<std::byte> bytes = memory.bytes;
+  for (const std::span<std::byte> bytes : pending_) {
     const size_t from = std::max(begin, offset), to = std::min(begin + size, offset + bytes.size());
     if (from < to) {
       std::byte *const own = bytes.data() + (from - offset), *const their = other + (from - begin);
@@ -187,7 +174,7 @@ absl::Status GradientTree::ExchangePiece(Collectives& ranks, std::string_view wh
   parts_.resize(own_.size());
   RETURN_IF_ERROR(ranks.AllToAll(what, own_, parts_));
   const auto sent = [&](size_t node) { return parts_.data() + places_[node] * slice; };
-  SumNodes(all_nodes_, [&](size_t to, size_t term) { AddBytes(sent(to), sent(term), slice); });
+  SumNodes(all_nodes_, &sums_, [&](size_t to, size_t term) { AddBytes(sent(to), sent(term), slice); });
   all_.resize(slice * n);
   RETURN_IF_ERROR(ranks.AllGather(what, {sent(0), slice}, all_));
   CopyPending(begin, size, all_.data(), true);

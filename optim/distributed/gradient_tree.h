@@ -34,25 +34,26 @@ int64_t CountTreeBuffers(int64_t micros, int rank, int size);
 // Returns the rank that needs most.
 int FindLargestTree(int64_t micros, int size);
 
-// Host memory that every micro-batch overwrites. `mean`: each counts by its weight.
-struct PendingMemory {
-  std::span<std::byte> bytes;
-  bool mean = false;
+// The sum of a node, at an index.
+struct TreeSum {
+  TreeNode node;
+  size_t at = 0;
 };
 
 class GradientTree {
  public:
   static constexpr size_t kPieceBytes = size_t{4} << 20;  // of a node, that are exchanged at a time
 
-  // `pending` has values of `dtype`, and the same sizes on all ranks. `backend` must outlive the tree.
-  GradientTree(Backend* backend, DType dtype, std::vector<PendingMemory> pending);
+  // `pending`: host memory that every micro-batch overwrites with values of `dtype`, of the same sizes on all ranks.
+  // `backend` must outlive the tree.
+  GradientTree(Backend* backend, DType dtype, std::vector<std::span<std::byte>> pending);
 
   // Begins a global batch of `micros` micro-batches, of which this rank adds those of its share (ShareOfRank), in
   // order.
   absl::Status Begin(int64_t micros, int rank, int size);
   SampleRange share() const { return share_; }  // of micro-batches
-  // Adds what is pending. `weight`: the micro-batch's share of the samples.
-  void Add(double weight);
+  // Adds what is pending.
+  void Add();
   // Replaces what is pending with the sum of all micro-batches, where this rank has added all.
   void Finish();
   // The same with those of all ranks. Called by all of them, with equal `micros`.
@@ -66,7 +67,6 @@ class GradientTree {
  private:
   std::byte* NodeAt(size_t index) { return static_cast<std::byte*>(nodes_memory_[index]->data()); }
   void Merge();
-  void Weigh(std::byte* node, double weight) const;
   // Copies bytes [begin, begin + size) of what is pending to or from `other`.
   void CopyPending(size_t begin, size_t size, std::byte* other, bool to_pending);
   void AddBytes(std::byte* to, const std::byte* term, size_t size) const;
@@ -76,11 +76,12 @@ class GradientTree {
 
   Backend& backend_;
   const DType dtype_;
-  const std::vector<PendingMemory> pending_;
+  const std::vector<std::span<std::byte>> pending_;
   size_t bytes_ = 0;  // of all that is pending
   SampleRange share_;
   int64_t micros_ = 0, sent_bytes_ = 0;
   int rank_ = 0, size_ = 0;
+  std::vector<TreeSum> sums_;    // memory for sums of nodes
   std::vector<TreeNode> nodes_;  // that this rank has summed, from left to right
   std::vector<std::unique_ptr<Buffer>> nodes_memory_;
   // Of an exchange.

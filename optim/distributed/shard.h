@@ -6,6 +6,12 @@
 
 namespace onnxtrain {
 
+// What is divided among ranks.
+enum class ShardLevel : uint8_t {
+  kNone,
+  kOptimizer,  // moments, and the update of weights
+};
+
 struct Shard {
   int rank = 0, size = 1;
 

@@ -16,11 +16,16 @@
 
 namespace onnxtrain {
 
+struct UpdatedState {
+  ValueId state, next;
+  double momentum;  // as in StateUpdate
+};
+
 // What nodes ask for besides their outputs.
 struct NodeEffects {
-  std::map<ValueId, ValueId> logits;                 // prediction of a classifier → what it is the softmax of
-  std::vector<std::pair<ValueId, ValueId>> updates;  // state, its new value
-  Val random_key;                                    // invalid: nothing draws random numbers
+  std::map<ValueId, ValueId> logits;  // prediction of a classifier → what it is the softmax of
+  std::vector<UpdatedState> updates;
+  Val random_key;  // invalid: nothing draws random numbers
 };
 
 struct ImportState {

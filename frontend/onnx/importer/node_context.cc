@@ -65,7 +65,7 @@ absl::Status NodeImportContext::CheckUpdate(const ImportWeight& weight, Val valu
   return Invalid("replaces '", weight.name, "' of type ", ToString(type), " by ", ToString(value.type()));
 }
 
-void NodeImportContext::UpdateState(Val state, Val value) {
+void NodeImportContext::UpdateState(Val state, Val value, double momentum) {
   ImportWeight* weight = training && value.valid() ? state_.weights.Find(state) : nullptr;
   if (weight == nullptr) return;
   if (absl::Status status = CheckUpdate(*weight, value); !status.ok()) {
@@ -73,7 +73,7 @@ void NodeImportContext::UpdateState(Val state, Val value) {
     return;
   }
   weight->updated = true;
-  state_.effects.updates.emplace_back(state.id(), value.id());
+  state_.effects.updates.push_back({state.id(), value.id(), momentum});
 }
 
 Val NodeImportContext::RandomKey() {

@@ -17,7 +17,7 @@ class NodeImportContext : public ImportContext {
   Val FindLogits(Val prediction) override;
   Val AsFloatWeight(size_t i, const HostTensor& value) override;
   absl::StatusOr<Val> AsState(size_t i) override;
-  void UpdateState(Val state, Val value) override;
+  void UpdateState(Val state, Val value, double momentum) override;
   Val RandomKey() override;
   int64_t RandomStream() override;
 

@@ -96,11 +96,11 @@ std::map<std::string, Logits> ExposeLogits(ImportState& state, const std::vector
 
 std::vector<StateUpdate> BindStateUpdates(ImportState& state) {
   std::vector<StateUpdate> updates;
-  for (const auto& [value, next] : state.effects.updates) {
-    const std::string& name = state.weights.Find(value)->name;
+  for (const UpdatedState& update : state.effects.updates) {
+    const std::string& name = state.weights.Find(update.state)->name;
     const std::string output = UnusedOutputName(state.graph, StrCat(name, ".next"));
-    state.graph.AddOutput(output, next, value);
-    updates.push_back({.state = name, .output = output});
+    state.graph.AddOutput(output, update.next, update.state);
+    updates.push_back({.state = name, .output = output, .momentum = update.momentum});
   }
   return updates;
 }

@@ -81,7 +81,7 @@ class ContextOfPart : public ImportContext {
     return from.has_value() ? whole_.AsFloatWeight(*from, value) : Val();
   }
   absl::StatusOr<Val> AsState(size_t i) override { return in(i); }
-  void UpdateState(Val, Val) override {}
+  void UpdateState(Val, Val, double) override {}
   Val RandomKey() override { return whole_.RandomKey(); }
   int64_t RandomStream() override { return whole_.RandomStream(); }
 

@@ -60,8 +60,8 @@ ImportResult TrainBatchNorm(ImportContext& c, Val x, Val scale, Val bias) {
   const double n = static_cast<double>(batch.count), unbiased = n > 1 ? n / (n - 1) : 1;
   const Val new_mean = UpdateRunningStat(mean, batch.mean, momentum);
   const Val new_var = UpdateRunningStat(var, c.conformance ? batch.var : batch.var * unbiased, momentum);
-  c.UpdateState(mean, new_mean);
-  c.UpdateState(var, new_var);
+  c.UpdateState(mean, new_mean, momentum);
+  c.UpdateState(var, new_var, momentum);
   return TrainingOutputs(batch, new_mean, new_var);
 }
 

@@ -62,8 +62,9 @@ class ImportContext {
   virtual Val AsFloatWeight(size_t, const HostTensor&) { return Val(); }
   // Turns input i, which must be a weight, into state that the training step updates (BatchNorm statistics).
   virtual absl::StatusOr<Val> AsState(size_t i) = 0;
-  // Registers that running the model in training mode replaces `state` by `value`.
-  virtual void UpdateState(Val state, Val value) = 0;
+  // Registers that running the model in training mode replaces `state` by `value`, which is momentum·state
+  // and what does not depend on it.
+  virtual void UpdateState(Val state, Val value, double momentum) = 0;
 
   // Import options.
   bool training = false;               // import for training: Dropout active, BatchNorm on batch statistics

@@ -37,33 +37,33 @@ TEST(Traffic, CountsReducedAndGatheredParts) {
   EXPECT_EQ(SentBytes({.ranks = 4, .gradient_bytes = 4000, .micros = 7}), 9000) << "ranks with two nodes";
 }
 
-// Two pieces of memory, of which the second is a mean, of sizes that no number of ranks divides.
+// Two pieces of memory of sizes that no number of ranks divides.
 class Trees : public Scratch {
  protected:
-  static constexpr size_t kSums = 1801, kMeans = 203;
+  static constexpr size_t kSums = 1801, kOthers = 203;
 
-  static void Fill(int64_t micro, std::vector<float>* sums, std::vector<float>* means) {
+  static void Fill(int64_t micro, std::vector<float>* sums, std::vector<float>* others) {
     for (size_t i = 0; i < kSums; ++i) (*sums)[i] = std::sin(static_cast<float>(i + 7 * micro) * 1.3f);
-    for (size_t i = 0; i < kMeans; ++i) (*means)[i] = std::cos(static_cast<float>(i + 5 * micro) * 0.9f);
+    for (size_t i = 0; i < kOthers; ++i) (*others)[i] = std::cos(static_cast<float>(i + 5 * micro) * 0.9f);
   }
 
   // Returns what each rank has in the end. `ranks`: null for one.
   static std::vector<float> SumMicros(int64_t micros, Collectives* ranks) {
     const auto backend = CreateBackend("cpu", {.threads = 1}).value();
-    std::vector<float> sums(kSums), means(kMeans);
+    std::vector<float> sums(kSums), others(kOthers);
     GradientTree tree(backend.get(), DType::kFloat32,
-                      {{std::as_writable_bytes(std::span(sums))}, {std::as_writable_bytes(std::span(means)), true}});
+                      {std::as_writable_bytes(std::span(sums)), std::as_writable_bytes(std::span(others))});
     EXPECT_TRUE(tree.Begin(micros, ranks ? ranks->rank() : 0, ranks ? ranks->size() : 1).ok());
     for (int64_t micro = tree.share().begin; micro < tree.share().end; ++micro) {
-      Fill(micro, &sums, &means);
-      tree.Add(1.0 / static_cast<double>(micros));
+      Fill(micro, &sums, &others);
+      tree.Add();
     }
     if (ranks == nullptr) {
       tree.Finish();
     } else {
       EXPECT_TRUE(tree.FinishTogether(*ranks, "sum").ok());
     }
-    sums.insert(sums.end(), means.begin(), means.end());
+    sums.insert(sums.end(), others.begin(), others.end());
     return sums;
   }
 };

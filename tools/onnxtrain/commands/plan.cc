@@ -101,7 +101,7 @@ int64_t WireBytes(const TrainConfig& config, const SyntheticSetup& trial, const 
   return SentBytes({.ranks = options.plan_ranks,
                     .gradient_bytes = memory.gradients,
                     .rounds = config.comm_dtype == "bf16",
-                    .divides = options.plan_divides_moments,
+                    .divides = options.plan_shard == ShardLevel::kOptimizer,
                     .micros = config.deterministic ? trial.batch.accumulation : 0});
 }
 
@@ -161,7 +161,7 @@ std::string Page(const TrainConfig& config, const SyntheticSetup& trial, const S
   if (trial.options.plan_ranks > 1)
     text += PageRow("ranks", StrCat(trial.options.plan_ranks, ", of which each sends ",
                                     Bytes(WireBytes(config, trial, step.memory)), " in an update; memory of one",
-                                    trial.options.plan_divides_moments ? ", moments divided" : ""));
+                                    trial.options.plan_shard == ShardLevel::kOptimizer ? ", moments divided" : ""));
   for (const MemoryRow& row : kRows) {
     text += absl::StrFormat("  %-28s %12s", row.name, Bytes(step.memory.*row.bytes));
     if (row.bytes == &SessionMemory::gradients && step.memory.gradients == 0)
@@ -195,7 +195,7 @@ Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMe
                {"micro_batch", trial.batch.micro},
                {"accumulation", trial.batch.accumulation},
                {"world", trial.options.plan_ranks},
-               {"divided", trial.options.plan_divides_moments},
+               {"divided", trial.options.plan_shard == ShardLevel::kOptimizer},
                {"wire_bytes", WireBytes(config, trial, step.memory)},
                {"memory", Json::object()},
                {"peak_bytes", step.memory.total()},
@@ -224,7 +224,8 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config) {
   ASSIGN_OR_RETURN(SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
   trial.options.plan_ranks = static_cast<int>(config.world);
   if (config.world > 1) {
-    ASSIGN_OR_RETURN(trial.options.plan_divides_moments, ChooseDivided(config, trial));
+    ASSIGN_OR_RETURN(const bool divided, ChooseDivided(config, trial));
+    if (divided) trial.options.plan_shard = ShardLevel::kOptimizer;
   }
   for (const std::string& line : trial.surgery) LogInfo(config, line);
   ASSIGN_OR_RETURN(const StepMemory step, MakePlan(config, trial));

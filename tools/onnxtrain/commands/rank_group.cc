@@ -94,7 +94,9 @@ absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, 
       ranks_.get(), run->session->ExchangedSums(),
       DataParallelOptions{.rounds = config.comm_dtype == "bf16", .in_order = config.deterministic});
   RETURN_IF_ERROR(
-      AgreeOnStatus(*ranks_, kStart, run->session->Distribute(data_parallel_.get(), config.shard == "optimizer")));
+      AgreeOnStatus(*ranks_, kStart,
+                    run->session->Distribute(data_parallel_.get(), config.shard == "optimizer" ? ShardLevel::kOptimizer
+                                                                                               : ShardLevel::kNone)));
   run->options.ranks = data_parallel_.get();
   return absl::OkStatus();
 }
