@@ -44,6 +44,11 @@ absl::Status OrderedReduce::Finish() {
   return status_;
 }
 
+void OrderedReduce::Await(size_t slices) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return next_ >= slices; });
+}
+
 size_t OrderedReduce::summed() {
   const std::lock_guard lock(mutex_);
   return next_;
@@ -65,7 +70,8 @@ void OrderedReduce::Loop() {
       status_ = std::move(summed);
       seconds_ += seconds;
     }
-    if (++next_ == slices_.size()) changed_.notify_all();
+    ++next_;
+    changed_.notify_all();
   }
 }
 

@@ -35,6 +35,8 @@ class OrderedReduce {
   // slices hold then is undefined.
   absl::Status Finish();
 
+  // Waits until so many slices, which are ready, are summed, or passed over after an error.
+  void Await(size_t slices);
   // How many slices are summed. Any thread.
   size_t summed();
   // Seconds that the thread has spent in collectives since the last Begin. Call it after Finish.

@@ -16,45 +16,55 @@ Bound MemoryOf(const Graph& graph, size_t output) {
   return {Where::kOutput, static_cast<int32_t>(output)};
 }
 
-// Returns how many nodes have run when each memory is touched for the last time.
-std::map<Bound, size_t> FindLastTouches(const Graph& graph, const MemoryPlan& plan) {
-  std::map<Bound, size_t> last;
-  const auto touch = [&](const Place& place, size_t nodes) {
+// Returns the nodes, by their place in the order, between which each memory is touched.
+std::map<Bound, OutputRange> FindTouches(const Graph& graph, const MemoryPlan& plan) {
+  std::map<Bound, OutputRange> touches;
+  const auto touch = [&](const Place& place, size_t at) {
     if (place.where != Where::kInput && place.where != Where::kOutput) return;
-    size_t& at = last[{place.where, place.index}];
-    at = std::max(at, nodes);
+    OutputRange& range = touches.try_emplace({place.where, place.index}, OutputRange{at, at}).first->second;
+    range = {std::min(range.first, at), std::max(range.last, at)};
   };
   for (size_t i = 0; i < plan.order.size(); ++i) {
     const Node& node = graph.nodes()[plan.order[i]];
     for (const auto& values : {node.inputs, node.outputs}) {
       for (ValueId v : values) {
-        if (v != kNoValue) touch(plan.places[v], i + 1);
+        if (v != kNoValue) touch(plan.places[v], i);
       }
     }
   }
   for (const Copy& copy : plan.copies) {
-    touch(copy.from, kAfterCopies);
-    touch(copy.to, kAfterCopies);
+    touch(copy.from, plan.order.size());
+    touch(copy.to, plan.order.size());
   }
-  return last;
+  return touches;
 }
 
 }  // namespace
 
 std::vector<OutputNotice> PlanNotices(const Graph& graph, const MemoryPlan& plan,
                                       std::span<const std::vector<size_t>> groups) {
-  const std::map<Bound, size_t> last = FindLastTouches(graph, plan);
+  const std::map<Bound, OutputRange> touches = FindTouches(graph, plan);
   std::vector<OutputNotice> notices;
   for (size_t g = 0; g < groups.size(); ++g) {
     size_t nodes = 0;
     for (size_t output : groups[g]) {
-      const auto touched = last.find(MemoryOf(graph, output));
-      if (touched != last.end()) nodes = std::max(nodes, touched->second);
+      const auto touched = touches.find(MemoryOf(graph, output));
+      if (touched != touches.end()) nodes = std::max(nodes, touched->second.last + 1);
     }
-    notices.push_back({nodes, g});
+    notices.push_back({nodes > plan.order.size() ? kAfterCopies : nodes, g});
   }
   std::ranges::stable_sort(notices, {}, &OutputNotice::nodes);
   return notices;
+}
+
+std::vector<OutputRange> PlanOutputRanges(const Graph& graph, const MemoryPlan& plan) {
+  const std::map<Bound, OutputRange> touches = FindTouches(graph, plan);
+  std::vector<OutputRange> ranges;
+  for (size_t output = 0; output < graph.outputs().size(); ++output) {
+    const auto touched = touches.find(MemoryOf(graph, output));
+    ranges.push_back(touched != touches.end() ? touched->second : OutputRange{0, plan.order.size()});
+  }
+  return ranges;
 }
 
 }  // namespace onnxtrain

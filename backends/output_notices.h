@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backends/memory_plan.h"
+#include "backends/output_ranges.h"
 
 namespace onnxtrain {
 
@@ -19,5 +20,13 @@ inline constexpr size_t kAfterCopies = static_cast<size_t>(-1);
 // writes nor reads the memory that the outputs are bound to. Different outputs must be bound to different memory.
 std::vector<OutputNotice> PlanNotices(const Graph& graph, const MemoryPlan& plan,
                                       std::span<const std::vector<size_t>> groups);
+
+// As OutputRanges::TouchedRanges: places in MemoryPlan::order, of which the final copies are one behind the last. An
+// output whose memory no node touches is in use for the whole run.
+std::vector<OutputRange> PlanOutputRanges(const Graph& graph, const MemoryPlan& plan);
+
+// As OutputRanges::TouchedRanges: places in MemoryPlan::order, of which the final copies are one behind the last. An
+// output whose memory no node touches is in use for the whole run.
+std::vector<OutputRange> PlanOutputRanges(const Graph& graph, const MemoryPlan& plan);
 
 }  // namespace onnxtrain

@@ -316,10 +316,11 @@ constexpr ConfigField kFields[] = {
     {"run", "world", kTaskPlan, &C::world, "N",
      "Plans for one of N ranks of a distributed run, which share every batch",
      {.min = 1, .max = 1 << 20, .transient = true, .on_resume = kFree}},
-    {"run", "shard", kTaskTrain | kTaskPlan, &C::shard, "none|optimizer|auto",
+    {"run", "shard", kTaskTrain | kTaskPlan, &C::shard, "none|optimizer|gradients|auto",
      "optimizer: each rank of a distributed run keeps and updates the moments of a share of the weights, and gets the "
-     "others' weights after the update; auto: where the run would take more than half of a rank's memory",
-     {.choices = "none|optimizer|auto", .on_resume = kFree}},
+     "others' weights after the update; gradients: it keeps the gradients of that share alone, too; auto: the first "
+     "with which a rank takes at most half of its memory",
+     {.choices = "none|optimizer|gradients|auto", .on_resume = kFree}},
     {"run", "comm_dtype", kTaskTrain | kTaskPlan, &C::comm_dtype, "f32|bf16",
      "What the ranks of a distributed run send of float32 gradients; bf16: rounded, half the bytes, summed in float32",
      {.choices = "f32|bf16", .on_resume = kChanges}},

@@ -50,6 +50,12 @@ SampleRange ShareOfRank(int64_t samples, int64_t unit, int rank, int size) {
 
 int64_t LargestShare(int64_t samples, int64_t unit, int size) { return (samples / unit + size - 1) / size * unit; }
 
+int64_t CountMicros(const SampleRange& share, const std::vector<MicroBatch>& micros) {
+  return std::ranges::count_if(micros, [&](const MicroBatch& m) {
+    return std::max(share.begin, m.place) < std::min(share.end, m.place + m.count);
+  });
+}
+
 void KeepShare(const SampleRange& share, std::vector<MicroBatch>* micros) {
   for (MicroBatch& m : *micros) {
     m.skipped = std::clamp<int64_t>(share.begin - m.place, 0, m.count);

@@ -19,6 +19,8 @@ absl::StatusOr<int64_t> CountSamples(const GlobalBatch& global_batch, int64_t fi
 struct MicroBatch {
   const GlobalBatch* part;
   int64_t begin, count, place, number, skipped = 0, whole = count;
+
+  double fraction() const { return static_cast<double>(count) / static_cast<double>(whole); }
 };
 
 // Samples of a micro-batch of this part.
@@ -40,6 +42,9 @@ SampleRange ShareOfRank(int64_t samples, int64_t unit, int rank, int size);
 
 // Returns the samples of the rank that has most of them.
 int64_t LargestShare(int64_t samples, int64_t unit, int size);
+
+// Returns how many micro-batches have samples in the range.
+int64_t CountMicros(const SampleRange& share, const std::vector<MicroBatch>& micros);
 
 // Keeps what lies in the range.
 void KeepShare(const SampleRange& share, std::vector<MicroBatch>* micros);

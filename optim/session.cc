@@ -27,8 +27,6 @@ HostTensor Divide(HostTensor tensor, double divisor) {
 // Code and tables of libraries, and stacks.
 constexpr int64_t kProcessBytes = int64_t{14} << 20;
 
-double ShareOfMicro(const MicroBatch& m) { return static_cast<double>(m.count) / static_cast<double>(m.whole); }
-
 }  // namespace
 
 absl::Status SessionImpl::Init() {
@@ -41,10 +39,7 @@ absl::Status SessionImpl::Init() {
   RETURN_IF_ERROR(state_.LayOut(options_.optimizer, prepared_, options_.loss_scale.has_value()));
   RETURN_IF_ERROR(state_.AddFrozen(prepared_.model, !options_.plan_only));
   if (options_.deterministic || options_.plan_ranks > 1) RETURN_IF_ERROR(ComposeAverages());
-  if (options_.plan_shard != ShardLevel::kNone) {
-    RETURN_IF_ERROR(CheckDivides(options_.optimizer));
-    RETURN_IF_ERROR(state_.DivideMoments(options_.optimizer, {0, options_.plan_ranks}));
-  }
+  RETURN_IF_ERROR(DivideState(options_.plan_shard, {0, options_.plan_ranks}, DataParallelOptions().bucket_bytes));
   RETURN_IF_ERROR(SetPlateau(1));
   if (options_.loss_scale) RETURN_IF_ERROR(state_.device_scalars().loss_scale.Write(options_.loss_scale->initial));
   RETURN_IF_ERROR(MoveWeightsIn());
@@ -119,9 +114,10 @@ absl::Status SessionImpl::MoveWeightsIn() {
 absl::Status SessionImpl::EnsureApply() {
   if (apply_ != nullptr) return absl::OkStatus();
   const bool divided = divides_moments();
-  ASSIGN_OR_RETURN(const Graph graph,
-                   BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(),
-                              state_.statistics_elements(), divided ? state_.groups() : std::vector<FlatGroup>()));
+  ASSIGN_OR_RETURN(
+      const Graph graph,
+      BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(), state_.statistics_elements(),
+                 divided && !pieces_ ? state_.groups() : std::vector<FlatGroup>(), pieces_.has_value()));
   Bindings bindings = state_.FlatStatistics();
   if (divided) bindings.merge(state_.ShardBindings());
   ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, bindings, state_.bindings()));
@@ -137,6 +133,7 @@ absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, c
     return BuildEval(model, loss, options_.loss, batch, kind == ProgramKind::kEval ? metrics_ : std::vector<Metric>());
   return BuildMicro(model, loss, options_.loss, batch,
                     {.first = IsFirst(kind),
+                     .apart = pieces_.has_value(),
                      .outputs = HasOutputs(kind),
                      .scaled = options_.loss_scale.has_value(),
                      .input_gradients = HasInputGradients(kind)});
@@ -192,12 +189,14 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, in
   RETURN_IF_ERROR(VerifyFrozenBatch(prepared.model.exported_batch));
   ASSIGN_OR_RETURN(const Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
   const Bindings statistics = IsMicro(kind) ? state_.PendingStatistics(IsFirst(kind)) : Bindings();
-  ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), batch));
+  const OutputGroups fleeting = IsMicro(kind) && pieces_ ? ListOutputs(pieces_->buckets) : OutputGroups();
+  ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), batch, fleeting));
   compiled->name = kProgramNames[static_cast<int>(kind)];
   BatchFeeds feeds(*compiled, prepared.model.random_key);
   if (ranks_ != nullptr && IsMicro(kind)) ranks_->Watch(compiled->program.get());
   compiled->program->SetInterruption(ranks_ != nullptr ? Interruption::kNever : FindInterruption(kind));
   ready_.push_back(std::make_unique<Ready>(Ready{kind, batch, extents, std::move(compiled), std::move(feeds)}));
+  if (share_ != nullptr && IsMicro(kind)) ShareGradients(ready_.back().get());
   return ready_.back().get();
 }
 
@@ -248,7 +247,7 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind
   for (const MicroBatch& m : micros_) {
     const bool is_first = micro == 0 && &m == micros_.data();
     if (share != nullptr) ranks_->set_runs_last(&m == &micros_.back());
-    if (share != nullptr && averages_) RETURN_IF_ERROR(averages_->RunNext(m.number, ShareOfMicro(m)));
+    if (share != nullptr && averages_) RETURN_IF_ERROR(averages_->RunNext(m.number, m.fraction()));
     const RandomKey key = Key(micro + m.number, MakePiece(m.skipped, m.count));
     ASSIGN_OR_RETURN(const Ready* program, RunMicro(MicroKind(first, is_first ? 0 : 1), m, key));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, m.place, m.count, samples, fetched));
@@ -306,6 +305,7 @@ absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t sample
   const bool whole = global_batch.further().empty() && OneProgramStep(samples, FindExtents(global_batch)[0]);
   if (whole) return RunStep(global_batch, samples);
   RETURN_IF_ERROR(options_.deterministic ? RunTree(global_batch, samples)
+                  : share_ != nullptr    ? RunRounds(global_batch, samples)
                   : ranks_ != nullptr    ? RunShare(global_batch, samples)
                                          : RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
   RETURN_IF_ERROR(RunApply());
@@ -485,7 +485,13 @@ absl::StatusOr<Evaluation> SessionImpl::PredictPadded(const GlobalBatch& global_
   return e;
 }
 
+// Of ranks that divide them.
+absl::Status SessionImpl::CheckWholeGradients() const {
+  return pieces_ ? Invalid("`shard` gradients: no rank has whole gradients") : absl::OkStatus();
+}
+
 absl::StatusOr<GradientResult> SessionImpl::Gradients(const GlobalBatch& global_batch, GradientsOf of) {
+  RETURN_IF_ERROR(CheckWholeGradients());
   GradientResult result;
   const bool inputs = of == GradientsOf::kWeightsAndInputs;
   RETURN_IF_ERROR(RunMicros(global_batch, inputs ? ProgramKind::kMicroInputsFirst : ProgramKind::kMicroOutputsFirst,
@@ -521,6 +527,7 @@ absl::Status SessionImpl::VisitPending(const GradientVisitor& visit) {
 
 // Pending gradients and statistics are overwritten by the next Step.
 absl::Status SessionImpl::VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) {
+  RETURN_IF_ERROR(CheckWholeGradients());
   RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
   RETURN_IF_ERROR(backend_.Synchronize());
   return VisitPending(visit);
@@ -595,6 +602,7 @@ size_t SessionImpl::BytesBesidePrograms() const {
 SessionMemory SessionImpl::memory() const {
   SessionMemory m = state_.memory();
   if (tree_) m.sums = tree_->bytes();
+  if (pieces_) m.sums = GradientShare::StagingBytes(*pieces_, state_.shard().size);
   m.packed = static_cast<int64_t>(programs_.derived_bytes());
   m.activations = static_cast<int64_t>(programs_.arena_bytes());
   m.feeds = static_cast<int64_t>(programs_.exchange_bytes());

@@ -180,9 +180,9 @@ class Session {
   // Makes this session one of several ranks, which all have the same state and call Step with the same global batches:
   // each computes its share, and all make the same update. `ranks` must outlive the session, and adds up ExchangedSums
   // numbers. Accumulate fails from then on; everything else but Step concerns this rank alone. Allocates gradients.
-  // `shard`, kOptimizer: each rank keeps the moments of a share of the weights, updates these, and sends them to the
-  // others; fails for rules that read whole weights, and with averages. The state can no longer be restored, and an
-  // error of Step that is kUnavailable may have left some of the weights updated.
+  // `shard`: see ShardLevel. With kOptimizer each rank keeps the moments of a share of the weights, updates these, and
+  // sends them to the others; fails for rules that read whole weights, and with averages. The state can no longer be
+  // restored, and an error of Step that is kUnavailable may have left some of the weights updated.
   virtual absl::Status Distribute(DataParallel* ranks, ShardLevel shard) = 0;
   virtual bool divides_moments() const = 0;
   // Called by all ranks between the same updates: State of rank 0 holds whole moments until ReleaseGathered, which

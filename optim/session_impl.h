@@ -12,6 +12,8 @@
 #include "optim/batch_feeds.h"
 #include "optim/distributed/data_parallel.h"
 #include "optim/distributed/divided_state.h"
+#include "optim/distributed/gradient_pieces.h"
+#include "optim/distributed/gradient_share.h"
 #include "optim/distributed/gradient_tree.h"
 #include "optim/distributed/running_averages.h"
 #include "optim/micro_batches.h"
@@ -115,6 +117,7 @@ class SessionImpl : public Session {
     std::unique_ptr<CompiledProgram> compiled;
     BatchFeeds feeds;
     int64_t last_use = 0;
+    std::vector<const Region*> gradients = {};  // that ranks divide: where they are, in the order of pieces_->outputs
   };
   absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch, const VariableExtents& extents);
   absl::StatusOr<Ready*> Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents);
@@ -144,6 +147,14 @@ class SessionImpl : public Session {
   absl::Status AccumulateShare(const GlobalBatch& global_batch, const SampleRange& share);
   absl::StatusOr<Ready*> RunMicro(ProgramKind kind, const MicroBatch& micro, const RandomKey& key);
   absl::Status ComposeAverages();
+  absl::Status DivideState(ShardLevel level, const Shard& shard, size_t bucket_bytes);
+  absl::Status CheckDividesGradients() const;
+  absl::Status CheckWholeGradients() const;
+  void DropMicroPrograms();
+  void ShareGradients(Ready* ready);
+  absl::Status RunRounds(const GlobalBatch& global_batch, int64_t samples);
+  absl::Status AccumulateRounds(const GlobalBatch& global_batch, int64_t samples, const SampleRange& share);
+  absl::Status RunRound(ProgramKind kind, const MicroBatch* micro);
   absl::Status BeginTree(int64_t micros);
   absl::Status GrowTree(const GlobalBatch& global_batch, int64_t samples);
   absl::Status RunTree(const GlobalBatch& global_batch, int64_t samples);
@@ -176,6 +187,8 @@ class SessionImpl : public Session {
   DataParallel* ranks_ = nullptr;  // null: this is the only one
   std::optional<GradientTree> tree_;
   std::optional<RunningAverages> averages_;  // of several ranks, or in the order of a tree
+  std::optional<GradientPieces> pieces_;     // of gradients that ranks divide
+  std::unique_ptr<GradientShare> share_;     // of these; null while planning
   std::vector<double> sums_;                 // memory for what ranks exchange
   Trace* trace_ = nullptr;
   int64_t attempted_ = 0, skipped_in_a_row_ = 0;

@@ -1,10 +1,13 @@
 // Updates of one of several ranks, and those whose sums do not depend on the number of ranks.
+#include <malloc.h>
+
 #include <algorithm>
 #include <span>
 #include <vector>
 
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/philox.h"
 #include "optim/distributed/data_parallel.h"
 #include "optim/session_impl.h"
 #include "optim/telemetry/trace.h"
@@ -17,29 +20,53 @@ absl::Status SessionImpl::ComposeAverages() {
   RETURN_IF_ERROR(state_.StartStatisticsAtZero());
   averages_.emplace(&backend_, dtype_, state_.running_statistics(), state_.pending_statistics(),
                     state_.running_averages());
+  DropMicroPrograms();
+  return absl::OkStatus();
+}
+
+void SessionImpl::DropMicroPrograms() {
   for (const auto& ready : ready_) {
     if (IsMicro(ready->kind)) programs_.Release(*ready->compiled);
   }
   std::erase_if(ready_, [](const auto& ready) { return IsMicro(ready->kind); });
+}
+
+absl::Status SessionImpl::CheckDividesGradients() const {
+  if (!on_host()) return Invalid("`shard` gradients: divides gradients on a CPU only");
+  if (options_.deterministic) return Invalid("`shard` gradients: `deterministic` sums whole gradients");
   return absl::OkStatus();
+}
+
+absl::Status SessionImpl::DivideState(ShardLevel level, const Shard& shard, size_t bucket_bytes) {
+  if (level == ShardLevel::kNone) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckDivides(options_.optimizer));
+  if (level == ShardLevel::kOptimizer) return state_.DivideMoments(options_.optimizer, shard, state_.WholeUnits());
+  RETURN_IF_ERROR(CheckDividesGradients());
+  DropMicroPrograms();
+  pieces_ = CutPieces(state_, prepared_.model.graph, dtype_, bucket_bytes);
+  RETURN_IF_ERROR(state_.DivideMoments(options_.optimizer, shard, pieces_->units()));
+  return state_.DivideGradients();
 }
 
 absl::Status SessionImpl::Distribute(DataParallel* ranks, ShardLevel shard) {
   RETURN_IF_ERROR(ComposeAverages());
-  RETURN_IF_ERROR(state_.EnsureGradients());
-  if (state_.gradients() != nullptr && !options_.deterministic)
+  const bool whole = shard != ShardLevel::kGradients;
+  if (whole) RETURN_IF_ERROR(state_.EnsureGradients());
+  if (state_.gradients() != nullptr && whole && !options_.deterministic)
     ranks->SumGradient(&backend_, dtype_, state_.gradients(), ListSlices(state_, prepared_.model.graph));
   for (const auto& ready : ready_) {
     ready->compiled->program->SetInterruption(Interruption::kNever);
     if (IsMicro(ready->kind)) ranks->Watch(ready->compiled->program.get());
   }
   ranks_ = ranks;
+  RETURN_IF_ERROR(DivideState(shard, {ranks->rank(), ranks->size()}, ranks->options().bucket_bytes));
+  if (pieces_) share_ = std::make_unique<GradientShare>(&ranks->ranks(), &*pieces_, state_, ranks->options().rounds);
   if (shard == ShardLevel::kNone) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckDivides(options_.optimizer));
-  RETURN_IF_ERROR(state_.DivideMoments(options_.optimizer, {ranks->rank(), ranks->size()}));
   if (apply_ != nullptr) programs_.Release(*apply_);
   apply_.reset();
-  return EnsureApply();
+  RETURN_IF_ERROR(EnsureApply());
+  ::malloc_trim(0);  // returns the pages of what was whole
+  return absl::OkStatus();
 }
 
 // All ranks end alike, whatever happens to one of them.
@@ -63,6 +90,68 @@ absl::Status SessionImpl::AccumulateShare(const GlobalBatch& global_batch, const
   if (share.begin == share.end) RETURN_IF_ERROR(state_.ClearPending());
   RETURN_IF_ERROR(backend_.Synchronize());
   return state_.device_scalars().ReadSums(sums_);
+}
+
+void SessionImpl::ShareGradients(Ready* ready) {
+  for (const std::string& name : pieces_->outputs) ready->gradients.push_back(&ready->compiled->outputs.at(name));
+  Program& program = *ready->compiled->program;
+  program.NotifyWhenComplete(FindOutputsUpTo(*pieces_, program.graph()), share_.get());
+}
+
+// Runs the share of a rank that keeps its part of the summed gradients only.
+absl::Status SessionImpl::RunRounds(const GlobalBatch& global_batch, int64_t samples) {
+  const SampleRange share =
+      ShareOfRank(samples, std::max<int64_t>(1, options_.fixed_batch), ranks_->rank(), ranks_->size());
+  ranks_->BeginUpdate();
+  share_->Begin();
+  const absl::Status ran = AccumulateRounds(global_batch, samples, share);
+  ranks_->AddScattered(*share_, *pieces_);
+  {
+    const Span span(trace_, Trace::kTraining, "exchange");
+    RETURN_IF_ERROR(ranks_->Exchange(ran, sums_));
+  }
+  RETURN_IF_ERROR(state_.device_scalars().WriteSums(sums_));
+  ASSIGN_OR_RETURN(const double square, share_->SumSquares());
+  RETURN_IF_ERROR(state_.WriteSquaredNorm(square));
+  return averages_ ? averages_->FinishTogether(ranks_->ranks(), "all-reduce of statistics") : absl::OkStatus();
+}
+
+// Every rank takes part in the rounds of the one with most micro-batches, also after an error of its own.
+absl::Status SessionImpl::AccumulateRounds(const GlobalBatch& global_batch, int64_t samples, const SampleRange& share) {
+  sums_.assign(ExchangedSums(), 0);
+  absl::Status status = CountTargets(global_batch, samples);
+  CutMicros(global_batch);
+  if (averages_) averages_->Begin(std::ssize(micros_));
+  int64_t rounds = 0;
+  for (int r = 0; r < ranks_->size(); ++r)
+    rounds = std::max(
+        rounds,
+        CountMicros(ShareOfRank(samples, std::max<int64_t>(1, options_.fixed_batch), r, ranks_->size()), micros_));
+  KeepShare(share, &micros_);
+  for (int64_t i = 0; i < rounds; ++i) {
+    const MicroBatch* const micro = status.ok() && i < std::ssize(micros_) ? &micros_[i] : nullptr;
+    status.Update(RunRound(i == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext, micro));
+  }
+  RETURN_IF_ERROR(status);
+  if (micros_.empty()) RETURN_IF_ERROR(state_.ClearPending());
+  return state_.device_scalars().ReadSums(sums_);
+}
+
+// `micro`: null: this rank has none.
+absl::Status SessionImpl::RunRound(ProgramKind kind, const MicroBatch* micro) {
+  Ready* program = nullptr;
+  const auto prepare = [&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckCancelled());
+    ASSIGN_OR_RETURN(program, Get(kind, micro->count, FindExtents(*micro->part)));
+    if (averages_) RETURN_IF_ERROR(averages_->RunNext(micro->number, micro->fraction()));
+    return FillFeeds(*program, *micro, Key(micro->number, MakePiece(micro->skipped, micro->count)));
+  };
+  absl::Status status = micro != nullptr ? prepare() : absl::OkStatus();
+  const bool runs = micro != nullptr && status.ok();
+  share_->BeginRound(runs ? std::span<const Region* const>(program->gradients) : std::span<const Region* const>());
+  if (runs) status = programs_.Run(*program->compiled);
+  status.Update(share_->EndRound(runs && status.ok()));
+  return status;
 }
 
 absl::Status SessionImpl::BeginTree(int64_t micros) {

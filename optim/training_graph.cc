@@ -143,7 +143,7 @@ absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& c
   const size_t trained = backward.gradients.size() - feeds.size();
   for (size_t i = 0; i < backward.gradients.size(); ++i) {
     const auto& [name, gradient] = backward.gradients[i];  // each micro-batch has inputs of its own
-    AccumulateOutput(b, GradName(name), gradient, options.first || i >= trained);
+    AccumulateOutput(b, GradName(name), gradient, options.first || options.apart || i >= trained);
   }
   AddStateOutputs(graph, model.graph, model.state_updates, options.first);
   if (options.outputs) {
@@ -200,10 +200,18 @@ class UpdateBuilder {
   Val State(const std::string& name, Type type) { return FindOrAddState(b_, name, std::move(type)); }
   Val Scalar(const std::string& name) { return State(name, {spec_.dtype, {}}); }
 
-  // `normed`: the gradients of which the norm is; empty: those of the targets.
-  void Update(const std::vector<UpdateTarget>& targets, std::vector<Val> normed = {}) {
+  // `square`: the squared norm of the gradient; invalid: that of the targets.
+  void Update(const std::vector<UpdateTarget>& targets, Val square = {}) {
     Schedule();
-    UpdateAtRate(targets, std::move(normed));
+    UpdateAtRate(targets, square);
+  }
+
+  // Of all gradients. In float64, as gradients of 1e20 are finite and their float32 squares are not.
+  Val SquaredNorm(const std::vector<Val>& gradients) {
+    b_.set_source(kClip);
+    Val square = b_.Scalar(DType::kFloat64, 0);
+    for (const Val& gradient : gradients) square = square + b_.Op("SquaredNorm", {gradient});
+    return square;
   }
 
   // With kRateFeed and kStep; outputs what follows from the gradients.
@@ -238,11 +246,10 @@ class UpdateBuilder {
   void Store(const std::string& name, Val value, Val into) { graph_.AddOutput(name, value.id(), into.id()); }
 
  private:
-  void UpdateAtRate(const std::vector<UpdateTarget>& targets, std::vector<Val> normed = {}) {
-    if (normed.empty()) {
-      for (const UpdateTarget& target : targets) normed.push_back(target.grad);
-    }
-    GradientNorm(normed);
+  void UpdateAtRate(const std::vector<UpdateTarget>& targets, Val square = {}) {
+    std::vector<Val> gradients;
+    for (const UpdateTarget& target : targets) gradients.push_back(target.grad);
+    GradientNorm(square.valid() ? square : SquaredNorm(gradients));
     for (const UpdateTarget& target : targets) AppendUpdate(target);
   }
 
@@ -271,12 +278,10 @@ class UpdateBuilder {
     if (spec_.schedule.name == "plateau" || spec_.schedule.host_factor) rate_ = rate_ * Scalar(device_scalar::kPlateau);
   }
 
-  // T = ‖g‖₂ over all gradients. A non-finite gradient makes T non-finite, so T alone decides whether to update. In
-  // float64, as gradients of 1e20 are finite and their float32 squares are not. Unscaling and clipping are one factor.
-  void GradientNorm(const std::vector<Val>& gradients) {
+  // T = ‖g‖₂ over all gradients. A non-finite gradient makes T non-finite, so T alone decides whether to update.
+  // Unscaling and clipping are one factor.
+  void GradientNorm(Val square) {
     b_.set_source(kClip);
-    Val square = b_.Scalar(DType::kFloat64, 0);
-    for (const Val& gradient : gradients) square = square + b_.Op("SquaredNorm", {gradient});
     Val norm = Sqrt(square), factor;
     if (spec_.loss_scale) {
       factor = b_.Op("Reciprocal", {Cast(Scalar(device_scalar::kLossScale), DType::kFloat64)});
@@ -344,7 +349,7 @@ class UpdateBuilder {
 bool IsPerTensor(const OptimizerSpec& optimizer) { return FindRule(optimizer)->per_tensor || optimizer.agc > 0; }
 
 absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements,
-                                 const std::vector<FlatGroup>& whole) {
+                                 const std::vector<FlatGroup>& whole, bool has_norm) {
   Graph graph;
   UpdateBuilder u(spec, &graph);
   std::vector<UpdateTarget> targets;
@@ -362,7 +367,8 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
   }
   std::vector<Val> normed;
   for (const FlatGroup& g : whole) normed.push_back(u.State(WholeGradName(g.name), {spec.dtype, {g.elements}}));
-  u.Update(targets, std::move(normed));
+  const Val whole_norm = normed.empty() ? Val() : u.SquaredNorm(normed);
+  u.Update(targets, has_norm ? u.State(kSquaredNorm, {DType::kFloat64, {}}) : whole_norm);
   std::vector<Val> losses;
   for (size_t i = 0; i < spec.losses; ++i) losses.push_back(u.Scalar(TermName(device_scalar::kBatchLoss, i)));
   u.Count(losses, u.Scalar(device_scalar::kBatchCorrect));

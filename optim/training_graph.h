@@ -55,6 +55,7 @@ std::string ParamName(const std::string& group);      // of a group's flat param
 std::string MomentName(std::string_view state, const std::string& unit);  // of a group or parameter
 inline constexpr char kStatistics[] = "$statistics";                      // flat tensor of all running statistics
 inline constexpr char kPending[] = "$pending";                            // flat tensor of those not committed yet
+inline constexpr char kSquaredNorm[] = "$squared_norm";  // f64 scalar: of the gradient, where ranks have parts of it
 
 inline constexpr char kAverage[] = "average";  // moving average of the weights, a state for MomentName
 // Do nodes with this source belong to the update (not to model, loss or gradients)?
@@ -62,6 +63,7 @@ bool IsUpdateSource(std::string_view source);
 
 struct MicroOptions {
   bool first = true;             // write pending sums; else accumulate into them
+  bool apart = false;            // gradients are never accumulated
   bool outputs = false;          // output the model's outputs, too
   bool scaled = false;           // multiply gradients by kLossScale
   bool input_gradients = false;  // output those of the model's float inputs, too, as GradName
@@ -99,10 +101,10 @@ struct UpdateSpec {
 };
 
 // `state_elements`: elements of kStatistics and kPending; 0: the model has no statistics. Where `groups` are slices
-// that one of several ranks updates, `whole` has the groups, of whose gradients (WholeGradName) the norm is; the rule
-// must not be per tensor.
+// that one of several ranks updates, `whole` has the groups, of whose gradients (WholeGradName) the norm is, or
+// `has_norm` is set: kSquaredNorm has it. The rule must not be per tensor then.
 absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements,
-                                 const std::vector<FlatGroup>& whole = {});
+                                 const std::vector<FlatGroup>& whole = {}, bool has_norm = false);
 // Does an update read whole weights, not just single elements?
 bool IsPerTensor(const OptimizerSpec& optimizer);
 

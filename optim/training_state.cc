@@ -1,6 +1,7 @@
 #include "optim/training_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "frontend/base/status.h"
 
@@ -119,7 +120,7 @@ absl::Status TrainingState::AddFrozen(const ImportedModel& model, bool load) {
 }
 
 absl::Status TrainingState::EnsureGradients() {
-  if (grads_.buffer() != nullptr || groups_.empty()) return absl::OkStatus();
+  if (grads_.buffer() != nullptr || groups_.empty() || divides_gradients_) return absl::OkStatus();
   RETURN_IF_ERROR(grads_.Allocate(backend_, "gradients"));
   Expose(grads_, &bindings_);
   for (const WeightGroup& g : members_)
@@ -130,60 +131,108 @@ absl::Status TrainingState::EnsureGradients() {
 
 namespace {
 
-// Elements [range.begin, range.end) of a flat tensor.
-Region SliceOf(const Region& flat, const ShardRange& range) {
-  const size_t offset = flat.view.offset + range.begin * DTypeSize(flat.type.dtype);
+// A rank's slice of a unit of a flat tensor.
+Region SliceOf(const Region& flat, const ShardUnit& unit, const Shard& shard) {
+  const ShardRange range = RangeOf(unit.elements, shard);
+  const size_t offset = flat.view.offset + (unit.begin + range.begin) * DTypeSize(flat.type.dtype);
   return {{flat.view.buffer, offset}, {flat.type.dtype, {range.size()}}};
 }
 
 }  // namespace
 
-absl::Status TrainingState::DivideMoments(const OptimizerSpec& optimizer, const Shard& shard) {
+std::vector<ShardUnit> TrainingState::WholeUnits() const {
+  std::vector<ShardUnit> units;
+  for (const FlatGroup& g : groups_) units.push_back({g.name, units.size(), 0, g.elements});
+  return units;
+}
+
+absl::Status TrainingState::DivideMoments(const OptimizerSpec& optimizer, const Shard& shard,
+                                          std::vector<ShardUnit> units) {
   shard_ = shard;
+  units_ = std::move(units);
   const auto& states = FindRule(optimizer)->state;
   for (size_t i = 0; i < states.size(); ++i) {
     auto slices = std::make_unique<Arena>();
-    for (const FlatGroup& g : groups_)
-      slices->Add(MomentName(states[i].name, g.name), {dtype_, {RangeOf(g.elements, shard).size()}});
+    for (const ShardUnit& unit : units_)
+      slices->Add(MomentName(states[i].name, unit.name), {dtype_, {RangeOf(unit.elements, shard).size()}});
     RETURN_IF_ERROR(slices->Allocate(backend_, "moments"));
-    for (const FlatGroup& g : groups_) {
-      const std::string name = MomentName(states[i].name, g.name);
-      const Region slice = SliceOf(bindings_.at(name), RangeOf(g.elements, shard));
-      ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(slice));
-      RETURN_IF_ERROR(WriteRegion(slices->At(name), value));
-      for (const auto& [weight, shape] : g.members) bindings_.erase(MomentName(states[i].name, weight));
-      bindings_[name] = slices->At(name);
+    for (const ShardUnit& unit : units_) {
+      const Region& flat = bindings_.at(MomentName(states[i].name, groups_[unit.group].name));
+      ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(SliceOf(flat, unit, shard)));
+      RETURN_IF_ERROR(WriteRegion(slices->At(MomentName(states[i].name, unit.name)), value));
     }
+    for (const FlatGroup& g : groups_) {
+      bindings_.erase(MomentName(states[i].name, g.name));
+      for (const auto& [weight, shape] : g.members) bindings_.erase(MomentName(states[i].name, weight));
+    }
+    Expose(*slices, &bindings_);
     divided_.emplace_back(states[i].name);
     moments_[i] = std::move(slices);
   }
   return absl::OkStatus();
 }
 
+absl::Status TrainingState::DivideGradients() {
+  for (const FlatGroup& g : groups_) {
+    bindings_.erase(GradName(g.name));
+    for (const auto& [weight, shape] : g.members) bindings_.erase(GradName(weight));
+  }
+  grads_ = Arena();
+  divides_gradients_ = true;
+  for (const ShardUnit& unit : units_)
+    divided_grads_.Add(GradName(unit.name), {dtype_, {RangeOf(unit.elements, shard_).size()}});
+  divided_grads_.Add(kSquaredNorm, {DType::kFloat64, {}});
+  return divided_grads_.Allocate(backend_, "gradients");
+}
+
 std::vector<FlatGroup> TrainingState::shard_groups() const {
-  std::vector<FlatGroup> slices = groups_;
-  for (FlatGroup& g : slices) g.elements = RangeOf(g.elements, shard_).size();
-  std::erase_if(slices, [](const FlatGroup& g) { return g.elements == 0; });
+  std::vector<FlatGroup> slices;
+  for (const ShardUnit& unit : units_) {
+    const int64_t elements = RangeOf(unit.elements, shard_).size();
+    if (elements > 0) slices.push_back({unit.name, elements, groups_[unit.group].rule, {}});
+  }
   return slices;
 }
 
 Bindings TrainingState::ShardBindings() const {
   Bindings bindings;
-  for (const FlatGroup& g : groups_) {
-    const Region& gradient = bindings_.at(GradName(g.name));
-    const ShardRange range = RangeOf(g.elements, shard_);
-    bindings[WholeGradName(g.name)] = gradient;
-    bindings[GradName(g.name)] = SliceOf(gradient, range);
-    bindings[ParamName(g.name)] = SliceOf(bindings_.at(ParamName(g.name)), range);
+  for (const ShardUnit& unit : units_) {
+    const std::string& group = groups_[unit.group].name;
+    bindings[ParamName(unit.name)] = SliceOf(bindings_.at(ParamName(group)), unit, shard_);
+    if (divides_gradients_) {
+      bindings[GradName(unit.name)] = divided_grads_.At(GradName(unit.name));
+      continue;
+    }
+    bindings[WholeGradName(group)] = bindings_.at(GradName(group));
+    bindings[GradName(unit.name)] = SliceOf(bindings_.at(GradName(group)), unit, shard_);
   }
+  if (divides_gradients_) bindings[kSquaredNorm] = divided_grads_.At(kSquaredNorm);
   return bindings;
+}
+
+std::vector<Region> TrainingState::divided_gradients() const {
+  std::vector<Region> slices;
+  for (const ShardUnit& unit : units_) slices.push_back(divided_grads_.At(GradName(unit.name)));
+  return slices;
+}
+
+absl::Status TrainingState::WriteSquaredNorm(double square) {
+  const BufferView view = divided_grads_.At(kSquaredNorm).view;
+  return view.buffer->Write(view.offset, std::as_bytes(std::span(&square, 1)));
+}
+
+BufferView TrainingState::WeightsOf(const ShardUnit& unit) const {
+  return Within(bindings_.at(ParamName(groups_[unit.group].name)), unit.begin);
+}
+
+BufferView TrainingState::gathered(const DividedMoment& moment) const {
+  return Within(gathered_.at(MomentName(moment.state, groups_[moment.unit.group].name)), moment.unit.begin);
 }
 
 std::vector<TrainingState::DividedMoment> TrainingState::divided_moments() const {
   std::vector<DividedMoment> moments;
   for (const std::string& state : divided_) {
-    for (const FlatGroup& g : groups_)
-      moments.push_back({state, g.name, g.elements, bindings_.at(MomentName(state, g.name))});
+    for (const ShardUnit& unit : units_) moments.push_back({state, unit, bindings_.at(MomentName(state, unit.name))});
   }
   return moments;
 }
@@ -217,8 +266,10 @@ std::vector<std::span<std::byte>> TrainingState::PendingOnHost() const {
 }
 
 absl::Status TrainingState::ClearPending() {
-  const std::vector<std::byte> zeros(grads_.size());
-  RETURN_IF_ERROR(grads_.buffer()->Write(0, zeros));
+  if (grads_.buffer() != nullptr) {
+    const std::vector<std::byte> zeros(grads_.size());
+    RETURN_IF_ERROR(grads_.buffer()->Write(0, zeros));
+  }
   RETURN_IF_ERROR(WriteScalars(device_scalars_.batch_loss, 0));
   return device_scalars_.batch_correct.Write(0);
 }
@@ -307,6 +358,7 @@ SessionMemory TrainingState::memory() const {
                   .statistics = size(statistics_) + size(pending_) + size(zeros_) + size(device_scalars_.memory)};
   for (const auto& arena : frozen_) m.parameters += size(*arena);
   if (grads_.buffer() != nullptr) m.gradients = size(grads_);
+  if (divides_gradients_) m.gradients = size(divided_grads_);
   for (const auto& arena : moments_) m.moments += size(*arena);
   return m;
 }

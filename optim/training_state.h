@@ -44,24 +44,34 @@ class TrainingState {
   // Allocates gradients: only accumulation and Session::Gradients need memory for them.
   absl::Status EnsureGradients();
 
-  // Keeps the moments of the elements that this rank updates. Only where the rule is not per tensor, and keeps no
-  // averages.
-  absl::Status DivideMoments(const OptimizerSpec& optimizer, const Shard& shard);
+  // Whole groups, for DivideMoments.
+  std::vector<ShardUnit> WholeUnits() const;
+  // Keeps the moments of the elements that this rank updates: its slices of `units`, which cover all weights. Only
+  // where the rule is not per tensor, and keeps no averages.
+  absl::Status DivideMoments(const OptimizerSpec& optimizer, const Shard& shard, std::vector<ShardUnit> units);
+  // Keeps the gradients of these elements, too, in place of whole ones. After DivideMoments.
+  absl::Status DivideGradients();
   const Shard& shard() const { return shard_; }
-  // The slices of groups() that this rank updates; those without elements are left out.
+  const std::vector<ShardUnit>& shard_units() const { return units_; }
+  // This rank's slices of the units; those without elements are left out.
   std::vector<FlatGroup> shard_groups() const;
-  // Bindings of an apply program for shard_groups(), after EnsureGradients.
+  // Bindings of an apply program for shard_groups(), after EnsureGradients or DivideGradients.
   Bindings ShardBindings() const;
-  // A flat moment of a group, of which this rank has a slice.
+  bool divides_gradients() const { return divides_gradients_; }
+  std::vector<Region> divided_gradients() const;  // this rank's, by unit
+  absl::Status WriteSquaredNorm(double square);   // of the gradient, for apply programs of divided gradients
+  // Elements of a unit, from `begin` on, within the flat weights.
+  BufferView WeightsOf(const ShardUnit& unit) const;
+  // A flat moment of a unit, of which this rank has a slice.
   struct DividedMoment {
-    std::string state, group;
-    int64_t elements = 0;  // of the whole
+    std::string state;
+    ShardUnit unit;
     Region slice;
   };
   std::vector<DividedMoment> divided_moments() const;
   // Allocates memory for whole moments, which Tensors lists from then on, until Release.
   absl::Status AllocateGathered(const OptimizerSpec& optimizer);
-  Region gathered(const DividedMoment& moment) const { return gathered_.at(MomentName(moment.state, moment.group)); }
+  BufferView gathered(const DividedMoment& moment) const;  // of the unit
   void ReleaseGathered();
 
   // Sets weights by initializer name, in the stored shapes, and their averages to the same values.
@@ -73,6 +83,7 @@ class TrainingState {
   // Moments that are divided among ranks have no buffer until they are gathered.
   std::vector<StateTensor> Tensors(const OptimizerSpec& optimizer) const;
 
+  DType dtype() const { return dtype_; }
   const Bindings& bindings() const { return bindings_; }
   // Flat gradients, after EnsureGradients, and flat pending statistics; null where there are none.
   Buffer* gradients() const { return grads_.buffer(); }
@@ -116,7 +127,14 @@ class TrainingState {
   DeviceScalars device_scalars_;
   std::vector<std::unique_ptr<Arena>> moments_, frozen_;
   Bindings bindings_;
-  Shard shard_;                       // of the moments
+  BufferView Within(const Region& flat, int64_t element) const {
+    return {flat.view.buffer, flat.view.offset + element * DTypeSize(dtype_)};
+  }
+
+  Shard shard_;                   // of the moments
+  std::vector<ShardUnit> units_;  // that are divided
+  Arena divided_grads_;
+  bool divides_gradients_ = false;
   std::vector<std::string> divided_;  // states of moments that are divided among ranks
   std::vector<std::unique_ptr<Arena>> whole_moments_;
   Bindings gathered_;  // where whole_moments_ are

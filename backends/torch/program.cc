@@ -35,7 +35,7 @@ struct Step {
   std::optional<std::vector<const void*>> addresses = {};  // that `run` was prepared for; nullopt: not prepared
 };
 
-class TorchProgram : public Program {
+class TorchProgram : public Program, public OutputRanges {
  public:
   TorchProgram(const Graph& graph, const CompileOptions& options, at::Device device, KernelCompiler* compiler);
 
@@ -48,6 +48,7 @@ class TorchProgram : public Program {
   absl::Status BindOutput(std::string_view name, BufferView view) override;
   absl::Status BindArena(BufferView view) override;
   bool NotifyWhenComplete(std::span<const std::vector<size_t>> groups, OutputListener* listener) override;
+  std::vector<OutputRange> TouchedRanges() const override { return PlanOutputRanges(graph_, plan_); }
   void SetInterruption(Interruption where) override;
   absl::Status Run() override;
   std::span<const double> NodeSeconds() const override { return seconds_; }

@@ -6,6 +6,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "optim/distributed/gradient_share.h"
 
 namespace onnxtrain {
 namespace {
@@ -104,6 +105,14 @@ absl::Status DataParallel::SumTree(GradientTree* tree) {
   time_.exposed += seconds;
   time_.bytes += tree->pending_bytes();
   return absl::OkStatus();
+}
+
+void DataParallel::AddScattered(const GradientShare& share, const GradientPieces& pieces) {
+  sent_ += share.sent_bytes();
+  if (updates_ == 0) return;  // see Count
+  time_.seconds += share.seconds();
+  time_.exposed += share.waited();
+  for (const GradientBucket& bucket : pieces.buckets) time_.bytes += static_cast<int64_t>(bucket.bytes);
 }
 
 absl::Status DataParallel::ExchangeSums(const absl::Status& own, std::span<double> sums) {

@@ -20,6 +20,9 @@
 
 namespace onnxtrain {
 
+class GradientShare;
+struct GradientPieces;
+
 // What a rank knows and all must do: bits.
 enum RankRequest : unsigned { kRequestStop = 1, kRequestEndOfTime = 2, kRequestEvaluation = 4, kRequestSave = 8 };
 
@@ -62,6 +65,8 @@ class DataParallel : private OutputListener {
   absl::Status Exchange(const absl::Status& own, std::span<double> sums);
   // After an Exchange without a gradient (SumGradient): sums what every rank has added to its tree.
   absl::Status SumTree(GradientTree* tree);
+  // Counts what a share has exchanged since its Begin. Before the Exchange of the update.
+  void AddScattered(const GradientShare& share, const GradientPieces& pieces);
   // Takes part in the Exchange of an update that this rank cannot begin.
   absl::Status ExchangeFailure(const absl::Status& own);
 

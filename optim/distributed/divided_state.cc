@@ -13,20 +13,20 @@ size_t SliceBytes(int64_t elements, DType dtype, const Shard& shard) {
 }  // namespace
 
 absl::Status CheckDivides(const OptimizerSpec& optimizer) {
-  if (optimizer.ema_decay > 0) return Invalid("`shard` optimizer: averages of weights (`ema_decay`) are not divided");
+  if (optimizer.ema_decay > 0) return Invalid("`shard`: averages of weights (`ema_decay`) are not divided");
   if (IsPerTensor(optimizer))
-    return Invalid("`shard` optimizer: ", optimizer.agc > 0 ? "`agc`" : StrCat("`optimizer` ", optimizer.rule),
+    return Invalid("`shard`: ", optimizer.agc > 0 ? "`agc`" : StrCat("`optimizer` ", optimizer.rule),
                    " reads whole weights, of which a rank would have parts");
   return absl::OkStatus();
 }
 
 absl::Status ShareWeights(Backend& backend, DataParallel& ranks, const TrainingState& state) {
   RETURN_IF_ERROR(backend.Synchronize());
-  for (const FlatGroup& group : state.groups()) {
-    const Region& weights = state.bindings().at(ParamName(group.name));
-    const BufferView& view = weights.view;
+  const DType dtype = state.dtype();
+  for (const ShardUnit& unit : state.shard_units()) {
+    const BufferView view = state.WeightsOf(unit);
     RETURN_IF_ERROR(ranks.ExchangeSlices(
-        "exchange of weights", weights.type.bytes(), SliceBytes(group.elements, weights.type.dtype, state.shard()),
+        "exchange of weights", unit.elements * DTypeSize(dtype), SliceBytes(unit.elements, dtype, state.shard()),
         [&](size_t offset, std::span<std::byte> bytes) { return view.buffer->Read(view.offset + offset, bytes); },
         [&](size_t offset, std::span<const std::byte> bytes) {
           return view.buffer->Write(view.offset + offset, bytes);
@@ -42,8 +42,8 @@ absl::Status GatherMoments(const OptimizerSpec& optimizer, DataParallel& ranks, 
   for (const TrainingState::DividedMoment& moment : state->divided_moments()) {
     const BufferView& own = moment.slice.view;
     const DType dtype = moment.slice.type.dtype;
-    const size_t slice = SliceBytes(moment.elements, dtype, state->shard()), first = slice * ranks.rank();
-    const BufferView whole = keeps ? state->gathered(moment).view : BufferView();
+    const size_t slice = SliceBytes(moment.unit.elements, dtype, state->shard()), first = slice * ranks.rank();
+    const BufferView whole = keeps ? state->gathered(moment) : BufferView();
     const auto write = [&](size_t offset, std::span<const std::byte> bytes) {
       return keeps ? whole.buffer->Write(whole.offset + offset, bytes) : absl::OkStatus();
     };
@@ -51,7 +51,7 @@ absl::Status GatherMoments(const OptimizerSpec& optimizer, DataParallel& ranks, 
       RETURN_IF_ERROR(own.buffer->Read(own.offset + offset - first, bytes));
       return write(offset, bytes);
     };
-    RETURN_IF_ERROR(ranks.ExchangeSlices(kWhat, moment.elements * DTypeSize(dtype), slice, read, write));
+    RETURN_IF_ERROR(ranks.ExchangeSlices(kWhat, moment.unit.elements * DTypeSize(dtype), slice, read, write));
   }
   return absl::OkStatus();
 }

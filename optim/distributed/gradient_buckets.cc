@@ -31,7 +31,7 @@ std::vector<std::vector<GradientSlice>> ListSlices(const TrainingState& state, c
   for (const FlatGroup& group : state.groups()) {
     std::vector<GradientSlice>& slices = groups.emplace_back();
     for (const auto& [weight, shape] : group.members) {
-      const Region& region = state.bindings().at(GradName(weight));
+      const Region& region = state.bindings().at(weight);  // laid out like its gradient
       slices.push_back({GradName(weight), region.view.offset, region.type.bytes(), first_readers.at(weight)});
     }
   }
@@ -52,6 +52,12 @@ std::vector<GradientBucket> CutBuckets(const std::vector<std::vector<GradientSli
   std::vector<GradientBucket> buckets;
   for (Ordered& ordered : all) buckets.push_back(std::move(ordered.bucket));
   return buckets;
+}
+
+std::vector<std::vector<std::string>> ListOutputs(const std::vector<GradientBucket>& buckets) {
+  std::vector<std::vector<std::string>> outputs;
+  for (const GradientBucket& bucket : buckets) outputs.push_back(bucket.outputs);
+  return outputs;
 }
 
 std::vector<std::vector<size_t>> FindOutputs(const std::vector<GradientBucket>& buckets, const Graph& graph) {

@@ -24,8 +24,8 @@ struct GradientBucket {
   std::vector<std::string> outputs;
 };
 
-// Returns the slices of all trained weights, by flat group, in the order of their memory. `state` must have gradients;
-// `forward` is the graph that reads the weights.
+// Returns the slices of all trained weights, by flat group, in the order of their memory. `forward` is the
+// graph that reads the weights.
 std::vector<std::vector<GradientSlice>> ListSlices(const TrainingState& state, const Graph& forward);
 
 // Returns buckets that cover the slices and the padding between them. `groups`: slices by flat group, in the order of
@@ -33,6 +33,9 @@ std::vector<std::vector<GradientSlice>> ListSlices(const TrainingState& state, c
 // in the order in which a backward pass is expected to complete them: it reaches a weight that the forward pass reads
 // first at its end.
 std::vector<GradientBucket> CutBuckets(const std::vector<std::vector<GradientSlice>>& groups, size_t target);
+
+// Returns their names by bucket.
+std::vector<std::vector<std::string>> ListOutputs(const std::vector<GradientBucket>& buckets);
 
 // Returns the outputs of a program by bucket, as Program::NotifyWhenComplete takes them. It must have all of them.
 std::vector<std::vector<size_t>> FindOutputs(const std::vector<GradientBucket>& buckets, const Graph& graph);

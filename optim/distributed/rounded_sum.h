@@ -20,9 +20,12 @@ class RoundedSum {
 
   // Replaces the values with their sums, rounded to bfloat16.
   absl::Status Sum(std::string_view what, std::span<float> values);
+  // Stores this rank's part of the sums, which is not rounded, in `sum`: one of size() equal parts of the values.
+  absl::Status SumPart(std::string_view what, std::span<const float> values, std::span<float> sum);
 
  private:
-  void SumParts(size_t part);
+  absl::Status ExchangeParts(std::string_view what, std::span<const float> values, size_t part);
+  void SumParts(std::span<float> sum);
 
   Collectives& ranks_;
   std::vector<uint16_t> own_, parts_, summed_;

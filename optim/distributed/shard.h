@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 namespace onnxtrain {
 
@@ -10,12 +11,20 @@ namespace onnxtrain {
 enum class ShardLevel : uint8_t {
   kNone,
   kOptimizer,  // moments, and the update of weights
+  kGradients,  // their sums, too
 };
 
 struct Shard {
   int rank = 0, size = 1;
 
   bool whole() const { return size == 1; }
+};
+
+// Elements [begin, begin + elements) of a flat group, of which every rank updates a slice (RangeOf).
+struct ShardUnit {
+  std::string name;  // of the moments and the gradient of the slice
+  size_t group = 0;  // index
+  int64_t begin = 0, elements = 0;
 };
 
 // Elements [begin, end) of a flat tensor.

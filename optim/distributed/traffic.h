@@ -3,19 +3,27 @@
 
 #include <cstdint>
 
+#include "optim/distributed/shard.h"
+
 namespace onnxtrain {
 
 struct UpdateTraffic {
   int ranks = 1;
   int64_t gradient_bytes = 0;  // of all weights, in float32
   bool rounds = false;         // DataParallelOptions::rounds
-  bool divides = false;        // moments
-  int64_t micros = 0;          // of a global batch, where a tree sums them (GradientTree); else 0
+  ShardLevel shard = ShardLevel::kNone;
+  int64_t micros = 0;            // of a global batch, where a tree sums them (GradientTree); else 0
+  int64_t rounds_of_micros = 1;  // with kGradients: micro-batches of the rank with most of them
 };
 
 // Returns the bytes that a rank sends in an update, where each of N ranks sends (N − 1)/N of every tensor in a
-// reduce-scatter, and in an all-gather. A gradient is reduced and gathered, a divided weight is gathered; a tree
-// reduces as many gradients as its widest rank has nodes.
+// reduce-scatter, and in an all-gather. A gradient is reduced and gathered, a weight that ranks update a part of is
+// gathered; a tree reduces as many gradients as its widest rank has nodes. Divided gradients (kGradients) are reduced
+// in every round, and not gathered.
 int64_t SentBytes(const UpdateTraffic& traffic);
+
+// Returns the micro-batches of `micro` samples of which one of the ranks has most, in whole or in part. `unit` as in
+// ShareOfRank.
+int64_t CountRounds(int64_t samples, int64_t micro, int64_t unit, int ranks);
 
 }  // namespace onnxtrain

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <set>
 
 #include "backends/allocate.h"
+#include "backends/arena_packing.h"
+#include "backends/output_ranges.h"
 #include "frontend/base/cancellation.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
@@ -52,7 +55,8 @@ size_t CodeBytes(const Graph& graph) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& graph, const Bindings& overrides,
-                                                                   const Bindings& state, int64_t samples) {
+                                                                   const Bindings& state, int64_t samples,
+                                                                   const OutputGroups& fleeting) {
   const PreparingScope preparing;
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph, compute_));
@@ -63,6 +67,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   LayOutExchange(legal, overrides, state, compiled.get());
   compiled->code = CodeBytes(legal);
   RETURN_IF_ERROR(CompileWithin(legal, samples, compiled.get()));
+  PackOutputs(fleeting, compiled.get());
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
   ::malloc_trim(0);  // returns the pages of graphs and plans, which no plan counts
@@ -168,6 +173,50 @@ void Programs::LayOutExchange(const Graph& graph, const Bindings& overrides, con
     if (output.into == kNoValue && Destination(graph, output.name, overrides, state) == nullptr)
       add(output.name, output.value, &program->outputs);
   }
+}
+
+namespace {
+
+// Live ranges of outputs, each up to the end of its group and of those before.
+std::vector<Block> ListBlocks(const Graph& graph, const std::vector<OutputRange>& ranges, const OutputGroups& groups) {
+  std::vector<Block> blocks;
+  size_t complete = 0;
+  for (const std::vector<std::string>& group : groups) {
+    const size_t first = blocks.size();
+    for (const std::string& name : group) {
+      const GraphOutput* output = graph.FindOutput(name);
+      const OutputRange& range = ranges[output - graph.outputs().data()];
+      complete = std::max(complete, range.last);
+      blocks.push_back({Aligned(graph.type(output->value).bytes()), static_cast<int32_t>(range.first), 0});
+    }
+    for (size_t i = first; i < blocks.size(); ++i) blocks[i].last = static_cast<int32_t>(complete);
+  }
+  return blocks;
+}
+
+}  // namespace
+
+// Lays out feeds and other outputs first.
+void Programs::PackOutputs(const OutputGroups& fleeting, CompiledProgram* program) const {
+  const auto* ranges = dynamic_cast<const OutputRanges*>(program->program.get());
+  if (fleeting.empty() || ranges == nullptr) return;
+  const std::vector<Block> blocks = ListBlocks(program->program->graph(), ranges->TouchedRanges(), fleeting);
+  const Packing packing = PackBlocks(blocks);
+  std::set<std::string> packed;
+  for (const auto& group : fleeting) packed.insert(group.begin(), group.end());
+  program->exchanged = 0;
+  for (auto* regions : {&program->feeds, &program->outputs}) {
+    for (auto& [name, region] : *regions) {
+      if (packed.contains(name)) continue;
+      region.view.offset = program->exchanged;
+      program->exchanged += Aligned(region.type.bytes());
+    }
+  }
+  auto offset = packing.offsets.begin();
+  for (const auto& group : fleeting) {
+    for (const std::string& name : group) program->outputs.at(name).view.offset = program->exchanged + *offset++;
+  }
+  program->exchanged += packing.total;
 }
 
 absl::Status Programs::Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state) {

@@ -17,6 +17,10 @@ namespace onnxtrain {
 
 class Trace;
 
+// Outputs, by group, that an OutputListener reads when they are complete, after those of the groups before: their
+// memory is free for others then.
+using OutputGroups = std::vector<std::vector<std::string>>;
+
 struct CompiledProgram {
   std::string name;  // for profiles
   int64_t id = 0;    // unique within Programs
@@ -44,9 +48,11 @@ class Programs {
   // Legalizes, hoists values of weights, rematerializes within the budget, compiles and binds. Inputs other than feeds,
   // and outputs, are looked up in `overrides` and then in `state`; feeds, and outputs found in neither, are regions of
   // the exchange buffer. These regions may move when another program is compiled. `samples`: its batch size; where
-  // memory is too small for more than one, the error suggests fewer.
+  // memory is too small for more than one, the error suggests fewer. `fleeting`: outputs in the exchange buffer that
+  // share memory where the program tells when they are complete.
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides,
-                                                           const Bindings& state, int64_t samples = 1);
+                                                           const Bindings& state, int64_t samples = 1,
+                                                           const OutputGroups& fleeting = {});
 
   // Runs a program, after the derive programs that it reads from if weights have changed since their last run.
   absl::Status Run(CompiledProgram& program);
@@ -77,6 +83,7 @@ class Programs {
   absl::Status TooLarge(size_t arena, size_t limit, size_t beside, int64_t samples) const;
   void LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state,
                       CompiledProgram* program) const;
+  void PackOutputs(const OutputGroups& fleeting, CompiledProgram* program) const;
   absl::Status Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
   // Memory that programs use one after the other, as large as the largest program needs.
   struct Shared {

@@ -192,6 +192,26 @@ void CheckNotices(const Graph& graph, const MemoryPlan& plan, const PlanOptions&
     EXPECT_EQ(machine.bound(o), Words(machine.bound(o).size(), kSpoiled)) << "output " << o;
 }
 
+// Up to its first node, the memory of an output may have any contents.
+void CheckOutputRanges(const Graph& graph, const MemoryPlan& plan, const PlanOptions& options,
+                       const std::vector<Words>& expected) {
+  const std::vector<OutputRange> ranges = PlanOutputRanges(graph, plan);
+  ASSERT_EQ(ranges.size(), graph.outputs().size());
+  const auto is_apart = [&](size_t o) { return graph.outputs()[o].into == kNoValue; };
+  Machine machine(graph, plan, options);
+  machine.Run([&](size_t nodes) {
+    for (size_t o = 0; o < ranges.size(); ++o) {
+      if (is_apart(o) && nodes <= ranges[o].first) std::ranges::fill(machine.bound(o), 0x5902);
+    }
+  });
+  for (size_t o = 0; o < ranges.size(); ++o) {
+    EXPECT_LE(ranges[o].first, ranges[o].last);
+    if (is_apart(o)) {
+      EXPECT_EQ(machine.bound(o), expected[graph.outputs()[o].value]) << "output " << o;
+    }
+  }
+}
+
 // Plans, runs in the planned memory and compares everything that must have survived.
 MemoryPlan CheckPlan(const Graph& graph, const PlanOptions& options = {}) {
   EXPECT_TRUE(VerifyStructure(graph).ok()) << VerifyStructure(graph).message();
@@ -201,6 +221,7 @@ MemoryPlan CheckPlan(const Graph& graph, const PlanOptions& options = {}) {
   machine.Run([](size_t) {});
   const auto expected = Reference(graph);
   CheckNotices(graph, plan, options, expected);
+  CheckOutputRanges(graph, plan, options, expected);
   std::vector<bool> overwritten(graph.inputs().size(), false);
   for (size_t o = 0; o < graph.outputs().size(); ++o) {
     const GraphOutput& output = graph.outputs()[o];
@@ -369,6 +390,11 @@ TEST_F(MemoryPlanTest, OutputsAreCompleteOnceNothingReadsThem) {
   EXPECT_EQ(nodes[1], position(2) + 1);
   EXPECT_EQ(nodes[2], position(3) + 1);
   EXPECT_EQ(nodes[3], kAfterCopies);
+  const std::vector<OutputRange> ranges = PlanOutputRanges(g, plan);
+  EXPECT_EQ(ranges[0].last, plan.order.size());
+  EXPECT_EQ(ranges[1].first, position(0));
+  EXPECT_EQ(ranges[1].last, position(2));
+  EXPECT_EQ(ranges[2].first, position(3));
 }
 
 TEST_F(MemoryPlanTest, InputsCanBeExchanged) {

@@ -149,8 +149,10 @@ TEST_F(Distributed, TrafficIsWhatThePlanSays) {
   wide.weights[2] = {"w2", {4096, 3}, tiny::Uniform(3 * 4096, 0.5f, 2)};
   wide.Save(Path("wide.onnx"));
   for (const char* how :
-       {"", " --comm-dtype bf16", " --shard optimizer", " --deterministic --threads 1 --micro-batch-size 4"}) {
-    const Outcome o = Run(StrCat(Launch(4), "--model wide.onnx --data d.npz --batch-size 16 --overwrite --out r", how));
+       {"", " --comm-dtype bf16", " --shard optimizer", " --shard gradients", " --shard gradients --micro-batch-size 2",
+        " --deterministic --threads 1 --micro-batch-size 4"}) {
+    const Outcome o =
+        Run(StrCat(Launch(4), "--model wide.onnx --data d.npz --batch-size 16 --drop-last --overwrite --out r", how));
     ASSERT_EQ(o.code, 0) << o.err;
     const auto plan = Run(StrCat("plan --model wide.onnx --batch-size 16 --world 4 --json", how));
     ASSERT_EQ(plan.code, 0) << plan.err;
@@ -323,7 +325,8 @@ TEST_F(Distributed, DividedMomentsAreSavedAndTheRunGoesOn) {
   const auto moments = [&](const std::string& run) { return Summary(run)["planned_bytes"]["moments"].get<int64_t>(); };
   EXPECT_LT(moments("r"), moments("one"));
   EXPECT_EQ(moments("whole"), moments("one"));
-  for (const char* how : {"launch --nproc 4 -- --shard optimizer", "launch --nproc 3 -- --shard none", ""}) {
+  for (const char* how : {"launch --nproc 4 -- --shard optimizer", "launch --nproc 3 -- --shard none",
+                          "launch --nproc 3 -- --shard gradients", ""}) {
     std::filesystem::remove_all(Path("again"));
     std::filesystem::copy(Path("r"), Path("again"),
                           std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);

@@ -74,6 +74,9 @@ TEST_F(Memory, PlanIsThatOfOneOfSeveralRanks) {
   EXPECT_NEAR(divided["memory"]["moments"].get<double>(), one["moments"].get<double>() / 4, 16 * 1024);
   EXPECT_EQ(divided["memory"]["gradients"], four["gradients"]);
   EXPECT_EQ(divided["wire_bytes"], 3 * four["gradients"].get<int64_t>() * 3 / 4);
+  const Json gradients = Planned(step + "--world 4 --shard gradients");
+  EXPECT_NEAR(gradients["memory"]["gradients"].get<double>(), four["gradients"].get<double>() / 4, 16 * 1024);
+  EXPECT_GT(gradients["memory"]["sums"], 0) << "pieces that are sent";
   EXPECT_LE(four["activations"], one["activations"]);
   EXPECT_LT(Planned("--batch-size 4096 --world 4")["memory"]["activations"],
             Planned("--batch-size 4096")["memory"]["activations"]);

@@ -39,7 +39,7 @@ std::vector<size_t> GetWorkspaces(const std::vector<Kernel>& kernels) {
   return bytes;
 }
 
-class CpuProgram : public Program {
+class CpuProgram : public Program, public OutputRanges {
  public:
   CpuProgram(Graph graph, const CompileOptions& options, int threads)
       : graph_(std::move(graph)), options_(options), threads_(threads), bindings_(graph_, plan_) {}
@@ -98,6 +98,8 @@ class CpuProgram : public Program {
     }
     return true;
   }
+
+  std::vector<OutputRange> TouchedRanges() const override { return PlanOutputRanges(graph_, plan_); }
 
   void SetInterruption(Interruption where) override {
     const auto updates = [&](const Step& step) {

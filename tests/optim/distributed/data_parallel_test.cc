@@ -10,6 +10,8 @@
 #include "optim/distributed/data_parallel.h"
 #include "optim/distributed/gather_evaluation.h"
 #include "optim/distributed/shard.h"
+#include "optim/distributed/shard_choice.h"
+#include "optim/distributed/traffic.h"
 #include "optim/micro_batches.h"
 #include "optim/session.h"
 #include "tests/tools/blobs.h"
@@ -58,7 +60,7 @@ struct Trained {
   absl::Status status;
   CommunicationTime time;
   std::map<std::string, HostTensor> others;  // that are saved: moments, counters
-  int64_t moment_bytes = 0;
+  SessionMemory memory;
 };
 
 class Ranks : public Scratch {
@@ -95,7 +97,7 @@ class Ranks : public Scratch {
     }
     Trained trained = Steps(**session, data_parallel ? &*data_parallel : nullptr, rank, options.import.float_type);
     if (data_parallel) trained.time = data_parallel->time();
-    trained.moment_bytes = (*session)->memory().moments;
+    trained.memory = (*session)->memory();
     if (trained.status.ok()) trained.status = (*session)->GatherState();
     const std::vector<StateTensor> state = (*session)->State().value();
     for (const StateTensor& tensor : state) {
@@ -173,6 +175,32 @@ class Ranks : public Scratch {
     }
   }
 
+  // As ExpectSame; compares all that is saved, too. Expects that each moment, and with kGradients each gradient, is
+  // kept once.
+  void ExpectDivided(const SessionOptions& options, ShardLevel level) {
+    shard_ = ShardLevel::kNone;
+    const Trained one = Train(1, options)[0];
+    shard_ = level;
+    ExpectSame(options);
+    for (const int size : {2, 3}) {
+      const std::vector<Trained> all = Train(size, options);
+      EXPECT_EQ(all[0].others.size(), one.others.size());
+      EXPECT_LT(all[1].others.size(), one.others.size()) << "only rank 0 gathers";
+      int64_t moments = 0, gradients = 0;
+      for (const Trained& t : all) moments += t.memory.moments, gradients += t.memory.gradients;
+      EXPECT_LE(moments, one.memory.moments) << "each moment is kept once";
+      EXPECT_GT(moments, one.memory.moments * 8 / 10);
+      EXPECT_LT(all[0].memory.moments, one.memory.moments);
+      if (level == ShardLevel::kGradients) {
+        EXPECT_LE(gradients, one.memory.gradients + size * 64) << "and a norm";
+      }
+      for (const auto& [name, value] : one.others) {
+        for (int64_t i = 0; i < value.size(); ++i)
+          EXPECT_NEAR(all[0].others.at(name).At(i), value.At(i), 1e-12) << name;
+      }
+    }
+  }
+
   std::string library_ = "cpu";
   ShardLevel shard_ = ShardLevel::kNone;
   DataParallelOptions parallel_;
@@ -197,40 +225,72 @@ TEST_F(Ranks, TrainTheModelOfOneWithSmallBuckets) {
 }
 
 // Slices are multiples of 64 elements: with 4 ranks some have nothing to update.
-TEST_F(Ranks, TrainTheModelOfOneWithDividedMoments) {
+TEST_F(Ranks, TrainTheModelOfOneWithDividedState) {
   WithDropout().Save(Path("m.onnx"));
   const OptimizerSpec sgd{.rule = "sgd", .lr = 0.1, .momentum = 0.9},
       adamw{.lr = 0.02, .weight_decay = 0.1, .max_grad_norm = 0.5};
   for (const OptimizerSpec& optimizer : {sgd, adamw}) {
-    const SessionOptions options{.import = {.float_type = DType::kFloat64}, .optimizer = optimizer, .micro_batch = 4};
-    shard_ = ShardLevel::kNone;
-    const Trained one = Train(1, options)[0];
-    shard_ = ShardLevel::kOptimizer;
-    ExpectSame(options);
-    for (const int size : {2, 3}) {
-      const std::vector<Trained> all = Train(size, options);
-      EXPECT_EQ(all[0].others.size(), one.others.size());
-      EXPECT_LT(all[1].others.size(), one.others.size()) << "only rank 0 gathers";
-      int64_t bytes = 0;
-      for (const Trained& t : all) bytes += t.moment_bytes;
-      EXPECT_EQ(bytes, one.moment_bytes) << "each moment is kept once";
-      EXPECT_LT(all[0].moment_bytes, one.moment_bytes);
-      for (const auto& [name, value] : one.others) {
-        for (int64_t i = 0; i < value.size(); ++i)
-          EXPECT_NEAR(all[0].others.at(name).At(i), value.At(i), 1e-12) << name;
-      }
-    }
+    for (const ShardLevel level : {ShardLevel::kOptimizer, ShardLevel::kGradients})
+      ExpectDivided({.import = {.float_type = DType::kFloat64}, .optimizer = optimizer, .micro_batch = 4}, level);
+  }
+}
+
+// Pieces of 64 elements, which cut weights; micro-batches of which ranks have different numbers; pieces of them.
+TEST_F(Ranks, TrainTheModelOfOneWithGradientsInSmallPieces) {
+  shard_ = ShardLevel::kGradients;
+  parallel_.bucket_bytes = 1;
+  for (const std::string library : {"cpu", "torch"}) {
+    library_ = library;
+    WithDropout().Save(Path("m.onnx"));
+    for (const int64_t micro : {kBatch, int64_t{3}}) ExpectSame({.optimizer = {.lr = 0.02}, .micro_batch = micro});
+    WithBatchNorm().Save(Path("m.onnx"));
+    ExpectSame({.optimizer = {.rule = "sgd", .lr = 0.01, .momentum = 0.9}, .micro_batch = 2, .fixed_batch = 2});
+  }
+}
+
+// The memory of a layer's gradient is that of another one's, once it is sent.
+TEST_F(Ranks, GradientsThatAreSentShareMemory) {
+  tiny::Mlp(3).Save(Path("m.onnx"));
+  parallel_.bucket_bytes = 1;
+  const auto exchanged = [&](ShardLevel level) {
+    shard_ = level;
+    return Train(2, {.micro_batch = 8})[0].memory.feeds;
+  };
+  const int64_t gradients = exchanged(ShardLevel::kGradients) - exchanged(ShardLevel::kNone);
+  EXPECT_GE(gradients, 256) << "that of w1";
+  EXPECT_LT(gradients, 256 + 64 + 192 + 64);
+}
+
+// Weights and gradients of two groups, of 112 and 19 elements, are slices of 64 float32: 1024 bytes. Of the updates
+// that count, 10 have two rounds, and one, of two samples, has one.
+TEST_F(Ranks, SendWhatTheFormulaSays) {
+  tiny::Mlp(3).Save(Path("m.onnx"));
+  shard_ = ShardLevel::kGradients;
+  const auto sent = [](int64_t rounds, bool rounded) {
+    return SentBytes({.ranks = 2,
+                      .gradient_bytes = 1024,
+                      .rounds = rounded,
+                      .shard = ShardLevel::kGradients,
+                      .rounds_of_micros = rounds});
+  };
+  for (const bool rounded : {false, true}) {
+    parallel_.rounds = rounded;
+    const std::vector<Trained> all = Train(2, {.optimizer = {.rule = "sgd", .lr = 0.1}, .micro_batch = 4});
+    EXPECT_EQ(all[0].time.sent_bytes, 10 * sent(2, rounded) + sent(1, rounded));
   }
 }
 
 TEST_F(Ranks, RefuseToDivideWhatReadsWholeWeights) {
   tiny::Mlp(3).Save(Path("m.onnx"));
-  shard_ = ShardLevel::kOptimizer;
   for (const OptimizerSpec& optimizer :
        {OptimizerSpec{.rule = "lamb"}, OptimizerSpec{.agc = 0.1}, OptimizerSpec{.ema_decay = 0.9}}) {
+    shard_ = ShardLevel::kOptimizer;
     for (const Trained& t : TrainAll(2, {.optimizer = optimizer, .micro_batch = 4}))
       EXPECT_EQ(t.status.code(), absl::StatusCode::kInvalidArgument) << t.status;
   }
+  shard_ = ShardLevel::kGradients;
+  for (const Trained& t : TrainAll(2, {.micro_batch = 4, .deterministic = true}))
+    EXPECT_EQ(t.status.code(), absl::StatusCode::kInvalidArgument) << t.status;
 }
 
 TEST(Shards, CoverEveryElementOnce) {
@@ -252,13 +312,16 @@ TEST_F(Ranks, AllFailWithTheRankThatCannotComputeItsGradient) {
   parallel_.bucket_bytes = 1;
   broken_step_ = 3;
   tiny::Mlp(3).Save(Path("m.onnx"));
-  const std::vector<Trained> all = TrainAll(3, {.micro_batch = 2});
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(all[rank].losses.size(), 4);
-    EXPECT_EQ(all[rank].status.code(), absl::StatusCode::kInvalidArgument) << all[rank].status;
-    EXPECT_EQ(std::string(all[rank].status.message()).starts_with("rank 1: "), rank != 1) << all[rank].status;
+  for (const ShardLevel level : {ShardLevel::kNone, ShardLevel::kGradients}) {
+    shard_ = level;
+    const std::vector<Trained> all = TrainAll(3, {.micro_batch = 2});
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(all[rank].losses.size(), 4);
+      EXPECT_EQ(all[rank].status.code(), absl::StatusCode::kInvalidArgument) << all[rank].status;
+      EXPECT_EQ(std::string(all[rank].status.message()).starts_with("rank 1: "), rank != 1) << all[rank].status;
+    }
+    EXPECT_EQ(GreatestDifference(all[0], all[2]), 0);
   }
-  EXPECT_EQ(GreatestDifference(all[0], all[2]), 0);
 }
 
 TEST_F(Ranks, AllFindTheRankWhoseWeightsDiffer) {
@@ -363,14 +426,37 @@ TEST_F(Ranks, InOrderTrainTheModelOfOneThatIsNot) {
 TEST_F(Ranks, SendHalfTheBytesRounded) {
   tiny::Mlp(3).Save(Path("m.onnx"));
   const SessionOptions options{.optimizer = {.rule = "sgd", .lr = 0.1}, .micro_batch = 4};
-  const std::vector<Trained> exact = Train(2, options);
-  parallel_.rounds = true;
-  const std::vector<Trained> rounded = Train(2, options);
-  EXPECT_EQ(GreatestDifference(rounded[0], rounded[1]), 0);
-  const double difference = GreatestDifference(exact[0], rounded[0]);
-  EXPECT_GT(difference, 1e-6) << "nothing was rounded";
-  EXPECT_LT(difference, 0.02);
-  EXPECT_EQ(2 * rounded[0].time.sent_bytes, exact[0].time.sent_bytes);
+  for (const ShardLevel level : {ShardLevel::kNone, ShardLevel::kGradients}) {
+    shard_ = level;
+    parallel_.rounds = false;
+    const std::vector<Trained> exact = Train(2, options);
+    parallel_.rounds = true;
+    const std::vector<Trained> rounded = Train(2, options);
+    EXPECT_EQ(GreatestDifference(rounded[0], rounded[1]), 0);
+    const double difference = GreatestDifference(exact[0], rounded[0]);
+    EXPECT_GT(difference, 1e-6) << "nothing was rounded";
+    EXPECT_LT(difference, 0.02);
+    if (level == ShardLevel::kNone) {
+      EXPECT_EQ(2 * rounded[0].time.sent_bytes, exact[0].time.sent_bytes);
+    }
+  }
+}
+
+TEST(ShardChoice, IsTheFirstThatTakesHalfTheMemory) {
+  ShardOptions options{.ranks = 4, .whole = {.parameters = 100, .gradients = 100, .moments = 200}};
+  const auto choose = [&](int64_t available) {
+    options.available = available;
+    return ShardName(ChooseShardLevel(options));
+  };
+  EXPECT_EQ(choose(800), "none");
+  EXPECT_EQ(choose(799), "optimizer");
+  EXPECT_EQ(choose(500), "optimizer");
+  EXPECT_EQ(choose(499), "gradients");
+  EXPECT_EQ(choose(1), "gradients");
+  options.deterministic = true;
+  EXPECT_EQ(choose(1), "optimizer");
+  options.may_divide = false;
+  EXPECT_EQ(choose(1), "none");
 }
 
 TEST(Shares, CoverTheBatchInWholeUnits) {

@@ -32,9 +32,21 @@ TEST(TreeBuffers, AreThoseOfTheLargestMoment) {
 TEST(Traffic, CountsReducedAndGatheredParts) {
   EXPECT_EQ(SentBytes({.ranks = 4, .gradient_bytes = 4000}), 6000);
   EXPECT_EQ(SentBytes({.ranks = 4, .gradient_bytes = 4000, .rounds = true}), 3000);
-  EXPECT_EQ(SentBytes({.ranks = 4, .gradient_bytes = 4000, .divides = true}), 9000);
+  EXPECT_EQ(SentBytes({.ranks = 4, .gradient_bytes = 4000, .shard = ShardLevel::kOptimizer}), 9000);
+  const auto scattered = [](int64_t rounds) {
+    return SentBytes({.ranks = 4, .gradient_bytes = 4000, .shard = ShardLevel::kGradients, .rounds_of_micros = rounds});
+  };
+  EXPECT_EQ(scattered(1), 6000);
+  EXPECT_EQ(scattered(3), 12000);
   EXPECT_EQ(SentBytes({.ranks = 4, .gradient_bytes = 4000, .micros = 8}), 6000);
   EXPECT_EQ(SentBytes({.ranks = 4, .gradient_bytes = 4000, .micros = 7}), 9000) << "ranks with two nodes";
+}
+
+TEST(Traffic, HasTheRoundsOfTheRankWithMostMicroBatches) {
+  EXPECT_EQ(CountRounds(16, 4, 1, 2), 2);
+  EXPECT_EQ(CountRounds(10, 4, 1, 2), 2) << "samples 0-4, of two micro-batches, and 5-9";
+  EXPECT_EQ(CountRounds(16, 16, 1, 4), 1);
+  EXPECT_EQ(CountRounds(2, 1, 1, 4), 1);
 }
 
 // Two pieces of memory of sizes that no number of ranks divides.

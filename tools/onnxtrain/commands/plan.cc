@@ -12,6 +12,7 @@
 #include "optim/auto/session_setup.h"
 #include "optim/auto/synthetic_setup.h"
 #include "optim/distributed/divided_state.h"
+#include "optim/distributed/shard_choice.h"
 #include "optim/distributed/traffic.h"
 #include "optim/rematerialization/policy.h"
 #include "optim/telemetry/format.h"
@@ -87,22 +88,29 @@ absl::Status Draw(const TrainConfig& config, const RecomputePlanner& planner,
   return WriteTextFile(config.plot, MemoryPlot(title, planner.Model(), taken->recomputed, taken->arena));
 }
 
-// Moments among the ranks, as train decides it.
-absl::StatusOr<bool> ChooseDivided(const TrainConfig& config, const SyntheticSetup& trial) {
-  if (config.shard != "auto") return config.shard == "optimizer";
-  if (!CheckDivides(trial.options.optimizer).ok()) return false;
+// Of the state among the ranks, as train decides it.
+absl::StatusOr<ShardLevel> ChooseShard(const TrainConfig& config, const SyntheticSetup& trial) {
+  if (config.shard != "auto") return FindShardLevel(config.shard);
   ASSIGN_OR_RETURN(const auto whole, PlannedSession(trial, trial.options.recompute));
-  return 2 * whole->planned_peak_bytes() > static_cast<int64_t>(AvailableMemory());
+  return ChooseShardLevel({.ranks = trial.options.plan_ranks,
+                           .whole = whole->memory(),
+                           .available = static_cast<int64_t>(AvailableMemory()),
+                           .may_divide = CheckDivides(trial.options.optimizer).ok(),
+                           .on_cpu = trial.backend->device() == "cpu",
+                           .deterministic = config.deterministic});
 }
 
 // Of each rank in an update.
 int64_t WireBytes(const TrainConfig& config, const SyntheticSetup& trial, const SessionMemory& memory) {
   const SessionOptions& options = trial.options;
+  const bool divided = options.plan_shard == ShardLevel::kGradients;
   return SentBytes({.ranks = options.plan_ranks,
-                    .gradient_bytes = memory.gradients,
+                    .gradient_bytes = memory.gradients * (divided ? options.plan_ranks : 1),
                     .rounds = config.comm_dtype == "bf16",
-                    .divides = options.plan_shard == ShardLevel::kOptimizer,
-                    .micros = config.deterministic ? trial.batch.accumulation : 0});
+                    .shard = options.plan_shard,
+                    .micros = config.deterministic ? trial.batch.accumulation : 0,
+                    .rounds_of_micros = CountRounds(trial.batch.global, trial.batch.micro,
+                                                    std::max<int64_t>(1, options.fixed_batch), options.plan_ranks)});
 }
 
 absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSetup& trial) {
@@ -152,6 +160,11 @@ constexpr MemoryRow kRows[] = {
 
 std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
+std::string_view DescribeShard(ShardLevel level) {
+  if (level == ShardLevel::kNone) return "";
+  return level == ShardLevel::kOptimizer ? ", moments divided" : ", moments and gradients divided";
+}
+
 std::string Page(const TrainConfig& config, const SyntheticSetup& trial, const StepMemory& step) {
   std::string text =
       PageRow("model", DescribeModel(*trial.models->model())) + PageRow("backend", DescribeBackend(*trial.backend));
@@ -161,7 +174,7 @@ std::string Page(const TrainConfig& config, const SyntheticSetup& trial, const S
   if (trial.options.plan_ranks > 1)
     text += PageRow("ranks", StrCat(trial.options.plan_ranks, ", of which each sends ",
                                     Bytes(WireBytes(config, trial, step.memory)), " in an update; memory of one",
-                                    trial.options.plan_shard == ShardLevel::kOptimizer ? ", moments divided" : ""));
+                                    DescribeShard(trial.options.plan_shard)));
   for (const MemoryRow& row : kRows) {
     text += absl::StrFormat("  %-28s %12s", row.name, Bytes(step.memory.*row.bytes));
     if (row.bytes == &SessionMemory::gradients && step.memory.gradients == 0)
@@ -195,7 +208,8 @@ Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMe
                {"micro_batch", trial.batch.micro},
                {"accumulation", trial.batch.accumulation},
                {"world", trial.options.plan_ranks},
-               {"divided", trial.options.plan_shard == ShardLevel::kOptimizer},
+               {"shard", ShardName(trial.options.plan_shard)},
+               {"divided", trial.options.plan_shard != ShardLevel::kNone},
                {"wire_bytes", WireBytes(config, trial, step.memory)},
                {"memory", Json::object()},
                {"peak_bytes", step.memory.total()},
@@ -217,15 +231,14 @@ Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMe
 }  // namespace
 
 absl::StatusOr<int> RunPlan(const TrainConfig& config) {
-  if (config.world == 1 && config.shard == "optimizer")
-    return Invalid("`shard` optimizer: has no effect on one rank (`world`)");
+  if (config.world == 1 && FindShardLevel(config.shard) != ShardLevel::kNone)
+    return Invalid("`shard` ", config.shard, ": has no effect on one rank (`world`)");
   if (config.world == 1 && config.comm_dtype != "f32")
     return Invalid("`comm_dtype` ", config.comm_dtype, ": has no effect on one rank (`world`)");
   ASSIGN_OR_RETURN(SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
   trial.options.plan_ranks = static_cast<int>(config.world);
   if (config.world > 1) {
-    ASSIGN_OR_RETURN(const bool divided, ChooseDivided(config, trial));
-    if (divided) trial.options.plan_shard = ShardLevel::kOptimizer;
+    ASSIGN_OR_RETURN(trial.options.plan_shard, ChooseShard(config, trial));
   }
   for (const std::string& line : trial.surgery) LogInfo(config, line);
   ASSIGN_OR_RETURN(const StepMemory step, MakePlan(config, trial));

@@ -6,6 +6,7 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "optim/checkpoint/resume.h"
+#include "optim/distributed/shard_choice.h"
 #include "tools/onnxtrain/commands/common.h"
 
 namespace onnxtrain::cli {
@@ -94,9 +95,7 @@ absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, 
       ranks_.get(), run->session->ExchangedSums(),
       DataParallelOptions{.rounds = config.comm_dtype == "bf16", .in_order = config.deterministic});
   RETURN_IF_ERROR(
-      AgreeOnStatus(*ranks_, kStart,
-                    run->session->Distribute(data_parallel_.get(), config.shard == "optimizer" ? ShardLevel::kOptimizer
-                                                                                               : ShardLevel::kNone)));
+      AgreeOnStatus(*ranks_, kStart, run->session->Distribute(data_parallel_.get(), FindShardLevel(config.shard))));
   run->options.ranks = data_parallel_.get();
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "frontend/base/text_file.h"
 #include "optim/auto/model_setup.h"
 #include "optim/distributed/divided_state.h"
+#include "optim/distributed/shard_choice.h"
 #include "optim/telemetry/summary.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
@@ -228,20 +229,24 @@ struct ReadyRun {
   bool finished = false;  // nothing is left to do, and nothing else is set
 };
 
-// Of moments, among the ranks.
-std::string ChooseShard(const ReadyRun& ready) {
-  const std::string& asked = ready.run.config.shard;
-  if (asked != "auto") return asked;
-  const bool tight = 2 * ready.run.session->planned_peak_bytes() > static_cast<int64_t>(AvailableMemory());
-  return tight && CheckDivides(ready.run.optimizer.spec).ok() ? "optimizer" : "none";
+// Of the state, among the ranks.
+std::string ChooseShard(const ReadyRun& ready, int ranks) {
+  const TrainConfig& config = ready.run.config;
+  if (config.shard != "auto") return config.shard;
+  return std::string(ShardName(ChooseShardLevel({.ranks = ranks,
+                                                 .whole = ready.run.session->memory(),
+                                                 .available = static_cast<int64_t>(AvailableMemory()),
+                                                 .may_divide = CheckDivides(ready.run.optimizer.spec).ok(),
+                                                 .on_cpu = ready.run.backend->device() == "cpu",
+                                                 .deterministic = config.deterministic})));
 }
 
 // Decisions of the clock and of free memory that ResolveConfig leaves to the next run, which the other ranks must not
 // make again.
-TrainConfig DecideForAll(const ReadyRun& ready) {
+TrainConfig DecideForAll(const ReadyRun& ready, int ranks) {
   TrainConfig decided = ready.recorded.resolved;
   if (decided.micro_batch_size == TrainConfig::kAuto) decided.micro_batch_size = ready.run.batch.micro;
-  decided.shard = ChooseShard(ready);
+  decided.shard = ChooseShard(ready, ranks);
   decided.specified.insert({"micro_batch_size", "shard"});
   return decided;
 }
@@ -302,7 +307,7 @@ absl::Status BeginTogether(const absl::Status& own, RankGroup& group, ReadyRun* 
                        .cpu = CpuName(),
                        .position = recorded.resumed.value_or(LoopPosition()),
                        .session = ready->run.session->counters(),
-                       .config = DecideForAll(*ready),
+                       .config = DecideForAll(*ready, group.rank().size),
                        .model_sha256 = ready->run.data.model->sha256(),
                        .data_fingerprint = recorded.data_fingerprint};
   return group.Lead(own, &state, &ready->run);
@@ -310,7 +315,7 @@ absl::Status BeginTogether(const absl::Status& own, RankGroup& group, ReadyRun* 
 
 absl::Status CheckAlone(const TrainConfig& config) {
   constexpr char kWhy[] = ": this process is no rank of a distributed run (onnxtrain launch)";
-  if (config.shard == "optimizer") return Invalid("`shard` optimizer", kWhy);
+  if (FindShardLevel(config.shard) != ShardLevel::kNone) return Invalid("`shard` ", config.shard, kWhy);
   if (config.comm_dtype != "f32") return Invalid("`comm_dtype` ", config.comm_dtype, kWhy);
   return config.compare_weights_every == 0 ? absl::OkStatus() : Invalid("`compare_weights_every`", kWhy);
 }

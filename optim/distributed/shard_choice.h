@@ -1,0 +1,30 @@
+// `--shard`: names of ShardLevel, and the choice among them by memory.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "optim/distributed/shard.h"
+#include "optim/optimizer.h"
+#include "optim/session_memory.h"
+
+namespace onnxtrain {
+
+// Returns the level that TrainConfig::shard names; kNone for "auto".
+ShardLevel FindShardLevel(std::string_view name);
+std::string_view ShardName(ShardLevel level);
+
+// What a choice is made from.
+struct ShardOptions {
+  int ranks = 1;
+  SessionMemory whole;         // of a rank, where nothing is divided
+  int64_t available = 0;       // bytes
+  bool may_divide = true;      // moments (CheckDivides)
+  bool on_cpu = true;          // else gradients are not divided
+  bool deterministic = false;  // nor here
+};
+
+// Returns the first level with which a rank takes at most half of the memory, or else the last one that it can take.
+ShardLevel ChooseShardLevel(const ShardOptions& options);
+
+}  // namespace onnxtrain
