@@ -24,6 +24,14 @@ inline constexpr char kReporter[] = "onnxtrain/reporter";
 
 enum class Reduction : uint8_t { kSum, kMin, kMax };
 
+// Bytes on their way between this rank and another.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+  // Blocks until the memory may be changed, or has what was received. Once, and before the memory is freed.
+  virtual absl::Status Wait() = 0;
+};
+
 // Thread-compatible: one thread at a time.
 class Collectives {
  public:
@@ -39,6 +47,11 @@ class Collectives {
   // Part r of `own`, which has size() equal parts, goes to rank r: `parts` gets part rank() of every rank, by rank.
   virtual absl::Status AllToAll(std::string_view what, std::span<const std::byte> own, std::span<std::byte> parts) = 0;
   virtual absl::Status Barrier(std::string_view what) = 0;
+
+  // Between two ranks alone: returns at once. What one rank sends to another arrives in the order of the calls that
+  // receive it, with equal sizes. `bytes` must stay until Transfer::Wait, the group until the transfer is destroyed.
+  virtual std::unique_ptr<Transfer> StartSend(std::string_view what, int to, std::span<const std::byte> bytes) = 0;
+  virtual std::unique_ptr<Transfer> StartReceive(std::string_view what, int from, std::span<std::byte> bytes) = 0;
 };
 
 struct CollectivesOptions {

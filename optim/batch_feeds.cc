@@ -1,6 +1,7 @@
 #include "optim/batch_feeds.h"
 
 #include "frontend/base/status.h"
+#include "optim/distributed/pipeline/stage.h"
 
 namespace onnxtrain {
 namespace {
@@ -21,6 +22,8 @@ BatchFeeds::BatchFeeds(const CompiledProgram& program, const std::string& random
     if (name == random_key) {
       key_ = &region;
       key_on_host_ = HostTensor(region.type);
+    } else if (name.starts_with(kTransferPrefix)) {
+      continue;  // another rank sends it
     } else if (name.starts_with(kInverseDenominatorFeed)) {
       inverse_denominators_.emplace_back(TermIndex(name), DeviceScalar(region));
     } else {

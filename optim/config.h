@@ -123,6 +123,7 @@ struct TrainConfig {
   int64_t early_stopping_patience = 0;  // 0: none
   int64_t world = 1;
   std::string shard = "none";
+  int64_t pipeline = 1;               // stages
   int64_t compare_weights_every = 0;  // updates; 0: never
   std::string comm_dtype = "f32";
   bool deterministic = false;

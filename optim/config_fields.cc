@@ -321,6 +321,10 @@ constexpr ConfigField kFields[] = {
      "others' weights after the update; gradients: it keeps the gradients of that share alone, too; auto: the first "
      "with which a rank takes at most half of its memory",
      {.choices = "none|optimizer|gradients|auto", .on_resume = kFree}},
+    {"run", "pipeline", kTaskTrain | kTaskPlan, &C::pipeline, "P",
+     "Cuts the model into P stages of equal predicted time, each on a rank of its own, which holds the weights of its "
+     "stage alone; micro-batches pass through them (by default, at least 4 P make a batch)",
+     {.min = 1, .max = 1 << 10, .on_resume = kFree}},
     {"run", "comm_dtype", kTaskTrain | kTaskPlan, &C::comm_dtype, "f32|bf16",
      "What the ranks of a distributed run send of float32 gradients; bf16: rounded, half the bytes, summed in float32",
      {.choices = "f32|bf16", .on_resume = kChanges}},

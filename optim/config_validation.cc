@@ -22,6 +22,8 @@ bool IsCuda(const std::string& device) {
   return device == "cuda" || (device.starts_with("cuda:") && ParseInt(device.substr(5)).ok());
 }
 
+bool AsksToRecompute(const C& c) { return c.gradient_checkpointing != "auto" && c.gradient_checkpointing != "none"; }
+
 constexpr Rule kRules[] = {
     {[](const C& c) { return !c.head.empty() && c.num_classes == 0; },
      "`head`: how many classes? (`num_classes` N or auto)"},
@@ -56,6 +58,27 @@ constexpr Rule kRules[] = {
      "`lr_find`: finds the learning rate, which `lr` specifies too"},
     {[](const C& c) { return c.deterministic && c.comm_dtype != "f32"; },
      "`deterministic`: how gradients are rounded would depend on the number of ranks (`comm_dtype` f32)"},
+    {[](const C& c) { return c.pipeline > 1 && c.shard != "none" && c.shard != "auto"; },
+     "`shard`: the ranks of a `pipeline` hold the state of their own stage already"},
+    {[](const C& c) { return c.pipeline > 1 && c.comm_dtype != "f32"; },
+     "`comm_dtype`: rounds gradients that ranks sum, the stages of a `pipeline` have none"},
+    {[](const C& c) { return c.pipeline > 1 && c.compare_weights_every > 0; },
+     "`compare_weights_every`: the stages of a `pipeline` have different weights"},
+    {[](const C& c) { return c.pipeline > 1 && c.deterministic; },
+     "`deterministic`: has no effect on a `pipeline`, which sums micro-batches in one order anyway"},
+    {[](const C& c) { return c.pipeline > 1 && (c.automatic || c.lr_find); },
+     "`pipeline`: trials need the whole model on one rank (no `auto`, no `lr_find`)"},
+    {[](const C& c) { return c.pipeline > 1 && (c.micro_batch_size == C::kAuto || c.mixed_precision == "auto"); },
+     "`pipeline`: measurements need the whole model on one rank (a number for `micro_batch_size`, no, bf16 or fp16 for "
+     "`mixed_precision`)"},
+    {[](const C& c) { return c.pipeline > 1 && c.scale_targets; },
+     "`scale_targets`: changes weights of the last stage, which a `pipeline` does not support"},
+    {[](const C& c) { return c.pipeline > 1 && (c.memory_budget > 0 || AsksToRecompute(c)); },
+     "`pipeline`: nothing is recomputed (no `gradient_checkpointing`, no `memory_budget`)"},
+    {[](const C& c) { return c.pipeline > 1 && c.histogram_every.value > 0; },
+     "`histogram_every`: needs the gradients of the whole model, of which a `pipeline` has one stage"},
+    {[](const C& c) { return c.pipeline > 1 && c.world > 1; },
+     "`world`: the ranks of a `pipeline` are its stages; groups of pipelines are not supported"},
     {[](const C& c) { return c.deterministic && c.threads == 0; },
      "`deterministic`: sums depend on the number of threads: how many has each rank? (`threads` N)"},
     {[](const C& c) { return c.deterministic && c.micro_batch_size == 0 && c.gradient_accumulation_steps == 0; },

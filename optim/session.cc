@@ -11,6 +11,7 @@
 #include "frontend/ops/philox.h"
 #include "optim/batch_rows.h"
 #include "optim/clip.h"
+#include "optim/distributed/pipeline/pipeline_session.h"
 #include "optim/rules/rule.h"
 #include "optim/session_impl.h"
 #include "optim/telemetry/trace.h"
@@ -32,7 +33,7 @@ constexpr int64_t kProcessBytes = int64_t{14} << 20;
 absl::Status SessionImpl::Init() {
   if (options_.deterministic && !on_host()) return Invalid("`deterministic`: sums gradients on a CPU only");
   if (FindRule(options_.optimizer) == nullptr) return Invalid("`optimizer` ", options_.optimizer.rule, ": unknown");
-  ASSIGN_OR_RETURN(prepared_, models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only));
+  ASSIGN_OR_RETURN(prepared_, PrepareTrained());
   loss_denominators_.emplace(prepared_.loss, options_.loss);
   ASSIGN_OR_RETURN(metrics_, ChooseMetrics(options_.metrics, prepared_.loss));
   options_.optimizer.output_axes = OutputAxes(prepared_.model.graph);
@@ -43,6 +44,10 @@ absl::Status SessionImpl::Init() {
   RETURN_IF_ERROR(SetPlateau(1));
   if (options_.loss_scale) RETURN_IF_ERROR(state_.device_scalars().loss_scale.Write(options_.loss_scale->initial));
   RETURN_IF_ERROR(MoveWeightsIn());
+  return CheckBatch();
+}
+
+absl::Status SessionImpl::CheckBatch() {
   const int64_t exported = FindExportedBatch();
   const absl::Status follows = VerifyFrozenBatch(exported);
   return absl::IsInvalidArgument(follows) ? FallBackTo(exported) : follows;
@@ -113,16 +118,21 @@ absl::Status SessionImpl::MoveWeightsIn() {
 
 absl::Status SessionImpl::EnsureApply() {
   if (apply_ != nullptr) return absl::OkStatus();
-  const bool divided = divides_moments();
+  const bool divided = !state_.shard().whole();
   ASSIGN_OR_RETURN(
       const Graph graph,
       BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(), state_.statistics_elements(),
-                 divided && !pieces_ ? state_.groups() : std::vector<FlatGroup>(), pieces_.has_value()));
-  Bindings bindings = state_.FlatStatistics();
-  if (divided) bindings.merge(state_.ShardBindings());
-  ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, bindings, state_.bindings()));
+                 divided && !pieces_ ? state_.groups() : std::vector<FlatGroup>(),
+                 pieces_.has_value() || options_.pipeline.on()));
+  ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, ApplyBindings(), state_.bindings()));
   apply_->name = "apply";
   return absl::OkStatus();
+}
+
+Bindings SessionImpl::ApplyBindings() const {
+  Bindings bindings = state_.FlatStatistics();
+  if (!state_.shard().whole()) bindings.merge(state_.ShardBindings());
+  return bindings;
 }
 
 absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model,
@@ -613,7 +623,12 @@ SessionMemory SessionImpl::memory() const {
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(std::shared_ptr<PreparedModels> models, Backend* backend,
                                                          SessionOptions options) {
-  auto session = std::make_unique<SessionImpl>(std::move(models), backend, std::move(options));
+  std::unique_ptr<SessionImpl> session;
+  if (options.pipeline.on()) {
+    session = std::make_unique<PipelineSession>(std::move(models), backend, std::move(options));
+  } else {
+    session = std::make_unique<SessionImpl>(std::move(models), backend, std::move(options));
+  }
   RETURN_IF_ERROR(session->Init());
   return session;
 }

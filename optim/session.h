@@ -52,6 +52,13 @@ struct VariableInput {
 };
 using VariableExtents = std::array<int64_t, 2>;  // zeros where they are not used
 
+// The part of the model that a session computes, where several ranks share it (optim/distributed/pipeline).
+struct PipelineStage {
+  int index = 0, count = 1;
+
+  bool on() const { return count > 1; }
+};
+
 struct SessionOptions {
   ImportOptions import;  // batch and training are set by the session; an extent of -1 in input_shapes is the batch
   LossSpec loss;
@@ -84,6 +91,9 @@ struct SessionOptions {
   // Of a session that only plans: for the first of so many ranks, as Distribute has them.
   int plan_ranks = 1;
   ShardLevel plan_shard = {};
+  // One stage of a pipeline: Predict, Gradients, VisitGradients, TrainingLoss and Accumulate fail, and everything else
+  // that runs programs is called by all ranks together, after Distribute.
+  PipelineStage pipeline;
 };
 
 inline PrepareOptions MakePrepareOptions(const SessionOptions& options) {
@@ -185,6 +195,9 @@ class Session {
   // restored, and an error of Step that is kUnavailable may have left some of the weights updated.
   virtual absl::Status Distribute(DataParallel* ranks, ShardLevel shard) = 0;
   virtual bool divides_moments() const = 0;
+  // Does another rank hold other weights? Then divides_moments(), and GatherState gathers the weights too: Weights() of
+  // rank 0 has all until the next Step.
+  virtual bool is_stage() const { return false; }
   // Called by all ranks between the same updates: State of rank 0 holds whole moments until ReleaseGathered, which
   // keeps memory for them. Does nothing where they are not divided.
   virtual absl::Status GatherState() = 0;

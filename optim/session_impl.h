@@ -93,7 +93,14 @@ class SessionImpl : public Session {
   absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) override;
   absl::Status RestoreCounters(const SessionCounters& counters) override;
 
- private:
+ protected:
+  // What a stage of a pipeline does otherwise (optim/distributed/pipeline).
+  virtual absl::StatusOr<PreparedModel> PrepareTrained() {
+    return models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only);
+  }
+  virtual absl::Status CheckBatch();
+  virtual Bindings ApplyBindings() const;
+
   absl::Status MoveWeightsIn();
   absl::Status EnsureFrozen(const ImportedModel& model, int64_t batch, bool training);
   absl::Status VerifyFrozenBatch(int64_t frozen);

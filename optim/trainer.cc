@@ -306,7 +306,8 @@ void Loop::Save(SaveReason reason) {
   position.result.compile_seconds += session_.compile_seconds();
   position.result.oom_retries = session_.oom_retries();
   const Span span(options_.trace, Trace::kTraining, "checkpoint");
-  if (options_.saves_state && !session_.GatherState().ok()) return;  // the next update fails, too
+  const bool gathers = options_.saves_state || session_.is_stage();
+  if (gathers && !session_.GatherState().ok()) return;  // the next update fails, too
   if (options_.save) options_.save(position, reason);
   session_.ReleaseGathered();
   saved_step_ = result_.steps;
@@ -482,15 +483,27 @@ class EvaluatedBatches {
 
   // Adds the next batch, where there is one, and returns whether there was.
   absl::StatusOr<bool> AddNext(Evaluation* total, int64_t* samples) {
-    if (loader_ == nullptr) return false;
+    ASSIGN_OR_RETURN(const int64_t count, TakeNext());
+    if (count > 0) RETURN_IF_ERROR(AddTaken(count, total, samples));
+    return count > 0;
+  }
+
+  // Reads the next batch and returns its samples; 0: there is none.
+  absl::StatusOr<int64_t> TakeNext() {
+    if (loader_ == nullptr) return 0;
     ASSIGN_OR_RETURN(const Batch* batch, loader_->Next());
-    if (batch == nullptr) return false;
+    if (batch == nullptr) return 0;
     if (stop_ != nullptr && stop_->load()) return absl::CancelledError("stopped by a signal");
     SetTensors(*batch, &global_batch_);
+    return static_cast<int64_t>(batch->samples.size());
+  }
+
+  // Adds the batch that was read last.
+  absl::Status AddTaken(int64_t count, Evaluation* total, int64_t* samples) {
     ASSIGN_OR_RETURN(const Evaluation e, session_.Evaluate(global_batch_));
     AddEvaluation(session_.metrics(), e, total);
-    *samples += static_cast<int64_t>(batch->samples.size());
-    return true;
+    *samples += count;
+    return absl::OkStatus();
   }
 
   absl::Status AddAll(Evaluation* total, int64_t* samples) {
@@ -521,9 +534,26 @@ absl::Status EvaluateInOrder(Session& session, DataParallel& ranks, absl::Status
   return absl::OkStatus();
 }
 
+// Every stage takes part in every batch; the last one knows the results.
+absl::Status EvaluateInStages(Session& session, DataParallel& ranks, absl::Status opened, EvaluatedBatches& batches,
+                              Evaluation* total, int64_t* samples) {
+  Evaluation own;
+  int64_t own_samples = 0;
+  for (bool more = true; more;) {
+    absl::StatusOr<int64_t> count = 0;
+    if (opened.ok()) count = batches.TakeNext();
+    RETURN_IF_ERROR(ranks.Agree("evaluation", opened.ok() ? count.status() : opened));
+    more = *count > 0;
+    if (more) RETURN_IF_ERROR(batches.AddTaken(*count, &own, &own_samples));
+  }
+  if (ranks.rank() + 1 < ranks.size()) own_samples = 0;
+  return GatherEvaluation(ranks, absl::OkStatus(), session.metrics(), own, own_samples, total, samples);
+}
+
 absl::Status EvaluateOnRanks(Session& session, DataParallel& ranks, const LoaderOptions& load,
                              EvaluatedBatches& batches, Evaluation* total, int64_t* samples) {
   absl::Status evaluated = batches.Open(load);
+  if (session.is_stage()) return EvaluateInStages(session, ranks, evaluated, batches, total, samples);
   if (ranks.options().in_order) return EvaluateInOrder(session, ranks, evaluated, batches, total, samples);
   Evaluation own;
   int64_t own_samples = 0;
@@ -540,7 +570,8 @@ absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& d
                                             const std::atomic<bool>* stop, DataParallel* ranks) {
   LoaderOptions load{.batch_size = session.micro_batch(), .tokens = session.tokens(), .num_workers = num_workers};
   load.tokens.accumulation = 1;
-  if (ranks != nullptr) load.first_batch = ranks->rank(), load.batch_stride = ranks->size();
+  const bool shared = ranks != nullptr && !session.is_stage();
+  if (shared) load.first_batch = ranks->rank(), load.batch_stride = ranks->size();
   Evaluation total;
   EvalMetrics metrics;
   EvaluatedBatches batches(session, data, stop);

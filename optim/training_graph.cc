@@ -40,6 +40,14 @@ std::vector<ValueId> FloatFeeds(const Graph& graph) {
   return ids;
 }
 
+// The feeds whose gradients a micro program outputs.
+std::vector<ValueId> GradientFeeds(const Graph& graph, const MicroOptions& options) {
+  if (options.input_gradients) return FloatFeeds(graph);
+  std::vector<ValueId> ids;
+  for (const std::string& name : options.gradient_feeds) ids.push_back(graph.FindInput(name)->value);
+  return ids;
+}
+
 // Adds the outputs of running statistics. The first micro-batch reads committed statistics and writes pending ones; the
 // next ones read and write pending ones.
 void AddStateOutputs(Graph& graph, const Graph& imported, const std::vector<StateUpdate>& updates, bool first) {
@@ -88,6 +96,8 @@ struct BackwardOptions {
   bool scaled = false;         // by kLossScale
   bool standalone = false;     // count targets; else 1/W is fed
   std::vector<ValueId> feeds;  // whose gradients are wanted, too
+  bool loss = true;
+  std::vector<SeededValue> seeds = {};
 };
 
 // Returns factor/W of a term.
@@ -97,25 +107,38 @@ absl::StatusOr<Val> InverseDenominator(Builder& b, const LossChoice& choice, con
   return b.Input(InputKind::kFeed, TermName(kInverseDenominatorFeed, term), type);
 }
 
-// Appends loss and backward pass.
-absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, const LossSpec& spec, int64_t batch,
-                                        const BackwardOptions& options) {
+// Appends the loss, and returns the seeds of its terms.
+absl::StatusOr<std::vector<Seed>> AppendLoss(Builder& b, const LossChoice& choice, const LossSpec& spec, int64_t batch,
+                                             const BackwardOptions& options, Backward* backward) {
   Graph& graph = b.graph();
-  Backward backward;
-  ASSIGN_OR_RETURN(backward.loss, AttachLoss(&graph, choice, spec, batch));
+  ASSIGN_OR_RETURN(backward->loss, AttachLoss(&graph, choice, spec, batch));
   b.set_source("loss");
   // The loss is Σ losses / W. Seeding the gradient of each sum with 1/W makes every split into micro-batches equal.
   std::vector<Seed> seeds;
-  for (size_t i = 0; i < backward.loss.loss_sums.size(); ++i) {
-    const ValueId sum = backward.loss.loss_sums[i];
+  for (size_t i = 0; i < backward->loss.loss_sums.size(); ++i) {
+    const ValueId sum = backward->loss.loss_sums[i];
     ASSIGN_OR_RETURN(const Val inverse,
                      InverseDenominator(b, choice, spec, batch, i, options.standalone, graph.type(sum)));
     const Val seed = options.scaled ? inverse * FindOrAddState(b, device_scalar::kLossScale, inverse.type()) : inverse;
     seeds.push_back({sum, seed.id()});
     if (!options.standalone) continue;
     const Val mean = b.Wrap(sum) * inverse;
-    backward.mean = backward.mean ? backward.mean + mean : mean;
+    backward->mean = backward->mean ? backward->mean + mean : mean;
   }
+  return seeds;
+}
+
+// Appends loss and backward pass.
+absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, const LossSpec& spec, int64_t batch,
+                                        const BackwardOptions& options) {
+  Graph& graph = b.graph();
+  Backward backward;
+  std::vector<Seed> seeds;
+  if (options.loss) {
+    ASSIGN_OR_RETURN(seeds, AppendLoss(b, choice, spec, batch, options, &backward));
+  }
+  for (const SeededValue& seeded : options.seeds)
+    seeds.push_back({seeded.value, b.Input(InputKind::kFeed, seeded.feed, graph.type(seeded.value)).id()});
   std::vector<ValueId> inputs = TrainedInputs(graph);
   inputs.insert(inputs.end(), options.feeds.begin(), options.feeds.end());
   ASSIGN_OR_RETURN(const auto gradients, Differentiate(&graph, seeds, inputs));
@@ -135,11 +158,13 @@ absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& c
   Graph graph = model.graph;
   graph.ClearOutputs();
   Builder b(&graph);
-  const std::vector<ValueId> feeds = options.input_gradients ? FloatFeeds(graph) : std::vector<ValueId>();
-  ASSIGN_OR_RETURN(const Backward backward,
-                   AppendBackward(b, choice, loss, batch, {.scaled = options.scaled, .feeds = feeds}));
+  const std::vector<ValueId> feeds = GradientFeeds(graph, options);
+  ASSIGN_OR_RETURN(
+      const Backward backward,
+      AppendBackward(b, choice, loss, batch,
+                     {.scaled = options.scaled, .feeds = feeds, .loss = options.loss, .seeds = options.seeds}));
   b.set_source("accumulate");
-  AccumulateLosses(b, backward.loss, options.first);
+  if (options.loss) AccumulateLosses(b, backward.loss, options.first);
   const size_t trained = backward.gradients.size() - feeds.size();
   for (size_t i = 0; i < backward.gradients.size(); ++i) {
     const auto& [name, gradient] = backward.gradients[i];  // each micro-batch has inputs of its own
@@ -186,6 +211,13 @@ struct UpdateTarget {
   Val param, grad;
   UpdateRule rule;
 };
+
+// In float64, as gradients of 1e20 are finite and their float32 squares are not.
+Val SumOfSquares(Builder& b, const std::vector<Val>& gradients) {
+  Val square = b.Scalar(DType::kFloat64, 0);
+  for (const Val& gradient : gradients) square = square + b.Op("SquaredNorm", {gradient});
+  return square;
+}
 
 // Appends clipping, schedule, update and counters to a graph that computes or reads gradients.
 class UpdateBuilder {
@@ -368,7 +400,7 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
   std::vector<Val> normed;
   for (const FlatGroup& g : whole) normed.push_back(u.State(WholeGradName(g.name), {spec.dtype, {g.elements}}));
   const Val whole_norm = normed.empty() ? Val() : u.SquaredNorm(normed);
-  u.Update(targets, has_norm ? u.State(kSquaredNorm, {DType::kFloat64, {}}) : whole_norm);
+  u.Update(targets, has_norm ? u.State(device_scalar::kSquaredNorm, {DType::kFloat64, {}}) : whole_norm);
   std::vector<Val> losses;
   for (size_t i = 0; i < spec.losses; ++i) losses.push_back(u.Scalar(TermName(device_scalar::kBatchLoss, i)));
   u.Count(losses, u.Scalar(device_scalar::kBatchCorrect));
@@ -378,6 +410,16 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
     u.Store(kStatistics, pending, u.State(kStatistics, flat));
   }
   RETURN_IF_ERROR(u.b().status());
+  return graph;
+}
+
+Graph BuildSquaredNorm(DType dtype, const std::vector<FlatGroup>& groups) {
+  Graph graph;
+  Builder b(&graph);
+  std::vector<Val> gradients;
+  for (const FlatGroup& g : groups)
+    gradients.push_back(b.Input(InputKind::kState, GradName(g.name), {dtype, {g.elements}}));
+  graph.AddOutput(device_scalar::kSquaredNorm, SumOfSquares(b, gradients).id());
   return graph;
 }
 

@@ -46,6 +46,7 @@ inline constexpr char kSkipped[] = "$skipped";                 // i64: updates s
 inline constexpr char kSkippedInARow[] = "$skipped_in_a_row";  // i64: skipped since the last applied update
 inline constexpr char kLossScale[] = "$loss_scale";        // S: gradients are S times as large until they are applied
 inline constexpr char kScaleApplied[] = "$scale_applied";  // i64: updates applied since S changed
+inline constexpr char kSquaredNorm[] = "$squared_norm";    // f64: of the gradient, where ranks have parts of it
 }  // namespace device_scalar
 
 // Names that training adds to a graph begin with "$"; models with such names are rejected (prepare.h).
@@ -55,11 +56,16 @@ std::string ParamName(const std::string& group);      // of a group's flat param
 std::string MomentName(std::string_view state, const std::string& unit);  // of a group or parameter
 inline constexpr char kStatistics[] = "$statistics";                      // flat tensor of all running statistics
 inline constexpr char kPending[] = "$pending";                            // flat tensor of those not committed yet
-inline constexpr char kSquaredNorm[] = "$squared_norm";  // f64 scalar: of the gradient, where ranks have parts of it
 
 inline constexpr char kAverage[] = "average";  // moving average of the weights, a state for MomentName
 // Do nodes with this source belong to the update (not to model, loss or gradients)?
 bool IsUpdateSource(std::string_view source);
+
+// A value whose gradient a feed of its type gets.
+struct SeededValue {
+  ValueId value;
+  std::string feed;
+};
 
 struct MicroOptions {
   bool first = true;             // write pending sums; else accumulate into them
@@ -67,6 +73,10 @@ struct MicroOptions {
   bool outputs = false;          // output the model's outputs, too
   bool scaled = false;           // multiply gradients by kLossScale
   bool input_gradients = false;  // output those of the model's float inputs, too, as GradName
+  // Of one stage of a pipeline.
+  bool loss = true;                         // attach the loss
+  std::vector<std::string> gradient_feeds;  // output the gradients of these feeds, too, as GradName
+  std::vector<SeededValue> seeds;           // values whose gradients are fed
 };
 
 // `model` must have been imported for training, with trained weights of kind kParameter. The graph outputs the
@@ -105,6 +115,8 @@ struct UpdateSpec {
 // `has_norm` is set: kSquaredNorm has it. The rule must not be per tensor then.
 absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements,
                                  const std::vector<FlatGroup>& whole = {}, bool has_norm = false);
+// Outputs kSquaredNorm of the groups' gradients.
+Graph BuildSquaredNorm(DType dtype, const std::vector<FlatGroup>& groups);
 // Does an update read whole weights, not just single elements?
 bool IsPerTensor(const OptimizerSpec& optimizer);
 

@@ -181,7 +181,7 @@ absl::Status TrainingState::DivideGradients() {
   divides_gradients_ = true;
   for (const ShardUnit& unit : units_)
     divided_grads_.Add(GradName(unit.name), {dtype_, {RangeOf(unit.elements, shard_).size()}});
-  divided_grads_.Add(kSquaredNorm, {DType::kFloat64, {}});
+  divided_grads_.Add(device_scalar::kSquaredNorm, {DType::kFloat64, {}});
   return divided_grads_.Allocate(backend_, "gradients");
 }
 
@@ -206,7 +206,7 @@ Bindings TrainingState::ShardBindings() const {
     bindings[WholeGradName(group)] = bindings_.at(GradName(group));
     bindings[GradName(unit.name)] = SliceOf(bindings_.at(GradName(group)), unit, shard_);
   }
-  if (divides_gradients_) bindings[kSquaredNorm] = divided_grads_.At(kSquaredNorm);
+  if (divides_gradients_) bindings[device_scalar::kSquaredNorm] = divided_grads_.At(device_scalar::kSquaredNorm);
   return bindings;
 }
 
@@ -217,7 +217,7 @@ std::vector<Region> TrainingState::divided_gradients() const {
 }
 
 absl::Status TrainingState::WriteSquaredNorm(double square) {
-  const BufferView view = divided_grads_.At(kSquaredNorm).view;
+  const BufferView view = divided_grads_.At(device_scalar::kSquaredNorm).view;
   return view.buffer->Write(view.offset, std::as_bytes(std::span(&square, 1)));
 }
 

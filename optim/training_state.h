@@ -106,6 +106,7 @@ class TrainingState {
 
   const std::vector<FlatGroup>& groups() const { return groups_; }
   const std::map<std::string, UpdateRule>& rules() const { return rules_; }  // by trained parameter
+  const std::vector<std::string>& scalar_names() const { return device_scalars_.memory.names(); }
   DeviceScalars& device_scalars() { return device_scalars_; }
   int64_t parameter_bytes() const { return static_cast<int64_t>(params_.size()); }  // of trained parameters
   SessionMemory memory() const;                                                     // of the state alone

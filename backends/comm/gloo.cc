@@ -94,6 +94,24 @@ std::vector<int> CallRoll(c10d::Store& store, const CollectivesOptions& o) {
   return missing;
 }
 
+class GlooCollectives;
+
+class GlooTransfer : public Transfer {
+ public:
+  // `tensors`: of which the engine keeps no copy until the work has finished.
+  GlooTransfer(GlooCollectives* ranks, std::string_view what, std::vector<at::Tensor> tensors)
+      : ranks_(*ranks), what_(what), tensors_(std::move(tensors)) {}
+  std::vector<at::Tensor>& tensors() { return tensors_; }
+  void Begin(c10::intrusive_ptr<c10d::Work> work) { work_ = std::move(work); }
+  absl::Status Wait() override;
+
+ private:
+  GlooCollectives& ranks_;
+  const std::string what_;
+  std::vector<at::Tensor> tensors_;
+  c10::intrusive_ptr<c10d::Work> work_;  // null where the start has failed
+};
+
 class GlooCollectives : public Collectives {
  public:
   explicit GlooCollectives(const CollectivesOptions& options) : options_(options), store_(OpenStore(options)) {
@@ -142,7 +160,35 @@ class GlooCollectives : public Collectives {
     return Run(what, [&] { return group_->barrier(); });
   }
 
+  std::unique_ptr<Transfer> StartSend(std::string_view what, int to, std::span<const std::byte> bytes) override {
+    const std::span<std::byte> memory(const_cast<std::byte*>(bytes.data()), bytes.size());
+    return Start(what, memory, [&](std::vector<at::Tensor>& tensors) { return group_->send(tensors, to, 0); });
+  }
+
+  std::unique_ptr<Transfer> StartReceive(std::string_view what, int from, std::span<std::byte> bytes) override {
+    return Start(what, bytes, [&](std::vector<at::Tensor>& tensors) { return group_->recv(tensors, from, 0); });
+  }
+
+  absl::Status Finish(std::string_view what, c10d::Work* work) {
+    return Run(what, [&] { return work; });
+  }
+
  private:
+  // What fails here fails again in Wait.
+  template <typename Function>
+  std::unique_ptr<Transfer> Start(std::string_view what, std::span<std::byte> bytes, Function start) {
+    auto transfer = std::make_unique<GlooTransfer>(this, what, std::vector<at::Tensor>{View(bytes, at::kByte)});
+    if (group_ == nullptr) return transfer;
+    try {
+      transfer->Begin(start(transfer->tensors()));
+    } catch (const c10::Error& error) {
+      Fail(what, error.what_without_backtrace()).IgnoreError();
+    } catch (const std::exception& error) {
+      Fail(what, error.what()).IgnoreError();
+    }
+    return transfer;
+  }
+
   static at::Tensor View(std::span<std::byte> bytes, at::ScalarType type) {
     const auto count = static_cast<int64_t>(bytes.size() / c10::elementSize(type));
     return at::from_blob(bytes.data(), {count}, at::TensorOptions(type));
@@ -187,6 +233,8 @@ class GlooCollectives : public Collectives {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;  // null after a failure
   absl::Status failure_;
 };
+
+absl::Status GlooTransfer::Wait() { return ranks_.Finish(what_, work_.get()); }
 
 std::string MeetingPoint(const CollectivesOptions& o) { return o.file.empty() ? StrCat(o.host, ":", o.port) : o.file; }
 

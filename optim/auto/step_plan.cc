@@ -30,10 +30,24 @@ absl::StatusOr<BatchPlan> PlanBatch(std::optional<int64_t> global, std::optional
   return BatchPlan{*micro, *micro, 1};
 }
 
+namespace {
+
+// Returns the largest micro-batch of which four for every stage, or as many as there are samples, make a batch.
+int64_t MicrosForStages(int64_t batch, int64_t stages) {
+  int64_t micro = std::max<int64_t>(1, batch / (4 * stages));
+  while (batch % micro != 0) --micro;
+  return micro;
+}
+
+}  // namespace
+
 absl::StatusOr<BatchPlan> PlanBatch(const TrainConfig& config, int64_t otherwise) {
   const auto if_set = [](int64_t x) { return x > 0 ? std::optional(x) : std::nullopt; };
-  return PlanBatch(if_set(config.batch_size), if_set(config.micro_batch_size),
-                   if_set(config.gradient_accumulation_steps), otherwise);
+  const auto global = if_set(config.batch_size), micro = if_set(config.micro_batch_size);
+  const auto accumulation = if_set(config.gradient_accumulation_steps);
+  const bool open = config.pipeline > 1 && !micro && !accumulation && config.max_tokens_per_batch == 0;
+  if (open) return PlanBatch(global, MicrosForStages(global.value_or(otherwise), config.pipeline), {}, otherwise);
+  return PlanBatch(global, micro, accumulation, otherwise);
 }
 
 StepPlan PlanSteps(int64_t per_epoch, std::optional<int64_t> epochs, std::optional<int64_t> max_steps) {

@@ -375,6 +375,7 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
   }
   if (WantsRateTest(*run)) RETURN_IF_ERROR(FindRate(prepared, &options, run));
   ASSIGN_OR_RETURN(run->session, OpenSession(options, run));
+  if (options.pipeline.on()) return absl::OkStatus();  // what follows needs the whole model
   if (run->train.text_unit.tokens_per_sample > 0)
     RETURN_IF_ERROR(CheckCausal(*run->session, run->train, run->data.train.bound.token_input));
   if (config.automatic) RETURN_IF_ERROR(chooser->Finish(run));
@@ -386,7 +387,7 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
 }
 
 absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,
-                                       const BackendFactory& make_backend) {
+                                       const BackendFactory& make_backend, int rank) {
   TrainConfig config = WithFolderRoot(given);
   RETURN_IF_ERROR(Validate(config));
   if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
@@ -404,6 +405,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   ASSIGN_OR_RETURN(SessionOptions options,
                    MakeSessionOptions(config, *run.data.model, bound, run.data.loss, run.batch.micro));
   options.tokens = run.tokens;
+  options.pipeline = {rank, static_cast<int>(config.pipeline)};
   run.models = std::make_shared<PreparedModels>(run.data.model);
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.models, bound, &options, true));
   RETURN_IF_ERROR(LeaveOutBadSamples(prepared, &run));
@@ -442,14 +444,14 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
 }  // namespace
 
 absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
-                                            const BackendFactory& make_backend) {
-  auto run = PrepareRun(config, model, make_backend);
+                                            const BackendFactory& make_backend, int rank) {
+  auto run = PrepareRun(config, model, make_backend, rank);
   // Labels that were made up for scores of the samples against each other are made up again for the only batch that the
   // model follows.
   if (!absl::IsOutOfRange(run.status()) || !config.data.empty() || config.micro_batch_size != 0) return run;
   TrainConfig fixed = config;
   fixed.micro_batch_size = ExportedBatch(*model);
-  run = PrepareRun(fixed, model, make_backend);
+  run = PrepareRun(fixed, model, make_backend, rank);
   if (run.ok()) run->warnings.push_back(DescribeFixedBatch(fixed.micro_batch_size));
   return run;
 }

@@ -63,10 +63,11 @@ absl::Status DataParallel::Exchange(const absl::Status& own, std::span<double> s
 
 void DataParallel::Count(double seconds, double exposed) {
   const int64_t sent = std::exchange(sent_, 0);
+  const double waited = std::exchange(waited_, 0);
   if (updates_++ == 0) return;
   ++time_.updates;
-  time_.seconds += seconds;
-  time_.exposed += exposed;
+  time_.seconds += seconds + waited;
+  time_.exposed += exposed + waited;
   time_.sent_bytes += sent;
   for (const GradientBucket& bucket : buckets_) time_.bytes += static_cast<int64_t>(bucket.bytes);
 }
@@ -159,7 +160,10 @@ absl::Status DataParallel::ExchangeSlices(std::string_view what, size_t bytes, s
   return absl::OkStatus();
 }
 
+absl::Status DataParallel::AgreeToBegin(const absl::Status& own) { return Agree("begin of an update", own); }
+
 absl::Status DataParallel::ExchangeFailure(const absl::Status& own) {
+  if (options_.pipelined) return AgreeToBegin(own);
   std::vector<double> none(sums_);
   return Exchange(own, none);
 }

@@ -30,6 +30,7 @@ struct DataParallelOptions {
   size_t bucket_bytes = size_t{4} << 20;  // as CutBuckets takes it
   bool rounds = false;                    // gradients in float32 are sent as bfloat16
   bool in_order = false;                  // evaluations are added up in the order of their batches
+  bool pipelined = false;                 // each rank computes a stage of the model (pipeline/), not a share of a batch
 };
 
 // An update: BeginUpdate; programs, of which the last one tells its listener which buckets are complete; Exchange.
@@ -67,6 +68,10 @@ class DataParallel : private OutputListener {
   absl::Status SumTree(GradientTree* tree);
   // Counts what a share has exchanged since its Begin. Before the Exchange of the update.
   void AddScattered(const GradientShare& share, const GradientPieces& pieces);
+  // Of a pipeline, where ranks wait for each other within an update: all begin it, or none.
+  absl::Status AgreeToBegin(const absl::Status& own);
+  // Counts what this rank has sent besides, and the time that it has waited.
+  void AddTransfers(int64_t sent_bytes, double seconds) { sent_ += sent_bytes, waited_ += seconds; }
   // Takes part in the Exchange of an update that this rank cannot begin.
   absl::Status ExchangeFailure(const absl::Status& own);
 
@@ -112,6 +117,7 @@ class DataParallel : private OutputListener {
   std::unique_ptr<OrderedReduce> reduce_;  // null on a device with memory of its own
   bool began_ = false, runs_last_ = false;
   int64_t updates_ = 0, sent_ = 0;  // `sent_`: bytes since the last Exchange
+  double waited_ = 0;               // for transfers, since the last Exchange
   CommunicationTime time_;
 };
 

@@ -66,6 +66,7 @@ absl::Status RankGroup::Compare(const TrainConfig& config) {
 // A difference would go unnoticed: every rank starts from the tensors of rank 0. Before the first update moments are
 // what the rule begins with.
 absl::Status RankGroup::ShareState(const SessionCounters& counters, Session* session) {
+  if (session->is_stage()) return absl::OkStatus();  // Distribute does it
   ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session->State());
   for (const StateTensor& tensor : tensors) {
     if (counters.attempted == 0 && !tensor.of_model && tensor.region.type.rank() > 0) continue;
@@ -93,9 +94,12 @@ absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, 
   const TrainConfig& config = state.config;
   data_parallel_ = std::make_unique<DataParallel>(
       ranks_.get(), run->session->ExchangedSums(),
-      DataParallelOptions{.rounds = config.comm_dtype == "bf16", .in_order = config.deterministic});
+      DataParallelOptions{.rounds = config.comm_dtype == "bf16",
+                          .in_order = config.deterministic,
+                          .pipelined = run->session->is_stage()});
   RETURN_IF_ERROR(
       AgreeOnStatus(*ranks_, kStart, run->session->Distribute(data_parallel_.get(), FindShardLevel(config.shard))));
+  if (run->session->is_stage() && rank_.rank > 0) RETURN_IF_ERROR(run->session->RestoreCounters(state.session));
   run->options.ranks = data_parallel_.get();
   return absl::OkStatus();
 }

@@ -42,10 +42,10 @@ absl::Status CheckSameInputs(const RunState& state, const TrainingRun& run) {
   return absl::OkStatus();
 }
 
-absl::Status Prepare(const TrainConfig& config, const RunState& state, TrainingRun* run) {
+absl::Status Prepare(const TrainConfig& config, const RunState& state, int rank, TrainingRun* run) {
   const PreparingScope preparing;
   ASSIGN_OR_RETURN(const auto model, LoadRunnableModel(config));
-  ASSIGN_OR_RETURN(*run, PrepareTraining(config, model, LoadBackend));
+  ASSIGN_OR_RETURN(*run, PrepareTraining(config, model, LoadBackend, rank));
   return CheckSameInputs(state, *run);
 }
 
@@ -78,7 +78,7 @@ absl::StatusOr<int> Follow(const TrainConfig& given, RankGroup& group, const Sig
   const TrainConfig config = MakeConfig(given, state->config, group.rank());
   TrainingRun run;
   absl::Status ready = LogInto(config.out, group.rank());
-  if (ready.ok()) ready = Prepare(config, *state, &run);
+  if (ready.ok()) ready = Prepare(config, *state, group.rank().rank, &run);
   RETURN_IF_ERROR(group.Follow(ready, *state, &run));
   RETURN_IF_ERROR(group.AgreeToTrain(absl::OkStatus()));
   const auto result = TrainWith(*state, signals, &run);

@@ -1,0 +1,107 @@
+// Runs of several processes that share a model: the same model as of one, checkpoints, faults, refusals.
+#include <filesystem>
+
+#include "frontend/base/strings.h"
+#include "tests/tools/blobs.h"
+#include "tests/tools/run_scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr char kTrain[] =
+    "--model m.onnx --data d.npz --eval-data e.npz --dropout 0.2 --batch-size 16 --micro-batch-size 4 --epochs 3 "
+    "--log-every 1 --overwrite ";
+
+class PipelineRun : public RunScratch {
+ protected:
+  PipelineRun() {
+    tiny::Model m = tiny::Mlp(3);
+    m.nodes[3].inputs[0] = "dropped";
+    m.nodes.insert(m.nodes.begin() + 3, {"Dropout", {"h"}, {"dropped"}});
+    m.Save(Path("m.onnx"));
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(50)).ok());
+    EXPECT_TRUE(WriteNpz(Path("e.npz"), Blobs(23, {.seed = 8})).ok());
+  }
+
+  void SetUp() override {
+    if (!std::filesystem::exists(ONNXTRAIN_BINARY_DIR "/lib/libonnxtrain_comm.so"))
+      GTEST_SKIP() << "built without libtorch (ONNXTRAIN_TORCH)";
+  }
+
+  std::vector<double> Losses(const std::string& run) const {
+    std::vector<double> losses;
+    for (const auto& event : Metrics(run)) losses.push_back(event[event["event"] == "eval" ? "eval_loss" : "loss"]);
+    return losses;
+  }
+
+  void ExpectSameRun(const std::string& one, const std::string& other) const {
+    const std::vector<double> a = Losses(one), b = Losses(other);
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5) << "event " << i;
+    EXPECT_NEAR(Summary(one)["eval"]["loss"], Summary(other)["eval"]["loss"], 1e-5);
+  }
+};
+
+TEST_F(PipelineRun, TrainsTheModelOfOneProcess) {
+  for (const char* optimizer : {"sgd --momentum 0.9 --lr 0.1", "adamw --max-grad-norm 0.5 --ema-decay 0.9"}) {
+    const std::string flags = StrCat(kTrain, " --optimizer ", optimizer, " --out ");
+    const Outcome one = Run(flags + "one");
+    ASSERT_EQ(one.code, 0) << one.err;
+    const Outcome all = Run(StrCat("launch --nproc 2 -- ", flags, "all --pipeline 2"));
+    ASSERT_EQ(all.code, 0) << all.err;
+    ExpectSameRun("one", "all");
+    EXPECT_EQ(Summary("all")["world"], 2);
+    EXPECT_EQ(Summary("all")["trainable_parameters"], Summary("one")["trainable_parameters"]);
+    // The exported model is whole.
+    const Outcome evaluated = Run("eval --model all/model.onnx --data e.npz --json");
+    ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+    EXPECT_NEAR(nlohmann::json::parse(evaluated.out)["loss"], Summary("one")["eval"]["loss"], 1e-5);
+  }
+}
+
+TEST_F(PipelineRun, CheckpointsLoadOnAnyNumberOfRanks) {
+  const std::string flags = StrCat(kTrain, "--save-every 1ep --keep-last 9 --ema-decay 0.9 --out ");
+  ASSERT_EQ(Run(flags + "one").code, 0);
+  const std::string first = "launch --nproc 2 -- " + flags;
+  const Outcome begun = Run(first + "two --pipeline 2 --max-steps 6");
+  ASSERT_EQ(begun.code, 0) << begun.err;
+  std::filesystem::copy(Path("two"), Path("two_more"), std::filesystem::copy_options::recursive);
+  const std::string goes_on =
+      StrCat(std::string(flags, 0, flags.find("--overwrite")), "--save-every 1ep --keep-last 9 ",
+             "--ema-decay 0.9 --max-steps 12 --resume auto --out ");
+  const Outcome alone = Run(goes_on + "two");
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  EXPECT_NEAR(Summary("two")["eval"]["loss"], Summary("one")["eval"]["loss"], 1e-5);
+  const Outcome again = Run(StrCat("launch --nproc 2 -- ", goes_on, "two_more --pipeline 2"));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_NEAR(Summary("two_more")["eval"]["loss"], Summary("one")["eval"]["loss"], 1e-5);
+}
+
+TEST_F(PipelineRun, RefusesWhatItCannot) {
+  const auto expect = [&](const std::string& command, const std::string& message) {
+    const Outcome refused = Run(command);
+    EXPECT_EQ(refused.code, 1) << command << "\n" << refused.err;
+    EXPECT_NE(refused.err.find(message), std::string::npos) << command << "\n" << refused.err;
+  };
+  const std::string train = kTrain;
+  expect(train + "--out r --pipeline 2", "--pipeline 2: this process is no rank of a distributed run");
+  expect("launch --nproc 2 -- " + train + "--out r --pipeline 3", "takes as many ranks as stages, there are 2");
+  expect("launch --nproc 4 -- " + train + "--out r --pipeline 4", "nodes of the model read weights");
+  for (const char* flag : {"--shard optimizer", "--comm-dtype bf16", "--deterministic --threads 1", "--auto",
+                           "--compare-weights-every 2", "--gradient-checkpointing all", "--histogram-every 1"})
+    expect("launch --nproc 2 -- " + train + "--out r --pipeline 2 " + flag, "pipeline");
+}
+
+TEST_F(PipelineRun, PlansItsStages) {
+  const Outcome planned = Run("plan --model m.onnx --batch-size 16 --pipeline 2 --json");
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  const auto plan = nlohmann::json::parse(planned.out);
+  EXPECT_EQ(plan["stages"].size(), 2);
+  EXPECT_EQ(plan["micro_batch"], 2) << "four micro-batches for each stage";
+  EXPECT_NEAR(plan["bubble_share"], 1.0 / 9, 1e-9);
+  for (const auto& stage : plan["stages"]) EXPECT_GT(stage["wire_bytes"], 0);
+}
+
+}  // namespace
+}  // namespace onnxtrain

@@ -1,0 +1,75 @@
+#include "tools/onnxtrain/commands/pipeline_plan.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_format.h"
+#include "frontend/base/status.h"
+#include "frontend/data/json_writer.h"
+#include "optim/distributed/pipeline/schedule.h"
+#include "optim/distributed/pipeline/stage_plan.h"
+#include "optim/telemetry/format.h"
+#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/report/start_page.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+struct Column {
+  const char* key;
+  int64_t SessionMemory::*bytes;
+};
+constexpr Column kColumns[] = {{"parameters", &SessionMemory::parameters},   {"gradients", &SessionMemory::gradients},
+                               {"moments", &SessionMemory::moments},         {"packed", &SessionMemory::packed},
+                               {"activations", &SessionMemory::activations}, {"feeds", &SessionMemory::feeds}};
+
+std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
+
+std::string Page(const SyntheticSetup& setup, const std::vector<StagePlan>& stages, double bubble) {
+  std::string text =
+      PageRow("model", DescribeModel(*setup.models->model())) + PageRow("backend", DescribeBackend(*setup.backend));
+  text += PageRow("batch", StrCat(setup.batch.global, " = ", setup.batch.micro, " per micro-batch × ",
+                                  setup.batch.accumulation, " accumulated"));
+  text += PageRow("pipeline", absl::StrFormat("%d stages, each waits %.1f%% of an update where all take equal times",
+                                              stages.size(), 100 * bubble));
+  absl::StrAppendFormat(&text, "  %5s %6s", "stage", "time");
+  for (const Column& column : kColumns) absl::StrAppendFormat(&text, " %11s", column.key);
+  absl::StrAppendFormat(&text, " %11s %11s\n", "peak", "sent");
+  for (size_t s = 0; s < stages.size(); ++s) {
+    absl::StrAppendFormat(&text, "  %5d %5.1f%%", s, 100 * stages[s].time_share);
+    for (const Column& column : kColumns) absl::StrAppendFormat(&text, " %11s", Bytes(stages[s].memory.*column.bytes));
+    absl::StrAppendFormat(&text, " %11s %11s\n", Bytes(stages[s].memory.total()), Bytes(stages[s].sent_bytes));
+  }
+  return text;
+}
+
+nlohmann::ordered_json ToJson(const TrainConfig& config, const SyntheticSetup& setup,
+                              const std::vector<StagePlan>& stages, double bubble) {
+  nlohmann::ordered_json json = {{"model", config.model},
+                                 {"backend", setup.backend->name()},
+                                 {"batch", setup.batch.global},
+                                 {"micro_batch", setup.batch.micro},
+                                 {"accumulation", setup.batch.accumulation},
+                                 {"bubble_share", bubble},
+                                 {"stages", nlohmann::ordered_json::array()}};
+  for (const StagePlan& plan : stages) {
+    nlohmann::ordered_json stage = {{"time_share", plan.time_share}, {"memory", nlohmann::ordered_json::object()}};
+    for (const Column& column : kColumns) stage["memory"][column.key] = plan.memory.*column.bytes;
+    stage["peak_bytes"] = plan.memory.total();
+    stage["wire_bytes"] = plan.sent_bytes;
+    json["stages"].push_back(std::move(stage));
+  }
+  return json;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> DescribePipeline(const TrainConfig& config, const SyntheticSetup& setup) {
+  SessionOptions options = setup.options;
+  options.pipeline.count = static_cast<int>(config.pipeline);
+  ASSIGN_OR_RETURN(const std::vector<StagePlan> stages,
+                   PlanStages(setup.models, *setup.backend, std::move(options), setup.batch.global));
+  const double bubble = BubbleShare(static_cast<int>(config.pipeline), setup.batch.accumulation);
+  return config.json ? WriteJson(ToJson(config, setup, stages, bubble), 2) + "\n" : Page(setup, stages, bubble);
+}
+
+}  // namespace onnxtrain::cli
