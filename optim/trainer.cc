@@ -568,7 +568,10 @@ absl::Status EvaluateAlone(const LoaderOptions& load, EvaluatedBatches& batches,
 
 absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& data, int num_workers,
                                             const std::atomic<bool>* stop, DataParallel* ranks) {
-  LoaderOptions load{.batch_size = session.micro_batch(), .tokens = session.tokens(), .num_workers = num_workers};
+  constexpr int64_t kStageMicros = 16;  // stages overlap within a batch, and wait for each other between two
+  LoaderOptions load{.batch_size = session.micro_batch() * (session.is_stage() ? kStageMicros : 1),
+                     .tokens = session.tokens(),
+                     .num_workers = num_workers};
   load.tokens.accumulation = 1;
   const bool shared = ranks != nullptr && !session.is_stage();
   if (shared) load.first_batch = ranks->rank(), load.batch_stride = ranks->size();

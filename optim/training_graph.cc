@@ -238,12 +238,9 @@ class UpdateBuilder {
     UpdateAtRate(targets, square);
   }
 
-  // Of all gradients. In float64, as gradients of 1e20 are finite and their float32 squares are not.
   Val SquaredNorm(const std::vector<Val>& gradients) {
     b_.set_source(kClip);
-    Val square = b_.Scalar(DType::kFloat64, 0);
-    for (const Val& gradient : gradients) square = square + b_.Op("SquaredNorm", {gradient});
-    return square;
+    return SumOfSquares(b_, gradients);
   }
 
   // With kRateFeed and kStep; outputs what follows from the gradients.

@@ -8,6 +8,7 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/philox.h"
 #include "optim/telemetry/trace.h"
+#include "optim/verify_batch_size.h"
 
 namespace onnxtrain {
 namespace {
@@ -33,13 +34,23 @@ absl::StatusOr<PreparedModel> PipelineSession::PrepareTrained() {
   return std::move(cut.prepared);
 }
 
-// Running the whole model shows whether it follows another batch than the one it was exported for.
+// Runs the whole model with two batches, with weights that are freed again.
+absl::Status PipelineSession::VerifyWhole(int64_t exported) {
+  ASSIGN_OR_RETURN(const auto inference, models_->ImportForward(prepare_, exported, false, true));
+  if (!inference->random_key.empty()) return absl::OkStatus();  // other numbers for other batches: nothing to compare
+  TrainingState weights(backend_, dtype_);
+  RETURN_IF_ERROR(weights.AddFrozen(*inference, true));
+  return VerifyBatchSize(*models_, prepare_, exported, backend_, weights.bindings());
+}
+
 absl::Status PipelineSession::CheckBatch() {
-  const int64_t exported = FindExportedBatch();
+  const int64_t exported = options_.plan_only ? 0 : FindExportedBatch();
   if (exported == 0) return absl::OkStatus();
+  const absl::Status follows = VerifyWhole(exported);
+  models_->ReleaseValues();
+  if (!absl::IsInvalidArgument(follows)) return follows;
   if (options_.micro_batch != exported)
-    return Invalid("`pipeline`: the model was exported for a batch of ", exported, ": say `micro_batch_size` ",
-                   exported);
+    return Invalid("`pipeline`: the model follows no batch but ", exported, ": say `micro_batch_size` ", exported);
   options_.fixed_batch = exported;
   return absl::OkStatus();
 }

@@ -101,6 +101,7 @@ class PipelineSession : public SessionImpl {
   bool last() const { return stage() + 1 == stages(); }
   bool first() const { return stage() == 0; }
 
+  absl::Status VerifyWhole(int64_t exported);
   absl::StatusOr<Stage> CutAt(ProgramKind kind, int64_t samples, const VariableExtents& extents, bool values);
   absl::Status EnsureWeights(const Stage& stage, ProgramKind kind, int64_t samples, const VariableExtents& extents);
   absl::StatusOr<StagePrograms*> GetPrograms(ProgramKind kind, const MicroBatch& micro);
