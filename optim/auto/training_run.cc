@@ -169,8 +169,9 @@ absl::Status SetMonitor(const TrainConfig& config, const LossChoice& loss, bool 
   return absl::OkStatus();
 }
 
-// Bytes of a copy of the state, which a checkpoint is written from.
-int64_t CheckpointBytes(const TrainingRun& run, const PreparedModel& prepared) {
+// Bytes of a copy of the state, which a checkpoint is written from. Of a pipeline, the first stage makes it.
+int64_t CheckpointBytes(const TrainingRun& run, const PreparedModel& prepared, const PipelineStage& stage) {
+  if (stage.index > 0) return 0;
   if (run.data.synthetic || run.config.save_every.value == 0) return 0;
   return StateBytes(run.optimizer.spec, prepared.weights);
 }
@@ -364,11 +365,11 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
   options.optimizer = run->optimizer.spec;
   options.schedule = run->optimizer.schedule;
   options.recompute = MakeRecomputeSpec(config);
-  options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared);
+  options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, options.pipeline);
   options.caller_bytes_per_sample = CallerBytesPerSample(*run);
   if (config.automatic) {
     RETURN_IF_ERROR(chooser->Choose(&options, run));
-    options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared);
+    options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, options.pipeline);
   } else {
     ASSIGN_OR_RETURN(run->precision, ChoosePrecisionAndBatch(config, run->models, *run->backend,
                                                              run->train.dataset->size(), &run->batch, &options));

@@ -163,6 +163,9 @@ SessionMemory PipelineSession::memory() const {
   m.activations += static_cast<int64_t>(slots_.size() * slot_bytes_);
   m.gradients += static_cast<int64_t>(mirrored_gradients_.size());
   m.feeds += static_cast<int64_t>(planned_messages_);
+  // Plans of stages show what updates take.
+  for (const WholeTensor& tensor : whole_state_)
+    m.host += !options_.plan_only && first() && !IsLocal(tensor) ? static_cast<int64_t>(tensor.type.bytes()) : 0;
   for (const auto* queue : {&received_, &sent_, &received_gradients_, &sent_gradients_})
     m.feeds += *queue != nullptr ? static_cast<int64_t>((*queue)->bytes()) : 0;
   return m;
