@@ -535,8 +535,8 @@ absl::Status EvaluateInOrder(Session& session, DataParallel& ranks, absl::Status
 }
 
 // Every stage takes part in every batch; the last one knows the results.
-absl::Status EvaluateInStages(Session& session, DataParallel& ranks, absl::Status opened, EvaluatedBatches& batches,
-                              Evaluation* total, int64_t* samples) {
+absl::Status EvaluateInStages(Session& session, DataParallel& ranks, const absl::Status& opened,
+                              EvaluatedBatches& batches, Evaluation* total, int64_t* samples) {
   Evaluation own;
   int64_t own_samples = 0;
   for (bool more = true; more;) {
