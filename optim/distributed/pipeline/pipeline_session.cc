@@ -55,10 +55,11 @@ absl::Status PipelineSession::CheckBatch() {
   return absl::OkStatus();
 }
 
-absl::Status PipelineSession::Distribute(DataParallel* ranks, bool divide_moments) {
+absl::Status PipelineSession::Distribute(DataParallel* ranks, ShardLevel shard) {
   if (ranks->size() != stages())
     return Invalid("`pipeline` ", stages(), ": runs on as many ranks, not on ", ranks->size());
-  if (divide_moments) return Invalid("`shard` optimizer: the ranks of a pipeline hold their own moments already");
+  if (shard != ShardLevel::kNone)
+    return Invalid("`shard` ", ShardName(shard), ": the ranks of a pipeline hold their own moments already");
   ranks_ = ranks;
   RETURN_IF_ERROR(AllocateMirrors());
   RETURN_IF_ERROR(EnsureApply());

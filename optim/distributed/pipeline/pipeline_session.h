@@ -35,7 +35,7 @@ class PipelineSession : public SessionImpl {
   std::vector<ProgramProfile> Profile() const override;
   const Placement& placement() const { return placement_; }
 
-  absl::Status Distribute(DataParallel* ranks, bool divide_moments) override;
+  absl::Status Distribute(DataParallel* ranks, ShardLevel shard) override;
   size_t ExchangedSums() const override { return prepared_.loss.terms.size() + 2; }
   absl::Status GatherState() override;
   void ReleaseGathered() override;

@@ -105,7 +105,7 @@ class Pipeline : public Scratch {
       if (!met.ok()) return {.status = met.status()};
       ranks = *std::move(met);
       parallel.emplace(ranks.get(), session.ExchangedSums(), DataParallelOptions{.pipelined = true});
-      const absl::Status joined = session.Distribute(&*parallel, false);
+      const absl::Status joined = session.Distribute(&*parallel, ShardLevel::kNone);
       if (!joined.ok()) return {.status = joined};
     }
     if (restores && rank > 0) trained.status = session.RestoreCounters(counters);
