@@ -7,6 +7,7 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/philox.h"
+#include "optim/distributed/shard_choice.h"
 #include "optim/telemetry/trace.h"
 #include "optim/verify_batch_size.h"
 
