@@ -119,11 +119,10 @@ absl::Status SessionImpl::MoveWeightsIn() {
 absl::Status SessionImpl::EnsureApply() {
   if (apply_ != nullptr) return absl::OkStatus();
   const bool divided = !state_.shard().whole();
-  ASSIGN_OR_RETURN(
-      const Graph graph,
-      BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(), state_.statistics_elements(),
-                 divided && !pieces_ ? state_.groups() : std::vector<FlatGroup>(),
-                 pieces_.has_value() || options_.pipeline.on()));
+  ASSIGN_OR_RETURN(const Graph graph, BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(),
+                                                 state_.statistics_elements(),
+                                                 divided && !pieces_ ? state_.groups() : std::vector<FlatGroup>(),
+                                                 pieces_.has_value() || options_.pipeline.on()));
   ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, ApplyBindings(), state_.bindings()));
   apply_->name = "apply";
   return absl::OkStatus();

@@ -261,7 +261,7 @@ def export_for_training(model, inputs, path):
 
 
 def skip_onnx_package():
-    """Without the package onnx, skips the exporter's search for onnxscript functions, of which these models have none."""
+    """Without the package onnx, skips the exporter's search for onnxscript functions. These models have none."""
     try:
         import onnx  # noqa: F401
     except ImportError:
