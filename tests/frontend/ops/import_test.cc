@@ -25,7 +25,7 @@ class TestImportContext : public ImportContext {
   }
   const HostTensor* Known(size_t i) override { return in(i).constant(); }
   absl::StatusOr<Val> AsState(size_t) override { return absl::UnimplementedError("no state"); }
-  void UpdateState(Val, Val) override {}
+  void UpdateState(Val, Val, double) override {}
   Val RandomKey() override { return b().Constant(HostTensor({DType::kUInt32, {4}})); }
   int64_t RandomStream() override { return 0; }
 };
