@@ -123,12 +123,9 @@ class RoleNamer {
       origin.kind = Kind::kStandardizer;
   }
 
-  // The scaling and the power transforms of scikit-learn: elementwise formulas of nothing but inputs and of the numbers
-  // that skl2onnx calls after the operators that read them, "Mu_Mulcst1".
+  // The scaling and the power transforms of scikit-learn: formulas without products of matrices, of nothing but inputs
+  // and of the numbers that skl2onnx calls after the operators that read them, "Mu_Mulcst1".
   void FindTransformer(const ParsedNode& node) {
-    static const std::set<std::string, std::less<>> kElementwise = {"Abs",  "Add", "Cast", "Clip", "Div", "Imputer",
-                                                                    "Less", "Log", "Max",  "Min",  "Mul", "Neg",
-                                                                    "Not",  "Pow", "Sub",  "Where"};
     const auto is_number = [&](const std::string& input) {
       return graph_.initializers.contains(input) &&
              input.substr(0, input.find_last_not_of("0123456789") + 1).ends_with("_" + node.op_type + "cst");
@@ -137,7 +134,7 @@ class RoleNamer {
     for (const std::string& input : node.inputs) {
       if (is_number(input)) fixed_.insert(input);
     }
-    if (!kElementwise.contains(node.op_type) || node.outputs.empty() || !std::ranges::all_of(node.inputs, is_known) ||
+    if (GetOnnxTraits(node).classifier || node.outputs.empty() || !std::ranges::all_of(node.inputs, is_known) ||
         !std::ranges::any_of(node.inputs, [&](const auto& input) { return raw_.contains(input); }))
       return;
     raw_.insert(node.outputs[0]);

@@ -20,18 +20,18 @@ struct TransferCount {
   double seconds = 0;  // waited
 };
 
-// A ring of messages in host memory, 64-byte aligned. Message i has the memory of message i + Slots().
+// A ring of messages in host memory, 64-byte aligned. Message i has the memory of message i + Places().
 class MessageQueue {
  public:
   // `what`: for errors. `peer`: the rank at the other end. All must outlive the queue.
   MessageQueue(Collectives* ranks, std::string_view what, int peer, TransferCount* count)
       : ranks_(*ranks), what_(what), peer_(peer), count_(*count) {}
 
-  // Has memory for `slots` messages of `bytes` bytes. Not while one is on its way.
-  void Reserve(size_t slots, size_t bytes);
-  size_t Slots() const { return slots_.size(); }
-  size_t bytes() const { return slots_.size() * message_bytes_; }
-  std::span<std::byte> Message(int64_t i) { return slots_[i % std::ssize(slots_)].memory.mutable_bytes(); }
+  // Has memory for `places` messages of `bytes` bytes. Not while one is on its way.
+  void Reserve(size_t places, size_t bytes);
+  size_t Places() const { return places_.size(); }
+  size_t bytes() const { return places_.size() * message_bytes_; }
+  std::span<std::byte> Message(int64_t i) { return places_[i % std::ssize(places_)].memory.mutable_bytes(); }
 
   // Sends the first `bytes` bytes of message i.
   void Send(int64_t i, size_t bytes);
@@ -43,18 +43,18 @@ class MessageQueue {
   absl::Status Finish();
 
  private:
-  struct Slot {
+  struct Place {
     HostTensor memory;
     std::unique_ptr<Transfer> transfer;  // null: nothing is on its way
   };
-  absl::Status Wait(Slot& slot);
+  absl::Status Wait(Place& place);
 
   Collectives& ranks_;
   const std::string_view what_;
   const int peer_;
   TransferCount& count_;
   size_t message_bytes_ = 0;
-  std::vector<Slot> slots_;
+  std::vector<Place> places_;
   int64_t received_ = -1;  // the last message that Receive was called for
 };
 

@@ -76,7 +76,7 @@ absl::StatusOr<PipelineSession::StagePrograms*> PipelineSession::CompilePrograms
   LayOutMessages(cut, programs.get());
   for (const auto& [name, type] : graphs.saved) programs->saved.Add(name, type);
   Bindings overrides = OverridesOf(kind);
-  RETURN_IF_ERROR(EnsureSlots(1, programs->saved.bytes));
+  RETURN_IF_ERROR(EnsureSaved(1, programs->saved.bytes));
   for (size_t i = 0; i < graphs.saved.size(); ++i)
     overrides[graphs.saved[i].first] = {{slots_[0].get(), programs->saved.places[i].offset}, graphs.saved[i].second};
   const std::string& key = cut.prepared.model.random_key;
@@ -105,7 +105,7 @@ void PipelineSession::LayOutMessages(const Stage& stage, StagePrograms* programs
 }
 
 // Memory for the saved values of `count` micro-batches. Not while one is computed.
-absl::Status PipelineSession::EnsureSlots(size_t count, size_t bytes) {
+absl::Status PipelineSession::EnsureSaved(size_t count, size_t bytes) {
   if (bytes == 0 || (count <= slots_.size() && bytes <= slot_bytes_)) return absl::OkStatus();
   count = std::max(count, slots_.size());
   slot_bytes_ = std::max(bytes, slot_bytes_);
@@ -143,7 +143,7 @@ absl::Status PipelineSession::ReserveMemory() {
   reserve(sent_, kept + 1, &StagePrograms::sent);
   reserve(received_gradients_, kGradientMessages, &StagePrograms::received_gradients);
   reserve(sent_gradients_, kGradientMessages, &StagePrograms::sent_gradients);
-  return EnsureSlots(kept, saved);
+  return EnsureSaved(kept, saved);
 }
 
 absl::Status PipelineSession::Plan(int64_t samples) {

@@ -111,7 +111,7 @@ class PipelineSession : public SessionImpl {
                                                                const Bindings& overrides);
   void LayOutMessages(const Stage& stage, StagePrograms* programs) const;
   Bindings OverridesOf(ProgramKind kind);
-  absl::Status EnsureSlots(size_t count, size_t bytes);
+  absl::Status EnsureSaved(size_t count, size_t bytes);
   absl::Status BindSaved(const StagePrograms& programs, int64_t micro);
 
   absl::Status PrepareUpdate(const GlobalBatch& global_batch);
