@@ -130,14 +130,15 @@ class RoleNamer {
       return graph_.initializers.contains(input) &&
              input.substr(0, input.find_last_not_of("0123456789") + 1).ends_with("_" + node.op_type + "cst");
     };
-    const auto is_known = [&](const std::string& input) { return raw_.contains(input) || fixed_.contains(input); };
+    const auto is_raw = [&](const std::string& input) { return raw_.contains(input) || transformed_.contains(input); };
     for (const std::string& input : node.inputs) {
       if (is_number(input)) fixed_.insert(input);
     }
+    const auto is_known = [&](const std::string& input) { return is_raw(input) || fixed_.contains(input); };
     if (GetOnnxTraits(node).classifier || node.outputs.empty() || !std::ranges::all_of(node.inputs, is_known) ||
-        !std::ranges::any_of(node.inputs, [&](const auto& input) { return raw_.contains(input); }))
+        std::ranges::none_of(node.inputs, is_raw))
       return;
-    raw_.insert(node.outputs[0]);
+    transformed_.insert(node.outputs[0]);
     for (const std::string& input : node.inputs) {
       if (fixed_.contains(input)) graph_.origins[input].kind = Kind::kStandardizer;
     }
@@ -351,6 +352,7 @@ class RoleNamer {
   std::unordered_set<std::string> outputs_;
   std::unordered_set<std::string> beyond_linear_;  // scopes of other nodes than products and sums
   std::unordered_set<std::string> fixed_;          // numbers of skl2onnx
+  std::unordered_set<std::string> transformed_;    // formulas of nothing but those and inputs of the model
   std::unordered_set<std::string> raw_;            // inputs of the model, viewed, cast or standardized
 };
 
