@@ -94,12 +94,10 @@ std::string ExactBytes(size_t bytes) {
 
 }  // namespace
 
-// Bytes that are held beside the arena of the program that is compiled next. The code of programs of other shapes does
-// not count: no smaller plan would make room for it.
+// Bytes that are held beside the arena of the program that is compiled next.
 size_t Programs::BytesBesideArena(const CompiledProgram& next) const {
-  size_t code = next.code;
-  for (const CompiledProgram* program : all_) code = std::max(code, program->code);
-  return other_bytes_() + code + derived_bytes() + std::max(exchange_bytes(), next.exchanged - next.read_in_place);
+  return other_bytes_() + std::max(code_bytes(), next.code) + derived_bytes() +
+         std::max(exchange_bytes(), next.exchanged - next.read_in_place);
 }
 
 // Compiles the graph as it is, or, where that needs too much memory or the mode asks for it, with the plan that fits.
@@ -358,27 +356,10 @@ std::vector<const CompiledProgram*> Programs::derive_programs() const {
   return programs;
 }
 
-namespace {
-
-// The shapes of a program's feeds, which those of all its values follow from.
-std::vector<Shape> FeedShapes(const CompiledProgram& program) {
-  std::vector<Shape> shapes;
-  for (const auto& [name, region] : program.feeds) shapes.push_back(region.type.shape);
-  return shapes;
-}
-
-}  // namespace
-
-// Counts the largest program of each shape: kernels are generated for one shape.
 size_t Programs::code_bytes() const {
-  std::map<std::vector<Shape>, size_t> most;
-  for (const CompiledProgram* program : all_) {
-    size_t& bytes = most[FeedShapes(*program)];
-    bytes = std::max(bytes, program->code);
-  }
-  size_t total = 0;
-  for (const auto& [shapes, bytes] : most) total += bytes;
-  return total;
+  size_t most = 0;
+  for (const CompiledProgram* program : all_) most = std::max(most, program->code);
+  return most;
 }
 
 size_t Programs::derived_bytes() const {

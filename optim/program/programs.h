@@ -67,7 +67,7 @@ class Programs {
 
   size_t derived_bytes() const;  // packed weights
   size_t arena_bytes() const { return arena_.size; }
-  size_t code_bytes() const;      // generated kernels, which programs of the same shapes share
+  size_t code_bytes() const;      // generated kernels, which programs share
   size_t exchange_bytes() const;  // feeds and outputs in memory of their own, of the program with most of them
   std::vector<const CompiledProgram*> derive_programs() const;
   double compile_seconds() const { return compile_seconds_; }

@@ -349,15 +349,6 @@ TEST_F(SeveralSizes, TrainWithoutResizing) {
   EXPECT_EQ(ReadAll(Path("p1.csv")), ReadAll(Path("p24.csv"))) << "in the order of the samples";
 }
 
-// The memory that a run reports has the kernels of each size: three products of 64 KiB and more.
-TEST_F(SeveralSizes, ThePlanCountsTheKernelsOfEachSize) {
-  const auto host = [&](const std::string& flags) {
-    EXPECT_EQ(Train("--data pictures --epochs 1 --batch-size 8 " + flags).code, 0);
-    return Json::parse(ReadAll(Path("r/summary.json")))["planned_bytes"]["host"].get<int64_t>();
-  };
-  EXPECT_GT(host(""), host("--image-size 16") + 23 * 3 * (int64_t{64} << 10));
-}
-
 TEST_F(SeveralSizes, NeitherThreadsNorTheCacheNorResumingChangeARun) {
   const std::string flags =
       "--data pictures --eval-split 0.3 --batch-size 8 --augment flip,color,rotate:20,randaugment";
