@@ -25,8 +25,4 @@ std::vector<OutputNotice> PlanNotices(const Graph& graph, const MemoryPlan& plan
 // output whose memory no node touches is in use for the whole run.
 std::vector<OutputRange> PlanOutputRanges(const Graph& graph, const MemoryPlan& plan);
 
-// As OutputRanges::TouchedRanges: places in MemoryPlan::order, of which the final copies are one behind the last. An
-// output whose memory no node touches is in use for the whole run.
-std::vector<OutputRange> PlanOutputRanges(const Graph& graph, const MemoryPlan& plan);
-
 }  // namespace onnxtrain

@@ -58,6 +58,8 @@ constexpr Rule kRules[] = {
      "`lr_find`: finds the learning rate, which `lr` specifies too"},
     {[](const C& c) { return c.deterministic && c.comm_dtype != "f32"; },
      "`deterministic`: how gradients are rounded would depend on the number of ranks (`comm_dtype` f32)"},
+    {[](const C& c) { return c.shard == "gradients" && c.histogram_every.value > 0; },
+     "`histogram_every`: needs whole gradients, of which `shard` gradients leaves each rank a share"},
     {[](const C& c) { return c.pipeline > 1 && c.shard != "none" && c.shard != "auto"; },
      "`shard`: the ranks of a `pipeline` hold the state of their own stage already"},
     {[](const C& c) { return c.pipeline > 1 && c.comm_dtype != "f32"; },

@@ -64,7 +64,7 @@ std::vector<bool> FindDependents(const Graph& graph, const Head& head) {
   return depends;
 }
 
-// Finds what stands around a CrossEntropy.
+// Finds the head product before a CrossEntropy, and its gradient.
 class HeadFinder {
  public:
   explicit HeadFinder(const Graph& graph) : graph_(graph), pattern_(graph) {

@@ -25,7 +25,7 @@ int64_t CountBytes(const ShardOptions& options, ShardLevel level) {
 
 bool IsPossible(const ShardOptions& options, ShardLevel level) {
   if (level == ShardLevel::kNone) return true;
-  return options.may_divide && (level < ShardLevel::kGradients || (options.on_cpu && !options.deterministic));
+  return options.may_divide && (level < ShardLevel::kGradients || options.may_divide_gradients);
 }
 
 }  // namespace
@@ -36,6 +36,10 @@ ShardLevel FindShardLevel(std::string_view name) {
 }
 
 std::string_view ShardName(ShardLevel level) { return std::ranges::find(kLevels, level, &Level::level)->name; }
+
+bool MayDivideGradients(const TrainConfig& config, std::string_view device) {
+  return device == "cpu" && !config.deterministic && config.histogram_every.value == 0;
+}
 
 ShardLevel ChooseShardLevel(const ShardOptions& options) {
   ShardLevel chosen = ShardLevel::kNone;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "optim/config.h"
 #include "optim/distributed/shard.h"
 #include "optim/optimizer.h"
 #include "optim/session_memory.h"
@@ -14,14 +15,16 @@ namespace onnxtrain {
 ShardLevel FindShardLevel(std::string_view name);
 std::string_view ShardName(ShardLevel level);
 
+// Whether a run on this device may divide gradients: not where they are summed or shown whole.
+bool MayDivideGradients(const TrainConfig& config, std::string_view device);
+
 // What a choice is made from.
 struct ShardOptions {
   int ranks = 1;
-  SessionMemory whole;         // of a rank, where nothing is divided
-  int64_t available = 0;       // bytes
-  bool may_divide = true;      // moments (CheckDivides)
-  bool on_cpu = true;          // else gradients are not divided
-  bool deterministic = false;  // nor here
+  SessionMemory whole;               // of a rank, where nothing is divided
+  int64_t available = 0;             // bytes
+  bool may_divide = true;            // moments (CheckDivides)
+  bool may_divide_gradients = true;  // where moments are divided
 };
 
 // Returns the first level with which a rank takes at most half of the memory, or else the last one that it can take.

@@ -10,9 +10,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "frontend/base/strings.h"
-#include "tests/tools/blobs.h"
-#include "tests/tools/run_scratch.h"
-#include "tests/tools/tiny_onnx.h"
+#include "tests/tools/run_of_ranks.h"
 
 namespace onnxtrain {
 namespace {
@@ -33,35 +31,9 @@ constexpr char kTrain[] = "--model m.onnx --data d.npz --eval-data e.npz --dropo
 constexpr char kLong[] =
     "--model m.onnx --data d.npz --eval-data e.npz --eval-every 1000000 --epochs 1000000 --log-every 50";
 
-class Distributed : public RunScratch {
+class Distributed : public RunOfRanks {
  protected:
-  Distributed() {
-    tiny::Model m = tiny::Mlp(3);
-    m.nodes[3].inputs[0] = "dropped";
-    m.nodes.insert(m.nodes.begin() + 3, {"Dropout", {"h"}, {"dropped"}});
-    m.Save(Path("m.onnx"));
-    EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(50)).ok());
-    EXPECT_TRUE(WriteNpz(Path("e.npz"), Blobs(23, {.seed = 8})).ok());
-  }
-
-  void SetUp() override {
-    if (!std::filesystem::exists(ONNXTRAIN_BINARY_DIR "/lib/libonnxtrain_comm.so"))
-      GTEST_SKIP() << "built without libtorch (ONNXTRAIN_TORCH)";
-  }
-
   static std::string Launch(int ranks) { return StrCat("launch --nproc ", ranks, " -- "); }
-
-  std::vector<double> Losses(const std::string& run) const {
-    std::vector<double> losses;
-    for (const auto& event : Metrics(run)) losses.push_back(event[event["event"] == "eval" ? "eval_loss" : "loss"]);
-    return losses;
-  }
-
-  void ExpectSameRun(const std::string& one, const std::string& other) const {
-    const std::vector<double> a = Losses(one), b = Losses(other);
-    ASSERT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5) << "event " << i;
-  }
 
   // Starts the ranks as torchrun does; %R in `flags` is the rank. `disturb` is a shell command that runs once rank 0
   // has trained, or `at_once`; $P0 and $P1 are the processes. Their exit codes go to files c0 and c1, what they print
@@ -376,6 +348,9 @@ TEST_F(Distributed, DividingMomentsNeedsRanksAndARuleForElements) {
   const Outcome lamb = Run(StrCat(Launch(2), kTrain, " --shard optimizer --optimizer lamb --out r"));
   EXPECT_EQ(lamb.code, 1);
   EXPECT_NE(lamb.err.find("--optimizer lamb reads whole weights"), std::string::npos) << lamb.err;
+  const Outcome shown = Run(StrCat(Launch(2), kTrain, " --shard gradients --histogram-every 5 --out r"));
+  EXPECT_EQ(shown.code, 1);
+  EXPECT_NE(shown.err.find("--histogram-every: needs whole gradients"), std::string::npos) << shown.err;
   const Outcome automatic = Run(StrCat(Launch(2), kTrain, " --shard auto --optimizer lamb --out r"));
   EXPECT_EQ(automatic.code, 0) << automatic.err;
 }

@@ -2,9 +2,7 @@
 #include <filesystem>
 
 #include "frontend/base/strings.h"
-#include "tests/tools/blobs.h"
-#include "tests/tools/run_scratch.h"
-#include "tests/tools/tiny_onnx.h"
+#include "tests/tools/run_of_ranks.h"
 
 namespace onnxtrain {
 namespace {
@@ -13,35 +11,7 @@ constexpr char kTrain[] =
     "--model m.onnx --data d.npz --eval-data e.npz --dropout 0.2 --batch-size 16 --micro-batch-size 4 --epochs 3 "
     "--log-every 1 --overwrite ";
 
-class PipelineRun : public RunScratch {
- protected:
-  PipelineRun() {
-    tiny::Model m = tiny::Mlp(3);
-    m.nodes[3].inputs[0] = "dropped";
-    m.nodes.insert(m.nodes.begin() + 3, {"Dropout", {"h"}, {"dropped"}});
-    m.Save(Path("m.onnx"));
-    EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(50)).ok());
-    EXPECT_TRUE(WriteNpz(Path("e.npz"), Blobs(23, {.seed = 8})).ok());
-  }
-
-  void SetUp() override {
-    if (!std::filesystem::exists(ONNXTRAIN_BINARY_DIR "/lib/libonnxtrain_comm.so"))
-      GTEST_SKIP() << "built without libtorch (ONNXTRAIN_TORCH)";
-  }
-
-  std::vector<double> Losses(const std::string& run) const {
-    std::vector<double> losses;
-    for (const auto& event : Metrics(run)) losses.push_back(event[event["event"] == "eval" ? "eval_loss" : "loss"]);
-    return losses;
-  }
-
-  void ExpectSameRun(const std::string& one, const std::string& other) const {
-    const std::vector<double> a = Losses(one), b = Losses(other);
-    ASSERT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5) << "event " << i;
-    EXPECT_NEAR(Summary(one)["eval"]["loss"], Summary(other)["eval"]["loss"], 1e-5);
-  }
-};
+class PipelineRun : public RunOfRanks {};
 
 TEST_F(PipelineRun, TrainsTheModelOfOneProcess) {
   for (const char* optimizer : {"sgd --momentum 0.9 --lr 0.1", "adamw --max-grad-norm 0.5 --ema-decay 0.9"}) {
@@ -51,6 +21,7 @@ TEST_F(PipelineRun, TrainsTheModelOfOneProcess) {
     const Outcome all = Run(StrCat("launch --nproc 2 -- ", flags, "all --pipeline 2"));
     ASSERT_EQ(all.code, 0) << all.err;
     ExpectSameRun("one", "all");
+    EXPECT_NEAR(Summary("one")["eval"]["loss"], Summary("all")["eval"]["loss"], 1e-5);
     EXPECT_EQ(Summary("all")["world"], 2);
     EXPECT_EQ(Summary("all")["trainable_parameters"], Summary("one")["trainable_parameters"]);
     // The exported model is whole.

@@ -40,8 +40,9 @@ AttentionGradients CpuBackward(const at::Tensor& dy, const AttentionOperands& x,
                                                                   x.scale);
 }
 
-AttentionSaved FlashForward(const AttentionOperands& x) {
-  auto r = at::_scaled_dot_product_flash_attention(x.q, x.k, x.v, 0, x.causal, /*return_debug_mask=*/false, x.scale);
+// Flash and cuDNN attention return the same tuple.
+template <typename Result>
+AttentionSaved SavedOf(const Result& r) {
   return {std::get<0>(r),
           std::get<1>(r),
           std::get<2>(r),
@@ -50,6 +51,11 @@ AttentionSaved FlashForward(const AttentionOperands& x) {
           std::get<7>(r),
           std::get<4>(r).expect_int(),
           std::get<5>(r).expect_int()};
+}
+
+AttentionSaved FlashForward(const AttentionOperands& x) {
+  auto r = at::_scaled_dot_product_flash_attention(x.q, x.k, x.v, 0, x.causal, /*return_debug_mask=*/false, x.scale);
+  return SavedOf(r);
 }
 
 AttentionGradients FlashBackward(const at::Tensor& dy, const AttentionOperands& x, const AttentionSaved& s) {
@@ -73,14 +79,7 @@ AttentionGradients EfficientBackward(const at::Tensor& dy, const AttentionOperan
 AttentionSaved CudnnForward(const AttentionOperands& x) {
   auto r = at::_scaled_dot_product_cudnn_attention(x.q, x.k, x.v, MaskOf(x), /*compute_log_sumexp=*/true, 0, x.causal,
                                                    /*return_debug_mask=*/false, x.scale);
-  return {std::get<0>(r),
-          std::get<1>(r),
-          std::get<2>(r),
-          std::get<3>(r),
-          std::get<6>(r),
-          std::get<7>(r),
-          std::get<4>(r).expect_int(),
-          std::get<5>(r).expect_int()};
+  return SavedOf(r);
 }
 
 AttentionGradients CudnnBackward(const at::Tensor& dy, const AttentionOperands& x, const AttentionSaved& s) {

@@ -14,16 +14,14 @@
 #include "optim/distributed/traffic.h"
 #include "optim/micro_batches.h"
 #include "optim/session.h"
-#include "tests/tools/blobs.h"
+#include "tests/optim/distributed/blob_batches.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {
 namespace {
 
-constexpr int64_t kBatch = 16;
 constexpr int kSteps = 12;
-constexpr int64_t kSamples = 50;  // the last batch has 2: fewer than there are ranks
 
 // 4 → 16 → dropout → 3.
 tiny::Model WithDropout() {
@@ -44,15 +42,6 @@ tiny::Model WithBatchNorm() {
   return m;
 }
 
-HostTensor Rows(const HostTensor& from, DType dtype, int64_t begin, int64_t count) {
-  Shape shape = from.shape();
-  const int64_t row = from.size() / shape[0];
-  shape[0] = count;
-  HostTensor rows({dtype, shape});
-  for (int64_t i = 0; i < rows.size(); ++i) rows.Set(i, from.At(begin * row + i));
-  return rows;
-}
-
 // What a rank has in the end.
 struct Trained {
   std::map<std::string, HostTensor> weights;
@@ -65,15 +54,6 @@ struct Trained {
 
 class Ranks : public Scratch {
  protected:
-  // Every third label counts for nothing: the shares of a batch have different numbers of targets.
-  GlobalBatch MakeBatch(int64_t begin, DType dtype) const {
-    const NamedArrays data = Blobs(kSamples);
-    const int64_t count = std::min(kBatch, kSamples - begin);
-    HostTensor labels = Rows(data[1].second, DType::kInt64, begin, count);
-    for (int64_t i = 0; i < count; i += 3) labels.SetInt(i, -100);
-    return {{"x", Rows(data[0].second, dtype, begin, count)}, {kLabelFeed, labels}};
-  }
-
   absl::StatusOr<std::unique_ptr<Session>> Open(Backend* backend, SessionOptions options) const {
     options.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 2};
     options.import.input_shapes["x"] = {-1, 4};
@@ -453,7 +433,7 @@ TEST(ShardChoice, IsTheFirstThatTakesHalfTheMemory) {
   EXPECT_EQ(choose(500), "optimizer");
   EXPECT_EQ(choose(499), "gradients");
   EXPECT_EQ(choose(1), "gradients");
-  options.deterministic = true;
+  options.may_divide_gradients = false;
   EXPECT_EQ(choose(1), "optimizer");
   options.may_divide = false;
   EXPECT_EQ(choose(1), "none");

@@ -11,14 +11,13 @@
 #include "optim/distributed/pipeline/schedule.h"
 #include "optim/distributed/pipeline/stage_plan.h"
 #include "optim/session.h"
-#include "tests/tools/blobs.h"
+#include "tests/optim/distributed/blob_batches.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {
 namespace {
 
-constexpr int64_t kBatch = 16, kSamples = 50;  // the last batch has 2
 constexpr int kSteps = 8;
 constexpr int64_t kWidth = 16;
 
@@ -49,23 +48,6 @@ tiny::Model Residual(bool normalizes) {
   m.nodes.push_back({"MatMul", {"p", "w3"}, {"y"}});
   m.weights.push_back({"w3", {4, 3}, tiny::Uniform(12, 0.5f, 3)});
   return m;
-}
-
-HostTensor Rows(const HostTensor& from, DType dtype, int64_t begin, int64_t count) {
-  Shape shape = from.shape();
-  const int64_t row = from.size() / shape[0];
-  shape[0] = count;
-  HostTensor rows({dtype, shape});
-  for (int64_t i = 0; i < rows.size(); ++i) rows.Set(i, from.At(begin * row + i));
-  return rows;
-}
-
-GlobalBatch MakeBatch(int64_t begin, DType dtype) {
-  const NamedArrays data = Blobs(kSamples);
-  const int64_t count = std::min(kBatch, kSamples - begin);
-  HostTensor labels = Rows(data[1].second, DType::kInt64, begin, count);
-  for (int64_t i = 0; i < count; i += 3) labels.SetInt(i, -100);
-  return {{"x", Rows(data[0].second, dtype, begin, count)}, {kLabelFeed, labels}};
 }
 
 // What a rank has in the end.

@@ -97,8 +97,7 @@ absl::StatusOr<ShardLevel> ChooseShard(const TrainConfig& config, const Syntheti
                            .whole = whole->memory(),
                            .available = static_cast<int64_t>(AvailableMemory()),
                            .may_divide = CheckDivides(trial.options.optimizer).ok(),
-                           .on_cpu = trial.backend->device() == "cpu",
-                           .deterministic = config.deterministic});
+                           .may_divide_gradients = MayDivideGradients(config, trial.backend->device())});
 }
 
 // Of each rank in an update.

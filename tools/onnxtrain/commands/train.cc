@@ -242,12 +242,12 @@ std::string ChooseShard(const ReadyRun& ready, int ranks) {
   const TrainConfig& config = ready.run.config;
   if (config.pipeline > 1) return "none";
   if (config.shard != "auto") return config.shard;
-  return std::string(ShardName(ChooseShardLevel({.ranks = ranks,
-                                                 .whole = ready.run.session->memory(),
-                                                 .available = static_cast<int64_t>(AvailableMemory()),
-                                                 .may_divide = CheckDivides(ready.run.optimizer.spec).ok(),
-                                                 .on_cpu = ready.run.backend->device() == "cpu",
-                                                 .deterministic = config.deterministic})));
+  return std::string(
+      ShardName(ChooseShardLevel({.ranks = ranks,
+                                  .whole = ready.run.session->memory(),
+                                  .available = static_cast<int64_t>(AvailableMemory()),
+                                  .may_divide = CheckDivides(ready.run.optimizer.spec).ok(),
+                                  .may_divide_gradients = MayDivideGradients(config, ready.run.backend->device())})));
 }
 
 // Decisions of the clock and of free memory that ResolveConfig leaves to the next run, which the other ranks must not
