@@ -11,8 +11,8 @@ namespace {
 
 using LoadFn = SentencePieceLibrary* (*)(const std::string& bytes, std::string* error);
 
-// AddressSanitizer refuses deep binding.
-#ifdef __SANITIZE_ADDRESS__
+// The sanitizers' runtimes refuse deep binding.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kBinding = 0;
 #else
 constexpr int kBinding = RTLD_DEEPBIND;
