@@ -1,6 +1,7 @@
 #include "frontend/graph/host_tensor.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -82,6 +83,11 @@ T Load(const std::byte* data, int64_t i) {
   return value;
 }
 
+// Whether the stored integers are codes of floats.
+bool IsStoredAsCode(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || IsSmallFloat(dtype);
+}
+
 }  // namespace
 
 HostTensor::HostTensor(Type type) : type_(std::move(type)) {
@@ -112,7 +118,7 @@ HostTensor HostTensor::FromInts(const std::vector<int64_t>& values) {
 HostTensor HostTensor::FromDoubles(Type type, std::span<const double> values) {
   HostTensor t(std::move(type));
   CHECK_EQ(static_cast<size_t>(t.size()), values.size());
-  for (int64_t i = 0, n = t.size(); i < n; ++i) t.Set(i, values[i]);
+  t.Write(0, values);
   return t;
 }
 
@@ -172,9 +178,29 @@ void HostTensor::SetInt(int64_t i, int64_t value) {
   Dispatch(dtype(), [&]<typename T>(T*) { mutable_data<T>()[i] = static_cast<T>(value); });
 }
 
+void HostTensor::Read(int64_t begin, std::span<double> out) const {
+  if (IsStoredAsCode(dtype())) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = At(begin + static_cast<int64_t>(i));
+    return;
+  }
+  Dispatch(dtype(), [&]<typename T>(T*) {
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<double>(Load<T>(data_, begin + static_cast<int64_t>(i)));
+  });
+}
+
+void HostTensor::Write(int64_t begin, std::span<const double> values) {
+  const auto copy = [&]<typename T>(std::span<T> to) {
+    for (size_t i = 0; i < values.size(); ++i) to[begin + i] = static_cast<T>(values[i]);
+  };
+  if (dtype() == DType::kFloat32) return copy(mutable_data<float>());
+  if (dtype() == DType::kFloat64) return copy(mutable_data<double>());
+  for (size_t i = 0; i < values.size(); ++i) Set(begin + static_cast<int64_t>(i), values[i]);
+}
+
 std::vector<double> HostTensor::ToDoubles() const {
   std::vector<double> out(size());
-  for (size_t i = 0; i < out.size(); ++i) out[i] = At(i);
+  Read(0, out);
   return out;
 }
 
@@ -200,12 +226,15 @@ HostTensor HostTensor::Reshaped(Shape shape) const {
 HostTensor HostTensor::CastTo(DType to) const {
   if (to == dtype()) return *this;
   HostTensor t({to, shape()});
-  for (int64_t i = 0, n = size(); i < n; ++i) {
-    if (IsFloat(dtype()) || IsSmallFloat(dtype())) {
-      t.Set(i, At(i));
-    } else {
-      t.SetInt(i, IntAt(i));
-    }
+  if (!IsFloat(dtype()) && !IsSmallFloat(dtype())) {  // wide integers do not fit in doubles
+    for (int64_t i = 0, n = size(); i < n; ++i) t.SetInt(i, IntAt(i));
+    return t;
+  }
+  std::array<double, 1024> part;
+  for (int64_t i = 0, n = size(); i < n; i += static_cast<int64_t>(part.size())) {
+    const std::span<double> values(part.data(), std::min<size_t>(part.size(), n - i));
+    Read(i, values);
+    t.Write(i, values);
   }
   return t;
 }

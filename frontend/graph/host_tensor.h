@@ -48,6 +48,9 @@ class HostTensor {
   int64_t IntAt(int64_t i) const;
   void Set(int64_t i, double value);
   void SetInt(int64_t i, int64_t value);
+  // Read or write the elements from `begin` on, as many as the span has, faster than one by one.
+  void Read(int64_t begin, std::span<double> out) const;
+  void Write(int64_t begin, std::span<const double> values);
   std::vector<double> ToDoubles() const;
   std::vector<int64_t> ToInts() const;
 

@@ -100,10 +100,36 @@ bool ByStraightThrough(Val v) {
   return producer != nullptr && producer->op == "StraightThrough";
 }
 
+// The scale and the zero point of each element of a quantized tensor.
+class Scales {
+ public:
+  Scales(const HostTensor& scale, const HostTensor* zero, const ScaleLayout& layout)
+      : layout_(layout),
+        scales_(scale.ToDoubles()),
+        zeros_(zero == nullptr ? std::vector<double>{0} : zero->ToDoubles()) {}
+
+  double scale(int64_t i) const { return scales_[scales_.size() == 1 ? 0 : layout_(i)]; }
+  double zero(int64_t i) const { return zeros_[zeros_.size() == 1 ? 0 : layout_(i)]; }
+  template <typename T>
+  T Value(double point, int64_t i) const {
+    return static_cast<T>(point - zero(i)) * static_cast<T>(scale(i));
+  }
+
+ private:
+  const ScaleLayout& layout_;
+  std::vector<double> scales_, zeros_;
+};
+
+constexpr int64_t kPart = 4096;  // elements that are converted at once
+
 template <typename T>
-T PointValue(const HostTensor& q, int64_t i, const HostTensor& scale, const HostTensor* zero, int64_t s) {
-  const double z = zero == nullptr ? 0 : zero->At(zero->size() == 1 ? 0 : s);
-  return static_cast<T>(q.At(i) - z) * static_cast<T>(scale.At(s));
+void Dequantize(const HostTensor& q, const Scales& scales, std::span<T> y) {
+  std::vector<double> points(std::min(kPart, q.size()));
+  for (int64_t begin = 0; begin < q.size(); begin += kPart) {
+    const int64_t n = std::min(kPart, q.size() - begin);
+    q.Read(begin, {points.data(), static_cast<size_t>(n)});
+    for (int64_t i = 0; i < n; ++i) y[begin + i] = scales.Value<T>(points[i], begin + i);
+  }
 }
 
 }  // namespace
@@ -181,9 +207,11 @@ int64_t ScaleLayout::operator()(int64_t i) const {
 HostTensor Dequantized(const HostTensor& q, const HostTensor& scale, const HostTensor* zero,
                        const ScaleLayout& layout) {
   HostTensor y({scale.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, q.shape()});
-  const bool wide = y.dtype() == DType::kFloat64;
-  for (int64_t i = 0, n = y.size(); i < n; ++i) {
-    y.Set(i, wide ? PointValue<double>(q, i, scale, zero, layout(i)) : PointValue<float>(q, i, scale, zero, layout(i)));
+  const Scales scales(scale, zero, layout);
+  if (y.dtype() == DType::kFloat64) {
+    Dequantize(q, scales, y.mutable_data<double>());
+  } else {
+    Dequantize(q, scales, y.mutable_data<float>());
   }
   return y;
 }
@@ -192,13 +220,13 @@ HostTensor Requantized(const HostTensor& values, const HostTensor& old, const Ho
                        const ScaleLayout& layout) {
   HostTensor q(old.type());
   const Grid grid = *FindGrid(old.dtype());
+  const Scales scales(scale, zero, layout);
   for (int64_t i = 0, n = q.size(); i < n; ++i) {
-    const int64_t s = layout(i);
     const auto value = static_cast<float>(values.At(i));
-    const double z = zero == nullptr ? 0 : zero->At(zero->size() == 1 ? 0 : s);
+    const double z = scales.zero(i);
     double point = old.At(i);
-    if (value != PointValue<float>(old, i, scale, zero, s)) {
-      const double scaled = value / static_cast<float>(scale.At(s));
+    if (value != scales.Value<float>(point, i)) {
+      const double scaled = value / static_cast<float>(scales.scale(i));
       point = std::clamp((IsSmallFloat(grid.type) ? scaled : std::nearbyint(scaled)) + z, grid.low, grid.high);
     }
     q.Set(i, std::isnan(point) ? z : point);

@@ -1,4 +1,4 @@
-// A run reports updates whose loss or gradient norm is an outlier.
+// A run reports updates whose loss or gradient norm is an outlier, and gradients that are zero.
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -88,6 +88,21 @@ TEST_F(OutlierRun, NoneWithoutABadBatch) {
   const Outcome o = Run(StrCat(kTrain, "--quiet --out r"));
   EXPECT_EQ(o.err, "");
   EXPECT_TRUE(Rows("r").empty());
+}
+
+// No weight has a path to the loss: the rectified ones are 0 for all samples.
+TEST_F(OutlierRun, NoGradientIsReportedOnce) {
+  tiny::Model model;
+  model.nodes = {{"Relu", {"w"}, {"positive"}}, {"MatMul", {"x", "positive"}, {"y"}}};
+  model.weights = {{"w", {4, 3}, std::vector<float>(12, -1)}};
+  model.Save(Path("m.onnx"));
+  for (const std::string backend : {"cpu", "torch"}) {
+    const Outcome o = Run(StrCat(kTrain, "--quiet --overwrite --out r --backend ", backend));
+    ASSERT_EQ(o.code, 0) << o.err;
+    const std::string warning = "update 20: the gradient of every trained weight is exactly 0";
+    EXPECT_NE(o.err.find(warning), std::string::npos) << o.err;
+    EXPECT_EQ(o.err.find("exactly 0"), o.err.rfind("exactly 0")) << o.err;
+  }
 }
 
 }  // namespace

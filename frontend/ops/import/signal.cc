@@ -134,9 +134,14 @@ absl::StatusOr<Frames> ReadFrames(ImportContext& c) {
 }
 
 ImportOr ImportStft(ImportContext& c) {
-  if (c.in(0).rank() != 3) return Invalid("expected a signal [batch, length, 1 or 2], got ", ToString(c.in(0).type()));
+  const int64_t rank = c.in(0).rank();
+  if (rank != 2 && rank != 3)
+    return Invalid("expected a signal [batch, length] or [batch, length, 1 or 2], got ", ToString(c.in(0).type()));
   ASSIGN_OR_RETURN(const Frames f, ReadFrames(c));
-  ASSIGN_OR_RETURN(Complex x, SplitComplex(c.in(0)));
+  Complex x{c.in(0), Val()};  // as exporters write real signals
+  if (rank == 3) {
+    ASSIGN_OR_RETURN(x, SplitComplex(c.in(0)));
+  }
   const bool onesided = c.attrs().Int("onesided", 1) != 0;
   if (onesided && x.im) return Invalid("a one-sided transform of complex numbers");
   std::vector<int64_t> places(f.count * f.length);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
@@ -275,6 +276,7 @@ void Recorder::OnEvent(const TrainEvent& event) {
   events_->Write(event.step, ScalarsOf(event, run_.session->loss().classes));
   WarnAtSmallScale(event.report, &warnings_);
   WarnOfOutliers(event.outliers);
+  WarnOfNoGradient(event);
 }
 
 // The first, tenth, hundredth … of a kind: all are in metrics.jsonl.
@@ -288,6 +290,17 @@ void Recorder::WarnOfOutliers(const std::vector<Outlier>& outliers) {
                          number == 1 ? " (--dump-order lists the samples of each update)"
                                      : StrCat("; ", number, " such updates so far")));
   }
+}
+
+// Rounding alone makes a gradient other than 0, unless no weight has a path to the loss: the run would change nothing.
+void Recorder::WarnOfNoGradient(const TrainEvent& event) {
+  const StepReport& report = event.report;
+  if (event.kind != TrainEvent::Kind::kStep || report.weight <= 0 || report.skipped > 0 || report.grad_norm != 0)
+    return;
+  if (std::exchange(told_of_no_gradient_, true)) return;
+  warnings_.Add(StrCat("update ", event.step,
+                       ": the gradient of every trained weight is exactly 0: none of them changes ",
+                       "the loss of these samples (--logits and --loss choose what is trained on)"));
 }
 
 void Recorder::RecordHistograms(TrainOptions* options) {

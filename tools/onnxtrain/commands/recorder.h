@@ -72,6 +72,7 @@ class Recorder {
   absl::StatusOr<TrainResult> Loop(const SignalFlags& signals);
   void OnEvent(const TrainEvent& event);
   void WarnOfOutliers(const std::vector<Outlier>& outliers);
+  void WarnOfNoGradient(const TrainEvent& event);
   void Save(const LoopPosition& position, SaveReason reason);
   RunState MakeState(const LoopPosition& position, SaveReason reason) const;
   void WarnOfFailedSave(const absl::Status& status);
@@ -100,6 +101,7 @@ class Recorder {
   std::optional<TrainResult> at_end_;  // the session holds the weights of this many updates, none follows
   int64_t saved_step_ = -1, model_bytes_ = 0;
   std::map<Outlier::Of, int64_t> outliers_;     // so far
+  bool told_of_no_gradient_ = false;
   ResourceReading used_;                        // means over the loop
   std::map<std::string, HostTensor> exported_;  // weights in the model that was written, with evaluation data
   std::optional<Quality> before_, after_;       // of the weights at the start, and of those that are exported
