@@ -1,5 +1,6 @@
 #include "optim/loss_text.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -57,6 +58,41 @@ absl::Status TakeFactor(std::string* text, double* factor) {
   return absl::OkStatus();
 }
 
+// Names of losses in other frameworks, without "_" and in lower case.
+constexpr std::pair<std::string_view, std::string_view> kForeignLosses[] = {
+    {"bcewithlogits", "bce"},
+    {"bcewithlogitsloss", "bce"},
+    {"bceloss", "bce"},
+    {"binarycrossentropy", "bce"},
+    {"crossentropyloss", "cross_entropy"},
+    {"categoricalcrossentropy", "cross_entropy"},
+    {"sparsecategoricalcrossentropy", "cross_entropy"},
+    {"nllloss", "nll"},
+    {"mseloss", "mse"},
+    {"meansquarederror", "mse"},
+    {"mae", "l1"},
+    {"l1loss", "l1"},
+    {"meanabsoluteerror", "l1"},
+    {"smoothl1", "huber"},
+    {"smoothl1loss", "huber"},
+    {"huberloss", "huber"},
+    {"ctcloss", "ctc"},
+};
+
+std::string ExplainForeignLoss(const std::string& name) {
+  std::string plain;
+  for (const char c : name) {
+    if (c != '_' && c != '-') plain += absl::ascii_tolower(static_cast<unsigned char>(c));
+  }
+  for (const auto& [foreign, own] : kForeignLosses) {
+    if (plain != foreign) continue;
+    const bool logits = own == "bce" || own == "cross_entropy";
+    return StrCat("; ", name, " is ", own, " here",
+                  logits ? ", which is computed on logits, also where the model ends in Sigmoid or Softmax" : "");
+  }
+  return "";
+}
+
 absl::StatusOr<LossTermSpec> ParseTerm(std::string text) {
   LossTermSpec term;
   RETURN_IF_ERROR(TakeFactor(&text, &term.factor));
@@ -81,7 +117,7 @@ absl::StatusOr<LossTermSpec> ParseTerm(std::string text) {
   RETURN_IF_ERROR(TakeLabel(&options, &term.label));
   term.function = FindLoss(name);
   if (name != "auto" && (term.function == nullptr || name == "output" || name == "onnx"))
-    return Invalid("unknown; known are auto, ", LossNames());
+    return Invalid("unknown; known are auto, ", LossNames(), ExplainForeignLoss(name));
   if (term.function == nullptr && !options.empty()) return Invalid("auto has no options");
   if (term.function == nullptr) return term;
   ASSIGN_OR_RETURN(term.options, ParseOptions(name, term.function->options, options));

@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/channel_axis.h"
 #include "frontend/data/class_index.h"
 #include "frontend/data/data_view.h"
 #include "frontend/data/text/token_blocks.h"
@@ -98,6 +99,7 @@ class Binder {
   absl::Status BindDefaults();
   bool FeedsImage(const std::vector<int>& columns) const;
   bool HoldsPixels(const std::string& input, int c) const;
+  absl::Status PlaceChannels();
   absl::Status AddFeeds();
   absl::StatusOr<FeedSpec> MakeFeed(const ModelInput& input, const std::vector<int>& columns);
   DType LabelType(const std::vector<int>& columns) const;
@@ -306,7 +308,8 @@ absl::Status Binder::BindOnlyInput(const ModelInput& input) {
   for (int c : FreeColumns()) {
     if (columns_[c].problem.empty()) {
       usable.push_back(c);
-      if (!input.has_shape || FitSample(columns_[c].sample.shape, fixed).ok()) fitting.push_back(c);
+      const bool fits_moved = FindChannelMove(columns_[c], fixed).has_value();
+      if (!input.has_shape || fits_moved || FitSample(columns_[c].sample.shape, fixed).ok()) fitting.push_back(c);
     } else {
       StrAppend(&left_out, left_out.empty() ? "" : "; ", columns_[c].problem);
     }
@@ -492,6 +495,11 @@ absl::StatusOr<FeedSpec> Binder::MakeFeed(const ModelInput& input, const std::ve
     auto fitted = FitSample(data, fixed);
     if (!fitted.ok() && TakesRows(input, fixed) && !all[columns[0]].variable) fitted = Shape{NumElements(data)};
     if (!fitted.ok()) {
+      // Of pictures a table has names that are those of no files.
+      if (data.empty() && fixed.size() >= 3)
+        return Invalid("input ", InputText(input), " takes arrays, column '", all[columns[0]].name,
+                       "' has single values (a column of file names, with or without ending, is one of pictures or "
+                       "sounds where the files are beside the table or in a folder beside it)");
       return Annotate(fitted.status(),
                       StrCat("input ", InputText(input), " and column '", all[columns[0]].name, "'",
                              columns.size() > 1 ? StrCat(" and ", columns.size() - 1, " more") : "", ": "));
@@ -533,6 +541,27 @@ bool Binder::HoldsPixels(const std::string& input, int c) const {
   const bool others = std::ranges::any_of(
       bound_, [&](const auto& bound) { return FeedsImage(bound.second) && !is_row(bound.second[0]); });
   return (spec_.asked_for_pixels && !others) || HasBrightPixels(*out_.dataset, c);
+}
+
+// Transposes pictures in arrays whose channels are along another axis than the input's.
+absl::Status Binder::PlaceChannels() {
+  std::map<int, ChannelMove> moves;
+  for (const auto& input : inputs_) {
+    const std::vector<int>& columns = bound_.at(input.name);
+    if (!input.has_shape || columns.size() != 1 || columns[0] >= std::ssize(columns_)) continue;
+    ASSIGN_OR_RETURN(const Shape fixed, FixedDims(input));
+    if (const auto move = FindChannelMove(columns_[columns[0]], fixed)) moves.emplace(columns[0], *move);
+  }
+  for (const auto& [c, move] : moves) {
+    Column& column = columns_[c];
+    const std::string from = ToString(column.sample);
+    column.sample.shape = MoveChannels(column.sample.shape, move);
+    out_.notes.push_back(StrCat("column '", column.name, "' ", from, " is transposed to ", ToString(column.sample),
+                                ": the channels of the input are along its ",
+                                move == ChannelMove::kToFirst ? "first" : "last", " axis"));
+  }
+  out_.dataset = WithMovedChannels(out_.dataset, std::move(moves));
+  return absl::OkStatus();
 }
 
 absl::Status Binder::AddFeeds() {
@@ -646,6 +675,7 @@ absl::StatusOr<BoundData> Binder::Run() {
     out_.label.columns = left;
   }
   RETURN_IF_ERROR(NumberClasses());
+  RETURN_IF_ERROR(PlaceChannels());
   RETURN_IF_ERROR(AddFeeds());
   RETURN_IF_ERROR(DescribeLabels());
   WarnOfDefaultLabel();

@@ -240,7 +240,7 @@ class DataOpener {
 
   absl::Status ReadSamples() {
     auto samples = OpenSamples(config_, before_, request_, options_, loss_);
-    if (!samples.ok()) return Annotate(samples.status(), StrCat("`", request_.field, "`: "));
+    if (!samples.ok()) return ExplainBadSample(Annotate(samples.status(), StrCat("`", request_.field, "`: ")));
     samples_ = *std::move(samples);
     RETURN_IF_ERROR(ReadTokens());
     if (request_.want_label) RETURN_IF_ERROR(AddOwnLabels(loss_, model_, columns(), &spec_));
@@ -315,7 +315,7 @@ class DataOpener {
     const std::vector<OnnxModel::Input> fed = MoveBatchFirst(WithoutFixed(needed, natural), import.batch_axes);
     RETURN_IF_ERROR(CheckFedInputs(fed, import.batch_axes));
     auto bound = BindData(fed, samples_.dataset, spec_);
-    if (!bound.ok()) return WithPath(bound.status(), request_.path);
+    if (!bound.ok()) return ExplainBadSample(WithPath(bound.status(), request_.path));
     const TextUnit unit = opened_.bound.text_unit;
     opened_.bound = *std::move(bound);
     opened_.bound.text_unit = unit;
@@ -324,6 +324,13 @@ class DataOpener {
     notes.insert(notes.begin(), samples_.notes.begin(), samples_.notes.end());
     notes.insert(notes.end(), natural.notes.begin(), natural.notes.end());
     return SetStandardization(config_, before_, request_, &opened_);
+  }
+
+  // What the model was trained on has few rows that cannot be read.
+  absl::Status ExplainBadSample(const absl::Status& status) const {
+    const std::string message(ToStd(status.message()));
+    if (!before_.has_value() || spec_.skip_bad || message.find(": row ") == std::string::npos) return status;
+    return Invalid(message, " (`on_bad_sample` skip leaves such samples out)");
   }
 
   absl::Status CompareDeclaredPixels() {

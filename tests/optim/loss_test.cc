@@ -179,6 +179,8 @@ TEST(Loss, FilesAreTerms) {
 TEST(Loss, RefusesWhatItCannotRead) {
   const std::pair<const char*, const char*> rows[] = {
       {"cross", "`loss` cross: unknown; known are auto, cross_entropy"},
+      {"bce_with_logits", "onnx:FILE; bce_with_logits is bce here, which is computed on logits, also where the model"},
+      {"SmoothL1Loss", "onnx:FILE; SmoothL1Loss is huber here"},
       {"ce+", "`loss` : unknown"},
       {"0*ce", "expected a factor above 0 before *, got '0'"},
       {"x*ce", "got 'x'"},

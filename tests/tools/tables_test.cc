@@ -165,6 +165,11 @@ TEST_F(Tables, BadSamplesAreLeftOut) {
     EXPECT_EQ(model, first.empty() ? model : first);
     first = model;
   }
+  ExpectRefused(Run("eval --model r/model.onnx --data t.csv"),
+                "row 103 has 4 fields, row 1 has 5 (--on-bad-sample skip leaves such samples out)");
+  WriteAll(Path("odd.csv"), Houses(20, "oops,red,1,5,1\n"));
+  ExpectRefused(Run("predict --model r/model.onnx --data odd.csv --out -"),
+                "column 'area': 'oops' is not a number (--on-bad-sample skip leaves such samples out)");
   EXPECT_EQ(Evaluate("--data t.csv --on-bad-sample skip")["samples"], 100);
   const Outcome predicted = Run("predict --model r/model.onnx --data t.csv --on-bad-sample skip --out -");
   ASSERT_EQ(predicted.code, 0) << predicted.err;

@@ -23,15 +23,6 @@ bool ParseNumber(std::string_view s, T* value) {
   return error == std::errc() && end == s.data() + s.size();
 }
 
-// 1,5
-bool ParseDecimalComma(std::string_view s, double* value) {
-  const size_t comma = s.find(',');
-  if (comma == std::string_view::npos || s.find('.') != std::string_view::npos) return false;
-  std::string with_point(s);
-  with_point[comma] = '.';
-  return ParseNumber(with_point, value);
-}
-
 // 1,234,567.8, 1 234, 1'234 and 1_234: groups of three digits, the first of which is no 0.
 bool ParseGrouped(std::string_view s, double* value) {
   const std::string_view digits = s.substr(s.find_first_not_of("+-") == 1 ? 1 : 0);
@@ -47,6 +38,13 @@ bool ParseGrouped(std::string_view s, double* value) {
   std::string plain(s);
   std::erase(plain, separator);
   return ParseNumber(plain, value);
+}
+
+// 1,5, 1.234,5 and 1.234.567.
+bool ParseDecimalComma(std::string_view s, double* value) {
+  std::string swapped(s);
+  for (char& c : swapped) c = c == ',' ? '.' : c == '.' ? ',' : c;
+  return ParseNumber(swapped, value) || ParseGrouped(swapped, value);
 }
 
 // Without a sign of percent behind the number or of a currency before it.
@@ -106,8 +104,11 @@ class Numbers {
     }
     if (!ParseWritten(text, decimal_comma_, &d) || std::isnan(d)) return false;
     double plain;
-    if (note_.empty() && !ParseNumber(text, &plain) && !(decimal_comma_ && ParseDecimalComma(text, &plain)))
-      Note(text, d);
+    const bool is_plain = ParseNumber(text, &plain);
+    if (decimal_comma_ && text.find_first_of(".,") != std::string_view::npos) AddWithMark(text, is_plain);
+    const bool is_obvious =
+        is_plain || (decimal_comma_ && text.find('.') == std::string_view::npos && ParseDecimalComma(text, &plain));
+    if (note_.empty() && !is_obvious) Note(text, d);
     AddFloat(d);
     return true;
   }
@@ -123,8 +124,9 @@ class Numbers {
   // Adds a place that nothing reads.
   void AddNothing() { integral_ ? ints_.push_back(0) : floats_.push_back(0); }
 
-  HostTensor Tensor() const {
+  HostTensor Tensor() {
     if (integral_) return HostTensor::FromInts(ints_);
+    SettleGroups();
     return HostTensor::FromDoubles({DType::kFloat64, {static_cast<int64_t>(floats_.size())}}, floats_);
   }
   const std::string& note() const { return note_; }
@@ -132,7 +134,34 @@ class Numbers {
  private:
   void Note(std::string_view text, double value) { note_ = StrCat(QuoteValue(text), " is read as ", value); }
 
+  // Keeps what a point or a comma tells of those in other values, before the value is added.
+  void AddWithMark(std::string_view text, bool is_plain) {
+    double grouped;
+    if (!is_plain) {
+      has_commas_ = true;
+    } else if (ParseDecimalComma(text, &grouped)) {
+      if (groups_.empty()) first_group_ = text;
+      groups_.emplace_back(integral_ ? ints_.size() : floats_.size(), grouped);
+    } else {
+      has_points_ = true;
+    }
+  }
+  // 1.000 is a thousand among values with decimal commas, unless others have decimal points.
+  void SettleGroups() {
+    if (groups_.empty() || has_points_) return;
+    if (has_commas_) {
+      for (const auto& [i, value] : groups_) floats_[i] = value;
+      if (note_.empty()) Note(first_group_, groups_[0].second);
+    } else if (note_.empty()) {
+      note_ = StrCat(QuoteValue(first_group_), " is read as ", floats_[groups_[0].first], ", not as ",
+                     groups_[0].second, ": no value of the column has a decimal comma");
+    }
+  }
+
   bool decimal_comma_, integral_ = true;
+  bool has_commas_ = false, has_points_ = false;
+  std::vector<std::pair<size_t, double>> groups_;  // places and values of numbers that may have groups of thousands
+  std::string first_group_;
   std::string note_;
   std::vector<int64_t> ints_;
   std::vector<double> floats_;
@@ -200,6 +229,7 @@ struct Odd {
   int64_t row = 0;
   std::string text;
   bool missing = false;
+  bool decimal_comma = false;  // where points are expected
 };
 
 class Feature : public ColumnBase {
@@ -228,8 +258,9 @@ class Feature : public ColumnBase {
       if (!spec_.skip_bad) return MakeUnusable(Explain(odd));
       bad.emplace(sample, Explain(odd));
     }
+    NamedTensor column{spec_.name, numbers_.Tensor()};
     if (!numbers_.note().empty()) note_ = StrCat("column '", Printable(spec_.name), "': ", numbers_.note());
-    return WithUnreadable({spec_.name, numbers_.Tensor()}, std::move(bad));
+    return WithUnreadable(std::move(column), std::move(bad));
   }
   std::string note() const override { return note_; }
 
@@ -237,7 +268,9 @@ class Feature : public ColumnBase {
   bool KeepsNames() const { return spec_.text != CsvColumnSpec::Text::kProblem; }
   bool IsMostlyText() const { return 2 * text_ > readable(); }
   std::string Explain(const Odd& odd) const {
-    return StrCat(At(odd.row), odd.missing ? "missing value" : StrCat(odd.text, " is not a number"));
+    if (odd.missing) return StrCat(At(odd.row), "missing value");
+    return StrCat(At(odd.row), odd.text, " is not a number",
+                  odd.decimal_comma ? " (decimal commas are read where ';' separates the fields)" : "");
   }
 
   int64_t readable() const { return count_ - missing_ - static_cast<int64_t>(unreadable_.size()); }
@@ -264,6 +297,7 @@ class Feature : public ColumnBase {
   void AddOdd(int64_t row, const std::string& field) {
     if (const auto flag = ParseFlag(field); flag.has_value()) return AddFlag(row, field, *flag);
     const bool missing = IsMissingValue(field);
+    double ignored;
     ++(missing ? missing_ : text_);
     if (missing && spec_.keep_missing) {
       numbers_.AddFloat(std::numeric_limits<double>::quiet_NaN());
@@ -271,7 +305,8 @@ class Feature : public ColumnBase {
       numbers_.AddNothing();
     }
     if (spec_.skip_bad || odd_.empty() || (odd_.begin()->second.missing && spec_.keep_missing))
-      odd_.insert_or_assign(spec_.skip_bad ? count_ : 0, Odd{row, QuoteValue(field), missing});
+      odd_.insert_or_assign(spec_.skip_bad ? count_ : 0,
+                            Odd{row, QuoteValue(field), missing, ParseDecimalComma(TrimBlanks(field), &ignored)});
     if (TrimBlanks(field).empty()) empty_.emplace_back(count_, row);
   }
 

@@ -13,7 +13,7 @@ namespace onnxtrain {
 
 std::string_view TrimBlanks(std::string_view s);
 // Is it a number, blanks around it apart? NaN denotes a missing value. 1,234.5, 12% and $5 are numbers; with
-// `decimal_comma` 1,5 is one instead of 1,234.5.
+// `decimal_comma` 1,5 and 1.234,5 are, instead of 1,234.5.
 bool IsCsvNumber(std::string_view s, bool decimal_comma = false);
 
 struct CsvColumnSpec {

@@ -122,6 +122,15 @@ Json JoinColumns(Json object) {
   return rows;
 }
 
+// What stands beside parallel lists and tells about all of them: a name, a version.
+Json WithoutScalars(const Json& object) {
+  Json lists = Json::object();
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_structured()) lists[name] = value;
+  }
+  return lists;
+}
+
 // The lists of objects that an object holds, by name.
 std::vector<std::string> FindLists(const Json& object) {
   std::vector<std::string> names;
@@ -142,6 +151,10 @@ absl::StatusOr<Json> FindRows(Json json, bool lists_are_columns) {
   if (lists.size() > 1)
     return Invalid("'", lists[0], "' and '", lists[1], "' are lists of objects (jq -c '.[\"", lists[1],
                    "\"][]' FILE > data.jsonl writes one of them as lines)");
+  if (lists_are_columns) {
+    Json lists = WithoutScalars(json);
+    if (lists.size() > 1 && IsByColumn(lists, true)) return JoinColumns(std::move(lists));
+  }
   if (IsByColumn(json, lists_are_columns)) return JoinColumns(std::move(json));
   return Json::array({std::move(json)});
 }

@@ -321,5 +321,29 @@ TEST(Bind, NamesColumnsThatDivideOrNumberTheData) {
   EXPECT_NE(last.find("the label would be the last column, 'split'"), std::string::npos) << last;
 }
 
+TEST(Bind, ChannelsOfArraysMoveToWhereTheInputHasThem) {
+  HostTensor pixels({kU, {2, 2, 2, 3}}), labels({kI, {2}});
+  for (int64_t i = 0; i < pixels.size(); ++i) pixels.SetInt(i, i);
+  const auto bind = [&](const HostTensor& x, std::vector<int64_t> dims) {
+    return BindData({F32("in", std::move(dims))}, *InMemoryDataset("d", {"x", "label"}, {x, labels}), {});
+  };
+  const auto first = bind(pixels, {-1, 3, 2, 2});
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->feeds[0].sample.shape, (Shape{3, 2, 2}));
+  std::vector<uint8_t> sample(12);
+  ASSERT_TRUE(first->dataset->Read(1, 0, std::as_writable_bytes(std::span(sample))).ok());
+  EXPECT_EQ(sample, (std::vector<uint8_t>{12, 15, 18, 21, 13, 16, 19, 22, 14, 17, 20, 23}));
+  EXPECT_EQ(first->notes[0],
+            "column 'x' u8[2,2,3] is transposed to u8[3,2,2]: the channels of the input are along its first axis");
+
+  const HostTensor planes({kF, {2, 3, 8, 9}});
+  const auto last = bind(planes, {-1, -1, -1, 3});
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_EQ(last->feeds[0].sample.shape, (Shape{8, 9, 3}));
+  EXPECT_EQ(bind(planes, {-1, 3, -1, -1})->feeds[0].sample.shape, (Shape{3, 8, 9}));  // as it is
+  EXPECT_FALSE(bind(planes, {-1, 9, 8, 3}).ok());                                     // width before height
+  EXPECT_FALSE(bind(HostTensor({kF, {2, 8, 8, 5}}), {-1, 5, 8, 8}).ok());             // no channels of pictures
+}
+
 }  // namespace
 }  // namespace onnxtrain

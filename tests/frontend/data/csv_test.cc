@@ -304,7 +304,8 @@ TEST(Csv, ProblemsOfAColumn) {
       {"sex,y\n1,0\n1e999,1\n", 0, "t.csv: row 3, column 'sex': '1e999' is not a number"},
       {"sex,y\n1,0\n0x10,1\n", 0, "t.csv: row 3, column 'sex': '0x10' is not a number"},
       {"sex,y\n1,0\n+-1,1\n", 0, "t.csv: row 3, column 'sex': '+-1' is not a number"},
-      {"a,y\n\"1,5\",0\n", 0, "t.csv: row 2, column 'a': '1,5' is not a number"},
+      {"a,y\n\"1,5\",0\n", 0,
+       "t.csv: row 2, column 'a': '1,5' is not a number (decimal commas are read where ';' separates the fields)"},
       {"a,y\n1,0\n#N/A,1\n", 0, "t.csv: row 3, column 'a': missing value"},
       {"a,y\n1,0\n-,1\n", 0, "t.csv: row 3, column 'a': missing value"},
       {"a,y\n1,0\n2,\n", 1, "t.csv: row 3, column 'y': missing value"},
@@ -383,6 +384,33 @@ TEST(Csv, ReadsDecimalCommasBetweenSemicolons) {
   EXPECT_EQ((*data)->columns()[1].sample.dtype, DType::kInt64);
   EXPECT_NE(ColumnProblem("x,label\n\"1,5\",1\n", 0), "");
   EXPECT_NE(ColumnProblem("x;label\n1,5,5;1\n", 0), "");
+}
+
+// The values of the first column, and what is said of it.
+std::pair<std::vector<double>, std::string> ReadNoted(const std::string& text) {
+  const auto data = Open(text);
+  EXPECT_TRUE(data.ok()) << data.status();
+  if (!data.ok()) return {};
+  EXPECT_EQ((*data)->columns()[0].problem, "");
+  return {ColumnValues(**data, 0), (*data)->notes().back()};
+}
+
+TEST(Csv, ReadsPointsBetweenThousandsWhereCommasAreDecimal) {
+  using Values = std::vector<double>;
+  const auto grouped = ReadNoted("x;y\n999,5;1\n1.000;2\n1.234,5;0\n-2.345.678;1\n");
+  EXPECT_EQ(grouped.first, (Values{999.5, 1000, 1234.5, -2345678}));
+  EXPECT_EQ(grouped.second, "column 'x': '1.234,5' is read as 1234.5");
+  // What a point is follows from the other values of the column.
+  const auto after = ReadNoted("x;y\n1.000;1\n2,5;2\n");
+  EXPECT_EQ(after.first, (Values{1000, 2.5}));
+  EXPECT_EQ(after.second, "column 'x': '1.000' is read as 1000");
+  EXPECT_EQ(ReadNoted("x;y\n1.000;1\n2.5;2\n").first, (Values{1, 2.5}));
+  const auto unknown = ReadNoted("x;y\n1.500;1\n2.250;2\n");
+  EXPECT_EQ(unknown.first, (Values{1.5, 2.25}));
+  EXPECT_EQ(unknown.second,
+            "column 'x': '1.500' is read as 1.5, not as 1500: no value of the column has a decimal comma");
+  EXPECT_THAT(ColumnProblem("x\tlabel\n1,5\t1\n", 0, {.header = Header::kYes}),
+              HasSubstr("'1,5' is not a number (decimal commas are read where ';' separates the fields)"));
 }
 
 TEST(Csv, LeavesOutWhatHasNoName) {

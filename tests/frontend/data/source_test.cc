@@ -64,6 +64,7 @@ TEST(Source, JsonDocumentsAreReadAsLines) {
            "\xef\xbb\xbf[\n  {\n    \"a\": 1,\n    \"y\": 5\n  },\n  {\"a\": 2, \"y\": 3}\n]\n",
            R"({"version": "1.0", "data": [{"a": 1, "y": 5}, {"a": 2, "y": 3}]})",
            R"({"a": [1, 2], "y": [5, 3]})",
+           R"({"name": "set", "a": [1, 2], "version": 3, "y": [5, 3], "note": null})",
            R"({"a": {"0": 1, "7": 2}, "y": {"0": 5, "7": 3}})",
            R"({"columns": ["a", "y"], "index": [0, 7], "data": [[1, 5], [2, 3]]})",
            "{\"a\": 1, \"y\": 5}\n{\"a\": 2, \"y\": 3}",

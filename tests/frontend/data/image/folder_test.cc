@@ -277,6 +277,25 @@ TEST_F(ImageFolder, TablesNamePicturesBesideThem) {
   EXPECT_EQ(ColumnValues(**plain, 1), (std::vector<double>{1, 0}));
 }
 
+TEST_F(ImageFolder, TablesNamePicturesWithoutEnding) {
+  for (const char* name : {"train/7f.bmp", "train/a0.bmp", "plots/0.bmp", "plots/1.bmp"})
+    Write(name, Bmp(2, 2, {{static_cast<uint8_t>(name[7]), 5, 6}}));
+  Write("labels.csv", "id,breed\na0,pug\n7f,beagle\n");
+  Write("names.csv", "a0.bmp,1\n7f.bmp,0\n");
+  Write("rows.jsonl", "{\"id\": \"a0\", \"breed\": \"pug\"}\n{\"id\": \"7f\", \"breed\": \"beagle\"}\n");
+  for (const char* table : {"labels.csv", "names.csv", "rows.jsonl"}) {
+    const auto data = OpenDataset(dir / table, options);
+    ASSERT_TRUE(data.ok()) << data.status();
+    EXPECT_EQ(ColumnValues(**data, 1), (std::vector<double>{1, 0})) << table;
+    std::vector<std::byte> out(12);
+    ASSERT_TRUE((*data)->Read(0, 0, out).ok()) << table;
+    EXPECT_EQ(static_cast<char>(out[0]), '0') << table;
+  }
+  // Values that repeat are no names of files.
+  Write("flags.csv", "flag,kind\n0,1\n1,0\n1,1\n");
+  EXPECT_EQ((*OpenDataset(dir / "flags.csv", options))->columns()[0].sample.shape, Shape{});
+}
+
 TEST_F(ImageFolder, TablesAmongThePicturesAreFound) {
   Write("train/1.bmp", Bmp(2, 2, {{1, 2, 3}}));
   Write("train/2.bmp", Bmp(2, 2, {{4, 5, 6}}));
