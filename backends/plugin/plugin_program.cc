@@ -5,6 +5,7 @@
 #include <map>
 
 #include "backends/bindings.h"
+#include "backends/fetch_value.h"
 #include "backends/memory_plan.h"
 #include "backends/plugin/plugin_step.h"
 #include "frontend/base/status.h"
@@ -81,13 +82,10 @@ class PluginProgram : public Program {
   void RecordNodes(std::vector<NodeRun>* runs) override { recorded_ = runs; }
 
   absl::StatusOr<HostTensor> Fetch(ValueId value) const override {
-    if (!options_.keep_values) return absl::FailedPreconditionError("the program was not compiled to keep its values");
-    if (value < 0 || value >= static_cast<ValueId>(plan_.places.size())) return Invalid("there is no value ", value);
-    const std::byte* data = resolved_ ? At(plan_.places[value]) : nullptr;
-    if (data == nullptr) return absl::NotFoundError(StrCat("value ", value, " has not been computed"));
-    HostTensor tensor(graph_.type(value));
-    RETURN_IF_ERROR(CopyToHost(tensor.mutable_bytes().data(), data, tensor.bytes().size()));
-    return tensor;
+    return FetchValue(
+        graph_, options_, value,
+        {.find = [this](ValueId v) { return resolved_ ? At(plan_.places[v]) : nullptr; },
+         .copy = [this](std::byte* to, const std::byte* from, size_t bytes) { return CopyToHost(to, from, bytes); }});
   }
 
  private:

@@ -11,6 +11,7 @@
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/threads.h"
 #include "backends/dataflow.h"
+#include "backends/fetch_value.h"
 #include "backends/memory_plan.h"
 #include "backends/output_notices.h"
 #include "frontend/base/cancellation.h"
@@ -135,13 +136,13 @@ class CpuProgram : public Program, public OutputRanges {
   void RecordNodes(std::vector<NodeRun>* runs) override { recorded_ = runs; }
 
   absl::StatusOr<HostTensor> Fetch(ValueId value) const override {
-    if (!options_.keep_values) return absl::FailedPreconditionError("the program was not compiled to keep its values");
-    if (value < 0 || value >= static_cast<ValueId>(plan_.places.size())) return Invalid("there is no value ", value);
-    const std::byte* data = resolved_ ? At(plan_.places[value]) : nullptr;
-    if (data == nullptr) return absl::NotFoundError(StrCat("value ", value, " has not been computed"));
-    HostTensor tensor(graph_.type(value));
-    std::memcpy(tensor.mutable_bytes().data(), data, tensor.bytes().size());
-    return tensor;
+    return FetchValue(graph_, options_, value,
+                      {.find = [this](ValueId v) { return resolved_ ? At(plan_.places[v]) : nullptr; },
+                       .copy =
+                           [](std::byte* to, const std::byte* from, size_t bytes) {
+                             std::memcpy(to, from, bytes);
+                             return absl::OkStatus();
+                           }});
   }
 
  private:
