@@ -273,8 +273,9 @@ constexpr ConfigField kFields[] = {
     {"step", "seed", kGradients | kSynthetic | kSurgery, &C::seed, "N",
      "Seed of the data order, dropout, new weights and synthetic data", {.min = 0}},
 
-    {"run", "backend", kSteps | kTaskInspect | kTaskEval | kTaskPredict | kTaskGrad, &C::backend, "NAME",
-     "auto (torch where there is a GPU, else cpu), cpu or torch; or a library of your own: path/libX.so",
+    {"run", "backend", kSteps | kTaskInspect | kRuns, &C::backend, "NAME",
+     "auto (torch where there is a GPU, else cpu), cpu or torch; or a library of your own: path/libX.so. compare: the "
+     "one to compare with cpu; auto: all that are installed",
      {.choices = "auto|cpu|torch",
       .also = IsPluginPath,
       .also_text = " or the path of a library",

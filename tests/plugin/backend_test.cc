@@ -152,6 +152,24 @@ TEST_F(PluginRun, Trains) {
   }
 }
 
+TEST_F(PluginRun, IsComparedWithCpu) {
+  SmallLeNet().Save(Path("m.onnx"));
+  WriteData();
+  const std::string line = "compare --model m.onnx --data d.npz --quiet ";
+  for (const std::string_view library : kBackends) {
+    const std::string path = TestLibrary(library);
+    const Outcome o = Run(StrCat(line, "--json --backend ", path));
+    ASSERT_EQ(o.code, 0) << o.err << o.out;
+    const auto comparisons = nlohmann::json::parse(o.out)["comparisons"];
+    ASSERT_EQ(comparisons.size(), 2u);
+    EXPECT_EQ(comparisons[0]["title"], StrCat("cpu and ", path, ", every named value"));
+    EXPECT_EQ(comparisons[1]["title"], StrCat("cpu and ", path, ", loss, outputs and gradients"));
+    EXPECT_GE(comparisons[1]["values"].size(), 6u) << "loss, y and four gradients";
+  }
+  ExpectRefused(Run(line + "--backend ./libX.so"), "libX.so: no such file");
+  ExpectRefused(Run(line + "--backend cpu"), "name torch or the path of a library");
+}
+
 TEST_F(PluginRun, RefusalsAreOneLine) {
   SmallLeNet().Save(Path("m.onnx"));
   const std::string line = "--model m.onnx --out r --backend ";

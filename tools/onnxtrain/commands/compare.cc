@@ -1,5 +1,5 @@
-// onnxtrain compare: runs the same samples on both backends and compares them with each other, with the values of
-// another framework and with finite differences.
+// onnxtrain compare: runs the same samples on cpu and on other backends and compares them with each other, with the
+// values of another framework and with finite differences.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -26,6 +26,7 @@ using Json = nlohmann::ordered_json;
 using Tensors = std::map<std::string, HostTensor>;
 
 constexpr uint64_t kNudges = 2;
+constexpr std::string_view kBase = "cpu";  // the backend that others are compared with
 
 struct Setup {
   ModelAndData data;
@@ -185,39 +186,59 @@ absl::StatusOr<Tensors> ReadReference(const TrainConfig& config, const Tensors& 
   return reference;
 }
 
-// What each backend computes, and how far nudges move it on one of them.
+// The one that others are compared with comes first.
+absl::StatusOr<std::vector<std::string>> ComparedBackends(const TrainConfig& config) {
+  if (config.backend == "auto") return BackendNames();
+  if (config.backend == kBase && config.reference.empty())
+    return Invalid("`backend` cpu: is what others are compared with; name torch or the path of a library");
+  if (config.backend == kBase) return std::vector<std::string>{std::string(kBase)};
+  return std::vector<std::string>{std::string(kBase), config.backend};
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> LoadCompared(TrainConfig config, const std::string& name) {
+  if (name == kBase) config.device = "cpu";  // --device is that of the other
+  return LoadNamedBackend(std::move(config), name);
+}
+
+// What each backend computes, and how far nudges move it on the first.
 struct Computed {
-  std::map<std::string, Tensors> by_backend;
+  std::vector<std::pair<std::string, Tensors>> by_backend;
   Moves moves;
 };
 
-absl::StatusOr<Computed> ComputeOnAll(const TrainConfig& config, const Setup& s, Compute compute) {
+absl::StatusOr<Computed> ComputeOnAll(const TrainConfig& config, const Setup& s, const std::vector<std::string>& names,
+                                      Compute compute) {
   Computed computed;
-  for (const std::string& name : BackendNames()) {
-    ASSIGN_OR_RETURN(const auto backend, LoadNamedBackend(config, name));
-    ASSIGN_OR_RETURN(computed.by_backend[name], compute(s, *backend, 0));
-    if (!computed.moves.empty()) continue;
-    ASSIGN_OR_RETURN(computed.moves, MeasureMoves(s, *backend, compute, computed.by_backend[name]));
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(const auto backend, LoadCompared(config, name));
+    ASSIGN_OR_RETURN(Tensors values, compute(s, *backend, 0));
+    computed.by_backend.emplace_back(name, std::move(values));
+    if (computed.by_backend.size() > 1) continue;
+    ASSIGN_OR_RETURN(computed.moves, MeasureMoves(s, *backend, compute, computed.by_backend[0].second));
   }
   return computed;
 }
 
-void AddPair(const std::string& what, const Computed& computed, std::vector<Report>* reports) {
-  const auto& all = computed.by_backend;
-  if (!all.contains("cpu") || !all.contains("torch")) return;
-  reports->push_back(MakeReport(StrCat("cpu and torch, ", what), all.at("cpu"), all.at("torch"), computed.moves));
+void AddPairs(const std::string& what, const Computed& computed, std::vector<Report>* reports) {
+  const auto& base = computed.by_backend.front();
+  for (size_t i = 1; i < computed.by_backend.size(); ++i) {
+    const auto& other = computed.by_backend[i];
+    reports->push_back(
+        MakeReport(StrCat(base.first, " and ", other.first, ", ", what), base.second, other.second, computed.moves));
+  }
 }
 
 absl::StatusOr<std::vector<Report>> CompareAllWays(const TrainConfig& config, const Setup& s) {
-  for (const std::string& name : BackendNames()) {
-    ASSIGN_OR_RETURN(const auto backend, LoadNamedBackend(config, name));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ComparedBackends(config));
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(const auto backend, LoadCompared(config, name));
     LogInfo(config, DescribeBackend(*backend));
   }
-  ASSIGN_OR_RETURN(const Computed traces, ComputeOnAll(config, s, Trace));
-  ASSIGN_OR_RETURN(const Computed results, ComputeOnAll(config, s, Results));
+  ASSIGN_OR_RETURN(const Computed traces, ComputeOnAll(config, s, names, Trace));
+  ASSIGN_OR_RETURN(const Computed results, ComputeOnAll(config, s, names, Results));
   std::vector<Report> reports;
-  AddPair("every named value", traces, &reports);
-  AddPair("loss, outputs and gradients", results, &reports);
+  AddPairs("every named value", traces, &reports);
+  AddPairs("loss, outputs and gradients", results, &reports);
   if (config.reference.empty()) return reports;
   for (const auto& [name, ours] : results.by_backend) {
     ASSIGN_OR_RETURN(const Tensors reference, ReadReference(config, ours));
