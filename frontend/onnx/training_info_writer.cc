@@ -91,7 +91,8 @@ absl::StatusOr<std::shared_ptr<onnx::ModelProto>> Parse(const std::string& bytes
 
 }  // namespace
 
-absl::StatusOr<std::string> AddTrainingInfo(const std::string& inference, const std::string& step) {
+absl::StatusOr<std::string> AddTrainingInfo(const std::string& inference, const std::string& step,
+                                            const std::pair<std::string, std::string>& metadata) {
   ASSIGN_OR_RETURN(const auto model, Parse(inference));
   ASSIGN_OR_RETURN(const auto training, Parse(step));
   onnx::GraphProto &graph = *model->mutable_graph(), &algorithm = *training->mutable_graph();
@@ -111,6 +112,11 @@ absl::StatusOr<std::string> AddTrainingInfo(const std::string& inference, const 
     auto* binding = info->add_update_binding();
     binding->set_key(std::string(value.substr(0, value.size() - kNew.size())));
     binding->set_value(std::string(value));
+  }
+  if (!metadata.second.empty()) {
+    auto* entry = model->add_metadata_props();
+    entry->set_key(metadata.first);
+    entry->set_value(metadata.second);
   }
   algorithm.set_name("training");
   *info->mutable_algorithm() = std::move(algorithm);

@@ -11,6 +11,7 @@
 #include "optim/auto/model_setup.h"
 #include "optim/auto/session_setup.h"
 #include "optim/auto/training_run.h"
+#include "optim/auto/training_settings.h"
 #include "optim/clip.h"
 #include "optim/rules/rule.h"
 #include "optim/telemetry/format.h"
@@ -77,7 +78,7 @@ class GraphExporter {
     if (updates && config_.training_info) {
       ASSIGN_OR_RETURN(const std::string inference, graph.batch == 0 ? SerializeForAnyBatch(GraphKind::kInference)
                                                                      : Serialize(GraphKind::kInference, graph.batch));
-      ASSIGN_OR_RETURN(bytes, AddTrainingInfo(inference, bytes));
+      ASSIGN_OR_RETURN(bytes, AddTrainingInfo(inference, bytes, Settings()));
     }
     ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
     RETURN_IF_ERROR(file.WriteAt(0, std::as_bytes(std::span(bytes))));
@@ -113,6 +114,15 @@ class GraphExporter {
     exported->notes.push_back(StrCat("learning rate ", FormatNumber(choice.spec.lr), choice.rate_text));
     exported->notes.insert(exported->notes.end(), choice.rate_lines.begin(), choice.rate_lines.end());
     return absl::OkStatus();
+  }
+
+  // What the algorithm is a step of, for those who train the model with this project again.
+  std::pair<std::string, std::string> Settings() const {
+    TrainConfig config = config_;
+    if (config.lr.empty()) config.lr = {StrCat(update_.optimizer.lr)};
+    std::vector<std::string> trained;
+    for (const auto& [name, rule] : rules_) trained.push_back(name);
+    return {kTrainingSettings, ToTrainingSettings(config, trained)};
   }
 
   absl::StatusOr<Graph> Build(GraphKind kind, const PreparedModel& prepared, int64_t batch) const {
@@ -174,9 +184,10 @@ class GraphExporter {
 
 }  // namespace
 
-absl::StatusOr<ExportedGraphs> ExportGraphs(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+absl::StatusOr<ExportedGraphs> ExportGraphs(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,
                                             const Values& weights) {
-  RETURN_IF_ERROR(CheckUpdateFields(config));
+  RETURN_IF_ERROR(CheckUpdateFields(given));
+  const TrainConfig config = given.training_graph.empty() ? given : WithTrainingSettings(given, *model);
   if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
   const int64_t batch = GlobalBatchSize(config, *model);
   ASSIGN_OR_RETURN(TrainingData data, LoadTrainingData(config, std::move(model), batch));

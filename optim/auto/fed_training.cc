@@ -9,6 +9,7 @@
 #include "optim/auto/surgery.h"
 #include "optim/auto/synthetic_data.h"
 #include "optim/auto/threads.h"
+#include "optim/auto/training_settings.h"
 #include "optim/auto/value_checks.h"
 
 namespace onnxtrain {
@@ -164,9 +165,10 @@ absl::StatusOr<LossSpec> ChangeModel(const TrainConfig& config, std::shared_ptr<
 
 }  // namespace
 
-absl::StatusOr<FedTraining> PrepareFedTraining(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
+absl::StatusOr<FedTraining> PrepareFedTraining(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,
                                                const FedSample& sample, const BackendFactory& make_backend) {
-  RETURN_IF_ERROR(CheckFedConfig(config));
+  RETURN_IF_ERROR(CheckFedConfig(given));
+  const TrainConfig config = WithTrainingSettings(given, *model);
   RETURN_IF_ERROR(CheckRunnable(config, *model));
   FedTraining training{.config = config};
   std::vector<std::string> fresh;

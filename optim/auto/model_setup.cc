@@ -12,6 +12,7 @@
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/input_plan.h"
 #include "optim/auto/mixing.h"
+#include "optim/auto/training_settings.h"
 #include "optim/onnx_loss.h"
 
 namespace onnxtrain {
@@ -133,8 +134,9 @@ absl::StatusOr<std::string> GetOwnLoss(const OnnxModel& model) {
 
 }  // namespace
 
-absl::StatusOr<LossSpec> MakeLossSpec(const TrainConfig& config, const OnnxModel& model,
+absl::StatusOr<LossSpec> MakeLossSpec(const TrainConfig& given, const OnnxModel& model,
                                       const std::optional<Preprocess>& before) {
+  const TrainConfig config = WithTrainingSettings(given, model);
   LossSpec spec{.name = config.loss.empty() ? "auto" : config.loss,
                 .logits = config.logits,
                 .ignore_index = config.ignore_index,

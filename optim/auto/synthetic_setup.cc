@@ -8,13 +8,15 @@
 #include "optim/auto/surgery.h"
 #include "optim/auto/synthetic_data.h"
 #include "optim/auto/threads.h"
+#include "optim/auto/training_settings.h"
 
 namespace onnxtrain {
 
-absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const BackendFactory& make_backend) {
-  RETURN_IF_ERROR(Validate(config));
+absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& given, const BackendFactory& make_backend) {
+  RETURN_IF_ERROR(Validate(given));
   SyntheticSetup setup;
-  ASSIGN_OR_RETURN(auto loaded, LoadRunnableModel(config));
+  ASSIGN_OR_RETURN(auto loaded, LoadRunnableModel(given));
+  const TrainConfig config = WithTrainingSettings(given, *loaded);
   ASSIGN_OR_RETURN(LossSpec loss, MakeLossSpec(config, *loaded, std::nullopt));
   loss.sum_outputs = true;
   if (HasSurgery(config)) {

@@ -21,6 +21,7 @@
 #include "optim/auto/surgery.h"
 #include "optim/auto/synthetic_data.h"
 #include "optim/auto/threads.h"
+#include "optim/auto/training_settings.h"
 #include "optim/onnx_loss.h"
 #include "optim/telemetry/format.h"
 #include "optim/training_state.h"
@@ -296,7 +297,10 @@ TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, int64_t 
 namespace {
 
 // What the training_info of the model has to do with the optimizer, for people.
-std::vector<std::string> DescribeTrainingInfo(const std::optional<TrainingInfo>& info, const OptimizerSpec& optimizer) {
+std::vector<std::string> DescribeTrainingInfo(const TrainConfig& config, const OnnxModel& model,
+                                              const std::optional<TrainingInfo>& info, const OptimizerSpec& optimizer) {
+  if (const std::string taken = DescribeTrainingSettings(config, model); !taken.empty())
+    return {StrCat("the model's training_info: ", taken)};
   if (!info.has_value()) return {};
   if (!info->problem.empty()) return {StrCat("the model's training_info is not taken over: ", info->problem)};
   const bool taken = optimizer.rule == StrCat("onnx:", kOwnTrainingInfo);
@@ -333,7 +337,7 @@ absl::StatusOr<OptimizerChoice> ChooseOptimizer(const TrainConfig& config, const
   if (scale.factor != 1)
     StrAppend(&choice.rate_text, "; ", FormatNumber(choice.unscaled_lr), " × ", scale.text, " = ",
               FormatNumber(rates.lr));
-  choice.rate_lines = DescribeTrainingInfo(info, choice.spec);
+  choice.rate_lines = DescribeTrainingInfo(config, model, info, choice.spec);
   choice.rate_lines.insert(choice.rate_lines.end(), rates.lines.begin(), rates.lines.end());
   if (choice.schedule.min_lr > choice.spec.lr)
     return Invalid("`min_lr` ", choice.schedule.min_lr, " is above `lr` ", choice.spec.lr);
@@ -389,7 +393,7 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
 
 absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,
                                        const BackendFactory& make_backend, int rank) {
-  TrainConfig config = WithFolderRoot(given);
+  TrainConfig config = WithTrainingSettings(WithFolderRoot(given), *model);
   RETURN_IF_ERROR(Validate(config));
   if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
   TrainingRun run;

@@ -248,5 +248,69 @@ TEST_F(TrainingInfoRun, TrainingGraphsAreWrittenAsOne) {
                 "--training-info");
 }
 
+// A model whose training_info is ours is trained as it says.
+TEST_F(TrainingInfoRun, WhatWasWrittenIsReadAgain) {
+  const std::string rule =
+      "--loss cross_entropy --optimizer sgd --momentum 0.9 --lr 0.05 --max-grad-norm 0.5 "
+      "--freeze w1 --label-smoothing 0.1 ";
+  ASSERT_EQ(Run("export --model plain.onnx --data d.npz --training-graph i.onnx --training-info " + rule).code, 0);
+  const std::string batches = line_ + "--no-shuffle ";
+  ASSERT_EQ(Run(batches + "--model plain.onnx --out want " + rule).code, 0);
+  const Outcome o = Run(batches + "--model i.onnx --out got");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err + o.out, testing::HasSubstr("the model's training_info: --loss cross_entropy, --label-smoothing "
+                                                "0.1, --optimizer sgd, --momentum 0.9, --lr 0.05"));
+  for (const char* name : {"w1", "b1", "w2", "b2"}) ExpectNear(Weight("got", name), Weight("want", name), 1e-6);
+  EXPECT_TRUE(Weight("got", "w1").SameBytes(Weight("want", "w1"))) << "frozen";
+  EXPECT_NEAR(Summary("got")["final_loss"].get<double>(), Summary("want")["final_loss"].get<double>(), 1e-6);
+
+  // The configuration of the run repeats it, and is a full one.
+  EXPECT_THAT(ReadAll(Path("got/config.flags")), testing::HasSubstr("--momentum=0.9"));
+  // The same graph is written of it again.
+  ASSERT_EQ(Run("export --model i.onnx --data d.npz --training-graph again.onnx --training-info").code, 0);
+  onnx::ModelProto first, again;
+  ASSERT_TRUE(first.ParseFromString(ReadAll(Path("i.onnx"))));
+  ASSERT_TRUE(again.ParseFromString(ReadAll(Path("again.onnx"))));
+  ASSERT_EQ(again.metadata_props_size(), 1);
+  EXPECT_EQ(again.metadata_props(0).value(), first.metadata_props(0).value());
+  EXPECT_EQ(again.training_info(0).algorithm().node_size(), first.training_info(0).algorithm().node_size());
+}
+
+TEST_F(TrainingInfoRun, FlagsTakePrecedenceOverWhatWasWritten) {
+  ASSERT_EQ(Run("export --model plain.onnx --data d.npz --training-graph i.onnx --training-info --optimizer sgd "
+                "--momentum 0.9 --lr 0.05")
+                .code,
+            0);
+  const Outcome rate = Run(line_ + "--model i.onnx --lr 0.01 --out rate");
+  ASSERT_EQ(rate.code, 0) << rate.err;
+  EXPECT_THAT(ReadAll(Path("rate/config.flags")), testing::HasSubstr("--momentum=0.9"));
+  EXPECT_THAT(ReadAll(Path("rate/config.flags")), testing::HasSubstr("--lr=0.01"));
+  const Outcome rule = Run(line_ + "--model i.onnx --optimizer adamw --out rule");
+  ASSERT_EQ(rule.code, 0) << rule.err;
+  EXPECT_THAT(ReadAll(Path("rule/config.flags")), testing::Not(testing::HasSubstr("--momentum")));
+  EXPECT_THAT(ReadAll(Path("rule/config.flags")), testing::Not(testing::HasSubstr("--lr=0.05")));
+}
+
+// Settings of a file that someone else wrote change nothing but loss and rule, and wrong ones nothing at all.
+TEST_F(TrainingInfoRun, WrongSettingsAreNotTaken) {
+  const auto set = [&](const std::string& text) {
+    model_.clear_metadata_props();
+    auto* entry = model_.add_metadata_props();
+    entry->set_key("onnxtrain.training_settings");
+    entry->set_value(text);
+    Save();
+  };
+  for (const char* text : {"{", "[]", R"({"optimizer": "nothing"})", R"({"lr": ["x"]})", R"({"no_field": 1})"}) {
+    set(text);
+    const Outcome o = Run(line_ + "--model m.onnx --overwrite --out r");
+    EXPECT_EQ(o.code, 0) << text << o.err;
+    EXPECT_THAT(o.err + o.out, testing::Not(testing::HasSubstr("the model's training_info: "))) << text;
+  }
+  set(R"({"optimizer": "sgd", "epochs": 50, "out": "elsewhere"})");
+  ASSERT_EQ(Run(line_ + "--model m.onnx --overwrite --out r").code, 0);
+  EXPECT_EQ(Summary("r")["epochs"], 3);
+  EXPECT_THAT(ReadAll(Path("r/config.flags")), testing::HasSubstr("--optimizer=sgd"));
+}
+
 }  // namespace
 }  // namespace onnxtrain
