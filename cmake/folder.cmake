@@ -9,6 +9,8 @@ find_program(MOLD mold)
 if(MOLD AND NOT ONNXTRAIN_SANITIZER)
   add_link_options(-fuse-ld=mold)
 endif()
+# Calls within a library need no lookup by name when it is loaded.
+add_link_options(-Wl,-Bsymbolic-functions)
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
 if(CMAKE_COMPILE_WARNING_AS_ERROR AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 takes the other alternatives of a moved std::variant (attributes of an operator row) for uninitialized.
