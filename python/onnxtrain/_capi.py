@@ -157,7 +157,7 @@ class Api:
             status = function(*arguments)
             if not status:
                 return
-            code, message = self._table.GetStatusCode(status), self._table.GetStatusMessage(status).decode()
+            code, message = self._table.GetStatusCode(status), self._table.GetStatusMessage(status).decode(errors="replace")
             self._table.ReleaseStatus(status)
             raise Error(code, message)
 

@@ -29,29 +29,67 @@ _BFLOAT16 = 16
 _NUMBERS = {np.dtype(t): number for number, t in _TYPES.items()}
 
 
-def to_numpy(name: str, array: Any) -> np.ndarray:
-    """A C-contiguous array that shares the memory of `array` where that is possible."""
+def _resolve_tensor(tensor: Any) -> Any:
+    """A tensor of PyTorch as DLPack hands it on: without history, views that negate, or bfloat16 (unknown to NumPy)."""
+    tensor = tensor.detach()
+    for resolve in ("resolve_conj", "resolve_neg"):
+        tensor = getattr(tensor, resolve, lambda tensor=tensor: tensor)()
+    return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+
+
+def as_array(name: str, array: Any) -> np.ndarray:
+    """An array that shares the memory of `array` where that is possible."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"'{name}': a masked array: fill what is masked (.filled())")
+    if isinstance(array, np.ndarray):
+        return np.asarray(array)
     if hasattr(array, "detach"):
-        array = array.detach()
-    if not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__"):
-        array = np.from_dlpack(array)
-    array = np.asarray(array)
+        array = _resolve_tensor(array)
+    if not hasattr(array, "__dlpack__"):
+        return np.asarray(array)
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError) as error:
+        raise TypeError(f"'{name}': {str(error).splitlines()[0]}") from error
+
+
+def _is_bfloat16(dtype: np.dtype) -> bool:
+    return dtype.name == "bfloat16" and dtype.itemsize == 2  # of ml_dtypes
+
+
+def to_numpy(name: str, array: Any) -> np.ndarray:
+    """A C-contiguous array in the machine's byte order that shares the memory of `array` where that is possible."""
+    array = as_array(name, array)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     # Unlike ascontiguousarray, leaves scalars without axes.
     array = array if array.flags.c_contiguous else array.copy(order="C")
-    if array.dtype not in _NUMBERS:
+    if array.dtype not in _NUMBERS and not _is_bfloat16(array.dtype):
         raise TypeError(f"'{name}': arrays of {array.dtype} are no tensors")
     return array
+
+
+def _number(dtype: np.dtype) -> int:
+    return _BFLOAT16 if _is_bfloat16(dtype) else _NUMBERS[dtype]
+
+
+def _encode(name: Any) -> bytes:
+    if not isinstance(name, str) or "\0" in name:
+        raise TypeError(f"{name!r}: expected the name of a tensor")
+    return name.encode(errors="replace")
 
 
 class Tensors:
     """Arrays by name as an array of tensors, which refers to their memory."""
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:
-        self._held = [(name.encode(), to_numpy(name, array)) for name, array in arrays.items()]
+        if not isinstance(arrays, Mapping):
+            raise TypeError(f"expected arrays by name, {{'input': array, …}}, got {type(arrays).__name__}")
+        self._held = [(_encode(name), to_numpy(name, array)) for name, array in arrays.items()]
         self.count = len(self._held)
         self.tensors = (_capi.Tensor * self.count)()
         for tensor, (name, array) in zip(self.tensors, self._held):
-            tensor.name, tensor.type, tensor.rank = name, _NUMBERS[array.dtype], array.ndim
+            tensor.name, tensor.type, tensor.rank = name, _number(array.dtype), array.ndim
             tensor.shape = array.ctypes.shape_as(ctypes.c_int64) if array.ndim else None
             tensor.data, tensor.bytes = array.ctypes.data, array.nbytes
 
@@ -62,6 +100,8 @@ class Tensors:
                 continue
             shape = [tensor.shape[i] for i in range(tensor.rank)]
             for axis in axes:
+                if not -len(shape) <= axis < len(shape):
+                    raise ValueError(f"'{name}': there is no axis {axis} of {len(shape)}")
                 shape[axis] = -abs(shape[axis])
             tensor.shape = (ctypes.c_int64 * len(shape))(*shape)
             return

@@ -13,7 +13,7 @@ import numpy as np
 
 from onnxtrain import _capi
 from onnxtrain._capi import api
-from onnxtrain.arrays import Tensors, describe, take_tensors, view_tensor
+from onnxtrain.arrays import Tensors, as_array, describe, take_tensors, view_tensor
 
 Batch = Mapping[str, Any]  # arrays by name: [batch, sample…]
 
@@ -70,17 +70,20 @@ def _load_model(model: str | os.PathLike[str] | bytes) -> ctypes.c_void_p:
     return handle
 
 
-def _as_array(array: Any) -> Any:
-    return array if isinstance(array, np.ndarray) or hasattr(array, "__dlpack__") else np.asarray(array)
-
-
 def _to_json(config: Mapping[str, Any]) -> bytes:
     def plain(value: Any) -> Any:
         if isinstance(value, np.generic):
             return value.item()
+        if isinstance(value, np.ndarray):
+            return value.tolist()
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)
         raise TypeError(f"a configuration holds no {type(value).__name__}")
 
-    return json.dumps(config, default=plain).encode()
+    try:
+        return json.dumps(config, default=plain, allow_nan=False).encode()
+    except ValueError as error:
+        raise ValueError(f"a configuration holds finite numbers only: {config}") from error
 
 
 class Trainer:
@@ -121,6 +124,9 @@ class Trainer:
     def close(self) -> None:
         """Frees the memory; the trainer is of no further use."""
         self._release()
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise TypeError("a trainer can be neither copied nor pickled: save() keeps its state, export() the model")
 
     def __enter__(self) -> Trainer:
         return self
@@ -265,7 +271,7 @@ class Trainer:
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        api.SetLearningRate(self._handle, rate)
+        api.SetLearningRate(self._handle, float(rate))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves weights, optimizer state and counters: load() goes on with the same bits."""
@@ -317,11 +323,24 @@ class Trainer:
             raise TypeError("an iterator can be read once only: pass arrays, a list or a DataLoader")
         names = [tensor.name for tensor in self.batch_tensors]
         for batch in data:
-            yield batch if isinstance(batch, Mapping) else dict(zip(names, batch, strict=True))
+            yield self._to_batch(batch, names)
+
+    @staticmethod
+    def _to_batch(batch: Any, names: list[str]) -> Batch:
+        if isinstance(batch, Mapping):
+            return batch
+        if not isinstance(batch, (tuple, list)):
+            raise TypeError(f"expected a batch as a mapping or a tuple, got {type(batch).__name__}")
+        if len(batch) != len(names):
+            raise ValueError(f"a batch has {len(batch)} tensors, expected {len(names)}: {', '.join(names)}")
+        return dict(zip(names, batch))
 
     @staticmethod
     def _cut(data: Batch, batch_size: int, order: np.random.Generator | None) -> Iterator[Batch]:
-        data = {name: _as_array(array) for name, array in data.items()}
+        data = {name: as_array(name, array) for name, array in data.items()}
+        for name, array in data.items():
+            if array.ndim == 0:
+                raise ValueError(f"'{name}' is one number, expected an array of samples")
         sizes = {name: int(array.shape[0]) for name, array in data.items()}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"the arrays have different numbers of samples: {sizes}")

@@ -1,4 +1,5 @@
 """Uses the Python package on a model x[batch,4] → 3 scores y. Prints nothing."""
+import copy
 import json
 import sys
 
@@ -28,6 +29,44 @@ def expect_value_error(text, call):
         assert text in str(error), error
         return
     raise AssertionError(f"no error: {text}")
+
+
+def expect_type_error(text, call):
+    try:
+        call()
+    except TypeError as error:
+        assert text in str(error), error
+        return
+    raise AssertionError(f"no error: {text}")
+
+
+def use_arrays_of_others(trainer, x, labels):
+    """Arrays of any layout, byte order and library give the loss of plain ones; what cannot is refused by name."""
+    import torch
+
+    def loss(array):
+        return trainer.evaluate({"x": array, "label": labels}).loss
+
+    want, tensor = loss(x), torch.tensor(x)
+    for same in (x[::-1][::-1], x.astype(">f4"), x.astype(np.float64), tensor, tensor.T.contiguous().T,
+                 torch.tensor(x, requires_grad=True), torch._neg_view(torch.tensor(-x))):
+        assert loss(same) == want
+    assert abs(loss(tensor.bfloat16()) - want) < 1e-2 and loss(tensor.bfloat16()) == loss(tensor.bfloat16().float())
+    try:
+        import ml_dtypes
+    except ImportError:
+        pass
+    else:
+        assert loss(x.astype(ml_dtypes.bfloat16)) == loss(tensor.bfloat16())
+    for wrong, text in ((np.ma.masked_array(x, x > 0), "'x': a masked array"), (x + 1j, "'x': arrays of complex64"),
+                        (np.full(len(x), None), "'x': arrays of object"), (tensor.to("meta"), "'x': ")):
+        expect_type_error(text, lambda: loss(wrong))
+    expect_type_error("got tuple", lambda: trainer.step((x, labels)))
+    expect_type_error("'x\\x00y': expected the name", lambda: trainer.step({"x\0y": x, "label": labels}))
+    expect_type_error("neither copied nor pickled", lambda: copy.deepcopy(trainer))
+    expect_type_error("got str", lambda: trainer.fit("train.npz"))
+    expect_value_error("has 1 tensors, expected 2: x, label", lambda: trainer.fit([(x,)]))
+    expect_value_error("'label' is one number", lambda: trainer.evaluate({"x": x, "label": 1}))
 
 
 def main(path):
@@ -71,6 +110,10 @@ def main(path):
             expect_value_error(text, lambda: trainer.fit(wrong, batch_size=size))
         with onnxtrain.Trainer(path, lr=np.float64(0.5), batch_size=np.int64(3)) as plain:
             assert abs(plain.learning_rate - 0.5) < 1e-9
+
+        use_arrays_of_others(trainer, x, labels)
+        expect_value_error("finite numbers", lambda: onnxtrain.Trainer(path, lr=float("nan")))
+        expect_value_error("no axis 3", lambda: onnxtrain.Trainer(path, samples={"x": x[0]}, varying={"x": [3]}))
 
         shown = trainer.view("w1")
         assert np.array_equal(shown, trainer.parameters()["w1"]) and not shown.flags.writeable
