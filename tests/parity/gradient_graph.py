@@ -10,7 +10,8 @@ unless --loss is among the flags; labels must be floats. Three questions, in thi
    weights as its gradients say: central differences agree to 1e-6.
 2. How far is float32 from that by itself? The error of the graph in onnxruntime, with and without its fusions, per
    tensor, relative to the norm of the float64 gradient, and at least 2e-6 of that of all gradients.
-3. Are the tool's gradients as good? Their error is at most three times the larger of these two.
+3. Are the tool's gradients as good? A tensor equals that of the graph in onnxruntime to 1e-5 of its norm; else its
+   error is at most three times the larger of those of 2: the difference is the conditioning of the model in float32.
 
 Exit status 0 where 1 and 3 hold.
 """
@@ -25,8 +26,21 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
-FLOOR, SPREAD, SLOPE = 2e-6, 3, 1e-6
+EQUAL, FLOOR, SPREAD, SLOPE = 1e-5, 2e-6, 3, 1e-6
+
+
+class Pad(OpRun):
+    """Pads by zeros, or crops where numbers are negative, which onnx.reference refuses."""
+
+    def _run(self, data, pads, value=None, axes=None, mode="constant"):
+        if mode != "constant" or axes is not None:
+            raise NotImplementedError(f"Pad of mode {mode}")
+        pairs = list(zip(pads[: data.ndim], pads[data.ndim:]))
+        crops = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(data.shape, pairs))
+        grown = [(max(a, 0), max(b, 0)) for a, b in pairs]
+        return (np.pad(data[crops], grown, constant_values=0 if value is None else value.item()),)
 
 
 def run(tool, *words):
@@ -110,7 +124,7 @@ def main():
         level = onnxruntime.GraphOptimizationLevel
         others = [run_onnxruntime(path, feeds, how) for how in (level.ORT_ENABLE_ALL, level.ORT_DISABLE_ALL)]
     widen(graph.graph)
-    session = ReferenceEvaluator(graph)
+    session = ReferenceEvaluator(graph, new_ops=[Pad])
     wide = {name: value.astype(np.float64) for name, value in feeds.items()}
     exact = dict(zip(session.output_names, session.run(None, wide)))
     names = [name[5:] for name in ours if name.startswith("grad:")]
@@ -122,18 +136,24 @@ def main():
         want = exact[f"{name}_grad"]
         return float(np.linalg.norm(got.astype(np.float64).reshape(want.shape) - want)), float(np.linalg.norm(want))
 
-    worst, fails = ("", 0, 0), 0
+    worst, equal, fails = ("", 0, 0), 0, []
     for name in names:
         mine, norm = error(ours[f"grad:{name}"], name)
         spread = max(error(other[f"{name}_grad"], name)[0] for other in others)
-        allowed = max(SPREAD * spread, FLOOR * norm, FLOOR * whole / len(names))
-        fails += mine > allowed
+        apart = min(float(np.linalg.norm(other[f"{name}_grad"].ravel().astype(np.float64) - ours[f"grad:{name}"].ravel()))
+                    for other in others)
+        if apart <= EQUAL * norm:
+            equal += 1
+        elif mine > max(SPREAD * spread, FLOOR * norm, FLOOR * whole / len(names)):
+            fails.append(name)
         if norm > FLOOR * whole and mine / norm > worst[1]:  # else it is nothing but rounding
             worst = (name, mine / norm, spread / norm)
-    print(f"{pathlib.Path(args.model).name}: gradient graph in float64 against central differences {slope:.1e}; "
-          f"{len(names)} tensors, {fails} beyond {SPREAD} times the error of onnxruntime; the worst, {worst[0]}, is "
-          f"{worst[1]:.1e} from float64, onnxruntime {worst[2]:.1e}")
-    return 0 if slope <= SLOPE and fails == 0 else 1
+    verdict = "conditioning" if slope <= SLOPE and not fails else "NOT EXPLAINED: " + ", ".join(fails[:5])
+    print(f"{pathlib.Path(args.model).name}: gradient graph in float64 against central differences {slope:.1e}; of "
+          f"{len(names)} tensors {equal} equal those of onnxruntime to {EQUAL:g}"
+          f"{'' if equal == len(names) else f', {len(names) - equal} do not ({verdict})'}; the farthest from float64, "
+          f"{worst[0]}: {worst[1]:.1e}, in onnxruntime {worst[2]:.1e}")
+    return 0 if slope <= SLOPE and not fails else 1
 
 
 if __name__ == "__main__":

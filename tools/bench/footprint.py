@@ -123,6 +123,9 @@ def main():
         for batch in (1, 8, 16, 32):
             peak = bench(tool, mobile, "--batch-size", batch, "--train", "head*")["process_peak_bytes"]
             print(f"MobileNetV2, head of 10 classes, batch {batch}: peak of {peak / 1e6:.0f} MB")
+        peak = bench(tool, mobile, "--batch-size", 32, "--train", "head*", "--micro-batch-size", "auto",
+                     "--memory-budget", "180MiB")["process_peak_bytes"]
+        print(f"the same, batch 32 in micro-batches under --memory-budget 180MiB: peak of {peak / 1e6:.0f} MB")
         for name in ("bin/onnxtrain", "lib/libonnxtrain.so", "lib/libonnxtrain_backend_cpu.so",
                      "lib/libonnxtrain_c.so.1"):
             print(f"{name}: {stripped_size(build / name, folder):.1f} MB without symbols")
