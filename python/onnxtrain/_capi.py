@@ -157,7 +157,8 @@ class Api:
             status = function(*arguments)
             if not status:
                 return
-            code, message = self._table.GetStatusCode(status), self._table.GetStatusMessage(status).decode(errors="replace")
+            code = self._table.GetStatusCode(status)
+            message = self._table.GetStatusMessage(status).decode(errors="replace")
             self._table.ReleaseStatus(status)
             raise Error(code, message)
 

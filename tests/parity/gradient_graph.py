@@ -140,8 +140,8 @@ def main():
     for name in names:
         mine, norm = error(ours[f"grad:{name}"], name)
         spread = max(error(other[f"{name}_grad"], name)[0] for other in others)
-        apart = min(float(np.linalg.norm(other[f"{name}_grad"].ravel().astype(np.float64) - ours[f"grad:{name}"].ravel()))
-                    for other in others)
+        mine64 = ours[f"grad:{name}"].ravel().astype(np.float64)
+        apart = min(float(np.linalg.norm(other[f"{name}_grad"].ravel() - mine64)) for other in others)
         if apart <= EQUAL * norm:
             equal += 1
         elif mine > max(SPREAD * spread, FLOOR * norm, FLOOR * whole / len(names)):
