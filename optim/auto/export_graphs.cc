@@ -1,5 +1,7 @@
 #include "optim/auto/export_graphs.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "frontend/base/atomic_file.h"
@@ -33,6 +35,31 @@ absl::Status CheckUpdateFields(const TrainConfig& config) {
       return Invalid("`", field.name, "`: has no effect on a graph of gradients (`training_graph`)");
   }
   return absl::OkStatus();
+}
+
+// The update as a node of ai.onnx.preview.training, with one rate and one decay for all weights and without clipping.
+// nullopt where there is none with the same numbers: the node Adam adds its epsilon before it corrects the bias.
+std::optional<PreviewUpdate> MakePreviewUpdate(const OptimizerSpec& spec,
+                                               const std::map<std::string, UpdateRule>& rules) {
+  const bool plain = spec.max_grad_norm == 0 && spec.clip_value == 0 && spec.agc == 0 && spec.ema_decay == 0;
+  const UpdateRule first = rules.begin()->second;
+  const auto alike = [&](const auto& rule) { return rule.second == first; };
+  if (!plain || !std::ranges::all_of(rules, alike)) return std::nullopt;
+  PreviewUpdate update{.rate = spec.lr * first.lr_factor};
+  if (spec.rule == "sgd") {
+    update.op = "Momentum";
+    update.attributes = {{"alpha", spec.momentum},
+                         {"beta", spec.momentum == 0 ? 1.0 : 1 - spec.dampening},
+                         {"mode", std::string(spec.nesterov ? "nesterov" : "standard")}};
+  } else if (spec.rule == "adagrad") {
+    update.op = "Adagrad";
+    update.attributes = {{"epsilon", spec.eps}, {"decay_factor", 0.0}};
+  } else {
+    return std::nullopt;
+  }
+  update.attributes.Set("norm_coefficient", first.weight_decay);
+  for (const auto& [name, rule] : rules) update.weights.push_back(name);
+  return update;
 }
 
 enum class GraphKind : uint8_t { kGradients, kUpdate, kInference };
@@ -76,9 +103,7 @@ class GraphExporter {
       ASSIGN_OR_RETURN(bytes, Serialize(kind, graph.batch));
     }
     if (updates && config_.training_info) {
-      ASSIGN_OR_RETURN(const std::string inference, graph.batch == 0 ? SerializeForAnyBatch(GraphKind::kInference)
-                                                                     : Serialize(GraphKind::kInference, graph.batch));
-      ASSIGN_OR_RETURN(bytes, AddTrainingInfo(inference, bytes, Settings()));
+      ASSIGN_OR_RETURN(bytes, WriteTrainingInfo(bytes, graph.batch));
     }
     ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
     RETURN_IF_ERROR(file.WriteAt(0, std::as_bytes(std::span(bytes))));
@@ -104,6 +129,7 @@ class GraphExporter {
   absl::Status ChooseUpdate(const PreparedModel& look, ExportedGraphs* exported) {
     ASSIGN_OR_RETURN(const OptimizerChoice choice,
                      ChooseOptimizer(config_, *data_.model, look, data_.fresh, options_.micro_batch, 0));
+    repeatable_ = look.model.state_updates.empty() && look.model.random_key.empty();
     update_.optimizer = choice.spec;
     update_.optimizer.output_axes = OutputAxes(look.model.graph);
     ASSIGN_OR_RETURN(const auto groups, GroupWeights(choice.spec, look.weights));
@@ -114,6 +140,23 @@ class GraphExporter {
     exported->notes.push_back(StrCat("learning rate ", FormatNumber(choice.spec.lr), choice.rate_text));
     exported->notes.insert(exported->notes.end(), choice.rate_lines.begin(), choice.rate_lines.end());
     return absl::OkStatus();
+  }
+
+  // `batch` 0: of any.
+  absl::StatusOr<std::string> SerializeFor(GraphKind kind, int64_t batch) {
+    return batch == 0 ? SerializeForAnyBatch(kind) : Serialize(kind, batch);
+  }
+
+  // The inference model with the step as its algorithm: in operators of ai.onnx.preview.training where these say the
+  // same, else in plain ones.
+  absl::StatusOr<std::string> WriteTrainingInfo(const std::string& step, int64_t batch) {
+    ASSIGN_OR_RETURN(const std::string inference, SerializeFor(GraphKind::kInference, batch));
+    if (const auto update = MakePreviewUpdate(update_.optimizer, rules_); update.has_value() && repeatable_) {
+      ASSIGN_OR_RETURN(const std::string gradients, SerializeFor(GraphKind::kGradients, batch));
+      ASSIGN_OR_RETURN(const auto bytes, AddPreviewTraining(inference, gradients, *update, Settings()));
+      if (bytes.has_value()) return *bytes;
+    }
+    return AddTrainingInfo(inference, step, Settings());
   }
 
   // What the algorithm is a step of, for those who train the model with this project again.
@@ -180,6 +223,7 @@ class GraphExporter {
   SessionOptions options_;
   UpdateSpec update_;
   std::map<std::string, UpdateRule> rules_;
+  bool repeatable_ = false;  // the model computes in training what it computes in inference
 };
 
 }  // namespace

@@ -248,6 +248,67 @@ TEST_F(TrainingInfoRun, TrainingGraphsAreWrittenAsOne) {
                 "--training-info");
 }
 
+// What outputs NAME_new are the next NAME.
+Tensors NextState(const Tensors& outputs) {
+  Tensors state;
+  for (const auto& [name, value] : outputs) {
+    if (name.ends_with("_new")) state[name.substr(0, name.size() - 4)] = value;
+  }
+  return state;
+}
+
+// Rules that the operators of ai.onnx.preview.training express are written in these, and read again without what the
+// metadata says of them.
+TEST_F(TrainingInfoRun, PreviewOperatorsAreWritten) {
+  const auto arrays = *ReadNpz(Path("d.npz"));
+  const Tensors all(arrays.begin(), arrays.end());
+  for (const std::string rule : {"sgd", "sgd --momentum 0.9 --dampening 0.2", "sgd --momentum 0.8 --nesterov",
+                                 "adagrad --weight-decay 0.01 --no-decay none"}) {
+    SCOPED_TRACE(rule);
+    const std::string flags = " --loss cross_entropy --max-grad-norm 0 --lr 0.05 --optimizer " + rule;
+    ASSERT_EQ(Run("export --model plain.onnx --data d.npz --training-graph t.onnx" + flags).code, 0);
+    ASSERT_EQ(Run("export --model plain.onnx --data d.npz --training-graph i.onnx --training-info" + flags).code, 0);
+    onnx::ModelProto plain, written;
+    ASSERT_TRUE(plain.ParseFromString(ReadAll(Path("t.onnx"))));
+    ASSERT_TRUE(written.ParseFromString(ReadAll(Path("i.onnx"))));
+    std::set<std::string> ops;
+    for (const auto& node : written.training_info(0).algorithm().node()) {
+      if (node.domain() == kDomain) ops.insert(node.op_type());
+    }
+    EXPECT_THAT(ops, testing::ElementsAre(rule.starts_with("sgd") ? "Gradient" : "Adagrad",
+                                          rule.starts_with("sgd") ? "Momentum" : "Gradient"));
+    EXPECT_EQ(written.training_info(0).update_binding_size(), 4 * 2 + 1) << "weights, a state of each, the step";
+    const onnx::ModelProto combined = Combine(written);
+    Tensors state, want_state;
+    for (int step = 0; step < 4; ++step) {
+      const Tensors got = RunStep(combined, state, all), want = RunStep(plain, want_state, all);
+      EXPECT_NEAR(got.at("loss").At(0), want.at("loss").At(0), 1e-6);
+      for (const char* name : {"w1_new", "b1_new", "w2_new", "b2_new"}) ExpectNear(got.at(name), want.at(name), 1e-6);
+      state = NextState(got), want_state = NextState(want);
+    }
+
+    written.clear_metadata_props();
+    WriteAll(Path("bare.onnx"), written.SerializeAsString());
+    const Outcome o = Run(line_ + "--model bare.onnx --overwrite --out got");
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.err + o.out, testing::HasSubstr(rule.starts_with("sgd") ? "training_info: Momentum (--optimizer)"
+                                                                          : "training_info: Adagrad (--optimizer)"));
+    ASSERT_EQ(Run(line_ + "--model plain.onnx --overwrite --out want" + flags).code, 0);
+    for (const char* name : {"w1", "b1", "w2", "b2"}) ExpectNear(Weight("got", name), Weight("want", name), 2e-6);
+  }
+}
+
+// Others are written in plain operators: clipping, two decays, a loss on values that the model does not output.
+TEST_F(TrainingInfoRun, OtherRulesStayPlain) {
+  for (const std::string flags : {"--optimizer sgd", "--optimizer adamw --max-grad-norm 0",
+                                  "--optimizer sgd --max-grad-norm 0 --weight-decay 0.1"}) {
+    ASSERT_EQ(Run("export --model plain.onnx --data d.npz --training-graph i.onnx --training-info " + flags).code, 0);
+    onnx::ModelProto written;
+    ASSERT_TRUE(written.ParseFromString(ReadAll(Path("i.onnx"))));
+    for (const auto& node : written.training_info(0).algorithm().node()) EXPECT_EQ(node.domain(), "") << flags;
+  }
+}
+
 // A model whose training_info is ours is trained as it says.
 TEST_F(TrainingInfoRun, WhatWasWrittenIsReadAgain) {
   const std::string rule =
