@@ -22,6 +22,8 @@
 
 namespace onnxtrain {
 
+class Collectives;
+
 // Device memory, 64-byte aligned (512 on a GPU), zeroed when allocated. Freed when destroyed.
 class Buffer {
  public:
@@ -95,6 +97,11 @@ class Program {
   // Binds the memory of activations, at least memory().arena bytes. Programs that never run at the same time may share
   // it.
   virtual absl::Status BindArena(BufferView view) = 0;
+
+  // Binds the group of ranks that collective operators name (`group`), with as many ranks as they say; it must outlive
+  // the runs, and nothing else uses it during one. Groups of one rank need not be bound. All ranks of a group run
+  // programs with the same collective operators, in the same order.
+  virtual absl::Status BindGroup(std::string_view name, Collectives* ranks) { return absl::OkStatus(); }
 
   // Has each of the following runs tell `listener`, which must outlive them, once per group of outputs (indices into
   // the outputs of graph()) when it is complete; null: nobody. Different outputs must be bound to different memory.

@@ -48,6 +48,12 @@ class Collectives {
   virtual absl::Status AllToAll(std::string_view what, std::span<const std::byte> own, std::span<std::byte> parts) = 0;
   virtual absl::Status Barrier(std::string_view what) = 0;
 
+  // Meets `members` (ranks of this group, ascending) in a group with connections of its own, which another thread may
+  // use at the same time. Called by all of them and by nobody else, with a name that no other group of theirs has.
+  // Ranks of the new group are indices of `members`; its errors name those of the training.
+  virtual absl::StatusOr<std::unique_ptr<Collectives>> NewGroup(std::string_view name,
+                                                                const std::vector<int>& members) = 0;
+
   // Between two ranks alone: returns at once. What one rank sends to another arrives in the order of the calls that
   // receive it, with equal sizes. `bytes` must stay until Transfer::Wait, the group until the transfer is destroyed.
   virtual std::unique_ptr<Transfer> StartSend(std::string_view what, int to, std::span<const std::byte> bytes) = 0;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -74,22 +75,25 @@ std::string DescribeLost(const std::vector<int>& lost) {
   return text + (lost.size() == 1 ? " does not answer" : " do not answer");
 }
 
+std::vector<int> ListRanks(int size) {
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 std::string ReportKey(int rank) { return StrCat("failed/", rank); }
 
-// Returns the ranks that do not report the failure of an operation, as those do that have only waited.
-std::vector<int> CallRoll(c10d::Store& store, const CollectivesOptions& o) {
-  std::vector<int> missing;
-  for (int r = 0; r < o.size; ++r) {
-    if (r != o.rank) missing.push_back(r);
-  }
+// Returns those of `missing` that do not report the failure of an operation, as those do that have only waited.
+std::vector<int> CallRoll(c10d::Store& store, int own, std::vector<int> missing) {
+  const ptrdiff_t others = std::ssize(missing);
   try {
-    store.set(ReportKey(o.rank), {1});
+    store.set(ReportKey(own), {1});
     for (const auto end = Clock::now() + kRollCall; !missing.empty() && Clock::now() < end;) {
       std::erase_if(missing, [&](int r) { return store.check({ReportKey(r)}); });
       std::this_thread::sleep_for(kPoll);
     }
   } catch (const std::exception&) {  // rank 0 has the store, and may have left after all others had reported
-    if (std::ssize(missing) == o.size - 1) missing = {0};
+    if (std::ssize(missing) == others) missing = {0};
   }
   return missing;
 }
@@ -114,17 +118,24 @@ class GlooTransfer : public Transfer {
 
 class GlooCollectives : public Collectives {
  public:
-  explicit GlooCollectives(const CollectivesOptions& options) : options_(options), store_(OpenStore(options)) {
+  explicit GlooCollectives(const CollectivesOptions& options)
+      : GlooCollectives(options, OpenStore(options), "gloo", ListRanks(options.size)) {}
+
+  // `members`: ranks of `options`.
+  GlooCollectives(const CollectivesOptions& options, c10::intrusive_ptr<c10d::Store> store, const std::string& name,
+                  std::vector<int> members)
+      : options_(options), name_(name), members_(std::move(members)), store_(std::move(store)) {
+    rank_ = static_cast<int>(std::ranges::find(members_, options.rank) - members_.begin());
     store_->setTimeout(Milliseconds(options.timeout));
     auto gloo = c10d::ProcessGroupGloo::Options::create(Milliseconds(options.timeout));
     gloo->devices.push_back(OpenDevice(options.interface));
     gloo->threads = 2;
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store_),
-                                                         options.rank, options.size, gloo);
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store_), rank_,
+                                                         size(), gloo);
   }
 
-  int rank() const override { return options_.rank; }
-  int size() const override { return options_.size; }
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(members_.size()); }
 
   absl::Status AllReduce(std::string_view what, DType dtype, std::span<std::byte> values, Reduction op) override {
     const at::ScalarType type = ToScalarType(dtype);
@@ -158,6 +169,19 @@ class GlooCollectives : public Collectives {
 
   absl::Status Barrier(std::string_view what) override {
     return Run(what, [&] { return group_->barrier(); });
+  }
+
+  absl::StatusOr<std::unique_ptr<Collectives>> NewGroup(std::string_view name,
+                                                        const std::vector<int>& members) override {
+    std::vector<int> own;
+    for (const int member : members) own.push_back(members_.at(member));
+    CHECK(std::ranges::find(own, options_.rank) != own.end()) << "rank " << options_.rank << " is no member";
+    if (group_ == nullptr) return failure_;
+    try {
+      return std::make_unique<GlooCollectives>(options_, store_, StrCat(name_, "/", name), std::move(own));
+    } catch (const std::exception& error) {
+      return Fail(StrCat("meeting of group ", name), error.what());
+    }
   }
 
   std::unique_ptr<Transfer> StartSend(std::string_view what, int to, std::span<const std::byte> bytes) override {
@@ -214,21 +238,27 @@ class GlooCollectives : public Collectives {
     const std::vector<int> lost = FindLost();
     const std::string who = DescribeLost(lost);
     failure_ = absl::UnavailableError(StrCat(what, ": ", who, who.empty() ? "" : ": ", FirstLine(error)));
-    bool lowest = rank() > 0;
-    for (int r = 0; r < rank(); ++r) lowest &= std::ranges::find(lost, r) != lost.end();
+    bool lowest = options_.rank > 0;
+    for (int r = 0; r < options_.rank; ++r) lowest &= std::ranges::find(lost, r) != lost.end();
     if (lowest) failure_.SetPayload(kReporter, absl::Cord());
     return failure_;
   }
 
   // The store of a rank 0 that hangs answers no question: another thread asks, and is left to its wait.
   std::vector<int> FindLost() {
-    std::packaged_task<std::vector<int>()> ask([store = store_, o = options_] { return CallRoll(*store, o); });
+    std::vector<int> others = members_;
+    std::erase(others, options_.rank);
+    std::packaged_task<std::vector<int>()> ask(
+        [store = store_, own = options_.rank, others] { return CallRoll(*store, own, others); });
     std::future<std::vector<int>> lost = ask.get_future();
     std::thread(std::move(ask)).detach();
     return lost.wait_for(2 * kRollCall) == std::future_status::ready ? lost.get() : std::vector<int>{0};
   }
 
   const CollectivesOptions options_;
+  const std::string name_;          // of the connections, in the store
+  const std::vector<int> members_;  // by rank of this group: the rank in all
+  int rank_ = 0;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;  // null after a failure
   absl::Status failure_;

@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include "absl/status/status.h"
+#include "backends/kernel_failure.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::aten {
@@ -22,6 +23,8 @@ absl::Status CatchTorchErrors(std::string_view where, F&& f) {
     return absl::ResourceExhaustedError(StrCat(where, error.what_without_backtrace()));
   } catch (const c10::Error& error) {
     return absl::InternalError(StrCat(where, error.what_without_backtrace()));
+  } catch (const KernelFailure& failure) {
+    return Annotate(failure.status(), where);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(StrCat(where, "out of memory"));
   } catch (const std::exception& error) {

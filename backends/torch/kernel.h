@@ -14,6 +14,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
+#include "backends/collectives.h"
 #include "backends/kernel_table.h"
 #include "frontend/graph/graph.h"
 
@@ -30,6 +31,7 @@ struct Args {
   std::vector<at::Tensor> in;          // undefined where an optional input is absent
   std::vector<at::Tensor> out;         // undefined for unused outputs: see Out
   KernelCompiler* compiler = nullptr;  // of generated kernels
+  Collectives* ranks = nullptr;        // of the group that a collective operator names
 
   const Attrs& attrs() const { return node.attrs; }
   bool has(size_t i) const { return i < in.size() && in[i].defined(); }
@@ -66,7 +68,7 @@ struct NamedKernel {
   UnaryKernels(), CastKernels(), BinaryKernels(), ReduceKernels(), MatmulKernels(), ConvKernels(), PoolKernels(), \
       ResampleKernels(), SampleKernels(), DeterminantKernels(), NormKernels(), SoftmaxKernels(), ShapeKernels(),  \
       IndexKernels(), ScatterKernels(), TopKKernels(), BitwiseKernels(), RandomKernels(), LossKernels(),          \
-      RecurrentKernels(), FusedKernels(), AttentionKernels()
+      RecurrentKernels(), FusedKernels(), AttentionKernels(), CollectiveKernels()
 std::span<const NamedKernel> ONNXTRAIN_TORCH_KERNEL_FAMILIES;
 
 // Returns the kernels of all families.

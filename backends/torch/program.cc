@@ -11,6 +11,7 @@
 #include "backends/bindings.h"
 #include "backends/memory_plan.h"
 #include "backends/output_notices.h"
+#include "backends/rank_groups.h"
 #include "backends/torch/cuda.h"
 #include "backends/torch/device_scope.h"
 #include "backends/torch/fuse/fused_op.h"
@@ -47,6 +48,7 @@ class TorchProgram : public Program, public OutputRanges {
   absl::Status BindInput(std::string_view name, BufferView view) override;
   absl::Status BindOutput(std::string_view name, BufferView view) override;
   absl::Status BindArena(BufferView view) override;
+  absl::Status BindGroup(std::string_view name, Collectives* ranks) override;
   bool NotifyWhenComplete(std::span<const std::vector<size_t>> groups, OutputListener* listener) override;
   std::vector<OutputRange> TouchedRanges() const override { return PlanOutputRanges(graph_, plan_); }
   void SetInterruption(Interruption where) override;
@@ -80,11 +82,13 @@ class TorchProgram : public Program, public OutputRanges {
   size_t interruptible_steps_ = 0;
   std::map<ValueId, at::Tensor> constants_;
   Bindings bindings_;
+  RankGroups groups_;
   std::vector<OutputNotice> notices_;
   OutputListener* listener_ = nullptr;  // null where there are no notices
   std::vector<double> seconds_;         // by node, summed over runs; empty unless timed
   std::vector<NodeRun>* recorded_ = nullptr;
   std::vector<at::Tensor> views_;  // by value id; undefined where the value has no place
+  bool measuring_ = false;         // scratch, without the ranks of collective operators
   bool stale_ = true;              // bound since the kernels were prepared
   Replay replay_;
 };
@@ -130,6 +134,16 @@ absl::Status TorchProgram::BindArena(BufferView view) {
   return bindings_.BindArena(view);
 }
 
+// Kernels that were prepared for no group, or another, are prepared again.
+absl::Status TorchProgram::BindGroup(std::string_view name, Collectives* ranks) {
+  stale_ = true;
+  RETURN_IF_ERROR(groups_.Bind(graph_, name, ranks));
+  for (Step& step : steps_) {
+    if (step.node >= 0 && groups_.Find(graph_.nodes()[step.node]) != nullptr) step.addresses.reset();
+  }
+  return absl::OkStatus();
+}
+
 void* TorchProgram::At(const Place& place) const {
   return place.where == Place::Where::kConstant ? constants_.at(place.index).data_ptr() : bindings_.At(place);
 }
@@ -147,6 +161,7 @@ Args TorchProgram::MakeArgs(const Node& node) const {
   Args args{graph_, node, device_, {}, {}, compiler_};
   for (ValueId v : node.inputs) args.in.push_back(v == kNoValue ? at::Tensor() : views_[v]);
   for (ValueId v : node.outputs) args.out.push_back(views_[v]);
+  args.ranks = groups_.Find(node);
   if (FindOp(node.op)->elementwise) AlignRanks(args);
   return args;
 }
@@ -215,7 +230,10 @@ void TorchProgram::SetInterruption(Interruption where) {
 
 absl::Status TorchProgram::Run() {
   const DeviceScope scope(device_);
-  if (stale_) RETURN_IF_ERROR(Refresh());
+  if (stale_) {
+    if (!measuring_) RETURN_IF_ERROR(groups_.CheckAllBound(graph_));
+    RETURN_IF_ERROR(Refresh());
+  }
   size_t at = steps_.size();
   // One guard for the whole run; the step says where it failed.
   absl::Status status = CatchTorchErrors("", [&] { timed() ? RunSteps(&at) : replay_.Run([&] { RunSteps(&at); }); });
@@ -303,9 +321,11 @@ absl::Status TorchProgram::MeasureScratch() {
   std::vector<std::unique_ptr<Buffer>> buffers;
   RETURN_IF_ERROR(BindZeros(&buffers));
   RETURN_IF_ERROR(Refresh());
+  measuring_ = true;
   if (!device_.is_cpu()) ChooseConvolutions([this] { Run().IgnoreError(); });
   memory_.scratch = PeakScratch(device_, [this] { Run().IgnoreError(); });
   SynchronizeDevice(device_);
+  measuring_ = false;
   std::fill(seconds_.begin(), seconds_.end(), 0);
   Unbind();
   return absl::OkStatus();

@@ -181,6 +181,7 @@ struct OpRow {
   bool reduction = false;       // folds `axes`, and keeps them with extent 1 where `keepdims` is set
   bool moves_data = false;      // every output element is one of the input's, at most cast, at a place known at import
   bool copies = false;          // every output element is an element of input 0, at any place, or a fixed number: Pad
+  bool collective = false;      // takes part in an exchange of ranks, with the token of the one before as input 1
   bool selects = false;         // every output element is an input element or 0: MaxPool, Relu
   bool guards_divisor = false;  // keeps a divisor from 0 where formulas need it: x + ε, max(x, ε)
   NonNegative non_negative = NonNegative::kUnknown;  // kIfInputsAre for all that moves data
@@ -212,7 +213,7 @@ absl::StatusOr<std::vector<Type>> InferTypes(std::string_view op, std::span<cons
 #define ONNXTRAIN_OP_FAMILIES                                                                                     \
   ElementwiseOps(), ReduceOps(), MatmulOps(), ConvOps(), PoolOps(), ResampleOps(), SampleOps(), DeterminantOps(), \
       NormOps(), SoftmaxOps(), AttentionOps(), ShapeOps(), IndexOps(), ScatterOps(), TopKOps(), BitwiseOps(),     \
-      RandomOps(), LossOps(), RecurrentOps(), QuantizeOps(), RmsNormOps()
+      RandomOps(), LossOps(), RecurrentOps(), QuantizeOps(), RmsNormOps(), CollectiveOps()
 std::span<const OpRow> ONNXTRAIN_OP_FAMILIES;
 
 }  // namespace onnxtrain

@@ -3,6 +3,7 @@
 #include "frontend/base/status.h"
 #include "frontend/passes/chunk_cross_entropy.h"
 #include "frontend/passes/mixed_precision.h"
+#include "frontend/passes/order_collectives.h"
 #include "frontend/passes/pipeline.h"
 
 namespace onnxtrain {
@@ -11,6 +12,10 @@ absl::StatusOr<Graph> OptimizeForward(Graph graph) { return Canonicalize(std::mo
 
 absl::StatusOr<Graph> OptimizeProgram(Graph graph, DType compute) {
   ASSIGN_OR_RETURN(graph, CleanUp(std::move(graph)));
+  if (HasCollectives(graph)) {
+    const Pass order = {"order_collectives", OrderCollectives};
+    ASSIGN_OR_RETURN(graph, RunPasses(std::move(graph), {&order, 1}));
+  }
   if (HasLargeCrossEntropy(graph)) {
     const Pass chunk = {"chunk_cross_entropy", [](const Graph& g) { return ChunkCrossEntropy(g); }};
     ASSIGN_OR_RETURN(graph, RunPasses(std::move(graph), {&chunk, 1}));

@@ -221,6 +221,7 @@ absl::Status Programs::Bind(CompiledProgram& program, const Bindings& overrides,
   RETURN_IF_ERROR(BindShared(program, exchange_));
   RETURN_IF_ERROR(BindInputs(program, overrides, state));
   RETURN_IF_ERROR(BindOutputs(program, overrides, state));
+  for (const auto& [name, ranks] : groups_) RETURN_IF_ERROR(program.program->BindGroup(name, ranks));
   return BindShared(program, arena_);
 }
 

@@ -56,6 +56,8 @@ class Programs {
 
   // Runs a program, after the derive programs that it reads from if weights have changed since their last run.
   absl::Status Run(CompiledProgram& program);
+  // Binds the group of ranks of collective operators, as Program::BindGroup, in programs that are compiled from now on.
+  void BindGroup(std::string name, Collectives* ranks) { groups_.insert_or_assign(std::move(name), ranks); }
   // Records the following runs, node by node; null ends it.
   void SetTrace(Trace* trace) { trace_ = trace; }
   // To be called after every update and whenever weights are written.
@@ -111,6 +113,7 @@ class Programs {
     int64_t version = -1;  // of the weights that its values were computed from
   };
   std::vector<DeriveProgram> derive_;
+  std::map<std::string, Collectives*> groups_;
   std::map<std::string, size_t> derived_by_;  // derived value → index into derive_
   int64_t weights_version_ = 0;
   Bindings derived_;  // where derived values live, by canonical name

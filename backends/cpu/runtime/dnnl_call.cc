@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "backends/cpu/runtime/kernel_failure.h"
+#include "backends/kernel_failure.h"
 #include "frontend/base/address_space.h"
 #include "frontend/base/status.h"
 

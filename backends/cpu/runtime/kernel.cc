@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/cpu/runtime/kernel_failure.h"
+#include "backends/kernel_failure.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/added_ops.h"
 

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "absl/status/statusor.h"
+#include "backends/collectives.h"
 #include "backends/kernel_table.h"
 #include "frontend/graph/graph.h"
 #include "frontend/ops/layout.h"
@@ -34,7 +35,8 @@ struct KernelContext {
 struct Args {
   void* const* inputs = nullptr;
   void* const* outputs = nullptr;
-  void* workspace = nullptr;  // 64-byte aligned
+  void* workspace = nullptr;     // 64-byte aligned
+  Collectives* ranks = nullptr;  // of the group that a collective operator names; null for others
 
   template <typename T = float>
   const T* in(size_t i = 0) const {
@@ -92,7 +94,7 @@ struct KernelRow {
       PackKernels(), ConvKernels(), ConvPackKernels(), DoubleConvKernels(), PoolKernels(), PoolNhwcKernels(),      \
       ResampleKernels(), SampleKernels(), RoiKernels(), DeterminantKernels(), BatchNormNhwcKernels(),              \
       BatchNormKernels(), LayerNormKernels(), SoftmaxKernels(), AttentionKernels(), LossKernels(), ShapeKernels(), \
-      IndexKernels(), ScatterKernels(), TopKKernels(), RandomKernels(), RecurrentKernels()
+      IndexKernels(), ScatterKernels(), TopKKernels(), RandomKernels(), RecurrentKernels(), CollectiveKernels()
 std::span<const KernelRow> ONNXTRAIN_CPU_KERNEL_FAMILIES;
 
 // The row that runs the node, or null. An operator may have several rows for different types and layouts.

@@ -14,6 +14,7 @@
 #include "backends/fetch_value.h"
 #include "backends/memory_plan.h"
 #include "backends/output_notices.h"
+#include "backends/rank_groups.h"
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 
@@ -85,6 +86,11 @@ class CpuProgram : public Program, public OutputRanges {
     if (std::any_of(nodes.begin(), nodes.end(), [&](const Node& node) { return ReordersOperands(node); }))
       AdviseHugePages(bindings_.arena(), plan_.arena_bytes);
     return absl::OkStatus();
+  }
+
+  absl::Status BindGroup(std::string_view name, Collectives* ranks) override {
+    resolved_ = false;
+    return groups_.Bind(graph_, name, ranks);
   }
 
   bool NotifyWhenComplete(std::span<const std::vector<size_t>> groups, OutputListener* listener) override {
@@ -234,13 +240,15 @@ class CpuProgram : public Program, public OutputRanges {
 
   absl::Status Resolve() {
     RETURN_IF_ERROR(bindings_.CheckAllBound());
+    RETURN_IF_ERROR(groups_.CheckAllBound(graph_));
     TouchUpdatedInputs();
     for (Step& step : steps_) {
       const Node& node = graph_.nodes()[step.node];
       void** pointer = &pointers_[step.first_pointer];
       step.args = {.inputs = pointer,
                    .outputs = pointer + node.inputs.size(),
-                   .workspace = bindings_.arena() + plan_.workspace_offset[step.node]};
+                   .workspace = bindings_.arena() + plan_.workspace_offset[step.node],
+                   .ranks = groups_.Find(node)};
       for (ValueId v : node.inputs) *pointer++ = v == kNoValue ? nullptr : At(plan_.places[v]);
       for (ValueId v : node.outputs) *pointer++ = At(plan_.places[v]);
     }
@@ -259,6 +267,7 @@ class CpuProgram : public Program, public OutputRanges {
   int threads_;
   MemoryPlan plan_;
   Bindings bindings_;
+  RankGroups groups_;
   std::vector<Step> steps_;
   size_t interruptible_steps_ = 0;
   std::vector<void*> pointers_;

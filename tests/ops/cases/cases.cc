@@ -97,9 +97,9 @@ Input Absent() { return {.absent = true}; }
 const std::vector<Case>& AllCases() {
   static const auto* all = [] {
     auto* cases = new std::vector<Case>;
-    for (auto family :
-         {UnaryCases, BinaryCases, ReduceCases, MatmulCases, ConvCases, PoolCases, ResampleCases, NormCases,
-          SoftmaxCases, ShapeCases, IndexCases, ScatterCases, RandomCases, LossCases, RecurrentCases, QuantizeCases}) {
+    for (auto family : {CollectiveCases, UnaryCases, BinaryCases, ReduceCases, MatmulCases, ConvCases, PoolCases,
+                        ResampleCases, NormCases, SoftmaxCases, ShapeCases, IndexCases, ScatterCases, RandomCases,
+                        LossCases, RecurrentCases, QuantizeCases}) {
       for (Case& c : family()) cases->push_back(std::move(c));
     }
     return cases;

@@ -67,6 +67,7 @@ const std::vector<Case>& AllCases();
 
 // The families, one file each.
 std::vector<Case> UnaryCases();
+std::vector<Case> CollectiveCases();
 std::vector<Case> BinaryCases();
 std::vector<Case> ReduceCases();
 std::vector<Case> MatmulCases();

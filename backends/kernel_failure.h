@@ -1,4 +1,5 @@
-// What ends the run of a kernel that another party brings along; it becomes a Status where oneDNN's exceptions do.
+// Ends the run of a kernel that may fail, among those that may not; it becomes a Status where the exceptions of the
+// backend's library do.
 #pragma once
 
 #include <exception>
@@ -6,7 +7,7 @@
 
 #include "absl/status/status.h"
 
-namespace onnxtrain::cpu {
+namespace onnxtrain {
 
 class KernelFailure : public std::exception {
  public:
@@ -17,4 +18,4 @@ class KernelFailure : public std::exception {
   absl::Status status_;
 };
 
-}  // namespace onnxtrain::cpu
+}  // namespace onnxtrain
