@@ -1,6 +1,8 @@
 """Defines the benchmark models as PyTorch modules and exports them to ONNX.
 
-    python3 models.py CASE FILE.onnx [SEED] [FOLDER]    exports one case (see CASES); FOLDER: a pre-trained model
+    python3 models.py CASE FILE.onnx [SEED] [FOLDER] [ULPS]
+
+exports one case (see CASES). FOLDER: a pre-trained model. ULPS: weights move by up to so many units in the last place.
 
 The models have no dropout, so that both trainers do the same work. Cases of this file export with torch 1.13 and 2.x in
 training mode: BatchNorm is not folded into convolutions. Cases of other libraries (torchvision, transformers) go
@@ -275,13 +277,22 @@ def export_as_users_do(model, inputs, path):
                       dynamic_shapes=tuple({0: torch.export.Dim('N')} for _ in inputs))
 
 
-def export(name, path, seed=0, folder=''):
+def nudge(model, ulps):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1 + ulps * 2**-23 * (2 * torch.rand_like(parameter) - 1))
+
+
+def export(name, path, seed=0, folder='', ulps=0):
     case = CASES[name]
     torch.manual_seed(seed)
+    model = case.make(folder)
+    if ulps:
+        nudge(model, ulps)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        (export_as_users_do if case.needs else export_for_training)(case.make(folder), case.inputs(2), path)
+        (export_as_users_do if case.needs else export_for_training)(model, case.inputs(2), path)
 
 
 if __name__ == '__main__':
-    export(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:4]), *sys.argv[4:5])
+    export(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:4]), *sys.argv[4:5], *map(int, sys.argv[5:6]))
