@@ -74,6 +74,20 @@ std::vector<Shape> Views(const Shape& data, size_t rank) {
 // Whether samples of an input are rows of numbers of any length, as pictures are to a model of dense layers.
 bool TakesRows(const ModelInput& input, const Shape& fixed) { return IsFloat(input.dtype) && fixed == Shape{-1}; }
 
+// What to do where one row makes several columns unusable: a title above the table, or totals below it.
+std::string AdviseOddRow(const std::vector<Column>& columns) {
+  std::set<std::string> rows;
+  int unusable = 0;
+  for (const Column& column : columns) {
+    const size_t begin = column.problem.find(": row ");
+    if (begin == std::string::npos) continue;
+    ++unusable;
+    rows.insert(column.problem.substr(begin + 2, column.problem.find(',', begin) - begin - 2));
+  }
+  if (unusable < 2 || rows.size() != 1) return "";
+  return StrCat("; ", *rows.begin(), " is unlike the others: remove it, or `on_bad_sample` skip leaves it out");
+}
+
 class Binder {
  public:
   Binder(const std::vector<ModelInput>& inputs, std::shared_ptr<const Dataset> dataset, const BindSpec& spec)
@@ -315,7 +329,8 @@ absl::Status Binder::BindOnlyInput(const ModelInput& input) {
     }
   }
   if (usable.empty()) {
-    return Invalid("no column is left for ", Choices(), left_out.empty() ? "" : StrCat(" (", left_out, ")"));
+    return Invalid("no column is left for ", Choices(), left_out.empty() ? "" : StrCat(" (", left_out, ")"),
+                   AdviseOddRow(columns_));
   }
   const auto fits = [&](const std::vector<int>& columns) {
     return !input.has_shape || FitSample({std::ssize(columns)}, fixed).ok();

@@ -56,9 +56,28 @@ std::string_view StripUnit(std::string_view s) {
   return s;
 }
 
+// With the signs and blanks of typesetting as those of ASCII: the minus U+2212, the blanks U+00A0, U+2009 and U+202F.
+std::string ReplaceTypesetting(std::string_view s) {
+  std::string plain(s);
+  for (const auto& [from, to] : {std::pair("\u2212", "-"), {"\u00a0", " "}, {"\u2009", " "}, {"\u202f", " "}}) {
+    for (size_t at = plain.find(from); at != std::string::npos; at = plain.find(from, at + 1))
+      plain.replace(at, std::string_view(from).size(), to);
+  }
+  return plain;
+}
+
+bool IsAscii(std::string_view s) {
+  return std::ranges::all_of(s, [](unsigned char c) { return c < 128; });
+}
+
 // Also numbers as people write them: 1,5 where the file has decimal commas, else 1,234.5; 12%; $5.
 bool ParseWritten(std::string_view s, bool decimal_comma, double* value) {
   if (ParseNumber(s, value)) return true;
+  std::string plain;
+  if (!IsAscii(s)) {
+    plain = ReplaceTypesetting(s);
+    s = TrimBlanks(plain);
+  }
   s = StripUnit(s);
   return ParseNumber(s, value) || (decimal_comma ? ParseDecimalComma(s, value) : ParseGrouped(s, value));
 }
@@ -270,7 +289,9 @@ class Feature : public ColumnBase {
   std::string Explain(const Odd& odd) const {
     if (odd.missing) return StrCat(At(odd.row), "missing value");
     return StrCat(At(odd.row), odd.text, " is not a number",
-                  odd.decimal_comma ? " (decimal commas are read where ';' separates the fields)" : "");
+                  odd.text.starts_with("'[") ? " (a field holds one number: JSON lines, .npz and .npy hold arrays)"
+                  : odd.decimal_comma        ? " (decimal commas are read where ';' separates the fields)"
+                                             : "");
   }
 
   int64_t readable() const { return count_ - missing_ - static_cast<int64_t>(unreadable_.size()); }

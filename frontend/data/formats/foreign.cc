@@ -37,6 +37,9 @@ const std::vector<ForeignKind>& Kinds() {
        {".svm", ".libsvm", ".svmlight"},
        "x, y = sklearn.datasets.load_svmlight_file(FILE); numpy.savez('data.npz', x=x.toarray(), y=y) converts it"},
       {"an archive", {".zip", ".7z", ".rar"}, "unpack it"},
+      {"a compressed archive",
+       {".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst"},
+       "unpack it, or decompress it to a .tar"},
   };
   return *kinds;
 }
@@ -46,11 +49,23 @@ bool HasFolder(const std::string& path, const char* name) {
   return std::filesystem::is_directory(std::filesystem::path(path) / name, ignored);
 }
 
+// A table for training in a folder of tables; "": there is none.
+std::string FindTrainTable(const std::string& folder) {
+  for (const char* name : {"train.csv", "train.tsv", "train.jsonl", "train.json", "train.csv.gz", "data.csv"}) {
+    std::string path = (std::filesystem::path(folder) / name).string();
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(path, ignored)) return path;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string AdviseConversion(const std::string& path) {
   if (HasFolder(path, "images") && HasFolder(path, "labels"))
     return "boxes (YOLO, COCO) are not read; masks are: `input` NAME=PATH/images `label` NAME=PATH/masks";
+  if (const std::string table = FindTrainTable(path); !table.empty())
+    return StrCat("a folder of tables is not read; name one: `data` ", table);
   const auto kind =
       std::ranges::find_if(Kinds(), [&](const ForeignKind& k) { return HasSuffix(path, k.suffixes, false); });
   return kind == Kinds().end() ? "" : StrCat(kind->what, " is not read; ", kind->advice);

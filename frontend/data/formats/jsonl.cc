@@ -9,6 +9,7 @@
 #include "frontend/data/formats/json_column.h"
 #include "frontend/data/formats/json_document.h"
 #include "frontend/data/formats/line_reader.h"
+#include "frontend/data/formats/utf16.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/data/memory_dataset.h"
 #include "frontend/data/source.h"
@@ -19,6 +20,18 @@ namespace {
 using Json = OrderedJson;
 
 bool IsBlank(const std::string& line) { return line.find_first_not_of(" \t") == std::string::npos; }
+
+bool HasKeys(const Json& value) { return value.is_object() && !value.empty(); }
+
+void ListKeys(const Json& object, const std::string& prefix, std::vector<std::string>* keys) {
+  for (const auto& [key, value] : object.items()) {
+    if (HasKeys(value)) {
+      ListKeys(value, StrCat(prefix, key, "."), keys);
+    } else {
+      keys->push_back(prefix + key);
+    }
+  }
+}
 
 class Lines {
  public:
@@ -51,13 +64,25 @@ class Lines {
                      ": not a JSON object of one line (jq -c .[] FILE > data.jsonl writes those of an array as lines)");
     if (!json.ok()) return AddBad(StrCat("row ", reader_.number(), ": ", ToStd(json.status().message())));
     if (columns_.empty()) RETURN_IF_ERROR(FindDefaultLabel(*json));
-    for (const auto& [key, value] : json->items()) {
-      ASSIGN_OR_RETURN(Entry * entry, FindColumn(key));
-      entry->last = reader_.number();
-      RETURN_IF_ERROR(entry->column->Add(reader_.number(), value));
-    }
+    RETURN_IF_ERROR(AddValues(*json, ""));
     for (Entry& entry : columns_) {
       if (entry.last != reader_.number()) RETURN_IF_ERROR(entry.column->Add(reader_.number(), nullptr));
+    }
+    return absl::OkStatus();
+  }
+
+  // The values of an object within an object have both keys: {"meta": {"label": 1}} is "meta.label".
+  absl::Status AddValues(const Json& object, const std::string& prefix) {
+    for (const auto& [key, value] : object.items()) {
+      if (HasKeys(value)) {
+        RETURN_IF_ERROR(AddValues(value, StrCat(prefix, key, ".")));
+        continue;
+      }
+      ASSIGN_OR_RETURN(Entry * entry, FindColumn(prefix + key));
+      if (entry->last == reader_.number())
+        return Invalid("row ", reader_.number(), ": the key '", entry->name, "' comes twice");
+      entry->last = reader_.number();
+      RETURN_IF_ERROR(entry->column->Add(reader_.number(), value));
     }
     return absl::OkStatus();
   }
@@ -72,7 +97,7 @@ class Lines {
   // Labels are known by name; an index counts the keys of the first line.
   absl::Status FindDefaultLabel(const Json& first) {
     std::vector<std::string> keys;
-    for (const auto& [key, value] : first.items()) keys.push_back(key);
+    ListKeys(first, "", &keys);
     if (keys.empty()) return Invalid("row ", reader_.number(), ": the first object is empty");
     labels_ = options_.label;
     if (labels_.empty()) labels_ = {keys.back()};
@@ -150,7 +175,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> ReadJsonLines(const std::string& 
 
 absl::StatusOr<ReadFn> OpenAsJsonLines(const std::string& path, int64_t limit) {
   ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
-  auto lines = ReadAsJsonLines(file.reader(), HasSuffix(path, {".json"}, true), limit);
+  auto lines = ReadAsJsonLines(DecodeUtf16(file.reader()), HasSuffix(path, {".json"}, true), limit);
   if (!lines.ok()) return Annotate(lines.status(), StrCat(path, ": "));
   return lines;
 }

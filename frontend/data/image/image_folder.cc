@@ -97,8 +97,22 @@ bool HoldsTrainAlone(const std::string& path) {
   return entries.ok() && entries->size() == 1 && (*entries)[0].folder && (*entries)[0].name == "train";
 }
 
+// The folder of folders that is alone in the given one, as archives unpack; else the given one.
+std::string FindOnlyFolder(std::string path) {
+  for (int depth = 0; depth < kMaxDepth; ++depth) {
+    const auto entries = ListEntries(path);
+    if (!entries.ok() || entries->size() != 1 || !(*entries)[0].folder) break;
+    std::string below = (fs::path(path) / (*entries)[0].name).string();
+    const auto inner = ListEntries(below);
+    if (!inner.ok() || inner->empty() || !std::ranges::all_of(*inner, &Entry::folder)) break;
+    path = std::move(below);
+  }
+  return path;
+}
+
 // The part of the folder that is meant: itself, or one for training or evaluation.
-absl::StatusOr<std::string> FindPart(const std::string& path, bool eval_split) {
+absl::StatusOr<std::string> FindPart(const std::string& given, bool eval_split) {
+  const std::string path = FindOnlyFolder(given);
   if (HoldsTrainAlone(path)) return (fs::path(path) / "train").string();
   if (!HasEvalImages(path)) return path;
   if (!eval_split) return (fs::path(path) / "train").string();
@@ -162,7 +176,8 @@ bool IsImageFolder(const std::string& path) {
   return fs::is_directory(path, ignored) && lister.Walk("").ok() && lister.names.size() > lister.others.size();
 }
 
-bool HasEvalImages(const std::string& path) {
+bool HasEvalImages(const std::string& given) {
+  const std::string path = FindOnlyFolder(given);
   std::error_code ignored;
   if (!fs::is_directory(fs::path(path) / "train", ignored)) return false;
   const auto exists = [&](std::string_view part) { return fs::is_directory(fs::path(path) / part, ignored); };

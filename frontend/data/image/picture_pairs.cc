@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
@@ -23,6 +24,24 @@ absl::StatusOr<ByStem> ListByStem(const std::string& folder, std::vector<std::st
     if (!added) return Invalid(folder, ": ", it->second, " and ", name, " have the same stem");
   }
   return files;
+}
+
+// Names files by the stems of others where theirs are these with one ending more: "1_mask" for "1".
+void DropCommonEnding(const ByStem& others, const std::string& folder, ByStem* files, std::vector<std::string>* notes) {
+  if (others.empty() || files->contains(others.begin()->first)) return;
+  const std::string& stem = others.begin()->first;
+  std::optional<std::string> ending;
+  for (auto it = files->lower_bound(stem); it != files->end() && it->first.starts_with(stem); ++it) {
+    if (!ending.has_value() || it->first.size() - stem.size() < ending->size()) ending = it->first.substr(stem.size());
+  }
+  if (!ending.has_value() || std::string_view("_-. ").find((*ending)[0]) == std::string_view::npos) return;
+  ByStem renamed;
+  for (const auto& [name, file] : *files) {
+    if (!name.ends_with(*ending)) return;
+    renamed.emplace(name.substr(0, name.size() - ending->size()), file);
+  }
+  notes->push_back(StrCat("pictures of ", folder, " belong to those without '", *ending, "'"));
+  *files = std::move(renamed);
 }
 
 absl::Status CheckCounterparts(const std::string& folder, const ByStem& files, const std::string& other_folder,
@@ -48,6 +67,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenPicturePairs(const std::strin
     const std::string folder = (fs::path(root) / column.folder).lexically_normal().string();
     ASSIGN_OR_RETURN(ByStem files, ListByStem(folder, &notes));
     if (columns.empty()) first = files, first_folder = folder;
+    DropCommonEnding(first, folder, &files, &notes);
     RETURN_IF_ERROR(CheckCounterparts(first_folder, first, folder, files));
     RETURN_IF_ERROR(CheckCounterparts(folder, files, first_folder, first));
     std::vector<std::string> names;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "frontend/base/status.h"
+#include "frontend/data/memory_dataset.h"
 
 namespace onnxtrain {
 namespace {
@@ -319,6 +320,18 @@ TEST(Bind, NamesColumnsThatDivideOrNumberTheData) {
   EXPECT_NE(text.find("'id' may number the rows"), std::string::npos) << text;
   const std::string last = Bound({F32("in", {-1, 2})}, {{"a", kF, {}}, {"b", kF, {}}, {"split", kI, {}}});
   EXPECT_NE(last.find("the label would be the last column, 'split'"), std::string::npos) << last;
+}
+
+TEST(Bind, RowsThatSpoilAllColumnsAreNamed) {
+  const auto column = [](const char* name) {
+    return NamedTensor{name, HostTensor::FromInts({0, 0}), {}, StrCat("t.csv: row 1, column '", name, "': 'A'")};
+  };
+  auto table = *MakeMemoryDataset({column("a"), column("b"), {"y", HostTensor::FromInts({0, 1})}},
+                                  [](int64_t) { return "t.csv"; });
+  const auto bound = BindData({F32("in", {-1, 2})}, table, {});
+  EXPECT_NE(ToStd(bound.status().message()).find("; row 1 is unlike the others: remove it, or `on_bad_sample` skip"),
+            std::string::npos)
+      << bound.status();
 }
 
 TEST(Bind, ChannelsOfArraysMoveToWhereTheInputHasThem) {

@@ -306,6 +306,9 @@ TEST(Csv, ProblemsOfAColumn) {
       {"sex,y\n1,0\n+-1,1\n", 0, "t.csv: row 3, column 'sex': '+-1' is not a number"},
       {"a,y\n\"1,5\",0\n", 0,
        "t.csv: row 2, column 'a': '1,5' is not a number (decimal commas are read where ';' separates the fields)"},
+      {"a,y\n[1 2],0\n", 0,
+       "t.csv: row 2, column 'a': '[1 2]' is not a number (a field holds one number: JSON lines, .npz and .npy hold "
+       "arrays)"},
       {"a,y\n1,0\n#N/A,1\n", 0, "t.csv: row 3, column 'a': missing value"},
       {"a,y\n1,0\n-,1\n", 0, "t.csv: row 3, column 'a': missing value"},
       {"a,y\n1,0\n2,\n", 1, "t.csv: row 3, column 'y': missing value"},
@@ -507,6 +510,7 @@ TEST(Csv, ReadsNumbersAsPeopleWriteThem) {
       {"x,y\n\"1,234,567.5\",0\n\"-12,000\",0\n3,0\n", {1234567.5, -12000, 3}, "column 'x': '1,234,567.5' is read as "},
       {"x,y\n12.5%,0\n3 %,0\n", {12.5, 3}, "column 'x': '12.5%' is read as 12.5"},
       {"x,y\n$5,0\n\"€ 1,000\",0\n", {5, 1000}, "column 'x': '$5' is read as 5"},
+      {"x,y\n−5\u00a0,0\n1\u202f234.5,0\n3,0\n", {-5, 1234.5, 3}, "column 'x': '−5\u00a0' is read as -5"},
       {"x,y\n1 234,0\n1'000.5,0\n1_000,0\n", {1234, 1000.5, 1000}, "column 'x': '1 234' is read as 1234"},
       {"x,y\nTrue,0\nFALSE,0\n", {1, 0}, "column 'x': 'True' is read as 1"},
       {"x,y\nno,0\nyes,0\n", {0, 1}, "column 'x': 'no' is read as 0"},

@@ -79,6 +79,32 @@ TEST(Source, JsonDocumentsAreReadAsLines) {
   EXPECT_EQ((*OpenDataset(dir.Write("b.jsonl", R"({"a": [1, 2], "b": [3, 4]})"), {}))->size(), 1);
 }
 
+TEST(Source, KeysWithinObjectsAreColumns) {
+  const TempDir dir;
+  const std::string lines = R"({"a": 1, "meta": {"id": "u", "score": {"y": 5}}})"
+                            "\n"
+                            R"({"a": 2, "meta": {"id": "v", "score": {"y": 3}}})"
+                            "\n";
+  const auto data = OpenDataset(dir.Write("a.jsonl", lines), {.label = {"meta.score.y"}});
+  ASSERT_TRUE(data.ok()) << data.status();
+  ASSERT_EQ((*data)->columns().size(), 3u);
+  EXPECT_EQ((*data)->columns()[2].name, "meta.score.y");
+  EXPECT_EQ(ColumnValues(**data, 2), (std::vector<double>{5, 3}));
+  EXPECT_THAT(Message(OpenDataset(dir.Write("b.jsonl", R"({"a.b": 1, "a": {"b": 2}})"), {}).status()),
+              HasSubstr("row 1: the key 'a.b' comes twice"));
+  std::string wide = "\xff\xfe";
+  for (const char c : lines) wide += {c, '\0'};
+  EXPECT_EQ((*OpenDataset(dir.Write("c.jsonl", wide), {}))->size(), 2);
+}
+
+TEST(Source, FoldersOfTablesAndCompressedArchivesAreExplained) {
+  const TempDir dir;
+  const std::string table = dir.Write("train.csv", "a,y\n1,2\n");
+  EXPECT_THAT(Message(FindSource(dir.path()).status()),
+              HasSubstr("a folder of tables is not read; name one: `data` " + table));
+  EXPECT_THAT(Message(FindSource(dir.Write("a.tar.gz", "x")).status()), HasSubstr("decompress it to a .tar"));
+}
+
 TEST(Source, OtherJsonDocumentsAreRefused) {
   const TempDir dir;
   const auto error = [&](const std::string& json) {

@@ -257,6 +257,14 @@ TEST_F(AugmentedPictures, ACacheReadsNoFileTwice) {
   EXPECT_EQ(CacheInRam(*Open(options), {1}, options.images.cache), nullptr) << "labels are in memory";
 }
 
+TEST_F(ImageFolder, FoldersOfClassesAreFoundBelow) {
+  Write("pets/data/cat/1.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  Write("pets/data/ape/2.bmp", Bmp(2, 2, {{4, 5, 6}}));
+  const auto data = Open(options);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_THAT((*data)->columns()[1].classes, ElementsAre("ape", "cat"));
+}
+
 TEST_F(ImageFolder, TablesNamePicturesBesideThem) {
   Write("img/1.bmp", Bmp(2, 2, {{1, 2, 3}}));
   Write("img/2.bmp", Bmp(2, 2, {{4, 5, 6}}));
@@ -327,6 +335,19 @@ TEST_F(PicturePairs, MasksKeepTheirClasses) {
   EXPECT_EQ((*data)->columns()[1].sample, (Type{DType::kUInt8, {2, 2}}));
   EXPECT_THAT(ColumnValues(**data, 1), ElementsAre(0, 9, 5, 7));
   EXPECT_FALSE((*data)->columns()[1].image);
+}
+
+TEST_F(PicturePairs, MasksMayHaveAnEndingMore) {
+  Write("images/a.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  Write("images/a_b.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  Write("masks/a_mask.bmp", MaskBmp(2, 2, {1, 1, 1, 1}));
+  Write("masks/a_b_mask.bmp", MaskBmp(2, 2, {2, 2, 2, 2}));
+  const auto data = OpenPicturePairs(dir.path(), folders, options.images);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_THAT(ColumnValues(**data, 1), ElementsAre(1, 1, 1, 1, 2, 2, 2, 2));
+  Write("masks/c.bmp", MaskBmp(2, 2, {2, 2, 2, 2}));
+  EXPECT_THAT(Message(OpenPicturePairs(dir.path(), folders, options.images).status()),
+              HasSubstr("there is no picture a.* in"));
 }
 
 // The color of a pixel is its class, so pictures that are moved otherwise than their masks show.
