@@ -132,9 +132,7 @@ absl::Status JsonColumn::Add(int64_t row, const Json& value) {
 }
 
 std::string JsonColumn::WhyNotSingle(const Json& value) const {
-  if (samples_ == 1 && value.is_object())
-    return StrCat("an object within a sample is not read; its keys can be moved up: jq -c '. + .[\"", spec_.name,
-                  "\"] | del(.[\"", spec_.name, "\"])' FILE");
+  if (samples_ == 1 && value.is_object()) return "an object without keys is no value";
   return StrCat(value.type_name(), " where others have a single value");
 }
 

@@ -127,7 +127,7 @@ TEST(JsonLines, BadLines) {
   };
   EXPECT_THAT(problem("{\"v\":[1,2],\"y\":0}\n{\"v\":[1],\"y\":0}\n"), HasSubstr("row 2, column 'v': its shape [1]"));
   EXPECT_THAT(problem("{\"v\":[1,\"x\"],\"y\":0}\n"), HasSubstr("an array holds string"));
-  EXPECT_THAT(problem("{\"v\":{},\"y\":0}\n"), HasSubstr("its keys can be moved up: jq -c '. + .[\"v\"]"));
+  EXPECT_THAT(problem("{\"v\":{},\"y\":0}\n"), HasSubstr("an object without keys is no value"));
   EXPECT_THAT(problem("{\"v\":1,\"y\":0}\n{\"v\":{},\"y\":0}\n"), HasSubstr("object where others have a single value"));
   EXPECT_THAT(error("{\"v\":" + std::string(100000, '[') + std::string(100000, ']') + "}\n"), HasSubstr("64 deep"));
   EXPECT_EQ(error("{\"v\":\"" + std::string(100, '[') + "\\\"[\",\"y\":0}\n", {.label = {"y"}}), "");
