@@ -79,9 +79,29 @@ LossParts SoftCrossEntropy(const LossContext& c) {
   return {-(t * log_prob), CountCorrectSoft(c.y, c.labels)};
 }
 
+// Does the permutation move the last axis to 1 and keep the order of the others?
+bool MovesLastAxisToOne(const std::vector<int64_t>& perm) {
+  const auto last = static_cast<int64_t>(perm.size()) - 1;
+  for (int64_t i = 0; i <= last; ++i) {
+    if (perm[i] != (i == 0 ? 0 : i == 1 ? last : i - 1)) return false;
+  }
+  return last >= 2;
+}
+
+// Returns scores [N,C,…] that transpose [N,…,C], as language models export them for PyTorch's loss, in rows [·,C]: the
+// product before them can then be divided into blocks of rows (frontend/passes/chunk_cross_entropy.h). Other scores are
+// returned as they are.
+ClassPair SkipTranspose(const ClassPair& pair) {
+  const Node* node = pair.scores.b().graph().producer(pair.scores.id());
+  if (node == nullptr || node->op != "Transpose" || !MovesLastAxisToOne(node->attrs.Ints("perm"))) return pair;
+  const int64_t rows = pair.labels.type().elements();
+  const Val scores = pair.scores.b().Wrap(node->inputs[0]);
+  return {Reshape(scores, {rows, pair.scores.dim(1)}), Reshape(pair.labels, {rows})};
+}
+
 LossParts CrossEntropy(const LossContext& c) {
   if (c.form == LabelForm::kDistribution) return SoftCrossEntropy(c);
-  const auto pair = AlignClasses(c.y, c.labels);
+  const auto pair = SkipTranspose(AlignClasses(c.y, c.labels));
   if (!c.class_weights.empty())
     return {WeightedCrossEntropy(c, pair), CountCorrect(pair.scores, pair.labels, 1, c.y.dtype())};
   const Val loss = c.y.b().Ops("CrossEntropy", {pair.scores, pair.labels},

@@ -2,12 +2,18 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include "optim/loss.h"
 
+#include <algorithm>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "frontend/ops/builder.h"
 #include "frontend/ops/check.h"
+#include "frontend/passes/chunk_cross_entropy.h"
+#include "frontend/passes/differentiate.h"
 #include "optim/global_batch.h"
 #include "optim/loss_text.h"
+#include "optim/losses/loss_function.h"
 
 namespace onnxtrain {
 namespace {
@@ -67,6 +73,56 @@ TEST(Loss, AutoChoice) {
     EXPECT_EQ(graph.type(values->loss_sums[0]).shape, Shape{});
     EXPECT_EQ(graph.type(values->correct).shape, Shape{});
   }
+}
+
+LossParts ApplyCrossEntropy(Val y, Val labels) {
+  const Options none;
+  return FindLoss("cross_entropy")
+      ->parts({.y = y,
+               .labels = labels,
+               .form = LabelForm::kClasses,
+               .options = none,
+               .ignore_index = -100,
+               .label_smoothing = 0,
+               .class_weights = {}});
+}
+
+// Language models for PyTorch's loss end in [N,T,C] → [N,C,T].
+TEST(Loss, CrossEntropySkipsTheTransposeOfRows) {
+  const auto scores = [](const std::vector<int64_t>& perm) {
+    Graph graph;
+    Builder b(&graph);
+    const Val x = b.Input(InputKind::kFeed, "x", {DType::kFloat32, {2, 5, 5, 10}});
+    const Val labels = b.Input(InputKind::kFeed, "labels", {DType::kInt64, {2, 5, 5}});
+    ApplyCrossEntropy(Transpose(x, perm), labels);
+    EXPECT_TRUE(b.status().ok()) << b.status();
+    const auto loss = std::ranges::find(graph.nodes(), "CrossEntropy", &Node::op);
+    return graph.type(loss->inputs[0]).shape;
+  };
+  EXPECT_EQ(scores({0, 3, 1, 2}), (Shape{50, 10}));
+  EXPECT_EQ(scores({0, 3, 2, 1}), (Shape{2, 10, 5, 5})) << "the labels have another order";
+}
+
+// x [2,5,3]·w → [2,5,10] → [2,10,5] → cross entropy: the head is divided into blocks, gradients included.
+TEST(Loss, HeadOfATransposedLanguageModelIsChunked) {
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kParameter, "x", {DType::kFloat32, {2, 5, 3}});
+  const Val w = b.Input(InputKind::kParameter, "w", {DType::kFloat32, {3, 10}});
+  const Val labels = b.Input(InputKind::kFeed, "labels", {DType::kInt64, {2, 5}});
+  const LossParts parts = ApplyCrossEntropy(Transpose(MatMul(x, w, false, false), {0, 2, 1}), labels);
+  const Val loss = ReduceSum(parts.losses, {}, false);
+  graph.AddOutput("loss", loss.id());
+  graph.AddOutput("correct", parts.correct.id());
+  const Val seed = b.Input(InputKind::kFeed, "seed", {DType::kFloat32, {}});
+  const auto gradients = Differentiate(&graph, loss.id(), std::vector<ValueId>{x.id(), w.id()}, seed.id());
+  ASSERT_TRUE(gradients.ok()) << gradients.status();
+  graph.AddOutput("dx", gradients->at(x.id()));
+  graph.AddOutput("dw", gradients->at(w.id()));
+  const auto chunked = ChunkCrossEntropy(graph, {.min_bytes = 0, .min_rows = 3, .max_blocks = 3, .row_multiple = 1});
+  ASSERT_TRUE(chunked.ok()) << chunked.status();
+  EXPECT_EQ(std::ranges::count(chunked->nodes(), "CrossEntropy", &Node::op), 3);
+  EXPECT_EQ(std::ranges::count(chunked->nodes(), "CrossEntropyGrad", &Node::op), 3);
 }
 
 TEST(Loss, SeveralOutputsAreAnErrorThatNamesThem) {
