@@ -3,8 +3,9 @@
 
     gradient_graph.py TOOL MODEL [--batch-size B] [--seed N] [FLAGS OF EXPORT AND GRAD …]
 
-Run by hand, with PyPI's numpy, onnx and onnxruntime. The loss is `dot`, the product of an output and random numbers,
-unless --loss is among the flags; labels must be floats. Three questions, in this order:
+Run by hand, with PyPI's numpy, onnx, onnxruntime and torch (which only convolves in float64, as onnx.reference takes
+minutes for that). The loss is `dot`, the product of an output and random numbers, unless --loss is among the flags;
+labels must be floats. Three questions, in this order:
 
 1. Is the graph the gradient? Evaluated in float64 (onnx.reference), its loss rises along a random direction of all
    weights as its gradients say: central differences agree to 1e-6.
@@ -41,6 +42,36 @@ class Pad(OpRun):
         crops = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(data.shape, pairs))
         grown = [(max(a, 0), max(b, 0)) for a, b in pairs]
         return (np.pad(data[crops], grown, constant_values=0 if value is None else value.item()),)
+
+
+def torch_convolution(transposed):
+    """Conv or ConvTranspose in float64 by PyTorch: those of onnx.reference take minutes."""
+    import torch
+    from torch.nn import functional
+
+    def convolve(x, w, b, strides, pads, dilations, group, output_padding):
+        n = x.ndim - 2
+        strides, dilations, pads = strides or [1] * n, dilations or [1] * n, list(pads or [0] * 2 * n)
+        x, w = torch.tensor(x), torch.tensor(w)
+        b = None if b is None else torch.tensor(b)
+        begins, ends = pads[:n], pads[n:]
+        if not transposed:
+            sides = [side for pair in zip(reversed(begins), reversed(ends)) for side in pair]
+            kind = (functional.conv1d, functional.conv2d, functional.conv3d)[n - 1]
+            return kind(functional.pad(x, sides), w, b, strides, 0, dilations, group).numpy()
+        kind = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[n - 1]
+        grown = output_padding or [0] * n
+        whole = kind(x, w, b, strides, 0, 0, group, dilations)
+        sides = [side for begin, end, more in reversed(list(zip(begins, ends, grown))) for side in (-begin, more - end)]
+        return functional.pad(whole, sides).numpy()
+
+    def evaluate(self, x, w, b=None, auto_pad=None, dilations=None, group=1, kernel_shape=None, output_padding=None,
+                 output_shape=None, pads=None, strides=None):
+        if auto_pad not in (None, "NOTSET") or output_shape:
+            raise NotImplementedError("auto_pad and output_shape")
+        return (convolve(x, w, b, strides, pads, dilations, group, output_padding),)
+
+    return type("ConvTranspose" if transposed else "Conv", (OpRun,), {"_run": evaluate})
 
 
 def run(tool, *words):
@@ -92,15 +123,19 @@ def run_onnxruntime(path, feeds, level):
 
 
 def slope_error(session, names, weights, feeds, exact, rng):
-    """Relative error of the gradients along a random direction, by central differences of the loss."""
+    """Error of the gradients along a random direction, by central differences of the loss.
+
+    Relative to the size that a sum of so many products has; the sum itself may nearly cancel.
+    """
     step = 1e-6
     direction = {name: rng.standard_normal(w.shape) * max(np.abs(w).max(), 1e-3) for name, w in weights.items()}
     losses = []
     for sign in (1, -1):
         moved = {name: w + sign * step * direction[name] for name, w in weights.items()}
         losses.append(float(session.run(["loss"], {**feeds, **moved})[0]))
-    told = sum(float((exact[f"{name}_grad"] * direction[name]).sum()) for name in names)
-    return abs((losses[0] - losses[1]) / (2 * step) - told) / max(abs(told), 1e-12)
+    products = [exact[f"{name}_grad"] * direction[name] for name in names]
+    told, size = sum(float(p.sum()) for p in products), np.sqrt(sum(float((p * p).sum()) for p in products))
+    return abs((losses[0] - losses[1]) / (2 * step) - told) / max(abs(told), size, 1e-12)
 
 
 def main():
@@ -124,7 +159,7 @@ def main():
         level = onnxruntime.GraphOptimizationLevel
         others = [run_onnxruntime(path, feeds, how) for how in (level.ORT_ENABLE_ALL, level.ORT_DISABLE_ALL)]
     widen(graph.graph)
-    session = ReferenceEvaluator(graph, new_ops=[Pad])
+    session = ReferenceEvaluator(graph, new_ops=[Pad, torch_convolution(False), torch_convolution(True)])
     wide = {name: value.astype(np.float64) for name, value in feeds.items()}
     exact = dict(zip(session.output_names, session.run(None, wide)))
     names = [name[5:] for name in ours if name.startswith("grad:")]
