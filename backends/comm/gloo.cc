@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <ATen/Functions.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -203,6 +204,7 @@ class GlooCollectives : public Collectives {
   std::unique_ptr<Transfer> Start(std::string_view what, std::span<std::byte> bytes, Function start) {
     auto transfer = std::make_unique<GlooTransfer>(this, what, std::vector<at::Tensor>{View(bytes, at::kByte)});
     if (group_ == nullptr) return transfer;
+    const c10::InferenceMode writable(false);
     try {
       transfer->Begin(start(transfer->tensors()));
     } catch (const c10::Error& error) {
@@ -214,6 +216,7 @@ class GlooCollectives : public Collectives {
   }
 
   static at::Tensor View(std::span<std::byte> bytes, at::ScalarType type) {
+    const c10::InferenceMode writable(false);
     const auto count = static_cast<int64_t>(bytes.size() / c10::elementSize(type));
     return at::from_blob(bytes.data(), {count}, at::TensorOptions(type));
   }
@@ -221,6 +224,8 @@ class GlooCollectives : public Collectives {
   template <typename Start>
   absl::Status Run(std::string_view what, Start start) {
     if (group_ == nullptr) return failure_;
+    // Programs of libtorch run in inference mode; the engine's threads could not write to tensors of that mode.
+    const c10::InferenceMode writable(false);
     try {
       start()->wait();
       return absl::OkStatus();
