@@ -127,6 +127,7 @@ struct TrainConfig {
   int64_t compare_weights_every = 0;  // updates; 0: never
   std::string comm_dtype = "f32";
   bool deterministic = false;
+  bool sync_batch_norm = false;
   std::string comm_interface;  // "": GLOO_SOCKET_IFNAME, else loopback where all ranks are on one machine
   double comm_timeout = 600;   // seconds
   bool quiet = false, json = false, steps_only = false;

@@ -333,6 +333,10 @@ constexpr ConfigField kFields[] = {
      "Sums micro-batches in an order that does not depend on the number of ranks, each of which computes whole ones: "
      "the same bits for any number, with the same `threads` and `micro_batch_size`",
      {.on_resume = kChanges}},
+    {"run", "sync_batch_norm", kTaskTrain | kTaskPlan, &C::sync_batch_norm, "",
+     "Batch normalization in training takes the statistics of what all ranks compute at the same time, not those of "
+     "each rank's samples",
+     {.on_resume = kChanges}},
     {"run", "compare_weights_every", kTaskTrain, &C::compare_weights_every, "N",
      "Updates between comparisons of the weights of all ranks of a distributed run, which ends where they differ",
      {.min = 1, .otherwise = "never", .on_resume = kFree}},

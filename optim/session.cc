@@ -196,6 +196,7 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, in
   prepared.model.weights.clear();  // the arenas have the values
   if (!options_.plan_only) models_->ReleaseValues();
   RETURN_IF_ERROR(VerifyFrozenBatch(prepared.model.exported_batch));
+  if (SyncsBatchNorm() && IsMicro(kind)) RETURN_IF_ERROR(SyncStatistics(&prepared));
   ASSIGN_OR_RETURN(const Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
   const Bindings statistics = IsMicro(kind) ? state_.PendingStatistics(IsFirst(kind)) : Bindings();
   const OutputGroups fleeting = IsMicro(kind) && pieces_ ? ListOutputs(pieces_->buckets) : OutputGroups();
@@ -270,7 +271,9 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::RunMicro(ProgramKind kind, cons
   RETURN_IF_ERROR(CheckCancelled());
   ASSIGN_OR_RETURN(Ready * program, Get(kind, micro.count, FindExtents(*micro.part)));
   RETURN_IF_ERROR(FillFeeds(*program, micro, key));
-  RETURN_IF_ERROR(programs_.Run(*program->compiled));
+  const absl::Status ran = programs_.Run(*program->compiled);
+  if (exchange_ != nullptr) exchange_->AddRound(ran);
+  RETURN_IF_ERROR(ran);
   return program;
 }
 

@@ -83,6 +83,8 @@ struct SessionOptions {
   // Sums micro-batches, of which ranks compute whole ones, in an order that does not depend on the number of ranks
   // (optim/distributed/gradient_tree.h): equal bits for any. Where memory runs out, an update fails. On a CPU only.
   bool deterministic = false;
+  // Batch normalization in training: statistics of the micro-batches that all ranks compute at the same time.
+  bool sync_batch_norm = false;
   bool time_nodes = false;  // measure the time of every node, for Profile
   RecomputeSpec recompute;
   // Memory of the caller (batches, data in memory), fixed and per sample of a micro-batch: counted against the budget.

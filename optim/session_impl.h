@@ -15,6 +15,7 @@
 #include "optim/distributed/gradient_pieces.h"
 #include "optim/distributed/gradient_share.h"
 #include "optim/distributed/gradient_tree.h"
+#include "optim/distributed/graph_exchange.h"
 #include "optim/distributed/running_averages.h"
 #include "optim/micro_batches.h"
 #include "optim/prepare.h"
@@ -161,7 +162,13 @@ class SessionImpl : public Session {
   void ShareGradients(Ready* ready);
   absl::Status RunRounds(const GlobalBatch& global_batch, int64_t samples);
   absl::Status AccumulateRounds(const GlobalBatch& global_batch, int64_t samples, const SampleRange& share);
-  absl::Status RunRound(ProgramKind kind, const MicroBatch* micro);
+  int64_t CountRounds(int64_t samples) const;
+  int CountRanks() const { return ranks_ != nullptr ? ranks_->size() : options_.plan_ranks; }
+  bool SyncsBatchNorm() const { return options_.sync_batch_norm && CountRanks() > 1; }
+  absl::Status SyncStatistics(PreparedModel* prepared) const;
+  absl::Status RunIdle(const GlobalBatch& global_batch);
+  absl::Status RunIdleRound(const GlobalBatch& global_batch);
+  absl::Status RunRound(ProgramKind kind, const GlobalBatch& global_batch, const MicroBatch* micro);
   absl::Status BeginTree(int64_t micros);
   absl::Status GrowTree(const GlobalBatch& global_batch, int64_t samples);
   absl::Status RunTree(const GlobalBatch& global_batch, int64_t samples);
@@ -196,6 +203,7 @@ class SessionImpl : public Session {
   std::optional<RunningAverages> averages_;  // of several ranks, or in the order of a tree
   std::optional<GradientPieces> pieces_;     // of gradients that ranks divide
   std::unique_ptr<GradientShare> share_;     // of these; null while planning
+  std::unique_ptr<GraphExchange> exchange_;  // of programs with collective operators; null: there are none
   std::vector<double> sums_;                 // memory for what ranks exchange
   Trace* trace_ = nullptr;
   int64_t attempted_ = 0, skipped_in_a_row_ = 0;

@@ -8,6 +8,7 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/philox.h"
+#include "frontend/passes/sync_batch_norm.h"
 #include "optim/distributed/data_parallel.h"
 #include "optim/session_impl.h"
 #include "optim/telemetry/trace.h"
@@ -48,8 +49,22 @@ absl::Status SessionImpl::DivideState(ShardLevel level, const Shard& shard, size
   return state_.DivideGradients();
 }
 
+absl::Status SessionImpl::SyncStatistics(PreparedModel* prepared) const {
+  std::vector<ValueId> values;
+  ASSIGN_OR_RETURN(prepared->model.graph, SyncBatchNorm(prepared->model.graph, {.size = CountRanks()}, &values));
+  for (LossTerm& term : prepared->loss.terms) {
+    if (term.value != kNoValue) term.value = values[term.value];
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SessionImpl::Distribute(DataParallel* ranks, ShardLevel shard) {
   RETURN_IF_ERROR(ComposeAverages());
+  if (options_.sync_batch_norm) {
+    ASSIGN_OR_RETURN(exchange_, GraphExchange::Meet(ranks->ranks()));
+    programs_.BindGroup(kWorldGroup, exchange_->ranks());
+    DropMicroPrograms();
+  }
   const bool whole = shard != ShardLevel::kGradients;
   if (whole) RETURN_IF_ERROR(state_.EnsureGradients());
   if (state_.gradients() != nullptr && whole && !options_.deterministic)
@@ -86,10 +101,42 @@ absl::Status SessionImpl::RunShare(const GlobalBatch& global_batch, int64_t samp
 // Stores the losses and the correct predictions of the share in `sums_`.
 absl::Status SessionImpl::AccumulateShare(const GlobalBatch& global_batch, const SampleRange& share) {
   sums_.assign(ExchangedSums(), 0);
-  RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr, 0, &share));
+  if (exchange_ != nullptr) {
+    CutMicros(global_batch);
+    exchange_->Begin(CountRounds(global_batch.samples()));
+  }
+  absl::Status ran = RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr, 0, &share);
+  if (exchange_ != nullptr) ran.Update(RunIdle(global_batch));
+  RETURN_IF_ERROR(ran);
   if (share.begin == share.end) RETURN_IF_ERROR(state_.ClearPending());
   RETURN_IF_ERROR(backend_.Synchronize());
   return state_.device_scalars().ReadSums(sums_);
+}
+
+// Of `micros_`, the micro-batches of all `samples`: how many the rank with most of them runs.
+int64_t SessionImpl::CountRounds(int64_t samples) const {
+  int64_t rounds = 0;
+  for (int r = 0; r < ranks_->size(); ++r) {
+    const SampleRange share = ShareOfRank(samples, std::max<int64_t>(1, options_.fixed_batch), r, ranks_->size());
+    rounds = std::max(rounds, onnxtrain::CountMicros(share, micros_));
+  }
+  return rounds;
+}
+
+// Takes part in what the programs of other ranks exchange, in all rounds that this rank owes.
+absl::Status SessionImpl::RunIdle(const GlobalBatch& global_batch) {
+  while (exchange_->IsBehind()) RETURN_IF_ERROR(RunIdleRound(global_batch));
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::RunIdleRound(const GlobalBatch& global_batch) {
+  const auto found = std::ranges::find_if(ready_, [](const auto& ready) { return IsMicro(ready->kind); });
+  Ready* program = found != ready_.end() ? found->get() : nullptr;
+  if (program == nullptr) {
+    const int64_t samples = std::max<int64_t>(1, options_.fixed_batch);
+    ASSIGN_OR_RETURN(program, Get(ProgramKind::kMicroFirst, samples, FindExtents(global_batch)));
+  }
+  return exchange_->RunIdle(program->compiled->program->graph());
 }
 
 void SessionImpl::ShareGradients(Ready* ready) {
@@ -122,15 +169,12 @@ absl::Status SessionImpl::AccumulateRounds(const GlobalBatch& global_batch, int6
   absl::Status status = CountTargets(global_batch, samples);
   CutMicros(global_batch);
   if (averages_) averages_->Begin(std::ssize(micros_));
-  int64_t rounds = 0;
-  for (int r = 0; r < ranks_->size(); ++r)
-    rounds = std::max(
-        rounds,
-        CountMicros(ShareOfRank(samples, std::max<int64_t>(1, options_.fixed_batch), r, ranks_->size()), micros_));
+  const int64_t rounds = CountRounds(samples);
+  if (exchange_ != nullptr) exchange_->Begin(rounds);
   KeepShare(share, &micros_);
   for (int64_t i = 0; i < rounds; ++i) {
     const MicroBatch* const micro = status.ok() && i < std::ssize(micros_) ? &micros_[i] : nullptr;
-    status.Update(RunRound(i == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext, micro));
+    status.Update(RunRound(i == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext, global_batch, micro));
   }
   RETURN_IF_ERROR(status);
   if (micros_.empty()) RETURN_IF_ERROR(state_.ClearPending());
@@ -138,7 +182,7 @@ absl::Status SessionImpl::AccumulateRounds(const GlobalBatch& global_batch, int6
 }
 
 // `micro`: null: this rank has none.
-absl::Status SessionImpl::RunRound(ProgramKind kind, const MicroBatch* micro) {
+absl::Status SessionImpl::RunRound(ProgramKind kind, const GlobalBatch& global_batch, const MicroBatch* micro) {
   Ready* program = nullptr;
   const auto prepare = [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckCancelled());
@@ -149,7 +193,12 @@ absl::Status SessionImpl::RunRound(ProgramKind kind, const MicroBatch* micro) {
   absl::Status status = micro != nullptr ? prepare() : absl::OkStatus();
   const bool runs = micro != nullptr && status.ok();
   share_->BeginRound(runs ? std::span<const Region* const>(program->gradients) : std::span<const Region* const>());
-  if (runs) status = programs_.Run(*program->compiled);
+  if (runs) {
+    status = programs_.Run(*program->compiled);
+    if (exchange_ != nullptr) exchange_->AddRound(status);
+  } else if (exchange_ != nullptr && exchange_->IsBehind()) {
+    status.Update(RunIdleRound(global_batch));
+  }
   status.Update(share_->EndRound(runs && status.ok()));
   return status;
 }

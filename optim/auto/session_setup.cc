@@ -133,7 +133,8 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
                          .trainable = MakeTrainableSpec(config),
                          .micro_batch = micro_batch,
                          .seed = static_cast<uint64_t>(config.seed),
-                         .deterministic = config.deterministic};
+                         .deterministic = config.deterministic,
+                         .sync_batch_norm = config.sync_batch_norm};
   for (const auto& [key, label] : data.own_labels) options.loss.own_labels[key] = label.info;
   ASSIGN_OR_RETURN(options.import, MakeImportOptions(config, model));
   options.import.input_shapes = data.input_shapes;

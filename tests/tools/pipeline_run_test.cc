@@ -59,8 +59,9 @@ TEST_F(PipelineRun, RefusesWhatItCannot) {
   expect(train + "--out r --pipeline 2", "--pipeline 2: this process is no rank of a distributed run");
   expect("launch --nproc 2 -- " + train + "--out r --pipeline 3", "takes as many ranks as stages, there are 2");
   expect("plan --model m.onnx --pipeline 8", "--pipeline 8: only 4 nodes of the model read weights");
-  for (const char* flag : {"--shard optimizer", "--comm-dtype bf16", "--deterministic --threads 1", "--auto",
-                           "--compare-weights-every 2", "--gradient-checkpointing all", "--histogram-every 1"})
+  for (const char* flag :
+       {"--shard optimizer", "--comm-dtype bf16", "--deterministic --threads 1", "--auto", "--compare-weights-every 2",
+        "--gradient-checkpointing all", "--histogram-every 1", "--sync-batch-norm"})
     expect("launch --nproc 2 -- " + train + "--out r --pipeline 2 " + flag, "pipeline");
 }
 

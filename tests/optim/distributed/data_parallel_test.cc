@@ -337,6 +337,54 @@ TEST_F(Ranks, TrainTheModelOfOneWithBatchNorm) {
   }
 }
 
+// Whole batches in one round: their statistics are those of one rank. The last batch leaves 2 of 4 ranks without a
+// sample, and ranks with one sample have no variance of their own.
+TEST_F(Ranks, TrainTheModelOfOneWithSyncBatchNorm) {
+  WithBatchNorm().Save(Path("m.onnx"));
+  const OptimizerSpec sgd{.rule = "sgd", .lr = 0.01, .momentum = 0.9},
+      adamw{.lr = 0.002, .eps = 1e-2, .weight_decay = 0.1};
+  for (const std::string library : {"cpu", "torch"}) {
+    library_ = library;
+    for (const ShardLevel level : {ShardLevel::kNone, ShardLevel::kGradients}) {
+      shard_ = library == "cpu" ? level : ShardLevel::kNone;
+      for (const OptimizerSpec& optimizer : {sgd, adamw})
+        ExpectSame({.optimizer = optimizer, .micro_batch = kBatch, .sync_batch_norm = true});
+    }
+  }
+}
+
+// Without it, they are those of each rank's samples.
+TEST_F(Ranks, SyncBatchNormChangesTheStatistics) {
+  WithBatchNorm().Save(Path("m.onnx"));
+  const SessionOptions options{.optimizer = {.rule = "sgd", .lr = 0.01}, .micro_batch = kBatch};
+  EXPECT_GT(GreatestDifference(Train(1, options)[0], Train(2, options)[0]), 1e-4);
+}
+
+// Ranks have one or two micro-batches, or none.
+TEST_F(Ranks, SyncBatchNormInRoundsOfMicroBatches) {
+  WithBatchNorm().Save(Path("m.onnx"));
+  for (const ShardLevel level : {ShardLevel::kNone, ShardLevel::kGradients}) {
+    shard_ = level;
+    const std::vector<Trained> all = Train(3, {.micro_batch = 4, .sync_batch_norm = true});
+    for (const Trained& t : all) {
+      EXPECT_EQ(GreatestDifference(all[0], t), 0);
+      EXPECT_LT(t.losses.back(), t.losses.front());
+    }
+  }
+}
+
+TEST_F(Ranks, AllFailWithTheRankThatCannotTakePartInSyncBatchNorm) {
+  broken_step_ = 3;
+  WithBatchNorm().Save(Path("m.onnx"));
+  for (const ShardLevel level : {ShardLevel::kNone, ShardLevel::kGradients}) {
+    shard_ = level;
+    for (const Trained& t : TrainAll(3, {.micro_batch = 4, .sync_batch_norm = true})) {
+      EXPECT_EQ(t.losses.size(), 4);
+      EXPECT_EQ(t.status.code(), absl::StatusCode::kInvalidArgument) << t.status;
+    }
+  }
+}
+
 // Pieces of a micro-batch make one step together. With weights that stay as they are, their means are those of the
 // whole, but their variances are not.
 TEST_F(Ranks, AverageThePiecesOfMicroBatches) {

@@ -1,0 +1,38 @@
+#include "optim/distributed/graph_exchange.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "backends/collective_call.h"
+#include "frontend/base/status.h"
+#include "frontend/ops/row.h"
+
+namespace onnxtrain {
+
+absl::StatusOr<std::unique_ptr<GraphExchange>> GraphExchange::Meet(Collectives& ranks) {
+  std::vector<int> all(ranks.size());
+  std::iota(all.begin(), all.end(), 0);
+  ASSIGN_OR_RETURN(auto group, ranks.NewGroup("graph", all));
+  return std::unique_ptr<GraphExchange>(new GraphExchange(std::move(group)));
+}
+
+absl::Status GraphExchange::RunIdle(const Graph& program) {
+  const auto run = [&]() -> absl::Status {
+    for (const Node& node : program.nodes()) {
+      if (!FindOp(node.op)->collective) continue;
+      const Type &in = program.type(node.inputs[0]), &out = program.type(node.outputs[0]);
+      const CollectiveCall call(node, in, out);
+      zeros_.assign(in.bytes(), std::byte{0});
+      result_.resize(out.bytes());
+      workspace_.resize(call.workspace());
+      RETURN_IF_ERROR(
+          Annotate(call.Run(ranks_.get(), zeros_.data(), result_.data(), workspace_.data()), NodeTag(node)));
+    }
+    return absl::OkStatus();
+  };
+  const absl::Status ran = run();
+  AddRound(ran);
+  return ran;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,41 @@
+// Collective operators in the programs of an update, of which every rank runs as many rounds: one micro-batch each, or
+// none. A rank without a micro-batch in a round takes part with zeros.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/collectives.h"
+#include "frontend/graph/graph.h"
+
+namespace onnxtrain {
+
+class GraphExchange {
+ public:
+  // Meets all ranks in a group of its own, since gradients are summed while programs run.
+  static absl::StatusOr<std::unique_ptr<GraphExchange>> Meet(Collectives& ranks);
+
+  Collectives* ranks() { return ranks_.get(); }
+
+  // Begins an update.
+  void Begin(int64_t rounds) { missing_ = rounds, broken_ = false; }
+  // A program has run, or has failed at any of its operators.
+  void AddRound(const absl::Status& ran) { --missing_, broken_ |= !ran.ok(); }
+  // Does this rank owe rounds that it can take part in?
+  bool IsBehind() const { return missing_ > 0 && !broken_; }
+  // Takes part in a round with zeros. `program`: as ranks with samples run it, of any batch size.
+  absl::Status RunIdle(const Graph& program);
+
+ private:
+  explicit GraphExchange(std::unique_ptr<Collectives> ranks) : ranks_(std::move(ranks)) {}
+
+  std::unique_ptr<Collectives> ranks_;
+  int64_t missing_ = 0;
+  bool broken_ = false;
+  std::vector<std::byte> zeros_, result_, workspace_;
+};
+
+}  // namespace onnxtrain
