@@ -61,7 +61,7 @@ absl::Status SessionImpl::SyncStatistics(PreparedModel* prepared) const {
 absl::Status SessionImpl::Distribute(DataParallel* ranks, ShardLevel shard) {
   RETURN_IF_ERROR(ComposeAverages());
   if (options_.sync_batch_norm) {
-    ASSIGN_OR_RETURN(exchange_, GraphExchange::Meet(ranks->ranks()));
+    ASSIGN_OR_RETURN(exchange_, GraphExchange::Create(ranks->ranks()));
     programs_.BindGroup(kWorldGroup, exchange_->ranks());
     DropMicroPrograms();
   }

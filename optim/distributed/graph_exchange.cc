@@ -9,7 +9,7 @@
 
 namespace onnxtrain {
 
-absl::StatusOr<std::unique_ptr<GraphExchange>> GraphExchange::Meet(Collectives& ranks) {
+absl::StatusOr<std::unique_ptr<GraphExchange>> GraphExchange::Create(Collectives& ranks) {
   std::vector<int> all(ranks.size());
   std::iota(all.begin(), all.end(), 0);
   ASSIGN_OR_RETURN(auto group, ranks.NewGroup("graph", all));

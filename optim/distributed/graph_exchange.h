@@ -16,7 +16,7 @@ namespace onnxtrain {
 class GraphExchange {
  public:
   // Meets all ranks in a group of its own, since gradients are summed while programs run.
-  static absl::StatusOr<std::unique_ptr<GraphExchange>> Meet(Collectives& ranks);
+  static absl::StatusOr<std::unique_ptr<GraphExchange>> Create(Collectives& ranks);
 
   Collectives* ranks() { return ranks_.get(); }
 
