@@ -119,10 +119,10 @@ absl::Status SessionImpl::MoveWeightsIn() {
 absl::Status SessionImpl::EnsureApply() {
   if (apply_ != nullptr) return absl::OkStatus();
   const bool divided = !state_.shard().whole();
-  ASSIGN_OR_RETURN(const Graph graph, BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(),
-                                                 state_.statistics_elements(),
-                                                 divided && !pieces_ ? state_.groups() : std::vector<FlatGroup>(),
-                                                 pieces_.has_value() || options_.pipeline.on()));
+  ASSIGN_OR_RETURN(
+      const Graph graph,
+      BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(), state_.statistics_elements(),
+                 divided && !pieces_ ? state_.groups() : std::vector<FlatGroup>(), norm_is_given()));
   ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, ApplyBindings(), state_.bindings()));
   apply_->name = "apply";
   return absl::OkStatus();
@@ -191,7 +191,7 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::Compile(ProgramKind kind, int64
 absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, int64_t batch,
                                                             const VariableExtents& extents) {
   ASSIGN_OR_RETURN(PreparedModel prepared,
-                   models_->Prepare(PrepareAt(options_, extents), batch, IsTraining(kind), false));
+                   PrepareProgram(PrepareAt(options_, extents), batch, IsTraining(kind), false));
   RETURN_IF_ERROR(EnsureFrozen(prepared.model, batch, IsTraining(kind)));
   prepared.model.weights.clear();  // the arenas have the values
   if (!options_.plan_only) models_->ReleaseValues();

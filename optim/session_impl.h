@@ -95,15 +95,20 @@ class SessionImpl : public Session {
   absl::Status RestoreCounters(const SessionCounters& counters) override;
 
  protected:
-  // What a stage of a pipeline does otherwise (optim/distributed/pipeline).
+  // What a session with a part of the model does otherwise (optim/distributed).
   virtual absl::StatusOr<PreparedModel> PrepareTrained() {
     return models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only);
   }
+  virtual absl::StatusOr<PreparedModel> PrepareProgram(const PrepareOptions& options, int64_t batch, bool training,
+                                                       bool values) {
+    return models_->Prepare(options, batch, training, values);
+  }
+  virtual bool norm_is_given() const { return pieces_.has_value(); }  // to apply programs
   virtual absl::Status CheckBatch();
   virtual Bindings ApplyBindings() const;
 
   absl::Status MoveWeightsIn();
-  absl::Status EnsureFrozen(const ImportedModel& model, int64_t batch, bool training);
+  virtual absl::Status EnsureFrozen(const ImportedModel& model, int64_t batch, bool training);
   absl::Status VerifyFrozenBatch(int64_t frozen);
   int64_t FindExportedBatch();
   absl::Status FallBackTo(int64_t exported);

@@ -9,7 +9,6 @@
 #include "frontend/ops/philox.h"
 #include "optim/distributed/shard_choice.h"
 #include "optim/telemetry/trace.h"
-#include "optim/verify_batch_size.h"
 
 namespace onnxtrain {
 namespace {
@@ -29,31 +28,11 @@ absl::StatusOr<PreparedModel> PipelineSession::PrepareTrained() {
   const LossGraph reduced = ReduceToLoss(whole);
   ASSIGN_OR_RETURN(placement_, PlaceWeights(reduced.graph, reduced.results, stages()));
   whole_weights_ = whole.weights;
-  whole_state_ = ListWholeState(whole, placement_, options_.optimizer, dtype_);
+  whole_state_ = ListWholeState(
+      whole, [this](const std::string& weight) { return placement_.Owner(weight); }, options_.optimizer, dtype_);
   mirrors_ = ListMirrors();
   ASSIGN_OR_RETURN(Stage cut, CutStage(whole, placement_, stage()));
   return std::move(cut.prepared);
-}
-
-// Runs the whole model with two batches, with weights that are freed again.
-absl::Status PipelineSession::VerifyWhole(int64_t exported) {
-  ASSIGN_OR_RETURN(const auto inference, models_->ImportForward(prepare_, exported, false, true));
-  if (!inference->random_key.empty()) return absl::OkStatus();  // other numbers for other batches: nothing to compare
-  TrainingState weights(backend_, dtype_);
-  RETURN_IF_ERROR(weights.AddFrozen(*inference, true));
-  return VerifyBatchSize(*models_, prepare_, exported, backend_, weights.bindings());
-}
-
-absl::Status PipelineSession::CheckBatch() {
-  const int64_t exported = options_.plan_only ? 0 : FindExportedBatch();
-  if (exported == 0) return absl::OkStatus();
-  const absl::Status follows = VerifyWhole(exported);
-  models_->ReleaseValues();
-  if (!absl::IsInvalidArgument(follows)) return follows;
-  if (options_.micro_batch != exported)
-    return Invalid("`pipeline`: the model follows no batch but ", exported, ": say `micro_batch_size` ", exported);
-  options_.fixed_batch = exported;
-  return absl::OkStatus();
 }
 
 absl::Status PipelineSession::Distribute(DataParallel* ranks, ShardLevel shard) {
@@ -110,11 +89,8 @@ absl::Status PipelineSession::Update(const GlobalBatch& global_batch) {
     const Span span(trace_, Trace::kTraining, "exchange");
     RETURN_IF_ERROR(ranks_->Exchange(computed, sums));
   }
-  RETURN_IF_ERROR(state_.device_scalars().WriteSums(sums));
-  const Region& norm = scalar_bindings_.at(device_scalar::kSquaredNorm);
-  RETURN_IF_ERROR(WriteRegion(norm, HostTensor::Scalar(DType::kFloat64, sums.back())));
   mirrors_differ_ = true;
-  return RunApply();
+  return ApplySums(sums);
 }
 
 // Stores the losses and correct predictions, which the last stage knows, and the squared norm of the own gradients.
@@ -131,7 +107,7 @@ absl::Status PipelineSession::Compute(std::span<double> sums) {
   RETURN_IF_ERROR(computed);
   RETURN_IF_ERROR(backend_.Synchronize());
   if (last()) RETURN_IF_ERROR(state_.device_scalars().ReadSums(sums));
-  ASSIGN_OR_RETURN(sums.back(), SquaredNorm());
+  ASSIGN_OR_RETURN(sums.back(), SquaredNorm(state_.groups(), {}));
   return absl::OkStatus();
 }
 
@@ -228,18 +204,6 @@ absl::Status PipelineSession::FinishQueues() {
     if (queue != nullptr) RETURN_IF_ERROR(queue->Finish());
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<double> PipelineSession::SquaredNorm() {
-  if (state_.groups().empty()) return 0;
-  const Region& region = scalar_bindings_.at(device_scalar::kSquaredNorm);
-  if (squared_norm_ == nullptr) {
-    ASSIGN_OR_RETURN(squared_norm_,
-                     CompilePass(BuildSquaredNorm(dtype_, state_.groups()), "norm", 1, scalar_bindings_));
-  }
-  RETURN_IF_ERROR(programs_.Run(*squared_norm_));
-  ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(region));
-  return value.At(0);
 }
 
 absl::StatusOr<Evaluation> PipelineSession::Evaluate(const GlobalBatch& global_batch) {

@@ -1,4 +1,4 @@
-#include "optim/distributed/pipeline/whole_state.h"
+#include "optim/distributed/whole_state.h"
 
 #include <algorithm>
 #include <map>
@@ -12,7 +12,7 @@ bool IsStatistic(const PreparedModel& whole, const std::string& name) {
 
 }  // namespace
 
-std::vector<WholeTensor> ListWholeState(const PreparedModel& whole, const Placement& placement,
+std::vector<WholeTensor> ListWholeState(const PreparedModel& whole, const std::function<int(const std::string&)>& owner,
                                         const OptimizerSpec& optimizer, DType dtype) {
   std::vector<WholeTensor> tensors;
   std::map<std::string, Shape> trained;
@@ -20,14 +20,16 @@ std::vector<WholeTensor> ListWholeState(const PreparedModel& whole, const Placem
     const bool statistic = IsStatistic(whole, w.name);
     if (w.trained) trained[w.name] = w.type.shape;
     if (w.trained || statistic)
-      tensors.push_back({w.name, true, {w.trained ? dtype : w.type.dtype, w.type.shape}, placement.Owner(w.name)});
+      tensors.push_back({w.name, true, {w.trained ? dtype : w.type.dtype, w.type.shape}, owner(w.name)});
   }
   for (const auto& [weight, shape] : trained) {
-    const int owner = placement.Owner(weight);
-    if (optimizer.ema_decay > 0) tensors.push_back({MomentName(kAverage, weight), true, {dtype, shape}, owner});
+    const int updates = owner(weight);
+    if (optimizer.ema_decay > 0) tensors.push_back({MomentName(kAverage, weight), true, {dtype, shape}, updates});
     for (const RuleState& state : FindRule(optimizer)->state)
-      tensors.push_back(
-          {MomentName(state.name, weight), false, {dtype, state.shape == nullptr ? shape : state.shape(shape)}, owner});
+      tensors.push_back({MomentName(state.name, weight),
+                         false,
+                         {dtype, state.shape == nullptr ? shape : state.shape(shape)},
+                         updates});
   }
   return tensors;
 }

@@ -1,0 +1,68 @@
+#include "optim/distributed/tensor/part_plan.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "frontend/base/status.h"
+#include "optim/distributed/tensor/split_model.h"
+#include "optim/distributed/tensor/tensor_session.h"
+#include "optim/program/kinds.h"
+
+namespace onnxtrain {
+
+ProgramTraffic CountTraffic(const Graph& program) {
+  ProgramTraffic traffic;
+  for (const Node& node : program.nodes()) {
+    if (node.op != "AllReduce") continue;
+    const int64_t ranks = node.attrs.Int("ranks");
+    ++traffic.exchanges;
+    traffic.bytes += 2 * static_cast<int64_t>(program.type(node.inputs[0]).bytes()) * (ranks - 1) / ranks;
+  }
+  return traffic;
+}
+
+namespace {
+
+// Counts the runs of an update over the micro programs that the session has compiled.
+void AddTraffic(const Session& session, int64_t micro, int64_t samples, PartPlan* plan) {
+  const int64_t whole = samples / micro, rest = samples % micro;
+  const auto add = [&](std::string_view name, int64_t size, int64_t runs) {
+    if (runs == 0) return;
+    for (const ProgramProfile& profile : session.Profile()) {
+      if (profile.name != name || profile.samples != size) continue;
+      const ProgramTraffic traffic = CountTraffic(profile.program->graph());
+      plan->exchanges += runs * traffic.exchanges;
+      plan->sent_bytes += runs * traffic.bytes;
+      return;
+    }
+  };
+  add(kProgramNames[static_cast<int>(ProgramKind::kMicroFirst)], micro, 1);
+  add(kProgramNames[static_cast<int>(ProgramKind::kMicroNext)], micro, whole - 1);
+  add(kProgramNames[static_cast<int>(ProgramKind::kMicroNext)], rest, rest > 0 ? 1 : 0);
+}
+
+}  // namespace
+
+absl::StatusOr<PartPlan> PlanPart(const std::shared_ptr<PreparedModels>& models, Backend& backend,
+                                  SessionOptions options, int ranks, int64_t samples) {
+  options.plan_only = true;
+  ASSIGN_OR_RETURN(const PreparedModel whole,
+                   models->Prepare(MakePrepareOptions(options), options.micro_batch, true, false));
+  ASSIGN_OR_RETURN(const ModelSplit split, SplitModel(whole, nullptr, {0, ranks}));
+  PartPlan plan;
+  for (const WeightDecision& w : whole.weights) {
+    if (!w.trained) continue;
+    const bool divided = split.weights.contains(w.name);
+    ++plan.trained_weights, plan.trained_elements += w.type.elements();
+    plan.divided_weights += divided ? 1 : 0, plan.divided_elements += divided ? w.type.elements() : 0;
+  }
+  const int64_t micro = std::min(samples, options.micro_batch);
+  ASSIGN_OR_RETURN(const auto session, TensorSession::Create(models, &backend, std::move(options), {0, ranks}));
+  RETURN_IF_ERROR(session->Plan(samples));
+  plan.memory = session->memory();
+  AddTraffic(*session, micro, samples, &plan);
+  return plan;
+}
+
+}  // namespace onnxtrain

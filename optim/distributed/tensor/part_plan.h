@@ -1,0 +1,31 @@
+// What each rank of a tensor-parallel group takes and sends, from a plan alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "optim/session.h"
+
+namespace onnxtrain {
+
+struct PartPlan {
+  SessionMemory memory;         // of one rank
+  int64_t divided_weights = 0;  // trained ones
+  int64_t trained_weights = 0;
+  int64_t divided_elements = 0, trained_elements = 0;  // of whole weights
+  int64_t exchanges = 0;                               // sums over the ranks in an update
+  int64_t sent_bytes = 0;                              // by a rank in an update, without the exchange of losses
+};
+
+// Bytes that a rank sends in the sums over ranks of one run of a program, by the ring algorithm, and their number.
+struct ProgramTraffic {
+  int64_t exchanges = 0, bytes = 0;
+};
+ProgramTraffic CountTraffic(const Graph& program);
+
+// Plans updates over `samples` samples on `ranks` ranks. Allocates nothing on the device.
+absl::StatusOr<PartPlan> PlanPart(const std::shared_ptr<PreparedModels>& models, Backend& backend,
+                                  SessionOptions options, int ranks, int64_t samples);
+
+}  // namespace onnxtrain

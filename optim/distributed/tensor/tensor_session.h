@@ -1,0 +1,60 @@
+// A session that computes a part of every layer; the other ranks of the group compute the others, and exchange values
+// within the programs (frontend/ops/collective.h).
+//
+// An update: every rank runs the same micro-batches; the squared norms of the divided gradients, and the losses, are
+// exchanged, so that all clip, skip and report alike; each rank updates its parts of the weights, and all of those that
+// are whole, alike.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "optim/distributed/part_session.h"
+#include "optim/distributed/tensor/split_model.h"
+
+namespace onnxtrain {
+
+class TensorSession : public PartSession {
+ public:
+  TensorSession(std::shared_ptr<PreparedModels> models, Backend* backend, SessionOptions options, TensorPart part)
+      : PartSession(std::move(models), backend, std::move(options)), part_(part) {}
+  // As Session::Create, for the part of one rank.
+  static absl::StatusOr<std::unique_ptr<TensorSession>> Create(std::shared_ptr<PreparedModels> models, Backend* backend,
+                                                               SessionOptions options, TensorPart part);
+
+  absl::Status Distribute(DataParallel* ranks, ShardLevel shard) override;
+  absl::Status GatherState() override;
+  absl::Status Step(const GlobalBatch& global_batch) override;
+  absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override;
+  absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
+
+ protected:
+  absl::StatusOr<PreparedModel> PrepareTrained() override;
+  absl::StatusOr<PreparedModel> PrepareProgram(const PrepareOptions& options, int64_t batch, bool training,
+                                               bool values) override;
+  absl::Status EnsureFrozen(const ImportedModel& model, int64_t batch, bool training) override;
+  const char* flag() const override { return "tensor"; }
+  bool leads() const override { return rank() == 0; }
+  bool IsLocal(const WholeTensor& tensor) const override { return !tensor_splits_.contains(tensor.name); }
+  absl::Status WriteOwn(const WholeTensor& tensor, const HostTensor& value) override;
+
+ private:
+  int rank() const { return part_.index; }
+  int size() const { return part_.count; }
+  bool last() const { return rank() + 1 == size(); }
+
+  void ListSplitState(const PreparedModel& whole);
+  absl::Status PrepareBatch(const GlobalBatch& global_batch, ProgramKind first, ProgramKind next);
+  absl::Status Update(const GlobalBatch& global_batch);
+  absl::StatusOr<double> OwnSquaredNorm();
+  absl::Status Gather(const WholeTensor& tensor, const AxisSplit& split);
+  absl::Status ScatterRestored();
+
+  const TensorPart part_;
+  WeightSplits splits_, tensor_splits_;  // of weights; of all tensors of the state
+  int64_t sent_bytes_ = 0;               // within the programs of the current batch
+};
+
+}  // namespace onnxtrain
