@@ -124,6 +124,7 @@ struct TrainConfig {
   int64_t world = 1;
   std::string shard = "none";
   int64_t pipeline = 1;               // stages
+  int64_t tensor = 1;                 // parts of every layer
   int64_t compare_weights_every = 0;  // updates; 0: never
   std::string comm_dtype = "f32";
   bool deterministic = false;

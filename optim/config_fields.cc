@@ -326,6 +326,10 @@ constexpr ConfigField kFields[] = {
      "Cuts the model into P stages of equal predicted time, each on a rank of its own, which holds the weights of its "
      "stage alone; micro-batches pass through them (by default, at least 4 P make a batch)",
      {.min = 1, .max = 1 << 10, .on_resume = kFree}},
+    {"run", "tensor", kTaskTrain | kTaskPlan, &C::tensor, "T",
+     "Divides the layers of the model among T ranks: heads of attention, columns and rows of products, channels of "
+     "convolutions, rows of embeddings; each rank holds its part of their weights alone, and runs all samples",
+     {.min = 1, .max = 1 << 10, .on_resume = kFree}},
     {"run", "comm_dtype", kTaskTrain | kTaskPlan, &C::comm_dtype, "f32|bf16",
      "What the ranks of a distributed run send of float32 gradients; bf16: rounded, half the bytes, summed in float32",
      {.choices = "f32|bf16", .on_resume = kChanges}},

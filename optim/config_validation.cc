@@ -1,4 +1,5 @@
 // The one place that says which configurations are wrong for any model and data.
+#include "absl/strings/str_replace.h"
 #include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "frontend/data/preprocess.h"
@@ -64,27 +65,6 @@ constexpr Rule kRules[] = {
      "`sync_batch_norm`: has no effect on a `pipeline`, whose stages see whole micro-batches"},
     {[](const C& c) { return c.shard == "gradients" && c.histogram_every.value > 0; },
      "`histogram_every`: needs whole gradients, of which `shard` gradients leaves each rank a share"},
-    {[](const C& c) { return c.pipeline > 1 && c.shard != "none" && c.shard != "auto"; },
-     "`shard`: the ranks of a `pipeline` hold the state of their own stage already"},
-    {[](const C& c) { return c.pipeline > 1 && c.comm_dtype != "f32"; },
-     "`comm_dtype`: rounds gradients that ranks sum, the stages of a `pipeline` have none"},
-    {[](const C& c) { return c.pipeline > 1 && c.compare_weights_every > 0; },
-     "`compare_weights_every`: the stages of a `pipeline` have different weights"},
-    {[](const C& c) { return c.pipeline > 1 && c.deterministic; },
-     "`deterministic`: has no effect on a `pipeline`, which sums micro-batches in one order anyway"},
-    {[](const C& c) { return c.pipeline > 1 && (c.automatic || c.lr_find); },
-     "`pipeline`: trials need the whole model on one rank (no `auto`, no `lr_find`)"},
-    {[](const C& c) { return c.pipeline > 1 && (c.micro_batch_size == C::kAuto || c.mixed_precision == "auto"); },
-     "`pipeline`: measurements need the whole model on one rank (a number for `micro_batch_size`, no, bf16 or fp16 for "
-     "`mixed_precision`)"},
-    {[](const C& c) { return c.pipeline > 1 && c.scale_targets; },
-     "`scale_targets`: changes weights of the last stage, which a `pipeline` does not support"},
-    {[](const C& c) { return c.pipeline > 1 && (c.memory_budget > 0 || AsksToRecompute(c)); },
-     "`pipeline`: nothing is recomputed (no `gradient_checkpointing`, no `memory_budget`)"},
-    {[](const C& c) { return c.pipeline > 1 && c.histogram_every.value > 0; },
-     "`histogram_every`: needs the gradients of the whole model, of which a `pipeline` has one stage"},
-    {[](const C& c) { return c.pipeline > 1 && c.world > 1; },
-     "`world`: the ranks of a `pipeline` are its stages; groups of pipelines are not supported"},
     {[](const C& c) { return c.deterministic && c.threads == 0; },
      "`deterministic`: sums depend on the number of threads: how many has each rank? (`threads` N)"},
     {[](const C& c) { return c.deterministic && c.micro_batch_size == 0 && c.gradient_accumulation_steps == 0; },
@@ -96,6 +76,44 @@ constexpr Rule kRules[] = {
     {[](const C& c) { return !c.betas.empty() && c.betas.size() != 2; },
      "`betas`: expected two numbers, like 0.9,0.999"},
 };
+
+// The flag that divides the model among ranks, or null.
+const char* FindDivision(const C& c) { return c.pipeline > 1 ? "pipeline" : c.tensor > 1 ? "tensor" : nullptr; }
+
+// Of models that are divided. "$" stands for the flag.
+constexpr Rule kDividedRules[] = {
+    {[](const C& c) { return c.pipeline > 1 && c.tensor > 1; },
+     "`tensor`: the stages of a `pipeline` cannot be divided further"},
+    {[](const C& c) { return c.shard != "none" && c.shard != "auto"; },
+     "`shard`: the ranks of `$` hold parts of the state already"},
+    {[](const C& c) { return c.comm_dtype != "f32"; },
+     "`comm_dtype`: rounds gradients that ranks sum, those of `$` have none"},
+    {[](const C& c) { return c.compare_weights_every > 0; },
+     "`compare_weights_every`: the ranks of `$` have different weights"},
+    {[](const C& c) { return c.deterministic; },
+     "`deterministic`: has no effect with `$`, where every rank runs all micro-batches in one order"},
+    {[](const C& c) { return c.automatic || c.lr_find; },
+     "`$`: trials need the whole model on one rank (no `auto`, no `lr_find`)"},
+    {[](const C& c) { return c.micro_batch_size == C::kAuto || c.mixed_precision == "auto"; },
+     "`$`: measurements need the whole model on one rank (a number for `micro_batch_size`, no, bf16 or fp16 for "
+     "`mixed_precision`)"},
+    {[](const C& c) { return c.scale_targets; },
+     "`scale_targets`: changes the last weights of the whole model, of which a rank of `$` has a part"},
+    {[](const C& c) { return c.pipeline > 1 && (c.memory_budget > 0 || AsksToRecompute(c)); },
+     "`$`: nothing is recomputed (no `gradient_checkpointing`, no `memory_budget`)"},
+    {[](const C& c) { return c.histogram_every.value > 0; },
+     "`histogram_every`: needs the gradients of the whole model, of which a rank of `$` has a part"},
+    {[](const C& c) { return c.world > 1; },
+     "`world`: the ranks of `$` have one part each; groups of them are not supported"},
+};
+
+absl::Status CheckDivision(const C& c) {
+  const char* flag = FindDivision(c);
+  for (const Rule& rule : kDividedRules) {
+    if (flag != nullptr && rule.broken(c)) return Invalid(absl::StrReplaceAll(rule.message, {{"$", flag}}));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckDevice(const C& c) {
   if (IsPluginPath(c.backend)) return absl::OkStatus();  // its library knows its devices
@@ -119,6 +137,7 @@ absl::Status Validate(const TrainConfig& c) {
   for (const Rule& rule : kRules) {
     if (rule.broken(c)) return Invalid(rule.message);
   }
+  RETURN_IF_ERROR(CheckDivision(c));
   RETURN_IF_ERROR(CheckDevice(c));
   RETURN_IF_ERROR(CheckPairs("input", c.input, "MODEL_INPUT=COLUMN[,…]"));
   if (!c.normalize.empty()) RETURN_IF_ERROR(Annotate(ParseNormalize(c.normalize).status(), "`normalize`: "));

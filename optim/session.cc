@@ -12,6 +12,7 @@
 #include "optim/batch_rows.h"
 #include "optim/clip.h"
 #include "optim/distributed/pipeline/pipeline_session.h"
+#include "optim/distributed/tensor/tensor_session.h"
 #include "optim/rules/rule.h"
 #include "optim/session_impl.h"
 #include "optim/telemetry/trace.h"
@@ -628,6 +629,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(std::shared_ptr<Prepare
   std::unique_ptr<SessionImpl> session;
   if (options.pipeline.on()) {
     session = std::make_unique<PipelineSession>(std::move(models), backend, std::move(options));
+  } else if (options.tensor.on()) {
+    session = std::make_unique<TensorSession>(std::move(models), backend, std::move(options));
   } else {
     session = std::make_unique<SessionImpl>(std::move(models), backend, std::move(options));
   }

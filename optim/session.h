@@ -52,8 +52,9 @@ struct VariableInput {
 };
 using VariableExtents = std::array<int64_t, 2>;  // zeros where they are not used
 
-// The part of the model that a session computes, where several ranks share it (optim/distributed/pipeline).
-struct PipelineStage {
+// The part of the model that a session computes, where several ranks share it: a stage (optim/distributed/pipeline) or
+// a part of every weight (optim/distributed/tensor).
+struct ModelPart {
   int index = 0, count = 1;
 
   bool on() const { return count > 1; }
@@ -95,7 +96,8 @@ struct SessionOptions {
   ShardLevel plan_shard = {};
   // One stage of a pipeline: Predict, Gradients, VisitGradients, TrainingLoss and Accumulate fail, and everything else
   // that runs programs is called by all ranks together, after Distribute.
-  PipelineStage pipeline;
+  ModelPart pipeline;
+  ModelPart tensor;  // one rank of a tensor-parallel group: the same
 };
 
 inline PrepareOptions MakePrepareOptions(const SessionOptions& options) {

@@ -67,8 +67,8 @@ void WarnOfRate(TrainingRun* run) {
 
 bool WantsRateTest(const TrainingRun& run) {
   if (run.config.lr_find) return true;
-  if (run.config.pipeline > 1) return false;          // no rank has the whole model
-  const bool streams = run.train.dataset->streams();  // what the test read would be lost
+  if (run.config.pipeline > 1 || run.config.tensor > 1) return false;  // no rank has the whole model
+  const bool streams = run.train.dataset->streams();                   // what the test read would be lost
   const bool open = run.config.optimizer == "sgd" && !SpecifiesBaseRate(run.config.lr) && !streams;
   return open && !run.data.synthetic && run.steps.total >= 10 * RateRange().updates;
 }

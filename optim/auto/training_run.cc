@@ -170,9 +170,13 @@ absl::Status SetMonitor(const TrainConfig& config, const LossChoice& loss, bool 
   return absl::OkStatus();
 }
 
-// Bytes of a copy of the state, which a checkpoint is written from. Of a pipeline, the first stage makes it.
-int64_t CheckpointBytes(const TrainingRun& run, const PreparedModel& prepared, const PipelineStage& stage) {
-  if (stage.index > 0) return 0;
+const ModelPart& PartOf(const SessionOptions& options) {
+  return options.tensor.on() ? options.tensor : options.pipeline;
+}
+
+// Bytes of a copy of the state, which a checkpoint is written from. Of ranks with parts of it, the first makes it.
+int64_t CheckpointBytes(const TrainingRun& run, const PreparedModel& prepared, const ModelPart& part) {
+  if (part.index > 0) return 0;
   if (run.data.synthetic || run.config.save_every.value == 0) return 0;
   return StateBytes(run.optimizer.spec, prepared.weights);
 }
@@ -369,18 +373,18 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
   options.optimizer = run->optimizer.spec;
   options.schedule = run->optimizer.schedule;
   options.recompute = MakeRecomputeSpec(config);
-  options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, options.pipeline);
+  options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, PartOf(options));
   options.caller_bytes_per_sample = CallerBytesPerSample(*run);
   if (config.automatic) {
     RETURN_IF_ERROR(chooser->Choose(&options, run));
-    options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, options.pipeline);
+    options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, PartOf(options));
   } else {
     ASSIGN_OR_RETURN(run->precision, ChoosePrecisionAndBatch(config, run->models, *run->backend,
                                                              run->train.dataset->size(), &run->batch, &options));
   }
   if (WantsRateTest(*run)) RETURN_IF_ERROR(FindRate(prepared, &options, run));
   ASSIGN_OR_RETURN(run->session, OpenSession(options, run));
-  if (options.pipeline.on()) return absl::OkStatus();  // what follows needs the whole model
+  if (PartOf(options).on()) return absl::OkStatus();  // what follows needs the whole model
   if (run->train.text_unit.tokens_per_sample > 0)
     RETURN_IF_ERROR(CheckCausal(*run->session, run->train, run->data.train.bound.token_input));
   if (config.automatic) RETURN_IF_ERROR(chooser->Finish(run));
@@ -411,6 +415,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
                    MakeSessionOptions(config, *run.data.model, bound, run.data.loss, run.batch.micro));
   options.tokens = run.tokens;
   options.pipeline = {rank, static_cast<int>(config.pipeline)};
+  options.tensor = {rank, static_cast<int>(config.tensor)};
   run.models = std::make_shared<PreparedModels>(run.data.model);
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.models, bound, &options, true));
   RETURN_IF_ERROR(LeaveOutBadSamples(prepared, &run));

@@ -6,7 +6,6 @@
 
 #include "frontend/base/status.h"
 #include "optim/distributed/tensor/split_model.h"
-#include "optim/distributed/tensor/tensor_session.h"
 #include "optim/program/kinds.h"
 
 namespace onnxtrain {
@@ -45,11 +44,12 @@ void AddTraffic(const Session& session, int64_t micro, int64_t samples, PartPlan
 }  // namespace
 
 absl::StatusOr<PartPlan> PlanPart(const std::shared_ptr<PreparedModels>& models, Backend& backend,
-                                  SessionOptions options, int ranks, int64_t samples) {
+                                  SessionOptions options, int64_t samples) {
   options.plan_only = true;
+  options.tensor.index = 0;
   ASSIGN_OR_RETURN(const PreparedModel whole,
                    models->Prepare(MakePrepareOptions(options), options.micro_batch, true, false));
-  ASSIGN_OR_RETURN(const ModelSplit split, SplitModel(whole, nullptr, {0, ranks}));
+  ASSIGN_OR_RETURN(const ModelSplit split, SplitModel(whole, nullptr, 0, options.tensor.count));
   PartPlan plan;
   for (const WeightDecision& w : whole.weights) {
     if (!w.trained) continue;
@@ -58,7 +58,7 @@ absl::StatusOr<PartPlan> PlanPart(const std::shared_ptr<PreparedModels>& models,
     plan.divided_weights += divided ? 1 : 0, plan.divided_elements += divided ? w.type.elements() : 0;
   }
   const int64_t micro = std::min(samples, options.micro_batch);
-  ASSIGN_OR_RETURN(const auto session, TensorSession::Create(models, &backend, std::move(options), {0, ranks}));
+  ASSIGN_OR_RETURN(const auto session, Session::Create(models, &backend, std::move(options)));
   RETURN_IF_ERROR(session->Plan(samples));
   plan.memory = session->memory();
   AddTraffic(*session, micro, samples, &plan);

@@ -24,8 +24,8 @@ struct ProgramTraffic {
 };
 ProgramTraffic CountTraffic(const Graph& program);
 
-// Plans updates over `samples` samples on `ranks` ranks. Allocates nothing on the device.
+// Plans updates over `samples` samples on `options.tensor.count` ranks. Allocates nothing on the device.
 absl::StatusOr<PartPlan> PlanPart(const std::shared_ptr<PreparedModels>& models, Backend& backend,
-                                  SessionOptions options, int ranks, int64_t samples);
+                                  SessionOptions options, int64_t samples);
 
 }  // namespace onnxtrain

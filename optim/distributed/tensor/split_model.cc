@@ -57,8 +57,7 @@ void KeepWeights(const PreparedModel& whole, const WeightSplits& splits, int ran
 
 }  // namespace
 
-absl::StatusOr<ModelSplit> SplitModel(const PreparedModel& whole, const WeightSplits* decided, const TensorPart& of) {
-  const int rank = of.index, ranks = of.count;
+absl::StatusOr<ModelSplit> SplitModel(const PreparedModel& whole, const WeightSplits* decided, int rank, int ranks) {
   const LossGraph reduced = ReduceToLoss(whole);
   std::vector<ValueId> plain;
   ASSIGN_OR_RETURN(const Graph graph, DecomposeDropout(reduced.graph, &plain));

@@ -10,13 +10,6 @@
 
 namespace onnxtrain {
 
-// The part of every weight that a rank has.
-struct TensorPart {
-  int index = 0, count = 1;
-
-  bool on() const { return count > 1; }
-};
-
 using WeightSplits = std::map<std::string, AxisSplit>;  // by weight; others are whole on every rank
 
 struct ModelSplit {
@@ -26,6 +19,6 @@ struct ModelSplit {
 
 // `decided`: of the graph of a training micro-batch, which all other graphs of the model (of other batches, of
 // evaluations) follow; null: this is it. Fails where no weight can be divided, or where a graph cannot follow.
-absl::StatusOr<ModelSplit> SplitModel(const PreparedModel& whole, const WeightSplits* decided, const TensorPart& part);
+absl::StatusOr<ModelSplit> SplitModel(const PreparedModel& whole, const WeightSplits* decided, int rank, int ranks);
 
 }  // namespace onnxtrain

@@ -12,14 +12,6 @@
 
 namespace onnxtrain {
 
-absl::StatusOr<std::unique_ptr<TensorSession>> TensorSession::Create(std::shared_ptr<PreparedModels> models,
-                                                                     Backend* backend, SessionOptions options,
-                                                                     TensorPart part) {
-  auto session = std::make_unique<TensorSession>(std::move(models), backend, std::move(options), part);
-  RETURN_IF_ERROR(session->Init());
-  return session;
-}
-
 absl::StatusOr<PreparedModel> TensorSession::PrepareTrained() {
   if (IsPerTensor(options_.optimizer))
     return Invalid("`optimizer` ", options_.optimizer.rule, ": reads whole weights, of which a rank of `tensor` ",
@@ -28,7 +20,7 @@ absl::StatusOr<PreparedModel> TensorSession::PrepareTrained() {
   RETURN_IF_ERROR(AllocateNorm());
   ASSIGN_OR_RETURN(const PreparedModel whole,
                    models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only));
-  ASSIGN_OR_RETURN(ModelSplit split, SplitModel(whole, nullptr, part_));
+  ASSIGN_OR_RETURN(ModelSplit split, SplitModel(whole, nullptr, rank(), size()));
   splits_ = std::move(split.weights);
   whole_weights_ = whole.weights;
   whole_state_ = ListWholeState(
@@ -52,7 +44,7 @@ void TensorSession::ListSplitState(const PreparedModel& whole) {
 absl::StatusOr<PreparedModel> TensorSession::PrepareProgram(const PrepareOptions& options, int64_t batch, bool training,
                                                             bool values) {
   ASSIGN_OR_RETURN(const PreparedModel whole, models_->Prepare(options, batch, training, values));
-  ASSIGN_OR_RETURN(ModelSplit split, SplitModel(whole, &splits_, part_));
+  ASSIGN_OR_RETURN(ModelSplit split, SplitModel(whole, &splits_, rank(), size()));
   return std::move(split.prepared);
 }
 

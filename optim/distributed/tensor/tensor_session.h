@@ -7,9 +7,7 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <string>
-#include <utility>
 
 #include "optim/distributed/part_session.h"
 #include "optim/distributed/tensor/split_model.h"
@@ -18,11 +16,7 @@ namespace onnxtrain {
 
 class TensorSession : public PartSession {
  public:
-  TensorSession(std::shared_ptr<PreparedModels> models, Backend* backend, SessionOptions options, TensorPart part)
-      : PartSession(std::move(models), backend, std::move(options)), part_(part) {}
-  // As Session::Create, for the part of one rank.
-  static absl::StatusOr<std::unique_ptr<TensorSession>> Create(std::shared_ptr<PreparedModels> models, Backend* backend,
-                                                               SessionOptions options, TensorPart part);
+  using PartSession::PartSession;
 
   absl::Status Distribute(DataParallel* ranks, ShardLevel shard) override;
   absl::Status GatherState() override;
@@ -41,8 +35,8 @@ class TensorSession : public PartSession {
   absl::Status WriteOwn(const WholeTensor& tensor, const HostTensor& value) override;
 
  private:
-  int rank() const { return part_.index; }
-  int size() const { return part_.count; }
+  int rank() const { return options_.tensor.index; }
+  int size() const { return options_.tensor.count; }
   bool last() const { return rank() + 1 == size(); }
 
   void ListSplitState(const PreparedModel& whole);
@@ -52,7 +46,6 @@ class TensorSession : public PartSession {
   absl::Status Gather(const WholeTensor& tensor, const AxisSplit& split);
   absl::Status ScatterRestored();
 
-  const TensorPart part_;
   WeightSplits splits_, tensor_splits_;  // of weights; of all tensors of the state
   int64_t sent_bytes_ = 0;               // within the programs of the current batch
 };

@@ -11,7 +11,7 @@
 #include "frontend/base/strings.h"
 #include "optim/distributed/data_parallel.h"
 #include "optim/distributed/tensor/part_plan.h"
-#include "optim/distributed/tensor/tensor_session.h"
+#include "optim/session.h"
 #include "tests/optim/distributed/blob_batches.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
@@ -149,17 +149,11 @@ class Tensor : public Scratch {
     return options;
   }
 
-  absl::StatusOr<std::unique_ptr<Session>> Open(int rank, int size, Backend* backend,
-                                                const SessionOptions& options) const {
-    const auto models = std::make_shared<PreparedModels>(OnnxModel::Load(Path("m.onnx")).value());
-    if (size == 1) return Session::Create(models, backend, options);
-    return TensorSession::Create(models, backend, options, {rank, size});
-  }
-
   Trained TrainAs(int rank, int size, SessionOptions options) const {
     options = Complete(std::move(options));
     const auto backend = CreateBackend("cpu", {.threads = 1}).value();
-    auto created = Open(rank, size, backend.get(), options);
+    options.tensor = {rank, size};
+    auto created = Session::Create(OnnxModel::Load(Path("m.onnx")).value(), backend.get(), options);
     if (!created.ok()) return {.status = created.status()};
     Session& session = **created;
     Trained trained;
@@ -278,7 +272,9 @@ TEST_F(Tensor, TakesAndSendsWhatIsPlanned) {
   const SessionOptions options{.optimizer = {.lr = 0.02}, .micro_batch = 4};
   const auto backend = CreateBackend("cpu", {.threads = 1}).value();
   const auto models = std::make_shared<PreparedModels>(OnnxModel::Load(Path("m.onnx")).value());
-  const auto plan = PlanPart(models, *backend, Complete(options), 2, kBatch);
+  SessionOptions planned = Complete(options);
+  planned.tensor.count = 2;
+  const auto plan = PlanPart(models, *backend, planned, kBatch);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_GT(plan->divided_weights, 10);
   EXPECT_LT(plan->divided_weights, plan->trained_weights) << "normalizations are whole";

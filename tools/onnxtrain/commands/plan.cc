@@ -19,6 +19,7 @@
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/commands/pipeline_plan.h"
+#include "tools/onnxtrain/commands/tensor_plan.h"
 #include "tools/onnxtrain/report/memory_plot.h"
 #include "tools/onnxtrain/report/start_page.h"
 
@@ -235,8 +236,9 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config) {
     return Invalid("`shard` ", config.shard, ": has no effect on one rank (`world`)");
   if (config.world == 1 && config.comm_dtype != "f32")
     return Invalid("`comm_dtype` ", config.comm_dtype, ": has no effect on one rank (`world`)");
-  if (config.pipeline > 1 && !config.plot.empty())
-    return Invalid("`plot`: shows the memory of a whole model, not of a `pipeline`");
+  if ((config.pipeline > 1 || config.tensor > 1) && !config.plot.empty())
+    return Invalid("`plot`: shows the memory of a whole model, not of a `", config.pipeline > 1 ? "pipeline" : "tensor",
+                   "`");
   ASSIGN_OR_RETURN(SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
   trial.options.plan_ranks = static_cast<int>(config.world);
   if (config.world > 1) {
@@ -246,6 +248,11 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config) {
   if (config.pipeline > 1) {
     ASSIGN_OR_RETURN(const std::string stages, DescribePipeline(config, trial));
     RETURN_IF_ERROR(Print(stages));
+    return kDone;
+  }
+  if (config.tensor > 1) {
+    ASSIGN_OR_RETURN(const std::string parts, DescribeTensor(config, trial));
+    RETURN_IF_ERROR(Print(parts));
     return kDone;
   }
   ASSIGN_OR_RETURN(const StepMemory step, MakePlan(config, trial));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <tuple>
 
 #include "frontend/base/cancellation.h"
 #include "frontend/base/machine.h"
@@ -88,7 +89,7 @@ absl::StatusOr<Start> FindStart(const TrainConfig& config) {
   auto merged = MergeConfig(config, point->state, &start.notes);
   if (!merged.ok()) return Annotate(merged.status(), StrCat("`resume` ", point->checkpoint.path, ": "));
   start.config = *std::move(merged);
-  start.config.pipeline = config.pipeline;  // follows the ranks of this start
+  start.config.pipeline = config.pipeline, start.config.tensor = config.tensor;  // follow the ranks of this start
   if (!config.specified.contains("out")) start.config.out = RunFolder(path);
   if (SameFolder(start.config.out, RunFolder(path))) start.old_run = OldRun::kContinue;
   start.point = *std::move(point);
@@ -213,11 +214,15 @@ absl::Status CheckDistributable(const TrainingRun& run, const Rank& rank) {
   return absl::OkStatus();
 }
 
-// A rank for every stage.
-absl::Status CheckStages(const TrainConfig& config, const Rank& rank) {
-  if (config.pipeline == 1 || config.pipeline == rank.size) return absl::OkStatus();
-  return Invalid("`pipeline` ", config.pipeline, ": takes as many ranks as stages, there are ", rank.size,
-                 " (groups of pipelines are not supported)");
+// A rank for every part of the model.
+absl::Status CheckParts(const TrainConfig& config, const Rank& rank) {
+  for (const auto& [flag, count, parts] :
+       {std::tuple("pipeline", config.pipeline, "stages"), {"tensor", config.tensor, "parts"}}) {
+    if (count == 1 || count == rank.size) continue;
+    return Invalid("`", flag, "` ", count, ": takes as many ranks as ", parts, ", there are ", rank.size,
+                   " (groups of them are not supported)");
+  }
+  return absl::OkStatus();
 }
 
 // Sums within a kernel depend on the number of threads.
@@ -240,7 +245,7 @@ struct ReadyRun {
 // Of the state, among the ranks.
 std::string ChooseShard(const ReadyRun& ready, int ranks) {
   const TrainConfig& config = ready.run.config;
-  if (config.pipeline > 1) return "none";
+  if (config.pipeline > 1 || config.tensor > 1) return "none";
   if (config.shard != "auto") return config.shard;
   return std::string(
       ShardName(ChooseShardLevel({.ranks = ranks,
@@ -274,7 +279,7 @@ absl::Status Prepare(const TrainConfig& config, const Rank& rank, ReadyRun* read
   Start& start = ready->start;
   ready->finished = IsFinished(start);
   if (ready->finished) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckStages(start.config, rank));
+  RETURN_IF_ERROR(CheckParts(start.config, rank));
   RETURN_IF_ERROR(CheckThreads(start.config));
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(start.config));
   RETURN_IF_ERROR(CheckModelOfCheckpoint(config, *model, &start));
@@ -327,6 +332,7 @@ absl::Status CheckAlone(const TrainConfig& config) {
   constexpr char kWhy[] = ": this process is no rank of a distributed run (onnxtrain launch)";
   if (FindShardLevel(config.shard) != ShardLevel::kNone) return Invalid("`shard` ", config.shard, kWhy);
   if (config.pipeline > 1) return Invalid("`pipeline` ", config.pipeline, kWhy);
+  if (config.tensor > 1) return Invalid("`tensor` ", config.tensor, kWhy);
   if (config.comm_dtype != "f32") return Invalid("`comm_dtype` ", config.comm_dtype, kWhy);
   return config.compare_weights_every == 0 ? absl::OkStatus() : Invalid("`compare_weights_every`", kWhy);
 }

@@ -1,0 +1,15 @@
+// onnxtrain plan --tensor: the part of a model that each rank has.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "optim/auto/synthetic_setup.h"
+#include "optim/config.h"
+
+namespace onnxtrain::cli {
+
+// Returns the page, or JSON where config.json asks for it.
+absl::StatusOr<std::string> DescribeTensor(const TrainConfig& config, const SyntheticSetup& setup);
+
+}  // namespace onnxtrain::cli
