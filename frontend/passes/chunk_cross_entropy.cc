@@ -320,31 +320,32 @@ absl::StatusOr<Graph> Chunk(const Graph& graph, const Head& head, const CrossEnt
   });
 }
 
-int32_t FindLoss(const Graph& graph, const CrossEntropyChunks& chunks, int32_t from) {
-  for (int32_t n = from; n < std::ssize(graph.nodes()); ++n) {
-    if (IsLarge(graph, graph.nodes()[n], chunks)) return n;
+std::vector<int32_t> FindLosses(const Graph& graph) {
+  std::vector<int32_t> losses;
+  for (int32_t n = 0; n < std::ssize(graph.nodes()); ++n) {
+    if (graph.nodes()[n].op == "CrossEntropy") losses.push_back(n);
   }
-  return -1;
+  return losses;
 }
 
 }  // namespace
 
 bool HasLargeCrossEntropy(const Graph& graph, const CrossEntropyChunks& chunks) {
-  return FindLoss(graph, chunks, 0) >= 0;
+  return std::ranges::any_of(graph.nodes(), [&](const Node& node) { return IsLarge(graph, node, chunks); });
 }
 
+// Goes from the last loss to the first: blocks stand behind all losses that are still to be divided, and stay as they
+// are.
 absl::StatusOr<Graph> ChunkCrossEntropy(const Graph& graph, const CrossEntropyChunks& chunks) {
   Graph result = Dce(graph);
-  for (int32_t at = FindLoss(result, chunks, 0); at >= 0;) {
+  for (size_t left = FindLosses(result).size(); left-- > 0;) {
+    const int32_t at = FindLosses(result)[left];
+    if (!IsLarge(result, result.nodes()[at], chunks)) continue;
     const std::optional<Head> head = HeadFinder(result).Find(at);
-    if (!head.has_value()) {
-      at = FindLoss(result, chunks, at + 1);
-      continue;
-    }
+    if (!head.has_value()) continue;
     const auto [moved, place] = MoveBeforeHead(result, *head);
     ASSIGN_OR_RETURN(const Graph chunked, Chunk(moved, *HeadFinder(moved).Find(place), chunks));
     result = Dce(chunked);
-    at = FindLoss(result, chunks, 0);
   }
   return result;
 }

@@ -408,6 +408,33 @@ TEST_F(SeveralSizes, MasksArePaddedWithIgnoredLabels) {
     EXPECT_NE(report.find(map), std::string::npos) << map;
 }
 
+// Most programs draw masks in black and white.
+TEST_F(SeveralSizes, DrawnMasksAreLabelsOfZeroAndOne) {
+  const auto red = [](int x, int y) { return (x + 2 * y) % 3 == 0; };
+  for (int i = 0; i < 8; ++i) {
+    for (const std::string folder : {"ones", "drawn"}) {
+      Write(StrCat(folder, "/images/", i, ".bmp"),
+            Bmp(6, 6, [&](int x, int y) { return red(x + i, y) ? 0xff0000 : 0x0000ff; }));
+      const int white = folder == "ones" ? 1 : 255;
+      Write(StrCat(folder, "/masks/", i, ".bmp"),
+            GreyBmp(6, 6, [&](int x, int y) { return red(x + i, y) ? white : 0; }));
+    }
+  }
+  tiny::Model m{.input_shape = {-1, 3, -2, -3}};
+  m.nodes = {{"Conv", {"x", "k"}, {"y"}}};
+  m.weights = {{"k", {1, 3, 1, 1}, tiny::Uniform(3, 0.5F, 2)}};
+  m.Save(Path("m.onnx"));
+  const std::string columns = " --input x=images --label mask=masks ";
+  for (const std::string loss : {"bce", "dice"}) {
+    const Outcome run = Train(StrCat("--data drawn", columns, "--epochs 20 --loss ", loss));
+    ASSERT_EQ(run.code, 0) << run.err;
+    EXPECT_NE(run.err.find("labels 'mask' of 0 and 255 are taken for 0 and 1"), std::string::npos) << run.err;
+    EXPECT_EQ(Loss("--model r/model.onnx --data drawn"), Loss("--model r/model.onnx --data ones"));
+  }
+  Write("drawn/masks/7.bmp", GreyBmp(6, 6, [&](int x, int y) { return red(x, y) ? 254 : 0; }));
+  Refuses(StrCat("--data drawn", columns, "--loss bce"), "is outside of 0 to 1, the labels of bce");
+}
+
 TEST_F(SeveralSizes, WhatTakesOneSizeOnlyIsRefused) {
   Refuses("--data pictures --augment crop", "--augment crop: only with pictures of one size");
   Averaging({{"MaxPool", {"x"}, {"pooled"}, {{"kernel_shape", {12, 1}}}}, {"Conv", {"pooled", "k"}, {"c"}}})

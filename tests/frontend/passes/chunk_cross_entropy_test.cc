@@ -142,5 +142,10 @@ TEST(ChunkCrossEntropy, SmallHeadsStayWhole) {
   EXPECT_EQ(CountHeads(Chunk(whole, {.min_bytes = 0, .min_rows = 4})), 1) << "two blocks of 4 rows need 8";
 }
 
+TEST(ChunkCrossEntropy, BlocksAreNotDividedAgain) {
+  const Graph whole = HeadGraph({}).graph();
+  EXPECT_EQ(CountHeads(Chunk(whole, {.min_bytes = 0, .min_rows = 1, .max_blocks = 2, .row_multiple = 1})), 2);
+}
+
 }  // namespace
 }  // namespace onnxtrain

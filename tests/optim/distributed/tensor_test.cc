@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "backends/registry.h"
+#include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "optim/distributed/data_parallel.h"
 #include "optim/distributed/tensor/part_plan.h"

@@ -100,7 +100,7 @@ class Recorder {
   BestEvaluation best_;
   std::optional<TrainResult> at_end_;  // the session holds the weights of this many updates, none follows
   int64_t saved_step_ = -1, model_bytes_ = 0;
-  std::map<Outlier::Of, int64_t> outliers_;     // so far
+  std::map<Outlier::Of, int64_t> outliers_;  // so far
   bool told_of_no_gradient_ = false;
   ResourceReading used_;                        // means over the loop
   std::map<std::string, HostTensor> exported_;  // weights in the model that was written, with evaluation data

@@ -1,0 +1,22 @@
+// Masks of two classes that are drawn in black and white: 0 and 255, where losses take 0 and 1.
+#pragma once
+
+#include <string>
+
+#include "frontend/data/dataset.h"
+#include "optim/loss.h"
+#include "optim/trainer.h"
+
+namespace onnxtrain {
+
+// Are all values of the first samples 0 or 255, and some of them 255? Only columns of bytes with a height and a width
+// are looked at, and no streams. False where a sample cannot be read.
+bool IsBlackAndWhite(const Dataset& data, int column);
+
+// Divides the labels of such a column by 255, if their loss takes probabilities of elements.
+void ScaleDrawnMask(const Dataset& data, const LossChoice& loss, FeedSpec* label);
+
+// Tells people of it: a line, or "".
+std::string DescribeDrawnMasks(const TrainData& data, const LossChoice& loss);
+
+}  // namespace onnxtrain
