@@ -7,6 +7,7 @@
 #include "frontend/onnx/graph_writer.h"
 #include "frontend/onnx/import.h"
 #include "frontend/ops/formula.h"
+#include "frontend/ops/row.h"
 #include "run.h"
 
 namespace onnxtrain::cases {
@@ -20,7 +21,7 @@ bool IsUnspelled(const Case& c) {
                                                            "Cofactor",           "ShiftLeft",    "ShiftRight",
                                                            "RandomUniform",      "RandomNormal"};
   const auto has = [&](const char* part) { return c.name.find(part) != std::string::npos; };
-  return names.contains(c.op) || (has("AveragePool") && has("dilated"));
+  return names.contains(c.op) || FindOp(c.op)->collective || (has("AveragePool") && has("dilated"));
 }
 
 // Whether other random numbers are drawn.

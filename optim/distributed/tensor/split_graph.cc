@@ -154,7 +154,8 @@ class PartBuilder {
   }
 
   Val Take(Val whole, const AxisSplit& split) {
-    const Shape shape = whole.shape(), blocks = BlockShape(shape, split);
+    const Shape& shape = whole.shape();
+    const Shape blocks = BlockShape(shape, split);
     const int64_t own = blocks[2] / plan_.ranks;
     return Reshape(Slice(Reshape(whole, blocks), 2, rank_ * own, own), PartShape(shape, split, plan_.ranks));
   }

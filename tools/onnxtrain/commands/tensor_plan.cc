@@ -35,8 +35,10 @@ std::string Page(const TrainConfig& config, const SyntheticSetup& setup, const P
                                         100.0 * plan.divided_elements / std::max<int64_t>(1, plan.trained_elements)));
   text += PageRow("sends",
                   StrCat(Bytes(plan.sent_bytes), " per rank and update, in ", plan.exchanges, " sums over the ranks"));
-  for (const Row& row : kRows) text += PageRow(row.key, Bytes(plan.memory.*row.bytes));
-  return text + PageRow("peak", StrCat(Bytes(plan.memory.total()), " per rank"));
+  std::string parts;
+  for (const Row& row : kRows)
+    StrAppend(&parts, parts.empty() ? "" : ", ", row.key, " ", Bytes(plan.memory.*row.bytes));
+  return text + PageRow("memory", parts) + PageRow("peak", StrCat(Bytes(plan.memory.total()), " per rank"));
 }
 
 nlohmann::ordered_json ToJson(const TrainConfig& config, const SyntheticSetup& setup, const PartPlan& plan) {
