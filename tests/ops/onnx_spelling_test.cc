@@ -19,7 +19,7 @@ bool IsUnspelled(const Case& c) {
                                                            "GridSampleGridGrad", "Resample",     "ResampleGrad",
                                                            "RoiAlign",           "RoiAlignGrad", "Det",
                                                            "Cofactor",           "ShiftLeft",    "ShiftRight",
-                                                           "RandomUniform",      "RandomNormal"};
+                                                           "RandomUniform",      "RandomNormal", "SumGradient"};
   const auto has = [&](const char* part) { return c.name.find(part) != std::string::npos; };
   return names.contains(c.op) || FindOp(c.op)->collective || (has("AveragePool") && has("dilated"));
 }
