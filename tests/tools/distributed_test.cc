@@ -369,6 +369,24 @@ TEST_F(Distributed, ASignalToOneRankStopsAllAndTheRunGoesOn) {
   EXPECT_NEAR(Summary("r")["eval"]["loss"], Summary("undisturbed")["eval"]["loss"], 1e-4);
 }
 
+TEST_F(Distributed, SyncBatchNormHasTheStatisticsOfOneProcess) {
+  tiny::Model m = tiny::Mlp(3);
+  m.nodes.insert(m.nodes.begin() + 2, {"BatchNormalization", {"h1", "scale", "shift", "mean", "var"}, {"n"}});
+  m.nodes[3].inputs = {"n"};
+  for (const auto& [name, value] : {std::pair("scale", 1.0F), {"shift", 0.0F}, {"mean", 0.0F}, {"var", 1.0F}})
+    m.weights.push_back({name, {16}, std::vector<float>(16, value)});
+  m.Save(Path("m.onnx"));
+  const std::string train =
+      "--model m.onnx --data d.npz --eval-data e.npz --batch-size 16 --epochs 3 --log-every 1 --lr 0.1 --optimizer "
+      "sgd ";
+  ASSERT_EQ(Run(train + "--out one").code, 0);
+  const Outcome two = Run(StrCat(Launch(2), train, "--sync-batch-norm --out two"));
+  ASSERT_EQ(two.code, 0) << two.err;
+  ExpectSameRun("one", "two");
+  ASSERT_EQ(Run(StrCat(Launch(2), train, "--out apart")).code, 0);
+  EXPECT_GT(std::abs(Losses("apart").back() - Losses("one").back()), 1e-4) << "statistics of half a batch";
+}
+
 TEST_F(Distributed, LaunchReportsTheRankThatFailedFirst) {
   const Outcome bad = Run(Launch(2) + "--model none.onnx --data d.npz --out r");
   EXPECT_EQ(bad.code, 1);
