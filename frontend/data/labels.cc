@@ -41,6 +41,8 @@ absl::Status CheckClass(int64_t label, int64_t classes, int64_t ignore_index) {
   return Invalid("label ", label, " is outside of the ", classes, " classes 0 to ", classes - 1);
 }
 
+constexpr int64_t kVoid = 255;  // marks pixels of no class in many sets of masks
+
 // How labels outside of the model's classes can be trained.
 std::string HintAtClasses(const Dataset& data, int column, int64_t classes, int64_t ignore_index) {
   const auto range = ComputeLabelRange(data, column, ignore_index, true);
@@ -49,6 +51,9 @@ std::string HintAtClasses(const Dataset& data, int column, int64_t classes, int6
                   " numbers them from 0)");
   if (range.ok() && range->min < 0)
     return " (`class_map` FILE with a line for each label numbers them from 0; `ignore_index` leaves one out)";
+  const Type& sample = data.columns()[column].sample;
+  if (range.ok() && range->max == kVoid && sample.dtype == DType::kUInt8 && sample.rank() >= 2)
+    return " (`ignore_index` 255 if it marks pixels of no class; masks of two classes hold 0 and 1)";
   return " (`num_classes` auto fits the last layer to the labels)";
 }
 

@@ -262,6 +262,10 @@ TEST(Labels, AreChecked) {
   const auto from_one = *InMemoryDataset("mem", {"y"}, {HostTensor::FromInts({2, 1, 3})});
   EXPECT_THAT(Message(CheckLabels(*from_one, 0, 3, -100)),
               ::testing::HasSubstr("the labels begin at 1: `class_map` FILE with a line for each of 1 to 3"));
+  const auto mask = *InMemoryDataset(
+      "mem", {"y"}, {HostTensor::FromInts({DType::kUInt8, {1, 2, 2}}, std::vector<int64_t>{0, 1, 255, 2})});
+  EXPECT_THAT(Message(CheckLabels(*mask, 0, 3, -100)),
+              ::testing::HasSubstr("`ignore_index` 255 if it marks pixels of no"));
   const auto ignored = *InMemoryDataset("mem", {"y"}, {HostTensor::FromInts({-100, -100})});
   EXPECT_EQ(Message(ComputeLabelRange(*ignored, 0, -100).status()), "column 'y' has no label but ignore_index");
 }
