@@ -129,7 +129,7 @@ class SessionImpl : public Session {
     VariableExtents extents;
     std::unique_ptr<CompiledProgram> compiled;
     BatchFeeds feeds;
-    int64_t last_use = 0;
+    int64_t last_use = 0, sent_bytes = -1;      // by its exchanges with other ranks; −1: not counted yet
     std::vector<const Region*> gradients = {};  // that ranks divide: where they are, in the order of pieces_->outputs
   };
   absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch, const VariableExtents& extents);

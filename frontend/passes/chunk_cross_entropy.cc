@@ -334,8 +334,8 @@ bool HasLargeCrossEntropy(const Graph& graph, const CrossEntropyChunks& chunks) 
   return std::ranges::any_of(graph.nodes(), [&](const Node& node) { return IsLarge(graph, node, chunks); });
 }
 
-// Goes from the last loss to the first: blocks stand behind all losses that are still to be divided, and stay as they
-// are.
+// Rewrites the last loss first: the blocks that it creates then follow every loss still to be rewritten, and are not
+// divided again.
 absl::StatusOr<Graph> ChunkCrossEntropy(const Graph& graph, const CrossEntropyChunks& chunks) {
   Graph result = Dce(graph);
   for (size_t left = FindLosses(result).size(); left-- > 0;) {

@@ -27,7 +27,7 @@ bool IsBlackAndWhite(const Dataset& data, int column) {
   std::vector<std::byte> pixels;
   for (int64_t i = 0; i < std::min(kSamples, data.size()); ++i) {
     pixels.resize(SampleType(data, i, column).bytes());
-    if (!data.Read(i, column, pixels).ok()) return false;
+    if (!data.Read(i, column, pixels).ok()) continue;
     for (const std::byte pixel : pixels) {
       const auto value = std::to_integer<int>(pixel);
       if (value != 0 && value != kWhite) return false;

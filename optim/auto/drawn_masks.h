@@ -10,7 +10,7 @@
 namespace onnxtrain {
 
 // Are all values of the first samples 0 or 255, and some of them 255? Only columns of bytes with a height and a width
-// are looked at, and no streams. False where a sample cannot be read.
+// are looked at, and no streams. Samples that cannot be read are passed over.
 bool IsBlackAndWhite(const Dataset& data, int column);
 
 // Divides the labels of such a column by 255, if their loss takes probabilities of elements.

@@ -15,6 +15,8 @@ struct EffectRow {
 bool NoData(const RunFacts& f) { return !f.has_data; }
 bool NoEval(const RunFacts& f) { return !f.has_eval; }
 bool NoPictures(const RunFacts& f) { return !f.has_pictures; }
+bool NoBatchNorm(const RunFacts& f) { return !f.has_batch_norm; }
+constexpr const char* kNoBatchNorm = "the model has no BatchNormalization nodes";
 constexpr const char* kNoPictures = "the data feeds no files of pictures";
 bool NoSounds(const RunFacts& f) { return !f.has_sounds; }
 constexpr const char* kNoSounds = "the data feeds no files of sound";
@@ -91,7 +93,8 @@ constexpr EffectRow kEffects[] = {
      "the loss has no class labels"},
     {"class_weights", [](const RunFacts& f) { return f.loss_takes.find("class_weights") == std::string::npos; },
      "the loss has no class labels"},
-    {"batch_norm", [](const RunFacts& f) { return !f.has_batch_norm; }, "the model has no BatchNormalization nodes"},
+    {"batch_norm", NoBatchNorm, kNoBatchNorm},
+    {"sync_batch_norm", NoBatchNorm, kNoBatchNorm},
     {"dropout", [](const RunFacts& f) { return !f.has_dropout; }, "the model has no Dropout nodes"},
 };
 

@@ -44,14 +44,27 @@ Bindings PartSession::ApplyBindings() const {
   return bindings;
 }
 
-absl::StatusOr<double> PartSession::SquaredNorm(const std::vector<FlatGroup>& groups, Bindings overrides) {
-  if (groups.empty()) return 0;
-  if (squared_norm_ == nullptr) {
-    overrides.insert(scalar_bindings_.begin(), scalar_bindings_.end());
-    ASSIGN_OR_RETURN(squared_norm_, programs_.Compile(BuildSquaredNorm(dtype_, groups), overrides, state_.bindings()));
-    squared_norm_->name = "norm";
-    squared_norm_->program->SetInterruption(Interruption::kNever);
-  }
+absl::Status PartSession::Step(const GlobalBatch& global_batch) {
+  CHECK(!averaged_) << "UseAverage(false) must precede a step";
+  gathered_weights_.reset();
+  if (ranks_ == nullptr) return Refuse();
+  RETURN_IF_ERROR(Update(global_batch));
+  ++attempted_;
+  programs_.WeightsChanged();
+  return absl::OkStatus();
+}
+
+absl::Status PartSession::CompileNorm(const std::vector<FlatGroup>& groups, Bindings overrides) {
+  if (groups.empty()) return absl::OkStatus();
+  overrides.insert(scalar_bindings_.begin(), scalar_bindings_.end());
+  ASSIGN_OR_RETURN(squared_norm_, programs_.Compile(BuildSquaredNorm(dtype_, groups), overrides, state_.bindings()));
+  squared_norm_->name = "norm";
+  squared_norm_->program->SetInterruption(Interruption::kNever);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> PartSession::SquaredNorm() {
+  if (squared_norm_ == nullptr) return 0;
   RETURN_IF_ERROR(programs_.Run(*squared_norm_));
   ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(scalar_bindings_.at(device_scalar::kSquaredNorm)));
   return value.At(0);

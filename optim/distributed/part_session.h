@@ -30,6 +30,7 @@ class PartSession : public SessionImpl {
   absl::StatusOr<std::vector<StateTensor>> State() override;
   absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) override;
 
+  absl::Status Step(const GlobalBatch& global_batch) override;
   absl::Status Accumulate(const GlobalBatch& global_batch) override { return Refuse(); }
   absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) override { return Refuse(); }
   absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch, GradientsOf of) override {
@@ -55,8 +56,11 @@ class PartSession : public SessionImpl {
   absl::Status VerifyWhole(int64_t exported);
   // Allocates memory for the squared norm of the gradient.
   absl::Status AllocateNorm();
-  // Of flat gradients, or of single ones with `overrides`.
-  absl::StatusOr<double> SquaredNorm(const std::vector<FlatGroup>& groups, Bindings overrides);
+  // Compiles the squared norm of flat gradients, or of single ones with `overrides`.
+  absl::Status CompileNorm(const std::vector<FlatGroup>& groups, Bindings overrides);
+  // CompileNorm has been called; 0 if it was without gradients.
+  absl::StatusOr<double> SquaredNorm();
+  virtual absl::Status Update(const GlobalBatch& global_batch) = 0;
   // Ends an update with what all ranks have added up.
   absl::Status ApplySums(std::span<const double> sums);
 

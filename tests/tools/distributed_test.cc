@@ -370,6 +370,9 @@ TEST_F(Distributed, ASignalToOneRankStopsAllAndTheRunGoesOn) {
 }
 
 TEST_F(Distributed, SyncBatchNormHasTheStatisticsOfOneProcess) {
+  const Outcome without = Run("--model m.onnx --data d.npz --sync-batch-norm --out none");
+  EXPECT_EQ(without.code, 1);
+  EXPECT_NE(without.err.find("the model has no BatchNormalization nodes"), std::string::npos) << without.err;
   tiny::Model m = tiny::Mlp(3);
   m.nodes.insert(m.nodes.begin() + 2, {"BatchNormalization", {"h1", "scale", "shift", "mean", "var"}, {"n"}});
   m.nodes[3].inputs = {"n"};

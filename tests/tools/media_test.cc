@@ -433,6 +433,10 @@ TEST_F(SeveralSizes, DrawnMasksAreLabelsOfZeroAndOne) {
   }
   Write("drawn/masks/7.bmp", GreyBmp(6, 6, [&](int x, int y) { return red(x, y) ? 254 : 0; }));
   Refuses(StrCat("--data drawn", columns, "--loss bce"), "is outside of 0 to 1, the labels of bce");
+  Write("drawn/masks/7.bmp", GreyBmp(6, 6, [&](int x, int y) { return red(x, y) ? 255 : 0; }));
+  Write("drawn/masks/0.bmp", "no picture");
+  const Outcome skipped = Train(StrCat("--data drawn", columns, "--epochs 1 --loss bce --on-bad-sample skip"));
+  EXPECT_NE(skipped.err.find("left out 1 of 8 samples"), std::string::npos) << skipped.err;
 }
 
 TEST_F(SeveralSizes, WhatTakesOneSizeOnlyIsRefused) {

@@ -43,6 +43,7 @@ absl::Status PipelineSession::Distribute(DataParallel* ranks, ShardLevel shard) 
   ranks_ = ranks;
   RETURN_IF_ERROR(AllocateMirrors());
   RETURN_IF_ERROR(EnsureApply());
+  RETURN_IF_ERROR(CompileNorm(state_.groups(), {}));
   const auto queue = [&](const char* what, int peer) {
     return peer < 0 || peer >= stages() ? nullptr
                                         : std::make_unique<MessageQueue>(&ranks->ranks(), what, peer, &transfers_);
@@ -65,16 +66,6 @@ absl::Status PipelineSession::PrepareUpdate(const GlobalBatch& global_batch) {
     micro_programs_.push_back(programs);
   }
   return ReserveMemory();
-}
-
-absl::Status PipelineSession::Step(const GlobalBatch& global_batch) {
-  CHECK(!averaged_) << "UseAverage(false) must precede a step";
-  gathered_weights_.reset();
-  if (ranks_ == nullptr) return Refuse();
-  RETURN_IF_ERROR(Update(global_batch));
-  ++attempted_;
-  programs_.WeightsChanged();
-  return absl::OkStatus();
 }
 
 absl::Status PipelineSession::Update(const GlobalBatch& global_batch) {
@@ -107,7 +98,7 @@ absl::Status PipelineSession::Compute(std::span<double> sums) {
   RETURN_IF_ERROR(computed);
   RETURN_IF_ERROR(backend_.Synchronize());
   if (last()) RETURN_IF_ERROR(state_.device_scalars().ReadSums(sums));
-  ASSIGN_OR_RETURN(sums.back(), SquaredNorm(state_.groups(), {}));
+  ASSIGN_OR_RETURN(sums.back(), SquaredNorm());
   return absl::OkStatus();
 }
 

@@ -34,7 +34,6 @@ class PipelineSession : public PartSession {
   absl::Status GatherState() override;
 
   absl::Status Plan(int64_t samples) override;
-  absl::Status Step(const GlobalBatch& global_batch) override;
   absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override;
   absl::Status UseAverage(bool use) override;
 
@@ -97,7 +96,7 @@ class PipelineSession : public PartSession {
   absl::Status BindSaved(const StagePrograms& programs, int64_t micro);
 
   absl::Status PrepareUpdate(const GlobalBatch& global_batch);
-  absl::Status Update(const GlobalBatch& global_batch);
+  absl::Status Update(const GlobalBatch& global_batch) override;
   absl::Status Compute(std::span<double> sums);
   absl::Status Forward(int64_t micro, const StagePrograms& programs, absl::Status* computed);
   absl::Status Backward(int64_t micro, const StagePrograms& programs, absl::Status* computed);

@@ -63,6 +63,7 @@ absl::Status TensorSession::Distribute(DataParallel* ranks, ShardLevel shard) {
   programs_.BindGroup(kTensorGroup, &ranks->ranks());
   RETURN_IF_ERROR(state_.EnsureGradients());
   RETURN_IF_ERROR(EnsureApply());
+  RETURN_IF_ERROR(CompileOwnNorm());
   return ScatterRestored();
 }
 
@@ -75,18 +76,9 @@ absl::Status TensorSession::PrepareBatch(const GlobalBatch& global_batch, Progra
     const ProgramKind kind = &m == micros_.data() ? first : next;
     ASSIGN_OR_RETURN(Ready * program, Get(kind, m.count, FindExtents(*m.part)));
     RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(m.number)));
-    sent_bytes_ += CountTraffic(program->compiled->program->graph()).bytes;
+    if (program->sent_bytes < 0) program->sent_bytes = CountTraffic(program->compiled->program->graph()).bytes;
+    sent_bytes_ += program->sent_bytes;
   }
-  return absl::OkStatus();
-}
-
-absl::Status TensorSession::Step(const GlobalBatch& global_batch) {
-  CHECK(!averaged_) << "UseAverage(false) must precede a step";
-  gathered_weights_.reset();
-  if (ranks_ == nullptr) return Refuse();
-  RETURN_IF_ERROR(Update(global_batch));
-  ++attempted_;
-  programs_.WeightsChanged();
   return absl::OkStatus();
 }
 
@@ -98,7 +90,7 @@ absl::Status TensorSession::Update(const GlobalBatch& global_batch) {
     RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
     RETURN_IF_ERROR(backend_.Synchronize());
     if (last()) RETURN_IF_ERROR(state_.device_scalars().ReadSums(sums));
-    ASSIGN_OR_RETURN(sums.back(), OwnSquaredNorm());
+    ASSIGN_OR_RETURN(sums.back(), SquaredNorm());
     return absl::OkStatus();
   };
   const absl::Status computed = compute();
@@ -112,7 +104,7 @@ absl::Status TensorSession::Update(const GlobalBatch& global_batch) {
 }
 
 // Of the parts of this rank; the gradients that all ranks have are counted once.
-absl::StatusOr<double> TensorSession::OwnSquaredNorm() {
+absl::Status TensorSession::CompileOwnNorm() {
   std::vector<FlatGroup> counted;
   Bindings flat;
   for (const WeightDecision& w : prepared_.weights) {
@@ -121,7 +113,7 @@ absl::StatusOr<double> TensorSession::OwnSquaredNorm() {
     counted.push_back({.name = w.name, .elements = gradient.type.elements()});
     flat[GradName(w.name)] = {gradient.view, {gradient.type.dtype, {gradient.type.elements()}}};
   }
-  return SquaredNorm(counted, std::move(flat));
+  return CompileNorm(counted, std::move(flat));
 }
 
 // The last rank knows the metrics; the others compute the same.

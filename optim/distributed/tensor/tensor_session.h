@@ -20,7 +20,6 @@ class TensorSession : public PartSession {
 
   absl::Status Distribute(DataParallel* ranks, ShardLevel shard) override;
   absl::Status GatherState() override;
-  absl::Status Step(const GlobalBatch& global_batch) override;
   absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override;
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
 
@@ -41,8 +40,8 @@ class TensorSession : public PartSession {
 
   void ListSplitState(const PreparedModel& whole);
   absl::Status PrepareBatch(const GlobalBatch& global_batch, ProgramKind first, ProgramKind next);
-  absl::Status Update(const GlobalBatch& global_batch);
-  absl::StatusOr<double> OwnSquaredNorm();
+  absl::Status Update(const GlobalBatch& global_batch) override;
+  absl::Status CompileOwnNorm();
   absl::Status Gather(const WholeTensor& tensor, const AxisSplit& split);
   absl::Status ScatterRestored();
 

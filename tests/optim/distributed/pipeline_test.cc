@@ -12,6 +12,7 @@
 #include "optim/distributed/pipeline/stage_plan.h"
 #include "optim/session.h"
 #include "tests/optim/distributed/blob_batches.h"
+#include "tests/optim/distributed/rank_threads.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -128,13 +129,7 @@ class Pipeline : public Scratch {
   }
 
   std::vector<Trained> TrainAll(int size, const SessionOptions& options) const {
-    std::filesystem::remove(Path(StrCat("meet", size)));
-    std::vector<Trained> trained(size);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank)
-      threads.emplace_back([&, rank] { trained[rank] = TrainAs(rank, size, options); });
-    for (std::thread& thread : threads) thread.join();
-    return trained;
+    return RunRanks(Path(StrCat("meet", size)), size, [&](int rank) { return TrainAs(rank, size, options); });
   }
 
   static void ExpectNear(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {

@@ -9,18 +9,11 @@
 #include "optim/distributed/pipeline/stage_plan.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/commands/memory_columns.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {
 namespace {
-
-struct Column {
-  const char* key;
-  int64_t SessionMemory::*bytes;
-};
-constexpr Column kColumns[] = {{"parameters", &SessionMemory::parameters},   {"gradients", &SessionMemory::gradients},
-                               {"moments", &SessionMemory::moments},         {"packed", &SessionMemory::packed},
-                               {"activations", &SessionMemory::activations}, {"feeds", &SessionMemory::feeds}};
 
 std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
@@ -32,11 +25,12 @@ std::string Page(const SyntheticSetup& setup, const std::vector<StagePlan>& stag
   text += PageRow("pipeline", absl::StrFormat("%d stages, each waits %.1f%% of an update where all take equal times",
                                               stages.size(), 100 * bubble));
   absl::StrAppendFormat(&text, "  %5s %6s", "stage", "time");
-  for (const Column& column : kColumns) absl::StrAppendFormat(&text, " %11s", column.key);
+  for (const MemoryColumn& column : kMemoryColumns) absl::StrAppendFormat(&text, " %11s", column.key);
   absl::StrAppendFormat(&text, " %11s %11s\n", "peak", "sent");
   for (size_t s = 0; s < stages.size(); ++s) {
     absl::StrAppendFormat(&text, "  %5d %5.1f%%", s, 100 * stages[s].time_share);
-    for (const Column& column : kColumns) absl::StrAppendFormat(&text, " %11s", Bytes(stages[s].memory.*column.bytes));
+    for (const MemoryColumn& column : kMemoryColumns)
+      absl::StrAppendFormat(&text, " %11s", Bytes(stages[s].memory.*column.bytes));
     absl::StrAppendFormat(&text, " %11s %11s\n", Bytes(stages[s].memory.total()), Bytes(stages[s].sent_bytes));
   }
   return text;
@@ -53,7 +47,7 @@ nlohmann::ordered_json ToJson(const TrainConfig& config, const SyntheticSetup& s
                                  {"stages", nlohmann::ordered_json::array()}};
   for (const StagePlan& plan : stages) {
     nlohmann::ordered_json stage = {{"time_share", plan.time_share}, {"memory", nlohmann::ordered_json::object()}};
-    for (const Column& column : kColumns) stage["memory"][column.key] = plan.memory.*column.bytes;
+    for (const MemoryColumn& column : kMemoryColumns) stage["memory"][column.key] = plan.memory.*column.bytes;
     stage["peak_bytes"] = plan.memory.total();
     stage["wire_bytes"] = plan.sent_bytes;
     json["stages"].push_back(std::move(stage));

@@ -9,18 +9,11 @@
 #include "optim/distributed/tensor/part_plan.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/commands/memory_columns.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {
 namespace {
-
-struct Row {
-  const char* key;
-  int64_t SessionMemory::*bytes;
-};
-constexpr Row kRows[] = {{"parameters", &SessionMemory::parameters},   {"gradients", &SessionMemory::gradients},
-                         {"moments", &SessionMemory::moments},         {"packed", &SessionMemory::packed},
-                         {"activations", &SessionMemory::activations}, {"feeds", &SessionMemory::feeds}};
 
 std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
@@ -36,7 +29,7 @@ std::string Page(const TrainConfig& config, const SyntheticSetup& setup, const P
   text += PageRow("sends",
                   StrCat(Bytes(plan.sent_bytes), " per rank and update, in ", plan.exchanges, " sums over the ranks"));
   std::string parts;
-  for (const Row& row : kRows)
+  for (const MemoryColumn& row : kMemoryColumns)
     StrAppend(&parts, parts.empty() ? "" : ", ", row.key, " ", Bytes(plan.memory.*row.bytes));
   return text + PageRow("memory", parts) + PageRow("peak", StrCat(Bytes(plan.memory.total()), " per rank"));
 }
@@ -55,7 +48,7 @@ nlohmann::ordered_json ToJson(const TrainConfig& config, const SyntheticSetup& s
                                  {"exchanges", plan.exchanges},
                                  {"wire_bytes", plan.sent_bytes},
                                  {"memory", nlohmann::ordered_json::object()}};
-  for (const Row& row : kRows) json["memory"][row.key] = plan.memory.*row.bytes;
+  for (const MemoryColumn& row : kMemoryColumns) json["memory"][row.key] = plan.memory.*row.bytes;
   json["peak_bytes"] = plan.memory.total();
   return json;
 }
