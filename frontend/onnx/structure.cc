@@ -23,7 +23,10 @@ class Sorter {
     DropRepeatedConstants();
     NameNodes();
     RETURN_IF_ERROR(DefineNames());
-    for (ParsedNode& node : graph_.nodes) RETURN_IF_ERROR(CheckSubgraphs(&node));
+    for (ParsedNode& node : graph_.nodes) {
+      RETURN_IF_ERROR(CheckArity(node));
+      RETURN_IF_ERROR(CheckSubgraphs(&node));
+    }
     RETURN_IF_ERROR(ConnectNodes());
     RETURN_IF_ERROR(SortNodes());
     return CheckOutputs();
@@ -78,6 +81,15 @@ class Sorter {
 
   std::string DescribeOrigin(int origin) const {
     return origin < 0 ? "a graph input or initializer" : StrCat("node '", Printable(graph_.nodes[origin].source), "'");
+  }
+
+  // What reads the parsed graph may use the inputs that an operator must have, and its first output.
+  static absl::Status CheckArity(const ParsedNode& node) {
+    const OnnxOp* op = FindOnnxOp(node.domain, node.op_type);
+    if (op == nullptr) return absl::OkStatus();
+    if (node.outputs.empty()) return Invalid(Tag(node), "has no outputs");
+    if (node.inputs.size() >= static_cast<size_t>(op->min_inputs)) return absl::OkStatus();
+    return Invalid(Tag(node), "has ", node.inputs.size(), " inputs, which is too few");
   }
 
   // Checks the node's subgraphs, which see every name of this graph, and collects the names that they read of it.

@@ -9,6 +9,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/module_path.h"
+#include "frontend/onnx/running_statistics.h"
 #include "frontend/onnx/tensor_compare.h"
 #include "frontend/onnx/weight_names.h"
 #include "frontend/onnx/weight_tracer.h"
@@ -58,6 +59,7 @@ class RoleNamer {
                              ? IsWeightOfLinear(readers->second) || IsForgetBias(tensor)
                              : IsParameterName(name) || IsWeightOf(readers->second) || tensor.size() < kMask;
       if (!named && IsOfZerosAndOnes(tensor)) origin.kind = Kind::kConstant;
+      if (IsSumWindow(name, tensor, readers->second)) origin.kind = Kind::kConstant;
       if (IsProgression(tensor) && IsNumberOfFormulas(readers->second)) origin.kind = Kind::kConstant;
       if (tensor.size() > 1 && readers->second.size() > 1 && IsFresh(tensor)) SplitByModule(name, readers->second);
       if (IsGeneratedName(name) && origin.module_name.empty())
@@ -207,10 +209,22 @@ class RoleNamer {
   // The 1/√d of attention, which programs that number what they make may call a scale ("dpa_scale_0"). Names of modules
   // have a path.
   static bool IsNumberedScale(std::string_view name, const HostTensor& tensor) {
-    const size_t digits = name.find_last_not_of("0123456789") + 1;
-    const bool numbered = digits < name.size() && digits > 1 && name[digits - 1] == '_';
     const double d = 1 / (tensor.At(0) * tensor.At(0));
-    return numbered && name.find_first_of("./:") == name.npos && d > 1.5 && std::abs(d - std::round(d)) < 1e-5 * d;
+    return IsNumbered(name) && d > 1.5 && std::abs(d - std::round(d)) < 1e-5 * d;
+  }
+
+  // Ones of a convolution of one channel without bias, which sums over windows ("reduce_window_sum_kernel_0").
+  static bool IsSumWindow(std::string_view name, const HostTensor& tensor, const std::vector<WeightReader>& readers) {
+    const bool of_channel = tensor.size() > 1 && tensor.shape().size() > 2 && tensor.shape()[1] == 1;
+    if (!IsNumbered(name) || !of_channel || !IsSplat(tensor) || tensor.At(0) != 1) return false;
+    return std::ranges::all_of(
+        readers, [](const auto& r) { return IsOp(*r.node, {"Conv"}) && r.input == 1 && r.node->inputs.size() == 2; });
+  }
+
+  // "name_3" without a path: what an exporter has made and numbered.
+  static bool IsNumbered(std::string_view name) {
+    const size_t digits = name.find_last_not_of("0123456789") + 1;
+    return digits < name.size() && digits > 1 && name[digits - 1] == '_' && name.find_first_of("./:") == name.npos;
   }
 
   // PyTorch's tracer calls parameters as the program does, and stores the numbers of formulas in Constant nodes.
@@ -358,6 +372,9 @@ class RoleNamer {
 
 }  // namespace
 
-void NameWeightsByReaders(ParsedGraph* graph) { RoleNamer(graph).Run(); }
+void NameWeightsByReaders(ParsedGraph* graph) {
+  FindRunningStatistics(graph);
+  RoleNamer(graph).Run();
+}
 
 }  // namespace onnxtrain

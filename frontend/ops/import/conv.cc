@@ -1,13 +1,14 @@
 #include <algorithm>
 
 #include "frontend/ops/import/nn.h"
+#include "frontend/ops/import/window_axes.h"
 
 namespace onnxtrain {
 namespace {
 
 absl::Status RequireConvInputs(const ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 2));
-  RETURN_IF_ERROR(RequireSpatial(c));
+  RETURN_IF_ERROR(RequireAnySpatial(c));
   if (c.in(1).rank() == c.in(0).rank()) return absl::OkStatus();
   return Invalid("cannot convolve ", ToString(c.in(0).type()), " with weights ", ToString(c.in(1).type()));
 }
@@ -32,7 +33,9 @@ absl::StatusOr<Val> Convolve(ImportContext& c) {
   RETURN_IF_ERROR(RequireConvInputs(c));
   ASSIGN_OR_RETURN(Windows w, ConvWindows(c, Spatial(c.in(0).shape())));
   ASSIGN_OR_RETURN(const Val x, CropNegativePads(c.in(0), &w));
-  return c.b().Op("Conv", {x, c.in(1), c.in(2)}, ConvAttrs(w, c.attrs()));
+  ASSIGN_OR_RETURN(const WindowAxes axes, FoldWindowAxes(x, std::move(w), false));
+  const Val weights = FoldKernel(c.in(1), axes);
+  return axes.Restore(c.b().Op("Conv", {axes.x, weights, c.in(2)}, ConvAttrs(axes.w, c.attrs())));
 }
 
 ImportResult ImportConv(ImportContext& c) {
@@ -142,6 +145,7 @@ absl::StatusOr<Val> Transposed(ImportContext& c, Windows w, const TransposedExte
 
 ImportResult ImportConvTranspose(ImportContext& c) {
   RETURN_IF_ERROR(RequireConvInputs(c));
+  RETURN_IF_ERROR(RequireSpatial(c));
   const auto in = Spatial(c.in(0).shape());
   ASSIGN_OR_RETURN(Windows w, ConvWindows(c, in));
   for (int64_t extent : in) {

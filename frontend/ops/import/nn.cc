@@ -40,10 +40,15 @@ absl::Status RequireInputs(const ImportContext& c, size_t n) {
   return absl::OkStatus();
 }
 
-absl::Status RequireSpatial(const ImportContext& c) {
+absl::Status RequireAnySpatial(const ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
+  if (c.in(0).rank() >= 3) return absl::OkStatus();
+  return Invalid("expected [N,C,…] with spatial axes, got ", ToString(c.in(0).type()));
+}
+
+absl::Status RequireSpatial(const ImportContext& c) {
+  RETURN_IF_ERROR(RequireAnySpatial(c));
   const int rank = c.in(0).rank();
-  if (rank < 3) return Invalid("expected [N,C,…] with spatial axes, got ", ToString(c.in(0).type()));
   if (rank > 2 + kMaxSpatialAxes) return Unsupported(StrCat(rank - 2, " spatial axes"));
   return absl::OkStatus();
 }

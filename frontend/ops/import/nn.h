@@ -13,8 +13,9 @@ using ImportResult = absl::StatusOr<std::vector<Val>>;
 
 // Requires the first n inputs.
 absl::Status RequireInputs(const ImportContext& c, size_t n);
-// Requires input 0 [N,C,spatial…] with 1 to 3 spatial axes.
+// Requires input 0 [N,C,spatial…] with 1 to 3 spatial axes; with any number of them, for FoldWindowAxes.
 absl::Status RequireSpatial(const ImportContext& c);
+absl::Status RequireAnySpatial(const ImportContext& c);
 absl::Status Unsupported(std::string_view what);
 
 // kernel_shape as the node gives it, strides, pads and dilations, with ONNX's defaults and auto_pad resolved for an

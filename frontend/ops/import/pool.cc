@@ -3,6 +3,7 @@
 
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/nn.h"
+#include "frontend/ops/import/window_axes.h"
 
 namespace onnxtrain {
 namespace {
@@ -10,7 +11,8 @@ namespace {
 struct Pool {
   Val x;
   Windows w;
-  Shape overhang;  // beyond the end pads, by ceil_mode
+  Shape overhang;   // beyond the end pads, by ceil_mode
+  WindowAxes axes;  // those of the result
 
   // The windows with end pads that hold the overhang.
   Windows Extended() const {
@@ -24,11 +26,14 @@ struct Pool {
 };
 
 absl::StatusOr<Pool> ReadPool(ImportContext& c) {
-  RETURN_IF_ERROR(RequireSpatial(c));
+  RETURN_IF_ERROR(RequireAnySpatial(c));
   const auto extents = Spatial(c.in(0).shape());
   Pool p;
-  ASSIGN_OR_RETURN(p.w, ImportWindows(c.attrs(), c.attrs().Ints("kernel_shape"), extents));
-  ASSIGN_OR_RETURN(p.x, CropNegativePads(c.in(0), &p.w));
+  ASSIGN_OR_RETURN(Windows w, ImportWindows(c.attrs(), c.attrs().Ints("kernel_shape"), extents));
+  ASSIGN_OR_RETURN(const Val x, CropNegativePads(c.in(0), &w));
+  ASSIGN_OR_RETURN(p.axes, FoldWindowAxes(x, std::move(w), true));
+  p.x = p.axes.x;
+  p.w = p.axes.w;
   p.overhang.assign(p.w.axes(), 0);
   if (c.attrs().Int("ceil_mode") != 0) p.overhang = CeilModePads(p.w, Spatial(p.x.shape()));
   return p;
@@ -74,7 +79,8 @@ ImportResult ImportMaxPool(ImportContext& c) {
   const Val x = IsFloat(dtype) ? p.x : Cast(p.x, DType::kFloat32);  // exact for the 8-bit integers that ONNX allows
   const std::vector<Val> y = c.b().Ops("MaxPool", {x}, PoolAttrs(p.Extended()));
   const bool wants_index = c.node().used.size() > 1 && c.node().used[1];
-  if (!wants_index || !y[0]) return std::vector<Val>{Cast(y[0], dtype), Val()};
+  if (!wants_index || !y[0]) return std::vector<Val>{p.axes.Restore(Cast(y[0], dtype)), Val()};
+  if (p.axes.folded()) return Unsupported(StrCat("the Indices output of ", c.in(0).rank() - 2, " spatial axes"));
   if (p.x.id() != c.in(0).id()) return Unsupported("the Indices output with negative pads");
   const bool column_major = c.attrs().Int("storage_order") != 0;
   const Shape plane(x.shape().begin() + 2, x.shape().end());
@@ -95,7 +101,7 @@ Pool WithPadsMade(Pool p) {
 // The mean over whole windows, zeros beyond the input. The row wants each window to hold an element of its input.
 Val WholeWindowMean(Val x, const Windows& w) {
   if (CheckWindowsOverlapInput(w, Spatial(x.shape())).ok()) return AveragePool(x, w, true);
-  const Pool made = WithPadsMade({x, w, {}});
+  const Pool made = WithPadsMade({x, w, {}, {}});
   return AveragePool(made.x, made.w, true);
 }
 
@@ -110,7 +116,7 @@ Val AverageWithPads(const Pool& p) {
 ImportResult ImportAveragePool(ImportContext& c) {
   ASSIGN_OR_RETURN(const Pool p, ReadPool(c));
   const bool include = c.attrs().Int("count_include_pad") != 0;
-  return std::vector<Val>{include ? AverageWithPads(p) : AveragePool(p.x, p.Extended(), false)};
+  return std::vector<Val>{p.axes.Restore(include ? AverageWithPads(p) : AveragePool(p.x, p.Extended(), false))};
 }
 
 struct Norm {
@@ -140,7 +146,7 @@ ImportResult ImportLpPool(ImportContext& c) {
   ASSIGN_OR_RETURN(const Norm norm, Norm::FromAttrs(c.attrs()));
   double count = 1;
   for (int64_t k : p.w.kernel) count *= static_cast<double>(k);
-  return std::vector<Val>{norm.Root(WholeWindowMean(norm.Power(p.x), p.Extended()) * count)};
+  return std::vector<Val>{p.axes.Restore(norm.Root(WholeWindowMean(norm.Power(p.x), p.Extended()) * count))};
 }
 
 // --- Global pooling

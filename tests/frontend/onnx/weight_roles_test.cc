@@ -148,6 +148,67 @@ TEST(Factors, NumbersThatTheTracerStoredAreTrained) {
   EXPECT_NE(FindWeight(*imported, "temp"), nullptr);
 }
 
+// x·s + (shift − mean·s) with s = scale / √(variance + ε), as JAX and TensorFlow write it.
+void AddNormOfJax(onnx::ModelProto* model, bool negates) {
+  AddInput(model, "x", {2, 3});
+  for (const char* name : {"const_2", "const_3", "const_4", "const_5"})
+    FillFloats(AddInitializer(model, name, {3}), {1, 2, 4});
+  FillFloats(AddInitializer(model, "const_9", {}), {0.001F});
+  FillFloats(AddInitializer(model, "one", {}), {1});
+  AddNode(model, "Add", {"const_3", "const_9"}, {"v"});
+  AddNode(model, "Sqrt", {"v"}, {"root"});
+  AddNode(model, "Div", {"one", "root"}, {"inverse"});
+  AddNode(model, "Mul", {"inverse", "const_4"}, {"s"});
+  if (negates) AddNode(model, "Neg", {"const_2"}, {"minus"});
+  AddNode(model, "Mul", {negates ? "minus" : "const_2", "s"}, {"m"});
+  if (negates) {
+    AddNode(model, "Add", {"m", "const_5"}, {"b"});
+  } else {
+    AddNode(model, "Sub", {"const_5", "m"}, {"b"});
+  }
+  AddNode(model, "Mul", {"x", "s"}, {"scaled"});
+  AddNode(model, "Add", {"scaled", "b"}, {"y"});
+  AddOutput(model, "y");
+}
+
+void ExpectStatisticsFixed(const onnx::ModelProto& model) {
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  for (const char* name : {"const_2", "const_3"})
+    EXPECT_EQ(FindWeight(*imported, name)->fixed, FixedWeight::kBuffer) << name;
+  for (const char* name : {"const_4", "const_5"})
+    EXPECT_EQ(FindWeight(*imported, name)->fixed, FixedWeight::kNo) << name;
+}
+
+TEST(FixedWeights, StatisticsOfBatchNormAsArithmetic) {
+  for (const bool negates : {false, true}) {
+    onnx::ModelProto model = NewModel(17);
+    AddNormOfJax(&model, negates);
+    ExpectStatisticsFixed(model);
+  }
+  onnx::ModelProto centered = NewModel(17);
+  AddNormOfJax(&centered, true);
+  centered.mutable_graph()->mutable_node()->DeleteSubrange(4, 5);
+  AddNode(&centered, "Sub", {"x", "const_2"}, {"c"});
+  AddNode(&centered, "Mul", {"c", "s"}, {"d"});
+  AddNode(&centered, "Add", {"d", "const_5"}, {"y"});
+  ExpectStatisticsFixed(centered);
+}
+
+TEST(FixedWeights, OnesThatSumOverWindows) {
+  for (const char* name : {"reduce_window_sum_kernel_0", "block.kernel_0", "weight"}) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 1, 4, 4});
+    AddFilled(&model, name, {1, 1, 2, 2}, 1);
+    AddNode(&model, "Conv", {"x", name}, {"y"});
+    AddOutput(&model, "y");
+    const auto imported = ImportModel(model, {.training = true});
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    const bool numbered = std::string_view(name).starts_with("reduce");
+    EXPECT_EQ(FindWeight(*imported, name)->fixed, numbered ? FixedWeight::kConstant : FixedWeight::kNo) << name;
+  }
+}
+
 TEST(FixedWeights, MeansAndDeviationsOfInputs) {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "x", {2, 3, 2, 2});
