@@ -201,6 +201,8 @@ class RoleNamer {
     const bool factor = std::ranges::all_of(readers, IsFactor);
     const bool fixed = factor && (readers.size() > 1 || LeadsToSoftmax(*readers[0].node));
     if (fixed && IsNumberedScale(name, tensor)) return Kind::kConstant;
+    const bool slope = std::ranges::all_of(readers, [](const auto& r) { return IsOp(*r.node, {"PRelu"}); });
+    if (slope) return Kind::kParameter;
     const bool parameter = IsParameterName(name) || (!fixed && IsTracedParameter(name, *readers[0].node));
     if (parameter) return IsFactorOrTerm(readers) ? Kind::kParameter : Kind::kUnknown;
     return fixed && !tensor.shape().empty() ? Kind::kConstant : Kind::kUnknown;

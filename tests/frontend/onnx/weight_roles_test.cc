@@ -195,6 +195,17 @@ TEST(FixedWeights, StatisticsOfBatchNormAsArithmetic) {
   ExpectStatisticsFixed(centered);
 }
 
+TEST(FixedWeights, SlopesWithoutAxesAreParameters) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  FillFloats(AddInitializer(&model, "const_4", {}), {0.25F});
+  AddNode(&model, "PRelu", {"x", "const_4"}, {"y"});
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), Names{"const_4"});
+}
+
 TEST(FixedWeights, OnesThatSumOverWindows) {
   for (const char* name : {"reduce_window_sum_kernel_0", "block.kernel_0", "weight"}) {
     onnx::ModelProto model = NewModel(17);
