@@ -18,6 +18,7 @@ if(CMAKE_COMPILE_WARNING_AS_ERROR AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 if(ONNXTRAIN_SANITIZER)
   add_compile_options(-fsanitize=${ONNXTRAIN_SANITIZER} -fno-omit-frame-pointer)
+  add_compile_definitions(ONNXTRAIN_SANITIZER)
   add_link_options(-fsanitize=${ONNXTRAIN_SANITIZER})
 endif()
 

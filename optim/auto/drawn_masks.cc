@@ -8,7 +8,7 @@
 namespace onnxtrain {
 namespace {
 
-constexpr int64_t kSamples = 64;
+constexpr int64_t kDrawn = 64;  // samples with white; empty ones tell nothing
 constexpr int kWhite = 255;
 
 bool TakesProbabilities(const LossChoice& loss, const std::string& feed) {
@@ -23,18 +23,17 @@ bool TakesProbabilities(const LossChoice& loss, const std::string& feed) {
 bool IsBlackAndWhite(const Dataset& data, int column) {
   const Column& c = data.columns()[column];
   if (c.sample.dtype != DType::kUInt8 || c.sample.rank() < 2 || data.streams()) return false;
-  bool white = false;
+  int64_t drawn = 0;
   std::vector<std::byte> pixels;
-  for (int64_t i = 0; i < std::min(kSamples, data.size()); ++i) {
+  for (int64_t i = 0; i < data.size() && drawn < kDrawn; ++i) {
     pixels.resize(SampleType(data, i, column).bytes());
     if (!data.Read(i, column, pixels).ok()) continue;
-    for (const std::byte pixel : pixels) {
-      const auto value = std::to_integer<int>(pixel);
-      if (value != 0 && value != kWhite) return false;
-      white |= value == kWhite;
-    }
+    const auto is = [](int value) { return [value](std::byte p) { return std::to_integer<int>(p) == value; }; };
+    const auto white = std::ranges::count_if(pixels, is(kWhite));
+    if (white + std::ranges::count_if(pixels, is(0)) != std::ssize(pixels)) return false;
+    drawn += white > 0 ? 1 : 0;
   }
-  return white;
+  return drawn > 0;
 }
 
 void ScaleDrawnMask(const Dataset& data, const LossChoice& loss, FeedSpec* label) {

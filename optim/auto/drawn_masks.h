@@ -9,7 +9,7 @@
 
 namespace onnxtrain {
 
-// Are all values of the first samples 0 or 255, and some of them 255? Only columns of bytes with a height and a width
+// Are all values of the first samples with something in them 0 or 255? Only columns of bytes with a height and a width
 // are looked at, and no streams. Samples that cannot be read are passed over.
 bool IsBlackAndWhite(const Dataset& data, int column);
 

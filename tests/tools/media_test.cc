@@ -431,6 +431,11 @@ TEST_F(SeveralSizes, DrawnMasksAreLabelsOfZeroAndOne) {
     EXPECT_NE(run.err.find("labels 'mask' of 0 and 255 are taken for 0 and 1"), std::string::npos) << run.err;
     EXPECT_EQ(Loss("--model r/model.onnx --data drawn"), Loss("--model r/model.onnx --data ones"));
   }
+  for (int i = 0; i < 80; ++i) {
+    Write(StrCat("late/images/", 100 + i, ".bmp"), Bmp(6, 6, [&](int x, int y) { return red(x, y) ? 0xff0000 : 255; }));
+    Write(StrCat("late/masks/", 100 + i, ".bmp"), GreyBmp(6, 6, [&](int x, int) { return i > 77 && x > 2 ? 255 : 0; }));
+  }
+  EXPECT_LT(Loss("--model r/model.onnx --data late"), 2) << "empty masks in front tell nothing";
   Write("drawn/masks/7.bmp", GreyBmp(6, 6, [&](int x, int y) { return red(x, y) ? 254 : 0; }));
   Refuses(StrCat("--data drawn", columns, "--loss bce"), "is outside of 0 to 1, the labels of bce");
   Write("drawn/masks/7.bmp", GreyBmp(6, 6, [&](int x, int y) { return red(x, y) ? 255 : 0; }));

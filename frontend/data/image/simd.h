@@ -2,7 +2,7 @@
 #pragma once
 
 // Compiles a function also for AVX2, without fused products: the results are equal.
-#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(__clang__) && !defined(ONNXTRAIN_SANITIZER)
 #define ONNXTRAIN_FOR_AVX2 __attribute__((target_clones("avx2", "default")))
 #else
 #define ONNXTRAIN_FOR_AVX2

@@ -12,7 +12,7 @@ namespace {
 using LoadFn = SentencePieceLibrary* (*)(const std::string& bytes, std::string* error);
 
 // The sanitizers' runtimes refuse deep binding.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef ONNXTRAIN_SANITIZER
 constexpr int kBinding = 0;
 #else
 constexpr int kBinding = RTLD_DEEPBIND;
