@@ -47,13 +47,26 @@ bool ParseDecimalComma(std::string_view s, double* value) {
   return ParseNumber(swapped, value) || ParseGrouped(swapped, value);
 }
 
-// Without a sign of percent behind the number or of a currency before it.
+// Without a sign of percent behind the number or of a currency on either side.
 std::string_view StripUnit(std::string_view s) {
   if (s.ends_with('%')) return TrimBlanks(s.substr(0, s.size() - 1));
   for (const std::string_view currency : {"$", "€", "£", "¥"}) {
     if (s.starts_with(currency)) return TrimBlanks(s.substr(currency.size()));
+    if (s.ends_with(currency)) return TrimBlanks(s.substr(0, s.size() - currency.size()));
   }
   return s;
+}
+
+bool IsSigned(std::string_view s) { return s.starts_with('-') || s.starts_with('+'); }
+
+// The amount of (5) and ($5), as accountants write −5, and of -$5; empty for other texts.
+std::string_view FindNegativeAmount(std::string_view s) {
+  const bool brackets = s.starts_with('(') && s.ends_with(')') && s.size() > 2;
+  const std::string_view inner =
+      TrimBlanks(brackets ? s.substr(1, s.size() - 2) : s.substr(s.starts_with('-') ? 1 : 0));
+  const std::string_view amount = StripUnit(inner);
+  const bool negative = brackets || (s.starts_with('-') && amount.size() < inner.size());
+  return negative && !inner.ends_with('%') && !IsSigned(amount) ? amount : std::string_view();
 }
 
 // With the signs and blanks of typesetting as those of ASCII: the minus U+2212, the blanks U+00A0, U+2009 and U+202F.
@@ -78,8 +91,11 @@ bool ParseWritten(std::string_view s, bool decimal_comma, double* value) {
     plain = ReplaceTypesetting(s);
     s = TrimBlanks(plain);
   }
-  s = StripUnit(s);
-  return ParseNumber(s, value) || (decimal_comma ? ParseDecimalComma(s, value) : ParseGrouped(s, value));
+  const std::string_view negative = FindNegativeAmount(s);
+  s = negative.empty() ? StripUnit(s) : negative;
+  if (!ParseNumber(s, value) && !(decimal_comma ? ParseDecimalComma(s, value) : ParseGrouped(s, value))) return false;
+  if (!negative.empty()) *value = -*value;
+  return true;
 }
 
 // Truth values are numbers where a column has nothing else.

@@ -510,6 +510,8 @@ TEST(Csv, ReadsNumbersAsPeopleWriteThem) {
       {"x,y\n\"1,234,567.5\",0\n\"-12,000\",0\n3,0\n", {1234567.5, -12000, 3}, "column 'x': '1,234,567.5' is read as "},
       {"x,y\n12.5%,0\n3 %,0\n", {12.5, 3}, "column 'x': '12.5%' is read as 12.5"},
       {"x,y\n$5,0\n\"€ 1,000\",0\n", {5, 1000}, "column 'x': '$5' is read as 5"},
+      {"x,y\n(5.5),0\n\"($1,000)\",0\n", {-5.5, -1000}, "column 'x': '(5.5)' is read as -5.5"},
+      {"x,y\n-$2,0\n3 €,0\n", {-2, 3}, "column 'x': '-$2' is read as -2"},
       {"x,y\n−5\u00a0,0\n1\u202f234.5,0\n3,0\n", {-5, 1234.5, 3}, "column 'x': '−5\u00a0' is read as -5"},
       {"x,y\n1 234,0\n1'000.5,0\n1_000,0\n", {1234, 1000.5, 1000}, "column 'x': '1 234' is read as 1234"},
       {"x,y\nTrue,0\nFALSE,0\n", {1, 0}, "column 'x': 'True' is read as 1"},
@@ -522,7 +524,11 @@ TEST(Csv, ReadsNumbersAsPeopleWriteThem) {
     EXPECT_EQ(ColumnValues(**data, 0), c.values) << c.text;
     EXPECT_THAT((*data)->notes(), testing::ElementsAre(HasSubstr(c.note)));
   }
-  for (const char* other : {"\"12,34\"", "\"0,123\"", "\"1234,567\"", "\"1,234.5,678\"", "\",123\"", "5%%", "$"})
+  const auto european = Open("x;y\n1.234,50 €;0\n-0,5;0\n");
+  ASSERT_TRUE(european.ok()) << european.status();
+  EXPECT_EQ(ColumnValues(**european, 0), (std::vector<double>{1234.5, -0.5}));
+  for (const char* other : {"(5", "(-5)", "(5%)", "()", "-$-5", "\"12,34\"", "\"0,123\"", "\"1234,567\"",
+                            "\"1,234.5,678\"", "\",123\"", "5%%", "$"})
     EXPECT_THAT(ColumnProblem(StrCat("x,y\n", other, ",0\n"), 0), HasSubstr("is not a number")) << other;
   for (const char* missing : {"-", "--", "#N/A", "<NA>"})
     EXPECT_EQ(ColumnProblem(StrCat("x,y\n1,0\n", missing, ",1\n"), 0), "t.csv: row 3, column 'x': missing value");
