@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
     if (options.threads > 0) at::set_num_threads(options.threads);
     AllowTf32(options.tf32);
     at::zeros({1}, at::TensorOptions().device(device));  // fails here where the device is not there
-    backend = MakeTorchBackend(device, FindKernelCompiler(device));
+    backend = MakeTorchBackend(device, FindKernelCompiler(device), options.tf32);
   }));
   RETURN_IF_ERROR(known);
   return backend;

@@ -7,20 +7,24 @@
 #include "backends/torch/attention/attention_op.h"
 #include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/host_kernel.h"
+#include "backends/torch/layout/channels_last_op.h"
 #include "backends/torch/tensor.h"
+#include "frontend/ops/layout.h"
 
 namespace onnxtrain::aten {
 
 at::Tensor Args::Out(size_t i) const {
   if (out[i].defined()) return out[i];
   const Type& type = graph.type(node.outputs[i]);
-  return at::empty(type.shape, options(ToScalarType(type.dtype)));
+  const at::Tensor scratch = at::empty(type.shape, options(ToScalarType(type.dtype)));
+  return HasBit(channels_last_outputs, i) ? scratch.movedim(-1, 1) : scratch;
 }
 
 const Kernels& AllKernels() {
   static const Kernels* kernels = [] {
     RegisterFusedOp();
     RegisterAttentionOps();
+    RegisterChannelsLastOps();
     auto* table = new Kernels;
     for (std::span<const NamedKernel> family : {ONNXTRAIN_TORCH_KERNEL_FAMILIES}) {
       for (const NamedKernel& row : family) table->Add(row.op, row.kernel);

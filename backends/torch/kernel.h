@@ -32,6 +32,7 @@ struct Args {
   std::vector<at::Tensor> out;         // undefined for unused outputs: see Out
   KernelCompiler* compiler = nullptr;  // of generated kernels
   Collectives* ranks = nullptr;        // of the group that a collective operator names
+  uint32_t channels_last_outputs = 0;  // bits of outputs whose types are [N,…,C] and that the kernel sees as [N,C,…]
 
   const Attrs& attrs() const { return node.attrs; }
   bool has(size_t i) const { return i < in.size() && in[i].defined(); }
@@ -68,7 +69,7 @@ struct NamedKernel {
   UnaryKernels(), CastKernels(), BinaryKernels(), ReduceKernels(), MatmulKernels(), ConvKernels(), PoolKernels(), \
       ResampleKernels(), SampleKernels(), DeterminantKernels(), NormKernels(), SoftmaxKernels(), ShapeKernels(),  \
       IndexKernels(), ScatterKernels(), TopKKernels(), BitwiseKernels(), RandomKernels(), LossKernels(),          \
-      RecurrentKernels(), FusedKernels(), AttentionKernels(), CollectiveKernels()
+      RecurrentKernels(), FusedKernels(), AttentionKernels(), CollectiveKernels(), ChannelsLastKernels()
 std::span<const NamedKernel> ONNXTRAIN_TORCH_KERNEL_FAMILIES;
 
 // Returns the kernels of all families.

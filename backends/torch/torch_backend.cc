@@ -14,6 +14,7 @@
 #include "backends/torch/fuse/fuse_graph.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/kernel.h"
+#include "backends/torch/layout/assign_channels_last.h"
 #include "backends/torch/program.h"
 #include "backends/torch/tensor.h"
 #include "frontend/passes/dce.h"
@@ -24,7 +25,8 @@ namespace {
 
 class TorchBackend : public Backend {
  public:
-  TorchBackend(at::Device device, KernelCompiler* compiler) : device_(device), compiler_(compiler) {}
+  TorchBackend(at::Device device, KernelCompiler* compiler, bool tf32)
+      : device_(device), compiler_(compiler), tf32_(tf32) {}
 
   std::string name() const override { return "torch"; }
   std::string device() const override { return device_.str(); }
@@ -49,6 +51,12 @@ class TorchBackend : public Backend {
     if (device_.is_cpu())
       passes.insert(passes.begin() + 1,
                     {"promote_half", [&](const Graph& g) { return PromoteHalfToFloat(g, lacks); }, AnyNode(lacks)});
+    const auto wants = [this](const Graph& g, const Node& n) { return WantsChannelsLast(g, n, tf32_); };
+    // libtorch's kernels for the CPU convert in every call anyway.
+    if (device_.is_cuda())
+      passes.insert(
+          passes.end() - 1,
+          {"assign_channels_last", [this](const Graph& g) { return AssignChannelsLast(g, tf32_); }, AnyNode(wants)});
     ASSIGN_OR_RETURN(const Graph legal, RunPasses(graph, passes));
     RETURN_IF_ERROR(CheckSupported(legal));
     return legal;
@@ -98,12 +106,13 @@ class TorchBackend : public Backend {
 
   at::Device device_;
   KernelCompiler* compiler_;
+  bool tf32_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> MakeTorchBackend(at::Device device, KernelCompiler* compiler) {
-  return std::make_unique<TorchBackend>(device, compiler);
+std::unique_ptr<Backend> MakeTorchBackend(at::Device device, KernelCompiler* compiler, bool tf32) {
+  return std::make_unique<TorchBackend>(device, compiler, tf32);
 }
 
 }  // namespace onnxtrain::aten

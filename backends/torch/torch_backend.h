@@ -11,7 +11,7 @@
 namespace onnxtrain::aten {
 
 // Fuses graphs into generated kernels where there is a compiler for them; null: runs ATen's kernels alone. The compiler
-// must outlive the backend and its programs.
-std::unique_ptr<Backend> MakeTorchBackend(c10::Device device, KernelCompiler* compiler);
+// must outlive the backend and its programs. `tf32`: convolutions of float32 may round factors to TF32.
+std::unique_ptr<Backend> MakeTorchBackend(c10::Device device, KernelCompiler* compiler, bool tf32 = false);
 
 }  // namespace onnxtrain::aten

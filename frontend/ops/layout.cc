@@ -1,6 +1,8 @@
 #include "frontend/ops/layout.h"
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 
 #include "frontend/base/status.h"
 
@@ -8,8 +10,6 @@ namespace onnxtrain {
 namespace {
 
 using Ints = std::vector<int64_t>;
-
-bool HasBit(uint32_t bits, size_t i) { return (bits >> std::min<size_t>(i, 31) & 1) != 0; }
 
 // The axis of [N,…,C] that an axis of [N,C,…] is.
 int64_t PhysicalAxis(int64_t axis, int rank) { return axis == 0 ? 0 : axis == 1 ? rank - 1 : axis - 1; }
@@ -41,6 +41,12 @@ AttrValue ToPhysical(const Attrs& attrs, const AttrSpec& spec, int rank) {
   return spec.axes == AxisRole::kAxisSet ? Sorted(axes) : axes;
 }
 
+Ints CountAxes(int rank) {
+  Ints axes(rank);
+  std::iota(axes.begin(), axes.end(), int64_t{0});
+  return axes;
+}
+
 }  // namespace
 
 LayoutOperands FindLayoutOperands(const OpRow& row, std::span<const Type* const> inputs,
@@ -70,6 +76,14 @@ LayoutOperands FindLayoutOperands(const Graph& graph, const Node& node) {
   for (ValueId v : node.outputs) outputs.push_back(graph.type(v));
   return FindLayoutOperands(*FindOp(node.op), inputs, outputs);
 }
+
+int FindLayoutRank(const Graph& graph, const Node& node, const LayoutOperands& operands) {
+  if (operands.inputs != 0) return graph.type(node.inputs[std::countr_zero(operands.inputs)]).rank();
+  return operands.outputs == 0 ? 0 : graph.type(node.outputs[std::countr_zero(operands.outputs)]).rank();
+}
+
+Ints NchwToNhwcPerm(int rank) { return ToChannelsLast(CountAxes(rank)); }
+Ints NhwcToNchwPerm(int rank) { return ToChannelsFirst(CountAxes(rank)); }
 
 bool KeepsAxisOrder(const OpRow& row, const Attrs& attrs, int rank) {
   for (const AttrSpec& spec : row.attrs) {
@@ -112,6 +126,14 @@ absl::Status InferLayouts(const OpRow& row, std::span<const Type* const> inputs,
   return absl::OkStatus();
 }
 
+Attrs ToPhysicalAttrs(const OpRow& row, const Attrs& attrs, int rank) {
+  Attrs physical = attrs;
+  for (const AttrSpec& spec : row.attrs) {
+    if (spec.axes != AxisRole::kNone) physical.Set(std::string(spec.name), ToPhysical(attrs, spec, rank));
+  }
+  return physical;
+}
+
 PhysicalNode ToPhysical(const Graph& graph, const Node& node) {
   PhysicalNode physical{.attrs = node.attrs};
   int rank = 0;
@@ -121,10 +143,7 @@ PhysicalNode ToPhysical(const Graph& graph, const Node& node) {
     physical.inputs.push_back({type.dtype, PhysicalShape(type)});
   }
   for (ValueId v : node.outputs) physical.outputs.push_back({graph.type(v).dtype, PhysicalShape(graph.type(v))});
-  for (const AttrSpec& spec : FindOp(node.op)->attrs) {
-    if (rank > 0 && spec.axes != AxisRole::kNone)
-      physical.attrs.Set(std::string(spec.name), ToPhysical(node.attrs, spec, rank));
-  }
+  if (rank > 0) physical.attrs = ToPhysicalAttrs(*FindOp(node.op), node.attrs, rank);
   return physical;
 }
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 
 #include "backends/cpu/lower/layout_rewriter.h"
-#include "backends/cpu/lower/layout_search.h"
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"
+#include "backends/layout_search.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/layout.h"
 #include "frontend/passes/match.h"
@@ -178,10 +178,11 @@ class LayoutRewriter {
  private:
   LayoutConstraint FindConstraint(const Node& node) const {
     if (IsChannelsLast(graph_, node)) return {};
-    if (node.op == "Transpose") return FindTransposeConstraint(node);
+    if (const LayoutConstraint reorder = FindReorderConstraint(graph_, node); reorder.kind != Kind::kRowMajor)
+      return reorder;
     const LayoutOperands operands = FindLayoutOperands(graph_, node);
     const LayoutConstraint propagate{Kind::kPropagate, operands};
-    if (operands.any_order) return CanReorder(node, operands) ? propagate : LayoutConstraint{};
+    if (operands.any_order) return {};
     const KernelRow* row = FindChannelsLastKernel(node.op);
     if (row == nullptr || graph_.type(node.inputs[0]).dtype != DType::kFloat32) return {};
     if (row->prefers != nullptr) {
@@ -190,22 +191,6 @@ class LayoutRewriter {
     const bool pools_maxima = node.op == "MaxPool" || node.op == "MaxPoolGrad";
     const bool can = graph_.type(node.outputs[0]).rank() > 2 && (!pools_maxima || pools_.CanBeChannelsLast(node));
     return can ? propagate : LayoutConstraint{};
-  }
-
-  bool CanReorder(const Node& node, const LayoutOperands& operands) const {
-    const int rank = graph_
-                         .type(operands.inputs != 0 ? node.inputs[std::countr_zero(operands.inputs)]
-                                                    : node.outputs[std::countr_zero(operands.outputs)])
-                         .rank();
-    return rank > 2 && KeepsAxisOrder(*FindOp(node.op), node.attrs, rank);
-  }
-
-  static LayoutConstraint FindTransposeConstraint(const Node& node) {
-    const Ints perm = node.attrs.Ints("perm");
-    const int rank = static_cast<int>(perm.size());
-    if (rank < 3) return {};
-    if (perm == NchwToNhwcPerm(rank)) return {Kind::kPropagate, {.inputs = 1}};
-    return perm == NhwcToNchwPerm(rank) ? LayoutConstraint{Kind::kPropagate, {.outputs = 1}} : LayoutConstraint{};
   }
 
   const Graph& graph_;

@@ -1,6 +1,4 @@
 // cpu.View and cpu.PackWeight: other layouts of the same elements.
-#include <numeric>
-
 #include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/dnnl_call.h"
@@ -8,12 +6,6 @@
 
 namespace onnxtrain::cpu {
 namespace {
-
-std::vector<int64_t> Axes(int rank) {
-  std::vector<int64_t> axes(rank);
-  std::iota(axes.begin(), axes.end(), int64_t{0});
-  return axes;
-}
 
 TypesOr ViewTypes(const TypeContext& c) {
   Type type = {c.in(0).dtype, c.attrs.Ints("shape")};
@@ -70,9 +62,6 @@ Val Reinterpret(Val x, const Type& type) {
   return x.b().Op("cpu.View", {x},
                   {{"shape", type.shape}, {"channels_last", int64_t{type.layout == Layout::kChannelsLast}}});
 }
-
-std::vector<int64_t> NchwToNhwcPerm(int rank) { return ToChannelsLast(Axes(rank)); }
-std::vector<int64_t> NhwcToNchwPerm(int rank) { return ToChannelsFirst(Axes(rank)); }
 
 Val ToNhwc(Val x) {
   const Type to = {x.dtype(), x.shape(), Layout::kChannelsLast};

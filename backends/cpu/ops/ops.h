@@ -36,10 +36,6 @@ Val Reinterpret(Val x, const Type& type);
 Val ToNhwc(Val x);
 Val ToNchw(Val x);
 
-// The axes of [N,C,…] in the order [N,…,C], and back.
-std::vector<int64_t> NchwToNhwcPerm(int rank);
-std::vector<int64_t> NhwcToNchwPerm(int rank);
-
 // Which input of Attention, AttentionGrad or their form of this backend is the mask. It has no permutation.
 size_t MaskIndex(std::string_view op);
 

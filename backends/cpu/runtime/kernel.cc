@@ -32,8 +32,6 @@ const Rows& FindRows(std::string_view op) {
   return rows == nullptr ? *none : *rows;
 }
 
-bool HasBit(uint32_t bits, size_t i) { return (bits >> std::min<size_t>(i, 31) & 1) != 0; }
-
 // The node with what its kernel sees: kernels that compute in any order see row-major tensors.
 class Candidate {
  public:

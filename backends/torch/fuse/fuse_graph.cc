@@ -168,7 +168,7 @@ class GraphFuser {
  private:
   const Node& node(int32_t n) const { return graph_.nodes()[n]; }
   bool IsPart(int32_t n) const { return parts_[n].part != Part::kNone; }
-  bool IsInlined(ValueId v) const { return pattern_.Splat(v).has_value(); }
+  bool IsInlined(ValueId v) const { return graph_.FindConstant(v) != nullptr && pattern_.Splat(v).has_value(); }
 
   // Finds the values that only nodes over as many elements read, so that they need not be stored, or only because they
   // are outputs.

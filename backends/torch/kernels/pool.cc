@@ -44,9 +44,14 @@ bool FitsATen(const Window& w) {
 
 std::vector<int64_t> PadsFor(const Window& w) { return FitsATen(w) ? w.begin : std::vector<int64_t>(w.rank(), 0); }
 
+// libtorch 1.13 writes volumes as if `y` and `index` were row-major.
 void MaxPoolOut(at::Tensor& y, at::Tensor& index, const at::Tensor& x, const Window& w, at::IntArrayRef pads) {
   if (w.rank() == 2) {
     at::max_pool2d_with_indices_out(y, index, x, w.kernel, w.strides, pads, w.dilations, false);
+  } else if (!y.is_contiguous()) {
+    const auto [maxima, positions] = at::max_pool3d_with_indices(x, w.kernel, w.strides, pads, w.dilations, false);
+    y.copy_(maxima);
+    index.copy_(positions);
   } else {
     at::max_pool3d_with_indices_out(y, index, x, w.kernel, w.strides, pads, w.dilations, false);
   }

@@ -228,6 +228,15 @@ TEST(FuseGraph, FusesOverViews) {
 }
 
 // An update rule in place: one kernel over flat memory, and one for its scalars.
+// A kernel's body repeats constants, but not what is computed from them.
+TEST(FuseGraph, ViewsOfConstantsAreOperands) {
+  Maker m;
+  const Val x = m.Feed("x", {40, 64});
+  const Val half = Reshape(m.b.Constant(HostTensor::Filled({DType::kFloat32, {64}}, 0.5)), {1, 64});
+  m.graph.AddOutput("y", Tanh(x * half + 1.0).id());
+  EXPECT_EQ(CountNodes(CheckFused(m.graph, 1e-6), kFusedOp), 1);
+}
+
 TEST(FuseGraph, AdamW) {
   for (const int64_t n : {int64_t{4096}, int64_t{1001}}) {
     Maker m;

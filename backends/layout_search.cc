@@ -1,11 +1,12 @@
-#include "backends/cpu/lower/layout_search.h"
+#include "backends/layout_search.h"
 
 #include <algorithm>
 #include <numeric>
 
+#include "frontend/ops/layout.h"
 #include "frontend/passes/match.h"
 
-namespace onnxtrain::cpu {
+namespace onnxtrain {
 namespace {
 
 constexpr int kSweeps = 4;
@@ -146,11 +147,29 @@ class LayoutSearch {
   std::vector<int32_t> operands_;              // by value: operands of any node that it is
 };
 
+LayoutConstraint FindTransposeConstraint(const Node& node) {
+  const std::vector<int64_t> perm = node.attrs.Ints("perm");
+  const int rank = static_cast<int>(perm.size());
+  if (rank < 3) return {};
+  if (perm == NchwToNhwcPerm(rank)) return {LayoutConstraint::Kind::kPropagate, {.inputs = 1}};
+  if (perm == NhwcToNchwPerm(rank)) return {LayoutConstraint::Kind::kPropagate, {.outputs = 1}};
+  return {};
+}
+
 }  // namespace
+
+LayoutConstraint FindReorderConstraint(const Graph& graph, const Node& node) {
+  if (node.op == "Transpose") return FindTransposeConstraint(node);
+  const LayoutOperands operands = FindLayoutOperands(graph, node);
+  if (!operands.any_order) return {};
+  const int rank = FindLayoutRank(graph, node, operands);
+  if (rank < 3 || !KeepsAxisOrder(*FindOp(node.op), node.attrs, rank)) return {};
+  return {LayoutConstraint::Kind::kPropagate, operands};
+}
 
 std::vector<bool> SearchLayouts(const Graph& graph, const std::vector<LayoutConstraint>& constraints,
                                 const std::vector<bool>& inseparable) {
   return LayoutSearch(graph, constraints, inseparable).Run();
 }
 
-}  // namespace onnxtrain::cpu
+}  // namespace onnxtrain

@@ -1,0 +1,162 @@
+#include "backends/torch/layout/assign_channels_last.h"
+
+#include <bit>
+#include <vector>
+
+#include "backends/layout_search.h"
+#include "backends/torch/layout/channels_last_op.h"
+#include "frontend/base/status.h"
+#include "frontend/ops/cost.h"
+#include "frontend/ops/layout.h"
+#include "frontend/passes/fold_constants.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain::aten {
+namespace {
+
+using Vals = std::vector<Val>;
+using Kind = LayoutConstraint::Kind;
+
+// [N,C,…] as [N,…,C], and back.
+Val ToNhwc(Val x) {
+  if (IsTrivialChannelsLast(x.shape())) return Reshape(x, ToChannelsLast(x.shape()));
+  return Transpose(x, NchwToNhwcPerm(x.rank()));
+}
+
+Val ToNchw(Val x) {
+  const Shape shape = ToChannelsFirst(x.shape());
+  return IsTrivialChannelsLast(shape) ? Reshape(x, shape) : Transpose(x, NhwcToNchwPerm(x.rank()));
+}
+
+class ChannelsLastRewriter {
+ public:
+  ChannelsLastRewriter(Rewriter& r, std::vector<bool> nhwc)
+      : r_(r), nhwc_(std::move(nhwc)), last_(r.from().values().size()) {}
+
+  absl::Status Run() {
+    for (size_t n = 0; n < nhwc_.size(); ++n) {
+      const Node& node = r_.from().nodes()[n];
+      r_.b().set_source(node.source);
+      if (nhwc_[n]) {
+        Emit(node);
+      } else {
+        for (ValueId v : node.inputs) Nchw(v);
+        r_.Copy(node);
+      }
+      RETURN_IF_ERROR(r_.b().status());
+    }
+    for (const GraphOutput& output : r_.from().outputs()) Nchw(output.value);
+    r_.CopyOutputs();
+    return r_.b().status();
+  }
+
+ private:
+  const Type& type(ValueId v) const { return r_.from().type(v); }
+
+  Val Nchw(ValueId v) {
+    if (v == kNoValue) return {};
+    if (!r_.IsSet(v)) SetNchw(v, ToNchw(last_[v]));
+    return r_.Map(v);
+  }
+
+  Val Nhwc(ValueId v) {
+    if (!last_[v]) last_[v] = ToNhwc(Nchw(v));
+    return last_[v];
+  }
+
+  void SetNchw(ValueId v, Val now) {
+    r_.Set(v, now);
+    r_.b().graph().SetValueName(now.id(), r_.from().value(v).name);
+  }
+
+  void Emit(const Node& node) {
+    if (node.op == "Transpose") return EmitTranspose(node);
+    if (const ChannelsLastOp* op = FindChannelsLastOp(node.op)) return EmitKernel(node, *op);
+    EmitReordered(node);
+  }
+
+  // A transpose between the two layouts is the other variant of the same value.
+  void EmitTranspose(const Node& node) {
+    const ValueId x = node.inputs[0], y = node.outputs[0];
+    if (node.attrs.Ints("perm") == NchwToNhwcPerm(type(x).rank())) {
+      SetNchw(y, Nhwc(x));
+    } else {
+      last_[y] = Nchw(x);
+    }
+  }
+
+  void EmitKernel(const Node& node, const ChannelsLastOp& op) {
+    Vals in;
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      in.push_back(HasBit(op.inputs, i) ? Nhwc(node.inputs[i]) : Nchw(node.inputs[i]));
+    SetOutputs(node, r_.b().Ops(op.name, in, node.attrs), op.outputs);
+  }
+
+  // An operator that computes in any order.
+  void EmitReordered(const Node& node) {
+    const LayoutOperands operands = FindLayoutOperands(r_.from(), node);
+    const int rank = FindLayoutRank(r_.from(), node, operands);
+    Vals in;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId v = node.inputs[i];
+      const bool spreads = v != kNoValue && (type(v).elements() != 1 || operands.inputs == 0);
+      in.push_back(HasBit(operands.inputs, i) ? Nhwc(v) : spreads ? Spread(v, rank) : Nchw(v));
+    }
+    SetOutputs(node, r_.b().Ops(node.op, in, ToPhysicalAttrs(*FindOp(node.op), node.attrs, rank)), operands.outputs);
+  }
+
+  // An operand of lower rank as one of full rank.
+  Val Spread(ValueId v, int rank) {
+    Shape shape(rank - type(v).rank(), 1);
+    shape.insert(shape.end(), type(v).shape.begin(), type(v).shape.end());
+    return ToNhwc(Reshape(Nchw(v), shape));
+  }
+
+  void SetOutputs(const Node& node, const Vals& outputs, uint32_t channels_last) {
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      if (HasBit(channels_last, o)) {
+        last_[node.outputs[o]] = outputs[o];
+      } else {
+        SetNchw(node.outputs[o], outputs[o]);
+      }
+    }
+  }
+
+  Rewriter& r_;
+  const std::vector<bool> nhwc_;  // by node
+  Vals last_;                     // by old value: its variant [N,…,C]
+};
+
+bool HasKernelChannelsLast(const Graph& graph, const Node& node) {
+  if (FindChannelsLastOp(node.op) == nullptr) return false;
+  const Type& x = graph.type(node.inputs[0]);
+  return (x.rank() == 4 || x.rank() == 5) && IsFloat(x.dtype) && x.dtype != DType::kFloat64;
+}
+
+LayoutConstraint FindConstraint(const Graph& graph, const Node& node, bool tf32) {
+  const LayoutConstraint reorder = FindReorderConstraint(graph, node);
+  if (reorder.kind != Kind::kRowMajor || !HasKernelChannelsLast(graph, node)) return reorder;
+  if (!IsProduct(node)) return {Kind::kPropagate, FindLayoutOperands(graph, node)};
+  if (!WantsChannelsLast(graph, node, tf32)) return {};
+  return {Kind::kNhwc, FindLayoutOperands(graph, node)};
+}
+
+}  // namespace
+
+bool WantsChannelsLast(const Graph& graph, const Node& node, bool tf32) {
+  return HasKernelChannelsLast(graph, node) && IsProduct(node) &&
+         (tf32 || graph.type(node.inputs[0]).dtype != DType::kFloat32);
+}
+
+absl::StatusOr<Graph> AssignChannelsLast(const Graph& graph, bool tf32) {
+  RegisterChannelsLastOps();
+  std::vector<LayoutConstraint> constraints;
+  for (const Node& node : graph.nodes()) constraints.push_back(FindConstraint(graph, node, tf32));
+  const std::vector<bool> separable(graph.values().size(), false);
+  Graph result;
+  Rewriter r(graph, &result);
+  RETURN_IF_ERROR(ChannelsLastRewriter(r, SearchLayouts(graph, constraints, separable)).Run());
+  return FoldConstants(result);
+}
+
+}  // namespace onnxtrain::aten

@@ -1,0 +1,17 @@
+// Stores activations channels last, [N,…,C], where that spares convolutions the conversion.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/graph.h"
+
+namespace onnxtrain::aten {
+
+// A convolution over two or three spatial axes whose kernels are faster channels last: those of tensor cores, so that
+// float32 takes part where its factors may be rounded to TF32, and float64 never does.
+bool WantsChannelsLast(const Graph& graph, const Node& node, bool tf32);
+
+// Replaces such convolutions by torch.NhwcConv …, and computes what lies between them over [N,…,C] where that leaves
+// fewer bytes to be transposed. Graph inputs and outputs keep their shapes.
+absl::StatusOr<Graph> AssignChannelsLast(const Graph& graph, bool tf32);
+
+}  // namespace onnxtrain::aten
