@@ -52,7 +52,8 @@ bool HidesAll(const HostTensor& mask) {
   return false;
 }
 
-using ForwardKey = std::tuple<std::vector<ValueId>, std::vector<Perm>, bool, double>;  // operands, causal, scale
+// Operands, causal, scale, kernel and the shape of its logarithms.
+using ForwardKey = std::tuple<std::vector<ValueId>, std::vector<Perm>, bool, double, std::string, Shape>;
 
 struct Forward {
   Val y, lse;
@@ -96,7 +97,8 @@ class AttentionFuser {
   ForwardKey Key() const {
     std::vector<ValueId> ids;
     for (const Val& v : operands_) ids.push_back(v.id());
-    return {std::move(ids), perms_, attrs_.Int("causal") != 0, attrs_.Float("scale")};
+    return {std::move(ids),          perms_, attrs_.Int("causal") != 0, attrs_.Float("scale"), attrs_.String("kernel"),
+            attrs_.Ints("lse_shape")};
   }
 
   Forward EmitForward() {

@@ -27,7 +27,12 @@ at::Tensor ViewOutput(const at::Tensor& stored, const std::vector<int64_t>& perm
   return AsHeads(stored.permute(back));
 }
 
-// Makes the operands of a run from the tensors that a node reads.
+bool IsConstant(const Args& a, size_t i) {
+  const Node* producer = a.has(i) ? a.graph.producer(a.node.inputs[i]) : nullptr;
+  return producer != nullptr && producer->op == "Constant";
+}
+
+// Makes the operands of a run from the tensors that a node reads. A constant mask is converted once.
 class Operands {
  public:
   Operands(const Args& a, size_t first, size_t mask, const std::vector<std::vector<int64_t>>& perms)
@@ -39,23 +44,29 @@ class Operands {
                ViewInput(a.in[first + 2], perms[first + 2]),
                {},
                a.attrs().Float("scale"),
-               a.attrs().Int("causal") != 0} {}
+               a.attrs().Int("causal") != 0} {
+    if (!IsConstant(a, mask)) return;
+    fixed_.mask = AsHeadMask(mask_, rank_, fixed_.q, fixed_.k);
+    if (may_hide_all_) hidden_ = FindHidden(mask_, rank_);
+  }
 
   AttentionOperands Get() const {
     AttentionOperands x = fixed_;
-    if (mask_.defined()) x.mask = AsHeadMask(mask_, rank_, x.q, x.k);
+    if (mask_.defined() && !x.mask.defined()) x.mask = AsHeadMask(mask_, rank_, x.q, x.k);
     return x;
   }
   // The rows of queries that see no key are 0 in y, and no gradient comes from them.
   at::Tensor WithoutHidden(const at::Tensor& rows) const {
-    return may_hide_all_ ? rows.masked_fill(FindHidden(mask_, rank_), 0) : rows;
+    if (!may_hide_all_) return rows;
+    return rows.masked_fill(hidden_.defined() ? hidden_ : FindHidden(mask_, rank_), 0);
   }
 
  private:
   at::Tensor mask_;
   int64_t rank_;
   bool may_hide_all_;
-  AttentionOperands fixed_;  // without the mask
+  AttentionOperands fixed_;  // without a mask that each run reads
+  at::Tensor hidden_;        // FindHidden of a constant mask
 };
 
 void Store(const at::Tensor& to, const at::Tensor& from) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 
@@ -13,6 +14,7 @@
 #include "backends/torch/attention/fuse_attention.h"
 #include "backends/torch/attention/race.h"
 #include "backends/torch/tensor.h"
+#include "frontend/base/strings.h"
 #include "frontend/graph/print.h"
 #include "frontend/ops/check.h"
 #include "frontend/ops/formula.h"
@@ -174,6 +176,20 @@ TEST(FuseAttention, MasksTellForwardNodesApart) {
   EXPECT_EQ(CountNodes(Fuse(graph), kAttention), 2);
 }
 
+// A gradient reads no logarithms of another kernel than its own.
+TEST(FuseAttention, KernelsTellForwardNodesApart) {
+  int asked = 0;
+  const auto choose = [&](const AttentionProblem&) {
+    return std::optional(AttentionChoice{StrCat("kernel", asked++), {2, 3, 32}});
+  };
+  const auto fused = FuseAttention(MakeGraph(Mask::kNone), choose);
+  ASSERT_TRUE(fused.ok()) << fused.status();
+  const Graph live = Dce(*fused);
+  EXPECT_EQ(CountNodes(live, kAttention), 2);
+  const Node& gradient = *FindNode(live, kAttentionGrad);
+  EXPECT_EQ(live.producer(gradient.inputs[5])->attrs.String("kernel"), gradient.attrs.String("kernel"));
+}
+
 // --- The race, among kernels made of plain products.
 
 at::Tensor Probabilities(const AttentionOperands& x) {
@@ -191,7 +207,7 @@ AttentionGradients RightBackward(const at::Tensor& dy, const AttentionOperands& 
 }
 
 AttentionSaved SlowForward(const AttentionOperands& x) {
-  for (int i = 0; i < 50; ++i) Probabilities(x);
+  for (int i = 0; i < 1000; ++i) Probabilities(x);
   return RightForward(x);
 }
 
@@ -266,6 +282,31 @@ TEST(FusedAttention, EqualsTheDecomposition) {
     ASSERT_TRUE(want.ok()) << want.status();
     cases::ExpectNear(*got, *want, 1e-5);
   }
+}
+
+// Keys further away than one are hidden: neither causal nor empty.
+HostTensor MakeBand(int64_t rows) {
+  HostTensor mask({DType::kFloat32, {rows, rows}});
+  for (int64_t i = 0; i < mask.size(); ++i) mask.Set(i, std::abs(i % rows - i / rows) > 1 ? -kInfinity : 0);
+  return mask;
+}
+
+size_t MeasureScratch(bool constant) {
+  constexpr int64_t kRows = 64;
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kFeed, "x", {DType::kFloat32, {1, 1, kRows, 8}});
+  const Val mask =
+      constant ? b.Constant(MakeBand(kRows)) : b.Input(InputKind::kFeed, "mask", {DType::kFloat32, {kRows, kRows}});
+  graph.AddOutput("y", b.Op("Attention", {x, x, x, mask}, {{"scale", 0.5}}).id());
+  auto program = PlainBackend().Compile(*PlainBackend().Legalize(graph), {});
+  EXPECT_TRUE(program.ok()) << program.status();
+  return (*program)->memory().scratch;
+}
+
+TEST(FusedAttention, ARunConvertsNoConstantMask) {
+  if (AttentionEntries().empty()) GTEST_SKIP() << "this libtorch has no fused attention";
+  EXPECT_GE(MeasureScratch(/*constant=*/false), MeasureScratch(/*constant=*/true) + MakeBand(64).bytes().size());
 }
 
 }  // namespace
