@@ -8,12 +8,16 @@
 
 #include "backends/torch/fuse/kernel_compiler.h"
 #include "backends/torch/replay.h"
+#include "backends/torch/upload_ring.h"
 
 namespace onnxtrain::aten {
 
 // One for all programs on the device, whose recordings never run at the same time and share their scratch memory. Null
 // where work cannot be recorded. Never freed.
 Recorder* FindRecorder(c10::Device device);
+
+// One for all writes to the device. Null where host memory is the device's, too. Never freed.
+UploadRing* FindUploadRing(c10::Device device);
 
 // Compiles generated kernels for the device. Null where there is no run-time compiler: a warning says why. Never freed.
 KernelCompiler* FindKernelCompiler(c10::Device device);

@@ -6,6 +6,8 @@ namespace onnxtrain::aten {
 
 Recorder* FindRecorder(c10::Device device) { return nullptr; }
 
+UploadRing* FindUploadRing(c10::Device device) { return nullptr; }
+
 KernelCompiler* FindKernelCompiler(c10::Device device) { return nullptr; }
 
 size_t FreeDeviceMemory(c10::Device device) { return std::numeric_limits<size_t>::max(); }

@@ -6,6 +6,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
+#include "backends/torch/cuda.h"
 #include "backends/torch/device_scope.h"
 #include "backends/torch/guard.h"
 #include "frontend/base/status.h"
@@ -76,7 +77,7 @@ void WriteBehind(at::Tensor to, std::span<const std::byte> bytes) {
 
 class TensorBuffer : public Buffer {
  public:
-  TensorBuffer(size_t bytes, at::Device device) : device_(device) {
+  TensorBuffer(size_t bytes, at::Device device) : device_(device), uploads_(FindUploadRing(device)) {
     const DeviceScope scope(device);
     bytes_ = at::zeros({static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device));
   }
@@ -89,7 +90,9 @@ class TensorBuffer : public Buffer {
     return CatchTorchErrors("", [&] {
       const DeviceScope scope(device_);
       const at::Tensor part = Part(offset, bytes.size());
-      if (device_.is_cpu() || bytes.size() > kMostStaged) {
+      if (uploads_ != nullptr && bytes.size() >= kLeastUploaded) {
+        uploads_->Write(static_cast<std::byte*>(part.data_ptr()), bytes);
+      } else if (device_.is_cpu()) {
         part.copy_(HostBytes(bytes.data(), bytes.size()));
       } else {
         WriteBehind(part, bytes);
@@ -113,9 +116,10 @@ class TensorBuffer : public Buffer {
     return bytes_.narrow(0, static_cast<int64_t>(offset), static_cast<int64_t>(length));
   }
 
-  static constexpr size_t kMostStaged = size_t{256} << 20;  // of one write; larger ones are weights, written once
+  static constexpr size_t kLeastUploaded = size_t{64} << 10;  // smaller ones take no time worth hiding
 
   at::Device device_;
+  UploadRing* uploads_;
   at::Tensor bytes_;
 };
 

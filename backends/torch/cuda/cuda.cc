@@ -1,4 +1,4 @@
-// CUDA graphs, generated kernels and memory. Only this file includes headers of CUDA.
+// CUDA graphs, generated kernels and memory. Only this folder includes headers of CUDA.
 #include "backends/torch/cuda.h"
 
 #include <dlfcn.h>
@@ -14,6 +14,7 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include "backends/torch/cuda/upload_device.h"
 #include "backends/torch/device_scope.h"
 #include "backends/torch/fuse/gpu_compiler.h"
 #include "backends/torch/guard.h"
@@ -66,27 +67,38 @@ KernelCompiler* LoadCompiler(c10::DeviceIndex index) {
                                        [] { return static_cast<void*>(at::cuda::getCurrentCUDAStream().stream()); }));
 }
 
+// Objects that are made once per device and never freed. Null for devices that are not CUDA's.
+template <typename T>
+class PerDevice {
+ public:
+  T* Find(c10::Device device, const std::function<T*(c10::DeviceIndex)>& make) {
+    if (!device.is_cuda()) return nullptr;
+    const c10::DeviceIndex index = DeviceStream(device).device_index();
+    const std::lock_guard lock(mutex_);
+    const auto it = made_.find(index);
+    return it != made_.end() ? it->second : made_.emplace(index, make(index)).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<c10::DeviceIndex, T*> made_;
+};
+
 }  // namespace
 
 Recorder* FindRecorder(c10::Device device) {
-  if (!device.is_cuda()) return nullptr;
-  static std::mutex mutex;
-  static auto* recorders = new std::map<c10::DeviceIndex, std::unique_ptr<GraphRecorder>>;
-  const c10::DeviceIndex index = DeviceStream(device).device_index();
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<GraphRecorder>& recorder = (*recorders)[index];
-  if (recorder == nullptr) recorder = std::make_unique<GraphRecorder>();
-  return recorder.get();
+  static auto* recorders = new PerDevice<Recorder>;
+  return recorders->Find(device, [](c10::DeviceIndex) { return new GraphRecorder; });
+}
+
+UploadRing* FindUploadRing(c10::Device device) {
+  static auto* rings = new PerDevice<UploadRing>;
+  return rings->Find(device, [&](c10::DeviceIndex) { return new UploadRing(MakeUploadDevice(device).release()); });
 }
 
 KernelCompiler* FindKernelCompiler(c10::Device device) {
-  if (!device.is_cuda()) return nullptr;
-  static std::mutex mutex;
-  static auto* compilers = new std::map<c10::DeviceIndex, KernelCompiler*>;
-  const c10::DeviceIndex index = DeviceStream(device).device_index();
-  const std::lock_guard lock(mutex);
-  const auto it = compilers->find(index);
-  return it != compilers->end() ? it->second : compilers->emplace(index, LoadCompiler(index)).first->second;
+  static auto* compilers = new PerDevice<KernelCompiler>;
+  return compilers->Find(device, LoadCompiler);
 }
 
 size_t FreeDeviceMemory(c10::Device device) {
