@@ -1,15 +1,26 @@
 #!/usr/bin/env bash
 # Checks and measures the torch backend on a GPU, in less than 8 minutes, with the programs that pack_gpu.sh collects.
 #
-#   tools/bench/gpu.sh [ARCHIVE] [RESULTS]
+#   tools/bench/gpu.sh [--dry-run] [ARCHIVE] [RESULTS]
 #
-# Needs a python3 with PyTorch; ARCHIVE is build/gpu_pack.tar.gz. Writes into RESULTS (gpu_results): gpu.json with the
-# outcome of every part and the step times beside PyTorch's, and a log of each part. Exit code 1 if a part failed.
-# DEVICE=cpu tries the script itself without a GPU; CASES="lenet bert" names the models to time.
+# Needs a python3 with PyTorch (or PYTHON names one); ARCHIVE is build/gpu_pack.tar.gz, or a build folder. Writes into
+# RESULTS (gpu_results): gpu.json with the outcome of every part and the step times beside PyTorch's, and a log of each
+# part. Exit code 1 if a part failed. DEVICE=cpu runs all of it without a GPU, CASES="lenet bert" names the models to
+# time. --dry-run goes through every part on the CPU in about a minute: with LeNet alone, few updates, the operators
+# named Relu, one generated kernel, and nudged runs although no loss needs them.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 device=${DEVICE:-cuda:0}
 cases=${CASES:-lenet bert resnet50 gpt2 bert_large}
+python=${PYTHON:-python3}
+loss_cases="lenet bert4 resnet18" language=bert4 operators="*" generated="*" updates=20 tolerance=1e-4
+speed=(--rounds 3 --seconds 2 --compile-modes reduce-overhead)
+if [ "${1:-}" = --dry-run ]; then
+  shift
+  device=cpu cases=lenet loss_cases=lenet language=lenet operators="*Relu*" updates=4 tolerance=-1
+  generated=FuseGraph.BiasAndGelu
+  speed=(--rounds 1 --seconds 0.1 --compile-modes "")
+fi
 archive=${1:-build/gpu_pack.tar.gz}
 
 fail() {
@@ -18,20 +29,24 @@ fail() {
 }
 
 [ -e "$archive" ] || fail "there is no $archive: make it with tools/bench/pack_gpu.sh"
-torch=$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__))' 2>/dev/null) ||
-  fail "python3 has no PyTorch"
-reason=$(python3 -c 'import sys, torch; torch.zeros(1, device=sys.argv[1])' "$device" 2>&1) ||
+torch=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))' 2>/dev/null) ||
+  fail "$python has no PyTorch"
+reason=$("$python" -c 'import sys, torch; torch.zeros(1, device=sys.argv[1])' "$device" 2>&1) ||
   fail "PyTorch cannot use $device: ${reason##*$'\n'}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-tar -C "$work" -xzf "$archive" || exit 1
-pack=$work/gpu_pack
-built=$(cat "$pack/torch_version") found=$(python3 -c 'import torch; print(torch.__version__)')
-[ "${built%.*}" = "$(echo "$found" | cut -d. -f1,2)" ] ||
-  fail "$archive is built for PyTorch $built, and python3 has $found"
+if [ -d "$archive" ]; then
+  pack=$(realpath "$archive") libraries=
+else
+  tar -C "$work" -xzf "$archive" || exit 1
+  pack=$work/gpu_pack
+  built=$(cat "$pack/torch_version") found=$("$python" -c 'import torch; print(torch.__version__)')
+  [ "${built%.*}" = "$(echo "$found" | cut -d. -f1,2)" ] ||
+    fail "$archive is built for PyTorch $built, and $python has $found"
+  libraries=$pack/lib:$torch/lib:$(echo "$torch"/../nvidia/*/lib | tr ' ' ':')
+fi
 mkdir -p "${2:-gpu_results}"
 results=$(realpath "${2:-gpu_results}")
-libraries=$pack/lib:$torch/lib:$(echo "$torch"/../nvidia/*/lib | tr ' ' ':')
 failed=0
 : >"$results/parts.tsv"
 
@@ -54,69 +69,76 @@ train() {
   ours onnxtrain --model "$work/$1.onnx" --batch-size 8 --seed 1 --log-every 1 "${@:2}"
 }
 
+# Loss, outputs, gradients and all values in between of one step, within 1e-3 or what rounding does to them.
+check_gradients() {
+  ours onnxtrain compare --model "$work/$1.onnx" --batch-size 4 --seed 1 --backend torch --device "$device"
+}
+
 # The losses of a run on the GPU and of one of the cpu backend. Where they differ, two runs from nudged weights tell
-# how far rounding moves them: ReLU and BatchNorm turn it into 5e-3 of ResNet-18's gradients, in PyTorch too.
+# how far rounding moves them: ReLU and BatchNorm turn it into 5e-3 of ResNet-18's gradients, in PyTorch too. There,
+# the losses tell less than check_gradients: that the bias of the last layer is not trained remains below it.
 check_losses() {
   local cpu=$work/$1-cpu gpu=$work/$1-gpu
-  train "$1" --backend cpu --max-steps 20 --out "$cpu" &&
-    train "$1" --backend torch --device "$device" --max-steps 20 --out "$gpu" || return 1
-  python3 tools/bench/compare_losses.py "$cpu/metrics.jsonl" "$gpu/metrics.jsonl" && return
+  train "$1" --backend cpu --max-steps "$updates" --out "$cpu" &&
+    train "$1" --backend torch --device "$device" --max-steps "$updates" --out "$gpu" || return 1
+  "$python" tools/bench/compare_losses.py "$cpu/metrics.jsonl" "$gpu/metrics.jsonl" "$tolerance" && return
   for ulps in 16 -16; do
-    python3 tools/bench/models.py "$1" "$work/$1$ulps.onnx" 0 '' $ulps &&
-      train "$1$ulps" --backend cpu --max-steps 20 --out "$work/$1$ulps" || return 1
+    "$python" tools/bench/models.py "$1" "$work/$1$ulps.onnx" 0 '' $ulps &&
+      train "$1$ulps" --backend cpu --max-steps "$updates" --out "$work/$1$ulps" || return 1
   done
-  python3 tools/bench/compare_losses.py "$cpu/metrics.jsonl" "$gpu/metrics.jsonl" 1e-4 "$work/$1"{16,-16}/metrics.jsonl
+  "$python" tools/bench/compare_losses.py {"$cpu","$gpu"}/metrics.jsonl 1e-4 "$work/$1"{16,-16}/metrics.jsonl
 }
 
 # A run that ends early and is resumed has the losses of one that does not; each process times cuDNN's plans anew, so
 # that bits may differ.
 check_resume() {
   local flags=(lenet --backend torch --device "$device" --data "$work/digits.npz")
-  python3 -c 'import numpy as n, sys; r = n.random.default_rng(0)
+  "$python" -c 'import numpy as n, sys; r = n.random.default_rng(0)
 n.savez(sys.argv[1], x=r.random((320, 1, 28, 28), n.float32), y=r.integers(0, 10, 320))' "$work/digits.npz" || return 1
   train "${flags[@]}" --max-steps 40 --out "$work/whole" &&
     train "${flags[@]}" --max-steps 15 --save-every 15 --out "$work/parts" &&
     train "${flags[@]}" --max-steps 40 --resume auto --out "$work/parts" &&
-    python3 tools/bench/compare_losses.py "$work"/whole/metrics.jsonl "$work"/parts/metrics.jsonl
+    "$python" tools/bench/compare_losses.py "$work"/whole/metrics.jsonl "$work"/parts/metrics.jsonl
 }
 
 # TF32 rounds factors to 10 bits.
 check_tf32() {
-  local flags=(bert4 --backend torch --device "$device" --max-steps 10)
+  local flags=("$language" --backend torch --device "$device" --max-steps 10)
   [ "$device" = cpu ] && return
   train "${flags[@]}" --out "$work/f32" && train "${flags[@]}" --mixed-precision tf32 --out "$work/tf32" &&
-    python3 tools/bench/compare_losses.py "$work/f32/metrics.jsonl" "$work/tf32/metrics.jsonl" 1e-2
+    "$python" tools/bench/compare_losses.py "$work/f32/metrics.jsonl" "$work/tf32/metrics.jsonl" 1e-2
 }
 
 # Accumulation and recomputation change no loss beyond rounding.
 check_memory_flags() {
-  local flags=(bert4 --backend torch --device "$device" --max-steps 10)
+  local flags=("$language" --backend torch --device "$device" --max-steps 10)
   train "${flags[@]}" --out "$work/plain" || return 1
   for flag in "--micro-batch-size 2" "--gradient-checkpointing all"; do
     # shellcheck disable=SC2086 # a flag and its value
     train "${flags[@]}" $flag --out "$work/saving" --overwrite &&
-      python3 tools/bench/compare_losses.py "$work/plain/metrics.jsonl" "$work/saving/metrics.jsonl" || return 1
+      "$python" tools/bench/compare_losses.py "$work/plain/metrics.jsonl" "$work/saving/metrics.jsonl" || return 1
   done
 }
 
 time_case() {
-  LD_LIBRARY_PATH= python3 tools/bench/vs_torch.py --case "$1" --bf16 --device "$device" --backend torch --no-stock \
-    --onnxtrain "$work/onnxtrain" --compile-modes reduce-overhead --rounds 3 --seconds 2 --folder "$work" \
+  LD_LIBRARY_PATH= "$python" tools/bench/vs_torch.py --case "$1" --bf16 --device "$device" --backend torch --no-stock \
+    --onnxtrain "$work/onnxtrain" "${speed[@]}" --folder "$work" \
     --json "$results/speed_$1.json"
 }
 
 printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/bin/onnxtrain "$@"\n' "$libraries" "$pack" >"$work/onnxtrain"
 chmod +x "$work/onnxtrain"
-for case in lenet bert4 resnet18; do python3 tools/bench/models.py $case "$work/$case.onnx" || failed=1; done
+for case in $loss_cases; do "$python" tools/bench/models.py $case "$work/$case.onnx" || failed=1; done
 
 export ONNXTRAIN_TEST_DEVICE=$device
-part operators ours tests_ops --gtest_brief=1
-part generated ours tests_backends_torch_fuse --gtest_brief=1
+part operators ours tests_ops --gtest_brief=1 --gtest_filter="$operators"
+part generated ours tests_backends_torch_fuse --gtest_brief=1 --gtest_filter="$generated"
 part rules ours tests_optim --gtest_brief=1 --gtest_filter='Rules*:*Replay*:*Schedule*:*Loss*:Average*'
-for case in lenet bert4 resnet18; do part "losses_$case" check_losses $case; done
+for case in $loss_cases; do part "gradients_$case" check_gradients $case; done
+for case in $loss_cases; do part "losses_$case" check_losses $case; done
 part resume check_resume
 part memory_flags check_memory_flags
 part tf32 check_tf32
 for case in $cases; do part "speed_$case" time_case "$case"; done
-python3 tools/bench/gpu_summary.py "$results"
+"$python" tools/bench/gpu_summary.py "$results"
 exit $failed
