@@ -45,6 +45,8 @@ int64_t UsableMemory(const Backend& backend, const SessionOptions& options) {
   return static_cast<int64_t>(std::min<size_t>(backend.FreeMemory(), std::numeric_limits<int64_t>::max()));
 }
 
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 }  // namespace
 
 absl::StatusOr<int64_t> LargestMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,
@@ -65,7 +67,10 @@ absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<PreparedModels>& m
                                         const SessionOptions& options, const BatchPlan& batch, int64_t samples) {
   ASSIGN_OR_RETURN(const int64_t micro,
                    LargestMicroBatch(models, backend, options, std::min(batch.global, samples), batch.global));
-  if (micro > 0) return BatchPlan{batch.global, micro, (batch.global + micro - 1) / micro};
+  if (micro > 0) {
+    const int64_t count = CeilDiv(batch.global, micro);
+    return BatchPlan{batch.global, options.fixed_batch > 0 ? micro : CeilDiv(batch.global, count), count};
+  }
   // One sample may still fit with recomputation.
   const auto one = PlannedMemory(models, backend, options, 1, batch.global);
   if (!one.ok()) return Annotate(one.status(), "`micro_batch_size` auto: not even one sample fits: ");

@@ -19,6 +19,12 @@ absl::StatusOr<Kernel> PrepareNode(const Graph& graph, const Node& node) {
   return PrepareKernel(graph, node);
 }
 
+void EmptyDnnlCache() {
+  const int capacity = dnnl::get_primitive_cache_capacity();
+  dnnl::set_primitive_cache_capacity(0);
+  dnnl::set_primitive_cache_capacity(capacity);
+}
+
 }  // namespace
 
 size_t KernelCache::Hash::operator()(const Signature& signature) const {
@@ -66,6 +72,19 @@ absl::StatusOr<Kernel> KernelCache::Get(const Graph& graph, const Node& node) {
   RETURN_IF_ERROR(Annotate(CatchDnnlErrors(get), NodeTag(node)));
   if (!kernel.ok()) return Annotate(kernel.status(), NodeTag(node));
   return kernel;
+}
+
+std::shared_ptr<void> KernelCache::Hold() {
+  const std::lock_guard lock(mutex_);
+  ++held_;
+  return {static_cast<void*>(this), [this](void*) { Release(); }};
+}
+
+void KernelCache::Release() {
+  const std::lock_guard lock(mutex_);
+  if (--held_ > 0) return;
+  kernels_.clear();
+  EmptyDnnlCache();
 }
 
 int64_t KernelCache::prepared() const {

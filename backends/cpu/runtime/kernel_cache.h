@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -26,6 +27,10 @@ class KernelCache {
 
   int64_t prepared() const;  // kernels prepared so far
 
+  // Kernels stay while any program holds the cache, which must outlive it. When the last one is destroyed, they go, and
+  // so do oneDNN's: those of sizes that were only planned take as much memory as those that run.
+  std::shared_ptr<void> Hold();
+
  private:
   struct Signature {
     std::string op;
@@ -41,10 +46,12 @@ class KernelCache {
     size_t operator()(const Signature& signature) const;
   };
   static Signature MakeSignature(const Graph& graph, const Node& node);
+  void Release();
 
   mutable std::mutex mutex_;
   std::unordered_map<Signature, Kernel, Hash> kernels_;
   int64_t prepared_ = 0;
+  int64_t held_ = 0;
 };
 
 }  // namespace onnxtrain::cpu

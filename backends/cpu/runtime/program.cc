@@ -48,6 +48,7 @@ class CpuProgram : public Program, public OutputRanges {
 
   absl::Status Compile(KernelCache& cache) {
     SetNumThreads(threads_);
+    kernel_cache_ = cache.Hold();
     ASSIGN_OR_RETURN(std::vector<Kernel> kernels, PrepareNodes(graph_, cache));
     plan_ = PlanMemory(graph_, {.reuse = !options_.keep_values, .workspace_bytes = GetWorkspaces(kernels)});
     input_pointers_.resize(graph_.inputs().size());
@@ -278,6 +279,7 @@ class CpuProgram : public Program, public OutputRanges {
   std::vector<double> seconds_;                      // by node, summed over runs; empty unless timed
   std::vector<NodeRun>* recorded_ = nullptr;
   bool resolved_ = false;
+  std::shared_ptr<void> kernel_cache_;
 };
 
 }  // namespace

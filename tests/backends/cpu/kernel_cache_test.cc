@@ -35,9 +35,20 @@ TEST(KernelCache, ServesWorkspacesAndLaterGraphs) {
   const Graph shallow = backend->Legalize(Products(4, 8, 2)).value();
   ASSERT_TRUE(backend->Workspaces(deep).ok());
   const int64_t before = backend->PreparedKernels();
-  ASSERT_TRUE(backend->Compile(deep, {}).ok());
+  const auto program = backend->Compile(deep, {});
+  ASSERT_TRUE(program.ok());
   ASSERT_TRUE(backend->Compile(shallow, {}).ok());
   EXPECT_EQ(backend->PreparedKernels(), before);
+}
+
+TEST(KernelCache, ForgetsKernelsWithTheLastProgram) {
+  const auto backend = NewBackend();
+  const Graph graph = backend->Legalize(Products(4, 8, 1)).value();
+  for (int prepared = 1; prepared <= 2; ++prepared) {
+    const auto program = backend->Compile(graph, {});
+    ASSERT_TRUE(program.ok() && backend->Compile(graph, {}).ok());
+    EXPECT_EQ(backend->PreparedKernels(), prepared);
+  }
 }
 
 TEST(KernelCache, TellsShapesAndAttributesApart) {
