@@ -8,6 +8,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/free_batch.h"
 #include "frontend/onnx/graph_writer.h"
+#include "frontend/onnx/preview_training_writer.h"
 #include "frontend/onnx/training_info_writer.h"
 #include "optim/auto/effects.h"
 #include "optim/auto/model_setup.h"

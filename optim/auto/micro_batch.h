@@ -22,8 +22,8 @@ absl::Status CheckBatchFits(const Dataset& dataset, int64_t samples);
 absl::StatusOr<int64_t> LargestMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,
                                           const SessionOptions& options, int64_t most, int64_t global_batch);
 
-// The fewest micro-batches, of at most `batch.global` and `samples` samples, whose plan fits. They are equal but for the
-// last, which may be smaller: another size takes programs of its own. The global batch stays.
+// The fewest micro-batches of at most `batch.global` and `samples` samples whose plan fits. All are equal but the last,
+// which may be smaller: another size takes programs of its own. The global batch stays.
 absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,
                                         const SessionOptions& options, const BatchPlan& batch, int64_t samples);
 

@@ -1,0 +1,46 @@
+// Edits of the algorithm in the training_info of a model. For the sources of this folder alone.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace onnxtrain {
+
+using Names = std::set<std::string, std::less<>>;
+
+constexpr std::string_view kNewSuffix = "_new";  // of the outputs that replace an initializer
+
+template <typename Values>
+Names ListNames(const Values& values) {
+  Names names;
+  for (const auto& value : values) names.insert(value.name());
+  return names;
+}
+
+// Removes what has one of the names.
+template <typename Values>
+void Erase(const Names& names, Values* values) {
+  Values kept;
+  for (auto& value : *values) {
+    if (!names.contains(value.name())) *kept.Add() = std::move(value);
+  }
+  values->Swap(&kept);
+}
+
+// Names of inputs, initializers and results of nodes.
+Names ListValues(const onnx::GraphProto& graph);
+
+// Renames constants and results of the algorithm that are called as values of the model to training/NAME.
+void RenameClashes(const onnx::GraphProto& inference, onnx::GraphProto* algorithm);
+
+// Appends the algorithm to the training_info of the model. Its outputs NAME_new are bound to the initializers NAME of
+// the model or the algorithm. `metadata` is a key and its value in the metadata of the model; an empty value adds
+// nothing.
+void AppendTrainingInfo(onnx::GraphProto* algorithm, const std::pair<std::string, std::string>& metadata,
+                        onnx::ModelProto* model);
+
+}  // namespace onnxtrain
