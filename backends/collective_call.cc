@@ -56,6 +56,12 @@ CollectiveCall::Function CollectiveCall::FindFunction(const Node& node, const Ty
   return in_order ? &CollectiveCall::ReduceInOrder : &CollectiveCall::ReduceAll;
 }
 
+// Large rows are gathered one by one, without memory for all of them in another order.
+bool CollectiveCall::GathersByRow() const {
+  constexpr size_t kLarge = size_t{64} << 10;  // bytes, that a rank sends
+  return function_ == &CollectiveCall::Gather && outer_ > 1 && in_bytes_ / outer_ >= kLarge;
+}
+
 // Of ReduceInOrder: a part per rank.
 size_t CollectiveCall::SliceBytes() const {
   const size_t element = DTypeSize(dtype_), elements = in_bytes_ / element;
@@ -65,6 +71,7 @@ size_t CollectiveCall::SliceBytes() const {
 size_t CollectiveCall::workspace() const {
   if (ranks_ == 1 || function_ == &CollectiveCall::ReduceAll) return 0;
   if (function_ == &CollectiveCall::ReduceInOrder) return 2 * SliceBytes() * ranks_;
+  if (GathersByRow()) return 0;
   const size_t permuted = outer_ > 1 ? std::max(in_bytes_, out_bytes_) : 0;
   return permuted + (function_ == &CollectiveCall::Scatter ? in_bytes_ : 0);
 }
@@ -99,8 +106,13 @@ absl::Status CollectiveCall::ReduceInOrder(Collectives& ranks, const std::byte* 
 
 absl::Status CollectiveCall::Gather(Collectives& ranks, const std::byte* in, std::byte* out,
                                     std::byte* workspace) const {
+  constexpr char kWhat[] = "all-gather of the graph";
+  const size_t row = in_bytes_ / outer_;
+  for (size_t o = 0; GathersByRow() && o < outer_; ++o)
+    RETURN_IF_ERROR(ranks.AllGather(kWhat, {in + o * row, row}, {out + o * row * ranks_, row * ranks_}));
+  if (GathersByRow()) return absl::OkStatus();
   std::byte* const all = outer_ > 1 ? workspace : out;
-  RETURN_IF_ERROR(ranks.AllGather("all-gather of the graph", {in, in_bytes_}, {all, out_bytes_}));
+  RETURN_IF_ERROR(ranks.AllGather(kWhat, {in, in_bytes_}, {all, out_bytes_}));
   if (outer_ > 1) Permute(Direction::kFromRanks, all, out, outer_, ranks_, in_bytes_ / outer_);
   return absl::OkStatus();
 }

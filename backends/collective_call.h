@@ -30,6 +30,7 @@ class CollectiveCall {
   absl::Status Scatter(Collectives& ranks, const std::byte* in, std::byte* out, std::byte* workspace) const;
   void AddInOrder(const std::byte* parts, size_t part, std::byte* sum) const;
   size_t SliceBytes() const;
+  bool GathersByRow() const;
 
   Function function_;
   DType dtype_;

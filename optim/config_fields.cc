@@ -317,11 +317,12 @@ constexpr ConfigField kFields[] = {
     {"run", "world", kTaskPlan, &C::world, "N",
      "Plans for one of N ranks of a distributed run, which share every batch",
      {.min = 1, .max = 1 << 20, .transient = true, .on_resume = kFree}},
-    {"run", "shard", kTaskTrain | kTaskPlan, &C::shard, "none|optimizer|gradients|auto",
+    {"run", "shard", kTaskTrain | kTaskPlan, &C::shard, "none|optimizer|gradients|full|auto",
      "optimizer: each rank of a distributed run keeps and updates the moments of a share of the weights, and gets the "
-     "others' weights after the update; gradients: it keeps the gradients of that share alone, too; auto: the first "
-     "with which a rank takes at most half of its memory",
-     {.choices = "none|optimizer|gradients|auto", .on_resume = kFree}},
+     "others' weights after the update; gradients: it keeps the gradients of that share alone, too; full: it keeps "
+     "that share of large weights alone, and gathers each where it is used; auto: the first with which a rank takes at "
+     "most half of its memory",
+     {.choices = "none|optimizer|gradients|full|auto", .on_resume = kFree}},
     {"run", "pipeline", kTaskTrain | kTaskPlan, &C::pipeline, "P",
      "Cuts the model into P stages of equal predicted time, each on a rank of its own, which holds the weights of its "
      "stage alone; micro-batches pass through them (by default, at least 4 P make a batch)",

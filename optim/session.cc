@@ -198,7 +198,8 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, in
   if (!options_.plan_only) models_->ReleaseValues();
   RETURN_IF_ERROR(VerifyFrozenBatch(prepared.model.exported_batch));
   if (SyncsBatchNorm() && IsMicro(kind)) RETURN_IF_ERROR(SyncStatistics(&prepared));
-  ASSIGN_OR_RETURN(const Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
+  ASSIGN_OR_RETURN(Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
+  ASSIGN_OR_RETURN(graph, GatherDivided(std::move(graph)));
   const Bindings statistics = IsMicro(kind) ? state_.PendingStatistics(IsFirst(kind)) : Bindings();
   const OutputGroups fleeting = IsMicro(kind) && pieces_ ? ListOutputs(pieces_->buckets) : OutputGroups();
   ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), batch, fleeting));
@@ -273,7 +274,7 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::RunMicro(ProgramKind kind, cons
   ASSIGN_OR_RETURN(Ready * program, Get(kind, micro.count, FindExtents(*micro.part)));
   RETURN_IF_ERROR(FillFeeds(*program, micro, key));
   const absl::Status ran = programs_.Run(*program->compiled);
-  if (exchange_ != nullptr) exchange_->AddRound(ran);
+  AddRound(program, ran);
   RETURN_IF_ERROR(ran);
   return program;
 }
@@ -346,6 +347,7 @@ void SessionImpl::HalveMicroBatch(int64_t samples, int64_t length) {
 absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
   if (state_.groups().empty()) return Invalid("nothing to train: no weight is trainable");
   CHECK(!averaged_) << "UseAverage(false) must precede a step";
+  state_.ReleaseWeights();
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   pending_micros_ = 0;
   absl::Status status = Update(global_batch, samples);
@@ -434,16 +436,25 @@ std::vector<ProgramProfile> SessionImpl::Profile() const {
 
 absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const GlobalBatch& global_batch) {
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
+  CutMicros(global_batch);
+  return EvaluateMicros(kind, global_batch, samples);
+}
+
+// Runs `micros_`.
+absl::StatusOr<Evaluation> SessionImpl::EvaluateMicros(ProgramKind kind, const GlobalBatch& global_batch,
+                                                       int64_t samples) {
   int64_t micro = pending_micros_ = 0;
   Evaluation e;
   DeviceScalars& device_scalars = state_.device_scalars();
   RETURN_IF_ERROR(WriteScalars(device_scalars.batch_loss, 0));
   RETURN_IF_ERROR(device_scalars.batch_correct.Write(0));
-  for (const MicroBatch& m : CutMicros(global_batch)) {
+  for (const MicroBatch& m : micros_) {
     RETURN_IF_ERROR(CheckCancelled());
     ASSIGN_OR_RETURN(Ready * program, Get(kind, m.count, FindExtents(*m.part)));
     RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(micro++)));
-    RETURN_IF_ERROR(programs_.Run(*program->compiled));
+    const absl::Status ran = programs_.Run(*program->compiled);
+    if (state_.divides_weights()) AddRound(program, ran);
+    RETURN_IF_ERROR(ran);
     RETURN_IF_ERROR(AddMetrics(*program->compiled, &e.metrics));
   }
   RETURN_IF_ERROR(backend_.Synchronize());
@@ -468,6 +479,7 @@ absl::Status SessionImpl::AddMetrics(const CompiledProgram& program, MetricSums*
 }
 
 absl::StatusOr<Evaluation> SessionImpl::Predict(const GlobalBatch& global_batch) {
+  RETURN_IF_ERROR(CheckWholeWeights());
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, 0));
   if (!CountSamples(global_batch, options_.fixed_batch).ok()) return PredictPadded(global_batch, samples);
   Evaluation e;
@@ -547,6 +559,7 @@ absl::Status SessionImpl::VisitGradients(const GlobalBatch& global_batch, const 
 }
 
 absl::StatusOr<double> SessionImpl::TrainingLoss(const GlobalBatch& global_batch) {
+  RETURN_IF_ERROR(CheckWholeWeights());
   ASSIGN_OR_RETURN(const Evaluation e, Evaluate(ProgramKind::kTrainingLoss, global_batch));
   return MeanLoss(prepared_.loss, e);
 }

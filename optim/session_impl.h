@@ -61,9 +61,8 @@ class SessionImpl : public Session {
 
   absl::Status Distribute(DataParallel* ranks, ShardLevel shard) override;
   bool divides_moments() const override { return !state_.shard().whole(); }
-  absl::Status GatherState() override {
-    return divides_moments() ? GatherMoments(options_.optimizer, *ranks_, &state_) : absl::OkStatus();
-  }
+  bool is_stage() const override { return state_.divides_weights(); }
+  absl::Status GatherState() override;
   void ReleaseGathered() override { state_.ReleaseGathered(); }
   size_t ExchangedSums() const override { return prepared_.loss.terms.size() + 1; }
   absl::Status Plan(int64_t samples) override;
@@ -74,7 +73,7 @@ class SessionImpl : public Session {
   absl::StatusOr<std::optional<UpdateValues>> LastUpdate() override;
   absl::StatusOr<StepReport> Report() override;
   absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override {
-    return Evaluate(ProgramKind::kEval, global_batch);
+    return state_.divides_weights() ? EvaluateShare(global_batch) : Evaluate(ProgramKind::kEval, global_batch);
   }
   absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) override;
   absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch, GradientsOf of) override;
@@ -161,7 +160,14 @@ class SessionImpl : public Session {
   absl::StatusOr<Ready*> RunMicro(ProgramKind kind, const MicroBatch& micro, const RandomKey& key);
   absl::Status ComposeAverages();
   absl::Status DivideState(ShardLevel level, const Shard& shard, size_t bucket_bytes);
-  absl::Status CheckDividesGradients() const;
+  absl::Status CheckDividesGradients(ShardLevel level) const;
+  absl::Status CheckWholeWeights() const;
+  void DropAllPrograms();
+  absl::StatusOr<Graph> GatherDivided(Graph graph) const;
+  absl::StatusOr<Evaluation> EvaluateShare(const GlobalBatch& global_batch);
+  absl::StatusOr<Evaluation> EvaluateMicros(ProgramKind kind, const GlobalBatch& global_batch, int64_t samples);
+  void AddRound(Ready* program, const absl::Status& ran);
+  void CountExchange(Ready* program);
   absl::Status CheckWholeGradients() const;
   void DropMicroPrograms();
   void ShareGradients(Ready* ready);
@@ -171,8 +177,9 @@ class SessionImpl : public Session {
   int CountRanks() const { return ranks_ != nullptr ? ranks_->size() : options_.plan_ranks; }
   bool SyncsBatchNorm() const { return options_.sync_batch_norm && CountRanks() > 1; }
   absl::Status SyncStatistics(PreparedModel* prepared) const;
-  absl::Status RunIdle(const GlobalBatch& global_batch);
-  absl::Status RunIdleRound(const GlobalBatch& global_batch);
+  absl::Status RunIdle(ProgramKind kind, const GlobalBatch& global_batch);
+  absl::Status RunIdleRoundOfShare(ProgramKind kind, const GlobalBatch& global_batch, absl::Status status);
+  absl::Status RunIdleRound(ProgramKind kind, const GlobalBatch& global_batch);
   absl::Status RunRound(ProgramKind kind, const GlobalBatch& global_batch, const MicroBatch* micro);
   absl::Status BeginTree(int64_t micros);
   absl::Status GrowTree(const GlobalBatch& global_batch, int64_t samples);

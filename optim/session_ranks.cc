@@ -2,7 +2,9 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <future>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "frontend/base/cancellation.h"
@@ -10,6 +12,7 @@
 #include "frontend/ops/philox.h"
 #include "frontend/passes/sync_batch_norm.h"
 #include "optim/distributed/data_parallel.h"
+#include "optim/distributed/traffic.h"
 #include "optim/session_impl.h"
 #include "optim/telemetry/trace.h"
 
@@ -32,23 +35,6 @@ void SessionImpl::DropMicroPrograms() {
   std::erase_if(ready_, [](const auto& ready) { return IsMicro(ready->kind); });
 }
 
-absl::Status SessionImpl::CheckDividesGradients() const {
-  if (!on_host()) return Invalid("`shard` gradients: divides gradients on a CPU only");
-  if (options_.deterministic) return Invalid("`shard` gradients: `deterministic` sums whole gradients");
-  return absl::OkStatus();
-}
-
-absl::Status SessionImpl::DivideState(ShardLevel level, const Shard& shard, size_t bucket_bytes) {
-  if (level == ShardLevel::kNone) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckDivides(options_.optimizer));
-  if (level == ShardLevel::kOptimizer) return state_.DivideMoments(options_.optimizer, shard, state_.WholeUnits());
-  RETURN_IF_ERROR(CheckDividesGradients());
-  DropMicroPrograms();
-  pieces_ = CutPieces(state_, prepared_.model.graph, dtype_, bucket_bytes);
-  RETURN_IF_ERROR(state_.DivideMoments(options_.optimizer, shard, pieces_->units()));
-  return state_.DivideGradients();
-}
-
 absl::Status SessionImpl::SyncStatistics(PreparedModel* prepared) const {
   std::vector<ValueId> values;
   ASSIGN_OR_RETURN(prepared->model.graph, SyncBatchNorm(prepared->model.graph, {.size = CountRanks()}, &values));
@@ -60,12 +46,12 @@ absl::Status SessionImpl::SyncStatistics(PreparedModel* prepared) const {
 
 absl::Status SessionImpl::Distribute(DataParallel* ranks, ShardLevel shard) {
   RETURN_IF_ERROR(ComposeAverages());
-  if (options_.sync_batch_norm) {
+  if (options_.sync_batch_norm || shard == ShardLevel::kFull) {
     ASSIGN_OR_RETURN(exchange_, GraphExchange::Create(ranks->ranks()));
     programs_.BindGroup(kWorldGroup, exchange_->ranks());
     DropMicroPrograms();
   }
-  const bool whole = shard != ShardLevel::kGradients;
+  const bool whole = shard < ShardLevel::kGradients;
   if (whole) RETURN_IF_ERROR(state_.EnsureGradients());
   if (state_.gradients() != nullptr && whole && !options_.deterministic)
     ranks->SumGradient(&backend_, dtype_, state_.gradients(), ListSlices(state_, prepared_.model.graph));
@@ -106,7 +92,7 @@ absl::Status SessionImpl::AccumulateShare(const GlobalBatch& global_batch, const
     exchange_->Begin(CountRounds(global_batch.samples()));
   }
   absl::Status ran = RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr, 0, &share);
-  if (exchange_ != nullptr) ran.Update(RunIdle(global_batch));
+  if (exchange_ != nullptr) ran.Update(RunIdle(ProgramKind::kMicroFirst, global_batch));
   RETURN_IF_ERROR(ran);
   if (share.begin == share.end) RETURN_IF_ERROR(state_.ClearPending());
   RETURN_IF_ERROR(backend_.Synchronize());
@@ -124,19 +110,37 @@ int64_t SessionImpl::CountRounds(int64_t samples) const {
 }
 
 // Takes part in what the programs of other ranks exchange, in all rounds that this rank owes.
-absl::Status SessionImpl::RunIdle(const GlobalBatch& global_batch) {
-  while (exchange_->IsBehind()) RETURN_IF_ERROR(RunIdleRound(global_batch));
+absl::Status SessionImpl::RunIdle(ProgramKind kind, const GlobalBatch& global_batch) {
+  while (exchange_->IsBehind()) RETURN_IF_ERROR(RunIdleRound(kind, global_batch));
   return absl::OkStatus();
 }
 
-absl::Status SessionImpl::RunIdleRound(const GlobalBatch& global_batch) {
-  const auto found = std::ranges::find_if(ready_, [](const auto& ready) { return IsMicro(ready->kind); });
+// `kind`: kEval, or else any micro program: all of these exchange the same.
+absl::Status SessionImpl::RunIdleRound(ProgramKind kind, const GlobalBatch& global_batch) {
+  const auto found =
+      std::ranges::find_if(ready_, [&](const auto& ready) { return IsMicro(ready->kind) == IsMicro(kind); });
   Ready* program = found != ready_.end() ? found->get() : nullptr;
   if (program == nullptr) {
     const int64_t samples = std::max<int64_t>(1, options_.fixed_batch);
-    ASSIGN_OR_RETURN(program, Get(ProgramKind::kMicroFirst, samples, FindExtents(global_batch)));
+    ASSIGN_OR_RETURN(program, Get(kind, samples, FindExtents(global_batch)));
   }
-  return exchange_->RunIdle(program->compiled->program->graph());
+  const absl::Status ran = exchange_->RunIdle(program->compiled->program->graph(), state_.bindings());
+  CountExchange(program);
+  return ran;
+}
+
+// Ends a round of a program with collective operators.
+void SessionImpl::AddRound(Ready* program, const absl::Status& ran) {
+  if (exchange_ == nullptr) return;
+  exchange_->AddRound(ran);
+  CountExchange(program);
+}
+
+// Of an update.
+void SessionImpl::CountExchange(Ready* program) {
+  if (!IsMicro(program->kind)) return;
+  if (program->sent_bytes < 0) program->sent_bytes = CountTraffic(program->compiled->program->graph()).bytes;
+  ranks_->AddTransfers(program->sent_bytes, 0);
 }
 
 void SessionImpl::ShareGradients(Ready* ready) {
@@ -195,11 +199,19 @@ absl::Status SessionImpl::RunRound(ProgramKind kind, const GlobalBatch& global_b
   share_->BeginRound(runs ? std::span<const Region* const>(program->gradients) : std::span<const Region* const>());
   if (runs) {
     status = programs_.Run(*program->compiled);
-    if (exchange_ != nullptr) exchange_->AddRound(status);
+    AddRound(program, status);
   } else if (exchange_ != nullptr && exchange_->IsBehind()) {
-    status.Update(RunIdleRound(global_batch));
+    return RunIdleRoundOfShare(kind, global_batch, std::move(status));
   }
   status.Update(share_->EndRound(runs && status.ok()));
+  return status;
+}
+
+// Programs of other ranks wait for sums of gradients while they exchange values: an idle rank takes part in both.
+absl::Status SessionImpl::RunIdleRoundOfShare(ProgramKind kind, const GlobalBatch& global_batch, absl::Status status) {
+  auto sums = std::async(std::launch::async, [this] { return share_->EndRound(false); });
+  status.Update(RunIdleRound(kind, global_batch));
+  status.Update(sums.get());
   return status;
 }
 

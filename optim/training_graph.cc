@@ -70,6 +70,7 @@ bool IsUpdateSource(std::string_view source) {
 std::string GradName(const std::string& parameter) { return "$grad:" + parameter; }
 std::string WholeGradName(const std::string& group) { return "$whole_grad:" + group; }
 std::string ParamName(const std::string& group) { return "$param:" + group; }
+std::string ColumnsName(const std::string& weight) { return "$columns:" + weight; }
 std::string MomentName(std::string_view state, const std::string& unit) { return StrCat("$", state, ":", unit); }
 
 namespace {

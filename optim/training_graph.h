@@ -53,6 +53,7 @@ inline constexpr char kSquaredNorm[] = "$squared_norm";    // f64: of the gradie
 std::string GradName(const std::string& parameter);   // of its gradient: graph output, and input when accumulating
 std::string WholeGradName(const std::string& group);  // of a group of which GradName is a slice
 std::string ParamName(const std::string& group);      // of a group's flat parameters
+std::string ColumnsName(const std::string& weight);   // of the columns of a divided weight that a rank keeps
 std::string MomentName(std::string_view state, const std::string& unit);  // of a group or parameter
 inline constexpr char kStatistics[] = "$statistics";                      // flat tensor of all running statistics
 inline constexpr char kPending[] = "$pending";                            // flat tensor of those not committed yet

@@ -99,14 +99,16 @@ void TrainingState::ExposeMembers(const WeightGroup& group, const Arena& arena, 
 }
 
 bool TrainingState::HasAllWeights(const ImportedModel& model) const {
-  return std::ranges::all_of(model.weights, [&](const ImportedWeight& w) { return bindings_.contains(w.name); });
+  return std::ranges::all_of(model.weights, [&](const ImportedWeight& w) {
+    return bindings_.contains(w.name) || divided_weights_.contains(w.name);
+  });
 }
 
 absl::Status TrainingState::AddFrozen(const ImportedModel& model, bool load) {
   auto arena = std::make_unique<Arena>();
   std::vector<const ImportedWeight*> added;
   for (const ImportedWeight& w : model.weights) {
-    if (bindings_.contains(w.name)) continue;
+    if (bindings_.contains(w.name) || divided_weights_.contains(w.name)) continue;
     arena->Add(w.name, model.graph.type(model.graph.FindInput(w.name)->value));
     added.push_back(&w);
   }
@@ -133,7 +135,7 @@ namespace {
 
 // A rank's slice of a unit of a flat tensor.
 Region SliceOf(const Region& flat, const ShardUnit& unit, const Shard& shard) {
-  const ShardRange range = RangeOf(unit.elements, shard);
+  const ShardRange range = RangeOf(unit, shard);
   const size_t offset = flat.view.offset + (unit.begin + range.begin) * DTypeSize(flat.type.dtype);
   return {{flat.view.buffer, offset}, {flat.type.dtype, {range.size()}}};
 }
@@ -154,7 +156,7 @@ absl::Status TrainingState::DivideMoments(const OptimizerSpec& optimizer, const 
   for (size_t i = 0; i < states.size(); ++i) {
     auto slices = std::make_unique<Arena>();
     for (const ShardUnit& unit : units_)
-      slices->Add(MomentName(states[i].name, unit.name), {dtype_, {RangeOf(unit.elements, shard).size()}});
+      slices->Add(MomentName(states[i].name, unit.name), {dtype_, {RangeOf(unit, shard).size()}});
     RETURN_IF_ERROR(slices->Allocate(backend_, "moments"));
     for (const ShardUnit& unit : units_) {
       const Region& flat = bindings_.at(MomentName(states[i].name, groups_[unit.group].name));
@@ -180,15 +182,96 @@ absl::Status TrainingState::DivideGradients() {
   grads_ = Arena();
   divides_gradients_ = true;
   for (const ShardUnit& unit : units_)
-    divided_grads_.Add(GradName(unit.name), {dtype_, {RangeOf(unit.elements, shard_).size()}});
+    divided_grads_.Add(GradName(unit.name), {dtype_, {RangeOf(unit, shard_).size()}});
   divided_grads_.Add(device_scalar::kSquaredNorm, {DType::kFloat64, {}});
   return divided_grads_.Allocate(backend_, "gradients");
+}
+
+// Weights that stay whole keep their places within their units.
+absl::Status TrainingState::DivideWeights(const std::map<std::string, DividedWeight>& weights) {
+  Arena kept;
+  for (const auto& [name, rows] : weights) {
+    kept.Add(ColumnsName(name), {dtype_, {rows.rows, rows.slice}});
+    whole_types_[name] = bindings_.at(name).type;
+  }
+  for (const ShardUnit& unit : units_) {
+    if (unit.weight.empty()) kept.Add(ParamName(unit.name), {dtype_, {unit.elements}});
+  }
+  RETURN_IF_ERROR(kept.Allocate(backend_, "weights"));
+  for (const auto& [name, rows] : weights) bindings_[ColumnsName(name)] = kept.At(ColumnsName(name));
+  std::map<std::string, Region> moved;
+  for (const ShardUnit& unit : units_) {
+    const FlatGroup& group = groups_[unit.group];
+    const Region& flat = bindings_.at(ParamName(group.name));
+    const bool whole = unit.weight.empty();
+    const Region from =
+        whole ? Region{Within(flat, unit.begin), {dtype_, {unit.elements}}} : SliceOf(flat, unit, shard_);
+    const Region to = whole ? kept.At(ParamName(unit.name)) : OwnSlice(unit);
+    ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(from));
+    RETURN_IF_ERROR(WriteRegion(to, value));
+    for (const auto& [name, shape] : group.members) {
+      const Region& old = bindings_.at(name);
+      const size_t begin = from.view.offset, end = begin + from.type.bytes();
+      if (whole && old.view.offset >= begin && old.view.offset < end)
+        moved[name] = {{to.view.buffer, to.view.offset + old.view.offset - begin}, old.type};
+    }
+  }
+  for (const auto& [name, region] : moved) bindings_[name] = region;
+  for (const auto& [name, rows] : weights) bindings_.erase(name);
+  for (const FlatGroup& g : groups_) bindings_.erase(ParamName(g.name));
+  for (const ShardUnit& unit : units_) {
+    if (unit.weight.empty()) bindings_[ParamName(unit.name)] = kept.At(ParamName(unit.name));
+  }
+  divided_weights_ = weights;
+  params_ = std::move(kept);
+  return absl::OkStatus();
+}
+
+Region TrainingState::OwnSlice(const ShardUnit& unit) const {
+  if (unit.weight.empty()) {
+    if (!divides_weights()) return SliceOf(bindings_.at(ParamName(groups_[unit.group].name)), unit, shard_);
+    ShardUnit alone = unit;
+    alone.begin = 0;
+    return SliceOf(bindings_.at(ParamName(unit.name)), alone, shard_);
+  }
+  const Region& columns = bindings_.at(ColumnsName(unit.weight));
+  return {Within(columns, unit.row * unit.slice), {dtype_, {RangeOf(unit, shard_).size()}}};
+}
+
+absl::Status TrainingState::AllocateGatheredWeights() {
+  gathered_weights_ = std::make_unique<Arena>();
+  for (const auto& [name, type] : whole_types_) gathered_weights_->Add(name, type);
+  return gathered_weights_->Allocate(backend_, "gathered weights");
+}
+
+BufferView TrainingState::gathered_row(const ShardUnit& unit) const {
+  return Within(gathered_weights_->At(unit.weight), unit.row * unit.slice * shard_.size);
+}
+
+// Where a trained weight or a statistic is whole; without a buffer where it is divided and not gathered.
+Region TrainingState::FindWhole(const std::string& weight) const {
+  if (!divided_weights_.contains(weight)) return bindings_.at(weight);
+  return gathered_weights_ != nullptr ? gathered_weights_->At(weight) : Region{{}, whole_types_.at(weight)};
+}
+
+// Writes what this rank keeps of the whole weight.
+absl::Status TrainingState::WriteColumns(const std::string& weight, const HostTensor& value) {
+  for (const ShardUnit& unit : units_) {
+    if (unit.weight != weight) continue;
+    const size_t element = DTypeSize(dtype_);
+    const ShardRange range = RangeOf(unit, shard_);
+    const size_t begin = (unit.row * unit.slice * shard_.size + range.begin) * element;
+    const BufferView to = OwnSlice(unit).view;
+    if (range.size() > 0)
+      RETURN_IF_ERROR(to.buffer->Write(to.offset, value.bytes().subspan(begin, range.size() * element)));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<FlatGroup> TrainingState::shard_groups() const {
   std::vector<FlatGroup> slices;
   for (const ShardUnit& unit : units_) {
-    const int64_t elements = RangeOf(unit.elements, shard_).size();
+    const int64_t elements = RangeOf(unit, shard_).size();
     if (elements > 0) slices.push_back({unit.name, elements, groups_[unit.group].rule, {}});
   }
   return slices;
@@ -198,7 +281,7 @@ Bindings TrainingState::ShardBindings() const {
   Bindings bindings;
   for (const ShardUnit& unit : units_) {
     const std::string& group = groups_[unit.group].name;
-    bindings[ParamName(unit.name)] = SliceOf(bindings_.at(ParamName(group)), unit, shard_);
+    bindings[ParamName(unit.name)] = OwnSlice(unit);
     if (divides_gradients_) {
       bindings[GradName(unit.name)] = divided_grads_.At(GradName(unit.name));
       continue;
@@ -222,6 +305,7 @@ absl::Status TrainingState::WriteSquaredNorm(double square) {
 }
 
 BufferView TrainingState::WeightsOf(const ShardUnit& unit) const {
+  if (divides_weights()) return bindings_.at(ParamName(unit.name)).view;
   return Within(bindings_.at(ParamName(groups_[unit.group].name)), unit.begin);
 }
 
@@ -276,12 +360,13 @@ absl::Status TrainingState::ClearPending() {
 
 absl::Status TrainingState::SetWeights(const std::map<std::string, HostTensor>& weights) {
   for (const auto& [name, value] : weights) {
+    const bool divided = divided_weights_.contains(name);
     auto it = bindings_.find(name);
-    if (it == bindings_.end()) return Invalid("the model has no weight named '", name, "'");
-    if (!(it->second.type == value.type())) {
-      return Invalid("weight '", name, "' has type ", ToString(it->second.type), ", got ", ToString(value.type()));
-    }
-    RETURN_IF_ERROR(WriteRegion(it->second, value));
+    if (it == bindings_.end() && !divided) return Invalid("the model has no weight named '", name, "'");
+    const Type& type = divided ? whole_types_.at(name) : it->second.type;
+    if (!(type == value.type()))
+      return Invalid("weight '", name, "' has type ", ToString(type), ", got ", ToString(value.type()));
+    RETURN_IF_ERROR(divided ? WriteColumns(name, value) : WriteRegion(it->second, value));
     const auto average = bindings_.find(MomentName(kAverage, name));
     if (average != bindings_.end()) RETURN_IF_ERROR(WriteRegion(average->second, value));
   }
@@ -291,9 +376,10 @@ absl::Status TrainingState::SetWeights(const std::map<std::string, HostTensor>& 
 absl::StatusOr<std::map<std::string, HostTensor>> TrainingState::Weights() const {
   std::map<std::string, HostTensor> weights;
   for (const WeightDecision& w : prepared_->weights) {
-    if (w.trained || statistics_.Has(w.name)) {
-      ASSIGN_OR_RETURN(weights[w.name], ReadRegion(bindings_.at(w.name)));
-    }
+    if (!w.trained && !statistics_.Has(w.name)) continue;
+    const Region region = FindWhole(w.name);
+    if (region.view.buffer == nullptr) continue;
+    ASSIGN_OR_RETURN(weights[w.name], ReadRegion(region));
   }
   return weights;
 }
@@ -305,10 +391,10 @@ std::vector<StateTensor> TrainingState::Tensors(const OptimizerSpec& optimizer) 
   };
   const auto add_divided = [&](const std::string& name, const std::string& weight) {
     const auto whole = gathered_.find(name);
-    tensors.push_back({name, false, whole != gathered_.end() ? whole->second : Region{{}, bindings_.at(weight).type}});
+    tensors.push_back({name, false, whole != gathered_.end() ? whole->second : Region{{}, FindWhole(weight).type}});
   };
   for (const WeightDecision& w : prepared_->weights) {
-    if (w.trained || statistics_.Has(w.name)) add(w.name, true);
+    if (w.trained || statistics_.Has(w.name)) tensors.push_back({w.name, true, FindWhole(w.name)});
   }
   for (const auto& [weight, rule] : rules_) {
     if (optimizer.ema_decay > 0) add(MomentName(kAverage, weight), true);

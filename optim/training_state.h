@@ -51,6 +51,18 @@ class TrainingState {
   absl::Status DivideMoments(const OptimizerSpec& optimizer, const Shard& shard, std::vector<ShardUnit> units);
   // Keeps the gradients of these elements, too, in place of whole ones. After DivideMoments.
   absl::Status DivideGradients();
+  // Keeps this rank's columns of these weights, in place of all of them. After DivideMoments, with units that have the
+  // rows. Moves the other weights.
+  absl::Status DivideWeights(const std::map<std::string, DividedWeight>& weights);
+  bool divides_weights() const { return !divided_weights_.empty(); }
+  const std::map<std::string, DividedWeight>& divided_weights() const { return divided_weights_; }
+  const Type& whole_type(const std::string& weight) const { return whole_types_.at(weight); }
+  // The elements of a unit that this rank updates.
+  Region OwnSlice(const ShardUnit& unit) const;
+  // Allocates memory for whole weights, which Tensors and Weights list from then on, until ReleaseWeights.
+  absl::Status AllocateGatheredWeights();
+  BufferView gathered_row(const ShardUnit& unit) const;
+  void ReleaseWeights() { gathered_weights_.reset(); }
   const Shard& shard() const { return shard_; }
   const std::vector<ShardUnit>& shard_units() const { return units_; }
   // This rank's slices of the units; those without elements are left out.
@@ -113,6 +125,8 @@ class TrainingState {
 
  private:
   void LayOutParameters();
+  absl::Status WriteColumns(const std::string& weight, const HostTensor& value);
+  Region FindWhole(const std::string& weight) const;
   absl::StatusOr<std::unique_ptr<Arena>> LayOutMoment(const RuleState& state, Bindings* bindings) const;
   void Expose(const Arena& arena, Bindings* bindings) const;
   void ExposeMembers(const WeightGroup& group, const Arena& arena, const std::string& flat,
@@ -136,6 +150,9 @@ class TrainingState {
   std::vector<ShardUnit> units_;  // that are divided
   Arena divided_grads_;
   bool divides_gradients_ = false;
+  std::map<std::string, DividedWeight> divided_weights_;
+  std::map<std::string, Type> whole_types_;  // of these
+  std::unique_ptr<Arena> gathered_weights_;
   std::vector<std::string> divided_;  // states of moments that are divided among ranks
   std::vector<std::unique_ptr<Arena>> whole_moments_;
   Bindings gathered_;  // where whole_moments_ are

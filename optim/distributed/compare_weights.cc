@@ -13,7 +13,7 @@ absl::StatusOr<uint64_t> ComputeChecksum(Session& session) {
   ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session.State());
   uint64_t crc = 0;
   for (const StateTensor& tensor : tensors) {
-    if (!tensor.of_model) continue;
+    if (!tensor.of_model || tensor.region.view.buffer == nullptr) continue;
     ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(tensor.region));
     crc = ExtendCrc64(crc, value.bytes());
   }

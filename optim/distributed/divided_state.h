@@ -17,4 +17,7 @@ absl::Status ShareWeights(Backend& backend, DataParallel& ranks, const TrainingS
 // Has rank 0 get the whole moments (TrainingState::Tensors), until ReleaseGathered.
 absl::Status GatherMoments(const OptimizerSpec& optimizer, DataParallel& ranks, TrainingState* state);
 
+// Has rank 0 get the weights that are divided, until ReleaseWeights.
+absl::Status GatherDividedWeights(DataParallel& ranks, TrainingState* state);
+
 }  // namespace onnxtrain

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,16 @@ struct GradientPieces {
   int64_t ScatteredBytes(int ranks) const;
 };
 
+using DividedWeights = std::map<std::string, DividedWeight>;
+
+// Returns the trained weights that are worth dividing among so many ranks, in rows of about `target` bytes. Others are
+// so small that a message costs more than their bytes.
+DividedWeights ListDividedWeights(const TrainingState& state, int ranks, size_t target);
+
 // Cuts the gradients of all trained weights into pieces of at most `target` bytes, or 64 elements. `forward` is the
-// graph that reads the weights.
-GradientPieces CutPieces(const TrainingState& state, const Graph& forward, DType dtype, size_t target);
+// graph that reads the weights. The pieces of weights that so many ranks divide are their rows.
+GradientPieces CutPieces(const TrainingState& state, const Graph& forward, DType dtype, size_t target,
+                         const DividedWeights& divided = {}, int ranks = 1);
 
 // Returns, by bucket, the outputs of a program that are complete with it and all buckets before: a program tells of
 // buckets in this order only.

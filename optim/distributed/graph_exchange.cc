@@ -16,17 +16,32 @@ absl::StatusOr<std::unique_ptr<GraphExchange>> GraphExchange::Create(Collectives
   return std::unique_ptr<GraphExchange>(new GraphExchange(std::move(group)));
 }
 
-absl::Status GraphExchange::RunIdle(const Graph& program) {
+namespace {
+
+// Null where the value is computed.
+const std::byte* FindInput(const Graph& program, ValueId value, const Bindings& state) {
+  if (!program.IsInput(value)) return nullptr;
+  const auto found = state.find(program.inputs()[program.value(value).index].name);
+  if (found == state.end()) return nullptr;
+  return static_cast<const std::byte*>(found->second.view.buffer->data()) + found->second.view.offset;
+}
+
+}  // namespace
+
+absl::Status GraphExchange::RunIdle(const Graph& program, const Bindings& state) {
   const auto run = [&]() -> absl::Status {
     for (const Node& node : program.nodes()) {
       if (!FindOp(node.op)->collective) continue;
       const Type &in = program.type(node.inputs[0]), &out = program.type(node.outputs[0]);
       const CollectiveCall call(node, in, out);
-      zeros_.assign(in.bytes(), std::byte{0});
+      const std::byte* own = FindInput(program, node.inputs[0], state);
+      if (own == nullptr) {
+        zeros_.assign(in.bytes(), std::byte{0});
+        own = zeros_.data();
+      }
       result_.resize(out.bytes());
       workspace_.resize(call.workspace());
-      RETURN_IF_ERROR(
-          Annotate(call.Run(ranks_.get(), zeros_.data(), result_.data(), workspace_.data()), NodeTag(node)));
+      RETURN_IF_ERROR(Annotate(call.Run(ranks_.get(), own, result_.data(), workspace_.data()), NodeTag(node)));
     }
     return absl::OkStatus();
   };

@@ -1,5 +1,5 @@
 // Collective operators in the programs of an update, of which every rank runs as many rounds: one micro-batch each, or
-// none. A rank without a micro-batch in a round takes part with zeros.
+// none. A rank without a micro-batch in a round takes part with its weights, and with zeros for samples.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "backends/collectives.h"
 #include "frontend/graph/graph.h"
+#include "optim/state.h"
 
 namespace onnxtrain {
 
@@ -26,8 +27,9 @@ class GraphExchange {
   void AddRound(const absl::Status& ran) { --missing_, broken_ |= !ran.ok(); }
   // Does this rank owe rounds that it can take part in?
   bool IsBehind() const { return missing_ > 0 && !broken_; }
-  // Takes part in a round with zeros. `program`: as ranks with samples run it, of any batch size.
-  absl::Status RunIdle(const Graph& program);
+  // Takes part in a round: with what this rank has of inputs in `state`, in host memory, and with zeros for values that
+  // are computed. `program`: as ranks with samples run it, of any batch size.
+  absl::Status RunIdle(const Graph& program, const Bindings& state);
 
  private:
   explicit GraphExchange(std::unique_ptr<Collectives> ranks) : ranks_(std::move(ranks)) {}

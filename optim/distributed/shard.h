@@ -12,6 +12,7 @@ enum class ShardLevel : uint8_t {
   kNone,
   kOptimizer,  // moments, and the update of weights
   kGradients,  // their sums, too
+  kFull,       // large weights, too: programs gather them where they read them
 };
 
 struct Shard {
@@ -25,6 +26,14 @@ struct ShardUnit {
   std::string name;  // of the moments and the gradient of the slice
   size_t group = 0;  // index
   int64_t begin = 0, elements = 0;
+  int64_t slice = 0;        // elements of every slice but the last ones; 0: SliceElements
+  std::string weight = {};  // of which it is row `row` (DividedWeight); "": every rank has the whole weights
+  int64_t row = 0;
+};
+
+// A weight of which every rank keeps columns of a matrix [rows, ranks · slice], which has its elements and then zeros.
+struct DividedWeight {
+  int64_t rows = 1, slice = 0;
 };
 
 // Elements [begin, end) of a flat tensor.
@@ -40,9 +49,18 @@ inline int64_t SliceElements(int64_t elements, int ranks) {
   return (elements + ranks * kMultiple - 1) / (ranks * kMultiple) * kMultiple;
 }
 
+inline int64_t SliceElements(const ShardUnit& unit, int ranks) {
+  return unit.slice > 0 ? unit.slice : SliceElements(unit.elements, ranks);
+}
+
+// Of a unit, relative to its begin.
+inline ShardRange RangeOf(const ShardUnit& unit, const Shard& shard) {
+  const int64_t slice = SliceElements(unit, shard.size);
+  return {std::min(unit.elements, slice * shard.rank), std::min(unit.elements, slice * (shard.rank + 1))};
+}
+
 inline ShardRange RangeOf(int64_t elements, const Shard& shard) {
-  const int64_t slice = SliceElements(elements, shard.size);
-  return {std::min(elements, slice * shard.rank), std::min(elements, slice * (shard.rank + 1))};
+  return RangeOf(ShardUnit{.name = {}, .elements = elements}, shard);
 }
 
 }  // namespace onnxtrain

@@ -14,12 +14,14 @@ constexpr Level kLevels[] = {
     {ShardLevel::kNone, "none"},
     {ShardLevel::kOptimizer, "optimizer"},
     {ShardLevel::kGradients, "gradients"},
+    {ShardLevel::kFull, "full"},
 };
 
 int64_t CountBytes(const ShardOptions& options, ShardLevel level) {
   const SessionMemory& m = options.whole;
-  const int64_t divided =
-      (level >= ShardLevel::kOptimizer ? m.moments : 0) + (level >= ShardLevel::kGradients ? m.gradients : 0);
+  const int64_t divided = (level >= ShardLevel::kOptimizer ? m.moments : 0) +
+                          (level >= ShardLevel::kGradients ? m.gradients : 0) +
+                          (level >= ShardLevel::kFull ? m.parameters : 0);
   return m.total() - divided / options.ranks * (options.ranks - 1);
 }
 

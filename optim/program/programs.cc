@@ -303,6 +303,16 @@ void Programs::Release(const CompiledProgram& program) {
   exchange_.Reset();
 }
 
+void Programs::Clear() {
+  all_.clear();
+  derive_.clear();
+  derived_by_.clear();
+  derived_.clear();
+  derived_memory_.clear();
+  arena_.Reset();
+  exchange_.Reset();
+}
+
 absl::StatusOr<Graph> Programs::HoistDerived(Graph legal, const Bindings& state) {
   if (!MayHoist(legal)) return legal;
   ASSIGN_OR_RETURN(const FusedGraph fused, backend_.Fuse(legal));

@@ -67,6 +67,9 @@ class Programs {
   // before any runs again.
   void Release(const CompiledProgram& program);
 
+  // Forgets all programs, which are about to be destroyed, and what derive programs have computed.
+  void Clear();
+
   size_t derived_bytes() const;  // packed weights
   size_t arena_bytes() const { return arena_.size; }
   size_t code_bytes() const;      // generated kernels, which programs share

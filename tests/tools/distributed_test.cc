@@ -122,7 +122,7 @@ TEST_F(Distributed, TrafficIsWhatThePlanSays) {
   wide.Save(Path("wide.onnx"));
   for (const char* how :
        {"", " --comm-dtype bf16", " --shard optimizer", " --shard gradients", " --shard gradients --micro-batch-size 2",
-        " --deterministic --threads 1 --micro-batch-size 4"}) {
+        " --shard full", " --shard full --micro-batch-size 2", " --deterministic --threads 1 --micro-batch-size 4"}) {
     const Outcome o =
         Run(StrCat(Launch(4), "--model wide.onnx --data d.npz --batch-size 16 --drop-last --overwrite --out r", how));
     ASSERT_EQ(o.code, 0) << o.err;
@@ -298,7 +298,7 @@ TEST_F(Distributed, DividedMomentsAreSavedAndTheRunGoesOn) {
   EXPECT_LT(moments("r"), moments("one"));
   EXPECT_EQ(moments("whole"), moments("one"));
   for (const char* how : {"launch --nproc 4 -- --shard optimizer", "launch --nproc 3 -- --shard none",
-                          "launch --nproc 3 -- --shard gradients", ""}) {
+                          "launch --nproc 3 -- --shard gradients", "launch --nproc 4 -- --shard full", ""}) {
     std::filesystem::remove_all(Path("again"));
     std::filesystem::copy(Path("r"), Path("again"),
                           std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
@@ -332,6 +332,35 @@ TEST_F(Distributed, DividedMomentsAreSavedByTimeAndOnDemand) {
   for (const auto& entry : std::filesystem::directory_iterator(Path("r/checkpoints")))
     checkpoints += entry.path().filename().string().starts_with("step-") && !entry.is_symlink();
   EXPECT_GE(checkpoints, 4) << "on demand, after one and two seconds, and at the end";
+}
+
+// The weights of one process, in its checkpoints and its model, for evaluations on the way and for the best model.
+TEST_F(Distributed, DividedWeightsTrainTheModelOfOne) {
+  tiny::Model wide = tiny::Mlp(3);
+  wide.weights[0] = {"w1", {4, 8192}, tiny::Uniform(4 * 8192, 0.05f, 1)};
+  wide.weights[1] = {"b1", {8192}, std::vector<float>(8192, 0.1f)};
+  wide.weights[2] = {"w2", {8192, 3}, tiny::Uniform(3 * 8192, 0.05f, 2)};
+  wide.Save(Path("wide.onnx"));
+  const std::string flags =
+      "--model wide.onnx --data d.npz --eval-data e.npz --batch-size 16 --micro-batch-size 4 --eval-every 4 "
+      "--save-every 5 --seed 3 --lr "
+      "0.001 --max-steps ";
+  const Outcome one = Run(StrCat(flags, "12 --out one"));
+  ASSERT_EQ(one.code, 0) << one.err;
+  const Outcome first = Run(StrCat(Launch(2), flags, "7 --shard full --out r"));
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_LT(Summary("r")["planned_bytes"]["parameters"].get<double>(),
+            0.7 * Summary("one")["planned_bytes"]["parameters"].get<double>());
+  for (const char* how : {"launch --nproc 4 -- --shard full", "launch --nproc 3 -- --shard none", ""}) {
+    std::filesystem::remove_all(Path("again"));
+    std::filesystem::copy(Path("r"), Path("again"),
+                          std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
+    const Outcome resumed = Run(StrCat(how, " --resume again --max-steps 12"));
+    ASSERT_EQ(resumed.code, 0) << how << "\n" << resumed.err;
+    EXPECT_EQ(Summary("again")["resumed_from"], 7) << how;
+    EXPECT_NEAR(Summary("again")["eval"]["loss"], Summary("one")["eval"]["loss"], 1e-5) << how;
+    EXPECT_EQ(Summary("again")["eval"]["samples"], Summary("one")["eval"]["samples"]) << how;
+  }
 }
 
 TEST_F(Distributed, WeightsOfRanksAreCompared) {

@@ -84,6 +84,17 @@ TEST_F(Memory, PlanIsThatOfOneOfSeveralRanks) {
   EXPECT_NE(Run("plan --model m.onnx --world 2 --shard optimizer").out.find("moments divided"), std::string::npos);
 }
 
+TEST_F(Memory, PlanOfDividedWeights) {
+  tiny::Wide().Save(Path("m.onnx"));
+  const std::string step = "--batch-size 64 --world 4 --shard ";
+  const Json gradients = Planned(step + "gradients"), full = Planned(step + "full");
+  const double whole = gradients["memory"]["parameters"];
+  EXPECT_NEAR(full["memory"]["parameters"].get<double>(), whole / 4, 64 * 1024);
+  EXPECT_EQ(full["memory"]["packed"], 0) << "packed weights would be whole";
+  EXPECT_LT(full["peak_bytes"], gradients["peak_bytes"]);
+  EXPECT_EQ(full["wire_bytes"], gradients["wire_bytes"]) << "gathered once in a step, and not after it";
+}
+
 TEST_F(Memory, RecomputingChangesNoBit) {
   const Json plan = Planned("--batch-size 4096");
   const Json none = Trained("--batch-size 4096 --gradient-checkpointing none");

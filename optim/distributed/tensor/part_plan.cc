@@ -10,17 +10,6 @@
 
 namespace onnxtrain {
 
-ProgramTraffic CountTraffic(const Graph& program) {
-  ProgramTraffic traffic;
-  for (const Node& node : program.nodes()) {
-    if (node.op != "AllReduce") continue;
-    const int64_t ranks = node.attrs.Int("ranks");
-    ++traffic.exchanges;
-    traffic.bytes += 2 * static_cast<int64_t>(program.type(node.inputs[0]).bytes()) * (ranks - 1) / ranks;
-  }
-  return traffic;
-}
-
 namespace {
 
 // Counts the runs of an update over the micro programs that the session has compiled.

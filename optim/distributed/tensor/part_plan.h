@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "optim/distributed/traffic.h"
 #include "optim/session.h"
 
 namespace onnxtrain {
@@ -17,12 +18,6 @@ struct PartPlan {
   int64_t exchanges = 0;                               // sums over the ranks in an update
   int64_t sent_bytes = 0;                              // by a rank in an update, without the exchange of losses
 };
-
-// Bytes that a rank sends in the sums over ranks of one run of a program, by the ring algorithm, and their number.
-struct ProgramTraffic {
-  int64_t exchanges = 0, bytes = 0;
-};
-ProgramTraffic CountTraffic(const Graph& program);
 
 // Plans updates over `samples` samples on `options.tensor.count` ranks. Allocates nothing on the device.
 absl::StatusOr<PartPlan> PlanPart(const std::shared_ptr<PreparedModels>& models, Backend& backend,

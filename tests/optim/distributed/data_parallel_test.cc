@@ -43,6 +43,23 @@ tiny::Model WithBatchNorm() {
   return m;
 }
 
+// 4 → 48 → 48 → … → 3, without biases.
+tiny::Model Stack(int layers) {
+  constexpr int64_t kWidth = 48;
+  tiny::Model m = tiny::Mlp(3);
+  m.nodes.clear(), m.weights.clear();
+  std::string at = "x";
+  for (int i = 0; i < layers; ++i) {
+    const int64_t rows = i == 0 ? 4 : kWidth, columns = i + 1 == layers ? 3 : kWidth;
+    const std::string w = StrCat("w", i + 1), product = i + 1 == layers ? "y" : StrCat("p", i), next = StrCat("h", i);
+    m.weights.push_back({w, {rows, columns}, tiny::Uniform(rows * columns, 0.2f, 7 + i)});
+    m.nodes.push_back({"MatMul", {at, w}, {product}});
+    if (i + 1 < layers) m.nodes.push_back({"Tanh", {product}, {next}});
+    at = next;
+  }
+  return m;
+}
+
 // What a rank has in the end.
 struct Trained {
   std::map<std::string, HostTensor> weights;
@@ -51,6 +68,9 @@ struct Trained {
   CommunicationTime time;
   std::map<std::string, HostTensor> others;  // that are saved: moments, counters
   SessionMemory memory;
+  Evaluation evaluated;         // of all ranks
+  int64_t gathered_bytes = 0;   // of weights, by a first micro program
+  ProgramTraffic traffic = {};  // of that program
 };
 
 class Ranks : public Scratch {
@@ -79,13 +99,20 @@ class Ranks : public Scratch {
     Trained trained = Steps(**session, data_parallel ? &*data_parallel : nullptr, rank, options.import.float_type);
     if (data_parallel) trained.time = data_parallel->time();
     trained.memory = (*session)->memory();
+    for (const ProgramProfile& profile : (*session)->Profile()) {
+      if (std::string(profile.name) != "micro_first") continue;
+      trained.gathered_bytes = CountGathered(profile.program->graph());
+      trained.traffic = CountTraffic(profile.program->graph());
+    }
     if (trained.status.ok()) trained.status = (*session)->GatherState();
+    trained.weights = (*session)->Weights().value();
     const std::vector<StateTensor> state = (*session)->State().value();
     for (const StateTensor& tensor : state) {
       if (!tensor.of_model && tensor.region.view.buffer != nullptr)
         trained.others[tensor.name] = ReadRegion(tensor.region).value();
     }
     (*session)->ReleaseGathered();
+    Evaluate(**session, data_parallel ? &*data_parallel : nullptr, options.import.float_type, &trained);
     return trained;
   }
 
@@ -107,8 +134,22 @@ class Ranks : public Scratch {
       trained.losses.push_back(report->loss);
       trained.norms.push_back(report->grad_norm);
     }
-    trained.weights = session.Weights().value();
     return trained;
+  }
+
+  // Where the ranks divide weights, they evaluate together; or else each does it alone.
+  static void Evaluate(Session& session, DataParallel* ranks, DType dtype, Trained* trained) {
+    if (!trained->status.ok()) return;
+    const auto evaluated = session.Evaluate(MakeBatch(kBatch, dtype));
+    trained->status = evaluated.status();
+    if (!evaluated.ok()) return;
+    int64_t samples = 0;
+    if (ranks == nullptr || !session.is_stage()) {
+      trained->evaluated = *evaluated;
+    } else {
+      trained->status =
+          GatherEvaluation(*ranks, absl::OkStatus(), session.metrics(), *evaluated, 0, &trained->evaluated, &samples);
+    }
   }
 
   // Whatever becomes of them.
@@ -129,6 +170,7 @@ class Ranks : public Scratch {
       greatest = std::max(greatest, std::abs(a.norms[i] - b.norms[i]));
     }
     for (const auto& [name, value] : a.weights) {
+      if (!b.weights.contains(name)) continue;  // divided, and gathered by rank 0 alone
       for (int64_t i = 0; i < value.size(); ++i)
         greatest = std::max(greatest, std::abs(value.At(i) - b.weights.at(name).At(i)));
     }
@@ -140,7 +182,12 @@ class Ranks : public Scratch {
     const Trained one = Train(1, options)[0];
     for (const int size : {2, 4}) {
       const std::vector<Trained> all = Train(size, options);
+      EXPECT_EQ(one.weights.size(), all[0].weights.size());
       EXPECT_LT(GreatestDifference(one, all[0]), 1e-12) << size << " ranks";
+      EXPECT_NEAR(all[0].evaluated.loss_sums.at(0), one.evaluated.loss_sums.at(0), 1e-11);
+      EXPECT_EQ(all[0].evaluated.weights, one.evaluated.weights);
+      EXPECT_EQ(all[0].evaluated.correct, one.evaluated.correct);
+      EXPECT_EQ(all[0].evaluated.targets, one.evaluated.targets);
       for (const Trained& t : all) {
         EXPECT_EQ(GreatestDifference(all[0], t), 0) << size << " ranks";
         EXPECT_EQ(t.time.updates, kSteps - 1);
@@ -166,7 +213,7 @@ class Ranks : public Scratch {
       EXPECT_LE(moments, one.memory.moments) << "each moment is kept once";
       EXPECT_GT(moments, one.memory.moments * 8 / 10);
       EXPECT_LT(all[0].memory.moments, one.memory.moments);
-      if (level == ShardLevel::kGradients) {
+      if (level >= ShardLevel::kGradients) {
         EXPECT_LE(gradients, one.memory.gradients + size * 64) << "and a norm";
       }
       for (const auto& [name, value] : one.others) {
@@ -255,6 +302,71 @@ TEST_F(Ranks, SendWhatTheFormulaSays) {
   }
 }
 
+// Rows that are exact and rows that are padded; weights that stay whole beside others; micro-batches of which ranks
+// have different numbers, and the last batch, of which some have none.
+TEST_F(Ranks, TrainTheModelOfOneWithDividedWeights) {
+  const OptimizerSpec sgd{.rule = "sgd", .lr = 0.1, .momentum = 0.9},
+      adamw{.lr = 0.02, .weight_decay = 0.1, .max_grad_norm = 0.5};
+  for (const std::string library : {"cpu", "torch"}) {
+    library_ = library;
+    for (const size_t bytes : {1, 512, 4096}) {
+      parallel_.bucket_bytes = bytes;
+      for (const tiny::Model& model : {WithDropout(), Stack(4)}) {
+        model.Save(Path("m.onnx"));
+        const OptimizerSpec& optimizer = bytes == 512 ? sgd : adamw;
+        const int64_t micro = bytes == 1 ? kBatch : 3;
+        ExpectDivided({.import = {.float_type = DType::kFloat64}, .optimizer = optimizer, .micro_batch = micro},
+                      ShardLevel::kFull);
+      }
+    }
+  }
+}
+
+TEST_F(Ranks, TrainTheModelOfOneWithDividedWeightsAndBatchNorm) {
+  shard_ = ShardLevel::kFull;
+  parallel_.bucket_bytes = 64;
+  WithBatchNorm().Save(Path("m.onnx"));
+  ExpectSame({.optimizer = {.rule = "sgd", .lr = 0.01, .momentum = 0.9}, .micro_batch = 2, .fixed_batch = 2});
+}
+
+// Each weight is kept once, and is whole only around its uses.
+TEST_F(Ranks, HoldDividedWeightsOnlyWhereTheyAreRead) {
+  constexpr int kLayers = 10;
+  constexpr int64_t kWeight = int64_t{48} * 48 * 4;
+  Stack(kLayers).Save(Path("m.onnx"));
+  parallel_.bucket_bytes = 256;
+  const auto memory = [&](ShardLevel level) {
+    shard_ = level;
+    return Train(2, {.micro_batch = 8})[0].memory;
+  };
+  const SessionMemory whole = memory(ShardLevel::kGradients), divided = memory(ShardLevel::kFull);
+  EXPECT_LT(divided.parameters, whole.parameters * 52 / 100);
+  EXPECT_GE(divided.parameters, whole.parameters / 2);
+  EXPECT_LT(divided.activations - whole.activations, 3 * kWeight) << "of " << kLayers - 2;
+  EXPECT_LE(divided.packed, whole.packed);
+}
+
+// What a rank sends is what its plan says.
+TEST_F(Ranks, SendWhatTheFormulaSaysWithDividedWeights) {
+  Stack(5).Save(Path("m.onnx"));
+  shard_ = ShardLevel::kFull;
+  parallel_.bucket_bytes = 1024;  // w1, of 768 bytes, and w5, of 576, are whole: two pieces
+  const Trained trained = Train(2, {.optimizer = {.rule = "sgd", .lr = 0.1}, .micro_batch = 4})[0];
+  constexpr int64_t kDivided = 3 * int64_t{48} * 48 * 4;
+  EXPECT_EQ(trained.gathered_bytes, kDivided);
+  const auto sent = [&](int64_t rounds) {
+    return SentBytes({.ranks = 2,
+                      .gradient_bytes = kDivided + 1024 + 1024,
+                      .shard = ShardLevel::kFull,
+                      .rounds_of_micros = rounds,
+                      .divided_bytes = kDivided,
+                      .graph_bytes = trained.traffic.bytes});
+  };
+  EXPECT_EQ(trained.traffic.exchanges, 4) << "those of the end of the forward pass are kept for its gradient";
+  EXPECT_EQ(trained.traffic.bytes, 4 * kDivided / 3 / 2);
+  EXPECT_EQ(trained.time.sent_bytes, 10 * sent(2) + sent(1));
+}
+
 TEST_F(Ranks, RefuseToDivideWhatReadsWholeWeights) {
   tiny::Mlp(3).Save(Path("m.onnx"));
   for (const OptimizerSpec& optimizer :
@@ -287,7 +399,7 @@ TEST_F(Ranks, AllFailWithTheRankThatCannotComputeItsGradient) {
   parallel_.bucket_bytes = 1;
   broken_step_ = 3;
   tiny::Mlp(3).Save(Path("m.onnx"));
-  for (const ShardLevel level : {ShardLevel::kNone, ShardLevel::kGradients}) {
+  for (const ShardLevel level : {ShardLevel::kNone, ShardLevel::kGradients, ShardLevel::kFull}) {
     shard_ = level;
     const std::vector<Trained> all = TrainAll(3, {.micro_batch = 2});
     for (int rank = 0; rank < 3; ++rank) {
@@ -356,6 +468,16 @@ TEST_F(Ranks, SyncBatchNormChangesTheStatistics) {
 }
 
 // Ranks have one or two micro-batches, or none.
+// A row of means, squared deviations and a count of 16 channels, in every round. Of the updates that count, one has
+// two: ten samples are two micro-batches, of one of which both ranks have samples.
+TEST_F(Ranks, SyncBatchNormCountsItsBytes) {
+  WithBatchNorm().Save(Path("m.onnx"));
+  const auto sent = [&](bool sync) {
+    return Train(2, {.optimizer = {.lr = 0.02}, .micro_batch = 8, .sync_batch_norm = sync})[0].time.sent_bytes;
+  };
+  EXPECT_EQ(sent(true) - sent(false), kSteps * 2 * int64_t{33} * 4) << "forward and backward";
+}
+
 TEST_F(Ranks, SyncBatchNormInRoundsOfMicroBatches) {
   WithBatchNorm().Save(Path("m.onnx"));
   for (const ShardLevel level : {ShardLevel::kNone, ShardLevel::kGradients}) {
@@ -475,7 +597,9 @@ TEST(ShardChoice, IsTheFirstThatTakesHalfTheMemory) {
   EXPECT_EQ(choose(799), "optimizer");
   EXPECT_EQ(choose(500), "optimizer");
   EXPECT_EQ(choose(499), "gradients");
-  EXPECT_EQ(choose(1), "gradients");
+  EXPECT_EQ(choose(350), "gradients");
+  EXPECT_EQ(choose(349), "full");
+  EXPECT_EQ(choose(1), "full");
   options.may_divide_gradients = false;
   EXPECT_EQ(choose(1), "optimizer");
   options.may_divide = false;

@@ -43,6 +43,8 @@ struct StepMemory {
   double extra_share = 0;       // of the time, spent on recomputation
   int64_t largest_micro = 0;    // 0: not even one sample fits
   std::vector<Budget> budgets;  // from the most to the least memory
+  int64_t sent_in_program = 0;  // by one of several ranks, within the program of a micro-batch
+  int64_t divided_weights = 0;  // bytes of the weights that it gathers
 };
 
 const ProgramProfile& Largest(const std::vector<ProgramProfile>& profiles) {
@@ -102,16 +104,26 @@ absl::StatusOr<ShardLevel> ChooseShard(const TrainConfig& config, const Syntheti
 }
 
 // Of each rank in an update.
-int64_t WireBytes(const TrainConfig& config, const SyntheticSetup& trial, const SessionMemory& memory) {
+int64_t WireBytes(const TrainConfig& config, const SyntheticSetup& trial, const StepMemory& step) {
   const SessionOptions& options = trial.options;
-  const bool divided = options.plan_shard == ShardLevel::kGradients;
+  const bool divided = options.plan_shard >= ShardLevel::kGradients;
   return SentBytes({.ranks = options.plan_ranks,
-                    .gradient_bytes = memory.gradients * (divided ? options.plan_ranks : 1),
+                    .gradient_bytes = step.memory.gradients * (divided ? options.plan_ranks : 1),
                     .rounds = config.comm_dtype == "bf16",
                     .shard = options.plan_shard,
                     .micros = config.deterministic ? trial.batch.accumulation : 0,
                     .rounds_of_micros = CountRounds(trial.batch.global, trial.batch.micro,
-                                                    std::max<int64_t>(1, options.fixed_batch), options.plan_ranks)});
+                                                    std::max<int64_t>(1, options.fixed_batch), options.plan_ranks),
+                    .divided_bytes = step.divided_weights,
+                    .graph_bytes = step.sent_in_program});
+}
+
+// Of the first micro-batch; the others exchange the same.
+void CountExchanges(const std::vector<ProgramProfile>& profiles, StepMemory* step) {
+  const auto micro = std::ranges::find_if(profiles, [](const ProgramProfile& p) { return p.name == "micro_first"; });
+  if (micro == profiles.end()) return;
+  step->sent_in_program = CountTraffic(micro->program->graph()).bytes;
+  step->divided_weights = CountGathered(micro->program->graph());
 }
 
 absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSetup& trial) {
@@ -120,6 +132,7 @@ absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSe
   step.memory = session->memory();
   const auto profiles = session->Profile();
   const ProgramProfile& largest = Largest(profiles);
+  CountExchanges(profiles, &step);
   step.arena = largest.program->memory();
   step.repeated = largest.repeated;
   step.extra_share = largest.extra_share;
@@ -162,8 +175,9 @@ constexpr MemoryRow kRows[] = {
 std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
 std::string_view DescribeShard(ShardLevel level) {
-  if (level == ShardLevel::kNone) return "";
-  return level == ShardLevel::kOptimizer ? ", moments divided" : ", moments and gradients divided";
+  constexpr std::string_view kDivided[] = {"", ", moments divided", ", moments and gradients divided",
+                                           ", moments, gradients and weights divided"};
+  return kDivided[static_cast<int>(level)];
 }
 
 std::string Page(const TrainConfig& config, const SyntheticSetup& trial, const StepMemory& step) {
@@ -173,9 +187,9 @@ std::string Page(const TrainConfig& config, const SyntheticSetup& trial, const S
                                   trial.batch.accumulation, " accumulated", trial.options.fixed_batch > 0 ? ": " : "",
                                   DescribeFixedBatch(trial.options.fixed_batch)));
   if (trial.options.plan_ranks > 1)
-    text += PageRow("ranks", StrCat(trial.options.plan_ranks, ", of which each sends ",
-                                    Bytes(WireBytes(config, trial, step.memory)), " in an update; memory of one",
-                                    DescribeShard(trial.options.plan_shard)));
+    text += PageRow("ranks",
+                    StrCat(trial.options.plan_ranks, ", of which each sends ", Bytes(WireBytes(config, trial, step)),
+                           " in an update; memory of one", DescribeShard(trial.options.plan_shard)));
   for (const MemoryRow& row : kRows) {
     text += absl::StrFormat("  %-28s %12s", row.name, Bytes(step.memory.*row.bytes));
     if (row.bytes == &SessionMemory::gradients && step.memory.gradients == 0)
@@ -211,7 +225,7 @@ Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMe
                {"world", trial.options.plan_ranks},
                {"shard", ShardName(trial.options.plan_shard)},
                {"divided", trial.options.plan_shard != ShardLevel::kNone},
-               {"wire_bytes", WireBytes(config, trial, step.memory)},
+               {"wire_bytes", WireBytes(config, trial, step)},
                {"memory", Json::object()},
                {"peak_bytes", step.memory.total()},
                {"arena_bytes", step.arena.arena},
