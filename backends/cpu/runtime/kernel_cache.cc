@@ -19,7 +19,10 @@ absl::StatusOr<Kernel> PrepareNode(const Graph& graph, const Node& node) {
   return PrepareKernel(graph, node);
 }
 
+// The cache is one for all threads: two that read its capacity between the calls of another would leave it at 0.
 void EmptyDnnlCache() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
   const int capacity = dnnl::get_primitive_cache_capacity();
   dnnl::set_primitive_cache_capacity(0);
   dnnl::set_primitive_cache_capacity(capacity);
