@@ -52,7 +52,6 @@ MODELS = {
     "unet_sed_opset18": [],
     "version-RFB-320_opset9": ["--logits", "boxes"],
     "vespa_dummy_transformer_opset12": [],
-    "yunet_n_320_opset11": ["--logits", "bbox_8"],
     "zero_model_mlp_opset14": [],
 }
 
