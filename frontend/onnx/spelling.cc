@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/resample_spelling.h"
 #include "frontend/ops/import/onnx_import.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/windows.h"
@@ -450,6 +451,8 @@ const std::map<std::string, SpellFn, std::less<>>& Spellings() {
       {"MaxPoolGrad", SpellMaxPoolGrad},
       {"AveragePool", SpellAveragePool},
       {"AveragePoolGrad", SpellAveragePoolGrad},
+      {"Resample", SpellResample},
+      {"ResampleGrad", SpellResample},
       {"Reshape", SpellReshape},
       {"Expand", SpellExpand},
       {"Split", SpellSplit},
