@@ -49,7 +49,10 @@ bool HasFoldedWeight(const ParsedNode& node) {
 }
 
 // The fx node of a fused node is that of the batch normalization.
-bool WasNorm(const ParsedNode& node) { return node.fx != nullptr && Contains(node.fx->target, "batch_norm"); }
+bool WasNorm(const ParsedNode& node) {
+  const bool is_norm = IsOp(node, {"BatchNormalization"});
+  return !is_norm && node.fx != nullptr && Contains(node.fx->target, "batch_norm");
+}
 
 }  // namespace
 

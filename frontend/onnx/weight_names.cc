@@ -283,10 +283,12 @@ class TorchNamer {
     }
   }
 
-  // An expression of a module's own parameter, such as 1 + weight, that was merged with that of another module: the fx
-  // node names neither. The module has a parameter of the same name, which no initializer stands for.
+  // An expression of a module's own parameter, such as 1 + weight, that was merged with another one, perhaps of another
+  // module: the fx node names neither. The module has a parameter of the same name, which no initializer stands for; or
+  // another expression is already taken for that one, and there is one such parameter of another name.
   void MatchByModule() {
     std::set<std::string> matched = stored_;
+    std::map<std::pair<std::string, std::string>, std::string> taken;  // placeholders, by module and argument
     for (const auto& read : all_reads_) matched.insert(read->placeholder);
     for (const auto& read : all_reads_) {
       const std::string* own = Identity(read->weight);
@@ -296,9 +298,34 @@ class TorchNamer {
       if (fx == nullptr) continue;
       if (read->placeholder = FindOtherRole(*read, *own, matched); !read->placeholder.empty()) continue;
       if (std::ranges::count(fx->args, read->weight) > 0) continue;
-      const auto rival = placeholder_of_.find(StrCat(fx->module, ".", NameInModule(read->weight, Entry(*own).target)));
-      if (rival != placeholder_of_.end() && !matched.contains(rival->second)) read->placeholder = rival->second;
+      const auto [it, first] = taken.try_emplace({fx->module, UnknownArgs(*fx)});
+      if (first) {
+        it->second = FindRival(*read, Entry(*own).target, matched);
+        if (!it->second.empty()) matched.insert(it->second);
+      }
+      read->placeholder = it->second;
     }
+  }
+
+  // The arguments that nothing in the file computes or stands for.
+  std::string UnknownArgs(const FxNode& fx) const {
+    std::string unknown;
+    for (const std::string& arg : fx.args) {
+      if (!known_.contains(arg) && !metadata_.signature.contains(arg)) StrAppend(&unknown, arg, " ");
+    }
+    return unknown;
+  }
+
+  std::string FindRival(const Read& read, std::string_view target, const std::set<std::string>& matched) const {
+    const std::string& module = read.node->fx->module;
+    const auto rival = placeholder_of_.find(StrCat(module, ".", NameInModule(read.weight, target)));
+    if (rival == placeholder_of_.end()) return "";
+    if (!matched.contains(rival->second)) return rival->second;
+    std::vector<std::string> others;
+    for (const std::string& other : ListOwnParameters(module)) {
+      if (!matched.contains(placeholder_of_.at(other))) others.push_back(placeholder_of_.at(other));
+    }
+    return others.size() == 1 ? others[0] : "";
   }
 
   // The name of a parameter in the module whose fx node reads the initializer that was folded from it: "qkv.bias".

@@ -27,6 +27,7 @@ std::vector<int64_t> Permutation(const ParsedNode& node, size_t rank) {
   std::vector<int64_t> perm = node.attrs.Ints("perm");
   for (size_t i = 0; perm.size() < rank && !node.attrs.Has("perm"); ++i)
     perm.push_back(static_cast<int64_t>(rank - 1 - i));
+  for (int64_t& axis : perm) axis += axis < 0 ? static_cast<int64_t>(rank) : 0;
   return perm;
 }
 

@@ -85,10 +85,13 @@ ImportOr ImportUnsqueeze(ImportContext& c) {
   return One(Reshape(c.in(0), std::move(shape)));
 }
 
+// PyTorch's older exporter counts axes from the end where the program does.
 ImportOr ImportTranspose(ImportContext& c) {
   Ints perm(c.in(0).rank());
   std::iota(perm.rbegin(), perm.rend(), 0);
-  return One(Transpose(c.in(0), c.attrs().Ints("perm", perm)));
+  perm = c.attrs().Ints("perm", perm);
+  for (int64_t& axis : perm) axis += axis < 0 ? c.in(0).rank() : 0;
+  return One(Transpose(c.in(0), std::move(perm)));
 }
 
 ImportOr ImportExpand(ImportContext& c) {

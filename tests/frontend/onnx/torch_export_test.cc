@@ -91,6 +91,29 @@ TEST(TorchExport, MergedExpressionsOfParametersAreSplitByModule) {
   EXPECT_EQ(TrainingWeightNames(Expressions()), (Names{"a", "add_6", "n2.weight", "sub", "sum_1"}));
 }
 
+// Two modules that multiply by views of two fresh parameters each, all of which the exporter has stored once.
+TEST(TorchExport, MergedExpressionsOfOneModuleAreSplit) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 4});
+  AddFilled(&model, "unsqueeze_1", {4}, 1e-5F);
+  AddSignature(&model,
+               "\n# inputs\np_b0_s1: PARAMETER target='b0.s1'\np_b0_s2: PARAMETER target='b0.s2'\n"
+               "p_b1_s1: PARAMETER target='b1.s1'\np_b1_s2: PARAMETER target='b1.s2'\nx: USER_INPUT\n");
+  AddFoldedFrom(&model, "unsqueeze_1", "['b0.s1', 'val_3']");
+  const char* kArguments[] = {"%x, %unsqueeze_1", "%m0, %unsqueeze_3", "%m1, %unsqueeze_5", "%m2, %unsqueeze_7"};
+  for (int i = 0; i < 4; ++i) {
+    const std::string out = StrCat("m", i);
+    onnx::NodeProto* node = AddNode(&model, "Mul", {i == 0 ? "x" : StrCat("m", i - 1), "unsqueeze_1"}, {out});
+    AddFx(node, out, "mul.Tensor", kArguments[i]);
+    AddScopes(node, StrCat("['', 'b", i / 2, "', '", out, "']"));
+  }
+  AddOutput(&model, "m3");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"b0.s2", "b1.s1", "b1.s2", "unsqueeze_1"}));
+  EXPECT_EQ(FindWeight(*imported, "unsqueeze_1")->alias, "b0.s1");
+}
+
 // A norm without parameters, one with fresh ones, and one that multiplies by gamma + 1 where gamma is fresh: the
 // exporter stores ones once. A factor of 1 is not in the file.
 TEST(TorchExport, OnesOfTheProgramAreNoParameters) {
@@ -721,7 +744,8 @@ TEST(TorchExport, FoldedBatchNormIsFoundBesideOthers) {
   for (const char* name : {"bn.weight", "bn.bias", "bn.mean", "bn.var", "onnx::Conv_8"})
     AddFilled(&model, name, {1}, 1);
   AddFilled(&model, "onnx::Conv_7", {1, 1, 1, 1}, 3);
-  AddNode(&model, "BatchNormalization", {"x", "bn.weight", "bn.bias", "bn.mean", "bn.var"}, {"h"});
+  AddFx(AddNode(&model, "BatchNormalization", {"x", "bn.weight", "bn.bias", "bn.mean", "bn.var"}, {"h"}), "bn",
+        "_native_batch_norm_legit_no_training.default", "%x, %p_bn_weight");
   AddNode(&model, "Conv", {"h", "onnx::Conv_7", "onnx::Conv_8"}, {"y"});
   AddOutput(&model, "y");
   EXPECT_EQ(CountFoldedNorms(**LoadModel(model)), 1);
