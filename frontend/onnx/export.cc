@@ -22,8 +22,8 @@
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/proto_util.h"
 #include "frontend/onnx/row_copies.h"
-#include "frontend/onnx/tensor_compare.h"
 #include "frontend/onnx/tensor_proto.h"
+#include "frontend/onnx/weight_names.h"
 #include "frontend/onnx/weight_replacer.h"
 
 namespace onnxtrain {
@@ -96,7 +96,7 @@ class Exporter {
   absl::Status ReplaceCopy(const WeightTie& tie, const std::map<std::string, HostTensor>& weights) {
     const auto trained = weights.find(tie.weight);
     if (trained == weights.end()) return absl::OkStatus();
-    return Annotate(weights_.Replace(tie.copy, tie.transposed ? Transposed(trained->second) : trained->second),
+    return Annotate(weights_.Replace(tie.copy, MakeCopy(tie, trained->second)),
                     StrCat("weight '", Printable(tie.copy), "' "));
   }
 

@@ -8,7 +8,7 @@
 #include "frontend/onnx/ort_artifacts.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/row_copies.h"
-#include "frontend/onnx/tensor_compare.h"
+#include "frontend/onnx/weight_names.h"
 
 namespace onnxtrain {
 namespace {
@@ -85,7 +85,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdit
   for (const WeightTie& tie : parsed_->graph.shared.ties) {
     const auto edited = edits.tensors.find(tie.weight);
     if (edited != edits.tensors.end())
-      edits.tensors.emplace(tie.copy, tie.transposed ? Transposed(edited->second) : edited->second);
+      edits.tensors.emplace(tie.copy, MakeCopy(tie, edited->second));
   }
   return in_memory() ? LoadMapped(parsed_->memory, path(), std::move(edits), true) : Load(path(), std::move(edits));
 }

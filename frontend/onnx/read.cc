@@ -150,9 +150,9 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   TrainLogarithms(findings.exponentials, false, &model->graph);
   TrainLogarithms(findings.negated_exponentials, true, &model->graph);
   GatherRepeatedRows(findings.looked_up, &model->graph);
+  RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
   NoteFolded(findings.folded, model);
   NoteMissing(findings, model);
-  RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
   for (const auto& function : proto.functions()) RETURN_IF_ERROR(ReadFunction(function, reader, model));
   RETURN_IF_ERROR(CheckFunctionCalls(*model));
   Summarize(model);

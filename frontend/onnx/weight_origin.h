@@ -46,8 +46,9 @@ struct SplitWeight {
 
 // Two initializers that are trained as one weight.
 struct WeightTie {
+  enum class Form : uint8_t { kEqual, kTransposed, kComplement };  // kComplement: 1 − weight
   std::string weight, copy;
-  bool transposed = false;
+  Form form = Form::kEqual;
 };
 
 // An initializer whose rows are copies of the rows of a weight [rows, length]: the exporter looked constant indices up

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/complements.h"
 #include "frontend/onnx/module_path.h"
 #include "frontend/onnx/tensor_compare.h"
 #include "frontend/onnx/weight_names.h"
@@ -88,6 +89,9 @@ class Tier {
       if (!tied) same_shape.push_back(name);
     }
   }
+
+  // Names that must remain initializers.
+  const std::unordered_set<std::string>& fixed() const { return fixed_; }
 
   void AddNodes() {
     graph_.nodes.insert(graph_.nodes.begin(), std::make_move_iterator(nodes_.begin()),
@@ -176,16 +180,29 @@ class Tier {
     node.attrs.Set("perm", std::move(perm));
     nodes_.push_back(std::move(node));
     graph_.initializers.erase(copy);
-    graph_.shared.ties.push_back({.weight = weight, .copy = copy, .transposed = !same});
+    graph_.shared.ties.push_back(
+        {.weight = weight, .copy = copy, .form = same ? WeightTie::Form::kEqual : WeightTie::Form::kTransposed});
     return true;
   }
 
   ParsedGraph& graph_;
-  std::unordered_set<std::string> fixed_;  // names that must remain initializers
+  std::unordered_set<std::string> fixed_;
   std::vector<ParsedNode> nodes_;
 };
 
 }  // namespace
+
+HostTensor MakeCopy(const WeightTie& tie, const HostTensor& weight) {
+  switch (tie.form) {
+    case WeightTie::Form::kTransposed:
+      return Transposed(weight);
+    case WeightTie::Form::kComplement:
+      return MakeComplement(weight);
+    case WeightTie::Form::kEqual:
+      break;
+  }
+  return weight;
+}
 
 absl::Status TieWeights(const ModelEdits& edits, ParsedGraph* graph) {
   Tier tier(graph);
@@ -194,6 +211,7 @@ absl::Status TieWeights(const ModelEdits& edits, ParsedGraph* graph) {
     tier.TieStoredTwice();
     tier.TieHeads();
     tier.TieComputed();
+    TieComplements(tier.fixed(), graph);
   }
   tier.AddNodes();
   return absl::OkStatus();

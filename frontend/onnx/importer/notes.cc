@@ -102,8 +102,11 @@ class NoteTaker {
     NoteLookups();
     for (const WeightTie& tie : state_.model.graph.shared.ties) {
       if (!state_.live.IsRead(tie.copy)) continue;
-      Add("'", Printable(tie.copy), "' stores '", Printable(tie.weight), "' a second time",
-          tie.transposed ? ", transposed" : "", ": trained as one weight (`tie` none trains them apart)");
+      const bool complement = tie.form == WeightTie::Form::kComplement;
+      Add("'", Printable(tie.copy), complement ? "' is 1 − '" : "' stores '", Printable(tie.weight),
+          complement ? "', which the exporter computed" : "' a second time",
+          tie.form == WeightTie::Form::kTransposed ? ", transposed" : "",
+          ": trained as one weight (`tie` none trains them apart)");
     }
   }
 

@@ -219,5 +219,43 @@ TEST(Ties, RefuseWeightsThatDifferOrDoNotExist) {
             std::string::npos);
 }
 
+// y = p·x + (1 − p)·tanh(x), where the exporter computed 1 − p.
+onnx::ModelProto Blend(const std::vector<float>& p, const std::vector<float>& rest, bool metadata) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  const std::string computed = metadata ? "sub" : "onnx::Mul_9";
+  std::vector<int64_t> shape;
+  if (p.size() > 1) shape.push_back(static_cast<int64_t>(p.size()));
+  FillFloats(AddInitializer(&model, "mix", shape), p);
+  FillFloats(AddInitializer(&model, computed, shape), rest);
+  if (metadata) {
+    AddSignature(&model, "\n# inputs\np_mix: PARAMETER target='mix'\nx: USER_INPUT\n");
+    AddFoldedFrom(&model, computed, "['mix', 'val_1']");
+  }
+  AddNode(&model, "Tanh", {"x"}, {"t"}, "/Tanh");
+  onnx::NodeProto* first = AddNode(&model, "Mul", {"mix", "x"}, {"a"}, "/Mul");
+  if (metadata) AddFx(first, "mul", "mul.Tensor", "%p_mix, %x");
+  onnx::NodeProto* second = AddNode(&model, "Mul", {computed, "t"}, {"b"}, "/Mul_1");
+  if (metadata) AddFx(second, "mul_1", "mul.Tensor", "%sub, %tanh");
+  AddNode(&model, "Add", {"a", "b"}, {"y"}, "/Add");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(Ties, ComplementsOfParametersAreComputed) {
+  for (const bool metadata : {false, true}) {
+    const onnx::ModelProto vector = Blend({0.25F, 0.5F, 0.75F}, {0.75F, 0.5F, 0.25F}, metadata);
+    EXPECT_EQ(*NamesWithEdits(vector, {}), (Names{"mix"}));
+    EXPECT_EQ(NamesWithEdits(vector, {.tie_stored_twice = false})->size(), 2U);
+    EXPECT_EQ(*NamesWithEdits(Blend({0.3F}, {0.7F}, metadata), {}), (Names{"mix"}));
+    EXPECT_EQ(NamesWithEdits(Blend({0.25F, 0.5F, 0.75F}, {0.75F, 0.5F, 0.125F}, metadata), {})->size(), 2U);
+    EXPECT_EQ(NamesWithEdits(Blend({1, 1, 1}, {0, 0, 0}, metadata), {})->size(), 2U) << "equal by chance";
+    const auto exported = RoundTrip(vector, {{"mix", Floats({3}, {1, 2, 3})}});
+    ASSERT_TRUE(exported.ok()) << exported.status();
+    const auto* computed = reinterpret_cast<const float*>(exported->graph().initializer(1).raw_data().data());
+    EXPECT_EQ(std::vector<float>(computed, computed + 3), (std::vector<float>{0, -1, -2}));
+  }
+}
+
 }  // namespace
 }  // namespace onnxtrain
