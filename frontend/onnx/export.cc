@@ -15,10 +15,10 @@
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/body_weights.h"
-#include "frontend/onnx/exponentials.h"
 #include "frontend/onnx/external_writer.h"
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/model_proto.h"
+#include "frontend/onnx/parameter_functions.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/proto_util.h"
 #include "frontend/onnx/row_copies.h"
@@ -65,9 +65,9 @@ class Exporter {
   // Replaces weights by what the exporter of the file computed of them.
   static std::map<std::string, HostTensor> ToStoredForms(std::map<std::string, HostTensor> weights,
                                                          const SharedWeights& shared) {
-    for (const Exponential& exponential : shared.exponentials) {
-      const auto logarithm = weights.extract(exponential.weight);
-      if (!logarithm.empty()) weights.emplace(exponential.value, MakeExponential(exponential, logarithm.mapped()));
+    for (const ComputedFunction& computed : shared.functions) {
+      const auto argument = weights.extract(computed.weight);
+      if (!argument.empty()) weights.emplace(computed.value, MakeValue(computed, argument.mapped()));
     }
     for (const RowCopies& copies : shared.lookups) {
       const auto table = weights.extract(copies.weight);

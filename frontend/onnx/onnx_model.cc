@@ -3,9 +3,9 @@
 
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/exponentials.h"
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/ort_artifacts.h"
+#include "frontend/onnx/parameter_functions.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/row_copies.h"
 #include "frontend/onnx/weight_names.h"
@@ -63,9 +63,9 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadMapped(const std
 absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdits edits) const {
   edits.ties = parsed_->edits.ties;
   edits.tie_stored_twice = parsed_->edits.tie_stored_twice;
-  for (const Exponential& exponential : parsed_->graph.shared.exponentials) {
-    if (const auto edited = edits.tensors.extract(exponential.weight))
-      edits.tensors.emplace(exponential.value, MakeExponential(exponential, edited.mapped()));
+  for (const ComputedFunction& computed : parsed_->graph.shared.functions) {
+    if (const auto edited = edits.tensors.extract(computed.weight))
+      edits.tensors.emplace(computed.value, MakeValue(computed, edited.mapped()));
   }
   for (const RowCopies& copies : parsed_->graph.shared.lookups) {
     if (const auto edited = edits.tensors.extract(copies.weight))
@@ -84,8 +84,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdit
   }
   for (const WeightTie& tie : parsed_->graph.shared.ties) {
     const auto edited = edits.tensors.find(tie.weight);
-    if (edited != edits.tensors.end())
-      edits.tensors.emplace(tie.copy, MakeCopy(tie, edited->second));
+    if (edited != edits.tensors.end()) edits.tensors.emplace(tie.copy, MakeCopy(tie, edited->second));
   }
   return in_memory() ? LoadMapped(parsed_->memory, path(), std::move(edits), true) : Load(path(), std::move(edits));
 }

@@ -8,12 +8,12 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/body_weights.h"
-#include "frontend/onnx/exponentials.h"
 #include "frontend/onnx/extract_initializers.h"
 #include "frontend/onnx/graph_reader.h"
 #include "frontend/onnx/guard.h"
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/padding_rows.h"
+#include "frontend/onnx/parameter_functions.h"
 #include "frontend/onnx/product_scales.h"
 #include "frontend/onnx/row_copies.h"
 #include "frontend/onnx/single_biases.h"
@@ -147,8 +147,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   AttachProductScales(&model->graph);
   MarkPaddingRows(model);
   MarkSingleBiases(model);
-  TrainLogarithms(findings.exponentials, false, &model->graph);
-  TrainLogarithms(findings.negated_exponentials, true, &model->graph);
+  for (const auto& [name, function] : findings.functions) TrainArgument(name, function, &model->graph);
   GatherRepeatedRows(findings.looked_up, &model->graph);
   RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
   NoteFolded(findings.folded, model);

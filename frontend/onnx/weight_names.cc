@@ -553,14 +553,18 @@ class TorchNamer {
     return reads_buffer && IsExporterName(name);
   }
 
-  // Lists the initializer if it is exp(p) or −exp(p). It remains an expression where its logarithm cannot be trained.
-  void ListExponential(const std::string& name) {
+  // Lists the initializer if it is exp(p), −exp(p) or the like. It remains an expression where p cannot be trained.
+  void ListFunction(const std::string& name) {
+    static constexpr std::pair<std::string_view, ParameterFunction> kFunctions[] = {
+        {"exp", ParameterFunction::kExp}, {"sigmoid", ParameterFunction::kSigmoid}, {"tanh", ParameterFunction::kTanh}};
+    if (splitter_.IsSplit(name)) return;  // others would be expressions, too
     const std::vector<std::string>& sources = metadata_.weights.at(name).folded_from;
     const std::string_view op = StripNumber(name);
-    const bool negated = op == "neg" && sources.size() == 2 && std::ranges::count(sources, "exp", StripNumber) == 1;
-    if (!negated && (op != "exp" || sources.size() != 1)) return;
-    if (splitter_.IsSplit(name)) return;  // others would be expressions, too
-    (negated ? findings_.negated_exponentials : findings_.exponentials).push_back(name);
+    if (op == "neg" && sources.size() == 2 && std::ranges::count(sources, "exp", StripNumber) == 1)
+      findings_.functions.emplace_back(name, ParameterFunction::kNegatedExp);
+    for (const auto& [known, function] : kFunctions) {
+      if (op == known && sources.size() == 1) findings_.functions.emplace_back(name, function);
+    }
   }
 
   void ListFolded() {
@@ -568,7 +572,7 @@ class TorchNamer {
       if (!reads_of_.contains(name)) continue;
       const bool alone = parameters.size() == 1 && !IsStoredBeside(name, parameters[0]);
       if (alone && !IsExpression(name)) continue;
-      if (alone) ListExponential(name);
+      if (alone) ListFunction(name);
       FoldedWeight folded{.name = name};
       for (const std::string& placeholder : parameters) folded.parameters.push_back(Entry(placeholder).target);
       findings_.folded.push_back(std::move(folded));

@@ -20,7 +20,7 @@ struct NamingFindings {
   std::vector<std::string> unread;   // parameters that nothing in the file stands for or reads
   std::vector<FoldedWeight> folded;
   std::vector<std::string> looked_up;  // initializers computed from parameters and further values
-  std::vector<std::string> exponentials, negated_exponentials;  // of one parameter each
+  std::vector<std::pair<std::string, ParameterFunction>> functions;  // initializers computed from one parameter each
 };
 
 // Fills `origins` from the metadata of torch.export and gives readers of merged initializers weights of their own.

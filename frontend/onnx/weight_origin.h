@@ -66,10 +66,12 @@ struct SplitNodes {
   std::vector<FileReader> readers;                           // of the last copy
 };
 
-// An initializer that the exporter computed as exp(weight) or −exp(weight).
-struct Exponential {
+enum class ParameterFunction : uint8_t { kExp, kNegatedExp, kSigmoid, kTanh };
+
+// An initializer that the exporter computed of one weight.
+struct ComputedFunction {
   std::string weight, value;
-  bool negated = false;
+  ParameterFunction function = ParameterFunction::kExp;
 };
 
 // Where the weights that are trained differ from the initializers of the file.
@@ -78,7 +80,7 @@ struct SharedWeights {
   std::vector<SplitWeight> splits;
   std::vector<WeightTie> ties;     // a node makes the copy of the weight
   std::vector<RowCopies> lookups;  // nodes look the copies up
-  std::vector<Exponential> exponentials;
+  std::vector<ComputedFunction> functions;
 };
 
 }  // namespace onnxtrain

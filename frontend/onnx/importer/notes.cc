@@ -96,9 +96,9 @@ class NoteTaker {
       Add("nodes that the exporter had merged, though modules of their own have their weights: ", copied.size(), " ('",
           Printable(copied[0].outputs[0].second), "'", copied.size() > 1 ? ", …" : "",
           "), copied; the export copies those whose weights differ");
-    if (const auto& computed = state_.model.graph.shared.exponentials; !computed.empty())
-      Add("exponentials of parameters that the exporter had computed: ", computed.size(), " ('",
-          Printable(computed[0].value), "'", computed.size() > 1 ? ", …" : "", "), whose logarithms are trained");
+    if (const auto& computed = state_.model.graph.shared.functions; !computed.empty())
+      Add("functions of one parameter that the exporter had computed: ", computed.size(), " ('",
+          Printable(computed[0].value), "'", computed.size() > 1 ? ", …" : "", "), whose arguments are trained");
     NoteLookups();
     for (const WeightTie& tie : state_.model.graph.shared.ties) {
       if (!state_.live.IsRead(tie.copy)) continue;

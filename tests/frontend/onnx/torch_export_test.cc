@@ -350,6 +350,38 @@ TEST(TorchExport, MergedNodesAreCopiedOnExportWhereWeightsDiffer) {
   EXPECT_EQ(split->graph().node(3).input(0), split->graph().node(1).output(0));
 }
 
+// Gates; values that saturate have no argument.
+TEST(TorchExport, ArgumentsOfComputedGatesAreTrained) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2});
+  FillFloats(AddInitializer(&model, "sigmoid_1", {2}), {0.5F, 0.75F});
+  FillFloats(AddInitializer(&model, "tanh", {}), {0.25F});
+  FillFloats(AddInitializer(&model, "tanh_1", {2}), {0.5F, 1});
+  AddSignature(&model,
+               "\n# inputs\np_g: PARAMETER target='g'\np_a: PARAMETER target='a'\np_b: PARAMETER target='b'\n"
+               "x: USER_INPUT\n");
+  std::string before = "x";
+  for (const auto& [weight, source] : {std::pair("sigmoid_1", "g"), {"tanh", "a"}, {"tanh_1", "b"}}) {
+    AddFoldedFrom(&model, weight, StrCat("['", source, "']"));
+    const std::string out = StrCat("m_", source);
+    AddFx(AddNode(&model, "Mul", {before, weight}, {out}), out, "mul.Tensor", StrCat("%", before, ", %", weight));
+    before = out;
+  }
+  AddOutput(&model, before);
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(WeightNames(*imported), (Names{"sigmoid_1.logit", "tanh.atanh", "tanh_1"}));
+  const HostTensor& gate = FindWeight(*imported, "sigmoid_1.logit")->value;
+  EXPECT_EQ(gate.At(0), 0);
+  EXPECT_NEAR(gate.At(1), std::log(3.0), 1e-6);
+  const auto exported = RoundTrip(model, {{"sigmoid_1.logit", Floats({2}, {0, 100})}, {"tanh.atanh", Floats({}, {1})}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const auto* gates = reinterpret_cast<const float*>(exported->graph().initializer(0).raw_data().data());
+  EXPECT_EQ(std::vector<float>(gates, gates + 2), (std::vector<float>{0.5F, 1}));
+  const auto* scale = reinterpret_cast<const float*>(exported->graph().initializer(1).raw_data().data());
+  EXPECT_FLOAT_EQ(scale[0], std::tanh(1.0F));
+}
+
 // The temperature of a contrastive model; −exp(a) of a state space.
 TEST(TorchExport, LogarithmsOfComputedExponentialsAreTrained) {
   onnx::ModelProto model = NewModel(17);
