@@ -1,6 +1,7 @@
 #include "frontend/onnx/folded_weights.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "frontend/base/strings.h"
 #include "frontend/onnx/module_path.h"
@@ -54,6 +55,13 @@ bool WasNorm(const ParsedNode& node) {
   return !is_norm && node.fx != nullptr && Contains(node.fx->target, "batch_norm");
 }
 
+bool IsInteger(double x) { return std::abs(x - std::round(x)) < 1e-5 * std::max(1.0, std::abs(x)); }
+
+// An integer; beside a softmax also the square root of one, or its inverse.
+bool IsNumberOfFormula(double x, bool attends) {
+  return x == std::round(x) || (attends && (IsInteger(x * x) || IsInteger(1 / (x * x))));
+}
+
 }  // namespace
 
 int CountFoldedNorms(const OnnxModel& model) {
@@ -70,6 +78,20 @@ std::vector<std::string> FindFoldedWeights(const OnnxModel& model) {
   for (const ParsedNode& node : model.parsed().graph.nodes) {
     if (HasFoldedWeight(node) && std::ranges::find(found, node.inputs[1]) == found.end())
       found.push_back(node.inputs[1]);
+  }
+  return found;
+}
+
+std::vector<std::string> FindFoldedNumbers(const OnnxModel& model) {
+  const ParsedGraph& graph = model.parsed().graph;
+  const bool attends = std::ranges::any_of(graph.nodes, [](const ParsedNode& node) { return IsOp(node, {"Softmax"}); });
+  std::vector<std::string> found;
+  for (const std::string& name : graph.initializer_order) {
+    const auto stored = graph.initializers.find(name);
+    if (stored == graph.initializers.end() || !name.starts_with("onnx::")) continue;
+    const HostTensor& number = stored->second;
+    const bool fixed = IsFloat(number.dtype()) && number.shape().empty();
+    if (fixed && !IsNumberOfFormula(number.At(0), attends)) found.push_back(name);
   }
   return found;
 }

@@ -16,4 +16,8 @@ int CountFoldedNorms(const OnnxModel& model);
 // their own names.
 std::vector<std::string> FindFoldedWeights(const OnnxModel& model);
 
+// Returns numbers, in the order of the file, which PyTorch's older exporter has computed and which are not trained,
+// although a parameter may be behind them: a gate, a step. Those of attention, √d and 1/√d, are left out.
+std::vector<std::string> FindFoldedNumbers(const OnnxModel& model);
+
 }  // namespace onnxtrain

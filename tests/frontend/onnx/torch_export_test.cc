@@ -804,6 +804,23 @@ TEST(TorchExport, ComputedConvWeightIsNoFoldedBatchNorm) {
 }
 
 // Weight standardization writes the parameter times a number as the scale; nothing else renames a scale.
+TEST(TorchExport, ComputedNumbersAreFound) {
+  for (const bool attends : {false, true}) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 2});
+    FillFloats(AddInitializer(&model, "onnx::Mul_7", {}), {0.125F});
+    FillFloats(AddInitializer(&model, "onnx::Mul_8", {}), {0.3F});
+    FillFloats(AddInitializer(&model, "onnx::Mul_9", {}), {2});
+    AddNode(&model, "Mul", {"x", "onnx::Mul_7"}, {"a"});
+    AddNode(&model, attends ? "Softmax" : "Tanh", {"a"}, {"b"});
+    AddNode(&model, "Mul", {"b", "onnx::Mul_8"}, {"c"});
+    AddNode(&model, "Mul", {"c", "onnx::Mul_9"}, {"y"});
+    AddOutput(&model, "y");
+    EXPECT_EQ(FindFoldedNumbers(**LoadModel(model)),
+              attends ? Names{"onnx::Mul_8"} : (Names{"onnx::Mul_7", "onnx::Mul_8"}));
+  }
+}
+
 TEST(TorchExport, ComputedScaleOfANormWasFolded) {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "x", {1, 1, 2, 2});

@@ -29,6 +29,14 @@ std::string FoldedWeights(const OnnxModel& file) {
                 "do_constant_folding=False keeps the expression)");
 }
 
+std::string FoldedNumbers(const OnnxModel& file) {
+  const std::vector<std::string> names = FindFoldedNumbers(file);
+  if (names.empty()) return "";
+  return StrCat("the exporter computed the number '", Printable(names[0]), "'",
+                names.size() > 1 ? StrCat(" and ", names.size() - 1, " more") : "",
+                ", which is not trained; where it comes from a parameter, export with do_constant_folding=False");
+}
+
 std::string Reader(const Node& node) { return StrCat(node.op, " '", node.source, "'"); }
 
 // Counts each node of the file once: an importer may split it into several.
@@ -113,6 +121,7 @@ std::vector<std::string> FindQuirks(const OnnxModel& file) {
   const auto ops = file.op_histogram();
   if (std::string folded = FoldedNorms(file); !folded.empty()) quirks.push_back(std::move(folded));
   if (std::string folded = FoldedWeights(file); !folded.empty()) quirks.push_back(std::move(folded));
+  if (std::string folded = FoldedNumbers(file); !folded.empty()) quirks.push_back(std::move(folded));
   if (!ops.contains("Dropout"))
     quirks.emplace_back(
         "no Dropout nodes: exports for inference leave them out, and --dropout has nothing to activate");
